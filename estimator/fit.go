@@ -1,0 +1,147 @@
+package estimator
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// Sample is one measured interval of a job.
+type Sample struct {
+	// At is the end of the interval.
+	At time.Time `json:"at"`
+	// Workers and Servers are the counts that trained throughout it.
+	Workers int `json:"workers"`
+	Servers int `json:"servers"`
+	// Rate is what was trained, in samples per second.
+	Rate float64 `json:"rate"`
+	// Saturated tells that every member was busy, so that Rate is capacity and
+	// not merely the arrival rate.
+	Saturated bool `json:"saturated"`
+	// Source names where the sample comes from, for people.
+	Source string `json:"source,omitempty"`
+}
+
+// check reports why a sample cannot teach the form anything.
+func (s Sample) check(form Form) error {
+	switch {
+	case s.Workers < 1 || s.Workers > MaxWorkers:
+		return fmt.Errorf("sample at %s: %d workers; expected 1 to %d", s.At.Format(time.RFC3339), s.Workers, MaxWorkers)
+	case form.UsesServers() && (s.Servers < 1 || s.Servers > MaxWorkers):
+		return fmt.Errorf("sample at %s: %d servers; expected 1 to %d", s.At.Format(time.RFC3339), s.Servers, MaxWorkers)
+	case !(s.Rate > 0) || math.IsInf(s.Rate, 0):
+		return fmt.Errorf("sample at %s: rate %v samples/s; a saturated interval trains a positive, finite number", s.At.Format(time.RFC3339), s.Rate)
+	}
+	return nil
+}
+
+// point is one (w, p) with its rate and its weight in a fit.
+type point struct {
+	w, p   int
+	rate   float64
+	weight float64 // of the squared relative error
+}
+
+// ErrTooFewPoints is wrapped by [Fit] when the samples cannot tell the form's
+// terms apart. Measure more worker counts, or start [Online] from a prior.
+var ErrTooFewPoints = errors.New("too few distinct points")
+
+// Fit finds the θ ≥ 0 of a form that explains the saturated samples best. batch
+// is M in samples, for the sync forms; unsaturated samples are ignored.
+//
+// Kale §3.3 is linear in the time of a step: y = M/f (sync) or w/f (async) on
+// the form's basis. Each row is divided by its y, so that what is minimised is
+// the squared *relative* error of the step time: a slow small configuration
+// does not drown a fast large one. One [NNLS] solves it.
+//
+// It returns an error that wraps [ErrTooFewPoints] when there are fewer distinct
+// (w, p) than terms: 3 for async, 4 for sync and async-wp, 7 for sync-wp.
+func Fit(form Form, batch float64, samples []Sample) (Model, error) {
+	if form.terms() == 0 {
+		return Model{}, fmt.Errorf("fit throughput: unknown form %q; use one of %s", form, formList())
+	}
+	if form.sync() && (!(batch > 0) || math.IsInf(batch, 0)) {
+		return Model{}, fmt.Errorf("fit throughput %q: batch = %v; a synchronous form needs the global batch in samples, above 0", form, batch)
+	}
+	var pts []point
+	for _, s := range samples {
+		if !s.Saturated {
+			continue
+		}
+		if err := s.check(form); err != nil {
+			return Model{}, fmt.Errorf("fit throughput %q: %w", form, err)
+		}
+		pts = append(pts, point{w: s.Workers, p: max(s.Servers, 1), rate: s.Rate, weight: 1})
+	}
+	if n := distinct(form, pts); n < form.terms() {
+		return Model{}, fmt.Errorf("fit throughput %q: saturated samples at %d distinct worker/server counts, %d needed (of %d samples, %d were saturated): %w",
+			form, n, form.terms(), len(samples), len(pts), ErrTooFewPoints)
+	}
+	return fitPoints(form, batch, pts)
+}
+
+// distinct counts the configurations that the form can tell apart.
+func distinct(form Form, pts []point) int {
+	keys := make([][2]int, 0, len(pts))
+	for _, p := range pts {
+		k := [2]int{p.w, 0}
+		if form.UsesServers() {
+			k[1] = p.p
+		}
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b [2]int) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	return len(slices.Compact(keys))
+}
+
+// fitPoints solves the weighted relative least-squares problem over valid points.
+func fitPoints(form Form, batch float64, pts []point) (Model, error) {
+	n := form.terms()
+	m := Model{Form: form, Batch: batch}
+	if !form.sync() {
+		m.Batch = 0
+	}
+	a := mat.NewDense(len(pts), n, nil)
+	b := make([]float64, len(pts))
+	row := make([]float64, n)
+	for i, pt := range pts {
+		form.basis(row, float64(pt.w), float64(pt.p))
+		y := m.work(float64(pt.w)) / pt.rate
+		s := math.Sqrt(pt.weight)
+		for j, v := range row {
+			a.Set(i, j, s*v/y)
+		}
+		b[i] = s
+	}
+	theta, err := NNLS(a, b)
+	if err != nil {
+		return Model{}, fmt.Errorf("fit throughput %q to %d points: %w", form, len(pts), err)
+	}
+	m.Theta = theta
+	if err := m.Validate(); err != nil {
+		return Model{}, fmt.Errorf("fit throughput %q to %d points: %w", form, len(pts), err)
+	}
+	return m, nil
+}
+
+// MAPE is the mean absolute percentage error of the model on the saturated
+// samples, in percent, and how many those were (Kale Fig. 7's measure).
+func (m Model) MAPE(samples []Sample) (percent float64, n int) {
+	sum := 0.0
+	for _, s := range samples {
+		if !s.Saturated || s.check(m.Form) != nil {
+			continue
+		}
+		sum += math.Abs(m.Throughput(s.Workers, s.Servers)-s.Rate) / s.Rate
+		n++
+	}
+	if n == 0 {
+		return 0, 0
+	}
+	return 100 * sum / float64(n), n
+}
