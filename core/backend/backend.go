@@ -1,0 +1,283 @@
+// Package backend is the contract between the scheduler and whatever runs its processes (one machine, Nomad, Slurm),
+// and the glue that puts a backend into a child process of its own.
+//
+// Input: workloads, each named by an ID (role, rank, generation). Output: their statuses, and what the cluster has.
+// The contract is by identity and never by count: two callers that ask for the same ID get one process.
+//
+// Read Backend first, then client.go (launching and supervising a plugin), server.go (being one), and the package
+// conformance, which every backend runs. The package fake is a scriptable backend for tests.
+package backend
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The roles that the scheduler uses. A backend treats a role as a name and gives it no meaning.
+const (
+	RoleServer = "ps"
+	RoleWorker = "worker"
+)
+
+// Backend runs workloads somewhere.
+//
+// Every method is safe for concurrent use, honours its context, and is idempotent by (job, ID): a caller that did not
+// hear the answer may ask again. State lives in the cluster and not in the Backend: a new Backend over the same
+// cluster, given the same Config, finds everything again. Errors carry a Code (errors.go); a caller must read
+// Unavailable as "unknown", never as "there is nothing".
+type Backend interface {
+	// Info says what the backend is and can do. It needs no configuration and does not block on the cluster.
+	Info(ctx context.Context) (Info, error)
+
+	// Configure decodes the job's backend block and must come before any call for that job. Mistakes in the block are
+	// diagnostics with positions; the job is configured only when none of them is an error. Calling again replaces the
+	// job's configuration; workloads that run are untouched. It starts nothing.
+	Configure(ctx context.Context, cfg Config) (Diagnostics, error)
+
+	// Plan says whether the workloads could be placed now, beside what runs, with no side effect.
+	// A shortage is in the Report, not an error.
+	Plan(ctx context.Context, job string, ws []Workload) (Report, error)
+
+	// Ensure starts those of the workloads that are missing, and leaves alone those that run or have ended by
+	// themselves for good. The first specification under an ID wins: another one under the same ID changes nothing.
+	//   - A generation above the newest known one of that role and rank replaces it: the old one is stopped, by force,
+	//     before the new one starts.
+	//   - A generation below it, or one that was released, is refused with Gone.
+	// The answer has one Status for each workload, in order. What failed for one workload is in its Status.Err; the
+	// error is for a call that could not be tried at all. It does not wait for workloads to be running.
+	Ensure(ctx context.Context, job string, ws []Workload) ([]Status, error)
+
+	// List gives every workload of the job that has not been released and reaped, ordered by role, rank, generation.
+	// When it could not look everywhere, complete is false, and what is absent is unknown.
+	List(ctx context.Context, job string) (statuses []Status, complete bool, err error)
+
+	// Release gives the workloads up: Drained asks them to stop and grants them their StopGrace, Forced ends them now
+	// (also those that are draining). It returns once that is on record, without waiting for their end; List shows
+	// them as stopping, then no longer. A released ID never starts again. Unknown and released IDs are no error.
+	Release(ctx context.Context, job string, ids []ID, how How) error
+
+	// Logs gives what the workload wrote, the last Tail lines of it, and goes on until the reader is closed, ctx ends
+	// or the workload is gone when Follow is set. A released workload's logs stay readable for a while; after that,
+	// and for an ID that never was, the error is Gone.
+	Logs(ctx context.Context, job string, id ID, opts LogOptions) (io.ReadCloser, error)
+
+	// Inventory says what the cluster has and what of it is free, over all configured jobs.
+	Inventory(ctx context.Context) (Inventory, error)
+
+	// Watch hints that something changed; the caller looks with List. Events may be lost, doubled or late. The
+	// channel is closed when ctx ends or the backend can no longer watch.
+	Watch(ctx context.Context, job string) (<-chan Event, error)
+
+	// Close frees what the Backend holds and leaves the workloads running. It is idempotent.
+	Close() error
+}
+
+// ID names one incarnation of one process of a job.
+type ID struct {
+	Role       string // a name: lower-case letters, digits and '-', beginning with a letter
+	Rank       int    // from 0
+	Generation uint64 // from 1; a higher one replaces a lower one
+}
+
+// String gives the ID in the form "worker-3-g2".
+func (id ID) String() string {
+	return id.Role + "-" + strconv.Itoa(id.Rank) + "-g" + strconv.FormatUint(id.Generation, 10)
+}
+
+// ParseID reads what String writes.
+func ParseID(s string) (ID, error) {
+	bad := fmt.Errorf("%q is not a workload id such as \"worker-3-g2\"", s)
+	rest, gen, ok := cutLast(s, "-g")
+	if !ok {
+		return ID{}, bad
+	}
+	role, rank, ok := cutLast(rest, "-")
+	if !ok {
+		return ID{}, bad
+	}
+	g, errG := strconv.ParseUint(gen, 10, 64)
+	r, errR := strconv.Atoi(rank)
+	id := ID{Role: role, Rank: r, Generation: g}
+	if errG != nil || errR != nil || id.String() != s || id.Validate() != nil {
+		return ID{}, bad
+	}
+	return id, nil
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return "", "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// Compare orders IDs by role, rank and generation.
+func (id ID) Compare(other ID) int {
+	if c := strings.Compare(id.Role, other.Role); c != 0 {
+		return c
+	}
+	if id.Rank != other.Rank {
+		return id.Rank - other.Rank
+	}
+	switch {
+	case id.Generation < other.Generation:
+		return -1
+	case id.Generation > other.Generation:
+		return 1
+	}
+	return 0
+}
+
+// Workload is one process to run.
+type Workload struct {
+	ID        ID
+	Argv      []string          // the program and its arguments; no secrets here, they show in process lists
+	Env       map[string]string // added to the environment that the backend provides
+	Files     map[string][]byte // by plain file name: written with mode 0600 into the folder that KALE_ALLOC_DIR names
+	Resources Resources
+	StopGrace time.Duration // from the request to stop until it is killed; 0 means DefaultStopGrace
+}
+
+// DefaultStopGrace is how long a workload that names no grace may take to stop.
+const DefaultStopGrace = 30 * time.Second
+
+// EnvAllocDir names the environment variable with the folder that holds a workload's Files and is its own to write in.
+const EnvAllocDir = "KALE_ALLOC_DIR"
+
+// Resources is what one workload needs; a zero field asks for nothing in particular.
+type Resources struct {
+	GPUs        int
+	CPUMilli    int   // thousandths of a CPU
+	MemoryBytes int64 // bytes
+}
+
+// State is where a workload stands.
+type State string
+
+// A workload's states. Exited and Failed are final: the backend does not start that ID again by itself.
+const (
+	StatePending  State = "pending"  // accepted, not placed yet
+	StateStarting State = "starting" // placed; its process is being started, for the first time or again
+	StateRunning  State = "running"
+	StateStopping State = "stopping" // released or stopped, not gone yet
+	StateExited   State = "exited"   // ended by itself and well, or as asked
+	StateFailed   State = "failed"   // ended badly, or cannot be started
+	StateUnknown  State = "unknown"  // the backend cannot tell
+)
+
+// Live reports whether a process of the workload may exist: everything but exited and failed.
+func (s State) Live() bool { return s != StateExited && s != StateFailed }
+
+// Status is what a backend knows about one workload.
+type Status struct {
+	ID       ID
+	State    State
+	Node     string   // the machine's name
+	Address  string   // where other nodes reach that machine, without a port
+	Devices  []string // what CUDA_VISIBLE_DEVICES names, or "slot-N"
+	PID      int      // of the current process, 0 when there is none or it is not known
+	Restarts int      // times that the process was started again under this ID
+	ExitCode int      // of the last process that ended; 128+n when signal n ended it
+	Reason   string   // for people: why it is in this state
+	Started  time.Time
+	Finished time.Time
+	Err      *Error // why the request for this workload failed; nil in a List
+}
+
+// How says how a workload is to be released.
+type How int
+
+// The ways to release a workload.
+const (
+	Drained How = iota + 1 // asked to stop, killed after its StopGrace
+	Forced                 // killed now
+)
+
+func (h How) String() string {
+	switch h {
+	case Drained:
+		return "drained"
+	case Forced:
+		return "forced"
+	}
+	return "How(" + strconv.Itoa(int(h)) + ")"
+}
+
+// Config is one job's backend block and what the backend needs beside it.
+type Config struct {
+	Job                               string
+	Source                            []byte // the bytes between the block's braces
+	Filename                          string // the file that they come from
+	StartLine, StartColumn, StartByte int    // the position of Source[0] in it, lines and columns from 1
+	StateDir                          string // a folder that the backend may keep state in, if the block names none
+	Variables                         []byte // a JSON object, offered to the block's expressions as var; may be empty
+}
+
+// Info describes a backend.
+type Info struct {
+	Name     string // "local"
+	Version  string
+	Drains   bool // Release(Drained) grants a grace
+	GPUs     bool // it assigns GPUs
+	Survives bool // workloads outlive the plugin and the scheduler
+}
+
+// Report is the answer of Plan.
+type Report struct {
+	Placements []Placement // one for each workload, in order
+	Shortage   string      // what is missing, "needs 3 GPUs, 1 free"; empty when all fit
+}
+
+// Fits reports whether every workload could be placed.
+func (r Report) Fits() bool {
+	for _, p := range r.Placements {
+		if !p.Fits {
+			return false
+		}
+	}
+	return r.Shortage == ""
+}
+
+// Placement says where one workload would go.
+type Placement struct {
+	ID      ID
+	Fits    bool
+	Node    string
+	Devices []string
+	Reason  string // why it does not fit, or "runs already"
+}
+
+// LogOptions says which part of a log is wanted.
+type LogOptions struct {
+	Tail   int // lines; 0 means all that is kept, negative means none of the past
+	Follow bool
+}
+
+// Inventory is what the cluster has.
+type Inventory struct {
+	Total, Free int // devices: GPUs (MIG instances where a GPU is split), or slots
+	Devices     []Device
+	CPUMilli    int   // of all nodes; 0 when not known
+	MemoryBytes int64 // of all nodes; 0 when not known
+}
+
+// Device is one GPU, one MIG instance or one slot.
+type Device struct {
+	ID          string // GPU-…, MIG-… or slot-N
+	Node        string
+	Model       string // empty for a slot
+	MemoryBytes int64
+	HeldBy      string   // "job/worker-3-g1"; empty when free
+	Utilisation *float64 // busy share in [0,1] over the driver's last sample period; nil when not known
+}
+
+// Event hints that a workload may be in a new state.
+type Event struct {
+	ID    ID
+	State State
+}

@@ -1,0 +1,148 @@
+package backend
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/gohcl"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/function"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+)
+
+// Severity says whether a diagnostic forbids to go on.
+type Severity int
+
+// The severities.
+const (
+	SeverityError Severity = iota + 1
+	SeverityWarning
+)
+
+// Position is a place in a file: line and column from 1, byte from 0.
+type Position struct{ Line, Column, Byte int }
+
+// Diagnostic is one mistake in a backend block: short summary, a detail that says the fix, and where.
+type Diagnostic struct {
+	Severity   Severity
+	Summary    string
+	Detail     string
+	Filename   string
+	Start, End Position
+}
+
+// Diagnostics is everything that is wrong with a block.
+type Diagnostics []Diagnostic
+
+// HasErrors reports whether any of them is an error.
+func (ds Diagnostics) HasErrors() bool {
+	for _, d := range ds {
+		if d.Severity != SeverityWarning {
+			return true
+		}
+	}
+	return false
+}
+
+// Err gives the errors among them as one InvalidField error, or nil.
+func (ds Diagnostics) Err() error {
+	var lines []string
+	for _, d := range ds {
+		if d.Severity != SeverityWarning {
+			lines = append(lines, fmt.Sprintf("%s:%d,%d: %s; %s", d.Filename, d.Start.Line, d.Start.Column, d.Summary, d.Detail))
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return Invalidf("backend", "%s", strings.Join(lines, "\n"))
+}
+
+// HCL gives them in HCL's form, to be printed beside those of the rest of the job file.
+func (ds Diagnostics) HCL() hcl.Diagnostics {
+	var out hcl.Diagnostics
+	for _, d := range ds {
+		severity := hcl.DiagError
+		if d.Severity == SeverityWarning {
+			severity = hcl.DiagWarning
+		}
+		out = append(out, &hcl.Diagnostic{
+			Severity: severity, Summary: d.Summary, Detail: d.Detail,
+			Subject: &hcl.Range{Filename: d.Filename, Start: hcl.Pos(d.Start), End: hcl.Pos(d.End)},
+		})
+	}
+	return out
+}
+
+// FromHCL takes HCL's diagnostics into the contract's form. One without a place gets the block's start.
+func FromHCL(cfg Config, diags hcl.Diagnostics) Diagnostics {
+	var out Diagnostics
+	for _, d := range diags {
+		start := Position(cfg.startPos())
+		o := Diagnostic{
+			Severity: SeverityError, Summary: d.Summary, Detail: d.Detail,
+			Filename: cfg.Filename, Start: start, End: start,
+		}
+		if d.Severity == hcl.DiagWarning {
+			o.Severity = SeverityWarning
+		}
+		if d.Subject != nil {
+			o.Filename, o.Start, o.End = d.Subject.Filename, Position(d.Subject.Start), Position(d.Subject.End)
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+func (cfg Config) startPos() hcl.Pos {
+	return hcl.Pos{Line: max(cfg.StartLine, 1), Column: max(cfg.StartColumn, 1), Byte: cfg.StartByte}
+}
+
+// DecodeBlock reads a backend block into target, a pointer to a struct with gohcl tags. Its expressions may use var
+// (Config.Variables) and env("NAME"). Positions are those of the file that the block comes from.
+func DecodeBlock(cfg Config, target any) hcl.Diagnostics {
+	file, diags := hclsyntax.ParseConfig(cfg.Source, cfg.Filename, cfg.startPos())
+	if diags.HasErrors() {
+		return diags
+	}
+	evalCtx := &hcl.EvalContext{Functions: map[string]function.Function{"env": envFunction}}
+	if len(cfg.Variables) > 0 {
+		vars, err := decodeVariables(cfg.Variables)
+		if err != nil {
+			return append(diags, &hcl.Diagnostic{
+				Severity: hcl.DiagError, Summary: "Variables cannot be read",
+				Detail: "The values of the job's variables did not reach the backend as a JSON object: " + err.Error(),
+			})
+		}
+		evalCtx.Variables = map[string]cty.Value{"var": vars}
+	}
+	return append(diags, gohcl.DecodeBody(file.Body, evalCtx, target)...)
+}
+
+func decodeVariables(raw []byte) (cty.Value, error) {
+	typ, err := ctyjson.ImpliedType(raw)
+	if err != nil {
+		return cty.NilVal, err
+	}
+	if !typ.IsObjectType() {
+		return cty.NilVal, fmt.Errorf("it is %s", typ.FriendlyName())
+	}
+	return ctyjson.Unmarshal(raw, typ)
+}
+
+// envFunction is env(name): the variable's value in the plugin's environment, which is the scheduler's.
+var envFunction = function.New(&function.Spec{
+	Params: []function.Parameter{{Name: "name", Type: cty.String}},
+	Type:   function.StaticReturnType(cty.String),
+	Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
+		name := args[0].AsString()
+		value, ok := os.LookupEnv(name)
+		if !ok {
+			return cty.NilVal, function.NewArgErrorf(0, "the environment has no variable %q; set it", name)
+		}
+		return cty.StringVal(value), nil
+	},
+})

@@ -1,0 +1,139 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/kale-sched/kale/core/backend/backendpb"
+)
+
+// session is one life of the plugin's process.
+type session struct {
+	proc    *process
+	plug    *plugin.Client
+	conn    *grpc.ClientConn
+	stub    backendpb.BackendServiceClient
+	started time.Time
+	done    context.Context // ends, with the reason as its cause, when the session must not be used any more
+	cancel  context.CancelCauseFunc
+}
+
+// startSession starts the process and shakes hands with it.
+func startSession(ctx context.Context, lg *slog.Logger, path string, opts Options) (*session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s := &session{started: time.Now()}
+	s.done, s.cancel = context.WithCancelCause(context.Background())
+	s.plug = plugin.NewClient(&plugin.ClientConfig{
+		HandshakeConfig:  handshake,
+		VersionedPlugins: pluginVersions(nil),
+		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
+		AutoMTLS:         true,
+		StartTimeout:     opts.StartTimeout,
+		Logger:           newHostLogger(lg),
+		RunnerFunc: func(_ hclog.Logger, prepared *exec.Cmd, _ string) (runner.Runner, error) {
+			p, err := newProcess(path, opts.Args, append(prepared.Env, opts.Env...))
+			s.proc = p
+			return p, err
+		},
+	})
+	type dialled struct {
+		protocol plugin.ClientProtocol
+		err      error
+	}
+	result := make(chan dialled, 1)
+	// Owned by this function, which waits for it below in every case; it is the only user of s until then.
+	go func() {
+		protocol, err := s.plug.Client()
+		result <- dialled{protocol, err}
+	}()
+	var got dialled
+	select {
+	case got = <-result:
+	case <-ctx.Done():
+		got = <-result // bounded by StartTimeout
+		got.err = ctx.Err()
+	}
+	if got.err != nil {
+		s.end(got.err, 0)
+		return nil, got.err
+	}
+	gc, ok := got.protocol.(*plugin.GRPCClient)
+	if !ok {
+		err := fmt.Errorf("it speaks %T and not gRPC", got.protocol)
+		s.end(err, 0)
+		return nil, err
+	}
+	s.conn, s.stub = gc.Conn, backendpb.NewBackendServiceClient(gc.Conn)
+	return s, nil
+}
+
+// watch asks again and again whether the process lives, and returns why the session is over: the process ended, it
+// does not answer, or ctx is done.
+func (s *session) watch(ctx context.Context, opts Options) error {
+	health := grpc_health_v1.NewHealthClient(s.conn)
+	tick := time.NewTicker(opts.LivenessEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return errClosed
+		case <-s.proc.exited:
+			return s.exitReason()
+		case <-tick.C:
+		}
+		asked, cancel := context.WithTimeout(ctx, opts.LivenessTimeout)
+		stopAsking := context.AfterFunc(s.done, cancel)
+		_, err := health.Check(asked, &grpc_health_v1.HealthCheckRequest{Service: plugin.GRPCServiceName})
+		timedOut := errors.Is(asked.Err(), context.DeadlineExceeded)
+		stopAsking()
+		cancel()
+		switch {
+		case err == nil, ctx.Err() != nil:
+		case timedOut:
+			return fmt.Errorf("it hangs: no answer within %v", opts.LivenessTimeout)
+		default:
+			select {
+			case <-s.proc.exited:
+				return s.exitReason()
+			default:
+				return fmt.Errorf("it does not answer: %w", err)
+			}
+		}
+	}
+}
+
+func (s *session) exitReason() error {
+	if s.proc.waitErr != nil {
+		return fmt.Errorf("its process ended: %w", s.proc.waitErr)
+	}
+	return errors.New("its process ended")
+}
+
+// end fails the calls under way and ends the process: at once when grace is 0, else by asking it first. It returns
+// when the process is gone.
+func (s *session) end(why error, grace time.Duration) {
+	s.cancel(why)
+	if s.proc == nil {
+		return
+	}
+	// go-plugin's Kill asks without a deadline and would wait for ever on a stopped process, so the signal comes
+	// from here.
+	if grace == 0 {
+		s.proc.kill()
+	} else {
+		defer time.AfterFunc(grace, s.proc.kill).Stop()
+	}
+	s.plug.Kill()
+}
