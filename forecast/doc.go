@@ -1,0 +1,26 @@
+// Package forecast predicts the arrival rate of a stream: the workload
+// forecaster of Kale §3.2, made pluggable.
+//
+// Input is a [Series]: samples per second in bins of equal length, the past of
+// one job. Output is a [Forecast]: the same quantity for the bins that follow,
+// with a point forecast and the 10 % and 90 % quantiles. Everything that turns
+// one into the other is a [Forecaster]:
+//
+//   - [NewSeasonal]: level-corrected seasonal naive in pure Go. It needs no
+//     model and no training, and is what every other forecaster has to beat.
+//   - [OpenONNX]: any model file that keeps the contract of contract.go, run by
+//     ONNX Runtime. [TrainLinear] makes a small one from history.
+//   - [Gate]: one forecaster guarded by another. It scores both against what
+//     arrived, falls back when the first does worse, comes back when it is good
+//     again, and says which it used, why, and whether either is to be trusted.
+//
+// [Backtest] measures a forecaster by rolling origin.
+//
+// No forecaster reads a clock, a random source or anything but its arguments:
+// the same history gives the same forecast, and a change of the history after a
+// moment changes no forecast made at that moment. Bins are counted in elapsed
+// time, so a change to or from summer time does not exist here.
+//
+// A bin without a measurement is NaN. It is unknown, which is never zero: no
+// forecaster reads it as absence of traffic, and no score counts it.
+package forecast

@@ -1,0 +1,164 @@
+package forecast
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Series is a rate measured in consecutive bins of equal length.
+type Series struct {
+	// Start is where the first bin begins.
+	Start time.Time
+	// Step is the length of a bin.
+	Step time.Duration
+	// Values holds the mean rate in each bin, in samples per second.
+	// Values[i] belongs to [Start+i·Step, Start+(i+1)·Step). NaN is unknown,
+	// which is never zero.
+	Values []float64
+}
+
+// End is where the last bin ends, which is the first moment that Series does
+// not know.
+func (s Series) End() time.Time { return s.At(len(s.Values)) }
+
+// At is where bin i begins. Bins after the last one have a beginning as well.
+func (s Series) At(i int) time.Time { return s.Start.Add(time.Duration(i) * s.Step) }
+
+// Bin is the index of the bin that holds t; it may lie outside Values. A Series
+// without a step has no bins, and Bin is 0.
+func (s Series) Bin(t time.Time) int {
+	if s.Step <= 0 {
+		return 0
+	}
+	d := t.Sub(s.Start)
+	i := int(d / s.Step)
+	if d < 0 && d%s.Step != 0 {
+		i--
+	}
+	return i
+}
+
+// Until is the part of the series that was complete at t. It shares Values.
+func (s Series) Until(t time.Time) Series {
+	n := min(max(s.Bin(t), 0), len(s.Values))
+	return Series{Start: s.Start, Step: s.Step, Values: s.Values[:n:n]}
+}
+
+// Known counts the bins that hold a measurement.
+func (s Series) Known() int {
+	n := 0
+	for _, v := range s.Values {
+		if !math.IsNaN(v) {
+			n++
+		}
+	}
+	return n
+}
+
+// Validate reports the first thing that makes the series unusable: a step that
+// is not positive, or a rate that is negative or infinite. NaN is allowed.
+func (s Series) Validate() error {
+	if s.Step <= 0 {
+		return fmt.Errorf("history has a step of %v; it needs a positive one", s.Step)
+	}
+	for i, v := range s.Values {
+		// One comparison for the common case: NaN fails it too.
+		if v >= 0 && v <= math.MaxFloat64 {
+			continue
+		}
+		if math.IsNaN(v) {
+			continue
+		}
+		return fmt.Errorf("history has a rate of %v samples/s in the bin at %s; a rate is 0 or more, and a bin that was not measured is NaN",
+			v, s.At(i).UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// Forecast is what a forecaster expects in the bins that follow a history.
+type Forecast struct {
+	// At is where the first forecast bin begins: the End of the history.
+	At time.Time
+	// Step is the length of a bin, that of the history.
+	Step time.Duration
+	// Mean, Lower and Upper have one element per bin, in samples per second:
+	// the point forecast, and the 10 % and 90 % quantiles.
+	// 0 ≤ Lower[h] ≤ Mean[h] ≤ Upper[h], all finite.
+	Mean, Lower, Upper []float64
+	// Source names the forecaster that made it.
+	Source string
+	// Note says what a reader should know about this forecast in particular,
+	// such as a fallback and its reason. It is empty when there is nothing to say.
+	Note string
+}
+
+// End is where the last forecast bin ends.
+func (f Forecast) End() time.Time { return f.At.Add(time.Duration(len(f.Mean)) * f.Step) }
+
+// Validate reports the first way in which f breaks what the fields promise.
+func (f Forecast) Validate() error {
+	if len(f.Lower) != len(f.Mean) || len(f.Upper) != len(f.Mean) {
+		return fmt.Errorf("forecast by %s has %d means, %d lower and %d upper bounds; it needs as many of each",
+			f.Source, len(f.Mean), len(f.Lower), len(f.Upper))
+	}
+	for h, m := range f.Mean {
+		lo, up := f.Lower[h], f.Upper[h]
+		if !(0 <= lo && lo <= m && m <= up && up <= math.MaxFloat64) {
+			return fmt.Errorf("forecast by %s for bin %d is %v (lower %v, upper %v); it must be 0 ≤ lower ≤ mean ≤ upper, and finite",
+				f.Source, h, m, lo, up)
+		}
+	}
+	return nil
+}
+
+// Forecaster predicts the bins that follow a history.
+//
+// Forecast is pure and deterministic: it reads no clock and no random source,
+// keeps nothing between calls that changes an answer, does not write to
+// history.Values or hold on to it, and may be called from several goroutines at
+// once. It does not block on anything but its own computation.
+//
+// The result has exactly steps bins and keeps what the fields of [Forecast]
+// promise. Forecast returns an error for steps < 1 and for a history that is
+// not valid; one that is too short gives an error that wraps [ErrShortHistory]
+// and says how much is needed.
+type Forecaster interface {
+	// Name is what goes into Forecast.Source: constant, short, unique among
+	// the forecasters of a job.
+	Name() string
+	Forecast(history Series, steps int) (Forecast, error)
+}
+
+// ErrShortHistory is wrapped by the error of a forecaster, of [TrainLinear] or
+// of [Backtest] that needs a longer history than it was given.
+var ErrShortHistory = errors.New("history is too short")
+
+// shortHistory says that have bins of history are fewer than need.
+func shortHistory(who string, s Series, need int, why string) error {
+	have := len(s.Values)
+	return fmt.Errorf("%s: %w: it has %d bins of %v (%v) and %d bins (%v) are needed: %s", who, ErrShortHistory,
+		have, s.Step, time.Duration(have)*s.Step, need, time.Duration(need)*s.Step, why)
+}
+
+// checkRequest is what every forecaster asks of its arguments.
+func checkRequest(who string, history Series, steps int) error {
+	if steps < 1 {
+		return fmt.Errorf("%s: a forecast of %d steps was asked for; ask for 1 or more", who, steps)
+	}
+	if err := history.Validate(); err != nil {
+		return fmt.Errorf("%s: %w", who, err)
+	}
+	return nil
+}
+
+// seasonBins turns a season into bins. A season that is not a whole number of
+// bins would drift against the history, so it is an error.
+func seasonBins(who string, season, step time.Duration) (int, error) {
+	if season < 2*step || season%step != 0 {
+		return 0, fmt.Errorf("%s: a season of %v is not two or more whole bins of %v: choose a season that is a multiple of the step, or another step",
+			who, season, step)
+	}
+	return int(season / step), nil
+}
