@@ -1,0 +1,241 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// TopicSpec is a topic that a broker should have.
+type TopicSpec struct {
+	Name       string
+	Partitions int               // 1 or more
+	Config     map[string]string // Kafka's topic settings, such as retention.ms; used only when the topic is created
+}
+
+// BrokerOptions say where an embedded broker listens and keeps its log.
+type BrokerOptions struct {
+	Addr    string // host:port, a loopback address as a rule; empty means 127.0.0.1 and a free port
+	DataDir string // created when absent; empty keeps the log in memory, where it ends with the process
+	Topics  []TopicSpec
+}
+
+// Broker is an embedded Kafka broker: franz-go's kfake in this process, speaking Kafka's protocol on a TCP port.
+//
+// With a DataDir, every record that a producer was told is written survives kill -9 of this process: it is in the
+// page cache of the operating system by then. A power cut may lose the last seconds, as it may with Kafka's defaults.
+type Broker struct {
+	cluster *kfake.Cluster
+	addr    string
+	unlock  func()
+	once    sync.Once
+}
+
+// OpenBroker starts a broker and creates the topics that it lacks; one that exists with fewer partitions is grown, with
+// more it is an error. Topics are created here and never by a client's metadata request, because kfake forgets those
+// when it is killed. A data folder serves one broker at a time. ctx bounds the opening only: end with [Broker.Close].
+func OpenBroker(ctx context.Context, lg *slog.Logger, o BrokerOptions) (_ *Broker, err error) {
+	lg = orSilent(lg)
+	host, port, err := o.validate()
+	if err != nil {
+		return nil, err
+	}
+	b := &Broker{unlock: func() {}}
+	defer func() {
+		if err != nil {
+			b.Close()
+		}
+	}()
+
+	opts := []kfake.Opt{
+		kfake.Ports(port),
+		kfake.ClusterID("kale-embedded"),
+		kfake.WithLogger(kfakeLog{lg}),
+		kfake.ListenFn(func(network, address string) (net.Listener, error) {
+			return net.Listen(network, net.JoinHostPort(host, strconv.Itoa(port)))
+		}),
+	}
+	if o.DataDir != "" {
+		if b.unlock, err = claimDataDir(o.DataDir); err != nil {
+			return nil, err
+		}
+		opts = append(opts, kfake.DataDir(o.DataDir))
+		if err := restoreSequences(lg, o.DataDir); err != nil {
+			return nil, fmt.Errorf("open the embedded broker's data folder %s: %w", o.DataDir, err)
+		}
+	}
+	if b.cluster, err = kfake.NewCluster(opts...); err != nil {
+		return nil, openError(net.JoinHostPort(host, strconv.Itoa(port)), o.DataDir, err)
+	}
+	b.addr = b.cluster.ListenAddrs()[0]
+	if err := ensureTopics(ctx, b.addr, o.Topics); err != nil {
+		return nil, err
+	}
+	lg.Info("embedded broker is up", "addr", b.addr, "data", o.DataDir, "topics", len(o.Topics))
+	return b, nil
+}
+
+// Addr is where the broker listens, host:port.
+func (b *Broker) Addr() string { return b.addr }
+
+// Brokers is Addr as a client's list of seeds.
+func (b *Broker) Brokers() []string { return []string{b.addr} }
+
+// Close stops listening, writes what is left to the data folder and frees it. It may be called more than once.
+func (b *Broker) Close() {
+	b.once.Do(func() {
+		if b.cluster != nil {
+			b.cluster.Close()
+		}
+		b.unlock()
+	})
+}
+
+func (o BrokerOptions) validate() (host string, port int, err error) {
+	addr := o.Addr
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	host, p, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, fmt.Errorf("embedded broker address %q: want host:port: %w", o.Addr, err)
+	}
+	port, err = strconv.Atoi(p)
+	if err != nil || port < 0 || port > 65535 {
+		return "", 0, fmt.Errorf("embedded broker address %q: the port must be a number from 0 to 65535", o.Addr)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return "", 0, fmt.Errorf("embedded broker address %q: name one address, such as 127.0.0.1: clients are told to connect to it", o.Addr)
+	}
+	seen := map[string]bool{}
+	for _, t := range o.Topics {
+		switch {
+		case t.Name == "":
+			return "", 0, errors.New("embedded broker: a topic without a name")
+		case t.Partitions < 1:
+			return "", 0, fmt.Errorf("embedded broker: topic %q has %d partitions; it needs at least 1", t.Name, t.Partitions)
+		case seen[t.Name]:
+			return "", 0, fmt.Errorf("embedded broker: topic %q is named twice", t.Name)
+		}
+		seen[t.Name] = true
+	}
+	return host, port, nil
+}
+
+// claimDataDir creates dir, proves that it can be written and locks it for this process until unlock is called.
+func claimDataDir(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("create the embedded broker's data folder %s: %w; choose a folder that you may write", dir, err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "broker.lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("write in the embedded broker's data folder %s: %w; choose a folder that you may write", dir, err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("the embedded broker's data folder %s is used by another broker: stop that one, or choose another folder", dir)
+		}
+		return nil, fmt.Errorf("lock the embedded broker's data folder %s: %w", dir, err)
+	}
+	return func() { f.Close() }, nil
+}
+
+func openError(addr, dir string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("start the embedded broker: %s is in use: stop what listens there, or choose another port: %w", addr, err)
+	case errors.Is(err, syscall.EACCES) || errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("start the embedded broker on %s with its data in %q: not permitted: %w", addr, dir, err)
+	}
+	return fmt.Errorf("start the embedded broker on %s with its data in %q: %w", addr, dir, err)
+}
+
+// EnsureTopics creates the topics that the cluster lacks and grows those that have fewer partitions than asked. One with
+// more partitions than asked is an error: Kafka cannot take partitions away.
+func EnsureTopics(ctx context.Context, opts []kgo.Opt, topics []TopicSpec) error {
+	cl, err := kgo.NewClient(opts...)
+	if err != nil {
+		return fmt.Errorf("create topics: %w", err)
+	}
+	defer cl.Close()
+	adm := kadm.NewClient(cl)
+	for _, t := range topics {
+		if err := ensureTopic(ctx, adm, t); err != nil {
+			return fmt.Errorf("create topic %q with %d partitions: %w", t.Name, t.Partitions, err)
+		}
+	}
+	return nil
+}
+
+func ensureTopics(ctx context.Context, addr string, topics []TopicSpec) error {
+	if len(topics) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return EnsureTopics(ctx, []kgo.Opt{kgo.SeedBrokers(addr)}, topics)
+}
+
+func ensureTopic(ctx context.Context, adm *kadm.Client, t TopicSpec) error {
+	config := make(map[string]*string, len(t.Config))
+	for k, v := range t.Config {
+		config[k] = &v
+	}
+	_, err := adm.CreateTopic(ctx, int32(t.Partitions), 1, config, t.Name)
+	if !errors.Is(err, kerr.TopicAlreadyExists) {
+		return err
+	}
+	has, err := adm.ListTopics(ctx, t.Name)
+	if err != nil {
+		return err
+	}
+	td := has[t.Name]
+	if td.Err != nil {
+		return td.Err
+	}
+	switch n := len(td.Partitions); {
+	case n > t.Partitions:
+		return fmt.Errorf("it exists with %d partitions, which cannot be made fewer: ask for %d, or use another topic", n, n)
+	case n < t.Partitions:
+		r, err := adm.UpdatePartitions(ctx, t.Partitions, t.Name)
+		if err != nil {
+			return err
+		}
+		return r[t.Name].Err
+	}
+	return nil
+}
+
+// kfakeLog hands kfake's warnings and errors to slog; its other lines are one per request.
+type kfakeLog struct{ lg *slog.Logger }
+
+func (k kfakeLog) Logf(level kfake.LogLevel, format string, args ...any) {
+	switch level {
+	case kfake.LogLevelError:
+		k.lg.Error("embedded broker", "said", fmt.Sprintf(format, args...))
+	case kfake.LogLevelWarn:
+		k.lg.Warn("embedded broker", "said", fmt.Sprintf(format, args...))
+	}
+}
+
+func orSilent(lg *slog.Logger) *slog.Logger {
+	if lg == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return lg
+}

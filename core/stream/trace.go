@@ -1,0 +1,120 @@
+package stream
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxBins bounds what one wrong timestamp can make of a trace: 1-minute bins for 95 years.
+const maxBins = 50_000_000
+
+// ReadCurve reads a trace from a CSV file, gzip-compressed where its name ends in .gz. See [ParseCurve].
+func ReadCurve(path string) (Curve, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Curve{}, fmt.Errorf("read the arrival curve: %w", err)
+	}
+	defer f.Close()
+	var r io.Reader = bufio.NewReaderSize(f, 1<<16)
+	if strings.HasSuffix(path, ".gz") {
+		gz, err := gzip.NewReader(r)
+		if err != nil {
+			return Curve{}, fmt.Errorf("read the arrival curve %s: its name says gzip, its content does not: %w", path, err)
+		}
+		defer gz.Close()
+		r = gz
+	}
+	return ParseCurve(path, r)
+}
+
+// ParseCurve reads a trace of lines "timestamp,rate": the start of a bin (RFC 3339, such as 2024-05-01T13:00:00Z, or
+// 2024-05-01 13:00:00 taken as UTC) and its events per second. A first line that names the columns is skipped. Lines
+// are in order of time; the shortest distance between two is the bin's length, and all are whole bins apart. A missing
+// bin is a gap (NaN). Errors begin with name:line, as compilers' do.
+func ParseCurve(name string, r io.Reader) (Curve, error) {
+	at, rates, lines, err := parseRows(name, r)
+	if err != nil {
+		return Curve{}, err
+	}
+	if len(at) < 2 {
+		return Curve{}, fmt.Errorf("%s: %d rows; a curve needs at least 2, to know the length of a bin", name, len(at))
+	}
+	step := at[1].Sub(at[0])
+	for i := 1; i < len(at); i++ {
+		step = min(step, at[i].Sub(at[i-1]))
+	}
+	c := Curve{Start: at[0], Step: step}
+	if bins := at[len(at)-1].Sub(at[0])/step + 1; bins > maxBins {
+		return Curve{}, fmt.Errorf("%s: from %s to %s in bins of %v are %d bins; that looks like a wrong timestamp",
+			name, at[0].Format(time.RFC3339), at[len(at)-1].Format(time.RFC3339), step, bins)
+	}
+	for i, t := range at {
+		d := t.Sub(c.Start)
+		if d%step != 0 {
+			return Curve{}, fmt.Errorf("%s:%d: %s is not a whole number of bins of %v after the first row", name, lines[i], t.Format(time.RFC3339), step)
+		}
+		for len(c.Rates) < int(d/step) {
+			c.Rates = append(c.Rates, math.NaN())
+		}
+		c.Rates = append(c.Rates, rates[i])
+	}
+	return c, nil
+}
+
+func parseRows(name string, r io.Reader) (at []time.Time, rates []float64, lines []int, err error) {
+	cr := csv.NewReader(r)
+	cr.FieldsPerRecord = -1
+	cr.ReuseRecord = true
+	cr.TrimLeadingSpace = true
+	cr.Comment = '#'
+	for first := true; ; first = false {
+		row, err := cr.Read()
+		if errors.Is(err, io.EOF) {
+			return at, rates, lines, nil
+		}
+		if err != nil {
+			var pe *csv.ParseError
+			if errors.As(err, &pe) {
+				return nil, nil, nil, fmt.Errorf("%s:%d: %w", name, pe.Line, pe.Err)
+			}
+			return nil, nil, nil, fmt.Errorf("read the arrival curve %s: %w", name, err)
+		}
+		line, _ := cr.FieldPos(0)
+		if first && strings.EqualFold(strings.TrimPrefix(row[0], "\ufeff"), "timestamp") {
+			continue
+		}
+		if len(row) != 2 {
+			return nil, nil, nil, fmt.Errorf("%s:%d: %d columns; want 2: timestamp,rate", name, line, len(row))
+		}
+		t, err := parseTime(strings.TrimSpace(row[0]))
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("%s:%d: timestamp %q: want RFC 3339, such as 2024-05-01T13:00:00Z", name, line, row[0])
+		}
+		rate, err := strconv.ParseFloat(strings.TrimSpace(row[1]), 64)
+		if err != nil || rate < 0 || math.IsNaN(rate) || math.IsInf(rate, 0) {
+			return nil, nil, nil, fmt.Errorf("%s:%d: rate %q: want a number of events per second, 0 or more (leave the row out where it is not known)", name, line, row[1])
+		}
+		if n := len(at); n > 0 && !t.After(at[n-1]) {
+			return nil, nil, nil, fmt.Errorf("%s:%d: %s does not come after %s on line %d: sort the rows by time, each bin once",
+				name, line, t.Format(time.RFC3339), at[n-1].Format(time.RFC3339), lines[n-1])
+		}
+		at, rates, lines = append(at, t), append(rates, rate), append(lines, line)
+	}
+}
+
+func parseTime(s string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		t, err = time.Parse(time.DateTime, s)
+	}
+	return t.UTC(), err
+}
