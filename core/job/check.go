@@ -1,0 +1,255 @@
+package job
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// mostSteps bounds the points of a history or of a forecast, so that a slip of a unit is found here and not as a
+// process that eats the memory.
+const mostSteps = 50000
+
+// check fills in defaults that depend on other values, then looks at what only shows when values are seen together.
+// What could not be read is left out: it has been reported.
+func (d *decoder) check() {
+	j := d.job
+	derive(j)
+	d.checkStream(j)
+	d.checkFeatures(j)
+	d.checkModel(j)
+	d.checkThroughput(j)
+	d.checkForecast(j)
+	d.checkAutoscale(j)
+	d.checkBackend(j)
+}
+
+// derive sets the defaults that the schema describes as derived.
+func derive(j *Job) {
+	if j.Workers.Queue == 0 {
+		j.Workers.Queue = 4 * j.Model.Batch
+	}
+	if j.Forecast.GateWindow == 0 {
+		j.Forecast.GateWindow = 4 * j.Forecast.Horizon
+	}
+	if j.Autoscale.Fallback.LagOver == 0 {
+		j.Autoscale.Fallback.LagOver = j.SLO.MaxLag / 2
+	}
+}
+
+// ok says whether the values at all these paths, and the blocks around them, could be read.
+func (d *decoder) ok(paths ...string) bool {
+	for _, path := range paths {
+		for ; path != ""; path = parentPath(path) {
+			if d.bad[path] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// must reports an error at path when the values at path and others could be read and holds is false.
+func (d *decoder) must(holds bool, path string, others []string, summary, detail string, args ...any) {
+	if !holds && d.ok(append(others, path)...) {
+		d.fail(d.job.Range(d.written(path, others)), summary, detail, args...)
+	}
+}
+
+// written returns the first of path and others that the file writes itself: a mistake against a default is the other's.
+func (d *decoder) written(path string, others []string) string {
+	for _, p := range append([]string{path}, others...) {
+		if _, ok := d.job.ranges[p]; ok {
+			return p
+		}
+	}
+	return path
+}
+
+func (d *decoder) warn(path, summary, detail string, args ...any) {
+	d.add(at(hcl.DiagWarning, d.job.Range(path), summary, fmt.Sprintf(detail, args...)))
+}
+
+func (d *decoder) checkStream(j *Job) {
+	d.must(len(j.Stream.Brokers) > 0, "stream.brokers", nil, "No brokers", `Name at least one, as in ["kafka-1:9092"].`)
+	d.must(j.Stream.DeadLetter == "" || j.Stream.DeadLetter != j.Stream.Topic, "stream.dead_letter", []string{"stream.topic"},
+		"Dead letters would be trained again", "%q is the job's own topic: name another for records that cannot be decoded.", j.Stream.DeadLetter)
+	if tls := j.Stream.TLS; tls != nil {
+		d.must((tls.CertFile == "") == (tls.KeyFile == ""), "stream.tls.cert_file", []string{"stream.tls.key_file"},
+			"Certificate and key belong together", "Give both cert_file and key_file, or neither.")
+	}
+	if sasl := j.Stream.SASL; sasl != nil && sasl.Mechanism == "plain" && j.Stream.TLS == nil && d.ok("stream.tls", "stream.sasl.mechanism") {
+		d.warn("stream.sasl.mechanism", "Password in plain text", `Without a tls block, "plain" sends the password readable over the network. Add tls { }, or use "scram-sha-512".`)
+	}
+}
+
+func (d *decoder) checkFeatures(j *Job) {
+	d.must(len(j.Features.Sparse)+len(j.Features.Dense) > 0, "features.sparse", []string{"features.dense"},
+		"No features", "Name at least one field in sparse or dense: there is nothing to learn from.")
+	seen := map[string]string{}
+	for _, group := range []struct {
+		path  string
+		names []string
+	}{{"features.sparse", j.Features.Sparse}, {"features.dense", j.Features.Dense}} {
+		if !d.ok(group.path) {
+			continue
+		}
+		for i, name := range group.names {
+			path := fmt.Sprintf("%s[%d]", group.path, i)
+			if name == j.Features.Label && d.ok("features.label") {
+				d.fail(j.Range(path), "Label among the features", "%q is the label: a model that sees it learns nothing else.", name)
+			} else if first, twice := seen[name]; twice {
+				d.fail(j.Range(path), fmt.Sprintf("Feature %q twice", name), "It is already in %s: remove one.", first)
+			} else {
+				seen[name] = group.path
+			}
+		}
+	}
+}
+
+func (d *decoder) checkModel(j *Job) {
+	m, w := j.Model, j.Workers
+	d.must(m.Batch >= w.Chunk, "model.batch", []string{"workers.chunk"}, "Batch smaller than a chunk",
+		"model.batch is %d and workers.chunk %d records: raise the batch or lower the chunk.", m.Batch, w.Chunk)
+	d.must(m.Batch < w.Chunk || w.Chunk == 0 || m.Batch%w.Chunk == 0, "model.batch", []string{"workers.chunk"}, "Batch is not a whole number of chunks",
+		"model.batch is %d and workers.chunk %d records: use %d or %d.", m.Batch, w.Chunk, roundDown(m.Batch, w.Chunk), roundDown(m.Batch, w.Chunk)+w.Chunk)
+	d.must(w.Queue >= m.Batch, "workers.queue", []string{"model.batch"}, "Queue shorter than a batch",
+		"workers.queue is %d and model.batch %d records: a full batch would never stand in the queue.", w.Queue, m.Batch)
+	d.must(w.Min <= w.Max, "workers.min", []string{"workers.max"}, "min is over max", "workers.min is %d and workers.max %d.", w.Min, w.Max)
+	d.must(j.Servers.Count <= m.Tablets, "servers.count", []string{"model.tablets"}, "More servers than tablets",
+		"%d servers share %d tablets: a server without one has nothing to do. Raise model.tablets.", j.Servers.Count, m.Tablets)
+	d.must(m.Kind != ModelDeepFM || len(m.Hidden) > 0, "model.hidden", []string{"model.kind"}, "No deep part", `DeepFM needs at least one layer, as in [64, 32]; "lr" has none.`)
+	d.must(m.Kind != ModelDeepFM || len(j.Features.Sparse) > 0, "features.sparse", []string{"model.kind", "features.dense"},
+		"DeepFM needs sparse features", `Its factorisation machine works on embeddings. Name categorical fields in sparse, or use kind = "lr".`)
+	for _, a := range modelBlock.child("optimiser").attrs {
+		path := "model.optimiser." + a.name
+		if _, written := j.ranges[path]; written && a.byLabel[m.Optimiser.Kind] == "" && d.ok(path) {
+			d.fail(j.Range(path), fmt.Sprintf("%q does not belong to %s", a.name, m.Optimiser.Kind), "%s Remove it.", a.doc)
+		}
+	}
+}
+
+// thetas is the number of coefficients of each form (Kale Eqs. 9, 6, 8 and 5).
+var thetas = map[string]int{"async": 3, "sync": 4, "async-wp": 4, "sync-wp": 7}
+
+func (d *decoder) checkThroughput(j *Job) {
+	t := j.Throughput
+	sync := t.Form == "sync" || t.Form == "sync-wp"
+	d.must(len(t.Theta) == thetas[t.Form], "throughput.theta", []string{"throughput.form"}, "Wrong number of coefficients",
+		"The form %q has %d coefficients; theta has %d.", t.Form, thetas[t.Form], len(t.Theta))
+	sum := 0.0
+	for _, theta := range t.Theta {
+		sum += theta
+	}
+	d.must(len(t.Theta) == 0 || (sum > 0 && !math.IsInf(sum, 0)), "throughput.theta", nil, "Throughput without limit",
+		"With every coefficient 0 a step would take no time. Measure one worker: [1/RATE, 0, 0] for async.")
+	if sync && t.Batch == 0 && d.ok("throughput.form", "throughput.batch") {
+		d.fail(j.Range("throughput.form"), "A sync form needs a batch", "Add batch = M, the records of one step over all workers.")
+	}
+	d.must(sync || t.Batch == 0, "throughput.batch", []string{"throughput.form"}, "Only sync forms have a batch", "The form is %q: remove batch.", t.Form)
+}
+
+func (d *decoder) checkForecast(j *Job) {
+	f := j.Forecast
+	interval := []string{"forecast.interval"}
+	d.must(f.Horizon >= f.Interval, "forecast.horizon", interval, "Horizon shorter than an interval", "The horizon is %s and the interval %s: a forecast needs at least one step.", FormatDuration(f.Horizon), FormatDuration(f.Interval))
+	if d.ok("forecast.interval") && f.Interval > 0 {
+		d.must(f.Horizon/f.Interval <= mostSteps, "forecast.horizon", interval, "Horizon too long for its interval", "%d steps: at most %d.", f.Horizon/f.Interval, mostSteps)
+		d.must(f.History/f.Interval <= mostSteps, "forecast.history", interval, "History too long for its interval",
+			"%s in steps of %s are %d points: at most %d. Shorten the history or lengthen the interval.", FormatDuration(f.History), FormatDuration(f.Interval), f.History/f.Interval, mostSteps)
+	}
+	d.must(f.GateWindow >= f.Interval, "forecast.gate_window", interval, "Gate window shorter than an interval", "Use at least one interval, %s.", FormatDuration(f.Interval))
+	d.must(len(f.Season) > 0, "forecast.season", nil, "No season", `Name at least one, as in "24h".`)
+	d.checkSeasons(f)
+}
+
+func (d *decoder) checkSeasons(f Forecast) {
+	if !d.ok("forecast.season") || len(f.Season) == 0 {
+		return
+	}
+	for i, season := range f.Season {
+		path := fmt.Sprintf("forecast.season[%d]", i)
+		d.must(season >= f.Horizon, path, []string{"forecast.season", "forecast.horizon"}, "Season shorter than the horizon",
+			"The season is %s and the horizon %s: the forecast would look back on days that have not been.", FormatDuration(season), FormatDuration(f.Horizon))
+		if f.Interval > 0 {
+			d.must(season%f.Interval == 0, path, []string{"forecast.season", "forecast.interval"}, "Season is not a whole number of intervals",
+				"The season is %s and the interval %s.", FormatDuration(season), FormatDuration(f.Interval))
+		}
+		d.must(i == 0 || season > f.Season[i-1], path, nil, "Seasons out of order", "Write the shortest first, each once.")
+	}
+	d.must(f.History >= f.Season[0], "forecast.history", []string{"forecast.season"}, "History shorter than a season",
+		"The history is %s and the season %s: the forecast would begin cold.", FormatDuration(f.History), FormatDuration(f.Season[0]))
+	if last := f.Season[len(f.Season)-1]; f.History >= f.Season[0] && f.History < last && d.ok("forecast.history") {
+		d.warn(d.written("forecast.history", []string{"forecast.season"}), "History shorter than the longest season",
+			"The season of %s counts only once that much has been seen. With history = %q it counts from the start, where the topic keeps records that long.", FormatDuration(last), FormatDuration(last))
+	}
+}
+
+func (d *decoder) checkAutoscale(j *Job) {
+	a, lag := j.Autoscale, j.SLO.MaxLag
+	span := func(v time.Duration) string { return FormatDuration(v) }
+	d.must(a.Tau >= j.Forecast.Interval, "autoscale.tau", []string{"forecast.interval"}, "tau shorter than an interval",
+		"tau is %s and forecast.interval %s: nothing would be smoothed.", span(a.Tau), span(j.Forecast.Interval))
+	d.must(a.Tau <= j.Forecast.Horizon, "autoscale.tau", []string{"forecast.horizon"}, "tau longer than the horizon",
+		"tau is %s and forecast.horizon %s: every change would be smoothed away.", span(a.Tau), span(j.Forecast.Horizon))
+	d.must(a.Watch <= a.Tick, "autoscale.watch", []string{"autoscale.tick"}, "watch longer than tick",
+		"watch is %s and tick %s: decisions would rest on old lag.", span(a.Watch), span(a.Tick))
+	d.must(lag >= a.Watch, "slo.max_lag", []string{"autoscale.watch"}, "max_lag shorter than watch",
+		"max_lag is %s and autoscale.watch %s: a violation could pass unseen.", span(lag), span(a.Watch))
+	d.must(a.Fallback.LagOver <= lag, "autoscale.fallback.lag_over", []string{"slo.max_lag"}, "lag_over is over max_lag",
+		"lag_over is %s and slo.max_lag %s: the fallback would act after the objective is broken.", span(a.Fallback.LagOver), span(lag))
+	d.must(a.Fallback.UtilisationUnder < a.Fallback.UtilisationOver, "autoscale.fallback.utilisation_under", []string{"autoscale.fallback.utilisation_over"},
+		"Thresholds cross", "utilisation_under is %g and utilisation_over %g: workers would come and go without end.", a.Fallback.UtilisationUnder, a.Fallback.UtilisationOver)
+	if width := j.Workers.Max - j.Workers.Min; width > 0 && a.Policy == PolicyKale {
+		d.must(a.Rho <= width, "autoscale.rho", []string{"workers.max", "workers.min", "autoscale.policy"}, "rho too large",
+			"rho is %d, but the number of workers can change by %d at most: nothing would ever change.", a.Rho, width)
+	}
+	d.must(j.Workers.Min != j.Workers.Max || a.Policy != PolicyFollow, "workers.min", []string{"workers.max", "autoscale.policy"},
+		"Nothing to scale", `workers.min and workers.max are both %d. Use policy = "static", or let them differ.`, j.Workers.Max)
+}
+
+// backends are the plugins that come with Kale.
+var backends = []string{"local"}
+
+func (d *decoder) checkBackend(j *Job) {
+	name := j.Backend.Name
+	if !d.ok("backend") {
+		return
+	}
+	switch advice, later := notYet[name]; {
+	case later:
+		d.fail(j.Range("backend"), fmt.Sprintf("Backend %q is not supported yet", name), "%s", advice)
+	case name == "" || !jobName.MatchString(name):
+		d.fail(j.Range("backend"), fmt.Sprintf("Unsuitable backend name %q", name), `The label names a plugin: "x" is the program kale-backend-x.`)
+	case !slices.Contains(backends, name):
+		d.warn("backend", fmt.Sprintf("Backend %q does not come with Kale", name), "%sThe program kale-backend-%s must stand beside kale or in the PATH.", didYouMean(name, backends), name)
+	}
+}
+
+var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
+
+func checkTopic(name string) string {
+	if name == "." || name == ".." || !topicName.MatchString(name) {
+		return "A Kafka topic name has 1 to 249 letters, digits, dots, dashes and underscores."
+	}
+	return ""
+}
+
+func checkBroker(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return `A broker is written host:port, as in "kafka-1:9092" or "[2001:db8::1]:9092".`
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return fmt.Sprintf("%q is not a port: use 1 to 65535.", port)
+	}
+	return ""
+}
+
+func roundDown(n, unit int) int { return n / unit * unit }

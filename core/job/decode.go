@@ -1,0 +1,363 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// decoder walks a file along the schema. It goes on after every mistake, so that all are reported at once.
+type decoder struct {
+	job   *Job
+	src   []byte
+	scope *scope
+	diags hcl.Diagnostics
+	bad   map[string]bool // paths whose value could not be read: later checks leave them alone
+}
+
+func (d *decoder) add(diags ...*hcl.Diagnostic) { d.diags = append(d.diags, diags...) }
+
+func (d *decoder) fail(r hcl.Range, summary, detail string, args ...any) {
+	d.add(at(hcl.DiagError, r, summary, fmt.Sprintf(detail, args...)))
+}
+
+// block decodes one block. body is nil when the file leaves the block out; label is then the schema's default.
+func (d *decoder) block(spec *block, body *hclsyntax.Body, label, path string) {
+	if spec.begin != nil {
+		spec.begin(d.job, label)
+	}
+	taken := d.unknownAttributes(spec, body, path)
+	for i := range spec.attrs {
+		d.attribute(spec, &spec.attrs[i], body, label, join(path, spec.attrs[i].name), taken)
+	}
+	found := d.children(spec, body)
+	for _, child := range spec.blocks {
+		childPath := join(path, child.name)
+		b, written := found[child.name]
+		switch {
+		case written:
+			d.child(child, b, childPath)
+		case child.required && body != nil:
+			d.bad[childPath] = true
+			d.fail(rangeOf(d.job.ranges, path), fmt.Sprintf("Missing block %q", child.name), "%s Add %s.", child.doc, skeleton(child))
+		case !child.optional && !child.required:
+			d.block(child, nil, child.label, childPath)
+		}
+	}
+}
+
+// child decodes a block that the file has, its labels first.
+func (d *decoder) child(spec *block, b *hclsyntax.Block, path string) {
+	d.job.ranges[path] = b.DefRange()
+	label, ok := d.label(spec, b)
+	if !ok {
+		d.bad[path] = true
+	}
+	if spec.raw {
+		spec.begin(d.job, label)
+		d.raw(b)
+		return
+	}
+	d.block(spec, b.Body, label, path)
+}
+
+// label checks the labels of a block and returns the one it has, or the schema's default after a mistake.
+func (d *decoder) label(spec *block, b *hclsyntax.Block) (string, bool) {
+	if !spec.labelled {
+		if len(b.Labels) > 0 {
+			d.fail(b.LabelRanges[0], fmt.Sprintf("Block %q has no label", spec.name), "Write %s { … } without %q.", spec.name, b.Labels[0])
+			return "", false
+		}
+		return "", true
+	}
+	fallback := spec.label
+	if fallback == "" && len(spec.labels) > 0 {
+		fallback = spec.labels[0]
+	}
+	switch {
+	case len(b.Labels) == 0:
+		d.fail(b.DefRange(), fmt.Sprintf("Block %q needs a label", spec.name), "Write %s.", skeleton(spec))
+		return fallback, false
+	case len(b.Labels) > 1:
+		d.fail(b.LabelRanges[1], fmt.Sprintf("Block %q has one label", spec.name), "Remove %q.", b.Labels[1])
+		return b.Labels[0], false
+	case spec.labels != nil && !slices.Contains(spec.labels, b.Labels[0]):
+		d.fail(b.LabelRanges[0], fmt.Sprintf("Unknown %s %q", spec.name, b.Labels[0]), "%sUse %s.", didYouMean(b.Labels[0], spec.labels), oneOf(spec.labels))
+		return fallback, false
+	}
+	return b.Labels[0], true
+}
+
+// unknownAttributes reports the attributes that the schema does not have. It returns the names of those that a
+// misspelt attribute was probably meant to be: they are not reported as missing too.
+func (d *decoder) unknownAttributes(spec *block, body *hclsyntax.Body, path string) map[string]bool {
+	taken := map[string]bool{}
+	if body == nil {
+		return taken
+	}
+	for _, a := range inOrder(body.Attributes) {
+		if spec.attribute(a.Name) != nil {
+			continue
+		}
+		if child := spec.child(a.Name); child != nil {
+			taken[a.Name] = true
+			d.bad[join(path, a.Name)] = true
+			d.fail(a.NameRange, fmt.Sprintf("%q is a block", a.Name), "Write it without the equals sign: %s.", skeleton(child))
+			continue
+		}
+		best := nearest(a.Name, spec.missing(body))
+		taken[best] = true
+		if best != "" {
+			d.bad[join(path, best)] = true
+		}
+		d.fail(a.NameRange, fmt.Sprintf("Unknown attribute %q", a.Name), "%s", strings.TrimSpace(spec.advise(a.Name, best)))
+	}
+	return taken
+}
+
+// attribute decodes one attribute, or its default.
+func (d *decoder) attribute(spec *block, a *attribute, body *hclsyntax.Body, label, path string, taken map[string]bool) {
+	var written *hclsyntax.Attribute
+	if body != nil {
+		written = body.Attributes[a.name]
+	}
+	if written == nil {
+		if a.required && body != nil {
+			d.bad[path] = true
+			if !taken[a.name] {
+				d.fail(rangeOf(d.job.ranges, path), fmt.Sprintf("Missing attribute %q in %s", a.name, spec.name), "%s Add a line %s.", a.doc, a.sample())
+			}
+		} else {
+			a.setDefault(d.job, label)
+		}
+		return
+	}
+	d.job.ranges[path] = written.Expr.Range()
+	if a.later != "" {
+		d.fail(written.NameRange, fmt.Sprintf("%q is not supported yet", a.name), "%s", a.later)
+		return
+	}
+	elements := elementRanges(written.Expr)
+	for i, r := range elements {
+		d.job.ranges[fmt.Sprintf("%s[%d]", path, i)] = r
+	}
+	value, diags := d.scope.value(written.Expr)
+	d.diags = append(d.diags, diags...)
+	switch {
+	case diags.HasErrors() || !value.IsWhollyKnown():
+		d.bad[path] = true // Already reported: here, or where the variable got its value.
+	case value.IsNull() && a.required:
+		d.bad[path] = true
+		d.fail(written.Expr.Range(), fmt.Sprintf("%q has no value", a.name), "%s It cannot be null.", a.doc)
+	case value.IsNull():
+		a.setDefault(d.job, label)
+	default:
+		d.set(a, value, path, written.Expr.Range(), elements)
+	}
+}
+
+func (d *decoder) set(a *attribute, value cty.Value, path string, whole hcl.Range, elements []hcl.Range) {
+	p := a.field.set(d.job.Dir, d.job, value)
+	if p == nil {
+		return
+	}
+	d.bad[path] = true
+	if p.element > 0 && p.element <= len(elements) {
+		whole = elements[p.element-1]
+	}
+	d.fail(whole, p.summary, "%s", p.detail)
+}
+
+// children sorts a body's blocks by name, reporting unknown and repeated ones. A misspelt block stands for the one it
+// was probably meant to be, so that mistakes inside it are found in the same run.
+func (d *decoder) children(spec *block, body *hclsyntax.Body) map[string]*hclsyntax.Block {
+	found := map[string]*hclsyntax.Block{}
+	if body == nil {
+		return found
+	}
+	var unknown []*hclsyntax.Block
+	for _, b := range body.Blocks {
+		if spec.child(b.Type) == nil {
+			unknown = append(unknown, b)
+		} else if first, twice := found[b.Type]; twice {
+			d.fail(b.DefRange(), fmt.Sprintf("Second block %q", b.Type), "The first is on line %d. Merge the two.", first.DefRange().Start.Line)
+		} else {
+			found[b.Type] = b
+		}
+	}
+	for _, b := range unknown {
+		if a := spec.attribute(b.Type); a != nil {
+			d.fail(b.DefRange(), fmt.Sprintf("%q is an attribute", b.Type), "Write it with an equals sign: %s.", a.sample())
+			continue
+		}
+		var free []string
+		for _, child := range spec.blocks {
+			if found[child.name] == nil {
+				free = append(free, child.name)
+			}
+		}
+		best := nearest(b.Type, free)
+		if best != "" {
+			found[best] = b
+		}
+		d.fail(b.TypeRange, fmt.Sprintf("Unknown block %q", b.Type), "%s", strings.TrimSpace(spec.advise(b.Type, best)))
+	}
+	return found
+}
+
+// raw keeps the body of a block for its plugin.
+func (d *decoder) raw(b *hclsyntax.Block) {
+	source, diags := d.scope.resolve(b.Body, d.src, b.OpenBraceRange.End.Byte, b.CloseBraceRange.Start.Byte)
+	d.diags = append(d.diags, diags...)
+	d.job.Backend.Source = source
+	d.job.Backend.Filename = b.OpenBraceRange.Filename
+	d.job.Backend.Start = b.OpenBraceRange.End
+}
+
+// setDefault stores the default of an attribute that the file leaves out.
+func (a *attribute) setDefault(j *Job, label string) {
+	source := a.fallback
+	if byLabel, ok := a.byLabel[label]; ok {
+		source = byLabel
+	}
+	if source == "" {
+		return
+	}
+	expr, diags := hclsyntax.ParseExpression([]byte(source), "default", hcl.InitialPos)
+	if diags.HasErrors() {
+		panic("job: default of " + a.name + ": " + diags.Error())
+	}
+	value, diags := expr.Value(nil)
+	if diags.HasErrors() {
+		panic("job: default of " + a.name + ": " + diags.Error())
+	}
+	if p := a.field.set("", j, value); p != nil {
+		panic("job: default of " + a.name + ": " + p.summary + ": " + p.detail)
+	}
+}
+
+func (b *block) attribute(name string) *attribute {
+	for i := range b.attrs {
+		if b.attrs[i].name == name {
+			return &b.attrs[i]
+		}
+	}
+	return nil
+}
+
+func (b *block) child(name string) *block {
+	for _, child := range b.blocks {
+		if child.name == name {
+			return child
+		}
+	}
+	return nil
+}
+
+// missing returns the names of the attributes that body does not have.
+func (b *block) missing(body *hclsyntax.Body) []string {
+	var names []string
+	for _, a := range b.attrs {
+		if _, written := body.Attributes[a.name]; !written && a.later == "" {
+			names = append(names, a.name)
+		}
+	}
+	return names
+}
+
+// advise says what an unknown name was meant to be (best), where it belongs, or what there is.
+func (b *block) advise(name, best string) string {
+	if best != "" {
+		return fmt.Sprintf("Did you mean %q?", best)
+	}
+	if home := schema.homeOf(name); home != "" && home != b.name {
+		return fmt.Sprintf("%q belongs in block %q.", name, home)
+	}
+	var names []string
+	for _, a := range b.attrs {
+		if a.later == "" {
+			names = append(names, a.name)
+		}
+	}
+	for _, child := range b.blocks {
+		names = append(names, child.name+" { }")
+	}
+	if len(names) == 0 {
+		return "Nothing can be written here."
+	}
+	return fmt.Sprintf("Block %q has: %s.", b.name, strings.Join(names, ", "))
+}
+
+// homeOf returns the name of the first block that has an attribute or a block of this name.
+func (b *block) homeOf(name string) string {
+	if b.attribute(name) != nil || b.child(name) != nil {
+		return b.name
+	}
+	for _, child := range b.blocks {
+		if home := child.homeOf(name); home != "" {
+			return home
+		}
+	}
+	return ""
+}
+
+// skeleton writes a block as it should look.
+func skeleton(b *block) string {
+	switch {
+	case b.labels != nil:
+		return fmt.Sprintf("%s %q { … }", b.name, b.labels[0])
+	case b.name == "backend":
+		return `backend "local" { … }`
+	case b.labelled:
+		return b.name + ` "NAME" { … }`
+	}
+	return b.name + " { … }"
+}
+
+// sample writes an attribute as it could look.
+func (a *attribute) sample() string {
+	value := "…"
+	switch {
+	case a.fallback != "":
+		value = a.fallback
+	case strings.HasPrefix(a.field.kind(), "list"):
+		value = "[…]"
+	case a.field.kind() == "string" || a.field.kind() == "path":
+		value = `"…"`
+	}
+	return a.name + " = " + value
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// inOrder returns attributes as they stand in the file.
+func inOrder(attrs hclsyntax.Attributes) []*hclsyntax.Attribute {
+	out := make([]*hclsyntax.Attribute, 0, len(attrs))
+	for _, a := range attrs {
+		out = append(out, a)
+	}
+	slices.SortFunc(out, func(a, b *hclsyntax.Attribute) int { return a.SrcRange.Start.Byte - b.SrcRange.Start.Byte })
+	return out
+}
+
+// elementRanges returns where the elements of a list written in place stand.
+func elementRanges(expr hclsyntax.Expression) []hcl.Range {
+	tuple, ok := expr.(*hclsyntax.TupleConsExpr)
+	if !ok {
+		return nil
+	}
+	ranges := make([]hcl.Range, len(tuple.Exprs))
+	for i, e := range tuple.Exprs {
+		ranges[i] = e.Range()
+	}
+	return ranges
+}

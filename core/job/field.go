@@ -1,0 +1,417 @@
+package job
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+)
+
+// field is one kind of attribute: it names itself and its limits for the reference, and moves a value into a Job.
+type field interface {
+	kind() string
+	limits() string
+	// set stores v (known, not null) in j. A problem leaves j as it was.
+	set(dir string, j *Job, v cty.Value) *problem
+}
+
+// problem is what is wrong with a value. element is the 1-based element of a list that it is about; 0 is the whole.
+type problem struct {
+	summary, detail string
+	element         int
+}
+
+func wrong(summary, detail string, args ...any) *problem {
+	return &problem{summary: summary, detail: fmt.Sprintf(detail, args...)}
+}
+
+// reader turns a value into a T; dir is the folder that relative paths start from.
+type reader[T any] func(dir string, v cty.Value) (T, *problem)
+
+// scalar is a field of one value.
+type scalar[T any] struct {
+	name, bounds string
+	dst          func(*Job) *T
+	read         reader[T]
+}
+
+func (s scalar[T]) kind() string   { return s.name }
+func (s scalar[T]) limits() string { return s.bounds }
+
+func (s scalar[T]) set(dir string, j *Job, v cty.Value) *problem {
+	value, p := s.read(dir, v)
+	if p == nil {
+		*s.dst(j) = value
+	}
+	return p
+}
+
+// list is a field of several values. With single set, one value may stand alone, without brackets.
+type list[T any] struct {
+	name, bounds string
+	single       bool
+	dst          func(*Job) *[]T
+	read         reader[T]
+}
+
+func (l list[T]) kind() string   { return l.name }
+func (l list[T]) limits() string { return l.bounds }
+
+func (l list[T]) set(dir string, j *Job, v cty.Value) *problem {
+	if t := v.Type(); !t.IsTupleType() && !t.IsListType() && !t.IsSetType() {
+		if !l.single {
+			return wrong("A list is needed here", "Write it in brackets: [%s].", show(v))
+		}
+		v = cty.TupleVal([]cty.Value{v})
+	}
+	values := []T{}
+	for it := v.ElementIterator(); it.Next(); {
+		_, element := it.Element()
+		if element.IsNull() || !element.IsKnown() {
+			return &problem{summary: "Empty element in a list", detail: "Give it a value or remove it.", element: len(values) + 1}
+		}
+		value, p := l.read(dir, element)
+		if p != nil {
+			p.element = len(values) + 1
+			return p
+		}
+		values = append(values, value)
+	}
+	*l.dst(j) = values
+	return nil
+}
+
+// text reads a string that passes check (nil: not empty). check returns what is wrong with it, or "".
+func text(dst func(*Job) *string, bounds string, check func(string) string) field {
+	return scalar[string]{"string", bounds, dst, readText(check)}
+}
+
+func texts(dst func(*Job) *[]string, bounds string, check func(string) string) field {
+	return list[string]{"list of strings", bounds, false, dst, readText(check)}
+}
+
+func readText(check func(string) string) reader[string] {
+	return func(_ string, v cty.Value) (string, *problem) {
+		s, p := asString(v)
+		if p != nil {
+			return "", p
+		}
+		if strings.TrimSpace(s) == "" {
+			return "", wrong("Empty string", "Write a value between the quotes, or remove the attribute where it is optional.")
+		}
+		if check != nil {
+			if advice := check(s); advice != "" {
+				return "", wrong(fmt.Sprintf("Unsuitable value %q", s), "%s", advice)
+			}
+		}
+		return s, nil
+	}
+}
+
+func secret(dst func(*Job) *Secret) field {
+	return scalar[Secret]{"string", "never shown", dst, func(_ string, v cty.Value) (Secret, *problem) {
+		s, p := asString(v)
+		if p != nil || s == "" {
+			return Secret{}, wrong("Empty or unsuitable secret", `Write a string that is not empty; env("NAME") or file("path") keep it out of the job file.`)
+		}
+		return NewSecret(s), nil
+	}}
+}
+
+func boolean(dst func(*Job) *bool) field {
+	return scalar[bool]{"true or false", "", dst, func(_ string, v cty.Value) (bool, *problem) {
+		b, err := convert.Convert(v, cty.Bool)
+		if err != nil || b.IsNull() || !b.IsKnown() {
+			return false, wrong("true or false is needed here", "%s is %s.", show(v), v.Type().FriendlyName())
+		}
+		return b.True(), nil
+	}}
+}
+
+// choice reads one of values. later holds values that are understood but not built yet, with what is to come.
+func choice(dst func(*Job) *string, values []string, later map[string]string) field {
+	return scalar[string]{"string", oneOf(values), dst, func(_ string, v cty.Value) (string, *problem) {
+		s, p := asString(v)
+		if p != nil {
+			return "", p
+		}
+		for _, value := range values {
+			if s == value {
+				return s, nil
+			}
+		}
+		if advice, ok := later[s]; ok {
+			return "", wrong(fmt.Sprintf("%q is not supported yet", s), "%s", advice)
+		}
+		return "", wrong(fmt.Sprintf("Unknown value %q", s), "%sUse %s.", didYouMean(s, values), oneOf(values))
+	}}
+}
+
+func integer[T int | int64](dst func(*Job) *T, least, most T) field {
+	return scalar[T]{"whole number", between(int64(least), int64(most)), dst, readInteger(least, most)}
+}
+
+func integers(dst func(*Job) *[]int, least, most int) field {
+	return list[int]{"list of whole numbers", "each " + between(int64(least), int64(most)), false, dst, readInteger(least, most)}
+}
+
+func readInteger[T int | int64](least, most T) reader[T] {
+	return func(_ string, v cty.Value) (T, *problem) {
+		f, p := asNumber(v)
+		if p != nil {
+			return 0, p
+		}
+		if f != math.Trunc(f) {
+			return 0, wrong("A whole number is needed here", "%g is not whole: use %s.", f, between(int64(least), int64(most)))
+		}
+		if f < float64(least) || f > float64(most) {
+			return 0, wrong("Number out of range", "%g is out of range: use %s.", f, between(int64(least), int64(most)))
+		}
+		return T(f), nil
+	}
+}
+
+// bound is the range of a number; over and under exclude its ends.
+type bound struct {
+	least, most float64
+	over, under bool
+}
+
+func (b bound) holds(f float64) bool {
+	return f >= b.least && f <= b.most && (!b.over || f > b.least) && (!b.under || f < b.most)
+}
+
+func (b bound) String() string {
+	low, high := fmt.Sprintf("from %g", b.least), fmt.Sprintf("to %g", b.most)
+	if b.over {
+		low = fmt.Sprintf("over %g", b.least)
+	}
+	if b.under {
+		high = fmt.Sprintf("below %g", b.most)
+	}
+	if b.most >= math.MaxFloat64 {
+		if b.over {
+			return low
+		}
+		return fmt.Sprintf("%g or more", b.least)
+	}
+	return low + " " + high
+}
+
+func number(dst func(*Job) *float64, b bound) field {
+	return scalar[float64]{"number", b.String(), dst, readNumber(b)}
+}
+
+func numbers(dst func(*Job) *[]float64, b bound) field {
+	return list[float64]{"list of numbers", "each " + b.String(), false, dst, readNumber(b)}
+}
+
+func readNumber(b bound) reader[float64] {
+	return func(_ string, v cty.Value) (float64, *problem) {
+		f, p := asNumber(v)
+		if p == nil && !b.holds(f) {
+			p = wrong("Number out of range", "%g is out of range: use a number %s.", f, b)
+		}
+		return f, p
+	}
+}
+
+func duration(dst func(*Job) *time.Duration, least, most time.Duration) field {
+	return scalar[time.Duration]{"duration", spans(least, most), dst, readDuration(least, most)}
+}
+
+func durations(dst func(*Job) *[]time.Duration, least, most time.Duration) field {
+	return list[time.Duration]{"duration or list of them", "each " + spans(least, most), true, dst, readDuration(least, most)}
+}
+
+func readDuration(least, most time.Duration) reader[time.Duration] {
+	return func(_ string, v cty.Value) (time.Duration, *problem) {
+		if v.Type() == cty.Number {
+			return 0, wrong("Duration without a unit", "%s: quote it with a unit, %s.", show(v), durationUnits)
+		}
+		s, p := asString(v)
+		if p != nil {
+			return 0, p
+		}
+		if strings.HasPrefix(strings.TrimSpace(s), "-") {
+			return 0, wrong("Negative duration", "%q is negative: use %s.", s, spans(least, most))
+		}
+		d, err := ParseDuration(strings.TrimSpace(s))
+		if err != nil {
+			return 0, wrong("Invalid duration", "%s.", err)
+		}
+		if d < least || d > most {
+			return 0, wrong("Duration out of range", "%q is out of range: use %s.", s, spans(least, most))
+		}
+		return d, nil
+	}
+}
+
+func size(dst func(*Job) *int64, least, most int64) field {
+	bounds := fmt.Sprintf("%d MiB to %d TiB", least>>20, most>>40)
+	return scalar[int64]{"size", bounds, dst, func(_ string, v cty.Value) (int64, *problem) {
+		if v.Type() == cty.Number {
+			return 0, wrong("Size without a unit", "%s: quote it with a unit, %s.", show(v), sizeUnits)
+		}
+		s, p := asString(v)
+		if p != nil {
+			return 0, p
+		}
+		n, err := ParseSize(strings.TrimSpace(s))
+		if err != nil {
+			return 0, wrong("Invalid size", "%s.", err)
+		}
+		if n < least || n > most {
+			return 0, wrong("Size out of range", "%q is out of range: use %s.", s, bounds)
+		}
+		return n, nil
+	}}
+}
+
+// path reads a path and makes it absolute. What must exist is looked for, and must be an ordinary file.
+func path(dst func(*Job) *string, exists bool) field {
+	bounds := "a folder; it is made when it is absent"
+	if exists {
+		bounds = "a file that exists"
+	}
+	return scalar[string]{"path", bounds, dst, readPath(exists)}
+}
+
+// forecaster reads "seasonal" or the path of a model file.
+func forecaster(dst func(*Job) *string) field {
+	return scalar[string]{"string", `"seasonal" or the path of an .onnx file`, dst, func(dir string, v cty.Value) (string, *problem) {
+		s, p := asString(v)
+		if p != nil || s == ForecastSeasonal {
+			return s, p
+		}
+		if filepath.Ext(s) != ".onnx" {
+			return "", wrong(fmt.Sprintf("Unknown forecaster %q", s), `%sUse "seasonal", or the path of a model file that ends in .onnx.`,
+				didYouMean(s, []string{ForecastSeasonal}))
+		}
+		return readPath(true)(dir, v)
+	}}
+}
+
+func readPath(exists bool) reader[string] {
+	return func(dir string, v cty.Value) (string, *problem) {
+		s, p := readText(nil)(dir, v)
+		if p != nil {
+			return "", p
+		}
+		if strings.ContainsRune(s, 0) {
+			return "", wrong("Unsuitable path", "A path cannot hold a zero byte.")
+		}
+		full := s
+		if !filepath.IsAbs(full) {
+			full = filepath.Join(dir, full)
+		}
+		if !exists {
+			return full, nil
+		}
+		info, err := os.Stat(full)
+		switch {
+		case err != nil && os.IsNotExist(err):
+			return "", wrong("No such file", "%s does not exist. Relative paths start at the job file's folder.", full)
+		case err != nil:
+			return "", wrong("Unreadable file", "%s: %s.", full, err)
+		case !info.Mode().IsRegular():
+			return "", wrong("Not a file", "%s is not an ordinary file.", full)
+		}
+		return full, nil
+	}
+}
+
+// start reads where a job without a checkpoint begins.
+func start(dst func(*Job) *Start) field {
+	const forms = `"latest", "earliest", a duration ago such as "-10m", or a time such as "2026-01-31T06:00:00Z"`
+	return scalar[Start]{"string", forms, dst, func(_ string, v cty.Value) (Start, *problem) {
+		s, p := asString(v)
+		if p != nil {
+			return Start{}, p
+		}
+		if s == StartLatest || s == StartEarliest {
+			return Start{Kind: s}, nil
+		}
+		if ago, found := strings.CutPrefix(s, "-"); found {
+			d, err := ParseDuration(ago)
+			if err != nil {
+				return Start{}, wrong("Invalid start", "%s.", err)
+			}
+			return Start{Kind: StartAgo, Ago: d}, nil
+		}
+		if _, err := ParseDuration(s); err == nil {
+			return Start{}, wrong("Start lies in the future", "To begin in the past, write %q.", "-"+s)
+		}
+		t, err := time.Parse(time.RFC3339, s)
+		if err != nil {
+			return Start{}, wrong(fmt.Sprintf("Invalid start %q", s), "%sUse %s.", didYouMean(s, []string{StartLatest, StartEarliest}), forms)
+		}
+		return Start{Kind: StartTime, Time: t}, nil
+	}}
+}
+
+func asString(v cty.Value) (string, *problem) {
+	s, err := convert.Convert(v, cty.String)
+	if err != nil || s.IsNull() || !s.IsKnown() {
+		return "", wrong("A string is needed here", "This is %s.", v.Type().FriendlyName())
+	}
+	return s.AsString(), nil
+}
+
+func asNumber(v cty.Value) (float64, *problem) {
+	n, err := convert.Convert(v, cty.Number)
+	if err != nil || n.IsNull() || !n.IsKnown() {
+		return 0, wrong("A number is needed here", "%s is not a number.", show(v))
+	}
+	f, _ := n.AsBigFloat().Float64()
+	if math.IsInf(f, 0) {
+		return 0, wrong("Number out of range", "The number is larger than any that can be used here.")
+	}
+	return f, nil
+}
+
+// show writes a value as a person would, short.
+func show(v cty.Value) string {
+	s, err := convert.Convert(v, cty.String)
+	if err != nil || s.IsNull() || !s.IsKnown() {
+		return "a value of type " + v.Type().FriendlyName()
+	}
+	out := s.AsString()
+	if len(out) > 40 {
+		out = strings.ToValidUTF8(out[:40], "") + "…"
+	}
+	if v.Type() == cty.String {
+		return fmt.Sprintf("%q", out)
+	}
+	return out
+}
+
+func between(least, most int64) string {
+	if most >= math.MaxInt32 {
+		return fmt.Sprintf("%d or more", least)
+	}
+	return fmt.Sprintf("%d to %d", least, most)
+}
+
+func spans(least, most time.Duration) string {
+	if most >= forever {
+		return FormatDuration(least) + " or more"
+	}
+	return FormatDuration(least) + " to " + FormatDuration(most)
+}
+
+func oneOf(values []string) string {
+	quoted := make([]string, len(values))
+	for i, value := range values {
+		quoted[i] = fmt.Sprintf("%q", value)
+	}
+	if len(quoted) < 2 {
+		return strings.Join(quoted, "")
+	}
+	return strings.Join(quoted[:len(quoted)-1], ", ") + " or " + quoted[len(quoted)-1]
+}

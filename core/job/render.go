@@ -1,0 +1,157 @@
+package job
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// Render writes diagnostics for people: file:line:column, the line with what is meant underlined, and the advice.
+// files may lack sources, whose snippets are then left out. Advice is wrapped to width characters (0: not at all).
+// Passwords written in a snippet's line are blotted out. Render returns the first error of w.
+func Render(w io.Writer, files Files, diags hcl.Diagnostics, width int, color bool) error {
+	p := painter(color)
+	var out bytes.Buffer
+	for i, d := range diags {
+		if i > 0 {
+			out.WriteByte('\n')
+		}
+		kind, paint := "error", p.red
+		if d.Severity == hcl.DiagWarning {
+			kind, paint = "warning", p.yellow
+		}
+		if d.Subject != nil {
+			fmt.Fprintf(&out, "%s: ", p.bold(fmt.Sprintf("%s:%d:%d", d.Subject.Filename, d.Subject.Start.Line, d.Subject.Start.Column)))
+		}
+		fmt.Fprintf(&out, "%s: %s\n", paint(kind), p.bold(oneLine(d.Summary)))
+		if d.Subject != nil {
+			snippet(&out, files[d.Subject.Filename], *d.Subject, width, paint)
+		}
+		for _, line := range wrap(d.Detail, width-4) {
+			fmt.Fprintf(&out, "    %s\n", line)
+		}
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// snippet writes the first line of r and underlines what r covers of it.
+func snippet(out *bytes.Buffer, file *hcl.File, r hcl.Range, width int, paint func(string) string) {
+	if file == nil || r.Start.Byte < 0 || r.Start.Byte > len(file.Bytes) || len(file.Bytes) == 0 {
+		return
+	}
+	src := file.Bytes
+	from := bytes.LastIndexByte(src[:r.Start.Byte], '\n') + 1
+	to := len(src)
+	if n := bytes.IndexByte(src[r.Start.Byte:], '\n'); n >= 0 {
+		to = r.Start.Byte + n
+	}
+	end := min(max(r.End.Byte, r.Start.Byte), to)
+	before, meant, after := blot(string(src[from:to]), r.Start.Byte-from, end-from)
+	if room := width - 12; width > 0 && room > 20 {
+		before, after = clip(before, meant, after, room)
+	}
+	gutter := fmt.Sprintf("%4d", r.Start.Line)
+	blank := strings.Repeat(" ", len(gutter))
+	line := strings.TrimRight(before+meant+after, " \t\r")
+	under := blanks(before) + paint(strings.Repeat("^", max(1, utf8.RuneCountInString(meant))))
+	fmt.Fprintf(out, "%s |\n%s | %s\n%s | %s\n", blank, gutter, line, blank, under)
+}
+
+var writtenSecret = regexp.MustCompile(`(?i)(?:password|secret|token)[\w-]*\s*=\s*"((?:[^"\\]|\\.)*)"?`)
+
+// blot cuts a line at from and to and hides what looks like a password in it, without moving anything. Characters that
+// a terminal would obey are replaced.
+func blot(line string, from, to int) (before, meant, after string) {
+	b := []byte(line)
+	for _, m := range writtenSecret.FindAllSubmatchIndex(b, -1) {
+		if bytes.Contains(b[m[2]:m[3]], []byte("${")) {
+			continue // A reference, not a password.
+		}
+		for i := m[2]; i < m[3]; i++ {
+			b[i] = '*'
+		}
+	}
+	clean := func(part []byte) string {
+		return strings.Map(func(r rune) rune {
+			if r != '\t' && (r < ' ' || r == 0x7f) {
+				return ' '
+			}
+			return r
+		}, strings.ToValidUTF8(string(part), "?"))
+	}
+	return clean(b[:from]), clean(b[from:to]), clean(b[to:])
+}
+
+// clip shortens a line to room characters around what is meant.
+func clip(before, meant, after string, room int) (string, string) {
+	head, tail := []rune(before), []rune(after)
+	if spare := room - len(head) - utf8.RuneCountInString(meant); spare < len(tail) {
+		keep := max(spare, 8)
+		if keep < len(tail) {
+			tail = append(tail[:keep:keep], '…')
+		}
+	}
+	if most := max(room-utf8.RuneCountInString(meant)-len(tail), 8); len(head) > most {
+		head = append([]rune{'…'}, head[len(head)-most:]...)
+	}
+	return string(head), string(tail)
+}
+
+// blanks returns the width of s in blanks, its tabs kept.
+func blanks(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\t' {
+			return '\t'
+		}
+		return ' '
+	}, s)
+}
+
+// wrap breaks text into lines of at most width characters (width below 20: not at all). Line breaks in text are kept.
+func wrap(text string, width int) []string {
+	var lines []string
+	for _, paragraph := range strings.Split(strings.TrimSpace(text), "\n") {
+		if width < 20 {
+			lines = append(lines, strings.TrimSpace(paragraph))
+			continue
+		}
+		line := ""
+		for _, word := range strings.Fields(paragraph) {
+			if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+				lines = append(lines, line)
+				line = ""
+			}
+			if line != "" {
+				line += " "
+			}
+			line += word
+		}
+		lines = append(lines, line)
+	}
+	if len(lines) == 1 && lines[0] == "" {
+		return nil
+	}
+	return lines
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// painter colours text, when it is on.
+type painter bool
+
+func (p painter) paint(code, s string) string {
+	if !p {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+func (p painter) red(s string) string    { return p.paint("1;31", s) }
+func (p painter) yellow(s string) string { return p.paint("1;33", s) }
+func (p painter) bold(s string) string   { return p.paint("1", s) }

@@ -1,0 +1,242 @@
+package job
+
+import (
+	"math"
+	"time"
+)
+
+// attribute is one line of a block: its name, how it is read, what holds when it is left out, and what it means.
+type attribute struct {
+	name     string
+	field    field
+	fallback string            // default, as it would be written in the file; "" with required unset: none
+	byLabel  map[string]string // defaults that depend on the block's label
+	derived  string            // how the default follows from other values, for the reference
+	later    string            // not built yet: what it waits for
+	required bool
+	doc      string
+}
+
+// block is one kind of block. The tree of blocks below drives decoding, defaults, suggestions and Reference, so that
+// they cannot disagree.
+type block struct {
+	name     string
+	doc      string
+	labels   []string // the labels it may have; nil with labelled: any
+	label    string   // the label when the block is left out
+	labelled bool
+	required bool // must be written
+	optional bool // left out means absent: no defaults are set
+	raw      bool // the body belongs to a plugin
+	attrs    []attribute
+	blocks   []*block
+	begin    func(j *Job, label string)
+}
+
+const (
+	forever = math.MaxInt64 * time.Nanosecond
+	day     = 24 * time.Hour
+	mib     = int64(1) << 20
+	tib     = int64(1) << 40
+	many    = 1 << 20
+)
+
+var anyPositive = bound{least: 0, most: math.MaxFloat64, over: true}
+
+// notYet says what a value waits for, so that nobody searches for a mistake of his own.
+var notYet = map[string]string{
+	"sync":   `Synchronous training waits for fixed steps that are applied as a whole on every server (exactly-once rule 9). Use mode = "async".`,
+	"ratio":  "Servers cannot be added or removed while training goes on until tablets can move between them (exactly-once rule 4). Use count.",
+	"nomad":  `The Nomad backend comes with issue 4. Use backend "local" until then.`,
+	"slurm":  `The Slurm backend comes with issue 4. Use backend "local" until then.`,
+	"weight": "Records cannot be weighted yet: each counts once.",
+}
+
+// schema is the body of a job block.
+var schema = &block{
+	name: "job", labelled: true, required: true,
+	doc:    "One training job; a file holds one. Its name is lower-case letters, digits and dashes.",
+	begin:  func(j *Job, label string) { j.Name = label },
+	blocks: []*block{sloBlock, streamBlock, featuresBlock, modelBlock, workersBlock, serversBlock, throughputBlock, forecastBlock, autoscaleBlock, checkpointBlock, backendBlock},
+}
+
+var sloBlock = &block{
+	name: "slo", doc: "What the job promises.",
+	attrs: []attribute{
+		{name: "max_lag", field: duration(func(j *Job) *time.Duration { return &j.SLO.MaxLag }, 100*time.Millisecond, forever), fallback: `"20m"`,
+			doc: "The oldest record that waits for training may be this old (Kale §4.1)."},
+	},
+}
+
+var streamBlock = &block{
+	name: "stream", labelled: true, labels: []string{"kafka"}, required: true, doc: "Where records come from.",
+	begin: func(j *Job, label string) { j.Stream.Kind = label },
+	attrs: []attribute{
+		{name: "brokers", field: texts(func(j *Job) *[]string { return &j.Stream.Brokers }, "host:port each", checkBroker), required: true,
+			doc: "Brokers to begin with; the others are learnt from them."},
+		{name: "topic", field: text(func(j *Job) *string { return &j.Stream.Topic }, "a Kafka topic name", checkTopic), required: true,
+			doc: "The topic to train on. It must not be compacted."},
+		{name: "start", field: start(func(j *Job) *Start { return &j.Stream.Start }), fallback: `"latest"`,
+			doc: "Where a job without a checkpoint begins; later it continues from its checkpoint."},
+		{name: "on_lost", field: choice(func(j *Job) *string { return &j.Stream.OnLost }, []string{OnLostStop, OnLostSkip}, nil), fallback: `"stop"`,
+			doc: "When retention removed records that were not trained yet: stop the partition until an operator decides, or skip them, counted and reported."},
+		{name: "dead_letter", field: text(func(j *Job) *string { return &j.Stream.DeadLetter }, "a Kafka topic name", checkTopic),
+			doc: "Topic for records that cannot be decoded. Without it such a record stops its partition: nothing is dropped in silence."},
+	},
+	blocks: []*block{
+		{name: "tls", optional: true, doc: "Encrypt the connection to the brokers. An empty block uses the system's certificate authorities.",
+			begin: func(j *Job, _ string) { j.Stream.TLS = &TLS{} },
+			attrs: []attribute{
+				{name: "ca_file", field: path(func(j *Job) *string { return &j.Stream.TLS.CAFile }, true), doc: "Certificate authorities, PEM."},
+				{name: "cert_file", field: path(func(j *Job) *string { return &j.Stream.TLS.CertFile }, true), doc: "Client certificate, PEM; needs key_file."},
+				{name: "key_file", field: path(func(j *Job) *string { return &j.Stream.TLS.KeyFile }, true), doc: "Client key, PEM; needs cert_file."},
+				{name: "server_name", field: text(func(j *Job) *string { return &j.Stream.TLS.ServerName }, "", nil), doc: "Name expected in the brokers' certificates, where it is not the host's."},
+				{name: "insecure_skip_verify", field: boolean(func(j *Job) *bool { return &j.Stream.TLS.InsecureSkipVerify }), fallback: "false", doc: "Accept any certificate. For trials only."},
+			}},
+		{name: "sasl", optional: true, doc: "Authenticate to the brokers.",
+			begin: func(j *Job, _ string) { j.Stream.SASL = &SASL{} },
+			attrs: []attribute{
+				{name: "mechanism", field: choice(func(j *Job) *string { return &j.Stream.SASL.Mechanism }, []string{"plain", "scram-sha-256", "scram-sha-512"}, nil), required: true, doc: "How the password is shown to the broker."},
+				{name: "username", field: text(func(j *Job) *string { return &j.Stream.SASL.Username }, "", nil), required: true, doc: "User name."},
+				{name: "password", field: secret(func(j *Job) *Secret { return &j.Stream.SASL.Password }), required: true, doc: `Password; take it from env("NAME") or file("path").`},
+			}},
+	},
+}
+
+var featuresBlock = &block{
+	name: "features", required: true, doc: "The fields of a record that are trained on.",
+	attrs: []attribute{
+		{name: "format", field: choice(func(j *Job) *string { return &j.Features.Format }, []string{FormatJSON, FormatTFExample}, nil), fallback: `"json"`,
+			doc: "A record is a JSON object, or a tf.train.Example in protobuf."},
+		{name: "label", field: text(func(j *Job) *string { return &j.Features.Label }, "a field", nil), required: true, doc: "The field to predict: 0 or 1."},
+		{name: "sparse", field: texts(func(j *Job) *[]string { return &j.Features.Sparse }, "fields", nil), fallback: "[]", doc: "Categorical fields; each value has a row of the embedding."},
+		{name: "dense", field: texts(func(j *Job) *[]string { return &j.Features.Dense }, "fields", nil), fallback: "[]", doc: "Numeric fields."},
+		{name: "weight", later: notYet["weight"]},
+	},
+}
+
+var modelBlock = &block{
+	name: "model", doc: "What is trained.",
+	attrs: []attribute{
+		{name: "kind", field: choice(func(j *Job) *string { return &j.Model.Kind }, []string{ModelLR, ModelDeepFM}, nil), fallback: `"deepfm"`,
+			doc: "Logistic regression, or DeepFM (factorisation machine and a deep part over shared embeddings)."},
+		{name: "embedding_dim", field: integer(func(j *Job) *int { return &j.Model.EmbeddingDim }, 1, 4096), fallback: "16", doc: "Width of an embedding row. Not used by lr."},
+		{name: "hidden", field: integers(func(j *Job) *[]int { return &j.Model.Hidden }, 1, 65536), fallback: "[64, 32]", doc: "Widths of the deep part's layers. Not used by lr."},
+		{name: "batch", field: integer(func(j *Job) *int { return &j.Model.Batch }, 1, many), fallback: "1024", doc: "Records per worker and step; a multiple of workers.chunk."},
+		{name: "mode", field: choice(func(j *Job) *string { return &j.Model.Mode }, []string{"async"}, map[string]string{"sync": notYet["sync"]}), fallback: `"async"`,
+			doc: "Workers push gradients without waiting for each other."},
+		{name: "linger", field: duration(func(j *Job) *time.Duration { return &j.Model.Linger }, 0, time.Hour), fallback: `"50ms"`, doc: "A batch that is not full is trained after this long."},
+		{name: "l2", field: number(func(j *Job) *float64 { return &j.Model.L2 }, bound{least: 0, most: math.MaxFloat64}), fallback: "0", doc: "Weight decay."},
+		{name: "seed", field: integer(func(j *Job) *int64 { return &j.Model.Seed }, 0, 1<<53), fallback: "1", doc: "Seed of the initial weights."},
+		{name: "tablets", field: integer(func(j *Job) *int { return &j.Model.Tablets }, 1, 4096), fallback: "64",
+			doc: "Pieces that parameters are cut into; at least as many as there may ever be servers. Fixed for the life of a checkpoint."},
+	},
+	blocks: []*block{{
+		name: "optimiser", labelled: true, labels: []string{"adagrad", "adam", "sgd"}, label: "adagrad", doc: "How gradients change parameters.",
+		begin: func(j *Job, label string) { j.Model.Optimiser.Kind = label },
+		attrs: []attribute{
+			{name: "learning_rate", field: number(func(j *Job) *float64 { return &j.Model.Optimiser.LearningRate }, bound{least: 0, most: 100, over: true}),
+				byLabel: map[string]string{"adagrad": "0.05", "adam": "0.001", "sgd": "0.1"}, doc: "Step size."},
+			{name: "epsilon", field: number(func(j *Job) *float64 { return &j.Model.Optimiser.Epsilon }, bound{least: 0, most: 1, over: true}),
+				byLabel: map[string]string{"adagrad": "1e-10", "adam": "1e-8"}, doc: "Keeps the divisor from zero (adagrad, adam)."},
+			{name: "initial_accumulator", field: number(func(j *Job) *float64 { return &j.Model.Optimiser.InitialAccumulator }, bound{least: 0, most: 1e6}),
+				byLabel: map[string]string{"adagrad": "0.1"}, doc: "First value of the sum of squares (adagrad)."},
+			{name: "beta1", field: number(func(j *Job) *float64 { return &j.Model.Optimiser.Beta1 }, bound{least: 0, most: 1, under: true}),
+				byLabel: map[string]string{"adam": "0.9"}, doc: "Decay of the mean (adam)."},
+			{name: "beta2", field: number(func(j *Job) *float64 { return &j.Model.Optimiser.Beta2 }, bound{least: 0, most: 1, under: true}),
+				byLabel: map[string]string{"adam": "0.999"}, doc: "Decay of the mean of squares (adam)."},
+		},
+	}},
+}
+
+var workersBlock = &block{
+	name: "workers", required: true, doc: "How many workers there may be, and what one is.",
+	attrs: []attribute{
+		{name: "min", field: integer(func(j *Job) *int { return &j.Workers.Min }, 1, 100000), fallback: "1", doc: "Never fewer."},
+		{name: "max", field: integer(func(j *Job) *int { return &j.Workers.Max }, 1, 100000), required: true, doc: "Never more. More than the topic has partitions is fine where forward is \"advanced\"."},
+		{name: "gpus", field: integer(func(j *Job) *int { return &j.Workers.GPUs }, 0, 64), fallback: "1", doc: "GPUs of one worker; 0 takes a slot without a GPU."},
+		{name: "cpu", field: number(func(j *Job) *float64 { return &j.Workers.CPU }, bound{least: 0, most: 4096, over: true}), fallback: "1", doc: "Cores of one worker."},
+		{name: "memory", field: size(func(j *Job) *int64 { return &j.Workers.Memory }, 16*mib, 64*tib), fallback: `"2GiB"`, doc: "Memory of one worker."},
+		{name: "emulate_step", field: duration(func(j *Job) *time.Duration { return &j.Workers.EmulateStep }, 0, time.Hour), fallback: `"0s"`,
+			doc: "Emulated accelerator: a step takes at least this long, so that one small machine can show many workers. 0s: off."},
+		{name: "chunk", field: integer(func(j *Job) *int { return &j.Workers.Chunk }, 1, many), fallback: "64", doc: "Records that are forwarded and accounted for together."},
+		{name: "queue", field: integer(func(j *Job) *int { return &j.Workers.Queue }, 1, 1<<28), derived: "4 x model.batch", doc: "Records that a worker holds ready."},
+		{name: "forward", field: choice(func(j *Job) *string { return &j.Workers.Forward }, []string{ForwardAdvanced, ForwardBasic, ForwardNone}, nil), fallback: `"advanced"`,
+			doc: "Full workers hand records to others (Kale §3.5), every worker spreads all its records evenly, or each keeps its own."},
+	},
+}
+
+var serversBlock = &block{
+	name: "servers", doc: "The parameter server's processes.",
+	attrs: []attribute{
+		{name: "count", field: integer(func(j *Job) *int { return &j.Servers.Count }, 1, 4096), fallback: "1", doc: "How many; at most model.tablets."},
+		{name: "cpu", field: number(func(j *Job) *float64 { return &j.Servers.CPU }, bound{least: 0, most: 4096, over: true}), fallback: "1", doc: "Cores of one server."},
+		{name: "memory", field: size(func(j *Job) *int64 { return &j.Servers.Memory }, 16*mib, 64*tib), fallback: `"2GiB"`, doc: "Memory of one server."},
+		{name: "ratio", later: notYet["ratio"]},
+	},
+}
+
+var throughputBlock = &block{
+	name: "throughput", required: true, doc: "The prior of the throughput model: what holds until full load was measured. It is refitted as the job runs.",
+	attrs: []attribute{
+		{name: "form", field: choice(func(j *Job) *string { return &j.Throughput.Form }, []string{"async", "sync", "async-wp", "sync-wp"}, nil), fallback: `"async"`,
+			doc: "Kale's Eq. 9, 6, 8 or 5; the -wp forms tell workers from servers."},
+		{name: "theta", field: numbers(func(j *Job) *[]float64 { return &j.Throughput.Theta }, bound{least: 0, most: math.MaxFloat64}), required: true,
+			doc: "Coefficients in the equation's order: async 3 (1, 1/w, w; seconds per record), sync 4 (1, 1/w, 1/w^2, w; seconds per step), async-wp 4 (1, 1/p, p, w), sync-wp 7 (1, 1/w, 1/p, w/p, 1/(wp), p, w). One worker at 5,000 records/s: [0.0002, 0, 0]."},
+		{name: "batch", field: integer(func(j *Job) *int { return &j.Throughput.Batch }, 1, 1<<30), doc: "M, records per step over all workers; sync forms only, and needed there."},
+		{name: "source", field: text(func(j *Job) *string { return &j.Throughput.Source }, "", nil), doc: "Where theta comes from: shown wherever the prior is used."},
+	},
+}
+
+var forecastBlock = &block{
+	name: "forecast", doc: "How traffic is foreseen.",
+	attrs: []attribute{
+		{name: "interval", field: duration(func(j *Job) *time.Duration { return &j.Forecast.Interval }, 100*time.Millisecond, day), fallback: `"1m"`, doc: "Length of one step of history and forecast."},
+		{name: "horizon", field: duration(func(j *Job) *time.Duration { return &j.Forecast.Horizon }, 100*time.Millisecond, 30*day), fallback: `"30m"`, doc: "How far ahead."},
+		{name: "season", field: durations(func(j *Job) *[]time.Duration { return &j.Forecast.Season }, time.Second, 366*day), fallback: `"24h"`, doc: "Length of a season; several, shortest first, as in [\"24h\", \"7d\"]."},
+		{name: "history", field: duration(func(j *Job) *time.Duration { return &j.Forecast.History }, time.Second, 5*366*day), fallback: `"72h"`, doc: "Past that is read back from the broker on start, so that the forecast begins warm."},
+		{name: "model", field: forecaster(func(j *Job) *string { return &j.Forecast.Model }), fallback: `"seasonal"`, doc: "The forecaster."},
+		{name: "gate_window", field: duration(func(j *Job) *time.Duration { return &j.Forecast.GateWindow }, time.Second, 30*day), derived: "4 x horizon", doc: "Recent past on which a model file is held against \"seasonal\"."},
+		{name: "gate_tolerance", field: number(func(j *Job) *float64 { return &j.Forecast.GateTolerance }, bound{least: 0, most: 10}), fallback: "0.1", doc: "The model file may be worse by this share before \"seasonal\" takes over."},
+	},
+}
+
+var autoscaleBlock = &block{
+	name: "autoscale", doc: "Who decides the number of workers, and how.",
+	attrs: []attribute{
+		{name: "policy", field: choice(func(j *Job) *string { return &j.Autoscale.Policy }, []string{PolicyKale, PolicyStatic, PolicyFollow}, nil), fallback: `"kale"`,
+			doc: "Forecast and stabilised plan (Kale §3.4), always workers.max, or the last rate."},
+		{name: "mode", field: choice(func(j *Job) *string { return &j.Autoscale.Mode }, []string{ModeLive, ModeRestart, ModeObserve}, nil), fallback: `"live"`,
+			doc: "Join and drain while training goes on, pause and restart from a checkpoint, or decide and record without touching anything."},
+		{name: "rho", field: integer(func(j *Job) *int { return &j.Autoscale.Rho }, 1, 100000), fallback: "1", doc: "A change of fewer workers than this is no change (Kale §3.4.2)."},
+		{name: "tau", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Tau }, 0, 30*day), fallback: `"10m"`, doc: "A change that lasts less long is smoothed away (Kale §3.4.2)."},
+		{name: "cooldown_out", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.CooldownOut }, 0, 30*day), fallback: `"1m"`, doc: "Least time from one rescale to a scale-out."},
+		{name: "cooldown_in", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.CooldownIn }, 0, 30*day), fallback: `"10m"`, doc: "Least time from one rescale to a scale-in."},
+		{name: "headroom", field: number(func(j *Job) *float64 { return &j.Autoscale.Headroom }, bound{least: 0, most: 10}), fallback: "0.1", doc: "Share by which capacity is planned above the forecast."},
+		{name: "tick", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Tick }, 50*time.Millisecond, day), fallback: `"60s"`, doc: "Time between decisions."},
+		{name: "watch", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Watch }, 10*time.Millisecond, day), fallback: `"5s"`, doc: "Time between looks at lag and membership."},
+	},
+	blocks: []*block{{
+		name: "fallback", doc: "Thresholds that scale while the forecast is not trusted (Kale §3.4.3).",
+		attrs: []attribute{
+			{name: "lag_over", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Fallback.LagOver }, 10*time.Millisecond, forever), derived: "half of slo.max_lag", doc: "Scale out above this lag."},
+			{name: "utilisation_over", field: number(func(j *Job) *float64 { return &j.Autoscale.Fallback.UtilisationOver }, bound{least: 0, most: 1, over: true}), fallback: "0.9", doc: "Scale out above this share of busy time."},
+			{name: "utilisation_under", field: number(func(j *Job) *float64 { return &j.Autoscale.Fallback.UtilisationUnder }, bound{least: 0, most: 1}), fallback: "0.3", doc: "Scale in below this share of busy time, while lag is within its objective."},
+		},
+	}},
+}
+
+var checkpointBlock = &block{
+	name: "checkpoint", required: true, doc: "Where parameters are kept.",
+	attrs: []attribute{
+		{name: "dir", field: path(func(j *Job) *string { return &j.Checkpoint.Dir }, false), required: true, doc: "Folder that every node that may run a server can reach."},
+		{name: "every", field: duration(func(j *Job) *time.Duration { return &j.Checkpoint.Every }, 100*time.Millisecond, 7*day), fallback: `"10m"`, doc: "Time between snapshots of a tablet (Kale §5)."},
+		{name: "keep", field: integer(func(j *Job) *int { return &j.Checkpoint.Keep }, 1, 1000), fallback: "2", doc: "Generations that are kept."},
+	},
+}
+
+var backendBlock = &block{
+	name: "backend", labelled: true, required: true, raw: true,
+	doc:   `Where processes run. The label names the plugin, which reads the body: see "kale help backend-NAME".`,
+	begin: func(j *Job, label string) { j.Backend.Name = label },
+}

@@ -1,0 +1,194 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+	"github.com/zclconf/go-cty/cty/function"
+)
+
+// scope is what expressions may refer to: variables as var.NAME, and functions.
+type scope struct {
+	functions map[string]function.Function
+	variables map[string]cty.Value // nil: no variables may be used here
+}
+
+// value evaluates an expression. References are checked first, because we know better than the evaluator what may have
+// been meant.
+func (s *scope) value(expr hclsyntax.Expression) (cty.Value, hcl.Diagnostics) {
+	var diags hcl.Diagnostics
+	for _, traversal := range expr.Variables() {
+		if d := s.check(traversal); d != nil {
+			diags = append(diags, d)
+		}
+	}
+	if diags.HasErrors() {
+		return cty.DynamicVal, diags
+	}
+	context := &hcl.EvalContext{Functions: s.functions}
+	if s.variables != nil {
+		context.Variables = map[string]cty.Value{"var": cty.ObjectVal(s.variables)}
+	}
+	value, diags := expr.Value(context)
+	for _, d := range diags {
+		if d.Subject == nil {
+			d.Subject = expr.Range().Ptr()
+		}
+	}
+	if !diags.HasErrors() {
+		value, _ = value.UnmarkDeep()
+	}
+	return value, diags
+}
+
+func (s *scope) check(traversal hcl.Traversal) *hcl.Diagnostic {
+	r := traversal.SourceRange()
+	names := s.names()
+	if root := traversal.RootName(); root != "var" {
+		detail := fmt.Sprintf("Text needs quotes: %q. A variable is written var.NAME.", root)
+		if slices.Contains(names, root) {
+			detail = fmt.Sprintf("Write var.%s for the variable, or %q for the text.", root, root)
+		}
+		return at(hcl.DiagError, r, fmt.Sprintf("Unknown name %q", root), detail)
+	}
+	if s.variables == nil {
+		return at(hcl.DiagError, r, "Variable not allowed here", "A variable's default cannot depend on another variable. Functions such as env() can be used.")
+	}
+	if len(traversal) < 2 {
+		return nil
+	}
+	step, ok := traversal[1].(hcl.TraverseAttr)
+	if !ok {
+		return nil
+	}
+	if _, declared := s.variables[step.Name]; declared {
+		return nil
+	}
+	detail := didYouMean(step.Name, names)
+	return at(hcl.DiagError, r, fmt.Sprintf("Unknown variable %q", step.Name),
+		fmt.Sprintf("%sDeclare it beside the job block: variable %q { }.", detail, step.Name))
+}
+
+func (s *scope) names() []string {
+	names := make([]string, 0, len(s.variables))
+	for name := range s.variables {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// resolve returns src[from:to], the inside of body, with every expression that uses a variable or a function replaced
+// by its value. Lines stay where they are, and so does the start of every value.
+func (s *scope) resolve(body *hclsyntax.Body, src []byte, from, to int) ([]byte, hcl.Diagnostics) {
+	var diags hcl.Diagnostics
+	var out []byte
+	at := from
+	for _, a := range allAttributes(body) {
+		if !dependsOnScope(a.Expr) {
+			continue
+		}
+		value, d := s.value(a.Expr)
+		diags = append(diags, d...)
+		if d.HasErrors() || !value.IsWhollyKnown() {
+			continue
+		}
+		r := a.Expr.Range()
+		out = append(out, src[at:r.Start.Byte]...)
+		out = append(out, literal(value)...)
+		out = append(out, strings.Repeat("\n", r.End.Line-r.Start.Line)...)
+		at = r.End.Byte
+	}
+	return append(out, src[at:to]...), diags
+}
+
+func dependsOnScope(expr hclsyntax.Expression) bool {
+	for _, traversal := range expr.Variables() {
+		if traversal.RootName() == "var" {
+			return true
+		}
+	}
+	calls := false
+	_ = hclsyntax.VisitAll(expr, func(node hclsyntax.Node) hcl.Diagnostics {
+		if _, call := node.(*hclsyntax.FunctionCallExpr); call {
+			calls = true
+		}
+		return nil
+	})
+	return calls
+}
+
+// allAttributes returns the attributes of a body and of the blocks inside it, as they stand in the file.
+func allAttributes(body *hclsyntax.Body) []*hclsyntax.Attribute {
+	out := inOrder(body.Attributes)
+	for _, b := range body.Blocks {
+		out = append(out, allAttributes(b.Body)...)
+	}
+	slices.SortFunc(out, func(a, b *hclsyntax.Attribute) int { return a.SrcRange.Start.Byte - b.SrcRange.Start.Byte })
+	return out
+}
+
+// literal writes a known value as HCL on one line.
+func literal(v cty.Value) string {
+	t := v.Type()
+	switch {
+	case v.IsNull():
+		return "null"
+	case t.IsObjectType() || t.IsMapType():
+		var parts []string
+		for it := v.ElementIterator(); it.Next(); {
+			key, element := it.Element()
+			parts = append(parts, literal(key)+" = "+literal(element))
+		}
+		return "{ " + strings.Join(parts, ", ") + " }"
+	case v.CanIterateElements():
+		var parts []string
+		for it := v.ElementIterator(); it.Next(); {
+			_, element := it.Element()
+			parts = append(parts, literal(element))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	case t.IsPrimitiveType():
+		return strings.TrimSpace(string(hclwrite.TokensForValue(v).Bytes()))
+	}
+	return strconv.Quote(t.FriendlyName())
+}
+
+// input is a value for a variable from outside the job file.
+type input struct {
+	expr hclsyntax.Expression // nil: text holds it
+	text string
+	at   hcl.Range
+}
+
+// value gives the input the type of its variable.
+func (in input) value(s *scope, t cty.Type) (cty.Value, hcl.Diagnostics) {
+	if in.expr == nil && (t == cty.String || t == cty.DynamicPseudoType) {
+		return cty.StringVal(in.text), nil
+	}
+	expr, r := in.expr, in.at
+	if expr == nil {
+		parsed, diags := hclsyntax.ParseExpression([]byte(in.text), r.Filename, r.Start)
+		if diags.HasErrors() {
+			return cty.DynamicVal, diags
+		}
+		expr = parsed
+	}
+	value, diags := (&scope{functions: s.functions}).value(expr)
+	if diags.HasErrors() {
+		return cty.DynamicVal, diags
+	}
+	converted, err := convert.Convert(value, t)
+	if err != nil {
+		return cty.DynamicVal, hcl.Diagnostics{at(hcl.DiagError, r, "Value does not fit its variable",
+			fmt.Sprintf("The variable is declared as %s: %s.", t.FriendlyName(), err))}
+	}
+	return converted, nil
+}

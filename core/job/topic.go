@@ -1,0 +1,80 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// TopicInfo is what the brokers say about a topic.
+type TopicInfo struct {
+	Exists        bool
+	Partitions    int
+	CleanupPolicy string   // the broker's cleanup.policy: "delete", "compact" or "compact,delete"; empty: not known
+	Err           error    // the brokers could not be asked
+	Others        []string // the topics that do exist
+}
+
+// TopicDiagnostics holds the job against what the brokers say about its topic. Every diagnostic points at the line of
+// the job file that has to change.
+func (j *Job) TopicDiagnostics(info TopicInfo) hcl.Diagnostics {
+	if info.Err == nil && info.Exists && info.Partitions > 0 {
+		return append(j.cleanupDiagnostics(info), j.partitionDiagnostics(info)...)
+	}
+	return j.absentTopic("stream.topic", j.Stream.Topic, info)
+}
+
+// DeadLetterDiagnostics holds the job against what the brokers say about its dead-letter topic. It returns nothing for
+// a job that has none.
+func (j *Job) DeadLetterDiagnostics(info TopicInfo) hcl.Diagnostics {
+	if j.Stream.DeadLetter == "" || (info.Err == nil && info.Exists && info.Partitions > 0) {
+		return nil
+	}
+	return j.absentTopic("stream.dead_letter", j.Stream.DeadLetter, info)
+}
+
+func (j *Job) absentTopic(path, topic string, info TopicInfo) hcl.Diagnostics {
+	switch {
+	case info.Err != nil:
+		return hcl.Diagnostics{j.ErrorAt("stream.brokers", fmt.Sprintf("Cannot ask the brokers about topic %q", topic),
+			fmt.Sprintf("%s. Are the addresses right, and can they be reached from here (network, tls, sasl)?", strings.TrimRight(info.Err.Error(), ".")))}
+	case !info.Exists:
+		return hcl.Diagnostics{j.ErrorAt(path, fmt.Sprintf("Topic %q does not exist", topic), didYouMean(topic, info.Others)+topicList(info.Others))}
+	}
+	return hcl.Diagnostics{j.ErrorAt(path, fmt.Sprintf("Topic %q has no partitions", topic), "The brokers know its name but no partition: is it being deleted?")}
+}
+
+func topicList(topics []string) string {
+	if len(topics) == 0 {
+		return "The brokers have no topic that this job may see. Create it, or check the permissions."
+	}
+	shown := slices.Sorted(slices.Values(topics))
+	if len(shown) > 8 {
+		return fmt.Sprintf("The brokers have %d topics, among them %s.", len(topics), strings.Join(shown[:8], ", "))
+	}
+	return fmt.Sprintf("The brokers have: %s.", strings.Join(shown, ", "))
+}
+
+func (j *Job) cleanupDiagnostics(info TopicInfo) hcl.Diagnostics {
+	for _, policy := range strings.Split(info.CleanupPolicy, ",") {
+		if strings.TrimSpace(policy) == "compact" {
+			return hcl.Diagnostics{j.ErrorAt("stream.topic", fmt.Sprintf("Topic %q is compacted", j.Stream.Topic),
+				"Compaction removes records from the middle of the log, so that they could not be trained exactly once. Use a topic with cleanup.policy=delete.")}
+		}
+	}
+	return nil
+}
+
+func (j *Job) partitionDiagnostics(info TopicInfo) hcl.Diagnostics {
+	if j.Workers.Forward != ForwardNone || j.Workers.Max <= info.Partitions {
+		return nil
+	}
+	if j.Workers.Min > info.Partitions {
+		return hcl.Diagnostics{j.ErrorAt("workers.min", "More workers than partitions",
+			fmt.Sprintf(`Topic %q has %d partitions and workers.min is %d: without forwarding the others have nothing to do. Use forward = "advanced", or fewer workers.`, j.Stream.Topic, info.Partitions, j.Workers.Min))}
+	}
+	return hcl.Diagnostics{j.WarningAt("workers.max", "More workers than partitions",
+		fmt.Sprintf(`Topic %q has %d partitions: without forwarding, workers beyond that have nothing to do. Use forward = "advanced", or max = %d.`, j.Stream.Topic, info.Partitions, info.Partitions))}
+}

@@ -1,0 +1,145 @@
+# A click-through-rate model that trains without end on a stream of clicks.
+#
+# This is the reference job: every block is here, and what stands in it is either what a production job would say or
+# the default. `kale validate examples/ctr.hcl` checks it, `kale help jobfile` lists every attribute.
+
+variable "brokers" {
+  description = "Kafka brokers to begin with: -var 'brokers=[\"kafka-1:9092\"]'."
+  type        = list(string)
+  default     = ["localhost:9092"]
+}
+
+variable "checkpoints" {
+  description = "Folder for checkpoints. Every node that may run a server must reach it."
+  default     = "checkpoints/ctr"
+}
+
+job "ctr" {
+  # The promise: no record waits longer than this for training. A click model that lags by 20 minutes has lost half a
+  # point of AUC, one that lags by two hours four points (Kale §2.2).
+  slo {
+    max_lag = "20m"
+  }
+
+  stream "kafka" {
+    brokers = var.brokers
+    topic   = "clicks"
+
+    # Only for a job without a checkpoint. Later runs go on where the checkpoint stands.
+    # Also "earliest", "-6h", "2026-01-31T06:00:00Z".
+    start = "latest"
+
+    # If retention deletes records before they were trained, the partition stops and says so.
+    # "skip" counts the range as lost, reports it, and trains on.
+    on_lost = "stop"
+
+    # Records that cannot be decoded go here, keyed by topic, partition and offset. Create the topic beforehand.
+    dead_letter = "clicks-dead"
+
+    # tls {
+    #   ca_file = "kafka-ca.pem" # beside this file
+    # }
+    # sasl {
+    #   mechanism = "scram-sha-512"
+    #   username  = "kale"
+    #   password  = env("KAFKA_PASSWORD") # never printed
+    # }
+  }
+
+  # The fields of a record: {"click": 1, "user": "u123", "item": "i45", …, "price": 0.37, "age": 0.12}.
+  features {
+    format = "json" # or "tfexample"
+    label  = "click"
+    sparse = ["user", "item", "category", "slot"]
+    dense  = ["price", "age"]
+  }
+
+  # What a checkpoint depends on: kind, embedding_dim, hidden, the optimiser's kind, tablets, and the features above.
+  # With any of them changed, an old checkpoint is refused and the message names the difference.
+  model {
+    kind          = "deepfm"
+    embedding_dim = 16
+    hidden        = [64, 32]
+    batch         = 1024 # records per worker and step; a multiple of workers.chunk
+    mode          = "async"
+    linger        = "50ms" # a batch that is not full by then is trained as it is
+    l2            = 0
+    seed          = 1
+    tablets       = 64 # the pieces that parameters are cut into; at least as many as there will ever be servers
+
+    optimiser "adagrad" {
+      learning_rate = 0.05
+    }
+  }
+
+  # The elastic part. Kale keeps the number of workers between min and max.
+  workers {
+    min    = 2
+    max    = 16
+    gpus   = 1
+    cpu    = 4
+    memory = "8GiB"
+
+    chunk   = 64         # records that are forwarded and accounted for together
+    queue   = 4096       # records that a worker holds ready
+    forward = "advanced" # full workers hand records to others, so that hot partitions starve nobody
+  }
+
+  servers {
+    count  = 2
+    cpu    = 4
+    memory = "16GiB"
+  }
+
+  # What is believed about throughput before anything was measured. Intervals under full load refit it as the job runs.
+  # async: f(w) = w / (theta0 + theta1/w + theta2 * w) records per second (Kale Eq. 9).
+  throughput {
+    form   = "async"
+    theta  = [0.000566, 0.000224, 1.41e-21]
+    source = "Kale, published fit for async training on A10"
+  }
+
+  forecast {
+    interval = "1m"
+    horizon  = "30m"            # more than tau and the time in which a worker joins
+    season   = ["24h", "7d"]    # days, and weekends
+    history  = "14d"            # read back from the broker on start, as far as its retention goes
+    model    = "seasonal"       # or the path of an .onnx file from `kale forecast train`
+
+    # A model file that forecast the last two hours worse than "seasonal" by more than a tenth is not used.
+    gate_window    = "2h"
+    gate_tolerance = 0.1
+  }
+
+  autoscale {
+    policy = "kale" # or "static" (always max), or "follow" (the last minute's rate)
+    mode   = "live" # or "restart" (pause, checkpoint, start again), or "observe" (decide, record, touch nothing)
+
+    rho      = 1     # a change of fewer workers is none
+    tau      = "10m" # a change that lasts less long is smoothed away
+    headroom = 0.1   # capacity above the forecast
+
+    cooldown_out = "1m"
+    cooldown_in  = "10m"
+
+    tick  = "60s" # decide
+    watch = "5s"  # look at lag and membership
+
+    # While the forecast is not trusted.
+    fallback {
+      lag_over          = "10m"
+      utilisation_over  = 0.9
+      utilisation_under = 0.3
+    }
+  }
+
+  checkpoint {
+    dir   = var.checkpoints
+    every = "10m"
+    keep  = 2
+  }
+
+  # The plugin kale-backend-local reads this block.
+  backend "local" {
+  }
+}
