@@ -1,0 +1,125 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// ClaimIncarnation takes a new incarnation for a parameter server, higher than every one that the job has given out so far, to any
+// server. Concurrent claims, by whatever processes, never get the same number; of two for one server the higher wins, and the lower
+// learns it from Superseded, from its next write, or here already (ErrSuperseded). Numbers are not contiguous.
+func (s *Store) ClaimIncarnation(server int) (uint64, error) {
+	fail := func(err error) (uint64, error) {
+		return 0, fmt.Errorf("claim an incarnation for server %d of job %q: %w%s", server, s.job, err, advice(err))
+	}
+	if server < 0 {
+		return fail(errors.New("the server's number is negative"))
+	}
+	dir := filepath.Join(s.root, "claims")
+	claims, err := s.claims()
+	if err != nil {
+		return fail(err)
+	}
+	var n uint64
+	for _, c := range claims {
+		n = max(n, c.number)
+	}
+	// The number is the thing that is exclusive: its file is created by exactly one claimant. Numbers are never given back, so the
+	// folder grows by two empty files per start of a server.
+	for {
+		n++
+		err := createExclusive(filepath.Join(dir, claimName(n)))
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return fail(err)
+		}
+	}
+	if err := s.point("claim reserved"); err != nil {
+		return fail(err)
+	}
+	if err := createExclusive(filepath.Join(dir, claimName(n)+serverMark+strconv.Itoa(server))); err != nil {
+		return fail(err)
+	}
+	if err := syncDir(dir); err != nil {
+		return fail(err)
+	}
+	if err := s.checkCurrent(server, n); err != nil {
+		return fail(err)
+	}
+	return n, nil
+}
+
+// Superseded says whether a higher incarnation than inc has been claimed for the server.
+func (s *Store) Superseded(server int, inc uint64) (bool, error) {
+	claims, err := s.claims()
+	if err != nil {
+		return false, fmt.Errorf("look for newer incarnations of server %d of job %q: %w%s", server, s.job, err, advice(err))
+	}
+	for _, c := range claims {
+		if c.server == server && c.number > inc {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// checkCurrent is an error that is ErrSuperseded when inc is not the server's newest claim any more.
+func (s *Store) checkCurrent(server int, inc uint64) error {
+	gone, err := s.Superseded(server, inc)
+	if err != nil {
+		return err
+	}
+	if gone {
+		return fmt.Errorf("server %d, incarnation %d: %w", server, inc, ErrSuperseded)
+	}
+	return nil
+}
+
+// claim is one file of the claims folder; server is −1 for a number without an owner (yet).
+type claim struct {
+	number uint64
+	server int
+}
+
+const serverMark = ".server-"
+
+// claimName is fixed in width so that `ls` sorts by number.
+func claimName(n uint64) string { return fmt.Sprintf("%020d", n) }
+
+func (s *Store) claims() ([]claim, error) {
+	entries, err := os.ReadDir(filepath.Join(s.root, "claims"))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]claim, 0, len(entries))
+	for _, e := range entries {
+		digits, owner, owned := strings.Cut(e.Name(), serverMark)
+		c := claim{server: -1}
+		if c.number, err = strconv.ParseUint(digits, 10, 64); err != nil {
+			continue // not a claim: an editor's backup, .nfs…
+		}
+		if owned {
+			if c.server, err = strconv.Atoi(owner); err != nil {
+				continue
+			}
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// createExclusive creates an empty file that must not exist yet.
+func createExclusive(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,259 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// jobVersion is the newest form of JobState that this program writes and reads.
+const jobVersion = 1
+
+// JobState is what a job's chief must not forget (EXACTLY_ONCE rule 3): everything else is reported to it again by its members.
+type JobState struct {
+	// Version is the form of this record; SaveJob sets it when it is 0.
+	Version int `json:"version"`
+	// Job is the job's name.
+	Job string `json:"job"`
+	// Timeline is drawn once, when the job's state is made: state and messages of another timeline are refused.
+	Timeline string `json:"timeline"`
+	// Fingerprint is the digest of what the stored state depends on (rpc.TrainSpec).
+	Fingerprint string `json:"fingerprint"`
+	Topic       string `json:"topic"`
+	TopicID     string `json:"topic_id"`
+	Tablets     int    `json:"tablets"`
+	Servers     int    `json:"servers"`
+	// MapVersion is the version of the map from tablets to servers.
+	MapVersion uint64 `json:"map_version"`
+	// Starts is the pinned start offset of every partition: the floor of its applied sets.
+	Starts    map[int32]int64 `json:"starts"`
+	CreatedAt time.Time       `json:"created_at"`
+}
+
+// ChiefInfo says where the chief is.
+type ChiefInfo struct {
+	Address string `json:"address"`
+	// Incarnation is that of parameter server 0, in which the chief runs.
+	Incarnation uint64 `json:"incarnation"`
+	Timeline    string `json:"timeline"`
+}
+
+// LoadJob reads the newest job state. ErrNoJob: there is none. ErrDamaged: the newest one does not verify; it is not skipped, since an
+// older state may lack the pinned start of a partition that has been trained since.
+func (s *Store) LoadJob() (JobState, error) {
+	var st JobState
+	err := s.newestRecord("job", &st)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = ErrNoJob
+	}
+	if err == nil && st.Version > jobVersion {
+		err = fmt.Errorf("it is of version %d and this program knows up to %d: use a newer kale-trainer", st.Version, jobVersion)
+	}
+	if err != nil {
+		return JobState{}, fmt.Errorf("load the state of job %q from %s: %w%s", s.job, s.root, err, advice(err))
+	}
+	return st, nil
+}
+
+// SaveJob saves the job's state, atomically and durably. It is refused with ErrSuperseded when server 0 has a newer incarnation than
+// chiefInc: the caller must not act on what it wanted to save. What such a caller may have written is below what its successor writes.
+func (s *Store) SaveJob(st JobState, chiefInc uint64) error {
+	if st.Version == 0 {
+		st.Version = jobVersion
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := func() error {
+		names, err := s.recordNames("job")
+		if err != nil {
+			return err
+		}
+		next := recordName{chiefInc, 1}
+		for _, n := range names {
+			if n.inc == chiefInc {
+				next.seq = max(next.seq, n.seq+1)
+			}
+		}
+		if err := s.putRecord("job", next, st); err != nil {
+			return err
+		}
+		s.dropRecords("job", append(names, next), chiefInc)
+		return nil
+	}()
+	if err != nil {
+		return fmt.Errorf("save the state of job %q: %w%s", s.job, err, advice(err))
+	}
+	return nil
+}
+
+// PublishChief makes the chief known to all. ErrSuperseded: server 0 has a newer incarnation than the one in info.
+func (s *Store) PublishChief(info ChiefInfo) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := recordName{info.Incarnation, 1}
+	err := s.putRecord("chief", name, info)
+	if err != nil {
+		return fmt.Errorf("publish the chief of job %q: %w%s", s.job, err, advice(err))
+	}
+	if names, err := s.recordNames("chief"); err == nil {
+		s.dropRecords("chief", names, info.Incarnation)
+	}
+	return nil
+}
+
+// Chief reads where the newest chief is; ErrNoChief when none has published itself.
+func (s *Store) Chief() (ChiefInfo, error) {
+	var info ChiefInfo
+	err := s.newestRecord("chief", &info)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = ErrNoChief
+	}
+	if err != nil {
+		return ChiefInfo{}, fmt.Errorf("find the chief of job %q in %s: %w%s", s.job, s.root, err, advice(err))
+	}
+	return info, nil
+}
+
+// recordName orders the records of one kind: by incarnation, then by the writer's own counter.
+type recordName struct{ inc, seq uint64 }
+
+func (n recordName) file() string { return fmt.Sprintf("%020d-%010d.json", n.inc, n.seq) }
+
+func (n recordName) compare(m recordName) int {
+	switch {
+	case n.inc < m.inc || n.inc == m.inc && n.seq < m.seq:
+		return -1
+	case n == m:
+		return 0
+	}
+	return 1
+}
+
+// recordNames lists the records of a kind, newest first.
+func (s *Store) recordNames(kind string) ([]recordName, error) {
+	entries, err := os.ReadDir(filepath.Join(s.root, kind))
+	if err != nil {
+		return nil, err
+	}
+	var out []recordName
+	for _, e := range entries {
+		if n, ok := parsePair(e.Name(), ".json"); ok {
+			out = append(out, recordName{n[0], n[1]})
+		}
+	}
+	slices.SortFunc(out, func(a, b recordName) int { return b.compare(a) })
+	return out, nil
+}
+
+// keptRecords is how many records of a kind stay: more than one, so that a reader that has just listed finds its file.
+const keptRecords = 3
+
+// dropRecords removes records of own or lower incarnations beyond the newest few. One that stays behind costs nothing but room.
+func (s *Store) dropRecords(kind string, names []recordName, inc uint64) {
+	slices.SortFunc(names, func(a, b recordName) int { return b.compare(a) })
+	names = slices.Compact(names)
+	for i, n := range names {
+		if i >= keptRecords && n.inc <= inc {
+			_ = os.Remove(filepath.Join(s.root, kind, n.file()))
+		}
+	}
+}
+
+// envelope guards a record with a checksum of its bytes.
+type envelope struct {
+	Checksum string          `json:"xxhash64"`
+	Record   json.RawMessage `json:"record"`
+}
+
+// putRecord writes a record under its name, durably, and tells a superseded writer so.
+func (s *Store) putRecord(kind string, name recordName, v any) error {
+	if err := s.checkCurrent(0, name.inc); err != nil {
+		return err
+	}
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(envelope{fmt.Sprintf("%016x", xxhash.Sum64(body)), body})
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(s.root, kind)
+	tmp := filepath.Join(dir, "."+name.file()+".tmp")
+	f, err := os.Create(tmp)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		_ = os.Remove(tmp)
+		return err
+	}
+	if err := s.point("record before rename"); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, filepath.Join(dir, name.file())); err != nil {
+		_ = os.Remove(tmp)
+		return err
+	}
+	if err := syncDir(dir); err != nil {
+		return err
+	}
+	// Only now is it known that no successor had claimed, and loaded, before this record was there to be loaded.
+	return s.checkCurrent(0, name.inc)
+}
+
+// newestRecord reads the newest record of a kind; fs.ErrNotExist when there is none.
+func (s *Store) newestRecord(kind string, v any) error {
+	for try := 0; ; try++ {
+		names, err := s.recordNames(kind)
+		if err != nil {
+			return err
+		}
+		if len(names) == 0 {
+			return fs.ErrNotExist
+		}
+		path := filepath.Join(s.root, kind, names[0].file())
+		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) && try < 10 {
+			continue // replaced by newer ones and removed since it was listed
+		}
+		if err != nil {
+			return err
+		}
+		var e envelope
+		if err := json.Unmarshal(text, &e); err != nil {
+			return fmt.Errorf("%w: %s: %w; remove it to go back to the one before", ErrDamaged, path, err)
+		}
+		var body bytes.Buffer
+		if err := json.Compact(&body, e.Record); err != nil || fmt.Sprintf("%016x", xxhash.Sum64(body.Bytes())) != e.Checksum {
+			return fmt.Errorf("%w: %s: its checksum is wrong; remove it to go back to the one before", ErrDamaged, path)
+		}
+		return json.Unmarshal(e.Record, v)
+	}
+}
+
+// parsePair reads names of the form A-B<suffix> with decimal A and B.
+func parsePair(name, suffix string) ([2]uint64, bool) {
+	base, ok := strings.CutSuffix(name, suffix)
+	if !ok {
+		return [2]uint64{}, false
+	}
+	left, right, ok := strings.Cut(base, "-")
+	if !ok {
+		return [2]uint64{}, false
+	}
+	a, err1 := strconv.ParseUint(left, 10, 64)
+	b, err2 := strconv.ParseUint(right, 10, 64)
+	return [2]uint64{a, b}, err1 == nil && err2 == nil
+}
