@@ -1,0 +1,252 @@
+package chief
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// Chief serves rpc.ChiefServer over a machine. All methods are safe for concurrent use; one mutex guards the machine and is never held
+// across I/O.
+type Chief struct {
+	rpc.UnimplementedChiefServer
+	lg   *slog.Logger
+	dial func(addr string) (*grpc.ClientConn, error)
+
+	mu      sync.Mutex
+	m       *machine
+	changed chan struct{} // closed and replaced when a server has reported: Snapshot waits on it
+	members map[string]rpc.MemberState
+}
+
+// New starts a chief's state at now; Run must be called to expel members and move leases. dial connects to parameter servers (for Sums).
+func New(lg *slog.Logger, o Options, dial func(addr string) (*grpc.ClientConn, error)) *Chief {
+	if lg == nil {
+		lg = slog.New(slog.DiscardHandler)
+	}
+	return &Chief{lg: lg, dial: dial, m: newMachine(o, time.Now()), changed: make(chan struct{}), members: map[string]rpc.MemberState{}}
+}
+
+// Run ticks until ctx ends.
+func (c *Chief) Run(ctx context.Context) error {
+	t := time.NewTicker(max(c.m.opt.Beat/2, 10*time.Millisecond))
+	defer t.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			now := time.Now()
+			c.mu.Lock()
+			if gap := now.Sub(last); gap > c.m.opt.LeaseTimeout/2 {
+				c.forgive(gap)
+			}
+			last = now
+			c.m.tick(now)
+			c.logChanges()
+			c.mu.Unlock()
+		}
+	}
+}
+
+// forgive extends all leases by the time in which this process itself did not run (it was stopped, or starved): the silence was its own.
+func (c *Chief) forgive(gap time.Duration) {
+	c.lg.Warn("the chief itself was not running for a while; all leases are extended by it", "gap", gap)
+	for _, w := range c.m.members {
+		w.seen = w.seen.Add(gap)
+	}
+	for _, s := range c.m.servers {
+		if s != nil {
+			s.seen = s.seen.Add(gap)
+		}
+	}
+}
+
+func (c *Chief) logChanges() {
+	for _, w := range c.m.sortedMembers() {
+		if c.members[w.name] != w.state {
+			c.members[w.name] = w.state
+			c.lg.Info("member", "name", w.name, "generation", w.generation, "state", stateName(w.state))
+		}
+	}
+}
+
+func stateName(s rpc.MemberState) string {
+	switch s {
+	case rpc.MemberState_MEMBER_STATE_JOINING:
+		return "joining"
+	case rpc.MemberState_MEMBER_STATE_READY:
+		return "ready"
+	case rpc.MemberState_MEMBER_STATE_DRAINING:
+		return "draining"
+	case rpc.MemberState_MEMBER_STATE_DRAINED:
+		return "drained"
+	case rpc.MemberState_MEMBER_STATE_EXPELLED:
+		return "expelled"
+	}
+	return "unknown"
+}
+
+// Join implements rpc.ChiefServer.
+func (c *Chief) Join(_ context.Context, req *rpc.JoinRequest) (*rpc.JoinResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	resp, err := c.m.join(time.Now(), req)
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return resp, nil
+}
+
+// Beat implements rpc.ChiefServer.
+func (c *Chief) Beat(_ context.Context, req *rpc.BeatRequest) (*rpc.Directive, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if why := c.m.fenced(req.GetFence()); why != "" {
+		return nil, status.Error(codes.FailedPrecondition, why)
+	}
+	return c.m.beat(time.Now(), req), nil
+}
+
+// ServerBeat implements rpc.ChiefServer. A server may not know this chief yet: only the timeline and newer chiefs are checked.
+func (c *Chief) ServerBeat(_ context.Context, req *rpc.ServerBeatRequest) (*rpc.ServerDirective, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := req.GetFence()
+	if f.GetTimeline() != c.m.opt.Timeline || f.GetChief() > c.m.opt.Incarnation {
+		return nil, status.Error(codes.FailedPrecondition, c.m.fenced(f))
+	}
+	d, err := c.m.serverBeat(time.Now(), req)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	close(c.changed)
+	c.changed = make(chan struct{})
+	return d, nil
+}
+
+// Status implements rpc.ChiefServer.
+func (c *Chief) Status(context.Context, *rpc.StatusRequest) (*rpc.JobStatus, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.m.status(time.Now()), nil
+}
+
+// Advances implements rpc.ChiefServer.
+func (c *Chief) Advances(_ context.Context, req *rpc.AdvancesRequest) (*rpc.AdvancesResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	limit := int(req.GetLimit())
+	if limit <= 0 || limit > 20000 {
+		limit = 20000
+	}
+	out, truncated := c.m.log.after(req.GetAfter(), limit)
+	return &rpc.AdvancesResponse{Advances: out, Truncated: truncated, Chief: c.m.opt.Incarnation}, nil
+}
+
+// Drain implements rpc.ChiefServer.
+func (c *Chief) Drain(_ context.Context, req *rpc.DrainRequest) (*rpc.DrainResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	unknown := c.m.drain(req.GetMembers())
+	c.m.assign(time.Now())
+	return &rpc.DrainResponse{Unknown: unknown}, nil
+}
+
+// Pause implements rpc.ChiefServer.
+func (c *Chief) Pause(_ context.Context, req *rpc.PauseRequest) (*rpc.PauseResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.m.paused = req.GetPaused()
+	return &rpc.PauseResponse{}, nil
+}
+
+// MarkLost implements rpc.ChiefServer.
+func (c *Chief) MarkLost(_ context.Context, req *rpc.MarkLostRequest) (*rpc.MarkLostResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.m.markLost(req.GetSpan()); err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	c.lg.Warn("span marked as lost", "partition", req.GetSpan().GetPartition(), "begin", req.GetSpan().GetBegin(), "end", req.GetSpan().GetEnd())
+	return &rpc.MarkLostResponse{}, nil
+}
+
+// Snapshot implements rpc.ChiefServer.
+func (c *Chief) Snapshot(ctx context.Context, _ *rpc.SnapshotRequest) (*rpc.SnapshotResponse, error) {
+	c.mu.Lock()
+	c.m.snapshotReq++
+	want := c.m.snapshotReq
+	c.mu.Unlock()
+	for {
+		c.mu.Lock()
+		wait, late := c.changed, ""
+		for i, s := range c.m.servers {
+			if s == nil || s.snap < want {
+				late = fmt.Sprintf("parameter server %d has not written its snapshot", i)
+				if s != nil && s.metrics.GetSnapshotError() != "" {
+					late += ": " + s.metrics.GetSnapshotError()
+				}
+			}
+		}
+		if late == "" {
+			resp := &rpc.SnapshotResponse{}
+			for _, p := range c.m.sorted() {
+				resp.Durable = append(resp.Durable, &rpc.OffsetSet{Partition: p.id, Watermark: p.durable})
+			}
+			c.mu.Unlock()
+			return resp, nil
+		}
+		c.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil, status.Error(codes.DeadlineExceeded, "snapshot: "+late)
+		case <-wait:
+		}
+	}
+}
+
+// Sums implements rpc.ChiefServer: it asks every server.
+func (c *Chief) Sums(ctx context.Context, _ *rpc.SumsRequest) (*rpc.SumsResponse, error) {
+	c.mu.Lock()
+	infos := c.m.serverInfos()
+	c.mu.Unlock()
+	out := &rpc.SumsResponse{}
+	for _, s := range infos {
+		if s.GetAddress() == "" {
+			return nil, status.Errorf(codes.Unavailable, "sums: parameter server %d has not registered", s.GetIndex())
+		}
+		r, err := c.sumsOf(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		out.Tablets = append(out.Tablets, r.GetTablets()...)
+	}
+	return out, nil
+}
+
+func (c *Chief) sumsOf(ctx context.Context, s *rpc.ServerInfo) (*rpc.SumsResponse, error) {
+	conn, err := c.dial(s.GetAddress())
+	if err != nil {
+		return nil, status.Errorf(codes.Unavailable, "sums: dial parameter server %d at %s: %v", s.GetIndex(), s.GetAddress(), err)
+	}
+	defer conn.Close()
+	r, err := rpc.NewParameterServerClient(conn).TabletSums(ctx, &rpc.SumsRequest{})
+	if err != nil {
+		return nil, status.Errorf(codes.Unavailable, "sums: parameter server %d at %s: %v", s.GetIndex(), s.GetAddress(), err)
+	}
+	return r, nil
+}
+
+// errTopicChanged is the reason of a halt; see watch.go.
+var errTopicChanged = errors.New("the topic was deleted or created again")
