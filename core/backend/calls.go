@@ -187,21 +187,18 @@ func openStream[M any](ctx context.Context, c *Client, doing string,
 	streamCtx, cancelCtx := context.WithCancel(ctx)
 	detach := context.AfterFunc(s.done, cancelCtx)
 	cancel = func() { detach(); cancelCtx() }
-	late := make(chan struct{})
-	deadline := time.AfterFunc(c.opts.CallTimeout, func() { close(late); cancelCtx() })
+	deadline := time.AfterFunc(c.opts.CallTimeout, cancelCtx)
 	stream, err = open(streamCtx, s.stub)
 	if err == nil {
 		_, err = stream.Recv()
 	}
-	if err == nil && deadline.Stop() {
+	inTime := deadline.Stop()
+	if err == nil && inTime {
 		return stream, s, cancel, nil
 	}
 	defer cancel()
-	select {
-	case <-late:
+	if !inTime {
 		return nil, nil, nil, Errorf(Unavailable, "%s: no answer from the plugin within %v", doing, c.opts.CallTimeout)
-	default:
-		deadline.Stop()
 	}
 	return nil, nil, nil, s.explain(ctx, ctx, c.opts.CallTimeout, doing, err)
 }
@@ -216,16 +213,17 @@ func (c *Client) Logs(ctx context.Context, job string, id ID, opts LogOptions) (
 	if err != nil {
 		return nil, err
 	}
-	return &logReader{ctx: ctx, stream: stream, session: s, cancel: cancel, doing: doing}, nil
+	return &logReader{
+		stream: stream, cancel: cancel,
+		explain: func(err error) error { return s.explain(ctx, ctx, c.opts.CallTimeout, doing, err) },
+	}, nil
 }
 
 // logReader reads a log stream. Close may be called while Read waits.
 type logReader struct {
-	ctx     context.Context // of the Logs call, which lasts as long as the reader: it only explains an error
 	stream  grpc.ServerStreamingClient[backendpb.LogsResponse]
-	session *session
 	cancel  func()
-	doing   string
+	explain func(error) error
 	rest    []byte
 }
 
@@ -236,7 +234,7 @@ func (r *logReader) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 		if err != nil {
-			return 0, r.session.explain(r.ctx, r.ctx, 0, r.doing, err)
+			return 0, r.explain(err)
 		}
 		r.rest = msg.GetData()
 	}

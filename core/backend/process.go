@@ -24,12 +24,18 @@ type process struct {
 	childEnds      []*os.File // closed once the child has them
 	parent         *os.File   // held open for as long as this process wants the plugin to live
 	exited         chan struct{}
-	waitErr        error // valid once exited is closed
+	waitErr        error           // valid once exited is closed
+	launch         context.Context // its end kills the process, until settled is called
+	settled        func() bool
 }
 
-// newProcess prepares path with args; env is the whole environment.
-func newProcess(path string, args, env []string) (*process, error) {
-	p := &process{cmd: exec.Command(path, args...), exited: make(chan struct{})}
+// newProcess prepares path with args; env is the whole environment. When launch ends before the process is settled,
+// it is killed, so that a handshake that does not come can be given up.
+func newProcess(launch context.Context, path string, args, env []string) (*process, error) {
+	p := &process{
+		cmd: exec.Command(path, args...), exited: make(chan struct{}),
+		launch: launch, settled: func() bool { return true },
+	}
 	stdoutR, stdoutW, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -69,6 +75,7 @@ func (p *process) Start(context.Context) error {
 		closeAll(p.stdout, p.stderr, p.parent)
 		return err
 	}
+	p.settled = context.AfterFunc(p.launch, p.kill)
 	// Owned by p; ends soon after the process; touches waitErr before exited is closed, then only the pipes.
 	go func() {
 		state, err := p.cmd.Process.Wait()

@@ -43,35 +43,22 @@ func startSession(ctx context.Context, lg *slog.Logger, path string, opts Option
 		StartTimeout:     opts.StartTimeout,
 		Logger:           newHostLogger(lg),
 		RunnerFunc: func(_ hclog.Logger, prepared *exec.Cmd, _ string) (runner.Runner, error) {
-			p, err := newProcess(path, opts.Args, append(prepared.Env, opts.Env...))
+			p, err := newProcess(ctx, path, opts.Args, append(prepared.Env, opts.Env...))
 			s.proc = p
 			return p, err
 		},
 	})
-	type dialled struct {
-		protocol plugin.ClientProtocol
-		err      error
+	protocol, err := s.plug.Client() // bounded by StartTimeout, and by ctx through the process
+	if err == nil && !s.proc.settled() {
+		err = ctx.Err()
 	}
-	result := make(chan dialled, 1)
-	// Owned by this function, which waits for it below in every case; it is the only user of s until then.
-	go func() {
-		protocol, err := s.plug.Client()
-		result <- dialled{protocol, err}
-	}()
-	var got dialled
-	select {
-	case got = <-result:
-	case <-ctx.Done():
-		got = <-result // bounded by StartTimeout
-		got.err = ctx.Err()
+	if err != nil {
+		s.end(err, 0)
+		return nil, err
 	}
-	if got.err != nil {
-		s.end(got.err, 0)
-		return nil, got.err
-	}
-	gc, ok := got.protocol.(*plugin.GRPCClient)
+	gc, ok := protocol.(*plugin.GRPCClient)
 	if !ok {
-		err := fmt.Errorf("it speaks %T and not gRPC", got.protocol)
+		err := fmt.Errorf("it speaks %T and not gRPC", protocol)
 		s.end(err, 0)
 		return nil, err
 	}

@@ -1,0 +1,251 @@
+// Package conformance is the test of what core/backend's contract says: every backend runs it, in this repository or
+// outside it. Input: a Harness, which knows how to reach the backend and how to write its workloads. Output: a
+// failed or passed test for each rule of the contract.
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// Program is what a workload of the suite must do.
+type Program int
+
+// The programs. Each prints the line "started" each time that it starts.
+const (
+	Steady   Program = iota // runs until it is asked to stop, then ends with code 0
+	ExitZero                // ends with code 0 at once
+	Fenced                  // ends with code 3 at once: what a process that has been replaced does
+	Crash                   // ends with code 1 the first time, and then does as Steady
+	Stubborn                // ignores the request to stop
+	Echo                    // prints the file "hello" of its allocation folder and the variable GREETING, ends with code 0
+	Missing                 // a program that does not exist
+)
+
+// Harness lets the suite reach a backend. All of it belongs to one test and one cluster, empty at first.
+type Harness struct {
+	// Open gives a new Backend over the cluster, not configured. The suite closes it, and may open several.
+	Open func(t testing.TB) backend.Backend
+	// Config gives the configuration for a job.
+	Config func(job string) backend.Config
+	// BadConfig gives one with exactly one mistake, and the line of Filename that the mistake is on.
+	BadConfig func(job string) (backend.Config, int)
+	// Workload gives a workload that runs the program. The suite sets what else it needs.
+	Workload func(job string, id backend.ID, p Program) backend.Workload
+	// Starts says how often a process of the workload was started, as the processes themselves count it.
+	Starts func(t testing.TB, job string, id backend.ID) int
+	// Slots is how many workloads with Resources.GPUs = 1 the cluster holds; at least 3.
+	Slots int
+	// Kill ends the process that runs the backend as kill -9 does, and returns once that is noticed or sure to be.
+	// Nil when the backend runs inside the test.
+	Kill func(t testing.TB, b backend.Backend)
+}
+
+// patience bounds each wait of the suite; a backend that is right needs a small part of it.
+const patience = 60 * time.Second
+
+// Run runs the suite. newHarness makes a fresh, empty cluster for each test.
+func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
+	tests := []struct {
+		name string
+		run  func(*suite)
+	}{
+		{"Info", (*suite).info},
+		{"Configure", (*suite).configure},
+		{"InvalidRequests", (*suite).invalid},
+		{"EnsureTwiceIsOneProcess", (*suite).idempotent},
+		{"FirstSpecificationWins", (*suite).firstWins},
+		{"Generations", (*suite).generations},
+		{"PartialFailure", (*suite).partialFailure},
+		{"Capacity", (*suite).capacity},
+		{"UnknownIsNotEmpty", (*suite).unknown},
+		{"ReleaseDrained", (*suite).drained},
+		{"ReleaseForced", (*suite).forced},
+		{"StopGrace", (*suite).stopGrace},
+		{"FinalExit", (*suite).finalExit},
+		{"RestartAfterCrash", (*suite).crash},
+		{"FilesAndEnvironment", (*suite).filesAndEnv},
+		{"Logs", (*suite).logs},
+		{"Watch", (*suite).watch},
+		{"JobsAreApart", (*suite).jobsApart},
+		{"FoundAgain", (*suite).foundAgain},
+		{"BackendKilled", (*suite).killed},
+		{"BackendKilledInMidCall", (*suite).killedMidCall},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+			defer cancel()
+			s := &suite{T: t, Harness: newHarness(t), ctx: ctx, job: "conformance"}
+			s.b = s.open(s.job)
+			tt.run(s)
+			s.cleanUp()
+		})
+	}
+}
+
+// suite is one test of the suite: its cluster, its backend and its job.
+type suite struct {
+	*testing.T
+	Harness
+	ctx context.Context // of the test; its deadline bounds every wait
+	job string
+	b   backend.Backend
+}
+
+// open gives a backend that is configured for the jobs.
+func (s *suite) open(jobs ...string) backend.Backend {
+	s.T.Helper()
+	b := s.Open(s.T)
+	s.T.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			s.T.Errorf("Close: %v", err)
+		}
+	})
+	for _, job := range jobs {
+		diags, err := b.Configure(s.ctx, s.Config(job))
+		if err != nil || diags.HasErrors() {
+			s.T.Fatalf("Configure(%q) = %v, %v", job, diags, err)
+		}
+	}
+	return b
+}
+
+// cleanUp releases all that the test left, and proves that nothing remains.
+func (s *suite) cleanUp() {
+	s.T.Helper()
+	var ids []backend.ID
+	for _, st := range s.list() {
+		ids = append(ids, st.ID)
+	}
+	if err := s.b.Release(s.ctx, s.job, ids, backend.Forced); err != nil {
+		s.T.Errorf("Release(forced) of all that is left: %v", err)
+	}
+	s.eventually("List is empty after all is released", func() error {
+		if left := s.list(); len(left) > 0 {
+			return fmt.Errorf("List still has %v", left)
+		}
+		return nil
+	})
+}
+
+func worker(rank int, generation uint64) backend.ID {
+	return backend.ID{Role: backend.RoleWorker, Rank: rank, Generation: generation}
+}
+
+func (s *suite) workload(id backend.ID, p Program) backend.Workload {
+	w := s.Workload(s.job, id, p)
+	w.ID = id
+	return w
+}
+
+// ensure asks for the workloads and requires that each is accepted.
+func (s *suite) ensure(ws ...backend.Workload) []backend.Status {
+	s.T.Helper()
+	statuses, err := s.b.Ensure(s.ctx, s.job, ws)
+	if err != nil {
+		s.T.Fatalf("Ensure: %v", err)
+	}
+	if len(statuses) != len(ws) {
+		s.T.Fatalf("Ensure gave %d statuses for %d workloads", len(statuses), len(ws))
+	}
+	for i, st := range statuses {
+		if st.ID != ws[i].ID {
+			s.T.Fatalf("Ensure: status %d is of %s, want %s: statuses come in the order of the workloads", i, st.ID, ws[i].ID)
+		}
+		if st.Err != nil {
+			s.T.Fatalf("Ensure refused %s: %v", st.ID, st.Err)
+		}
+	}
+	return statuses
+}
+
+// refused asks for one workload and requires that it is refused with the code.
+func (s *suite) refused(w backend.Workload, want backend.Code) {
+	s.T.Helper()
+	statuses, err := s.b.Ensure(s.ctx, s.job, []backend.Workload{w})
+	if err != nil {
+		s.T.Fatalf("Ensure: %v; a refusal of one workload belongs in its status", err)
+	}
+	if st := statuses[0]; st.Err == nil || st.Err.Code != want {
+		s.T.Fatalf("Ensure(%s) = %+v, want an error with code %q", w.ID, st, want)
+	}
+}
+
+func (s *suite) list() []backend.Status {
+	s.T.Helper()
+	statuses, complete, err := s.b.List(s.ctx, s.job)
+	if err != nil || !complete {
+		s.T.Fatalf("List: complete %v, err %v", complete, err)
+	}
+	return statuses
+}
+
+// find gives the status of id, which must be listed.
+func (s *suite) find(id backend.ID) (backend.Status, error) {
+	for _, st := range s.list() {
+		if st.ID == id {
+			return st, nil
+		}
+	}
+	return backend.Status{}, fmt.Errorf("%s is not listed", id)
+}
+
+// waitFor waits until id is in the state, and gives that status.
+func (s *suite) waitFor(id backend.ID, want backend.State) backend.Status {
+	s.T.Helper()
+	var got backend.Status
+	s.eventually(fmt.Sprintf("%s is %s", id, want), func() (err error) {
+		if got, err = s.find(id); err == nil && got.State != want {
+			err = fmt.Errorf("it is %+v", got)
+		}
+		return err
+	})
+	return got
+}
+
+// waitGone waits until id is listed no more.
+func (s *suite) waitGone(id backend.ID) {
+	s.T.Helper()
+	s.eventually(fmt.Sprintf("%s is gone", id), func() error {
+		if st, err := s.find(id); err == nil {
+			return fmt.Errorf("it is %+v", st)
+		}
+		return nil
+	})
+}
+
+// waitStarts waits until the workload has counted so many starts; a count above it fails at once.
+func (s *suite) waitStarts(id backend.ID, want int) {
+	s.T.Helper()
+	s.eventually(fmt.Sprintf("%s has started %d times", id, want), func() error {
+		got := s.Starts(s.T, s.job, id)
+		if got > want {
+			s.T.Fatalf("%s was started %d times, want %d", id, got, want)
+		}
+		if got < want {
+			return fmt.Errorf("it was started %d times", got)
+		}
+		return nil
+	})
+}
+
+// eventually polls cond until it gives nil.
+func (s *suite) eventually(what string, cond func() error) {
+	s.T.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := cond()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) || s.ctx.Err() != nil {
+			s.T.Fatalf("it never came that %s: %v", what, err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

@@ -1,0 +1,514 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+func (s *suite) info() {
+	info, err := s.b.Info(s.ctx)
+	if err != nil || info.Name == "" {
+		s.Fatalf("Info = %+v, %v; want a name", info, err)
+	}
+}
+
+func (s *suite) configure() {
+	bad, line := s.BadConfig("other")
+	diags, err := s.b.Configure(s.ctx, bad)
+	if err != nil {
+		s.Fatalf("Configure with a mistake in the block: %v; mistakes are diagnostics", err)
+	}
+	if len(diags) != 1 || !diags.HasErrors() {
+		s.Fatalf("Configure with one mistake in the block gave %+v", diags)
+	}
+	d := diags[0]
+	if d.Filename != bad.Filename || d.Start.Line != line || d.Summary == "" || d.Detail == "" {
+		s.Errorf("diagnostic %+v; want file %s, line %d, a summary and a detail", d, bad.Filename, line)
+	}
+	if _, _, err := s.b.List(s.ctx, "other"); err == nil || backend.CodeOf(err) != backend.Blocked {
+		s.Errorf("List of a job that is not configured: %v; want code %q", err, backend.Blocked)
+	}
+	if diags, err := s.b.Configure(s.ctx, s.Config(s.job)); err != nil || diags.HasErrors() {
+		s.Errorf("Configure again = %v, %v", diags, err)
+	}
+	nameless := s.Config(s.job)
+	nameless.Job = "no/such name"
+	if _, err := s.b.Configure(s.ctx, nameless); err == nil || backend.CodeOf(err) != backend.InvalidField {
+		s.Errorf("Configure for job %q: %v; want code %q", nameless.Job, err, backend.InvalidField)
+	}
+}
+
+func (s *suite) invalid() {
+	noProgram := s.workload(worker(0, 1), Steady)
+	noProgram.Argv = nil
+	outside := s.workload(worker(0, 1), Steady)
+	outside.Files = map[string][]byte{"../escape": nil}
+	for _, w := range []backend.Workload{
+		noProgram, outside, s.workload(worker(-1, 1), Steady), s.workload(worker(0, 0), Steady),
+		s.workload(backend.ID{Role: "../x", Generation: 1}, Steady),
+	} {
+		s.refused(w, backend.InvalidField)
+	}
+	if err := s.b.Release(s.ctx, s.job, nil, 0); err == nil || backend.CodeOf(err) != backend.InvalidField {
+		s.Errorf("Release in no way: %v; want code %q", err, backend.InvalidField)
+	}
+}
+
+func (s *suite) idempotent() {
+	id := worker(0, 1)
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			st, err := s.b.Ensure(s.ctx, s.job, []backend.Workload{s.workload(id, Steady)})
+			if err != nil {
+				s.Errorf("Ensure: %v", err)
+			} else if st[0].Err != nil {
+				s.Errorf("Ensure refused %s: %v", id, st[0].Err)
+			}
+		})
+	}
+	callers.Wait()
+	first := s.waitFor(id, backend.StateRunning)
+	s.ensure(s.workload(id, Steady))
+	again := s.waitFor(id, backend.StateRunning)
+	if again.PID != first.PID || again.Restarts != 0 {
+		s.Errorf("after Ensure of what runs: pid %d, %d restarts; want pid %d and none", again.PID, again.Restarts, first.PID)
+	}
+	s.waitStarts(id, 1)
+	if n := len(s.list()); n != 1 {
+		s.Errorf("List has %d workloads, want 1", n)
+	}
+}
+
+func (s *suite) firstWins() {
+	id := worker(0, 1)
+	s.ensure(s.workload(id, Steady))
+	first := s.waitFor(id, backend.StateRunning)
+	s.ensure(s.workload(id, ExitZero))
+	if again := s.waitFor(id, backend.StateRunning); again.PID != first.PID {
+		s.Errorf("another specification under the same id replaced pid %d by %d", first.PID, again.PID)
+	}
+}
+
+func (s *suite) generations() {
+	one, two := worker(0, 1), worker(0, 2)
+	neighbour := worker(1, 1)
+	s.ensure(s.workload(one, Steady), s.workload(neighbour, Steady))
+	s.waitFor(one, backend.StateRunning)
+	kept := s.waitFor(neighbour, backend.StateRunning)
+	s.eventually("generation 2 is accepted", func() error {
+		statuses, err := s.b.Ensure(s.ctx, s.job, []backend.Workload{s.workload(two, Steady)})
+		if err != nil {
+			return err
+		}
+		if statuses[0].Err != nil { // a backend may ask for patience while the old one ends
+			return statuses[0].Err
+		}
+		return nil
+	})
+	s.waitFor(two, backend.StateRunning)
+	s.waitGone(one)
+	s.refused(s.workload(one, Steady), backend.Gone)
+	s.waitStarts(one, 1)
+	s.waitStarts(two, 1)
+	if st := s.waitFor(neighbour, backend.StateRunning); st.PID != kept.PID {
+		s.Errorf("the neighbour's pid went from %d to %d", kept.PID, st.PID)
+	}
+}
+
+func (s *suite) partialFailure() {
+	statuses, err := s.b.Ensure(s.ctx, s.job, []backend.Workload{
+		s.workload(worker(0, 1), Steady), s.workload(worker(1, 1), Missing), s.workload(worker(2, 1), Steady),
+	})
+	if err != nil {
+		s.Fatalf("Ensure with one workload that cannot start: %v; want the error in its status", err)
+	}
+	if statuses[1].Err == nil || statuses[1].Err.Message == "" {
+		s.Errorf("the status of a program that does not exist is %+v, want an error", statuses[1])
+	}
+	for _, i := range []int{0, 2} {
+		if statuses[i].Err != nil {
+			s.Errorf("Ensure refused %s: %v", statuses[i].ID, statuses[i].Err)
+		}
+		s.waitFor(worker(i, 1), backend.StateRunning)
+	}
+}
+
+func (s *suite) capacity() {
+	var ws []backend.Workload
+	for i := range s.Slots + 1 {
+		w := s.workload(worker(i, 1), Steady)
+		w.Resources.GPUs = 1
+		ws = append(ws, w)
+	}
+	report, err := s.b.Plan(s.ctx, s.job, ws)
+	if err != nil || len(report.Placements) != len(ws) || report.Fits() || report.Shortage == "" {
+		s.Fatalf("Plan of %d workloads on %d slots = %+v, %v; want a shortage", len(ws), s.Slots, report, err)
+	}
+	if report, err = s.b.Plan(s.ctx, s.job, ws[:s.Slots]); err != nil || !report.Fits() {
+		s.Fatalf("Plan of %d workloads on as many slots = %+v, %v; want that they fit", s.Slots, report, err)
+	}
+	if left := s.list(); len(left) > 0 {
+		s.Fatalf("Plan has started %v", left)
+	}
+	s.free(s.Slots)
+	s.ensure(ws[:s.Slots]...)
+	s.refused(ws[s.Slots], backend.NoCapacity)
+	s.free(0)
+	used := map[string]bool{}
+	for _, st := range s.list() {
+		for _, d := range st.Devices {
+			if used[d] {
+				s.Errorf("device %s was given out twice", d)
+			}
+			used[d] = true
+		}
+	}
+	if len(used) != s.Slots {
+		s.Errorf("%d devices are in use, want %d", len(used), s.Slots)
+	}
+	if report, err = s.b.Plan(s.ctx, s.job, ws[:s.Slots]); err != nil || !report.Fits() {
+		s.Errorf("Plan of what runs already = %+v, %v; want that it fits", report, err)
+	}
+	if err := s.b.Release(s.ctx, s.job, []backend.ID{ws[0].ID}, backend.Forced); err != nil {
+		s.Fatalf("Release: %v", err)
+	}
+	s.waitGone(ws[0].ID)
+	s.free(1)
+	s.ensure(ws[s.Slots])
+}
+
+func (s *suite) free(want int) {
+	s.Helper()
+	inv, err := s.b.Inventory(s.ctx)
+	if err != nil || inv.Total != s.Slots || inv.Free != want || len(inv.Devices) != inv.Total {
+		s.Fatalf("Inventory = %+v, %v; want %d of %d free", inv, err, want, s.Slots)
+	}
+	free := 0
+	for _, d := range inv.Devices {
+		if d.HeldBy == "" {
+			free++
+		}
+	}
+	if free != inv.Free {
+		s.Errorf("Inventory says %d free, but %d devices are held by nobody", inv.Free, free)
+	}
+}
+
+func (s *suite) unknown() {
+	s.ensure(s.workload(worker(0, 1), Steady))
+	over, cancel := context.WithCancel(s.ctx)
+	cancel()
+	statuses, complete, err := s.b.List(over, s.job)
+	if err == nil && (!complete || len(statuses) != 1) {
+		s.Errorf("List with a context that is over = %v, complete %v, without an error", statuses, complete)
+	}
+	if err != nil && backend.CodeOf(err) != backend.Unavailable {
+		s.Errorf("List with a context that is over: %v; want code %q", err, backend.Unavailable)
+	}
+	if err == nil {
+		return // it answered in full, which is as good
+	}
+	if complete {
+		s.Error("List failed and says that it is complete")
+	}
+}
+
+func (s *suite) drained() {
+	id := worker(0, 1)
+	s.ensure(s.workload(id, Steady))
+	s.waitFor(id, backend.StateRunning)
+	s.waitStarts(id, 1)
+	never := worker(9, 1)
+	for range 2 {
+		if err := s.b.Release(s.ctx, s.job, []backend.ID{id, never}, backend.Drained); err != nil {
+			s.Fatalf("Release(drained): %v", err)
+		}
+	}
+	s.waitGone(id)
+	if err := s.b.Release(s.ctx, s.job, []backend.ID{id}, backend.Drained); err != nil {
+		s.Errorf("Release of what is gone: %v", err)
+	}
+	s.refused(s.workload(id, Steady), backend.Gone)
+	s.waitStarts(id, 1)
+}
+
+func (s *suite) forced() {
+	id := worker(0, 1)
+	w := s.workload(id, Stubborn)
+	w.StopGrace = time.Hour
+	s.ensure(w)
+	s.waitFor(id, backend.StateRunning)
+	s.waitStarts(id, 1)
+	if err := s.b.Release(s.ctx, s.job, []backend.ID{id}, backend.Drained); err != nil {
+		s.Fatalf("Release(drained): %v", err)
+	}
+	s.waitFor(id, backend.StateStopping)
+	if err := s.b.Release(s.ctx, s.job, []backend.ID{id}, backend.Forced); err != nil {
+		s.Fatalf("Release(forced): %v", err)
+	}
+	s.waitGone(id)
+	s.waitStarts(id, 1)
+}
+
+func (s *suite) stopGrace() {
+	id := worker(0, 1)
+	w := s.workload(id, Stubborn)
+	w.StopGrace = 50 * time.Millisecond
+	s.ensure(w)
+	s.waitFor(id, backend.StateRunning)
+	s.waitStarts(id, 1)
+	if err := s.b.Release(s.ctx, s.job, []backend.ID{id}, backend.Drained); err != nil {
+		s.Fatalf("Release(drained): %v", err)
+	}
+	s.waitGone(id) // though it never obeys
+}
+
+func (s *suite) finalExit() {
+	for rank, tt := range []struct {
+		program Program
+		state   backend.State
+		code    int
+	}{
+		{ExitZero, backend.StateExited, 0},
+		{Fenced, backend.StateFailed, 3},
+	} {
+		id := worker(rank, 1)
+		s.ensure(s.workload(id, tt.program))
+		if st := s.waitFor(id, tt.state); st.ExitCode != tt.code || st.Reason == "" {
+			s.Errorf("%s ended as %+v, want code %d and a reason", id, st, tt.code)
+		}
+		s.ensure(s.workload(id, tt.program))
+		s.waitFor(id, tt.state)
+		s.waitStarts(id, 1)
+	}
+}
+
+func (s *suite) crash() {
+	id := worker(0, 1)
+	s.ensure(s.workload(id, Crash))
+	s.waitStarts(id, 2)
+	st := s.waitFor(id, backend.StateRunning)
+	if st.Restarts != 1 {
+		s.Errorf("after one crash: %+v, want 1 restart", st)
+	}
+}
+
+func (s *suite) filesAndEnv() {
+	id := worker(0, 1)
+	w := s.workload(id, Echo)
+	w.Files = map[string][]byte{"hello": []byte("hello from a file")}
+	if w.Env == nil {
+		w.Env = map[string]string{}
+	}
+	w.Env["GREETING"] = "hello from a variable"
+	s.ensure(w)
+	s.waitFor(id, backend.StateExited)
+	got := s.readLog(id, backend.LogOptions{})
+	for _, want := range []string{"hello from a file", "hello from a variable"} {
+		if !strings.Contains(got, want) {
+			s.Errorf("the workload printed %q, want %q in it", got, want)
+		}
+	}
+}
+
+func (s *suite) readLog(id backend.ID, opts backend.LogOptions) string {
+	s.Helper()
+	r, err := s.b.Logs(s.ctx, s.job, id, opts)
+	if err != nil {
+		s.Fatalf("Logs(%s): %v", id, err)
+	}
+	defer r.Close()
+	text, err := io.ReadAll(r)
+	if err != nil {
+		s.Fatalf("read the log of %s: %v", id, err)
+	}
+	return string(text)
+}
+
+func (s *suite) logs() {
+	running, ended := worker(0, 1), worker(1, 1)
+	echo := s.workload(ended, Echo)
+	echo.Files = map[string][]byte{"hello": []byte("one")}
+	s.ensure(s.workload(running, Steady), echo)
+	s.waitFor(ended, backend.StateExited)
+	all := s.readLog(ended, backend.LogOptions{})
+	if lines := strings.Split(strings.TrimSpace(all), "\n"); lines[0] != "started" {
+		s.Errorf("the log begins with %q, want %q", lines[0], "started")
+	}
+	if tail := s.readLog(ended, backend.LogOptions{Tail: 1}); strings.Count(tail, "\n") > 1 || !strings.HasSuffix(all, tail) {
+		s.Errorf("the last line of %q is said to be %q", all, tail)
+	}
+	if followed := s.readLog(ended, backend.LogOptions{Follow: true}); followed != all {
+		s.Errorf("following what has ended gave %q, want %q", followed, all)
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	r, err := s.b.Logs(ctx, s.job, running, backend.LogOptions{Follow: true})
+	if err != nil {
+		s.Fatalf("Logs(follow): %v", err)
+	}
+	if line, err := bufio.NewReader(r).ReadString('\n'); err != nil || line != "started\n" {
+		s.Errorf("following what runs gave %q, %v", line, err)
+	}
+	cancel()
+	_, _ = io.Copy(io.Discard, r) // that it returns is what counts
+	if err := r.Close(); err != nil {
+		s.Errorf("close a log: %v", err)
+	}
+	if _, err := s.b.Logs(s.ctx, s.job, worker(9, 1), backend.LogOptions{}); err == nil || backend.CodeOf(err) != backend.Gone {
+		s.Errorf("Logs of what never was: %v; want code %q", err, backend.Gone)
+	}
+	if err := s.b.Release(s.ctx, s.job, []backend.ID{ended}, backend.Drained); err != nil {
+		s.Fatalf("Release: %v", err)
+	}
+	s.waitGone(ended)
+	if kept := s.readLog(ended, backend.LogOptions{}); kept != all {
+		s.Errorf("the log of a released workload is %q, want %q", kept, all)
+	}
+}
+
+func (s *suite) watch() {
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	events, err := s.b.Watch(ctx, s.job)
+	if err != nil {
+		s.Fatalf("Watch: %v", err)
+	}
+	id := worker(0, 1)
+	s.ensure(s.workload(id, Steady))
+	for {
+		e, ok := <-events
+		if !ok {
+			s.Fatal("the watch ended before it told of a workload that was started")
+		}
+		if e.ID == id {
+			break
+		}
+	}
+	cancel()
+	for range events { // it must end
+	}
+}
+
+func (s *suite) jobsApart() {
+	const other = "conformance-2"
+	if diags, err := s.b.Configure(s.ctx, s.Config(other)); err != nil || diags.HasErrors() {
+		s.Fatalf("Configure(%q) = %v, %v", other, diags, err)
+	}
+	id := worker(0, 1)
+	s.ensure(s.workload(id, Steady))
+	w := s.Workload(other, id, Steady)
+	w.ID = id
+	if statuses, err := s.b.Ensure(s.ctx, other, []backend.Workload{w}); err != nil || statuses[0].Err != nil {
+		s.Fatalf("Ensure for another job = %v, %v", statuses, err)
+	}
+	mine := s.waitFor(id, backend.StateRunning)
+	if err := s.b.Release(s.ctx, other, []backend.ID{id}, backend.Forced); err != nil {
+		s.Fatalf("Release for another job: %v", err)
+	}
+	s.eventually("the other job's workload is gone", func() error {
+		left, complete, err := s.b.List(s.ctx, other)
+		if err != nil || !complete || len(left) > 0 {
+			return fmt.Errorf("List = %v, %v, %v", left, complete, err)
+		}
+		return nil
+	})
+	if st := s.waitFor(id, backend.StateRunning); st.PID != mine.PID {
+		s.Errorf("releasing another job's %s moved this job's from pid %d to %d", id, mine.PID, st.PID)
+	}
+}
+
+func (s *suite) pids() []int {
+	s.Helper()
+	var pids []int
+	for _, st := range s.list() {
+		pids = append(pids, st.PID)
+	}
+	return pids
+}
+
+// stand starts two workers and gives their pids.
+func (s *suite) stand() []int {
+	s.Helper()
+	s.ensure(s.workload(worker(0, 1), Steady), s.workload(worker(1, 1), Steady))
+	s.waitFor(worker(0, 1), backend.StateRunning)
+	s.waitFor(worker(1, 1), backend.StateRunning)
+	return s.pids()
+}
+
+// stillStand proves that they are the same, and that asking for them again starts nothing.
+func (s *suite) stillStand(pids []int) {
+	s.Helper()
+	if got := s.pids(); !slices.Equal(got, pids) {
+		s.Errorf("pids are %v, want %v as before", got, pids)
+	}
+	s.ensure(s.workload(worker(0, 1), Steady), s.workload(worker(1, 1), Steady))
+	s.waitStarts(worker(0, 1), 1)
+	s.waitStarts(worker(1, 1), 1)
+	if got := s.pids(); !slices.Equal(got, pids) {
+		s.Errorf("after Ensure of what runs, pids are %v, want %v as before", got, pids)
+	}
+}
+
+func (s *suite) foundAgain() {
+	pids := s.stand()
+	if err := s.b.Close(); err != nil {
+		s.Fatalf("Close: %v", err)
+	}
+	s.b = s.open(s.job)
+	s.stillStand(pids)
+}
+
+func (s *suite) killed() {
+	if s.Kill == nil {
+		s.Skip("the backend runs inside the test: nothing to kill")
+	}
+	pids := s.stand()
+	s.Kill(s.T, s.b)
+	s.answersAgain()
+	s.stillStand(pids)
+}
+
+// answersAgain waits until the backend does; until then it may fail only with Unavailable.
+func (s *suite) answersAgain() {
+	s.Helper()
+	s.eventually("the backend answers again", func() error {
+		_, _, err := s.b.List(s.ctx, s.job)
+		if err != nil && backend.CodeOf(err) != backend.Unavailable {
+			s.Fatalf("List during an outage: %v; want code %q", err, backend.Unavailable)
+		}
+		return err
+	})
+}
+
+func (s *suite) killedMidCall() {
+	if s.Kill == nil {
+		s.Skip("the backend runs inside the test: nothing to kill")
+	}
+	ws := []backend.Workload{s.workload(worker(0, 1), Steady), s.workload(worker(1, 1), Steady)}
+	for range 3 {
+		answered := make(chan error, 1)
+		go func() {
+			_, err := s.b.Ensure(s.ctx, s.job, ws)
+			answered <- err
+		}()
+		s.Kill(s.T, s.b)
+		if err := <-answered; err != nil && backend.CodeOf(err) != backend.Unavailable {
+			s.Errorf("Ensure while the backend was killed: %v; want code %q", err, backend.Unavailable)
+		}
+		s.answersAgain()
+	}
+	s.ensure(ws...)
+	s.waitFor(worker(0, 1), backend.StateRunning)
+	s.waitFor(worker(1, 1), backend.StateRunning)
+	s.stillStand(s.pids())
+}

@@ -1,0 +1,441 @@
+package fake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// Cluster is the table of workloads. It is safe for concurrent use and, when it has a file, by several processes.
+type Cluster struct {
+	mu   sync.Mutex
+	path string // empty: memory only
+	tab  table
+}
+
+type table struct {
+	Slots   int
+	NextPID int
+	Jobs    map[string]map[string]*entry // by job, then by backend.ID.String()
+}
+
+// entry is one workload, kept for ever: a released one is a tombstone.
+type entry struct {
+	Workload backend.Workload
+	Status   backend.Status
+	Starts   int
+	Released bool      // asked to go; gone when its state is no longer live
+	KillAt   time.Time // for one that ignores a drain: when its grace is over
+	Log      string
+}
+
+// NewCluster gives an empty cluster in memory with so many slots; a workload takes Resources.GPUs of them.
+func NewCluster(slots int) *Cluster {
+	return &Cluster{tab: table{Slots: slots, Jobs: map[string]map[string]*entry{}}}
+}
+
+// OpenCluster gives the cluster that lives in the file at path, which is made on first use with so many slots.
+func OpenCluster(path string, slots int) *Cluster {
+	c := NewCluster(slots)
+	c.path = path
+	return c
+}
+
+// with runs f on the table, alone; what f changed is kept when it returns nil.
+func (c *Cluster) with(f func(*table) error) (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.path == "" {
+		c.tab.sweep()
+		return f(&c.tab)
+	}
+	lock, err := os.OpenFile(c.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return backend.Errorf(backend.Unavailable, "lock the fake cluster: %w", err)
+	}
+	defer lock.Close() // which unlocks
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return backend.Errorf(backend.Unavailable, "lock the fake cluster: %w", err)
+	}
+	tab := table{Slots: c.tab.Slots, Jobs: map[string]map[string]*entry{}}
+	raw, err := os.ReadFile(c.path)
+	if err == nil {
+		err = json.Unmarshal(raw, &tab)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return backend.Errorf(backend.Unavailable, "read the fake cluster: %w", err)
+	}
+	tab.sweep()
+	if err := f(&tab); err != nil {
+		return err
+	}
+	if raw, err = json.Marshal(tab); err != nil {
+		return backend.Errorf(backend.Unavailable, "write the fake cluster: %w", err)
+	}
+	if err := os.WriteFile(c.path+".new", raw, 0o600); err != nil {
+		return backend.Errorf(backend.Unavailable, "write the fake cluster: %w", err)
+	}
+	return os.Rename(c.path+".new", c.path)
+}
+
+func (c *Cluster) setSlots(n int) error {
+	return c.with(func(t *table) error { t.Slots = n; return nil })
+}
+
+// change runs f on one workload.
+func (c *Cluster) change(job string, id backend.ID, f func(*entry)) error {
+	return c.with(func(t *table) error {
+		e := t.Jobs[job][id.String()]
+		if e == nil {
+			return backend.Errorf(backend.Gone, "the fake cluster has no %s of job %q", id, job)
+		}
+		f(e)
+		return nil
+	})
+}
+
+// Exit ends a workload by itself with the code.
+func (c *Cluster) Exit(job string, id backend.ID, code int) error {
+	return c.change(job, id, func(e *entry) { e.finish(code, fmt.Sprintf("ended with code %d", code)) })
+}
+
+// Crash makes a workload die and be started again under its ID.
+func (c *Cluster) Crash(job string, id backend.ID) error {
+	return c.with(func(t *table) error {
+		e := t.Jobs[job][id.String()]
+		if e == nil || !e.Status.State.Live() {
+			return backend.Errorf(backend.Gone, "the fake cluster has no live %s of job %q", id, job)
+		}
+		t.restart(e)
+		return nil
+	})
+}
+
+// SetState forces a workload's state, as when a node is lost.
+func (c *Cluster) SetState(job string, id backend.ID, s backend.State, reason string) error {
+	return c.change(job, id, func(e *entry) { e.Status.State, e.Status.Reason = s, reason })
+}
+
+// Reap lets a workload that drains come to its end.
+func (c *Cluster) Reap(job string, id backend.ID) error {
+	return c.change(job, id, func(e *entry) {
+		if e.Released {
+			e.finish(0, "drained")
+		}
+	})
+}
+
+// Print adds text to a workload's log.
+func (c *Cluster) Print(job string, id backend.ID, text string) error {
+	return c.change(job, id, func(e *entry) { e.Log += text })
+}
+
+// Starts says how often a process of this workload was started.
+func (c *Cluster) Starts(job string, id backend.ID) int {
+	n := 0
+	_ = c.change(job, id, func(e *entry) { n = e.Starts }) // an ID that is not there was never started
+	return n
+}
+
+func (e *entry) finish(code int, reason string) {
+	if !e.Status.State.Live() {
+		return
+	}
+	e.Status.State, e.Status.ExitCode, e.Status.Reason = backend.StateExited, code, reason
+	if code != 0 {
+		e.Status.State = backend.StateFailed
+	}
+	e.Status.PID, e.Status.Finished = 0, time.Now().UTC()
+}
+
+// sweep ends what has outstayed its grace.
+func (t *table) sweep() {
+	now := time.Now()
+	for _, entries := range t.Jobs {
+		for _, e := range entries {
+			if !e.KillAt.IsZero() && now.After(e.KillAt) {
+				e.finish(137, "killed after its grace")
+			}
+		}
+	}
+}
+
+func (e *entry) gone() bool { return e.Released && !e.Status.State.Live() }
+
+func (t *table) start(e *entry) {
+	t.NextPID++
+	e.Starts++
+	e.Status.State, e.Status.PID, e.Status.Started = backend.StateRunning, 1000+t.NextPID, time.Now().UTC()
+}
+
+func (t *table) restart(e *entry) {
+	t.start(e)
+	e.Status.Restarts++
+	e.Status.ExitCode, e.Status.Reason = 1, "crashed and was started again"
+}
+
+// held gives the holder of each slot.
+func (t *table) held() []string {
+	holders := make([]string, t.Slots)
+	for job, entries := range t.Jobs {
+		for _, e := range entries {
+			if !e.Status.State.Live() {
+				continue
+			}
+			for _, d := range e.Status.Devices {
+				if i, err := strconv.Atoi(strings.TrimPrefix(d, "slot-")); err == nil && i < len(holders) {
+					holders[i] = job + "/" + e.Workload.ID.String()
+				}
+			}
+		}
+	}
+	return holders
+}
+
+// newest gives the workload of the same role and rank with the highest generation.
+func (t *table) newest(job string, id backend.ID) *entry {
+	var best *entry
+	for _, e := range t.Jobs[job] {
+		if e.Workload.ID.Role == id.Role && e.Workload.ID.Rank == id.Rank &&
+			(best == nil || e.Workload.ID.Generation > best.Workload.ID.Generation) {
+			best = e
+		}
+	}
+	return best
+}
+
+func (c *Cluster) plan(job string, ws []backend.Workload) (backend.Report, error) {
+	problems, err := backend.ValidateAll(job, ws)
+	if err != nil {
+		return backend.Report{}, err
+	}
+	var report backend.Report
+	err = c.with(func(t *table) error {
+		free := 0
+		for _, holder := range t.held() {
+			if holder == "" {
+				free++
+			}
+		}
+		left, needs := free, 0
+		for i, w := range ws {
+			p := backend.Placement{ID: w.ID, Node: "fake"}
+			e := t.newest(job, w.ID)
+			switch {
+			case problems[i] != nil:
+				p.Reason = problems[i].Message
+			case e != nil && e.Workload.ID == w.ID && !e.Released:
+				p.Fits, p.Devices, p.Reason = true, e.Status.Devices, "runs already"
+			case w.Resources.GPUs <= left:
+				p.Fits, left, needs = true, left-w.Resources.GPUs, needs+w.Resources.GPUs
+			default:
+				needs += w.Resources.GPUs
+				p.Reason = fmt.Sprintf("needs %d slots, %d free", w.Resources.GPUs, left)
+			}
+			report.Placements = append(report.Placements, p)
+		}
+		if needs > free {
+			report.Shortage = fmt.Sprintf("needs %d slots, %d free", needs, free)
+		}
+		return nil
+	})
+	return report, err
+}
+
+func (c *Cluster) ensure(job string, ws []backend.Workload) ([]backend.Status, error) {
+	problems, err := backend.ValidateAll(job, ws)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]backend.Status, len(ws))
+	err = c.with(func(t *table) error {
+		for i, w := range ws {
+			out[i] = backend.Status{ID: w.ID, State: backend.StateFailed, Err: problems[i]}
+			if problems[i] == nil {
+				out[i] = t.ensureOne(job, w)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+func (t *table) ensureOne(job string, w backend.Workload) backend.Status {
+	refuse := func(e *backend.Error) backend.Status {
+		return backend.Status{ID: w.ID, State: backend.StateFailed, Reason: e.Message, Err: e}
+	}
+	if old := t.newest(job, w.ID); old != nil {
+		known := old.Workload.ID.Generation
+		switch {
+		case known > w.ID.Generation:
+			return refuse(backend.Errorf(backend.Gone, "start %s of job %q: generation %d has replaced it", w.ID, job, known))
+		case known == w.ID.Generation && old.Released:
+			return refuse(backend.Errorf(backend.Gone, "start %s of job %q: it was released; use a higher generation", w.ID, job))
+		case known == w.ID.Generation:
+			return old.Status
+		}
+		old.Released = true
+		old.finish(137, "replaced")
+	}
+	e := &entry{Workload: w, Status: backend.Status{ID: w.ID, Node: "fake", Address: "127.0.0.1"}}
+	program := w.Argv[0]
+	code := 0
+	switch program {
+	case "run", "crash", "stubborn", "echo":
+	case "exit":
+		var err error
+		if len(w.Argv) < 2 {
+			err = errors.New("it needs a code")
+		} else {
+			code, err = strconv.Atoi(w.Argv[1])
+		}
+		if err != nil {
+			return refuse(backend.Invalidf("argv[1]", "start %s of job %q: exit: %v", w.ID, job, err))
+		}
+	default:
+		return refuse(backend.Invalidf("argv[0]", "start %s of job %q: the fake has no program %q", w.ID, job, program))
+	}
+	holders := t.held()
+	for i := 0; i < len(holders) && len(e.Status.Devices) < w.Resources.GPUs; i++ {
+		if holders[i] == "" {
+			e.Status.Devices = append(e.Status.Devices, "slot-"+strconv.Itoa(i))
+		}
+	}
+	if free := len(e.Status.Devices); free < w.Resources.GPUs {
+		return refuse(backend.Errorf(backend.NoCapacity, "start %s of job %q: needs %d slots, %d free", w.ID, job, w.Resources.GPUs, free))
+	}
+	if t.Jobs[job] == nil {
+		t.Jobs[job] = map[string]*entry{}
+	}
+	t.Jobs[job][w.ID.String()] = e
+	t.start(e)
+	e.Log = "started\n"
+	switch program {
+	case "exit":
+		e.finish(code, fmt.Sprintf("ended with code %d", code))
+	case "crash":
+		t.restart(e)
+	case "echo":
+		e.Log += string(w.Files["hello"]) + "\n" + w.Env["GREETING"] + "\n"
+		e.finish(0, "ended with code 0")
+	}
+	return e.Status
+}
+
+func (c *Cluster) list(job string) ([]backend.Status, error) {
+	var out []backend.Status
+	err := c.with(func(t *table) error {
+		for _, e := range t.Jobs[job] {
+			if !e.gone() {
+				out = append(out, e.Status)
+			}
+		}
+		return nil
+	})
+	slices.SortFunc(out, func(a, b backend.Status) int { return a.ID.Compare(b.ID) })
+	return out, err
+}
+
+func (c *Cluster) release(job string, ids []backend.ID, how backend.How) error {
+	return c.with(func(t *table) error {
+		for _, id := range ids {
+			e := t.Jobs[job][id.String()]
+			if e == nil || e.gone() {
+				continue
+			}
+			e.Released = true
+			if e.Status.State.Live() {
+				e.Status.State = backend.StateStopping
+			}
+			switch {
+			case how == backend.Forced:
+				e.finish(137, "forced")
+			case e.Workload.Argv[0] != "stubborn":
+				e.finish(0, "drained")
+			case e.KillAt.IsZero():
+				grace := e.Workload.StopGrace
+				if grace == 0 {
+					grace = backend.DefaultStopGrace
+				}
+				e.KillAt = time.Now().Add(grace)
+			}
+		}
+		return nil
+	})
+}
+
+func (c *Cluster) inventory() (backend.Inventory, error) {
+	var inv backend.Inventory
+	err := c.with(func(t *table) error {
+		for i, holder := range t.held() {
+			inv.Total++
+			if holder == "" {
+				inv.Free++
+			}
+			inv.Devices = append(inv.Devices, backend.Device{ID: "slot-" + strconv.Itoa(i), Node: "fake", HeldBy: holder})
+		}
+		return nil
+	})
+	return inv, err
+}
+
+// logs gives the log as it is and, when it is to be followed, what is added until ctx or the workload ends.
+func (c *Cluster) logs(ctx context.Context, job string, id backend.ID, opts backend.LogOptions) (io.ReadCloser, error) {
+	read := func() (text string, live bool, err error) {
+		err = c.change(job, id, func(e *entry) { text, live = e.Log, e.Status.State.Live() })
+		return text, live, err
+	}
+	text, live, err := read()
+	if err != nil {
+		return nil, err
+	}
+	past := lastLines(text, opts.Tail)
+	if !opts.Follow {
+		return io.NopCloser(strings.NewReader(past)), nil
+	}
+	r, w := io.Pipe()
+	// Ends with ctx, the reader or the workload; owns w.
+	go func() {
+		seen := len(text)
+		_, err := io.WriteString(w, past)
+		for err == nil && live && ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(watchEvery):
+			}
+			if text, live, err = read(); err == nil && len(text) > seen {
+				_, err = io.WriteString(w, text[seen:])
+				seen = len(text)
+			}
+		}
+		w.CloseWithError(err)
+	}()
+	return r, nil
+}
+
+func lastLines(text string, n int) string {
+	if n == 0 {
+		return text
+	}
+	if n < 0 {
+		return ""
+	}
+	lines := strings.SplitAfter(text, "\n")
+	if lines[len(lines)-1] == "" {
+		lines = lines[:len(lines)-1]
+	}
+	return strings.Join(lines[max(0, len(lines)-n):], "")
+}

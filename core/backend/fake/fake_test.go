@@ -1,0 +1,262 @@
+package fake_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
+	"github.com/kale-sched/kale/core/backend/fake"
+)
+
+// envCluster turns this test binary into a plugin that serves the fake over the cluster in that file.
+const envCluster = "KALE_TEST_FAKE_CLUSTER"
+
+const slots = 4
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(envCluster); path != "" {
+		backend.Serve(func(lg *slog.Logger) backend.Backend { return fake.New(lg, fake.OpenCluster(path, slots)) })
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func workload(_ string, id backend.ID, p conformance.Program) backend.Workload {
+	argv := map[conformance.Program][]string{
+		conformance.Steady: {"run"}, conformance.ExitZero: {"exit", "0"}, conformance.Fenced: {"exit", "3"},
+		conformance.Crash: {"crash"}, conformance.Stubborn: {"stubborn"}, conformance.Echo: {"echo"},
+		conformance.Missing: {"no-such-program"},
+	}[p]
+	return backend.Workload{ID: id, Argv: argv}
+}
+
+func config(job string) backend.Config {
+	return backend.Config{Job: job, Source: []byte("\n  slots = " + strconv.Itoa(slots) + "\n"), Filename: "job.hcl", StartLine: 7, StartColumn: 17}
+}
+
+func badConfig(job string) (backend.Config, int) {
+	cfg := config(job)
+	cfg.Source = []byte("\n  slots = 4\n  slotz = 4\n")
+	return cfg, 9
+}
+
+func harness(cluster *fake.Cluster) conformance.Harness {
+	return conformance.Harness{
+		Open:      func(testing.TB) backend.Backend { return fake.New(nil, cluster) },
+		Config:    config,
+		BadConfig: badConfig,
+		Workload:  workload,
+		Starts:    func(_ testing.TB, job string, id backend.ID) int { return cluster.Starts(job, id) },
+		Slots:     slots,
+	}
+}
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, func(*testing.T) conformance.Harness { return harness(fake.NewCluster(slots)) })
+}
+
+// launch starts this test binary as a plugin over the cluster in the file.
+func launch(t testing.TB, path string, change func(*backend.Options)) *backend.Client {
+	t.Helper()
+	opts := backend.Options{
+		Env: []string{envCluster + "=" + path}, BackoffMin: time.Millisecond, BackoffMax: 100 * time.Millisecond,
+	}
+	if change != nil {
+		change(&opts)
+	}
+	c, err := backend.Launch(t.Context(), slog.New(slog.NewTextHandler(t.Output(), nil)), os.Args[0], opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// kill ends the plugin's process and waits until the client has noticed.
+func kill(t testing.TB, b backend.Backend) {
+	t.Helper()
+	c := b.(*backend.Client)
+	pid := c.PID()
+	if pid == 0 {
+		return // it is down already
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		t.Fatal(err)
+	}
+	eventually(t, "the client notices that the plugin is dead", func() error {
+		if c.PID() == pid {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+}
+
+func eventually(t testing.TB, what string, cond func() error) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		err := cond()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it never came that %s: %v", what, err)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func TestConformanceOverPlugin(t *testing.T) {
+	conformance.Run(t, func(t *testing.T) conformance.Harness {
+		path := filepath.Join(t.TempDir(), "cluster.json")
+		h := harness(fake.OpenCluster(path, slots))
+		h.Open = func(t testing.TB) backend.Backend { return launch(t, path, nil) }
+		h.Kill = kill
+		return h
+	})
+}
+
+func TestScript(t *testing.T) {
+	cluster := fake.NewCluster(slots)
+	b := fake.New(nil, cluster)
+	ctx := t.Context()
+	if _, err := b.Configure(ctx, config("j")); err != nil {
+		t.Fatal(err)
+	}
+	id0, id1 := backend.ID{Role: "worker", Generation: 1}, backend.ID{Role: "worker", Rank: 1, Generation: 1}
+	ws := []backend.Workload{workload("j", id0, conformance.Steady), workload("j", id1, conformance.Steady)}
+
+	wanted := backend.RetryIn(time.Second, "the cluster is busy")
+	b.FailNext(fake.OpEnsure, wanted)
+	if _, err := b.Ensure(ctx, "j", ws); !errors.Is(err, wanted) {
+		t.Errorf("Ensure = %v, want the scripted %v", err, wanted)
+	}
+	b.CrashNext(fake.OpEnsure, nil)
+	if _, err := b.Ensure(ctx, "j", ws); err == nil || backend.CodeOf(err) != backend.Unavailable {
+		t.Errorf("Ensure = %v, want the scripted crash", err)
+	}
+	if n := cluster.Starts("j", id0); n != 1 {
+		t.Errorf("a crash after the work was done left %d starts, want 1", n)
+	}
+	b.PartialNext(id1)
+	got, complete, err := b.List(ctx, "j")
+	if err != nil || complete || len(got) != 1 || got[0].ID != id0 {
+		t.Errorf("partial List = %v, %v, %v", got, complete, err)
+	}
+	hang, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	b.HangNext(fake.OpList)
+	if _, _, err := b.List(hang, "j"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("hanging List = %v, want its deadline", err)
+	}
+	if err := cluster.Crash("j", id0); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, _ = b.List(ctx, "j"); got[0].Restarts != 1 || got[0].State != backend.StateRunning {
+		t.Errorf("after a crash: %+v", got[0])
+	}
+	if err := cluster.Exit("j", id1, 3); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, _ = b.List(ctx, "j"); got[1].ExitCode != 3 || got[1].State != backend.StateFailed {
+		t.Errorf("after an exit: %+v", got[1])
+	}
+	var ops []fake.Op
+	for _, c := range b.Calls() {
+		ops = append(ops, c.Op)
+	}
+	want := []fake.Op{
+		fake.OpConfigure, fake.OpEnsure, fake.OpEnsure, fake.OpList, fake.OpList, fake.OpList, fake.OpList,
+	}
+	if diff := cmp.Diff(want, ops); diff != "" {
+		t.Errorf("call log (-want +got):\n%s", diff)
+	}
+}
+
+// A plugin that is told by its block to die after the work is done, before it answers.
+func TestPluginCrashesInMidCall(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "cluster.json")
+	c := launch(t, path, nil)
+	cfg := config("j")
+	cfg.Source = fmt.Appendf(nil, "crash_on = %q\nonce = %q\n", fake.OpEnsure, filepath.Join(dir, "once"))
+	if diags, err := c.Configure(t.Context(), cfg); err != nil || diags.HasErrors() {
+		t.Fatal(diags, err)
+	}
+	id := backend.ID{Role: "worker", Generation: 1}
+	ws := []backend.Workload{workload("j", id, conformance.Steady)}
+	if _, err := c.Ensure(t.Context(), "j", ws); err == nil || backend.CodeOf(err) != backend.Unavailable {
+		t.Fatalf("Ensure whose plugin dies = %v, want code %q", err, backend.Unavailable)
+	}
+	eventually(t, "the plugin is back, configured", func() error {
+		_, err := c.Ensure(t.Context(), "j", ws)
+		return err
+	})
+	if n := fake.OpenCluster(path, slots).Starts("j", id); n != 1 {
+		t.Errorf("%d starts, want 1", n)
+	}
+	if c.Starts() != 2 {
+		t.Errorf("the plugin was started %d times, want 2", c.Starts())
+	}
+}
+
+// A call that hangs inside a plugin that is otherwise well fails at its deadline; the plugin stays.
+func TestCallHangs(t *testing.T) {
+	dir := t.TempDir()
+	c := launch(t, filepath.Join(dir, "cluster.json"), func(o *backend.Options) { o.CallTimeout = 500 * time.Millisecond })
+	cfg := config("j")
+	cfg.Source = fmt.Appendf(nil, "hang_on = %q\nonce = %q\n", fake.OpList, filepath.Join(dir, "once"))
+	eventually(t, "it is configured", func() error { // within the short deadline, on a busy machine
+		_, err := c.Configure(t.Context(), cfg)
+		return err
+	})
+	_, complete, err := c.List(t.Context(), "j")
+	if complete || !errors.Is(err, context.DeadlineExceeded) || backend.CodeOf(err) != backend.Unavailable {
+		t.Errorf("List that hangs = complete %v, %v; want its deadline", complete, err)
+	}
+	if c.Starts() != 1 {
+		t.Errorf("the plugin was started %d times, want 1", c.Starts())
+	}
+}
+
+// A stopped process answers nothing, and go-plugin would wait for it for ever.
+func TestHungPluginIsReplaced(t *testing.T) {
+	c := launch(t, filepath.Join(t.TempDir(), "cluster.json"), func(o *backend.Options) {
+		o.LivenessEvery, o.LivenessTimeout = 20*time.Millisecond, 300*time.Millisecond
+	})
+	if _, err := c.Configure(t.Context(), config("j")); err != nil {
+		t.Fatal(err)
+	}
+	hung := c.PID()
+	if err := syscall.Kill(hung, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.List(t.Context(), "j"); err != nil && backend.CodeOf(err) != backend.Unavailable {
+		t.Errorf("List on a hung plugin: %v, want code %q", err, backend.Unavailable)
+	}
+	eventually(t, "another process answers, configured", func() error {
+		_, _, err := c.List(t.Context(), "j")
+		if err == nil && c.PID() == hung {
+			err = errors.New("the hung one does")
+		}
+		return err
+	})
+	if err := syscall.Kill(hung, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("the hung process %d is still there: %v", hung, err)
+	}
+}
