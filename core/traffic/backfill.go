@@ -1,0 +1,280 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// BackfillOptions say which past to ask the broker for.
+type BackfillOptions struct {
+	Step     time.Duration // between the times asked for; 0 means the history's Step
+	From, To time.Time     // To should not be later than the first live observation
+	Parallel int           // requests under way at a time; 0 means 8
+	Progress func(done, total int)
+}
+
+// Backfilled is what Backfill found.
+type Backfilled struct {
+	KnownFrom time.Time // from here on every partition's end is known; zero where it is at no time asked for
+	Samples   int       // observations added
+	Requests  int
+	Elapsed   time.Duration
+}
+
+// Backfill asks the broker where each partition ended at every Step from From to To (the first offset whose timestamp is
+// as late) and adds the answers to the history, so that a scheduler that has just started knows the arrivals of the past
+// days. It relies on the records' timestamps, as producers or the broker set them.
+//
+// Unknown is never zero: before the first record that the log still holds, a partition from which retention has deleted
+// something is unknown, and before the first record of all partitions everything is. A history that has live
+// observations keeps them: answers are added only before them and in gaps between them longer than MaxGap.
+func Backfill(ctx context.Context, c *Client, a *Arrivals, o BackfillOptions) (Backfilled, error) {
+	began := time.Now()
+	if o.Step <= 0 {
+		o.Step = a.o.Step
+	}
+	if o.Parallel <= 0 {
+		o.Parallel = 8
+	}
+	if !o.From.Before(o.To) {
+		return Backfilled{}, fmt.Errorf("backfill the arrivals of topic %q: from %s to %s is no time", c.topic, o.From.Format(time.RFC3339), o.To.Format(time.RFC3339))
+	}
+	f := &filler{c: c, o: o}
+	if err := f.run(ctx); err != nil {
+		return Backfilled{}, fmt.Errorf("backfill the arrivals of topic %q: %w", c.topic, err)
+	}
+	samples, knownFrom := f.samples()
+	n := a.merge(samples)
+	return Backfilled{KnownFrom: knownFrom, Samples: n, Requests: f.requests, Elapsed: time.Since(began)}, nil
+}
+
+// filler asks for one grid of times.
+type filler struct {
+	c     *Client
+	o     BackfillOptions
+	parts []int32
+	ends  []int64 // of the log now
+	first []int64 // offset where each partition's log starts
+	since []int64 // timestamp (ms) of its first record, -1 where it has none
+	times []time.Time
+	rows  [][]int64 // offsets by time and partition; nil where not asked for
+
+	mu       sync.Mutex // rows, requests, done
+	requests int
+	done     int
+}
+
+func (f *filler) run(ctx context.Context) error {
+	var err error
+	if f.parts, err = f.c.partitions(ctx); err != nil {
+		return err
+	}
+	slices.Sort(f.parts)
+	if len(f.parts) == 0 {
+		return errors.New("it has no partitions")
+	}
+	if int(f.parts[len(f.parts)-1]) != len(f.parts)-1 {
+		return fmt.Errorf("its partitions are not numbered from 0: %v", f.parts)
+	}
+	row := func(at int64, stamp bool) ([]int64, error) {
+		m, err := f.c.list(ctx, f.parts, at)
+		if err != nil {
+			return nil, err
+		}
+		out := make([]int64, len(f.parts))
+		for p, l := range m {
+			out[p] = l.offset
+			if stamp {
+				out[p] = l.stamp
+			}
+		}
+		return out, nil
+	}
+	if f.first, err = row(atStart, false); err != nil {
+		return err
+	}
+	if f.since, err = row(0, true); err != nil {
+		return err
+	}
+	if f.ends, err = row(atEnd, false); err != nil {
+		return err
+	}
+	for t := f.o.From; !t.After(f.o.To); t = t.Add(f.o.Step) {
+		f.times = append(f.times, t)
+	}
+	f.rows = make([][]int64, len(f.times))
+	return f.fill(ctx)
+}
+
+// fill asks for the rows: the two ends first, and then, of each stretch whose ends differ, the middle. Stretches in
+// which nothing arrived cost nothing.
+func (f *filler) fill(ctx context.Context) error {
+	last := len(f.times) - 1
+	lo := 0
+	for lo < last && f.unborn(f.times[lo+1]) { // the log holds nothing as old as that
+		lo++
+	}
+	f.advance(lo)
+	if err := f.ask(ctx, lo); err != nil {
+		return err
+	}
+	if err := f.ask(ctx, last); err != nil {
+		return err
+	}
+	type stretch struct{ lo, hi int }
+	level := []stretch{{lo, last}}
+	for len(level) > 0 {
+		var next []stretch
+		g, gctx := errgroup.WithContext(ctx)
+		g.SetLimit(f.o.Parallel)
+		for _, s := range level {
+			if s.hi-s.lo < 2 {
+				continue
+			}
+			if slices.Equal(f.rows[s.lo], f.rows[s.hi]) {
+				for i := s.lo + 1; i < s.hi; i++ {
+					f.rows[i] = f.rows[s.lo]
+				}
+				f.advance(s.hi - s.lo - 1)
+				continue
+			}
+			mid := (s.lo + s.hi) / 2
+			next = append(next, stretch{s.lo, mid}, stretch{mid, s.hi})
+			g.Go(func() error { return f.ask(gctx, mid) })
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		level = next
+	}
+	return nil
+}
+
+// unborn says that no partition has a record as old as t.
+func (f *filler) unborn(t time.Time) bool {
+	for _, since := range f.since {
+		if since >= 0 && since <= t.UnixMilli() {
+			return false
+		}
+	}
+	return true
+}
+
+func (f *filler) ask(ctx context.Context, i int) error {
+	if f.rows[i] != nil {
+		return nil
+	}
+	m, err := f.c.list(ctx, f.parts, f.times[i].UnixMilli())
+	if err != nil {
+		return fmt.Errorf("ask for the offsets at %s: %w", f.times[i].Format(time.RFC3339), err)
+	}
+	row := make([]int64, len(f.parts))
+	for p, l := range m {
+		row[p] = l.offset
+		if l.offset < 0 { // no record is as late: all that there is came before
+			row[p] = f.ends[p]
+		}
+	}
+	f.mu.Lock()
+	f.rows[i] = row
+	f.requests++
+	f.mu.Unlock()
+	f.advance(1)
+	return nil
+}
+
+func (f *filler) advance(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.done += n
+	if f.o.Progress != nil && n > 0 {
+		f.o.Progress(min(f.done, len(f.times)), len(f.times))
+	}
+}
+
+// samples turns the answers into observations, with what is not known marked, and says from when on all is known.
+func (f *filler) samples() (out []sample, knownFrom time.Time) {
+	for i, t := range f.times {
+		if f.rows[i] == nil || f.unborn(t) {
+			continue
+		}
+		ends := slices.Clone(f.rows[i])
+		whole := true
+		for p := range ends {
+			if n := len(out); n > 0 {
+				ends[p] = max(ends[p], out[n-1].ends[p])
+			}
+			if f.first[p] > 0 && (f.since[p] < 0 || t.UnixMilli() < f.since[p]) {
+				ends[p] = unknown
+				whole = false
+			}
+		}
+		if whole && knownFrom.IsZero() {
+			knownFrom = t
+		}
+		out = append(out, sample{at: t, ends: ends})
+	}
+	return out, knownFrom
+}
+
+// merge adds past observations to the history, where it has none, and returns how many.
+func (a *Arrivals) merge(past []sample) int {
+	out := make([]sample, 0, len(past)+len(a.samples))
+	added, i := 0, 0
+	for _, s := range past {
+		for i < len(a.samples) && !a.samples[i].at.After(s.at) {
+			out = append(out, a.samples[i])
+			i++
+		}
+		if i > 0 {
+			if i == len(a.samples) || a.samples[i].at.Sub(a.samples[i-1].at) <= a.o.MaxGap {
+				continue // after the last observation, or where there are enough
+			}
+		}
+		var before, after *sample
+		if len(out) > 0 {
+			before = &out[len(out)-1]
+		}
+		if i < len(a.samples) {
+			after = &a.samples[i]
+		}
+		if s.holdBetween(before, after) {
+			out = append(out, s)
+			added++
+		}
+	}
+	a.samples = append(out, a.samples[i:]...)
+	a.coarse = 0
+	return added
+}
+
+// holdBetween keeps s within its neighbours, either of which may be nil: timestamps are the producers', so that an
+// offset by timestamp may lie a little outside of what was observed. It reports whether s adds anything: not at the
+// time of its neighbour, and not where it does not know what its neighbour knows.
+func (s *sample) holdBetween(before, after *sample) bool {
+	if before != nil && !s.at.After(before.at) {
+		return false
+	}
+	if after != nil && len(s.ends) > len(after.ends) {
+		s.ends = s.ends[:len(after.ends)] // the others did not exist yet
+	}
+	for p, end := range s.ends {
+		if before != nil && p < len(before.ends) {
+			if end == unknown && before.ends[p] != unknown {
+				return false
+			}
+			end = max(end, before.ends[p])
+		}
+		if after != nil && end != unknown {
+			end = min(end, after.ends[p])
+		}
+		s.ends[p] = end
+	}
+	return true
+}

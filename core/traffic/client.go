@@ -1,0 +1,248 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// requestTimeout bounds one request with its retries, so that a broker that is away is known to be away within it.
+const requestTimeout = 10 * time.Second
+
+var (
+	// ErrNoTopic says that the topic does not exist.
+	ErrNoTopic = errors.New("the topic does not exist")
+	// ErrRecreated says that the topic is no longer the one that was observed: it was deleted and created again, so
+	// that its offsets mean other records.
+	ErrRecreated = errors.New("the topic was deleted and created again")
+)
+
+// ClientOptions say which topic of which cluster to watch.
+type ClientOptions struct {
+	Brokers []string  // host:port seeds; may be empty where Opts name them
+	Topic   string    // its name
+	Opts    []kgo.Opt // TLS, SASL, client id
+}
+
+// Client asks a Kafka cluster about one topic. It is safe for concurrent use. Every method makes requests, blocks until
+// they are answered or ten seconds of retries have passed, and changes nothing at the broker.
+type Client struct {
+	topic string
+	cl    *kgo.Client
+	adm   *kadm.Client
+
+	mu sync.Mutex
+	id kadm.TopicID // of the topic first seen; zero before
+}
+
+// NewClient makes a client; it does not connect yet.
+func NewClient(o ClientOptions) (*Client, error) {
+	if o.Topic == "" {
+		return nil, errors.New("watch traffic: no topic is named")
+	}
+	opts := []kgo.Opt{
+		kgo.RetryTimeout(requestTimeout),
+		kgo.MetadataMinAge(time.Second),
+		kgo.RetryBackoffFn(func(tries int) time.Duration {
+			return min(50*time.Millisecond<<min(tries, 4), 500*time.Millisecond)
+		}),
+	}
+	if len(o.Brokers) > 0 {
+		opts = append(opts, kgo.SeedBrokers(o.Brokers...))
+	}
+	cl, err := kgo.NewClient(append(opts, o.Opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("watch traffic of topic %q: %w", o.Topic, err)
+	}
+	return &Client{topic: o.Topic, cl: cl, adm: kadm.NewClient(cl)}, nil
+}
+
+// Close ends the client's connections.
+func (c *Client) Close() { c.cl.Close() }
+
+// Info is what a topic is.
+type Info struct {
+	Exists     bool
+	Name       string
+	ID         [16]byte
+	Partitions int
+
+	// The settings below are known only where the broker lets this client read them; else ConfigErr says why not.
+	ConfigErr       error
+	CleanupPolicy   string        // such as delete, compact or compact,delete
+	Retention       time.Duration // how long records stay; negative means for ever
+	RetentionBytes  int64         // per partition; negative means no limit
+	TimestampType   string        // CreateTime or LogAppendTime
+	MaxMessageBytes int
+}
+
+// Compacted says that the topic's cleanup removes records from its middle, which online training cannot accept.
+func (i Info) Compacted() bool {
+	return slices.Contains(strings.Split(strings.ReplaceAll(i.CleanupPolicy, " ", ""), ","), "compact")
+}
+
+// Topic describes the topic. That it does not exist is no error: Exists is false then.
+func (c *Client) Topic(ctx context.Context) (Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	info := Info{Name: c.topic}
+	td, err := c.adm.ListTopics(ctx, c.topic)
+	if err != nil {
+		return info, fmt.Errorf("ask the brokers for topic %q: %w", c.topic, err)
+	}
+	t := td[c.topic]
+	switch {
+	case errors.Is(t.Err, kerr.UnknownTopicOrPartition):
+		return info, nil
+	case t.Err != nil:
+		return info, fmt.Errorf("ask the brokers for topic %q: %w", c.topic, t.Err)
+	}
+	info.Exists, info.ID, info.Partitions = true, t.ID, len(t.Partitions)
+	rcs, err := c.adm.DescribeTopicConfigs(ctx, c.topic)
+	if err == nil {
+		var rc kadm.ResourceConfig
+		if rc, err = rcs.On(c.topic, nil); err == nil {
+			err = rc.Err
+		}
+		info.readConfig(rc.Configs)
+	}
+	info.ConfigErr = err
+	return info, nil
+}
+
+func (i *Info) readConfig(configs []kadm.Config) {
+	number := func(s string) int64 {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return -1
+		}
+		return n
+	}
+	i.Retention, i.RetentionBytes = -1, -1
+	for _, kv := range configs {
+		switch kv.Key {
+		case "cleanup.policy":
+			i.CleanupPolicy = kv.MaybeValue()
+		case "retention.ms":
+			if ms := number(kv.MaybeValue()); ms >= 0 && ms < int64(1<<62/time.Millisecond) {
+				i.Retention = time.Duration(ms) * time.Millisecond
+			}
+		case "retention.bytes":
+			i.RetentionBytes = number(kv.MaybeValue())
+		case "message.timestamp.type":
+			i.TimestampType = kv.MaybeValue()
+		case "max.message.bytes":
+			i.MaxMessageBytes = int(number(kv.MaybeValue()))
+		}
+	}
+}
+
+// Ends is the last stable offset of every partition: the offset after the last record that a reader of committed
+// records can see. It is all or nothing: an error where one partition's is not known. ErrNoTopic and ErrRecreated are
+// told apart by errors.Is; after ErrRecreated this client goes on refusing.
+func (c *Client) Ends(ctx context.Context) (map[int32]int64, error) {
+	return c.offsets(ctx, "last stable offsets", atEnd)
+}
+
+// Starts is the first offset that each partition still holds, with the rules of Ends.
+func (c *Client) Starts(ctx context.Context) (map[int32]int64, error) {
+	return c.offsets(ctx, "first offsets", atStart)
+}
+
+// Special timestamps of ListOffsets (Kafka's protocol).
+const (
+	atEnd   = -1
+	atStart = -2
+)
+
+func (c *Client) offsets(ctx context.Context, what string, at int64) (map[int32]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	parts, err := c.partitions(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the %s of topic %q: %w", what, c.topic, err)
+	}
+	listed, err := c.list(ctx, parts, at)
+	if err != nil {
+		return nil, fmt.Errorf("read the %s of topic %q: %w", what, c.topic, err)
+	}
+	out := make(map[int32]int64, len(listed))
+	for p, l := range listed {
+		out[p] = l.offset
+	}
+	return out, nil
+}
+
+// partitions asks for the topic's partitions and makes sure that it is still the same topic.
+func (c *Client) partitions(ctx context.Context) ([]int32, error) {
+	td, err := c.adm.ListTopics(ctx, c.topic)
+	if err != nil {
+		return nil, err
+	}
+	t := td[c.topic]
+	if errors.Is(t.Err, kerr.UnknownTopicOrPartition) {
+		return nil, ErrNoTopic
+	}
+	if t.Err != nil {
+		return nil, t.Err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.id == (kadm.TopicID{}) {
+		c.id = t.ID
+	}
+	if t.ID != c.id {
+		return nil, ErrRecreated
+	}
+	return t.Partitions.Numbers(), nil
+}
+
+// listedOffset is an answer of ListOffsets. By timestamp, offset is -1 where no record is as late as that.
+type listedOffset struct {
+	offset int64
+	stamp  int64 // milliseconds, of the record at offset where one was asked by timestamp; else -1
+}
+
+// list asks, in one request per broker, for every partition's offset at a timestamp (milliseconds, or a special one)
+// as a reader of committed records sees it.
+func (c *Client) list(ctx context.Context, parts []int32, at int64) (map[int32]listedOffset, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID = -1
+	req.IsolationLevel = 1
+	t := kmsg.NewListOffsetsRequestTopic()
+	t.Topic = c.topic
+	for _, p := range parts {
+		rp := kmsg.NewListOffsetsRequestTopicPartition()
+		rp.Partition, rp.Timestamp = p, at
+		t.Partitions = append(t.Partitions, rp)
+	}
+	req.Topics = append(req.Topics, t)
+	out := make(map[int32]listedOffset, len(parts))
+	for _, shard := range c.cl.RequestSharded(ctx, req) {
+		if shard.Err != nil {
+			return nil, shard.Err
+		}
+		for _, rt := range shard.Resp.(*kmsg.ListOffsetsResponse).Topics {
+			for _, rp := range rt.Partitions {
+				if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+					return nil, fmt.Errorf("partition %d: %w", rp.Partition, err)
+				}
+				out[rp.Partition] = listedOffset{offset: rp.Offset, stamp: rp.Timestamp}
+			}
+		}
+	}
+	if len(out) != len(parts) {
+		return nil, fmt.Errorf("the brokers answered for %d of %d partitions", len(out), len(parts))
+	}
+	return out, nil
+}
