@@ -1,0 +1,60 @@
+package rpc
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ErrNoChief says that no chief of the job has published itself in the checkpoint folder.
+var ErrNoChief = errors.New("the job has no chief yet")
+
+// ChiefRecord says where a job's chief is.
+type ChiefRecord struct {
+	Address     string `json:"address"`
+	Incarnation uint64 `json:"incarnation"`
+	Timeline    string `json:"timeline"`
+}
+
+// FindChief reads where the newest chief of a job is: the highest-named record under DIR/JOB/chief, which trainer/checkpoint writes
+// (EXACTLY_ONCE rule 3). A record that is being replaced is looked for again. ErrNoChief: there is none.
+func FindChief(dir, job string) (ChiefRecord, error) {
+	folder := filepath.Join(dir, job, "chief")
+	for range 5 {
+		entries, err := os.ReadDir(folder)
+		if errors.Is(err, fs.ErrNotExist) {
+			return ChiefRecord{}, ErrNoChief
+		}
+		if err != nil {
+			return ChiefRecord{}, fmt.Errorf("find the chief of job %q: %w", job, err)
+		}
+		newest := ""
+		for _, e := range entries {
+			if n := e.Name(); strings.HasSuffix(n, ".json") && !strings.HasPrefix(n, ".") && n > newest {
+				newest = n
+			}
+		}
+		if newest == "" {
+			return ChiefRecord{}, ErrNoChief
+		}
+		raw, err := os.ReadFile(filepath.Join(folder, newest))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return ChiefRecord{}, fmt.Errorf("find the chief of job %q: %w", job, err)
+		}
+		var envelope struct {
+			Record ChiefRecord `json:"record"`
+		}
+		if err := json.Unmarshal(raw, &envelope); err != nil || envelope.Record.Address == "" {
+			return ChiefRecord{}, fmt.Errorf("find the chief of job %q: %s is not a chief's record: %w", job, filepath.Join(folder, newest), err)
+		}
+		return envelope.Record, nil
+	}
+	return ChiefRecord{}, ErrNoChief
+}

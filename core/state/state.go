@@ -1,0 +1,197 @@
+// Package state is what a scheduler keeps across restarts, in one embedded database file per job (bbolt).
+//
+// In and out: the job's desired state, its decisions with their arithmetic, samples of what was observed, and finished rescales. The file
+// is locked while a scheduler has it open, so that one job has one scheduler on this machine; readers that find it locked ask that scheduler.
+package state
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+)
+
+// ErrLocked says that another process has the job's state open: its scheduler is running.
+var ErrLocked = errors.New("another scheduler of this job is running")
+
+// Buckets. Keys of all but the first are the time in nanoseconds and a sequence number, big-endian, so that they sort by time.
+var (
+	bucketKV        = []byte("kv")
+	bucketDecisions = []byte("decisions")
+	bucketSamples   = []byte("samples")
+	bucketRescales  = []byte("rescales")
+)
+
+// Log names a time-ordered log.
+type Log struct{ bucket []byte }
+
+// The logs of a job.
+var (
+	Decisions = Log{bucketDecisions}
+	Samples   = Log{bucketSamples}
+	Rescales  = Log{bucketRescales}
+)
+
+// Store is a job's state file. It is safe for concurrent use.
+type Store struct {
+	db   *bbolt.DB
+	path string
+}
+
+// Open opens dir/state.db, creating both. ErrLocked: a scheduler has it.
+func Open(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open the job's state: %w", err)
+	}
+	path := filepath.Join(dir, "state.db")
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 200 * time.Millisecond, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true})
+	if errors.Is(err, berrors.ErrTimeout) {
+		return nil, fmt.Errorf("open the job's state %s: %w", path, ErrLocked)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the job's state %s: %w (if the file is damaged, move it away: the scheduler finds what runs from the backend and the chief)", path, err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		for _, b := range [][]byte{bucketKV, bucketDecisions, bucketSamples, bucketRescales} {
+			if _, err := tx.CreateBucketIfNotExists(b); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("prepare the job's state %s: %w", path, err), db.Close())
+	}
+	return &Store{db: db, path: path}, nil
+}
+
+// Close releases the file.
+func (s *Store) Close() error { return s.db.Close() }
+
+// Put saves v as JSON under a key, durably.
+func (s *Store) Put(key string, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("save %q in %s: %w", key, s.path, err)
+	}
+	err = s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketKV).Put([]byte(key), raw) })
+	if err != nil {
+		return fmt.Errorf("save %q in %s: %w", key, s.path, err)
+	}
+	return nil
+}
+
+// Get reads what Put saved; found is false when there is nothing.
+func (s *Store) Get(key string, v any) (found bool, err error) {
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		raw := tx.Bucket(bucketKV).Get([]byte(key))
+		if raw == nil {
+			return nil
+		}
+		found = true
+		return json.Unmarshal(raw, v)
+	})
+	if err != nil {
+		return false, fmt.Errorf("read %q from %s: %w", key, s.path, err)
+	}
+	return found, nil
+}
+
+// Append adds an entry to a log, durably.
+func (s *Store) Append(l Log, at time.Time, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("append to %s of %s: %w", l.bucket, s.path, err)
+	}
+	err = s.db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(l.bucket)
+		seq, err := b.NextSequence()
+		if err != nil {
+			return err
+		}
+		return b.Put(key(at, seq), raw)
+	})
+	if err != nil {
+		return fmt.Errorf("append to %s of %s: %w", l.bucket, s.path, err)
+	}
+	return nil
+}
+
+func key(at time.Time, seq uint64) []byte {
+	k := make([]byte, 16)
+	binary.BigEndian.PutUint64(k, uint64(at.UnixNano()))
+	binary.BigEndian.PutUint64(k[8:], seq)
+	return k
+}
+
+// Trim removes the entries of a log before a time.
+func (s *Store) Trim(l Log, before time.Time) error {
+	limit := uint64(before.UnixNano())
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(l.bucket).Cursor()
+		for k, _ := c.First(); k != nil && binary.BigEndian.Uint64(k) < limit; k, _ = c.Next() {
+			if err := c.Delete(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("trim %s of %s: %w", l.bucket, s.path, err)
+	}
+	return nil
+}
+
+// Scan calls f with each entry of a log from a time on, in order, until f returns false.
+func Scan[T any](s *Store, l Log, from time.Time, f func(T) bool) error {
+	start := make([]byte, 8)
+	if !from.IsZero() {
+		binary.BigEndian.PutUint64(start, uint64(from.UnixNano()))
+	}
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(l.bucket).Cursor()
+		for k, raw := c.Seek(start); k != nil; k, raw = c.Next() {
+			var v T
+			if err := json.Unmarshal(raw, &v); err != nil {
+				return err
+			}
+			if !f(v) {
+				return nil
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read %s of %s: %w", l.bucket, s.path, err)
+	}
+	return nil
+}
+
+// Last returns the newest n entries of a log, oldest first.
+func Last[T any](s *Store, l Log, n int) ([]T, error) {
+	var out []T
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(l.bucket).Cursor()
+		for k, raw := c.Last(); k != nil && len(out) < n; k, raw = c.Prev() {
+			var v T
+			if err := json.Unmarshal(raw, &v); err != nil {
+				return err
+			}
+			out = append(out, v)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %s of %s: %w", l.bucket, s.path, err)
+	}
+	for i, j := 0, len(out)-1; i < j; i, j = i+1, j-1 {
+		out[i], out[j] = out[j], out[i]
+	}
+	return out, nil
+}
