@@ -1,0 +1,117 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// lagFallback adds workers while the lag is over its threshold (Kale §3.4.3).
+//
+// The workers must carry the expected load and work the backlog off within
+// CatchUp: need = load + backlog/CatchUp, w = smallest with F(w) > need. If the
+// lag has not fallen since the last decision although the model says that the
+// workers in force suffice, the model is too hopeful (a slow GPU, a hot
+// partition) and one worker is added beyond it, while F still rises.
+func (s *sheet) lagFallback(p *proposal, expect float64) {
+	o := s.o
+	if !o.lagKnown() || o.Lag <= o.lagOver() {
+		return
+	}
+	if recent, ok := s.recentRate(max(o.Tau, o.lead())); ok {
+		expect = math.Max(expect, recent)
+	}
+	backlog := float64(max(o.BacklogRecords, 0))
+	drain := backlog / o.catchUp().Seconds()
+	need := s.withHeadroom(expect) + drain
+	w, saturated := s.curve.Smallest(need)
+	s.noteDuration("lag", o.Lag, "over the fallback threshold of "+formatDuration(o.lagOver()))
+	s.note("backlog", backlog, "records", "")
+	s.note("catch-up", drain, "samples/s", "backlog / "+formatDuration(o.catchUp()))
+	s.note("load with backlog", need, "samples/s", "max(forecast, recent rate) × (1 + headroom) + catch-up")
+	s.note("needed for lag", float64(w), "workers", "smallest w with F(w) > load with backlog")
+
+	reason := fmt.Sprintf("the lag of %s is over %s; %s must be trained to catch up %s records within %s",
+		formatDuration(o.Lag), formatDuration(o.lagOver()), formatRate(need), formatNumber(backlog), formatDuration(o.catchUp()))
+	stuck := s.prev.LagOver && o.Lag >= s.prev.Lag && o.Workers.Pending == 0
+	if more := s.current + 1; stuck && w <= s.current && p.want <= s.current && s.rises(more) {
+		w = more
+		s.note("lag does not fall", float64(w), "workers", "one more than in force, beyond what F says")
+		reason = fmt.Sprintf("the lag of %s is over %s and does not fall, though F says that %s suffice", formatDuration(o.Lag), formatDuration(o.lagOver()), workers(s.current))
+	}
+	if w > p.want || p.want < s.current {
+		p.want, p.load, p.source, p.reason = max(w, s.current, p.want), need, "lag", reason
+		p.saturated = saturated
+	}
+}
+
+// rises tells whether w workers are allowed and train more than one fewer.
+func (s *sheet) rises(w int) bool {
+	return w <= s.o.Limits.Max && s.capacity(w) > s.capacity(w-1)
+}
+
+// utilisationFallback corrects the model by how busy the accelerators are (Kale
+// §3.4.3); it needs thresholds in the job file and measured utilisation.
+//
+// Too busy (over the upper threshold): so many workers that utilisation falls to
+// the threshold, at least one more. A scale-in may not lead there either. Too
+// idle (under the lower one) while the plan keeps or adds workers: one fewer, as
+// long as the projection, utilisation × workers/(workers − 1) × expected
+// growth of the load, stays below the upper threshold. That cap is kept until
+// utilisation, lag or the projection speak against it, and then not tried
+// again for ten cooldowns, so that it cannot oscillate.
+func (s *sheet) utilisationFallback(p *proposal, trusted bool, expect float64) {
+	o := s.o
+	over, under := o.Fallback.UtilisationOver, o.Fallback.UtilisationUnder
+	if !o.utilKnown() || s.current < 1 || (!(over > 0) && !(under > 0)) {
+		s.next.Cap = 0
+		return
+	}
+	if !(over > 0) {
+		over = 0.9
+	}
+	s.note("utilisation", o.Utilisation, "", fmt.Sprintf("mean share of time busy; thresholds %g and %g", under, over))
+	busyNeed := int(min(math.Ceil(float64(s.current)*o.Utilisation/over-1e-9), float64(o.Limits.Max)))
+	switch {
+	case o.Utilisation > over && s.rises(s.current+1):
+		if w := max(s.current+1, busyNeed); w > p.want {
+			p.want, p.source = w, "utilisation"
+			p.reason = fmt.Sprintf("the accelerators are %.0f %% busy, over %.0f %%", 100*o.Utilisation, 100*over)
+		}
+	case p.want < s.current && busyNeed > p.want:
+		p.want, p.source = min(busyNeed, s.current), "utilisation"
+		p.reason = fmt.Sprintf("with fewer than %s the accelerators would be over %.0f %% busy", workers(p.want), 100*over)
+		if p.want == s.current {
+			p.hold = append(p.hold, p.reason)
+		}
+	}
+	s.capIdle(p, trusted, expect, over, under)
+}
+
+// capIdle keeps, drops or sets the cap that idle accelerators justify.
+func (s *sheet) capIdle(p *proposal, trusted bool, expect, over, under float64) {
+	o := s.o
+	growth := 1.0
+	if rate, ok := s.lastRate(); ok && rate > 0 {
+		growth = math.Max(1, expect/rate)
+	}
+	projected := func(w int) float64 { return o.Utilisation * float64(s.current) / float64(w) * growth }
+	safe := trusted && under > 0 && o.lagKnown() && o.Lag <= o.lagOver()
+	if limit := s.prev.Cap; limit > 0 {
+		if !safe || o.Utilisation > over || projected(limit) > over {
+			s.next.Cap = 0
+			s.next.NoCapUntil = o.Now.Add(saturatingTimes(10, max(o.CooldownIn, o.Tau, o.Interval)))
+			return
+		}
+	} else if safe && o.Utilisation < under && p.want >= s.current && s.current-1 >= max(o.Limits.Min, 1) &&
+		projected(s.current-1) <= over && !o.Now.Before(s.prev.NoCapUntil) {
+		s.next.Cap = s.current - 1
+	}
+	if limit := s.next.Cap; limit > 0 && p.want > limit {
+		s.note("idle cap", float64(limit), "workers", fmt.Sprintf("projected utilisation %.2f, at most %g", projected(limit), over))
+		p.want, p.source = limit, "utilisation"
+		p.reason = fmt.Sprintf("the accelerators are only %.0f %% busy; %s are enough for the forecast", 100*o.Utilisation, workers(limit))
+	}
+}
+
+func saturatingTimes(n int, d time.Duration) time.Duration { return min(lasts(n, d), 24*365*time.Hour) }

@@ -1,0 +1,203 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// guarded is a policy: a planner that wants something, and the rules that bind
+// every planner.
+//
+//   - Unknown is never zero. While the shell's picture is incomplete, a worker's
+//     state is unknown, or the observation makes no sense, the target stays
+//     exactly where it is.
+//   - Paused by a person, or with an action under way: the same (but a live
+//     scale-out under way may grow).
+//   - Otherwise the target is within the limits, whatever else holds: a person
+//     who lowers max means it. A manual pin is followed within them, at once.
+//   - No scale-in while lag is unknown or over the objective or over the fallback
+//     threshold, while the policy's forecast is not trusted, or within
+//     CooldownIn of the last change in either direction. No scale-out within
+//     CooldownOut of the last one.
+type guarded struct {
+	name string
+	planner
+}
+
+func (g guarded) Name() string { return g.name }
+
+func (g guarded) Decide(o Observation) Decision {
+	d := Decision{At: o.Now, Policy: g.name, Current: max(o.current(), 0)}
+	d.Target = d.Current
+	if why := o.problem(); why != "" {
+		return undecidable(d, o, why)
+	}
+	s := &sheet{o: &o, current: d.Current, curve: curve(o.Model, o.Limits, o.Servers)}
+	var stateNote string
+	s.prev, stateNote = readState(o.State, o.Now)
+	s.next = s.prev
+	p := g.propose(s)
+	s.settle(&d, p)
+	if stateNote != "" {
+		d.Reason += " (" + stateNote + ")"
+	}
+	d.Terms = s.terms
+	d.State = s.next.encode()
+	return d
+}
+
+// undecidable holds at the current target and leaves the state alone.
+func undecidable(d Decision, o Observation, why string) Decision {
+	d.Kind, d.Hold = KindHold, []string{why}
+	d.Reason = fmt.Sprintf("hold at %s: %s", workers(d.Current), why)
+	if y := o.Now.Year(); y < 2 || y > 9000 {
+		d.At = time.Time{}
+	}
+	d.State = state{Version: stateVersion}.encode()
+	if len(o.State) > 0 && json.Valid(o.State) {
+		d.State = o.State
+	}
+	return d
+}
+
+// settle applies the rules to a proposal and completes the decision.
+func (s *sheet) settle(d *Decision, p proposal) {
+	d.Plan, d.Load = p.plan, Number(p.load)
+	want := s.o.Limits.Clamp(p.want)
+	s.noteWant(p, want)
+	switch frozen, pinned := s.frozen(want), s.o.Limits.Clamp(s.o.Manual.Target); {
+	case frozen != "":
+		d.Hold = append(d.Hold, frozen)
+		d.Reason = fmt.Sprintf("hold at %s: %s", workers(d.Current), frozen)
+	case s.o.Manual.Pinned:
+		d.Target, d.Source = pinned, "manual"
+		d.Reason = fmt.Sprintf("pinned to %s by hand", workers(s.o.Manual.Target))
+		if pinned != s.o.Manual.Target {
+			d.Reason += fmt.Sprintf(", which the limits of %d to %d make %d", s.o.Limits.Min, s.o.Limits.Max, pinned)
+		}
+	default:
+		s.follow(d, p, want)
+	}
+	s.conclude(d, p)
+}
+
+// frozen says why the target must stay exactly where it is, or "".
+func (s *sheet) frozen(want int) string {
+	o := s.o
+	switch {
+	case o.Hold.Unknown && o.Hold.Reason != "":
+		return "the state of the job is not fully known: " + o.Hold.Reason
+	case o.Hold.Unknown:
+		return "the state of the job is not fully known"
+	case o.Workers.Unknown > 0:
+		return fmt.Sprintf("the state of %s is unknown", workers(o.Workers.Unknown))
+	case o.Manual.Paused:
+		return "scaling is paused by hand"
+	case o.Action.Kind == "" || o.Action.Kind == KindNone:
+		return ""
+	case o.Action.Kind == KindOut && o.Action.CanGrow && want > s.current && !o.Manual.Pinned:
+		return ""
+	}
+	return fmt.Sprintf("a rescale (%s) to %s has been under way for %s", o.Action.Kind, workers(o.Action.Target), formatDuration(max(o.Now.Sub(o.Action.Since), 0)))
+}
+
+// follow moves towards what the policy wants as far as the rules allow.
+func (s *sheet) follow(d *Decision, p proposal, want int) {
+	d.Source, d.Reason = p.source, p.reason
+	d.Hold = append(d.Hold, p.hold...)
+	lim := s.o.Limits
+	var against []string
+	switch {
+	case want > s.current:
+		against = s.againstOut()
+	case want < s.current:
+		against = s.againstIn(p)
+	}
+	if len(against) > 0 {
+		d.Hold = append(d.Hold, against...)
+		d.Reason = fmt.Sprintf("hold at %s, though %s: %s", workers(s.current), p.reason, strings.Join(against, "; "))
+		want = s.current
+	}
+	if lim.Clamp(want) != want {
+		want = lim.Clamp(want)
+		d.Source = "limits"
+		d.Reason = fmt.Sprintf("the limits are %d to %d workers and %d are in force", lim.Min, lim.Max, s.current)
+	}
+	d.Target = want
+}
+
+func (s *sheet) againstOut() []string {
+	if left := remaining(s.next.LastOut, s.o.CooldownOut, s.o.Now); left > 0 {
+		s.noteDuration("cooldown left", left, fmt.Sprintf("%s between scale-outs", formatDuration(s.o.CooldownOut)))
+		return []string{"the last scale-out was too recent, " + formatDuration(left) + " to wait"}
+	}
+	return nil
+}
+
+func (s *sheet) againstIn(p proposal) []string {
+	o := s.o
+	against := append([]string(nil), p.noIn...)
+	switch {
+	case !o.lagKnown():
+		against = append(against, "the lag is unknown")
+	case o.Lag > o.MaxLag:
+		against = append(against, fmt.Sprintf("the lag of %s is over the objective of %s", formatDuration(o.Lag), formatDuration(o.MaxLag)))
+	case o.Lag > o.lagOver():
+		against = append(against, fmt.Sprintf("the lag of %s is over the fallback threshold of %s", formatDuration(o.Lag), formatDuration(o.lagOver())))
+	}
+	last := s.next.LastOut
+	if s.next.LastIn.After(last) {
+		last = s.next.LastIn
+	}
+	if left := remaining(last, o.CooldownIn, o.Now); left > 0 {
+		s.noteDuration("cooldown left", left, fmt.Sprintf("%s from any change to a scale-in", formatDuration(o.CooldownIn)))
+		against = append(against, "the last change was too recent, "+formatDuration(left)+" to wait")
+	}
+	return against
+}
+
+// remaining is what is left of a cooldown that began at last.
+func remaining(last time.Time, cooldown time.Duration, now time.Time) time.Duration {
+	if last.IsZero() {
+		return 0
+	}
+	return max(cooldown-now.Sub(last), 0)
+}
+
+// noteWant records the end of the policy's own arithmetic.
+func (s *sheet) noteWant(p proposal, want int) {
+	if p.want != want {
+		s.note("before limits", float64(p.want), "workers", fmt.Sprintf("limits are %d to %d", s.o.Limits.Min, s.o.Limits.Max))
+	}
+	s.note("wanted", float64(want), "workers", "by "+p.source)
+	s.note("F(current)", s.capacity(s.current), "samples/s", fmt.Sprintf("F(%d)", s.current))
+	if want != s.current {
+		s.note("F(wanted)", s.capacity(want), "samples/s", fmt.Sprintf("F(%d)", want))
+	}
+	if want > s.o.Limits.Min {
+		s.note("F(one fewer)", s.capacity(want-1), "samples/s", fmt.Sprintf("F(%d), one fewer than wanted", want-1))
+	}
+}
+
+// conclude sets what follows from the target: kind, capacity, saturation, state.
+func (s *sheet) conclude(d *Decision, p proposal) {
+	switch {
+	case d.Target > d.Current:
+		d.Kind, s.next.LastOut = KindOut, s.o.Now
+	case d.Target < d.Current:
+		d.Kind, s.next.LastIn = KindIn, s.o.Now
+	case len(d.Hold) > 0:
+		d.Kind = KindHold
+	default:
+		d.Kind = KindNone
+	}
+	d.Capacity = Number(s.capacity(d.Target))
+	d.Saturated = p.saturated
+	s.next.LagOver = s.o.lagKnown() && s.o.Lag > s.o.lagOver()
+	s.next.Lag = 0
+	if s.next.LagOver {
+		s.next.Lag = s.o.Lag
+	}
+}

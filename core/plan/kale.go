@@ -1,0 +1,145 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// kale is the policy of Kale §3.4: the forecast through Eq. 10 and Algorithm 1,
+// and the fallback of §3.4.3 (fallback.go).
+//
+// What the paper leaves open, and how it is read here:
+//
+//   - The plan is made anew at each decision. Algorithm 1 walks from the workers
+//     in force, so that it judges the step from now to the plan as well; else
+//     its first value, which it never changes, would rule every decision.
+//   - The target is the largest value of the plan from now until a worker asked
+//     for at the next decision would train (join time + interval): a plan
+//     shifted earlier by the join.
+//   - A scale-in goes no lower than the plan's largest value within τ, since a
+//     worker that is needed again within τ is not worth letting go.
+//   - Where the forecast does not reach τ beyond that lead, τ is cut to what it
+//     reaches; else the tail rule of Algorithm 1 would put off every scale-out.
+//   - Without a forecast to trust it is reactive: the largest rate of the last τ
+//     and the lag, scale-out only.
+type kale struct{}
+
+func (kale) propose(s *sheet) proposal {
+	mean, start, why := s.upcoming()
+	var p proposal
+	var expect float64 // the largest load expected until the lead, without headroom
+	if why == "" {
+		p, expect = s.planned(mean, start)
+	} else {
+		p, expect = s.reactive(why)
+	}
+	s.lagFallback(&p, expect)
+	s.utilisationFallback(&p, why == "", expect)
+	return p
+}
+
+// planned reads the target off the stabilised plan.
+func (s *sheet) planned(mean []float64, start time.Time) (p proposal, expect float64) {
+	o, step := s.o, s.o.Forecast.Step
+	loads := make([]float64, len(mean))
+	for i, v := range mean {
+		loads[i] = s.withHeadroom(v)
+	}
+	raw, saturated := eq10(loads, s.curve)
+	tau := s.reachableTau(start, step, len(mean))
+	head := o.Limits.Clamp(s.current)
+	plan := Stabilise(append([]int{head}, raw...), o.Rho, step, tau)[1:]
+
+	lead := o.lead()
+	soon := s.within(lead, start, step, len(plan))
+	later := s.within(max(lead, tau), start, step, len(plan))
+	expect = slices.Max(mean[:soon])
+	out, keep := slices.Max(plan[:soon]), slices.Max(plan[:later])
+	want := out
+	if out < s.current {
+		want = min(s.current, keep)
+	}
+	p = proposal{
+		want: want, load: s.withHeadroom(expect), source: "forecast",
+		saturated: slices.Contains(saturated[:soon], true),
+		plan:      Plan{Start: start, Step: step, Workers: plan, Raw: raw},
+	}
+	s.noteForecast(mean, soon, later)
+	s.note("Eq. 10", float64(slices.Max(raw[:soon])), "workers", fmt.Sprintf("most within the lead, smallest w with F(w) > load, within %d to %d", o.Limits.Min, o.Limits.Max))
+	s.note("Algorithm 1", float64(out), "workers", fmt.Sprintf("most within the lead, ρ = %d, τ = %s", max(o.Rho, 1), formatDuration(tau)))
+	s.note("until τ", float64(keep), "workers", "most within "+formatDuration(max(lead, tau))+": a scale-in goes no lower")
+	p.reason = s.planReason(p, expect, lead)
+	return p, expect
+}
+
+// reachableTau is τ, or what the forecast reaches beyond the lead if that is less.
+func (s *sheet) reachableTau(start time.Time, step time.Duration, n int) time.Duration {
+	reach := max(start.Add(lasts(n, step)).Sub(s.o.Now), 0) - s.o.lead()
+	tau := min(s.o.Tau, max(reach, 0))
+	if tau < s.o.Tau {
+		s.noteDuration("τ", tau, fmt.Sprintf("%s, cut to what the forecast reaches beyond the lead", formatDuration(s.o.Tau)))
+	}
+	return tau
+}
+
+func (s *sheet) noteForecast(mean []float64, soon, later int) {
+	o := s.o
+	measured := "measured"
+	if o.JoinTime.Samples == 0 {
+		measured = "assumed"
+	}
+	s.noteDuration("lead", o.lead(), fmt.Sprintf("join time %s (%s) + interval %s", formatDuration(o.JoinTime.Value), measured, formatDuration(o.Interval)))
+	s.note("forecast now", mean[0], "samples/s", "by "+o.Forecast.Source)
+	s.note("forecast peak", slices.Max(mean[:soon]), "samples/s", "largest mean within the lead")
+	s.note("load", s.withHeadroom(slices.Max(mean[:soon])), "samples/s", fmt.Sprintf("forecast peak × (1 + %g)", o.Headroom))
+	s.note("load until τ", s.withHeadroom(slices.Max(mean[:later])), "samples/s", "largest mean until τ, with headroom")
+	if o.RescaleCost.Value > 0 {
+		s.noteDuration("rescale outage", o.RescaleCost.Value, "reported only: Kale's plan does not weigh it")
+	}
+}
+
+func (s *sheet) planReason(p proposal, expect float64, lead time.Duration) string {
+	load := formatRate(p.load)
+	if p.saturated {
+		return fmt.Sprintf("the forecast peak of %s within %s is more than any %d to %d workers train (%s at most): saturated",
+			formatRate(expect), formatDuration(lead), s.o.Limits.Min, s.o.Limits.Max, formatRate(s.peak()))
+	}
+	switch {
+	case p.want > s.current:
+		return fmt.Sprintf("the plan needs %s within %s for a load of %s, and %d train %s",
+			workers(p.want), formatDuration(lead), load, s.current, formatRate(s.capacity(s.current)))
+	case p.want < s.current:
+		return fmt.Sprintf("the plan needs %s until τ for a load of %s", workers(p.want), load)
+	}
+	return fmt.Sprintf("the plan needs %s for a load of %s within %s", workers(p.want), load, formatDuration(lead))
+}
+
+// peak is the largest capacity within the limits.
+func (s *sheet) peak() float64 {
+	_, f := s.curve.Peak()
+	return f
+}
+
+// reactive follows the recent rate upwards, because the forecast cannot be used.
+func (s *sheet) reactive(why string) (p proposal, expect float64) {
+	window := max(s.o.Tau, s.o.lead())
+	p = proposal{want: s.current, source: "reactive", noIn: []string{why}}
+	rate, ok := s.recentRate(window)
+	if !ok {
+		p.hold = []string{why, "no rate was measured in the last " + formatDuration(window)}
+		p.reason = why + ", and no rate was measured in the last " + formatDuration(window)
+		return p, 0
+	}
+	p.load = s.withHeadroom(rate)
+	w, saturated := s.curve.Smallest(p.load)
+	s.note("recent rate", rate, "samples/s", "largest in the last "+formatDuration(window))
+	s.note("load", p.load, "samples/s", fmt.Sprintf("recent rate × (1 + %g)", s.o.Headroom))
+	s.note("needed", float64(w), "workers", "smallest w with F(w) > load")
+	p.want, p.saturated = max(s.current, w), saturated
+	if w < s.current {
+		p.hold = []string{why}
+	}
+	p.reason = fmt.Sprintf("%s; the recent rate of %s needs %s", why, formatRate(rate), workers(w))
+	return p, rate
+}

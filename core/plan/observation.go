@@ -1,0 +1,236 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/kale-sched/kale/estimator"
+)
+
+// Observation is everything that a decision may depend on, at one moment. It
+// holds values only, and marshals to JSON and back without loss (durations are
+// nanoseconds, missing rates null). The zero value of an optional field means
+// "not there", never "zero measured".
+type Observation struct {
+	// Now is the moment of the decision.
+	Now time.Time `json:"now"`
+	// Interval is the time until the next decision.
+	Interval time.Duration `json:"interval"`
+
+	// Rates are measured arrival rates in samples/s up to Now; NaN where missing.
+	Rates Series `json:"rates"`
+	// Forecast is what is expected from Now on.
+	Forecast Forecast `json:"forecast"`
+	// BacklogRecords is the number of records that wait to be trained.
+	BacklogRecords int64 `json:"backlog_records"`
+	// Lag is the age of the oldest untrained record, if LagKnown.
+	Lag      time.Duration `json:"lag"`
+	LagKnown bool          `json:"lag_known"`
+
+	// Target is the number of workers in force: what the shell was last told to
+	// keep. 0 before the first decision; then the workers that exist count.
+	Target int `json:"target"`
+	// Workers are the workers that exist, by state.
+	Workers Workers `json:"workers"`
+	// Servers is the number of parameter servers.
+	Servers int `json:"servers"`
+
+	// Model is the throughput function F.
+	Model estimator.Model `json:"model"`
+	// RescaleCost is the time during which a rescale stops training: about 0 for
+	// a live one, minutes for pause-and-restart.
+	RescaleCost Measured `json:"rescale_cost"`
+	// JoinTime is the time from a decision until a new worker trains. The plan is
+	// read that much earlier.
+	JoinTime Measured `json:"join_time"`
+
+	Limits Limits `json:"limits"`
+	// Rho (workers) and Tau are the parameters of Algorithm 1.
+	Rho int           `json:"rho"`
+	Tau time.Duration `json:"tau"`
+	// CooldownOut is the least time from a scale-out to the next one; CooldownIn
+	// from a change in either direction to a scale-in.
+	CooldownOut time.Duration `json:"cooldown_out"`
+	CooldownIn  time.Duration `json:"cooldown_in"`
+	// Headroom is added to every load as a fraction: 0.1 plans for 110 %.
+	Headroom float64 `json:"headroom"`
+	// MaxLag is the job's objective.
+	MaxLag time.Duration `json:"max_lag"`
+
+	Fallback Fallback `json:"fallback"`
+	// Utilisation is the mean share of time that the accelerators were busy, 0 to
+	// 1, if UtilKnown.
+	Utilisation float64 `json:"utilisation"`
+	UtilKnown   bool    `json:"util_known"`
+
+	// Action is the rescale that is being carried out, if any.
+	Action Action `json:"action,omitzero"`
+	// Hold tells that the shell does not know enough to act.
+	Hold Hold `json:"hold,omitzero"`
+	// Manual is what a person has ordered.
+	Manual Manual `json:"manual,omitzero"`
+
+	// State is [Decision.State] of the last decision; empty before the first.
+	State json.RawMessage `json:"state,omitempty"`
+}
+
+// Series is a row of measurements: Values[i] covers the step that starts at
+// Start + i·Step.
+type Series struct {
+	Start  time.Time     `json:"start,omitzero"`
+	Step   time.Duration `json:"step,omitempty"`
+	Values Values        `json:"values,omitempty"`
+}
+
+// Forecast is the expected arrival rate in samples/s: Mean[i], and the band
+// Lower[i] to Upper[i] where the forecaster has one, for the step that starts at
+// At + i·Step. At may lie before Now; the steps that have passed are skipped.
+type Forecast struct {
+	At    time.Time     `json:"at,omitzero"`
+	Step  time.Duration `json:"step,omitempty"`
+	Mean  Values        `json:"mean,omitempty"`
+	Lower Values        `json:"lower,omitempty"`
+	Upper Values        `json:"upper,omitempty"`
+	// Source names the forecaster.
+	Source string `json:"source,omitempty"`
+	// Trusted is the gate's verdict, and Reason its words when it is false.
+	Trusted bool   `json:"trusted"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// Workers counts the workers of a job by state.
+type Workers struct {
+	// Running are trained in: members of the job.
+	Running int `json:"running"`
+	// Pending are asked for or starting, and do not train yet.
+	Pending int `json:"pending"`
+	// Draining are on their way out, and held until released.
+	Draining int `json:"draining"`
+	// Unknown are in no state that the shell could establish.
+	Unknown int `json:"unknown"`
+}
+
+// Measured is a duration and where it comes from.
+type Measured struct {
+	Value time.Duration `json:"value"`
+	// Samples is how often it was measured; 0 means that Value is an assumption.
+	Samples int `json:"samples"`
+}
+
+// Fallback holds the thresholds of Kale §3.4.3.
+type Fallback struct {
+	// LagOver is the lag from which workers are added whatever the forecast says.
+	// 0 means half of MaxLag.
+	LagOver time.Duration `json:"lag_over,omitempty"`
+	// CatchUp is the time within which a backlog is to be worked off. 0 means
+	// MaxLag.
+	CatchUp time.Duration `json:"catch_up,omitempty"`
+	// UtilisationOver and UtilisationUnder, shares of 0 to 1, are the bounds
+	// beyond which accelerators are too busy or too idle. 0 means: not used.
+	UtilisationOver  float64 `json:"utilisation_over,omitempty"`
+	UtilisationUnder float64 `json:"utilisation_under,omitempty"`
+}
+
+// Action is a rescale under way; Kind is "" for none.
+type Action struct {
+	Kind   Kind      `json:"kind,omitempty"`
+	Target int       `json:"target,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	// CanGrow tells that a scale-out may be given a higher target before it is
+	// complete, as live joins allow.
+	CanGrow bool `json:"can_grow,omitempty"`
+}
+
+// Hold is set while the shell's picture is incomplete: the backend's status
+// failed or is partial, or the chief cannot be reached.
+type Hold struct {
+	Unknown bool   `json:"unknown,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// Manual is a standing order of a person. Paused wins over Pinned.
+type Manual struct {
+	Paused bool `json:"paused,omitempty"`
+	Pinned bool `json:"pinned,omitempty"`
+	Target int  `json:"target,omitempty"`
+}
+
+// current is the number of workers in force.
+func (o *Observation) current() int {
+	if o.Target > 0 {
+		return o.Target
+	}
+	return o.Workers.Running + o.Workers.Pending
+}
+
+// lagKnown tells whether Lag can be used. A negative lag is a clock that jumped.
+func (o *Observation) lagKnown() bool { return o.LagKnown && o.Lag >= 0 }
+
+// lagOver and catchUp apply the defaults of [Fallback].
+func (o *Observation) lagOver() time.Duration {
+	if o.Fallback.LagOver > 0 {
+		return o.Fallback.LagOver
+	}
+	return o.MaxLag / 2
+}
+
+func (o *Observation) catchUp() time.Duration {
+	if o.Fallback.CatchUp > 0 {
+		return o.Fallback.CatchUp
+	}
+	return o.MaxLag
+}
+
+// utilKnown tells whether Utilisation can be used.
+func (o *Observation) utilKnown() bool {
+	return o.UtilKnown && o.Utilisation >= 0 && o.Utilisation <= 1
+}
+
+// lead is how far ahead a decision must look to be in time: the join, and the
+// interval until it can be taken again.
+func (o *Observation) lead() time.Duration { return addDurations(o.JoinTime.Value, o.Interval) }
+
+// problem says why nothing can be decided on this observation, or "".
+func (o *Observation) problem() string {
+	if y := o.Now.Year(); y < 2 || y > 9000 {
+		return "the time of the observation is not set"
+	}
+	if p := o.Limits.problem(); p != "" {
+		return p
+	}
+	if err := o.Model.Validate(); err != nil {
+		return err.Error()
+	}
+	if o.Model.Form.UsesServers() && o.Servers < 1 {
+		return fmt.Sprintf("the throughput model %q needs the number of parameter servers, and %d are known", o.Model.Form, o.Servers)
+	}
+	for _, d := range []struct {
+		name string
+		v    time.Duration
+		min  time.Duration
+	}{
+		{"interval", o.Interval, 1}, {"max_lag", o.MaxLag, 1}, {"tau", o.Tau, 0}, {"cooldown_out", o.CooldownOut, 0},
+		{"cooldown_in", o.CooldownIn, 0}, {"join_time", o.JoinTime.Value, 0}, {"rescale_cost", o.RescaleCost.Value, 0},
+	} {
+		if d.v < d.min {
+			return fmt.Sprintf("%s is %v; it must be %v or more", d.name, d.v, d.min)
+		}
+	}
+	if !(o.Headroom >= 0) || math.IsInf(o.Headroom, 0) {
+		return fmt.Sprintf("headroom is %v; it must be a fraction of 0 or more", o.Headroom)
+	}
+	if o.Target < 0 || o.Workers.Running < 0 || o.Workers.Pending < 0 || o.Workers.Draining < 0 || o.Workers.Unknown < 0 {
+		return "a count of workers is negative"
+	}
+	return ""
+}
+
+// addDurations adds without overflow; both are 0 or more.
+func addDurations(a, b time.Duration) time.Duration {
+	if s := a + b; s >= a {
+		return s
+	}
+	return 1<<63 - 1
+}

@@ -1,0 +1,114 @@
+package plan
+
+import (
+	"math"
+	"time"
+
+	"github.com/kale-sched/kale/estimator"
+)
+
+// sheet is the working sheet of one decision: the observation, what is derived
+// from it, and the terms noted so far.
+type sheet struct {
+	o       *Observation
+	current int
+	curve   estimator.Curve
+	prev    state // the state that the observation brought
+	next    state // the state that the decision hands on
+	terms   []Term
+}
+
+// proposal is what a policy wants, before the rules that bind every policy.
+type proposal struct {
+	want      int
+	load      float64 // what want has to carry, samples/s
+	saturated bool
+	source    string
+	reason    string
+	hold      []string // why the policy itself wants no change
+	noIn      []string // why a scale-in would be blind, from the policy's view
+	plan      Plan
+}
+
+// note adds a term.
+func (s *sheet) note(name string, value float64, unit, expr string) {
+	s.terms = append(s.terms, Term{Name: name, Expr: expr, Value: Number(value), Unit: unit})
+}
+
+func (s *sheet) noteDuration(name string, d time.Duration, expr string) {
+	s.note(name, d.Seconds(), "s", expr)
+}
+
+// capacity is F(w) within the limits and also at the current count outside them.
+func (s *sheet) capacity(w int) float64 { return s.o.Model.Throughput(w, s.o.Servers) }
+
+// recentRate is the largest measured rate in the last d before Now, in samples/s.
+// ok is false when nothing was measured in that time.
+func (s *sheet) recentRate(d time.Duration) (rate float64, ok bool) {
+	r := s.o.Rates
+	if r.Step <= 0 {
+		return 0, false
+	}
+	for i := len(r.Values) - 1; i >= 0; i-- {
+		end := r.Start.Add(lasts(i+1, r.Step))
+		if s.o.Now.Sub(end) >= d {
+			break
+		}
+		if v := r.Values[i]; finite(v) && v >= 0 && (!ok || v > rate) {
+			rate, ok = v, true
+		}
+	}
+	return rate, ok
+}
+
+// lastRate is the newest measured rate, if it is among the last five steps.
+func (s *sheet) lastRate() (rate float64, ok bool) {
+	v := s.o.Rates.Values
+	for i := len(v) - 1; i >= 0 && i >= len(v)-5; i-- {
+		if finite(v[i]) && v[i] >= 0 {
+			return v[i], true
+		}
+	}
+	return 0, false
+}
+
+// upcoming returns the forecast's mean from the step that holds Now on, and that
+// step's start. why says why the forecast cannot be used, "" if it can.
+func (s *sheet) upcoming() (mean []float64, start time.Time, why string) {
+	f := s.o.Forecast
+	switch {
+	case len(f.Mean) == 0:
+		return nil, start, "there is no forecast"
+	case !f.Trusted && f.Reason != "":
+		return nil, start, "the forecast is not trusted: " + f.Reason
+	case !f.Trusted:
+		return nil, start, "the forecast is not trusted"
+	case f.Step <= 0:
+		return nil, start, "the forecast has no step"
+	case f.At.After(s.o.Now):
+		return nil, start, "the forecast starts only at " + f.At.UTC().Format(time.RFC3339)
+	}
+	k := s.o.Now.Sub(f.At) / f.Step
+	if k >= time.Duration(len(f.Mean)) {
+		return nil, start, "the forecast ended at " + f.At.Add(lasts(len(f.Mean), f.Step)).UTC().Format(time.RFC3339)
+	}
+	mean = f.Mean[k:]
+	for _, v := range mean {
+		if !finite(v) {
+			return nil, start, "the forecast holds a value that is not finite"
+		}
+	}
+	return mean, f.At.Add(k * f.Step), ""
+}
+
+// within counts the steps, of those that begin at start, that touch the time from
+// Now to Now+d; at least 1, at most n.
+func (s *sheet) within(d time.Duration, start time.Time, step time.Duration, n int) int {
+	until := addDurations(s.o.Now.Sub(start), d)
+	return int(min(int64(until/step), int64(n-1))) + 1
+}
+
+// withHeadroom is a load plus the headroom; negative loads count as 0.
+func (s *sheet) withHeadroom(load float64) float64 {
+	return math.Max(load, 0) * (1 + s.o.Headroom)
+}

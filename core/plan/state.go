@@ -1,0 +1,67 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// stateVersion is the version of the policies' own state. A state of another
+// version is not guessed at: the policy starts afresh and says so.
+const stateVersion = 1
+
+// state is what a policy remembers from one decision to the next. All policies
+// share it, so that a change of policy keeps the cooldowns.
+type state struct {
+	Version int `json:"v"`
+	// LastOut and LastIn are when the last changes were decided.
+	LastOut time.Time `json:"last_out,omitzero"`
+	LastIn  time.Time `json:"last_in,omitzero"`
+	// LagOver tells that the last decision saw lag over the fallback threshold,
+	// and Lag how much: a lag that does not fall needs more than the model says.
+	LagOver bool          `json:"lag_over,omitempty"`
+	Lag     time.Duration `json:"lag,omitempty"`
+	// Cap is the number of workers that idle accelerators have shown to be enough
+	// although the plan wants more; 0 for none. No new one before NoCapUntil.
+	Cap        int       `json:"cap,omitempty"`
+	NoCapUntil time.Time `json:"no_cap_until,omitzero"`
+}
+
+// readState reads the state of an observation. note is a clause for the reason
+// when the state could not be used; the state is then a fresh one.
+func readState(raw json.RawMessage, now time.Time) (s state, note string) {
+	fresh := state{Version: stateVersion}
+	if len(raw) == 0 || string(raw) == "null" {
+		return fresh, ""
+	}
+	var head struct {
+		Version int `json:"v"`
+	}
+	if err := json.Unmarshal(raw, &head); err != nil {
+		return fresh, "the policy's saved state could not be read, so it starts afresh"
+	}
+	if head.Version != stateVersion {
+		return fresh, fmt.Sprintf("the policy's saved state has version %d and this program knows %d, so it starts afresh", head.Version, stateVersion)
+	}
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return fresh, "the policy's saved state could not be read, so it starts afresh"
+	}
+	// A clock that was set back must not prolong a cooldown by the difference.
+	if s.LastOut.After(now) {
+		s.LastOut = now
+	}
+	if s.LastIn.After(now) {
+		s.LastIn = now
+	}
+	return s, ""
+}
+
+// encode writes the state. It cannot fail: a state holds no floats, and its
+// times come from JSON or from an observation whose Now was checked.
+func (s state) encode() json.RawMessage {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		panic("plan: encode policy state: " + err.Error())
+	}
+	return raw
+}
