@@ -41,27 +41,31 @@ func (r *residuals) count() int {
 	return n
 }
 
-// band puts the quantiles of the residuals around mean. A horizon with fewer
-// than minOrigins outcomes takes the widest of the horizons before it, or, where
-// there is none, of all outcomes together; without any outcome the band is the
-// mean itself.
-func (r *residuals) band(mean []float64) (lower, upper []float64) {
-	lower, upper = make([]float64, len(mean)), make([]float64, len(mean))
+// quantiles are the relative 10 % and 90 % residuals per horizon. A horizon with
+// fewer than minOrigins outcomes takes those of the horizon before it, or, where
+// there is none, of all outcomes together; without any outcome both are 0.
+func (r *residuals) quantiles() (lower, upper []float64) {
+	lower, upper = make([]float64, len(r.at)), make([]float64, len(r.at))
 	lo, up := 0.0, 0.0
-	if first := r.at[0]; len(first) < minOrigins {
-		var all []float64
-		for _, e := range r.at {
-			all = append(all, e...)
-		}
-		lo, up = outerQuantiles(all)
+	if len(r.at[0]) < minOrigins {
+		lo, up = outerQuantiles(slices.Concat(r.at...))
 	}
-	for h, m := range mean {
-		if e := r.at[h]; len(e) >= minOrigins {
+	for h, e := range r.at {
+		if len(e) >= minOrigins {
 			lo, up = outerQuantiles(e)
 		}
+		lower[h], upper[h] = lo, up
+	}
+	return lower, upper
+}
+
+// band puts the quantiles around mean, which has as many horizons.
+func (r *residuals) band(mean []float64) (lower, upper []float64) {
+	lower, upper = r.quantiles()
+	for h, m := range mean {
 		scale := max(m, r.floor)
-		lower[h] = min(max(m+lo*scale, 0), m)
-		upper[h] = max(m+up*scale, m)
+		lower[h] = min(max(m+lower[h]*scale, 0), m)
+		upper[h] = max(m+upper[h]*scale, m)
 	}
 	return lower, upper
 }

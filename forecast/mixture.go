@@ -5,6 +5,7 @@ import "math"
 // How candidates are weighed; see the note at levelShares.
 const (
 	maxOrigins  = 128     // past origins at which the candidates are tested
+	spanSeasons = 14      // over which these are spread: two weeks, if a season is a day
 	pastPower   = 4.0     // weight ∝ (error at past origins)^-pastPower
 	recentPower = 2.0     //        · (error in the last bins)^-recentPower
 	recentShare = 1. / 48 // the last bins: this share of the shortest lag,
@@ -62,13 +63,13 @@ func newMixture(y []float64, cands []candidate, steps int) *mixture {
 	return m
 }
 
-// span is where the trials' origins lie: over the last of the longest lags, or
-// two of the shortest, as far as the history allows, and so that every horizon
+// span is where the trials' origins lie: over the last spanSeasons of the
+// shortest season, as far as the history allows, and so that every horizon
 // has arrived where that leaves enough of them.
 func (m *mixture) span() (lo, hi int) {
 	n := len(m.y)
-	shortest, longest := m.cands[0], m.cands[len(m.cands)-1]
-	lo = max(shortest.first(), n-max(longest.lag, 2*shortest.lag))
+	shortest := m.cands[0]
+	lo = max(shortest.first(), n-spanSeasons*shortest.lag)
 	hi = n - 1
 	if n-m.steps-lo >= maxOrigins {
 		hi = n - m.steps

@@ -162,3 +162,12 @@ func seasonBins(who string, season, step time.Duration) (int, error) {
 	}
 	return int(season / step), nil
 }
+
+// durations turns bins back into time.
+func durations(bins []int, step time.Duration) []time.Duration {
+	out := make([]time.Duration, len(bins))
+	for i, b := range bins {
+		out[i] = time.Duration(b) * step
+	}
+	return out
+}

@@ -1,0 +1,293 @@
+package forecast
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kale-sched/kale/core/onnx"
+)
+
+// The contract of a model file, version 1. Any tool may write one.
+//
+// Inputs, all float32; further ones are an error:
+//
+//	history [1,L]   the last L bins, oldest first, normalised as the metadata say.
+//	                A bin that was not measured holds the value one season before
+//	                it (the first of season_bins), or, where that is unknown, the
+//	                straight line between its neighbours.
+//	known   [1,L]   optional: 1 where the bin was measured, 0 where it was filled.
+//
+// Output, float32:
+//
+//	forecast [1,H]  the point forecast of the H bins that follow, normalised alike;
+//	         [Q,H]  or one row per quantile of the metadata.
+//
+// A dimension of 1 or L or H may be left open in the file. Values below zero are
+// read as zero, and quantiles that cross are put in order. NaN and infinities are
+// an error.
+//
+// Metadata (metadata_props); those marked * may be absent:
+//
+//	kale.forecast.version        1
+//	kale.forecast.name           short name of the kind of model: linear, fedformer
+//	kale.forecast.input          L
+//	kale.forecast.horizon        H
+//	kale.forecast.step_seconds   length of a bin
+//	kale.forecast.season_bins  * comma-separated, shortest first: 1440,10080
+//	kale.forecast.normalise      none, or mean: history is divided by the mean of
+//	                             the measured bins of the window, forecast multiplied
+//	kale.forecast.quantiles    * comma-separated, one per row of forecast; 0.1, 0.5
+//	                             and 0.9 must be among them, and 0.5 is the point
+//	                             forecast. Absent: one row, and the band is made by
+//	                             replaying the model over the history
+//	kale.forecast.trained_at     RFC 3339
+//	kale.forecast.trained_until* RFC 3339: the end of the history it was trained on
+//	kale.forecast.trained_bins   how many bins that was
+//	kale.forecast.source       * where the history came from
+const (
+	contractVersion = "1"
+
+	metaPrefix       = "kale.forecast."
+	metaVersion      = metaPrefix + "version"
+	metaName         = metaPrefix + "name"
+	metaInput        = metaPrefix + "input"
+	metaHorizon      = metaPrefix + "horizon"
+	metaStep         = metaPrefix + "step_seconds"
+	metaSeasons      = metaPrefix + "season_bins"
+	metaNormalise    = metaPrefix + "normalise"
+	metaQuantiles    = metaPrefix + "quantiles"
+	metaTrainedAt    = metaPrefix + "trained_at"
+	metaTrainedUntil = metaPrefix + "trained_until"
+	metaTrainedBins  = metaPrefix + "trained_bins"
+	metaSource       = metaPrefix + "source"
+
+	inputHistory   = "history"
+	inputKnown     = "known"
+	outputForecast = "forecast"
+)
+
+// Normalisations of a model's input and output.
+const (
+	NormaliseNone = "none"
+	NormaliseMean = "mean"
+)
+
+// maxModelBins bounds input and horizon: two years of minutes.
+const maxModelBins = 1 << 20
+
+// ModelInfo is what a model file says about itself, in the terms of the contract
+// above.
+type ModelInfo struct {
+	Name         string
+	Input        int           // L, bins of history it needs
+	Horizon      int           // H, bins it forecasts at most
+	Step         time.Duration // length of a bin
+	SeasonBins   []int
+	Normalise    string
+	Quantiles    []float64 // one per row of the output; nil: one row, the point forecast
+	TrainedAt    time.Time
+	TrainedUntil time.Time // zero when the file does not say
+	TrainedBins  int
+	Source       string
+	// ID is a digest of the file: two models with the same ID are the same.
+	ID string
+}
+
+// ReadModelInfo reads and checks a model file against the contract, without
+// ONNX Runtime. The error names everything that is missing or wrong in the
+// metadata, or in the inputs and outputs.
+func ReadModelInfo(model []byte) (ModelInfo, error) {
+	m, err := onnx.Load(model)
+	if err != nil {
+		return ModelInfo{}, err
+	}
+	info, err := readMetadata(m.Metadata)
+	if err != nil {
+		return ModelInfo{}, err
+	}
+	sum := sha256.Sum256(model)
+	info.ID = hex.EncodeToString(sum[:6])
+	inputs := []onnx.TensorInfo{{Name: inputHistory, Type: onnx.Float32, Shape: []int{1, info.Input}}}
+	if wantsKnown(m) {
+		inputs = append(inputs, onnx.TensorInfo{Name: inputKnown, Type: onnx.Float32, Shape: []int{1, info.Input}})
+	}
+	outputs := []onnx.TensorInfo{{Name: outputForecast, Type: onnx.Float32, Shape: []int{info.rows(), info.Horizon}}}
+	if err := m.Expect(inputs, outputs); err != nil {
+		return ModelInfo{}, fmt.Errorf("by its metadata the input is %d bins, the horizon %d and the forecast has %d rows: %w",
+			info.Input, info.Horizon, info.rows(), err)
+	}
+	return info, nil
+}
+
+func wantsKnown(m *onnx.Model) bool {
+	return slices.ContainsFunc(m.Inputs, func(t onnx.TensorInfo) bool { return t.Name == inputKnown })
+}
+
+// rows is how many rows the output has.
+func (i ModelInfo) rows() int { return max(1, len(i.Quantiles)) }
+
+// metadata is the inverse of readMetadata.
+func (i ModelInfo) metadata() map[string]string {
+	m := map[string]string{
+		metaVersion:     contractVersion,
+		metaName:        i.Name,
+		metaInput:       strconv.Itoa(i.Input),
+		metaHorizon:     strconv.Itoa(i.Horizon),
+		metaStep:        strconv.FormatFloat(i.Step.Seconds(), 'g', -1, 64),
+		metaNormalise:   i.Normalise,
+		metaTrainedAt:   i.TrainedAt.UTC().Format(time.RFC3339Nano),
+		metaTrainedBins: strconv.Itoa(i.TrainedBins),
+	}
+	if len(i.SeasonBins) > 0 {
+		m[metaSeasons] = joinWith(i.SeasonBins, strconv.Itoa)
+	}
+	if len(i.Quantiles) > 0 {
+		m[metaQuantiles] = joinWith(i.Quantiles, func(q float64) string { return strconv.FormatFloat(q, 'g', -1, 64) })
+	}
+	if !i.TrainedUntil.IsZero() {
+		m[metaTrainedUntil] = i.TrainedUntil.UTC().Format(time.RFC3339Nano)
+	}
+	if i.Source != "" {
+		m[metaSource] = i.Source
+	}
+	return m
+}
+
+func joinWith[T any](v []T, text func(T) string) string {
+	s := make([]string, len(v))
+	for i, x := range v {
+		s[i] = text(x)
+	}
+	return strings.Join(s, ",")
+}
+
+// metaReader reads metadata and gathers what is wrong with them.
+type metaReader struct {
+	meta  map[string]string
+	wrong []string
+}
+
+func readMetadata(meta map[string]string) (ModelInfo, error) {
+	r := &metaReader{meta: meta}
+	if v, ok := meta[metaVersion]; !ok {
+		return ModelInfo{}, fmt.Errorf("it has no %s in its metadata, so it is not a forecast model of Kale's contract: train one with \"kale forecast train\", or add the metadata to your own", metaVersion)
+	} else if v != contractVersion {
+		return ModelInfo{}, fmt.Errorf("its %s is %q and this program reads version %s: train it again with this program, or use a program that reads %s", metaVersion, v, contractVersion, v)
+	}
+	info := ModelInfo{
+		Name:        r.text(metaName, true),
+		Input:       r.count(metaInput, maxModelBins),
+		Horizon:     r.count(metaHorizon, maxModelBins),
+		Step:        r.seconds(metaStep),
+		SeasonBins:  r.seasons(metaSeasons),
+		Normalise:   r.text(metaNormalise, true),
+		Quantiles:   r.quantiles(metaQuantiles),
+		TrainedAt:   r.time(metaTrainedAt, true),
+		TrainedBins: r.count(metaTrainedBins, math.MaxInt32),
+		Source:      r.text(metaSource, false),
+	}
+	info.TrainedUntil = r.time(metaTrainedUntil, false)
+	if n := info.Normalise; n != "" && n != NormaliseNone && n != NormaliseMean {
+		r.fault(metaNormalise, "%q, want %s or %s", n, NormaliseNone, NormaliseMean)
+	}
+	if len(r.wrong) > 0 {
+		return ModelInfo{}, fmt.Errorf("its metadata: %s", strings.Join(r.wrong, "; "))
+	}
+	return info, nil
+}
+
+func (r *metaReader) fault(key, format string, args ...any) {
+	r.wrong = append(r.wrong, key+" is "+fmt.Sprintf(format, args...))
+}
+
+func (r *metaReader) text(key string, required bool) string {
+	v := strings.TrimSpace(r.meta[key])
+	if v == "" && required {
+		r.fault(key, "missing")
+	}
+	return v
+}
+
+// count reads a number of bins from 1 to limit.
+func (r *metaReader) count(key string, limit int) int {
+	v := r.text(key, true)
+	if v == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 1 || n > limit {
+		r.fault(key, "%q, want a whole number from 1 to %d", v, limit)
+		return 0
+	}
+	return n
+}
+
+func (r *metaReader) seconds(key string) time.Duration {
+	v := r.text(key, true)
+	if v == "" {
+		return 0
+	}
+	s, err := strconv.ParseFloat(v, 64)
+	if err != nil || !(s >= 1e-3 && s <= 1e7) {
+		r.fault(key, "%q, want a number of seconds from 0.001 to 10000000", v)
+		return 0
+	}
+	return time.Duration(math.Round(s * 1e9))
+}
+
+func (r *metaReader) time(key string, required bool) time.Time {
+	v := r.text(key, required)
+	if v == "" {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, v)
+	if err != nil {
+		r.fault(key, "%q, want a time such as 2026-03-01T12:00:00Z", v)
+	}
+	return t
+}
+
+func (r *metaReader) seasons(key string) []int {
+	v := r.text(key, false)
+	if v == "" {
+		return nil
+	}
+	var out []int
+	for _, s := range strings.Split(v, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(s))
+		if err != nil || n < 2 || n > maxModelBins || len(out) > 0 && n <= out[len(out)-1] {
+			r.fault(key, "%q, want whole numbers of bins from 2 to %d, rising, such as 1440,10080", v, maxModelBins)
+			return nil
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+func (r *metaReader) quantiles(key string) []float64 {
+	v := r.text(key, false)
+	if v == "" {
+		return nil
+	}
+	var out []float64
+	for _, s := range strings.Split(v, ",") {
+		q, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+		if err != nil || !(q > 0 && q < 1) {
+			r.fault(key, "%q, want numbers between 0 and 1 such as 0.1,0.5,0.9", v)
+			return nil
+		}
+		out = append(out, q)
+	}
+	for _, q := range []float64{lowerQuantile, 0.5, upperQuantile} {
+		if !slices.Contains(out, q) {
+			r.fault(key, "%q, want %g among them", v, q)
+		}
+	}
+	return out
+}

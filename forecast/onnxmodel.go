@@ -1,0 +1,291 @@
+package forecast
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kale-sched/kale/core/onnx"
+)
+
+// replayOrigins is at how many past origins a model without quantiles is run to
+// find its band.
+const replayOrigins = 24
+
+// recentInput is how many of a window's last bins must be half known: a model
+// that cannot see the present level is no forecaster.
+const recentInput = 16
+
+// maxModelBytes bounds a model file.
+const maxModelBytes = 1 << 30
+
+// ONNXOptions say how to run a model. The zero value is one thread and the
+// library that core/onnx finds.
+type ONNXOptions struct {
+	Runtime onnx.Options
+	Threads int
+}
+
+// ONNXModel is a [Forecaster] that runs a model file. It holds memory outside
+// Go: Close it.
+type ONNXModel struct {
+	path string
+	info ModelInfo
+
+	mu      sync.Mutex // guards session and the slices bound to it
+	session *onnx.Session
+	history []float32
+	known   []float32 // nil when the model does not ask for it
+	output  []float32
+}
+
+// OpenONNX opens the model file at path. The errors tell apart that the file
+// cannot be read, that it is not an ONNX model, that it does not keep the contract
+// (version, metadata, shapes), and that there is no ONNX Runtime
+// (onnx.ErrNoLibrary, onnx.ErrNoCgo) or that it refuses the model.
+func OpenONNX(path string, o ONNXOptions) (*ONNXModel, error) {
+	if st, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("open forecast model: %w", err)
+	} else if st.Size() > maxModelBytes {
+		return nil, fmt.Errorf("open forecast model %s: it is %d bytes long; at most %d are read", path, st.Size(), maxModelBytes)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("open forecast model: %w", err)
+	}
+	return NewONNX(path, b, o)
+}
+
+// NewONNX is OpenONNX for a model that is in memory; path is for messages.
+func NewONNX(path string, model []byte, o ONNXOptions) (*ONNXModel, error) {
+	info, err := ReadModelInfo(model)
+	if err != nil {
+		return nil, fmt.Errorf("open forecast model %s: %w", path, err)
+	}
+	m := &ONNXModel{path: path, info: info}
+	if err := m.start(model, o); err != nil {
+		return nil, fmt.Errorf("open forecast model %s: %w", path, err)
+	}
+	return m, nil
+}
+
+// start makes the session and looks up its slices.
+func (m *ONNXModel) start(model []byte, o ONNXOptions) error {
+	rt, err := onnx.Open(o.Runtime)
+	if err != nil {
+		return err
+	}
+	described, err := onnx.Load(model)
+	if err != nil {
+		return err
+	}
+	shapes := map[string][]int{
+		inputHistory:   {1, m.info.Input},
+		outputForecast: {m.info.rows(), m.info.Horizon},
+	}
+	if wantsKnown(described) {
+		shapes[inputKnown] = []int{1, m.info.Input}
+	}
+	m.session, err = rt.NewSession(model, onnx.SessionOptions{Threads: o.Threads, Shapes: shapes})
+	if err != nil {
+		return err
+	}
+	var errKnown error
+	if shapes[inputKnown] != nil {
+		m.known, errKnown = m.session.Float32(inputKnown)
+	}
+	history, errHistory := m.session.Float32(inputHistory)
+	output, errOutput := m.session.Float32(outputForecast)
+	m.history, m.output = history, output
+	if err := errors.Join(errHistory, errKnown, errOutput); err != nil {
+		return errors.Join(err, m.session.Close())
+	}
+	return nil
+}
+
+// Name is "onnx:" and the name in the model's metadata.
+func (m *ONNXModel) Name() string { return "onnx:" + m.info.Name }
+
+// ID is a digest of the model file.
+func (m *ONNXModel) ID() string { return m.info.ID }
+
+// Info is what the model says about itself.
+func (m *ONNXModel) Info() ModelInfo {
+	i := m.info
+	i.SeasonBins, i.Quantiles = slices.Clone(i.SeasonBins), slices.Clone(i.Quantiles)
+	return i
+}
+
+// TrainedUntil is the end of the history that the model has seen; zero when it
+// does not say.
+func (m *ONNXModel) TrainedUntil() time.Time { return m.info.TrainedUntil }
+
+// Close frees the model. A Forecast after it is an error. Closing again does
+// nothing.
+func (m *ONNXModel) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.session.Close()
+}
+
+// Forecast implements [Forecaster]. Besides what that says it is an error to ask
+// for more steps than the model's horizon, to bring a history of another step, and
+// to bring one of whose last bins fewer than half were measured.
+func (m *ONNXModel) Forecast(history Series, steps int) (Forecast, error) {
+	who := m.Name()
+	if err := checkRequest(who, history, steps); err != nil {
+		return Forecast{}, err
+	}
+	switch {
+	case history.Step != m.info.Step:
+		return Forecast{}, fmt.Errorf("%s: model %s was trained on bins of %v, and the history has bins of %v: train a model on this history", who, m.path, m.info.Step, history.Step)
+	case steps > m.info.Horizon:
+		return Forecast{}, fmt.Errorf("%s: model %s forecasts %d bins (%v), and %d were asked for: train one with a longer horizon", who, m.path,
+			m.info.Horizon, time.Duration(m.info.Horizon)*m.info.Step, steps)
+	case len(history.Values) < m.info.Input:
+		return Forecast{}, shortHistory(who, history, m.info.Input, "the model's input")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	rows, err := m.run(history.Values, steps)
+	if err != nil {
+		return Forecast{}, fmt.Errorf("%s: model %s: %w", who, m.path, err)
+	}
+	f := Forecast{At: history.End(), Step: history.Step, Source: who}
+	if m.info.Quantiles == nil {
+		f.Mean = rows[0]
+		f.Lower, f.Upper, f.Note = m.replayBand(history.Values, f.Mean)
+		return f, nil
+	}
+	f.Lower = rows[slices.Index(m.info.Quantiles, lowerQuantile)]
+	f.Mean = rows[slices.Index(m.info.Quantiles, 0.5)]
+	f.Upper = rows[slices.Index(m.info.Quantiles, upperQuantile)]
+	for h := range f.Mean {
+		q := []float64{f.Lower[h], f.Mean[h], f.Upper[h]}
+		slices.Sort(q)
+		f.Lower[h], f.Mean[h], f.Upper[h] = q[0], q[1], q[2]
+	}
+	return f, nil
+}
+
+// run feeds the end of y and returns the first steps bins of each output row, in
+// samples/s and no less than zero. The caller holds mu.
+func (m *ONNXModel) run(y []float64, steps int) ([][]float64, error) {
+	window, known, err := m.window(y)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([][]float64, m.info.rows())
+	for r := range rows {
+		rows[r] = make([]float64, steps)
+	}
+	scale := 1.0
+	if m.info.Normalise == NormaliseMean {
+		if scale = meanKnown(y[len(y)-m.info.Input:]); scale == 0 {
+			return rows, nil // A stream that was silent for the whole window.
+		}
+	}
+	for i, v := range window {
+		m.history[i] = float32(v / scale)
+	}
+	if m.known != nil {
+		for i, k := range known {
+			m.known[i] = 0
+			if k {
+				m.known[i] = 1
+			}
+		}
+	}
+	if err := m.session.Run(); err != nil {
+		return nil, err
+	}
+	for r := range rows {
+		for h := range steps {
+			v := float64(m.output[r*m.info.Horizon+h]) * scale
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				return nil, fmt.Errorf("its output for bin %d is %v", h, v)
+			}
+			rows[r][h] = max(v, 0)
+		}
+	}
+	return rows, nil
+}
+
+// window is the model's input in samples/s, with the gaps filled, and which bins
+// were measured.
+func (m *ONNXModel) window(y []float64) (filled []float64, known []bool, err error) {
+	l := m.info.Input
+	start := len(y) - l
+	known = make([]bool, l)
+	n := 0
+	for i, v := range y[start:] {
+		if known[i] = v == v; known[i] {
+			n++
+		}
+	}
+	recent, last := min(recentInput, l), 0
+	for _, k := range known[l-recent:] {
+		if k {
+			last++
+		}
+	}
+	switch {
+	case 2*n < l:
+		return nil, nil, fmt.Errorf("only %d of the last %d bins of the history were measured; it needs half of them", n, l)
+	case 2*last < recent:
+		return nil, nil, fmt.Errorf("only %d of the last %d bins of the history were measured; it needs half of them to see the level", last, recent)
+	}
+	season := 0
+	if len(m.info.SeasonBins) > 0 {
+		season = m.info.SeasonBins[0]
+	}
+	filled = fillFromSeason(y[max(0, start-season):], season)
+	return filled[len(filled)-l:], known, nil
+}
+
+// fillFromSeason is y with each unknown bin replaced by the value season bins
+// before it, filled or not, and what remains by straight lines. A season of 0
+// means lines only. At least one bin must be known.
+func fillFromSeason(y []float64, season int) []float64 {
+	out := slices.Clone(y)
+	for i, v := range out {
+		if v != v && season > 0 && i >= season {
+			out[i] = out[i-season]
+		}
+	}
+	fillGaps(out)
+	return out
+}
+
+// replayBand runs the model at past origins, as far as the history reaches, and
+// puts the quantiles of its errors around mean. The caller holds mu.
+func (m *ONNXModel) replayBand(y, mean []float64) (lower, upper []float64, note string) {
+	steps := len(mean)
+	unit := max(meanKnown(y), math.SmallestNonzeroFloat64)
+	res := newResiduals(steps, scaleFloor*unit)
+	lo, hi := m.info.Input, len(y)-steps
+	count := min(hi-lo+1, replayOrigins)
+	for k := range max(count, 0) {
+		o := hi
+		if count > 1 {
+			o = lo + k*(hi-lo)/(count-1)
+		}
+		rows, err := m.run(y[:o], steps)
+		if err != nil {
+			continue // A gap there; the others say enough.
+		}
+		for h := range steps {
+			res.add(h, y[o+h], rows[0][h])
+		}
+	}
+	if res.count() < minOrigins*steps {
+		return slices.Clone(mean), slices.Clone(mean), fmt.Sprintf(
+			"no band: the model gives no quantiles, and a history of %d bins is too short to replay it (about %d are needed)", len(y), m.info.Input+steps+replayOrigins)
+	}
+	lower, upper = res.band(mean)
+	return lower, upper, ""
+}

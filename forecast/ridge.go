@@ -1,0 +1,211 @@
+package forecast
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+const (
+	robustRounds   = 3    // of reweighting by 1/|error|
+	robustFloor    = 0.01 // errors below this share of the level weigh alike
+	ridgeHorizons  = 6    // horizons on which the strength is chosen
+	ridgeOrigins   = 1500 // and examples
+	bandParts      = 4    // parts of the history that are left out in turn
+	bandOrigins    = 100  // origins in each that make residuals
+	validationPart = 4    // the last 1/4 of what comes before the holdout
+)
+
+// examples is the regression of one horizon: rows of features, outcomes, and the
+// level of each in samples/s, which is what an error of 1 in the outcome costs.
+type examples struct {
+	x       []float64 // row-major, one row per example
+	outcome []float64
+	level   []float64
+}
+
+// spread picks at most limit origins of first…last, evenly.
+func (t *linearTrainer) spread(first, last, limit int) []int {
+	n := last - first + 1
+	if n <= 0 {
+		return nil
+	}
+	out := make([]int, 0, min(n, limit))
+	for k := range min(n, limit) {
+		if n <= limit {
+			out = append(out, first+k)
+		} else {
+			out = append(out, first+k*(n-1)/(limit-1))
+		}
+	}
+	return out
+}
+
+// prepare computes what the features of each origin share, once for all horizons.
+func (t *linearTrainer) prepare(origins []int) []linearOrigin {
+	out := make([]linearOrigin, len(origins))
+	for i, o := range origins {
+		out[i] = t.data.origin(o)
+	}
+	return out
+}
+
+// examples gathers horizon h over the origins whose outcome was measured and lies
+// no later than bin end.
+func (t *linearTrainer) examples(origins []linearOrigin, h, end int) examples {
+	k := t.plan.features()
+	e := examples{x: make([]float64, 0, len(origins)*k)}
+	for _, o := range origins {
+		if o.t+h >= end || math.IsNaN(t.actual[o.t+h]) || o.level == 0 {
+			continue
+		}
+		n := len(e.x)
+		e.x = e.x[:n+k]
+		t.data.fill(o, h, e.x[n:])
+		e.outcome = append(e.outcome, t.actual[o.t+h]/o.level)
+		e.level = append(e.level, o.level)
+	}
+	return e
+}
+
+// fit gives the coefficients of every horizon, learnt from the origins. Outcomes
+// at or after bin end are not looked at.
+func (t *linearTrainer) fit(origins []int, end int, ridge float64) [][]float64 {
+	prepared := t.prepare(origins)
+	out := make([][]float64, t.plan.horizon)
+	for h := range out {
+		out[h] = solve(t.examples(prepared, h, end), t.plan.prior(), ridge)
+	}
+	return out
+}
+
+// crossResiduals are the errors of the model on every part of the history in turn,
+// fitted to the others: out of sample, and from all of it.
+func (t *linearTrainer) crossResiduals(first, last int, ridge float64) *residuals {
+	res := newResiduals(t.plan.horizon, scaleFloor*max(meanKnown(t.actual), math.SmallestNonzeroFloat64))
+	all := t.spread(first, last, ridgeOrigins)
+	for k := range bandParts {
+		from, to := first+k*(last-first+1)/bandParts, first+(k+1)*(last-first+1)/bandParts
+		var others []int
+		for _, o := range all { // A horizon apart, so that no outcome is shared.
+			if o+t.plan.horizon <= from || o >= to+t.plan.horizon {
+				others = append(others, o)
+			}
+		}
+		coefficients := t.fit(others, len(t.actual), ridge)
+		for _, o := range t.spread(from, to-1, bandOrigins) {
+			for h, m := range t.data.predict(o, coefficients) {
+				res.add(h, t.actual[o+h], m)
+			}
+		}
+	}
+	return res
+}
+
+// chooseRidge tries the strengths on a validation part, the last quarter of the
+// origins first…last, and returns the one with the least Σ|error| in samples/s.
+// Coefficients are fitted to what ends before that part begins.
+func (t *linearTrainer) chooseRidge(first, last int) float64 {
+	cut := last - (last-first)/validationPart
+	train := t.prepare(t.spread(first, cut-t.plan.horizon, ridgeOrigins))
+	check := t.prepare(t.spread(cut, last, ridgeOrigins))
+	loss := make([]float64, len(ridges))
+	for _, h := range t.spread(0, t.plan.horizon-1, ridgeHorizons) {
+		seen, unseen := t.examples(train, h, cut), t.examples(check, h, len(t.actual))
+		for i, ridge := range ridges {
+			b := solve(seen, t.plan.prior(), ridge)
+			for j, level := range unseen.level {
+				loss[i] += level * math.Abs(unseen.outcome[j]-dot(unseen.row(j, len(b)), b))
+			}
+		}
+	}
+	best := len(ridges) - 1 // The strongest, unless the examples speak for less.
+	for i := best; i >= 0; i-- {
+		if loss[i] < loss[best] {
+			best = i
+		}
+	}
+	return ridges[best]
+}
+
+func (e examples) row(i, k int) []float64 { return e.x[i*k : (i+1)*k] }
+
+// solve minimises Σ level·|outcome − x·b| + ridge·‖b−prior‖², the first part by
+// weighted least squares, reweighted robustRounds times. Without examples the
+// answer is the prior.
+//
+//	(Xᵀ W X + s·ridge·I)·(b−prior) = Xᵀ W (outcome − X·prior),  s = trace(Xᵀ W X)/k
+func solve(e examples, prior []float64, ridge float64) []float64 {
+	k, n := len(prior), len(e.outcome)
+	b := slices.Clone(prior)
+	if n == 0 {
+		return b
+	}
+	weights := slices.Clone(e.level)
+	gram, rhs := mat.NewSymDense(k, nil), mat.NewVecDense(k, nil)
+	for range robustRounds + 1 {
+		normalEquations(e, prior, weights, gram, rhs)
+		shrink := ridge * mat.Trace(gram) / float64(k)
+		for i := range k {
+			gram.SetSym(i, i, gram.At(i, i)+shrink)
+		}
+		var chol mat.Cholesky
+		var delta mat.VecDense
+		if !chol.Factorize(gram) || chol.SolveVecTo(&delta, rhs) != nil {
+			return b // Singular in spite of the ridge: keep what the last round gave.
+		}
+		for i := range b {
+			b[i] = prior[i] + delta.AtVec(i)
+		}
+		for i := range n {
+			weights[i] = e.level[i] / max(math.Abs(e.outcome[i]-dot(e.row(i, k), b)), robustFloor)
+		}
+	}
+	return b
+}
+
+// normalEquations writes Xᵀ W X and Xᵀ W (outcome − X·prior).
+func normalEquations(e examples, prior, weights []float64, gram *mat.SymDense, rhs *mat.VecDense) {
+	k, n := len(prior), len(e.outcome)
+	scaled, target := make([]float64, n*k), make([]float64, n)
+	for i := range n {
+		w := math.Sqrt(weights[i])
+		row := e.row(i, k)
+		for j, v := range row {
+			scaled[i*k+j] = w * v
+		}
+		target[i] = w * (e.outcome[i] - dot(row, prior))
+	}
+	x := mat.NewDense(n, k, scaled)
+	gram.SymOuterK(1, x.T())
+	rhs.MulVec(x.T(), mat.NewVecDense(n, target))
+}
+
+func dot(a, b []float64) float64 {
+	s := 0.0
+	for i, v := range a {
+		s += v * b[i]
+	}
+	return s
+}
+
+// measure fills the report's errors over the holdout's origins, cut…last.
+func (t *linearTrainer) measure(r *TrainReport, history Series, coefficients [][]float64, seasons []int, cut, last int) {
+	var model, naive, seasonal tally
+	rival := NewSeasonal(durations(seasons, history.Step))
+	for _, o := range t.spread(cut, last, maxHoldoutOrigins) {
+		fc, err := rival.Forecast(Series{Start: history.Start, Step: history.Step, Values: t.actual[:o:o]}, t.plan.horizon)
+		for h, m := range t.data.predict(o, coefficients) {
+			a := t.actual[o+h]
+			model.add(a, m, m, m)
+			n := t.data.y[o+h-(h/seasons[0]+1)*seasons[0]]
+			naive.add(a, n, n, n)
+			if err == nil {
+				seasonal.add(a, fc.Mean[h], fc.Lower[h], fc.Upper[h])
+			}
+		}
+	}
+	r.Model, r.Naive, r.Seasonal = model.errors(), naive.errors(), seasonal.errors()
+	r.Model.Coverage, r.Naive.Coverage = math.NaN(), math.NaN() // They were given no band.
+}

@@ -1,0 +1,148 @@
+package forecast
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// LinearOptions say what [TrainLinear] makes.
+type LinearOptions struct {
+	// Horizon is how many bins the model forecasts, 1 or more.
+	Horizon int
+	// Seasons, at least one, such as a day and a week; each a whole number of bins.
+	// Those that the history is too short for are left out.
+	Seasons []time.Duration
+	// Input bounds how many bins of history the model may ask for; 0 means half of
+	// the history.
+	Input int
+	// TrainedAt goes into the file; zero means the end of the history.
+	TrainedAt time.Time
+	// Source goes into the file: where the history came from.
+	Source string
+}
+
+// validate checks what can be checked without the history.
+func (o LinearOptions) validate() error {
+	var errs []error
+	if o.Horizon < 1 || o.Horizon > maxModelBins {
+		errs = append(errs, fmt.Errorf("the horizon is %d bins; want 1 to %d", o.Horizon, maxModelBins))
+	}
+	if len(o.Seasons) == 0 {
+		errs = append(errs, errors.New("no season was given: name one, such as 24h"))
+	}
+	if o.Input < 0 || o.Input > maxModelBins {
+		errs = append(errs, fmt.Errorf("the input is %d bins; want 1 to %d, or 0 for half of the history", o.Input, maxModelBins))
+	}
+	return errors.Join(errs...)
+}
+
+// TrainReport says what was trained and how good it is. The three Errors are over
+// the holdout, the last fifth of the origins, which the coefficients that they
+// measure have not seen; those in the file are then fitted again to everything.
+type TrainReport struct {
+	Info     ModelInfo
+	Lags     []int     // bins
+	Windows  []int     // level windows, bins
+	Features int       // per horizon
+	Origins  int       // examples learnt from, per horizon
+	Ridge    float64   // the strength chosen on a validation part before the holdout
+	From     time.Time // the holdout's first origin
+	Holdout  int       // its origins
+	Model    Errors    // the model
+	Naive    Errors    // ŷ(t+h) = y(t+h−season), the shortest season
+	Seasonal Errors    // NewSeasonal, seeing at each origin what lies before it
+}
+
+// maxTrainOrigins bounds the examples per horizon: beyond some thousands of
+// neighbouring origins, more say nothing new and cost time.
+const maxTrainOrigins = 4000
+
+// maxHoldoutOrigins bounds the origins at which the holdout is scored.
+const maxHoldoutOrigins = 120
+
+// ridges are the strengths tried, relative to the features' mean square.
+var ridges = []float64{1e-4, 1e-3, 1e-2, 1e-1, 1, 10}
+
+// TrainLinear makes a small linear forecast model from history and returns it as
+// an ONNX file of the contract in contract.go. Its features are level-corrected
+// seasonal lags and recent means (see linearPlan); its coefficients are the closed
+// form of a ridge regression per horizon, pulled towards the plain mean of the
+// seasonal candidates, so that little history gives seasonal naive and much gives
+// better. Large errors count by their size and not by their square: the regression
+// is repeated with the weights 1/|error|. The output has the quantiles 0.1, 0.5
+// and 0.9, from errors that were made out of sample.
+//
+// It is deterministic and needs no ONNX Runtime. Gaps in the history are allowed:
+// an example whose outcome is unknown is left out. A history that is too short
+// gives an error that wraps [ErrShortHistory].
+func TrainLinear(history Series, o LinearOptions) ([]byte, TrainReport, error) {
+	const who = "train linear forecast model"
+	if err := o.validate(); err != nil {
+		return nil, TrainReport{}, fmt.Errorf("%s: %w", who, err)
+	}
+	if err := checkRequest(who, history, o.Horizon); err != nil {
+		return nil, TrainReport{}, err
+	}
+	var seasons []int
+	for _, s := range o.Seasons {
+		b, err := seasonBins(who, s, history.Step)
+		if err != nil {
+			return nil, TrainReport{}, err
+		}
+		seasons = append(seasons, b)
+	}
+	slices.Sort(seasons)
+	seasons = slices.Compact(seasons)
+	plan, err := planLinear(who, history, seasons, o)
+	if err != nil {
+		return nil, TrainReport{}, err
+	}
+	if known := history.Known(); 2*known < len(history.Values) {
+		return nil, TrainReport{}, fmt.Errorf("%s: only %d of %d bins of the history were measured; half of them are needed", who, known, len(history.Values))
+	}
+	t := &linearTrainer{plan: plan, actual: history.Values, data: newLinearData(plan, fillFromSeason(history.Values, seasons[0]))}
+	return t.train(history, seasons, o)
+}
+
+// linearTrainer is one training under way.
+type linearTrainer struct {
+	plan   linearPlan
+	actual []float64 // the history, with its gaps
+	data   *linearData
+}
+
+func (t *linearTrainer) train(history Series, seasons []int, o LinearOptions) ([]byte, TrainReport, error) {
+	first, last := t.plan.input, len(t.actual)-t.plan.horizon // origins, last included
+	cut := first + (last-first)*4/5                           // the holdout begins
+	ridge := t.chooseRidge(first, cut-t.plan.horizon)
+	r := TrainReport{
+		Lags: t.plan.lags, Windows: t.plan.windows, Features: t.plan.features(), Ridge: ridge,
+		From: history.At(cut), Holdout: len(t.spread(cut, last, maxHoldoutOrigins)),
+	}
+	// The holdout is measured with coefficients that end a horizon before it.
+	before := t.fit(t.spread(first, cut-t.plan.horizon, maxTrainOrigins), cut, ridge)
+	t.measure(&r, history, before, seasons, cut, last)
+
+	origins := t.spread(first, last, maxTrainOrigins)
+	r.Origins = len(origins)
+	coefficients := t.fit(origins, len(t.actual), ridge)
+	r.Info = ModelInfo{
+		Name: "linear", Input: t.plan.input, Horizon: t.plan.horizon, Step: history.Step, SeasonBins: seasons,
+		Normalise: NormaliseMean, Quantiles: []float64{lowerQuantile, 0.5, upperQuantile},
+		TrainedAt: o.TrainedAt, TrainedUntil: history.End(), TrainedBins: len(history.Values), Source: o.Source,
+	}
+	if r.Info.TrainedAt.IsZero() {
+		r.Info.TrainedAt = history.End()
+	}
+	lower, upper := t.crossResiduals(first, last, ridge).quantiles()
+	model, err := linearGraph(t.plan, coefficients, linearBand{lower, upper}, r.Info)
+	if err != nil {
+		return nil, r, fmt.Errorf("train linear forecast model: %w", err)
+	}
+	if r.Info, err = ReadModelInfo(model); err != nil {
+		return nil, r, fmt.Errorf("train linear forecast model: read back what was written: %w", err)
+	}
+	return model, r, nil
+}

@@ -1,0 +1,145 @@
+package forecast
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/onnx"
+	"github.com/kale-sched/kale/core/onnx/onnxtest"
+)
+
+// autoregressive is a cycle times a level that wanders and returns:
+// a(t) = φ·a(t−1) + noise, y(t) = cycle · exp(a(t) + noise).
+func autoregressive(n, season int, step time.Duration, seed uint64) Series {
+	rng := rand.New(rand.NewPCG(seed, 99))
+	a := 0.0
+	return synthetic(n, step, func(i int) float64 {
+		a = 0.95*a + 0.06*rng.NormFloat64()
+		return cycle(float64(i%season)/float64(season)) * math.Exp(a+0.02*rng.NormFloat64())
+	})
+}
+
+func train(t testing.TB, s Series, o LinearOptions) ([]byte, TrainReport) {
+	t.Helper()
+	model, r, err := TrainLinear(s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return model, r
+}
+
+// open runs a model in memory for the time of the test.
+func open(t testing.TB, model []byte) *ONNXModel {
+	t.Helper()
+	onnxtest.Library(t)
+	m, err := NewONNX("model.onnx", model, ONNXOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+var demoOptions = LinearOptions{Horizon: 20, Seasons: []time.Duration{2 * time.Minute}, Source: "test"}
+
+func TestLinearModelOnAnAutoregressiveSeason(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		n       int
+		history int  // what it is trained on
+		long    bool // enough to beat the seasonal forecaster too, and to know its errors
+	}{
+		{"three seasons, as in the demo", 360 + 600, 360, false},
+		{"twenty seasons", 2400 + 600, 2400, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			all := autoregressive(c.n, 120, time.Second, 3)
+			model, r := train(t, all.Until(all.At(c.history)), demoOptions)
+			t.Logf("holdout WAPE: model %.4f, naive %.4f, seasonal %.4f (ridge %g, %d origins, %d features)",
+				r.Model.WAPE, r.Naive.WAPE, r.Seasonal.WAPE, r.Ridge, r.Origins, r.Features)
+			if !(r.Model.WAPE < r.Naive.WAPE) {
+				t.Errorf("on the holdout the model's WAPE is %.4f and seasonal naive's %.4f", r.Model.WAPE, r.Naive.WAPE)
+			}
+			// And on what nobody had seen when the model was made.
+			o := BacktestOptions{Steps: 20, First: c.history, Every: 3}
+			mine, err := Backtest(open(t, model), all, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("unseen: model %.4f (band covers %.2f), naive %.4f", mine.WAPE, mine.Coverage, naiveWAPE(all, 120, o))
+			if naive := naiveWAPE(all, 120, o); !(mine.WAPE < naive) {
+				t.Errorf("on unseen data the model's WAPE is %.4f and seasonal naive's %.4f", mine.WAPE, naive)
+			}
+			if !c.long {
+				return
+			}
+			theirs, err := Backtest(NewSeasonal(demoOptions.Seasons), all, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !(mine.WAPE < theirs.WAPE) {
+				t.Errorf("on unseen data the model's WAPE is %.4f and the seasonal forecaster's %.4f", mine.WAPE, theirs.WAPE)
+			}
+			if mine.Coverage < 0.72 || mine.Coverage > 0.88 {
+				t.Errorf("the 10–90 %% band covers %.2f of what came, want about 0.8", mine.Coverage)
+			}
+		})
+	}
+}
+
+// naiveWAPE is Σ|y(t)−y(t−season)| / Σ y(t) over the bins that a backtest scores:
+// the error of ŷ(t+h) = y(t+h−season), which needs no forecaster to compute.
+func naiveWAPE(s Series, season int, o BacktestOptions) float64 {
+	wrong, total := 0.0, 0.0
+	for origin := o.First; origin < len(s.Values); origin += o.Every {
+		for i := origin; i < min(origin+o.Steps, len(s.Values)); i++ {
+			wrong += math.Abs(s.Values[i] - s.Values[i-season])
+			total += s.Values[i]
+		}
+	}
+	return wrong / total
+}
+
+func TestLinearGraphIsThePredictor(t *testing.T) {
+	s := autoregressive(1300, 120, time.Second, 5)
+	model, _ := train(t, s, demoOptions)
+	m := open(t, model)
+	plan, err := planLinear("test", s, []int{120}, demoOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := &linearTrainer{plan: plan, actual: s.Values, data: newLinearData(plan, s.Values)}
+	cut := plan.input + (len(s.Values)-plan.horizon-plan.input)*4/5
+	ridge := tr.chooseRidge(plan.input, cut-plan.horizon)
+	coefficients := tr.fit(tr.spread(plan.input, len(s.Values)-plan.horizon, maxTrainOrigins), len(s.Values), ridge)
+	for _, o := range []int{plan.input, 700, 1300 - plan.horizon} {
+		want := tr.data.predict(o, coefficients)
+		got := forecastOf(t, m, s.Until(s.At(o)), plan.horizon)
+		near(t, "graph against float64", got.Mean, want, 1e-4)
+	}
+}
+
+func TestReadModelInfoOfALinearModel(t *testing.T) {
+	s := autoregressive(1300, 120, time.Second, 5)
+	o := demoOptions
+	o.TrainedAt = epoch.Add(time.Hour)
+	model, r := train(t, s, o)
+	again, _ := train(t, s, o)
+	if string(model) != string(again) {
+		t.Error("training twice on the same history gave two different files")
+	}
+	i := r.Info
+	if i.Name != "linear" || i.Horizon != 20 || i.Step != time.Second || !i.TrainedAt.Equal(o.TrainedAt) || !i.TrainedUntil.Equal(s.End()) ||
+		i.TrainedBins != 1300 || i.Source != "test" || len(i.SeasonBins) != 1 || i.SeasonBins[0] != 120 || i.Normalise != NormaliseMean || len(i.ID) != 12 {
+		t.Errorf("the file says %+v", i)
+	}
+	if _, err := onnx.Load(model); err != nil {
+		t.Error(err)
+	}
+}
