@@ -44,7 +44,8 @@ func (d *decoder) block(spec *block, body *hclsyntax.Body, label, path string) {
 		case child.required && body != nil:
 			d.bad[childPath] = true
 			d.fail(rangeOf(d.job.ranges, path), fmt.Sprintf("Missing block %q", child.name), "%s Add %s.", child.doc, skeleton(child))
-		case !child.optional && !child.required:
+			d.block(child, nil, child.label, childPath)
+		case !child.optional:
 			d.block(child, nil, child.label, childPath)
 		}
 	}
@@ -121,6 +122,7 @@ func (d *decoder) unknownAttributes(spec *block, body *hclsyntax.Body, path stri
 
 // attribute decodes one attribute, or its default.
 func (d *decoder) attribute(spec *block, a *attribute, body *hclsyntax.Body, label, path string, taken map[string]bool) {
+	a.setDefault(d.job, label) // Also under a value that turns out wrong, so that later checks find something sane.
 	var written *hclsyntax.Attribute
 	if body != nil {
 		written = body.Attributes[a.name]
@@ -131,8 +133,6 @@ func (d *decoder) attribute(spec *block, a *attribute, body *hclsyntax.Body, lab
 			if !taken[a.name] {
 				d.fail(rangeOf(d.job.ranges, path), fmt.Sprintf("Missing attribute %q in %s", a.name, spec.name), "%s Add a line %s.", a.doc, a.sample())
 			}
-		} else {
-			a.setDefault(d.job, label)
 		}
 		return
 	}
@@ -153,23 +153,20 @@ func (d *decoder) attribute(spec *block, a *attribute, body *hclsyntax.Body, lab
 	case value.IsNull() && a.required:
 		d.bad[path] = true
 		d.fail(written.Expr.Range(), fmt.Sprintf("%q has no value", a.name), "%s It cannot be null.", a.doc)
-	case value.IsNull():
-		a.setDefault(d.job, label)
-	default:
+	case !value.IsNull(): // null is the default.
 		d.set(a, value, path, written.Expr.Range(), elements)
 	}
 }
 
 func (d *decoder) set(a *attribute, value cty.Value, path string, whole hcl.Range, elements []hcl.Range) {
-	p := a.field.set(d.job.Dir, d.job, value)
-	if p == nil {
-		return
+	for _, p := range a.field.set(d.job.Dir, d.job, value) {
+		d.bad[path] = true
+		r := whole
+		if p.element > 0 && p.element <= len(elements) {
+			r = elements[p.element-1]
+		}
+		d.fail(r, p.summary, "%s", p.detail)
 	}
-	d.bad[path] = true
-	if p.element > 0 && p.element <= len(elements) {
-		whole = elements[p.element-1]
-	}
-	d.fail(whole, p.summary, "%s", p.detail)
 }
 
 // children sorts a body's blocks by name, reporting unknown and repeated ones. A misspelt block stands for the one it
@@ -235,7 +232,7 @@ func (a *attribute) setDefault(j *Job, label string) {
 	if diags.HasErrors() {
 		panic("job: default of " + a.name + ": " + diags.Error())
 	}
-	if p := a.field.set("", j, value); p != nil {
+	for _, p := range a.field.set("", j, value) {
 		panic("job: default of " + a.name + ": " + p.summary + ": " + p.detail)
 	}
 }
@@ -282,6 +279,9 @@ func (b *block) advise(name, best string) string {
 		if a.later == "" {
 			names = append(names, a.name)
 		}
+	}
+	if best := nearest(name, names); best != "" {
+		return fmt.Sprintf("Did you mean %q? It is already there.", best)
 	}
 	for _, child := range b.blocks {
 		names = append(names, child.name+" { }")

@@ -16,8 +16,8 @@ import (
 type field interface {
 	kind() string
 	limits() string
-	// set stores v (known, not null) in j. A problem leaves j as it was.
-	set(dir string, j *Job, v cty.Value) *problem
+	// set stores v (known, not null) in j. Problems leave j as it was.
+	set(dir string, j *Job, v cty.Value) []*problem
 }
 
 // problem is what is wrong with a value. element is the 1-based element of a list that it is about; 0 is the whole.
@@ -43,12 +43,13 @@ type scalar[T any] struct {
 func (s scalar[T]) kind() string   { return s.name }
 func (s scalar[T]) limits() string { return s.bounds }
 
-func (s scalar[T]) set(dir string, j *Job, v cty.Value) *problem {
+func (s scalar[T]) set(dir string, j *Job, v cty.Value) []*problem {
 	value, p := s.read(dir, v)
-	if p == nil {
-		*s.dst(j) = value
+	if p != nil {
+		return []*problem{p}
 	}
-	return p
+	*s.dst(j) = value
+	return nil
 }
 
 // list is a field of several values. With single set, one value may stand alone, without brackets.
@@ -62,28 +63,35 @@ type list[T any] struct {
 func (l list[T]) kind() string   { return l.name }
 func (l list[T]) limits() string { return l.bounds }
 
-func (l list[T]) set(dir string, j *Job, v cty.Value) *problem {
+func (l list[T]) set(dir string, j *Job, v cty.Value) []*problem {
 	if t := v.Type(); !t.IsTupleType() && !t.IsListType() && !t.IsSetType() {
 		if !l.single {
-			return wrong("A list is needed here", "Write it in brackets: [%s].", show(v))
+			if !t.IsPrimitiveType() {
+				return []*problem{wrong("A list is needed here", "This is %s: use brackets, as in [ … ].", typeName(v))}
+			}
+			return []*problem{wrong("A list is needed here", "Write it in brackets: [%s].", show(v))}
 		}
 		v = cty.TupleVal([]cty.Value{v})
 	}
 	values := []T{}
-	for it := v.ElementIterator(); it.Next(); {
+	var problems []*problem
+	for it, n := v.ElementIterator(), 1; it.Next(); n++ {
 		_, element := it.Element()
 		if element.IsNull() || !element.IsKnown() {
-			return &problem{summary: "Empty element in a list", detail: "Give it a value or remove it.", element: len(values) + 1}
+			problems = append(problems, &problem{summary: "Empty element in a list", detail: "Give it a value or remove it.", element: n})
+			continue
 		}
 		value, p := l.read(dir, element)
 		if p != nil {
-			p.element = len(values) + 1
-			return p
+			p.element = n
+			problems = append(problems, p)
 		}
 		values = append(values, value)
 	}
-	*l.dst(j) = values
-	return nil
+	if problems == nil {
+		*l.dst(j) = values
+	}
+	return problems
 }
 
 // text reads a string that passes check (nil: not empty). check returns what is wrong with it, or "".
@@ -127,7 +135,7 @@ func boolean(dst func(*Job) *bool) field {
 	return scalar[bool]{"true or false", "", dst, func(_ string, v cty.Value) (bool, *problem) {
 		b, err := convert.Convert(v, cty.Bool)
 		if err != nil || b.IsNull() || !b.IsKnown() {
-			return false, wrong("true or false is needed here", "%s is %s.", show(v), v.Type().FriendlyName())
+			return false, wrong("true or false is needed here", "%s is %s.", show(v), typeName(v))
 		}
 		return b.True(), nil
 	}}
@@ -187,20 +195,17 @@ func (b bound) holds(f float64) bool {
 }
 
 func (b bound) String() string {
-	low, high := fmt.Sprintf("from %g", b.least), fmt.Sprintf("to %g", b.most)
+	low, high := fmt.Sprintf("at least %g", b.least), fmt.Sprintf("at most %g", b.most)
 	if b.over {
-		low = fmt.Sprintf("over %g", b.least)
+		low = fmt.Sprintf("above %g", b.least)
 	}
 	if b.under {
 		high = fmt.Sprintf("below %g", b.most)
 	}
 	if b.most >= math.MaxFloat64 {
-		if b.over {
-			return low
-		}
-		return fmt.Sprintf("%g or more", b.least)
+		return low
 	}
-	return low + " " + high
+	return low + " and " + high
 }
 
 func number(dst func(*Job) *float64, b bound) field {
@@ -357,8 +362,8 @@ func start(dst func(*Job) *Start) field {
 
 func asString(v cty.Value) (string, *problem) {
 	s, err := convert.Convert(v, cty.String)
-	if err != nil || s.IsNull() || !s.IsKnown() {
-		return "", wrong("A string is needed here", "This is %s.", v.Type().FriendlyName())
+	if err != nil || s.IsNull() || !s.IsKnown() || v.Type() == cty.Bool {
+		return "", wrong("A string is needed here", "This is %s: write one text in quotes.", typeName(v))
 	}
 	return s.AsString(), nil
 }
@@ -366,7 +371,7 @@ func asString(v cty.Value) (string, *problem) {
 func asNumber(v cty.Value) (float64, *problem) {
 	n, err := convert.Convert(v, cty.Number)
 	if err != nil || n.IsNull() || !n.IsKnown() {
-		return 0, wrong("A number is needed here", "%s is not a number.", show(v))
+		return 0, wrong("A number is needed here", "This is %s: write one number, without quotes.", typeName(v))
 	}
 	f, _ := n.AsBigFloat().Float64()
 	if math.IsInf(f, 0) {
@@ -375,11 +380,28 @@ func asNumber(v cty.Value) (float64, *problem) {
 	return f, nil
 }
 
+// typeName says what kind of value v is, in the words of Reference.
+func typeName(v cty.Value) string {
+	switch t := v.Type(); {
+	case t == cty.String:
+		return "a string"
+	case t == cty.Number:
+		return "a number"
+	case t == cty.Bool:
+		return "true or false"
+	case t.IsObjectType() || t.IsMapType():
+		return "an object"
+	case t.IsTupleType() || t.IsListType() || t.IsSetType():
+		return "a list"
+	}
+	return "nothing that can be used here"
+}
+
 // show writes a value as a person would, short.
 func show(v cty.Value) string {
 	s, err := convert.Convert(v, cty.String)
 	if err != nil || s.IsNull() || !s.IsKnown() {
-		return "a value of type " + v.Type().FriendlyName()
+		return typeName(v)
 	}
 	out := s.AsString()
 	if len(out) > 40 {

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -58,7 +59,7 @@ func fileFunction(dir string) function.Function {
 			}
 			content, err := readRegular(path, mostFile)
 			if err != nil {
-				return cty.NilVal, function.NewArgErrorf(0, "%s (relative paths start at the job file's folder)", err)
+				return cty.NilVal, fmt.Errorf("%w (relative paths start at the job file's folder)", err)
 			}
 			return cty.StringVal(string(content)), nil
 		},
@@ -105,7 +106,7 @@ func envFunction(lookup func(string) (string, bool)) function.Function {
 					return fallback, nil
 				}
 			}
-			return cty.NilVal, function.NewArgErrorf(0, "environment variable %s is not set: set it, or give a default: env(%q, \"…\")", name, name)
+			return cty.NilVal, fmt.Errorf("environment variable %s is not set: set it, or give a default: env(%q, \"…\")", name, name)
 		},
 	})
 }
@@ -120,7 +121,7 @@ func formatFunction() function.Function {
 		Type:     function.StaticReturnType(cty.String),
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
 			if wideVerb.MatchString(args[0].AsString()) {
-				return cty.NilVal, function.NewArgErrorf(0, "a width of more than 9999 characters")
+				return cty.NilVal, errors.New("a width of more than 9999 characters")
 			}
 			return stdlib.FormatFunc.Call(args)
 		},

@@ -93,15 +93,40 @@ func parseBody(src []byte, filename string, files Files) (*hclsyntax.Body, hcl.D
 	if file != nil {
 		files[filename] = file
 	}
+	if diags.HasErrors() {
+		return nil, plainer(diags, src, filename)
+	}
+	return file.Body.(*hclsyntax.Body), diags
+}
+
+var unquoted = regexp.MustCompile(`[0-9]+[a-zA-Z]+$`)
+
+// plainer puts the parser's errors into the order of lines, one for each, and says in plainer words what is wrong where
+// job files are mistyped most. What follows a quote that is not closed is its consequence, and left out.
+func plainer(diags hcl.Diagnostics, src []byte, filename string) hcl.Diagnostics {
 	for _, d := range diags {
 		if d.Subject == nil {
 			d.Subject = &hcl.Range{Filename: filename, Start: hcl.InitialPos, End: hcl.InitialPos}
 		}
 	}
-	if diags.HasErrors() {
-		return nil, diags
+	inFileOrder(diags)
+	var out hcl.Diagnostics
+	for _, d := range diags {
+		if len(out) > 0 && out[len(out)-1].Subject.Start.Line == d.Subject.Start.Line {
+			continue
+		}
+		out = append(out, d)
+		switch d.Summary {
+		case "Missing newline after argument":
+			if word := unquoted.Find(src[:min(d.Subject.End.Byte, len(src))]); word != nil {
+				d.Summary, d.Detail = "Missing quotes", fmt.Sprintf("A number with a unit is written in quotes: %q.", word)
+			}
+		case "Invalid multi-line string":
+			d.Summary, d.Detail = "Quote not closed", "A text in quotes ends on the line on which it begins."
+			return out
+		}
 	}
-	return file.Body.(*hclsyntax.Body), diags
+	return out
 }
 
 func tooDeep(src []byte, filename string) (hcl.Range, bool) {
@@ -213,7 +238,7 @@ func (d *decoder) variables(blocks []*hclsyntax.Block, opt Options, files Files)
 	names := slices.Sorted(maps.Keys(values))
 	for _, name := range slices.Sorted(maps.Keys(inputs)) {
 		if _, ok := declared[name]; !ok {
-			d.fail(inputs[name].at, fmt.Sprintf("Unknown variable %q", name), "%sThe job file declares %s.", didYouMean(name, names), listOr(names, "no variables"))
+			d.fail(inputs[name].name, fmt.Sprintf("Unknown variable %q", name), "%sThe job file declares %s.", didYouMean(name, names), listOr(names, "no variables"))
 		}
 	}
 	return values
@@ -306,7 +331,7 @@ func (d *decoder) inputs(opt Options, files Files) map[string]input {
 			d.fail(b.DefRange(), fmt.Sprintf("Block %q in a variable file", b.Type), "A variable file holds lines NAME = VALUE only.")
 		}
 		for _, a := range inOrder(body.Attributes) {
-			inputs[a.Name] = input{expr: a.Expr, at: a.Expr.Range()}
+			inputs[a.Name] = input{expr: a.Expr, at: a.Expr.Range(), name: a.NameRange}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(opt.Vars)) {
@@ -323,20 +348,25 @@ func (d *decoder) inputs(opt Options, files Files) map[string]input {
 			d.fail(hcl.Range{Filename: filename, Start: begin, End: begin}, "Unsuitable value", "It is nested too deeply, too long, or holds a zero byte.")
 			continue
 		}
-		inputs[name] = input{text: text, at: hcl.Range{Filename: filename, Start: begin, End: end}}
+		inputs[name] = input{text: text, at: hcl.Range{Filename: filename, Start: begin, End: end},
+			name: hcl.Range{Filename: filename, Start: hcl.InitialPos, End: hcl.Pos{Line: 1, Column: len(prefix), Byte: len(name)}}}
 	}
 	return inputs
 }
 
 // sorted returns the diagnostics by file and position, the job file's own order.
 func (d *decoder) sorted() hcl.Diagnostics {
-	slices.SortStableFunc(d.diags, func(a, b *hcl.Diagnostic) int {
+	inFileOrder(d.diags)
+	return d.diags
+}
+
+func inFileOrder(diags hcl.Diagnostics) {
+	slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int {
 		if c := strings.Compare(a.Subject.Filename, b.Subject.Filename); c != 0 {
 			return c
 		}
 		return a.Subject.Start.Byte - b.Subject.Start.Byte
 	})
-	return d.diags
 }
 
 func listOr(names []string, none string) string {

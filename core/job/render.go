@@ -63,7 +63,7 @@ func snippet(out *bytes.Buffer, file *hcl.File, r hcl.Range, width int, paint fu
 	fmt.Fprintf(out, "%s |\n%s | %s\n%s | %s\n", blank, gutter, line, blank, under)
 }
 
-var writtenSecret = regexp.MustCompile(`(?i)(?:password|secret|token)[\w-]*\s*=\s*"((?:[^"\\]|\\.)*)"?`)
+var writtenSecret = regexp.MustCompile(`(?i)(?:pas|secret|token)[\w-]*\s*=\s*"((?:[^"\\]|\\.)*)"?`)
 
 // blot cuts a line at from and to and hides what looks like a password in it, without moving anything. Characters that
 // a terminal would obey are replaced.

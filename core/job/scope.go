@@ -165,7 +165,8 @@ func literal(v cty.Value) string {
 type input struct {
 	expr hclsyntax.Expression // nil: text holds it
 	text string
-	at   hcl.Range
+	at   hcl.Range // of the value
+	name hcl.Range
 }
 
 // value gives the input the type of its variable.

@@ -8,9 +8,14 @@ import (
 )
 
 // nearest returns the candidate closest to given, or "" when none is close. Ties go to the earlier candidate.
-// Distance is Levenshtein's without regard to case; about a third of the letters may differ.
+// Distance is Levenshtein's without regard to case: 1 for names of up to two letters, 2 for up to five, else 3.
 func nearest(given string, candidates []string) string {
-	best, bound := "", max(1, min(3, (len(given)+1)/3))+1
+	best, bound := "", 4
+	if len(given) <= 2 {
+		bound = 2
+	} else if len(given) <= 5 {
+		bound = 3
+	}
 	for _, candidate := range candidates {
 		if candidate == given {
 			continue

@@ -106,8 +106,8 @@ func FormatDuration(d time.Duration) string {
 		name string
 		size time.Duration
 	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
-		if u.name == "d" && d%u.size != 0 {
-			continue // "36h" reads better than "1d12h".
+		if u.name == "d" && (d%u.size != 0 || d < 2*u.size) {
+			continue // "24h" and "36h" read better than "1d" and "1d12h".
 		}
 		if n := d / u.size; n > 0 {
 			fmt.Fprintf(&out, "%d%s", n, u.name)

@@ -1,0 +1,226 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// ScaffoldInput is what is known about a stream before it has a job.
+type ScaffoldInput struct {
+	Name       string   // of the job; empty: made from the topic
+	Brokers    []string // host:port
+	Topic      string
+	Partitions int
+	Samples    [][]byte // values of records: JSON objects or tf.train.Example
+	Label      string   // empty: inferred from the samples
+	GPUs       int      // per worker
+	Checkpoint string   // folder; empty: checkpoints/NAME beside the job file
+}
+
+// labelNames are the usual names of the field to predict, the surest first.
+var labelNames = []string{"label", "click", "clicked", "is_click", "y", "target", "converted", "conversion", "outcome"}
+
+// mostCategories is the number of distinct whole numbers above which a field counts as a quantity.
+const mostCategories = 50
+
+var (
+	momentName   = regexp.MustCompile(`(?i)^(ts|time|timestamp|date|event_?time|created(_?at)?)$`)
+	identityName = regexp.MustCompile(`(?i)(^|_)id$|Id$`)
+	notInName    = regexp.MustCompile(`[^a-z0-9]+`)
+)
+
+// Scaffold writes a first job file for a stream: commented, and ready to be loaded as it is. Which field is the label,
+// which are categories and which are quantities is inferred from the samples; a field that names a moment is left out,
+// and a comment says so. It fails when the samples do not show a label.
+func Scaffold(in ScaffoldInput) ([]byte, error) {
+	s, err := look(in.Samples)
+	if err != nil {
+		return nil, fmt.Errorf("write a job file for topic %q: %w", in.Topic, err)
+	}
+	roles, err := s.roles(in.Label)
+	if err != nil {
+		return nil, fmt.Errorf("write a job file for topic %q: %w", in.Topic, err)
+	}
+	if in.Name == "" {
+		in.Name = strings.Trim(notInName.ReplaceAllString(strings.ToLower(in.Topic), "-"), "-")
+	}
+	if len(in.Name) > 63 {
+		in.Name = strings.Trim(in.Name[:63], "-")
+	}
+	if in.Checkpoint == "" {
+		in.Checkpoint = "checkpoints/" + in.Name
+	}
+	out := hclwrite.Format([]byte(in.file(s, roles)))
+	if _, files, diags := Parse(out, in.Name+".hcl", Options{}); diags.HasErrors() {
+		var why strings.Builder
+		_ = Render(&why, files, diags, 0, false) // A strings.Builder takes everything.
+		return nil, fmt.Errorf("write a job file for topic %q: the input does not make a valid job:\n%s", in.Topic, why.String())
+	}
+	return out, nil
+}
+
+// roles says what each field of a stream is for.
+type roles struct {
+	label                 string
+	sparse, dense, moment []string
+}
+
+func (s survey) roles(label string) (roles, error) {
+	r := roles{label: label}
+	var names, binary []string
+	for _, f := range s.fields {
+		names = append(names, f.name)
+		if f.binary == f.seen && f.texts == 0 && f.seen == s.samples {
+			binary = append(binary, f.name)
+		}
+	}
+	switch {
+	case label != "" && !slices.Contains(names, label):
+		return r, fmt.Errorf("no record has the label %q: %sthe fields are %s", label, didYouMean(label, names), strings.Join(names, ", "))
+	case label == "":
+		r.label = inferLabel(binary)
+	}
+	if r.label == "" && len(binary) == 0 {
+		return r, fmt.Errorf("no field is 0 or 1 in every record, so there is no label to predict (the fields are %s)", strings.Join(names, ", "))
+	}
+	if r.label == "" {
+		return r, fmt.Errorf("name the label: it could be any of %s", strings.Join(binary, ", "))
+	}
+	for _, f := range s.fields {
+		numeric := f.texts == 0
+		category := f.integers == f.seen && (len(f.values) <= mostCategories || identityName.MatchString(f.name))
+		switch {
+		case f.name == r.label:
+		case momentName.MatchString(f.name):
+			r.moment = append(r.moment, f.name)
+		case numeric && !category:
+			r.dense = append(r.dense, f.name)
+		default:
+			r.sparse = append(r.sparse, f.name)
+		}
+	}
+	if len(r.sparse)+len(r.dense) == 0 {
+		return r, errors.New("there is no field beside the label, so there is nothing to learn from")
+	}
+	return r, nil
+}
+
+// inferLabel picks the label among fields that are always 0 or 1: a usual name, or the only one.
+func inferLabel(binary []string) string {
+	for _, usual := range labelNames {
+		for _, name := range binary {
+			if strings.EqualFold(name, usual) {
+				return name
+			}
+		}
+	}
+	if len(binary) == 1 {
+		return binary[0]
+	}
+	return ""
+}
+
+// file writes the job file.
+func (in ScaffoldInput) file(s survey, r roles) string {
+	kind := ModelDeepFM
+	if len(r.sparse) == 0 {
+		kind = ModelLR
+	}
+	left := ""
+	if len(r.moment) > 0 {
+		left = fmt.Sprintf("\n# Left out, because they name a moment: %s.", strings.Join(quoteAll(r.moment), ", "))
+	}
+	return fmt.Sprintf(`# Written by "kale init" from %d records of topic %s.
+# "kale help jobfile" lists every attribute and its default.
+
+job %s {
+  # No record should wait longer than this for training.
+  slo {
+    max_lag = "20m"
+  }
+
+  stream "kafka" {
+    brokers = %s
+    topic   = %s
+    start   = "latest"
+    # Without a dead-letter topic, a record that cannot be decoded stops its partition.
+    # dead_letter = %s
+  }
+
+  # Inferred from the records: please check. sparse are categories, dense are quantities.%s
+  features {
+    format = %s
+    label  = %s
+    sparse = %s
+    dense  = %s
+  }
+
+  model {
+    kind  = %s
+    batch = 1024
+    optimiser "adagrad" {
+      learning_rate = 0.05
+    }
+  }
+
+  # The topic has %d partitions.
+  workers {
+    min  = 1
+    max  = %d
+    gpus = %d
+  }
+
+  servers {
+    count = 1
+  }
+
+  # A guess of 5,000 records/s for one worker. Full load corrects it as the job runs; a measured value begins better:
+  # [1 / RATE, 0, 0].
+  throughput {
+    form   = "async"
+    theta  = [0.0002, 0, 0]
+    source = "a guess by kale init"
+  }
+
+  forecast {
+    interval = "1m"
+    horizon  = "30m"
+    season   = "24h"
+  }
+
+  # "observe" decides and records, and touches nothing: a good first week.
+  autoscale {
+    policy = "kale"
+    mode   = "live"
+  }
+
+  checkpoint {
+    dir = %s
+  }
+
+  backend "local" {
+  }
+}
+`, s.samples, in.Topic, quote(in.Name), quoteList(in.Brokers), quote(in.Topic), quote(in.Topic+"-dead"), left,
+		quote(s.format), quote(r.label), quoteList(r.sparse), quoteList(r.dense), quote(kind),
+		in.Partitions, max(1, min(in.Partitions, 8)), in.GPUs, quote(in.Checkpoint))
+}
+
+// quote writes text as an HCL string, its templates escaped.
+func quote(s string) string { return string(hclwrite.TokensForValue(cty.StringVal(s)).Bytes()) }
+
+func quoteAll(texts []string) []string {
+	out := make([]string, len(texts))
+	for i, s := range texts {
+		out[i] = quote(s)
+	}
+	return out
+}
+
+func quoteList(texts []string) string { return "[" + strings.Join(quoteAll(texts), ", ") + "]" }

@@ -1,0 +1,165 @@
+package job
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func clicks(n int) [][]byte {
+	out := make([][]byte, n)
+	for i := range out {
+		out[i] = fmt.Appendf(nil, `{"click":%d,"user":"u%d","item":"i%d","category":"c%d","slot":"s%d","price":%g,"age":%g,"ts":%d,"hour":%d,"seller_id":%d}`,
+			i%2, i, i%7, i%3, i%4, float64(i%100)/100+0.001, float64(i%50)/50+0.001, 1700000000+i, i%24, i*31)
+	}
+	return out
+}
+
+// delimited writes a length-delimited protobuf field by hand: an encoder of its own, so that the decoder is not held
+// against itself.
+func delimited(number int, content []byte) []byte {
+	return append(append([]byte{byte(number<<3 | 2)}, binary.AppendUvarint(nil, uint64(len(content)))...), content...)
+}
+
+// example writes a tf.train.Example of text, float and integer features.
+func example(fields map[string]any, packed bool) []byte {
+	var features []byte
+	for name, value := range fields {
+		var feature []byte
+		switch v := value.(type) {
+		case string:
+			feature = delimited(1, delimited(1, []byte(v)))
+		case float64:
+			bits := binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(v)))
+			if packed {
+				feature = delimited(2, delimited(1, bits))
+			} else {
+				feature = delimited(2, append([]byte{1<<3 | 5}, bits...))
+			}
+		case int:
+			number := binary.AppendUvarint(nil, uint64(v))
+			if packed {
+				feature = delimited(3, delimited(1, number))
+			} else {
+				feature = delimited(3, append([]byte{1 << 3}, number...))
+			}
+		}
+		entry := append(delimited(1, []byte(name)), delimited(2, feature)...)
+		features = append(features, delimited(1, entry)...)
+	}
+	return delimited(1, features)
+}
+
+func examplesOfClicks(n int, packed bool) [][]byte {
+	out := make([][]byte, n)
+	for i := range out {
+		out[i] = example(map[string]any{"click": i % 2, "user": fmt.Sprint("u", i), "price": float64(i) + 0.25, "hour": i % 24}, packed)
+	}
+	return out
+}
+
+func TestScaffoldWritesAJobThatLoads(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		in   ScaffoldInput
+		want Features
+		max  int
+		kind string
+	}{
+		{"json", ScaffoldInput{Topic: "Clicks_EU.v2", Partitions: 12, Samples: clicks(200)},
+			Features{FormatJSON, "click", []string{"category", "hour", "item", "seller_id", "slot", "user"}, []string{"age", "price"}}, 8, ModelDeepFM},
+		{"label given", ScaffoldInput{Topic: "t", Partitions: 3, Label: "hour", Samples: [][]byte{[]byte(`{"hour":1,"x":0.5}`)}},
+			Features{FormatJSON, "hour", []string{}, []string{"x"}}, 3, ModelLR},
+		{"only binary field", ScaffoldInput{Topic: "t", Partitions: 1, Samples: [][]byte{[]byte(`{"bought":true,"x":"${a}\n\"%{"}`), []byte(`{"bought":false,"x":"b"}`)}},
+			Features{FormatJSON, "bought", []string{"x"}, []string{}}, 1, ModelDeepFM},
+		{"odd names", ScaffoldInput{Topic: "t", Partitions: 0, Samples: [][]byte{[]byte(`{"y":1,"a\"${x}\n":"b"}`)}},
+			Features{FormatJSON, "y", []string{"a\"${x}\n"}, []string{}}, 1, ModelDeepFM},
+		{"tf.train.Example", ScaffoldInput{Topic: "t", Partitions: 4, Samples: examplesOfClicks(60, false)},
+			Features{FormatTFExample, "click", []string{"hour", "user"}, []string{"price"}}, 4, ModelDeepFM},
+		{"tf.train.Example, packed", ScaffoldInput{Topic: "t", Partitions: 4, Samples: examplesOfClicks(60, true)},
+			Features{FormatTFExample, "click", []string{"hour", "user"}, []string{"price"}}, 4, ModelDeepFM},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.in.Brokers = []string{"kafka-1:9092", "kafka-2:9092"}
+			src, err := Scaffold(c.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "job.hcl")
+			if err := os.WriteFile(file, src, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			job, files, diags := Load(file, nil, nil)
+			if len(diags) > 0 {
+				t.Fatalf("%s\n%s", rendered(files, diags), src)
+			}
+			if diff := cmp.Diff(c.want, job.Features); diff != "" {
+				t.Error(diff)
+			}
+			if job.Workers.Max != c.max || job.Model.Kind != c.kind || !cmp.Equal(job.Stream.Brokers, c.in.Brokers) || job.Stream.Topic != c.in.Topic {
+				t.Errorf("max %d, kind %s, brokers %v, topic %s", job.Workers.Max, job.Model.Kind, job.Stream.Brokers, job.Stream.Topic)
+			}
+			if again, err := Scaffold(c.in); err != nil || !bytes.Equal(src, again) {
+				t.Errorf("the same input gives another file (%v)", err)
+			}
+		})
+	}
+}
+
+func TestScaffoldFile(t *testing.T) {
+	src, err := Scaffold(ScaffoldInput{Brokers: []string{"localhost:9092"}, Topic: "clicks", Partitions: 8, GPUs: 1, Samples: clicks(100)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, filepath.Join("testdata", "scaffold.golden"), string(src))
+}
+
+func TestScaffoldSaysWhatItMisses(t *testing.T) {
+	for _, c := range []struct {
+		name, label string
+		samples     []string
+		want        string
+	}{
+		{"nothing", "", nil, "no records to look at"},
+		{"neither format", "", []string{"\xff\xfe"}, "neither JSON objects"},
+		{"half of each", "", []string{`{"click":1}`, "x"}, "record 2 of 2"},
+		{"no label", "", []string{`{"a":"x","b":2}`}, "no field is 0 or 1"},
+		{"two labels", "", []string{`{"a":1,"b":0}`}, "could be any of a, b"},
+		{"unknown label", "clik", []string{`{"click":1,"b":0}`}, `Did you mean "click"`},
+		{"label only", "", []string{`{"click":1}`}, "nothing to learn from"},
+		{"nested only", "", []string{`{"click":{"a":1}}`}, "no record has a field"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := ScaffoldInput{Brokers: []string{"b:1"}, Topic: "t", Partitions: 1, Label: c.label}
+			for _, s := range c.samples {
+				in.Samples = append(in.Samples, []byte(s))
+			}
+			if _, err := Scaffold(in); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q in it", err, c.want)
+			}
+		})
+	}
+	if _, err := Scaffold(ScaffoldInput{Brokers: []string{"nowhere"}, Topic: "t", Partitions: 1, Samples: clicks(2)}); err == nil || !strings.Contains(err.Error(), "host:port") {
+		t.Errorf("a broker without a port: %v", err)
+	}
+}
+
+// FuzzSamples checks that no record makes the survey panic.
+func FuzzSamples(f *testing.F) {
+	f.Add([]byte(`{"click":1,"user":"u1"}`))
+	f.Add(example(map[string]any{"click": 1, "user": "u", "price": 0.5}, false))
+	f.Add(example(map[string]any{"click": 1, "user": "u", "price": 0.5}, true))
+	f.Fuzz(func(t *testing.T, record []byte) {
+		s, err := look([][]byte{record})
+		if err == nil && (len(s.fields) == 0 || s.samples != 1) {
+			t.Errorf("%+v", s)
+		}
+	})
+}

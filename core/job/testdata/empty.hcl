@@ -1,0 +1,4 @@
+# No job at all.
+variable "unused" {
+  default = 1
+}

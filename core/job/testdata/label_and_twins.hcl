@@ -1,0 +1,23 @@
+# The label among the features, and twins.
+job "ctr" {
+  stream "kafka" {
+    brokers = ["localhost:9092"]
+    topic   = "clicks"
+  }
+  features {
+    label  = "click"
+    sparse = ["user", "item", "user", "click"]
+    dense  = ["price", "item"]
+  }
+  workers {
+    max = 4
+  }
+  throughput {
+    theta = [0.0002, 0, 0]
+  }
+  checkpoint {
+    dir = "cp"
+  }
+  backend "local" {
+  }
+}
