@@ -1,0 +1,157 @@
+package ps
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/trainer/checkpoint"
+	"github.com/kale-sched/kale/trainer/spans"
+)
+
+// Frozen is a job's model and its proof as they lie in the snapshot files: read without any server, for verification (EXACTLY_ONCE rules
+// 19 and 20) and to evaluate a model that does not learn any more. Its tablets may be of different moments.
+type Frozen struct {
+	layout  Layout
+	tablets []*tablet // nil: the tablet has no snapshot
+	heads   []*snapshotHeader
+	used    []checkpoint.Generation
+	skipped []error
+}
+
+// ReadCheckpoint reads the newest snapshot that verifies of every tablet. The layout's number of servers does not matter. It is an
+// error when tablets have snapshots and none can be read; snapshots that were skipped for an older one are listed by Skipped.
+func ReadCheckpoint(store *checkpoint.Store, layout Layout) (*Frozen, error) {
+	f := &Frozen{
+		layout:  layout,
+		tablets: make([]*tablet, layout.tablets), heads: make([]*snapshotHeader, layout.tablets), used: make([]checkpoint.Generation, layout.tablets),
+	}
+	for id := range f.tablets {
+		all, err := store.Generations(id)
+		if err != nil {
+			return nil, fmt.Errorf("read checkpoint: %w", err)
+		}
+		var bad []error
+		for _, g := range all {
+			t, h, err := readTablet(store, g, true, f.fits)
+			if err == nil {
+				f.tablets[id], f.heads[id], f.used[id] = t, h, g
+				break
+			}
+			bad = append(bad, err)
+		}
+		if f.tablets[id] == nil && len(all) > 0 {
+			return nil, fmt.Errorf("read checkpoint: none of the %d snapshots of tablet %d can be read: %w", len(all), id, errors.Join(bad...))
+		}
+		f.skipped = append(f.skipped, bad...)
+	}
+	return f, nil
+}
+
+func (f *Frozen) fits(h *snapshotHeader) error {
+	if h.Tablets != f.layout.tablets {
+		return fmt.Errorf("the job has %d tablets, not %d", h.Tablets, f.layout.tablets)
+	}
+	if want := f.layout.DenseBlock(h.Tablet).Len(); h.Dense != want {
+		return fmt.Errorf("tablet %d has %d dense weights, not %d", h.Tablet, h.Dense, want)
+	}
+	return nil
+}
+
+// Skipped lists the snapshots that could not be used and for which an older one was taken.
+func (f *Frozen) Skipped() []error { return f.skipped }
+
+// Tablets lists the tablets that have a snapshot.
+func (f *Frozen) Tablets() []int {
+	var out []int
+	for i, t := range f.tablets {
+		if t != nil {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// Sums lists what each tablet with a snapshot has counted, in tablet order; Incarnation is that of the snapshot.
+func (f *Frozen) Sums() []*rpc.TabletSums {
+	var out []*rpc.TabletSums
+	for i, t := range f.tablets {
+		if t != nil {
+			out = append(out, tabletSums(i, f.used[i].Incarnation, t.steps, t.ledgers, f.heads[i].Starts))
+		}
+	}
+	return out
+}
+
+// Applied is the set that a tablet has trained of a partition; empty when it has no snapshot.
+func (f *Frozen) Applied(tablet int, partition int32) *spans.Set {
+	t := f.tablets[tablet]
+	if t == nil || partition < 0 || int(partition) >= len(t.ledgers) {
+		return &spans.Set{}
+	}
+	return t.ledgers[partition].applied.Clone()
+}
+
+// Starts are the pinned start offsets that the snapshots know.
+func (f *Frozen) Starts() map[int32]int64 {
+	out := map[int32]int64{}
+	for _, h := range f.heads {
+		if h != nil {
+			maps.Copy(out, h.Starts)
+		}
+	}
+	return out
+}
+
+// Row is a trained row's weights, or false when no snapshot has it: it is then as the model's InitRow makes it. The slice is not to be changed.
+func (f *Frozen) Row(id uint64) ([]float32, bool) {
+	i := f.layout.TabletOfRow(id)
+	t := f.tablets[i]
+	if t == nil {
+		return nil, false
+	}
+	row := t.rows.read(id)
+	if row == nil {
+		return nil, false
+	}
+	return row[:f.heads[i].RowWidth], true
+}
+
+// Rows is the number of trained rows.
+func (f *Frozen) Rows() int {
+	n := 0
+	for _, t := range f.tablets {
+		if t != nil {
+			n += len(t.rows.ids)
+		}
+	}
+	return n
+}
+
+// Dense fills the parts of the full dense vector that the snapshots have; the caller has put the model's initial values there.
+func (f *Frozen) Dense(full []float32) error {
+	if len(full) != f.layout.dense {
+		return fmt.Errorf("the dense vector has %d weights, the buffer %d", f.layout.dense, len(full))
+	}
+	for i, t := range f.tablets {
+		if t != nil {
+			b := f.layout.DenseBlock(i)
+			copy(full[b.Begin:b.End], t.dense.v[:b.Len()])
+		}
+	}
+	return nil
+}
+
+// Counts are a tablet's counters of the counting model: per id, and the dense one.
+func (f *Frozen) Counts(tablet int) (byID map[uint64]int64, total int64) {
+	byID = map[uint64]int64{}
+	t := f.tablets[tablet]
+	if t == nil {
+		return byID, 0
+	}
+	for _, id := range t.counts.ids {
+		byID[id] = t.counts.read(id)[0]
+	}
+	return byID, t.counted
+}

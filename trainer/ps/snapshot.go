@@ -1,0 +1,99 @@
+package ps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/kale-sched/kale/trainer/checkpoint"
+)
+
+// Snapshot writes a new generation of every tablet that has changed, one after the other and without a barrier: each tablet's state is
+// frozen for the time of copying some pointers (tablet.cut) and written while pushes go on. Only what is on disk, synced and read back
+// counts, and moves the durable watermark.
+//
+// It returns checkpoint.ErrSuperseded when another incarnation has taken this server's tablets: the process must exit. After any
+// other error (a full disk, say) the older generations stand, the error is in Metrics, and serving goes on; tablets after the one that
+// failed are tried all the same. Concurrent calls take turns.
+func (s *Server) Snapshot(ctx context.Context) error {
+	s.snapshotting.Lock()
+	defer s.snapshotting.Unlock()
+	s.generation++
+	began := time.Now()
+	var failed []error
+	for _, t := range s.tablets {
+		if err := ctx.Err(); err != nil {
+			failed = append(failed, err)
+			break
+		}
+		err := s.snapshotTablet(t)
+		if err != nil {
+			failed = append(failed, err)
+		}
+		if errors.Is(err, checkpoint.ErrSuperseded) {
+			break
+		}
+	}
+	result := snapshotResult{seconds: time.Since(began).Seconds()}
+	if old := s.last.Load(); old != nil {
+		result.doneUnixMs = old.doneUnixMs
+	}
+	if len(failed) == 0 {
+		result.doneUnixMs = time.Now().UnixMilli()
+		s.last.Store(&result)
+		return nil
+	}
+	result.err = fmt.Sprintf("%d of %d tablets not written; the first: %v", len(failed), len(s.tablets), failed[0])
+	s.last.Store(&result)
+	s.lg.Error("snapshot failed", "server", s.opt.Server, "incarnation", s.opt.Incarnation, "generation", s.generation,
+		"tablets_failed", len(failed), "tablets", len(s.tablets), "error", failed[0])
+	return fmt.Errorf("snapshot of server %d: %w", s.opt.Server, errors.Join(failed...))
+}
+
+// snapshotTablet writes one tablet. The caller holds s.snapshotting.
+func (s *Server) snapshotTablet(t *tablet) error {
+	if s.settled(t) {
+		// Even a server that has nothing to write must learn that it was superseded.
+		gone, err := s.opt.Store.Superseded(s.opt.Server, s.opt.Incarnation)
+		if gone {
+			err = checkpoint.ErrSuperseded
+		}
+		return err
+	}
+	v := t.cut()
+	defer t.thaw()
+	// The starts are read after the cut: whatever the view has trained, its floor is known.
+	h := s.opt.header(v, *s.starts.Load())
+	err := s.opt.Store.WriteTablet(t.id, s.opt.Server, s.opt.Incarnation, s.generation, func(w io.Writer) error {
+		return writeSnapshot(w, h, v)
+	})
+	if err != nil {
+		return err
+	}
+	kept := retained{
+		generation: checkpoint.Generation{Tablet: t.id, Incarnation: s.opt.Incarnation, Number: s.generation},
+		changes:    v.changes, known: true, ledgers: v.ledgers,
+	}
+	// Old files go first, the durable watermark moves after: it must never be above what is on disk.
+	if err := s.opt.Store.Prune(t.id, s.opt.Incarnation, s.opt.Keep); err != nil {
+		s.lg.Warn("old snapshots stay", "tablet", t.id, "error", err)
+	}
+	t.mu.Lock()
+	t.retained = append([]retained{kept}, t.retained[:min(len(t.retained), s.opt.Keep-1)]...)
+	t.mu.Unlock()
+	return nil
+}
+
+// settled says that another snapshot of the tablet would change nothing: all retained generations, as many as are to be kept, are of its present state.
+func (s *Server) settled(t *tablet) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, r := range t.retained {
+		if !r.known || r.changes != t.changes {
+			return false
+		}
+	}
+	return len(t.retained) == s.opt.Keep
+}
