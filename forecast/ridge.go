@@ -8,13 +8,12 @@ import (
 )
 
 const (
-	robustRounds   = 3    // of reweighting by 1/|error|
-	robustFloor    = 0.01 // errors below this share of the level weigh alike
-	ridgeHorizons  = 6    // horizons on which the strength is chosen
-	ridgeOrigins   = 1500 // and examples
-	bandParts      = 4    // parts of the history that are left out in turn
-	bandOrigins    = 100  // origins in each that make residuals
-	validationPart = 4    // the last 1/4 of what comes before the holdout
+	robustRounds  = 3    // of reweighting by 1/|error|
+	robustFloor   = 0.01 // errors below this share of the level weigh alike
+	ridgeHorizons = 6    // horizons on which the strength is chosen
+	ridgeOrigins  = 1500 // and examples
+	ridgeSlack    = 0.02 // a strength may be so much worse and still be preferred
+	trainParts    = 4    // parts of the history that are left out in turn
 )
 
 // examples is the regression of one horizon: rows of features, outcomes, and the
@@ -85,16 +84,10 @@ func (t *linearTrainer) fit(origins []int, end int, ridge float64) [][]float64 {
 func (t *linearTrainer) crossResiduals(first, last int, ridge float64) *residuals {
 	res := newResiduals(t.plan.horizon, scaleFloor*max(meanKnown(t.actual), math.SmallestNonzeroFloat64))
 	all := t.spread(first, last, ridgeOrigins)
-	for k := range bandParts {
-		from, to := first+k*(last-first+1)/bandParts, first+(k+1)*(last-first+1)/bandParts
-		var others []int
-		for _, o := range all { // A horizon apart, so that no outcome is shared.
-			if o+t.plan.horizon <= from || o >= to+t.plan.horizon {
-				others = append(others, o)
-			}
-		}
-		coefficients := t.fit(others, len(t.actual), ridge)
-		for _, o := range t.spread(from, to-1, bandOrigins) {
+	for k := range trainParts {
+		in, out := t.leaveOut(all, first, last, k)
+		coefficients := t.fit(in, len(t.actual), ridge)
+		for _, o := range out {
 			for h, m := range t.data.predict(o, coefficients) {
 				res.add(h, t.actual[o+h], m)
 			}
@@ -103,30 +96,47 @@ func (t *linearTrainer) crossResiduals(first, last int, ridge float64) *residual
 	return res
 }
 
-// chooseRidge tries the strengths on a validation part, the last quarter of the
-// origins first…last, and returns the one with the least Σ|error| in samples/s.
-// Coefficients are fitted to what ends before that part begins.
+// chooseRidge tries the strengths by leaving out parts of the origins first…last
+// in turn, and returns the strongest whose Σ|error| in samples/s is within
+// ridgeSlack of the least: what little history cannot show to be better is not.
 func (t *linearTrainer) chooseRidge(first, last int) float64 {
-	cut := last - (last-first)/validationPart
-	train := t.prepare(t.spread(first, cut-t.plan.horizon, ridgeOrigins))
-	check := t.prepare(t.spread(cut, last, ridgeOrigins))
+	all := t.spread(first, last, ridgeOrigins)
 	loss := make([]float64, len(ridges))
-	for _, h := range t.spread(0, t.plan.horizon-1, ridgeHorizons) {
-		seen, unseen := t.examples(train, h, cut), t.examples(check, h, len(t.actual))
-		for i, ridge := range ridges {
-			b := solve(seen, t.plan.prior(), ridge)
-			for j, level := range unseen.level {
-				loss[i] += level * math.Abs(unseen.outcome[j]-dot(unseen.row(j, len(b)), b))
+	for k := range trainParts {
+		in, out := t.leaveOut(all, first, last, k)
+		train, check := t.prepare(in), t.prepare(out)
+		for _, h := range t.spread(0, t.plan.horizon-1, ridgeHorizons) {
+			seen, unseen := t.examples(train, h, last+t.plan.horizon), t.examples(check, h, last+t.plan.horizon)
+			for i, ridge := range ridges {
+				b := solve(seen, t.plan.prior(), ridge)
+				for j, level := range unseen.level {
+					loss[i] += level * math.Abs(unseen.outcome[j]-dot(unseen.row(j, len(b)), b))
+				}
 			}
 		}
 	}
-	best := len(ridges) - 1 // The strongest, unless the examples speak for less.
-	for i := best; i >= 0; i-- {
-		if loss[i] < loss[best] {
-			best = i
+	least := slices.Min(loss)
+	for i := len(ridges) - 1; i > 0; i-- {
+		if loss[i] <= (1+ridgeSlack)*least {
+			return ridges[i]
 		}
 	}
-	return ridges[best]
+	return ridges[0]
+}
+
+// leaveOut splits origins into those of part k of first…last and those that are a
+// horizon or more away from it, so that no outcome is shared.
+func (t *linearTrainer) leaveOut(origins []int, first, last, k int) (in, out []int) {
+	from, to := first+k*(last-first+1)/trainParts, first+(k+1)*(last-first+1)/trainParts
+	for _, o := range origins {
+		switch {
+		case from <= o && o < to:
+			out = append(out, o)
+		case o+t.plan.horizon <= from || o >= to+t.plan.horizon:
+			in = append(in, o)
+		}
+	}
+	return in, out
 }
 
 func (e examples) row(i, k int) []float64 { return e.x[i*k : (i+1)*k] }

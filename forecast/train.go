@@ -47,7 +47,7 @@ type TrainReport struct {
 	Windows  []int     // level windows, bins
 	Features int       // per horizon
 	Origins  int       // examples learnt from, per horizon
-	Ridge    float64   // the strength chosen on a validation part before the holdout
+	Ridge    float64   // the strength chosen, on what lies before the holdout
 	From     time.Time // the holdout's first origin
 	Holdout  int       // its origins
 	Model    Errors    // the model
