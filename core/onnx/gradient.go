@@ -20,8 +20,7 @@ func (g *Graph) Gradients(loss *Tensor, wrt ...*Tensor) []*Tensor {
 		return out
 	}
 	reaches := g.reachable(wrt)
-	ones := []float32{1}
-	sum := map[*Tensor]*Tensor{loss: g.Const(ones, loss.shape...)}
+	sum := map[*Tensor]*Tensor{loss: g.Const([]float32{1}, loss.shape...)}
 	for k := len(g.nodes) - 1; k >= 0; k-- {
 		n := g.nodes[k]
 		dy := sum[n.out]

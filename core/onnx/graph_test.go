@@ -18,7 +18,8 @@ func TestMistakesAreNamed(t *testing.T) {
 		want  []string
 	}{
 		{"broadcast", func(g *G, x, y *T) { g.Add(x, y) }, []string{"Add: shapes do not broadcast", `"x" float32[2,3]`, `"y" float32[4,5]`}},
-		{"matmul", func(g *G, x, y *T) { g.MatMul(x, y) }, []string{"Gemm: shapes do not fit", "[2,3]", "[4,5]"}},
+		{"gemm", func(g *G, x, y *T) { g.Gemm(x, y, nil, false, false) }, []string{"Gemm: shapes do not fit", "[2,3]", "[4,5]"}},
+		{"matmul", func(g *G, x, y *T) { g.MatMul(x, y) }, []string{"MatMul: shapes do not fit", "[2,3]", "[4,5]"}},
 		{"matmul batch", func(g *G, x, y *T) { g.MatMul(g.Unsqueeze(x, 0), y) }, []string{"MatMul: shapes do not fit", "[1,2,3]"}},
 		{"matmul vector", func(g *G, x, y *T) { g.MatMul(x, g.Const([]float32{1, 2, 3}, 3)) }, []string{"MatMul: both operands need two dimensions"}},
 		{"gemm transposed", func(g *G, x, y *T) { g.Gemm(x, x, nil, true, true) }, []string{`"x" float32[2,3] transposed`}},

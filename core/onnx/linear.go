@@ -11,12 +11,12 @@ func (g *Graph) MatMul(a, b *Tensor) *Tensor {
 	if na < 2 || nb < 2 {
 		return g.fail("MatMul", "both operands need two dimensions or more, got %s and %s", a, b)
 	}
-	if na == 2 && nb == 2 {
-		return g.Gemm(a, b, nil, false, false)
-	}
 	lead, ok := broadcast(a.shape[:na-2], b.shape[:nb-2])
 	if !ok || a.shape[na-1] != b.shape[nb-2] {
 		return g.fail("MatMul", "shapes do not fit: %s and %s", a, b)
+	}
+	if na == 2 && nb == 2 {
+		return g.Gemm(a, b, nil, false, false)
 	}
 	shape := append(lead, a.shape[na-2], b.shape[nb-1])
 	return g.emit("MatMul", Float32, shape, nil, func(dy *Tensor, i int) *Tensor {

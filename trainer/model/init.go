@@ -13,15 +13,16 @@ const rowScale = 0.05
 // variance 2/fan-in (He et al., ICCV 2015); all else is zero.
 func (s Spec) InitDense() []float32 {
 	rng := rand.New(rand.NewPCG(s.Seed, 0x6b616c65)) // the second word only keeps this sequence apart from others of the seed
-	out := make([]float32, 0, s.DenseSize())
+	out := make([]float32, s.DenseSize())
+	at := 0
 	for _, b := range s.blocks() {
-		scale := 0.0
 		if b.fanIn > 0 {
-			scale = math.Sqrt(2 / float64(b.fanIn))
+			scale := math.Sqrt(2 / float64(b.fanIn))
+			for i := range b.size() {
+				out[at+i] = float32(rng.NormFloat64() * scale)
+			}
 		}
-		for range b.size() {
-			out = append(out, float32(rng.NormFloat64()*scale))
-		}
+		at += b.size()
 	}
 	return out
 }

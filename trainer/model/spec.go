@@ -14,7 +14,6 @@ package model
 import (
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // Kinds of models.
@@ -148,10 +147,4 @@ func (s Spec) denseFloats() float64 {
 		n += size
 	}
 	return n
-}
-
-// Equal reports whether two specs describe the same model: the same state under the same meaning. Batch size does not count.
-func (s Spec) Equal(o Spec) bool {
-	same := s.Kind == o.Kind && s.SparseFields == o.SparseFields && s.DenseFields == o.DenseFields && s.Seed == o.Seed && s.L2 == o.L2
-	return same && (s.Kind == LR || s.EmbeddingDim == o.EmbeddingDim && slices.Equal(s.Hidden, o.Hidden))
 }
