@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-plugin"
@@ -220,4 +221,17 @@ func (s *server) Watch(req *backendpb.WatchRequest, stream grpc.ServerStreamingS
 		}
 	}
 	return nil
+}
+
+// CleanEnviron gives this process's environment without what the plugin protocol put there: what a backend that
+// starts processes of its own passes on.
+func CleanEnviron() []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		name, _, _ := strings.Cut(kv, "=")
+		if name != handshake.MagicCookieKey && name != envParentPipe && !strings.HasPrefix(name, "PLUGIN_") {
+			env = append(env, kv)
+		}
+	}
+	return env
 }

@@ -1,0 +1,411 @@
+package local
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+const (
+	// replaceTimeout bounds the wait for the end of what a higher generation replaces; the next Ensure goes on.
+	replaceTimeout = 10 * time.Second
+	// readyTimeout bounds the wait for a supervisor's first word.
+	readyTimeout = 20 * time.Second
+	// keepReleased is how many released folders a job keeps for their logs, beside the newest of each rank.
+	keepReleased = 32
+)
+
+// Plan implements backend.Backend.
+func (l *local) Plan(ctx context.Context, job string, ws []backend.Workload) (backend.Report, error) {
+	s, err := l.settings(ctx, job)
+	if err != nil {
+		return backend.Report{}, err
+	}
+	problems, err := backend.ValidateAll(job, ws)
+	if err != nil {
+		return backend.Report{}, err
+	}
+	views, err := s.root().scanJob(job)
+	if err != nil {
+		return backend.Report{}, err
+	}
+	p, err := l.pool(s)
+	if err != nil {
+		return backend.Report{}, err
+	}
+	var report backend.Report
+	needs, free := 0, p.free()
+	for i, w := range ws {
+		place := backend.Placement{ID: w.ID, Node: hostName()}
+		newest, known := newestOf(views, w.ID)
+		switch {
+		case problems[i] != nil:
+			place.Reason = problems[i].Message
+		case known && newest.id.Generation > w.ID.Generation, known && newest.id == w.ID && newest.released != 0:
+			place.Reason = fmt.Sprintf("it was released or replaced: the newest is %s", newest.id)
+		case known && newest.id == w.ID:
+			place.Fits, place.Devices, place.Reason = true, newest.spec.Devices, "it is there already"
+		default:
+			needs += w.Resources.GPUs
+			if known && !newest.over() { // its devices come free when it is replaced
+				needs -= len(newest.spec.Devices)
+				p.giveBack(newest.spec.Devices)
+			}
+			devices, err := p.take(w.Resources.GPUs, job+"/"+w.ID.String())
+			if err != nil {
+				place.Reason, report.Shortage = err.Error(), err.Error()
+			} else {
+				place.Fits, place.Devices = true, devices
+			}
+		}
+		report.Placements = append(report.Placements, place)
+	}
+	if needs > free {
+		report.Shortage = fmt.Sprintf("needs %s, %d free", p.noun(needs), free)
+	}
+	return report, nil
+}
+
+func (p *pool) giveBack(devices []string) {
+	for i := range p.devices {
+		if slices.Contains(devices, p.devices[i].ID) {
+			p.devices[i].HeldBy = ""
+		}
+	}
+}
+
+// newestOf gives the highest generation of the id's role and rank.
+func newestOf(views []view, id backend.ID) (view, bool) {
+	var best view
+	found := false
+	for _, v := range views { // ordered by generation
+		if v.id.Role == id.Role && v.id.Rank == id.Rank {
+			best, found = v, true
+		}
+	}
+	return best, found
+}
+
+// Ensure implements backend.Backend. It gives out devices and makes folders under the lock of the state folder, and
+// starts supervisors outside of it: two that start for one folder are told apart by the folder's own lock.
+func (l *local) Ensure(ctx context.Context, job string, ws []backend.Workload) ([]backend.Status, error) {
+	s, err := l.settings(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	problems, err := backend.ValidateAll(job, ws)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.endReplaced(ctx, s, job, ws, problems); err != nil {
+		return nil, err
+	}
+	if err := l.place(ctx, s, job, ws, problems); err != nil {
+		return nil, err
+	}
+	var starting sync.WaitGroup
+	for i, w := range ws {
+		if problems[i] != nil {
+			continue
+		}
+		// Owned by this call, which waits for it; touches problems[i] only.
+		starting.Go(func() {
+			if err := l.supervise(ctx, s.root().instance(job, w.ID)); err != nil {
+				problems[i] = backend.Errorf(backend.CodeOf(err), "start %s of job %q: %w", w.ID, job, err)
+			}
+		})
+	}
+	starting.Wait()
+	out := make([]backend.Status, len(ws))
+	for i, w := range ws {
+		if problems[i] != nil {
+			out[i] = backend.Status{ID: w.ID, State: backend.StateFailed, Reason: problems[i].Message, Err: problems[i]}
+			continue
+		}
+		out[i] = s.root().instance(job, w.ID).look().status()
+	}
+	return out, nil
+}
+
+// endReplaced ends by force the lower generations of what is asked for, and waits for their end.
+func (l *local) endReplaced(ctx context.Context, s settings, job string, ws []backend.Workload, problems []*backend.Error) error {
+	views, err := s.root().scanJob(job)
+	if err != nil {
+		return err
+	}
+	var ending []instance
+	for i, w := range ws {
+		if problems[i] != nil {
+			continue
+		}
+		for _, v := range views {
+			if v.id.Role == w.ID.Role && v.id.Rank == w.ID.Rank && v.id.Generation < w.ID.Generation && !v.reaped() {
+				if err := v.release(backend.Forced); err != nil {
+					problems[i] = backend.AsError(err)
+				}
+				ending = append(ending, v.instance)
+			}
+		}
+	}
+	bounded, cancel := context.WithTimeout(ctx, replaceTimeout)
+	defer cancel()
+	for _, i := range ending {
+		for i.look().held && bounded.Err() == nil {
+			select {
+			case <-bounded.Done():
+			case <-time.After(lockRetry):
+			}
+		}
+	}
+	return nil
+}
+
+// place makes the folders of those workloads that have none, with their devices. What fails for one is put into
+// problems; the error is for all.
+func (l *local) place(ctx context.Context, s settings, job string, ws []backend.Workload, problems []*backend.Error) error {
+	unlock, err := s.root().lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	views, err := s.root().scanJob(job)
+	if err != nil {
+		return err
+	}
+	p, err := l.pool(s)
+	if err != nil {
+		return err
+	}
+	for i, w := range ws {
+		if problems[i] != nil {
+			continue
+		}
+		newest, known := newestOf(views, w.ID)
+		generation := newest.id.Generation
+		switch {
+		case known && generation > w.ID.Generation:
+			problems[i] = backend.Errorf(backend.Gone, "start %s of job %q: generation %d has replaced it", w.ID, job, generation)
+		case known && generation == w.ID.Generation && newest.released != 0:
+			problems[i] = backend.Errorf(backend.Gone, "start %s of job %q: it was released; use a higher generation", w.ID, job)
+		case known && generation == w.ID.Generation:
+			// It has its folder.
+		case known && newest.held:
+			problems[i] = backend.Errorf(backend.Conflict, "start %s of job %q: generation %d is still ending; ask again", w.ID, job, generation)
+		default:
+			problems[i] = l.create(s, job, w, p, i)
+		}
+	}
+	l.prune(job, views)
+	return nil
+}
+
+// create makes the workload's folder: it is complete, or it is not there.
+func (l *local) create(s settings, job string, w backend.Workload, p *pool, index int) *backend.Error {
+	doing := fmt.Sprintf("start %s of job %q", w.ID, job)
+	program, err := s.program(l.self, w.Argv[0])
+	if err != nil {
+		return backend.Invalidf(fmt.Sprintf("workloads[%d].argv[0]", index), "%s: %w; build or install it, or name it by its path", doing, err)
+	}
+	sp := spec{
+		Job: job, ID: w.ID, Argv: append([]string{program}, w.Argv[1:]...), Env: map[string]string{}, StopGrace: w.StopGrace,
+	}
+	if sp.StopGrace == 0 {
+		sp.StopGrace = backend.DefaultStopGrace
+	}
+	for _, env := range []map[string]string{s.env, w.Env} {
+		for k, v := range env {
+			sp.Env[k] = v
+		}
+	}
+	holder := job + "/" + w.ID.String()
+	if sp.Devices, err = p.take(w.Resources.GPUs, holder); err != nil {
+		return backend.Errorf(backend.NoCapacity, "%s: %w", doing, err)
+	}
+	if p.gpus { // who asked for none sees none
+		sp.Env["CUDA_VISIBLE_DEVICES"] = strings.Join(sp.Devices, ",")
+	}
+	inst := s.root().instance(job, w.ID)
+	if err := inst.write(sp, w.Files); err != nil {
+		p.giveBack(sp.Devices)
+		return backend.Errorf(failureCode(err), "%s: write its folder: %w", doing, err)
+	}
+	l.lg.Info("workload placed", "job", job, "id", w.ID.String(), "devices", sp.Devices, "program", program)
+	return nil
+}
+
+// write makes the folder under another name, and gives it its own name when it is complete.
+func (i instance) write(sp spec, files map[string][]byte) (err error) {
+	if err := os.MkdirAll(filepath.Dir(i.dir), 0o700); err != nil {
+		return err
+	}
+	draft, err := os.MkdirTemp(filepath.Dir(i.dir), ".new-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(draft) // the first error tells more
+		}
+	}()
+	sp.Env[backend.EnvAllocDir] = filepath.Join(i.dir, allocFolder)
+	raw, err := json.MarshalIndent(sp, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Join(draft, allocFolder), 0o700); err != nil {
+		return err
+	}
+	contents := map[string][]byte{specFile: raw, lockFile: nil}
+	for name, content := range files {
+		contents[filepath.Join(allocFolder, name)] = content
+	}
+	for name, content := range contents {
+		if err := os.WriteFile(filepath.Join(draft, name), content, 0o600); err != nil {
+			return err
+		}
+	}
+	return os.Rename(draft, i.dir)
+}
+
+// supervise starts the instance's supervisor if it should have one and does not, and waits until it says that it
+// holds the folder. It is not this process's child for long: it has a session of its own and outlives it.
+func (l *local) supervise(ctx context.Context, i instance) error {
+	v := i.look()
+	if v.broken != nil {
+		return backend.Errorf(failureCode(v.broken), "read its folder: %w", v.broken)
+	}
+	if v.held || v.over() {
+		return nil
+	}
+	ownLog, err := os.OpenFile(filepath.Join(i.dir, ownLogFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return backend.Errorf(failureCode(err), "open its supervisor's log: %w", err)
+	}
+	defer ownLog.Close()
+	readyR, readyW, err := os.Pipe()
+	if err != nil {
+		return backend.Errorf(backend.Unavailable, "start its supervisor: %w", err)
+	}
+	defer readyR.Close()
+	cmd := exec.Command(l.self, SuperviseCommand, i.dir)
+	cmd.Env = append(backend.CleanEnviron(), envReady+"=3")
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = ownLog, ownLog, []*os.File{readyW}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	readyW.Close()
+	if err != nil {
+		return backend.Errorf(backend.Blocked, "start its supervisor %s: %w; install the program again", l.self, err)
+	}
+	// Ends with the supervisor or this process; only reaps, so that no zombie is left.
+	go func() { _ = cmd.Wait() }()
+	return awaitReady(ctx, readyR)
+}
+
+// awaitReady reads the supervisor's first word: ready, or why it cannot be.
+func awaitReady(ctx context.Context, ready *os.File) error {
+	bounded, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	defer context.AfterFunc(bounded, func() {
+		_ = ready.SetReadDeadline(time.Unix(1, 0)) // wakes the read; a pipe that is closed needs no waking
+	})()
+	line, err := bufio.NewReader(ready).ReadString('\n')
+	line = strings.TrimSuffix(line, "\n")
+	switch {
+	case bounded.Err() != nil:
+		return backend.Errorf(backend.Unavailable, "wait for its supervisor: %w", bounded.Err())
+	case errors.Is(err, io.EOF):
+		return backend.Errorf(backend.Unavailable, "its supervisor ended before it was ready; its folder has the log")
+	case err != nil:
+		return backend.Errorf(backend.Unavailable, "wait for its supervisor: %w", err)
+	case line == readyWord:
+		return nil
+	}
+	return backend.Errorf(backend.Blocked, "its supervisor cannot work: %s", line)
+}
+
+// prune removes folders of released workloads: all but the newest of each role and rank, which remembers what was
+// released, and the last keepReleased others.
+func (l *local) prune(job string, views []view) {
+	var old []view
+	for i, v := range views {
+		newest := i+1 == len(views) || views[i+1].id.Role != v.id.Role || views[i+1].id.Rank != v.id.Rank
+		if v.reaped() && !newest {
+			old = append(old, v)
+		}
+	}
+	slices.SortFunc(old, func(a, b view) int { return a.record.Finished.Compare(b.record.Finished) })
+	for _, v := range old[:max(0, len(old)-keepReleased)] {
+		if err := os.RemoveAll(v.dir); err != nil {
+			l.lg.Warn("cannot remove the folder of a released workload", "job", job, "id", v.id.String(), "err", err)
+		}
+	}
+}
+
+// watchEvery is how often Watch looks.
+const watchEvery = 200 * time.Millisecond
+
+// Watch implements backend.Backend by looking again and again.
+func (l *local) Watch(ctx context.Context, job string) (<-chan backend.Event, error) {
+	if _, err := l.settings(ctx, job); err != nil {
+		return nil, err
+	}
+	events := make(chan backend.Event)
+	// Ends with ctx; owns events.
+	go func() {
+		defer close(events)
+		tick := time.NewTicker(watchEvery)
+		defer tick.Stop()
+		seen := map[backend.ID]backend.State{}
+		for {
+			statuses, _, _ := l.List(ctx, job) // a hint: a failure shows in the caller's own List
+			now := map[backend.ID]backend.State{}
+			for _, st := range statuses {
+				now[st.ID] = st.State
+			}
+			for _, e := range changes(seen, now) {
+				select {
+				case events <- e:
+				case <-ctx.Done():
+					return
+				}
+			}
+			seen = now
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return events, nil
+}
+
+// changes gives what is new or other in now, and what has gone from it, as exited, ordered by ID.
+func changes(seen, now map[backend.ID]backend.State) []backend.Event {
+	var out []backend.Event
+	for id, state := range now {
+		if seen[id] != state {
+			out = append(out, backend.Event{ID: id, State: state})
+		}
+	}
+	for id := range seen {
+		if _, there := now[id]; !there {
+			out = append(out, backend.Event{ID: id, State: backend.StateExited})
+		}
+	}
+	slices.SortFunc(out, func(a, b backend.Event) int { return a.ID.Compare(b.ID) })
+	return out
+}

@@ -1,0 +1,280 @@
+package local
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// The files of an instance's folder; the package comment says what each is.
+const (
+	specFile     = "spec.json"
+	lockFile     = "lock"
+	statusFile   = "status.json"
+	releasedFile = "released"
+	outputFile   = "output.log"
+	ownLogFile   = "supervisor.log"
+	allocFolder  = "alloc"
+)
+
+// root is the folder that jobs share.
+type root string
+
+func (r root) lockPath() string         { return filepath.Join(string(r), "lock") }
+func (r root) jobDir(job string) string { return filepath.Join(string(r), "jobs", job) }
+
+func (s settings) root() root { return root(s.dir) }
+
+// instance is one workload's folder, which may not exist.
+type instance struct {
+	dir string
+	job string
+	id  backend.ID
+}
+
+func (r root) instance(job string, id backend.ID) instance {
+	return instance{dir: filepath.Join(r.jobDir(job), id.String()), job: job, id: id}
+}
+
+// spec is what the supervisor is to run. It is written once, before the folder gets its name.
+type spec struct {
+	Job       string
+	ID        backend.ID
+	Argv      []string // Argv[0] is an absolute path
+	Env       map[string]string
+	Devices   []string
+	StopGrace time.Duration
+}
+
+// record is what the supervisor knows; only it writes it.
+type record struct {
+	Supervisor processID
+	Child      processID // zero when there is none
+	State      backend.State
+	Final      bool // it must not be started again
+	Restarts   int
+	ExitCode   int
+	Reason     string
+	Started    time.Time
+	Finished   time.Time
+}
+
+// view is one look at an instance.
+type view struct {
+	instance
+	spec     spec
+	record   record
+	recorded bool        // there is a record
+	held     bool        // a supervisor lives
+	released backend.How // 0 when it was not
+	broken   error       // the folder cannot be read: nothing is known
+}
+
+// over reports whether no process of the instance lives nor will.
+func (v view) over() bool { return v.broken == nil && !v.held && (v.released != 0 || v.record.Final) }
+
+// reaped reports whether a List has forgotten it.
+func (v view) reaped() bool { return v.broken == nil && !v.held && v.released != 0 }
+
+// look reads the instance. The lock is tested before the record is read: a supervisor writes its last record before
+// it lets go, so what is seen of a free instance is its end.
+func (i instance) look() view {
+	v := view{instance: i}
+	v.held, v.broken = held(filepath.Join(i.dir, lockFile))
+	how, err := readReleased(i.dir)
+	if err != nil && v.broken == nil {
+		v.broken = err
+	}
+	v.released = how
+	if err := readJSON(filepath.Join(i.dir, specFile), &v.spec); err != nil && v.broken == nil {
+		v.broken = err
+	}
+	err = readJSON(filepath.Join(i.dir, statusFile), &v.record)
+	v.recorded = err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && v.broken == nil {
+		v.broken = err
+	}
+	return v
+}
+
+// status gives the contract's view of it.
+func (v view) status() backend.Status {
+	st := backend.Status{
+		ID: v.id, State: v.record.State, Node: hostName(), Address: "127.0.0.1", Devices: v.spec.Devices,
+		Restarts: v.record.Restarts, ExitCode: v.record.ExitCode, Reason: v.record.Reason,
+		Started: v.record.Started, Finished: v.record.Finished,
+	}
+	if v.held {
+		st.PID = v.record.Child.PID
+	}
+	switch {
+	case v.broken != nil:
+		st.State, st.Reason = backend.StateUnknown, fmt.Sprintf("its folder cannot be read: %v", v.broken)
+	case v.held && v.released != 0:
+		st.State, st.Reason = backend.StateStopping, "released, "+v.released.String()
+	case v.held && !v.recorded:
+		st.State = backend.StateStarting
+	case v.held || v.record.Final:
+	case v.released != 0:
+		st.State, st.Reason = backend.StateExited, "released, "+v.released.String()
+	case !v.recorded:
+		st.State, st.Reason = backend.StatePending, "it was not started yet; the next Ensure does that"
+	default:
+		st.State, st.Reason = backend.StatePending, "its supervisor was killed; the next Ensure starts it again"
+	}
+	return st
+}
+
+// scanJob looks at every instance of the job, by ID. No folder means no instances.
+func (r root) scanJob(job string) ([]view, error) {
+	entries, err := os.ReadDir(r.jobDir(job))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, backend.Errorf(backend.Unavailable, "list workloads of job %q: %w", job, err)
+	}
+	var views []view
+	for _, e := range entries {
+		id, err := backend.ParseID(e.Name())
+		if err != nil {
+			continue // a folder that is being made, or a stranger's
+		}
+		v := r.instance(job, id).look()
+		if v.broken != nil {
+			if _, err := os.Stat(v.dir); errors.Is(err, fs.ErrNotExist) {
+				continue // it was pruned meanwhile
+			}
+		}
+		views = append(views, v)
+	}
+	slices.SortFunc(views, func(a, b view) int { return a.id.Compare(b.id) })
+	return views, nil
+}
+
+// scan looks at every instance of every job.
+func (r root) scan() ([]view, error) {
+	jobs, err := os.ReadDir(filepath.Join(string(r), "jobs"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, backend.Errorf(backend.Unavailable, "list jobs: %w", err)
+	}
+	var all []view
+	for _, j := range jobs {
+		views, err := r.scanJob(j.Name())
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, views...)
+	}
+	return all, nil
+}
+
+// release puts on record that the instance is given up, and tells its supervisor.
+func (i instance) release(how backend.How) error {
+	if _, err := os.Stat(i.dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	now, err := readReleased(i.dir)
+	if err == nil && now != backend.Forced { // a forced release is not taken back
+		err = writeAtomic(filepath.Join(i.dir, releasedFile), []byte(how.String()))
+	}
+	if err != nil {
+		return backend.Errorf(failureCode(err), "release %s of job %q: %w", i.id, i.job, err)
+	}
+	// The order matters: a supervisor looks at the record of the release after it has written its own record, so
+	// either it sees the release or this sees whom to tell.
+	v := i.look()
+	if !v.held {
+		return nil
+	}
+	if err := v.record.Supervisor.signal(unix.SIGTERM); err != nil && !errors.Is(err, errNotThatProcess) {
+		return backend.Errorf(backend.Unavailable, "release %s of job %q: signal its supervisor: %w", i.id, i.job, err)
+	}
+	return nil
+}
+
+func readReleased(dir string) (backend.How, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, releasedFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	case strings.TrimSpace(string(raw)) == backend.Drained.String():
+		return backend.Drained, nil
+	}
+	return backend.Forced, nil
+}
+
+// held reports whether some process holds the lock at path.
+func held(path string) (bool, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() // which lets go of what is taken here
+	// Shared, so that two that look do not see each other; a supervisor that meets it waits (lockSelf).
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
+}
+
+func readJSON(path string, into any) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// writeAtomic replaces the file at path, or leaves it as it was.
+func writeAtomic(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // the first error tells more
+	}
+	return err
+}
+
+// failureCode says what an error of the file system means to the scheduler: most need a person.
+func failureCode(err error) backend.Code {
+	for _, e := range []error{
+		fs.ErrPermission, unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.ENOTDIR, unix.ENAMETOOLONG, unix.EFBIG, fs.ErrExist,
+	} {
+		if errors.Is(err, e) {
+			return backend.Blocked
+		}
+	}
+	return backend.Unavailable
+}

@@ -1,0 +1,199 @@
+// Package local is the backend for one machine: each workload is a process under a small supervisor of its own.
+//
+// Input: workloads, by the contract of core/backend. Output: processes, and a folder for each that says what became
+// of it. Nothing is kept in memory: the folders are the truth, so the plugin and the scheduler may end at any time,
+// and what comes after them finds everything again.
+//
+//	DIR/lock                             held while devices are given out, by whatever plugin shares DIR
+//	DIR/jobs/JOB/worker-3-g2/spec.json   what to run, and on which devices
+//	                        /lock        held by the supervisor for as long as it lives: the one proof that it does
+//	                        /status.json what the supervisor last knew
+//	                        /released    present once the workload was given up: it never starts again
+//	                        /output.log  what the workload wrote, with one older part beside it
+//	                        /alloc/      the workload's own folder and working directory (KALE_ALLOC_DIR)
+//
+// A workload's devices are GPUs (or MIG instances) when NVML finds some and the block does not say gpus = "none", and
+// numbered slots otherwise. A workload that asks for no GPU takes none of either. CPU and memory are not enforced.
+// Jobs that share the machine's GPUs must share DIR: what is given out is known only there.
+package local
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// local implements backend.Backend.
+type local struct {
+	lg   *slog.Logger
+	self string // the program that is started again as a supervisor
+	gpus gpuSource
+
+	mu   sync.Mutex
+	jobs map[string]settings
+}
+
+// New gives the backend. The program that calls it must run Supervise when its arguments are SuperviseCommand and a
+// folder. lg may be nil.
+func New(lg *slog.Logger) backend.Backend { return newLocal(lg, newGPUs()) }
+
+func newLocal(lg *slog.Logger, gpus gpuSource) *local {
+	if lg == nil {
+		lg = slog.New(slog.DiscardHandler)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	return &local{lg: lg, self: self, gpus: gpus, jobs: map[string]settings{}}
+}
+
+// Info implements backend.Backend.
+func (l *local) Info(context.Context) (backend.Info, error) {
+	info := backend.Info{Name: "local", Version: "(devel)", Drains: true, GPUs: true, Survives: true}
+	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" {
+		info.Version = build.Main.Version
+	}
+	return info, nil
+}
+
+// Configure implements backend.Backend.
+func (l *local) Configure(ctx context.Context, cfg backend.Config) (backend.Diagnostics, error) {
+	if err := backend.ValidJob(cfg.Job); err != nil {
+		return nil, err
+	}
+	s, diags := decode(cfg)
+	if diags.HasErrors() {
+		return diags, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, backend.Errorf(backend.Unavailable, "configure job %q: %w", cfg.Job, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.jobs[cfg.Job] = s
+	return diags, nil
+}
+
+// settings gives the job's configuration.
+func (l *local) settings(ctx context.Context, job string) (settings, error) {
+	if err := ctx.Err(); err != nil {
+		return settings{}, backend.Errorf(backend.Unavailable, "job %q: %w", job, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, ok := l.jobs[job]
+	if !ok {
+		return settings{}, backend.Errorf(backend.Blocked, "job %q is not configured on the local backend; configure it first", job)
+	}
+	return s, nil
+}
+
+// List implements backend.Backend.
+func (l *local) List(ctx context.Context, job string) ([]backend.Status, bool, error) {
+	s, err := l.settings(ctx, job)
+	if err != nil {
+		return nil, false, err
+	}
+	views, err := s.root().scanJob(job)
+	if err != nil {
+		return nil, false, err
+	}
+	var out []backend.Status
+	for _, v := range views {
+		if !v.reaped() {
+			out = append(out, v.status())
+		}
+	}
+	return out, true, nil
+}
+
+// Release implements backend.Backend.
+func (l *local) Release(ctx context.Context, job string, ids []backend.ID, how backend.How) error {
+	if how != backend.Drained && how != backend.Forced {
+		return backend.Invalidf("how", "release %d workloads of job %q: %v is no way to release", len(ids), job, how)
+	}
+	s, err := l.settings(ctx, job)
+	if err != nil {
+		return err
+	}
+	var first error
+	for _, id := range ids {
+		if err := id.Validate(); err != nil {
+			return err
+		}
+		// Each is tried, whatever came of the ones before.
+		if err := s.root().instance(job, id).release(how); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// Inventory implements backend.Backend. It covers every folder that a configured job uses.
+func (l *local) Inventory(ctx context.Context) (backend.Inventory, error) {
+	if err := ctx.Err(); err != nil {
+		return backend.Inventory{}, backend.Errorf(backend.Unavailable, "take the inventory: %w", err)
+	}
+	l.mu.Lock()
+	byDir := map[string]settings{}
+	for _, s := range l.jobs {
+		// Jobs that share a folder share its slots: the most generous block counts.
+		if old, ok := byDir[s.dir]; !ok || s.slots > old.slots {
+			byDir[s.dir] = s
+		}
+	}
+	l.mu.Unlock()
+	inv := backend.Inventory{CPUMilli: 1000 * runtime.NumCPU(), MemoryBytes: machineMemory()}
+	var dirs []string
+	for dir := range byDir {
+		dirs = append(dirs, dir)
+	}
+	slices.Sort(dirs)
+	for _, dir := range dirs {
+		p, err := l.pool(byDir[dir])
+		if err != nil {
+			return backend.Inventory{}, err
+		}
+		for _, d := range p.devices {
+			inv.Total++
+			if d.HeldBy == "" {
+				inv.Free++
+			}
+			inv.Devices = append(inv.Devices, d)
+		}
+	}
+	return inv, nil
+}
+
+// Close implements backend.Backend. The workloads go on.
+func (l *local) Close() error {
+	l.gpus.close()
+	return nil
+}
+
+// machineMemory gives the machine's memory in bytes, 0 when it cannot be told.
+func machineMemory() int64 {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0
+	}
+	return int64(uint64(info.Totalram) * uint64(info.Unit))
+}
+
+// hostName gives the node's name for statuses.
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "localhost"
+	}
+	return name
+}
