@@ -1,0 +1,136 @@
+package core
+
+import (
+	"time"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/state"
+	"github.com/kale-sched/kale/forecast"
+)
+
+// decide builds the observation, lets the policy decide, records both, and makes the decision the new target.
+func (s *Scheduler) decide(now time.Time) error {
+	obs := s.observe(now)
+	d := s.policy.Decide(obs)
+	s.want.Policy = d.State
+	rec := &Record{Observation: obs, Decision: d, ObserveOnly: s.job.Autoscale.Mode == job.ModeObserve}
+	s.last = rec
+	if err := s.store.Append(state.Decisions, now, rec); err != nil {
+		return err
+	}
+	if d.Kind == plan.KindOut || d.Kind == plan.KindIn {
+		s.lastChange = rec
+		s.lg.Info("decision", "kind", string(d.Kind), "from", d.Current, "to", d.Target, "reason", d.Reason, "observe_only", rec.ObserveOnly)
+	}
+	if !rec.ObserveOnly {
+		s.aim(now, d)
+	}
+	return s.save()
+}
+
+// observe is everything that the policy may know, at now.
+func (s *Scheduler) observe(now time.Time) plan.Observation {
+	j := s.job
+	records, age, known := s.lag(now)
+	history := s.history(now)
+	s.lastHistory = plan.Series{Start: history.Start, Step: history.Step, Values: plan.Values(history.Values)}
+	o := plan.Observation{
+		Now: now, Interval: j.Autoscale.Tick, Forecast: s.foresee.forecast(now, history),
+		BacklogRecords: records, Lag: age, LagKnown: known && !s.seen.chief.GetRepairing(),
+		Target: s.want.Target, Workers: s.workers(), Servers: j.Servers.Count, Model: s.online.Model(),
+		RescaleCost: measured(s.want.Gaps, 0), JoinTime: measured(s.want.Joins, min(assumedJoin, j.Forecast.Horizon/4)),
+		Limits: plan.Limits{Min: j.Workers.Min, Max: j.Workers.Max}, Rho: j.Autoscale.Rho, Tau: j.Autoscale.Tau,
+		CooldownOut: j.Autoscale.CooldownOut, CooldownIn: j.Autoscale.CooldownIn, Headroom: j.Autoscale.Headroom, MaxLag: j.SLO.MaxLag,
+		Fallback: fallback(j.Autoscale.Fallback), Utilisation: s.seen.util, UtilKnown: s.seen.utilKnown,
+		Manual: s.want.Manual, State: s.want.Policy,
+	}
+	// The policy gets the rates of one horizon; the forecaster had the whole history.
+	n := min(len(history.Values), int(j.Forecast.Horizon/j.Forecast.Interval))
+	o.Rates = plan.Series{Start: history.At(len(history.Values) - n), Step: history.Step, Values: plan.Values(history.Values[len(history.Values)-n:])}
+	if why := s.seen.unknown(s.want.Target > 0 && s.everTrained()); why != "" {
+		o.Hold = plan.Hold{Unknown: true, Reason: why}
+	}
+	if r := s.want.Rescale; r != nil {
+		o.Action = plan.Action{Kind: r.Kind, Target: r.To, Since: r.Decided, CanGrow: j.Autoscale.Mode == job.ModeLive && r.Kind == plan.KindOut}
+	}
+	if j.Autoscale.Mode == job.ModeObserve {
+		o.Target = o.Workers.Running + o.Workers.Pending
+	}
+	return o
+}
+
+// everTrained says whether the job's chief was ever seen by this scheduler: before that, its silence is a start and not a fault.
+func (s *Scheduler) everTrained() bool { return s.lastSample.Running > 0 || len(s.want.Joins) > 0 }
+
+// history is the measured arrival rate in bins of the forecast's interval, up to the last whole bin.
+func (s *Scheduler) history(now time.Time) forecast.Series {
+	step := s.job.Forecast.Interval
+	end := now.Truncate(step)
+	start := end.Add(-s.job.Forecast.History).Truncate(step)
+	return forecast.Series{Start: start, Step: step, Values: s.arrivals.Series(step, start, end)}
+}
+
+// aim makes a decision the new target and opens the rescale that leads to it.
+func (s *Scheduler) aim(now time.Time, d plan.Decision) {
+	if d.Target < 1 || d.Target == s.want.Target || s.want.Restart > 0 {
+		return
+	}
+	from := s.want.Target
+	if d.Kind == plan.KindHold && from > 0 {
+		return
+	}
+	kind := plan.KindOut
+	if d.Target < from {
+		kind = plan.KindIn
+	}
+	if r := s.want.Rescale; r != nil {
+		r.Aborted = true
+		s.finishRescale(now)
+	}
+	s.want.Rescale = &Rescale{
+		Kind: kind, From: from, To: d.Target, Decided: now, Reason: d.Reason,
+		OldCapacity: s.online.Model().Throughput(from, s.job.Servers.Count), ConfiguredCapacity: s.prior.Throughput(from, s.job.Servers.Count),
+	}
+	if s.job.Autoscale.Mode == job.ModeRestart && from > 0 {
+		// The paper's pause-and-restart: everybody leaves, then the new number starts from the tablets.
+		s.want.Restart = d.Target
+		s.want.setTarget(0, now)
+		return
+	}
+	s.want.setTarget(d.Target, now)
+}
+
+// finishRescale measures the rescale that is under way, records it and closes it.
+func (s *Scheduler) finishRescale(now time.Time) {
+	r := s.want.Rescale
+	if r == nil {
+		return
+	}
+	s.want.Rescale = nil
+	r.Done = now
+	r.Gap, r.GapKnown = s.progress.gap(r.Decided, now, r.Decided.Add(-10*s.job.SLO.MaxLag), s.arrivals.EnteredAt)
+	if r.From > 0 && r.GapKnown && !r.Aborted {
+		s.want.Gaps = keepLast(s.want.Gaps, r.Gap)
+	}
+	if r.Kind == plan.KindOut && !r.Aborted {
+		s.want.Joins = keepLast(s.want.Joins, now.Sub(r.Decided))
+	}
+	if err := s.store.Append(state.Rescales, now, r); err != nil {
+		s.lg.Error("a rescale could not be recorded", "err", err)
+	}
+	s.lg.Info("rescale done", "kind", string(r.Kind), "from", r.From, "to", r.To, "took", now.Sub(r.Decided).Round(time.Millisecond), "gap", r.Gap, "aborted", r.Aborted)
+}
+
+// command is an order of a person, carried out by the goroutine that owns the job.
+type command struct {
+	Order
+	done chan error
+}
+
+// Order is what a person may ask of a running scheduler.
+type Order struct {
+	// Kind is "scale" (to Target, until "auto"), "auto" (decide again), "pause", "resume" or "stop".
+	Kind   string `json:"kind"`
+	Target int    `json:"target,omitempty"`
+}

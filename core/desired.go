@@ -1,0 +1,123 @@
+package core
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/estimator"
+)
+
+const desiredKey = "desired"
+
+// desiredVersion is the version of the desired state's form.
+const desiredVersion = 1
+
+// desired is what the scheduler wants, and the little else that must survive its restart in the middle of an action. It is saved before it is acted on.
+type desired struct {
+	Version int    `json:"version"`
+	Token   string `json:"token"`
+	// Target is the number of workers in force, ranks 0 to Target−1; 0 before the first decision.
+	Target int `json:"target"`
+	// Workers and Servers give the generation that is wanted, by rank; a rank keeps its last one when it is not wanted.
+	Workers map[int]uint64 `json:"workers"`
+	Servers map[int]uint64 `json:"servers"`
+	// Draining are the workers on their way out.
+	Draining []leaving `json:"draining,omitempty"`
+	// Rescale is the one under way.
+	Rescale *Rescale `json:"rescale,omitempty"`
+	// Restart is the target that a pause-and-restart rescale will have once everybody has left; 0: none is under way.
+	Restart int         `json:"restart,omitempty"`
+	Manual  plan.Manual `json:"manual"`
+	// Policy is the policy's own state.
+	Policy json.RawMessage `json:"policy,omitempty"`
+	Gate   json.RawMessage `json:"gate,omitempty"`
+	// Throughput is what the throughput model has learnt.
+	Throughput estimator.OnlineState `json:"throughput"`
+	// Joins and Gaps are the last measured ones, oldest first.
+	Joins []time.Duration `json:"joins,omitempty"`
+	Gaps  []time.Duration `json:"gaps,omitempty"`
+	// Stopping: the job is being stopped; Stopped: it has been.
+	Stopping bool `json:"stopping,omitempty"`
+	// Snapshotted: the last snapshot of the stop has been written.
+	Snapshotted bool `json:"snapshotted,omitempty"`
+	Stopped     bool `json:"stopped,omitempty"`
+}
+
+// leaving is a worker that drains.
+type leaving struct {
+	Rank       int       `json:"rank"`
+	Generation uint64    `json:"generation"`
+	Since      time.Time `json:"since"`
+	// Released: the backend was told.
+	Released bool `json:"released,omitempty"`
+}
+
+func (l leaving) id() backend.ID {
+	return backend.ID{Role: backend.RoleWorker, Rank: l.Rank, Generation: l.Generation}
+}
+
+func newDesired(token string) *desired {
+	return &desired{Version: desiredVersion, Token: token, Workers: map[int]uint64{}, Servers: map[int]uint64{}}
+}
+
+// measuredKept is how many measurements of a join or a gap are kept; their median counts.
+const measuredKept = 5
+
+func keepLast(v []time.Duration, d time.Duration) []time.Duration {
+	v = append(v, d)
+	return slices.Clone(v[max(0, len(v)-measuredKept):])
+}
+
+func measured(v []time.Duration, assumed time.Duration) plan.Measured {
+	if len(v) == 0 {
+		return plan.Measured{Value: assumed}
+	}
+	return plan.Measured{Value: median(v), Samples: len(v)}
+}
+
+// setTarget makes ranks 0 to n−1 wanted and marks what is above as leaving. A rank that comes back gets a new generation: the old one may still be draining.
+func (d *desired) setTarget(n int, now time.Time) {
+	for rank := n; rank < d.Target; rank++ {
+		d.leave(rank, now)
+	}
+	for rank := d.Target; rank < n; rank++ {
+		d.Workers[rank]++
+	}
+	d.Target = n
+}
+
+func (d *desired) leave(rank int, now time.Time) {
+	if slices.ContainsFunc(d.Draining, func(l leaving) bool { return l.Rank == rank && l.Generation == d.Workers[rank] }) {
+		return
+	}
+	d.Draining = append(d.Draining, leaving{Rank: rank, Generation: d.Workers[rank], Since: now})
+}
+
+// adopt takes over what runs when the scheduler's own state was lost: the newest live generation of each rank.
+func (d *desired) adopt(list []backend.Status) {
+	top := -1
+	for _, s := range list {
+		if !s.State.Live() || s.State == backend.StateStopping {
+			continue
+		}
+		switch s.ID.Role {
+		case backend.RoleServer:
+			d.Servers[s.ID.Rank] = max(d.Servers[s.ID.Rank], s.ID.Generation)
+		case backend.RoleWorker:
+			d.Workers[s.ID.Rank] = max(d.Workers[s.ID.Rank], s.ID.Generation)
+			top = max(top, s.ID.Rank)
+		}
+	}
+	for rank := 0; rank <= top; rank++ {
+		if d.Workers[rank] == 0 {
+			d.Workers[rank] = 1
+		}
+	}
+	d.Target = top + 1
+}
+
+func (d *desired) ranks() []int { return slices.Sorted(maps.Keys(d.Workers)) }

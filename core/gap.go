@@ -1,0 +1,104 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// progressLog follows the chief's log of progress and measures from it how long a rescale kept partitions waiting.
+type progressLog struct {
+	chief   uint64
+	last    uint64
+	byPart  map[int32][]progressPoint
+	holes   []time.Time // moments at which entries are missing before
+	horizon time.Duration
+}
+
+type progressPoint struct {
+	at        time.Time
+	watermark int64
+}
+
+func newProgressLog(horizon time.Duration) *progressLog {
+	return &progressLog{byPart: map[int32][]progressPoint{}, horizon: horizon}
+}
+
+// add takes in an answer of the chief.
+func (l *progressLog) add(now time.Time, r *rpc.AdvancesResponse) {
+	if r.GetChief() != l.chief {
+		if l.chief != 0 {
+			l.holes = append(l.holes, now)
+		}
+		l.chief, l.last = r.GetChief(), 0
+	} else if r.GetTruncated() {
+		l.holes = append(l.holes, now)
+	}
+	for _, a := range r.GetAdvances() {
+		if a.GetSeq() <= l.last {
+			continue
+		}
+		l.last = a.GetSeq()
+		l.byPart[a.GetPartition()] = append(l.byPart[a.GetPartition()], progressPoint{time.UnixMilli(a.GetUnixMs()), a.GetWatermark()})
+	}
+	for p, points := range l.byPart {
+		cut := 0
+		for cut < len(points) && now.Sub(points[cut].at) > l.horizon {
+			cut++
+		}
+		if cut > 0 {
+			l.byPart[p] = slices.Delete(points, 0, cut)
+		}
+	}
+	for len(l.holes) > 0 && now.Sub(l.holes[0]) > l.horizon {
+		l.holes = l.holes[1:]
+	}
+}
+
+// entered says when the record at an offset entered the queue.
+type entered func(partition int32, offset int64) (time.Time, bool)
+
+// waits gives, for every two successive advances of each partition that overlap [from, to], how long records waited between them: from the first
+// advance, or the entry of the next record when that was later, to the second.
+func (l *progressLog) waits(from, to time.Time, when entered) []time.Duration {
+	var out []time.Duration
+	for p, points := range l.byPart {
+		for i := 1; i < len(points); i++ {
+			a, b := points[i-1], points[i]
+			if b.at.Before(from) || a.at.After(to) {
+				continue
+			}
+			start := a.at
+			if at, ok := when(p, a.watermark); ok && at.After(start) {
+				start = at
+			}
+			out = append(out, max(0, b.at.Sub(start)))
+		}
+	}
+	return out
+}
+
+// gap is the longest wait in [from, to] less the median wait of the steady time before it (Kale §4.1's downtime, per partition). It is not known when
+// progress could not be followed all the time, or nothing was seen.
+func (l *progressLog) gap(from, to time.Time, steadyFrom time.Time, when entered) (time.Duration, bool) {
+	for _, h := range l.holes {
+		if !h.Before(from) && !h.After(to) {
+			return 0, false
+		}
+	}
+	during := l.waits(from, to, when)
+	if len(during) == 0 {
+		return 0, false
+	}
+	return max(0, slices.Max(during)-median(l.waits(steadyFrom, from, when))), true
+}
+
+func median[T ~int64](v []T) T {
+	if len(v) == 0 {
+		return 0
+	}
+	s := slices.Clone(v)
+	slices.Sort(s)
+	return s[len(s)/2]
+}

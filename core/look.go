@@ -1,0 +1,229 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/traffic"
+	"github.com/kale-sched/kale/estimator"
+)
+
+// lookTimeout bounds each question of one look.
+const lookTimeout = 3 * time.Second
+
+// seen is what one look found. A part that failed has its error; it is unknown, and never taken for empty.
+type seen struct {
+	at         time.Time
+	ends       map[int32]int64
+	endsErr    error
+	chief      *rpc.JobStatus
+	chiefErr   error
+	progress   *rpc.AdvancesResponse
+	list       []backend.Status
+	complete   bool
+	listErr    error
+	util       float64
+	utilKnown  bool
+	chiefAsked bool
+}
+
+// look asks Kafka, the chief and the backend at the same time.
+func (s *Scheduler) look(ctx context.Context) *seen {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	n := &seen{at: time.Now()}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		n.ends, n.endsErr = s.kafka.Ends(ctx)
+		n.at = time.Now()
+	})
+	wg.Go(func() {
+		if n.chief, n.chiefErr = s.chief.status(ctx); n.chiefErr == nil {
+			n.progress, _ = s.chief.advances(ctx, s.progress.last) // a missing answer shows as a gap that is not known
+		}
+	})
+	wg.Go(func() { n.list, n.complete, n.listErr = s.opt.Backend.List(ctx, s.job.Name) })
+	if s.job.Workers.GPUs > 0 && (s.job.Autoscale.Fallback.UtilisationOver > 0 || s.job.Autoscale.Fallback.UtilisationUnder > 0) {
+		wg.Go(func() { n.util, n.utilKnown = s.utilisation(ctx) })
+	}
+	wg.Wait()
+	s.note(&s.kafkaDown, n.endsErr, "Kafka")
+	if !errors.Is(n.chiefErr, rpc.ErrNoChief) {
+		s.note(&s.chiefDown, n.chiefErr, "the chief")
+	}
+	s.note(&s.backendDown, n.listErr, "the backend")
+	return n
+}
+
+// note logs when something stops or starts to answer, once each.
+func (s *Scheduler) note(down *bool, err error, who string) {
+	switch {
+	case err != nil && !*down:
+		s.lg.Warn("no answer; holding what is", "from", who, "err", err)
+	case err == nil && *down:
+		s.lg.Info("answers again", "from", who)
+	}
+	*down = err != nil
+}
+
+// utilisation is the mean busy share of this job's GPUs, where the backend's nodes report it.
+func (s *Scheduler) utilisation(ctx context.Context) (share float64, known bool) {
+	inv, err := s.opt.Backend.Inventory(ctx)
+	if err != nil {
+		return 0, false
+	}
+	n := 0
+	for _, d := range inv.Devices {
+		if d.Utilisation != nil && len(d.HeldBy) > len(s.job.Name) && d.HeldBy[:len(s.job.Name)+1] == s.job.Name+"/" {
+			share += *d.Utilisation
+			n++
+		}
+	}
+	if n == 0 {
+		return 0, false
+	}
+	return share / float64(n), true
+}
+
+// follow takes what was seen into the histories: arrivals, progress, throughput.
+func (s *Scheduler) follow(ctx context.Context, now time.Time) {
+	n := s.seen
+	if n.endsErr == nil {
+		if err := s.arrivals.Observe(n.at, n.ends); err != nil {
+			if errors.Is(err, traffic.ErrShrunk) {
+				n.endsErr = fmt.Errorf("%w: the topic was created again, or its log was cut short", err)
+			}
+			s.lg.Warn("arrivals cannot be followed", "err", err)
+		}
+	}
+	if n.progress != nil {
+		s.progress.add(now, n.progress)
+	}
+	s.teach(now)
+}
+
+// applied is the trained watermark of each partition, nil when the chief is unknown.
+func (n *seen) applied() map[int32]int64 {
+	if n.chiefErr != nil {
+		return nil
+	}
+	out := map[int32]int64{}
+	for _, p := range n.chief.GetPartitions() {
+		out[p.GetPartition()] = p.GetApplied()
+	}
+	return out
+}
+
+// member finds a worker's membership.
+func (n *seen) member(rank int, generation uint64) *rpc.MemberStatus {
+	if n.chiefErr != nil {
+		return nil
+	}
+	for _, m := range n.chief.GetMembers() {
+		if int(m.GetRank()) == rank && m.GetGeneration() == generation {
+			return m
+		}
+	}
+	return nil
+}
+
+func (n *seen) allocation(id backend.ID) (backend.Status, bool) {
+	i := slices.IndexFunc(n.list, func(st backend.Status) bool { return st.ID == id })
+	if i < 0 {
+		return backend.Status{}, false
+	}
+	return n.list[i], true
+}
+
+// unknown says why nothing may be decided on this look, or "".
+func (n *seen) unknown(started bool) string {
+	switch {
+	case n.listErr != nil:
+		return "the backend does not answer: " + n.listErr.Error()
+	case !n.complete:
+		return "the backend could not look everywhere: what is missing from its list is unknown"
+	case n.endsErr != nil:
+		return "Kafka's end offsets are unknown: " + n.endsErr.Error()
+	case n.chiefErr != nil && started:
+		return "the chief does not answer: " + n.chiefErr.Error()
+	}
+	return ""
+}
+
+// workers counts the wanted and leaving workers by what is known of them.
+func (s *Scheduler) workers() plan.Workers {
+	var w plan.Workers
+	n := s.seen
+	for rank := range s.want.Target {
+		id := backend.ID{Role: backend.RoleWorker, Rank: rank, Generation: s.want.Workers[rank]}
+		m := n.member(rank, id.Generation)
+		switch {
+		case m.GetState() == rpc.MemberState_MEMBER_STATE_READY:
+			w.Running++
+		case n.listErr != nil || n.chiefErr != nil:
+			w.Unknown++
+		default:
+			w.Pending++
+		}
+	}
+	w.Draining = len(s.want.Draining)
+	return w
+}
+
+// lag is how far training is behind, in records and in the age of the oldest untrained one.
+func (s *Scheduler) lag(now time.Time) (records int64, age time.Duration, known bool) {
+	applied := s.seen.applied()
+	if applied == nil || len(applied) == 0 {
+		return 0, 0, false
+	}
+	return s.arrivals.Lag(now, applied)
+}
+
+// teachEvery is how long a throughput measurement lasts.
+const teachEvery = 3 * time.Second
+
+// teach gives the throughput model a saturated interval: no rescale under way, every member busy with full batches all the time.
+func (s *Scheduler) teach(now time.Time) {
+	n := s.seen
+	if n.chiefErr != nil || s.want.Rescale != nil || len(s.want.Draining) > 0 || n.chief.GetRepairing() || now.Sub(s.lastFed) < max(teachEvery, s.job.Forecast.Interval) {
+		return
+	}
+	count, rate := 0, 0.0
+	for _, m := range n.chief.GetMembers() {
+		switch m.GetState() {
+		case rpc.MemberState_MEMBER_STATE_READY:
+			if !m.GetMetrics().GetSaturated() || now.Sub(time.UnixMilli(m.GetReadyUnixMs())) < 2*teachEvery {
+				return
+			}
+			count++
+			rate += m.GetRecordsPerSecond()
+		case rpc.MemberState_MEMBER_STATE_JOINING, rpc.MemberState_MEMBER_STATE_DRAINING:
+			return
+		}
+	}
+	if count == 0 || rate <= 0 || count != s.want.Target {
+		return
+	}
+	s.lastFed = now
+	before := s.online.Model()
+	used, err := s.online.Observe(estimator.Sample{At: now, Workers: count, Servers: s.job.Servers.Count, Rate: rate, Saturated: true, Source: "live"})
+	if err != nil {
+		s.lg.Warn("a throughput measurement was refused", "workers", count, "rate", rate, "err", err)
+		return
+	}
+	if !used {
+		return
+	}
+	s.want.Throughput = s.online.State()
+	if after := s.online.Model(); !after.Equal(before) {
+		s.lg.Info("throughput model refitted", "workers", count, "measured", math.Round(rate), "model", after.String())
+	}
+}

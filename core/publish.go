@@ -1,0 +1,203 @@
+package core
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/state"
+)
+
+// Retention of the state's logs.
+const (
+	keepSamples   = 14 * 24 * time.Hour
+	keepDecisions = 14 * 24 * time.Hour
+	trimEvery     = time.Hour
+)
+
+// publish records what was seen and replaces the view.
+func (s *Scheduler) publish(now time.Time) error {
+	sample := s.sample(now)
+	s.lastSample = sample
+	if err := s.store.Append(state.Samples, now, sample); err != nil {
+		return err
+	}
+	if now.Sub(s.trimmed) > trimEvery {
+		s.trimmed = now
+		if err := s.store.Trim(state.Samples, now.Add(-keepSamples)); err != nil {
+			return err
+		}
+		if err := s.store.Trim(state.Decisions, now.Add(-keepDecisions)); err != nil {
+			return err
+		}
+	}
+	s.view.Store(s.picture(now, sample))
+	return nil
+}
+
+func (s *Scheduler) sample(now time.Time) Sample {
+	n := s.seen
+	w := s.workers()
+	out := Sample{
+		At: now, Target: s.want.Target, Running: w.Running, Pending: w.Pending, Draining: w.Draining,
+		Capacity: s.online.Model().Throughput(w.Running, s.job.Servers.Count), Forecast: s.foresee.at(now),
+		Applied: n.applied(), Repairing: n.chief.GetRepairing(), Unknown: n.unknown(s.everTrained()),
+	}
+	if rate, ok := s.arrivals.Rate(now, max(s.job.Forecast.Interval, 4*s.job.Autoscale.Watch)); ok {
+		out.Rate = &rate
+	}
+	if records, age, ok := s.lag(now); ok {
+		seconds := age.Seconds()
+		out.Lag, out.LagRecords = &seconds, records
+	}
+	for _, st := range n.list {
+		if st.ID.Role == backend.RoleWorker && st.State.Live() {
+			out.Held++
+		}
+	}
+	ready := 0
+	for _, m := range n.chief.GetMembers() {
+		if m.GetState() == rpc.MemberState_MEMBER_STATE_READY || m.GetState() == rpc.MemberState_MEMBER_STATE_DRAINING {
+			out.Trained += m.GetRecordsPerSecond()
+			out.Busy += m.GetBusyShare()
+			ready++
+		}
+	}
+	if ready > 0 {
+		out.Busy /= float64(ready)
+	}
+	return out
+}
+
+func (s *Scheduler) picture(now time.Time, sample Sample) *View {
+	j, n := s.job, s.seen
+	v := &View{
+		Job: j.Name, Mode: j.Autoscale.Mode, Now: now, Started: s.started, MaxLag: j.SLO.MaxLag, Min: j.Workers.Min, Max: j.Workers.Max,
+		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, Model: s.online.Model().String(),
+		Trained: n.chief.GetTrainedRecords(), Dead: n.chief.GetDeadRecords(), Lost: n.chief.GetLostOffsets(), Emulated: j.Workers.EmulateStep > 0,
+		Join: measured(s.want.Joins, assumedJoin), Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped,
+		History: s.lastHistory, Chief: n.chief, Problems: s.problems(),
+	}
+	if s.last != nil {
+		v.Forecast = s.last.Observation.Forecast
+	}
+	if r := s.want.Rescale; r != nil {
+		c := *r
+		v.Rescale = &c
+	}
+	if auc, ok := AUC(n.chief.GetTotals().GetValidation()); ok {
+		v.AUC = &auc
+	}
+	for _, st := range n.list {
+		switch st.ID.Role {
+		case backend.RoleWorker:
+			v.Workers = append(v.Workers, s.workerView(st))
+		case backend.RoleServer:
+			v.Servers = append(v.Servers, s.serverView(st))
+		}
+	}
+	return v
+}
+
+func (s *Scheduler) workerView(st backend.Status) WorkerView {
+	w := WorkerView{
+		ID: st.ID.String(), Rank: st.ID.Rank, Generation: st.ID.Generation, Backend: string(st.State), Node: st.Node, Devices: st.Devices,
+		Restarts: st.Restarts, PID: st.PID, Reason: st.Reason, Since: st.Started, Member: "unknown",
+	}
+	if s.seen.chiefErr != nil {
+		return w
+	}
+	m := s.seen.member(st.ID.Rank, st.ID.Generation)
+	w.Member = MemberStateName(m.GetState())
+	w.Partitions, w.Rate, w.Busy, w.Queue = m.GetPartitions(), m.GetRecordsPerSecond(), m.GetBusyShare(), m.GetMetrics().GetQueueRecords()
+	return w
+}
+
+// MemberStateName is a membership state as people read it.
+func MemberStateName(st rpc.MemberState) string {
+	switch st {
+	case rpc.MemberState_MEMBER_STATE_JOINING:
+		return "joining"
+	case rpc.MemberState_MEMBER_STATE_READY:
+		return "ready"
+	case rpc.MemberState_MEMBER_STATE_DRAINING:
+		return "draining"
+	case rpc.MemberState_MEMBER_STATE_DRAINED:
+		return "drained"
+	case rpc.MemberState_MEMBER_STATE_EXPELLED:
+		return "expelled"
+	}
+	return "not joined"
+}
+
+func (s *Scheduler) serverView(st backend.Status) ServerView {
+	v := ServerView{ID: st.ID.String(), Index: st.ID.Rank, Backend: string(st.State), Restarts: st.Restarts, PID: st.PID, Node: st.Node}
+	for _, sv := range s.seen.chief.GetServers() {
+		if int(sv.GetInfo().GetIndex()) != st.ID.Rank {
+			continue
+		}
+		m := sv.GetMetrics()
+		v.Up, v.Incarnation, v.Rows, v.MemoryBytes, v.Error = sv.GetInfo().GetUp(), sv.GetInfo().GetIncarnation(), m.GetRows(), m.GetMemoryBytes(), m.GetSnapshotError()
+		if ms := m.GetLastSnapshotUnixMs(); ms > 0 {
+			v.LastSnapshot = time.UnixMilli(ms)
+		}
+	}
+	return v
+}
+
+// problems are what an operator should read, the gravest first.
+func (s *Scheduler) problems() []string {
+	n := s.seen
+	var out []string
+	for _, p := range n.chief.GetProblems() {
+		switch p.GetKind() {
+		case rpc.PartitionProblem_KIND_LOST:
+			out = append(out, fmt.Sprintf("partition %d: retention removed offsets %d to %d before they were trained; the partition stands still until you accept the loss "+
+				"(on_lost = \"skip\" in the stream block)", p.GetPartition(), p.GetNeeded(), p.GetLogStart()))
+		case rpc.PartitionProblem_KIND_RECREATED:
+			out = append(out, p.GetDetail())
+		default:
+			out = append(out, fmt.Sprintf("partition %d: %s", p.GetPartition(), p.GetDetail()))
+		}
+	}
+	for _, sv := range n.chief.GetServers() {
+		if e := sv.GetMetrics().GetSnapshotError(); e != "" {
+			out = append(out, fmt.Sprintf("parameter server %d: snapshots fail: %s", sv.GetInfo().GetIndex(), e))
+		}
+	}
+	for _, st := range n.list {
+		if st.State == backend.StateFailed {
+			out = append(out, fmt.Sprintf("%s failed: %s", st.ID, st.Reason))
+		}
+	}
+	if why := n.unknown(s.everTrained()); why != "" {
+		out = append(out, why)
+	}
+	return out
+}
+
+// AUC is the area under the ROC curve of predictions counted in bins by label: the chance that a positive is ranked above a negative, ties
+// (one bin) counted half. ok is false without both labels.
+func AUC(v *rpc.Validation) (auc float64, ok bool) {
+	pos, neg := v.GetPositive(), v.GetNegative()
+	var below, wins, positives float64
+	for i := range max(len(pos), len(neg)) {
+		p, q := count(pos, i), count(neg, i)
+		wins += p * (below + q/2)
+		below += q
+		positives += p
+	}
+	if positives == 0 || below == 0 {
+		return math.NaN(), false
+	}
+	return wins / (positives * below), true
+}
+
+func count(v []uint64, i int) float64 {
+	if i >= len(v) {
+		return 0
+	}
+	return float64(v[i])
+}

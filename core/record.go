@@ -1,0 +1,143 @@
+package core
+
+import (
+	"time"
+
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// Sample is what was observed at one watch beat; core/state keeps them, and pictures are drawn from them.
+type Sample struct {
+	At time.Time `json:"at"`
+	// Rate is the arrival rate over the last interval, samples/s; nil when it is not known.
+	Rate *float64 `json:"rate,omitempty"`
+	// Trained is the rate at which records are trained, samples/s, as the members report it.
+	Trained float64 `json:"trained"`
+	// Lag is the age of the oldest untrained record in seconds, LagRecords their number; Repairing says that both count records that were trained before.
+	Lag        *float64 `json:"lag_s,omitempty"`
+	LagRecords int64    `json:"lag_records"`
+	Repairing  bool     `json:"repairing,omitempty"`
+	// Forecast is what had been expected for now, with its band.
+	Forecast *Band `json:"forecast,omitempty"`
+	// Capacity is F(running) by the model in force.
+	Capacity float64 `json:"capacity"`
+	Target   int     `json:"target"`
+	Running  int     `json:"running"`
+	Pending  int     `json:"pending"`
+	Draining int     `json:"draining"`
+	// Held counts all worker allocations that the backend has not released: they are paid for.
+	Held int `json:"held"`
+	// Busy is the members' mean share of time in which the accelerator was busy.
+	Busy float64 `json:"busy"`
+	// Applied is the trained watermark of each partition.
+	Applied map[int32]int64 `json:"applied,omitempty"`
+	Unknown string          `json:"unknown,omitempty"`
+}
+
+// Band is a forecast for one moment, samples/s.
+type Band struct {
+	Mean  float64 `json:"mean"`
+	Lower float64 `json:"lower"`
+	Upper float64 `json:"upper"`
+}
+
+// Rescale is one change of the number of workers, from its decision to its end.
+type Rescale struct {
+	Kind    plan.Kind `json:"kind"`
+	From    int       `json:"from"`
+	To      int       `json:"to"`
+	Decided time.Time `json:"decided"`
+	// Done is when the last new worker had trained, or the last leaving one was released.
+	Done time.Time `json:"done"`
+	// FirstTrained is when the first new worker trained; zero for a scale-in.
+	FirstTrained time.Time `json:"first_trained,omitzero"`
+	// OldCapacity is F(From) by the model in force at the decision, samples/s; ConfiguredCapacity is that of the job file's prior.
+	OldCapacity        float64 `json:"old_capacity"`
+	ConfiguredCapacity float64 `json:"configured_capacity"`
+	Reason             string  `json:"reason"`
+	// Gap is the longest time in which a partition with unread records had no applied record, less the median of the steady state.
+	Gap time.Duration `json:"gap"`
+	// GapKnown is false when progress could not be followed for the whole time (the chief was away).
+	GapKnown bool `json:"gap_known"`
+	// Aborted says that another decision took its place before it was done.
+	Aborted bool `json:"aborted,omitempty"`
+}
+
+// Record is a decision with all that it was made from, as core/state keeps it and `kale explain` shows it.
+type Record struct {
+	Observation plan.Observation `json:"observation"`
+	Decision    plan.Decision    `json:"decision"`
+	// Observed only: nothing was done (autoscale.mode = "observe").
+	ObserveOnly bool `json:"observe_only,omitempty"`
+}
+
+// View is the scheduler's whole picture of its job at one moment. It is replaced, never changed: readers may keep it.
+type View struct {
+	Job        string         `json:"job"`
+	Mode       string         `json:"mode"`
+	Now        time.Time      `json:"now"`
+	Started    time.Time      `json:"started"`
+	MaxLag     time.Duration  `json:"max_lag"`
+	Min        int            `json:"min"`
+	Max        int            `json:"max"`
+	Sample     Sample         `json:"sample"`
+	Decision   *Record        `json:"decision,omitempty"`
+	LastChange *Record        `json:"last_change,omitempty"`
+	Rescale    *Rescale       `json:"rescale,omitempty"` // under way
+	Workers    []WorkerView   `json:"workers"`
+	Servers    []ServerView   `json:"servers"`
+	Forecast   plan.Forecast  `json:"forecast"`
+	Manual     plan.Manual    `json:"manual"`
+	Trained    uint64         `json:"trained_records"`
+	Dead       uint64         `json:"dead_records"`
+	Lost       uint64         `json:"lost_offsets"`
+	AUC        *float64       `json:"auc,omitempty"`
+	Model      string         `json:"throughput_model"`
+	Problems   []string       `json:"problems,omitempty"`
+	Emulated   bool           `json:"emulated_accelerator,omitempty"`
+	Join       plan.Measured  `json:"join_time"`
+	Gap        plan.Measured  `json:"rescale_gap"`
+	Stopping   bool           `json:"stopping,omitempty"`
+	Stopped    bool           `json:"stopped,omitempty"`
+	History    History        `json:"history"`
+	Chief      *rpc.JobStatus `json:"-"`
+}
+
+// History is the measured arrival rate that the last forecast was made from; NaN is null.
+type History = plan.Series
+
+// WorkerView is one worker as the backend and the chief see it.
+type WorkerView struct {
+	ID         string    `json:"id"`
+	Rank       int       `json:"rank"`
+	Generation uint64    `json:"generation"`
+	Backend    string    `json:"backend"` // state of its allocation
+	Member     string    `json:"member"`  // state of its membership
+	Partitions []int32   `json:"partitions"`
+	Rate       float64   `json:"records_per_second"`
+	Busy       float64   `json:"busy"`
+	Queue      int64     `json:"queue_records"`
+	Node       string    `json:"node,omitempty"`
+	Devices    []string  `json:"devices,omitempty"`
+	Restarts   int       `json:"restarts"`
+	PID        int       `json:"pid,omitempty"`
+	Reason     string    `json:"reason,omitempty"`
+	Since      time.Time `json:"since,omitzero"`
+}
+
+// ServerView is one parameter server as the backend and the chief see it.
+type ServerView struct {
+	ID           string    `json:"id"`
+	Index        int       `json:"index"`
+	Backend      string    `json:"backend"`
+	Up           bool      `json:"up"`
+	Incarnation  uint64    `json:"incarnation"`
+	Rows         uint64    `json:"rows"`
+	MemoryBytes  uint64    `json:"memory_bytes"`
+	LastSnapshot time.Time `json:"last_snapshot,omitzero"`
+	Error        string    `json:"snapshot_error,omitempty"`
+	Restarts     int       `json:"restarts"`
+	PID          int       `json:"pid,omitempty"`
+	Node         string    `json:"node,omitempty"`
+}

@@ -1,0 +1,288 @@
+package core
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/state"
+	"github.com/kale-sched/kale/core/traffic"
+	"github.com/kale-sched/kale/estimator"
+)
+
+// Options are what a scheduler needs beside its job.
+type Options struct {
+	Job *job.Job
+	// StateDir is the job's own folder on this machine: the state file, and what the local backend keeps.
+	StateDir string
+	// Backend runs the job's processes; the caller launches and closes it.
+	Backend backend.Backend
+	// Trainer is the path of the kale-trainer program on the allocations.
+	Trainer string
+	// Env is given to trainers.
+	Env map[string]string
+	// Log may be nil: silent.
+	Log *slog.Logger
+	// Progress is told of long work, may be nil.
+	Progress func(what string, done, total int)
+}
+
+// Scheduler owns one job: see the package comment. Open it, Run it, Close it. View and Do may be called from anywhere.
+type Scheduler struct {
+	opt Options
+	job *job.Job
+	lg  *slog.Logger
+
+	store    *state.Store
+	kafka    *traffic.Client
+	arrivals *traffic.Arrivals
+	chief    *chiefLink
+	policy   plan.Policy
+	prior    estimator.Model
+	online   *estimator.Online
+	foresee  *foresight
+	loads    *workloads
+	progress *progressLog
+
+	// Owned by the goroutine of Run.
+	want        *desired
+	seen        *seen
+	backoff     map[backend.ID]retry
+	tickAt      time.Time
+	trimmed     time.Time
+	started     time.Time
+	last        *Record
+	lastChange  *Record
+	lastSample  Sample
+	lastHistory History
+	lastFed     time.Time
+	kafkaDown   bool
+	chiefDown   bool
+	backendDown bool
+
+	commands chan command
+	view     atomic.Pointer[View]
+	diags    hcl.Diagnostics
+}
+
+// assumedJoin is the join time before one was measured: a container, an image and a graph on a busy machine.
+const assumedJoin = 30 * time.Second
+
+// Open prepares a scheduler: it opens the state, configures the backend with the job's block and connects to Kafka lazily. Diagnostics are the backend's
+// judgement of its block.
+func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	diags, err := ConfigureBackend(ctx, o.Backend, o.Job, o.StateDir)
+	if err != nil || diags.HasErrors() {
+		return nil, diags, err
+	}
+	s := &Scheduler{
+		opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), commands: make(chan command), backoff: map[backend.ID]retry{},
+		started: time.Now(), progress: newProgressLog(10 * time.Minute), diags: diags,
+	}
+	if err := s.open(); err != nil {
+		return nil, diags, errors.Join(err, s.Close())
+	}
+	return s, diags, nil
+}
+
+func (s *Scheduler) open() (err error) {
+	j := s.job
+	if s.store, err = state.Open(s.opt.StateDir); err != nil {
+		return err
+	}
+	if err := s.loadDesired(); err != nil {
+		return err
+	}
+	if err := s.saveJobFile(); err != nil {
+		return err
+	}
+	kopts, err := KafkaOpts(j)
+	if err != nil {
+		return err
+	}
+	if s.kafka, err = traffic.NewClient(traffic.ClientOptions{Brokers: j.Stream.Brokers, Topic: j.Stream.Topic, Opts: kopts}); err != nil {
+		return err
+	}
+	s.arrivals = traffic.NewArrivals(traffic.ArrivalsOptions{
+		Keep: j.Forecast.History + 2*j.Forecast.Horizon, Step: j.Forecast.Interval,
+		Fine: max(10*j.Forecast.Interval, 4*j.SLO.MaxLag), MaxGap: max(3*j.Forecast.Interval, 4*j.Autoscale.Watch),
+	})
+	s.chief = &chiefLink{dir: j.Checkpoint.Dir, job: j.Name, token: s.want.Token}
+	if s.policy, err = plan.New(j.Autoscale.Policy, policyParams(j)); err != nil {
+		return err
+	}
+	s.prior = estimator.Model{Form: estimator.Form(j.Throughput.Form), Theta: j.Throughput.Theta, Batch: float64(j.Throughput.Batch)}
+	if s.online, err = estimator.RestoreOnline(s.prior, onlineOptions(j), s.want.Throughput); err != nil {
+		s.lg.Warn("what the throughput model had learnt cannot be used; starting from the job file's", "err", err)
+		if s.online, err = estimator.NewOnline(s.prior, onlineOptions(j)); err != nil {
+			return err
+		}
+	}
+	if s.foresee, err = newForesight(j, s.want.Gate); err != nil {
+		return err
+	}
+	s.loads, err = newWorkloads(j, s.opt.Trainer, s.want.Token, s.opt.Env)
+	return err
+}
+
+func policyParams(j *job.Job) plan.Params {
+	if j.Autoscale.Policy == job.PolicyStatic {
+		return plan.Params{"workers": float64(j.Workers.Max)}
+	}
+	return nil
+}
+
+func onlineOptions(j *job.Job) estimator.OnlineOptions {
+	return estimator.OnlineOptions{PriorMin: max(1, j.Workers.Min), PriorMax: j.Workers.Max}
+}
+
+// ConfigureBackend hands the backend its block of the job file and turns its diagnostics into the job file's.
+func ConfigureBackend(ctx context.Context, b backend.Backend, j *job.Job, stateDir string) (hcl.Diagnostics, error) {
+	vars, err := json.Marshal(map[string]any{})
+	if err != nil {
+		return nil, fmt.Errorf("configure backend %q: %w", j.Backend.Name, err)
+	}
+	found, err := b.Configure(ctx, backend.Config{
+		Job: j.Name, Source: j.Backend.Source, Filename: j.Backend.Filename, StartLine: j.Backend.Start.Line,
+		StartColumn: j.Backend.Start.Column, StartByte: j.Backend.Start.Byte, StateDir: filepath.Join(stateDir, j.Backend.Name), Variables: vars,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("configure backend %q: %w", j.Backend.Name, err)
+	}
+	return found.HCL(), nil
+}
+
+// loadDesired reads what was wanted last, or starts anew with a token of its own.
+func (s *Scheduler) loadDesired() error {
+	s.want = &desired{}
+	found, err := s.store.Get(desiredKey, s.want)
+	if err != nil {
+		return err
+	}
+	if found && s.want.Version != desiredVersion {
+		return fmt.Errorf("the job's state in %s is of version %d and this program knows %d: use the program that wrote it, or move the folder away to start anew",
+			s.opt.StateDir, s.want.Version, desiredVersion)
+	}
+	if found {
+		s.want.Stopped, s.want.Stopping, s.want.Snapshotted = false, false, false
+		return nil
+	}
+	var raw [16]byte
+	if _, err := rand.Read(raw[:]); err != nil {
+		return fmt.Errorf("draw a token: %w", err)
+	}
+	s.want = newDesired(hex.EncodeToString(raw[:]))
+	return nil
+}
+
+// saveJobFile keeps a copy of the job file's path beside the state, for the commands that find jobs by name.
+func (s *Scheduler) saveJobFile() error {
+	abs, err := filepath.Abs(s.job.File)
+	if err != nil {
+		return fmt.Errorf("find the job file: %w", err)
+	}
+	return os.WriteFile(filepath.Join(s.opt.StateDir, "jobfile"), []byte(abs+"\n"), 0o600)
+}
+
+// Close releases what Open took. What runs goes on.
+func (s *Scheduler) Close() error {
+	if s.foresee != nil {
+		s.foresee.close()
+	}
+	if s.chief != nil {
+		s.chief.close()
+	}
+	if s.kafka != nil {
+		s.kafka.Close()
+	}
+	if s.store != nil {
+		return s.store.Close()
+	}
+	return nil
+}
+
+// Store gives the job's state for reading.
+func (s *Scheduler) Store() *state.Store { return s.store }
+
+// View is the newest picture, nil before the first look.
+func (s *Scheduler) View() *View { return s.view.Load() }
+
+// Run back-fills the arrival history and then looks, decides and acts until ctx ends. Training goes on after that.
+func (s *Scheduler) Run(ctx context.Context) error {
+	s.backfill(ctx)
+	t := time.NewTicker(s.job.Autoscale.Watch)
+	defer t.Stop()
+	for {
+		if err := s.beat(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			s.lg.Info("the scheduler ends; training goes on")
+			return nil
+		case c := <-s.commands:
+			c.done <- s.obey(ctx, c)
+		case <-t.C:
+		}
+		if s.want.Stopped {
+			return nil
+		}
+	}
+}
+
+// backfill asks the broker for the arrivals of the past, so that forecasts start warm. Without it the scheduler works and says that it is cold.
+func (s *Scheduler) backfill(ctx context.Context) {
+	j := s.job
+	now := time.Now()
+	o := traffic.BackfillOptions{Step: j.Forecast.Interval, From: now.Add(-j.Forecast.History - j.Forecast.Horizon), To: now}
+	if s.opt.Progress != nil {
+		o.Progress = func(done, total int) { s.opt.Progress("reading the arrival history from the broker", done, total) }
+	}
+	got, err := traffic.Backfill(ctx, s.kafka, s.arrivals, o)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.lg.Warn("no arrival history: forecasts start cold", "err", err)
+		}
+		return
+	}
+	s.lg.Info("arrival history read from the broker", "samples", got.Samples, "known_from", got.KnownFrom, "requests", got.Requests, "took", got.Elapsed)
+}
+
+// beat is one look, a decision when it is time for one, and a step of what is to be done.
+func (s *Scheduler) beat(ctx context.Context) error {
+	s.seen = s.look(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	now := time.Now()
+	s.follow(ctx, now)
+	if !s.tickAt.After(now) && !s.want.Stopping {
+		s.tickAt = now.Add(s.job.Autoscale.Tick)
+		if err := s.decide(now); err != nil {
+			return err
+		}
+	}
+	if err := s.act(ctx, now); err != nil {
+		return err
+	}
+	return s.publish(now)
+}
+
+// save makes the desired state durable: always before it is acted on.
+func (s *Scheduler) save() error { return s.store.Put(desiredKey, s.want) }

@@ -1,0 +1,483 @@
+package trainer
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/trainer/auth"
+	"github.com/kale-sched/kale/trainer/checkpoint"
+	"github.com/kale-sched/kale/trainer/chief"
+	"github.com/kale-sched/kale/trainer/kafka"
+	"github.com/kale-sched/kale/trainer/ps"
+)
+
+// ErrFenced says that another incarnation of this process serves its tablets: it must exit and not be restarted.
+var ErrFenced = errors.New("fenced: a newer incarnation has taken this server's place")
+
+// ServerOptions say which parameter server a process is.
+type ServerOptions struct {
+	Index int
+	// Listen is the address to listen on, "127.0.0.1:0" for any port; Advertise what others dial, with port 0 replaced by the real one.
+	Listen    string
+	Advertise string
+}
+
+// RunServer runs parameter server o.Index until ctx ends (then it snapshots and returns nil) or it is fenced (ErrFenced). Server 0 also runs the chief,
+// and makes the job's state when there is none: timeline, topic id and the pinned start offsets (rules 3 and 16).
+func RunServer(ctx context.Context, lg *slog.Logger, spec *rpc.TrainSpec, o ServerOptions) error {
+	if o.Index < 0 || o.Index >= int(spec.GetServers()) {
+		return fmt.Errorf("parameter server %d: the job has servers 0 to %d", o.Index, spec.GetServers()-1)
+	}
+	lg = lg.With("server", o.Index)
+	store, err := checkpoint.Open(spec.GetCheckpointDir(), spec.GetJob())
+	if err != nil {
+		return err
+	}
+	incarnation, err := store.ClaimIncarnation(o.Index)
+	if err != nil {
+		return fmt.Errorf("parameter server %d: claim an incarnation: %w", o.Index, err)
+	}
+	lis, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return fmt.Errorf("parameter server %d: listen on %s: %w", o.Index, o.Listen, err)
+	}
+	address, err := advertised(o.Advertise, lis.Addr())
+	if err != nil {
+		return err
+	}
+	p := &serverProcess{lg: lg.With("incarnation", incarnation), spec: spec, index: o.Index, store: store, incarnation: incarnation, address: address, lis: lis}
+	return p.run(ctx)
+}
+
+// serverProcess is one life of one parameter server.
+type serverProcess struct {
+	lg          *slog.Logger
+	spec        *rpc.TrainSpec
+	index       int
+	store       *checkpoint.Store
+	incarnation uint64
+	address     string
+	lis         net.Listener
+
+	job     checkpoint.JobState
+	tablets *ps.Server
+	chief   *chief.Chief // server 0 only
+
+	mu       sync.Mutex
+	snapDone uint64
+	snapWant uint64
+	snapNow  chan struct{}
+}
+
+func (p *serverProcess) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	fresh, err := p.loadJob(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.restore(); err != nil {
+		return err
+	}
+	p.snapNow = make(chan struct{}, 1)
+	srv := grpc.NewServer(grpc.UnaryInterceptor(auth.UnaryServer(p.spec.GetToken())), grpc.StreamInterceptor(auth.StreamServer(p.spec.GetToken())),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+	p.tablets.Register(srv)
+	var tasks sync.WaitGroup
+	// Every task ends with ctx; one that fails ends all of them with its error as the cause.
+	start := func(f func(context.Context) error) {
+		tasks.Go(func() {
+			if err := f(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	if p.index == 0 {
+		if err := p.startChief(ctx, srv, fresh, start); err != nil {
+			return err
+		}
+	}
+	start(func(context.Context) error { return p.serve(srv) })
+	start(p.beats)
+	start(p.snapshots)
+	if p.index == 0 {
+		info := checkpoint.ChiefInfo{Address: p.address, Incarnation: p.incarnation, Timeline: p.job.Timeline}
+		if err := p.store.PublishChief(info); err != nil {
+			cancel(err)
+		}
+	}
+	p.lg.Info("parameter server is up", "address", p.address, "chief", p.index == 0)
+	<-ctx.Done()
+	cause := context.Cause(ctx)
+	stopServer(srv)
+	tasks.Wait()
+	return p.finish(cause)
+}
+
+// finish writes the last snapshot of a server that was asked to end; one that was fenced writes nothing more.
+func (p *serverProcess) finish(cause error) error {
+	if errors.Is(cause, checkpoint.ErrSuperseded) || errors.Is(cause, ErrFenced) {
+		return fmt.Errorf("parameter server %d, incarnation %d: %w", p.index, p.incarnation, ErrFenced)
+	}
+	if !errors.Is(cause, context.Canceled) {
+		return fmt.Errorf("parameter server %d: %w", p.index, cause)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := p.tablets.Snapshot(ctx); err != nil {
+		return fmt.Errorf("parameter server %d: last snapshot: %w", p.index, err)
+	}
+	p.lg.Info("parameter server has ended; its state is in the checkpoint store")
+	return nil
+}
+
+const maxMessage = 1 << 30
+
+func (p *serverProcess) serve(srv *grpc.Server) error {
+	if err := srv.Serve(p.lis); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve on %s: %w", p.address, err)
+	}
+	return nil
+}
+
+// stopServer ends the RPCs under way within a second, then by force.
+func stopServer(srv *grpc.Server) {
+	done := make(chan struct{})
+	go func() { // ends with GracefulStop, which Stop cuts short
+		srv.GracefulStop()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Second):
+		srv.Stop()
+		<-done
+	}
+}
+
+// loadJob reads the job's state. Server 0 makes it when there is none; the others wait for it.
+func (p *serverProcess) loadJob(ctx context.Context) (fresh bool, err error) {
+	for waited := false; ; {
+		p.job, err = p.store.LoadJob()
+		if err == nil {
+			return fresh, p.checkJob()
+		}
+		if !errors.Is(err, checkpoint.ErrNoJob) {
+			return false, err
+		}
+		if p.index == 0 {
+			if err := p.makeJob(ctx); err != nil {
+				return false, err
+			}
+			fresh = true
+			continue
+		}
+		if !waited {
+			p.lg.Info("waiting for server 0 to make the job's state", "store", p.store.Root())
+			waited = true
+		}
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return false, err
+		}
+	}
+}
+
+func (p *serverProcess) checkJob() error {
+	switch {
+	case p.job.Fingerprint != p.spec.GetFingerprint():
+		return fmt.Errorf("the checkpoint in %s belongs to another model, set of features or topic (fingerprint %s, the job file gives %s): "+
+			"undo the change, or set checkpoint.dir to an empty folder to start anew", p.store.Root(), p.job.Fingerprint, p.spec.GetFingerprint())
+	case p.job.Tablets != int(p.spec.GetTablets()) || p.job.Servers != int(p.spec.GetServers()):
+		return fmt.Errorf("the checkpoint in %s was made with %d tablets on %d servers, the job file says %d on %d: changing them is not possible yet; undo the change, "+
+			"or set checkpoint.dir to an empty folder", p.store.Root(), p.job.Tablets, p.job.Servers, p.spec.GetTablets(), p.spec.GetServers())
+	}
+	return nil
+}
+
+// makeJob resolves where the stream starts and pins it, before the first record is read (rule 16).
+func (p *serverProcess) makeJob(ctx context.Context) error {
+	adm, err := p.admin()
+	if err != nil {
+		return err
+	}
+	defer adm.Close()
+	topicID, starts, err := resolveStarts(ctx, adm, p.spec.GetStream(), time.Now())
+	if err != nil {
+		return fmt.Errorf("start job %q: %w", p.spec.GetJob(), err)
+	}
+	var raw [8]byte
+	if _, err := rand.Read(raw[:]); err != nil {
+		return fmt.Errorf("draw a timeline: %w", err)
+	}
+	return p.store.SaveJob(checkpoint.JobState{
+		Job: p.spec.GetJob(), Timeline: hex.EncodeToString(raw[:]), Fingerprint: p.spec.GetFingerprint(),
+		Topic: p.spec.GetStream().GetTopic(), TopicID: topicID, Tablets: int(p.spec.GetTablets()), Servers: int(p.spec.GetServers()),
+		MapVersion: 1, Starts: starts, CreatedAt: time.Now().UTC(),
+	}, p.incarnation)
+}
+
+func (p *serverProcess) admin() (*kadm.Client, error) {
+	opts, err := kafka.Opts(p.spec.GetStream())
+	if err != nil {
+		return nil, err
+	}
+	cl, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to Kafka at %v: %w", p.spec.GetStream().GetBrokers(), err)
+	}
+	return kadm.NewClient(cl), nil
+}
+
+func (p *serverProcess) restore() error {
+	layout, rowWidth, initRow, initDense, err := stateShape(p.spec)
+	if err != nil {
+		return err
+	}
+	m := p.spec.GetModel()
+	p.tablets, err = ps.Restore(p.lg, ps.Options{
+		Job: p.spec.GetJob(), Topic: p.spec.GetStream().GetTopic(), Server: p.index, Incarnation: p.incarnation, Timeline: p.job.Timeline,
+		Layout: layout, RowWidth: rowWidth, InitRow: initRow, InitDense: initDense,
+		Optimiser: ps.Optimiser{Kind: m.GetOptimiser(), LearningRate: m.GetLearningRate()},
+		Counting:  m.GetKind() == KindCounting, Keep: int(p.spec.GetSnapshotKeep()), UnsafeNoDedup: p.spec.GetUnsafeNoDedup(), Store: p.store,
+	})
+	if err != nil {
+		return fmt.Errorf("parameter server %d: %w", p.index, err)
+	}
+	p.tablets.SetStarts(p.job.Starts)
+	return nil
+}
+
+func (p *serverProcess) startChief(ctx context.Context, srv *grpc.Server, fresh bool, start func(func(context.Context) error)) error {
+	p.chief = chief.New(p.lg, chief.Options{
+		Job: p.spec.GetJob(), Timeline: p.job.Timeline, TopicID: p.job.TopicID, Incarnation: p.incarnation, MapVersion: p.job.MapVersion,
+		Servers: p.job.Servers, Starts: p.job.Starts, Fresh: fresh, LeaseTimeout: millis(p.spec.GetLeaseTimeoutMs()),
+		Beat: millis(p.spec.GetBeatMs()), Grace: millis(p.spec.GetGraceMs()), SkipLost: p.spec.GetStream().GetOnLost() == "skip",
+	}, p.dial)
+	rpc.RegisterChiefServer(srv, p.chief)
+	adm, err := p.admin()
+	if err != nil {
+		return err
+	}
+	start(p.chief.Run)
+	start(func(ctx context.Context) error {
+		defer adm.Close()
+		return p.chief.Watch(ctx, chief.WatchOptions{
+			Admin: adm, Topic: p.spec.GetStream().GetTopic(), Group: "kale-" + p.spec.GetJob(),
+			Pin: func(starts map[int32]int64) error {
+				p.job.Starts = starts
+				return p.store.SaveJob(p.job, p.incarnation)
+			},
+		})
+	})
+	return nil
+}
+
+func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+func (p *serverProcess) dial(addr string) (*grpc.ClientConn, error) {
+	return dialPeer(addr, p.spec.GetToken())
+}
+
+// dialPeer connects to another process of the job.
+func dialPeer(addr, token string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithPerRPCCredentials(auth.Client(token)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)))
+}
+
+// beats reports progress to the chief, wherever it is, until ctx ends or this server is fenced.
+func (p *serverProcess) beats(ctx context.Context) error {
+	var (
+		conn  *grpc.ClientConn
+		at    checkpoint.ChiefInfo
+		seq   uint64
+		known uint64
+		quiet bool
+	)
+	defer func() {
+		if conn != nil {
+			conn.Close()
+		}
+	}()
+	next := millis(p.spec.GetBeatMs()) / 2
+	for {
+		if superseded, err := p.checkFence(seq); superseded || err != nil {
+			return err
+		}
+		if conn == nil {
+			info, err := p.store.Chief()
+			if err == nil && info.Incarnation >= at.Incarnation {
+				if conn, err = p.dial(info.Address); err == nil {
+					at = info
+				}
+			}
+		}
+		if conn != nil {
+			seq++
+			d, err := p.beat(ctx, conn, at, known, seq)
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case err != nil:
+				conn.Close()
+				conn = nil
+				if !quiet {
+					p.lg.Info("the chief does not answer; looking for it again", "address", at.Address, "err", err)
+					quiet = true
+				}
+			case d.GetFenced():
+				return ErrFenced
+			default:
+				quiet = false
+				known = d.GetFence().GetChief()
+				p.obey(d)
+				if d.GetNextBeatMs() > 0 {
+					next = millis(d.GetNextBeatMs())
+				}
+			}
+		}
+		if pause(ctx, max(next, 5*time.Millisecond)) != nil {
+			return nil
+		}
+	}
+}
+
+// checkFence looks every so often whether a newer incarnation has claimed this server's place in the store.
+func (p *serverProcess) checkFence(seq uint64) (bool, error) {
+	if seq%16 != 0 {
+		return false, nil
+	}
+	superseded, err := p.store.Superseded(p.index, p.incarnation)
+	if err != nil {
+		p.lg.Warn("cannot read the checkpoint store", "err", err)
+		return false, nil
+	}
+	if superseded {
+		return true, ErrFenced
+	}
+	return false, nil
+}
+
+func (p *serverProcess) beat(ctx context.Context, conn *grpc.ClientConn, at checkpoint.ChiefInfo, known, seq uint64) (*rpc.ServerDirective, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	p.mu.Lock()
+	done := p.snapDone
+	p.mu.Unlock()
+	applied, touched, durable := p.tablets.Progress()
+	return rpc.NewChiefClient(conn).ServerBeat(ctx, &rpc.ServerBeatRequest{
+		Fence: &rpc.Fence{Timeline: p.job.Timeline, Chief: max(known, at.Incarnation), Server: p.incarnation, MapVersion: p.job.MapVersion},
+		Index: int32(p.index), Address: p.address, Applied: applied, Touched: touched, Durable: durable,
+		Metrics: p.tablets.Metrics(), SnapshotDone: done, Seq: seq,
+	})
+}
+
+func (p *serverProcess) obey(d *rpc.ServerDirective) {
+	starts := map[int32]int64{}
+	for _, o := range d.GetStarts() {
+		starts[o.GetPartition()] = o.GetWatermark()
+	}
+	p.tablets.SetStarts(starts)
+	p.tablets.SetChief(d.GetFence().GetChief())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d.GetSnapshotRequest() > p.snapWant {
+		p.snapWant = d.GetSnapshotRequest()
+		select {
+		case p.snapNow <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// snapshots writes snapshots by the clock and on request. A failed one is reported in the metrics and tried again; serving goes on.
+func (p *serverProcess) snapshots(ctx context.Context) error {
+	every := millis(p.spec.GetSnapshotEveryMs())
+	if every <= 0 {
+		every = 10 * time.Minute
+	}
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		case <-p.snapNow:
+		}
+		p.mu.Lock()
+		want := p.snapWant
+		p.mu.Unlock()
+		err := p.tablets.Snapshot(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, checkpoint.ErrSuperseded):
+			return err
+		case err != nil:
+			p.lg.Error("snapshot failed; training goes on, the durable offsets stay where they are", "err", err)
+			if want > p.done() { // asked for: try again soon
+				if pause(ctx, time.Second) != nil {
+					return nil
+				}
+				p.kick()
+			}
+			continue
+		}
+		p.mu.Lock()
+		p.snapDone = max(p.snapDone, want)
+		p.mu.Unlock()
+	}
+}
+
+func (p *serverProcess) done() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.snapDone
+}
+
+func (p *serverProcess) kick() {
+	select {
+	case p.snapNow <- struct{}{}:
+	default:
+	}
+}
+
+// advertised gives the address that others dial: the port is that of the listener when it was 0, the host is this machine's when none was named.
+func advertised(want string, got net.Addr) (string, error) {
+	gotHost, port, err := net.SplitHostPort(got.String())
+	if err != nil {
+		return "", fmt.Errorf("advertise %s: %w", got, err)
+	}
+	host := gotHost
+	if want != "" {
+		h, pt, err := net.SplitHostPort(want)
+		if err != nil {
+			return "", fmt.Errorf("advertise %q: want HOST:PORT: %w", want, err)
+		}
+		host = h
+		if pt != "0" && pt != "" {
+			port = pt
+		}
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		if host, err = os.Hostname(); err != nil {
+			return "", fmt.Errorf("advertise an address: %w: name one with -advertise", err)
+		}
+	}
+	return net.JoinHostPort(host, port), nil
+}
