@@ -101,10 +101,10 @@ job "ctr" {
 
   forecast {
     interval = "1m"
-    horizon  = "30m"            # more than tau and the time in which a worker joins
-    season   = ["24h", "7d"]    # days, and weekends
-    history  = "14d"            # read back from the broker on start, as far as its retention goes
-    model    = "seasonal"       # or the path of an .onnx file from `kale forecast train`
+    horizon  = "30m"         # more than tau and the time in which a worker joins
+    season   = ["24h", "7d"] # days, and weekends
+    history  = "14d"         # read back from the broker on start, as far as its retention goes
+    model    = "seasonal"    # or the path of an .onnx file from `kale forecast train`
 
     # A model file that forecast the last two hours worse than "seasonal" by more than a tenth is not used.
     gate_window    = "2h"
@@ -139,7 +139,10 @@ job "ctr" {
     keep  = 2
   }
 
-  # The plugin kale-backend-local reads this block.
+  # The plugin kale-backend-local reads this block: processes on this machine.
   backend "local" {
+    gpus = "auto" # the GPUs that are found, else slots; "none" takes slots without looking
+
+    # env = { OMP_NUM_THREADS = "4" }
   }
 }

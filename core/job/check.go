@@ -127,12 +127,6 @@ func (d *decoder) checkModel(j *Job) {
 	d.must(m.Kind != ModelDeepFM || len(m.Hidden) > 0, "model.hidden", []string{"model.kind"}, "No deep part", `DeepFM needs at least one layer, as in [64, 32]; "lr" has none.`)
 	d.must(m.Kind != ModelDeepFM || len(j.Features.Sparse) > 0, "features.sparse", []string{"model.kind", "features.dense"},
 		"DeepFM needs sparse features", `Its factorisation machine works on embeddings. Name categorical fields in sparse, or use kind = "lr".`)
-	for _, a := range modelBlock.child("optimiser").attrs {
-		path := "model.optimiser." + a.name
-		if _, written := j.ranges[path]; written && a.byLabel[m.Optimiser.Kind] == "" && d.ok(path) {
-			d.fail(j.Range(path), fmt.Sprintf("%q does not belong to %s", a.name, m.Optimiser.Kind), "%s Remove it.", a.doc)
-		}
-	}
 }
 
 // thetas is the number of coefficients of each form (Kale Eqs. 9, 6, 8 and 5).

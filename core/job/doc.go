@@ -28,10 +28,6 @@
 //	model.seed                               1
 //	model.tablets                            64
 //	model.optimiser.learning_rate            adagrad 0.05, adam 0.001, sgd 0.1
-//	model.optimiser.epsilon                  adagrad 1e-10, adam 1e-8
-//	model.optimiser.initial_accumulator      adagrad 0.1
-//	model.optimiser.beta1                    adam 0.9
-//	model.optimiser.beta2                    adam 0.999
 //	workers.min                              1
 //	workers.gpus                             1
 //	workers.cpu                              1

@@ -160,14 +160,10 @@ const (
 	ModelDeepFM = "deepfm"
 )
 
-// Optimiser is the rule by which tablets apply gradients. What a kind does not use is zero.
+// Optimiser is the rule by which tablets apply gradients.
 type Optimiser struct {
-	Kind               string  `json:"kind"` // "adagrad", "adam" or "sgd"
-	LearningRate       float64 `json:"learning_rate"`
-	Epsilon            float64 `json:"epsilon"`
-	InitialAccumulator float64 `json:"initial_accumulator"` // adagrad
-	Beta1              float64 `json:"beta1"`               // adam
-	Beta2              float64 `json:"beta2"`               // adam
+	Kind         string  `json:"kind"` // "adagrad", "adam" or "sgd"
+	LearningRate float64 `json:"learning_rate"`
 }
 
 // Workers bounds the elastic part of a job and says what one worker is.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclwrite"
 )
 
 const examples = "../../examples"
@@ -47,7 +49,7 @@ func TestDemoIsScaledAsItSays(t *testing.T) {
 	got := []any{job.SLO.MaxLag, job.Stream.Brokers, job.Forecast.Season, job.Workers.EmulateStep, job.Workers.Max, job.Model.Hidden,
 		job.Model.Optimiser, job.Checkpoint.Dir, job.Autoscale.Fallback.LagOver, job.Throughput.Theta}
 	want := []any{2 * time.Second, []string{"b:1"}, []time.Duration{2 * time.Minute}, 80 * time.Millisecond, 6, []int{32, 16},
-		Optimiser{Kind: "adagrad", LearningRate: 0.05, Epsilon: 1e-10, InitialAccumulator: 0.1}, filepath.Join(dir, "cp"), time.Second, []float64{0.00125, 0, 0}}
+		Optimiser{Kind: "adagrad", LearningRate: 0.05}, filepath.Join(dir, "cp"), time.Second, []float64{0.00125, 0, 0}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -110,3 +112,16 @@ job "ctr" {
   }
 }
 `
+
+// TestExamplesAreFormatted keeps the files that people copy in the usual form.
+func TestExamplesAreFormatted(t *testing.T) {
+	for _, file := range []string{"ctr.hcl", "demo.hcl"} {
+		src, err := os.ReadFile(filepath.Join(examples, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(hclwrite.Format(src)), string(src)); diff != "" {
+			t.Errorf("%s (-formatted +file):\n%s", file, diff)
+		}
+	}
+}

@@ -41,8 +41,6 @@ const (
 	many    = 1 << 20
 )
 
-var anyPositive = bound{least: 0, most: math.MaxFloat64, over: true}
-
 // notYet says what a value waits for, so that nobody searches for a mistake of his own.
 var notYet = map[string]string{
 	"sync":   `Synchronous training waits for fixed steps that are applied as a whole on every server (exactly-once rule 9). Use mode = "async".`,
@@ -136,15 +134,7 @@ var modelBlock = &block{
 		begin: func(j *Job, label string) { j.Model.Optimiser.Kind = label },
 		attrs: []attribute{
 			{name: "learning_rate", field: number(func(j *Job) *float64 { return &j.Model.Optimiser.LearningRate }, bound{least: 0, most: 100, over: true}),
-				byLabel: map[string]string{"adagrad": "0.05", "adam": "0.001", "sgd": "0.1"}, doc: "Step size."},
-			{name: "epsilon", field: number(func(j *Job) *float64 { return &j.Model.Optimiser.Epsilon }, bound{least: 0, most: 1, over: true}),
-				byLabel: map[string]string{"adagrad": "1e-10", "adam": "1e-8"}, doc: "Keeps the divisor from zero (adagrad, adam)."},
-			{name: "initial_accumulator", field: number(func(j *Job) *float64 { return &j.Model.Optimiser.InitialAccumulator }, bound{least: 0, most: 1e6}),
-				byLabel: map[string]string{"adagrad": "0.1"}, doc: "First value of the sum of squares (adagrad)."},
-			{name: "beta1", field: number(func(j *Job) *float64 { return &j.Model.Optimiser.Beta1 }, bound{least: 0, most: 1, under: true}),
-				byLabel: map[string]string{"adam": "0.9"}, doc: "Decay of the mean (adam)."},
-			{name: "beta2", field: number(func(j *Job) *float64 { return &j.Model.Optimiser.Beta2 }, bound{least: 0, most: 1, under: true}),
-				byLabel: map[string]string{"adam": "0.999"}, doc: "Decay of the mean of squares (adam)."},
+				byLabel: map[string]string{"adagrad": "0.05", "adam": "0.001", "sgd": "0.1"}, doc: "Step size. Adagrad's epsilon is 1e-10; Adam's betas are 0.9 and 0.999, its epsilon 1e-8."},
 		},
 	}},
 }
@@ -158,7 +148,7 @@ var workersBlock = &block{
 		{name: "cpu", field: number(func(j *Job) *float64 { return &j.Workers.CPU }, bound{least: 0, most: 4096, over: true}), fallback: "1", doc: "Cores of one worker."},
 		{name: "memory", field: size(func(j *Job) *int64 { return &j.Workers.Memory }, 16*mib, 64*tib), fallback: `"2GiB"`, doc: "Memory of one worker."},
 		{name: "emulate_step", field: duration(func(j *Job) *time.Duration { return &j.Workers.EmulateStep }, 0, time.Hour), fallback: `"0s"`,
-			doc: "Emulated accelerator: a step takes at least this long, so that one small machine can show many workers. 0s: off."},
+			doc: "Emulated accelerator: a step takes at least this long, so that one small machine can show many workers. 0s: no emulation."},
 		{name: "chunk", field: integer(func(j *Job) *int { return &j.Workers.Chunk }, 1, many), fallback: "64", doc: "Records that are forwarded and accounted for together."},
 		{name: "queue", field: integer(func(j *Job) *int { return &j.Workers.Queue }, 1, 1<<28), derived: "4 x model.batch", doc: "Records that a worker holds ready."},
 		{name: "forward", field: choice(func(j *Job) *string { return &j.Workers.Forward }, []string{ForwardAdvanced, ForwardBasic, ForwardNone}, nil), fallback: `"advanced"`,
@@ -210,8 +200,8 @@ var autoscaleBlock = &block{
 			doc: "Join and drain while training goes on, pause and restart from a checkpoint, or decide and record without touching anything."},
 		{name: "rho", field: integer(func(j *Job) *int { return &j.Autoscale.Rho }, 1, 100000), fallback: "1", doc: "A change of fewer workers than this is no change (Kale §3.4.2)."},
 		{name: "tau", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Tau }, 0, 30*day), fallback: `"10m"`, doc: "A change that lasts less long is smoothed away (Kale §3.4.2)."},
-		{name: "cooldown_out", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.CooldownOut }, 0, 30*day), fallback: `"1m"`, doc: "Least time from one rescale to a scale-out."},
-		{name: "cooldown_in", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.CooldownIn }, 0, 30*day), fallback: `"10m"`, doc: "Least time from one rescale to a scale-in."},
+		{name: "cooldown_out", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.CooldownOut }, 0, 30*day), fallback: `"1m"`, doc: "Least time from one scale-out to the next."},
+		{name: "cooldown_in", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.CooldownIn }, 0, 30*day), fallback: `"10m"`, doc: "Least time from any rescale to a scale-in."},
 		{name: "headroom", field: number(func(j *Job) *float64 { return &j.Autoscale.Headroom }, bound{least: 0, most: 10}), fallback: "0.1", doc: "Share by which capacity is planned above the forecast."},
 		{name: "tick", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Tick }, 50*time.Millisecond, day), fallback: `"60s"`, doc: "Time between decisions."},
 		{name: "watch", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Watch }, 10*time.Millisecond, day), fallback: `"5s"`, doc: "Time between looks at lag and membership."},
