@@ -168,7 +168,7 @@ func openError(addr, dir string, err error) error {
 // EnsureTopics creates the topics that the cluster lacks and grows those that have fewer partitions than asked. One with
 // more partitions than asked is an error: Kafka cannot take partitions away.
 func EnsureTopics(ctx context.Context, opts []kgo.Opt, topics []TopicSpec) error {
-	cl, err := kgo.NewClient(opts...)
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.AlwaysRetryEOF()}, opts...)...)
 	if err != nil {
 		return fmt.Errorf("create topics: %w", err)
 	}

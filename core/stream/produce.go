@@ -175,6 +175,7 @@ func (p *producer) clientOptions() []kgo.Opt {
 	opts := append([]kgo.Opt{}, p.o.Client...)
 	opts = append(opts,
 		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.AlwaysRetryEOF(), // a broker that is killed looks like one that wants SASL, which is not retried otherwise
 		kgo.RecordPartitioner(kgo.BasicConsistentPartitioner(func(string) func(*kgo.Record, int) int {
 			return func(r *kgo.Record, n int) int {
 				user, _ := strconv.Atoi(string(r.Key[1:])) // keys are ours: u and a number

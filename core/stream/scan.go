@@ -103,7 +103,7 @@ type scanRange struct {
 
 // openScan resolves and checks the ranges. The client is the caller's to close.
 func openScan(ctx context.Context, opts []kgo.Opt, topic string, from, to map[int32]int64) (_ []scanRange, _ *kgo.Client, err error) {
-	cl, err := kgo.NewClient(opts...)
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.AlwaysRetryEOF()}, opts...)...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read topic %q: %w", topic, err)
 	}

@@ -51,6 +51,7 @@ func NewClient(o ClientOptions) (*Client, error) {
 		return nil, errors.New("watch traffic: no topic is named")
 	}
 	opts := []kgo.Opt{
+		kgo.AlwaysRetryEOF(), // a broker that is killed looks like one that wants SASL, which is not retried otherwise
 		kgo.RetryTimeout(requestTimeout),
 		kgo.MetadataMinAge(time.Second),
 		kgo.RetryBackoffFn(func(tries int) time.Duration {
