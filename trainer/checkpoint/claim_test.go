@@ -1,0 +1,114 @@
+package checkpoint
+
+import (
+	"errors"
+	"sync"
+	"testing"
+)
+
+func open(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(dir, "ctr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func claimed(t *testing.T, s *Store, server int) uint64 {
+	t.Helper()
+	n, err := s.ClaimIncarnation(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Rule 2: concurrent claims, each through its own view of the folder, never get one number twice, and one claim per server is current at the end.
+func TestRule2ConcurrentClaimsAreDistinct(t *testing.T) {
+	dir := t.TempDir()
+	const servers, each = 3, 40
+	var mu sync.Mutex
+	owner := map[uint64]int{}
+	var wg sync.WaitGroup
+	for server := range servers {
+		for range each {
+			s := open(t, dir)
+			wg.Go(func() {
+				n, err := s.ClaimIncarnation(server)
+				if errors.Is(err, ErrSuperseded) {
+					return // another claim for this server was made in the meantime: it has a number of its own
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if was, taken := owner[n]; taken {
+					t.Errorf("incarnation %d was given to server %d and to server %d", n, was, server)
+				}
+				owner[n] = server
+			})
+		}
+	}
+	wg.Wait()
+	s := open(t, dir)
+	current := make([]int, servers)
+	for n, server := range owner {
+		gone, err := s.Superseded(server, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !gone {
+			current[server]++
+		}
+	}
+	for server, n := range current {
+		if n != 1 {
+			t.Errorf("server %d has %d current incarnations, want 1", server, n)
+		}
+	}
+}
+
+// Rule 2: a claimant that stops after it has drawn its number, and goes on when another has claimed and serves, is told that it is late.
+func TestRule2ClaimantThatSleptIsSuperseded(t *testing.T) {
+	dir := t.TempDir()
+	slow, fast := open(t, dir), open(t, dir)
+	var other uint64
+	slow.fault = func(point string) error {
+		if point == "claim reserved" {
+			other = claimed(t, fast, 0)
+		}
+		return nil
+	}
+	if n, err := slow.ClaimIncarnation(0); !errors.Is(err, ErrSuperseded) {
+		t.Errorf("claim gave %d, %v; want ErrSuperseded", n, err)
+	}
+	if gone, err := fast.Superseded(0, other); err != nil || gone {
+		t.Errorf("the claim of the faster one is superseded: %v, %v", gone, err)
+	}
+}
+
+func TestSupersededIsPerServer(t *testing.T) {
+	s := open(t, t.TempDir())
+	a, b := claimed(t, s, 0), claimed(t, s, 1)
+	if b <= a {
+		t.Errorf("the second claim, of another server, got %d after %d: numbers grow over the whole job", b, a)
+	}
+	for server, n := range []uint64{a, b} {
+		if gone, err := s.Superseded(server, n); err != nil || gone {
+			t.Errorf("server %d: superseded %v, %v", server, gone, err)
+		}
+	}
+	c := claimed(t, s, 0)
+	if gone, _ := s.Superseded(0, a); !gone {
+		t.Error("the first incarnation of server 0 is still current")
+	}
+	if gone, _ := s.Superseded(1, b); gone {
+		t.Error("a claim for server 0 superseded server 1")
+	}
+	if gone, _ := s.Superseded(0, c); gone {
+		t.Error("the newest claim is superseded")
+	}
+}
