@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -24,8 +26,10 @@ type session struct {
 	conn    *grpc.ClientConn
 	stub    backendpb.BackendServiceClient
 	started time.Time
-	done    context.Context // ends, with the reason as its cause, when the session must not be used any more
-	cancel  context.CancelCauseFunc
+	// socketDir is removed at the end: go-plugin does it only for a process that came to life.
+	socketDir string
+	done      context.Context // ends, with the reason as its cause, when the session must not be used any more
+	cancel    context.CancelCauseFunc
 }
 
 // startSession starts the process and shakes hands with it.
@@ -42,17 +46,19 @@ func startSession(ctx context.Context, lg *slog.Logger, path string, opts Option
 		AutoMTLS:         true,
 		StartTimeout:     opts.StartTimeout,
 		Logger:           newHostLogger(lg),
-		RunnerFunc: func(_ hclog.Logger, prepared *exec.Cmd, _ string) (runner.Runner, error) {
+		RunnerFunc: func(_ hclog.Logger, prepared *exec.Cmd, dir string) (runner.Runner, error) {
+			s.socketDir = dir
 			p, err := newProcess(ctx, path, opts.Args, append(prepared.Env, opts.Env...))
 			s.proc = p
 			return p, err
 		},
 	})
 	protocol, err := s.plug.Client() // bounded by StartTimeout, and by ctx through the process
-	if err == nil && !s.proc.settled() {
-		err = ctx.Err()
+	if err == nil && !s.proc.settled() || ctx.Err() != nil {
+		err = fmt.Errorf("it said nothing before the launch was given up: %w", context.Cause(ctx))
 	}
 	if err != nil {
+		err = oneLine{err}
 		s.end(err, 0)
 		return nil, err
 	}
@@ -112,6 +118,7 @@ func (s *session) exitReason() error {
 // when the process is gone.
 func (s *session) end(why error, grace time.Duration) {
 	s.cancel(why)
+	defer func() { _ = os.RemoveAll(s.socketDir) }() // an empty folder that stays behind harms nobody
 	if s.proc == nil {
 		return
 	}
@@ -124,3 +131,11 @@ func (s *session) end(why error, grace time.Duration) {
 	}
 	s.plug.Kill()
 }
+
+// oneLine gives an error of go-plugin, which has several lines, as one.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string {
+	return strings.Join(strings.FieldsFunc(e.error.Error(), func(r rune) bool { return r == '\n' }), "; ")
+}
+func (e oneLine) Unwrap() error { return e.error }

@@ -1,0 +1,93 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Every code crosses the wire and comes back as itself, with its field and its pause.
+func TestErrorsCrossTheWire(t *testing.T) {
+	seen := map[Code]bool{}
+	for _, row := range codeTable {
+		sent := &Error{Code: row.code, Message: "start worker-0-g1", Field: "argv", After: 3 * time.Second}
+		var got *Error
+		if !errors.As(fromWire(t.Context(), "ensure", toWire(fmt.Errorf("wrapped: %w", sent))), &got) {
+			t.Fatalf("%v: came back without a code", row.code)
+		}
+		want := *sent
+		want.Message = "ensure: " + sent.Message
+		if diff := cmp.Diff(want, *got, cmpopts.IgnoreUnexported(Error{})); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", row.code, diff)
+		}
+		if seen[row.code] || row.code.String() == "" {
+			t.Errorf("code %d is in the table twice or has no name", row.code)
+		}
+		seen[row.code] = true
+	}
+	for c := Unavailable; c <= Gone; c++ {
+		if !seen[c] {
+			t.Errorf("code %d is not in the table", c)
+		}
+	}
+}
+
+func TestErrorsOfTheTransport(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		name string
+		ctx  context.Context
+		err  error
+		code Code
+		is   error
+	}{
+		{"plain error of a backend", t.Context(), toWire(errors.New("boom")), Unavailable, nil},
+		{"connection lost", t.Context(), status.Error(codes.Unavailable, "EOF"), Unavailable, nil},
+		{"panic inside grpc", t.Context(), status.Error(codes.Internal, "boom"), Unavailable, nil},
+		{"not found, but not by the backend", t.Context(), status.Error(codes.NotFound, "no service"), Unavailable, nil},
+		{"method that the plugin does not have", t.Context(), status.Error(codes.Unimplemented, "?"), Unsupported, nil},
+		{"deadline", t.Context(), status.Error(codes.DeadlineExceeded, "late"), Unavailable, context.DeadlineExceeded},
+		{"caller gave up", over, status.Error(codes.Canceled, "canceled"), Unavailable, context.Canceled},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := fromWire(tt.ctx, "list", tt.err)
+			if CodeOf(err) != tt.code {
+				t.Errorf("%v has code %q, want %q", err, CodeOf(err), tt.code)
+			}
+			if tt.is != nil && !errors.Is(err, tt.is) {
+				t.Errorf("%v is not %v", err, tt.is)
+			}
+		})
+	}
+	if toWire(nil) != nil || fromWire(t.Context(), "list", nil) != nil {
+		t.Error("no error became one")
+	}
+}
+
+func TestErrorText(t *testing.T) {
+	cause := errors.New("disk full")
+	for _, tt := range []struct {
+		err  *Error
+		want string
+	}{
+		{Errorf(NoCapacity, "start worker-0-g1: needs 2 GPUs, 1 free"), "start worker-0-g1: needs 2 GPUs, 1 free (no capacity)"},
+		{Invalidf("workloads[1].argv", "no program"), "no program (invalid field workloads[1].argv)"},
+		{RetryIn(2*time.Second, "busy"), "busy (retry after 2s)"},
+		{Errorf(Blocked, "write: %w", cause), "write: disk full (blocked)"},
+	} {
+		if got := tt.err.Error(); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+	}
+	if err := Errorf(Blocked, "write: %w", cause); !errors.Is(err, cause) {
+		t.Errorf("%v hides its cause", err)
+	}
+}
