@@ -1,0 +1,281 @@
+package forecast
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// GateOptions say how a [Gate] judges. The zero value of a field is its default.
+type GateOptions struct {
+	// Window is how far back the scores look; by default three times the horizon,
+	// and no less than 60 bins. Longer is steadier, shorter is quicker to fall back.
+	Window time.Duration
+	// Tolerance is by how much the primary's error may exceed the fallback's before
+	// the gate falls back; 0.1 by default: 10 %. It comes back at no more than equal.
+	Tolerance float64
+	// Hold is the least time from one change to the next; a quarter of the window by
+	// default.
+	Hold time.Duration
+	// MaxWAPE is the error above which the forecaster in use is not trusted; 0.35
+	// by default. Trust returns below four fifths of it.
+	MaxWAPE float64
+	// MinBins is how many forecast bins must have been scored before a score counts;
+	// two horizons by default.
+	MinBins int
+}
+
+// Defaults of GateOptions.
+const (
+	defaultTolerance  = 0.1
+	defaultMaxWAPE    = 0.35
+	windowHorizons    = 3
+	windowMinBins     = 60
+	minBinsHorizons   = 2
+	trustReturns      = 0.8  // of MaxWAPE
+	negligibleWAPE    = 0.01 // a primary that errs by less is never worse
+	staleShare        = 0.25 // of the horizon: an older last measurement is not trusted
+	staleMinBins      = 3
+	keptPerWindow     = 24 // forecasts kept for scoring, spread over the window
+	gateStateVersion  = 1
+	unscoredFormatted = "not scored"
+)
+
+// validate fills in what does not depend on the history.
+func (o GateOptions) validate() (GateOptions, error) {
+	if o.Tolerance == 0 {
+		o.Tolerance = defaultTolerance
+	}
+	if o.MaxWAPE == 0 {
+		o.MaxWAPE = defaultMaxWAPE
+	}
+	if !(o.Tolerance > 0) || !(o.MaxWAPE > 0) || o.Window < 0 || o.Hold < 0 || o.MinBins < 0 {
+		return o, fmt.Errorf("forecast gate: tolerance %v, max WAPE %v, window %v, hold %v, min bins %d: none may be negative", o.Tolerance, o.MaxWAPE, o.Window, o.Hold, o.MinBins)
+	}
+	return o, nil
+}
+
+// scaled fills in the rest for a horizon.
+func (o GateOptions) scaled(step time.Duration, steps int) GateOptions {
+	if o.Window == 0 {
+		o.Window = max(windowHorizons*time.Duration(steps), windowMinBins) * step
+	}
+	if o.Hold == 0 {
+		o.Hold = o.Window / 4
+	}
+	if o.MinBins == 0 {
+		o.MinBins = minBinsHorizons * steps
+	}
+	return o
+}
+
+// Gate chooses between a primary forecaster, such as a trained model, and a
+// fallback that needs no training. It keeps recent forecasts of both, and as the
+// bins that they were about arrive it compares their errors over the same bins and
+// horizons. When the primary does worse, or fails, it uses the fallback and says
+// so; it comes back when the primary is as good again. It also says whether the
+// forecast is to be trusted at all.
+//
+// A Gate is pure: the time is an argument, and what it remembers is its [GateState],
+// which can be saved and restored. It belongs to one goroutine.
+type Gate struct {
+	primary  Forecaster // nil: there is no model, only the fallback
+	fallback Forecaster
+	options  GateOptions
+	state    GateState
+}
+
+// NewGate returns a gate that has seen nothing: [Gate.Restore] or [Gate.Warm] it.
+// primary may be nil, when there is no model to use.
+func NewGate(primary, fallback Forecaster, o GateOptions) (*Gate, error) {
+	if fallback == nil {
+		return nil, errors.New("forecast gate: there is no fallback forecaster")
+	}
+	o, err := o.validate()
+	if err != nil {
+		return nil, err
+	}
+	g := &Gate{primary: primary, fallback: fallback, options: o}
+	g.state = GateState{Version: gateStateVersion, Primary: identity(primary), Fallback: identity(fallback)}
+	return g, nil
+}
+
+// identity is what makes the scores of one forecaster not those of another: its
+// name, and the ID of a model file.
+func identity(f Forecaster) string {
+	if f == nil {
+		return ""
+	}
+	if m, ok := f.(interface{ ID() string }); ok {
+		return f.Name() + "@" + m.ID()
+	}
+	return f.Name()
+}
+
+// Replace puts another primary in place, for instance a model that was trained
+// anew; nil leaves only the fallback. Its scores begin from nothing, until
+// [Gate.Warm], and it is used from the next forecast on.
+func (g *Gate) Replace(primary Forecaster) {
+	g.primary = primary
+	g.state.Primary = identity(primary)
+	g.state.FallenBack, g.state.Changed = false, time.Time{}
+	for i := range g.state.Kept {
+		g.state.Kept[i].Primary = nil
+	}
+}
+
+// Verdict is how a gate came to its forecast.
+type Verdict struct {
+	// Using is the name of the forecaster in use.
+	Using string
+	// FallenBack says that the primary exists and is not in use, and Why.
+	FallenBack bool
+	Why        string
+	// Changed says that the choice differs from that of the forecast before.
+	Changed bool
+	// Trusted says whether to act on the forecast; Reason says why not, or on what
+	// the trust rests. It is never empty.
+	Trusted bool
+	Reason  string
+	// Primary and Fallback are the scores over the same bins, those that both
+	// forecast. Recent is that of the forecaster in use, on which the trust rests.
+	Primary, Fallback, Recent Score
+}
+
+// Score is an error over the recent window.
+type Score struct {
+	Bins int     // forecast bins that have arrived
+	WAPE float64 // Σ|actual−mean| / Σ actual, a fraction; 1 where silence was not expected
+}
+
+// String is the score for people: 8.1 % over 120 bins.
+func (s Score) String() string {
+	if s.Bins == 0 {
+		return unscoredFormatted
+	}
+	return fmt.Sprintf("%.1f %% over %d bins", 100*s.WAPE, s.Bins)
+}
+
+// Forecast predicts the steps bins after the history with the forecaster that has
+// earned it. It returns an error only when neither forecaster has an answer; then
+// the Verdict says what each lacked, and is not trusted.
+//
+// now is the present, which is at or after the history's end; a history that ends
+// long before it is not trusted.
+func (g *Gate) Forecast(now time.Time, history Series, steps int) (Forecast, Verdict, error) {
+	if err := checkRequest("forecast gate", history, steps); err != nil {
+		return Forecast{}, Verdict{Reason: err.Error()}, err
+	}
+	o := g.options.scaled(history.Step, steps)
+	g.forget(history, o)
+	second, errSecond := g.fallback.Forecast(history, steps)
+	var first Forecast
+	errFirst := errNoPrimary
+	if g.primary != nil {
+		first, errFirst = g.primary.Forecast(history, steps)
+	}
+	s := g.scores(history, o)
+	v := Verdict{Primary: s.primary, Fallback: s.fallback}
+	g.judge(now, s, o)
+	g.keep(history.End(), history.Step, o, first, second)
+
+	if errFirst != nil && errSecond != nil {
+		err := fmt.Errorf("forecast gate: %w", errSecond)
+		if g.primary != nil {
+			err = fmt.Errorf("forecast gate: no forecaster has an answer: %w", errors.Join(errFirst, errSecond))
+		}
+		v.Trusted, v.Reason = false, err.Error()
+		return Forecast{}, v, err
+	}
+	f := g.choose(&v, s, first, errFirst, second, errSecond)
+	g.trust(&v, now, history, steps, o)
+	return f, v, nil
+}
+
+var errNoPrimary = errors.New("there is no model")
+
+// judge decides, with hysteresis, whether the primary is good enough.
+func (g *Gate) judge(now time.Time, s gateScores, o GateOptions) {
+	if g.primary == nil || s.primary.Bins < o.MinBins {
+		return
+	}
+	if !g.state.Changed.IsZero() && now.Sub(g.state.Changed) < o.Hold {
+		return
+	}
+	p, f := s.primary.WAPE, s.fallback.WAPE
+	switch {
+	case !g.state.FallenBack && p > negligibleWAPE && p > (1+o.Tolerance)*f:
+		g.state.FallenBack, g.state.Changed = true, now
+	case g.state.FallenBack && p <= max(f, negligibleWAPE):
+		g.state.FallenBack, g.state.Changed = false, now
+	}
+}
+
+// choose picks the forecast and its score, and writes down why.
+func (g *Gate) choose(v *Verdict, s gateScores, first Forecast, errFirst error, second Forecast, errSecond error) Forecast {
+	name := g.fallback.Name()
+	f := first
+	v.Recent = s.primary
+	if s.primary.Bins == 0 {
+		v.Recent = s.primaryAlone
+	}
+	switch {
+	case g.primary == nil:
+	case errFirst != nil:
+		v.FallenBack, v.Why = true, fmt.Sprintf("it gave no forecast: %v", errFirst)
+	case errSecond != nil:
+		f.Note = joinNotes(f.Note, fmt.Sprintf("%s gave no forecast to compare with: %v", name, errSecond))
+	case g.state.FallenBack:
+		v.FallenBack = true
+		v.Why = fmt.Sprintf("its recent error is %v, and that of %s is %.1f %%", v.Primary, name, 100*v.Fallback.WAPE)
+	}
+	if v.FallenBack || g.primary == nil {
+		f, v.Recent = second, s.fallbackAlone
+	}
+	if v.FallenBack {
+		f.Note = joinNotes(fmt.Sprintf("%s instead of %s: %s", name, g.primary.Name(), v.Why), f.Note)
+	}
+	v.Using = f.Source
+	v.Changed = g.state.Using != "" && g.state.Using != v.Using
+	g.state.Using = v.Using
+	return f
+}
+
+func joinNotes(a, b string) string {
+	switch {
+	case a == "":
+		return b
+	case b == "":
+		return a
+	}
+	return a + "; " + b
+}
+
+// trust decides whether the forecast may be acted upon.
+func (g *Gate) trust(v *Verdict, now time.Time, history Series, steps int, o GateOptions) {
+	score := v.Recent
+	limit := o.MaxWAPE
+	if g.state.Untrusted {
+		limit *= trustReturns
+	}
+	known := len(history.Values)
+	for known > 0 && math.IsNaN(history.Values[known-1]) {
+		known--
+	}
+	age := now.Sub(history.At(known))
+	oldest := max(time.Duration(staleShare*float64(steps)), staleMinBins) * history.Step
+	switch {
+	case age > oldest:
+		v.Reason = fmt.Sprintf("the last measurement is %v old; a forecast of %v is trusted up to %v", age, time.Duration(steps)*history.Step, oldest)
+	case score.Bins < o.MinBins:
+		v.Reason = fmt.Sprintf("%s has been scored on %d forecast bins so far; %d are needed", v.Using, score.Bins, o.MinBins)
+	case score.WAPE > limit:
+		v.Reason = fmt.Sprintf("the recent error of %s is %v; the limit is %.1f %%", v.Using, score, 100*limit)
+		g.state.Untrusted = true
+	default:
+		v.Trusted = true
+		v.Reason = fmt.Sprintf("the recent error of %s is %v", v.Using, score)
+		g.state.Untrusted = false
+	}
+}

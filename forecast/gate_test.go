@@ -1,0 +1,292 @@
+package forecast
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// scripted is a forecaster of the repeating cycle that is wrong by the factor
+// that wrong gives for the end of the history, or fails with the error.
+type scripted struct {
+	name  string
+	wrong func(end time.Time) (float64, error)
+}
+
+func (s scripted) Name() string { return s.name }
+
+func (s scripted) Forecast(history Series, steps int) (Forecast, error) {
+	factor, err := s.wrong(history.End())
+	if err != nil {
+		return Forecast{}, err
+	}
+	f := Forecast{At: history.End(), Step: history.Step, Source: s.name}
+	for h := range steps {
+		v := factor * cycle(float64(history.Bin(f.At)+h)/120)
+		f.Mean, f.Lower, f.Upper = append(f.Mean, v), append(f.Lower, v), append(f.Upper, v)
+	}
+	return f, nil
+}
+
+// always is wrong by the same factor at all times.
+func always(factor float64) func(time.Time) (float64, error) {
+	return func(time.Time) (float64, error) { return factor, nil }
+}
+
+func newGate(t testing.TB, primary, fallback Forecaster) *Gate {
+	t.Helper()
+	g, err := NewGate(primary, fallback, GateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// live runs a gate on the demo's series, one tick per bin from bin from to bin to,
+// and returns every verdict.
+func live(t testing.TB, g *Gate, s Series, from, to int) []Verdict {
+	t.Helper()
+	var out []Verdict
+	for i := from; i < to; i++ {
+		f, v, err := g.Forecast(s.At(i), s.Until(s.At(i)), 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		if f.Source != v.Using || v.FallenBack != strings.Contains(f.Note, " instead of ") || v.Reason == "" {
+			t.Fatalf("bin %d: the forecast by %q notes %q, and the verdict is %+v", i, f.Source, f.Note, v)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// exactDemo is a long series of which scripted{wrong: 1} knows every bin.
+func exactDemo() Series {
+	return synthetic(2000, time.Second, func(i int) float64 { return cycle(float64(i) / 120) })
+}
+
+func TestGateFallsBackAndComesBack(t *testing.T) {
+	s := exactDemo()
+	model := scripted{"model", func(end time.Time) (float64, error) {
+		if b := s.Bin(end); b >= 600 && b < 900 {
+			return 1.5, nil // The model is half too high for five minutes.
+		}
+		return 1.02, nil
+	}}
+	g := newGate(t, model, scripted{"seasonal", always(1.05)})
+	verdicts := live(t, g, s, 400, 1300)
+	var changes []int
+	for i, v := range verdicts {
+		if v.Changed {
+			changes = append(changes, 400+i)
+		}
+	}
+	// Falling back takes the errors that it takes to be sure, coming back the time
+	// for the bad forecasts to leave the window of 60 bins. And then it is quiet.
+	if len(changes) != 2 || changes[0] < 600 || changes[0] > 630 || changes[1] < 900 || changes[1] > 1000 {
+		t.Fatalf("the choice changes at bins %v, want once soon after 600 and once within 100 after 900", changes)
+	}
+	during := verdicts[changes[0]-400]
+	if during.Using != "seasonal" || !during.FallenBack || !during.Trusted {
+		t.Errorf("when it falls back the verdict is %+v", during)
+	}
+	if want := "that of seasonal is 5.0 %"; !strings.Contains(during.Why, want) {
+		t.Errorf("the reason is %q, want %q in it", during.Why, want)
+	}
+	if last := verdicts[len(verdicts)-1]; last.Using != "model" || last.FallenBack || math.Abs(last.Recent.WAPE-0.02) > 1e-3 {
+		t.Errorf("at the end the verdict is %+v", last)
+	}
+}
+
+func TestGateDoesNotFlap(t *testing.T) {
+	s := exactDemo()
+	// Now a little better, now a little worse, always within the tolerance.
+	model := scripted{"model", func(end time.Time) (float64, error) {
+		return 1.10 + 0.008*math.Sin(float64(s.Bin(end))/20), nil
+	}}
+	for i, v := range live(t, newGate(t, model, scripted{"seasonal", always(1.10)}), s, 400, 1400) {
+		if v.Changed || v.FallenBack {
+			t.Fatalf("bin %d: %+v; an error within the tolerance must not matter", 400+i, v)
+		}
+	}
+}
+
+func TestGateSurvivesFailures(t *testing.T) {
+	s := exactDemo()
+	broken := errors.New("the model is broken")
+	model := scripted{"model", func(end time.Time) (float64, error) {
+		if b := s.Bin(end); b >= 600 && b < 610 {
+			return 0, broken
+		}
+		return 1, nil
+	}}
+	verdicts := live(t, newGate(t, model, scripted{"seasonal", always(1.05)}), s, 400, 700)
+	for i, v := range verdicts {
+		failing := 400+i >= 600 && 400+i < 610
+		if v.FallenBack != failing || failing && !strings.Contains(v.Why, broken.Error()) {
+			t.Fatalf("bin %d: %+v", 400+i, v)
+		}
+	}
+	none := errors.New("no season yet")
+	g := newGate(t, scripted{"model", always(1)}, scripted{"seasonal", func(time.Time) (float64, error) { return 0, none }})
+	for _, v := range live(t, g, s, 400, 500) {
+		if v.Using != "model" {
+			t.Fatalf("without a fallback that answers: %+v", v)
+		}
+	}
+	fail := func(err error) func(time.Time) (float64, error) {
+		return func(time.Time) (float64, error) { return 0, err }
+	}
+	g = newGate(t, scripted{"model", fail(broken)}, scripted{"seasonal", fail(none)})
+	_, v, err := g.Forecast(s.At(400), s.Until(s.At(400)), 20)
+	if !errors.Is(err, broken) || !errors.Is(err, none) || v.Trusted || v.Reason == "" {
+		t.Errorf("when both fail: %v, %+v", err, v)
+	}
+}
+
+func TestGateTrust(t *testing.T) {
+	s := exactDemo()
+	t.Run("not before it is scored", func(t *testing.T) {
+		verdicts := live(t, newGate(t, scripted{"model", always(1)}, scripted{"seasonal", always(1)}), s, 400, 460)
+		if verdicts[0].Trusted || !strings.Contains(verdicts[0].Reason, "scored on 0 forecast bins so far; 40 are needed") {
+			t.Errorf("the first verdict is %+v", verdicts[0])
+		}
+		if !verdicts[59].Trusted {
+			t.Errorf("after a minute the verdict is %+v", verdicts[59])
+		}
+	})
+	t.Run("at once when warm", func(t *testing.T) {
+		g := newGate(t, scripted{"model", always(1.5)}, scripted{"seasonal", always(1.05)})
+		if n, err := g.Warm(s.Until(s.At(400)), 20); err != nil || n != 24 {
+			t.Fatalf("warm: %d origins, %v", n, err)
+		}
+		v := live(t, g, s, 400, 401)[0]
+		if !v.Trusted || v.Using != "seasonal" || !v.FallenBack {
+			t.Errorf("the first verdict after a warm start is %+v", v)
+		}
+	})
+	t.Run("not when both are bad, and again when one is good", func(t *testing.T) {
+		bad := func(end time.Time) (float64, error) {
+			if b := s.Bin(end); b >= 600 && b < 800 {
+				return 2, nil
+			}
+			return 1.03, nil
+		}
+		verdicts := live(t, newGate(t, scripted{"model", bad}, scripted{"seasonal", bad}), s, 400, 1100)
+		if v := verdicts[250]; v.Trusted || !strings.Contains(v.Reason, "the limit is") {
+			t.Errorf("while both are wrong by a factor of two: %+v", v)
+		}
+		if v := verdicts[650]; !v.Trusted {
+			t.Errorf("when they are good again: %+v", v)
+		}
+	})
+	t.Run("not when the history is old or ends in a gap", func(t *testing.T) {
+		g := newGate(t, nil, scripted{"seasonal", always(1)})
+		live(t, g, s, 400, 500)
+		if _, v, err := g.Forecast(s.At(505), s.Until(s.At(500)), 20); err != nil || !v.Trusted {
+			t.Errorf("5 s after the last bin: %+v, %v", v, err)
+		}
+		if _, v, err := g.Forecast(s.At(530), s.Until(s.At(500)), 20); err != nil || v.Trusted || !strings.Contains(v.Reason, "30s old") {
+			t.Errorf("30 s after the last bin: %+v, %v", v, err)
+		}
+		gap := exactDemo()
+		for i := 470; i < 500; i++ {
+			gap.Values[i] = math.NaN()
+		}
+		if _, v, err := g.Forecast(s.At(500), gap.Until(s.At(500)), 20); err != nil || v.Trusted {
+			t.Errorf("with 30 unknown bins at the end: %+v, %v", v, err)
+		}
+	})
+}
+
+func TestGateStateSurvivesARestart(t *testing.T) {
+	s := exactDemo()
+	model := scripted{"model", func(end time.Time) (float64, error) { return 1.2 + 0.2*math.Sin(float64(s.Bin(end))/70), nil }}
+	fallback := scripted{"seasonal", always(1.2)}
+	whole := live(t, newGate(t, model, fallback), s, 400, 1000)
+
+	g := newGate(t, model, fallback)
+	restarted := live(t, g, s, 400, 700)
+	b, err := json.Marshal(g.State())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st GateState
+	if err := json.Unmarshal(b, &st); err != nil {
+		t.Fatal(err)
+	}
+	g = newGate(t, model, fallback)
+	if err := g.Restore(st); err != nil {
+		t.Fatal(err)
+	}
+	restarted = append(restarted, live(t, g, s, 700, 1000)...)
+	if diff := cmp.Diff(whole, restarted); diff != "" {
+		t.Errorf("a restart changes verdicts (-whole +restarted):\n%s", diff)
+	}
+	if n := len(g.State().Kept); n > 2*keptPerWindow {
+		t.Errorf("it keeps %d forecasts", n)
+	}
+
+	other := newGate(t, scripted{"new model", always(1)}, fallback)
+	if err := other.Restore(st); err != nil {
+		t.Fatal(err)
+	}
+	v := live(t, other, s, 700, 701)[0]
+	if v.Using != "new model" || v.Primary.Bins != 0 || v.FallenBack {
+		t.Errorf("a new model inherits the scores of the old one: %+v", v)
+	}
+	st.Version = 99
+	if err := other.Restore(st); err == nil || !strings.Contains(err.Error(), "version 99") {
+		t.Errorf("a state of another version: %v", err)
+	}
+}
+
+func TestGateReplace(t *testing.T) {
+	s := exactDemo()
+	g := newGate(t, scripted{"old", always(2)}, scripted{"seasonal", always(1.05)})
+	if v := live(t, g, s, 400, 500); !v[99].FallenBack {
+		t.Fatalf("the old model is wrong by a factor of two, and the verdict is %+v", v[99])
+	}
+	g.Replace(scripted{"new", always(1)})
+	if _, err := g.Warm(s.Until(s.At(500)), 20); err != nil {
+		t.Fatal(err)
+	}
+	v := live(t, g, s, 500, 501)[0]
+	if v.Using != "new" || !v.Trusted || v.Primary.WAPE > 1e-6 || v.Primary.Bins < 40 {
+		t.Errorf("the first verdict with the new model is %+v", v)
+	}
+}
+
+func TestGateIsCausal(t *testing.T) {
+	a, b := exactDemo(), exactDemo()
+	for i := 700; i < len(b.Values); i++ {
+		b.Values[i] = 7
+	}
+	run := func(s Series) []Verdict {
+		return live(t, newGate(t, scripted{"model", always(1.1)}, NewSeasonal([]time.Duration{2 * time.Minute})), s, 600, 701)
+	}
+	if diff := cmp.Diff(run(a), run(b)); diff != "" {
+		t.Errorf("what comes after bin 700 changes verdicts before it:\n%s", diff)
+	}
+}
+
+func TestNewGateErrors(t *testing.T) {
+	if _, err := NewGate(nil, nil, GateOptions{}); err == nil {
+		t.Error("a gate without a fallback is accepted")
+	}
+	if _, err := NewGate(nil, NewSeasonal(nil), GateOptions{MaxWAPE: -1}); err == nil {
+		t.Error("a negative bound is accepted")
+	}
+	g := newGate(t, nil, NewSeasonal([]time.Duration{2 * time.Minute}))
+	if _, v, err := g.Forecast(epoch, Series{Start: epoch, Step: time.Second}, 20); !errors.Is(err, ErrShortHistory) || v.Trusted {
+		t.Errorf("of an empty history: %v, %+v", err, v)
+	}
+}

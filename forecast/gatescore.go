@@ -1,0 +1,249 @@
+package forecast
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// GateState is what a [Gate] remembers from one forecast to the next. It is plain
+// data that encoding/json carries.
+type GateState struct {
+	Version           int
+	Primary, Fallback string // identities of the forecasters that the rest is about
+	FallenBack        bool
+	Changed           time.Time // when FallenBack last changed; zero: never
+	Untrusted         bool
+	Using             string // what the last forecast came from
+	Kept              []KeptForecast
+}
+
+// KeptForecast is what both forecasters said at one moment, to be scored when the
+// bins arrive. It is in single precision: it decides between errors of percents.
+type KeptForecast struct {
+	At       time.Time
+	Step     time.Duration
+	Primary  []float32 // nil when it gave none
+	Fallback []float32 // nil when it gave none
+	// Seen says that the primary had been trained on what then came, so that its
+	// score says little.
+	Seen bool
+}
+
+// State is a copy of what the gate remembers.
+func (g *Gate) State() GateState {
+	s := g.state
+	s.Kept = slices.Clone(s.Kept) // What it holds is never written to again.
+	return s
+}
+
+// Restore continues from a saved state. What it says of a forecaster other than
+// the gate's own, such as a model that was replaced since, is dropped. A state of
+// another version, or one that cannot have come from a gate, is an error, and
+// leaves the gate as it was.
+func (g *Gate) Restore(s GateState) error {
+	if s.Version != gateStateVersion {
+		return fmt.Errorf("restore forecast gate: the state is of version %d and this program reads %d: start the gate without it", s.Version, gateStateVersion)
+	}
+	kept := make([]KeptForecast, 0, len(s.Kept))
+	for _, k := range s.Kept {
+		if k.Step <= 0 || k.At.IsZero() || len(k.Primary) > maxModelBins || len(k.Fallback) > maxModelBins {
+			return fmt.Errorf("restore forecast gate: a kept forecast at %v has a step of %v and %d and %d bins: start the gate without this state",
+				k.At, k.Step, len(k.Primary), len(k.Fallback))
+		}
+		if s.Primary != g.state.Primary {
+			k.Primary = nil
+		}
+		if s.Fallback != g.state.Fallback {
+			k.Fallback = nil
+		}
+		kept = append(kept, k)
+	}
+	if s.Primary != g.state.Primary {
+		s.FallenBack, s.Changed = false, time.Time{}
+	}
+	s.Primary, s.Fallback, s.Kept = g.state.Primary, g.state.Fallback, kept
+	g.state = s
+	return nil
+}
+
+// Warm forecasts at past origins over the gate's window, as if the gate had been
+// there, so that it can judge from the first forecast on: after a start with a
+// back-filled history, or after [Gate.Replace]. Each forecast sees only what lay
+// before its origin. Warm costs up to 24 forecasts of each forecaster, and keeps
+// what was forecast live. It returns how many origins it added.
+func (g *Gate) Warm(history Series, steps int) (int, error) {
+	if err := checkRequest("warm forecast gate", history, steps); err != nil {
+		return 0, err
+	}
+	o := g.options.scaled(history.Step, steps)
+	g.forget(history, o)
+	n, every := len(history.Values), g.spacing(history.Step, o)
+	added := 0
+	for k := keptPerWindow; k >= 1; k-- {
+		origin := n - k*every
+		if origin < 1 {
+			continue
+		}
+		if i, ok := g.find(history.At(origin), history.Step, every); ok {
+			if g.complete(i) {
+				continue
+			}
+			origin = history.Bin(g.state.Kept[i].At) // Fill in what is missing there.
+		}
+		past := Series{Start: history.Start, Step: history.Step, Values: history.Values[:origin:origin]}
+		second, _ := g.fallback.Forecast(past, steps) // One that has no answer yet
+		first := Forecast{}                           // is not scored there.
+		if g.primary != nil {
+			first, _ = g.primary.Forecast(past, steps)
+		}
+		if first.Mean == nil && second.Mean == nil {
+			continue
+		}
+		g.put(kept(history.At(origin), history.Step, first, second, g.trainedUntil()))
+		added++
+	}
+	return added, nil
+}
+
+// complete reports that nothing can be added to the i-th kept forecast.
+func (g *Gate) complete(i int) bool {
+	k := g.state.Kept[i]
+	return k.Fallback != nil && (k.Primary != nil || g.primary == nil)
+}
+
+// spacing is how many bins apart forecasts are kept.
+func (g *Gate) spacing(step time.Duration, o GateOptions) int {
+	return max(1, int(o.Window/step)/keptPerWindow)
+}
+
+// trainedUntil is the end of what the primary was trained on, where it says so.
+func (g *Gate) trainedUntil() time.Time {
+	if m, ok := g.primary.(interface{ TrainedUntil() time.Time }); ok {
+		return m.TrainedUntil()
+	}
+	return time.Time{}
+}
+
+func kept(at time.Time, step time.Duration, first, second Forecast, trained time.Time) KeptForecast {
+	return KeptForecast{At: at, Step: step, Primary: singles(first.Mean), Fallback: singles(second.Mean), Seen: at.Before(trained)}
+}
+
+func singles(v []float64) []float32 {
+	if v == nil {
+		return nil
+	}
+	out := make([]float32, len(v))
+	for i, x := range v {
+		out[i] = float32(x)
+	}
+	return out
+}
+
+// find looks for a kept forecast less than every bins from at.
+func (g *Gate) find(at time.Time, step time.Duration, every int) (int, bool) {
+	for i, k := range g.state.Kept {
+		if k.At.Sub(at).Abs() < time.Duration(every)*step {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// put inserts k in order of time, in place of one at the same moment.
+func (g *Gate) put(k KeptForecast) {
+	i, same := slices.BinarySearchFunc(g.state.Kept, k, func(a, b KeptForecast) int { return a.At.Compare(b.At) })
+	if same {
+		g.state.Kept[i] = k
+		return
+	}
+	g.state.Kept = slices.Insert(g.state.Kept, i, k)
+}
+
+// keep remembers a live forecast, when it is time for one.
+func (g *Gate) keep(at time.Time, step time.Duration, o GateOptions, first, second Forecast) {
+	if first.Mean == nil && second.Mean == nil {
+		return
+	}
+	if n := len(g.state.Kept); n > 0 {
+		last := g.state.Kept[n-1]
+		if d := at.Sub(last.At); d < time.Duration(g.spacing(step, o))*step && d != 0 {
+			return
+		}
+	}
+	g.put(kept(at, step, first, second, g.trainedUntil()))
+}
+
+// forget drops what can no longer be scored: forecasts that lie outside the
+// window, that were made of other bins, or after the history's end.
+func (g *Gate) forget(history Series, o GateOptions) {
+	from := history.End().Add(-o.Window)
+	g.state.Kept = slices.DeleteFunc(slices.Clone(g.state.Kept), func(k KeptForecast) bool {
+		end := k.At.Add(time.Duration(max(len(k.Primary), len(k.Fallback))) * k.Step)
+		return k.Step != history.Step || k.At.Sub(history.Start)%k.Step != 0 || end.Before(from) || k.At.After(history.End())
+	})
+}
+
+// gateScores are the errors of the kept forecasts over the window: paired over
+// what both forecast, and each alone.
+type gateScores struct{ primary, fallback, primaryAlone, fallbackAlone Score }
+
+// scores compares the kept forecasts with what came. Bins that the primary was
+// not trained on are preferred, as soon as there are enough of them.
+func (g *Gate) scores(history Series, o GateOptions) gateScores {
+	var p, f, unseenP, unseenF, aloneP, aloneF misses
+	n := len(history.Values)
+	from := history.Bin(history.End().Add(-o.Window))
+	for _, k := range g.state.Kept {
+		origin := history.Bin(k.At)
+		for h := range max(len(k.Primary), len(k.Fallback)) {
+			i := origin + h
+			if i < max(from, 0) || i >= n || math.IsNaN(history.Values[i]) {
+				continue
+			}
+			actual := history.Values[i]
+			if h < len(k.Fallback) {
+				aloneF.add(actual, k.Fallback[h])
+			}
+			if h < len(k.Primary) {
+				aloneP.add(actual, k.Primary[h])
+			}
+			if h < len(k.Primary) && h < len(k.Fallback) {
+				p.add(actual, k.Primary[h])
+				f.add(actual, k.Fallback[h])
+				if !k.Seen {
+					unseenP.add(actual, k.Primary[h])
+					unseenF.add(actual, k.Fallback[h])
+				}
+			}
+		}
+	}
+	if unseenP.bins >= o.MinBins {
+		p, f = unseenP, unseenF
+	}
+	return gateScores{p.score(), f.score(), aloneP.score(), aloneF.score()}
+}
+
+// misses sums errors for a Score.
+type misses struct {
+	bins           int
+	actual, missed float64
+}
+
+func (m *misses) add(actual float64, said float32) {
+	m.bins++
+	m.actual += actual
+	m.missed += math.Abs(actual - float64(said))
+}
+
+func (m misses) score() Score {
+	s := Score{Bins: m.bins}
+	switch {
+	case m.actual > 0:
+		s.WAPE = m.missed / m.actual
+	case m.missed > 0:
+		s.WAPE = 1
+	}
+	return s
+}
