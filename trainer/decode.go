@@ -1,0 +1,154 @@
+package trainer
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// Example is one record as the model sees it.
+type Example struct {
+	// Label is 0 or 1.
+	Label float32
+	// Sparse holds one row id per sparse field, Dense one number per dense field, in the order of the job's features.
+	Sparse []uint64
+	Dense  []float32
+}
+
+// RowID is the id of the embedding row of a sparse field's value: xxhash64 of the field's index (4 bytes, little-endian) and the
+// value's bytes. Stored state depends on it: it must never change.
+func RowID(field int, value []byte) uint64 {
+	var room [128]byte
+	b := binary.LittleEndian.AppendUint32(room[:0], uint32(field))
+	return xxhash.Sum64(append(b, value...))
+}
+
+// Decoder turns a record's value into an Example. It is safe for concurrent use.
+//
+// A sparse field holds one string, number or boolean; absent and null are the empty string. A dense field holds a finite number (or a
+// boolean, or a string that is a number); absent and null are 0. The label must be there, and be 0, 1, true or false. Anything else
+// is an error, and the record goes to the dead-letter topic.
+type Decoder struct {
+	label string
+	names []string // of all fields, for messages
+	slots map[string]slot
+	nSp   int
+	nDe   int
+	parse func(d *Decoder, value []byte, ex *Example) error
+}
+
+// slot says what a field is used for; −1 means not.
+type slot struct {
+	label         bool
+	sparse, dense int
+}
+
+// NewDecoder checks the features and returns their decoder.
+func NewDecoder(f *rpc.FeatureSpec) (*Decoder, error) {
+	d := &Decoder{label: f.GetLabel(), slots: map[string]slot{}, nSp: len(f.GetSparse()), nDe: len(f.GetDense())}
+	switch f.GetFormat() {
+	case "json":
+		d.parse = (*Decoder).json
+	case "tfexample":
+		d.parse = (*Decoder).tfExample
+	default:
+		return nil, fmt.Errorf("record format %q is not one of json, tfexample", f.GetFormat())
+	}
+	if d.label == "" {
+		return nil, errors.New("features name no label")
+	}
+	d.slots[d.label] = slot{label: true, sparse: -1, dense: -1}
+	for i, name := range f.GetSparse() {
+		s, ok := d.slots[name]
+		if !ok {
+			s = slot{dense: -1}
+		} else if s.sparse >= 0 {
+			return nil, fmt.Errorf("sparse field %q is named twice", name)
+		}
+		s.sparse = i
+		d.slots[name] = s
+	}
+	for i, name := range f.GetDense() {
+		s, ok := d.slots[name]
+		if !ok {
+			s = slot{sparse: -1}
+		} else if s.dense >= 0 {
+			return nil, fmt.Errorf("dense field %q is named twice", name)
+		}
+		s.dense = i
+		d.slots[name] = s
+	}
+	return d, nil
+}
+
+// Decode reads a record's value into ex, reusing its slices.
+func (d *Decoder) Decode(value []byte, ex *Example) error {
+	ex.Sparse = slices.Grow(ex.Sparse[:0], d.nSp)[:d.nSp]
+	ex.Dense = slices.Grow(ex.Dense[:0], d.nDe)[:d.nDe]
+	for i := range ex.Sparse {
+		ex.Sparse[i] = RowID(i, nil)
+	}
+	clear(ex.Dense)
+	ex.Label = float32(math.NaN())
+	if err := d.parse(d, value, ex); err != nil {
+		return err
+	}
+	if ex.Label != ex.Label {
+		return fmt.Errorf("label field %q is missing", d.label)
+	}
+	return nil
+}
+
+// scalar is a field's value as the formats have it: text is what a row id is made of.
+type scalar struct {
+	text   []byte
+	number float64
+	// numeric says that number holds the value.
+	numeric bool
+}
+
+// set uses a value for everything that its field is used for.
+func (d *Decoder) set(name string, s slot, v scalar, ex *Example) error {
+	if s.sparse >= 0 {
+		ex.Sparse[s.sparse] = RowID(s.sparse, v.text)
+	}
+	if s.dense < 0 && !s.label {
+		return nil
+	}
+	n := v.number
+	if !v.numeric {
+		var err error
+		if n, err = strconv.ParseFloat(strings.TrimSpace(string(v.text)), 64); err != nil {
+			return fmt.Errorf("field %q is %s, not a number", name, quoted(v.text))
+		}
+	}
+	if s.dense >= 0 {
+		if f := float32(n); n-n != 0 || math.IsInf(float64(f), 0) {
+			return fmt.Errorf("dense field %q is %g, not a finite float32", name, n)
+		}
+		ex.Dense[s.dense] = float32(n)
+	}
+	if s.label {
+		if n != 0 && n != 1 {
+			return fmt.Errorf("label field %q is %s, not 0 or 1", name, quoted(v.text))
+		}
+		ex.Label = float32(n)
+	}
+	return nil
+}
+
+// quoted shortens a value for a message.
+func quoted(b []byte) string {
+	if len(b) > 40 {
+		return strconv.Quote(string(b[:40])) + "…"
+	}
+	return strconv.Quote(string(b))
+}

@@ -1,0 +1,196 @@
+package trainer
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/trainer/spans"
+)
+
+// spanState is where a span that this worker answers for is.
+type spanState uint8
+
+const (
+	// toRead: granted for repair, or lost by a server, and not fetched yet.
+	toRead spanState = iota
+	// queued: in the local queue, in a batch, or in a push.
+	queued
+	// forwarded: with a peer, which answers for it too once it has accepted it.
+	forwarded
+	// pushed: every server has acknowledged it; the chief has not confirmed it.
+	pushed
+)
+
+// entry is one span that this worker answers for.
+type entry struct {
+	id         uint64
+	partition  int32
+	begin, end int64
+	state      spanState
+	// received: a peer forwarded it, and answers for it too.
+	received bool
+}
+
+// ledger is the list of everything that this worker answers for (EXACTLY_ONCE rules 10 and 12). A span enters when the position moves past it,
+// a grant asks for it to be repaired, or a peer's chunk is accepted; it leaves only when the chief's applied set covers it, when it is handed
+// back to the chief, or when the session is lost. Guarded by worker.mu.
+type ledger struct {
+	last    uint64
+	entries map[uint64]*entry
+	// applied is the newest confirmed progress per partition.
+	applied map[int32]*rpc.OffsetSet
+}
+
+func newLedger() *ledger {
+	return &ledger{entries: map[uint64]*entry{}, applied: map[int32]*rpc.OffsetSet{}}
+}
+
+// newID hands out the number of a chunk, which is also that of its entry.
+func (l *ledger) newID() uint64 {
+	l.last++
+	return l.last
+}
+
+// add registers a chunk's span.
+func (l *ledger) add(c *chunk, state spanState) *entry {
+	e := &entry{id: c.id, partition: c.partition, begin: c.begin, end: c.end, state: state, received: c.from != nil}
+	l.entries[e.id] = e
+	return e
+}
+
+// want registers a span that is to be read from the topic.
+func (l *ledger) want(partition int32, begin, end int64) *entry {
+	e := &entry{id: l.newID(), partition: partition, begin: begin, end: end, state: toRead}
+	l.entries[e.id] = e
+	return e
+}
+
+func (l *ledger) state(id uint64) (spanState, bool) {
+	e := l.entries[id]
+	if e == nil {
+		return 0, false
+	}
+	return e.state, true
+}
+
+// set moves a span to another state, unless it was forgotten.
+func (l *ledger) set(id uint64, s spanState) {
+	if e := l.entries[id]; e != nil {
+		e.state = s
+	}
+}
+
+func (l *ledger) remove(id uint64) { delete(l.entries, id) }
+
+// confirm takes in what is applied everywhere, and returns the entries that are thereby done. Spans to be read are trimmed.
+func (l *ledger) confirm(applied []*rpc.OffsetSet) []*entry {
+	sets := make(map[int32]*spans.Set, len(applied))
+	for _, o := range applied {
+		l.applied[o.GetPartition()] = o
+		sets[o.GetPartition()] = offsetSet(o)
+	}
+	var done []*entry
+	for _, e := range l.entries {
+		s := sets[e.partition]
+		if s == nil {
+			continue
+		}
+		if s.Covers(e.begin, e.end) {
+			done = append(done, e)
+			delete(l.entries, e.id)
+		} else if e.state == toRead {
+			e.begin = s.Missing(e.begin, e.end)[0].Begin
+		}
+	}
+	slices.SortFunc(done, byID)
+	return done
+}
+
+// offsetSet turns what the chief says into a set. Everything below the watermark counts as applied: what lies below the pinned start is
+// nobody's business.
+func offsetSet(o *rpc.OffsetSet) *spans.Set {
+	var s spans.Set
+	s.Add(0, o.GetWatermark())
+	for _, a := range o.GetAbove() {
+		s.Add(a.GetBegin(), a.GetEnd())
+	}
+	return &s
+}
+
+// covered says whether the newest confirmed progress holds the whole span.
+func (l *ledger) covered(partition int32, begin, end int64) bool {
+	o := l.applied[partition]
+	return o != nil && offsetSet(o).Covers(begin, end)
+}
+
+// watermark is the confirmed watermark of a partition, or floor before the first confirmation.
+func (l *ledger) watermark(partition int32, floor int64) int64 {
+	if o := l.applied[partition]; o != nil {
+		return o.GetWatermark()
+	}
+	return floor
+}
+
+// outstanding lists, coalesced and sorted, every span that this worker answers for.
+func (l *ledger) outstanding() []*rpc.Span {
+	sets := map[int32]*spans.Set{}
+	for _, e := range l.entries {
+		s := sets[e.partition]
+		if s == nil {
+			s = &spans.Set{}
+			sets[e.partition] = s
+		}
+		s.Add(e.begin, e.end)
+	}
+	var out []*rpc.Span
+	for p, s := range sets {
+		for _, sp := range s.Spans() {
+			out = append(out, &rpc.Span{Partition: p, Begin: sp.Begin, End: sp.End})
+		}
+	}
+	slices.SortFunc(out, func(a, b *rpc.Span) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Begin, b.Begin))
+	})
+	return out
+}
+
+// partitions lists the partitions of all entries, sorted: those whose progress is of interest.
+func (l *ledger) partitions() []int32 {
+	var out []int32
+	for _, e := range l.entries {
+		out = append(out, e.partition)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// inState lists the entries in one of the states, oldest first.
+func (l *ledger) inState(states ...spanState) []*entry {
+	var out []*entry
+	for _, e := range l.entries {
+		if slices.Contains(states, e.state) {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, byID)
+	return out
+}
+
+// nextRead returns the lowest span that waits to be read, skipping partitions for which skip is true.
+func (l *ledger) nextRead(skip func(partition int32) bool) *entry {
+	var best *entry
+	for _, e := range l.entries {
+		if e.state != toRead || skip(e.partition) {
+			continue
+		}
+		if best == nil || e.partition < best.partition || e.partition == best.partition && e.begin < best.begin {
+			best = e
+		}
+	}
+	return best
+}
+
+func (l *ledger) len() int { return len(l.entries) }
+
+func byID(a, b *entry) int { return cmp.Compare(a.id, b.id) }

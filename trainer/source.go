@@ -1,0 +1,354 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/trainer/kafka"
+)
+
+// fetchWait is how long a broker may hold a fetch that has nothing to answer. It bounds how late a partition that is added to the client
+// joins a fetch that is under way, so it is short: a hand-over waits for it.
+const fetchWait = 100 * time.Millisecond
+
+// lease is one partition that this worker reads, or has just let go. Guarded by worker.mu.
+type lease struct {
+	epoch *rpc.Epoch
+	// grant is the highest grant that was taken in.
+	grant uint64
+	// start is where this worker began, position the end of the last chunk that it placed.
+	start, position int64
+	// released: nothing is fetched any more; the chief has not taken note yet.
+	released bool
+	// stopped: a problem keeps it from being read (see problem).
+	stopped bool
+	problem *rpc.PartitionProblem
+}
+
+// reader is the source's side of a lease: what was fetched and is not placed.
+type reader struct {
+	lease *lease
+	chunk *chunker
+	// held says that its next chunk waits for the window.
+	held bool
+}
+
+// source reads the leased partitions in order, cuts them into chunks, and places these in the shuffle unit. All its fields belong to its one
+// goroutine; other goroutines speak to it through leases and wake.
+type source struct {
+	w  *worker
+	cl *kgo.Client
+	// baseOpts reach the brokers; repairs use them too.
+	baseOpts []kgo.Opt
+	readers  map[int32]*reader
+	order    []int32 // of readers, sorted
+	turn     int     // whose chunk is placed first
+	full     bool    // the shuffle unit had no room
+	paused   map[int32]bool
+	failing  bool // the last poll failed, and that was logged
+}
+
+func newSource(w *worker) (*source, error) {
+	opts, err := kafka.Opts(w.spec.GetStream())
+	if err != nil {
+		return nil, fmt.Errorf("stream: %w", err)
+	}
+	opts = append(opts, kgo.ClientID(w.name), kgo.FetchMaxWait(fetchWait), kgo.MetadataMaxAge(10*time.Second))
+	cl, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
+		// An empty set of partitions makes a direct consumer whose connections are warm before the first grant.
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{w.topic: {}}))...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the brokers of topic %q: %w", w.topic, err)
+	}
+	return &source{w: w, cl: cl, baseOpts: opts, readers: map[int32]*reader{}, paused: map[int32]bool{}}, nil
+}
+
+// run reads until ctx ends.
+func (s *source) run(ctx context.Context) {
+	defer s.cl.Close()
+	for ctx.Err() == nil {
+		s.reconcile()
+		wait := s.place()
+		s.pauseHeld()
+		armed, done := s.w.sourceWake.arm(ctx, wait)
+		if s.full {
+			<-armed.Done() // what is fetched has no place to go: fetch no more
+		} else {
+			s.poll(ctx, armed)
+		}
+		done()
+	}
+}
+
+// reconcile makes the client consume exactly the leases that are to be read.
+func (s *source) reconcile() {
+	add := map[int32]kgo.Offset{}
+	var remove []int32
+	s.w.mu.Lock()
+	for p, r := range s.readers {
+		if l := s.w.leases[p]; l != r.lease || l.released || l.stopped {
+			remove = append(remove, p)
+			delete(s.readers, p)
+		}
+	}
+	for p, l := range s.w.leases {
+		if !l.released && !l.stopped && s.readers[p] == nil {
+			s.readers[p] = &reader{lease: l, chunk: newChunker(p, s.w.chunkSize, l.position)}
+			add[p] = kgo.NewOffset().At(l.position)
+		}
+	}
+	s.w.mu.Unlock()
+	if len(remove) == 0 && len(add) == 0 {
+		return
+	}
+	s.order = slices.Sorted(maps.Keys(s.readers))
+	// Everything here runs between polls, so no fetch from before the change can be taken for one from after it.
+	if len(remove) > 0 {
+		s.cl.RemoveConsumePartitions(map[string][]int32{s.w.topic: remove})
+		s.resume(remove)
+	}
+	if len(add) > 0 {
+		s.cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{s.w.topic: add})
+	}
+}
+
+// place puts ready chunks into the shuffle unit, one partition after the other, until nothing fits. It returns how long a poll may
+// take before a tail is due.
+func (s *source) place() time.Duration {
+	now := time.Now()
+	wait := time.Second
+	tail := s.w.linger / 2
+	for _, r := range s.readers {
+		r.held = false
+		if r.chunk.since.IsZero() {
+			continue
+		}
+		if left := tail - now.Sub(r.chunk.since); left > 0 {
+			wait = min(wait, left)
+		} else {
+			r.chunk.cutTail()
+		}
+	}
+	wasFull := s.full
+	s.full = false
+	for s.placeRound() {
+	}
+	if s.full && !wasFull {
+		s.w.metrics.add(&s.w.metrics.fetchWaits, 1)
+	}
+	if s.full {
+		wait = time.Second
+	}
+	return wait
+}
+
+// placeRound offers one chunk of each partition, and says whether any was placed.
+func (s *source) placeRound() (any bool) {
+	for i := range s.order {
+		p := s.order[(i+s.turn)%len(s.order)]
+		r := s.readers[p]
+		if len(r.chunk.ready) == 0 || r.held {
+			continue
+		}
+		placed, full := s.w.placeOwn(r)
+		if full {
+			// The same partition goes first next time.
+			s.full, s.turn = true, (i+s.turn)%len(s.order)
+			return false
+		}
+		any = any || placed
+	}
+	s.turn++
+	return any
+}
+
+// placeOwn moves the reader's next chunk into the shuffle unit and the lease's position past it, in one step. full: the unit has no
+// room. Neither placed nor full: the window holds it back, or the lease was let go.
+func (w *worker) placeOwn(r *reader) (placed, full bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c, l := r.chunk.ready[0], r.lease
+	if l.released || l.stopped || w.paused {
+		r.held = true
+		return false, false
+	}
+	// Rule 13. A partition of which nothing is outstanding may always place one chunk, however small the window.
+	mark := w.ledger.watermark(c.partition, l.start)
+	if w.window > 0 && c.end-mark > w.window && c.begin > mark {
+		if !r.held {
+			w.metrics.add(&w.metrics.fetchWaits, 1)
+		}
+		r.held = true
+		return false, false
+	}
+	if c.id == 0 {
+		c.id = w.ledger.newID()
+	}
+	if w.repairWaits || !w.offer(c) {
+		w.sourceFull = true
+		return false, true
+	}
+	w.sourceFull = false
+	l.position = c.end
+	r.chunk.ready = r.chunk.ready[1:]
+	return true, false
+}
+
+// pauseHeld stops fetching partitions whose chunks the window holds back, so that others go on.
+func (s *source) pauseHeld() {
+	var pause, resume []int32
+	for p, r := range s.readers {
+		switch {
+		case r.held && !s.paused[p]:
+			pause = append(pause, p)
+			s.paused[p] = true
+		case !r.held && s.paused[p]:
+			resume = append(resume, p)
+		}
+	}
+	if len(pause) > 0 {
+		s.cl.PauseFetchPartitions(map[string][]int32{s.w.topic: pause})
+	}
+	s.resume(resume)
+}
+
+func (s *source) resume(ps []int32) {
+	ps = slices.DeleteFunc(ps, func(p int32) bool { return !s.paused[p] })
+	if len(ps) == 0 {
+		return
+	}
+	for _, p := range ps {
+		delete(s.paused, p)
+	}
+	s.cl.ResumeFetchPartitions(map[string][]int32{s.w.topic: ps})
+}
+
+// poll takes what was fetched into the chunkers.
+func (s *source) poll(ctx, armed context.Context) {
+	fetches := s.cl.PollRecords(armed, s.w.queueCap)
+	if ctx.Err() != nil {
+		return
+	}
+	now := time.Now()
+	var failed error
+	fetches.EachPartition(func(f kgo.FetchTopicPartition) {
+		if f.Partition < 0 || f.Topic != s.w.topic { // the client's own word: the poll was cut short, or nothing can be reached
+			if f.Err != nil && !errors.Is(f.Err, context.Canceled) && !errors.Is(f.Err, context.DeadlineExceeded) {
+				failed = f.Err
+			}
+			return
+		}
+		r := s.readers[f.Partition]
+		if r == nil {
+			return
+		}
+		if f.Err != nil {
+			failed = s.trouble(ctx, f.Partition, r, f.Err)
+		}
+		// A gap below the log's start is not a hole but a loss, even when the broker has not said so.
+		if len(f.Records) > 0 && f.LogStartOffset > r.chunk.seen && f.Records[0].Offset > r.chunk.seen {
+			failed = s.trouble(ctx, f.Partition, r, kerr.OffsetOutOfRange)
+		}
+		if !r.lease.readable(s.w, f.Err == nil) {
+			return
+		}
+		for _, rec := range f.Records {
+			r.chunk.add(record{offset: rec.Offset, timestampMS: rec.Timestamp.UnixMilli(), value: rec.Value}, rec.Attrs.IsControl(), now)
+		}
+	})
+	s.logFailure(failed)
+}
+
+// readable says whether what was fetched still counts; well clears a passing problem.
+func (l *lease) readable(w *worker, well bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if well && !l.stopped {
+		l.problem = nil
+	}
+	return !l.stopped && !l.released
+}
+
+func (s *source) logFailure(err error) {
+	switch {
+	case err != nil && !s.failing:
+		s.failing = true
+		s.w.lg.Warn("fetching fails; trying again", "topic", s.w.topic, "err", err)
+	case err == nil && s.failing:
+		s.failing = false
+		s.w.lg.Info("fetching works again", "topic", s.w.topic)
+	}
+}
+
+// trouble sorts out a partition's fetch error: what the client retries is reported as unreachable; what it cannot mend stops the partition.
+func (s *source) trouble(ctx context.Context, p int32, r *reader, err error) error {
+	problem := &rpc.PartitionProblem{Partition: p, Needed: r.chunk.seen, LogStart: -1, Detail: err.Error()}
+	var loss *kgo.ErrDataLoss
+	switch {
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		start, end, lerr := s.logBounds(ctx, p)
+		switch {
+		case lerr != nil:
+			return lerr // asked again with the next fetch, which fails in the same way
+		case start > r.chunk.seen:
+			problem.Kind, problem.LogStart = rpc.PartitionProblem_KIND_LOST, start
+			problem.Detail = fmt.Sprintf("retention removed offsets %d to %d before they were trained", r.chunk.seen, start-1)
+		case end < r.chunk.seen:
+			problem.Kind = rpc.PartitionProblem_KIND_RECREATED
+			problem.Detail = fmt.Sprintf("the log ends at %d, below offset %d that was read before: it was truncated or created again", end, r.chunk.seen)
+		default:
+			return nil // back in range
+		}
+	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
+		problem.Kind = rpc.PartitionProblem_KIND_RECREATED
+		problem.Detail = fmt.Sprintf("topic %q was deleted or created again: %v", s.w.topic, err)
+	case errors.As(err, &loss):
+		problem.Kind = rpc.PartitionProblem_KIND_RECREATED
+		problem.Detail = fmt.Sprintf("the broker lost records that had been read: %v", err)
+	default:
+		problem.Kind = rpc.PartitionProblem_KIND_UNREACHABLE
+		s.w.setProblem(r.lease, problem, false)
+		return err
+	}
+	s.w.lg.Error("partition stops", "partition", p, "problem", problem.Kind.String(), "needed", problem.Needed, "log_start", problem.LogStart, "detail", problem.Detail)
+	s.w.setProblem(r.lease, problem, true)
+	return nil
+}
+
+// logBounds asks the broker for a partition's log start and last stable offset.
+func (s *source) logBounds(ctx context.Context, p int32) (start, end int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	adm := kadm.NewClient(s.cl)
+	starts, err := adm.ListStartOffsets(ctx, s.w.topic)
+	if err != nil {
+		return 0, 0, fmt.Errorf("list the start offsets of %q: %w", s.w.topic, err)
+	}
+	ends, err := adm.ListCommittedOffsets(ctx, s.w.topic)
+	if err != nil {
+		return 0, 0, fmt.Errorf("list the end offsets of %q: %w", s.w.topic, err)
+	}
+	first, ok1 := starts.Lookup(s.w.topic, p)
+	last, ok2 := ends.Lookup(s.w.topic, p)
+	if err := errors.Join(first.Err, last.Err); err != nil || !ok1 || !ok2 {
+		return 0, 0, fmt.Errorf("list the offsets of %q, partition %d: %w", s.w.topic, p, err)
+	}
+	return first.Offset, last.Offset, nil
+}
+
+// setProblem reports a problem with the next beat, and stops the partition if that is asked for.
+func (w *worker) setProblem(l *lease, p *rpc.PartitionProblem, stop bool) {
+	w.mu.Lock()
+	l.problem, l.stopped = p, l.stopped || stop
+	w.mu.Unlock()
+	w.beatNow.set()
+}
