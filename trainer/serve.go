@@ -257,7 +257,9 @@ func (p *serverProcess) restore() error {
 	if err != nil {
 		return fmt.Errorf("parameter server %d: %w", p.index, err)
 	}
-	p.tablets.SetStarts(p.job.Starts)
+	if err := p.tablets.SetStarts(p.job.Starts); err != nil {
+		return fmt.Errorf("parameter server %d: %w", p.index, err)
+	}
 	return nil
 }
 
@@ -391,7 +393,9 @@ func (p *serverProcess) obey(d *rpc.ServerDirective) {
 	for _, o := range d.GetStarts() {
 		starts[o.GetPartition()] = o.GetWatermark()
 	}
-	p.tablets.SetStarts(starts)
+	if err := p.tablets.SetStarts(starts); err != nil {
+		p.lg.Error("the chief's start offsets are refused", "err", err)
+	}
 	p.tablets.SetChief(d.GetFence().GetChief())
 	p.mu.Lock()
 	defer p.mu.Unlock()

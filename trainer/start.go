@@ -82,6 +82,15 @@ func modelSpec(spec *rpc.TrainSpec) (model.Spec, error) {
 	return s, nil
 }
 
+// StateLayout is how a job's state is cut into tablets, for those who read its checkpoint.
+func StateLayout(spec *rpc.TrainSpec) (ps.Layout, error) {
+	layout, _, _, _, err := stateShape(spec)
+	return layout, err
+}
+
+// ModelSpec is the model of a job as package model knows it; counting jobs have none.
+func ModelSpec(spec *rpc.TrainSpec) (model.Spec, error) { return modelSpec(spec) }
+
 // stateShape gives the shape of a job's parameters, alike for servers and workers: tablets, floats per embedding row, initial values.
 func stateShape(spec *rpc.TrainSpec) (layout ps.Layout, rowWidth int, initRow func(uint64, []float32), initDense func() []float32, err error) {
 	if spec.GetTablets() <= 0 || spec.GetServers() <= 0 {
