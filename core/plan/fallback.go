@@ -31,13 +31,17 @@ func (s *sheet) lagFallback(p *proposal, expect float64) {
 	s.note("load with backlog", need, "samples/s", "max(forecast, recent rate) × (1 + headroom) + catch-up")
 	s.note("needed for lag", float64(w), "workers", "smallest w with F(w) > load with backlog")
 
-	reason := fmt.Sprintf("the lag of %s is over %s; %s must be trained to catch up %s records within %s",
-		formatDuration(o.Lag), formatDuration(o.lagOver()), formatRate(need), formatNumber(backlog), formatDuration(o.catchUp()))
+	over := fmt.Sprintf("the lag of %s is over the fallback threshold of %s", formatDuration(o.Lag), formatDuration(o.lagOver()))
+	reason := fmt.Sprintf("%s; %s must be trained to catch up %s records within %s",
+		over, formatRate(need), formatNumber(backlog), formatDuration(o.catchUp()))
 	stuck := s.prev.LagOver && o.Lag >= s.prev.Lag && o.Workers.Pending == 0
 	if more := s.current + 1; stuck && w <= s.current && p.want <= s.current && s.rises(more) {
 		w = more
 		s.note("lag does not fall", float64(w), "workers", "one more than in force, beyond what F says")
-		reason = fmt.Sprintf("the lag of %s is over %s and does not fall, though F says that %s suffice", formatDuration(o.Lag), formatDuration(o.lagOver()), workers(s.current))
+		reason = fmt.Sprintf("%s and does not fall, though F says that %s suffice", over, workers(s.current))
+	}
+	if p.want < s.current && w <= s.current {
+		p.hold = append(p.hold, over+", so no worker is let go")
 	}
 	if w > p.want || p.want < s.current {
 		p.want, p.load, p.source, p.reason = max(w, s.current, p.want), need, "lag", reason

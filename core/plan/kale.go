@@ -66,10 +66,14 @@ func (s *sheet) planned(mean []float64, start time.Time) (p proposal, expect flo
 		plan:      Plan{Start: start, Step: step, Workers: plan, Raw: raw},
 	}
 	s.noteForecast(mean, soon, later)
-	s.note("Eq. 10", float64(slices.Max(raw[:soon])), "workers", fmt.Sprintf("most within the lead, smallest w with F(w) > load, within %d to %d", o.Limits.Min, o.Limits.Max))
+	need := slices.Max(raw[:soon])
+	s.note("Eq. 10", float64(need), "workers", fmt.Sprintf("most within the lead, smallest w with F(w) > load, within %d to %d", o.Limits.Min, o.Limits.Max))
 	s.note("Algorithm 1", float64(out), "workers", fmt.Sprintf("most within the lead, ρ = %d, τ = %s", max(o.Rho, 1), formatDuration(tau)))
 	s.note("until τ", float64(keep), "workers", "most within "+formatDuration(max(lead, tau))+": a scale-in goes no lower")
 	p.reason = s.planReason(p, expect, lead)
+	if p.want < need {
+		p.reason += fmt.Sprintf("; a swing that needs %d for less than τ = %s is cut by Algorithm 1", need, formatDuration(tau))
+	}
 	return p, expect
 }
 
@@ -100,12 +104,14 @@ func (s *sheet) noteForecast(mean []float64, soon, later int) {
 }
 
 func (s *sheet) planReason(p proposal, expect float64, lead time.Duration) string {
-	load := formatRate(p.load)
 	if p.saturated {
 		return fmt.Sprintf("the forecast peak of %s within %s is more than any %d to %d workers train (%s at most): saturated",
 			formatRate(expect), formatDuration(lead), s.o.Limits.Min, s.o.Limits.Max, formatRate(s.peak()))
 	}
+	load := formatRate(p.load)
 	switch {
+	case s.capacity(p.want) <= p.load:
+		return fmt.Sprintf("the plan keeps to %s for the next %s", workers(p.want), formatDuration(lead))
 	case p.want > s.current:
 		return fmt.Sprintf("the plan needs %s within %s for a load of %s, and %d train %s",
 			workers(p.want), formatDuration(lead), load, s.current, formatRate(s.capacity(s.current)))
@@ -137,9 +143,10 @@ func (s *sheet) reactive(why string) (p proposal, expect float64) {
 	s.note("load", p.load, "samples/s", fmt.Sprintf("recent rate × (1 + %g)", s.o.Headroom))
 	s.note("needed", float64(w), "workers", "smallest w with F(w) > load")
 	p.want, p.saturated = max(s.current, w), saturated
+	p.reason = fmt.Sprintf("%s; the recent rate of %s needs %s", why, formatRate(rate), workers(w))
 	if w < s.current {
 		p.hold = []string{why}
+		p.reason += fmt.Sprintf(", but none of the %d is let go without a forecast", s.current)
 	}
-	p.reason = fmt.Sprintf("%s; the recent rate of %s needs %s", why, formatRate(rate), workers(w))
 	return p, rate
 }

@@ -1,0 +1,296 @@
+package plan
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/kale-sched/kale/estimator"
+)
+
+// randomObservation draws an observation; most are sensible, some are not.
+func randomObservation(rng *rand.Rand) Observation {
+	chance := func(p float64) bool { return rng.Float64() < p }
+	dur := func(d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d) + 1)) }
+	interval := []time.Duration{time.Second, 5 * time.Second, time.Minute}[rng.IntN(3)]
+	o := Observation{
+		Now: noon.Add(dur(24 * time.Hour)), Interval: interval,
+		Lag: dur(60 * interval), LagKnown: chance(0.85), BacklogRecords: rng.Int64N(100_000_000),
+		Servers: 1 + rng.IntN(3), Model: linear,
+		RescaleCost: Measured{Value: dur(5 * interval)}, JoinTime: Measured{Value: dur(6 * interval), Samples: rng.IntN(3)},
+		Limits: Limits{Min: rng.IntN(5), Max: 5 + rng.IntN(25)},
+		Rho:    rng.IntN(4), Tau: dur(12 * interval), CooldownOut: dur(4 * interval), CooldownIn: dur(12 * interval),
+		Headroom: rng.Float64() * 0.3, MaxLag: interval + dur(20*interval),
+		Utilisation: rng.Float64(), UtilKnown: chance(0.5),
+	}
+	if chance(0.3) {
+		o.Model = estimator.Model{Form: estimator.FormSync, Theta: []float64{0.00035, 0.5, 0.2, 0.003}, Batch: 16384}
+	}
+	o.Target = rng.IntN(33)
+	o.Workers = Workers{Running: rng.IntN(o.Target + 1), Pending: rng.IntN(3), Draining: rng.IntN(2)}
+	if chance(0.1) {
+		o.Workers.Unknown = 1
+	}
+	if chance(0.1) {
+		o.Hold = Hold{Unknown: true, Reason: "status failed"}
+	}
+	if chance(0.15) {
+		o.Action = Action{Kind: []Kind{KindOut, KindIn}[rng.IntN(2)], Target: o.Target, Since: o.Now.Add(-dur(10 * interval)), CanGrow: chance(0.5)}
+	}
+	o.Manual = Manual{Paused: chance(0.05), Pinned: chance(0.1), Target: rng.IntN(60) - 10}
+	if chance(0.5) {
+		o.Fallback = Fallback{LagOver: dur(o.MaxLag), CatchUp: dur(o.MaxLag), UtilisationOver: rng.Float64(), UtilisationUnder: rng.Float64()}
+	}
+	level := rng.Float64() * 500_000
+	wave := func(n int) Values {
+		v := make(Values, n)
+		for i := range v {
+			v[i] = level * (1 + 0.5*math.Sin(float64(i)/5+rng.Float64()))
+			if chance(0.02) {
+				v[i] = []float64{math.NaN(), math.Inf(1), -5, 0}[rng.IntN(4)]
+			}
+		}
+		return v
+	}
+	n := rng.IntN(40)
+	o.Rates = Series{Start: o.Now.Add(-time.Duration(n) * interval), Step: interval, Values: wave(n)}
+	o.Forecast = Forecast{At: o.Now.Add(-dur(5 * interval)), Step: interval, Mean: wave(rng.IntN(60)), Source: "seasonal", Trusted: chance(0.8)}
+	if chance(0.8) {
+		o.State = state{Version: 1, LastOut: o.Now.Add(-dur(10 * interval)), LastIn: o.Now.Add(-dur(10 * interval)), LagOver: chance(0.3), Lag: dur(o.MaxLag), Cap: rng.IntN(8)}.encode()
+	}
+	return o
+}
+
+// checkLaws verifies what must hold for every policy and every observation.
+func checkLaws(t *testing.T, p Policy, o Observation) Decision {
+	t.Helper()
+	d := p.Decide(o)
+	fail := func(law string) {
+		t.Helper()
+		raw, _ := json.Marshal(o)
+		t.Fatalf("%s: %s\n%s\nobservation: %s", p.Name(), law, d.Explain(), raw)
+	}
+	if encode(t, p.Decide(o)) != encode(t, d) {
+		fail("the same observation gave two decisions")
+	}
+	if d.Current != o.current() && o.current() >= 0 {
+		fail("the decision starts from another number of workers")
+	}
+	switch {
+	case d.Target > d.Current != (d.Kind == KindOut), d.Target < d.Current != (d.Kind == KindIn):
+		fail("kind and target disagree")
+	case d.Kind == KindHold && len(d.Hold) == 0, d.Kind == KindNone && len(d.Hold) > 0:
+		fail("a hold has no cause, or a cause no hold")
+	case d.Reason == "" || len(d.State) == 0:
+		fail("no reason or no state")
+	}
+	if o.problem() != "" {
+		if d.Target != d.Current || d.Kind != KindHold {
+			fail("acted on an observation that makes no sense")
+		}
+		return d
+	}
+	still := o.Hold.Unknown || o.Workers.Unknown > 0 || o.Manual.Paused
+	acting := o.Action.Kind == KindOut || o.Action.Kind == KindIn
+	inLimits := o.Limits.Clamp(d.Current) == d.Current
+	if still && d.Target != d.Current {
+		fail("moved while state is unknown or scaling is paused")
+	}
+	if acting && d.Target < d.Current {
+		fail("scaled in while an action is under way")
+	}
+	if !still && !acting && o.Limits.Clamp(d.Target) != d.Target {
+		fail("target outside the limits")
+	}
+	if o.Limits.Clamp(d.Target) != d.Target && d.Target != d.Current {
+		fail("moved to outside the limits")
+	}
+	if o.Manual.Pinned && !still && !acting && d.Target != o.Limits.Clamp(o.Manual.Target) {
+		fail("the pin was not followed")
+	}
+	if d.Kind == KindIn && !o.Manual.Pinned && inLimits {
+		s, _ := readState(o.State, o.Now)
+		switch {
+		case !o.lagKnown(), o.Lag > o.MaxLag, o.Lag > o.lagOver():
+			fail("scaled in with lag unknown or over the threshold")
+		case p.Name() == "kale" && !o.Forecast.Trusted:
+			fail("scaled in on a forecast that is not trusted")
+		case o.Now.Sub(s.LastOut) < o.CooldownIn, o.Now.Sub(s.LastIn) < o.CooldownIn:
+			fail("scaled in within the cooldown")
+		}
+	}
+	if d.Kind == KindOut && !o.Manual.Pinned && inLimits {
+		if s, _ := readState(o.State, o.Now); o.Now.Sub(s.LastOut) < o.CooldownOut {
+			fail("scaled out within the cooldown")
+		}
+	}
+	if d.Kind == KindIn && d.Source == "forecast" && !o.Manual.Pinned && inLimits {
+		reach := int((o.Now.Sub(d.Plan.Start)+max(o.Tau, o.lead()))/d.Plan.Step) + 1
+		for i := range min(reach, len(d.Plan.Workers)) {
+			if s := d.Plan.Start.Add(time.Duration(i) * d.Plan.Step).Sub(o.Now); s < min(o.Tau, reachOf(o)) && d.Plan.Workers[i] > d.Target {
+				fail("let a worker go that the plan needs again within τ")
+			}
+		}
+	}
+	return d
+}
+
+// reachOf is the time that the forecast covers beyond the lead.
+func reachOf(o Observation) time.Duration {
+	return o.Forecast.At.Add(time.Duration(len(o.Forecast.Mean))*o.Forecast.Step).Sub(o.Now) - o.lead()
+}
+
+func TestLaws(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	kinds := map[string]int{}
+	for range 10_000 {
+		o := randomObservation(rng)
+		for _, name := range Names() {
+			d := checkLaws(t, policy(t, name), o)
+			kinds[name+" "+string(d.Kind)+" "+d.Source]++
+		}
+	}
+	// The laws were put to the test only if everything happened.
+	for _, k := range []string{
+		"kale out forecast", "kale in forecast", "kale out reactive", "kale out lag", "kale out utilisation", "kale in utilisation",
+		"kale hold ", "kale in manual", "kale out manual", "kale in limits", "kale none forecast", "follow in rate", "static out static",
+	} {
+		if kinds[k] < 3 {
+			t.Errorf("only %d times %q in the draw", kinds[k], k)
+		}
+	}
+}
+
+// More load never means fewer workers (with F rising and nothing else changed).
+func TestMonotoneInLoad(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 2000 {
+		o := randomObservation(rng)
+		o.Model, o.UtilKnown = linear, false
+		more := o
+		more.Forecast.Mean, more.Rates.Values = nil, nil
+		factor := 1 + rng.Float64()
+		for _, v := range o.Forecast.Mean {
+			more.Forecast.Mean = append(more.Forecast.Mean, v*factor)
+		}
+		for _, v := range o.Rates.Values {
+			more.Rates.Values = append(more.Rates.Values, v*factor)
+		}
+		// Algorithm 1 is not monotone (a run that becomes shorter may be cut), so
+		// kale is compared with τ = 0; negative loads are not a load.
+		o.Tau, more.Tau = 0, 0
+		for _, name := range Names() {
+			p := policy(t, name)
+			a, b := p.Decide(o), p.Decide(more)
+			if b.Target < a.Target {
+				t.Fatalf("%s: %.2f times the load takes the target from %d to %d\n%s\n%s", name, factor, a.Target, b.Target, a.Explain(), b.Explain())
+			}
+		}
+	}
+}
+
+// A constant load leads to at most one change, whatever the policy.
+func TestNoOscillationOnConstantLoad(t *testing.T) {
+	for _, name := range Names() {
+		p := policy(t, name)
+		o := reference()
+		n := 0
+		for range 500 {
+			o.setRates(173_000)
+			o.setForecast(flat(173_000, 60))
+			d := p.Decide(o)
+			if d.Target != o.Target {
+				n++
+			}
+			o.Target, o.Workers.Running, o.State = d.Target, d.Target, d.State
+			o.Now = o.Now.Add(o.Interval)
+		}
+		if n > 1 {
+			t.Errorf("%s: %d changes under constant load", name, n)
+		}
+	}
+}
+
+// Observations and decisions go through JSON unchanged, NaN included, and the
+// observation that comes back gives the same decision.
+func TestJSONRoundTrip(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	sameValues := cmp.Comparer(func(a, b Values) bool {
+		return slices.EqualFunc(a, b, func(x, y float64) bool { return x == y || !finite(x) && !finite(y) })
+	})
+	for range 2000 {
+		o := randomObservation(rng)
+		var back Observation
+		if err := json.Unmarshal([]byte(encode(t, o)), &back); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(o, back, sameValues); diff != "" {
+			t.Fatalf("observation (-sent +back):\n%s", diff)
+		}
+		for _, name := range Names() {
+			p := policy(t, name)
+			d := p.Decide(o)
+			if a, b := encode(t, d), encode(t, p.Decide(back)); a != b {
+				t.Fatalf("%s decides otherwise after JSON:\n%s\n%s", name, a, b)
+			}
+			var again Decision
+			if err := json.Unmarshal([]byte(encode(t, d)), &again); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(d, again, cmpopts.EquateNaNs()); diff != "" {
+				t.Fatalf("decision (-sent +back):\n%s", diff)
+			}
+		}
+	}
+}
+
+// FuzzDecide feeds arbitrary JSON observations to every policy: no panic, no
+// law broken, and the decision can be written down.
+func FuzzDecide(f *testing.F) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	for range 20 {
+		f.Add([]byte(encode(f, randomObservation(rng))))
+	}
+	f.Add([]byte(encode(f, reference())))
+	f.Add([]byte(`{"now":"2026-03-02T12:00:00Z","interval":1,"max_lag":1,"limits":{"min":0,"max":65536},"tau":9223372036854775807,"join_time":{"value":9223372036854775807},"model":{"form":"async","theta":[1e-300,0,0]},"forecast":{"at":"0001-01-01T00:00:00Z","step":1,"mean":[1,null,1e308],"trusted":true}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var o Observation
+		if json.Unmarshal(raw, &o) != nil {
+			t.Skip()
+		}
+		for _, name := range Names() {
+			d := checkLaws(t, policy(t, name), o)
+			if d.Explain() == "" {
+				t.Fatal("nothing explained")
+			}
+		}
+	})
+}
+
+func BenchmarkDecide(b *testing.B) {
+	o := reference()
+	m := make(Values, 120)
+	for i := range m {
+		m[i] = 150_000 + 100_000*math.Sin(float64(i)/20)
+	}
+	o.setForecast(m)
+	for _, bench := range []struct {
+		name string
+		max  int
+	}{{"28", 28}, {"256", 256}} {
+		b.Run(bench.name, func(b *testing.B) {
+			o.Limits.Max = bench.max
+			p := policy(b, "kale")
+			b.ReportAllocs()
+			for b.Loop() {
+				p.Decide(o)
+			}
+		})
+	}
+}
