@@ -1,0 +1,190 @@
+package forecast
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSeriesBins(t *testing.T) {
+	s := demo()
+	for _, c := range []struct {
+		at    time.Duration
+		bin   int
+		until int
+	}{
+		{0, 0, 0}, {999 * time.Millisecond, 0, 0}, {time.Second, 1, 1}, {-time.Nanosecond, -1, 0},
+		{-time.Second, -1, 0}, {359 * time.Second, 359, 359}, {time.Hour, 3600, 360},
+	} {
+		if got := s.Bin(epoch.Add(c.at)); got != c.bin {
+			t.Errorf("bin at %v is %d, want %d", c.at, got, c.bin)
+		}
+		if got := s.Until(epoch.Add(c.at)); len(got.Values) != c.until {
+			t.Errorf("%d bins are complete at %v, want %d", len(got.Values), c.at, c.until)
+		}
+	}
+}
+
+// The gain of every figure is worked out by hand.
+func TestBacktestFigures(t *testing.T) {
+	s := synthetic(7, time.Second, func(i int) float64 { return []float64{1, 1, 10, 20, math.NaN(), 0, 30}[i] })
+	// At every origin it says 12 (from 10 to 15) for each of two bins.
+	f := fixed{mean: 12, lower: 10, upper: 15}
+	r, err := Backtest(f, s, BacktestOptions{Steps: 2, First: 2, Every: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Origins 2, 4, 6; outcomes 10, 20 | unknown, 0 | 30. Errors +2, −8, +12, −18.
+	want := Report{Source: "fixed", Origins: 3,
+		Errors: Errors{Bins: 4, MAPE: (2./10 + 8./20 + 18./30) / 3, WAPE: 40. / 60, MAE: 10, Bias: -12. / 60, Coverage: 1. / 4},
+		PerHorizon: []Errors{
+			{Bins: 2, MAPE: (2./10 + 18./30) / 2, WAPE: 20. / 40, MAE: 10, Bias: -16. / 40, Coverage: 1. / 2},
+			{Bins: 2, MAPE: 8. / 20, WAPE: 20. / 20, MAE: 10, Bias: 4. / 20, Coverage: 0},
+		}}
+	approx := cmp.Comparer(func(a, b float64) bool { return a == b || math.Abs(a-b) < 1e-12 })
+	if diff := cmp.Diff(want, r, approx); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+type fixed struct{ mean, lower, upper float64 }
+
+func (fixed) Name() string { return "fixed" }
+
+func (f fixed) Forecast(s Series, steps int) (Forecast, error) {
+	return Forecast{At: s.End(), Step: s.Step, Source: "fixed", Mean: slices.Repeat([]float64{f.mean}, steps),
+		Lower: slices.Repeat([]float64{f.lower}, steps), Upper: slices.Repeat([]float64{f.upper}, steps)}, nil
+}
+
+// Changing the history after a moment changes no forecast made before it.
+func TestBacktestIsCausal(t *testing.T) {
+	const since = 500
+	a := autoregressive(700, 120, time.Second, 8)
+	b := Series{Start: a.Start, Step: a.Step, Values: slices.Clone(a.Values)}
+	for i := since; i < len(b.Values); i++ {
+		b.Values[i] = 1e6
+	}
+	model, _ := train(t, a.Until(a.At(400)), demoOptions)
+	for name, f := range map[string]Forecaster{
+		"seasonal": NewSeasonal([]time.Duration{2 * time.Minute}),
+		"linear":   open(t, model),
+	} {
+		t.Run(name, func(t *testing.T) {
+			collect := func(s Series) (before, after []Forecast) {
+				_, err := Backtest(f, s, BacktestOptions{Steps: 20, First: 420, Every: 8, Visit: func(origin int, fc Forecast) {
+					if origin <= since {
+						before = append(before, fc)
+					} else {
+						after = append(after, fc)
+					}
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return before, after
+			}
+			wantBefore, wantAfter := collect(a)
+			gotBefore, gotAfter := collect(b)
+			if len(wantBefore) != 11 {
+				t.Fatalf("%d origins up to bin %d, want 11", len(wantBefore), since)
+			}
+			if diff := cmp.Diff(wantBefore, gotBefore); diff != "" {
+				t.Errorf("what came after bin %d changed forecasts made before it:\n%s", since, diff)
+			}
+			if cmp.Equal(wantAfter, gotAfter) {
+				t.Errorf("nothing that came after bin %d changed any forecast", since)
+			}
+		})
+	}
+}
+
+func TestBacktestErrors(t *testing.T) {
+	f := NewSeasonal([]time.Duration{2 * time.Minute})
+	for _, c := range []struct {
+		name string
+		s    Series
+		o    BacktestOptions
+		want string
+	}{
+		{"no steps", demo(), BacktestOptions{}, "a forecast of 0 steps"},
+		{"past the end", demo(), BacktestOptions{Steps: 5, First: 360}, "361 bins (6m1s) are needed"},
+		{"negative", demo(), BacktestOptions{Steps: 5, First: -1}, "must be 1 or more"},
+		{"too early", demo(), BacktestOptions{Steps: 200, First: 20, Every: 400}, "all 1 forecasts failed, the first one so: seasonal: history is too short"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := Backtest(f, c.s, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error is %v, want %q in it", err, c.want)
+			}
+		})
+	}
+	r, err := Backtest(f, demo(), BacktestOptions{Steps: 5, First: 100, Every: 50})
+	if err != nil || r.Failed != 1 || !errors.Is(r.FirstError, ErrShortHistory) || r.Origins != 6 {
+		t.Errorf("with one origin too early: %d of %d failed, %v, %v", r.Failed, r.Origins, r.FirstError, err)
+	}
+}
+
+func TestOuterQuantilesAreConformal(t *testing.T) {
+	for _, c := range []struct {
+		n      int
+		lo, up float64
+	}{{0, 0, 0}, {1, 1, 1}, {8, 1, 8}, {9, 1, 9}, {10, 1, 10}, {19, 2, 18}, {99, 10, 90}} {
+		e := make([]float64, c.n)
+		for i := range e {
+			e[i] = float64(c.n - i)
+		}
+		if lo, up := outerQuantiles(e); lo != c.lo || up != c.up {
+			t.Errorf("of 1…%d they are %v and %v, want %v and %v", c.n, lo, up, c.lo, c.up)
+		}
+	}
+}
+
+func TestTrainLinearErrors(t *testing.T) {
+	gaps := demo()
+	for i := range gaps.Values {
+		if i%3 != 0 {
+			gaps.Values[i] = math.NaN()
+		}
+	}
+	two := []time.Duration{2 * time.Minute}
+	for _, c := range []struct {
+		name string
+		s    Series
+		o    LinearOptions
+		want string
+	}{
+		{"nothing said", demo(), LinearOptions{}, "the horizon is 0 bins; want 1 to 1048576\nno season was given"},
+		{"short", demo().Until(epoch.Add(150 * time.Second)), LinearOptions{Horizon: 20, Seasons: two}, "history is too short: it has 150 bins"},
+		{"fraction", demo(), LinearOptions{Horizon: 20, Seasons: []time.Duration{2500 * time.Millisecond}}, "not two or more whole bins"},
+		{"too far", demo(), LinearOptions{Horizon: 500, Seasons: two}, "a horizon of 500 bins is longer than 4 seasons of 120"},
+		{"small input", demo(), LinearOptions{Horizon: 20, Seasons: two, Input: 100}, "an input of 100 bins holds no season"},
+		{"mostly gaps", gaps, LinearOptions{Horizon: 20, Seasons: two}, "only 120 of 360 bins"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, _, err := TrainLinear(c.s, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error is %v, want %q in it", err, c.want)
+			}
+		})
+	}
+}
+
+func TestTrainLinearBridgesGaps(t *testing.T) {
+	s := autoregressive(1200, 120, time.Second, 2)
+	whole, r := train(t, s, demoOptions)
+	for i := range s.Values {
+		if i%10 == 3 || i > 700 && i < 760 {
+			s.Values[i] = math.NaN()
+		}
+	}
+	holed, h := train(t, s, demoOptions)
+	if string(whole) == string(holed) {
+		t.Error("the gaps change nothing at all")
+	}
+	if !(h.Model.WAPE < 1.3*r.Model.WAPE) {
+		t.Errorf("gaps in a seventh of the bins raise the holdout's WAPE from %.4f to %.4f", r.Model.WAPE, h.Model.WAPE)
+	}
+}

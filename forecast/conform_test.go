@@ -1,0 +1,43 @@
+package forecast_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/onnx/onnxtest"
+	"github.com/kale-sched/kale/forecast"
+	"github.com/kale-sched/kale/forecast/forecasttest"
+)
+
+// wave is a history of n bins of a second whose season is two minutes.
+func wave(n int) forecast.Series {
+	s := forecast.Series{Start: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), Step: time.Second}
+	for i := range n {
+		s.Values = append(s.Values, 1000+600*math.Sin(2*math.Pi*float64(i)/120)+50*math.Sin(float64(i)))
+	}
+	return s
+}
+
+func TestSeasonalConforms(t *testing.T) {
+	forecasttest.Conform(t, forecast.NewSeasonal([]time.Duration{2 * time.Minute}), wave(360), 20)
+}
+
+func TestONNXModelConforms(t *testing.T) {
+	onnxtest.Library(t)
+	s := wave(600)
+	file, _, err := forecast.TrainLinear(s, forecast.LinearOptions{Horizon: 20, Seasons: []time.Duration{2 * time.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := forecast.NewONNX("model.onnx", file, forecast.ONNXOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	forecasttest.Conform(t, m, s, 20)
+}

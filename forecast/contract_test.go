@@ -1,0 +1,263 @@
+package forecast
+
+import (
+	"errors"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/kale-sched/kale/core/onnx"
+	"github.com/kale-sched/kale/core/onnx/onnxtest"
+)
+
+// goodInfo describes the little models of these tests.
+func goodInfo() ModelInfo {
+	return ModelInfo{Name: "last", Input: 30, Horizon: 4, Step: time.Second, Normalise: NormaliseMean,
+		TrainedAt: epoch, TrainedBins: 100}
+}
+
+// modelFile writes a model with the metadata of info, changed by edit, whose
+// graph build makes.
+func modelFile(t testing.TB, info ModelInfo, edit map[string]string, build func(g *onnx.Graph)) []byte {
+	t.Helper()
+	meta := info.metadata()
+	maps.Copy(meta, edit)
+	maps.DeleteFunc(meta, func(_, v string) bool { return v == "delete" })
+	g := onnx.NewGraph()
+	build(g)
+	b, err := g.Model(meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// lastValue is a model that repeats the last bin of its history.
+func lastValue(input, horizon int) func(g *onnx.Graph) {
+	return func(g *onnx.Graph) {
+		x := g.Input("history", onnx.Float32, 1, input)
+		g.Output("forecast", g.Expand(g.Slice(x, 1, input-1, input), 1, horizon))
+	}
+}
+
+func TestModelFilesThatBreakTheContract(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		edit  map[string]string
+		build func(g *onnx.Graph)
+		want  []string
+	}{
+		{"no metadata", map[string]string{metaVersion: "delete"}, lastValue(30, 4),
+			[]string{"no kale.forecast.version", `"kale forecast train"`}},
+		{"another version", map[string]string{metaVersion: "2"}, lastValue(30, 4),
+			[]string{`kale.forecast.version is "2"`, "reads version 1"}},
+		{"several things missing", map[string]string{metaInput: "delete", metaStep: "delete", metaTrainedAt: "delete"}, lastValue(30, 4),
+			[]string{"kale.forecast.input is missing", "kale.forecast.step_seconds is missing", "kale.forecast.trained_at is missing"}},
+		{"nonsense", map[string]string{metaInput: "-3", metaStep: "x", metaNormalise: "zscore", metaQuantiles: "0.1,0.9", metaSeasons: "10,5", metaTrainedAt: "today"}, lastValue(30, 4),
+			[]string{`input is "-3", want a whole number from 1`, `step_seconds is "x"`, `normalise is "zscore", want none or mean`, `quantiles is "0.1,0.9", want 0.5 among them`, `season_bins is "10,5"`, `trained_at is "today"`}},
+		{"shorter input", nil, lastValue(29, 4),
+			[]string{"by its metadata the input is 30 bins", `input "history": want float32[1,30], got float32[1,29]`}},
+		{"other horizon", nil, lastValue(30, 5),
+			[]string{`output "forecast": want float32[1,4], got float32[1,5]`}},
+		{"quantiles without rows", map[string]string{metaQuantiles: "0.1,0.5,0.9"}, lastValue(30, 4),
+			[]string{"the forecast has 3 rows", "want float32[3,4], got float32[1,4]"}},
+		{"other names", nil, func(g *onnx.Graph) {
+			g.Output("y", g.Slice(g.Input("x", onnx.Float32, 1, 30), 1, 0, 4))
+		}, []string{"input history float32[1,30] is missing", "output forecast float32[1,4] is missing", "it wants another input, x float32[1,30]"}},
+		{"a further input", nil, func(g *onnx.Graph) {
+			g.Output("forecast", g.Add(g.Slice(g.Input("history", onnx.Float32, 1, 30), 1, 0, 4), g.Input("weather", onnx.Float32, 1, 4)))
+		}, []string{"it wants another input, weather float32[1,4]"}},
+		{"integers", nil, func(g *onnx.Graph) {
+			g.Output("forecast", g.Cast(g.Slice(g.Input("history", onnx.Float32, 1, 30), 1, 0, 4), onnx.Int64))
+		}, []string{`output "forecast": want float32[1,4], got int64[1,4]`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "model.onnx")
+			if err := os.WriteFile(path, modelFile(t, goodInfo(), c.edit, c.build), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := OpenONNX(path, ONNXOptions{})
+			if err == nil {
+				t.Fatal("it is accepted")
+			}
+			for _, want := range append(c.want, path) {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error is %q, want %q in it", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestOpenONNXErrors(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := OpenONNX(filepath.Join(dir, "absent.onnx"), ONNXOptions{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an absent file: %v", err)
+	}
+	garbage := filepath.Join(dir, "garbage.onnx")
+	if err := os.WriteFile(garbage, []byte("timestamp,rate\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenONNX(garbage, ONNXOptions{}); err == nil || !strings.Contains(err.Error(), "not a usable ONNX file") {
+		t.Errorf("a file that is not ONNX: %v", err)
+	}
+	good := modelFile(t, goodInfo(), nil, lastValue(30, 4))
+	_, err := NewONNX("m.onnx", good, ONNXOptions{Runtime: onnx.Options{Library: filepath.Join(dir, "libonnxruntime.so")}})
+	if err == nil || !errors.Is(err, onnx.ErrNoLibrary) && !errors.Is(err, onnx.ErrNoCgo) {
+		t.Errorf("without a library: %v", err)
+	}
+}
+
+func TestMetadataRoundTrip(t *testing.T) {
+	want := goodInfo()
+	want.SeasonBins, want.Quantiles = []int{120, 840}, []float64{0.05, 0.1, 0.5, 0.9}
+	want.TrainedUntil, want.Source, want.Step = epoch.Add(-time.Hour), "kafka clicks", 1500*time.Millisecond
+	got, err := readMetadata(want.metadata())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what was written reads as something else (-written +read):\n%s", diff)
+	}
+}
+
+func TestPointModelIsGivenABand(t *testing.T) {
+	m := open(t, modelFile(t, goodInfo(), nil, lastValue(30, 4)))
+	s := autoregressive(400, 120, time.Second, 1)
+	f := forecastOf(t, m, s, 4)
+	near(t, "the last value", f.Mean, slices.Repeat([]float64{s.Values[399]}, 4), 1e-5)
+	if !(f.Lower[3] < f.Mean[3] && f.Mean[3] < f.Upper[3]) || f.Note != "" {
+		t.Errorf("the band is %v…%v around %v, and the note %q", f.Lower, f.Upper, f.Mean, f.Note)
+	}
+	short := forecastOf(t, m, s.Until(s.At(36)), 4)
+	if short.Lower[0] != short.Mean[0] || !strings.Contains(short.Note, "no band") {
+		t.Errorf("without anything to replay: %+v", short)
+	}
+}
+
+func TestONNXModelForecastErrors(t *testing.T) {
+	m := open(t, modelFile(t, goodInfo(), nil, lastValue(30, 4)))
+	nan := open(t, modelFile(t, goodInfo(), nil, func(g *onnx.Graph) {
+		g.Output("forecast", g.Log(g.Neg(g.Slice(g.Input("history", onnx.Float32, 1, 30), 1, 0, 4))))
+	}))
+	minutes, gap, end := demo(), demo(), demo()
+	minutes.Step = time.Minute
+	for i := 331; i < 350; i++ {
+		gap.Values[i] = math.NaN()
+	}
+	for i := 350; i < 360; i++ {
+		end.Values[i] = math.NaN()
+	}
+	closed, err := NewONNX("closed", modelFile(t, goodInfo(), nil, lastValue(30, 4)), ONNXOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(closed.Close(), closed.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		m     *ONNXModel
+		s     Series
+		steps int
+		want  string
+	}{
+		{"other step", m, minutes, 4, "trained on bins of 1s, and the history has bins of 1m0s"},
+		{"too far", m, demo(), 5, "forecasts 4 bins (4s), and 5 were asked for"},
+		{"short", m, demo().Until(epoch.Add(20 * time.Second)), 4, "it has 20 bins of 1s (20s) and 30 bins (30s) are needed"},
+		{"gap", m, gap, 4, "only 11 of the last 30 bins"},
+		{"gap at the end", m, end, 4, "only 6 of the last 16 bins"},
+		{"not a number", nan, demo(), 4, "its output for bin 0 is NaN"},
+		{"closed", closed, demo(), 4, "closed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := c.m.Forecast(c.s, c.steps); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error is %v, want %q in it", err, c.want)
+			}
+		})
+	}
+}
+
+func TestONNXModelInputs(t *testing.T) {
+	info := goodInfo()
+	info.Normalise, info.SeasonBins = NormaliseNone, []int{10}
+	// Its rows are the window's first four bins, and whether they were measured.
+	info.Quantiles = []float64{0.1, 0.5, 0.9}
+	m := open(t, modelFile(t, info, nil, func(g *onnx.Graph) {
+		x, k := g.Input("history", onnx.Float32, 1, 30), g.Input("known", onnx.Float32, 1, 30)
+		first := g.Slice(x, 1, 0, 4)
+		g.Output("forecast", g.Concat(0, g.Sub(first, g.Slice(k, 1, 0, 4)), first, g.Add(first, g.Slice(k, 1, 0, 4))))
+	}))
+	s := synthetic(100, time.Second, func(i int) float64 { return float64(1000 + i) })
+	s.Values[71], s.Values[72], s.Values[62] = math.NaN(), math.NaN(), math.NaN()
+	f := forecastOf(t, m, s, 4)
+	// Bin 71 takes the value of bin 61. Bin 62 is unknown, so bin 72 lies between its neighbours.
+	near(t, "history", f.Mean, []float64{1070, 1061, 1067, 1073}, 1e-6)
+	near(t, "history minus known", f.Lower, []float64{1069, 1061, 1067, 1072}, 1e-6)
+}
+
+func TestSilentWindowIsForecastAsSilence(t *testing.T) {
+	model, _ := train(t, demo(), demoOptions)
+	s := synthetic(400, time.Second, func(int) float64 { return 0 })
+	if f := forecastOf(t, open(t, model), s, 20); slices.Max(f.Upper) != 0 {
+		t.Errorf("after silence it forecasts up to %v", slices.Max(f.Upper))
+	}
+}
+
+func FuzzReadModelInfo(f *testing.F) {
+	f.Add(modelFile(f, goodInfo(), nil, lastValue(30, 4)))
+	f.Add(modelFile(f, goodInfo(), map[string]string{metaQuantiles: "0.1,0.5,0.9", metaSeasons: "2"}, lastValue(30, 4)))
+	f.Add([]byte("not a model"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		info, err := ReadModelInfo(b)
+		if err != nil {
+			return
+		}
+		if info.Input < 1 || info.Horizon < 1 || info.Step <= 0 || info.Name == "" || info.ID == "" {
+			t.Fatalf("accepted as %+v", info)
+		}
+		again, err := readMetadata(info.metadata())
+		if err != nil {
+			t.Fatalf("what was accepted is refused when written back: %v", err)
+		}
+		again.ID = info.ID
+		if diff := cmp.Diff(info, again, cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) })); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+func BenchmarkONNXModel(b *testing.B) {
+	onnxtest.Library(b)
+	for _, c := range []struct {
+		name    string
+		s       Series
+		options LinearOptions
+	}{
+		{"demo", autoregressive(360, 120, time.Second, 1), demoOptions},
+		{"day+week,4weeks,60steps", autoregressive(4*7*1440, 1440, time.Minute, 1), LinearOptions{Horizon: 60, Seasons: []time.Duration{24 * time.Hour, 7 * 24 * time.Hour}}},
+	} {
+		model, _ := train(b, c.s, c.options)
+		b.Run(c.name, func(b *testing.B) {
+			m := open(b, model)
+			for b.Loop() {
+				if _, err := m.Forecast(c.s, c.options.Horizon); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run("train/"+c.name, func(b *testing.B) {
+			for b.Loop() {
+				if _, _, err := TrainLinear(c.s, c.options); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
