@@ -201,6 +201,69 @@ func TestUtilisationDoesNotOscillate(t *testing.T) {
 	}
 }
 
+// Workers that wait on the network look idle at any count. The cap on them proves
+// wrong when lag grows, and must not be tried again before ten cooldowns.
+func TestIdleCapThatProvesWrong(t *testing.T) {
+	p := policy(t, "kale")
+	o := reference()
+	o.CooldownIn = 5 * time.Minute
+	o.Fallback = Fallback{LagOver: 3 * time.Minute, UtilisationOver: 0.9, UtilisationUnder: 0.3}
+	o.UtilKnown, o.Utilisation = true, 0.25
+	backlog := 0.0
+	var caps []time.Time
+	for range 24 * 60 {
+		backlog = math.Max(0, backlog+60*(100_000-linear.Throughput(o.Target, 1)))
+		o.BacklogRecords, o.Lag = int64(backlog), time.Duration(backlog/100_000*float64(time.Second))
+		o.setRates(100_000)
+		o.setForecast(flat(100_000, 60))
+		d := p.Decide(o)
+		if _, capped := d.Term("idle cap"); capped && d.Kind == KindIn {
+			caps = append(caps, o.Now)
+		}
+		o.Target, o.Workers.Running, o.State = d.Target, d.Target, d.State
+		o.Now = o.Now.Add(o.Interval)
+	}
+	if len(caps) < 2 {
+		t.Fatalf("the cap was tried %d times; the test needs it twice", len(caps))
+	}
+	for i := 1; i < len(caps); i++ {
+		if gap := caps[i].Sub(caps[i-1]); gap < 100*time.Minute {
+			t.Errorf("the cap was tried again %v after it had been tried", gap)
+		}
+	}
+}
+
+// wants is a planner that always wants the same, however blind.
+type wants proposal
+
+func (w wants) propose(*sheet) proposal { return proposal(w) }
+
+// The rules bind every planner, also one that wants to scale in blind.
+func TestGuardBindsAnyPlanner(t *testing.T) {
+	for name, c := range map[string]struct {
+		p      proposal
+		change func(*Observation)
+		target int
+		says   string
+	}{
+		"free to go":          {proposal{want: 3}, func(*Observation) {}, 3, ""},
+		"its own reason":      {proposal{want: 3, noIn: []string{"the forecast is not trusted"}}, func(*Observation) {}, 7, "not trusted"},
+		"fallback threshold":  {proposal{want: 3}, func(o *Observation) { o.Lag = 11 * time.Minute }, 7, "fallback threshold"},
+		"below min":           {proposal{want: -4}, func(*Observation) {}, 2, ""},
+		"above max":           {proposal{want: 1 << 40}, func(*Observation) {}, 28, ""},
+		"noIn binds in only":  {proposal{want: 9, noIn: []string{"x"}}, func(*Observation) {}, 9, ""},
+		"unknown lag":         {proposal{want: 3}, func(o *Observation) { o.LagKnown = false }, 7, "lag is unknown"},
+		"held by the planner": {proposal{want: 7, hold: []string{"because"}}, func(*Observation) {}, 7, "because"},
+	} {
+		o := reference()
+		c.change(&o)
+		d := guarded{name: "wants", planner: wants(c.p)}.Decide(o)
+		if d.Target != c.target || !strings.Contains(strings.Join(d.Hold, ";"), c.says) {
+			t.Errorf("%s: target %d, held by %q; want %d, held by %q", name, d.Target, d.Hold, c.target, c.says)
+		}
+	}
+}
+
 func TestGuards(t *testing.T) {
 	in := func(o *Observation) { o.setForecast(flat(40_000, 60)) }
 	out := func(o *Observation) { o.setForecast(flat(200_000, 60)) }
@@ -236,7 +299,7 @@ func TestGuards(t *testing.T) {
 			out(o)
 			o.State = state{Version: 1, LastIn: noon.Add(-time.Second)}.encode()
 		}, 13, KindOut, "forecast", ""},
-		{"a clock set back prolongs no cooldown", func(o *Observation) { out(o); o.State = lastOut(-5 * time.Hour) }, 7, KindHold, "forecast", "2m to wait"},
+		{"a clock set back prolongs no cooldown", func(o *Observation) { out(o); o.State = lastOut(-5 * time.Hour) }, 7, KindHold, "forecast", "too recent, 2m to wait"},
 		{"max was lowered: at once, in lag and in cooldown too", func(o *Observation) {
 			o.Limits.Max, o.Lag, o.State = 5, time.Hour, lastOut(time.Second)
 		}, 5, KindIn, "limits", "the limits are 2 to 5 workers and 7 are in force"},
