@@ -182,12 +182,14 @@ func (w *summingWriter) Write(p []byte) (int, error) {
 // ReadTablet verifies a snapshot and then hands its body to read, which must consume all of it. ErrDamaged (with the file's name and
 // what is wrong) when it does not verify or read does not finish at its end; fs.ErrNotExist when it has been removed.
 func (s *Store) ReadTablet(g Generation, read func(io.Reader) error) error {
-	if err := verifyFrame(s.Path(g), g, read); err != nil {
+	err := verifyFrame(s.Path(g), g, read)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		delete(s.verified, g) // it may have been whole before
 		return fmt.Errorf("read snapshot (%v): %w%s", g, err, advice(err))
 	}
-	s.mu.Lock()
 	s.verified[g] = true
-	s.mu.Unlock()
 	return nil
 }
 

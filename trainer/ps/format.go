@@ -167,14 +167,14 @@ func (h *snapshotHeader) check() error {
 	return nil
 }
 
-// ledgers are the header's partitions as a tablet holds them.
+// ledgers are the header's partitions as a tablet holds them. Each call gives sets of its own.
 func (h *snapshotHeader) ledgers() []ledger {
 	var out []ledger
 	for _, p := range h.Partitions {
 		for int(p.Partition) >= len(out) {
 			out = append(out, ledger{})
 		}
-		out[p.Partition] = ledger{p.Applied, p.sums}
+		out[p.Partition] = ledger{*p.Applied.Clone(), p.sums}
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -42,7 +43,12 @@ func (r *rig) tryStart(server int) (*Server, error) {
 	r.t.Helper()
 	opt := r.opt
 	opt.Server = server
-	inc, err := r.store.ClaimIncarnation(server)
+	store, err := checkpoint.Open(filepath.Dir(r.store.Root()), "ctr") // a new process remembers nothing
+	if err != nil {
+		return nil, err
+	}
+	opt.Store = store
+	inc, err := store.ClaimIncarnation(server)
 	if err != nil {
 		return nil, err
 	}
