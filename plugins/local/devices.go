@@ -140,11 +140,11 @@ const lockRetry = 5 * time.Millisecond
 // lock takes the folder's lock, which whoever gives out devices holds, and makes the folder when there is none.
 func (r root) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(string(r), 0o700); err != nil {
-		return nil, backend.Errorf(failureCode(err), "make the state folder: %w; set dir in the backend block to a folder that can be written", err)
+		return nil, backend.Errorf(failureCode(err), "make the state folder: %w%s", err, dirAdvice)
 	}
 	f, err := os.OpenFile(r.lockPath(), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, backend.Errorf(failureCode(err), "lock the state folder: %w", err)
+		return nil, backend.Errorf(failureCode(err), "lock the state folder: %w%s", err, dirAdvice)
 	}
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)

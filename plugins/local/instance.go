@@ -135,6 +135,9 @@ func (v view) status() backend.Status {
 	return st
 }
 
+// dirAdvice ends the messages about a state folder that cannot be used.
+const dirAdvice = "; set dir in the backend block to a folder that can be read and written"
+
 // scanJob looks at every instance of the job, by ID. No folder means no instances.
 func (r root) scanJob(job string) ([]view, error) {
 	entries, err := os.ReadDir(r.jobDir(job))
@@ -142,7 +145,7 @@ func (r root) scanJob(job string) ([]view, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, backend.Errorf(backend.Unavailable, "list workloads of job %q: %w", job, err)
+		return nil, backend.Errorf(failureCode(err), "list workloads of job %q: %w%s", job, err, dirAdvice)
 	}
 	var views []view
 	for _, e := range entries {
@@ -169,7 +172,7 @@ func (r root) scan() ([]view, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, backend.Errorf(backend.Unavailable, "list jobs: %w", err)
+		return nil, backend.Errorf(failureCode(err), "list jobs: %w%s", err, dirAdvice)
 	}
 	var all []view
 	for _, j := range jobs {
