@@ -90,7 +90,7 @@ func (d *decoder) checkStream(j *Job) {
 }
 
 func (d *decoder) checkFeatures(j *Job) {
-	d.must(len(j.Features.Sparse)+len(j.Features.Dense) > 0, "features.sparse", []string{"features.dense"},
+	d.must(j.Model.Kind == ModelCounting || len(j.Features.Sparse)+len(j.Features.Dense) > 0, "features.sparse", []string{"features.dense", "model.kind"},
 		"No features", "Name at least one field in sparse or dense: there is nothing to learn from.")
 	seen := map[string]string{}
 	for _, group := range []struct {

@@ -142,7 +142,7 @@ const (
 
 // Model is what is trained.
 type Model struct {
-	Kind         string        `json:"kind"` // ModelLR or ModelDeepFM
+	Kind         string        `json:"kind"` // ModelLR, ModelDeepFM or ModelCounting
 	EmbeddingDim int           `json:"embedding_dim"`
 	Hidden       []int         `json:"hidden"`
 	Optimiser    Optimiser     `json:"optimiser"`
@@ -158,6 +158,10 @@ type Model struct {
 const (
 	ModelLR     = "lr"
 	ModelDeepFM = "deepfm"
+	// ModelCounting is a diagnostic: it trains nothing. Each record adds one to a counter of its own and to a dense counter in every
+	// tablet, as integers, so that records that were lost or trained twice show (EXACTLY_ONCE rule 20). Features, embeddings, layers
+	// and the optimiser are not used.
+	ModelCounting = "counting"
 )
 
 // Optimiser is the rule by which tablets apply gradients.

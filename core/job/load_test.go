@@ -125,3 +125,27 @@ func TestExamplesAreFormatted(t *testing.T) {
 		}
 	}
 }
+
+// TestCountingNeedsNoModel: a counting job decodes no record, so it needs neither features nor layers; every other kind does.
+func TestCountingNeedsNoModel(t *testing.T) {
+	src := func(kind string) []byte {
+		return []byte(strings.Replace(minimal, `    sparse = ["user", "item"]
+  }`, `  }
+  model {
+    kind   = "`+kind+`"
+    hidden = []
+  }`, 1))
+	}
+	job, files, diags := Parse(src(ModelCounting), "job.hcl", Options{})
+	if len(diags) > 0 {
+		t.Fatal(rendered(files, diags))
+	}
+	if job.Model.Kind != ModelCounting || len(job.Features.Sparse)+len(job.Features.Dense)+len(job.Model.Hidden) != 0 {
+		t.Errorf("model %+v, features %+v", job.Model, job.Features)
+	}
+	for _, kind := range []string{ModelLR, ModelDeepFM} {
+		if _, _, diags := Parse(src(kind), "job.hcl", Options{}); !diags.HasErrors() {
+			t.Errorf("%s is accepted without features", kind)
+		}
+	}
+}

@@ -116,10 +116,10 @@ var featuresBlock = &block{
 var modelBlock = &block{
 	name: "model", doc: "What is trained.",
 	attrs: []attribute{
-		{name: "kind", field: choice(func(j *Job) *string { return &j.Model.Kind }, []string{ModelLR, ModelDeepFM}, nil), fallback: `"deepfm"`,
-			doc: "Logistic regression, or DeepFM (factorisation machine and a deep part over shared embeddings)."},
-		{name: "embedding_dim", field: integer(func(j *Job) *int { return &j.Model.EmbeddingDim }, 1, 4096), fallback: "16", doc: "Width of an embedding row. Not used by lr."},
-		{name: "hidden", field: integers(func(j *Job) *[]int { return &j.Model.Hidden }, 1, 65536), fallback: "[64, 32]", doc: "Widths of the deep part's layers. Not used by lr."},
+		{name: "kind", field: choice(func(j *Job) *string { return &j.Model.Kind }, []string{ModelLR, ModelDeepFM, ModelCounting}, nil), fallback: `"deepfm"`,
+			doc: "Logistic regression, or DeepFM (factorisation machine and a deep part over shared embeddings). Diagnostic: \"counting\" trains nothing and proves exactly-once delivery; each record adds one to a counter of its own and to one of every tablet."},
+		{name: "embedding_dim", field: integer(func(j *Job) *int { return &j.Model.EmbeddingDim }, 1, 4096), fallback: "16", doc: "Width of an embedding row. Not used by lr and counting."},
+		{name: "hidden", field: integers(func(j *Job) *[]int { return &j.Model.Hidden }, 1, 65536), fallback: "[64, 32]", doc: "Widths of the deep part's layers. Not used by lr and counting."},
 		{name: "batch", field: integer(func(j *Job) *int { return &j.Model.Batch }, 1, many), fallback: "1024", doc: "Records per worker and step; a multiple of workers.chunk."},
 		{name: "mode", field: choice(func(j *Job) *string { return &j.Model.Mode }, []string{"async"}, map[string]string{"sync": notYet["sync"]}), fallback: `"async"`,
 			doc: "Workers push gradients without waiting for each other."},
@@ -130,7 +130,7 @@ var modelBlock = &block{
 			doc: "Pieces that parameters are cut into; at least as many as there may ever be servers. Fixed for the life of a checkpoint."},
 	},
 	blocks: []*block{{
-		name: "optimiser", labelled: true, labels: []string{"adagrad", "adam", "sgd"}, label: "adagrad", doc: "How gradients change parameters.",
+		name: "optimiser", labelled: true, labels: []string{"adagrad", "adam", "sgd"}, label: "adagrad", doc: "How gradients change parameters. Not used by counting.",
 		begin: func(j *Job, label string) { j.Model.Optimiser.Kind = label },
 		attrs: []attribute{
 			{name: "learning_rate", field: number(func(j *Job) *float64 { return &j.Model.Optimiser.LearningRate }, bound{least: 0, most: 100, over: true}),

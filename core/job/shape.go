@@ -24,6 +24,9 @@ type Shape struct {
 
 // Shape returns the job's shape. What the model's kind does not use is left out, so that changing it changes nothing.
 func (j *Job) Shape() Shape {
+	if j.Model.Kind == ModelCounting {
+		return Shape{Topic: j.Stream.Topic, Kind: j.Model.Kind, Tablets: j.Model.Tablets}
+	}
 	s := Shape{
 		Topic: j.Stream.Topic, Label: j.Features.Label, Sparse: j.Features.Sparse, Dense: j.Features.Dense,
 		Kind: j.Model.Kind, Optimiser: j.Model.Optimiser.Kind, Tablets: j.Model.Tablets,

@@ -274,6 +274,15 @@ func TestFingerprint(t *testing.T) {
 			t.Errorf("%q: same fingerprint %v", c.replacement, same)
 		}
 	}
+	counting := func(features, model string) *Job {
+		return load("    sparse = [\"user\", \"item\"]\n  }", features+"\n  }\n  model {\n    kind = \"counting\"\n"+model+"\n  }")
+	}
+	plain := counting("", "")
+	for model, same := range map[string]bool{"hidden = [8]": true, "embedding_dim = 4": true, "optimiser \"sgd\" {\n}": true, "hidden = []": true, "tablets = 8": false} {
+		if got := counting("sparse = [\"user\"]", model).Fingerprint() == plain.Fingerprint(); got != same {
+			t.Errorf("counting with %s: same fingerprint %v", model, got)
+		}
+	}
 	var stored Shape
 	encoded, err := json.Marshal(base.Shape())
 	if err != nil {
