@@ -21,7 +21,7 @@ func randomObservation(rng *rand.Rand) Observation {
 	interval := []time.Duration{time.Second, 5 * time.Second, time.Minute}[rng.IntN(3)]
 	o := Observation{
 		Now: noon.Add(dur(24 * time.Hour)), Interval: interval,
-		Lag: dur(60 * interval), LagKnown: chance(0.85), BacklogRecords: rng.Int64N(100_000_000),
+		Lag: dur(20 * interval), LagKnown: chance(0.85), BacklogRecords: rng.Int64N(100_000_000),
 		Servers: 1 + rng.IntN(3), Model: linear,
 		RescaleCost: Measured{Value: dur(5 * interval)}, JoinTime: Measured{Value: dur(6 * interval), Samples: rng.IntN(3)},
 		Limits: Limits{Min: rng.IntN(5), Max: 5 + rng.IntN(25)},
@@ -149,7 +149,7 @@ func reachOf(o Observation) time.Duration {
 func TestLaws(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	kinds := map[string]int{}
-	for range 10_000 {
+	for range 5000 {
 		o := randomObservation(rng)
 		for _, name := range Names() {
 			d := checkLaws(t, policy(t, name), o)
@@ -161,7 +161,7 @@ func TestLaws(t *testing.T) {
 		"kale out forecast", "kale in forecast", "kale out reactive", "kale out lag", "kale out utilisation", "kale in utilisation",
 		"kale hold ", "kale in manual", "kale out manual", "kale in limits", "kale none forecast", "follow in rate", "static out static",
 	} {
-		if kinds[k] < 3 {
+		if kinds[k] < 4 {
 			t.Errorf("only %d times %q in the draw", kinds[k], k)
 		}
 	}
