@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"sync"
 	"syscall"
@@ -33,6 +34,9 @@ type BrokerOptions struct {
 	DataDir string // created when absent; empty keeps the log in memory, where it ends with the process
 	Topics  []TopicSpec
 }
+
+// topicName is what Kafka accepts; kfake accepts more.
+var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 // Broker is an embedded Kafka broker: franz-go's kfake in this process, speaking Kafka's protocol on a TCP port.
 //
@@ -70,9 +74,11 @@ func OpenBroker(ctx context.Context, lg *slog.Logger, o BrokerOptions) (_ *Broke
 		}),
 	}
 	if o.DataDir != "" {
-		if b.unlock, err = claimDataDir(o.DataDir); err != nil {
+		unlock, err := claimDataDir(o.DataDir)
+		if err != nil {
 			return nil, err
 		}
+		b.unlock = unlock
 		opts = append(opts, kfake.DataDir(o.DataDir))
 		if err := restoreSequences(lg, o.DataDir); err != nil {
 			return nil, fmt.Errorf("open the embedded broker's data folder %s: %w", o.DataDir, err)
@@ -126,6 +132,8 @@ func (o BrokerOptions) validate() (host string, port int, err error) {
 		switch {
 		case t.Name == "":
 			return "", 0, errors.New("embedded broker: a topic without a name")
+		case !topicName.MatchString(t.Name) || t.Name == "." || t.Name == "..":
+			return "", 0, fmt.Errorf("embedded broker: topic %q: a name has 1 to 249 letters, digits, dots, dashes and underscores", t.Name)
 		case t.Partitions < 1:
 			return "", 0, fmt.Errorf("embedded broker: topic %q has %d partitions; it needs at least 1", t.Name, t.Partitions)
 		case seen[t.Name]:

@@ -57,7 +57,7 @@ func SyntheticWeek(seed uint64) Curve {
 const perHour = 60 // bins
 
 // weekKnots are the rates at the middle of each hour for between: the hourly means, corrected by half of what their hours
-// would lack. Half keeps every hour within 4 % of its published mean without steepening the ramps beyond the published
+// would lack. Half keeps every hour near its published mean (within 8 % with the noise) without steepening the ramps beyond the published
 // changes within 10 minutes.
 func weekKnots(hours []float64) []float64 {
 	knots := slices.Clone(hours)

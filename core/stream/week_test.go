@@ -51,7 +51,7 @@ func TestSyntheticWeekHours(t *testing.T) {
 			mean := Curve{Step: time.Minute, Rates: c.Rates[h*60 : h*60+60]}.Mean()
 			worst = max(worst, math.Abs(mean/want[h/24][h%24]-1))
 		}
-		if worst > 0.08 { // 4 % of joining, and the noise of an hour
+		if worst > 0.08 { // what joining the hours costs, and their noise
 			t.Errorf("seed %d: an hour's mean is off by %.1f %%, want at most 8 %%", seed, 100*worst)
 		}
 		t.Logf("seed %d: worst hour off by %.2f %%", seed, 100*worst)

@@ -1,0 +1,126 @@
+package stream_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/core/stream"
+)
+
+func TestOpenBrokerErrors(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	used := t.TempDir()
+	b, err := stream.OpenBroker(t.Context(), nil, stream.BrokerOptions{DataDir: used})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	foreign := t.TempDir()
+	if err := os.WriteFile(filepath.Join(foreign, "meta.json"), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	topic := func(n int) []stream.TopicSpec { return []stream.TopicSpec{{Name: "t", Partitions: n}} }
+	for name, tt := range map[string]struct {
+		o    stream.BrokerOptions
+		want []string
+	}{
+		"a port in use":         {stream.BrokerOptions{Addr: ln.Addr().String()}, []string{ln.Addr().String() + " is in use", "choose another port"}},
+		"a folder that is none": {stream.BrokerOptions{DataDir: filepath.Join(file, "x")}, []string{"create the embedded broker's data folder", "choose a folder that you may write"}},
+		"a folder in use":       {stream.BrokerOptions{DataDir: used}, []string{used, "used by another broker"}},
+		"a damaged folder":      {stream.BrokerOptions{DataDir: foreign}, []string{foreign, "read meta.json"}},
+		"no port":               {stream.BrokerOptions{Addr: "localhost"}, []string{`"localhost": want host:port`}},
+		"a bad port":            {stream.BrokerOptions{Addr: "localhost:http"}, []string{"a number from 0 to 65535"}},
+		"every address":         {stream.BrokerOptions{Addr: "0.0.0.0:0"}, []string{"name one address"}},
+		"no partitions":         {stream.BrokerOptions{Topics: topic(0)}, []string{`topic "t" has 0 partitions`}},
+		"a topic twice":         {stream.BrokerOptions{Topics: append(topic(1), topic(1)...)}, []string{`topic "t" is named twice`}},
+		"a nameless topic":      {stream.BrokerOptions{Topics: []stream.TopicSpec{{Partitions: 1}}}, []string{"a topic without a name"}},
+		"a bad topic name":      {stream.BrokerOptions{Topics: []stream.TopicSpec{{Name: "a b", Partitions: 1}}}, []string{`topic "a b": a name has 1 to 249 letters`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := stream.OpenBroker(t.Context(), nil, tt.o)
+			if err == nil {
+				b.Close()
+				t.Fatal("no error")
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q lacks %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// A broker opened again on the same folder has its topics, settings and records, and takes more partitions, not fewer.
+func TestOpenBrokerAgain(t *testing.T) {
+	dir := t.TempDir()
+	open := func(addr string, partitions int) (*stream.Broker, error) {
+		return stream.OpenBroker(t.Context(), nil, stream.BrokerOptions{Addr: addr, DataDir: dir, Topics: []stream.TopicSpec{
+			{Name: "clicks", Partitions: partitions, Config: map[string]string{"retention.ms": "123456789"}},
+		}})
+	}
+	b, err := open("", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := b.Addr()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.DefaultProduceTopic("clicks"), kgo.AlwaysRetryEOF())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if err := cl.ProduceSync(t.Context(), kgo.StringRecord("x")).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	b.Close()
+	if b, err = open(addr, 3); err != nil {
+		t.Fatal(err)
+	}
+	if b.Addr() != addr {
+		t.Errorf("it is at %s, want %s again", b.Addr(), addr)
+	}
+	sums, err := stream.LogSum(t.Context(), []kgo.Opt{kgo.SeedBrokers(addr)}, "clicks", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := sums[0].N + sums[1].N + sums[2].N; n != 1 || len(sums) != 3 {
+		t.Errorf("%d records in %d partitions, want 1 in 3", n, len(sums))
+	}
+	rcs, err := kadm.NewClient(cl).DescribeTopicConfigs(t.Context(), "clicks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ""
+	for _, kv := range rcs[0].Configs {
+		if kv.Key == "retention.ms" {
+			got = kv.MaybeValue()
+		}
+	}
+	if diff := cmp.Diff("123456789", got); diff != "" {
+		t.Errorf("retention.ms: %s", diff)
+	}
+	b.Close()
+	if b, err = open(addr, 1); err == nil {
+		b.Close()
+		t.Fatal("fewer partitions than the topic has gave no error")
+	}
+	if want := `create topic "clicks" with 1 partitions: it exists with 3 partitions, which cannot be made fewer: ask for 3, or use another topic`; err.Error() != want {
+		t.Errorf("error %q, want %q", err, want)
+	}
+}

@@ -1,0 +1,190 @@
+package stream
+
+import (
+	"bytes"
+	"compress/gzip"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+var (
+	nan   = math.NaN()
+	start = time.Date(2024, 5, 1, 0, 0, 0, 0, time.UTC)
+)
+
+func minutes(rates ...float64) Curve { return Curve{Start: start, Step: time.Minute, Rates: rates} }
+
+func TestCurveMethods(t *testing.T) {
+	c := minutes(10, nan, nan, 40, 20, nan)
+	near := []cmp.Option{cmpopts.EquateNaNs(), cmpopts.EquateApprox(1e-12, 0)}
+	for name, tt := range map[string]struct{ got, want any }{
+		"duration":            {c.Duration(), 6 * time.Minute},
+		"gaps":                {c.Gaps(), 3},
+		"peak":                {c.Peak(), 40.0},
+		"mean":                {c.Mean(), 70. / 3},
+		"peak of nothing":     {Curve{}.Peak(), nan},
+		"scale":               {c.Scale(2).Rates, []float64{20, nan, nan, 80, 40, nan}},
+		"scale to a peak":     {c.ScaleTo(4).Rates, []float64{1, nan, nan, 4, 2, nan}},
+		"scale zero":          {minutes(0, 0).ScaleTo(4).Rates, []float64{0, 0}},
+		"fill":                {c.Fill().Rates, []float64{10, 20, 30, 40, 20, 20}},
+		"fill the start":      {minutes(nan, 5, 6).Fill().Rates, []float64{5, 5, 6}},
+		"slice":               {c.Slice(3*time.Minute, 5*time.Minute), Curve{Start: start.Add(3 * time.Minute), Step: time.Minute, Rates: []float64{40, 20}}},
+		"slice over the end":  {c.Slice(4*time.Minute, 8*time.Minute).Rates, []float64{20, nan, 10, nan}},
+		"slice of yesterday":  {c.Slice(-3*time.Minute, time.Minute), Curve{Start: start.Add(-3 * time.Minute), Step: time.Minute, Rates: []float64{40, 20, nan, 10}}},
+		"total":               {c.Total(0, 6*time.Minute), 70. * 60},
+		"total within a bin":  {c.Total(190*time.Second, 250*time.Second), 40*50. + 20*10},
+		"total around":        {c.Total(-2*time.Minute, time.Minute), 20*60. + 10*60},
+		"total over six laps": {c.Total(0, 36*time.Minute), 6 * 70. * 60},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, tt.got, near...); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if r, ok := c.At(time.Minute); ok || !math.IsNaN(r) {
+		t.Errorf("in a gap the rate is %v, %v", r, ok)
+	}
+	if diff := cmp.Diff(minutes(10, nan, nan, 40, 20, nan), c, near...); diff != "" {
+		t.Errorf("a method changed its curve: %s", diff)
+	}
+}
+
+// Walking to each record in turn comes to as many records as the integral says, in order of time.
+func TestWalkerReachesEveryRecord(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 50 {
+		c := minutes()
+		for range 20 {
+			c.Rates = append(c.Rates, float64(rng.IntN(3))*rng.Float64()*5)
+		}
+		c.Rates[0]++
+		from := time.Duration(rng.IntN(3600)-1800) * time.Second
+		to := from + time.Duration(rng.IntN(3600))*time.Second
+		w := newWalker(c, from, 1)
+		n, last := 0, from
+		for limit := from; limit < to; {
+			limit = min(to, limit+time.Duration(rng.IntN(60))*time.Second)
+			for w.reach(float64(n+1)-1e-6, limit) {
+				if w.at < last || w.at > limit {
+					t.Fatalf("record %d is due at %v, after %v and before %v", n, w.at, last, limit)
+				}
+				last = w.at
+				n++
+			}
+		}
+		if want := int(c.Total(from, to) + 1e-6); n != want {
+			t.Errorf("from %v to %v: %d records, want %d", from, to, n, want)
+		}
+	}
+}
+
+func TestParseCurve(t *testing.T) {
+	for name, tt := range map[string]struct {
+		text string
+		want Curve
+		fail string
+	}{
+		"plain":           {text: "timestamp,rate\n2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,2.5\n", want: minutes(1, 2.5)},
+		"no header":       {text: "2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,2\n", want: minutes(1, 2)},
+		"another form":    {text: "Timestamp, rate\n2024-05-01 00:00:00, 1\n2024-05-01 00:01:00, 2\n", want: minutes(1, 2)},
+		"another zone":    {text: "2024-05-01T02:00:00+02:00,1\n2024-05-01T00:01:00Z,2\n", want: minutes(1, 2)},
+		"a byte mark":     {text: "\ufefftimestamp,rate\n2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,2\n", want: minutes(1, 2)},
+		"a gap":           {text: "2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,2\n2024-05-01T00:04:00Z,5\n", want: minutes(1, 2, nan, nan, 5)},
+		"comments":        {text: "# a trace\ntimestamp,rate\n2024-05-01T00:00:00Z,1\n\n2024-05-01T00:01:00Z,2\n", want: minutes(1, 2)},
+		"nothing":         {text: "", fail: "t.csv: 0 rows; a curve needs at least 2, to know the length of a bin"},
+		"one row":         {text: "timestamp,rate\n2024-05-01T00:00:00Z,1\n", fail: "t.csv: 1 rows; a curve needs at least 2, to know the length of a bin"},
+		"unsorted":        {text: "timestamp,rate\n2024-05-01T00:02:00Z,1\n2024-05-01T00:01:00Z,2\n", fail: "t.csv:3: 2024-05-01T00:01:00Z does not come after 2024-05-01T00:02:00Z on line 2: sort the rows by time, each bin once"},
+		"twice":           {text: "2024-05-01T00:01:00Z,1\n2024-05-01T00:01:00Z,2\n", fail: "t.csv:2: 2024-05-01T00:01:00Z does not come after 2024-05-01T00:01:00Z on line 1: sort the rows by time, each bin once"},
+		"off the grid":    {text: "2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,2\n2024-05-01T00:02:30Z,2\n", fail: "t.csv:3: 2024-05-01T00:02:30Z is not a whole number of bins of 1m0s after the first row"},
+		"a negative rate": {text: "2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,-2\n", fail: `t.csv:2: rate "-2": want a number of events per second, 0 or more (leave the row out where it is not known)`},
+		"not a number":    {text: "2024-05-01T00:00:00Z,NaN\n", fail: `t.csv:1: rate "NaN": want a number of events per second, 0 or more (leave the row out where it is not known)`},
+		"no time":         {text: "timestamp,rate\nyesterday,1\n", fail: `t.csv:2: timestamp "yesterday": want RFC 3339, such as 2024-05-01T13:00:00Z`},
+		"columns":         {text: "timestamp,rate\n2024-05-01T00:00:00Z,1,2\n", fail: "t.csv:2: 3 columns; want 2: timestamp,rate"},
+		"a quote":         {text: "timestamp,rate\n2024-05-01T00:00:00Z,\"1\n", fail: `t.csv:2: extraneous or missing " in quoted-field`},
+		"too long":        {text: "1000-05-01T00:00:00Z,1\n2024-05-01T00:00:00Z,1\n2024-05-01T00:00:01Z,1\n", fail: "t.csv: from 1000-05-01T00:00:00Z to 2024-05-01T00:00:01Z in bins of 1s are 9223372037 bins; that looks like a wrong timestamp"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseCurve("t.csv", strings.NewReader(tt.text))
+			if tt.fail != "" {
+				if err == nil {
+					t.Fatalf("no error; want %s", tt.fail)
+				}
+				if diff := cmp.Diff(tt.fail, err.Error()); diff != "" {
+					t.Error(diff)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got, cmpopts.EquateNaNs()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestReadCurve(t *testing.T) {
+	const text = "timestamp,rate\n2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,2\n"
+	var packed bytes.Buffer
+	gz := gzip.NewWriter(&packed)
+	if _, err := gz.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := gz.Close(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, content := range map[string][]byte{"a.csv": []byte(text), "a.csv.gz": packed.Bytes(), "bad.csv.gz": []byte(text)} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadCurve(path)
+		if strings.HasPrefix(name, "bad") {
+			if err == nil || !strings.Contains(err.Error(), "its name says gzip, its content does not") {
+				t.Errorf("%s: error %v", name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(minutes(1, 2), got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	if _, err := ReadCurve(filepath.Join(dir, "absent.csv")); err == nil {
+		t.Error("an absent file gives no error")
+	}
+}
+
+func FuzzParseCurve(f *testing.F) {
+	f.Add("timestamp,rate\n2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,2\n2024-05-01T00:04:00Z,5\n")
+	f.Add("0001-01-01T00:00:00Z,1\n9999-12-31T23:59:59Z,2\n")
+	f.Add("\"\n,,\n#")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := ParseCurve("fuzz", strings.NewReader(text))
+		if err != nil {
+			if !strings.Contains(err.Error(), "fuzz") {
+				t.Errorf("the error does not name the file: %v", err)
+			}
+			return
+		}
+		if err := c.Validate(); err != nil {
+			t.Errorf("a curve that was read is not valid: %v", err)
+		}
+		if c.Fill().Gaps() != 0 {
+			t.Error("a filled curve has gaps")
+		}
+	})
+}
