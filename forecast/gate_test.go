@@ -90,9 +90,9 @@ func TestGateFallsBackAndComesBack(t *testing.T) {
 		}
 	}
 	// Falling back takes the errors that it takes to be sure, coming back the time
-	// for the bad forecasts to leave the window of 60 bins. And then it is quiet.
-	if len(changes) != 2 || changes[0] < 600 || changes[0] > 630 || changes[1] < 900 || changes[1] > 1000 {
-		t.Fatalf("the choice changes at bins %v, want once soon after 600 and once within 100 after 900", changes)
+	// for the bad forecasts to leave the window of 120 bins. And then it is quiet.
+	if len(changes) != 2 || changes[0] < 600 || changes[0] > 630 || changes[1] < 900 || changes[1] > 1060 {
+		t.Fatalf("the choice changes at bins %v, want once soon after 600 and once within 160 after 900", changes)
 	}
 	during := verdicts[changes[0]-400]
 	if during.Using != "seasonal" || !during.FallenBack || !during.Trusted {

@@ -17,8 +17,8 @@ import (
 //	                                   seasonal naive, as NewSeasonal's candidates
 //	Σ c(T+h) / e(c)² / Σ 1/e(c)²       the candidates weighed by what they would have
 //	                                   got wrong in the last bins
-//	S(T+h−lag)                         for every lag: the season smoothed over a few
-//	                                   bins, at the level that it had
+//	the same of S(T+h−lag)             where S is the season smoothed over a few bins
+//	S(T+h−lag)                         for every lag: the season at the level that it had
 //	M(T,r)                             for short windows r: how the rate moves now
 //	1
 //
@@ -110,15 +110,16 @@ func planLinear(who string, history Series, seasons []int, o LinearOptions) (lin
 // candidates is the number of level-corrected features.
 func (p linearPlan) candidates() int { return len(p.lags) * len(p.windows) }
 
-// features is the number of columns: candidates, their mix, smoothed seasons, recent means,
+// features is the number of columns: candidates, their two mixes, smoothed seasons, recent means,
 // one.
-func (p linearPlan) features() int { return p.candidates() + 1 + len(p.lags) + len(p.short) + 1 }
+func (p linearPlan) features() int { return p.candidates() + 2 + len(p.lags) + len(p.short) + 1 }
 
 // prior is the coefficients towards which the fit is pulled: the candidates weighed
-// by their last errors, which is a forecaster in its own right.
+// by their last errors, smooth and not in equal parts, which is a forecaster in
+// its own right.
 func (p linearPlan) prior() []float64 {
 	b := make([]float64, p.features())
-	b[p.candidates()] = 1
+	b[p.candidates()], b[p.candidates()+1] = 0.5, 0.5
 	return b
 }
 
@@ -189,21 +190,21 @@ func (d *linearData) mixture(t int, floor float64) []float64 {
 
 // fill writes the features of horizon h into x.
 func (d *linearData) fill(o linearOrigin, h int, x []float64) {
-	i, mix := 0, 0.0
-	for _, lag := range d.lags {
+	i, mix, smoothed := 0, 0.0, 0.0
+	base := d.candidates() + 2
+	for k, lag := range d.lags {
+		from, to := o.t+h-lag-d.smooth, o.t+h-lag+d.smooth+1
+		season := (d.sum[to] - d.sum[from]) / float64(to-from)
+		x[base+k] = season / o.level
 		for range d.windows {
 			x[i] = d.y[o.t+h-lag] * o.ratios[i]
 			mix += x[i] * o.mix[i]
+			smoothed += season * o.ratios[i] * o.mix[i]
 			i++
 		}
 	}
-	x[i] = mix
-	i++
-	for _, lag := range d.lags {
-		from, to := o.t+h-lag-d.smooth, o.t+h-lag+d.smooth+1
-		x[i] = (d.sum[to] - d.sum[from]) / float64(to-from) / o.level
-		i++
-	}
+	x[i], x[i+1] = mix, smoothed
+	i = base + len(d.lags)
 	for _, w := range d.short {
 		x[i] = d.mean(o.t, w) / o.level
 		i++

@@ -25,13 +25,18 @@ func linearGraph(p linearPlan, coefficients [][]float64, band linearBand, info M
 	}
 	last := g.Slice(x, 1, l-p.check, l)
 
-	var rows []*onnx.Tensor    // features, each [1,H]
-	var weights []*onnx.Tensor // of the candidates in their mix, each [1,1]
+	var rows, smoothed []*onnx.Tensor // candidates from y and from S, each [1,H]
+	var seasons []*onnx.Tensor        // S at the level that it had
+	var weights []*onnx.Tensor        // of the candidates in their mixes, each [1,1]
+	average := smoother(g, horizon, p.smooth)
 	for _, lag := range p.lags {
 		season := g.Slice(x, 1, l-lag, l-lag+horizon)
+		smooth := g.MatMul(g.Slice(x, 1, l-lag-p.smooth, l-lag+horizon+p.smooth), average)
 		before := g.Slice(x, 1, l-p.check-lag, l-lag)
+		seasons = append(seasons, g.Div(smooth, level))
 		for _, w := range p.windows {
-			rows = append(rows, g.Mul(season, g.Div(ratio(l, lag, w), level)))
+			r := g.Div(ratio(l, lag, w), level)
+			rows, smoothed = append(rows, g.Mul(season, r)), append(smoothed, g.Mul(smooth, r))
 			miss := g.Abs(g.Sub(last, g.Mul(before, ratio(l-p.check, lag, w))))
 			e := g.Add(g.ReduceMean(miss, true, 1), g.Mul(floor, g.Scalar(mixtureFloor)))
 			weights = append(weights, g.Div(g.Scalar(1), g.Square(e)))
@@ -39,11 +44,10 @@ func linearGraph(p linearPlan, coefficients [][]float64, band linearBand, info M
 	}
 	mix := g.Concat(0, weights...)
 	mix = g.Div(mix, g.ReduceSum(mix, true, 0))
-	rows = append(rows, g.ReduceSum(g.Mul(mix, g.Concat(0, rows...)), true, 0))
-	for _, lag := range p.lags {
-		around := g.Slice(x, 1, l-lag-p.smooth, l-lag+horizon+p.smooth)
-		rows = append(rows, g.Div(g.MatMul(around, smoother(g, horizon, p.smooth)), level))
-	}
+	rows = append(rows,
+		g.ReduceSum(g.Mul(mix, g.Concat(0, rows...)), true, 0),
+		g.ReduceSum(g.Mul(mix, g.Concat(0, smoothed...)), true, 0))
+	rows = append(rows, seasons...)
 	ones := g.Const(repeat(1, horizon), 1, horizon)
 	for _, w := range p.short {
 		rows = append(rows, g.Mul(ones, g.Div(mean(l, w), level)))
