@@ -19,6 +19,8 @@ type batch struct {
 	slots      []int32   // [n,F] index into ids
 	ids        []uint64  // unique row ids
 	full       bool
+	// filled is when the last chunk went in.
+	filled time.Time
 
 	rows   []float32 // [len(ids),W] as pulled
 	params []float32 // [P] as pulled
@@ -100,6 +102,7 @@ type feeder struct {
 	ex   Example
 	// index finds a row id's place in a batch's ids.
 	index map[uint64]int32
+	pulls time.Duration // moving average of one pull
 }
 
 // run makes batches until ctx ends, then closes out.
@@ -111,9 +114,15 @@ func (f *feeder) run(ctx context.Context, out chan<- *batch) {
 			return
 		}
 		if b.records() > 0 && f.w.engine != nil {
+			// Weights that are pulled late are fresh: the pull is timed to end when the step before does.
+			if wait := f.untilPull(); wait > 0 {
+				sleep(ctx, wait)
+			}
+			began := time.Now()
 			if !f.w.pull(ctx, b) {
 				return
 			}
+			f.pulls += (time.Since(began) - f.pulls) / 8
 		}
 		select {
 		case out <- b:
@@ -123,39 +132,62 @@ func (f *feeder) run(ctx context.Context, out chan<- *batch) {
 	}
 }
 
-// assemble fills one batch; it returns nil when ctx has ended. A batch that is not full waits for more for the linger at most.
+// untilPull is how long the accelerator will be busy yet, less what a pull takes and some slack for its jitter.
+func (f *feeder) untilPull() time.Duration {
+	return f.w.metrics.stepLeft(time.Now()) - 2*f.pulls - 2*time.Millisecond
+}
+
+// assemble fills one batch; it returns nil when ctx has ended. A batch that is not full waits for more until the linger is over, and for as
+// long as the accelerator is busy anyway.
 func (f *feeder) assemble(ctx context.Context) *batch {
 	b := &batch{}
 	clear(f.index)
-	var due <-chan time.Time
+	var first time.Time // when the batch got its first chunk
 	for {
-		c := f.next()
-		if c == nil {
-			if len(b.chunks) > 0 && due == nil {
-				t := time.NewTimer(f.w.linger / 2)
-				defer t.Stop()
-				due = t.C
-			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-due:
+		if c := f.next(); c != nil {
+			if !f.fits(b, c) {
+				f.held, b.full = c, len(b.recs) > 0 && len(b.recs)+len(c.records) > f.w.batchSize
 				return b
-			case <-f.w.feedWake:
+			}
+			if err := f.add(ctx, b, c); err != nil {
+				return nil // only because ctx ended
+			}
+			b.filled = time.Now()
+			if first.IsZero() {
+				first = b.filled
+			}
+			if b.full = len(b.recs) >= f.w.batchSize; b.full {
+				return b
 			}
 			continue
 		}
-		if len(b.recs) > 0 && len(b.recs)+len(c.records) > f.w.batchSize {
-			f.held, b.full = c, true
-			return b
+		wait := time.Hour
+		if !first.IsZero() {
+			if wait = max(f.w.linger/2-time.Since(first), f.untilPull()); wait <= 0 {
+				return b
+			}
 		}
-		if err := f.add(ctx, b, c); err != nil {
-			return nil // only because ctx ended
-		}
-		if b.full = len(b.recs) >= f.w.batchSize; b.full {
-			return b
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-t.C:
+		case <-f.w.feedWake:
+			t.Stop()
 		}
 	}
+}
+
+// fits says whether a chunk may join the batch: it has room, and holds none of the chunk's offsets, which a span that was read again, or
+// came from a peer, may bring twice.
+func (f *feeder) fits(b *batch, c *chunk) bool {
+	if len(b.recs) > 0 && len(b.recs)+len(c.records) > f.w.batchSize {
+		return false
+	}
+	return !slices.ContainsFunc(b.chunks, func(o *chunk) bool {
+		return o.partition == c.partition && o.begin < c.end && c.begin < o.end
+	})
 }
 
 // next takes the next chunk that is still wanted.

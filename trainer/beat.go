@@ -14,10 +14,13 @@ import (
 
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/trainer/checkpoint"
+	"github.com/kale-sched/kale/trainer/spans"
 )
 
-// callTimeout bounds one call to the chief.
-const callTimeout = 3 * time.Second
+// callTimeout bounds one call to the chief: a third of the lease timeout, so that one lost call costs no membership.
+func (w *worker) callTimeout() time.Duration {
+	return min(max(millis(w.spec.GetLeaseTimeoutMs())/3, 300*time.Millisecond), 3*time.Second)
+}
 
 // beats is the worker's conversation with the chief: it joins, reports, and carries out what the directives say, until ctx ends or the chief
 // has taken note that the worker is drained. A chief that is lost is waited for; the same process registers with the next one.
@@ -61,8 +64,7 @@ type conversation struct {
 	seq    uint64
 	every  time.Duration
 	// waiting: the chief is lost, and that was logged.
-	waiting  bool
-	deadline time.Duration
+	waiting bool
 }
 
 func (c *conversation) hangUp() {
@@ -143,7 +145,7 @@ func (c *conversation) join(ctx context.Context) error {
 		Leases: w.leaseReports(), Outstanding: w.ledger.outstanding(),
 	}
 	w.mu.Unlock()
-	cctx, cancel := context.WithTimeout(ctx, callTimeout)
+	cctx, cancel := context.WithTimeout(ctx, w.callTimeout())
 	defer cancel()
 	resp, err := c.chief.Join(cctx, req)
 	if status.Code(err) == codes.FailedPrecondition {
@@ -203,7 +205,7 @@ func (c *conversation) beat(ctx context.Context) error {
 	w.mu.Lock()
 	req, drained := w.beatRequest(c.seq)
 	w.mu.Unlock()
-	cctx, cancel := context.WithTimeout(ctx, callTimeout)
+	cctx, cancel := context.WithTimeout(ctx, w.callTimeout())
 	defer cancel()
 	d, err := c.chief.Beat(cctx, req)
 	if err != nil {
@@ -316,14 +318,11 @@ func (w *worker) takeServers(servers []*rpc.ServerInfo) {
 		return
 	}
 	w.changes++
-	again := w.ledger.inState(pushed)
-	for _, e := range again {
-		e.state = toRead
-	}
-	if len(again) > 0 {
+	n := w.ledger.readAgain()
+	if n > 0 {
 		w.repairWake.set()
 	}
-	w.lg.Info("a parameter server was replaced", "spans_to_read_again", len(again))
+	w.lg.Info("a parameter server was replaced", "spans_to_read_again", n)
 }
 
 // takeApplied forgets what is confirmed. Caller holds mu.
@@ -337,6 +336,11 @@ func (w *worker) takeApplied(applied []*rpc.OffsetSet) {
 	for k := range w.lostTaken {
 		if w.ledger.covered(k.partition, k.begin, k.end) {
 			delete(w.lostTaken, k)
+		}
+	}
+	for p := range w.repairProblems {
+		if w.ledger.nextRead(func(q int32) bool { return q != p }) == nil {
+			delete(w.repairProblems, p) // nothing of it is to be read any more
 		}
 	}
 	w.roomMade()
@@ -395,21 +399,44 @@ func epochText(e *rpc.Epoch) string { return fmt.Sprintf("%d.%d", e.GetChief(), 
 
 // takeLost pushes as empty what was given up, and lets partitions that stopped for it go on. Caller holds mu.
 func (w *worker) takeLost(lost []*rpc.Span) {
+	given := map[int32]*spans.Set{}
 	for _, s := range lost {
 		k := spanKey{s.GetPartition(), s.GetBegin(), s.GetEnd()}
-		if w.lostTaken[k] || k.end <= k.begin || w.ledger.covered(k.partition, k.begin, k.end) {
+		if k.end <= k.begin {
 			continue
 		}
-		c := &chunk{partition: k.partition, begin: k.begin, end: k.end, lost: true, id: w.ledger.newID()}
-		if !w.offer(c) {
-			continue // no room: the next directive says it again
+		if !w.lostTaken[k] && !w.ledger.covered(k.partition, k.begin, k.end) {
+			c := &chunk{partition: k.partition, begin: k.begin, end: k.end, lost: true, id: w.ledger.newID()}
+			if !w.offer(c) {
+				continue // no room: the next directive says it again
+			}
+			w.lostTaken[k] = true
+			w.lg.Warn("span was given up; its offsets are counted as lost", "partition", k.partition, "begin", k.begin, "end", k.end)
 		}
-		w.lostTaken[k] = true
-		w.lg.Warn("span was given up; its offsets are counted as lost", "partition", k.partition, "begin", k.begin, "end", k.end)
-		if l := w.leases[k.partition]; l != nil && l.stopped && l.problem.GetKind() == rpc.PartitionProblem_KIND_LOST &&
-			k.begin <= l.position && l.problem.GetLogStart() <= k.end {
-			l.position, l.stopped, l.problem = max(l.position, k.end), false, nil
+		if given[k.partition] == nil {
+			given[k.partition] = &spans.Set{}
 		}
+		given[k.partition].Add(k.begin, k.end)
+	}
+	for p, l := range w.leases {
+		if l.stopped && l.problem.GetKind() == rpc.PartitionProblem_KIND_LOST {
+			w.resumeAfterLoss(p, l, given[p])
+		}
+	}
+}
+
+// resumeAfterLoss lets a partition go on at the log's start once all offsets below it are applied or given up. Caller holds mu.
+func (w *worker) resumeAfterLoss(p int32, l *lease, given *spans.Set) {
+	settled := &spans.Set{}
+	if o := w.ledger.applied[p]; o != nil {
+		settled = offsetSet(o)
+	}
+	if given != nil {
+		settled = spans.Union(settled, given)
+	}
+	if start := l.problem.GetLogStart(); settled.Covers(l.position, start) {
+		w.lg.Warn("partition goes on at the start of its log", "partition", p, "position", start)
+		l.position, l.stopped, l.problem = max(l.position, start), false, nil
 	}
 }
 

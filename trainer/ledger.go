@@ -177,6 +177,30 @@ func (l *ledger) inState(states ...spanState) []*entry {
 	return out
 }
 
+// readAgain turns everything that was pushed and is not confirmed into spans to read, coalesced with those that wait already. It returns
+// how many spans there are then, if any was added.
+func (l *ledger) readAgain() int {
+	if len(l.inState(pushed)) == 0 {
+		return 0
+	}
+	sets := map[int32]*spans.Set{}
+	for _, e := range l.inState(pushed, toRead) {
+		if sets[e.partition] == nil {
+			sets[e.partition] = &spans.Set{}
+		}
+		sets[e.partition].Add(e.begin, e.end)
+		delete(l.entries, e.id)
+	}
+	n := 0
+	for p, s := range sets {
+		for _, sp := range s.Spans() {
+			l.want(p, sp.Begin, sp.End)
+			n++
+		}
+	}
+	return n
+}
+
 // nextRead returns the lowest span that waits to be read, skipping partitions for which skip is true.
 func (l *ledger) nextRead(skip func(partition int32) bool) *entry {
 	var best *entry

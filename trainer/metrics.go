@@ -98,6 +98,16 @@ func (m *metrics) stepEnds(b *batch, g *gradients, took time.Duration) {
 	}
 }
 
+// stepLeft estimates how long the step under way will take yet; 0 when none is.
+func (m *metrics) stepLeft(now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stepping.IsZero() {
+		return 0
+	}
+	return max(0, time.Duration(m.stepSeconds*float64(time.Second))-now.Sub(m.stepping))
+}
+
 // acknowledged notes the age of a batch's records when its push was acknowledged.
 func (m *metrics) acknowledged(b *batch, now time.Time) {
 	m.mu.Lock()

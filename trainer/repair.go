@@ -19,8 +19,18 @@ const repairAgain = 2 * time.Second
 // restored (rule 10). One span at a time; it goes before the source, since the watermark waits for it.
 type repairer struct {
 	w     *worker
-	src   *source // for the options and the log's bounds
+	src   *source // for the log's bounds
+	cl    *kgo.Client
 	later map[int32]time.Time
+}
+
+func newRepairer(w *worker, src *source) (*repairer, error) {
+	cl, err := kgo.NewClient(append(src.baseOpts[:len(src.baseOpts):len(src.baseOpts)],
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{w.topic: {}}))...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the brokers of topic %q: %w", w.topic, err)
+	}
+	return &repairer{w: w, src: src, cl: cl, later: map[int32]time.Time{}}, nil
 }
 
 func (r *repairer) run(ctx context.Context) {
@@ -91,62 +101,66 @@ func (r *repairer) problem(e entry, err error) *rpc.PartitionProblem {
 
 // read fetches [e.begin, e.end) and places it chunk by chunk.
 func (r *repairer) read(ctx context.Context, e entry) error {
-	cl, err := kgo.NewClient(append(r.src.baseOpts[:len(r.src.baseOpts):len(r.src.baseOpts)],
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{r.w.topic: {e.partition: kgo.NewOffset().At(e.begin)}}))...)
-	if err != nil {
-		return fmt.Errorf("connect to the brokers: %w", err)
-	}
-	defer cl.Close()
+	r.cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{r.w.topic: {e.partition: kgo.NewOffset().At(e.begin)}})
+	// Between reads nothing is consumed, so nothing that one has fetched can be taken for another's.
+	defer r.cl.RemoveConsumePartitions(map[string][]int32{r.w.topic: {e.partition}})
 	k := newChunker(e.partition, r.w.chunkSize, e.begin)
 	quiet := time.Now()
 	for k.next < e.end {
-		pctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-		fetches := cl.PollRecords(pctx, r.w.queueCap)
-		cancel()
+		failed := r.poll(ctx, e, k, &quiet)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		var failed error
-		fetches.EachPartition(func(f kgo.FetchTopicPartition) {
-			if f.Err != nil && !errors.Is(f.Err, context.DeadlineExceeded) {
-				failed = f.Err
-			}
-			if len(f.Records) > 0 && f.LogStartOffset > k.seen && f.Records[0].Offset > k.seen {
-				failed = kerr.OffsetOutOfRange
-			}
-			if failed != nil {
-				return
-			}
-			for _, rec := range f.Records {
-				quiet = time.Now()
-				k.addUpTo(record{offset: rec.Offset, timestampMS: rec.Timestamp.UnixMilli(), value: rec.Value}, rec.Attrs.IsControl(), e.end, quiet)
-			}
-		})
-		if errors.Is(failed, kerr.OffsetOutOfRange) {
-			start, _, err := r.src.logBounds(ctx, e.partition)
-			if err != nil {
-				return err
-			}
-			if start > k.seen {
-				failed = &lostError{needed: k.seen, start: min(start, e.end)}
-			}
-		}
 		if failed != nil {
-			// What was read before it counts.
-			k.cutTail()
-			return errors.Join(failed, r.placeAll(ctx, e.id, k))
+			k.cutTail() // what was read before it counts
+		} else if time.Since(quiet) > 3*repairAgain {
+			failed = fmt.Errorf("no record at or above offset %d arrives, though the span to repair ends at %d", k.seen, e.end)
 		}
-		if err := r.placeAll(ctx, e.id, k); err != nil {
-			if errors.Is(err, errForgotten) {
-				return nil
-			}
+		err := r.placeAll(ctx, e.id, k)
+		switch {
+		case errors.Is(err, errForgotten):
+			return nil
+		case err != nil:
 			return err
-		}
-		if time.Since(quiet) > 3*repairAgain {
-			return fmt.Errorf("no record at or above offset %d arrives, though the span to repair ends at %d", k.seen, e.end)
+		case failed != nil:
+			return failed
 		}
 	}
 	return nil
+}
+
+// poll takes what arrives into the chunker. Its error says why nothing more will come.
+func (r *repairer) poll(ctx context.Context, e entry, k *chunker, quiet *time.Time) error {
+	pctx, cancel := context.WithTimeout(ctx, repairAgain)
+	fetches := r.cl.PollRecords(pctx, r.w.queueCap)
+	cancel()
+	var failed error
+	fetches.EachPartition(func(f kgo.FetchTopicPartition) {
+		switch {
+		case f.Err != nil && !errors.Is(f.Err, context.DeadlineExceeded) && !errors.Is(f.Err, context.Canceled):
+			failed = f.Err
+		case len(f.Records) > 0 && f.LogStartOffset > k.seen && f.Records[0].Offset > k.seen:
+			failed = kerr.OffsetOutOfRange
+		}
+		if failed != nil {
+			return
+		}
+		for _, rec := range f.Records {
+			*quiet = time.Now()
+			k.addUpTo(record{offset: rec.Offset, timestampMS: rec.Timestamp.UnixMilli(), value: rec.Value}, rec.Attrs.IsControl(), e.end, *quiet)
+		}
+	})
+	if !errors.Is(failed, kerr.OffsetOutOfRange) {
+		return failed
+	}
+	start, _, err := r.src.logBounds(ctx, e.partition)
+	if err != nil {
+		return err
+	}
+	if start > k.seen {
+		return &lostError{needed: k.seen, start: min(start, e.end)}
+	}
+	return failed
 }
 
 // addUpTo is add for a finite span: it ends the last chunk at end exactly.
@@ -190,6 +204,10 @@ func (r *repairer) placeAll(ctx context.Context, id uint64, k *chunker) error {
 func (w *worker) placeRepair(id uint64, c *chunk) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.repairWaits {
+		w.repairWaits = false
+		w.sourceWake.wake()
+	}
 	e := w.ledger.entries[id]
 	if e == nil || e.state != toRead {
 		return false, errForgotten
@@ -200,7 +218,6 @@ func (w *worker) placeRepair(id uint64, c *chunk) (bool, error) {
 	if c.id == 0 {
 		c.id = w.ledger.newID()
 	}
-	w.repairWaits = false
 	if !w.offer(c) {
 		w.repairWaits = true
 		return false, nil
@@ -209,6 +226,5 @@ func (w *worker) placeRepair(id uint64, c *chunk) (bool, error) {
 	if e.begin = c.end; e.begin >= e.end {
 		w.ledger.remove(id)
 	}
-	w.sourceWake.wake()
 	return true, nil
 }

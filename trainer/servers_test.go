@@ -78,7 +78,7 @@ func startServer(t testing.TB, spec *rpc.TrainSpec, index int) *testServer {
 			Job: spec.GetJob(), Timeline: s.job.Timeline, Incarnation: s.inc, MapVersion: 1, Servers: s.job.Servers, Starts: s.job.Starts,
 			Fresh: fresh, LeaseTimeout: millis(spec.GetLeaseTimeoutMs()), Beat: millis(spec.GetBeatMs()), Grace: millis(spec.GetGraceMs()),
 			SkipLost: spec.GetStream().GetOnLost() == "skip",
-		}, func(addr string) (*grpc.ClientConn, error) { return dialPeer(addr, spec.GetToken()) })
+		}, s.dial)
 		rpc.RegisterChiefServer(s.grpc, s.chief)
 		s.tasks.Go(func() { _ = s.chief.Run(ctx) })
 		must(s.store.PublishChief(checkpoint.ChiefInfo{Address: s.addr, Incarnation: s.inc, Timeline: s.job.Timeline}))
@@ -106,6 +106,10 @@ func (s *testServer) restore(must func(error)) {
 	})
 	must(err)
 	must(s.ps.SetStarts(s.job.Starts))
+}
+
+func (s *testServer) dial(addr string) (*grpc.ClientConn, error) {
+	return dialPeer(addr, s.spec.GetToken())
 }
 
 // kill ends the server at once: nothing is written any more.

@@ -40,6 +40,8 @@ type reader struct {
 	chunk *chunker
 	// held says that its next chunk waits for the window.
 	held bool
+	// ending is why nothing more is fetched; it is reported when what was fetched is placed.
+	ending *rpc.PartitionProblem
 }
 
 // source reads the leased partitions in order, cuts them into chunks, and places these in the shuffle unit. All its fields belong to its one
@@ -74,7 +76,6 @@ func newSource(w *worker) (*source, error) {
 
 // run reads until ctx ends.
 func (s *source) run(ctx context.Context) {
-	defer s.cl.Close()
 	for ctx.Err() == nil {
 		s.reconcile()
 		wait := s.place()
@@ -142,6 +143,7 @@ func (s *source) place() time.Duration {
 	s.full = false
 	for s.placeRound() {
 	}
+	s.endReaders()
 	if s.full && !wasFull {
 		s.w.metrics.add(&s.w.metrics.fetchWaits, 1)
 	}
@@ -149,6 +151,20 @@ func (s *source) place() time.Duration {
 		wait = time.Second
 	}
 	return wait
+}
+
+// endReaders stops the partitions that cannot be read on, once everything that was fetched of them is placed.
+func (s *source) endReaders() {
+	for p, r := range s.readers {
+		if r.ending == nil || len(r.chunk.ready) > 0 {
+			continue
+		}
+		r.ending.Needed = r.chunk.next
+		s.w.lg.Error("partition stops", "partition", p, "problem", r.ending.Kind.String(), "needed", r.ending.Needed, "log_start", r.ending.LogStart, "detail", r.ending.Detail)
+		s.w.setProblem(r.lease, r.ending, true)
+		s.w.sourceWake.wake()
+		r.ending = nil
+	}
 }
 
 // placeRound offers one chunk of each partition, and says whether any was placed.
@@ -248,7 +264,7 @@ func (s *source) poll(ctx, armed context.Context) {
 			return
 		}
 		r := s.readers[f.Partition]
-		if r == nil {
+		if r == nil || r.ending != nil {
 			return
 		}
 		if f.Err != nil {
@@ -258,7 +274,7 @@ func (s *source) poll(ctx, armed context.Context) {
 		if len(f.Records) > 0 && f.LogStartOffset > r.chunk.seen && f.Records[0].Offset > r.chunk.seen {
 			failed = s.trouble(ctx, f.Partition, r, kerr.OffsetOutOfRange)
 		}
-		if !r.lease.readable(s.w, f.Err == nil) {
+		if r.ending != nil || !r.lease.readable(s.w, f.Err == nil) {
 			return
 		}
 		for _, rec := range f.Records {
@@ -319,8 +335,9 @@ func (s *source) trouble(ctx context.Context, p int32, r *reader, err error) err
 		s.w.setProblem(r.lease, problem, false)
 		return err
 	}
-	s.w.lg.Error("partition stops", "partition", p, "problem", problem.Kind.String(), "needed", problem.Needed, "log_start", problem.LogStart, "detail", problem.Detail)
-	s.w.setProblem(r.lease, problem, true)
+	s.cl.RemoveConsumePartitions(map[string][]int32{s.w.topic: {p}})
+	r.chunk.cutTail() // what was fetched is gone from the broker: it counts all the more
+	r.ending = problem
 	return nil
 }
 

@@ -120,27 +120,23 @@ type stepped struct {
 // step runs one batch after the other on the accelerator until in is closed or ctx ends, then closes out.
 func (w *worker) step(ctx context.Context, in <-chan *batch, out chan<- stepped) error {
 	defer close(out)
+	free := time.Now() // since when the accelerator has been free
 	for {
-		waiting := true // a batch was ready when the accelerator was
 		var b *batch
 		var ok bool
 		select {
 		case b, ok = <-in:
-		default:
-			waiting = false
-			select {
-			case b, ok = <-in:
-			case <-ctx.Done():
-				return nil
-			}
+		case <-ctx.Done():
+			return nil
 		}
 		if !ok {
 			return nil
 		}
-		g, err := w.runStep(ctx, b, waiting && b.full)
+		g, err := w.runStep(ctx, b, b.full && !b.filled.After(free))
 		if err != nil {
 			return err
 		}
+		free = time.Now()
 		select {
 		case out <- stepped{b, g}:
 		case <-ctx.Done():

@@ -90,8 +90,10 @@ type worker struct {
 	feedWake, repairWake, beatNow signal
 	sourceWake                    interrupter
 	peersDone                     sync.WaitGroup
-	// end ends everything with a cause, or with nil after a drain.
+	// end ends everything with a cause, errDrained after a drain.
 	end context.CancelCauseFunc
+	// onStart, when set, is called once end works: tests end workers without a drain.
+	onStart func()
 
 	mu       sync.Mutex // guards what follows
 	ledger   *ledger
@@ -172,24 +174,31 @@ func (w *worker) run(ctx context.Context) error {
 	work, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	w.end = end
+	if w.onStart != nil {
+		w.onStart()
+	}
 	src, err := newSource(w)
 	if err != nil {
 		return err
 	}
+	defer src.cl.Close()
+	rep, err := newRepairer(w, src)
+	if err != nil {
+		return err
+	}
+	defer rep.cl.Close()
 	if w.dead, err = newDeadLetters(w); err != nil {
-		src.cl.Close()
 		return err
 	}
 	defer w.dead.close()
 	srv, err := w.servePeers()
 	if err != nil {
-		src.cl.Close()
 		return err
 	}
 	var tasks sync.WaitGroup
 	batches, done := make(chan *batch), make(chan stepped, 1)
 	tasks.Go(func() { src.run(work) })
-	tasks.Go(func() { (&repairer{w: w, src: src, later: map[int32]time.Time{}}).run(work) })
+	tasks.Go(func() { rep.run(work) })
 	tasks.Go(func() { (&feeder{w: w, index: map[uint64]int32{}}).run(work, batches) })
 	tasks.Go(func() { w.failUnless(work, w.step(work, batches, done)) })
 	tasks.Go(func() { w.failUnless(work, w.push(work, done)) })
@@ -221,8 +230,12 @@ func (w *worker) await(ctx, work context.Context) {
 	w.lg.Info("asked to end; draining", "grace", grace)
 	w.mu.Lock()
 	w.drain()
+	idle := w.session == 0
 	w.mu.Unlock()
-	w.beatNow.set()
+	if idle { // no chief knows of us
+		w.end(errDrained)
+		return
+	}
 	t := time.NewTimer(grace)
 	defer t.Stop()
 	select {
