@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+)
+
+// Exit codes of all commands.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// app is what all commands share: where they read and write, and what they know of their surroundings. Tests make their own.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	getenv   func(string) string
+	exe      string   // this program's own path, links resolved; empty: not known
+	args     []string // the command line as it was given, to be repeated to the user
+
+	stateDir string // flag -state-dir
+}
+
+func newApp(in io.Reader, out, err io.Writer) *app {
+	a := &app{in: in, out: out, err: err, getenv: os.Getenv}
+	if exe, e := os.Executable(); e == nil {
+		if real, e := filepath.EvalSymlinks(exe); e == nil {
+			exe = real
+		}
+		a.exe = exe
+	}
+	return a
+}
+
+// run carries out one command line and gives its exit code.
+func (a *app) run(ctx context.Context, args []string) int {
+	a.args = args
+	root := rootCommand(a)
+	root.SetArgs(dashes(args))
+	cmd, err := root.ExecuteContextC(ctx)
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &usage):
+		fmt.Fprintf(a.err, "kale: %v\nSee: %s -help\n", err, cmd.CommandPath())
+		return exitUsage
+	case errors.Is(err, errShown):
+		return exitFailed
+	}
+	fmt.Fprintf(a.err, "kale: %v\n", err)
+	return exitFailed
+}
+
+// usageError says that the command line is wrong: exit code 2.
+type usageError struct{ error }
+
+func (u usageError) Unwrap() error { return u.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// errShown says that what went wrong has been printed already, such as diagnostics.
+var errShown = errors.New("failed, as said above")
+
+// dashes lets flags be written with one dash or two, as Go's other tools do: -var and --var are the same. Flags of one letter are left alone,
+// and so is everything after "--".
+func dashes(args []string) []string {
+	out := make([]string, len(args))
+	for i, arg := range args {
+		if arg == "--" {
+			copy(out[i:], args[i:])
+			break
+		}
+		out[i] = arg
+		if len(arg) > 2 && arg[0] == '-' && letter(arg[1]) && letter(arg[2]) {
+			out[i] = "-" + arg
+		}
+	}
+	return out
+}
+
+func letter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
+
+// oneDash shows flags as we write them.
+func oneDash(s string) string {
+	return strings.NewReplacer(", --", ", -", ": --", ": -", " --", " -").Replace(s)
+}
+
+func flagError(_ *cobra.Command, err error) error {
+	if errors.Is(err, pflag.ErrHelp) {
+		return err
+	}
+	return usageError{errors.New(oneDash(err.Error()))}
+}
+
+// exactly asks for n arguments, named for the message.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usagef("%s is missing", names[len(args)])
+		case len(args) > len(names):
+			return usagef("unexpected argument %q", args[len(names)])
+		}
+		return nil
+	}
+}
+
+// upTo allows at most n arguments.
+func upTo(n int) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > n {
+			return usagef("unexpected argument %q", args[n])
+		}
+		return nil
+	}
+}
+
+// terminal says whether w is a terminal, and how wide.
+func terminal(w io.Writer) (width int, is bool) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0, false
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || width <= 0 {
+		width = 80
+	}
+	return width, true
+}
+
+// coloured says whether w may have colours: a terminal that is not dumb, and a user who has not said no (no-color.org).
+func (a *app) coloured(w io.Writer) bool {
+	_, is := terminal(w)
+	return is && a.getenv("NO_COLOR") == "" && a.getenv("TERM") != "dumb"
+}
+
+// textWidth is the width to which advice for people is wrapped.
+func textWidth(w io.Writer) int {
+	if width, is := terminal(w); is {
+		return min(width, 120)
+	}
+	return 100
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// stateRoot is the folder under which every job keeps one of its own.
+func (a *app) stateRoot() (string, error) {
+	switch {
+	case a.stateDir != "":
+		return filepath.Abs(a.stateDir)
+	case a.getenv("KALE_STATE_DIR") != "":
+		return filepath.Abs(a.getenv("KALE_STATE_DIR"))
+	case filepath.IsAbs(a.getenv("XDG_STATE_HOME")): // a relative one is to be ignored (XDG base directory specification)
+		return filepath.Join(a.getenv("XDG_STATE_HOME"), "kale"), nil
+	case a.getenv("HOME") != "":
+		return filepath.Join(a.getenv("HOME"), ".local", "state", "kale"), nil
+	}
+	return "", errors.New("no folder for the state of jobs: set KALE_STATE_DIR or HOME, or give -state-dir")
+}
+
+// jobDir is the folder of one job.
+func (a *app) jobDir(job string) (string, error) {
+	root, err := a.stateRoot()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(root, job), nil
+}
+
+// invocation is how a job was last run: what a command that knows only the job's name needs to do the same again.
+type invocation struct {
+	File     string            `json:"file"` // absolute
+	Vars     map[string]string `json:"vars,omitempty"`
+	VarFiles []string          `json:"var_files,omitempty"` // absolute
+	Plugins  string            `json:"plugin_dir,omitempty"`
+	Trainer  string            `json:"trainer,omitempty"`
+}
+
+// invocationFile may hold secrets that were given with -var, so only its owner reads it.
+const invocationFile = "invocation.json"
+
+func saveInvocation(dir string, v invocation) error {
+	raw, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("remember how the job was run: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the job's state folder: %w", err)
+	}
+	tmp := filepath.Join(dir, invocationFile+".tmp")
+	if err := os.WriteFile(tmp, raw, 0o600); err != nil {
+		return fmt.Errorf("remember how the job was run: %w", err)
+	}
+	if err := os.Rename(tmp, filepath.Join(dir, invocationFile)); err != nil {
+		return fmt.Errorf("remember how the job was run: %w", err)
+	}
+	return nil
+}
+
+// loadInvocation reads how a job was last run; without that, what the scheduler keeps of its job file.
+func loadInvocation(dir string) (invocation, error) {
+	var v invocation
+	raw, err := os.ReadFile(filepath.Join(dir, invocationFile))
+	switch {
+	case err == nil:
+		if err := json.Unmarshal(raw, &v); err != nil {
+			return v, fmt.Errorf("read %s: %w", filepath.Join(dir, invocationFile), err)
+		}
+		return v, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return v, err
+	}
+	raw, err = os.ReadFile(filepath.Join(dir, "jobfile"))
+	v.File = strings.TrimSpace(string(raw))
+	return v, err
+}
+
+// jobs lists the jobs that have a state folder.
+func (a *app) jobs() ([]string, error) {
+	root, err := a.stateRoot()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the jobs of this machine: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && backend.ValidJob(e.Name()) == nil {
+			if _, err := loadInvocation(filepath.Join(root, e.Name())); err == nil {
+				names = append(names, e.Name())
+			}
+		}
+	}
+	return names, nil
+}
+
+// isFile says that an argument names a job file and not a job.
+func isFile(arg string) bool {
+	if strings.HasSuffix(arg, ".hcl") || strings.ContainsRune(arg, filepath.Separator) {
+		return true
+	}
+	info, err := os.Stat(arg)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// noJob says that no job of a name is known here, and which are.
+func (a *app) noJob(name string) error {
+	names, err := a.jobs()
+	if err != nil || len(names) == 0 {
+		return fmt.Errorf("no job %q is known on this machine: give its job file, or run it with kale run JOB.hcl", name)
+	}
+	return fmt.Errorf("no job %q is known on this machine; there are: %s", name, strings.Join(names, ", "))
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+)
+
+// jobFlags are the flags of commands that read a job file.
+type jobFlags struct {
+	vars     []string
+	varFiles []string
+	plugins  string
+	trainer  string
+}
+
+func (f *jobFlags) register(c *cobra.Command) {
+	c.Flags().StringArrayVar(&f.vars, "var", nil, "`NAME=VALUE` of a variable of the job file; may be repeated")
+	c.Flags().StringArrayVar(&f.varFiles, "var-file", nil, "`FILE` of NAME = VALUE for the job file's variables; may be repeated")
+	c.Flags().StringVar(&f.plugins, "plugin-dir", "", "`FOLDER` with the backend plugins (default: beside kale, then $PATH)")
+	c.Flags().StringVar(&f.trainer, "trainer", "", "`PATH` of kale-trainer on the allocations (default: beside kale, then $PATH)")
+}
+
+func (f *jobFlags) parsedVars() (map[string]string, error) {
+	vars := map[string]string{}
+	for _, v := range f.vars {
+		name, value, ok := strings.Cut(v, "=")
+		if !ok || name == "" {
+			return nil, usagef("-var %q: want NAME=VALUE", v)
+		}
+		vars[name] = value
+	}
+	return vars, nil
+}
+
+// loaded is a job file that was read without errors, and how to read it again.
+type loaded struct {
+	*job.Job
+	files job.Files
+	how   invocation
+	dir   string // the job's state folder
+}
+
+// load reads the job that an argument names: a file, or a job that was run before, with the variables of that run under those of the
+// flags. Diagnostics are printed; errShown says that they forbid to go on.
+func (a *app) load(arg string, f jobFlags) (*loaded, error) {
+	vars, err := f.parsedVars()
+	if err != nil {
+		return nil, err
+	}
+	how := invocation{File: arg}
+	if !isFile(arg) {
+		if how, err = a.known(arg); err != nil {
+			return nil, err
+		}
+	}
+	if how.Vars == nil {
+		how.Vars = map[string]string{}
+	}
+	for name, value := range vars {
+		how.Vars[name] = value
+	}
+	if len(f.varFiles) > 0 {
+		how.VarFiles = f.varFiles
+	}
+	if f.plugins != "" {
+		how.Plugins = f.plugins
+	}
+	if f.trainer != "" {
+		how.Trainer = f.trainer
+	}
+	j, files, diags := job.Load(how.File, how.Vars, how.VarFiles)
+	if err := a.diagnose(files, diags); err != nil {
+		return nil, err
+	}
+	l := &loaded{Job: j, files: files, how: how}
+	l.dir, err = a.jobDir(j.Name)
+	return l, err
+}
+
+// known is how a job of a name was last run.
+func (a *app) known(name string) (invocation, error) {
+	if backend.ValidJob(name) != nil {
+		return invocation{}, a.noJob(name)
+	}
+	dir, err := a.jobDir(name)
+	if err != nil {
+		return invocation{}, err
+	}
+	how, err := loadInvocation(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return how, a.noJob(name)
+	}
+	return how, err
+}
+
+// durable is the invocation with all paths absolute.
+func (l *loaded) durable() (invocation, error) {
+	how := l.how
+	var err error
+	abs := func(path string) string {
+		if path == "" || err != nil {
+			return path
+		}
+		var full string
+		full, err = filepath.Abs(path)
+		return full
+	}
+	how.File, how.Plugins = abs(how.File), abs(how.Plugins)
+	how.VarFiles = nil
+	for _, f := range l.how.VarFiles {
+		how.VarFiles = append(how.VarFiles, abs(f))
+	}
+	return how, err
+}
+
+// diagnose prints diagnostics. errShown: there are errors among them.
+func (a *app) diagnose(files job.Files, diags hcl.Diagnostics) error {
+	if len(diags) == 0 {
+		return nil
+	}
+	if err := job.Render(a.err, files, diags, textWidth(a.err), a.coloured(a.err)); err != nil {
+		return fmt.Errorf("print diagnostics: %w", err)
+	}
+	if diags.HasErrors() {
+		return errShown
+	}
+	return nil
+}

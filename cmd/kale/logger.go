@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// logLevels are the values of -log.
+const logLevels = "debug, info, warn, error or off"
+
+// logger writes log lines of a level and above to standard error.
+func (a *app) logger(level string) *slog.Logger {
+	lg, err := a.parseLogger(level)
+	if err != nil {
+		panic("kale: " + err.Error())
+	}
+	return lg
+}
+
+func (a *app) parseLogger(level string) (*slog.Logger, error) {
+	var l slog.Level
+	switch strings.ToLower(level) {
+	case "off":
+		return slog.New(slog.DiscardHandler), nil
+	case "debug":
+		l = slog.LevelDebug
+	case "info":
+		l = slog.LevelInfo
+	case "warn":
+		l = slog.LevelWarn
+	case "error":
+		l = slog.LevelError
+	default:
+		return nil, fmt.Errorf("log level %q: there are %s", level, logLevels)
+	}
+	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: l})), nil
+}
+
+// progress shows how far long work has come: on a terminal in one line that is written over, elsewhere in a line now and then.
+type progress struct {
+	a     *app
+	tty   bool
+	width int
+	last  time.Time
+	shown bool
+}
+
+// progressEvery is the pause between two lines of progress where they cannot be written over.
+const progressEvery = 10 * time.Second
+
+func (a *app) progress() *progress {
+	p := &progress{a: a}
+	p.width, p.tty = terminal(a.err)
+	return p
+}
+
+// show replaces what was shown last.
+func (p *progress) show(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	if p.tty {
+		if r := []rune(line); len(r) >= p.width {
+			line = string(r[:p.width-1])
+		}
+		fmt.Fprintf(p.a.err, "\r\x1b[K%s", line)
+		p.shown = true
+		return
+	}
+	if now := time.Now(); now.Sub(p.last) >= progressEvery {
+		p.last = now
+		fmt.Fprintln(p.a.err, line)
+	}
+}
+
+// done takes the line away, before other output.
+func (p *progress) done() {
+	if p.tty && p.shown {
+		fmt.Fprint(p.a.err, "\r\x1b[K")
+		p.shown = false
+	}
+}

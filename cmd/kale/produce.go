@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/stream"
+)
+
+// produceFlags are the flags of kale produce.
+type produceFlags struct {
+	brokers   []string
+	topic     string
+	curve     string
+	synthetic string
+	scale     float64
+	peak      float64
+	speedup   float64
+	duration  span
+	from      span
+	history   span
+	skew      float64
+	hot       int
+	seed      uint64
+	format    string
+	drift     float64
+	asJSON    bool
+}
+
+func produceCommand(a *app) *cobra.Command {
+	var p produceFlags
+	c := &cobra.Command{
+		Use: "produce -topic TOPIC", Short: "Write click records to a topic, at a rate that follows a curve",
+		Long: `Plays a curve of arrival rates into a topic as click records whose preferences drift. The curve is a CSV file of lines
+"timestamp,rate" (records/s), or the synthetic week of the Kale paper. It repeats at its end.
+
+-history writes past records first, as fast as they can be, with timestamps that end now: what a scheduler needs to
+start warm. -duration 0 writes nothing else.`,
+		Example: `  kale produce -topic clicks -peak 4000
+  kale produce -topic clicks -peak 4000 -speedup 720 -history 6m -duration 4m    a day in two minutes
+  kale produce -topic clicks -curve rates.csv.gz -scale 0.01 -from 24h`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.produce(cmd.Context(), p, cmd.Flags().Changed("duration"))
+		},
+	}
+	f := c.Flags()
+	f.StringSliceVar(&p.brokers, "brokers", []string{"127.0.0.1:9092"}, "host:port of Kafka brokers, separated by commas")
+	f.StringVar(&p.topic, "topic", "", "topic to write to; it must exist")
+	f.StringVar(&p.curve, "curve", "", "CSV file of arrival rates, .gz allowed")
+	f.StringVar(&p.synthetic, "synthetic", "week", "made-up curve: \"week\", Monday to Sunday")
+	f.Float64Var(&p.scale, "scale", 0, "factor on every rate")
+	f.Float64Var(&p.peak, "peak", 0, "scale the curve so that its highest rate is this, records/s (default 1000 for the synthetic week)")
+	f.Float64Var(&p.speedup, "speedup", 1, "seconds of the curve per second of playing")
+	f.Var(&p.duration, "duration", "how long to play (default: once through the curve)")
+	f.Var(&p.from, "from", "where in the curve to begin; may be negative")
+	f.Var(&p.history, "history", "how much past to write first")
+	f.Float64Var(&p.skew, "skew", 0, "share of the records that go to hot partitions beyond their even share, 0 to 1")
+	f.IntVar(&p.hot, "hot", 0, "number of hot partitions (default: one in eight)")
+	f.Uint64Var(&p.seed, "seed", 1, "seed of preferences and records")
+	f.StringVar(&p.format, "format", "json", "json, or example (tf.train.Example)")
+	f.Float64Var(&p.drift, "drift", stream.DefaultDrift, "turns of preferences per day of the curve; 0 keeps them still")
+	f.BoolVar(&p.asJSON, "json", false, "print the summary as JSON")
+	return c
+}
+
+// options checks the flags and makes the options of playing live; history is derived from them.
+func (p produceFlags) options(durationSet bool) (stream.ProduceOptions, error) {
+	o := stream.ProduceOptions{
+		Client: []kgo.Opt{kgo.SeedBrokers(p.brokers...), kgo.ClientID("kale-produce")}, Topic: p.topic, Speedup: p.speedup,
+		From: time.Duration(p.from), Duration: time.Duration(p.duration), Skew: p.skew, HotPartitions: p.hot, Seed: p.seed, Drift: p.drift,
+	}
+	if p.topic == "" {
+		return o, usagef("-topic is missing: say which topic to write to")
+	}
+	if p.scale != 0 && p.peak != 0 {
+		return o, usagef("-scale and -peak are two ways to say one thing: give one of them")
+	}
+	if p.scale < 0 || p.peak < 0 || math.IsNaN(p.scale+p.peak) || math.IsInf(p.scale+p.peak, 0) {
+		return o, usagef("-scale and -peak must be positive numbers")
+	}
+	if p.speedup <= 0 {
+		return o, usagef("-speedup %v: it must be above 0", p.speedup)
+	}
+	if p.history < 0 || p.duration < 0 {
+		return o, usagef("-history and -duration must not be negative")
+	}
+	var err error
+	if o.Format, err = stream.ParseFormat(p.format); err != nil {
+		return o, usageError{err}
+	}
+	switch {
+	case p.curve != "":
+		if o.Curve, err = stream.ReadCurve(p.curve); err != nil {
+			return o, err
+		}
+	case p.synthetic == "week":
+		o.Curve = stream.SyntheticWeek(p.seed)
+		if p.scale == 0 && p.peak == 0 {
+			p.peak = 1000
+		}
+	default:
+		return o, usagef("-synthetic %q: there is \"week\"", p.synthetic)
+	}
+	if p.scale > 0 {
+		o.Curve = o.Curve.Scale(p.scale)
+	}
+	if p.peak > 0 {
+		o.Curve = o.Curve.ScaleTo(p.peak)
+	}
+	if !durationSet {
+		o.Duration = time.Duration(float64(o.Curve.Duration()) / p.speedup)
+	}
+	if err := o.Validate(); err != nil {
+		return o, usageError{err}
+	}
+	return o, nil
+}
+
+// produced is the summary of kale produce.
+type produced struct {
+	Topic       string          `json:"topic"`
+	History     int64           `json:"history_records"`
+	Live        int64           `json:"live_records"`
+	Partitions  map[int32]int64 `json:"partitions"`
+	Unsettled   int64           `json:"unsettled"`
+	Elapsed     float64         `json:"elapsed_s"`
+	Interrupted bool            `json:"interrupted,omitempty"`
+}
+
+func (a *app) produce(ctx context.Context, p produceFlags, durationSet bool) error {
+	o, err := p.options(durationSet)
+	if err != nil {
+		return err
+	}
+	sum := produced{Topic: p.topic, Partitions: map[int32]int64{}}
+	began := time.Now()
+	if p.history > 0 {
+		h := o
+		h.Duration, h.Until = time.Duration(p.history), time.Now()
+		h.From = o.From - time.Duration(float64(p.history)*p.speedup)
+		sum.History, err = a.play(ctx, h, &sum)
+	}
+	if err == nil && (!durationSet || o.Duration > 0) {
+		sum.Live, err = a.play(ctx, o, &sum)
+	}
+	sum.Elapsed = time.Since(began).Seconds()
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		sum.Interrupted, err = true, nil
+	}
+	if perr := a.printProduced(sum, p.asJSON); err == nil {
+		err = perr
+	}
+	return err
+}
+
+func (a *app) play(ctx context.Context, o stream.ProduceOptions, sum *produced) (int64, error) {
+	bar := a.progress()
+	defer bar.done()
+	what := "live"
+	if !o.Until.IsZero() {
+		what = "history"
+	}
+	o.Progress = func(s stream.ProduceProgress) {
+		bar.show("%s: %3.0f %%  %s  at %s of the curve  %.0f records/s  %d sent, %d acknowledged", what, 100*s.Done,
+			s.Elapsed.Round(time.Second), s.At.Round(time.Minute), s.Rate, s.Sent, s.Acked)
+	}
+	r, err := stream.Produce(ctx, a.logger("warn"), o)
+	for partition, n := range r.Acked {
+		sum.Partitions[partition] += n
+	}
+	sum.Unsettled += r.Unsettled
+	return r.Total, err
+}
+
+func (a *app) printProduced(s produced, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(a.out).Encode(s)
+	}
+	state := ""
+	if s.Interrupted {
+		state = " when it was interrupted"
+	}
+	fmt.Fprintf(a.out, "%d records in topic %s after %s%s (%d of history, %d live)\n", s.History+s.Live, s.Topic,
+		time.Duration(s.Elapsed*float64(time.Second)).Round(100*time.Millisecond), state, s.History, s.Live)
+	if s.Unsettled > 0 {
+		fmt.Fprintf(a.out, "%d more were sent and not acknowledged: they may be in the topic or not\n", s.Unsettled)
+	}
+	var parts []string
+	for _, partition := range slices.Sorted(maps.Keys(s.Partitions)) {
+		parts = append(parts, fmt.Sprintf("%d: %d", partition, s.Partitions[partition]))
+	}
+	if len(parts) > 0 {
+		fmt.Fprintf(a.out, "by partition  %s\n", strings.Join(parts, "  "))
+	}
+	return nil
+}
+
+// span is a duration flag in the units of job files, days included; a sign is allowed.
+type span time.Duration
+
+func (s *span) String() string { return time.Duration(*s).String() }
+func (s *span) Type() string   { return "duration" }
+
+func (s *span) Set(text string) error {
+	text, negative := strings.CutPrefix(text, "-")
+	if text == "0" {
+		*s = 0
+		return nil
+	}
+	d, err := job.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	if negative {
+		d = -d
+	}
+	*s = span(d)
+	return nil
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func rootCommand(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kale",
+		Short: "Elastic GPU scheduling for training on a stream",
+		Long: `kale keeps training jobs on a Kafka stream within their lag, with the fewest GPUs and without stopping them.
+
+A first job:   kale broker -topic clicks:8          a broker, if there is none
+               kale produce -topic clicks           traffic, if there is none
+               kale init -topic clicks -o ctr.hcl   a job file from what is in the topic
+               kale plan ctr.hcl                    what would happen
+               kale run ctr.hcl                     let it happen`,
+		SilenceUsage: true, SilenceErrors: true,
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.SetIn(a.in)
+	root.SetFlagErrorFunc(flagError)
+	cobra.AddTemplateFunc("oneDash", oneDash)
+	root.SetUsageTemplate(usageTemplate)
+	root.PersistentFlags().StringVar(&a.stateDir, "state-dir", "", "folder for what jobs keep on this machine (default $KALE_STATE_DIR, $XDG_STATE_HOME/kale or ~/.local/state/kale)")
+	root.AddGroup(&cobra.Group{ID: groupJob, Title: "Jobs:"}, &cobra.Group{ID: groupFile, Title: "Job files:"}, &cobra.Group{ID: groupStream, Title: "Streams and forecasts:"})
+	for _, c := range commands(a) {
+		root.AddCommand(c)
+	}
+	return root
+}
+
+// Groups of commands in the help.
+const (
+	groupJob    = "job"
+	groupFile   = "file"
+	groupStream = "stream"
+)
+
+// commands are all subcommands, in the order of the help.
+func commands(a *app) []*cobra.Command {
+	return []*cobra.Command{
+		inGroup(groupJob, runCommand(a)),
+		inGroup(groupStream, brokerCommand(a)),
+		inGroup(groupStream, produceCommand(a)),
+	}
+}
+
+func inGroup(id string, c *cobra.Command) *cobra.Command {
+	c.GroupID = id
+	return c
+}
+
+// noSuchCommand is the arguments' check of a command that has only subcommands.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf(" Did you mean %s?", strings.Join(near, " or "))
+	}
+	return usagef("there is no command %q.%s", cmd.CommandPath()+" "+args[0], hint)
+}
+
+// usageTemplate is cobra's, with flags as we write them.
+const usageTemplate = `Usage:{{if .Runnable}}
+  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
+  {{.CommandPath}} COMMAND{{end}}{{if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}{{if .HasAvailableSubCommands}}{{$cmds := .Commands}}{{range $group := .Groups}}
+
+{{.Title}}{{range $cmds}}{{if (and (eq .GroupID $group.ID) .IsAvailableCommand)}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{if not .AllChildCommandsHaveGroup}}
+
+{{if .Groups}}Other:{{else}}Commands:{{end}}{{range $cmds}}{{if (and (eq .GroupID "") .IsAvailableCommand)}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsages | oneDash | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
+
+Flags of every command:
+{{.InheritedFlags.FlagUsages | oneDash | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableSubCommands}}
+
+"{{.CommandPath}} COMMAND -help" says more about one.{{end}}
+`

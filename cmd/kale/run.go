@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/state"
+)
+
+type runFlags struct {
+	jobFlags
+	plain, live bool
+	log         string
+}
+
+func runCommand(a *app) *cobra.Command {
+	var f runFlags
+	c := &cobra.Command{
+		Use: "run JOB.hcl", Short: "Run a job's scheduler in the foreground",
+		Long: `Runs the scheduler of a job until Ctrl-C. The scheduler is not on the data path: when it ends, training goes on, and the
+next kale run finds everything again. kale stop ends the job itself.`,
+		Example: "  kale run ctr.hcl\n  kale run ctr.hcl -var 'brokers=[\"kafka-1:9092\"]' -plain",
+		Args:    exactly("JOB.hcl"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.plain && f.live {
+				return usagef("-plain and -live exclude each other")
+			}
+			return a.runJob(cmd.Context(), args[0], f)
+		},
+	}
+	f.register(c)
+	c.Flags().BoolVar(&f.plain, "plain", false, "a line per decision, rescale and problem (default where the output is no terminal)")
+	c.Flags().BoolVar(&f.live, "live", false, "a live picture (default on a terminal)")
+	c.Flags().StringVar(&f.log, "log", "warn", "least level of the log on standard error: "+logLevels)
+	return c
+}
+
+func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
+	lg, err := a.parseLogger(f.log)
+	if err != nil {
+		return usageError{err}
+	}
+	l, err := a.load(arg, f.jobFlags)
+	if err != nil {
+		return err
+	}
+	_, diags, err := checkTopics(ctx, l.Job)
+	if err != nil {
+		return err
+	}
+	if err := a.diagnose(l.files, diags); err != nil {
+		return err
+	}
+	s, closeAll, err := a.open(ctx, lg, l)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	err = a.scheduler(ctx, lg, l, s, f)
+	if err != nil {
+		return err
+	}
+	a.farewell(l, s.View())
+	return nil
+}
+
+// open launches the backend's plugin and opens the job's scheduler over it. closeAll undoes both; what runs goes on.
+func (a *app) open(ctx context.Context, lg *slog.Logger, l *loaded) (s *core.Scheduler, closeAll func(), err error) {
+	trainer, env, err := a.trainer(lg, l)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := a.launch(ctx, lg, l)
+	if err != nil {
+		return nil, nil, err
+	}
+	bar := a.progress()
+	s, diags, err := core.Open(ctx, core.Options{
+		Job: l.Job, StateDir: l.dir, Backend: b, Trainer: trainer, Env: env, Log: lg,
+		Progress: func(what string, done, total int) {
+			bar.show("%s: %d of %d", what, done, total)
+			if done >= total {
+				bar.done()
+			}
+		},
+	})
+	if err == nil {
+		err = a.diagnose(l.files, diags)
+	}
+	if s == nil && err == nil {
+		err = errShown
+	}
+	if err != nil {
+		if s != nil {
+			err = errors.Join(err, s.Close())
+		}
+		if errors.Is(err, state.ErrLocked) {
+			err = fmt.Errorf("%w: see kale status %s, or end it with kale stop %s", err, l.Name, l.Name)
+		}
+		return nil, nil, errors.Join(err, b.Close())
+	}
+	closeAll = func() {
+		if err := errors.Join(s.Close(), b.Close()); err != nil {
+			lg.Warn("closing the scheduler", "err", err)
+		}
+	}
+	return s, closeAll, nil
+}
+
+// scheduler runs a job's loop with its picture until ctx ends or the job has stopped.
+func (a *app) scheduler(ctx context.Context, lg *slog.Logger, l *loaded, s *core.Scheduler, f runFlags) error {
+	how, err := l.durable()
+	if err != nil {
+		return err
+	}
+	if err := saveInvocation(l.dir, how); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.err, "the scheduler of job %q runs; its state is in %s\n", l.Name, l.dir)
+	return s.Run(ctx)
+}
+
+// farewell says what goes on and how to take it up or stop it.
+func (a *app) farewell(l *loaded, v *core.View) {
+	if v != nil && v.Stopped {
+		fmt.Fprintf(a.err, "job %q has stopped; its model is in %s\n  kale %s\ntakes it up again\n", l.Name, l.Checkpoint.Dir, quoted(a.args))
+		return
+	}
+	fmt.Fprintf(a.err, "the scheduler of job %q has ended; training goes on\n  kale %s\ntakes it up again,\n  kale stop %s%s\nstops it\n",
+		l.Name, quoted(a.args), a.stateFlag(), l.Name)
+}
+
+// stateFlag repeats -state-dir where it was given.
+func (a *app) stateFlag() string {
+	if a.stateDir == "" {
+		return ""
+	}
+	return "-state-dir " + quoted([]string{a.stateDir}) + " "
+}
+
+// quoted writes arguments so that a shell reads them back.
+func quoted(args []string) string {
+	out := make([]string, len(args))
+	for i, s := range args {
+		if s == "" || strings.ContainsFunc(s, func(r rune) bool {
+			return !letter(byte(r)) && !strings.ContainsRune("0123456789-_./:=,@%+", r) || r > 127
+		}) {
+			s = "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+		}
+		out[i] = s
+	}
+	return strings.Join(out, " ")
+}
