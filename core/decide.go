@@ -13,7 +13,7 @@ import (
 func (s *Scheduler) decide(now time.Time) error {
 	obs := s.observe(now)
 	d := s.policy.Decide(obs)
-	s.want.Policy = d.State
+	s.want.Policy, s.want.Gate = d.State, s.foresee.state()
 	rec := &Record{Observation: obs, Decision: d, ObserveOnly: s.job.Autoscale.Mode == job.ModeObserve}
 	s.last = rec
 	if err := s.store.Append(state.Decisions, now, rec); err != nil {

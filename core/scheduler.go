@@ -128,13 +128,18 @@ func (s *Scheduler) open() (err error) {
 		return err
 	}
 	s.prior = estimator.Model{Form: estimator.Form(j.Throughput.Form), Theta: j.Throughput.Theta, Batch: float64(j.Throughput.Batch)}
-	if s.online, err = estimator.RestoreOnline(s.prior, onlineOptions(j), s.want.Throughput); err != nil {
-		s.lg.Warn("what the throughput model had learnt cannot be used; starting from the job file's", "err", err)
-		if s.online, err = estimator.NewOnline(s.prior, onlineOptions(j)); err != nil {
-			return err
+	if s.online, err = estimator.NewOnline(s.prior, onlineOptions(j)); err != nil {
+		return err
+	}
+	if s.want.Throughput.Version > 0 {
+		learnt, err := estimator.RestoreOnline(s.prior, onlineOptions(j), s.want.Throughput)
+		if err != nil {
+			s.lg.Warn("what the throughput model had learnt cannot be used; starting from the job file's", "err", err)
+		} else {
+			s.online = learnt
 		}
 	}
-	if s.foresee, err = newForesight(j, s.want.Gate); err != nil {
+	if s.foresee, err = newForesight(s.lg, j, s.want.Gate); err != nil {
 		return err
 	}
 	s.loads, err = newWorkloads(j, s.opt.Trainer, s.want.Token, s.opt.Env)

@@ -1,0 +1,319 @@
+// Package demo runs one job through a day of two minutes: the embedded broker, a synthetic week of traffic with its past days written first, the local
+// backend, up to six workers with an emulated accelerator. It ends with a summary that is computed from what was left behind (the
+// broker's log, the tablets' snapshots, the scheduler's records), and leaves nothing but a report.
+//
+// Nothing in the scheduler or the trainer knows that this is a demo: they get a job file (examples/demo.hcl) with short times.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/cmd/kale/audit"
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/state"
+	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/core/traffic"
+	"github.com/kale-sched/kale/examples"
+	"github.com/kale-sched/kale/forecast"
+	"github.com/kale-sched/kale/trainer/ps"
+)
+
+// The demo's clock: a day of the curve is two minutes.
+const (
+	day      = 2 * time.Minute
+	speedup  = float64(24*time.Hour) / float64(day)
+	history  = 3 * day          // written with past timestamps
+	leadIn   = 25 * time.Second // before the day: the model learns its first steps, nothing of it is counted
+	peak     = 4000             // records/s
+	settleIn = 20 * time.Second // for the last records to be trained after the day
+)
+
+// curveDay is the day of the synthetic week that is played live: Thursday, after three whole days of history.
+const curveDay = 3 * 24 * time.Hour
+
+// Options of a demo.
+type Options struct {
+	// Plugin and Trainer are the paths of kale-backend-local and kale-trainer.
+	Plugin, Trainer string
+	// Dir is an empty folder for everything; it is the caller's to remove.
+	Dir string
+	// Seed of traffic and clicks.
+	Seed uint64
+	Log  *slog.Logger
+	// Step is told what the demo is doing, one line each.
+	Step func(string)
+	// View is called with the scheduler's picture as soon as there is a scheduler; it must return when done is closed.
+	View func(source func() *core.View, done <-chan struct{})
+	Env  map[string]string
+}
+
+// demo is one run.
+type demo struct {
+	o      Options
+	broker *stream.Broker
+	kafka  []kgo.Opt
+	job    *job.Job
+	spec   *rpc.TrainSpec
+
+	begin, end time.Time // of the day
+	atBegin    *rpc.JobStatus
+	atEnd      *rpc.JobStatus
+	beginEnds  map[int32]int64 // the log's ends when the day began
+	stale      *ps.Frozen
+	stateDir   string
+}
+
+// Run plays the demo and returns its summary and the data for a report. On every path all processes that it started are gone when it returns.
+func Run(ctx context.Context, o Options) (Summary, *state.Store, error) {
+	if o.Step == nil {
+		o.Step = func(string) {}
+	}
+	d := &demo{o: o, stateDir: filepath.Join(o.Dir, "state")}
+	o.Step("starting the embedded broker")
+	var err error
+	d.broker, err = stream.OpenBroker(ctx, o.Log, stream.BrokerOptions{
+		DataDir: filepath.Join(o.Dir, "kafka"),
+		Topics:  []stream.TopicSpec{{Name: "clicks", Partitions: 8}, {Name: "clicks-dead", Partitions: 1}},
+	})
+	if err != nil {
+		return Summary{}, nil, err
+	}
+	defer d.broker.Close()
+	d.kafka = []kgo.Opt{kgo.SeedBrokers(d.broker.Brokers()...)}
+	if err := d.past(ctx); err != nil {
+		return Summary{}, nil, err
+	}
+	if err := d.play(ctx); err != nil {
+		return Summary{}, nil, err
+	}
+	o.Step("reading the broker's log, the tablets and the decision records for the summary")
+	st, err := state.Open(d.stateDir)
+	if err != nil {
+		return Summary{}, nil, err
+	}
+	sum, err := d.summarise(ctx, st)
+	if err != nil {
+		return Summary{}, nil, errors.Join(err, st.Close())
+	}
+	return sum, st, nil
+}
+
+// past writes the history, trains the forecaster on what the broker says of it, and loads the job file.
+func (d *demo) past(ctx context.Context) error {
+	d.o.Step(fmt.Sprintf("writing %d past days of clicks", int(history/day)))
+	curve := stream.SyntheticWeek(d.o.Seed).ScaleTo(peak)
+	now := time.Now()
+	produced, err := stream.Produce(ctx, d.o.Log, stream.ProduceOptions{
+		Client: d.kafka, Topic: "clicks", Curve: curve, Speedup: speedup, From: curveDay - time.Duration(float64(leadIn+history)*speedup),
+		Duration: history, Until: now, Seed: d.o.Seed, Drift: stream.DefaultDrift,
+	})
+	if err != nil {
+		return err
+	}
+	d.o.Step(fmt.Sprintf("%d records of history written; training the forecaster on it", produced.Total))
+	model := filepath.Join(d.o.Dir, "forecast.onnx")
+	j, err := d.load("seasonal")
+	if err != nil {
+		return err
+	}
+	if err := d.trainForecaster(ctx, j, now, model); err != nil {
+		return err
+	}
+	if d.job, err = d.load(model); err != nil {
+		return err
+	}
+	d.spec = core.TrainSpec(d.job, "")
+	return nil
+}
+
+func (d *demo) load(model string) (*job.Job, error) {
+	path := filepath.Join(d.o.Dir, "demo.hcl")
+	if err := os.WriteFile(path, examples.Demo, 0o600); err != nil {
+		return nil, fmt.Errorf("write the demo's job file: %w", err)
+	}
+	j, files, diags := job.Load(path, map[string]string{"brokers": d.broker.Addr(), "dir": filepath.Join(d.o.Dir, "checkpoint"), "forecast": model}, nil)
+	if diags.HasErrors() {
+		return nil, errors.Join(diags, job.Render(os.Stderr, files, diags, 0, false))
+	}
+	return j, nil
+}
+
+func (d *demo) trainForecaster(ctx context.Context, j *job.Job, until time.Time, path string) error {
+	kopts, err := core.KafkaOpts(j)
+	if err != nil {
+		return err
+	}
+	client, err := traffic.NewClient(traffic.ClientOptions{Brokers: j.Stream.Brokers, Topic: j.Stream.Topic, Opts: kopts})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	step := j.Forecast.Interval
+	arrivals := traffic.NewArrivals(traffic.ArrivalsOptions{Keep: j.Forecast.History, Step: step, Fine: step})
+	end := until.Truncate(step)
+	from := end.Add(-j.Forecast.History)
+	if _, err := traffic.Backfill(ctx, client, arrivals, traffic.BackfillOptions{Step: step, From: from, To: end}); err != nil {
+		return err
+	}
+	model, report, err := forecast.TrainLinear(forecast.Series{Start: from, Step: step, Values: arrivals.Series(step, from, end)},
+		forecast.LinearOptions{Horizon: int(j.Forecast.Horizon / step), Seasons: j.Forecast.Season, Source: "kale demo"})
+	if err != nil {
+		return err
+	}
+	d.o.Step(fmt.Sprintf("forecast model trained: error %.1f %%, seasonal naive %.1f %%", 100*report.Model.WAPE, 100*report.Naive.WAPE))
+	return os.WriteFile(path, model, 0o600)
+}
+
+// play runs the scheduler and the live traffic through the lead-in and the day, and stops the job.
+func (d *demo) play(ctx context.Context) error {
+	d.o.Step("starting the scheduler, two parameter servers and the first workers")
+	plugin, err := backend.Launch(ctx, d.o.Log, d.o.Plugin, backend.Options{})
+	if err != nil {
+		return err
+	}
+	defer plugin.Close()
+	s, diags, err := core.Open(ctx, core.Options{Job: d.job, StateDir: d.stateDir, Backend: plugin, Trainer: d.o.Trainer, Env: d.o.Env, Log: d.o.Log})
+	if err != nil {
+		return err
+	}
+	if diags.HasErrors() {
+		return errors.Join(diags, s.Close())
+	}
+	defer s.Close()
+	// The scheduler outlives ctx: when the demo is interrupted, it is what takes the job down.
+	own, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	ran := make(chan error, 1)
+	go func() { ran <- s.Run(own) }() // ends when the job has stopped, or with own
+	viewed, viewing := make(chan struct{}), make(chan struct{})
+	go func() { // ends when viewed is closed
+		defer close(viewing)
+		if d.o.View != nil {
+			d.o.View(s.View, viewed)
+		}
+	}()
+	live := d.live(ctx, s, ran)
+	stopped := d.stop(own, s, ran)
+	close(viewed)
+	<-viewing
+	return errors.Join(live, stopped)
+}
+
+// live plays the traffic.
+func (d *demo) live(ctx context.Context, s *core.Scheduler, ran <-chan error) error {
+	play, halt := context.WithCancel(ctx)
+	defer halt()
+	started := time.Now()
+	d.begin, d.end = started.Add(leadIn), started.Add(leadIn+day)
+	type outcome struct {
+		stream.Produced
+		err error
+	}
+	produced := make(chan outcome, 1)
+	go func() { // ends with the curve, or with play
+		p, err := stream.Produce(play, d.o.Log, stream.ProduceOptions{
+			Client: d.kafka, Topic: "clicks", Curve: stream.SyntheticWeek(d.o.Seed).ScaleTo(peak), Speedup: speedup,
+			From: curveDay - time.Duration(float64(leadIn)*speedup), Duration: leadIn + day, Seed: d.o.Seed, Drift: stream.DefaultDrift,
+		})
+		produced <- outcome{p, err}
+	}()
+	if err := waitUntil(ctx, d.begin, ran); err != nil {
+		return err
+	}
+	if err := d.freeze(ctx, s); err != nil {
+		return err
+	}
+	d.o.Step("the day begins")
+	select {
+	case p := <-produced:
+		if p.err != nil {
+			return p.err
+		}
+	case err := <-ran:
+		return fmt.Errorf("the scheduler ended in the middle of the day: %w", err)
+	}
+	if v := s.View(); v != nil {
+		d.atEnd = v.Chief
+	}
+	d.o.Step("the day is over; the last records are trained")
+	return d.settle(ctx, s)
+}
+
+func waitUntil(ctx context.Context, at time.Time, ran <-chan error) error {
+	t := time.NewTimer(time.Until(at))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case err := <-ran:
+		return fmt.Errorf("the scheduler ended: %w", err)
+	}
+}
+
+// freeze keeps the model as it is when the day begins: what it would be worth if it learnt no more.
+func (d *demo) freeze(ctx context.Context, s *core.Scheduler) error {
+	v := s.View()
+	if v == nil || v.Chief == nil || v.Sample.Running == 0 {
+		return fmt.Errorf("after %v of lead-in no worker trains; the logs are in %s", leadIn, d.stateDir)
+	}
+	if err := s.Snapshot(ctx); err != nil {
+		return err
+	}
+	d.atBegin = v.Chief
+	d.beginEnds = map[int32]int64{}
+	for _, p := range v.Chief.GetPartitions() {
+		d.beginEnds[p.GetPartition()] = p.GetApplied()
+	}
+	var err error
+	d.stale, _, err = audit.Frozen(audit.Stores{Kafka: d.kafka, Spec: d.spec})
+	return err
+}
+
+// settle waits until everything that was produced is trained.
+func (d *demo) settle(ctx context.Context, s *core.Scheduler) error {
+	deadline := time.Now().Add(settleIn)
+	for time.Now().Before(deadline) {
+		if v := s.View(); v != nil && v.Sample.Lag != nil && v.Sample.LagRecords == 0 && v.Now.After(d.end.Add(time.Second)) {
+			d.atEnd = v.Chief
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return nil // the summary will show what is missing
+}
+
+// stop takes the job down, in order, whatever happened before; when that does not end it is released by force.
+func (d *demo) stop(ctx context.Context, s *core.Scheduler, ran <-chan error) error {
+	d.o.Step("stopping the job: drain, snapshot, release")
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := s.Do(ctx, core.Order{Kind: "stop"}); err != nil && !errors.Is(err, core.ErrNotRunning) {
+		d.o.Step("the job cannot be stopped in order: " + err.Error())
+	}
+	select {
+	case err := <-ran:
+		if v := s.View(); err == nil && v != nil && v.Stopped {
+			return nil
+		}
+		return errors.Join(err, s.Kill(context.WithoutCancel(ctx)))
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("stopping the job took longer than 30 s; it was released by force"), s.Kill(context.WithoutCancel(ctx)))
+	}
+}

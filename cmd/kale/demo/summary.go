@@ -1,0 +1,215 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/kale-sched/kale/cmd/kale/audit"
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/state"
+)
+
+// Summary is what a demo prints. All of it is computed after the run, from the broker's log, the tablets' snapshots and the scheduler's records;
+// what is said per day is about the two minutes of the day.
+type Summary struct {
+	Produced int64 `json:"produced"` // records from the job's start to the end of the log
+	Trained  int64 `json:"trained"`
+	Lost     int64 `json:"lost"`
+	Repeated int64 `json:"repeated"`
+	Dead     int64 `json:"dead"`
+
+	// ViolationPct is the share of time with lag over max_lag; lag is the age of the oldest untrained record.
+	ViolationPct float64 `json:"violation_pct"`
+	MaxLagS      float64 `json:"max_lag_s"`
+	LagP50S      float64 `json:"lag_p50_s"`
+	LagP99S      float64 `json:"lag_p99_s"`
+	LagMaxS      float64 `json:"lag_max_s"`
+
+	ScaleOuts int `json:"scale_outs"`
+	// ScaleOutsAhead counts those whose new workers trained before the 1-s mean arrival rate exceeded the old workers' configured capacity, within the
+	// decision's horizon.
+	ScaleOutsAhead int `json:"scale_outs_ahead"`
+	ScaleIns       int `json:"scale_ins"`
+	// RescaleGapMaxMS is the longest time in which a partition with unread records had no applied record during a rescale, less the steady median.
+	RescaleGapMaxMS float64 `json:"rescale_gap_max_ms"`
+
+	GPUHours          float64 `json:"gpu_hours"` // one worker is one (emulated) GPU
+	GPUHoursStaticMax float64 `json:"gpu_hours_static_max"`
+	GPUBusyPct        float64 `json:"gpu_busy_pct"`
+	Emulated          bool    `json:"emulated_accelerator"`
+
+	// AUC is that of predictions made before training on each record of the day; AUCStale what a model that stopped learning when the day began has on the same records.
+	AUC      float64 `json:"auc"`
+	AUCStale float64 `json:"auc_stale"`
+
+	Report   string `json:"report"`
+	Mismatch string `json:"mismatch,omitempty"`
+}
+
+// Promise is one thing that a demo must show.
+type Promise struct {
+	What string
+	Kept bool
+}
+
+// Promises holds the summary against what the demo is to show.
+func (s Summary) Promises() []Promise {
+	return []Promise{
+		{fmt.Sprintf("every record trained once: %d lost, %d repeated of %d", s.Lost, s.Repeated, s.Produced), s.Lost == 0 && s.Repeated == 0 && s.Mismatch == "" && s.Trained > 0},
+		{fmt.Sprintf("lag over %.3g s in %.2f %% of the time (at most 0.5 %%)", s.MaxLagS, s.ViolationPct), s.ViolationPct <= 0.5},
+		{fmt.Sprintf("%d of %d scale-outs ahead of the load (at least 2)", s.ScaleOutsAhead, s.ScaleOuts), s.ScaleOutsAhead >= 2},
+		{fmt.Sprintf("%d scale-ins (at least 2)", s.ScaleIns), s.ScaleIns >= 2},
+		{fmt.Sprintf("longest gap of a rescale %.0f ms (at most 500 ms)", s.RescaleGapMaxMS), s.RescaleGapMaxMS <= 500},
+		{fmt.Sprintf("%.3f GPU-hours, %.0f %% of a fixed fleet's (at most 75 %%)", s.GPUHours, 100*s.GPUHours/s.GPUHoursStaticMax), s.GPUHours <= 0.75*s.GPUHoursStaticMax},
+		{fmt.Sprintf("AUC %.4f, a stale model's %.4f (at least 0.01 better)", s.AUC, s.AUCStale), s.AUC >= s.AUCStale+0.01},
+	}
+}
+
+// Print writes the summary for people.
+func (s Summary) Print(w io.Writer) {
+	for _, p := range s.Promises() {
+		mark := "ok  "
+		if !p.Kept {
+			mark = "MISS"
+		}
+		fmt.Fprintf(w, "  %s  %s\n", mark, p.What)
+	}
+	fmt.Fprintf(w, "        lag p50 %.2f s, p99 %.2f s, max %.2f s; accelerators (emulated) busy %.0f %%\n", s.LagP50S, s.LagP99S, s.LagMaxS, s.GPUBusyPct)
+	if s.Mismatch != "" {
+		fmt.Fprintf(w, "        %s\n", s.Mismatch)
+	}
+}
+
+// summarise computes the summary from the stores.
+func (d *demo) summarise(ctx context.Context, st *state.Store) (Summary, error) {
+	stores := audit.Stores{Kafka: d.kafka, Spec: d.spec}
+	counts, err := audit.Check(ctx, stores)
+	if err != nil {
+		return Summary{}, err
+	}
+	s := Summary{
+		Produced: counts.Produced, Trained: counts.Trained, Lost: counts.Lost, Repeated: counts.Repeated, Dead: counts.Dead, Mismatch: counts.Mismatch,
+		MaxLagS: d.job.SLO.MaxLag.Seconds(), Emulated: d.job.Workers.EmulateStep > 0,
+	}
+	_, pinned, err := audit.Frozen(stores)
+	if err != nil {
+		return Summary{}, err
+	}
+	entries, err := audit.ReadEntries(ctx, d.kafka, d.job.Stream.Topic, pinned.Starts)
+	if err != nil {
+		return Summary{}, err
+	}
+	if err := d.fromSamples(st, entries, &s); err != nil {
+		return Summary{}, err
+	}
+	if err := d.fromRescales(st, entries, &s); err != nil {
+		return Summary{}, err
+	}
+	return s, d.accuracy(ctx, stores, &s)
+}
+
+// fromSamples adds lag, GPU-hours and the busy share.
+func (d *demo) fromSamples(st *state.Store, entries *audit.Entries, s *Summary) error {
+	var lags []float64
+	var over, total, busy, running float64
+	last := d.begin
+	var applied map[int32]int64
+	err := state.Scan(st, state.Samples, d.begin, func(p core.Sample) bool {
+		if p.At.After(d.end) {
+			return false
+		}
+		dt := p.At.Sub(last).Seconds()
+		last = p.At
+		if p.Applied != nil {
+			applied = p.Applied
+		}
+		lag := entries.Oldest(p.At, applied).Seconds()
+		lags = append(lags, lag)
+		total += dt
+		if lag > s.MaxLagS {
+			over += dt
+		}
+		s.GPUHours += float64(p.Held) * dt / 3600
+		busy += p.Busy * float64(p.Running) * dt
+		running += float64(p.Running) * dt
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	if total <= 0 || running <= 0 {
+		return fmt.Errorf("the scheduler recorded no samples of the day")
+	}
+	s.ViolationPct = 100 * over / total
+	s.LagP50S, s.LagP99S, s.LagMaxS = audit.Percentile(lags, 50), audit.Percentile(lags, 99), audit.Percentile(lags, 100)
+	s.GPUHoursStaticMax = float64(d.job.Workers.Max) * total / 3600
+	s.GPUBusyPct = 100 * busy / running
+	return nil
+}
+
+// fromRescales adds what the changes of the number of workers did.
+func (d *demo) fromRescales(st *state.Store, entries *audit.Entries, s *Summary) error {
+	return state.Scan(st, state.Rescales, d.begin, func(r core.Rescale) bool {
+		if r.From == 0 || r.Decided.Before(d.begin) || r.Decided.After(d.end) {
+			return true
+		}
+		switch r.Kind {
+		case plan.KindOut:
+			s.ScaleOuts++
+			if Ahead(r, entries, d.job.Forecast.Horizon) {
+				s.ScaleOutsAhead++
+			}
+		case plan.KindIn:
+			s.ScaleIns++
+		}
+		if r.GapKnown {
+			s.RescaleGapMaxMS = math.Max(s.RescaleGapMaxMS, float64(r.Gap.Microseconds())/1000)
+		}
+		return true
+	})
+}
+
+// Ahead says whether a scale-out's new workers trained before the load needed them: before the 1-s mean arrival rate exceeded the configured
+// capacity of the old ones, which it did within the horizon.
+func Ahead(r core.Rescale, entries *audit.Entries, horizon time.Duration) bool {
+	needed, ok := entries.FirstAbove(r.ConfiguredCapacity, r.Decided, r.Decided.Add(horizon), time.Second)
+	return ok && !r.FirstTrained.IsZero() && r.FirstTrained.Before(needed)
+}
+
+// accuracy adds what learning all day was worth.
+func (d *demo) accuracy(ctx context.Context, stores audit.Stores, s *Summary) error {
+	auc, ok := core.AUC(since(d.atEnd.GetTotals().GetValidation(), d.atBegin.GetTotals().GetValidation()))
+	if !ok {
+		return fmt.Errorf("no record of the day was validated")
+	}
+	v, err := audit.Score(ctx, stores, d.stale, d.beginEnds, nil)
+	if err != nil {
+		return err
+	}
+	stale, ok := core.AUC(v)
+	if !ok {
+		return fmt.Errorf("the records of the day have one label only")
+	}
+	s.AUC, s.AUCStale = auc, stale
+	return nil
+}
+
+// since is a histogram less what it held before.
+func since(now, before *rpc.Validation) *rpc.Validation {
+	return &rpc.Validation{Positive: less(now.GetPositive(), before.GetPositive()), Negative: less(now.GetNegative(), before.GetNegative())}
+}
+
+func less(a, b []uint64) []uint64 {
+	out := append([]uint64(nil), a...)
+	for i := range b {
+		if i < len(out) && b[i] <= out[i] {
+			out[i] -= b[i]
+		}
+	}
+	return out
+}

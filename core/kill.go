@@ -1,0 +1,45 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// Snapshot asks the chief for a snapshot of all tablets and waits for it. It may be called from anywhere.
+func (s *Scheduler) Snapshot(ctx context.Context) error {
+	return s.chief.snapshot(ctx, stopSnapshotTimeout)
+}
+
+// killTimeout bounds Kill.
+const killTimeout = 20 * time.Second
+
+// Kill releases everything that the job runs, by force, and waits until it is gone. Records that were being trained are trained again when the job is
+// started again. Run must not be running.
+func (s *Scheduler) Kill(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, killTimeout)
+	defer cancel()
+	for {
+		list, complete, err := s.opt.Backend.List(ctx, s.job.Name)
+		var ids []backend.ID
+		for _, st := range list {
+			if st.State.Live() {
+				ids = append(ids, st.ID)
+			}
+		}
+		if err == nil && complete && len(ids) == 0 {
+			return nil
+		}
+		if len(ids) > 0 {
+			err = errors.Join(err, s.opt.Backend.Release(ctx, s.job.Name, ids, backend.Forced))
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("release job %q by force: %d workloads are left after %v", s.job.Name, len(ids), killTimeout), err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
