@@ -35,6 +35,8 @@ type BrokerOptions struct {
 	Topics  []TopicSpec
 }
 
+const topicPoll = 20 * time.Millisecond
+
 // topicName is what Kafka accepts; kfake accepts more.
 var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
@@ -173,8 +175,9 @@ func openError(addr, dir string, err error) error {
 	return fmt.Errorf("start the embedded broker on %s with its data in %q: %w", addr, dir, err)
 }
 
-// EnsureTopics creates the topics that the cluster lacks and grows those that have fewer partitions than asked. One with
-// more partitions than asked is an error: Kafka cannot take partitions away.
+// EnsureTopics creates the topics that the cluster lacks and grows those that have fewer partitions than asked, and waits
+// until they can be used. One with more partitions than asked is an error: Kafka cannot take partitions away. New topics
+// get one replica.
 func EnsureTopics(ctx context.Context, opts []kgo.Opt, topics []TopicSpec) error {
 	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.AlwaysRetryEOF()}, opts...)...)
 	if err != nil {
@@ -205,18 +208,17 @@ func ensureTopic(ctx context.Context, adm *kadm.Client, t TopicSpec) error {
 		config[k] = &v
 	}
 	_, err := adm.CreateTopic(ctx, int32(t.Partitions), 1, config, t.Name)
-	if !errors.Is(err, kerr.TopicAlreadyExists) {
+	switch {
+	case err == nil:
+		return awaitTopic(ctx, adm, t)
+	case !errors.Is(err, kerr.TopicAlreadyExists):
 		return err
 	}
 	has, err := adm.ListTopics(ctx, t.Name)
 	if err != nil {
 		return err
 	}
-	td := has[t.Name]
-	if td.Err != nil {
-		return td.Err
-	}
-	switch n := len(td.Partitions); {
+	switch n := len(has[t.Name].Partitions); {
 	case n > t.Partitions:
 		return fmt.Errorf("it exists with %d partitions, which cannot be made fewer: ask for %d, or use another topic", n, n)
 	case n < t.Partitions:
@@ -224,9 +226,37 @@ func ensureTopic(ctx context.Context, adm *kadm.Client, t TopicSpec) error {
 		if err != nil {
 			return err
 		}
-		return r[t.Name].Err
+		if err := r[t.Name].Err; err != nil {
+			return err
+		}
 	}
-	return nil
+	return awaitTopic(ctx, adm, t)
+}
+
+// awaitTopic waits until the brokers know the topic with all its partitions, each with a leader: they say that it is
+// created a little before.
+func awaitTopic(ctx context.Context, adm *kadm.Client, t TopicSpec) error {
+	for {
+		has, err := adm.ListTopics(ctx, t.Name)
+		if err != nil {
+			return err
+		}
+		td := has[t.Name]
+		led := 0
+		for _, p := range td.Partitions {
+			if p.Err == nil && p.Leader >= 0 {
+				led++
+			}
+		}
+		if td.Err == nil && led == t.Partitions {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("it was created, but %d of %d partitions can be used by now: %w", led, t.Partitions, ctx.Err())
+		case <-time.After(topicPoll):
+		}
+	}
 }
 
 // kfakeLog hands kfake's warnings and errors to slog; its other lines are one per request.
