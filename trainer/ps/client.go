@@ -84,7 +84,7 @@ func (c *Client) SetServers(timeline string, chief, mapVersion uint64, servers [
 	var ended []*endpoint
 	for _, info := range servers {
 		i := int(info.GetIndex())
-		if i < 0 || i >= len(next.servers) || info.Address == "" || info.Incarnation == 0 {
+		if info == nil || i < 0 || i >= len(next.servers) || info.Address == "" || info.Incarnation == 0 {
 			continue
 		}
 		was := next.servers[i]

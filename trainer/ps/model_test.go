@@ -38,9 +38,9 @@ type modelRun struct {
 // TestRandomStoryAgainstModel lets chance push (new, repeated, overlapping, to all tablets or some), snapshot (all tablets, or one before a crash),
 // damage files, and restart, and compares every answer, every sum and every weight with the model's.
 func TestRandomStoryAgainstModel(t *testing.T) {
-	stories := 30
+	stories := 12
 	if testing.Short() {
-		stories = 5
+		stories = 3
 	}
 	for seed := range stories {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

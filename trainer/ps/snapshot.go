@@ -5,37 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kale-sched/kale/trainer/checkpoint"
 )
 
-// Snapshot writes a new generation of every tablet that has changed, one after the other and without a barrier: each tablet's state is
+// snapshotWriters is how many tablets are written at a time: enough to overlap the waiting for the disk, few enough that what pushes copy
+// meanwhile stays a small part of the model.
+const snapshotWriters = 4
+
+// Snapshot writes a new generation of every tablet that has changed, a few at a time and without a barrier: each tablet's state is
 // frozen for the time of copying some pointers (tablet.cut) and written while pushes go on. Only what is on disk, synced and read back
 // counts, and moves the durable watermark.
 //
 // It returns checkpoint.ErrSuperseded when another incarnation has taken this server's tablets: the process must exit. After any
-// other error (a full disk, say) the older generations stand, the error is in Metrics, and serving goes on; tablets after the one that
-// failed are tried all the same. Concurrent calls take turns.
+// other error (a full disk, say) the older generations stand, the error is in Metrics, and serving goes on; the other tablets are
+// written all the same. Concurrent calls take turns.
 func (s *Server) Snapshot(ctx context.Context) error {
 	s.snapshotting.Lock()
 	defer s.snapshotting.Unlock()
 	s.generation++
 	began := time.Now()
-	var failed []error
-	for _, t := range s.tablets {
-		if err := ctx.Err(); err != nil {
-			failed = append(failed, err)
-			break
-		}
-		err := s.snapshotTablet(t)
-		if err != nil {
-			failed = append(failed, err)
-		}
-		if errors.Is(err, checkpoint.ErrSuperseded) {
-			break
-		}
-	}
+	failed := s.snapshotAll(ctx)
 	result := snapshotResult{seconds: time.Since(began).Seconds()}
 	if old := s.last.Load(); old != nil {
 		result.doneUnixMs = old.doneUnixMs
@@ -45,11 +40,46 @@ func (s *Server) Snapshot(ctx context.Context) error {
 		s.last.Store(&result)
 		return nil
 	}
-	result.err = fmt.Sprintf("%d of %d tablets not written; the first: %v", len(failed), len(s.tablets), failed[0])
+	first := failed[0]
+	if i := slices.IndexFunc(failed, func(err error) bool { return errors.Is(err, checkpoint.ErrSuperseded) }); i >= 0 {
+		first = failed[i]
+	}
+	err := fmt.Errorf("%d of %d tablets not written; the first: %w", len(failed), len(s.tablets), first)
+	result.err = err.Error()
 	s.last.Store(&result)
 	s.lg.Error("snapshot failed", "server", s.opt.Server, "incarnation", s.opt.Incarnation, "generation", s.generation,
-		"tablets_failed", len(failed), "tablets", len(s.tablets), "error", failed[0])
-	return fmt.Errorf("snapshot of server %d: %w", s.opt.Server, errors.Join(failed...))
+		"tablets_failed", len(failed), "tablets", len(s.tablets), "error", first)
+	return fmt.Errorf("snapshot of server %d: %w", s.opt.Server, err)
+}
+
+// snapshotAll writes all tablets and lists the errors. No new tablet is begun when ctx has ended or the server is superseded. The caller holds s.snapshotting.
+func (s *Server) snapshotAll(ctx context.Context) []error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var mu sync.Mutex // guards failed
+	var failed []error
+	var g errgroup.Group
+	g.SetLimit(snapshotWriters)
+	for _, t := range s.tablets {
+		g.Go(func() error {
+			err := ctx.Err()
+			if err == nil {
+				err = s.snapshotTablet(t)
+			}
+			if err == nil {
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			failed = append(failed, err)
+			if errors.Is(err, checkpoint.ErrSuperseded) {
+				cancel()
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // the errors are in failed
+	return failed
 }
 
 // snapshotTablet writes one tablet. The caller holds s.snapshotting.
