@@ -176,7 +176,7 @@ func TestOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { _ = c.Close() }) // closed below, unless the test fails before
 	pid := c.PID()
 	if err := os.Remove(program); err != nil {
 		t.Fatal(err)
@@ -257,7 +257,11 @@ func BenchmarkList(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer c.Close()
+	b.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			b.Error(err)
+		}
+	})
 	if _, err := c.Configure(b.Context(), backend.Config{Job: "j"}); err != nil {
 		b.Fatal(err)
 	}

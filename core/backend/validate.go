@@ -15,7 +15,7 @@ func ValidJob(job string) error {
 		return Invalidf("job", "job name %q: it must have 1 to %d characters", job, maxNameLength)
 	}
 	for i, r := range job {
-		if !isLower(r) && !isDigit(r) && !(r >= 'A' && r <= 'Z') && (i == 0 || !strings.ContainsRune("-_.", r)) {
+		if first := isLower(r) || isDigit(r) || r >= 'A' && r <= 'Z'; !first && (i == 0 || !strings.ContainsRune("-_.", r)) {
 			return Invalidf("job", "job name %q: use letters, digits, '-', '_' and '.', and begin with a letter or a digit", job)
 		}
 	}

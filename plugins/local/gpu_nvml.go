@@ -24,7 +24,7 @@ func newGPUs() gpuSource { return &nvmlGPUs{lib: nvml.New()} }
 
 // errNVML makes an error of what NVML returned. The library's own texts must not be asked for: that is a call too.
 func errNVML(doing string, ret nvml.Return) error {
-	return fmt.Errorf("NVML: %s: return code %d", doing, ret)
+	return fmt.Errorf("NVML: %s: return code %d", doing, int(ret))
 }
 
 func (n *nvmlGPUs) find() ([]gpu, error) {

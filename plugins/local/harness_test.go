@@ -32,7 +32,7 @@ func testMain(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // in the system's temporary folder: it may as well stay
 	binary = filepath.Join(dir, "kale-backend-local")
 	build := exec.Command("go", "build", "-o", binary, "github.com/kale-sched/kale/cmd/kale-backend-local")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -186,7 +186,7 @@ func machineMemory() int64 {
 	if err := unix.Sysinfo(&info); err != nil {
 		return 0
 	}
-	return int64(uint64(info.Totalram) * uint64(info.Unit))
+	return int64(info.Totalram) * int64(info.Unit)
 }
 
 // hostName gives the node's name for statuses.

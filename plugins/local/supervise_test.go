@@ -184,7 +184,11 @@ func TestHungPlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Close()
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	configure(t, b, c.config("j"))
 	ensure(t, b, "j", c.workload("j", workerOne, conformance.Steady))
 	before := waitFor(t, b, "j", "it runs", running)

@@ -99,17 +99,17 @@ type suite struct {
 
 // open gives a backend that is configured for the jobs.
 func (s *suite) open(jobs ...string) backend.Backend {
-	s.T.Helper()
+	s.Helper()
 	b := s.Open(s.T)
-	s.T.Cleanup(func() {
+	s.Cleanup(func() {
 		if err := b.Close(); err != nil {
-			s.T.Errorf("Close: %v", err)
+			s.Errorf("Close: %v", err)
 		}
 	})
 	for _, job := range jobs {
 		diags, err := b.Configure(s.ctx, s.Config(job))
 		if err != nil || diags.HasErrors() {
-			s.T.Fatalf("Configure(%q) = %v, %v", job, diags, err)
+			s.Fatalf("Configure(%q) = %v, %v", job, diags, err)
 		}
 	}
 	return b
@@ -117,17 +117,17 @@ func (s *suite) open(jobs ...string) backend.Backend {
 
 // cleanUp releases all that the test left, and proves that nothing remains.
 func (s *suite) cleanUp() {
-	s.T.Helper()
+	s.Helper()
 	var ids []backend.ID
 	for _, st := range s.list() {
 		ids = append(ids, st.ID)
 	}
 	if err := s.b.Release(s.ctx, s.job, ids, backend.Forced); err != nil {
-		s.T.Errorf("Release(forced) of all that is left: %v", err)
+		s.Errorf("Release(forced) of all that is left: %v", err)
 	}
 	s.eventually("List is empty after all is released", func() error {
 		if left := s.list(); len(left) > 0 {
-			return fmt.Errorf("List still has %v", left)
+			return fmt.Errorf("there is still %v", left)
 		}
 		return nil
 	})
@@ -145,20 +145,20 @@ func (s *suite) workload(id backend.ID, p Program) backend.Workload {
 
 // ensure asks for the workloads and requires that each is accepted.
 func (s *suite) ensure(ws ...backend.Workload) []backend.Status {
-	s.T.Helper()
+	s.Helper()
 	statuses, err := s.b.Ensure(s.ctx, s.job, ws)
 	if err != nil {
-		s.T.Fatalf("Ensure: %v", err)
+		s.Fatalf("Ensure: %v", err)
 	}
 	if len(statuses) != len(ws) {
-		s.T.Fatalf("Ensure gave %d statuses for %d workloads", len(statuses), len(ws))
+		s.Fatalf("Ensure gave %d statuses for %d workloads", len(statuses), len(ws))
 	}
 	for i, st := range statuses {
 		if st.ID != ws[i].ID {
-			s.T.Fatalf("Ensure: status %d is of %s, want %s: statuses come in the order of the workloads", i, st.ID, ws[i].ID)
+			s.Fatalf("Ensure: status %d is of %s, want %s: statuses come in the order of the workloads", i, st.ID, ws[i].ID)
 		}
 		if st.Err != nil {
-			s.T.Fatalf("Ensure refused %s: %v", st.ID, st.Err)
+			s.Fatalf("Ensure refused %s: %v", st.ID, st.Err)
 		}
 	}
 	return statuses
@@ -166,21 +166,21 @@ func (s *suite) ensure(ws ...backend.Workload) []backend.Status {
 
 // refused asks for one workload and requires that it is refused with the code.
 func (s *suite) refused(w backend.Workload, want backend.Code) {
-	s.T.Helper()
+	s.Helper()
 	statuses, err := s.b.Ensure(s.ctx, s.job, []backend.Workload{w})
 	if err != nil {
-		s.T.Fatalf("Ensure: %v; a refusal of one workload belongs in its status", err)
+		s.Fatalf("Ensure: %v; a refusal of one workload belongs in its status", err)
 	}
 	if st := statuses[0]; st.Err == nil || st.Err.Code != want {
-		s.T.Fatalf("Ensure(%s) = %+v, want an error with code %q", w.ID, st, want)
+		s.Fatalf("Ensure(%s) = %+v, want an error with code %q", w.ID, st, want)
 	}
 }
 
 func (s *suite) list() []backend.Status {
-	s.T.Helper()
+	s.Helper()
 	statuses, complete, err := s.b.List(s.ctx, s.job)
 	if err != nil || !complete {
-		s.T.Fatalf("List: complete %v, err %v", complete, err)
+		s.Fatalf("List: complete %v, err %v", complete, err)
 	}
 	return statuses
 }
@@ -197,7 +197,7 @@ func (s *suite) find(id backend.ID) (backend.Status, error) {
 
 // waitFor waits until id is in the state, and gives that status.
 func (s *suite) waitFor(id backend.ID, want backend.State) backend.Status {
-	s.T.Helper()
+	s.Helper()
 	var got backend.Status
 	s.eventually(fmt.Sprintf("%s is %s", id, want), func() (err error) {
 		if got, err = s.find(id); err == nil && got.State != want {
@@ -210,7 +210,7 @@ func (s *suite) waitFor(id backend.ID, want backend.State) backend.Status {
 
 // waitGone waits until id is listed no more.
 func (s *suite) waitGone(id backend.ID) {
-	s.T.Helper()
+	s.Helper()
 	s.eventually(fmt.Sprintf("%s is gone", id), func() error {
 		if st, err := s.find(id); err == nil {
 			return fmt.Errorf("it is %+v", st)
@@ -221,11 +221,11 @@ func (s *suite) waitGone(id backend.ID) {
 
 // waitStarts waits until the workload has counted so many starts; a count above it fails at once.
 func (s *suite) waitStarts(id backend.ID, want int) {
-	s.T.Helper()
+	s.Helper()
 	s.eventually(fmt.Sprintf("%s has started %d times", id, want), func() error {
 		got := s.Starts(s.T, s.job, id)
 		if got > want {
-			s.T.Fatalf("%s was started %d times, want %d", id, got, want)
+			s.Fatalf("%s was started %d times, want %d", id, got, want)
 		}
 		if got < want {
 			return fmt.Errorf("it was started %d times", got)
@@ -236,7 +236,7 @@ func (s *suite) waitStarts(id backend.ID, want int) {
 
 // eventually polls cond until it gives nil.
 func (s *suite) eventually(what string, cond func() error) {
-	s.T.Helper()
+	s.Helper()
 	deadline := time.Now().Add(patience)
 	for {
 		err := cond()
@@ -244,7 +244,7 @@ func (s *suite) eventually(what string, cond func() error) {
 			return
 		}
 		if time.Now().After(deadline) || s.ctx.Err() != nil {
-			s.T.Fatalf("it never came that %s: %v", what, err)
+			s.Fatalf("it never came that %s: %v", what, err)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

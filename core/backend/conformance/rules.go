@@ -417,10 +417,10 @@ func (s *suite) jobsApart() {
 	}
 	s.eventually("the other job's workload is gone", func() error {
 		left, complete, err := s.b.List(s.ctx, other)
-		if err != nil || !complete || len(left) > 0 {
-			return fmt.Errorf("List = %v, %v, %v", left, complete, err)
+		if err == nil && (!complete || len(left) > 0) {
+			err = fmt.Errorf("there is %v, complete %v", left, complete)
 		}
-		return nil
+		return err
 	})
 	if st := s.waitFor(id, backend.StateRunning); st.PID != mine.PID {
 		s.Errorf("releasing another job's %s moved this job's from pid %d to %d", id, mine.PID, st.PID)
