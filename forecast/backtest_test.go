@@ -30,7 +30,7 @@ func TestSeriesBins(t *testing.T) {
 	}
 }
 
-// The gain of every figure is worked out by hand.
+// Every figure is worked out by hand.
 func TestBacktestFigures(t *testing.T) {
 	s := synthetic(7, time.Second, func(i int) float64 { return []float64{1, 1, 10, 20, math.NaN(), 0, 30}[i] })
 	// At every origin it says 12 (from 10 to 15) for each of two bins.

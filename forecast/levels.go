@@ -9,33 +9,38 @@ const levelMaxRatio = 5.0
 // levels answers ratios of a series to itself lag bins before, over any window,
 // from running sums over the bins that are known on both sides.
 type levels struct {
-	lag, from int       // sums cover the bins from…len(y)−1
-	now, then []float64 // now[k] = Σ y(i), then[k] = Σ y(i−lag), i in [from, from+k)
-	n         []int32   // how many bins were known on both sides
+	from int // sums cover the bins from…len(y)−1
+	upTo []pairSums
+}
+
+// pairSums are over the bins i in [from, from+k) of which i and i−lag are known.
+type pairSums struct {
+	now, then float64 // Σ y(i) and Σ y(i−lag)
+	n         int     // how many they are
 }
 
 // newLevels prepares ratios over windows that lie at or after bin from. Windows
 // are cut where i−lag would lie before the series.
 func newLevels(y []float64, lag, from int) *levels {
 	from = min(max(from, lag), len(y))
-	l := &levels{lag: lag, from: from,
-		now: make([]float64, len(y)-from+1), then: make([]float64, len(y)-from+1), n: make([]int32, len(y)-from+1)}
-	for k := range len(y) - from {
-		a, b := y[from+k], y[from+k-lag]
-		l.now[k+1], l.then[k+1], l.n[k+1] = l.now[k], l.then[k], l.n[k]
-		if a == a && b == b { // Both are known.
-			l.now[k+1] += a
-			l.then[k+1] += b
-			l.n[k+1]++
+	l := &levels{from: from, upTo: make([]pairSums, len(y)-from+1)}
+	var sum pairSums
+	before := y[from-min(lag, from):]
+	for k, a := range y[from:] {
+		if b := before[k]; a == a && b == b { // Both are known.
+			sum.now += a
+			sum.then += b
+			sum.n++
 		}
+		l.upTo[k+1] = sum
 	}
 	return l
 }
 
 // sums over the known pairs of the bins [a, b).
 func (l *levels) sums(a, b int) (now, then float64, n int) {
-	i, j := max(a-l.from, 0), max(b-l.from, 0)
-	return l.now[j] - l.now[i], l.then[j] - l.then[i], int(l.n[j] - l.n[i])
+	i, j := &l.upTo[max(a-l.from, 0)], &l.upTo[max(b-l.from, 0)]
+	return j.now - i.now, j.then - i.then, j.n - i.n
 }
 
 // ratio is the level of the window bins before origin o, relative to the level

@@ -199,20 +199,20 @@ func (m *mixture) at(o int) []float64 {
 // is known has a weight, the first that is known is better than nothing.
 func (m *mixture) blend(out []float64, said [][]float64, recent []float64) {
 	for h := range out {
-		sum, total, any := 0.0, 0.0, math.NaN()
+		sum, total, some := 0.0, 0.0, math.NaN()
 		for c := range said {
 			v := said[c][h]
 			if v != v {
 				continue
 			}
-			if any != any {
-				any = v
+			if some != some {
+				some = v
 			}
 			w := m.past[c][h] * recent[c]
 			sum += w * v
 			total += w
 		}
-		out[h] = any
+		out[h] = some
 		if total > 0 {
 			out[h] = sum / total
 		}

@@ -154,8 +154,11 @@ func solve(e examples, prior []float64, ridge float64) []float64 {
 	}
 	weights := slices.Clone(e.level)
 	gram, rhs := mat.NewSymDense(k, nil), mat.NewVecDense(k, nil)
+	x, target := mat.NewDense(n, k, nil), mat.NewVecDense(n, nil)
 	for range robustRounds + 1 {
-		normalEquations(e, prior, weights, gram, rhs)
+		weigh(e, prior, weights, x, target)
+		gram.SymOuterK(1, x.T())
+		rhs.MulVec(x.T(), target)
 		shrink := ridge * mat.Trace(gram) / float64(k)
 		for i := range k {
 			gram.SetSym(i, i, gram.At(i, i)+shrink)
@@ -175,21 +178,17 @@ func solve(e examples, prior []float64, ridge float64) []float64 {
 	return b
 }
 
-// normalEquations writes Xᵀ W X and Xᵀ W (outcome − X·prior).
-func normalEquations(e examples, prior, weights []float64, gram *mat.SymDense, rhs *mat.VecDense) {
-	k, n := len(prior), len(e.outcome)
-	scaled, target := make([]float64, n*k), make([]float64, n)
-	for i := range n {
+// weigh writes √W·X into x and √W·(outcome − X·prior) into target.
+func weigh(e examples, prior, weights []float64, x *mat.Dense, target *mat.VecDense) {
+	k := len(prior)
+	for i, outcome := range e.outcome {
 		w := math.Sqrt(weights[i])
-		row := e.row(i, k)
+		row, scaled := e.row(i, k), x.RawRowView(i)
 		for j, v := range row {
-			scaled[i*k+j] = w * v
+			scaled[j] = w * v
 		}
-		target[i] = w * (e.outcome[i] - dot(row, prior))
+		target.SetVec(i, w*(outcome-dot(row, prior)))
 	}
-	x := mat.NewDense(n, k, scaled)
-	gram.SymOuterK(1, x.T())
-	rhs.MulVec(x.T(), mat.NewVecDense(n, target))
 }
 
 func dot(a, b []float64) float64 {
