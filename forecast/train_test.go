@@ -55,8 +55,8 @@ func TestLinearModelOnAnAutoregressiveSeason(t *testing.T) {
 		seeds   uint64 // one short history proves nothing: sum over several
 		long    bool   // enough to beat the seasonal forecaster too, and to know its errors
 	}{
-		{"three seasons, as in the demo", 360, 8, false},
-		{"twenty seasons", 2400, 3, true},
+		{"three seasons, as in the demo", 360, 4, false},
+		{"twenty seasons", 2400, 2, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var model, seasonal, naive, coverage float64
