@@ -74,7 +74,7 @@ job "demo" {
 
   forecast {
     interval = "1s"
-    horizon  = "20s"
+    horizon  = "30s"
     season   = "120s" # the day
     history  = "360s"
     model    = var.forecast

@@ -34,7 +34,7 @@ const (
 	day      = 2 * time.Minute
 	speedup  = float64(24*time.Hour) / float64(day)
 	history  = 3 * day          // written with past timestamps
-	leadIn   = 25 * time.Second // before the day: the model learns its first steps, nothing of it is counted
+	leadIn   = 30 * time.Second // from the end of the history to the day: the model learns its first steps, nothing of it is counted
 	peak     = 4000             // records/s
 	settleIn = 20 * time.Second // for the last records to be trained after the day
 )
@@ -65,7 +65,9 @@ type demo struct {
 	kafka  []kgo.Opt
 	job    *job.Job
 	spec   *rpc.TrainSpec
+	curve  stream.Curve
 
+	written    time.Time // how far the history reaches
 	begin, end time.Time // of the day
 	atBegin    *rpc.JobStatus
 	atEnd      *rpc.JobStatus
@@ -112,12 +114,10 @@ func Run(ctx context.Context, o Options) (Summary, *state.Store, error) {
 // past writes the history, trains the forecaster on what the broker says of it, and loads the job file.
 func (d *demo) past(ctx context.Context) error {
 	d.o.Step(fmt.Sprintf("writing %d past days of clicks", int(history/day)))
-	curve := stream.SyntheticWeek(d.o.Seed).ScaleTo(peak)
-	now := time.Now()
-	produced, err := stream.Produce(ctx, d.o.Log, stream.ProduceOptions{
-		Client: d.kafka, Topic: "clicks", Curve: curve, Speedup: speedup, From: curveDay - time.Duration(float64(leadIn+history)*speedup),
-		Duration: history, Until: now, Seed: d.o.Seed, Drift: stream.DefaultDrift,
-	})
+	d.curve = stream.SyntheticWeek(d.o.Seed).ScaleTo(peak)
+	d.written = time.Now()
+	d.begin, d.end = d.written.Add(leadIn), d.written.Add(leadIn+day)
+	produced, err := d.produce(ctx, d.written.Add(-history), d.written, d.written)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (d *demo) past(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.trainForecaster(ctx, j, now, model); err != nil {
+	if err := d.trainForecaster(ctx, j, d.written, model); err != nil {
 		return err
 	}
 	if d.job, err = d.load(model); err != nil {
@@ -135,6 +135,14 @@ func (d *demo) past(ctx context.Context) error {
 	}
 	d.spec = core.TrainSpec(d.job, "")
 	return nil
+}
+
+// produce plays the curve from one moment to another; until makes it history, the zero time plays live.
+func (d *demo) produce(ctx context.Context, from, to, until time.Time) (stream.Produced, error) {
+	return stream.Produce(ctx, d.o.Log, stream.ProduceOptions{
+		Client: d.kafka, Topic: "clicks", Curve: d.curve, Speedup: speedup, From: curveDay + time.Duration(float64(from.Sub(d.begin))*speedup),
+		Duration: to.Sub(from), Until: until, Seed: d.o.Seed, Drift: stream.DefaultDrift,
+	})
 }
 
 func (d *demo) load(model string) (*job.Job, error) {
@@ -191,6 +199,11 @@ func (d *demo) play(ctx context.Context) error {
 		return errors.Join(diags, s.Close())
 	}
 	defer s.Close()
+	traffic, err := d.traffic(ctx)
+	if err != nil {
+		return err
+	}
+	defer traffic.halt()
 	// The scheduler outlives ctx: when the demo is interrupted, it is what takes the job down.
 	own, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -203,31 +216,36 @@ func (d *demo) play(ctx context.Context) error {
 			d.o.View(s.View, viewed)
 		}
 	}()
-	live := d.live(ctx, s, ran)
+	live := d.live(ctx, s, ran, traffic)
 	stopped := d.stop(own, s, ran)
 	close(viewed)
 	<-viewing
 	return errors.Join(live, stopped)
 }
 
-// live plays the traffic.
-func (d *demo) live(ctx context.Context, s *core.Scheduler, ran <-chan error) error {
-	play, halt := context.WithCancel(ctx)
-	defer halt()
-	started := time.Now()
-	d.begin, d.end = started.Add(leadIn), started.Add(leadIn+day)
-	type outcome struct {
-		stream.Produced
-		err error
+// playing is the live traffic under way.
+type playing struct {
+	halt context.CancelFunc
+	done chan error
+}
+
+// traffic first writes what would have arrived since the history was written, so that the record of arrivals has no hole, and then plays live.
+func (d *demo) traffic(ctx context.Context) (*playing, error) {
+	now := time.Now()
+	if _, err := d.produce(ctx, d.written, now, now); err != nil {
+		return nil, err
 	}
-	produced := make(chan outcome, 1)
-	go func() { // ends with the curve, or with play
-		p, err := stream.Produce(play, d.o.Log, stream.ProduceOptions{
-			Client: d.kafka, Topic: "clicks", Curve: stream.SyntheticWeek(d.o.Seed).ScaleTo(peak), Speedup: speedup,
-			From: curveDay - time.Duration(float64(leadIn)*speedup), Duration: leadIn + day, Seed: d.o.Seed, Drift: stream.DefaultDrift,
-		})
-		produced <- outcome{p, err}
+	p := &playing{done: make(chan error, 1)}
+	ctx, p.halt = context.WithCancel(ctx)
+	go func() { // ends with the day, or with halt
+		_, err := d.produce(ctx, now, d.end, time.Time{})
+		p.done <- err
 	}()
+	return p, nil
+}
+
+// live follows the traffic through the lead-in and the day.
+func (d *demo) live(ctx context.Context, s *core.Scheduler, ran <-chan error, p *playing) error {
 	if err := waitUntil(ctx, d.begin, ran); err != nil {
 		return err
 	}
@@ -236,9 +254,9 @@ func (d *demo) live(ctx context.Context, s *core.Scheduler, ran <-chan error) er
 	}
 	d.o.Step("the day begins")
 	select {
-	case p := <-produced:
-		if p.err != nil {
-			return p.err
+	case err := <-p.done:
+		if err != nil {
+			return err
 		}
 	case err := <-ran:
 		return fmt.Errorf("the scheduler ended in the middle of the day: %w", err)
