@@ -183,6 +183,8 @@ func (p *producer) clientOptions() []kgo.Opt {
 			}
 		})),
 		kgo.MaxBufferedRecords(2*maxUnacked),
+		kgo.MetadataMinAge(250*time.Millisecond),
+		kgo.MetadataMaxAge(2*time.Second), // so that added partitions get records soon
 		kgo.ProducerLinger(5*time.Millisecond),
 		kgo.RetryBackoffFn(func(tries int) time.Duration {
 			return min(50*time.Millisecond<<min(tries, 4), 500*time.Millisecond)

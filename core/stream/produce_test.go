@@ -85,6 +85,7 @@ func TestProduceHistory(t *testing.T) {
 }
 
 func TestProduceLiveFollowsTheCurve(t *testing.T) {
+	t.Parallel()
 	opts := openBroker(t, stream.TopicSpec{Name: "clicks", Partitions: 3})
 	c := flat(0, 2)
 	c.Rates[0], c.Rates[1] = 3000, 1000
@@ -123,6 +124,30 @@ func TestProduceLiveFollowsTheCurve(t *testing.T) {
 	}
 }
 
+// Partitions that are added while it plays get records, and all are counted.
+func TestProducePartitionsAdded(t *testing.T) {
+	t.Parallel()
+	opts := openBroker(t, stream.TopicSpec{Name: "clicks", Partitions: 1})
+	grown := false
+	got, err := stream.Produce(t.Context(), nil, stream.ProduceOptions{
+		Client: opts, Topic: "clicks", Curve: flat(1000, 5), Speedup: 60,
+		Progress: func(stream.ProduceProgress) {
+			if !grown {
+				grown = true
+				if err := stream.EnsureTopics(t.Context(), opts, []stream.TopicSpec{{Name: "clicks", Partitions: 3}}); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Total != 5000 || got.Acked[1] == 0 || got.Acked[2] == 0 {
+		t.Errorf("acknowledged by partition: %v; want 5000 in all, and some in each of the three", got.Acked)
+	}
+}
+
 func TestProduceSkew(t *testing.T) {
 	opts := openBroker(t, stream.TopicSpec{Name: "clicks", Partitions: 8})
 	got, err := stream.Produce(t.Context(), nil, stream.ProduceOptions{
@@ -143,6 +168,7 @@ func TestProduceSkew(t *testing.T) {
 }
 
 func TestProduceStopsWithItsContext(t *testing.T) {
+	t.Parallel()
 	opts := openBroker(t, stream.TopicSpec{Name: "clicks", Partitions: 2})
 	ctx, cancel := context.WithCancel(t.Context())
 	got, err := stream.Produce(ctx, nil, stream.ProduceOptions{

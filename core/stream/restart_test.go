@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"errors"
 	"hash/crc32"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ func eachBroker(t *testing.T, fn func(t *testing.T, c *kafkatest.Cluster)) {
 
 // The broker is killed twice while the producer plays: what it says was acknowledged is in the log, each record once.
 func TestProduceThroughKill9(t *testing.T) {
+	t.Parallel() // it mostly waits
 	eachBroker(t, func(t *testing.T, c *kafkatest.Cluster) {
 		c.CreateTopics(stream.TopicSpec{Name: "clicks", Partitions: 4})
 		var got stream.Produced
@@ -75,6 +77,7 @@ func TestProduceThroughKill9(t *testing.T) {
 // A batch that was written before the broker was killed, and is sent again because its acknowledgement never came, is
 // recognised: kfake alone would write it twice (see sequences.go).
 func TestKilledBrokerKnowsItsProducers(t *testing.T) {
+	t.Parallel()
 	eachBroker(t, func(t *testing.T, c *kafkatest.Cluster) {
 		const topic = "a-b.c_d-1" // like a partition's folder
 		c.CreateTopics(stream.TopicSpec{Name: topic, Partitions: 1})
@@ -153,7 +156,7 @@ func (p *rawProducer) want(first, n int32, offset int64, refused error) {
 		p.t.Fatalf("produce sequence %d to %d: %v", first, first+n-1, err)
 	}
 	got := raw.(*kmsg.ProduceResponse).Topics[0].Partitions[0]
-	if err := kerr.ErrorForCode(got.ErrorCode); err != refused {
+	if err := kerr.ErrorForCode(got.ErrorCode); !errors.Is(err, refused) {
 		p.t.Errorf("produce sequence %d to %d: the broker says %v, want %v", first, first+n-1, err, refused)
 	} else if err == nil && got.BaseOffset != offset {
 		p.t.Errorf("produce sequence %d to %d: at offset %d, want %d", first, first+n-1, got.BaseOffset, offset)

@@ -42,6 +42,7 @@ func transaction(t *testing.T, cl *kgo.Client, n int, end *kgo.TransactionEndTry
 // The log: offsets 0-2 committed, 3 its marker, 4-8 aborted, 9 its marker, 10-11 committed, 12 marker, 13-16 aborted, 17
 // marker, 18-19 in a transaction that is open.
 func TestScanTransactions(t *testing.T) {
+	t.Parallel()
 	eachBroker(t, func(t *testing.T, c *kafkatest.Cluster) {
 		c.CreateTopics(stream.TopicSpec{Name: "clicks", Partitions: 1})
 		cl, err := kgo.NewClient(append(c.Client(), kgo.DefaultProduceTopic("clicks"), kgo.TransactionalID("test"))...)

@@ -26,12 +26,9 @@ func ReadCurve(path string) (Curve, error) {
 	defer f.Close()
 	var r io.Reader = bufio.NewReaderSize(f, 1<<16)
 	if strings.HasSuffix(path, ".gz") {
-		gz, err := gzip.NewReader(r)
-		if err != nil {
+		if r, err = gzip.NewReader(r); err != nil { // it has nothing to close: the file has
 			return Curve{}, fmt.Errorf("read the arrival curve %s: its name says gzip, its content does not: %w", path, err)
 		}
-		defer gz.Close()
-		r = gz
 	}
 	return ParseCurve(path, r)
 }

@@ -69,12 +69,10 @@ func NewArrivals(o ArrivalsOptions) *Arrivals {
 // last one's; the history stays as it was then.
 func (a *Arrivals) Observe(now time.Time, ends map[int32]int64) error {
 	s := sample{at: now, ends: make([]int64, len(ends))}
-	for i := range s.ends {
-		s.ends[i] = unknown
-	}
-	for p, end := range ends {
-		if p < 0 || int(p) >= len(ends) {
-			return fmt.Errorf("observe end offsets: partition %d is among them, but not all from 0 to %d", p, len(ends)-1)
+	for p := range s.ends {
+		end, ok := ends[int32(p)]
+		if !ok {
+			return fmt.Errorf("observe end offsets: partition %d is missing among %d", p, len(ends))
 		}
 		if end < 0 {
 			return fmt.Errorf("observe end offsets: partition %d ends at %d, which no partition does", p, end)

@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// maxTimes bounds what one call asks of the broker: five months of minutes.
+const maxTimes = 200_000
+
 // BackfillOptions say which past to ask the broker for.
 type BackfillOptions struct {
 	Step     time.Duration // between the times asked for; 0 means the history's Step
@@ -44,6 +47,12 @@ func Backfill(ctx context.Context, c *Client, a *Arrivals, o BackfillOptions) (B
 	}
 	if !o.From.Before(o.To) {
 		return Backfilled{}, fmt.Errorf("backfill the arrivals of topic %q: from %s to %s is no time", c.topic, o.From.Format(time.RFC3339), o.To.Format(time.RFC3339))
+	}
+	switch {
+	case o.Step > a.o.MaxGap:
+		return Backfilled{}, fmt.Errorf("backfill the arrivals of topic %q: steps of %v are longer than the %v across which the history interpolates: make MaxGap longer, or the steps shorter", c.topic, o.Step, a.o.MaxGap)
+	case o.To.Sub(o.From)/o.Step > maxTimes:
+		return Backfilled{}, fmt.Errorf("backfill the arrivals of topic %q: from %s to %s in steps of %v are %d requests, more than %d: make the steps longer", c.topic, o.From.Format(time.RFC3339), o.To.Format(time.RFC3339), o.Step, o.To.Sub(o.From)/o.Step, maxTimes)
 	}
 	f := &filler{c: c, o: o}
 	if err := f.run(ctx); err != nil {

@@ -354,6 +354,12 @@ func TestBackfillOfNothing(t *testing.T) {
 	if _, err := Backfill(t.Context(), x.watch, a, BackfillOptions{From: t0, To: t0}); err == nil {
 		t.Error("no time at all gave no error")
 	}
+	if _, err := Backfill(t.Context(), x.watch, a, BackfillOptions{From: t0, To: t0.Add(time.Hour), Step: 10 * time.Minute}); err == nil {
+		t.Error("steps longer than MaxGap gave no error")
+	}
+	if _, err := Backfill(t.Context(), x.watch, a, BackfillOptions{From: t0, To: t0.AddDate(1, 0, 0), Step: time.Second}); err == nil {
+		t.Error("a year of seconds gave no error")
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Backfill(ctx, x.watch, a, BackfillOptions{From: t0, To: t0.Add(time.Hour)}); !errors.Is(err, context.Canceled) {

@@ -24,10 +24,10 @@ const (
 func (a *Arrivals) entered(p int, offset int64) (time.Time, entry) {
 	n := len(a.samples)
 	i := sort.Search(n, func(i int) bool { return a.end(p, i) > offset })
-	switch {
-	case i == n:
+	switch i {
+	case n:
 		return time.Time{}, notEntered
-	case i == 0:
+	case 0:
 		return a.samples[0].at, enteredBefore
 	}
 	before, after := a.samples[i-1], a.samples[i]

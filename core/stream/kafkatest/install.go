@@ -86,7 +86,7 @@ func fetch(ctx context.Context, log io.Writer, base, libs string) error {
 	if err != nil {
 		return fmt.Errorf("make the cache folder for Kafka %s: %w", Version, err)
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }() // what is left is of no harm
 	if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), pom, 0o644); err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func checkJava(ctx context.Context) error {
 		return fmt.Errorf("%w: java is not installed: %s", ErrMissing, install)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: java -version failed (%v: %s): %s", ErrMissing, err, bytes.TrimSpace(out), install)
+		return fmt.Errorf("%w: java -version failed (%w: %s): %s", ErrMissing, err, bytes.TrimSpace(out), install)
 	}
 	m := javaVersion.FindSubmatch(out)
 	if m == nil {
