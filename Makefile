@@ -1,0 +1,52 @@
+# Kale. Two commands do all the set-up and the work: `make demo` and `make test`. `make help` lists the rest.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help deps build demo test lint bench proto fuzz clean
+
+ROOT    := $(CURDIR)
+ORT     := $(ROOT)/.deps/onnxruntime
+TOOLS   := $(ROOT)/.deps/tools
+PROGRAMS := kale kale-trainer kale-backend-local
+
+# Pinned tools.
+GOLANGCI_LINT := v2.15.0
+PROTOC_GEN_GO := v1.36.12
+PROTOC_GEN_GO_GRPC := v1.6.0
+
+help: ## what each target does
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+deps: ## check what the machine has and fetch what is pinned (ONNX Runtime; Kafka for the tests when Java and Maven are there)
+	@.ci/check-machine.sh
+	@.ci/fetch-onnxruntime.sh $(ORT)
+
+build: deps ## build the programs into bin/
+	@mkdir -p bin
+	@go build -trimpath -o bin/ $(PROGRAMS:%=./cmd/%)
+	@ln -sf ../.deps/onnxruntime/libonnxruntime.so bin/libonnxruntime.so 2>/dev/null || true
+
+demo: build ## one job through a day of two minutes on this machine: live picture, summary, report; leaves nothing else behind
+	@bin/kale demo
+
+test: build ## all tests with the race detector, real Kafka included where Java and Maven are
+	@.ci/fetch-kafka.sh
+	@go vet ./...
+	@go test -race -timeout 18m ./...
+
+lint: ## golangci-lint, pinned, and generated code up to date
+	@.ci/fetch-tool.sh $(TOOLS) github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
+	@$(TOOLS)/golangci-lint run ./...
+
+bench: build ## benchmarks of what is hot; figures depend on the machine, compare ratios within one run
+	@go test -run '^$$' -bench . -benchtime 0.5s ./core/onnx ./trainer/... ./shuffler ./estimator ./forecast ./core/plan ./core/traffic ./core/stream
+
+fuzz: ## a short run of every fuzz target
+	@.ci/fuzz.sh 20s
+
+proto: ## regenerate the protocols (needs protoc)
+	@.ci/fetch-tool.sh $(TOOLS) google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO)
+	@.ci/fetch-tool.sh $(TOOLS) google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GEN_GO_GRPC)
+	@.ci/proto.sh $(TOOLS)
+
+clean: ## remove what was built and fetched
+	@rm -rf bin .deps .cache
