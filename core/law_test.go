@@ -36,7 +36,7 @@ func allowed(from, to string) bool {
 		return true
 	case in(from, "examples"):
 		return false
-	case sub(from) == sub(to):
+	case sub(from) == sub(to), top(from) == top(to) && top(from) != "core" && top(from) != "plugins":
 		return true // one noun and its parts
 	case from == "core" || in(from, "core/api") || in(from, "core/report") || in(from, "core/replay"):
 		return top(to) == "core" || in(to, "estimator") || in(to, "forecast")

@@ -49,6 +49,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupJob, runCommand(a)),
 		inGroup(groupStream, brokerCommand(a)),
 		inGroup(groupStream, produceCommand(a)),
+		inGroup(groupStream, demoCommand(a)),
 	}
 }
 

@@ -76,8 +76,17 @@ type demo struct {
 	stateDir   string
 }
 
-// Run plays the demo and returns its summary and the data for a report. On every path all processes that it started are gone when it returns.
-func Run(ctx context.Context, o Options) (Summary, *state.Store, error) {
+// Result is what a demo leaves: the summary, and the scheduler's records for a report.
+type Result struct {
+	Summary Summary
+	Store   *state.Store // the caller closes it
+	Job     *job.Job
+	// Begin and End are the day's.
+	Begin, End time.Time
+}
+
+// Run plays the demo. On every path all processes that it started are gone when it returns.
+func Run(ctx context.Context, o Options) (Result, error) {
 	if o.Step == nil {
 		o.Step = func(string) {}
 	}
@@ -89,26 +98,26 @@ func Run(ctx context.Context, o Options) (Summary, *state.Store, error) {
 		Topics:  []stream.TopicSpec{{Name: "clicks", Partitions: 8}, {Name: "clicks-dead", Partitions: 1}},
 	})
 	if err != nil {
-		return Summary{}, nil, err
+		return Result{}, err
 	}
 	defer d.broker.Close()
 	d.kafka = []kgo.Opt{kgo.SeedBrokers(d.broker.Brokers()...)}
 	if err := d.past(ctx); err != nil {
-		return Summary{}, nil, err
+		return Result{}, err
 	}
 	if err := d.play(ctx); err != nil {
-		return Summary{}, nil, err
+		return Result{}, err
 	}
 	o.Step("reading the broker's log, the tablets and the decision records for the summary")
 	st, err := state.Open(d.stateDir)
 	if err != nil {
-		return Summary{}, nil, err
+		return Result{}, err
 	}
 	sum, err := d.summarise(ctx, st)
 	if err != nil {
-		return Summary{}, nil, errors.Join(err, st.Close())
+		return Result{}, errors.Join(err, st.Close())
 	}
-	return sum, st, nil
+	return Result{Summary: sum, Store: st, Job: d.job, Begin: d.begin, End: d.end}, nil
 }
 
 // past writes the history, trains the forecaster on what the broker says of it, and loads the job file.
