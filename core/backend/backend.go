@@ -159,14 +159,15 @@ type Resources struct {
 // State is where a workload stands.
 type State string
 
-// A workload's states. Exited and Failed are final: the backend does not start that ID again by itself.
+// A workload's states. In Exited and Failed there is no process, and the backend starts none by itself: the caller
+// asks for a higher generation, or with Ensure for the same ID, which a process that ended by itself for good ignores.
 const (
 	StatePending  State = "pending"  // accepted, not placed yet
 	StateStarting State = "starting" // placed; its process is being started, for the first time or again
 	StateRunning  State = "running"
 	StateStopping State = "stopping" // released or stopped, not gone yet
 	StateExited   State = "exited"   // ended by itself and well, or as asked
-	StateFailed   State = "failed"   // ended badly, or cannot be started
+	StateFailed   State = "failed"   // ended badly, cannot be started, or was lost
 	StateUnknown  State = "unknown"  // the backend cannot tell
 )
 

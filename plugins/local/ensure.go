@@ -59,6 +59,10 @@ func (l *local) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 		case known && newest.id == w.ID:
 			place.Fits, place.Devices, place.Reason = true, newest.spec.Devices, "it is there already"
 		default:
+			if _, err := s.program(l.self, w.Argv[0]); err != nil {
+				place.Reason = fmt.Sprintf("its program cannot be run: %v", err)
+				break
+			}
 			needs += w.Resources.GPUs
 			if known && !newest.over() { // its devices come free when it is replaced
 				needs -= len(newest.spec.Devices)
@@ -303,6 +307,7 @@ func (l *local) supervise(ctx context.Context, i instance) error {
 	cmd := exec.Command(l.self, SuperviseCommand, i.dir)
 	cmd.Env = append(backend.CleanEnviron(), envReady+"=3")
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = ownLog, ownLog, []*os.File{readyW}
+	cmd.Dir = i.dir // not where this process happens to be, which may be unmounted some day
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
 	readyW.Close()

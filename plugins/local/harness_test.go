@@ -173,7 +173,11 @@ func launch(t testing.TB) *backend.Client {
 
 // inProcess gives the backend inside the test, with the real program as supervisor.
 func inProcess(t testing.TB, gpus gpuSource) *local {
-	l := newLocal(testLogger(t), gpus)
+	lg := testLogger(t)
+	if _, measures := t.(*testing.B); measures {
+		lg = nil
+	}
+	l := newLocal(lg, gpus)
 	l.self = binary
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {

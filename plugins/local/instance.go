@@ -128,9 +128,9 @@ func (v view) status() backend.Status {
 	case v.released != 0:
 		st.State, st.Reason = backend.StateExited, "released, "+v.released.String()
 	case !v.recorded:
-		st.State, st.Reason = backend.StatePending, "it was not started yet; the next Ensure does that"
+		st.State, st.Reason = backend.StateFailed, "it was accepted, but the backend was ended before it started it"
 	default:
-		st.State, st.Reason = backend.StatePending, "its supervisor was killed; the next Ensure starts it again"
+		st.State, st.Reason = backend.StateFailed, "its supervisor was ended from outside, and the process with it"
 	}
 	return st
 }

@@ -1,9 +1,13 @@
 package local
 
 import (
+	"context"
 	"errors"
+	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/conformance"
@@ -49,4 +53,99 @@ func killPlugin(t testing.TB, b backend.Backend) {
 		}
 		return nil
 	})
+}
+
+// Two schedulers by mistake: they share the folder, and no slot is given out twice.
+func TestTwoBackendsAtOnce(t *testing.T) {
+	c := newCluster(t)
+	both := []*local{inProcess(t, newGPUs()), inProcess(t, newGPUs())}
+	for _, b := range both {
+		configure(t, b, c.config("j"))
+	}
+	var callers sync.WaitGroup
+	var mu sync.Mutex
+	holders := map[string]backend.ID{}
+	refused := 0
+	for rank := range 2 * slots {
+		callers.Go(func() {
+			w := c.workload("j", backend.ID{Role: backend.RoleWorker, Rank: rank, Generation: 1}, conformance.Steady)
+			w.Resources.GPUs = 1
+			st, err := both[rank%2].Ensure(t.Context(), "j", []backend.Workload{w})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case st[0].Err != nil && st[0].Err.Code == backend.NoCapacity:
+				refused++
+			case st[0].Err != nil || len(st[0].Devices) != 1:
+				t.Errorf("Ensure = %+v", st[0])
+			default:
+				if other, taken := holders[st[0].Devices[0]]; taken {
+					t.Errorf("%s and %s both have %s", other, w.ID, st[0].Devices[0])
+				}
+				holders[st[0].Devices[0]] = w.ID
+			}
+		})
+	}
+	callers.Wait()
+	if len(holders) != slots || refused != slots {
+		t.Errorf("%d slots are held and %d workloads were refused, want %d each", len(holders), refused, slots)
+	}
+	drop(t, both[0], "j")
+}
+
+// A scheduler that hangs with the folder's lock must not hang others.
+func TestFolderLockedForLong(t *testing.T) {
+	c := newCluster(t)
+	b := inProcess(t, newGPUs())
+	configure(t, b, c.config("j"))
+	unlock, err := root(filepath.Join(c.state(), "backend-local")).lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = b.Ensure(ctx, "j", []backend.Workload{c.workload("j", workerOne, conformance.Steady)})
+	if !errors.Is(err, context.DeadlineExceeded) || backend.CodeOf(err) != backend.Unavailable {
+		t.Errorf("Ensure = %v, want its deadline with code %q", err, backend.Unavailable)
+	}
+}
+
+// How long it takes from asking for a workload to a process, supervisor included, and to give it up again.
+func BenchmarkEnsureRelease(b *testing.B) {
+	c := cluster{dir: b.TempDir()}
+	l := inProcess(b, newGPUs())
+	configure(b, l, c.config("j"))
+	generation := uint64(0)
+	for b.Loop() {
+		generation++
+		id := backend.ID{Role: backend.RoleWorker, Generation: generation}
+		w := c.workload("j", id, conformance.Steady)
+		ensure(b, l, "j", w)
+		if err := l.Release(b.Context(), "j", []backend.ID{id}, backend.Forced); err != nil {
+			b.Fatal(err)
+		}
+	}
+	drop(b, l, "j")
+}
+
+// What one look at a job of sixteen workloads costs: the scheduler does that every few seconds.
+func BenchmarkList(b *testing.B) {
+	c := cluster{dir: b.TempDir()}
+	l := inProcess(b, newGPUs())
+	configure(b, l, c.config("j"))
+	for rank := range 16 {
+		ensure(b, l, "j", c.workload("j", backend.ID{Role: backend.RoleWorker, Rank: rank, Generation: 1}, conformance.Steady))
+	}
+	for b.Loop() {
+		if _, _, err := l.List(b.Context(), "j"); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.StopTimer()
+	drop(b, l, "j")
 }

@@ -67,7 +67,7 @@ func TestSupervisorKilled(t *testing.T) {
 	if err := syscall.Kill(c.record(t, "j").Supervisor.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	lost := waitFor(t, b, "j", "the loss shows", func(st backend.Status) bool { return st.State == backend.StatePending })
+	lost := waitFor(t, b, "j", "the loss shows", func(st backend.Status) bool { return st.State == backend.StateFailed })
 	if !strings.Contains(lost.Reason, "supervisor") || lost.PID != 0 {
 		t.Errorf("lost: %+v", lost)
 	}
@@ -79,7 +79,7 @@ func TestSupervisorKilled(t *testing.T) {
 	})
 	inv, err := b.Inventory(t.Context())
 	if err != nil || inv.Free != slots-1 {
-		t.Errorf("Inventory = %+v, %v: what is lost keeps its device, for it is to come back", inv, err)
+		t.Errorf("Inventory = %+v, %v: what is lost keeps its device until it is replaced or released", inv, err)
 	}
 	ensure(t, b, "j", w)
 	st := waitFor(t, b, "j", "it runs again", running)
@@ -100,7 +100,7 @@ func TestReleaseOfTheLost(t *testing.T) {
 	if err := syscall.Kill(c.record(t, "j").Supervisor.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, b, "j", "the loss shows", func(st backend.Status) bool { return st.State == backend.StatePending })
+	waitFor(t, b, "j", "the loss shows", func(st backend.Status) bool { return st.State == backend.StateFailed })
 	if err := b.Release(t.Context(), "j", []backend.ID{workerOne}, backend.Drained); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestSupervisorTerminatedByAnother(t *testing.T) {
 	if err := syscall.Kill(c.record(t, "j").Supervisor.PID, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, b, "j", "it has ended", func(st backend.Status) bool { return st.State == backend.StatePending })
+	waitFor(t, b, "j", "it has ended", func(st backend.Status) bool { return st.State == backend.StateFailed })
 	if r := c.record(t, "j"); r.Final || r.ExitCode != 0 {
 		t.Errorf("its record is %+v; want code 0, not final", r)
 	}
