@@ -83,8 +83,11 @@ func TestSnapshotSurvives(t *testing.T) {
 // Rule 2: server 0 is stopped in the middle of a snapshot, replaced, and continued; its file must not become the newest, whatever the point at
 // which it was stopped, and it must learn that it is to exit.
 func TestRule2StoppedWriterCannotCommit(t *testing.T) {
-	for _, at := range []string{"snapshot before body", "snapshot before sync", "snapshot before rename", "snapshot before folder sync"} {
-		t.Run(at, func(t *testing.T) {
+	for _, c := range []struct {
+		at    string
+		files int // that lie there in the end: a late one more when it was stopped after its last look
+	}{{"snapshot before body", 2}, {"snapshot before sync", 2}, {"snapshot before rename", 3}, {"snapshot before folder sync", 3}} {
+		t.Run(c.at, func(t *testing.T) {
 			dir := t.TempDir()
 			old, next := open(t, dir), open(t, dir)
 			first := claimed(t, old, 0)
@@ -92,11 +95,11 @@ func TestRule2StoppedWriterCannotCommit(t *testing.T) {
 				t.Fatal(err)
 			}
 			old.fault = func(point string) error {
-				if point != at {
+				if point != c.at {
 					return nil
 				}
 				second := claimed(t, next, 0)
-				if got := newest(t, next); got != "old 1" && at != "snapshot before folder sync" {
+				if got := newest(t, next); got != "old 1" && c.at != "snapshot before folder sync" {
 					t.Errorf("the successor restores %q", got)
 				}
 				if err := put(next, 0, second, 1, "new 1"); err != nil {
@@ -106,6 +109,9 @@ func TestRule2StoppedWriterCannotCommit(t *testing.T) {
 			}
 			if err := put(old, 0, first, 2, "old 2"); !errors.Is(err, ErrSuperseded) {
 				t.Errorf("the late write: %v, want ErrSuperseded", err)
+			}
+			if got := files(t, old); len(got) != c.files {
+				t.Errorf("there lie %v, want %d files", got, c.files)
 			}
 			if got := newest(t, open(t, dir)); got != "new 1" {
 				t.Errorf("a restore takes %q, want the successor's", got)
@@ -247,5 +253,17 @@ func TestPruneKeepsTheNewestVerified(t *testing.T) {
 	want = []string{Generation{5, two, 1}.file(), Generation{5, two, 2}.file()}
 	if diff := cmp.Diff(want, files(t, s)); diff != "" {
 		t.Errorf("after the successor's turn: %s", diff)
+	}
+	// The old server has read them, and wants to keep one: the others are not its to remove.
+	for gen := range uint64(2) {
+		if _, err := read(s, Generation{5, two, gen + 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Prune(5, one, 1); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, files(t, s)); diff != "" {
+		t.Errorf("after the old server's last turn: %s", diff)
 	}
 }

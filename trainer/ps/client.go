@@ -17,10 +17,9 @@ import (
 )
 
 const (
-	// attemptTimeout ends one RPC to a server that does not answer (stopped, cut off). A push is safe to repeat, so it may be short.
-	attemptTimeout = 10 * time.Second
-	firstBackoff   = 10 * time.Millisecond
-	lastBackoff    = time.Second
+	defaultAttemptTimeout = 10 * time.Second
+	firstBackoff          = 10 * time.Millisecond
+	lastBackoff           = time.Second
 )
 
 // Dial opens a connection to an address; grpc.NewClient with the job's credentials is one.
@@ -32,6 +31,8 @@ type Client struct {
 	layout Layout
 	width  int
 	dial   Dial
+	// attemptTimeout ends one RPC to a server that does not answer (stopped, cut off). A push is safe to repeat, so it may be short.
+	attemptTimeout time.Duration
 
 	mu     sync.Mutex // serialises SetServers and Close
 	closed bool
@@ -48,15 +49,13 @@ type world struct {
 	replaced   chan struct{}
 }
 
-// endpoint is one incarnation of one server at one address.
+// endpoint is one incarnation of one server at one address. It has a connection of its own, also when the address is that of the one
+// before: the old connection may lead to a process that is stopped, and closing it makes the calls that hang there give up.
 type endpoint struct {
 	address     string
 	incarnation uint64
 	conn        *grpc.ClientConn
 	stub        rpc.ParameterServerClient
-	// gone is done when another incarnation or address has taken its place: calls that hang there give up.
-	gone context.Context
-	end  context.CancelFunc
 }
 
 // NewClient makes a client for rows of rowWidth float32. It knows no server until SetServers; Pull and Push wait for that.
@@ -64,7 +63,7 @@ func NewClient(lg *slog.Logger, layout Layout, rowWidth int, dial Dial) *Client 
 	if lg == nil {
 		lg = slog.New(slog.DiscardHandler)
 	}
-	c := &Client{lg: lg, layout: layout, width: rowWidth, dial: dial}
+	c := &Client{lg: lg, layout: layout, width: rowWidth, dial: dial, attemptTimeout: defaultAttemptTimeout}
 	c.world.Store(&world{servers: make([]*endpoint, layout.servers), replaced: make(chan struct{})})
 	return c
 }
@@ -91,11 +90,12 @@ func (c *Client) SetServers(timeline string, chief, mapVersion uint64, servers [
 		if was != nil && (was.incarnation > info.Incarnation || was.incarnation == info.Incarnation && was.address == info.Address) {
 			continue
 		}
-		e, err := c.endpoint(was, info)
+		conn, err := c.dial(info.Address)
 		if err != nil {
 			c.lg.Error("parameter server cannot be dialled", "server", i, "address", info.Address, "error", err)
 			continue
 		}
+		e := &endpoint{info.Address, info.Incarnation, conn, rpc.NewParameterServerClient(conn)}
 		next.servers[i] = e
 		changed = true
 		if was != nil {
@@ -108,40 +108,8 @@ func (c *Client) SetServers(timeline string, chief, mapVersion uint64, servers [
 	c.world.Store(next)
 	close(old.replaced)
 	for _, e := range ended {
-		e.end()
+		_ = e.conn.Close() // the error would be that it is closed already
 	}
-	for _, e := range ended {
-		if !next.uses(e.conn) {
-			_ = e.conn.Close() // its calls were given up above
-		}
-	}
-}
-
-// endpoint makes the endpoint of an incarnation, over the connection of the one before when the address is the same.
-func (c *Client) endpoint(was *endpoint, info *rpc.ServerInfo) (*endpoint, error) {
-	e := &endpoint{address: info.Address, incarnation: info.Incarnation}
-	if was != nil && was.address == info.Address {
-		e.conn = was.conn
-		e.conn.ResetConnectBackoff() // it has just come back
-	} else {
-		conn, err := c.dial(info.Address)
-		if err != nil {
-			return nil, err
-		}
-		e.conn = conn
-	}
-	e.stub = rpc.NewParameterServerClient(e.conn)
-	e.gone, e.end = context.WithCancel(context.Background())
-	return e, nil
-}
-
-func (w *world) uses(conn *grpc.ClientConn) bool {
-	for _, e := range w.servers {
-		if e != nil && e.conn == conn {
-			return true
-		}
-	}
-	return false
 }
 
 // Close gives up all calls and closes the connections.
@@ -155,7 +123,6 @@ func (c *Client) Close() error {
 	var errs []error
 	for _, e := range c.world.Load().servers {
 		if e != nil {
-			e.end()
 			errs = append(errs, e.conn.Close())
 		}
 	}
@@ -175,7 +142,9 @@ func (c *Client) try(ctx context.Context, server int, what string, call func(con
 		w := c.world.Load()
 		e := w.servers[server]
 		if e != nil {
-			err := c.attempt(ctx, w, e, call)
+			attemptCtx, cancel := context.WithTimeout(ctx, c.attemptTimeout)
+			err := call(attemptCtx, w, e)
+			cancel()
 			if err == nil {
 				return nil
 			}
@@ -218,14 +187,6 @@ func (c *Client) try(ctx context.Context, server int, what string, call func(con
 			return fmt.Errorf("%s: server %d: the client is closed", what, server)
 		}
 	}
-}
-
-// attempt makes one call, which ends when ctx ends, after attemptTimeout, or when the endpoint is replaced.
-func (c *Client) attempt(ctx context.Context, w *world, e *endpoint, call func(context.Context, *world, *endpoint) error) error {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-	defer cancel()
-	defer context.AfterFunc(e.gone, cancel)()
-	return call(ctx, w, e)
 }
 
 // repeatable says whether the same call may succeed later, or at another incarnation.

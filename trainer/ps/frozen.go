@@ -86,11 +86,18 @@ func (f *Frozen) Sums() []*rpc.TabletSums {
 
 // Applied is the set that a tablet has trained of a partition; empty when it has no snapshot.
 func (f *Frozen) Applied(tablet int, partition int32) *spans.Set {
-	t := f.tablets[tablet]
+	t := f.tablet(tablet)
 	if t == nil || partition < 0 || int(partition) >= len(t.ledgers) {
 		return &spans.Set{}
 	}
 	return t.ledgers[partition].applied.Clone()
+}
+
+func (f *Frozen) tablet(i int) *tablet {
+	if i < 0 || i >= len(f.tablets) {
+		return nil
+	}
+	return f.tablets[i]
 }
 
 // Starts are the pinned start offsets that the snapshots know.
@@ -146,7 +153,7 @@ func (f *Frozen) Dense(full []float32) error {
 // Counts are a tablet's counters of the counting model: per id, and the dense one.
 func (f *Frozen) Counts(tablet int) (byID map[uint64]int64, total int64) {
 	byID = map[uint64]int64{}
-	t := f.tablets[tablet]
+	t := f.tablet(tablet)
 	if t == nil {
 		return byID, 0
 	}

@@ -84,6 +84,7 @@ func TestRule5DuplicateDuringApplyWaits(t *testing.T) {
 	select {
 	case got := <-two:
 		t.Errorf("the duplicate was answered (%v) before the first push was applied", got)
+		two <- got
 	case <-time.After(50 * time.Millisecond): // only a wrong server is in time; a slow machine lets it pass, and fails nothing
 	}
 	close(release)
