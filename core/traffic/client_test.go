@@ -85,11 +85,11 @@ func newTopic(t testing.TB, brokers []string, name string, partitions int32, con
 	return out
 }
 
-// write writes n records of one timestamp.
+// write writes n records of 100 bytes and one timestamp.
 func (x *topic) write(partition int32, n int, at time.Time) {
 	x.t.Helper()
 	for range n {
-		x.kc.Produce(context.Background(), &kgo.Record{Partition: partition, Value: []byte("x"), Timestamp: at}, func(_ *kgo.Record, err error) {
+		x.kc.Produce(context.Background(), &kgo.Record{Partition: partition, Value: make([]byte, 100), Timestamp: at}, func(_ *kgo.Record, err error) {
 			if err != nil {
 				x.t.Error(err)
 			}
