@@ -38,8 +38,7 @@ func RowID(field int, value []byte) uint64 {
 // is an error, and the record goes to the dead-letter topic.
 type Decoder struct {
 	label string
-	names []string // of all fields, for messages
-	slots map[string]slot
+	slots map[string]*slot
 	nSp   int
 	nDe   int
 	parse func(d *Decoder, value []byte, ex *Example) error
@@ -47,13 +46,14 @@ type Decoder struct {
 
 // slot says what a field is used for; −1 means not.
 type slot struct {
+	name          string
 	label         bool
 	sparse, dense int
 }
 
 // NewDecoder checks the features and returns their decoder.
 func NewDecoder(f *rpc.FeatureSpec) (*Decoder, error) {
-	d := &Decoder{label: f.GetLabel(), slots: map[string]slot{}, nSp: len(f.GetSparse()), nDe: len(f.GetDense())}
+	d := &Decoder{label: f.GetLabel(), slots: map[string]*slot{}, nSp: len(f.GetSparse()), nDe: len(f.GetDense())}
 	switch f.GetFormat() {
 	case "json":
 		d.parse = (*Decoder).json
@@ -65,28 +65,31 @@ func NewDecoder(f *rpc.FeatureSpec) (*Decoder, error) {
 	if d.label == "" {
 		return nil, errors.New("features name no label")
 	}
-	d.slots[d.label] = slot{label: true, sparse: -1, dense: -1}
+	d.slot(d.label).label = true
 	for i, name := range f.GetSparse() {
-		s, ok := d.slots[name]
-		if !ok {
-			s = slot{dense: -1}
-		} else if s.sparse >= 0 {
+		s := d.slot(name)
+		if s.sparse >= 0 {
 			return nil, fmt.Errorf("sparse field %q is named twice", name)
 		}
 		s.sparse = i
-		d.slots[name] = s
 	}
 	for i, name := range f.GetDense() {
-		s, ok := d.slots[name]
-		if !ok {
-			s = slot{sparse: -1}
-		} else if s.dense >= 0 {
+		s := d.slot(name)
+		if s.dense >= 0 {
 			return nil, fmt.Errorf("dense field %q is named twice", name)
 		}
 		s.dense = i
-		d.slots[name] = s
 	}
 	return d, nil
+}
+
+func (d *Decoder) slot(name string) *slot {
+	s := d.slots[name]
+	if s == nil {
+		s = &slot{name: name, sparse: -1, dense: -1}
+		d.slots[name] = s
+	}
+	return s
 }
 
 // Decode reads a record's value into ex, reusing its slices.
@@ -116,7 +119,7 @@ type scalar struct {
 }
 
 // set uses a value for everything that its field is used for.
-func (d *Decoder) set(name string, s slot, v scalar, ex *Example) error {
+func (d *Decoder) set(s *slot, v scalar, ex *Example) error {
 	if s.sparse >= 0 {
 		ex.Sparse[s.sparse] = RowID(s.sparse, v.text)
 	}
@@ -127,18 +130,18 @@ func (d *Decoder) set(name string, s slot, v scalar, ex *Example) error {
 	if !v.numeric {
 		var err error
 		if n, err = strconv.ParseFloat(strings.TrimSpace(string(v.text)), 64); err != nil {
-			return fmt.Errorf("field %q is %s, not a number", name, quoted(v.text))
+			return fmt.Errorf("field %q is %s, not a number", s.name, quoted(v.text))
 		}
 	}
 	if s.dense >= 0 {
 		if f := float32(n); n-n != 0 || math.IsInf(float64(f), 0) {
-			return fmt.Errorf("dense field %q is %g, not a finite float32", name, n)
+			return fmt.Errorf("dense field %q is %g, not a finite float32", s.name, n)
 		}
 		ex.Dense[s.dense] = float32(n)
 	}
 	if s.label {
 		if n != 0 && n != 1 {
-			return fmt.Errorf("label field %q is %s, not 0 or 1", name, quoted(v.text))
+			return fmt.Errorf("label field %q is %s, not 0 or 1", s.name, quoted(v.text))
 		}
 		ex.Label = float32(n)
 	}

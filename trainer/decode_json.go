@@ -34,7 +34,7 @@ func (d *Decoder) json(value []byte, ex *Example) error {
 		}
 		s.space()
 		if sl, ok := d.slots[string(key)]; ok {
-			err = d.jsonField(&s, sl, key, ex)
+			err = d.jsonField(&s, sl, ex)
 		} else {
 			err = s.skip()
 		}
@@ -52,15 +52,16 @@ func (d *Decoder) json(value []byte, ex *Example) error {
 	}
 }
 
-func (d *Decoder) jsonField(s *jsonScanner, sl slot, key []byte, ex *Example) error {
-	name := string(key)
+var jsonTrue, jsonFalse = []byte("true"), []byte("false")
+
+func (d *Decoder) jsonField(s *jsonScanner, sl *slot, ex *Example) error {
 	switch c := s.peek(); {
 	case c == '"':
 		text, err := s.str()
 		if err != nil {
 			return err
 		}
-		return d.set(name, sl, scalar{text: text}, ex)
+		return d.set(sl, scalar{text: text}, ex)
 	case c == '-' || c >= '0' && c <= '9':
 		text, err := s.number()
 		if err != nil {
@@ -69,19 +70,19 @@ func (d *Decoder) jsonField(s *jsonScanner, sl slot, key []byte, ex *Example) er
 		v := scalar{text: text}
 		if sl.label || sl.dense >= 0 {
 			if v.number, err = strconv.ParseFloat(string(text), 64); err != nil {
-				return fmt.Errorf("field %q: number %s is out of range", name, quoted(text))
+				return fmt.Errorf("field %q: number %s is out of range", sl.name, quoted(text))
 			}
 			v.numeric = true
 		}
-		return d.set(name, sl, v, ex)
+		return d.set(sl, v, ex)
 	case s.word("true"):
-		return d.set(name, sl, scalar{text: []byte("true"), number: 1, numeric: true}, ex)
+		return d.set(sl, scalar{text: jsonTrue, number: 1, numeric: true}, ex)
 	case s.word("false"):
-		return d.set(name, sl, scalar{text: []byte("false"), numeric: true}, ex)
+		return d.set(sl, scalar{text: jsonFalse, numeric: true}, ex)
 	case s.word("null"):
 		return nil
 	case c == '[' || c == '{':
-		return fmt.Errorf("field %q is a list or an object; want one value", name)
+		return fmt.Errorf("field %q is a list or an object; want one value", sl.name)
 	}
 	return s.fail("want a value")
 }

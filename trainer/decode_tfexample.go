@@ -49,17 +49,16 @@ func (d *Decoder) tfEntry(entry []byte, ex *Example) error {
 	if !ok {
 		return nil
 	}
-	name := string(key)
 	v, n, err := tfFeature(feature)
 	switch {
 	case err != nil:
-		return fmt.Errorf("field %q: %w", name, err)
+		return fmt.Errorf("field %q: %w", sl.name, err)
 	case n == 0:
 		return nil
 	case n > 1:
-		return fmt.Errorf("field %q has %d values; want one", name, n)
+		return fmt.Errorf("field %q has %d values; want one", sl.name, n)
 	}
-	return d.set(name, sl, v, ex)
+	return d.set(sl, v, ex)
 }
 
 // tfFeature returns the last value of a feature and how many it has.

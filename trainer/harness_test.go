@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -295,37 +296,44 @@ func (j *job) sums() []*rpc.TabletSums {
 // checkOnce compares every tablet's sums with what the log holds: each record once, dead ones apart (rule 19).
 func (j *job) checkOnce(log map[int32][]int64, dead map[int32][]int64) {
 	j.t.Helper()
+	for _, d := range j.differences(log, dead) {
+		j.t.Error(d)
+	}
+}
+
+// differences lists where the tablets' sums are not those of the log.
+func (j *job) differences(log map[int32][]int64, dead map[int32][]int64) (out []string) {
+	j.t.Helper()
 	tablets := j.sums()
 	if len(tablets) != int(j.spec.GetTablets()) {
-		j.t.Errorf("sums of %d tablets, want %d", len(tablets), j.spec.GetTablets())
+		out = append(out, fmt.Sprintf("sums of %d tablets, want %d", len(tablets), j.spec.GetTablets()))
 	}
-	isDead := map[string]bool{}
-	for p, os := range dead {
-		for _, o := range os {
-			isDead[fmt.Sprint(p, "/", o)] = true
+	wants := map[int32]*rpc.PartitionSum{}
+	for p, offsets := range log {
+		want := &rpc.PartitionSum{Partition: p}
+		for _, o := range offsets {
+			if slices.Contains(dead[p], o) {
+				want.DeadN++
+				want.DeadHash += kafka.RecordHash(testTopic, p, o)
+			} else {
+				want.N++
+				want.Hash += kafka.RecordHash(testTopic, p, o)
+			}
 		}
+		wants[p] = want
 	}
 	for _, tb := range tablets {
 		got := map[int32]*rpc.PartitionSum{}
 		for _, p := range tb.GetPartitions() {
 			got[p.GetPartition()] = p
 		}
-		for p, offsets := range log {
-			want := rpc.PartitionSum{Partition: p}
-			for _, o := range offsets {
-				if isDead[fmt.Sprint(p, "/", o)] {
-					want.DeadN++
-					want.DeadHash += kafka.RecordHash(testTopic, p, o)
-				} else {
-					want.N++
-					want.Hash += kafka.RecordHash(testTopic, p, o)
-				}
-			}
+		for p, want := range wants {
 			g := got[p]
 			if g.GetN() != want.N || g.GetHash() != want.Hash || g.GetDeadN() != want.DeadN || g.GetDeadHash() != want.DeadHash {
-				j.t.Errorf("tablet %d, partition %d: n %d hash %x dead %d/%x, want n %d hash %x dead %d/%x", tb.GetTablet(), p,
-					g.GetN(), g.GetHash(), g.GetDeadN(), g.GetDeadHash(), want.N, want.Hash, want.DeadN, want.DeadHash)
+				out = append(out, fmt.Sprintf("tablet %d, partition %d: n %d hash %x dead %d/%x, want n %d hash %x dead %d/%x", tb.GetTablet(), p,
+					g.GetN(), g.GetHash(), g.GetDeadN(), g.GetDeadHash(), want.N, want.Hash, want.DeadN, want.DeadHash))
 			}
 		}
 	}
+	return out
 }

@@ -98,14 +98,15 @@ func (m *metrics) stepEnds(b *batch, g *gradients, took time.Duration) {
 	}
 }
 
-// stepLeft estimates how long the step under way will take yet; 0 when none is.
-func (m *metrics) stepLeft(now time.Time) time.Duration {
+// stepLeft estimates how long the step under way will take yet, 0 when none is, and what a step takes.
+func (m *metrics) stepLeft(now time.Time) (left, step time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.stepping.IsZero() {
-		return 0
+	step = time.Duration(m.stepSeconds * float64(time.Second))
+	if !m.stepping.IsZero() {
+		left = max(0, step-now.Sub(m.stepping))
 	}
-	return max(0, time.Duration(m.stepSeconds*float64(time.Second))-now.Sub(m.stepping))
+	return left, step
 }
 
 // acknowledged notes the age of a batch's records when its push was acknowledged.
