@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/state"
 )
 
@@ -57,13 +62,12 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	if err := a.diagnose(l.files, diags); err != nil {
 		return err
 	}
-	s, closeAll, err := a.open(ctx, lg, l)
+	s, b, closeAll, err := a.open(ctx, lg, l)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
-	err = a.scheduler(ctx, lg, l, s, f)
-	if err != nil {
+	if err := a.serve(ctx, lg, l, b, s, f); err != nil {
 		return err
 	}
 	a.farewell(l, s.View())
@@ -71,14 +75,14 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 }
 
 // open launches the backend's plugin and opens the job's scheduler over it. closeAll undoes both; what runs goes on.
-func (a *app) open(ctx context.Context, lg *slog.Logger, l *loaded) (s *core.Scheduler, closeAll func(), err error) {
+func (a *app) open(ctx context.Context, lg *slog.Logger, l *loaded) (s *core.Scheduler, b *backend.Client, closeAll func(), err error) {
 	trainer, env, err := a.trainer(lg, l)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	b, err := a.launch(ctx, lg, l)
+	b, err = a.launch(ctx, lg, l)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	bar := a.progress()
 	s, diags, err := core.Open(ctx, core.Options{
@@ -103,18 +107,33 @@ func (a *app) open(ctx context.Context, lg *slog.Logger, l *loaded) (s *core.Sch
 		if errors.Is(err, state.ErrLocked) {
 			err = fmt.Errorf("%w: see kale status %s, or end it with kale stop %s", err, l.Name, l.Name)
 		}
-		return nil, nil, errors.Join(err, b.Close())
+		return nil, nil, nil, errors.Join(err, b.Close())
 	}
 	closeAll = func() {
 		if err := errors.Join(s.Close(), b.Close()); err != nil {
 			lg.Warn("closing the scheduler", "err", err)
 		}
 	}
-	return s, closeAll, nil
+	return s, b, closeAll, nil
 }
 
-// scheduler runs a job's loop with its picture until ctx ends or the job has stopped.
-func (a *app) scheduler(ctx context.Context, lg *slog.Logger, l *loaded, s *core.Scheduler, f runFlags) error {
+// picture shows a running scheduler until ctx ends. One that returns earlier was closed by its user, which ends the scheduler as Ctrl-C does.
+type picture func(ctx context.Context, a *app, s pictured) error
+
+// pictured is what a picture looks at.
+type pictured interface {
+	View() *core.View
+	Store() *state.Store
+}
+
+// picture chooses how a run is shown.
+func (a *app) picture(runFlags) picture { return plainPicture }
+
+// stopGrace is how long the API answers after the job has stopped, so that whoever waits for the stop learns of it.
+const stopGrace = 2 * time.Second
+
+// serve runs a job's loop, its API and its picture until ctx ends, the picture is closed or the job has stopped.
+func (a *app) serve(ctx context.Context, lg *slog.Logger, l *loaded, b backend.Backend, s *core.Scheduler, f runFlags) error {
 	how, err := l.durable()
 	if err != nil {
 		return err
@@ -122,8 +141,41 @@ func (a *app) scheduler(ctx context.Context, lg *slog.Logger, l *loaded, s *core
 	if err := saveInvocation(l.dir, how); err != nil {
 		return err
 	}
+	socket, err := api.SocketPath(l.dir)
+	if err != nil {
+		return err
+	}
+	listener, err := api.Listen(socket)
+	if err != nil {
+		return err
+	}
 	fmt.Fprintf(a.err, "the scheduler of job %q runs; its state is in %s\n", l.Name, l.dir)
-	return s.Run(ctx)
+
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	apiCtx, endAPI := context.WithCancel(context.WithoutCancel(ctx))
+	defer endAPI()
+	var g errgroup.Group // the API and the picture: waited for below, ended by endAPI and end
+	g.Go(func() error {
+		defer end()
+		return api.Serve(apiCtx, lg, listener, s, api.Options{Logs: func(ctx context.Context, id backend.ID, o backend.LogOptions) (io.ReadCloser, error) {
+			return b.Logs(ctx, l.Name, id, o)
+		}})
+	})
+	g.Go(func() error {
+		defer end()
+		return a.picture(f)(ctx, a, s)
+	})
+	err = s.Run(ctx)
+	if v := s.View(); err == nil && v != nil && v.Stopped {
+		select {
+		case <-time.After(stopGrace):
+		case <-ctx.Done():
+		}
+	}
+	end()
+	endAPI()
+	return errors.Join(err, g.Wait())
 }
 
 // farewell says what goes on and how to take it up or stop it.

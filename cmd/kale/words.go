@@ -1,0 +1,92 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kale-sched/kale/core"
+)
+
+// headline is a view in one line.
+func headline(v *core.View) string {
+	s := v.Sample
+	parts := []string{fmt.Sprintf("%s of %d–%d train", count(s.Running, "worker"), v.Min, v.Max)}
+	if s.Target != s.Running {
+		parts[0] += fmt.Sprintf(" (target %d)", s.Target)
+	}
+	parts = append(parts, "lag "+lag(s))
+	if s.Rate != nil {
+		parts = append(parts, number(*s.Rate)+" records/s arrive")
+	}
+	if s.Running > 0 {
+		parts = append(parts, number(s.Trained)+" trained")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// lag in seconds; unknown is never zero.
+func lag(s core.Sample) string {
+	if s.Lag == nil {
+		return "unknown"
+	}
+	return shortDuration(time.Duration(*s.Lag * float64(time.Second)))
+}
+
+// shortDuration is a duration with three digits or so.
+func shortDuration(d time.Duration) string {
+	switch abs := d.Abs(); {
+	case abs < 10*time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	case abs < time.Second:
+		return d.Round(time.Millisecond).String()
+	case abs < 10*time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	case abs < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	case abs < time.Hour:
+		return d.Round(time.Second).String()
+	}
+	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+}
+
+// number is a quantity with thousands set apart, and no more digits than say something.
+func number(v float64) string {
+	switch {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return "unknown"
+	case math.Abs(v) < 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	case math.Abs(v) >= 1e15:
+		return strconv.FormatFloat(v, 'g', 4, 64)
+	}
+	return whole(int64(math.Round(v)))
+}
+
+// whole is a whole number with thousands set apart.
+func whole[T ~int | ~int64 | ~uint64](n T) string {
+	text := fmt.Sprint(n)
+	sign := ""
+	if strings.HasPrefix(text, "-") {
+		sign, text = "-", text[1:]
+	}
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return sign + text
+}
+
+// count is "1 worker", "3 workers".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
