@@ -178,7 +178,7 @@ func (c *Client) try(ctx context.Context, server int, what string, call func(con
 			if last == nil {
 				last = errors.New("its address is not known")
 			}
-			return fmt.Errorf("%s: server %d: %w; last: %v", what, server, err, last)
+			return fmt.Errorf("%s: server %d: %w; last: %w", what, server, err, last)
 		}
 		c.mu.Lock()
 		closed := c.closed

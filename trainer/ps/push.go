@@ -176,7 +176,7 @@ func (s *Server) checkGradients(req *rpc.PushRequest, records uint64, bad func(s
 	if i := firstAbsurd(req.Dense); i >= 0 {
 		return refuse("the gradient of dense weight %d is %v, which is not finite or beyond ±%g", lo+i, floatAt(req.Dense, i), float64(maxGradient))
 	}
-	if records == 0 && !(allZero(req.Grads) && allZero(req.Dense)) {
+	if records == 0 && (!allZero(req.Grads) || !allZero(req.Dense)) {
 		return refuse("it has gradients and no records")
 	}
 	return nil
