@@ -1,0 +1,190 @@
+"use strict";
+// Draws the four charts from the JSON in #data, with uPlot. All share the time axis, the cursor and the zoom.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const t = data.table;
+  const css = (name) => () => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+  const narrow = () => window.innerWidth < 640;
+  const utc = (ts) => uPlot.tzDate(new Date(ts * 1000), "Etc/UTC");
+
+  // How quantities are read. Lengths of time choose one unit per axis.
+  const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+  const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+  const quantity = (unit) => (u, v) => (v == null ? "" : (Math.abs(v) >= 100 ? grouped.format(Math.round(v)) : grouped.format(v)) + unit);
+  const short = (v) => (Math.abs(v) < 10000 ? grouped.format(v) : compact.format(v));
+  const duration = (s) => {
+    if (s == null) return "";
+    if (s < 1) return Math.round(s * 1000) + " ms";
+    if (s < 60) return grouped.format(s) + " s";
+    if (s < 3600) return Math.floor(s / 60) + " min" + (Math.round(s % 60) ? " " + Math.round(s % 60) + " s" : "");
+    return grouped.format(s / 3600) + " h";
+  };
+  const lagUnit = (max) => (max < 120 ? [1, "s"] : max < 7200 ? [60, "min"] : [3600, "h"]);
+
+  const clock = [ // increment, its format, and what is added where a year, month, day, hour, minute or second begins
+    [3600 * 24 * 365, "{YYYY}", null, null, null, null, null, null, 1],
+    [3600 * 24 * 28, "{MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+    [3600 * 24, "{D} {MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+    [60, "{HH}:{mm}", "\n{D} {MMM} {YYYY}", null, "\n{D} {MMM}", null, null, null, 1],
+    [1, "{HH}:{mm}:{ss}", "\n{D} {MMM} {YYYY}", null, "\n{D} {MMM}", null, null, null, 1],
+    [0.001, "{HH}:{mm}:{ss}.{fff}", "\n{D} {MMM} {YYYY}", null, "\n{D} {MMM}", null, null, null, 1],
+  ];
+
+  const font = "12px system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif";
+  const axisStyle = { stroke: css("soft"), font, labelFont: font, grid: { stroke: css("grid"), width: 1 }, ticks: { stroke: css("line"), width: 1, size: 4 } };
+  const timeAxis = () => ({ ...axisStyle, values: clock, space: () => (narrow() ? 74 : 92) });
+  // All value axes are equally wide, so that the same moment stands in the same column of every chart.
+  const valueAxis = (label, more) => ({ ...axisStyle, label: () => (narrow() ? "" : label), labelSize: 18, labelGap: 2, size: 50, gap: 4, ...more });
+
+  // Lines and shades for what happened, under the series: rescales while they were under way, time over the objective, the end of what was observed.
+  const x = (u, ts) => u.valToPos(ts, "x", true);
+  const inside = (u, draw) => {
+    const c = u.ctx, b = u.bbox;
+    c.save();
+    c.beginPath();
+    c.rect(b.left, b.top, b.width, b.height);
+    c.clip();
+    draw(c, b, uPlot.pxRatio);
+    c.restore();
+  };
+  const under = (shades, colour) => (u) => inside(u, (c, b) => {
+    c.fillStyle = css(colour)();
+    for (const [from, to] of shades) {
+      const left = x(u, from);
+      c.fillRect(left, b.top, Math.max(x(u, to) - left, uPlot.pxRatio), b.height);
+    }
+  });
+  const marks = (labels) => (u) => inside(u, (c, b, px) => {
+    c.lineWidth = px;
+    c.font = 11 * px + "px system-ui, sans-serif";
+    c.textBaseline = "top";
+    c.textAlign = "left";
+    const at0 = data.rescales.map((r) => Math.round(x(u, r.decided)) + 0.5);
+    const seen = at0.filter((at) => at >= b.left && at <= b.left + b.width).length;
+    data.rescales.forEach((r, i) => {
+      const at = at0[i], up = r.to > r.from;
+      c.strokeStyle = c.fillStyle = css(up ? "running" : "good")();
+      c.setLineDash([3 * px, 3 * px]);
+      c.globalAlpha = seen * 30 * px > b.width ? 0.25 : 0.7; // many lines are faint, or they would hide the series
+      c.beginPath();
+      c.moveTo(at, b.top + 10 * px);
+      c.lineTo(at, b.top + b.height);
+      c.stroke();
+      c.globalAlpha = 1;
+      const tip = b.top + (up ? 1 : 9) * px, base = b.top + (up ? 9 : 1) * px;
+      c.beginPath();
+      c.moveTo(at, tip);
+      c.lineTo(at - 4.5 * px, base);
+      c.lineTo(at + 4.5 * px, base);
+      c.fill();
+      const text = r.from + "→" + r.to, room = (at0[i + 1] ?? b.left + b.width) - at;
+      if (labels && room > 14 * px + c.measureText(text).width) c.fillText(text, at + 7 * px, b.top);
+    });
+    if (t.t[t.t.length - 1] > data.end) {
+      c.strokeStyle = css("mark")();
+      c.setLineDash([]);
+      c.beginPath();
+      c.moveTo(x(u, data.end), b.top);
+      c.lineTo(x(u, data.end), b.top + b.height);
+      c.stroke();
+    }
+  });
+  const underWay = data.rescales.map((r) => [r.decided, r.done]);
+
+  const step = uPlot.paths.stepped({ align: 1 });
+  const line = (label, colour, more) => ({ label, class: "line", stroke: css(colour), width: 1.6, points: { show: false }, ...more });
+  const charts = [];
+  const make = (id, what, columns, series, y, axis, more) => {
+    const box = document.getElementById(id);
+    box.setAttribute("role", "img");
+    box.setAttribute("aria-label", what);
+    const height = () => (box.classList.contains("tall") ? 310 : 200) ;
+    const options = {
+      width: box.clientWidth, height: height(), tzDate: utc, series: [{}, ...series], axes: [timeAxis(), axis], scales: { x: { time: true }, y },
+      padding: [8, 12, 0, 0], legend: { live: true, markers: { width: 2.5 } },
+      cursor: { sync: { key: "kale", scales: ["x", null] }, y: false, focus: { prox: -1 }, points: { size: 6 }, drag: { x: true, y: false } },
+      hooks: { drawClear: [], draw: [] }, ...more,
+    };
+    const u = new uPlot(options, [t.t, ...columns], box);
+    // The box is as high as the chart with its legend, however many lines that has.
+    const fit = () => { box.style.height = u.root.offsetHeight + "px"; };
+    fit();
+    charts.push({ u, box, height, fit });
+  };
+
+  const none = (u, v) => "";
+  make("traffic", "Arrivals, trained records, forecast and capacity over time", [t.upper, t.lower, t.mean, t.capacity, t.rate, t.trained], [
+    { label: "forecast, 10–90 %", stroke: "transparent", fill: css("band"), width: 0, points: { show: false },
+      value: (u, v, s, i) => (i == null || v == null ? "" : quantity("")(u, t.lower[i]) + " – " + quantity("")(u, v)) },
+    { label: "lower", class: "hidden", stroke: "transparent", width: 0, points: { show: false }, value: none },
+    line("forecast", "forecast", { dash: [6, 4], value: quantity("") }),
+    line("capacity of the running workers", "capacity", { paths: step, width: 1.4, value: quantity("") }),
+    line("arrivals", "arrivals", { width: 3.5, value: quantity("") }),
+    line("trained", "trained", { width: 1.3, value: quantity("") }),
+  ], { range: (u, min, max) => [0, (max || 1) * 1.08] }, valueAxis("records per second", { values: (u, v) => v.map(short) }),
+  { bands: [{ series: [1, 2], fill: css("band") }], hooks: { drawClear: [under(underWay, "shade")], draw: [marks(true)] } });
+
+  // States stand on each other; the legend says each one's own number.
+  const sum = (...columns) => columns[0].map((_, i) => columns.reduce((a, c) => (a == null || c[i] == null ? null : a + c[i]), 0));
+  const own = (column) => (u, v, s, i) => (i == null ? "" : quantity("")(u, column[i]));
+  const state = (label, colour, column) => ({ label, stroke: css(colour), fill: css(colour), width: 0, alpha: 0.85, paths: step, points: { show: false }, value: own(column) });
+  make("workers", "Workers by state over time, with the target", [
+    t.running, sum(t.running, t.pending), sum(t.running, t.pending, t.draining), t.held, t.target,
+  ], [
+    state("running", "running", t.running), state("pending", "pending", t.pending), state("draining", "draining", t.draining),
+    line("held (paid for)", "held", { paths: step, dash: [2, 3], value: quantity("") }),
+    line("target", "capacity", { paths: step, width: 1.6, dash: [7, 3], value: quantity("") }),
+  ], { range: (u, min, max) => [0, Math.max(max || 0, data.max || 0, 1) * 1.12] }, valueAxis("workers", { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] }),
+  { bands: [{ series: [2, 1], fill: css("pending") }, { series: [3, 2], fill: css("draining") }], hooks: { drawClear: [], draw: [marks(false)] } });
+
+  // The objective is in the picture unless lag would be a flat line under it; then words say where it is.
+  const worst = t.lag.reduce((a, v) => Math.max(a, v ?? 0), 0);
+  const shown = data.max_lag > 0 && data.max_lag <= 25 * worst;
+  const top = Math.max(worst, shown ? data.max_lag : 0, 0.001) * 1.12;
+  const [per, unit] = lagUnit(top);
+  const objective = (u) => inside(u, (c, b, px) => {
+    if (!(data.max_lag > 0)) return;
+    const y = shown ? Math.round(u.valToPos(data.max_lag, "y", true)) + 0.5 : b.top + 14 * px;
+    c.fillStyle = c.strokeStyle = css("bad")();
+    c.lineWidth = 1.5 * px;
+    c.setLineDash([8 * px, 4 * px]);
+    if (shown) {
+      c.beginPath();
+      c.moveTo(b.left, y);
+      c.lineTo(b.left + b.width, y);
+      c.stroke();
+    }
+    c.font = "600 " + 11.5 * px + "px system-ui, sans-serif";
+    const high = y - b.top > 18 * px || !shown;
+    c.textBaseline = high ? "bottom" : "top";
+    c.textAlign = "right";
+    c.fillText("objective " + duration(data.max_lag) + (shown ? "" : ", far above"), b.left + b.width - 6 * px, high ? y - 3 * px : y + 3 * px);
+  });
+  const scaled = (u, min, max, found) => { // whole numbers of the unit
+    const nice = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 240, 600, 1200, 2400, 6000, 24000, 1e5, 1e6, 1e7];
+    return nice.map((n) => n * per);
+  };
+  make("lag", "Lag over time against its objective", [t.lag], [line("lag", "lag", { value: (u, v) => duration(v) })],
+    { range: () => [0, top] }, valueAxis(unit === "s" ? "seconds" : unit === "min" ? "minutes" : "hours", { incrs: scaled, values: (u, v) => v.map((s) => grouped.format(s / per)) }),
+    { hooks: { drawClear: [under(data.violations, "violation")], draw: [marks(false), objective] } });
+
+  make("busy", "Share of time that accelerators were busy", [t.busy], [line(data.emulated ? "busy (emulated)" : "busy", "busy", { class: "area", fill: css("busyfill"), value: quantity(" %") })],
+    { range: () => [0, 105] }, valueAxis("percent", { splits: [0, 25, 50, 75, 100] }), { hooks: { drawClear: [under(underWay, "shade")], draw: [marks(false)] } });
+
+  // Width follows the window; colours follow the theme.
+  let waiting = 0;
+  const resize = () => {
+    waiting = 0;
+    for (const { u, box, height, fit } of charts) {
+      if (box.clientWidth !== u.width) u.setSize({ width: box.clientWidth, height: height() });
+      fit();
+    }
+  };
+  new ResizeObserver(() => { waiting = waiting || requestAnimationFrame(resize); }).observe(document.querySelector("main"));
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    for (const { u } of charts) {
+      u.redraw(true, true);
+      u.setLegend({ idx: null });
+    }
+  });
+})();
