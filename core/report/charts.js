@@ -94,13 +94,14 @@
   const step = uPlot.paths.stepped({ align: 1 });
   const line = (label, colour, more) => ({ label, class: "line", stroke: css(colour), width: 1.6, points: { show: false }, ...more });
   const charts = [];
+  const moment = uPlot.fmtDate("{HH}:{mm}:{ss}");
   const make = (id, what, columns, series, y, axis, more) => {
     const box = document.getElementById(id);
     box.setAttribute("role", "img");
     box.setAttribute("aria-label", what);
-    const height = () => (box.classList.contains("tall") ? 310 : 200) ;
+    const height = box.classList.contains("tall") ? 310 : 200;
     const options = {
-      width: box.clientWidth, height: height(), tzDate: utc, series: [{}, ...series], axes: [timeAxis(), axis], scales: { x: { time: true }, y },
+      width: box.clientWidth, height, tzDate: utc, series: [{ value: (u, v) => (v == null ? "" : moment(utc(v))) }, ...series], axes: [timeAxis(), axis], scales: { x: { time: true }, y },
       padding: [8, 12, 0, 0], legend: { live: true, markers: { width: 2.5 } },
       cursor: { sync: { key: "kale", scales: ["x", null] }, y: false, focus: { prox: -1 }, points: { size: 6 }, drag: { x: true, y: false } },
       hooks: { drawClear: [], draw: [] }, ...more,
@@ -112,79 +113,82 @@
     charts.push({ u, box, height, fit });
   };
 
-  const none = (u, v) => "";
-  make("traffic", "Arrivals, trained records, forecast and capacity over time", [t.upper, t.lower, t.mean, t.capacity, t.rate, t.trained], [
-    { label: "forecast, 10–90 %", stroke: "transparent", fill: css("band"), width: 0, points: { show: false },
-      value: (u, v, s, i) => (i == null || v == null ? "" : quantity("")(u, t.lower[i]) + " – " + quantity("")(u, v)) },
-    { label: "lower", class: "hidden", stroke: "transparent", width: 0, points: { show: false }, value: none },
-    line("forecast", "forecast", { dash: [6, 4], value: quantity("") }),
-    line("capacity of the running workers", "capacity", { paths: step, width: 1.4, value: quantity("") }),
-    line("arrivals", "arrivals", { width: 3.5, value: quantity("") }),
-    line("trained", "trained", { width: 1.3, value: quantity("") }),
-  ], { range: (u, min, max) => [0, (max || 1) * 1.08] }, valueAxis("records per second", { values: (u, v) => v.map(short) }),
-  { bands: [{ series: [1, 2], fill: css("band") }], hooks: { drawClear: [under(underWay, "shade")], draw: [marks(true)] } });
+  const drawAll = () => {
+    const none = (u, v) => "";
+    make("traffic", "Arrivals, trained records, forecast and capacity over time", [t.upper, t.lower, t.mean, t.capacity, t.rate, t.trained], [
+      { label: "forecast, 10–90 %", stroke: "transparent", fill: css("band"), width: 0, points: { show: false },
+        value: (u, v, s, i) => (i == null || v == null ? "" : quantity("")(u, t.lower[i]) + " – " + quantity("")(u, v)) },
+      { label: "lower", class: "hidden", stroke: "transparent", width: 0, points: { show: false }, value: none },
+      line("forecast", "forecast", { dash: [6, 4], value: quantity("") }),
+      line("capacity of the running workers", "capacity", { paths: step, width: 1.4, value: quantity("") }),
+      line("arrivals", "arrivals", { width: 3.5, value: quantity("") }),
+      line("trained", "trained", { width: 1.3, value: quantity("") }),
+    ], { range: (u, min, max) => [0, (max || 1) * 1.08] }, valueAxis("records per second", { values: (u, v) => v.map(short) }),
+    { bands: [{ series: [1, 2], fill: css("band") }], hooks: { drawClear: [under(underWay, "shade")], draw: [marks(true)] } });
 
-  // States stand on each other; the legend says each one's own number.
-  const sum = (...columns) => columns[0].map((_, i) => columns.reduce((a, c) => (a == null || c[i] == null ? null : a + c[i]), 0));
-  const own = (column) => (u, v, s, i) => (i == null ? "" : quantity("")(u, column[i]));
-  const state = (label, colour, column) => ({ label, stroke: css(colour), fill: css(colour), width: 0, alpha: 0.85, paths: step, points: { show: false }, value: own(column) });
-  make("workers", "Workers by state over time, with the target", [
-    t.running, sum(t.running, t.pending), sum(t.running, t.pending, t.draining), t.held, t.target,
-  ], [
-    state("running", "running", t.running), state("pending", "pending", t.pending), state("draining", "draining", t.draining),
-    line("held (paid for)", "held", { paths: step, dash: [2, 3], value: quantity("") }),
-    line("target", "capacity", { paths: step, width: 1.6, dash: [7, 3], value: quantity("") }),
-  ], { range: (u, min, max) => [0, Math.max(max || 0, data.max || 0, 1) * 1.12] }, valueAxis("workers", { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] }),
-  { bands: [{ series: [2, 1], fill: css("pending") }, { series: [3, 2], fill: css("draining") }], hooks: { drawClear: [], draw: [marks(false)] } });
+    // States stand on each other; the legend says each one's own number.
+    const sum = (...columns) => columns[0].map((_, i) => columns.reduce((a, c) => (a == null || c[i] == null ? null : a + c[i]), 0));
+    const own = (column) => (u, v, s, i) => (i == null ? "" : quantity("")(u, column[i]));
+    const state = (label, colour, column) => ({ label, stroke: css(colour), fill: css(colour), width: 0, alpha: 0.85, paths: step, points: { show: false }, value: own(column) });
+    make("workers", "Workers by state over time, with the target", [
+      t.running, sum(t.running, t.pending), sum(t.running, t.pending, t.draining), t.held, t.target,
+    ], [
+      state("running", "running", t.running), state("pending", "pending", t.pending), state("draining", "draining", t.draining),
+      line("held (paid for)", "held", { paths: step, dash: [2, 3], value: quantity("") }),
+      line("target", "capacity", { paths: step, width: 1.6, dash: [7, 3], value: quantity("") }),
+    ], { range: (u, min, max) => [0, Math.max(max || 0, data.max || 0, 1) * 1.12] }, valueAxis("workers", { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] }),
+    { bands: [{ series: [2, 1], fill: css("pending") }, { series: [3, 2], fill: css("draining") }], hooks: { drawClear: [], draw: [marks(false)] } });
 
-  // The objective is in the picture unless lag would be a flat line under it; then words say where it is.
-  const worst = t.lag.reduce((a, v) => Math.max(a, v ?? 0), 0);
-  const shown = data.max_lag > 0 && data.max_lag <= 25 * worst;
-  const top = Math.max(worst, shown ? data.max_lag : 0, 0.001) * 1.12;
-  const [per, unit] = lagUnit(top);
-  const objective = (u) => inside(u, (c, b, px) => {
-    if (!(data.max_lag > 0)) return;
-    const y = shown ? Math.round(u.valToPos(data.max_lag, "y", true)) + 0.5 : b.top + 14 * px;
-    c.fillStyle = c.strokeStyle = css("bad")();
-    c.lineWidth = 1.5 * px;
-    c.setLineDash([8 * px, 4 * px]);
-    if (shown) {
-      c.beginPath();
-      c.moveTo(b.left, y);
-      c.lineTo(b.left + b.width, y);
-      c.stroke();
-    }
-    c.font = "600 " + 11.5 * px + "px system-ui, sans-serif";
-    const high = y - b.top > 18 * px || !shown;
-    c.textBaseline = high ? "bottom" : "top";
-    c.textAlign = "right";
-    c.fillText("objective " + duration(data.max_lag) + (shown ? "" : ", far above"), b.left + b.width - 6 * px, high ? y - 3 * px : y + 3 * px);
-  });
-  const scaled = (u, min, max, found) => { // whole numbers of the unit
-    const nice = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 240, 600, 1200, 2400, 6000, 24000, 1e5, 1e6, 1e7];
-    return nice.map((n) => n * per);
+    // The objective is in the picture unless lag would be a flat line under it; then words say where it is.
+    const worst = t.lag.reduce((a, v) => Math.max(a, v ?? 0), 0);
+    const shown = data.max_lag > 0 && data.max_lag <= 25 * worst;
+    const top = Math.max(worst, shown ? data.max_lag : 0, 0.001) * 1.12;
+    const [per, unit] = lagUnit(top);
+    const objective = (u) => inside(u, (c, b, px) => {
+      if (!(data.max_lag > 0)) return;
+      const y = shown ? Math.round(u.valToPos(data.max_lag, "y", true)) + 0.5 : b.top + 14 * px;
+      c.fillStyle = c.strokeStyle = css("bad")();
+      c.lineWidth = 1.5 * px;
+      c.setLineDash([8 * px, 4 * px]);
+      if (shown) {
+        c.beginPath();
+        c.moveTo(b.left, y);
+        c.lineTo(b.left + b.width, y);
+        c.stroke();
+      }
+      c.font = "600 " + 11.5 * px + "px system-ui, sans-serif";
+      const high = y - b.top > 18 * px || !shown;
+      c.textBaseline = high ? "bottom" : "top";
+      c.textAlign = "right";
+      c.fillText("objective " + duration(data.max_lag) + (shown ? "" : ", far above"), b.left + b.width - 6 * px, high ? y - 3 * px : y + 3 * px);
+    });
+    const scaled = (u, min, max, found) => { // whole numbers of the unit
+      const nice = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 240, 600, 1200, 2400, 6000, 24000, 1e5, 1e6, 1e7];
+      return nice.map((n) => n * per);
+    };
+    make("lag", "Lag over time against its objective", [t.lag], [line("lag", "lag", { value: (u, v) => duration(v) })],
+      { range: () => [0, top] }, valueAxis(unit === "s" ? "seconds" : unit === "min" ? "minutes" : "hours", { incrs: scaled, values: (u, v) => v.map((s) => grouped.format(s / per)) }),
+      { hooks: { drawClear: [under(data.violations, "violation")], draw: [marks(false), objective] } });
+
+    make("busy", "Share of time that accelerators were busy", [t.busy], [line(data.emulated ? "busy (emulated)" : "busy", "busy", { class: "area", fill: css("busyfill"), value: quantity(" %") })],
+      { range: () => [0, 105] }, valueAxis("percent", { splits: [0, 25, 50, 75, 100] }), { hooks: { drawClear: [under(underWay, "shade")], draw: [marks(false)] } });
   };
-  make("lag", "Lag over time against its objective", [t.lag], [line("lag", "lag", { value: (u, v) => duration(v) })],
-    { range: () => [0, top] }, valueAxis(unit === "s" ? "seconds" : unit === "min" ? "minutes" : "hours", { incrs: scaled, values: (u, v) => v.map((s) => grouped.format(s / per)) }),
-    { hooks: { drawClear: [under(data.violations, "violation")], draw: [marks(false), objective] } });
-
-  make("busy", "Share of time that accelerators were busy", [t.busy], [line(data.emulated ? "busy (emulated)" : "busy", "busy", { class: "area", fill: css("busyfill"), value: quantity(" %") })],
-    { range: () => [0, 105] }, valueAxis("percent", { splits: [0, 25, 50, 75, 100] }), { hooks: { drawClear: [under(underWay, "shade")], draw: [marks(false)] } });
+  drawAll();
 
   // Width follows the window; colours follow the theme.
   let waiting = 0;
   const resize = () => {
     waiting = 0;
     for (const { u, box, height, fit } of charts) {
-      if (box.clientWidth !== u.width) u.setSize({ width: box.clientWidth, height: height() });
+      if (box.clientWidth !== u.width) u.setSize({ width: box.clientWidth, height });
       fit();
     }
   };
   new ResizeObserver(() => { waiting = waiting || requestAnimationFrame(resize); }).observe(document.querySelector("main"));
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const { u } of charts) {
-      u.redraw(true, true);
-      u.setLegend({ idx: null });
-    }
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { // The legend and the cursor take their colours when they are made.
+    const { min, max } = charts[0].u.scales.x;
+    for (const { u } of charts.splice(0)) u.destroy();
+    drawAll();
+    for (const { u } of charts) u.setScale("x", { min, max });
   });
 })();

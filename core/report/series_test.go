@@ -52,8 +52,8 @@ func randomTable(r *rand.Rand, n int) *table {
 // missing, and, seen from afar, the shape: within each of 100 parts of the time, the lowest and highest values of every column are there.
 func TestThinningKeepsExtremes(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 5))
-	for range 30 {
-		limit, n := 50+r.IntN(3000), 1+r.IntN(20000)
+	for range 15 {
+		limit, n := 50+r.IntN(2000), 1+r.IntN(6000)
 		full := randomTable(r, n)
 		thin := full.thin(limit)
 		if len(thin.T) > limit && n > limit || len(thin.T) == 0 {
