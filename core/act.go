@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -242,6 +241,15 @@ const stopSnapshotTimeout = 2 * time.Minute
 
 // stop drains all workers, writes a snapshot, releases the servers, and is done when nothing is left.
 func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
+	if s.want.Forced {
+		if err := s.Kill(ctx); err != nil {
+			s.lg.Warn("not everything is released yet; trying again", "err", err)
+			return nil
+		}
+		s.want.Draining, s.want.Rescale, s.want.Restart = nil, nil, 0
+		s.want.Target, s.want.Stopped, s.want.Stopping, s.want.Forced = 0, true, false, false
+		return s.save()
+	}
 	if s.want.Target > 0 || s.want.Restart > 0 {
 		s.want.Restart, s.want.Rescale = 0, nil
 		s.want.setTarget(0, now)
@@ -314,10 +322,4 @@ func (s *Scheduler) live() (servers []backend.ID, workers int) {
 		}
 	}
 	return servers, workers
-}
-
-// describe is a short text of where a stop stands, for people who wait.
-func (s *Scheduler) describe() string {
-	servers, workers := s.live()
-	return fmt.Sprintf("%d workers and %d servers left", workers, len(servers))
 }

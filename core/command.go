@@ -43,7 +43,7 @@ func (s *Scheduler) obey(ctx context.Context, c command) error {
 		}
 		m.Paused = paused
 	case "stop":
-		s.want.Stopping = true
+		s.want.Stopping, s.want.Forced = true, c.Force
 		s.lg.Info("stopping: drain, snapshot, release")
 	default:
 		return fmt.Errorf("unknown order %q: there are scale, auto, pause, resume and stop", c.Kind)

@@ -133,4 +133,6 @@ type Order struct {
 	// Kind is "scale" (to Target, until "auto"), "auto" (decide again), "pause", "resume" or "stop".
 	Kind   string `json:"kind"`
 	Target int    `json:"target,omitempty"`
+	// Force makes a stop release everything at once, without drain and without a last snapshot: what was being trained is trained again later.
+	Force bool `json:"force,omitempty"`
 }

@@ -42,6 +42,8 @@ type desired struct {
 	Gaps  []time.Duration `json:"gaps,omitempty"`
 	// Stopping: the job is being stopped; Stopped: it has been.
 	Stopping bool `json:"stopping,omitempty"`
+	// Forced: the stop waits for nothing.
+	Forced bool `json:"forced,omitempty"`
 	// Snapshotted: the last snapshot of the stop has been written.
 	Snapshotted bool `json:"snapshotted,omitempty"`
 	Stopped     bool `json:"stopped,omitempty"`

@@ -36,6 +36,8 @@ type Options struct {
 	Env map[string]string
 	// Log may be nil: silent.
 	Log *slog.Logger
+	// Stop opens the job only to stop it: Run back-fills and decides nothing, drains, writes a snapshot, releases and returns.
+	Stop bool
 	// Progress is told of long work, may be nil.
 	Progress func(what string, done, total int)
 }
@@ -102,7 +104,6 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 }
 
 func (s *Scheduler) open() (err error) {
-	j := s.job
 	if s.store, err = state.Open(s.opt.StateDir); err != nil {
 		return err
 	}
@@ -112,6 +113,12 @@ func (s *Scheduler) open() (err error) {
 	if err := s.saveJobFile(); err != nil {
 		return err
 	}
+	return s.connect()
+}
+
+// connect makes everything but the state: it reads nothing from the network yet.
+func (s *Scheduler) connect() error {
+	j := s.job
 	kopts, err := KafkaOpts(j)
 	if err != nil {
 		return err
@@ -230,7 +237,11 @@ func (s *Scheduler) View() *View { return s.view.Load() }
 
 // Run back-fills the arrival history and then looks, decides and acts until ctx ends. Training goes on after that.
 func (s *Scheduler) Run(ctx context.Context) error {
-	s.backfill(ctx)
+	if s.opt.Stop {
+		s.want.Stopping = true
+	} else {
+		s.backfill(ctx)
+	}
 	t := time.NewTicker(s.job.Autoscale.Watch)
 	defer t.Stop()
 	for {
@@ -252,7 +263,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 }
 
 // backfill asks the broker for the arrivals of the past, so that forecasts start warm. Without it the scheduler works and says that it is cold.
-func (s *Scheduler) backfill(ctx context.Context) {
+func (s *Scheduler) backfill(ctx context.Context) traffic.Backfilled {
 	j := s.job
 	now := time.Now()
 	o := traffic.BackfillOptions{Step: j.Forecast.Interval, From: now.Add(-j.Forecast.History - j.Forecast.Horizon), To: now}
@@ -264,9 +275,10 @@ func (s *Scheduler) backfill(ctx context.Context) {
 		if ctx.Err() == nil {
 			s.lg.Warn("no arrival history: forecasts start cold", "err", err)
 		}
-		return
+		return traffic.Backfilled{}
 	}
 	s.lg.Info("arrival history read from the broker", "samples", got.Samples, "known_from", got.KnownFrom, "requests", got.Requests, "took", got.Elapsed)
+	return got
 }
 
 // beat is one look, a decision when it is time for one, and a step of what is to be done.

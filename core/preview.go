@@ -1,0 +1,103 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/state"
+	"github.com/kale-sched/kale/core/traffic"
+)
+
+// Preview is what a scheduler would do now, had it been started.
+type Preview struct {
+	// Record is the decision with what it was made from.
+	Record Record
+	// Workloads are the servers and workers that the decision wants.
+	Workloads []backend.Workload
+	// Report says whether those of them that do not run yet could be placed.
+	Report backend.Report
+	// Running is what the backend has of the job.
+	Running []backend.Status
+	// Backfilled says what arrival history there is.
+	Backfilled traffic.Backfilled
+	// Locked says that a scheduler of the job runs, so that what it has learnt was not read: the preview starts from the job file's prior.
+	Locked bool
+}
+
+// NewPreview looks, forecasts and decides once, with the code that a running scheduler uses. It writes nothing and starts nothing.
+func NewPreview(ctx context.Context, o Options) (*Preview, hcl.Diagnostics, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	diags, err := ConfigureBackend(ctx, o.Backend, o.Job, o.StateDir)
+	if err != nil || diags.HasErrors() {
+		return nil, diags, err
+	}
+	s := &Scheduler{opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), started: time.Now(), progress: newProgressLog(10 * time.Minute), want: newDesired("")}
+	p := &Preview{}
+	if p.Locked, err = s.readDesired(); err != nil {
+		return nil, diags, err
+	}
+	defer func() { _ = s.Close() }()
+	if err := s.connect(); err != nil {
+		return nil, diags, err
+	}
+	p.Backfilled = s.backfill(ctx)
+	s.seen = s.look(ctx)
+	now := time.Now()
+	s.follow(ctx, now)
+	if s.want.Target == 0 && len(s.seen.list) > 0 {
+		s.want.adopt(s.seen.list)
+	}
+	obs := s.observe(now)
+	p.Record = Record{Observation: obs, Decision: s.policy.Decide(obs)}
+	p.Running = s.seen.list
+	return p, diags, s.place(ctx, p)
+}
+
+// readDesired reads the state of the last scheduler, if there is one and none is running, and leaves it as it is.
+func (s *Scheduler) readDesired() (locked bool, err error) {
+	if _, err := os.Stat(filepath.Join(s.opt.StateDir, "state.db")); err != nil {
+		return false, nil
+	}
+	st, err := state.Open(s.opt.StateDir)
+	if err != nil {
+		return true, nil
+	}
+	_, err = st.Get(desiredKey, s.want)
+	return false, errors.Join(err, st.Close())
+}
+
+// place renders what the decision wants and asks the backend whether the missing part has room.
+func (s *Scheduler) place(ctx context.Context, p *Preview) error {
+	want := s.want.Target
+	if p.Record.Decision.Target > 0 {
+		want = p.Record.Decision.Target
+	}
+	var missing []backend.Workload
+	add := func(w backend.Workload) {
+		p.Workloads = append(p.Workloads, w)
+		if st, found := s.seen.allocation(w.ID); !found || !st.State.Live() {
+			missing = append(missing, w)
+		}
+	}
+	for i := range s.job.Servers.Count {
+		add(s.loads.server(i, max(1, s.want.Servers[i])))
+	}
+	for rank := range want {
+		add(s.loads.worker(rank, max(1, s.want.Workers[rank])))
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	var err error
+	p.Report, err = s.opt.Backend.Plan(ctx, s.job.Name, missing)
+	return err
+}
