@@ -15,7 +15,8 @@ import (
 
 // KafkaOpts are the options with which a job's stream is reached: TLS and SASL.
 func KafkaOpts(j *job.Job) ([]kgo.Opt, error) {
-	opts := []kgo.Opt{kgo.ClientID("kale")}
+	// A broker that is killed closes connections in ways that franz-go would take for a missing SASL, and not retry.
+	opts := []kgo.Opt{kgo.ClientID("kale"), kgo.AlwaysRetryEOF()}
 	if t := j.Stream.TLS; t != nil {
 		cfg, err := tlsConfig(t)
 		if err != nil {

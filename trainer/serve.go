@@ -249,7 +249,7 @@ func (p *serverProcess) restore() error {
 	}
 	m := p.spec.GetModel()
 	p.tablets, err = ps.Restore(p.lg, ps.Options{
-		Job: p.spec.GetJob(), Topic: p.spec.GetStream().GetTopic(), Server: p.index, Incarnation: p.incarnation, Timeline: p.job.Timeline,
+		Job: p.spec.GetJob(), Fingerprint: p.spec.GetFingerprint(), Topic: p.spec.GetStream().GetTopic(), Server: p.index, Incarnation: p.incarnation, Timeline: p.job.Timeline,
 		MapVersion: p.job.MapVersion, Layout: layout, RowWidth: rowWidth, InitRow: initRow, InitDense: initDense,
 		Optimiser: ps.Optimiser{Kind: m.GetOptimiser(), LearningRate: m.GetLearningRate()},
 		Counting:  m.GetKind() == KindCounting, Keep: int(p.spec.GetSnapshotKeep()), UnsafeNoDedup: p.spec.GetUnsafeNoDedup(), Store: p.store,
