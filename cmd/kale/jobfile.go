@@ -49,17 +49,17 @@ type loaded struct {
 	dir   string // the job's state folder
 }
 
-// load reads the job that an argument names: a file, or a job that was run before, with the variables of that run under those of the
-// flags. Diagnostics are printed; errShown says that they forbid to go on.
-func (a *app) load(arg string, f jobFlags) (*loaded, error) {
+// invocation is how the job that an argument names is to be read: a file, or a job that was run before, with the variables of that run
+// under those of the flags.
+func (a *app) invocation(arg string, f jobFlags) (invocation, error) {
+	how := invocation{File: arg}
 	vars, err := f.parsedVars()
 	if err != nil {
-		return nil, err
+		return how, err
 	}
-	how := invocation{File: arg}
 	if !isFile(arg) {
 		if how, err = a.known(arg); err != nil {
-			return nil, err
+			return how, err
 		}
 	}
 	if how.Vars == nil {
@@ -76,6 +76,15 @@ func (a *app) load(arg string, f jobFlags) (*loaded, error) {
 	}
 	if f.trainer != "" {
 		how.Trainer = f.trainer
+	}
+	return how, nil
+}
+
+// load reads a job. Diagnostics are printed; errShown says that they forbid to go on.
+func (a *app) load(arg string, f jobFlags) (*loaded, error) {
+	how, err := a.invocation(arg, f)
+	if err != nil {
+		return nil, err
 	}
 	j, files, diags := job.Load(how.File, how.Vars, how.VarFiles)
 	if err := a.diagnose(files, diags); err != nil {

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/onnx"
 )
@@ -40,6 +41,22 @@ func (a *app) launch(ctx context.Context, lg *slog.Logger, l *loaded) (*backend.
 		return nil, fmt.Errorf("backend %q of %s: %w", l.Backend.Name, l.Range("backend"), err)
 	}
 	return backend.Launch(ctx, lg, path, backend.Options{})
+}
+
+// configured is launch, with the job's block given to the plugin. The caller closes it.
+func (a *app) configured(ctx context.Context, l *loaded, stateDir string) (*backend.Client, error) {
+	b, err := a.launch(ctx, a.logger("warn"), l)
+	if err != nil {
+		return nil, err
+	}
+	diags, err := core.ConfigureBackend(ctx, b, l.Job, stateDir)
+	if err == nil {
+		err = a.diagnose(l.files, diags)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
 }
 
 // trainer is the path of kale-trainer and what its processes need in their environment.

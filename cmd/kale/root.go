@@ -30,6 +30,8 @@ A first job:   kale broker -topic clicks:8          a broker, if there is none
 	root.SetUsageTemplate(usageTemplate)
 	root.PersistentFlags().StringVar(&a.stateDir, "state-dir", "", "folder for what jobs keep on this machine (default $KALE_STATE_DIR, $XDG_STATE_HOME/kale or ~/.local/state/kale)")
 	root.AddGroup(&cobra.Group{ID: groupJob, Title: "Jobs:"}, &cobra.Group{ID: groupFile, Title: "Job files:"}, &cobra.Group{ID: groupStream, Title: "Streams and forecasts:"})
+	cobra.EnableCommandSorting = false // the order of commands is that of a job's life
+	root.SetHelpCommand(helpCommand())
 	for _, c := range commands(a) {
 		root.AddCommand(c)
 	}
@@ -47,9 +49,20 @@ const (
 func commands(a *app) []*cobra.Command {
 	return []*cobra.Command{
 		inGroup(groupJob, runCommand(a)),
+		inGroup(groupJob, stopCommand(a)),
+		inGroup(groupJob, statusCommand(a)),
+		inGroup(groupJob, explainCommand(a)),
+		inGroup(groupJob, logsCommand(a)),
+		inGroup(groupJob, scaleCommand(a)),
+		inGroup(groupJob, pauseCommand(a)),
+		inGroup(groupJob, resumeCommand(a)),
+		inGroup(groupFile, initCommand(a)),
+		inGroup(groupFile, validateCommand(a)),
 		inGroup(groupStream, brokerCommand(a)),
 		inGroup(groupStream, produceCommand(a)),
 		inGroup(groupStream, demoCommand(a)),
+		versionCommand(a),
+		jobfileTopic(),
 	}
 }
 

@@ -29,9 +29,11 @@ func runCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "run JOB.hcl", Short: "Run a job's scheduler in the foreground",
 		Long: `Runs the scheduler of a job until Ctrl-C. The scheduler is not on the data path: when it ends, training goes on, and the
-next kale run finds everything again. kale stop ends the job itself.`,
+next kale run finds everything again. kale stop ends the job itself.
+
+A job that ran here before can be named instead of its file: then it is run as it was the last time, the same variables included.`,
 		Example: "  kale run ctr.hcl\n  kale run ctr.hcl -var 'brokers=[\"kafka-1:9092\"]' -plain",
-		Args:    exactly("JOB.hcl"),
+		Args:    exactly("JOB.hcl"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.plain && f.live {
 				return usagef("-plain and -live exclude each other")

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/job"
+)
+
+// jobName is the name of the job that an argument names, as a name or as a job file. The file is read only for its name: it may lack
+// variables that matter elsewhere.
+func (a *app) jobName(arg string) (string, error) {
+	if !isFile(arg) {
+		if _, err := a.known(arg); err != nil {
+			return "", err
+		}
+		return arg, nil
+	}
+	abs, err := filepath.Abs(arg)
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w", arg, err)
+	}
+	names, err := a.jobs()
+	if err != nil {
+		return "", err
+	}
+	for _, name := range names { // the file of a job that ran here: no need to know its variables again
+		if how, err := a.known(name); err == nil && how.File == abs {
+			return name, nil
+		}
+	}
+	j, files, diags := job.Load(arg, nil, nil)
+	if err := a.diagnose(files, diags); err != nil {
+		return "", err
+	}
+	return j.Name, nil
+}
+
+// errNoScheduler says what to do when nobody answers for a job.
+func (a *app) errNoScheduler(name string) error {
+	arg := "JOB.hcl"
+	if _, err := a.known(name); err == nil {
+		arg = name // run takes the file and the variables from the last run
+	}
+	return fmt.Errorf("no scheduler is running for job %q: start it with kale run %s%s", name, a.stateFlag(), arg)
+}
+
+// connect speaks with the scheduler of a job. api.ErrNoScheduler is in the error's chain when there is none.
+func (a *app) connect(ctx context.Context, name string) (*api.Client, error) {
+	dir, err := a.jobDir(name)
+	if err != nil {
+		return nil, err
+	}
+	path, err := api.SocketPath(dir)
+	if err != nil {
+		return nil, err
+	}
+	c, err := api.Dial(ctx, path)
+	if errors.Is(err, api.ErrNoScheduler) {
+		return nil, noScheduler{a.errNoScheduler(name)}
+	}
+	return c, err
+}
+
+// noScheduler is api.ErrNoScheduler with advice.
+type noScheduler struct{ error }
+
+func (noScheduler) Is(target error) bool { return target == api.ErrNoScheduler }
+
+// connectArg is connect for a command's argument.
+func (a *app) connectArg(ctx context.Context, arg string) (string, *api.Client, error) {
+	name, err := a.jobName(arg)
+	if err != nil {
+		return "", nil, err
+	}
+	c, err := a.connect(ctx, name)
+	return name, c, err
+}
+
+// completeJobs offers the jobs of this machine, and job files, as a command's first argument.
+func (a *app) completeJobs(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	names, err := a.jobs()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return names, cobra.ShellCompDirectiveDefault
+}
+
+// completeFiles offers job files as a command's first argument.
+func completeFiles(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return []string{"hcl"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
+// exists says that a file is there.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

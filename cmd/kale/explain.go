@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/state"
+)
+
+type explainFlags struct {
+	n           int
+	all, asJSON bool
+}
+
+func explainCommand(a *app) *cobra.Command {
+	var f explainFlags
+	c := &cobra.Command{
+		Use: "explain JOB", Short: "The last decisions, with their arithmetic",
+		Long: `Shows how the last decisions came about: what was known, each term of the arithmetic, and the result. Without -all, the last
+decisions that changed something and the newest one. It works with a running scheduler and, from the job's state, without.`,
+		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.n < 1 || f.n > 10_000 {
+				return usagef("-n %d: want 1 to 10000 decisions", f.n)
+			}
+			return a.explain(cmd.Context(), args[0], f)
+		},
+	}
+	c.Flags().IntVarP(&f.n, "lines", "n", 5, "how many `DECISIONS`")
+	c.Flags().BoolVar(&f.all, "all", false, "also decisions that changed nothing")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print observations and decisions as a JSON array, oldest first")
+	return c
+}
+
+func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
+	name, err := a.jobName(arg)
+	if err != nil {
+		return err
+	}
+	records, err := a.decisions(ctx, name, f)
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		return json.NewEncoder(a.out).Encode(records)
+	}
+	if len(records) == 0 {
+		fmt.Fprintf(a.out, "job %q has no decisions yet\n", name)
+	}
+	for i, r := range records {
+		if i > 0 {
+			fmt.Fprintln(a.out)
+		}
+		fmt.Fprint(a.out, r.Decision.Explain())
+		if r.ObserveOnly {
+			fmt.Fprintln(a.out, "  observed only: nothing was done")
+		}
+	}
+	return nil
+}
+
+// reader gives decisions, oldest first; with changes, only those that scale.
+type reader func(n int, changes bool) ([]core.Record, error)
+
+// decisions reads from the scheduler or, when none runs, from the job's state.
+func (a *app) decisions(ctx context.Context, name string, f explainFlags) ([]core.Record, error) {
+	c, err := a.connect(ctx, name)
+	if err == nil {
+		defer c.Close()
+		return pick(f, func(n int, changes bool) ([]core.Record, error) { return c.Decisions(ctx, n, changes) })
+	}
+	if !errors.Is(err, api.ErrNoScheduler) {
+		return nil, err
+	}
+	dir, err := a.jobDir(name)
+	if err != nil {
+		return nil, err
+	}
+	if !exists(filepath.Join(dir, "state.db")) { // opening it would create it
+		return nil, a.errNoScheduler(name)
+	}
+	st, err := state.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	records, err := pick(f, func(n int, changes bool) ([]core.Record, error) { return api.Decisions(st, n, changes) })
+	return records, errors.Join(err, st.Close())
+}
+
+// pick chooses what is shown: the last n, or the last n changes and the newest decision after them.
+func pick(f explainFlags, read reader) ([]core.Record, error) {
+	if f.all {
+		return read(f.n, false)
+	}
+	records, err := read(f.n, true)
+	if err != nil {
+		return nil, err
+	}
+	newest, err := read(1, false)
+	if err != nil || len(newest) == 0 {
+		return records, err
+	}
+	if len(records) == 0 || newest[0].Decision.At.After(records[len(records)-1].Decision.At) {
+		records = append(records, newest[0])
+	}
+	return records, nil
+}

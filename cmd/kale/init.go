@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/core/traffic"
+)
+
+type initFlags struct {
+	in      job.ScaffoldInput
+	out     string
+	force   bool
+	samples int
+}
+
+func initCommand(a *app) *cobra.Command {
+	var f initFlags
+	c := &cobra.Command{
+		Use: "init -topic TOPIC", Short: "Write a first job file from what is in a topic",
+		Long: `Reads some of a topic's newest records, infers from them what they are made of (label, categories, quantities), and writes a
+job file that is valid as it is. Read it before you run it: what was inferred is marked.`,
+		Example: "  kale init -brokers kafka-1:9092 -topic clicks -o ctr.hcl\n  kale init -topic clicks -label clicked > ctr.hcl",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.in.Topic == "" {
+				return usagef("-topic is missing: say which topic to train on")
+			}
+			if f.samples < 1 || f.samples > 100_000 {
+				return usagef("-samples %d: want 1 to 100000", f.samples)
+			}
+			if f.in.GPUs < 0 {
+				return usagef("-gpus %d: want 0 or more", f.in.GPUs)
+			}
+			return a.initJob(cmd.Context(), f)
+		},
+	}
+	c.Flags().StringSliceVar(&f.in.Brokers, "brokers", []string{"127.0.0.1:9092"}, "`HOST:PORT` of Kafka brokers, separated by commas")
+	c.Flags().StringVar(&f.in.Topic, "topic", "", "topic to train on")
+	c.Flags().StringVar(&f.in.Name, "name", "", "name of the job (default: from the topic)")
+	c.Flags().StringVar(&f.in.Label, "label", "", "field to predict (default: inferred)")
+	c.Flags().StringVar(&f.in.Checkpoint, "checkpoint", "", "`FOLDER` for checkpoints (default: checkpoints/NAME beside the job file)")
+	c.Flags().IntVar(&f.in.GPUs, "gpus", 0, "GPUs per worker")
+	c.Flags().IntVar(&f.samples, "samples", 1000, "how many records to look at")
+	c.Flags().StringVarP(&f.out, "out", "o", "", "`FILE` to write (default: standard output)")
+	c.Flags().BoolVar(&f.force, "force", false, "write over a file that is there")
+	return c
+}
+
+func (a *app) initJob(ctx context.Context, f initFlags) error {
+	if f.out != "" && !f.force && exists(f.out) {
+		return fmt.Errorf("%s is there already: choose another -o, or give -force to write over it", f.out)
+	}
+	info, samples, err := a.sampleTopic(ctx, f)
+	if err != nil {
+		return err
+	}
+	f.in.Partitions, f.in.Samples = info.Partitions, samples
+	src, err := job.Scaffold(f.in)
+	if err != nil {
+		return err
+	}
+	if f.out == "" {
+		_, err := a.out.Write(src)
+		return err
+	}
+	flags := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	if !f.force {
+		flags |= os.O_EXCL
+	}
+	file, err := os.OpenFile(f.out, flags, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s is there already: choose another -o, or give -force to write over it", f.out)
+	}
+	if err != nil {
+		return fmt.Errorf("write the job file: %w", err)
+	}
+	_, err = file.Write(src)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("write the job file: %w", err)
+	}
+	path := quoted([]string{f.out})
+	fmt.Fprintf(a.err, "wrote %s from %d records of topic %q (%d partitions)\nread it, then see what it would do:\n  kale plan %s\n", f.out, len(samples), f.in.Topic, info.Partitions, path)
+	return nil
+}
+
+// sampleTimeout bounds the reading of samples: of a slow broker's, those that came will do.
+const sampleTimeout = 20 * time.Second
+
+// sampleTopic asks about a topic and reads its newest records, as many from each partition.
+func (a *app) sampleTopic(ctx context.Context, f initFlags) (traffic.Info, [][]byte, error) {
+	opts := []kgo.Opt{kgo.SeedBrokers(f.in.Brokers...), kgo.ClientID("kale-init")}
+	cl, err := traffic.NewClient(traffic.ClientOptions{Brokers: f.in.Brokers, Topic: f.in.Topic})
+	if err != nil {
+		return traffic.Info{}, nil, err
+	}
+	defer cl.Close()
+	info, err := cl.Topic(ctx)
+	if err != nil {
+		return info, nil, fmt.Errorf("ask %v about topic %q: %w; are the brokers' addresses right?", f.in.Brokers, f.in.Topic, err)
+	}
+	if !info.Exists {
+		return info, nil, fmt.Errorf("topic %q does not exist%s", f.in.Topic, topicsThere(topicNames(ctx, f.in.Brokers, nil)))
+	}
+	if info.Compacted() {
+		return info, nil, fmt.Errorf("topic %q is compacted: records vanish from its middle, so that they cannot be trained exactly once; use one with cleanup.policy=delete", f.in.Topic)
+	}
+	starts, err := cl.Starts(ctx)
+	if err != nil {
+		return info, nil, fmt.Errorf("find the records of topic %q: %w", f.in.Topic, err)
+	}
+	ends, err := cl.Ends(ctx)
+	if err != nil {
+		return info, nil, fmt.Errorf("find the records of topic %q: %w", f.in.Topic, err)
+	}
+	each := int64(max(1, f.samples/max(1, len(ends))))
+	from, n := map[int32]int64{}, int64(0)
+	for p, end := range ends {
+		from[p] = max(starts[p], end-each)
+		n += end - from[p]
+	}
+	if n == 0 {
+		return info, nil, fmt.Errorf("topic %q is empty: write some records first, for instance with kale produce -topic %s -duration 10s", f.in.Topic, quoted([]string{f.in.Topic}))
+	}
+	scanCtx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	defer cancel()
+	var samples [][]byte
+	err = stream.Scan(scanCtx, opts, f.in.Topic, from, ends, func(r *kgo.Record) error {
+		samples = append(samples, r.Value)
+		return nil
+	})
+	if err != nil && (len(samples) == 0 || ctx.Err() != nil) {
+		return info, nil, fmt.Errorf("read records of topic %q: %w", f.in.Topic, err)
+	}
+	return info, samples, nil
+}
+
+func topicsThere(names []string) string {
+	if len(names) == 0 {
+		return ": the brokers have none that can be seen from here"
+	}
+	more := ""
+	if len(names) > 12 {
+		names, more = names[:12], " and others"
+	}
+	return fmt.Sprintf("; the brokers have: %s%s", listed(names), more)
+}

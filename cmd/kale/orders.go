@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/core"
+)
+
+func scaleCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "scale JOB N|auto", Short: "Pin a job's number of workers, or let the policy decide again",
+		Long:    "Tells the running scheduler to keep N workers until told otherwise; auto lets the policy decide again.",
+		Example: "  kale scale ctr 6\n  kale scale ctr auto",
+		Args:    exactly("JOB", "the number of workers (or auto)"), ValidArgsFunction: a.completeJobs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[1] == "auto" {
+				return a.order(cmd.Context(), args[0], core.Order{Kind: "auto"}, "the policy decides again")
+			}
+			n, err := strconv.Atoi(args[1])
+			if err != nil || n < 1 {
+				return usagef("%q is not a number of workers: want 1 or more, or auto", args[1])
+			}
+			return a.order(cmd.Context(), args[0], core.Order{Kind: "scale", Target: n}, fmt.Sprintf("%s from now on, until kale scale %s auto", count(n, "worker"), args[0]))
+		},
+	}
+}
+
+func pauseCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "pause JOB", Short: "Stop training for a while; workers stay",
+		Long: "Tells the job to train nothing until resume. Workers stay, lag grows, and the number of workers is left alone.",
+		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.order(cmd.Context(), args[0], core.Order{Kind: "pause"}, "paused; kale resume "+args[0]+" goes on")
+		},
+	}
+}
+
+func resumeCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "resume JOB", Short: "Go on training after pause",
+		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.order(cmd.Context(), args[0], core.Order{Kind: "resume"}, "training goes on")
+		},
+	}
+}
+
+// order hands an order to a job's scheduler and says that it was taken.
+func (a *app) order(ctx context.Context, arg string, o core.Order, taken string) error {
+	name, c, err := a.connectArg(ctx, arg)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.Order(ctx, o); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.out, "job %q: %s\n", name, taken)
+	return nil
+}

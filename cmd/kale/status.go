@@ -1,0 +1,285 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/api"
+)
+
+type statusFlags struct {
+	asJSON, watch bool
+	every         span
+}
+
+func statusCommand(a *app) *cobra.Command {
+	f := statusFlags{every: span(2 * time.Second)}
+	c := &cobra.Command{
+		Use: "status [JOB]", Short: "What a job does now, or which jobs there are",
+		Args: upTo(1), ValidArgsFunction: a.completeJobs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.every <= 0 {
+				return usagef("-every %s: it must be above 0", f.every.String())
+			}
+			if len(args) == 0 {
+				return a.repeat(cmd.Context(), f, a.overview)
+			}
+			name, err := a.jobName(args[0])
+			if err != nil {
+				return err
+			}
+			return a.repeat(cmd.Context(), f, func(ctx context.Context, w io.Writer, asJSON bool) error {
+				return a.jobStatus(ctx, w, name, asJSON)
+			})
+		},
+	}
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print the scheduler's whole picture as JSON; with -watch one line each")
+	c.Flags().BoolVarP(&f.watch, "watch", "w", false, "show it again and again until Ctrl-C")
+	c.Flags().Var(&f.every, "every", "how often -watch shows it")
+	return c
+}
+
+// repeat prints once or, with -watch, until ctx ends: over what was printed before on a terminal, else below it.
+func (a *app) repeat(ctx context.Context, f statusFlags, show func(ctx context.Context, w io.Writer, asJSON bool) error) error {
+	if !f.watch {
+		return show(ctx, a.out, f.asJSON)
+	}
+	_, tty := terminal(a.out)
+	t := time.NewTicker(time.Duration(f.every))
+	defer t.Stop()
+	for {
+		var b strings.Builder
+		err := show(ctx, &b, f.asJSON)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !errors.Is(err, api.ErrNoScheduler):
+			return err
+		case err != nil: // a scheduler may be started again while we watch
+			fmt.Fprintf(&b, "%v\n", err)
+			if f.asJSON {
+				return err
+			}
+		}
+		if tty && !f.asJSON {
+			fmt.Fprint(a.out, "\x1b[H\x1b[2J")
+		}
+		fmt.Fprint(a.out, b.String())
+		if !tty && !f.asJSON {
+			fmt.Fprintln(a.out)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+// jobState is a job in the overview.
+type jobState struct {
+	Job       string `json:"job"`
+	Scheduler bool   `json:"scheduler"`
+	Says      string `json:"says"`
+	File      string `json:"file,omitempty"`
+}
+
+func (a *app) overview(ctx context.Context, w io.Writer, asJSON bool) error {
+	names, err := a.jobs()
+	if err != nil {
+		return err
+	}
+	states := []jobState{}
+	for _, name := range names {
+		s := jobState{Job: name, Says: "no scheduler is running"}
+		if how, err := a.known(name); err == nil {
+			s.File = how.File
+		}
+		switch v, err := a.view(ctx, name); {
+		case err == nil:
+			s.Scheduler, s.Says = true, headline(v)
+		case !errors.Is(err, api.ErrNoScheduler):
+			s.Says = err.Error()
+		}
+		states = append(states, s)
+	}
+	if asJSON {
+		return json.NewEncoder(w).Encode(states)
+	}
+	if len(states) == 0 {
+		fmt.Fprintln(w, "no job has run on this machine yet: kale run JOB.hcl runs one")
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, s := range states {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", s.Job, s.Says, s.File)
+	}
+	return t.Flush()
+}
+
+func (a *app) view(ctx context.Context, name string) (*core.View, error) {
+	c, err := a.connect(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Status(ctx)
+}
+
+func (a *app) jobStatus(ctx context.Context, w io.Writer, name string, asJSON bool) error {
+	v, err := a.view(ctx, name)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return json.NewEncoder(w).Encode(v)
+	}
+	return writeStatus(w, v)
+}
+
+// writeStatus prints a view for people.
+func writeStatus(w io.Writer, v *core.View) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	s := v.Sample
+	row("job", "%s, %s, scheduler up since %s%s", v.Job, v.Mode, v.Started.Local().Format("2006-01-02 15:04:05"), ending(v))
+	row("lag", "%s of at most %s, %s records wait%s", lag(s), shortDuration(v.MaxLag), whole(s.LagRecords), repairing(s))
+	arrive := "unknown"
+	if s.Rate != nil {
+		arrive = number(*s.Rate)
+	}
+	row("rate", "%s records/s arrive, %s are trained", arrive, number(s.Trained))
+	if f := s.Forecast; f != nil {
+		row("forecast", "%s records/s for now (%s to %s), by %s%s", number(f.Mean), number(f.Lower), number(f.Upper), v.Forecast.Source, distrust(v))
+	} else {
+		row("forecast", "none%s", distrust(v))
+	}
+	row("workers", "%d train of %d wanted (%d to %d), %d starting, %d leaving; capacity %s records/s, %.0f %% busy%s", s.Running, s.Target, v.Min, v.Max,
+		s.Pending, s.Draining, number(s.Capacity), 100*s.Busy, emulated(v))
+	row("throughput", "%s", v.Model)
+	if m := manualLine(v.Manual); v.Manual.Paused || v.Manual.Pinned {
+		row("order", "%s", m)
+	}
+	if r := v.Rescale; r != nil {
+		row("rescale", "%d → %d under way since %s", r.From, r.To, shortDuration(v.Now.Sub(r.Decided)))
+	}
+	if d := v.LastChange; d != nil {
+		row("last change", "%s  %s %d → %d: %s%s", d.Decision.At.Local().Format("15:04:05"), verb(d.Decision.Kind), d.Decision.Current, d.Decision.Target, d.Decision.Reason, observeOnly(d.ObserveOnly))
+	}
+	if d := v.Decision; d != nil {
+		row("now", "%s", d.Decision.Reason)
+	}
+	auc := ""
+	if v.AUC != nil {
+		auc = fmt.Sprintf(", AUC %.4f before training", *v.AUC)
+	}
+	row("trained", "%s records%s%s", whole(v.Trained), auc, losses(v))
+	for _, p := range v.Problems {
+		row("problem", "%s", p)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return writeProcesses(w, v)
+}
+
+func writeProcesses(w io.Writer, v *core.View) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if len(v.Workers)+len(v.Servers) > 0 {
+		fmt.Fprintf(t, "\nPROCESS\tALLOCATION\tMEMBER\tRECORDS/S\tBUSY\tQUEUE\tPARTITIONS\tRESTARTS\tNODE\t\n")
+	}
+	for _, p := range v.Workers {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.0f %%\t%d\t%s\t%d\t%s\t%s\n", p.ID, p.Backend, p.Member, number(p.Rate), 100*p.Busy, p.Queue, partitions(p.Partitions), p.Restarts,
+			strings.TrimSpace(p.Node+" "+strings.Join(p.Devices, ",")), p.Reason)
+	}
+	for _, p := range v.Servers {
+		up := "down"
+		if p.Up {
+			up = "up"
+		}
+		snapshot := "no snapshot yet"
+		if !p.LastSnapshot.IsZero() {
+			snapshot = "snapshot " + shortDuration(v.Now.Sub(p.LastSnapshot)) + " ago"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s rows\t\t\t\t%d\t%s\t%s\n", p.ID, p.Backend, up, whole(p.Rows), p.Restarts, p.Node, snapshot)
+	}
+	return t.Flush()
+}
+
+func ending(v *core.View) string {
+	switch {
+	case v.Stopped:
+		return ", stopped"
+	case v.Stopping:
+		return ", stopping"
+	}
+	return ""
+}
+
+func repairing(s core.Sample) string {
+	if s.Repairing {
+		return " (being repaired: some of them were trained before)"
+	}
+	return ""
+}
+
+func emulated(v *core.View) string {
+	if v.Emulated {
+		return " (emulated accelerator)"
+	}
+	return ""
+}
+
+func distrust(v *core.View) string {
+	f := v.Forecast
+	switch {
+	case !f.Trusted && f.Reason != "":
+		return ", not trusted: " + f.Reason
+	case !f.Trusted:
+		return ", not trusted"
+	case f.Reason != "":
+		return "; " + f.Reason
+	}
+	return ""
+}
+
+func losses(v *core.View) string {
+	s := ""
+	if v.Dead > 0 {
+		s += fmt.Sprintf(", %s could not be decoded", whole(v.Dead))
+	}
+	if v.Lost > 0 {
+		s += fmt.Sprintf(", %s offsets lost to retention", whole(v.Lost))
+	}
+	return s
+}
+
+// partitions writes sorted partitions as ranges: 0-3,6.
+func partitions(p []int32) string {
+	if len(p) == 0 {
+		return "-"
+	}
+	var parts []string
+	for i := 0; i < len(p); {
+		j := i
+		for j+1 < len(p) && p[j+1] == p[j]+1 {
+			j++
+		}
+		if i == j {
+			parts = append(parts, fmt.Sprint(p[i]))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d-%d", p[i], p[j]))
+		}
+		i = j + 1
+	}
+	return strings.Join(parts, ",")
+}

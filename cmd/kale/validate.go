@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
+)
+
+type validateFlags struct {
+	jobFlags
+	offline, asJSON bool
+}
+
+func validateCommand(a *app) *cobra.Command {
+	var f validateFlags
+	c := &cobra.Command{
+		Use: "validate JOB.hcl", Short: "Check a job file, its topic and its backend block",
+		Long: `Checks the whole job file and reports every mistake at once, with its place and what to do; then asks the brokers about the
+topic and the backend's plugin about its block. It changes nothing.`,
+		Args: exactly("JOB.hcl"), ValidArgsFunction: completeFiles,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.validate(cmd.Context(), args[0], f) },
+	}
+	f.register(c)
+	c.Flags().BoolVar(&f.offline, "offline", false, "do not ask the brokers")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print the result as JSON")
+	return c
+}
+
+func (a *app) validate(ctx context.Context, arg string, f validateFlags) error {
+	how, err := a.invocation(arg, f.jobFlags)
+	if err != nil {
+		return err
+	}
+	j, files, diags := job.Load(how.File, how.Vars, how.VarFiles)
+	if !diags.HasErrors() {
+		more, err := a.askAround(ctx, &loaded{Job: j, files: files, how: how}, f.offline)
+		if err != nil {
+			return err
+		}
+		diags = append(diags, more...)
+	}
+	if f.asJSON {
+		return a.validatedJSON(j, diags)
+	}
+	if err := a.diagnose(files, diags); err != nil {
+		return err
+	}
+	unasked := ""
+	if f.offline {
+		unasked = ", as far as can be told without its brokers"
+	}
+	fmt.Fprintf(a.out, "%s: job %q is valid%s\n", how.File, j.Name, unasked)
+	return nil
+}
+
+// askAround asks those who know more than the file tells: the backend's plugin and, unless offline, the brokers.
+func (a *app) askAround(ctx context.Context, l *loaded, offline bool) (hcl.Diagnostics, error) {
+	var diags hcl.Diagnostics
+	if !offline {
+		_, found, err := checkTopics(ctx, l.Job)
+		if err != nil {
+			return nil, err
+		}
+		diags = append(diags, found...)
+	}
+	b, err := a.launch(ctx, a.logger("warn"), l)
+	if err != nil {
+		return nil, err
+	}
+	// The plugin is asked about the block alone: it gets a folder that ends with the question.
+	dir, err := os.MkdirTemp("", "kale-validate-")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make a folder for the backend's plugin: %w", err), b.Close())
+	}
+	found, err := core.ConfigureBackend(ctx, b, l.Job, dir)
+	return append(diags, found...), errors.Join(err, b.Close(), os.RemoveAll(dir))
+}
+
+// diagnosticJSON is a diagnostic for scripts. Lines and columns count from 1.
+type diagnosticJSON struct {
+	Severity string `json:"severity"`
+	Summary  string `json:"summary"`
+	Detail   string `json:"detail"`
+	File     string `json:"file,omitempty"`
+	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"`
+}
+
+func (a *app) validatedJSON(j *job.Job, diags hcl.Diagnostics) error {
+	out := struct {
+		Valid       bool             `json:"valid"`
+		Job         string           `json:"job,omitempty"`
+		Diagnostics []diagnosticJSON `json:"diagnostics"`
+	}{Valid: !diags.HasErrors(), Diagnostics: []diagnosticJSON{}}
+	if j != nil {
+		out.Job = j.Name
+	}
+	for _, d := range diags {
+		v := diagnosticJSON{Severity: "error", Summary: d.Summary, Detail: d.Detail}
+		if d.Severity == hcl.DiagWarning {
+			v.Severity = "warning"
+		}
+		if d.Subject != nil {
+			v.File, v.Line, v.Column = d.Subject.Filename, d.Subject.Start.Line, d.Subject.Start.Column
+		}
+		out.Diagnostics = append(out.Diagnostics, v)
+	}
+	if err := json.NewEncoder(a.out).Encode(out); err != nil {
+		return fmt.Errorf("print the result: %w", err)
+	}
+	if !out.Valid {
+		return errShown
+	}
+	return nil
+}
