@@ -1,8 +1,11 @@
 package trainer
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -34,7 +37,11 @@ func TestChaosTrainsEachRecordOnce(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long")
 	}
-	for seed := range uint64(4) {
+	seeds := uint64(4)
+	if n, err := strconv.ParseUint(os.Getenv("KALE_CHAOS_SEEDS"), 10, 64); err == nil {
+		seeds = n // a longer soak
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { chaos(t, seed) })
 	}
 }
@@ -46,6 +53,7 @@ type troublemaker struct {
 	cl, tx      *kgo.Client
 	kill        map[int]func() // running workers by rank
 	generations uint64
+	generation  [3]uint64 // of each rank's last process
 	worked      map[string]int
 }
 
@@ -88,6 +96,7 @@ func chaos(t *testing.T, seed uint64) {
 
 func (m *troublemaker) spawn(rank int) {
 	m.generations++
+	m.generation[rank] = m.generations
 	m.kill[rank] = m.killableWorker(rank, m.generations)
 }
 
@@ -128,7 +137,7 @@ func (m *troublemaker) trouble() {
 	case what == 7 && m.kill[rank] != nil:
 		m.worked["expelled"]++
 		m.ask(func(c rpc.ChiefClient) error {
-			_, err := c.Join(m.t.Context(), &rpc.JoinRequest{Member: fmt.Sprint("worker-", rank), Generation: m.generations, Address: "127.0.0.1:1"})
+			_, err := c.Join(m.t.Context(), &rpc.JoinRequest{Member: fmt.Sprint("worker-", rank), Generation: m.generation[rank], Address: "127.0.0.1:1"})
 			return err
 		})
 	case what == 8 && len(m.kill) > 1:
@@ -164,7 +173,10 @@ func (m *troublemaker) letItTrain() {
 	if now := left(); now > 0 {
 		goal = m.rng.Int64N(now)
 	}
-	eventually(m.t, func() bool { now := left(); return now >= 0 && now <= goal }, func() string { return fmt.Sprintf("training to come within %d offsets of the end", goal) })
+	eventually(m.t, func() bool { now := left(); return now >= 0 && now <= goal }, func() string {
+		b, _ := json.MarshalIndent(m.status(), "", " ")
+		return fmt.Sprintf("training to come within %d offsets of the ends %v\nlast status: %s", goal, ends, b)
+	})
 }
 
 // ask speaks to the chief; one that is just not there is no failure of the test.
