@@ -32,6 +32,7 @@ func Opts(s *rpc.StreamSpec) ([]kgo.Opt, error) {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.AlwaysRetryEOF(), // a killed broker looks like a missing SASL otherwise, which is not retried
 	}
 	if t := s.GetTls(); t != nil {
 		cfg, err := tlsConfig(t)
