@@ -73,6 +73,14 @@ func (p *progress) show(format string, args ...any) {
 	}
 }
 
+// step is show for work that counts its steps; the last one takes the line away.
+func (p *progress) step(what string, done, total int) {
+	p.show("%s: %d of %d", what, done, total)
+	if done >= total {
+		p.done()
+	}
+}
+
 // done takes the line away, before other output.
 func (p *progress) done() {
 	if p.tty && p.shown {

@@ -58,9 +58,11 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupJob, resumeCommand(a)),
 		inGroup(groupFile, initCommand(a)),
 		inGroup(groupFile, validateCommand(a)),
+		inGroup(groupFile, planCommand(a)),
 		inGroup(groupStream, brokerCommand(a)),
 		inGroup(groupStream, produceCommand(a)),
 		inGroup(groupStream, demoCommand(a)),
+		inGroup(groupStream, forecastCommand(a)),
 		versionCommand(a),
 		jobfileTopic(),
 	}

@@ -64,7 +64,7 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	if err := a.diagnose(l.files, diags); err != nil {
 		return err
 	}
-	s, b, closeAll, err := a.open(ctx, lg, l)
+	s, b, closeAll, err := a.open(ctx, lg, l, false)
 	if err != nil {
 		return err
 	}
@@ -76,11 +76,15 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	return nil
 }
 
-// open launches the backend's plugin and opens the job's scheduler over it. closeAll undoes both; what runs goes on.
-func (a *app) open(ctx context.Context, lg *slog.Logger, l *loaded) (s *core.Scheduler, b *backend.Client, closeAll func(), err error) {
-	trainer, env, err := a.trainer(lg, l)
-	if err != nil {
-		return nil, nil, nil, err
+// open launches the backend's plugin and opens the job's scheduler over it, with stop only to stop the job. closeAll undoes both; what runs
+// goes on.
+func (a *app) open(ctx context.Context, lg *slog.Logger, l *loaded, stop bool) (s *core.Scheduler, b *backend.Client, closeAll func(), err error) {
+	var trainer string
+	var env map[string]string
+	if !stop { // what is only stopped starts no trainer
+		if trainer, env, err = a.trainer(lg, l); err != nil {
+			return nil, nil, nil, err
+		}
 	}
 	b, err = a.launch(ctx, lg, l)
 	if err != nil {
@@ -89,12 +93,7 @@ func (a *app) open(ctx context.Context, lg *slog.Logger, l *loaded) (s *core.Sch
 	bar := a.progress()
 	s, diags, err := core.Open(ctx, core.Options{
 		Job: l.Job, StateDir: l.dir, Backend: b, Trainer: trainer, Env: env, Log: lg,
-		Progress: func(what string, done, total int) {
-			bar.show("%s: %d of %d", what, done, total)
-			if done >= total {
-				bar.done()
-			}
-		},
+		Stop: stop, Progress: bar.step,
 	})
 	if err == nil {
 		err = a.diagnose(l.files, diags)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,7 +11,6 @@ import (
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
-	"github.com/kale-sched/kale/core/state"
 )
 
 type stopFlags struct {
@@ -47,10 +45,7 @@ func (a *app) stopJob(ctx context.Context, arg string, f stopFlags) error {
 		return err
 	}
 	defer c.Close()
-	if f.force {
-		return fmt.Errorf("the scheduler of job %q runs and would start again what is killed: end it with Ctrl-C first, or stop without -force", name)
-	}
-	if err := c.Order(ctx, core.Order{Kind: "stop"}); err != nil {
+	if err := c.Order(ctx, core.Order{Kind: "stop", Force: f.force}); err != nil {
 		return err
 	}
 	switch stopped, err := a.awaitStop(ctx, name, func() (*core.View, error) { return c.Status(ctx) }); {
@@ -143,31 +138,50 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 		fmt.Fprintf(a.out, "job %q does not run\n", name)
 		return b.Close()
 	}
-	if f.force {
-		return errors.Join(a.forceStop(ctx, l, b), b.Close())
-	}
 	if err := b.Close(); err != nil {
 		return err
 	}
-	s, _, closeAll, err := a.open(ctx, lg, l)
+	s, _, closeAll, err := a.open(ctx, lg, l, true)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
-	runCtx, end := context.WithCancel(ctx)
-	defer end()
-	ran := make(chan error, 1)
-	// Owned by this function, which waits for it on every path; ended by end or by the stop itself.
-	go func() { ran <- s.Run(runCtx) }()
-	err = s.Do(ctx, core.Order{Kind: "stop"})
-	if err == nil {
-		_, err = a.awaitStop(ctx, name, func() (*core.View, error) { return s.View(), nil })
+	if f.force {
+		err = s.Kill(ctx)
+	} else {
+		err = a.drive(ctx, name, s)
 	}
-	end()
-	if err := errors.Join(err, <-ran); err != nil {
+	if err != nil {
 		return err
 	}
 	return a.sayStopped(name)
+}
+
+// drive runs a scheduler that was opened to stop its job, with progress, until the job has stopped.
+func (a *app) drive(ctx context.Context, name string, s *core.Scheduler) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	ran := make(chan error, 1)
+	// Owned by this function, which waits for it; it ends with the stop or with ctx.
+	go func() { ran <- s.Run(ctx) }()
+	bar := a.progress()
+	defer bar.done()
+	began := time.Now()
+	t := time.NewTicker(stopPoll)
+	defer t.Stop()
+	for {
+		select {
+		case err := <-ran:
+			if v := s.View(); err == nil && (v == nil || !v.Stopped) {
+				err = fmt.Errorf("interrupted: job %q is half stopped; kale stop %s goes on", name, name)
+			}
+			return err
+		case <-t.C:
+			if v := s.View(); v != nil {
+				bar.show("stopping job %q, %s: %s", name, time.Since(began).Round(time.Second), remaining(v))
+			}
+		}
+	}
 }
 
 func anyLive(list []backend.Status) bool {
@@ -177,43 +191,4 @@ func anyLive(list []backend.Status) bool {
 		}
 	}
 	return false
-}
-
-// forceStop kills all processes of a job. It holds the job's state meanwhile, so that no scheduler starts them again.
-func (a *app) forceStop(ctx context.Context, l *loaded, b backend.Backend) (err error) {
-	if exists(filepath.Join(l.dir, "state.db")) {
-		st, err := state.Open(l.dir)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, st.Close()) }()
-	}
-	bar := a.progress()
-	defer bar.done()
-	t := time.NewTicker(stopPoll)
-	defer t.Stop()
-	for {
-		list, complete, err := b.List(ctx, l.Name)
-		if err != nil {
-			return fmt.Errorf("see what runs of job %q: %w", l.Name, err)
-		}
-		var live []backend.ID
-		for _, st := range list {
-			if st.State.Live() {
-				live = append(live, st.ID)
-			}
-		}
-		if len(live) == 0 && complete {
-			return a.sayStopped(l.Name)
-		}
-		bar.show("stopping job %q: %d processes to end", l.Name, len(live))
-		if err := b.Release(ctx, l.Name, live, backend.Forced); err != nil {
-			return fmt.Errorf("kill the processes of job %q: %w", l.Name, err)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("interrupted: %d processes of job %q may still run", len(live), l.Name)
-		case <-t.C:
-		}
-	}
 }

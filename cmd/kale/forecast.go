@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/core/traffic"
+	"github.com/kale-sched/kale/forecast"
+)
+
+func forecastCommand(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "forecast", Short: "Train and measure forecasts of the arrival rate",
+		Long: `Trains forecast models from the arrival history of a job's topic, or from a trace, and measures forecasters on it.`,
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c.AddCommand(forecastTrainCommand(a), forecastBacktestCommand(a))
+	return c
+}
+
+// historyFlags say where the history of a forecast comes from: a job's brokers, or a file.
+type historyFlags struct {
+	jobFlags
+	trace             string
+	interval, horizon span
+	season            []string
+	history           span
+}
+
+func (f *historyFlags) register(c *cobra.Command) {
+	f.jobFlags.register(c)
+	c.Flags().StringVar(&f.trace, "trace", "", "`FILE` of lines \"timestamp,rate\" instead of a job's topic, .gz allowed")
+	c.Flags().Var(&f.interval, "interval", "length of a bin (default: the job's; of a trace its own)")
+	c.Flags().Var(&f.horizon, "horizon", "how far to forecast (default: the job's; for a trace 30m)")
+	c.Flags().StringSliceVar(&f.season, "season", nil, "`DURATIONS` after which traffic repeats, such as 24h,7d (default: the job's; for a trace 24h,7d)")
+	c.Flags().Var(&f.history, "history", "how much past to read (default: the job's; of a trace all)")
+}
+
+// past is a history with what is to be forecast from it.
+type past struct {
+	series  forecast.Series
+	steps   int
+	seasons []time.Duration
+	source  string
+	job     *loaded // nil for a trace
+}
+
+func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, error) {
+	var p past
+	var err error
+	switch {
+	case f.trace != "" && len(args) > 0:
+		return p, usagef("a job and -trace are two histories: give one of them")
+	case f.trace != "":
+		p, err = tracePast(f)
+	case len(args) == 0:
+		return p, usagef("JOB.hcl or -trace is missing: say where the history comes from")
+	default:
+		p, err = a.topicPast(ctx, args[0], f)
+	}
+	if err != nil {
+		return p, err
+	}
+	if f.horizon != 0 {
+		p.steps = int(time.Duration(f.horizon) / p.series.Step)
+	}
+	if p.steps < 1 {
+		return p, usagef("-horizon %s is shorter than a bin of %s", f.horizon.String(), p.series.Step)
+	}
+	if len(f.season) > 0 {
+		p.seasons = nil
+		for _, text := range f.season {
+			d, err := job.ParseDuration(text)
+			if err != nil {
+				return p, usagef("-season %q: %w", text, err)
+			}
+			p.seasons = append(p.seasons, d)
+		}
+	}
+	for _, s := range p.seasons {
+		if s <= 0 || s%p.series.Step != 0 {
+			return p, usagef("-season %s is not a whole number of bins of %s", s, p.series.Step)
+		}
+	}
+	return p, nil
+}
+
+func tracePast(f historyFlags) (past, error) {
+	p := past{source: f.trace, seasons: []time.Duration{24 * time.Hour, 7 * 24 * time.Hour}}
+	c, err := stream.ReadCurve(f.trace)
+	if err != nil {
+		return p, err
+	}
+	p.series = forecast.Series{Start: c.Start, Step: c.Step, Values: c.Rates}
+	if f.interval != 0 {
+		if p.series, err = coarser(p.series, time.Duration(f.interval)); err != nil {
+			return p, err
+		}
+	}
+	if f.history > 0 {
+		keep := min(len(p.series.Values), int(time.Duration(f.history)/p.series.Step))
+		from := len(p.series.Values) - keep
+		p.series = forecast.Series{Start: p.series.At(from), Step: p.series.Step, Values: p.series.Values[from:]}
+	}
+	p.steps = max(1, int(30*time.Minute/p.series.Step))
+	return p, nil
+}
+
+// coarser makes longer bins of a series, each the mean of those in it; one of which a part is not known is not known.
+func coarser(s forecast.Series, step time.Duration) (forecast.Series, error) {
+	if step < s.Step || step%s.Step != 0 {
+		return s, usagef("-interval %s is not a whole number of the trace's bins of %s", step, s.Step)
+	}
+	n := int(step / s.Step)
+	skip := 0
+	if off := s.Start.Sub(s.Start.Truncate(step)); off > 0 { // begin at a whole bin
+		skip = int((step - off) / s.Step)
+	}
+	out := forecast.Series{Start: s.At(skip), Step: step}
+	for i := skip; i+n <= len(s.Values); i += n {
+		sum := 0.0
+		for _, v := range s.Values[i : i+n] {
+			sum += v // NaN stays NaN
+		}
+		out.Values = append(out.Values, sum/float64(n))
+	}
+	return out, nil
+}
+
+// topicPast reads the arrival history of a job's topic from the brokers.
+func (a *app) topicPast(ctx context.Context, arg string, f historyFlags) (past, error) {
+	l, err := a.load(arg, f.jobFlags)
+	if err != nil {
+		return past{}, err
+	}
+	j := l.Job
+	step, reach := j.Forecast.Interval, j.Forecast.History
+	if f.interval != 0 {
+		step = time.Duration(f.interval)
+	}
+	if f.history != 0 {
+		reach = time.Duration(f.history)
+	}
+	if step <= 0 || reach < step {
+		return past{}, usagef("-history %s does not hold a bin of -interval %s", reach, step)
+	}
+	p := past{steps: int(j.Forecast.Horizon / step), seasons: j.Forecast.Season, source: "topic " + j.Stream.Topic, job: l}
+	opts, err := core.KafkaOpts(j)
+	if err != nil {
+		return p, err
+	}
+	cl, err := traffic.NewClient(traffic.ClientOptions{Brokers: j.Stream.Brokers, Topic: j.Stream.Topic, Opts: opts})
+	if err != nil {
+		return p, err
+	}
+	defer cl.Close()
+	arrivals := traffic.NewArrivals(traffic.ArrivalsOptions{Keep: reach + 2*step, Step: step})
+	bar := a.progress()
+	defer bar.done()
+	end := time.Now().Truncate(step)
+	start := end.Add(-reach).Truncate(step)
+	_, err = traffic.Backfill(ctx, cl, arrivals, traffic.BackfillOptions{Step: step, From: start, To: end, Progress: func(done, total int) {
+		bar.step("reading the arrival history from the brokers", done, total)
+	}})
+	if err != nil {
+		if ctx.Err() != nil {
+			return p, errors.New("reading the arrival history: interrupted")
+		}
+		return p, err
+	}
+	p.series = known(forecast.Series{Start: start, Step: step, Values: arrivals.Series(step, start, end)})
+	if p.series.Known() == 0 {
+		return p, fmt.Errorf("topic %q has no arrival history in the last %s: is anything written to it, with timestamps of then?", j.Stream.Topic, reach)
+	}
+	return p, nil
+}
+
+// known cuts off what lies before the first measurement.
+func known(s forecast.Series) forecast.Series {
+	for i, v := range s.Values {
+		if !math.IsNaN(v) {
+			return forecast.Series{Start: s.At(i), Step: s.Step, Values: s.Values[i:]}
+		}
+	}
+	return forecast.Series{Start: s.End(), Step: s.Step}
+}
+
+// writeAtomically replaces a file as a whole, or not at all.
+func writeAtomically(path string, data []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Chmod(0o644), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp.Name()))
+	}
+	return nil
+}

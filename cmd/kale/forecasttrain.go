@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/forecast"
+)
+
+type trainFlags struct {
+	historyFlags
+	out    string
+	asJSON bool
+}
+
+func forecastTrainCommand(a *app) *cobra.Command {
+	var f trainFlags
+	c := &cobra.Command{
+		Use: "train JOB.hcl|-trace FILE -o MODEL.onnx", Short: "Train a small forecast model from history",
+		Long: `Trains a linear forecast model from the arrival history of a job's topic, or from a trace, and writes it as an ONNX file for the
+job's forecast block: forecast { model = "MODEL.onnx" }. It is measured on a part of the history that it has not seen.`,
+		Example: "  kale forecast train ctr.hcl -o ctr.onnx\n  kale forecast train -trace rates.csv.gz -interval 5m -horizon 1h -o rates.onnx",
+		Args:    upTo(1), ValidArgsFunction: a.completeJobs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.out == "" {
+				return usagef("-o is missing: say where to write the model")
+			}
+			return a.forecastTrain(cmd.Context(), args, f)
+		},
+	}
+	f.historyFlags.register(c)
+	c.Flags().StringVarP(&f.out, "out", "o", "", "`FILE` to write, .onnx")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print the measurement as JSON")
+	return c
+}
+
+// measured are errors for scripts; null where there is nothing to measure.
+type measured struct {
+	Forecaster string   `json:"forecaster"`
+	Bins       int      `json:"bins"`
+	WAPE       *float64 `json:"wape"`
+	MAPE       *float64 `json:"mape"`
+	MAE        *float64 `json:"mae"`
+	Bias       *float64 `json:"bias"`
+	Coverage   *float64 `json:"coverage_80"`
+	Origins    int      `json:"origins"`
+	Failed     int      `json:"failed,omitempty"`
+	Why        string   `json:"first_failure,omitempty"`
+}
+
+func measure(name string, origins int, e forecast.Errors) measured {
+	num := func(v float64) *float64 {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return nil
+		}
+		return &v
+	}
+	return measured{Forecaster: name, Bins: e.Bins, WAPE: num(e.WAPE), MAPE: num(e.MAPE), MAE: num(e.MAE), Bias: num(e.Bias), Coverage: num(e.Coverage), Origins: origins}
+}
+
+func writeMeasured(w io.Writer, rows []measured) error {
+	percent := func(v *float64) string {
+		if v == nil {
+			return "unknown"
+		}
+		return fmt.Sprintf("%.1f %%", 100**v)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "FORECASTER\tERROR\tMAPE\tBIAS\tIN BAND\tFORECASTS")
+	for _, r := range rows {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\n", r.Forecaster, percent(r.WAPE), percent(r.MAPE), percent(r.Bias), percent(r.Coverage), r.Origins)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "ERROR is Σ|actual − forecast| / Σ actual; IN BAND should be 80 %.")
+	for _, r := range rows {
+		if r.Failed > 0 {
+			fmt.Fprintf(w, "%s failed at %d origins, the first time with: %s\n", r.Forecaster, r.Failed, r.Why)
+		}
+	}
+	return nil
+}
+
+func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) error {
+	p, err := a.past(ctx, args, f.historyFlags)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(a.err, "training on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), p.series.Step, p.series.Known(), p.source)
+	model, r, err := forecast.TrainLinear(p.series, forecast.LinearOptions{Horizon: p.steps, Seasons: p.seasons, Source: p.source})
+	if err != nil {
+		return fmt.Errorf("train a forecast model: %w", err)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("train a forecast model: interrupted; %s is as it was", f.out)
+	}
+	if err := writeAtomically(f.out, model); err != nil {
+		return fmt.Errorf("write the forecast model: %w", err)
+	}
+	rows := []measured{measure(r.Info.Name, r.Holdout, r.Model), measure("seasonal", r.Holdout, r.Seasonal), measure("naive", r.Holdout, r.Naive)}
+	if f.asJSON {
+		return json.NewEncoder(a.out).Encode(map[string]any{
+			"model": f.out, "id": r.Info.ID, "step_s": r.Info.Step.Seconds(), "horizon": r.Info.Horizon, "input": r.Info.Input,
+			"trained_until": r.Info.TrainedUntil.Format(time.RFC3339), "holdout_from": r.From.Format(time.RFC3339), "errors": rows,
+		})
+	}
+	fmt.Fprintf(a.out, "%s: forecasts %s in bins of %s from the last %s\n\n", f.out, job.FormatDuration(time.Duration(r.Info.Horizon)*r.Info.Step),
+		job.FormatDuration(r.Info.Step), job.FormatDuration(time.Duration(r.Info.Input)*r.Info.Step))
+	if err := writeMeasured(a.out, rows); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.err, "to use it: forecast { model = %q } in the job file\n", f.out)
+	return nil
+}
+
+type backtestFlags struct {
+	historyFlags
+	models []string
+	asJSON bool
+}
+
+func forecastBacktestCommand(a *app) *cobra.Command {
+	var f backtestFlags
+	c := &cobra.Command{
+		Use: "backtest JOB.hcl|-trace FILE", Short: "Measure forecasters on history",
+		Long: `Lets forecasters forecast at past moments of a history, each time from what lay before, and compares with what came. "seasonal" is
+always among them, and so is the job's own model.`,
+		Example: "  kale forecast backtest ctr.hcl -model ctr.onnx\n  kale forecast backtest -trace rates.csv.gz -interval 5m -horizon 1h",
+		Args:    upTo(1), ValidArgsFunction: a.completeJobs,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.backtest(cmd.Context(), args, f) },
+	}
+	f.historyFlags.register(c)
+	c.Flags().StringArrayVar(&f.models, "model", nil, "`FILE`.onnx to measure too; may be repeated")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print the measurement as JSON")
+	return c
+}
+
+func (a *app) backtest(ctx context.Context, args []string, f backtestFlags) error {
+	p, err := a.past(ctx, args, f.historyFlags)
+	if err != nil {
+		return err
+	}
+	if p.job != nil && p.job.Forecast.Model != job.ForecastSeasonal {
+		f.models = append([]string{p.job.Forecast.Model}, f.models...)
+	}
+	forecasters := []forecast.Forecaster{forecast.NewSeasonal(p.seasons)}
+	for _, path := range f.models {
+		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{})
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		forecasters = append(forecasters, m)
+	}
+	fmt.Fprintf(a.err, "measuring on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), p.series.Step, p.series.Known(), p.source)
+	var rows []measured
+	for _, fc := range forecasters {
+		r, err := a.backtestOne(ctx, fc, p)
+		if err != nil {
+			return err
+		}
+		row := measure(r.Source, r.Origins, r.Errors)
+		if r.Failed > 0 {
+			row.Failed, row.Why = r.Failed, r.FirstError.Error()
+		}
+		rows = append(rows, row)
+	}
+	if f.asJSON {
+		return json.NewEncoder(a.out).Encode(map[string]any{"step_s": p.series.Step.Seconds(), "horizon": p.steps, "errors": rows})
+	}
+	return writeMeasured(a.out, rows)
+}
+
+// breakable is a forecaster that gives up as soon as broken says why.
+type breakable struct {
+	forecast.Forecaster
+	broken func() error
+}
+
+func (b breakable) Forecast(history forecast.Series, steps int) (forecast.Forecast, error) {
+	if err := b.broken(); err != nil {
+		return forecast.Forecast{}, err
+	}
+	return b.Forecaster.Forecast(history, steps)
+}
+
+func (a *app) backtestOne(ctx context.Context, fc forecast.Forecaster, p past) (forecast.Report, error) {
+	bar := a.progress()
+	defer bar.done()
+	r, err := forecast.Backtest(breakable{fc, ctx.Err}, p.series, forecast.BacktestOptions{Steps: p.steps, Visit: func(origin int, _ forecast.Forecast) {
+		bar.show("backtest of %s: bin %d of %d", fc.Name(), origin, len(p.series.Values))
+	}})
+	if ctx.Err() != nil {
+		return r, fmt.Errorf("backtest of %s: interrupted", fc.Name())
+	}
+	if err != nil {
+		return r, fmt.Errorf("backtest of %s: %w", fc.Name(), err)
+	}
+	return r, nil
+}

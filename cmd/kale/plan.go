@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/core"
+)
+
+type planFlags struct {
+	jobFlags
+	asJSON bool
+	log    string
+}
+
+func planCommand(a *app) *cobra.Command {
+	var f planFlags
+	c := &cobra.Command{
+		Use: "plan JOB.hcl", Short: "What would be decided now, and where it would run",
+		Long: `Reads the arrival history from the brokers, forecasts, decides once with the code that kale run uses, and asks the backend
+where the result would go. It starts nothing and writes nothing.`,
+		Args: exactly("JOB.hcl"), ValidArgsFunction: a.completeJobs,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.plan(cmd.Context(), args[0], f) },
+	}
+	f.register(c)
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print observation, decision and placement as JSON")
+	c.Flags().StringVar(&f.log, "log", "warn", "least level of the log on standard error: "+logLevels)
+	return c
+}
+
+// planned is what kale plan -json prints.
+type planned struct {
+	Job        string      `json:"job"`
+	Topic      string      `json:"topic"`
+	Partitions int         `json:"partitions"`
+	HistoryAt  *time.Time  `json:"history_from,omitempty"` // nil: no arrival history
+	Scheduler  bool        `json:"scheduler_running,omitempty"`
+	Running    []string    `json:"running"`
+	Placements []placement `json:"placements"`
+	Shortage   string      `json:"shortage,omitempty"`
+	core.Record
+}
+
+type placement struct {
+	ID      string   `json:"id"`
+	Fits    bool     `json:"fits"`
+	Node    string   `json:"node,omitempty"`
+	Devices []string `json:"devices,omitempty"`
+	Reason  string   `json:"reason,omitempty"`
+}
+
+func (a *app) plan(ctx context.Context, arg string, f planFlags) error {
+	lg, err := a.parseLogger(f.log)
+	if err != nil {
+		return usageError{err}
+	}
+	l, err := a.load(arg, f.jobFlags)
+	if err != nil {
+		return err
+	}
+	info, diags, err := checkTopics(ctx, l.Job)
+	if err != nil {
+		return err
+	}
+	if err := a.diagnose(l.files, diags); err != nil {
+		return err
+	}
+	trainer, env, err := a.trainer(lg, l)
+	if err != nil {
+		return err
+	}
+	b, err := a.launch(ctx, lg, l)
+	if err != nil {
+		return err
+	}
+	bar := a.progress()
+	p, diags, err := core.NewPreview(ctx, core.Options{Job: l.Job, StateDir: l.dir, Backend: b, Trainer: trainer, Env: env, Log: lg, Progress: bar.step})
+	bar.done()
+	err = errors.Join(err, b.Close())
+	if ctx.Err() != nil {
+		return errors.New("plan: interrupted; nothing was changed")
+	}
+	if derr := a.diagnose(l.files, diags); derr != nil {
+		return derr
+	}
+	if err != nil {
+		return err
+	}
+	out := newPlanned(l, info.Partitions, p)
+	if a.warnUnknown(p); f.asJSON {
+		return json.NewEncoder(a.out).Encode(out)
+	}
+	return writePlanned(a.out, out)
+}
+
+// warnUnknown says on standard error what makes a plan worth less.
+func (a *app) warnUnknown(p *core.Preview) {
+	if p.Locked {
+		fmt.Fprintln(a.err, "a scheduler of this job is running: what it has learnt is not in this plan; kale explain and kale status show what it does")
+	}
+	if p.Backfilled.KnownFrom.IsZero() {
+		fmt.Fprintln(a.err, "the brokers hold no arrival history: the forecast starts cold")
+	}
+}
+
+func newPlanned(l *loaded, partitions int, p *core.Preview) planned {
+	out := planned{
+		Job: l.Name, Topic: l.Stream.Topic, Partitions: partitions, Scheduler: p.Locked, Running: []string{}, Placements: []placement{},
+		Shortage: p.Report.Shortage, Record: p.Record,
+	}
+	if at := p.Backfilled.KnownFrom; !at.IsZero() {
+		out.HistoryAt = &at
+	}
+	for _, st := range p.Running {
+		if st.State.Live() {
+			out.Running = append(out.Running, st.ID.String())
+		}
+	}
+	for _, pl := range p.Report.Placements {
+		out.Placements = append(out.Placements, placement{ID: pl.ID.String(), Fits: pl.Fits, Node: pl.Node, Devices: pl.Devices, Reason: pl.Reason})
+	}
+	return out
+}
+
+func writePlanned(w io.Writer, p planned) error {
+	fmt.Fprint(w, p.Decision.Explain())
+	fmt.Fprintf(w, "\ntopic    %s, %s", p.Topic, count(p.Partitions, "partition"))
+	if p.HistoryAt != nil {
+		fmt.Fprintf(w, ", arrivals known since %s", p.HistoryAt.Local().Format("2006-01-02 15:04:05"))
+	}
+	fmt.Fprintln(w)
+	if len(p.Running) > 0 {
+		fmt.Fprintf(w, "running  %s\n", strings.Join(p.Running, ", "))
+	}
+	if len(p.Placements) == 0 {
+		fmt.Fprintln(w, "start    nothing: all that is wanted runs")
+		return nil
+	}
+	fmt.Fprintln(w, "start")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, pl := range p.Placements {
+		where := strings.TrimSpace(pl.Node + " " + strings.Join(pl.Devices, ","))
+		if !pl.Fits {
+			where = "no room: " + pl.Reason
+		}
+		fmt.Fprintf(t, "  %s\t%s\n", pl.ID, where)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if p.Shortage != "" {
+		fmt.Fprintf(w, "short    %s\n", p.Shortage)
+	}
+	return nil
+}
