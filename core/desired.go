@@ -2,7 +2,6 @@ package core
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"time"
 
@@ -121,5 +120,3 @@ func (d *desired) adopt(list []backend.Status) {
 	}
 	d.Target = top + 1
 }
-
-func (d *desired) ranks() []int { return slices.Sorted(maps.Keys(d.Workers)) }

@@ -21,18 +21,17 @@ const lookTimeout = 3 * time.Second
 
 // seen is what one look found. A part that failed has its error; it is unknown, and never taken for empty.
 type seen struct {
-	at         time.Time
-	ends       map[int32]int64
-	endsErr    error
-	chief      *rpc.JobStatus
-	chiefErr   error
-	progress   *rpc.AdvancesResponse
-	list       []backend.Status
-	complete   bool
-	listErr    error
-	util       float64
-	utilKnown  bool
-	chiefAsked bool
+	at        time.Time
+	ends      map[int32]int64
+	endsErr   error
+	chief     *rpc.JobStatus
+	chiefErr  error
+	progress  *rpc.AdvancesResponse
+	list      []backend.Status
+	complete  bool
+	listErr   error
+	util      float64
+	utilKnown bool
 }
 
 // look asks Kafka, the chief and the backend at the same time.
@@ -181,7 +180,7 @@ func (s *Scheduler) workers() plan.Workers {
 // lag is how far training is behind, in records and in the age of the oldest untrained one.
 func (s *Scheduler) lag(now time.Time) (records int64, age time.Duration, known bool) {
 	applied := s.seen.applied()
-	if applied == nil || len(applied) == 0 {
+	if len(applied) == 0 {
 		return 0, 0, false
 	}
 	return s.arrivals.Lag(now, applied)

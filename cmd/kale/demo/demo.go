@@ -207,7 +207,11 @@ func (d *demo) play(ctx context.Context) error {
 	if diags.HasErrors() {
 		return errors.Join(diags, s.Close())
 	}
-	defer s.Close()
+	defer func() {
+		if err := s.Close(); err != nil {
+			d.o.Step("close the scheduler: " + err.Error())
+		}
+	}()
 	traffic, err := d.traffic(ctx)
 	if err != nil {
 		return err
