@@ -168,8 +168,11 @@ func (s *Scheduler) problems() []string {
 		}
 	}
 	for _, st := range n.list {
-		if st.State == backend.StateFailed {
+		switch {
+		case st.State == backend.StateFailed:
 			out = append(out, fmt.Sprintf("%s failed: %s", st.ID, st.Reason))
+		case st.State == backend.StateStarting && st.Restarts > 0:
+			out = append(out, fmt.Sprintf("%s does not stay up, started %d times: %s", st.ID, st.Restarts+1, st.Reason))
 		}
 	}
 	if why := n.unknown(s.everTrained()); why != "" {

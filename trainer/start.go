@@ -97,8 +97,7 @@ func stateShape(spec *rpc.TrainSpec) (layout ps.Layout, rowWidth int, initRow fu
 		return layout, 0, nil, nil, errors.New("the job's specification has no tablets or no servers")
 	}
 	dense := 0
-	if spec.GetModel().GetKind() == KindCounting {
-		rowWidth = 1
+	if spec.GetModel().GetKind() == KindCounting { // it has counters, and neither rows nor a dense vector
 		initRow, initDense = func(uint64, []float32) {}, func() []float32 { return nil }
 	} else {
 		m, err := modelSpec(spec)

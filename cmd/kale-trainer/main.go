@@ -135,5 +135,9 @@ func readSpec(path string) (*rpc.TrainSpec, error) {
 	if err := protojson.Unmarshal(raw, spec); err != nil {
 		return nil, fmt.Errorf("read the job's specification %s: %w", path, err)
 	}
+	amend(spec)
 	return spec, nil
 }
+
+// amend changes the specification in builds that are made for a test: see nodedup.go.
+var amend = func(*rpc.TrainSpec) {}

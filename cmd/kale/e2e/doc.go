@@ -1,0 +1,10 @@
+// Package e2e tests the whole product as its users run it: real processes (kale, its backend plugin, kale-trainer) on a real broker, the embedded
+// one and Apache Kafka, through kill -9, SIGSTOP, rescales and what brokers do to topics.
+//
+// It has tests only. What they hold against each other in the end is never what the product says of itself, but what lies in the stores: the broker's
+// log on one side, every tablet's snapshot on the other (package audit, and for the counting model each record's own counter: EXACTLY_ONCE
+// rules 19 and 20). TestWithoutDeduplicationTheCheckFails shows that this comparison can fail.
+//
+// The files: programs_test.go builds what is run; rig_test.go is one job on one broker; look_test.go what is seen of it and how it is waited for;
+// traffic_test.go the records; proof_test.go the comparison; the others are the tests.
+package e2e

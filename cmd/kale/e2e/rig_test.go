@@ -1,0 +1,365 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/onnx"
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/state"
+	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/core/stream/kafkatest"
+	"github.com/kale-sched/kale/plugins/local"
+)
+
+const (
+	jobName    = "e2e"
+	topic      = "clicks"
+	deadTopic  = "clicks-dead"
+	partitions = 6
+)
+
+// options are what differs between the tests' jobs. The zero value is two workers of the counting model that never rescale.
+type options struct {
+	model    string        // kind; "" is counting
+	min, max int           // workers; 0, 0 is 2, 2
+	policy   string        // "" is static: always max
+	mode     string        // "" is live
+	onLost   string        // "" is stop
+	every    time.Duration // between snapshots; 0 is 2 s
+	step     time.Duration // of the emulated accelerator, for batchSize records; 0 is 40 ms
+	bare     bool          // the trainer without deduplication
+	season   time.Duration // of the forecast; 0 is 40 s
+	start    string        // "" is earliest
+}
+
+// batchSize is the number of records of one step.
+const batchSize = 64
+
+// hcl is the job file.
+func (o options) hcl(brokers []string, checkpoints string) string {
+	set := func(s *string, or string) {
+		if *s == "" {
+			*s = or
+		}
+	}
+	set(&o.model, job.ModelCounting)
+	set(&o.policy, job.PolicyStatic)
+	set(&o.mode, job.ModeLive)
+	set(&o.onLost, job.OnLostStop)
+	set(&o.start, job.StartEarliest)
+	if o.max == 0 {
+		o.min, o.max = 2, 2
+	}
+	if o.every == 0 {
+		o.every = 2 * time.Second
+	}
+	if o.step == 0 {
+		o.step = 40 * time.Millisecond
+	}
+	if o.season == 0 {
+		o.season = 40 * time.Second
+	}
+	return fmt.Sprintf(`job %q {
+  slo {
+    max_lag = "5s"
+  }
+  stream "kafka" {
+    brokers     = ["%s"]
+    topic       = %q
+    start       = %q
+    on_lost     = %q
+    dead_letter = %q
+  }
+  features {
+    label  = "click"
+    sparse = ["user", "item", "category", "slot"]
+    dense  = ["price", "age"]
+  }
+  model {
+    kind          = %q
+    embedding_dim = 4
+    hidden        = [8]
+    batch         = %d
+    linger        = "30ms"
+    tablets       = 8
+  }
+  workers {
+    min          = %d
+    max          = %d
+    gpus         = 0
+    cpu          = 0.25
+    memory       = "128MiB"
+    emulate_step = "%s"
+    chunk        = 32
+    queue        = 256
+  }
+  servers {
+    count  = 2
+    cpu    = 0.25
+    memory = "128MiB"
+  }
+  throughput {
+    theta = [%g, 0, 0]
+  }
+  forecast {
+    interval = "500ms"
+    horizon  = "12s"
+    season   = "%s"
+    history  = "%s"
+  }
+  autoscale {
+    policy       = %q
+    mode         = %q
+    tau          = "3s"
+    cooldown_out = "1s"
+    cooldown_in  = "3s"
+    tick         = "500ms"
+    watch        = "200ms"
+  }
+  checkpoint {
+    dir   = %q
+    every = "%s"
+  }
+  backend "local" {
+  }
+}
+`, jobName, strings.Join(brokers, `", "`), topic, o.start, o.onLost, deadTopic, o.model, batchSize, o.min, o.max, o.step,
+		o.step.Seconds()/batchSize, o.season, 3*o.season, o.policy, o.mode, checkpoints, o.every)
+}
+
+// rig is one job on one broker. Its methods are for the goroutine of the test; what fails ends the test with what is known of the job.
+type rig struct {
+	t     *testing.T
+	o     options
+	bins  bins
+	kafka *kafkatest.Cluster
+	dir   string
+	file  string // the job file
+
+	job   *job.Job
+	spec  *rpc.TrainSpec
+	local backend.Backend // to look at processes when there is no scheduler
+	sched *scheduler      // nil while there is none
+	token string          // of the job; "" until its first process was seen
+	// addresses are all that the job's processes have listened on.
+	addresses map[string]bool
+	played    []*traffic
+}
+
+// scheduler is `kale run` as a child of the test.
+type scheduler struct {
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when it has ended; err is valid then
+	err   error
+}
+
+// newRig makes the topics and the job file. Nothing of the job runs yet.
+func newRig(t *testing.T, kafka *kafkatest.Cluster, o options) *rig {
+	t.Helper()
+	r := &rig{t: t, o: o, bins: programs(t), kafka: kafka, addresses: map[string]bool{}}
+	var err error
+	if r.dir, err = os.MkdirTemp(scratch, "rig-"); err != nil {
+		t.Fatal(err)
+	}
+	r.file = filepath.Join(r.dir, "job.hcl")
+	kafka.CreateTopics(stream.TopicSpec{Name: topic, Partitions: partitions}, stream.TopicSpec{Name: deadTopic, Partitions: 1})
+	r.local = local.New(nil)
+	r.write(o)
+	t.Cleanup(r.cleanUp)
+	return r
+}
+
+// write writes the job file: at first, and when an operator changes it.
+func (r *rig) write(o options) {
+	r.t.Helper()
+	r.o = o
+	if err := os.WriteFile(r.file, []byte(o.hcl(r.kafka.Brokers(), filepath.Join(r.dir, "checkpoint"))), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	j, _, diags := job.Load(r.file, nil, nil)
+	if diags.HasErrors() {
+		r.t.Fatalf("the tests' own job file is wrong: %v", diags)
+	}
+	r.job, r.spec = j, core.TrainSpec(j, "")
+	if _, err := core.ConfigureBackend(r.t.Context(), r.local, j, r.stateDir()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// stateDir is the job's state folder.
+func (r *rig) stateDir() string { return filepath.Join(r.dir, "s", jobName) }
+
+func (r *rig) logFile() string { return filepath.Join(r.dir, "kale.log") }
+
+// env is the environment of kale's processes.
+func (r *rig) env() []string {
+	env := append(os.Environ(), marker+"="+r.dir)
+	if r.job.Model.Kind != job.ModelCounting {
+		env = append(env, onnx.LibraryEnv+"="+library(r.t))
+	}
+	return env
+}
+
+// run starts the scheduler, for the first time or again, always with the same command.
+func (r *rig) run() {
+	r.t.Helper()
+	if r.sched != nil {
+		r.t.Fatal("the scheduler is running already")
+	}
+	trainer := filepath.Join(r.bins.dir, "kale-trainer")
+	if r.o.bare {
+		trainer = r.bins.bare
+	}
+	out, err := os.OpenFile(r.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer out.Close()
+	cmd := exec.Command(filepath.Join(r.bins.dir, "kale"), "-state-dir", filepath.Join(r.dir, "s"), "run", r.file, "-plain", "-log", "info", "-trainer", trainer)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = r.dir, r.env(), out, out
+	if err := cmd.Start(); err != nil {
+		r.t.Fatalf("start the scheduler: %v", err)
+	}
+	s := &scheduler{cmd: cmd, ended: make(chan struct{})}
+	go func() { // ends with the scheduler, which cleanUp sees to
+		defer close(s.ended)
+		s.err = cmd.Wait()
+	}()
+	r.sched = s
+	r.await("the scheduler answers", func() string {
+		if _, err := r.view(); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// killScheduler ends the scheduler with SIGKILL.
+func (r *rig) killScheduler() {
+	r.t.Helper()
+	r.signal(r.sched.cmd.Process.Pid, syscall.SIGKILL)
+	<-r.sched.ended
+	r.sched = nil
+}
+
+// interrupt ends the scheduler as Ctrl-C does: training goes on.
+func (r *rig) interrupt() {
+	r.t.Helper()
+	r.signal(r.sched.cmd.Process.Pid, syscall.SIGINT)
+	r.awaitEnd("the interrupted scheduler ends")
+}
+
+// awaitEnd waits for the scheduler's own end, which must be a good one.
+func (r *rig) awaitEnd(what string) {
+	r.t.Helper()
+	s := r.sched
+	r.await(what, func() string {
+		select {
+		case <-s.ended:
+			return ""
+		default:
+			return "it runs"
+		}
+	})
+	r.sched = nil
+	if s.err != nil {
+		r.fatalf("%s: %v", what, s.err)
+	}
+}
+
+// order gives the running scheduler an order.
+func (r *rig) order(o core.Order) {
+	r.t.Helper()
+	c, err := r.api()
+	if err != nil {
+		r.fatalf("%v", err)
+	}
+	defer c.Close()
+	if err := c.Order(r.t.Context(), o); err != nil {
+		r.fatalf("order %q: %v", o.Kind, err)
+	}
+}
+
+// stop ends the job in order and waits for it: `kale run` ends by itself when the job has stopped.
+func (r *rig) stop() {
+	r.t.Helper()
+	r.order(core.Order{Kind: "stop"})
+	r.awaitEnd("the job stops and its scheduler ends")
+}
+
+// api connects to the scheduler's socket.
+func (r *rig) api() (*api.Client, error) {
+	path, err := api.SocketPath(r.stateDir())
+	if err != nil {
+		return nil, err
+	}
+	return api.Dial(r.t.Context(), path)
+}
+
+// records reads what the scheduler has recorded; it must have ended.
+func records[T any](r *rig, l state.Log) []T {
+	r.t.Helper()
+	st, err := state.Open(r.stateDir())
+	if err != nil {
+		r.fatalf("%v", err)
+	}
+	defer st.Close()
+	var out []T
+	if err := state.Scan(st, l, time.Time{}, func(v T) bool { out = append(out, v); return true }); err != nil {
+		r.fatalf("%v", err)
+	}
+	return out
+}
+
+// signal sends a signal to a process of this rig, and to none other.
+func (r *rig) signal(pid int, sig syscall.Signal) {
+	r.t.Helper()
+	if pid <= 1 || !belongs(pid, r.dir) {
+		r.fatalf("process %d is not one of this test's", pid)
+	}
+	if err := syscall.Kill(pid, sig); err != nil {
+		r.fatalf("send %v to process %d: %v", sig, pid, err)
+	}
+}
+
+// cleanUp takes down what a failed test has left, by force.
+func (r *rig) cleanUp() {
+	for _, p := range r.played {
+		p.halt()
+	}
+	if r.sched != nil {
+		_ = r.sched.cmd.Process.Kill() // it may have ended
+		<-r.sched.ended
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for len(processes(r.dir)) > 0 {
+		list, _, err := r.local.List(ctx, jobName)
+		var ids []backend.ID
+		for _, st := range list {
+			ids = append(ids, st.ID)
+		}
+		if err == nil {
+			err = r.local.Release(ctx, jobName, ids, backend.Forced)
+		}
+		select {
+		case <-ctx.Done():
+			r.t.Errorf("processes are left: %v (release them: %v)", processes(r.dir), err)
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	_ = r.local.Close() // it holds nothing
+}

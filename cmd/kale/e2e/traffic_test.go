@@ -1,0 +1,149 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/core/stream"
+)
+
+// traffic is a curve of clicks that is being played.
+type traffic struct {
+	stop context.CancelFunc
+	done chan struct{} // closed when it has ended; out and err are valid then
+	out  stream.Produced
+	err  error
+}
+
+func (p *traffic) halt() {
+	p.stop()
+	<-p.done
+}
+
+// play plays a curve into the topic until it has been played for d or halt is called.
+func (r *rig) play(o stream.ProduceOptions) *traffic {
+	r.t.Helper()
+	o.Client, o.Topic, o.Seed = r.kafka.Client(), topic, 1
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &traffic{stop: cancel, done: make(chan struct{})}
+	go func() { // ends with halt, which cleanUp calls
+		defer close(p.done)
+		p.out, p.err = stream.Produce(ctx, nil, o)
+	}()
+	r.played = append(r.played, p)
+	return p
+}
+
+// steadyTraffic plays a constant rate, records/s, until endTraffic.
+func (r *rig) steadyTraffic(rate float64) *traffic {
+	r.t.Helper()
+	return r.play(stream.ProduceOptions{Curve: stream.Curve{Step: time.Second, Rates: []float64{rate}}, Duration: time.Hour})
+}
+
+// endTraffic ends playing, and fails the test when the broker did not take everything.
+func (r *rig) endTraffic(p *traffic) {
+	r.t.Helper()
+	p.halt()
+	if p.out.Unsettled > 0 {
+		r.fatalf("%d records were sent and neither acknowledged nor refused", p.out.Unsettled)
+	}
+	r.t.Logf("%d records were produced", p.out.Total)
+}
+
+// acknowledged are the records that the broker has taken of all traffic, by partition. All of it must have ended.
+func (r *rig) acknowledged() map[int32]int64 {
+	out := map[int32]int64{}
+	for _, p := range r.played {
+		<-p.done
+		for id, n := range p.out.Acked {
+			out[id] += n
+		}
+	}
+	return out
+}
+
+// put writes n records to one partition, as value makes them, and returns their offsets.
+func (r *rig) put(name string, partition int32, n int, value func(i int) []byte) []int64 {
+	r.t.Helper()
+	cl, err := kgo.NewClient(append(r.kafka.Client(), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.MetadataMinAge(50*time.Millisecond), kgo.UnknownTopicRetries(100))...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	var recs []*kgo.Record
+	for i := range n {
+		recs = append(recs, &kgo.Record{Topic: name, Partition: partition, Value: value(i)})
+	}
+	var offsets []int64
+	for _, res := range cl.ProduceSync(ctx, recs...) {
+		if res.Err != nil {
+			r.fatalf("write to %s, partition %d: %v", name, partition, res.Err)
+		}
+		offsets = append(offsets, res.Record.Offset)
+	}
+	return offsets
+}
+
+// click is a good record.
+func click(i int) []byte {
+	return []byte(`{"click":` + strconv.Itoa(i%2) + `,"user":"u` + strconv.Itoa(i%97) + `","item":"i` + strconv.Itoa(i%31) + `","category":"c1","slot":"s2","price":0.5,"age":0.1}`)
+}
+
+// read reads all committed records of a topic.
+func (r *rig) read(name string) []*kgo.Record {
+	r.t.Helper()
+	var out []*kgo.Record
+	err := stream.Scan(r.t.Context(), r.kafka.Client(), name, nil, nil, func(rec *kgo.Record) error { out = append(out, rec); return nil })
+	if err != nil {
+		r.fatalf("read %s: %v", name, err)
+	}
+	return out
+}
+
+// logSums are the topic's records, by partition.
+func (r *rig) logSums(to map[int32]int64) map[int32]stream.PartitionSum {
+	r.t.Helper()
+	var from map[int32]int64
+	if to != nil {
+		from = map[int32]int64{}
+		for p := range to {
+			from[p] = 0
+		}
+	}
+	sums, err := stream.LogSum(r.t.Context(), r.kafka.Client(), topic, from, to)
+	if err != nil {
+		r.fatalf("%v", err)
+	}
+	return sums
+}
+
+// produced checks that the broker has kept what it acknowledged, once.
+func (r *rig) produced(extra map[int32]int64) {
+	r.t.Helper()
+	want := r.acknowledged()
+	for p, n := range extra {
+		want[p] += n
+	}
+	have := map[int32]int64{}
+	for p, s := range r.logSums(nil) {
+		if s.N > 0 {
+			have[p] = s.N
+		}
+	}
+	if !maps.Equal(want, have) {
+		r.fatalf("the log has %v records, the broker had acknowledged %v", have, want)
+	}
+}
+
+// key is how dead letters are keyed.
+func key(partition int32, offset int64) string {
+	return fmt.Sprintf("%s/%d/%d", topic, partition, offset)
+}
