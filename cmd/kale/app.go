@@ -94,7 +94,7 @@ func letter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
 // oneDash shows flags as we write them.
 func oneDash(s string) string {
-	return strings.NewReplacer(", --", ", -", ": --", ": -", " --", " -").Replace(s)
+	return strings.NewReplacer(", --", ", -", ": --", ": -", " --", " -", "\"--", "\"-").Replace(s)
 }
 
 func flagError(_ *cobra.Command, err error) error {

@@ -41,6 +41,7 @@ type events struct {
 	rescaled time.Time         // end of the last rescale that was written
 	problems map[string]string // by what they say without their numbers
 	manual   plan.Manual
+	trained  uint64
 	stopping bool
 	stopped  bool
 }
@@ -78,14 +79,17 @@ func (e *events) take(v *core.View, done []core.Rescale) {
 		e.manual = v.Manual
 		e.line(v.Now, "order", "%s", manualLine(v.Manual))
 	}
-	e.takeProblems(v)
+	if !v.Stopping && !v.Stopped { // what a stop takes away is no problem
+		e.takeProblems(v)
+	}
+	e.trained = max(e.trained, v.Trained) // the last views come after the chief has ended
 	if v.Stopping && !e.stopping {
 		e.stopping = true
 		e.line(v.Now, "stopping", "workers drain, then a last snapshot is written")
 	}
 	if v.Stopped && !e.stopped {
 		e.stopped = true
-		e.line(v.Now, "stopped", "nothing of the job runs any more; %d records are trained", v.Trained)
+		e.line(v.Now, "stopped", "nothing of the job runs any more; %s records are trained", whole(e.trained))
 	}
 }
 

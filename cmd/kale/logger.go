@@ -51,7 +51,7 @@ type progress struct {
 const progressEvery = 10 * time.Second
 
 func (a *app) progress() *progress {
-	p := &progress{a: a}
+	p := &progress{a: a, last: time.Now()}
 	p.width, p.tty = terminal(a.err)
 	return p
 }

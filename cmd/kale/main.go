@@ -10,7 +10,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
+
+// bounce is how soon after the first signal a second one is taken for the same: some tools send one to the process and one to its group.
+const bounce = 500 * time.Millisecond
 
 func main() {
 	a := newApp(os.Stdin, os.Stdout, os.Stderr)
@@ -22,7 +26,9 @@ func main() {
 	go func() {
 		<-signals
 		cancel()
-		<-signals
+		for first := time.Now(); time.Since(first) < bounce; {
+			<-signals
+		}
 		fmt.Fprintln(os.Stderr, "\nkale: ended at once by a second signal")
 		os.Exit(exitFailed)
 	}()

@@ -159,10 +159,10 @@ func (a *app) produce(ctx context.Context, p produceFlags, durationSet bool) err
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		sum.Interrupted, err = true, nil
 	}
-	if perr := a.printProduced(sum, p.asJSON); err == nil {
-		err = perr
+	if err != nil && sum.History+sum.Live+sum.Unsettled == 0 {
+		return err // nothing was written: there is no summary
 	}
-	return err
+	return errors.Join(err, a.printProduced(sum, p.asJSON))
 }
 
 func (a *app) play(ctx context.Context, o stream.ProduceOptions, sum *produced) (int64, error) {

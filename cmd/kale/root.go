@@ -35,6 +35,13 @@ A first job:   kale broker -topic clicks:8          a broker, if there is none
 	for _, c := range commands(a) {
 		root.AddCommand(c)
 	}
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args = noSuchCommand
+			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 	return root
 }
 

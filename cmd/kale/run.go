@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -57,9 +59,15 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	if err != nil {
 		return err
 	}
-	_, diags, err := checkTopics(ctx, l.Job)
+	info, diags, err := checkTopics(ctx, l.Job)
 	if err != nil {
 		return err
+	}
+	if info.Err != nil && exists(filepath.Join(l.dir, "state.db")) {
+		// The job has run before, so its topic was good: a scheduler holds what is until the brokers answer.
+		for _, d := range diags {
+			d.Severity = hcl.DiagWarning
+		}
 	}
 	if err := a.diagnose(l.files, diags); err != nil {
 		return err
