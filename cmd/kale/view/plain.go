@@ -1,0 +1,189 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/plan"
+)
+
+// Plain writes a line for each decision that changes something, each hold for lack of knowledge when it begins, each rescale that ends and each problem that appears or
+// goes away, and a status line every Options.Every. It returns nil when ctx ends or Options.EndsWhen is closed, and an error when out fails.
+func Plain(ctx context.Context, out io.Writer, source func() *core.View, o Options) error {
+	t := time.NewTicker(refresh)
+	defer t.Stop()
+	p := printer{options: o}
+	for {
+		if err := p.print(out, source()); err != nil {
+			return fmt.Errorf("show the job: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-o.EndsWhen:
+			return p.print(out, source())
+		case <-t.C:
+		}
+	}
+}
+
+// printer turns successive views into lines.
+type printer struct {
+	options  Options
+	memory   memory
+	status   time.Time // of the last status line
+	change   time.Time // of the last decision that was written
+	held     bool
+	finished time.Time // end of the last rescale that was written
+	problems []string
+}
+
+// print writes what is new in a view. nil, and one that was seen before, is nothing new.
+func (p *printer) print(out io.Writer, v *core.View) error {
+	for _, line := range p.lines(v) {
+		if _, err := fmt.Fprintln(out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *printer) lines(v *core.View) []string {
+	if v == nil || v == p.memory.view {
+		return nil
+	}
+	first := p.memory.view == nil
+	p.memory.see(v)
+	f := Frame{View: v, Trail: p.memory.trail, Finished: p.memory.finished, Zone: p.options.Zone}
+	if p.options.LastRescale != nil {
+		f.Finished = p.options.LastRescale()
+	}
+	var out []string
+	if first {
+		out = append(out, f.event(v.Now, "job", p.opening(v)))
+	}
+	out = append(out, p.decisions(f, first)...)
+	out = append(out, p.rescales(f, first)...)
+	out = append(out, p.troubles(f)...)
+	every := p.options.Every
+	if every <= 0 {
+		every = 10 * time.Second
+	}
+	if p.status.IsZero() || v.Now.Sub(p.status) >= every {
+		p.status = v.Now
+		out = append(out, f.event(v.Now, "status", status(v)))
+	}
+	return out
+}
+
+// event is one line: when, of what kind, and what.
+func (f Frame) event(at time.Time, kind, text string) string {
+	return fmt.Sprintf("%s  %-8s  %s", f.clock(at), kind, clean(text))
+}
+
+func (p *printer) opening(v *core.View) string {
+	text := clean(v.Job) + ", mode " + clean(v.Mode) + fmt.Sprintf(", %d–%d workers, lag objective %s", v.Min, v.Max, length(v.MaxLag))
+	if v.Emulated {
+		text += ", emulated accelerators"
+	}
+	return text
+}
+
+// decisions writes a change that is new, and a hold that begins because the scheduler does not know enough; holds for a cooldown or a rescale
+// under way are everyday. What was decided before the first view is no news.
+func (p *printer) decisions(f Frame, first bool) []string {
+	var out []string
+	v := f.View
+	if c := v.LastChange; c != nil && c.Decision.At.After(p.change) {
+		p.change = c.Decision.At
+		if !first {
+			out = append(out, f.event(c.Decision.At, "decision", decided(c)))
+		}
+	}
+	if v.Decision == nil {
+		return out
+	}
+	held := v.Decision.Decision.Kind == plan.KindHold && v.Decision.Observation.Hold.Unknown
+	if held && !p.held {
+		out = append(out, f.event(v.Decision.Decision.At, "decision", decided(v.Decision)))
+	}
+	p.held = held
+	return out
+}
+
+func (p *printer) rescales(f Frame, first bool) []string {
+	r := f.Finished
+	if r == nil || !r.Done.After(p.finished) {
+		return nil
+	}
+	p.finished = r.Done
+	if first {
+		return nil
+	}
+	return []string{f.event(r.Done, "rescale", RescaleWords(*r, f.Trail, f.horizon()))}
+}
+
+// troubles writes problems that came and that went. One whose numbers change is the same problem.
+func (p *printer) troubles(f Frame) []string {
+	var out []string
+	now := make([]string, len(f.View.Problems))
+	for i, problem := range f.View.Problems {
+		now[i] = clean(problem)
+		if !slices.ContainsFunc(p.problems, func(s string) bool { return same(s, now[i]) }) {
+			out = append(out, f.event(f.View.Now, "problem", now[i]))
+		}
+	}
+	for _, problem := range p.problems {
+		if !slices.ContainsFunc(now, func(s string) bool { return same(s, problem) }) {
+			out = append(out, f.event(f.View.Now, "resolved", problem))
+		}
+	}
+	p.problems = now
+	return out
+}
+
+// same tells whether two problems differ in their numbers at most.
+func same(a, b string) bool { return wordless(a) == wordless(b) }
+
+func wordless(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r == '.' || r == ',' {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// status is a view in one line.
+func status(v *core.View) string {
+	s := v.Sample
+	text := plural(s.Running, "worker")
+	if s.Pending > 0 {
+		text += fmt.Sprintf(" +%d pending", s.Pending)
+	}
+	if s.Draining > 0 {
+		text += fmt.Sprintf(" -%d draining", s.Draining)
+	}
+	arrivals := "unknown"
+	if s.Rate != nil {
+		arrivals = rate(*s.Rate) + "/s"
+	}
+	text += "  arrivals " + arrivals + ", trained " + rate(s.Trained) + "/s, capacity " + rate(s.Capacity) + "/s"
+	if s.Lag == nil {
+		text += "  lag unknown"
+	} else {
+		text += "  lag " + seconds(*s.Lag)
+		if *s.Lag > v.MaxLag.Seconds() {
+			text += " OVER " + length(v.MaxLag)
+		}
+	}
+	if v.AUC != nil {
+		text += fmt.Sprintf("  AUC %.4f", *v.AUC)
+	}
+	return text
+}

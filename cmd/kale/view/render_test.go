@@ -1,0 +1,316 @@
+package view
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/plan"
+)
+
+// restored fails unless what the picture does to a terminal is undone: the other screen left, the cursor shown.
+func restored(t *testing.T, out string) {
+	t.Helper()
+	for on, off := range map[string]string{"\x1b[?1049h": "\x1b[?1049l", "\x1b[?25l": "\x1b[?25h", "\x1b[?2004h": "\x1b[?2004l"} {
+		if strings.LastIndex(out, on) < 0 {
+			t.Errorf("%q was never written: is this still how the picture takes the terminal?", on)
+		}
+		if strings.LastIndex(out, off) < strings.LastIndex(out, on) {
+			t.Errorf("%q is not undone at the end", on)
+		}
+	}
+}
+
+// source always gives the same view of the demo.
+func source(t *testing.T) func() *core.View {
+	v := at(t, newDemo(t), 30*time.Second).View
+	return func() *core.View { return v }
+}
+
+func TestKeysEndThePicture(t *testing.T) {
+	for name, key := range map[string]string{"q": "q", "Ctrl-C": "\x03"} {
+		t.Run(name, func(t *testing.T) {
+			in, keys := io.Pipe()
+			go func() { _, _ = io.WriteString(keys, key) }() // Ends when the picture has read the key.
+			var out bytes.Buffer
+			if err := show(t.Context(), in, &out, source(t), Options{Zone: time.UTC}); err != nil {
+				t.Fatal(err)
+			}
+			restored(t, out.String())
+		})
+	}
+}
+
+func TestPictureEndsWithItsCause(t *testing.T) {
+	done := make(chan struct{})
+	close(done)
+	var out bytes.Buffer
+	if err := show(t.Context(), nil, &out, source(t), Options{EndsWhen: done}); err != nil {
+		t.Errorf("EndsWhen closed: %v", err)
+	}
+	restored(t, out.String())
+
+	ctx, cancel := context.WithCancel(t.Context())
+	src, looks := source(t), 0
+	out.Reset()
+	err := show(ctx, nil, &out, func() *core.View {
+		if looks++; looks == 3 {
+			cancel()
+		}
+		return src()
+	}, Options{})
+	if err != nil {
+		t.Errorf("ctx ended: %v", err)
+	}
+	restored(t, out.String())
+}
+
+// A source that panics ends the picture with an error, and the terminal is as it was.
+func TestPanicRestoresTheTerminal(t *testing.T) {
+	src, looks := source(t), 0
+	var out bytes.Buffer
+	err := show(t.Context(), nil, &out, func() *core.View {
+		if looks++; looks == 2 {
+			panic("a fault of the source")
+		}
+		return src()
+	}, Options{})
+	if err == nil || !strings.Contains(err.Error(), "show the job on the terminal") {
+		t.Errorf("a panic gives %v", err)
+	}
+	restored(t, out.String())
+}
+
+// Where the output is no terminal, the picture is lines without any command to a terminal.
+func TestNoTerminalGivesLines(t *testing.T) {
+	done := make(chan struct{})
+	close(done)
+	var out bytes.Buffer
+	if err := Run(t.Context(), nil, &out, source(t), Options{EndsWhen: done, Zone: time.UTC}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(out.String(), "09:14:30  job       demo, mode live, 1–6 workers, lag objective 2 s, emulated accelerators\n") || strings.Contains(out.String(), "\x1b") {
+		t.Errorf("%q", out.String())
+	}
+}
+
+// Screens of moments that matter, at the sizes that people have.
+func TestScreens(t *testing.T) {
+	moments := map[string]func() Frame{
+		"nothing_yet": func() Frame { return Frame{Note: "reading the arrival history from the broker: 12 of 40"} },
+		"joining":     func() Frame { return at(t, newDemo(t), 32500*time.Millisecond) },
+		"surge": func() Frame {
+			d := newDemo(t)
+			at(t, d, 70*time.Second)
+			d.surge = 6
+			d.problems = []string{
+				"parameter server 1: snapshots fail: write checkpoints/demo/tablet-17: no space left on device",
+				"partition 3: retention removed offsets 120 to 4,512 before they were trained; the partition stands still until you accept the loss (on_lost = \"skip\" in the stream block)",
+				"worker-2.1 failed: exit status 137", "the chief does not answer",
+			}
+			return at(t, d, 78*time.Second)
+		},
+		"unknown": func() Frame {
+			d := newDemo(t)
+			at(t, d, 48*time.Second)
+			d.unknown = "the chief does not answer since 40 s"
+			f := at(t, d, 50*time.Second)
+			f.View.Sample.Lag, f.View.Sample.Rate, f.View.Sample.Unknown = nil, nil, d.unknown
+			f.View.Forecast.Trusted, f.View.Forecast.Reason = false, "it was worse than seasonal naive"
+			f.View.Manual = plan.Manual{Pinned: true, Target: 4}
+			return f
+		},
+	}
+	for name, frame := range moments {
+		t.Run(name, func(t *testing.T) {
+			f := frame()
+			f.Zone = time.UTC
+			golden(t, name+"_80x24.txt", Render(f, 80, 24))
+			golden(t, name+"_120x40.txt", Render(f, 120, 40))
+		})
+	}
+}
+
+// Whatever the size, a screen fits, and says how to leave it.
+func TestScreensFit(t *testing.T) {
+	d := newDemo(t)
+	d.problems = []string{strings.Repeat("a long problem ", 30), "another", "a third", "a fourth"}
+	frames := []Frame{{}, at(t, newDemo(t), time.Second), at(t, d, 40*time.Second)}
+	frames[2].Note = strings.Repeat("note ", 50)
+	for i, f := range frames {
+		for width := 1; width <= 130; width += 3 {
+			for height := 1; height <= 45; height++ {
+				screen := Render(f, width, height)
+				lines := strings.Split(screen, "\n")
+				if len(lines) > height {
+					t.Fatalf("frame %d, %dx%d: %d lines", i, width, height, len(lines))
+				}
+				for _, l := range lines {
+					if w := ansi.StringWidth(l); w > width {
+						t.Fatalf("frame %d, %dx%d: a line of width %d: %q", i, width, height, w, l)
+					}
+				}
+				if height >= 6 && width >= 30 && !strings.Contains(lines[len(lines)-1], "q or Ctrl-C ends this picture") {
+					t.Fatalf("frame %d, %dx%d: the last line is %q", i, width, height, lines[len(lines)-1])
+				}
+			}
+		}
+	}
+}
+
+// Numbers that cannot be drawn give a screen without them, never a panic.
+func TestStrangeNumbers(t *testing.T) {
+	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -5, 0, math.MaxFloat64, 1e-300} {
+		f := at(t, newDemo(t), 30*time.Second)
+		s := &f.View.Sample
+		s.Rate, s.Lag, s.Trained, s.Capacity, s.Busy, s.Forecast = &x, &x, x, x, x, &core.Band{Mean: x, Lower: x, Upper: x}
+		f.Trail = append(f.Trail, *s)
+		for i := range f.View.Forecast.Mean {
+			f.View.Forecast.Mean[i], f.View.Forecast.Lower[i], f.View.Forecast.Upper[i] = x, x, x
+		}
+		for i := range f.View.History.Values {
+			f.View.History.Values[i] = x
+		}
+		f.View.AUC, f.View.MaxLag, f.View.Max = &x, time.Duration(x), 0
+		if screen := Render(f, 100, 30); !strings.Contains(screen, "job demo") || strings.Contains(screen, "NaN") || strings.Contains(screen, "Inf") {
+			t.Errorf("%v:\n%s", x, screen)
+		}
+	}
+}
+
+// Words of a job, a broker or a backend cannot command the terminal, nor begin a line of their own.
+func TestForeignTextIsTame(t *testing.T) {
+	const attack = "\x1b]0;title\x07\x1b[2J\x1b[31mred\x1b[0m\nline\rback\x9b31m\u202eturned\xff"
+	f := at(t, newDemo(t), 30*time.Second)
+	f.View.Job, f.View.Mode, f.View.Model, f.Note, f.Title, f.Hint = attack, attack, attack, attack, attack, attack
+	f.View.Problems, f.View.Sample.Unknown = []string{attack}, attack
+	f.View.Decision.Decision.Reason = attack
+	for i := range f.View.Workers {
+		f.View.Workers[i].ID, f.View.Workers[i].Backend, f.View.Workers[i].Member = attack, attack, attack
+	}
+	f.View.Sample.Lag = nil
+	p := printer{options: Options{Zone: time.UTC}}
+	for name, text := range map[string]string{"picture": Render(f, 200, 50), "lines": strings.Join(p.lines(f.View), "\n")} {
+		for _, bad := range []string{"\x1b", "\x07", "\r", "\u009b", "\u202e", "\xff"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s: %q comes through", name, bad)
+			}
+		}
+		if strings.Contains(text, "\nline") || !strings.Contains(text, "red line back") {
+			t.Errorf("%s: a line break comes through, or the words do not:\n%s", name, text)
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"0 ms": 0, "90 ms": 90 * time.Millisecond, "4.2 s": 4200 * time.Millisecond, "20 s": 20 * time.Second, "3m05s": 185 * time.Second, "2h10m": 130 * time.Minute,
+		"3d04h": 76 * time.Hour, "-1.5 s": -1500 * time.Millisecond,
+	} {
+		if got := length(d); got != want {
+			t.Errorf("length(%v) = %q, want %q", d, got, want)
+		}
+	}
+	for want, v := range map[string]float64{
+		"0": 0, "0.5": 0.5, "7": 7, "812": 812.4, "9,999": 9999, "10.0k": 9999.9, "16.3k": 16_300, "163k": 163_000, "1.00M": 999_600, "2.41M": 2_410_000, "3.00G": 3e9, "unknown": math.NaN(),
+	} {
+		if got := rate(v); got != want {
+			t.Errorf("rate(%v) = %q, want %q", v, got, want)
+		}
+		if got := rate(v); len(got) > labelWidth+1 {
+			t.Errorf("%q is wider than the chart's scale", got)
+		}
+	}
+}
+
+// The lines of a run: what changed, what a rescale cost, a hold once, problems that come and go without their numbers, and a status now and then.
+func TestPlainLines(t *testing.T) {
+	d := newDemo(t)
+	p := printer{options: Options{Zone: time.UTC, Every: 15 * time.Second}}
+	var got []string
+	for d.now.Before(d.start.Add(70 * time.Second)) {
+		switch s := d.now.Sub(d.start); {
+		case s >= 66*time.Second:
+			d.unknown = ""
+		case s >= 63*time.Second:
+			d.unknown = "the chief does not answer"
+		case s >= 55*time.Second:
+			d.problems = nil
+		case s >= 52*time.Second:
+			d.problems = []string{"partition 3: 14 records behind"}
+		case s >= 50*time.Second:
+			d.problems = []string{"partition 3: 12 records behind"}
+		}
+		v := d.step(250 * time.Millisecond)
+		got = append(got, p.lines(v)...)
+		if again := p.lines(v); len(again) > 0 {
+			t.Errorf("one view twice: %q", again)
+		}
+	}
+	golden(t, "lines.txt", strings.Join(got, "\n"))
+	if p.lines(nil) != nil {
+		t.Error("no view gives lines")
+	}
+}
+
+// What the caller knows of a finished rescale is shown instead of what was seen, with its gap and how far ahead it was.
+func TestLastRescaleComesFromTheCaller(t *testing.T) {
+	d := newDemo(t)
+	var r *core.Rescale
+	p := printer{options: Options{Zone: time.UTC, LastRescale: func() *core.Rescale { return r }}}
+	p.lines(d.step(time.Second))
+	begin := d.now
+	for range 30 {
+		p.lines(d.step(time.Second))
+	}
+	r = &core.Rescale{
+		Kind: plan.KindOut, From: 1, To: 2, Decided: begin, FirstTrained: begin.Add(2 * time.Second), Done: begin.Add(2100 * time.Millisecond),
+		ConfiguredCapacity: 700, Gap: 48 * time.Millisecond, GapKnown: true,
+	}
+	got := p.lines(d.step(time.Second))
+	if diff := cmp.Diff([]string{"09:14:03  rescale   scale-out 1 → 2 took 2.1 s, gap 48 ms, 18 s ahead of the load"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for want, change := range map[string]func(*core.Rescale){
+		"start 0 → 2 took 2.1 s, gap 48 ms":                        func(r *core.Rescale) { r.From = 0 },
+		"scale-in 1 → 2 took 2.1 s":                                func(r *core.Rescale) { r.Kind, r.GapKnown = plan.KindIn, false },
+		"scale-out 1 → 2 replaced by another decision after 2.1 s": func(r *core.Rescale) { r.Aborted = true },
+		"scale-out 1 → 2 took 2.1 s, gap 48 ms, 10 s after the load came": func(r *core.Rescale) {
+			r.FirstTrained = begin.Add(10 * time.Second)
+			r.ConfiguredCapacity = 1
+			r.Decided, r.Done = begin.Add(-time.Second), begin.Add(1100*time.Millisecond)
+		},
+	} {
+		c := *r
+		change(&c)
+		if got := RescaleWords(c, p.memory.trail, 0); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+func TestPlainTellsThatItCannotWrite(t *testing.T) {
+	if err := Plain(t.Context(), brokenPipe{}, source(t), Options{}); err == nil || err.Error() != "show the job: broken pipe" {
+		t.Error(err)
+	}
+}
+
+func BenchmarkRender(b *testing.B) {
+	f := at(b, newDemo(b), 90*time.Second)
+	for b.Loop() {
+		Render(f, 120, 40)
+	}
+}

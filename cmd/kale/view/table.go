@@ -1,0 +1,72 @@
+package view
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/report"
+)
+
+// workerTable lists the workers where there is room: an empty line, a head and a line for each, the first ones when there are more.
+func (f Frame) workerTable(room, width int) []string {
+	workers := f.View.Workers
+	if room < 4 || len(workers) == 0 || width < 72 {
+		return nil
+	}
+	const form = "%-10s%-14s %-11s %-11s %11s %6s %7s  %s"
+	out := []string{"", f.dim(fmt.Sprintf(form, "", "worker", "allocation", "member", "records/s", "busy", "queue", "partitions"))}
+	shown := min(len(workers), room-2)
+	if shown < len(workers) {
+		shown--
+	}
+	for _, w := range workers[:shown] {
+		out = append(out, strings.TrimRight(fmt.Sprintf(form, "", clean(w.ID), clean(w.Backend), clean(w.Member), rate(w.Rate), percent(w.Busy), rate(float64(w.Queue)), partitions(w)), " "))
+	}
+	if more := len(workers) - shown; more > 0 {
+		out = append(out, f.dim(fmt.Sprintf("%-10sand %d more: kale status lists them", "", more)))
+	}
+	return out
+}
+
+// partitions lists a worker's; one without any is fed by the others.
+func partitions(w core.WorkerView) string {
+	if len(w.Partitions) == 0 {
+		return "–"
+	}
+	parts := make([]string, len(w.Partitions))
+	for i, p := range w.Partitions {
+		parts[i] = fmt.Sprint(p)
+	}
+	return strings.Join(parts, " ")
+}
+
+// RescaleWords says how a finished rescale went: what it changed, how long it took, the gap in training, and whether the new workers trained
+// before the load that needed them, as far as samples tell. samples are by time; horizon is the forecast's.
+func RescaleWords(r core.Rescale, samples []core.Sample, horizon time.Duration) string {
+	what := "scale-out"
+	switch {
+	case r.From < 1:
+		what = "start"
+	case r.Kind == plan.KindIn:
+		what = "scale-in"
+	}
+	text := fmt.Sprintf("%s %d → %d", what, r.From, r.To)
+	if r.Aborted {
+		return text + " replaced by another decision after " + length(r.Done.Sub(r.Decided))
+	}
+	text += " took " + length(r.Done.Sub(r.Decided))
+	if r.GapKnown {
+		text += ", gap " + length(r.Gap)
+	}
+	if ahead := report.Ahead(r, samples, horizon); ahead != nil {
+		if *ahead >= 0 {
+			text += ", " + length(*ahead) + " ahead of the load"
+		} else {
+			text += ", " + length(-*ahead) + " after the load came"
+		}
+	}
+	return text
+}

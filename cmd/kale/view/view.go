@@ -1,0 +1,169 @@
+// Package view shows a running job in a terminal: as a picture that renews itself ([Run]), or as a line for each thing that happens ([Plain]),
+// which [Run] falls back to where the output is no terminal.
+//
+// In: the scheduler's newest [core.View], from a function that does not block. Out: a screen with arrivals, the forecast's band and the
+// capacity before and after now, workers by state, lag against its objective, the throughput model, the last decision and why, the last
+// rescale and what it cost, and what is wrong. [Render] is pure: one [Frame] and a size in characters give one screen, always the same.
+//
+// While a picture is on, nothing else may write to its terminal: what must be said meanwhile is said by [Options].Note.
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	tea "github.com/charmbracelet/bubbletea"
+	"github.com/charmbracelet/lipgloss"
+	"golang.org/x/term"
+
+	"github.com/kale-sched/kale/core"
+)
+
+// Options are what a picture needs beside its source.
+type Options struct {
+	// Title stands first; "" is "Kale".
+	Title string
+	// EndsWhen ends the picture when it is closed; nil: never.
+	EndsWhen <-chan struct{}
+	// Note gives a line that stands above the last one: progress, a warning of the log. May be nil.
+	Note func() string
+	// Hint is the last line: what q and Ctrl-C do. "" says that they end the picture.
+	Hint string
+	// LastRescale gives the newest finished rescale, with what was measured of it; nil when there is none. Without it the picture shows
+	// what it saw of rescales itself, which is less.
+	LastRescale func() *core.Rescale
+	// Every is the time between the status lines of [Plain]; 0 is 10 s.
+	Every time.Duration
+	// Zone is that of the clock; nil is the machine's.
+	Zone *time.Location
+}
+
+// refresh is the time between two looks at the source.
+const refresh = 200 * time.Millisecond
+
+// Run shows the job until its user presses q or Ctrl-C, Options.EndsWhen is closed or ctx ends: all of these return nil, and the caller
+// decides what they mean. The terminal is as it was before, also after a panic of source, which is returned as an error. in is read for
+// keys; nil reads none. Where out is no terminal, Run is Plain.
+func Run(ctx context.Context, in io.Reader, out io.Writer, source func() *core.View, o Options) error {
+	if f, ok := out.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+		return Plain(ctx, out, source, o)
+	}
+	return show(ctx, in, out, source, o)
+}
+
+// show runs the picture on out, which understands a terminal's commands.
+func show(ctx context.Context, in io.Reader, out io.Writer, source func() *core.View, o Options) error {
+	m := &picture{source: source, options: o, width: 80, height: 24, renderer: lipgloss.NewRenderer(out)}
+	_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithAltScreen()).Run()
+	switch {
+	case err == nil, errors.Is(err, tea.ErrInterrupted), ctx.Err() != nil && !errors.Is(err, tea.ErrProgramPanic):
+		return nil
+	}
+	return fmt.Errorf("show the job on the terminal: %w (-plain shows it as lines)", err)
+}
+
+// picture is the program's model. Bubbletea's loop owns it.
+type picture struct {
+	source        func() *core.View
+	options       Options
+	renderer      *lipgloss.Renderer
+	memory        memory
+	width, height int
+}
+
+type (
+	lookMsg struct{}
+	endMsg  struct{}
+)
+
+func look() tea.Cmd { return tea.Tick(refresh, func(time.Time) tea.Msg { return lookMsg{} }) }
+
+// Init implements tea.Model.
+func (p *picture) Init() tea.Cmd {
+	p.memory.see(p.source())
+	if p.options.EndsWhen == nil {
+		return look()
+	}
+	return tea.Batch(look(), func() tea.Msg {
+		<-p.options.EndsWhen
+		return endMsg{}
+	})
+}
+
+// Update implements tea.Model.
+func (p *picture) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		p.width, p.height = msg.Width, msg.Height
+	case tea.KeyMsg:
+		switch msg.String() {
+		case "q", "ctrl+c":
+			return p, tea.Quit
+		case "ctrl+z":
+			return p, tea.Suspend
+		case "ctrl+l":
+			return p, tea.ClearScreen
+		}
+	case lookMsg:
+		p.memory.see(p.source())
+		return p, look()
+	case endMsg:
+		return p, tea.Quit
+	}
+	return p, nil
+}
+
+// View implements tea.Model.
+func (p *picture) View() string { return Render(p.frame(), p.width, p.height) }
+
+func (p *picture) frame() Frame {
+	o := p.options
+	f := Frame{View: p.memory.view, Trail: p.memory.trail, Finished: p.memory.finished, Title: o.Title, Hint: o.Hint, Zone: o.Zone, Renderer: p.renderer}
+	if o.Note != nil {
+		f.Note = o.Note()
+	}
+	if o.LastRescale != nil {
+		if r := o.LastRescale(); r != nil {
+			f.Finished = r
+		}
+	}
+	return f
+}
+
+// longestTrail bounds what a picture remembers: twelve hours of a look every five seconds.
+const longestTrail = 8640
+
+// memory is what a picture keeps of the views that it was shown.
+type memory struct {
+	view     *core.View
+	trail    []core.Sample
+	finished *core.Rescale
+}
+
+// see takes a view; nil and one that was seen before change nothing.
+func (m *memory) see(v *core.View) {
+	if v == nil || v == m.view {
+		return
+	}
+	if n := len(m.trail); n == 0 || v.Sample.At.After(m.trail[n-1].At) {
+		s := v.Sample
+		s.Applied = nil
+		m.trail = append(m.trail, s)
+	}
+	if over := len(m.trail) - longestTrail; over > 0 {
+		m.trail = m.trail[over:]
+	}
+	if m.view != nil && m.view.Rescale != nil && (v.Rescale == nil || !v.Rescale.Decided.Equal(m.view.Rescale.Decided)) {
+		r := *m.view.Rescale
+		if r.Done.IsZero() {
+			r.Done = v.Now
+		}
+		r.Aborted = r.Aborted || v.Rescale != nil
+		m.finished = &r
+	}
+	m.view = v
+}

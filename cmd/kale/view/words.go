@@ -1,0 +1,126 @@
+package view
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/charmbracelet/x/ansi"
+)
+
+// clean makes one line of text from elsewhere that cannot command the terminal.
+func clean(s string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r): // Cf turns the direction of writing, among others.
+			return -1
+		}
+		return r
+	}, ansi.Strip(s))
+	return strings.ToValidUTF8(s, "�")
+}
+
+// fit cuts a line to a width.
+func fit(s string, width int) string { return ansi.Truncate(s, max(width, 0), "…") }
+
+// wrapped breaks text into at most n lines of a width; the last one tells that there is more.
+func wrapped(s string, width, n int) []string {
+	lines := strings.Split(ansi.Wrap(clean(s), max(width, 8), " "), "\n")
+	if len(lines) > n {
+		lines = lines[:n]
+		lines[n-1] = fit(lines[n-1]+" …", width)
+		if !strings.HasSuffix(lines[n-1], "…") {
+			lines[n-1] += "…"
+		}
+	}
+	return lines
+}
+
+// rate writes records per second: 3,412 below ten thousand, then 16.3k, 2.41M.
+func rate(v float64) string {
+	switch a := math.Abs(v); {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return "unknown"
+	case a >= 999_500_000:
+		return digits(v/1e9) + "G"
+	case a >= 999_500:
+		return digits(v/1e6) + "M"
+	case a >= 9_999.5:
+		return digits(v/1e3) + "k"
+	case a >= 10 || a == math.Trunc(a):
+		return whole(uint64(math.Round(a)))
+	}
+	return strconv.FormatFloat(v, 'f', 1, 64)
+}
+
+// digits writes three significant digits.
+func digits(v float64) string {
+	switch a := math.Abs(v); {
+	case a >= 99.95:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case a >= 9.995:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
+}
+
+// whole groups thousands.
+func whole(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// length writes a duration with two units at most: 90 ms, 4.2 s, 3m05s, 2h10m, 3d04h.
+func length(d time.Duration) string {
+	if d < 0 {
+		return "-" + length(max(-d, 0))
+	}
+	s := int64(d.Round(time.Second) / time.Second)
+	two := func(a int64, unitA string, b int64, unitB string) string {
+		pad := ""
+		if b < 10 {
+			pad = "0"
+		}
+		return strconv.FormatInt(a, 10) + unitA + pad + strconv.FormatInt(b, 10) + unitB
+	}
+	switch {
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	case d < time.Minute:
+		return strings.TrimSuffix(strconv.FormatFloat(d.Seconds(), 'f', 1, 64), ".0") + " s"
+	case s < 3600:
+		return two(s/60, "m", s%60, "s")
+	case s < 86400:
+		return two(s/3600, "h", s%3600/60, "m")
+	}
+	return two(s/86400, "d", s%86400/3600, "h")
+}
+
+func seconds(s float64) string {
+	if math.IsNaN(s) || s > 9e9 || s < -9e9 {
+		return "unknown"
+	}
+	return length(time.Duration(s * float64(time.Second)))
+}
+
+// percent writes a share of 0 to 1.
+func percent(share float64) string {
+	if !(share >= 0 && share < 1e6) {
+		return "unknown"
+	}
+	return strconv.FormatFloat(100*share, 'f', 0, 64) + " %"
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
