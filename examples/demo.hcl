@@ -57,7 +57,7 @@ job "demo" {
     memory       = "256MiB"
     emulate_step = "80ms"
     chunk        = 32
-    queue        = 512
+    queue        = 256
   }
 
   servers {

@@ -15,9 +15,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kale-sched/kale/cmd/kale/demo"
+	"github.com/kale-sched/kale/cmd/kale/view"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/onnx"
 	"github.com/kale-sched/kale/core/report"
+	"github.com/kale-sched/kale/core/state"
 )
 
 type demoFlags struct {
@@ -52,7 +54,9 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
-	o, err := a.demoOptions(lg, f)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o, err := a.demoOptions(lg, f, cancel)
 	if err != nil {
 		return err
 	}
@@ -84,7 +88,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 }
 
 // demoOptions finds the programs and makes the demo's folder.
-func (a *app) demoOptions(lg *slog.Logger, f demoFlags) (demo.Options, error) {
+func (a *app) demoOptions(lg *slog.Logger, f demoFlags, cancel context.CancelFunc) (demo.Options, error) {
 	o := demo.Options{Seed: f.seed, Log: lg, Env: map[string]string{}}
 	var err error
 	if o.Plugin, err = a.program("kale-backend-local", ""); err != nil {
@@ -103,30 +107,12 @@ func (a *app) demoOptions(lg *slog.Logger, f demoFlags) (demo.Options, error) {
 	if o.Dir, err = os.MkdirTemp("", "kale-demo-"); err != nil {
 		return o, fmt.Errorf("demo: make a folder: %w", err)
 	}
-	out := a.demoOut(f)
-	var mu sync.Mutex
-	lastStep := ""
-	o.Step = func(what string) {
-		mu.Lock()
-		lastStep = what
-		mu.Unlock()
-		fmt.Fprintf(a.err, "kale demo: %s\n", what)
-	}
-	note := func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		return lastStep
-	}
-	o.View = func(source func() *core.View, done <-chan struct{}) { a.demoView(out, f, source, done, note) }
-	return o, nil
-}
-
-// demoOut is where the live picture goes: never where the JSON goes.
-func (a *app) demoOut(f demoFlags) io.Writer {
+	v := &demoView{a: a, f: f, cancel: cancel, out: a.out}
 	if f.json {
-		return a.err
+		v.out = a.err // standard output is the summary's alone
 	}
-	return a.out
+	o.Step, o.View = v.step, v.show
+	return o, nil
 }
 
 func (a *app) demoResult(f demoFlags, sum demo.Summary, took time.Duration) error {
@@ -144,7 +130,7 @@ func (a *app) demoResult(f demoFlags, sum demo.Summary, took time.Duration) erro
 	var missed error
 	for _, p := range sum.Promises() {
 		if !p.Kept {
-			missed = errors.Join(missed, fmt.Errorf("not shown: %s", p.What))
+			missed = errors.Join(missed, fmt.Errorf("not shown: %s: %s (%s)", p.Name, p.Value, p.Note))
 		}
 	}
 	if missed != nil {
@@ -153,19 +139,67 @@ func (a *app) demoResult(f demoFlags, sum demo.Summary, took time.Duration) erro
 	return nil
 }
 
-// demoView shows the run until done is closed: on a terminal as a picture, else a line every few seconds.
-func (a *app) demoView(out io.Writer, _ demoFlags, source func() *core.View, done <-chan struct{}, _ func() string) {
-	t := time.NewTicker(5 * time.Second)
-	defer t.Stop()
-	for {
-		select {
-		case <-done:
-			return
-		case <-t.C:
-			if v := source(); v != nil {
-				fmt.Fprintf(out, "%s  %d workers train %.0f records/s\n", v.Now.Format("15:04:05"), v.Sample.Running, v.Sample.Trained)
+// demoView shows a demo: what it is doing, and the job once it runs.
+type demoView struct {
+	a      *app
+	f      demoFlags
+	out    io.Writer
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	last    string
+	picture bool // it has the terminal: steps are shown in it
+}
+
+func (v *demoView) step(what string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.last = what
+	if !v.picture {
+		fmt.Fprintf(v.a.err, "kale demo: %s\n", what)
+	}
+}
+
+func (v *demoView) note() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.last
+}
+
+// show follows the job until done is closed: as a picture on a terminal, else as lines. Who closes the picture ends the demo.
+func (v *demoView) show(s *core.Scheduler, done <-chan struct{}) {
+	_, tty := terminal(v.out)
+	live := tty && !v.f.plain
+	v.mu.Lock()
+	v.picture = live
+	v.mu.Unlock()
+	o := view.Options{
+		Title: "Kale demo: a day in two minutes", EndsWhen: done, Note: v.note, Hint: "q or Ctrl-C ends the demo and everything it started", Every: 5 * time.Second,
+		LastRescale: func() *core.Rescale {
+			last, err := state.Last[core.Rescale](s.Store(), state.Rescales, 1)
+			if err != nil || len(last) == 0 {
+				return nil
 			}
+			return &last[0]
+		},
+	}
+	run := view.Plain
+	if live {
+		run = func(ctx context.Context, out io.Writer, source func() *core.View, o view.Options) error {
+			return view.Run(ctx, v.a.in, out, source, o)
 		}
+	}
+	err := run(context.Background(), v.out, s.View, o)
+	v.mu.Lock()
+	v.picture = false
+	v.mu.Unlock()
+	select {
+	case <-done:
+	default:
+		v.cancel()
+	}
+	if err != nil {
+		v.step(err.Error())
 	}
 }
 
@@ -178,13 +212,25 @@ func writeDemoReport(res demo.Result, path string) (err error) {
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	for _, p := range res.Summary.Promises() {
-		in.Notes = append(in.Notes, p.What)
-	}
+	in.Summary = demoTiles(res.Summary)
 	w, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("demo: write the report: %w", err)
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
 	return report.Write(w, in)
+}
+
+// demoTiles are the summary as the report shows it.
+func demoTiles(s demo.Summary) []report.Tile {
+	var out []report.Tile
+	for _, p := range s.Promises() {
+		t := report.Tile{Name: p.Name, Value: p.Value, Note: p.Note, Verdict: report.Good}
+		if !p.Kept {
+			t.Verdict = report.Bad
+		}
+		out = append(out, t)
+	}
+	return append(out, report.Tile{Name: "Lag", Value: fmt.Sprintf("%.2f s", s.LagP50S), Note: fmt.Sprintf("median; 99th percentile %.2f s, highest %.2f s", s.LagP99S, s.LagMaxS)},
+		report.Tile{Name: "Accelerators busy", Value: fmt.Sprintf("%.0f %%", s.GPUBusyPct), Note: "emulated: a step takes at least 80 ms, full or not"})
 }

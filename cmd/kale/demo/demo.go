@@ -53,8 +53,8 @@ type Options struct {
 	Log  *slog.Logger
 	// Step is told what the demo is doing, one line each.
 	Step func(string)
-	// View is called with the scheduler's picture as soon as there is a scheduler; it must return when done is closed.
-	View func(source func() *core.View, done <-chan struct{})
+	// View is called with the scheduler as soon as there is one; it must return when done is closed.
+	View func(s *core.Scheduler, done <-chan struct{})
 	Env  map[string]string
 }
 
@@ -226,7 +226,7 @@ func (d *demo) play(ctx context.Context) error {
 	go func() { // ends when viewed is closed
 		defer close(viewing)
 		if d.o.View != nil {
-			d.o.View(s.View, viewed)
+			d.o.View(s, viewed)
 		}
 	}()
 	live := d.live(ctx, s, ran, traffic)

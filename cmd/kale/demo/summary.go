@@ -53,20 +53,28 @@ type Summary struct {
 
 // Promise is one thing that a demo must show.
 type Promise struct {
-	What string
-	Kept bool
+	Name  string // what it is about
+	Value string // what was measured
+	Note  string // what was asked for, or what it is measured against
+	Kept  bool
 }
 
 // Promises holds the summary against what the demo is to show.
 func (s Summary) Promises() []Promise {
 	return []Promise{
-		{fmt.Sprintf("every record trained once: %d lost, %d repeated of %d", s.Lost, s.Repeated, s.Produced), s.Lost == 0 && s.Repeated == 0 && s.Mismatch == "" && s.Trained > 0},
-		{fmt.Sprintf("lag over %.3g s in %.2f %% of the time (at most 0.5 %%)", s.MaxLagS, s.ViolationPct), s.ViolationPct <= 0.5},
-		{fmt.Sprintf("%d of %d scale-outs ahead of the load (at least 2)", s.ScaleOutsAhead, s.ScaleOuts), s.ScaleOutsAhead >= 2},
-		{fmt.Sprintf("%d scale-ins (at least 2)", s.ScaleIns), s.ScaleIns >= 2},
-		{fmt.Sprintf("longest gap of a rescale %.0f ms (at most 500 ms)", s.RescaleGapMaxMS), s.RescaleGapMaxMS <= 500},
-		{fmt.Sprintf("%.3f GPU-hours, %.0f %% of a fixed fleet's (at most 75 %%)", s.GPUHours, 100*s.GPUHours/s.GPUHoursStaticMax), s.GPUHours <= 0.75*s.GPUHoursStaticMax},
-		{fmt.Sprintf("AUC %.4f, a stale model's %.4f (at least 0.01 better)", s.AUC, s.AUCStale), s.AUC >= s.AUCStale+0.01},
+		{
+			"Every record trained once", fmt.Sprintf("%d of %d", s.Trained, s.Produced), fmt.Sprintf("%d lost, %d repeated, in every tablet", s.Lost, s.Repeated),
+			s.Lost == 0 && s.Repeated == 0 && s.Mismatch == "" && s.Trained > 0,
+		},
+		{"Lag over its objective", fmt.Sprintf("%.2f %% of the time", s.ViolationPct), fmt.Sprintf("objective %.3g s, 20 minutes of the day; at most 0.5 %%", s.MaxLagS), s.ViolationPct <= 0.5},
+		{"Scale-outs ahead of the load", fmt.Sprintf("%d of %d", s.ScaleOutsAhead, s.ScaleOuts), "trained before it was needed; at least 2", s.ScaleOutsAhead >= 2},
+		{"Scale-ins", fmt.Sprint(s.ScaleIns), "at least 2", s.ScaleIns >= 2},
+		{"Longest gap of a rescale", fmt.Sprintf("%.0f ms", s.RescaleGapMaxMS), "a partition without an applied record; at most 500 ms", s.RescaleGapMaxMS <= 500},
+		{
+			"Emulated GPU-hours", fmt.Sprintf("%.3f", s.GPUHours), fmt.Sprintf("%.0f %% of a fixed fleet's %.3f; at most 75 %%", 100*s.GPUHours/math.Max(s.GPUHoursStaticMax, 1e-9), s.GPUHoursStaticMax),
+			s.GPUHours <= 0.75*s.GPUHoursStaticMax,
+		},
+		{"AUC while learning", fmt.Sprintf("%.4f", s.AUC), fmt.Sprintf("a model that stopped when the day began: %.4f; at least 0.01 better", s.AUCStale), s.AUC >= s.AUCStale+0.01},
 	}
 }
 
@@ -77,9 +85,9 @@ func (s Summary) Print(w io.Writer) {
 		if !p.Kept {
 			mark = "MISS"
 		}
-		fmt.Fprintf(w, "  %s  %s\n", mark, p.What)
+		fmt.Fprintf(w, "  %s  %-28s  %-18s  %s\n", mark, p.Name, p.Value, p.Note)
 	}
-	fmt.Fprintf(w, "        lag p50 %.2f s, p99 %.2f s, max %.2f s; accelerators (emulated) busy %.0f %%\n", s.LagP50S, s.LagP99S, s.LagMaxS, s.GPUBusyPct)
+	fmt.Fprintf(w, "        Lag p50 %.2f s, p99 %.2f s, max %.2f s; accelerators (emulated) busy %.0f %%\n", s.LagP50S, s.LagP99S, s.LagMaxS, s.GPUBusyPct)
 	if s.Mismatch != "" {
 		fmt.Fprintf(w, "        %s\n", s.Mismatch)
 	}

@@ -20,26 +20,26 @@ func good() Summary {
 func TestPromisesCanBeBroken(t *testing.T) {
 	for _, p := range good().Promises() {
 		if !p.Kept {
-			t.Errorf("broken at its limit: %s", p.What)
+			t.Errorf("broken at its limit: %s", p.Name)
 		}
 	}
 	for what, breakIt := range map[string]func(*Summary){
-		"every record":  func(s *Summary) { s.Lost = 1 },
-		"repeated":      func(s *Summary) { s.Repeated = 1 },
+		"Every record":  func(s *Summary) { s.Lost = 1 },
+		"record":        func(s *Summary) { s.Repeated = 1 },
 		"trained once":  func(s *Summary) { s.Mismatch = "tablet 3" },
-		"lag over":      func(s *Summary) { s.ViolationPct = 0.51 },
+		"Lag over":      func(s *Summary) { s.ViolationPct = 0.51 },
 		"ahead":         func(s *Summary) { s.ScaleOutsAhead = 1 },
-		"scale-ins":     func(s *Summary) { s.ScaleIns = 1 },
+		"Scale-ins":     func(s *Summary) { s.ScaleIns = 1 },
 		"gap":           func(s *Summary) { s.RescaleGapMaxMS = 501 },
 		"GPU-hours":     func(s *Summary) { s.GPUHours = 0.76 },
-		"stale model's": func(s *Summary) { s.AUCStale = 0.7901 },
+		"AUC": func(s *Summary) { s.AUCStale = 0.7901 },
 	} {
 		s := good()
 		breakIt(&s)
 		var broken []string
 		for _, p := range s.Promises() {
 			if !p.Kept {
-				broken = append(broken, p.What)
+				broken = append(broken, p.Name)
 			}
 		}
 		if len(broken) != 1 || !strings.Contains(broken[0], what) {
