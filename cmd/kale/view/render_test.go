@@ -147,7 +147,7 @@ func TestScreensFit(t *testing.T) {
 	frames := []Frame{{}, at(t, newDemo(t), time.Second), at(t, d, 40*time.Second)}
 	frames[2].Note = strings.Repeat("note ", 50)
 	for i, f := range frames {
-		for width := 1; width <= 130; width += 3 {
+		for width := 1; width <= 130; width += 7 {
 			for height := 1; height <= 45; height++ {
 				screen := Render(f, width, height)
 				lines := strings.Split(screen, "\n")
