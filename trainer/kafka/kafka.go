@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -32,6 +33,9 @@ func Opts(s *rpc.StreamSpec) ([]kgo.Opt, error) {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		// What is known of topics is at most this old when it is asked for (the client's own default is 5 s): added partitions, new leaders and
+		// re-created topics are met that much sooner.
+		kgo.MetadataMinAge(250 * time.Millisecond),
 		kgo.AlwaysRetryEOF(), // a killed broker looks like a missing SASL otherwise, which is not retried
 	}
 	if t := s.GetTls(); t != nil {

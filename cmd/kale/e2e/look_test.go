@@ -255,7 +255,7 @@ func (r *rig) ends() (map[int32]int64, error) {
 	defer adm.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	listed, err := adm.ListCommittedOffsets(ctx, topic)
+	listed, err := adm.ListCommittedOffsets(ctx, r.topic)
 	if err == nil {
 		err = listed.Error()
 	}

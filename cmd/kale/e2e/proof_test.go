@@ -52,8 +52,8 @@ func (r *rig) counters() {
 		r.fatalf("%v", err)
 	}
 	log := map[uint64]bool{}
-	err = stream.Scan(r.t.Context(), r.kafka.Client(), topic, pinned.Starts, nil, func(rec *kgo.Record) error {
-		log[stream.RecordHash(topic, rec.Partition, rec.Offset)] = true
+	err = stream.Scan(r.t.Context(), r.kafka.Client(), r.topic, pinned.Starts, nil, func(rec *kgo.Record) error {
+		log[stream.RecordHash(r.topic, rec.Partition, rec.Offset)] = true
 		return nil
 	})
 	if err != nil {

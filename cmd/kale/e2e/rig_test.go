@@ -25,8 +25,6 @@ import (
 
 const (
 	jobName    = "e2e"
-	topic      = "clicks"
-	deadTopic  = "clicks-dead"
 	partitions = 6
 )
 
@@ -42,6 +40,7 @@ type options struct {
 	bare     bool          // the trainer without deduplication
 	season   time.Duration // of the forecast; 0 is 40 s
 	start    string        // "" is earliest
+	topic    string        // "" is clicks; its dead letters go to the topic with -dead behind the name
 }
 
 // batchSize is the number of records of one step.
@@ -59,6 +58,7 @@ func (o options) hcl(brokers []string, checkpoints string) string {
 	set(&o.mode, job.ModeLive)
 	set(&o.onLost, job.OnLostStop)
 	set(&o.start, job.StartEarliest)
+	set(&o.topic, "clicks")
 	if o.max == 0 {
 		o.min, o.max = 2, 2
 	}
@@ -135,7 +135,7 @@ func (o options) hcl(brokers []string, checkpoints string) string {
   backend "local" {
   }
 }
-`, jobName, strings.Join(brokers, `", "`), topic, o.start, o.onLost, deadTopic, o.model, batchSize, o.min, o.max, o.step,
+`, jobName, strings.Join(brokers, `", "`), o.topic, o.start, o.onLost, o.topic+"-dead", o.model, batchSize, o.min, o.max, o.step,
 		o.step.Seconds()/batchSize, o.season, 3*o.season, o.policy, o.mode, checkpoints, o.every)
 }
 
@@ -147,6 +147,8 @@ type rig struct {
 	kafka *kafkatest.Cluster
 	dir   string
 	file  string // the job file
+
+	topic, dead string
 
 	job   *job.Job
 	spec  *rpc.TrainSpec
@@ -174,9 +176,10 @@ func newRig(t *testing.T, kafka *kafkatest.Cluster, o options) *rig {
 		t.Fatal(err)
 	}
 	r.file = filepath.Join(r.dir, "job.hcl")
-	kafka.CreateTopics(stream.TopicSpec{Name: topic, Partitions: partitions}, stream.TopicSpec{Name: deadTopic, Partitions: 1})
 	r.local = local.New(nil)
 	r.write(o)
+	r.topic, r.dead = r.job.Stream.Topic, r.job.Stream.DeadLetter
+	kafka.CreateTopics(stream.TopicSpec{Name: r.topic, Partitions: partitions}, stream.TopicSpec{Name: r.dead, Partitions: 1})
 	t.Cleanup(r.cleanUp)
 	return r
 }

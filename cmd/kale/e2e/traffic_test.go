@@ -28,7 +28,7 @@ func (p *traffic) halt() {
 // play plays a curve into the topic until it has been played for d or halt is called.
 func (r *rig) play(o stream.ProduceOptions) *traffic {
 	r.t.Helper()
-	o.Client, o.Topic, o.Seed = r.kafka.Client(), topic, 1
+	o.Client, o.Topic, o.Seed = r.kafka.Client(), r.topic, 1
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &traffic{stop: cancel, done: make(chan struct{})}
 	go func() { // ends with halt, which cleanUp calls
@@ -118,7 +118,7 @@ func (r *rig) logSums(to map[int32]int64) map[int32]stream.PartitionSum {
 			from[p] = 0
 		}
 	}
-	sums, err := stream.LogSum(r.t.Context(), r.kafka.Client(), topic, from, to)
+	sums, err := stream.LogSum(r.t.Context(), r.kafka.Client(), r.topic, from, to)
 	if err != nil {
 		r.fatalf("%v", err)
 	}
@@ -144,6 +144,32 @@ func (r *rig) produced(extra map[int32]int64) {
 }
 
 // key is how dead letters are keyed.
-func key(partition int32, offset int64) string {
-	return fmt.Sprintf("%s/%d/%d", topic, partition, offset)
+func (r *rig) key(partition int32, offset int64) string {
+	return fmt.Sprintf("%s/%d/%d", r.topic, partition, offset)
+}
+
+// transaction writes n records to one partition in a transaction, which it commits or aborts. It returns commit.
+func (r *rig) transaction(partition int32, n int, commit bool) bool {
+	r.t.Helper()
+	cl, err := kgo.NewClient(append(r.kafka.Client(), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.TransactionalID(fmt.Sprintf("%s-%d-%v", r.topic, partition, commit)), kgo.DefaultProduceTopic(r.topic))...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	if err := cl.BeginTransaction(); err != nil {
+		r.fatalf("begin a transaction: %v", err)
+	}
+	for i := range n {
+		cl.Produce(ctx, &kgo.Record{Partition: partition, Value: click(i)}, nil)
+	}
+	if err := cl.Flush(ctx); err != nil {
+		r.fatalf("write in a transaction: %v", err)
+	}
+	if err := cl.EndTransaction(ctx, kgo.TransactionEndTry(commit)); err != nil {
+		r.fatalf("end a transaction: %v", err)
+	}
+	return commit
 }
