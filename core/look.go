@@ -9,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
@@ -35,8 +38,8 @@ type seen struct {
 }
 
 // look asks Kafka, the chief and the backend at the same time.
-func (s *Scheduler) look(ctx context.Context) *seen {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+func (s *Scheduler) look(asked context.Context) *seen {
+	ctx, cancel := context.WithTimeout(asked, lookTimeout)
 	defer cancel()
 	n := &seen{at: time.Now()}
 	var wg sync.WaitGroup
@@ -54,8 +57,11 @@ func (s *Scheduler) look(ctx context.Context) *seen {
 		wg.Go(func() { n.util, n.utilKnown = s.utilisation(ctx) })
 	}
 	wg.Wait()
+	if asked.Err() != nil {
+		return n // the scheduler ends: silence means nothing
+	}
 	s.note(&s.kafkaDown, n.endsErr, "Kafka")
-	if !errors.Is(n.chiefErr, rpc.ErrNoChief) {
+	if !errors.Is(n.chiefErr, rpc.ErrNoChief) || s.begun() {
 		s.note(&s.chiefDown, n.chiefErr, "the chief")
 	}
 	s.note(&s.backendDown, n.listErr, "the backend")
@@ -81,7 +87,7 @@ func (s *Scheduler) utilisation(ctx context.Context) (share float64, known bool)
 	}
 	n := 0
 	for _, d := range inv.Devices {
-		if d.Utilisation != nil && len(d.HeldBy) > len(s.job.Name) && d.HeldBy[:len(s.job.Name)+1] == s.job.Name+"/" {
+		if d.Utilisation != nil && *d.Utilisation >= 0 && *d.Utilisation <= 1 && len(d.HeldBy) > len(s.job.Name) && d.HeldBy[:len(s.job.Name)+1] == s.job.Name+"/" {
 			share += *d.Utilisation
 			n++
 		}
@@ -93,20 +99,42 @@ func (s *Scheduler) utilisation(ctx context.Context) (share float64, known bool)
 }
 
 // follow takes what was seen into the histories: arrivals, progress, throughput.
-func (s *Scheduler) follow(ctx context.Context, now time.Time) {
+func (s *Scheduler) follow(now time.Time) {
 	n := s.seen
 	if n.endsErr == nil {
 		if err := s.arrivals.Observe(n.at, n.ends); err != nil {
 			if errors.Is(err, traffic.ErrShrunk) {
 				n.endsErr = fmt.Errorf("%w: the topic was created again, or its log was cut short", err)
 			}
-			s.lg.Warn("arrivals cannot be followed", "err", err)
+			if !s.arrivalsDown {
+				s.lg.Warn("arrivals cannot be followed", "err", err)
+			}
+			s.arrivalsDown = true
+		} else {
+			s.arrivalsDown = false
 		}
 	}
 	if n.progress != nil {
 		s.progress.add(now, n.progress)
 	}
+	for _, m := range n.chief.GetMembers() {
+		s.want.Trained = s.want.Trained || m.GetState() == rpc.MemberState_MEMBER_STATE_READY
+	}
 	s.teach(now)
+}
+
+// keepBeside puts the token and the shape beside the checkpoint once the chief has made its folder and taken the token.
+func (s *Scheduler) keepBeside() {
+	if s.seen.chiefErr != nil || s.kept {
+		return
+	}
+	err := keepToken(s.job, s.want.Token)
+	if r, ok := readJobRecord(s.job); ok && r.Fingerprint == s.job.Fingerprint() {
+		err = errors.Join(err, keepShape(s.job))
+	}
+	if s.kept = true; err != nil {
+		s.lg.Warn("the checkpoint folder cannot be written by the scheduler: if its own state is lost, the job must be stopped by force", "err", err)
+	}
 }
 
 // applied is the trained watermark of each partition, nil when the chief is unknown.
@@ -151,6 +179,9 @@ func (n *seen) unknown(started bool) string {
 		return "the backend could not look everywhere: what is missing from its list is unknown"
 	case n.endsErr != nil:
 		return "Kafka's end offsets are unknown: " + n.endsErr.Error()
+	case started && status.Code(n.chiefErr) == codes.Unauthenticated:
+		return "the chief refuses this scheduler: the job was started with another token, which is lost with the scheduler's state and its checkpoint folder's; " +
+			"training goes on, but only kale stop -force and a new kale run bring it back under control"
 	case n.chiefErr != nil && started:
 		return "the chief does not answer: " + n.chiefErr.Error()
 	}
@@ -167,7 +198,7 @@ func (s *Scheduler) workers() plan.Workers {
 		switch {
 		case m.GetState() == rpc.MemberState_MEMBER_STATE_READY:
 			w.Running++
-		case n.listErr != nil || n.chiefErr != nil:
+		case n.listErr != nil || n.chiefErr != nil && s.begun():
 			w.Unknown++
 		default:
 			w.Pending++
@@ -186,29 +217,18 @@ func (s *Scheduler) lag(now time.Time) (records int64, age time.Duration, known 
 	return s.arrivals.Lag(now, applied)
 }
 
-// teachEvery is how long a throughput measurement lasts.
-const teachEvery = 3 * time.Second
+// teachEvery is how long a throughput measurement lasts: as long as the window of the members' rates.
+const teachEvery = 4 * time.Second
 
-// teach gives the throughput model a saturated interval: no rescale under way, every member busy with full batches all the time.
+// teach gives the throughput model a saturated interval: no rescale under way, and at every look for as long as the measured rates reach back all members
+// were busy with full batches. One look in which a member waited for records shows the arrival rate instead of the capacity, and begins the interval anew.
 func (s *Scheduler) teach(now time.Time) {
-	n := s.seen
-	if n.chiefErr != nil || s.want.Rescale != nil || len(s.want.Draining) > 0 || n.chief.GetRepairing() || now.Sub(s.lastFed) < max(teachEvery, s.job.Forecast.Interval) {
+	count, rate := s.saturated()
+	if count == 0 || count != s.want.Target || count != s.satCount {
+		s.satCount, s.satSince = count, now
 		return
 	}
-	count, rate := 0, 0.0
-	for _, m := range n.chief.GetMembers() {
-		switch m.GetState() {
-		case rpc.MemberState_MEMBER_STATE_READY:
-			if !m.GetMetrics().GetSaturated() || now.Sub(time.UnixMilli(m.GetReadyUnixMs())) < 2*teachEvery {
-				return
-			}
-			count++
-			rate += m.GetRecordsPerSecond()
-		case rpc.MemberState_MEMBER_STATE_JOINING, rpc.MemberState_MEMBER_STATE_DRAINING:
-			return
-		}
-	}
-	if count == 0 || rate <= 0 || count != s.want.Target {
+	if now.Sub(s.satSince) < teachEvery || now.Sub(s.lastFed) < max(teachEvery, s.job.Forecast.Interval) {
 		return
 	}
 	s.lastFed = now
@@ -225,4 +245,25 @@ func (s *Scheduler) teach(now time.Time) {
 	if after := s.online.Model(); !after.Equal(before) {
 		s.lg.Info("throughput model refitted", "workers", count, "measured", math.Round(rate), "model", after.String())
 	}
+}
+
+// saturated counts the members and sums their rates when all of them are busy with full batches and nothing is changing; else 0.
+func (s *Scheduler) saturated() (count int, rate float64) {
+	n := s.seen
+	if n.chiefErr != nil || s.want.Rescale != nil || len(s.want.Draining) > 0 || n.chief.GetRepairing() {
+		return 0, 0
+	}
+	for _, m := range n.chief.GetMembers() {
+		switch m.GetState() {
+		case rpc.MemberState_MEMBER_STATE_READY:
+			if !m.GetMetrics().GetSaturated() {
+				return 0, 0
+			}
+			count++
+			rate += m.GetRecordsPerSecond()
+		case rpc.MemberState_MEMBER_STATE_JOINING, rpc.MemberState_MEMBER_STATE_DRAINING:
+			return 0, 0
+		}
+	}
+	return count, rate
 }

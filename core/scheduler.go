@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -60,22 +62,33 @@ type Scheduler struct {
 	progress *progressLog
 
 	// Owned by the goroutine of Run.
-	want        *desired
-	seen        *seen
-	backoff     map[backend.ID]retry
-	tickAt      time.Time
-	trimmed     time.Time
-	started     time.Time
-	last        *Record
-	lastChange  *Record
-	lastSample  Sample
-	lastHistory History
-	lastFed     time.Time
-	kafkaDown   bool
-	chiefDown   bool
-	backendDown bool
+	want         *desired
+	seen         *seen
+	backoff      map[backend.ID]retry
+	tickAt       time.Time
+	trimmed      time.Time
+	started      time.Time
+	last         *Record
+	lastChange   *Record
+	lastSample   Sample
+	lastHistory  History
+	lastFed      time.Time
+	troubles     map[backend.ID]*trouble // by role and rank
+	ensureErr    error                   // of the last Ensure as a whole
+	snapshot     *lastSnapshot
+	snapshotErr  error
+	unsaved      error // nothing is decided or done until the desired state can be saved again
+	kept         bool  // the token and the shape are beside the checkpoint
+	satCount     int   // members that were saturated at every look since satSince
+	satSince     time.Time
+	arrivalsDown bool
+	kafkaDown    bool
+	chiefDown    bool
+	backendDown  bool
 
 	commands chan command
+	ended    chan struct{} // closed when Run has returned
+	endOnce  sync.Once
 	view     atomic.Pointer[View]
 	diags    hcl.Diagnostics
 }
@@ -94,8 +107,14 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 		return nil, diags, err
 	}
 	s := &Scheduler{
-		opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), commands: make(chan command), backoff: map[backend.ID]retry{},
+		opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), commands: make(chan command), ended: make(chan struct{}),
+		backoff: map[backend.ID]retry{}, troubles: map[backend.ID]*trouble{},
 		started: time.Now(), progress: newProgressLog(10 * time.Minute), diags: diags,
+	}
+	if !o.Stop {
+		if diags = append(diags, CheckCheckpoint(o.Job)...); diags.HasErrors() {
+			return nil, diags, nil
+		}
 	}
 	if err := s.open(); err != nil {
 		return nil, diags, errors.Join(err, s.Close())
@@ -119,6 +138,14 @@ func (s *Scheduler) open() (err error) {
 // connect makes everything but the state: it reads nothing from the network yet.
 func (s *Scheduler) connect() error {
 	j := s.job
+	// The token beside the checkpoint is the one that the job's processes know.
+	if token, err := readToken(j); err != nil && s.want.Token == "" {
+		return err
+	} else if err != nil {
+		s.lg.Warn("using the token of the scheduler's own state", "err", err)
+	} else if token != "" {
+		s.want.Token = token
+	}
 	kopts, err := KafkaOpts(j)
 	if err != nil {
 		return err
@@ -192,7 +219,7 @@ func (s *Scheduler) loadDesired() error {
 			s.opt.StateDir, s.want.Version, desiredVersion)
 	}
 	if found {
-		s.want.Stopped, s.want.Stopping, s.want.Snapshotted = false, false, false
+		s.want.open()
 		return nil
 	}
 	var raw [16]byte
@@ -209,7 +236,10 @@ func (s *Scheduler) saveJobFile() error {
 	if err != nil {
 		return fmt.Errorf("find the job file: %w", err)
 	}
-	return os.WriteFile(filepath.Join(s.opt.StateDir, "jobfile"), []byte(abs+"\n"), 0o600)
+	if err := os.WriteFile(filepath.Join(s.opt.StateDir, "jobfile"), []byte(abs+"\n"), 0o600); err != nil {
+		return fmt.Errorf("remember the job file of job %q: %w", s.job.Name, err)
+	}
+	return nil
 }
 
 // Close releases what Open took. What runs goes on.
@@ -242,11 +272,14 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	} else {
 		s.backfill(ctx)
 	}
+	defer s.endOnce.Do(func() { close(s.ended) })
+	defer s.endSnapshot()
 	t := time.NewTicker(s.job.Autoscale.Watch)
 	defer t.Stop()
 	for {
-		if err := s.beat(ctx); err != nil {
-			return err
+		s.beat(ctx)
+		if s.want.Stopped && s.unsaved == nil {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -255,9 +288,6 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		case c := <-s.commands:
 			c.done <- s.obey(ctx, c)
 		case <-t.C:
-		}
-		if s.want.Stopped {
-			return nil
 		}
 	}
 }
@@ -281,25 +311,66 @@ func (s *Scheduler) backfill(ctx context.Context) traffic.Backfilled {
 	return got
 }
 
-// beat is one look, a decision when it is time for one, and a step of what is to be done.
-func (s *Scheduler) beat(ctx context.Context) error {
-	s.seen = s.look(ctx)
+// beat is one look and a step.
+func (s *Scheduler) beat(ctx context.Context) {
+	n := s.look(ctx)
 	if ctx.Err() != nil {
-		return nil
+		return
 	}
-	now := time.Now()
-	s.follow(ctx, now)
-	if !s.tickAt.After(now) && !s.want.Stopping {
-		s.tickAt = now.Add(s.job.Autoscale.Tick)
-		if err := s.decide(now); err != nil {
+	s.seen = n
+	s.step(ctx, time.Now())
+}
+
+// step takes in what was seen, decides when it is time to, does what is to be done, and shows it.
+func (s *Scheduler) step(ctx context.Context, now time.Time) {
+	s.follow(now)
+	s.keepBeside()
+	s.heed(ctx, now)
+	err := s.carryOn(ctx, now)
+	if err != nil && s.unsaved == nil {
+		s.lg.Error("the scheduler's state cannot be saved; nothing is decided or changed until it can, and training goes on", "err", err)
+	} else if err == nil && s.unsaved != nil {
+		s.lg.Info("the scheduler's state can be saved again")
+	}
+	s.unsaved = err
+	s.publish(now)
+}
+
+// carryOn decides and acts. An error says that the state could not be saved: what is wanted is then not acted on before it has been.
+func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
+	if s.unsaved != nil {
+		if err := s.save(); err != nil {
 			return err
 		}
 	}
-	if err := s.act(ctx, now); err != nil {
+	if err := s.takeOver(); err != nil {
 		return err
 	}
-	return s.publish(now)
+	if !s.tickAt.After(now) && !s.want.Stopping {
+		if err := s.decide(now); err != nil {
+			return err
+		}
+		s.tickAt = now.Add(s.job.Autoscale.Tick)
+		if s.want.Target == 0 && s.last.Observation.Hold.Unknown {
+			s.tickAt = now // a job that could not be started yet need not wait for long
+		}
+	}
+	return s.act(ctx, now)
 }
 
 // save makes the desired state durable: always before it is acted on.
 func (s *Scheduler) save() error { return s.store.Put(desiredKey, s.want) }
+
+// finite is x where JSON can carry it, else 0.
+func finite(x float64) float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return 0
+	}
+	return x
+}
+
+// moment is a time from another process, within what JSON can carry.
+func moment(unixMs int64) time.Time {
+	const last = 253402300799000 // the end of the year 9999
+	return time.UnixMilli(min(max(unixMs, 0), last-24*3600*1000))
+}
