@@ -70,7 +70,8 @@ start warm. -duration 0 writes nothing else.`,
 	f.IntVar(&p.hot, "hot", 0, "number of hot partitions (default: one in eight)")
 	f.Uint64Var(&p.seed, "seed", 1, "seed of preferences and records")
 	f.StringVar(&p.format, "format", "json", "json, or example (tf.train.Example)")
-	f.Float64Var(&p.drift, "drift", stream.DefaultDrift, "turns of preferences per day of the curve; 0 keeps them still")
+	f.Float64Var(&p.drift, "drift", stream.DefaultDrift, "turns of preferences per day of the curve, 0 keeps them still (default: enough to make a day-old model worse)")
+	f.Lookup("drift").DefValue = "0" // not shown
 	f.BoolVar(&p.asJSON, "json", false, "print the summary as JSON")
 	return c
 }
@@ -210,8 +211,17 @@ func (a *app) printProduced(s produced, asJSON bool) error {
 // span is a duration flag in the units of job files, days included; a sign is allowed.
 type span time.Duration
 
-func (s *span) String() string { return time.Duration(*s).String() }
-func (s *span) Type() string   { return "duration" }
+func (s *span) Type() string { return "duration" }
+
+func (s *span) String() string {
+	if *s < 0 {
+		return "-" + job.FormatDuration(time.Duration(-*s))
+	}
+	if *s == 0 {
+		return "0" // which is not shown as a default
+	}
+	return job.FormatDuration(time.Duration(*s))
+}
 
 func (s *span) Set(text string) error {
 	text, negative := strings.CutPrefix(text, "-")

@@ -152,12 +152,19 @@ func writeStatus(w io.Writer, v *core.View) error {
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	s := v.Sample
 	row("job", "%s, %s, scheduler up since %s%s", v.Job, v.Mode, v.Started.Local().Format("2006-01-02 15:04:05"), ending(v))
-	row("lag", "%s of at most %s, %s records wait%s", lag(s), shortDuration(v.MaxLag), whole(s.LagRecords), repairing(s))
-	arrive := "unknown"
+	if s.Lag == nil {
+		row("lag", "unknown; the objective is at most %s", shortDuration(v.MaxLag))
+	} else {
+		row("lag", "%s of at most %s, %s records wait%s", lag(s), shortDuration(v.MaxLag), whole(s.LagRecords), repairing(s))
+	}
+	arrive, trained := "unknown", number(s.Trained)
 	if s.Rate != nil {
 		arrive = number(*s.Rate)
 	}
-	row("rate", "%s records/s arrive, %s are trained", arrive, number(s.Trained))
+	if s.Unknown != "" {
+		trained = "unknown"
+	}
+	row("rate", "%s records/s arrive, %s are trained", arrive, trained)
 	if f := s.Forecast; f != nil {
 		row("forecast", "%s records/s for now (%s to %s), by %s%s", number(f.Mean), number(f.Lower), number(f.Upper), v.Forecast.Source, distrust(v))
 	} else {

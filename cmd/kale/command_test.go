@@ -1,0 +1,365 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kale-sched/kale/core/stream"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// buffer is an output that a test may read while a command still writes.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// shell runs command lines as a user would, over one state folder.
+type shell struct {
+	t   *testing.T
+	env map[string]string
+	exe string
+}
+
+func newShell(t *testing.T) *shell {
+	t.Helper()
+	return &shell{t: t, env: map[string]string{"KALE_STATE_DIR": shortDir(t)}}
+}
+
+// result is what a command line came to.
+type result struct {
+	code     int
+	out, err string
+}
+
+func (s *shell) app(out, err *buffer) *app {
+	return &app{in: strings.NewReader(""), out: out, err: err, getenv: func(name string) string { return s.env[name] }, exe: s.exe}
+}
+
+func (s *shell) run(args ...string) result {
+	s.t.Helper()
+	var out, err buffer
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	defer cancel()
+	code := s.app(&out, &err).run(ctx, args)
+	if ctx.Err() != nil {
+		s.t.Errorf("kale %s did not end by itself\n%s%s", quoted(args), out.String(), err.String())
+	}
+	return result{code, out.String(), err.String()}
+}
+
+// must runs a command line that has to do.
+func (s *shell) must(args ...string) result {
+	s.t.Helper()
+	r := s.run(args...)
+	if r.code != exitDone {
+		s.t.Fatalf("kale %s: exit code %d\n%s%s", quoted(args), r.code, r.out, r.err)
+	}
+	return r
+}
+
+// background is a command that runs until it is interrupted.
+type background struct {
+	t         *testing.T
+	out, err  buffer
+	interrupt context.CancelFunc
+	done      chan struct{}
+	code      int // valid after done
+}
+
+func (s *shell) start(args ...string) *background {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	b := &background{t: s.t, interrupt: cancel, done: make(chan struct{})}
+	a := s.app(&b.out, &b.err)
+	go func() {
+		defer close(b.done)
+		b.code = a.run(ctx, args)
+	}()
+	s.t.Cleanup(func() { b.interrupt(); <-b.done })
+	return b
+}
+
+// end waits for the command's own end and gives what it came to.
+func (b *background) end() result {
+	b.t.Helper()
+	select {
+	case <-b.done:
+	case <-time.After(time.Minute):
+		b.t.Fatalf("the command does not end\n%s%s", b.out.String(), b.err.String())
+	}
+	return result{b.code, b.out.String(), b.err.String()}
+}
+
+// eventually waits until cond holds, as long as the command runs.
+func (b *background) eventually(what string, cond func() bool) {
+	b.t.Helper()
+	deadline := time.After(time.Minute)
+	for !cond() {
+		select {
+		case <-b.done:
+			b.t.Fatalf("the command ended (code %d) before %s\n%s%s", b.code, what, b.out.String(), b.err.String())
+		case <-deadline:
+			b.t.Fatalf("no %s after a minute\n%s%s", what, b.out.String(), b.err.String())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// shortDir is a folder whose path leaves room for a socket's name, which t.TempDir does not promise.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kale-cli")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// binDir is where TestMain has room for programs.
+var binDir string
+
+// programs builds the other programs of Kale, once.
+var programs = sync.OnceValue(func() error {
+	cmd := exec.Command("go", "build", "-o", binDir+string(filepath.Separator), "../kale-backend-local", "../kale-trainer")
+	cmd.Stderr = os.Stderr
+	return cmd.Run()
+})
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	var err error
+	if binDir, err = os.MkdirTemp("", "kale-cli-bin"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(binDir) }()
+	return m.Run()
+}
+
+// withPrograms lets a shell find the plugin and the trainer.
+func (s *shell) withPrograms() *shell {
+	s.t.Helper()
+	if err := programs(); err != nil {
+		s.t.Fatalf("build kale-backend-local and kale-trainer: %v", err)
+	}
+	s.exe = filepath.Join(binDir, "kale")
+	return s
+}
+
+// broker runs an embedded broker with the given topics for the length of a test.
+func broker(t *testing.T, topics ...stream.TopicSpec) string {
+	t.Helper()
+	b, err := stream.OpenBroker(t.Context(), nil, stream.BrokerOptions{Topics: topics})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b.Addr()
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; write it with go test -run %s -update", err, t.Name())
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got; -update rewrites it):\n%s", path, diff)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	s := newShell(t)
+	root := rootCommand(s.app(&buffer{}, &buffer{}))
+	names := []string{""}
+	for _, c := range root.Commands() {
+		if c.Name() == "help" || c.Name() == "completion" || c.Name() == "demo" { // cobra's, and others'
+			continue
+		}
+		names = append(names, c.Name())
+		for _, sub := range c.Commands() {
+			names = append(names, c.Name()+" "+sub.Name())
+		}
+	}
+	for _, name := range names {
+		t.Run("kale "+name, func(t *testing.T) {
+			args := append(strings.Fields(name), "-help")
+			r := s.must(args...)
+			if r.err != "" {
+				t.Errorf("help on standard error: %s", r.err)
+			}
+			if two := strings.Index(r.out, " --"); two >= 0 {
+				t.Errorf("a flag is shown with two dashes: %s", r.out[two:min(len(r.out), two+40)])
+			}
+			if name == "jobfile" {
+				return // core/job has its golden
+			}
+			golden(t, "help/"+strings.TrimSpace("kale "+name), r.out)
+			if again := s.must(append([]string{"help"}, strings.Fields(name)...)...); again.out != r.out {
+				t.Errorf("kale help %s differs from -help (-help +help):\n%s", name, cmp.Diff(r.out, again.out))
+			}
+		})
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	s := newShell(t)
+	for _, tt := range []struct {
+		line string // of arguments
+		says string
+	}{
+		{"runn", `no command "kale runn". Did you mean run?`},
+		{"frobnicate", `no command "kale frobnicate".`},
+		{"help frobnicate", `no command "kale frobnicate".`},
+		{"completion bsh", "Did you mean bash"},
+		{"forecast trian", "Did you mean train?"},
+		{"run", "JOB.hcl is missing"},
+		{"run a.hcl b.hcl", `unexpected argument "b.hcl"`},
+		{"run a.hcl -plain -live", "exclude each other"},
+		{"run a.hcl -log loud", `log level "loud": there are debug`},
+		{"run a.hcl -var brokers", `-var "brokers": want NAME=VALUE`},
+		{"run a.hcl -nonsense", "unknown flag: -nonsense"},
+		{"status a b", `unexpected argument "b"`},
+		{"status -every 0s", "it must be above 0"},
+		{"scale ctr", "the number of workers (or auto) is missing"},
+		{"scale ctr many", `"many" is not a number of workers`},
+		{"scale ctr 0", "want 1 or more"},
+		{"explain ctr -n 0", "want 1 to 10000"},
+		{"logs", "JOB is missing"},
+		{"logs ctr worker-1 worker-2", `unexpected argument "worker-2"`},
+		{"logs ctr -n -5", "want 0 to"},
+		{"pause", "JOB is missing"},
+		{"broker x", `unexpected argument "x"`},
+		{"broker -topic clicks", "want NAME:PARTITIONS"},
+		{"broker -topic clicks:none", `"none" is not a number of partitions`},
+		{"broker -topic clicks:1:retention", "want KEY=VALUE"},
+		{"produce", "-topic is missing"},
+		{"produce -topic t -scale 2 -peak 3", "two ways to say one thing"},
+		{"produce -topic t -peak -1", "must be positive"},
+		{"produce -topic t -speedup 0", "must be above 0"},
+		{"produce -topic t -duration 5", `"5" has no unit`},
+		{"produce -topic t -history -5m", "must not be negative"},
+		{"produce -topic t -synthetic month", `there is "week"`},
+		{"produce -topic t -format xml", "xml"},
+		{"produce -topic t -skew 7", "kew"},
+		{"init", "-topic is missing"},
+		{"init -topic t -samples 0", "want 1 to 100000"},
+		{"init -topic t -gpus -1", "want 0 or more"},
+		{"forecast train -trace x.csv", "-o is missing"},
+		{"forecast backtest", "JOB.hcl or -trace is missing"},
+		{"forecast backtest a.hcl -trace x.csv", "two histories"},
+		{"version now", `unexpected argument "now"`},
+	} {
+		t.Run(tt.line, func(t *testing.T) {
+			r := s.run(strings.Fields(tt.line)...)
+			if r.code != exitUsage || !strings.Contains(r.err, tt.says) || !strings.Contains(r.err, "See: kale") {
+				t.Errorf("exit code %d; want %d, %q and a hint:\n%s", r.code, exitUsage, tt.says, r.err)
+			}
+			if r.out != "" {
+				t.Errorf("standard output has %q", r.out)
+			}
+		})
+	}
+}
+
+// What a script reads must be on standard output alone, and where it failed nothing must be.
+func TestFailures(t *testing.T) {
+	s := newShell(t)
+	for _, tt := range []struct {
+		name string
+		args []string
+		says string
+	}{
+		{"no such job", []string{"status", "ctr"}, `no job "ctr" is known on this machine`},
+		{"a job's name that is none", []string{"status", ".."}, `no job ".." is known`},
+		{"no such file", []string{"validate", "none.hcl"}, "Cannot read the job file"},
+		{"no such file for run", []string{"run", "none.hcl"}, "Cannot read the job file"},
+		{"stop of an unknown job", []string{"stop", "ctr"}, "kale run JOB.hcl"},
+		{"no such trace", []string{"forecast", "backtest", "-trace", "none.csv"}, "none.csv"},
+		{"no such curve", []string{"produce", "-topic", "t", "-curve", "none.csv"}, "none.csv"},
+		{"nobody at the address", []string{"init", "-brokers", "127.0.0.1:1", "-topic", "t"}, "are the brokers' addresses right?"},
+		{"an address to listen on that is none", []string{"broker", "-listen", "nowhere"}, "want host:port"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := s.run(tt.args...)
+			if r.code != exitFailed || !strings.Contains(r.err, tt.says) {
+				t.Errorf("exit code %d; want %d and %q:\n%s", r.code, exitFailed, tt.says, r.err)
+			}
+			if r.out != "" {
+				t.Errorf("standard output has %q", r.out)
+			}
+		})
+	}
+	entries, err := os.ReadDir(s.env["KALE_STATE_DIR"])
+	if err != nil || len(entries) > 0 {
+		t.Errorf("commands that only look left %v (%v)", entries, err)
+	}
+}
+
+// Ten broken files, and what kale validate says of each.
+func TestValidateBrokenFiles(t *testing.T) {
+	files := []string{"empty", "features", "forecast", "kinds", "missing", "misspelt", "nonsense", "not_yet", "ranges", "syntax", "units", "variables"}
+	root, err := filepath.Abs(filepath.Join("testdata"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		t.Run(name, func(t *testing.T) {
+			s := newShell(t)
+			t.Chdir(filepath.Join(root, "..", "..", "..", "core", "job", "testdata"))
+			r := s.run("validate", name+".hcl")
+			as := s.run("validate", name+".hcl", "-json")
+			t.Chdir(filepath.Dir(root))
+			if r.code != exitFailed || r.out != "" {
+				t.Errorf("exit code %d, standard output %q", r.code, r.out)
+			}
+			if !strings.Contains(r.err, name+".hcl:") {
+				t.Errorf("no place in the file is named:\n%s", r.err)
+			}
+			golden(t, "validate/"+name, r.err)
+			if as.code != exitFailed || !strings.HasPrefix(as.out, `{"valid":false,`) || as.err != "" {
+				t.Errorf("-json: exit code %d, %q, %q", as.code, as.out, as.err)
+			}
+		})
+	}
+}

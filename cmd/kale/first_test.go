@@ -1,0 +1,261 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/onnx"
+	"github.com/kale-sched/kale/core/stream"
+)
+
+// A newcomer's first commands, one after the other: a topic with traffic becomes a job file that is valid and can be planned.
+func TestInitValidatePlan(t *testing.T) {
+	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 4}, stream.TopicSpec{Name: "empty", Partitions: 1},
+		stream.TopicSpec{Name: "compacted", Partitions: 1, Config: map[string]string{"cleanup.policy": "compact"}})
+	s := newShell(t).withPrograms()
+	s.must("produce", "-brokers", addr, "-topic", "clicks", "-history", "10m", "-duration", "0", "-peak", "50")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ctr.hcl")
+
+	r := s.must("init", "-brokers", addr, "-topic", "clicks", "-name", "ctr", "-o", file)
+	if !strings.Contains(r.err, "kale plan "+file) {
+		t.Errorf("init does not say what comes next: %s", r.err)
+	}
+	if r := s.run("init", "-brokers", addr, "-topic", "clicks", "-o", file); r.code != exitFailed || !strings.Contains(r.err, "-force") {
+		t.Errorf("init over a file: %d %s", r.code, r.err)
+	}
+	if r := s.run("init", "-brokers", addr, "-topic", "clics"); r.code != exitFailed || !strings.Contains(r.err, "the brokers have: clicks, compacted and empty") {
+		t.Errorf("init for a topic that is not there: %d %s", r.code, r.err)
+	}
+	if r := s.run("init", "-brokers", addr, "-topic", "empty"); r.code != exitFailed || !strings.Contains(r.err, "kale produce -topic empty") {
+		t.Errorf("init for an empty topic: %d %s", r.code, r.err)
+	}
+	if r := s.run("init", "-brokers", addr, "-topic", "compacted"); r.code != exitFailed || !strings.Contains(r.err, "compacted") {
+		t.Errorf("init for a compacted topic: %d %s", r.code, r.err)
+	}
+	if printed := s.must("init", "-brokers", addr, "-topic", "clicks", "-name", "ctr").out; printed != read(t, file) {
+		t.Error("init prints another file than it writes")
+	}
+
+	if r := s.must("validate", file); !strings.Contains(r.out, `job "ctr" is valid`) || r.err != "" {
+		t.Errorf("validate: %q %q", r.out, r.err)
+	}
+	var p planned
+	if err := json.Unmarshal([]byte(s.must("plan", file, "-json").out), &p); err != nil {
+		t.Fatal(err)
+	}
+	if p.Decision.Target < 1 || len(p.Placements) != p.Decision.Target+1 || p.Partitions != 4 || p.HistoryAt == nil || len(p.Running) != 0 {
+		t.Errorf("plan %+v", p)
+	}
+	text := s.must("plan", file).out
+	for _, want := range []string{"recent rate", "topic    clicks, 4 partitions, arrivals known since", "worker-0-g1", "ps-0-g1"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("plan does not say %q:\n%s", want, text)
+		}
+	}
+	for _, folder := range []string{s.env["KALE_STATE_DIR"], dir} {
+		if left := under(t, folder); len(left) > 0 && (len(left) > 1 || left[0] != file) {
+			t.Errorf("commands that only look left %v", left)
+		}
+	}
+}
+
+// What only the brokers and the plugin know is reported at its place in the job file.
+func TestValidateAsksAround(t *testing.T) {
+	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 1}, stream.TopicSpec{Name: "old", Partitions: 1, Config: map[string]string{"cleanup.policy": "compact"}})
+	s := newShell(t).withPrograms()
+	s.must("produce", "-brokers", addr, "-topic", "clicks", "-history", "10s", "-duration", "0", "-peak", "50")
+	base := s.must("init", "-brokers", addr, "-topic", "clicks").out
+	for _, tt := range []struct {
+		name, from, to string
+		says           []string
+		offline        bool // also without the brokers
+	}{
+		{"absent topic", `topic   = "clicks"`, `topic   = "clics"`, []string{`Topic "clics" does not exist`, `Did you mean "clicks"?`}, false},
+		{"compacted topic", `topic   = "clicks"`, `topic   = "old"`, []string{`Topic "old" is compacted`}, false},
+		{"nobody at the brokers' address", addr, "127.0.0.1:1", []string{"Cannot ask the brokers", "127.0.0.1:1"}, false},
+		{"backend block", "backend \"local\" {\n  }", "backend \"local\" {\n    gpu = \"auto\"\n  }", []string{`gpu`}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if !strings.Contains(base, tt.from) {
+				t.Fatalf("the job file has no %q:\n%s", tt.from, base)
+			}
+			file := filepath.Join(t.TempDir(), "job.hcl")
+			if err := os.WriteFile(file, []byte(strings.Replace(base, tt.from, tt.to, 1)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, command := range []string{"validate", "plan", "run"} {
+				r := s.run(command, file)
+				if r.code != exitFailed || r.out != "" || !strings.Contains(r.err, file+":") {
+					t.Errorf("%s: exit code %d, %q:\n%s", command, r.code, r.out, r.err)
+				}
+				for _, want := range tt.says {
+					if !strings.Contains(r.err, want) {
+						t.Errorf("%s does not say %q:\n%s", command, want, r.err)
+					}
+				}
+			}
+			want := exitDone
+			if tt.offline {
+				want = exitFailed
+			}
+			if r := s.run("validate", file, "-offline"); r.code != want {
+				t.Errorf("offline: exit code %d, want %d: %s", r.code, want, r.err)
+			}
+		})
+	}
+}
+
+func TestNoPlugin(t *testing.T) {
+	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 1})
+	s := newShell(t)
+	s.must("produce", "-brokers", addr, "-topic", "clicks", "-history", "10s", "-duration", "0", "-peak", "50")
+	file := filepath.Join(t.TempDir(), "job.hcl")
+	s.must("init", "-brokers", addr, "-topic", "clicks", "-o", file)
+	r := s.run("validate", file, "-plugin-dir", t.TempDir())
+	if r.code != exitFailed || !strings.Contains(r.err, "kale-backend-local") || !strings.Contains(r.err, "is -plugin-dir right?") {
+		t.Errorf("exit code %d: %s", r.code, r.err)
+	}
+}
+
+// A model is trained from a trace, measured, and beats a plain repetition of yesterday.
+func TestForecastFromTrace(t *testing.T) {
+	s := newShell(t)
+	trace := filepath.Join(t.TempDir(), "rates.csv")
+	if err := os.WriteFile(trace, []byte(daysOfTraffic()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	model := filepath.Join(t.TempDir(), "m.onnx")
+	r := s.must("forecast", "train", "-trace", trace, "-interval", "30m", "-horizon", "3h", "-season", "24h", "-o", model, "-json")
+	var trained struct{ Errors []measured }
+	if err := json.Unmarshal([]byte(r.out), &trained); err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]float64{}
+	for _, m := range trained.Errors {
+		if m.WAPE == nil {
+			t.Fatalf("%s has no error", m.Forecaster)
+		}
+		byName[m.Forecaster] = *m.WAPE
+	}
+	if byName["linear"] >= byName["naive"] {
+		t.Errorf("the trained model's error is %v, that of repeating yesterday %v", byName["linear"], byName["naive"])
+	}
+	if _, err := onnx.Locate(); err != nil {
+		t.Skipf("ONNX Runtime is missing, so that the model cannot be run: make deps installs it (%v)", err)
+	}
+	text := s.must("forecast", "backtest", "-trace", trace, "-interval", "30m", "-horizon", "3h", "-season", "24h", "-model", model).out
+	for _, want := range []string{"seasonal", "onnx:linear"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the backtest has no %q:\n%s", want, text)
+		}
+	}
+}
+
+// An interrupted training leaves the model that was there.
+func TestForecastTrainKeepsTheOldModel(t *testing.T) {
+	s := newShell(t)
+	trace, model := filepath.Join(t.TempDir(), "rates.csv"), filepath.Join(t.TempDir(), "m.onnx")
+	for path, text := range map[string]string{trace: "2026-01-01T00:00:00Z,1\n2026-01-01T00:30:00Z,1\n", model: "the old one"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := s.run("forecast", "train", "-trace", trace, "-horizon", "30m", "-o", model)
+	if r.code != exitFailed || !strings.Contains(r.err, "too short") || read(t, model) != "the old one" {
+		t.Errorf("exit code %d, model %q: %s", r.code, read(t, model), r.err)
+	}
+	if left := under(t, filepath.Dir(model)); len(left) != 1 {
+		t.Errorf("beside the model: %v", left)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	var v about
+	if err := json.Unmarshal([]byte(newShell(t).must("version", "-json").out), &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Go == "" || (v.ONNX == "") == (v.NoONNX == "") {
+		t.Errorf("%+v", v)
+	}
+}
+
+// A socket that an ended scheduler left is not taken for a scheduler.
+func TestStaleSocket(t *testing.T) {
+	s := newShell(t)
+	a := s.app(&buffer{}, &buffer{})
+	dir, err := a.jobDir("ctr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := saveInvocation(dir, invocation{File: "/jobs/ctr.hcl"}); err != nil {
+		t.Fatal(err)
+	}
+	path, err := api.SocketPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := api.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(dir, "left.sock")
+	if err := os.Link(path, left); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(left, path); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"status", "ctr"}, {"pause", "ctr"}, {"explain", "ctr"}} {
+		if r := s.run(args...); r.code != exitFailed || !strings.Contains(r.err, "no scheduler is running") {
+			t.Errorf("%v: exit code %d, %s", args, r.code, r.err)
+		}
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// under lists the files in a folder.
+func under(t *testing.T, folder string) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files = append(files, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// daysOfTraffic is ten days in bins of ten minutes whose level changes from day to day.
+func daysOfTraffic() string {
+	var b strings.Builder
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i := range 10 * 144 {
+		level := 1 + 0.2*math.Sin(float64(i/144)*2.1)
+		rate := level * (1000 + 600*math.Sin(2*math.Pi*float64(i%144)/144) + 20*math.Sin(float64(i)*12.9898))
+		fmt.Fprintf(&b, "%s,%.2f\n", at.Add(time.Duration(i)*10*time.Minute).Format(time.RFC3339), rate)
+	}
+	return b.String()
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestStateRoot(t *testing.T) {
+	for _, tt := range []struct {
+		name, flag string
+		env        map[string]string
+		want       string
+	}{
+		{"flag", "/flag", map[string]string{"KALE_STATE_DIR": "/kale", "XDG_STATE_HOME": "/xdg", "HOME": "/home/me"}, "/flag"},
+		{"variable", "", map[string]string{"KALE_STATE_DIR": "/kale", "XDG_STATE_HOME": "/xdg", "HOME": "/home/me"}, "/kale"},
+		{"XDG", "", map[string]string{"XDG_STATE_HOME": "/xdg", "HOME": "/home/me"}, "/xdg/kale"},
+		{"XDG that is relative", "", map[string]string{"XDG_STATE_HOME": "xdg", "HOME": "/home/me"}, "/home/me/.local/state/kale"},
+		{"home", "", map[string]string{"HOME": "/home/me"}, "/home/me/.local/state/kale"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := &app{getenv: func(n string) string { return tt.env[n] }, stateDir: tt.flag}
+			if got, err := a.stateRoot(); err != nil || got != tt.want {
+				t.Errorf("%q, %v; want %q", got, err, tt.want)
+			}
+		})
+	}
+	a := &app{getenv: func(string) string { return "" }}
+	if _, err := a.stateRoot(); err == nil || !strings.Contains(err.Error(), "-state-dir") {
+		t.Errorf("without any: %v", err)
+	}
+}
+
+func TestInvocation(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "ctr")
+	if _, err := loadInvocation(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of a job that never ran: %v", err)
+	}
+	want := invocation{File: "/jobs/ctr.hcl", Vars: map[string]string{"brokers": "k:9092"}, VarFiles: []string{"/jobs/v.hcl"}, Plugins: "/opt", Trainer: "/opt/kale-trainer"}
+	if err := saveInvocation(dir, want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := loadInvocation(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// Values of -var may be secrets.
+	if info, err := os.Stat(filepath.Join(dir, invocationFile)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	// A scheduler that was started by other means leaves only the job file's path.
+	if err := os.Remove(filepath.Join(dir, invocationFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "jobfile"), []byte("/jobs/ctr.hcl\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := loadInvocation(dir); err != nil || got.File != "/jobs/ctr.hcl" {
+		t.Errorf("from the job file's path: %+v, %v", got, err)
+	}
+}
+
+// Flags are stronger than how the job was last run, name by name.
+func TestInvocationFlags(t *testing.T) {
+	s := newShell(t)
+	a := s.app(&buffer{}, &buffer{})
+	dir, err := a.jobDir("ctr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := saveInvocation(dir, invocation{File: "/jobs/ctr.hcl", Vars: map[string]string{"a": "1", "b": "2"}, Plugins: "/opt"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := a.invocation("ctr", jobFlags{vars: []string{"b=3", "c=x=y"}, trainer: "/t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := invocation{File: "/jobs/ctr.hcl", Vars: map[string]string{"a": "1", "b": "3", "c": "x=y"}, Plugins: "/opt", Trainer: "/t"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if r := s.run("status", "crt"); r.code != exitFailed || !strings.Contains(r.err, "there are: ctr") {
+		t.Errorf("a misspelt job: %d %s", r.code, r.err)
+	}
+	if r := s.run("status", "ctr"); r.code != exitFailed || !strings.Contains(r.err, `no scheduler is running for job "ctr": start it with kale run ctr`) {
+		t.Errorf("a job without a scheduler: %d %s", r.code, r.err)
+	}
+	if r := s.must("status"); !strings.Contains(r.out, "ctr  no scheduler is running") {
+		t.Errorf("all jobs: %s", r.out)
+	}
+}
+
+func TestCompleteJobs(t *testing.T) {
+	s := newShell(t)
+	a := s.app(&buffer{}, &buffer{})
+	for _, name := range []string{"ctr", "ads"} {
+		dir, err := a.jobDir(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := saveInvocation(dir, invocation{File: "/jobs/" + name + ".hcl"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := s.must("__complete", "status", ""); !strings.Contains(r.out, "ads\nctr\n") {
+		t.Errorf("completion offers %q", r.out)
+	}
+}
