@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -22,6 +24,9 @@ const (
 	backoffMax = time.Minute
 )
 
+// backendTimeout bounds what a backend is asked to do. One that takes longer is asked again: every call is idempotent.
+const backendTimeout = time.Minute
+
 // act brings what runs one step nearer to what is wanted. Every step is idempotent: after a failure, or a restart of the scheduler, the next look
 // tells what is still missing.
 func (s *Scheduler) act(ctx context.Context, now time.Time) error {
@@ -31,15 +36,14 @@ func (s *Scheduler) act(ctx context.Context, now time.Time) error {
 	if s.seen.listErr != nil || !s.seen.complete {
 		return nil // unknown: nothing is started twice and nothing is released
 	}
-	if s.want.Target == 0 && len(s.want.Servers) == 0 && len(s.seen.list) > 0 {
-		s.want.adopt(s.seen.list)
-		s.lg.Info("found the job running; taking it over", "workers", s.want.Target, "servers", len(s.want.Servers))
-		if err := s.save(); err != nil {
-			return err
-		}
-	}
 	if s.want.Stopping {
 		return s.stop(ctx, now)
+	}
+	if err := s.keepPaused(ctx); err != nil {
+		return err
+	}
+	if err := s.sendStraysAway(); err != nil {
+		return err
 	}
 	if err := s.ensure(ctx, now); err != nil {
 		return err
@@ -47,279 +51,340 @@ func (s *Scheduler) act(ctx context.Context, now time.Time) error {
 	if err := s.drain(ctx, now); err != nil {
 		return err
 	}
-	s.settle(now)
-	return nil
+	return s.settle(now)
+}
+
+// takeOver adopts what runs without the scheduler's knowledge, before anything is decided about it.
+func (s *Scheduler) takeOver() error {
+	if s.seen.listErr != nil || !s.seen.complete || !s.want.adopt(s.seen.list) {
+		return nil
+	}
+	s.lg.Info("found processes of the job that were not known; taking them over", "workers", s.want.Target, "servers", len(s.want.Servers))
+	return s.save()
+}
+
+// keepPaused makes a new chief pause too when a person has paused the job, and remembers a pause that only the chief knows of.
+func (s *Scheduler) keepPaused(ctx context.Context) error {
+	if s.seen.chiefErr != nil || s.seen.chief.GetPaused() == s.want.Manual.Paused {
+		return nil
+	}
+	if s.want.Manual.Paused {
+		if err := s.chief.pause(ctx, true); err != nil {
+			s.lg.Warn("the new chief was not reached to keep the job paused; trying again", "err", err)
+		}
+		return nil
+	}
+	s.lg.Info("the job is paused; kale resume goes on")
+	s.want.Manual.Paused = true
+	return s.save()
 }
 
 // ensure starts what is wanted and does not run. What ended though it is wanted gets a new generation.
 func (s *Scheduler) ensure(ctx context.Context, now time.Time) error {
-	var ws []backend.Workload
-	changed := false
-	add := func(id backend.ID, gens map[int]uint64, make func(int, uint64) backend.Workload) {
-		if s.backoff[backend.ID{Role: id.Role, Rank: id.Rank}].after.After(now) {
-			return
-		}
-		st, found := s.seen.allocation(id)
-		if found && st.State.Live() {
-			return
-		}
-		if found { // it ended for good, and is wanted: a new generation takes its place
-			s.lg.Warn("ended although it is wanted; starting it again", "workload", id.String(), "state", string(st.State), "exit", st.ExitCode, "reason", st.Reason)
-			gens[id.Rank]++
-			changed = true
-			s.hold(id, now)
-		}
-		ws = append(ws, make(id.Rank, gens[id.Rank]))
-	}
-	for i := range s.job.Servers.Count {
-		if s.want.Servers[i] == 0 {
-			s.want.Servers[i], changed = 1, true
-		}
-		add(backend.ID{Role: backend.RoleServer, Rank: i, Generation: s.want.Servers[i]}, s.want.Servers, s.loads.server)
-	}
-	for rank := range s.want.Target {
-		if s.want.Workers[rank] == 0 {
-			s.want.Workers[rank], changed = 1, true
-		}
-		add(backend.ID{Role: backend.RoleWorker, Rank: rank, Generation: s.want.Workers[rank]}, s.want.Workers, s.loads.worker)
-	}
+	ws, changed := s.missing(now)
 	if changed {
 		if err := s.save(); err != nil {
 			return err
 		}
 	}
+	s.ensureErr = nil
 	if len(ws) == 0 {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, backendTimeout)
+	defer cancel()
 	sts, err := s.opt.Backend.Ensure(ctx, s.job.Name, ws)
+	if err == nil && len(sts) != len(ws) {
+		err = fmt.Errorf("the backend answered for %d of %d processes: its plugin is not sound", len(sts), len(ws))
+	}
 	if err != nil {
+		s.ensureErr = err
 		s.lg.Warn("the backend could not start workloads; trying again", "workloads", len(ws), "err", err)
+		if after := backend.AsError(err).After; after > 0 {
+			for _, w := range ws {
+				s.hold(w.ID, now, after)
+			}
+		}
 		return nil
 	}
+	changed = false
 	for i, st := range sts {
 		if st.Err != nil {
-			s.refused(ws[i].ID, st.Err, now)
+			changed = s.refused(ws[i].ID, st.Err, now) || changed
 		}
+	}
+	if changed {
+		return s.save()
 	}
 	return nil
 }
 
-// refused takes in that one workload was not started.
-func (s *Scheduler) refused(id backend.ID, err error, now time.Time) {
-	if backend.CodeOf(err) == backend.Gone { // this generation was released once: take the next
+// missing renders what is wanted and does not run; changed says that generations were raised, which must be saved before they are used.
+func (s *Scheduler) missing(now time.Time) (ws []backend.Workload, changed bool) {
+	add := func(role string, rank int, gens map[int]uint64, render func(int, uint64) backend.Workload) {
+		if gens[rank] == 0 {
+			gens[rank], changed = 1, true
+		}
+		id := backend.ID{Role: role, Rank: rank, Generation: gens[rank]}
+		st, found := s.seen.allocation(id)
+		if found && st.State.Live() || s.backoff[placeOf(id)].after.After(now) {
+			return
+		}
+		if found { // it ended for good, and is wanted: a new generation takes its place
+			gens[rank]++
+			changed = true
+			s.hold(id, now, 0)
+		}
+		ws = append(ws, render(rank, gens[rank]))
+	}
+	for i := range s.job.Servers.Count {
+		add(backend.RoleServer, i, s.want.Servers, s.loads.server)
+	}
+	for rank := range s.want.Target {
+		if !s.departing(rank) {
+			add(backend.RoleWorker, rank, s.want.Workers, s.loads.worker)
+		}
+	}
+	return ws, changed
+}
+
+// departing says that an older worker of a rank is on its way out: a new one would end it by force.
+func (s *Scheduler) departing(rank int) bool {
+	return slices.ContainsFunc(s.want.Draining, func(l leaving) bool { return l.Rank == rank })
+}
+
+// refused takes in that one workload was not started; it reports whether another generation is wanted now.
+func (s *Scheduler) refused(id backend.ID, err *backend.Error, now time.Time) bool {
+	if err.Code == backend.Gone { // this generation was released once: take the next
 		gens := s.want.Workers
 		if id.Role == backend.RoleServer {
 			gens = s.want.Servers
 		}
 		gens[id.Rank] = max(gens[id.Rank], id.Generation) + 1
-		return
+		return true
 	}
 	s.lg.Warn("a workload was not started; trying again", "workload", id.String(), "err", err)
-	s.hold(id, now)
+	s.deny(id, err)
+	s.hold(id, now, err.After)
+	return false
 }
 
-// hold makes the next try for a rank wait, twice as long each time.
-func (s *Scheduler) hold(id backend.ID, now time.Time) {
-	key := backend.ID{Role: id.Role, Rank: id.Rank}
-	r := s.backoff[key]
-	wait := min(backoffMin<<min(r.tries, 10), backoffMax)
+// hold makes the next try for a rank wait, twice as long each time, and at least as long as the backend asks for.
+func (s *Scheduler) hold(id backend.ID, now time.Time, least time.Duration) {
+	r := s.backoff[placeOf(id)]
 	if now.Sub(r.after) > 2*backoffMax {
-		r.tries, wait = 0, backoffMin
+		r.tries = 0
 	}
-	s.backoff[key] = retry{tries: r.tries + 1, after: now.Add(wait)}
+	wait := max(min(backoffMin<<min(r.tries, 10), backoffMax), least)
+	s.backoff[placeOf(id)] = retry{tries: r.tries + 1, after: now.Add(wait)}
 }
 
-// drainTimeout is how long a leaving worker may take to finish before it is released all the same: what it answered for is then leased again.
+// drainTimeout is how long a worker that was asked to leave may take before it is released all the same: what it answered for is then leased again.
 const drainTimeout = 2 * time.Minute
+
+// The ways to treat a worker that shall leave.
+type parting int
+
+const (
+	waitForChief parting = iota
+	askToDrain
+	releaseDrained
+	releaseForced
+)
+
+// partingOf judges a leaving worker that the backend still has and that was not released.
+func (s *Scheduler) partingOf(l leaving, st backend.Status, now time.Time) parting {
+	m := s.seen.member(l.Rank, l.Generation)
+	switch {
+	case !st.State.Live():
+		return releaseDrained
+	case errors.Is(s.seen.chiefErr, rpc.ErrNoChief) && !s.want.Trained:
+		return releaseForced // there never was a chief that it could have joined
+	case s.seen.chiefErr != nil:
+		return waitForChief
+	case m.GetState() == rpc.MemberState_MEMBER_STATE_DRAINED:
+		return releaseDrained
+	case m == nil && s.chiefIsNew():
+		return waitForChief // it may be about to register again
+	case m == nil, m.GetState() == rpc.MemberState_MEMBER_STATE_EXPELLED:
+		return releaseForced // it never joined, or does not answer: the chief leases again what it may hold
+	case !l.Asked.IsZero() && now.Sub(l.Asked) > drainTimeout:
+		return releaseForced
+	}
+	return askToDrain
+}
+
+// chiefIsNew says that members of the chief before may not have registered again yet.
+func (s *Scheduler) chiefIsNew() bool {
+	c := s.seen.chief
+	return c.GetInGrace() || c.GetNowUnixMs()-c.GetStartedUnixMs() < leaseTimeout.Milliseconds()
+}
 
 // drain moves leaving workers along: asked to drain, drained, released, gone.
 func (s *Scheduler) drain(ctx context.Context, now time.Time) error {
-	if len(s.want.Draining) == 0 {
-		return nil
-	}
 	var ask []string
 	var gentle, force []backend.ID
-	keep := s.want.Draining[:0:0]
+	keep := make([]leaving, 0, len(s.want.Draining))
 	for _, l := range s.want.Draining {
 		st, found := s.seen.allocation(l.id())
-		if !found || !st.State.Live() && l.Released {
+		if !found || l.Released && !st.State.Live() {
 			s.lg.Info("worker released", "workload", l.id().String(), "took", now.Sub(l.Since).Round(time.Millisecond))
 			continue
 		}
-		if !l.Released {
-			m := s.seen.member(l.Rank, l.Generation)
-			switch {
-			case !st.State.Live(), m.GetState() == rpc.MemberState_MEMBER_STATE_DRAINED:
-				gentle, l.Released = append(gentle, l.id()), true
-			case s.seen.chiefErr != nil && now.Sub(l.Since) < drainTimeout:
-				// unknown: wait for the chief
-			case m == nil || m.GetState() == rpc.MemberState_MEMBER_STATE_EXPELLED, now.Sub(l.Since) > drainTimeout:
-				// It never joined, or does not answer: the chief leases again what it may hold.
-				force, l.Released = append(force, l.id()), true
-			default:
-				ask = append(ask, m.GetMember())
-			}
+		if s.seen.chiefErr != nil {
+			l.Asked = time.Time{} // when it is back the worker has all its time again
 		}
 		keep = append(keep, l)
-	}
-	s.want.Draining = keep
-	if len(ask) > 0 {
-		if _, err := s.chief.drain(ctx, ask); err != nil {
-			s.lg.Warn("the chief was not reached to drain workers; trying again", "err", err)
+		if l.Released {
+			if st.State != backend.StateStopping {
+				gentle = append(gentle, l.id()) // the backend has lost it
+			}
+			continue
+		}
+		switch s.partingOf(l, st, now) {
+		case askToDrain:
+			ask = append(ask, s.seen.member(l.Rank, l.Generation).GetMember())
+		case releaseDrained:
+			gentle = append(gentle, l.id())
+		case releaseForced:
+			s.lg.Warn("a leaving worker is released without its drain; what it held is trained again", "workload", l.id().String(), "asked", l.Asked)
+			force = append(force, l.id())
 		}
 	}
+	s.want.Draining = keep
+	s.askToDrain(ctx, ask, now)
 	if err := s.release(ctx, gentle, backend.Drained); err != nil {
 		return err
 	}
 	return s.release(ctx, force, backend.Forced)
 }
 
+// askToDrain asks the chief, and starts the clock of those that it asked for the first time.
+func (s *Scheduler) askToDrain(ctx context.Context, members []string, now time.Time) {
+	if len(members) == 0 {
+		return
+	}
+	if _, err := s.chief.drain(ctx, members); err != nil {
+		s.lg.Warn("the chief was not reached to drain workers; trying again", "err", err)
+		return
+	}
+	for i, l := range s.want.Draining {
+		m := s.seen.member(l.Rank, l.Generation)
+		if l.Asked.IsZero() && m != nil && slices.Contains(members, m.GetMember()) {
+			s.want.Draining[i].Asked = now
+		}
+	}
+}
+
+// release gives leaving workers up. Only when the backend has taken it are they noted as released.
 func (s *Scheduler) release(ctx context.Context, ids []backend.ID, how backend.How) error {
 	if len(ids) == 0 {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, backendTimeout)
+	defer cancel()
 	if err := s.opt.Backend.Release(ctx, s.job.Name, ids, how); err != nil {
 		s.lg.Warn("the backend did not release workers; trying again", "workloads", len(ids), "how", how.String(), "err", err)
-		for i, l := range s.want.Draining {
-			for _, id := range ids {
-				if l.id() == id {
-					s.want.Draining[i].Released = false
-				}
-			}
+		return nil
+	}
+	for i, l := range s.want.Draining {
+		if slices.Contains(ids, l.id()) {
+			s.want.Draining[i].Released = true
 		}
 	}
 	return s.save()
 }
 
+const (
+	// rescaleTimeout is how long a rescale may be under way. Then it is recorded as unfinished: what is missing is still wanted and tried for, but
+	// it keeps nobody from deciding otherwise.
+	rescaleTimeout = 10 * time.Minute
+	// idleJoin is how long a new worker that was given nothing to train must have been ready.
+	idleJoin = 5 * time.Second
+)
+
 // settle closes the rescale under way when it is done.
-func (s *Scheduler) settle(now time.Time) {
+func (s *Scheduler) settle(now time.Time) error {
 	if s.want.Restart > 0 {
-		if len(s.want.Draining) == 0 {
-			s.want.setTarget(s.want.Restart, now)
-			s.want.Restart = 0
+		if len(s.want.Draining) > 0 {
+			return nil
 		}
-		return
+		s.want.setTarget(s.want.Restart, now)
+		s.want.Restart = 0
+		return s.save()
 	}
 	r := s.want.Rescale
-	if r == nil {
-		return
+	if r == nil || s.seen.chiefErr != nil {
+		return nil
 	}
+	if missing := s.unsettled(r); missing != "" {
+		if now.Sub(r.Decided) < rescaleTimeout {
+			return nil
+		}
+		r.Aborted, r.Unfinished = true, missing
+	}
+	s.finishRescale(now)
+	return s.save()
+}
+
+// unsettled says what a rescale still waits for, "" when it is done.
+func (s *Scheduler) unsettled(r *Rescale) string {
 	for rank := range s.want.Target {
 		m := s.seen.member(rank, s.want.Workers[rank])
 		if m.GetState() != rpc.MemberState_MEMBER_STATE_READY {
-			return
+			return fmt.Sprintf("worker %d is not ready", rank)
 		}
-		first := m.GetFirstTrainedUnixMs()
-		if rank >= r.From && first == 0 && s.hasBacklog() {
-			return
+		if rank < r.From {
+			continue
 		}
-		if at := time.UnixMilli(first); rank >= r.From && first > 0 && (r.FirstTrained.IsZero() || at.Before(r.FirstTrained)) {
-			r.FirstTrained = at
+		if first := m.GetFirstTrainedUnixMs(); first > 0 {
+			if at := moment(first); r.FirstTrained.IsZero() || at.Before(r.FirstTrained) {
+				r.FirstTrained = at
+			}
+		} else if s.hasWork(m) {
+			return fmt.Sprintf("worker %d has not trained yet", rank)
 		}
 	}
-	if len(s.want.Draining) > 0 {
-		return
+	if n := len(s.want.Draining); n > 0 {
+		return fmt.Sprintf("%d workers are still leaving", n)
 	}
-	s.finishRescale(now)
-	if err := s.save(); err != nil {
-		s.lg.Error("the desired state could not be saved", "err", err)
-	}
+	return ""
 }
 
-// hasBacklog says whether there is anything to train: without it a new worker need not have trained to have arrived.
-func (s *Scheduler) hasBacklog() bool {
+// hasWork says whether a new worker must have trained to have arrived. One that holds partitions without a backlog need not, nor one without
+// partitions: it trains only what others have no room for. But it may be about to get some.
+func (s *Scheduler) hasWork(m *rpc.MemberStatus) bool {
+	backlog := false
 	for _, p := range s.seen.chief.GetPartitions() {
 		if p.GetEnd() > p.GetApplied() {
-			return true
+			if slices.Contains(m.GetPartitions(), p.GetPartition()) {
+				return true
+			}
+			backlog = true
 		}
 	}
-	return false
+	ready := time.Duration(s.seen.chief.GetNowUnixMs()-m.GetReadyUnixMs()) * time.Millisecond
+	return backlog && len(m.GetPartitions()) == 0 && ready < idleJoin
 }
 
-// stopSnapshotTimeout bounds the last snapshot of a job.
-const stopSnapshotTimeout = 2 * time.Minute
-
-// stop drains all workers, writes a snapshot, releases the servers, and is done when nothing is left.
-func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
-	if s.want.Forced {
-		if err := s.Kill(ctx); err != nil {
-			s.lg.Warn("not everything is released yet; trying again", "err", err)
-			return nil
-		}
-		s.want.Draining, s.want.Rescale, s.want.Restart = nil, nil, 0
-		s.want.Target, s.want.Stopped, s.want.Stopping, s.want.Forced = 0, true, false, false
-		return s.save()
-	}
-	if s.want.Target > 0 || s.want.Restart > 0 {
-		s.want.Restart, s.want.Rescale = 0, nil
-		s.want.setTarget(0, now)
-		if err := s.save(); err != nil {
-			return err
-		}
-	}
-	if err := s.releaseStrays(ctx); err != nil {
-		return err
-	}
-	if err := s.drain(ctx, now); err != nil {
-		return err
-	}
-	if len(s.want.Draining) > 0 {
-		return nil
-	}
-	servers, workers := s.live()
-	if workers > 0 {
-		return nil
-	}
-	if len(servers) == 0 {
-		s.want.Stopped, s.want.Stopping = true, false
-		s.want.Target = 0
-		s.lg.Info("the job has stopped; its state is in the checkpoint folder", "dir", s.job.Checkpoint.Dir)
-		return s.save()
-	}
-	if !s.want.Snapshotted {
-		if err := s.chief.snapshot(ctx, stopSnapshotTimeout); err != nil && !errors.Is(err, rpc.ErrNoChief) {
-			s.lg.Warn("the last snapshot was not written; trying again", "err", err)
-			return nil
-		}
-		s.want.Snapshotted = true
-	}
-	if err := s.opt.Backend.Release(ctx, s.job.Name, servers, backend.Drained); err != nil {
-		s.lg.Warn("the backend did not release the servers; trying again", "err", err)
-	}
-	return nil
-}
-
-// releaseStrays makes workers that run without being wanted leave too.
-func (s *Scheduler) releaseStrays(context.Context) error {
+// sendStraysAway makes workers leave that run, are known, and are not wanted.
+func (s *Scheduler) sendStraysAway() error {
+	strays := false
 	for _, st := range s.seen.list {
-		if st.ID.Role == backend.RoleWorker && st.State.Live() && st.State != backend.StateStopping && !s.leaving(st.ID) {
-			s.want.Draining = append(s.want.Draining, leaving{Rank: st.ID.Rank, Generation: st.ID.Generation, Since: s.seen.at})
+		if st.ID.Role != backend.RoleWorker || !st.State.Live() || st.State == backend.StateStopping || s.leaving(st.ID) {
+			continue
 		}
+		if st.ID.Rank >= s.want.Target {
+			s.want.Draining = append(s.want.Draining, leaving{Rank: st.ID.Rank, Generation: st.ID.Generation, Since: s.seen.at})
+			strays = true
+		}
+	}
+	if !strays {
+		return nil
 	}
 	return s.save()
 }
 
 func (s *Scheduler) leaving(id backend.ID) bool {
-	for _, l := range s.want.Draining {
-		if l.id() == id {
-			return true
-		}
-	}
-	return false
-}
-
-// live lists the servers that the backend still has, and counts the workers.
-func (s *Scheduler) live() (servers []backend.ID, workers int) {
-	for _, st := range s.seen.list {
-		if !st.State.Live() {
-			continue
-		}
-		switch st.ID.Role {
-		case backend.RoleServer:
-			servers = append(servers, st.ID)
-		case backend.RoleWorker:
-			workers++
-		}
-	}
-	return servers, workers
+	return id.Role == backend.RoleWorker && slices.ContainsFunc(s.want.Draining, func(l leaving) bool { return l.id() == id })
 }

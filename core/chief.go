@@ -16,6 +16,9 @@ import (
 // chiefTimeout bounds a question to the chief: later than this, it is unknown.
 const chiefTimeout = 2 * time.Second
 
+// tokenKey is the metadata key of the job's token (core/rpc/trainer.proto).
+const tokenKey = "kale-token"
+
 // chiefLink finds the job's chief through the checkpoint folder and keeps a connection to it. It is safe for concurrent use.
 type chiefLink struct {
 	dir, job, token string
@@ -31,7 +34,7 @@ func (c *chiefLink) call(ctx context.Context, timeout time.Duration, f func(cont
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "kale-token", c.token), timeout)
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, tokenKey, c.token), timeout)
 	defer cancel()
 	if err := f(ctx, rpc.NewChiefClient(conn)); err != nil {
 		c.drop(conn)
@@ -54,12 +57,20 @@ func (c *chiefLink) connect() (*grpc.ClientConn, error) {
 		c.conn.Close()
 		c.conn = nil
 	}
+	conn, err := dialChief(rec)
+	if err != nil {
+		return nil, err
+	}
+	c.conn, c.at = conn, rec
+	return conn, nil
+}
+
+func dialChief(rec rpc.ChiefRecord) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+rec.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(256<<20)))
 	if err != nil {
 		return nil, fmt.Errorf("dial the chief at %s: %w", rec.Address, err)
 	}
-	c.conn, c.at = conn, rec
 	return conn, nil
 }
 
@@ -111,11 +122,23 @@ func (c *chiefLink) pause(ctx context.Context, paused bool) error {
 	})
 }
 
+// snapshot waits for long, so it has a connection of its own: a question that fails meanwhile drops the common one.
 func (c *chiefLink) snapshot(ctx context.Context, timeout time.Duration) error {
-	return c.call(ctx, timeout, func(ctx context.Context, cl rpc.ChiefClient) error {
-		_, err := cl.Snapshot(ctx, &rpc.SnapshotRequest{})
+	rec, err := rpc.FindChief(c.dir, c.job)
+	if err != nil {
 		return err
-	})
+	}
+	conn, err := dialChief(rec)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, tokenKey, c.token), timeout)
+	defer cancel()
+	if _, err := rpc.NewChiefClient(conn).Snapshot(ctx, &rpc.SnapshotRequest{}); err != nil {
+		return fmt.Errorf("ask the chief at %s for a snapshot: %w", rec.Address, err)
+	}
+	return nil
 }
 
 func (c *chiefLink) advances(ctx context.Context, after uint64) (resp *rpc.AdvancesResponse, err error) {

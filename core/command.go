@@ -15,8 +15,10 @@ func (s *Scheduler) Do(ctx context.Context, o Order) error {
 	c := command{Order: o, done: make(chan error, 1)}
 	select {
 	case s.commands <- c:
-	case <-ctx.Done():
+	case <-s.ended:
 		return fmt.Errorf("%s: %w", o.Kind, ErrNotRunning)
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w: %w", o.Kind, ErrNotRunning, ctx.Err())
 	}
 	select {
 	case err := <-c.done:

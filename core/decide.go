@@ -39,7 +39,7 @@ func (s *Scheduler) observe(now time.Time) plan.Observation {
 		Now: now, Interval: j.Autoscale.Tick, Forecast: s.foresee.forecast(now, history),
 		BacklogRecords: records, Lag: age, LagKnown: known && !s.seen.chief.GetRepairing(),
 		Target: s.want.Target, Workers: s.workers(), Servers: j.Servers.Count, Model: s.online.Model(),
-		RescaleCost: measured(s.want.Gaps, 0), JoinTime: measured(s.want.Joins, min(assumedJoin, j.Forecast.Horizon/4)),
+		RescaleCost: measured(s.want.Gaps, 0), JoinTime: s.joinTime(),
 		Limits: plan.Limits{Min: j.Workers.Min, Max: j.Workers.Max}, Rho: j.Autoscale.Rho, Tau: j.Autoscale.Tau,
 		CooldownOut: j.Autoscale.CooldownOut, CooldownIn: j.Autoscale.CooldownIn, Headroom: j.Autoscale.Headroom, MaxLag: j.SLO.MaxLag,
 		Fallback: fallback(j.Autoscale.Fallback), Utilisation: s.seen.util, UtilKnown: s.seen.utilKnown,
@@ -48,20 +48,28 @@ func (s *Scheduler) observe(now time.Time) plan.Observation {
 	// The policy gets the rates of one horizon; the forecaster had the whole history.
 	n := min(len(history.Values), int(j.Forecast.Horizon/j.Forecast.Interval))
 	o.Rates = plan.Series{Start: history.At(len(history.Values) - n), Step: history.Step, Values: plan.Values(history.Values[len(history.Values)-n:])}
-	if why := s.seen.unknown(s.want.Target > 0 && s.everTrained()); why != "" {
+	if why := s.seen.unknown(s.begun()); why != "" {
 		o.Hold = plan.Hold{Unknown: true, Reason: why}
 	}
-	if r := s.want.Rescale; r != nil {
+	if r := s.want.Rescale; r != nil && j.Autoscale.Mode != job.ModeObserve {
 		o.Action = plan.Action{Kind: r.Kind, Target: r.To, Since: r.Decided, CanGrow: j.Autoscale.Mode == job.ModeLive && r.Kind == plan.KindOut}
 	}
-	if j.Autoscale.Mode == job.ModeObserve {
+	switch {
+	case j.Autoscale.Mode == job.ModeObserve:
 		o.Target = o.Workers.Running + o.Workers.Pending
+	case s.want.Restart > 0:
+		o.Target = s.want.Restart
 	}
 	return o
 }
 
-// everTrained says whether the job's chief was ever seen by this scheduler: before that, its silence is a start and not a fault.
-func (s *Scheduler) everTrained() bool { return s.lastSample.Running > 0 || len(s.want.Joins) > 0 }
+// begun says whether the job's chief was seen with a worker: before that its silence is a beginning and not a fault.
+func (s *Scheduler) begun() bool { return s.want.Target > 0 && s.want.Trained }
+
+// joinTime is the measured join time, or what is assumed before one was measured.
+func (s *Scheduler) joinTime() plan.Measured {
+	return measured(s.want.Joins, min(assumedJoin, s.job.Forecast.Horizon/4))
+}
 
 // history is the measured arrival rate in bins of the forecast's interval, up to the last whole bin.
 func (s *Scheduler) history(now time.Time) forecast.Series {
@@ -73,11 +81,8 @@ func (s *Scheduler) history(now time.Time) forecast.Series {
 
 // aim makes a decision the new target and opens the rescale that leads to it.
 func (s *Scheduler) aim(now time.Time, d plan.Decision) {
-	if d.Target < 1 || d.Target == s.want.Target || s.want.Restart > 0 {
-		return
-	}
 	from := s.want.Target
-	if d.Kind == plan.KindHold && from > 0 {
+	if d.Target < 1 || d.Target == from || d.Kind == plan.KindHold || s.want.Restart > 0 {
 		return
 	}
 	kind := plan.KindOut
@@ -90,7 +95,7 @@ func (s *Scheduler) aim(now time.Time, d plan.Decision) {
 	}
 	s.want.Rescale = &Rescale{
 		Kind: kind, From: from, To: d.Target, Decided: now, Reason: d.Reason,
-		OldCapacity: s.online.Model().Throughput(from, s.job.Servers.Count), ConfiguredCapacity: s.prior.Throughput(from, s.job.Servers.Count),
+		OldCapacity: finite(s.online.Model().Throughput(from, s.job.Servers.Count)), ConfiguredCapacity: finite(s.prior.Throughput(from, s.job.Servers.Count)),
 	}
 	if s.job.Autoscale.Mode == job.ModeRestart && from > 0 {
 		// The paper's pause-and-restart: everybody leaves, then the new number starts from the tablets.
@@ -113,7 +118,7 @@ func (s *Scheduler) finishRescale(now time.Time) {
 	if r.From > 0 && r.GapKnown && !r.Aborted {
 		s.want.Gaps = keepLast(s.want.Gaps, r.Gap)
 	}
-	if r.Kind == plan.KindOut && !r.Aborted {
+	if r.Kind == plan.KindOut && r.From > 0 && !r.Aborted { // the first start waits for the servers too
 		s.want.Joins = keepLast(s.want.Joins, now.Sub(r.Decided))
 	}
 	if err := s.store.Append(state.Rescales, now, r); err != nil {

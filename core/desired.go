@@ -36,6 +36,8 @@ type desired struct {
 	Gate   json.RawMessage `json:"gate,omitempty"`
 	// Throughput is what the throughput model has learnt.
 	Throughput estimator.OnlineState `json:"throughput"`
+	// Trained: this job's chief was seen with a worker since the job was started; from then on its silence is a fault and not a beginning.
+	Trained bool `json:"trained,omitempty"`
 	// Joins and Gaps are the last measured ones, oldest first.
 	Joins []time.Duration `json:"joins,omitempty"`
 	Gaps  []time.Duration `json:"gaps,omitempty"`
@@ -53,7 +55,9 @@ type leaving struct {
 	Rank       int       `json:"rank"`
 	Generation uint64    `json:"generation"`
 	Since      time.Time `json:"since"`
-	// Released: the backend was told.
+	// Asked is when the chief was asked to drain it; not yet, again, while the chief is away.
+	Asked time.Time `json:"asked,omitzero"`
+	// Released: the backend was told, and took it.
 	Released bool `json:"released,omitempty"`
 }
 
@@ -63,6 +67,17 @@ func (l leaving) id() backend.ID {
 
 func newDesired(token string) *desired {
 	return &desired{Version: desiredVersion, Token: token, Workers: map[int]uint64{}, Servers: map[int]uint64{}}
+}
+
+// open makes a saved state ready to be acted on by a new scheduler. Whoever runs a job whose stop was interrupted wants it to run.
+func (d *desired) open() {
+	d.Stopped, d.Stopping, d.Forced, d.Snapshotted = false, false, false, false
+	if d.Workers == nil {
+		d.Workers = map[int]uint64{}
+	}
+	if d.Servers == nil {
+		d.Servers = map[int]uint64{}
+	}
 }
 
 // measuredKept is how many measurements of a join or a gap are kept; their median counts.
@@ -98,25 +113,30 @@ func (d *desired) leave(rank int, now time.Time) {
 	d.Draining = append(d.Draining, leaving{Rank: rank, Generation: d.Workers[rank], Since: now})
 }
 
-// adopt takes over what runs when the scheduler's own state was lost: the newest live generation of each rank.
-func (d *desired) adopt(list []backend.Status) {
-	top := -1
+// adopt takes over what runs and is not known: all of it when the scheduler's own state was lost, what is newer when the state is an old one. It
+// reports whether it learnt anything. What it knows and does not want, it leaves alone.
+func (d *desired) adopt(list []backend.Status) (changed bool) {
 	for _, s := range list {
-		if !s.State.Live() || s.State == backend.StateStopping {
-			continue
-		}
+		live := s.State.Live() && s.State != backend.StateStopping
 		switch s.ID.Role {
 		case backend.RoleServer:
-			d.Servers[s.ID.Rank] = max(d.Servers[s.ID.Rank], s.ID.Generation)
+			if s.ID.Generation > d.Servers[s.ID.Rank] {
+				d.Servers[s.ID.Rank], changed = s.ID.Generation, true
+			}
 		case backend.RoleWorker:
-			d.Workers[s.ID.Rank] = max(d.Workers[s.ID.Rank], s.ID.Generation)
-			top = max(top, s.ID.Rank)
+			if s.ID.Generation <= d.Workers[s.ID.Rank] {
+				continue
+			}
+			d.Workers[s.ID.Rank], changed = s.ID.Generation, true
+			if live {
+				d.Target, d.Trained = max(d.Target, s.ID.Rank+1), true
+			}
 		}
 	}
-	for rank := 0; rank <= top; rank++ {
+	for rank := range d.Target {
 		if d.Workers[rank] == 0 {
 			d.Workers[rank] = 1
 		}
 	}
-	d.Target = top + 1
+	return changed
 }

@@ -43,8 +43,8 @@ func (l *progressLog) add(now time.Time, r *rpc.AdvancesResponse) {
 		l.byPart[a.GetPartition()] = append(l.byPart[a.GetPartition()], progressPoint{time.UnixMilli(a.GetUnixMs()), a.GetWatermark()})
 	}
 	for p, points := range l.byPart {
-		cut := 0
-		for cut < len(points) && now.Sub(points[cut].at) > l.horizon {
+		cut := 0 // the last one stays: from it on, the partition waits
+		for cut < len(points)-1 && now.Sub(points[cut].at) > l.horizon {
 			cut++
 		}
 		if cut > 0 {
@@ -60,20 +60,24 @@ func (l *progressLog) add(now time.Time, r *rpc.AdvancesResponse) {
 type entered func(partition int32, offset int64) (time.Time, bool)
 
 // waits gives, for every two successive advances of each partition that overlap [from, to], how long records waited between them: from the first
-// advance, or the entry of the next record when that was later, to the second.
+// advance, or the entry of the next record when that was later, to the second. A wait that has not ended by to counts up to there.
 func (l *progressLog) waits(from, to time.Time, when entered) []time.Duration {
 	var out []time.Duration
 	for p, points := range l.byPart {
-		for i := 1; i < len(points); i++ {
-			a, b := points[i-1], points[i]
-			if b.at.Before(from) || a.at.After(to) {
-				continue
+		for i, a := range points {
+			start, at := a.at, to
+			entry, known := when(p, a.watermark)
+			if known && entry.After(start) {
+				start = entry
 			}
-			start := a.at
-			if at, ok := when(p, a.watermark); ok && at.After(start) {
-				start = at
+			if last := i == len(points)-1; !last {
+				at = points[i+1].at
+			} else if !known || !start.Before(to) {
+				continue // nothing waits
 			}
-			out = append(out, max(0, b.at.Sub(start)))
+			if !at.Before(from) && !a.at.After(to) {
+				out = append(out, max(0, at.Sub(start)))
+			}
 		}
 	}
 	return out

@@ -40,6 +40,10 @@ func NewPreview(ctx context.Context, o Options) (*Preview, hcl.Diagnostics, erro
 	if err != nil || diags.HasErrors() {
 		return nil, diags, err
 	}
+	diags = append(diags, CheckCheckpoint(o.Job)...)
+	if diags.HasErrors() {
+		return nil, diags, nil
+	}
 	s := &Scheduler{opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), started: time.Now(), progress: newProgressLog(10 * time.Minute), want: newDesired("")}
 	p := &Preview{}
 	if p.Locked, err = s.readDesired(); err != nil {
@@ -52,7 +56,7 @@ func NewPreview(ctx context.Context, o Options) (*Preview, hcl.Diagnostics, erro
 	p.Backfilled = s.backfill(ctx)
 	s.seen = s.look(ctx)
 	now := time.Now()
-	s.follow(ctx, now)
+	s.follow(now)
 	if s.want.Target == 0 && len(s.seen.list) > 0 {
 		s.want.adopt(s.seen.list)
 	}

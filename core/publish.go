@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -18,23 +19,25 @@ const (
 )
 
 // publish records what was seen and replaces the view.
-func (s *Scheduler) publish(now time.Time) error {
+func (s *Scheduler) publish(now time.Time) {
 	sample := s.sample(now)
 	s.lastSample = sample
+	if err := s.record(now, sample); err != nil && s.unsaved == nil {
+		s.unsaved = err
+		s.lg.Error("what was observed cannot be recorded", "err", err)
+	}
+	s.view.Store(s.picture(now, sample))
+}
+
+func (s *Scheduler) record(now time.Time, sample Sample) error {
 	if err := s.store.Append(state.Samples, now, sample); err != nil {
 		return err
 	}
-	if now.Sub(s.trimmed) > trimEvery {
-		s.trimmed = now
-		if err := s.store.Trim(state.Samples, now.Add(-keepSamples)); err != nil {
-			return err
-		}
-		if err := s.store.Trim(state.Decisions, now.Add(-keepDecisions)); err != nil {
-			return err
-		}
+	if now.Sub(s.trimmed) <= trimEvery {
+		return nil
 	}
-	s.view.Store(s.picture(now, sample))
-	return nil
+	s.trimmed = now
+	return errors.Join(s.store.Trim(state.Samples, now.Add(-keepSamples)), s.store.Trim(state.Decisions, now.Add(-keepDecisions)))
 }
 
 func (s *Scheduler) sample(now time.Time) Sample {
@@ -42,8 +45,8 @@ func (s *Scheduler) sample(now time.Time) Sample {
 	w := s.workers()
 	out := Sample{
 		At: now, Target: s.want.Target, Running: w.Running, Pending: w.Pending, Draining: w.Draining,
-		Capacity: s.online.Model().Throughput(w.Running, s.job.Servers.Count), Forecast: s.foresee.at(now),
-		Applied: n.applied(), Repairing: n.chief.GetRepairing(), Unknown: n.unknown(s.everTrained()),
+		Capacity: finite(s.online.Model().Throughput(w.Running, s.job.Servers.Count)), Forecast: s.foresee.at(now),
+		Applied: n.applied(), Repairing: n.chief.GetRepairing(), Unknown: n.unknown(s.begun()),
 	}
 	if rate, ok := s.arrivals.Rate(now, max(s.job.Forecast.Interval, 4*s.job.Autoscale.Watch)); ok {
 		out.Rate = &rate
@@ -60,8 +63,8 @@ func (s *Scheduler) sample(now time.Time) Sample {
 	ready := 0
 	for _, m := range n.chief.GetMembers() {
 		if m.GetState() == rpc.MemberState_MEMBER_STATE_READY || m.GetState() == rpc.MemberState_MEMBER_STATE_DRAINING {
-			out.Trained += m.GetRecordsPerSecond()
-			out.Busy += m.GetBusyShare()
+			out.Trained += finite(m.GetRecordsPerSecond())
+			out.Busy += finite(m.GetBusyShare())
 			ready++
 		}
 	}
@@ -77,7 +80,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 		Job: j.Name, Mode: j.Autoscale.Mode, Now: now, Started: s.started, MaxLag: j.SLO.MaxLag, Min: j.Workers.Min, Max: j.Workers.Max,
 		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, Model: s.online.Model().String(),
 		Trained: n.chief.GetTrainedRecords(), Dead: n.chief.GetDeadRecords(), Lost: n.chief.GetLostOffsets(), Emulated: j.Workers.EmulateStep > 0,
-		Join: measured(s.want.Joins, assumedJoin), Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped,
+		Join: s.joinTime(), Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped,
 		History: s.lastHistory, Chief: n.chief, Problems: s.problems(),
 	}
 	if s.last != nil {
@@ -111,7 +114,7 @@ func (s *Scheduler) workerView(st backend.Status) WorkerView {
 	}
 	m := s.seen.member(st.ID.Rank, st.ID.Generation)
 	w.Member = MemberStateName(m.GetState())
-	w.Partitions, w.Rate, w.Busy, w.Queue = m.GetPartitions(), m.GetRecordsPerSecond(), m.GetBusyShare(), m.GetMetrics().GetQueueRecords()
+	w.Partitions, w.Rate, w.Busy, w.Queue = m.GetPartitions(), finite(m.GetRecordsPerSecond()), finite(m.GetBusyShare()), m.GetMetrics().GetQueueRecords()
 	return w
 }
 
@@ -141,7 +144,7 @@ func (s *Scheduler) serverView(st backend.Status) ServerView {
 		m := sv.GetMetrics()
 		v.Up, v.Incarnation, v.Rows, v.MemoryBytes, v.Error = sv.GetInfo().GetUp(), sv.GetInfo().GetIncarnation(), m.GetRows(), m.GetMemoryBytes(), m.GetSnapshotError()
 		if ms := m.GetLastSnapshotUnixMs(); ms > 0 {
-			v.LastSnapshot = time.UnixMilli(ms)
+			v.LastSnapshot = moment(ms)
 		}
 	}
 	return v
@@ -151,6 +154,9 @@ func (s *Scheduler) serverView(st backend.Status) ServerView {
 func (s *Scheduler) problems() []string {
 	n := s.seen
 	var out []string
+	if s.unsaved != nil {
+		out = append(out, "nothing is decided or changed, because the scheduler's state cannot be saved: "+s.unsaved.Error()+"; training goes on")
+	}
 	for _, p := range n.chief.GetProblems() {
 		switch p.GetKind() {
 		case rpc.PartitionProblem_KIND_LOST:
@@ -167,15 +173,14 @@ func (s *Scheduler) problems() []string {
 			out = append(out, fmt.Sprintf("parameter server %d: snapshots fail: %s", sv.GetInfo().GetIndex(), e))
 		}
 	}
-	for _, st := range n.list {
-		switch {
-		case st.State == backend.StateFailed:
-			out = append(out, fmt.Sprintf("%s failed: %s", st.ID, st.Reason))
-		case st.State == backend.StateStarting && st.Restarts > 0:
-			out = append(out, fmt.Sprintf("%s does not stay up, started %d times: %s", st.ID, st.Restarts+1, st.Reason))
-		}
+	out = append(out, s.troubled()...)
+	if s.ensureErr != nil {
+		out = append(out, "the backend starts nothing: "+s.ensureErr.Error())
 	}
-	if why := n.unknown(s.everTrained()); why != "" {
+	if s.snapshotErr != nil && s.want.Stopping {
+		out = append(out, "the last snapshot is not written yet: "+s.snapshotErr.Error()+"; kale stop -force does without")
+	}
+	if why := n.unknown(s.begun()); why != "" {
 		out = append(out, why)
 	}
 	return out

@@ -60,8 +60,10 @@ type Rescale struct {
 	Gap time.Duration `json:"gap"`
 	// GapKnown is false when progress could not be followed for the whole time (the chief was away).
 	GapKnown bool `json:"gap_known"`
-	// Aborted says that another decision took its place before it was done.
+	// Aborted says that another decision took its place before it was done, or that it was given up.
 	Aborted bool `json:"aborted,omitempty"`
+	// Unfinished says what it still waited for when it was given up.
+	Unfinished string `json:"unfinished,omitempty"`
 }
 
 // Record is a decision with all that it was made from, as core/state keeps it and `kale explain` shows it.

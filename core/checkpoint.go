@@ -1,0 +1,166 @@
+package core
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/kale-sched/kale/core/job"
+)
+
+// What the scheduler keeps in the job's checkpoint folder, beside what the trainers keep there: it must outlive the scheduler's own state, since
+// without the token a job that runs cannot be spoken to, and without the shape nobody can say what was changed in its file.
+const (
+	tokenFile = "token"
+	shapeFile = "shape.json"
+)
+
+// readToken reads the token under which a job's processes run; "" when none was kept yet.
+func readToken(j *job.Job) (string, error) {
+	path := filepath.Join(j.Checkpoint.Dir, j.Name, tokenFile)
+	raw, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
+	case errors.Is(err, fs.ErrPermission):
+		return "", fmt.Errorf("read the token of job %q: %w: run the scheduler as the user who started the job", j.Name, err)
+	case err != nil:
+		return "", fmt.Errorf("read the token of job %q: %w", j.Name, err)
+	}
+	token := strings.TrimSpace(string(raw))
+	if token == "" {
+		return "", fmt.Errorf("read the token of job %q: %s is empty: remove it; if the job still runs, end it with kale stop -force first", j.Name, path)
+	}
+	return token, nil
+}
+
+// keepToken puts the token where readToken finds it, readable by its owner only, unless there is one.
+func keepToken(j *job.Job, token string) error {
+	dir := filepath.Join(j.Checkpoint.Dir, j.Name)
+	path := filepath.Join(dir, tokenFile)
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	draft, err := writeDraft(dir, []byte(token+"\n"))
+	if err == nil {
+		err = os.Link(draft, path) // never replaces one
+		_ = os.Remove(draft)       // a draft that stays harms nobody
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("keep the token of job %q in its checkpoint folder: %w", j.Name, err)
+	}
+	return nil
+}
+
+// keepShape notes what the checkpoint's fingerprint stands for.
+func keepShape(j *job.Job) error {
+	dir := filepath.Join(j.Checkpoint.Dir, j.Name)
+	raw, err := json.MarshalIndent(j.Shape(), "", "  ")
+	if err != nil {
+		return fmt.Errorf("keep the shape of job %q: %w", j.Name, err)
+	}
+	draft, err := writeDraft(dir, append(raw, '\n'))
+	if err == nil {
+		err = os.Rename(draft, filepath.Join(dir, shapeFile))
+	}
+	if err != nil {
+		return fmt.Errorf("keep the shape of job %q in its checkpoint folder: %w", j.Name, err)
+	}
+	return nil
+}
+
+// writeDraft writes a file that only its owner reads, under a name of its own.
+func writeDraft(dir string, content []byte) (path string, err error) {
+	f, err := os.CreateTemp(dir, ".scheduler-*") // mode 0600
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(content)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		_ = os.Remove(f.Name()) // the first error tells more
+		return "", err
+	}
+	return f.Name(), nil
+}
+
+// jobRecord is the part of the chief's durable state (trainer/checkpoint) that says which job files may go on from it.
+type jobRecord struct {
+	Fingerprint string `json:"fingerprint"`
+	Tablets     int    `json:"tablets"`
+	Servers     int    `json:"servers"`
+}
+
+// readJobRecord reads the newest record of the job's state; ok is false when there is none, or none that can be read: then the trainers judge.
+func readJobRecord(j *job.Job) (r jobRecord, ok bool) {
+	folder := filepath.Join(j.Checkpoint.Dir, j.Name, "job")
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return r, false
+	}
+	newest := ""
+	for _, e := range entries {
+		if n := e.Name(); strings.HasSuffix(n, ".json") && !strings.HasPrefix(n, ".") {
+			newest = max(newest, n)
+		}
+	}
+	if newest == "" {
+		return r, false
+	}
+	raw, err := os.ReadFile(filepath.Join(folder, newest))
+	if err != nil {
+		return r, false
+	}
+	var envelope struct {
+		Record *jobRecord `json:"record"`
+	}
+	if err := json.Unmarshal(raw, &envelope); err != nil || envelope.Record == nil || envelope.Record.Fingerprint == "" {
+		return r, false
+	}
+	return *envelope.Record, true
+}
+
+// CheckCheckpoint says, as diagnostics of the job file, what was changed in it that the job's checkpoint does not allow. The trainers would refuse it
+// too, but only when one of them starts, and until then workers of both shapes could meet.
+func CheckCheckpoint(j *job.Job) hcl.Diagnostics {
+	r, ok := readJobRecord(j)
+	if !ok {
+		return nil
+	}
+	advice := fmt.Sprintf("Undo the change, or set checkpoint.dir to an empty folder to train a new model. The checkpoint is in %s.", filepath.Join(j.Checkpoint.Dir, j.Name))
+	var diags hcl.Diagnostics
+	if r.Fingerprint != j.Fingerprint() {
+		changes := shapeChanges(j)
+		for _, c := range changes {
+			path, _, _ := strings.Cut(c, " ")
+			diags = append(diags, j.ErrorAt(path, "The checkpoint belongs to another model", c+". "+advice))
+		}
+		if len(changes) == 0 {
+			diags = append(diags, j.ErrorAt("model", "The checkpoint belongs to another model",
+				fmt.Sprintf("Its model, features or topic are not those of this file (fingerprint %s, the file gives %s). %s", r.Fingerprint, j.Fingerprint(), advice)))
+		}
+	}
+	if r.Servers > 0 && r.Servers != j.Servers.Count {
+		diags = append(diags, j.ErrorAt("servers.count", "The number of servers cannot be changed yet",
+			fmt.Sprintf("The checkpoint was made with %d parameter servers and the file says %d. %s", r.Servers, j.Servers.Count, advice)))
+	}
+	return diags
+}
+
+// shapeChanges names what differs from the shape that was kept, if one was.
+func shapeChanges(j *job.Job) []string {
+	raw, err := os.ReadFile(filepath.Join(j.Checkpoint.Dir, j.Name, shapeFile))
+	if err != nil {
+		return nil
+	}
+	var then job.Shape
+	if err := json.Unmarshal(raw, &then); err != nil {
+		return nil
+	}
+	return j.Shape().Changes(then)
+}

@@ -1,0 +1,136 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// stopSnapshotTimeout bounds the last snapshot of a job.
+const stopSnapshotTimeout = 2 * time.Minute
+
+// stop drains all workers, writes a snapshot, releases the servers, and is done when nothing is left.
+func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
+	if s.want.Forced {
+		return s.stopForced(ctx)
+	}
+	if s.want.Target > 0 || s.want.Restart > 0 || s.want.Rescale != nil {
+		s.want.Restart, s.want.Rescale = 0, nil
+		s.want.setTarget(0, now)
+		if err := s.save(); err != nil {
+			return err
+		}
+	}
+	if err := s.sendStraysAway(); err != nil {
+		return err
+	}
+	servers, liveServers, liveWorkers := s.remaining()
+	if liveServers+liveWorkers == 0 {
+		return s.stopped()
+	}
+	if !s.want.Snapshotted { // servers are needed until then: one that ends is repaired
+		if err := s.ensure(ctx, now); err != nil {
+			return err
+		}
+	}
+	if err := s.drain(ctx, now); err != nil {
+		return err
+	}
+	if len(s.want.Draining)+liveWorkers > 0 {
+		return nil
+	}
+	if !s.want.Snapshotted {
+		if !s.snapshotWritten(ctx) {
+			return nil
+		}
+		s.want.Snapshotted = true
+		if err := s.save(); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, backendTimeout)
+	defer cancel()
+	if err := s.opt.Backend.Release(ctx, s.job.Name, servers, backend.Drained); err != nil {
+		s.lg.Warn("the backend did not release the servers; trying again", "err", err)
+	}
+	return nil
+}
+
+// stopForced releases everything without waiting for anything.
+func (s *Scheduler) stopForced(ctx context.Context) error {
+	if err := s.Kill(ctx); err != nil {
+		s.lg.Warn("not everything is released yet; trying again", "err", err)
+		return nil
+	}
+	s.want.Draining, s.want.Rescale, s.want.Restart = nil, nil, 0
+	return s.stopped()
+}
+
+// stopped notes that nothing of the job is left.
+func (s *Scheduler) stopped() error {
+	w := s.want
+	w.Stopped, w.Stopping, w.Forced, w.Trained, w.Target, w.Draining = true, false, false, false, 0, nil
+	s.lg.Info("the job has stopped; its state is in the checkpoint folder", "dir", s.job.Checkpoint.Dir)
+	return s.save()
+}
+
+// remaining lists the servers that the backend still has, and counts the processes that may live.
+func (s *Scheduler) remaining() (servers []backend.ID, liveServers, liveWorkers int) {
+	for _, st := range s.seen.list {
+		switch {
+		case st.ID.Role == backend.RoleServer:
+			servers = append(servers, st.ID)
+			if st.State.Live() {
+				liveServers++
+			}
+		case st.State.Live():
+			liveWorkers++
+		}
+	}
+	return servers, liveServers, liveWorkers
+}
+
+// lastSnapshot is the snapshot of a stop while it is written: the scheduler goes on looking and taking orders.
+type lastSnapshot struct {
+	cancel context.CancelFunc
+	done   chan error
+}
+
+// snapshotWritten asks for the last snapshot, once at a time, and says whether it has been written.
+func (s *Scheduler) snapshotWritten(ctx context.Context) bool {
+	if s.snapshot == nil {
+		ctx, cancel := context.WithCancel(ctx)
+		l := &lastSnapshot{cancel: cancel, done: make(chan error, 1)}
+		// Owned by the scheduler's goroutine, which reads done or calls endSnapshot; ends with ctx.
+		go func() { l.done <- s.chief.snapshot(ctx, stopSnapshotTimeout) }()
+		s.snapshot = l
+	}
+	var err error
+	select {
+	case err = <-s.snapshot.done:
+	default:
+		return false
+	}
+	s.snapshot.cancel()
+	s.snapshot = nil
+	if errors.Is(err, rpc.ErrNoChief) && !s.want.Trained {
+		return true // nothing was ever trained
+	}
+	s.snapshotErr = err
+	if err != nil && ctx.Err() == nil {
+		s.lg.Warn("the last snapshot was not written; trying again", "err", err)
+	}
+	return err == nil
+}
+
+// endSnapshot gives up a snapshot that is being waited for.
+func (s *Scheduler) endSnapshot() {
+	if s.snapshot != nil {
+		s.snapshot.cancel()
+		<-s.snapshot.done
+		s.snapshot = nil
+	}
+}

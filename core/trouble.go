@@ -1,0 +1,200 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// trouble is what an operator must know of one rank of the job: its process ends again and again, or is not started. A rank that is well has one with
+// nothing in it.
+type trouble struct {
+	id       backend.ID // the generation that was seen last
+	restarts int        // of that one, when it last ended
+	finished time.Time  // when that one last ended, as the backend says
+	over     bool       // that one has ended for good
+	times    int        // how often processes of this rank have ended lately
+	last     time.Time
+	reason   string
+	tail     string // the end of its log, "" until it was read
+	refused  string // why the backend does not start it
+}
+
+const (
+	// A process that is well by the chief's word for troubleRest, or by the backend's for troubleAge, is no trouble any more.
+	troubleRest = 15 * time.Second
+	troubleAge  = time.Minute
+	// The end of a log: so many lines, so many bytes of it, within so much time.
+	tailLines   = 3
+	tailBytes   = 400
+	tailTimeout = 2 * time.Second
+)
+
+func placeOf(id backend.ID) backend.ID { return backend.ID{Role: id.Role, Rank: id.Rank} }
+
+// heed takes note of wanted processes that ended, and reads the end of their logs while the backend still has them.
+func (s *Scheduler) heed(ctx context.Context, now time.Time) {
+	if s.seen.listErr != nil {
+		return
+	}
+	var unread []*trouble
+	for _, st := range s.seen.list {
+		if s.leaving(st.ID) || s.want.Stopping || st.State == backend.StateStopping {
+			continue
+		}
+		if t := s.compare(st, now); t.times > 0 && t.tail == "" {
+			unread = append(unread, t)
+		}
+	}
+	s.readTails(ctx, unread)
+	for place, t := range s.troubles {
+		switch {
+		case !s.wanted(t.id):
+			delete(s.troubles, place)
+		case t.times > 0 && s.recovered(t, now):
+			s.lg.Info("runs again", "workload", t.id.String())
+			t.times, t.tail = 0, ""
+		}
+	}
+}
+
+// compare holds what is seen of one process against what was seen of its rank before.
+func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
+	t := s.troubles[placeOf(st.ID)]
+	if t == nil {
+		t = &trouble{id: st.ID, restarts: st.Restarts, finished: st.Finished}
+		s.troubles[placeOf(st.ID)] = t
+		if st.State == backend.StateStarting && (st.Restarts > 0 || !st.Finished.IsZero()) { // it was in trouble before this scheduler looked
+			t.restarts, t.finished = max(0, st.Restarts-1), time.Time{}
+		}
+	}
+	if t.id != st.ID {
+		t.id, t.restarts, t.finished, t.over = st.ID, 0, time.Time{}, false
+	}
+	if st.State.Live() {
+		t.refused = ""
+	}
+	over := !st.State.Live()
+	again := st.Finished.After(t.finished) || st.Finished.IsZero() && st.Restarts > t.restarts
+	if over && !t.over || !over && again {
+		t.times, t.last, t.tail = t.times+max(1, st.Restarts-t.restarts), now, ""
+		t.over, t.restarts, t.finished = over, st.Restarts, st.Finished
+		t.reason = st.Reason
+		if t.reason == "" {
+			t.reason = fmt.Sprintf("with code %d", st.ExitCode)
+		}
+		s.lg.Warn("a process that is wanted has ended", "workload", st.ID.String(), "times", t.times, "state", string(st.State), "exit", st.ExitCode, "reason", st.Reason)
+	}
+	return t
+}
+
+// readTails reads the ends of several logs at the same time.
+func (s *Scheduler) readTails(ctx context.Context, ts []*trouble) {
+	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
+	defer cancel()
+	var wg sync.WaitGroup // each touches its own trouble; they end with ctx
+	for _, t := range ts[:min(len(ts), 4)] {
+		wg.Go(func() { t.tail = s.tail(ctx, t.id) })
+	}
+	wg.Wait()
+}
+
+// tail is the end of a process's log on one line, "" when it cannot be read now or is empty.
+func (s *Scheduler) tail(ctx context.Context, id backend.ID) string {
+	r, err := s.opt.Backend.Logs(ctx, s.job.Name, id, backend.LogOptions{Tail: 4 * tailLines})
+	if err != nil {
+		return ""
+	}
+	defer r.Close()
+	defer context.AfterFunc(ctx, func() { r.Close() })()
+	raw, _ := io.ReadAll(io.LimitReader(r, 64<<10)) // what was read until an error is better than nothing
+	return lastWords(string(raw))
+}
+
+// lastWords are the last lines of a text, on one line and cut to what a person reads.
+func lastWords(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.Join(strings.Fields(strings.ToValidUTF8(line, "?")), " "); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	words := strings.Join(lines[max(0, len(lines)-tailLines):], " | ")
+	if r := []rune(words); len(r) > tailBytes {
+		words = "…" + string(r[len(r)-tailBytes:])
+	}
+	return words
+}
+
+// recovered says whether a process that had ended runs and can be counted on again.
+func (s *Scheduler) recovered(t *trouble, now time.Time) bool {
+	quiet := now.Sub(t.last)
+	st, found := s.seen.allocation(t.id)
+	return found && st.State == backend.StateRunning && quiet >= troubleRest && (quiet > troubleAge || s.well(t.id))
+}
+
+// wanted says whether a process has a rank that shall run.
+func (s *Scheduler) wanted(id backend.ID) bool {
+	if s.want.Stopping {
+		return false
+	}
+	if id.Role == backend.RoleServer {
+		return id.Rank < s.job.Servers.Count
+	}
+	return id.Rank < s.want.Target
+}
+
+// well says whether the chief counts on a process.
+func (s *Scheduler) well(id backend.ID) bool {
+	if id.Role == backend.RoleWorker {
+		return s.seen.member(id.Rank, id.Generation).GetState() == rpc.MemberState_MEMBER_STATE_READY
+	}
+	return s.seen.chiefErr == nil && slices.ContainsFunc(s.seen.chief.GetServers(), func(sv *rpc.ServerStatus) bool {
+		return int(sv.GetInfo().GetIndex()) == id.Rank && sv.GetInfo().GetUp()
+	})
+}
+
+// deny takes note of why the backend did not start a process.
+func (s *Scheduler) deny(id backend.ID, err error) {
+	t := s.troubles[placeOf(id)]
+	if t == nil {
+		t = &trouble{id: id}
+		s.troubles[placeOf(id)] = t
+	}
+	if t.id != id {
+		t.id, t.restarts, t.finished, t.over = id, 0, time.Time{}, false
+	}
+	t.refused = err.Error()
+}
+
+// troubled says for people what does not run as it should, servers first.
+func (s *Scheduler) troubled() []string {
+	var out []string
+	for _, t := range s.troubles {
+		if t.refused != "" {
+			out = append(out, fmt.Sprintf("%s is not started: %s; it is tried again", t.id, t.refused))
+		} else if t.times > 0 {
+			out = append(out, t.String())
+		}
+	}
+	slices.SortFunc(out, strings.Compare) // "ps-…" before "worker-…"
+	return out
+}
+
+func (t *trouble) String() string {
+	text := fmt.Sprintf("%s ended: %s", t.id, t.reason)
+	if t.times > 1 {
+		text = fmt.Sprintf("%s does not stay up, ended %d times: %s", t.id, t.times, t.reason)
+	}
+	if t.tail != "" {
+		text += "; its log ends: " + t.tail
+	}
+	return text
+}
