@@ -58,6 +58,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return exitUsage
 	case errors.Is(err, errShown):
 		return exitFailed
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		err = errors.New("interrupted")
 	}
 	fmt.Fprintf(a.err, "kale: %v\n", err)
 	return exitFailed

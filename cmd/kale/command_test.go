@@ -62,8 +62,14 @@ func (s *shell) app(out, err *buffer) *app {
 
 func (s *shell) run(args ...string) result {
 	s.t.Helper()
+	return s.runCtx(s.t.Context(), args...)
+}
+
+// runCtx is run for a test's cleanup, when its own context has ended.
+func (s *shell) runCtx(ctx context.Context, args ...string) result {
+	s.t.Helper()
 	var out, err buffer
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	code := s.app(&out, &err).run(ctx, args)
 	if ctx.Err() != nil {

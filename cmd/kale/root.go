@@ -59,6 +59,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupJob, stopCommand(a)),
 		inGroup(groupJob, statusCommand(a)),
 		inGroup(groupJob, explainCommand(a)),
+		inGroup(groupJob, reportCommand(a)),
 		inGroup(groupJob, logsCommand(a)),
 		inGroup(groupJob, scaleCommand(a)),
 		inGroup(groupJob, pauseCommand(a)),

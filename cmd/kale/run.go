@@ -51,8 +51,7 @@ A job that ran here before can be named instead of its file: then it is run as i
 }
 
 func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
-	lg, err := a.parseLogger(f.log)
-	if err != nil {
+	if _, err := a.parseLogger(f.log); err != nil {
 		return usageError{err}
 	}
 	l, err := a.load(arg, f.jobFlags)
@@ -72,12 +71,17 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	if err := a.diagnose(l.files, diags); err != nil {
 		return err
 	}
-	s, b, closeAll, err := a.open(ctx, lg, l, false)
+	show, err := a.newScreen(l, f)
+	if err != nil {
+		return err
+	}
+	defer show.close()
+	s, b, closeAll, err := a.open(ctx, show.lg, l, false)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
-	if err := a.serve(ctx, lg, l, b, s, f); err != nil {
+	if err := a.serve(ctx, show, l, b, s); err != nil {
 		return err
 	}
 	a.farewell(l, s.View())
@@ -126,23 +130,11 @@ func (a *app) open(ctx context.Context, lg *slog.Logger, l *loaded, stop bool) (
 	return s, b, closeAll, nil
 }
 
-// picture shows a running scheduler until ctx ends. One that returns earlier was closed by its user, which ends the scheduler as Ctrl-C does.
-type picture func(ctx context.Context, a *app, s pictured) error
-
-// pictured is what a picture looks at.
-type pictured interface {
-	View() *core.View
-	Store() *state.Store
-}
-
-// picture chooses how a run is shown.
-func (a *app) picture(runFlags) picture { return plainPicture }
-
 // stopGrace is how long the API answers after the job has stopped, so that whoever waits for the stop learns of it.
 const stopGrace = 2 * time.Second
 
 // serve runs a job's loop, its API and its picture until ctx ends, the picture is closed or the job has stopped.
-func (a *app) serve(ctx context.Context, lg *slog.Logger, l *loaded, b backend.Backend, s *core.Scheduler, f runFlags) error {
+func (a *app) serve(ctx context.Context, show *screen, l *loaded, b backend.Backend, s *core.Scheduler) error {
 	how, err := l.durable()
 	if err != nil {
 		return err
@@ -167,13 +159,16 @@ func (a *app) serve(ctx context.Context, lg *slog.Logger, l *loaded, b backend.B
 	var g errgroup.Group // the API and the picture: waited for below, ended by endAPI and end
 	g.Go(func() error {
 		defer end()
-		return api.Serve(apiCtx, lg, listener, s, api.Options{Logs: func(ctx context.Context, id backend.ID, o backend.LogOptions) (io.ReadCloser, error) {
-			return b.Logs(ctx, l.Name, id, o)
-		}})
+		return api.Serve(apiCtx, show.lg, listener, s, api.Options{
+			Logs: func(ctx context.Context, id backend.ID, o backend.LogOptions) (io.ReadCloser, error) {
+				return b.Logs(ctx, l.Name, id, o)
+			},
+			Report: reportHandler(l.Job, s.Store()),
+		})
 	})
 	g.Go(func() error {
 		defer end()
-		return a.picture(f)(ctx, a, s)
+		return show.show(ctx, s)
 	})
 	err = s.Run(ctx)
 	if v := s.View(); err == nil && v != nil && v.Stopped {

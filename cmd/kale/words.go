@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/plan"
 )
 
 // headline is a view in one line.
@@ -87,6 +88,33 @@ func count(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func verb(k plan.Kind) string {
+	switch k {
+	case plan.KindOut:
+		return "scale out"
+	case plan.KindIn:
+		return "scale in"
+	}
+	return string(k)
+}
+
+func observeOnly(yes bool) string {
+	if yes {
+		return " (observed only)"
+	}
+	return ""
+}
+
+func manualLine(m plan.Manual) string {
+	switch {
+	case m.Paused:
+		return "paused: nothing is trained until resume"
+	case m.Pinned:
+		return fmt.Sprintf("%s until scale auto", count(m.Target, "worker"))
+	}
+	return "the policy decides"
 }
 
 // listed is "a, b and c".

@@ -142,13 +142,18 @@ func (h *handler) fail(w http.ResponseWriter, err error) {
 	} else {
 		h.lg.Warn("an API request failed", "err", err)
 	}
+	Fail(w, status, err)
+}
+
+// Fail answers with an error as the API does, for handlers that others bring.
+func Fail(w http.ResponseWriter, status int, err error) {
 	body, jerr := json.Marshal(errorBody{err.Error()})
 	if jerr != nil {
 		body = []byte(`{"error":"the error cannot be written"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	h.write(w, append(body, '\n'))
+	_, _ = w.Write(append(body, '\n')) // a client that is gone needs no answer
 }
 
 // write sends to a client that may be gone, which is its own affair.

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/onnx"
+	"github.com/kale-sched/kale/core/stream"
+)
+
+// lifeJob is a small job with short times whose accelerator is emulated. %BROKER% and %DIR% are replaced.
+const lifeJob = `
+variable "checkpoints" {
+  type = string
+}
+
+job "life" {
+  slo {
+    max_lag = "10s"
+  }
+  stream "kafka" {
+    brokers = ["%BROKER%"]
+    topic   = "clicks"
+  }
+  features {
+    label  = "click"
+    sparse = ["user", "item"]
+    dense  = ["price"]
+  }
+  model {
+    kind          = "lr"
+    batch         = 64
+    optimiser "adagrad" {
+    }
+  }
+  workers {
+    max          = 3
+    gpus         = 0
+    cpu          = 0.1
+    memory       = "64MiB"
+    emulate_step = "80ms"
+    chunk        = 32
+  }
+  servers {
+    cpu    = 0.1
+    memory = "64MiB"
+  }
+  throughput {
+    theta = [0.00125, 0, 0]
+  }
+  forecast {
+    interval = "1s"
+    horizon  = "10s"
+    season   = "60s"
+    history  = "60s"
+  }
+  autoscale {
+    tau          = "2s"
+    cooldown_out = "1s"
+    cooldown_in  = "2s"
+    tick         = "500ms"
+    watch        = "100ms"
+  }
+  checkpoint {
+    dir   = var.checkpoints
+    every = "5s"
+  }
+  backend "local" {
+    gpus = "none"
+  }
+}
+`
+
+// A job's life by its commands: it is run, looked at, scaled by hand, paused; its scheduler ends and is taken up again while it trains on;
+// it is stopped with and without a scheduler, and nothing of it is left.
+func TestLife(t *testing.T) {
+	lib, err := onnx.Locate()
+	if err != nil {
+		t.Skipf("ONNX Runtime is missing, so that no worker can train: make deps installs it (%v)", err)
+	}
+	t.Setenv(onnx.LibraryEnv, lib)
+	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 3})
+	s := newShell(t).withPrograms()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "life.hcl")
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(lifeJob, "%BROKER%", addr)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checkpoints := "checkpoints=" + filepath.Join(dir, "checkpoints")
+	traffic := s.start("produce", "-brokers", addr, "-topic", "clicks", "-peak", "300", "-from", "12h", "-history", "60s")
+	t.Cleanup(func() { // whatever fails above, no process may be left
+		if r := s.runCtx(context.Background(), "stop", "life", "-force"); r.code != exitDone && !strings.Contains(r.err, "no job") {
+			t.Errorf("stop -force: %s", r.err)
+		}
+	})
+
+	run := s.start("run", file, "-var", checkpoints, "-plain")
+	status := func() (v core.View) {
+		r := s.run("status", "life", "-json")
+		if r.code != exitDone {
+			return core.View{}
+		}
+		if err := json.Unmarshal([]byte(r.out), &v); err != nil {
+			t.Errorf("status -json: %v", err)
+		}
+		return v
+	}
+	run.eventually("a worker that trains", func() bool { v := status(); return v.Sample.Running >= 1 && v.Trained > 0 })
+	if text := s.must("status", file).out; !strings.Contains(text, "worker-0-g1") || !strings.Contains(text, "emulated accelerator") {
+		t.Errorf("status by the job file:\n%s", text)
+	}
+	if text := s.must("status").out; !strings.Contains(text, "life  ") || !strings.Contains(text, file) {
+		t.Errorf("status of all jobs:\n%s", text)
+	}
+
+	if r := s.run("scale", "life", "9"); r.code != exitFailed || !strings.Contains(r.err, "allows 1 to 3") {
+		t.Errorf("scale beyond the job file: %d %s", r.code, r.err)
+	}
+	s.must("scale", "life", "3")
+	run.eventually("3 workers", func() bool { return status().Sample.Running == 3 })
+	s.must("pause", "life")
+	run.eventually("the pause", func() bool { return status().Manual.Paused })
+	s.must("resume", "life")
+	s.must("scale", "life", "auto")
+	run.eventually("the policy's return", func() bool { v := status(); return !v.Manual.Pinned && !v.Manual.Paused })
+
+	if text := s.must("explain", "life").out; !strings.Contains(text, "pinned to 3 workers by hand") {
+		t.Errorf("explain:\n%s", text)
+	}
+	if text := s.must("logs", "life", "worker-0", "-n", "50").out; !strings.Contains(text, "worker=0") {
+		t.Errorf("logs of a worker:\n%s", text)
+	}
+	if text := s.must("logs", "life", "-n", "1").out; !strings.Contains(text, "ps-0-g1 | ") || !strings.Contains(text, "worker-0-g1 | ") {
+		t.Errorf("logs of all:\n%s", text)
+	}
+	if r := s.run("logs", "life", "worker-8"); r.code != exitFailed || !strings.Contains(r.err, "it has ps-0") {
+		t.Errorf("logs of a worker that is not there: %d %s", r.code, r.err)
+	}
+	if page := s.must("report", "life", "-o", "-").out; !strings.HasPrefix(page, "<!") {
+		t.Errorf("the report begins with %q", page[:min(len(page), 40)])
+	}
+	if r := s.run("run", "life", "-plain"); r.code != exitFailed || !strings.Contains(r.err, "kale status life") {
+		t.Errorf("a second scheduler: %d %s", r.code, r.err)
+	}
+	if r := s.must("plan", "life"); !strings.Contains(r.err, "a scheduler of this job is running") {
+		t.Errorf("plan beside a scheduler: %s", r.err)
+	}
+
+	run.interrupt()
+	r := run.end()
+	if r.code != exitDone || !strings.Contains(r.err, "training goes on") || !strings.Contains(r.err, "kale stop life") || !strings.Contains(r.err, "kale run "+file) {
+		t.Errorf("after Ctrl-C: exit code %d, %s", r.code, r.err)
+	}
+	for _, args := range [][]string{{"status", "life"}, {"pause", "life"}} {
+		if r := s.run(args...); r.code != exitFailed || !strings.Contains(r.err, "start it with kale run life") {
+			t.Errorf("%v without a scheduler: %d %s", args, r.code, r.err)
+		}
+	}
+	if text := s.must("explain", "life", "-all", "-n", "2").out; strings.Count(text, "why ") != 2 {
+		t.Errorf("explain without a scheduler:\n%s", text)
+	}
+	if text := s.must("logs", "life", "worker-0", "-n", "1").out; !strings.Contains(text, "worker=0") {
+		t.Errorf("logs without a scheduler:\n%s", text)
+	}
+	if page := s.must("report", "life", "-o", "-").out; !strings.HasPrefix(page, "<!") {
+		t.Errorf("the report without a scheduler begins with %q", page[:min(len(page), 40)])
+	}
+
+	// By its name the job is run as it was the last time: with its variables.
+	again := s.start("run", "life", "-plain")
+	again.eventually("training to be found", func() bool { v := status(); return v.Sample.Running >= 1 && v.Trained > 0 })
+	if r := s.must("stop", "life"); !strings.Contains(r.out, "has stopped") {
+		t.Errorf("stop: %s", r.out)
+	}
+	if r := again.end(); r.code != exitDone || !strings.Contains(r.err, "has stopped") {
+		t.Errorf("run of a job that was stopped: exit code %d, %s", r.code, r.err)
+	}
+	if r := s.must("stop", "life"); !strings.Contains(r.out, "does not run") {
+		t.Errorf("stop of a stopped job: %s", r.out)
+	}
+
+	// Once more, to be stopped without a scheduler.
+	third := s.start("run", "life", "-plain")
+	third.eventually("training after the stop", func() bool { return status().Sample.Running >= 1 })
+	third.interrupt()
+	third.end()
+	if r := s.must("stop", "life"); !strings.Contains(r.out, "has stopped") {
+		t.Errorf("stop without a scheduler: %s", r.out)
+	}
+	var p planned
+	if err := json.Unmarshal([]byte(s.must("plan", "life", "-json").out), &p); err != nil || len(p.Running) != 0 {
+		t.Errorf("after the stop there runs %v (%v)", p.Running, err)
+	}
+	traffic.interrupt()
+	traffic.end()
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/kale-sched/kale/cmd/kale/view"
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/state"
+)
+
+// statusEvery is the time between the status lines of a run without a picture, whose log may be kept for months.
+const statusEvery = time.Minute
+
+// schedulerLog is where a run's log goes while a picture has the terminal, in the job's state folder; one of an earlier run above
+// maxSchedulerLog bytes is begun anew.
+const (
+	schedulerLog    = "scheduler.log"
+	maxSchedulerLog = 16 << 20
+)
+
+// screen is how a run is shown.
+type screen struct {
+	a    *app
+	live bool
+	lg   *slog.Logger
+	note *lastWarning
+	file *os.File // the log while there is a picture; nil without
+}
+
+// newScreen chooses how a run is shown, and where its log goes so that neither spoils the other.
+func (a *app) newScreen(l *loaded, f runFlags) (*screen, error) {
+	lg, err := a.parseLogger(f.log)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	s := &screen{a: a, lg: lg, note: &lastWarning{}}
+	_, s.live = terminal(a.out)
+	if f.plain || !s.live {
+		s.live = false
+		return s, nil
+	}
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the job's state folder: %w", err)
+	}
+	path := filepath.Join(l.dir, schedulerLog)
+	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
+	if info, err := os.Stat(path); err == nil && info.Size() > maxSchedulerLog {
+		flags |= os.O_TRUNC
+	}
+	if s.file, err = os.OpenFile(path, flags, 0o600); err != nil {
+		return nil, fmt.Errorf("open the scheduler's log: %w", err)
+	}
+	toFile := *a
+	toFile.err = s.file
+	if lg, err = toFile.parseLogger(f.log); err != nil {
+		return nil, usageError{err}
+	}
+	s.lg = slog.New(noting{lg.Handler(), s.note})
+	return s, nil
+}
+
+// show follows the scheduler until ctx ends or, with a picture, its user closes it.
+func (s *screen) show(ctx context.Context, sch *core.Scheduler) error {
+	o := view.Options{
+		Title: "Kale", Every: statusEvery, Note: s.note.text, Hint: "q or Ctrl-C ends the scheduler; training goes on",
+		LastRescale: func() *core.Rescale { return lastRescale(sch.Store()) },
+	}
+	if !s.live {
+		return view.Plain(ctx, s.a.out, sch.View, o)
+	}
+	return view.Run(ctx, s.a.in, s.a.out, sch.View, o)
+}
+
+func (s *screen) close() {
+	if s.file != nil {
+		s.file.Close()
+	}
+}
+
+// lastRescale is the newest finished rescale, nil when there is none or it cannot be read.
+func lastRescale(st *state.Store) *core.Rescale {
+	last, err := state.Last[core.Rescale](st, state.Rescales, 1)
+	if err != nil || len(last) == 0 {
+		return nil
+	}
+	return &last[0]
+}
+
+// lastWarning is the newest warning of the log, for a picture's last lines.
+type lastWarning struct {
+	mu sync.Mutex
+	at time.Time
+	s  string
+}
+
+// warningShown is how long a warning is shown.
+const warningShown = 30 * time.Second
+
+func (w *lastWarning) text() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if time.Since(w.at) > warningShown {
+		return ""
+	}
+	return w.s
+}
+
+// noting is a log handler that also keeps the newest warning.
+type noting struct {
+	slog.Handler
+	last *lastWarning
+}
+
+func (n noting) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		s := r.Message
+		r.Attrs(func(a slog.Attr) bool {
+			if a.Key == "err" {
+				s += ": " + a.Value.String()
+			}
+			return true
+		})
+		n.last.mu.Lock()
+		n.last.at, n.last.s = r.Time, s
+		n.last.mu.Unlock()
+	}
+	return n.Handler.Handle(ctx, r)
+}
+
+func (n noting) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return noting{n.Handler.WithAttrs(attrs), n.last}
+}
+
+func (n noting) WithGroup(name string) slog.Handler { return noting{n.Handler.WithGroup(name), n.last} }
