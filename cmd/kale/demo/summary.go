@@ -63,10 +63,10 @@ type Promise struct {
 func (s Summary) Promises() []Promise {
 	return []Promise{
 		{
-			"Every record trained once", fmt.Sprintf("%d of %d", s.Trained, s.Produced), fmt.Sprintf("%d lost, %d repeated, in every tablet", s.Lost, s.Repeated),
+			"Every record trained once", fmt.Sprint(s.Trained), fmt.Sprintf("of %d produced; %d lost, %d repeated, by every tablet's count", s.Produced, s.Lost, s.Repeated),
 			s.Lost == 0 && s.Repeated == 0 && s.Mismatch == "" && s.Trained > 0,
 		},
-		{"Lag over its objective", fmt.Sprintf("%.2f %% of the time", s.ViolationPct), fmt.Sprintf("objective %.3g s, 20 minutes of the day; at most 0.5 %%", s.MaxLagS), s.ViolationPct <= 0.5},
+		{"Lag over its objective", fmt.Sprintf("%.2f %%", s.ViolationPct), fmt.Sprintf("of the time over %.3g s, which are 20 minutes of the day; at most 0.5 %%", s.MaxLagS), s.ViolationPct <= 0.5},
 		{"Scale-outs ahead of the load", fmt.Sprintf("%d of %d", s.ScaleOutsAhead, s.ScaleOuts), "trained before it was needed; at least 2", s.ScaleOutsAhead >= 2},
 		{"Scale-ins", fmt.Sprint(s.ScaleIns), "at least 2", s.ScaleIns >= 2},
 		{"Longest gap of a rescale", fmt.Sprintf("%.0f ms", s.RescaleGapMaxMS), "a partition without an applied record; at most 500 ms", s.RescaleGapMaxMS <= 500},
