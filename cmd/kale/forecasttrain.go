@@ -36,7 +36,7 @@ job's forecast block: forecast { model = "MODEL.onnx" }. It is measured on a par
 			return a.forecastTrain(cmd.Context(), args, f)
 		},
 	}
-	f.historyFlags.register(c)
+	f.register(c)
 	c.Flags().StringVarP(&f.out, "out", "o", "", "`FILE` to write, .onnx")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print the measurement as JSON")
 	return c
@@ -138,7 +138,7 @@ always among them, and so is the job's own model.`,
 		Args:    upTo(1), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.backtest(cmd.Context(), args, f) },
 	}
-	f.historyFlags.register(c)
+	f.register(c)
 	c.Flags().StringArrayVar(&f.models, "model", nil, "`FILE`.onnx to measure too; may be repeated")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print the measurement as JSON")
 	return c
@@ -158,7 +158,7 @@ func (a *app) backtest(ctx context.Context, args []string, f backtestFlags) erro
 		if err != nil {
 			return err
 		}
-		defer m.Close()
+		defer func() { _ = m.Close() }() // it was only read
 		forecasters = append(forecasters, m)
 	}
 	fmt.Fprintf(a.err, "measuring on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), p.series.Step, p.series.Known(), p.source)

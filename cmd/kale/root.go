@@ -3,9 +3,16 @@ package main
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 )
+
+// cobraGlobals sets what cobra keeps for the whole process.
+var cobraGlobals = sync.OnceFunc(func() {
+	cobra.AddTemplateFunc("oneDash", oneDash)
+	cobra.EnableCommandSorting = false // the order of commands is that of a job's life
+})
 
 func rootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
@@ -26,11 +33,10 @@ A first job:   kale broker -topic clicks:8          a broker, if there is none
 	root.SetErr(a.err)
 	root.SetIn(a.in)
 	root.SetFlagErrorFunc(flagError)
-	cobra.AddTemplateFunc("oneDash", oneDash)
+	cobraGlobals()
 	root.SetUsageTemplate(usageTemplate)
 	root.PersistentFlags().StringVar(&a.stateDir, "state-dir", "", "folder for what jobs keep on this machine (default $KALE_STATE_DIR, $XDG_STATE_HOME/kale or ~/.local/state/kale)")
 	root.AddGroup(&cobra.Group{ID: groupJob, Title: "Jobs:"}, &cobra.Group{ID: groupFile, Title: "Job files:"}, &cobra.Group{ID: groupStream, Title: "Streams and forecasts:"})
-	cobra.EnableCommandSorting = false // the order of commands is that of a job's life
 	root.SetHelpCommand(helpCommand())
 	for _, c := range commands(a) {
 		root.AddCommand(c)

@@ -168,7 +168,7 @@ func TestReading(t *testing.T) {
 func TestNothingYet(t *testing.T) {
 	st, err := state.Open(t.TempDir())
 	must(t, err)
-	defer st.Close()
+	defer func() { must(t, st.Close()) }()
 	c := dial(t, serve(t, &scheduler{store: st}, api.Options{}))
 	_, err = c.Status(t.Context())
 	var e *api.Error
@@ -293,7 +293,7 @@ func TestClientOfAnotherVersion(t *testing.T) {
 	})}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()
-	defer func() { srv.Close(); <-done }()
+	defer func() { must(t, srv.Close()); <-done }()
 	if _, err := dial(t, path).Status(t.Context()); err == nil || !strings.Contains(err.Error(), `version "2"`) {
 		t.Errorf("a scheduler of version 2: %v", err)
 	}

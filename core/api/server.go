@@ -68,7 +68,9 @@ func Serve(ctx context.Context, lg *slog.Logger, l net.Listener, s scheduler, o 
 	if err != nil {
 		err = srv.Close() // somebody does not let go
 	}
-	<-ended
+	if e := <-ended; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
 	return err
 }
 

@@ -52,7 +52,7 @@ func TestListen(t *testing.T) {
 		path := filepath.Join(dir, "live.sock")
 		first, err := api.Listen(path)
 		must(t, err)
-		defer first.Close()
+		defer func() { must(t, first.Close()) }()
 		if _, err := api.Listen(path); err == nil || !strings.Contains(err.Error(), "another scheduler answers") {
 			t.Errorf("a second scheduler on the same socket: %v", err)
 		}
@@ -76,7 +76,7 @@ func TestListen(t *testing.T) {
 		path := filepath.Join(dir, "sub", "mode.sock")
 		l, err := api.Listen(path)
 		must(t, err)
-		defer l.Close()
+		defer func() { must(t, l.Close()) }()
 		for p, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
 			if info, err := os.Stat(p); err != nil || info.Mode().Perm() != want {
 				t.Errorf("%s has mode %v, %v; want %v", p, info.Mode().Perm(), err, want)
@@ -122,7 +122,7 @@ func TestLongStateFolder(t *testing.T) {
 	must(t, err)
 	l, err := api.Listen(path)
 	must(t, err)
-	defer l.Close()
+	defer func() { must(t, l.Close()) }()
 	c, err := api.Dial(t.Context(), path)
 	must(t, err)
 	c.Close()
