@@ -29,8 +29,18 @@ type screen struct {
 	a    *app
 	live bool
 	lg   *slog.Logger
-	note *lastWarning
+	note *note
+	bar  *progress
 	file *os.File // the log while there is a picture; nil without
+}
+
+// step shows how far long work has come.
+func (s *screen) step(what string, done, total int) {
+	if s.live {
+		s.note.set(time.Now(), fmt.Sprintf("%s: %d of %d", what, done, total))
+		return
+	}
+	s.bar.step(what, done, total)
 }
 
 // newScreen chooses how a run is shown, and where its log goes so that neither spoils the other.
@@ -39,7 +49,7 @@ func (a *app) newScreen(l *loaded, f runFlags) (*screen, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	s := &screen{a: a, lg: lg, note: &lastWarning{}}
+	s := &screen{a: a, lg: lg, note: &note{}, bar: a.progress()}
 	_, s.live = terminal(a.out)
 	if f.plain || !s.live {
 		s.live = false
@@ -92,29 +102,35 @@ func lastRescale(st *state.Store) *core.Rescale {
 	return &last[0]
 }
 
-// lastWarning is the newest warning of the log, for a picture's last lines.
-type lastWarning struct {
+// note is what stands in a picture's last lines for a while: progress, or the log's newest warning.
+type note struct {
 	mu sync.Mutex
 	at time.Time
 	s  string
 }
 
-// warningShown is how long a warning is shown.
-const warningShown = 30 * time.Second
+// noteShown is how long a note is shown.
+const noteShown = 30 * time.Second
 
-func (w *lastWarning) text() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if time.Since(w.at) > warningShown {
+func (n *note) set(at time.Time, s string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.at, n.s = at, s
+}
+
+func (n *note) text() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if time.Since(n.at) > noteShown {
 		return ""
 	}
-	return w.s
+	return n.s
 }
 
 // noting is a log handler that also keeps the newest warning.
 type noting struct {
 	slog.Handler
-	last *lastWarning
+	last *note
 }
 
 func (n noting) Handle(ctx context.Context, r slog.Record) error {
@@ -126,9 +142,7 @@ func (n noting) Handle(ctx context.Context, r slog.Record) error {
 			}
 			return true
 		})
-		n.last.mu.Lock()
-		n.last.at, n.last.s = r.Time, s
-		n.last.mu.Unlock()
+		n.last.set(r.Time, s)
 	}
 	return n.Handler.Handle(ctx, r)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"path/filepath"
 	"strings"
 	"time"
@@ -76,7 +75,7 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 		return err
 	}
 	defer show.close()
-	s, b, closeAll, err := a.open(ctx, show.lg, l, false)
+	s, b, closeAll, err := a.open(ctx, l, core.Options{Log: show.lg, Progress: show.step})
 	if err != nil {
 		return err
 	}
@@ -88,25 +87,19 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	return nil
 }
 
-// open launches the backend's plugin and opens the job's scheduler over it, with stop only to stop the job. closeAll undoes both; what runs
-// goes on.
-func (a *app) open(ctx context.Context, lg *slog.Logger, l *loaded, stop bool) (s *core.Scheduler, b *backend.Client, closeAll func(), err error) {
-	var trainer string
-	var env map[string]string
-	if !stop { // what is only stopped starts no trainer
-		if trainer, env, err = a.trainer(lg, l); err != nil {
+// open launches the backend's plugin and opens the job's scheduler over it. o says what the job does not: Log, Progress, Stop. closeAll undoes
+// both; what runs goes on.
+func (a *app) open(ctx context.Context, l *loaded, o core.Options) (s *core.Scheduler, b *backend.Client, closeAll func(), err error) {
+	if !o.Stop { // what is only stopped starts no trainer
+		if o.Trainer, o.Env, err = a.trainer(o.Log, l); err != nil {
 			return nil, nil, nil, err
 		}
 	}
-	b, err = a.launch(ctx, lg, l)
-	if err != nil {
+	if b, err = a.launch(ctx, o.Log, l); err != nil {
 		return nil, nil, nil, err
 	}
-	bar := a.progress()
-	s, diags, err := core.Open(ctx, core.Options{
-		Job: l.Job, StateDir: l.dir, Backend: b, Trainer: trainer, Env: env, Log: lg,
-		Stop: stop, Progress: bar.step,
-	})
+	o.Job, o.StateDir, o.Backend = l.Job, l.dir, b
+	s, diags, err := core.Open(ctx, o)
 	if err == nil {
 		err = a.diagnose(l.files, diags)
 	}
@@ -124,7 +117,7 @@ func (a *app) open(ctx context.Context, lg *slog.Logger, l *loaded, stop bool) (
 	}
 	closeAll = func() {
 		if err := errors.Join(s.Close(), b.Close()); err != nil {
-			lg.Warn("closing the scheduler", "err", err)
+			o.Log.Warn("closing the scheduler", "err", err)
 		}
 	}
 	return s, b, closeAll, nil

@@ -141,7 +141,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if err := b.Close(); err != nil {
 		return err
 	}
-	s, _, closeAll, err := a.open(ctx, lg, l, true)
+	s, _, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Stop: true})
 	if err != nil {
 		return err
 	}
