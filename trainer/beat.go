@@ -318,20 +318,48 @@ func (w *worker) takeServers(servers []*rpc.ServerInfo) {
 		return
 	}
 	w.changes++
-	n := w.ledger.readAgain()
-	if n > 0 {
-		w.repairWake.set()
-	}
-	w.lg.Info("a parameter server was replaced", "spans_to_read_again", n)
+	n := w.readAgain(func(*entry) bool { return true })
+	w.lg.Info("a parameter server was replaced", "chunks_to_read_again", n)
 }
 
-// takeApplied forgets what is confirmed. Caller holds mu.
+// readAgain reads again what is in doubt. Caller holds mu.
+func (w *worker) readAgain(doubt func(*entry) bool) int {
+	gone := w.ledger.readAgain(doubt)
+	for _, e := range gone {
+		if e.state == forwarded {
+			w.unit.Settle(e.id)
+		}
+	}
+	if len(gone) > 0 {
+		w.repairWake.set()
+		w.roomMade()
+	}
+	return len(gone)
+}
+
+// takeApplied forgets what is confirmed, and doubts what should have been long ago. Caller holds mu.
+//
+// A push that was acknowledged is confirmed within a few beats, unless what acknowledged it is gone: a server that was replaced while it was
+// stopped, and took pushes once more when it woke; or a peer that heard from a chief of before that its part was applied. Reading such a
+// span again does no harm: tablets that have it say so. Not doing so would leave it unread for ever, as the chief relies on whoever
+// says that he answers for it.
 func (w *worker) takeApplied(applied []*rpc.OffsetSet) {
 	for _, e := range w.ledger.confirm(applied) {
 		switch e.state {
 		case queued, forwarded:
 			w.unit.Drop(e.id)
 		}
+		if e.from != nil && e.state == queued {
+			e.from.tellTrained(e.remote)
+		}
+	}
+	known := map[int32]bool{}
+	for _, o := range applied {
+		known[o.GetPartition()] = true
+	}
+	late := time.Now().Add(-w.patience())
+	if n := w.readAgain(func(e *entry) bool { return known[e.partition] && e.since.Before(late) }); n > 0 {
+		w.lg.Warn("chunks that were pushed were not confirmed for long; reading them again", "chunks", n, "patience", w.patience())
 	}
 	for k := range w.lostTaken {
 		if w.ledger.covered(k.partition, k.begin, k.end) {
@@ -344,6 +372,11 @@ func (w *worker) takeApplied(applied []*rpc.OffsetSet) {
 		}
 	}
 	w.roomMade()
+}
+
+// patience is how long a span may wait to be confirmed.
+func (w *worker) patience() time.Duration {
+	return max(2*millis(w.spec.GetLeaseTimeoutMs()), time.Second)
 }
 
 // takeGrants reconciles leases. Caller holds mu.

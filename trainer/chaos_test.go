@@ -55,6 +55,7 @@ type troublemaker struct {
 	generations uint64
 	generation  [3]uint64 // of each rank's last process
 	worked      map[string]int
+	workers     [3]*worker
 }
 
 func chaos(t *testing.T, seed uint64) {
@@ -97,7 +98,7 @@ func chaos(t *testing.T, seed uint64) {
 func (m *troublemaker) spawn(rank int) {
 	m.generations++
 	m.generation[rank] = m.generations
-	m.kill[rank] = m.killableWorker(rank, m.generations)
+	m.kill[rank], m.workers[rank] = m.killableWorker(rank, m.generations)
 }
 
 // records writes some, to one partition.
@@ -175,7 +176,11 @@ func (m *troublemaker) letItTrain() {
 	}
 	eventually(m.t, func() bool { now := left(); return now >= 0 && now <= goal }, func() string {
 		b, _ := json.MarshalIndent(m.status(), "", " ")
-		return fmt.Sprintf("training to come within %d offsets of the ends %v\nlast status: %s", goal, ends, b)
+		why := fmt.Sprintf("training to come within %d offsets of the ends %v\nlast status: %s", goal, ends, b)
+		for _, w := range m.workers {
+			why += "\n" + w.dump()
+		}
+		return why
 	})
 }
 

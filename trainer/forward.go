@@ -63,6 +63,10 @@ type inbound struct {
 
 func (in *inbound) tell(m *rpc.ForwardResponse) { in.box.put(m) }
 
+func (in *inbound) tellTrained(id uint64) {
+	in.tell(&rpc.ForwardResponse{Event: &rpc.ForwardResponse_Trained{Trained: id}})
+}
+
 // peerServer serves rpc.PeerServer on behalf of the worker.
 type peerServer struct {
 	rpc.UnimplementedPeerServer
@@ -206,10 +210,10 @@ func (w *worker) carryOut(d shuffler.Decision[*chunk]) {
 	}
 	switch d.Verdict {
 	case shuffler.Keep:
-		w.ledger.set(id, queued)
+		w.ledger.place(id, queued)
 		w.feedWake.set()
 	case shuffler.Forward:
-		w.ledger.set(id, forwarded)
+		w.ledger.place(id, forwarded)
 		w.outbound[d.Peer].box.put(d.Chunk.Body)
 		w.metrics.add(&w.metrics.forwarded, d.Chunk.Records)
 	}
@@ -353,8 +357,12 @@ func (w *worker) heard(o *outbound, m *rpc.ForwardResponse) {
 		if d, ok := w.unit.Refused(e.Refused); ok {
 			w.carryOut(d)
 		}
+	case *rpc.ForwardResponse_Trained:
+		// The chunk is kept until the chief confirms it; but from now on its receiver does nothing more about it.
+		if peer, ok := w.unit.Holder(e.Trained); ok && peer == o.name {
+			w.ledger.hear(e.Trained, time.Now())
+		}
 	}
-	// Accepted and Trained change nothing here: the chunk is kept until the chief confirms it.
 }
 
 func wireChunk(c *chunk) *rpc.Chunk {

@@ -337,3 +337,16 @@ func (j *job) differences(log map[int32][]int64, dead map[int32][]int64) (out []
 	}
 	return out
 }
+
+// dump renders what a worker answers for, for the message of a test that waits in vain.
+func (w *worker) dump() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := fmt.Sprintf("%s: queued %d, away %d, accepting %v, full %v, repair waits %v, draining %v", w.name, w.unit.Queued(), w.unit.Away(), w.accepting, w.sourceFull, w.repairWaits, w.draining)
+	for _, e := range w.ledger.inState(toRead, queued, forwarded, pushed) {
+		holder, _ := w.unit.Holder(e.id)
+		out += fmt.Sprintf("\n  %d: partition %d [%d,%d) %s received %v trained %v holder %q", e.id, e.partition, e.begin, e.end,
+			[...]string{"to read", "queued", "forwarded", "pushed"}[e.state], e.from != nil, e.trained, holder)
+	}
+	return out
+}

@@ -3,6 +3,7 @@ package trainer
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/trainer/spans"
@@ -28,9 +29,17 @@ type entry struct {
 	partition  int32
 	begin, end int64
 	state      spanState
-	// received: a peer forwarded it, and answers for it too.
-	received bool
+	// from is the peer's stream that brought it, and remote the peer's number of it; that peer answers for it too. Nil: our own.
+	from   *inbound
+	remote uint64
+	// trained: the peer that has it says that it has nothing more to do about it.
+	trained bool
+	// since is when the last work on it was done, by us (pushed) or by a peer (trained): from then on only the chief's word is missing.
+	since time.Time
 }
+
+// awaiting says that the span only waits to be confirmed.
+func (e *entry) awaiting() bool { return e.state == pushed || e.state == forwarded && e.trained }
 
 // ledger is the list of everything that this worker answers for (EXACTLY_ONCE rules 10 and 12). A span enters when the position moves past it,
 // a grant asks for it to be repaired, or a peer's chunk is accepted; it leaves only when the chief's applied set covers it, when it is handed
@@ -54,7 +63,7 @@ func (l *ledger) newID() uint64 {
 
 // add registers a chunk's span.
 func (l *ledger) add(c *chunk, state spanState) *entry {
-	e := &entry{id: c.id, partition: c.partition, begin: c.begin, end: c.end, state: state, received: c.from != nil}
+	e := &entry{id: c.id, partition: c.partition, begin: c.begin, end: c.end, state: state, from: c.from, remote: c.remote}
 	l.entries[e.id] = e
 	return e
 }
@@ -74,10 +83,24 @@ func (l *ledger) state(id uint64) (spanState, bool) {
 	return e.state, true
 }
 
-// set moves a span to another state, unless it was forgotten.
-func (l *ledger) set(id uint64, s spanState) {
+// place notes that a span is in the local queue, or with a peer, unless it was forgotten.
+func (l *ledger) place(id uint64, s spanState) {
 	if e := l.entries[id]; e != nil {
-		e.state = s
+		e.state, e.trained = s, false
+	}
+}
+
+// push notes that every server has acknowledged a span.
+func (l *ledger) push(id uint64, now time.Time) {
+	if e := l.entries[id]; e != nil {
+		e.state, e.since = pushed, now
+	}
+}
+
+// hear notes that the peer that has a span is done with it. That is a hint (rule 10).
+func (l *ledger) hear(id uint64, now time.Time) {
+	if e := l.entries[id]; e != nil && e.state == forwarded && !e.trained {
+		e.trained, e.since = true, now
 	}
 }
 
@@ -177,28 +200,35 @@ func (l *ledger) inState(states ...spanState) []*entry {
 	return out
 }
 
-// readAgain turns everything that was pushed and is not confirmed into spans to read, coalesced with those that wait already. It returns
-// how many spans there are then, if any was added.
-func (l *ledger) readAgain() int {
-	if len(l.inState(pushed)) == 0 {
-		return 0
-	}
+// readAgain turns spans that only wait for the chief's word, and for which doubt says so, into spans to read, coalesced with those that wait to be
+// read anyway. It returns the entries that are gone for it.
+func (l *ledger) readAgain(doubt func(*entry) bool) []*entry {
+	var gone []*entry
 	sets := map[int32]*spans.Set{}
-	for _, e := range l.inState(pushed, toRead) {
+	for _, e := range l.entries {
+		if !e.awaiting() || !doubt(e) {
+			continue
+		}
+		gone = append(gone, e)
+		delete(l.entries, e.id)
 		if sets[e.partition] == nil {
 			sets[e.partition] = &spans.Set{}
 		}
 		sets[e.partition].Add(e.begin, e.end)
-		delete(l.entries, e.id)
 	}
-	n := 0
+	for _, e := range l.inState(toRead) {
+		if s := sets[e.partition]; s != nil {
+			s.Add(e.begin, e.end)
+			delete(l.entries, e.id)
+		}
+	}
 	for p, s := range sets {
 		for _, sp := range s.Spans() {
 			l.want(p, sp.Begin, sp.End)
-			n++
 		}
 	}
-	return n
+	slices.SortFunc(gone, byID)
+	return gone
 }
 
 // nextRead returns the lowest span that waits to be read, skipping partitions for which skip is true.

@@ -2,8 +2,10 @@ package trainer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -39,7 +41,7 @@ func TestRule10OnlyTheChiefConfirms(t *testing.T) {
 	put(l, 0, 10, 20, forwarded)
 	put(l, 0, 30, 40, queued)
 	put(l, 2, 0, 5, queued)
-	l.set(a, pushed)
+	l.push(a, time.Unix(1, 0))
 	if diff := cmp.Diff("0:[0,20) 0:[30,40) 2:[0,5)", showSpans(l.outstanding())); diff != "" {
 		t.Error(diff)
 	}
@@ -61,30 +63,47 @@ func TestRule10OnlyTheChiefConfirms(t *testing.T) {
 	}
 }
 
-// TestRule10ServerReplacedMeansReadAgain: what was pushed and is not confirmed is read again, together with what waited for that anyway.
+// TestRule10ServerReplacedMeansReadAgain: what was pushed and is not confirmed is read again, together with what waited for that anyway; what is
+// still to be trained, here or by a peer, is not.
 func TestRule10ServerReplacedMeansReadAgain(t *testing.T) {
 	l := newLedger()
-	put(l, 0, 0, 10, pushed)
-	put(l, 0, 10, 20, pushed)
+	now := time.Unix(100, 0)
+	l.push(put(l, 0, 0, 10, queued), now)
+	l.push(put(l, 0, 10, 20, queued), now)
 	put(l, 0, 20, 30, queued)
 	l.want(0, 40, 50)
-	put(l, 0, 30, 40, pushed)
+	l.want(1, 0, 5)
+	l.hear(put(l, 0, 30, 40, forwarded), now)
+	put(l, 0, 50, 60, forwarded)
 	before := showSpans(l.outstanding())
-	if n := l.readAgain(); n != 2 {
-		t.Errorf("%d spans to read", n)
+	all := func(*entry) bool { return true }
+	if gone := l.readAgain(all); len(gone) != 3 || gone[2].state != forwarded {
+		t.Errorf("%d chunks to read again", len(gone))
 	}
 	var got []string
 	for _, e := range l.inState(toRead) {
-		got = append(got, fmt.Sprintf("[%d,%d)", e.begin, e.end))
+		got = append(got, fmt.Sprintf("%d:[%d,%d)", e.partition, e.begin, e.end))
 	}
-	if diff := cmp.Diff([]string{"[0,20)", "[30,50)"}, got); diff != "" {
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"0:[0,20)", "0:[30,50)", "1:[0,5)"}, got); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff(before, showSpans(l.outstanding())); diff != "" {
 		t.Errorf("it answers for something else now: %s", diff)
 	}
-	if n := l.readAgain(); n != 0 {
-		t.Errorf("with nothing pushed, %d spans to read", n)
+	if gone := l.readAgain(all); len(gone) != 0 {
+		t.Errorf("with nothing pushed, %d chunks to read again", len(gone))
+	}
+}
+
+// TestPlacedAgainIsNotTrained: the word of a peer that was lost does not count for the next one that gets the chunk.
+func TestPlacedAgainIsNotTrained(t *testing.T) {
+	l := newLedger()
+	id := put(l, 0, 0, 10, forwarded)
+	l.hear(id, time.Unix(100, 0))
+	l.place(id, forwarded)
+	if gone := l.readAgain(func(*entry) bool { return true }); len(gone) != 0 {
+		t.Errorf("%v is doubted", gone[0])
 	}
 }
 

@@ -178,10 +178,11 @@ func (w *worker) markPushed(b *batch, before uint64) bool {
 	if w.changes != before {
 		return false
 	}
+	now := time.Now()
 	for _, c := range b.chunks {
-		w.ledger.set(c.id, pushed)
+		w.ledger.push(c.id, now)
 		if c.from != nil {
-			c.from.tell(&rpc.ForwardResponse{Event: &rpc.ForwardResponse_Trained{Trained: c.remote}})
+			c.from.tellTrained(c.remote)
 		}
 	}
 	return true

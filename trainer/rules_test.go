@@ -154,7 +154,7 @@ func TestRule12ReceiverDies(t *testing.T) {
 		return len(s.GetMembers()) == 1 && len(s.GetMembers()[0].GetPartitions()) == testPartitions
 	})
 	// The other may hold some of the empty partitions; partition 0 is hot.
-	victim := j.killableWorker(1, 1)
+	victim, _ := j.killableWorker(1, 1)
 	j.waitFor("worker 1 is ready", func(s *rpc.JobStatus) bool {
 		return len(s.GetMembers()) == 2 && s.GetMembers()[1].GetState() == rpc.MemberState_MEMBER_STATE_READY
 	})
@@ -167,7 +167,7 @@ func TestRule12ReceiverDies(t *testing.T) {
 }
 
 // killableWorker starts a worker that the returned function ends at once, without a drain and without a word to anyone.
-func (j *job) killableWorker(rank int, generation uint64) (kill func()) {
+func (j *job) killableWorker(rank int, generation uint64) (kill func(), w *worker) {
 	j.t.Helper()
 	w, err := newWorker(testLogger(j.t, fmt.Sprint("worker", rank)), j.spec, WorkerOptions{Rank: rank, Generation: generation, Listen: "127.0.0.1:0"}, j.servers[0].store.Chief)
 	if err != nil {
@@ -183,7 +183,7 @@ func (j *job) killableWorker(rank int, generation uint64) (kill func()) {
 	<-began
 	kill = func() { w.end(context.Canceled); <-done }
 	j.t.Cleanup(kill)
-	return kill
+	return kill, w
 }
 
 // TestRule3WorkerRegistersAgain: the chief dies; the same worker process registers with its successor, with its leases, and drops nothing. (With a fresh
