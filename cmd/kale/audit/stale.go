@@ -32,7 +32,7 @@ func Score(ctx context.Context, s Stores, frozen *ps.Frozen, from, to map[int32]
 	if err != nil {
 		return nil, fmt.Errorf("score a frozen model: %w", err)
 	}
-	defer p.Close()
+	defer func() { _ = p.Close() }() // it was only run
 	dec, err := trainer.NewDecoder(s.Spec.GetFeatures())
 	if err != nil {
 		return nil, fmt.Errorf("score a frozen model: %w", err)

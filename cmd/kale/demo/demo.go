@@ -199,7 +199,7 @@ func (d *demo) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer plugin.Close()
+	defer func() { _ = plugin.Close() }() // its Close has no errors that matter here: the job is released by then
 	s, diags, err := core.Open(ctx, core.Options{Job: d.job, StateDir: d.stateDir, Backend: plugin, Trainer: d.o.Trainer, Env: d.o.Env, Log: d.o.Log})
 	if err != nil {
 		return err

@@ -24,15 +24,15 @@ func TestPromisesCanBeBroken(t *testing.T) {
 		}
 	}
 	for what, breakIt := range map[string]func(*Summary){
-		"Every record":  func(s *Summary) { s.Lost = 1 },
-		"record":        func(s *Summary) { s.Repeated = 1 },
-		"trained once":  func(s *Summary) { s.Mismatch = "tablet 3" },
-		"Lag over":      func(s *Summary) { s.ViolationPct = 0.51 },
-		"ahead":         func(s *Summary) { s.ScaleOutsAhead = 1 },
-		"Scale-ins":     func(s *Summary) { s.ScaleIns = 1 },
-		"gap":           func(s *Summary) { s.RescaleGapMaxMS = 501 },
-		"GPU-hours":     func(s *Summary) { s.GPUHours = 0.76 },
-		"AUC": func(s *Summary) { s.AUCStale = 0.7901 },
+		"Every record": func(s *Summary) { s.Lost = 1 },
+		"record":       func(s *Summary) { s.Repeated = 1 },
+		"trained once": func(s *Summary) { s.Mismatch = "tablet 3" },
+		"Lag over":     func(s *Summary) { s.ViolationPct = 0.51 },
+		"ahead":        func(s *Summary) { s.ScaleOutsAhead = 1 },
+		"Scale-ins":    func(s *Summary) { s.ScaleIns = 1 },
+		"gap":          func(s *Summary) { s.RescaleGapMaxMS = 501 },
+		"GPU-hours":    func(s *Summary) { s.GPUHours = 0.76 },
+		"AUC":          func(s *Summary) { s.AUCStale = 0.7901 },
 	} {
 		s := good()
 		breakIt(&s)
