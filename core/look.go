@@ -68,10 +68,10 @@ func (s *Scheduler) look(asked context.Context) *seen {
 	return n
 }
 
-// note logs when something stops or starts to answer, once each.
+// note logs when something stops or starts to answer, once each. While the job is being stopped, silence is what is wanted.
 func (s *Scheduler) note(down *bool, err error, who string) {
 	switch {
-	case err != nil && !*down:
+	case err != nil && !*down && !s.want.Stopping:
 		s.lg.Warn("no answer; holding what is", "from", who, "err", err)
 	case err == nil && *down:
 		s.lg.Info("answers again", "from", who)

@@ -91,12 +91,6 @@ func (k *chunker) cutTail() {
 	}
 }
 
-// skipTo moves on without records: the offsets below were given up.
-func (k *chunker) skipTo(offset int64) {
-	k.pending, k.ready, k.since = nil, nil, time.Time{}
-	k.next, k.seen = offset, offset
-}
-
 // position is the first offset that has not been taken out of the chunker.
 func (k *chunker) position() int64 {
 	if len(k.ready) > 0 {

@@ -325,7 +325,10 @@ func (w *worker) stream(ctx context.Context, o *outbound) error {
 		cancel()
 		sender <- err
 	}()
-	defer func() { cancel(); <-sender }()
+	defer func() {
+		cancel()
+		<-sender //nolint:errcheck // only its end matters: what broke the stream is what Recv says
+	}()
 	for {
 		m, err := s.Recv()
 		if err != nil {
