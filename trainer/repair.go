@@ -91,7 +91,7 @@ func (r *repairer) problem(e entry, err error) *rpc.PartitionProblem {
 	switch {
 	case errors.As(err, &lost):
 		p.Kind, p.Needed, p.LogStart = rpc.PartitionProblem_KIND_LOST, lost.needed, lost.start
-	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
+	case errors.Is(err, errForeign), errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
 		p.Kind = rpc.PartitionProblem_KIND_RECREATED
 	default:
 		p.Kind = rpc.PartitionProblem_KIND_UNREACHABLE
@@ -101,6 +101,9 @@ func (r *repairer) problem(e entry, err error) *rpc.PartitionProblem {
 
 // read fetches [e.begin, e.end) and places it chunk by chunk.
 func (r *repairer) read(ctx context.Context, e entry) error {
+	if err := r.w.knowTopic(); err != nil {
+		return err
+	}
 	r.cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{r.w.topic: {e.partition: kgo.NewOffset().At(e.begin)}})
 	// Between reads nothing is consumed, so nothing that one has fetched can be taken for another's.
 	defer r.cl.RemoveConsumePartitions(map[string][]int32{r.w.topic: {e.partition}})
@@ -135,21 +138,28 @@ func (r *repairer) poll(ctx context.Context, e entry, k *chunker, quiet *time.Ti
 	fetches := r.cl.PollRecords(pctx, r.w.queueCap)
 	cancel()
 	var failed error
-	fetches.EachPartition(func(f kgo.FetchTopicPartition) {
-		switch {
-		case f.Err != nil && !errors.Is(f.Err, context.DeadlineExceeded) && !errors.Is(f.Err, context.Canceled):
-			failed = f.Err
-		case len(f.Records) > 0 && f.LogStartOffset > k.seen && f.Records[0].Offset > k.seen:
-			failed = kerr.OffsetOutOfRange
+	for _, fetch := range fetches {
+		for _, ft := range fetch.Topics {
+			foreign := r.w.foreign(ft)
+			for _, f := range ft.Partitions {
+				switch {
+				case foreign != nil:
+					failed = foreign
+				case f.Err != nil && !errors.Is(f.Err, context.DeadlineExceeded) && !errors.Is(f.Err, context.Canceled):
+					failed = f.Err
+				case len(f.Records) > 0 && f.LogStartOffset > k.seen && f.Records[0].Offset > k.seen:
+					failed = kerr.OffsetOutOfRange
+				}
+				if failed != nil {
+					continue
+				}
+				for _, rec := range f.Records {
+					*quiet = time.Now()
+					k.addUpTo(record{offset: rec.Offset, timestampMS: rec.Timestamp.UnixMilli(), value: rec.Value}, rec.Attrs.IsControl(), e.end, *quiet)
+				}
+			}
 		}
-		if failed != nil {
-			return
-		}
-		for _, rec := range f.Records {
-			*quiet = time.Now()
-			k.addUpTo(record{offset: rec.Offset, timestampMS: rec.Timestamp.UnixMilli(), value: rec.Value}, rec.Attrs.IsControl(), e.end, *quiet)
-		}
-	})
+	}
 	if !errors.Is(failed, kerr.OffsetOutOfRange) {
 		return failed
 	}

@@ -111,6 +111,15 @@ func (s *source) reconcile() {
 	if len(remove) == 0 && len(add) == 0 {
 		return
 	}
+	if len(add) > 0 {
+		if err := s.w.knowTopic(); err != nil { // tried again with the next round, in a second at most
+			s.logFailure(err)
+			for p := range add {
+				delete(s.readers, p)
+			}
+			clear(add)
+		}
+	}
 	s.order = slices.Sorted(maps.Keys(s.readers))
 	// Everything here runs between polls, so no fetch from before the change can be taken for one from after it.
 	if len(remove) > 0 {
@@ -256,32 +265,85 @@ func (s *source) poll(ctx, armed context.Context) {
 	}
 	now := time.Now()
 	var failed error
-	fetches.EachPartition(func(f kgo.FetchTopicPartition) {
-		if f.Partition < 0 || f.Topic != s.w.topic { // the client's own word: the poll was cut short, or nothing can be reached
-			if f.Err != nil && !errors.Is(f.Err, context.Canceled) && !errors.Is(f.Err, context.DeadlineExceeded) {
-				failed = f.Err
+	for _, fetch := range fetches {
+		for _, ft := range fetch.Topics {
+			foreign := s.w.foreign(ft)
+			for _, f := range ft.Partitions {
+				var err error
+				switch {
+				case ft.Topic != s.w.topic || f.Partition < 0: // the client's own word: the poll was cut short, or nothing can be reached
+					if f.Err != nil && !errors.Is(f.Err, context.Canceled) && !errors.Is(f.Err, context.DeadlineExceeded) {
+						err = f.Err
+					}
+				case foreign != nil: // its records are not ours
+					err = s.take(ctx, kgo.FetchPartition{Partition: f.Partition, Err: foreign}, now)
+				default:
+					err = s.take(ctx, f, now)
+				}
+				if err != nil {
+					failed = err
+				}
 			}
-			return
 		}
-		r := s.readers[f.Partition]
-		if r == nil || r.ending != nil {
-			return
-		}
-		if f.Err != nil {
-			failed = s.trouble(ctx, f.Partition, r, f.Err)
-		}
-		// A gap below the log's start is not a hole but a loss, even when the broker has not said so.
-		if len(f.Records) > 0 && f.LogStartOffset > r.chunk.seen && f.Records[0].Offset > r.chunk.seen {
-			failed = s.trouble(ctx, f.Partition, r, kerr.OffsetOutOfRange)
-		}
-		if r.ending != nil || !r.lease.readable(s.w, f.Err == nil) {
-			return
-		}
-		for _, rec := range f.Records {
-			r.chunk.add(record{offset: rec.Offset, timestampMS: rec.Timestamp.UnixMilli(), value: rec.Value}, rec.Attrs.IsControl(), now)
-		}
-	})
+	}
 	s.logFailure(failed)
+}
+
+// take puts what was fetched of one partition into its chunker. Its error is one that time may mend.
+func (s *source) take(ctx context.Context, f kgo.FetchPartition, now time.Time) (failed error) {
+	r := s.readers[f.Partition]
+	if r == nil || r.ending != nil {
+		return nil
+	}
+	if f.Err != nil {
+		failed = s.trouble(ctx, f.Partition, r, f.Err)
+	}
+	// A gap below the log's start is not a hole but a loss, even when the broker has not said so.
+	if len(f.Records) > 0 && f.LogStartOffset > r.chunk.seen && f.Records[0].Offset > r.chunk.seen {
+		failed = s.trouble(ctx, f.Partition, r, kerr.OffsetOutOfRange)
+	}
+	if r.ending != nil || !r.lease.readable(s.w, f.Err == nil) {
+		return failed
+	}
+	for _, rec := range f.Records {
+		r.chunk.add(record{offset: rec.Offset, timestampMS: rec.Timestamp.UnixMilli(), value: rec.Value}, rec.Attrs.IsControl(), now)
+	}
+	return failed
+}
+
+// errForeign says that what was fetched is of another topic of the same name.
+var errForeign = errors.New("the topic was deleted or created again")
+
+// knowTopic makes sure that this worker knows which topic the job's state belongs to, before it reads any.
+func (w *worker) knowTopic() error {
+	w.mu.Lock()
+	known := w.topicID != "" || w.findTopic == nil
+	w.mu.Unlock()
+	if known {
+		return nil
+	}
+	id, err := w.findTopic()
+	if err != nil {
+		return fmt.Errorf("find out which topic the job's state belongs to: %w", err)
+	}
+	w.mu.Lock()
+	w.topicID = id
+	w.mu.Unlock()
+	return nil
+}
+
+// foreign says that a fetch is of another topic than the job's, by id (rule 17): a client that started after a topic was created again knows only the new
+// one, and would read it on from the old one's offsets. A broker that tells no ids (before Kafka 3.1) is taken at its word.
+func (w *worker) foreign(f kgo.FetchTopic) error {
+	w.mu.Lock()
+	pinned := w.topicID
+	w.mu.Unlock()
+	var none kadm.TopicID
+	id := kadm.TopicID(f.TopicID)
+	if f.Topic != w.topic || pinned == "" || pinned == none.String() || id == none || id.String() == pinned {
+		return nil
+	}
+	return fmt.Errorf("%w: topic %q has id %s, the job's state belongs to %s", errForeign, f.Topic, id, pinned)
 }
 
 // readable says whether what was fetched still counts; well clears a passing problem.
@@ -324,6 +386,8 @@ func (s *source) trouble(ctx context.Context, p int32, r *reader, err error) err
 		default:
 			return nil // back in range
 		}
+	case errors.Is(err, errForeign):
+		problem.Kind = rpc.PartitionProblem_KIND_RECREATED
 	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
 		problem.Kind = rpc.PartitionProblem_KIND_RECREATED
 		problem.Detail = fmt.Sprintf("topic %q was deleted or created again: %v", s.w.topic, err)

@@ -57,6 +57,10 @@ func RunWorker(ctx context.Context, lg *slog.Logger, spec *rpc.TrainSpec, opts W
 	if err != nil {
 		return fmt.Errorf("worker %d: %w", opts.Rank, err)
 	}
+	w.findTopic = func() (string, error) {
+		job, err := store.LoadJob()
+		return job.TopicID, err
+	}
 	if err := w.run(ctx); err != nil {
 		return fmt.Errorf("worker %d: %w", opts.Rank, err)
 	}
@@ -73,6 +77,8 @@ type worker struct {
 	started time.Time
 	// findChief says where the chief is now.
 	findChief func() (checkpoint.ChiefInfo, error)
+	// findTopic says which topic, by its id, the job's state belongs to; nil: that is not to be checked.
+	findTopic func() (string, error)
 
 	batchSize, queueCap int
 	chunkSize, window   int64
@@ -106,6 +112,7 @@ type worker struct {
 	// sourceFull and repairWaits: the source, or the repair reader, waits for room in the unit.
 	sourceFull, repairWaits bool
 	ready, draining, paused bool
+	topicID                 string // "" until findTopic was asked
 	session                 uint64
 	fence                   *rpc.Fence
 	incarnations            map[int32]uint64 // of the parameter servers

@@ -15,6 +15,7 @@ import (
 
 // brokers runs a test on the embedded broker and on real Kafka.
 func brokers(t *testing.T, test func(t *testing.T, kafka *kafkatest.Cluster)) {
+	t.Parallel()
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()
 		test(t, kafkatest.Embedded(t))

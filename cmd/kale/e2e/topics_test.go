@@ -147,6 +147,9 @@ func recreatedTopicStops(t *testing.T, r *rig, _ options) {
 	for id, s := range old {
 		r.put(r.topic, id, int(s.To)+500, click)
 	}
+	// A worker that starts now has never seen the old topic.
+	r.kill9(backend.RoleWorker, 0)
+	r.kill9(backend.RoleWorker, 1)
 	r.await("the job says that the topic is another one", func() string {
 		v, err := r.view()
 		if err != nil {
