@@ -179,7 +179,8 @@ func openError(addr, dir string, err error) error {
 // until they can be used. One with more partitions than asked is an error: Kafka cannot take partitions away. New topics
 // get one replica.
 func EnsureTopics(ctx context.Context, opts []kgo.Opt, topics []TopicSpec) error {
-	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.AlwaysRetryEOF()}, opts...)...)
+	// What the client knows of topics must not be older than a look at them: its own 5 s would be waited for after each creation.
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.AlwaysRetryEOF(), kgo.MetadataMinAge(topicPoll)}, opts...)...)
 	if err != nil {
 		return fmt.Errorf("create topics: %w", err)
 	}
