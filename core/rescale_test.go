@@ -1,0 +1,397 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+func TestScaleOutIsDoneWhenTheNewWorkersTrain(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.produce(0, 10)
+	r.chief.with(func(s *rpc.JobStatus) { s.Partitions[0].End = 10 }) // a backlog
+	r.order("scale", 4)
+	r.beat()
+	r.wantCalls("ensure worker-2-g1", "ensure worker-3-g1")
+	began := r.s.want.Rescale.Decided
+
+	for _, step := range []struct {
+		what string
+		do   func()
+	}{
+		{"nobody has joined", func() {}},
+		{"one is joining", func() { r.chief.set(2, 1, rpc.MemberState_MEMBER_STATE_JOINING) }},
+		{"only one is ready", func() { r.chief.join(2, 1) }},
+		{"one has not trained although its partition has a backlog", func() {
+			r.chief.set(3, 1, rpc.MemberState_MEMBER_STATE_READY)
+			r.chief.with(func(*rpc.JobStatus) { r.chief.find(3, 1).Partitions = []int32{0} })
+		}},
+	} {
+		step.do()
+		r.beat()
+		if r.s.want.Rescale == nil {
+			t.Fatalf("the rescale is closed while %s", step.what)
+		}
+		if v := r.s.View(); v.Rescale == nil || v.Rescale.To != 4 {
+			t.Errorf("the view has the rescale %+v while %s", v.Rescale, step.what)
+		}
+	}
+	r.chief.with(func(*rpc.JobStatus) { r.chief.find(3, 1).FirstTrainedUnixMs = time.Now().UnixMilli() })
+	r.beat()
+	if r.s.want.Rescale != nil {
+		t.Fatal("the rescale is not closed although all new workers train")
+	}
+	all := r.rescales()
+	got := all[len(all)-1]
+	if got.Kind != plan.KindOut || got.From != 2 || got.To != 4 || got.Aborted || !got.Decided.Equal(began) || !got.Done.Equal(r.now) || got.FirstTrained.IsZero() {
+		t.Errorf("recorded %+v", got)
+	}
+	if want := []time.Duration{r.now.Sub(began)}; !slices.Equal(r.s.want.Joins, want) {
+		t.Errorf("join times %v, want %v: the first start is not one", r.s.want.Joins, want)
+	}
+	if j := r.s.View().Join; j.Samples != 1 || j.Value != r.now.Sub(began) {
+		t.Errorf("the view's join time is %+v", j)
+	}
+}
+
+// A worker beyond the partitions trains only what others have no room for, which may be nothing for ever.
+func TestScaleOutIsDoneWithWorkersThatGetNothing(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.chief.with(func(s *rpc.JobStatus) { s.Partitions[0].End = 10 })
+	r.order("scale", 2)
+	r.beat()
+	r.chief.set(1, 1, rpc.MemberState_MEMBER_STATE_READY)
+	r.chief.with(func(s *rpc.JobStatus) {
+		s.NowUnixMs = 1_000_000
+		r.chief.find(1, 1).ReadyUnixMs = s.NowUnixMs - idleJoin.Milliseconds() + 1
+	})
+	r.beat()
+	if r.s.want.Rescale == nil {
+		t.Fatal("closed at once: the worker may be about to get a partition")
+	}
+	r.chief.with(func(s *rpc.JobStatus) { s.NowUnixMs++ })
+	r.beat()
+	if r.s.want.Rescale != nil {
+		t.Fatal("a worker that gets nothing keeps the rescale under way")
+	}
+}
+
+func TestScaleOutMayGrowWhileUnderWay(t *testing.T) {
+	r := newRig(t, rigOptions{change: func(text string) string {
+		return strings.Replace(text, `mode         =`, `policy = "static"`+"\n"+`mode         =`, 1)
+	}})
+	r.s.job.Workers.Max = 2 // the policy always wants all
+	r.s.policy = mustPolicy(t, 2)
+	r.until("the job runs", r.settled(2))
+	r.s.job.Workers.Max = 6
+	r.s.policy = mustPolicy(t, 3)
+	r.beat()
+	r.isRescale(2, 3)
+	r.s.policy = mustPolicy(t, 5)
+	r.beat()
+	r.isRescale(3, 5)
+	r.s.policy = mustPolicy(t, 4)
+	r.beat()
+	r.isRescale(3, 5) // but it may not shrink
+	if d := r.decision(); d.Kind != plan.KindHold {
+		t.Errorf("decision %s: %s", d.Kind, d.Reason)
+	}
+	all := r.rescales()
+	if got := all[len(all)-1]; got.To != 3 || !got.Aborted {
+		t.Errorf("the rescale that grew is recorded as %+v", got)
+	}
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1 worker-3-g1 worker-4-g1")
+	if len(r.s.want.Joins) > 0 {
+		t.Errorf("a rescale that was not completed gave the join times %v", r.s.want.Joins)
+	}
+}
+
+func mustPolicy(t *testing.T, workers int) plan.Policy {
+	t.Helper()
+	p, err := plan.New("static", plan.Params{"workers": float64(workers)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (r *rig) isRescale(from, to int) {
+	r.t.Helper()
+	if got := r.s.want.Rescale; got == nil || got.From != from || got.To != to || r.s.want.Target != to {
+		r.t.Fatalf("rescale %+v, target %d; want %d to %d", got, r.s.want.Target, from, to)
+	}
+}
+
+// A rescale that cannot be completed must not keep everybody from deciding otherwise.
+func TestRescaleThatCannotBeCompletedIsGivenUp(t *testing.T) {
+	r := newRig(t, rigOptions{slots: 3})
+	r.started(2)
+	r.order("scale", 5)
+	r.beat()
+	r.joinAll()
+	r.beats(3)
+	if _, err := r.problem("worker-4-g1 is not started"); err != nil {
+		t.Error(err)
+	}
+	r.now = r.now.Add(rescaleTimeout)
+	r.beat()
+	if r.s.want.Rescale != nil || r.s.want.Target != 5 {
+		t.Fatalf("rescale %+v, target %d", r.s.want.Rescale, r.s.want.Target)
+	}
+	all := r.rescales()
+	if got := all[len(all)-1]; !got.Aborted || got.Unfinished != "worker 3 is not ready" {
+		t.Errorf("recorded %+v", got)
+	}
+	r.order("scale", 3)
+	r.until("another number is taken", r.settled(3))
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1")
+}
+
+func TestScaleInDrainsTheHighestRanksFirst(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(4)
+	r.chief.with(func(*rpc.JobStatus) { r.chief.slow = true })
+	r.order("scale", 2)
+	r.beats(3)
+	if got, want := r.chief.asked(), []string{"worker-2", "worker-3"}; !slices.Equal(got, want) {
+		t.Fatalf("asked to drain: %q, want %q", got, want)
+	}
+	r.wantCalls() // nothing is released before it is drained
+	r.chief.set(3, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+	r.beat()
+	r.wantCalls("release worker-3-g1 drained")
+	r.beats(2)
+	r.wantCalls("release worker-3-g1 drained")
+	if r.s.want.Rescale == nil {
+		t.Fatal("the rescale is closed while a worker drains")
+	}
+	r.chief.set(2, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+	r.until("it is done", r.settled(2))
+	r.wantCalls("release worker-3-g1 drained", "release worker-2-g1 drained")
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1")
+	all := r.rescales()
+	if got := all[len(all)-1]; got.Kind != plan.KindIn || got.From != 4 || got.To != 2 || got.Aborted || !got.FirstTrained.IsZero() {
+		t.Errorf("recorded %+v", got)
+	}
+}
+
+func TestScaleInReleasesByForceWhatNeverJoined(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.order("scale", 2)
+	r.beat()
+	r.until("the allocation is there", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1"))
+	r.s.want.Rescale = nil // it would wait for the worker that does not join
+	r.mark()
+	r.order("scale", 1)
+	r.beats(2)
+	r.wantCalls("release worker-1-g1 forced")
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1")
+}
+
+// A chief that has just taken over does not know yet who is alive.
+func TestScaleInWaitsForMembersToRegisterWithANewChief(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.chief.with(func(s *rpc.JobStatus) {
+		s.Members = slices.DeleteFunc(s.Members, func(m *rpc.MemberStatus) bool { return m.Rank == 1 })
+		s.InGrace = true
+	})
+	r.order("scale", 1)
+	r.beats(3)
+	r.wantCalls()
+	r.chief.with(func(s *rpc.JobStatus) {
+		s.InGrace, s.StartedUnixMs, s.NowUnixMs = false, 1000, 1000+leaseTimeout.Milliseconds()-1
+	})
+	r.beats(3)
+	r.wantCalls()
+	r.chief.with(func(s *rpc.JobStatus) { s.NowUnixMs++ })
+	r.beat()
+	r.wantCalls("release worker-1-g1 forced")
+}
+
+func TestScaleInReleasesByForceAfterTheDrainTimeout(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.chief.with(func(*rpc.JobStatus) { r.chief.slow = true })
+	r.order("scale", 1)
+	r.beat()
+	asked := r.now
+	r.now = asked.Add(drainTimeout - time.Second)
+	r.beat()
+	r.wantCalls()
+	r.beat()
+	r.wantCalls("release worker-1-g1 forced")
+}
+
+// A worker is not released because the chief that should drain it was away; when it is back the worker has all its time again.
+func TestScaleInWaitsForTheChief(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.chief.with(func(*rpc.JobStatus) { r.chief.slow = true })
+	r.order("scale", 1)
+	r.beat()
+	r.chief.stop()
+	r.now = r.now.Add(10 * drainTimeout)
+	r.beats(3)
+	r.wantCalls()
+	r.chief.start()
+	r.beat()
+	r.now = r.now.Add(drainTimeout - 2*time.Second)
+	r.beat()
+	r.wantCalls()
+	r.chief.set(1, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+	r.beat()
+	r.wantCalls("release worker-1-g1 drained")
+}
+
+func TestScaleInAsksAgainWhenTheChiefDidNotHear(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.chief.with(func(*rpc.JobStatus) { r.chief.drainFails = 2 })
+	r.order("scale", 1)
+	r.beats(2)
+	if asked := r.chief.asked(); len(asked) > 0 {
+		t.Fatalf("asked %q", asked)
+	}
+	r.until("the worker leaves", r.settled(1))
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1")
+}
+
+// The scheduler is killed before or after each call that changes the cluster, and between beats, and always ends where it would have, having started
+// every process once and released every worker in order.
+func TestSchedulerKilledAtEveryStep(t *testing.T) {
+	broker := openBroker(t)
+	after := "ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1"
+	most := 0
+	for dieAt := 0; dieAt <= most; dieAt++ {
+		for _, done := range []bool{false, true} {
+			t.Run(fmt.Sprintf("call %d, done %v", dieAt, done), func(t *testing.T) {
+				m := &mortal{dieAt: dieAt, done: done}
+				r := newRig(t, rigOptions{broker: broker, wrap: func(b backend.Backend) backend.Backend { m.Backend = b; return m }})
+				r.survive(func() { r.started(1) })
+				r.survive(func() { r.order("scale", 4); r.until("out", r.settledBetweenKills(4)) })
+				r.survive(func() { r.order("scale", 2); r.until("in", r.settledBetweenKills(2)) })
+				r.mustBeLive(after)
+				for _, id := range []backend.ID{server(0, 1), server(1, 1), worker(0, 1), worker(1, 1), worker(2, 1), worker(3, 1)} {
+					if n := r.cluster.Starts("ctr", id); n != 1 {
+						t.Errorf("%s was started %d times", id, n)
+					}
+				}
+				if m.forced {
+					t.Error("a worker was released by force")
+				}
+				var got []string
+				for _, rs := range r.rescales() {
+					got = append(got, fmt.Sprintf("%s %d→%d %v", rs.Kind, rs.From, rs.To, rs.Aborted))
+				}
+				if want := []string{"out 0→1 false", "out 1→4 false", "in 4→2 false"}; !slices.Equal(got, want) {
+					t.Errorf("rescales %q, want %q", got, want)
+				}
+				most = max(most, m.calls)
+			})
+		}
+	}
+	if most < 3 {
+		t.Fatalf("only %d calls were seen", most)
+	}
+}
+
+// settledBetweenKills reopens the scheduler before every look.
+func (r *rig) settledBetweenKills(workers int) func() error {
+	done := r.settled(workers)
+	return func() error {
+		r.reopen()
+		r.beat()
+		return done()
+	}
+}
+
+// survive does something again after the scheduler was killed in the middle.
+func (r *rig) survive(f func()) {
+	for r.killed(f) {
+		r.reopen()
+	}
+}
+
+func (r *rig) killed(f func()) (dead bool) {
+	defer func() {
+		switch v := recover(); {
+		case v == nil:
+		case v == errKilled: //nolint:errorlint // the very value that mortal panics with
+			dead = true
+		default:
+			panic(v)
+		}
+	}()
+	f()
+	return false
+}
+
+// mortal is a backend whose caller dies at the dieAt-th call that changes something, before or after it was carried out.
+type mortal struct {
+	backend.Backend
+	calls, dieAt int
+	done         bool
+	forced       bool
+}
+
+func (m *mortal) die(work func() error) error {
+	m.calls++
+	if m.calls == m.dieAt && !m.done {
+		panic(errKilled)
+	}
+	err := work()
+	if m.calls == m.dieAt {
+		panic(errKilled)
+	}
+	return err
+}
+
+func (m *mortal) Ensure(ctx context.Context, job string, ws []backend.Workload) (sts []backend.Status, err error) {
+	err = m.die(func() error {
+		sts, err = m.Backend.Ensure(ctx, job, ws)
+		return err
+	})
+	return sts, err
+}
+
+func (m *mortal) Release(ctx context.Context, job string, ids []backend.ID, how backend.How) error {
+	m.forced = m.forced || how == backend.Forced
+	return m.die(func() error { return m.Backend.Release(ctx, job, ids, how) })
+}
+
+// A release that the backend did not hear of is not taken for done.
+func TestReleaseThatFailedIsTriedAgain(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.order("scale", 1)
+	r.backend.FailNext("release", backend.Errorf(backend.Unavailable, "scripted"))
+	r.until("the worker leaves", r.settled(1))
+	r.wantCalls("release worker-1-g1 drained", "release worker-1-g1 drained")
+}
+
+// A rank that is wanted again while its worker still drains waits for it: a new generation would end the old one by force.
+func TestRankThatComesBackWaitsForItsDrain(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.chief.with(func(*rpc.JobStatus) { r.chief.slow = true })
+	r.order("scale", 1)
+	r.beat()
+	r.s.want.Rescale = nil // so that the next order need not wait
+	r.order("scale", 2)
+	r.beats(2)
+	r.wantCalls()
+	r.chief.set(1, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+	r.until("the rank is back", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g2"))
+	r.wantCalls("release worker-1-g1 drained", "ensure worker-1-g2")
+}

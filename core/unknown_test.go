@@ -1,0 +1,148 @@
+package core
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/fake"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+func TestFirstStartWithoutChiefIsNotUnknown(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.beat()
+	if d := r.decision(); d.Kind != plan.KindOut || d.Target != 1 {
+		t.Errorf("first decision: %s to %d, want out to the least, 1: %s", d.Kind, d.Target, d.Reason)
+	}
+	r.beats(3)
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1")
+	if o := r.s.last.Observation; o.Hold.Unknown || o.Workers.Unknown > 0 || o.Workers.Pending != 1 {
+		t.Errorf("while the first servers start: hold %+v, workers %+v", o.Hold, o.Workers)
+	}
+	if v := r.s.View(); len(v.Problems) > 0 || v.Sample.Unknown != "" {
+		t.Errorf("a start is no problem: %q, unknown %q", v.Problems, v.Sample.Unknown)
+	}
+	for _, id := range []backend.ID{server(0, 1), server(1, 1), worker(0, 1)} {
+		if n := r.cluster.Starts("ctr", id); n != 1 {
+			t.Errorf("%s was started %d times", id, n)
+		}
+	}
+}
+
+// Whatever is unknown, an order to scale in to 1 waits, nothing is released and nothing is started twice. When all is known again it is followed.
+func TestUnknownHolds(t *testing.T) {
+	broker := openBroker(t)
+	for name, c := range map[string]struct {
+		break_, mend func(*rig)
+		says         string
+	}{
+		"backend fails": {
+			break_: func(r *rig) {
+				for range 4 {
+					r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
+				}
+			}, mend: func(*rig) {}, says: "the backend does not answer",
+		},
+		"backend's list is partial": {
+			break_: func(r *rig) {
+				for range 4 {
+					r.backend.PartialNext(worker(0, 1), worker(1, 1), worker(2, 1), server(0, 1))
+				}
+			}, mend: func(*rig) {}, says: "could not look everywhere",
+		},
+		"chief is away": {
+			break_: func(r *rig) { r.chief.stop() }, mend: func(r *rig) { r.chief.start() }, says: "the chief does not answer",
+		},
+		"chief refuses": {
+			break_: func(r *rig) {
+				r.chief.with(func(*rpc.JobStatus) { r.chief.refuse = status.Error(codes.Internal, "scripted") })
+			},
+			mend: func(r *rig) { r.chief.with(func(*rpc.JobStatus) { r.chief.refuse = nil }) }, says: "the chief does not answer",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{broker: broker})
+			r.started(3)
+			r.order("scale", 1)
+			c.break_(r)
+			for range 4 {
+				r.beat()
+				if d := r.decision(); d.Kind != plan.KindHold || d.Target != 3 {
+					t.Fatalf("decision %s to %d while %s: %s", d.Kind, d.Target, name, d.Reason)
+				}
+				if _, err := r.problem(c.says); err != nil {
+					t.Error(err)
+				}
+			}
+			if v := r.s.View(); v.Sample.Lag != nil && strings.HasPrefix(name, "chief") {
+				t.Errorf("the lag is said to be %v s while %s", *v.Sample.Lag, name)
+			}
+			r.wantCalls()
+			if asked := r.chief.asked(); len(asked) > 0 || len(r.s.want.Draining) > 0 {
+				t.Fatalf("draining %v, asked for %q", r.s.want.Draining, asked)
+			}
+			c.mend(r)
+			r.until("the order is followed", r.settled(1))
+			r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1")
+		})
+	}
+}
+
+func TestKafkaAwayHolds(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.order("scale", 1)
+	r.broker.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // the look's own patience is longer than a test's
+	defer cancel()
+	r.s.seen = r.s.look(ctx)
+	if r.s.seen.endsErr == nil {
+		t.Fatal("the end offsets are known without a broker")
+	}
+	r.s.step(t.Context(), r.now.Add(time.Second))
+	if d := r.decision(); d.Kind != plan.KindHold || d.Target != 2 || !strings.Contains(d.Reason, "Kafka") {
+		t.Errorf("decision %s to %d: %s", d.Kind, d.Target, d.Reason)
+	}
+	r.wantCalls()
+}
+
+// Rule 23 of EXACTLY_ONCE: hold on unknown freezes how many, never the repair of what is wanted.
+func TestRepairGoesOnWhileTheChiefIsAway(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.chief.stop()
+	for _, id := range []backend.ID{server(0, 1), worker(1, 1)} {
+		if err := r.cluster.Exit("ctr", id, 137); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.beats(3)
+	r.mustBeLive("ps-0-g2 ps-1-g1 worker-0-g1 worker-1-g2")
+	if d := r.decision(); d.Kind != plan.KindHold {
+		t.Errorf("decision %s: %s", d.Kind, d.Reason)
+	}
+	r.until("all is well again", r.settled(2))
+}
+
+// What ends while the backend cannot be asked is repaired when it can.
+func TestRepairGoesOnWhenTheBackendAnswersAgain(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	if err := r.cluster.Exit("ctr", worker(0, 1), 1); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
+	}
+	r.beats(3)
+	r.wantCalls()
+	r.beat()
+	r.wantCalls("ensure worker-0-g2")
+}
