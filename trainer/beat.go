@@ -250,9 +250,17 @@ func (w *worker) beatRequest(seq uint64) (req *rpc.BeatRequest, drained bool) {
 	case w.ready:
 		req.State = rpc.MemberState_MEMBER_STATE_READY
 	}
+	quiet := w.contact.quiet(time.Now())
 	for _, p := range slices.Sorted(maps.Keys(w.leases)) {
-		if problem := w.leases[p].problem; problem != nil {
-			req.Problems = append(req.Problems, problem)
+		l := w.leases[p]
+		switch {
+		case l.problem != nil:
+			req.Problems = append(req.Problems, l.problem)
+		case quiet > 0 && !l.released:
+			req.Problems = append(req.Problems, &rpc.PartitionProblem{
+				Partition: p, Kind: rpc.PartitionProblem_KIND_UNREACHABLE, Needed: l.position, LogStart: -1,
+				Detail: fmt.Sprintf("no broker of %v has answered for %v", w.spec.GetStream().GetBrokers(), quiet.Round(time.Second)),
+			})
 		}
 	}
 	for _, p := range slices.Sorted(maps.Keys(w.repairProblems)) {

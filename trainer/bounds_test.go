@@ -35,6 +35,14 @@ func (j *job) gatedWorker(rank int) (w *worker, open func()) {
 	return w, func() { close(g.open) }
 }
 
+// gatedWorkerOpen is gatedWorker with its gate open: a worker whose inside the test can see.
+func (j *job) gatedWorkerOpen(rank int) (*worker, func()) {
+	j.t.Helper()
+	w, open := j.gatedWorker(rank)
+	open()
+	return w, open
+}
+
 // TestRule13Window: with nothing applied, a worker takes in no more of a partition than the window, however much room its queue has; other
 // partitions are not held up. When progress resumes, so does reading.
 func TestRule13Window(t *testing.T) {

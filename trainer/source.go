@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -66,6 +67,7 @@ func newSource(w *worker) (*source, error) {
 	}
 	opts = append(opts, kgo.ClientID(w.name), kgo.FetchMaxWait(fetchWait), kgo.MetadataMaxAge(10*time.Second))
 	cl, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
+		kgo.WithHooks(&w.contact),
 		// An empty set of partitions makes a direct consumer whose connections are warm before the first grant.
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{w.topic: {}}))...)
 	if err != nil {
@@ -80,6 +82,7 @@ func (s *source) run(ctx context.Context) {
 		s.reconcile()
 		wait := s.place()
 		s.pauseHeld()
+		s.w.contact.expect(!s.full && len(s.readers) > len(s.paused), time.Now())
 		armed, done := s.w.sourceWake.arm(ctx, wait)
 		if s.full {
 			<-armed.Done() // what is fetched has no place to go: fetch no more
@@ -424,6 +427,50 @@ func (s *source) logBounds(ctx context.Context, p int32) (start, end int64, err 
 		return 0, 0, fmt.Errorf("list the offsets of %q, partition %d: %w", s.w.topic, p, err)
 	}
 	return first.Offset, last.Offset, nil
+}
+
+// silence is how long brokers may not answer, while something is to be fetched, before that is reported.
+const silence = 3 * time.Second
+
+// contact knows when a broker was last heard of. Since idle fetches are answered after fetchWait, silence means that something is wrong. Safe
+// for concurrent use; its methods beside OnBrokerRead take the time, which OnBrokerRead cannot.
+type contact struct {
+	mu sync.Mutex
+	// since is when waiting for an answer began, or the last one came; zero when none is expected.
+	since time.Time
+}
+
+var _ kgo.HookBrokerRead = (*contact)(nil)
+
+// OnBrokerRead is called by the client for every answer of a broker.
+func (c *contact) OnBrokerRead(_ kgo.BrokerMetadata, _ int16, _ int, _, _ time.Duration, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && !c.since.IsZero() {
+		c.since = time.Now()
+	}
+}
+
+// expect says whether something is to be fetched.
+func (c *contact) expect(fetching bool, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !fetching:
+		c.since = time.Time{}
+	case c.since.IsZero():
+		c.since = now
+	}
+}
+
+// quiet is for how long an answer has been missing, 0 when that is no reason for concern.
+func (c *contact) quiet(now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d := now.Sub(c.since); !c.since.IsZero() && d > silence {
+		return d
+	}
+	return 0
 }
 
 // setProblem reports a problem with the next beat, and stops the partition if that is asked for.

@@ -95,6 +95,7 @@ type worker struct {
 
 	feedWake, repairWake, beatNow signal
 	sourceWake                    interrupter
+	contact                       contact // with the brokers
 	peersDone                     sync.WaitGroup
 	// end ends everything with a cause, errDrained after a drain.
 	end context.CancelCauseFunc
