@@ -203,7 +203,7 @@ func (r *rig) beats(n int) {
 func (r *rig) until(what string, cond func() error) {
 	r.t.Helper()
 	var err error
-	for range 60 {
+	for range 100 {
 		if err = cond(); err == nil {
 			return
 		}
