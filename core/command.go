@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/kale-sched/kale/core/job"
 )
 
 // ErrNotRunning says that the scheduler's loop has ended.
@@ -28,28 +30,53 @@ func (s *Scheduler) Do(ctx context.Context, o Order) error {
 	}
 }
 
+// obey carries an order out, or says why it does not: then nothing has changed.
 func (s *Scheduler) obey(ctx context.Context, c command) error {
-	m := &s.want.Manual
-	switch c.Kind {
-	case "scale":
-		if c.Target < s.job.Workers.Min || c.Target > s.job.Workers.Max {
-			return fmt.Errorf("scale job %q to %d workers: the job file allows %d to %d", s.job.Name, c.Target, s.job.Workers.Min, s.job.Workers.Max)
+	w := s.want
+	manual, stopping, forced := w.Manual, w.Stopping, w.Forced
+	err := s.take(ctx, c.Order)
+	if err == nil {
+		if err = s.save(); err != nil {
+			err = fmt.Errorf("%s job %q: %w", c.Kind, s.job.Name, err)
 		}
-		m.Pinned, m.Target = true, c.Target
+	}
+	if err != nil {
+		w.Manual, w.Stopping, w.Forced = manual, stopping, forced
+		return err
+	}
+	s.tickAt = time.Time{} // decide at once
+	return nil
+}
+
+// take makes an order part of what is wanted.
+func (s *Scheduler) take(ctx context.Context, o Order) error {
+	m := &s.want.Manual
+	if s.want.Stopping && o.Kind != "stop" {
+		return fmt.Errorf("%s job %q: it is being stopped", o.Kind, s.job.Name)
+	}
+	switch o.Kind {
+	case "scale":
+		if o.Target < s.job.Workers.Min || o.Target > s.job.Workers.Max {
+			return fmt.Errorf("scale job %q to %d workers: the job file allows %d to %d", s.job.Name, o.Target, s.job.Workers.Min, s.job.Workers.Max)
+		}
+		if s.job.Autoscale.Mode == job.ModeObserve {
+			return fmt.Errorf("scale job %q to %d workers: autoscale.mode is %q in the job file, so its scheduler changes nothing; set it to %q and run the job again",
+				s.job.Name, o.Target, job.ModeObserve, job.ModeLive)
+		}
+		m.Pinned, m.Target = true, o.Target
 	case "auto":
 		m.Pinned, m.Target = false, 0
 	case "pause", "resume":
-		paused := c.Kind == "pause"
+		paused := o.Kind == "pause"
 		if err := s.chief.pause(ctx, paused); err != nil {
-			return fmt.Errorf("%s job %q: %w", c.Kind, s.job.Name, err)
+			return fmt.Errorf("%s job %q: %w", o.Kind, s.job.Name, err)
 		}
 		m.Paused = paused
 	case "stop":
-		s.want.Stopping, s.want.Forced = true, c.Force
+		s.want.Stopping, s.want.Forced = true, o.Force
 		s.lg.Info("stopping: drain, snapshot, release")
 	default:
-		return fmt.Errorf("unknown order %q: there are scale, auto, pause, resume and stop", c.Kind)
+		return fmt.Errorf("unknown order %q: there are scale, auto, pause, resume and stop", o.Kind)
 	}
-	s.tickAt = time.Time{} // decide at once
-	return s.save()
+	return nil
 }

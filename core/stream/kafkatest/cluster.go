@@ -88,7 +88,22 @@ func (c *Cluster) Restart() {
 }
 
 // Suspend stops the broker with SIGSTOP, Resume lets it go on.
-func (c *Cluster) Suspend() { c.signal(syscall.SIGSTOP) }
+func (c *Cluster) Suspend() {
+	c.t.Helper()
+	c.signal(syscall.SIGSTOP)
+	// The signal takes hold a moment later: until then the broker would still answer.
+	stat := fmt.Sprintf("/proc/%d/stat", c.Pid())
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		raw, err := os.ReadFile(stat)
+		if err != nil {
+			return // not Linux: there is nothing to look at
+		}
+		if _, state, ok := strings.Cut(string(raw), ") "); ok && strings.HasPrefix(state, "T") {
+			return
+		}
+	}
+	c.t.Fatalf("kafkatest: the %s broker was sent SIGSTOP and still runs", c.kind)
+}
 
 // Resume lets a suspended broker go on.
 func (c *Cluster) Resume() { c.signal(syscall.SIGCONT) }

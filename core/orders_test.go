@@ -1,0 +1,357 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kale-sched/kale/core/backend/fake"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+func TestOrdersThatAreRefusedChangeNothing(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	before := *r.s.want
+	for _, c := range []struct {
+		order Order
+		says  string
+	}{
+		{Order{Kind: "scale", Target: 0}, `scale job "ctr" to 0 workers: the job file allows 1 to 8`},
+		{Order{Kind: "scale", Target: 9}, `scale job "ctr" to 9 workers: the job file allows 1 to 8`},
+		{Order{Kind: "scale", Target: -1}, "allows 1 to 8"},
+		{Order{Kind: "dance"}, "there are scale, auto, pause, resume and stop"},
+		{Order{}, "unknown order"},
+	} {
+		if err := r.s.obey(t.Context(), command{Order: c.order}); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%+v: %v, want %q", c.order, err, c.says)
+		}
+	}
+	r.chief.stop()
+	for _, kind := range []string{"pause", "resume"} {
+		if err := r.s.obey(t.Context(), command{Order: Order{Kind: kind}}); err == nil || !strings.Contains(err.Error(), kind+` job "ctr"`) {
+			t.Errorf("%s without a chief: %v", kind, err)
+		}
+	}
+	if r.s.want.Manual != before.Manual || r.s.want.Stopping {
+		t.Errorf("the orders left %+v, stopping %v", r.s.want.Manual, r.s.want.Stopping)
+	}
+}
+
+func TestPinIsKeptUntilAuto(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(3)
+	r.reopen()
+	r.beat()
+	if d := r.decision(); d.Target != 3 || d.Source != "manual" {
+		t.Errorf("after a restart: %d by %q", d.Target, d.Source)
+	}
+	r.order("auto", 0)
+	r.beat()
+	if d := r.decision(); d.Source == "manual" {
+		t.Errorf("after auto: %+v", d)
+	}
+}
+
+func TestPauseHoldsTheNumberOfWorkers(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.order("pause", 0)
+	r.order("scale", 4)
+	r.beats(3)
+	if d := r.decision(); d.Kind != plan.KindHold || d.Target != 2 || !r.s.seen.chief.GetPaused() {
+		t.Errorf("while paused: %s at %d, chief paused %v", d.Kind, d.Target, r.s.seen.chief.GetPaused())
+	}
+	r.order("resume", 0)
+	r.until("it goes on", r.settled(4))
+	if r.s.seen.chief.GetPaused() {
+		t.Error("the chief is still paused")
+	}
+}
+
+// Observe decides and records, and the backend is only looked at.
+func TestObserveTouchesNothing(t *testing.T) {
+	r := newRig(t, rigOptions{mode: job.ModeObserve})
+	r.beats(4)
+	r.observed()
+	if d := r.decision(); d.Kind != plan.KindOut || d.Target != 1 || !r.s.last.ObserveOnly {
+		t.Errorf("decision %s to %d, observed only %v", d.Kind, d.Target, r.s.last.ObserveOnly)
+	}
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "scale", Target: 3}}); err == nil || !strings.Contains(err.Error(), `autoscale.mode is "observe"`) {
+		t.Errorf("scale: %v", err)
+	}
+}
+
+// A job that runs is seen as it is, also in the middle of a rescale that another mode has begun.
+func TestObserveOfAJobThatRuns(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(3)
+	r.order("auto", 0)
+	r.chief.with(func(*rpc.JobStatus) { r.chief.slow = true })
+	r.s.aim(r.now, plan.Decision{Kind: plan.KindIn, Target: 2})
+	if err := r.s.save(); err != nil {
+		t.Fatal(err)
+	}
+	r.job.Autoscale.Mode = job.ModeObserve
+	for _, again := range []func(){r.reopen, r.forget} {
+		again()
+		r.beats(3)
+		r.observed()
+		if r.s.seen.chiefErr != nil {
+			t.Fatal(r.s.seen.chiefErr)
+		}
+		if o := r.s.last.Observation; o.Workers.Running < 2 || o.Target != o.Workers.Running || o.Action.Kind != "" {
+			t.Errorf("observed: target %d, %+v, action %+v", o.Target, o.Workers, o.Action)
+		}
+	}
+	if asked := r.chief.asked(); len(asked) > 0 {
+		t.Errorf("asked to drain: %q", asked)
+	}
+}
+
+func (r *rig) observed() {
+	r.t.Helper()
+	for _, c := range r.backend.Calls() {
+		if !slices.Contains([]fake.Op{fake.OpConfigure, fake.OpList, fake.OpInventory, fake.OpLogs}, c.Op) {
+			r.t.Errorf("observe mode called %s %v", c.Op, c.IDs)
+		}
+	}
+}
+
+// The paper's pause-and-restart: everybody leaves before the first of the new number starts.
+func TestRestartModeDrainsAllAndStartsTheNewNumber(t *testing.T) {
+	for _, to := range []int{4, 1} {
+		t.Run(fmt.Sprint(to), func(t *testing.T) {
+			r := newRig(t, rigOptions{mode: job.ModeRestart})
+			r.started(2)
+			r.chief.with(func(*rpc.JobStatus) { r.chief.slow = true })
+			r.order("scale", to)
+			r.beats(3)
+			r.wantCalls()
+			if o := r.s.last.Observation; o.Target != to {
+				t.Errorf("while everybody leaves the target in force is %d, want %d", o.Target, to)
+			}
+			r.reopen() // in the middle
+			r.chief.set(0, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+			r.beats(2)
+			r.wantCalls("release worker-0-g1 drained")
+			r.chief.set(1, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+			r.until("the new number runs", r.settled(to))
+			want := []string{"release worker-0-g1 drained", "release worker-1-g1 drained", "ensure worker-0-g2", "ensure worker-1-g2", "ensure worker-2-g1", "ensure worker-3-g1"}
+			r.wantCalls(want[:2+to]...)
+			all := r.rescales()
+			if got := all[len(all)-1]; got.From != 2 || got.To != to || got.Aborted {
+				t.Errorf("recorded %+v", got)
+			}
+		})
+	}
+}
+
+func TestStopDrainsSnapshotsAndReleases(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	hold := make(chan struct{})
+	r.chief.with(func(*rpc.JobStatus) { r.chief.slow, r.chief.hold = true, hold })
+	r.order("stop", 0)
+	r.beats(3)
+	r.wantCalls()
+	for rank := range 2 {
+		r.chief.set(rank, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+	}
+	r.beats(5)
+	r.wantCalls("release worker-0-g1 drained", "release worker-1-g1 drained") // the servers stay until the snapshot is written
+	if v := r.s.View(); !v.Stopping || v.Stopped {
+		t.Errorf("stopping %v, stopped %v", v.Stopping, v.Stopped)
+	}
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "scale", Target: 3}}); err == nil || !strings.Contains(err.Error(), "being stopped") {
+		t.Errorf("scale while it stops: %v", err)
+	}
+	close(hold)
+	eventually(t, "the job stops", func() error {
+		if r.beat(); !r.s.want.Stopped {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	r.wantCalls("release worker-0-g1 drained", "release worker-1-g1 drained", "release ps-0-g1 drained", "release ps-1-g1 drained")
+	if r.chief.snapshots != 1 {
+		t.Errorf("%d snapshots were written", r.chief.snapshots)
+	}
+	if v := r.s.View(); v.Stopping || !v.Stopped || len(v.Problems) > 0 {
+		t.Errorf("stopping %v, stopped %v, problems %q", v.Stopping, v.Stopped, v.Problems)
+	}
+}
+
+// A job that was stopped can be run again: its silence while it starts is a start.
+func TestStoppedJobStartsAgain(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.order("stop", 0)
+	r.stops()
+	r.chief.stop()
+	r.reopen()
+	r.beats(2)
+	r.mustBeLive("ps-0-g2 ps-1-g2 worker-0-g2 worker-1-g2") // the pin of 2 is kept
+	if o := r.s.last.Observation; o.Hold.Unknown || o.Workers.Unknown > 0 {
+		t.Errorf("hold %+v, workers %+v", o.Hold, o.Workers)
+	}
+	r.until("it runs", r.settled(2))
+}
+
+// stops beats until the job has stopped; the snapshot is written by another goroutine.
+func (r *rig) stops() {
+	r.t.Helper()
+	eventually(r.t, "the job stops", func() error {
+		if r.beat(); !r.s.want.Stopped {
+			return fmt.Errorf("problems %q", r.s.View().Problems)
+		}
+		return nil
+	})
+	if live := r.live(); live != "" {
+		r.t.Errorf("live after the stop: %s", live)
+	}
+}
+
+func TestStopWhenNothingRuns(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.order("stop", 0)
+	r.beat()
+	if !r.s.want.Stopped {
+		t.Error("not stopped")
+	}
+	r.wantCalls()
+}
+
+// A stop of a job whose chief never came up must not wait for it.
+func TestStopBeforeTheChiefWasThere(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.beats(2)
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1")
+	r.order("stop", 0)
+	r.stops()
+}
+
+// A stop whose scheduler died goes on when the job is opened to be stopped; opened to be run, it runs.
+func TestStopInterrupted(t *testing.T) {
+	for name, run := range map[string]bool{"and gone on with": false, "and run again": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(2)
+			hold := make(chan struct{})
+			r.chief.with(func(*rpc.JobStatus) { r.chief.hold = hold })
+			r.order("stop", 0)
+			r.beats(4)
+			r.mustBeLive("ps-0-g1 ps-1-g1")
+			r.reopen()
+			close(hold)
+			if run {
+				r.until("it runs", r.settled(2))
+				r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g2 worker-1-g2")
+				return
+			}
+			r.s.want.Stopping = true // as Run does with Options.Stop
+			r.stops()
+		})
+	}
+}
+
+// A snapshot that fails is tried again and shown, and what the stop needs is repaired meanwhile.
+func TestStopWaitsForItsSnapshot(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.chief.with(func(*rpc.JobStatus) { r.chief.snapshotErr = status.Error(codes.Internal, "the disk is full") })
+	r.order("stop", 0)
+	eventually(t, "the failure is shown", func() error {
+		r.beat()
+		_, err := r.problem("the last snapshot is not written yet")
+		return err
+	})
+	r.mustBeLive("ps-0-g1 ps-1-g1")
+	if err := r.cluster.Exit("ctr", server(1, 1), 137); err != nil {
+		t.Fatal(err)
+	}
+	r.until("a server that ends is needed for it", r.isLive("ps-0-g1 ps-1-g2"))
+	r.chief.with(func(*rpc.JobStatus) { r.chief.snapshotErr = nil })
+	r.stops()
+}
+
+func TestForcedStopWaitsForNothing(t *testing.T) {
+	r := newRig(t, rigOptions{trainer: "stubborn"})
+	r.started(2)
+	r.chief.stop()
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop", Force: true}}); err != nil {
+		t.Fatal(err)
+	}
+	r.beat()
+	if !r.s.want.Stopped || r.live() != "" {
+		t.Errorf("stopped %v, live %q", r.s.want.Stopped, r.live())
+	}
+	r.reopen()
+	if r.s.want.Forced || r.s.want.Stopping {
+		t.Error("the force outlives the stop")
+	}
+}
+
+// The loop itself: orders from other goroutines, a stop that ends Run, and Do after that.
+func TestRun(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	ran := make(chan error, 1)
+	go func() { ran <- r.s.Run(ctx) }()
+	order := func(o Order) {
+		t.Helper()
+		if err := r.s.Do(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	order(Order{Kind: "scale", Target: 3})
+	eventually(t, "the view shows three workers that train", func() error {
+		r.joinAll()
+		if v := r.s.View(); v == nil || v.Sample.Running != 3 || v.Rescale != nil {
+			return fmt.Errorf("%+v", v)
+		}
+		return nil
+	})
+	if err := r.s.Do(ctx, Order{Kind: "scale", Target: 99}); err == nil || errors.Is(err, ErrNotRunning) {
+		t.Errorf("an order that is refused: %v", err)
+	}
+	order(Order{Kind: "stop"})
+	if err := <-ran; err != nil {
+		t.Fatal(err)
+	}
+	if v := r.s.View(); !v.Stopped || r.live() != "" {
+		t.Errorf("stopped %v, live %q", v.Stopped, r.live())
+	}
+	if err := r.s.Do(t.Context(), Order{Kind: "auto"}); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("an order after the end: %v", err)
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	hold := make(chan struct{}) // never let go: a snapshot under way must not keep Run
+	r.chief.with(func(*rpc.JobStatus) { r.chief.hold = hold })
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- r.s.Run(ctx) }()
+	if err := r.s.Do(ctx, Order{Kind: "stop"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the workers are gone", r.isLive("ps-0-g1 ps-1-g1"))
+	cancel()
+	if err := <-ran; err != nil {
+		t.Fatal(err)
+	}
+	r.mustBeLive("ps-0-g1 ps-1-g1") // training would go on
+}
