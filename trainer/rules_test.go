@@ -36,8 +36,9 @@ func TestRule7PartialOverlap(t *testing.T) {
 			j.waitApplied(ends)
 			j.checkOnce(readLog(t, c, ends), nil)
 			s := j.waitFor("recomputed records", func(s *rpc.JobStatus) bool { return s.GetTotals().GetRecomputedRecords() > 0 })
-			if got := s.GetTotals().GetRecomputedRecords(); got > 200 {
-				t.Errorf("%d records were recomputed of 200", got)
+			// Tablets 1 and 6 lack different spans: a batch over both holes is computed again once for each.
+			if got := s.GetTotals().GetRecomputedRecords(); got > 2*200 {
+				t.Errorf("%d records were recomputed: more than 200 for each of two different remainders", got)
 			}
 		})
 	}
