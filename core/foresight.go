@@ -39,11 +39,11 @@ func newForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage) (*foresigh
 	}
 	if len(saved) > 0 {
 		var st forecast.GateState
-		if err := json.Unmarshal(saved, &st); err == nil {
+		if err = json.Unmarshal(saved, &st); err == nil {
 			err = f.gate.Restore(st)
-			if err != nil {
-				lg.Warn("what the forecast gate had learnt cannot be used", "err", err)
-			}
+		}
+		if err != nil {
+			lg.Warn("what the forecast gate had learnt cannot be used", "err", err)
 		}
 	}
 	return f, nil
@@ -88,7 +88,7 @@ func (f *foresight) state() json.RawMessage {
 	return raw
 }
 
-// at is what the last forecast expected for a moment, nil when it does not reach there.
+// at is what the last forecast expected for a moment, nil when it does not reach there or has a hole.
 func (f *foresight) at(t time.Time) *Band {
 	if f.last.Step <= 0 || t.Before(f.last.At) {
 		return nil
@@ -100,6 +100,9 @@ func (f *foresight) at(t time.Time) *Band {
 	b := &Band{Mean: f.last.Mean[i], Lower: f.last.Mean[i], Upper: f.last.Mean[i]}
 	if i < len(f.last.Lower) && i < len(f.last.Upper) {
 		b.Lower, b.Upper = f.last.Lower[i], f.last.Upper[i]
+	}
+	if finite(b.Mean) != b.Mean || finite(b.Lower) != b.Lower || finite(b.Upper) != b.Upper {
+		return nil
 	}
 	return b
 }

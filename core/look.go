@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -85,10 +86,15 @@ func (s *Scheduler) utilisation(ctx context.Context) (share float64, known bool)
 	if err != nil {
 		return 0, false
 	}
+	return meanBusy(s.job.Name, inv.Devices)
+}
+
+// meanBusy leaves out devices of others and readings that are no share.
+func meanBusy(job string, devices []backend.Device) (share float64, known bool) {
 	n := 0
-	for _, d := range inv.Devices {
-		if d.Utilisation != nil && *d.Utilisation >= 0 && *d.Utilisation <= 1 && len(d.HeldBy) > len(s.job.Name) && d.HeldBy[:len(s.job.Name)+1] == s.job.Name+"/" {
-			share += *d.Utilisation
+	for _, d := range devices {
+		if u := d.Utilisation; u != nil && *u >= 0 && *u <= 1 && strings.HasPrefix(d.HeldBy, job+"/") {
+			share += *u
 			n++
 		}
 	}

@@ -63,8 +63,8 @@ func (s *Scheduler) sample(now time.Time) Sample {
 	ready := 0
 	for _, m := range n.chief.GetMembers() {
 		if m.GetState() == rpc.MemberState_MEMBER_STATE_READY || m.GetState() == rpc.MemberState_MEMBER_STATE_DRAINING {
-			out.Trained += finite(m.GetRecordsPerSecond())
-			out.Busy += finite(m.GetBusyShare())
+			out.Trained = finite(out.Trained + finite(m.GetRecordsPerSecond()))
+			out.Busy = finite(out.Busy + finite(m.GetBusyShare()))
 			ready++
 		}
 	}
@@ -107,7 +107,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 func (s *Scheduler) workerView(st backend.Status) WorkerView {
 	w := WorkerView{
 		ID: st.ID.String(), Rank: st.ID.Rank, Generation: st.ID.Generation, Backend: string(st.State), Node: st.Node, Devices: st.Devices,
-		Restarts: st.Restarts, PID: st.PID, Reason: st.Reason, Since: st.Started, Member: "unknown",
+		Restarts: st.Restarts, PID: st.PID, Reason: st.Reason, Since: sane(st.Started), Member: "unknown",
 	}
 	if s.seen.chiefErr != nil {
 		return w

@@ -369,8 +369,13 @@ func finite(x float64) float64 {
 	return x
 }
 
-// moment is a time from another process, within what JSON can carry.
-func moment(unixMs int64) time.Time {
-	const last = 253402300799000 // the end of the year 9999
-	return time.UnixMilli(min(max(unixMs, 0), last-24*3600*1000))
+// sane is a time from another process where JSON can carry it, else none.
+func sane(t time.Time) time.Time {
+	if y := t.UTC().Year(); y < 1 || y > 9998 { // a zone may move it into the next year
+		return time.Time{}
+	}
+	return t
 }
+
+// moment is a time that another process gives in milliseconds.
+func moment(unixMs int64) time.Time { return sane(time.UnixMilli(unixMs)) }
