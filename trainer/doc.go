@@ -11,6 +11,6 @@
 // snapshot makes the worker read again what it had been told was done.
 //
 // One mutex (worker.mu) guards ledger, leases and shuffle unit; everything that blocks (Kafka, gRPC, ONNX Runtime) happens outside it.
-// Goroutines, all started and awaited by RunWorker: the beat loop (beat.go), the source (source.go), the repair reader (repair.go), the feeder
+// Goroutines, all started and awaited by RunWorker: the beat loop (beat.go, reconcile.go), the source (source.go), the repair reader (repair.go), the feeder
 // (batch.go), the stepper (step.go), the pusher (push.go), one per peer (forward.go), and the Peer server.
 package trainer

@@ -102,6 +102,32 @@ func TestRule10ServerForgets(t *testing.T) {
 	}
 }
 
+// TestRule10AcknowledgedIsNotApplied: every server acknowledges, and one dies before the chief has heard of it. Nothing but the worker's own doubt can bring the
+// records back: the chief sees that it answers for them.
+func TestRule10AcknowledgedIsNotApplied(t *testing.T) {
+	c := broker(t, 1)
+	cl := producer(t, c)
+	j := startJob(t, jobSpec(t, c, func(s *rpc.TrainSpec) { s.LeaseTimeoutMs = 600_000 })) // no patience runs out in this test
+	w, _ := j.gatedWorkerOpen(0)
+	produce(t, cl, 0, 16)
+	j.waitApplied(map[int32]int64{0: 16})
+	j.servers[1].mute.Store(true)
+	produce(t, cl, 0, 64)
+	eventually(t, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		n := 0
+		for _, e := range w.ledger.inState(pushed) {
+			n += int(e.end - e.begin)
+		}
+		return n == 64
+	}, func() string { return "64 records acknowledged and not confirmed\n" + w.dump() })
+	j.crash(1)
+	ends := map[int32]int64{0: 80}
+	j.waitApplied(ends)
+	j.checkOnce(readLog(t, c, ends), nil)
+}
+
 // TestRule12DrainHandsOver: a worker drains while records keep coming. It leaves only when nothing is outstanding, and the other one goes on
 // where it stopped.
 func TestRule12DrainHandsOver(t *testing.T) {

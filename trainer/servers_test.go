@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +33,8 @@ type testServer struct {
 	addr  string
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
+	// mute keeps the server from reporting to the chief.
+	mute atomic.Bool
 }
 
 // testPartitions is how many partitions the test jobs pin, all at offset 0.
@@ -145,7 +148,7 @@ func (s *testServer) beats(ctx context.Context) {
 				at = info
 			}
 		}
-		if conn != nil {
+		if conn != nil && !s.mute.Load() {
 			applied, touched, durable := s.ps.Progress()
 			cctx, cancel := context.WithTimeout(ctx, time.Second)
 			d, err := rpc.NewChiefClient(conn).ServerBeat(cctx, &rpc.ServerBeatRequest{

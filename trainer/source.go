@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -314,41 +313,6 @@ func (s *source) take(ctx context.Context, f kgo.FetchPartition, now time.Time) 
 	return failed
 }
 
-// errForeign says that what was fetched is of another topic of the same name.
-var errForeign = errors.New("the topic was deleted or created again")
-
-// knowTopic makes sure that this worker knows which topic the job's state belongs to, before it reads any.
-func (w *worker) knowTopic() error {
-	w.mu.Lock()
-	known := w.topicID != "" || w.findTopic == nil
-	w.mu.Unlock()
-	if known {
-		return nil
-	}
-	id, err := w.findTopic()
-	if err != nil {
-		return fmt.Errorf("find out which topic the job's state belongs to: %w", err)
-	}
-	w.mu.Lock()
-	w.topicID = id
-	w.mu.Unlock()
-	return nil
-}
-
-// foreign says that a fetch is of another topic than the job's, by id (rule 17): a client that started after a topic was created again knows only the new
-// one, and would read it on from the old one's offsets. A broker that tells no ids (before Kafka 3.1) is taken at its word.
-func (w *worker) foreign(f kgo.FetchTopic) error {
-	w.mu.Lock()
-	pinned := w.topicID
-	w.mu.Unlock()
-	var none kadm.TopicID
-	id := kadm.TopicID(f.TopicID)
-	if f.Topic != w.topic || pinned == "" || pinned == none.String() || id == none || id.String() == pinned {
-		return nil
-	}
-	return fmt.Errorf("%w: topic %q has id %s, the job's state belongs to %s", errForeign, f.Topic, id, pinned)
-}
-
 // readable says whether what was fetched still counts; well clears a passing problem.
 func (l *lease) readable(w *worker, well bool) bool {
 	w.mu.Lock()
@@ -427,50 +391,6 @@ func (s *source) logBounds(ctx context.Context, p int32) (start, end int64, err 
 		return 0, 0, fmt.Errorf("list the offsets of %q, partition %d: %w", s.w.topic, p, err)
 	}
 	return first.Offset, last.Offset, nil
-}
-
-// silence is how long brokers may not answer, while something is to be fetched, before that is reported.
-const silence = 3 * time.Second
-
-// contact knows when a broker was last heard of. Since idle fetches are answered after fetchWait, silence means that something is wrong. Safe
-// for concurrent use; its methods beside OnBrokerRead take the time, which OnBrokerRead cannot.
-type contact struct {
-	mu sync.Mutex
-	// since is when waiting for an answer began, or the last one came; zero when none is expected.
-	since time.Time
-}
-
-var _ kgo.HookBrokerRead = (*contact)(nil)
-
-// OnBrokerRead is called by the client for every answer of a broker.
-func (c *contact) OnBrokerRead(_ kgo.BrokerMetadata, _ int16, _ int, _, _ time.Duration, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil && !c.since.IsZero() {
-		c.since = time.Now()
-	}
-}
-
-// expect says whether something is to be fetched.
-func (c *contact) expect(fetching bool, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case !fetching:
-		c.since = time.Time{}
-	case c.since.IsZero():
-		c.since = now
-	}
-}
-
-// quiet is for how long an answer has been missing, 0 when that is no reason for concern.
-func (c *contact) quiet(now time.Time) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if d := now.Sub(c.since); !c.since.IsZero() && d > silence {
-		return d
-	}
-	return 0
 }
 
 // setProblem reports a problem with the next beat, and stops the partition if that is asked for.

@@ -1,0 +1,99 @@
+package trainer
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// holdFetches makes the broker fail every fetch until release is called.
+func holdFetches(t testing.TB, c *kfake.Cluster) (release func()) {
+	t.Helper()
+	var held atomic.Bool
+	held.Store(true)
+	c.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		if !held.Load() {
+			return nil, nil, false
+		}
+		c.KeepControl()
+		return nil, errors.New("held by the test"), true
+	})
+	return func() { held.Store(false) }
+}
+
+// TestRule16FetchedIsNotLost: retention removes what comes next, while records that were fetched still wait for their chunk to fill. They are trained; only
+// what was never fetched is reported.
+func TestRule16FetchedIsNotLost(t *testing.T) {
+	c := broker(t, 1)
+	cl := producer(t, c)
+	j := startJob(t, jobSpec(t, c, func(s *rpc.TrainSpec) { s.Worker.LingerMs = 3_600_000 }))
+	w, _ := j.gatedWorkerOpen(0)
+	produce(t, cl, 0, 16+5)
+	// The first chunk is cut, so the five after it, which came with the same fetch, wait uncut.
+	eventually(t, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.leases[0] != nil && w.leases[0].position == 16
+	}, func() string { return "the first chunk" })
+	release := holdFetches(t, c)
+	produce(t, cl, 0, 40)
+	if err := c.DeleteRecords(testTopic, 0, 30); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	s := j.waitFor("the loss is reported", func(s *rpc.JobStatus) bool { return len(s.GetProblems()) == 1 })
+	if p := s.GetProblems()[0]; p.GetKind() != rpc.PartitionProblem_KIND_LOST || p.GetNeeded() != 21 || p.GetLogStart() != 30 {
+		t.Errorf("problem: %v", p)
+	}
+	w.mu.Lock()
+	position := w.leases[0].position
+	w.mu.Unlock()
+	if position != 21 {
+		t.Errorf("position %d, want 21: what was fetched counts", position)
+	}
+}
+
+// TestRule16GapBelowTheLogStartIsALoss: a fetch that begins above what is needed, because the log does, is no hole, even if the broker reports no error. Clients have
+// been seen to move on to the log's start by themselves.
+func TestRule16GapBelowTheLogStartIsALoss(t *testing.T) {
+	c := broker(t, 1)
+	produce(t, producer(t, c), 0, 100)
+	if err := c.DeleteRecords(testTopic, 0, 40); err != nil {
+		t.Fatal(err)
+	}
+	w := stillWorker(t)
+	w.spec.Stream.Brokers = c.ListenAddrs()
+	s, err := newSource(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.cl.Close()
+	exchange(t, w, grants(grant(0, 1, 1, 10)))
+	s.reconcile()
+	fetched := kgo.FetchPartition{Partition: 0, LogStartOffset: 40, Records: []*kgo.Record{{Offset: 40, Value: []byte("x")}}}
+	if err := s.take(t.Context(), fetched, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	s.place()
+	l := w.leases[0]
+	if !l.stopped || l.position != 10 || l.problem.GetKind() != rpc.PartitionProblem_KIND_LOST || l.problem.GetNeeded() != 10 || l.problem.GetLogStart() != 40 {
+		t.Errorf("stopped %v at %d: %v", l.stopped, l.position, l.problem)
+	}
+
+	// A gap that the log's start does not explain is a hole: compaction, or aborted records of a broker that hides its control records.
+	exchange(t, w, grants(grant(0, 1, 1, 10), grant(1, 1, 2, 10)))
+	s.reconcile()
+	if err := s.take(t.Context(), kgo.FetchPartition{Partition: 1, Records: fetched.Records}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.readers[1]; r.ending != nil || r.chunk.seen != 41 {
+		t.Errorf("ending %v, seen up to %d", r.ending, r.chunk.seen)
+	}
+}
