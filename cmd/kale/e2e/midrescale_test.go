@@ -21,12 +21,12 @@ func TestKillsInMidRescale(t *testing.T) {
 	r.awaitSteady("four workers train", 4)
 	r.awaitMore(400)
 
-	r.order(core.Order{Kind: "scale", Target: 1})
+	r.scale(1)
 	r.killScheduler()
 	r.run()
 	r.rescaledTo("one worker is left, though the scheduler was killed in the middle", 1)
 
-	r.order(core.Order{Kind: "scale", Target: 3})
+	r.scale(3)
 	r.await("new workers are being started", func() string {
 		if st := r.process(backend.RoleWorker, 2); st.PID == 0 {
 			return fmt.Sprintf("worker 2 is %s", st.State)
@@ -38,7 +38,7 @@ func TestKillsInMidRescale(t *testing.T) {
 	r.run()
 	r.rescaledTo("three workers train, though chief and scheduler were killed in the middle", 3)
 
-	r.order(core.Order{Kind: "scale", Target: 1})
+	r.scale(1)
 	for rank := 1; rank <= 2; rank++ {
 		if st := r.process(backend.RoleWorker, rank); st.PID > 0 && belongs(st.PID, r.dir) {
 			_ = syscall.Kill(st.PID, syscall.SIGKILL) // it may have drained already
@@ -46,14 +46,15 @@ func TestKillsInMidRescale(t *testing.T) {
 	}
 	r.rescaledTo("one worker is left, though the others were killed while they drained", 1)
 
-	r.order(core.Order{Kind: "scale", Target: 4})
-	r.order(core.Order{Kind: "scale", Target: 2})
+	r.scale(4)
+	r.scale(2)
 	r.kill9(backend.RoleServer, 1)
 	r.rescaledTo("two workers train, after an order on the heels of another", 2)
 
 	r.endTraffic(p)
 	r.awaitTrained("everything is trained")
-	r.stop()
+	r.killScheduler()
+	r.stop() // without a scheduler
 	r.gone()
 	r.produced(nil)
 	r.exact(2000)

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"errors"
 	"net"
-	"os"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -73,7 +72,7 @@ func (r *rig) counters() {
 	}
 }
 
-// gone checks that nothing of the job is left: no process, nobody who answers on an address of it, no socket.
+// gone checks that nothing of the job is left: no process, nobody who answers on an address or the socket of it.
 func (r *rig) gone() {
 	r.t.Helper()
 	r.await("no process is left", func() string {
@@ -92,12 +91,11 @@ func (r *rig) gone() {
 			r.t.Errorf("somebody still answers for the job on %s", address)
 		}
 	}
-	socket, err := api.SocketPath(r.stateDir())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
-		r.t.Errorf("the scheduler's socket %s is left: %v", socket, err)
+	if c, err := r.api(); !errors.Is(err, api.ErrNoScheduler) {
+		r.t.Errorf("somebody still answers on the scheduler's socket (%v)", err)
+		if err == nil {
+			c.Close()
+		}
 	}
 }
 

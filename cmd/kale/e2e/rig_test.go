@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -282,24 +283,31 @@ func (r *rig) awaitEnd(what string) {
 	}
 }
 
-// order gives the running scheduler an order.
-func (r *rig) order(o core.Order) {
+// kale runs another command of kale to its end, which must be a good one.
+func (r *rig) kale(args ...string) {
 	r.t.Helper()
-	c, err := r.api()
-	if err != nil {
-		r.fatalf("%v", err)
-	}
-	defer c.Close()
-	if err := c.Order(r.t.Context(), o); err != nil {
-		r.fatalf("order %q: %v", o.Kind, err)
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(r.bins.dir, "kale"), append([]string{"-state-dir", filepath.Join(r.dir, "s")}, args...)...)
+	cmd.Dir, cmd.Env = r.dir, r.env()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		r.fatalf("kale %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
 
-// stop ends the job in order and waits for it: `kale run` ends by itself when the job has stopped.
+// scale orders a number of workers.
+func (r *rig) scale(n int) {
+	r.t.Helper()
+	r.kale("scale", jobName, strconv.Itoa(n))
+}
+
+// stop ends the job in order and waits for it. Its scheduler, if there is one, ends by itself when the job has stopped.
 func (r *rig) stop() {
 	r.t.Helper()
-	r.order(core.Order{Kind: "stop"})
-	r.awaitEnd("the job stops and its scheduler ends")
+	r.kale("stop", jobName)
+	if r.sched != nil {
+		r.awaitEnd("the job has stopped, and its scheduler ends")
+	}
 }
 
 // api connects to the scheduler's socket.

@@ -194,7 +194,7 @@ func TestRestartModeRescales(t *testing.T) {
 	r.awaitSteady("three workers train", 3)
 	for _, to := range []int{1, 2} {
 		before := r.pids()
-		r.order(core.Order{Kind: "scale", Target: to})
+		r.scale(to)
 		r.await(fmt.Sprintf("all are replaced, by %d", to), func() string { return r.replaced(before, to) })
 		r.awaitSteady("the new ones train", to)
 	}
