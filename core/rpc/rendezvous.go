@@ -51,10 +51,14 @@ func FindChief(dir, job string) (ChiefRecord, error) {
 		var envelope struct {
 			Record ChiefRecord `json:"record"`
 		}
-		if err := json.Unmarshal(raw, &envelope); err != nil || envelope.Record.Address == "" {
+		err = json.Unmarshal(raw, &envelope)
+		if err == nil && envelope.Record.Address == "" {
+			err = errors.New("it has no address")
+		}
+		if err != nil {
 			return ChiefRecord{}, fmt.Errorf("find the chief of job %q: %s is not a chief's record: %w", job, filepath.Join(folder, newest), err)
 		}
 		return envelope.Record, nil
 	}
-	return ChiefRecord{}, ErrNoChief
+	return ChiefRecord{}, fmt.Errorf("find the chief of job %q: its record is replaced faster than it can be read: ask again", job)
 }

@@ -1,0 +1,217 @@
+package core
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/kale-sched/kale/core/backend/fake"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/state"
+)
+
+func TestSecondSchedulerIsRefused(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	_, _, err := Open(t.Context(), r.options("run"))
+	if !errors.Is(err, state.ErrLocked) || !strings.Contains(err.Error(), r.state) {
+		t.Fatalf("a second scheduler of the same state: %v", err)
+	}
+	r.started(1) // the first is none the worse for it
+}
+
+// A job file that allows fewer workers than run is followed in order.
+func TestFewerWorkersAllowedThanRun(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(4)
+	r.order("auto", 0)
+	r.job.Workers.Max = 2
+	r.reopen()
+	r.until("the limit holds", r.settled(2))
+	r.wantCalls("release worker-2-g1 drained", "release worker-3-g1 drained")
+	if d := r.s.lastChange.Decision; d.Kind != plan.KindIn || d.Source != "limits" {
+		t.Errorf("decision %s by %q: %s", d.Kind, d.Source, d.Reason)
+	}
+}
+
+// A job file of another model is refused before anything is started, and says where.
+func TestJobFileOfAnotherModelIsRefused(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := *r.job
+	changed := func(f func(j *job.Job)) *job.Job {
+		j := before
+		f(&j)
+		return &j
+	}
+	for name, c := range map[string]struct {
+		job  *job.Job
+		line int
+		says []string
+	}{
+		"features": {changed(func(j *job.Job) { j.Features.Sparse = []string{"user", "item"} }), 13,
+			[]string{`features.sparse was ["user"] and is ["user","item"]`, "Undo the change, or set checkpoint.dir to an empty folder"}},
+		"servers": {changed(func(j *job.Job) { j.Servers.Count = 3 }), 24, []string{"made with 2 parameter servers and the file says 3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.job = c.job
+			s, diags, err := Open(t.Context(), r.options("run"))
+			if err != nil || s != nil || !diags.HasErrors() {
+				t.Fatalf("opened: %v, %v, %v", s, diags, err)
+			}
+			d := diags[len(diags)-1]
+			if d.Subject.Start.Line != c.line {
+				t.Errorf("points at line %d, want %d", d.Subject.Start.Line, c.line)
+			}
+			for _, text := range append(c.says, r.job.Checkpoint.Dir) {
+				if !strings.Contains(d.Detail, text) {
+					t.Errorf("says %q, want %q", d.Detail, text)
+				}
+			}
+			for _, call := range r.backend.Calls() {
+				if call.Op != fake.OpConfigure {
+					t.Errorf("the backend was called: %+v", call)
+				}
+			}
+			if _, diags, err := NewPreview(t.Context(), r.options("run")); err != nil || !diags.HasErrors() {
+				t.Errorf("a preview does not say so: %v, %v", diags, err)
+			}
+			o := r.options("run")
+			o.Stop = true // a job can be stopped whatever its file says now
+			stopper, diags, err := Open(t.Context(), o)
+			if err != nil || diags.HasErrors() {
+				t.Fatal(diags, err)
+			}
+			if err := stopper.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	r.job = &before
+	if diags := CheckCheckpoint(r.job); len(diags) > 0 {
+		t.Errorf("the file of before: %v", diags)
+	}
+	// Without the shape, at least the fact is told; with a record that cannot be read, the trainers judge.
+	if err := os.Remove(filepath.Join(r.job.Checkpoint.Dir, "ctr", shapeFile)); err != nil {
+		t.Fatal(err)
+	}
+	other := changed(func(j *job.Job) { j.Model.Tablets = 128 })
+	if diags := CheckCheckpoint(other); !diags.HasErrors() || !strings.Contains(diags[0].Detail, other.Fingerprint()) {
+		t.Errorf("without a shape: %v", diags)
+	}
+	r.chief.incarnation = 9
+	r.chief.write("job", "nonsense")
+	if diags := CheckCheckpoint(other); len(diags) > 0 {
+		t.Errorf("with a record that is none: %v", diags)
+	}
+}
+
+func TestStateOfAnotherVersionIsRefused(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.s.want.Version = 99
+	if err := r.s.save(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Open(t.Context(), r.options("run")); err == nil || !strings.Contains(err.Error(), "version 99") || !strings.Contains(err.Error(), "move the folder away") {
+		t.Errorf("opened: %v", err)
+	}
+}
+
+func TestDamagedStateSaysWhatToDo(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(r.state, "state.db"), []byte(strings.Repeat("rubbish ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Open(t.Context(), r.options("run")); err == nil || !strings.Contains(err.Error(), "move it away") {
+		t.Errorf("opened: %v", err)
+	}
+}
+
+func TestPreviewTouchesNothing(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	for _, locked := range []bool{true, false} { // while the scheduler runs, and after it
+		if !locked {
+			if err := r.s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p, diags, err := NewPreview(t.Context(), r.options("run"))
+		if err != nil || diags.HasErrors() {
+			t.Fatal(diags, err)
+		}
+		if p.Locked != locked || len(p.Running) != 4 || len(p.Workloads) != 4 || p.Record.Observation.Hold.Unknown {
+			t.Errorf("locked %v, want %v; %d running, %d wanted, hold %+v", p.Locked, locked, len(p.Running), len(p.Workloads), p.Record.Observation.Hold)
+		}
+		r.wantCalls()
+	}
+}
+
+// envFullDisk makes the test binary the process whose disk fills up: the limit is the whole process's.
+const envFullDisk = "KALE_TEST_FULL_DISK"
+
+// When the state cannot be written, nothing is decided or changed, the operator is told why, and all goes on when there is room.
+func TestFullDiskHolds(t *testing.T) {
+	if os.Getenv(envFullDisk) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestFullDiskHolds$", "-test.v")
+		cmd.Env = append(os.Environ(), envFullDisk+"=1")
+		out, err := cmd.CombinedOutput()
+		if strings.Contains(string(out), "--- SKIP") {
+			t.Skipf("%s", out)
+		}
+		if err != nil || !strings.Contains(string(out), "--- PASS: TestFullDiskHolds") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	signal.Ignore(syscall.SIGXFSZ)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	full := syscall.Rlimit{Cur: 0, Max: limit.Max}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &full); err != nil {
+		t.Skipf("the size of files cannot be limited here: %v", err)
+	}
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "scale", Target: 4}}); err == nil || !strings.Contains(err.Error(), `scale job "ctr"`) || r.s.want.Manual.Target != 2 {
+		t.Errorf("an order that cannot be saved: %v, pinned to %d", err, r.s.want.Manual.Target)
+	}
+	r.s.want.Manual.Target = 4 // a decision that would lead on
+	r.beats(3)
+	r.wantCalls()
+	if _, err := r.problem("the scheduler's state cannot be saved"); err != nil {
+		t.Error(err)
+	}
+	if v := r.s.View(); !v.Now.Equal(r.now) || v.Sample.Running != 2 {
+		t.Errorf("the view is of %v, with %d running", v.Now, v.Sample.Running)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it goes on", r.settled(4))
+	r.beat()
+	if ps := r.s.View().Problems; len(ps) > 0 {
+		t.Errorf("problems remain: %q", ps)
+	}
+	r.reopen()
+	if r.s.want.Target != 4 {
+		t.Errorf("after a restart the target is %d", r.s.want.Target)
+	}
+}
