@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -61,14 +62,11 @@ func testMain(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "processes were left after the tests, and were killed:\n%s", left)
 		code = max(code, 1)
 	}
-	if err := os.RemoveAll(scratch); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
 	return code
 }
 
-// startGuard starts a process that kills what the tests leave below root, even when this process is killed: the product's own processes are made to
-// outlive whoever started them. The returned function ends it and tells what it had to kill.
+// startGuard starts a process that kills what the tests leave below root, and removes root, even when this process is killed: the product's own processes
+// are made to outlive whoever started them. The returned function ends it and tells what it had to kill.
 func startGuard(root string) (func() string, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -98,9 +96,15 @@ func startGuard(root string) (func() string, error) {
 	}, nil
 }
 
-// guard waits for the end of its input, then kills every process of a rig below root, and says which.
+// guard waits for the end of its input, then kills every process of a rig below root, and says which; then it removes root.
 func guard(root string) {
+	signal.Ignore(syscall.SIGPIPE)       // whoever was to read what it says may be dead
 	_, _ = io.Copy(io.Discard, os.Stdin) // it ends with the tests, however they end
+	defer func() {
+		if err := os.RemoveAll(root); err != nil {
+			fmt.Println("  ", err)
+		}
+	}()
 	told := map[int]bool{}
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		left := processes(root)

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -326,9 +327,9 @@ func records[T any](r *rig, l state.Log) []T {
 	if err != nil {
 		r.fatalf("%v", err)
 	}
-	defer st.Close()
 	var out []T
-	if err := state.Scan(st, l, time.Time{}, func(v T) bool { out = append(out, v); return true }); err != nil {
+	err = state.Scan(st, l, time.Time{}, func(v T) bool { out = append(out, v); return true })
+	if err := errors.Join(err, st.Close()); err != nil {
 		r.fatalf("%v", err)
 	}
 	return out
