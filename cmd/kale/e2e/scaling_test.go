@@ -124,10 +124,7 @@ func (w *watch) look(r *rig, wanted func(ready int) bool) string {
 // has a reader in the end.
 func (w *watch) leftInOrder(r *rig) {
 	r.t.Helper()
-	st, err := r.chief()
-	if err != nil {
-		r.fatalf("%v", err)
-	}
+	st := w.last // as it was when the night had come
 	var lastReady, firstDrained int64
 	drained := 0
 	for _, m := range st.GetMembers() {
