@@ -38,6 +38,7 @@ type fakeChief struct {
 	drained     []string      // members whose drain was asked for, each once
 	drainFails  int           // so many calls of Drain fail
 	slow        bool          // who is asked to drain does not finish by itself
+	requested   int           // snapshots that were asked for
 	snapshots   int           // that were written
 	snapshotErr error         // why none can be
 	hold        chan struct{} // a snapshot waits until it is closed
@@ -250,6 +251,7 @@ func (c *fakeChief) Pause(_ context.Context, req *rpc.PauseRequest) (*rpc.PauseR
 func (c *fakeChief) Snapshot(ctx context.Context, _ *rpc.SnapshotRequest) (*rpc.SnapshotResponse, error) {
 	c.mu.Lock()
 	hold, err := c.hold, c.snapshotErr
+	c.requested++
 	c.mu.Unlock()
 	if hold != nil {
 		select {

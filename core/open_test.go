@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kale-sched/kale/core/backend/fake"
 	"github.com/kale-sched/kale/core/job"
@@ -193,22 +194,28 @@ func TestFullDiskHolds(t *testing.T) {
 	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "scale", Target: 4}}); err == nil || !strings.Contains(err.Error(), `scale job "ctr"`) || r.s.want.Manual.Target != 2 {
 		t.Errorf("an order that cannot be saved: %v, pinned to %d", err, r.s.want.Manual.Target)
 	}
-	r.s.want.Manual.Target = 4 // a decision that would lead on
+	r.s.tickAt = r.now.Add(time.Hour) // no decision is due, but a repair
+	if err := r.cluster.Exit("ctr", worker(1, 1), 1); err != nil {
+		t.Fatal(err)
+	}
+	r.beats(3)
+	r.wantCalls()
+	r.s.tickAt, r.s.want.Manual.Target = time.Time{}, 4 // and a decision that would lead on
 	r.beats(3)
 	r.wantCalls()
 	if _, err := r.problem("the scheduler's state cannot be saved"); err != nil {
 		t.Error(err)
 	}
-	if v := r.s.View(); !v.Now.Equal(r.now) || v.Sample.Running != 2 {
-		t.Errorf("the view is of %v, with %d running", v.Now, v.Sample.Running)
+	if v := r.s.View(); !v.Now.Equal(r.now) || v.Sample.Target != 2 {
+		t.Errorf("the view is of %v, with the target %d", v.Now, v.Sample.Target)
 	}
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		t.Fatal(err)
 	}
 	r.until("it goes on", r.settled(4))
 	r.beat()
-	if ps := r.s.View().Problems; len(ps) > 0 {
-		t.Errorf("problems remain: %q", ps)
+	if p, err := r.problem("cannot be saved"); err == nil {
+		t.Errorf("the problem remains: %q", p)
 	}
 	r.reopen()
 	if r.s.want.Target != 4 {

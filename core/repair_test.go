@@ -75,7 +75,9 @@ func TestBackoffDoublesUpToItsMost(t *testing.T) {
 
 // What the state knows of is released: the next generation is taken, and saved before it is used.
 func TestReleasedGenerationIsSkipped(t *testing.T) {
-	r := newRig(t, rigOptions{})
+	m := &mortal{}
+	r := newRig(t, rigOptions{wrap: func(b backend.Backend) backend.Backend { m.Backend = b; return m }})
+	m.before = r.mustBeSaved
 	other := fake.New(nil, r.cluster)
 	if _, err := other.Configure(t.Context(), backend.Config{Job: "ctr"}); err != nil {
 		t.Fatal(err)

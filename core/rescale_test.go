@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -278,6 +279,7 @@ func TestSchedulerKilledAtEveryStep(t *testing.T) {
 			t.Run(fmt.Sprintf("call %d, done %v", dieAt, done), func(t *testing.T) {
 				m := &mortal{dieAt: dieAt, done: done}
 				r := newRig(t, rigOptions{broker: broker, wrap: func(b backend.Backend) backend.Backend { m.Backend = b; return m }})
+				m.before = r.mustBeSaved
 				r.survive(func() { r.started(1) })
 				r.survive(func() { r.order("scale", 4); r.until("out", r.settledBetweenKills(4)) })
 				r.survive(func() { r.order("scale", 2); r.until("in", r.settledBetweenKills(2)) })
@@ -306,6 +308,29 @@ func TestSchedulerKilledAtEveryStep(t *testing.T) {
 	}
 }
 
+// mustBeSaved checks that what is wanted is on disk: it is saved before it is acted on.
+func (r *rig) mustBeSaved() {
+	r.t.Helper()
+	saved := &desired{}
+	if _, err := r.s.store.Get(desiredKey, saved); err != nil {
+		r.t.Fatal(err)
+	}
+	ids := func(ls []leaving) (out []backend.ID) {
+		for _, l := range ls {
+			out = append(out, l.id())
+		}
+		return out
+	}
+	w := r.s.want
+	if saved.Target != w.Target || saved.Restart != w.Restart || !maps.Equal(saved.Workers, w.Workers) || !maps.Equal(saved.Servers, w.Servers) {
+		r.t.Errorf("acting on target %d, restart %d, workers %v, servers %v while the disk has %d, %d, %v, %v",
+			w.Target, w.Restart, w.Workers, w.Servers, saved.Target, saved.Restart, saved.Workers, saved.Servers)
+	}
+	if gone := slices.DeleteFunc(ids(w.Draining), func(id backend.ID) bool { return slices.Contains(ids(saved.Draining), id) }); len(gone) > 0 {
+		r.t.Errorf("%v leave without a record of it", gone)
+	}
+}
+
 // settledBetweenKills reopens the scheduler before every look.
 func (r *rig) settledBetweenKills(workers int) func() error {
 	done := r.settled(workers)
@@ -325,9 +350,9 @@ func (r *rig) survive(f func()) {
 
 func (r *rig) killed(f func()) (dead bool) {
 	defer func() {
-		switch v := recover(); {
-		case v == nil:
-		case v == errKilled: //nolint:errorlint // the very value that mortal panics with
+		switch v := recover(); v {
+		case nil:
+		case errKilled:
 			dead = true
 		default:
 			panic(v)
@@ -343,10 +368,14 @@ type mortal struct {
 	calls, dieAt int
 	done         bool
 	forced       bool
+	before       func() // every such call
 }
 
 func (m *mortal) die(work func() error) error {
 	m.calls++
+	if m.before != nil {
+		m.before()
+	}
 	if m.calls == m.dieAt && !m.done {
 		panic(errKilled)
 	}
@@ -378,6 +407,27 @@ func TestReleaseThatFailedIsTriedAgain(t *testing.T) {
 	r.backend.FailNext("release", backend.Errorf(backend.Unavailable, "scripted"))
 	r.until("the worker leaves", r.settled(1))
 	r.wantCalls("release worker-1-g1 drained", "release worker-1-g1 drained")
+}
+
+// A worker that was released and takes its time is not released again, and the rescale waits until it is gone.
+func TestReleasedWorkerIsLeftToEnd(t *testing.T) {
+	r := newRig(t, rigOptions{trainer: "stubborn"})
+	r.started(2)
+	r.order("scale", 1)
+	r.beats(5)
+	r.wantCalls("release worker-1-g1 drained")
+	if r.s.want.Rescale == nil {
+		t.Error("the rescale is closed while the worker is there")
+	}
+	if err := r.cluster.SetState("ctr", worker(1, 1), backend.StateRunning, ""); err != nil { // the cluster forgot it
+		t.Fatal(err)
+	}
+	r.beat()
+	r.wantCalls("release worker-1-g1 drained", "release worker-1-g1 drained")
+	if err := r.cluster.Reap("ctr", worker(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is gone", r.settled(1))
 }
 
 // A rank that is wanted again while its worker still drains waits for it: a new generation would end the old one by force.

@@ -292,6 +292,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 }
 
+// backfillTimeout bounds the back-fill: meanwhile nothing is looked at or repaired.
+const backfillTimeout = 3 * time.Minute
+
 // backfill asks the broker for the arrivals of the past, so that forecasts start warm. Without it the scheduler works and says that it is cold.
 func (s *Scheduler) backfill(ctx context.Context) traffic.Backfilled {
 	j := s.job
@@ -300,7 +303,9 @@ func (s *Scheduler) backfill(ctx context.Context) traffic.Backfilled {
 	if s.opt.Progress != nil {
 		o.Progress = func(done, total int) { s.opt.Progress("reading the arrival history from the broker", done, total) }
 	}
-	got, err := traffic.Backfill(ctx, s.kafka, s.arrivals, o)
+	bounded, cancel := context.WithTimeout(ctx, backfillTimeout)
+	defer cancel()
+	got, err := traffic.Backfill(bounded, s.kafka, s.arrivals, o)
 	if err != nil {
 		if ctx.Err() == nil {
 			s.lg.Warn("no arrival history: forecasts start cold", "err", err)
