@@ -114,6 +114,11 @@ func (c *chaos) strike() {
 		r.kafka.Kill9()
 		c.pause()
 		r.kafka.Restart()
+	case n < 17:
+		c.logf("stop the broker")
+		r.kafka.Suspend()
+		c.pause()
+		r.kafka.Resume()
 	default:
 		n := 2 + c.rng.IntN(chaosWorkers-1)
 		c.logf("scale to %d", n)
