@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -90,6 +91,13 @@ func TestReleasedGenerationIsSkipped(t *testing.T) {
 	if err := other.Release(t.Context(), "ctr", []backend.ID{worker(0, 3), server(0, 1)}, backend.Forced); err != nil {
 		t.Fatal(err)
 	}
+	r.until("the job is wanted", func() error {
+		if r.s.want.Target == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	r.s.tickAt = r.now.Add(time.Hour) // so that no decision saves what the rest must
 	r.until("the job runs", r.isLive("ps-0-g2 ps-1-g1 worker-0-g4"))
 	r.reopen()
 	r.beats(3)
