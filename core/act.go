@@ -247,7 +247,7 @@ func (s *Scheduler) drain(ctx context.Context, now time.Time) error {
 		case releaseDrained:
 			gentle = append(gentle, l.id())
 		case releaseForced:
-			s.lg.Warn("a leaving worker is released without its drain; what it held is trained again", "workload", l.id().String(), "asked", l.Asked)
+			s.lg.Warn("a leaving worker is released without its drain; what it held is trained again", "workload", l.id().String())
 			force = append(force, l.id())
 		}
 	}

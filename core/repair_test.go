@@ -155,7 +155,7 @@ func TestCrashLoopIsShownWithTheEndOfItsLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.beat()
-	p, err := r.problem("worker-0-g1 ended: ended with code 1")
+	p, err := r.problem("worker-0-g1 has ended 1×: ended with code 1")
 	if err != nil || !strings.HasSuffix(p, `; its log ends: time=… level=INFO msg="starting" | line two | kale-trainer: worker 0: no ONNX Runtime library: run make deps, or set KALE_ONNXRUNTIME`) {
 		t.Errorf("problem %q, %v", p, err)
 	}
@@ -165,7 +165,7 @@ func TestCrashLoopIsShownWithTheEndOfItsLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.beat()
-	if _, err := r.problem("worker-0-g2 does not stay up, ended 2 times: crashed and was started again; its log ends: started"); err != nil {
+	if _, err := r.problem("worker-0-g2 has ended 2×: crashed and was started again; its log ends: started"); err != nil {
 		t.Error(err)
 	}
 	r.now = r.now.Add(troubleRest)
@@ -177,7 +177,7 @@ func TestCrashLoopIsShownWithTheEndOfItsLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.beat()
-	if _, err := r.problem("worker-0-g2 ended: crashed"); err != nil {
+	if _, err := r.problem("worker-0-g2 has ended 1×: crashed"); err != nil {
 		t.Error(err)
 	}
 }
@@ -209,13 +209,17 @@ func TestEndsAreCountedOnce(t *testing.T) {
 }
 
 func TestLastWords(t *testing.T) {
+	long := strings.Repeat("é", tailRunes+5)
 	for in, want := range map[string]string{
-		"":                               "",
-		"\n \n":                          "",
-		"one":                            "one",
-		"a\nb\nc\nd\n":                   "b | c | d",
-		"bad \xff byte\ttab\r\n":         "bad ? byte tab",
-		strings.Repeat("é", tailBytes+5): "…" + strings.Repeat("é", tailBytes),
+		"":                          "",
+		"\n \n":                     "",
+		"one":                       "one",
+		"a\nb\nc\nd\n":              "b | c | d",
+		"up\nsame\nup\nsame\n":      "up | same",
+		"bad \xff byte\ttab\r\n":    "bad ? byte tab",
+		long:                        long[:2*(tailRunes-1)] + "…", // é has two bytes
+		long + "\nthe reason":       "the reason",
+		"before\n" + long + "\nend": "end",
 	} {
 		if got := lastWords(in); got != want {
 			t.Errorf("lastWords(%q) = %q, want %q", in, got, want)

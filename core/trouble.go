@@ -31,9 +31,9 @@ const (
 	// A process that is well by the chief's word for troubleRest, or by the backend's for troubleAge, is no trouble any more.
 	troubleRest = 15 * time.Second
 	troubleAge  = time.Minute
-	// The end of a log: so many lines, so many bytes of it, within so much time.
+	// The end of a log: so many lines, so many characters of them, within so much time.
 	tailLines   = 3
-	tailBytes   = 400
+	tailRunes   = 400
 	tailTimeout = 2 * time.Second
 )
 
@@ -86,7 +86,7 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 	if over && !t.over || !over && again {
 		t.times, t.last, t.tail = t.times+max(1, st.Restarts-t.restarts), now, ""
 		t.over, t.restarts, t.finished = over, st.Restarts, st.Finished
-		t.reason = st.Reason
+		t.reason, _, _ = strings.Cut(st.Reason, "; it starts again") // when is no news for long
 		if t.reason == "" {
 			t.reason = fmt.Sprintf("with code %d", st.ExitCode)
 		}
@@ -118,7 +118,7 @@ func (s *Scheduler) tail(ctx context.Context, id backend.ID) string {
 	return lastWords(string(raw))
 }
 
-// lastWords are the last lines of a text, on one line and cut to what a person reads.
+// lastWords are the last lines of a text on one line, each told once, and as few as a person reads.
 func lastWords(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -126,11 +126,23 @@ func lastWords(text string) string {
 			lines = append(lines, line)
 		}
 	}
-	words := strings.Join(lines[max(0, len(lines)-tailLines):], " | ")
-	if r := []rune(words); len(r) > tailBytes {
-		words = "…" + string(r[len(r)-tailBytes:])
+	var words []string
+	room := tailRunes
+	for i := len(lines) - 1; i >= 0 && len(words) < tailLines; i-- {
+		line := []rune(lines[i])
+		if slices.Contains(words, lines[i]) {
+			continue // a process that crashes again and again says the same
+		}
+		if len(line) > room && len(words) > 0 {
+			break
+		}
+		if len(line) > room {
+			line = append(line[:room-1:room-1], '…')
+		}
+		words, room = append(words, string(line)), room-len(line)
 	}
-	return words
+	slices.Reverse(words)
+	return strings.Join(words, " | ")
 }
 
 // recovered says whether a process that had ended runs and can be counted on again.
@@ -188,11 +200,9 @@ func (s *Scheduler) troubled() []string {
 	return out
 }
 
+// String keeps to one wording however often it has happened, so that who follows problems sees one that goes on.
 func (t *trouble) String() string {
-	text := fmt.Sprintf("%s ended: %s", t.id, t.reason)
-	if t.times > 1 {
-		text = fmt.Sprintf("%s does not stay up, ended %d times: %s", t.id, t.times, t.reason)
-	}
+	text := fmt.Sprintf("%s has ended %d×: %s", t.id, t.times, t.reason)
 	if t.tail != "" {
 		text += "; its log ends: " + t.tail
 	}
