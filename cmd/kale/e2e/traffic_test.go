@@ -2,11 +2,13 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kale-sched/kale/core/stream"
@@ -67,8 +69,37 @@ func (r *rig) acknowledged() map[int32]int64 {
 	return out
 }
 
-// put writes n records to one partition, as value makes them, and returns their offsets.
-func (r *rig) put(name string, partition int32, n int, value func(i int) []byte) []int64 {
+// put writes n records to one partition, as value makes them, and returns their offsets. A topic that was just created may be unknown to the broker's log
+// for a moment: what is refused for that is written again.
+func (r *rig) put(name string, partition int32, n int, value func(i int) []byte) (offsets []int64) {
+	r.t.Helper()
+	var todo []*kgo.Record
+	for i := range n {
+		todo = append(todo, &kgo.Record{Topic: name, Partition: partition, Value: value(i)})
+	}
+	r.await(fmt.Sprintf("%d records are in %s, partition %d", n, name, partition), func() string {
+		var again []*kgo.Record
+		var why error
+		for _, res := range r.produce(todo) {
+			switch {
+			case res.Err == nil:
+				offsets = append(offsets, res.Record.Offset)
+			case errors.Is(res.Err, kerr.UnknownTopicID), errors.Is(res.Err, kerr.UnknownTopicOrPartition):
+				again, why = append(again, &kgo.Record{Topic: name, Partition: partition, Value: res.Record.Value}), res.Err
+			default:
+				r.fatalf("write to %s, partition %d: %v", name, partition, res.Err)
+			}
+		}
+		if todo = again; len(todo) > 0 {
+			return why.Error()
+		}
+		return ""
+	})
+	return offsets
+}
+
+// produce writes records to the partitions that they name.
+func (r *rig) produce(recs []*kgo.Record) kgo.ProduceResults {
 	r.t.Helper()
 	cl, err := kgo.NewClient(append(r.kafka.Client(), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.MetadataMinAge(50*time.Millisecond), kgo.UnknownTopicRetries(100))...)
@@ -78,18 +109,7 @@ func (r *rig) put(name string, partition int32, n int, value func(i int) []byte)
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
-	var recs []*kgo.Record
-	for i := range n {
-		recs = append(recs, &kgo.Record{Topic: name, Partition: partition, Value: value(i)})
-	}
-	var offsets []int64
-	for _, res := range cl.ProduceSync(ctx, recs...) {
-		if res.Err != nil {
-			r.fatalf("write to %s, partition %d: %v", name, partition, res.Err)
-		}
-		offsets = append(offsets, res.Record.Offset)
-	}
-	return offsets
+	return cl.ProduceSync(ctx, recs...)
 }
 
 // click is a good record.
