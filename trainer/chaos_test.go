@@ -138,7 +138,8 @@ func (m *troublemaker) trouble() {
 	case what == 7 && m.kill[rank] != nil:
 		m.worked["expelled"]++
 		m.ask(func(c rpc.ChiefClient) error {
-			_, err := c.Join(m.t.Context(), &rpc.JoinRequest{Member: fmt.Sprint("worker-", rank), Generation: m.generation[rank], Address: "127.0.0.1:1"})
+			_, err := c.Join(m.t.Context(), &rpc.JoinRequest{Member: fmt.Sprint("worker-", rank), Generation: m.generation[rank], Address: "127.0.0.1:1",
+				StartedUnixMs: m.workers[rank].started.UnixMilli()})
 			return err
 		})
 	case what == 8 && len(m.kill) > 1:

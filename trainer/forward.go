@@ -185,7 +185,7 @@ func (w *worker) spread() {
 type outbound struct {
 	name, address string
 	hasPartitions bool
-	box           *outbox[*chunk]
+	box           *outbox[*rpc.ForwardRequest]
 	cancel        context.CancelFunc
 	up            bool
 }
@@ -214,7 +214,8 @@ func (w *worker) carryOut(d shuffler.Decision[*chunk]) {
 		w.feedWake.set()
 	case shuffler.Forward:
 		w.ledger.place(id, forwarded)
-		w.outbound[d.Peer].box.put(d.Chunk.Body)
+		// Rendered here: the sender runs without the lock.
+		w.outbound[d.Peer].box.put(&rpc.ForwardRequest{Chunk: wireChunk(d.Chunk.Body)})
 		w.metrics.add(&w.metrics.forwarded, d.Chunk.Records)
 	}
 	w.spread()
@@ -242,7 +243,7 @@ func (w *worker) reconcilePeers(ctx context.Context, peers []*rpc.PeerInfo) {
 		o := w.outbound[name]
 		if o == nil {
 			octx, cancel := context.WithCancel(ctx)
-			o = &outbound{name: name, address: p.GetAddress(), box: newOutbox[*chunk](), cancel: cancel}
+			o = &outbound{name: name, address: p.GetAddress(), box: newOutbox[*rpc.ForwardRequest](), cancel: cancel}
 			w.outbound[name] = o
 			w.peersDone.Add(1)
 			go func() { // owned by the worker; ends with octx
@@ -269,6 +270,7 @@ func (w *worker) lost(o *outbound) {
 		w.lg.Info("chunks come back from a peer that was lost", "peer", o.name, "chunks", len(back))
 	}
 	for _, d := range back {
+		d.Chunk.Body.replay = true // the peer may have validated it (rule 22)
 		w.carryOut(d)
 	}
 }
@@ -321,7 +323,7 @@ func (w *worker) stream(ctx context.Context, o *outbound) error {
 	}
 	sender := make(chan error, 1)
 	go func() { // ends with ctx, which this call cancels, and awaits
-		err := o.box.pump(ctx, func(c *chunk) error { return s.Send(&rpc.ForwardRequest{Chunk: wireChunk(c)}) })
+		err := o.box.pump(ctx, s.Send)
 		cancel()
 		sender <- err
 	}()

@@ -66,6 +66,7 @@ func (w *worker) readAgain(doubt func(*entry) bool) int {
 		}
 	}
 	if len(gone) > 0 {
+		clear(w.lostTaken) // what was given up cannot be read again: it is pushed as empty again when the chief offers it
 		w.repairWake.set()
 		w.roomMade()
 	}

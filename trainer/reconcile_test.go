@@ -200,7 +200,7 @@ func TestPeerThatForgotIsNotTrusted(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			w := stillWorker(t)
 			exchange(t, w, &rpc.Directive{Servers: []*rpc.ServerInfo{{Index: 1, Address: "a", Incarnation: 4}}})
-			o := &outbound{name: "worker-9", box: newOutbox[*chunk](), up: true, cancel: func() {}}
+			o := &outbound{name: "worker-9", box: newOutbox[*rpc.ForwardRequest](), up: true, cancel: func() {}}
 			w.mu.Lock()
 			w.outbound[o.name] = o
 			w.unit.PeerUp(o.name, false)
@@ -330,6 +330,48 @@ func TestRule10ServerReplacedDuringAPush(t *testing.T) {
 	}
 	if s, _ := w.ledger.state(c.id); s != pushed {
 		t.Errorf("the chunk is in state %d", s)
+	}
+}
+
+// picky is a set of servers of which some tablets have a part of the first push.
+type picky struct {
+	parameters
+	got []*pushRequest
+}
+
+func (p *picky) Push(_ context.Context, r *pushRequest) ([]*rpc.Missing, error) {
+	p.got = append(p.got, r)
+	if len(p.got) == 1 {
+		return []*rpc.Missing{{Tablets: []int32{3, 7}, Spans: []*rpc.Span{{Begin: 2, End: 4}}}, {Tablets: []int32{5}, Spans: []*rpc.Span{{Begin: 0, End: 1}}}}, nil
+	}
+	return nil, nil
+}
+
+// TestRule7OnlyWhatIsMissingWhereItIsMissing: the repair goes to the tablets that miss something, with their records and no others.
+func TestRule7OnlyWhatIsMissingWhereItIsMissing(t *testing.T) {
+	w := stillWorker(t)
+	p := &picky{}
+	w.params = p
+	c := &chunk{id: w.ledger.newID(), begin: 0, end: 4}
+	w.ledger.add(c, queued)
+	b := &batch{chunks: []*chunk{c}}
+	for o := range int64(4) {
+		b.recs = append(b.recs, trained{offset: o, hash: 1 << o})
+	}
+	if err := w.pushBatch(t.Context(), stepped{b: b}); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range p.got {
+		got = append(got, fmt.Sprint(r.tablets, r.countIDs, r.share, r.parts))
+	}
+	want := []string{
+		fmt.Sprint([]int32(nil), []uint64{1, 2, 4, 8}, float32(4)/32, []*rpc.RangePart{{Span: &rpc.Span{Begin: 0, End: 4}, N: 4, Hash: 15}}),
+		fmt.Sprint([]int32{3, 7}, []uint64{4, 8}, float32(2)/32, []*rpc.RangePart{{Span: &rpc.Span{Begin: 2, End: 4}, N: 2, Hash: 12}}),
+		fmt.Sprint([]int32{5}, []uint64{1}, float32(1)/32, []*rpc.RangePart{{Span: &rpc.Span{Begin: 0, End: 1}, N: 1, Hash: 1}}),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -219,11 +219,14 @@ func TestRule3WorkerRegistersAgain(t *testing.T) {
 	c := broker(t, 2)
 	cl := producer(t, c)
 	j := startJob(t, jobSpec(t, c))
-	j.worker(0, 1)
+	w, _ := j.gatedWorkerOpen(0)
 	produce(t, cl, 0, 100)
 	j.waitApplied(map[int32]int64{0: 100})
 	j.servers[0].snapshot()
 	before := j.status()
+	w.mu.Lock()
+	lease := w.leases[0]
+	w.mu.Unlock()
 	j.crash(0)
 	produce(t, cl, 0, 100)
 	produce(t, cl, 1, 100)
@@ -236,6 +239,11 @@ func TestRule3WorkerRegistersAgain(t *testing.T) {
 	}
 	if got := after.GetMembers()[0]; got.GetStartedUnixMs() != before.GetMembers()[0].GetStartedUnixMs() {
 		t.Errorf("another process registered: %v", got)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.leases[0] != lease || lease.released || lease.epoch.GetChief() != before.GetChief() {
+		t.Errorf("partition 0 was let go and taken again: %+v", w.leases[0])
 	}
 }
 
@@ -255,7 +263,7 @@ func TestExpelledSessionStartsAnew(t *testing.T) {
 	}
 	defer done()
 	// Somebody registers under its name: the chief expels the session that it knew.
-	if _, err := ch.Join(t.Context(), &rpc.JoinRequest{Member: "worker-0", Generation: 1, Address: "127.0.0.1:1"}); err != nil {
+	if _, err := ch.Join(t.Context(), &rpc.JoinRequest{Member: "worker-0", Generation: 1, Address: "127.0.0.1:1", StartedUnixMs: s.GetMembers()[0].GetStartedUnixMs()}); err != nil {
 		t.Fatal(err)
 	}
 	produce(t, cl, 1, 500)

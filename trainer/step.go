@@ -101,7 +101,30 @@ func (e *engine) compute(b *batch, only []int) (*gradients, error) {
 			row[j] += v
 		}
 	}
+	if only != nil {
+		g.keep(b, only, e.width)
+	}
 	return g, nil
+}
+
+// keep drops the rows of records that are not in only: under an optimiser with momentum even a gradient of zero would move them.
+func (g *gradients) keep(b *batch, only []int, width int) {
+	fields := len(b.slots) / max(b.records(), 1)
+	used := make([]bool, len(g.ids))
+	for _, i := range only {
+		for _, slot := range b.slots[i*fields : (i+1)*fields] {
+			used[slot] = true
+		}
+	}
+	var ids []uint64
+	rows := g.rows[:0]
+	for slot, id := range g.ids {
+		if used[slot] {
+			ids = append(ids, id)
+			rows = append(rows, g.rows[slot*width:(slot+1)*width]...)
+		}
+	}
+	g.ids, g.rows = ids, rows
 }
 
 // gather copies each record's rows to their places.

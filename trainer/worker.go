@@ -189,7 +189,7 @@ func (w *worker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer src.cl.Close()
+	defer src.close()
 	rep, err := newRepairer(w, src)
 	if err != nil {
 		return err
