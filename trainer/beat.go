@@ -50,7 +50,7 @@ func (w *worker) beats(ctx context.Context) error {
 }
 
 // errReplaced says that this process has no place in the job any more.
-var errReplaced = errors.New("the chief refuses this worker: a newer process has its place")
+var errReplaced = fmt.Errorf("the chief refuses this worker: %w", ErrFenced)
 
 // conversation is the beat loop's own state; no other goroutine touches it.
 type conversation struct {

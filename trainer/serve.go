@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/trainer/auth"
@@ -26,7 +27,7 @@ import (
 )
 
 // ErrFenced says that another incarnation of this process serves its tablets: it must exit and not be restarted.
-var ErrFenced = errors.New("fenced: a newer incarnation has taken this server's place")
+var ErrFenced = errors.New("fenced: a newer process has taken this one's place")
 
 // ServerOptions say which parameter server a process is.
 type ServerOptions struct {
@@ -95,7 +96,7 @@ func (p *serverProcess) run(ctx context.Context) error {
 	}
 	p.snapNow = make(chan struct{}, 1)
 	srv := grpc.NewServer(grpc.UnaryInterceptor(auth.UnaryServer(p.spec.GetToken())), grpc.StreamInterceptor(auth.StreamServer(p.spec.GetToken())),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), acceptKeepalive())
 	p.tablets.Register(srv)
 	var tasks sync.WaitGroup
 	// Every task ends with ctx; one that fails ends all of them with its error as the cause.
@@ -173,10 +174,10 @@ func stopServer(srv *grpc.Server) {
 func (p *serverProcess) loadJob(ctx context.Context) (fresh bool, err error) {
 	for waited := false; ; {
 		p.job, err = p.store.LoadJob()
-		if err == nil {
+		if err == nil && p.established() {
 			return fresh, p.checkJob()
 		}
-		if !errors.Is(err, checkpoint.ErrNoJob) {
+		if err != nil && !errors.Is(err, checkpoint.ErrNoJob) {
 			return false, err
 		}
 		if p.index == 0 {
@@ -194,6 +195,16 @@ func (p *serverProcess) loadJob(ctx context.Context) (fresh bool, err error) {
 			return false, err
 		}
 	}
+}
+
+// established says whether the job's state is the one that counts. Of two starts of server 0 on an empty folder, the one that loses may leave its state
+// there for a moment; it never publishes itself as chief, so the others wait for a chief of the same timeline.
+func (p *serverProcess) established() bool {
+	if p.index == 0 {
+		return true
+	}
+	info, err := p.store.Chief()
+	return err == nil && info.Timeline == p.job.Timeline
 }
 
 func (p *serverProcess) checkJob() error {
@@ -294,10 +305,20 @@ func (p *serverProcess) dial(addr string) (*grpc.ClientConn, error) {
 	return dialPeer(addr, p.spec.GetToken())
 }
 
+// keepaliveEvery is how often a connection on which nothing is heard is asked whether it lives. Without it a connection into a hole in the network (a
+// host that vanished, a firewall that forgot) is given up only by the kernel, after a quarter of an hour.
+const keepaliveEvery = 10 * time.Second
+
+// acceptKeepalive lets clients ask as often as they do.
+func acceptKeepalive() grpc.ServerOption {
+	return grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveEvery / 2, PermitWithoutStream: true})
+}
+
 // dialPeer connects to another process of the job.
 func dialPeer(addr, token string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithPerRPCCredentials(auth.Client(token)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveEvery, Timeout: keepaliveEvery / 2, PermitWithoutStream: true}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)))
 }
 

@@ -307,7 +307,7 @@ func (w *worker) servePeers() (*grpc.Server, error) {
 	}
 	token := w.spec.GetToken()
 	srv := grpc.NewServer(grpc.UnaryInterceptor(auth.UnaryServer(token)), grpc.StreamInterceptor(auth.StreamServer(token)),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), acceptKeepalive())
 	rpc.RegisterPeerServer(srv, &peerServer{w: w})
 	go func() { // ends with srv.Stop in run
 		if err := srv.Serve(lis); err != nil {

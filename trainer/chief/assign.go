@@ -14,7 +14,7 @@ func (m *machine) assign(now time.Time) {
 		return
 	}
 	m.revoke()
-	if m.inGrace(now) || m.halted != nil {
+	if m.inGrace(now) || m.halted != nil || m.opt.TopicID != "" && !m.verified {
 		return // a member that has not registered again may still answer for what nobody seems to hold
 	}
 	m.place()

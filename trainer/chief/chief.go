@@ -185,7 +185,8 @@ func (c *Chief) MarkLost(_ context.Context, req *rpc.MarkLostRequest) (*rpc.Mark
 // Snapshot implements rpc.ChiefServer.
 func (c *Chief) Snapshot(ctx context.Context, _ *rpc.SnapshotRequest) (*rpc.SnapshotResponse, error) {
 	c.mu.Lock()
-	c.m.snapshotReq++
+	// Servers that outlive a chief remember the highest request of the one before: each chief counts from its own incarnation on.
+	c.m.snapshotReq = max(c.m.snapshotReq, c.m.opt.Incarnation<<32) + 1
 	want := c.m.snapshotReq
 	c.mu.Unlock()
 	for {
@@ -247,6 +248,9 @@ func (c *Chief) sumsOf(ctx context.Context, s *rpc.ServerInfo) (*rpc.SumsRespons
 	}
 	return r, nil
 }
+
+// errTopicUnknown says that the brokers gave no answer about the topic; see watch.go.
+var errTopicUnknown = errors.New("its state is not known")
 
 // errTopicChanged is the reason of a halt; see watch.go.
 var errTopicChanged = errors.New("the topic was deleted or created again")

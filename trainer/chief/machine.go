@@ -57,6 +57,7 @@ type machine struct {
 	epochs      uint64 // last lease epoch counter
 	paused      bool
 	halted      *rpc.PartitionProblem // the topic was re-created: nothing is leased
+	verified    bool                  // the topic has been seen to be the pinned one; before that nothing is leased either
 	snapshotReq uint64
 
 	log advanceLog
@@ -106,6 +107,7 @@ type partition struct {
 	start    int64
 	position int64 // reading goes on here when the lease changes hands
 	end      int64 // last stable offset as last seen; −1 unknown
+	logStart int64 // where the log starts, as last seen; −1 unknown
 
 	applied   *spans.Set // intersection over servers; offsets ≥ start
 	offsets   int64      // offsets in applied
@@ -167,7 +169,7 @@ func newMachine(o Options, now time.Time) *machine {
 // addPartition makes a partition known with its pinned start. Known ones are left alone.
 func (m *machine) addPartition(p int32, start int64) {
 	if m.partitions[p] == nil {
-		m.partitions[p] = &partition{id: p, applied: spans.Of(), lost: spans.Of(), start: start, position: start, watermark: start, frontier: start, durable: start, end: -1}
+		m.partitions[p] = &partition{id: p, applied: spans.Of(), lost: spans.Of(), start: start, position: start, watermark: start, frontier: start, durable: start, end: -1, logStart: -1}
 	}
 }
 
@@ -213,6 +215,11 @@ func (m *machine) join(now time.Time, req *rpc.JoinRequest) (*rpc.JoinResponse, 
 	if old := m.members[req.GetMember()]; old != nil {
 		if old.live() && old.generation > req.GetGeneration() {
 			return nil, fmt.Errorf("join %s: generation %d is already a member, %d is older", req.GetMember(), old.generation, req.GetGeneration())
+		}
+		// Two processes of one generation: a backend that had lost sight of the first started a second. If each could expel the other, neither
+		// would ever train; the one that started later stays.
+		if old.live() && old.generation == req.GetGeneration() && req.GetStartedUnixMs() < old.startedMS {
+			return nil, fmt.Errorf("join %s: another process of generation %d, started later, is a member", req.GetMember(), req.GetGeneration())
 		}
 		m.expel(old)
 	}
@@ -492,11 +499,28 @@ func (m *machine) markLost(sp *rpc.Span) error {
 	if p == nil {
 		return fmt.Errorf("mark lost: the job has no partition %d", sp.GetPartition())
 	}
+	if known := m.knownLogStart(p); sp.GetEnd() > known {
+		return fmt.Errorf("mark lost: [%d, %d) of partition %d is not all gone: the log is known to start at %d; only what retention has removed can be given up",
+			sp.GetBegin(), sp.GetEnd(), sp.GetPartition(), known)
+	}
 	if sp.GetBegin() < p.start || sp.GetEnd() <= sp.GetBegin() {
 		return fmt.Errorf("mark lost: [%d, %d) of partition %d is not a span at or above its start %d", sp.GetBegin(), sp.GetEnd(), sp.GetPartition(), p.start)
 	}
 	p.lost.Add(sp.GetBegin(), sp.GetEnd())
 	return nil
+}
+
+// knownLogStart is how far retention is known to have removed a partition's records, by the watcher or by a worker that met the hole; −1: not known.
+func (m *machine) knownLogStart(p *partition) int64 {
+	known := p.logStart
+	for _, w := range m.members {
+		for _, pr := range w.problems {
+			if pr.GetPartition() == p.id && pr.GetKind() == rpc.PartitionProblem_KIND_LOST {
+				known = max(known, pr.GetLogStart())
+			}
+		}
+	}
+	return known
 }
 
 func (m *machine) setEnds(ends map[int32]int64) {

@@ -2,6 +2,7 @@ package chief
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -108,10 +109,11 @@ func (w *watcher) topic(ctx context.Context) error {
 		w.halt(&rpc.PartitionProblem{Partition: -1, Kind: rpc.PartitionProblem_KIND_RECREATED, Detail: why})
 		return nil
 	}
-	w.halt(nil)
-	if t.Err != nil {
-		return t.Err
+	// Unknown is neither the pinned topic nor another one: a halt stays, and a chief that has not seen the topic yet leases nothing.
+	if t.Err != nil || t.Topic == "" {
+		return fmt.Errorf("look up topic %q: %w", w.o.Topic, errors.Join(errTopicUnknown, t.Err))
 	}
+	w.halt(nil)
 	fresh := maps.Clone(starts)
 	for id := range t.Partitions {
 		if _, ok := fresh[id]; !ok {
@@ -145,7 +147,7 @@ func identity(t kadm.TopicDetail, pinned string) string {
 
 func (w *watcher) halt(p *rpc.PartitionProblem) {
 	w.c.mu.Lock()
-	w.c.m.halted = p
+	w.c.m.halted, w.c.m.verified = p, w.c.m.verified || p == nil
 	w.c.mu.Unlock()
 }
 
@@ -162,7 +164,11 @@ func (w *watcher) retention(ctx context.Context) error {
 	defer w.c.mu.Unlock()
 	starts.Each(func(l kadm.ListedOffset) {
 		p := w.c.m.partitions[l.Partition]
-		if l.Err != nil || p == nil || l.Offset <= p.start {
+		if l.Err != nil || p == nil {
+			return
+		}
+		p.logStart = l.Offset
+		if l.Offset <= p.start {
 			return
 		}
 		near := p.watermark-l.Offset < (p.end-p.watermark)/10

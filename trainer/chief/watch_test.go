@@ -215,7 +215,9 @@ func TestSnapshotWaitsForEveryServer(t *testing.T) {
 		r, err := c.Snapshot(t.Context(), nil)
 		got <- answer{r, err}
 	}()
-	for beat(0).GetSnapshotRequest() == 0 {
+	var asked uint64
+	for asked == 0 {
+		asked = beat(0).GetSnapshotRequest()
 		time.Sleep(time.Millisecond)
 	}
 	select {
@@ -223,7 +225,14 @@ func TestSnapshotWaitsForEveryServer(t *testing.T) {
 		t.Fatalf("answered %v, %v before the server had written", a.SnapshotResponse, a.err)
 	default:
 	}
-	beat(1)
+	// A server that has fulfilled requests of a chief before this one has not fulfilled this one's.
+	beat(3)
+	select {
+	case a := <-got:
+		t.Fatalf("answered %v, %v by what another chief asked for", a.SnapshotResponse, a.err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	beat(asked)
 	a := <-got
 	if a.err != nil || len(a.GetDurable()) != 1 || a.GetDurable()[0].GetWatermark() != 7 {
 		t.Errorf("%v, %v; want the durable offset 7", a.SnapshotResponse, a.err)
