@@ -36,6 +36,8 @@ type desired struct {
 	Gate   json.RawMessage `json:"gate,omitempty"`
 	// Throughput is what the throughput model has learnt.
 	Throughput estimator.OnlineState `json:"throughput"`
+	// Checkpoint is the folder that what runs was started with; empty when nothing does.
+	Checkpoint string `json:"checkpoint,omitempty"`
 	// Trained: this job's chief was seen with a worker since the job was started; from then on its silence is a fault and not a beginning.
 	Trained bool `json:"trained,omitempty"`
 	// Joins and Gaps are the last measured ones, oldest first.

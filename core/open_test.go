@@ -115,6 +115,27 @@ func TestJobFileOfAnotherModelIsRefused(t *testing.T) {
 	}
 }
 
+// A job that runs cannot be found from another checkpoint folder; one that was stopped can begin there.
+func TestCheckpointFolderIsNotChangedWhileTheJobRuns(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	was, other := r.job.Checkpoint.Dir, t.TempDir()
+	r.job.Checkpoint.Dir = other
+	_, _, err := Open(t.Context(), r.options("run"))
+	if err == nil || !strings.Contains(err.Error(), was) || !strings.Contains(err.Error(), other) || !strings.Contains(err.Error(), "kale stop") {
+		t.Fatalf("opened: %v", err)
+	}
+	r.job.Checkpoint.Dir = was
+	r.open("run")
+	r.order("stop", 0)
+	r.stops()
+	r.job.Checkpoint.Dir = other
+	r.reopen()
+}
+
 func TestStateOfAnotherVersionIsRefused(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.s.want.Version = 99

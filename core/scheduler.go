@@ -220,6 +220,11 @@ func (s *Scheduler) loadDesired() error {
 	}
 	if found {
 		s.want.open()
+		if was := s.want.Checkpoint; was != "" && was != s.job.Checkpoint.Dir && !s.opt.Stop {
+			return fmt.Errorf("run job %q: it runs with its checkpoint in %s, and checkpoint.dir now names %s, where nobody would find its chief: undo the change, "+
+				"stop the job with kale stop, and then change it", s.job.Name, was, s.job.Checkpoint.Dir)
+		}
+		s.want.Checkpoint = s.job.Checkpoint.Dir
 		return nil
 	}
 	var raw [16]byte
@@ -227,6 +232,7 @@ func (s *Scheduler) loadDesired() error {
 		return fmt.Errorf("draw a token: %w", err)
 	}
 	s.want = newDesired(hex.EncodeToString(raw[:]))
+	s.want.Checkpoint = s.job.Checkpoint.Dir
 	return nil
 }
 

@@ -72,7 +72,7 @@ func (s *Scheduler) stopForced(ctx context.Context) error {
 // stopped notes that nothing of the job is left.
 func (s *Scheduler) stopped() error {
 	w := s.want
-	w.Stopped, w.Stopping, w.Forced, w.Trained, w.Target, w.Draining = true, false, false, false, 0, nil
+	w.Stopped, w.Stopping, w.Forced, w.Trained, w.Target, w.Draining, w.Checkpoint = true, false, false, false, 0, nil, ""
 	s.lg.Info("the job has stopped; its state is in the checkpoint folder", "dir", s.job.Checkpoint.Dir)
 	return s.save()
 }

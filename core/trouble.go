@@ -46,10 +46,10 @@ func (s *Scheduler) heed(ctx context.Context, now time.Time) {
 	}
 	var unread []*trouble
 	for _, st := range s.seen.list {
-		if s.leaving(st.ID) || s.want.Stopping || st.State == backend.StateStopping {
+		if s.leaving(st.ID) || s.replaced(st.ID) || s.want.Stopping || st.State == backend.StateStopping {
 			continue
 		}
-		if t := s.compare(st, now); t.times > 0 && t.tail == "" {
+		if t := s.compare(st, now); t.times > 0 && t.tail == "" && !slices.Contains(unread, t) {
 			unread = append(unread, t)
 		}
 	}
@@ -150,6 +150,15 @@ func (s *Scheduler) recovered(t *trouble, now time.Time) bool {
 	quiet := now.Sub(t.last)
 	st, found := s.seen.allocation(t.id)
 	return found && st.State == backend.StateRunning && quiet >= troubleRest && (quiet > troubleAge || s.well(t.id))
+}
+
+// replaced says that a newer generation of a process is wanted, and that its end is known.
+func (s *Scheduler) replaced(id backend.ID) bool {
+	gens := s.want.Workers
+	if id.Role == backend.RoleServer {
+		gens = s.want.Servers
+	}
+	return id.Generation < gens[id.Rank]
 }
 
 // wanted says whether a process has a rank that shall run.
