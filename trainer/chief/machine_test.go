@@ -366,3 +366,58 @@ func TestAdvanceLogTellsWhatItDropped(t *testing.T) {
 		t.Errorf("another chief's number: %d entries, truncated %v", len(out), truncated)
 	}
 }
+
+// Rules 3 and 23: a backend that lost sight of a worker may start it a second time. Of two processes of one generation the one that started later stays; if each could
+// expel the other, neither would ever train.
+func TestRule23TwoProcessesOfOneWorkerSettle(t *testing.T) {
+	m := newTestMachine(1, 1)
+	join := func(startedMS int64) error {
+		_, err := m.join(at(0), &rpc.JoinRequest{Member: "worker-0", Generation: 1, Address: "a", StartedUnixMs: startedMS})
+		return err
+	}
+	if err := join(1000); err != nil {
+		t.Fatal(err)
+	}
+	if err := join(2000); err != nil {
+		t.Fatalf("the later process was refused: %v", err)
+	}
+	if err := join(1000); err == nil {
+		t.Fatal("the earlier process expelled the later one")
+	}
+	if err := join(2000); err != nil {
+		t.Fatalf("the process that stays may join again: %v", err)
+	}
+}
+
+// Rule 17: what is not known of the topic neither lifts a halt nor lets a new chief lease.
+func TestRule17NothingIsLeasedBeforeTheTopicIsVerified(t *testing.T) {
+	m := newTestMachine(1, 1)
+	m.opt.TopicID = "id"
+	report(t, m, at(0), 0, 1, nil)
+	w := join(t, m, at(0), 0)
+	w.beat(m, at(1))
+	if d := w.beat(m, at(2)); len(d.GetGrants()) != 0 {
+		t.Fatalf("granted %v of a topic that nobody has looked at", d.GetGrants())
+	}
+	m.verified = true
+	if d := w.beat(m, at(3)); len(d.GetGrants()) != 1 {
+		t.Fatalf("granted %d partitions of the verified topic, want 1", len(d.GetGrants()))
+	}
+}
+
+// Rule 16: only what retention is known to have removed can be given up.
+func TestRule16OnlyWhatIsGoneCanBeGivenUp(t *testing.T) {
+	m := newTestMachine(1, 1)
+	sp := &rpc.Span{Partition: 0, Begin: 10, End: 40}
+	if err := m.markLost(sp); err == nil {
+		t.Fatal("gave up records that nobody knows to be gone")
+	}
+	m.partitions[0].logStart = 39
+	if err := m.markLost(sp); err == nil {
+		t.Fatal("gave up a record that is still there")
+	}
+	m.partitions[0].logStart = 40
+	if err := m.markLost(sp); err != nil {
+		t.Fatal(err)
+	}
+}
