@@ -217,8 +217,8 @@ func (s *Scheduler) workers() plan.Workers {
 // lag is how far training is behind, in records and in the age of the oldest untrained one.
 func (s *Scheduler) lag(now time.Time) (records int64, age time.Duration, known bool) {
 	applied := s.seen.applied()
-	if len(applied) == 0 {
-		return 0, 0, false
+	if len(applied) == 0 || s.seen.endsErr != nil {
+		return 0, 0, false // without the ends of now, all that was seen before may be trained and it would look like no lag
 	}
 	return s.arrivals.Lag(now, applied)
 }

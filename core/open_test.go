@@ -162,6 +162,9 @@ func TestDamagedStateSaysWhatToDo(t *testing.T) {
 	if _, _, err := Open(t.Context(), r.options("run")); err == nil || !strings.Contains(err.Error(), "move it away") {
 		t.Errorf("opened: %v", err)
 	}
+	if _, _, err := NewPreview(t.Context(), r.options("run")); err == nil || !strings.Contains(err.Error(), "move it away") {
+		t.Errorf("previewed: %v", err)
+	}
 }
 
 func TestPreviewTouchesNothing(t *testing.T) {

@@ -72,10 +72,14 @@ func (s *Scheduler) readDesired() (locked bool, err error) {
 		return false, nil
 	}
 	st, err := state.Open(s.opt.StateDir)
-	if err != nil {
+	if errors.Is(err, state.ErrLocked) {
 		return true, nil
 	}
+	if err != nil {
+		return false, err
+	}
 	_, err = st.Get(desiredKey, s.want)
+	s.want.open()
 	return false, errors.Join(err, st.Close())
 }
 

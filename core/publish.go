@@ -48,7 +48,7 @@ func (s *Scheduler) sample(now time.Time) Sample {
 		Capacity: finite(s.online.Model().Throughput(w.Running, s.job.Servers.Count)), Forecast: s.foresee.at(now),
 		Applied: n.applied(), Repairing: n.chief.GetRepairing(), Unknown: n.unknown(s.begun()),
 	}
-	if rate, ok := s.arrivals.Rate(now, max(s.job.Forecast.Interval, 4*s.job.Autoscale.Watch)); ok {
+	if rate, ok := s.arrivals.Rate(now, max(s.job.Forecast.Interval, 4*s.job.Autoscale.Watch)); ok && n.endsErr == nil {
 		out.Rate = &rate
 	}
 	if records, age, ok := s.lag(now); ok {

@@ -21,7 +21,7 @@ const (
 	beat         = 50 * time.Millisecond
 	leaseTimeout = 5 * time.Second
 	grace        = 3 * time.Second
-	// windowSeconds bounds what a worker may have fetched and not yet trained, per partition (rule 13): at least the peak rate times the lease timeout.
+	// windowRecords bounds what a worker may have fetched and not yet trained, per partition (rule 13): at least the peak rate times the lease timeout.
 	windowRecords = 1 << 17
 )
 

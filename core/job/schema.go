@@ -227,6 +227,6 @@ var checkpointBlock = &block{
 
 var backendBlock = &block{
 	name: "backend", labelled: true, required: true, raw: true,
-	doc:   `Where processes run. The label names the plugin, which reads the body: see "kale help backend-NAME".`,
+	doc:   `Where processes run. The label names the plugin, which reads the body: examples/ctr.hcl comments on those of "local".`,
 	begin: func(j *Job, label string) { j.Backend.Name = label },
 }
