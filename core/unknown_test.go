@@ -110,6 +110,10 @@ func TestKafkaAwayHolds(t *testing.T) {
 	if d := r.decision(); d.Kind != plan.KindHold || d.Target != 2 || !strings.Contains(d.Reason, "Kafka") {
 		t.Errorf("decision %s to %d: %s", d.Kind, d.Target, d.Reason)
 	}
+	// A broker that is dead must not read as perfect freshness.
+	if smp := r.s.sample(r.now.Add(time.Second)); smp.Lag != nil || smp.Rate != nil {
+		t.Errorf("lag %v and rate %v are shown although the ends of the log are unknown", smp.Lag, smp.Rate)
+	}
 	r.wantCalls()
 }
 

@@ -181,8 +181,12 @@ func (a *app) farewell(l *loaded, v *core.View) {
 		fmt.Fprintf(a.err, "job %q has stopped; its model is in %s\n  kale %s\ntakes it up again\n", l.Name, l.Checkpoint.Dir, quoted(a.args))
 		return
 	}
-	fmt.Fprintf(a.err, "the scheduler of job %q has ended; training goes on\n  kale %s\ntakes it up again,\n  kale stop %s%s\nstops it\n",
-		l.Name, quoted(a.args), a.stateFlag(), l.Name)
+	goesOn := "training goes on"
+	if v == nil || v.Sample.Running == 0 {
+		goesOn = "no worker was seen to train; what was started goes on trying"
+	}
+	fmt.Fprintf(a.err, "the scheduler of job %q has ended; %s\n  kale %s\ntakes it up again,\n  kale stop %s%s\nstops it\n",
+		l.Name, goesOn, quoted(a.args), a.stateFlag(), l.Name)
 }
 
 // stateFlag repeats -state-dir where it was given.
