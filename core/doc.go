@@ -1,10 +1,10 @@
 // Package core is the scheduler's shell: it looks at Kafka, the chief and the backend, lets core/plan decide, and carries out what was
 // decided. All judgement is in the pure packages; here is I/O, order and patience.
 //
-// One goroutine owns a job (Scheduler.Run). It has two beats: every watch interval it looks (look.go) and brings what runs nearer to what is wanted
-// (act.go, stop.go) and takes note of what does not stay up (trouble.go); every tick it decides (decide.go). What must survive a restart is in core/state; everything else is found again from the
-// backend and the chief, so the scheduler can stop at any moment and training goes on. What must survive even the loss of that state, the job's token
-// and what its checkpoint was made with, is kept beside the checkpoint (checkpoint.go).
+// One goroutine owns a job (Scheduler.Run). It has two beats: every watch interval it looks (look.go), brings what runs nearer to what is wanted
+// (act.go, stop.go) and takes note of what does not stay up (trouble.go); every tick it decides (decide.go). What must survive a restart is in
+// core/state; everything else is found again from the backend and the chief, so the scheduler can stop at any moment and training goes on. What
+// must survive even the loss of that state, the job's token and the shape of its model, is kept beside the checkpoint (checkpoint.go).
 //
 // Two rules stand above all others. Unknown is never zero: what could not be looked up leads to hold, and hold freezes how many workers there are,
 // never the repair of what is already wanted. And nothing is released before the chief says that it is drained, unless it is gone anyway.

@@ -1,0 +1,176 @@
+package core
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// Only saturated intervals teach the throughput model: all members busy with full batches, at every look, for long enough.
+func TestOnlySaturatedIntervalsTeach(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	rates := func(saturated bool) {
+		r.chief.with(func(s *rpc.JobStatus) {
+			for _, m := range s.Members {
+				m.RecordsPerSecond, m.Metrics.Saturated = 300, saturated
+			}
+		})
+	}
+	learnt := func() float64 { return r.s.online.Model().Throughput(2, 2) }
+	prior := learnt()
+	rates(false)
+	r.beats(40)
+	if got := learnt(); got != prior {
+		t.Fatalf("members that wait for records taught %v", got)
+	}
+	rates(true)
+	for range 10 { // one that waits now and then begins the interval anew
+		r.beats(3)
+		rates(false)
+		r.beat()
+		rates(true)
+	}
+	if got := learnt(); got != prior {
+		t.Fatalf("members that wait now and then taught %v", got)
+	}
+	r.beats(60)
+	if got := learnt(); math.Abs(got-600) > 60 {
+		t.Errorf("F(2) = %v after 60 s of 600 records/s, prior %v", got, prior)
+	}
+	r.reopen()
+	if got := learnt(); math.Abs(got-600) > 60 {
+		t.Errorf("F(2) = %v after a restart", got)
+	}
+}
+
+func TestTrainSpecCarriesTheJob(t *testing.T) {
+	r := newRig(t, rigOptions{change: func(text string) string {
+		text = strings.Replace(text, `start   = "earliest"`, "start = \"-6h\"\n dead_letter = \"dead\"\n on_lost = \"skip\"\n tls {\n server_name = \"kafka\"\n }\n sasl {\n mechanism = \"plain\"\n username = \"u\"\n password = \"secret\"\n }", 1)
+		return strings.Replace(text, `kind = "lr"`, "kind = \"deepfm\"\n hidden = [8, 4]\n embedding_dim = 3\n", 1)
+	}})
+	s := TrainSpec(r.job, "tok")
+	want := &rpc.TrainSpec{
+		Job: "ctr", Fingerprint: r.job.Fingerprint(), Token: "tok", CheckpointDir: r.job.Checkpoint.Dir,
+		Stream: &rpc.StreamSpec{
+			Brokers: []string{r.broker.Addr()}, Topic: rigTopic, Start: "-6h0m0s", OnLost: "skip", DeadLetter: "dead",
+			Tls: &rpc.TLSSpec{ServerName: "kafka"}, Sasl: &rpc.SASLSpec{Mechanism: "plain", Username: "u", Password: "secret"},
+		},
+		Features: &rpc.FeatureSpec{Format: "json", Label: "click", Sparse: []string{"user"}},
+		Model:    &rpc.ModelSpec{Kind: "deepfm", EmbeddingDim: 3, Hidden: []int32{8, 4}, Batch: 1024, Seed: 1, Optimiser: "adagrad", LearningRate: 0.05},
+		Servers:  2, Tablets: 64, SnapshotEveryMs: 600_000, SnapshotKeep: 2,
+		Worker:         &rpc.WorkerSpec{Chunk: 64, Queue: 4096, Window: windowRecords, LingerMs: 50, Threads: 1, Forward: "advanced", Device: "cuda"},
+		LeaseTimeoutMs: leaseTimeout.Milliseconds(), BeatMs: beat.Milliseconds(), GraceMs: grace.Milliseconds(),
+	}
+	if !proto.Equal(s, want) {
+		t.Errorf("specification\n%s\nwant\n%s", protojson.Format(s), protojson.Format(want))
+	}
+	for _, w := range []struct {
+		argv  string
+		files map[string][]byte
+	}{
+		{strings.Join(r.s.loads.worker(3, 7).Argv, " "), r.s.loads.worker(3, 7).Files},
+		{strings.Join(r.s.loads.server(1, 2).Argv, " "), r.s.loads.server(1, 2).Files},
+	} {
+		if strings.Contains(w.argv, "secret") || strings.Contains(w.argv, r.s.want.Token) {
+			t.Errorf("a secret shows in the process list: %s", w.argv)
+		}
+		back := &rpc.TrainSpec{}
+		if err := protojson.Unmarshal(w.files[specFile], back); err != nil || back.GetToken() != r.s.want.Token {
+			t.Errorf("%s: its specification has the token %q, %v", w.argv, back.GetToken(), err)
+		}
+	}
+	for kind, want := range map[string]job.Start{
+		"latest": {Kind: job.StartLatest}, "2026-01-31T06:00:00Z": {Kind: job.StartTime, Time: time.Date(2026, 1, 31, 7, 0, 0, 0, time.FixedZone("", 3600))},
+	} {
+		r.job.Stream.Start = want
+		if got := streamSpec(r.job).GetStart(); got != kind {
+			t.Errorf("start %+v became %q, want %q", want, got, kind)
+		}
+	}
+}
+
+func TestKafkaOptsSayWhatIsWrong(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	rubbish := write("rubbish.pem", "rubbish")
+	cert, key := certificate(t)
+	certFile, keyFile := write("cert.pem", cert), write("key.pem", key)
+	for name, c := range map[string]struct {
+		stream job.Stream
+		says   string
+	}{
+		"plain text":     {job.Stream{}, ""},
+		"system's CAs":   {job.Stream{TLS: &job.TLS{}}, ""},
+		"own CA and key": {job.Stream{TLS: &job.TLS{CAFile: certFile, CertFile: certFile, KeyFile: keyFile}}, ""},
+		"no CA file":     {job.Stream{TLS: &job.TLS{CAFile: filepath.Join(dir, "none")}}, "read the brokers' CA"},
+		"CA is rubbish":  {job.Stream{TLS: &job.TLS{CAFile: rubbish}}, "rubbish.pem holds no PEM certificate"},
+		"key is rubbish": {job.Stream{TLS: &job.TLS{CertFile: certFile, KeyFile: rubbish}}, "read the client certificate for the brokers"},
+		"plain":          {job.Stream{SASL: &job.SASL{Mechanism: "plain", Username: "u", Password: job.NewSecret("p")}}, ""},
+		"scram 256":      {job.Stream{SASL: &job.SASL{Mechanism: "scram-sha-256"}}, ""},
+		"scram 512":      {job.Stream{SASL: &job.SASL{Mechanism: "scram-sha-512"}}, ""},
+		"kerberos":       {job.Stream{SASL: &job.SASL{Mechanism: "gssapi"}}, `"gssapi": there are plain, scram-sha-256 and scram-sha-512`},
+	} {
+		opts, err := KafkaOpts(&job.Job{Stream: c.stream})
+		if c.says == "" && (err != nil || len(opts) == 0) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+	}
+}
+
+// certificate is a self-signed one and its key, PEM.
+func certificate(t *testing.T) (cert, key string) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &k.PublicKey, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}))
+}
+
+func TestForecastOfAMoment(t *testing.T) {
+	at := time.Unix(1_800_000_000, 0)
+	f := &foresight{last: plan.Forecast{At: at, Step: time.Second, Mean: plan.Values{1, 2, math.NaN()}, Lower: plan.Values{0.5}, Upper: plan.Values{1.5}}}
+	for offset, want := range map[time.Duration]string{
+		-time.Nanosecond: "<nil>", 0: "&{1 0.5 1.5}", 1500 * time.Millisecond: "&{2 2 2}", 2 * time.Second: "<nil>", time.Hour: "<nil>",
+	} {
+		if got := fmt.Sprint(f.at(at.Add(offset))); got != want {
+			t.Errorf("after %v: %s, want %s", offset, got, want)
+		}
+	}
+	if got := (&foresight{}).at(at); got != nil {
+		t.Errorf("without a forecast: %+v", got)
+	}
+}
