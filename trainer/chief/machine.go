@@ -493,36 +493,6 @@ func (m *machine) drain(names []string) (unknown []string) {
 	return unknown
 }
 
-// markLost gives up a span that retention removed.
-func (m *machine) markLost(sp *rpc.Span) error {
-	p := m.partitions[sp.GetPartition()]
-	if p == nil {
-		return fmt.Errorf("mark lost: the job has no partition %d", sp.GetPartition())
-	}
-	if known := m.knownLogStart(p); sp.GetEnd() > known {
-		return fmt.Errorf("mark lost: [%d, %d) of partition %d is not all gone: the log is known to start at %d; only what retention has removed can be given up",
-			sp.GetBegin(), sp.GetEnd(), sp.GetPartition(), known)
-	}
-	if sp.GetBegin() < p.start || sp.GetEnd() <= sp.GetBegin() {
-		return fmt.Errorf("mark lost: [%d, %d) of partition %d is not a span at or above its start %d", sp.GetBegin(), sp.GetEnd(), sp.GetPartition(), p.start)
-	}
-	p.lost.Add(sp.GetBegin(), sp.GetEnd())
-	return nil
-}
-
-// knownLogStart is how far retention is known to have removed a partition's records, by the watcher or by a worker that met the hole; −1: not known.
-func (m *machine) knownLogStart(p *partition) int64 {
-	known := p.logStart
-	for _, w := range m.members {
-		for _, pr := range w.problems {
-			if pr.GetPartition() == p.id && pr.GetKind() == rpc.PartitionProblem_KIND_LOST {
-				known = max(known, pr.GetLogStart())
-			}
-		}
-	}
-	return known
-}
-
 func (m *machine) setEnds(ends map[int32]int64) {
 	for id, e := range ends {
 		if p := m.partitions[id]; p != nil {
