@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/agext/levenshtein"
 )
 
 // Policy decides how many workers a job should have.
@@ -119,7 +121,7 @@ func listParams(known []string) string {
 func suggest(given string, names []string) string {
 	best, at := 3, -1
 	for i, n := range names {
-		if d := distance(strings.ToLower(given), n); d < best && d < len(n) {
+		if d := levenshtein.Distance(strings.ToLower(given), n, nil); d < best && d < len(n) {
 			best, at = d, i
 		}
 	}
@@ -127,25 +129,4 @@ func suggest(given string, names []string) string {
 		return ""
 	}
 	return fmt.Sprintf(" (did you mean %q?)", names[at])
-}
-
-// distance is the Levenshtein distance in bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diag := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			sub := diag
-			if a[i] != b[j] {
-				sub++
-			}
-			diag = row[j+1]
-			row[j+1] = min(sub, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
