@@ -156,7 +156,7 @@ func TestCrashLoopIsShownWithTheEndOfItsLog(t *testing.T) {
 	}
 	r.beat()
 	p, err := r.problem("worker-0-g1 has ended 1×: ended with code 1")
-	if err != nil || !strings.HasSuffix(p, `; its log ends: time=… level=INFO msg="starting" | line two | kale-trainer: worker 0: no ONNX Runtime library: run make deps, or set KALE_ONNXRUNTIME`) {
+	if err != nil || !strings.HasSuffix(p, `; its log ends: level=INFO msg="starting" | line two | kale-trainer: worker 0: no ONNX Runtime library: run make deps, or set KALE_ONNXRUNTIME`) {
 		t.Errorf("problem %q, %v", p, err)
 	}
 	r.joinAll()
@@ -179,6 +179,94 @@ func TestCrashLoopIsShownWithTheEndOfItsLog(t *testing.T) {
 	r.beat()
 	if _, err := r.problem("worker-0-g2 has ended 1×: crashed"); err != nil {
 		t.Error(err)
+	}
+}
+
+// The end of the log that is shown is that of the process that died, whatever the next one has written meanwhile, and whenever it can be read.
+func TestTailIsOfTheProcessThatDied(t *testing.T) {
+	chatter := strings.Repeat("time=2026-01-01T00:00:00Z level=INFO msg=\"all is well\"\n", 60)
+	print := func(r *rig, id backend.ID, text string) {
+		t.Helper()
+		if err := r.cluster.Print("ctr", id, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	crash := func(r *rig) {
+		t.Helper()
+		if err := r.cluster.Crash("ctr", worker(0, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	broker := openBroker(t)
+	for name, c := range map[string]struct {
+		happens func(*rig)
+		want    string
+	}{
+		"its successor has written more than is shown": {
+			func(r *rig) { print(r, worker(0, 1), "the cause\n"); crash(r); print(r, worker(0, 1), chatter) },
+			"worker-0-g1 has ended 1×: crashed and was started again; its log ends: started | the cause",
+		},
+		"it died twice between two looks": {
+			func(r *rig) {
+				print(r, worker(0, 1), "the first cause\n")
+				crash(r)
+				print(r, worker(0, 1), "time=1 level=ERROR msg=second\ntime=2 level=ERROR msg=second\n")
+				crash(r)
+				print(r, worker(0, 1), chatter)
+			},
+			"worker-0-g1 has ended 2×: crashed and was started again; its log ends: started | level=ERROR msg=second",
+		},
+		"it wrote little": {
+			func(r *rig) { crash(r); crash(r); print(r, worker(0, 1), chatter) },
+			"worker-0-g1 has ended 2×: crashed and was started again; its log ends: started",
+		},
+		"another generation follows, and the log cannot be read at once": {
+			func(r *rig) {
+				print(r, worker(0, 1), "the cause\n")
+				if err := r.cluster.Exit("ctr", worker(0, 1), 3); err != nil {
+					t.Fatal(err)
+				}
+				r.backend.FailNext(fake.OpLogs, backend.Errorf(backend.Unavailable, "scripted"))
+				r.beat()
+				print(r, worker(0, 2), chatter)
+			},
+			"worker-0-g1 has ended 1×: ended with code 3; its log ends: started | the cause",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{broker: broker})
+			r.started(1)
+			c.happens(r)
+			r.beats(2)
+			got, err := r.problem("worker-0")
+			if err != nil || got != c.want {
+				t.Errorf("problem %q, %v\nwant %q", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestLastLife(t *testing.T) {
+	mark := backend.LogBoundary + "why\n"
+	for _, c := range []struct {
+		text     string
+		followed bool
+		want     string
+	}{
+		{"", false, ""},
+		{"", true, ""},
+		{"a\n", false, "a\n"},
+		{"the successor's\n", true, ""}, // a backend that marks no boundary
+		{"a\n" + mark, true, "a\n"},
+		{"a\n" + mark + "b\n", true, "a\n"},
+		{"a\n" + mark + "b\n", false, "b\n"},
+		{"a\n" + mark + " \n", false, "a\n"}, // it was asked to end, which is marked too
+		{"a\n" + mark + mark + "b\n", true, ""},
+		{"a\n" + mark + "b\n" + mark + "c\n", true, "b\n"},
+	} {
+		if got := lastLife(c.text, c.followed); got != c.want {
+			t.Errorf("last life of %q, followed %v: %q, want %q", c.text, c.followed, got, c.want)
+		}
 	}
 }
 
@@ -216,6 +304,7 @@ func TestLastWords(t *testing.T) {
 		"one":                       "one",
 		"a\nb\nc\nd\n":              "b | c | d",
 		"up\nsame\nup\nsame\n":      "up | same",
+		"time=1 same\ntime=2 same":  "same",
 		"bad \xff byte\ttab\r\n":    "bad ? byte tab",
 		long:                        long[:2*(tailRunes-1)] + "…", // é has two bytes
 		long + "\nthe reason":       "the reason",

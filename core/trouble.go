@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -22,20 +23,30 @@ type trouble struct {
 	over     bool       // that one has ended for good
 	times    int        // how often processes of this rank have ended lately
 	last     time.Time
-	reason   string
-	tail     string // the end of its log, "" until it was read
-	refused  string // why the backend does not start it
+	died     backend.ID // the generation that ended last
+	followed bool       // another process of the same ID comes after the one that ended
+	reason   string     // why it ended
+	tail     string     // the end of the log of the process that ended
+	unread   int        // how many more times its log is tried to be read
+	refused  string     // why the backend does not start it
 }
 
 const (
 	// A process that is well by the chief's word for troubleRest, or by the backend's for troubleAge, is no trouble any more.
 	troubleRest = 15 * time.Second
 	troubleAge  = time.Minute
-	// The end of a log: so many lines, so many characters of them, within so much time.
+	// The end of a log: so many lines, so many characters of them, within so much time and so many tries. It is looked for in so many lines and bytes, since
+	// the next process under the same ID may have written much when it is read.
 	tailLines   = 3
 	tailRunes   = 400
 	tailTimeout = 2 * time.Second
+	tailTries   = 5
+	tailWithin  = 2000
+	tailBytes   = 4 << 20
 )
+
+// LogEnds parts, in a problem, what happened from the end of a log. Two problems that are alike before it are one.
+const LogEnds = "; its log ends: "
 
 func placeOf(id backend.ID) backend.ID { return backend.ID{Role: id.Role, Rank: id.Rank} }
 
@@ -49,7 +60,10 @@ func (s *Scheduler) heed(ctx context.Context, now time.Time) {
 		if s.leaving(st.ID) || s.replaced(st.ID) || s.want.Stopping || st.State == backend.StateStopping {
 			continue
 		}
-		if t := s.compare(st, now); t.times > 0 && t.tail == "" && !slices.Contains(unread, t) {
+		s.compare(st, now)
+	}
+	for _, place := range slices.SortedFunc(maps.Keys(s.troubles), backend.ID.Compare) {
+		if t := s.troubles[place]; t.unread > 0 {
 			unread = append(unread, t)
 		}
 	}
@@ -60,7 +74,7 @@ func (s *Scheduler) heed(ctx context.Context, now time.Time) {
 			delete(s.troubles, place)
 		case t.times > 0 && s.recovered(t, now):
 			s.lg.Info("runs again", "workload", t.id.String())
-			t.times, t.tail = 0, ""
+			t.times, t.tail, t.unread = 0, "", 0
 		}
 	}
 }
@@ -84,7 +98,8 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 	over := !st.State.Live()
 	again := st.Finished.After(t.finished) || st.Finished.IsZero() && st.Restarts > t.restarts
 	if over && !t.over || !over && again {
-		t.times, t.last, t.tail = t.times+max(1, st.Restarts-t.restarts), now, ""
+		t.times, t.last = t.times+max(1, st.Restarts-t.restarts), now
+		t.died, t.followed, t.tail, t.unread = st.ID, !over, "", tailTries
 		t.over, t.restarts, t.finished = over, st.Restarts, st.Finished
 		t.reason, _, _ = strings.Cut(st.Reason, "; it starts again") // when is no news for long
 		if t.reason == "" {
@@ -101,29 +116,60 @@ func (s *Scheduler) readTails(ctx context.Context, ts []*trouble) {
 	defer cancel()
 	var wg sync.WaitGroup // each touches its own trouble; they end with ctx
 	for _, t := range ts[:min(len(ts), 4)] {
-		wg.Go(func() { t.tail = s.tail(ctx, t.id) })
+		wg.Go(func() {
+			text, err := s.logOf(ctx, t.died)
+			if t.unread--; err != nil {
+				return // tried again: the log of a process that ended stays as it is
+			}
+			t.tail, t.unread = lastWords(lastLife(text, t.followed)), 0
+		})
 	}
 	wg.Wait()
 }
 
-// tail is the end of a process's log on one line, "" when it cannot be read now or is empty.
-func (s *Scheduler) tail(ctx context.Context, id backend.ID) string {
-	r, err := s.opt.Backend.Logs(ctx, s.job.Name, id, backend.LogOptions{Tail: 4 * tailLines})
+// logOf is the end of what all processes of an ID wrote.
+func (s *Scheduler) logOf(ctx context.Context, id backend.ID) (string, error) {
+	r, err := s.opt.Backend.Logs(ctx, s.job.Name, id, backend.LogOptions{Tail: tailWithin})
 	if err != nil {
-		return ""
+		return "", err
 	}
 	defer r.Close()
 	defer context.AfterFunc(ctx, func() { r.Close() })()
-	raw, _ := io.ReadAll(io.LimitReader(r, 64<<10)) // what was read until an error is better than nothing
-	return lastWords(string(raw))
+	raw, err := io.ReadAll(io.LimitReader(r, tailBytes))
+	return string(raw), err
 }
 
-// lastWords are the last lines of a text on one line, each told once, and as few as a person reads.
+// lastLife is what the process wrote that ended last, out of what all processes of its ID wrote. What was written by one that followed it is
+// never taken for it, so without a boundary between the two there is nothing to show.
+func lastLife(text string, followed bool) string {
+	lives := []string{""}
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, backend.LogBoundary) {
+			lives = append(lives, "")
+			continue
+		}
+		lives[len(lives)-1] += line
+	}
+	last := len(lives) - 1
+	if !followed && strings.TrimSpace(lives[last]) != "" {
+		return lives[last]
+	}
+	if last == 0 {
+		return ""
+	}
+	return lives[last-1]
+}
+
+// lastWords are the last lines of a text on one line, without the time at the start of a log's line, each told once, and as few as a person reads.
 func lastWords(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
-		if line = strings.Join(strings.Fields(strings.ToValidUTF8(line, "?")), " "); line != "" {
-			lines = append(lines, line)
+		words := strings.Fields(strings.ToValidUTF8(line, "?"))
+		if len(words) > 1 && strings.HasPrefix(words[0], "time=") {
+			words = words[1:]
+		}
+		if len(words) > 0 {
+			lines = append(lines, strings.Join(words, " "))
 		}
 	}
 	var words []string
@@ -211,9 +257,9 @@ func (s *Scheduler) troubled() []string {
 
 // String keeps to one wording however often it has happened, so that who follows problems sees one that goes on.
 func (t *trouble) String() string {
-	text := fmt.Sprintf("%s has ended %d×: %s", t.id, t.times, t.reason)
+	text := fmt.Sprintf("%s has ended %d×: %s", t.died, t.times, t.reason)
 	if t.tail != "" {
-		text += "; its log ends: " + t.tail
+		text += LogEnds + t.tail
 	}
 	return text
 }

@@ -28,7 +28,8 @@ func logsCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "logs JOB [PROCESS]", Short: "What a job's processes wrote",
 		Long: `Prints the log of one process of a job, such as worker-3 (its newest generation), worker-3-g2 or ps-0; of all that there are, each
-line with its process, when none is named. It works with a running scheduler and, through the backend, without.`,
+line with its process, when none is named. It works with a running scheduler and, through the backend, without.
+Where a process was started again, a line that begins with "[kale] process ended:" says when and how the one before ended.`,
 		Example: "  kale logs ctr worker-0 -f\n  kale logs ctr -n 20",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -62,7 +62,8 @@ type Backend interface {
 
 	// Logs gives what the workload wrote, the last Tail lines of it, and goes on until the reader is closed, ctx ends
 	// or the workload is gone when Follow is set. A released workload's logs stay readable for a while; after that,
-	// and for an ID that never was, the error is Gone.
+	// and for an ID that never was, the error is Gone. Where a process was started again under the same ID, a line that
+	// begins with LogBoundary parts what the one before wrote from what the next one writes.
 	Logs(ctx context.Context, job string, id ID, opts LogOptions) (io.ReadCloser, error)
 
 	// Inventory says what the cluster has and what of it is free, over all configured jobs.
@@ -148,6 +149,10 @@ const DefaultStopGrace = 30 * time.Second
 
 // EnvAllocDir names the environment variable with the folder that holds a workload's Files and is its own to write in.
 const EnvAllocDir = "KALE_ALLOC_DIR"
+
+// LogBoundary begins the line in a workload's log that says how a process ended which is followed by another one of the
+// same ID. It is written at the end of the former, never before the first nor after one that is not followed.
+const LogBoundary = "[kale] process ended: "
 
 // Resources is what one workload needs; a zero field asks for nothing in particular.
 type Resources struct {

@@ -28,6 +28,7 @@ type outputLog struct {
 	open    func(path string, truncate bool) (io.WriteCloser, error) // a seam for tests
 	file    io.WriteCloser
 	size    int64
+	midLine bool // what was written last did not end its line
 	dropped int64
 	why     error
 }
@@ -40,8 +41,18 @@ func openOutput(path string, limit int64) (*outputLog, error) {
 	}
 	if info, err := os.Stat(path); err == nil {
 		o.size = info.Size()
+		o.midLine = o.size > 0 // it is not known; an empty line too many does no harm
 	}
 	return o, nil
+}
+
+// boundary writes the line that parts the output of a process that ended from that of the next one (backend.LogBoundary). Nothing else writes meanwhile.
+func (o *outputLog) boundary(at time.Time, why string) {
+	line := backend.LogBoundary + at.UTC().Format(time.RFC3339) + " " + why + "\n"
+	if o.midLine {
+		line = "\n" + line
+	}
+	o.write([]byte(line))
 }
 
 func openOutputFile(path string, truncate bool) (io.WriteCloser, error) {
@@ -78,6 +89,9 @@ func (o *outputLog) write(p []byte) {
 	}
 	n, err := o.file.Write(p)
 	o.size += int64(n)
+	if n > 0 {
+		o.midLine = p[n-1] != '\n'
+	}
 	if err != nil {
 		o.dropped, o.why = o.dropped+int64(len(p)-n), err
 	}

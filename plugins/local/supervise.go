@@ -31,7 +31,10 @@ const (
 
 const (
 	backoffMin = 200 * time.Millisecond // before the first restart; doubled for each that follows
-	backoffMax = 30 * time.Second       // the longest pause; a child that lived that long makes the next one short again
+	backoffMax = 30 * time.Second       // the longest pause
+	// healthyRun is how long a child must have lived for the next pause to be the shortest again: what fails by itself fails within it (a wrong path, a
+	// port that is taken, a model that cannot be built), and what was killed after it was no crash loop.
+	healthyRun = 10 * time.Second
 	// drainOutput is how long after the child's end its output is still read.
 	drainOutput = time.Second
 	// rewriteEvery is how often a record that could not be written is tried again.
@@ -140,7 +143,8 @@ func openSupervisor(dir string) (*supervisor, error) {
 		Supervisor: self, State: backend.StateStarting,
 		Restarts: earlier.Restarts, ExitCode: earlier.ExitCode, Started: earlier.Started, Finished: earlier.Finished,
 	}
-	if resumed && earlier.Child != (processID{}) {
+	interrupted := resumed && earlier.Child != (processID{})
+	if interrupted {
 		s.record.Restarts++
 		s.record.Reason = "its supervisor was killed; a new one starts it again"
 	}
@@ -149,6 +153,9 @@ func openSupervisor(dir string) (*supervisor, error) {
 	}
 	if s.output, err = openOutput(filepath.Join(dir, outputFile), maxOutput); err != nil {
 		return nil, fmt.Errorf("open its output: %w", err)
+	}
+	if interrupted {
+		s.output.boundary(time.Now(), "its supervisor was killed, and the process with it")
 	}
 	return s, nil
 }
@@ -218,15 +225,12 @@ func (s *supervisor) run(signals <-chan os.Signal) {
 		if over {
 			return
 		}
-		if time.Since(began) >= backoffMax {
-			s.backoff = backoffMin
-		}
+		pause := s.pauseAfter(time.Since(began))
 		s.record.State = backend.StateStarting
-		s.record.Reason += fmt.Sprintf("; it starts again in %v", s.backoff)
+		s.record.Reason += fmt.Sprintf("; it starts again in %v", pause)
 		s.note()
 		s.lg.Warn("the workload crashed", "code", s.record.ExitCode, "reason", s.record.Reason)
-		again := time.After(s.backoff)
-		s.backoff = min(2*s.backoff, backoffMax)
+		again := time.After(pause)
 		select {
 		case <-signals:
 			if s.released() == 0 {
@@ -237,6 +241,16 @@ func (s *supervisor) run(signals <-chan os.Signal) {
 			s.record.Restarts++
 		}
 	}
+}
+
+// pauseAfter gives the pause before the next start, after a child that lived for so long: twice as long each time, and short again after a healthy run.
+func (s *supervisor) pauseAfter(lived time.Duration) time.Duration {
+	if lived >= healthyRun {
+		s.backoff = backoffMin
+	}
+	pause := s.backoff
+	s.backoff = min(2*s.backoff, backoffMax)
+	return pause
 }
 
 // finish leaves the last record. Unless it is final, the next Ensure starts the workload again. The folder is let go
@@ -258,6 +272,7 @@ func (s *supervisor) runOnce(signals <-chan os.Signal) (over bool) {
 	if err != nil {
 		s.record.ExitCode, s.record.Finished = 127, time.Now().UTC()
 		s.record.Reason = fmt.Sprintf("it cannot be started: %v", err)
+		s.output.boundary(s.record.Finished, s.record.Reason)
 		return false
 	}
 	asked := false // to stop
@@ -301,12 +316,14 @@ func (s *supervisor) reap(child *child, asked bool) (over bool) {
 	switch {
 	case released != 0:
 		s.finish(backend.StateExited, fmt.Sprintf("released, %s; it ended with %s", released, how), true)
-	case asked:
+	case asked: // the next Ensure starts it again, under the same ID
+		s.output.boundary(s.record.Finished, "its supervisor was asked to end; it ended with "+how)
 		s.finish(backend.StateExited, "its supervisor was asked to end; it ended with "+how, false)
 	case isFinal:
 		s.finish(final.state, final.reason, true)
 	default:
 		s.record.Reason = "it crashed with " + how
+		s.output.boundary(s.record.Finished, s.record.Reason)
 		return false
 	}
 	return true

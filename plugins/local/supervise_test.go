@@ -175,6 +175,44 @@ func TestCrashLoop(t *testing.T) {
 	drop(t, b, "j")
 }
 
+// A child that was well for a while is started again at once, however often it was killed; one that fails by itself waits longer each time.
+func TestPauseAfter(t *testing.T) {
+	s := &supervisor{backoff: backoffMin}
+	for i, c := range []struct{ lived, want time.Duration }{
+		{time.Second, backoffMin}, {time.Second, 2 * backoffMin}, {0, 4 * backoffMin},
+		{healthyRun, backoffMin}, {healthyRun - 1, 2 * backoffMin}, {time.Hour, backoffMin}, {time.Hour, backoffMin},
+	} {
+		if got := s.pauseAfter(c.lived); got != c.want {
+			t.Errorf("end %d, after %v: pause of %v, want %v", i, c.lived, got, c.want)
+		}
+	}
+	for range 20 {
+		if got := s.pauseAfter(0); got > backoffMax {
+			t.Fatalf("a pause of %v, want %v at most", got, backoffMax)
+		}
+	}
+}
+
+// The line between two processes begins a line, also when the former broke off in the middle of one.
+func TestBoundaryBeginsALine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), outputFile)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, text := range []string{"first\n", "broken off", ""} {
+		o, err := openOutput(path, maxOutput)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.write([]byte(text))
+		o.boundary(at, "why")
+		o.Close()
+	}
+	got, err := os.ReadFile(path)
+	line := backend.LogBoundary + "2026-01-02T03:04:05Z why\n"
+	if want := "first\n" + line + "broken off\n" + line + "\n" + line; err != nil || string(got) != want {
+		t.Errorf("the log is %q, %v, want %q", got, err, want)
+	}
+}
+
 // A plugin that is stopped is replaced, and its workloads do not notice.
 func TestHungPlugin(t *testing.T) {
 	c := newCluster(t)

@@ -140,15 +140,20 @@ func (p *printer) troubles(f Frame) []string {
 	}
 	for _, problem := range p.problems {
 		if !slices.ContainsFunc(now, func(s string) bool { return same(s, problem) }) {
-			out = append(out, f.event(f.View.Now, "resolved", problem))
+			happened, _, _ := strings.Cut(problem, core.LogEnds) // the log's end was told with the problem
+			out = append(out, f.event(f.View.Now, "resolved", happened))
 		}
 	}
 	p.problems = now
 	return out
 }
 
-// same tells whether two problems differ in their numbers at most.
-func same(a, b string) bool { return wordless(a) == wordless(b) }
+// same tells whether two problems differ in their numbers, and in what a process wrote, at most.
+func same(a, b string) bool {
+	a, _, _ = strings.Cut(a, core.LogEnds)
+	b, _, _ = strings.Cut(b, core.LogEnds)
+	return wordless(a) == wordless(b)
+}
 
 func wordless(s string) string {
 	return strings.Map(func(r rune) rune {

@@ -263,6 +263,28 @@ func TestPlainLines(t *testing.T) {
 }
 
 // What the caller knows of a finished rescale is shown instead of what was seen, with its gap and how far ahead it was.
+// A process that ends again is the same problem, whatever its log says now; that it is resolved does not tell the log a second time.
+func TestTroublesAreToldOnce(t *testing.T) {
+	p := &printer{}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	var got []string
+	for _, problems := range [][]string{
+		{"worker-0-g1 has ended 1×: it crashed" + core.LogEnds + "the cause"},
+		{"worker-0-g1 has ended 2×: it crashed" + core.LogEnds + "another cause"},
+		{"worker-0-g1 has ended 2×: it crashed"},
+		nil,
+	} {
+		got = append(got, p.troubles(Frame{View: &core.View{Now: at, Problems: problems}, Zone: time.UTC})...)
+	}
+	want := []string{
+		"03:04:05  problem   worker-0-g1 has ended 1×: it crashed; its log ends: the cause",
+		"03:04:05  resolved  worker-0-g1 has ended 2×: it crashed",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
 func TestLastRescaleComesFromTheCaller(t *testing.T) {
 	d := newDemo(t)
 	var r *core.Rescale

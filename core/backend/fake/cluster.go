@@ -182,6 +182,7 @@ func (t *table) start(e *entry) {
 }
 
 func (t *table) restart(e *entry) {
+	e.Log += backend.LogBoundary + "crashed with code 1\nstarted\n"
 	t.start(e)
 	e.Status.Restarts++
 	e.Status.ExitCode, e.Status.Reason = 1, "crashed and was started again"
