@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,8 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/kale-sched/kale/cmd/internal/about"
+	"github.com/kale-sched/kale/core/onnx"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/trainer"
 )
@@ -70,7 +73,7 @@ func command() *cobra.Command {
 	pf.StringVar(&o.spec, "spec", "", "the job's specification, JSON (default: spec.json in the folder that KALE_ALLOC_DIR names)")
 	pf.StringVar(&o.listen, "listen", "127.0.0.1:0", "address to listen on; port 0 takes a free one")
 	pf.StringVar(&o.advertise, "advertise", "", "address that the job's other processes dial (default: the one listened on)")
-	root.AddCommand(serverCommand(&o), workerCommand(&o))
+	root.AddCommand(serverCommand(&o), workerCommand(&o), versionCommand())
 	return root
 }
 
@@ -105,6 +108,33 @@ func workerCommand(o *options) *cobra.Command {
 	}
 	c.Flags().IntVar(&rank, "rank", 0, "the worker's rank, from 0")
 	c.Flags().Uint64Var(&generation, "generation", 1, "the worker's generation: a higher one replaces a lower one of the same rank")
+	return c
+}
+
+// errBroken says that ONNX Runtime cannot be used, which version has printed.
+var errBroken = errors.New("ONNX Runtime cannot be used")
+
+func versionCommand() *cobra.Command {
+	var asJSON bool
+	var device string
+	c := &cobra.Command{
+		Use: "version", Short: "What this program is, and whether ONNX Runtime works in it", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v := about.This(device, os.Getenv(onnx.LibraryEnv))
+			var err error
+			if asJSON {
+				err = json.NewEncoder(cmd.OutOrStdout()).Encode(v)
+			} else {
+				err = v.Write(cmd.OutOrStdout(), "kale-trainer")
+			}
+			if err == nil && v.Broken {
+				return errBroken
+			}
+			return err
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
+	c.Flags().StringVar(&device, "device", onnx.CPU, "where to compute: cpu or cuda")
 	return c
 }
 

@@ -2,87 +2,40 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"runtime"
-	"runtime/debug"
+	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kale-sched/kale/cmd/internal/about"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/onnx"
 )
 
-// about is what kale version says.
-type about struct {
-	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"`
-	Modified bool   `json:"modified,omitempty"`
-	Go       string `json:"go"`
-	Platform string `json:"platform"`
-	ONNX     string `json:"onnxruntime,omitempty"` // path of the library; empty: not found
-	NoONNX   string `json:"onnxruntime_missing,omitempty"`
-}
-
 func versionCommand(a *app) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "version", Short: "What this program is, and whether it finds ONNX Runtime",
+		Use: "version", Short: "What this program is, and whether ONNX Runtime works",
+		Long: "Says what this program is, loads ONNX Runtime and computes something with it. Exit code 1: there is a library, or $KALE_ONNXRUNTIME\n" +
+			"names one, and it cannot be used.",
 		Args: exactly(),
-		RunE: func(*cobra.Command, []string) error {
-			v := aboutThis()
-			if asJSON {
-				return json.NewEncoder(a.out).Encode(v)
-			}
-			fmt.Fprintf(a.out, "kale %s", v.Version)
-			if v.Revision != "" {
-				fmt.Fprintf(a.out, " (%s%s)", v.Revision, modified(v.Modified))
-			}
-			fmt.Fprintf(a.out, "\n%s %s\n", v.Go, v.Platform)
-			if v.ONNX == "" {
-				fmt.Fprintf(a.out, "ONNX Runtime: %s\n", v.NoONNX)
-			} else {
-				fmt.Fprintf(a.out, "ONNX Runtime: %s\n", v.ONNX)
-			}
-			return nil
-		},
+		RunE: func(*cobra.Command, []string) error { return a.version(asJSON) },
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
 	return c
 }
 
-func aboutThis() about {
-	v := about{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			v.Version = info.Main.Version
-		}
-		for _, s := range info.Settings {
-			switch s.Key {
-			case "vcs.revision":
-				v.Revision = s.Value[:min(12, len(s.Value))]
-			case "vcs.modified":
-				v.Modified = s.Value == "true"
-			}
-		}
+func (a *app) version(asJSON bool) error {
+	v := about.This("", os.Getenv(onnx.LibraryEnv)) // the process's own environment, which is what the library is loaded by
+	var err error
+	if asJSON {
+		err = json.NewEncoder(a.out).Encode(v)
+	} else {
+		err = v.Write(a.out, "kale")
 	}
-	path, err := onnx.Locate()
-	switch {
-	case err == nil:
-		v.ONNX = path
-	case errors.Is(err, onnx.ErrNoLibrary), errors.Is(err, onnx.ErrNoCgo):
-		v.NoONNX = err.Error()
-	default:
-		v.NoONNX = "cannot be used: " + err.Error()
+	if err == nil && v.Broken {
+		return errShown
 	}
-	return v
-}
-
-func modified(yes bool) string {
-	if yes {
-		return ", modified"
-	}
-	return ""
+	return err
 }
 
 // jobfileTopic is "kale help jobfile".

@@ -156,7 +156,7 @@ var binDir string
 
 // programs builds the other programs of Kale, once.
 var programs = sync.OnceValue(func() error {
-	cmd := exec.Command("go", "build", "-o", binDir+string(filepath.Separator), "../kale-backend-local", "../kale-trainer")
+	cmd := exec.Command("go", "build", "-o", binDir+string(filepath.Separator), ".", "../kale-backend-local", "../kale-trainer")
 	cmd.Stderr = os.Stderr
 	return cmd.Run()
 })
@@ -255,8 +255,12 @@ func TestUsageErrors(t *testing.T) {
 		says string
 	}{
 		{"runn", `no command "kale runn". Did you mean run?`},
-		{"frobnicate", `no command "kale frobnicate".`},
-		{"help frobnicate", `no command "kale frobnicate".`},
+		{"frobnicate", `no command "kale frobnicate". There are: run, stop, status,`},
+		{"help frobnicate", `no command "kale frobnicate". There are: run, stop, status,`},
+		{"help runn", `Did you mean run?`},
+		{"up", "Did you mean run?"},
+		{"ps", "Did you mean status?"},
+		{"ctr.hcl", "There are: run, stop,"},
 		{"completion bsh", "Did you mean bash"},
 		{"forecast trian", "Did you mean train?"},
 		{"run", "JOB.hcl is missing"},
@@ -270,6 +274,9 @@ func TestUsageErrors(t *testing.T) {
 		{"scale ctr", "the number of workers (or auto) is missing"},
 		{"scale ctr many", `"many" is not a number of workers`},
 		{"scale ctr 0", "want 1 or more"},
+		{"scale ctr -1", `"-1" is not a number of workers: want 1 or more, or auto`},
+		{"scale ctr -nonsense", "unknown flag: -nonsense"},
+		{"run -1", "unknown shorthand flag: '1' in -1"},
 		{"explain ctr -n 0", "want 1 to 10000"},
 		{"logs", "JOB is missing"},
 		{"logs ctr worker-1 worker-2", `unexpected argument "worker-2"`},

@@ -2,15 +2,18 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/kale-sched/kale/cmd/internal/about"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/onnx"
 	"github.com/kale-sched/kale/core/stream"
@@ -35,7 +38,7 @@ func TestInitValidatePlan(t *testing.T) {
 	if r := s.run("init", "-brokers", addr, "-topic", "clics"); r.code != exitFailed || !strings.Contains(r.err, "the brokers have: clicks, compacted and empty") {
 		t.Errorf("init for a topic that is not there: %d %s", r.code, r.err)
 	}
-	if r := s.run("init", "-brokers", addr, "-topic", "empty"); r.code != exitFailed || !strings.Contains(r.err, "kale produce -topic empty") {
+	if r := s.run("init", "-brokers", addr, "-topic", "empty"); r.code != exitFailed || !strings.Contains(r.err, "kale produce -brokers "+addr+" -topic empty ") {
 		t.Errorf("init for an empty topic: %d %s", r.code, r.err)
 	}
 	if r := s.run("init", "-brokers", addr, "-topic", "compacted"); r.code != exitFailed || !strings.Contains(r.err, "compacted") {
@@ -179,12 +182,45 @@ func TestForecastTrainKeepsTheOldModel(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	var v about
-	if err := json.Unmarshal([]byte(newShell(t).must("version", "-json").out), &v); err != nil {
+	s := newShell(t)
+	for _, command := range []string{"version", "-version"} {
+		if r := s.must(command); !strings.HasPrefix(r.out, "kale ") || !strings.Contains(r.out, "ONNX Runtime: ") {
+			t.Errorf("%s: %q", command, r.out)
+		}
+	}
+	var v about.About
+	if err := json.Unmarshal([]byte(s.must("version", "-json").out), &v); err != nil {
 		t.Fatal(err)
 	}
-	if v.Go == "" || (v.ONNX == "") == (v.NoONNX == "") {
+	if v.Go == "" || (v.ONNX == "") == (v.NoONNX == "") || v.ONNX != "" && v.ONNXVersion == "" {
 		t.Errorf("%+v", v)
+	}
+}
+
+// A library that is named and cannot be used is a failure; the version is said all the same.
+func TestVersionWithABrokenLibrary(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "libonnxruntime.so")
+	if err := os.WriteFile(text, []byte("not a library"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := programs(); err != nil {
+		t.Fatal(err)
+	}
+	for path, says := range map[string]string{text: "the file cannot be loaded", text + ".none": "which is not a file"} {
+		for _, program := range []string{"kale", "kale-trainer"} {
+			t.Run(program+" "+says, func(t *testing.T) {
+				cmd := exec.CommandContext(t.Context(), filepath.Join(binDir, program), "version") // a process loads one library in its life
+				cmd.Env = append(os.Environ(), onnx.LibraryEnv+"="+path)
+				out, err := cmd.Output()
+				var exit *exec.ExitError
+				if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+					t.Errorf("%v, want exit code 1", err)
+				}
+				if !strings.HasPrefix(string(out), program+" ") || !strings.Contains(string(out), "cannot be used: ") || !strings.Contains(string(out), says) {
+					t.Errorf("it says %q, want %q in it", out, says)
+				}
+			})
+		}
 	}
 }
 

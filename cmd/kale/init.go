@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,7 +90,7 @@ func (a *app) initJob(ctx context.Context, f initFlags) error {
 		return fmt.Errorf("write the job file: %w", err)
 	}
 	path := quoted([]string{f.out})
-	fmt.Fprintf(a.err, "wrote %s from %d records of topic %q (%d partitions)\nread it, then see what it would do:\n  kale plan %s\n", f.out, len(samples), f.in.Topic, info.Partitions, path)
+	fmt.Fprintf(a.err, "wrote %s from %s of topic %q (%s)\nread it, then see what it would do:\n  kale plan %s\n", f.out, count(len(samples), "record"), f.in.Topic, count(info.Partitions, "partition"), path)
 	return nil
 }
 
@@ -129,7 +130,8 @@ func (a *app) sampleTopic(ctx context.Context, f initFlags) (traffic.Info, [][]b
 		n += end - from[p]
 	}
 	if n == 0 {
-		return info, nil, fmt.Errorf("topic %q is empty: write some records first, for instance with kale produce -topic %s -duration 10s", f.in.Topic, quoted([]string{f.in.Topic}))
+		return info, nil, fmt.Errorf("topic %q is empty: write some records first, for instance with kale produce -brokers %s -topic %s -duration 10s", f.in.Topic,
+			quoted([]string{strings.Join(f.in.Brokers, ",")}), quoted([]string{f.in.Topic}))
 	}
 	scanCtx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -11,7 +12,7 @@ import (
 )
 
 func scaleCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "scale JOB N|auto", Short: "Pin a job's number of workers, or let the policy decide again",
 		Long:    "Tells the running scheduler to keep N workers until told otherwise; auto lets the policy decide again.",
 		Example: "  kale scale ctr 6\n  kale scale ctr auto",
@@ -22,11 +23,24 @@ func scaleCommand(a *app) *cobra.Command {
 			}
 			n, err := strconv.Atoi(args[1])
 			if err != nil || n < 1 {
-				return usagef("%q is not a number of workers: want 1 or more, or auto", args[1])
+				return noNumber(args[1])
 			}
 			return a.order(cmd.Context(), args[0], core.Order{Kind: "scale", Target: n}, fmt.Sprintf("%s from now on, until kale scale %s auto", count(n, "worker"), args[0]))
 		},
 	}
+	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if m := negative.FindString(err.Error()); m != "" { // a negative number looks like a flag
+			return noNumber(m)
+		}
+		return flagError(cmd, err)
+	})
+	return c
+}
+
+var negative = regexp.MustCompile(`-[0-9.]+$`)
+
+func noNumber(arg string) error {
+	return usagef("%q is not a number of workers: want 1 or more, or auto", arg)
 }
 
 func pauseCommand(a *app) *cobra.Command {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kale-sched/kale/cmd/internal/about"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/report"
@@ -85,7 +86,7 @@ func (a *app) reportPage(ctx context.Context, name string, f jobFlags, w io.Writ
 
 func writeReport(w io.Writer, j *job.Job, st *state.Store) error {
 	meta := report.MetaOf(j)
-	meta.Outlook, meta.Generated, meta.Version = true, time.Now(), aboutThis().Version
+	meta.Outlook, meta.Generated, meta.Version = true, time.Now(), about.Build().Version
 	in, err := report.FromStore(st, meta)
 	if err != nil {
 		return err

@@ -2,10 +2,13 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/core/job"
 )
 
 // cobraGlobals sets what cobra keeps for the whole process.
@@ -15,6 +18,7 @@ var cobraGlobals = sync.OnceFunc(func() {
 })
 
 func rootCommand(a *app) *cobra.Command {
+	version := false
 	root := &cobra.Command{
 		Use:   "kale",
 		Short: "Elastic GPU scheduling for training on a stream",
@@ -27,8 +31,14 @@ A first job:   kale broker -topic clicks:8          a broker, if there is none
                kale run ctr.hcl                     let it happen`,
 		SilenceUsage: true, SilenceErrors: true,
 		Args: noSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				return a.version(false)
+			}
+			return cmd.Help()
+		},
 	}
+	root.Flags().BoolVar(&version, "version", false, "say what this program is, as kale version does")
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetIn(a.in)
@@ -92,10 +102,24 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	var names []string
 	hint := ""
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = fmt.Sprintf(" Did you mean %s?", strings.Join(near, " or "))
+	for _, c := range cmd.Commands() {
+		if !c.IsAvailableCommand() && !c.IsAdditionalHelpTopicCommand() {
+			continue
+		}
+		names = append(names, c.Name())
+		if slices.Contains(c.SuggestFor, args[0]) {
+			hint = c.Name()
+		}
+	}
+	if hint == "" {
+		hint = job.Nearest(args[0], names)
+	}
+	if hint != "" {
+		hint = fmt.Sprintf(" Did you mean %s?", hint)
+	} else {
+		hint = fmt.Sprintf(" There are: %s.", strings.Join(names, ", "))
 	}
 	return usagef("there is no command %q.%s", cmd.CommandPath()+" "+args[0], hint)
 }

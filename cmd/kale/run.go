@@ -28,7 +28,7 @@ type runFlags struct {
 func runCommand(a *app) *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
-		Use: "run JOB.hcl", Short: "Run a job's scheduler in the foreground",
+		Use: "run JOB.hcl", SuggestFor: []string{"start", "up", "apply", "submit"}, Short: "Run a job's scheduler in the foreground",
 		Long: `Runs the scheduler of a job until Ctrl-C. The scheduler is not on the data path: when it ends, training goes on, and the
 next kale run finds everything again. kale stop ends the job itself.
 

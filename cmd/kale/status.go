@@ -24,7 +24,7 @@ type statusFlags struct {
 func statusCommand(a *app) *cobra.Command {
 	f := statusFlags{every: span(2 * time.Second)}
 	c := &cobra.Command{
-		Use: "status [JOB]", Short: "What a job does now, or which jobs there are",
+		Use: "status [JOB]", SuggestFor: []string{"ps", "ls", "list", "show", "top", "jobs"}, Short: "What a job does now, or which jobs there are",
 		Args: upTo(1), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.every <= 0 {

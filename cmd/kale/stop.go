@@ -22,7 +22,7 @@ type stopFlags struct {
 func stopCommand(a *app) *cobra.Command {
 	var f stopFlags
 	c := &cobra.Command{
-		Use: "stop JOB", Short: "Drain a job, write a last snapshot, release everything",
+		Use: "stop JOB", SuggestFor: []string{"end", "kill", "down", "delete", "cancel"}, Short: "Drain a job, write a last snapshot, release everything",
 		Long: `Ends a job: workers finish what they hold, the servers write a snapshot, and everything is released. kale run takes it up again
 from there. It works with a running scheduler, which then ends too, and without.
 

@@ -110,7 +110,7 @@ func (d *decoder) unknownAttributes(spec *block, body *hclsyntax.Body, path stri
 			d.fail(a.NameRange, fmt.Sprintf("%q is a block", a.Name), "Write it without the equals sign: %s.", skeleton(child))
 			continue
 		}
-		best := nearest(a.Name, spec.missing(body))
+		best := Nearest(a.Name, spec.missing(body))
 		taken[best] = true
 		if best != "" {
 			d.bad[join(path, best)] = true
@@ -197,7 +197,7 @@ func (d *decoder) children(spec *block, body *hclsyntax.Body) map[string]*hclsyn
 				free = append(free, child.name)
 			}
 		}
-		best := nearest(b.Type, free)
+		best := Nearest(b.Type, free)
 		if best != "" {
 			found[best] = b
 		}
@@ -280,7 +280,7 @@ func (b *block) advise(name, best string) string {
 			names = append(names, a.name)
 		}
 	}
-	if best := nearest(name, names); best != "" {
+	if best := Nearest(name, names); best != "" {
 		return fmt.Sprintf("Did you mean %q? It is already there.", best)
 	}
 	for _, child := range b.blocks {

@@ -165,7 +165,7 @@ func (d *decoder) file(body *hclsyntax.Body, opt Options, files Files) {
 		case "variable":
 			variables = append(variables, b)
 		default:
-			best := nearest(b.Type, []string{"job", "variable"})
+			best := Nearest(b.Type, []string{"job", "variable"})
 			if best == "job" {
 				jobs = append(jobs, b)
 			}

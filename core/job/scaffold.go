@@ -136,7 +136,7 @@ func (in ScaffoldInput) file(s survey, r roles) string {
 	if len(r.moment) > 0 {
 		left = fmt.Sprintf("\n# Left out, because they name a moment: %s.", strings.Join(quoteAll(r.moment), ", "))
 	}
-	return fmt.Sprintf(`# Written by "kale init" from %d records of topic %s.
+	return fmt.Sprintf(`# Written by "kale init" from %s of topic %s.
 # "kale help jobfile" lists every attribute and its default.
 
 job %s {
@@ -169,7 +169,7 @@ job %s {
     }
   }
 
-  # The topic has %d partitions.
+  # The topic has %s.
   workers {
     min  = 1
     max  = %d
@@ -207,9 +207,9 @@ job %s {
   backend "local" {
   }
 }
-`, s.samples, in.Topic, quote(in.Name), quoteList(in.Brokers), quote(in.Topic), quote(in.Topic+"-dead"), left,
+`, count(s.samples, "record"), in.Topic, quote(in.Name), quoteList(in.Brokers), quote(in.Topic), quote(in.Topic+"-dead"), left,
 		quote(s.format), quote(r.label), quoteList(r.sparse), quoteList(r.dense), quote(kind),
-		in.Partitions, max(1, min(in.Partitions, 8)), in.GPUs, quote(in.Checkpoint))
+		count(in.Partitions, "partition"), max(1, min(in.Partitions, 8)), in.GPUs, quote(in.Checkpoint))
 }
 
 // quote writes text as an HCL string, its templates escaped.

@@ -121,6 +121,17 @@ func TestScaffoldFile(t *testing.T) {
 	golden(t, filepath.Join("testdata", "scaffold.golden"), string(src))
 }
 
+// One of a thing is not "1 things".
+func TestScaffoldCounts(t *testing.T) {
+	src, err := Scaffold(ScaffoldInput{Brokers: []string{"b:1"}, Topic: "t", Partitions: 1, Samples: clicks(1), Label: "click"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(src); !strings.Contains(text, "has 1 partition.") || !strings.Contains(text, "from 1 record of") {
+		t.Errorf("it says:\n%s", text)
+	}
+}
+
 func TestScaffoldSaysWhatItMisses(t *testing.T) {
 	for _, c := range []struct {
 		name, label string

@@ -43,10 +43,10 @@ const (
 
 // notYet says what a value waits for, so that nobody searches for a mistake of his own.
 var notYet = map[string]string{
-	"sync":   `Synchronous training waits for fixed steps that are applied as a whole on every server (exactly-once rule 9). Use mode = "async".`,
-	"ratio":  "Servers cannot be added or removed while training goes on until tablets can move between them (exactly-once rule 4). Use count.",
-	"nomad":  `The Nomad backend comes with issue 4. Use backend "local" until then.`,
-	"slurm":  `The Slurm backend comes with issue 4. Use backend "local" until then.`,
+	"sync":   `Synchronous training needs steps that are applied as a whole on every server, which is not built yet. Use mode = "async".`,
+	"ratio":  "Servers cannot be added or removed while training goes on yet. Use count.",
+	"nomad":  `The Nomad backend is not built yet. Use backend "local" until then.`,
+	"slurm":  `The Slurm backend is not built yet. Use backend "local" until then.`,
 	"weight": "Records cannot be weighted yet: each counts once.",
 }
 

@@ -2,25 +2,33 @@ package job
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agext/levenshtein"
 )
 
-// nearest returns the candidate closest to given, or "" when none is close. Ties go to the earlier candidate.
-// Distance is Levenshtein's without regard to case: 1 for names of up to two letters, 2 for up to five, else 3.
-func nearest(given string, candidates []string) string {
+// Nearest returns the candidate that given was probably meant to be, or "" when none is close. Ties go to the earlier candidate.
+// Close is, without regard to case, a Levenshtein distance of 1 for names of up to three letters, 2 for up to seven, else 3; two letters
+// that changed places count as 1.
+func Nearest(given string, candidates []string) string {
+	lower := strings.ToLower(given)
 	best, bound := "", 4
-	if len(given) <= 2 {
+	if n := utf8.RuneCountInString(given); n <= 3 {
 		bound = 2
-	} else if len(given) <= 5 {
+	} else if n <= 7 {
 		bound = 3
 	}
 	for _, candidate := range candidates {
 		if candidate == given {
 			continue
 		}
-		d := levenshtein.Distance(strings.ToLower(given), strings.ToLower(candidate), nil)
+		other := strings.ToLower(candidate)
+		d := levenshtein.Distance(lower, other, nil)
+		if d == 2 && letters(lower) == letters(other) {
+			d = 1
+		}
 		if d < bound {
 			best, bound = candidate, d
 		}
@@ -28,9 +36,14 @@ func nearest(given string, candidates []string) string {
 	return best
 }
 
+// letters are those of a word, sorted.
+func letters(word string) string {
+	return string(slices.Sorted(slices.Values([]rune(word))))
+}
+
 // didYouMean returns "Did you mean "x"? " or "", ready to stand before the rest of a detail.
 func didYouMean(given string, candidates []string) string {
-	if best := nearest(given, candidates); best != "" {
+	if best := Nearest(given, candidates); best != "" {
 		return fmt.Sprintf("Did you mean %q? ", best)
 	}
 	return ""

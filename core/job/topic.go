@@ -73,8 +73,16 @@ func (j *Job) partitionDiagnostics(info TopicInfo) hcl.Diagnostics {
 	}
 	if j.Workers.Min > info.Partitions {
 		return hcl.Diagnostics{j.ErrorAt("workers.min", "More workers than partitions",
-			fmt.Sprintf(`Topic %q has %d partitions and workers.min is %d: without forwarding the others have nothing to do. Use forward = "advanced", or fewer workers.`, j.Stream.Topic, info.Partitions, j.Workers.Min))}
+			fmt.Sprintf(`Topic %q has %s and workers.min is %d: without forwarding the others have nothing to do. Use forward = "advanced", or fewer workers.`, j.Stream.Topic, count(info.Partitions, "partition"), j.Workers.Min))}
 	}
 	return hcl.Diagnostics{j.WarningAt("workers.max", "More workers than partitions",
-		fmt.Sprintf(`Topic %q has %d partitions: without forwarding, workers beyond that have nothing to do. Use forward = "advanced", or max = %d.`, j.Stream.Topic, info.Partitions, info.Partitions))}
+		fmt.Sprintf(`Topic %q has %s: without forwarding, workers beyond that have nothing to do. Use forward = "advanced", or max = %d.`, j.Stream.Topic, count(info.Partitions, "partition"), info.Partitions))}
+}
+
+// count is "1 partition", "3 partitions".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -92,6 +92,9 @@ func Open(o Options) (*Runtime, error) {
 		}
 		return loaded.rt, nil
 	}
+	if err := whole(path); err != nil {
+		return nil, err
+	}
 	version, err := check(path)
 	if err != nil {
 		return nil, err

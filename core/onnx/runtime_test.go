@@ -38,6 +38,34 @@ func build(t *testing.T, source string) string {
 	return out
 }
 
+// cutShort is the head of a library, as a download leaves it that broke off: the loader would end the process (SIGBUS).
+func cutShort(t *testing.T) string {
+	t.Helper()
+	whole, err := os.ReadFile(build(t, "char big[1<<20] = {1}; int x;"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "libonnxruntime.so")
+	if err := os.WriteFile(path, whole[:64<<10], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// What Try says of a library that works.
+func TestTry(t *testing.T) {
+	rt := onnxtest.Library(t)
+	if got, err := onnx.Try("", ""); err != nil || got != rt {
+		t.Errorf("%v, %v; want the runtime that is open", got, err)
+	}
+	if _, err := onnx.Try("", "tpu"); err == nil || !strings.Contains(err.Error(), `"tpu"`) {
+		t.Errorf("a device that is none: %v", err)
+	}
+	if _, err := onnx.Try(filepath.Join(t.TempDir(), "none.so"), ""); !errors.Is(err, onnx.ErrNoLibrary) {
+		t.Errorf("no library: %v", err)
+	}
+}
+
 const childEnv = "KALE_ONNX_TEST_LIBRARY"
 
 // TestOpenRefusesWrongLibraries opens, each in a process of its own, files that are not what they should be. The same process can
@@ -59,6 +87,7 @@ func TestOpenRefusesWrongLibraries(t *testing.T) {
 		{"absent", filepath.Join(t.TempDir(), "absent.so"), "is not a file"},
 		{"folder", t.TempDir(), "is not a file"},
 		{"text", text, "the file cannot be loaded"},
+		{"cut short", cutShort(t), "the file is cut short"},
 		{"another library", build(t, "int x;"), "a library, but not ONNX Runtime"},
 		{"too old", build(t, `
 			static const void *api(unsigned v) { return v <= 23 ? "" : 0; }
