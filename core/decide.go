@@ -14,7 +14,7 @@ func (s *Scheduler) decide(now time.Time) error {
 	obs := s.observe(now)
 	d := s.policy.Decide(obs)
 	s.want.Policy, s.want.Gate = d.State, s.foresee.state()
-	rec := &Record{Observation: obs, Decision: d, ObserveOnly: s.job.Autoscale.Mode == job.ModeObserve}
+	rec := &Record{Observation: obs, Decision: d, LastJoin: s.want.LastJoin, ObserveOnly: s.job.Autoscale.Mode == job.ModeObserve}
 	s.last = rec
 	if err := s.store.Append(state.Decisions, now, rec); err != nil {
 		return err
@@ -113,18 +113,28 @@ func (s *Scheduler) finishRescale(now time.Time) {
 		return
 	}
 	s.want.Rescale = nil
-	r.Done = now
+	switch r.Done = now; {
+	case r.Aborted:
+	case r.Kind == plan.KindIn && s.job.Autoscale.Mode != job.ModeRestart:
+		r.Done = s.drained(r, now)
+	default:
+		if r.Join = s.slowestJoin(r, now); r.Join != nil {
+			r.Done = r.Decided.Add(r.Join.Total())
+		}
+	}
 	r.Gap, r.GapKnown = s.progress.gap(r.Decided, now, r.Decided.Add(-10*s.job.SLO.MaxLag), s.arrivals.EnteredAt)
 	if r.From > 0 && r.GapKnown && !r.Aborted {
 		s.want.Gaps = keepLast(s.want.Gaps, r.Gap)
 	}
 	if r.Kind == plan.KindOut && r.From > 0 && !r.Aborted { // the first start waits for the servers too
-		s.want.Joins = keepLast(s.want.Joins, now.Sub(r.Decided))
+		s.want.Joins = keepLast(s.want.Joins, r.Done.Sub(r.Decided))
+		s.want.LastJoin = r.Join
 	}
+	s.lastRescale = r
 	if err := s.store.Append(state.Rescales, now, r); err != nil {
 		s.lg.Error("a rescale could not be recorded", "err", err)
 	}
-	s.lg.Info("rescale done", "kind", string(r.Kind), "from", r.From, "to", r.To, "took", now.Sub(r.Decided).Round(time.Millisecond), "gap", r.Gap, "aborted", r.Aborted)
+	s.lg.Info("rescale done", "kind", string(r.Kind), "from", r.From, "to", r.To, "took", r.Done.Sub(r.Decided).Round(time.Millisecond), "gap", r.Gap, "aborted", r.Aborted)
 }
 
 // command is an order of a person, carried out by the goroutine that owns the job.

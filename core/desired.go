@@ -43,6 +43,8 @@ type desired struct {
 	// Joins and Gaps are the last measured ones, oldest first.
 	Joins []time.Duration `json:"joins,omitempty"`
 	Gaps  []time.Duration `json:"gaps,omitempty"`
+	// LastJoin divides the last of Joins.
+	LastJoin *Join `json:"last_join,omitempty"`
 	// Stopping: the job is being stopped; Stopped: it has been.
 	Stopping bool `json:"stopping,omitempty"`
 	// Forced: the stop waits for nothing.

@@ -61,7 +61,7 @@ func NewPreview(ctx context.Context, o Options) (*Preview, hcl.Diagnostics, erro
 		s.want.adopt(s.seen.list)
 	}
 	obs := s.observe(now)
-	p.Record = Record{Observation: obs, Decision: s.policy.Decide(obs)}
+	p.Record = Record{Observation: obs, Decision: s.policy.Decide(obs), LastJoin: s.want.LastJoin}
 	p.Running = s.seen.list
 	return p, diags, s.place(ctx, p)
 }

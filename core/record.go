@@ -48,8 +48,11 @@ type Rescale struct {
 	From    int       `json:"from"`
 	To      int       `json:"to"`
 	Decided time.Time `json:"decided"`
-	// Done is when the last new worker had trained, or the last leaving one was released.
+	// Done is when the last new worker had trained, or the last leaving one had handed over everything, by the chief's clock; when that was seen, where
+	// the chief did not say.
 	Done time.Time `json:"done"`
+	// Join divides the time of the last new worker; nil for a scale-in.
+	Join *Join `json:"join,omitempty"`
 	// FirstTrained is when the first new worker trained; zero for a scale-in.
 	FirstTrained time.Time `json:"first_trained,omitzero"`
 	// OldCapacity is F(From) by the model in force at the decision, samples/s; ConfiguredCapacity is that of the job file's prior.
@@ -70,40 +73,45 @@ type Rescale struct {
 type Record struct {
 	Observation plan.Observation `json:"observation"`
 	Decision    plan.Decision    `json:"decision"`
+	// LastJoin divides the last measured join: how the lead came about by which the plan is shifted. nil before one was measured.
+	LastJoin *Join `json:"last_join,omitempty"`
 	// Observed only: nothing was done (autoscale.mode = "observe").
 	ObserveOnly bool `json:"observe_only,omitempty"`
 }
 
 // View is the scheduler's whole picture of its job at one moment. It is replaced, never changed: readers may keep it.
 type View struct {
-	Job        string         `json:"job"`
-	Mode       string         `json:"mode"`
-	Now        time.Time      `json:"now"`
-	Started    time.Time      `json:"started"`
-	MaxLag     time.Duration  `json:"max_lag"`
-	Min        int            `json:"min"`
-	Max        int            `json:"max"`
-	Sample     Sample         `json:"sample"`
-	Decision   *Record        `json:"decision,omitempty"`
-	LastChange *Record        `json:"last_change,omitempty"`
-	Rescale    *Rescale       `json:"rescale,omitempty"` // under way
-	Workers    []WorkerView   `json:"workers"`
-	Servers    []ServerView   `json:"servers"`
-	Forecast   plan.Forecast  `json:"forecast"`
-	Manual     plan.Manual    `json:"manual"`
-	Trained    uint64         `json:"trained_records"`
-	Dead       uint64         `json:"dead_records"`
-	Lost       uint64         `json:"lost_offsets"`
-	AUC        *float64       `json:"auc,omitempty"`
-	Model      string         `json:"throughput_model"`
-	Problems   []string       `json:"problems,omitempty"`
-	Emulated   bool           `json:"emulated_accelerator,omitempty"`
-	Join       plan.Measured  `json:"join_time"`
-	Gap        plan.Measured  `json:"rescale_gap"`
-	Stopping   bool           `json:"stopping,omitempty"`
-	Stopped    bool           `json:"stopped,omitempty"`
-	History    History        `json:"history"`
-	Chief      *rpc.JobStatus `json:"-"`
+	Job        string        `json:"job"`
+	Mode       string        `json:"mode"`
+	Now        time.Time     `json:"now"`
+	Started    time.Time     `json:"started"`
+	MaxLag     time.Duration `json:"max_lag"`
+	Min        int           `json:"min"`
+	Max        int           `json:"max"`
+	Sample     Sample        `json:"sample"`
+	Decision   *Record       `json:"decision,omitempty"`
+	LastChange *Record       `json:"last_change,omitempty"`
+	Rescale    *Rescale      `json:"rescale,omitempty"` // under way
+	// LastRescale is the last one that ended since this scheduler began; it is not changed any more.
+	LastRescale *Rescale       `json:"last_rescale,omitempty"`
+	Workers     []WorkerView   `json:"workers"`
+	Servers     []ServerView   `json:"servers"`
+	Forecast    plan.Forecast  `json:"forecast"`
+	Manual      plan.Manual    `json:"manual"`
+	Trained     uint64         `json:"trained_records"`
+	Dead        uint64         `json:"dead_records"`
+	Lost        uint64         `json:"lost_offsets"`
+	AUC         *float64       `json:"auc,omitempty"`
+	Model       string         `json:"throughput_model"`
+	Problems    []string       `json:"problems,omitempty"`
+	Emulated    bool           `json:"emulated_accelerator,omitempty"`
+	Join        plan.Measured  `json:"join_time"`
+	LastJoin    *Join          `json:"last_join,omitempty"`
+	Gap         plan.Measured  `json:"rescale_gap"`
+	Stopping    bool           `json:"stopping,omitempty"`
+	Stopped     bool           `json:"stopped,omitempty"`
+	History     History        `json:"history"`
+	Chief       *rpc.JobStatus `json:"-"`
 }
 
 // History is the measured arrival rate that the last forecast was made from; NaN is null.

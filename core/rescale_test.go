@@ -45,21 +45,41 @@ func TestScaleOutIsDoneWhenTheNewWorkersTrain(t *testing.T) {
 			t.Errorf("the view has the rescale %+v while %s", v.Rescale, step.what)
 		}
 	}
-	r.chief.with(func(*rpc.JobStatus) { r.chief.find(3, 1).FirstTrainedUnixMs = time.Now().UnixMilli() })
+	at := func(after time.Duration) int64 { return began.Add(after).UnixMilli() }
+	r.chief.with(func(*rpc.JobStatus) {
+		m := r.chief.find(2, 1)
+		m.StartedUnixMs, m.JoinedUnixMs, m.ReadyUnixMs, m.FirstTrainedUnixMs = at(100*time.Millisecond), at(200*time.Millisecond), at(300*time.Millisecond), at(400*time.Millisecond)
+		m = r.chief.find(3, 1)
+		m.StartedUnixMs, m.JoinedUnixMs, m.ReadyUnixMs, m.FirstTrainedUnixMs = at(200*time.Millisecond), at(700*time.Millisecond), at(1000*time.Millisecond), at(2345*time.Millisecond)
+	})
+	r.now = r.now.Add(time.Hour) // however late it is looked
 	r.beat()
 	if r.s.want.Rescale != nil {
 		t.Fatal("the rescale is not closed although all new workers train")
 	}
 	all := r.rescales()
 	got := all[len(all)-1]
-	if got.Kind != plan.KindOut || got.From != 2 || got.To != 4 || got.Aborted || !got.Decided.Equal(began) || !got.Done.Equal(r.now) || got.FirstTrained.IsZero() {
+	if got.Kind != plan.KindOut || got.From != 2 || got.To != 4 || got.Aborted || !got.Decided.Equal(began) || got.FirstTrained.IsZero() {
 		t.Errorf("recorded %+v", got)
 	}
-	if want := []time.Duration{r.now.Sub(began)}; !slices.Equal(r.s.want.Joins, want) {
+	took := got.Done.Sub(began)
+	if off := took - 2345*time.Millisecond; off.Abs() > time.Millisecond { // the chief's moments are whole milliseconds
+		t.Errorf("it took %v, want 2.345 s", took)
+	}
+	if want := []time.Duration{took}; !slices.Equal(r.s.want.Joins, want) {
 		t.Errorf("join times %v, want %v: the first start is not one", r.s.want.Joins, want)
 	}
-	if j := r.s.View().Join; j.Samples != 1 || j.Value != r.now.Sub(began) {
-		t.Errorf("the view's join time is %+v", j)
+	v := r.s.View()
+	if v.Join.Samples != 1 || v.Join.Value != took {
+		t.Errorf("the view's join time is %+v", v.Join)
+	}
+	near := func(got, want time.Duration) bool { return (got - want).Abs() <= time.Millisecond }
+	j := v.LastJoin
+	if j == nil || j.Worker != "worker-3" || !near(j.Placed, 200*time.Millisecond) || !near(j.Started, 500*time.Millisecond) || !near(j.Ready, 300*time.Millisecond) || !near(j.First, 1345*time.Millisecond) {
+		t.Errorf("the last join divides into %v", j)
+	}
+	if v.LastRescale == nil || !v.LastRescale.Done.Equal(got.Done) {
+		t.Errorf("the view's last rescale is %+v", v.LastRescale)
 	}
 }
 
@@ -155,6 +175,25 @@ func TestRescaleThatCannotBeCompletedIsGivenUp(t *testing.T) {
 	r.order("scale", 3)
 	r.until("another number is taken", r.settled(3))
 	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1")
+}
+
+// How long a scale-in took does not depend on when it was looked.
+func TestScaleInIsDoneWhenTheLastHasHandedOver(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(3)
+	r.order("scale", 1)
+	r.beat()
+	decided := r.s.want.Rescale.Decided
+	r.chief.with(func(*rpc.JobStatus) {
+		r.chief.find(1, 1).DrainedUnixMs = decided.Add(700 * time.Millisecond).UnixMilli()
+		r.chief.find(2, 1).DrainedUnixMs = decided.Add(900 * time.Millisecond).UnixMilli()
+	})
+	r.now = r.now.Add(30 * time.Second)
+	r.until("it is done", r.settled(1))
+	all := r.rescales()
+	if got := all[len(all)-1]; got.Kind != plan.KindIn || (got.Done.Sub(decided)-900*time.Millisecond).Abs() > time.Millisecond || got.Join != nil {
+		t.Errorf("recorded %+v, want done after 900 ms", got)
+	}
 }
 
 func TestScaleInDrainsTheHighestRanksFirst(t *testing.T) {

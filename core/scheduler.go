@@ -70,6 +70,7 @@ type Scheduler struct {
 	started      time.Time
 	last         *Record
 	lastChange   *Record
+	lastRescale  *Rescale
 	lastSample   Sample
 	lastHistory  History
 	lastFed      time.Time

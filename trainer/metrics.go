@@ -68,12 +68,13 @@ func (m *metrics) stepBegins(now time.Time, saturated bool) {
 }
 
 // stepEnds counts a finished step that took so long, and scores its predictions: they were made before the step's records were trained
-// (progressive validation). Replayed records are left out (rule 22).
-func (m *metrics) stepEnds(b *batch, g *gradients, took time.Duration) {
+// (progressive validation). Replayed records are left out (rule 22). first: it was the first step.
+func (m *metrics) stepEnds(b *batch, g *gradients, took time.Duration) (first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stepping = time.Time{}
 	m.steps++
+	first = m.steps == 1
 	m.records += uint64(b.records())
 	m.busy += took
 	if m.stepSeconds == 0 {
@@ -81,7 +82,7 @@ func (m *metrics) stepEnds(b *batch, g *gradients, took time.Duration) {
 	}
 	m.stepSeconds += 0.1 * (took.Seconds() - m.stepSeconds)
 	if g == nil {
-		return
+		return first
 	}
 	for i, r := range b.recs {
 		if r.replay {
@@ -96,6 +97,7 @@ func (m *metrics) stepEnds(b *batch, g *gradients, took time.Duration) {
 		}
 		m.lossSum += logLoss(p, y)
 	}
+	return first
 }
 
 // stepLeft estimates how long the step under way will take yet, 0 when none is, and what a step takes.

@@ -186,7 +186,9 @@ func (w *worker) runStep(ctx context.Context, b *batch, saturated bool) (*gradie
 	if rest := w.emulate - time.Since(began); rest > 0 {
 		sleep(ctx, rest)
 	}
-	w.metrics.stepEnds(b, g, time.Since(began))
+	if w.metrics.stepEnds(b, g, time.Since(began)) {
+		w.beatNow.set() // the join time ends now
+	}
 	return g, nil
 }
 

@@ -59,6 +59,9 @@ func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
 			fmt.Fprintln(a.out)
 		}
 		fmt.Fprint(a.out, r.Decision.Explain())
+		if r.LastJoin != nil {
+			fmt.Fprintf(a.out, "  the last join: %v\n", r.LastJoin)
+		}
 		if r.ObserveOnly {
 			fmt.Fprintln(a.out, "  observed only: nothing was done")
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kale-sched/kale/cmd/kale/view"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 )
@@ -178,6 +179,12 @@ func writeStatus(w io.Writer, v *core.View) error {
 	}
 	if r := v.Rescale; r != nil {
 		row("rescale", "%d → %d under way since %s", r.From, r.To, shortDuration(v.Now.Sub(r.Decided)))
+	}
+	if r := v.LastRescale; r != nil {
+		row("last rescale", "%s", view.RescaleWords(*r, nil, 0))
+	}
+	if j := v.LastJoin; j != nil {
+		row("join time", "%s, the median of %s; the last was %s", shortDuration(v.Join.Value), count(v.Join.Samples, "rescale"), j)
 	}
 	if d := v.LastChange; d != nil {
 		row("last change", "%s  %s %d → %d: %s%s", d.Decision.At.Local().Format("15:04:05"), verb(d.Decision.Kind), d.Decision.Current, d.Decision.Target, d.Decision.Reason, observeOnly(d.ObserveOnly))

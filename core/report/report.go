@@ -75,6 +75,7 @@ type page struct {
 
 type rescaleRow struct {
 	Kind, Word, Change, Decided, ISO, Took, Ahead, Gap, Reason string
+	Unfinished, Join                                           string
 	Late, Aborted                                              bool
 }
 
@@ -157,7 +158,10 @@ func (in *Input) rescaleRows() []rescaleRow {
 	for _, r := range in.Rescales {
 		row := rescaleRow{
 			Kind: string(r.Kind), Word: word(r.Kind, r.From), Change: strconv.Itoa(r.From) + " → " + strconv.Itoa(r.To), Decided: moment(r.Decided, before),
-			ISO: iso(r.Decided), Took: people(r.Done.Sub(r.Decided)), Gap: "unknown", Ahead: "–", Reason: r.Reason, Aborted: r.Aborted,
+			ISO: iso(r.Decided), Took: people(r.Done.Sub(r.Decided)), Gap: "unknown", Ahead: "–", Reason: r.Reason, Aborted: r.Aborted, Unfinished: r.Unfinished,
+		}
+		if r.Join != nil {
+			row.Join = r.Join.String()
 		}
 		if r.GapKnown {
 			row.Gap = people(r.Gap)

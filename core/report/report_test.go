@@ -347,3 +347,21 @@ func BenchmarkWriteFortnight(b *testing.B) {
 		written(b, in)
 	}
 }
+
+// A rescale that was given up says what it waited for; one that is done, how its join divides.
+func TestRescaleRowsSayWhatWasMissing(t *testing.T) {
+	decided := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	in := Input{Meta: Meta{Job: "ctr"}, Samples: []core.Sample{{At: decided}, {At: decided.Add(time.Hour)}}, Rescales: []Rescale{
+		{Rescale: core.Rescale{Kind: plan.KindOut, From: 1, To: 2, Decided: decided, Done: decided.Add(10 * time.Minute), Aborted: true, Unfinished: "worker 1 is not <ready>"}},
+		{Rescale: core.Rescale{Kind: plan.KindOut, From: 1, To: 2, Decided: decided, Done: decided.Add(time.Second), Join: &core.Join{Worker: "worker-1", Placed: time.Second}}},
+	}}
+	var out bytes.Buffer
+	if err := Write(&out, in); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"given up: worker 1 is not &lt;ready&gt;</span>", `title="worker-1 in 1s: placed 1s, started 0s, ready 0s, first record 0s"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the page does not have %q", want)
+		}
+	}
+}

@@ -303,9 +303,10 @@ func TestLastRescaleComesFromTheCaller(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for want, change := range map[string]func(*core.Rescale){
-		"start 0 → 2 took 2.1 s, gap 48 ms":                        func(r *core.Rescale) { r.From = 0 },
-		"scale-in 1 → 2 took 2.1 s":                                func(r *core.Rescale) { r.Kind, r.GapKnown = plan.KindIn, false },
-		"scale-out 1 → 2 replaced by another decision after 2.1 s": func(r *core.Rescale) { r.Aborted = true },
+		"start 0 → 2 took 2.1 s, gap 48 ms":                           func(r *core.Rescale) { r.From = 0 },
+		"scale-in 1 → 2 took 2.1 s":                                   func(r *core.Rescale) { r.Kind, r.GapKnown = plan.KindIn, false },
+		"scale-out 1 → 2 given up after 2.1 s: worker 1 is not ready": func(r *core.Rescale) { r.Aborted, r.Unfinished = true, "worker 1 is not ready" },
+		"scale-out 1 → 2 replaced by another decision after 2.1 s":    func(r *core.Rescale) { r.Aborted = true },
 		"scale-out 1 → 2 took 2.1 s, gap 48 ms, 10 s after the load came": func(r *core.Rescale) {
 			r.FirstTrained = begin.Add(10 * time.Second)
 			r.ConfiguredCapacity = 1

@@ -54,6 +54,9 @@ func RescaleWords(r core.Rescale, samples []core.Sample, horizon time.Duration) 
 		what = "scale-in"
 	}
 	text := fmt.Sprintf("%s %d → %d", what, r.From, r.To)
+	if r.Unfinished != "" {
+		return text + " given up after " + length(r.Done.Sub(r.Decided)) + ": " + clean(r.Unfinished)
+	}
 	if r.Aborted {
 		return text + " replaced by another decision after " + length(r.Done.Sub(r.Decided))
 	}

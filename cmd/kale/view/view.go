@@ -157,7 +157,9 @@ func (m *memory) see(v *core.View) {
 	if over := len(m.trail) - longestTrail; over > 0 {
 		m.trail = m.trail[over:]
 	}
-	if m.view != nil && m.view.Rescale != nil && (v.Rescale == nil || !v.Rescale.Decided.Equal(m.view.Rescale.Decided)) {
+	if r := v.LastRescale; r != nil && (m.view == nil || m.view.LastRescale == nil || !r.Decided.Equal(m.view.LastRescale.Decided)) {
+		m.finished = r
+	} else if m.view != nil && m.view.Rescale != nil && (v.Rescale == nil || !v.Rescale.Decided.Equal(m.view.Rescale.Decided)) {
 		r := *m.view.Rescale
 		if r.Done.IsZero() {
 			r.Done = v.Now
