@@ -13,7 +13,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/plan"
 	"golang.org/x/net/html"
+	"time"
 )
 
 const attack = `</script><script>alert(1)</script><img src=x onerror="alert(2)">'"&{{.Job}}` + "\u2028\x00<!--"
@@ -27,7 +30,7 @@ func hostileInput(t testing.TB) Input {
 	}
 	in.Notes = []string{attack}
 	for i := range in.Rescales {
-		in.Rescales[i].Reason = attack
+		in.Rescales[i].Reason, in.Rescales[i].Unfinished = attack, attack
 	}
 	in.Rescales[0].Kind = attack
 	for i := range in.Decisions {
