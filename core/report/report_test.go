@@ -11,12 +11,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/html"
+
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/plan"
-	"golang.org/x/net/html"
-	"time"
 )
 
 const attack = `</script><script>alert(1)</script><img src=x onerror="alert(2)">'"&{{.Job}}` + "\u2028\x00<!--"
@@ -199,8 +200,8 @@ func TestHostileTextStaysText(t *testing.T) {
 		}
 	}
 	in := hostileInput(t)
-	// Title element, heading, job, mode, policy, note, version; three of each tile; the rescales' reasons and one kind; kind, reason and explanation of each decision.
-	if want := 7 + 3*len(in.Summary) + len(in.Rescales) + 1 + 3*len(in.Decisions); n != want {
+	// Title element, heading, job, mode, policy, note, version; three of each tile; the rescales' reasons, what they waited for and one kind; kind, reason and explanation of each decision.
+	if want := 7 + 3*len(in.Summary) + 2*len(in.Rescales) + 1 + 3*len(in.Decisions); n != want {
 		t.Errorf("the text is shown %d times, want %d", n, want)
 	}
 	var data payload
