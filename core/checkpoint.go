@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/hashicorp/hcl/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/kale-sched/kale/core/job"
 )
@@ -123,6 +125,34 @@ func readJobRecord(j *job.Job) (r jobRecord, ok bool) {
 		return r, false
 	}
 	return *envelope.Record, true
+}
+
+// CheckFolder says, as diagnostics of the job file, why the job's checkpoint folder cannot be used from this machine. It writes nothing: a
+// folder that is not there yet must be one that can be made.
+func CheckFolder(j *job.Job) hcl.Diagnostics {
+	fail := func(summary, detail string, args ...any) hcl.Diagnostics {
+		return hcl.Diagnostics{j.ErrorAt("checkpoint.dir", summary, fmt.Sprintf(detail, args...))}
+	}
+	for dir := filepath.Join(j.Checkpoint.Dir, j.Name); ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
+			if dir != filepath.Dir(dir) {
+				continue
+			}
+			return fail("No checkpoint folder", "%s: %v.", dir, err)
+		case errors.Is(err, fs.ErrPermission):
+			return fail("The checkpoint folder cannot be reached", "%v. Run Kale as a user who may, or choose another folder.", err)
+		case err != nil:
+			return fail("The checkpoint folder cannot be reached", "%v.", err)
+		case !info.IsDir():
+			return fail("The checkpoint folder is a file", "%s is a file, and checkpoint.dir needs a folder. Move it away, or choose another folder.", dir)
+		}
+		if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+			return fail("The checkpoint folder cannot be written", "%s: %v. Snapshots go to %s: change its permissions, or choose another folder.", dir, err, filepath.Join(j.Checkpoint.Dir, j.Name))
+		}
+		return nil
+	}
 }
 
 // CheckCheckpoint says, as diagnostics of the job file, what was changed in it that the job's checkpoint does not allow. The trainers would refuse it

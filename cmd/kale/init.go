@@ -7,13 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kale-sched/kale/core/job"
-	"github.com/kale-sched/kale/core/stream"
 	"github.com/kale-sched/kale/core/traffic"
 )
 
@@ -94,9 +92,6 @@ func (a *app) initJob(ctx context.Context, f initFlags) error {
 	return nil
 }
 
-// sampleTimeout bounds the reading of samples: of a slow broker's, those that came will do.
-const sampleTimeout = 20 * time.Second
-
 // sampleTopic asks about a topic and reads its newest records, as many from each partition.
 func (a *app) sampleTopic(ctx context.Context, f initFlags) (traffic.Info, [][]byte, error) {
 	opts := []kgo.Opt{kgo.SeedBrokers(f.in.Brokers...), kgo.ClientID("kale-init")}
@@ -115,35 +110,17 @@ func (a *app) sampleTopic(ctx context.Context, f initFlags) (traffic.Info, [][]b
 	if info.Compacted() {
 		return info, nil, fmt.Errorf("topic %q is compacted: records vanish from its middle, so that they cannot be trained exactly once; use one with cleanup.policy=delete", f.in.Topic)
 	}
-	starts, err := cl.Starts(ctx)
-	if err != nil {
-		return info, nil, fmt.Errorf("find the records of topic %q: %w", f.in.Topic, err)
-	}
-	ends, err := cl.Ends(ctx)
-	if err != nil {
-		return info, nil, fmt.Errorf("find the records of topic %q: %w", f.in.Topic, err)
-	}
-	each := int64(max(1, f.samples/max(1, len(ends))))
-	from, n := map[int32]int64{}, int64(0)
-	for p, end := range ends {
-		from[p] = max(starts[p], end-each)
-		n += end - from[p]
-	}
-	if n == 0 {
+	found, err := newestRecords(ctx, cl, f.in.Topic, opts, f.samples)
+	switch {
+	case ctx.Err() != nil:
+		return info, nil, fmt.Errorf("read records of topic %q: %w", f.in.Topic, ctx.Err())
+	case err != nil:
+		return info, nil, err
+	case len(found.values) == 0:
 		return info, nil, fmt.Errorf("topic %q is empty: write some records first, for instance with kale produce -brokers %s -topic %s -duration 10s", f.in.Topic,
 			quoted([]string{strings.Join(f.in.Brokers, ",")}), quoted([]string{f.in.Topic}))
 	}
-	scanCtx, cancel := context.WithTimeout(ctx, sampleTimeout)
-	defer cancel()
-	var samples [][]byte
-	err = stream.Scan(scanCtx, opts, f.in.Topic, from, ends, func(r *kgo.Record) error {
-		samples = append(samples, r.Value)
-		return nil
-	})
-	if err != nil && (len(samples) == 0 || ctx.Err() != nil) {
-		return info, nil, fmt.Errorf("read records of topic %q: %w", f.in.Topic, err)
-	}
-	return info, samples, nil
+	return info, found.values, nil
 }
 
 func topicsThere(names []string) string {

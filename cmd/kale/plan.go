@@ -17,6 +17,7 @@ import (
 
 type planFlags struct {
 	jobFlags
+	recordFlags
 	asJSON bool
 	log    string
 }
@@ -30,7 +31,8 @@ where the result would go. It starts nothing and writes nothing.`,
 		Args: exactly("JOB.hcl"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.plan(cmd.Context(), args[0], f) },
 	}
-	f.register(c)
+	f.jobFlags.register(c)
+	f.recordFlags.register(c)
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print observation, decision and placement as JSON")
 	c.Flags().StringVar(&f.log, "log", "warn", "least level of the log on standard error: "+logLevels)
 	return c
@@ -66,14 +68,14 @@ func (a *app) plan(ctx context.Context, arg string, f planFlags) error {
 	if err != nil {
 		return err
 	}
-	info, diags, err := checkTopics(ctx, l.Job)
+	info, diags, err := a.preflight(ctx, l, f.recordFlags)
 	if err != nil {
 		return err
 	}
 	if err := a.diagnose(l.files, diags); err != nil {
 		return err
 	}
-	trainer, env, err := a.trainer(lg, l)
+	trainer, env, err := a.trainer(ctx, lg, l)
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,10 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/kale-sched/kale/cmd/kale/doctor"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/onnx"
 )
 
@@ -59,8 +61,9 @@ func (a *app) configured(ctx context.Context, l *loaded, stateDir string) (*back
 	return b, nil
 }
 
-// trainer is the path of kale-trainer and what its processes need in their environment.
-func (a *app) trainer(lg *slog.Logger, l *loaded) (path string, env map[string]string, err error) {
+// trainer is the path of kale-trainer and what its processes need in their environment. Where they run on this machine, the program is tried:
+// it must start, and a library that is there must work in it.
+func (a *app) trainer(ctx context.Context, lg *slog.Logger, l *loaded) (path string, env map[string]string, err error) {
 	path = l.how.Trainer
 	if path == "" {
 		if path, err = a.program("kale-trainer", ""); err != nil {
@@ -68,14 +71,31 @@ func (a *app) trainer(lg *slog.Logger, l *loaded) (path string, env map[string]s
 		}
 	}
 	env = map[string]string{}
-	switch lib, err := onnx.Locate(); {
+	lib, err := onnx.Locate()
+	switch {
 	case err == nil:
 		if env[onnx.LibraryEnv], err = filepath.Abs(lib); err != nil {
 			return "", nil, err
 		}
-	case errors.Is(err, onnx.ErrNoLibrary):
+	case !errors.Is(err, onnx.ErrNoLibrary):
+		return "", nil, err
+	default: // what is wrong with one that is named, the trainer says below
 		lg.Warn("workers must find ONNX Runtime by themselves", "err", err)
-	default:
+	}
+	if l.Backend.Name != "local" {
+		return path, env, nil // it is a path on other machines
+	}
+	if path, err = exec.LookPath(path); err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("find the trainer: %w; is -trainer right?", err)
+	}
+	v, err := doctor.TryTrainer(ctx, path, env, onnx.CPU)
+	if err == nil && v.Broken && l.Model.Kind != job.ModelCounting { // a counting job computes nothing
+		err = fmt.Errorf("no worker could train: %s cannot use ONNX Runtime: %s", path, v.NoONNX)
+	}
+	if err != nil {
 		return "", nil, err
 	}
 	return path, env, nil

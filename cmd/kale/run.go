@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -21,6 +19,7 @@ import (
 
 type runFlags struct {
 	jobFlags
+	recordFlags
 	plain, live bool
 	log         string
 }
@@ -42,7 +41,8 @@ A job that ran here before can be named instead of its file: then it is run as i
 			return a.runJob(cmd.Context(), args[0], f)
 		},
 	}
-	f.register(c)
+	f.jobFlags.register(c)
+	f.recordFlags.register(c)
 	c.Flags().BoolVar(&f.plain, "plain", false, "a line per decision, rescale and problem (default where the output is no terminal)")
 	c.Flags().BoolVar(&f.live, "live", false, "a live picture (default on a terminal)")
 	c.Flags().StringVar(&f.log, "log", "warn", "least level of the log on standard error: "+logLevels)
@@ -57,15 +57,9 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	if err != nil {
 		return err
 	}
-	info, diags, err := checkTopics(ctx, l.Job)
+	_, diags, err := a.preflight(ctx, l, f.recordFlags)
 	if err != nil {
 		return err
-	}
-	if info.Err != nil && exists(filepath.Join(l.dir, "state.db")) {
-		// The job has run before, so its topic was good: a scheduler holds what is until the brokers answer.
-		for _, d := range diags {
-			d.Severity = hcl.DiagWarning
-		}
 	}
 	if err := a.diagnose(l.files, diags); err != nil {
 		return err
@@ -91,7 +85,7 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 // both; what runs goes on.
 func (a *app) open(ctx context.Context, l *loaded, o core.Options) (s *core.Scheduler, b *backend.Client, closeAll func(), err error) {
 	if !o.Stop { // what is only stopped starts no trainer
-		if o.Trainer, o.Env, err = a.trainer(o.Log, l); err != nil {
+		if o.Trainer, o.Env, err = a.trainer(ctx, o.Log, l); err != nil {
 			return nil, nil, nil, err
 		}
 	}

@@ -38,7 +38,7 @@ func askTopic(ctx context.Context, brokers []string, topic string, opts []kgo.Op
 	}
 	defer cl.Close()
 	t, err := cl.Topic(ctx)
-	info := job.TopicInfo{Exists: t.Exists, Partitions: t.Partitions, CleanupPolicy: t.CleanupPolicy, Err: err}
+	info := job.TopicInfo{Exists: t.Exists, Partitions: t.Partitions, CleanupPolicy: t.CleanupPolicy, Retention: t.Retention, Err: err}
 	if err == nil && !t.Exists {
 		info.Others = topicNames(ctx, brokers, opts)
 	}

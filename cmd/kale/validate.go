@@ -16,6 +16,7 @@ import (
 
 type validateFlags struct {
 	jobFlags
+	recordFlags
 	offline, asJSON bool
 }
 
@@ -28,7 +29,8 @@ topic and the backend's plugin about its block. It changes nothing.`,
 		Args: exactly("JOB.hcl"), ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.validate(cmd.Context(), args[0], f) },
 	}
-	f.register(c)
+	f.jobFlags.register(c)
+	f.recordFlags.register(c)
 	c.Flags().BoolVar(&f.offline, "offline", false, "do not ask the brokers")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print the result as JSON")
 	return c
@@ -41,7 +43,7 @@ func (a *app) validate(ctx context.Context, arg string, f validateFlags) error {
 	}
 	j, files, diags := job.Load(how.File, how.Vars, how.VarFiles)
 	if !diags.HasErrors() {
-		more, err := a.askAround(ctx, &loaded{Job: j, files: files, how: how}, f.offline)
+		more, err := a.askAround(ctx, &loaded{Job: j, files: files, how: how}, f)
 		if err != nil {
 			return err
 		}
@@ -62,18 +64,23 @@ func (a *app) validate(ctx context.Context, arg string, f validateFlags) error {
 }
 
 // askAround asks those who know more than the file tells: the backend's plugin and, unless offline, the brokers.
-func (a *app) askAround(ctx context.Context, l *loaded, offline bool) (hcl.Diagnostics, error) {
+func (a *app) askAround(ctx context.Context, l *loaded, f validateFlags) (hcl.Diagnostics, error) {
 	var diags hcl.Diagnostics
-	if !offline {
-		_, found, err := checkTopics(ctx, l.Job)
+	if !f.offline {
+		_, found, err := askBrokers(ctx, l.Job, f.recordFlags)
 		if err != nil {
 			return nil, err
 		}
 		diags = append(diags, found...)
 	}
-	b, err := a.launch(ctx, a.logger("warn"), l)
+	diags = append(diags, core.CheckFolder(l.Job)...)
+	lg := a.logger("warn")
+	b, err := a.launch(ctx, lg, l)
 	if err != nil {
 		return nil, err
+	}
+	if _, _, err := a.trainer(ctx, lg, l); err != nil {
+		return nil, errors.Join(err, b.Close())
 	}
 	// The plugin is asked about the block alone: it gets a folder that ends with the question.
 	dir, err := os.MkdirTemp("", "kale-validate-")

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/hcl/v2"
@@ -112,6 +113,11 @@ func TestTopics(t *testing.T) {
 		{"no partitions", TopicInfo{Exists: true}},
 		{"fewer partitions than max", TopicInfo{Exists: true, Partitions: 3}},
 		{"fewer partitions than min", TopicInfo{Exists: true, Partitions: 2}},
+		{"one partition", TopicInfo{Exists: true, Partitions: 1}},
+		{"keeps records for a day", TopicInfo{Exists: true, Partitions: 8, Retention: 24 * time.Hour}},
+		{"keeps records for minutes", TopicInfo{Exists: true, Partitions: 8, Retention: 30 * time.Minute}},
+		{"keeps records for a week", TopicInfo{Exists: true, Partitions: 8, Retention: 7 * 24 * time.Hour}},
+		{"keeps records for ever", TopicInfo{Exists: true, Partitions: 8, Retention: -1}},
 	} {
 		diags := job.TopicDiagnostics(c.info)
 		located(t, files, diags)

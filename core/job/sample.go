@@ -23,24 +23,22 @@ type fieldStats struct {
 
 const mostValues = 1000
 
-func (f *fieldStats) number(v float64) {
-	if v == math.Trunc(v) {
-		f.integers++
+func (f *fieldStats) add(v value) {
+	f.seen++
+	text := v.text
+	if v.numeric {
+		text = fmt.Sprint(v.number)
+		if v.number == math.Trunc(v.number) {
+			f.integers++
+		}
+		if v.number == 0 || v.number == 1 {
+			f.binary++
+		}
+	} else {
+		f.texts++
 	}
-	if v == 0 || v == 1 {
-		f.binary++
-	}
-	f.value(fmt.Sprint(v))
-}
-
-func (f *fieldStats) text(s string) {
-	f.texts++
-	f.value(s)
-}
-
-func (f *fieldStats) value(s string) {
 	if len(f.values) < mostValues {
-		f.values[s] = true
+		f.values[text] = true
 	}
 }
 
@@ -57,34 +55,49 @@ func look(samples [][]byte) (survey, error) {
 	if len(samples) == 0 {
 		return survey{}, errors.New("no records to look at: is anything written to the topic?")
 	}
-	s, jsonErr := surveyWith(samples, FormatJSON, readJSON)
+	s, jsonErr := surveyWith(samples, FormatJSON)
 	if jsonErr == nil {
 		return s, nil
 	}
-	s, exampleErr := surveyWith(samples, FormatTFExample, readExample)
+	s, exampleErr := surveyWith(samples, FormatTFExample)
 	if exampleErr == nil {
 		return s, nil
 	}
 	return survey{}, fmt.Errorf("records are neither JSON objects (%w) nor tf.train.Example (%w)", jsonErr, exampleErr)
 }
 
-type collector map[string]*fieldStats
-
-func (c collector) field(name string) *fieldStats {
-	f := c[name]
-	if f == nil {
-		f = &fieldStats{name: name, values: map[string]bool{}}
-		c[name] = f
-	}
-	f.seen++
-	return f
+// value is what a record has in one field: a text or a number.
+type value struct {
+	text    string
+	number  float64
+	numeric bool // it is number, not text
+	// several says that it is a list or an object, of which text or number is the first value, if anything.
+	several, nothing bool
 }
 
-func surveyWith(samples [][]byte, format string, read func([]byte, collector) error) (survey, error) {
-	fields := collector{}
+// takeApart takes a record of one format apart. Fields that are absent or null are not in it.
+type takeApart func(record []byte) (map[string]value, error)
+
+// readers are those of the formats, by name.
+var readers = map[string]takeApart{FormatJSON: readJSON, FormatTFExample: readExample}
+
+func surveyWith(samples [][]byte, format string) (survey, error) {
+	fields := map[string]*fieldStats{}
 	for i, sample := range samples {
-		if err := read(sample, fields); err != nil {
+		record, err := readers[format](sample)
+		if err != nil {
 			return survey{}, fmt.Errorf("record %d of %d: %w", i+1, len(samples), err)
+		}
+		for name, v := range record {
+			if v.nothing {
+				continue
+			}
+			f := fields[name]
+			if f == nil {
+				f = &fieldStats{name: name, values: map[string]bool{}}
+				fields[name] = f
+			}
+			f.add(v)
 		}
 	}
 	s := survey{format: format, samples: len(samples)}
@@ -98,32 +111,40 @@ func surveyWith(samples [][]byte, format string, read func([]byte, collector) er
 	return s, nil
 }
 
-func readJSON(record []byte, fields collector) error {
+func readJSON(record []byte) (map[string]value, error) {
 	var object map[string]any
 	if err := json.Unmarshal(record, &object); err != nil {
-		return err
+		return nil, err
 	}
-	for name, value := range object {
-		switch v := value.(type) {
+	if object == nil {
+		return nil, errors.New("null is no object")
+	}
+	fields := make(map[string]value, len(object))
+	for name, v := range object {
+		switch v := v.(type) {
 		case string:
-			fields.field(name).text(v)
+			fields[name] = value{text: v}
 		case float64:
-			fields.field(name).number(v)
+			fields[name] = value{number: v, numeric: true}
 		case bool:
-			n := 0.0
+			n := value{numeric: true}
 			if v {
-				n = 1
+				n.number = 1
 			}
-			fields.field(name).number(n)
+			fields[name] = n
+		case nil:
+		default:
+			fields[name] = value{several: true, nothing: true}
 		}
 	}
-	return nil
+	return fields, nil
 }
 
 // readExample reads a tf.train.Example: Example{1: Features{1: map<string, Feature>}}, where a Feature holds one of
 // bytes_list (1), float_list (2) and int64_list (3), and each list its values in field 1.
-func readExample(record []byte, fields collector) error {
+func readExample(record []byte) (map[string]value, error) {
 	found := 0
+	fields := map[string]value{}
 	err := messages(record, 1, func(features []byte) error {
 		return messages(features, 1, func(entry []byte) error {
 			found++
@@ -135,42 +156,42 @@ func readExample(record []byte, fields collector) error {
 			if err := messages(entry, 2, func(value []byte) error { feature = value; return nil }); err != nil {
 				return err
 			}
-			return readFeature(name, feature, fields)
+			return readFeature(feature, func(v value) { fields[name] = v })
 		})
 	})
 	if err == nil && found == 0 {
-		return errors.New("no features")
+		return nil, errors.New("no features")
 	}
-	return err
+	return fields, err
 }
 
-func readFeature(name string, feature []byte, fields collector) error {
-	readers := []func([]byte) int{
-		func(b []byte) int {
+func readFeature(feature []byte, found func(value)) error {
+	readers := []func([]byte) (value, int){
+		func(b []byte) (value, int) {
 			v, n := protowire.ConsumeBytes(b)
-			if n > 0 {
-				fields.field(name).text(string(v))
-			}
-			return n
+			return value{text: string(v)}, n
 		},
-		func(b []byte) int {
+		func(b []byte) (value, int) {
 			v, n := protowire.ConsumeFixed32(b)
-			if n > 0 {
-				fields.field(name).number(float64(math.Float32frombits(v)))
-			}
-			return n
+			return value{number: float64(math.Float32frombits(v)), numeric: true}, n
 		},
-		func(b []byte) int {
+		func(b []byte) (value, int) {
 			v, n := protowire.ConsumeVarint(b)
-			if n > 0 {
-				fields.field(name).number(float64(int64(v)))
-			}
-			return n
+			return value{number: float64(int64(v)), numeric: true}, n
 		},
 	}
 	for i, read := range readers {
-		numeric := i > 0 // Numbers may be packed into one field.
-		err := messages(feature, protowire.Number(i+1), func(list []byte) error { return first(list, numeric, read) })
+		packable := i > 0 // Numbers may be packed into one field.
+		err := messages(feature, protowire.Number(i+1), func(list []byte) error {
+			if len(list) == 0 {
+				return nil
+			}
+			v, err := first(list, packable, read)
+			if err == nil {
+				found(v)
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -178,30 +199,29 @@ func readFeature(name string, feature []byte, fields collector) error {
 	return nil
 }
 
-// first hands the first value of field 1 of a list to read, which returns how much it took, negative for an error.
-func first(list []byte, numeric bool, read func([]byte) int) error {
-	if len(list) == 0 {
-		return nil
-	}
+// first reads the first value of field 1 of a list, and sees whether there are more. read returns how much it took, negative for an error.
+func first(list []byte, packable bool, read func([]byte) (value, int)) (value, error) {
 	number, kind, n := protowire.ConsumeTag(list)
 	if n < 0 || number != 1 {
-		return errors.New("not a list of feature values")
+		return value{}, errors.New("not a list of feature values")
 	}
-	values := list[n:]
-	if numeric && kind == protowire.BytesType {
+	values, more := list[n:], 0
+	if packable && kind == protowire.BytesType {
 		packed, n := protowire.ConsumeBytes(values)
 		if n < 0 {
-			return protowire.ParseError(n)
+			return value{}, protowire.ParseError(n)
 		}
 		if len(packed) == 0 {
-			return nil
+			return value{nothing: true}, nil
 		}
-		values = packed
+		values, more = packed, len(values)-n
 	}
-	if n = read(values); n < 0 {
-		return protowire.ParseError(n)
+	v, n := read(values)
+	if n < 0 {
+		return value{}, protowire.ParseError(n)
 	}
-	return nil
+	v.several = len(values) > n || more > 0
+	return v, nil
 }
 
 // messages hands every length-delimited field with this number to read, and passes over the others.

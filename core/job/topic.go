@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 )
@@ -12,16 +13,18 @@ import (
 type TopicInfo struct {
 	Exists        bool
 	Partitions    int
-	CleanupPolicy string   // the broker's cleanup.policy: "delete", "compact" or "compact,delete"; empty: not known
-	Err           error    // the brokers could not be asked
-	Others        []string // the topics that do exist
+	CleanupPolicy string // the broker's cleanup.policy: "delete", "compact" or "compact,delete"; empty: not known
+	// Retention is how long records stay; negative: for ever; 0: not known.
+	Retention time.Duration
+	Err       error    // the brokers could not be asked
+	Others    []string // the topics that do exist
 }
 
 // TopicDiagnostics holds the job against what the brokers say about its topic. Every diagnostic points at the line of
 // the job file that has to change.
 func (j *Job) TopicDiagnostics(info TopicInfo) hcl.Diagnostics {
 	if info.Err == nil && info.Exists && info.Partitions > 0 {
-		return append(j.cleanupDiagnostics(info), j.partitionDiagnostics(info)...)
+		return slices.Concat(j.cleanupDiagnostics(info), j.partitionDiagnostics(info), j.retentionDiagnostics(info))
 	}
 	return j.absentTopic("stream.topic", j.Stream.Topic, info)
 }
@@ -65,6 +68,28 @@ func (j *Job) cleanupDiagnostics(info TopicInfo) hcl.Diagnostics {
 		}
 	}
 	return nil
+}
+
+// retentionDiagnostics holds the times of the job against how long records stay.
+func (j *Job) retentionDiagnostics(info TopicInfo) hcl.Diagnostics {
+	if info.Retention <= 0 {
+		return nil
+	}
+	var diags hcl.Diagnostics
+	keeps := fmt.Sprintf("Topic %q keeps records for %s (retention.ms). ", j.Stream.Topic, FormatDuration(info.Retention))
+	if info.Retention < 2*j.SLO.MaxLag {
+		diags = append(diags, j.WarningAt("slo.max_lag", "Records are deleted soon after they may be trained",
+			keeps+fmt.Sprintf("Training may lag by %s: an outage that is not much longer loses records. Keep them for longer.", FormatDuration(j.SLO.MaxLag))))
+	}
+	if len(j.Forecast.Season) == 0 || j.Autoscale.Policy != PolicyKale {
+		return diags
+	}
+	if season := j.Forecast.Season[0]; info.Retention < season+j.Forecast.Horizon {
+		diags = append(diags, j.WarningAt("forecast.season", "The topic does not keep a season",
+			keeps+fmt.Sprintf("A forecast from a season of %s needs at least %s: after each start of the scheduler workers would be added as traffic demands, and none let go, until it has seen that much itself. "+
+				"Keep records for longer, or use a shorter season.", FormatDuration(season), FormatDuration(season+j.Forecast.Horizon))))
+	}
+	return diags
 }
 
 func (j *Job) partitionDiagnostics(info TopicInfo) hcl.Diagnostics {

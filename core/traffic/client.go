@@ -160,6 +160,46 @@ func (c *Client) Starts(ctx context.Context) (map[int32]int64, error) {
 	return c.offsets(ctx, "first offsets", atStart)
 }
 
+// KnownSince is from when on the topic's records tell of all its arrivals: the first record of all where nothing was deleted yet, else the
+// last moment at which a partition from which something was deleted begins. It is zero where the topic holds no record. It relies on the
+// records' timestamps.
+func (c *Client) KnownSince(ctx context.Context) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	fail := func(err error) (time.Time, error) {
+		return time.Time{}, fmt.Errorf("find the oldest records of topic %q: %w", c.topic, err)
+	}
+	parts, err := c.partitions(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	starts, err := c.list(ctx, parts, atStart)
+	if err != nil {
+		return fail(err)
+	}
+	firsts, err := c.list(ctx, parts, 0)
+	if err != nil {
+		return fail(err)
+	}
+	var since, deleted time.Time
+	for p, l := range firsts {
+		if l.stamp < 0 {
+			continue
+		}
+		at := time.UnixMilli(l.stamp)
+		if since.IsZero() || at.Before(since) {
+			since = at
+		}
+		if starts[p].offset > 0 && at.After(deleted) {
+			deleted = at
+		}
+	}
+	if deleted.After(since) {
+		since = deleted
+	}
+	return since, nil
+}
+
 // Special timestamps of ListOffsets (Kafka's protocol).
 const (
 	atEnd   = -1

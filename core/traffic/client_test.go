@@ -312,7 +312,15 @@ func testBackfill(t *testing.T, brokers []string) {
 	for m := 10; m < 30; m++ {
 		before += int64(m)
 	}
+	since := func(want int) {
+		t.Helper()
+		if got, err := x.watch.KnownSince(t.Context()); err != nil || got.Before(minute(want)) || !got.Before(minute(want+1)) {
+			t.Errorf("known since minute %v, %v; want %d", got.Sub(minute(0)).Minutes(), err, want)
+		}
+	}
+	since(10)
 	x.deleteBefore(0, before)
+	since(30)
 	for m := range 31 {
 		want[m] = math.NaN()
 	}
@@ -343,6 +351,9 @@ func testBackfill(t *testing.T, brokers []string) {
 
 func TestBackfillOfNothing(t *testing.T) {
 	x := newTopic(t, fake(t), "clicks", 2, nil)
+	if got, err := x.watch.KnownSince(t.Context()); err != nil || !got.IsZero() {
+		t.Errorf("an empty topic is known since %v, %v", got, err)
+	}
 	a := NewArrivals(ArrivalsOptions{})
 	b, err := Backfill(t.Context(), x.watch, a, BackfillOptions{From: t0, To: t0.Add(time.Hour)})
 	if err != nil {

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/onnx"
+	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/trainer"
+)
+
+// produceValues writes records to the first partition of a topic.
+func produceValues(t *testing.T, addr, topic string, values ...string) {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.DefaultProduceTopic(topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	for _, v := range values {
+		cl.Produce(t.Context(), &kgo.Record{Value: []byte(v)}, nil)
+	}
+	if err := cl.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scaffolded is a job file for a topic with clicks that starts nothing even if it is run by mistake.
+func scaffolded(t *testing.T, s *shell, topics ...stream.TopicSpec) (addr, text string) {
+	t.Helper()
+	addr = broker(t, append(topics, stream.TopicSpec{Name: "clicks", Partitions: 2})...)
+	s.must("produce", "-brokers", addr, "-topic", "clicks", "-history", "10s", "-duration", "0", "-peak", "50")
+	return addr, changed(t, s.must("init", "-brokers", addr, "-topic", "clicks").out, `mode   = "live"`, `mode   = "observe"`)
+}
+
+func write(t *testing.T, text string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "job.hcl")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func changed(t *testing.T, text, from, to string) string {
+	t.Helper()
+	if !strings.Contains(text, from) {
+		t.Fatalf("the job file has no %q:\n%s", from, text)
+	}
+	return strings.Replace(text, from, to, 1)
+}
+
+// A job whose features are not those of the records would train a useless model in silence, so nothing is planned or run with it.
+func TestRecordsThatDoNotFit(t *testing.T) {
+	s := newShell(t).withPrograms()
+	addr, text := scaffolded(t, s, stream.TopicSpec{Name: "empty", Partitions: 1})
+	for _, tt := range []struct {
+		name, from, to string
+		says           []string
+	}{
+		{"a field", `"user"`, `"usr"`, []string{`error: No record has the field "usr"`, `Did you mean "user"?`}},
+		{"no field's name", `"user"`, `"nosuch"`, []string{`error: No record has the field "nosuch"`, "have: age, "}},
+		{"the label", `label  = "click"`, `label  = "clik"`, []string{`error: No record has the label "clik"`, `Did you mean "click"?`}},
+		{"a label that is a quantity", `label  = "click"`, `label  = "price"`, []string{`error: The label "price" is not 0 or 1`}},
+		{"the format", `format = "json"`, `format = "tfexample"`, []string{`error: The records have another format`, `use format = "json"`}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := changed(t, text, tt.from, tt.to)
+			if tt.to == `label  = "price"` {
+				text = changed(t, text, `dense  = ["age", "price"]`, `dense  = ["age"]`)
+			}
+			file := write(t, text)
+			for _, command := range []string{"validate", "plan", "run"} {
+				r := s.run(command, file)
+				if r.code != exitFailed || r.out != "" || !strings.Contains(r.err, file+":") {
+					t.Errorf("%s: exit code %d, %q:\n%s", command, r.code, r.out, r.err)
+				}
+				for _, want := range tt.says {
+					if !strings.Contains(r.err, want) {
+						t.Errorf("%s does not say %q:\n%s", command, want, r.err)
+					}
+				}
+			}
+			if r := s.must("validate", file, "-any-records"); !strings.Contains(r.err, "warning: ") {
+				t.Errorf("-any-records says nothing: %s", r.err)
+			}
+			s.must("validate", file, "-offline")
+		})
+	}
+	file := write(t, changed(t, text, `topic   = "clicks"`, `topic   = "empty"`))
+	if r := s.must("validate", file); !strings.Contains(r.err, "warning: The features could not be checked") || !strings.Contains(r.err, `Topic "empty" is empty`) {
+		t.Errorf("an empty topic: %s", r.err)
+	}
+	produceValues(t, addr, "empty", `{"click":1,"user":"u"}`)
+	if r := s.must("validate", file); !strings.Contains(r.err, `warning: No record so far has the field "category"`) {
+		t.Errorf("a topic with one record: %s", r.err)
+	}
+}
+
+// What is said about records is what the trainer's decoder does with them.
+func TestRecordsAreJudgedAsTheTrainerDoes(t *testing.T) {
+	text := strings.NewReplacer("%BROKER%", "b:1").Replace(lifeJob)
+	j, _, diags := job.Parse([]byte(text), "job.hcl", job.Options{Vars: map[string]string{"checkpoints": "c"}})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	d, err := trainer.NewDecoder(core.TrainSpec(j, "").GetFeatures())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, record := range []string{
+		`{"click":1,"user":"u","item":3,"price":0.5}`, `{"click":true,"user":true,"item":"","price":false}`, `{"click":"1","user":"u","item":3,"price":" 7 "}`,
+		`{"click":" 0 ","user":"u","item":1e3,"price":1}`, `{"click":1,"user":{},"item":3,"price":0.5}`, `{"click":1,"user":"u","item":[],"price":0.5}`,
+		`{"click":1,"user":"u","item":3,"price":"x"}`, `{"click":1,"user":"u","item":3,"price":1e300}`, `{"click":2,"user":"u","item":3,"price":1}`,
+		`{"click":"yes","user":"u","item":3,"price":1}`, `{"click":null,"user":"u","item":3,"price":1}`, `{"user":"u","item":3,"price":1}`,
+		`{"click":[1],"user":"u","item":3,"price":1}`, `{"click":1,"user":"u","item":3,"price":"NaN"}`, `{"click":1,"user":"u","item":3,"price":"1e300"}`,
+		`[1]`, `null`, `{`, ``, `{"click":1,"user":"u","item":3,"price":0.5} x`, `{"click":1,"user":"a","user":"b","item":3,"price":0.5,"other":[{"a":null}]}`,
+	} {
+		var ex trainer.Example
+		decoded := d.Decode([]byte(record), &ex)
+		diags := j.RecordDiagnostics([][]byte{[]byte(record)})
+		if (decoded != nil) != diags.HasErrors() {
+			t.Errorf("%s: the trainer says %v, validate says %v", record, decoded, diags)
+		}
+	}
+}
+
+// What would let every worker fail, again and again, is refused before one is started.
+func TestPreflightOfThisMachine(t *testing.T) {
+	s := newShell(t).withPrograms()
+	_, text := scaffolded(t, s)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	crash := filepath.Join(t.TempDir(), "crash")
+	if err := os.WriteFile(crash, []byte("#!/bin/sh\necho some last words >&2\nkill -SEGV $$\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	good := write(t, text)
+	for _, tt := range []struct {
+		name string
+		args []string
+		env  string // KALE_ONNXRUNTIME
+		says string
+	}{
+		{"the checkpoint folder is a file", []string{write(t, changed(t, text, `dir = "checkpoints/clicks"`, fmt.Sprintf("dir = %q", file)))}, "", "error: The checkpoint folder is a file"},
+		{"no trainer", []string{good, "-trainer", filepath.Join(t.TempDir(), "kale-trainer")}, "", "is -trainer right?"},
+		{"another program", []string{good, "-trainer", "/bin/true"}, "", "it does not say what it is"},
+		{"a trainer that crashes", []string{good, "-trainer", crash}, "", `it crashed (signal: segmentation fault) (it says "some last words")`},
+		{"a library that is none", []string{good}, file, "cannot use ONNX Runtime"},
+		{"a library that is not there", []string{good}, file + "-none", "which is not a file"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.env != "" {
+				t.Setenv(onnx.LibraryEnv, tt.env)
+			}
+			for _, command := range []string{"validate", "plan", "run"} {
+				r := s.run(append([]string{command}, tt.args...)...)
+				if r.code != exitFailed || r.out != "" || !strings.Contains(r.err, tt.says) {
+					t.Errorf("%s: exit code %d, %q; want %q:\n%s", command, r.code, r.out, tt.says, r.err)
+				}
+			}
+		})
+	}
+	entries, err := os.ReadDir(s.env["KALE_STATE_DIR"])
+	if err != nil || len(entries) > 0 {
+		t.Errorf("what was refused left %v (%v)", entries, err)
+	}
+	var v struct{ Valid bool }
+	if err := json.Unmarshal([]byte(s.must("validate", good, "-json").out), &v); err != nil || !v.Valid {
+		t.Errorf("the job is not valid without any of that: %v", err)
+	}
+}
