@@ -37,7 +37,8 @@ func (s *Scheduler) record(now time.Time, sample Sample) error {
 		return nil
 	}
 	s.trimmed = now
-	return errors.Join(s.store.Trim(state.Samples, now.Add(-keepSamples)), s.store.Trim(state.Decisions, now.Add(-keepDecisions)))
+	return errors.Join(s.store.Trim(state.Samples, now.Add(-keepSamples)), s.store.Trim(state.Decisions, now.Add(-keepDecisions)),
+		s.store.Trim(state.Rollbacks, now.Add(-keepDecisions)))
 }
 
 func (s *Scheduler) sample(now time.Time) Sample {
@@ -81,7 +82,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, Model: s.online.Model().String(),
 		Trained: n.chief.GetTrainedRecords(), Dead: n.chief.GetDeadRecords(), Lost: n.chief.GetLostOffsets(), Emulated: j.Workers.EmulateStep > 0,
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped,
-		History: s.lastHistory, LastRescale: s.lastRescale, Chief: n.chief, Problems: s.problems(),
+		History: s.lastHistory, LastRescale: s.lastRescale, Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(),
 	}
 	if s.last != nil {
 		v.Forecast = s.last.Observation.Forecast
@@ -173,6 +174,7 @@ func (s *Scheduler) problems() []string {
 			out = append(out, fmt.Sprintf("parameter server %d: snapshots fail: %s", sv.GetInfo().GetIndex(), e))
 		}
 	}
+	out = append(out, s.repairs()...)
 	out = append(out, s.troubled()...)
 	if s.ensureErr != nil {
 		out = append(out, "the backend starts nothing: "+s.ensureErr.Error())

@@ -75,6 +75,8 @@ type Record struct {
 	Decision    plan.Decision    `json:"decision"`
 	// LastJoin divides the last measured join: how the lead came about by which the plan is shifted. nil before one was measured.
 	LastJoin *Join `json:"last_join,omitempty"`
+	// Repairs say which parameter servers are being taught again what they had lost: lag is not to be trusted meanwhile.
+	Repairs []string `json:"repairs,omitempty"`
 	// Observed only: nothing was done (autoscale.mode = "observe").
 	ObserveOnly bool `json:"observe_only,omitempty"`
 }
@@ -93,25 +95,27 @@ type View struct {
 	LastChange *Record       `json:"last_change,omitempty"`
 	Rescale    *Rescale      `json:"rescale,omitempty"` // under way
 	// LastRescale is the last one that ended since this scheduler began; it is not changed any more.
-	LastRescale *Rescale       `json:"last_rescale,omitempty"`
-	Workers     []WorkerView   `json:"workers"`
-	Servers     []ServerView   `json:"servers"`
-	Forecast    plan.Forecast  `json:"forecast"`
-	Manual      plan.Manual    `json:"manual"`
-	Trained     uint64         `json:"trained_records"`
-	Dead        uint64         `json:"dead_records"`
-	Lost        uint64         `json:"lost_offsets"`
-	AUC         *float64       `json:"auc,omitempty"`
-	Model       string         `json:"throughput_model"`
-	Problems    []string       `json:"problems,omitempty"`
-	Emulated    bool           `json:"emulated_accelerator,omitempty"`
-	Join        plan.Measured  `json:"join_time"`
-	LastJoin    *Join          `json:"last_join,omitempty"`
-	Gap         plan.Measured  `json:"rescale_gap"`
-	Stopping    bool           `json:"stopping,omitempty"`
-	Stopped     bool           `json:"stopped,omitempty"`
-	History     History        `json:"history"`
-	Chief       *rpc.JobStatus `json:"-"`
+	LastRescale *Rescale `json:"last_rescale,omitempty"`
+	// Rollbacks are those that are known, the oldest first.
+	Rollbacks []Rollback     `json:"rollbacks,omitempty"`
+	Workers   []WorkerView   `json:"workers"`
+	Servers   []ServerView   `json:"servers"`
+	Forecast  plan.Forecast  `json:"forecast"`
+	Manual    plan.Manual    `json:"manual"`
+	Trained   uint64         `json:"trained_records"`
+	Dead      uint64         `json:"dead_records"`
+	Lost      uint64         `json:"lost_offsets"`
+	AUC       *float64       `json:"auc,omitempty"`
+	Model     string         `json:"throughput_model"`
+	Problems  []string       `json:"problems,omitempty"`
+	Emulated  bool           `json:"emulated_accelerator,omitempty"`
+	Join      plan.Measured  `json:"join_time"`
+	LastJoin  *Join          `json:"last_join,omitempty"`
+	Gap       plan.Measured  `json:"rescale_gap"`
+	Stopping  bool           `json:"stopping,omitempty"`
+	Stopped   bool           `json:"stopped,omitempty"`
+	History   History        `json:"history"`
+	Chief     *rpc.JobStatus `json:"-"`
 }
 
 // History is the measured arrival rate that the last forecast was made from; NaN is null.

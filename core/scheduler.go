@@ -71,6 +71,7 @@ type Scheduler struct {
 	last         *Record
 	lastChange   *Record
 	lastRescale  *Rescale
+	rollbacks    []Rollback // replaced, never changed
 	lastSample   Sample
 	lastHistory  History
 	lastFed      time.Time
@@ -128,6 +129,9 @@ func (s *Scheduler) open() (err error) {
 		return err
 	}
 	if err := s.loadDesired(); err != nil {
+		return err
+	}
+	if s.rollbacks, err = Rollbacks(s.store, s.started.Add(-24*time.Hour)); err != nil {
 		return err
 	}
 	if err := s.saveJobFile(); err != nil {
@@ -336,6 +340,7 @@ func (s *Scheduler) beat(ctx context.Context) {
 // step takes in what was seen, decides when it is time to, does what is to be done, and shows it.
 func (s *Scheduler) step(ctx context.Context, now time.Time) {
 	s.follow(now)
+	s.followRollbacks(now)
 	s.keepBeside()
 	s.heed(ctx, now)
 	err := s.carryOn(ctx, now)

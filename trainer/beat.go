@@ -143,6 +143,9 @@ func (c *conversation) join(ctx context.Context) error {
 		StartedUnixMs: w.started.UnixMilli(), Timeline: w.fence.GetTimeline(),
 		Leases: w.leaseReports(), Outstanding: w.ledger.outstanding(),
 	}
+	for _, p := range slices.Sorted(maps.Keys(w.ledger.applied)) {
+		req.Applied = append(req.Applied, w.ledger.applied[p])
+	}
 	w.mu.Unlock()
 	cctx, cancel := context.WithTimeout(ctx, w.callTimeout())
 	defer cancel()

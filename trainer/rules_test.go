@@ -93,13 +93,36 @@ func TestRule10ServerForgets(t *testing.T) {
 			produce(t, cl, 0, 300)
 			produce(t, cl, 1, 300)
 			j.waitApplied(map[int32]int64{0: 500, 1: 500})
+			j.allBeat()
+			j.allBeat() // the second beat of each says that it has heard the answer to the first
 			j.crash(who)
 			produce(t, cl, 0, 100)
 			ends := map[int32]int64{0: 700, 1: 600}
 			j.waitApplied(ends)
 			j.checkOnce(readLog(t, c, ends), nil)
+			s := j.waitFor("the rollback is told, and made good", func(s *rpc.JobStatus) bool {
+				return len(s.GetRollbacks()) == 1 && s.GetRollbacks()[0].GetDoneUnixMs() > 0
+			})
+			r := s.GetRollbacks()[0]
+			if int(r.GetServer()) != who || r.GetOffsets() < 400 || r.GetOffsets() > 800 || r.GetRemaining() != 0 || r.GetSnapshotUnixMs() <= 0 || r.GetSnapshotUnixMs() > r.GetUnixMs() {
+				t.Errorf("server %d forgot what it was taught after offsets 200 to 300 of both partitions, up to 500 to 600; told is %v", who, r)
+			}
 		})
 	}
+}
+
+// allBeat waits until every member has beaten once more.
+func (j *job) allBeat() {
+	j.t.Helper()
+	from := j.waitFor("a status", func(*rpc.JobStatus) bool { return true }).GetNowUnixMs()
+	j.waitFor("every member has beaten", func(s *rpc.JobStatus) bool {
+		for _, m := range s.GetMembers() {
+			if m.GetLastBeatUnixMs() <= from {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // TestRule10AcknowledgedIsNotApplied: every server acknowledges, and one dies before the chief has heard of it. Nothing but the worker's own doubt can bring the

@@ -62,6 +62,9 @@ func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
 		if r.LastJoin != nil {
 			fmt.Fprintf(a.out, "  the last join: %v\n", r.LastJoin)
 		}
+		for _, repair := range r.Repairs {
+			fmt.Fprintf(a.out, "  %s\n", repair)
+		}
 		if r.ObserveOnly {
 			fmt.Fprintln(a.out, "  observed only: nothing was done")
 		}

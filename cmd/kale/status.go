@@ -197,6 +197,11 @@ func writeStatus(w io.Writer, v *core.View) error {
 		auc = fmt.Sprintf(", AUC %.4f before training", *v.AUC)
 	}
 	row("trained", "%s records%s%s", whole(v.Trained), auc, losses(v))
+	for _, r := range v.Rollbacks {
+		if !r.UnderWay() { // those under way are problems
+			row("note", "%s  %s", r.At.Local().Format("2006-01-02 15:04:05"), r)
+		}
+	}
 	for _, p := range v.Problems {
 		row("problem", "%s", p)
 	}

@@ -114,6 +114,15 @@ func FromStore(st *state.Store, m Meta) (Input, error) {
 	if err != nil {
 		return Input{}, fmt.Errorf("report of job %q: %w", m.Job, err)
 	}
+	rollbacks, err := core.Rollbacks(st, m.From)
+	if err != nil {
+		return Input{}, fmt.Errorf("report of job %q: %w", m.Job, err)
+	}
+	for _, r := range rollbacks {
+		if m.within(r.At) {
+			in.Notes = append(in.Notes, moment(r.At, time.Time{})+" UTC: "+r.String()+".")
+		}
+	}
 	if err := in.readDecisions(st); err != nil {
 		return Input{}, fmt.Errorf("report of job %q: %w", m.Job, err)
 	}

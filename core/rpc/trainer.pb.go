@@ -10,7 +10,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        v3.21.12
-// source: trainer.proto
+// source: core/rpc/trainer.proto
 
 package rpc
 
@@ -76,11 +76,11 @@ func (x MemberState) String() string {
 }
 
 func (MemberState) Descriptor() protoreflect.EnumDescriptor {
-	return file_trainer_proto_enumTypes[0].Descriptor()
+	return file_core_rpc_trainer_proto_enumTypes[0].Descriptor()
 }
 
 func (MemberState) Type() protoreflect.EnumType {
-	return &file_trainer_proto_enumTypes[0]
+	return &file_core_rpc_trainer_proto_enumTypes[0]
 }
 
 func (x MemberState) Number() protoreflect.EnumNumber {
@@ -89,7 +89,7 @@ func (x MemberState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MemberState.Descriptor instead.
 func (MemberState) EnumDescriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{0}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{0}
 }
 
 type PartitionProblem_Kind int32
@@ -134,11 +134,11 @@ func (x PartitionProblem_Kind) String() string {
 }
 
 func (PartitionProblem_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_trainer_proto_enumTypes[1].Descriptor()
+	return file_core_rpc_trainer_proto_enumTypes[1].Descriptor()
 }
 
 func (PartitionProblem_Kind) Type() protoreflect.EnumType {
-	return &file_trainer_proto_enumTypes[1]
+	return &file_core_rpc_trainer_proto_enumTypes[1]
 }
 
 func (x PartitionProblem_Kind) Number() protoreflect.EnumNumber {
@@ -147,7 +147,7 @@ func (x PartitionProblem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PartitionProblem_Kind.Descriptor instead.
 func (PartitionProblem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{19, 0}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{19, 0}
 }
 
 // TrainSpec is everything a trainer process must know about its job. The scheduler writes it, as protojson, into the file
@@ -186,7 +186,7 @@ type TrainSpec struct {
 
 func (x *TrainSpec) Reset() {
 	*x = TrainSpec{}
-	mi := &file_trainer_proto_msgTypes[0]
+	mi := &file_core_rpc_trainer_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -198,7 +198,7 @@ func (x *TrainSpec) String() string {
 func (*TrainSpec) ProtoMessage() {}
 
 func (x *TrainSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[0]
+	mi := &file_core_rpc_trainer_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -211,7 +211,7 @@ func (x *TrainSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrainSpec.ProtoReflect.Descriptor instead.
 func (*TrainSpec) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{0}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *TrainSpec) GetJob() string {
@@ -343,7 +343,7 @@ type StreamSpec struct {
 
 func (x *StreamSpec) Reset() {
 	*x = StreamSpec{}
-	mi := &file_trainer_proto_msgTypes[1]
+	mi := &file_core_rpc_trainer_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -355,7 +355,7 @@ func (x *StreamSpec) String() string {
 func (*StreamSpec) ProtoMessage() {}
 
 func (x *StreamSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[1]
+	mi := &file_core_rpc_trainer_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -368,7 +368,7 @@ func (x *StreamSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSpec.ProtoReflect.Descriptor instead.
 func (*StreamSpec) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{1}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *StreamSpec) GetBrokers() []string {
@@ -433,7 +433,7 @@ type TLSSpec struct {
 
 func (x *TLSSpec) Reset() {
 	*x = TLSSpec{}
-	mi := &file_trainer_proto_msgTypes[2]
+	mi := &file_core_rpc_trainer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -445,7 +445,7 @@ func (x *TLSSpec) String() string {
 func (*TLSSpec) ProtoMessage() {}
 
 func (x *TLSSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[2]
+	mi := &file_core_rpc_trainer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -458,7 +458,7 @@ func (x *TLSSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TLSSpec.ProtoReflect.Descriptor instead.
 func (*TLSSpec) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{2}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *TLSSpec) GetCaFile() string {
@@ -507,7 +507,7 @@ type SASLSpec struct {
 
 func (x *SASLSpec) Reset() {
 	*x = SASLSpec{}
-	mi := &file_trainer_proto_msgTypes[3]
+	mi := &file_core_rpc_trainer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -519,7 +519,7 @@ func (x *SASLSpec) String() string {
 func (*SASLSpec) ProtoMessage() {}
 
 func (x *SASLSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[3]
+	mi := &file_core_rpc_trainer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -532,7 +532,7 @@ func (x *SASLSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SASLSpec.ProtoReflect.Descriptor instead.
 func (*SASLSpec) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{3}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SASLSpec) GetMechanism() string {
@@ -569,7 +569,7 @@ type FeatureSpec struct {
 
 func (x *FeatureSpec) Reset() {
 	*x = FeatureSpec{}
-	mi := &file_trainer_proto_msgTypes[4]
+	mi := &file_core_rpc_trainer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +581,7 @@ func (x *FeatureSpec) String() string {
 func (*FeatureSpec) ProtoMessage() {}
 
 func (x *FeatureSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[4]
+	mi := &file_core_rpc_trainer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -594,7 +594,7 @@ func (x *FeatureSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeatureSpec.ProtoReflect.Descriptor instead.
 func (*FeatureSpec) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{4}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *FeatureSpec) GetFormat() string {
@@ -644,7 +644,7 @@ type ModelSpec struct {
 
 func (x *ModelSpec) Reset() {
 	*x = ModelSpec{}
-	mi := &file_trainer_proto_msgTypes[5]
+	mi := &file_core_rpc_trainer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -656,7 +656,7 @@ func (x *ModelSpec) String() string {
 func (*ModelSpec) ProtoMessage() {}
 
 func (x *ModelSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[5]
+	mi := &file_core_rpc_trainer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -669,7 +669,7 @@ func (x *ModelSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelSpec.ProtoReflect.Descriptor instead.
 func (*ModelSpec) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{5}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ModelSpec) GetKind() string {
@@ -752,7 +752,7 @@ type WorkerSpec struct {
 
 func (x *WorkerSpec) Reset() {
 	*x = WorkerSpec{}
-	mi := &file_trainer_proto_msgTypes[6]
+	mi := &file_core_rpc_trainer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +764,7 @@ func (x *WorkerSpec) String() string {
 func (*WorkerSpec) ProtoMessage() {}
 
 func (x *WorkerSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[6]
+	mi := &file_core_rpc_trainer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +777,7 @@ func (x *WorkerSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerSpec.ProtoReflect.Descriptor instead.
 func (*WorkerSpec) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{6}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WorkerSpec) GetChunk() int32 {
@@ -848,7 +848,7 @@ type Span struct {
 
 func (x *Span) Reset() {
 	*x = Span{}
-	mi := &file_trainer_proto_msgTypes[7]
+	mi := &file_core_rpc_trainer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +860,7 @@ func (x *Span) String() string {
 func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[7]
+	mi := &file_core_rpc_trainer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +873,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{7}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Span) GetPartition() int32 {
@@ -909,7 +909,7 @@ type OffsetSet struct {
 
 func (x *OffsetSet) Reset() {
 	*x = OffsetSet{}
-	mi := &file_trainer_proto_msgTypes[8]
+	mi := &file_core_rpc_trainer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +921,7 @@ func (x *OffsetSet) String() string {
 func (*OffsetSet) ProtoMessage() {}
 
 func (x *OffsetSet) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[8]
+	mi := &file_core_rpc_trainer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +934,7 @@ func (x *OffsetSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OffsetSet.ProtoReflect.Descriptor instead.
 func (*OffsetSet) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{8}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *OffsetSet) GetPartition() int32 {
@@ -973,7 +973,7 @@ type Fence struct {
 
 func (x *Fence) Reset() {
 	*x = Fence{}
-	mi := &file_trainer_proto_msgTypes[9]
+	mi := &file_core_rpc_trainer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +985,7 @@ func (x *Fence) String() string {
 func (*Fence) ProtoMessage() {}
 
 func (x *Fence) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[9]
+	mi := &file_core_rpc_trainer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +998,7 @@ func (x *Fence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fence.ProtoReflect.Descriptor instead.
 func (*Fence) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{9}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Fence) GetTimeline() string {
@@ -1041,13 +1041,15 @@ type JoinRequest struct {
 	Outstanding   []*Span        `protobuf:"bytes,6,rep,name=outstanding,proto3" json:"outstanding,omitempty"`
 	Timeline      string         `protobuf:"bytes,7,opt,name=timeline,proto3" json:"timeline,omitempty"`                                   // empty at the first join
 	StartedUnixMs int64          `protobuf:"varint,8,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"` // when its process started
+	// What the chief before had confirmed to it as applied everywhere: what a restored server lacks of it is trained again.
+	Applied       []*OffsetSet `protobuf:"bytes,9,rep,name=applied,proto3" json:"applied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_trainer_proto_msgTypes[10]
+	mi := &file_core_rpc_trainer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1061,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[10]
+	mi := &file_core_rpc_trainer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1074,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{10}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *JoinRequest) GetMember() string {
@@ -1131,6 +1133,13 @@ func (x *JoinRequest) GetStartedUnixMs() int64 {
 	return 0
 }
 
+func (x *JoinRequest) GetApplied() []*OffsetSet {
+	if x != nil {
+		return x.Applied
+	}
+	return nil
+}
+
 type JoinResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Session        uint64                 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
@@ -1146,7 +1155,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_trainer_proto_msgTypes[11]
+	mi := &file_core_rpc_trainer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1158,7 +1167,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[11]
+	mi := &file_core_rpc_trainer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1171,7 +1180,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{11}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *JoinResponse) GetSession() uint64 {
@@ -1235,7 +1244,7 @@ type ServerInfo struct {
 
 func (x *ServerInfo) Reset() {
 	*x = ServerInfo{}
-	mi := &file_trainer_proto_msgTypes[12]
+	mi := &file_core_rpc_trainer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1256,7 @@ func (x *ServerInfo) String() string {
 func (*ServerInfo) ProtoMessage() {}
 
 func (x *ServerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[12]
+	mi := &file_core_rpc_trainer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1269,7 @@ func (x *ServerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerInfo.ProtoReflect.Descriptor instead.
 func (*ServerInfo) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{12}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ServerInfo) GetIndex() int32 {
@@ -1308,7 +1317,7 @@ type LeaseReport struct {
 
 func (x *LeaseReport) Reset() {
 	*x = LeaseReport{}
-	mi := &file_trainer_proto_msgTypes[13]
+	mi := &file_core_rpc_trainer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1329,7 @@ func (x *LeaseReport) String() string {
 func (*LeaseReport) ProtoMessage() {}
 
 func (x *LeaseReport) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[13]
+	mi := &file_core_rpc_trainer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1342,7 @@ func (x *LeaseReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseReport.ProtoReflect.Descriptor instead.
 func (*LeaseReport) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{13}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LeaseReport) GetPartition() int32 {
@@ -1381,7 +1390,7 @@ type Epoch struct {
 
 func (x *Epoch) Reset() {
 	*x = Epoch{}
-	mi := &file_trainer_proto_msgTypes[14]
+	mi := &file_core_rpc_trainer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1393,7 +1402,7 @@ func (x *Epoch) String() string {
 func (*Epoch) ProtoMessage() {}
 
 func (x *Epoch) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[14]
+	mi := &file_core_rpc_trainer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1406,7 +1415,7 @@ func (x *Epoch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Epoch.ProtoReflect.Descriptor instead.
 func (*Epoch) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{14}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Epoch) GetChief() uint64 {
@@ -1437,14 +1446,16 @@ type BeatRequest struct {
 	Metrics     *WorkerMetrics      `protobuf:"bytes,8,opt,name=metrics,proto3" json:"metrics,omitempty"`
 	Problems    []*PartitionProblem `protobuf:"bytes,9,rep,name=problems,proto3" json:"problems,omitempty"`
 	// Partitions whose confirmed progress it wants in the answer, beyond those that it holds.
-	Interested    []int32 `protobuf:"varint,10,rep,packed,name=interested,proto3" json:"interested,omitempty"`
+	Interested []int32 `protobuf:"varint,10,rep,packed,name=interested,proto3" json:"interested,omitempty"`
+	// For how long no broker has answered it although it expected that; 0: they answer. It cannot fetch.
+	CutOffMs      int64 `protobuf:"varint,11,opt,name=cut_off_ms,json=cutOffMs,proto3" json:"cut_off_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BeatRequest) Reset() {
 	*x = BeatRequest{}
-	mi := &file_trainer_proto_msgTypes[15]
+	mi := &file_core_rpc_trainer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1467,7 @@ func (x *BeatRequest) String() string {
 func (*BeatRequest) ProtoMessage() {}
 
 func (x *BeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[15]
+	mi := &file_core_rpc_trainer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1480,7 @@ func (x *BeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatRequest.ProtoReflect.Descriptor instead.
 func (*BeatRequest) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{15}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BeatRequest) GetFence() *Fence {
@@ -1542,6 +1553,13 @@ func (x *BeatRequest) GetInterested() []int32 {
 	return nil
 }
 
+func (x *BeatRequest) GetCutOffMs() int64 {
+	if x != nil {
+		return x.CutOffMs
+	}
+	return 0
+}
+
 // WorkerMetrics are cumulative since the worker's process started, unless said otherwise.
 type WorkerMetrics struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
@@ -1569,7 +1587,7 @@ type WorkerMetrics struct {
 
 func (x *WorkerMetrics) Reset() {
 	*x = WorkerMetrics{}
-	mi := &file_trainer_proto_msgTypes[16]
+	mi := &file_core_rpc_trainer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1581,7 +1599,7 @@ func (x *WorkerMetrics) String() string {
 func (*WorkerMetrics) ProtoMessage() {}
 
 func (x *WorkerMetrics) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[16]
+	mi := &file_core_rpc_trainer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1594,7 +1612,7 @@ func (x *WorkerMetrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerMetrics.ProtoReflect.Descriptor instead.
 func (*WorkerMetrics) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{16}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WorkerMetrics) GetRecords() uint64 {
@@ -1728,7 +1746,7 @@ type Validation struct {
 
 func (x *Validation) Reset() {
 	*x = Validation{}
-	mi := &file_trainer_proto_msgTypes[17]
+	mi := &file_core_rpc_trainer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1740,7 +1758,7 @@ func (x *Validation) String() string {
 func (*Validation) ProtoMessage() {}
 
 func (x *Validation) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[17]
+	mi := &file_core_rpc_trainer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1753,7 +1771,7 @@ func (x *Validation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Validation.ProtoReflect.Descriptor instead.
 func (*Validation) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{17}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Validation) GetPositive() []uint64 {
@@ -1780,7 +1798,7 @@ type Histogram struct {
 
 func (x *Histogram) Reset() {
 	*x = Histogram{}
-	mi := &file_trainer_proto_msgTypes[18]
+	mi := &file_core_rpc_trainer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1810,7 @@ func (x *Histogram) String() string {
 func (*Histogram) ProtoMessage() {}
 
 func (x *Histogram) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[18]
+	mi := &file_core_rpc_trainer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1823,7 @@ func (x *Histogram) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Histogram.ProtoReflect.Descriptor instead.
 func (*Histogram) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{18}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Histogram) GetCounts() []uint64 {
@@ -1828,7 +1846,7 @@ type PartitionProblem struct {
 
 func (x *PartitionProblem) Reset() {
 	*x = PartitionProblem{}
-	mi := &file_trainer_proto_msgTypes[19]
+	mi := &file_core_rpc_trainer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1858,7 @@ func (x *PartitionProblem) String() string {
 func (*PartitionProblem) ProtoMessage() {}
 
 func (x *PartitionProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[19]
+	mi := &file_core_rpc_trainer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +1871,7 @@ func (x *PartitionProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionProblem.ProtoReflect.Descriptor instead.
 func (*PartitionProblem) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{19}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PartitionProblem) GetPartition() int32 {
@@ -1908,14 +1926,16 @@ type Directive struct {
 	// Other members that can receive chunks. Those without partitions come first.
 	Peers []*PeerInfo `protobuf:"bytes,9,rep,name=peers,proto3" json:"peers,omitempty"`
 	// Spans that the operator or the policy has given up: to be pushed as empty, counted as lost.
-	Lost          []*Span `protobuf:"bytes,10,rep,name=lost,proto3" json:"lost,omitempty"`
+	Lost []*Span `protobuf:"bytes,10,rep,name=lost,proto3" json:"lost,omitempty"`
+	// Brokers do not answer this worker but others: what it has still to read (again) is not its own any more, and goes to others.
+	GiveBack      bool `protobuf:"varint,11,opt,name=give_back,json=giveBack,proto3" json:"give_back,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Directive) Reset() {
 	*x = Directive{}
-	mi := &file_trainer_proto_msgTypes[20]
+	mi := &file_core_rpc_trainer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +1947,7 @@ func (x *Directive) String() string {
 func (*Directive) ProtoMessage() {}
 
 func (x *Directive) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[20]
+	mi := &file_core_rpc_trainer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +1960,7 @@ func (x *Directive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directive.ProtoReflect.Descriptor instead.
 func (*Directive) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{20}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Directive) GetFence() *Fence {
@@ -2013,6 +2033,13 @@ func (x *Directive) GetLost() []*Span {
 	return nil
 }
 
+func (x *Directive) GetGiveBack() bool {
+	if x != nil {
+		return x.GiveBack
+	}
+	return false
+}
+
 type Grant struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Id        uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // grows with every change of this partition's grant
@@ -2030,7 +2057,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_trainer_proto_msgTypes[21]
+	mi := &file_core_rpc_trainer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +2069,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[21]
+	mi := &file_core_rpc_trainer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2082,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{21}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Grant) GetId() uint64 {
@@ -2111,7 +2138,7 @@ type PeerInfo struct {
 
 func (x *PeerInfo) Reset() {
 	*x = PeerInfo{}
-	mi := &file_trainer_proto_msgTypes[22]
+	mi := &file_core_rpc_trainer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2123,7 +2150,7 @@ func (x *PeerInfo) String() string {
 func (*PeerInfo) ProtoMessage() {}
 
 func (x *PeerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[22]
+	mi := &file_core_rpc_trainer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2136,7 +2163,7 @@ func (x *PeerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerInfo.ProtoReflect.Descriptor instead.
 func (*PeerInfo) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{22}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PeerInfo) GetMember() string {
@@ -2181,7 +2208,7 @@ type ServerBeatRequest struct {
 
 func (x *ServerBeatRequest) Reset() {
 	*x = ServerBeatRequest{}
-	mi := &file_trainer_proto_msgTypes[23]
+	mi := &file_core_rpc_trainer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2193,7 +2220,7 @@ func (x *ServerBeatRequest) String() string {
 func (*ServerBeatRequest) ProtoMessage() {}
 
 func (x *ServerBeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[23]
+	mi := &file_core_rpc_trainer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2206,7 +2233,7 @@ func (x *ServerBeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerBeatRequest.ProtoReflect.Descriptor instead.
 func (*ServerBeatRequest) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{23}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ServerBeatRequest) GetFence() *Fence {
@@ -2287,13 +2314,15 @@ type ServerMetrics struct {
 	TrainedRecords uint64 `protobuf:"varint,10,opt,name=trained_records,json=trainedRecords,proto3" json:"trained_records,omitempty"`
 	DeadRecords    uint64 `protobuf:"varint,11,opt,name=dead_records,json=deadRecords,proto3" json:"dead_records,omitempty"`
 	LostOffsets    uint64 `protobuf:"varint,12,opt,name=lost_offsets,json=lostOffsets,proto3" json:"lost_offsets,omitempty"`
+	// When the oldest of the snapshots was written from which its tablets were restored; 0: it began without a snapshot.
+	RestoredUnixMs int64 `protobuf:"varint,13,opt,name=restored_unix_ms,json=restoredUnixMs,proto3" json:"restored_unix_ms,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ServerMetrics) Reset() {
 	*x = ServerMetrics{}
-	mi := &file_trainer_proto_msgTypes[24]
+	mi := &file_core_rpc_trainer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2305,7 +2334,7 @@ func (x *ServerMetrics) String() string {
 func (*ServerMetrics) ProtoMessage() {}
 
 func (x *ServerMetrics) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[24]
+	mi := &file_core_rpc_trainer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2318,7 +2347,7 @@ func (x *ServerMetrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerMetrics.ProtoReflect.Descriptor instead.
 func (*ServerMetrics) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{24}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ServerMetrics) GetPushes() uint64 {
@@ -2405,6 +2434,13 @@ func (x *ServerMetrics) GetLostOffsets() uint64 {
 	return 0
 }
 
+func (x *ServerMetrics) GetRestoredUnixMs() int64 {
+	if x != nil {
+		return x.RestoredUnixMs
+	}
+	return 0
+}
+
 type ServerDirective struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Fence *Fence                 `protobuf:"bytes,1,opt,name=fence,proto3" json:"fence,omitempty"`
@@ -2421,7 +2457,7 @@ type ServerDirective struct {
 
 func (x *ServerDirective) Reset() {
 	*x = ServerDirective{}
-	mi := &file_trainer_proto_msgTypes[25]
+	mi := &file_core_rpc_trainer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2469,7 @@ func (x *ServerDirective) String() string {
 func (*ServerDirective) ProtoMessage() {}
 
 func (x *ServerDirective) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[25]
+	mi := &file_core_rpc_trainer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2482,7 @@ func (x *ServerDirective) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerDirective.ProtoReflect.Descriptor instead.
 func (*ServerDirective) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{25}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ServerDirective) GetFence() *Fence {
@@ -2492,7 +2528,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_trainer_proto_msgTypes[26]
+	mi := &file_core_rpc_trainer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2504,7 +2540,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[26]
+	mi := &file_core_rpc_trainer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2517,7 +2553,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{26}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{26}
 }
 
 type JobStatus struct {
@@ -2542,13 +2578,15 @@ type JobStatus struct {
 	Problems       []*PartitionProblem `protobuf:"bytes,16,rep,name=problems,proto3" json:"problems,omitempty"`
 	TopicId        string              `protobuf:"bytes,17,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
 	NowUnixMs      int64               `protobuf:"varint,18,opt,name=now_unix_ms,json=nowUnixMs,proto3" json:"now_unix_ms,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What restored servers had forgotten, as far as this chief knows, oldest first; the last few.
+	Rollbacks     []*Rollback `protobuf:"bytes,19,rep,name=rollbacks,proto3" json:"rollbacks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_trainer_proto_msgTypes[27]
+	mi := &file_core_rpc_trainer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2598,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[27]
+	mi := &file_core_rpc_trainer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2611,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{27}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *JobStatus) GetJob() string {
@@ -2702,6 +2740,106 @@ func (x *JobStatus) GetNowUnixMs() int64 {
 	return 0
 }
 
+func (x *JobStatus) GetRollbacks() []*Rollback {
+	if x != nil {
+		return x.Rollbacks
+	}
+	return nil
+}
+
+// Rollback says that a parameter server came back with less than had been applied to its tablets: what it lacked is trained again for it, and only for it.
+type Rollback struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Server         int32                  `protobuf:"varint,1,opt,name=server,proto3" json:"server,omitempty"`
+	Incarnation    uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	UnixMs         int64                  `protobuf:"varint,3,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`                           // when the chief learnt of it
+	SnapshotUnixMs int64                  `protobuf:"varint,4,opt,name=snapshot_unix_ms,json=snapshotUnixMs,proto3" json:"snapshot_unix_ms,omitempty"` // ServerMetrics.restored_unix_ms
+	Offsets        uint64                 `protobuf:"varint,5,opt,name=offsets,proto3" json:"offsets,omitempty"`                                       // to be trained again, in all: records and the holes between them
+	Remaining      uint64                 `protobuf:"varint,6,opt,name=remaining,proto3" json:"remaining,omitempty"`                                   // of these, not trained again yet
+	DoneUnixMs     int64                  `protobuf:"varint,7,opt,name=done_unix_ms,json=doneUnixMs,proto3" json:"done_unix_ms,omitempty"`             // when none was left; 0: not yet
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Rollback) Reset() {
+	*x = Rollback{}
+	mi := &file_core_rpc_trainer_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rollback) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rollback) ProtoMessage() {}
+
+func (x *Rollback) ProtoReflect() protoreflect.Message {
+	mi := &file_core_rpc_trainer_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rollback.ProtoReflect.Descriptor instead.
+func (*Rollback) Descriptor() ([]byte, []int) {
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Rollback) GetServer() int32 {
+	if x != nil {
+		return x.Server
+	}
+	return 0
+}
+
+func (x *Rollback) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *Rollback) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
+}
+
+func (x *Rollback) GetSnapshotUnixMs() int64 {
+	if x != nil {
+		return x.SnapshotUnixMs
+	}
+	return 0
+}
+
+func (x *Rollback) GetOffsets() uint64 {
+	if x != nil {
+		return x.Offsets
+	}
+	return 0
+}
+
+func (x *Rollback) GetRemaining() uint64 {
+	if x != nil {
+		return x.Remaining
+	}
+	return 0
+}
+
+func (x *Rollback) GetDoneUnixMs() int64 {
+	if x != nil {
+		return x.DoneUnixMs
+	}
+	return 0
+}
+
 type MemberStatus struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Member             string                 `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
@@ -2725,7 +2863,7 @@ type MemberStatus struct {
 
 func (x *MemberStatus) Reset() {
 	*x = MemberStatus{}
-	mi := &file_trainer_proto_msgTypes[28]
+	mi := &file_core_rpc_trainer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2737,7 +2875,7 @@ func (x *MemberStatus) String() string {
 func (*MemberStatus) ProtoMessage() {}
 
 func (x *MemberStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[28]
+	mi := &file_core_rpc_trainer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2750,7 +2888,7 @@ func (x *MemberStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberStatus.ProtoReflect.Descriptor instead.
 func (*MemberStatus) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{28}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MemberStatus) GetMember() string {
@@ -2869,7 +3007,7 @@ type ServerStatus struct {
 
 func (x *ServerStatus) Reset() {
 	*x = ServerStatus{}
-	mi := &file_trainer_proto_msgTypes[29]
+	mi := &file_core_rpc_trainer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2881,7 +3019,7 @@ func (x *ServerStatus) String() string {
 func (*ServerStatus) ProtoMessage() {}
 
 func (x *ServerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[29]
+	mi := &file_core_rpc_trainer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2894,7 +3032,7 @@ func (x *ServerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStatus.ProtoReflect.Descriptor instead.
 func (*ServerStatus) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{29}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ServerStatus) GetInfo() *ServerInfo {
@@ -2936,7 +3074,7 @@ type PartitionStatus struct {
 
 func (x *PartitionStatus) Reset() {
 	*x = PartitionStatus{}
-	mi := &file_trainer_proto_msgTypes[30]
+	mi := &file_core_rpc_trainer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2948,7 +3086,7 @@ func (x *PartitionStatus) String() string {
 func (*PartitionStatus) ProtoMessage() {}
 
 func (x *PartitionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[30]
+	mi := &file_core_rpc_trainer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2961,7 +3099,7 @@ func (x *PartitionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionStatus.ProtoReflect.Descriptor instead.
 func (*PartitionStatus) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{30}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PartitionStatus) GetPartition() int32 {
@@ -3044,7 +3182,7 @@ type AdvancesRequest struct {
 
 func (x *AdvancesRequest) Reset() {
 	*x = AdvancesRequest{}
-	mi := &file_trainer_proto_msgTypes[31]
+	mi := &file_core_rpc_trainer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3056,7 +3194,7 @@ func (x *AdvancesRequest) String() string {
 func (*AdvancesRequest) ProtoMessage() {}
 
 func (x *AdvancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[31]
+	mi := &file_core_rpc_trainer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3069,7 +3207,7 @@ func (x *AdvancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvancesRequest.ProtoReflect.Descriptor instead.
 func (*AdvancesRequest) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{31}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AdvancesRequest) GetAfter() uint64 {
@@ -3101,7 +3239,7 @@ type Advance struct {
 
 func (x *Advance) Reset() {
 	*x = Advance{}
-	mi := &file_trainer_proto_msgTypes[32]
+	mi := &file_core_rpc_trainer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3251,7 @@ func (x *Advance) String() string {
 func (*Advance) ProtoMessage() {}
 
 func (x *Advance) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[32]
+	mi := &file_core_rpc_trainer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3264,7 @@ func (x *Advance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advance.ProtoReflect.Descriptor instead.
 func (*Advance) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{32}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Advance) GetSeq() uint64 {
@@ -3183,7 +3321,7 @@ type AdvancesResponse struct {
 
 func (x *AdvancesResponse) Reset() {
 	*x = AdvancesResponse{}
-	mi := &file_trainer_proto_msgTypes[33]
+	mi := &file_core_rpc_trainer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3195,7 +3333,7 @@ func (x *AdvancesResponse) String() string {
 func (*AdvancesResponse) ProtoMessage() {}
 
 func (x *AdvancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[33]
+	mi := &file_core_rpc_trainer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3208,7 +3346,7 @@ func (x *AdvancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvancesResponse.ProtoReflect.Descriptor instead.
 func (*AdvancesResponse) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{33}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AdvancesResponse) GetAdvances() []*Advance {
@@ -3241,7 +3379,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_trainer_proto_msgTypes[34]
+	mi := &file_core_rpc_trainer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3253,7 +3391,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[34]
+	mi := &file_core_rpc_trainer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3266,7 +3404,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{34}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DrainRequest) GetMembers() []string {
@@ -3286,7 +3424,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_trainer_proto_msgTypes[35]
+	mi := &file_core_rpc_trainer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3298,7 +3436,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[35]
+	mi := &file_core_rpc_trainer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3311,7 +3449,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{35}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DrainResponse) GetUnknown() []string {
@@ -3330,7 +3468,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_trainer_proto_msgTypes[36]
+	mi := &file_core_rpc_trainer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3480,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[36]
+	mi := &file_core_rpc_trainer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3493,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{36}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PauseRequest) GetPaused() bool {
@@ -3373,7 +3511,7 @@ type PauseResponse struct {
 
 func (x *PauseResponse) Reset() {
 	*x = PauseResponse{}
-	mi := &file_trainer_proto_msgTypes[37]
+	mi := &file_core_rpc_trainer_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3523,7 @@ func (x *PauseResponse) String() string {
 func (*PauseResponse) ProtoMessage() {}
 
 func (x *PauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[37]
+	mi := &file_core_rpc_trainer_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3398,7 +3536,7 @@ func (x *PauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
 func (*PauseResponse) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{37}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{38}
 }
 
 type SnapshotRequest struct {
@@ -3409,7 +3547,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_trainer_proto_msgTypes[38]
+	mi := &file_core_rpc_trainer_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3421,7 +3559,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[38]
+	mi := &file_core_rpc_trainer_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3434,7 +3572,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{38}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{39}
 }
 
 type SnapshotResponse struct {
@@ -3446,7 +3584,7 @@ type SnapshotResponse struct {
 
 func (x *SnapshotResponse) Reset() {
 	*x = SnapshotResponse{}
-	mi := &file_trainer_proto_msgTypes[39]
+	mi := &file_core_rpc_trainer_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3458,7 +3596,7 @@ func (x *SnapshotResponse) String() string {
 func (*SnapshotResponse) ProtoMessage() {}
 
 func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[39]
+	mi := &file_core_rpc_trainer_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3471,7 +3609,7 @@ func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{39}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SnapshotResponse) GetDurable() []*OffsetSet {
@@ -3490,7 +3628,7 @@ type MarkLostRequest struct {
 
 func (x *MarkLostRequest) Reset() {
 	*x = MarkLostRequest{}
-	mi := &file_trainer_proto_msgTypes[40]
+	mi := &file_core_rpc_trainer_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3502,7 +3640,7 @@ func (x *MarkLostRequest) String() string {
 func (*MarkLostRequest) ProtoMessage() {}
 
 func (x *MarkLostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[40]
+	mi := &file_core_rpc_trainer_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3515,7 +3653,7 @@ func (x *MarkLostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkLostRequest.ProtoReflect.Descriptor instead.
 func (*MarkLostRequest) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{40}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MarkLostRequest) GetSpan() *Span {
@@ -3533,7 +3671,7 @@ type MarkLostResponse struct {
 
 func (x *MarkLostResponse) Reset() {
 	*x = MarkLostResponse{}
-	mi := &file_trainer_proto_msgTypes[41]
+	mi := &file_core_rpc_trainer_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3545,7 +3683,7 @@ func (x *MarkLostResponse) String() string {
 func (*MarkLostResponse) ProtoMessage() {}
 
 func (x *MarkLostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[41]
+	mi := &file_core_rpc_trainer_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3558,7 +3696,7 @@ func (x *MarkLostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkLostResponse.ProtoReflect.Descriptor instead.
 func (*MarkLostResponse) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{41}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{42}
 }
 
 type SumsRequest struct {
@@ -3569,7 +3707,7 @@ type SumsRequest struct {
 
 func (x *SumsRequest) Reset() {
 	*x = SumsRequest{}
-	mi := &file_trainer_proto_msgTypes[42]
+	mi := &file_core_rpc_trainer_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3581,7 +3719,7 @@ func (x *SumsRequest) String() string {
 func (*SumsRequest) ProtoMessage() {}
 
 func (x *SumsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[42]
+	mi := &file_core_rpc_trainer_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3594,7 +3732,7 @@ func (x *SumsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SumsRequest.ProtoReflect.Descriptor instead.
 func (*SumsRequest) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{42}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{43}
 }
 
 type SumsResponse struct {
@@ -3606,7 +3744,7 @@ type SumsResponse struct {
 
 func (x *SumsResponse) Reset() {
 	*x = SumsResponse{}
-	mi := &file_trainer_proto_msgTypes[43]
+	mi := &file_core_rpc_trainer_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3618,7 +3756,7 @@ func (x *SumsResponse) String() string {
 func (*SumsResponse) ProtoMessage() {}
 
 func (x *SumsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[43]
+	mi := &file_core_rpc_trainer_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3631,7 +3769,7 @@ func (x *SumsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SumsResponse.ProtoReflect.Descriptor instead.
 func (*SumsResponse) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{43}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SumsResponse) GetTablets() []*TabletSums {
@@ -3654,7 +3792,7 @@ type TabletSums struct {
 
 func (x *TabletSums) Reset() {
 	*x = TabletSums{}
-	mi := &file_trainer_proto_msgTypes[44]
+	mi := &file_core_rpc_trainer_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3666,7 +3804,7 @@ func (x *TabletSums) String() string {
 func (*TabletSums) ProtoMessage() {}
 
 func (x *TabletSums) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[44]
+	mi := &file_core_rpc_trainer_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3679,7 +3817,7 @@ func (x *TabletSums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletSums.ProtoReflect.Descriptor instead.
 func (*TabletSums) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{44}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TabletSums) GetTablet() int32 {
@@ -3725,7 +3863,7 @@ type PartitionSum struct {
 
 func (x *PartitionSum) Reset() {
 	*x = PartitionSum{}
-	mi := &file_trainer_proto_msgTypes[45]
+	mi := &file_core_rpc_trainer_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3737,7 +3875,7 @@ func (x *PartitionSum) String() string {
 func (*PartitionSum) ProtoMessage() {}
 
 func (x *PartitionSum) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[45]
+	mi := &file_core_rpc_trainer_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3750,7 +3888,7 @@ func (x *PartitionSum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionSum.ProtoReflect.Descriptor instead.
 func (*PartitionSum) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{45}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PartitionSum) GetPartition() int32 {
@@ -3814,7 +3952,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_trainer_proto_msgTypes[46]
+	mi := &file_core_rpc_trainer_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3826,7 +3964,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[46]
+	mi := &file_core_rpc_trainer_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3839,7 +3977,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{46}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PullRequest) GetFence() *Fence {
@@ -3875,7 +4013,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_trainer_proto_msgTypes[47]
+	mi := &file_core_rpc_trainer_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3887,7 +4025,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[47]
+	mi := &file_core_rpc_trainer_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3900,7 +4038,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{47}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PullResponse) GetRows() []byte {
@@ -3932,7 +4070,7 @@ type RangePart struct {
 
 func (x *RangePart) Reset() {
 	*x = RangePart{}
-	mi := &file_trainer_proto_msgTypes[48]
+	mi := &file_core_rpc_trainer_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3944,7 +4082,7 @@ func (x *RangePart) String() string {
 func (*RangePart) ProtoMessage() {}
 
 func (x *RangePart) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[48]
+	mi := &file_core_rpc_trainer_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3957,7 +4095,7 @@ func (x *RangePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangePart.ProtoReflect.Descriptor instead.
 func (*RangePart) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{48}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RangePart) GetSpan() *Span {
@@ -4025,7 +4163,7 @@ type PushRequest struct {
 
 func (x *PushRequest) Reset() {
 	*x = PushRequest{}
-	mi := &file_trainer_proto_msgTypes[49]
+	mi := &file_core_rpc_trainer_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4037,7 +4175,7 @@ func (x *PushRequest) String() string {
 func (*PushRequest) ProtoMessage() {}
 
 func (x *PushRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[49]
+	mi := &file_core_rpc_trainer_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4050,7 +4188,7 @@ func (x *PushRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushRequest.ProtoReflect.Descriptor instead.
 func (*PushRequest) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{49}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PushRequest) GetFence() *Fence {
@@ -4128,7 +4266,7 @@ type PushResponse struct {
 
 func (x *PushResponse) Reset() {
 	*x = PushResponse{}
-	mi := &file_trainer_proto_msgTypes[50]
+	mi := &file_core_rpc_trainer_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4140,7 +4278,7 @@ func (x *PushResponse) String() string {
 func (*PushResponse) ProtoMessage() {}
 
 func (x *PushResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[50]
+	mi := &file_core_rpc_trainer_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4153,7 +4291,7 @@ func (x *PushResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushResponse.ProtoReflect.Descriptor instead.
 func (*PushResponse) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{50}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *PushResponse) GetApplied() int32 {
@@ -4187,7 +4325,7 @@ type Missing struct {
 
 func (x *Missing) Reset() {
 	*x = Missing{}
-	mi := &file_trainer_proto_msgTypes[51]
+	mi := &file_core_rpc_trainer_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4199,7 +4337,7 @@ func (x *Missing) String() string {
 func (*Missing) ProtoMessage() {}
 
 func (x *Missing) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[51]
+	mi := &file_core_rpc_trainer_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4212,7 +4350,7 @@ func (x *Missing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Missing.ProtoReflect.Descriptor instead.
 func (*Missing) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{51}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Missing) GetTablets() []int32 {
@@ -4240,7 +4378,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_trainer_proto_msgTypes[52]
+	mi := &file_core_rpc_trainer_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4252,7 +4390,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[52]
+	mi := &file_core_rpc_trainer_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4265,7 +4403,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{52}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ForwardRequest) GetOrigin() string {
@@ -4301,7 +4439,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_trainer_proto_msgTypes[53]
+	mi := &file_core_rpc_trainer_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4313,7 +4451,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[53]
+	mi := &file_core_rpc_trainer_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4326,7 +4464,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{53}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Chunk) GetId() uint64 {
@@ -4368,7 +4506,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_trainer_proto_msgTypes[54]
+	mi := &file_core_rpc_trainer_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4380,7 +4518,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[54]
+	mi := &file_core_rpc_trainer_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4393,7 +4531,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{54}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Record) GetOffset() int64 {
@@ -4432,7 +4570,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_trainer_proto_msgTypes[55]
+	mi := &file_core_rpc_trainer_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4444,7 +4582,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_trainer_proto_msgTypes[55]
+	mi := &file_core_rpc_trainer_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4457,7 +4595,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_trainer_proto_rawDescGZIP(), []int{55}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ForwardResponse) GetEvent() isForwardResponse_Event {
@@ -4532,11 +4670,11 @@ func (*ForwardResponse_Refused) isForwardResponse_Event() {}
 
 func (*ForwardResponse_Trained) isForwardResponse_Event() {}
 
-var File_trainer_proto protoreflect.FileDescriptor
+var File_core_rpc_trainer_proto protoreflect.FileDescriptor
 
-const file_trainer_proto_rawDesc = "" +
+const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\n" +
-	"\rtrainer.proto\x12\akale.v1\"\xbd\x04\n" +
+	"\x16core/rpc/trainer.proto\x12\akale.v1\"\xbd\x04\n" +
 	"\tTrainSpec\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12 \n" +
 	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\x12\x14\n" +
@@ -4613,7 +4751,7 @@ const file_trainer_proto_rawDesc = "" +
 	"\x05chief\x18\x02 \x01(\x04R\x05chief\x12\x16\n" +
 	"\x06server\x18\x03 \x01(\x04R\x06server\x12\x1f\n" +
 	"\vmap_version\x18\x04 \x01(\x04R\n" +
-	"mapVersion\"\x96\x02\n" +
+	"mapVersion\"\xc4\x02\n" +
 	"\vJoinRequest\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12\x1e\n" +
@@ -4624,7 +4762,8 @@ const file_trainer_proto_rawDesc = "" +
 	"\x06leases\x18\x05 \x03(\v2\x14.kale.v1.LeaseReportR\x06leases\x12/\n" +
 	"\voutstanding\x18\x06 \x03(\v2\r.kale.v1.SpanR\voutstanding\x12\x1a\n" +
 	"\btimeline\x18\a \x01(\tR\btimeline\x12&\n" +
-	"\x0fstarted_unix_ms\x18\b \x01(\x03R\rstartedUnixMs\"\xed\x01\n" +
+	"\x0fstarted_unix_ms\x18\b \x01(\x03R\rstartedUnixMs\x12,\n" +
+	"\aapplied\x18\t \x03(\v2\x12.kale.v1.OffsetSetR\aapplied\"\xed\x01\n" +
 	"\fJoinResponse\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x04R\asession\x12\x1a\n" +
 	"\btimeline\x18\x02 \x01(\tR\btimeline\x12\x14\n" +
@@ -4648,7 +4787,7 @@ const file_trainer_proto_rawDesc = "" +
 	"\x05grant\x18\x05 \x01(\x04R\x05grant\"7\n" +
 	"\x05Epoch\x12\x14\n" +
 	"\x05chief\x18\x01 \x01(\x04R\x05chief\x12\x18\n" +
-	"\acounter\x18\x02 \x01(\x04R\acounter\"\x8b\x03\n" +
+	"\acounter\x18\x02 \x01(\x04R\acounter\"\xa9\x03\n" +
 	"\vBeatRequest\x12$\n" +
 	"\x05fence\x18\x01 \x01(\v2\x0e.kale.v1.FenceR\x05fence\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\tR\x06member\x12\x18\n" +
@@ -4662,7 +4801,9 @@ const file_trainer_proto_rawDesc = "" +
 	"\n" +
 	"interested\x18\n" +
 	" \x03(\x05R\n" +
-	"interested\"\xf8\x04\n" +
+	"interested\x12\x1c\n" +
+	"\n" +
+	"cut_off_ms\x18\v \x01(\x03R\bcutOffMs\"\xf8\x04\n" +
 	"\rWorkerMetrics\x12\x18\n" +
 	"\arecords\x18\x01 \x01(\x04R\arecords\x12\x14\n" +
 	"\x05steps\x18\x02 \x01(\x04R\x05steps\x12!\n" +
@@ -4702,7 +4843,7 @@ const file_trainer_proto_rawDesc = "" +
 	"\tKIND_LOST\x10\x01\x12\x12\n" +
 	"\x0eKIND_RECREATED\x10\x02\x12\x14\n" +
 	"\x10KIND_UNREACHABLE\x10\x03\x12\x14\n" +
-	"\x10KIND_DEAD_LETTER\x10\x04\"\xea\x02\n" +
+	"\x10KIND_DEAD_LETTER\x10\x04\"\x87\x03\n" +
 	"\tDirective\x12$\n" +
 	"\x05fence\x18\x01 \x01(\v2\x0e.kale.v1.FenceR\x05fence\x12\x16\n" +
 	"\x06rejoin\x18\x02 \x01(\bR\x06rejoin\x12\x14\n" +
@@ -4715,7 +4856,8 @@ const file_trainer_proto_rawDesc = "" +
 	"\aservers\x18\b \x03(\v2\x13.kale.v1.ServerInfoR\aservers\x12'\n" +
 	"\x05peers\x18\t \x03(\v2\x11.kale.v1.PeerInfoR\x05peers\x12!\n" +
 	"\x04lost\x18\n" +
-	" \x03(\v2\r.kale.v1.SpanR\x04lost\"\xb6\x01\n" +
+	" \x03(\v2\r.kale.v1.SpanR\x04lost\x12\x1b\n" +
+	"\tgive_back\x18\v \x01(\bR\bgiveBack\"\xb6\x01\n" +
 	"\x05Grant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12$\n" +
@@ -4736,7 +4878,7 @@ const file_trainer_proto_rawDesc = "" +
 	"\adurable\x18\x06 \x03(\v2\x12.kale.v1.OffsetSetR\adurable\x120\n" +
 	"\ametrics\x18\a \x01(\v2\x16.kale.v1.ServerMetricsR\ametrics\x12#\n" +
 	"\rsnapshot_done\x18\b \x01(\x04R\fsnapshotDone\x12\x10\n" +
-	"\x03seq\x18\t \x01(\x04R\x03seq\"\xd4\x03\n" +
+	"\x03seq\x18\t \x01(\x04R\x03seq\"\xfe\x03\n" +
 	"\rServerMetrics\x12\x16\n" +
 	"\x06pushes\x18\x01 \x01(\x04R\x06pushes\x12\x14\n" +
 	"\x05pulls\x18\x02 \x01(\x04R\x05pulls\x126\n" +
@@ -4750,7 +4892,8 @@ const file_trainer_proto_rawDesc = "" +
 	"\x0ftrained_records\x18\n" +
 	" \x01(\x04R\x0etrainedRecords\x12!\n" +
 	"\fdead_records\x18\v \x01(\x04R\vdeadRecords\x12!\n" +
-	"\flost_offsets\x18\f \x01(\x04R\vlostOffsets\"\xc8\x01\n" +
+	"\flost_offsets\x18\f \x01(\x04R\vlostOffsets\x12(\n" +
+	"\x10restored_unix_ms\x18\r \x01(\x03R\x0erestoredUnixMs\"\xc8\x01\n" +
 	"\x0fServerDirective\x12$\n" +
 	"\x05fence\x18\x01 \x01(\v2\x0e.kale.v1.FenceR\x05fence\x12\x16\n" +
 	"\x06fenced\x18\x02 \x01(\bR\x06fenced\x12)\n" +
@@ -4758,7 +4901,7 @@ const file_trainer_proto_rawDesc = "" +
 	"\x06starts\x18\x04 \x03(\v2\x12.kale.v1.OffsetSetR\x06starts\x12 \n" +
 	"\fnext_beat_ms\x18\x05 \x01(\x03R\n" +
 	"nextBeatMs\"\x0f\n" +
-	"\rStatusRequest\"\x96\x05\n" +
+	"\rStatusRequest\"\xc7\x05\n" +
 	"\tJobStatus\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\btimeline\x18\x02 \x01(\tR\btimeline\x12\x14\n" +
@@ -4781,7 +4924,17 @@ const file_trainer_proto_rawDesc = "" +
 	"\trepairing\x18\x0f \x01(\bR\trepairing\x125\n" +
 	"\bproblems\x18\x10 \x03(\v2\x19.kale.v1.PartitionProblemR\bproblems\x12\x19\n" +
 	"\btopic_id\x18\x11 \x01(\tR\atopicId\x12\x1e\n" +
-	"\vnow_unix_ms\x18\x12 \x01(\x03R\tnowUnixMs\"\xb7\x04\n" +
+	"\vnow_unix_ms\x18\x12 \x01(\x03R\tnowUnixMs\x12/\n" +
+	"\trollbacks\x18\x13 \x03(\v2\x11.kale.v1.RollbackR\trollbacks\"\xe1\x01\n" +
+	"\bRollback\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\x05R\x06server\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x17\n" +
+	"\aunix_ms\x18\x03 \x01(\x03R\x06unixMs\x12(\n" +
+	"\x10snapshot_unix_ms\x18\x04 \x01(\x03R\x0esnapshotUnixMs\x12\x18\n" +
+	"\aoffsets\x18\x05 \x01(\x04R\aoffsets\x12\x1c\n" +
+	"\tremaining\x18\x06 \x01(\x04R\tremaining\x12 \n" +
+	"\fdone_unix_ms\x18\a \x01(\x03R\n" +
+	"doneUnixMs\"\xb7\x04\n" +
 	"\fMemberStatus\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12\x1e\n" +
@@ -4944,20 +5097,20 @@ const file_trainer_proto_rawDesc = "" +
 	"\aForward\x12\x17.kale.v1.ForwardRequest\x1a\x18.kale.v1.ForwardResponse(\x010\x01B)Z'github.com/kale-sched/kale/core/rpc;rpcb\x06proto3"
 
 var (
-	file_trainer_proto_rawDescOnce sync.Once
-	file_trainer_proto_rawDescData []byte
+	file_core_rpc_trainer_proto_rawDescOnce sync.Once
+	file_core_rpc_trainer_proto_rawDescData []byte
 )
 
-func file_trainer_proto_rawDescGZIP() []byte {
-	file_trainer_proto_rawDescOnce.Do(func() {
-		file_trainer_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_trainer_proto_rawDesc), len(file_trainer_proto_rawDesc)))
+func file_core_rpc_trainer_proto_rawDescGZIP() []byte {
+	file_core_rpc_trainer_proto_rawDescOnce.Do(func() {
+		file_core_rpc_trainer_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_core_rpc_trainer_proto_rawDesc), len(file_core_rpc_trainer_proto_rawDesc)))
 	})
-	return file_trainer_proto_rawDescData
+	return file_core_rpc_trainer_proto_rawDescData
 }
 
-var file_trainer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
-var file_trainer_proto_goTypes = []any{
+var file_core_rpc_trainer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_core_rpc_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_core_rpc_trainer_proto_goTypes = []any{
 	(MemberState)(0),           // 0: kale.v1.MemberState
 	(PartitionProblem_Kind)(0), // 1: kale.v1.PartitionProblem.Kind
 	(*TrainSpec)(nil),          // 2: kale.v1.TrainSpec
@@ -4988,36 +5141,37 @@ var file_trainer_proto_goTypes = []any{
 	(*ServerDirective)(nil),    // 27: kale.v1.ServerDirective
 	(*StatusRequest)(nil),      // 28: kale.v1.StatusRequest
 	(*JobStatus)(nil),          // 29: kale.v1.JobStatus
-	(*MemberStatus)(nil),       // 30: kale.v1.MemberStatus
-	(*ServerStatus)(nil),       // 31: kale.v1.ServerStatus
-	(*PartitionStatus)(nil),    // 32: kale.v1.PartitionStatus
-	(*AdvancesRequest)(nil),    // 33: kale.v1.AdvancesRequest
-	(*Advance)(nil),            // 34: kale.v1.Advance
-	(*AdvancesResponse)(nil),   // 35: kale.v1.AdvancesResponse
-	(*DrainRequest)(nil),       // 36: kale.v1.DrainRequest
-	(*DrainResponse)(nil),      // 37: kale.v1.DrainResponse
-	(*PauseRequest)(nil),       // 38: kale.v1.PauseRequest
-	(*PauseResponse)(nil),      // 39: kale.v1.PauseResponse
-	(*SnapshotRequest)(nil),    // 40: kale.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),   // 41: kale.v1.SnapshotResponse
-	(*MarkLostRequest)(nil),    // 42: kale.v1.MarkLostRequest
-	(*MarkLostResponse)(nil),   // 43: kale.v1.MarkLostResponse
-	(*SumsRequest)(nil),        // 44: kale.v1.SumsRequest
-	(*SumsResponse)(nil),       // 45: kale.v1.SumsResponse
-	(*TabletSums)(nil),         // 46: kale.v1.TabletSums
-	(*PartitionSum)(nil),       // 47: kale.v1.PartitionSum
-	(*PullRequest)(nil),        // 48: kale.v1.PullRequest
-	(*PullResponse)(nil),       // 49: kale.v1.PullResponse
-	(*RangePart)(nil),          // 50: kale.v1.RangePart
-	(*PushRequest)(nil),        // 51: kale.v1.PushRequest
-	(*PushResponse)(nil),       // 52: kale.v1.PushResponse
-	(*Missing)(nil),            // 53: kale.v1.Missing
-	(*ForwardRequest)(nil),     // 54: kale.v1.ForwardRequest
-	(*Chunk)(nil),              // 55: kale.v1.Chunk
-	(*Record)(nil),             // 56: kale.v1.Record
-	(*ForwardResponse)(nil),    // 57: kale.v1.ForwardResponse
+	(*Rollback)(nil),           // 30: kale.v1.Rollback
+	(*MemberStatus)(nil),       // 31: kale.v1.MemberStatus
+	(*ServerStatus)(nil),       // 32: kale.v1.ServerStatus
+	(*PartitionStatus)(nil),    // 33: kale.v1.PartitionStatus
+	(*AdvancesRequest)(nil),    // 34: kale.v1.AdvancesRequest
+	(*Advance)(nil),            // 35: kale.v1.Advance
+	(*AdvancesResponse)(nil),   // 36: kale.v1.AdvancesResponse
+	(*DrainRequest)(nil),       // 37: kale.v1.DrainRequest
+	(*DrainResponse)(nil),      // 38: kale.v1.DrainResponse
+	(*PauseRequest)(nil),       // 39: kale.v1.PauseRequest
+	(*PauseResponse)(nil),      // 40: kale.v1.PauseResponse
+	(*SnapshotRequest)(nil),    // 41: kale.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),   // 42: kale.v1.SnapshotResponse
+	(*MarkLostRequest)(nil),    // 43: kale.v1.MarkLostRequest
+	(*MarkLostResponse)(nil),   // 44: kale.v1.MarkLostResponse
+	(*SumsRequest)(nil),        // 45: kale.v1.SumsRequest
+	(*SumsResponse)(nil),       // 46: kale.v1.SumsResponse
+	(*TabletSums)(nil),         // 47: kale.v1.TabletSums
+	(*PartitionSum)(nil),       // 48: kale.v1.PartitionSum
+	(*PullRequest)(nil),        // 49: kale.v1.PullRequest
+	(*PullResponse)(nil),       // 50: kale.v1.PullResponse
+	(*RangePart)(nil),          // 51: kale.v1.RangePart
+	(*PushRequest)(nil),        // 52: kale.v1.PushRequest
+	(*PushResponse)(nil),       // 53: kale.v1.PushResponse
+	(*Missing)(nil),            // 54: kale.v1.Missing
+	(*ForwardRequest)(nil),     // 55: kale.v1.ForwardRequest
+	(*Chunk)(nil),              // 56: kale.v1.Chunk
+	(*Record)(nil),             // 57: kale.v1.Record
+	(*ForwardResponse)(nil),    // 58: kale.v1.ForwardResponse
 }
-var file_trainer_proto_depIdxs = []int32{
+var file_core_rpc_trainer_proto_depIdxs = []int32{
 	3,  // 0: kale.v1.TrainSpec.stream:type_name -> kale.v1.StreamSpec
 	6,  // 1: kale.v1.TrainSpec.features:type_name -> kale.v1.FeatureSpec
 	7,  // 2: kale.v1.TrainSpec.model:type_name -> kale.v1.ModelSpec
@@ -5027,97 +5181,99 @@ var file_trainer_proto_depIdxs = []int32{
 	9,  // 6: kale.v1.OffsetSet.above:type_name -> kale.v1.Span
 	15, // 7: kale.v1.JoinRequest.leases:type_name -> kale.v1.LeaseReport
 	9,  // 8: kale.v1.JoinRequest.outstanding:type_name -> kale.v1.Span
-	14, // 9: kale.v1.JoinResponse.servers:type_name -> kale.v1.ServerInfo
-	16, // 10: kale.v1.LeaseReport.epoch:type_name -> kale.v1.Epoch
-	11, // 11: kale.v1.BeatRequest.fence:type_name -> kale.v1.Fence
-	0,  // 12: kale.v1.BeatRequest.state:type_name -> kale.v1.MemberState
-	15, // 13: kale.v1.BeatRequest.leases:type_name -> kale.v1.LeaseReport
-	9,  // 14: kale.v1.BeatRequest.outstanding:type_name -> kale.v1.Span
-	18, // 15: kale.v1.BeatRequest.metrics:type_name -> kale.v1.WorkerMetrics
-	21, // 16: kale.v1.BeatRequest.problems:type_name -> kale.v1.PartitionProblem
-	19, // 17: kale.v1.WorkerMetrics.validation:type_name -> kale.v1.Validation
-	20, // 18: kale.v1.WorkerMetrics.lag_ms:type_name -> kale.v1.Histogram
-	1,  // 19: kale.v1.PartitionProblem.kind:type_name -> kale.v1.PartitionProblem.Kind
-	11, // 20: kale.v1.Directive.fence:type_name -> kale.v1.Fence
-	23, // 21: kale.v1.Directive.grants:type_name -> kale.v1.Grant
-	10, // 22: kale.v1.Directive.applied:type_name -> kale.v1.OffsetSet
-	14, // 23: kale.v1.Directive.servers:type_name -> kale.v1.ServerInfo
-	24, // 24: kale.v1.Directive.peers:type_name -> kale.v1.PeerInfo
-	9,  // 25: kale.v1.Directive.lost:type_name -> kale.v1.Span
-	16, // 26: kale.v1.Grant.epoch:type_name -> kale.v1.Epoch
-	9,  // 27: kale.v1.Grant.repair:type_name -> kale.v1.Span
-	11, // 28: kale.v1.ServerBeatRequest.fence:type_name -> kale.v1.Fence
-	10, // 29: kale.v1.ServerBeatRequest.applied:type_name -> kale.v1.OffsetSet
-	10, // 30: kale.v1.ServerBeatRequest.touched:type_name -> kale.v1.OffsetSet
-	10, // 31: kale.v1.ServerBeatRequest.durable:type_name -> kale.v1.OffsetSet
-	26, // 32: kale.v1.ServerBeatRequest.metrics:type_name -> kale.v1.ServerMetrics
-	11, // 33: kale.v1.ServerDirective.fence:type_name -> kale.v1.Fence
-	10, // 34: kale.v1.ServerDirective.starts:type_name -> kale.v1.OffsetSet
-	30, // 35: kale.v1.JobStatus.members:type_name -> kale.v1.MemberStatus
-	31, // 36: kale.v1.JobStatus.servers:type_name -> kale.v1.ServerStatus
-	32, // 37: kale.v1.JobStatus.partitions:type_name -> kale.v1.PartitionStatus
-	18, // 38: kale.v1.JobStatus.totals:type_name -> kale.v1.WorkerMetrics
-	21, // 39: kale.v1.JobStatus.problems:type_name -> kale.v1.PartitionProblem
-	0,  // 40: kale.v1.MemberStatus.state:type_name -> kale.v1.MemberState
-	18, // 41: kale.v1.MemberStatus.metrics:type_name -> kale.v1.WorkerMetrics
-	14, // 42: kale.v1.ServerStatus.info:type_name -> kale.v1.ServerInfo
-	26, // 43: kale.v1.ServerStatus.metrics:type_name -> kale.v1.ServerMetrics
-	34, // 44: kale.v1.AdvancesResponse.advances:type_name -> kale.v1.Advance
-	10, // 45: kale.v1.SnapshotResponse.durable:type_name -> kale.v1.OffsetSet
-	9,  // 46: kale.v1.MarkLostRequest.span:type_name -> kale.v1.Span
-	46, // 47: kale.v1.SumsResponse.tablets:type_name -> kale.v1.TabletSums
-	47, // 48: kale.v1.TabletSums.partitions:type_name -> kale.v1.PartitionSum
-	10, // 49: kale.v1.PartitionSum.applied:type_name -> kale.v1.OffsetSet
-	11, // 50: kale.v1.PullRequest.fence:type_name -> kale.v1.Fence
-	9,  // 51: kale.v1.RangePart.span:type_name -> kale.v1.Span
-	11, // 52: kale.v1.PushRequest.fence:type_name -> kale.v1.Fence
-	50, // 53: kale.v1.PushRequest.parts:type_name -> kale.v1.RangePart
-	53, // 54: kale.v1.PushResponse.partial:type_name -> kale.v1.Missing
-	9,  // 55: kale.v1.Missing.spans:type_name -> kale.v1.Span
-	55, // 56: kale.v1.ForwardRequest.chunk:type_name -> kale.v1.Chunk
-	9,  // 57: kale.v1.Chunk.span:type_name -> kale.v1.Span
-	56, // 58: kale.v1.Chunk.records:type_name -> kale.v1.Record
-	12, // 59: kale.v1.Chief.Join:input_type -> kale.v1.JoinRequest
-	17, // 60: kale.v1.Chief.Beat:input_type -> kale.v1.BeatRequest
-	25, // 61: kale.v1.Chief.ServerBeat:input_type -> kale.v1.ServerBeatRequest
-	28, // 62: kale.v1.Chief.Status:input_type -> kale.v1.StatusRequest
-	33, // 63: kale.v1.Chief.Advances:input_type -> kale.v1.AdvancesRequest
-	36, // 64: kale.v1.Chief.Drain:input_type -> kale.v1.DrainRequest
-	38, // 65: kale.v1.Chief.Pause:input_type -> kale.v1.PauseRequest
-	40, // 66: kale.v1.Chief.Snapshot:input_type -> kale.v1.SnapshotRequest
-	42, // 67: kale.v1.Chief.MarkLost:input_type -> kale.v1.MarkLostRequest
-	44, // 68: kale.v1.Chief.Sums:input_type -> kale.v1.SumsRequest
-	48, // 69: kale.v1.ParameterServer.Pull:input_type -> kale.v1.PullRequest
-	51, // 70: kale.v1.ParameterServer.Push:input_type -> kale.v1.PushRequest
-	44, // 71: kale.v1.ParameterServer.TabletSums:input_type -> kale.v1.SumsRequest
-	54, // 72: kale.v1.Peer.Forward:input_type -> kale.v1.ForwardRequest
-	13, // 73: kale.v1.Chief.Join:output_type -> kale.v1.JoinResponse
-	22, // 74: kale.v1.Chief.Beat:output_type -> kale.v1.Directive
-	27, // 75: kale.v1.Chief.ServerBeat:output_type -> kale.v1.ServerDirective
-	29, // 76: kale.v1.Chief.Status:output_type -> kale.v1.JobStatus
-	35, // 77: kale.v1.Chief.Advances:output_type -> kale.v1.AdvancesResponse
-	37, // 78: kale.v1.Chief.Drain:output_type -> kale.v1.DrainResponse
-	39, // 79: kale.v1.Chief.Pause:output_type -> kale.v1.PauseResponse
-	41, // 80: kale.v1.Chief.Snapshot:output_type -> kale.v1.SnapshotResponse
-	43, // 81: kale.v1.Chief.MarkLost:output_type -> kale.v1.MarkLostResponse
-	45, // 82: kale.v1.Chief.Sums:output_type -> kale.v1.SumsResponse
-	49, // 83: kale.v1.ParameterServer.Pull:output_type -> kale.v1.PullResponse
-	52, // 84: kale.v1.ParameterServer.Push:output_type -> kale.v1.PushResponse
-	45, // 85: kale.v1.ParameterServer.TabletSums:output_type -> kale.v1.SumsResponse
-	57, // 86: kale.v1.Peer.Forward:output_type -> kale.v1.ForwardResponse
-	73, // [73:87] is the sub-list for method output_type
-	59, // [59:73] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	10, // 9: kale.v1.JoinRequest.applied:type_name -> kale.v1.OffsetSet
+	14, // 10: kale.v1.JoinResponse.servers:type_name -> kale.v1.ServerInfo
+	16, // 11: kale.v1.LeaseReport.epoch:type_name -> kale.v1.Epoch
+	11, // 12: kale.v1.BeatRequest.fence:type_name -> kale.v1.Fence
+	0,  // 13: kale.v1.BeatRequest.state:type_name -> kale.v1.MemberState
+	15, // 14: kale.v1.BeatRequest.leases:type_name -> kale.v1.LeaseReport
+	9,  // 15: kale.v1.BeatRequest.outstanding:type_name -> kale.v1.Span
+	18, // 16: kale.v1.BeatRequest.metrics:type_name -> kale.v1.WorkerMetrics
+	21, // 17: kale.v1.BeatRequest.problems:type_name -> kale.v1.PartitionProblem
+	19, // 18: kale.v1.WorkerMetrics.validation:type_name -> kale.v1.Validation
+	20, // 19: kale.v1.WorkerMetrics.lag_ms:type_name -> kale.v1.Histogram
+	1,  // 20: kale.v1.PartitionProblem.kind:type_name -> kale.v1.PartitionProblem.Kind
+	11, // 21: kale.v1.Directive.fence:type_name -> kale.v1.Fence
+	23, // 22: kale.v1.Directive.grants:type_name -> kale.v1.Grant
+	10, // 23: kale.v1.Directive.applied:type_name -> kale.v1.OffsetSet
+	14, // 24: kale.v1.Directive.servers:type_name -> kale.v1.ServerInfo
+	24, // 25: kale.v1.Directive.peers:type_name -> kale.v1.PeerInfo
+	9,  // 26: kale.v1.Directive.lost:type_name -> kale.v1.Span
+	16, // 27: kale.v1.Grant.epoch:type_name -> kale.v1.Epoch
+	9,  // 28: kale.v1.Grant.repair:type_name -> kale.v1.Span
+	11, // 29: kale.v1.ServerBeatRequest.fence:type_name -> kale.v1.Fence
+	10, // 30: kale.v1.ServerBeatRequest.applied:type_name -> kale.v1.OffsetSet
+	10, // 31: kale.v1.ServerBeatRequest.touched:type_name -> kale.v1.OffsetSet
+	10, // 32: kale.v1.ServerBeatRequest.durable:type_name -> kale.v1.OffsetSet
+	26, // 33: kale.v1.ServerBeatRequest.metrics:type_name -> kale.v1.ServerMetrics
+	11, // 34: kale.v1.ServerDirective.fence:type_name -> kale.v1.Fence
+	10, // 35: kale.v1.ServerDirective.starts:type_name -> kale.v1.OffsetSet
+	31, // 36: kale.v1.JobStatus.members:type_name -> kale.v1.MemberStatus
+	32, // 37: kale.v1.JobStatus.servers:type_name -> kale.v1.ServerStatus
+	33, // 38: kale.v1.JobStatus.partitions:type_name -> kale.v1.PartitionStatus
+	18, // 39: kale.v1.JobStatus.totals:type_name -> kale.v1.WorkerMetrics
+	21, // 40: kale.v1.JobStatus.problems:type_name -> kale.v1.PartitionProblem
+	30, // 41: kale.v1.JobStatus.rollbacks:type_name -> kale.v1.Rollback
+	0,  // 42: kale.v1.MemberStatus.state:type_name -> kale.v1.MemberState
+	18, // 43: kale.v1.MemberStatus.metrics:type_name -> kale.v1.WorkerMetrics
+	14, // 44: kale.v1.ServerStatus.info:type_name -> kale.v1.ServerInfo
+	26, // 45: kale.v1.ServerStatus.metrics:type_name -> kale.v1.ServerMetrics
+	35, // 46: kale.v1.AdvancesResponse.advances:type_name -> kale.v1.Advance
+	10, // 47: kale.v1.SnapshotResponse.durable:type_name -> kale.v1.OffsetSet
+	9,  // 48: kale.v1.MarkLostRequest.span:type_name -> kale.v1.Span
+	47, // 49: kale.v1.SumsResponse.tablets:type_name -> kale.v1.TabletSums
+	48, // 50: kale.v1.TabletSums.partitions:type_name -> kale.v1.PartitionSum
+	10, // 51: kale.v1.PartitionSum.applied:type_name -> kale.v1.OffsetSet
+	11, // 52: kale.v1.PullRequest.fence:type_name -> kale.v1.Fence
+	9,  // 53: kale.v1.RangePart.span:type_name -> kale.v1.Span
+	11, // 54: kale.v1.PushRequest.fence:type_name -> kale.v1.Fence
+	51, // 55: kale.v1.PushRequest.parts:type_name -> kale.v1.RangePart
+	54, // 56: kale.v1.PushResponse.partial:type_name -> kale.v1.Missing
+	9,  // 57: kale.v1.Missing.spans:type_name -> kale.v1.Span
+	56, // 58: kale.v1.ForwardRequest.chunk:type_name -> kale.v1.Chunk
+	9,  // 59: kale.v1.Chunk.span:type_name -> kale.v1.Span
+	57, // 60: kale.v1.Chunk.records:type_name -> kale.v1.Record
+	12, // 61: kale.v1.Chief.Join:input_type -> kale.v1.JoinRequest
+	17, // 62: kale.v1.Chief.Beat:input_type -> kale.v1.BeatRequest
+	25, // 63: kale.v1.Chief.ServerBeat:input_type -> kale.v1.ServerBeatRequest
+	28, // 64: kale.v1.Chief.Status:input_type -> kale.v1.StatusRequest
+	34, // 65: kale.v1.Chief.Advances:input_type -> kale.v1.AdvancesRequest
+	37, // 66: kale.v1.Chief.Drain:input_type -> kale.v1.DrainRequest
+	39, // 67: kale.v1.Chief.Pause:input_type -> kale.v1.PauseRequest
+	41, // 68: kale.v1.Chief.Snapshot:input_type -> kale.v1.SnapshotRequest
+	43, // 69: kale.v1.Chief.MarkLost:input_type -> kale.v1.MarkLostRequest
+	45, // 70: kale.v1.Chief.Sums:input_type -> kale.v1.SumsRequest
+	49, // 71: kale.v1.ParameterServer.Pull:input_type -> kale.v1.PullRequest
+	52, // 72: kale.v1.ParameterServer.Push:input_type -> kale.v1.PushRequest
+	45, // 73: kale.v1.ParameterServer.TabletSums:input_type -> kale.v1.SumsRequest
+	55, // 74: kale.v1.Peer.Forward:input_type -> kale.v1.ForwardRequest
+	13, // 75: kale.v1.Chief.Join:output_type -> kale.v1.JoinResponse
+	22, // 76: kale.v1.Chief.Beat:output_type -> kale.v1.Directive
+	27, // 77: kale.v1.Chief.ServerBeat:output_type -> kale.v1.ServerDirective
+	29, // 78: kale.v1.Chief.Status:output_type -> kale.v1.JobStatus
+	36, // 79: kale.v1.Chief.Advances:output_type -> kale.v1.AdvancesResponse
+	38, // 80: kale.v1.Chief.Drain:output_type -> kale.v1.DrainResponse
+	40, // 81: kale.v1.Chief.Pause:output_type -> kale.v1.PauseResponse
+	42, // 82: kale.v1.Chief.Snapshot:output_type -> kale.v1.SnapshotResponse
+	44, // 83: kale.v1.Chief.MarkLost:output_type -> kale.v1.MarkLostResponse
+	46, // 84: kale.v1.Chief.Sums:output_type -> kale.v1.SumsResponse
+	50, // 85: kale.v1.ParameterServer.Pull:output_type -> kale.v1.PullResponse
+	53, // 86: kale.v1.ParameterServer.Push:output_type -> kale.v1.PushResponse
+	46, // 87: kale.v1.ParameterServer.TabletSums:output_type -> kale.v1.SumsResponse
+	58, // 88: kale.v1.Peer.Forward:output_type -> kale.v1.ForwardResponse
+	75, // [75:89] is the sub-list for method output_type
+	61, // [61:75] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
-func init() { file_trainer_proto_init() }
-func file_trainer_proto_init() {
-	if File_trainer_proto != nil {
+func init() { file_core_rpc_trainer_proto_init() }
+func file_core_rpc_trainer_proto_init() {
+	if File_core_rpc_trainer_proto != nil {
 		return
 	}
-	file_trainer_proto_msgTypes[55].OneofWrappers = []any{
+	file_core_rpc_trainer_proto_msgTypes[56].OneofWrappers = []any{
 		(*ForwardResponse_Accepting)(nil),
 		(*ForwardResponse_Accepted)(nil),
 		(*ForwardResponse_Refused)(nil),
@@ -5127,18 +5283,18 @@ func file_trainer_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_trainer_proto_rawDesc), len(file_trainer_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_rpc_trainer_proto_rawDesc), len(file_core_rpc_trainer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   56,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
-		GoTypes:           file_trainer_proto_goTypes,
-		DependencyIndexes: file_trainer_proto_depIdxs,
-		EnumInfos:         file_trainer_proto_enumTypes,
-		MessageInfos:      file_trainer_proto_msgTypes,
+		GoTypes:           file_core_rpc_trainer_proto_goTypes,
+		DependencyIndexes: file_core_rpc_trainer_proto_depIdxs,
+		EnumInfos:         file_core_rpc_trainer_proto_enumTypes,
+		MessageInfos:      file_core_rpc_trainer_proto_msgTypes,
 	}.Build()
-	File_trainer_proto = out.File
-	file_trainer_proto_goTypes = nil
-	file_trainer_proto_depIdxs = nil
+	File_core_rpc_trainer_proto = out.File
+	file_core_rpc_trainer_proto_goTypes = nil
+	file_core_rpc_trainer_proto_depIdxs = nil
 }

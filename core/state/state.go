@@ -1,6 +1,6 @@
 // Package state is what a scheduler keeps across restarts, in one embedded database file per job (bbolt).
 //
-// In and out: the job's desired state, its decisions with their arithmetic, samples of what was observed, and finished rescales. The file
+// In and out: the job's desired state, its decisions with their arithmetic, samples of what was observed, finished rescales and rollbacks. The file
 // is locked while a scheduler has it open, so that one job has one scheduler on this machine; readers that find it locked ask that scheduler.
 package state
 
@@ -26,6 +26,7 @@ var (
 	bucketDecisions = []byte("decisions")
 	bucketSamples   = []byte("samples")
 	bucketRescales  = []byte("rescales")
+	bucketRollbacks = []byte("rollbacks")
 )
 
 // Log names a time-ordered log.
@@ -36,6 +37,7 @@ var (
 	Decisions = Log{bucketDecisions}
 	Samples   = Log{bucketSamples}
 	Rescales  = Log{bucketRescales}
+	Rollbacks = Log{bucketRollbacks}
 )
 
 // Store is a job's state file. It is safe for concurrent use.
@@ -58,7 +60,7 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("open the job's state %s: %w (if the file is damaged, move it away: the scheduler finds what runs from the backend and the chief)", path, err)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		for _, b := range [][]byte{bucketKV, bucketDecisions, bucketSamples, bucketRescales} {
+		for _, b := range [][]byte{bucketKV, bucketDecisions, bucketSamples, bucketRescales, bucketRollbacks} {
 			if _, err := tx.CreateBucketIfNotExists(b); err != nil {
 				return err
 			}

@@ -54,6 +54,7 @@ func (c *Chief) Run(ctx context.Context) error {
 			last = now
 			c.m.tick(now)
 			c.logChanges()
+			c.logRollbacks()
 			c.mu.Unlock()
 		}
 	}
@@ -77,6 +78,21 @@ func (c *Chief) logChanges() {
 		if c.members[w.name] != w.state {
 			c.members[w.name] = w.state
 			c.lg.Info("member", "name", w.name, "generation", w.generation, "state", stateName(w.state))
+		}
+	}
+}
+
+// logRollbacks tells of servers that came back with less than they had, and of the end of each repair. One that was told of is changed only by being done.
+func (c *Chief) logRollbacks() {
+	for _, r := range c.m.rollbacks {
+		switch {
+		case r.told == 0:
+			r.told = 1
+			c.lg.Warn("a parameter server was rolled back to its snapshot; what it lacks is trained again for it", "server", r.server, "incarnation", r.incarnation,
+				"snapshot_unix_ms", r.snapshotMS, "offsets", c.m.remaining(r))
+		case r.told == 1 && !r.done.IsZero():
+			r.told = 2
+			c.lg.Info("a parameter server has been trained again what it had lost", "server", r.server, "incarnation", r.incarnation, "took", r.done.Sub(r.at))
 		}
 	}
 }

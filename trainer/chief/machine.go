@@ -60,7 +60,10 @@ type machine struct {
 	verified    bool                  // the topic has been seen to be the pinned one; before that nothing is leased either
 	snapshotReq uint64
 
-	log advanceLog
+	log       advanceLog
+	rollbacks []*rollback
+	// before is what workers say that a chief before had confirmed to them.
+	before map[int32]*spans.Set
 }
 
 // processKey names one life of a worker process: its metrics are cumulative within it.
@@ -159,6 +162,7 @@ func newMachine(o Options, now time.Time) *machine {
 		partitions: map[int32]*partition{},
 		servers:    make([]*server, o.Servers),
 		session:    uint64(now.UnixNano()),
+		before:     map[int32]*spans.Set{},
 	}
 	for p, start := range o.Starts {
 		m.addPartition(p, start)
@@ -232,6 +236,12 @@ func (m *machine) join(now time.Time, req *rpc.JoinRequest) (*rpc.JoinResponse, 
 	m.members[w.name] = w
 	for _, r := range req.GetLeases() {
 		m.adopt(w, r)
+	}
+	if req.GetTimeline() != "" {
+		for p, set := range confirmed(req.GetApplied()) {
+			m.before[p] = spans.Union(orEmpty(m.before[p]), set)
+		}
+		m.recall(now, m.before)
 	}
 	return &rpc.JoinResponse{
 		Session: w.session, Timeline: m.opt.Timeline, Chief: m.opt.Incarnation, MapVersion: m.opt.MapVersion,
@@ -366,7 +376,12 @@ func (m *machine) serverBeat(now time.Time, req *rpc.ServerBeatRequest) (*rpc.Se
 	if s != nil && inc < s.info.GetIncarnation() {
 		return &rpc.ServerDirective{Fence: m.fence(), Fenced: true}, nil
 	}
+	before := map[int32]*spans.Set(nil)
 	if s == nil || inc > s.info.GetIncarnation() {
+		before = m.before
+		if s != nil {
+			before = m.owed(i, s)
+		}
 		s = &server{}
 		m.servers[i] = s
 	}
@@ -390,6 +405,8 @@ func (m *machine) serverBeat(now time.Time, req *rpc.ServerBeatRequest) (*rpc.Se
 		for _, o := range req.GetDurable() {
 			s.durable[o.GetPartition()] = o.GetWatermark()
 		}
+		m.holdAgainst(now, i, before)
+		m.settleRollbacks(now)
 		m.updateProgress(now)
 	}
 	d := &rpc.ServerDirective{Fence: m.fence(), SnapshotRequest: m.snapshotReq, NextBeatMs: m.opt.Beat.Milliseconds() / 2}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"os"
 
 	"github.com/kale-sched/kale/trainer/checkpoint"
 )
@@ -98,6 +99,7 @@ func (s *Server) tryRestoreTablet(id int) (*tablet, error) {
 		}
 		if newest == nil {
 			newest = t
+			s.noteAge(g)
 			if err := s.SetStarts(h.Starts); err != nil {
 				return nil, err
 			}
@@ -113,6 +115,17 @@ func (s *Server) tryRestoreTablet(id int) (*tablet, error) {
 	newest.block = s.opt.Layout.DenseBlock(id)
 	newest.retained = kept
 	return newest, nil
+}
+
+// noteAge keeps the age of the oldest snapshot that is restored: training is rolled back at most so far.
+func (s *Server) noteAge(g checkpoint.Generation) {
+	info, err := os.Stat(s.opt.Store.Path(g))
+	if err != nil {
+		return // it was read a moment ago; only its age is not known
+	}
+	if at := info.ModTime().UnixMilli(); s.restored == 0 || at < s.restored {
+		s.restored = at
+	}
 }
 
 // report makes a skipped snapshot known: it is never silent.

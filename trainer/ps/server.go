@@ -109,6 +109,7 @@ type Server struct {
 	// snapshotting is held while a snapshot is taken.
 	snapshotting sync.Mutex
 	generation   uint64 // of the last snapshot begun; guarded by snapshotting
+	restored     int64  // when the oldest snapshot that was restored was written, Unix ms; 0: none
 	last         atomic.Pointer[snapshotResult]
 
 	pushes, pulls, duplicates, partials atomic.Uint64

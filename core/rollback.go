@@ -1,0 +1,136 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/state"
+)
+
+// Rollback says that a parameter server came back from its snapshots with less than it had been taught, which is trained again for it and for no other.
+type Rollback struct {
+	Server      int    `json:"server"`
+	Incarnation uint64 `json:"incarnation"`
+	// At is when the chief learnt of it.
+	At time.Time `json:"at"`
+	// Snapshot is when the oldest snapshot was written from which its tablets came; zero: it had none and began anew.
+	Snapshot time.Time `json:"snapshot,omitzero"`
+	// Offsets are to be trained again, Remaining are not yet.
+	Offsets   uint64 `json:"offsets"`
+	Remaining uint64 `json:"remaining"`
+	// Done is when none was left, zero before.
+	Done time.Time `json:"done,omitzero"`
+	// Unknown: the chief that knew of it was replaced before it was done.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+func (r Rollback) same(o Rollback) bool {
+	return r.Server == o.Server && r.Incarnation == o.Incarnation
+}
+
+// UnderWay says that the server is still being taught what it lost.
+func (r Rollback) UnderWay() bool { return r.Done.IsZero() && !r.Unknown }
+
+// String says it in one sentence, with the age of the snapshot instead of a time of day, which depends on where it is read.
+func (r Rollback) String() string {
+	from := "without a snapshot: it began anew"
+	if !r.Snapshot.IsZero() {
+		from = fmt.Sprintf("from a snapshot that was %v old", max(0, r.At.Sub(r.Snapshot)).Round(100*time.Millisecond))
+	}
+	text := fmt.Sprintf("parameter server %d was restored %s; %s offsets are trained again for it", r.Server, from, thousands(r.Offsets))
+	switch {
+	case !r.Done.IsZero():
+		return text + fmt.Sprintf(", done after %v", r.Done.Sub(r.At).Round(time.Millisecond))
+	case r.Unknown:
+		return text + "; the chief was replaced before it was done"
+	}
+	return text + fmt.Sprintf(", %s are left", thousands(r.Remaining))
+}
+
+// thousands sets the thousands of a number apart.
+func thousands(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// keptRollbacks is how many are shown at most; the state keeps more.
+const keptRollbacks = 16
+
+// Rollbacks reads the rollbacks since a time from a job's state, each as it was seen last.
+func Rollbacks(st *state.Store, from time.Time) ([]Rollback, error) {
+	var out []Rollback
+	err := state.Scan(st, state.Rollbacks, from, func(r Rollback) bool {
+		out = mergeRollback(out, r)
+		return true
+	})
+	return out, err
+}
+
+// mergeRollback replaces what was seen of the same one before.
+func mergeRollback(all []Rollback, r Rollback) []Rollback {
+	if i := slices.IndexFunc(all, r.same); i >= 0 {
+		all[i] = r
+		return all
+	}
+	return append(all, r)
+}
+
+// followRollbacks takes in what the chief says of rollbacks, and records when one begins and when it ends.
+func (s *Scheduler) followRollbacks(now time.Time) {
+	if s.seen.chiefErr != nil {
+		return
+	}
+	all := slices.Clone(s.rollbacks) // views share the old one
+	var known []Rollback
+	for _, m := range s.seen.chief.GetRollbacks() {
+		r := rollbackOf(m)
+		known = append(known, r)
+		i := slices.IndexFunc(all, r.same)
+		if i < 0 || !all[i].Done.Equal(r.Done) || all[i].Offsets != r.Offsets {
+			s.recordRollback(now, r)
+		}
+		all = mergeRollback(all, r)
+	}
+	for i, r := range all {
+		if r.UnderWay() && !slices.ContainsFunc(known, r.same) {
+			all[i].Unknown = true
+			s.recordRollback(now, all[i])
+		}
+	}
+	s.rollbacks = all[max(0, len(all)-keptRollbacks):]
+}
+
+func (s *Scheduler) recordRollback(now time.Time, r Rollback) {
+	s.lg.Warn("rollback", "server", r.Server, "incarnation", r.Incarnation, "says", r.String())
+	if err := s.store.Append(state.Rollbacks, now, r); err != nil {
+		s.lg.Error("a rollback could not be recorded", "err", err)
+	}
+}
+
+func rollbackOf(m *rpc.Rollback) Rollback {
+	r := Rollback{Server: int(m.GetServer()), Incarnation: m.GetIncarnation(), At: moment(m.GetUnixMs()), Offsets: m.GetOffsets(), Remaining: m.GetRemaining()}
+	if ms := m.GetSnapshotUnixMs(); ms > 0 {
+		r.Snapshot = moment(ms)
+	}
+	if ms := m.GetDoneUnixMs(); ms > 0 {
+		r.Done = moment(ms)
+	}
+	return r
+}
+
+// repairs says which rollbacks are being made good.
+func (s *Scheduler) repairs() []string {
+	var out []string
+	for _, r := range s.rollbacks {
+		if r.UnderWay() {
+			out = append(out, r.String()+"; until then lag counts them too")
+		}
+	}
+	return out
+}

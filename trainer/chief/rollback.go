@@ -1,0 +1,123 @@
+package chief
+
+import (
+	"time"
+
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/trainer/spans"
+)
+
+// rollback is what a parameter server had forgotten when it came back: offsets that are known to have been applied to its tablets, and are not any more.
+type rollback struct {
+	server      int
+	incarnation uint64
+	at          time.Time
+	snapshotMS  int64
+	done        time.Time
+	lost        map[int32]*spans.Set
+	told        int // log lines: its beginning, its end
+}
+
+// keptRollbacks is how many are remembered.
+const keptRollbacks = 16
+
+// recall holds what is known to have been applied before against what every server has now. It is asked whenever either of them changes by more than training:
+// a server comes back, or a worker registers with what the chief before had confirmed to it.
+//
+// Evidence is never too much: within one incarnation a server's set only grows, and a confirmation to a worker was drawn from such sets.
+func (m *machine) recall(now time.Time, before map[int32]*spans.Set) {
+	for i, s := range m.servers {
+		if s != nil {
+			m.holdAgainst(now, i, before)
+		}
+	}
+}
+
+// holdAgainst notes what server i lacks of before.
+func (m *machine) holdAgainst(now time.Time, i int, before map[int32]*spans.Set) {
+	s := m.servers[i]
+	var r *rollback
+	for _, old := range m.rollbacks {
+		if old.server == i && old.incarnation == s.info.GetIncarnation() {
+			r = old
+		}
+	}
+	for p, had := range before {
+		floor := spans.Of()
+		if start := m.startOf(p); start > 0 {
+			floor.Add(0, start) // what lies below the pinned start is nobody's business
+		}
+		lacks := spans.Subtract(spans.Subtract(had, floor), orEmpty(s.applied[p]))
+		if lacks.Empty() {
+			continue
+		}
+		if r == nil {
+			r = &rollback{server: i, incarnation: s.info.GetIncarnation(), at: now, snapshotMS: s.metrics.GetRestoredUnixMs(), lost: map[int32]*spans.Set{}}
+			m.rollbacks = append(m.rollbacks, r)
+			m.rollbacks = m.rollbacks[max(0, len(m.rollbacks)-keptRollbacks):]
+		}
+		r.lost[p] = spans.Union(orEmpty(r.lost[p]), lacks)
+		r.done = time.Time{}
+	}
+}
+
+// settleRollbacks notes which ones are made good. One whose server was replaced once more is over: what it still lacked is part of the next.
+func (m *machine) settleRollbacks(now time.Time) {
+	for _, r := range m.rollbacks {
+		if r.done.IsZero() && (m.servers[r.server] != nil && m.servers[r.server].info.GetIncarnation() > r.incarnation || m.remaining(r) == 0) {
+			r.done = now
+		}
+	}
+}
+
+// remaining is how many offsets of a rollback its server still lacks; none once another process serves.
+func (m *machine) remaining(r *rollback) (n uint64) {
+	s := m.servers[r.server]
+	if s == nil || s.info.GetIncarnation() != r.incarnation {
+		return 0
+	}
+	for p, lost := range r.lost {
+		n += uint64(spans.Subtract(lost, orEmpty(s.applied[p])).Size())
+	}
+	return n
+}
+
+// owed is everything that a server had, or that it was still to get back, when it was replaced.
+func (m *machine) owed(i int, s *server) map[int32]*spans.Set {
+	out := map[int32]*spans.Set{}
+	for p, set := range s.applied {
+		out[p] = set
+	}
+	for _, r := range m.rollbacks {
+		if r.server != i || r.incarnation != s.info.GetIncarnation() {
+			continue
+		}
+		for p, lost := range r.lost {
+			out[p] = spans.Union(orEmpty(out[p]), lost)
+		}
+	}
+	return out
+}
+
+func (m *machine) rollbackStatus() []*rpc.Rollback {
+	var out []*rpc.Rollback
+	for _, r := range m.rollbacks {
+		s := &rpc.Rollback{
+			Server: int32(r.server), Incarnation: r.incarnation, UnixMs: r.at.UnixMilli(), SnapshotUnixMs: r.snapshotMS, Remaining: m.remaining(r), DoneUnixMs: unixMS(r.done),
+		}
+		for _, lost := range r.lost {
+			s.Offsets += uint64(lost.Size())
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// confirmed is what a chief before had confirmed to a worker, as sets.
+func confirmed(list []*rpc.OffsetSet) map[int32]*spans.Set {
+	out := map[int32]*spans.Set{}
+	for _, o := range list {
+		out[o.GetPartition()] = setOf(o, 0)
+	}
+	return out
+}
