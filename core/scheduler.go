@@ -205,6 +205,7 @@ func ConfigureBackend(ctx context.Context, b backend.Backend, j *job.Job, stateD
 	found, err := b.Configure(ctx, backend.Config{
 		Job: j.Name, Source: j.Backend.Source, Filename: j.Backend.Filename, StartLine: j.Backend.Start.Line,
 		StartColumn: j.Backend.Start.Column, StartByte: j.Backend.Start.Byte, StateDir: filepath.Join(stateDir, j.Backend.Name), Variables: vars,
+		Shared: []string{j.Checkpoint.Dir},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("configure backend %q: %w", j.Backend.Name, err)

@@ -181,18 +181,20 @@ func (s State) Live() bool { return s != StateExited && s != StateFailed }
 
 // Status is what a backend knows about one workload.
 type Status struct {
-	ID       ID
-	State    State
-	Node     string   // the machine's name
-	Address  string   // where other nodes reach that machine, without a port
-	Devices  []string // what CUDA_VISIBLE_DEVICES names, or "slot-N"
-	PID      int      // of the current process, 0 when there is none or it is not known
-	Restarts int      // times that the process was started again under this ID
-	ExitCode int      // of the last process that ended; 128+n when signal n ended it
-	Reason   string   // for people: why it is in this state
-	Started  time.Time
-	Finished time.Time
-	Err      *Error // why the request for this workload failed; nil in a List
+	ID        ID
+	State     State
+	Node      string    // the machine's name
+	Address   string    // where other nodes reach that machine, without a port
+	Devices   []string  // what CUDA_VISIBLE_DEVICES names, or "slot-N"
+	PID       int       // of the current process, 0 when there is none or it is not known
+	Restarts  int       // times that the process was started again under this ID
+	ExitCode  int       // of the last process that ended; 128+n when signal n ended it
+	Reason    string    // for people: why it is in this state
+	Submitted time.Time // when it was handed to the cluster; Started less this is the wait in its queue
+	Started   time.Time
+	Finished  time.Time
+	Deadline  time.Time // when the cluster will end it by itself (a walltime); zero when it will not
+	Err       *Error    // why the request for this workload failed; nil in a List
 }
 
 // How says how a workload is to be released.
@@ -222,6 +224,9 @@ type Config struct {
 	StartLine, StartColumn, StartByte int    // the position of Source[0] in it, lines and columns from 1
 	StateDir                          string // a folder that the backend may keep state in, if the block names none
 	Variables                         []byte // a JSON object, offered to the block's expressions as var; may be empty
+	// Shared are folders, absolute, that every node must reach under the same path (the job's checkpoints). A backend that knows what its
+	// nodes share refuses, with a diagnostic, a folder that is not within it.
+	Shared []string
 }
 
 // Info describes a backend.
@@ -270,6 +275,8 @@ type Inventory struct {
 	Devices     []Device
 	CPUMilli    int   // of all nodes; 0 when not known
 	MemoryBytes int64 // of all nodes; 0 when not known
+	// QueueWait is how long one more workload waits for a place, learnt from earlier ones (an upper quartile); 0 when not known.
+	QueueWait time.Duration
 }
 
 // Device is one GPU, one MIG instance or one slot.

@@ -172,7 +172,7 @@ func (c *Client) Inventory(ctx context.Context) (Inventory, error) {
 	}
 	return Inventory{
 		Total: int(resp.GetTotal()), Free: int(resp.GetFree()), Devices: each(resp.GetDevices(), deviceFromPB),
-		CPUMilli: int(resp.GetCpuMilli()), MemoryBytes: resp.GetMemoryBytes(),
+		CPUMilli: int(resp.GetCpuMilli()), MemoryBytes: resp.GetMemoryBytes(), QueueWait: resp.GetQueueWait().AsDuration(),
 	}, nil
 }
 

@@ -100,6 +100,7 @@ func statusToPB(s Status) *backendpb.Status {
 		Id: idToPB(s.ID), State: stateToPB(s.State), Node: s.Node, Address: s.Address, Devices: s.Devices,
 		Pid: int64(s.PID), Restarts: int64(s.Restarts), ExitCode: int64(s.ExitCode), Reason: s.Reason,
 		Started: timeToPB(s.Started), Finished: timeToPB(s.Finished), Error: errorToPB(s.Err),
+		Submitted: timeToPB(s.Submitted), Deadline: timeToPB(s.Deadline),
 	}
 }
 
@@ -108,7 +109,7 @@ func statusFromPB(pb *backendpb.Status) Status {
 		ID: idFromPB(pb.GetId()), State: stateFromPB(pb.GetState()), Node: pb.GetNode(), Address: pb.GetAddress(),
 		Devices: pb.GetDevices(), PID: int(pb.GetPid()), Restarts: int(pb.GetRestarts()), ExitCode: int(pb.GetExitCode()),
 		Reason: pb.GetReason(), Started: timeFromPB(pb.GetStarted()), Finished: timeFromPB(pb.GetFinished()),
-		Err: errorFromPB(pb.GetError()),
+		Submitted: timeFromPB(pb.GetSubmitted()), Deadline: timeFromPB(pb.GetDeadline()), Err: errorFromPB(pb.GetError()),
 	}
 }
 
@@ -144,7 +145,7 @@ func diagnosticFromPB(pb *backendpb.Diagnostic) Diagnostic {
 
 func configToPB(cfg Config) *backendpb.ConfigureRequest {
 	return &backendpb.ConfigureRequest{
-		Job: cfg.Job, Source: cfg.Source, Filename: cfg.Filename, StateDir: cfg.StateDir, Variables: cfg.Variables,
+		Job: cfg.Job, Source: cfg.Source, Filename: cfg.Filename, StateDir: cfg.StateDir, Variables: cfg.Variables, Shared: cfg.Shared,
 		Start: positionToPB(Position{Line: cfg.StartLine, Column: cfg.StartColumn, Byte: cfg.StartByte}),
 	}
 }
@@ -153,7 +154,7 @@ func configFromPB(pb *backendpb.ConfigureRequest) Config {
 	start := positionFromPB(pb.GetStart())
 	return Config{
 		Job: pb.GetJob(), Source: pb.GetSource(), Filename: pb.GetFilename(), StateDir: pb.GetStateDir(),
-		StartLine: start.Line, StartColumn: start.Column, StartByte: start.Byte, Variables: pb.GetVariables(),
+		StartLine: start.Line, StartColumn: start.Column, StartByte: start.Byte, Variables: pb.GetVariables(), Shared: pb.GetShared(),
 	}
 }
 

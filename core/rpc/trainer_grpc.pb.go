@@ -10,7 +10,7 @@
 // versions:
 // - protoc-gen-go-grpc v1.6.2
 // - protoc             v3.21.12
-// source: trainer.proto
+// source: core/rpc/trainer.proto
 
 package rpc
 
@@ -491,7 +491,7 @@ var Chief_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
-	Metadata: "trainer.proto",
+	Metadata: "core/rpc/trainer.proto",
 }
 
 const (
@@ -675,7 +675,7 @@ var ParameterServer_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
-	Metadata: "trainer.proto",
+	Metadata: "core/rpc/trainer.proto",
 }
 
 const (
@@ -777,5 +777,5 @@ var Peer_ServiceDesc = grpc.ServiceDesc{
 			ClientStreams: true,
 		},
 	},
-	Metadata: "trainer.proto",
+	Metadata: "core/rpc/trainer.proto",
 }

@@ -538,19 +538,23 @@ func (x *Workload) GetStopGrace() *durationpb.Duration {
 }
 
 type Status struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            *ID                    `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	State         State                  `protobuf:"varint,2,opt,name=state,proto3,enum=kale.backend.v1.State" json:"state,omitempty"`
-	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
-	Address       string                 `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
-	Devices       []string               `protobuf:"bytes,5,rep,name=devices,proto3" json:"devices,omitempty"`
-	Pid           int64                  `protobuf:"varint,6,opt,name=pid,proto3" json:"pid,omitempty"`
-	Restarts      int64                  `protobuf:"varint,7,opt,name=restarts,proto3" json:"restarts,omitempty"`
-	ExitCode      int64                  `protobuf:"varint,8,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	Reason        string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
-	Started       *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=started,proto3" json:"started,omitempty"`
-	Finished      *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=finished,proto3" json:"finished,omitempty"`
-	Error         *Error                 `protobuf:"bytes,12,opt,name=error,proto3" json:"error,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Id       *ID                    `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	State    State                  `protobuf:"varint,2,opt,name=state,proto3,enum=kale.backend.v1.State" json:"state,omitempty"`
+	Node     string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
+	Address  string                 `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
+	Devices  []string               `protobuf:"bytes,5,rep,name=devices,proto3" json:"devices,omitempty"`
+	Pid      int64                  `protobuf:"varint,6,opt,name=pid,proto3" json:"pid,omitempty"`
+	Restarts int64                  `protobuf:"varint,7,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	ExitCode int64                  `protobuf:"varint,8,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
+	Reason   string                 `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
+	Started  *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=started,proto3" json:"started,omitempty"`
+	Finished *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=finished,proto3" json:"finished,omitempty"`
+	Error    *Error                 `protobuf:"bytes,12,opt,name=error,proto3" json:"error,omitempty"`
+	// When it was handed to the cluster; started less submitted is the wait in its queue.
+	Submitted *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=submitted,proto3" json:"submitted,omitempty"`
+	// When the cluster will end it by itself (a walltime); absent when it will not.
+	Deadline      *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -665,6 +669,20 @@ func (x *Status) GetFinished() *timestamppb.Timestamp {
 func (x *Status) GetError() *Error {
 	if x != nil {
 		return x.Error
+	}
+	return nil
+}
+
+func (x *Status) GetSubmitted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Submitted
+	}
+	return nil
+}
+
+func (x *Status) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
 	}
 	return nil
 }
@@ -934,7 +952,9 @@ type ConfigureRequest struct {
 	Start    *Position              `protobuf:"bytes,4,opt,name=start,proto3" json:"start,omitempty"`
 	StateDir string                 `protobuf:"bytes,5,opt,name=state_dir,json=stateDir,proto3" json:"state_dir,omitempty"`
 	// A JSON object, offered to the block's expressions as "var".
-	Variables     []byte `protobuf:"bytes,6,opt,name=variables,proto3" json:"variables,omitempty"`
+	Variables []byte `protobuf:"bytes,6,opt,name=variables,proto3" json:"variables,omitempty"`
+	// Folders that every node must reach under the same path.
+	Shared        []string `protobuf:"bytes,7,rep,name=shared,proto3" json:"shared,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1007,6 +1027,13 @@ func (x *ConfigureRequest) GetStateDir() string {
 func (x *ConfigureRequest) GetVariables() []byte {
 	if x != nil {
 		return x.Variables
+	}
+	return nil
+}
+
+func (x *ConfigureRequest) GetShared() []string {
+	if x != nil {
+		return x.Shared
 	}
 	return nil
 }
@@ -1759,12 +1786,14 @@ func (x *Device) GetUtilisation() float64 {
 }
 
 type InventoryResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Total         int64                  `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`
-	Free          int64                  `protobuf:"varint,2,opt,name=free,proto3" json:"free,omitempty"`
-	Devices       []*Device              `protobuf:"bytes,3,rep,name=devices,proto3" json:"devices,omitempty"`
-	CpuMilli      int64                  `protobuf:"varint,4,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
-	MemoryBytes   int64                  `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Total       int64                  `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"`
+	Free        int64                  `protobuf:"varint,2,opt,name=free,proto3" json:"free,omitempty"`
+	Devices     []*Device              `protobuf:"bytes,3,rep,name=devices,proto3" json:"devices,omitempty"`
+	CpuMilli    int64                  `protobuf:"varint,4,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
+	MemoryBytes int64                  `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	// How long one more workload waits for a place, learnt from earlier ones; absent when not known.
+	QueueWait     *durationpb.Duration `protobuf:"bytes,6,opt,name=queue_wait,json=queueWait,proto3" json:"queue_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1832,6 +1861,13 @@ func (x *InventoryResponse) GetMemoryBytes() int64 {
 		return x.MemoryBytes
 	}
 	return 0
+}
+
+func (x *InventoryResponse) GetQueueWait() *durationpb.Duration {
+	if x != nil {
+		return x.QueueWait
+	}
+	return nil
 }
 
 type WatchRequest struct {
@@ -1965,7 +2001,7 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\n" +
 	"FilesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\xa2\x03\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\x94\x04\n" +
 	"\x06Status\x12#\n" +
 	"\x02id\x18\x01 \x01(\v2\x13.kale.backend.v1.IDR\x02id\x12,\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x16.kale.backend.v1.StateR\x05state\x12\x12\n" +
@@ -1979,7 +2015,9 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\astarted\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x126\n" +
 	"\bfinished\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\bfinished\x12,\n" +
-	"\x05error\x18\f \x01(\v2\x16.kale.backend.v1.ErrorR\x05error\"J\n" +
+	"\x05error\x18\f \x01(\v2\x16.kale.backend.v1.ErrorR\x05error\x128\n" +
+	"\tsubmitted\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tsubmitted\x126\n" +
+	"\bdeadline\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\"J\n" +
 	"\bPosition\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x03R\x04line\x12\x16\n" +
 	"\x06column\x18\x02 \x01(\x03R\x06column\x12\x12\n" +
@@ -1998,14 +2036,15 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
 	"\x06drains\x18\x03 \x01(\bR\x06drains\x12\x12\n" +
 	"\x04gpus\x18\x04 \x01(\bR\x04gpus\x12\x1a\n" +
-	"\bsurvives\x18\x05 \x01(\bR\bsurvives\"\xc4\x01\n" +
+	"\bsurvives\x18\x05 \x01(\bR\bsurvives\"\xdc\x01\n" +
 	"\x10ConfigureRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\fR\x06source\x12\x1a\n" +
 	"\bfilename\x18\x03 \x01(\tR\bfilename\x12/\n" +
 	"\x05start\x18\x04 \x01(\v2\x19.kale.backend.v1.PositionR\x05start\x12\x1b\n" +
 	"\tstate_dir\x18\x05 \x01(\tR\bstateDir\x12\x1c\n" +
-	"\tvariables\x18\x06 \x01(\fR\tvariables\"R\n" +
+	"\tvariables\x18\x06 \x01(\fR\tvariables\x12\x16\n" +
+	"\x06shared\x18\a \x03(\tR\x06shared\"R\n" +
 	"\x11ConfigureResponse\x12=\n" +
 	"\vdiagnostics\x18\x01 \x03(\v2\x1b.kale.backend.v1.DiagnosticR\vdiagnostics\"X\n" +
 	"\vPlanRequest\x12\x10\n" +
@@ -2052,13 +2091,15 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x04 \x01(\x03R\vmemoryBytes\x12\x17\n" +
 	"\aheld_by\x18\x05 \x01(\tR\x06heldBy\x12%\n" +
 	"\vutilisation\x18\x06 \x01(\x01H\x00R\vutilisation\x88\x01\x01B\x0e\n" +
-	"\f_utilisation\"\xb0\x01\n" +
+	"\f_utilisation\"\xea\x01\n" +
 	"\x11InventoryResponse\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\x03R\x05total\x12\x12\n" +
 	"\x04free\x18\x02 \x01(\x03R\x04free\x121\n" +
 	"\adevices\x18\x03 \x03(\v2\x17.kale.backend.v1.DeviceR\adevices\x12\x1b\n" +
 	"\tcpu_milli\x18\x04 \x01(\x03R\bcpuMilli\x12!\n" +
-	"\fmemory_bytes\x18\x05 \x01(\x03R\vmemoryBytes\" \n" +
+	"\fmemory_bytes\x18\x05 \x01(\x03R\vmemoryBytes\x128\n" +
+	"\n" +
+	"queue_wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tqueueWait\" \n" +
 	"\fWatchRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\"b\n" +
 	"\rWatchResponse\x12#\n" +
@@ -2168,46 +2209,49 @@ var file_core_backend_backendpb_backend_proto_depIdxs = []int32{
 	34, // 9: kale.backend.v1.Status.started:type_name -> google.protobuf.Timestamp
 	34, // 10: kale.backend.v1.Status.finished:type_name -> google.protobuf.Timestamp
 	4,  // 11: kale.backend.v1.Status.error:type_name -> kale.backend.v1.Error
-	2,  // 12: kale.backend.v1.Diagnostic.severity:type_name -> kale.backend.v1.Severity
-	9,  // 13: kale.backend.v1.Diagnostic.start:type_name -> kale.backend.v1.Position
-	9,  // 14: kale.backend.v1.Diagnostic.end:type_name -> kale.backend.v1.Position
-	9,  // 15: kale.backend.v1.ConfigureRequest.start:type_name -> kale.backend.v1.Position
-	10, // 16: kale.backend.v1.ConfigureResponse.diagnostics:type_name -> kale.backend.v1.Diagnostic
-	7,  // 17: kale.backend.v1.PlanRequest.workloads:type_name -> kale.backend.v1.Workload
-	5,  // 18: kale.backend.v1.Placement.id:type_name -> kale.backend.v1.ID
-	16, // 19: kale.backend.v1.PlanResponse.placements:type_name -> kale.backend.v1.Placement
-	7,  // 20: kale.backend.v1.EnsureRequest.workloads:type_name -> kale.backend.v1.Workload
-	8,  // 21: kale.backend.v1.EnsureResponse.statuses:type_name -> kale.backend.v1.Status
-	8,  // 22: kale.backend.v1.ListResponse.statuses:type_name -> kale.backend.v1.Status
-	5,  // 23: kale.backend.v1.ReleaseRequest.ids:type_name -> kale.backend.v1.ID
-	3,  // 24: kale.backend.v1.ReleaseRequest.how:type_name -> kale.backend.v1.How
-	5,  // 25: kale.backend.v1.LogsRequest.id:type_name -> kale.backend.v1.ID
-	27, // 26: kale.backend.v1.InventoryResponse.devices:type_name -> kale.backend.v1.Device
-	5,  // 27: kale.backend.v1.WatchResponse.id:type_name -> kale.backend.v1.ID
-	1,  // 28: kale.backend.v1.WatchResponse.state:type_name -> kale.backend.v1.State
-	11, // 29: kale.backend.v1.BackendService.Info:input_type -> kale.backend.v1.InfoRequest
-	13, // 30: kale.backend.v1.BackendService.Configure:input_type -> kale.backend.v1.ConfigureRequest
-	15, // 31: kale.backend.v1.BackendService.Plan:input_type -> kale.backend.v1.PlanRequest
-	18, // 32: kale.backend.v1.BackendService.Ensure:input_type -> kale.backend.v1.EnsureRequest
-	20, // 33: kale.backend.v1.BackendService.List:input_type -> kale.backend.v1.ListRequest
-	22, // 34: kale.backend.v1.BackendService.Release:input_type -> kale.backend.v1.ReleaseRequest
-	24, // 35: kale.backend.v1.BackendService.Logs:input_type -> kale.backend.v1.LogsRequest
-	26, // 36: kale.backend.v1.BackendService.Inventory:input_type -> kale.backend.v1.InventoryRequest
-	29, // 37: kale.backend.v1.BackendService.Watch:input_type -> kale.backend.v1.WatchRequest
-	12, // 38: kale.backend.v1.BackendService.Info:output_type -> kale.backend.v1.InfoResponse
-	14, // 39: kale.backend.v1.BackendService.Configure:output_type -> kale.backend.v1.ConfigureResponse
-	17, // 40: kale.backend.v1.BackendService.Plan:output_type -> kale.backend.v1.PlanResponse
-	19, // 41: kale.backend.v1.BackendService.Ensure:output_type -> kale.backend.v1.EnsureResponse
-	21, // 42: kale.backend.v1.BackendService.List:output_type -> kale.backend.v1.ListResponse
-	23, // 43: kale.backend.v1.BackendService.Release:output_type -> kale.backend.v1.ReleaseResponse
-	25, // 44: kale.backend.v1.BackendService.Logs:output_type -> kale.backend.v1.LogsResponse
-	28, // 45: kale.backend.v1.BackendService.Inventory:output_type -> kale.backend.v1.InventoryResponse
-	30, // 46: kale.backend.v1.BackendService.Watch:output_type -> kale.backend.v1.WatchResponse
-	38, // [38:47] is the sub-list for method output_type
-	29, // [29:38] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	34, // 12: kale.backend.v1.Status.submitted:type_name -> google.protobuf.Timestamp
+	34, // 13: kale.backend.v1.Status.deadline:type_name -> google.protobuf.Timestamp
+	2,  // 14: kale.backend.v1.Diagnostic.severity:type_name -> kale.backend.v1.Severity
+	9,  // 15: kale.backend.v1.Diagnostic.start:type_name -> kale.backend.v1.Position
+	9,  // 16: kale.backend.v1.Diagnostic.end:type_name -> kale.backend.v1.Position
+	9,  // 17: kale.backend.v1.ConfigureRequest.start:type_name -> kale.backend.v1.Position
+	10, // 18: kale.backend.v1.ConfigureResponse.diagnostics:type_name -> kale.backend.v1.Diagnostic
+	7,  // 19: kale.backend.v1.PlanRequest.workloads:type_name -> kale.backend.v1.Workload
+	5,  // 20: kale.backend.v1.Placement.id:type_name -> kale.backend.v1.ID
+	16, // 21: kale.backend.v1.PlanResponse.placements:type_name -> kale.backend.v1.Placement
+	7,  // 22: kale.backend.v1.EnsureRequest.workloads:type_name -> kale.backend.v1.Workload
+	8,  // 23: kale.backend.v1.EnsureResponse.statuses:type_name -> kale.backend.v1.Status
+	8,  // 24: kale.backend.v1.ListResponse.statuses:type_name -> kale.backend.v1.Status
+	5,  // 25: kale.backend.v1.ReleaseRequest.ids:type_name -> kale.backend.v1.ID
+	3,  // 26: kale.backend.v1.ReleaseRequest.how:type_name -> kale.backend.v1.How
+	5,  // 27: kale.backend.v1.LogsRequest.id:type_name -> kale.backend.v1.ID
+	27, // 28: kale.backend.v1.InventoryResponse.devices:type_name -> kale.backend.v1.Device
+	33, // 29: kale.backend.v1.InventoryResponse.queue_wait:type_name -> google.protobuf.Duration
+	5,  // 30: kale.backend.v1.WatchResponse.id:type_name -> kale.backend.v1.ID
+	1,  // 31: kale.backend.v1.WatchResponse.state:type_name -> kale.backend.v1.State
+	11, // 32: kale.backend.v1.BackendService.Info:input_type -> kale.backend.v1.InfoRequest
+	13, // 33: kale.backend.v1.BackendService.Configure:input_type -> kale.backend.v1.ConfigureRequest
+	15, // 34: kale.backend.v1.BackendService.Plan:input_type -> kale.backend.v1.PlanRequest
+	18, // 35: kale.backend.v1.BackendService.Ensure:input_type -> kale.backend.v1.EnsureRequest
+	20, // 36: kale.backend.v1.BackendService.List:input_type -> kale.backend.v1.ListRequest
+	22, // 37: kale.backend.v1.BackendService.Release:input_type -> kale.backend.v1.ReleaseRequest
+	24, // 38: kale.backend.v1.BackendService.Logs:input_type -> kale.backend.v1.LogsRequest
+	26, // 39: kale.backend.v1.BackendService.Inventory:input_type -> kale.backend.v1.InventoryRequest
+	29, // 40: kale.backend.v1.BackendService.Watch:input_type -> kale.backend.v1.WatchRequest
+	12, // 41: kale.backend.v1.BackendService.Info:output_type -> kale.backend.v1.InfoResponse
+	14, // 42: kale.backend.v1.BackendService.Configure:output_type -> kale.backend.v1.ConfigureResponse
+	17, // 43: kale.backend.v1.BackendService.Plan:output_type -> kale.backend.v1.PlanResponse
+	19, // 44: kale.backend.v1.BackendService.Ensure:output_type -> kale.backend.v1.EnsureResponse
+	21, // 45: kale.backend.v1.BackendService.List:output_type -> kale.backend.v1.ListResponse
+	23, // 46: kale.backend.v1.BackendService.Release:output_type -> kale.backend.v1.ReleaseResponse
+	25, // 47: kale.backend.v1.BackendService.Logs:output_type -> kale.backend.v1.LogsResponse
+	28, // 48: kale.backend.v1.BackendService.Inventory:output_type -> kale.backend.v1.InventoryResponse
+	30, // 49: kale.backend.v1.BackendService.Watch:output_type -> kale.backend.v1.WatchResponse
+	41, // [41:50] is the sub-list for method output_type
+	32, // [32:41] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_core_backend_backendpb_backend_proto_init() }
