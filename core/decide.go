@@ -38,7 +38,7 @@ func (s *Scheduler) observe(now time.Time) plan.Observation {
 	o := plan.Observation{
 		Now: now, Interval: j.Autoscale.Tick, Forecast: s.foresee.forecast(now, history),
 		BacklogRecords: records, Lag: age, LagKnown: known && !s.seen.chief.GetRepairing(),
-		Target: s.want.Target, Workers: s.workers(), Servers: j.Servers.Count, Model: s.online.Model(),
+		Target: s.want.Target, Workers: s.workers(), Servers: j.Servers.Count, Model: s.online.Model(), Basis: s.basis(),
 		RescaleCost: measured(s.want.Gaps, 0), JoinTime: s.joinTime(),
 		Limits: plan.Limits{Min: j.Workers.Min, Max: j.Workers.Max}, Rho: j.Autoscale.Rho, Tau: j.Autoscale.Tau,
 		CooldownOut: j.Autoscale.CooldownOut, CooldownIn: j.Autoscale.CooldownIn, Headroom: j.Autoscale.Headroom, MaxLag: j.SLO.MaxLag,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +16,6 @@ import (
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/traffic"
-	"github.com/kale-sched/kale/estimator"
 )
 
 // lookTimeout bounds each question of one look.
@@ -221,55 +219,4 @@ func (s *Scheduler) lag(now time.Time) (records int64, age time.Duration, known 
 		return 0, 0, false // without the ends of now, all that was seen before may be trained and it would look like no lag
 	}
 	return s.arrivals.Lag(now, applied)
-}
-
-// teachEvery is how long a throughput measurement lasts: as long as the window of the members' rates.
-const teachEvery = 4 * time.Second
-
-// teach gives the throughput model a saturated interval: no rescale under way, and at every look for as long as the measured rates reach back all members
-// were busy with full batches. One look in which a member waited for records shows the arrival rate instead of the capacity, and begins the interval anew.
-func (s *Scheduler) teach(now time.Time) {
-	count, rate := s.saturated()
-	if count == 0 || count != s.want.Target || count != s.satCount {
-		s.satCount, s.satSince = count, now
-		return
-	}
-	if now.Sub(s.satSince) < teachEvery || now.Sub(s.lastFed) < max(teachEvery, s.job.Forecast.Interval) {
-		return
-	}
-	s.lastFed = now
-	before := s.online.Model()
-	used, err := s.online.Observe(estimator.Sample{At: now, Workers: count, Servers: s.job.Servers.Count, Rate: rate, Saturated: true, Source: "live"})
-	if err != nil {
-		s.lg.Warn("a throughput measurement was refused", "workers", count, "rate", rate, "err", err)
-		return
-	}
-	if !used {
-		return
-	}
-	s.want.Throughput = s.online.State()
-	if after := s.online.Model(); !after.Equal(before) {
-		s.lg.Info("throughput model refitted", "workers", count, "measured", math.Round(rate), "model", after.String())
-	}
-}
-
-// saturated counts the members and sums their rates when all of them are busy with full batches and nothing is changing; else 0.
-func (s *Scheduler) saturated() (count int, rate float64) {
-	n := s.seen
-	if n.chiefErr != nil || s.want.Rescale != nil || len(s.want.Draining) > 0 || n.chief.GetRepairing() {
-		return 0, 0
-	}
-	for _, m := range n.chief.GetMembers() {
-		switch m.GetState() {
-		case rpc.MemberState_MEMBER_STATE_READY:
-			if !m.GetMetrics().GetSaturated() {
-				return 0, 0
-			}
-			count++
-			rate += m.GetRecordsPerSecond()
-		case rpc.MemberState_MEMBER_STATE_JOINING, rpc.MemberState_MEMBER_STATE_DRAINING:
-			return 0, 0
-		}
-	}
-	return count, rate
 }

@@ -79,7 +79,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 	j, n := s.job, s.seen
 	v := &View{
 		Job: j.Name, Mode: j.Autoscale.Mode, Now: now, Started: s.started, MaxLag: j.SLO.MaxLag, Min: j.Workers.Min, Max: j.Workers.Max,
-		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, Model: s.online.Model().String(),
+		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, Model: s.online.Model().String(), ModelBasis: s.basis(),
 		Trained: n.chief.GetTrainedRecords(), Dead: n.chief.GetDeadRecords(), Lost: n.chief.GetLostOffsets(), Emulated: j.Workers.EmulateStep > 0,
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped,
 		History: s.lastHistory, LastRescale: s.lastRescale, Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(),

@@ -97,25 +97,27 @@ type View struct {
 	// LastRescale is the last one that ended since this scheduler began; it is not changed any more.
 	LastRescale *Rescale `json:"last_rescale,omitempty"`
 	// Rollbacks are those that are known, the oldest first.
-	Rollbacks []Rollback     `json:"rollbacks,omitempty"`
-	Workers   []WorkerView   `json:"workers"`
-	Servers   []ServerView   `json:"servers"`
-	Forecast  plan.Forecast  `json:"forecast"`
-	Manual    plan.Manual    `json:"manual"`
-	Trained   uint64         `json:"trained_records"`
-	Dead      uint64         `json:"dead_records"`
-	Lost      uint64         `json:"lost_offsets"`
-	AUC       *float64       `json:"auc,omitempty"`
-	Model     string         `json:"throughput_model"`
-	Problems  []string       `json:"problems,omitempty"`
-	Emulated  bool           `json:"emulated_accelerator,omitempty"`
-	Join      plan.Measured  `json:"join_time"`
-	LastJoin  *Join          `json:"last_join,omitempty"`
-	Gap       plan.Measured  `json:"rescale_gap"`
-	Stopping  bool           `json:"stopping,omitempty"`
-	Stopped   bool           `json:"stopped,omitempty"`
-	History   History        `json:"history"`
-	Chief     *rpc.JobStatus `json:"-"`
+	Rollbacks []Rollback    `json:"rollbacks,omitempty"`
+	Workers   []WorkerView  `json:"workers"`
+	Servers   []ServerView  `json:"servers"`
+	Forecast  plan.Forecast `json:"forecast"`
+	Manual    plan.Manual   `json:"manual"`
+	Trained   uint64        `json:"trained_records"`
+	Dead      uint64        `json:"dead_records"`
+	Lost      uint64        `json:"lost_offsets"`
+	AUC       *float64      `json:"auc,omitempty"`
+	Model     string        `json:"throughput_model"`
+	// ModelBasis says what of Model was measured, and where the prior comes from.
+	ModelBasis plan.Basis     `json:"throughput_basis"`
+	Problems   []string       `json:"problems,omitempty"`
+	Emulated   bool           `json:"emulated_accelerator,omitempty"`
+	Join       plan.Measured  `json:"join_time"`
+	LastJoin   *Join          `json:"last_join,omitempty"`
+	Gap        plan.Measured  `json:"rescale_gap"`
+	Stopping   bool           `json:"stopping,omitempty"`
+	Stopped    bool           `json:"stopped,omitempty"`
+	History    History        `json:"history"`
+	Chief      *rpc.JobStatus `json:"-"`
 }
 
 // History is the measured arrival rate that the last forecast was made from; NaN is null.

@@ -74,15 +74,13 @@ type Scheduler struct {
 	rollbacks    []Rollback // replaced, never changed
 	lastSample   Sample
 	lastHistory  History
-	lastFed      time.Time
 	troubles     map[backend.ID]*trouble // by role and rank
 	ensureErr    error                   // of the last Ensure as a whole
 	snapshot     *lastSnapshot
 	snapshotErr  error
 	unsaved      error // nothing is decided or done until the desired state can be saved again
 	kept         bool  // the token and the shape are beside the checkpoint
-	satCount     int   // members that were saturated at every look since satSince
-	satSince     time.Time
+	steady       steady
 	arrivalsDown bool
 	kafkaDown    bool
 	chiefDown    bool

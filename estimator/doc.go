@@ -17,8 +17,10 @@
 //     "the smallest w with F(w) > load" may not exist. [Model.Smallest] then
 //     answers with the peak and says that the job is saturated.
 //   - Only saturated intervals teach F. While there is no backlog, the measured
-//     rate is the arrival rate and says nothing about capacity; [Fit] and
-//     [Online] ignore such intervals.
+//     rate is the arrival rate and says nothing about capacity; [Fit] ignores
+//     such intervals. Only where a rate is above what the model says can be
+//     trained, it contradicts the model: [Online] then takes it for a lower
+//     bound on F at that count.
 //
 // The package is pure: no clock, no randomness, no I/O, and no iteration over
 // maps. It imports the standard library and gonum only.

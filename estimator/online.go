@@ -69,7 +69,8 @@ func (o OnlineOptions) Validate() error {
 }
 
 // Online refits a throughput model as a job runs. It starts from a stated prior
-// and learns from saturated samples only.
+// and learns capacity from saturated samples only. An unsaturated rate above F(w)
+// teaches that F(w) is at least that much (bounds.go), and no more.
 //
 // Where a (w, p) has been measured often enough, its median replaces the prior
 // there. Elsewhere the prior stays as a lightly weighted pseudo-observation:
@@ -94,6 +95,9 @@ type OnlinePoint struct {
 	Last time.Time `json:"last"`
 	// Rates are the newest saturated rates, samples/s, oldest first.
 	Rates []float64 `json:"rates"`
+	// Reached are the newest rates, samples/s, that were above F(w) in force in
+	// intervals that were not saturated, since capacity itself was last measured.
+	Reached []float64 `json:"reached,omitempty"`
 }
 
 // Median returns the median rate in samples per second, 0 without rates.
@@ -143,12 +147,15 @@ func RestoreOnline(prior Model, opt OnlineOptions, s OnlineState) (*Online, erro
 		return nil, fmt.Errorf("restore online throughput: state has version %d, this program writes %d; start again from the prior", s.Version, onlineVersion)
 	}
 	for _, p := range s.Points {
-		for _, r := range p.Rates {
+		for _, r := range slices.Concat(p.Rates, p.Reached) {
 			if err := (Sample{At: p.Last, Workers: p.Workers, Servers: p.Servers, Rate: r}).check(prior.Form); err != nil {
 				return nil, fmt.Errorf("restore online throughput: %w", err)
 			}
 		}
 		for _, r := range p.Rates {
+			o.record(Sample{At: p.Last, Workers: p.Workers, Servers: p.Servers, Rate: r, Saturated: true})
+		}
+		for _, r := range p.Reached {
 			o.record(Sample{At: p.Last, Workers: p.Workers, Servers: p.Servers, Rate: r})
 		}
 	}
@@ -159,10 +166,11 @@ func RestoreOnline(prior Model, opt OnlineOptions, s OnlineState) (*Online, erro
 }
 
 // Observe learns from one interval and refits. used is false for an unsaturated
-// sample, which teaches nothing and is no error. An error means that the sample
-// is impossible, or that the refit failed and the model before it stays.
+// sample whose rate the model allows: it teaches nothing and is no error. An
+// error means that the sample is impossible, or that the refit failed and the
+// model before it stays.
 func (o *Online) Observe(s Sample) (used bool, err error) {
-	if !s.Saturated {
+	if !s.Saturated && !o.contradicts(s) {
 		return false, nil
 	}
 	if err := s.check(o.prior.Form); err != nil {
@@ -173,7 +181,7 @@ func (o *Online) Observe(s Sample) (used bool, err error) {
 	return true, err
 }
 
-// record stores a valid saturated sample within the bounds.
+// record stores a valid sample within the bounds.
 func (o *Online) record(s Sample) {
 	if !o.prior.Form.UsesServers() {
 		s.Servers = 0 // one point per worker count: the form cannot tell servers apart
@@ -188,9 +196,13 @@ func (o *Online) record(s Sample) {
 	if s.At.After(p.Last) {
 		p.Last = s.At
 	}
-	p.Rates = append(p.Rates, s.Rate)
-	if extra := len(p.Rates) - o.opt.Window; extra > 0 {
-		p.Rates = slices.Delete(p.Rates, 0, extra)
+	if s.Saturated {
+		p.Rates = newest(append(p.Rates, s.Rate), o.opt.Window)
+		if len(p.Rates) >= o.opt.MinSamples {
+			p.Reached = nil // capacity itself is known, and by newer measurements
+		}
+	} else {
+		p.Reached = newest(append(p.Reached, s.Rate), o.opt.Window)
 	}
 	if len(o.points) > o.opt.Points {
 		oldest := 0
@@ -203,37 +215,42 @@ func (o *Online) record(s Sample) {
 	}
 }
 
+func newest(v []float64, n int) []float64 {
+	if extra := len(v) - n; extra > 0 {
+		return slices.Delete(v, 0, extra)
+	}
+	return v
+}
+
 // Refit computes the model from what is remembered. It is a function of the
 // prior, the options and the remembered points alone: the same points give the
 // same bits. On failure the earlier model stays.
 func (o *Online) Refit() (Model, error) {
-	measured := make([]point, 0, len(o.points))
-	ratios := make([]float64, 0, len(o.points))
-	for _, p := range o.points {
-		if len(p.Rates) < o.opt.MinSamples {
-			continue
-		}
-		rate := p.Median()
-		measured = append(measured, point{w: p.Workers, p: max(p.Servers, 1), rate: rate, weight: 1})
-		if f := o.prior.Throughput(p.Workers, p.Servers); f > 0 {
-			ratios = append(ratios, rate/f)
-		}
-	}
-	if len(measured) == 0 {
-		o.model = o.prior
-		return o.model, nil
-	}
-	level := OnlinePoint{Rates: ratios}.Median()
-	if level == 0 {
-		level = 1
-	}
-	pts := append(measured, o.pseudo(measured, level)...)
-	m, err := fitPoints(o.prior.Form, o.prior.Batch, pts)
+	m, err := o.fit()
 	if err != nil {
 		return o.model, fmt.Errorf("refit throughput: %w", err)
 	}
 	o.model = m
 	return m, nil
+}
+
+// fitMeasured fits the form to measured points and, where there are none, to the
+// prior at their level.
+func (o *Online) fitMeasured(measured []point) (Model, error) {
+	if len(measured) == 0 {
+		return o.prior, nil
+	}
+	ratios := make([]float64, 0, len(measured))
+	for _, p := range measured {
+		if f := o.prior.Throughput(p.w, p.p); f > 0 {
+			ratios = append(ratios, p.rate/f)
+		}
+	}
+	level := OnlinePoint{Rates: ratios}.Median()
+	if level == 0 {
+		level = 1
+	}
+	return fitPoints(o.prior.Form, o.prior.Batch, append(slices.Clone(measured), o.pseudo(measured, level)...))
 }
 
 // pseudo returns the prior's observations at the worker counts that are not
@@ -276,7 +293,7 @@ func (o *Online) Model() Model {
 func (o *Online) Points() []OnlinePoint {
 	pts := slices.Clone(o.points)
 	for i := range pts {
-		pts[i].Rates = slices.Clone(pts[i].Rates)
+		pts[i].Rates, pts[i].Reached = slices.Clone(pts[i].Rates), slices.Clone(pts[i].Reached)
 	}
 	return pts
 }

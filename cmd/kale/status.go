@@ -173,7 +173,7 @@ func writeStatus(w io.Writer, v *core.View) error {
 	}
 	row("workers", "%d train of %d wanted (%d to %d), %d starting, %d leaving; capacity %s records/s, %.0f %% busy%s", s.Running, s.Target, v.Min, v.Max,
 		s.Pending, s.Draining, number(s.Capacity), 100*s.Busy, emulated(v))
-	row("throughput", "%s", v.Model)
+	row("throughput", "%s", strings.TrimSuffix(v.Model+"; "+v.ModelBasis.String(), "; "))
 	if m := manualLine(v.Manual); v.Manual.Paused || v.Manual.Pinned {
 		row("order", "%s", m)
 	}
@@ -194,7 +194,7 @@ func writeStatus(w io.Writer, v *core.View) error {
 	}
 	auc := ""
 	if v.AUC != nil {
-		auc = fmt.Sprintf(", AUC %.4f before training", *v.AUC)
+		auc = fmt.Sprintf(", AUC so far %.4f (each record scored before it is trained)", *v.AUC)
 	}
 	row("trained", "%s records%s%s", whole(v.Trained), auc, losses(v))
 	for _, r := range v.Rollbacks {

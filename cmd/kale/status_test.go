@@ -12,7 +12,7 @@ func TestWriteStatus(t *testing.T) {
 	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
 	auc, lag, rate := 0.71234, 1.5, 812.3
 	v := &core.View{
-		Job: "ctr", Mode: "live", Now: now, Started: now.Add(-time.Hour), MaxLag: 20 * time.Minute, Min: 1, Max: 6, Model: "async θ=(0.00125, 0, 0)",
+		Job: "ctr", Mode: "live", Now: now, Started: now.Add(-time.Hour), MaxLag: 20 * time.Minute, Min: 1, Max: 6, Model: "async θ=(0.00125, 0, 0)", ModelBasis: plan.Basis{Prior: "a profile on one T4"},
 		Sample: core.Sample{Rate: &rate, Trained: 790, Lag: &lag, LagRecords: 1234, Target: 3, Running: 2, Pending: 1, Capacity: 1600, Busy: 0.84,
 			Forecast: &core.Band{Mean: 900, Lower: 850, Upper: 950}},
 		Forecast: plan.Forecast{Source: "seasonal", Trusted: true}, Trained: 123456, AUC: &auc, Dead: 2, Emulated: true,

@@ -172,13 +172,22 @@ func (s *sheet) noteWant(p proposal, want int) {
 		s.note("before limits", float64(p.want), "workers", fmt.Sprintf("limits are %d to %d", s.o.Limits.Min, s.o.Limits.Max))
 	}
 	s.note("wanted", float64(want), "workers", "by "+p.source)
-	s.note("F(current)", s.capacity(s.current), "samples/s", fmt.Sprintf("F(%d)", s.current))
+	s.noteCapacity("F(current)", s.current, "")
 	if want != s.current {
-		s.note("F(wanted)", s.capacity(want), "samples/s", fmt.Sprintf("F(%d)", want))
+		s.noteCapacity("F(wanted)", want, "")
 	}
 	if want > s.o.Limits.Min {
-		s.note("F(one fewer)", s.capacity(want-1), "samples/s", fmt.Sprintf("F(%d), one fewer than wanted", want-1))
+		s.noteCapacity("F(one fewer)", want-1, ", one fewer than wanted")
 	}
+}
+
+// noteCapacity records F(w), and what it rests on.
+func (s *sheet) noteCapacity(name string, w int, remark string) {
+	expr := fmt.Sprintf("F(%d)%s", w, remark)
+	if basis := s.o.Basis.Of(w, s.o.Servers); basis != "" {
+		expr += "; " + basis
+	}
+	s.note(name, s.capacity(w), "samples/s", expr)
 }
 
 // conclude sets what follows from the target: kind, capacity, saturation, state.

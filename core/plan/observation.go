@@ -39,6 +39,8 @@ type Observation struct {
 
 	// Model is the throughput function F.
 	Model estimator.Model `json:"model"`
+	// Basis says what Model rests on, for people: nothing is decided by it.
+	Basis Basis `json:"basis,omitzero"`
 	// RescaleCost is the time during which a rescale stops training: about 0 for
 	// a live one, minutes for pause-and-restart.
 	RescaleCost Measured `json:"rescale_cost"`

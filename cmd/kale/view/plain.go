@@ -188,7 +188,7 @@ func status(v *core.View) string {
 		}
 	}
 	if v.AUC != nil {
-		text += fmt.Sprintf("  AUC %.4f", *v.AUC)
+		text += fmt.Sprintf("  AUC so far %.4f", *v.AUC)
 	}
 	return text
 }

@@ -222,7 +222,11 @@ func (f Frame) lag() string {
 func (f Frame) model() string {
 	v := f.View
 	n := v.Sample.Running
-	text := fmt.Sprintf("%s of F(%d) = %s/s, busy %s", rate(v.Sample.Trained), n, rate(v.Sample.Capacity), percent(v.Sample.Busy))
+	basis := ""
+	if word := v.ModelBasis.Word(n, len(v.Servers)); word != "" {
+		basis = " (" + word + ")"
+	}
+	text := fmt.Sprintf("%s of F(%d) = %s/s%s, busy %s", rate(v.Sample.Trained), n, rate(v.Sample.Capacity), basis, percent(v.Sample.Busy))
 	if v.Emulated {
 		text += " (emulated)"
 	}
@@ -236,9 +240,9 @@ func (f Frame) totals() string {
 	v := f.View
 	text := whole(v.Trained) + " records"
 	if v.AUC != nil && *v.AUC >= 0 && *v.AUC <= 1 {
-		text += fmt.Sprintf("  AUC %.4f", *v.AUC)
+		text += fmt.Sprintf("  AUC so far %.4f", *v.AUC)
 	}
-	dead, lost := fmt.Sprintf("  %s dead letters", whole(v.Dead)), fmt.Sprintf("  %s lost", whole(v.Lost))
+	dead, lost := fmt.Sprintf("  %s dead", whole(v.Dead)), fmt.Sprintf("  %s lost", whole(v.Lost))
 	if v.Dead > 0 {
 		dead = f.style("3").Render(dead)
 	} else {

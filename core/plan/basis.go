@@ -1,0 +1,86 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kale-sched/kale/estimator"
+)
+
+// Basis says what a throughput model rests on: which of its values were measured,
+// and where the prior comes from that stands in for the others.
+type Basis struct {
+	// Prior names the source of the prior; "" means that nothing is known of the
+	// model's origin.
+	Prior string `json:"prior,omitempty"`
+	// Measured is empty while nothing has been measured; then the model is the prior.
+	Measured []estimator.Evidence `json:"measured,omitempty"`
+}
+
+// at finds what was measured of w workers. servers counts only for models that
+// tell servers apart.
+func (b Basis) at(w, servers int) (estimator.Evidence, bool) {
+	for _, e := range b.Measured {
+		if e.Workers == w && (e.Servers == 0 || e.Servers == servers) {
+			return e, true
+		}
+	}
+	return estimator.Evidence{}, false
+}
+
+// Of says in a few words what F(w) rests on, "" where nothing is known of it.
+func (b Basis) Of(w, servers int) string {
+	e, ok := b.at(w, servers)
+	switch {
+	case ok && e.AtLeast:
+		return fmt.Sprintf("at least %s was seen", formatRate(e.Rate))
+	case ok:
+		return "measured: " + formatRate(e.Rate)
+	case b.Prior == "":
+		return ""
+	case len(b.Measured) > 0:
+		return "the prior, at the level of what was measured"
+	}
+	return "the prior: " + b.Prior
+}
+
+// Word is Of in one word: "measured", "seen" (a lower bound), "prior" or "".
+func (b Basis) Word(w, servers int) string {
+	e, ok := b.at(w, servers)
+	switch {
+	case ok && e.AtLeast:
+		return "seen"
+	case ok:
+		return "measured"
+	case b.Prior != "":
+		return "prior"
+	}
+	return ""
+}
+
+// String says what the model as a whole rests on.
+func (b Basis) String() string {
+	if len(b.Measured) == 0 {
+		if b.Prior == "" {
+			return ""
+		}
+		return "nothing measured yet, all by the prior: " + b.Prior
+	}
+	parts := make([]string, 0, len(b.Measured))
+	for _, e := range b.Measured {
+		at := fmt.Sprint(e.Workers)
+		if e.Servers > 0 {
+			at += fmt.Sprintf(" on %d servers", e.Servers)
+		}
+		least := ""
+		if e.AtLeast {
+			least = "at least "
+		}
+		parts = append(parts, fmt.Sprintf("%s at %s", least+formatRate(e.Rate), at))
+	}
+	text := "measured " + strings.Join(parts, ", ")
+	if b.Prior != "" {
+		text += "; elsewhere the prior (" + b.Prior + ") at their level"
+	}
+	return text
+}

@@ -1,0 +1,36 @@
+package plan
+
+import (
+	"testing"
+
+	"github.com/kale-sched/kale/estimator"
+)
+
+func TestBasisSaysWhatWasMeasured(t *testing.T) {
+	fixed := []estimator.Evidence{{Workers: 2, Rate: 1600, Intervals: 5}, {Workers: 4, Rate: 3300, AtLeast: true, Intervals: 3}}
+	apart := []estimator.Evidence{{Workers: 2, Servers: 3, Rate: 1600, Intervals: 5}}
+	for _, c := range []struct {
+		basis     Basis
+		w         int
+		of, word  string
+		wholeText string
+	}{
+		{Basis{}, 2, "", "", ""},
+		{Basis{Prior: "a guess"}, 2, "the prior: a guess", "prior", "nothing measured yet, all by the prior: a guess"},
+		{Basis{Prior: "a guess", Measured: fixed}, 2, "measured: 1,600 samples/s", "measured", "measured 1,600 samples/s at 2, at least 3,300 samples/s at 4; elsewhere the prior (a guess) at their level"},
+		{Basis{Prior: "a guess", Measured: fixed}, 4, "at least 3,300 samples/s was seen", "seen", ""},
+		{Basis{Prior: "a guess", Measured: fixed}, 3, "the prior, at the level of what was measured", "prior", ""},
+		{Basis{Measured: fixed}, 3, "", "", "measured 1,600 samples/s at 2, at least 3,300 samples/s at 4"},
+		{Basis{Prior: "a guess", Measured: apart}, 2, "the prior, at the level of what was measured", "prior", "measured 1,600 samples/s at 2 on 3 servers; elsewhere the prior (a guess) at their level"},
+	} {
+		if got := c.basis.Of(c.w, 2); got != c.of {
+			t.Errorf("%+v: of %d workers %q, want %q", c.basis, c.w, got, c.of)
+		}
+		if got := c.basis.Word(c.w, 2); got != c.word {
+			t.Errorf("%+v: word of %d workers %q, want %q", c.basis, c.w, got, c.word)
+		}
+		if got := c.basis.String(); c.wholeText != "" && got != c.wholeText {
+			t.Errorf("%+v: %q, want %q", c.basis, got, c.wholeText)
+		}
+	}
+}

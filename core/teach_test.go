@@ -1,0 +1,106 @@
+package core
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// trainsAt lets every member train so many records/s in steps of 50 records, by its own clock, while it waits for records or not.
+func (r *rig) trainsAt(rate float64, saturated bool) {
+	r.chief.with(func(s *rpc.JobStatus) {
+		for _, m := range s.Members {
+			x := m.Metrics
+			x.WallSeconds++
+			x.Records += uint64(rate)
+			x.Steps += uint64(rate / 50)
+			x.Saturated, m.RecordsPerSecond = saturated, rate
+		}
+	})
+}
+
+func (r *rig) trainFor(beats int, rate float64, saturated bool) {
+	for range beats {
+		r.trainsAt(rate, saturated)
+		r.beat()
+	}
+}
+
+// What the members train above F(w) in force contradicts the model: it is a lower bound, though somebody waited for records now and then.
+func TestWhatIsTrainedIsABoundOnCapacity(t *testing.T) {
+	r := newRig(t, rigOptions{change: func(text string) string {
+		return strings.Replace(text, "theta = [0.001, 0, 0]", "theta = [0.001, 0, 0]\n    source = \"a guess\"", 1)
+	}})
+	r.started(2)
+	learnt := func() float64 { return r.s.online.Model().Throughput(2, 2) }
+	r.trainFor(40, 900, false) // 1,800 of 2,000
+	if got := learnt(); got != 2000 {
+		t.Fatalf("an arrival rate below capacity taught %v", got)
+	}
+	if got := r.s.View().ModelBasis.String(); got != "nothing measured yet, all by the prior: a guess" {
+		t.Errorf("basis %q", got)
+	}
+	r.trainFor(40, 1500, false)
+	if got := learnt(); got < 2850 || got > 3000 {
+		t.Fatalf("F(2) = %v after 40 s of 3,000 records/s, want that less a step or so", got)
+	}
+	v := r.s.View()
+	if got := v.ModelBasis.String(); !strings.HasPrefix(got, "measured at least 2,9") || !strings.Contains(got, " at 2; elsewhere the prior (a guess)") {
+		t.Errorf("basis %q", got)
+	}
+	if got := v.Decision.Decision.Explain(); !strings.Contains(got, "F(2); at least 2,9") {
+		t.Errorf("the explanation does not say that F(2) was seen:\n%s", got)
+	}
+	r.reopen()
+	if got := learnt(); got < 2850 || got > 3000 {
+		t.Errorf("F(2) = %v after a restart", got)
+	}
+	r.trainFor(40, 1200, true) // what saturates them is capacity, whatever was reached before
+	if got := learnt(); math.Abs(got-2400) > 24 {
+		t.Errorf("F(2) = %v, and 2,400 saturates the members", got)
+	}
+}
+
+// Records that were counted by one step at the interval's edge, by a process that was started anew, or in a rescale, are no evidence.
+func TestWhatIsNoEvidenceOfCapacity(t *testing.T) {
+	for name, disturb := range map[string]func(r *rig){
+		"steps longer than the interval": func(r *rig) {
+			for i := range 120 { // 900 records/s each, in steps of 20 s that end all at once
+				r.chief.with(func(s *rpc.JobStatus) {
+					for _, m := range s.Members {
+						m.Metrics.WallSeconds++
+						if i%20 == 19 {
+							m.Metrics.Records += 18_000
+							m.Metrics.Steps++
+						}
+					}
+				})
+				r.beat()
+			}
+		},
+		"a process that is started anew": func(r *rig) {
+			for i := range 60 {
+				r.trainsAt(900, false)
+				if i%5 == 4 {
+					r.chief.with(func(s *rpc.JobStatus) { s.Members[0].Metrics.WallSeconds = 0 })
+				}
+				r.beat()
+			}
+		},
+		"records that are trained again": func(r *rig) {
+			r.chief.with(func(s *rpc.JobStatus) { s.Repairing = true })
+			r.trainFor(60, 1500, false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(2)
+			disturb(r)
+			if got := r.s.online.Model().Throughput(2, 2); got != 2000 {
+				t.Errorf("F(2) = %v", got)
+			}
+		})
+	}
+}
