@@ -124,6 +124,7 @@ func (s *Scheduler) follow(now time.Time) {
 	for _, m := range n.chief.GetMembers() {
 		s.want.Trained = s.want.Trained || m.GetState() == rpc.MemberState_MEMBER_STATE_READY
 	}
+	s.absence.add(n.chief.GetTotals(), s.job.Features.Sparse, s.job.Features.Dense)
 	s.teach(now)
 }
 

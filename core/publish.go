@@ -176,6 +176,7 @@ func (s *Scheduler) problems() []string {
 	}
 	out = append(out, s.repairs()...)
 	out = append(out, s.troubled()...)
+	out = append(out, s.absence.lacking...)
 	if s.ensureErr != nil {
 		out = append(out, "the backend starts nothing: "+s.ensureErr.Error())
 	}

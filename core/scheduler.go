@@ -84,6 +84,7 @@ type Scheduler struct {
 	arrivalsDown bool
 	kafkaDown    bool
 	chiefDown    bool
+	absence      absence
 	backendDown  bool
 
 	commands chan command

@@ -102,7 +102,9 @@ type feeder struct {
 	ex   Example
 	// index finds a row id's place in a batch's ids.
 	index map[uint64]int32
-	pulls time.Duration // moving average of one pull
+	// absent counts, of one chunk, in how many records each field is absent.
+	absent []uint64
+	pulls  time.Duration // moving average of one pull
 }
 
 // run makes batches until ctx ends, then closes out.
@@ -215,6 +217,8 @@ func (f *feeder) next() *chunk {
 // add decodes a chunk into the batch. Records that cannot be decoded are in the dead-letter topic when it returns (rule 18).
 func (f *feeder) add(ctx context.Context, b *batch, c *chunk) error {
 	b.chunks = append(b.chunks, c)
+	clear(f.absent)
+	decoded := 0
 	for _, r := range c.records {
 		t := trained{partition: c.partition, offset: r.offset, timestampMS: r.timestampMS, replay: c.replay,
 			hash: kafka.RecordHash(f.w.topic, c.partition, r.offset)}
@@ -227,9 +231,11 @@ func (f *feeder) add(ctx context.Context, b *batch, c *chunk) error {
 				continue
 			}
 			f.take(b)
+			decoded++
 		}
 		b.recs = append(b.recs, t)
 	}
+	f.w.metrics.decoded(decoded, f.absent)
 	return nil
 }
 
@@ -237,6 +243,14 @@ func (f *feeder) add(ctx context.Context, b *batch, c *chunk) error {
 func (f *feeder) take(b *batch) {
 	b.label = append(b.label, f.ex.Label)
 	b.dense = append(b.dense, f.ex.Dense...)
+	if len(f.absent) != len(f.ex.Seen) {
+		f.absent = make([]uint64, len(f.ex.Seen))
+	}
+	for i, seen := range f.ex.Seen {
+		if !seen {
+			f.absent[i]++
+		}
+	}
 	for _, id := range f.ex.Sparse {
 		i, ok := f.index[id]
 		if !ok {

@@ -21,6 +21,8 @@ type Example struct {
 	// Sparse holds one row id per sparse field, Dense one number per dense field, in the order of the job's features.
 	Sparse []uint64
 	Dense  []float32
+	// Seen says which fields the record has, and not as null: the sparse ones, then the dense ones.
+	Seen []bool
 }
 
 // RowID is the id of the embedding row of a sparse field's value: xxhash64 of the field's index (4 bytes, little-endian) and the
@@ -100,6 +102,8 @@ func (d *Decoder) Decode(value []byte, ex *Example) error {
 		ex.Sparse[i] = RowID(i, nil)
 	}
 	clear(ex.Dense)
+	ex.Seen = slices.Grow(ex.Seen[:0], d.nSp+d.nDe)[:d.nSp+d.nDe]
+	clear(ex.Seen)
 	ex.Label = float32(math.NaN())
 	if err := d.parse(d, value, ex); err != nil {
 		return err
@@ -122,6 +126,7 @@ type scalar struct {
 func (d *Decoder) set(s *slot, v scalar, ex *Example) error {
 	if s.sparse >= 0 {
 		ex.Sparse[s.sparse] = RowID(s.sparse, v.text)
+		ex.Seen[s.sparse] = true
 	}
 	if s.dense < 0 && !s.label {
 		return nil
@@ -138,6 +143,7 @@ func (d *Decoder) set(s *slot, v scalar, ex *Example) error {
 			return fmt.Errorf("dense field %q is %g, not a finite float32", s.name, n)
 		}
 		ex.Dense[s.dense] = float32(n)
+		ex.Seen[d.nSp+s.dense] = true
 	}
 	if s.label {
 		if n != 0 && n != 1 {

@@ -43,12 +43,12 @@ func TestDecodeJSON(t *testing.T) {
 		name, in string
 		want     Example
 	}{
-		{"plain", `{"click":1,"user":"u1","item":"i2","price":1.5,"age":30}`, Example{1, ids("u1", "i2"), []float32{1.5, 30}}},
-		{"numbers and booleans are values too", `{"click":false,"user":17,"item":true,"price":"2.5","age":true}`, Example{0, ids("17", "true"), []float32{2.5, 1}}},
-		{"absent and null", `{"click":0,"user":null,"age":null}`, Example{0, ids("", ""), []float32{0, 0}}},
-		{"space, nesting, other fields", " {\n\"x\" : [ 1 , {\"click\":9,\"y\":[]} , {} ] , \"click\"\t: true , \"z\":-0.5e+3 } \r\n", Example{1, ids("", ""), []float32{0, 0}}},
-		{"escapes in names and values", `{"\u0063lick":1,"user":"a\"b\\\u00e9\n","item":"é"}`, Example{1, ids("a\"b\\é\n", "é"), []float32{0, 0}}},
-		{"the last of two counts", `{"click":0,"click":1,"user":"a","user":"b"}`, Example{1, ids("b", ""), []float32{0, 0}}},
+		{"plain", `{"click":1,"user":"u1","item":"i2","price":1.5,"age":30}`, Example{1, ids("u1", "i2"), []float32{1.5, 30}, []bool{true, true, true, true}}},
+		{"numbers and booleans are values too", `{"click":false,"user":17,"item":true,"price":"2.5","age":true}`, Example{0, ids("17", "true"), []float32{2.5, 1}, []bool{true, true, true, true}}},
+		{"absent and null", `{"click":0,"user":null,"age":null}`, Example{0, ids("", ""), []float32{0, 0}, []bool{false, false, false, false}}},
+		{"space, nesting, other fields", " {\n\"x\" : [ 1 , {\"click\":9,\"y\":[]} , {} ] , \"click\"\t: true , \"z\":-0.5e+3 } \r\n", Example{1, ids("", ""), []float32{0, 0}, []bool{false, false, false, false}}},
+		{"escapes in names and values", `{"\u0063lick":1,"user":"a\"b\\\u00e9\n","item":"é"}`, Example{1, ids("a\"b\\é\n", "é"), []float32{0, 0}, []bool{true, true, false, false}}},
+		{"the last of two counts", `{"click":0,"click":1,"user":"a","user":"b"}`, Example{1, ids("b", ""), []float32{0, 0}, []bool{true, false, false, false}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var ex Example
@@ -158,7 +158,7 @@ func TestDecodeTFExample(t *testing.T) {
 		if err := d.Decode(b.example(), &ex); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(Example{1, ids("u1", "-7"), []float32{1.5, 30}}, ex); diff != "" {
+		if diff := cmp.Diff(Example{1, ids("u1", "-7"), []float32{1.5, 30}, []bool{true, true, true, true}}, ex); diff != "" {
 			t.Errorf("packed %v: %s", packed, diff)
 		}
 	}
@@ -233,7 +233,7 @@ func TestNewDecoderErrors(t *testing.T) {
 	if err := d.Decode([]byte(`{"l":1,"a":7}`), &ex); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(Example{1, []uint64{RowID(0, []byte("7"))}, []float32{7}}, ex); diff != "" {
+	if diff := cmp.Diff(Example{1, []uint64{RowID(0, []byte("7"))}, []float32{7}, []bool{true, true}}, ex); diff != "" {
 		t.Error(diff)
 	}
 }

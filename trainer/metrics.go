@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,6 +35,10 @@ type metrics struct {
 
 	forwarded, received, replayed, dead, recomputed, fetchWaits uint64
 
+	// absent counts, of the decoded records, those without each field.
+	decodedRecords uint64
+	absent         []uint64
+
 	positive, negative [validationBins]uint64
 	lossSum            float64
 	lag                [lagBuckets]uint64
@@ -55,6 +60,19 @@ func (m *metrics) add(counter *uint64, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	*counter += uint64(n)
+}
+
+// decoded counts records that were decoded, and in how many of them each field was absent.
+func (m *metrics) decoded(n int, absent []uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.decodedRecords += uint64(n)
+	if len(m.absent) < len(absent) {
+		m.absent = append(m.absent, make([]uint64, len(absent)-len(m.absent))...)
+	}
+	for i, a := range absent {
+		m.absent[i] += a
+	}
 }
 
 func (m *metrics) stepBegins(now time.Time, saturated bool) {
@@ -140,7 +158,7 @@ func (m *metrics) report(now time.Time, queued int) *rpc.WorkerMetrics {
 		Records: m.records, Steps: m.steps, BusySeconds: busy.Seconds(), QueueRecords: int64(queued),
 		ForwardedRecords: m.forwarded, ReceivedRecords: m.received, ReplayedRecords: m.replayed, DeadRecords: m.dead,
 		RecomputedRecords: m.recomputed, FetchWaits: m.fetchWaits, LossSum: m.lossSum, StepSeconds: m.stepSeconds,
-		Emulated: m.emulated, Saturated: m.wasSaturated,
+		Emulated: m.emulated, Saturated: m.wasSaturated, DecodedRecords: m.decodedRecords, Absent: slices.Clone(m.absent),
 		Validation: &rpc.Validation{Positive: trimmed(m.positive[:], true), Negative: trimmed(m.negative[:], true)},
 		LagMs:      &rpc.Histogram{Counts: trimmed(m.lag[:], false)},
 	}

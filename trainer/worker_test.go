@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/kale-sched/kale/core/rpc"
@@ -19,7 +20,7 @@ func TestTrainsEveryRecordOnce(t *testing.T) {
 			for p, n := range ends {
 				produce(t, cl, p, int(n))
 			}
-			j := startJob(t, jobSpec(t, c, withModel(kind)))
+			j := startJob(t, jobSpec(t, c, withModel(kind), func(s *rpc.TrainSpec) { s.Features.Sparse = append(s.Features.Sparse, "nosuch") }))
 			w0, w1 := j.worker(0, 1), j.worker(1, 1)
 			j.waitApplied(ends)
 			j.checkOnce(readLog(t, c, ends), nil)
@@ -30,7 +31,7 @@ func TestTrainsEveryRecordOnce(t *testing.T) {
 					t.Errorf("drain: %v", err)
 				}
 			}
-			j.waitFor("both drained", func(s *rpc.JobStatus) bool {
+			s := j.waitFor("both drained", func(s *rpc.JobStatus) bool {
 				n := 0
 				for _, m := range s.GetMembers() {
 					if m.GetState() == rpc.MemberState_MEMBER_STATE_DRAINED {
@@ -39,6 +40,13 @@ func TestTrainsEveryRecordOnce(t *testing.T) {
 				}
 				return n == 2
 			})
+			if kind == KindCounting {
+				return // it decodes nothing
+			}
+			n := s.GetTotals().GetDecodedRecords() // no fewer than there are; some may have been decoded twice
+			if got := s.GetTotals().GetAbsent(); n < 1383 || !slices.Equal(got, []uint64{0, 0, n, 0}) {
+				t.Errorf("of %d decoded records %v lack user, item, nosuch and price; want all to lack nosuch", n, got)
+			}
 		})
 	}
 }

@@ -1579,8 +1579,11 @@ type WorkerMetrics struct {
 	Emulated          bool                   `protobuf:"varint,14,opt,name=emulated,proto3" json:"emulated,omitempty"`                           // an emulated accelerator
 	StepSeconds       float64                `protobuf:"fixed64,15,opt,name=step_seconds,json=stepSeconds,proto3" json:"step_seconds,omitempty"` // moving average of one step
 	// Since the last beat: every step started with a full batch waiting (what the estimator calls saturated).
-	Saturated     bool   `protobuf:"varint,16,opt,name=saturated,proto3" json:"saturated,omitempty"`
-	FetchWaits    uint64 `protobuf:"varint,17,opt,name=fetch_waits,json=fetchWaits,proto3" json:"fetch_waits,omitempty"` // times that the source was held back by a full queue or by the window
+	Saturated      bool   `protobuf:"varint,16,opt,name=saturated,proto3" json:"saturated,omitempty"`
+	FetchWaits     uint64 `protobuf:"varint,17,opt,name=fetch_waits,json=fetchWaits,proto3" json:"fetch_waits,omitempty"` // times that the source was held back by a full queue or by the window
+	DecodedRecords uint64 `protobuf:"varint,19,opt,name=decoded_records,json=decodedRecords,proto3" json:"decoded_records,omitempty"`
+	// Of those, in how many a field was absent or null: the job's sparse fields, then its dense ones, in their order.
+	Absent        []uint64 `protobuf:"varint,20,rep,packed,name=absent,proto3" json:"absent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1732,6 +1735,20 @@ func (x *WorkerMetrics) GetFetchWaits() uint64 {
 		return x.FetchWaits
 	}
 	return 0
+}
+
+func (x *WorkerMetrics) GetDecodedRecords() uint64 {
+	if x != nil {
+		return x.DecodedRecords
+	}
+	return 0
+}
+
+func (x *WorkerMetrics) GetAbsent() []uint64 {
+	if x != nil {
+		return x.Absent
+	}
+	return nil
 }
 
 // Validation is a histogram of predictions before training (progressive validation), by label: bin i counts predictions in
@@ -4803,7 +4820,7 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	" \x03(\x05R\n" +
 	"interested\x12\x1c\n" +
 	"\n" +
-	"cut_off_ms\x18\v \x01(\x03R\bcutOffMs\"\xf8\x04\n" +
+	"cut_off_ms\x18\v \x01(\x03R\bcutOffMs\"\xb9\x05\n" +
 	"\rWorkerMetrics\x12\x18\n" +
 	"\arecords\x18\x01 \x01(\x04R\arecords\x12\x14\n" +
 	"\x05steps\x18\x02 \x01(\x04R\x05steps\x12!\n" +
@@ -4825,7 +4842,9 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\fstep_seconds\x18\x0f \x01(\x01R\vstepSeconds\x12\x1c\n" +
 	"\tsaturated\x18\x10 \x01(\bR\tsaturated\x12\x1f\n" +
 	"\vfetch_waits\x18\x11 \x01(\x04R\n" +
-	"fetchWaits\"D\n" +
+	"fetchWaits\x12'\n" +
+	"\x0fdecoded_records\x18\x13 \x01(\x04R\x0edecodedRecords\x12\x16\n" +
+	"\x06absent\x18\x14 \x03(\x04R\x06absent\"D\n" +
 	"\n" +
 	"Validation\x12\x1a\n" +
 	"\bpositive\x18\x01 \x03(\x04R\bpositive\x12\x1a\n" +

@@ -187,6 +187,8 @@ func addMetrics(sum, a *rpc.WorkerMetrics) {
 	sum.RecomputedRecords += a.GetRecomputedRecords()
 	sum.FetchWaits += a.GetFetchWaits()
 	sum.LossSum += a.GetLossSum()
+	sum.DecodedRecords += a.GetDecodedRecords()
+	sum.Absent = addCounts(sum.Absent, a.GetAbsent())
 	sum.Emulated = sum.Emulated || a.GetEmulated()
 	sum.Validation.Positive = addCounts(sum.Validation.Positive, a.GetValidation().GetPositive())
 	sum.Validation.Negative = addCounts(sum.Validation.Negative, a.GetValidation().GetNegative())
