@@ -47,6 +47,8 @@ type Backend interface {
 	//   - A generation above the newest known one of that role and rank replaces it: the old one is stopped, by force,
 	//     before the new one starts.
 	//   - A generation below it, or one that was released, is refused with Gone.
+	// What does not fit now is refused with NoCapacity, or waits as pending where Info.Queues says so. A program that cannot be run is
+	// refused too, or, where only the node can tell, ends as failed with the reason.
 	// The answer has one Status for each workload, in order. What failed for one workload is in its Status.Err; the
 	// error is for a call that could not be tried at all. It does not wait for workloads to be running.
 	Ensure(ctx context.Context, job string, ws []Workload) ([]Status, error)
@@ -236,6 +238,7 @@ type Info struct {
 	Drains   bool // Release(Drained) grants a grace
 	GPUs     bool // it assigns GPUs
 	Survives bool // workloads outlive the plugin and the scheduler
+	Queues   bool // Ensure accepts what does not fit now: it waits as pending, with a Reason; otherwise it is refused with NoCapacity
 }
 
 // Report is the answer of Plan.

@@ -82,7 +82,7 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 	}
 	return Info{
 		Name: resp.GetName(), Version: resp.GetVersion(), Drains: resp.GetDrains(), GPUs: resp.GetGpus(),
-		Survives: resp.GetSurvives(),
+		Survives: resp.GetSurvives(), Queues: resp.GetQueues(),
 	}, nil
 }
 

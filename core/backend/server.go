@@ -126,7 +126,7 @@ func (s *server) Info(ctx context.Context, _ *backendpb.InfoRequest) (*backendpb
 		return nil, toWire(err)
 	}
 	return &backendpb.InfoResponse{
-		Name: info.Name, Version: info.Version, Drains: info.Drains, Gpus: info.GPUs, Survives: info.Survives,
+		Name: info.Name, Version: info.Version, Drains: info.Drains, Gpus: info.GPUs, Survives: info.Survives, Queues: info.Queues,
 	}, nil
 }
 

@@ -872,9 +872,11 @@ type InfoResponse struct {
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Version string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// A stop can be asked for with a grace period.
-	Drains        bool `protobuf:"varint,3,opt,name=drains,proto3" json:"drains,omitempty"`
-	Gpus          bool `protobuf:"varint,4,opt,name=gpus,proto3" json:"gpus,omitempty"`
-	Survives      bool `protobuf:"varint,5,opt,name=survives,proto3" json:"survives,omitempty"`
+	Drains   bool `protobuf:"varint,3,opt,name=drains,proto3" json:"drains,omitempty"`
+	Gpus     bool `protobuf:"varint,4,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	Survives bool `protobuf:"varint,5,opt,name=survives,proto3" json:"survives,omitempty"`
+	// What does not fit now is accepted and waits.
+	Queues        bool `protobuf:"varint,6,opt,name=queues,proto3" json:"queues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -940,6 +942,13 @@ func (x *InfoResponse) GetGpus() bool {
 func (x *InfoResponse) GetSurvives() bool {
 	if x != nil {
 		return x.Survives
+	}
+	return false
+}
+
+func (x *InfoResponse) GetQueues() bool {
+	if x != nil {
+		return x.Queues
 	}
 	return false
 }
@@ -2030,13 +2039,14 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\bfilename\x18\x04 \x01(\tR\bfilename\x12/\n" +
 	"\x05start\x18\x05 \x01(\v2\x19.kale.backend.v1.PositionR\x05start\x12+\n" +
 	"\x03end\x18\x06 \x01(\v2\x19.kale.backend.v1.PositionR\x03end\"\r\n" +
-	"\vInfoRequest\"\x84\x01\n" +
+	"\vInfoRequest\"\x9c\x01\n" +
 	"\fInfoResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
 	"\x06drains\x18\x03 \x01(\bR\x06drains\x12\x12\n" +
 	"\x04gpus\x18\x04 \x01(\bR\x04gpus\x12\x1a\n" +
-	"\bsurvives\x18\x05 \x01(\bR\bsurvives\"\xdc\x01\n" +
+	"\bsurvives\x18\x05 \x01(\bR\bsurvives\x12\x16\n" +
+	"\x06queues\x18\x06 \x01(\bR\x06queues\"\xdc\x01\n" +
 	"\x10ConfigureRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\fR\x06source\x12\x1a\n" +

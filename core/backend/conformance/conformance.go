@@ -23,7 +23,7 @@ const (
 	Crash                   // ends with code 1 the first time, and then does as Steady
 	Stubborn                // ignores the request to stop
 	Echo                    // prints the file "hello" of its allocation folder and the variable GREETING, ends with code 0
-	Missing                 // a program that does not exist
+	Missing                 // a program that does not exist; a backend that queues may find that out late
 )
 
 // Harness lets the suite reach a backend. All of it belongs to one test and one cluster, empty at first.

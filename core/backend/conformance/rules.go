@@ -131,8 +131,13 @@ func (s *suite) partialFailure() {
 	if err != nil {
 		s.Fatalf("Ensure with one workload that cannot start: %v; want the error in its status", err)
 	}
-	if statuses[1].Err == nil || statuses[1].Err.Message == "" {
-		s.Errorf("the status of a program that does not exist is %+v, want an error", statuses[1])
+	switch e := statuses[1].Err; {
+	case e == nil: // only the node can tell
+		if st := s.waitFor(worker(1, 1), backend.StateFailed); st.Reason == "" {
+			s.Errorf("a program that does not exist ended as %+v, want a reason", st)
+		}
+	case e.Message == "":
+		s.Errorf("the status of a program that does not exist is %+v, want a message", statuses[1])
 	}
 	for _, i := range []int{0, 2} {
 		if statuses[i].Err != nil {
@@ -161,7 +166,25 @@ func (s *suite) capacity() {
 	}
 	s.free(s.Slots)
 	s.ensure(ws[:s.Slots]...)
-	s.refused(ws[s.Slots], backend.NoCapacity)
+	info, err := s.b.Info(s.ctx)
+	if err != nil {
+		s.Fatalf("Info: %v", err)
+	}
+	if info.Queues {
+		for _, w := range ws[:s.Slots] {
+			s.waitFor(w.ID, backend.StateRunning)
+		}
+		s.ensure(ws[s.Slots])
+		s.eventually("what does not fit waits, and says for what", func() error {
+			st, err := s.find(ws[s.Slots].ID)
+			if err == nil && (st.State != backend.StatePending || st.Reason == "") {
+				err = fmt.Errorf("it is %+v", st)
+			}
+			return err
+		})
+	} else {
+		s.refused(ws[s.Slots], backend.NoCapacity)
+	}
 	s.free(0)
 	used := map[string]bool{}
 	for _, st := range s.list() {
@@ -182,8 +205,11 @@ func (s *suite) capacity() {
 		s.Fatalf("Release: %v", err)
 	}
 	s.waitGone(ws[0].ID)
-	s.free(1)
-	s.ensure(ws[s.Slots])
+	if !info.Queues {
+		s.free(1)
+		s.ensure(ws[s.Slots])
+	}
+	s.waitFor(ws[s.Slots].ID, backend.StateRunning)
 }
 
 func (s *suite) free(want int) {
