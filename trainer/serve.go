@@ -78,6 +78,8 @@ type serverProcess struct {
 	tablets *ps.Server
 	chief   *chief.Chief // server 0 only
 
+	jobMu sync.Mutex // guards job.Starts and job.Lost once tasks run
+
 	mu       sync.Mutex
 	snapDone uint64
 	snapWant uint64
@@ -279,6 +281,7 @@ func (p *serverProcess) startChief(ctx context.Context, srv *grpc.Server, fresh 
 		Job: p.spec.GetJob(), Timeline: p.job.Timeline, TopicID: p.job.TopicID, Incarnation: p.incarnation, MapVersion: p.job.MapVersion,
 		Servers: p.job.Servers, Starts: p.job.Starts, Fresh: fresh, LeaseTimeout: millis(p.spec.GetLeaseTimeoutMs()),
 		Beat: millis(p.spec.GetBeatMs()), Grace: millis(p.spec.GetGraceMs()), SkipLost: p.spec.GetStream().GetOnLost() == "skip",
+		Lost: lostSpans(p.job.Lost), KeepLost: p.keepLost, Memory: p.loadMemory(),
 	}, p.dial)
 	rpc.RegisterChiefServer(srv, p.chief)
 	adm, err := p.admin()
@@ -291,11 +294,11 @@ func (p *serverProcess) startChief(ctx context.Context, srv *grpc.Server, fresh 
 		return p.chief.Watch(ctx, chief.WatchOptions{
 			Admin: adm, Topic: p.spec.GetStream().GetTopic(), Group: "kale-" + p.spec.GetJob(),
 			Pin: func(starts map[int32]int64) error {
-				p.job.Starts = starts
-				return p.store.SaveJob(p.job, p.incarnation)
+				return p.saveJob(func(job *checkpoint.JobState) { job.Starts = starts })
 			},
 		})
 	})
+	start(p.keepMemory)
 	return nil
 }
 

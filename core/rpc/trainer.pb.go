@@ -3189,6 +3189,137 @@ func (x *PartitionStatus) GetLastAdvanceUnixMs() int64 {
 	return 0
 }
 
+// ChiefMemory is what a chief keeps in the checkpoint store for its successor beside the job's state: what no member could tell that one again.
+type ChiefMemory struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Timeline string                 `protobuf:"bytes,1,opt,name=timeline,proto3" json:"timeline,omitempty"`
+	// The last metrics of worker processes, the living included: one that registers again is counted by what it then reports.
+	Processes []*ProcessMetrics `protobuf:"bytes,2,rep,name=processes,proto3" json:"processes,omitempty"`
+	// Sums over processes that left long ago.
+	Retired       *WorkerMetrics `protobuf:"bytes,3,opt,name=retired,proto3" json:"retired,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChiefMemory) Reset() {
+	*x = ChiefMemory{}
+	mi := &file_core_rpc_trainer_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChiefMemory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChiefMemory) ProtoMessage() {}
+
+func (x *ChiefMemory) ProtoReflect() protoreflect.Message {
+	mi := &file_core_rpc_trainer_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChiefMemory.ProtoReflect.Descriptor instead.
+func (*ChiefMemory) Descriptor() ([]byte, []int) {
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ChiefMemory) GetTimeline() string {
+	if x != nil {
+		return x.Timeline
+	}
+	return ""
+}
+
+func (x *ChiefMemory) GetProcesses() []*ProcessMetrics {
+	if x != nil {
+		return x.Processes
+	}
+	return nil
+}
+
+func (x *ChiefMemory) GetRetired() *WorkerMetrics {
+	if x != nil {
+		return x.Retired
+	}
+	return nil
+}
+
+type ProcessMetrics struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        string                 `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
+	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	StartedUnixMs int64                  `protobuf:"varint,3,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"`
+	Metrics       *WorkerMetrics         `protobuf:"bytes,4,opt,name=metrics,proto3" json:"metrics,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProcessMetrics) Reset() {
+	*x = ProcessMetrics{}
+	mi := &file_core_rpc_trainer_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessMetrics) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessMetrics) ProtoMessage() {}
+
+func (x *ProcessMetrics) ProtoReflect() protoreflect.Message {
+	mi := &file_core_rpc_trainer_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessMetrics.ProtoReflect.Descriptor instead.
+func (*ProcessMetrics) Descriptor() ([]byte, []int) {
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ProcessMetrics) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+func (x *ProcessMetrics) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *ProcessMetrics) GetStartedUnixMs() int64 {
+	if x != nil {
+		return x.StartedUnixMs
+	}
+	return 0
+}
+
+func (x *ProcessMetrics) GetMetrics() *WorkerMetrics {
+	if x != nil {
+		return x.Metrics
+	}
+	return nil
+}
+
 type AdvancesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	After         uint64                 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
@@ -3199,7 +3330,7 @@ type AdvancesRequest struct {
 
 func (x *AdvancesRequest) Reset() {
 	*x = AdvancesRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[32]
+	mi := &file_core_rpc_trainer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3211,7 +3342,7 @@ func (x *AdvancesRequest) String() string {
 func (*AdvancesRequest) ProtoMessage() {}
 
 func (x *AdvancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[32]
+	mi := &file_core_rpc_trainer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3224,7 +3355,7 @@ func (x *AdvancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvancesRequest.ProtoReflect.Descriptor instead.
 func (*AdvancesRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{32}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AdvancesRequest) GetAfter() uint64 {
@@ -3256,7 +3387,7 @@ type Advance struct {
 
 func (x *Advance) Reset() {
 	*x = Advance{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[33]
+	mi := &file_core_rpc_trainer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3268,7 +3399,7 @@ func (x *Advance) String() string {
 func (*Advance) ProtoMessage() {}
 
 func (x *Advance) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[33]
+	mi := &file_core_rpc_trainer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3281,7 +3412,7 @@ func (x *Advance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advance.ProtoReflect.Descriptor instead.
 func (*Advance) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{33}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Advance) GetSeq() uint64 {
@@ -3338,7 +3469,7 @@ type AdvancesResponse struct {
 
 func (x *AdvancesResponse) Reset() {
 	*x = AdvancesResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[34]
+	mi := &file_core_rpc_trainer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3481,7 @@ func (x *AdvancesResponse) String() string {
 func (*AdvancesResponse) ProtoMessage() {}
 
 func (x *AdvancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[34]
+	mi := &file_core_rpc_trainer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3494,7 @@ func (x *AdvancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvancesResponse.ProtoReflect.Descriptor instead.
 func (*AdvancesResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{34}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AdvancesResponse) GetAdvances() []*Advance {
@@ -3396,7 +3527,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[35]
+	mi := &file_core_rpc_trainer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3408,7 +3539,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[35]
+	mi := &file_core_rpc_trainer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3421,7 +3552,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{35}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DrainRequest) GetMembers() []string {
@@ -3441,7 +3572,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[36]
+	mi := &file_core_rpc_trainer_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3453,7 +3584,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[36]
+	mi := &file_core_rpc_trainer_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3466,7 +3597,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{36}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DrainResponse) GetUnknown() []string {
@@ -3485,7 +3616,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[37]
+	mi := &file_core_rpc_trainer_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3497,7 +3628,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[37]
+	mi := &file_core_rpc_trainer_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3510,7 +3641,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{37}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PauseRequest) GetPaused() bool {
@@ -3528,7 +3659,7 @@ type PauseResponse struct {
 
 func (x *PauseResponse) Reset() {
 	*x = PauseResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[38]
+	mi := &file_core_rpc_trainer_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3540,7 +3671,7 @@ func (x *PauseResponse) String() string {
 func (*PauseResponse) ProtoMessage() {}
 
 func (x *PauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[38]
+	mi := &file_core_rpc_trainer_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3553,7 +3684,7 @@ func (x *PauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
 func (*PauseResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{38}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{40}
 }
 
 type SnapshotRequest struct {
@@ -3564,7 +3695,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[39]
+	mi := &file_core_rpc_trainer_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3576,7 +3707,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[39]
+	mi := &file_core_rpc_trainer_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3589,7 +3720,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{39}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{41}
 }
 
 type SnapshotResponse struct {
@@ -3601,7 +3732,7 @@ type SnapshotResponse struct {
 
 func (x *SnapshotResponse) Reset() {
 	*x = SnapshotResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[40]
+	mi := &file_core_rpc_trainer_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3613,7 +3744,7 @@ func (x *SnapshotResponse) String() string {
 func (*SnapshotResponse) ProtoMessage() {}
 
 func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[40]
+	mi := &file_core_rpc_trainer_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3626,7 +3757,7 @@ func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{40}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SnapshotResponse) GetDurable() []*OffsetSet {
@@ -3645,7 +3776,7 @@ type MarkLostRequest struct {
 
 func (x *MarkLostRequest) Reset() {
 	*x = MarkLostRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[41]
+	mi := &file_core_rpc_trainer_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3657,7 +3788,7 @@ func (x *MarkLostRequest) String() string {
 func (*MarkLostRequest) ProtoMessage() {}
 
 func (x *MarkLostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[41]
+	mi := &file_core_rpc_trainer_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3670,7 +3801,7 @@ func (x *MarkLostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkLostRequest.ProtoReflect.Descriptor instead.
 func (*MarkLostRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{41}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *MarkLostRequest) GetSpan() *Span {
@@ -3688,7 +3819,7 @@ type MarkLostResponse struct {
 
 func (x *MarkLostResponse) Reset() {
 	*x = MarkLostResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[42]
+	mi := &file_core_rpc_trainer_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3700,7 +3831,7 @@ func (x *MarkLostResponse) String() string {
 func (*MarkLostResponse) ProtoMessage() {}
 
 func (x *MarkLostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[42]
+	mi := &file_core_rpc_trainer_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3713,7 +3844,7 @@ func (x *MarkLostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkLostResponse.ProtoReflect.Descriptor instead.
 func (*MarkLostResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{42}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{44}
 }
 
 type SumsRequest struct {
@@ -3724,7 +3855,7 @@ type SumsRequest struct {
 
 func (x *SumsRequest) Reset() {
 	*x = SumsRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[43]
+	mi := &file_core_rpc_trainer_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3736,7 +3867,7 @@ func (x *SumsRequest) String() string {
 func (*SumsRequest) ProtoMessage() {}
 
 func (x *SumsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[43]
+	mi := &file_core_rpc_trainer_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3749,7 +3880,7 @@ func (x *SumsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SumsRequest.ProtoReflect.Descriptor instead.
 func (*SumsRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{43}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{45}
 }
 
 type SumsResponse struct {
@@ -3761,7 +3892,7 @@ type SumsResponse struct {
 
 func (x *SumsResponse) Reset() {
 	*x = SumsResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[44]
+	mi := &file_core_rpc_trainer_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3773,7 +3904,7 @@ func (x *SumsResponse) String() string {
 func (*SumsResponse) ProtoMessage() {}
 
 func (x *SumsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[44]
+	mi := &file_core_rpc_trainer_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3786,7 +3917,7 @@ func (x *SumsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SumsResponse.ProtoReflect.Descriptor instead.
 func (*SumsResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{44}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SumsResponse) GetTablets() []*TabletSums {
@@ -3809,7 +3940,7 @@ type TabletSums struct {
 
 func (x *TabletSums) Reset() {
 	*x = TabletSums{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[45]
+	mi := &file_core_rpc_trainer_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3821,7 +3952,7 @@ func (x *TabletSums) String() string {
 func (*TabletSums) ProtoMessage() {}
 
 func (x *TabletSums) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[45]
+	mi := &file_core_rpc_trainer_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3834,7 +3965,7 @@ func (x *TabletSums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletSums.ProtoReflect.Descriptor instead.
 func (*TabletSums) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{45}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TabletSums) GetTablet() int32 {
@@ -3880,7 +4011,7 @@ type PartitionSum struct {
 
 func (x *PartitionSum) Reset() {
 	*x = PartitionSum{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[46]
+	mi := &file_core_rpc_trainer_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3892,7 +4023,7 @@ func (x *PartitionSum) String() string {
 func (*PartitionSum) ProtoMessage() {}
 
 func (x *PartitionSum) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[46]
+	mi := &file_core_rpc_trainer_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3905,7 +4036,7 @@ func (x *PartitionSum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionSum.ProtoReflect.Descriptor instead.
 func (*PartitionSum) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{46}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PartitionSum) GetPartition() int32 {
@@ -3969,7 +4100,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[47]
+	mi := &file_core_rpc_trainer_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3981,7 +4112,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[47]
+	mi := &file_core_rpc_trainer_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3994,7 +4125,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{47}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PullRequest) GetFence() *Fence {
@@ -4030,7 +4161,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[48]
+	mi := &file_core_rpc_trainer_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4042,7 +4173,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[48]
+	mi := &file_core_rpc_trainer_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4055,7 +4186,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{48}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PullResponse) GetRows() []byte {
@@ -4087,7 +4218,7 @@ type RangePart struct {
 
 func (x *RangePart) Reset() {
 	*x = RangePart{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[49]
+	mi := &file_core_rpc_trainer_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4099,7 +4230,7 @@ func (x *RangePart) String() string {
 func (*RangePart) ProtoMessage() {}
 
 func (x *RangePart) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[49]
+	mi := &file_core_rpc_trainer_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4112,7 +4243,7 @@ func (x *RangePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangePart.ProtoReflect.Descriptor instead.
 func (*RangePart) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{49}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RangePart) GetSpan() *Span {
@@ -4180,7 +4311,7 @@ type PushRequest struct {
 
 func (x *PushRequest) Reset() {
 	*x = PushRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[50]
+	mi := &file_core_rpc_trainer_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4192,7 +4323,7 @@ func (x *PushRequest) String() string {
 func (*PushRequest) ProtoMessage() {}
 
 func (x *PushRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[50]
+	mi := &file_core_rpc_trainer_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4205,7 +4336,7 @@ func (x *PushRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushRequest.ProtoReflect.Descriptor instead.
 func (*PushRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{50}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PushRequest) GetFence() *Fence {
@@ -4283,7 +4414,7 @@ type PushResponse struct {
 
 func (x *PushResponse) Reset() {
 	*x = PushResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[51]
+	mi := &file_core_rpc_trainer_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4295,7 +4426,7 @@ func (x *PushResponse) String() string {
 func (*PushResponse) ProtoMessage() {}
 
 func (x *PushResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[51]
+	mi := &file_core_rpc_trainer_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4308,7 +4439,7 @@ func (x *PushResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushResponse.ProtoReflect.Descriptor instead.
 func (*PushResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{51}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PushResponse) GetApplied() int32 {
@@ -4342,7 +4473,7 @@ type Missing struct {
 
 func (x *Missing) Reset() {
 	*x = Missing{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[52]
+	mi := &file_core_rpc_trainer_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4354,7 +4485,7 @@ func (x *Missing) String() string {
 func (*Missing) ProtoMessage() {}
 
 func (x *Missing) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[52]
+	mi := &file_core_rpc_trainer_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4367,7 +4498,7 @@ func (x *Missing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Missing.ProtoReflect.Descriptor instead.
 func (*Missing) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{52}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Missing) GetTablets() []int32 {
@@ -4395,7 +4526,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[53]
+	mi := &file_core_rpc_trainer_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4407,7 +4538,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[53]
+	mi := &file_core_rpc_trainer_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4420,7 +4551,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{53}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ForwardRequest) GetOrigin() string {
@@ -4456,7 +4587,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[54]
+	mi := &file_core_rpc_trainer_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4468,7 +4599,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[54]
+	mi := &file_core_rpc_trainer_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4481,7 +4612,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{54}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Chunk) GetId() uint64 {
@@ -4523,7 +4654,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[55]
+	mi := &file_core_rpc_trainer_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4535,7 +4666,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[55]
+	mi := &file_core_rpc_trainer_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4548,7 +4679,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{55}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Record) GetOffset() int64 {
@@ -4587,7 +4718,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[56]
+	mi := &file_core_rpc_trainer_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4599,7 +4730,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[56]
+	mi := &file_core_rpc_trainer_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4612,7 +4743,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{56}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ForwardResponse) GetEvent() isForwardResponse_Event {
@@ -4991,7 +5122,18 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\x03end\x18\b \x01(\x03R\x03end\x122\n" +
 	"\x15applied_offsets_above\x18\t \x01(\x03R\x13appliedOffsetsAbove\x12/\n" +
 	"\x14last_advance_unix_ms\x18\n" +
-	" \x01(\x03R\x11lastAdvanceUnixMs\"=\n" +
+	" \x01(\x03R\x11lastAdvanceUnixMs\"\x92\x01\n" +
+	"\vChiefMemory\x12\x1a\n" +
+	"\btimeline\x18\x01 \x01(\tR\btimeline\x125\n" +
+	"\tprocesses\x18\x02 \x03(\v2\x17.kale.v1.ProcessMetricsR\tprocesses\x120\n" +
+	"\aretired\x18\x03 \x01(\v2\x16.kale.v1.WorkerMetricsR\aretired\"\xa2\x01\n" +
+	"\x0eProcessMetrics\x12\x16\n" +
+	"\x06member\x18\x01 \x01(\tR\x06member\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12&\n" +
+	"\x0fstarted_unix_ms\x18\x03 \x01(\x03R\rstartedUnixMs\x120\n" +
+	"\ametrics\x18\x04 \x01(\v2\x16.kale.v1.WorkerMetricsR\ametrics\"=\n" +
 	"\x0fAdvancesRequest\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\"\xab\x01\n" +
@@ -5128,7 +5270,7 @@ func file_core_rpc_trainer_proto_rawDescGZIP() []byte {
 }
 
 var file_core_rpc_trainer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_core_rpc_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_core_rpc_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_core_rpc_trainer_proto_goTypes = []any{
 	(MemberState)(0),           // 0: kale.v1.MemberState
 	(PartitionProblem_Kind)(0), // 1: kale.v1.PartitionProblem.Kind
@@ -5164,31 +5306,33 @@ var file_core_rpc_trainer_proto_goTypes = []any{
 	(*MemberStatus)(nil),       // 31: kale.v1.MemberStatus
 	(*ServerStatus)(nil),       // 32: kale.v1.ServerStatus
 	(*PartitionStatus)(nil),    // 33: kale.v1.PartitionStatus
-	(*AdvancesRequest)(nil),    // 34: kale.v1.AdvancesRequest
-	(*Advance)(nil),            // 35: kale.v1.Advance
-	(*AdvancesResponse)(nil),   // 36: kale.v1.AdvancesResponse
-	(*DrainRequest)(nil),       // 37: kale.v1.DrainRequest
-	(*DrainResponse)(nil),      // 38: kale.v1.DrainResponse
-	(*PauseRequest)(nil),       // 39: kale.v1.PauseRequest
-	(*PauseResponse)(nil),      // 40: kale.v1.PauseResponse
-	(*SnapshotRequest)(nil),    // 41: kale.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),   // 42: kale.v1.SnapshotResponse
-	(*MarkLostRequest)(nil),    // 43: kale.v1.MarkLostRequest
-	(*MarkLostResponse)(nil),   // 44: kale.v1.MarkLostResponse
-	(*SumsRequest)(nil),        // 45: kale.v1.SumsRequest
-	(*SumsResponse)(nil),       // 46: kale.v1.SumsResponse
-	(*TabletSums)(nil),         // 47: kale.v1.TabletSums
-	(*PartitionSum)(nil),       // 48: kale.v1.PartitionSum
-	(*PullRequest)(nil),        // 49: kale.v1.PullRequest
-	(*PullResponse)(nil),       // 50: kale.v1.PullResponse
-	(*RangePart)(nil),          // 51: kale.v1.RangePart
-	(*PushRequest)(nil),        // 52: kale.v1.PushRequest
-	(*PushResponse)(nil),       // 53: kale.v1.PushResponse
-	(*Missing)(nil),            // 54: kale.v1.Missing
-	(*ForwardRequest)(nil),     // 55: kale.v1.ForwardRequest
-	(*Chunk)(nil),              // 56: kale.v1.Chunk
-	(*Record)(nil),             // 57: kale.v1.Record
-	(*ForwardResponse)(nil),    // 58: kale.v1.ForwardResponse
+	(*ChiefMemory)(nil),        // 34: kale.v1.ChiefMemory
+	(*ProcessMetrics)(nil),     // 35: kale.v1.ProcessMetrics
+	(*AdvancesRequest)(nil),    // 36: kale.v1.AdvancesRequest
+	(*Advance)(nil),            // 37: kale.v1.Advance
+	(*AdvancesResponse)(nil),   // 38: kale.v1.AdvancesResponse
+	(*DrainRequest)(nil),       // 39: kale.v1.DrainRequest
+	(*DrainResponse)(nil),      // 40: kale.v1.DrainResponse
+	(*PauseRequest)(nil),       // 41: kale.v1.PauseRequest
+	(*PauseResponse)(nil),      // 42: kale.v1.PauseResponse
+	(*SnapshotRequest)(nil),    // 43: kale.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),   // 44: kale.v1.SnapshotResponse
+	(*MarkLostRequest)(nil),    // 45: kale.v1.MarkLostRequest
+	(*MarkLostResponse)(nil),   // 46: kale.v1.MarkLostResponse
+	(*SumsRequest)(nil),        // 47: kale.v1.SumsRequest
+	(*SumsResponse)(nil),       // 48: kale.v1.SumsResponse
+	(*TabletSums)(nil),         // 49: kale.v1.TabletSums
+	(*PartitionSum)(nil),       // 50: kale.v1.PartitionSum
+	(*PullRequest)(nil),        // 51: kale.v1.PullRequest
+	(*PullResponse)(nil),       // 52: kale.v1.PullResponse
+	(*RangePart)(nil),          // 53: kale.v1.RangePart
+	(*PushRequest)(nil),        // 54: kale.v1.PushRequest
+	(*PushResponse)(nil),       // 55: kale.v1.PushResponse
+	(*Missing)(nil),            // 56: kale.v1.Missing
+	(*ForwardRequest)(nil),     // 57: kale.v1.ForwardRequest
+	(*Chunk)(nil),              // 58: kale.v1.Chunk
+	(*Record)(nil),             // 59: kale.v1.Record
+	(*ForwardResponse)(nil),    // 60: kale.v1.ForwardResponse
 }
 var file_core_rpc_trainer_proto_depIdxs = []int32{
 	3,  // 0: kale.v1.TrainSpec.stream:type_name -> kale.v1.StreamSpec
@@ -5237,54 +5381,57 @@ var file_core_rpc_trainer_proto_depIdxs = []int32{
 	18, // 43: kale.v1.MemberStatus.metrics:type_name -> kale.v1.WorkerMetrics
 	14, // 44: kale.v1.ServerStatus.info:type_name -> kale.v1.ServerInfo
 	26, // 45: kale.v1.ServerStatus.metrics:type_name -> kale.v1.ServerMetrics
-	35, // 46: kale.v1.AdvancesResponse.advances:type_name -> kale.v1.Advance
-	10, // 47: kale.v1.SnapshotResponse.durable:type_name -> kale.v1.OffsetSet
-	9,  // 48: kale.v1.MarkLostRequest.span:type_name -> kale.v1.Span
-	47, // 49: kale.v1.SumsResponse.tablets:type_name -> kale.v1.TabletSums
-	48, // 50: kale.v1.TabletSums.partitions:type_name -> kale.v1.PartitionSum
-	10, // 51: kale.v1.PartitionSum.applied:type_name -> kale.v1.OffsetSet
-	11, // 52: kale.v1.PullRequest.fence:type_name -> kale.v1.Fence
-	9,  // 53: kale.v1.RangePart.span:type_name -> kale.v1.Span
-	11, // 54: kale.v1.PushRequest.fence:type_name -> kale.v1.Fence
-	51, // 55: kale.v1.PushRequest.parts:type_name -> kale.v1.RangePart
-	54, // 56: kale.v1.PushResponse.partial:type_name -> kale.v1.Missing
-	9,  // 57: kale.v1.Missing.spans:type_name -> kale.v1.Span
-	56, // 58: kale.v1.ForwardRequest.chunk:type_name -> kale.v1.Chunk
-	9,  // 59: kale.v1.Chunk.span:type_name -> kale.v1.Span
-	57, // 60: kale.v1.Chunk.records:type_name -> kale.v1.Record
-	12, // 61: kale.v1.Chief.Join:input_type -> kale.v1.JoinRequest
-	17, // 62: kale.v1.Chief.Beat:input_type -> kale.v1.BeatRequest
-	25, // 63: kale.v1.Chief.ServerBeat:input_type -> kale.v1.ServerBeatRequest
-	28, // 64: kale.v1.Chief.Status:input_type -> kale.v1.StatusRequest
-	34, // 65: kale.v1.Chief.Advances:input_type -> kale.v1.AdvancesRequest
-	37, // 66: kale.v1.Chief.Drain:input_type -> kale.v1.DrainRequest
-	39, // 67: kale.v1.Chief.Pause:input_type -> kale.v1.PauseRequest
-	41, // 68: kale.v1.Chief.Snapshot:input_type -> kale.v1.SnapshotRequest
-	43, // 69: kale.v1.Chief.MarkLost:input_type -> kale.v1.MarkLostRequest
-	45, // 70: kale.v1.Chief.Sums:input_type -> kale.v1.SumsRequest
-	49, // 71: kale.v1.ParameterServer.Pull:input_type -> kale.v1.PullRequest
-	52, // 72: kale.v1.ParameterServer.Push:input_type -> kale.v1.PushRequest
-	45, // 73: kale.v1.ParameterServer.TabletSums:input_type -> kale.v1.SumsRequest
-	55, // 74: kale.v1.Peer.Forward:input_type -> kale.v1.ForwardRequest
-	13, // 75: kale.v1.Chief.Join:output_type -> kale.v1.JoinResponse
-	22, // 76: kale.v1.Chief.Beat:output_type -> kale.v1.Directive
-	27, // 77: kale.v1.Chief.ServerBeat:output_type -> kale.v1.ServerDirective
-	29, // 78: kale.v1.Chief.Status:output_type -> kale.v1.JobStatus
-	36, // 79: kale.v1.Chief.Advances:output_type -> kale.v1.AdvancesResponse
-	38, // 80: kale.v1.Chief.Drain:output_type -> kale.v1.DrainResponse
-	40, // 81: kale.v1.Chief.Pause:output_type -> kale.v1.PauseResponse
-	42, // 82: kale.v1.Chief.Snapshot:output_type -> kale.v1.SnapshotResponse
-	44, // 83: kale.v1.Chief.MarkLost:output_type -> kale.v1.MarkLostResponse
-	46, // 84: kale.v1.Chief.Sums:output_type -> kale.v1.SumsResponse
-	50, // 85: kale.v1.ParameterServer.Pull:output_type -> kale.v1.PullResponse
-	53, // 86: kale.v1.ParameterServer.Push:output_type -> kale.v1.PushResponse
-	46, // 87: kale.v1.ParameterServer.TabletSums:output_type -> kale.v1.SumsResponse
-	58, // 88: kale.v1.Peer.Forward:output_type -> kale.v1.ForwardResponse
-	75, // [75:89] is the sub-list for method output_type
-	61, // [61:75] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	35, // 46: kale.v1.ChiefMemory.processes:type_name -> kale.v1.ProcessMetrics
+	18, // 47: kale.v1.ChiefMemory.retired:type_name -> kale.v1.WorkerMetrics
+	18, // 48: kale.v1.ProcessMetrics.metrics:type_name -> kale.v1.WorkerMetrics
+	37, // 49: kale.v1.AdvancesResponse.advances:type_name -> kale.v1.Advance
+	10, // 50: kale.v1.SnapshotResponse.durable:type_name -> kale.v1.OffsetSet
+	9,  // 51: kale.v1.MarkLostRequest.span:type_name -> kale.v1.Span
+	49, // 52: kale.v1.SumsResponse.tablets:type_name -> kale.v1.TabletSums
+	50, // 53: kale.v1.TabletSums.partitions:type_name -> kale.v1.PartitionSum
+	10, // 54: kale.v1.PartitionSum.applied:type_name -> kale.v1.OffsetSet
+	11, // 55: kale.v1.PullRequest.fence:type_name -> kale.v1.Fence
+	9,  // 56: kale.v1.RangePart.span:type_name -> kale.v1.Span
+	11, // 57: kale.v1.PushRequest.fence:type_name -> kale.v1.Fence
+	53, // 58: kale.v1.PushRequest.parts:type_name -> kale.v1.RangePart
+	56, // 59: kale.v1.PushResponse.partial:type_name -> kale.v1.Missing
+	9,  // 60: kale.v1.Missing.spans:type_name -> kale.v1.Span
+	58, // 61: kale.v1.ForwardRequest.chunk:type_name -> kale.v1.Chunk
+	9,  // 62: kale.v1.Chunk.span:type_name -> kale.v1.Span
+	59, // 63: kale.v1.Chunk.records:type_name -> kale.v1.Record
+	12, // 64: kale.v1.Chief.Join:input_type -> kale.v1.JoinRequest
+	17, // 65: kale.v1.Chief.Beat:input_type -> kale.v1.BeatRequest
+	25, // 66: kale.v1.Chief.ServerBeat:input_type -> kale.v1.ServerBeatRequest
+	28, // 67: kale.v1.Chief.Status:input_type -> kale.v1.StatusRequest
+	36, // 68: kale.v1.Chief.Advances:input_type -> kale.v1.AdvancesRequest
+	39, // 69: kale.v1.Chief.Drain:input_type -> kale.v1.DrainRequest
+	41, // 70: kale.v1.Chief.Pause:input_type -> kale.v1.PauseRequest
+	43, // 71: kale.v1.Chief.Snapshot:input_type -> kale.v1.SnapshotRequest
+	45, // 72: kale.v1.Chief.MarkLost:input_type -> kale.v1.MarkLostRequest
+	47, // 73: kale.v1.Chief.Sums:input_type -> kale.v1.SumsRequest
+	51, // 74: kale.v1.ParameterServer.Pull:input_type -> kale.v1.PullRequest
+	54, // 75: kale.v1.ParameterServer.Push:input_type -> kale.v1.PushRequest
+	47, // 76: kale.v1.ParameterServer.TabletSums:input_type -> kale.v1.SumsRequest
+	57, // 77: kale.v1.Peer.Forward:input_type -> kale.v1.ForwardRequest
+	13, // 78: kale.v1.Chief.Join:output_type -> kale.v1.JoinResponse
+	22, // 79: kale.v1.Chief.Beat:output_type -> kale.v1.Directive
+	27, // 80: kale.v1.Chief.ServerBeat:output_type -> kale.v1.ServerDirective
+	29, // 81: kale.v1.Chief.Status:output_type -> kale.v1.JobStatus
+	38, // 82: kale.v1.Chief.Advances:output_type -> kale.v1.AdvancesResponse
+	40, // 83: kale.v1.Chief.Drain:output_type -> kale.v1.DrainResponse
+	42, // 84: kale.v1.Chief.Pause:output_type -> kale.v1.PauseResponse
+	44, // 85: kale.v1.Chief.Snapshot:output_type -> kale.v1.SnapshotResponse
+	46, // 86: kale.v1.Chief.MarkLost:output_type -> kale.v1.MarkLostResponse
+	48, // 87: kale.v1.Chief.Sums:output_type -> kale.v1.SumsResponse
+	52, // 88: kale.v1.ParameterServer.Pull:output_type -> kale.v1.PullResponse
+	55, // 89: kale.v1.ParameterServer.Push:output_type -> kale.v1.PushResponse
+	48, // 90: kale.v1.ParameterServer.TabletSums:output_type -> kale.v1.SumsResponse
+	60, // 91: kale.v1.Peer.Forward:output_type -> kale.v1.ForwardResponse
+	78, // [78:92] is the sub-list for method output_type
+	64, // [64:78] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_core_rpc_trainer_proto_init() }
@@ -5292,7 +5439,7 @@ func file_core_rpc_trainer_proto_init() {
 	if File_core_rpc_trainer_proto != nil {
 		return
 	}
-	file_core_rpc_trainer_proto_msgTypes[56].OneofWrappers = []any{
+	file_core_rpc_trainer_proto_msgTypes[58].OneofWrappers = []any{
 		(*ForwardResponse_Accepting)(nil),
 		(*ForwardResponse_Accepted)(nil),
 		(*ForwardResponse_Refused)(nil),
@@ -5304,7 +5451,7 @@ func file_core_rpc_trainer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_rpc_trainer_proto_rawDesc), len(file_core_rpc_trainer_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   57,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -38,6 +38,15 @@ type JobState struct {
 	// Starts is the pinned start offset of every partition: the floor of its applied sets.
 	Starts    map[int32]int64 `json:"starts"`
 	CreatedAt time.Time       `json:"created_at"`
+	// Lost are the spans that an operator has given up (rule 16): a later chief must not ask again.
+	Lost []LostSpan `json:"lost,omitempty"`
+}
+
+// LostSpan is [Begin, End) of one partition, removed by retention before it was trained.
+type LostSpan struct {
+	Partition int32 `json:"partition"`
+	Begin     int64 `json:"begin"`
+	End       int64 `json:"end"`
 }
 
 // ChiefInfo says where the chief is.
@@ -71,30 +80,54 @@ func (s *Store) SaveJob(st JobState, chiefInc uint64) error {
 	if st.Version == 0 {
 		st.Version = jobVersion
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	err := func() error {
-		names, err := s.recordNames("job")
-		if err != nil {
-			return err
-		}
-		next := recordName{chiefInc, 1}
-		for _, n := range names {
-			if n.inc == chiefInc {
-				next.seq = max(next.seq, n.seq+1)
-			}
-		}
-		if err := s.putRecord("job", next, st); err != nil {
-			return err
-		}
-		s.dropRecords("job", append(names, next), chiefInc)
-		return nil
-	}()
-	if err != nil {
+	if err := s.saveNext("job", st, chiefInc); err != nil {
 		return fmt.Errorf("save the state of job %q: %w%s", s.job, err, advice(err))
 	}
 	return nil
 }
+
+// saveNext saves a record of a kind above all that the incarnation has saved.
+func (s *Store) saveNext(kind string, v any, chiefInc uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names, err := s.recordNames(kind)
+	if err != nil {
+		return err
+	}
+	next := recordName{chiefInc, 1}
+	for _, n := range names {
+		if n.inc == chiefInc {
+			next.seq = max(next.seq, n.seq+1)
+		}
+	}
+	if err := s.putRecord(kind, next, v); err != nil {
+		return err
+	}
+	s.dropRecords(kind, append(names, next), chiefInc)
+	return nil
+}
+
+// SaveMemory saves what a chief keeps for its successor beside the job's state (rpc.ChiefMemory, encoded). ErrSuperseded as with SaveJob.
+func (s *Store) SaveMemory(raw []byte, chiefInc uint64) error {
+	if err := s.saveNext(memoryKind, raw, chiefInc); err != nil {
+		return fmt.Errorf("save the chief's memory of job %q: %w%s", s.job, err, advice(err))
+	}
+	return nil
+}
+
+// Memory reads what SaveMemory saved last; nil when there is none.
+func (s *Store) Memory() (raw []byte, err error) {
+	err = s.newestRecord(memoryKind, &raw)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the chief's memory of job %q: %w%s", s.job, err, advice(err))
+	}
+	return raw, nil
+}
+
+const memoryKind = "memory"
 
 // PublishChief makes the chief known to all. ErrSuperseded: server 0 has a newer incarnation than the one in info.
 func (s *Store) PublishChief(info ChiefInfo) error {

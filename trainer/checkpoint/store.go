@@ -9,6 +9,7 @@
 //	DIR/JOB/claims/N.server-K     … to parameter server K: its incarnation
 //	DIR/JOB/job/I-S.json          the job's state, saved by chief incarnation I as its S-th
 //	DIR/JOB/chief/I.json          where the chief of incarnation I listens
+//	DIR/JOB/memory/I-S.json       metrics of workers that have left, kept for the next chief
 //	DIR/JOB/tablets/T/I-G.snap    snapshot of tablet T by incarnation I, generation G
 //
 // # Fencing
@@ -66,7 +67,7 @@ func Open(dir, job string) (*Store, error) {
 		return nil, fmt.Errorf("open checkpoint store in %s: the job name %q cannot name a folder", dir, job)
 	}
 	s := &Store{root: filepath.Join(dir, job), job: job, verified: map[Generation]bool{}}
-	for _, sub := range []string{"claims", "job", "chief", "tablets"} {
+	for _, sub := range []string{"claims", "job", "chief", memoryKind, "tablets"} {
 		if err := os.MkdirAll(filepath.Join(s.root, sub), 0o777); err != nil {
 			return nil, fmt.Errorf("open checkpoint store of job %q: %w%s", job, err, advice(err))
 		}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/kale-sched/kale/core/rpc"
 )
@@ -151,6 +152,13 @@ func (c *Chief) ServerBeat(_ context.Context, req *rpc.ServerBeatRequest) (*rpc.
 	return d, nil
 }
 
+// Memory is what this chief's successor must be told, encoded: see Options.Memory.
+func (c *Chief) Memory() ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return proto.MarshalOptions{Deterministic: true}.Marshal(c.m.memory())
+}
+
 // Status implements rpc.ChiefServer.
 func (c *Chief) Status(context.Context, *rpc.StatusRequest) (*rpc.JobStatus, error) {
 	c.mu.Lock()
@@ -188,12 +196,23 @@ func (c *Chief) Pause(_ context.Context, req *rpc.PauseRequest) (*rpc.PauseRespo
 }
 
 // MarkLost implements rpc.ChiefServer.
+//
+// The mark is durable before it takes effect: a later chief neither asks again nor waits for records that are gone.
 func (c *Chief) MarkLost(_ context.Context, req *rpc.MarkLostRequest) (*rpc.MarkLostResponse, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.m.markLost(req.GetSpan()); err != nil {
+	err, keep := c.m.mayLose(req.GetSpan()), c.m.opt.KeepLost
+	c.mu.Unlock()
+	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
+	if keep != nil {
+		if err := keep(req.GetSpan()); err != nil {
+			return nil, status.Errorf(codes.Unavailable, "mark lost: it could not be made durable: %v", err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.m.keepLost(req.GetSpan().GetPartition(), req.GetSpan().GetBegin(), req.GetSpan().GetEnd())
 	c.lg.Warn("span marked as lost", "partition", req.GetSpan().GetPartition(), "begin", req.GetSpan().GetBegin(), "end", req.GetSpan().GetEnd())
 	return &rpc.MarkLostResponse{}, nil
 }

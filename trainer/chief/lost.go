@@ -6,8 +6,8 @@ import (
 	"github.com/kale-sched/kale/core/rpc"
 )
 
-// markLost gives up a span that retention removed.
-func (m *machine) markLost(sp *rpc.Span) error {
+// mayLose says why a span cannot be given up; nil when retention has removed it.
+func (m *machine) mayLose(sp *rpc.Span) error {
 	p := m.partitions[sp.GetPartition()]
 	if p == nil {
 		return fmt.Errorf("mark lost: the job has no partition %d", sp.GetPartition())
@@ -19,8 +19,14 @@ func (m *machine) markLost(sp *rpc.Span) error {
 	if sp.GetBegin() < p.start || sp.GetEnd() <= sp.GetBegin() {
 		return fmt.Errorf("mark lost: [%d, %d) of partition %d is not a span at or above its start %d", sp.GetBegin(), sp.GetEnd(), sp.GetPartition(), p.start)
 	}
-	p.lost.Add(sp.GetBegin(), sp.GetEnd())
 	return nil
+}
+
+// keepLost takes in a span that was given up.
+func (m *machine) keepLost(partition int32, begin, end int64) {
+	if p := m.partitions[partition]; p != nil {
+		p.lost.Add(begin, end)
+	}
 }
 
 // knownLogStart is how far retention is known to have removed a partition's records, by the watcher or by a worker that met the hole; −1: not known.

@@ -28,6 +28,11 @@ type Options struct {
 	Grace        time.Duration // LeaseTimeout
 	// SkipLost marks spans that retention has removed as lost without asking (on_lost = "skip").
 	SkipLost bool
+	// Lost are spans that were given up before; KeepLost makes another one durable, nil: it is not.
+	Lost     []*rpc.Span
+	KeepLost func(*rpc.Span) error
+	// Memory is what the chief before kept, nil when there is nothing.
+	Memory *rpc.ChiefMemory
 }
 
 func (o Options) withDefaults() Options {
@@ -49,7 +54,7 @@ type machine struct {
 	started time.Time
 
 	members    map[string]*member
-	gone       map[processKey]*rpc.WorkerMetrics // last metrics of processes that left
+	past       past // metrics of processes that left
 	partitions map[int32]*partition
 	servers    []*server
 
@@ -64,13 +69,6 @@ type machine struct {
 	rollbacks []*rollback
 	// before is what workers say that a chief before had confirmed to them.
 	before map[int32]*spans.Set
-}
-
-// processKey names one life of a worker process: its metrics are cumulative within it.
-type processKey struct {
-	member     string
-	generation uint64
-	startedMS  int64
 }
 
 type member struct {
@@ -158,7 +156,7 @@ func newMachine(o Options, now time.Time) *machine {
 	m := &machine{
 		opt: o, started: now,
 		members:    map[string]*member{},
-		gone:       map[processKey]*rpc.WorkerMetrics{},
+		past:       past{metrics: map[processKey]*rpc.WorkerMetrics{}, retired: emptyMetrics()},
 		partitions: map[int32]*partition{},
 		servers:    make([]*server, o.Servers),
 		session:    uint64(now.UnixNano()),
@@ -167,6 +165,10 @@ func newMachine(o Options, now time.Time) *machine {
 	for p, start := range o.Starts {
 		m.addPartition(p, start)
 	}
+	for _, sp := range o.Lost {
+		m.keepLost(sp.GetPartition(), sp.GetBegin(), sp.GetEnd())
+	}
+	m.remember(o.Memory)
 	return m
 }
 
@@ -232,6 +234,9 @@ func (m *machine) join(now time.Time, req *rpc.JoinRequest) (*rpc.JoinResponse, 
 		name: req.GetMember(), rank: req.GetRank(), generation: req.GetGeneration(), session: m.session, address: req.GetAddress(),
 		state: rpc.MemberState_MEMBER_STATE_JOINING, startedMS: req.GetStartedUnixMs(), joined: now, seen: now,
 		leases: map[int32]*rpc.LeaseReport{}, outstanding: bySpans(req.GetOutstanding()), metrics: &rpc.WorkerMetrics{},
+	}
+	if known := m.past.metrics[w.process()]; known != nil {
+		w.metrics = known // until it reports again
 	}
 	m.members[w.name] = w
 	for _, r := range req.GetLeases() {
@@ -494,7 +499,7 @@ func (m *machine) freeLeases(session uint64) {
 }
 
 func (m *machine) keepMetrics(w *member) {
-	m.gone[processKey{w.name, w.generation, w.startedMS}] = w.metrics
+	m.past.keep(w.process(), w.metrics)
 }
 
 // drain asks members to leave; it returns the names that it does not know.

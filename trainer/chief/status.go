@@ -159,17 +159,18 @@ func unixMS(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// totals sums the metrics of every worker process that ever reported to this chief.
+// totals sums the metrics of every worker process that ever reported to this chief or one before.
 func (m *machine) totals() *rpc.WorkerMetrics {
-	sum := &rpc.WorkerMetrics{Validation: &rpc.Validation{}, LagMs: &rpc.Histogram{}}
+	sum := emptyMetrics()
+	addMetrics(sum, m.past.retired)
 	seen := map[processKey]bool{}
 	for _, w := range m.sortedMembers() {
-		seen[processKey{w.name, w.generation, w.startedMS}] = true
+		seen[w.process()] = true
 		addMetrics(sum, w.metrics)
 	}
-	for k, g := range m.gone {
+	for _, k := range m.past.order {
 		if !seen[k] {
-			addMetrics(sum, g)
+			addMetrics(sum, m.past.metrics[k])
 		}
 	}
 	return sum
