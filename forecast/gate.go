@@ -203,6 +203,20 @@ func (g *Gate) Forecast(now time.Time, history Series, steps int) (Forecast, Ver
 
 var errNoPrimary = errors.New("there is no model")
 
+// Worse says whether a gate with these options falls back when the primary's error
+// is primary and the fallback's is fallback, both WAPE.
+func Worse(primary, fallback float64, o GateOptions) (bool, error) {
+	o, err := o.validate()
+	if err != nil {
+		return false, err
+	}
+	return o.worse(primary, fallback), nil
+}
+
+func (o GateOptions) worse(primary, fallback float64) bool {
+	return primary > (1+o.Tolerance)*fallback && primary > fallback+o.Margin
+}
+
 // judge decides, with hysteresis, whether the primary is good enough.
 func (g *Gate) judge(now time.Time, s gateScores, o GateOptions) {
 	if g.primary == nil || s.primary.Bins < o.MinBins {
@@ -213,7 +227,7 @@ func (g *Gate) judge(now time.Time, s gateScores, o GateOptions) {
 	}
 	p, f := s.primary.WAPE, s.fallback.WAPE
 	switch {
-	case !g.state.FallenBack && p > (1+o.Tolerance)*f && p > f+o.Margin:
+	case !g.state.FallenBack && o.worse(p, f):
 		g.state.FallenBack, g.state.Changed = true, now
 	case g.state.FallenBack && p <= f+marginReturns*o.Margin:
 		g.state.FallenBack, g.state.Changed = false, now

@@ -56,6 +56,8 @@ type Options struct {
 	// View is called with the scheduler as soon as there is one; it must return when done is closed.
 	View func(s *core.Scheduler, done <-chan struct{})
 	Env  map[string]string
+	// FailedRC is the exit code of a demo that broke a promise, for the summary.
+	FailedRC int
 }
 
 // demo is one run.
@@ -188,8 +190,29 @@ func (d *demo) trainForecaster(ctx context.Context, j *job.Job, until time.Time,
 	if err != nil {
 		return err
 	}
-	d.o.Step(fmt.Sprintf("forecast model trained: error %.1f %%, seasonal naive %.1f %%", 100*report.Model.WAPE, 100*report.Naive.WAPE))
+	words, err := held(report.Model.WAPE, report.Seasonal.WAPE, forecast.GateOptions{Window: j.Forecast.GateWindow, Tolerance: j.Forecast.GateTolerance})
+	if err != nil {
+		return err
+	}
+	d.o.Step("forecast model trained: " + words)
 	return os.WriteFile(path, model, 0o600)
+}
+
+// held says how a model did beside the seasonal forecaster on what both had not seen, and what the gate makes of it: a model is not given up for a
+// difference that moves no worker.
+func held(model, seasonal float64, o forecast.GateOptions) (string, error) {
+	worse, err := forecast.Worse(model, seasonal, o)
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("on what it had not seen its error is %.1f %% of the traffic, the seasonal forecaster's %.1f %%", 100*model, 100*seasonal)
+	switch {
+	case worse:
+		return text + ": the gate will fall back to the seasonal forecaster when live traffic shows the same", nil
+	case model > seasonal:
+		return text + ": no difference that would move a worker, so the gate lets the model forecast and keeps comparing", nil
+	}
+	return text + ": the gate lets the model forecast and keeps comparing", nil
 }
 
 // play runs the scheduler and the live traffic through the lead-in and the day, and stops the job.
@@ -259,13 +282,14 @@ func (d *demo) traffic(ctx context.Context) (*playing, error) {
 
 // live follows the traffic through the lead-in and the day.
 func (d *demo) live(ctx context.Context, s *core.Scheduler, ran <-chan error, p *playing) error {
+	d.o.Step(fmt.Sprintf("lead-in until %s: the model learns its first steps; nothing of it is counted", d.begin.Format("15:04:05")))
 	if err := waitUntil(ctx, d.begin, ran); err != nil {
 		return err
 	}
 	if err := d.freeze(ctx, s); err != nil {
 		return err
 	}
-	d.o.Step("the day begins")
+	d.o.Step(fmt.Sprintf("the day begins: what happens until %s counts", d.end.Format("15:04:05")))
 	select {
 	case err := <-p.done:
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
+	"github.com/kale-sched/kale/estimator"
 )
 
 // Summary is what a demo prints. All of it is computed after the run, from the broker's log, the tablets' snapshots and the scheduler's records;
@@ -25,7 +26,7 @@ type Summary struct {
 
 	// ViolationPct is the share of time with lag over max_lag; lag is the age of the oldest untrained record.
 	ViolationPct float64 `json:"violation_pct"`
-	MaxLagS      float64 `json:"max_lag_s"`
+	SLOMaxLagS   float64 `json:"slo_max_lag_s"`
 	LagP50S      float64 `json:"lag_p50_s"`
 	LagP99S      float64 `json:"lag_p99_s"`
 	LagMaxS      float64 `json:"lag_max_s"`
@@ -35,17 +36,27 @@ type Summary struct {
 	// decision's horizon.
 	ScaleOutsAhead int `json:"scale_outs_ahead"`
 	ScaleIns       int `json:"scale_ins"`
+	// RescalesOutside were decided before the day, in the lead-in, or after it: the screen showed them, and nothing here counts them.
+	RescalesOutside int `json:"rescales_outside_day"`
 	// RescaleGapMaxMS is the longest time in which a partition with unread records had no applied record during a rescale, less the steady median.
 	RescaleGapMaxMS float64 `json:"rescale_gap_max_ms"`
 
 	GPUHours          float64 `json:"gpu_hours"` // one worker is one (emulated) GPU
 	GPUHoursStaticMax float64 `json:"gpu_hours_static_max"`
-	GPUBusyPct        float64 `json:"gpu_busy_pct"`
-	Emulated          bool    `json:"emulated_accelerator"`
+	// GPUBusyPct is the share of their time in which the workers' accelerators had a step to do. A step occupies one for its whole time, full or not, so a
+	// worker with few records is busy too: GPUUsedPct is what was trained of what the same workers could have trained, by the job file's throughput prior.
+	GPUBusyPct float64 `json:"gpu_busy_pct"`
+	GPUUsedPct float64 `json:"gpu_used_pct"`
+	Emulated   bool    `json:"emulated_accelerator"`
 
 	// AUC is that of predictions made before training on each record of the day; AUCStale what a model that stopped learning when the day began has on the same records.
 	AUC      float64 `json:"auc"`
 	AUCStale float64 `json:"auc_stale"`
+
+	// PromisesKept is the verdict, Missed the names (as in this object) of what broke it, RC the exit code of the demo.
+	PromisesKept bool     `json:"promises_kept"`
+	Missed       []string `json:"missed"`
+	RC           int      `json:"rc"`
 
 	Report   string `json:"report"`
 	Mismatch string `json:"mismatch,omitempty"`
@@ -53,7 +64,8 @@ type Summary struct {
 
 // Promise is one thing that a demo must show.
 type Promise struct {
-	Name  string // what it is about
+	Key   string // what it is about, as in the JSON summary
+	Name  string // for people
 	Value string // what was measured
 	Note  string // what was asked for, or what it is measured against
 	Kept  bool
@@ -63,19 +75,33 @@ type Promise struct {
 func (s Summary) Promises() []Promise {
 	return []Promise{
 		{
-			"Every record trained once", fmt.Sprint(s.Trained), fmt.Sprintf("of %d produced; %d lost, %d repeated, by every tablet's count", s.Produced, s.Lost, s.Repeated),
+			"trained", "Every record trained once", fmt.Sprint(s.Trained), fmt.Sprintf("of %d produced; %d lost, %d repeated, by every tablet's count", s.Produced, s.Lost, s.Repeated),
 			s.Lost == 0 && s.Repeated == 0 && s.Mismatch == "" && s.Trained > 0,
 		},
-		{"Lag over its objective", fmt.Sprintf("%.2f %%", s.ViolationPct), fmt.Sprintf("of the time over %.3g s, which are 20 minutes of the day; at most 0.5 %%", s.MaxLagS), s.ViolationPct <= 0.5},
-		{"Scale-outs ahead of the load", fmt.Sprintf("%d of %d", s.ScaleOutsAhead, s.ScaleOuts), "trained before it was needed; at least 2", s.ScaleOutsAhead >= 2},
-		{"Scale-ins", fmt.Sprint(s.ScaleIns), "at least 2", s.ScaleIns >= 2},
-		{"Longest gap of a rescale", fmt.Sprintf("%.0f ms", s.RescaleGapMaxMS), "a partition without an applied record; at most 500 ms", s.RescaleGapMaxMS <= 500},
 		{
-			"Emulated GPU-hours", fmt.Sprintf("%.3f", s.GPUHours), fmt.Sprintf("%.0f %% of a fixed fleet's %.3f; at most 75 %%", 100*s.GPUHours/math.Max(s.GPUHoursStaticMax, 1e-9), s.GPUHoursStaticMax),
-			s.GPUHours <= 0.75*s.GPUHoursStaticMax,
+			"violation_pct", "Lag over its objective", fmt.Sprintf("%.2f %%", s.ViolationPct), fmt.Sprintf("of the day over %.3g s, which are 20 minutes of it; at most 0.5 %%", s.SLOMaxLagS),
+			s.ViolationPct <= 0.5,
 		},
-		{"AUC while learning", fmt.Sprintf("%.4f", s.AUC), fmt.Sprintf("a model that stopped when the day began: %.4f; at least 0.01 better", s.AUCStale), s.AUC >= s.AUCStale+0.01},
+		{"scale_outs_ahead", "Scale-outs ahead of the load", fmt.Sprintf("%d of %d", s.ScaleOutsAhead, s.ScaleOuts), "trained before it was needed; at least 2", s.ScaleOutsAhead >= 2},
+		{"scale_ins", "Scale-ins", fmt.Sprint(s.ScaleIns), "at least 2", s.ScaleIns >= 2},
+		{"rescale_gap_max_ms", "Longest gap of a rescale", fmt.Sprintf("%.0f ms", s.RescaleGapMaxMS), "a partition without an applied record; at most 500 ms", s.RescaleGapMaxMS <= 500},
+		{
+			"gpu_hours", "Emulated GPU-hours", fmt.Sprintf("%.3f", s.GPUHours),
+			fmt.Sprintf("%.0f %% of a fixed fleet's %.3f; at most 75 %%", 100*s.GPUHours/math.Max(s.GPUHoursStaticMax, 1e-9), s.GPUHoursStaticMax), s.GPUHours <= 0.75*s.GPUHoursStaticMax,
+		},
+		{"auc", "AUC of the day", fmt.Sprintf("%.4f", s.AUC), fmt.Sprintf("a model that stopped learning when the day began: %.4f; at least 0.01 better", s.AUCStale), s.AUC >= s.AUCStale+0.01},
 	}
+}
+
+// judged is the summary with its verdict; failed is the exit code of a demo that broke a promise.
+func (s Summary) judged(failed int) Summary {
+	s.PromisesKept, s.Missed, s.RC = true, []string{}, 0
+	for _, p := range s.Promises() {
+		if !p.Kept {
+			s.PromisesKept, s.Missed, s.RC = false, append(s.Missed, p.Key), failed
+		}
+	}
+	return s
 }
 
 // Print writes the summary for people.
@@ -87,10 +113,19 @@ func (s Summary) Print(w io.Writer) {
 		}
 		fmt.Fprintf(w, "  %s  %-28s  %-18s  %s\n", mark, p.Name, p.Value, p.Note)
 	}
-	fmt.Fprintf(w, "        Lag p50 %.2f s, p99 %.2f s, max %.2f s; accelerators (emulated) busy %.0f %%\n", s.LagP50S, s.LagP99S, s.LagMaxS, s.GPUBusyPct)
+	fmt.Fprintf(w, "        Lag p50 %.2f s, p99 %.2f s, max %.2f s\n", s.LagP50S, s.LagP99S, s.LagMaxS)
+	fmt.Fprintf(w, "        Emulated accelerators %s\n", s.Accelerators())
+	if s.RescalesOutside > 0 {
+		fmt.Fprintf(w, "        Rescales before the day, in the lead-in, and after it are not counted: %d\n", s.RescalesOutside)
+	}
 	if s.Mismatch != "" {
 		fmt.Fprintf(w, "        %s\n", s.Mismatch)
 	}
+}
+
+// Accelerators says how much of them was used, and what busy means.
+func (s Summary) Accelerators() string {
+	return fmt.Sprintf("busy %.0f %% of the time (a step takes as long with few records as with many); %.0f %% of what they could train was trained", s.GPUBusyPct, s.GPUUsedPct)
 }
 
 // summarise computes the summary from the stores.
@@ -102,7 +137,7 @@ func (d *demo) summarise(ctx context.Context, st *state.Store) (Summary, error) 
 	}
 	s := Summary{
 		Produced: counts.Produced, Trained: counts.Trained, Lost: counts.Lost, Repeated: counts.Repeated, Dead: counts.Dead, Mismatch: counts.Mismatch,
-		MaxLagS: d.job.SLO.MaxLag.Seconds(), Emulated: d.job.Workers.EmulateStep > 0,
+		SLOMaxLagS: d.job.SLO.MaxLag.Seconds(), Emulated: d.job.Workers.EmulateStep > 0,
 	}
 	_, pinned, err := audit.Frozen(stores)
 	if err != nil {
@@ -118,13 +153,17 @@ func (d *demo) summarise(ctx context.Context, st *state.Store) (Summary, error) 
 	if err := d.fromRescales(st, entries, &s); err != nil {
 		return Summary{}, err
 	}
-	return s, d.accuracy(ctx, stores, &s)
+	if err := d.accuracy(ctx, stores, &s); err != nil {
+		return Summary{}, err
+	}
+	return s.judged(d.o.FailedRC), nil
 }
 
 // fromSamples adds lag, GPU-hours and the busy share.
 func (d *demo) fromSamples(st *state.Store, entries *audit.Entries, s *Summary) error {
 	var lags []float64
-	var over, total, busy, running float64
+	var over, total, busy, running, trained, could float64
+	prior := d.prior()
 	last := d.begin
 	var applied map[int32]int64
 	err := state.Scan(st, state.Samples, d.begin, func(p core.Sample) bool {
@@ -139,12 +178,14 @@ func (d *demo) fromSamples(st *state.Store, entries *audit.Entries, s *Summary) 
 		lag := entries.Oldest(p.At, applied).Seconds()
 		lags = append(lags, lag)
 		total += dt
-		if lag > s.MaxLagS {
+		if lag > s.SLOMaxLagS {
 			over += dt
 		}
 		s.GPUHours += float64(p.Held) * dt / 3600
 		busy += p.Busy * float64(p.Running) * dt
 		running += float64(p.Running) * dt
+		trained += p.Trained * dt
+		could += prior.Throughput(p.Running, d.job.Servers.Count) * dt
 		return true
 	})
 	if err != nil {
@@ -156,23 +197,32 @@ func (d *demo) fromSamples(st *state.Store, entries *audit.Entries, s *Summary) 
 	s.ViolationPct = 100 * over / total
 	s.LagP50S, s.LagP99S, s.LagMaxS = audit.Percentile(lags, 50), audit.Percentile(lags, 99), audit.Percentile(lags, 100)
 	s.GPUHoursStaticMax = float64(d.job.Workers.Max) * total / 3600
-	s.GPUBusyPct = 100 * busy / running
+	s.GPUBusyPct, s.GPUUsedPct = 100*busy/running, 100*trained/could
 	return nil
+}
+
+// prior is the job file's throughput model.
+func (d *demo) prior() estimator.Model {
+	t := d.job.Throughput
+	return estimator.Model{Form: estimator.Form(t.Form), Theta: t.Theta, Batch: float64(t.Batch)}
 }
 
 // fromRescales adds what the changes of the number of workers did.
 func (d *demo) fromRescales(st *state.Store, entries *audit.Entries, s *Summary) error {
-	return state.Scan(st, state.Rescales, d.begin, func(r core.Rescale) bool {
-		if r.From == 0 || r.Decided.Before(d.begin) || r.Decided.After(d.end) {
+	return state.Scan(st, state.Rescales, d.written, func(r core.Rescale) bool {
+		switch {
+		case r.From == 0:
+			return true // the job's start
+		case r.Decided.Before(d.begin) || r.Decided.After(d.end):
+			s.RescalesOutside++
 			return true
-		}
-		switch r.Kind {
-		case plan.KindOut:
+		case r.Aborted: // another one took its place
+		case r.Kind == plan.KindOut:
 			s.ScaleOuts++
 			if Ahead(r, entries, d.job.Forecast.Horizon) {
 				s.ScaleOutsAhead++
 			}
-		case plan.KindIn:
+		case r.Kind == plan.KindIn:
 			s.ScaleIns++
 		}
 		if r.GapKnown {
