@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/kale-sched/kale/core/job"
@@ -13,17 +15,18 @@ import (
 
 // foresight makes the job's forecasts: the job file's model behind the gate, which falls back to the seasonal forecaster and says so.
 type foresight struct {
-	lg    *slog.Logger
-	steps int
-	gate  *forecast.Gate
-	model *forecast.ONNXModel // nil: seasonal only
-	warm  bool
-	last  plan.Forecast
+	lg     *slog.Logger
+	steps  int
+	season time.Duration // the shortest
+	gate   *forecast.Gate
+	model  *forecast.ONNXModel // nil: seasonal only
+	warm   bool
+	last   plan.Forecast
 }
 
 // newForesight opens the job's forecast model. One that cannot be used is an error: the job file names it, and a person must know.
 func newForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage) (*foresight, error) {
-	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval)}
+	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), season: slices.Min(j.Forecast.Season)}
 	var primary forecast.Forecaster
 	if j.Forecast.Model != job.ForecastSeasonal {
 		m, err := forecast.OpenONNX(j.Forecast.Model, forecast.ONNXOptions{Threads: 1})
@@ -60,8 +63,12 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 		}
 	}
 	fc, v, err := f.gate.Forecast(now, history, f.steps)
+	short := f.short(history)
 	if err != nil {
 		f.last = plan.Forecast{At: history.End(), Step: history.Step, Source: v.Using, Reason: v.Reason}
+		if short != "" {
+			f.last.Reason = short
+		}
 		return f.last
 	}
 	if v.Changed {
@@ -71,11 +78,33 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 	if v.FallenBack {
 		reason = fc.Note + "; " + v.Reason
 	}
+	if !v.Trusted && short != "" {
+		reason += "; " + short
+	}
 	f.last = plan.Forecast{
 		At: fc.At, Step: fc.Step, Mean: plan.Values(fc.Mean), Lower: plan.Values(fc.Lower), Upper: plan.Values(fc.Upper),
 		Source: fc.Source, Trusted: v.Trusted, Reason: reason,
 	}
 	return f.last
+}
+
+// short says, where the known history is too short for the season, until when that lasts, what happens meanwhile and what can be done; else "".
+// Needed are a season, so that there is something to repeat, and two horizons, so that the gate can tell how well that does (forecast.GateOptions).
+// The text stays the same while time passes: it stands in decisions.
+func (f *foresight) short(history forecast.Series) string {
+	need := f.season + 2*time.Duration(f.steps)*history.Step
+	const stamp = "2006-01-02 15:04"
+	known := slices.IndexFunc(history.Values, func(v float64) bool { return !math.IsNaN(v) })
+	meanwhile := "workers are added as traffic demands, and none is let go"
+	switch {
+	case known < 0:
+		return fmt.Sprintf("no arrivals are known yet, and a season of %s needs about %s of them: until then %s", job.FormatDuration(f.season), job.FormatDuration(need), meanwhile)
+	case history.End().Sub(history.At(known)) >= need:
+		return ""
+	}
+	since := history.At(known).Local()
+	return fmt.Sprintf("arrivals are known only since %s, and a season of %s needs about %s of them: until about %s %s (older records in the topic, or a shorter forecast.season, end that sooner)",
+		since.Format(stamp), job.FormatDuration(f.season), job.FormatDuration(need), since.Add(need).Format(stamp), meanwhile)
 }
 
 // state is what the gate remembers, to survive a restart.

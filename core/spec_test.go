@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/big"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/forecast"
 )
 
 // Only saturated intervals teach the throughput model: all members busy with full batches, at every look, for long enough.
@@ -172,5 +174,41 @@ func TestForecastOfAMoment(t *testing.T) {
 	}
 	if got := (&foresight{}).at(at); got != nil {
 		t.Errorf("without a forecast: %+v", got)
+	}
+}
+
+// Too little history: what happens meanwhile, until when, and what ends it; in the same words as time passes.
+func TestTooLittleHistory(t *testing.T) {
+	j := parseJob(t, fmt.Sprintf(rigJob, "b:1", rigTopic, "live", t.TempDir())) // interval 1 s, horizon 20 s, season 1 min
+	f, err := newForesight(slog.New(slog.DiscardHandler), j, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := time.Date(2026, 1, 31, 12, 0, 0, 0, time.Local)
+	say := func(known, later int) plan.Forecast {
+		s := forecast.Series{Start: end.Add(time.Duration(later-300) * time.Second), Step: time.Second, Values: make([]float64, 300)}
+		for i := range s.Values {
+			s.Values[i] = 100
+			if i < 300-known-later {
+				s.Values[i] = math.NaN()
+			}
+		}
+		return f.forecast(s.End(), s)
+	}
+	first := say(30, 0)
+	for _, want := range []string{"known only since 2026-01-31 11:59", "a season of 1m needs about 1m40s", "until about 2026-01-31 12:01 workers are added as traffic demands, and none is let go", "shorter forecast.season"} {
+		if first.Trusted || !strings.Contains(first.Reason, want) {
+			t.Errorf("trusted %v, %q; want %q in it", first.Trusted, first.Reason, want)
+		}
+	}
+	if again := say(30, 10); again.Reason != first.Reason {
+		t.Errorf("ten seconds later it says %q, before %q", again.Reason, first.Reason)
+	}
+	if none := say(0, 0); none.Trusted || !strings.Contains(none.Reason, "no arrivals are known yet") || !strings.Contains(none.Reason, "none is let go") {
+		t.Errorf("without any: trusted %v, %q", none.Trusted, none.Reason)
+	}
+	f.warm = false
+	if enough := say(200, 0); !enough.Trusted || strings.Contains(enough.Reason, "let go") {
+		t.Errorf("with enough: trusted %v, %q", enough.Trusted, enough.Reason)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -59,14 +60,15 @@ func (a *app) initJob(ctx context.Context, f initFlags) error {
 	if f.out != "" && !f.force && exists(f.out) {
 		return fmt.Errorf("%s is there already: choose another -o, or give -force to write over it", f.out)
 	}
-	info, samples, err := a.sampleTopic(ctx, f)
-	if err != nil {
+	if err := a.sampleTopic(ctx, &f); err != nil {
 		return err
 	}
-	f.in.Partitions, f.in.Samples = info.Partitions, samples
 	src, err := job.Scaffold(f.in)
 	if err != nil {
 		return err
+	}
+	if why := f.in.ShortSeason(); why != "" {
+		fmt.Fprintf(a.err, "warning: %s\n", why)
 	}
 	if f.out == "" {
 		_, err := a.out.Write(src)
@@ -88,39 +90,47 @@ func (a *app) initJob(ctx context.Context, f initFlags) error {
 		return fmt.Errorf("write the job file: %w", err)
 	}
 	path := quoted([]string{f.out})
-	fmt.Fprintf(a.err, "wrote %s from %s of topic %q (%s)\nread it, then see what it would do:\n  kale plan %s\n", f.out, count(len(samples), "record"), f.in.Topic, count(info.Partitions, "partition"), path)
+	fmt.Fprintf(a.err, "wrote %s from %s of topic %q (%s)\nread it, then see what it would do:\n  kale plan %s\n", f.out, count(len(f.in.Samples), "record"), f.in.Topic, count(f.in.Partitions, "partition"), path)
 	return nil
 }
 
-// sampleTopic asks about a topic and reads its newest records, as many from each partition.
-func (a *app) sampleTopic(ctx context.Context, f initFlags) (traffic.Info, [][]byte, error) {
+// sampleTopic asks about a topic and reads its newest records, as many from each partition. What it finds goes into f.in.
+func (a *app) sampleTopic(ctx context.Context, f *initFlags) error {
+	topic := f.in.Topic
 	opts := []kgo.Opt{kgo.SeedBrokers(f.in.Brokers...), kgo.ClientID("kale-init")}
-	cl, err := traffic.NewClient(traffic.ClientOptions{Brokers: f.in.Brokers, Topic: f.in.Topic})
+	cl, err := traffic.NewClient(traffic.ClientOptions{Brokers: f.in.Brokers, Topic: topic})
 	if err != nil {
-		return traffic.Info{}, nil, err
+		return err
 	}
 	defer cl.Close()
 	info, err := cl.Topic(ctx)
-	if err != nil {
-		return info, nil, fmt.Errorf("ask %v about topic %q: %w; are the brokers' addresses right?", f.in.Brokers, f.in.Topic, err)
+	switch {
+	case err != nil:
+		return fmt.Errorf("ask %v about topic %q: %w; are the brokers' addresses right?", f.in.Brokers, topic, err)
+	case !info.Exists:
+		return fmt.Errorf("topic %q does not exist%s", topic, topicsThere(topicNames(ctx, f.in.Brokers, nil)))
+	case info.Compacted():
+		return fmt.Errorf("topic %q is compacted: records vanish from its middle, so that they cannot be trained exactly once; use one with cleanup.policy=delete", topic)
 	}
-	if !info.Exists {
-		return info, nil, fmt.Errorf("topic %q does not exist%s", f.in.Topic, topicsThere(topicNames(ctx, f.in.Brokers, nil)))
-	}
-	if info.Compacted() {
-		return info, nil, fmt.Errorf("topic %q is compacted: records vanish from its middle, so that they cannot be trained exactly once; use one with cleanup.policy=delete", f.in.Topic)
-	}
-	found, err := newestRecords(ctx, cl, f.in.Topic, opts, f.samples)
+	found, err := newestRecords(ctx, cl, topic, opts, f.samples)
 	switch {
 	case ctx.Err() != nil:
-		return info, nil, fmt.Errorf("read records of topic %q: %w", f.in.Topic, ctx.Err())
+		return fmt.Errorf("read records of topic %q: %w", topic, ctx.Err())
 	case err != nil:
-		return info, nil, err
+		return err
 	case len(found.values) == 0:
-		return info, nil, fmt.Errorf("topic %q is empty: write some records first, for instance with kale produce -brokers %s -topic %s -duration 10s", f.in.Topic,
-			quoted([]string{strings.Join(f.in.Brokers, ",")}), quoted([]string{f.in.Topic}))
+		return fmt.Errorf("topic %q is empty: write some records first, for instance with kale produce -brokers %s -topic %s -duration 10s", topic,
+			quoted([]string{strings.Join(f.in.Brokers, ",")}), quoted([]string{topic}))
 	}
-	return info, found.values, nil
+	since, err := cl.KnownSince(ctx)
+	if err != nil {
+		return err
+	}
+	if !since.IsZero() {
+		f.in.History = max(time.Since(since), time.Second) // 0 would mean that it is not known
+	}
+	f.in.Partitions, f.in.Samples, f.in.Retention = info.Partitions, found.values, info.Retention
+	return nil
 }
 
 func topicsThere(names []string) string {

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
@@ -20,7 +21,9 @@ type ScaffoldInput struct {
 	Samples    [][]byte // values of records: JSON objects or tf.train.Example
 	Label      string   // empty: inferred from the samples
 	GPUs       int      // per worker
-	Checkpoint string   // folder; empty: checkpoints/NAME beside the job file
+	// History is how far back the topic's records reach now, and Retention how long they stay; 0: not known, and Retention negative: for ever.
+	History, Retention time.Duration
+	Checkpoint         string // folder; empty: checkpoints/NAME beside the job file
 }
 
 // labelNames are the usual names of the field to predict, the surest first.
@@ -132,6 +135,10 @@ func (in ScaffoldInput) file(s survey, r roles) string {
 	if len(r.sparse) == 0 {
 		kind = ModelLR
 	}
+	o, history := in.outlook(), ""
+	if o.history > 0 {
+		history = fmt.Sprintf("    history = %s\n", quote(FormatDuration(o.history)))
+	}
 	left := ""
 	if len(r.moment) > 0 {
 		left = fmt.Sprintf("\n# Left out, because they name a moment: %s.", strings.Join(quoteAll(r.moment), ", "))
@@ -188,11 +195,11 @@ job %s {
     source = "a guess by kale init"
   }
 
-  forecast {
-    interval = "1m"
-    horizon  = "30m"
-    season   = "24h"
-  }
+%s  forecast {
+    interval = %s
+    horizon  = %s
+    season   = %s
+%s  }
 
   # "observe" decides and records, and touches nothing: a good first week.
   autoscale {
@@ -209,7 +216,54 @@ job %s {
 }
 `, count(s.samples, "record"), in.Topic, quote(in.Name), quoteList(in.Brokers), quote(in.Topic), quote(in.Topic+"-dead"), left,
 		quote(s.format), quote(r.label), quoteList(r.sparse), quoteList(r.dense), quote(kind),
-		count(in.Partitions, "partition"), max(1, min(in.Partitions, 8)), in.GPUs, quote(in.Checkpoint))
+		count(in.Partitions, "partition"), max(1, min(in.Partitions, 8)), in.GPUs,
+		comment(in.ShortSeason()), quote(FormatDuration(o.interval)), quote(FormatDuration(o.horizon)), quote(FormatDuration(o.season)), history, quote(in.Checkpoint))
+}
+
+// outlook is how a first job file foresees traffic.
+type outlook struct{ season, interval, horizon, history time.Duration }
+
+// outlooks, the best first. A season shorter than a day repeats nothing that traffic does by itself; it only lets forecasts begin soon.
+var outlooks = []outlook{
+	{season: 24 * time.Hour, interval: time.Minute, horizon: 30 * time.Minute},
+	{season: time.Hour, interval: time.Minute, horizon: 30 * time.Minute},
+	{season: 20 * time.Minute, interval: 10 * time.Second, horizon: 10 * time.Minute, history: 6 * time.Hour},
+}
+
+// needs is about how much history an outlook wants before its forecasts can be judged: a season and two horizons.
+func (o outlook) needs() time.Duration { return o.season + 2*o.horizon }
+
+// outlook is the best for which there is history enough and retention enough; without, the last.
+func (in ScaffoldInput) outlook() outlook {
+	for _, o := range outlooks {
+		if (in.History == 0 || in.History >= o.needs()) && (in.Retention <= 0 || in.Retention >= o.needs()) {
+			return o
+		}
+	}
+	return outlooks[len(outlooks)-1]
+}
+
+// ShortSeason says why the job file has another season than a day, and when to change it; "" where it has not.
+func (in ScaffoldInput) ShortSeason() string {
+	day, o := outlooks[0], in.outlook()
+	switch {
+	case o == day:
+		return ""
+	case in.Retention > 0 && in.Retention < day.needs():
+		return fmt.Sprintf("The topic keeps records for %s, so the season is %s. With a retention of %s or more, a season of %s forecasts days.",
+			FormatDuration(in.Retention), FormatDuration(o.season), FormatDuration(day.needs()), FormatDuration(day.season))
+	}
+	return fmt.Sprintf("The topic's records reach back %s, so the season is %s. Once they reach back %s, a season of %s forecasts days.",
+		FormatDuration(in.History.Round(time.Second)), FormatDuration(o.season), FormatDuration(day.needs()), FormatDuration(day.season))
+}
+
+// comment is a text as a comment in a job's block, "" for none.
+func comment(text string) string {
+	var out strings.Builder
+	for _, line := range wrap(text, 110) {
+		out.WriteString("  # " + line + "\n")
+	}
+	return out.String()
 }
 
 // quote writes text as an HCL string, its templates escaped.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -119,6 +120,39 @@ func TestScaffoldFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, filepath.Join("testdata", "scaffold.golden"), string(src))
+}
+
+// The season is one that the topic's history and retention hold; where it is not a day, the file says why.
+func TestScaffoldSeason(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		history, retention, season time.Duration
+		says                       string
+	}{
+		{0, 0, day, ""},
+		{25 * time.Hour, -1, day, ""},
+		{25 * time.Hour, 7 * day, day, ""},
+		{24 * time.Hour, 7 * day, time.Hour, "reach back 24h"},
+		{3 * time.Hour, 7 * day, time.Hour, "Once they reach back 25h, a season of 24h"},
+		{30 * day, day, time.Hour, "keeps records for 24h"},
+		{10 * time.Minute, 0, 20 * time.Minute, "reach back 10m"},
+		{time.Second, time.Hour, 20 * time.Minute, "keeps records for 1h"},
+		{time.Second, time.Minute, 20 * time.Minute, "keeps records for 1m"},
+	} {
+		in := ScaffoldInput{Brokers: []string{"b:1"}, Topic: "t", Partitions: 2, Samples: clicks(30), History: c.history, Retention: c.retention}
+		src, err := Scaffold(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		job, files, diags := Parse(src, "job.hcl", Options{})
+		if len(diags) > 0 {
+			t.Fatalf("%s\n%s", rendered(files, diags), src)
+		}
+		text := strings.Join(strings.Fields(strings.ReplaceAll(string(src), "#", "")), " ")
+		if job.Forecast.Season[0] != c.season || !strings.Contains(text, c.says) || !strings.Contains(in.ShortSeason(), c.says) || (c.says == "") != (in.ShortSeason() == "") {
+			t.Errorf("%v of history, %v kept: season %v, %q; want %v, %q", c.history, c.retention, job.Forecast.Season, in.ShortSeason(), c.season, c.says)
+		}
+	}
 }
 
 // One of a thing is not "1 things".

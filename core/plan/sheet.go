@@ -77,6 +77,8 @@ func (s *sheet) lastRate() (rate float64, ok bool) {
 func (s *sheet) upcoming() (mean []float64, start time.Time, why string) {
 	f := s.o.Forecast
 	switch {
+	case len(f.Mean) == 0 && f.Reason != "":
+		return nil, start, "there is no forecast: " + f.Reason
 	case len(f.Mean) == 0:
 		return nil, start, "there is no forecast"
 	case !f.Trusted && f.Reason != "":
