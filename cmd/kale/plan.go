@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/kale-sched/kale/core"
@@ -27,7 +28,7 @@ func planCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "plan JOB.hcl", Short: "What would be decided now, and where it would run",
 		Long: `Reads the arrival history from the brokers, forecasts, decides once with the code that kale run uses, and asks the backend
-where the result would go. It starts nothing and writes nothing.`,
+where the result would go, and whether there is room for workers.min and workers.max. It starts nothing and writes nothing.`,
 		Args: exactly("JOB.hcl"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.plan(cmd.Context(), args[0], f) },
 	}
@@ -84,8 +85,14 @@ func (a *app) plan(ctx context.Context, arg string, f planFlags) error {
 		return err
 	}
 	bar := a.progress()
-	p, diags, err := core.NewPreview(ctx, core.Options{Job: l.Job, StateDir: l.dir, Backend: b, Trainer: trainer, Env: env, Log: lg, Progress: bar.step})
+	o := core.Options{Job: l.Job, StateDir: l.dir, Backend: b, Trainer: trainer, Env: env, Log: lg, Progress: bar.step}
+	p, diags, err := core.NewPreview(ctx, o)
 	bar.done()
+	if err == nil && !diags.HasErrors() {
+		var more hcl.Diagnostics
+		more, err = core.PlacementDiagnostics(ctx, o)
+		diags = append(diags, more...)
+	}
 	err = errors.Join(err, b.Close())
 	if ctx.Err() != nil {
 		return errors.New("plan: interrupted; nothing was changed")

@@ -180,3 +180,23 @@ func TestPreflightOfThisMachine(t *testing.T) {
 		t.Errorf("the job is not valid without any of that: %v", err)
 	}
 }
+
+// validate and plan say what the backend has no room for, and where that is asked for.
+func TestRoom(t *testing.T) {
+	s := newShell(t).withPrograms()
+	_, text := scaffolded(t, s)
+	text = changed(t, text, "gpus = 0", "gpus = 1")
+	for _, tt := range []struct{ slots, min, says string }{
+		{"2", "1", ""},
+		{"1", "1", "warning: The job could not grow to workers.max now"},
+		{"1", "2", "warning: The job would not find room now"},
+	} {
+		file := write(t, changed(t, changed(t, text, "backend \"local\" {\n", "backend \"local\" {\n    gpus  = \"none\"\n    slots = "+tt.slots+"\n"), "min  = 1", "min  = "+tt.min))
+		for _, command := range []string{"validate", "plan"} {
+			r := s.must(command, file)
+			if tt.says == "" && strings.Contains(r.err, "warning: The job ") || !strings.Contains(r.err, tt.says) || tt.says != "" && !strings.Contains(r.err, "needs 2 slots, 1 free") {
+				t.Errorf("%s with %s slots for at least %s: want %q: %s", command, tt.slots, tt.min, tt.says, r.err)
+			}
+		}
+	}
+}

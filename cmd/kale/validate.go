@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
@@ -25,7 +24,8 @@ func validateCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "validate JOB.hcl", Short: "Check a job file, its topic and its backend block",
 		Long: `Checks the whole job file and reports every mistake at once, with its place and what to do; then asks the brokers about the
-topic and the backend's plugin about its block. It changes nothing.`,
+topic and its newest records, tries the trainer, and asks the backend's plugin about its block and whether there is room for the job now. It
+changes nothing.`,
 		Args: exactly("JOB.hcl"), ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.validate(cmd.Context(), args[0], f) },
 	}
@@ -43,7 +43,11 @@ func (a *app) validate(ctx context.Context, arg string, f validateFlags) error {
 	}
 	j, files, diags := job.Load(how.File, how.Vars, how.VarFiles)
 	if !diags.HasErrors() {
-		more, err := a.askAround(ctx, &loaded{Job: j, files: files, how: how}, f)
+		dir, err := a.jobDir(j.Name)
+		if err != nil {
+			return err
+		}
+		more, err := a.askAround(ctx, &loaded{Job: j, files: files, how: how, dir: dir}, f)
 		if err != nil {
 			return err
 		}
@@ -74,21 +78,28 @@ func (a *app) askAround(ctx context.Context, l *loaded, f validateFlags) (hcl.Di
 		diags = append(diags, found...)
 	}
 	diags = append(diags, core.CheckFolder(l.Job)...)
+	more, err := a.askBackend(ctx, l)
+	return append(diags, more...), err
+}
+
+// askBackend asks the backend's plugin about its block, and whether the job would find room now. It starts nothing.
+func (a *app) askBackend(ctx context.Context, l *loaded) (hcl.Diagnostics, error) {
 	lg := a.logger("warn")
 	b, err := a.launch(ctx, lg, l)
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := a.trainer(ctx, lg, l); err != nil {
+	o := core.Options{Job: l.Job, StateDir: l.dir, Backend: b}
+	if o.Trainer, o.Env, err = a.trainer(ctx, lg, l); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
-	// The plugin is asked about the block alone: it gets a folder that ends with the question.
-	dir, err := os.MkdirTemp("", "kale-validate-")
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make a folder for the backend's plugin: %w", err), b.Close())
+	diags, err := core.ConfigureBackend(ctx, b, l.Job, l.dir)
+	if err == nil && !diags.HasErrors() {
+		var more hcl.Diagnostics
+		more, err = core.PlacementDiagnostics(ctx, o)
+		diags = append(diags, more...)
 	}
-	found, err := core.ConfigureBackend(ctx, b, l.Job, dir)
-	return append(diags, found...), errors.Join(err, b.Close(), os.RemoveAll(dir))
+	return diags, errors.Join(err, b.Close())
 }
 
 // diagnosticJSON is a diagnostic for scripts. Lines and columns count from 1.

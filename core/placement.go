@@ -1,0 +1,98 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// supposed is the generation of a process that is only supposed: above every real one, so that no backend takes it for one that is gone.
+const supposed = 1 << 40
+
+// CouldPlace asks the backend, which must have been configured, whether the job's servers and so many workers could run now, beside what
+// others run. It has no side effect. What runs of them already counts as placed and is not in the report.
+func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, error) {
+	fail := func(err error) (backend.Report, error) {
+		return backend.Report{}, fmt.Errorf("ask backend %q whether %d workers could run: %w", o.Job.Backend.Name, workers, err)
+	}
+	list, complete, err := o.Backend.List(ctx, o.Job.Name)
+	if err == nil && !complete {
+		err = errors.New("it could not look everywhere")
+	}
+	if err != nil {
+		return fail(err)
+	}
+	runs := map[backend.ID]bool{}
+	for _, st := range list {
+		runs[placeOf(st.ID)] = runs[placeOf(st.ID)] || st.State.Live()
+	}
+	loads, err := newWorkloads(o.Job, o.Trainer, "", o.Env)
+	if err != nil {
+		return fail(err)
+	}
+	var missing []backend.Workload
+	add := func(w backend.Workload) {
+		if !runs[placeOf(w.ID)] {
+			missing = append(missing, w)
+		}
+	}
+	for i := range o.Job.Servers.Count {
+		add(loads.server(i, supposed))
+	}
+	for rank := range workers {
+		add(loads.worker(rank, supposed))
+	}
+	if len(missing) == 0 {
+		return backend.Report{}, nil
+	}
+	report, err := o.Backend.Plan(ctx, o.Job.Name, missing)
+	if err != nil {
+		return fail(err)
+	}
+	return report, nil
+}
+
+// Shortage is what a report says is missing, "" when everything fits.
+func Shortage(r backend.Report) string {
+	if r.Shortage != "" || r.Fits() {
+		return r.Shortage
+	}
+	for _, p := range r.Placements {
+		if !p.Fits && p.Reason != "" {
+			return p.Reason
+		}
+	}
+	return "the backend does not say why"
+}
+
+// PlacementDiagnostics are warnings where the job's servers with workers.min or workers.max workers would find no room now: a job waits for
+// room, so that none of it is a mistake.
+func PlacementDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
+	j := o.Job
+	least, err := CouldPlace(ctx, o, j.Workers.Min)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, err
+	case err != nil && backend.CodeOf(err) == backend.Unsupported:
+		return nil, nil
+	case err != nil:
+		return hcl.Diagnostics{j.WarningAt("backend", "Whether the job would find room is not known", fmt.Sprintf("%v.", err))}, nil
+	}
+	if why := Shortage(least); why != "" {
+		return hcl.Diagnostics{j.WarningAt("workers.min", "The job would not find room now",
+			fmt.Sprintf("For its servers and %d workers (workers.min) backend %q says: %s. What does not fit is tried again until it does.", j.Workers.Min, j.Backend.Name, why))}, nil
+	}
+	most, err := CouldPlace(ctx, o, j.Workers.Max)
+	if err != nil {
+		return hcl.Diagnostics{j.WarningAt("backend", "Whether the job could grow is not known", fmt.Sprintf("%v.", err))}, nil
+	}
+	if why := Shortage(most); why != "" {
+		return hcl.Diagnostics{j.WarningAt("workers.max", "The job could not grow to workers.max now",
+			fmt.Sprintf("For its servers and %d workers backend %q says: %s. With fewer workers it may fall behind.", j.Workers.Max, j.Backend.Name, why))}, nil
+	}
+	return nil, nil
+}
