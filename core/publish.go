@@ -165,6 +165,12 @@ func (s *Scheduler) problems() []string {
 				"(on_lost = \"skip\" in the stream block)", p.GetPartition(), p.GetNeeded(), p.GetLogStart()))
 		case rpc.PartitionProblem_KIND_RECREATED:
 			out = append(out, p.GetDetail())
+		case rpc.PartitionProblem_KIND_UNREACHABLE:
+			if p.GetPartition() < 0 { // a whole worker's
+				out = append(out, p.GetDetail())
+				break
+			}
+			out = append(out, fmt.Sprintf("partition %d: %s", p.GetPartition(), p.GetDetail()))
 		default:
 			out = append(out, fmt.Sprintf("partition %d: %s", p.GetPartition(), p.GetDetail()))
 		}

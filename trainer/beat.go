@@ -253,6 +253,7 @@ func (w *worker) beatRequest(seq uint64) (req *rpc.BeatRequest, drained bool) {
 		req.State = rpc.MemberState_MEMBER_STATE_READY
 	}
 	quiet := w.contact.quiet(time.Now())
+	req.CutOffMs = quiet.Milliseconds()
 	for _, p := range slices.Sorted(maps.Keys(w.leases)) {
 		l := w.leases[p]
 		switch {

@@ -29,13 +29,13 @@ func (c *contact) OnBrokerRead(_ kgo.BrokerMetadata, _ int16, _ int, _, _ time.D
 	}
 }
 
-// expect says whether something is to be fetched.
+// expect says whether something is to be fetched. Who has noticed a silence and fetches nothing must ask for something, or never hears its end.
 func (c *contact) expect(fetching bool, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case !fetching:
-		c.since = time.Time{}
+	case !fetching && (c.since.IsZero() || now.Sub(c.since) <= silence):
+		c.since = time.Time{} // but a silence that has been noticed ends only with an answer
 	case c.since.IsZero():
 		c.since = now
 	}

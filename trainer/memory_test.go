@@ -67,3 +67,12 @@ func mustClaim(t *testing.T, store *checkpoint.Store) uint64 {
 	}
 	return inc
 }
+
+// findChief looks where the chief is, as workers do.
+func (j *job) findChief() (checkpoint.ChiefInfo, error) {
+	store, err := checkpoint.Open(j.spec.GetCheckpointDir(), j.spec.GetJob())
+	if err != nil {
+		return checkpoint.ChiefInfo{}, err
+	}
+	return store.Chief()
+}

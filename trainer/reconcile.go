@@ -27,6 +27,9 @@ func (w *worker) obey(ctx context.Context, req *rpc.BeatRequest, d *rpc.Directiv
 		w.lg.Info("fetching is paused or resumed by the chief", "paused", w.paused)
 	}
 	w.takeGrants(req, d.GetGrants())
+	if d.GetGiveBack() {
+		w.giveBack()
+	}
 	w.takeLost(d.GetLost())
 	w.reconcilePeers(ctx, d.GetPeers())
 	if w.draining && len(w.leases) == 0 && w.ledger.len() == 0 {
@@ -206,6 +209,18 @@ func (w *worker) resumeAfterLoss(p int32, l *lease, given *spans.Set) {
 	if start := l.problem.GetLogStart(); settled.Covers(l.position, start) {
 		w.lg.Warn("partition goes on at the start of its log", "partition", p, "position", start)
 		l.position, l.stopped, l.problem = max(l.position, start), false, nil
+	}
+}
+
+// giveBack leaves to the chief what is still to be read: no broker answers this worker, and others can read it. Caller holds mu.
+func (w *worker) giveBack() {
+	unread := w.ledger.inState(toRead)
+	for _, e := range unread {
+		w.ledger.remove(e.id)
+	}
+	if len(unread) > 0 {
+		w.lg.Warn("no broker answers; what was to be read again is given back", "spans", len(unread))
+		w.beatNow.set()
 	}
 }
 

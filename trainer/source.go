@@ -64,6 +64,7 @@ func newSource(w *worker) (*source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stream: %w", err)
 	}
+	opts = append(opts, w.streamOpts...)
 	opts = append(opts, kgo.ClientID(w.name), kgo.FetchMaxWait(fetchWait), kgo.MetadataMaxAge(10*time.Second))
 	cl, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
 		kgo.WithHooks(&w.contact),
@@ -91,6 +92,9 @@ func (s *source) run(ctx context.Context) {
 		wait := s.place()
 		s.pauseHeld()
 		s.w.contact.expect(!s.full && len(s.readers) > len(s.paused), time.Now())
+		if len(s.readers) == 0 && s.w.contact.quiet(time.Now()) > 0 {
+			s.ping(ctx)
+		}
 		armed, done := s.w.sourceWake.arm(ctx, wait)
 		if s.full {
 			<-armed.Done() // what is fetched has no place to go: fetch no more
@@ -99,6 +103,13 @@ func (s *source) run(ctx context.Context) {
 		}
 		done()
 	}
+}
+
+// ping asks a broker for a sign of life when there is nothing to fetch: its answer is what ends a silence.
+func (s *source) ping(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_ = s.cl.Ping(ctx) // an answer is heard by contact; none is no news
 }
 
 // reconcile makes the client consume exactly the leases that are to be read.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"google.golang.org/grpc"
 
 	"github.com/kale-sched/kale/core/rpc"
@@ -101,6 +102,8 @@ type worker struct {
 	end context.CancelCauseFunc
 	// onStart, when set, is called once end works: tests end workers without a drain.
 	onStart func()
+	// streamOpts are further options of the Kafka clients: tests cut a worker off with them.
+	streamOpts []kgo.Opt
 
 	mu       sync.Mutex // guards what follows
 	ledger   *ledger

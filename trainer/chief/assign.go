@@ -13,7 +13,7 @@ func (m *machine) assign(now time.Time) {
 	if !m.progressKnown() {
 		return
 	}
-	m.revoke()
+	m.revoke(now)
 	if m.inGrace(now) || m.halted != nil || m.opt.TopicID != "" && !m.verified {
 		return // a member that has not registered again may still answer for what nobody seems to hold
 	}
@@ -21,8 +21,26 @@ func (m *machine) assign(now time.Time) {
 	m.repair()
 }
 
-// revoke takes leases back from members that drain, from everybody when the topic is gone, and one at a time from the most to the least loaded.
-func (m *machine) revoke() {
+// patience is how long a member may go without an answer from any broker before others read in its place: longer than a broker needs to be restarted in a
+// rolling upgrade's usual pause, shorter than a person needs to notice.
+func (m *machine) patience() time.Duration { return 2 * m.opt.LeaseTimeout }
+
+// giveBack says that what a member has still to read goes to others: the brokers do not answer it, they do answer this chief, and somebody else can read. When
+// they answer nobody, nothing is moved.
+func (m *machine) giveBack(now time.Time, w *member) bool {
+	if !w.cutOff || now.Sub(m.kafkaSeen) > m.opt.LeaseTimeout {
+		return false
+	}
+	for _, o := range m.members {
+		if o.eligible() {
+			return true
+		}
+	}
+	return false
+}
+
+// revoke takes leases back from members that drain or that no broker answers, from everybody when the topic is gone, and one at a time from the most to the least loaded.
+func (m *machine) revoke(now time.Time) {
 	load := map[string]int{}
 	var eligible []*member
 	for _, w := range m.sortedMembers() {
@@ -42,7 +60,7 @@ func (m *machine) revoke() {
 			free++
 			continue
 		}
-		if m.halted != nil || w.drain {
+		if m.halted != nil || w.drain || m.giveBack(now, w) {
 			p.lease.revoking = true
 			free++
 			continue
@@ -158,10 +176,10 @@ func (m *machine) unheld(p *partition) []spans.Span {
 }
 
 // directive renders the desired state of one member.
-func (m *machine) directive(w *member, interested []int32) *rpc.Directive {
+func (m *machine) directive(now time.Time, w *member, interested []int32) *rpc.Directive {
 	d := &rpc.Directive{
 		Fence: m.fence(), Drain: w.drain, Paused: m.paused || m.halted != nil,
-		NextBeatMs: m.opt.Beat.Milliseconds(), Servers: m.serverInfos(), Peers: m.peers(w),
+		NextBeatMs: m.opt.Beat.Milliseconds(), Servers: m.serverInfos(), Peers: m.peers(w), GiveBack: m.giveBack(now, w),
 	}
 	wanted := map[int32]bool{}
 	for _, id := range interested {

@@ -67,6 +67,7 @@ type machine struct {
 
 	log       advanceLog
 	rollbacks []*rollback
+	kafkaSeen time.Time // when the brokers answered this chief last
 	// before is what workers say that a chief before had confirmed to them.
 	before map[int32]*spans.Set
 }
@@ -89,6 +90,8 @@ type member struct {
 	metrics     *rpc.WorkerMetrics
 	rate        rateWindow
 	problems    []*rpc.PartitionProblem
+	silence     time.Duration // for how long no broker has answered it
+	cutOff      bool          // for so long that others shall read what it held
 }
 
 func (m *member) live() bool {
@@ -100,7 +103,7 @@ func (m *member) live() bool {
 }
 
 func (m *member) eligible() bool {
-	return m.state == rpc.MemberState_MEMBER_STATE_READY && !m.drain
+	return m.state == rpc.MemberState_MEMBER_STATE_READY && !m.drain && !m.cutOff
 }
 
 type partition struct {
@@ -288,12 +291,14 @@ func (m *machine) beat(now time.Time, req *rpc.BeatRequest) *rpc.Directive {
 		m.takeIn(now, w, req)
 	}
 	m.assign(now)
-	return m.directive(w, req.GetInterested())
+	return m.directive(now, w, req.GetInterested())
 }
 
 func (m *machine) takeIn(now time.Time, w *member, req *rpc.BeatRequest) {
 	w.outstanding = bySpans(req.GetOutstanding())
 	w.problems = req.GetProblems()
+	w.silence = time.Duration(req.GetCutOffMs()) * time.Millisecond
+	w.cutOff = w.silence >= m.patience()
 	if req.GetMetrics() != nil {
 		w.metrics = req.GetMetrics()
 		w.rate.observe(now, w.metrics.GetRecords(), w.metrics.GetBusySeconds())
@@ -515,7 +520,8 @@ func (m *machine) drain(names []string) (unknown []string) {
 	return unknown
 }
 
-func (m *machine) setEnds(ends map[int32]int64) {
+func (m *machine) setEnds(now time.Time, ends map[int32]int64) {
+	m.kafkaSeen = now
 	for id, e := range ends {
 		if p := m.partitions[id]; p != nil {
 			p.end = e

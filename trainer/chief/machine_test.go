@@ -50,6 +50,8 @@ type stub struct {
 	state       rpc.MemberState
 	leases      map[int32]*rpc.LeaseReport
 	outstanding map[int32]*spans.Set
+	silence     time.Duration // for how long no broker has answered it
+	giveBack    bool          // the last directive's
 }
 
 func join(t *testing.T, m *machine, now time.Time, rank int) *stub {
@@ -66,7 +68,7 @@ func join(t *testing.T, m *machine, now time.Time, rank int) *stub {
 // beat reports and reconciles, as the protocol asks of a worker.
 func (s *stub) beat(m *machine, now time.Time) *rpc.Directive {
 	s.seq++
-	req := &rpc.BeatRequest{Fence: &rpc.Fence{Timeline: "T", Chief: m.opt.Incarnation}, Member: s.name, Session: s.session, Seq: s.seq, State: s.state}
+	req := &rpc.BeatRequest{Fence: &rpc.Fence{Timeline: "T", Chief: m.opt.Incarnation}, Member: s.name, Session: s.session, Seq: s.seq, State: s.state, CutOffMs: s.silence.Milliseconds()}
 	for _, l := range s.leases {
 		req.Leases = append(req.Leases, l)
 	}
@@ -76,6 +78,7 @@ func (s *stub) beat(m *machine, now time.Time) *rpc.Directive {
 		}
 	}
 	d := m.beat(now, req)
+	s.giveBack = d.GetGiveBack()
 	for p, l := range s.leases {
 		if l.GetReleased() {
 			delete(s.leases, p)
@@ -334,7 +337,7 @@ func TestRule16LostSpanIsPushedAsEmptyOnlyWhenAllowed(t *testing.T) {
 			Leases:   []*rpc.LeaseReport{w.leases[0]},
 			Problems: []*rpc.PartitionProblem{{Partition: 0, Kind: rpc.PartitionProblem_KIND_LOST, Needed: 10, LogStart: 40}},
 		})
-		d := m.directive(m.members[w.name], nil)
+		d := m.directive(t0, m.members[w.name], nil)
 		if !skip && len(d.GetLost()) != 0 {
 			t.Errorf("gave up %v without being asked to", d.GetLost())
 		}

@@ -1,6 +1,7 @@
 package chief
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/kale-sched/kale/core/rpc"
@@ -96,6 +97,12 @@ func (m *machine) status(now time.Time) *rpc.JobStatus {
 		st.Members = append(st.Members, m.memberStatus(w))
 		if w.live() {
 			st.Problems = append(st.Problems, w.problems...)
+			if w.cutOff && len(w.leases) == 0 {
+				st.Problems = append(st.Problems, &rpc.PartitionProblem{
+					Partition: -1, Kind: rpc.PartitionProblem_KIND_UNREACHABLE, Needed: -1, LogStart: -1,
+					Detail: fmt.Sprintf("%s: no broker has answered it for %v; others read what it held until one does: look at the network between its node and Kafka", w.name, w.silence.Round(time.Second)),
+				})
+			}
 		}
 	}
 	first := true

@@ -80,7 +80,7 @@ func (w *watcher) look(ctx context.Context, whole bool) error {
 		}
 	})
 	w.c.mu.Lock()
-	w.c.m.setEnds(ends)
+	w.c.m.setEnds(time.Now(), ends)
 	w.c.mu.Unlock()
 	if whole {
 		return w.commit(ctx)
