@@ -23,6 +23,9 @@ const (
 	shapeFile = "shape.json"
 )
 
+// CheckpointFolder is where a job's checkpoint is.
+func CheckpointFolder(j *job.Job) string { return filepath.Join(j.Checkpoint.Dir, j.Name) }
+
 // readToken reads the token under which a job's processes run; "" when none was kept yet.
 func readToken(j *job.Job) (string, error) {
 	path := filepath.Join(j.Checkpoint.Dir, j.Name, tokenFile)

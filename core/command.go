@@ -73,6 +73,9 @@ func (s *Scheduler) take(ctx context.Context, o Order) error {
 		}
 		m.Paused = paused
 	case "stop":
+		if !s.want.Stopping {
+			s.stopSince = time.Now()
+		}
 		s.want.Stopping, s.want.Forced = true, o.Force
 		s.lg.Info("stopping: drain, snapshot, release")
 	default:

@@ -21,6 +21,9 @@ func (s *Scheduler) decide(now time.Time) error {
 	}
 	if d.Kind == plan.KindOut || d.Kind == plan.KindIn {
 		s.lastChange = rec
+		if err := s.store.Put(changeKey, rec); err != nil {
+			return err
+		}
 		s.lg.Info("decision", "kind", string(d.Kind), "from", d.Current, "to", d.Target, "reason", d.Reason, "observe_only", rec.ObserveOnly)
 	}
 	if !rec.ObserveOnly {

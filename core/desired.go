@@ -10,7 +10,11 @@ import (
 	"github.com/kale-sched/kale/estimator"
 )
 
-const desiredKey = "desired"
+// Keys of the state's small things.
+const (
+	desiredKey = "desired"
+	changeKey  = "change" // the last decision that scaled, a *Record
+)
 
 // desiredVersion is the version of the desired state's form.
 const desiredVersion = 1

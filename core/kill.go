@@ -17,9 +17,16 @@ func (s *Scheduler) Snapshot(ctx context.Context) error {
 // killTimeout bounds Kill.
 const killTimeout = 20 * time.Second
 
-// Kill releases everything that the job runs, by force, and waits until it is gone. Records that were being trained are trained again when the job is
-// started again. Run must not be running.
+// Kill releases everything that the job runs, by force, waits until it is gone, and notes that the job has stopped. Records that were being trained are
+// trained again when the job is started again. Run must not be running.
 func (s *Scheduler) Kill(ctx context.Context) error {
+	if err := s.releaseAll(ctx); err != nil {
+		return err
+	}
+	return s.stopped()
+}
+
+func (s *Scheduler) releaseAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
 	for {

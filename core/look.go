@@ -60,11 +60,16 @@ func (s *Scheduler) look(asked context.Context) *seen {
 		return n // the scheduler ends: silence means nothing
 	}
 	s.note(&s.kafkaDown, n.endsErr, "Kafka")
-	if !errors.Is(n.chiefErr, rpc.ErrNoChief) || s.begun() {
+	if s.begun() || !silent(n.chiefErr) {
 		s.note(&s.chiefDown, n.chiefErr, "the chief")
 	}
 	s.note(&s.backendDown, n.listErr, "the backend")
 	return n
+}
+
+// silent says that nobody answers for the chief. Before a job has begun that is no news: the record of its last chief stays in the checkpoint folder.
+func silent(err error) bool {
+	return errors.Is(err, rpc.ErrNoChief) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded
 }
 
 // note logs when something stops or starts to answer, once each. While the job is being stopped, silence is what is wanted.

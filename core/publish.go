@@ -30,9 +30,13 @@ func (s *Scheduler) publish(now time.Time) {
 }
 
 func (s *Scheduler) record(now time.Time, sample Sample) error {
+	if watch := s.job.Autoscale.Watch; s.pace(now) < watch && now.Sub(s.recorded) < watch-quickPace/2 {
+		return nil // a stop and a rescale look more often than pictures need it
+	}
 	if err := s.store.Append(state.Samples, now, sample); err != nil {
 		return err
 	}
+	s.recorded = now
 	if now.Sub(s.trimmed) <= trimEvery {
 		return nil
 	}
@@ -78,9 +82,9 @@ func (s *Scheduler) sample(now time.Time) Sample {
 func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 	j, n := s.job, s.seen
 	v := &View{
-		Job: j.Name, Mode: j.Autoscale.Mode, Now: now, Started: s.started, MaxLag: j.SLO.MaxLag, Min: j.Workers.Min, Max: j.Workers.Max,
+		Job: j.Name, State: s.stateOf(sample), Scheduler: true, Waits: s.waits(), Mode: j.Autoscale.Mode, Now: now, Started: s.started, MaxLag: j.SLO.MaxLag, Min: j.Workers.Min, Max: j.Workers.Max,
 		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, Model: s.online.Model().String(), ModelBasis: s.basis(),
-		Trained: n.chief.GetTrainedRecords(), Dead: n.chief.GetDeadRecords(), Lost: n.chief.GetLostOffsets(), Emulated: j.Workers.EmulateStep > 0,
+		Trained: trainedRecords(n.chief), Dead: n.chief.GetDeadRecords(), Lost: n.chief.GetLostOffsets(), Emulated: j.Workers.EmulateStep > 0,
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped,
 		History: s.lastHistory, LastRescale: s.lastRescale, Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(),
 	}
@@ -94,15 +98,21 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 	if auc, ok := AUC(n.chief.GetTotals().GetValidation()); ok {
 		v.AUC = &auc
 	}
-	for _, st := range n.list {
+	v.Workers, v.Servers = s.processes()
+	return v
+}
+
+// processes are those that the backend lists, with what the chief says of them.
+func (s *Scheduler) processes() (workers []WorkerView, servers []ServerView) {
+	for _, st := range s.seen.list {
 		switch st.ID.Role {
 		case backend.RoleWorker:
-			v.Workers = append(v.Workers, s.workerView(st))
+			workers = append(workers, s.workerView(st))
 		case backend.RoleServer:
-			v.Servers = append(v.Servers, s.serverView(st))
+			servers = append(servers, s.serverView(st))
 		}
 	}
-	return v
+	return workers, servers
 }
 
 func (s *Scheduler) workerView(st backend.Status) WorkerView {
@@ -143,12 +153,29 @@ func (s *Scheduler) serverView(st backend.Status) ServerView {
 			continue
 		}
 		m := sv.GetMetrics()
+		v.Known = m != nil
 		v.Up, v.Incarnation, v.Rows, v.MemoryBytes, v.Error = sv.GetInfo().GetUp(), sv.GetInfo().GetIncarnation(), m.GetRows(), m.GetMemoryBytes(), m.GetSnapshotError()
 		if ms := m.GetLastSnapshotUnixMs(); ms > 0 {
 			v.LastSnapshot = moment(ms)
 		}
 	}
 	return v
+}
+
+// chiefProblem is what stops a partition, for people.
+func chiefProblem(p *rpc.PartitionProblem) string {
+	switch p.GetKind() {
+	case rpc.PartitionProblem_KIND_LOST:
+		return fmt.Sprintf("partition %d: retention removed offsets %d to %d before they were trained; the partition stands still until you accept the loss "+
+			"(on_lost = \"skip\" in the stream block)", p.GetPartition(), p.GetNeeded(), p.GetLogStart())
+	case rpc.PartitionProblem_KIND_RECREATED:
+		return p.GetDetail()
+	case rpc.PartitionProblem_KIND_UNREACHABLE:
+		if p.GetPartition() < 0 { // a whole worker's
+			return p.GetDetail()
+		}
+	}
+	return fmt.Sprintf("partition %d: %s", p.GetPartition(), p.GetDetail())
 }
 
 // problems are what an operator should read, the gravest first.
@@ -159,21 +186,7 @@ func (s *Scheduler) problems() []string {
 		out = append(out, "nothing is decided or changed, because the scheduler's state cannot be saved: "+s.unsaved.Error()+"; training goes on")
 	}
 	for _, p := range n.chief.GetProblems() {
-		switch p.GetKind() {
-		case rpc.PartitionProblem_KIND_LOST:
-			out = append(out, fmt.Sprintf("partition %d: retention removed offsets %d to %d before they were trained; the partition stands still until you accept the loss "+
-				"(on_lost = \"skip\" in the stream block)", p.GetPartition(), p.GetNeeded(), p.GetLogStart()))
-		case rpc.PartitionProblem_KIND_RECREATED:
-			out = append(out, p.GetDetail())
-		case rpc.PartitionProblem_KIND_UNREACHABLE:
-			if p.GetPartition() < 0 { // a whole worker's
-				out = append(out, p.GetDetail())
-				break
-			}
-			out = append(out, fmt.Sprintf("partition %d: %s", p.GetPartition(), p.GetDetail()))
-		default:
-			out = append(out, fmt.Sprintf("partition %d: %s", p.GetPartition(), p.GetDetail()))
-		}
+		out = append(out, chiefProblem(p))
 	}
 	for _, sv := range n.chief.GetServers() {
 		if e := sv.GetMetrics().GetSnapshotError(); e != "" {

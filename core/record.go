@@ -83,7 +83,10 @@ type Record struct {
 
 // View is the scheduler's whole picture of its job at one moment. It is replaced, never changed: readers may keep it.
 type View struct {
-	Job        string        `json:"job"`
+	Job string `json:"job"`
+	// State is what becomes of the job, in one word: see the constants. Scheduler is true: a Glance, which has both too, says false.
+	State      State         `json:"state"`
+	Scheduler  bool          `json:"scheduler"`
 	Mode       string        `json:"mode"`
 	Now        time.Time     `json:"now"`
 	Started    time.Time     `json:"started"`
@@ -94,7 +97,7 @@ type View struct {
 	Decision   *Record       `json:"decision,omitempty"`
 	LastChange *Record       `json:"last_change,omitempty"`
 	Rescale    *Rescale      `json:"rescale,omitempty"` // under way
-	// LastRescale is the last one that ended since this scheduler began; it is not changed any more.
+	// LastRescale is the last one that ended; it is not changed any more.
 	LastRescale *Rescale `json:"last_rescale,omitempty"`
 	// Rollbacks are those that are known, the oldest first.
 	Rollbacks []Rollback    `json:"rollbacks,omitempty"`
@@ -102,7 +105,8 @@ type View struct {
 	Servers   []ServerView  `json:"servers"`
 	Forecast  plan.Forecast `json:"forecast"`
 	Manual    plan.Manual   `json:"manual"`
-	Trained   uint64        `json:"trained_records"`
+	Waits     string        `json:"waits_for,omitempty"` // what a change under way, or a stop, waits for
+	Trained   *uint64       `json:"trained_records"`     // nil: not known
 	Dead      uint64        `json:"dead_records"`
 	Lost      uint64        `json:"lost_offsets"`
 	AUC       *float64      `json:"auc,omitempty"`
@@ -148,6 +152,7 @@ type ServerView struct {
 	Index        int       `json:"index"`
 	Backend      string    `json:"backend"`
 	Up           bool      `json:"up"`
+	Known        bool      `json:"known"` // the chief has heard from it; what follows is unknown otherwise
 	Incarnation  uint64    `json:"incarnation"`
 	Rows         uint64    `json:"rows"`
 	MemoryBytes  uint64    `json:"memory_bytes"`

@@ -76,6 +76,8 @@ type Scheduler struct {
 	lastHistory  History
 	troubles     map[backend.ID]*trouble // by role and rank
 	ensureErr    error                   // of the last Ensure as a whole
+	stopSince    time.Time               // when this scheduler began to stop the job
+	recorded     time.Time               // when the last sample was recorded
 	snapshot     *lastSnapshot
 	snapshotErr  error
 	unsaved      error // nothing is decided or done until the desired state can be saved again
@@ -128,6 +130,9 @@ func (s *Scheduler) open() (err error) {
 		return err
 	}
 	if err := s.loadDesired(); err != nil {
+		return err
+	}
+	if err := s.loadLast(); err != nil {
 		return err
 	}
 	if s.rollbacks, err = Rollbacks(s.store, s.started.Add(-24*time.Hour)); err != nil {
@@ -241,6 +246,18 @@ func (s *Scheduler) loadDesired() error {
 	return nil
 }
 
+// loadLast reads the last decision, the last change and the last rescale of the schedulers before, for people: decisions are made from the desired state.
+func (s *Scheduler) loadLast() (err error) {
+	if s.last, s.lastChange, err = lastRecords(s.store); err != nil {
+		return err
+	}
+	rescales, err := state.Last[*Rescale](s.store, state.Rescales, 1)
+	if len(rescales) > 0 {
+		s.lastRescale = rescales[0]
+	}
+	return err
+}
+
 // saveJobFile keeps a copy of the job file's path beside the state, for the commands that find jobs by name.
 func (s *Scheduler) saveJobFile() error {
 	abs, err := filepath.Abs(s.job.File)
@@ -279,16 +296,21 @@ func (s *Scheduler) View() *View { return s.view.Load() }
 // Run back-fills the arrival history and then looks, decides and acts until ctx ends. Training goes on after that.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if s.opt.Stop {
-		s.want.Stopping = true
+		s.want.Stopping, s.stopSince = true, time.Now()
 	} else {
 		s.backfill(ctx)
 	}
 	defer s.endOnce.Do(func() { close(s.ended) })
 	defer s.endSnapshot()
-	t := time.NewTicker(s.job.Autoscale.Watch)
+	pace := s.job.Autoscale.Watch
+	t := time.NewTicker(pace)
 	defer t.Stop()
 	for {
 		s.beat(ctx)
+		if p := s.pace(time.Now()); p != pace {
+			pace = p
+			t.Reset(p)
+		}
 		if s.want.Stopped && s.unsaved == nil {
 			return nil
 		}

@@ -12,6 +12,27 @@ import (
 // stopSnapshotTimeout bounds the last snapshot of a job.
 const stopSnapshotTimeout = 2 * time.Minute
 
+// quickPace is the shortest time between two looks where autoscale.watch asks for fewer.
+const quickPace = 200 * time.Millisecond
+
+// pace is the time until the next look. A stop or a rescale is many short steps, each of which shows only at a look: it has a pace of its own, quick at
+// first and then a tenth of the time that it has taken, so that looking adds little to it and one that takes long does not press the backend.
+func (s *Scheduler) pace(now time.Time) time.Duration {
+	watch := s.job.Autoscale.Watch
+	var since time.Time
+	switch {
+	case s.want.Stopping:
+		since = s.stopSince
+	case s.want.Rescale != nil:
+		since = s.want.Rescale.Decided
+	case len(s.want.Draining) > 0:
+		since = s.want.Draining[0].Since
+	default:
+		return watch
+	}
+	return min(watch, max(quickPace, now.Sub(since).Truncate(time.Second)/10))
+}
+
 // stop drains all workers, writes a snapshot, releases the servers, and is done when nothing is left.
 func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	if s.want.Forced {
@@ -61,11 +82,10 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 
 // stopForced releases everything without waiting for anything.
 func (s *Scheduler) stopForced(ctx context.Context) error {
-	if err := s.Kill(ctx); err != nil {
+	if err := s.releaseAll(ctx); err != nil {
 		s.lg.Warn("not everything is released yet; trying again", "err", err)
 		return nil
 	}
-	s.want.Draining, s.want.Rescale, s.want.Restart = nil, nil, 0
 	return s.stopped()
 }
 
@@ -73,6 +93,10 @@ func (s *Scheduler) stopForced(ctx context.Context) error {
 func (s *Scheduler) stopped() error {
 	w := s.want
 	w.Stopped, w.Stopping, w.Forced, w.Trained, w.Target, w.Draining, w.Checkpoint = true, false, false, false, 0, nil, ""
+	w.Rescale, w.Restart = nil, 0
+	for rank := range w.Servers {
+		w.Servers[rank]++ // this one was released, and is not started again
+	}
 	s.lg.Info("the job has stopped; its state is in the checkpoint folder", "dir", s.job.Checkpoint.Dir)
 	return s.save()
 }

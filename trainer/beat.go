@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -77,7 +78,11 @@ func (c *conversation) hangUp() {
 func (c *conversation) lost(err error) {
 	if !c.waiting {
 		c.waiting = true
-		c.w.lg.Warn("waiting for the chief", "address", c.at.Address, "incarnation", c.at.Incarnation, "err", err)
+		level := slog.LevelInfo // at the start nothing is wrong yet: servers and workers are started at the same time
+		if c.warm {
+			level = slog.LevelWarn
+		}
+		c.w.lg.Log(context.Background(), level, "waiting for the chief", "address", c.at.Address, "incarnation", c.at.Incarnation, "err", err)
 	}
 }
 

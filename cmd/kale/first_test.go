@@ -253,7 +253,10 @@ func TestStaleSocket(t *testing.T) {
 	if err := os.Rename(left, path); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"status", "ctr"}, {"pause", "ctr"}, {"explain", "ctr"}} {
+	if r := s.must("status", "ctr", "-json"); !strings.Contains(r.out, `"state":"never started","scheduler":false`) {
+		t.Errorf("status: %s", r.out)
+	}
+	for _, args := range [][]string{{"pause", "ctr"}, {"explain", "ctr"}} {
 		if r := s.run(args...); r.code != exitFailed || !strings.Contains(r.err, "no scheduler is running") {
 			t.Errorf("%v: exit code %d, %s", args, r.code, r.err)
 		}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kale-sched/kale/core"
 )
 
 func TestStateRoot(t *testing.T) {
@@ -90,11 +92,35 @@ func TestInvocationFlags(t *testing.T) {
 	if r := s.run("status", "crt"); r.code != exitFailed || !strings.Contains(r.err, "there are: ctr") {
 		t.Errorf("a misspelt job: %d %s", r.code, r.err)
 	}
-	if r := s.run("status", "ctr"); r.code != exitFailed || !strings.Contains(r.err, `no scheduler is running for job "ctr": start it with kale run ctr`) {
-		t.Errorf("a job without a scheduler: %d %s", r.code, r.err)
+	if r := s.must("status", "ctr"); !strings.Contains(r.out, "ctr, never started") || !strings.Contains(r.out, "kale run ctr starts it") {
+		t.Errorf("a job without a scheduler: %s", r.out)
 	}
-	if r := s.must("status"); !strings.Contains(r.out, "ctr  no scheduler is running") {
+	if r := s.run("scale", "ctr", "2"); r.code != exitFailed || !strings.Contains(r.err, `no scheduler is running for job "ctr": start it with kale run ctr`) {
+		t.Errorf("an order to a job without a scheduler: %d %s", r.code, r.err)
+	}
+	if r := s.must("status"); !strings.Contains(r.out, "ctr  never started  ") {
 		t.Errorf("all jobs: %s", r.out)
+	}
+}
+
+// A state that cannot be read is told as such, in JSON too, and what a person wrote by hand is not forgotten over it.
+func TestStatusOfADamagedState(t *testing.T) {
+	s := newShell(t)
+	dir, err := s.app(&buffer{}, &buffer{}).jobDir("ctr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := saveInvocation(dir, invocation{File: "/jobs/ctr.hcl"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "state.db"), []byte("not a database"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if g := glanceOf(t, s, "ctr"); g.State != core.StateUnknown || !strings.Contains(g.Says, "move it away") {
+		t.Errorf("%+v", g)
+	}
+	if r := s.run("forget", "ctr"); r.code != exitFailed || len(under(t, dir)) != 2 {
+		t.Errorf("forget: %d, and %v is left: %s", r.code, under(t, dir), r.err)
 	}
 }
 

@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/onnx"
+	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/stream"
 )
 
@@ -77,7 +79,7 @@ job "life" {
 `
 
 // A job's life by its commands: it is run, looked at, scaled by hand, paused; its scheduler ends and is taken up again while it trains on;
-// it is stopped with and without a scheduler, and nothing of it is left.
+// it is stopped with and without a scheduler, forgotten, and nothing of it is left but its checkpoint.
 func TestLife(t *testing.T) {
 	lib, err := onnx.Locate()
 	if err != nil {
@@ -110,7 +112,7 @@ func TestLife(t *testing.T) {
 		}
 		return v
 	}
-	run.eventually("a worker that trains", func() bool { v := status(); return v.Sample.Running >= 1 && v.Trained > 0 })
+	run.eventually("a worker that trains", func() bool { v := status(); return v.Sample.Running >= 1 && v.Trained != nil && *v.Trained > 0 })
 	if text := s.must("status", file).out; !strings.Contains(text, "worker-0-g1") || !strings.Contains(text, "emulated accelerator") {
 		t.Errorf("status by the job file:\n%s", text)
 	}
@@ -156,10 +158,21 @@ func TestLife(t *testing.T) {
 	if r.code != exitDone || !strings.Contains(r.err, "training goes on") || !strings.Contains(r.err, "kale stop life") || !strings.Contains(r.err, "kale run "+file) {
 		t.Errorf("after Ctrl-C: exit code %d, %s", r.code, r.err)
 	}
-	for _, args := range [][]string{{"status", "life"}, {"pause", "life"}} {
-		if r := s.run(args...); r.code != exitFailed || !strings.Contains(r.err, "start it with kale run life") {
-			t.Errorf("%v without a scheduler: %d %s", args, r.code, r.err)
-		}
+	if r := s.run("pause", "life"); r.code != exitFailed || !strings.Contains(r.err, "start it with kale run life") {
+		t.Errorf("pause without a scheduler: %d %s", r.code, r.err)
+	}
+	alone := glanceOf(t, s, "life")
+	if alone.State != core.StateRunning || alone.Scheduler || alone.Trained == nil || *alone.Trained == 0 || len(alone.Workers) == 0 || alone.LastChange == nil {
+		t.Errorf("status -json without a scheduler: %+v", alone)
+	}
+	if text := s.must("status", "life").out; !strings.Contains(text, "trains on without a scheduler") || !strings.Contains(text, "worker-0-g1") || !strings.Contains(text, "kale run life takes it up again") {
+		t.Errorf("status without a scheduler:\n%s", text)
+	}
+	if text := s.must("status").out; !strings.Contains(text, "trains on without a scheduler") {
+		t.Errorf("status of all jobs without a scheduler:\n%s", text)
+	}
+	if r := s.run("forget", "life"); r.code != exitFailed || !strings.Contains(r.err, "kale stop life first") {
+		t.Errorf("forget of a job that trains: %d %s", r.code, r.err)
 	}
 	if text := s.must("explain", "life", "-all", "-n", "2").out; strings.Count(text, "why ") != 2 {
 		t.Errorf("explain without a scheduler:\n%s", text)
@@ -173,29 +186,74 @@ func TestLife(t *testing.T) {
 
 	// By its name the job is run as it was the last time: with its variables.
 	again := s.start("run", "life", "-plain")
-	again.eventually("training to be found", func() bool { v := status(); return v.Sample.Running >= 1 && v.Trained > 0 })
-	if r := s.must("stop", "life"); !strings.Contains(r.out, "has stopped") {
+	again.eventually("training to be found", func() bool { v := status(); return v.Sample.Running >= 1 && v.Trained != nil && *v.Trained > 0 })
+	if v := status(); v.LastChange == nil || !v.LastChange.Decision.At.Equal(alone.LastChange.Decision.At) && v.LastChange.Decision.At.Before(v.Started) {
+		t.Errorf("the last change is %+v, and was %+v before the scheduler ended", v.LastChange, alone.LastChange)
+	}
+	if r := s.run("forget", "life"); r.code != exitFailed || !strings.Contains(r.err, "its scheduler runs") {
+		t.Errorf("forget of a job with a scheduler: %d %s", r.code, r.err)
+	}
+	// A stop has an end: what comes right after it finds a job that has stopped, and nobody in the way.
+	if r := s.must("stop", "life"); r.out != "job \"life\" has stopped\n" {
 		t.Errorf("stop: %s", r.out)
+	}
+	if r := s.must("stop", "life"); r.out != "job \"life\" has stopped already\n" {
+		t.Errorf("stop of a stopped job: %s", r.out)
+	}
+	if g := glanceOf(t, s, "life"); g.State != core.StateStopped || g.Scheduler || g.LastChange == nil {
+		t.Errorf("status -json of a stopped job: %+v", g)
 	}
 	if r := again.end(); r.code != exitDone || !strings.Contains(r.err, "has stopped") {
 		t.Errorf("run of a job that was stopped: exit code %d, %s", r.code, r.err)
 	}
-	if r := s.must("stop", "life"); !strings.Contains(r.out, "does not run") {
-		t.Errorf("stop of a stopped job: %s", r.out)
-	}
 
-	// Once more, to be stopped without a scheduler.
+	// Once more, while the scheduler before has not let go yet, and to be stopped without a scheduler.
+	ending, err := state.Open(filepath.Join(s.env["KALE_STATE_DIR"], "life"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := glanceOf(t, s, "life"); g.State != core.StateUnknown || !g.Scheduler {
+		t.Errorf("status -json while a scheduler ends: %+v", g)
+	}
 	third := s.start("run", "life", "-plain")
+	time.Sleep(time.Second) // long enough for a run that does not wait to fail
+	if err := ending.Close(); err != nil {
+		t.Fatal(err)
+	}
 	third.eventually("training after the stop", func() bool { return status().Sample.Running >= 1 })
 	third.interrupt()
 	third.end()
 	if r := s.must("stop", "life"); !strings.Contains(r.out, "has stopped") {
 		t.Errorf("stop without a scheduler: %s", r.out)
 	}
+	s.must("stop", "life", "-force") // nothing is left to be forced
 	var p planned
 	if err := json.Unmarshal([]byte(s.must("plan", "life", "-json").out), &p); err != nil || len(p.Running) != 0 {
 		t.Errorf("after the stop there runs %v (%v)", p.Running, err)
 	}
 	traffic.interrupt()
 	traffic.end()
+
+	folder := filepath.Join(dir, "checkpoints", "life")
+	if r := s.must("forget", "life"); !strings.Contains(r.out, "its checkpoint stays in "+folder) {
+		t.Errorf("forget: %s", r.out)
+	}
+	if left := under(t, s.env["KALE_STATE_DIR"]); len(left) > 0 || len(under(t, folder)) == 0 {
+		t.Errorf("forget left %v, and of the checkpoint %v", left, under(t, folder))
+	}
+	if text := s.must("status").out; strings.Contains(text, "life") {
+		t.Errorf("status after forget:\n%s", text)
+	}
+	if r := s.run("forget", "life"); r.code != exitFailed || !strings.Contains(r.err, `no job "life"`) {
+		t.Errorf("forget again: %d %s", r.code, r.err)
+	}
+}
+
+// glanceOf is what status says of a job that has no scheduler.
+func glanceOf(t *testing.T, s *shell, name string) (g core.Glance) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(s.must("status", name, "-json").out), &g); err != nil {
+		t.Fatal(err)
+	}
+	return g
 }

@@ -80,6 +80,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupJob, scaleCommand(a)),
 		inGroup(groupJob, pauseCommand(a)),
 		inGroup(groupJob, resumeCommand(a)),
+		inGroup(groupJob, forgetCommand(a)),
 		inGroup(groupFile, initCommand(a)),
 		inGroup(groupFile, validateCommand(a)),
 		inGroup(groupFile, planCommand(a)),

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -31,7 +30,8 @@ func runCommand(a *app) *cobra.Command {
 		Long: `Runs the scheduler of a job until Ctrl-C. The scheduler is not on the data path: when it ends, training goes on, and the
 next kale run finds everything again. kale stop ends the job itself.
 
-A job that ran here before can be named instead of its file: then it is run as it was the last time, the same variables included.`,
+A job that ran here before can be named instead of its file: then it is run as it was the last time, the same variables included. Where the scheduler before is just
+ending, run waits for it.`,
 		Example: "  kale run ctr.hcl\n  kale run ctr.hcl -var 'brokers=[\"kafka-1:9092\"]' -plain",
 		Args:    exactly("JOB.hcl"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -93,7 +93,7 @@ func (a *app) open(ctx context.Context, l *loaded, o core.Options) (s *core.Sche
 		return nil, nil, nil, err
 	}
 	o.Job, o.StateDir, o.Backend = l.Job, l.dir, b
-	s, diags, err := core.Open(ctx, o)
+	s, diags, err := a.openFree(ctx, o)
 	if err == nil {
 		err = a.diagnose(l.files, diags)
 	}
@@ -105,7 +105,7 @@ func (a *app) open(ctx context.Context, l *loaded, o core.Options) (s *core.Sche
 			err = errors.Join(err, s.Close())
 		}
 		if errors.Is(err, state.ErrLocked) {
-			err = fmt.Errorf("%w: see kale status %s, or end it with kale stop %s", err, l.Name, l.Name)
+			err = fmt.Errorf("%w: see kale status %s%s, or end it with kale stop %s%s", err, a.stateFlag(), l.Name, a.stateFlag(), l.Name)
 		}
 		return nil, nil, nil, errors.Join(err, b.Close())
 	}
@@ -116,9 +116,6 @@ func (a *app) open(ctx context.Context, l *loaded, o core.Options) (s *core.Sche
 	}
 	return s, b, closeAll, nil
 }
-
-// stopGrace is how long the API answers after the job has stopped, so that whoever waits for the stop learns of it.
-const stopGrace = 2 * time.Second
 
 // serve runs a job's loop, its API and its picture until ctx ends, the picture is closed or the job has stopped.
 func (a *app) serve(ctx context.Context, show *screen, l *loaded, b backend.Backend, s *core.Scheduler) error {
@@ -157,13 +154,7 @@ func (a *app) serve(ctx context.Context, show *screen, l *loaded, b backend.Back
 		defer end()
 		return show.show(ctx, s)
 	})
-	err = s.Run(ctx)
-	if v := s.View(); err == nil && v != nil && v.Stopped {
-		select {
-		case <-time.After(stopGrace):
-		case <-ctx.Done():
-		}
-	}
+	err = s.Run(ctx) // whoever waits for a stop reads its result from the state when we have let go of it
 	end()
 	endAPI()
 	return errors.Join(err, g.Wait())

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/kale-sched/kale/cmd/kale/view"
 	"github.com/kale-sched/kale/core"
-	"github.com/kale-sched/kale/core/api"
 )
 
 type statusFlags struct {
@@ -26,6 +24,12 @@ func statusCommand(a *app) *cobra.Command {
 	f := statusFlags{every: span(2 * time.Second)}
 	c := &cobra.Command{
 		Use: "status [JOB]", SuggestFor: []string{"ps", "ls", "list", "show", "top", "jobs"}, Short: "What a job does now, or which jobs there are",
+		Long: `Shows what a job does. It works with a running scheduler and without: then it tells from what the last one wrote down, and for a
+job that was not stopped from its chief and the backend, whether the job has stopped, trains on, or was never started. With no
+JOB, a line for every job that has run here; kale forget takes one from that list.
+
+A job is one of: never started, starting, running, paused, stopping, stopped, gone (it was not stopped, and nothing of it
+runs), unknown. -json has it as "state".`,
 		Args: upTo(1), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.every <= 0 {
@@ -43,7 +47,7 @@ func statusCommand(a *app) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVar(&f.asJSON, "json", false, "print the scheduler's whole picture as JSON; with -watch one line each")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print the whole picture as JSON; with -watch one line each")
 	c.Flags().BoolVarP(&f.watch, "watch", "w", false, "show it again and again until Ctrl-C")
 	c.Flags().Var(&f.every, "every", "how often -watch shows it")
 	return c
@@ -63,13 +67,8 @@ func (a *app) repeat(ctx context.Context, f statusFlags, show func(ctx context.C
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && !errors.Is(err, api.ErrNoScheduler):
+		case err != nil:
 			return err
-		case err != nil: // a scheduler may be started again while we watch
-			fmt.Fprintf(&b, "%v\n", err)
-			if f.asJSON {
-				return err
-			}
 		}
 		if tty && !f.asJSON {
 			fmt.Fprint(a.out, "\x1b[H\x1b[2J")
@@ -88,10 +87,11 @@ func (a *app) repeat(ctx context.Context, f statusFlags, show func(ctx context.C
 
 // jobState is a job in the overview.
 type jobState struct {
-	Job       string `json:"job"`
-	Scheduler bool   `json:"scheduler"`
-	Says      string `json:"says"`
-	File      string `json:"file,omitempty"`
+	Job       string     `json:"job"`
+	State     core.State `json:"state"`
+	Scheduler bool       `json:"scheduler"`
+	Says      string     `json:"says"`
+	File      string     `json:"file,omitempty"`
 }
 
 func (a *app) overview(ctx context.Context, w io.Writer, asJSON bool) error {
@@ -101,15 +101,9 @@ func (a *app) overview(ctx context.Context, w io.Writer, asJSON bool) error {
 	}
 	states := []jobState{}
 	for _, name := range names {
-		s := jobState{Job: name, Says: "no scheduler is running"}
+		s := a.brief(ctx, name)
 		if how, err := a.known(name); err == nil {
 			s.File = how.File
-		}
-		switch v, err := a.view(ctx, name); {
-		case err == nil:
-			s.Scheduler, s.Says = true, headline(v)
-		case !errors.Is(err, api.ErrNoScheduler):
-			s.Says = err.Error()
 		}
 		states = append(states, s)
 	}
@@ -122,7 +116,7 @@ func (a *app) overview(ctx context.Context, w io.Writer, asJSON bool) error {
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, s := range states {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", s.Job, s.Says, s.File)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", s.Job, s.State, s.Says, s.File)
 	}
 	return t.Flush()
 }
@@ -137,14 +131,18 @@ func (a *app) view(ctx context.Context, name string) (*core.View, error) {
 }
 
 func (a *app) jobStatus(ctx context.Context, w io.Writer, name string, asJSON bool) error {
-	v, err := a.view(ctx, name)
-	if err != nil {
+	v, g, err := a.viewOrGlance(ctx, name, true)
+	switch {
+	case err != nil:
 		return err
-	}
-	if asJSON {
+	case asJSON && v != nil:
 		return json.NewEncoder(w).Encode(v)
+	case asJSON:
+		return json.NewEncoder(w).Encode(g)
+	case v != nil:
+		return writeStatus(w, v)
 	}
-	return writeStatus(w, v)
+	return writeGlance(w, g, a.advice(g))
 }
 
 // writeStatus prints a view for people.
@@ -152,7 +150,7 @@ func writeStatus(w io.Writer, v *core.View) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	s := v.Sample
-	row("job", "%s, %s, scheduler up since %s%s", v.Job, v.Mode, v.Started.Local().Format("2006-01-02 15:04:05"), ending(v))
+	row("job", "%s, %s, %s, scheduler up since %s", v.Job, v.State, v.Mode, clock(v.Started, v.Now))
 	if s.Lag == nil {
 		row("lag", "unknown; the objective is at most %s", shortDuration(v.MaxLag))
 	} else {
@@ -171,8 +169,12 @@ func writeStatus(w io.Writer, v *core.View) error {
 	} else {
 		row("forecast", "none%s", distrust(v))
 	}
-	row("workers", "%d train of %d wanted (%d to %d), %d starting, %d leaving; capacity %s records/s, %.0f %% busy%s", s.Running, s.Target, v.Min, v.Max,
-		s.Pending, s.Draining, number(s.Capacity), 100*s.Busy, emulated(v))
+	if s.Unknown != "" {
+		row("workers", "%d wanted (%d to %d); how many train is unknown%s", s.Target, v.Min, v.Max, emulated(v))
+	} else {
+		row("workers", "%d train of %d wanted (%d to %d), %d starting, %d leaving; capacity %s records/s, %.0f %% busy%s", s.Running, s.Target, v.Min, v.Max,
+			s.Pending, s.Draining, number(s.Capacity), 100*s.Busy, emulated(v))
+	}
 	row("throughput", "%s", strings.TrimSuffix(v.Model+"; "+v.ModelBasis.String(), "; "))
 	if m := manualLine(v.Manual); v.Manual.Paused || v.Manual.Pinned {
 		row("order", "%s", m)
@@ -180,23 +182,21 @@ func writeStatus(w io.Writer, v *core.View) error {
 	if r := v.Rescale; r != nil {
 		row("rescale", "%d → %d under way since %s", r.From, r.To, shortDuration(v.Now.Sub(r.Decided)))
 	}
+	if v.Waits != "" {
+		row("waits for", "%s", v.Waits)
+	}
 	if r := v.LastRescale; r != nil {
 		row("last rescale", "%s", view.RescaleWords(*r, nil, 0))
 	}
 	if j := v.LastJoin; j != nil {
 		row("join time", "%s, the median of %s; the last was %s", shortDuration(v.Join.Value), count(v.Join.Samples, "rescale"), j)
 	}
-	if d := v.LastChange; d != nil {
-		row("last change", "%s  %s %d → %d: %s%s", d.Decision.At.Local().Format("15:04:05"), verb(d.Decision.Kind), d.Decision.Current, d.Decision.Target, d.Decision.Reason, observeOnly(d.ObserveOnly))
-	}
-	if d := v.Decision; d != nil {
-		row("now", "%s", d.Decision.Reason)
-	}
+	writeRecords(row, v.Now, v.LastChange, v.Decision)
 	auc := ""
 	if v.AUC != nil {
 		auc = fmt.Sprintf(", AUC so far %.4f (each record scored before it is trained)", *v.AUC)
 	}
-	row("trained", "%s records%s%s", whole(v.Trained), auc, losses(v))
+	row("trained", "%s%s%s", trainedTotal(v.Trained), auc, losses(v))
 	for _, r := range v.Rollbacks {
 		if !r.UnderWay() { // those under way are problems
 			row("note", "%s  %s", r.At.Local().Format("2006-01-02 15:04:05"), r)
@@ -208,40 +208,59 @@ func writeStatus(w io.Writer, v *core.View) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	return writeProcesses(w, v)
+	return writeProcesses(w, v.Now, v.Workers, v.Servers)
 }
 
-func writeProcesses(w io.Writer, v *core.View) error {
+// writeRecords prints the last change and the last decision, each with its day where that is another than now's.
+func writeRecords(row func(name, format string, args ...any), now time.Time, change, last *core.Record) {
+	if d := change; d != nil {
+		row("last change", "%s  %s %d → %d: %s%s", clock(d.Decision.At, now), verb(d.Decision.Kind), d.Decision.Current, d.Decision.Target, d.Decision.Reason, observeOnly(d.ObserveOnly))
+	}
+	if d := last; d != nil {
+		row("decided", "%s  %s", clock(d.Decision.At, now), d.Decision.Reason)
+	}
+}
+
+// clock is a time of day, with the date where that is not today.
+func clock(at, now time.Time) string {
+	at, now = at.Local(), now.Local()
+	if at.YearDay() == now.YearDay() && at.Year() == now.Year() {
+		return at.Format("15:04:05")
+	}
+	return at.Format("2006-01-02 15:04:05")
+}
+
+func trainedTotal(n *uint64) string {
+	if n == nil {
+		return "unknown"
+	}
+	return whole(*n) + " records"
+}
+
+func writeProcesses(w io.Writer, now time.Time, workers []core.WorkerView, servers []core.ServerView) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if len(v.Workers)+len(v.Servers) > 0 {
+	if len(workers)+len(servers) > 0 {
 		fmt.Fprintf(t, "\nPROCESS\tALLOCATION\tMEMBER\tRECORDS/S\tBUSY\tQUEUE\tPARTITIONS\tRESTARTS\tNODE\t\n")
 	}
-	for _, p := range v.Workers {
+	for _, p := range workers {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.0f %%\t%d\t%s\t%d\t%s\t%s\n", p.ID, p.Backend, p.Member, number(p.Rate), 100*p.Busy, p.Queue, partitions(p.Partitions), p.Restarts,
 			strings.TrimSpace(p.Node+" "+strings.Join(p.Devices, ",")), p.Reason)
 	}
-	for _, p := range v.Servers {
+	for _, p := range servers {
 		up := "down"
 		if p.Up {
 			up = "up"
 		}
-		snapshot := "no snapshot yet"
-		if !p.LastSnapshot.IsZero() {
-			snapshot = "snapshot " + shortDuration(v.Now.Sub(p.LastSnapshot)) + " ago"
+		rows, snapshot := whole(p.Rows)+" rows", "no snapshot since it started"
+		switch {
+		case !p.Known:
+			up, rows, snapshot = "unknown", "", "snapshot unknown"
+		case !p.LastSnapshot.IsZero():
+			snapshot = "snapshot " + shortDuration(now.Sub(p.LastSnapshot)) + " ago"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s rows\t\t\t\t%d\t%s\t%s\n", p.ID, p.Backend, up, whole(p.Rows), p.Restarts, p.Node, snapshot)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t\t%d\t%s\t%s\n", p.ID, p.Backend, up, rows, p.Restarts, p.Node, snapshot)
 	}
 	return t.Flush()
-}
-
-func ending(v *core.View) string {
-	switch {
-	case v.Stopped:
-		return ", stopped"
-	case v.Stopping:
-		return ", stopping"
-	}
-	return ""
 }
 
 func repairing(s core.Sample) string {

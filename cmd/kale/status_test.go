@@ -12,12 +12,12 @@ func TestWriteStatus(t *testing.T) {
 	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
 	auc, lag, rate := 0.71234, 1.5, 812.3
 	v := &core.View{
-		Job: "ctr", Mode: "live", Now: now, Started: now.Add(-time.Hour), MaxLag: 20 * time.Minute, Min: 1, Max: 6, Model: "async θ=(0.00125, 0, 0)", ModelBasis: plan.Basis{Prior: "a profile on one T4"},
+		Job: "ctr", State: core.StateRunning, Waits: "worker-2-g1 to join", Mode: "live", Now: now, Started: now.Add(-time.Hour), MaxLag: 20 * time.Minute, Min: 1, Max: 6, Model: "async θ=(0.00125, 0, 0)", ModelBasis: plan.Basis{Prior: "a profile on one T4"},
 		Sample: core.Sample{Rate: &rate, Trained: 790, Lag: &lag, LagRecords: 1234, Target: 3, Running: 2, Pending: 1, Capacity: 1600, Busy: 0.84,
 			Forecast: &core.Band{Mean: 900, Lower: 850, Upper: 950}},
-		Forecast: plan.Forecast{Source: "seasonal", Trusted: true}, Trained: 123456, AUC: &auc, Dead: 2, Emulated: true,
+		Forecast: plan.Forecast{Source: "seasonal", Trusted: true}, Trained: new(uint64(123456)), AUC: &auc, Dead: 2, Emulated: true,
 		Workers:  []core.WorkerView{{ID: "worker-0-g1", Backend: "running", Member: "ready", Partitions: []int32{0, 1, 2}, Rate: 400, Busy: 0.8, Node: "a"}},
-		Servers:  []core.ServerView{{ID: "ps-0-g1", Backend: "running", Up: true, Rows: 5000, LastSnapshot: now.Add(-9 * time.Second)}},
+		Servers:  []core.ServerView{{ID: "ps-0-g1", Backend: "running", Up: true, Known: true, Rows: 5000, LastSnapshot: now.Add(-9 * time.Second)}},
 		Problems: []string{"partition 3: stuck"},
 	}
 	var out buffer
@@ -27,7 +27,8 @@ func TestWriteStatus(t *testing.T) {
 	golden(t, "status", out.String())
 	// What is unknown is said so, and never shown as zero.
 	out = buffer{}
-	if err := writeStatus(&out, &core.View{Job: "ctr", Mode: "live", Now: now, Started: now, MaxLag: time.Minute, Sample: core.Sample{Unknown: "the chief does not answer"}}); err != nil {
+	if err := writeStatus(&out, &core.View{Job: "ctr", Mode: "live", Now: now, Started: now, MaxLag: time.Minute, State: core.StateUnknown, Sample: core.Sample{Unknown: "the chief does not answer"},
+		Servers: []core.ServerView{{ID: "ps-0-g1", Backend: "running"}}}); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "status_unknown", out.String())

@@ -45,17 +45,31 @@ func (a *app) stopJob(ctx context.Context, arg string, f stopFlags) error {
 		return err
 	}
 	defer c.Close()
-	if err := c.Order(ctx, core.Order{Kind: "stop", Force: f.force}); err != nil {
+	switch err := c.Order(ctx, core.Order{Kind: "stop", Force: f.force}); {
+	case err == nil:
+		if err := a.awaitStop(ctx, name, func() (*core.View, error) { return c.Status(ctx) }); err != nil {
+			return err
+		}
+	case !ended(err):
 		return err
 	}
-	switch stopped, err := a.awaitStop(ctx, name, func() (*core.View, error) { return c.Status(ctx) }); {
+	g, err := a.awaitLetGo(ctx, name)
+	switch {
 	case err != nil:
 		return err
-	case stopped:
+	case g == nil:
+		return fmt.Errorf("the scheduler of job %q ended, and another one has taken the job up: kale stop %s%s stops that one", name, a.stateFlag(), name)
+	case g.State == core.StateStopped:
 		return a.sayStopped(name)
 	}
 	fmt.Fprintln(a.err, "the scheduler went away before the job had stopped; going on without it")
 	return a.stopWithout(ctx, name, f)
+}
+
+// ended says that a call failed because the scheduler is ending or gone, and not because it refused.
+func ended(err error) bool {
+	var refused *api.Error
+	return errors.Is(err, api.ErrNoScheduler) || !errors.As(err, &refused) || refused.Ended()
 }
 
 func (a *app) sayStopped(name string) error {
@@ -66,54 +80,31 @@ func (a *app) sayStopped(name string) error {
 // stopPoll is how often a stop's progress is looked at.
 const stopPoll = 200 * time.Millisecond
 
-// awaitStop shows progress until the job has stopped. stopped is false when the scheduler cannot be asked any more.
-func (a *app) awaitStop(ctx context.Context, name string, look func() (*core.View, error)) (stopped bool, err error) {
+// awaitStop shows progress until the job has stopped or its scheduler cannot be asked any more.
+func (a *app) awaitStop(ctx context.Context, name string, look func() (*core.View, error)) error {
 	bar := a.progress()
 	defer bar.done()
 	began := time.Now()
-	t := time.NewTicker(stopPoll)
-	defer t.Stop()
 	for {
 		v, err := look()
-		var refused *api.Error
 		switch {
 		case ctx.Err() != nil:
-			return false, fmt.Errorf("interrupted: job %q goes on stopping as long as its scheduler runs; kale stop %s waits again", name, name)
-		case err == nil && v != nil && v.Stopped:
-			return true, nil
-		case err == nil && v != nil:
+			return fmt.Errorf("interrupted: job %q goes on stopping as long as its scheduler runs; kale stop %s%s waits again", name, a.stateFlag(), name)
+		case err == nil && v.Stopped, err != nil && ended(err):
+			return nil
+		case err == nil:
 			bar.show("stopping job %q, %s: %s", name, time.Since(began).Round(time.Second), remaining(v))
-		case err != nil && !errors.As(err, &refused):
-			return false, nil
 		}
-		select {
-		case <-ctx.Done():
-		case <-t.C:
-		}
+		_ = wait(ctx, stopPoll) // the next turn tells
 	}
 }
 
 // remaining says what a stop waits for.
 func remaining(v *core.View) string {
-	workers := 0
-	for _, w := range v.Workers {
-		if backend.State(w.Backend).Live() {
-			workers++
-		}
+	if v.Waits == "" {
+		return "nothing is left"
 	}
-	servers := 0
-	for _, s := range v.Servers {
-		if backend.State(s.Backend).Live() {
-			servers++
-		}
-	}
-	switch {
-	case workers > 0:
-		return count(workers, "worker") + " to drain"
-	case servers > 0:
-		return "last snapshot, and " + count(servers, "server") + " to release"
-	}
-	return "nothing is left"
+	return "waiting for " + v.Waits
 }
 
 // stopWithout stops a job that no scheduler looks after, by being its scheduler for that long.
@@ -134,12 +125,23 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("see what runs of job %q: %w", name, err), b.Close())
 	}
-	if complete && !anyLive(list) {
-		fmt.Fprintf(a.out, "job %q does not run\n", name)
-		return b.Close()
-	}
 	if err := b.Close(); err != nil {
 		return err
+	}
+	if complete && !anyLive(list) {
+		g, err := a.awaitLetGo(ctx, name)
+		switch {
+		case err != nil:
+			return err
+		case g == nil:
+			return fmt.Errorf("a scheduler has just taken job %q up: kale stop %s%s stops it", name, a.stateFlag(), name)
+		case g.State == core.StateStopped:
+			fmt.Fprintf(a.out, "job %q has stopped already\n", name)
+			return nil
+		case g.State == core.StateNeverStarted:
+			fmt.Fprintf(a.out, "job %q was never started\n", name)
+			return nil
+		}
 	}
 	s, _, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Stop: true})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -31,6 +32,7 @@ type scheduler struct {
 	view  *core.View
 	store *state.Store
 	deaf  bool // takes no orders
+	ended bool // its loop has ended
 
 	mu     sync.Mutex
 	orders []core.Order
@@ -43,6 +45,9 @@ func (s *scheduler) Do(ctx context.Context, o core.Order) error {
 	if s.deaf {
 		<-ctx.Done()
 		return ctx.Err()
+	}
+	if s.ended {
+		return fmt.Errorf("stop: %w", core.ErrNotRunning)
 	}
 	if o.Kind == "scale" && o.Target > 8 {
 		return errors.New("scale job \"ctr\" to 9 workers: the job file allows 1 to 8")
@@ -193,6 +198,13 @@ func TestOrders(t *testing.T) {
 	var e *api.Error
 	if !errors.As(err, &e) || e.Status != http.StatusConflict || !strings.Contains(e.Message, "allows 1 to 8") {
 		t.Errorf("an order that is refused: %v", err)
+	}
+	if e.Ended() {
+		t.Error("a refusal is taken for the scheduler's end")
+	}
+	s.ended = true
+	if err := c.Order(t.Context(), core.Order{Kind: "stop"}); !errors.As(err, &e) || !e.Ended() || e.Temporary() {
+		t.Errorf("an order to a loop that has ended: %v", err)
 	}
 }
 

@@ -55,6 +55,9 @@ func (e *Error) Error() string { return e.Message }
 // Temporary says that asking again later may help.
 func (e *Error) Temporary() bool { return e.Status == http.StatusServiceUnavailable }
 
+// Ended says that the scheduler's loop has ended: its process is about to.
+func (e *Error) Ended() bool { return e.Status == http.StatusGone }
+
 // Status is the scheduler's newest picture. An *Error that is Temporary says that there is none yet.
 func (c *Client) Status(ctx context.Context) (*core.View, error) {
 	return call[*core.View](ctx, c, "/v1/status", nil, nil)

@@ -252,6 +252,8 @@ func (h *handler) order(r *http.Request) (any, error) {
 	switch err := h.s.Do(ctx, o); {
 	case err == nil:
 		return map[string]any{"taken": o}, nil
+	case errors.Is(err, core.ErrNotRunning) && ctx.Err() == nil:
+		return nil, failure{http.StatusGone, err}
 	case ctx.Err() != nil:
 		return nil, failf(http.StatusServiceUnavailable, "the scheduler did not take the order %q within %s: it is starting, or ending; ask again", o.Kind, orderTimeout)
 	default:

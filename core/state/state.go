@@ -27,6 +27,8 @@ var (
 	bucketSamples   = []byte("samples")
 	bucketRescales  = []byte("rescales")
 	bucketRollbacks = []byte("rollbacks")
+
+	buckets = [][]byte{bucketKV, bucketDecisions, bucketSamples, bucketRescales, bucketRollbacks}
 )
 
 // Log names a time-ordered log.
@@ -60,7 +62,7 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("open the job's state %s: %w (if the file is damaged, move it away: the scheduler finds what runs from the backend and the chief)", path, err)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		for _, b := range [][]byte{bucketKV, bucketDecisions, bucketSamples, bucketRescales, bucketRollbacks} {
+		for _, b := range buckets {
 			if _, err := tx.CreateBucketIfNotExists(b); err != nil {
 				return err
 			}
@@ -69,6 +71,23 @@ func Open(dir string) (*Store, error) {
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare the job's state %s: %w", path, err), db.Close())
+	}
+	return &Store{db: db, path: path}, nil
+}
+
+// OpenReader opens dir/state.db for reading only; it must be closed soon, since no scheduler can start meanwhile. ErrLocked: a scheduler has it.
+// fs.ErrNotExist: there is none.
+func OpenReader(dir string) (*Store, error) {
+	path := filepath.Join(dir, "state.db")
+	if _, err := os.Stat(path); err != nil { // bbolt would create it
+		return nil, fmt.Errorf("read the job's state: %w", err)
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 200 * time.Millisecond, ReadOnly: true})
+	if errors.Is(err, berrors.ErrTimeout) {
+		return nil, fmt.Errorf("read the job's state %s: %w", path, ErrLocked)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the job's state %s: %w (if the file is damaged, move it away: the scheduler finds what runs from the backend and the chief)", path, err)
 	}
 	return &Store{db: db, path: path}, nil
 }
@@ -92,7 +111,11 @@ func (s *Store) Put(key string, v any) error {
 // Get reads what Put saved; found is false when there is nothing.
 func (s *Store) Get(key string, v any) (found bool, err error) {
 	err = s.db.View(func(tx *bbolt.Tx) error {
-		raw := tx.Bucket(bucketKV).Get([]byte(key))
+		b := tx.Bucket(bucketKV)
+		if b == nil {
+			return nil // a reader of a file whose scheduler ended before it had begun
+		}
+		raw := b.Get([]byte(key))
 		if raw == nil {
 			return nil
 		}
@@ -157,7 +180,11 @@ func Scan[T any](s *Store, l Log, from time.Time, f func(T) bool) error {
 		binary.BigEndian.PutUint64(start, uint64(from.UnixNano()))
 	}
 	err := s.db.View(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(l.bucket).Cursor()
+		b := tx.Bucket(l.bucket)
+		if b == nil {
+			return nil // a reader of a file that is older than the log
+		}
+		c := b.Cursor()
 		for k, raw := c.Seek(start); k != nil; k, raw = c.Next() {
 			var v T
 			if err := json.Unmarshal(raw, &v); err != nil {
@@ -179,7 +206,11 @@ func Scan[T any](s *Store, l Log, from time.Time, f func(T) bool) error {
 func Last[T any](s *Store, l Log, n int) ([]T, error) {
 	var out []T
 	err := s.db.View(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(l.bucket).Cursor()
+		b := tx.Bucket(l.bucket)
+		if b == nil {
+			return nil // a reader of a file that is older than the log
+		}
+		c := b.Cursor()
 		for k, raw := c.Last(); k != nil && len(out) < n; k, raw = c.Prev() {
 			var v T
 			if err := json.Unmarshal(raw, &v); err != nil {

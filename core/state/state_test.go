@@ -2,6 +2,10 @@ package state
 
 import (
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,5 +81,46 @@ func TestLogsAreOrderedBoundedAndSearchable(t *testing.T) {
 	all, err := Last[entry](s, Samples, 100)
 	if err != nil || len(all) != 7 {
 		t.Errorf("after the trim %d entries are left, want 7 (%v)", len(all), err)
+	}
+}
+
+// A reader sees what was written, keeps no other reader out, changes nothing, and says who has the file or that there is none.
+func TestOpenReader(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := OpenReader(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("without a file: %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Fatalf("reading left %v (%v)", left, err)
+	}
+	s := open(t, dir)
+	if err := s.Put("desired", entry{7}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenReader(dir); !errors.Is(err, ErrLocked) {
+		t.Fatalf("beside a scheduler: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var got entry
+	for range 2 { // at the same time
+		r, err := OpenReader(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = r.Close() })
+		if found, err := r.Get("desired", &got); err != nil || !found || got.N != 7 {
+			t.Fatalf("found %v, %v, %v", found, got, err)
+		}
+		if err := r.Put("desired", entry{8}); err == nil {
+			t.Error("a reader has written")
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "state.db"), []byte("not a database"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenReader(dir); err == nil || !strings.Contains(err.Error(), "move it away") {
+		t.Errorf("a damaged file: %v", err)
 	}
 }

@@ -85,7 +85,7 @@ func (d *demo) step(by time.Duration) *core.View {
 	lag := 0.06 + d.backlog/trained
 	v := &core.View{
 		Job: "demo", Mode: "live", Now: d.now, Started: d.start.Add(-3 * time.Second), MaxLag: 2 * time.Second, Min: 1, Max: 6, Emulated: true,
-		Model: d.model.String(), ModelBasis: plan.Basis{Prior: "a profile", Measured: []estimator.Evidence{{Workers: 2, Rate: 1600, Intervals: 4}}}, Trained: d.trained, Problems: d.problems, Servers: []core.ServerView{{Index: 0, Up: true}, {Index: 1, Up: true}},
+		Model: d.model.String(), ModelBasis: plan.Basis{Prior: "a profile", Measured: []estimator.Evidence{{Workers: 2, Rate: 1600, Intervals: 4}}}, Trained: new(d.trained), Problems: d.problems, Servers: []core.ServerView{{Index: 0, Up: true}, {Index: 1, Up: true}},
 	}
 	if auc := 0.71 + 0.03*float64(d.now.Sub(d.start))/float64(day); true {
 		v.AUC = &auc

@@ -238,7 +238,10 @@ func (f Frame) model() string {
 
 func (f Frame) totals() string {
 	v := f.View
-	text := whole(v.Trained) + " records"
+	text := "unknown number of records"
+	if v.Trained != nil {
+		text = whole(*v.Trained) + " records"
+	}
 	if v.AUC != nil && *v.AUC >= 0 && *v.AUC <= 1 {
 		text += fmt.Sprintf("  AUC so far %.4f", *v.AUC)
 	}

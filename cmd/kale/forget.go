@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/state"
+)
+
+func forgetCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "forget JOB", Short: "Take a stopped job from this machine's list",
+		Long: `Removes what this machine keeps of a job that has stopped: its decisions and what was observed of it, what its policy and its
+throughput model had learnt, its processes' logs, and how it was run. The job is then no longer in kale status.
+
+The checkpoint stays: kale run JOB.hcl goes on from it. To be rid of the model too, remove the checkpoint folder, which
+forget names.`,
+		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.forget(cmd.Context(), args[0]) },
+	}
+}
+
+func (a *app) forget(ctx context.Context, arg string) error {
+	name, err := a.jobName(arg)
+	if err != nil {
+		return err
+	}
+	if _, err := a.known(name); err != nil {
+		return err
+	}
+	v, g, err := a.viewOrGlance(ctx, name, true)
+	switch {
+	case err != nil:
+		return fmt.Errorf("forget job %q: %w", name, err)
+	case v != nil || g.Scheduler:
+		return fmt.Errorf("forget job %q: its scheduler runs: kale stop %s%s first", name, a.stateFlag(), name)
+	case g.State != core.StateStopped && g.State != core.StateNeverStarted && g.State != core.StateGone:
+		return fmt.Errorf("forget job %q: it is not known to have stopped (%s): kale stop %s%s first", name, g.Says, a.stateFlag(), name)
+	}
+	checkpoint := a.checkpointOf(name)
+	if err := a.removeState(name); err != nil {
+		return fmt.Errorf("forget job %q: %w", name, err)
+	}
+	fmt.Fprintf(a.out, "job %q is forgotten; %s\n", name, checkpoint)
+	return nil
+}
+
+// checkpointOf says where a job's checkpoint stays.
+func (a *app) checkpointOf(name string) string {
+	quiet := *a
+	quiet.err = io.Discard
+	l, err := quiet.load(name, jobFlags{})
+	if err != nil {
+		return "its checkpoint stays in the folder that its job file names"
+	}
+	return fmt.Sprintf("its checkpoint stays in %s", core.CheckpointFolder(l.Job))
+}
+
+// removeState removes a job's state folder while it holds the state, so that no scheduler starts in it.
+func (a *app) removeState(name string) error {
+	dir, err := a.jobDir(name)
+	if err != nil {
+		return err
+	}
+	socket, err := api.SocketPath(dir)
+	if err != nil {
+		return err
+	}
+	st, err := state.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = os.RemoveAll(dir)
+	if e := os.Remove(socket); e != nil && !errors.Is(e, os.ErrNotExist) { // one outside the folder, of a scheduler that ended badly
+		err = errors.Join(err, e)
+	}
+	return errors.Join(err, st.Close())
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/state"
+)
+
+// viewOrGlance is a job's picture from its scheduler or, where none can be asked, what can be told without: one of the two. With thorough, the
+// backend is asked too, which starts its plugin for a moment.
+func (a *app) viewOrGlance(ctx context.Context, name string, thorough bool) (*core.View, *core.Glance, error) {
+	v, err := a.view(ctx, name)
+	var refused *api.Error
+	switch {
+	case err == nil:
+		return v, nil, nil
+	case errors.As(err, &refused) && refused.Temporary():
+		return nil, &core.Glance{Job: name, State: core.StateStarting, Scheduler: true, Now: time.Now(), Says: "its scheduler has just started and has not looked yet"}, nil
+	case !errors.Is(err, api.ErrNoScheduler) && !ended(err):
+		return nil, nil, err
+	}
+	var list core.Lister
+	if thorough {
+		list = func(ctx context.Context) ([]backend.Status, bool, error) { return a.list(ctx, name) }
+	}
+	dir, err := a.jobDir(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	g, err := core.GlanceAt(ctx, dir, name, list)
+	switch {
+	case ctx.Err() != nil:
+		return nil, nil, ctx.Err()
+	case errors.Is(err, state.ErrLocked):
+		g = &core.Glance{Job: name, State: core.StateUnknown, Scheduler: true, Now: time.Now(), Says: "its scheduler is about to answer, or about to end: ask again in a moment"}
+	case err != nil:
+		g = &core.Glance{Job: name, State: core.StateUnknown, Now: time.Now(), Says: err.Error()}
+	}
+	return nil, g, nil
+}
+
+// advice says what can be done about a job without a scheduler.
+func (a *app) advice(g *core.Glance) string {
+	run := "kale run " + a.stateFlag() + "JOB.hcl"
+	if _, err := a.known(g.Job); err == nil {
+		run = "kale run " + a.stateFlag() + g.Job // takes the file and the variables from the last run
+	}
+	switch {
+	case g.Scheduler:
+		return ""
+	case g.State == core.StateStopping:
+		return fmt.Sprintf("kale stop %s%s goes on with it; %s takes the job up again", a.stateFlag(), g.Job, run)
+	case g.State == core.StateNeverStarted:
+		return run + " starts it"
+	}
+	return run + " takes it up again"
+}
+
+// list asks a job's backend what runs.
+func (a *app) list(ctx context.Context, name string) (list []backend.Status, complete bool, err error) {
+	quiet := *a
+	quiet.err = io.Discard // what is wrong with the job file is for kale validate
+	l, err := quiet.load(name, jobFlags{})
+	if err != nil {
+		return nil, false, fmt.Errorf("read the job file again: %w", err)
+	}
+	b, err := quiet.configured(ctx, l, l.dir)
+	if err != nil {
+		return nil, false, err
+	}
+	list, complete, err = b.List(ctx, name)
+	return list, complete, errors.Join(err, b.Close())
+}
+
+// brief is a job's line in the overview.
+func (a *app) brief(ctx context.Context, name string) jobState {
+	switch v, g, err := a.viewOrGlance(ctx, name, false); {
+	case err != nil:
+		return jobState{Job: name, State: core.StateUnknown, Says: err.Error()}
+	case v != nil:
+		return jobState{Job: name, State: v.State, Scheduler: true, Says: headline(v)}
+	default:
+		return jobState{Job: name, State: g.State, Scheduler: g.Scheduler, Says: g.Says}
+	}
+}
+
+// writeGlance prints for people what can be told of a job without its scheduler.
+func writeGlance(w io.Writer, g *core.Glance, advice string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	row("job", "%s, %s: %s", g.Job, g.State, g.Says)
+	if advice != "" {
+		row("", "%s", advice)
+	}
+	if m := g.Manual; m.Paused || m.Pinned {
+		row("order", "%s", manualLine(m))
+	}
+	if s := g.LastSample; s != nil {
+		row("last seen", "%s  %s train of %d wanted, lag %s", clock(s.At, g.Now), count(s.Running, "worker"), s.Target, lag(*s))
+	}
+	writeRecords(row, g.Now, g.LastChange, g.Decision)
+	if g.Trained != nil {
+		row("trained", "%s", trainedTotal(g.Trained))
+	}
+	for _, p := range g.Problems {
+		row("problem", "%s", p)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return writeProcesses(w, g.Now, g.Workers, g.Servers)
+}

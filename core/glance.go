@@ -1,0 +1,170 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/state"
+)
+
+// Glance is what can be told of a job while no scheduler looks after it: what the last one wrote down and, for a job that it left running, what the
+// chief and the backend say. Names are those of View where both have something.
+type Glance struct {
+	Job       string    `json:"job"`
+	State     State     `json:"state"`
+	Scheduler bool      `json:"scheduler"` // false, save where one runs that cannot be asked yet
+	Says      string    `json:"says"`      // the state for people
+	Now       time.Time `json:"now"`
+	// Target is the number of workers that is wanted, Running how many the chief counts on; nil: not known.
+	Target  int  `json:"target"`
+	Running *int `json:"running,omitempty"`
+	// Checkpoint is the folder that what runs was started with; "" when nothing does.
+	Checkpoint string      `json:"checkpoint,omitempty"`
+	Manual     plan.Manual `json:"manual"`
+	// LastSample is what was observed last, Decision and LastChange are the last decision and the last that scaled; all may be nil.
+	LastSample *Sample      `json:"last_sample,omitempty"`
+	Decision   *Record      `json:"decision,omitempty"`
+	LastChange *Record      `json:"last_change,omitempty"`
+	Trained    *uint64      `json:"trained_records,omitempty"`
+	Workers    []WorkerView `json:"workers,omitempty"`
+	Servers    []ServerView `json:"servers,omitempty"`
+	Problems   []string     `json:"problems,omitempty"`
+}
+
+// Lister asks a backend what it has of a job; complete is false when it could not look everywhere.
+type Lister func(ctx context.Context) (list []backend.Status, complete bool, err error)
+
+// GlanceAt reads the state of a job's last scheduler in dir and, when the job was left running, asks its chief and, unless list is nil, the backend.
+// The state is held for a moment only. state.ErrLocked: a scheduler has it.
+func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, error) {
+	g := &Glance{Job: name, Now: time.Now(), State: StateNeverStarted, Says: "no scheduler has taken it up yet"}
+	want, err := g.read(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return g, nil
+	}
+	if err != nil || want == nil {
+		return g, err
+	}
+	g.Target, g.Manual, g.Checkpoint = want.Target, want.Manual, want.Checkpoint
+	switch {
+	case want.Stopped:
+		g.State, g.Says, g.Checkpoint = StateStopped, "everything that it ran was released, and its model is in its checkpoint", ""
+		return g, nil
+	case want.Target == 0 && len(want.Servers) == 0 && !want.Stopping:
+		return g, nil
+	}
+	s := &Scheduler{job: &job.Job{Name: name}, want: want, seen: &seen{}}
+	s.job.Checkpoint.Dir = want.Checkpoint
+	s.glance(ctx, list)
+	g.judge(s, list != nil)
+	return g, nil
+}
+
+// read takes what the last scheduler wrote; want is nil when there is nothing.
+func (g *Glance) read(dir string) (want *desired, err error) {
+	st, err := state.OpenReader(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	var d desired
+	found, err := st.Get(desiredKey, &d)
+	if err != nil || !found {
+		return nil, err
+	}
+	if d.Version != desiredVersion {
+		return nil, fmt.Errorf("the state of job %q is of version %d and this program knows %d: use the program that wrote it", g.Job, d.Version, desiredVersion)
+	}
+	samples, err := state.Last[*Sample](st, state.Samples, 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(samples) > 0 {
+		g.LastSample = samples[0]
+	}
+	g.Decision, g.LastChange, err = lastRecords(st)
+	return &d, err
+}
+
+// glance asks the chief and the backend once, at the same time.
+func (s *Scheduler) glance(ctx context.Context, list Lister) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	asked := make(chan struct{})
+	go func() { // waited for below; ends with ctx
+		defer close(asked)
+		if list != nil {
+			s.seen.list, s.seen.complete, s.seen.listErr = list(ctx)
+		}
+	}()
+	token, err := readToken(s.job)
+	if err != nil || token == "" {
+		token = s.want.Token
+	}
+	link := &chiefLink{dir: s.job.Checkpoint.Dir, job: s.job.Name, token: token}
+	s.seen.chief, s.seen.chiefErr = link.status(ctx)
+	link.close()
+	<-asked
+}
+
+// judge says what becomes of a job that was not stopped.
+func (g *Glance) judge(s *Scheduler, listed bool) {
+	n := s.seen
+	g.Workers, g.Servers = s.processes()
+	alive := 0
+	for _, st := range n.list {
+		if st.State.Live() {
+			alive++
+		}
+	}
+	if n.chiefErr == nil {
+		g.Manual.Paused, g.Trained = n.chief.GetPaused(), trainedRecords(n.chief)
+		ready := n.ready()
+		g.Running = &ready
+		for _, p := range n.chief.GetProblems() {
+			g.Problems = append(g.Problems, chiefProblem(p))
+		}
+	}
+	switch {
+	case s.want.Stopping && !(listed && n.listErr == nil && n.complete && alive == 0):
+		g.State, g.Says = StateStopping, "its stop was interrupted, and no scheduler goes on with it"
+	case n.chiefErr == nil && g.Manual.Paused:
+		g.State, g.Says = StatePaused, "it stays paused, and no scheduler looks after it"
+	case n.chiefErr == nil && *g.Running > 0:
+		g.State, g.Says = StateRunning, fmt.Sprintf("it trains on without a scheduler, with %d of %d workers", *g.Running, g.Target)
+	case n.chiefErr == nil:
+		g.State, g.Says = StateUnknown, "its chief answers, no worker trains, and no scheduler looks after it"
+	case !listed:
+		g.State, g.Says = StateUnknown, "it was not stopped, and its chief does not answer"
+	case n.listErr != nil || !n.complete:
+		g.State, g.Says = StateUnknown, "it was not stopped, its chief does not answer, and neither does the backend"
+	case alive > 0:
+		g.State, g.Says = StateUnknown, fmt.Sprintf("%d of its processes live, its chief does not answer, and no scheduler looks after it", alive)
+	default:
+		g.State, g.Says = StateGone, "it was not stopped, and nothing of it runs any more; its model is in its checkpoint"
+	}
+	if n.chiefErr != nil && !silent(n.chiefErr) {
+		g.Problems = append(g.Problems, "the chief: "+n.chiefErr.Error())
+	}
+	if n.listErr != nil {
+		g.Problems = append(g.Problems, "the backend: "+n.listErr.Error())
+	}
+}
+
+// ready counts the members that train.
+func (n *seen) ready() int {
+	count := 0
+	for _, m := range n.chief.GetMembers() {
+		if m.GetState() == rpc.MemberState_MEMBER_STATE_READY || m.GetState() == rpc.MemberState_MEMBER_STATE_DRAINING {
+			count++
+		}
+	}
+	return count
+}

@@ -1,0 +1,127 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// waits says for people what a change under way, or a stop, waits for; "" when nothing is waited for, or when that is not known.
+func (s *Scheduler) waits() string {
+	switch {
+	case s.want.Stopped || s.seen.listErr != nil || !s.seen.complete:
+		return ""
+	case s.want.Stopping:
+		return s.stopWaits()
+	case s.job.Autoscale.Mode == job.ModeObserve:
+		return ""
+	}
+	var what []string
+	for i := range s.job.Servers.Count {
+		if w := s.serverWaits(i); w != "" {
+			what = append(what, w)
+		}
+	}
+	for rank := range s.want.Target {
+		if w := s.workerWaits(rank); w != "" {
+			what = append(what, w)
+		}
+	}
+	for _, l := range s.want.Draining {
+		what = append(what, s.leavingWaits(l))
+	}
+	if r := s.want.Rescale; len(what) == 0 && r != nil && s.seen.chiefErr == nil {
+		return s.unsettled(r)
+	}
+	return few(what)
+}
+
+// few names the first of several things.
+func few(what []string) string {
+	const most = 2
+	if more := len(what) - most; more > 0 {
+		return fmt.Sprintf("%s, and %d more", strings.Join(what[:most], ", "), more)
+	}
+	return strings.Join(what, ", ")
+}
+
+func (s *Scheduler) stopWaits() string {
+	var workers, servers []string
+	for _, st := range s.seen.list {
+		switch {
+		case !st.State.Live():
+		case st.ID.Role == backend.RoleWorker:
+			workers = append(workers, st.ID.String()+" to drain")
+		default:
+			servers = append(servers, st.ID.String()+" to end")
+		}
+	}
+	switch {
+	case s.want.Forced:
+		return few(append(workers, servers...))
+	case len(workers) > 0:
+		return few(workers)
+	case len(servers) > 0 && !s.want.Snapshotted:
+		return "the last snapshot"
+	}
+	return few(servers)
+}
+
+// serverWaits says what a wanted server lacks.
+func (s *Scheduler) serverWaits(index int) string {
+	id := backend.ID{Role: backend.RoleServer, Rank: index, Generation: s.want.Servers[index]}
+	if w := s.allocationWaits(id); w != "" {
+		return w
+	}
+	if err := s.seen.chiefErr; err == nil && !s.well(id) || err != nil && silent(err) && index == 0 { // the chief is in server 0
+		return id.String() + " to be up"
+	}
+	return ""
+}
+
+// workerWaits says what a wanted worker lacks.
+func (s *Scheduler) workerWaits(rank int) string {
+	if s.departing(rank) {
+		return "" // said of the one that leaves
+	}
+	id := backend.ID{Role: backend.RoleWorker, Rank: rank, Generation: s.want.Workers[rank]}
+	if w := s.allocationWaits(id); w != "" {
+		return w
+	}
+	if s.seen.chiefErr != nil {
+		return ""
+	}
+	switch m := s.seen.member(id.Rank, id.Generation); m.GetState() {
+	case rpc.MemberState_MEMBER_STATE_READY:
+		return ""
+	case rpc.MemberState_MEMBER_STATE_JOINING:
+		return id.String() + " to be ready"
+	}
+	return id.String() + " to join"
+}
+
+// allocationWaits says what the backend has yet to do for a process.
+func (s *Scheduler) allocationWaits(id backend.ID) string {
+	st, found := s.seen.allocation(id)
+	if found && st.State == backend.StateRunning {
+		return ""
+	}
+	text := id.String() + " to start"
+	if t := s.troubles[placeOf(id)]; t != nil && t.refused != "" {
+		return text + " (" + t.refused + ")"
+	}
+	if found && st.State.Live() && st.Reason != "" {
+		return text + " (" + st.Reason + ")"
+	}
+	return text
+}
+
+func (s *Scheduler) leavingWaits(l leaving) string {
+	if l.Released {
+		return l.id().String() + " to end"
+	}
+	return l.id().String() + " to drain"
+}
