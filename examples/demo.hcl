@@ -39,7 +39,7 @@ job "demo" {
     kind          = "deepfm"
     embedding_dim = 8
     hidden        = [32, 16]
-    batch         = 64
+    batch         = 96
     linger        = "50ms"
 
     optimiser "adagrad" {
@@ -47,17 +47,17 @@ job "demo" {
     }
   }
 
-  # The accelerator is emulated: a step of 64 records takes at least 80 ms, however fast this machine is, so that a
-  # worker trains at most 800 records/s and one small machine can show six of them. No real GPU is asked for.
+  # The accelerator is emulated: a step of up to 96 records takes at least 160 ms, however fast this machine is, so that
+  # a worker trains at most 600 records/s and one small machine can show six of them. No real GPU is asked for.
   workers {
     min          = 1
     max          = 6
     gpus         = 0
     cpu          = 0.25
     memory       = "256MiB"
-    emulate_step = "80ms"
+    emulate_step = "160ms"
     chunk        = 32
-    queue        = 256
+    queue        = 128
   }
 
   servers {
@@ -68,8 +68,8 @@ job "demo" {
 
   throughput {
     form   = "async"
-    theta  = [0.00125, 0, 0]
-    source = "the emulated accelerator: 80 ms for 64 records"
+    theta  = [0.00166667, 0, 0]
+    source = "the emulated accelerator: 160 ms for 96 records"
   }
 
   forecast {
@@ -82,10 +82,10 @@ job "demo" {
 
   autoscale {
     policy       = "kale"
-    tau          = "5s"
-    headroom     = 0.1
+    tau          = "3s" # 36 minutes of a day
+    headroom     = 0.2
     cooldown_out = "1s"
-    cooldown_in  = "8s"
+    cooldown_in  = "6s" # 72 minutes
     tick         = "1s"
     watch        = "250ms"
   }

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	produceTick     = 10 * time.Millisecond
+	produceTick     = 20 * time.Millisecond // half of it is added to the age of a record, each tick costs broker and readers a round
 	progressEvery   = time.Second
 	maxUnacked      = 200_000          // records handed to the client and not acknowledged, after which generation waits
 	flushGrace      = 10 * time.Second // for what is under way when the producer is told to stop

@@ -35,7 +35,7 @@ const (
 	speedup  = float64(24*time.Hour) / float64(day)
 	history  = 3 * day          // written with past timestamps
 	leadIn   = 30 * time.Second // from the end of the history to the day: the model learns its first steps, nothing of it is counted
-	peak     = 4000             // records/s
+	peak     = 2850             // records/s
 	settleIn = 20 * time.Second // for the last records to be trained after the day
 )
 

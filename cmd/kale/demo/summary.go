@@ -35,7 +35,9 @@ type Summary struct {
 	// ScaleOutsAhead counts those whose new workers trained before the 1-s mean arrival rate exceeded the old workers' configured capacity, within the
 	// decision's horizon.
 	ScaleOutsAhead int `json:"scale_outs_ahead"`
-	ScaleIns       int `json:"scale_ins"`
+	// ScaleOutsLate counts those whose load came before the new workers trained. What is neither ahead nor late kept the job's headroom.
+	ScaleOutsLate int `json:"scale_outs_late"`
+	ScaleIns      int `json:"scale_ins"`
 	// RescalesOutside were decided before the day, in the lead-in, or after it: the screen showed them, and nothing here counts them.
 	RescalesOutside int `json:"rescales_outside_day"`
 	// RescaleGapMaxMS is the longest time in which a partition with unread records had no applied record during a rescale, less the steady median.
@@ -82,7 +84,7 @@ func (s Summary) Promises() []Promise {
 			"violation_pct", "Lag over its objective", fmt.Sprintf("%.2f %%", s.ViolationPct), fmt.Sprintf("of the day over %.3g s, which are 20 minutes of it; at most 0.5 %%", s.SLOMaxLagS),
 			s.ViolationPct <= 0.5,
 		},
-		{"scale_outs_ahead", "Scale-outs ahead of the load", fmt.Sprintf("%d of %d", s.ScaleOutsAhead, s.ScaleOuts), "trained before it was needed; at least 2", s.ScaleOutsAhead >= 2},
+		{"scale_outs_ahead", "Scale-outs ahead of the load", fmt.Sprintf("%d of %d", s.ScaleOutsAhead, s.ScaleOuts), s.outs(), s.ScaleOutsAhead >= 2},
 		{"scale_ins", "Scale-ins", fmt.Sprint(s.ScaleIns), "at least 2", s.ScaleIns >= 2},
 		{"rescale_gap_max_ms", "Longest gap of a rescale", fmt.Sprintf("%.0f ms", s.RescaleGapMaxMS), "a partition without an applied record; at most 500 ms", s.RescaleGapMaxMS <= 500},
 		{
@@ -91,6 +93,18 @@ func (s Summary) Promises() []Promise {
 		},
 		{"auc", "AUC of the day", fmt.Sprintf("%.4f", s.AUC), fmt.Sprintf("a model that stopped learning when the day began: %.4f; at least 0.01 better", s.AUCStale), s.AUC >= s.AUCStale+0.01},
 	}
+}
+
+// outs says what became of the scale-outs that were not ahead of a load.
+func (s Summary) outs() string {
+	text := "trained before the load came; at least 2"
+	if s.ScaleOutsLate > 0 {
+		text += fmt.Sprintf("; late: %d", s.ScaleOutsLate)
+	}
+	if spare := s.ScaleOuts - s.ScaleOutsAhead - s.ScaleOutsLate; spare > 0 {
+		text += fmt.Sprintf("; for headroom only: %d", spare)
+	}
+	return text
 }
 
 // judged is the summary with its verdict; failed is the exit code of a demo that broke a promise.
@@ -219,8 +233,11 @@ func (d *demo) fromRescales(st *state.Store, entries *audit.Entries, s *Summary)
 		case r.Aborted: // another one took its place
 		case r.Kind == plan.KindOut:
 			s.ScaleOuts++
-			if Ahead(r, entries, d.job.Forecast.Horizon) {
+			switch needed, ahead := Ahead(r, entries, d.job.Forecast.Horizon); {
+			case ahead:
 				s.ScaleOutsAhead++
+			case needed:
+				s.ScaleOutsLate++
 			}
 		case r.Kind == plan.KindIn:
 			s.ScaleIns++
@@ -232,11 +249,11 @@ func (d *demo) fromRescales(st *state.Store, entries *audit.Entries, s *Summary)
 	})
 }
 
-// Ahead says whether a scale-out's new workers trained before the load needed them: before the 1-s mean arrival rate exceeded the configured
-// capacity of the old ones, which it did within the horizon.
-func Ahead(r core.Rescale, entries *audit.Entries, horizon time.Duration) bool {
-	needed, ok := entries.FirstAbove(r.ConfiguredCapacity, r.Decided, r.Decided.Add(horizon), time.Second)
-	return ok && !r.FirstTrained.IsZero() && r.FirstTrained.Before(needed)
+// Ahead says whether a scale-out's new workers were needed, that is, whether the 1-s mean arrival rate exceeded the configured capacity of the old ones
+// within the horizon, and whether they trained before that.
+func Ahead(r core.Rescale, entries *audit.Entries, horizon time.Duration) (needed, ahead bool) {
+	at, needed := entries.FirstAbove(r.ConfiguredCapacity, r.Decided, r.Decided.Add(horizon), time.Second)
+	return needed, needed && !r.FirstTrained.IsZero() && r.FirstTrained.Before(at)
 }
 
 // accuracy adds what learning all day was worth.
