@@ -63,6 +63,18 @@ func TestOnlySaturatedIntervalsTeach(t *testing.T) {
 	}
 }
 
+// An emulated accelerator stands in for the GPUs that a job asks for: on a cluster with fake ones nothing could compute on them.
+func TestEmulatedAcceleratorComputesOnTheCPU(t *testing.T) {
+	for emulate, want := range map[string]string{"0s": "cuda", "80ms": "cpu"} {
+		r := newRig(t, rigOptions{change: func(text string) string {
+			return strings.Replace(text, "gpus = 1", "gpus = 1\n    emulate_step = \""+emulate+"\"", 1)
+		}})
+		if got := TrainSpec(r.job, "").GetWorker().GetDevice(); got != want {
+			t.Errorf("emulate_step %s: device %q, want %q", emulate, got, want)
+		}
+	}
+}
+
 func TestTrainSpecCarriesTheJob(t *testing.T) {
 	r := newRig(t, rigOptions{change: func(text string) string {
 		text = strings.Replace(text, `start   = "earliest"`, "start = \"-6h\"\n dead_letter = \"dead\"\n on_lost = \"skip\"\n tls {\n server_name = \"kafka\"\n }\n sasl {\n mechanism = \"plain\"\n username = \"u\"\n password = \"secret\"\n }", 1)

@@ -48,7 +48,7 @@ func TrainSpec(j *job.Job, token string) *rpc.TrainSpec {
 	for _, h := range j.Model.Hidden {
 		s.Model.Hidden = append(s.Model.Hidden, int32(h))
 	}
-	if j.Workers.GPUs > 0 {
+	if j.Workers.GPUs > 0 && j.Workers.EmulateStep == 0 { // an emulated accelerator stands in for the GPUs: they compute nothing
 		s.Worker.Device = "cuda"
 	}
 	return s

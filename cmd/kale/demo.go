@@ -90,8 +90,10 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 // demoOptions finds the programs and makes the demo's folder.
 func (a *app) demoOptions(lg *slog.Logger, f demoFlags, cancel context.CancelFunc) (demo.Options, error) {
 	o := demo.Options{Seed: f.seed, Log: lg, Env: map[string]string{}, FailedRC: exitFailed}
-	var err error
-	if o.Plugin, err = a.program("kale-backend-local", ""); err != nil {
+	o.Cluster = demo.Local{}
+	o.Plugin = func(backend string) (string, error) { return a.program("kale-backend-"+backend, "") }
+	_, err := o.Plugin("local") // before anything is started
+	if err != nil {
 		return o, err
 	}
 	if o.Trainer, err = a.program("kale-trainer", ""); err != nil {

@@ -48,8 +48,8 @@ func TestDemoIsScaledAsItSays(t *testing.T) {
 	}
 	got := []any{job.SLO.MaxLag, job.Stream.Brokers, job.Forecast.Season, job.Workers.EmulateStep, job.Workers.Max, job.Model.Hidden,
 		job.Model.Optimiser, job.Checkpoint.Dir, job.Autoscale.Fallback.LagOver, job.Throughput.Theta}
-	want := []any{2 * time.Second, []string{"b:1"}, []time.Duration{2 * time.Minute}, 80 * time.Millisecond, 6, []int{32, 16},
-		Optimiser{Kind: "adagrad", LearningRate: 0.05}, filepath.Join(dir, "cp"), time.Second, []float64{0.00125, 0, 0}}
+	want := []any{2 * time.Second, []string{"b:1"}, []time.Duration{2 * time.Minute}, 160 * time.Millisecond, 6, []int{32, 16},
+		Optimiser{Kind: "adagrad", LearningRate: 0.05}, filepath.Join(dir, "cp"), time.Second, []float64{0.00166667, 0, 0}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -148,7 +148,7 @@ var workersBlock = &block{
 		{name: "cpu", field: number(func(j *Job) *float64 { return &j.Workers.CPU }, bound{least: 0, most: 4096, over: true}), fallback: "1", doc: "Cores of one worker."},
 		{name: "memory", field: size(func(j *Job) *int64 { return &j.Workers.Memory }, 16*mib, 64*tib), fallback: `"2GiB"`, doc: "Memory of one worker."},
 		{name: "emulate_step", field: duration(func(j *Job) *time.Duration { return &j.Workers.EmulateStep }, 0, time.Hour), fallback: `"0s"`,
-			doc: "Emulated accelerator: a step takes at least this long, so that one small machine can show many workers. 0s: no emulation."},
+			doc: "Emulated accelerator: a step takes at least this long, so that one small machine can show many workers; the model runs on the CPU, whatever GPUs are asked for. 0s: no emulation."},
 		{name: "chunk", field: integer(func(j *Job) *int { return &j.Workers.Chunk }, 1, many), fallback: "64", doc: "Records that are forwarded and accounted for together."},
 		{name: "queue", field: integer(func(j *Job) *int { return &j.Workers.Queue }, 1, 1<<28), derived: "4 x model.batch", doc: "Records that a worker holds ready."},
 		{name: "forward", field: choice(func(j *Job) *string { return &j.Workers.Forward }, []string{ForwardAdvanced, ForwardBasic, ForwardNone}, nil), fallback: `"advanced"`,

@@ -1,6 +1,6 @@
-// Package demo runs one job through a day of two minutes: the embedded broker, a synthetic week of traffic with its past days written first, the local
-// backend, up to six workers with an emulated accelerator. It ends with a summary that is computed from what was left behind (the
-// broker's log, the tablets' snapshots, the scheduler's records), and leaves nothing but a report.
+// Package demo runs one job through a day of two minutes: the embedded broker, a synthetic week of traffic with its past days written first, a cluster
+// and its backend (this machine, unless another Cluster is given), up to six workers with an emulated accelerator. It ends with a summary that is computed
+// from what was left behind (the broker's log, the tablets' snapshots, the scheduler's records), and leaves nothing but a report.
 //
 // Nothing in the scheduler or the trainer knows that this is a demo: they get a job file (examples/demo.hcl) with short times.
 package demo
@@ -24,7 +24,6 @@ import (
 	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/stream"
 	"github.com/kale-sched/kale/core/traffic"
-	"github.com/kale-sched/kale/examples"
 	"github.com/kale-sched/kale/forecast"
 	"github.com/kale-sched/kale/trainer/ps"
 )
@@ -44,8 +43,11 @@ const curveDay = 3 * 24 * time.Hour
 
 // Options of a demo.
 type Options struct {
-	// Plugin and Trainer are the paths of kale-backend-local and kale-trainer.
-	Plugin, Trainer string
+	// Cluster is where the job runs.
+	Cluster Cluster
+	// Plugin finds the program of a backend; Trainer is the path of kale-trainer.
+	Plugin  func(backend string) (string, error)
+	Trainer string
 	// Dir is an empty folder for everything; it is the caller's to remove.
 	Dir string
 	// Seed of traffic and clicks.
@@ -63,6 +65,7 @@ type Options struct {
 // demo is one run.
 type demo struct {
 	o      Options
+	place  Place
 	broker *stream.Broker
 	kafka  []kgo.Opt
 	job    *job.Job
@@ -88,13 +91,20 @@ type Result struct {
 }
 
 // Run plays the demo. On every path all processes that it started are gone when it returns.
-func Run(ctx context.Context, o Options) (Result, error) {
+func Run(ctx context.Context, o Options) (res Result, err error) {
 	if o.Step == nil {
 		o.Step = func(string) {}
 	}
 	d := &demo{o: o, stateDir: filepath.Join(o.Dir, "state")}
+	defer func() {
+		if closed := o.Cluster.Close(); closed != nil {
+			err = errors.Join(err, fmt.Errorf("end the cluster of the demo: %w", closed))
+		}
+	}()
+	if err := d.settleDown(ctx); err != nil {
+		return Result{}, err
+	}
 	o.Step("starting the embedded broker")
-	var err error
 	d.broker, err = stream.OpenBroker(ctx, o.Log, stream.BrokerOptions{
 		DataDir: filepath.Join(o.Dir, "kafka"),
 		Topics:  []stream.TopicSpec{{Name: "clicks", Partitions: 8}, {Name: "clicks-dead", Partitions: 1}},
@@ -120,6 +130,17 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, errors.Join(err, st.Close())
 	}
 	return Result{Summary: sum, Store: st, Job: d.job, Begin: d.begin, End: d.end}, nil
+}
+
+// settleDown starts the cluster.
+func (d *demo) settleDown(ctx context.Context) error {
+	dir := filepath.Join(d.o.Dir, "cluster")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return fmt.Errorf("make a folder for the demo's cluster: %w", err)
+	}
+	var err error
+	d.place, err = d.o.Cluster.Start(ctx, dir)
+	return err
 }
 
 // past writes the history, trains the forecaster on what the broker says of it, and loads the job file.
@@ -158,10 +179,14 @@ func (d *demo) produce(ctx context.Context, from, to, until time.Time) (stream.P
 
 func (d *demo) load(model string) (*job.Job, error) {
 	path := filepath.Join(d.o.Dir, "demo.hcl")
-	if err := os.WriteFile(path, examples.Demo, 0o600); err != nil {
+	text, err := jobFile(d.place)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return nil, fmt.Errorf("write the demo's job file: %w", err)
 	}
-	j, files, diags := job.Load(path, map[string]string{"brokers": d.broker.Addr(), "dir": filepath.Join(d.o.Dir, "checkpoint"), "forecast": model}, nil)
+	j, files, diags := job.Load(path, map[string]string{"brokers": d.broker.Addr(), "dir": d.place.Checkpoint, "forecast": model}, nil)
 	if diags.HasErrors() {
 		return nil, errors.Join(diags, job.Render(os.Stderr, files, diags, 0, false))
 	}
@@ -218,7 +243,11 @@ func held(model, seasonal float64, o forecast.GateOptions) (string, error) {
 // play runs the scheduler and the live traffic through the lead-in and the day, and stops the job.
 func (d *demo) play(ctx context.Context) error {
 	d.o.Step("starting the scheduler, two parameter servers and the first workers")
-	plugin, err := backend.Launch(ctx, d.o.Log, d.o.Plugin, backend.Options{})
+	program, err := d.o.Plugin(d.place.Backend)
+	if err != nil {
+		return err
+	}
+	plugin, err := backend.Launch(ctx, d.o.Log, program, backend.Options{Env: d.place.Env})
 	if err != nil {
 		return err
 	}
