@@ -367,50 +367,8 @@ func (l *local) Watch(ctx context.Context, job string) (<-chan backend.Event, er
 	if _, err := l.settings(ctx, job); err != nil {
 		return nil, err
 	}
-	events := make(chan backend.Event)
-	// Ends with ctx; owns events.
-	go func() {
-		defer close(events)
-		tick := time.NewTicker(watchEvery)
-		defer tick.Stop()
-		seen := map[backend.ID]backend.State{}
-		for {
-			statuses, _, _ := l.List(ctx, job) // a hint: a failure shows in the caller's own List
-			now := map[backend.ID]backend.State{}
-			for _, st := range statuses {
-				now[st.ID] = st.State
-			}
-			for _, e := range changes(seen, now) {
-				select {
-				case events <- e:
-				case <-ctx.Done():
-					return
-				}
-			}
-			seen = now
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return events, nil
-}
-
-// changes gives what is new or other in now, and what has gone from it, as exited, ordered by ID.
-func changes(seen, now map[backend.ID]backend.State) []backend.Event {
-	var out []backend.Event
-	for id, state := range now {
-		if seen[id] != state {
-			out = append(out, backend.Event{ID: id, State: state})
-		}
-	}
-	for id := range seen {
-		if _, there := now[id]; !there {
-			out = append(out, backend.Event{ID: id, State: backend.StateExited})
-		}
-	}
-	slices.SortFunc(out, func(a, b backend.Event) int { return a.ID.Compare(b.ID) })
-	return out
+	return backend.WatchByList(ctx, watchEvery, func(ctx context.Context) ([]backend.Status, error) {
+		statuses, _, err := l.List(ctx, job)
+		return statuses, err
+	}), nil
 }

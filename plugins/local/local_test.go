@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -16,6 +17,44 @@ import (
 func (c cluster) harness() conformance.Harness {
 	return conformance.Harness{
 		Config: c.config, BadConfig: c.badConfig, Workload: c.workload, Starts: c.starts, Slots: slots,
+		Stall: c.stall, Lose: c.lose, Obscure: c.obscure,
+	}
+}
+
+// stall takes the folder's lock, without which nothing can be placed.
+func (c cluster) stall(t testing.TB) func() {
+	t.Helper()
+	unlock, err := root(filepath.Join(c.state(), "backend-local")).lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return unlock
+}
+
+// lose ends a workload's supervisor, and its process with it.
+func (c cluster) lose(t testing.TB, job string, id backend.ID) {
+	t.Helper()
+	v := root(filepath.Join(c.state(), "backend-local")).instance(job, id).look()
+	if err := v.record.Supervisor.signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// obscure breaks off a workload's record in the middle.
+func (c cluster) obscure(t testing.TB, job string, id backend.ID) func() {
+	t.Helper()
+	status := filepath.Join(root(filepath.Join(c.state(), "backend-local")).instance(job, id).dir, statusFile)
+	good, err := os.ReadFile(status)
+	if err == nil {
+		err = os.WriteFile(status, good[:len(good)/2], 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.WriteFile(status, good, 0o600); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

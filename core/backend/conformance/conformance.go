@@ -43,6 +43,15 @@ type Harness struct {
 	// Kill ends the process that runs the backend as kill -9 does, and returns once that is noticed or sure to be.
 	// Nil when the backend runs inside the test.
 	Kill func(t testing.TB, b backend.Backend)
+
+	// What clusters do. Each is nil where the harness cannot bring it about; its rules are then skipped, which the test says.
+
+	// Stall makes the cluster accept requests and answer none, for all that Open gave or will give, until heal is called.
+	Stall func(t testing.TB) (heal func())
+	// Lose ends a workload that runs behind the backend's back, for good, as another user or a node that dies does.
+	Lose func(t testing.TB, job string, id backend.ID)
+	// Obscure makes the state of a workload that runs impossible to tell until heal is called. The workload itself goes on.
+	Obscure func(t testing.TB, job string, id backend.ID) (heal func())
 }
 
 // patience bounds each wait of the suite; a backend that is right needs a small part of it.
@@ -75,6 +84,10 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 		{"FoundAgain", (*suite).foundAgain},
 		{"BackendKilled", (*suite).killed},
 		{"BackendKilledInMidCall", (*suite).killedMidCall},
+		{"HangingCluster", (*suite).hanging},
+		{"SlowCluster", (*suite).slow},
+		{"LostBehindItsBack", (*suite).lost},
+		{"UnknownState", (*suite).obscured},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

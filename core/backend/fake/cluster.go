@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,9 +22,10 @@ import (
 
 // Cluster is the table of workloads. It is safe for concurrent use and, when it has a file, by several processes.
 type Cluster struct {
-	mu   sync.Mutex
-	path string // empty: memory only
-	tab  table
+	mu      sync.Mutex
+	path    string // empty: memory only
+	tab     table
+	stalled atomic.Bool // a cluster with a file has another beside it instead
 }
 
 type table struct {
@@ -89,6 +91,33 @@ func (c *Cluster) with(f func(*table) error) (err error) {
 		return backend.Errorf(backend.Unavailable, "write the fake cluster: %w", err)
 	}
 	return os.Rename(c.path+".new", c.path)
+}
+
+// Stall makes the cluster answer no backend until heal is called. Its own methods go on.
+func (c *Cluster) Stall() (heal func() error, err error) {
+	if c.path == "" {
+		c.stalled.Store(true)
+		return func() error { c.stalled.Store(false); return nil }, nil
+	}
+	return func() error { return os.Remove(c.path + ".stalled") }, os.WriteFile(c.path+".stalled", nil, 0o600)
+}
+
+// await waits until the cluster answers, or ctx is over.
+func (c *Cluster) await(ctx context.Context) error {
+	for {
+		stalled := c.stalled.Load()
+		if c.path != "" {
+			_, err := os.Stat(c.path + ".stalled")
+			stalled = err == nil
+		}
+		if !stalled || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(watchEvery):
+		}
+	}
 }
 
 func (c *Cluster) setSlots(n int) error {

@@ -124,7 +124,7 @@ func (b *Backend) enter(ctx context.Context, call Call) (after func() error, err
 	if s.hang {
 		<-ctx.Done()
 	}
-	if err := ctx.Err(); err != nil {
+	if err := b.cluster.await(ctx); err != nil {
 		return nil, backend.Errorf(backend.Unavailable, "%s: %w", call.Op, err)
 	}
 	if s.fail != nil {

@@ -59,6 +59,31 @@ func harness(cluster *fake.Cluster) conformance.Harness {
 		Workload:  workload,
 		Starts:    func(_ testing.TB, job string, id backend.ID) int { return cluster.Starts(job, id) },
 		Slots:     slots,
+		Stall: func(t testing.TB) func() {
+			heal, err := cluster.Stall()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() {
+				if err := heal(); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+		Lose: func(t testing.TB, job string, id backend.ID) {
+			if err := cluster.SetState(job, id, backend.StateFailed, "its node died"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Obscure: func(t testing.TB, job string, id backend.ID) func() {
+			set := func(s backend.State) {
+				if err := cluster.SetState(job, id, s, "its node does not answer"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			set(backend.StateUnknown)
+			return func() { set(backend.StateRunning) }
+		},
 	}
 }
 

@@ -1,0 +1,158 @@
+package backend
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+)
+
+// This file has what a backend needs whose cluster tells nothing by itself: it looks again and again.
+
+// WatchByList is a Watch for a backend whose cluster has no events: it lists again and again, every so often, and tells what has changed: new workloads,
+// new states, and what is listed no more, as exited. A list that fails is left out. The channel is closed when ctx ends.
+func WatchByList(ctx context.Context, every time.Duration, list func(context.Context) ([]Status, error)) <-chan Event {
+	events := make(chan Event)
+	// Ends with ctx; owns events.
+	go func() {
+		defer close(events)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		seen := map[ID]State{}
+		for {
+			if statuses, err := list(ctx); err == nil { // otherwise it shows in the caller's own List
+				now := map[ID]State{}
+				for _, st := range statuses {
+					now[st.ID] = st.State
+				}
+				for _, e := range changes(seen, now) {
+					select {
+					case events <- e:
+					case <-ctx.Done():
+						return
+					}
+				}
+				seen = now
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return events
+}
+
+// changes gives what is new or other in now, and what has gone from it, as exited, ordered by ID.
+func changes(seen, now map[ID]State) []Event {
+	var out []Event
+	for id, state := range now {
+		if seen[id] != state {
+			out = append(out, Event{ID: id, State: state})
+		}
+	}
+	for id := range seen {
+		if _, there := now[id]; !there {
+			out = append(out, Event{ID: id, State: StateExited})
+		}
+	}
+	slices.SortFunc(out, func(a, b Event) int { return a.ID.Compare(b.ID) })
+	return out
+}
+
+// logEvery is how often a file that is followed is read again.
+const logEvery = 100 * time.Millisecond
+
+// ReadLogFile is a Logs for a backend whose workloads write into plain files. With opts.Follow it goes on for as long as live says that more may come.
+// A file that is not there is Gone.
+func ReadLogFile(ctx context.Context, path string, opts LogOptions, live func(context.Context) bool) (io.ReadCloser, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		code := Unavailable
+		if errors.Is(err, fs.ErrNotExist) {
+			code = Gone
+		}
+		return nil, Errorf(code, "read a log: %w", err)
+	}
+	end, err := f.Seek(0, io.SeekEnd)
+	var from int64
+	if err == nil {
+		from, err = tailStart(f, end, opts.Tail)
+	}
+	if err == nil {
+		_, err = f.Seek(from, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, Errorf(Unavailable, "read a log: %w", err)
+	}
+	if !opts.Follow {
+		return struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(f, end-from), f}, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	r, w := io.Pipe()
+	// Ends with ctx, which the reader's Close ends, or the workload; owns f and w.
+	go func() {
+		defer f.Close()
+		for {
+			more := live(ctx) // asked first: what is read after the end is all
+			_, err := io.Copy(w, f)
+			if err != nil || !more || ctx.Err() != nil {
+				w.CloseWithError(err)
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(logEvery):
+			}
+		}
+	}()
+	return &follower{PipeReader: r, cancel: cancel}, nil
+}
+
+// follower is the reading side of a file that is followed.
+type follower struct {
+	*io.PipeReader
+	cancel func()
+}
+
+func (f *follower) Close() error {
+	f.cancel()
+	return f.PipeReader.Close()
+}
+
+// tailStart gives where the last n lines begin of what lies before end: 0 lines are all, fewer are none.
+func tailStart(f io.ReaderAt, end int64, n int) (int64, error) {
+	if n == 0 {
+		return 0, nil
+	}
+	if n < 0 {
+		return end, nil
+	}
+	buf := make([]byte, 64<<10)
+	for at := end; at > 0; {
+		size := min(at, int64(len(buf)))
+		at -= size
+		if _, err := f.ReadAt(buf[:size], at); err != nil && !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+		part := buf[:size]
+		if at+size == end { // the last line's own end is none between two lines
+			part = bytes.TrimSuffix(part, []byte("\n"))
+		}
+		for i := bytes.LastIndexByte(part, '\n'); i >= 0; i = bytes.LastIndexByte(part[:i], '\n') {
+			if n--; n == 0 {
+				return at + int64(i) + 1, nil
+			}
+		}
+	}
+	return 0, nil
+}

@@ -1,0 +1,151 @@
+package backend_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+func TestReadLogFile(t *testing.T) {
+	long := strings.Repeat("a line of some length\n", 10_000) // more than is read at once
+	for _, tt := range []struct {
+		text string
+		tail int
+		want string
+	}{
+		{"", 0, ""},
+		{"", 3, ""},
+		{"one\ntwo\n", 0, "one\ntwo\n"},
+		{"one\ntwo\n", -1, ""},
+		{"one\ntwo\n", 1, "two\n"},
+		{"one\ntwo", 1, "two"},
+		{"one\ntwo\n", 2, "one\ntwo\n"},
+		{"one\ntwo\n", 9, "one\ntwo\n"},
+		{"\n\n", 1, "\n"},
+		{long, 9_999, long[22:]},
+		{"x" + long + "end", 10_001, "x" + long + "end"},
+		{"x\n" + long + "end", 10_001, long + "end"},
+	} {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, follow := range []bool{false, true} {
+			r, err := backend.ReadLogFile(t.Context(), path, backend.LogOptions{Tail: tt.tail, Follow: follow}, func(context.Context) bool { return false })
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(r)
+			if err != nil || string(got) != tt.want {
+				t.Errorf("the last %d lines of %.20q (follow %v): %d bytes %.40q, %v; want %d bytes %.40q", tt.tail, tt.text, follow, len(got), got, err, len(tt.want), tt.want)
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	_, err := backend.ReadLogFile(t.Context(), filepath.Join(t.TempDir(), "absent"), backend.LogOptions{}, nil)
+	if err == nil || backend.CodeOf(err) != backend.Gone {
+		t.Errorf("a log that is not there: %v; want code %q", err, backend.Gone)
+	}
+}
+
+// What is written while a log is followed arrives, the end of the workload ends it, and a reader that closes is not waited for.
+func TestReadLogFileFollows(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var mu sync.Mutex
+	alive := true
+	r, err := backend.ReadLogFile(t.Context(), path, backend.LogOptions{Follow: true}, func(context.Context) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return alive
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 5)
+	for _, text := range []string{"first", "again"} {
+		if _, err := f.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(r, buf); err != nil || string(buf) != text {
+			t.Fatalf("followed %q, %v; want %q", buf, err, text)
+		}
+	}
+	mu.Lock()
+	alive = false
+	_, err = f.WriteString("last")
+	mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(r); err != nil || string(rest) != "last" {
+		t.Errorf("the rest is %q, %v", rest, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	ended := make(chan struct{})
+	other, err := backend.ReadLogFile(t.Context(), path, backend.LogOptions{Tail: -1, Follow: true}, func(ctx context.Context) bool {
+		if ctx.Err() != nil {
+			close(ended)
+			return false
+		}
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+	<-ended // or the test hangs: nobody looks at a log that nobody reads
+}
+
+func TestWatchByList(t *testing.T) {
+	zero, one := backend.ID{Role: "worker", Generation: 1}, backend.ID{Role: "worker", Rank: 1, Generation: 1}
+	looks := [][]backend.Status{
+		{{ID: one, State: backend.StateStarting}, {ID: zero, State: backend.StateRunning}},
+		nil, // fails
+		{{ID: one, State: backend.StateRunning}, {ID: zero, State: backend.StateRunning}},
+		{{ID: one, State: backend.StateRunning}},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	n := 0
+	events := backend.WatchByList(ctx, time.Microsecond, func(context.Context) ([]backend.Status, error) {
+		look := looks[min(n, len(looks)-1)]
+		n++
+		if look == nil {
+			return nil, errors.New("not now")
+		}
+		return look, nil
+	})
+	want := []backend.Event{
+		{ID: zero, State: backend.StateRunning}, {ID: one, State: backend.StateStarting}, {ID: one, State: backend.StateRunning}, {ID: zero, State: backend.StateExited},
+	}
+	var got []backend.Event
+	for range want {
+		got = append(got, <-events)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	cancel()
+	for range events { // it must end
+	}
+}

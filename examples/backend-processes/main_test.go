@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
+)
+
+const (
+	slots    = 4
+	jobLine  = 12 // where the backend block begins in the job file that the tests pretend to have
+	envCount = "KALE_TEST_COUNT"
+)
+
+// plugin is the program, built once.
+var plugin string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "kale-example-")
+	if err == nil {
+		plugin = filepath.Join(dir, "kale-backend-processes")
+		var out []byte
+		if out, err = exec.Command("go", "build", "-o", plugin, ".").CombinedOutput(); err != nil {
+			err = fmt.Errorf("build the plugin: %w\n%s", err, out)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir) // in the system's temporary folder: it may as well stay
+	os.Exit(code)
+}
+
+// harness is a cluster in a folder of its own. The shell's programs count their starts there.
+func harness(t *testing.T) conformance.Harness {
+	dir := t.TempDir()
+	config := func(job string) backend.Config {
+		return backend.Config{Job: job, Source: fmt.Appendf(nil, "\n  slots = %d\n", slots), Filename: "job.hcl", StartLine: jobLine, StartColumn: 24, StateDir: dir}
+	}
+	count := func(job string, id backend.ID) string { return filepath.Join(dir, job+"."+id.String()+".starts") }
+	of := func(job string, id backend.ID) string {
+		return filepath.Join(dir, "backend-processes", job, id.String())
+	}
+	return conformance.Harness{
+		Open:   func(t testing.TB) backend.Backend { return newProcesses(plugin) },
+		Config: config,
+		BadConfig: func(job string) (backend.Config, int) {
+			cfg := config(job)
+			cfg.Source = []byte("\n  slots = 4\n  slotz = 4\n")
+			return cfg, jobLine + 2
+		},
+		Workload: func(job string, id backend.ID, p conformance.Program) backend.Workload {
+			const counted, forEver = `echo x >> "$` + envCount + `"; echo started; `, `[ -p p ] || mkfifo p; while :; do read x <> p; done`
+			script := map[conformance.Program]string{
+				conformance.Steady:   `trap 'exit 0' TERM; ` + counted + forEver,
+				conformance.ExitZero: counted + `exit 0`,
+				conformance.Fenced:   counted + `exit 3`,
+				conformance.Crash:    `trap 'exit 0' TERM; ` + counted + `[ -e crashed ] || { : > crashed; exit 1; }; ` + forEver,
+				conformance.Stubborn: `trap '' TERM; ` + counted + forEver,
+				conformance.Echo:     counted + `cat "$KALE_ALLOC_DIR/hello"; echo; echo "$GREETING"`,
+			}[p]
+			w := backend.Workload{Argv: []string{"/bin/sh", "-c", script}, Env: map[string]string{envCount: count(job, id)}}
+			if p == conformance.Missing {
+				w.Argv = []string{"kale-no-such-program"}
+			}
+			return w
+		},
+		Starts: func(t testing.TB, job string, id backend.ID) int {
+			raw, err := os.ReadFile(count(job, id))
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				t.Fatal(err)
+			}
+			return bytes.Count(raw, []byte("\n"))
+		},
+		Slots: slots,
+		Stall: func(t testing.TB) func() {
+			lock := lockNow(t, filepath.Join(dir, "backend-processes", "lock"))
+			return func() { lock.Close() }
+		},
+		Lose: func(t testing.TB, job string, id backend.ID) {
+			pid := keeperOf(t, of(job, id))
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Obscure: func(t testing.TB, job string, id backend.ID) func() {
+			path := filepath.Join(of(job, id), "status.json")
+			good, err := os.ReadFile(path)
+			if err == nil {
+				err = os.WriteFile(path, good[:len(good)/2], 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() {
+				if err := os.WriteFile(path, good, 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+	}
+}
+
+func lockNow(t testing.TB, path string) *os.File {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		lock, err := tryLock(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lock != nil {
+			return lock
+		}
+	}
+	t.Fatalf("%s was never free", path)
+	return nil
+}
+
+// keeperOf finds the keeper of a workload's folder by its command line.
+func keeperOf(t testing.TB, dir string) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		raw, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline")) // it may have ended, or be no process
+		if args := strings.Split(string(raw), "\x00"); len(args) > 2 && args[1] == "keep" && args[2] == dir {
+			var pid int
+			if _, err := fmt.Sscan(e.Name(), &pid); err != nil {
+				t.Fatal(err)
+			}
+			return pid
+		}
+	}
+	t.Fatalf("%s has no keeper", dir)
+	return 0
+}
+
+func TestConformance(t *testing.T) { conformance.Run(t, harness) }
+
+// The plugin as the scheduler runs it: a process of its own, which the suite kills.
+func TestConformanceOverPlugin(t *testing.T) {
+	conformance.Run(t, func(t *testing.T) conformance.Harness {
+		h := harness(t)
+		h.Open = func(t testing.TB) backend.Backend {
+			c, err := backend.Launch(t.Context(), slog.New(slog.NewTextHandler(t.Output(), nil)), plugin, backend.Options{
+				BackoffMin: time.Millisecond, BackoffMax: 100 * time.Millisecond,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		h.Kill = func(t testing.TB, b backend.Backend) {
+			c := b.(*backend.Client)
+			pid := c.PID()
+			if pid == 0 {
+				return // it is down already
+			}
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				t.Fatal(err)
+			}
+			for deadline := time.Now().Add(time.Minute); c.PID() == pid; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("the client does not notice that the plugin is dead")
+				}
+			}
+		}
+		return h
+	})
+}
+
+func TestNoSlots(t *testing.T) {
+	diags, err := newProcesses("").Configure(t.Context(), backend.Config{Job: "j", Source: []byte("slots = 0"), Filename: "job.hcl", StartLine: 3, StartColumn: 1})
+	if err != nil || len(diags) != 1 || diags[0].Start != (backend.Position{Line: 3, Column: 9, Byte: 8}) {
+		t.Errorf("slots = 0: %+v, %v", diags, err)
+	}
+}
