@@ -119,13 +119,45 @@ func TestValidateAsksAround(t *testing.T) {
 
 func TestNoPlugin(t *testing.T) {
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 1})
-	s := newShell(t)
+	s := newShell(t).withPrograms()
 	s.must("produce", "-brokers", addr, "-topic", "clicks", "-history", "10s", "-duration", "0", "-peak", "50")
 	file := filepath.Join(t.TempDir(), "job.hcl")
 	s.must("init", "-brokers", addr, "-topic", "clicks", "-o", file)
 	r := s.run("validate", file, "-plugin-dir", t.TempDir())
-	if r.code != exitFailed || !strings.Contains(r.err, "kale-backend-local") || !strings.Contains(r.err, "is -plugin-dir right?") {
+	if r.code != exitFailed || !strings.Contains(r.err, "No program kale-backend-local") || !strings.Contains(r.err, "-plugin-dir") {
 		t.Errorf("exit code %d: %s", r.code, r.err)
+	}
+
+	// Somebody else's backend: at first its program is missing, then it is there.
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, found := strings.Cut(string(text), "backend \"local\"")
+	if !found {
+		t.Fatalf("kale init wrote no backend:\n%s", text)
+	}
+	line := 1 + strings.Count(before, "\n")
+	if err := os.WriteFile(file, []byte(before+"backend \"processes\" {\n  slots = 8\n}\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	where := fmt.Sprintf("%s:%d:", filepath.Base(file), line)
+	for _, command := range []string{"validate", "plan", "run"} {
+		r := s.run(command, file)
+		if r.code != exitFailed || !strings.Contains(r.err, where) || !strings.Contains(r.err, "No program kale-backend-processes") || !strings.Contains(r.err, "nor in $PATH") {
+			t.Errorf("%s without the program: exit code %d; want %q in %s", command, r.code, where, r.err)
+		}
+	}
+	if r := s.run("validate", file, "-json"); r.code != exitFailed || !strings.Contains(r.out, "No program kale-backend-processes") {
+		t.Errorf("validate -json without the program: exit code %d: %s", r.code, r.out)
+	}
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "kale-backend-processes"), "../../examples/backend-processes")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if r := s.must("validate", file, "-plugin-dir", dir); strings.Contains(r.err, "processes") {
+		t.Errorf("a plugin that does not come with Kale is no reason for a warning: %s", r.err)
 	}
 }
 

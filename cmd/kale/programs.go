@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/hashicorp/hcl/v2"
+
 	"github.com/kale-sched/kale/cmd/kale/doctor"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
@@ -20,7 +22,7 @@ func (a *app) program(name, dir string) (string, error) {
 	if dir != "" {
 		path, err := exec.LookPath(filepath.Join(dir, name))
 		if err != nil {
-			return "", fmt.Errorf("find %s: %w; is -plugin-dir right?", name, err)
+			return "", fmt.Errorf("there is no %s in the folder of -plugin-dir that can be run (%w)", name, err)
 		}
 		return filepath.Abs(path)
 	}
@@ -31,16 +33,29 @@ func (a *app) program(name, dir string) (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("%s is neither beside kale (%s) nor in $PATH: build all programs with make build, or install it there", name, filepath.Dir(a.exe))
+		return "", fmt.Errorf("%s is neither beside kale (%s) nor in $PATH: install it there; make build makes those that come with Kale", name, filepath.Dir(a.exe))
 	}
 	return filepath.Abs(path)
 }
 
+// plugin finds the program of the job's backend, Kale's own or anybody's. That there is none is said at the block that names it.
+func (a *app) plugin(l *loaded) (path string, diags hcl.Diagnostics) {
+	name := "kale-backend-" + l.Backend.Name
+	path, err := a.program(name, l.how.Plugins)
+	if err != nil {
+		diags = append(diags, &hcl.Diagnostic{
+			Severity: hcl.DiagError, Summary: "No program " + name, Subject: l.Range("backend").Ptr(),
+			Detail: fmt.Sprintf("Backend %q is a program of its own: %v.", l.Backend.Name, err),
+		})
+	}
+	return path, diags
+}
+
 // launch starts the backend plugin of a job. The caller closes it.
 func (a *app) launch(ctx context.Context, lg *slog.Logger, l *loaded) (*backend.Client, error) {
-	path, err := a.program("kale-backend-"+l.Backend.Name, l.how.Plugins)
-	if err != nil {
-		return nil, fmt.Errorf("backend %q of %s: %w", l.Backend.Name, l.Range("backend"), err)
+	path, diags := a.plugin(l)
+	if err := a.diagnose(l.files, diags); err != nil {
+		return nil, err
 	}
 	return backend.Launch(ctx, lg, path, backend.Options{})
 }

@@ -84,6 +84,9 @@ func (a *app) askAround(ctx context.Context, l *loaded, f validateFlags) (hcl.Di
 
 // askBackend asks the backend's plugin about its block, and whether the job would find room now. It starts nothing.
 func (a *app) askBackend(ctx context.Context, l *loaded) (hcl.Diagnostics, error) {
+	if _, missing := a.plugin(l); missing.HasErrors() {
+		return missing, nil
+	}
 	lg := a.logger("warn")
 	b, err := a.launch(ctx, lg, l)
 	if err != nil {

@@ -6,6 +6,12 @@
 //
 // Read Backend first, then client.go (launching and supervising a plugin), server.go (being one), and the package
 // conformance, which every backend runs. The package fake is a scriptable backend for tests.
+//
+// To write a backend: implement Backend over whatever runs processes, keep all state there and none in memory, decode the
+// job's block with DecodeBlock and give its mistakes back through FromHCL, answer with Errorf and a Code, check requests with
+// ValidateAll, and call Serve in the main function of a program named kale-backend-NAME. WatchByList and ReadLogFile (poll.go)
+// serve where the cluster offers nothing better; CleanEnviron is what child processes may inherit. Then run conformance.Run
+// over it. examples/backend-processes does all this in one file.
 package backend
 
 import (
