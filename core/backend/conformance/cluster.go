@@ -180,14 +180,14 @@ func (s *suite) obscured() {
 				return nil
 			}
 		}
-		return fmt.Errorf("List says %+v", statuses)
+		return fmt.Errorf("it lists %+v", statuses)
 	})
 	_, _ = s.b.Ensure(s.ctx, s.job, []backend.Workload{s.workload(id, Steady)}) // it may refuse; what counts is below
 	heal()
 	s.eventually("it is found again", func() error {
 		statuses, complete, err := s.b.List(s.ctx, s.job)
 		if err == nil && (!complete || len(statuses) != len(pids) || statuses[0].State != backend.StateRunning) {
-			err = fmt.Errorf("List says %+v, complete %v", statuses, complete)
+			err = fmt.Errorf("it lists %+v, complete %v", statuses, complete)
 		}
 		return err
 	})
