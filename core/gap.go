@@ -61,7 +61,8 @@ type entered func(partition int32, offset int64) (time.Time, bool)
 
 // waits gives, for every two successive advances of each partition that overlap [from, to], how long records waited between them: from the first
 // advance, or the entry of the next record when that was later, to the second. A wait that has not ended by to counts up to there.
-func (l *progressLog) waits(from, to time.Time, when entered) []time.Duration {
+// What of a wait lies before notBefore does not count.
+func (l *progressLog) waits(from, to, notBefore time.Time, when entered) []time.Duration {
 	var out []time.Duration
 	for p, points := range l.byPart {
 		for i, a := range points {
@@ -75,6 +76,9 @@ func (l *progressLog) waits(from, to time.Time, when entered) []time.Duration {
 			} else if !known || !start.Before(to) {
 				continue // nothing waits
 			}
+			if start.Before(notBefore) {
+				start = notBefore
+			}
 			if !at.Before(from) && !a.at.After(to) {
 				out = append(out, max(0, at.Sub(start)))
 			}
@@ -84,18 +88,20 @@ func (l *progressLog) waits(from, to time.Time, when entered) []time.Duration {
 }
 
 // gap is the longest wait in [from, to] less the median wait of the steady time before it (Kale §4.1's downtime, per partition). It is not known when
-// progress could not be followed all the time, or nothing was seen.
+// progress could not be followed all the time, or nothing was seen. A stall that was there before the decision is none of the rescale's: of a wait that
+// began earlier, no more than the usual one counts before from.
 func (l *progressLog) gap(from, to time.Time, steadyFrom time.Time, when entered) (time.Duration, bool) {
 	for _, h := range l.holes {
 		if !h.Before(from) && !h.After(to) {
 			return 0, false
 		}
 	}
-	during := l.waits(from, to, when)
+	usual := median(l.waits(steadyFrom, from, time.Time{}, when))
+	during := l.waits(from, to, from.Add(-usual), when)
 	if len(during) == 0 {
 		return 0, false
 	}
-	return max(0, slices.Max(during)-median(l.waits(steadyFrom, from, when))), true
+	return max(0, slices.Max(during)-usual), true
 }
 
 func median[T ~int64](v []T) T {

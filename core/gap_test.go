@@ -53,6 +53,9 @@ func TestGap(t *testing.T) {
 		"without records nothing waits":      {with(), never, 0, false},
 		"a wait that ended before is no gap": {progressOf([3]int64{0, 0, 0}, [3]int64{0, 900, 1}), never, 0, false},
 		"nothing was seen":                   {progressOf(), always, 0, false},
+		"a stall from before the decision is not the rescale's": {progressOf([3]int64{0, -9000, 0}, [3]int64{0, 0, 1}, [3]int64{0, 100, 2}, [3]int64{0, 200, 3}, [3]int64{1, -8000, 0}, [3]int64{0, 300, 4},
+			[3]int64{0, 400, 5}, [3]int64{0, 500, 6}, [3]int64{0, 600, 7}, [3]int64{0, 700, 8}, [3]int64{0, 800, 9}, [3]int64{0, 900, 10}, [3]int64{0, 1000, 11}, [3]int64{1, 1060, 7},
+			[3]int64{0, 1100, 12}, [3]int64{0, 1200, 13}, [3]int64{0, 1300, 14}, [3]int64{0, 1400, 15}, [3]int64{0, 1500, 16}, [3]int64{1, 1500, 8}), always, 340 * time.Millisecond, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			gap, known := c.log.gap(msAt(1000), msAt(1500), msAt(0), c.when)
