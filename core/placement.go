@@ -17,7 +17,7 @@ const supposed = 1 << 40
 // others run. It has no side effect. What runs of them already counts as placed and is not in the report.
 func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, error) {
 	fail := func(err error) (backend.Report, error) {
-		return backend.Report{}, fmt.Errorf("ask backend %q whether %d workers could run: %w", o.Job.Backend.Name, workers, err)
+		return backend.Report{}, fmt.Errorf("ask backend %q whether the servers and %d of the workers could run: %w", o.Job.Backend.Name, workers, err)
 	}
 	list, complete, err := o.Backend.List(ctx, o.Job.Name)
 	if err == nil && !complete {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/kale-sched/kale/cmd/kale/doctor"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/traffic"
 )
@@ -108,17 +109,17 @@ func (a *app) sampleTopic(ctx context.Context, f *initFlags) error {
 	case err != nil:
 		return fmt.Errorf("ask %v about topic %q: %w; are the brokers' addresses right?", f.in.Brokers, topic, err)
 	case !info.Exists:
-		return fmt.Errorf("topic %q does not exist%s", topic, topicsThere(topicNames(ctx, f.in.Brokers, nil)))
+		return fmt.Errorf("topic %q does not exist%s", topic, topicsThere(doctor.TopicNames(ctx, f.in.Brokers, nil)))
 	case info.Compacted():
 		return fmt.Errorf("topic %q is compacted: records vanish from its middle, so that they cannot be trained exactly once; use one with cleanup.policy=delete", topic)
 	}
-	found, err := newestRecords(ctx, cl, topic, opts, f.samples)
+	found, err := doctor.NewestRecords(ctx, cl, topic, opts, f.samples)
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("read records of topic %q: %w", topic, ctx.Err())
 	case err != nil:
 		return err
-	case len(found.values) == 0:
+	case len(found.Values) == 0:
 		return fmt.Errorf("topic %q is empty: write some records first, for instance with kale produce -brokers %s -topic %s -duration 10s", topic,
 			quoted([]string{strings.Join(f.in.Brokers, ",")}), quoted([]string{topic}))
 	}
@@ -129,7 +130,7 @@ func (a *app) sampleTopic(ctx context.Context, f *initFlags) error {
 	if !since.IsZero() {
 		f.in.History = max(time.Since(since), time.Second) // 0 would mean that it is not known
 	}
-	f.in.Partitions, f.in.Samples, f.in.Retention = info.Partitions, found.values, info.Retention
+	f.in.Partitions, f.in.Samples, f.in.Retention = info.Partitions, found.Values, info.Retention
 	return nil
 }
 

@@ -1,7 +1,7 @@
 // Command kale keeps online training jobs within their lag with the fewest GPUs: the scheduler (kale run) and everything an engineer asks of it.
 //
 // Every subcommand is one file: flags, a call into a package, text or JSON. Results go to standard output; progress, advice and logs to
-// standard error. Exit codes: 0 done, 1 failed, 2 wrong usage. Commands that only look (validate, plan, status, explain) change nothing.
+// standard error. Exit codes: 0 done, 1 failed, 2 wrong usage. Commands that only look (validate, plan, doctor, status, explain) change nothing.
 package main
 
 import (

@@ -2,17 +2,15 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
-	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/kale-sched/kale/cmd/kale/doctor"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/job"
-	"github.com/kale-sched/kale/core/traffic"
 )
 
 // recordFlags are the flags of commands that hold a job's features against what is in its topic.
@@ -24,11 +22,11 @@ func (f *recordFlags) register(c *cobra.Command) {
 
 // askBrokers asks the brokers about the job's topics and their newest records, and holds the job against the answer.
 func askBrokers(ctx context.Context, j *job.Job, f recordFlags) (job.TopicInfo, hcl.Diagnostics, error) {
-	info, diags, err := checkTopics(ctx, j)
+	info, diags, err := doctor.CheckTopics(ctx, j)
 	if err != nil || diags.HasErrors() {
 		return info, diags, err
 	}
-	more, err := checkRecords(ctx, j)
+	_, more, err := doctor.CheckRecords(ctx, j)
 	if f.any {
 		more = warnings(more)
 	}
@@ -44,30 +42,6 @@ func warnings(diags hcl.Diagnostics) hcl.Diagnostics {
 		out[i] = &w
 	}
 	return out
-}
-
-// checkRecords holds the job's features against the newest records of its topic.
-func checkRecords(ctx context.Context, j *job.Job) (hcl.Diagnostics, error) {
-	if j.Model.Kind == job.ModelCounting {
-		return nil, nil
-	}
-	opts, err := core.KafkaOpts(j)
-	if err != nil {
-		return nil, err
-	}
-	cl, err := traffic.NewClient(traffic.ClientOptions{Brokers: j.Stream.Brokers, Topic: j.Stream.Topic, Opts: opts})
-	if err != nil {
-		return nil, err
-	}
-	defer cl.Close()
-	found, err := newestRecords(ctx, cl, j.Stream.Topic, append(opts, kgo.SeedBrokers(j.Stream.Brokers...)), sampleRecords)
-	switch {
-	case ctx.Err() != nil:
-		return nil, fmt.Errorf("read records of topic %q: interrupted", j.Stream.Topic)
-	case err != nil:
-		return hcl.Diagnostics{j.WarningAt("features", "The features could not be checked", fmt.Sprintf("%v. May this user read the topic?", err))}, nil
-	}
-	return j.RecordDiagnostics(found.values), nil
 }
 
 // preflight is everything that must hold before a job is planned or run: what the brokers say, what this machine has, and that the trainer

@@ -76,9 +76,25 @@ func (a *app) configured(ctx context.Context, l *loaded, stateDir string) (*back
 	return b, nil
 }
 
-// trainer is the path of kale-trainer and what its processes need in their environment. Where they run on this machine, the program is tried:
-// it must start, and a library that is there must work in it.
+// trainer is findTrainer. Where trainers run on this machine, the program is tried besides: it must start, and a library that is there must
+// work in it.
 func (a *app) trainer(ctx context.Context, lg *slog.Logger, l *loaded) (path string, env map[string]string, err error) {
+	path, env, err = a.findTrainer(lg, l)
+	if err != nil || l.Backend.Name != "local" {
+		return path, env, err
+	}
+	v, err := doctor.TryTrainer(ctx, path, env, onnx.CPU)
+	if err == nil && v.Broken && l.Model.Kind != job.ModelCounting { // a counting job computes nothing
+		err = fmt.Errorf("no worker could train: %s cannot use ONNX Runtime: %s", path, v.NoONNX)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	return path, env, nil
+}
+
+// findTrainer is the path of kale-trainer and what its processes need in their environment.
+func (a *app) findTrainer(lg *slog.Logger, l *loaded) (path string, env map[string]string, err error) {
 	path = l.how.Trainer
 	if path == "" {
 		if path, err = a.program("kale-trainer", ""); err != nil {
@@ -94,7 +110,7 @@ func (a *app) trainer(ctx context.Context, lg *slog.Logger, l *loaded) (path str
 		}
 	case !errors.Is(err, onnx.ErrNoLibrary):
 		return "", nil, err
-	default: // what is wrong with one that is named, the trainer says below
+	default: // what is wrong with one that is named, the trainer says when it is tried
 		lg.Warn("workers must find ONNX Runtime by themselves", "err", err)
 	}
 	if l.Backend.Name != "local" {
@@ -105,13 +121,6 @@ func (a *app) trainer(ctx context.Context, lg *slog.Logger, l *loaded) (path str
 	}
 	if err != nil {
 		return "", nil, fmt.Errorf("find the trainer: %w; is -trainer right?", err)
-	}
-	v, err := doctor.TryTrainer(ctx, path, env, onnx.CPU)
-	if err == nil && v.Broken && l.Model.Kind != job.ModelCounting { // a counting job computes nothing
-		err = fmt.Errorf("no worker could train: %s cannot use ONNX Runtime: %s", path, v.NoONNX)
-	}
-	if err != nil {
-		return "", nil, err
 	}
 	return path, env, nil
 }

@@ -84,6 +84,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupFile, initCommand(a)),
 		inGroup(groupFile, validateCommand(a)),
 		inGroup(groupFile, planCommand(a)),
+		inGroup(groupFile, doctorCommand(a)),
 		inGroup(groupStream, brokerCommand(a)),
 		inGroup(groupStream, produceCommand(a)),
 		inGroup(groupStream, demoCommand(a)),

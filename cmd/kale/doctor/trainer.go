@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/cmd/internal/about"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/onnx"
+	"github.com/kale-sched/kale/forecast"
 )
 
 // tryTimeout bounds the trial of a program: loading a CUDA library from a slow disk takes a while.
@@ -57,4 +60,67 @@ func words(text string) string {
 		return ""
 	}
 	return fmt.Sprintf(" (it says %q)", string(last[:min(len(last), 200)]))
+}
+
+// trainer tries the program that runs on the allocations, and ONNX Runtime in it and in the scheduler.
+func (p Patient) trainer() group {
+	trials := []trial{{check: "trainer", limit: tryTimeout + 5*time.Second, vital: true, try: p.tryTrainer}}
+	if p.local() && p.Job.Workers.GPUs > 0 {
+		trials = append(trials, trial{check: "ONNX Runtime on a GPU", limit: tryTimeout + 5*time.Second, try: p.tryGPU})
+	}
+	if p.Job.Forecast.Model != job.ForecastSeasonal {
+		trials = append(trials, trial{check: "forecast model", limit: diskLimit, try: p.tryForecaster})
+	}
+	return group{trials: trials}
+}
+
+func (p Patient) tryTrainer(ctx context.Context) []Finding {
+	const check, library = "trainer", "ONNX Runtime"
+	if !p.local() {
+		return []Finding{{Check: check, State: Skip, Says: "it runs on other machines, where this one cannot try it"}}
+	}
+	if p.NoTrainer != nil {
+		return []Finding{ok(check, "%v", p.NoTrainer).but(Fail, "Build it with make build, install it beside kale, or name it with -trainer.")}
+	}
+	v, err := TryTrainer(ctx, p.Trainer, p.Env, onnx.CPU)
+	if err != nil {
+		return []Finding{ok(check, "%v", err).but(Fail, "Build it with make build, install it beside kale, or name it with -trainer.")}
+	}
+	runs := ok(check, "%s, version %s, runs", p.Trainer, v.Version)
+	if own := about.Build(); own.Version != v.Version || own.Revision != v.Revision {
+		runs = runs.but(Warn, fmt.Sprintf("This kale is version %s (%s) and the trainer %s (%s): install programs of one version.", own.Version, own.Revision, v.Version, v.Revision))
+	}
+	if v.ONNX == "" {
+		state := Fail
+		if p.Job.Model.Kind == job.ModelCounting {
+			state = Warn // it computes nothing
+		}
+		return []Finding{runs, ok(library, "%s", v.NoONNX).but(state, fmt.Sprintf("Run make deps, or set %s to a library that works.", onnx.LibraryEnv))}
+	}
+	return []Finding{runs, ok(library, "%s from %s computes", v.ONNXVersion, v.ONNX)}
+}
+
+func (p Patient) tryGPU(ctx context.Context) []Finding {
+	const check = "ONNX Runtime on a GPU"
+	v, err := TryTrainer(ctx, p.Trainer, p.Env, onnx.CUDA)
+	switch {
+	case err != nil:
+		return []Finding{ok(check, "%v", err).but(Fail, "Look at the GPU's driver: nvidia-smi says whether it works.")}
+	case v.ONNX == "":
+		return []Finding{ok(check, "%s", v.NoONNX).but(Fail, fmt.Sprintf("Workers ask for GPUs (%s): use an ONNX Runtime with CUDA, or set workers.gpus to 0.", place(p.Job, "workers.gpus")))}
+	}
+	return []Finding{ok(check, "it computes")}
+}
+
+func (p Patient) tryForecaster(context.Context) []Finding {
+	const check = "forecast model"
+	path := p.Job.Forecast.Model
+	m, err := forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1})
+	if err != nil {
+		return []Finding{ok(check, "%s: %v", path, err).but(Fail, fmt.Sprintf("Train one with kale forecast train, or set forecast.model to %q (%s).", job.ForecastSeasonal, place(p.Job, "forecast.model")))}
+	}
+	if err := m.Close(); err != nil {
+		return []Finding{ok(check, "%s: %v", path, err).but(Warn, "")}
+	}
+	return []Finding{ok(check, "%s can be used", path)}
 }

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -13,8 +13,21 @@ import (
 	"github.com/kale-sched/kale/core/traffic"
 )
 
-// checkTopics asks the brokers about the job's topics and holds the job against the answer.
-func checkTopics(ctx context.Context, j *job.Job) (job.TopicInfo, hcl.Diagnostics, error) {
+// CheckTopics asks the brokers about the job's topics and holds the job against the answer.
+func CheckTopics(ctx context.Context, j *job.Job) (job.TopicInfo, hcl.Diagnostics, error) {
+	info, diags, err := askStream(ctx, j)
+	if err != nil || info.Err != nil || j.Stream.DeadLetter == "" {
+		return info, diags, err
+	}
+	opts, err := core.KafkaOpts(j)
+	if err != nil {
+		return info, nil, err
+	}
+	return info, append(diags, j.DeadLetterDiagnostics(askTopic(ctx, j.Stream.Brokers, j.Stream.DeadLetter, opts))...), nil
+}
+
+// askStream is CheckTopics for the topic that is trained on.
+func askStream(ctx context.Context, j *job.Job) (job.TopicInfo, hcl.Diagnostics, error) {
 	opts, err := core.KafkaOpts(j)
 	if err != nil {
 		return job.TopicInfo{}, nil, err
@@ -23,11 +36,7 @@ func checkTopics(ctx context.Context, j *job.Job) (job.TopicInfo, hcl.Diagnostic
 	if ctx.Err() != nil {
 		return info, nil, fmt.Errorf("ask the brokers about topic %q: interrupted", j.Stream.Topic)
 	}
-	diags := j.TopicDiagnostics(info)
-	if info.Err == nil && j.Stream.DeadLetter != "" {
-		diags = append(diags, j.DeadLetterDiagnostics(askTopic(ctx, j.Stream.Brokers, j.Stream.DeadLetter, opts))...)
-	}
-	return info, diags, nil
+	return info, j.TopicDiagnostics(info), nil
 }
 
 // askTopic is what the brokers say about a topic, and which others there are when it does not exist.
@@ -40,13 +49,13 @@ func askTopic(ctx context.Context, brokers []string, topic string, opts []kgo.Op
 	t, err := cl.Topic(ctx)
 	info := job.TopicInfo{Exists: t.Exists, Partitions: t.Partitions, CleanupPolicy: t.CleanupPolicy, Retention: t.Retention, Err: err}
 	if err == nil && !t.Exists {
-		info.Others = topicNames(ctx, brokers, opts)
+		info.Others = TopicNames(ctx, brokers, opts)
 	}
 	return info
 }
 
-// topicNames lists the topics that the brokers show, for "did you mean"; nil when they do not say.
-func topicNames(ctx context.Context, brokers []string, opts []kgo.Opt) []string {
+// TopicNames lists the topics that the brokers show, for "did you mean"; nil when they do not say.
+func TopicNames(ctx context.Context, brokers []string, opts []kgo.Opt) []string {
 	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(brokers...)}, opts...)...)
 	if err != nil {
 		return nil

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/cmd/kale/doctor"
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+)
+
+type doctorFlags struct {
+	jobFlags
+	asJSON bool
+	log    string
+}
+
+func doctorCommand(a *app) *cobra.Command {
+	var f doctorFlags
+	c := &cobra.Command{
+		Use: "doctor JOB.hcl", Short: "Try everything that a job needs, and say what to mend",
+		Long: `Tries a job's set-up from end to end, many things at the same time: the brokers by the addresses that they tell their clients, the topics
+and their records, the backend's plugin with its devices and its room, the trainer and ONNX Runtime, the folders, ports and the clock. For what
+is not well it says what to do. It starts no process of the job and leaves nothing behind.
+
+Exit code 1: something has failed, so that the job would not run. What is only worth knowing is a warning.`,
+		Example: "  kale doctor ctr.hcl\n  kale doctor ctr.hcl -json | jq '.checks[] | select(.state == \"fail\")'",
+		Args:    exactly("JOB.hcl"), ValidArgsFunction: a.completeJobs,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.doctor(cmd.Context(), args[0], f) },
+	}
+	f.register(c)
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print what was found as JSON")
+	c.Flags().StringVar(&f.log, "log", "error", "least level of the log on standard error: "+logLevels)
+	return c
+}
+
+func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
+	lg, err := a.parseLogger(f.log)
+	if err != nil {
+		return usageError{err}
+	}
+	how, err := a.invocation(arg, f.jobFlags)
+	if err != nil {
+		return err
+	}
+	j, files, diags := job.Load(how.File, how.Vars, how.VarFiles)
+	found := doctor.JobFile(how.File, diags)
+	if j != nil {
+		l := &loaded{Job: j, files: files, how: how}
+		if l.dir, err = a.jobDir(j.Name); err != nil {
+			return err
+		}
+		p := doctor.Patient{
+			Job: j, StateDir: l.dir, Log: lg,
+			Launch: func(ctx context.Context) (*backend.Client, error) { return a.launch(ctx, lg, l) },
+		}
+		p.Trainer, p.Env, p.NoTrainer = a.findTrainer(lg, l)
+		found = append(found, doctor.Examine(ctx, p)...)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("examine %s: %w", how.File, ctx.Err())
+	}
+	if f.asJSON {
+		err = json.NewEncoder(a.out).Encode(map[string]any{"ok": !doctor.Failed(found), "checks": found})
+	} else {
+		width, _ := terminal(a.out)
+		err = writeFindings(a.out, found, width)
+	}
+	if err == nil && doctor.Failed(found) {
+		return errShown
+	}
+	return err
+}
+
+// writeFindings prints a line for each finding and, below it, what to do; lines are wrapped to width (0: not at all).
+func writeFindings(w io.Writer, found []doctor.Finding, width int) error {
+	widest := 0
+	tally := map[doctor.State]int{}
+	for _, f := range found {
+		widest = max(widest, utf8.RuneCountInString(f.Check))
+		tally[f.State]++
+	}
+	if width > 0 {
+		widest = min(widest, width/3)
+	}
+	indent := strings.Repeat(" ", 6+widest+2)
+	var out strings.Builder
+	for _, f := range found {
+		head := fmt.Sprintf("%-4s  %-*s  ", f.State, widest, f.Check)
+		out.WriteString(hang(head, indent, f.Says, width))
+		if f.Do != "" && f.State != doctor.OK {
+			out.WriteString(hang(indent+"→ ", indent+"  ", f.Do, width))
+		}
+	}
+	fmt.Fprintf(&out, "\n%d ok, %s, %d failed\n", tally[doctor.OK], count(tally[doctor.Warn], "warning"), tally[doctor.Fail])
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// hang writes a text after head, wrapped to width (0, or too narrow for it: not at all) with indent before each further line.
+func hang(head, indent, text string, width int) string {
+	room := width - utf8.RuneCountInString(indent)
+	if width <= 0 || room < 20 {
+		return head + strings.Join(strings.Fields(text), " ") + "\n"
+	}
+	var out strings.Builder
+	line := head
+	empty := true
+	for _, word := range strings.Fields(text) {
+		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			out.WriteString(line + "\n")
+			line, empty = indent, true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+word, false
+	}
+	return out.String() + line + "\n"
+}

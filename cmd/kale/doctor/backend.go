@@ -1,0 +1,169 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// backend tries the plugin: it starts, takes the job's block, says what it has, and whether the job has room.
+func (p Patient) backend() group {
+	var b atomic.Pointer[backend.Client] // set by the first trial, which may end late
+	return group{
+		trials: []trial{
+			{check: "backend plugin", limit: pluginLimit, vital: true, try: func(ctx context.Context) []Finding {
+				started, found := p.launch(ctx)
+				b.Store(started)
+				return []Finding{found}
+			}},
+			{check: "backend block", limit: pluginLimit, vital: true, try: func(ctx context.Context) []Finding { return p.configure(ctx, b.Load()) }},
+			{check: "devices", limit: pluginLimit, try: func(ctx context.Context) []Finding { return []Finding{p.devices(ctx, b.Load())} }},
+			{check: "room", limit: pluginLimit, try: func(ctx context.Context) []Finding { return p.room(ctx, b.Load()) }},
+		},
+		end: func() {
+			if b := b.Load(); b != nil {
+				_ = b.Close() // the plugin has said what there was to say
+			}
+		},
+	}
+}
+
+func (p Patient) launch(ctx context.Context) (*backend.Client, Finding) {
+	const check = "backend plugin"
+	began := time.Now()
+	b, err := p.Launch(ctx)
+	if err != nil {
+		return nil, ok(check, "%v", err).but(Fail, fmt.Sprintf("Install kale-backend-%s beside kale or in $PATH, or name its folder with -plugin-dir.", p.Job.Backend.Name))
+	}
+	info, err := b.Info(ctx)
+	if err != nil {
+		return b, ok(check, "it starts, but does not say what it is: %v", err).but(Fail, "Install the plugin of this version of Kale.")
+	}
+	f := ok(check, "%s %s answers after %s", info.Name, info.Version, brief(time.Since(began)))
+	var lacks []string
+	if !info.Drains {
+		lacks = append(lacks, "let workers drain")
+	}
+	if !info.Survives {
+		lacks = append(lacks, "let workers outlive the scheduler")
+	}
+	switch {
+	case info.Name != p.Job.Backend.Name:
+		return b, f.but(Warn, fmt.Sprintf("The job names backend %q: is this its plugin?", p.Job.Backend.Name))
+	case p.Job.Workers.GPUs > 0 && !info.GPUs:
+		return b, f.but(Fail, "It assigns no GPUs: set workers.gpus to 0, or use another backend.")
+	case len(lacks) > 0:
+		return b, f.but(Warn, fmt.Sprintf("It does not %s: records are trained again after each scale-in or restart.", strings.Join(lacks, " or ")))
+	}
+	return b, f
+}
+
+func (p Patient) configure(ctx context.Context, b backend.Backend) []Finding {
+	const check = "backend block"
+	diags, err := core.ConfigureBackend(ctx, b, p.Job, p.StateDir)
+	if err != nil {
+		return []Finding{ok(check, "%v", err).but(Fail, "Look at the plugin's log: -log debug shows it.")}
+	}
+	return judged(check, diags, ok(check, "backend %q takes it", p.Job.Backend.Name))
+}
+
+// devices holds what the backend has against what one worker asks for.
+func (p Patient) devices(ctx context.Context, b backend.Backend) Finding {
+	const check = "devices"
+	inv, err := b.Inventory(ctx)
+	switch {
+	case err != nil && backend.CodeOf(err) == backend.Unsupported:
+		return Finding{Check: check, State: Skip, Says: "the backend does not tell what it has"}
+	case err != nil:
+		return ok(check, "%v", err).but(Fail, "See that the cluster answers, and that this user may ask it.")
+	}
+	gpus, models := 0, map[string]bool{}
+	var names []string
+	for _, d := range inv.Devices {
+		if strings.HasPrefix(d.ID, "slot-") {
+			continue
+		}
+		gpus++
+		if d.Model != "" && !models[d.Model] {
+			models[d.Model] = true
+			names = append(names, d.Model)
+		}
+	}
+	want := p.Job.Workers.GPUs
+	noun := "GPU"
+	if gpus == 0 && inv.Total > 0 {
+		noun = "slot"
+	}
+	f := ok(check, "%s, %d free", count(inv.Total, noun), inv.Free)
+	if len(names) > 0 {
+		f.Says += " (" + strings.Join(names, ", ") + ")"
+	}
+	switch where := place(p.Job, "workers.gpus"); {
+	case want == 0:
+		f.Says += "; workers use none"
+	case want > inv.Total:
+		return f.but(Fail, fmt.Sprintf("One worker asks for %d (%s): ask for fewer, or give the backend more.", want, where))
+	case noun == "slot":
+		return f.but(Warn, fmt.Sprintf("No GPU was found, and slots stand in for them: workers ask for %d and compute with CUDA (%s). Set workers.gpus to 0 to compute on CPUs, or install the GPU's driver.", want, where))
+	}
+	return f
+}
+
+// room asks whether the least and the most workers would find a place now.
+func (p Patient) room(ctx context.Context, b backend.Backend) []Finding {
+	const check = "room"
+	o := core.Options{Job: p.Job, StateDir: p.StateDir, Backend: b, Trainer: p.Trainer, Env: p.Env, Log: p.Log}
+	if o.Trainer == "" {
+		o.Trainer = "kale-trainer"
+	}
+	var out []Finding
+	for _, w := range []struct {
+		path string
+		n    int
+		bad  State
+		do   string
+	}{
+		{"workers.min", p.Job.Workers.Min, Fail, "Free some, give the backend more, or ask for less: the job waits until there is room."},
+		{"workers.max", p.Job.Workers.Max, Warn, "The job grows only as far as there is room, and may fall behind: free some, give the backend more, or lower workers.max."},
+	} {
+		if w.path == "workers.max" && w.n == p.Job.Workers.Min {
+			continue
+		}
+		name := fmt.Sprintf("room for %s", count(w.n, "worker"))
+		report, err := core.CouldPlace(ctx, o, w.n)
+		switch {
+		case err != nil && backend.CodeOf(err) == backend.Unsupported:
+			return []Finding{{Check: check, State: Skip, Says: "the backend cannot tell without starting something"}}
+		case err != nil:
+			return append(out, ok(name, "%v", err).but(Fail, "See that the cluster answers, and that this user may ask it."))
+		}
+		if why := core.Shortage(report); why != "" {
+			out = append(out, ok(name, "%s (%s)", why, place(p.Job, w.path)).but(w.bad, w.do))
+			continue
+		}
+		out = append(out, ok(name, "%s", placed(report)))
+	}
+	return out
+}
+
+// placed says where a report would put what does not run yet.
+func placed(r backend.Report) string {
+	if len(r.Placements) == 0 {
+		return "all of them run"
+	}
+	nodes := map[string]bool{}
+	for _, p := range r.Placements {
+		if p.Node != "" {
+			nodes[p.Node] = true
+		}
+	}
+	if len(nodes) == 0 {
+		return "there is"
+	}
+	return "there is, on " + count(len(nodes), "node")
+}

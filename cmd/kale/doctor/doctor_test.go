@@ -1,0 +1,339 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/fake"
+	"github.com/kale-sched/kale/core/job"
+)
+
+// says are findings as "state check".
+func says(fs []Finding) (out []string) {
+	for _, f := range fs {
+		out = append(out, string(f.State)+" "+f.Check)
+	}
+	return out
+}
+
+// Groups run at the same time and are reported in their own order; what builds on a failure is not tried; a trial that hangs, whether it
+// heeds its context or not, is a failure after its limit, and keeps nothing else waiting.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		after := func(d time.Duration, check string, s State) trial {
+			return trial{check: check, limit: time.Minute, try: func(context.Context) []Finding {
+				time.Sleep(d)
+				return []Finding{ok(check, "done").but(s, "")}
+			}}
+		}
+		vital := after(time.Second, "base", Fail)
+		vital.vital = true
+		forever := make(chan struct{})
+		ended := false
+		began := time.Now()
+		got := run(t.Context(), []group{
+			{trials: []trial{after(3*time.Second, "slow", OK), after(0, "quick", Warn)}, end: func() { ended = true }},
+			{trials: []trial{vital, after(0, "on base", OK), after(0, "on that", OK)}},
+			{trials: []trial{after(time.Second, "bad", Fail), after(0, "after bad", OK)}},
+			{trials: []trial{
+				{check: "heeds", limit: 4 * time.Second, try: func(ctx context.Context) []Finding {
+					<-ctx.Done()
+					return []Finding{ok("heeds", "it heard").but(Fail, "")}
+				}},
+				{check: "deaf", limit: 5 * time.Second, try: func(context.Context) []Finding { <-forever; return nil }},
+			}},
+		})
+		want := []string{"ok slow", "warn quick", "fail base", "skip on base", "skip on that", "fail bad", "ok after bad", "fail heeds", "fail deaf"}
+		if diff := cmp.Diff(want, says(got)); diff != "" {
+			t.Error(diff)
+		}
+		if took := time.Since(began); took != 10*time.Second { // 4 s, then 5 s and a moment
+			t.Errorf("it took %v", took)
+		}
+		if !ended || !strings.Contains(got[8].Says, "no answer within 5s") || got[8].Do == "" || got[7].Says != "it heard" || !strings.Contains(got[3].Says, `"base"`) {
+			t.Errorf("ended %v: %+v", ended, got)
+		}
+		if got[0].Took != 3*time.Second || !Failed(got) || Failed(got[:2]) {
+			t.Errorf("took %v", got[0].Took)
+		}
+		close(forever)
+	})
+}
+
+const patientJob = `
+job "ctr" {
+  stream "kafka" {
+    brokers = [%s]
+    topic   = "clicks"
+  }
+  features {
+    label  = "click"
+    sparse = ["user"]
+  }
+  workers {
+    min  = 2
+    max  = 4
+    gpus = 1
+  }
+  throughput {
+    theta = [0.001, 0, 0]
+  }
+  checkpoint {
+    dir = %q
+  }
+  backend "fake" {
+  }
+}
+`
+
+func patient(t *testing.T, brokers ...string) Patient {
+	t.Helper()
+	if len(brokers) == 0 {
+		brokers = []string{"127.0.0.1:1"}
+	}
+	j, _, diags := job.Parse(fmt.Appendf(nil, patientJob, `"`+strings.Join(brokers, `", "`)+`"`, filepath.Join(t.TempDir(), "cp")), "ctr.hcl", job.Options{})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	return Patient{Job: j, StateDir: filepath.Join(t.TempDir(), "ctr"), Log: slog.New(slog.DiscardHandler)}
+}
+
+func port(t *testing.T, addr string) int {
+	t.Helper()
+	a, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Port
+}
+
+// Workers use the address that a broker tells them, so that one has to answer; a seed that does not is only worth knowing where another does.
+func TestBrokers(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	up := c.ListenAddrs()[0]
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	down := l.Addr().(*net.TCPAddr) // nobody listens there once it is closed
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	if got := says(patient(t, up).brokers(t.Context())); !slices.Equal(got, []string{"ok broker 0", "ok broker 1"}) {
+		t.Errorf("all is well: %q", got)
+	}
+	if got := says(patient(t, down.String(), up).brokers(t.Context())); !slices.Equal(got, []string{"warn broker address " + down.String(), "ok broker 0", "ok broker 1"}) {
+		t.Errorf("one of two addresses: %q", got)
+	}
+	got := patient(t, down.String()).brokers(t.Context())
+	if !slices.Equal(says(got), []string{"fail broker address " + down.String()}) || !strings.Contains(got[0].Says, "connection refused") || !strings.Contains(got[0].Do, "ctr.hcl:4:") {
+		t.Errorf("nobody there: %+v", got)
+	}
+
+	c.ControlKey(kmsg.Metadata.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		resp := req.ResponseKind().(*kmsg.MetadataResponse)
+		for id, number := range []int{port(t, up), down.Port} {
+			b := kmsg.NewMetadataResponseBroker()
+			b.NodeID, b.Host, b.Port = int32(id), "127.0.0.1", int32(number)
+			resp.Brokers = append(resp.Brokers, b)
+		}
+		return resp, nil, true
+	})
+	got = patient(t, up).brokers(t.Context())
+	if !slices.Equal(says(got), []string{"ok broker 0", "fail broker 1"}) || !strings.Contains(got[1].Says, down.String()) || !strings.Contains(got[1].Do, "advertised.listeners") {
+		t.Errorf("an advertised address that does not answer: %+v", got)
+	}
+}
+
+// A dead-letter topic that may not be written would stop a partition at the first bad record.
+func TestDeadLetter(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "clicks", "dead"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	p := patient(t, c.ListenAddrs()[0])
+	try := func() Finding { return p.deadLetter(t.Context())[0] }
+	if f := try(); f.State != Warn || !strings.Contains(f.Do, "dead_letter") {
+		t.Errorf("none: %+v", f)
+	}
+	p.Job.Stream.DeadLetter = "dad"
+	if f := try(); f.State != Fail || !strings.Contains(f.Do, `Did you mean "dead"?`) {
+		t.Errorf("one that does not exist: %+v", f)
+	}
+	p.Job.Stream.DeadLetter = "dead"
+	if f := try(); f.State != OK {
+		t.Errorf("one that is there: %+v", f)
+	}
+	for operations, want := range map[int32]State{1<<3 | 1<<4: OK, 1 << 3: Fail, operationsMute: OK} {
+		c.ControlKey(kmsg.Metadata.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			if !req.(*kmsg.MetadataRequest).IncludeTopicAuthorizedOperations {
+				return nil, nil, false
+			}
+			resp := req.ResponseKind().(*kmsg.MetadataResponse)
+			topic := kmsg.NewMetadataResponseTopic()
+			topic.Topic, topic.AuthorizedOperations = &p.Job.Stream.DeadLetter, operations
+			resp.Topics = append(resp.Topics, topic)
+			b := kmsg.NewMetadataResponseBroker()
+			b.Host, b.Port = "127.0.0.1", int32(port(t, c.ListenAddrs()[0]))
+			resp.Brokers = append(resp.Brokers, b)
+			return resp, nil, true
+		})
+		if f := try(); f.State != want {
+			t.Errorf("operations %b: %+v, want %s", operations, f, want)
+		}
+	}
+}
+
+// What the backend has is held against what workers ask for, and the least and the most of them against what is free.
+func TestBackend(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		slots int
+		fail  map[fake.Op]error
+		gpus  int
+		want  []string
+		says  string
+	}{
+		{"room for all", 4, nil, 1, []string{"ok backend block", "warn devices", "ok room for 2 workers", "ok room for 4 workers"}, "there is"},
+		{"room for some", 3, nil, 1, []string{"ok backend block", "warn devices", "ok room for 2 workers", "warn room for 4 workers"}, "workers.max"},
+		{"no room", 1, nil, 1, []string{"ok backend block", "warn devices", "fail room for 2 workers", "warn room for 4 workers"}, "needs"},
+		{"less than one worker", 1, nil, 2, []string{"ok backend block", "fail devices", "fail room for 2 workers", "warn room for 4 workers"}, "One worker asks for 2"},
+		{"without GPUs", 0, nil, 0, []string{"ok backend block", "ok devices", "ok room for 2 workers", "ok room for 4 workers"}, "workers use none"},
+		{"a cluster that is away", 4, map[fake.Op]error{fake.OpInventory: errors.New("no route"), fake.OpPlan: errors.New("no route")}, 1,
+			[]string{"ok backend block", "fail devices", "fail room for 2 workers"}, "no route"},
+		{"one that cannot tell", 4, map[fake.Op]error{fake.OpInventory: backend.Errorf(backend.Unsupported, "x"), fake.OpPlan: backend.Errorf(backend.Unsupported, "x")}, 1,
+			[]string{"ok backend block", "skip devices", "skip room"}, "cannot tell"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := patient(t)
+			p.Job.Workers.GPUs = c.gpus
+			b := fake.New(nil, fake.NewCluster(c.slots))
+			got := p.configure(t.Context(), b)
+			for op, err := range c.fail {
+				b.FailNext(op, err)
+			}
+			got = append(got, p.devices(t.Context(), b))
+			got = append(got, p.room(t.Context(), b)...)
+			if diff := cmp.Diff(c.want, says(got)); diff != "" {
+				t.Errorf("%s\n%+v", diff, got)
+			}
+			if all := fmt.Sprint(got); !strings.Contains(all, c.says) {
+				t.Errorf("nothing says %q: %s", c.says, all)
+			}
+			for _, f := range got {
+				if f.State != OK && f.State != Skip && f.Do == "" {
+					t.Errorf("no advice: %+v", f)
+				}
+			}
+			if calls := b.Calls(); slices.ContainsFunc(calls, func(c fake.Call) bool { return c.Op == fake.OpEnsure || c.Op == fake.OpRelease }) {
+				t.Errorf("it did something: %v", calls)
+			}
+		})
+	}
+	p := patient(t)
+	p.Launch = func(context.Context) (*backend.Client, error) { return nil, errors.New("no such program") }
+	if got := run(t.Context(), []group{p.backend()}); !slices.Equal(says(got), []string{"fail backend plugin", "skip backend block", "skip devices", "skip room"}) {
+		t.Errorf("no plugin: %q", says(got))
+	}
+}
+
+// Folders are tried by writing, and left as they were.
+func TestFolders(t *testing.T) {
+	root := t.TempDir()
+	file := filepath.Join(root, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := patient(t)
+	try := func(dir string) Finding {
+		p.Job.Checkpoint.Dir, p.StateDir = dir, filepath.Join(dir, "state")
+		f, s := p.checkpoints(t.Context())[0], p.stateFolder(t.Context())[0]
+		if (f.State == Fail) != (s.State == Fail) {
+			t.Errorf("%s: %+v, but as state folder %+v", dir, f, s)
+		}
+		return f
+	}
+	for dir, want := range map[string]State{root: OK, filepath.Join(root, "a", "b"): OK, file: Fail, filepath.Join(file, "a"): Fail} {
+		if f := try(dir); f.State == Fail != (want == Fail) || f.State == Fail && f.Do == "" {
+			t.Errorf("%s: %+v, want %s", dir, f, want)
+		}
+	}
+	if f := try("/proc"); f.State != Fail { // where nobody may make a file, root included
+		t.Errorf("/proc: %+v", f)
+	}
+	if left, err := os.ReadDir(root); err != nil || len(left) != 1 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
+func TestMachine(t *testing.T) {
+	if f := ports(t.Context())[0]; f.State != OK {
+		t.Errorf("ports: %+v", f)
+	}
+	if f := clock(time.Unix(86400, 0)); f.State != Fail {
+		t.Errorf("a clock that was never set: %+v", f)
+	}
+	if f := clock(time.Now()); f.State == Fail {
+		t.Errorf("this clock: %+v", f)
+	}
+	now := time.Unix(1_800_000_000, 0)
+	for age, want := range map[time.Duration]State{0: OK, time.Hour: OK, -time.Second: OK, -time.Minute: Fail} {
+		if f := recordsClock(now, now.Add(-age).UnixNano())[0]; f.State != want {
+			t.Errorf("a newest record of %v ago: %+v, want %s", age, f, want)
+		}
+	}
+	if f := recordsClock(now, 0)[0]; f.State != Skip {
+		t.Errorf("no record: %+v", f)
+	}
+
+	p := patient(t)
+	dir, err := os.MkdirTemp("", "doc") // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	p.StateDir = dir
+	if f := p.socket(t.Context())[0]; f.State != OK || !strings.Contains(f.Says, "is free") {
+		t.Errorf("a free socket: %+v", f)
+	}
+	path, err := api.SocketPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := api.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if f := p.socket(t.Context())[0]; f.State != OK || !strings.Contains(f.Says, "a scheduler of this job answers") {
+		t.Errorf("one that is taken: %+v", f)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", "/"+strings.Repeat("x", 200))
+	p.StateDir = "/" + strings.Repeat("y", 200)
+	if f := p.socket(t.Context())[0]; f.State != Fail || f.Do == "" {
+		t.Errorf("one whose path is too long: %+v", f)
+	}
+}

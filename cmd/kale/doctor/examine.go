@@ -1,0 +1,87 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+)
+
+// Patient is a job and what would run it.
+type Patient struct {
+	Job      *job.Job
+	StateDir string // the scheduler's folder for this job
+	// Launch starts the backend's plugin; the caller of it closes that.
+	Launch func(ctx context.Context) (*backend.Client, error)
+	// Trainer is the path of the trainer program; NoTrainer says why there is none.
+	Trainer   string
+	NoTrainer error
+	Env       map[string]string // given to trainers
+	Log       *slog.Logger
+}
+
+// limits of trials. They are far above what is usual: what takes longer is as good as away.
+const (
+	networkLimit = 15 * time.Second
+	readLimit    = 25 * time.Second
+	diskLimit    = 15 * time.Second
+	pluginLimit  = 40 * time.Second
+)
+
+// Examine tries everything that the job needs.
+func Examine(ctx context.Context, p Patient) []Finding {
+	return run(ctx, []group{p.kafka(), p.backend(), p.trainer(), p.folders(), p.machine()})
+}
+
+// JobFile is what was found in a job file itself.
+func JobFile(file string, diags hcl.Diagnostics) []Finding {
+	return judged("job file", diags, ok("job file", "%s is valid", file))
+}
+
+// local says that the job's processes run on this machine.
+func (p Patient) local() bool { return p.Job.Backend.Name == "local" }
+
+// judged turns diagnostics of the job file into findings; without any, it is fine.
+func judged(check string, diags hcl.Diagnostics, fine Finding) []Finding {
+	var out []Finding
+	for _, d := range diags {
+		f := Finding{Check: check, State: Fail, Says: d.Summary, Do: d.Detail}
+		if d.Severity == hcl.DiagWarning {
+			f.State = Warn
+		}
+		if d.Subject != nil {
+			f.Says = fmt.Sprintf("%s (%s:%d:%d)", d.Summary, d.Subject.Filename, d.Subject.Start.Line, d.Subject.Start.Column)
+		}
+		out = append(out, f)
+	}
+	if len(out) == 0 {
+		return []Finding{fine}
+	}
+	return out
+}
+
+// count is "1 partition", "3 partitions".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// brief is a duration as a person reads it.
+func brief(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(100 * time.Microsecond).String()
+	case d < time.Minute:
+		return d.Round(10 * time.Millisecond).String()
+	}
+	return job.FormatDuration(d.Round(time.Second))
+}

@@ -1,0 +1,150 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/kale-sched/kale/core"
+)
+
+// What a folder must have room for, and how soon it must have written: below the first a snapshot of even a small model may not fit.
+const (
+	leastRoom  = 256 << 20
+	littleRoom = 2 << 30
+	slowSync   = time.Second
+	trialBytes = 1 << 20
+)
+
+// folders tries the folder of checkpoints and the scheduler's own.
+func (p Patient) folders() group {
+	return group{trials: []trial{
+		{check: "checkpoint folder", limit: diskLimit, try: p.checkpoints},
+		{check: "state folder", limit: diskLimit, try: p.stateFolder},
+	}}
+}
+
+func (p Patient) checkpoints(context.Context) []Finding {
+	const check = "checkpoint folder"
+	dir := filepath.Join(p.Job.Checkpoint.Dir, p.Job.Name)
+	if diags := core.CheckFolder(p.Job); len(diags) > 0 {
+		return judged(check, diags, Finding{})
+	}
+	f := tryFolder(check, dir, place(p.Job, "checkpoint.dir"))
+	if f.State == OK && kindOf(dir) == inMemory {
+		f = f.but(Warn, "It is in memory (tmpfs): the model is lost when this machine starts again. Use a folder on a disk.")
+	}
+	if diags := core.CheckCheckpoint(p.Job); len(diags) > 0 {
+		return append([]Finding{f}, judged("checkpoint", diags, Finding{})...)
+	}
+	return []Finding{f}
+}
+
+func (p Patient) stateFolder(context.Context) []Finding {
+	const check = "state folder"
+	f := tryFolder(check, p.StateDir, "-state-dir or $KALE_STATE_DIR")
+	if f.State == OK && kindOf(p.StateDir) == onNetwork {
+		f = f.but(Warn, "It is on a network file system, where locks and mapped files are not to be relied on: choose a folder on a local disk with -state-dir or $KALE_STATE_DIR.")
+	}
+	return []Finding{f}
+}
+
+// tryFolder writes a file into a folder, makes it durable, gives it another name, links it and reads it back, as snapshots and the scheduler's
+// state are written. Folders that were not there are made for it; nothing stays. setting says what names the folder.
+func tryFolder(check, dir, setting string) Finding {
+	made, err := makeAll(dir)
+	defer func() {
+		for _, d := range made { // the deepest first; one that somebody uses by now is not empty and stays
+			_ = os.Remove(d)
+		}
+	}()
+	var took time.Duration
+	if err == nil {
+		took, err = writeTrial(dir)
+	}
+	if err != nil {
+		return ok(check, "%s: %v", dir, err).but(Fail, folderAdvice(err, setting))
+	}
+	free, err := roomIn(dir)
+	if err != nil {
+		return ok(check, "%s: its file system does not say how much room there is: %v", dir, err).but(Warn, "See yourself that there is enough.")
+	}
+	f := ok(check, "%s: written and made durable in %s, %s free", dir, brief(took), gigabytes(free))
+	switch {
+	case free < leastRoom:
+		return f.but(Fail, fmt.Sprintf("Make room, or choose another folder (%s).", setting))
+	case free < littleRoom:
+		return f.but(Warn, fmt.Sprintf("That is little: make room, or choose another folder (%s).", setting))
+	case took > slowSync:
+		return f.but(Warn, "That is slow: a snapshot writes many files. Choose a faster disk.")
+	}
+	return f
+}
+
+func folderAdvice(err error, setting string) string {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return fmt.Sprintf("Let this user write it, or choose another folder (%s).", setting)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Sprintf("Make room, or choose another folder (%s).", setting)
+	}
+	return fmt.Sprintf("Choose another folder (%s).", setting)
+}
+
+// makeAll makes a folder with those above it, and gives what it made, the deepest first.
+func makeAll(dir string) (made []string, err error) {
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Stat(d); err == nil || d == filepath.Dir(d) {
+			break
+		}
+		made = append(made, d)
+	}
+	return made, os.MkdirAll(dir, 0o700)
+}
+
+// writeTrial gives how long it took until a file of a mebibyte was durable under its last name.
+func writeTrial(dir string) (took time.Duration, err error) {
+	tmp, err := os.MkdirTemp(dir, ".kale-doctor-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	content := bytes.Repeat([]byte("kale"), trialBytes/4)
+	draft, final := filepath.Join(tmp, "draft"), filepath.Join(tmp, "final")
+	began := time.Now()
+	f, err := os.Create(draft)
+	if err != nil {
+		return 0, err
+	}
+	_, err = f.Write(content)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return 0, err
+	}
+	if err := os.Rename(draft, final); err != nil {
+		return 0, err
+	}
+	folder, err := os.Open(tmp)
+	if err != nil {
+		return 0, err
+	}
+	if err := errors.Join(folder.Sync(), folder.Close()); err != nil {
+		return 0, fmt.Errorf("make the new name durable: %w", err)
+	}
+	took = time.Since(began)
+	if err := os.Link(final, filepath.Join(tmp, "link")); err != nil {
+		return 0, fmt.Errorf("its file system has no hard links, which keep the job's token from being replaced: %w", err)
+	}
+	back, err := os.ReadFile(final)
+	if err == nil && !bytes.Equal(back, content) {
+		err = errors.New("what was read back is not what was written")
+	}
+	return took, err
+}
+
+func gigabytes(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }
