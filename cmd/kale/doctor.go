@@ -102,25 +102,3 @@ func writeFindings(w io.Writer, found []doctor.Finding, width int) error {
 	_, err := io.WriteString(w, out.String())
 	return err
 }
-
-// hang writes a text after head, wrapped to width (0, or too narrow for it: not at all) with indent before each further line.
-func hang(head, indent, text string, width int) string {
-	room := width - utf8.RuneCountInString(indent)
-	if width <= 0 || room < 20 {
-		return head + strings.Join(strings.Fields(text), " ") + "\n"
-	}
-	var out strings.Builder
-	line := head
-	empty := true
-	for _, word := range strings.Fields(text) {
-		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
-			out.WriteString(line + "\n")
-			line, empty = indent, true
-		}
-		if !empty {
-			line += " "
-		}
-		line, empty = line+word, false
-	}
-	return out.String() + line + "\n"
-}

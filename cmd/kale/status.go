@@ -140,7 +140,13 @@ func (a *app) jobStatus(ctx context.Context, w io.Writer, name string, asJSON bo
 	case asJSON:
 		return json.NewEncoder(w).Encode(g)
 	case v != nil:
-		return writeStatus(w, v)
+		var table strings.Builder
+		if err := writeStatus(&table, v); err != nil {
+			return err
+		}
+		width, _ := terminal(a.out) // also where w is what -watch will print there
+		_, err := io.WriteString(w, fit(table.String(), width))
+		return err
 	}
 	return writeGlance(w, g, a.advice(g))
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/plan"
@@ -32,4 +34,24 @@ func TestWriteStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "status_unknown", out.String())
+}
+
+// On a narrow terminal the rows of a table go on under their second column, words whole; the table of processes below is left as it is.
+func TestFit(t *testing.T) {
+	table := "job          ctr, live\nlast change  06:00:00  scale out 1 → 2: " + strings.Repeat("because of this and that ", 6) + "\nproblem      short\n\nPROCESS  ALLOCATION  " + strings.Repeat("WIDE ", 20) + "\n"
+	for _, width := range []int{40, 60, 100} {
+		got := fit(table, width)
+		head, rest, _ := strings.Cut(got, "\n\n")
+		for i, line := range strings.Split(head, "\n") {
+			if n := utf8.RuneCountInString(line); n > width || i > 1 && !strings.HasPrefix(line, "             ") && !strings.HasPrefix(line, "problem") {
+				t.Errorf("%d columns: %q", width, line)
+			}
+		}
+		if strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(table), " ") || !strings.HasSuffix(table, rest) {
+			t.Errorf("%d columns: words were lost: %q", width, got)
+		}
+	}
+	if got := fit(table, 0); got != table {
+		t.Errorf("where there is no terminal: %q", got)
+	}
 }
