@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -58,7 +59,13 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 		}
 		p := doctor.Patient{
 			Job: j, StateDir: l.dir, Log: lg,
-			Launch: func(ctx context.Context) (*backend.Client, error) { return a.launch(ctx, lg, l) },
+			Launch: func(ctx context.Context) (*backend.Client, error) {
+				path, diags := a.plugin(l)
+				if len(diags) > 0 {
+					return nil, errors.New(strings.TrimSuffix(diags[0].Detail, "."))
+				}
+				return backend.Launch(ctx, lg, path, backend.Options{})
+			},
 		}
 		p.Trainer, p.Env, p.NoTrainer = a.findTrainer(lg, l)
 		found = append(found, doctor.Examine(ctx, p)...)

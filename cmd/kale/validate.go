@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 )
 
@@ -88,7 +89,11 @@ func (a *app) askBackend(ctx context.Context, l *loaded) (hcl.Diagnostics, error
 		return missing, nil
 	}
 	lg := a.logger("warn")
-	b, err := a.launch(ctx, lg, l)
+	path, diags := a.plugin(l)
+	if diags.HasErrors() {
+		return diags, nil
+	}
+	b, err := backend.Launch(ctx, lg, path, backend.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +101,7 @@ func (a *app) askBackend(ctx context.Context, l *loaded) (hcl.Diagnostics, error
 	if o.Trainer, o.Env, err = a.trainer(ctx, lg, l); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
-	diags, err := core.ConfigureBackend(ctx, b, l.Job, l.dir)
+	diags, err = core.ConfigureBackend(ctx, b, l.Job, l.dir)
 	if err == nil && !diags.HasErrors() {
 		var more hcl.Diagnostics
 		more, err = core.PlacementDiagnostics(ctx, o)
