@@ -6,7 +6,7 @@ SHELL := /bin/bash
 ROOT    := $(CURDIR)
 ORT     := $(ROOT)/.deps/onnxruntime
 TOOLS   := $(ROOT)/.deps/tools
-PROGRAMS := kale kale-trainer kale-backend-local
+PROGRAMS := kale kale-trainer kale-backend-local kale-backend-nomad
 
 # Pinned tools.
 GOLANGCI_LINT := v2.15.0
@@ -30,6 +30,7 @@ demo: build ## one job through a day of two minutes on this machine: live pictur
 
 test: build ## all tests with the race detector, real Kafka included where Java and Maven are
 	@.ci/fetch-kafka.sh
+	@.ci/fetch-nomad.sh
 	@go vet ./...
 	@go test -race -timeout 10m $$(go list ./... | grep -v /cmd/kale/e2e)
 	@go test -race -timeout 15m ./cmd/kale/e2e # alone: it runs the whole product, and a machine of two cores has no room for more

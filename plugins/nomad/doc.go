@@ -1,6 +1,37 @@
-// Package nomad is where the Nomad backend will live. It is not built yet: the package holds no code, and a job file
-// that says backend "nomad" is refused.
+// Package nomad is the backend for a Nomad cluster. Input: workloads, by the contract of core/backend. Output: Nomad
+// jobs, one batch job for each workload, through Nomad's HTTP API (1.8 or newer) and nothing else.
 //
-// It will implement core/backend.Backend against a Nomad cluster, with workers as one group and parameter servers as
-// a job of their own, through Nomad's api module only (MPL), and will pass core/backend/conformance.
+// One job for each workload, and not one group with a count, because a group's only handle is its count: Nomad picks
+// who goes when it shrinks, gives a successor the same name as its predecessor, and replaces what it deems lost before
+// the old one is known to be dead. A job of its own gives a workload an identity (kale-JOB-worker-3-g2), lets the
+// caller choose who goes, and leaves Nomad nothing to replace:
+//   - type batch: what ended with code 0 is over;
+//   - reschedule off and disconnect { replace = false }: a client that is lost keeps its one allocation, which is
+//     unknown until it is back; only a higher generation takes its place;
+//   - an allocation that people or a node's drain move waits, in the client, for the end of the one before it;
+//   - a second copy (somebody raised the count) ends itself before it starts anything.
+//
+// What is kept, and where:
+//
+//	variable kale/JOB            the ledger: the highest generation of each role and rank, and whether it was released.
+//	                             Every claim is a compare-and-set on it, so two schedulers by mistake start one process.
+//	job kale-JOB-worker-3-g2     what runs; deregistered without purge, so that its logs stay readable until Nomad's
+//	                             garbage collection. The ledger remembers what was released when the job is gone.
+//	variable nomad/jobs/THAT     the workload's Files and environment, rendered into the task's secrets folder with mode
+//	                             0600: they are in no job specification, argument or allocation. Deleted on release.
+//
+// On the node a small shell (start.sh) starts the program: it gives it its devices and files, merges its output,
+// passes on the request to stop, keeps the grace to the second (Nomad itself caps it at the client's
+// max_kill_timeout), and says how the process before it ended. It needs /bin/sh on the node or in the image.
+//
+// The policy that a token of the plugin needs, with ACLs on; the job's namespace for NS:
+//
+//	namespace "NS" {
+//	  capabilities = ["submit-job", "read-job", "list-jobs", "alloc-lifecycle", "read-logs", "read-fs"]
+//	  variables {
+//	    path "kale/*"            { capabilities = ["read", "write", "list", "destroy"] }
+//	    path "nomad/jobs/kale-*" { capabilities = ["read", "write", "list", "destroy"] }
+//	  }
+//	}
+//	node { policy = "read" }
 package nomad

@@ -1,0 +1,279 @@
+package nomad
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// block is what stands between the braces of backend "nomad" { … }.
+type block struct {
+	Address      *string           `hcl:"address,optional"`
+	AddressRange hcl.Range         `hcl:"address,attr_value_range"`
+	Region       *string           `hcl:"region,optional"`
+	Namespace    *string           `hcl:"namespace,optional"`
+	Token        *string           `hcl:"token,optional"`
+	CACert       *string           `hcl:"ca_cert,optional"`
+	ClientCert   *string           `hcl:"client_cert,optional"`
+	ClientKey    *string           `hcl:"client_key,optional"`
+	ServerName   *string           `hcl:"tls_server_name,optional"`
+	Driver       *string           `hcl:"driver,optional"`
+	DriverRange  hcl.Range         `hcl:"driver,attr_value_range"`
+	Image        *string           `hcl:"image,optional"`
+	ImageRange   hcl.Range         `hcl:"image,attr_value_range"`
+	User         *string           `hcl:"user,optional"`
+	Trainer      *string           `hcl:"trainer,optional"`
+	TrainerRange hcl.Range         `hcl:"trainer,attr_value_range"`
+	Artifact     *artifactBlock    `hcl:"artifact,block"`
+	Env          map[string]string `hcl:"env,optional"`
+	EnvRange     hcl.Range         `hcl:"env,attr_value_range"`
+	Constraints  []constraintBlock `hcl:"constraint,block"`
+	Device       *string           `hcl:"device,optional"`
+	DeviceRange  hcl.Range         `hcl:"device,attr_value_range"`
+	MHzPerCPU    *int              `hcl:"mhz_per_cpu,optional"`
+	MHzRange     hcl.Range         `hcl:"mhz_per_cpu,attr_value_range"`
+	Priority     *int              `hcl:"priority,optional"`
+	PriorityRng  hcl.Range         `hcl:"priority,attr_value_range"`
+	Datacenters  []string          `hcl:"datacenters,optional"`
+	NodePool     *string           `hcl:"node_pool,optional"`
+	Shared       []string          `hcl:"shared_paths,optional"`
+	SharedRange  hcl.Range         `hcl:"shared_paths,attr_value_range"`
+	Drift        *string           `hcl:"drift,optional"`
+	DriftRange   hcl.Range         `hcl:"drift,attr_value_range"`
+}
+
+type artifactBlock struct {
+	Source   string    `hcl:"source"`
+	Checksum *string   `hcl:"checksum,optional"`
+	Range    hcl.Range `hcl:",def_range"`
+}
+
+type constraintBlock struct {
+	Attribute string  `hcl:"attribute"`
+	Operator  *string `hcl:"operator,optional"`
+	Value     *string `hcl:"value,optional"`
+}
+
+// The ways to meet changes that others make to our Nomad jobs.
+const (
+	driftReport  = "report"
+	driftRestore = "restore"
+	driftAdopt   = "adopt"
+)
+
+// settings is a job's configuration, checked.
+type settings struct {
+	client      *api.Client
+	cluster     string // address and region: what an inventory is taken of once
+	namespace   string
+	driver      string
+	image       string
+	user        string
+	trainer     string // what runs for trainerName on the nodes; empty: what the workload says
+	artifact    *api.TaskArtifact
+	env         map[string]string
+	constraints []*api.Constraint
+	device      string
+	mhzPerCPU   int
+	priority    *int
+	datacenters []string
+	nodePool    *string
+	shared      []string
+	drift       string
+}
+
+// trainerName is the program name that the block's trainer stands for.
+const trainerName = "kale-trainer"
+
+// defaultMHz is what one CPU counts for in Nomad's unit: clusters differ, and a request that is too small places
+// workloads too densely while one that is too large places none.
+const defaultMHz = 1000
+
+// variableName is what a shell can export.
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// decoder collects what is wrong with a block.
+type decoder struct {
+	block
+	diags hcl.Diagnostics
+}
+
+func (d *decoder) add(severity hcl.DiagnosticSeverity, subject hcl.Range, summary, detail string, args ...any) {
+	diag := &hcl.Diagnostic{Severity: severity, Summary: summary, Detail: fmt.Sprintf(detail, args...)}
+	if subject.Filename != "" {
+		diag.Subject = subject.Ptr()
+	}
+	d.diags = append(d.diags, diag)
+}
+
+func (d *decoder) fail(subject hcl.Range, summary, detail string, args ...any) {
+	d.add(hcl.DiagError, subject, summary, detail, args...)
+}
+
+func decode(cfg backend.Config) (settings, backend.Diagnostics) {
+	var d decoder
+	d.diags = backend.DecodeBlock(cfg, &d.block)
+	if d.diags.HasErrors() {
+		return settings{}, backend.FromHCL(cfg, d.diags)
+	}
+	s := settings{
+		env: d.Env, image: value(d.Image), user: value(d.User), priority: d.Priority, datacenters: d.Datacenters, nodePool: d.NodePool, shared: d.Shared,
+	}
+	d.program(&s)
+	d.placement(&s)
+	d.checkShared(cfg.Shared)
+	s.drift = d.oneOf(d.Drift, d.DriftRange, "drift", driftReport, driftRestore, driftAdopt)
+	for _, name := range slices.Sorted(maps.Keys(d.Env)) {
+		if !variableName.MatchString(name) || strings.ContainsRune(d.Env[name], 0) {
+			d.fail(d.EnvRange, "Unsuitable environment variable", "env has the name %q; a shell on the node sets it, so it has letters, digits and '_' only.", name)
+		}
+	}
+	if !d.diags.HasErrors() {
+		d.connect(&s)
+	}
+	return s, backend.FromHCL(cfg, d.diags)
+}
+
+func value(p *string) string {
+	if p == nil {
+		return ""
+	}
+	return *p
+}
+
+// oneOf gives the attribute's value, which must be one of those named; the first is the default.
+func (d *decoder) oneOf(v *string, at hcl.Range, name string, allowed ...string) string {
+	if v == nil {
+		return allowed[0]
+	}
+	if !slices.Contains(allowed, *v) {
+		d.fail(at, "Unknown value", "%s is %q; it is one of %s.", name, *v, strings.Join(allowed, ", "))
+	}
+	return *v
+}
+
+// program reads what is to run, and how.
+func (d *decoder) program(s *settings) {
+	s.driver = d.oneOf(d.Driver, d.DriverRange, "driver", "raw_exec", "exec", "docker")
+	switch {
+	case s.driver == "docker" && s.image == "":
+		d.fail(d.DriverRange, "No image", "The docker driver runs a container image: name it with image; it holds %s and /bin/sh.", trainerName)
+	case s.driver != "docker" && s.image != "":
+		d.fail(d.ImageRange, "Image without docker", "image is for driver = \"docker\"; the driver here is %q.", s.driver)
+	}
+	if s.driver == "docker" || d.Artifact != nil {
+		s.trainer = trainerName // in the image, or in the artifact's folder, which start.sh has in its PATH
+	}
+	if d.Trainer != nil {
+		s.trainer = *d.Trainer
+		if s.trainer == "" {
+			d.fail(d.TrainerRange, "Empty program name", "trainer is the path of the program %s on the nodes; leave it out to find it in their PATH.", trainerName)
+		}
+	}
+	if d.Artifact == nil {
+		return
+	}
+	s.artifact = &api.TaskArtifact{GetterSource: &d.Artifact.Source, RelativeDest: ptr("local/kale")}
+	if d.Artifact.Checksum != nil {
+		s.artifact.GetterOptions = map[string]string{"checksum": *d.Artifact.Checksum}
+	} else {
+		d.add(hcl.DiagWarning, d.Artifact.Range, "Artifact without a checksum", "Every node runs whatever %s gives it at that moment; set checksum = \"sha256:…\".", d.Artifact.Source)
+	}
+}
+
+// placement reads where it may run.
+func (d *decoder) placement(s *settings) {
+	s.device, s.mhzPerCPU = "nvidia/gpu", defaultMHz
+	if d.Device != nil {
+		s.device = *d.Device
+		if s.device == "" {
+			d.fail(d.DeviceRange, "Empty device name", `device is what Nomad calls a GPU, "nvidia/gpu" or "nvidia/gpu/H100".`)
+		}
+	}
+	if d.MHzPerCPU != nil {
+		s.mhzPerCPU = *d.MHzPerCPU
+		if s.mhzPerCPU < 1 {
+			d.fail(d.MHzRange, "Unsuitable CPU unit", "mhz_per_cpu is %d; it is how many of Nomad's MHz one CPU of the job file is, 1 or more.", s.mhzPerCPU)
+		}
+	}
+	if p := d.Priority; p != nil && (*p < 1 || *p > 100) {
+		d.fail(d.PriorityRng, "Unsuitable priority", "priority is %d; Nomad's priorities are 1 to 100.", *p)
+	}
+	for _, c := range d.Constraints {
+		left, op := c.Attribute, "="
+		if !strings.Contains(left, "${") {
+			left = "${" + left + "}"
+		}
+		if c.Operator != nil {
+			op = *c.Operator
+		}
+		s.constraints = append(s.constraints, api.NewConstraint(left, op, value(c.Value)))
+	}
+}
+
+// checkShared refuses a folder of the job that the nodes are not said to share.
+func (d *decoder) checkShared(wanted []string) {
+	for _, dir := range d.Shared {
+		if !path.IsAbs(dir) {
+			d.fail(d.SharedRange, "Unsuitable shared folder", "shared_paths has %q; name absolute folders.", dir)
+		}
+	}
+	if len(wanted) > 0 && len(d.Shared) == 0 {
+		d.add(hcl.DiagWarning, hcl.Range{}, "Nothing says what the nodes share",
+			"The job keeps %s, which every node must reach under that path. Name the folders that all clients mount with shared_paths, so that this can be checked.", strings.Join(wanted, ", "))
+		return
+	}
+	for _, dir := range wanted {
+		if !slices.ContainsFunc(d.Shared, func(root string) bool { return within(root, dir) }) {
+			d.fail(d.SharedRange, "Folder is not shared by the nodes",
+				"The job keeps %s, and what one node writes there another must read; shared_paths says that the nodes share only %s. Move the folder into one of these, or name the mount that holds it.",
+				dir, strings.Join(d.Shared, ", "))
+		}
+	}
+}
+
+func within(root, dir string) bool {
+	root, dir = path.Clean(root), path.Clean(dir)
+	return dir == root || root == "/" || strings.HasPrefix(dir, root+"/")
+}
+
+// connect makes the client; it does not speak to the cluster.
+func (d *decoder) connect(s *settings) {
+	conf := api.DefaultConfig() // reads the NOMAD_… variables
+	set := func(to *string, from *string) {
+		if from != nil {
+			*to = *from
+		}
+	}
+	set(&conf.Address, d.Address)
+	set(&conf.Region, d.Region)
+	set(&conf.Namespace, d.Namespace)
+	set(&conf.SecretID, d.Token)
+	set(&conf.TLSConfig.CACert, d.CACert)
+	set(&conf.TLSConfig.ClientCert, d.ClientCert)
+	set(&conf.TLSConfig.ClientKey, d.ClientKey)
+	set(&conf.TLSConfig.TLSServerName, d.ServerName)
+	if !strings.Contains(conf.Address, "://") {
+		d.fail(d.AddressRange, "Unsuitable address", "address is %q; it is the URL of a Nomad server or agent, such as \"http://nomad.example:4646\".", conf.Address)
+		return
+	}
+	client, err := api.NewClient(conf)
+	if err != nil {
+		d.fail(d.AddressRange, "No client for Nomad", "The address %q or the TLS files cannot be used: %v.", conf.Address, err)
+		return
+	}
+	s.client, s.cluster, s.namespace = client, conf.Address+" "+conf.Region, conf.Namespace
+	if s.namespace == "" {
+		s.namespace = api.DefaultNamespace
+	}
+}
+
+func ptr[T any](v T) *T { return &v }

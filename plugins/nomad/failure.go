@@ -1,0 +1,79 @@
+package nomad
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// failures is the one place where Nomad's answers meet the contract's codes. The first row that fits counts.
+var failures = []struct {
+	status int    // of HTTP; 0: any
+	text   string // in the body; empty: any
+	code   backend.Code
+	advice string
+}{
+	{http.StatusForbidden, "", backend.Unauthorised, "the token lacks %s, or is not known: see the policy in plugins/nomad/doc.go"},
+	{http.StatusUnauthorized, "", backend.Unauthorised, "the token is refused: set token in the backend block or NOMAD_TOKEN; needed is %s"},
+	{0, "ACL token not found", backend.Unauthorised, "the token is not known to this cluster: set token in the backend block or NOMAD_TOKEN; needed is %s"},
+	{0, "Permission denied", backend.Unauthorised, "the token lacks %s"},
+	{0, "Enforcing job modify index", backend.Conflict, ""},
+	{0, "No cluster leader", backend.Unavailable, "the servers elect a leader: it may be over in seconds"},
+	{0, "nonexistent namespace", backend.Blocked, "create the namespace, or name another one in the backend block"},
+	{0, "node pool", backend.Blocked, "name a node pool that exists"},
+	{http.StatusTooManyRequests, "", backend.RetryAfter, ""},
+	{http.StatusBadRequest, "", backend.Blocked, "Nomad refuses what the backend block asks for"},
+	{0, "failed validation", backend.Blocked, "Nomad refuses what the backend block asks for"},
+}
+
+// failed turns what the API gave into an error with a code. capability is what the call needs of the token.
+func failed(err error, capability, doing string, args ...any) *backend.Error {
+	doing = fmt.Sprintf(doing, args...)
+	var own *backend.Error
+	if errors.As(err, &own) {
+		return own
+	}
+	var answer api.UnexpectedResponseError
+	if !errors.As(err, &answer) {
+		return unreachable(err, doing)
+	}
+	for _, row := range failures {
+		if row.status != 0 && row.status != answer.StatusCode() || row.text != "" && !strings.Contains(strings.ToLower(answer.Body()), strings.ToLower(row.text)) {
+			continue
+		}
+		advice := row.advice
+		if strings.Contains(advice, "%s") {
+			advice = fmt.Sprintf(advice, capability)
+		}
+		if advice != "" {
+			advice = "; " + advice
+		}
+		if row.code == backend.RetryAfter {
+			return backend.RetryIn(5*time.Second, "%s: %s", doing, strings.TrimSpace(answer.Body()))
+		}
+		return backend.Errorf(row.code, "%s: Nomad answers %d: %s%s", doing, answer.StatusCode(), strings.TrimSpace(answer.Body()), advice)
+	}
+	return backend.Errorf(backend.Unavailable, "%s: Nomad answers %d: %s", doing, answer.StatusCode(), strings.TrimSpace(answer.Body()))
+}
+
+func unreachable(err error, doing string) *backend.Error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" && !errors.Is(err, context.Canceled) {
+		return backend.Errorf(backend.Unavailable, "%s: Nomad cannot be reached: %w; is the address in the backend block (or NOMAD_ADDR) right, and the server up?", doing, err)
+	}
+	return backend.Errorf(backend.Unavailable, "%s: %w", doing, err)
+}
+
+// notFound reports whether Nomad knows no such thing.
+func notFound(err error) bool {
+	var answer api.UnexpectedResponseError
+	return errors.As(err, &answer) && answer.StatusCode() == http.StatusNotFound
+}

@@ -1,0 +1,296 @@
+package nomad
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
+	"github.com/kale-sched/kale/plugins/nomad/nomadtest"
+)
+
+// What the tests' cluster has.
+const (
+	nodes       = 2
+	gpusPerNode = 2
+	slots       = nodes * gpusPerNode
+)
+
+// shared is the one cluster of this package's tests, started by the first that needs it.
+var shared struct {
+	once    sync.Once
+	cluster *nomadtest.Cluster
+	err     error
+}
+
+// pluginBinary is the real kale-backend-nomad, built by the first test that needs it.
+var pluginBinary struct {
+	once sync.Once
+	dir  string
+	path string
+	err  error
+}
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) (code int) {
+	code = m.Run()
+	if shared.cluster != nil {
+		if err := shared.cluster.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if pluginBinary.dir != "" {
+		_ = os.RemoveAll(pluginBinary.dir) // in the system's temporary folder: it may as well stay
+	}
+	return code
+}
+
+// rig is one test's part of the cluster: a namespace and a folder on the shared file system.
+type rig struct {
+	cluster   *nomadtest.Cluster
+	namespace string
+	dir       string
+}
+
+var rigs atomic.Int64
+
+func newRig(t *testing.T) rig {
+	t.Helper()
+	if why := nomadtest.Missing(); why != "" {
+		t.Skip(why)
+	}
+	shared.once.Do(func() {
+		shared.cluster, shared.err = nomadtest.Start(context.Background(), nomadtest.Options{Clients: nodes, GPUs: gpusPerNode})
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return rigOn(t, shared.cluster)
+}
+
+func rigOn(t *testing.T, c *nomadtest.Cluster) rig {
+	t.Helper()
+	r := rig{cluster: c, namespace: fmt.Sprintf("test-%d", rigs.Add(1))}
+	r.dir = filepath.Join(c.Shared(), r.namespace)
+	if err := os.Mkdir(r.dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Namespace(r.namespace); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r rig) source(extra string) []byte {
+	return fmt.Appendf(nil, "\n  address   = %q\n  namespace = %q\n  token     = %q\n%s", r.cluster.Address(), r.namespace, r.cluster.Token(), extra)
+}
+
+func (r rig) config(job string) backend.Config {
+	return backend.Config{Job: job, Filename: "job.hcl", StartLine: 40, StartColumn: 19, StartByte: 900, Source: r.source("")}
+}
+
+func (r rig) badConfig(job string) (backend.Config, int) {
+	cfg := r.config(job)
+	cfg.Source = r.source("  adress = \"x\"\n")
+	return cfg, 44
+}
+
+// The shell programs. A read from a FIFO that nobody closes waits without a process of its own.
+const (
+	counted = `echo x >> "$KALE_TEST_STARTS/$KALE_TEST_NAME.starts"; echo started; `
+	forEver = `p="$KALE_ALLOC_DIR/p"; [ -p "$p" ] || mkfifo "$p"; while :; do read x <> "$p"; done`
+	steady  = `trap 'exit 0' TERM; ` + counted + forEver
+)
+
+func (r rig) workload(job string, id backend.ID, p conformance.Program) backend.Workload {
+	script := map[conformance.Program]string{
+		conformance.Steady:   steady,
+		conformance.ExitZero: counted + `exit 0`,
+		conformance.Fenced:   counted + `exit 3`,
+		conformance.Crash:    `trap 'exit 0' TERM; ` + counted + `[ -e crashed ] || { : > crashed; exit 1; }; ` + forEver,
+		conformance.Stubborn: `trap '' TERM; ` + counted + forEver,
+		conformance.Echo:     counted + `cat "$KALE_ALLOC_DIR/hello"; echo; echo "$GREETING"`,
+	}[p]
+	w := backend.Workload{
+		ID: id, Argv: []string{"/bin/sh", "-c", script},
+		Env: map[string]string{"KALE_TEST_STARTS": r.dir, "KALE_TEST_NAME": job + "." + id.String()},
+	}
+	if p == conformance.Missing {
+		w.Argv = []string{"kale-no-such-program"}
+	}
+	return w
+}
+
+func (r rig) starts(t testing.TB, job string, id backend.ID) int {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(r.dir, job+"."+id.String()+".starts"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return bytes.Count(raw, []byte("\n"))
+}
+
+func (r rig) harness() conformance.Harness {
+	return conformance.Harness{Config: r.config, BadConfig: r.badConfig, Workload: r.workload, Starts: r.starts, Slots: slots}
+}
+
+func testLogger(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
+
+// open gives the backend, inside the test.
+func open(t testing.TB) *nomad {
+	n := New(testLogger(t)).(*nomad)
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// launch starts the real plugin.
+func launch(t testing.TB) *backend.Client {
+	t.Helper()
+	pluginBinary.once.Do(func() {
+		if pluginBinary.dir, pluginBinary.err = os.MkdirTemp("", "kale-backend-nomad-"); pluginBinary.err != nil {
+			return
+		}
+		pluginBinary.path = filepath.Join(pluginBinary.dir, "kale-backend-nomad")
+		out, err := exec.Command("go", "build", "-o", pluginBinary.path, "github.com/kale-sched/kale/cmd/kale-backend-nomad").CombinedOutput()
+		if err != nil {
+			pluginBinary.err = fmt.Errorf("build the plugin: %w\n%s", err, out)
+		}
+	})
+	if pluginBinary.err != nil {
+		t.Fatal(pluginBinary.err)
+	}
+	c, err := backend.Launch(t.Context(), testLogger(t), pluginBinary.path, backend.Options{
+		BackoffMin: time.Millisecond, BackoffMax: 100 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// configured gives the backend, configured for the job.
+func (r rig) configured(t testing.TB, job, extra string) *nomad {
+	t.Helper()
+	n := open(t)
+	cfg := r.config(job)
+	cfg.Source = r.source(extra)
+	diags, err := n.Configure(t.Context(), cfg)
+	if err == nil {
+		err = diags.Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func ensure(t testing.TB, b backend.Backend, job string, ws ...backend.Workload) []backend.Status {
+	t.Helper()
+	sts, err := b.Ensure(t.Context(), job, ws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, st := range sts {
+		if st.Err != nil {
+			t.Fatal(st.Err)
+		}
+	}
+	return sts
+}
+
+// waitFor waits until the workload is as ok says.
+func waitFor(t testing.TB, b backend.Backend, job string, id backend.ID, what string, ok func(backend.Status) bool) backend.Status {
+	t.Helper()
+	var got backend.Status
+	eventually(t, fmt.Sprintf("%s %s", id, what), func() error {
+		all, _, err := b.List(t.Context(), job)
+		if err != nil {
+			return err
+		}
+		for _, st := range all {
+			if st.ID == id {
+				if got = st; ok(got) {
+					return nil
+				}
+				return fmt.Errorf("it is %+v", got)
+			}
+		}
+		return fmt.Errorf("it is not listed; there is %v", all)
+	})
+	return got
+}
+
+func in(state backend.State) func(backend.Status) bool {
+	return func(st backend.Status) bool { return st.State == state }
+}
+
+// drop ends all that the job has.
+func drop(t testing.TB, b backend.Backend, job string) {
+	t.Helper()
+	eventually(t, "all of the job is gone", func() error {
+		all, _, err := b.List(t.Context(), job)
+		if err != nil || len(all) == 0 {
+			return err
+		}
+		var ids []backend.ID
+		for _, st := range all {
+			ids = append(ids, st.ID)
+		}
+		if err := b.Release(t.Context(), job, ids, backend.Forced); err != nil {
+			return err
+		}
+		return fmt.Errorf("there are %v", ids)
+	})
+}
+
+func eventually(t testing.TB, what string, cond func() error) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		err := cond()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it never came that %s: %v", what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func workerID(rank int, generation uint64) backend.ID {
+	return backend.ID{Role: backend.RoleWorker, Rank: rank, Generation: generation}
+}
+
+// raw gives a client of Nomad's API in the rig's namespace, as an administrator has one.
+func (r rig) raw(t testing.TB) *api.Client {
+	t.Helper()
+	c, err := api.NewClient(&api.Config{Address: r.cluster.Address(), SecretID: r.cluster.Token(), Namespace: r.namespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

@@ -1,0 +1,145 @@
+package nomad
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// entry is what the ledger knows of one role and rank.
+type entry struct {
+	Generation uint64      `json:"g"`           // the highest that was ever accepted
+	Released   backend.How `json:"r,omitempty"` // how that generation was released; 0 when it was not
+}
+
+// ledger is the variable kale/JOB: what was accepted and what was released, whatever has become of the Nomad jobs.
+type ledger struct {
+	index   uint64 // of the variable, 0 when there is none
+	entries map[string]entry
+}
+
+// seat names a role and rank in the ledger.
+func seat(id backend.ID) string { return id.Role + "-" + strconv.Itoa(id.Rank) }
+
+// released reports whether the ID may never start again.
+func (l ledger) released(id backend.ID) bool {
+	e, ok := l.entries[seat(id)]
+	return ok && (e.Generation > id.Generation || e.Generation == id.Generation && e.Released != 0)
+}
+
+const (
+	capVariables = `variables "read" and "write" on "kale/*" and "nomad/jobs/kale-*"`
+	capSubmit    = `the namespace capability "submit-job"`
+	capRead      = `the namespace capabilities "read-job" and "list-jobs"`
+	capLifecycle = `the namespace capability "alloc-lifecycle"`
+	capLogs      = `the namespace capabilities "read-logs" and "read-fs"`
+	capNodes     = `node { policy = "read" }`
+)
+
+func (s settings) readLedger(ctx context.Context, job string) (ledger, error) {
+	q, cancel := s.read(ctx)
+	defer cancel()
+	v, _, err := s.client.Variables().Peek(ledgerPath(job), q)
+	if err != nil {
+		return ledger{}, failed(err, capVariables, "read the ledger %s of job %q", ledgerPath(job), job)
+	}
+	l := ledger{entries: map[string]entry{}}
+	if v == nil {
+		return l, nil
+	}
+	l.index = v.ModifyIndex
+	for place, raw := range v.Items {
+		var e entry
+		if err := json.Unmarshal([]byte(raw), &e); err != nil {
+			return ledger{}, backend.Errorf(backend.Blocked, "read the ledger of job %q: the entry %q of the variable %s is %q: %w; who wrote it?", job, place, ledgerPath(job), raw, err)
+		}
+		l.entries[place] = e
+	}
+	return l, nil
+}
+
+// ledgerTries bounds how often a change is tried anew because another caller was faster.
+const ledgerTries = 20
+
+// changeLedger reads the ledger, lets change alter it, and writes it if change says so, again and again until nobody
+// else wrote in between. It gives the ledger as it stands then.
+func (s settings) changeLedger(ctx context.Context, job string, change func(ledger) bool) (ledger, error) {
+	for try := range ledgerTries {
+		l, err := s.readLedger(ctx, job)
+		if err != nil || !change(l) {
+			return l, err
+		}
+		items := map[string]string{}
+		for place, e := range l.entries {
+			raw, err := json.Marshal(e)
+			if err != nil { // plain data
+				panic("nomad: write a ledger entry: " + err.Error())
+			}
+			items[place] = string(raw)
+		}
+		w, cancel := s.write(ctx)
+		_, _, err = s.client.Variables().CheckedUpdate(&api.Variable{Namespace: s.namespace, Path: ledgerPath(job), ModifyIndex: l.index, Items: items}, w)
+		cancel()
+		var raced api.ErrCASConflict
+		switch {
+		case err == nil:
+			return l, nil
+		case !errors.As(err, &raced):
+			return ledger{}, failed(err, capVariables, "write the ledger %s of job %q", ledgerPath(job), job)
+		}
+		select {
+		case <-ctx.Done():
+			return ledger{}, failed(ctx.Err(), capVariables, "write the ledger of job %q", job)
+		case <-time.After(time.Duration(try) * 5 * time.Millisecond):
+		}
+	}
+	return ledger{}, backend.Errorf(backend.Conflict, "write the ledger of job %q: others changed it %d times meanwhile; is another scheduler at work on this job?", job, ledgerTries)
+}
+
+// writePayload puts the workload's files and environment where only its task reads them. What is there already stays:
+// the first specification wins.
+func (s settings) writePayload(ctx context.Context, job string, w backend.Workload) *backend.Error {
+	files, problem := s.payload(w)
+	if problem != nil {
+		return problem
+	}
+	paths := payloadPaths(nomadJob(job, w.ID))
+	variables, _, problem := pack(w.ID, files, len(paths))
+	if problem != nil {
+		return problem
+	}
+	for i, items := range variables {
+		opts, cancel := s.write(ctx)
+		_, _, err := s.client.Variables().CheckedCreate(&api.Variable{Namespace: s.namespace, Path: paths[i], Items: items}, opts)
+		cancel()
+		var there api.ErrCASConflict
+		if err != nil && !errors.As(err, &there) {
+			return failed(err, capVariables, "write the files of %s", w.ID)
+		}
+	}
+	return nil
+}
+
+// deletePayload removes what writePayload wrote. What is not there is no error.
+func (s settings) deletePayload(ctx context.Context, job string, id backend.ID) error {
+	var all []error
+	for _, path := range payloadPaths(nomadJob(job, id)) {
+		opts, cancel := s.write(ctx)
+		_, err := s.client.Variables().Delete(path, opts)
+		cancel()
+		if err != nil && !notFound(err) {
+			all = append(all, failed(err, capVariables, "delete the files of %s", id))
+		}
+	}
+	if len(all) > 0 {
+		return fmt.Errorf("%w", all[0])
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package nomad
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// view is one look at one workload.
+type view struct {
+	id     backend.ID
+	job    *api.JobListStub
+	allocs []*api.AllocationListStub // oldest first
+	nodes  map[string]*api.NodeListStub
+
+	released bool
+	how      backend.How // how it was released; Forced when a higher generation replaced it
+}
+
+// picture is one look at a job.
+type picture struct {
+	ledger ledger
+	views  []view // by ID
+}
+
+// find gives the view of id.
+func (p picture) find(id backend.ID) (view, bool) {
+	for _, v := range p.views {
+		if v.id == id {
+			return v, true
+		}
+	}
+	return view{}, false
+}
+
+// look asks Nomad for all of the job: four calls, however many workloads there are. It gives all or an error.
+func (s settings) look(ctx context.Context, job string) (picture, error) {
+	var p picture
+	var jobs []*api.JobListStub
+	var allocs []*api.AllocationListStub
+	var nodes []*api.NodeListStub
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		p.ledger, err = s.readLedger(ctx, job)
+		return err
+	})
+	g.Go(func() (err error) {
+		q, cancel := s.read(ctx)
+		defer cancel()
+		q.Prefix = jobPrefix(job)
+		jobs, _, err = s.client.Jobs().ListOptions(&api.JobListOptions{Fields: &api.JobListFields{Meta: true}}, q)
+		if err != nil {
+			return failed(err, capRead, "list the Nomad jobs of job %q", job)
+		}
+		return nil
+	})
+	g.Go(func() (err error) {
+		allocs, err = s.allocations(ctx, s.namespace, `JobID matches "^`+jobPrefix(job)+`"`)
+		return err
+	})
+	g.Go(func() (err error) {
+		nodes, err = s.nodes(ctx)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return picture{}, err
+	}
+	p.views = assemble(job, p.ledger, jobs, allocs, nodes)
+	return p, nil
+}
+
+func (s settings) allocations(ctx context.Context, namespace, filter string) ([]*api.AllocationListStub, error) {
+	q, cancel := s.read(ctx)
+	defer cancel()
+	q.Namespace, q.Filter = namespace, filter
+	q.Params = map[string]string{"resources": "true"}
+	allocs, _, err := s.client.Allocations().List(q)
+	if err != nil {
+		return nil, failed(err, capRead, "list allocations")
+	}
+	return allocs, nil
+}
+
+func (s settings) nodes(ctx context.Context) ([]*api.NodeListStub, error) {
+	q, cancel := s.read(ctx)
+	defer cancel()
+	q.Params = map[string]string{"resources": "true"}
+	nodes, _, err := s.client.Nodes().List(q)
+	if err != nil {
+		return nil, failed(err, capNodes, "list the cluster's nodes")
+	}
+	return nodes, nil
+}
+
+// assemble puts together what belongs together, by ID.
+func assemble(job string, l ledger, jobs []*api.JobListStub, allocs []*api.AllocationListStub, nodes []*api.NodeListStub) []view {
+	byNode := map[string]*api.NodeListStub{}
+	for _, n := range nodes {
+		byNode[n.ID] = n
+	}
+	byJob := map[string][]*api.AllocationListStub{}
+	for _, a := range allocs {
+		byJob[a.JobID] = append(byJob[a.JobID], a)
+	}
+	var views []view
+	for _, j := range jobs {
+		if j.Meta[metaJob] != job {
+			continue // another job's whose name begins alike
+		}
+		id, err := backend.ParseID(j.Meta[metaID])
+		if err != nil || nomadJob(job, id) != j.ID {
+			continue // a stranger's
+		}
+		v := view{id: id, job: j, allocs: byJob[j.ID], nodes: byNode}
+		slices.SortFunc(v.allocs, func(a, b *api.AllocationListStub) int { return cmp.Compare(a.CreateIndex, b.CreateIndex) })
+		if e := l.entries[seat(id)]; e.Generation > id.Generation {
+			v.released, v.how = true, backend.Forced
+		} else if e.Generation == id.Generation {
+			v.released, v.how = e.Released != 0, e.Released
+		}
+		views = append(views, v)
+	}
+	slices.SortFunc(views, func(a, b view) int { return a.id.Compare(b.id) })
+	return views
+}
+
+// latest gives the newest allocation, nil when there is none.
+func (v view) latest() *api.AllocationListStub {
+	if len(v.allocs) == 0 {
+		return nil
+	}
+	return v.allocs[len(v.allocs)-1]
+}
+
+// ended reports whether the client has said that no task of the allocation lives, or the server has given it up.
+func ended(a *api.AllocationListStub) bool {
+	switch a.ClientStatus {
+	case api.AllocClientStatusComplete, api.AllocClientStatusFailed, api.AllocClientStatusLost:
+		return true
+	}
+	return false
+}
+
+// quiet reports whether no process of the workload lives.
+func (v view) quiet() bool {
+	return !slices.ContainsFunc(v.allocs, func(a *api.AllocationListStub) bool { return !ended(a) })
+}
+
+// over reports whether no process of the workload lives, nor will by Nomad's doing.
+func (v view) over() bool {
+	return v.quiet() && (v.job.Stop || v.job.Status == "dead")
+}
+
+// reaped reports whether a List has forgotten it.
+func (v view) reaped() bool { return v.released && v.over() }
+
+// placed gives where an allocation is.
+func (v view) placed(a *api.AllocationListStub, st *backend.Status) {
+	st.Node = a.NodeName
+	if n := v.nodes[a.NodeID]; n != nil {
+		st.Address = n.Address
+	}
+	if task := allocatedTask(a); task != nil {
+		for _, d := range task.Devices {
+			st.Devices = append(st.Devices, d.DeviceIDs...)
+		}
+	}
+}
+
+func allocatedTask(a *api.AllocationListStub) *api.AllocatedTaskResources {
+	if a.AllocatedResources == nil {
+		return nil
+	}
+	return a.AllocatedResources.Tasks[taskName]
+}
+
+// submitted is when the Nomad job was registered.
+func (v view) submitted() time.Time {
+	if v.job.SubmitTime == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, v.job.SubmitTime).UTC()
+}

@@ -1,0 +1,103 @@
+package nomad
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// nomad implements backend.Backend.
+type nomad struct {
+	lg *slog.Logger
+
+	mu    sync.Mutex
+	jobs  map[string]settings
+	exits map[string]ending         // by allocation, of those that are over: it never changes
+	told  map[string]time.Time      // Nomad jobs that were told to end, by this process, and when
+	sums  map[string]pendingVerdict // by Nomad job: why it is not placed
+}
+
+// New gives the backend. lg may be nil.
+func New(lg *slog.Logger) backend.Backend {
+	if lg == nil {
+		lg = slog.New(slog.DiscardHandler)
+	}
+	return &nomad{
+		lg: lg, jobs: map[string]settings{}, exits: map[string]ending{}, told: map[string]time.Time{},
+		sums: map[string]pendingVerdict{},
+	}
+}
+
+// Info implements backend.Backend.
+func (n *nomad) Info(context.Context) (backend.Info, error) {
+	info := backend.Info{Name: "nomad", Version: "(devel)", Drains: true, GPUs: true, Survives: true, Queues: true}
+	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" {
+		info.Version = build.Main.Version
+	}
+	return info, nil
+}
+
+// Configure implements backend.Backend. It does not speak to the cluster.
+func (n *nomad) Configure(ctx context.Context, cfg backend.Config) (backend.Diagnostics, error) {
+	if err := backend.ValidJob(cfg.Job); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, backend.Errorf(backend.Unavailable, "configure job %q: %w", cfg.Job, err)
+	}
+	s, diags := decode(cfg)
+	if diags.HasErrors() {
+		return diags, nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.jobs[cfg.Job] = s
+	return diags, nil
+}
+
+// settings gives the job's configuration.
+func (n *nomad) settings(ctx context.Context, job string) (settings, error) {
+	if err := ctx.Err(); err != nil {
+		return settings{}, backend.Errorf(backend.Unavailable, "job %q: %w", job, err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s, ok := n.jobs[job]
+	if !ok {
+		return settings{}, backend.Errorf(backend.Blocked, "job %q is not configured: call Configure first", job)
+	}
+	return s, nil
+}
+
+// Close implements backend.Backend. The workloads go on.
+func (n *nomad) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.jobs {
+		s.client.Close()
+	}
+	return nil
+}
+
+// callTimeout bounds each call of Nomad's API: a server that is down must not hold the scheduler.
+const callTimeout = 10 * time.Second
+
+// read gives the options of a call that reads. The caller cancels.
+func (s settings) read(ctx context.Context) (*api.QueryOptions, context.CancelFunc) {
+	bounded, cancel := context.WithTimeout(ctx, callTimeout)
+	q := &api.QueryOptions{Namespace: s.namespace}
+	return q.WithContext(bounded), cancel
+}
+
+// write gives the options of a call that changes something. The caller cancels.
+func (s settings) write(ctx context.Context) (*api.WriteOptions, context.CancelFunc) {
+	bounded, cancel := context.WithTimeout(ctx, callTimeout)
+	w := &api.WriteOptions{Namespace: s.namespace}
+	return w.WithContext(bounded), cancel
+}

@@ -1,0 +1,148 @@
+package nomadtest
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// agent is one Nomad process: the server, or one client.
+type agent struct {
+	name    string
+	dir     string // its own folder
+	address string // of its HTTP API
+	argv    []string
+	env     []string
+
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process has ended
+}
+
+// start launches the process. The kernel kills it when this process ends, however that may be.
+func (a *agent) start() error {
+	log, err := os.OpenFile(filepath.Join(a.dir, "agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the child has its own
+	cmd := exec.Command(a.argv[0], a.argv[1:]...)
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = a.env, a.dir, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started, done := make(chan error), make(chan struct{})
+	// Ends with the agent. It keeps its thread: the kernel kills the agent when the thread that started it ends.
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(done)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in its log
+		}
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("start Nomad's agent %s: %w", a.name, err)
+	}
+	a.cmd, a.done = cmd, done
+	return nil
+}
+
+// kill ends the process with SIGKILL and waits for its end. What it runs lives on.
+func (a *agent) kill() {
+	if a.cmd == nil {
+		return
+	}
+	_ = a.cmd.Process.Kill() // it may have ended
+	<-a.done
+	a.cmd = nil
+}
+
+// tail gives the end of the agent's log.
+func (a *agent) tail() string {
+	raw, err := os.ReadFile(filepath.Join(a.dir, "agent.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw[max(0, len(raw)-3000):])
+}
+
+// envMark is in the environment of every process that descends from a cluster.
+const envMark = "KALE_NOMADTEST"
+
+// descendants gives the pids of the living processes that belong to the cluster in dir.
+func descendants(dir string) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if err == nil && bytes.Contains(env, []byte(envMark+"="+dir+"\x00")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// sweepWithin bounds the time for the processes that were killed to be gone.
+const sweepWithin = 20 * time.Second
+
+// sweep kills what the cluster in dir has left running, by pid, until nothing is.
+func sweep(dir string) error {
+	deadline := time.Now().Add(sweepWithin)
+	for {
+		left := descendants(dir)
+		if len(left) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("processes of the Nomad in %s do not end: %v", dir, left)
+		}
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// unmount takes away what clients without a mount namespace of their own have left mounted below dir.
+func unmount(dir string) {
+	raw, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return
+	}
+	lines := strings.Split(string(raw), "\n")
+	for i := len(lines) - 1; i >= 0; i-- { // the last mounted first
+		fields := strings.Fields(lines[i])
+		if len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
+			_ = syscall.Unmount(fields[4], syscall.MNT_DETACH) // what stays is told of by the removal of the folder
+		}
+	}
+}
+
+// freePorts gives n ports of loopback on which nobody listens now.
+func freePorts(n int) ([]int, error) {
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer l.Close() // all at the end: so none comes twice
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}

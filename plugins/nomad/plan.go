@@ -1,0 +1,131 @@
+package nomad
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// Plan implements backend.Backend. It has Nomad's scheduler plan one job that holds all workloads which are not there,
+// one group for each shape: what it could not place is what would not fit. Nothing is submitted.
+func (n *nomad) Plan(ctx context.Context, job string, ws []backend.Workload) (backend.Report, error) {
+	s, err := n.settings(ctx, job)
+	if err != nil {
+		return backend.Report{}, err
+	}
+	problems, err := backend.ValidateAll(job, ws)
+	if err != nil {
+		return backend.Report{}, err
+	}
+	p, err := s.look(ctx, job)
+	if err != nil {
+		return backend.Report{}, err
+	}
+	report := backend.Report{Placements: make([]backend.Placement, len(ws))}
+	var groups []*api.TaskGroup
+	shape := map[backend.Resources]int{}
+	groupOf := map[int]int{} // of a workload's index
+	needs, freed := 0, 0
+	for i, w := range ws {
+		place := &report.Placements[i]
+		place.ID = w.ID
+		v, there := p.find(w.ID)
+		switch {
+		case problems[i] != nil:
+			place.Reason = problems[i].Message
+		case p.ledger.released(w.ID):
+			place.Reason = fmt.Sprintf("it was released or replaced: the newest generation is %d", p.ledger.entries[seat(w.ID)].Generation)
+		case there && v.latest() != nil:
+			st := n.statusOf(ctx, s, v)
+			place.Fits, place.Node, place.Devices, place.Reason = true, st.Node, st.Devices, "it is there already"
+		default:
+			needs += w.Resources.GPUs
+			freed += s.freedBy(p, w.ID)
+			at, known := shape[w.Resources]
+			if !known {
+				at = len(groups)
+				shape[w.Resources] = at
+				groups = append(groups, s.planGroup(w, at))
+			}
+			*groups[at].Count++
+			groupOf[i] = at
+		}
+	}
+	if len(groups) == 0 {
+		return report, nil
+	}
+	return report, s.fillIn(ctx, job, &report, groups, groupOf, needs, freed)
+}
+
+// planGroup makes an empty group of w's shape.
+func (s settings) planGroup(w backend.Workload, at int) *api.TaskGroup {
+	g := s.group(w)
+	g.Name, g.Count = ptr(fmt.Sprintf("shape-%d", at)), ptr(0)
+	return g
+}
+
+// freedBy gives how many GPUs come free when id replaces what is in its place.
+func (s settings) freedBy(p picture, id backend.ID) int {
+	total := 0
+	for _, v := range p.views {
+		if a := v.latest(); seat(v.id) == seat(id) && v.id != id && a != nil && !ended(a) {
+			var st backend.Status
+			v.placed(a, &st)
+			total += len(st.Devices)
+		}
+	}
+	return total
+}
+
+// fillIn asks Nomad's scheduler, and completes the report.
+func (s settings) fillIn(ctx context.Context, job string, report *backend.Report, groups []*api.TaskGroup, groupOf map[int]int, needs, freed int) error {
+	name := jobPrefix(job) + "plan"
+	opts, cancel := s.write(ctx)
+	defer cancel()
+	answer, _, err := s.client.Jobs().Plan(&api.Job{
+		ID: &name, Name: &name, Type: ptr(api.JobTypeBatch), Priority: s.priority, Datacenters: s.datacenters, NodePool: s.nodePool,
+		Namespace: &s.namespace, Constraints: s.constraints, TaskGroups: groups,
+	}, false, opts)
+	if err != nil {
+		return failed(err, capSubmit, "plan workloads of job %q", job)
+	}
+	if len(answer.FailedTGAllocs) == 0 {
+		for i := range groupOf {
+			report.Placements[i].Fits = true
+		}
+		return nil
+	}
+	free := -1
+	if f, err := s.fleet(ctx, nil); err == nil {
+		free = f.inventory().Free + freed
+	}
+	for i := range report.Placements { // those that come last are those that do not fit
+		at, asked := groupOf[i]
+		if !asked {
+			continue
+		}
+		name, place := *groups[at].Name, &report.Placements[i]
+		m := answer.FailedTGAllocs[name]
+		if m == nil || remaining(groupOf, groups, i, at) > m.CoalescedFailures+1 || needs <= free && freed > 0 && len(m.DimensionExhausted) > 0 {
+			place.Fits = true
+			continue
+		}
+		place.Reason = shortage(0, -1, m)
+		report.Shortage = shortage(needs, free, m)
+	}
+	return nil
+}
+
+// remaining gives how many workloads of the group there are from index i on.
+func remaining(groupOf map[int]int, groups []*api.TaskGroup, i, at int) int {
+	before := 0
+	for j, g := range groupOf {
+		if g == at && j < i {
+			before++
+		}
+	}
+	return *groups[at].Count - before
+}

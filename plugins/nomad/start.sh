@@ -1,0 +1,78 @@
+# Starts a workload's program on a node and stays beside it. Arguments: its grace in seconds, how many GPUs it asked
+# for, then the program and its arguments. Plain sh: it runs in whatever image the job names.
+grace=$1 gpus=$2
+shift 2
+exec 2>&1
+cd "$NOMAD_TASK_DIR" || exit 1
+state="$NOMAD_TASK_DIR/.kale"
+mkdir -p "$state" || exit 1
+
+# final leaves the true exit code (and why) where the backend reads it, and ends well, so that Nomad starts no other.
+final() {
+  printf '%s\n' "$*" > "$state/exit.new" && mv "$state/exit.new" "$state/exit"
+  exit 0
+}
+
+if [ "${NOMAD_ALLOC_INDEX:-0}" != 0 ]; then
+  final 3 "a second copy of this workload was asked for, which never runs"
+fi
+# Nomad has started this one anew: say how the one before it ended.
+if [ -e "$state/lives" ]; then
+  if [ -e "$state/ended" ]; then ended=$(cat "$state/ended"); else ended="it was killed from outside"; fi
+  printf '[kale] process ended: %s\n' "$ended"
+fi
+rm -f "$state/ended" "$state/exit"
+
+. "$NOMAD_SECRETS_DIR/kale/.env" || exit 1
+export KALE_ALLOC_DIR="$NOMAD_SECRETS_DIR/kale"
+if [ "$gpus" = 0 ]; then
+  export CUDA_VISIBLE_DEVICES=""
+elif [ -z "${CUDA_VISIBLE_DEVICES:-}" ] && [ -n "${NVIDIA_VISIBLE_DEVICES:-}" ]; then
+  export CUDA_VISIBLE_DEVICES="$NVIDIA_VISIBLE_DEVICES"
+fi
+PATH="$NOMAD_TASK_DIR/kale:${PATH:-/usr/local/bin:/usr/bin:/bin}"
+export PATH
+command -v "$1" > /dev/null 2>&1 || final 127 "the program $1 is not there, or cannot be run"
+
+pid= stop=
+signal() { # the program and all that it started, where it has a session of its own
+  [ -n "$pid" ] || return 0
+  if [ -n "$session" ] && [ "$1" = KILL ]; then kill -s "$1" -- "-$pid" 2> /dev/null; else kill -s "$1" "$pid" 2> /dev/null; fi
+}
+drain() {
+  [ -z "$stop" ] || return 0
+  stop=1
+  signal TERM
+  main=$$
+  (trap '' TERM INT USR2; sleep "$grace"; kill -s USR2 "$main" 2> /dev/null) > /dev/null 2>&1 &
+  timer=$!
+}
+abort() {
+  stop=1
+  signal KILL
+}
+trap drain TERM INT
+trap abort USR2
+
+session=
+if command -v setsid > /dev/null 2>&1; then session=setsid; fi
+echo x >> "$state/lives"
+$session "$@" < /dev/null &
+pid=$!
+if [ -n "$stop" ]; then signal TERM; fi # asked for while it was being started
+while :; do
+  wait "$pid"
+  code=$?
+  kill -0 "$pid" 2> /dev/null || break
+done
+[ -z "$session" ] || kill -s KILL -- "-$pid" 2> /dev/null # what it left running
+[ -z "${timer:-}" ] || kill -s KILL "$timer" 2> /dev/null
+
+case $code in
+0) final 0 "it ended with code 0: done" ;;
+3) final 3 "it ended with code 3: another incarnation has its place" ;;
+esac
+[ -z "$stop" ] || final "$code" "it was asked to stop and ended with code $code"
+if [ "$code" -gt 128 ]; then how="signal $((code - 128))"; else how="code $code"; fi
+echo "it crashed with $how" > "$state/ended"
+exit "$code"

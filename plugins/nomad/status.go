@@ -1,0 +1,135 @@
+package nomad
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// ending is what start.sh left on the node when the workload ended for good.
+type ending struct {
+	code   int
+	reason string
+}
+
+// status gives the contract's view of the workload. whatEnded tells how an allocation that is complete ended; false
+// when that cannot be known now.
+func (v view) status(whatEnded func(*api.AllocationListStub) (ending, bool)) backend.Status {
+	st := backend.Status{ID: v.id, Submitted: v.submitted(), State: backend.StatePending}
+	a := v.latest()
+	if a != nil {
+		v.placed(a, &st)
+		st.Restarts = len(v.allocs) - 1
+		for _, each := range v.allocs {
+			if task := each.TaskStates[taskName]; task != nil {
+				st.Restarts += int(task.Restarts)
+			}
+		}
+		v.task(a, &st)
+		v.allocation(a, &st, whatEnded)
+	}
+	v.overrule(a, &st)
+	return st
+}
+
+// task reads what Nomad's client says about the process.
+func (v view) task(a *api.AllocationListStub, st *backend.Status) {
+	task := a.TaskStates[taskName]
+	if task == nil {
+		return
+	}
+	st.Started, st.Finished = task.StartedAt.UTC(), task.FinishedAt.UTC()
+	if task.StartedAt.IsZero() {
+		st.Started = task.StartedAt
+	}
+	if task.FinishedAt.IsZero() {
+		st.Finished = task.FinishedAt
+	}
+	for _, e := range task.Events {
+		if e.Type == api.TaskTerminated {
+			st.ExitCode = e.ExitCode
+			if e.Signal != 0 {
+				st.ExitCode = 128 + e.Signal
+			}
+		}
+	}
+	if n := len(task.Events); n > 0 {
+		st.Reason = strings.TrimSpace(task.Events[n-1].DisplayMessage)
+	}
+}
+
+// allocation judges by the newest allocation.
+func (v view) allocation(a *api.AllocationListStub, st *backend.Status, whatEnded func(*api.AllocationListStub) (ending, bool)) {
+	task := a.TaskStates[taskName]
+	switch a.ClientStatus {
+	case api.AllocClientStatusPending:
+		st.State = backend.StateStarting
+		if st.Reason == "" {
+			st.Reason = "placed on " + a.NodeName
+		}
+	case api.AllocClientStatusRunning:
+		st.State = backend.StateStarting
+		if task != nil && task.State == "running" {
+			st.State, st.Reason = backend.StateRunning, ""
+		}
+	case api.AllocClientStatusComplete:
+		v.completed(a, st, whatEnded)
+	case api.AllocClientStatusFailed:
+		st.State = backend.StateFailed
+		if st.Reason == "" {
+			st.Reason = a.ClientDescription
+		}
+	case api.AllocClientStatusLost:
+		st.State, st.Reason = backend.StateFailed, fmt.Sprintf("its node %s was lost", a.NodeName)
+	default:
+		st.State, st.Reason = backend.StateUnknown, fmt.Sprintf("its node %s does not answer Nomad; it may be running", a.NodeName)
+	}
+	if n := v.nodes[a.NodeID]; n != nil && !ended(a) {
+		switch {
+		case n.Status != "ready" && a.ClientStatus != api.AllocClientStatusUnknown:
+			st.State, st.Reason = backend.StateUnknown, fmt.Sprintf("its node %s is %s; it may be running", n.Name, n.Status)
+		case n.Drain && st.State == backend.StateRunning:
+			st.Reason = fmt.Sprintf("its node %s is being drained by its administrator", n.Name)
+		}
+	}
+}
+
+func (v view) completed(a *api.AllocationListStub, st *backend.Status, whatEnded func(*api.AllocationListStub) (ending, bool)) {
+	if !v.job.Stop && v.job.Status != "dead" { // moved by a drain or by a person; the next one is on its way
+		st.State, st.Reason = backend.StatePending, "it was stopped on "+a.NodeName+" and waits for another place"
+		return
+	}
+	e, known := whatEnded(a)
+	st.State = backend.StateExited
+	switch {
+	case !known:
+		st.Reason = fmt.Sprintf("it ended; its node %s cannot say with which code", a.NodeName)
+	default:
+		st.ExitCode, st.Reason = e.code, e.reason
+		if e.code != 0 {
+			st.State = backend.StateFailed
+		}
+	}
+}
+
+// overrule applies what is known about the whole workload.
+func (v view) overrule(a *api.AllocationListStub, st *backend.Status) {
+	switch {
+	case v.released && !v.over():
+		st.State, st.Reason = backend.StateStopping, "released, "+v.how.String()
+		if a != nil && a.ClientStatus == api.AllocClientStatusUnknown {
+			st.Reason += fmt.Sprintf("; its node %s does not answer Nomad", a.NodeName)
+		}
+	case v.released:
+		st.State, st.Reason = backend.StateExited, "released, "+v.how.String()
+	case v.job.Stop && !v.over():
+		st.State, st.Reason = backend.StateStopping, "its Nomad job was stopped, and not by Kale"
+	case v.job.Stop && (a == nil || a.DesiredStatus == api.AllocDesiredStatusStop):
+		st.State, st.Reason = backend.StateFailed, "its Nomad job was stopped, and not by Kale"
+	case a == nil && v.job.Status == "dead":
+		st.State, st.Reason = backend.StateFailed, "Nomad gave it up without placing it"
+	}
+}
