@@ -137,11 +137,11 @@ func (n *nomad) submitMissing(ctx context.Context, s settings, job string, ws []
 	return g.Wait()
 }
 
-// replacedBy gives the workloads of lower generations in the places of those that are missing, as far as they live.
+// replacedBy gives the workloads of lower generations in the places of those that are missing, as far as they are in the way.
 func replacedBy(p picture, ws []backend.Workload, missing []int) []view {
 	var out []view
 	for _, v := range p.views {
-		if v.over() {
+		if v.settled() {
 			continue
 		}
 		if slices.ContainsFunc(missing, func(i int) bool { return seat(ws[i].ID) == seat(v.id) && v.id.Generation < ws[i].ID.Generation }) {
@@ -188,7 +188,7 @@ func (n *nomad) endReplaced(ctx context.Context, s settings, job string, ws []ba
 func (n *nomad) submit(ctx context.Context, s settings, job string, w backend.Workload, p picture) *backend.Error {
 	doing := fmt.Sprintf("start %s of job %q", w.ID, job)
 	for _, v := range p.views {
-		if seat(v.id) == seat(w.ID) && v.id.Generation < w.ID.Generation && !v.over() {
+		if seat(v.id) == seat(w.ID) && v.id.Generation < w.ID.Generation && !v.settled() {
 			return backend.Errorf(backend.Conflict, "%s: generation %d is still ending; ask again", doing, v.id.Generation)
 		}
 	}
@@ -211,8 +211,8 @@ func (n *nomad) submit(ctx context.Context, s settings, job string, w backend.Wo
 	return problem
 }
 
-// avoid keeps new workloads from nodes on which something of the job may still run though Nomad has given it up: its
-// GPUs look free and are not.
+// avoid keeps new workloads from nodes on which something of the job may still run that Nomad cannot reach, or has given
+// up: its GPUs look free there and are not.
 func avoid(p picture) []*api.Constraint {
 	var nodes []string
 	for _, v := range p.views {

@@ -105,7 +105,7 @@ func (r rig) config(job string) backend.Config {
 
 func (r rig) badConfig(job string) (backend.Config, int) {
 	cfg := r.config(job)
-	cfg.Source = r.source("  adress = \"x\"\n")
+	cfg.Source = r.source("  port = \"x\"\n")
 	return cfg, 44
 }
 
@@ -145,7 +145,57 @@ func (r rig) starts(t testing.TB, job string, id backend.ID) int {
 }
 
 func (r rig) harness() conformance.Harness {
-	return conformance.Harness{Config: r.config, BadConfig: r.badConfig, Workload: r.workload, Starts: r.starts, Slots: slots}
+	return conformance.Harness{
+		Config: r.config, BadConfig: r.badConfig, Workload: r.workload, Starts: r.starts, Slots: slots,
+		Stall: r.stall, Lose: r.lose, Obscure: r.obscure,
+	}
+}
+
+// stall makes the server answer nothing.
+func (r rig) stall(t testing.TB) (heal func()) {
+	t.Helper()
+	if err := r.cluster.SuspendServer(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := r.cluster.ResumeServer(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// lose stops the workload's Nomad job, as a person does on the command line.
+func (r rig) lose(t testing.TB, job string, id backend.ID) {
+	t.Helper()
+	if _, _, err := r.raw(t).Jobs().Deregister(nomadJob(job, id), false, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// obscure kills the client on whose node the workload runs.
+func (r rig) obscure(t testing.TB, job string, id backend.ID) (heal func()) {
+	t.Helper()
+	n := r.nodeOf(t, job, id)
+	r.cluster.KillClient(n)
+	return func() {
+		if err := r.cluster.StartClient(context.Background(), n); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// nodeOf gives the number of the node that the workload is on.
+func (r rig) nodeOf(t testing.TB, job string, id backend.ID) int {
+	t.Helper()
+	allocs, _, err := r.raw(t).Jobs().Allocations(nomadJob(job, id), true, nil)
+	if err != nil || len(allocs) == 0 {
+		t.Fatalf("allocations of %s: %v, %v", id, allocs, err)
+	}
+	var n int
+	if _, err := fmt.Sscanf(allocs[len(allocs)-1].NodeName, "n%d", &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func testLogger(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }

@@ -157,6 +157,18 @@ func (v view) over() bool {
 	return v.quiet() && (v.job.Stop || v.job.Status == "dead")
 }
 
+// unreachable reports whether all that may live of the workload is told to end, and is on nodes that do not answer: Nomad
+// will end it there before anything else when they are back, and new workloads keep off them until then (avoid).
+func (v view) unreachable() bool {
+	return v.job.Stop && !slices.ContainsFunc(v.allocs, func(a *api.AllocationListStub) bool {
+		n := v.nodes[a.NodeID]
+		return !ended(a) && n != nil && n.Status == "ready"
+	})
+}
+
+// settled reports whether a higher generation may start.
+func (v view) settled() bool { return v.over() || v.unreachable() }
+
 // reaped reports whether a List has forgotten it.
 func (v view) reaped() bool { return v.released && v.over() }
 

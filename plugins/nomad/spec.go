@@ -34,6 +34,10 @@ const (
 // longer ones.
 const maxKillTimeout = 30 * time.Second
 
+// lostAfter is how long Nomad calls what runs on a node that does not answer unknown; after it, lost, and it would replace
+// it by itself: the scheduler decides long before that.
+const lostAfter = 365 * 24 * time.Hour
+
 // Crashes start the program again for ever: five times at once, then at the pace of the interval.
 const (
 	restartDelay    = 500 * time.Millisecond
@@ -69,7 +73,7 @@ func (s settings) group(w backend.Workload) *api.TaskGroup {
 		Attempts: ptr(restartAttempts), Interval: ptr(restartInterval), Delay: ptr(restartDelay), Mode: ptr("delay"), RenderTemplates: ptr(false),
 	}
 	g.ReschedulePolicy = &api.ReschedulePolicy{Attempts: ptr(0), Interval: ptr(time.Duration(0)), Unlimited: ptr(false)}
-	g.Disconnect = &api.DisconnectStrategy{Replace: ptr(false), Reconcile: ptr(api.ReconcileOptionKeepOriginal)}
+	g.Disconnect = &api.DisconnectStrategy{LostAfter: ptr(lostAfter), Replace: ptr(false), Reconcile: ptr(api.ReconcileOptionKeepOriginal)}
 	g.EphemeralDisk = &api.EphemeralDisk{SizeMB: ptr(100)}
 	g.Tasks = []*api.Task{s.task(w)}
 	return g

@@ -141,7 +141,7 @@ func freePorts(n int) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}
-		defer l.Close() // all at the end: so none comes twice
+		defer func() { _ = l.Close() }() // all at the end: so none comes twice
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -228,6 +229,12 @@ func (c *Cluster) Client() (*api.Client, error) {
 // KillServer kills the server with SIGKILL.
 func (c *Cluster) KillServer() { c.server.kill() }
 
+// SuspendServer stops the server with SIGSTOP: it accepts connections and answers nothing, until ResumeServer.
+func (c *Cluster) SuspendServer() error { return c.server.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// ResumeServer lets a suspended server go on.
+func (c *Cluster) ResumeServer() error { return c.server.cmd.Process.Signal(syscall.SIGCONT) }
+
 // StartServer starts the server, for the first time or again, and waits until it leads and can sign.
 func (c *Cluster) StartServer(ctx context.Context) error {
 	if err := c.server.start(); err != nil {
@@ -338,7 +345,7 @@ func (c *Cluster) allReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.poll(ctx, c.clients[len(c.clients)-1], "all nodes are ready", func(q *api.QueryOptions) error {
+	return c.poll(ctx, c.clients[0], "all nodes are ready", func(q *api.QueryOptions) error {
 		q.Params = map[string]string{"resources": "true"}
 		nodes, _, err := client.Nodes().List(q)
 		if err != nil {
@@ -376,11 +383,14 @@ func (c *Cluster) poll(ctx context.Context, a *agent, what string, cond func(*ap
 		if err == nil {
 			return nil
 		}
+		if a.cmd == nil { // another one is waited for
+			a = c.server
+		}
 		select {
 		case <-a.done:
 			return fmt.Errorf("the Nomad agent %s in %s has ended; its log ends with:\n%s", a.name, c.dir, strings.TrimSpace(a.tail()))
 		case <-ctx.Done():
-			return fmt.Errorf("Nomad in %s: it never came that %s: %w; the log of %s ends with:\n%s", c.dir, what, err, a.name, strings.TrimSpace(a.tail()))
+			return fmt.Errorf("the Nomad in %s: it never came that %s: %w; the log of %s ends with:\n%s", c.dir, what, err, a.name, strings.TrimSpace(a.tail()))
 		case <-time.After(readyPoll):
 		}
 	}

@@ -1,0 +1,299 @@
+package nomad
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
+)
+
+// What a workload is not to show to those who may only read jobs: its files and its environment.
+func TestSecretsAreNotInTheJob(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "  env = { BLOCK_SECRET = \"hidden-in-the-block\" }\n")
+	id := workerID(0, 1)
+	w := r.workload("j", id, conformance.Steady)
+	w.Files = map[string][]byte{"spec.json": []byte("hidden-in-a-file"), "empty": nil, "binary": {0, 1, 2, 0xff, '\n', '\''}}
+	w.Env["QUOTED"] = "it's ${NOMAD_ALLOC_ID} and $HOME\nhidden-in-the-environment"
+	w.Argv[2] = `trap 'exit 0' TERM; ls -l "$KALE_ALLOC_DIR" | awk '{print $1, $NF}'; cat "$KALE_ALLOC_DIR/binary" | od -An -tx1; echo "$QUOTED" '${NOMAD_ALLOC_ID} %{ if }'; ` + w.Argv[2]
+	ensure(t, n, "j", w)
+	waitFor(t, n, "j", id, "runs", in(backend.StateRunning))
+	job, _, err := r.raw(t).Jobs().Info(nomadJob("j", id), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocs, _, err := r.raw(t).Jobs().Allocations(nomadJob("j", id), true, nil)
+	if err != nil || len(allocs) != 1 {
+		t.Fatalf("allocations: %v, %v", allocs, err)
+	}
+	raw, err := json.Marshal([]any{job, allocs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := strings.Index(string(raw), "hidden-in"); i >= 0 {
+		t.Errorf("the job or its allocation shows a secret: …%s…", raw[max(0, i-60):i+30])
+	}
+	var log string
+	eventually(t, "it has started", func() error {
+		log = logOf(t, n, "j", id)
+		if !strings.Contains(log, "started") {
+			return fmt.Errorf("its log is %q", log)
+		}
+		return nil
+	})
+	for _, want := range []string{
+		"-rw------- spec.json", "-rw------- empty", " 00 01 02 ff 0a 27", "it's ${NOMAD_ALLOC_ID} and $HOME\nhidden-in-the-environment ${NOMAD_ALLOC_ID} %{ if }\n",
+	} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the workload printed %q, want %q in it", log, want)
+		}
+	}
+	drop(t, n, "j")
+	for _, path := range payloadPaths(nomadJob("j", id)) {
+		if v, _, err := r.raw(t).Variables().Peek(path, nil); err != nil || v != nil {
+			t.Errorf("after the release the variable %s is %v, %v; want none", path, v, err)
+		}
+	}
+}
+
+func logOf(t testing.TB, b backend.Backend, job string, id backend.ID) string {
+	t.Helper()
+	r, err := b.Logs(t.Context(), job, id, backend.LogOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var text strings.Builder
+	buf := make([]byte, 4096)
+	for {
+		n, err := r.Read(buf)
+		text.Write(buf[:n])
+		if err != nil {
+			return text.String()
+		}
+	}
+}
+
+// A full cluster: what waits says for what, and what was asked for is placed when there is room.
+func TestFullCluster(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "")
+	big := func(rank int) backend.Workload {
+		w := r.workload("j", workerID(rank, 1), conformance.Steady)
+		w.Resources.GPUs = gpusPerNode
+		return w
+	}
+	ensure(t, n, "j", big(0), big(1))
+	for rank := range 2 {
+		st := waitFor(t, n, "j", workerID(rank, 1), "runs", in(backend.StateRunning))
+		if len(st.Devices) != gpusPerNode || st.Address == "" || st.Node == "" || st.Submitted.IsZero() {
+			t.Errorf("what runs is %+v; want its devices, node, address and time of submission", st)
+		}
+	}
+	ensure(t, n, "j", big(2))
+	waitFor(t, n, "j", workerID(2, 1), "says what it waits for", func(st backend.Status) bool {
+		return st.State == backend.StatePending && strings.HasPrefix(st.Reason, "needs 2 GPUs, 0 free")
+	})
+	report, err := n.Plan(t.Context(), "j", []backend.Workload{big(3)})
+	if err != nil || report.Fits() || !strings.HasPrefix(report.Shortage, "needs 2 GPUs, 0 free") {
+		t.Errorf("Plan = %+v, %v; want a shortage of 2 GPUs", report, err)
+	}
+	if err := n.Release(t.Context(), "j", []backend.ID{workerID(0, 1)}, backend.Drained); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, n, "j", workerID(2, 1), "runs in the place of what was released", in(backend.StateRunning))
+	drop(t, n, "j")
+}
+
+// The server is killed while it is asked: what was asked for twice is there once, and nothing that ran was touched.
+func TestServerKilledInMidCall(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "")
+	standing := r.workload("j", workerID(0, 1), conformance.Steady)
+	ensure(t, n, "j", standing)
+	waitFor(t, n, "j", standing.ID, "runs", in(backend.StateRunning))
+	asked := make(chan error, 1)
+	newcomer := r.workload("j", workerID(1, 1), conformance.Steady)
+	go func() {
+		_, err := n.Ensure(t.Context(), "j", []backend.Workload{newcomer})
+		asked <- err
+	}()
+	r.cluster.KillServer()
+	if err := <-asked; err != nil && backend.CodeOf(err) != backend.Unavailable {
+		t.Errorf("Ensure while the server was killed: %v; want code %q", err, backend.Unavailable)
+	}
+	if statuses, complete, err := n.List(t.Context(), "j"); err == nil || complete || len(statuses) > 0 || backend.CodeOf(err) != backend.Unavailable {
+		t.Errorf("List without a server = %v, complete %v, %v; want an error with code %q", statuses, complete, err, backend.Unavailable)
+	}
+	if err := r.cluster.StartServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is asked for again", func() error {
+		sts, err := n.Ensure(t.Context(), "j", []backend.Workload{standing, newcomer})
+		if err != nil {
+			return err
+		}
+		for _, st := range sts {
+			if st.Err != nil {
+				return st.Err
+			}
+		}
+		return nil
+	})
+	for _, w := range []backend.Workload{standing, newcomer} {
+		waitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+		if got := r.starts(t, "j", w.ID); got != 1 {
+			t.Errorf("%s was started %d times, want once", w.ID, got)
+		}
+	}
+	drop(t, n, "j")
+}
+
+// A client is lost, its worker is replaced, and the client comes back: the old worker ends, the new one stays, and at no
+// time did both have the same GPU. The processes write themselves who they are.
+func TestClientLostAndBack(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "")
+	old := r.workload("j", workerID(0, 1), conformance.Steady)
+	old.Resources.GPUs = gpusPerNode
+	beats := filepath.Join(r.dir, "beats")
+	old.Argv[2] = `echo started; trap 'exit 0' TERM; while :; do echo "$$" > ` + beats + `.$$; sleep 0.1; done`
+	ensure(t, n, "j", old)
+	before := waitFor(t, n, "j", old.ID, "runs", in(backend.StateRunning))
+	node := r.nodeOf(t, "j", old.ID)
+	r.cluster.KillClient(node)
+	back := false
+	defer func() {
+		if !back {
+			_ = r.cluster.StartClient(t.Context(), node) // for the tests that follow; this one has failed
+		}
+	}()
+	waitFor(t, n, "j", old.ID, "is unknown, with the reason", func(st backend.Status) bool {
+		return st.State == backend.StateUnknown && strings.Contains(st.Reason, before.Node)
+	})
+	successor := r.workload("j", workerID(0, 2), conformance.Steady)
+	successor.Resources.GPUs = gpusPerNode
+	eventually(t, "a higher generation is accepted", func() error {
+		sts, err := n.Ensure(t.Context(), "j", []backend.Workload{successor})
+		if err == nil && sts[0].Err != nil {
+			err = sts[0].Err
+		}
+		return err
+	})
+	after := waitFor(t, n, "j", successor.ID, "runs", in(backend.StateRunning))
+	if after.Node == before.Node {
+		t.Errorf("the successor is on %s too, on which the old one may run", after.Node)
+	}
+	if err := r.cluster.StartClient(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	back = true
+	eventually(t, "the old process is gone", func() error { return stillBeating(beats) })
+	eventually(t, "only the successor is listed", func() error {
+		all, _, err := n.List(t.Context(), "j")
+		if err == nil && (len(all) != 1 || all[0].ID != successor.ID || all[0].State != backend.StateRunning) {
+			err = fmt.Errorf("there is %+v", all)
+		}
+		return err
+	})
+	if got := r.starts(t, "j", successor.ID); got != 1 {
+		t.Errorf("the successor was started %d times, want once", got)
+	}
+	drop(t, n, "j")
+}
+
+// stillBeating reports whether some process still renews its file.
+func stillBeating(beats string) error {
+	files, err := filepath.Glob(beats + ".*")
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		first, err := os.Stat(f)
+		if err != nil {
+			return err
+		}
+		time.Sleep(300 * time.Millisecond) // three beats
+		second, err := os.Stat(f)
+		if err != nil {
+			return err
+		}
+		if second.ModTime().After(first.ModTime()) {
+			return fmt.Errorf("%s is being renewed", f)
+		}
+	}
+	return nil
+}
+
+// A process that ignores every request leaves nothing on the node, children included.
+func TestNothingIsLeftOfWhatIsKilled(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "")
+	w := r.workload("j", workerID(0, 1), conformance.Steady)
+	beats := filepath.Join(r.dir, "beats")
+	beat := `while :; do echo x > ` + beats + `.$1; sleep 0.1; done`
+	w.Argv[2] = `trap '' TERM; echo started; (set -- child; ` + beat + `) & set -- parent; ` + beat
+	w.StopGrace = time.Hour
+	ensure(t, n, "j", w)
+	waitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	eventually(t, "both beat", func() error {
+		files, err := filepath.Glob(beats + ".*")
+		if err == nil && len(files) != 2 {
+			err = fmt.Errorf("there is %v", files)
+		}
+		return err
+	})
+	if err := n.Release(t.Context(), "j", []backend.ID{w.ID}, backend.Drained); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, n, "j", w.ID, "stops", in(backend.StateStopping))
+	if err := stillBeating(beats); err == nil {
+		t.Error("a drain with a grace of an hour ended it at once")
+	}
+	drop(t, n, "j")
+	if err := stillBeating(beats); err != nil {
+		t.Errorf("after a forced release: %v", err)
+	}
+}
+
+// Somebody asks for two copies of a worker: the second never runs.
+func TestSecondCopyNeverRuns(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "")
+	w := r.workload("j", workerID(0, 1), conformance.Steady)
+	ensure(t, n, "j", w)
+	waitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	jobs := r.raw(t).Jobs()
+	job, _, err := jobs.Info(nomadJob("j", w.ID), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	*job.TaskGroups[0].Count = 2
+	if _, _, err := jobs.Register(job, nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the second allocation has ended", func() error {
+		allocs, _, err := jobs.Allocations(*job.ID, true, nil)
+		if err != nil {
+			return err
+		}
+		for _, a := range allocs {
+			if strings.HasSuffix(a.Name, "[1]") && a.ClientStatus == api.AllocClientStatusComplete {
+				return nil
+			}
+		}
+		return fmt.Errorf("there are %d allocations", len(allocs))
+	})
+	if got := r.starts(t, "j", w.ID); got != 1 {
+		t.Errorf("it was started %d times, want once", got)
+	}
+	drop(t, n, "j")
+}
