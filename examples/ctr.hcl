@@ -139,6 +139,14 @@ job "ctr" {
     keep  = 2
   }
 
+  # Only where processes run on several machines (or with a port of the scheduler's own).
+  network {
+    # interface = "10.0.0.0/8"      # or "ib0"; otherwise by the machines' routes
+    # listen    = ":7700"           # where trainers ask the scheduler for the chief
+    # advertise = "login-1:7700"    # how the nodes reach it
+    # ports     = "20000-20999"     # of trainers
+  }
+
   # The plugin kale-backend-local reads this block: processes on this machine.
   backend "local" {
     gpus = "auto" # the GPUs that are found, else slots; "none" takes slots without looking

@@ -27,6 +27,7 @@ func (d *decoder) check() {
 	d.checkThroughput(j)
 	d.checkForecast(j)
 	d.checkAutoscale(j)
+	d.checkNetwork(j)
 	d.checkBackend(j)
 }
 
@@ -209,7 +210,7 @@ func (d *decoder) checkAutoscale(j *Job) {
 }
 
 // backends are the plugins that come with Kale.
-var backends = []string{"local"}
+var backends = []string{BackendLocal}
 
 func (d *decoder) checkBackend(j *Job) {
 	name := j.Backend.Name

@@ -61,6 +61,9 @@
 //	autoscale.fallback.utilisation_under     0.3
 //	checkpoint.every                         "10m"
 //	checkpoint.keep                          2
+//	network.listen                           ":0" (any free port, kept), none with backend "local"
+//	network.advertise                        this machine's address on the interface, else on its route to a broker
+//	network.ports                            any
 //
 // The names rho, tau and theta and the defaults marked with a section are those of Kale (SoCC '24).
 package job

@@ -25,6 +25,7 @@ type Job struct {
 	Forecast   Forecast   `json:"forecast"`
 	Autoscale  Autoscale  `json:"autoscale"`
 	Checkpoint Checkpoint `json:"checkpoint"`
+	Network    Network    `json:"network,omitzero"`
 	Backend    Backend    `json:"backend"`
 
 	ranges map[string]hcl.Range // path ("stream.topic", "features.sparse[1]") → where its value stands
@@ -258,6 +259,28 @@ type Checkpoint struct {
 	Keep  int           `json:"keep"`
 }
 
+// Network says how the job's processes reach each other and the scheduler; what is empty is found by the machines' routes.
+type Network struct {
+	Interface string    `json:"interface,omitempty"` // a name ("ib0") or a network ("10.0.0.0/8") that trainers listen on
+	Listen    string    `json:"listen,omitempty"`    // host:port of the scheduler's rendezvous; the host may be empty, the port 0
+	Advertise string    `json:"advertise,omitempty"` // host:port under which nodes reach it; port 0: the one that it listens on
+	Ports     PortRange `json:"ports,omitzero"`      // of trainers
+}
+
+// PortRange is an inclusive range of TCP ports; the zero range means any port.
+type PortRange struct {
+	First int `json:"first"`
+	Last  int `json:"last"`
+}
+
+// String writes the range as the job file does, "" for any port.
+func (r PortRange) String() string {
+	if r == (PortRange{}) {
+		return ""
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
+}
+
 // Backend is the part of the file that the backend's plugin decodes. Source is what stands between the block's braces,
 // with variables and functions already replaced by their values; it begins at Start of Filename, so that the plugin's
 // diagnostics point into the job file. Source may hold secrets and is left out of JSON.
@@ -267,6 +290,9 @@ type Backend struct {
 	Filename string  `json:"filename"`
 	Start    hcl.Pos `json:"start"`
 }
+
+// BackendLocal runs everything on this machine.
+const BackendLocal = "local"
 
 // Range returns where the value at path stands ("stream.topic", "workers.max", "features.sparse[1]"); for what the
 // file leaves to its default, the header of the nearest block around it.

@@ -54,7 +54,7 @@ var schema = &block{
 	name: "job", labelled: true, required: true,
 	doc:    "One training job; a file holds one. Its name is lower-case letters, digits and dashes.",
 	begin:  func(j *Job, label string) { j.Name = label },
-	blocks: []*block{sloBlock, streamBlock, featuresBlock, modelBlock, workersBlock, serversBlock, throughputBlock, forecastBlock, autoscaleBlock, checkpointBlock, backendBlock},
+	blocks: []*block{sloBlock, streamBlock, featuresBlock, modelBlock, workersBlock, serversBlock, throughputBlock, forecastBlock, autoscaleBlock, checkpointBlock, networkBlock, backendBlock},
 }
 
 var sloBlock = &block{
@@ -221,6 +221,20 @@ var checkpointBlock = &block{
 		{name: "dir", field: path(func(j *Job) *string { return &j.Checkpoint.Dir }, false), required: true, doc: "Folder that every node that may run a server can reach."},
 		{name: "every", field: duration(func(j *Job) *time.Duration { return &j.Checkpoint.Every }, 100*time.Millisecond, 7*day), fallback: `"10m"`, doc: "Time between snapshots of a tablet (Kale §5)."},
 		{name: "keep", field: integer(func(j *Job) *int { return &j.Checkpoint.Keep }, 1, 1000), fallback: "2", doc: "Generations that are kept."},
+	},
+}
+
+var networkBlock = &block{
+	name: "network", doc: "How the job's processes reach each other and the scheduler where they run on several machines. Without it a job on backend \"local\" stays on the loopback interface, and others find their addresses by the machines' routes.",
+	attrs: []attribute{
+		{name: "interface", field: text(func(j *Job) *string { return &j.Network.Interface }, "a name such as ib0, or a network such as 10.0.0.0/8", checkInterface),
+			doc: "Trainers listen on the address that their machine has there; otherwise on the source address of their route to the scheduler, else to a broker."},
+		{name: "listen", field: text(func(j *Job) *string { return &j.Network.Listen }, "host:port", checkListen), derived: `":0" (any free port, kept), none with backend "local"`,
+			doc: "Where the scheduler answers trainers that ask for the job's chief. A firewall wants a fixed port."},
+		{name: "advertise", field: text(func(j *Job) *string { return &j.Network.Advertise }, "host:port", checkAdvertise), derived: "this machine's address on the interface, else on its route to a broker",
+			doc: "The address under which the nodes reach the scheduler; port 0 is the one that it listens on."},
+		{name: "ports", field: portRange(func(j *Job) *PortRange { return &j.Network.Ports }), derived: "any",
+			doc: "Ports that trainers listen on, one for each process."},
 	},
 }
 
