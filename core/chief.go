@@ -16,9 +16,6 @@ import (
 // chiefTimeout bounds a question to the chief: later than this, it is unknown.
 const chiefTimeout = 2 * time.Second
 
-// tokenKey is the metadata key of the job's token (core/rpc/trainer.proto).
-const tokenKey = "kale-token"
-
 // chiefLink finds the job's chief through the checkpoint folder and keeps a connection to it. It is safe for concurrent use.
 type chiefLink struct {
 	dir, job, token string
@@ -34,7 +31,7 @@ func (c *chiefLink) call(ctx context.Context, timeout time.Duration, f func(cont
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, tokenKey, c.token), timeout)
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, rpc.TokenKey, c.token), timeout)
 	defer cancel()
 	if err := f(ctx, rpc.NewChiefClient(conn)); err != nil {
 		c.drop(conn)
@@ -133,7 +130,7 @@ func (c *chiefLink) snapshot(ctx context.Context, timeout time.Duration) error {
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, tokenKey, c.token), timeout)
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, rpc.TokenKey, c.token), timeout)
 	defer cancel()
 	if _, err := rpc.NewChiefClient(conn).Snapshot(ctx, &rpc.SnapshotRequest{}); err != nil {
 		return fmt.Errorf("ask the chief at %s for a snapshot: %w", rec.Address, err)

@@ -62,3 +62,22 @@ func FindChief(dir, job string) (ChiefRecord, error) {
 	}
 	return ChiefRecord{}, fmt.Errorf("find the chief of job %q: its record is replaced faster than it can be read: ask again", job)
 }
+
+// Prefer says which of two places of a job's chief to believe: folder is what the checkpoint folder says, told what the scheduler's Rendezvous does; the
+// zero record is no answer. Of one timeline the higher incarnation is the newer one, whoever says so; of two timelines the folder's is the job's.
+func Prefer(folder, told ChiefRecord) ChiefRecord {
+	if folder.Address == "" || told.Address != "" && told.Timeline == folder.Timeline && told.Incarnation > folder.Incarnation {
+		return told
+	}
+	return folder
+}
+
+// ChiefRecordOf reads what came over the wire.
+func ChiefRecordOf(p *ChiefPlace) ChiefRecord {
+	return ChiefRecord{Address: p.GetAddress(), Incarnation: p.GetIncarnation(), Timeline: p.GetTimeline()}
+}
+
+// Place is the record for the wire.
+func (r ChiefRecord) Place() *ChiefPlace {
+	return &ChiefPlace{Address: r.Address, Incarnation: r.Incarnation, Timeline: r.Timeline}
+}

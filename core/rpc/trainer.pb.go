@@ -29,6 +29,62 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Phase is how far a process has come.
+type Phase int32
+
+const (
+	Phase_PHASE_UNSPECIFIED Phase = 0
+	// Reading its state, building its graph.
+	Phase_PHASE_STARTING Phase = 1
+	// Looking for the chief, or waiting for its answer.
+	Phase_PHASE_DIALLING Phase = 2
+	// The chief has answered it.
+	Phase_PHASE_JOINED Phase = 3
+)
+
+// Enum value maps for Phase.
+var (
+	Phase_name = map[int32]string{
+		0: "PHASE_UNSPECIFIED",
+		1: "PHASE_STARTING",
+		2: "PHASE_DIALLING",
+		3: "PHASE_JOINED",
+	}
+	Phase_value = map[string]int32{
+		"PHASE_UNSPECIFIED": 0,
+		"PHASE_STARTING":    1,
+		"PHASE_DIALLING":    2,
+		"PHASE_JOINED":      3,
+	}
+)
+
+func (x Phase) Enum() *Phase {
+	p := new(Phase)
+	*p = x
+	return p
+}
+
+func (x Phase) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Phase) Descriptor() protoreflect.EnumDescriptor {
+	return file_core_rpc_trainer_proto_enumTypes[0].Descriptor()
+}
+
+func (Phase) Type() protoreflect.EnumType {
+	return &file_core_rpc_trainer_proto_enumTypes[0]
+}
+
+func (x Phase) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Phase.Descriptor instead.
+func (Phase) EnumDescriptor() ([]byte, []int) {
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{0}
+}
+
 type MemberState int32
 
 const (
@@ -76,11 +132,11 @@ func (x MemberState) String() string {
 }
 
 func (MemberState) Descriptor() protoreflect.EnumDescriptor {
-	return file_core_rpc_trainer_proto_enumTypes[0].Descriptor()
+	return file_core_rpc_trainer_proto_enumTypes[1].Descriptor()
 }
 
 func (MemberState) Type() protoreflect.EnumType {
-	return &file_core_rpc_trainer_proto_enumTypes[0]
+	return &file_core_rpc_trainer_proto_enumTypes[1]
 }
 
 func (x MemberState) Number() protoreflect.EnumNumber {
@@ -89,7 +145,7 @@ func (x MemberState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MemberState.Descriptor instead.
 func (MemberState) EnumDescriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{0}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{1}
 }
 
 type PartitionProblem_Kind int32
@@ -134,11 +190,11 @@ func (x PartitionProblem_Kind) String() string {
 }
 
 func (PartitionProblem_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_core_rpc_trainer_proto_enumTypes[1].Descriptor()
+	return file_core_rpc_trainer_proto_enumTypes[2].Descriptor()
 }
 
 func (PartitionProblem_Kind) Type() protoreflect.EnumType {
-	return &file_core_rpc_trainer_proto_enumTypes[1]
+	return &file_core_rpc_trainer_proto_enumTypes[2]
 }
 
 func (x PartitionProblem_Kind) Number() protoreflect.EnumNumber {
@@ -147,7 +203,7 @@ func (x PartitionProblem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PartitionProblem_Kind.Descriptor instead.
 func (PartitionProblem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{19, 0}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{26, 0}
 }
 
 // TrainSpec is everything a trainer process must know about its job. The scheduler writes it, as protojson, into the file
@@ -178,6 +234,8 @@ type TrainSpec struct {
 	BeatMs int64 `protobuf:"varint,14,opt,name=beat_ms,json=beatMs,proto3" json:"beat_ms,omitempty"`
 	// How long a new chief waits for the members of the one before to register again.
 	GraceMs int64 `protobuf:"varint,15,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	// How this process reaches others on other machines; absent: all of the job is on this machine's loopback interface.
+	Network *NetworkSpec `protobuf:"bytes,17,opt,name=network,proto3" json:"network,omitempty"`
 	// For the tests of the tests only: tablets apply every push, duplicates included (EXACTLY_ONCE rule 19).
 	UnsafeNoDedup bool `protobuf:"varint,16,opt,name=unsafe_no_dedup,json=unsafeNoDedup,proto3" json:"unsafe_no_dedup,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -319,11 +377,89 @@ func (x *TrainSpec) GetGraceMs() int64 {
 	return 0
 }
 
+func (x *TrainSpec) GetNetwork() *NetworkSpec {
+	if x != nil {
+		return x.Network
+	}
+	return nil
+}
+
 func (x *TrainSpec) GetUnsafeNoDedup() bool {
 	if x != nil {
 		return x.UnsafeNoDedup
 	}
 	return false
+}
+
+type NetworkSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// HOST:PORT of the scheduler's Rendezvous; empty: the chief is found in the checkpoint folder alone.
+	Rendezvous string `protobuf:"bytes,1,opt,name=rendezvous,proto3" json:"rendezvous,omitempty"`
+	// Interface ("ib0") or network ("10.0.0.0/8") to listen on; empty: the source address of the route to the rendezvous, else to a broker.
+	Interface string `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
+	// Inclusive range of ports to listen on; 0: any.
+	FirstPort     int32 `protobuf:"varint,3,opt,name=first_port,json=firstPort,proto3" json:"first_port,omitempty"`
+	LastPort      int32 `protobuf:"varint,4,opt,name=last_port,json=lastPort,proto3" json:"last_port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NetworkSpec) Reset() {
+	*x = NetworkSpec{}
+	mi := &file_core_rpc_trainer_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NetworkSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NetworkSpec) ProtoMessage() {}
+
+func (x *NetworkSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_core_rpc_trainer_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NetworkSpec.ProtoReflect.Descriptor instead.
+func (*NetworkSpec) Descriptor() ([]byte, []int) {
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *NetworkSpec) GetRendezvous() string {
+	if x != nil {
+		return x.Rendezvous
+	}
+	return ""
+}
+
+func (x *NetworkSpec) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *NetworkSpec) GetFirstPort() int32 {
+	if x != nil {
+		return x.FirstPort
+	}
+	return 0
+}
+
+func (x *NetworkSpec) GetLastPort() int32 {
+	if x != nil {
+		return x.LastPort
+	}
+	return 0
 }
 
 type StreamSpec struct {
@@ -343,7 +479,7 @@ type StreamSpec struct {
 
 func (x *StreamSpec) Reset() {
 	*x = StreamSpec{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[1]
+	mi := &file_core_rpc_trainer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -355,7 +491,7 @@ func (x *StreamSpec) String() string {
 func (*StreamSpec) ProtoMessage() {}
 
 func (x *StreamSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[1]
+	mi := &file_core_rpc_trainer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -368,7 +504,7 @@ func (x *StreamSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSpec.ProtoReflect.Descriptor instead.
 func (*StreamSpec) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{1}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *StreamSpec) GetBrokers() []string {
@@ -433,7 +569,7 @@ type TLSSpec struct {
 
 func (x *TLSSpec) Reset() {
 	*x = TLSSpec{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[2]
+	mi := &file_core_rpc_trainer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -445,7 +581,7 @@ func (x *TLSSpec) String() string {
 func (*TLSSpec) ProtoMessage() {}
 
 func (x *TLSSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[2]
+	mi := &file_core_rpc_trainer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -458,7 +594,7 @@ func (x *TLSSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TLSSpec.ProtoReflect.Descriptor instead.
 func (*TLSSpec) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{2}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *TLSSpec) GetCaFile() string {
@@ -507,7 +643,7 @@ type SASLSpec struct {
 
 func (x *SASLSpec) Reset() {
 	*x = SASLSpec{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[3]
+	mi := &file_core_rpc_trainer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -519,7 +655,7 @@ func (x *SASLSpec) String() string {
 func (*SASLSpec) ProtoMessage() {}
 
 func (x *SASLSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[3]
+	mi := &file_core_rpc_trainer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -532,7 +668,7 @@ func (x *SASLSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SASLSpec.ProtoReflect.Descriptor instead.
 func (*SASLSpec) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{3}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SASLSpec) GetMechanism() string {
@@ -569,7 +705,7 @@ type FeatureSpec struct {
 
 func (x *FeatureSpec) Reset() {
 	*x = FeatureSpec{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[4]
+	mi := &file_core_rpc_trainer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +717,7 @@ func (x *FeatureSpec) String() string {
 func (*FeatureSpec) ProtoMessage() {}
 
 func (x *FeatureSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[4]
+	mi := &file_core_rpc_trainer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -594,7 +730,7 @@ func (x *FeatureSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeatureSpec.ProtoReflect.Descriptor instead.
 func (*FeatureSpec) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{4}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *FeatureSpec) GetFormat() string {
@@ -644,7 +780,7 @@ type ModelSpec struct {
 
 func (x *ModelSpec) Reset() {
 	*x = ModelSpec{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[5]
+	mi := &file_core_rpc_trainer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -656,7 +792,7 @@ func (x *ModelSpec) String() string {
 func (*ModelSpec) ProtoMessage() {}
 
 func (x *ModelSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[5]
+	mi := &file_core_rpc_trainer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -669,7 +805,7 @@ func (x *ModelSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelSpec.ProtoReflect.Descriptor instead.
 func (*ModelSpec) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{5}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ModelSpec) GetKind() string {
@@ -752,7 +888,7 @@ type WorkerSpec struct {
 
 func (x *WorkerSpec) Reset() {
 	*x = WorkerSpec{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[6]
+	mi := &file_core_rpc_trainer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +900,7 @@ func (x *WorkerSpec) String() string {
 func (*WorkerSpec) ProtoMessage() {}
 
 func (x *WorkerSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[6]
+	mi := &file_core_rpc_trainer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +913,7 @@ func (x *WorkerSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerSpec.ProtoReflect.Descriptor instead.
 func (*WorkerSpec) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{6}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *WorkerSpec) GetChunk() int32 {
@@ -848,7 +984,7 @@ type Span struct {
 
 func (x *Span) Reset() {
 	*x = Span{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[7]
+	mi := &file_core_rpc_trainer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +996,7 @@ func (x *Span) String() string {
 func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[7]
+	mi := &file_core_rpc_trainer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +1009,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{7}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Span) GetPartition() int32 {
@@ -909,7 +1045,7 @@ type OffsetSet struct {
 
 func (x *OffsetSet) Reset() {
 	*x = OffsetSet{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[8]
+	mi := &file_core_rpc_trainer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +1057,7 @@ func (x *OffsetSet) String() string {
 func (*OffsetSet) ProtoMessage() {}
 
 func (x *OffsetSet) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[8]
+	mi := &file_core_rpc_trainer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +1070,7 @@ func (x *OffsetSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OffsetSet.ProtoReflect.Descriptor instead.
 func (*OffsetSet) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{8}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *OffsetSet) GetPartition() int32 {
@@ -973,7 +1109,7 @@ type Fence struct {
 
 func (x *Fence) Reset() {
 	*x = Fence{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[9]
+	mi := &file_core_rpc_trainer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +1121,7 @@ func (x *Fence) String() string {
 func (*Fence) ProtoMessage() {}
 
 func (x *Fence) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[9]
+	mi := &file_core_rpc_trainer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +1134,7 @@ func (x *Fence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fence.ProtoReflect.Descriptor instead.
 func (*Fence) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{9}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Fence) GetTimeline() string {
@@ -1029,6 +1165,345 @@ func (x *Fence) GetMapVersion() uint64 {
 	return 0
 }
 
+type FindChiefRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindChiefRequest) Reset() {
+	*x = FindChiefRequest{}
+	mi := &file_core_rpc_trainer_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindChiefRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindChiefRequest) ProtoMessage() {}
+
+func (x *FindChiefRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_rpc_trainer_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindChiefRequest.ProtoReflect.Descriptor instead.
+func (*FindChiefRequest) Descriptor() ([]byte, []int) {
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *FindChiefRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+type ChiefPlace struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Timeline      string                 `protobuf:"bytes,3,opt,name=timeline,proto3" json:"timeline,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChiefPlace) Reset() {
+	*x = ChiefPlace{}
+	mi := &file_core_rpc_trainer_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChiefPlace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChiefPlace) ProtoMessage() {}
+
+func (x *ChiefPlace) ProtoReflect() protoreflect.Message {
+	mi := &file_core_rpc_trainer_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChiefPlace.ProtoReflect.Descriptor instead.
+func (*ChiefPlace) Descriptor() ([]byte, []int) {
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ChiefPlace) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *ChiefPlace) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ChiefPlace) GetTimeline() string {
+	if x != nil {
+		return x.Timeline
+	}
+	return ""
+}
+
+type AnnounceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Chief         *ChiefPlace            `protobuf:"bytes,2,opt,name=chief,proto3" json:"chief,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnnounceRequest) Reset() {
+	*x = AnnounceRequest{}
+	mi := &file_core_rpc_trainer_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnnounceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnnounceRequest) ProtoMessage() {}
+
+func (x *AnnounceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_rpc_trainer_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnnounceRequest.ProtoReflect.Descriptor instead.
+func (*AnnounceRequest) Descriptor() ([]byte, []int) {
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AnnounceRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *AnnounceRequest) GetChief() *ChiefPlace {
+	if x != nil {
+		return x.Chief
+	}
+	return nil
+}
+
+type AnnounceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Announce again after so long.
+	NextMs        int64 `protobuf:"varint,1,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnnounceResponse) Reset() {
+	*x = AnnounceResponse{}
+	mi := &file_core_rpc_trainer_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnnounceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnnounceResponse) ProtoMessage() {}
+
+func (x *AnnounceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_rpc_trainer_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnnounceResponse.ProtoReflect.Descriptor instead.
+func (*AnnounceResponse) Descriptor() ([]byte, []int) {
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *AnnounceResponse) GetNextMs() int64 {
+	if x != nil {
+		return x.NextMs
+	}
+	return 0
+}
+
+type AliveRequest struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Job        string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Role       string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"` // "ps" or "worker"
+	Rank       int32                  `protobuf:"varint,3,opt,name=rank,proto3" json:"rank,omitempty"`
+	Generation uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
+	Phase      Phase                  `protobuf:"varint,5,opt,name=phase,proto3,enum=kale.v1.Phase" json:"phase,omitempty"`
+	// Where its own service listens; empty while it does not yet.
+	Address string `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`
+	// Why it does not get on, for people; empty when it does.
+	Trouble       string `protobuf:"bytes,7,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AliveRequest) Reset() {
+	*x = AliveRequest{}
+	mi := &file_core_rpc_trainer_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AliveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AliveRequest) ProtoMessage() {}
+
+func (x *AliveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_rpc_trainer_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AliveRequest.ProtoReflect.Descriptor instead.
+func (*AliveRequest) Descriptor() ([]byte, []int) {
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *AliveRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *AliveRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *AliveRequest) GetRank() int32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *AliveRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *AliveRequest) GetPhase() Phase {
+	if x != nil {
+		return x.Phase
+	}
+	return Phase_PHASE_UNSPECIFIED
+}
+
+func (x *AliveRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *AliveRequest) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
+type AliveResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NextMs        int64                  `protobuf:"varint,1,opt,name=next_ms,json=nextMs,proto3" json:"next_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AliveResponse) Reset() {
+	*x = AliveResponse{}
+	mi := &file_core_rpc_trainer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AliveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AliveResponse) ProtoMessage() {}
+
+func (x *AliveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_rpc_trainer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AliveResponse.ProtoReflect.Descriptor instead.
+func (*AliveResponse) Descriptor() ([]byte, []int) {
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *AliveResponse) GetNextMs() int64 {
+	if x != nil {
+		return x.NextMs
+	}
+	return 0
+}
+
 type JoinRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Member     string                 `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"` // "worker-RANK"
@@ -1049,7 +1524,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[10]
+	mi := &file_core_rpc_trainer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1536,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[10]
+	mi := &file_core_rpc_trainer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1549,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{10}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *JoinRequest) GetMember() string {
@@ -1149,13 +1624,15 @@ type JoinResponse struct {
 	Servers        []*ServerInfo          `protobuf:"bytes,5,rep,name=servers,proto3" json:"servers,omitempty"`
 	BeatMs         int64                  `protobuf:"varint,6,opt,name=beat_ms,json=beatMs,proto3" json:"beat_ms,omitempty"`
 	LeaseTimeoutMs int64                  `protobuf:"varint,7,opt,name=lease_timeout_ms,json=leaseTimeoutMs,proto3" json:"lease_timeout_ms,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The topic that the job's state belongs to, by its id, for a worker that cannot read the checkpoint folder.
+	TopicId       string `protobuf:"bytes,8,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[11]
+	mi := &file_core_rpc_trainer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1644,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[11]
+	mi := &file_core_rpc_trainer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1657,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{11}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JoinResponse) GetSession() uint64 {
@@ -1232,6 +1709,13 @@ func (x *JoinResponse) GetLeaseTimeoutMs() int64 {
 	return 0
 }
 
+func (x *JoinResponse) GetTopicId() string {
+	if x != nil {
+		return x.TopicId
+	}
+	return ""
+}
+
 type ServerInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         int32                  `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
@@ -1244,7 +1728,7 @@ type ServerInfo struct {
 
 func (x *ServerInfo) Reset() {
 	*x = ServerInfo{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[12]
+	mi := &file_core_rpc_trainer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1740,7 @@ func (x *ServerInfo) String() string {
 func (*ServerInfo) ProtoMessage() {}
 
 func (x *ServerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[12]
+	mi := &file_core_rpc_trainer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1753,7 @@ func (x *ServerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerInfo.ProtoReflect.Descriptor instead.
 func (*ServerInfo) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{12}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ServerInfo) GetIndex() int32 {
@@ -1317,7 +1801,7 @@ type LeaseReport struct {
 
 func (x *LeaseReport) Reset() {
 	*x = LeaseReport{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[13]
+	mi := &file_core_rpc_trainer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1813,7 @@ func (x *LeaseReport) String() string {
 func (*LeaseReport) ProtoMessage() {}
 
 func (x *LeaseReport) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[13]
+	mi := &file_core_rpc_trainer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1826,7 @@ func (x *LeaseReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseReport.ProtoReflect.Descriptor instead.
 func (*LeaseReport) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{13}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LeaseReport) GetPartition() int32 {
@@ -1390,7 +1874,7 @@ type Epoch struct {
 
 func (x *Epoch) Reset() {
 	*x = Epoch{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[14]
+	mi := &file_core_rpc_trainer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1886,7 @@ func (x *Epoch) String() string {
 func (*Epoch) ProtoMessage() {}
 
 func (x *Epoch) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[14]
+	mi := &file_core_rpc_trainer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1899,7 @@ func (x *Epoch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Epoch.ProtoReflect.Descriptor instead.
 func (*Epoch) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{14}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Epoch) GetChief() uint64 {
@@ -1455,7 +1939,7 @@ type BeatRequest struct {
 
 func (x *BeatRequest) Reset() {
 	*x = BeatRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[15]
+	mi := &file_core_rpc_trainer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1951,7 @@ func (x *BeatRequest) String() string {
 func (*BeatRequest) ProtoMessage() {}
 
 func (x *BeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[15]
+	mi := &file_core_rpc_trainer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1964,7 @@ func (x *BeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatRequest.ProtoReflect.Descriptor instead.
 func (*BeatRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{15}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BeatRequest) GetFence() *Fence {
@@ -1590,7 +2074,7 @@ type WorkerMetrics struct {
 
 func (x *WorkerMetrics) Reset() {
 	*x = WorkerMetrics{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[16]
+	mi := &file_core_rpc_trainer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +2086,7 @@ func (x *WorkerMetrics) String() string {
 func (*WorkerMetrics) ProtoMessage() {}
 
 func (x *WorkerMetrics) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[16]
+	mi := &file_core_rpc_trainer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +2099,7 @@ func (x *WorkerMetrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerMetrics.ProtoReflect.Descriptor instead.
 func (*WorkerMetrics) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{16}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WorkerMetrics) GetRecords() uint64 {
@@ -1763,7 +2247,7 @@ type Validation struct {
 
 func (x *Validation) Reset() {
 	*x = Validation{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[17]
+	mi := &file_core_rpc_trainer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1775,7 +2259,7 @@ func (x *Validation) String() string {
 func (*Validation) ProtoMessage() {}
 
 func (x *Validation) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[17]
+	mi := &file_core_rpc_trainer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1788,7 +2272,7 @@ func (x *Validation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Validation.ProtoReflect.Descriptor instead.
 func (*Validation) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{17}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Validation) GetPositive() []uint64 {
@@ -1815,7 +2299,7 @@ type Histogram struct {
 
 func (x *Histogram) Reset() {
 	*x = Histogram{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[18]
+	mi := &file_core_rpc_trainer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1827,7 +2311,7 @@ func (x *Histogram) String() string {
 func (*Histogram) ProtoMessage() {}
 
 func (x *Histogram) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[18]
+	mi := &file_core_rpc_trainer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1840,7 +2324,7 @@ func (x *Histogram) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Histogram.ProtoReflect.Descriptor instead.
 func (*Histogram) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{18}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Histogram) GetCounts() []uint64 {
@@ -1863,7 +2347,7 @@ type PartitionProblem struct {
 
 func (x *PartitionProblem) Reset() {
 	*x = PartitionProblem{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[19]
+	mi := &file_core_rpc_trainer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +2359,7 @@ func (x *PartitionProblem) String() string {
 func (*PartitionProblem) ProtoMessage() {}
 
 func (x *PartitionProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[19]
+	mi := &file_core_rpc_trainer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +2372,7 @@ func (x *PartitionProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionProblem.ProtoReflect.Descriptor instead.
 func (*PartitionProblem) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{19}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PartitionProblem) GetPartition() int32 {
@@ -1952,7 +2436,7 @@ type Directive struct {
 
 func (x *Directive) Reset() {
 	*x = Directive{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[20]
+	mi := &file_core_rpc_trainer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2448,7 @@ func (x *Directive) String() string {
 func (*Directive) ProtoMessage() {}
 
 func (x *Directive) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[20]
+	mi := &file_core_rpc_trainer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2461,7 @@ func (x *Directive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directive.ProtoReflect.Descriptor instead.
 func (*Directive) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{20}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Directive) GetFence() *Fence {
@@ -2074,7 +2558,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[21]
+	mi := &file_core_rpc_trainer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2570,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[21]
+	mi := &file_core_rpc_trainer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2583,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{21}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Grant) GetId() uint64 {
@@ -2155,7 +2639,7 @@ type PeerInfo struct {
 
 func (x *PeerInfo) Reset() {
 	*x = PeerInfo{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[22]
+	mi := &file_core_rpc_trainer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2651,7 @@ func (x *PeerInfo) String() string {
 func (*PeerInfo) ProtoMessage() {}
 
 func (x *PeerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[22]
+	mi := &file_core_rpc_trainer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2664,7 @@ func (x *PeerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerInfo.ProtoReflect.Descriptor instead.
 func (*PeerInfo) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{22}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PeerInfo) GetMember() string {
@@ -2225,7 +2709,7 @@ type ServerBeatRequest struct {
 
 func (x *ServerBeatRequest) Reset() {
 	*x = ServerBeatRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[23]
+	mi := &file_core_rpc_trainer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +2721,7 @@ func (x *ServerBeatRequest) String() string {
 func (*ServerBeatRequest) ProtoMessage() {}
 
 func (x *ServerBeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[23]
+	mi := &file_core_rpc_trainer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +2734,7 @@ func (x *ServerBeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerBeatRequest.ProtoReflect.Descriptor instead.
 func (*ServerBeatRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{23}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ServerBeatRequest) GetFence() *Fence {
@@ -2339,7 +2823,7 @@ type ServerMetrics struct {
 
 func (x *ServerMetrics) Reset() {
 	*x = ServerMetrics{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[24]
+	mi := &file_core_rpc_trainer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2351,7 +2835,7 @@ func (x *ServerMetrics) String() string {
 func (*ServerMetrics) ProtoMessage() {}
 
 func (x *ServerMetrics) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[24]
+	mi := &file_core_rpc_trainer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2364,7 +2848,7 @@ func (x *ServerMetrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerMetrics.ProtoReflect.Descriptor instead.
 func (*ServerMetrics) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{24}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ServerMetrics) GetPushes() uint64 {
@@ -2474,7 +2958,7 @@ type ServerDirective struct {
 
 func (x *ServerDirective) Reset() {
 	*x = ServerDirective{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[25]
+	mi := &file_core_rpc_trainer_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2486,7 +2970,7 @@ func (x *ServerDirective) String() string {
 func (*ServerDirective) ProtoMessage() {}
 
 func (x *ServerDirective) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[25]
+	mi := &file_core_rpc_trainer_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2499,7 +2983,7 @@ func (x *ServerDirective) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerDirective.ProtoReflect.Descriptor instead.
 func (*ServerDirective) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{25}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ServerDirective) GetFence() *Fence {
@@ -2545,7 +3029,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[26]
+	mi := &file_core_rpc_trainer_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2557,7 +3041,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[26]
+	mi := &file_core_rpc_trainer_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2570,7 +3054,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{26}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{33}
 }
 
 type JobStatus struct {
@@ -2603,7 +3087,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[27]
+	mi := &file_core_rpc_trainer_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2615,7 +3099,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[27]
+	mi := &file_core_rpc_trainer_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2628,7 +3112,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{27}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *JobStatus) GetJob() string {
@@ -2780,7 +3264,7 @@ type Rollback struct {
 
 func (x *Rollback) Reset() {
 	*x = Rollback{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[28]
+	mi := &file_core_rpc_trainer_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2792,7 +3276,7 @@ func (x *Rollback) String() string {
 func (*Rollback) ProtoMessage() {}
 
 func (x *Rollback) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[28]
+	mi := &file_core_rpc_trainer_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2805,7 +3289,7 @@ func (x *Rollback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollback.ProtoReflect.Descriptor instead.
 func (*Rollback) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{28}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Rollback) GetServer() int32 {
@@ -2880,7 +3364,7 @@ type MemberStatus struct {
 
 func (x *MemberStatus) Reset() {
 	*x = MemberStatus{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[29]
+	mi := &file_core_rpc_trainer_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2892,7 +3376,7 @@ func (x *MemberStatus) String() string {
 func (*MemberStatus) ProtoMessage() {}
 
 func (x *MemberStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[29]
+	mi := &file_core_rpc_trainer_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2905,7 +3389,7 @@ func (x *MemberStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberStatus.ProtoReflect.Descriptor instead.
 func (*MemberStatus) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{29}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MemberStatus) GetMember() string {
@@ -3024,7 +3508,7 @@ type ServerStatus struct {
 
 func (x *ServerStatus) Reset() {
 	*x = ServerStatus{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[30]
+	mi := &file_core_rpc_trainer_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3036,7 +3520,7 @@ func (x *ServerStatus) String() string {
 func (*ServerStatus) ProtoMessage() {}
 
 func (x *ServerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[30]
+	mi := &file_core_rpc_trainer_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3049,7 +3533,7 @@ func (x *ServerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStatus.ProtoReflect.Descriptor instead.
 func (*ServerStatus) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{30}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ServerStatus) GetInfo() *ServerInfo {
@@ -3091,7 +3575,7 @@ type PartitionStatus struct {
 
 func (x *PartitionStatus) Reset() {
 	*x = PartitionStatus{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[31]
+	mi := &file_core_rpc_trainer_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3103,7 +3587,7 @@ func (x *PartitionStatus) String() string {
 func (*PartitionStatus) ProtoMessage() {}
 
 func (x *PartitionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[31]
+	mi := &file_core_rpc_trainer_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3116,7 +3600,7 @@ func (x *PartitionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionStatus.ProtoReflect.Descriptor instead.
 func (*PartitionStatus) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{31}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PartitionStatus) GetPartition() int32 {
@@ -3203,7 +3687,7 @@ type ChiefMemory struct {
 
 func (x *ChiefMemory) Reset() {
 	*x = ChiefMemory{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[32]
+	mi := &file_core_rpc_trainer_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3215,7 +3699,7 @@ func (x *ChiefMemory) String() string {
 func (*ChiefMemory) ProtoMessage() {}
 
 func (x *ChiefMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[32]
+	mi := &file_core_rpc_trainer_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3228,7 +3712,7 @@ func (x *ChiefMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChiefMemory.ProtoReflect.Descriptor instead.
 func (*ChiefMemory) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{32}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ChiefMemory) GetTimeline() string {
@@ -3264,7 +3748,7 @@ type ProcessMetrics struct {
 
 func (x *ProcessMetrics) Reset() {
 	*x = ProcessMetrics{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[33]
+	mi := &file_core_rpc_trainer_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3276,7 +3760,7 @@ func (x *ProcessMetrics) String() string {
 func (*ProcessMetrics) ProtoMessage() {}
 
 func (x *ProcessMetrics) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[33]
+	mi := &file_core_rpc_trainer_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3289,7 +3773,7 @@ func (x *ProcessMetrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessMetrics.ProtoReflect.Descriptor instead.
 func (*ProcessMetrics) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{33}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ProcessMetrics) GetMember() string {
@@ -3330,7 +3814,7 @@ type AdvancesRequest struct {
 
 func (x *AdvancesRequest) Reset() {
 	*x = AdvancesRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[34]
+	mi := &file_core_rpc_trainer_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3826,7 @@ func (x *AdvancesRequest) String() string {
 func (*AdvancesRequest) ProtoMessage() {}
 
 func (x *AdvancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[34]
+	mi := &file_core_rpc_trainer_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3839,7 @@ func (x *AdvancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvancesRequest.ProtoReflect.Descriptor instead.
 func (*AdvancesRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{34}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AdvancesRequest) GetAfter() uint64 {
@@ -3387,7 +3871,7 @@ type Advance struct {
 
 func (x *Advance) Reset() {
 	*x = Advance{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[35]
+	mi := &file_core_rpc_trainer_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3399,7 +3883,7 @@ func (x *Advance) String() string {
 func (*Advance) ProtoMessage() {}
 
 func (x *Advance) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[35]
+	mi := &file_core_rpc_trainer_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3412,7 +3896,7 @@ func (x *Advance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advance.ProtoReflect.Descriptor instead.
 func (*Advance) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{35}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Advance) GetSeq() uint64 {
@@ -3469,7 +3953,7 @@ type AdvancesResponse struct {
 
 func (x *AdvancesResponse) Reset() {
 	*x = AdvancesResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[36]
+	mi := &file_core_rpc_trainer_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3481,7 +3965,7 @@ func (x *AdvancesResponse) String() string {
 func (*AdvancesResponse) ProtoMessage() {}
 
 func (x *AdvancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[36]
+	mi := &file_core_rpc_trainer_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3494,7 +3978,7 @@ func (x *AdvancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvancesResponse.ProtoReflect.Descriptor instead.
 func (*AdvancesResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{36}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AdvancesResponse) GetAdvances() []*Advance {
@@ -3527,7 +4011,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[37]
+	mi := &file_core_rpc_trainer_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3539,7 +4023,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[37]
+	mi := &file_core_rpc_trainer_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3552,7 +4036,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{37}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DrainRequest) GetMembers() []string {
@@ -3572,7 +4056,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[38]
+	mi := &file_core_rpc_trainer_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3584,7 +4068,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[38]
+	mi := &file_core_rpc_trainer_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3597,7 +4081,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{38}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DrainResponse) GetUnknown() []string {
@@ -3616,7 +4100,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[39]
+	mi := &file_core_rpc_trainer_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3628,7 +4112,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[39]
+	mi := &file_core_rpc_trainer_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3641,7 +4125,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{39}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PauseRequest) GetPaused() bool {
@@ -3659,7 +4143,7 @@ type PauseResponse struct {
 
 func (x *PauseResponse) Reset() {
 	*x = PauseResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[40]
+	mi := &file_core_rpc_trainer_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3671,7 +4155,7 @@ func (x *PauseResponse) String() string {
 func (*PauseResponse) ProtoMessage() {}
 
 func (x *PauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[40]
+	mi := &file_core_rpc_trainer_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3684,7 +4168,7 @@ func (x *PauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
 func (*PauseResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{40}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{47}
 }
 
 type SnapshotRequest struct {
@@ -3695,7 +4179,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[41]
+	mi := &file_core_rpc_trainer_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3707,7 +4191,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[41]
+	mi := &file_core_rpc_trainer_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3720,7 +4204,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{41}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{48}
 }
 
 type SnapshotResponse struct {
@@ -3732,7 +4216,7 @@ type SnapshotResponse struct {
 
 func (x *SnapshotResponse) Reset() {
 	*x = SnapshotResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[42]
+	mi := &file_core_rpc_trainer_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3744,7 +4228,7 @@ func (x *SnapshotResponse) String() string {
 func (*SnapshotResponse) ProtoMessage() {}
 
 func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[42]
+	mi := &file_core_rpc_trainer_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3757,7 +4241,7 @@ func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{42}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SnapshotResponse) GetDurable() []*OffsetSet {
@@ -3776,7 +4260,7 @@ type MarkLostRequest struct {
 
 func (x *MarkLostRequest) Reset() {
 	*x = MarkLostRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[43]
+	mi := &file_core_rpc_trainer_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +4272,7 @@ func (x *MarkLostRequest) String() string {
 func (*MarkLostRequest) ProtoMessage() {}
 
 func (x *MarkLostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[43]
+	mi := &file_core_rpc_trainer_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +4285,7 @@ func (x *MarkLostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkLostRequest.ProtoReflect.Descriptor instead.
 func (*MarkLostRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{43}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *MarkLostRequest) GetSpan() *Span {
@@ -3819,7 +4303,7 @@ type MarkLostResponse struct {
 
 func (x *MarkLostResponse) Reset() {
 	*x = MarkLostResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[44]
+	mi := &file_core_rpc_trainer_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3831,7 +4315,7 @@ func (x *MarkLostResponse) String() string {
 func (*MarkLostResponse) ProtoMessage() {}
 
 func (x *MarkLostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[44]
+	mi := &file_core_rpc_trainer_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3844,7 +4328,7 @@ func (x *MarkLostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkLostResponse.ProtoReflect.Descriptor instead.
 func (*MarkLostResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{44}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{51}
 }
 
 type SumsRequest struct {
@@ -3855,7 +4339,7 @@ type SumsRequest struct {
 
 func (x *SumsRequest) Reset() {
 	*x = SumsRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[45]
+	mi := &file_core_rpc_trainer_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3867,7 +4351,7 @@ func (x *SumsRequest) String() string {
 func (*SumsRequest) ProtoMessage() {}
 
 func (x *SumsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[45]
+	mi := &file_core_rpc_trainer_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3880,7 +4364,7 @@ func (x *SumsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SumsRequest.ProtoReflect.Descriptor instead.
 func (*SumsRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{45}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{52}
 }
 
 type SumsResponse struct {
@@ -3892,7 +4376,7 @@ type SumsResponse struct {
 
 func (x *SumsResponse) Reset() {
 	*x = SumsResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[46]
+	mi := &file_core_rpc_trainer_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3904,7 +4388,7 @@ func (x *SumsResponse) String() string {
 func (*SumsResponse) ProtoMessage() {}
 
 func (x *SumsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[46]
+	mi := &file_core_rpc_trainer_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3917,7 +4401,7 @@ func (x *SumsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SumsResponse.ProtoReflect.Descriptor instead.
 func (*SumsResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{46}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SumsResponse) GetTablets() []*TabletSums {
@@ -3940,7 +4424,7 @@ type TabletSums struct {
 
 func (x *TabletSums) Reset() {
 	*x = TabletSums{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[47]
+	mi := &file_core_rpc_trainer_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3952,7 +4436,7 @@ func (x *TabletSums) String() string {
 func (*TabletSums) ProtoMessage() {}
 
 func (x *TabletSums) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[47]
+	mi := &file_core_rpc_trainer_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3965,7 +4449,7 @@ func (x *TabletSums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletSums.ProtoReflect.Descriptor instead.
 func (*TabletSums) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{47}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *TabletSums) GetTablet() int32 {
@@ -4011,7 +4495,7 @@ type PartitionSum struct {
 
 func (x *PartitionSum) Reset() {
 	*x = PartitionSum{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[48]
+	mi := &file_core_rpc_trainer_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4023,7 +4507,7 @@ func (x *PartitionSum) String() string {
 func (*PartitionSum) ProtoMessage() {}
 
 func (x *PartitionSum) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[48]
+	mi := &file_core_rpc_trainer_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4036,7 +4520,7 @@ func (x *PartitionSum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionSum.ProtoReflect.Descriptor instead.
 func (*PartitionSum) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{48}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *PartitionSum) GetPartition() int32 {
@@ -4100,7 +4584,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[49]
+	mi := &file_core_rpc_trainer_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4112,7 +4596,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[49]
+	mi := &file_core_rpc_trainer_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4125,7 +4609,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{49}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PullRequest) GetFence() *Fence {
@@ -4161,7 +4645,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[50]
+	mi := &file_core_rpc_trainer_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4173,7 +4657,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[50]
+	mi := &file_core_rpc_trainer_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4186,7 +4670,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{50}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PullResponse) GetRows() []byte {
@@ -4218,7 +4702,7 @@ type RangePart struct {
 
 func (x *RangePart) Reset() {
 	*x = RangePart{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[51]
+	mi := &file_core_rpc_trainer_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4230,7 +4714,7 @@ func (x *RangePart) String() string {
 func (*RangePart) ProtoMessage() {}
 
 func (x *RangePart) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[51]
+	mi := &file_core_rpc_trainer_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4243,7 +4727,7 @@ func (x *RangePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangePart.ProtoReflect.Descriptor instead.
 func (*RangePart) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{51}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RangePart) GetSpan() *Span {
@@ -4311,7 +4795,7 @@ type PushRequest struct {
 
 func (x *PushRequest) Reset() {
 	*x = PushRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[52]
+	mi := &file_core_rpc_trainer_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4323,7 +4807,7 @@ func (x *PushRequest) String() string {
 func (*PushRequest) ProtoMessage() {}
 
 func (x *PushRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[52]
+	mi := &file_core_rpc_trainer_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4336,7 +4820,7 @@ func (x *PushRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushRequest.ProtoReflect.Descriptor instead.
 func (*PushRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{52}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PushRequest) GetFence() *Fence {
@@ -4414,7 +4898,7 @@ type PushResponse struct {
 
 func (x *PushResponse) Reset() {
 	*x = PushResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[53]
+	mi := &file_core_rpc_trainer_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4426,7 +4910,7 @@ func (x *PushResponse) String() string {
 func (*PushResponse) ProtoMessage() {}
 
 func (x *PushResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[53]
+	mi := &file_core_rpc_trainer_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4439,7 +4923,7 @@ func (x *PushResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushResponse.ProtoReflect.Descriptor instead.
 func (*PushResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{53}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PushResponse) GetApplied() int32 {
@@ -4473,7 +4957,7 @@ type Missing struct {
 
 func (x *Missing) Reset() {
 	*x = Missing{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[54]
+	mi := &file_core_rpc_trainer_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4485,7 +4969,7 @@ func (x *Missing) String() string {
 func (*Missing) ProtoMessage() {}
 
 func (x *Missing) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[54]
+	mi := &file_core_rpc_trainer_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4498,7 +4982,7 @@ func (x *Missing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Missing.ProtoReflect.Descriptor instead.
 func (*Missing) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{54}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Missing) GetTablets() []int32 {
@@ -4526,7 +5010,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[55]
+	mi := &file_core_rpc_trainer_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4538,7 +5022,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[55]
+	mi := &file_core_rpc_trainer_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4551,7 +5035,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{55}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ForwardRequest) GetOrigin() string {
@@ -4587,7 +5071,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[56]
+	mi := &file_core_rpc_trainer_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4599,7 +5083,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[56]
+	mi := &file_core_rpc_trainer_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4612,7 +5096,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{56}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Chunk) GetId() uint64 {
@@ -4654,7 +5138,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[57]
+	mi := &file_core_rpc_trainer_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4666,7 +5150,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[57]
+	mi := &file_core_rpc_trainer_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4679,7 +5163,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{57}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Record) GetOffset() int64 {
@@ -4718,7 +5202,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[58]
+	mi := &file_core_rpc_trainer_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4730,7 +5214,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[58]
+	mi := &file_core_rpc_trainer_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4743,7 +5227,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{58}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ForwardResponse) GetEvent() isForwardResponse_Event {
@@ -4822,7 +5306,7 @@ var File_core_rpc_trainer_proto protoreflect.FileDescriptor
 
 const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\n" +
-	"\x16core/rpc/trainer.proto\x12\akale.v1\"\xbd\x04\n" +
+	"\x16core/rpc/trainer.proto\x12\akale.v1\"\xed\x04\n" +
 	"\tTrainSpec\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12 \n" +
 	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\x12\x14\n" +
@@ -4839,8 +5323,17 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\x06worker\x18\f \x01(\v2\x13.kale.v1.WorkerSpecR\x06worker\x12(\n" +
 	"\x10lease_timeout_ms\x18\r \x01(\x03R\x0eleaseTimeoutMs\x12\x17\n" +
 	"\abeat_ms\x18\x0e \x01(\x03R\x06beatMs\x12\x19\n" +
-	"\bgrace_ms\x18\x0f \x01(\x03R\agraceMs\x12&\n" +
-	"\x0funsafe_no_dedup\x18\x10 \x01(\bR\runsafeNoDedup\"\xd7\x01\n" +
+	"\bgrace_ms\x18\x0f \x01(\x03R\agraceMs\x12.\n" +
+	"\anetwork\x18\x11 \x01(\v2\x14.kale.v1.NetworkSpecR\anetwork\x12&\n" +
+	"\x0funsafe_no_dedup\x18\x10 \x01(\bR\runsafeNoDedup\"\x87\x01\n" +
+	"\vNetworkSpec\x12\x1e\n" +
+	"\n" +
+	"rendezvous\x18\x01 \x01(\tR\n" +
+	"rendezvous\x12\x1c\n" +
+	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x1d\n" +
+	"\n" +
+	"first_port\x18\x03 \x01(\x05R\tfirstPort\x12\x1b\n" +
+	"\tlast_port\x18\x04 \x01(\x05R\blastPort\"\xd7\x01\n" +
 	"\n" +
 	"StreamSpec\x12\x18\n" +
 	"\abrokers\x18\x01 \x03(\tR\abrokers\x12\x14\n" +
@@ -4899,7 +5392,31 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\x05chief\x18\x02 \x01(\x04R\x05chief\x12\x16\n" +
 	"\x06server\x18\x03 \x01(\x04R\x06server\x12\x1f\n" +
 	"\vmap_version\x18\x04 \x01(\x04R\n" +
-	"mapVersion\"\xc4\x02\n" +
+	"mapVersion\"$\n" +
+	"\x10FindChiefRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\"d\n" +
+	"\n" +
+	"ChiefPlace\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x1a\n" +
+	"\btimeline\x18\x03 \x01(\tR\btimeline\"N\n" +
+	"\x0fAnnounceRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12)\n" +
+	"\x05chief\x18\x02 \x01(\v2\x13.kale.v1.ChiefPlaceR\x05chief\"+\n" +
+	"\x10AnnounceResponse\x12\x17\n" +
+	"\anext_ms\x18\x01 \x01(\x03R\x06nextMs\"\xc2\x01\n" +
+	"\fAliveRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
+	"\x04rank\x18\x03 \x01(\x05R\x04rank\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x04 \x01(\x04R\n" +
+	"generation\x12$\n" +
+	"\x05phase\x18\x05 \x01(\x0e2\x0e.kale.v1.PhaseR\x05phase\x12\x18\n" +
+	"\aaddress\x18\x06 \x01(\tR\aaddress\x12\x18\n" +
+	"\atrouble\x18\a \x01(\tR\atrouble\"(\n" +
+	"\rAliveResponse\x12\x17\n" +
+	"\anext_ms\x18\x01 \x01(\x03R\x06nextMs\"\xc4\x02\n" +
 	"\vJoinRequest\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12\x1e\n" +
@@ -4911,7 +5428,7 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\voutstanding\x18\x06 \x03(\v2\r.kale.v1.SpanR\voutstanding\x12\x1a\n" +
 	"\btimeline\x18\a \x01(\tR\btimeline\x12&\n" +
 	"\x0fstarted_unix_ms\x18\b \x01(\x03R\rstartedUnixMs\x12,\n" +
-	"\aapplied\x18\t \x03(\v2\x12.kale.v1.OffsetSetR\aapplied\"\xed\x01\n" +
+	"\aapplied\x18\t \x03(\v2\x12.kale.v1.OffsetSetR\aapplied\"\x88\x02\n" +
 	"\fJoinResponse\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x04R\asession\x12\x1a\n" +
 	"\btimeline\x18\x02 \x01(\tR\btimeline\x12\x14\n" +
@@ -4920,7 +5437,8 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"mapVersion\x12-\n" +
 	"\aservers\x18\x05 \x03(\v2\x13.kale.v1.ServerInfoR\aservers\x12\x17\n" +
 	"\abeat_ms\x18\x06 \x01(\x03R\x06beatMs\x12(\n" +
-	"\x10lease_timeout_ms\x18\a \x01(\x03R\x0eleaseTimeoutMs\"n\n" +
+	"\x10lease_timeout_ms\x18\a \x01(\x03R\x0eleaseTimeoutMs\x12\x19\n" +
+	"\btopic_id\x18\b \x01(\tR\atopicId\"n\n" +
 	"\n" +
 	"ServerInfo\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x05R\x05index\x12\x18\n" +
@@ -5229,14 +5747,24 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\baccepted\x18\x02 \x01(\x04H\x00R\baccepted\x12\x1a\n" +
 	"\arefused\x18\x03 \x01(\x04H\x00R\arefused\x12\x1a\n" +
 	"\atrained\x18\x04 \x01(\x04H\x00R\atrainedB\a\n" +
-	"\x05event*\xad\x01\n" +
+	"\x05event*X\n" +
+	"\x05Phase\x12\x15\n" +
+	"\x11PHASE_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0ePHASE_STARTING\x10\x01\x12\x12\n" +
+	"\x0ePHASE_DIALLING\x10\x02\x12\x10\n" +
+	"\fPHASE_JOINED\x10\x03*\xad\x01\n" +
 	"\vMemberState\x12\x1c\n" +
 	"\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14MEMBER_STATE_JOINING\x10\x01\x12\x16\n" +
 	"\x12MEMBER_STATE_READY\x10\x02\x12\x19\n" +
 	"\x15MEMBER_STATE_DRAINING\x10\x03\x12\x18\n" +
 	"\x14MEMBER_STATE_DRAINED\x10\x04\x12\x19\n" +
-	"\x15MEMBER_STATE_EXPELLED\x10\x052\xd0\x04\n" +
+	"\x15MEMBER_STATE_EXPELLED\x10\x052\xc2\x01\n" +
+	"\n" +
+	"Rendezvous\x12;\n" +
+	"\tFindChief\x12\x19.kale.v1.FindChiefRequest\x1a\x13.kale.v1.ChiefPlace\x12?\n" +
+	"\bAnnounce\x12\x18.kale.v1.AnnounceRequest\x1a\x19.kale.v1.AnnounceResponse\x126\n" +
+	"\x05Alive\x12\x15.kale.v1.AliveRequest\x1a\x16.kale.v1.AliveResponse2\xd0\x04\n" +
 	"\x05Chief\x123\n" +
 	"\x04Join\x12\x14.kale.v1.JoinRequest\x1a\x15.kale.v1.JoinResponse\x120\n" +
 	"\x04Beat\x12\x14.kale.v1.BeatRequest\x1a\x12.kale.v1.Directive\x12B\n" +
@@ -5269,169 +5797,186 @@ func file_core_rpc_trainer_proto_rawDescGZIP() []byte {
 	return file_core_rpc_trainer_proto_rawDescData
 }
 
-var file_core_rpc_trainer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_core_rpc_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_core_rpc_trainer_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_core_rpc_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_core_rpc_trainer_proto_goTypes = []any{
-	(MemberState)(0),           // 0: kale.v1.MemberState
-	(PartitionProblem_Kind)(0), // 1: kale.v1.PartitionProblem.Kind
-	(*TrainSpec)(nil),          // 2: kale.v1.TrainSpec
-	(*StreamSpec)(nil),         // 3: kale.v1.StreamSpec
-	(*TLSSpec)(nil),            // 4: kale.v1.TLSSpec
-	(*SASLSpec)(nil),           // 5: kale.v1.SASLSpec
-	(*FeatureSpec)(nil),        // 6: kale.v1.FeatureSpec
-	(*ModelSpec)(nil),          // 7: kale.v1.ModelSpec
-	(*WorkerSpec)(nil),         // 8: kale.v1.WorkerSpec
-	(*Span)(nil),               // 9: kale.v1.Span
-	(*OffsetSet)(nil),          // 10: kale.v1.OffsetSet
-	(*Fence)(nil),              // 11: kale.v1.Fence
-	(*JoinRequest)(nil),        // 12: kale.v1.JoinRequest
-	(*JoinResponse)(nil),       // 13: kale.v1.JoinResponse
-	(*ServerInfo)(nil),         // 14: kale.v1.ServerInfo
-	(*LeaseReport)(nil),        // 15: kale.v1.LeaseReport
-	(*Epoch)(nil),              // 16: kale.v1.Epoch
-	(*BeatRequest)(nil),        // 17: kale.v1.BeatRequest
-	(*WorkerMetrics)(nil),      // 18: kale.v1.WorkerMetrics
-	(*Validation)(nil),         // 19: kale.v1.Validation
-	(*Histogram)(nil),          // 20: kale.v1.Histogram
-	(*PartitionProblem)(nil),   // 21: kale.v1.PartitionProblem
-	(*Directive)(nil),          // 22: kale.v1.Directive
-	(*Grant)(nil),              // 23: kale.v1.Grant
-	(*PeerInfo)(nil),           // 24: kale.v1.PeerInfo
-	(*ServerBeatRequest)(nil),  // 25: kale.v1.ServerBeatRequest
-	(*ServerMetrics)(nil),      // 26: kale.v1.ServerMetrics
-	(*ServerDirective)(nil),    // 27: kale.v1.ServerDirective
-	(*StatusRequest)(nil),      // 28: kale.v1.StatusRequest
-	(*JobStatus)(nil),          // 29: kale.v1.JobStatus
-	(*Rollback)(nil),           // 30: kale.v1.Rollback
-	(*MemberStatus)(nil),       // 31: kale.v1.MemberStatus
-	(*ServerStatus)(nil),       // 32: kale.v1.ServerStatus
-	(*PartitionStatus)(nil),    // 33: kale.v1.PartitionStatus
-	(*ChiefMemory)(nil),        // 34: kale.v1.ChiefMemory
-	(*ProcessMetrics)(nil),     // 35: kale.v1.ProcessMetrics
-	(*AdvancesRequest)(nil),    // 36: kale.v1.AdvancesRequest
-	(*Advance)(nil),            // 37: kale.v1.Advance
-	(*AdvancesResponse)(nil),   // 38: kale.v1.AdvancesResponse
-	(*DrainRequest)(nil),       // 39: kale.v1.DrainRequest
-	(*DrainResponse)(nil),      // 40: kale.v1.DrainResponse
-	(*PauseRequest)(nil),       // 41: kale.v1.PauseRequest
-	(*PauseResponse)(nil),      // 42: kale.v1.PauseResponse
-	(*SnapshotRequest)(nil),    // 43: kale.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),   // 44: kale.v1.SnapshotResponse
-	(*MarkLostRequest)(nil),    // 45: kale.v1.MarkLostRequest
-	(*MarkLostResponse)(nil),   // 46: kale.v1.MarkLostResponse
-	(*SumsRequest)(nil),        // 47: kale.v1.SumsRequest
-	(*SumsResponse)(nil),       // 48: kale.v1.SumsResponse
-	(*TabletSums)(nil),         // 49: kale.v1.TabletSums
-	(*PartitionSum)(nil),       // 50: kale.v1.PartitionSum
-	(*PullRequest)(nil),        // 51: kale.v1.PullRequest
-	(*PullResponse)(nil),       // 52: kale.v1.PullResponse
-	(*RangePart)(nil),          // 53: kale.v1.RangePart
-	(*PushRequest)(nil),        // 54: kale.v1.PushRequest
-	(*PushResponse)(nil),       // 55: kale.v1.PushResponse
-	(*Missing)(nil),            // 56: kale.v1.Missing
-	(*ForwardRequest)(nil),     // 57: kale.v1.ForwardRequest
-	(*Chunk)(nil),              // 58: kale.v1.Chunk
-	(*Record)(nil),             // 59: kale.v1.Record
-	(*ForwardResponse)(nil),    // 60: kale.v1.ForwardResponse
+	(Phase)(0),                 // 0: kale.v1.Phase
+	(MemberState)(0),           // 1: kale.v1.MemberState
+	(PartitionProblem_Kind)(0), // 2: kale.v1.PartitionProblem.Kind
+	(*TrainSpec)(nil),          // 3: kale.v1.TrainSpec
+	(*NetworkSpec)(nil),        // 4: kale.v1.NetworkSpec
+	(*StreamSpec)(nil),         // 5: kale.v1.StreamSpec
+	(*TLSSpec)(nil),            // 6: kale.v1.TLSSpec
+	(*SASLSpec)(nil),           // 7: kale.v1.SASLSpec
+	(*FeatureSpec)(nil),        // 8: kale.v1.FeatureSpec
+	(*ModelSpec)(nil),          // 9: kale.v1.ModelSpec
+	(*WorkerSpec)(nil),         // 10: kale.v1.WorkerSpec
+	(*Span)(nil),               // 11: kale.v1.Span
+	(*OffsetSet)(nil),          // 12: kale.v1.OffsetSet
+	(*Fence)(nil),              // 13: kale.v1.Fence
+	(*FindChiefRequest)(nil),   // 14: kale.v1.FindChiefRequest
+	(*ChiefPlace)(nil),         // 15: kale.v1.ChiefPlace
+	(*AnnounceRequest)(nil),    // 16: kale.v1.AnnounceRequest
+	(*AnnounceResponse)(nil),   // 17: kale.v1.AnnounceResponse
+	(*AliveRequest)(nil),       // 18: kale.v1.AliveRequest
+	(*AliveResponse)(nil),      // 19: kale.v1.AliveResponse
+	(*JoinRequest)(nil),        // 20: kale.v1.JoinRequest
+	(*JoinResponse)(nil),       // 21: kale.v1.JoinResponse
+	(*ServerInfo)(nil),         // 22: kale.v1.ServerInfo
+	(*LeaseReport)(nil),        // 23: kale.v1.LeaseReport
+	(*Epoch)(nil),              // 24: kale.v1.Epoch
+	(*BeatRequest)(nil),        // 25: kale.v1.BeatRequest
+	(*WorkerMetrics)(nil),      // 26: kale.v1.WorkerMetrics
+	(*Validation)(nil),         // 27: kale.v1.Validation
+	(*Histogram)(nil),          // 28: kale.v1.Histogram
+	(*PartitionProblem)(nil),   // 29: kale.v1.PartitionProblem
+	(*Directive)(nil),          // 30: kale.v1.Directive
+	(*Grant)(nil),              // 31: kale.v1.Grant
+	(*PeerInfo)(nil),           // 32: kale.v1.PeerInfo
+	(*ServerBeatRequest)(nil),  // 33: kale.v1.ServerBeatRequest
+	(*ServerMetrics)(nil),      // 34: kale.v1.ServerMetrics
+	(*ServerDirective)(nil),    // 35: kale.v1.ServerDirective
+	(*StatusRequest)(nil),      // 36: kale.v1.StatusRequest
+	(*JobStatus)(nil),          // 37: kale.v1.JobStatus
+	(*Rollback)(nil),           // 38: kale.v1.Rollback
+	(*MemberStatus)(nil),       // 39: kale.v1.MemberStatus
+	(*ServerStatus)(nil),       // 40: kale.v1.ServerStatus
+	(*PartitionStatus)(nil),    // 41: kale.v1.PartitionStatus
+	(*ChiefMemory)(nil),        // 42: kale.v1.ChiefMemory
+	(*ProcessMetrics)(nil),     // 43: kale.v1.ProcessMetrics
+	(*AdvancesRequest)(nil),    // 44: kale.v1.AdvancesRequest
+	(*Advance)(nil),            // 45: kale.v1.Advance
+	(*AdvancesResponse)(nil),   // 46: kale.v1.AdvancesResponse
+	(*DrainRequest)(nil),       // 47: kale.v1.DrainRequest
+	(*DrainResponse)(nil),      // 48: kale.v1.DrainResponse
+	(*PauseRequest)(nil),       // 49: kale.v1.PauseRequest
+	(*PauseResponse)(nil),      // 50: kale.v1.PauseResponse
+	(*SnapshotRequest)(nil),    // 51: kale.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),   // 52: kale.v1.SnapshotResponse
+	(*MarkLostRequest)(nil),    // 53: kale.v1.MarkLostRequest
+	(*MarkLostResponse)(nil),   // 54: kale.v1.MarkLostResponse
+	(*SumsRequest)(nil),        // 55: kale.v1.SumsRequest
+	(*SumsResponse)(nil),       // 56: kale.v1.SumsResponse
+	(*TabletSums)(nil),         // 57: kale.v1.TabletSums
+	(*PartitionSum)(nil),       // 58: kale.v1.PartitionSum
+	(*PullRequest)(nil),        // 59: kale.v1.PullRequest
+	(*PullResponse)(nil),       // 60: kale.v1.PullResponse
+	(*RangePart)(nil),          // 61: kale.v1.RangePart
+	(*PushRequest)(nil),        // 62: kale.v1.PushRequest
+	(*PushResponse)(nil),       // 63: kale.v1.PushResponse
+	(*Missing)(nil),            // 64: kale.v1.Missing
+	(*ForwardRequest)(nil),     // 65: kale.v1.ForwardRequest
+	(*Chunk)(nil),              // 66: kale.v1.Chunk
+	(*Record)(nil),             // 67: kale.v1.Record
+	(*ForwardResponse)(nil),    // 68: kale.v1.ForwardResponse
 }
 var file_core_rpc_trainer_proto_depIdxs = []int32{
-	3,  // 0: kale.v1.TrainSpec.stream:type_name -> kale.v1.StreamSpec
-	6,  // 1: kale.v1.TrainSpec.features:type_name -> kale.v1.FeatureSpec
-	7,  // 2: kale.v1.TrainSpec.model:type_name -> kale.v1.ModelSpec
-	8,  // 3: kale.v1.TrainSpec.worker:type_name -> kale.v1.WorkerSpec
-	4,  // 4: kale.v1.StreamSpec.tls:type_name -> kale.v1.TLSSpec
-	5,  // 5: kale.v1.StreamSpec.sasl:type_name -> kale.v1.SASLSpec
-	9,  // 6: kale.v1.OffsetSet.above:type_name -> kale.v1.Span
-	15, // 7: kale.v1.JoinRequest.leases:type_name -> kale.v1.LeaseReport
-	9,  // 8: kale.v1.JoinRequest.outstanding:type_name -> kale.v1.Span
-	10, // 9: kale.v1.JoinRequest.applied:type_name -> kale.v1.OffsetSet
-	14, // 10: kale.v1.JoinResponse.servers:type_name -> kale.v1.ServerInfo
-	16, // 11: kale.v1.LeaseReport.epoch:type_name -> kale.v1.Epoch
-	11, // 12: kale.v1.BeatRequest.fence:type_name -> kale.v1.Fence
-	0,  // 13: kale.v1.BeatRequest.state:type_name -> kale.v1.MemberState
-	15, // 14: kale.v1.BeatRequest.leases:type_name -> kale.v1.LeaseReport
-	9,  // 15: kale.v1.BeatRequest.outstanding:type_name -> kale.v1.Span
-	18, // 16: kale.v1.BeatRequest.metrics:type_name -> kale.v1.WorkerMetrics
-	21, // 17: kale.v1.BeatRequest.problems:type_name -> kale.v1.PartitionProblem
-	19, // 18: kale.v1.WorkerMetrics.validation:type_name -> kale.v1.Validation
-	20, // 19: kale.v1.WorkerMetrics.lag_ms:type_name -> kale.v1.Histogram
-	1,  // 20: kale.v1.PartitionProblem.kind:type_name -> kale.v1.PartitionProblem.Kind
-	11, // 21: kale.v1.Directive.fence:type_name -> kale.v1.Fence
-	23, // 22: kale.v1.Directive.grants:type_name -> kale.v1.Grant
-	10, // 23: kale.v1.Directive.applied:type_name -> kale.v1.OffsetSet
-	14, // 24: kale.v1.Directive.servers:type_name -> kale.v1.ServerInfo
-	24, // 25: kale.v1.Directive.peers:type_name -> kale.v1.PeerInfo
-	9,  // 26: kale.v1.Directive.lost:type_name -> kale.v1.Span
-	16, // 27: kale.v1.Grant.epoch:type_name -> kale.v1.Epoch
-	9,  // 28: kale.v1.Grant.repair:type_name -> kale.v1.Span
-	11, // 29: kale.v1.ServerBeatRequest.fence:type_name -> kale.v1.Fence
-	10, // 30: kale.v1.ServerBeatRequest.applied:type_name -> kale.v1.OffsetSet
-	10, // 31: kale.v1.ServerBeatRequest.touched:type_name -> kale.v1.OffsetSet
-	10, // 32: kale.v1.ServerBeatRequest.durable:type_name -> kale.v1.OffsetSet
-	26, // 33: kale.v1.ServerBeatRequest.metrics:type_name -> kale.v1.ServerMetrics
-	11, // 34: kale.v1.ServerDirective.fence:type_name -> kale.v1.Fence
-	10, // 35: kale.v1.ServerDirective.starts:type_name -> kale.v1.OffsetSet
-	31, // 36: kale.v1.JobStatus.members:type_name -> kale.v1.MemberStatus
-	32, // 37: kale.v1.JobStatus.servers:type_name -> kale.v1.ServerStatus
-	33, // 38: kale.v1.JobStatus.partitions:type_name -> kale.v1.PartitionStatus
-	18, // 39: kale.v1.JobStatus.totals:type_name -> kale.v1.WorkerMetrics
-	21, // 40: kale.v1.JobStatus.problems:type_name -> kale.v1.PartitionProblem
-	30, // 41: kale.v1.JobStatus.rollbacks:type_name -> kale.v1.Rollback
-	0,  // 42: kale.v1.MemberStatus.state:type_name -> kale.v1.MemberState
-	18, // 43: kale.v1.MemberStatus.metrics:type_name -> kale.v1.WorkerMetrics
-	14, // 44: kale.v1.ServerStatus.info:type_name -> kale.v1.ServerInfo
-	26, // 45: kale.v1.ServerStatus.metrics:type_name -> kale.v1.ServerMetrics
-	35, // 46: kale.v1.ChiefMemory.processes:type_name -> kale.v1.ProcessMetrics
-	18, // 47: kale.v1.ChiefMemory.retired:type_name -> kale.v1.WorkerMetrics
-	18, // 48: kale.v1.ProcessMetrics.metrics:type_name -> kale.v1.WorkerMetrics
-	37, // 49: kale.v1.AdvancesResponse.advances:type_name -> kale.v1.Advance
-	10, // 50: kale.v1.SnapshotResponse.durable:type_name -> kale.v1.OffsetSet
-	9,  // 51: kale.v1.MarkLostRequest.span:type_name -> kale.v1.Span
-	49, // 52: kale.v1.SumsResponse.tablets:type_name -> kale.v1.TabletSums
-	50, // 53: kale.v1.TabletSums.partitions:type_name -> kale.v1.PartitionSum
-	10, // 54: kale.v1.PartitionSum.applied:type_name -> kale.v1.OffsetSet
-	11, // 55: kale.v1.PullRequest.fence:type_name -> kale.v1.Fence
-	9,  // 56: kale.v1.RangePart.span:type_name -> kale.v1.Span
-	11, // 57: kale.v1.PushRequest.fence:type_name -> kale.v1.Fence
-	53, // 58: kale.v1.PushRequest.parts:type_name -> kale.v1.RangePart
-	56, // 59: kale.v1.PushResponse.partial:type_name -> kale.v1.Missing
-	9,  // 60: kale.v1.Missing.spans:type_name -> kale.v1.Span
-	58, // 61: kale.v1.ForwardRequest.chunk:type_name -> kale.v1.Chunk
-	9,  // 62: kale.v1.Chunk.span:type_name -> kale.v1.Span
-	59, // 63: kale.v1.Chunk.records:type_name -> kale.v1.Record
-	12, // 64: kale.v1.Chief.Join:input_type -> kale.v1.JoinRequest
-	17, // 65: kale.v1.Chief.Beat:input_type -> kale.v1.BeatRequest
-	25, // 66: kale.v1.Chief.ServerBeat:input_type -> kale.v1.ServerBeatRequest
-	28, // 67: kale.v1.Chief.Status:input_type -> kale.v1.StatusRequest
-	36, // 68: kale.v1.Chief.Advances:input_type -> kale.v1.AdvancesRequest
-	39, // 69: kale.v1.Chief.Drain:input_type -> kale.v1.DrainRequest
-	41, // 70: kale.v1.Chief.Pause:input_type -> kale.v1.PauseRequest
-	43, // 71: kale.v1.Chief.Snapshot:input_type -> kale.v1.SnapshotRequest
-	45, // 72: kale.v1.Chief.MarkLost:input_type -> kale.v1.MarkLostRequest
-	47, // 73: kale.v1.Chief.Sums:input_type -> kale.v1.SumsRequest
-	51, // 74: kale.v1.ParameterServer.Pull:input_type -> kale.v1.PullRequest
-	54, // 75: kale.v1.ParameterServer.Push:input_type -> kale.v1.PushRequest
-	47, // 76: kale.v1.ParameterServer.TabletSums:input_type -> kale.v1.SumsRequest
-	57, // 77: kale.v1.Peer.Forward:input_type -> kale.v1.ForwardRequest
-	13, // 78: kale.v1.Chief.Join:output_type -> kale.v1.JoinResponse
-	22, // 79: kale.v1.Chief.Beat:output_type -> kale.v1.Directive
-	27, // 80: kale.v1.Chief.ServerBeat:output_type -> kale.v1.ServerDirective
-	29, // 81: kale.v1.Chief.Status:output_type -> kale.v1.JobStatus
-	38, // 82: kale.v1.Chief.Advances:output_type -> kale.v1.AdvancesResponse
-	40, // 83: kale.v1.Chief.Drain:output_type -> kale.v1.DrainResponse
-	42, // 84: kale.v1.Chief.Pause:output_type -> kale.v1.PauseResponse
-	44, // 85: kale.v1.Chief.Snapshot:output_type -> kale.v1.SnapshotResponse
-	46, // 86: kale.v1.Chief.MarkLost:output_type -> kale.v1.MarkLostResponse
-	48, // 87: kale.v1.Chief.Sums:output_type -> kale.v1.SumsResponse
-	52, // 88: kale.v1.ParameterServer.Pull:output_type -> kale.v1.PullResponse
-	55, // 89: kale.v1.ParameterServer.Push:output_type -> kale.v1.PushResponse
-	48, // 90: kale.v1.ParameterServer.TabletSums:output_type -> kale.v1.SumsResponse
-	60, // 91: kale.v1.Peer.Forward:output_type -> kale.v1.ForwardResponse
-	78, // [78:92] is the sub-list for method output_type
-	64, // [64:78] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	5,  // 0: kale.v1.TrainSpec.stream:type_name -> kale.v1.StreamSpec
+	8,  // 1: kale.v1.TrainSpec.features:type_name -> kale.v1.FeatureSpec
+	9,  // 2: kale.v1.TrainSpec.model:type_name -> kale.v1.ModelSpec
+	10, // 3: kale.v1.TrainSpec.worker:type_name -> kale.v1.WorkerSpec
+	4,  // 4: kale.v1.TrainSpec.network:type_name -> kale.v1.NetworkSpec
+	6,  // 5: kale.v1.StreamSpec.tls:type_name -> kale.v1.TLSSpec
+	7,  // 6: kale.v1.StreamSpec.sasl:type_name -> kale.v1.SASLSpec
+	11, // 7: kale.v1.OffsetSet.above:type_name -> kale.v1.Span
+	15, // 8: kale.v1.AnnounceRequest.chief:type_name -> kale.v1.ChiefPlace
+	0,  // 9: kale.v1.AliveRequest.phase:type_name -> kale.v1.Phase
+	23, // 10: kale.v1.JoinRequest.leases:type_name -> kale.v1.LeaseReport
+	11, // 11: kale.v1.JoinRequest.outstanding:type_name -> kale.v1.Span
+	12, // 12: kale.v1.JoinRequest.applied:type_name -> kale.v1.OffsetSet
+	22, // 13: kale.v1.JoinResponse.servers:type_name -> kale.v1.ServerInfo
+	24, // 14: kale.v1.LeaseReport.epoch:type_name -> kale.v1.Epoch
+	13, // 15: kale.v1.BeatRequest.fence:type_name -> kale.v1.Fence
+	1,  // 16: kale.v1.BeatRequest.state:type_name -> kale.v1.MemberState
+	23, // 17: kale.v1.BeatRequest.leases:type_name -> kale.v1.LeaseReport
+	11, // 18: kale.v1.BeatRequest.outstanding:type_name -> kale.v1.Span
+	26, // 19: kale.v1.BeatRequest.metrics:type_name -> kale.v1.WorkerMetrics
+	29, // 20: kale.v1.BeatRequest.problems:type_name -> kale.v1.PartitionProblem
+	27, // 21: kale.v1.WorkerMetrics.validation:type_name -> kale.v1.Validation
+	28, // 22: kale.v1.WorkerMetrics.lag_ms:type_name -> kale.v1.Histogram
+	2,  // 23: kale.v1.PartitionProblem.kind:type_name -> kale.v1.PartitionProblem.Kind
+	13, // 24: kale.v1.Directive.fence:type_name -> kale.v1.Fence
+	31, // 25: kale.v1.Directive.grants:type_name -> kale.v1.Grant
+	12, // 26: kale.v1.Directive.applied:type_name -> kale.v1.OffsetSet
+	22, // 27: kale.v1.Directive.servers:type_name -> kale.v1.ServerInfo
+	32, // 28: kale.v1.Directive.peers:type_name -> kale.v1.PeerInfo
+	11, // 29: kale.v1.Directive.lost:type_name -> kale.v1.Span
+	24, // 30: kale.v1.Grant.epoch:type_name -> kale.v1.Epoch
+	11, // 31: kale.v1.Grant.repair:type_name -> kale.v1.Span
+	13, // 32: kale.v1.ServerBeatRequest.fence:type_name -> kale.v1.Fence
+	12, // 33: kale.v1.ServerBeatRequest.applied:type_name -> kale.v1.OffsetSet
+	12, // 34: kale.v1.ServerBeatRequest.touched:type_name -> kale.v1.OffsetSet
+	12, // 35: kale.v1.ServerBeatRequest.durable:type_name -> kale.v1.OffsetSet
+	34, // 36: kale.v1.ServerBeatRequest.metrics:type_name -> kale.v1.ServerMetrics
+	13, // 37: kale.v1.ServerDirective.fence:type_name -> kale.v1.Fence
+	12, // 38: kale.v1.ServerDirective.starts:type_name -> kale.v1.OffsetSet
+	39, // 39: kale.v1.JobStatus.members:type_name -> kale.v1.MemberStatus
+	40, // 40: kale.v1.JobStatus.servers:type_name -> kale.v1.ServerStatus
+	41, // 41: kale.v1.JobStatus.partitions:type_name -> kale.v1.PartitionStatus
+	26, // 42: kale.v1.JobStatus.totals:type_name -> kale.v1.WorkerMetrics
+	29, // 43: kale.v1.JobStatus.problems:type_name -> kale.v1.PartitionProblem
+	38, // 44: kale.v1.JobStatus.rollbacks:type_name -> kale.v1.Rollback
+	1,  // 45: kale.v1.MemberStatus.state:type_name -> kale.v1.MemberState
+	26, // 46: kale.v1.MemberStatus.metrics:type_name -> kale.v1.WorkerMetrics
+	22, // 47: kale.v1.ServerStatus.info:type_name -> kale.v1.ServerInfo
+	34, // 48: kale.v1.ServerStatus.metrics:type_name -> kale.v1.ServerMetrics
+	43, // 49: kale.v1.ChiefMemory.processes:type_name -> kale.v1.ProcessMetrics
+	26, // 50: kale.v1.ChiefMemory.retired:type_name -> kale.v1.WorkerMetrics
+	26, // 51: kale.v1.ProcessMetrics.metrics:type_name -> kale.v1.WorkerMetrics
+	45, // 52: kale.v1.AdvancesResponse.advances:type_name -> kale.v1.Advance
+	12, // 53: kale.v1.SnapshotResponse.durable:type_name -> kale.v1.OffsetSet
+	11, // 54: kale.v1.MarkLostRequest.span:type_name -> kale.v1.Span
+	57, // 55: kale.v1.SumsResponse.tablets:type_name -> kale.v1.TabletSums
+	58, // 56: kale.v1.TabletSums.partitions:type_name -> kale.v1.PartitionSum
+	12, // 57: kale.v1.PartitionSum.applied:type_name -> kale.v1.OffsetSet
+	13, // 58: kale.v1.PullRequest.fence:type_name -> kale.v1.Fence
+	11, // 59: kale.v1.RangePart.span:type_name -> kale.v1.Span
+	13, // 60: kale.v1.PushRequest.fence:type_name -> kale.v1.Fence
+	61, // 61: kale.v1.PushRequest.parts:type_name -> kale.v1.RangePart
+	64, // 62: kale.v1.PushResponse.partial:type_name -> kale.v1.Missing
+	11, // 63: kale.v1.Missing.spans:type_name -> kale.v1.Span
+	66, // 64: kale.v1.ForwardRequest.chunk:type_name -> kale.v1.Chunk
+	11, // 65: kale.v1.Chunk.span:type_name -> kale.v1.Span
+	67, // 66: kale.v1.Chunk.records:type_name -> kale.v1.Record
+	14, // 67: kale.v1.Rendezvous.FindChief:input_type -> kale.v1.FindChiefRequest
+	16, // 68: kale.v1.Rendezvous.Announce:input_type -> kale.v1.AnnounceRequest
+	18, // 69: kale.v1.Rendezvous.Alive:input_type -> kale.v1.AliveRequest
+	20, // 70: kale.v1.Chief.Join:input_type -> kale.v1.JoinRequest
+	25, // 71: kale.v1.Chief.Beat:input_type -> kale.v1.BeatRequest
+	33, // 72: kale.v1.Chief.ServerBeat:input_type -> kale.v1.ServerBeatRequest
+	36, // 73: kale.v1.Chief.Status:input_type -> kale.v1.StatusRequest
+	44, // 74: kale.v1.Chief.Advances:input_type -> kale.v1.AdvancesRequest
+	47, // 75: kale.v1.Chief.Drain:input_type -> kale.v1.DrainRequest
+	49, // 76: kale.v1.Chief.Pause:input_type -> kale.v1.PauseRequest
+	51, // 77: kale.v1.Chief.Snapshot:input_type -> kale.v1.SnapshotRequest
+	53, // 78: kale.v1.Chief.MarkLost:input_type -> kale.v1.MarkLostRequest
+	55, // 79: kale.v1.Chief.Sums:input_type -> kale.v1.SumsRequest
+	59, // 80: kale.v1.ParameterServer.Pull:input_type -> kale.v1.PullRequest
+	62, // 81: kale.v1.ParameterServer.Push:input_type -> kale.v1.PushRequest
+	55, // 82: kale.v1.ParameterServer.TabletSums:input_type -> kale.v1.SumsRequest
+	65, // 83: kale.v1.Peer.Forward:input_type -> kale.v1.ForwardRequest
+	15, // 84: kale.v1.Rendezvous.FindChief:output_type -> kale.v1.ChiefPlace
+	17, // 85: kale.v1.Rendezvous.Announce:output_type -> kale.v1.AnnounceResponse
+	19, // 86: kale.v1.Rendezvous.Alive:output_type -> kale.v1.AliveResponse
+	21, // 87: kale.v1.Chief.Join:output_type -> kale.v1.JoinResponse
+	30, // 88: kale.v1.Chief.Beat:output_type -> kale.v1.Directive
+	35, // 89: kale.v1.Chief.ServerBeat:output_type -> kale.v1.ServerDirective
+	37, // 90: kale.v1.Chief.Status:output_type -> kale.v1.JobStatus
+	46, // 91: kale.v1.Chief.Advances:output_type -> kale.v1.AdvancesResponse
+	48, // 92: kale.v1.Chief.Drain:output_type -> kale.v1.DrainResponse
+	50, // 93: kale.v1.Chief.Pause:output_type -> kale.v1.PauseResponse
+	52, // 94: kale.v1.Chief.Snapshot:output_type -> kale.v1.SnapshotResponse
+	54, // 95: kale.v1.Chief.MarkLost:output_type -> kale.v1.MarkLostResponse
+	56, // 96: kale.v1.Chief.Sums:output_type -> kale.v1.SumsResponse
+	60, // 97: kale.v1.ParameterServer.Pull:output_type -> kale.v1.PullResponse
+	63, // 98: kale.v1.ParameterServer.Push:output_type -> kale.v1.PushResponse
+	56, // 99: kale.v1.ParameterServer.TabletSums:output_type -> kale.v1.SumsResponse
+	68, // 100: kale.v1.Peer.Forward:output_type -> kale.v1.ForwardResponse
+	84, // [84:101] is the sub-list for method output_type
+	67, // [67:84] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_core_rpc_trainer_proto_init() }
@@ -5439,7 +5984,7 @@ func file_core_rpc_trainer_proto_init() {
 	if File_core_rpc_trainer_proto != nil {
 		return
 	}
-	file_core_rpc_trainer_proto_msgTypes[58].OneofWrappers = []any{
+	file_core_rpc_trainer_proto_msgTypes[65].OneofWrappers = []any{
 		(*ForwardResponse_Accepting)(nil),
 		(*ForwardResponse_Accepted)(nil),
 		(*ForwardResponse_Refused)(nil),
@@ -5450,10 +5995,10 @@ func file_core_rpc_trainer_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_rpc_trainer_proto_rawDesc), len(file_core_rpc_trainer_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   59,
+			NumEnums:      3,
+			NumMessages:   66,
 			NumExtensions: 0,
-			NumServices:   3,
+			NumServices:   4,
 		},
 		GoTypes:           file_core_rpc_trainer_proto_goTypes,
 		DependencyIndexes: file_core_rpc_trainer_proto_depIdxs,

@@ -27,6 +27,198 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
+	Rendezvous_FindChief_FullMethodName = "/kale.v1.Rendezvous/FindChief"
+	Rendezvous_Announce_FullMethodName  = "/kale.v1.Rendezvous/Announce"
+	Rendezvous_Alive_FullMethodName     = "/kale.v1.Rendezvous/Alive"
+)
+
+// RendezvousClient is the client API for Rendezvous service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Rendezvous is served by the scheduler. Trainers dial out to it to learn where the chief is when they cannot read that in the checkpoint folder. It is a
+// second source: the folder wins where it can be read, incarnations decide between the two, and a job goes on while the scheduler is away.
+type RendezvousClient interface {
+	// FindChief says where the newest known chief is; NOT_FOUND: none is known, ask again.
+	FindChief(ctx context.Context, in *FindChiefRequest, opts ...grpc.CallOption) (*ChiefPlace, error)
+	// Announce makes a chief known. One below the newest known incarnation, or of another timeline, is refused with FAILED_PRECONDITION. Idempotent; a
+	// chief repeats it, since the scheduler may have been away.
+	Announce(ctx context.Context, in *AnnounceRequest, opts ...grpc.CallOption) (*AnnounceResponse, error)
+	// Alive says that a process runs, also before any chief knows of it.
+	Alive(ctx context.Context, in *AliveRequest, opts ...grpc.CallOption) (*AliveResponse, error)
+}
+
+type rendezvousClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewRendezvousClient(cc grpc.ClientConnInterface) RendezvousClient {
+	return &rendezvousClient{cc}
+}
+
+func (c *rendezvousClient) FindChief(ctx context.Context, in *FindChiefRequest, opts ...grpc.CallOption) (*ChiefPlace, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChiefPlace)
+	err := c.cc.Invoke(ctx, Rendezvous_FindChief_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *rendezvousClient) Announce(ctx context.Context, in *AnnounceRequest, opts ...grpc.CallOption) (*AnnounceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AnnounceResponse)
+	err := c.cc.Invoke(ctx, Rendezvous_Announce_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *rendezvousClient) Alive(ctx context.Context, in *AliveRequest, opts ...grpc.CallOption) (*AliveResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AliveResponse)
+	err := c.cc.Invoke(ctx, Rendezvous_Alive_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// RendezvousServer is the server API for Rendezvous service.
+// All implementations must embed UnimplementedRendezvousServer
+// for forward compatibility.
+//
+// Rendezvous is served by the scheduler. Trainers dial out to it to learn where the chief is when they cannot read that in the checkpoint folder. It is a
+// second source: the folder wins where it can be read, incarnations decide between the two, and a job goes on while the scheduler is away.
+type RendezvousServer interface {
+	// FindChief says where the newest known chief is; NOT_FOUND: none is known, ask again.
+	FindChief(context.Context, *FindChiefRequest) (*ChiefPlace, error)
+	// Announce makes a chief known. One below the newest known incarnation, or of another timeline, is refused with FAILED_PRECONDITION. Idempotent; a
+	// chief repeats it, since the scheduler may have been away.
+	Announce(context.Context, *AnnounceRequest) (*AnnounceResponse, error)
+	// Alive says that a process runs, also before any chief knows of it.
+	Alive(context.Context, *AliveRequest) (*AliveResponse, error)
+	mustEmbedUnimplementedRendezvousServer()
+}
+
+// UnimplementedRendezvousServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedRendezvousServer struct{}
+
+func (UnimplementedRendezvousServer) FindChief(context.Context, *FindChiefRequest) (*ChiefPlace, error) {
+	return nil, status.Error(codes.Unimplemented, "method FindChief not implemented")
+}
+func (UnimplementedRendezvousServer) Announce(context.Context, *AnnounceRequest) (*AnnounceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Announce not implemented")
+}
+func (UnimplementedRendezvousServer) Alive(context.Context, *AliveRequest) (*AliveResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Alive not implemented")
+}
+func (UnimplementedRendezvousServer) mustEmbedUnimplementedRendezvousServer() {}
+func (UnimplementedRendezvousServer) testEmbeddedByValue()                    {}
+
+// UnsafeRendezvousServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to RendezvousServer will
+// result in compilation errors.
+type UnsafeRendezvousServer interface {
+	mustEmbedUnimplementedRendezvousServer()
+}
+
+func RegisterRendezvousServer(s grpc.ServiceRegistrar, srv RendezvousServer) {
+	// If the following call panics, it indicates UnimplementedRendezvousServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Rendezvous_ServiceDesc, srv)
+}
+
+func _Rendezvous_FindChief_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FindChiefRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RendezvousServer).FindChief(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Rendezvous_FindChief_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RendezvousServer).FindChief(ctx, req.(*FindChiefRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Rendezvous_Announce_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AnnounceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RendezvousServer).Announce(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Rendezvous_Announce_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RendezvousServer).Announce(ctx, req.(*AnnounceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Rendezvous_Alive_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AliveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RendezvousServer).Alive(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Rendezvous_Alive_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RendezvousServer).Alive(ctx, req.(*AliveRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Rendezvous_ServiceDesc is the grpc.ServiceDesc for Rendezvous service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Rendezvous_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "kale.v1.Rendezvous",
+	HandlerType: (*RendezvousServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "FindChief",
+			Handler:    _Rendezvous_FindChief_Handler,
+		},
+		{
+			MethodName: "Announce",
+			Handler:    _Rendezvous_Announce_Handler,
+		},
+		{
+			MethodName: "Alive",
+			Handler:    _Rendezvous_Alive_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "core/rpc/trainer.proto",
+}
+
+const (
 	Chief_Join_FullMethodName       = "/kale.v1.Chief/Join"
 	Chief_Beat_FullMethodName       = "/kale.v1.Chief/Beat"
 	Chief_ServerBeat_FullMethodName = "/kale.v1.Chief/ServerBeat"
