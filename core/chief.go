@@ -16,9 +16,10 @@ import (
 // chiefTimeout bounds a question to the chief: later than this, it is unknown.
 const chiefTimeout = 2 * time.Second
 
-// chiefLink finds the job's chief through the checkpoint folder and keeps a connection to it. It is safe for concurrent use.
+// chiefLink finds the job's chief, through the checkpoint folder or by what chiefs announce, and keeps a connection to it. It is safe for concurrent use.
 type chiefLink struct {
 	dir, job, token string
+	meet            *rendezvous
 
 	mu   sync.Mutex
 	conn *grpc.ClientConn
@@ -41,7 +42,7 @@ func (c *chiefLink) call(ctx context.Context, timeout time.Duration, f func(cont
 }
 
 func (c *chiefLink) connect() (*grpc.ClientConn, error) {
-	rec, err := rpc.FindChief(c.dir, c.job)
+	rec, err := c.find()
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +62,8 @@ func (c *chiefLink) connect() (*grpc.ClientConn, error) {
 	c.conn, c.at = conn, rec
 	return conn, nil
 }
+
+func (c *chiefLink) find() (rpc.ChiefRecord, error) { return c.meet.find(rpc.FindChief(c.dir, c.job)) }
 
 func dialChief(rec rpc.ChiefRecord) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+rec.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -121,7 +124,7 @@ func (c *chiefLink) pause(ctx context.Context, paused bool) error {
 
 // snapshot waits for long, so it has a connection of its own: a question that fails meanwhile drops the common one.
 func (c *chiefLink) snapshot(ctx context.Context, timeout time.Duration) error {
-	rec, err := rpc.FindChief(c.dir, c.job)
+	rec, err := c.find()
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, er
 	for _, st := range list {
 		runs[placeOf(st.ID)] = runs[placeOf(st.ID)] || st.State.Live()
 	}
-	loads, err := newWorkloads(o.Job, o.Trainer, "", o.Env)
+	loads, err := newWorkloads(o.Job, o.Trainer, "", "", o.Env)
 	if err != nil {
 		return fail(err)
 	}

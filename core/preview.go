@@ -50,7 +50,7 @@ func NewPreview(ctx context.Context, o Options) (*Preview, hcl.Diagnostics, erro
 		return nil, diags, err
 	}
 	defer func() { _ = s.Close() }()
-	if err := s.connect(); err != nil {
+	if err := s.connect(ctx); err != nil {
 		return nil, diags, err
 	}
 	p.Backfilled = s.backfill(ctx)

@@ -121,12 +121,35 @@ func (s *Scheduler) workerView(st backend.Status) WorkerView {
 		Restarts: st.Restarts, PID: st.PID, Reason: st.Reason, Since: sane(st.Started), Member: "unknown",
 	}
 	if s.seen.chiefErr != nil {
+		if h, ok := s.meet.heard(st.ID); ok && h.phase != rpc.Phase_PHASE_JOINED {
+			w.Member, w.Reason = s.unjoined(st)
+		}
 		return w
 	}
 	m := s.seen.member(st.ID.Rank, st.ID.Generation)
-	w.Member = MemberStateName(m.GetState())
+	if w.Member = MemberStateName(m.GetState()); m == nil {
+		w.Member, w.Reason = s.unjoined(st)
+	}
 	w.Partitions, w.Rate, w.Busy, w.Queue = m.GetPartitions(), finite(m.GetRecordsPerSecond()), finite(m.GetBusyShare()), m.GetMetrics().GetQueueRecords()
 	return w
+}
+
+// unjoined says what is known of a worker that the chief does not know: what it told the scheduler itself, and why it does not get on.
+func (s *Scheduler) unjoined(st backend.Status) (member, reason string) {
+	h, ok := s.meet.heard(st.ID)
+	member, reason = MemberStateName(0), st.Reason
+	switch {
+	case !ok || !st.State.Live():
+		return member, reason
+	case h.phase == rpc.Phase_PHASE_STARTING:
+		member = "started"
+	case h.phase == rpc.Phase_PHASE_DIALLING:
+		member = "started, dialling chief"
+	}
+	if reason == "" {
+		reason = h.trouble
+	}
+	return member, reason
 }
 
 // MemberStateName is a membership state as people read it.

@@ -53,6 +53,7 @@ type Scheduler struct {
 	store    *state.Store
 	kafka    *traffic.Client
 	arrivals *traffic.Arrivals
+	meet     *rendezvous
 	chief    *chiefLink
 	policy   plan.Policy
 	prior    estimator.Model
@@ -119,13 +120,13 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 			return nil, diags, nil
 		}
 	}
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return nil, diags, errors.Join(err, s.Close())
 	}
 	return s, diags, nil
 }
 
-func (s *Scheduler) open() (err error) {
+func (s *Scheduler) open(ctx context.Context) (err error) {
 	if s.store, err = state.Open(s.opt.StateDir); err != nil {
 		return err
 	}
@@ -141,11 +142,11 @@ func (s *Scheduler) open() (err error) {
 	if err := s.saveJobFile(); err != nil {
 		return err
 	}
-	return s.connect()
+	return s.connect(ctx)
 }
 
 // connect makes everything but the state: it reads nothing from the network yet.
-func (s *Scheduler) connect() error {
+func (s *Scheduler) connect(ctx context.Context) error {
 	j := s.job
 	// The token beside the checkpoint is the one that the job's processes know.
 	if token, err := readToken(j); err != nil && s.want.Token == "" {
@@ -166,7 +167,10 @@ func (s *Scheduler) connect() error {
 		Keep: j.Forecast.History + 2*j.Forecast.Horizon, Step: j.Forecast.Interval,
 		Fine: max(10*j.Forecast.Interval, 4*j.SLO.MaxLag), MaxGap: max(3*j.Forecast.Interval, 4*j.Autoscale.Watch),
 	})
-	s.chief = &chiefLink{dir: j.Checkpoint.Dir, job: j.Name, token: s.want.Token}
+	if s.meet, err = openRendezvous(ctx, s.lg, j, s.want.Token, s.store); err != nil {
+		return err
+	}
+	s.chief = &chiefLink{dir: j.Checkpoint.Dir, job: j.Name, token: s.want.Token, meet: s.meet}
 	if s.policy, err = plan.New(j.Autoscale.Policy, policyParams(j)); err != nil {
 		return err
 	}
@@ -185,7 +189,7 @@ func (s *Scheduler) connect() error {
 	if s.foresee, err = newForesight(s.lg, j, s.want.Gate); err != nil {
 		return err
 	}
-	s.loads, err = newWorkloads(j, s.opt.Trainer, s.want.Token, s.opt.Env)
+	s.loads, err = newWorkloads(j, s.opt.Trainer, s.want.Token, s.meet.address, s.opt.Env)
 	return err
 }
 
@@ -277,6 +281,9 @@ func (s *Scheduler) Close() error {
 	}
 	if s.chief != nil {
 		s.chief.close()
+	}
+	if s.meet != nil {
+		s.meet.close()
 	}
 	if s.kafka != nil {
 		s.kafka.Close()

@@ -92,6 +92,7 @@ func (s *Scheduler) stopForced(ctx context.Context) error {
 // stopped notes that nothing of the job is left.
 func (s *Scheduler) stopped() error {
 	w := s.want
+	s.meet.forget()
 	w.Stopped, w.Stopping, w.Forced, w.Trained, w.Target, w.Draining, w.Checkpoint = true, false, false, false, 0, nil, ""
 	w.Rescale, w.Restart = nil, 0
 	for rank := range w.Servers {

@@ -73,6 +73,15 @@ func streamSpec(j *job.Job) *rpc.StreamSpec {
 	return s
 }
 
+// networkSpec says how trainers reach others and, at meet, the scheduler; nil: on the loopback interface.
+func networkSpec(j *job.Job, meet string) *rpc.NetworkSpec {
+	n := j.Network
+	if n.Interface == "" && n.Ports == (job.PortRange{}) && meet == "" {
+		return nil
+	}
+	return &rpc.NetworkSpec{Rendezvous: meet, Interface: n.Interface, FirstPort: int32(n.Ports.First), LastPort: int32(n.Ports.Last)}
+}
+
 // workloads renders trainer processes for the backend.
 type workloads struct {
 	job     *job.Job
@@ -81,8 +90,10 @@ type workloads struct {
 	env     map[string]string
 }
 
-func newWorkloads(j *job.Job, trainer, token string, env map[string]string) (*workloads, error) {
-	raw, err := protojson.Marshal(TrainSpec(j, token))
+func newWorkloads(j *job.Job, trainer, token, meet string, env map[string]string) (*workloads, error) {
+	spec := TrainSpec(j, token)
+	spec.Network = networkSpec(j, meet)
+	raw, err := protojson.Marshal(spec)
 	if err != nil {
 		return nil, fmt.Errorf("write the trainers' specification: %w", err)
 	}
@@ -92,7 +103,7 @@ func newWorkloads(j *job.Job, trainer, token string, env map[string]string) (*wo
 func (w *workloads) server(index int, generation uint64) backend.Workload {
 	return backend.Workload{
 		ID:   backend.ID{Role: backend.RoleServer, Rank: index, Generation: generation},
-		Argv: []string{w.trainer, "ps", "--index", fmt.Sprint(index)}, Env: w.env, Files: map[string][]byte{specFile: w.spec},
+		Argv: []string{w.trainer, "ps", "--index", fmt.Sprint(index), "--generation", fmt.Sprint(generation)}, Env: w.env, Files: map[string][]byte{specFile: w.spec},
 		Resources: backend.Resources{CPUMilli: int(w.job.Servers.CPU * 1000), MemoryBytes: w.job.Servers.Memory},
 		StopGrace: 30 * time.Second,
 	}
