@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,23 +105,32 @@ func openRendezvous(ctx context.Context, lg *slog.Logger, j *job.Job, token stri
 	return r, nil
 }
 
-// listen takes the port that the job file names, else the one of the last time, else any.
+// firstPort and lastPort are tried when the job file names no port: few enough to open in a firewall, and below those that systems give to outgoing
+// connections, which could have one when the scheduler comes back for it.
+const firstPort, lastPort = 7700, 7799
+
+// listen takes the port that the job file names, else the one of the last time, else the first free one.
 func (r *rendezvous) listen(where string) (net.Listener, error) {
-	if where == "" {
-		where = ":0"
-	}
-	host, port, err := net.SplitHostPort(where)
+	host, port, err := net.SplitHostPort(cmp.Or(where, ":0"))
 	if err != nil {
 		return nil, fmt.Errorf("listen for trainers: network.listen is %q: %w", where, err)
 	}
+	at := func(port int) (net.Listener, error) {
+		return net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	}
 	if port == "0" && r.kept.Port > 0 {
-		lis, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(r.kept.Port)))
+		lis, err := at(r.kept.Port)
 		if err == nil {
 			return lis, nil
 		}
 		r.lg.Warn("the port that running trainers know is taken; they find the chief here no more, and in the checkpoint folder still", "port", r.kept.Port, "err", err)
 	}
-	lis, err := net.Listen("tcp", where)
+	for p := firstPort; where == "" && p <= lastPort; p++ {
+		if lis, err := at(p); err == nil {
+			return lis, nil
+		}
+	}
+	lis, err := net.Listen("tcp", net.JoinHostPort(host, port))
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("listen for trainers: %w: another job's scheduler may have it; give each job a network.listen of its own, or leave it out", err)
 	}

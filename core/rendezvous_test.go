@@ -55,7 +55,9 @@ func (c caller) chief() string {
 
 // A lower incarnation never replaces a higher one, whatever their order, and nobody but a chief of the job's timeline is believed.
 func TestRendezvousFences(t *testing.T) {
-	r := newRig(t, rigOptions{})
+	r := newRig(t, rigOptions{change: func(text string) string { // a port that no other test on this machine is looking for
+		return strings.Replace(text, `backend "fake"`, "network {\n listen = \"127.0.0.1:0\"\n}\nbackend \"fake\"", 1)
+	}})
 	c := r.caller(r.s.want.Token)
 	for i, step := range []struct {
 		address     string
@@ -346,7 +348,7 @@ func TestPortIsTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
+	defer func() { _ = taken.Close() }()
 	r := newRig(t, rigOptions{})
 	fixed := *r.job
 	fixed.Network.Listen = taken.Addr().String()

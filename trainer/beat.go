@@ -76,6 +76,7 @@ func (c *conversation) hangUp() {
 
 // lost notes that the chief did not answer as it should: the next turn looks where it is now.
 func (c *conversation) lost(err error) {
+	c.w.meet.lost(err)
 	if !c.waiting {
 		c.waiting = true
 		level := slog.LevelInfo // at the start nothing is wrong yet: servers and workers are started at the same time
@@ -87,6 +88,7 @@ func (c *conversation) lost(err error) {
 }
 
 func (c *conversation) regained() {
+	c.w.meet.at(rpc.Phase_PHASE_JOINED, c.w.address)
 	if c.waiting {
 		c.waiting = false
 		c.w.lg.Info("the chief answers", "address", c.at.Address, "incarnation", c.at.Incarnation)
@@ -174,6 +176,9 @@ func (c *conversation) join(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	w.session = resp.GetSession()
+	if id := resp.GetTopicId(); id != "" && w.findTopic != nil {
+		w.topicID = id
+	}
 	w.fence = &rpc.Fence{Timeline: resp.GetTimeline(), Chief: resp.GetChief(), MapVersion: resp.GetMapVersion()}
 	w.takeServers(resp.GetServers())
 	w.mu.Unlock()

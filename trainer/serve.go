@@ -32,9 +32,14 @@ var ErrFenced = errors.New("fenced: a newer process has taken this one's place")
 // ServerOptions say which parameter server a process is.
 type ServerOptions struct {
 	Index int
-	// Listen is the address to listen on, "127.0.0.1:0" for any port; Advertise what others dial, with port 0 replaced by the real one.
+	// Generation tells this process from an earlier one of the same index, for the scheduler's eyes; 0 counts as 1.
+	Generation uint64
+	// Listen is the address to listen on, "127.0.0.1:0" for any port, "" for what the specification's network says; Advertise what others dial, with port 0
+	// replaced by the real one.
 	Listen    string
 	Advertise string
+	// Interface, a name or a network in CIDR form, is used in place of the specification's.
+	Interface string
 }
 
 // RunServer runs parameter server o.Index until ctx ends (then it snapshots and returns nil) or it is fenced (ErrFenced). Server 0 also runs the chief,
@@ -52,15 +57,18 @@ func RunServer(ctx context.Context, lg *slog.Logger, spec *rpc.TrainSpec, o Serv
 	if err != nil {
 		return fmt.Errorf("parameter server %d: claim an incarnation: %w", o.Index, err)
 	}
-	lis, err := net.Listen("tcp", o.Listen)
+	lis, err := listen(ctx, spec, o.Listen, o.Interface)
 	if err != nil {
-		return fmt.Errorf("parameter server %d: listen on %s: %w", o.Index, o.Listen, err)
+		return fmt.Errorf("parameter server %d: %w", o.Index, err)
 	}
 	address, err := advertised(o.Advertise, lis.Addr())
 	if err != nil {
 		return err
 	}
-	p := &serverProcess{lg: lg.With("incarnation", incarnation), spec: spec, index: o.Index, store: store, incarnation: incarnation, address: address, lis: lis}
+	meet := newRendezvous(lg, spec, roleServer, o.Index, o.Generation, store.Chief)
+	defer meet.start()()
+	meet.at(rpc.Phase_PHASE_STARTING, address)
+	p := &serverProcess{meet: meet, lg: lg.With("incarnation", incarnation), spec: spec, index: o.Index, store: store, incarnation: incarnation, address: address, lis: lis}
 	return p.run(ctx)
 }
 
@@ -73,6 +81,7 @@ type serverProcess struct {
 	incarnation uint64
 	address     string
 	lis         net.Listener
+	meet        *rendezvous
 
 	job     checkpoint.JobState
 	tablets *ps.Server
@@ -122,7 +131,9 @@ func (p *serverProcess) run(ctx context.Context) error {
 		if err := p.store.PublishChief(info); err != nil {
 			cancel(err)
 		}
+		p.meet.announce(info)
 	}
+	p.meet.at(rpc.Phase_PHASE_DIALLING, p.address)
 	p.lg.Info("parameter server is up", "address", p.address, "chief", p.index == 0)
 	<-ctx.Done()
 	cause := context.Cause(ctx)
@@ -359,6 +370,7 @@ func (p *serverProcess) beats(ctx context.Context) error {
 			case ctx.Err() != nil:
 				return nil
 			case err != nil:
+				p.meet.lost(err)
 				conn.Close()
 				conn = nil
 				if !quiet {
@@ -368,6 +380,7 @@ func (p *serverProcess) beats(ctx context.Context) error {
 			case d.GetFenced():
 				return ErrFenced
 			default:
+				p.meet.at(rpc.Phase_PHASE_JOINED, p.address)
 				quiet = false
 				known = d.GetFence().GetChief()
 				p.obey(d)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"time"
 
@@ -25,10 +24,12 @@ type WorkerOptions struct {
 	Rank int
 	// Generation tells this process from an earlier one of the same rank: the chief expels the lower.
 	Generation uint64
-	// Listen is the address of the Peer service, ":0" for any port; Advertise is the HOST or HOST:PORT under which others reach it. An
-	// empty Advertise means what Listen says, or this machine's name.
+	// Listen is the address of the Peer service, ":0" for any port, "" for what the specification's network says; Advertise is the HOST or HOST:PORT under
+	// which others reach it. An empty Advertise means what Listen says, or this machine's name.
 	Listen    string
 	Advertise string
+	// Interface, a name or a network in CIDR form, is used in place of the specification's.
+	Interface string
 }
 
 // Defaults of what a TrainSpec may leave open.
@@ -50,14 +51,24 @@ func RunWorker(ctx context.Context, lg *slog.Logger, spec *rpc.TrainSpec, opts W
 		lg = slog.New(slog.DiscardHandler)
 	}
 	lg = lg.With("worker", opts.Rank)
-	store, err := checkpoint.Open(spec.GetCheckpointDir(), spec.GetJob())
-	if err != nil {
-		return err
+	store := checkpoint.Attach(spec.GetCheckpointDir(), spec.GetJob())
+	meet := newRendezvous(lg, spec, roleWorker, opts.Rank, opts.Generation, store.Chief)
+	if meet == nil { // the folder is the only way to the chief
+		var err error
+		if store, err = checkpoint.Open(spec.GetCheckpointDir(), spec.GetJob()); err != nil {
+			return err
+		}
 	}
-	w, err := newWorker(lg, spec, opts, store.Chief)
+	defer meet.start()()
+	findChief := store.Chief
+	if meet != nil {
+		findChief = meet.find
+	}
+	w, err := newWorker(lg, spec, opts, findChief)
 	if err != nil {
 		return fmt.Errorf("worker %d: %w", opts.Rank, err)
 	}
+	w.meet = meet
 	w.findTopic = func() (string, error) {
 		job, err := store.LoadJob()
 		return job.TopicID, err
@@ -78,7 +89,9 @@ type worker struct {
 	started time.Time
 	// findChief says where the chief is now.
 	findChief func() (checkpoint.ChiefInfo, error)
-	// findTopic says which topic, by its id, the job's state belongs to; nil: that is not to be checked.
+	// meet tells the scheduler how this worker gets on; nil: there is none to tell.
+	meet *rendezvous
+	// findTopic says which topic, by its id, the job's state belongs to, unless the chief does; nil: that is not to be checked.
 	findTopic func() (string, error)
 
 	batchSize, queueCap int
@@ -116,7 +129,7 @@ type worker struct {
 	// sourceFull and repairWaits: the source, or the repair reader, waits for room in the unit.
 	sourceFull, repairWaits bool
 	ready, draining, paused bool
-	topicID                 string // "" until findTopic was asked
+	topicID                 string // "" until the chief has told it or findTopic was asked
 	session                 uint64
 	fence                   *rpc.Fence
 	incarnations            map[int32]uint64 // of the parameter servers
@@ -300,14 +313,15 @@ func (w *worker) coolDown() {
 
 // servePeers starts the Peer service, and notes its address.
 func (w *worker) servePeers() (*grpc.Server, error) {
-	lis, err := net.Listen("tcp", w.opts.Listen)
+	lis, err := listen(context.Background(), w.spec, w.opts.Listen, w.opts.Interface)
 	if err != nil {
-		return nil, fmt.Errorf("listen for peers on %s: %w", w.opts.Listen, err)
+		return nil, fmt.Errorf("listen for peers: %w", err)
 	}
 	if w.address, err = advertised(w.opts.Advertise, lis.Addr()); err != nil {
 		_ = lis.Close() // err says what is wrong
 		return nil, err
 	}
+	w.meet.at(rpc.Phase_PHASE_DIALLING, w.address)
 	token := w.spec.GetToken()
 	srv := grpc.NewServer(grpc.UnaryInterceptor(auth.UnaryServer(token)), grpc.StreamInterceptor(auth.StreamServer(token)),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), acceptKeepalive())

@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string) int {
 }
 
 type options struct {
-	spec, listen, advertise string
+	spec, listen, advertise, via string
 }
 
 func command() *cobra.Command {
@@ -71,7 +71,8 @@ func command() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	pf := root.PersistentFlags()
 	pf.StringVar(&o.spec, "spec", "", "the job's specification, JSON (default: spec.json in the folder that KALE_ALLOC_DIR names)")
-	pf.StringVar(&o.listen, "listen", "127.0.0.1:0", "address to listen on; port 0 takes a free one")
+	pf.StringVar(&o.listen, "listen", "", "address to listen on, port 0 takes a free one (default: as the specification's network says, without one 127.0.0.1:0)")
+	pf.StringVar(&o.via, "interface", os.Getenv(trainer.InterfaceEnv), "interface (ib0) or network (10.0.0.0/8) to listen on, in place of the specification's; also "+trainer.InterfaceEnv)
 	pf.StringVar(&o.advertise, "advertise", "", "address that the job's other processes dial (default: the one listened on)")
 	root.AddCommand(serverCommand(&o), workerCommand(&o), versionCommand())
 	return root
@@ -79,6 +80,7 @@ func command() *cobra.Command {
 
 func serverCommand(o *options) *cobra.Command {
 	var index int
+	var generation uint64
 	c := &cobra.Command{
 		Use: "ps", Short: "Serve tablets of the model; server 0 also runs the job's chief", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -86,10 +88,13 @@ func serverCommand(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return trainer.RunServer(cmd.Context(), logger(), spec, trainer.ServerOptions{Index: index, Listen: o.listen, Advertise: o.advertise})
+			return trainer.RunServer(cmd.Context(), logger(), spec, trainer.ServerOptions{
+				Index: index, Generation: generation, Listen: o.listen, Advertise: o.advertise, Interface: o.via,
+			})
 		},
 	}
 	c.Flags().IntVar(&index, "index", 0, "which of the job's parameter servers this is, from 0")
+	c.Flags().Uint64Var(&generation, "generation", 1, "which of the processes of this index this is, from 1, as the scheduler counts")
 	return c
 }
 
@@ -103,7 +108,9 @@ func workerCommand(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return trainer.RunWorker(cmd.Context(), logger(), spec, trainer.WorkerOptions{Rank: rank, Generation: generation, Listen: o.listen, Advertise: o.advertise})
+			return trainer.RunWorker(cmd.Context(), logger(), spec, trainer.WorkerOptions{
+				Rank: rank, Generation: generation, Listen: o.listen, Advertise: o.advertise, Interface: o.via,
+			})
 		},
 	}
 	c.Flags().IntVar(&rank, "rank", 0, "the worker's rank, from 0")

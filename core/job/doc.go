@@ -61,7 +61,7 @@
 //	autoscale.fallback.utilisation_under     0.3
 //	checkpoint.every                         "10m"
 //	checkpoint.keep                          2
-//	network.listen                           ":0" (any free port, kept), none with backend "local"
+//	network.listen                           the first free port from 7700, kept; none with backend "local"
 //	network.advertise                        this machine's address on the interface, else on its route to a broker
 //	network.ports                            any
 //

@@ -229,8 +229,8 @@ var networkBlock = &block{
 	attrs: []attribute{
 		{name: "interface", field: text(func(j *Job) *string { return &j.Network.Interface }, "a name such as ib0, or a network such as 10.0.0.0/8", checkInterface),
 			doc: "Trainers listen on the address that their machine has there; otherwise on the source address of their route to the scheduler, else to a broker."},
-		{name: "listen", field: text(func(j *Job) *string { return &j.Network.Listen }, "host:port", checkListen), derived: `":0" (any free port, kept), none with backend "local"`,
-			doc: "Where the scheduler answers trainers that ask for the job's chief. A firewall wants a fixed port."},
+		{name: "listen", field: text(func(j *Job) *string { return &j.Network.Listen }, "host:port", checkListen), derived: `the first free port from 7700, kept; none with backend "local"`,
+			doc: "Where the scheduler answers trainers that ask for the job's chief; port 0 is any, kept."},
 		{name: "advertise", field: text(func(j *Job) *string { return &j.Network.Advertise }, "host:port", checkAdvertise), derived: "this machine's address on the interface, else on its route to a broker",
 			doc: "The address under which the nodes reach the scheduler; port 0 is the one that it listens on."},
 		{name: "ports", field: portRange(func(j *Job) *PortRange { return &j.Network.Ports }), derived: "any",

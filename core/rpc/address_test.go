@@ -61,7 +61,7 @@ func TestSourceAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	for _, towards := range [][]string{{l.Addr().String()}, {"", "no.such.host.invalid:1", "127.0.0.1:9"}, {"not an address", l.Addr().String()}} {
 		if got, err := SourceAddress(t.Context(), towards...); err != nil || !got.IsLoopback() {
 			t.Errorf("towards %v: %v, %v", towards, got, err)

@@ -91,6 +91,12 @@ func Open(dir, job string) (*Store, error) {
 	return s, nil
 }
 
+// Attach gives the store of a job for reading only: it creates and checks nothing, so that a machine that lacks the folder does not get an empty one of
+// the same name. What is missing shows as ErrNoJob or ErrNoChief.
+func Attach(dir, job string) *Store {
+	return &Store{root: filepath.Join(dir, job), job: job, verified: map[Generation]bool{}}
+}
+
 // Root is the job's own folder, for messages.
 func (s *Store) Root() string { return s.root }
 

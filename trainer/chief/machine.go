@@ -254,6 +254,7 @@ func (m *machine) join(now time.Time, req *rpc.JoinRequest) (*rpc.JoinResponse, 
 	return &rpc.JoinResponse{
 		Session: w.session, Timeline: m.opt.Timeline, Chief: m.opt.Incarnation, MapVersion: m.opt.MapVersion,
 		Servers: m.serverInfos(), BeatMs: m.opt.Beat.Milliseconds(), LeaseTimeoutMs: m.opt.LeaseTimeout.Milliseconds(),
+		TopicId: m.opt.TopicID,
 	}, nil
 }
 
