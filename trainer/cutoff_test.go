@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -15,7 +16,9 @@ import (
 type hole struct{ swallows atomic.Bool }
 
 func (h *hole) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if h.swallows.Load() {
+	if h.swallows.Load() { // as any dialer gives up at some time: closing a client of franz-go waits for it
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
@@ -98,4 +101,34 @@ func TestWorkerCutOffFromTheBrokers(t *testing.T) {
 	ends = map[int32]int64{0: 190, 1: 150}
 	j.waitApplied(ends)
 	j.checkOnce(readLog(t, c, ends), nil)
+}
+
+// A worker that no broker answers, and whose connections hang, can still be told to leave.
+func TestCutOffWorkerCanEnd(t *testing.T) {
+	c := broker(t, 1)
+	j := &job{t: t, spec: jobSpec(t, c, func(s *rpc.TrainSpec) { s.Servers = 1 })}
+	j.server(0)
+	j.waitFor("the chief", func(*rpc.JobStatus) bool { return true })
+	path := &hole{}
+	w, err := newWorker(testLogger(t, "cut off"), j.spec, WorkerOptions{Rank: 0, Generation: 1, Listen: "127.0.0.1:0"}, j.findChief)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.streamOpts = []kgo.Opt{kgo.Dialer(path.dial)}
+	p := start(t, w.run)
+	j.waitFor("it reads", func(s *rpc.JobStatus) bool { return s.GetPartitions()[0].GetHolder() == "worker-0" })
+	path.swallows.Store(true)
+	j.waitFor("it says that it is cut off", func(s *rpc.JobStatus) bool { return len(s.GetProblems()) > 0 })
+	p.cancel()
+	eventually(t, func() bool {
+		select {
+		case <-p.done:
+			return true
+		default:
+			return false
+		}
+	}, func() string { return "the worker ends" })
+	if p.err != nil {
+		t.Error(p.err)
+	}
 }

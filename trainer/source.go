@@ -56,7 +56,8 @@ type source struct {
 	turn     int     // whose chunk is placed first
 	full     bool    // the shuffle unit had no room
 	paused   map[int32]bool
-	failing  bool // the last poll failed, and that was logged
+	failing  bool          // the last poll failed, and that was logged
+	pinged   chan struct{} // closed when no ping is under way
 }
 
 func newSource(w *worker) (*source, error) {
@@ -73,7 +74,9 @@ func newSource(w *worker) (*source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the brokers of topic %q: %w", w.topic, err)
 	}
-	return &source{w: w, cl: cl, baseOpts: opts, readers: map[int32]*reader{}, paused: map[int32]bool{}}, nil
+	none := make(chan struct{})
+	close(none)
+	return &source{w: w, cl: cl, baseOpts: opts, readers: map[int32]*reader{}, paused: map[int32]bool{}, pinged: none}, nil
 }
 
 // close ends the client, once run has returned. The client is told to consume nothing first: of a partition that was added just before, it might otherwise
@@ -83,6 +86,7 @@ func (s *source) close() {
 		s.cl.RemoveConsumePartitions(map[string][]int32{s.w.topic: all})
 	}
 	s.cl.Close()
+	<-s.pinged
 }
 
 // run reads until ctx ends.
@@ -93,7 +97,7 @@ func (s *source) run(ctx context.Context) {
 		s.pauseHeld()
 		s.w.contact.expect(!s.full && len(s.readers) > len(s.paused), time.Now())
 		if len(s.readers) == 0 && s.w.contact.quiet(time.Now()) > 0 {
-			s.ping(ctx)
+			s.ping()
 		}
 		armed, done := s.w.sourceWake.arm(ctx, wait)
 		if s.full {
@@ -105,11 +109,22 @@ func (s *source) run(ctx context.Context) {
 	}
 }
 
-// ping asks a broker for a sign of life when there is nothing to fetch: its answer is what ends a silence.
-func (s *source) ping(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	_ = s.cl.Ping(ctx) // an answer is heard by contact; none is no news
+// ping asks a broker for a sign of life when there is nothing to fetch: its answer is what ends a silence. franz-go may wait for a connection that is being
+// made longer than a context allows, so nobody waits for the answer but close.
+func (s *source) ping() {
+	select {
+	case <-s.pinged:
+	default:
+		return // one is under way
+	}
+	s.pinged = make(chan struct{})
+	// Ends with the answer, or with the client; touches neither.
+	go func(done chan<- struct{}) {
+		defer close(done)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = s.cl.Ping(ctx) // an answer is heard by contact; none is no news
+	}(s.pinged)
 }
 
 // reconcile makes the client consume exactly the leases that are to be read.
