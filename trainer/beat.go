@@ -121,7 +121,7 @@ func (c *conversation) turn(ctx context.Context) error {
 
 // find looks up the chief when it is not known or seems lost, and dials it.
 func (c *conversation) find() error {
-	if c.conn != nil && !c.waiting {
+	if c.conn != nil && !c.waiting && c.w.newestChief.Load() <= c.at.Incarnation {
 		return nil
 	}
 	at, err := c.w.findChief()

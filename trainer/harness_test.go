@@ -212,7 +212,12 @@ func (j *job) waitFor(what string, ok func(*rpc.JobStatus) bool) *rpc.JobStatus 
 // eventually fails the test when ok does not come true within half a minute; it is a bound for broken code, not a measurement.
 func eventually(t testing.TB, ok func() bool, what func() string) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	within(t, 30*time.Second, ok, what)
+}
+
+func within(t testing.TB, bound time.Duration, ok func() bool, what func() string) {
+	t.Helper()
+	deadline := time.Now().Add(bound)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for: %s", what())

@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/shuffler"
@@ -385,7 +387,7 @@ func TestUnitModeNone(t *testing.T) {
 	}
 }
 
-// TestContact: only silence while something is to be fetched counts.
+// TestContact: only silence while something is to be fetched counts, and one that was noticed until an answer comes.
 func TestContact(t *testing.T) {
 	var c contact
 	at := func(s float64) time.Time { return time.Unix(1000, int64(s*1e9)) }
@@ -395,9 +397,20 @@ func TestContact(t *testing.T) {
 		t.Errorf("quiet for %v and %v", c.quiet(at(2.9)), c.quiet(at(4)))
 	}
 	c.expect(false, at(5))
+	if c.quiet(at(6)) != 6*time.Second {
+		t.Error("a silence that was noticed ends without an answer")
+	}
+	c.OnBrokerRead(kgo.BrokerMetadata{}, 0, 0, 0, 0, errors.New("no answer"))
+	if c.quiet(at(6)) != 6*time.Second {
+		t.Error("a silence that was noticed ends with an error")
+	}
+	c = contact{}
+	c.expect(true, at(0))
+	c.expect(false, at(2))
 	if c.quiet(at(math.MaxInt32)) != 0 {
 		t.Error("silence counts though nothing is to be fetched")
 	}
+	c.expect(false, at(9))
 	c.expect(true, at(10))
 	if c.quiet(at(12)) != 0 {
 		t.Error("it is counted from when something was to be fetched again")

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -87,6 +88,10 @@ type serverProcess struct {
 	tablets *ps.Server
 	chief   *chief.Chief // server 0 only
 
+	// verified is when this incarnation was last seen to be its server's newest, Unix ns; newestChief the highest chief that has published itself.
+	verified    atomic.Int64
+	newestChief atomic.Uint64
+
 	jobMu sync.Mutex // guards job.Starts and job.Lost once tasks run
 
 	mu       sync.Mutex
@@ -106,7 +111,7 @@ func (p *serverProcess) run(ctx context.Context) error {
 		return err
 	}
 	p.snapNow = make(chan struct{}, 1)
-	srv := grpc.NewServer(grpc.UnaryInterceptor(auth.UnaryServer(p.spec.GetToken())), grpc.StreamInterceptor(auth.StreamServer(p.spec.GetToken())),
+	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(auth.UnaryServer(p.spec.GetToken()), p.steppedDown), grpc.StreamInterceptor(auth.StreamServer(p.spec.GetToken())),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), acceptKeepalive())
 	p.tablets.Register(srv)
 	var tasks sync.WaitGroup
@@ -124,6 +129,9 @@ func (p *serverProcess) run(ctx context.Context) error {
 		}
 	}
 	start(func(context.Context) error { return p.serve(srv) })
+	p.verified.Store(time.Now().UnixNano())
+	start(p.verify)
+	start(p.trust)
 	start(p.beats)
 	start(p.snapshots)
 	if p.index == 0 {
@@ -352,8 +360,9 @@ func (p *serverProcess) beats(ctx context.Context) error {
 	}()
 	next := millis(p.spec.GetBeatMs()) / 2
 	for {
-		if superseded, err := p.checkFence(seq); superseded || err != nil {
-			return err
+		if conn != nil && p.newestChief.Load() > at.Incarnation {
+			conn.Close() // it may answer for ever, and lead nobody
+			conn = nil
 		}
 		if conn == nil {
 			info, err := p.store.Chief()
@@ -393,22 +402,6 @@ func (p *serverProcess) beats(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-// checkFence looks every so often whether a newer incarnation has claimed this server's place in the store.
-func (p *serverProcess) checkFence(seq uint64) (bool, error) {
-	if seq%16 != 0 {
-		return false, nil
-	}
-	superseded, err := p.store.Superseded(p.index, p.incarnation)
-	if err != nil {
-		p.lg.Warn("cannot read the checkpoint store", "err", err)
-		return false, nil
-	}
-	if superseded {
-		return true, ErrFenced
-	}
-	return false, nil
 }
 
 func (p *serverProcess) beat(ctx context.Context, conn *grpc.ClientConn, at checkpoint.ChiefInfo, known, seq uint64) (*rpc.ServerDirective, error) {

@@ -95,8 +95,9 @@ func (s *source) run(ctx context.Context) {
 		s.reconcile()
 		wait := s.place()
 		s.pauseHeld()
-		s.w.contact.expect(!s.full && len(s.readers) > len(s.paused), time.Now())
-		if len(s.readers) == 0 && s.w.contact.quiet(time.Now()) > 0 {
+		fetching := !s.full && len(s.readers) > len(s.paused)
+		s.w.contact.expect(fetching, time.Now())
+		if !fetching && s.w.contact.quiet(time.Now()) > 0 {
 			s.ping()
 		}
 		armed, done := s.w.sourceWake.arm(ctx, wait)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -111,6 +112,7 @@ type worker struct {
 	sourceWake                    interrupter
 	contact                       contact // with the brokers
 	peersDone                     sync.WaitGroup
+	newestChief                   atomic.Uint64 // highest incarnation of a chief that was seen in the store
 	// end ends everything with a cause, errDrained after a drain.
 	end context.CancelCauseFunc
 	// onStart, when set, is called once end works: tests end workers without a drain.
@@ -227,6 +229,7 @@ func (w *worker) run(ctx context.Context) error {
 	tasks.Go(func() { w.failUnless(work, w.step(work, batches, done)) })
 	tasks.Go(func() { w.failUnless(work, w.push(work, done)) })
 	tasks.Go(func() { w.failUnless(work, w.beats(work)) })
+	tasks.Go(func() { w.watchChief(work) })
 	w.await(ctx, work)
 	tasks.Wait()
 	w.peersDone.Wait()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -27,6 +28,8 @@ type Chief struct {
 	m       *machine
 	changed chan struct{} // closed and replaced when a server has reported: Snapshot waits on it
 	members map[string]rpc.MemberState
+	// suspended: it may not be the chief any more. Nobody can beat then, so nobody is expelled for it.
+	suspended atomic.Bool
 }
 
 // New starts a chief's state at now; Run must be called to expel members and move leases. dial connects to parameter servers (for Sums).
@@ -47,10 +50,13 @@ func (c *Chief) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
+			if c.suspended.Load() {
+				continue // the time counts as a gap afterwards: see forgive
+			}
 			now := time.Now()
 			c.mu.Lock()
 			if gap := now.Sub(last); gap > c.m.opt.LeaseTimeout/2 {
-				c.forgive(gap)
+				c.forgive(now, gap)
 			}
 			last = now
 			c.m.tick(now)
@@ -61,15 +67,27 @@ func (c *Chief) Run(ctx context.Context) error {
 	}
 }
 
+// Suspend makes the chief decide nothing until it is told otherwise; whoever serves its RPCs refuses them meanwhile.
+func (c *Chief) Suspend(yes bool) { c.suspended.Store(yes) }
+
+// Suspended says whether the chief has been told to decide nothing.
+func (c *Chief) Suspended() bool { return c.suspended.Load() }
+
 // forgive extends all leases by the time in which this process itself did not run (it was stopped, or starved): the silence was its own.
-func (c *Chief) forgive(gap time.Duration) {
+func (c *Chief) forgive(now time.Time, gap time.Duration) {
+	later := func(seen time.Time) time.Time {
+		if seen = seen.Add(gap); seen.After(now) {
+			return now
+		}
+		return seen
+	}
 	c.lg.Warn("the chief itself was not running for a while; all leases are extended by it", "gap", gap)
 	for _, w := range c.m.members {
-		w.seen = w.seen.Add(gap)
+		w.seen = later(w.seen)
 	}
 	for _, s := range c.m.servers {
 		if s != nil {
-			s.seen = s.seen.Add(gap)
+			s.seen = later(s.seen)
 		}
 	}
 }

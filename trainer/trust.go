@@ -1,0 +1,88 @@
+package trainer
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// A process that is cut off from the checkpoint store, and from nothing else, cannot learn that it was replaced, and answers its clients for ever: what it
+// trains is lost in the end. So clients look in the store for a newer chief, and a chief that cannot look steps back. Its tablets go on serving: whoever
+// follows a newer chief does not ask them.
+
+// trustFor is how long a chief leads without having seen in the checkpoint store that nobody has taken its place.
+func (p *serverProcess) trustFor() time.Duration {
+	return max(6*millis(p.spec.GetLeaseTimeoutMs()), time.Second)
+}
+
+// verify looks every so often whether a newer incarnation has claimed this server's place in the store, and whether there is a newer chief. A store that hangs
+// hangs only this.
+func (p *serverProcess) verify(ctx context.Context) error {
+	failing := false
+	for pause(ctx, max(8*millis(p.spec.GetBeatMs()), 100*time.Millisecond)) == nil {
+		superseded, err := p.store.Superseded(p.index, p.incarnation)
+		switch {
+		case err != nil && !failing:
+			p.lg.Warn("cannot read the checkpoint store", "err", err)
+		case superseded:
+			return ErrFenced
+		case err == nil:
+			p.verified.Store(time.Now().UnixNano())
+		}
+		failing = err != nil
+		if info, err := p.store.Chief(); err == nil && info.Timeline == p.job.Timeline {
+			p.newestChief.Store(max(p.newestChief.Load(), info.Incarnation))
+		}
+	}
+	return nil
+}
+
+// unverified is for how long it has not been seen that this server's place is its own.
+func (p *serverProcess) unverified() time.Duration {
+	return time.Since(time.Unix(0, p.verified.Load()))
+}
+
+// trust makes the chief step back while its place is in doubt, and go on afterwards.
+func (p *serverProcess) trust(ctx context.Context) error {
+	if p.chief == nil {
+		return nil
+	}
+	suspended := false
+	for pause(ctx, p.trustFor()/8) == nil {
+		if doubt := p.unverified() > p.trustFor(); doubt != suspended {
+			suspended = doubt
+			p.chief.Suspend(doubt)
+			if doubt {
+				p.lg.Error("the checkpoint store cannot be read, so it is not known whether another chief has taken over: stepping back until it can", "store", p.store.Root(), "for", p.unverified())
+			} else {
+				p.lg.Info("the checkpoint store can be read again, and this is still the chief")
+			}
+		}
+	}
+	return nil
+}
+
+// steppedDown refuses what is asked of a chief that has stepped back.
+func (p *serverProcess) steppedDown(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if p.chief != nil && p.chief.Suspended() && strings.HasPrefix(info.FullMethod, "/"+rpc.Chief_ServiceDesc.ServiceName+"/") {
+		return nil, status.Errorf(codes.Unavailable, "this chief (incarnation %d) has not been able to read the checkpoint store %s for %v, so it has stepped back: another may have taken over; make the store readable for it",
+			p.incarnation, p.store.Root(), p.unverified().Round(time.Second))
+	}
+	return handler(ctx, req)
+}
+
+// watchChief looks every so often whether a newer chief has published itself: the one that this worker knows may answer for ever and lead nobody.
+func (w *worker) watchChief(ctx context.Context) {
+	for pause(ctx, min(max(millis(w.spec.GetLeaseTimeoutMs())/2, 200*time.Millisecond), 2*time.Second)) == nil {
+		if at, err := w.findChief(); err == nil && at.Incarnation > w.newestChief.Load() {
+			w.newestChief.Store(at.Incarnation)
+			w.beatNow.set()
+		}
+	}
+}

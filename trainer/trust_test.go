@@ -1,0 +1,130 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// severed starts server 0 of a job with a way of its own to the checkpoint folder, and returns how to cut and mend that way.
+func severed(t *testing.T, j *job, o ServerOptions) (p *process, cut, mend func()) {
+	t.Helper()
+	link := filepath.Join(t.TempDir(), "store")
+	mend = func() {
+		if err := os.Symlink(j.spec.GetCheckpointDir(), link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mend()
+	spec := proto.Clone(j.spec).(*rpc.TrainSpec)
+	spec.CheckpointDir = link
+	p = start(t, func(ctx context.Context) error {
+		return RunServer(ctx, testLogger(t, "severed"), spec, o)
+	})
+	return p, func() {
+		if err := os.Remove(link); err != nil {
+			t.Fatal(err)
+		}
+	}, mend
+}
+
+func shortLeases(s *rpc.TrainSpec) { s.Servers, s.LeaseTimeoutMs, s.GraceMs = 1, 400, 400 }
+
+// refuses asks the chief at an address until it refuses because it cannot read the store.
+func (j *job) refuses(address string) {
+	j.t.Helper()
+	conn, err := dialPeer(address, j.spec.GetToken())
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	defer conn.Close()
+	eventually(j.t, func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err = rpc.NewChiefClient(conn).Status(ctx, &rpc.StatusRequest{})
+		return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "has stepped back")
+	}, func() string { return "the chief steps back; it says " + status.Convert(err).Message() })
+}
+
+// Server 0 loses sight of the store, and is replaced by one that does not reach it: it answers all the time, and keeps no client, neither when it steps back
+// nor before that. When it can look again it ends.
+func TestZombieChiefLosesItsClients(t *testing.T) {
+	for name, leaseMS := range map[string]int64{"it steps back": 400, "it would lead for long": 600_000} {
+		t.Run(name, func(t *testing.T) {
+			c := broker(t, 1)
+			cl := producer(t, c)
+			j := &job{t: t, spec: jobSpec(t, c, shortLeases, func(s *rpc.TrainSpec) { s.Servers, s.LeaseTimeoutMs = 2, leaseMS })}
+			way, o := behindProxy(t, 0)
+			zombie, cut, mend := severed(t, j, o)
+			j.server(1)
+			first := j.waitFor("the chief", func(*rpc.JobStatus) bool { return true })
+			j.worker(0, 1)
+			produce(t, cl, 0, 100)
+			j.waitApplied(map[int32]int64{0: 100})
+			cut()
+			way.close() // or its successor, which asks it for the chief's orders first, would end it
+			j.server(0)
+			j.waitFor("the worker is with the new chief", func(s *rpc.JobStatus) bool {
+				return s.GetChief() > first.GetChief() && len(s.GetMembers()) == 1 && s.GetMembers()[0].GetState() == rpc.MemberState_MEMBER_STATE_READY
+			})
+			produce(t, cl, 0, 100)
+			ends := map[int32]int64{0: 200}
+			j.waitApplied(ends)
+			j.checkOnce(readLog(t, c, ends), nil)
+			if leaseMS < 1000 {
+				j.refuses(way.target)
+			}
+			mend()
+			eventually(t, func() bool {
+				select {
+				case <-zombie.done:
+					return true
+				default:
+					return false
+				}
+			}, func() string { return "the zombie ends" })
+			if !errors.Is(zombie.err, ErrFenced) {
+				t.Errorf("the zombie ended with %v, want that it is fenced", zombie.err)
+			}
+		})
+	}
+}
+
+// A chief that nobody has replaced steps back while the store is away, and goes on with the same members when it is back: the silence was its own.
+func TestChiefGoesOnWhenTheStoreIsBack(t *testing.T) {
+	c := broker(t, 1)
+	cl := producer(t, c)
+	j := &job{t: t, spec: jobSpec(t, c, shortLeases)}
+	_, cut, mend := severed(t, j, ServerOptions{Index: 0, Listen: "127.0.0.1:0"})
+	j.waitFor("the chief", func(*rpc.JobStatus) bool { return true })
+	at, err := j.findChief()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.worker(0, 1)
+	produce(t, cl, 0, 100)
+	j.waitApplied(map[int32]int64{0: 100})
+	before := j.waitFor("a member", func(s *rpc.JobStatus) bool { return len(s.GetMembers()) == 1 })
+	cut()
+	j.refuses(at.Address)
+	mend()
+	produce(t, cl, 0, 100)
+	ends := map[int32]int64{0: 200}
+	j.waitApplied(ends)
+	after := j.status()
+	if after.GetChief() != before.GetChief() || after.GetMembers()[0].GetJoinedUnixMs() != before.GetMembers()[0].GetJoinedUnixMs() {
+		t.Errorf("chief %d with a member that joined at %d, want chief %d and %d: nobody was expelled", after.GetChief(), after.GetMembers()[0].GetJoinedUnixMs(),
+			before.GetChief(), before.GetMembers()[0].GetJoinedUnixMs())
+	}
+	j.checkOnce(readLog(t, c, ends), nil)
+}
