@@ -1,0 +1,39 @@
+// Command kale-cluster starts a private cluster on this machine to try Kale's backends on, and ends it on Ctrl-C:
+// `kale-cluster slurm`. It is for people and tests; nothing of Kale needs it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"sort"
+	"syscall"
+)
+
+// clusters are the kinds that can be started: each runs one until ctx ends.
+var clusters = map[string]func(ctx context.Context, args []string) error{
+	"slurm": runSlurm,
+}
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+// run gives the exit code: 0, 1 (failed) or 2 (usage).
+func run(args []string) int {
+	if len(args) == 0 || clusters[args[0]] == nil {
+		var kinds []string
+		for kind := range clusters {
+			kinds = append(kinds, kind)
+		}
+		sort.Strings(kinds)
+		fmt.Fprintf(os.Stderr, "usage: kale-cluster %v [flags]; kale-cluster KIND -h lists the flags\n", kinds)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := clusters[args[0]](ctx, args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "kale-cluster: %v\n", err)
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+
+	"github.com/kale-sched/kale/plugins/slurm/slurmtest"
+)
+
+func runSlurm(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("kale-cluster slurm", flag.ContinueOnError)
+	nodes := flags.Int("nodes", 4, "how many nodes")
+	gpus := flags.Int("gpus", 8, "fake GPUs of each node")
+	cpus := flags.Int("cpus", 64, "CPUs that each node claims to have")
+	dir := flags.String("dir", "", "an empty folder for the cluster (default: a temporary one, removed at the end)")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	c, err := slurmtest.Start(ctx, slurmtest.Options{Nodes: *nodes, GPUsPerNode: *gpus, CPUs: *cpus, Dir: *dir})
+	if err != nil {
+		return err
+	}
+	apart := "a folder of its own on every node"
+	if !c.Apart() {
+		apart = "the same folder on every node, since this is not root"
+	}
+	fmt.Printf(`A private Slurm runs: %d nodes with %d fake GPUs each. In another terminal:
+
+  export SLURM_CONF=%s
+  sinfo
+
+%s is shared by all nodes: the place for shared_dir and checkpoint.dir.
+%s is %s.
+Ctrl-C ends it and leaves nothing.
+`, *nodes, *gpus, c.Conf(), c.Shared(), c.Private(), apart)
+	<-ctx.Done()
+	return c.Close()
+}

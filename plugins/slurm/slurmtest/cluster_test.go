@@ -1,0 +1,115 @@
+package slurmtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The cluster gives jobs GPUs and folders as it says, survives what the faults do, and leaves nothing.
+func TestCluster(t *testing.T) {
+	if why := Missing(); why != "" {
+		t.Skip(why)
+	}
+	ctx := t.Context()
+	c, err := Start(ctx, Options{Nodes: 2, GPUsPerNode: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := c.dir
+	defer func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if left := c.strays(); len(left) > 0 {
+			t.Errorf("processes are left: %v", left)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the folder is left: %v", err)
+		}
+	}()
+	run := func(name string, args ...string) string {
+		t.Helper()
+		out, err := c.Run(ctx, name, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(out)
+	}
+	script := fmt.Sprintf(`echo "$CUDA_VISIBLE_DEVICES" > %s/$SLURMD_NODENAME; echo mine > %s/who; sleep 1000`, c.Shared(), c.Private())
+	for n := 1; n <= 2; n++ {
+		run("sbatch", "--no-requeue", "--gres=gpu:2", "--output=/dev/null", "-w", Node(n), "--wrap="+script)
+	}
+	running := func(want int) func() error {
+		return func() error {
+			out, err := c.Run(ctx, "squeue", "--noheader", "-t", "R", "-o", "%i")
+			if got := len(strings.Fields(out)); err == nil && got != want {
+				err = fmt.Errorf("%d jobs run, want %d", got, want)
+			}
+			return err
+		}
+	}
+	wait := func(what string, cond func() error) {
+		t.Helper()
+		if err := c.wait(ctx, what, func(context.Context) error { return cond() }); err != nil {
+			t.Fatal(err, c.complaints())
+		}
+	}
+	wait("both jobs run and have written", func() error {
+		for n := 1; n <= 2; n++ {
+			raw, err := os.ReadFile(filepath.Join(c.Shared(), Node(n)))
+			if err != nil || strings.TrimSpace(string(raw)) != "0,1" {
+				return fmt.Errorf("node %d: CUDA_VISIBLE_DEVICES is %q, %w", n, raw, err)
+			}
+			where := c.Private()
+			if c.Apart() {
+				where = c.NodePrivate(n)
+			}
+			if _, err := os.Stat(filepath.Join(where, "who")); err != nil {
+				return err
+			}
+		}
+		return running(2)()
+	})
+	if _, err := os.Stat(filepath.Join(c.Private(), "who")); c.Apart() && err == nil {
+		t.Error("what a node writes into its private folder is seen from outside")
+	}
+	c.KillNode(1)
+	if err := c.Fail(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	wait("one job is left", running(1))
+	if err := c.StartNode(1); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Resume(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	wait("the node is idle again", func() error {
+		if got := run("sinfo", "--noheader", "--Node", "-n", "n1", "-o", "%T"); got != "idle" {
+			return fmt.Errorf("it is %s", got)
+		}
+		return nil
+	})
+	if err := c.Settle(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c.KillController()
+	if out, err := c.Run(ctx, "squeue"); err == nil {
+		t.Errorf("squeue answers without slurmctld: %s", out)
+	}
+	if err := c.StartController(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wait("the job still runs", running(1))
+	if err := c.Drain(ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := run("sinfo", "--noheader", "--Node", "-n", "n1", "-o", "%T"); got != "drained" {
+		t.Errorf("after Drain the node is %s", got)
+	}
+}

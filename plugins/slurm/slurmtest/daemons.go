@@ -1,0 +1,298 @@
+package slurmtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// daemon is one process that the cluster started.
+type daemon struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+// starter starts processes that the kernel kills when this process ends: from one thread, which lives as long as the cluster.
+type starter struct {
+	orders chan func()
+}
+
+func newStarter() *starter {
+	s := &starter{orders: make(chan func())}
+	// Owned by the Cluster, ends with stop; touches nothing by itself.
+	go func() {
+		runtime.LockOSThread()
+		for f := range s.orders {
+			f()
+		}
+	}()
+	return s
+}
+
+func (s *starter) stop() { close(s.orders) }
+
+func (s *starter) start(cmd *exec.Cmd) (*daemon, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	result := make(chan error)
+	s.orders <- func() { result <- cmd.Start() }
+	if err := <-result; err != nil {
+		return nil, err
+	}
+	d := &daemon{cmd: cmd, ended: make(chan struct{})}
+	// Ends with the process, which Close ends; only reaps.
+	go func() {
+		defer close(d.ended)
+		_ = cmd.Wait()
+	}()
+	return d, nil
+}
+
+// alive reports whether the process runs. A nil daemon does not.
+func (d *daemon) alive() bool {
+	if d == nil {
+		return false
+	}
+	select {
+	case <-d.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// end asks the process to stop, and kills it when it does not within the grace; a grace of 0 kills it at once.
+func (d *daemon) end(grace time.Duration) {
+	if !d.alive() {
+		return
+	}
+	if grace > 0 {
+		_ = d.cmd.Process.Signal(syscall.SIGTERM) // it may be gone by now
+		select {
+		case <-d.ended:
+			return
+		case <-time.After(grace):
+		}
+	}
+	_ = d.cmd.Process.Kill()
+	<-d.ended
+}
+
+// envNode marks what node n's slurmd starts; jobs have SLURMD_NODENAME instead.
+const envNode = "KALE_SLURMTEST_NODE="
+
+func (c *Cluster) launch(name string, argv ...string) (*daemon, error) {
+	out, err := os.OpenFile(c.log(name+".out"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = append(c.Env(), envNode+name), c.dir, out, out
+	return c.starter.start(cmd)
+}
+
+// StartController starts slurmctld, which keeps its state over KillController, and waits until it answers.
+func (c *Cluster) StartController(ctx context.Context) error {
+	path, err := find("slurmctld")
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	if c.closed || c.control.alive() {
+		c.mu.Unlock()
+		return errors.New("start slurmctld: it runs already, or the cluster is closed")
+	}
+	c.control, err = c.launch("slurmctld", path, "-D")
+	control := c.control
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return c.wait(ctx, "slurmctld answers", func(ctx context.Context) error {
+		if !control.alive() {
+			return errors.New("slurmctld has ended")
+		}
+		_, err := c.Run(ctx, "squeue", "--noheader")
+		return err
+	})
+}
+
+// Settle waits until slurmctld has saved its state after now. It saves some seconds after a change: what a KillController before that takes away is
+// lost, as on a real cluster, and its running jobs are killed as orphans once slurmctld is back.
+func (c *Cluster) Settle(ctx context.Context) error {
+	now := time.Now()
+	// A change that harms nothing, so that there is something to save.
+	if _, err := c.Run(ctx, "sbatch", "--hold", "--output=/dev/null", "--job-name=settle", "--wrap=true"); err != nil {
+		return err
+	}
+	if _, err := c.Run(ctx, "scancel", "--name=settle"); err != nil {
+		return err
+	}
+	return c.wait(ctx, "slurmctld has saved its state", func(context.Context) error {
+		info, err := os.Stat(filepath.Join(c.dir, "state", "job_state"))
+		if err == nil && !info.ModTime().After(now) {
+			err = errors.New("it has not yet")
+		}
+		return err
+	})
+}
+
+// KillController ends slurmctld as kill -9 does; see Settle.
+func (c *Cluster) KillController() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.control.end(0)
+}
+
+// PauseController stops slurmctld from running (resume=false) or lets it run on: it hangs, with its port open.
+func (c *Cluster) PauseController(resume bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.control.alive() {
+		return errors.New("pause slurmctld: it does not run")
+	}
+	if resume {
+		return c.control.cmd.Process.Signal(syscall.SIGCONT)
+	}
+	return c.control.cmd.Process.Signal(syscall.SIGSTOP)
+}
+
+// StartNode starts the slurmd of node n, from 1.
+func (c *Cluster) StartNode(n int) error {
+	path, err := find("slurmd")
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.nodes[n-1].alive() {
+		return fmt.Errorf("start node %s: it runs already, or the cluster is closed", Node(n))
+	}
+	argv := []string{path, "-D", "-N", Node(n)}
+	if c.private {
+		// The shell becomes slurmd, so that the process id is slurmd's.
+		argv = append([]string{
+			"unshare", "--mount", "--propagation", "private", "sh", "-c",
+			`mount --bind "$1" "$2" && shift 2 && exec "$@"`, "sh", c.NodePrivate(n), c.Private(),
+		}, argv...)
+	}
+	c.nodes[n-1], err = c.launch(Node(n), argv...)
+	return err
+}
+
+// KillNode ends node n as a power cut does: its slurmd and all that its jobs run.
+func (c *Cluster) KillNode(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes[n-1].end(0)
+	kill(c.strays(envNode + Node(n))) // the steps' managers first, or they would report their end
+	kill(c.strays("SLURMD_NODENAME=" + Node(n)))
+}
+
+// Restart ends all daemons and starts them again; jobs that run go on.
+func (c *Cluster) Restart(ctx context.Context) error {
+	c.mu.Lock()
+	for _, d := range append([]*daemon{c.control}, c.nodes...) {
+		d.end(3 * time.Second)
+	}
+	c.mu.Unlock()
+	if err := c.StartController(ctx); err != nil {
+		return err
+	}
+	for n := range c.nodes {
+		if err := c.StartNode(n + 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close ends all that the cluster started, jobs too, and removes its folder. It is idempotent.
+func (c *Cluster) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	for _, d := range append([]*daemon{c.control}, c.nodes...) { // slurmctld first: nothing starts any more
+		d.end(0) // they hold nothing that anybody wants
+	}
+	c.starter.stop()
+	deadline := time.Now().Add(10 * time.Second)
+	left := c.strays()
+	for ; len(left) > 0 && time.Now().Before(deadline); left = c.strays() {
+		kill(left)
+		time.Sleep(5 * time.Millisecond)
+	}
+	var err error
+	if len(left) > 0 {
+		err = fmt.Errorf("end the private Slurm: processes are left: %v", left)
+	}
+	if c.own {
+		err = errors.Join(err, os.RemoveAll(c.dir))
+	}
+	return err
+}
+
+func kill(pids []int) {
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone by now
+	}
+}
+
+// strays gives the processes of this cluster's jobs, told by its folder in their environment or command line, and by the variables where some are given.
+func (c *Cluster) strays(variables ...string) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var out []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ")) // gone, or another's
+		env = append([]byte{0}, env...)
+		has := func(kv string) bool { return bytes.Contains(env, []byte("\x00"+kv+"\x00")) }
+		if !has("SLURM_CONF="+c.Conf()) || slices.ContainsFunc(variables, func(kv string) bool { return !has(kv) }) {
+			continue
+		}
+		name, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "comm"))
+		job := bytes.Contains(env, []byte("SLURM_JOB_ID=")) || strings.HasPrefix(string(name), "slurmstepd")
+		if job {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// complaints gives the last errors of the daemons' logs, for a person whose cluster did not start.
+func (c *Cluster) complaints() string {
+	logs, _ := filepath.Glob(filepath.Join(c.dir, "log", "*"))
+	var out []string
+	for _, path := range logs {
+		raw, _ := os.ReadFile(path)
+		lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+		for _, l := range lines[max(0, len(lines)-200):] {
+			if strings.Contains(l, "error") || strings.Contains(l, "fatal") {
+				out = append(out, filepath.Base(path)+": "+l)
+			}
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return "\n" + strings.Join(out[max(0, len(out)-10):], "\n")
+}
