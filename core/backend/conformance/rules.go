@@ -187,8 +187,8 @@ func (s *suite) capacity() {
 	}
 	s.free(0)
 	used := map[string]bool{}
-	for _, st := range s.list() {
-		for _, d := range st.Devices {
+	for _, w := range ws[:s.Slots] {
+		for _, d := range s.waitFor(w.ID, backend.StateRunning).Devices { // where there is a queue, they are known when it is placed
 			if used[d] {
 				s.Errorf("device %s was given out twice", d)
 			}

@@ -1,0 +1,331 @@
+package slurm
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+const (
+	// replaceTimeout bounds the wait for the end of what a higher generation replaces; the next Ensure goes on.
+	replaceTimeout = 10 * time.Second
+	// replaceEvery is how often it is looked at meanwhile.
+	replaceEvery = 100 * time.Millisecond
+	// keepReleased is how many released folders a job keeps for their logs, beside the newest of each rank.
+	keepReleased = 32
+)
+
+// Ensure implements backend.Backend.
+func (s *slurm) Ensure(ctx context.Context, name string, ws []backend.Workload) ([]backend.Status, error) {
+	j, err := s.job(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	problems, err := backend.ValidateAll(name, ws)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.endReplaced(ctx, ws, problems); err != nil {
+		return nil, err
+	}
+	if err := s.place(ctx, j, ws, problems); err != nil {
+		return nil, err
+	}
+	views, _, err := j.look(ctx, j.queue.freshness())
+	if err != nil {
+		return nil, err
+	}
+	out := make([]backend.Status, len(ws))
+	for i, w := range ws {
+		v, known := find(views, w.ID)
+		switch {
+		case problems[i] != nil:
+			out[i] = backend.Status{ID: w.ID, State: backend.StateFailed, Reason: problems[i].Message, Err: problems[i]}
+			if known && problems[i].Code == backend.Unavailable {
+				out[i].State = backend.StateUnknown
+			}
+		case !known:
+			out[i] = backend.Status{ID: w.ID, State: backend.StateUnknown, Reason: "its folder cannot be seen"}
+		default:
+			out[i] = j.address(ctx, v.status())
+		}
+	}
+	return out, nil
+}
+
+func find(views []view, id backend.ID) (view, bool) {
+	for _, v := range views {
+		if v.id == id {
+			return v, true
+		}
+	}
+	return view{}, false
+}
+
+// newestOf gives the highest generation of the id's role and rank.
+func newestOf(views []view, id backend.ID) (view, bool) {
+	var best view
+	found := false
+	for _, v := range views { // ordered by generation
+		if v.id.Role == id.Role && v.id.Rank == id.Rank {
+			best, found = v, true
+		}
+	}
+	return best, found
+}
+
+// endReplaced ends by force the lower generations of what is asked for, and waits for their end.
+func (j *job) endReplaced(ctx context.Context, ws []backend.Workload, problems []*backend.Error) error {
+	views, _, err := j.look(ctx, quickest)
+	if err != nil {
+		return err
+	}
+	var ending []backend.ID
+	for i, w := range ws {
+		if problems[i] != nil {
+			continue
+		}
+		for _, v := range views {
+			if v.id.Role == w.ID.Role && v.id.Rank == w.ID.Rank && v.id.Generation < w.ID.Generation && !v.reaped() {
+				if err := v.giveUp(backend.Forced, v.record.StopGrace); err != nil {
+					problems[i] = backend.AsError(err)
+				}
+				ending = append(ending, v.id)
+			}
+		}
+	}
+	if len(ending) == 0 {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, replaceTimeout)
+	defer cancel()
+	for {
+		views, snap, err := j.look(bounded, 0)
+		if err != nil || snap.err != nil {
+			return nil // place says what is still there
+		}
+		j.enforce(bounded, views)
+		if !slices.ContainsFunc(ending, func(id backend.ID) bool { v, ok := find(views, id); return ok && !v.over() }) {
+			return nil
+		}
+		select {
+		case <-bounded.Done():
+			return nil
+		case <-time.After(replaceEvery):
+		}
+	}
+}
+
+// place makes the folders of those workloads that have none, and submits their jobs. What fails for one is put into problems; the error is for all.
+func (s *slurm) place(ctx context.Context, j *job, ws []backend.Workload, problems []*backend.Error) error {
+	j.place.Lock()
+	defer j.place.Unlock()
+	views, snap, err := j.look(ctx, quickest)
+	if err != nil {
+		return err
+	}
+	var fresh []int
+	for i, w := range ws {
+		if problems[i] != nil {
+			continue
+		}
+		newest, known := newestOf(views, w.ID)
+		generation := newest.id.Generation
+		switch {
+		case known && generation > w.ID.Generation:
+			problems[i] = backend.Errorf(backend.Gone, "start %s of job %q: generation %d has replaced it", w.ID, j.name, generation)
+		case known && generation == w.ID.Generation && newest.release != nil:
+			problems[i] = backend.Errorf(backend.Gone, "start %s of job %q: it was released; use a higher generation", w.ID, j.name)
+		case known && generation == w.ID.Generation && !newest.unsubmitted():
+			// It has its job.
+		case known && generation < w.ID.Generation && !newest.over():
+			problems[i] = backend.Errorf(backend.Conflict, "start %s of job %q: generation %d is still ending; ask again", w.ID, j.name, generation)
+		default:
+			fresh = append(fresh, i)
+		}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	if snap.err != nil {
+		return unavailable(fmt.Sprintf("start %d workloads of job %q", len(fresh), j.name), snap.err)
+	}
+	room, err := s.room(ctx, j)
+	if err != nil {
+		if j.set.maxPending == 0 {
+			return err
+		}
+		j.lg.Warn("what is free is not known; jobs are submitted all the same, up to max_pending", "err", err)
+	}
+	bad := j.badNodes(views, room)
+	for _, i := range fresh {
+		if problems[i] = s.start(ctx, j, ws[i], i, views, room, bad); problems[i] != nil && problems[i].Code == backend.Unavailable {
+			for _, rest := range fresh { // Slurm hangs: do not wait for it again and again
+				if rest > i && problems[rest] == nil {
+					problems[rest] = backend.Errorf(backend.Unavailable, "start %s of job %q: not tried, since Slurm did not answer for %s", ws[rest].ID, j.name, ws[i].ID)
+				}
+			}
+			break
+		}
+	}
+	j.prune(views)
+	return nil
+}
+
+// unsubmitted reports whether Ensure must submit the instance: Slurm does not have it and surely had it never, or its claim keeps a second job harmless.
+func (v view) unsubmitted() bool {
+	return v.broken == nil && v.polled == nil && v.verdict == nil && v.release == nil && v.claim == "" && !v.inQueue && !v.recent &&
+		v.submission.JobID == "" && time.Since(v.submission.Tried) > 2*time.Second
+}
+
+// start makes the workload's folder, if there is none, and submits its job.
+func (s *slurm) start(ctx context.Context, j *job, w backend.Workload, index int, views []view, room *room, bad []string) *backend.Error {
+	doing := fmt.Sprintf("start %s of job %q", w.ID, j.name)
+	v, known := find(views, w.ID)
+	if !known {
+		program, err := j.set.program(executable(), w.Argv[0])
+		if err != nil {
+			return backend.Invalidf(fmt.Sprintf("workloads[%d].argv[0]", index), "%s: %w; build or install it, or name it by its path on the nodes", doing, err)
+		}
+		for name := range w.Env {
+			if !shellName.MatchString(name) {
+				return backend.Invalidf(fmt.Sprintf("workloads[%d].env", index), "%s: environment variable %q: on Slurm a name has letters, digits and '_' only", doing, name)
+			}
+		}
+		if e := room.admit(j.set, w.Resources, j.name+"/"+w.ID.String(), doing); e != nil {
+			return e
+		}
+		r := record{Job: j.name, ID: w.ID, Nonce: rand.Text(), Resources: w.Resources, StopGrace: w.StopGrace, Created: time.Now().UTC()}
+		if r.StopGrace == 0 {
+			r.StopGrace = backend.DefaultStopGrace
+		}
+		v = view{instance: j.instance(w.ID), record: r}
+		if err := v.write(r, runScript(j.set, v.instance, program, w, r.StopGrace), w.Files); err != nil {
+			return backend.Errorf(failureCode(err), "%s: write its folder: %w%s", doing, err, dirAdvice)
+		}
+	}
+	return j.submit(ctx, v, !known, bad)
+}
+
+// executable is the path of this program.
+func executable() string {
+	path, err := os.Executable()
+	if err != nil {
+		return os.Args[0]
+	}
+	return path
+}
+
+// write makes the folder under another name, and gives it its own name when it is complete.
+func (i instance) write(r record, script string, files map[string][]byte) (err error) {
+	if err := os.MkdirAll(filepath.Dir(i.dir), 0o700); err != nil {
+		return err
+	}
+	draft, err := os.MkdirTemp(filepath.Dir(i.dir), ".new-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(draft) // the first error tells more
+		}
+	}()
+	if err := os.Mkdir(filepath.Join(draft, allocFolder), 0o700); err != nil {
+		return err
+	}
+	if err := writeJSON(filepath.Join(draft, recordFile), r); err != nil {
+		return err
+	}
+	contents := map[string][]byte{scriptFile: []byte(script)}
+	for name, content := range files {
+		contents[filepath.Join(allocFolder, name)] = content
+	}
+	for name, content := range contents {
+		if err := os.WriteFile(filepath.Join(draft, name), content, 0o600); err != nil {
+			return err
+		}
+	}
+	return os.Rename(draft, i.dir)
+}
+
+// submit hands the instance to Slurm, and finds out whether it arrived when sbatch does not say so. first: it was never tried before.
+func (j *job) submit(ctx context.Context, v view, first bool, bad []string) *backend.Error {
+	doing := fmt.Sprintf("submit %s of job %q", v.id, j.name)
+	sub := submission{Tried: time.Now().UTC()}
+	note := func() *backend.Error {
+		if err := writeJSON(v.path(submissionFile), sub); err != nil {
+			return backend.Errorf(failureCode(err), "%s: write its folder: %w%s", doing, err, dirAdvice)
+		}
+		return nil
+	}
+	if e := note(); e != nil {
+		return e
+	}
+	out, _, err := j.queue.client.run(ctx, submitTimeout, batchScript(j.set, v.instance, v.record, bad), "sbatch", "--parsable")
+	j.queue.stir()
+	if err == nil {
+		if sub.JobID, err = parseSubmitted(out); err == nil {
+			sub.At = time.Now().UTC()
+			j.lg.Info("submitted to Slurm", "id", v.id.String(), "slurm_job", sub.JobID)
+			return note()
+		}
+	}
+	if e := refused(err); e != nil {
+		if first {
+			if rerr := os.RemoveAll(v.dir); rerr != nil {
+				j.lg.Warn("cannot remove the folder of a workload that Slurm refused", "id", v.id.String(), "err", rerr)
+			}
+		}
+		e.Message = doing + ": " + e.Message
+		return e
+	}
+	// It may have arrived all the same.
+	snap := j.queue.poll(ctx, 0)
+	if r, found, _ := pick(snap.rows[v.record.Nonce], ""); snap.err == nil && found {
+		sub.JobID, sub.At, sub.Found = r.id, time.Now().UTC(), true
+		j.lg.Info("sbatch failed, but Slurm has the job", "id", v.id.String(), "slurm_job", r.id, "err", err)
+		return note()
+	}
+	if snap.err != nil {
+		err = errors.Join(err, snap.err)
+	}
+	return backend.Errorf(backend.Unavailable, "%s: %w; whether Slurm has it is looked up before it is submitted again", doing, err)
+}
+
+// parseSubmitted reads what sbatch --parsable prints: the job's number, and the cluster's name after a semicolon where there are several.
+func parseSubmitted(out string) (string, error) {
+	lines := strings.Fields(out)
+	if len(lines) > 0 {
+		id, _, _ := strings.Cut(lines[len(lines)-1], ";")
+		if number(id) < 1<<62 {
+			return id, nil
+		}
+	}
+	return "", fmt.Errorf("sbatch printed %q where a job's number was expected", out)
+}
+
+// prune removes folders of released workloads: all but the newest of each role and rank, which remembers what was released, and the last keepReleased
+// others.
+func (j *job) prune(views []view) {
+	var old []view
+	for i, v := range views {
+		newest := i+1 == len(views) || views[i+1].id.Role != v.id.Role || views[i+1].id.Rank != v.id.Rank
+		if v.reaped() && !newest {
+			old = append(old, v)
+		}
+	}
+	slices.SortFunc(old, func(a, b view) int { return a.verdict.At.Compare(b.verdict.At) })
+	for _, v := range old[:max(0, len(old)-keepReleased)] {
+		if err := os.RemoveAll(v.dir); err != nil {
+			j.lg.Warn("cannot remove the folder of a released workload", "id", v.id.String(), "err", err)
+		}
+	}
+}

@@ -1,0 +1,305 @@
+package slurm
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// The files of an instance's folder; the package comment says what each is.
+const (
+	recordFile     = "record.json"
+	submissionFile = "submission.json"
+	scriptFile     = "run.sh"
+	claimFile      = "claim"
+	statusFile     = "status"
+	releasedFile   = "released"
+	verdictFile    = "verdict.json"
+	outputFile     = "output.log"
+	slurmLogFile   = "slurm.log"
+	allocFolder    = "alloc"
+)
+
+// record is what was asked for. It is written once, before the folder gets its name.
+type record struct {
+	Job       string
+	ID        backend.ID
+	Nonce     string
+	Resources backend.Resources
+	StopGrace time.Duration
+	Created   time.Time
+}
+
+// submission is what is known of handing the job to Slurm.
+type submission struct {
+	Tried time.Time // when sbatch was last started
+	At    time.Time // when it was accepted, by this machine's clock; zero while that is not known
+	JobID string
+	Found bool // the job was found in the queue after sbatch had failed
+}
+
+// release is that the workload was given up.
+type release struct {
+	How      string
+	At       time.Time
+	Deadline time.Time // when what is left is killed
+}
+
+// verdict is how Slurm says that the job ended.
+type verdict struct {
+	State  string // Slurm's, or one of the words below
+	Reason string
+	Node   string
+	At     time.Time
+}
+
+// Verdicts that are not Slurm's.
+const (
+	verdictLost     = "LOST"     // Slurm answers, and has long not known the job
+	verdictRejected = "REJECTED" // it never came to Slurm
+)
+
+// report is what run.sh knew last.
+type report struct {
+	State    backend.State // empty: it has said nothing
+	Job      string
+	Node     string
+	Devices  []string
+	PID      int
+	Restarts int
+	ExitCode int
+	First    time.Time // when the first process was started
+	Finished time.Time
+	Quick    bool // it gave up because the program kept failing at once
+	Reason   string
+}
+
+// over reports whether run.sh has ended by itself.
+func (r report) over() bool { return r.State == backend.StateExited || r.State == backend.StateFailed }
+
+// instance is one workload's folder, which may not exist.
+type instance struct {
+	dir string
+	job string
+	id  backend.ID
+}
+
+func (j *job) dir() string { return filepath.Join(j.set.dir, j.name) }
+
+func (j *job) instance(id backend.ID) instance {
+	return instance{dir: filepath.Join(j.dir(), id.String()), job: j.name, id: id}
+}
+
+func (i instance) path(name string) string { return filepath.Join(i.dir, name) }
+
+// view is one look at an instance, in its folder and in Slurm's queue.
+type view struct {
+	instance
+	record     record
+	submission submission
+	report     report
+	release    *release
+	verdict    *verdict
+	claim      string // the number of the job that holds it; empty when none does
+	broken     error  // the folder cannot be read: nothing is known
+
+	polled  error // why Slurm's queue is not known; nil when it is
+	row     row   // the job in the queue
+	inQueue bool
+	recent  bool // it was submitted after the look at the queue began: its absence says nothing
+	surplus []row
+}
+
+// scan looks at every instance of the job, by ID. No folder means no instances.
+func (j *job) scan(snap snapshot) ([]view, error) {
+	entries, err := os.ReadDir(j.dir())
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(j.set.dir); err == nil {
+			return nil, nil // the job has started nothing yet
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, backend.Errorf(failureCode(err), "list workloads of job %q: %w%s", j.name, err, dirAdvice)
+		}
+		return nil, nil
+	}
+	if err != nil {
+		return nil, backend.Errorf(failureCode(err), "list workloads of job %q: %w%s", j.name, err, dirAdvice)
+	}
+	var views []view
+	for _, e := range entries {
+		id, err := backend.ParseID(e.Name())
+		if err != nil {
+			continue // a folder that is being made, or a stranger's
+		}
+		v := j.instance(id).look(snap)
+		if v.broken != nil {
+			if _, err := os.Stat(v.dir); errors.Is(err, fs.ErrNotExist) {
+				continue // it was pruned meanwhile
+			}
+		}
+		views = append(views, j.judge(v, snap))
+	}
+	slices.SortFunc(views, func(a, b view) int { return a.id.Compare(b.id) })
+	return views, nil
+}
+
+// dirAdvice ends the messages about a shared folder that cannot be used.
+const dirAdvice = "; set shared_dir to a folder that this machine and all nodes can read and write"
+
+// look reads the instance's folder, and finds its job in the queue.
+func (i instance) look(snap snapshot) view {
+	v := view{instance: i, polled: snap.err}
+	keep := func(err error) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && v.broken == nil {
+			v.broken = err
+		}
+	}
+	// The report is read before the queue's answer is judged, and the queue was asked before: what ended in between shows its end.
+	if err := readJSON(i.path(recordFile), &v.record); err != nil {
+		v.broken = err
+	}
+	keep(readJSON(i.path(submissionFile), &v.submission))
+	var err error
+	v.report, err = readReport(i.path(statusFile))
+	keep(err)
+	var r release
+	if err := readJSON(i.path(releasedFile), &r); err == nil {
+		v.release = &r
+	} else {
+		keep(err)
+	}
+	var verd verdict
+	if err := readJSON(i.path(verdictFile), &verd); err == nil {
+		v.verdict = &verd
+	} else {
+		keep(err)
+	}
+	v.claim, err = os.Readlink(i.path(claimFile))
+	keep(err)
+	if snap.err == nil && v.record.Nonce != "" {
+		v.row, v.inQueue, v.surplus = pick(snap.rows[v.record.Nonce], v.claim)
+		v.recent = !snap.began.After(later(v.submission.Tried, v.submission.At))
+	}
+	return v
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// readReport reads what run.sh wrote: lines of name=value.
+func readReport(path string) (report, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return report{}, err
+	}
+	var r report
+	number := func(s string) int {
+		n, _ := strconv.Atoi(s) // the script writes it; a nonsense is 0
+		return n
+	}
+	second := func(s string) time.Time {
+		if n := number(s); n > 0 {
+			return time.Unix(int64(n), 0).UTC()
+		}
+		return time.Time{}
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(raw)); lines.Scan(); {
+		key, value, _ := strings.Cut(lines.Text(), "=")
+		switch key {
+		case "state":
+			r.State = backend.State(value)
+		case "job":
+			r.Job = value
+		case "node":
+			r.Node = value
+		case "devices":
+			if value != "" {
+				r.Devices = strings.Split(value, ",")
+			}
+		case "pid":
+			r.PID = number(value)
+		case "restarts":
+			r.Restarts = number(value)
+		case "code":
+			r.ExitCode = number(value)
+		case "first":
+			r.First = second(value)
+		case "finished":
+			r.Finished = second(value)
+		case "quick":
+			r.Quick = value == "1"
+		case "reason":
+			r.Reason = value
+		}
+	}
+	return r, nil
+}
+
+func readJSON(path string, into any) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func writeJSON(path string, value any) error {
+	raw, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeAtomic(path, raw)
+}
+
+// writeAtomic replaces the file at path, or leaves it as it was. What it wrote survives a power cut.
+func writeAtomic(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // the first error tells more
+	}
+	return err
+}
+
+// failureCode says what an error of the file system means to the scheduler: most need a person.
+func failureCode(err error) backend.Code {
+	for _, e := range []error{
+		fs.ErrPermission, unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.ENOTDIR, unix.ENAMETOOLONG, unix.EFBIG, fs.ErrExist,
+	} {
+		if errors.Is(err, e) {
+			return backend.Blocked
+		}
+	}
+	return backend.Unavailable
+}

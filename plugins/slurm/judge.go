@@ -1,0 +1,242 @@
+package slurm
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+const (
+	// missingFor is how long Slurm must have answered that it does not know a job before it is called lost.
+	missingFor = 2 * time.Minute
+	// lateFor is how long a submission whose outcome is open may yet show up.
+	lateFor = 2 * submitTimeout
+	// lastWordFor is how long the script's last word may take to be seen here after Slurm says that the job is over: file systems over a network
+	// remember for a while what was there before.
+	lastWordFor = 30 * time.Second
+)
+
+// orders is what this process has told Slurm and noticed; losing it repeats an order or lengthens a wait, and no more.
+type orders struct {
+	mu      sync.Mutex
+	since   map[string]time.Time
+	leaving bool // something released may still be there
+}
+
+func newOrders() *orders { return &orders{since: map[string]time.Time{}, leaving: true} }
+
+// first gives when what and nonce were first named together: now, the first time.
+func (o *orders) first(what, nonce string, now time.Time) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	key := what + " " + nonce
+	if o.since[key].IsZero() {
+		o.since[key] = now
+	}
+	return o.since[key]
+}
+
+// due reports whether what was not done for nonce within the pause, and notes that it is done now.
+func (o *orders) due(what, nonce string, now time.Time, pause time.Duration) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	key := what + " " + nonce
+	if last := o.since[key]; !last.IsZero() && now.Sub(last) < pause {
+		return false
+	}
+	o.since[key] = now
+	return true
+}
+
+func (o *orders) clear(what, nonce string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.since, what+" "+nonce)
+}
+
+func (o *orders) forget(nonce string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key := range o.since {
+		if strings.HasSuffix(key, " "+nonce) {
+			delete(o.since, key)
+		}
+	}
+}
+
+// judge writes the verdict on an instance once it is known, so that it is still known when Slurm has forgotten the job.
+func (j *job) judge(v view, snap snapshot) view {
+	if v.broken != nil || v.verdict != nil || snap.err != nil {
+		return v
+	}
+	now := time.Now()
+	found := verdict{At: now.UTC(), Node: v.report.Node}
+	switch {
+	case v.inQueue:
+		j.told.clear("missing", v.record.Nonce)
+		if v.row.phase() != phaseOver || v.awaitsLastWord() && now.Sub(j.told.first("over", v.record.Nonce, now)) < lastWordFor {
+			return v
+		}
+		found.State, found.Reason = v.row.state, v.row.reason
+		if found.Node == "" {
+			found.Node = v.row.nodes
+		}
+	case v.recent, v.submission.Tried.IsZero():
+		return v
+	case v.submission.JobID == "":
+		if v.release == nil && now.Sub(v.submission.Tried) < lateFor {
+			return v
+		}
+		found.State = verdictRejected
+	case v.report.over(): // it was cleared away long after its end
+		found.State = "COMPLETED"
+	default:
+		if v.release == nil && now.Sub(j.told.first("missing", v.record.Nonce, now)) < missingFor {
+			return v
+		}
+		found.State = verdictLost
+	}
+	if err := writeJSON(v.path(verdictFile), found); err != nil {
+		j.lg.Warn("cannot write down how a job ended; trying again", "id", v.id.String(), "err", err)
+		return v
+	}
+	j.told.forget(v.record.Nonce)
+	j.lg.Info("a Slurm job is over", "id", v.id.String(), "slurm_job", v.submission.JobID, "state", found.State, "node", found.Node)
+	v.verdict = &found
+	return v
+}
+
+// awaitsLastWord reports whether the job ended as its script ends it, and what the script wrote at the end is not to be seen yet.
+func (v view) awaitsLastWord() bool {
+	return (v.row.state == "COMPLETED" || v.row.state == "FAILED") && v.release == nil && v.report.State != "" && !v.report.over()
+}
+
+// over reports whether no process of the instance lives nor will.
+func (v view) over() bool { return v.broken == nil && v.verdict != nil }
+
+// reaped reports whether a List has forgotten it.
+func (v view) reaped() bool { return v.over() && v.release != nil }
+
+// status gives the contract's view of it.
+func (v view) status() backend.Status {
+	st := backend.Status{
+		ID: v.id, Node: v.report.Node, Devices: v.devices(), Restarts: v.report.Restarts, ExitCode: v.report.ExitCode,
+		Submitted: v.submission.At, Started: v.report.First, Finished: v.report.Finished, Deadline: v.row.deadline,
+	}
+	if st.Node == "" && v.inQueue && v.row.phase() != phaseQueued {
+		st.Node = v.row.nodes
+	}
+	st.State, st.Reason = v.state()
+	if st.State == backend.StateRunning || st.State == backend.StateStopping {
+		st.PID = v.report.PID
+	}
+	if !st.State.Live() {
+		st.Deadline = time.Time{}
+		if st.Finished.IsZero() && v.verdict != nil {
+			st.Finished = v.verdict.At
+		}
+	}
+	return st
+}
+
+// devices names the node with each, since every node counts its own from 0.
+func (v view) devices() []string {
+	var out []string
+	for _, d := range v.report.Devices {
+		out = append(out, deviceID(v.report.Node, d))
+	}
+	return out
+}
+
+func deviceID(node, index string) string { return node + ":" + index }
+
+func (v view) state() (backend.State, string) {
+	switch {
+	case v.broken != nil:
+		return backend.StateUnknown, fmt.Sprintf("its folder cannot be read: %v", v.broken)
+	case v.verdict != nil:
+		return v.ended()
+	case v.polled != nil && v.report.over() && v.release == nil:
+		return v.report.State, v.report.Reason
+	case v.polled != nil && v.release != nil:
+		return backend.StateStopping, "released, " + v.release.How + "; Slurm does not answer: " + v.polled.Error()
+	case v.polled != nil:
+		return backend.StateUnknown, "Slurm does not answer: " + v.polled.Error()
+	case v.release != nil:
+		return backend.StateStopping, "released, " + v.release.How
+	case !v.inQueue:
+		return v.absent()
+	}
+	return v.present()
+}
+
+// ended is the state of one whose job is over.
+func (v view) ended() (backend.State, string) {
+	switch {
+	case v.release != nil:
+		return backend.StateExited, "released, " + v.release.How
+	case v.report.over():
+		return v.report.State, v.report.Reason
+	case v.verdict.State == verdictLost:
+		return backend.StateFailed, fmt.Sprintf("Slurm no longer knows its job %s, and it left no word of its end", v.submission.JobID)
+	case v.verdict.State == verdictRejected:
+		return backend.StateFailed, "it never came to Slurm: sbatch failed, and no job of its name is there"
+	}
+	reason := stateOf(v.verdict.State).says
+	if v.verdict.Node != "" {
+		reason += ", on node " + v.verdict.Node
+	}
+	reason += " (Slurm job " + v.submission.JobID + ": " + v.verdict.State
+	if why := v.verdict.Reason; why != "" && why != "None" {
+		reason += ", " + why
+	}
+	return backend.StateFailed, reason + ")"
+}
+
+// absent is the state of one that Slurm does not list.
+func (v view) absent() (backend.State, string) {
+	switch {
+	case v.report.over():
+		return v.report.State, v.report.Reason
+	case v.submission.Tried.IsZero():
+		return backend.StateFailed, "it was accepted, but the backend was ended before it submitted it"
+	case v.submission.JobID == "":
+		return backend.StateUnknown, "sbatch failed, and Slurm does not list it; it may yet come"
+	case v.recent:
+		return backend.StatePending, "submitted as Slurm job " + v.submission.JobID
+	}
+	return backend.StateUnknown, "Slurm does not list its job " + v.submission.JobID
+}
+
+// present is the state of one that Slurm lists.
+func (v view) present() (backend.State, string) {
+	slurmSays := stateOf(v.row.state).says
+	switch v.row.phase() {
+	case phaseQueued:
+		if v.claim != "" {
+			return backend.StateStopping, slurmSays + "; it is cancelled: it must not run a second time under its ID"
+		}
+		if why := explain(v.row.reason); why != "" {
+			slurmSays += ": " + why
+		}
+		return backend.StatePending, slurmSays
+	case phasePlaced:
+		return backend.StateStarting, slurmSays
+	case phaseRunning, phaseEnding:
+		switch {
+		case v.report.over():
+			return v.report.State, v.report.Reason
+		case v.row.phase() == phaseEnding:
+			return backend.StateStopping, slurmSays
+		case v.report.State == "":
+			return backend.StateStarting, "its job runs on node " + v.row.nodes + "; its script has written nothing yet"
+		}
+		return v.report.State, v.report.Reason
+	case phaseOver:
+		return backend.StateStopping, "its job is over; its script's last word is awaited"
+	}
+	return backend.StateUnknown, slurmSays
+}

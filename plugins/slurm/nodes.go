@@ -1,0 +1,185 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// node is one node of the cluster, as scontrol shows it.
+type node struct {
+	name, address string
+	state         string
+	partitions    []string
+	cpus, cpusUsed,
+	memoryMB, memoryUsedMB int
+	gpus []gpu
+}
+
+// gpu is one GPU of a node.
+type gpu struct {
+	index int
+	model string
+	used  bool
+}
+
+// badWords are the parts of a node's state in which nothing new starts there. A node that is powered down is none of them: Slurm wakes it.
+var badWords = []string{
+	"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "ERROR", "MAINT", "NOT_RESPONDING", "NO_RESPOND", "UNKNOWN", "FUTURE", "INVAL", "INVALID_REG",
+	"REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "POWERING_DOWN", "BLOCKED",
+}
+
+func (n node) usable() bool {
+	for word := range strings.SplitSeq(strings.TrimSuffix(n.state, "*"), "+") {
+		if slices.Contains(badWords, word) {
+			return false
+		}
+	}
+	return !strings.HasSuffix(n.state, "*")
+}
+
+// suits reports whether the job's workloads may be placed on the node.
+func (s settings) suits(n node) bool {
+	if !n.usable() || slices.Contains(strings.Split(s.exclude, ","), n.name) {
+		return false
+	}
+	if s.partition == "" {
+		return true
+	}
+	for p := range strings.SplitSeq(s.partition, ",") {
+		if slices.Contains(n.partitions, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// look asks for the nodes.
+func (q *queue) look(ctx context.Context) ([]node, error) {
+	out, _, err := q.client.run(ctx, askTimeout, "", "scontrol", "--details", "--oneliner", "show", "nodes")
+	if err != nil {
+		return nil, err
+	}
+	nodes := parseNodes(out)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.nodes, q.nodesAt = nodes, time.Now()
+	return nodes, nil
+}
+
+// addressOf gives where others reach a node: its address in slurm.conf, or its name while that is not known.
+func (q *queue) addressOf(ctx context.Context, name string) string {
+	lookup := func() (string, bool) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		for _, n := range q.nodes {
+			if n.name == name {
+				return n.address, true
+			}
+		}
+		return name, time.Since(q.nodesAt) < time.Minute // it is not there: ask, but not for ever
+	}
+	if a, known := lookup(); known {
+		return a
+	}
+	if _, err := q.look(ctx); err != nil {
+		return name
+	}
+	a, _ := lookup()
+	return a
+}
+
+// parseNodes reads scontrol show nodes, one node a line.
+func parseNodes(out string) []node {
+	var nodes []node
+	for line := range strings.Lines(out) {
+		f := map[string]string{}
+		for word := range strings.FieldsSeq(line) {
+			key, value, ok := strings.Cut(word, "=")
+			if _, twice := f[key]; ok && !twice {
+				f[key] = value
+			}
+		}
+		if f["NodeName"] == "" {
+			continue
+		}
+		num := func(key string) int {
+			n, _ := strconv.Atoi(f[key]) // absent or N/A: 0
+			return n
+		}
+		n := node{
+			name: f["NodeName"], address: f["NodeAddr"], state: f["State"], partitions: strings.Split(f["Partitions"], ","),
+			cpus: num("CPUTot"), cpusUsed: num("CPUAlloc"), memoryMB: num("RealMemory"), memoryUsedMB: num("AllocMem"),
+		}
+		if n.address == "" {
+			n.address = n.name
+		}
+		n.gpus = parseGPUs(f["Gres"], f["GresUsed"])
+		nodes = append(nodes, n)
+	}
+	slices.SortFunc(nodes, func(a, b node) int { return strings.Compare(a.name, b.name) })
+	return nodes
+}
+
+var gresForm = regexp.MustCompile(`(?:^|,)gpu(?::([A-Za-z][^:(,]*))?:(\d+)(?:\(IDX:([^)]*)\))?`)
+
+// parseGPUs reads Gres ("gpu:h200:8(S:0-1)") and GresUsed ("gpu:h200:2(IDX:0-1)"). A used one whose index is not told is the first free one.
+func parseGPUs(has, used string) []gpu {
+	var out []gpu
+	for _, m := range gresForm.FindAllStringSubmatch(has, -1) {
+		count, _ := strconv.Atoi(m[2]) // digits
+		for range count {
+			out = append(out, gpu{index: len(out), model: m[1]})
+		}
+	}
+	for _, m := range gresForm.FindAllStringSubmatch(used, -1) {
+		count, _ := strconv.Atoi(m[2])
+		for _, i := range parseIndexes(m[3]) {
+			if i < len(out) && !out[i].used {
+				out[i].used = true
+				count--
+			}
+		}
+		for i := range out {
+			if count > 0 && !out[i].used && (m[1] == "" || out[i].model == m[1]) {
+				out[i].used = true
+				count--
+			}
+		}
+	}
+	return out
+}
+
+// parseIndexes reads "0-1,3"; anything else gives none.
+func parseIndexes(s string) []int {
+	var out []int
+	for part := range strings.SplitSeq(s, ",") {
+		from, to, ranged := strings.Cut(part, "-")
+		a, err := strconv.Atoi(from)
+		if err != nil {
+			continue
+		}
+		b := a
+		if ranged {
+			if b, err = strconv.Atoi(to); err != nil || b-a > 1024 {
+				continue
+			}
+		}
+		for i := a; i <= b; i++ {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// gpuNoun says n GPUs.
+func gpuNoun(n int) string {
+	if n == 1 {
+		return "1 GPU"
+	}
+	return fmt.Sprintf("%d GPUs", n)
+}

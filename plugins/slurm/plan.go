@@ -1,0 +1,109 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// Plan implements backend.Backend. Slurm is asked with sbatch --test-only, which submits nothing, whether it would take the job at all; what is free now
+// is counted from the nodes.
+func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (backend.Report, error) {
+	j, err := s.job(ctx, name)
+	if err != nil {
+		return backend.Report{}, err
+	}
+	problems, err := backend.ValidateAll(name, ws)
+	if err != nil {
+		return backend.Report{}, err
+	}
+	c, err := s.capture(ctx, j.queue)
+	if err != nil {
+		return backend.Report{}, err
+	}
+	views, room := c.views[j], c.room(j)
+	var report backend.Report
+	needs, free := 0, room.freeGPUs(j.set)
+	tested := map[backend.Resources]string{}
+	for i, w := range ws {
+		place := backend.Placement{ID: w.ID}
+		newest, known := newestOf(views, w.ID)
+		switch {
+		case problems[i] != nil:
+			place.Reason = problems[i].Message
+		case known && (newest.id.Generation > w.ID.Generation || newest.id == w.ID && newest.release != nil):
+			place.Reason = fmt.Sprintf("it was released or replaced: the newest is %s", newest.id)
+		case known && newest.id == w.ID:
+			st := newest.status()
+			place.Fits, place.Node, place.Devices, place.Reason = true, st.Node, st.Devices, "it is there already"
+		default:
+			if _, err := j.set.program(executable(), w.Argv[0]); err != nil {
+				place.Reason = fmt.Sprintf("its program cannot be run: %v", err)
+				break
+			}
+			says, done := tested[w.Resources]
+			if !done {
+				if says, err = j.test(ctx, w); err != nil {
+					return backend.Report{}, err
+				}
+				tested[w.Resources] = says
+			}
+			if says != "" {
+				place.Reason, report.Shortage = says, says
+				break
+			}
+			needs += j.set.need(w.Resources).gpus
+			if known && !newest.over() { // its devices come free when it is replaced
+				needs -= len(newest.report.Devices)
+				room.giveBack(newest)
+			}
+			if place.Node, place.Devices, place.Fits = room.place(j.set, w.Resources, name+"/"+w.ID.String()); !place.Fits {
+				place.Reason = room.lacks(j.set, w.Resources)
+				report.Shortage = place.Reason
+				if j.set.maxPending > 0 {
+					place.Reason += "; it would wait in Slurm's queue"
+				}
+			}
+		}
+		report.Placements = append(report.Placements, place)
+	}
+	if needs > free {
+		report.Shortage = fmt.Sprintf("needs %s, %d free", gpuNoun(needs), free)
+	}
+	return report, nil
+}
+
+// giveBack frees what an instance holds.
+func (r *room) giveBack(v view) {
+	need := v.record.Resources
+	for i := range r.nodes {
+		sp := &r.nodes[i]
+		if sp.name != v.report.Node {
+			continue
+		}
+		for _, d := range v.report.Devices {
+			for _, g := range parseIndexes(d) {
+				delete(sp.held, g)
+			}
+		}
+		sp.cpusUsed -= max(1, (need.CPUMilli+999)/1000)
+		sp.memoryUsedMB -= int(need.MemoryBytes >> 20)
+	}
+}
+
+// test asks Slurm whether it would take such a job; says is why not, empty when it would.
+func (j *job) test(ctx context.Context, w backend.Workload) (says string, err error) {
+	script := batchScript(j.set, j.instance(w.ID), record{Nonce: "test", Resources: w.Resources, StopGrace: w.StopGrace}, nil)
+	_, stderr, err := j.queue.client.run(ctx, askTimeout, script, "sbatch", "--test-only")
+	switch {
+	case err == nil:
+		return "", nil
+	case refused(err) != nil:
+		return refused(err).Message, nil
+	case strings.Contains(stderr, "allocation failure"):
+		return "Slurm would not take it: " + stderr, nil
+	}
+	return "", unavailable(fmt.Sprintf("ask Slurm whether it would take %s of job %q", w.ID, j.name), err)
+}

@@ -1,0 +1,153 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+const (
+	// killAfter is how long after its deadline a script that should have ended its workload by itself is killed with it.
+	killAfter = time.Second
+	// repeatAfter is how often an order that Slurm has taken is repeated while nothing comes of it.
+	repeatAfter = 5 * time.Second
+)
+
+// Release implements backend.Backend. What Slurm does not hear now, it hears later: the record is on disk.
+func (s *slurm) Release(ctx context.Context, name string, ids []backend.ID, how backend.How) error {
+	if how != backend.Drained && how != backend.Forced {
+		return backend.Invalidf("how", "release %d workloads of job %q: %v is no way to release", len(ids), name, how)
+	}
+	j, err := s.job(ctx, name)
+	if err != nil {
+		return err
+	}
+	var first error
+	for _, id := range ids {
+		if err := id.Validate(); err != nil {
+			return err
+		}
+		// Each is tried, whatever came of the ones before.
+		inst := j.instance(id)
+		var r record
+		if err := readJSON(inst.path(recordFile), &r); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := inst.giveUp(how, r.StopGrace); err != nil && first == nil {
+			first = err
+		}
+	}
+	j.told.setLeaving(true)
+	if first != nil {
+		return first
+	}
+	views, _, err := j.look(ctx, 0)
+	if err != nil {
+		return nil //nolint:nilerr // it is on record; the reaper tells Slurm
+	}
+	j.enforce(ctx, views)
+	return nil
+}
+
+// giveUp puts on record that the instance is given up.
+func (i instance) giveUp(how backend.How, grace time.Duration) error {
+	failed := func(err error) error {
+		return backend.Errorf(failureCode(err), "release %s of job %q: %w", i.id, i.job, err)
+	}
+	var old release
+	err := readJSON(i.path(releasedFile), &old)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return failed(err)
+	}
+	if err == nil && (old.How == how.String() || old.How == backend.Forced.String()) {
+		return nil // a forced release is not taken back, and a drain's deadline not put off
+	}
+	now := time.Now().UTC()
+	r := release{How: how.String(), At: now, Deadline: now}
+	if how == backend.Drained {
+		r.Deadline = now.Add(grace)
+	}
+	if err := writeJSON(i.path(releasedFile), r); err != nil {
+		if _, gone := os.Stat(i.dir); errors.Is(gone, fs.ErrNotExist) {
+			return nil
+		}
+		return failed(err)
+	}
+	return nil
+}
+
+func (o *orders) setLeaving(leaving bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.leaving = leaving
+}
+
+// leaving reports whether something that was released, or is there twice, may still have to be ended.
+func (j *job) leaving() bool {
+	j.told.mu.Lock()
+	defer j.told.mu.Unlock()
+	return j.told.leaving
+}
+
+// enforce tells Slurm what the records demand: what is released ends, what is there twice or put back into the queue is cancelled. What waits is
+// cancelled before what runs. Orders are repeated while nothing comes of them.
+func (j *job) enforce(ctx context.Context, views []view) {
+	now := time.Now()
+	var waiting, kill, ask []row
+	left := false
+	for _, v := range views {
+		left = left || v.release != nil && !v.over()
+		nonce := v.record.Nonce
+		for _, r := range v.surplus {
+			if j.told.due("surplus "+r.id, nonce, now, repeatAfter) {
+				j.lg.Warn("a workload has two Slurm jobs; the surplus one is cancelled", "id", v.id.String(), "slurm_job", r.id)
+				waiting = append(waiting, r)
+			}
+		}
+		if !v.inQueue || v.over() {
+			continue
+		}
+		switch p := v.row.phase(); {
+		case p == phaseOver, p == phaseEnding:
+		case v.release == nil:
+			if p == phaseQueued && v.claim != "" && j.told.due("requeued", nonce, now, repeatAfter) {
+				waiting = append(waiting, v.row)
+			}
+		case p == phaseQueued:
+			if j.told.due("cancel", nonce, now, repeatAfter) {
+				waiting = append(waiting, v.row)
+			}
+		case v.release.How == backend.Forced.String(), p == phasePlaced, now.After(v.release.Deadline.Add(killAfter)):
+			if j.told.due("kill", nonce, now, repeatAfter) {
+				kill = append(kill, v.row)
+			}
+		case v.report.over(): // it is about to end
+		default:
+			if j.told.due("ask", nonce, now, repeatAfter) {
+				ask = append(ask, v.row)
+			}
+		}
+	}
+	j.told.setLeaving(left)
+	for _, order := range []struct {
+		what string
+		give func() error
+		rows []row
+	}{
+		{"cancel what waits", func() error { return j.queue.cancel(ctx, false, waiting...) }, waiting},
+		{"ask scripts to stop", func() error { return j.queue.terminate(ctx, ask...) }, ask},
+		{"kill what runs", func() error { return j.queue.cancel(ctx, true, kill...) }, kill},
+	} {
+		if len(order.rows) == 0 {
+			continue
+		}
+		if err := order.give(); err != nil {
+			j.lg.Warn("Slurm did not take an order; it is repeated", "order", order.what, "jobs", fmt.Sprint(len(order.rows)), "err", err)
+		}
+	}
+}

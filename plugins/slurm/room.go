@@ -1,0 +1,307 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// room is what is free on the cluster for new workloads, after what waits already; a nil room is not known.
+type room struct {
+	nodes   []spot
+	waiting int // workloads of the job that wait and do not fit now
+}
+
+// spot is a node of the room.
+type spot struct {
+	node
+	suits bool           // for the job that the room was made for
+	held  map[int]string // who holds a GPU, by index: running or about to
+}
+
+// captured is one consistent look at queue, nodes and folders.
+type captured struct {
+	nodes []node
+	views map[*job][]view
+}
+
+// capture looks at the nodes between two looks at the queue that agree on what waits, so that nothing is counted twice or not at all.
+func (s *slurm) capture(ctx context.Context, q *queue) (captured, error) {
+	var jobs []*job
+	for _, j := range s.allJobs() {
+		if j.queue == q {
+			jobs = append(jobs, j)
+		}
+	}
+	var c captured
+	for try := 0; ; try++ {
+		before := q.poll(ctx, 0)
+		var err error
+		if c.nodes, err = q.look(ctx); err != nil {
+			return c, unavailable("look at the nodes", err)
+		}
+		after := q.poll(ctx, 0)
+		for _, snap := range []snapshot{before, after} {
+			if snap.err != nil {
+				return c, unavailable("look at the queue", snap.err)
+			}
+		}
+		if waiting(before) != waiting(after) && try < 4 {
+			continue
+		}
+		c.views = map[*job][]view{}
+		for _, j := range jobs {
+			if c.views[j], err = j.scan(after); err != nil {
+				return c, err
+			}
+		}
+		return c, nil
+	}
+}
+
+// waiting names the jobs that hold nothing yet, and those that hold something.
+func waiting(s snapshot) string {
+	var ids []string
+	for _, rows := range s.rows {
+		for _, r := range rows {
+			ids = append(ids, r.id+" "+fmt.Sprint(r.phase()))
+		}
+	}
+	slices.Sort(ids)
+	return strings.Join(ids, ",")
+}
+
+// awaits reports whether the instance is on its way to a place that Slurm's nodes do not show yet.
+func (v view) awaits() bool {
+	return v.broken == nil && v.verdict == nil && v.release == nil &&
+		(v.inQueue && v.row.phase() == phaseQueued && v.claim == "" || !v.inQueue && v.submission.JobID != "" && v.recent)
+}
+
+// room gives what is free for job j.
+func (s *slurm) room(ctx context.Context, j *job) (*room, error) {
+	c, err := s.capture(ctx, j.queue)
+	if err != nil {
+		return nil, err
+	}
+	return c.room(j), nil
+}
+
+func (c captured) room(j *job) *room {
+	r := &room{}
+	for _, n := range c.nodes {
+		sp := spot{node: n, suits: j.set.suits(n), held: map[int]string{}}
+		sp.gpus = slices.Clone(n.gpus)
+		for _, g := range n.gpus {
+			if g.used {
+				sp.held[g.index] = "another job of Slurm's"
+			}
+		}
+		r.nodes = append(r.nodes, sp)
+	}
+	for owner, views := range c.views {
+		for _, v := range views {
+			for _, d := range v.report.Devices {
+				r.holds(v.report.Node, d, owner.name+"/"+v.id.String(), v)
+			}
+		}
+	}
+	for owner, views := range c.views {
+		for _, v := range views {
+			if v.awaits() && !r.take(owner.set, v.record.Resources, owner.name+"/"+v.id.String()) && owner == j {
+				r.waiting++
+			}
+		}
+	}
+	return r
+}
+
+// holds notes who holds a GPU that Slurm says is used.
+func (r *room) holds(node, index, who string, v view) {
+	if v.verdict != nil {
+		return
+	}
+	for i := range r.nodes {
+		for _, g := range parseIndexes(index) {
+			if r.nodes[i].name == node && r.nodes[i].held[g] != "" {
+				r.nodes[i].held[g] = who
+			}
+		}
+	}
+}
+
+// take places what needs the resources on the node that is fullest and still has them; false when there is none.
+func (r *room) take(s settings, res backend.Resources, who string) bool {
+	_, _, ok := r.place(s, res, who)
+	return ok
+}
+
+func (r *room) place(s settings, res backend.Resources, who string) (name string, devices []string, ok bool) {
+	need := s.need(res)
+	best, bestFree := -1, 0
+	for i := range r.nodes {
+		sp := &r.nodes[i]
+		free := len(sp.free(s.gpuType))
+		if !sp.suits || free < need.gpus || sp.cpus-sp.cpusUsed < need.cpus || need.memoryMB > int64(sp.memoryMB-sp.memoryUsedMB) {
+			continue
+		}
+		if best < 0 || free < bestFree {
+			best, bestFree = i, free
+		}
+	}
+	if best < 0 {
+		return "", nil, false
+	}
+	sp := &r.nodes[best]
+	for _, g := range sp.free(s.gpuType)[:need.gpus] {
+		sp.held[g] = who
+		devices = append(devices, deviceID(sp.name, fmt.Sprint(g)))
+	}
+	sp.cpusUsed += need.cpus
+	sp.memoryUsedMB += int(need.memoryMB)
+	return sp.name, devices, true
+}
+
+// free gives the indexes of the GPUs of the type that nobody holds.
+func (sp *spot) free(model string) []int {
+	var out []int
+	for _, g := range sp.gpus {
+		if sp.held[g.index] == "" && (model == "" || g.model == model) {
+			out = append(out, g.index)
+		}
+	}
+	return out
+}
+
+// freeGPUs counts them over all nodes that suit.
+func (r *room) freeGPUs(s settings) int {
+	n := 0
+	for i := range r.nodes {
+		if r.nodes[i].suits {
+			n += len(r.nodes[i].free(s.gpuType))
+		}
+	}
+	return n
+}
+
+// lacks says why the resources are not to be had now.
+func (r *room) lacks(s settings, res backend.Resources) string {
+	need, free := s.need(res), r.freeGPUs(s)
+	if need.gpus > free {
+		return fmt.Sprintf("needs %s, %d free", gpuNoun(need.gpus), free)
+	}
+	var and []string
+	if need.gpus > 0 {
+		and = append(and, gpuNoun(need.gpus))
+	}
+	and = append(and, fmt.Sprintf("%d CPUs", need.cpus))
+	if need.memoryMB > 0 {
+		and = append(and, fmt.Sprintf("%d MB", need.memoryMB))
+	}
+	return "needs " + strings.Join(and, " and ") + " on one node, and no node has that free"
+}
+
+// admit says whether one more workload may be submitted: it fits now, or so many may wait.
+func (r *room) admit(s settings, res backend.Resources, who, doing string) *backend.Error {
+	switch {
+	case r == nil || r.take(s, res, who):
+		return nil
+	case r.waiting < s.maxPending:
+		r.waiting++
+		return nil
+	case s.maxPending == 0:
+		return backend.Errorf(backend.NoCapacity, "%s: %s; max_pending = 0 lets nothing wait in Slurm's queue", doing, r.lacks(s, res))
+	}
+	return backend.Errorf(backend.NoCapacity, "%s: %s, and %d of the job's processes wait in Slurm's queue already (max_pending)", doing, r.lacks(s, res), r.waiting)
+}
+
+// Inventory implements backend.Backend. It covers the nodes that the configured jobs may use; what is submitted and waits counts as held.
+func (s *slurm) Inventory(ctx context.Context) (backend.Inventory, error) {
+	if err := ctx.Err(); err != nil {
+		return backend.Inventory{}, backend.Errorf(backend.Unavailable, "take the inventory: %w", err)
+	}
+	var inv backend.Inventory
+	seen := map[*queue]bool{}
+	var waits []time.Duration
+	for _, j := range s.allJobs() {
+		if seen[j.queue] {
+			continue
+		}
+		seen[j.queue] = true
+		c, err := s.capture(ctx, j.queue)
+		if err != nil {
+			return backend.Inventory{}, err
+		}
+		for _, views := range c.views {
+			waits = append(waits, queueWaits(views)...)
+		}
+		rooms := map[*job]*room{}
+		for owner := range c.views {
+			rooms[owner] = c.room(owner)
+		}
+		for i, n := range c.nodes {
+			for owner := range c.views {
+				if owner.set.suits(n) {
+					addNode(&inv, rooms[owner].nodes[i], owner.set)
+					break
+				}
+			}
+		}
+	}
+	inv.QueueWait = upperQuartile(waits)
+	return inv, nil
+}
+
+// addNode counts a node in: its GPUs, or its CPUs as slots where the job asks for no GPUs.
+func addNode(inv *backend.Inventory, sp spot, s settings) {
+	inv.CPUMilli += 1000 * sp.cpus
+	inv.MemoryBytes += int64(sp.memoryMB) << 20
+	if s.noGPUs {
+		for i := range sp.cpus {
+			d := backend.Device{ID: fmt.Sprintf("%s:slot-%d", sp.name, i), Node: sp.name}
+			if i < sp.cpusUsed {
+				d.HeldBy = "a job of Slurm's"
+			}
+			inv.Devices = append(inv.Devices, d)
+		}
+	}
+	for _, g := range sp.gpus {
+		if s.noGPUs || s.gpuType != "" && g.model != s.gpuType {
+			continue
+		}
+		inv.Devices = append(inv.Devices, backend.Device{ID: deviceID(sp.name, fmt.Sprint(g.index)), Node: sp.name, Model: g.model, HeldBy: sp.held[g.index]})
+	}
+	inv.Total, inv.Free = len(inv.Devices), 0
+	for _, d := range inv.Devices {
+		if d.HeldBy == "" {
+			inv.Free++
+		}
+	}
+}
+
+// queueWaits gives how long the instances waited in the queue, and those that wait now have waited so far.
+func queueWaits(views []view) []time.Duration {
+	var out []time.Duration
+	for _, v := range views {
+		switch {
+		case v.submission.At.IsZero():
+		case !v.report.First.IsZero():
+			out = append(out, max(0, v.report.First.Sub(v.submission.At)))
+		case v.awaits():
+			out = append(out, time.Since(v.submission.At))
+		}
+	}
+	return out
+}
+
+// upperQuartile gives the value that three quarters of them do not exceed; 0 for none.
+func upperQuartile(waits []time.Duration) time.Duration {
+	if len(waits) == 0 {
+		return 0
+	}
+	slices.Sort(waits)
+	return waits[(3*len(waits)+3)/4-1]
+}

@@ -1,0 +1,124 @@
+package slurm
+
+import (
+	_ "embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// supervise is the body of run.sh: it takes the claim, starts the workload, and starts it again when it crashes.
+//
+//go:embed supervise.sh
+var supervise string
+
+// quote makes one word of s for a POSIX shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// runScript gives run.sh for a workload: what is its own as variables, then the common body. It lies in the job's folder with mode 0600, since the
+// environment may hold secrets, and is never handed to Slurm.
+func runScript(s settings, i instance, program string, w backend.Workload, grace time.Duration) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("# %s of job %s. Written by Kale's Slurm backend.", w.ID, i.job)
+	line("umask 077")
+	line("unset SLURM_JWT")
+	line("PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}; export PATH")
+	line("kale_dir=%s", quote(i.dir))
+	line("kale_grace=%s", strconv.FormatFloat(grace.Seconds(), 'f', 3, 64))
+	line("kale_boundary=%s", quote(strings.TrimSpace(backend.LogBoundary)))
+	line("kale_fetch() {")
+	if a := s.artifact; a != nil {
+		line("  kale_artifact %s %s %s", quote(a.source), quote(a.sha256), quote(a.cache))
+	} else {
+		line("  :")
+	}
+	line("}")
+	line("kale_prologue() {")
+	line("  :")
+	for _, p := range s.prologue {
+		line("%s", p)
+	}
+	line("}")
+	line("kale_environment() {")
+	env := map[string]string{}
+	maps.Copy(env, w.Env)
+	maps.Copy(env, s.env) // the block knows the nodes
+	env[backend.EnvAllocDir] = i.path(allocFolder)
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		line("  export %s=%s", name, quote(env[name]))
+	}
+	line("}")
+	line("kale_exec() {")
+	words := []string{quote(program)}
+	for _, a := range w.Argv[1:] {
+		words = append(words, quote(a))
+	}
+	line("  exec %s", strings.Join(words, " "))
+	line("}")
+	b.WriteString(supervise)
+	return b.String()
+}
+
+// warnBefore is how long before its time limit a job is asked to stop, beside its grace.
+const warnBefore = 30 * time.Second
+
+// batchScript gives what sbatch reads: options, and a call of run.sh. Everybody may see it.
+func batchScript(s settings, i instance, r record, exclude []string) string {
+	options := []string{
+		"--job-name=" + jobName(i.job, i.id), fmt.Sprintf("--comment=%q", noncePrefix+r.Nonce),
+		"--nodes=1", "--ntasks=1", "--no-requeue", "--export=HOME,USER,LOGNAME",
+		"--chdir=" + i.path(allocFolder), "--output=" + i.path(slurmLogFile), "--open-mode=append",
+	}
+	options = append(options, s.resourceOptions(r.Resources)...)
+	if s.limit > 0 {
+		// In time for a drain, but not so early that a short job would be asked at once: Slurm may do it a minute earlier than told.
+		options = append(options, fmt.Sprintf("--signal=B:TERM@%d", int(min(r.StopGrace+warnBefore, s.limit/4).Seconds())))
+	}
+	if s.exclude != "" {
+		exclude = append([]string{s.exclude}, exclude...)
+	}
+	if len(exclude) > 0 {
+		options = append(options, "--exclude="+strings.Join(exclude, ","))
+	}
+	options = append(options, s.options...)
+	var b strings.Builder
+	b.WriteString("#!/bin/sh\n")
+	for _, o := range options {
+		b.WriteString("#SBATCH " + o + "\n")
+	}
+	fmt.Fprintf(&b, "exec /bin/sh %s\n", quote(i.path(scriptFile)))
+	return b.String()
+}
+
+// resourceOptions asks for what a workload needs.
+func (s settings) resourceOptions(r backend.Resources) []string {
+	need := s.need(r)
+	out := []string{fmt.Sprintf("--cpus-per-task=%d", need.cpus)}
+	if need.gpus > 0 {
+		out = append(out, fmt.Sprintf(s.gpuOption, need.gpus))
+	}
+	if need.memoryMB > 0 {
+		out = append(out, fmt.Sprintf("--mem=%dM", need.memoryMB))
+	}
+	return out
+}
+
+// need is what a workload takes of a node.
+type need struct {
+	gpus, cpus int
+	memoryMB   int64
+}
+
+func (s settings) need(r backend.Resources) need {
+	n := need{gpus: r.GPUs, cpus: max(1, (r.CPUMilli+999)/1000), memoryMB: (r.MemoryBytes + 1<<20 - 1) >> 20}
+	if s.noGPUs {
+		n.gpus, n.cpus = 0, max(n.cpus, r.GPUs)
+	}
+	return n
+}

@@ -1,0 +1,270 @@
+// Package slurm is the backend for Slurm: each workload is a single-node batch job of its own.
+//
+// Input: workloads, by the contract of core/backend. Output: Slurm jobs, and a folder for each on a file system that all nodes share. It speaks to
+// Slurm through its command line (sbatch, squeue, scontrol, scancel), with deadlines of its own. Nothing is kept in memory: Slurm's queue and the
+// folders are the truth, so the plugin and the scheduler may end at any time, and what comes after them finds everything again.
+//
+//	DIR/JOB/worker-3-g2/record.json      what was asked for, and the nonce that its Slurm job carries; written before the job is submitted
+//	                   /submission.json  that submission was tried, and the job's number once it is known
+//	                   /run.sh           what the job runs: takes the claim, starts the workload, starts it again when it crashes
+//	                   /claim            a link made by the first job that runs: a second one by mistake ends at once and runs nothing
+//	                   /status           what run.sh knew last
+//	                   /released         present once the workload was given up, with its deadline: it never starts again
+//	                   /verdict.json     how Slurm says that the job ended, kept because Slurm forgets
+//	                   /output.log       what the workload wrote; slurm.log beside it is what Slurm wrote
+//	                   /alloc/           the workload's own folder and working directory (KALE_ALLOC_DIR)
+//
+// Submission is idempotent: sbatch may fail or time out after the job was accepted, so the queue is searched for the nonce before anything is submitted
+// again; of two jobs for one workload the one that holds the claim stays, else the older. What Slurm does not answer about is unknown, never gone.
+// A workload that Slurm ended (a time limit, a preemption, a dead node) has failed for good under its ID: a higher generation takes its place.
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// slurm implements backend.Backend.
+type slurm struct {
+	lg *slog.Logger
+
+	mu      sync.Mutex
+	jobs    map[string]*job
+	queues  map[string]*queue // by what the client is told: jobs of one cluster share a poll
+	reaping bool              // the goroutine below runs
+	closed  chan struct{}
+	once    sync.Once
+	running sync.WaitGroup
+}
+
+// job is a configured job.
+type job struct {
+	name  string
+	set   settings
+	queue *queue
+	lg    *slog.Logger
+	place *sync.Mutex // held while folders are made and jobs submitted; outlives a new configuration
+	told  *orders
+}
+
+// New gives the backend. lg may be nil.
+func New(lg *slog.Logger) backend.Backend {
+	if lg == nil {
+		lg = slog.New(slog.DiscardHandler)
+	}
+	return &slurm{lg: lg, jobs: map[string]*job{}, queues: map[string]*queue{}, closed: make(chan struct{})}
+}
+
+// Info implements backend.Backend.
+func (s *slurm) Info(context.Context) (backend.Info, error) {
+	info := backend.Info{Name: "slurm", Version: "(devel)", Drains: true, GPUs: true, Survives: true}
+	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" {
+		info.Version = build.Main.Version
+	}
+	return info, nil
+}
+
+// Configure implements backend.Backend.
+func (s *slurm) Configure(ctx context.Context, cfg backend.Config) (backend.Diagnostics, error) {
+	if err := backend.ValidJob(cfg.Job); err != nil {
+		return nil, err
+	}
+	set, diags := decode(cfg)
+	if diags.HasErrors() {
+		return diags, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, backend.Errorf(backend.Unavailable, "configure job %q: %w", cfg.Job, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.queues[set.client.key()]
+	if q == nil {
+		q = newQueue(set.client, set.poll)
+		s.queues[set.client.key()] = q
+	}
+	j := &job{name: cfg.Job, set: set, queue: q, lg: s.lg.With("job", cfg.Job), place: &sync.Mutex{}, told: newOrders()}
+	if old := s.jobs[cfg.Job]; old != nil {
+		j.place, j.told = old.place, old.told
+	}
+	s.jobs[cfg.Job] = j
+	if !s.reaping {
+		s.reaping = true
+		s.running.Go(s.reap)
+	}
+	return diags, nil
+}
+
+// job gives the job's configuration.
+func (s *slurm) job(ctx context.Context, name string) (*job, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, backend.Errorf(backend.Unavailable, "job %q: %w", name, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j, ok := s.jobs[name]
+	if !ok {
+		return nil, backend.Errorf(backend.Blocked, "job %q is not configured on the slurm backend; configure it first", name)
+	}
+	return j, nil
+}
+
+func (s *slurm) allJobs() []*job {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*job
+	for _, j := range s.jobs {
+		out = append(out, j)
+	}
+	slices.SortFunc(out, func(a, b *job) int {
+		if a.name < b.name {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// List implements backend.Backend. When Slurm does not answer, what is not known to have ended is unknown, and the list is not complete.
+func (s *slurm) List(ctx context.Context, name string) ([]backend.Status, bool, error) {
+	j, err := s.job(ctx, name)
+	if err != nil {
+		return nil, false, err
+	}
+	views, snap, err := j.look(ctx, j.queue.freshness())
+	if err != nil {
+		return nil, false, err
+	}
+	j.enforce(ctx, views)
+	var out []backend.Status
+	for _, v := range views {
+		if !v.reaped() {
+			out = append(out, j.address(ctx, v.status()))
+		}
+	}
+	return out, snap.err == nil, nil
+}
+
+// look polls Slurm, if the last poll is older than maxAge, and reads the job's folders.
+func (j *job) look(ctx context.Context, maxAge time.Duration) ([]view, snapshot, error) {
+	snap := j.queue.poll(ctx, maxAge)
+	if err := ctx.Err(); err != nil {
+		return nil, snap, backend.Errorf(backend.Unavailable, "look at job %q: %w", j.name, err)
+	}
+	views, err := j.scan(snap)
+	return views, snap, err
+}
+
+// address fills in where others reach the node.
+func (j *job) address(ctx context.Context, st backend.Status) backend.Status {
+	if st.Node != "" && st.State.Live() {
+		st.Address = j.queue.addressOf(ctx, st.Node)
+	}
+	return st
+}
+
+// reapEvery is how often released workloads that are still there are looked after.
+const reapEvery = time.Second
+
+// reap sees to it that what was released ends by its deadline, also when nobody lists. It ends with Close, and touches what List touches.
+func (s *slurm) reap() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	tick := time.NewTicker(reapEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.closed:
+			return
+		case <-tick.C:
+		}
+		for _, j := range s.allJobs() {
+			if !j.leaving() {
+				continue
+			}
+			views, _, err := j.look(ctx, j.queue.freshness())
+			if err != nil {
+				j.lg.Warn("cannot look after what was released; trying again", "err", err)
+				continue
+			}
+			j.enforce(ctx, views)
+		}
+	}
+}
+
+// Close implements backend.Backend. The workloads go on.
+func (s *slurm) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	s.running.Wait()
+	return nil
+}
+
+// watchEvery is how often Watch looks at the folders; Slurm is asked no oftener than freshness says.
+const watchEvery = 500 * time.Millisecond
+
+// Watch implements backend.Backend by looking again and again.
+func (s *slurm) Watch(ctx context.Context, name string) (<-chan backend.Event, error) {
+	if _, err := s.job(ctx, name); err != nil {
+		return nil, err
+	}
+	events := make(chan backend.Event)
+	// Ends with ctx or Close; owns events.
+	go func() {
+		defer close(events)
+		tick := time.NewTicker(watchEvery)
+		defer tick.Stop()
+		seen := map[backend.ID]backend.State{}
+		for {
+			statuses, complete, err := s.List(ctx, name)
+			now := map[backend.ID]backend.State{}
+			for _, st := range statuses {
+				now[st.ID] = st.State
+			}
+			if err == nil && (complete || len(now) > 0) { // a hint: a failure shows in the caller's own List
+				for _, e := range changes(seen, now) {
+					select {
+					case events <- e:
+					case <-ctx.Done():
+						return
+					}
+				}
+				seen = now
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			case <-s.closed:
+				return
+			}
+		}
+	}()
+	return events, nil
+}
+
+// changes gives what is new or other in now, and what has gone from it, as exited, ordered by ID.
+func changes(seen, now map[backend.ID]backend.State) []backend.Event {
+	var out []backend.Event
+	for id, state := range now {
+		if seen[id] != state {
+			out = append(out, backend.Event{ID: id, State: state})
+		}
+	}
+	for id := range seen {
+		if _, there := now[id]; !there {
+			out = append(out, backend.Event{ID: id, State: backend.StateExited})
+		}
+	}
+	slices.SortFunc(out, func(a, b backend.Event) int { return a.ID.Compare(b.ID) })
+	return out
+}
+
+// jobName is the name that a workload's Slurm job has.
+func jobName(job string, id backend.ID) string { return fmt.Sprintf("kale:%s:%s", job, id) }
