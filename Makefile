@@ -1,12 +1,12 @@
 # Kale. Two commands do all the set-up and the work: `make demo` and `make test`. `make help` lists the rest.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test lint bench proto fuzz clean
+.PHONY: help deps build cluster-slurm demo test lint bench proto fuzz clean
 
 ROOT    := $(CURDIR)
 ORT     := $(ROOT)/.deps/onnxruntime
 TOOLS   := $(ROOT)/.deps/tools
-PROGRAMS := kale kale-trainer kale-backend-local kale-backend-nomad
+PROGRAMS := kale kale-trainer kale-backend-local kale-backend-nomad kale-backend-slurm kale-cluster
 
 # Pinned tools.
 GOLANGCI_LINT := v2.15.0
@@ -14,7 +14,7 @@ PROTOC_GEN_GO := v1.36.12
 PROTOC_GEN_GO_GRPC := v1.6.0
 
 help: ## what each target does
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
 
 deps: ## check what the machine has and fetch what is pinned (ONNX Runtime; Kafka for the tests when Java and Maven are there)
 	@.ci/check-machine.sh
@@ -27,6 +27,9 @@ build: deps ## build the programs into bin/
 
 demo: build ## one job through a day of two minutes on this machine: live picture, summary, report; leaves nothing else behind
 	@bin/kale demo
+
+cluster-slurm: build ## a private Slurm with fake GPUs on this machine, to try Kale on; Ctrl-C ends it (needs slurm-wlm)
+	@bin/kale-cluster slurm
 
 test: build ## all tests with the race detector, real Kafka included where Java and Maven are
 	@.ci/fetch-kafka.sh

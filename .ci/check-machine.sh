@@ -26,4 +26,7 @@ fi
 if ! command -v java >/dev/null 2>&1 || ! command -v mvn >/dev/null 2>&1; then
   echo "note: Java 17 and Maven are not here: the tests against real Apache Kafka are skipped (apt-get install openjdk-17-jre-headless maven)" >&2
 fi
+if ! command -v sbatch >/dev/null 2>&1 || ! PATH=$PATH:/usr/sbin command -v slurmctld >/dev/null 2>&1; then
+  echo "note: Slurm is not here: the tests against a real Slurm are skipped (apt-get install slurm-wlm)" >&2
+fi
 exit $missing

@@ -210,7 +210,7 @@ func (d *decoder) checkAutoscale(j *Job) {
 }
 
 // backends are the plugins that come with Kale.
-var backends = []string{BackendLocal}
+var backends = []string{BackendLocal, "nomad", "slurm"}
 
 func (d *decoder) checkBackend(j *Job) {
 	name := j.Backend.Name

@@ -45,7 +45,6 @@ const (
 var notYet = map[string]string{
 	"sync":   `Synchronous training needs steps that are applied as a whole on every server, which is not built yet. Use mode = "async".`,
 	"ratio":  "Servers cannot be added or removed while training goes on yet. Use count.",
-	"slurm":  `The Slurm backend is not built yet. Use backend "local" until then.`,
 	"weight": "Records cannot be weighted yet: each counts once.",
 }
 

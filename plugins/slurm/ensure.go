@@ -244,7 +244,7 @@ func (i instance) write(r record, script string, files map[string][]byte) (err e
 	if err := writeJSON(filepath.Join(draft, recordFile), r); err != nil {
 		return err
 	}
-	contents := map[string][]byte{scriptFile: []byte(script)}
+	contents := map[string][]byte{scriptFile: []byte(script), outputFile: nil} // a log that is empty can be followed
 	for name, content := range files {
 		contents[filepath.Join(allocFolder, name)] = content
 	}

@@ -226,6 +226,42 @@ func TestConformance(t *testing.T) {
 		return conformance.Harness{
 			Config: r.config, BadConfig: r.badConfig, Workload: r.workload, Starts: r.starts, Slots: slots,
 			Open: func(t testing.TB) backend.Backend { return launch(t) }, Kill: killPlugin,
+			Stall: stall, Lose: lose, Obscure: r.obscure,
 		}
 	})
+}
+
+// stall makes slurmctld hang with its port open.
+func stall(t testing.TB) (heal func()) {
+	t.Helper()
+	if err := cluster.PauseController(false); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := cluster.PauseController(true); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// lose cancels the workload's Slurm job as another user of the account would.
+func lose(t testing.TB, job string, id backend.ID) {
+	t.Helper()
+	if _, err := cluster.Run(t.Context(), "scancel", "--name="+jobName(job, id)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// obscure takes away the record of the workload, as a file system that is half mounted does.
+func (r *rig) obscure(t testing.TB, job string, id backend.ID) (heal func()) {
+	t.Helper()
+	path := filepath.Join(r.shared(), job, id.String(), recordFile)
+	if err := os.Rename(path, path+".hidden"); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.Rename(path+".hidden", path); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -214,56 +214,13 @@ func (s *slurm) Watch(ctx context.Context, name string) (<-chan backend.Event, e
 	if _, err := s.job(ctx, name); err != nil {
 		return nil, err
 	}
-	events := make(chan backend.Event)
-	// Ends with ctx or Close; owns events.
-	go func() {
-		defer close(events)
-		tick := time.NewTicker(watchEvery)
-		defer tick.Stop()
-		seen := map[backend.ID]backend.State{}
-		for {
-			statuses, complete, err := s.List(ctx, name)
-			now := map[backend.ID]backend.State{}
-			for _, st := range statuses {
-				now[st.ID] = st.State
-			}
-			if err == nil && (complete || len(now) > 0) { // a hint: a failure shows in the caller's own List
-				for _, e := range changes(seen, now) {
-					select {
-					case events <- e:
-					case <-ctx.Done():
-						return
-					}
-				}
-				seen = now
-			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return
-			case <-s.closed:
-				return
-			}
+	return backend.WatchByList(ctx, watchEvery, func(ctx context.Context) ([]backend.Status, error) {
+		statuses, complete, err := s.List(ctx, name)
+		if err == nil && !complete && len(statuses) == 0 {
+			err = backend.Errorf(backend.Unavailable, "list job %q: Slurm did not answer", name)
 		}
-	}()
-	return events, nil
-}
-
-// changes gives what is new or other in now, and what has gone from it, as exited, ordered by ID.
-func changes(seen, now map[backend.ID]backend.State) []backend.Event {
-	var out []backend.Event
-	for id, state := range now {
-		if seen[id] != state {
-			out = append(out, backend.Event{ID: id, State: state})
-		}
-	}
-	for id := range seen {
-		if _, there := now[id]; !there {
-			out = append(out, backend.Event{ID: id, State: backend.StateExited})
-		}
-	}
-	slices.SortFunc(out, func(a, b backend.Event) int { return a.ID.Compare(b.ID) })
-	return out
+		return statuses, err
+	}), nil
 }
 
 // jobName is the name that a workload's Slurm job has.

@@ -23,7 +23,7 @@ job "ctr" {
   checkpoint {
     dir = "cp"
   }
-  backend "slurm" {
-    partition = "gpu"
+  backend "local" {
+    slots = 2
   }
 }
