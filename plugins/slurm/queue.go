@@ -85,7 +85,7 @@ func (q *queue) poll(ctx context.Context, maxAge time.Duration) snapshot {
 	defer q.mu.Unlock()
 	if time.Since(q.last.began) < maxAge || ctx.Err() != nil {
 		if q.last.began.IsZero() {
-			return snapshot{err: errors.New("Slurm was not asked yet")}
+			return snapshot{err: errors.New("the queue was not asked for yet")}
 		}
 		return q.last
 	}

@@ -219,7 +219,7 @@ func freePorts(n int) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // all at the end, so that none comes twice
+		defer func() { _ = l.Close() }() // all at the end, so that none comes twice
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
