@@ -1,7 +1,7 @@
 # Kale. Two commands do all the set-up and the work: `make demo` and `make test`. `make help` lists the rest.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build cluster-slurm demo test lint bench proto fuzz clean
+.PHONY: help deps build cluster-slurm cluster-nomad demo test lint bench proto fuzz clean
 
 ROOT    := $(CURDIR)
 ORT     := $(ROOT)/.deps/onnxruntime
@@ -37,6 +37,10 @@ test: build ## all tests with the race detector, real Kafka included where Java 
 	@go vet ./...
 	@go test -race -timeout 10m $$(go list ./... | grep -v /cmd/kale/e2e)
 	@go test -race -timeout 15m ./cmd/kale/e2e # alone: it runs the whole product, and a machine of two cores has no room for more
+
+cluster-nomad: ## a private Nomad with fake GPUs on this machine, until Ctrl-C, to try the backend "nomad" on
+	@.ci/fetch-nomad.sh
+	@go run ./cmd/kale-cluster nomad
 
 lint: ## golangci-lint, pinned, and generated code up to date
 	@.ci/fetch-tool.sh $(TOOLS) github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)

@@ -1,5 +1,5 @@
 // Command kale-cluster starts a private cluster on this machine to try Kale's backends on, and ends it on Ctrl-C:
-// `kale-cluster slurm`. It is for people and tests; nothing of Kale needs it.
+// `kale-cluster slurm` or `kale-cluster nomad`. It is for people and tests; nothing of Kale needs it.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 
 // clusters are the kinds that can be started: each runs one until ctx ends.
 var clusters = map[string]func(ctx context.Context, args []string) error{
+	"nomad": runNomad,
 	"slurm": runSlurm,
 }
 

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,14 +31,15 @@ type demoFlags struct {
 	seed        uint64
 	log         string
 	keep        bool
+	backend     string
 }
 
 func demoCommand(a *app) *cobra.Command {
 	var f demoFlags
 	c := &cobra.Command{
 		Use: "demo", Short: "One job through a day of two minutes, on this machine",
-		Long: `Starts the embedded broker with a synthetic week of clicks, one job on the local backend with up to six workers whose accelerator is
-emulated, and lets the scheduler follow a day that takes two minutes. It ends by itself with a summary computed from the broker's log, the
+		Long: `Starts the embedded broker with a synthetic week of clicks, one job with up to six workers whose accelerator is emulated (on this
+machine's processes, or with -backend nomad on a private Nomad that it starts and ends), and lets the scheduler follow a day that takes two minutes. It ends by itself with a summary computed from the broker's log, the
 tablets and the decision records, and leaves nothing but a report. Exit code 1 when something it is to show did not come true.`,
 		Args: upTo(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },
@@ -45,6 +49,7 @@ tablets and the decision records, and leaves nothing but a report. Exit code 1 w
 	c.Flags().StringVar(&f.report, "report", "kale-demo.html", "where to write the report")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the traffic and the clicks")
 	c.Flags().StringVar(&f.log, "log", "error", "least level of the log on standard error: "+logLevels)
+	c.Flags().StringVar(&f.backend, "backend", "local", "what the job runs on: "+strings.Join(slices.Sorted(maps.Keys(demoClusters)), ", "))
 	c.Flags().BoolVar(&f.keep, "keep", false, "keep the folder with the broker's data, the checkpoint and the logs")
 	return c
 }
@@ -90,10 +95,12 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 // demoOptions finds the programs and makes the demo's folder.
 func (a *app) demoOptions(lg *slog.Logger, f demoFlags, cancel context.CancelFunc) (demo.Options, error) {
 	o := demo.Options{Seed: f.seed, Log: lg, Env: map[string]string{}, FailedRC: exitFailed}
-	o.Cluster = demo.Local{}
+	var err error
+	if o.Cluster, err = demoCluster(f.backend); err != nil {
+		return o, err
+	}
 	o.Plugin = func(backend string) (string, error) { return a.program("kale-backend-"+backend, "") }
-	_, err := o.Plugin("local") // before anything is started
-	if err != nil {
+	if _, err = o.Plugin(f.backend); err != nil { // before anything is started
 		return o, err
 	}
 	if o.Trainer, err = a.program("kale-trainer", ""); err != nil {

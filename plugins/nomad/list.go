@@ -27,6 +27,7 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 		return nil, false, err
 	}
 	n.finishReleases(ctx, s, job, p)
+	drift := n.meetDrift(ctx, s, job, p)
 	var mu sync.Mutex
 	var out []backend.Status
 	var g errgroup.Group
@@ -37,6 +38,7 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 		}
 		g.Go(func() error {
 			st := n.statusOf(ctx, s, v)
+			st.Reason = joined(st.Reason, drift[v.id])
 			mu.Lock()
 			defer mu.Unlock()
 			out = append(out, st)
@@ -49,6 +51,14 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 	out = append(out, purged(p)...)
 	slices.SortFunc(out, func(a, b backend.Status) int { return a.ID.Compare(b.ID) })
 	return out, true, nil
+}
+
+// joined gives both texts, or the one that there is.
+func joined(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
 }
 
 // purged gives those that the ledger knows and Nomad no longer does.

@@ -20,6 +20,7 @@ type nomad struct {
 	jobs  map[string]settings
 	exits map[string]ending         // by allocation, of those that are over: it never changes
 	told  map[string]time.Time      // Nomad jobs that were told to end, by this process, and when
+	known map[string]driftVerdict   // by Nomad job: what others did to its present version
 	sums  map[string]pendingVerdict // by Nomad job: why it is not placed
 }
 
@@ -30,7 +31,7 @@ func New(lg *slog.Logger) backend.Backend {
 	}
 	return &nomad{
 		lg: lg, jobs: map[string]settings{}, exits: map[string]ending{}, told: map[string]time.Time{},
-		sums: map[string]pendingVerdict{},
+		known: map[string]driftVerdict{}, sums: map[string]pendingVerdict{},
 	}
 }
 

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+
+	"github.com/kale-sched/kale/plugins/nomad/nomadtest"
+)
+
+func runNomad(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("kale-cluster nomad", flag.ContinueOnError)
+	clients := flags.Int("clients", 2, "how many client nodes")
+	gpus := flags.Int("gpus", 4, "fake GPUs of each node")
+	acl := flags.Bool("acl", false, "with access control")
+	dir := flags.String("dir", "", "an empty folder for the cluster (default: a temporary one, removed at the end)")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	if why := nomadtest.Missing(); why != "" {
+		return errors.New(why)
+	}
+	c, err := nomadtest.Start(ctx, nomadtest.Options{Clients: *clients, GPUs: *gpus, ACL: *acl, Dir: *dir})
+	if err != nil {
+		return err
+	}
+	apart := "a folder of its own on every node"
+	if !c.IsPrivate() {
+		apart = "the same folder on every node, since this is not root"
+	}
+	fmt.Printf("A private Nomad runs: %d clients with %d fake GPUs each. In another terminal:\n\n  export NOMAD_ADDR=%s\n", *clients, *gpus, c.Address())
+	if c.Token() != "" {
+		fmt.Printf("  export NOMAD_TOKEN=%s\n", c.Token())
+	}
+	fmt.Printf(`
+and a job file with
+
+  backend "nomad" {
+    shared_paths = [%q]
+  }
+
+%s is shared by all nodes: the place for checkpoint.dir.
+%s is %s.
+Ctrl-C ends it and leaves nothing.
+`, c.Shared(), c.Shared(), c.Private(), apart)
+	<-ctx.Done()
+	return c.Stop()
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/kale-sched/kale/cmd/kale/demo"
+	"github.com/kale-sched/kale/plugins/nomad/nomadtest"
+)
+
+// demoClusters are what the demo's job can run on, by backend.
+var demoClusters = map[string]func() demo.Cluster{
+	"local": func() demo.Cluster { return demo.Local{} },
+	"nomad": func() demo.Cluster { return &demoNomad{} },
+}
+
+// demoCluster gives the cluster of a backend.
+func demoCluster(backend string) (demo.Cluster, error) {
+	create, ok := demoClusters[backend]
+	if !ok {
+		return nil, usageError{fmt.Errorf("-backend is %q; the demo has %s", backend, strings.Join(slices.Sorted(maps.Keys(demoClusters)), ", "))}
+	}
+	return create(), nil
+}
+
+// demoNomad is a private Nomad on this machine: a server and two clients of four pretended GPUs each.
+type demoNomad struct{ cluster *nomadtest.Cluster }
+
+// Start implements demo.Cluster.
+func (n *demoNomad) Start(ctx context.Context, dir string) (demo.Place, error) {
+	if why := nomadtest.Missing(); why != "" {
+		return demo.Place{}, errors.New(why)
+	}
+	var err error
+	if n.cluster, err = nomadtest.Start(ctx, nomadtest.Options{Clients: 2, GPUs: 4, Dir: dir}); err != nil {
+		return demo.Place{}, err
+	}
+	return demo.Place{
+		Backend: "nomad", Checkpoint: filepath.Join(n.cluster.Shared(), "checkpoint"), GPUs: 1,
+		Block: fmt.Sprintf("address = %q\nshared_paths = [%q]\n", n.cluster.Address(), n.cluster.Shared()),
+	}, nil
+}
+
+// Close implements demo.Cluster.
+func (n *demoNomad) Close() error {
+	if n.cluster == nil {
+		return nil
+	}
+	return n.cluster.Stop()
+}

@@ -1,0 +1,99 @@
+package nomad
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
+	"github.com/kale-sched/kale/plugins/nomad/nomadtest"
+)
+
+// documentedPolicy takes the least-privilege policy out of the package's documentation.
+func documentedPolicy(t *testing.T, namespace string) string {
+	t.Helper()
+	raw, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?ms)^//\tnamespace "NS".*?^//\tnode \{.*?$`).FindString(string(raw))
+	if found == "" {
+		t.Fatal("doc.go has no policy")
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(found, "//\t", ""), `"NS"`, `"`+namespace+`"`)
+}
+
+// The policy in the documentation is enough for everything that the backend does, and without it nothing works and the
+// error says what is needed.
+func TestLeastPrivilege(t *testing.T) {
+	if why := nomadtest.Missing(); why != "" {
+		t.Skip(why)
+	}
+	c, err := nomadtest.Start(t.Context(), nomadtest.Options{GPUs: 1, ACL: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := rigOn(t, c)
+	admin := r.raw(t)
+	token := func(name, rules string) string {
+		t.Helper()
+		if _, err := admin.ACLPolicies().Upsert(&api.ACLPolicy{Name: name, Rules: rules}, nil); err != nil {
+			t.Fatal(err)
+		}
+		tok, _, err := admin.ACLTokens().Create(&api.ACLToken{Name: name, Type: "client", Policies: []string{name}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tok.SecretID
+	}
+	as := func(secret string) *nomad {
+		t.Helper()
+		n := open(t)
+		cfg := r.config("j")
+		cfg.Source = []byte(strings.Replace(string(cfg.Source), c.Token(), secret, 1))
+		if diags, err := n.Configure(t.Context(), cfg); err != nil || diags.HasErrors() {
+			t.Fatal(diags, err)
+		}
+		return n
+	}
+	stranger := as(token("stranger", `namespace "default" { policy = "read" }`))
+	if _, complete, err := stranger.List(t.Context(), "j"); err == nil || complete || backend.CodeOf(err) != backend.Unauthorised {
+		t.Errorf("List without rights: complete %v, %v; want code %q", complete, err, backend.Unauthorised)
+	}
+	w := r.workload("j", workerID(0, 1), conformance.Stubborn)
+	w.Resources.GPUs = 1
+	if _, err := stranger.Ensure(t.Context(), "j", []backend.Workload{w}); err == nil || backend.CodeOf(err) != backend.Unauthorised || !strings.Contains(err.Error(), "kale/*") {
+		t.Errorf("Ensure without rights: %v; want code %q, and what is needed", err, backend.Unauthorised)
+	}
+	n := as(token("kale", documentedPolicy(t, r.namespace)))
+	if report, err := n.Plan(t.Context(), "j", []backend.Workload{w}); err != nil || !report.Fits() {
+		t.Errorf("Plan = %+v, %v", report, err)
+	}
+	ensure(t, n, "j", w)
+	waitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	if inv, err := n.Inventory(t.Context()); err != nil || inv.Total != 1 || inv.Free != 0 {
+		t.Errorf("Inventory = %+v, %v; want 1 GPU, held", inv, err)
+	}
+	if log := logOf(t, n, "j", w.ID); !strings.Contains(log, "started") {
+		t.Errorf("its log is %q", log)
+	}
+	if err := n.Release(t.Context(), "j", []backend.ID{w.ID}, backend.Drained); err != nil {
+		t.Error(err)
+	}
+	drop(t, n, "j") // by force: it ignores the request
+	done := r.workload("j", workerID(1, 1), conformance.Fenced)
+	ensure(t, n, "j", done)
+	if st := waitFor(t, n, "j", done.ID, "ends", in(backend.StateFailed)); st.ExitCode != 3 {
+		t.Errorf("it ended as %+v, want code 3", st)
+	}
+	drop(t, n, "j")
+}

@@ -1,0 +1,160 @@
+package nomad
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/nomad/api"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// driftVerdict is what others did to a Nomad job of ours, as of one version of it.
+type driftVerdict struct {
+	index uint64 // JobModifyIndex of what was looked at
+	text  string // for people; empty when it is as it was submitted
+}
+
+// meetDrift compares the Nomad jobs with what was submitted, once for each change of them, and meets what others changed
+// as the settings say. It gives, by ID, what is to be said of it. What cannot be found out now is found out later.
+func (n *nomad) meetDrift(ctx context.Context, s settings, job string, p picture) map[backend.ID]string {
+	var mu sync.Mutex
+	texts := map[backend.ID]string{}
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for _, v := range p.views {
+		if v.released {
+			continue
+		}
+		n.mu.Lock()
+		old, known := n.known[v.job.ID]
+		n.mu.Unlock()
+		if known && old.index == v.job.JobModifyIndex {
+			texts[v.id] = old.text
+			continue
+		}
+		g.Go(func() error {
+			text, err := n.judge(ctx, s, job, v)
+			if err != nil {
+				n.lg.Debug("cannot tell whether others changed a Nomad job", "nomad_job", v.job.ID, "err", err)
+				return nil
+			}
+			mu.Lock()
+			texts[v.id] = text
+			mu.Unlock()
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.known[v.job.ID] = driftVerdict{v.job.JobModifyIndex, text}
+			return nil
+		})
+	}
+	_ = g.Wait() // none of them fails
+	return texts
+}
+
+// judge looks at one Nomad job that has changed since it was last looked at.
+func (n *nomad) judge(ctx context.Context, s settings, job string, v view) (string, error) {
+	q, cancel := s.read(ctx)
+	defer cancel()
+	now, _, err := s.client.Jobs().Info(v.job.ID, q)
+	if err != nil {
+		return "", failed(err, capRead, "read the Nomad job of %s", v.id)
+	}
+	if now.Version == nil || *now.Version == 0 {
+		return "", nil // nobody changed it: ours is its first version
+	}
+	versions, _, _, err := s.client.Jobs().Versions(v.job.ID, false, q)
+	if err != nil {
+		return "", failed(err, capRead, "read the versions of the Nomad job of %s", v.id)
+	}
+	at := slices.IndexFunc(versions, func(j *api.Job) bool { return j.Version != nil && *j.Version == 0 })
+	if at < 0 {
+		return fmt.Sprintf("its Nomad job was changed, and not by Kale: it is at version %d", *now.Version), nil
+	}
+	changed := differences(versions[at], now)
+	if len(changed) == 0 {
+		return "", nil
+	}
+	text := "its Nomad job was changed, and not by Kale: " + strings.Join(changed, ", ")
+	n.lg.Warn("somebody changed a Nomad job", "job", job, "id", v.id.String(), "nomad_job", v.job.ID, "changed", changed, "drift", s.drift)
+	switch s.drift {
+	case driftRestore:
+		return text + "; it is being restored", s.restore(ctx, v, *now.Version)
+	case driftAdopt:
+		return "", s.adopt(ctx, job, v)
+	}
+	return text, nil
+}
+
+// restore brings back what was submitted, unless somebody was faster once more.
+func (s settings) restore(ctx context.Context, v view, version uint64) error {
+	opts, cancel := s.write(ctx)
+	defer cancel()
+	if _, _, err := s.client.Jobs().Revert(v.job.ID, 0, &version, opts, "", ""); err != nil {
+		return failed(err, capSubmit, "restore the Nomad job of %s", v.id)
+	}
+	return nil
+}
+
+// adopt takes what others did for what is wanted: a workload that they stopped was released.
+func (s settings) adopt(ctx context.Context, job string, v view) error {
+	if !v.job.Stop {
+		return nil
+	}
+	_, err := s.changeLedger(ctx, job, func(l ledger) bool {
+		e, known := l.entries[seat(v.id)]
+		if !known || e.Generation != v.id.Generation || e.Released != 0 {
+			return false
+		}
+		l.entries[seat(v.id)] = entry{Generation: e.Generation, Released: backend.Drained}
+		return true
+	})
+	return err
+}
+
+// differences says what differs between what was submitted and what is there, both as Nomad gives them back.
+func differences(submitted, now *api.Job) []string {
+	var out []string
+	note := func(what string, a, b any) {
+		if x, y := asJSON(a), asJSON(b); x != y {
+			out = append(out, fmt.Sprintf("%s %s → %s", what, x, y))
+		}
+	}
+	if now.Stop != nil && *now.Stop {
+		out = append(out, "it was stopped")
+	}
+	note("priority", submitted.Priority, now.Priority)
+	note("datacenters", submitted.Datacenters, now.Datacenters)
+	note("node pool", submitted.NodePool, now.NodePool)
+	note("constraints", submitted.Constraints, now.Constraints)
+	note("meta", submitted.Meta, now.Meta)
+	if len(submitted.TaskGroups) != 1 || len(now.TaskGroups) != 1 || len(now.TaskGroups[0].Tasks) != len(submitted.TaskGroups[0].Tasks) {
+		return append(out, "its groups or tasks")
+	}
+	a, b := *submitted.TaskGroups[0], *now.TaskGroups[0]
+	note("count", a.Count, b.Count)
+	note("resources", a.Tasks[0].Resources, b.Tasks[0].Resources)
+	if asJSON(a.Tasks[0].Config) != asJSON(b.Tasks[0].Config) {
+		out = append(out, "what it runs")
+	}
+	x, y := *a.Tasks[0], *b.Tasks[0]
+	a.Count, b.Count, x.Resources, y.Resources, x.Config, y.Config = nil, nil, nil, nil, nil, nil
+	a.Tasks, b.Tasks = []*api.Task{&x}, []*api.Task{&y}
+	if asJSON(a) != asJSON(b) {
+		out = append(out, "other settings of its group")
+	}
+	return out
+}
+
+func asJSON(v any) string {
+	raw, err := json.Marshal(v)
+	if err != nil { // plain data
+		panic("nomad: write a part of a job as JSON: " + err.Error())
+	}
+	return string(raw)
+}
