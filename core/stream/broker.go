@@ -33,6 +33,8 @@ type BrokerOptions struct {
 	Addr    string // host:port, a loopback address as a rule; empty means 127.0.0.1 and a free port
 	DataDir string // created when absent; empty keeps the log in memory, where it ends with the process
 	Topics  []TopicSpec
+	// Advertise is the host:port that clients are told to connect to, for a broker behind a proxy; empty means where it listens.
+	Advertise string
 }
 
 const topicPoll = 20 * time.Millisecond
@@ -72,7 +74,15 @@ func OpenBroker(ctx context.Context, lg *slog.Logger, o BrokerOptions) (_ *Broke
 		kfake.ClusterID("kale-embedded"),
 		kfake.WithLogger(kfakeLog{lg}),
 		kfake.ListenFn(func(network, address string) (net.Listener, error) {
-			return net.Listen(network, net.JoinHostPort(host, strconv.Itoa(port)))
+			ln, err := net.Listen(network, net.JoinHostPort(host, strconv.Itoa(port)))
+			if err != nil {
+				return nil, err
+			}
+			b.addr = ln.Addr().String()
+			if o.Advertise != "" {
+				ln = advertised{ln, o.Advertise}
+			}
+			return ln, nil
 		}),
 	}
 	if o.DataDir != "" {
@@ -89,13 +99,22 @@ func OpenBroker(ctx context.Context, lg *slog.Logger, o BrokerOptions) (_ *Broke
 	if b.cluster, err = kfake.NewCluster(opts...); err != nil {
 		return nil, openError(net.JoinHostPort(host, strconv.Itoa(port)), o.DataDir, err)
 	}
-	b.addr = b.cluster.ListenAddrs()[0]
 	if err := ensureTopics(ctx, b.addr, o.Topics); err != nil {
 		return nil, err
 	}
 	lg.Info("embedded broker is up", "addr", b.addr, "data", o.DataDir, "topics", len(o.Topics))
 	return b, nil
 }
+
+// advertised is a listener that says it is elsewhere: kfake tells clients to connect to where its listener says it is.
+type advertised struct {
+	net.Listener
+	addr string
+}
+
+func (a advertised) Addr() net.Addr  { return a }
+func (a advertised) Network() string { return "tcp" }
+func (a advertised) String() string  { return a.addr }
 
 // Addr is where the broker listens, host:port.
 func (b *Broker) Addr() string { return b.addr }
@@ -128,6 +147,9 @@ func (o BrokerOptions) validate() (host string, port int, err error) {
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		return "", 0, fmt.Errorf("embedded broker address %q: name one address, such as 127.0.0.1: clients are told to connect to it", o.Addr)
+	}
+	if _, _, err := net.SplitHostPort(o.Advertise); o.Advertise != "" && err != nil {
+		return "", 0, fmt.Errorf("embedded broker: advertised address %q: want host:port: %w", o.Advertise, err)
 	}
 	seen := map[string]bool{}
 	for _, t := range o.Topics {

@@ -32,6 +32,7 @@ type Cluster struct {
 	t      testing.TB
 	kind   string
 	addr   string
+	proxy  string // what it tells clients to connect to; empty means addr
 	launch func() *exec.Cmd // a new command for the same address and data
 
 	proc *process
@@ -41,12 +42,20 @@ type Cluster struct {
 func (c *Cluster) Kind() string { return c.kind }
 
 // Brokers is where clients connect, as a list of seeds.
-func (c *Cluster) Brokers() []string { return []string{c.addr} }
+func (c *Cluster) Brokers() []string {
+	if c.proxy != "" {
+		return []string{c.proxy}
+	}
+	return []string{c.addr}
+}
+
+// Listens is where the broker itself is, behind whatever proxy.
+func (c *Cluster) Listens() string { return c.addr }
 
 // Client is Brokers as options of a franz-go client, one that takes a killed broker for what it is: without
 // AlwaysRetryEOF a connection that ends at its first answer is taken for a lack of SASL, and not retried.
 func (c *Cluster) Client() []kgo.Opt {
-	return []kgo.Opt{kgo.SeedBrokers(c.addr), kgo.AlwaysRetryEOF()}
+	return []kgo.Opt{kgo.SeedBrokers(c.Brokers()...), kgo.AlwaysRetryEOF()}
 }
 
 // Pid is the broker's process; 0 while it is killed.

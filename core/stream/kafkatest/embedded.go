@@ -18,8 +18,9 @@ import (
 const brokerEnv = "KALE_KAFKATEST_BROKER"
 
 type childOptions struct {
-	Addr    string
-	DataDir string
+	Addr      string
+	DataDir   string
+	Advertise string
 }
 
 func init() {
@@ -40,7 +41,7 @@ func runChild(options string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	b, err := stream.OpenBroker(ctx, nil, stream.BrokerOptions{Addr: o.Addr, DataDir: o.DataDir})
+	b, err := stream.OpenBroker(ctx, nil, stream.BrokerOptions{Addr: o.Addr, DataDir: o.DataDir, Advertise: o.Advertise})
 	if err != nil {
 		return err
 	}
@@ -61,14 +62,20 @@ func runChild(options string) error {
 // folder of the test's. It ends with the test. It is up in some milliseconds.
 func Embedded(t testing.TB) *Cluster {
 	t.Helper()
+	return EmbeddedBehind(t, "")
+}
+
+// EmbeddedBehind is Embedded for a broker that tells its clients to connect to another address, that of a proxy, which is to lead to [Cluster.Listens].
+func EmbeddedBehind(t testing.TB, proxy string) *Cluster {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatalf("kafkatest: find this test's binary, to run the embedded broker from it: %v", err)
 	}
-	c := &Cluster{t: t, kind: "embedded"}
+	c := &Cluster{t: t, kind: "embedded", proxy: proxy}
 	dir := t.TempDir()
 	c.launch = func() *exec.Cmd {
-		o, err := json.Marshal(childOptions{Addr: c.addr, DataDir: dir})
+		o, err := json.Marshal(childOptions{Addr: c.addr, DataDir: dir, Advertise: proxy})
 		if err != nil {
 			panic("kafkatest: " + err.Error()) // two strings
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 type Options struct {
 	Properties map[string]string // added to server.properties, or in place of what it has
 	HeapMB     int               // 0 means 512
+	Proxy      string            // what clients are told to connect to, where that is not the broker itself
 }
 
 const (
@@ -38,7 +40,14 @@ func Start(t testing.TB, o Options) *Cluster {
 	if err != nil {
 		t.Fatalf("kafkatest: %v", err)
 	}
-	c := &Cluster{t: t, kind: "kafka"}
+	c := &Cluster{t: t, kind: "kafka", proxy: o.Proxy}
+	if o.Proxy != "" {
+		o.Properties = maps.Clone(o.Properties)
+		if o.Properties == nil {
+			o.Properties = map[string]string{}
+		}
+		o.Properties["advertised.listeners"] = "PLAINTEXT://" + o.Proxy
+	}
 	heap := o.HeapMB
 	if heap == 0 {
 		heap = 512
