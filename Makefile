@@ -52,6 +52,13 @@ bench: build ## benchmarks of what is hot; figures depend on the machine, compar
 fuzz: ## a short run of every fuzz target
 	@.ci/fuzz.sh 20s
 
+.PHONY: chaos
+FAULTS ?= 100
+chaos: build ## a job through FAULTS=100 random faults on every backend that this machine has; KALE_CHAOS_SEED=N repeats a run; journals go to .cache/chaos
+	@.ci/fetch-kafka.sh
+	@mkdir -p .cache/chaos
+	@go test -count=1 -timeout 3h -parallel 1 -run '^TestChaos$$' ./cmd/kale/e2e -v -faults $(FAULTS) -chaos-log $(ROOT)/.cache/chaos
+
 proto: ## regenerate the protocols (needs protoc)
 	@.ci/fetch-tool.sh $(TOOLS) google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO)
 	@.ci/fetch-tool.sh $(TOOLS) google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GEN_GO_GRPC)

@@ -95,7 +95,7 @@ func (r *rig) describe() string {
 	} else {
 		fmt.Fprintln(&b, ends)
 	}
-	logs, _ := filepath.Glob(filepath.Join(r.stateDir(), "local", "backend-local", "jobs", jobName, "*", "output.log")) // the pattern is good
+	logs, _ := filepath.Glob(r.site.files(r, "output.log")) // the pattern is good
 	for _, path := range append([]string{r.logFile()}, logs...) {
 		section(strings.TrimPrefix(path, r.dir))
 		b.WriteString(tail(path, 40))
@@ -116,7 +116,7 @@ func tail(path string, lines int) string {
 // list is what the backend knows of the job's processes, asked without the scheduler.
 func (r *rig) list() []backend.Status {
 	r.t.Helper()
-	list, complete, err := r.local.List(context.Background(), jobName)
+	list, complete, err := r.look.List(context.Background(), jobName)
 	if err != nil || !complete {
 		r.t.Fatalf("list the job's processes: complete %v, error %v", complete, err)
 	}
@@ -190,12 +190,17 @@ func (r *rig) callChief(address string, f func(context.Context, rpc.ChiefClient)
 	if err := r.readToken(); err != nil {
 		return err
 	}
+	return callChief(address, r.token, askTimeout, f)
+}
+
+// callChief makes a call at the chief, with the job's token.
+func callChief(address, token string, within time.Duration, f func(context.Context, rpc.ChiefClient) error) error {
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "kale-token", r.token), askTimeout)
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "kale-token", token), within)
 	defer cancel()
 	return f(ctx, rpc.NewChiefClient(conn))
 }
@@ -205,7 +210,7 @@ func (r *rig) readToken() error {
 	if r.token != "" {
 		return nil
 	}
-	specs, err := filepath.Glob(filepath.Join(r.stateDir(), "local", "backend-local", "jobs", jobName, "*", "alloc", "spec.json"))
+	specs, err := filepath.Glob(r.site.files(r, filepath.Join("alloc", "spec.json")))
 	if err != nil || len(specs) == 0 {
 		return fmt.Errorf("no process of the job has been started yet: %w", err)
 	}
@@ -390,7 +395,7 @@ func belongs(pid int, root string) bool {
 func (r *rig) plugin() int {
 	r.t.Helper()
 	for pid, cmdline := range processes(r.dir) {
-		if parent(pid) == r.sched.cmd.Process.Pid && strings.Contains(cmdline, "kale-backend-local") {
+		if parent(pid) == r.sched.cmd.Process.Pid && strings.Contains(cmdline, "kale-backend-"+r.site.backend) {
 			return pid
 		}
 	}

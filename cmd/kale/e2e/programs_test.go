@@ -26,7 +26,7 @@ const guardEnv = "KALE_E2E_GUARD"
 // bins are the programs under test, built once. They are built without the race detector: the tests' own processes have it, the product's are as
 // they are shipped.
 type bins struct {
-	dir  string // kale, kale-trainer, kale-backend-local
+	dir  string // kale, kale-trainer, kale-backend-local, kale-backend-processes
 	bare string // a kale-trainer without deduplication
 }
 
@@ -101,6 +101,7 @@ func guard(root string) {
 	signal.Ignore(syscall.SIGPIPE)       // whoever was to read what it says may be dead
 	_, _ = io.Copy(io.Discard, os.Stdin) // it ends with the tests, however they end
 	defer func() {
+		unmountBelow(root)
 		if err := os.RemoveAll(root); err != nil {
 			fmt.Println("  ", err)
 		}
@@ -129,6 +130,7 @@ func programs(t *testing.T) bins {
 		const module = "github.com/kale-sched/kale/cmd/"
 		buildErr = errors.Join(
 			goBuild("-o", built.dir+string(filepath.Separator), module+"kale", module+"kale-trainer", module+"kale-backend-local"),
+			goBuild("-o", filepath.Join(built.dir, "kale-backend-processes"), "github.com/kale-sched/kale/examples/backend-processes"),
 			goBuild("-tags", "kale_nodedup", "-o", built.bare, module+"kale-trainer"),
 		)
 	})

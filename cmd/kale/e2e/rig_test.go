@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kale-sched/kale/cmd/kale/chaos"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
@@ -22,7 +23,6 @@ import (
 	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/stream"
 	"github.com/kale-sched/kale/core/stream/kafkatest"
-	"github.com/kale-sched/kale/plugins/local"
 )
 
 const (
@@ -43,6 +43,9 @@ type options struct {
 	season   time.Duration // of the forecast; 0 is 40 s
 	start    string        // "" is earliest
 	topic    string        // "" is clicks; its dead letters go to the topic with -dead behind the name
+	site     *site         // where its processes run; nil is this machine, by backend "local"
+	disk     bool          // the checkpoints lie on a file system of their own, where this user may make one
+	proxied  bool          // a proxy stands in front of every server
 }
 
 // batchSize is the number of records of one step.
@@ -61,6 +64,9 @@ func (o options) hcl(brokers []string, checkpoints string) string {
 	set(&o.onLost, job.OnLostStop)
 	set(&o.start, job.StartEarliest)
 	set(&o.topic, "clicks")
+	if o.site == nil {
+		o.site = here
+	}
 	if o.max == 0 {
 		o.min, o.max = 2, 2
 	}
@@ -134,11 +140,11 @@ func (o options) hcl(brokers []string, checkpoints string) string {
     dir   = %q
     every = "%s"
   }
-  backend "local" {
-  }
+  backend %q {
+%s  }
 }
 `, jobName, strings.Join(brokers, `", "`), o.topic, o.start, o.onLost, o.topic+"-dead", o.model, batchSize, o.min, o.max, o.step,
-		o.step.Seconds()/batchSize, o.season, 3*o.season, o.policy, o.mode, checkpoints, o.every)
+		o.step.Seconds()/batchSize, o.season, 3*o.season, o.policy, o.mode, checkpoints, o.every, o.site.backend, o.site.block)
 }
 
 // rig is one job on one broker. Its methods are for the goroutine of the test; what fails ends the test with what is known of the job.
@@ -152,11 +158,15 @@ type rig struct {
 
 	topic, dead string
 
-	job   *job.Job
-	spec  *rpc.TrainSpec
-	local backend.Backend // to look at processes when there is no scheduler
-	sched *scheduler      // nil while there is none
-	token string          // of the job; "" until its first process was seen
+	job     *job.Job
+	spec    *rpc.TrainSpec
+	look    backend.Backend // to look at processes when there is no scheduler
+	sched   *scheduler      // nil while there is none
+	token   string          // of the job; "" until its first process was seen
+	site    *site
+	disk    *disk                // of the checkpoints; nil is that of everything else
+	trainer string               // the program, "" is that of bins
+	proxies map[int]*chaos.Proxy // by server
 	// addresses are all that the job's processes have listened on.
 	addresses map[string]bool
 	played    []*traffic
@@ -178,11 +188,20 @@ func newRig(t *testing.T, kafka *kafkatest.Cluster, o options) *rig {
 		t.Fatal(err)
 	}
 	r.file = filepath.Join(r.dir, "job.hcl")
-	r.local = local.New(nil)
+	if r.site = o.site; r.site == nil {
+		r.site = here
+	}
+	t.Cleanup(r.cleanUp)
+	r.look = r.site.look(r)
+	if o.disk {
+		r.disk = newDisk(t, filepath.Join(r.dir, "checkpoint"))
+	}
+	if o.proxied {
+		r.proxyServers()
+	}
 	r.write(o)
 	r.topic, r.dead = r.job.Stream.Topic, r.job.Stream.DeadLetter
 	kafka.CreateTopics(stream.TopicSpec{Name: r.topic, Partitions: partitions}, stream.TopicSpec{Name: r.dead, Partitions: 1})
-	t.Cleanup(r.cleanUp)
 	return r
 }
 
@@ -198,7 +217,7 @@ func (r *rig) write(o options) {
 		r.t.Fatalf("the tests' own job file is wrong: %v", diags)
 	}
 	r.job, r.spec = j, core.TrainSpec(j, "")
-	if _, err := core.ConfigureBackend(r.t.Context(), r.local, j, r.stateDir()); err != nil {
+	if _, err := core.ConfigureBackend(r.t.Context(), r.look, j, r.stateDir()); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -217,8 +236,20 @@ func (r *rig) env() []string {
 	return env
 }
 
-// run starts the scheduler, for the first time or again, always with the same command.
+// run starts the scheduler, for the first time or again, always with the same command, and waits until it answers.
 func (r *rig) run() {
+	r.t.Helper()
+	r.start()
+	r.await("the scheduler answers", func() string {
+		if _, err := r.view(); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// start starts the scheduler.
+func (r *rig) start() {
 	r.t.Helper()
 	if r.sched != nil {
 		r.t.Fatal("the scheduler is running already")
@@ -226,6 +257,9 @@ func (r *rig) run() {
 	trainer := filepath.Join(r.bins.dir, "kale-trainer")
 	if r.o.bare {
 		trainer = r.bins.bare
+	}
+	if r.trainer != "" {
+		trainer = r.trainer
 	}
 	out, err := os.OpenFile(r.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -243,12 +277,6 @@ func (r *rig) run() {
 		s.err = cmd.Wait()
 	}()
 	r.sched = s
-	r.await("the scheduler answers", func() string {
-		if _, err := r.view(); err != nil {
-			return err.Error()
-		}
-		return ""
-	})
 }
 
 // killScheduler ends the scheduler with SIGKILL.
@@ -357,14 +385,14 @@ func (r *rig) cleanUp() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	for len(processes(r.dir)) > 0 {
-		list, _, err := r.local.List(ctx, jobName)
+	for r.look != nil && len(processes(r.dir)) > 0 {
+		list, _, err := r.look.List(ctx, jobName)
 		var ids []backend.ID
 		for _, st := range list {
 			ids = append(ids, st.ID)
 		}
 		if err == nil {
-			err = r.local.Release(ctx, jobName, ids, backend.Forced)
+			err = r.look.Release(ctx, jobName, ids, backend.Forced)
 		}
 		select {
 		case <-ctx.Done():
@@ -373,5 +401,15 @@ func (r *rig) cleanUp() {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	_ = r.local.Close() // it holds nothing
+	if r.look != nil {
+		if err := r.look.Close(); err != nil {
+			r.t.Error(err)
+		}
+	}
+	for _, p := range r.proxies {
+		p.Close()
+	}
+	if r.disk != nil {
+		r.disk.close()
+	}
 }

@@ -1,0 +1,290 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/kale-sched/kale/cmd/kale/chaos"
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// storm applies a schedule of faults to a rig. It belongs to the goroutine of the test.
+type storm struct {
+	*rig
+	broker  *chaos.Proxy
+	journal *chaos.Journal
+	busy    map[string]bool // what a fault has in its hands: no second one takes it
+	healing []healing       // what is to be undone, in no order
+	applied int
+	absent  bool // the scheduler is away on purpose
+	tries   int  // starts of the scheduler that a fault made fail
+}
+
+type healing struct {
+	at    time.Time
+	fault chaos.Fault
+	undo  func()
+}
+
+// rage applies all faults. One that cannot be applied just now, because its target is away or taken, is tried again until it can.
+func (c *storm) rage(schedule []chaos.Fault) {
+	for _, f := range schedule {
+		c.pass(f.After)
+		what, undo, void := c.strike(f)
+		for end := time.Now().Add(patience); void; what, undo, void = c.strike(f) {
+			if time.Now().After(end) {
+				c.fatalf("fault %v could not be applied within %v: what it would hit is away, or in another fault's hands", f, patience)
+			}
+			c.pass(poll)
+		}
+		now := time.Now()
+		c.journal.Strike(now, f, "%s", what)
+		c.applied++
+		if undo == nil {
+			c.journal.Heal(now, f)
+		} else {
+			c.healing = append(c.healing, healing{at: now.Add(f.For), fault: f, undo: undo})
+		}
+	}
+}
+
+// pass lets time go by, and does what falls due in it: what lies between two faults is chance, and proves nothing.
+func (c *storm) pass(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		c.tend()
+	}
+}
+
+// calm lets all faults pass, and has all workers back.
+func (c *storm) calm() {
+	for len(c.healing) > 0 {
+		c.pass(50 * time.Millisecond)
+	}
+	c.journal.Note(time.Now(), "all is healed: %d faults were applied", c.applied)
+	c.rig.await("the scheduler answers", func() string {
+		c.tend()
+		if _, err := c.view(); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	c.scale(stormWorkers)
+}
+
+// tend undoes the faults whose time has come, and starts a scheduler again that could not start because of one.
+func (c *storm) tend() {
+	now := time.Now()
+	var rest, due []healing
+	for _, h := range c.healing {
+		if now.Before(h.at) {
+			rest = append(rest, h)
+		} else {
+			due = append(due, h)
+		}
+	}
+	c.healing = rest
+	for _, h := range due {
+		h.undo()
+		c.journal.Heal(time.Now(), h.fault)
+	}
+	if c.sched == nil {
+		return
+	}
+	select {
+	case <-c.sched.ended:
+	default:
+		return
+	}
+	if len(c.healing) == 0 && len(due) == 0 && c.tries > 0 || c.tries > 100 {
+		c.fatalf("the scheduler ended by itself: %v", c.sched.err)
+	}
+	c.tries++
+	c.journal.Note(now, "the scheduler has ended (%v): it is started again", c.sched.err)
+	c.sched = nil
+	c.start()
+}
+
+// take takes what a fault needs for itself, if it is free.
+func (c *storm) take(name string) bool {
+	if c.busy[name] {
+		return false
+	}
+	c.busy[name] = true
+	return true
+}
+
+// strike applies a fault: what it hit, and what undoes it. void: it cannot be applied now.
+func (c *storm) strike(f chaos.Fault) (what string, undo func(), void bool) {
+	switch f.Kind {
+	case chaos.KillWorker:
+		return c.kill(f, func(id backend.ID) bool { return id.Role == backend.RoleWorker })
+	case chaos.KillServer:
+		return c.kill(f, func(id backend.ID) bool { return id.Role == backend.RoleServer && id.Rank > 0 })
+	case chaos.KillChief:
+		return c.kill(f, func(id backend.ID) bool { return id.Role == backend.RoleServer && id.Rank == 0 })
+	case chaos.StopWorker:
+		return c.sleep(f, backend.RoleWorker)
+	case chaos.StopServer:
+		return c.sleep(f, backend.RoleServer)
+	case chaos.KillScheduler, chaos.StopScheduler, chaos.KillPlugin, chaos.Rescale:
+		return c.strikeScheduler(f)
+	case chaos.KillBroker, chaos.StopBroker:
+		return c.strikeBroker(f)
+	case chaos.SlowBroker, chaos.CutBroker, chaos.RefuseBroker:
+		return c.strikeNet(f, "the broker", c.broker)
+	case chaos.SlowServer, chaos.CutServer:
+		rank := f.Of(len(c.proxies))
+		return c.strikeNet(f, fmt.Sprintf("server %d", rank), c.proxies[rank])
+	case chaos.FillDisk:
+		if !c.take("disk") {
+			return "", nil, true
+		}
+		return c.disk.fill(), func() { c.disk.free(); c.busy["disk"] = false }, false
+	}
+	own := c.site.faults[f.Kind]
+	if own == nil {
+		c.fatalf("site %s has no way to bring about %s", c.site.backend, f.Kind)
+	}
+	return own(c, f)
+}
+
+// kill kills one of the job's processes.
+func (c *storm) kill(f chaos.Fault, which func(backend.ID) bool) (what string, undo func(), void bool) {
+	var found []trainee
+	for _, p := range trainees(c.dir) {
+		if which(p.id) {
+			found = append(found, p)
+		}
+	}
+	if len(found) == 0 {
+		return "", nil, true
+	}
+	p := found[f.Of(len(found))]
+	p.signal(syscall.SIGKILL)
+	return fmt.Sprintf("%s, process %d", p.id, p.pid), nil, false
+}
+
+// sleep stops one of the job's processes for as long as the fault lasts.
+func (c *storm) sleep(f chaos.Fault, role string) (what string, undo func(), void bool) {
+	var found []trainee
+	for _, p := range trainees(c.dir) {
+		if p.id.Role == role && !c.busy[p.name()] {
+			found = append(found, p)
+		}
+	}
+	if len(found) == 0 {
+		return "", nil, true
+	}
+	p := found[f.Of(len(found))]
+	c.take(p.name())
+	p.signal(syscall.SIGSTOP)
+	return fmt.Sprintf("%s, process %d", p.id, p.pid), func() { p.signal(syscall.SIGCONT); c.busy[p.name()] = false }, false
+}
+
+// strikeScheduler does something to the scheduler or by it.
+func (c *storm) strikeScheduler(f chaos.Fault) (what string, undo func(), void bool) {
+	if c.sched == nil || c.busy["scheduler"] {
+		return "", nil, true
+	}
+	pid := c.sched.cmd.Process.Pid
+	switch f.Kind {
+	case chaos.KillScheduler:
+		c.take("scheduler")
+		c.killScheduler()
+		return fmt.Sprintf("process %d", pid), func() { c.start(); c.busy["scheduler"] = false }, false
+	case chaos.StopScheduler:
+		c.take("scheduler")
+		c.signal(pid, syscall.SIGSTOP)
+		s := c.sched
+		return fmt.Sprintf("process %d", pid), func() { _ = s.cmd.Process.Signal(syscall.SIGCONT); c.busy["scheduler"] = false }, false
+	case chaos.KillPlugin:
+		plugin := c.plugin()
+		if plugin == 0 {
+			return "", nil, true
+		}
+		c.signal(plugin, syscall.SIGKILL)
+		return fmt.Sprintf("process %d", plugin), nil, false
+	}
+	n := 2 + f.Of(stormWorkers-1)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bins.dir, "kale"), "-state-dir", filepath.Join(c.dir, "s"), "scale", jobName, strconv.Itoa(n))
+	cmd.Dir, cmd.Env = c.dir, c.env()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Sprintf("%v: %s", err, out), nil, true // the scheduler is not back yet
+	}
+	return fmt.Sprintf("to %d workers", n), nil, false
+}
+
+func (c *storm) strikeBroker(f chaos.Fault) (what string, undo func(), void bool) {
+	if !c.take("broker") {
+		return "", nil, true
+	}
+	what = fmt.Sprintf("process %d", c.kafka.Pid())
+	if f.Kind == chaos.KillBroker {
+		c.kafka.Kill9()
+		return what, func() { c.kafka.Restart(); c.busy["broker"] = false }, false
+	}
+	c.kafka.Suspend()
+	return what, func() { c.kafka.Resume(); c.busy["broker"] = false }, false
+}
+
+// strikeNet makes the way to something slow, or closes it.
+func (c *storm) strikeNet(f chaos.Fault, name string, p *chaos.Proxy) (what string, undo func(), void bool) {
+	if !c.take("net of " + name) {
+		return "", nil, true
+	}
+	free := func() { c.busy["net of "+name] = false }
+	switch f.Kind {
+	case chaos.CutBroker, chaos.CutServer:
+		p.Cut(true)
+		return "nothing gets to " + name, func() { p.Cut(false); free() }, false
+	case chaos.RefuseBroker:
+		if err := p.Refuse(true); err != nil {
+			c.fatalf("%v", err)
+		}
+		return name + " refuses", func() {
+			if err := p.Refuse(false); err != nil {
+				c.fatalf("%v", err)
+			}
+			free()
+		}, false
+	}
+	by := time.Duration(20+f.Of(200)) * time.Millisecond
+	p.Slow(by)
+	return fmt.Sprintf("%s, %v each way", name, by), func() { p.Slow(0); free() }, false
+}
+
+// nobodyElse checks that the job's processes are those that its backend knows, and one for each role and rank.
+func (c *storm) nobodyElse() {
+	c.t.Helper()
+	c.rig.await("the processes are those that the backend knows", func() string {
+		known, places := map[int]backend.ID{}, map[string]int{}
+		for _, st := range c.list() {
+			if st.State.Live() {
+				known[st.PID] = st.ID
+				places[fmt.Sprintf("%s-%d", st.ID.Role, st.ID.Rank)]++
+			}
+		}
+		for place, n := range places {
+			if n > 1 {
+				return fmt.Sprintf("%s has %d workloads", place, n)
+			}
+		}
+		there := trainees(c.dir)
+		for _, p := range there {
+			if known[p.pid] != p.id {
+				return fmt.Sprintf("process %d, %s, is not known: %v", p.pid, p.id, known)
+			}
+		}
+		if len(there) != len(known) {
+			return fmt.Sprintf("%d processes, and the backend knows of %v", len(there), known)
+		}
+		return ""
+	})
+}
