@@ -116,7 +116,7 @@ func (p *Proxy) listen() error {
 // drop closes the port and all connections. p.mu is held.
 func (p *Proxy) drop() {
 	if p.ln != nil {
-		p.ln.Close()
+		_ = p.ln.Close() // it was never closed before
 		p.ln = nil
 	}
 	for c := range p.conns {

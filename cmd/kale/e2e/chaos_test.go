@@ -127,7 +127,7 @@ func weather(t *testing.T, s *site, broker func(proxy string) *kafkatest.Cluster
 // openJournal writes the journal of faults to the test's output and, where a folder is named for it, to a file.
 func openJournal(t *testing.T, seed uint64) *chaos.Journal {
 	t.Helper()
-	out := io.Writer(t.Output())
+	var out io.Writer = t.Output()
 	if *chaosLog != "" {
 		name := string(bytes.ReplaceAll([]byte(t.Name()), []byte("/"), []byte("-")))
 		f, err := os.Create(filepath.Join(*chaosLog, fmt.Sprintf("%s-%d.log", name, seed)))

@@ -87,7 +87,7 @@ func quietPort(t *testing.T) string {
 	for range 100 {
 		addr := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(10000))
 		if ln, err := net.Listen("tcp", addr); err == nil {
-			ln.Close()
+			_ = ln.Close() // it is free again
 			return addr
 		}
 	}

@@ -21,8 +21,7 @@ type storm struct {
 	busy    map[string]bool // what a fault has in its hands: no second one takes it
 	healing []healing       // what is to be undone, in no order
 	applied int
-	absent  bool // the scheduler is away on purpose
-	tries   int  // starts of the scheduler that a fault made fail
+	tries   int // starts of the scheduler that a fault made fail
 }
 
 type healing struct {

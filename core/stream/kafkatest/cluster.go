@@ -32,7 +32,7 @@ type Cluster struct {
 	t      testing.TB
 	kind   string
 	addr   string
-	proxy  string // what it tells clients to connect to; empty means addr
+	proxy  string           // what it tells clients to connect to; empty means addr
 	launch func() *exec.Cmd // a new command for the same address and data
 
 	proc *process
