@@ -121,7 +121,7 @@ func echo(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { ln.Close() })
+	t.Cleanup(func() { _ = ln.Close() }) // it ends the goroutine below
 	go func() {
 		for {
 			conn, err := ln.Accept()
