@@ -9,6 +9,7 @@ import (
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
 )
 
@@ -140,7 +141,7 @@ func (s *Scheduler) missing(now time.Time) (ws []backend.Workload, changed bool)
 	for i := range s.job.Servers.Count {
 		add(backend.RoleServer, i, s.want.Servers, s.loads.server)
 	}
-	for rank := range s.want.Target {
+	for _, rank := range s.want.Ranks {
 		if !s.departing(rank) {
 			add(backend.RoleWorker, rank, s.want.Workers, s.loads.worker)
 		}
@@ -309,7 +310,10 @@ func (s *Scheduler) settle(now time.Time) error {
 		if len(s.want.Draining) > 0 {
 			return nil
 		}
-		s.want.setTarget(s.want.Restart, now)
+		came := s.want.setTarget(s.want.Restart, now, s.want.all)
+		if s.want.Rescale != nil {
+			s.want.Rescale.Ranks = came
+		}
 		s.want.Restart = 0
 		return s.save()
 	}
@@ -329,12 +333,25 @@ func (s *Scheduler) settle(now time.Time) error {
 
 // unsettled says what a rescale still waits for, "" when it is done.
 func (s *Scheduler) unsettled(r *Rescale) string {
-	for rank := range s.want.Target {
+	if r.Kind == plan.KindOut || s.job.Autoscale.Mode == job.ModeRestart { // who stays does not have to arrive for others to leave
+		if missing := s.unarrived(r); missing != "" {
+			return missing
+		}
+	}
+	if n := len(s.want.Draining); n > 0 {
+		return fmt.Sprintf("%d workers are still leaving", n)
+	}
+	return ""
+}
+
+// unarrived names a wanted worker that does not train yet.
+func (s *Scheduler) unarrived(r *Rescale) string {
+	for _, rank := range s.want.Ranks {
 		m := s.seen.member(rank, s.want.Workers[rank])
 		if m.GetState() != rpc.MemberState_MEMBER_STATE_READY {
 			return fmt.Sprintf("worker %d is not ready", rank)
 		}
-		if rank < r.From {
+		if r.Kind != plan.KindOut || !slices.Contains(r.Ranks, rank) {
 			continue
 		}
 		if first := m.GetFirstTrainedUnixMs(); first > 0 {
@@ -344,9 +361,6 @@ func (s *Scheduler) unsettled(r *Rescale) string {
 		} else if s.hasWork(m) {
 			return fmt.Sprintf("worker %d has not trained yet", rank)
 		}
-	}
-	if n := len(s.want.Draining); n > 0 {
-		return fmt.Sprintf("%d workers are still leaving", n)
 	}
 	return ""
 }
@@ -374,7 +388,7 @@ func (s *Scheduler) sendStraysAway() error {
 		if st.ID.Role != backend.RoleWorker || !st.State.Live() || st.State == backend.StateStopping || s.leaving(st.ID) {
 			continue
 		}
-		if st.ID.Rank >= s.want.Target {
+		if !slices.Contains(s.want.Ranks, st.ID.Rank) {
 			s.want.Draining = append(s.want.Draining, leaving{Rank: st.ID.Rank, Generation: st.ID.Generation, Since: s.seen.at})
 			strays = true
 		}

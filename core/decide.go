@@ -103,10 +103,10 @@ func (s *Scheduler) aim(now time.Time, d plan.Decision) {
 	if s.job.Autoscale.Mode == job.ModeRestart && from > 0 {
 		// The paper's pause-and-restart: everybody leaves, then the new number starts from the tablets.
 		s.want.Restart = d.Target
-		s.want.setTarget(0, now)
+		s.want.setTarget(0, now, s.want.all)
 		return
 	}
-	s.want.setTarget(d.Target, now)
+	s.want.Rescale.Ranks = s.want.setTarget(d.Target, now, func(n int) []int { return victims(n, s.candidates()) })
 }
 
 // finishRescale measures the rescale that is under way, records it and closes it.

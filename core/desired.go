@@ -17,14 +17,16 @@ const (
 )
 
 // desiredVersion is the version of the desired state's form.
-const desiredVersion = 1
+const desiredVersion = 2
 
 // desired is what the scheduler wants, and the little else that must survive its restart in the middle of an action. It is saved before it is acted on.
 type desired struct {
 	Version int    `json:"version"`
 	Token   string `json:"token"`
-	// Target is the number of workers in force, ranks 0 to Target−1; 0 before the first decision.
+	// Target is the number of workers in force; 0 before the first decision.
 	Target int `json:"target"`
+	// Ranks are those of the wanted workers, ascending, Target of them. (In version 1 they were 0 to Target−1.)
+	Ranks []int `json:"ranks,omitempty"`
 	// Workers and Servers give the generation that is wanted, by rank; a rank keeps its last one when it is not wanted.
 	Workers map[int]uint64 `json:"workers"`
 	Servers map[int]uint64 `json:"servers"`
@@ -79,6 +81,7 @@ func newDesired(token string) *desired {
 
 // open makes a saved state ready to be acted on by a new scheduler. Whoever runs a job whose stop was interrupted wants it to run.
 func (d *desired) open() {
+	d.migrate()
 	d.Stopped, d.Stopping, d.Forced, d.Snapshotted = false, false, false, false
 	if d.Workers == nil {
 		d.Workers = map[int]uint64{}
@@ -103,16 +106,43 @@ func measured(v []time.Duration, assumed time.Duration) plan.Measured {
 	return plan.Measured{Value: median(v), Samples: len(v)}
 }
 
-// setTarget makes ranks 0 to n−1 wanted and marks what is above as leaving. A rank that comes back gets a new generation: the old one may still be draining.
-func (d *desired) setTarget(n int, now time.Time) {
-	for rank := n; rank < d.Target; rank++ {
-		d.leave(rank, now)
+// migrate brings a state of an older version to this one's form.
+func (d *desired) migrate() {
+	if d.Version != 1 {
+		return
 	}
-	for rank := d.Target; rank < n; rank++ {
-		d.Workers[rank]++
+	d.Version, d.Ranks = desiredVersion, prefix(d.Target)
+	if r := d.Rescale; r != nil {
+		r.Ranks = prefix(max(r.From, r.To))[min(r.From, r.To):]
 	}
-	d.Target = n
 }
+
+// setTarget makes n workers wanted. More get the lowest ranks that are free, each with a new generation, since the one before may still be draining; of fewer,
+// leave says who has to go. It returns the ranks that came or went.
+func (d *desired) setTarget(n int, now time.Time, leave func(n int) []int) (changed []int) {
+	if n < len(d.Ranks) {
+		changed = leave(len(d.Ranks) - n)
+		slices.Sort(changed)
+		for _, rank := range changed {
+			d.leave(rank, now)
+		}
+		d.Ranks = slices.DeleteFunc(d.Ranks, func(rank int) bool { return slices.Contains(changed, rank) })
+	}
+	for rank := 0; len(d.Ranks) < n; rank++ {
+		if !slices.Contains(d.Ranks, rank) {
+			d.Workers[rank]++
+			d.Ranks = append(d.Ranks, rank)
+			changed = append(changed, rank)
+		}
+	}
+	slices.Sort(d.Ranks)
+	slices.Sort(changed)
+	d.Target = n
+	return changed
+}
+
+// all says that everybody leaves.
+func (d *desired) all(int) []int { return slices.Clone(d.Ranks) }
 
 func (d *desired) leave(rank int, now time.Time) {
 	if slices.ContainsFunc(d.Draining, func(l leaving) bool { return l.Rank == rank && l.Generation == d.Workers[rank] }) {
@@ -137,14 +167,14 @@ func (d *desired) adopt(list []backend.Status) (changed bool) {
 			}
 			d.Workers[s.ID.Rank], changed = s.ID.Generation, true
 			if live {
-				d.Target, d.Trained = max(d.Target, s.ID.Rank+1), true
+				d.Trained = true
+				if !slices.Contains(d.Ranks, s.ID.Rank) {
+					d.Ranks = append(d.Ranks, s.ID.Rank)
+				}
 			}
 		}
 	}
-	for rank := range d.Target {
-		if d.Workers[rank] == 0 {
-			d.Workers[rank] = 1
-		}
-	}
+	slices.Sort(d.Ranks)
+	d.Target = len(d.Ranks)
 	return changed
 }

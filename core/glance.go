@@ -79,7 +79,7 @@ func (g *Glance) read(dir string) (want *desired, err error) {
 	if err != nil || !found {
 		return nil, err
 	}
-	if d.Version != desiredVersion {
+	if d.migrate(); d.Version != desiredVersion {
 		return nil, fmt.Errorf("the state of job %q is of version %d and this program knows %d: use the program that wrote it", g.Job, d.Version, desiredVersion)
 	}
 	samples, err := state.Last[*Sample](st, state.Samples, 1)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/rpc"
 )
 
@@ -56,12 +55,8 @@ func joinOf(m *rpc.MemberStatus, decided, now time.Time) Join {
 
 // slowestJoin is the join of the new worker that was the last to train, nil when no new one is known.
 func (s *Scheduler) slowestJoin(r *Rescale, now time.Time) *Join {
-	from := r.From
-	if s.job.Autoscale.Mode == job.ModeRestart {
-		from = 0
-	}
 	var slowest *Join
-	for rank := from; rank < r.To; rank++ {
+	for _, rank := range r.Ranks {
 		m := s.seen.member(rank, s.want.Workers[rank])
 		if m == nil {
 			continue
@@ -76,7 +71,7 @@ func (s *Scheduler) slowestJoin(r *Rescale, now time.Time) *Join {
 // drained is when the last worker that a scale-in sent away had handed over everything, by the chief's clock; now, where the chief does not say.
 func (s *Scheduler) drained(r *Rescale, now time.Time) time.Time {
 	last := r.Decided
-	for rank := r.To; rank < r.From; rank++ {
+	for _, rank := range r.Ranks {
 		ms := s.seen.member(rank, s.want.Workers[rank]).GetDrainedUnixMs()
 		if ms <= 0 || moment(ms).After(now) {
 			return now

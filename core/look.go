@@ -202,7 +202,7 @@ func (n *seen) unknown(started bool) string {
 func (s *Scheduler) workers() plan.Workers {
 	var w plan.Workers
 	n := s.seen
-	for rank := range s.want.Target {
+	for _, rank := range s.want.Ranks {
 		id := backend.ID{Role: backend.RoleWorker, Rank: rank, Generation: s.want.Workers[rank]}
 		m := n.member(rank, id.Generation)
 		switch {

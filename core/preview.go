@@ -99,7 +99,8 @@ func (s *Scheduler) place(ctx context.Context, p *Preview) error {
 	for i := range s.job.Servers.Count {
 		add(s.loads.server(i, max(1, s.want.Servers[i])))
 	}
-	for rank := range want {
+	s.want.setTarget(want, time.Now(), func(n int) []int { return victims(n, s.candidates()) })
+	for _, rank := range s.want.Ranks {
 		add(s.loads.worker(rank, max(1, s.want.Workers[rank])))
 	}
 	if len(missing) == 0 {

@@ -44,9 +44,11 @@ type Band struct {
 
 // Rescale is one change of the number of workers, from its decision to its end.
 type Rescale struct {
-	Kind    plan.Kind `json:"kind"`
-	From    int       `json:"from"`
-	To      int       `json:"to"`
+	Kind plan.Kind `json:"kind"`
+	From int       `json:"from"`
+	To   int       `json:"to"`
+	// Ranks are those of the workers that come, or go.
+	Ranks   []int     `json:"ranks,omitempty"`
 	Decided time.Time `json:"decided"`
 	// Done is when the last new worker had trained, or the last leaving one had handed over everything, by the chief's clock; when that was seen, where
 	// the chief did not say.

@@ -454,7 +454,7 @@ func TestStrayIsDrained(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.started(2)
 	r.order("auto", 0)
-	r.s.want.Target = 1 // as if the record of its leaving had been lost
+	r.s.want.Target, r.s.want.Ranks = 1, prefix(1) // as if the record of its leaving had been lost
 	r.until("it leaves", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1"))
 	r.wantCalls("release worker-1-g1 drained")
 	if asked := r.chief.asked(); len(asked) != 1 || asked[0] != "worker-1" {

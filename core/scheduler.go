@@ -228,7 +228,7 @@ func (s *Scheduler) loadDesired() error {
 	if err != nil {
 		return err
 	}
-	if found && s.want.Version != desiredVersion {
+	if s.want.migrate(); found && s.want.Version != desiredVersion {
 		return fmt.Errorf("the job's state in %s is of version %d and this program knows %d: use the program that wrote it, or move the folder away to start anew",
 			s.opt.StateDir, s.want.Version, desiredVersion)
 	}

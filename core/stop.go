@@ -40,7 +40,7 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	}
 	if s.want.Target > 0 || s.want.Restart > 0 || s.want.Rescale != nil {
 		s.want.Restart, s.want.Rescale = 0, nil
-		s.want.setTarget(0, now)
+		s.want.setTarget(0, now, s.want.all)
 		if err := s.save(); err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func (s *Scheduler) stopForced(ctx context.Context) error {
 func (s *Scheduler) stopped() error {
 	w := s.want
 	s.meet.forget()
-	w.Stopped, w.Stopping, w.Forced, w.Trained, w.Target, w.Draining, w.Checkpoint = true, false, false, false, 0, nil, ""
+	w.Stopped, w.Stopping, w.Forced, w.Trained, w.Target, w.Ranks, w.Draining, w.Checkpoint = true, false, false, false, 0, nil, nil, ""
 	w.Rescale, w.Restart = nil, 0
 	for rank := range w.Servers {
 		w.Servers[rank]++ // this one was released, and is not started again

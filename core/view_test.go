@@ -76,6 +76,7 @@ func FuzzView(f *testing.F) {
 			n.util, n.utilKnown = meanBusy("ctr", []backend.Device{{HeldBy: "ctr/worker-0-g1", Utilisation: pointer(weird(chance))}})
 			r.s.seen = n
 			r.s.want.Target = chance.IntN(4)
+			r.s.want.Ranks = prefix(r.s.want.Target)
 			r.s.foresee.last = plan.Forecast{At: r.now.Add(-time.Second), Step: time.Second, Mean: plan.Values{weird(chance), weird(chance), weird(chance)}, Lower: plan.Values{weird(chance)}}
 			r.s.step(t.Context(), r.now)
 			if r.s.unsaved != nil {

@@ -25,7 +25,7 @@ func (s *Scheduler) waits() string {
 			what = append(what, w)
 		}
 	}
-	for rank := range s.want.Target {
+	for _, rank := range s.want.Ranks {
 		if w := s.workerWaits(rank); w != "" {
 			what = append(what, w)
 		}

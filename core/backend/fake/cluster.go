@@ -158,6 +158,11 @@ func (c *Cluster) SetState(job string, id backend.ID, s backend.State, reason st
 	return c.change(job, id, func(e *entry) { e.Status.State, e.Status.Reason = s, reason })
 }
 
+// SetDeadline gives a workload a walltime.
+func (c *Cluster) SetDeadline(job string, id backend.ID, at time.Time) error {
+	return c.change(job, id, func(e *entry) { e.Status.Deadline = at })
+}
+
 // Reap lets a workload that drains come to its end.
 func (c *Cluster) Reap(job string, id backend.ID) error {
 	return c.change(job, id, func(e *entry) {
