@@ -378,7 +378,12 @@ func (s *Scheduler) hasWork(m *rpc.MemberStatus) bool {
 		}
 	}
 	ready := time.Duration(s.seen.chief.GetNowUnixMs()-m.GetReadyUnixMs()) * time.Millisecond
-	return backlog && len(m.GetPartitions()) == 0 && ready < idleJoin
+	if ready >= idleJoin {
+		return false
+	}
+	// Between two arrivals nothing waits for a moment; the next one is trained, and only then is it known how long the join took.
+	rate, known := s.arrivals.Rate(s.seen.at, max(s.job.Forecast.Interval, 4*s.job.Autoscale.Watch))
+	return backlog && len(m.GetPartitions()) == 0 || known && rate > 0
 }
 
 // sendStraysAway makes workers leave that run, are known, and are not wanted.

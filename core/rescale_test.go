@@ -106,6 +106,44 @@ func TestScaleOutIsDoneWithWorkersThatGetNothing(t *testing.T) {
 	}
 }
 
+// A look between two arrivals finds no backlog: a new worker must have trained all the same, or the join time would end when it was ready.
+func TestScaleOutWaitsForTheNextRecord(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.produce(0, 100)
+	ends, err := r.s.kafka.Ends(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 { // ten records a second until now
+		ends[0] = int64(2 * i)
+		if err := r.s.arrivals.Observe(time.Now().Add(time.Duration(i-50)*200*time.Millisecond), ends); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.started(1)
+	r.produce(0, 10) // between every two looks, however slow the machine
+	r.beat()
+	if rate, known := r.s.arrivals.Rate(r.s.seen.at, time.Second); !known || rate <= 0 {
+		t.Fatalf("the arrival rate is %v, known: %v", rate, known)
+	}
+	r.order("scale", 2)
+	r.produce(0, 10)
+	r.beat()
+	r.chief.set(1, 1, rpc.MemberState_MEMBER_STATE_READY)
+	r.chief.with(func(*rpc.JobStatus) { r.chief.find(1, 1).Partitions = []int32{0} })
+	r.produce(0, 10)
+	r.beat()
+	if r.s.want.Rescale == nil {
+		t.Fatal("the rescale is closed although the new worker has not trained, and records arrive")
+	}
+	r.chief.with(func(*rpc.JobStatus) { r.chief.find(1, 1).FirstTrainedUnixMs = time.Now().UnixMilli() })
+	r.beat()
+	all := r.rescales()
+	if got := all[len(all)-1]; r.s.want.Rescale != nil || got.FirstTrained.IsZero() {
+		t.Errorf("under way %v, recorded %+v", r.s.want.Rescale, got)
+	}
+}
+
 func TestScaleOutMayGrowWhileUnderWay(t *testing.T) {
 	r := newRig(t, rigOptions{change: func(text string) string {
 		return strings.Replace(text, `mode         =`, `policy = "static"`+"\n"+`mode         =`, 1)
