@@ -244,7 +244,8 @@ func (i instance) write(r record, script string, files map[string][]byte) (err e
 	if err := writeJSON(filepath.Join(draft, recordFile), r); err != nil {
 		return err
 	}
-	contents := map[string][]byte{scriptFile: []byte(script), outputFile: nil} // a log that is empty can be followed
+	// A log that is empty can be followed, and one that is there keeps its mode.
+	contents := map[string][]byte{scriptFile: []byte(script), outputFile: nil, slurmLogFile: nil}
 	for name, content := range files {
 		contents[filepath.Join(allocFolder, name)] = content
 	}
@@ -269,7 +270,7 @@ func (j *job) submit(ctx context.Context, v view, first bool, bad []string) *bac
 	if e := note(); e != nil {
 		return e
 	}
-	out, _, err := j.queue.client.run(ctx, submitTimeout, batchScript(j.set, v.instance, v.record, bad), "sbatch", "--parsable")
+	out, _, err := j.queue.client.run(ctx, j.submitIn, batchScript(j.set, v.instance, v.record, bad), "sbatch", "--parsable")
 	j.queue.stir()
 	if err == nil {
 		if sub.JobID, err = parseSubmitted(out); err == nil {

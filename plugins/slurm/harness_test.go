@@ -220,6 +220,7 @@ func eventually(t testing.TB, what string, cond func() error) {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel() // with TestTimeLimit, which has a cluster of its own; all others come before
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
 		r := newRig(t)
 		r.extra = "max_pending = 0"

@@ -143,11 +143,14 @@ func parseRow(f []string) (row, bool) {
 		return row{}, false
 	}
 	r := row{id: f[0], name: f[1], state: f[2], reason: f[3], nodes: f[4], nonce: nonce, started: parseTime(f[5])}
-	if limit, err := parseLimit(f[6]); err == nil && !r.started.IsZero() && r.phase() != phaseQueued {
+	if limit, err := parseLimit(f[6]); err == nil && limit < endless && !r.started.IsZero() && r.phase() != phaseQueued {
 		r.deadline = r.started.Add(limit)
 	}
 	return r, true
 }
+
+// endless is the time limit that Slurm gives a job which has none, when its partition has none either: a year.
+const endless = 365 * 24 * time.Hour
 
 // parseTime reads a time as clientEnviron makes Slurm print it; zero for N/A and the like.
 func parseTime(s string) time.Time {
@@ -207,8 +210,10 @@ func (q *queue) cancel(ctx context.Context, hard bool, rows ...row) error {
 		if cluster != "" {
 			c.clusters = cluster
 		}
-		if hard { // else they get SIGTERM first, and KillWait to obey
-			_, _, _ = c.run(ctx, cancelTimeout, "", "scancel", append([]string{"--quiet", "--full", "--signal=KILL"}, ids...)...)
+		for _, id := range ids {
+			if hard { // scancel by itself sends SIGTERM first and grants KillWait, also with --signal=KILL; the script kills at once
+				_, _, _ = c.run(ctx, cancelTimeout, "", "scancel", "--quiet", "--batch", "--signal=USR2", id)
+			}
 		}
 		if _, _, err := c.run(ctx, cancelTimeout, "", "scancel", append([]string{"--quiet"}, ids...)...); err != nil && first == nil {
 			first = err

@@ -33,7 +33,8 @@ import (
 
 // slurm implements backend.Backend.
 type slurm struct {
-	lg *slog.Logger
+	lg       *slog.Logger
+	submitIn time.Duration // how long sbatch may take
 
 	mu      sync.Mutex
 	jobs    map[string]*job
@@ -46,12 +47,13 @@ type slurm struct {
 
 // job is a configured job.
 type job struct {
-	name  string
-	set   settings
-	queue *queue
-	lg    *slog.Logger
-	place *sync.Mutex // held while folders are made and jobs submitted; outlives a new configuration
-	told  *orders
+	name     string
+	set      settings
+	queue    *queue
+	lg       *slog.Logger
+	submitIn time.Duration
+	place    *sync.Mutex // held while folders are made and jobs submitted; outlives a new configuration
+	told     *orders
 }
 
 // New gives the backend. lg may be nil.
@@ -59,7 +61,7 @@ func New(lg *slog.Logger) backend.Backend {
 	if lg == nil {
 		lg = slog.New(slog.DiscardHandler)
 	}
-	return &slurm{lg: lg, jobs: map[string]*job{}, queues: map[string]*queue{}, closed: make(chan struct{})}
+	return &slurm{lg: lg, submitIn: submitTimeout, jobs: map[string]*job{}, queues: map[string]*queue{}, closed: make(chan struct{})}
 }
 
 // Info implements backend.Backend.
@@ -90,7 +92,7 @@ func (s *slurm) Configure(ctx context.Context, cfg backend.Config) (backend.Diag
 		q = newQueue(set.client, set.poll)
 		s.queues[set.client.key()] = q
 	}
-	j := &job{name: cfg.Job, set: set, queue: q, lg: s.lg.With("job", cfg.Job), place: &sync.Mutex{}, told: newOrders()}
+	j := &job{name: cfg.Job, set: set, queue: q, lg: s.lg.With("job", cfg.Job), submitIn: s.submitIn, place: &sync.Mutex{}, told: newOrders()}
 	if old := s.jobs[cfg.Job]; old != nil {
 		j.place, j.told = old.place, old.told
 	}

@@ -44,6 +44,11 @@ kale_stop() { # passes the request to stop on, once, and kills what does not obe
   kale_killer=$!
 }
 
+kale_force() { # ends it now
+  kale_stopping=1
+  [ -z "$kale_child" ] || kill -KILL "$kale_child" 2>/dev/null
+}
+
 kale_artifact() { # kale_artifact SOURCE SHA256 CACHE: makes CACHE/SHA256 an executable with that sum
   mkdir -p "$3" || return 1
   [ ! -x "$3/$2" ] || return 0
@@ -71,6 +76,7 @@ kale_finish() { # kale_finish STATE REASON
 
 exec </dev/null >>"$kale_dir/output.log" 2>&1
 trap kale_stop TERM
+trap kale_force USR2
 cd "$kale_dir/alloc" || kale_finish failed "its folder is not there on node $kale_node: is shared_dir mounted?"
 kale_prologue
 kale_fetch || { kale_quick=1; kale_code=127; kale_finish failed "its program could not be fetched on node $kale_node; its log says why"; }
@@ -80,7 +86,7 @@ while :; do
   [ -z "$kale_stopping" ] || kale_finish failed "it was asked to stop before it ran"
   began=$(date +%s)
   [ -n "$kale_first" ] || kale_first=$began
-  ( trap - TERM; kale_exec ) &
+  ( trap - TERM USR2; kale_exec ) &
   kale_child=$!
   kale_note running ""
   if [ -n "$kale_stopping" ]; then kale_stopping=; kale_stop; fi # it came while the child was being started

@@ -1,0 +1,139 @@
+package slurm
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+func configOf(source string, shared ...string) backend.Config {
+	return backend.Config{Job: "j", Filename: "job.hcl", StartLine: 10, StartColumn: 19, StartByte: 200, Source: []byte("\n" + source + "\n"), Shared: shared}
+}
+
+// Each mistake is one diagnostic, where it is, with what to do.
+func TestBlockMistakes(t *testing.T) {
+	for _, tt := range []struct {
+		source string
+		line   int
+		says   string
+		shared []string
+	}{
+		{`partition = "gpu"`, 10, "shared_dir", nil},
+		{`shared_dir = "relative"`, 11, "same absolute path", nil},
+		{`shared_dir = "/a b"`, 11, "blanks", nil},
+		{"shared_dir = \"/s\"\nshared_paths = [\"x\"]", 12, "absolute paths", nil},
+		{`shared_dir = "/s"`, 11, "checkpoints in /home/me/cp", []string{"/home/me/cp"}},
+		{`shared_dir = "/s"`, 11, "checkpoints in /s2/cp", []string{"/s2/cp"}},
+		{"shared_dir = \"/s\"\ntrainer = \"kale-trainer\"", 12, "absolute path", nil},
+		{"shared_dir = \"/s\"\nenv = { \"A.B\" = \"x\" }", 12, "letters, digits", nil},
+		{"shared_dir = \"/s\"\npartition = \"a b\"", 12, "one word", nil},
+		{"shared_dir = \"/s\"\npartition = \"a\\n#SBATCH --uid=0\"", 12, "one word", nil},
+		{"shared_dir = \"/s\"\nconstraint = \"a\\nb\"", 12, "features", nil},
+		{"shared_dir = \"/s\"\ngres = \"gpu\"", 12, "one %d", nil},
+		{"shared_dir = \"/s\"\ngres = \"gpu:%d\"\ngpus = \"%d\"", 13, "keep one", nil},
+		{"shared_dir = \"/s\"\ntime = \"soon\"", 12, "days-hours", nil},
+		{"shared_dir = \"/s\"\ntime = \"10s\"", 12, "one minute at least", nil},
+		{"shared_dir = \"/s\"\nmax_pending = -1", 12, "0 for none", nil},
+		{"shared_dir = \"/s\"\npoll = \"1ms\"", 12, "from 1s", nil},
+		{"shared_dir = \"/s\"\nbin_dir = \"bin\"", 12, "absolute path", nil},
+		{"shared_dir = \"/s\"\ndirectives = [\n\"--mail-type=FAIL\",\n\"--job-name=x\",\n]", 14, "leave it out", nil},
+		{"shared_dir = \"/s\"\ndirectives = [\"#SBATCH -p gpu\"]", 12, "use partition instead", nil},
+		{"shared_dir = \"/s\"\ndirectives = [\"mail\"]", 12, "one option of sbatch", nil},
+		{"shared_dir = \"/s\"\ndirectives = [\"--begin=now\\n#SBATCH --requeue\"]", 12, "one option of sbatch", nil},
+		{"shared_dir = \"/s\"\nartifact {\nsource = \"ftp://x\"\nchecksum = \"" + strings.Repeat("a", 64) + "\"\n}", 13, "https://", nil},
+		{"shared_dir = \"/s\"\nartifact {\nsource = \"/x\"\nchecksum = \"md5:1\"\n}", 14, "SHA-256", nil},
+		{"shared_dir = \"/s\"\ntrainer = \"/x\"\nartifact {\nsource = \"/x\"\nchecksum = \"" + strings.Repeat("a", 64) + "\"\n}", 12, "keep one", nil},
+	} {
+		_, diags := decode(configOf(tt.source, tt.shared...))
+		if len(diags) != 1 || !diags.HasErrors() || diags[0].Start.Line != tt.line || !strings.Contains(diags[0].Summary+" "+diags[0].Detail, tt.says) {
+			t.Errorf("%s:\ngot %+v\nwant one error on line %d that says %q", tt.source, diags, tt.line, tt.says)
+		}
+	}
+}
+
+// What every forbidden directive is, in each of its forms.
+func TestDirectivesThatAreOurs(t *testing.T) {
+	for name := range ours {
+		forms := []string{"--" + name + "=1", "#SBATCH --" + name, "  --" + name + " 1"}
+		if len(name) == 1 {
+			forms = []string{"-" + name + " 1", "-" + name + "1", "#SBATCH -" + name}
+		}
+		for _, form := range forms {
+			if _, diags := decode(configOf(fmt.Sprintf("shared_dir = \"/s\"\ndirectives = [%q]", form))); len(diags) != 1 {
+				t.Errorf("directive %q: %+v, want one error", form, diags)
+			}
+		}
+	}
+}
+
+// The script that Slurm gets: every option in its place, and nothing of the workload's environment or files.
+func TestBatchScript(t *testing.T) {
+	s, diags := decode(configOf(`
+  shared_dir = "/s/kale"
+  shared_paths = ["/scratch"]
+  trainer    = "/opt/kale/bin/kale-trainer"
+  partition  = "gpu"
+  account    = "ml"
+  qos        = "high"
+  reservation = "res"
+  constraint = "h200&nvlink"
+  exclude    = "n9"
+  gres       = "gpu:h200:%d"
+  nice       = 10
+  time       = "1-0"
+  directives = ["#SBATCH --mail-type=FAIL"]
+`, "/s/kale/cp", "/scratch/me/cp"))
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	j := &job{name: "ctr", set: s}
+	i := j.instance(worker(3, 2))
+	r := record{Nonce: "NONCE", StopGrace: 15 * time.Second, Resources: backend.Resources{GPUs: 2, CPUMilli: 2500, MemoryBytes: 5<<30 + 1}}
+	want := `#!/bin/sh
+#SBATCH --job-name=kale:ctr:worker-3-g2
+#SBATCH --comment="kale NONCE"
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --no-requeue
+#SBATCH --export=HOME,USER,LOGNAME
+#SBATCH --chdir=/s/kale/ctr/worker-3-g2/alloc
+#SBATCH --output=/s/kale/ctr/worker-3-g2/slurm.log
+#SBATCH --open-mode=append
+#SBATCH --cpus-per-task=3
+#SBATCH --gres=gpu:h200:2
+#SBATCH --mem=5121M
+#SBATCH --signal=B:TERM@45
+#SBATCH --exclude=n9,n4
+#SBATCH --partition=gpu
+#SBATCH --account=ml
+#SBATCH --qos=high
+#SBATCH --reservation=res
+#SBATCH --constraint="h200&nvlink"
+#SBATCH --nice=10
+#SBATCH --time=1440
+#SBATCH --mail-type=FAIL
+exec /bin/sh '/s/kale/ctr/worker-3-g2/run.sh'
+`
+	if diff := cmp.Diff(want, batchScript(s, i, r, []string{"n4"})); diff != "" {
+		t.Errorf("the batch script (-want +got):\n%s", diff)
+	}
+	w := backend.Workload{ID: i.id, Argv: []string{"/here/bin/kale-trainer", "worker", "it's", "--rank", "3"}, Env: map[string]string{"B": "b'c", "A": "$(x)"}}
+	program, err := s.program("/here/bin/kale-backend-slurm", w.Argv[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := runScript(s, i, program, w, r.StopGrace)
+	for _, want := range []string{
+		"  exec '/opt/kale/bin/kale-trainer' 'worker' 'it'\\''s' '--rank' '3'\n", "  export A='$(x)'\n  export B='b'\\''c'\n", "kale_grace=15.000\n",
+		"  export KALE_ALLOC_DIR='/s/kale/ctr/worker-3-g2/alloc'\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("run.sh lacks %q:\n%s", want, got[:600])
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package slurm
+
+import (
+	"errors"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// Every state of squeue(1), "JOB STATE CODES", in Slurm 22.05 to 25.05, has its row.
+func TestStates(t *testing.T) {
+	for state, want := range map[string]phase{
+		"BOOT_FAIL": phaseOver, "CANCELLED": phaseOver, "COMPLETED": phaseOver, "CONFIGURING": phasePlaced, "COMPLETING": phaseEnding, "DEADLINE": phaseOver,
+		"FAILED": phaseOver, "LAUNCH_FAILED": phaseOver, "NODE_FAIL": phaseOver, "OUT_OF_MEMORY": phaseOver, "PENDING": phaseQueued, "PREEMPTED": phaseOver,
+		"RUNNING": phaseRunning, "RESV_DEL_HOLD": phaseQueued, "REQUEUE_FED": phaseQueued, "REQUEUE_HOLD": phaseQueued, "REQUEUED": phaseQueued,
+		"RESIZING": phaseRunning, "REVOKED": phaseOver, "SIGNALING": phaseRunning, "SPECIAL_EXIT": phaseQueued, "STAGE_OUT": phaseEnding, "STOPPED": phasePlaced,
+		"SUSPENDED": phasePlaced, "TIMEOUT": phaseOver, "SOMETHING_NEW": phaseUnknown,
+	} {
+		got := stateOf(state)
+		if got.phase != want {
+			t.Errorf("%s: phase %d, want %d", state, got.phase, want)
+		}
+		v := view{instance: instance{id: worker(0, 1)}, inQueue: true, row: row{state: state, id: "7"}}
+		if want == phaseOver {
+			v.verdict = &verdict{State: state, Node: "n1"}
+		}
+		st := v.status()
+		wantState := map[phase]backend.State{
+			phaseUnknown: backend.StateUnknown, phaseQueued: backend.StatePending, phasePlaced: backend.StateStarting, phaseRunning: backend.StateStarting,
+			phaseEnding: backend.StateStopping, phaseOver: backend.StateFailed,
+		}[want]
+		if st.State != wantState || st.Reason == "" {
+			t.Errorf("%s: status %q (%q), want %q and a reason", state, st.State, st.Reason, wantState)
+		}
+		v.release = &release{How: "drained"}
+		wantState = backend.StateStopping
+		if want == phaseOver {
+			wantState = backend.StateExited
+		}
+		if st := v.status(); st.State != wantState {
+			t.Errorf("%s, released: status %q, want %q", state, st.State, wantState)
+		}
+	}
+	if len(slurmStates) != 25 {
+		t.Errorf("the table has %d states, and this test knows 25", len(slurmStates))
+	}
+}
+
+func TestExplain(t *testing.T) {
+	for reason, want := range map[string]string{
+		"None": "", "(Resources)": "Resources: nothing that it fits on is free", "QOSMaxGRESPerUser": "QOSMaxGRESPerUser: a limit of its QOS is reached (sacctmgr show qos)",
+		"QOSGrpGRES":                         "QOSGrpGRES: the QOS as a whole has reached its limit (sacctmgr show qos)",
+		"ReqNodeNotAvail, UnavailableNodes:": "ReqNodeNotAvail, UnavailableNodes:: the nodes that it could run on are down, drained or reserved", "Unheard": "Unheard",
+	} {
+		if got := explain(reason); got != want {
+			t.Errorf("explain(%q) = %q, want %q", reason, got, want)
+		}
+	}
+}
+
+func TestParseLimit(t *testing.T) {
+	for s, want := range map[string]time.Duration{
+		"30": 30 * time.Minute, "2:30": 150 * time.Second, "1:02:03": time.Hour + 2*time.Minute + 3*time.Second, "1-0": 24 * time.Hour,
+		"2-03:04": 51*time.Hour + 4*time.Minute, "1-00:00:05": 24*time.Hour + 5*time.Second, "12h": 12 * time.Hour, "00:00": 0, "08": 8 * time.Minute,
+	} {
+		if got, err := parseLimit(s); err != nil || got != want {
+			t.Errorf("parseLimit(%q) = %v, %v; want %v", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", "UNLIMITED", "INVALID", "N/A", "1:2:3:4", "-5", "1-", "99999999999999999999"} {
+		if got, err := parseLimit(s); err == nil {
+			t.Errorf("parseLimit(%q) = %v", s, got)
+		}
+	}
+}
+
+func TestParseQueue(t *testing.T) {
+	line := func(fields ...string) string { return lineMark + strings.Join(fields, fieldMark) + "\n" }
+	out := line("12", "kale:j:worker-0-g1", "RUNNING", "None", "n1", "2026-01-02T03:04:05", "2:00:00", "kale abc") +
+		line("13", "somebody's", "RUNNING", "None", "n1", "2026-01-02T03:04:05", "2:00:00", "kale abc") +
+		line("14", "kale:j:worker-1-g1", "PENDING", "Resources", "", "N/A", "UNLIMITED", "the site says: kale def\nand more") +
+		line("15", "kale:j:worker-1-g1", "PENDING", "Resources", "", "N/A", "UNLIMITED", "(null)") + lineMark + "cut off" + fieldMark +
+		"\nCLUSTER: far\n" + line("12", "kale:j:worker-2-g1", "PENDING", "Priority", "", "N/A", "1-0", "kale ghi")
+	started := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	want := map[string][]row{
+		"abc": {{id: "12", name: "kale:j:worker-0-g1", nonce: "abc", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(2 * time.Hour)}},
+		"def": {{id: "14", name: "kale:j:worker-1-g1", nonce: "def", state: "PENDING", reason: "Resources"}},
+		"ghi": {{id: "12", cluster: "far", name: "kale:j:worker-2-g1", nonce: "ghi", state: "PENDING", reason: "Priority"}},
+	}
+	if diff := cmp.Diff(want, parseQueue(out), cmp.AllowUnexported(row{})); diff != "" {
+		t.Errorf("parseQueue (-want +got):\n%s", diff)
+	}
+}
+
+func TestPick(t *testing.T) {
+	rows := []row{{id: "12", state: "PENDING"}, {id: "9", state: "RUNNING"}, {id: "8", state: "COMPLETED"}, {id: "100", state: "COMPLETING"}}
+	for claim, want := range map[string]string{"": "9", "12": "12", "8": "8", "77": "9"} {
+		best, found, surplus := pick(rows, claim)
+		if !found || best.id != want {
+			t.Errorf("pick with claim %q = %+v, want %s", claim, best, want)
+		}
+		for _, s := range surplus {
+			if s.id == want || s.id == "8" || s.id == "100" {
+				t.Errorf("pick with claim %q calls %s surplus", claim, s.id)
+			}
+		}
+	}
+	if _, found, _ := pick(nil, ""); found {
+		t.Error("pick found something in nothing")
+	}
+}
+
+func TestParseNodes(t *testing.T) {
+	const out = `NodeName=n1 Arch=x86_64 CPUAlloc=3 CPUEfctv=64 CPUTot=64 Gres=gpu:a100:2(S:0-1),gpu:h200:2,fpga:1 GresUsed=gpu:a100:1(IDX:1),gpu:h200:2(IDX:2-3) NodeAddr=10.0.0.1 NodeHostName=n1 OS=Linux 6.1 #1 SMP State=fake RealMemory=64000 AllocMem=192 Partitions=gpu,all Reason=State=DOWN by me
+NodeName=n2 CPUAlloc=0 CPUTot=8 Gres=gpu:4 GresUsed=gpu:2 NodeAddr=n2 State=IDLE+DRAIN RealMemory=1000 AllocMem=0 Partitions=gpu
+NodeName=n3 CPUAlloc=0 CPUTot=8 Gres=(null) GresUsed=gpu:0 State=IDLE+CLOUD+POWERED_DOWN RealMemory=1000 AllocMem=0 Partitions=all
+
+`
+	got := parseNodes(out)
+	if len(got) != 3 {
+		t.Fatalf("parseNodes = %+v", got)
+	}
+	want := []gpu{{0, "a100", false}, {1, "a100", true}, {2, "h200", true}, {3, "h200", true}}
+	if diff := cmp.Diff(want, got[0].gpus, cmp.AllowUnexported(gpu{})); diff != "" {
+		t.Errorf("n1's GPUs (-want +got):\n%s", diff)
+	}
+	if n := got[0]; n.cpus != 64 || n.cpusUsed != 3 || n.memoryMB != 64000 || n.memoryUsedMB != 192 || n.address != "10.0.0.1" {
+		t.Errorf("n1 = %+v", n)
+	}
+	want = []gpu{{0, "", true}, {1, "", true}, {2, "", false}, {3, "", false}}
+	if diff := cmp.Diff(want, got[1].gpus, cmp.AllowUnexported(gpu{})); diff != "" {
+		t.Errorf("n2's GPUs (-want +got):\n%s", diff)
+	}
+	for i, usable := range []bool{true, false, true} {
+		if got[i].usable() != usable {
+			t.Errorf("%s in state %s: usable %v", got[i].name, got[i].state, !usable)
+		}
+	}
+	s := settings{partition: "all,other"}
+	if !s.suits(got[0]) || s.suits(got[1]) || !s.suits(got[2]) {
+		t.Error("a partition is not kept to")
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, tt := range []struct {
+		says string
+		want backend.Code
+		open bool
+	}{
+		{"sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid partition name specified", backend.Blocked, false},
+		{"sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified", backend.Unauthorised, false},
+		{"sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", backend.NoCapacity, false},
+		{"sbatch: error: Batch job submission failed: Requested node configuration is not available", backend.Blocked, false},
+		{"sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", 0, true},
+		{"sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", 0, true},
+		{"", 0, true},
+	} {
+		got := refused(&cliError{command: "sbatch", stderr: tt.says, err: errors.New("exit status 1")})
+		if (got == nil) != tt.open || got != nil && got.Code != tt.want {
+			t.Errorf("sbatch saying %q = %v", tt.says, got)
+		}
+	}
+	if got := refused(&cliError{command: "sbatch", err: &exec.Error{Name: "sbatch", Err: exec.ErrNotFound}}); got == nil || got.Code != backend.Blocked || !strings.Contains(got.Message, "bin_dir") {
+		t.Errorf("no sbatch = %v", got)
+	}
+	if got := refused(nil); got != nil {
+		t.Errorf("no error = %v", got)
+	}
+}
+
+func TestParseSubmitted(t *testing.T) {
+	for out, want := range map[string]string{"12\n": "12", "12;far\n": "12", "sbatch: a message of the site\n12\n": "12"} {
+		if got, err := parseSubmitted(out); err != nil || got != want {
+			t.Errorf("parseSubmitted(%q) = %q, %v", out, got, err)
+		}
+	}
+	for _, out := range []string{"", "Submitted", "\n"} {
+		if got, err := parseSubmitted(out); err == nil {
+			t.Errorf("parseSubmitted(%q) = %q", out, got)
+		}
+	}
+}
+
+func TestClientEnviron(t *testing.T) {
+	got := clientEnviron([]string{"PATH=/bin", "SBATCH_PARTITION=x", "SQUEUE_FORMAT=y", "SLURM_CONF=/c", "SLURM_JWT=t", "SLURM_JOB_ID=1", "TZ=Asia/Tokyo", "SLURM_TIME_FORMAT=relative"})
+	want := []string{"PATH=/bin", "SLURM_CONF=/c", "SLURM_JWT=t", "TZ=UTC", "LC_ALL=C", "SLURM_TIME_FORMAT=standard"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("clientEnviron (-want +got):\n%s", diff)
+	}
+}
+
+func TestUpperQuartile(t *testing.T) {
+	for _, tt := range []struct {
+		waits []time.Duration
+		want  time.Duration
+	}{{nil, 0}, {[]time.Duration{5}, 5}, {[]time.Duration{4, 1, 3, 2}, 3}, {[]time.Duration{1, 2, 3, 4, 5, 6, 7, 8}, 6}} {
+		if got := upperQuartile(tt.waits); got != tt.want {
+			t.Errorf("upperQuartile(%v) = %v, want %v", tt.waits, got, tt.want)
+		}
+	}
+}
+
+// Nodes on which workloads fail at once are left out for a while, unless most nodes are such.
+func TestBadNodes(t *testing.T) {
+	j := &job{lg: testLogger(t)}
+	failed := func(node string, ago time.Duration, quick bool) view {
+		return view{report: report{State: backend.StateFailed, Node: node, Quick: quick}, verdict: &verdict{State: "COMPLETED", Node: node, At: time.Now().Add(-ago)}}
+	}
+	of := func(nodes ...string) *room {
+		r := &room{}
+		for _, n := range nodes {
+			r.nodes = append(r.nodes, spot{node: node{name: n}, suits: true})
+		}
+		return r
+	}
+	running := view{report: report{State: backend.StateRunning, Node: "n1"}}
+	four := of("n1", "n2", "n3", "n4")
+	for _, tt := range []struct {
+		name  string
+		views []view
+		room  *room
+		want  []string
+	}{
+		{"none", nil, four, nil},
+		{"once is no habit", []view{failed("n1", 0, true)}, four, nil},
+		{"twice is", []view{failed("n1", 0, true), failed("n1", time.Minute, true)}, four, []string{"n1"}},
+		{"long ago", []view{failed("n1", 0, true), failed("n1", time.Hour, true)}, four, nil},
+		{"not at once", []view{failed("n1", 0, false), failed("n1", 0, false)}, four, nil},
+		{"something runs there", []view{failed("n1", 0, true), failed("n1", 0, true), running}, four, nil},
+		{"most nodes", []view{failed("n1", 0, true), failed("n1", 0, true)}, of("n1"), nil},
+	} {
+		if diff := cmp.Diff(tt.want, j.badNodes(tt.views, tt.room)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
