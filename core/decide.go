@@ -43,7 +43,7 @@ func (s *Scheduler) observe(now time.Time) plan.Observation {
 		BacklogRecords: records, Lag: age, LagKnown: known && !s.seen.chief.GetRepairing(),
 		Target: s.want.Target, Workers: s.workers(), Servers: j.Servers.Count, Model: s.online.Model(), Basis: s.basis(),
 		RescaleCost: measured(s.want.Gaps, 0), JoinTime: s.joinTime(),
-		Limits: plan.Limits{Min: j.Workers.Min, Max: j.Workers.Max}, Rho: j.Autoscale.Rho, Tau: j.Autoscale.Tau,
+		Limits: s.limits(), Rho: j.Autoscale.Rho, Tau: j.Autoscale.Tau,
 		CooldownOut: j.Autoscale.CooldownOut, CooldownIn: j.Autoscale.CooldownIn, Headroom: j.Autoscale.Headroom, MaxLag: j.SLO.MaxLag,
 		Fallback: fallback(j.Autoscale.Fallback), Utilisation: s.seen.util, UtilKnown: s.seen.utilKnown,
 		Manual: s.want.Manual, State: s.want.Policy,
@@ -69,9 +69,11 @@ func (s *Scheduler) observe(now time.Time) plan.Observation {
 // begun says whether the job's chief was seen with a worker: before that its silence is a beginning and not a fault.
 func (s *Scheduler) begun() bool { return s.want.Target > 0 && s.want.Trained }
 
-// joinTime is the measured join time, or what is assumed before one was measured.
+// joinTime is the measured join time, or what is assumed before one was measured, and the wait in the cluster's queue as it is now.
 func (s *Scheduler) joinTime() plan.Measured {
-	return measured(s.want.Joins, min(assumedJoin, s.job.Forecast.Horizon/4))
+	m := measured(s.want.Joins, min(assumedJoin, s.job.Forecast.Horizon/4))
+	m.Value += s.queueWait()
+	return m
 }
 
 // history is the measured arrival rate in bins of the forecast's interval, up to the last whole bin.
@@ -130,7 +132,7 @@ func (s *Scheduler) finishRescale(now time.Time) {
 		s.want.Gaps = keepLast(s.want.Gaps, r.Gap)
 	}
 	if r.Kind == plan.KindOut && r.From > 0 && !r.Aborted { // the first start waits for the servers too
-		s.want.Joins = keepLast(s.want.Joins, r.Done.Sub(r.Decided))
+		s.want.Joins = keepLast(s.want.Joins, max(0, r.Done.Sub(r.Decided)-s.waited(r.Ranks)))
 		s.want.LastJoin = r.Join
 	}
 	s.lastRescale = r

@@ -46,6 +46,11 @@ type desired struct {
 	Checkpoint string `json:"checkpoint,omitempty"`
 	// Trained: this job's chief was seen with a worker since the job was started; from then on its silence is a fault and not a beginning.
 	Trained bool `json:"trained,omitempty"`
+	// Unplaced says since when wanted workers wait for a place, by rank; Ceiling is what followed from it, nil: nothing.
+	Unplaced map[int]time.Time `json:"unplaced,omitempty"`
+	Ceiling  *Ceiling          `json:"ceiling,omitempty"`
+	// Waits are the last measured waits in the cluster's queue, oldest first. Joins are without them.
+	Waits []time.Duration `json:"waits,omitempty"`
 	// Joins and Gaps are the last measured ones, oldest first.
 	Joins []time.Duration `json:"joins,omitempty"`
 	Gaps  []time.Duration `json:"gaps,omitempty"`

@@ -34,6 +34,7 @@ type seen struct {
 	listErr   error
 	util      float64
 	utilKnown bool
+	inventory *backend.Inventory // nil: not asked, or not known
 }
 
 // look asks Kafka, the chief and the backend at the same time.
@@ -52,8 +53,13 @@ func (s *Scheduler) look(asked context.Context) *seen {
 		}
 	})
 	wg.Go(func() { n.list, n.complete, n.listErr = s.opt.Backend.List(ctx, s.job.Name) })
-	if s.job.Workers.GPUs > 0 && (s.job.Autoscale.Fallback.UtilisationOver > 0 || s.job.Autoscale.Fallback.UtilisationUnder > 0) {
-		wg.Go(func() { n.util, n.utilKnown = s.utilisation(ctx) })
+	if s.asksInventory() {
+		wg.Go(func() {
+			if inv, err := s.opt.Backend.Inventory(ctx); err == nil {
+				n.inventory = &inv
+				n.util, n.utilKnown = meanBusy(s.job.Name, inv.Devices)
+			}
+		})
 	}
 	wg.Wait()
 	if asked.Err() != nil {
@@ -83,16 +89,7 @@ func (s *Scheduler) note(down *bool, err error, who string) {
 	*down = err != nil
 }
 
-// utilisation is the mean busy share of this job's GPUs, where the backend's nodes report it.
-func (s *Scheduler) utilisation(ctx context.Context) (share float64, known bool) {
-	inv, err := s.opt.Backend.Inventory(ctx)
-	if err != nil {
-		return 0, false
-	}
-	return meanBusy(s.job.Name, inv.Devices)
-}
-
-// meanBusy leaves out devices of others and readings that are no share.
+// meanBusy is the mean busy share of this job's GPUs, where the backend's nodes report it. It leaves out devices of others and readings that are no share.
 func meanBusy(job string, devices []backend.Device) (share float64, known bool) {
 	n := 0
 	for _, d := range devices {

@@ -217,6 +217,9 @@ func (s *Scheduler) problems() []string {
 		}
 	}
 	out = append(out, s.repairs()...)
+	if h := s.want.Ceiling; h != nil && h.Max > 0 {
+		out = append(out, h.String())
+	}
 	out = append(out, s.troubled()...)
 	out = append(out, s.absence.lacking...)
 	if s.ensureErr != nil {

@@ -3,6 +3,7 @@ package core
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,7 +126,9 @@ func TestScaleInLeavesAGap(t *testing.T) {
 
 // Of those that wait for a place and those that train, the former go first; of those that train, stragglers.
 func TestScaleInPrefersThePendingAndTheSlow(t *testing.T) {
-	r := newRig(t, rigOptions{slots: 4}) // servers take none
+	r := newRig(t, rigOptions{slots: 4, change: func(text string) string { // longer than this test's clock goes
+		return strings.Replace(text, `tick         = "1s"`, "tick = \"1s\"\nplace_timeout = \"30d\"", 1)
+	}})
 	r.started(4)
 	r.chief.with(func(s *rpc.JobStatus) {
 		for _, m := range s.Members {

@@ -76,6 +76,7 @@ type Scheduler struct {
 	lastSample   Sample
 	lastHistory  History
 	troubles     map[backend.ID]*trouble // by role and rank
+	queued       map[backend.ID]bool     // whose wait in the queue is measured
 	ensureErr    error                   // of the last Ensure as a whole
 	stopSince    time.Time               // when this scheduler began to stop the job
 	recorded     time.Time               // when the last sample was recorded
@@ -112,7 +113,7 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 	}
 	s := &Scheduler{
 		opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), commands: make(chan command), ended: make(chan struct{}),
-		backoff: map[backend.ID]retry{}, troubles: map[backend.ID]*trouble{},
+		backoff: map[backend.ID]retry{}, troubles: map[backend.ID]*trouble{}, queued: map[backend.ID]bool{},
 		started: time.Now(), progress: newProgressLog(10 * time.Minute), diags: diags,
 	}
 	if !o.Stop {
@@ -392,6 +393,8 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 	if err := s.takeOver(); err != nil {
 		return err
 	}
+	s.followQueue()
+	s.heedShortage(now)
 	if !s.tickAt.After(now) && !s.want.Stopping {
 		if err := s.decide(now); err != nil {
 			return err

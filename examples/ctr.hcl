@@ -125,6 +125,8 @@ job "ctr" {
     tick  = "60s" # decide
     watch = "5s"  # look at lag and membership
 
+    place_timeout = "10m" # then want no more workers than the cluster has room for
+
     # While the forecast is not trusted.
     fallback {
       lag_over          = "10m"

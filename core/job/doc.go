@@ -56,6 +56,7 @@
 //	autoscale.headroom                       0.1
 //	autoscale.tick                           "60s"
 //	autoscale.watch                          "5s"
+//	autoscale.place_timeout                  "10m"
 //	autoscale.fallback.lag_over              half of slo.max_lag
 //	autoscale.fallback.utilisation_over      0.9
 //	autoscale.fallback.utilisation_under     0.3

@@ -231,7 +231,9 @@ type Autoscale struct {
 	Headroom    float64       `json:"headroom"`
 	Tick        time.Duration `json:"tick_ns"`
 	Watch       time.Duration `json:"watch_ns"`
-	Fallback    Fallback      `json:"fallback"`
+	// PlaceTimeout is how long a worker may wait for a place before the target is lowered to what could be placed.
+	PlaceTimeout time.Duration `json:"place_timeout_ns"`
+	Fallback     Fallback      `json:"fallback"`
 }
 
 // Policies and modes of Autoscale.

@@ -203,6 +203,8 @@ var autoscaleBlock = &block{
 		{name: "headroom", field: number(func(j *Job) *float64 { return &j.Autoscale.Headroom }, bound{least: 0, most: 10}), fallback: "0.1", doc: "Share by which capacity is planned above the forecast."},
 		{name: "tick", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Tick }, 50*time.Millisecond, day), fallback: `"60s"`, doc: "Time between decisions."},
 		{name: "watch", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Watch }, 10*time.Millisecond, day), fallback: `"5s"`, doc: "Time between looks at lag and membership."},
+		{name: "place_timeout", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.PlaceTimeout }, time.Second, 30*day), fallback: `"10m"`,
+			doc: "When a worker waits longer than this for a place in the cluster, no more are wanted than could be placed, until there is room or, after as long again, more are tried."},
 	},
 	blocks: []*block{{
 		name: "fallback", doc: "Thresholds that scale while the forecast is not trusted (Kale §3.4.3).",

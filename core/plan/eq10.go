@@ -10,6 +10,17 @@ import (
 type Limits struct {
 	Min int `json:"min"`
 	Max int `json:"max"`
+	// Why says, for people, why Max is lower than the job file's; "" when it is not.
+	Why string `json:"why,omitempty"`
+}
+
+// String is the limits for people.
+func (l Limits) String() string {
+	text := fmt.Sprintf("%d to %d", l.Min, l.Max)
+	if l.Why != "" {
+		text += " (" + l.Why + ")"
+	}
+	return text
 }
 
 // Clamp returns w, moved into the limits.

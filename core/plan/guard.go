@@ -75,7 +75,7 @@ func (s *sheet) settle(d *Decision, p proposal) {
 		d.Target, d.Source = pinned, "manual"
 		d.Reason = fmt.Sprintf("pinned to %s by hand", workers(s.o.Manual.Target))
 		if pinned != s.o.Manual.Target {
-			d.Reason += fmt.Sprintf(", which the limits of %d to %d make %d", s.o.Limits.Min, s.o.Limits.Max, pinned)
+			d.Reason += fmt.Sprintf(", which the limits of %s make %d", s.o.Limits, pinned)
 		}
 	default:
 		s.follow(d, p, want)
@@ -124,6 +124,9 @@ func (s *sheet) follow(d *Decision, p proposal, want int) {
 		want = lim.Clamp(want)
 		d.Source = "limits"
 		d.Reason = fmt.Sprintf("the limits are %d to %d workers and %d are in force", lim.Min, lim.Max, s.current)
+		if lim.Why != "" {
+			d.Reason += ": " + lim.Why
+		}
 	}
 	d.Target = want
 }
@@ -169,7 +172,7 @@ func remaining(last time.Time, cooldown time.Duration, now time.Time) time.Durat
 // noteWant records the end of the policy's own arithmetic.
 func (s *sheet) noteWant(p proposal, want int) {
 	if p.want != want {
-		s.note("before limits", float64(p.want), "workers", fmt.Sprintf("limits are %d to %d", s.o.Limits.Min, s.o.Limits.Max))
+		s.note("before limits", float64(p.want), "workers", fmt.Sprintf("limits are %s", s.o.Limits))
 	}
 	s.note("wanted", float64(want), "workers", "by "+p.source)
 	s.noteCapacity("F(current)", s.current, "")

@@ -30,6 +30,7 @@ type Cluster struct {
 
 type table struct {
 	Slots   int
+	Queue   time.Duration // what the inventory says of the wait for a place
 	NextPID int
 	Jobs    map[string]map[string]*entry // by job, then by backend.ID.String()
 }
@@ -120,8 +121,21 @@ func (c *Cluster) await(ctx context.Context) error {
 	}
 }
 
-func (c *Cluster) setSlots(n int) error {
+func (c *Cluster) setSlots(n int) error { return c.SetSlots(n) }
+
+// SetSlots changes how many slots there are; workloads that run keep theirs.
+func (c *Cluster) SetSlots(n int) error {
 	return c.with(func(t *table) error { t.Slots = n; return nil })
+}
+
+// SetQueueWait is what the inventory says of the wait for a place.
+func (c *Cluster) SetQueueWait(d time.Duration) error {
+	return c.with(func(t *table) error { t.Queue = d; return nil })
+}
+
+// SetTimes says when a workload was handed to the cluster and when its process started.
+func (c *Cluster) SetTimes(job string, id backend.ID, submitted, started time.Time) error {
+	return c.change(job, id, func(e *entry) { e.Status.Submitted, e.Status.Started = submitted, started })
 }
 
 // change runs f on one workload.
@@ -153,9 +167,13 @@ func (c *Cluster) Crash(job string, id backend.ID) error {
 	})
 }
 
-// SetState forces a workload's state, as when a node is lost.
+// SetState forces a workload's state, as when a node is lost. One that is pending holds no slots.
 func (c *Cluster) SetState(job string, id backend.ID, s backend.State, reason string) error {
-	return c.change(job, id, func(e *entry) { e.Status.State, e.Status.Reason = s, reason })
+	return c.change(job, id, func(e *entry) {
+		if e.Status.State, e.Status.Reason = s, reason; s == backend.StatePending {
+			e.Status.Devices = nil
+		}
+	})
 }
 
 // SetDeadline gives a workload a walltime.
@@ -415,6 +433,7 @@ func (c *Cluster) release(job string, ids []backend.ID, how backend.How) error {
 func (c *Cluster) inventory() (backend.Inventory, error) {
 	var inv backend.Inventory
 	err := c.with(func(t *table) error {
+		inv.QueueWait = t.Queue
 		for i, holder := range t.held() {
 			inv.Total++
 			if holder == "" {

@@ -1,0 +1,185 @@
+package core
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+)
+
+// Ceiling says that the cluster had no place for all workers that were wanted. While it is in force no more are wanted than could be placed.
+type Ceiling struct {
+	// Max is how many workers could be placed; 0: the shortage is over for now, and more are tried.
+	Max int `json:"max"`
+	// Reason is the backend's, such as "needs 3 GPUs, 1 free".
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+	// Until is when more are tried again, if the cluster does not show room before that.
+	Until time.Time `json:"until"`
+	// Free is how many devices were free at Since, −1 when that was not known: only more than that is room.
+	Free int `json:"free"`
+	// Tries is how often in a row more were tried in vain; each makes the next wait longer.
+	Tries int `json:"tries"`
+}
+
+// retryMost bounds the time from one try to find room to the next.
+const retryMost = 2 * time.Hour
+
+// String is the shortage for people.
+func (h *Ceiling) String() string {
+	return fmt.Sprintf("the cluster has no place for more than %d workers: %s; more are tried at %s, or when there is room", h.Max, h.Reason, h.Until.Format("15:04:05"))
+}
+
+// heedShortage follows which wanted workers wait for a place. When some have waited for longer than autoscale.place_timeout the rescale under way is given up
+// and the target may not be above what could be placed, until the inventory shows room or the time of the next try has come.
+func (s *Scheduler) heedShortage(now time.Time) {
+	if s.job.Autoscale.Mode == job.ModeObserve || s.want.Stopping || s.want.Restart > 0 || s.seen.listErr != nil || !s.seen.complete {
+		return
+	}
+	s.tryAgain(now)
+	waiting := map[int]time.Time{}
+	reason, overdue := "", false
+	for _, rank := range s.want.Ranks {
+		why, waits := s.waitsForPlace(rank)
+		if !waits {
+			continue
+		}
+		since, known := s.want.Unplaced[rank]
+		if !known {
+			since = now
+		}
+		waiting[rank] = since
+		if reason == "" {
+			reason = why
+		}
+		overdue = overdue || now.Sub(since) >= s.job.Autoscale.PlaceTimeout
+	}
+	s.want.Unplaced = waiting
+	h := s.want.Ceiling
+	switch {
+	case overdue:
+		s.declareShortage(now, len(waiting), reason)
+	case h != nil && h.Max == 0 && len(waiting) == 0 && now.Sub(h.Until) > s.job.Autoscale.PlaceTimeout:
+		s.want.Ceiling = nil // what was tried was placed, or nobody asked for more
+	}
+}
+
+// waitsForPlace says that the backend has no place for a wanted worker, and why. One that ran and ended is none of these.
+func (s *Scheduler) waitsForPlace(rank int) (why string, waits bool) {
+	if s.departing(rank) {
+		return "", false
+	}
+	id := workerID(rank, s.want.Workers[rank])
+	st, found := s.seen.allocation(id)
+	if found {
+		return st.Reason, st.State == backend.StatePending
+	}
+	if t := s.troubles[placeOf(id)]; t != nil && t.refused != "" {
+		return t.refused, true
+	}
+	return "", false
+}
+
+// declareShortage bounds the target by what is placed.
+func (s *Scheduler) declareShortage(now time.Time, waiting int, reason string) {
+	h := &Ceiling{Max: max(s.want.Target-waiting, s.job.Workers.Min, 1), Reason: reason, Since: now, Free: -1}
+	if reason == "" {
+		h.Reason = "the backend gives no reason"
+	}
+	if before := s.want.Ceiling; before != nil {
+		if before.Max == h.Max {
+			return // these cannot be given up: as few as the job file allows are wanted
+		}
+		h.Tries = before.Tries
+		if before.Max == 0 {
+			h.Tries++
+		}
+	}
+	h.Until = now.Add(min(s.job.Autoscale.PlaceTimeout<<min(h.Tries, 10), retryMost))
+	if s.seen.inventory != nil {
+		h.Free = s.seen.inventory.Free
+	}
+	s.want.Ceiling = h
+	s.lg.Warn("the cluster has no place for all workers", "wanted", s.want.Target, "waiting", waiting, "now_at_most", h.Max, "reason", h.Reason, "again_at", h.Until)
+	if r := s.want.Rescale; r != nil && r.Kind == plan.KindOut && h.Max < s.want.Target {
+		r.Aborted, r.Unfinished = true, fmt.Sprintf("%d workers had no place for %v: %s", waiting, s.job.Autoscale.PlaceTimeout, h.Reason)
+		s.finishRescale(now)
+	}
+	s.tickAt = now
+}
+
+// tryAgain lifts the bound when its time has come, or when the inventory shows more room than there was.
+func (s *Scheduler) tryAgain(now time.Time) {
+	h := s.want.Ceiling
+	if h == nil || h.Max == 0 {
+		return
+	}
+	inv := s.seen.inventory
+	room := inv != nil && inv.Free > h.Free && inv.Free >= max(1, s.job.Workers.GPUs)
+	if !room && now.Before(h.Until) {
+		return
+	}
+	s.lg.Info("more workers than could be placed are tried again", "at_most_before", h.Max, "room", room)
+	c := *h
+	c.Max, c.Until = 0, now
+	s.want.Ceiling = &c
+	clear(s.want.Unplaced)
+}
+
+// limits are the job file's, or narrower ones while the cluster is full.
+func (s *Scheduler) limits() plan.Limits {
+	l := plan.Limits{Min: s.job.Workers.Min, Max: s.job.Workers.Max}
+	if h := s.want.Ceiling; h != nil && h.Max > 0 && h.Max < l.Max {
+		l.Max, l.Why = max(h.Max, l.Min), "no more could be placed: "+h.Reason
+	}
+	return l
+}
+
+// asksInventory says whether anything is to be learnt from what the cluster has.
+func (s *Scheduler) asksInventory() bool {
+	fallback := s.job.Autoscale.Fallback
+	if s.job.Workers.GPUs > 0 && (fallback.UtilisationOver > 0 || fallback.UtilisationUnder > 0) || s.want.Ceiling != nil || len(s.want.Unplaced) > 0 {
+		return true
+	}
+	if s.seen == nil {
+		return false
+	}
+	for _, st := range s.seen.list {
+		if !st.Submitted.IsZero() || !st.Deadline.IsZero() {
+			return true // a cluster with a queue
+		}
+	}
+	return false
+}
+
+// followQueue learns how long workers wait in the cluster's queue.
+func (s *Scheduler) followQueue() {
+	for _, st := range s.seen.list {
+		if st.ID.Role != backend.RoleWorker || st.Submitted.IsZero() || !st.Started.After(s.started) || st.Restarts > 0 || s.queued[st.ID] {
+			continue
+		}
+		s.queued[st.ID] = true
+		s.want.Waits = keepLast(s.want.Waits, max(0, st.Started.Sub(st.Submitted)))
+	}
+}
+
+// queueWait is how long one more worker waits for its place: as the cluster says, else as was measured.
+func (s *Scheduler) queueWait() time.Duration {
+	if s.seen != nil && s.seen.inventory != nil && s.seen.inventory.QueueWait > 0 {
+		return s.seen.inventory.QueueWait
+	}
+	return measured(s.want.Waits, 0).Value
+}
+
+// waited is the longest time that new workers of a rescale waited in the queue, as far as that is known.
+func (s *Scheduler) waited(ranks []int) time.Duration {
+	var longest time.Duration
+	for _, rank := range ranks {
+		if st, ok := s.seen.allocation(workerID(rank, s.want.Workers[rank])); ok && !st.Submitted.IsZero() && !st.Started.IsZero() {
+			longest = max(longest, st.Started.Sub(st.Submitted))
+		}
+	}
+	return longest
+}

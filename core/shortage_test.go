@@ -1,0 +1,165 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/plan"
+)
+
+// atMost is a condition: as many workers as can be placed are wanted, and the reason is the backend's.
+func (r *rig) atMost(n int) func() error {
+	return func() error {
+		r.joinAll()
+		h := r.s.want.Ceiling
+		if h == nil || h.Max != n || r.s.want.Target != n || len(r.s.want.Draining) > 0 {
+			return fmt.Errorf("ceiling %+v, target %d, draining %+v", h, r.s.want.Target, r.s.want.Draining)
+		}
+		return nil
+	}
+}
+
+// Workers that find no place lower the target to what runs, with the backend's reason in the decision and in the status, until there is room.
+func TestShortageLowersTheTarget(t *testing.T) {
+	r := newRig(t, rigOptions{slots: 3})
+	r.started(2)
+	r.order("scale", 5)
+	r.beat()
+	r.joinAll()
+	r.beats(3)
+	if h := r.s.want.Ceiling; h != nil || r.s.want.Target != 5 {
+		t.Fatalf("after seconds there is a ceiling: %+v, target %d", h, r.s.want.Target)
+	}
+	r.now = r.now.Add(r.job.Autoscale.PlaceTimeout)
+	r.until("three are wanted", r.atMost(3))
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1")
+	d := r.s.lastChange.Decision
+	if want := "needs 1 slots, 0 free"; d.Kind != plan.KindIn || d.Target != 3 || !strings.Contains(d.Reason, want) {
+		t.Errorf("the decision is %s to %d: %q, want to 3 because it %s", d.Kind, d.Target, d.Reason, want)
+	}
+	for _, text := range []string{"no place for more than 3 workers", "needs 1 slots, 0 free"} {
+		if _, err := r.problem(text); err != nil {
+			t.Error(err)
+		}
+	}
+	all := r.rescales()
+	if !strings.Contains(fmt.Sprint(all), "2 workers had no place for 10m0s") {
+		t.Errorf("rescales %+v", all)
+	}
+	r.mark()
+	r.beats(5)
+	r.wantCalls() // nothing is tried in between
+	r.reopen()    // nor does a restart forget
+	r.beats(3)
+	r.wantCalls()
+
+	first := r.s.want.Ceiling
+	r.now = first.Until
+	r.beats(2)
+	if r.s.want.Target != 5 {
+		t.Fatalf("the target is %d when more are to be tried again", r.s.want.Target)
+	}
+	r.now = r.now.Add(r.job.Autoscale.PlaceTimeout)
+	r.until("three are wanted again", r.atMost(3))
+	if h := r.s.want.Ceiling; h.Tries != 1 || h.Until.Sub(h.Since) != 2*r.job.Autoscale.PlaceTimeout {
+		t.Errorf("after a second try in vain: %+v", h)
+	}
+
+	if err := r.cluster.SetSlots(9); err != nil {
+		t.Fatal(err)
+	}
+	r.until("there is room", r.settled(5))
+	if p, err := r.problem("no place"); err == nil {
+		t.Errorf("it still says %q", p)
+	}
+	r.now = r.now.Add(2 * r.job.Autoscale.PlaceTimeout)
+	r.beats(2)
+	if h := r.s.want.Ceiling; h != nil {
+		t.Errorf("the shortage is not over: %+v", h)
+	}
+}
+
+// What a cluster keeps in its queue is given up like what it refuses; as few as the job file allows stay wanted.
+func TestShortageOfAQueue(t *testing.T) {
+	r := newRig(t, rigOptions{change: func(text string) string { return strings.Replace(text, "min = 1", "min = 2", 1) }})
+	r.started(2)
+	queue := func(id backend.ID) {
+		t.Helper()
+		if err := r.cluster.SetState("ctr", id, backend.StatePending, "(Resources) needs 3 GPUs, 1 free"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.order("scale", 4)
+	r.until("they are queued", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1 worker-3-g1"))
+	queue(worker(2, 1))
+	queue(worker(3, 1))
+	r.beat()
+	r.now = r.now.Add(r.job.Autoscale.PlaceTimeout)
+	r.until("two are wanted", r.atMost(2))
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1")
+	if reason := r.s.lastChange.Decision.Reason; !strings.Contains(reason, "needs 3 GPUs, 1 free") {
+		t.Errorf("reason %q", reason)
+	}
+	queue(worker(1, 1)) // preempted, and back in the queue
+	for range 5 {
+		r.now = r.now.Add(r.job.Autoscale.PlaceTimeout)
+		r.beats(3)
+		if !slices.Contains(r.s.want.Ranks, 0) || r.s.want.Target < 2 {
+			t.Fatalf("wanted are %v, and the job file's least is 2", r.s.want.Ranks)
+		}
+	}
+}
+
+// A worker that ends again and again is no shortage, and one whose predecessor still drains neither.
+func TestACrashIsNoShortage(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(3)
+	for range 4 {
+		if err := r.cluster.Exit("ctr", worker(2, r.s.want.Workers[2]), 1); err != nil {
+			t.Fatal(err)
+		}
+		r.now = r.now.Add(r.job.Autoscale.PlaceTimeout)
+		r.beats(3)
+	}
+	if h := r.s.want.Ceiling; h != nil || r.s.want.Target != 3 {
+		t.Errorf("ceiling %+v, target %d", h, r.s.want.Target)
+	}
+}
+
+// The wait in the queue is part of the lead that the policy plans with, and not counted twice.
+func TestQueueWaitIsPartOfTheLead(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	base := r.s.joinTime().Value
+	r.order("scale", 3)
+	r.until("it runs", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1"))
+	started := r.s.started.Add(time.Hour)
+	if err := r.cluster.SetTimes("ctr", worker(2, 1), started.Add(-40*time.Second), started); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is done", r.settled(3))
+	r.beats(2)
+	if got := r.s.queueWait(); got != 40*time.Second {
+		t.Errorf("the measured wait is %v", got)
+	}
+	if n := len(r.s.want.Waits); n != 1 {
+		t.Errorf("one wait was counted %d times", n)
+	}
+	if join := median(r.s.want.Joins); r.s.joinTime().Value != join+40*time.Second || join > base {
+		t.Errorf("the lead is %v, joins without the queue take %v", r.s.joinTime(), join)
+	}
+	if got := r.s.last.Observation.JoinTime.Value; got < 40*time.Second {
+		t.Errorf("the policy plans with %v", got)
+	}
+	if err := r.cluster.SetQueueWait(3 * time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	r.beats(2)
+	if got := r.s.queueWait(); got != 3*time.Minute {
+		t.Errorf("the cluster says 3m, and %v counts", got)
+	}
+}
