@@ -31,8 +31,9 @@ const (
 	Rescale       Kind = "rescale"   // no fault, but an order that faults then hit
 )
 
-// What clusters do besides; a site that can bring them about has them among its kinds.
+// What else can be done where it can be; a site that can bring them about has them among its kinds.
 const (
+	KillSupervisor Kind = "kill-supervisor" // what starts a process again on its own machine
 	KillController Kind = "kill-controller" // slurmctld, a Nomad server
 	LoseNode       Kind = "lose-node"       // it goes down with all that runs on it, and comes back
 	LateSubmit     Kind = "late-submit"     // a submission times out after it was accepted

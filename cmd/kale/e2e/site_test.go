@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -26,14 +27,17 @@ type site struct {
 	// files is a pattern for a file of every workload, by its path below the workload's folder.
 	files func(r *rig, name string) string
 
-	// faults are what the site can bring about besides chaos.Everywhere, and how: each strikes and gives what it hit, and what undoes it
-	// (nil where nothing has to); void says that it cannot be done just now and is to be tried again.
-	faults map[chaos.Kind]func(c *storm, f chaos.Fault) (what string, heal func(), void bool)
+	// faults are what the site can bring about besides chaos.Everywhere.
+	faults map[chaos.Kind]strikes
 	// shares are the cards of those faults in a deck.
 	shares []chaos.Share
 	// always: its storm is among the tests of every day.
 	always bool
 }
+
+// strikes brings a fault about, and gives what it hit and what undoes it (nil where nothing has to). void says that it cannot be done just now and is to
+// be tried again.
+type strikes func(c *storm, f chaos.Fault) (what string, undo func(), void bool)
 
 // here is this machine, by the backend that comes with Kale.
 var here = &site{
@@ -42,6 +46,7 @@ var here = &site{
 	files: func(r *rig, name string) string {
 		return filepath.Join(r.stateDir(), "local", "backend-local", "jobs", jobName, "*", name)
 	},
+	faults: supervised, shares: []chaos.Share{{Kind: chaos.KillSupervisor, Number: 1}},
 }
 
 // example is this machine, by the backend of examples/backend-processes.
@@ -56,6 +61,24 @@ var example = &site{
 	},
 	files: func(r *rig, name string) string {
 		return filepath.Join(r.stateDir(), "processes", "backend-processes", jobName, "*-g*", name)
+	},
+	faults: supervised, shares: []chaos.Share{{Kind: chaos.KillSupervisor, Number: 1}},
+}
+
+// supervised is what can be done where each process is the child of its supervisor: it is killed, and its process with it, by the kernel's hand. Only the
+// scheduler starts them again.
+var supervised = map[chaos.Kind]strikes{
+	chaos.KillSupervisor: func(c *storm, f chaos.Fault) (what string, undo func(), void bool) {
+		all := trainees(c.dir)
+		if len(all) == 0 {
+			return "", nil, true
+		}
+		p := all[f.Of(len(all))]
+		supervisor := parent(p.pid)
+		if !p.lives() || !c.send(supervisor, syscall.SIGKILL) {
+			return "", nil, true
+		}
+		return fmt.Sprintf("%s, process %d, and its supervisor, %d", p.id, p.pid, supervisor), nil, false
 	},
 }
 

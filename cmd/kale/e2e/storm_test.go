@@ -185,9 +185,14 @@ func (c *storm) sleep(f chaos.Fault, role string) (what string, undo func(), voi
 	return fmt.Sprintf("%s, process %d", p.id, p.pid), func() { p.signal(syscall.SIGCONT); c.busy[p.name()] = false }, false
 }
 
+// send sends a signal to a process of the rig. It is false for one that has ended, and for any other process.
+func (c *storm) send(pid int, sig syscall.Signal) bool {
+	return pid > 1 && belongs(pid, c.dir) && syscall.Kill(pid, sig) == nil
+}
+
 // strikeScheduler does something to the scheduler or by it.
 func (c *storm) strikeScheduler(f chaos.Fault) (what string, undo func(), void bool) {
-	if c.sched == nil || c.busy["scheduler"] {
+	if c.sched == nil || c.busy["scheduler"] || startOf(c.sched.cmd.Process.Pid) == "" {
 		return "", nil, true
 	}
 	pid := c.sched.cmd.Process.Pid
@@ -203,10 +208,9 @@ func (c *storm) strikeScheduler(f chaos.Fault) (what string, undo func(), void b
 		return fmt.Sprintf("process %d", pid), func() { _ = s.cmd.Process.Signal(syscall.SIGCONT); c.busy["scheduler"] = false }, false
 	case chaos.KillPlugin:
 		plugin := c.plugin()
-		if plugin == 0 {
+		if plugin == 0 || !c.send(plugin, syscall.SIGKILL) {
 			return "", nil, true
 		}
-		c.signal(plugin, syscall.SIGKILL)
 		return fmt.Sprintf("process %d", plugin), nil, false
 	}
 	n := 2 + f.Of(stormWorkers-1)
