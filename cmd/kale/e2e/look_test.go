@@ -313,8 +313,13 @@ func (r *rig) untrained(want map[int32]int64) string {
 // nothing is being repaired, and all that was in the log at the beginning of the wait is trained.
 func (r *rig) awaitSteady(what string, workers int) {
 	r.t.Helper()
+	r.await(what, r.steady(workers))
+}
+
+// steady gives what says why a job does not train in order, or "".
+func (r *rig) steady(workers int) func() (missing string) {
 	var want map[int32]int64
-	r.await(what, func() string {
+	return func() string {
 		st, err := r.chief()
 		if err != nil {
 			return err.Error()
@@ -329,7 +334,7 @@ func (r *rig) awaitSteady(what string, workers int) {
 			}
 		}
 		return r.untrained(want)
-	})
+	}
 }
 
 // unsteady says why a job does not train in order, or "".

@@ -73,6 +73,18 @@ func (c *storm) calm() {
 		return ""
 	})
 	c.scale(stormWorkers)
+	ready, last := c.steady(stormWorkers), ""
+	c.rig.await("all workers are there and train", func() string {
+		missing := ready()
+		if len(missing) > 120 {
+			missing = missing[:120]
+		}
+		if last != missing && missing != "" {
+			c.journal.Note(time.Now(), "not yet: %s", missing)
+		}
+		last = missing
+		return missing
+	})
 }
 
 // tend undoes the faults whose time has come, and starts a scheduler again that could not start because of one.
