@@ -211,16 +211,31 @@ func ConfigureBackend(ctx context.Context, b backend.Backend, j *job.Job, stateD
 	if err != nil {
 		return nil, fmt.Errorf("configure backend %q: %w", j.Backend.Name, err)
 	}
-	found, err := b.Configure(ctx, backend.Config{
+	cfg := backend.Config{
 		Job: j.Name, Source: j.Backend.Source, Filename: j.Backend.Filename, StartLine: j.Backend.Start.Line,
 		StartColumn: j.Backend.Start.Column, StartByte: j.Backend.Start.Byte, StateDir: filepath.Join(stateDir, j.Backend.Name), Variables: vars,
 		Shared: []string{j.Checkpoint.Dir},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("configure backend %q: %w", j.Backend.Name, err)
 	}
-	return found.HCL(), nil
+	for began := time.Now(); ; {
+		found, err := b.Configure(ctx, cfg)
+		if err == nil {
+			return found.HCL(), nil
+		}
+		if backend.CodeOf(err) != backend.Unavailable || ctx.Err() != nil || time.Since(began) > configurePatience {
+			return nil, fmt.Errorf("configure backend %q: %w", j.Backend.Name, err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(configureEvery):
+		}
+	}
 }
+
+// A plugin that dies while it is configured is started again at once by who launched it, and is asked again: a scheduler must not end of it.
+const (
+	configureEvery    = 250 * time.Millisecond
+	configurePatience = 10 * time.Second
+)
 
 // loadDesired reads what was wanted last, or starts anew with a token of its own.
 func (s *Scheduler) loadDesired() error {
