@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kale-sched/kale/core/stream"
 )
@@ -122,5 +124,33 @@ func TestOpenBrokerAgain(t *testing.T) {
 	}
 	if want := `create topic "clicks" with 1 partitions: it exists with 3 partitions, which cannot be made fewer: ask for 3, or use another topic`; err.Error() != want {
 		t.Errorf("error %q, want %q", err, want)
+	}
+}
+
+// A broker behind a proxy sends its clients to the proxy.
+func TestBrokerAdvertises(t *testing.T) {
+	const proxy = "127.0.0.7:19092"
+	b, err := stream.OpenBroker(t.Context(), nil, stream.BrokerOptions{Advertise: proxy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if b.Addr() == proxy {
+		t.Fatalf("it says that it listens on %s", b.Addr())
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	resp, err := kmsg.NewPtrMetadataRequest().RequestWith(t.Context(), cl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := resp.Brokers; len(n) != 1 || fmt.Sprintf("%s:%d", n[0].Host, n[0].Port) != proxy {
+		t.Errorf("clients are told of %+v, want %s", n, proxy)
+	}
+	if _, err := stream.OpenBroker(t.Context(), nil, stream.BrokerOptions{Advertise: "nowhere"}); err == nil {
+		t.Error("an advertised address without a port was taken")
 	}
 }
