@@ -118,6 +118,9 @@ func (n *nomad) submitMissing(ctx context.Context, s settings, job string, ws []
 	if len(missing) == 0 {
 		return nil
 	}
+	if err := newEnough(p.nodes); err != nil {
+		return err
+	}
 	p, err = n.endReplaced(ctx, s, job, ws, missing, p)
 	if err != nil {
 		return err
@@ -135,6 +138,21 @@ func (n *nomad) submitMissing(ctx context.Context, s settings, job string, ws []
 		})
 	}
 	return g.Wait()
+}
+
+// newEnough refuses nodes whose Nomad does not know the disconnect block: it would start a worker that it deems lost a
+// second time by itself.
+func newEnough(nodes []*api.NodeListStub) error {
+	for _, n := range nodes {
+		var major, minor int
+		if _, err := fmt.Sscanf(n.Version, "%d.%d", &major, &minor); err != nil || n.Status != "ready" {
+			continue
+		}
+		if major < 1 || major == 1 && minor < 8 {
+			return backend.Errorf(backend.Blocked, "node %s runs Nomad %s; this backend needs 1.8 or newer, which keeps a worker on a lost node from being started twice: upgrade it", n.Name, n.Version)
+		}
+	}
+	return nil
 }
 
 // replacedBy gives the workloads of lower generations in the places of those that are missing, as far as they are in the way.

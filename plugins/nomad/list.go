@@ -1,6 +1,7 @@
 package nomad
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -97,6 +98,35 @@ func (n *nomad) finishReleases(ctx context.Context, s settings, job string, p pi
 			n.lg.Warn("cannot end what was released; it is tried again", "job", job, "id", v.id.String(), "err", err)
 		}
 	}
+	for _, v := range outdated(p.views) {
+		opts, cancel := s.write(ctx)
+		_, _, err := s.client.Jobs().Deregister(v.job.ID, true, opts)
+		cancel()
+		if err != nil && !notFound(err) {
+			n.lg.Warn("cannot purge a Nomad job that was released long ago; it is tried again", "job", job, "nomad_job", v.job.ID, "err", err)
+		}
+	}
+}
+
+const (
+	// keepReleased is how many released workloads a job keeps in Nomad, for their logs. The ledger remembers the others.
+	keepReleased = 32
+	// purgeAtOnce bounds how many are purged at one look.
+	purgeAtOnce = 4
+)
+
+// outdated gives the released workloads whose Nomad jobs are to be purged, oldest first. Those of which something may
+// live on a node that is away are kept: they keep new ones off it.
+func outdated(views []view) []view {
+	var old []view
+	for _, v := range views {
+		away := slices.ContainsFunc(v.allocs, func(a *api.AllocationListStub) bool { return a.ClientStatus == api.AllocClientStatusLost })
+		if v.reaped() && !away {
+			old = append(old, v)
+		}
+	}
+	slices.SortFunc(old, func(a, b view) int { return cmp.Compare(a.job.SubmitTime, b.job.SubmitTime) })
+	return old[:min(purgeAtOnce, max(0, len(old)-keepReleased))]
 }
 
 // statusOf gives the workload's status, asking its node for what only that knows.

@@ -14,7 +14,7 @@ import (
 
 const (
 	// followLook is how often it is looked whether what is followed has ended.
-	followLook = 2 * time.Second
+	followLook = 1 * time.Second
 )
 
 // Logs implements backend.Backend: what the workload wrote on the node where it is or was last.
@@ -137,44 +137,103 @@ func (f *followed) Close() error {
 	return f.PipeReader.Close()
 }
 
-// followEvery is the pause between two looks at a log's end.
-const followEvery = 300 * time.Millisecond
+const (
+	// settle is how long nothing must have come after the workload's end for its log to be complete.
+	settle = time.Second
+	// again is the pause after a stream that broke: the client is being restarted, or the server.
+	again = time.Second
+)
 
-// copyLog polls: Nomad's own following never ends when the workload does.
+// copyLog gives the past and then Nomad's stream, which copes with rotated files but never ends when the workload does:
+// that is looked for here.
 func (n *nomad) copyLog(ctx context.Context, s settings, job string, v view, past []byte, offset int64, w io.Writer) error {
 	if _, err := w.Write(past); err != nil {
 		return nil // the reader was closed
 	}
-	a, looked := v.latest(), time.Now()
-	for last := false; ; {
+	a := v.latest()
+	for {
+		got, done, err := n.copyStream(ctx, s, job, a, v.id, offset, w)
+		offset += got
+		if done || ctx.Err() != nil {
+			return err
+		}
+		n.lg.Debug("the stream of a log broke; it is taken up again", "nomad_job", a.JobID, "err", err)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(followEvery):
+		case <-time.After(again):
 		}
-		text, err := s.readLog(ctx, a, "start", offset)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return failed(err, capLogs, "follow the log of %s", v.id)
-		}
-		offset += int64(len(text))
-		if _, err := w.Write(text); err != nil {
-			return nil
-		}
-		if last {
-			return nil
-		}
-		if time.Since(looked) < followLook {
-			continue
-		}
-		looked = time.Now()
-		p, err := s.look(ctx, job)
-		if err != nil {
-			continue // unknown is not gone
-		}
-		now, there := p.find(v.id)
-		last = !there || now.over() || now.latest() != nil && ended(now.latest()) && (now.latest().ID == a.ID)
 	}
+}
+
+// copyStream copies one stream of the log from the offset on, and says how much that was, and whether it is all there is.
+func (n *nomad) copyStream(ctx context.Context, s settings, job string, a *api.AllocationListStub, id backend.ID, offset int64, w io.Writer) (got int64, done bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := make(chan struct{})
+	q := (&api.QueryOptions{Namespace: s.namespace}).WithContext(ctx)
+	frames, errs := s.client.AllocFS().Logs(&api.Allocation{ID: a.ID, NodeID: a.NodeID}, true, taskName, "stdout", "start", offset, stop, q)
+	defer n.letGo(frames, errs)
+	defer cancel()
+	defer close(stop)
+	look, over, last := time.NewTicker(followLook), false, time.Now()
+	defer look.Stop()
+	for {
+		select {
+		case f, open := <-frames:
+			if !open && frames != nil {
+				return got, false, nil
+			}
+			if f == nil {
+				continue
+			}
+			last = time.Now()
+			if _, err := w.Write(f.Data); err != nil {
+				return got, true, nil // the reader was closed
+			}
+			got += int64(len(f.Data))
+		case err := <-errs:
+			return got, over, err
+		case <-look.C:
+			over = over || n.hasEnded(ctx, s, job, id, a)
+			if over && time.Since(last) > settle {
+				return got, true, nil
+			}
+		case <-ctx.Done():
+			return got, true, nil
+		}
+	}
+}
+
+// hasEnded reports whether what writes the log has ended. Unknown is not ended.
+func (n *nomad) hasEnded(ctx context.Context, s settings, job string, id backend.ID, a *api.AllocationListStub) bool {
+	p, err := s.look(ctx, job)
+	if err != nil {
+		return false
+	}
+	v, there := p.find(id)
+	if !there || v.over() {
+		return true
+	}
+	now := v.latest()
+	return now != nil && now.ID == a.ID && ended(now)
+}
+
+// letGo takes what the API's goroutine still has to say after its stream was cancelled, so that it ends.
+func (n *nomad) letGo(frames <-chan *api.StreamFrame, errs <-chan error) {
+	if frames == nil {
+		return // it never began
+	}
+	go func() { // ends with the API's goroutine, whose context is over
+		for {
+			select {
+			case _, open := <-frames:
+				if !open {
+					return
+				}
+			case err := <-errs:
+				n.lg.Debug("the stream of a log has ended", "err", err)
+				return
+			}
+		}
+	}()
 }

@@ -27,6 +27,7 @@ type view struct {
 type picture struct {
 	ledger ledger
 	views  []view // by ID
+	nodes  []*api.NodeListStub
 }
 
 // find gives the view of id.
@@ -71,7 +72,7 @@ func (s settings) look(ctx context.Context, job string) (picture, error) {
 	if err := g.Wait(); err != nil {
 		return picture{}, err
 	}
-	p.views = assemble(job, p.ledger, jobs, allocs, nodes)
+	p.views, p.nodes = assemble(job, p.ledger, jobs, allocs, nodes), nodes
 	return p, nil
 }
 

@@ -210,6 +210,13 @@ func (r *rig) readToken() error {
 	if r.token != "" {
 		return nil
 	}
+	if r.site.spec != nil {
+		raw, err := r.site.spec()
+		if err != nil {
+			return err
+		}
+		return r.takeToken(raw)
+	}
 	specs, err := filepath.Glob(r.site.files(r, filepath.Join("alloc", "spec.json")))
 	if err != nil || len(specs) == 0 {
 		return fmt.Errorf("no process of the job has been started yet: %w", err)
@@ -218,6 +225,10 @@ func (r *rig) readToken() error {
 	if err != nil {
 		return err
 	}
+	return r.takeToken(raw)
+}
+
+func (r *rig) takeToken(raw []byte) error {
 	var spec rpc.TrainSpec
 	if err := protojson.Unmarshal(raw, &spec); err != nil {
 		return err

@@ -106,7 +106,7 @@ func (o options) hcl(brokers []string, checkpoints string) string {
   workers {
     min          = %d
     max          = %d
-    gpus         = 0
+    gpus         = %d
     cpu          = 0.25
     memory       = "128MiB"
     emulate_step = "%s"
@@ -143,7 +143,7 @@ func (o options) hcl(brokers []string, checkpoints string) string {
   backend %q {
 %s  }
 }
-`, jobName, strings.Join(brokers, `", "`), o.topic, o.start, o.onLost, o.topic+"-dead", o.model, batchSize, o.min, o.max, o.step,
+`, jobName, strings.Join(brokers, `", "`), o.topic, o.start, o.onLost, o.topic+"-dead", o.model, batchSize, o.min, o.max, o.site.gpus, o.step,
 		o.step.Seconds()/batchSize, o.season, 3*o.season, o.policy, o.mode, checkpoints, o.every, o.site.backend, o.site.block)
 }
 
@@ -192,10 +192,13 @@ func newRig(t *testing.T, kafka *kafkatest.Cluster, o options) *rig {
 		r.site = here
 	}
 	t.Cleanup(r.cleanUp)
-	r.look = r.site.look(r)
 	if o.disk {
 		r.disk = newDisk(t, filepath.Join(r.dir, "checkpoint"))
 	}
+	if r.site.start != nil { // after the disk: it is to have it too
+		r.site = r.site.start(r)
+	}
+	r.look = r.site.look(r)
 	if o.proxied {
 		r.proxyServers()
 	}
@@ -208,6 +211,7 @@ func newRig(t *testing.T, kafka *kafkatest.Cluster, o options) *rig {
 // write writes the job file: at first, and when an operator changes it.
 func (r *rig) write(o options) {
 	r.t.Helper()
+	o.site = r.site
 	r.o = o
 	if err := os.WriteFile(r.file, []byte(o.hcl(r.kafka.Brokers(), filepath.Join(r.dir, "checkpoint"))), 0o600); err != nil {
 		r.t.Fatal(err)

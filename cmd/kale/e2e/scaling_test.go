@@ -58,31 +58,34 @@ func (r *rig) days(history int) *traffic {
 // A job follows its traffic by forecast: it grows before noon and shrinks after it. Its first worker trains on through all of it, those that leave do so
 // in order, and every record is trained once.
 func TestGrowsAndShrinksWithoutStopping(t *testing.T) {
-	brokers(t, func(t *testing.T, kafka *kafkatest.Cluster) {
-		library(t)
-		r := newRig(t, kafka, options{
-			model: job.ModelDeepFM, policy: job.PolicyKale, min: 1, max: 4, step: 120 * time.Millisecond, start: job.StartLatest,
-		})
-		p := r.days(2)
-		r.run()
-		r.awaitSteady("one worker trains at night", 1)
-		first := r.process(backend.RoleWorker, 0)
-		var w watch
-		r.await("more train at noon", func() string { return w.look(r, func(n int) bool { return n >= 2 }) })
-		r.await("and one at night again", func() string { return w.look(r, func(n int) bool { return n == 1 }) })
-		if now := r.process(backend.RoleWorker, 0); now.PID != first.PID || now.ID != first.ID || now.Restarts > 0 {
-			r.fatalf("the first worker was %+v and is %+v", first, now)
-		}
-		r.endTraffic(p)
-		r.awaitTrained("everything is trained")
-		r.awaitLagZero()
-		w.leftInOrder(r)
-		r.stop()
-		r.gone()
-		r.rescaled()
-		r.produced(nil)
-		r.exact(3000)
+	brokers(t, func(t *testing.T, kafka *kafkatest.Cluster) { growsAndShrinks(t, kafka, nil) })
+}
+
+// growsAndShrinks runs the job from its start to its end, at a site (nil: this machine).
+func growsAndShrinks(t *testing.T, kafka *kafkatest.Cluster, at *site) {
+	library(t)
+	r := newRig(t, kafka, options{
+		model: job.ModelDeepFM, policy: job.PolicyKale, min: 1, max: 4, step: 120 * time.Millisecond, start: job.StartLatest, site: at,
 	})
+	p := r.days(2)
+	r.run()
+	r.awaitSteady("one worker trains at night", 1)
+	first := r.process(backend.RoleWorker, 0)
+	var w watch
+	r.await("more train at noon", func() string { return w.look(r, func(n int) bool { return n >= 2 }) })
+	r.await("and one at night again", func() string { return w.look(r, func(n int) bool { return n == 1 }) })
+	if now := r.process(backend.RoleWorker, 0); now.PID != first.PID || now.ID != first.ID || now.Restarts > 0 {
+		r.fatalf("the first worker was %+v and is %+v", first, now)
+	}
+	r.endTraffic(p)
+	r.awaitTrained("everything is trained")
+	r.awaitLagZero()
+	w.leftInOrder(r)
+	r.stop()
+	r.gone()
+	r.rescaled()
+	r.produced(nil)
+	r.exact(3000)
 }
 
 // watch follows a job's members.

@@ -26,6 +26,11 @@ type site struct {
 	look    func(r *rig) backend.Backend
 	// files is a pattern for a file of every workload, by its path below the workload's folder.
 	files func(r *rig, name string) string
+	// start starts a cluster for one rig, which ends with its test, and gives the site that it is; nil where nothing has to be started.
+	start func(r *rig) *site
+	// spec gives the specification that the job's processes are given; nil where it lies in files.
+	spec func() ([]byte, error)
+	gpus int // of a worker
 
 	// faults are what the site can bring about besides chaos.Everywhere.
 	faults map[chaos.Kind]strikes

@@ -77,8 +77,8 @@ func (a *agent) tail() string {
 // envMark is in the environment of every process that descends from a cluster.
 const envMark = "KALE_NOMADTEST"
 
-// descendants gives the pids of the living processes that belong to the cluster in dir.
-func descendants(dir string) []int {
+// descendants gives the pids of the living processes that have this in their environment.
+func descendants(variable string) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -90,7 +90,7 @@ func descendants(dir string) []int {
 			continue
 		}
 		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if err == nil && bytes.Contains(env, []byte(envMark+"="+dir+"\x00")) {
+		if err == nil && bytes.Contains(env, []byte(variable)) {
 			pids = append(pids, pid)
 		}
 	}
@@ -100,16 +100,16 @@ func descendants(dir string) []int {
 // sweepWithin bounds the time for the processes that were killed to be gone.
 const sweepWithin = 20 * time.Second
 
-// sweep kills what the cluster in dir has left running, by pid, until nothing is.
-func sweep(dir string) error {
+// sweep kills the processes that have this in their environment, by pid, until there are none.
+func sweep(variable string) error {
 	deadline := time.Now().Add(sweepWithin)
 	for {
-		left := descendants(dir)
+		left := descendants(variable)
 		if len(left) == 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("processes of the Nomad in %s do not end: %v", dir, left)
+			return fmt.Errorf("processes with %q do not end: %v", variable, left)
 		}
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile

@@ -263,6 +263,13 @@ func (c *Cluster) StartServer(ctx context.Context) error {
 // KillClient kills the agent of node n (from 1) with SIGKILL. Its tasks live on.
 func (c *Cluster) KillClient(n int) { c.clients[n-1].kill() }
 
+// CrashNode ends the agent of node n and all that it runs, as a node that loses its power does.
+func (c *Cluster) CrashNode(n int) error {
+	a := c.clients[n-1]
+	a.kill()
+	return sweep("NOMAD_ALLOC_DIR=" + filepath.Join(a.dir, "data") + "/")
+}
+
 // StartClient starts the agent of node n again, and waits until it is ready.
 func (c *Cluster) StartClient(ctx context.Context, n int) error {
 	if err := c.clients[n-1].start(); err != nil {
@@ -404,7 +411,7 @@ func (c *Cluster) Stop() error {
 	if c.server != nil {
 		c.server.kill()
 	}
-	err := sweep(c.dir)
+	err := sweep(envMark + "=" + c.dir + "\x00")
 	unmount(c.dir)
 	if c.own {
 		err = errors.Join(err, os.RemoveAll(c.dir))

@@ -1,0 +1,116 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/kale-sched/kale/cmd/kale/chaos"
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/stream/kafkatest"
+	"github.com/kale-sched/kale/plugins/nomad"
+	"github.com/kale-sched/kale/plugins/nomad/nomadtest"
+)
+
+// onNomad is a private Nomad of two nodes with fake GPUs.
+var onNomad = &site{backend: "nomad", shares: []chaos.Share{{Kind: chaos.KillController, Number: 2}, {Kind: chaos.LoseNode, Number: 1}}}
+
+func init() { onNomad.start = startNomad } // which refers to it
+
+const nomadNodes = 2
+
+// startNomad starts one for a rig, or skips the test.
+func startNomad(r *rig) *site {
+	r.t.Helper()
+	if why := nomadtest.Missing(); why != "" {
+		r.t.Skip(why)
+	}
+	c, err := nomadtest.Start(r.t.Context(), nomadtest.Options{Clients: nomadNodes, GPUs: stormWorkers})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			r.t.Error(err)
+		}
+	})
+	s := *onNomad
+	// The rig's mark is given to the job's processes alone: the cluster outlives the job.
+	s.block = fmt.Sprintf("    address      = %q\n    shared_paths = [%q]\n    env          = { %s = %q }\n", c.Address(), r.dir, marker, r.dir)
+	s.gpus = 1
+	s.look = func(*rig) backend.Backend { return nomad.New(nil) }
+	s.files = func(*rig, string) string { return "" }
+	s.spec = func() ([]byte, error) { return specOnNomad(c) }
+	s.faults = map[chaos.Kind]strikes{
+		chaos.KillController: func(k *storm, _ chaos.Fault) (string, func(), bool) { return k.killNomad(c) },
+		chaos.LoseNode:       func(k *storm, f chaos.Fault) (string, func(), bool) { return k.loseNode(c, 1+f.Of(nomadNodes)) },
+	}
+	return &s
+}
+
+// killNomad kills the server, and starts it again.
+func (c *storm) killNomad(cluster *nomadtest.Cluster) (what string, undo func(), void bool) {
+	if !c.take("nomad") {
+		return "", nil, true
+	}
+	cluster.KillServer()
+	return "the Nomad server", func() {
+		if err := cluster.StartServer(context.Background()); err != nil {
+			c.fatalf("%v", err)
+		}
+		c.busy["nomad"] = false
+	}, false
+}
+
+// loseNode takes a node's power, and gives it back.
+func (c *storm) loseNode(cluster *nomadtest.Cluster, n int) (what string, undo func(), void bool) {
+	if !c.take("nomad") { // nodes come back to a server that answers
+		return "", nil, true
+	}
+	if err := cluster.CrashNode(n); err != nil {
+		c.fatalf("%v", err)
+	}
+	return fmt.Sprintf("node n%d and all that ran on it", n), func() {
+		if err := cluster.StartClient(context.Background(), n); err != nil {
+			c.fatalf("%v", err)
+		}
+		c.busy["nomad"] = false
+	}, false
+}
+
+// specOnNomad reads what the first parameter server is given, as an administrator can.
+func specOnNomad(c *nomadtest.Cluster) ([]byte, error) {
+	client, err := c.Client()
+	if err != nil {
+		return nil, err
+	}
+	vars, _, err := client.Variables().PrefixList("nomad/jobs/kale-"+jobName+"-ps-0-", &api.QueryOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if len(vars) == 0 {
+		return nil, errors.New("no server of the job has been started yet")
+	}
+	v, _, err := client.Variables().Read(vars[0].Path, &api.QueryOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, item := range v.Items {
+		raw, err := base64.StdEncoding.DecodeString(item)
+		if err == nil && strings.HasPrefix(string(raw), "{") {
+			return raw, nil
+		}
+	}
+	return nil, errors.New("the server's variable holds no specification")
+}
+
+// The same job on a real Nomad: it grows before noon and shrinks after it, its first worker trains on through all of it, and every record is trained once.
+func TestGrowsAndShrinksOnNomad(t *testing.T) {
+	t.Parallel()
+	growsAndShrinks(t, kafkatest.Embedded(t), onNomad)
+}

@@ -1,0 +1,172 @@
+package nomad
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// Names fit Nomad's variables, whose paths a task reads by its job's name, and two workloads never share one.
+func TestNames(t *testing.T) {
+	long := strings.Repeat("a", 100)
+	allowed := regexp.MustCompile(`^[A-Za-z0-9~/_-]{1,128}$`)
+	seen := map[string]string{}
+	for _, job := range []string{"ctr", "ctr-2", "ctr.v2", "ctr-v2", long, long[:99] + "b", strings.Repeat("a.", 50)} {
+		for _, id := range []backend.ID{
+			{Role: "worker", Rank: 3, Generation: 2}, {Role: "worker", Rank: 32, Generation: 1 << 63}, {Role: long, Rank: 1, Generation: 1}, {Role: long, Rank: 2, Generation: 1},
+		} {
+			name := nomadJob(job, id)
+			for _, path := range append(payloadPaths(name), ledgerPath(job)) {
+				if !allowed.MatchString(path) {
+					t.Errorf("%s of job %s: Nomad takes no variable %q of %d characters", id, job, path, len(path))
+				}
+			}
+			if !strings.HasPrefix(name, jobPrefix(job)) {
+				t.Errorf("%q does not begin with %q", name, jobPrefix(job))
+			}
+			if other, taken := seen[name]; taken {
+				t.Errorf("%s of job %s and %s are both %q", id, job, other, name)
+			}
+			seen[name] = id.String() + " of job " + job
+		}
+	}
+	if got := nomadJob("ctr", backend.ID{Role: "worker", Rank: 3, Generation: 2}); got != "kale-ctr-worker-3-g2" {
+		t.Errorf("nomadJob = %q", got)
+	}
+}
+
+// Files come out of the variables as they went in, whatever their size, and no variable holds more than Nomad takes.
+func TestPack(t *testing.T) {
+	files := map[string][]byte{
+		"empty": nil, "small": []byte("a"), "medium": bytes.Repeat([]byte{0, 1, 2}, 9000), "large": bytes.Repeat([]byte("0123456789"), 8000), envFile: []byte("export A='b'\n"),
+	}
+	variables, parts, err := pack(workerID(0, 1), files, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(variables) < 2 {
+		t.Errorf("%d variables hold 107 KB, want at least 2", len(variables))
+	}
+	for i, items := range variables {
+		size := 0
+		for k, v := range items {
+			size += len(k) + len(v)
+			if v == "" {
+				t.Errorf("variable %d has the empty item %q", i, k)
+			}
+		}
+		if size > 65536 {
+			t.Errorf("variable %d holds %d bytes", i, size)
+		}
+	}
+	got := map[string][]byte{}
+	for name := range files {
+		got[name] = nil
+		for _, p := range parts[name] {
+			piece, err := base64.StdEncoding.DecodeString(variables[p.variable][p.key])
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[name] = append(got[name], piece...)
+		}
+	}
+	if diff := cmp.Diff(files, got); diff != "" {
+		t.Errorf("unpacked (-want +got):\n%s", diff)
+	}
+	files["huge"] = make([]byte, 100_000)
+	if _, _, err := pack(workerID(0, 1), files, 3); err == nil || err.Code != backend.InvalidField || !strings.Contains(err.Message, "shared folder") {
+		t.Errorf("pack of 207 KB: %v; want code %q and advice", err, backend.InvalidField)
+	}
+}
+
+// What is submitted never starts a second copy by Nomad's doing, and asks for what the workload needs.
+func TestRender(t *testing.T) {
+	s := settings{namespace: "ml", driver: "raw_exec", device: "nvidia/gpu/H100", mhzPerCPU: 2500, trainer: "/opt/kale-trainer", drift: driftReport}
+	w := backend.Workload{
+		ID: workerID(3, 2), Argv: []string{"/home/me/bin/kale-trainer", "worker", "${NOMAD_META_x} %{ if true }"}, Env: map[string]string{"SECRET": "hidden"},
+		Files: map[string][]byte{"spec.json": []byte("hidden")}, Resources: backend.Resources{GPUs: 2, CPUMilli: 1500, MemoryBytes: 3<<30 + 1}, StopGrace: time.Hour,
+	}
+	job := s.render("ctr", w)
+	raw, err := json.Marshal(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(raw), "hidden") {
+		t.Errorf("the job shows a secret: %s", raw)
+	}
+	g := job.TaskGroups[0]
+	task := g.Tasks[0]
+	args := task.Config["args"].([]string)
+	got := map[string]any{
+		"type": *job.Type, "count": *g.Count, "reschedules": *g.ReschedulePolicy.Attempts, "unlimited": *g.ReschedulePolicy.Unlimited, "replace": *g.Disconnect.Replace,
+		"signal": task.KillSignal, "kill timeout": *task.KillTimeout, "grace": args[3], "gpus": args[4], "argv": args[5:], "cpu": *task.Resources.CPU,
+		"memory": *task.Resources.MemoryMB, "device": task.Resources.Devices[0].Name, "devices": *task.Resources.Devices[0].Count,
+		"env": task.Env, "meta": []string{job.Meta[metaJob], job.Meta[metaID], job.Meta[metaGrace]},
+	}
+	want := map[string]any{
+		"type": "batch", "count": 1, "reschedules": 0, "unlimited": false, "replace": false,
+		"signal": "SIGTERM", "kill timeout": 30 * time.Second, "grace": "3600.000", "gpus": "2",
+		"argv": []string{"/opt/kale-trainer", "worker", "$${NOMAD_META_x} %%{ if true }"}, "cpu": 3750,
+		"memory": 3073, "device": "nvidia/gpu/H100", "devices": uint64(2),
+		"env": map[string]string(nil), "meta": []string{"ctr", "worker-3-g2", "1h0m0s"},
+	}
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		if diff := cmp.Diff(want[k], got[k]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", k, diff)
+		}
+	}
+	for _, tmpl := range task.Templates {
+		if *tmpl.Perms != "0600" || !strings.HasPrefix(*tmpl.DestPath, "secrets/") || *tmpl.ChangeMode != "noop" {
+			t.Errorf("a file is written as %s with mode %s, on change %s", *tmpl.DestPath, *tmpl.Perms, *tmpl.ChangeMode)
+		}
+	}
+}
+
+func TestLastLines(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		n    int
+		want string
+	}{
+		{"", 2, ""}, {"a\nb\nc\n", 0, "a\nb\nc\n"}, {"a\nb\nc\n", 1, "c\n"}, {"a\nb\nc", 1, "c"}, {"a\nb\nc\n", 2, "b\nc\n"}, {"a\nb\n", 5, "a\nb\n"}, {"\n\n", 1, "\n"},
+	} {
+		if got := string(lastLines([]byte(tt.text), tt.n)); got != tt.want {
+			t.Errorf("the last %d lines of %q are %q, want %q", tt.n, tt.text, got, tt.want)
+		}
+	}
+}
+
+// What is away keeps new workloads off its node and is not purged; of the rest, the oldest beyond the limit are.
+func TestOutdated(t *testing.T) {
+	var views []view
+	for i := range keepReleased + 3 {
+		status := api.AllocClientStatusComplete
+		if i == 1 {
+			status = api.AllocClientStatusLost
+		}
+		views = append(views, view{
+			id: workerID(0, uint64(i+1)), released: true, how: backend.Drained,
+			job:    &api.JobListStub{ID: string(rune('A' + i)), Stop: true, SubmitTime: int64(i + 1)},
+			allocs: []*api.AllocationListStub{{ClientStatus: status}},
+		})
+	}
+	views[5].released = false
+	var got []string
+	for _, v := range outdated(views) {
+		got = append(got, v.job.ID)
+	}
+	if diff := cmp.Diff([]string{"A"}, got); diff != "" {
+		t.Errorf("to be purged (-want +got):\n%s", diff)
+	}
+}
