@@ -34,8 +34,16 @@ func runSlurm(ctx context.Context, args []string) error {
   export SLURM_CONF=%s
   sinfo
 
-%s is shared by all nodes: the place for shared_dir and checkpoint.dir.
-%s is %s.
+and a job file with
+
+  checkpoint {
+    dir = "%[4]s/checkpoint"
+  }
+  backend "slurm" {
+    shared_dir = "%[4]s"
+  }
+
+%[4]s is shared by all nodes; %s is %s.
 Ctrl-C ends it and leaves nothing.
 `, *nodes, *gpus, c.Conf(), c.Shared(), c.Private(), apart)
 	<-ctx.Done()

@@ -39,7 +39,7 @@ func demoCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "demo", Short: "One job through a day of two minutes, on this machine",
 		Long: `Starts the embedded broker with a synthetic week of clicks, one job with up to six workers whose accelerator is emulated (on this
-machine's processes, or with -backend nomad on a private Nomad that it starts and ends), and lets the scheduler follow a day that takes two minutes. It ends by itself with a summary computed from the broker's log, the
+machine's processes, or with -backend nomad or slurm on a private cluster that it starts and ends), and lets the scheduler follow a day that takes two minutes. It ends by itself with a summary computed from the broker's log, the
 tablets and the decision records, and leaves nothing but a report. Exit code 1 when something it is to show did not come true.`,
 		Args: upTo(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },

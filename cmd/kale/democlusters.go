@@ -11,12 +11,14 @@ import (
 
 	"github.com/kale-sched/kale/cmd/kale/demo"
 	"github.com/kale-sched/kale/plugins/nomad/nomadtest"
+	"github.com/kale-sched/kale/plugins/slurm/slurmtest"
 )
 
 // demoClusters are what the demo's job can run on, by backend.
 var demoClusters = map[string]func() demo.Cluster{
 	"local": func() demo.Cluster { return demo.Local{} },
 	"nomad": func() demo.Cluster { return &demoNomad{} },
+	"slurm": func() demo.Cluster { return &demoSlurm{} },
 }
 
 // demoCluster gives the cluster of a backend.
@@ -52,4 +54,30 @@ func (n *demoNomad) Close() error {
 		return nil
 	}
 	return n.cluster.Stop()
+}
+
+// demoSlurm is a private Slurm on this machine: two nodes of four pretended GPUs each.
+type demoSlurm struct{ cluster *slurmtest.Cluster }
+
+// Start implements demo.Cluster.
+func (s *demoSlurm) Start(ctx context.Context, dir string) (demo.Place, error) {
+	if why := slurmtest.Missing(); why != "" {
+		return demo.Place{}, errors.New(why)
+	}
+	var err error
+	if s.cluster, err = slurmtest.Start(ctx, slurmtest.Options{Nodes: 2, GPUsPerNode: 4, Dir: dir}); err != nil {
+		return demo.Place{}, err
+	}
+	return demo.Place{
+		Backend: "slurm", Checkpoint: filepath.Join(s.cluster.Shared(), "checkpoint"), GPUs: 1,
+		Block: fmt.Sprintf("shared_dir = %q\nbin_dir = %q\n", s.cluster.Shared(), s.cluster.Bin()),
+	}, nil
+}
+
+// Close implements demo.Cluster.
+func (s *demoSlurm) Close() error {
+	if s.cluster == nil {
+		return nil
+	}
+	return s.cluster.Close()
 }

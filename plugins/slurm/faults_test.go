@@ -388,17 +388,7 @@ func TestTimeLimit(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	bin := t.TempDir()
-	for _, name := range []string{"squeue", "scontrol", "scancel", "sbatch"} {
-		path, err := exec.LookPath(name)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(bin, name), fmt.Appendf(nil, "#!/bin/sh\nSLURM_CONF=%s exec %s \"$@\"\n", own.Conf(), path), 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	s := &site{T: t, job: "j", rig: &rig{dir: own.Shared(), extra: fmt.Sprintf("time = \"2h\"\nbin_dir = %q", bin)}}
+	s := &site{T: t, job: "j", rig: &rig{dir: own.Shared(), extra: fmt.Sprintf("time = \"2h\"\nbin_dir = %q", own.Bin())}}
 	s.b = s.open()
 	s.ensure(s.workload(s.job, worker(0, 1), conformance.Stubborn))
 	st := s.waitState(worker(0, 1), backend.StateRunning)

@@ -11,7 +11,7 @@ import (
 
 const (
 	// missingFor is how long Slurm must have answered that it does not know a job before it is called lost.
-	missingFor = 2 * time.Minute
+	missingFor = 20 * time.Second
 	// lateFor is how long a submission whose outcome is open may yet show up.
 	lateFor = 2 * submitTimeout
 	// lastWordFor is how long the script's last word may take to be seen here after Slurm says that the job is over: file systems over a network

@@ -35,7 +35,7 @@ const (
 )
 
 // sites are where TestChaos goes: one line for each backend that can run on this machine.
-var sites = []*site{here, example, onNomad}
+var sites = []*site{here, example, onNomad, onSlurm}
 
 // Faults that a seed draws strike a job under traffic, several at a time and without waiting for anything to settle. When all is healed, every record has
 // been trained once, no worker ever ran twice, nothing is left over, and training has stood still for no longer than mostStopped but while a fault acted.

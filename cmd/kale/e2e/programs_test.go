@@ -26,7 +26,7 @@ const guardEnv = "KALE_E2E_GUARD"
 // bins are the programs under test, built once. They are built without the race detector: the tests' own processes have it, the product's are as
 // they are shipped.
 type bins struct {
-	dir  string // kale, kale-trainer, kale-backend-local, kale-backend-nomad, kale-backend-processes
+	dir  string // kale, kale-trainer, kale-backend-local, kale-backend-nomad, kale-backend-slurm, kale-backend-processes
 	bare string // a kale-trainer without deduplication
 }
 
@@ -129,7 +129,7 @@ func programs(t *testing.T) bins {
 		built = bins{dir: filepath.Join(scratch, "bin"), bare: filepath.Join(scratch, "bare", "kale-trainer")}
 		const module = "github.com/kale-sched/kale/cmd/"
 		buildErr = errors.Join(
-			goBuild("-o", built.dir+string(filepath.Separator), module+"kale", module+"kale-trainer", module+"kale-backend-local", module+"kale-backend-nomad"),
+			goBuild("-o", built.dir+string(filepath.Separator), module+"kale", module+"kale-trainer", module+"kale-backend-local", module+"kale-backend-nomad", module+"kale-backend-slurm"),
 			goBuild("-o", filepath.Join(built.dir, "kale-backend-processes"), "github.com/kale-sched/kale/examples/backend-processes"),
 			goBuild("-tags", "kale_nodedup", "-o", built.bare, module+"kale-trainer"),
 		)

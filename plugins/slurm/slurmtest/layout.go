@@ -17,7 +17,7 @@ var existing = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/
 
 // lay makes the folders, the devices and the configuration.
 func (c *Cluster) lay() error {
-	dirs := []string{"state", "log", "shared", "private", "dev"}
+	dirs := []string{"state", "log", "shared", "private", "dev", "bin"}
 	for n := 1; n <= c.opt.Nodes; n++ {
 		dirs = append(dirs, filepath.Join("nodes", Node(n), "private"), filepath.Join("nodes", Node(n), "spool"))
 	}
@@ -49,7 +49,25 @@ func (c *Cluster) lay() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(c.Conf(), []byte(conf), 0o644)
+	if err := os.WriteFile(c.Conf(), []byte(conf), 0o644); err != nil {
+		return err
+	}
+	return c.wrap()
+}
+
+// wrap makes the clients of Bin.
+func (c *Cluster) wrap() error {
+	for _, name := range []string{"sbatch", "squeue", "scontrol", "scancel", "sinfo"} {
+		path, err := find(name)
+		if err != nil {
+			return err
+		}
+		script := fmt.Sprintf("#!/bin/sh\nSLURM_CONF='%s' exec '%s' \"$@\"\n", c.Conf(), path)
+		if err := os.WriteFile(filepath.Join(c.Bin(), name), []byte(script), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // devices gives the fake GPUs of a node; all nodes have the same.
