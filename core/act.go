@@ -46,6 +46,9 @@ func (s *Scheduler) act(ctx context.Context, now time.Time) error {
 	if err := s.sendStraysAway(); err != nil {
 		return err
 	}
+	if err := s.renew(now); err != nil {
+		return err
+	}
 	if err := s.ensure(ctx, now); err != nil {
 		return err
 	}
@@ -141,7 +144,7 @@ func (s *Scheduler) missing(now time.Time) (ws []backend.Workload, changed bool)
 	for i := range s.job.Servers.Count {
 		add(backend.RoleServer, i, s.want.Servers, s.loads.server)
 	}
-	for _, rank := range s.want.Ranks {
+	for _, rank := range s.want.wantedRanks() {
 		if !s.departing(rank) {
 			add(backend.RoleWorker, rank, s.want.Workers, s.loads.worker)
 		}
@@ -230,6 +233,9 @@ func (s *Scheduler) drain(ctx context.Context, now time.Time) error {
 		st, found := s.seen.allocation(l.id())
 		if !found || l.Released && !st.State.Live() {
 			s.lg.Info("worker released", "workload", l.id().String(), "took", now.Sub(l.Since).Round(time.Millisecond))
+			if l.Released && !l.Asked.IsZero() {
+				s.want.Drains = keepLast(s.want.Drains, now.Sub(l.Since))
+			}
 			continue
 		}
 		if s.seen.chiefErr != nil {
@@ -393,7 +399,7 @@ func (s *Scheduler) sendStraysAway() error {
 		if st.ID.Role != backend.RoleWorker || !st.State.Live() || st.State == backend.StateStopping || s.leaving(st.ID) {
 			continue
 		}
-		if !slices.Contains(s.want.Ranks, st.ID.Rank) {
+		if !slices.Contains(s.want.wantedRanks(), st.ID.Rank) {
 			s.want.Draining = append(s.want.Draining, leaving{Rank: st.ID.Rank, Generation: st.ID.Generation, Since: s.seen.at})
 			strays = true
 		}

@@ -108,6 +108,7 @@ func (s *Scheduler) aim(now time.Time, d plan.Decision) {
 		s.want.setTarget(0, now, s.want.all)
 		return
 	}
+	s.takeReady(now)
 	s.want.Rescale.Ranks = s.want.setTarget(d.Target, now, func(n int) []int { return victims(n, s.candidates()) })
 }
 

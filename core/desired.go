@@ -30,6 +30,8 @@ type desired struct {
 	// Workers and Servers give the generation that is wanted, by rank; a rank keeps its last one when it is not wanted.
 	Workers map[int]uint64 `json:"workers"`
 	Servers map[int]uint64 `json:"servers"`
+	// Renewals are wanted workers whose walltime ends, with their successors.
+	Renewals []renewal `json:"renewals,omitempty"`
 	// Draining are the workers on their way out.
 	Draining []leaving `json:"draining,omitempty"`
 	// Rescale is the one under way.
@@ -51,6 +53,8 @@ type desired struct {
 	Ceiling  *Ceiling          `json:"ceiling,omitempty"`
 	// Waits are the last measured waits in the cluster's queue, oldest first. Joins are without them.
 	Waits []time.Duration `json:"waits,omitempty"`
+	// Drains are the last measured times that workers took to leave, oldest first.
+	Drains []time.Duration `json:"drains,omitempty"`
 	// Joins and Gaps are the last measured ones, oldest first.
 	Joins []time.Duration `json:"joins,omitempty"`
 	Gaps  []time.Duration `json:"gaps,omitempty"`
@@ -126,6 +130,7 @@ func (d *desired) migrate() {
 // leave says who has to go. It returns the ranks that came or went.
 func (d *desired) setTarget(n int, now time.Time, leave func(n int) []int) (changed []int) {
 	if n < len(d.Ranks) {
+		d.endRenewals(now)
 		changed = leave(len(d.Ranks) - n)
 		slices.Sort(changed)
 		for _, rank := range changed {
@@ -133,8 +138,9 @@ func (d *desired) setTarget(n int, now time.Time, leave func(n int) []int) (chan
 		}
 		d.Ranks = slices.DeleteFunc(d.Ranks, func(rank int) bool { return slices.Contains(changed, rank) })
 	}
+	taken := d.wantedRanks()
 	for rank := 0; len(d.Ranks) < n; rank++ {
-		if !slices.Contains(d.Ranks, rank) {
+		if !slices.Contains(taken, rank) {
 			d.Workers[rank]++
 			d.Ranks = append(d.Ranks, rank)
 			changed = append(changed, rank)

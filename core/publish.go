@@ -118,7 +118,7 @@ func (s *Scheduler) processes() (workers []WorkerView, servers []ServerView) {
 func (s *Scheduler) workerView(st backend.Status) WorkerView {
 	w := WorkerView{
 		ID: st.ID.String(), Rank: st.ID.Rank, Generation: st.ID.Generation, Backend: string(st.State), Node: st.Node, Devices: st.Devices,
-		Restarts: st.Restarts, PID: st.PID, Reason: st.Reason, Since: sane(st.Started), Member: "unknown",
+		Restarts: st.Restarts, PID: st.PID, Reason: st.Reason, Since: sane(st.Started), Deadline: sane(st.Deadline), Member: "unknown",
 	}
 	if s.seen.chiefErr != nil {
 		if h, ok := s.meet.heard(st.ID); ok && h.phase != rpc.Phase_PHASE_JOINED {

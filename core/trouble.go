@@ -215,7 +215,7 @@ func (s *Scheduler) wanted(id backend.ID) bool {
 	if id.Role == backend.RoleServer {
 		return id.Rank < s.job.Servers.Count
 	}
-	return slices.Contains(s.want.Ranks, id.Rank)
+	return slices.Contains(s.want.wantedRanks(), id.Rank)
 }
 
 // well says whether the chief counts on a process.

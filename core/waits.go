@@ -30,6 +30,9 @@ func (s *Scheduler) waits() string {
 			what = append(what, w)
 		}
 	}
+	for _, v := range s.want.Renewals {
+		what = append(what, s.renewalWaits(v))
+	}
 	for _, l := range s.want.Draining {
 		what = append(what, s.leavingWaits(l))
 	}
