@@ -16,6 +16,18 @@ final() {
 if [ "${NOMAD_ALLOC_INDEX:-0}" != 0 ]; then
   final 3 "a second copy of this workload was asked for, which never runs"
 fi
+# What an earlier one of this allocation left running, when it was killed from outside or Nomad lost sight of it, ends
+# before anything starts: first that one itself, then its program with all of its session.
+ours() { grep -qs "NOMAD_ALLOC_ID=$NOMAD_ALLOC_ID" "/proc/$1/environ"; }
+if [ -s "$state/self" ] && ours "$(cat "$state/self")"; then kill -s KILL "$(cat "$state/self")" 2> /dev/null; fi
+if [ -s "$state/program" ]; then
+  old=$(cat "$state/program")
+  while ours "$old" && kill -s KILL "$old" 2> /dev/null; do
+    kill -s KILL -- "-$old" 2> /dev/null
+    sleep 0.05
+  done
+fi
+echo $$ > "$state/self"
 # Nomad has started this one anew: say how the one before it ended.
 if [ -e "$state/lives" ]; then
   if [ -e "$state/ended" ]; then ended=$(cat "$state/ended"); else ended="it was killed from outside"; fi
@@ -54,11 +66,14 @@ abort() {
 trap drain TERM INT
 trap abort USR2
 
-session=
+session= tied=
 if command -v setsid > /dev/null 2>&1; then session=setsid; fi
+# Where it can be had, the kernel ends the program when this shell is killed.
+if setpriv --pdeathsig KILL true > /dev/null 2>&1; then tied="setpriv --pdeathsig KILL"; fi
 echo x >> "$state/lives"
-$session "$@" < /dev/null &
+$session $tied "$@" < /dev/null &
 pid=$!
+echo "$pid" > "$state/program"
 if [ -n "$stop" ]; then signal TERM; fi # asked for while it was being started
 while :; do
   wait "$pid"

@@ -326,10 +326,13 @@ func (s *suite) crash() {
 	if st.Restarts != 1 {
 		s.Errorf("after one crash: %+v, want 1 restart", st)
 	}
-	lives := strings.Split("\n"+s.readLog(id, backend.LogOptions{}), "\n"+backend.LogBoundary)
-	if len(lives) != 2 || !strings.Contains(lives[0], "started") || strings.Contains(lives[0], backend.LogBoundary) || !strings.HasSuffix(lives[1], "\nstarted\n") {
-		s.Errorf("the log of what crashed once is %q: want one line that begins with %q between what the two processes wrote", lives, backend.LogBoundary)
-	}
+	s.eventually("its log has both lives, parted", func() error { // a cluster's logs may come late
+		lives := strings.Split("\n"+s.readLog(id, backend.LogOptions{}), "\n"+backend.LogBoundary)
+		if len(lives) != 2 || !strings.Contains(lives[0], "started") || strings.Contains(lives[0], backend.LogBoundary) || !strings.HasSuffix(lives[1], "\nstarted\n") {
+			return fmt.Errorf("it is %q: want one line that begins with %q between what the two processes wrote", lives, backend.LogBoundary)
+		}
+		return nil
+	})
 }
 
 func (s *suite) filesAndEnv() {
