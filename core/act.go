@@ -25,6 +25,10 @@ const (
 	backoffMax = time.Minute
 )
 
+// healthyRun is how long a process must have lived for its end to be no part of a crash loop: what fails by itself fails within it (a wrong path, a port
+// that is taken, a model that cannot be built), and what ends after it was killed, preempted, or lost with its node.
+const healthyRun = 10 * time.Second
+
 // backendTimeout bounds what a backend is asked to do. One that takes longer is asked again: every call is idempotent.
 const backendTimeout = time.Minute
 
@@ -131,7 +135,13 @@ func (s *Scheduler) missing(now time.Time) (ws []backend.Workload, changed bool)
 		}
 		id := backend.ID{Role: role, Rank: rank, Generation: gens[rank]}
 		st, found := s.seen.allocation(id)
-		if found && st.State.Live() || s.backoff[placeOf(id)].after.After(now) {
+		if found && st.State.Live() {
+			return
+		}
+		if found && !st.Started.IsZero() && st.Finished.Sub(st.Started) >= healthyRun {
+			delete(s.backoff, placeOf(id))
+		}
+		if s.backoff[placeOf(id)].after.After(now) {
 			return
 		}
 		if found { // it ended for good, and is wanted: a new generation takes its place

@@ -52,6 +52,25 @@ func TestEndedProcessGetsANewGenerationWithBackoff(t *testing.T) {
 	}
 }
 
+// What ends again and again after it has worked for a while is preempted, or its nodes die: it is no crash loop, and each end is mended at once.
+func TestEndAfterHealthyRunIsMendedAtOnce(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	for g := uint64(1); g <= 8; g++ {
+		now := time.Now() // by which the fake says when it finished
+		if err := r.cluster.SetTimes("ctr", worker(1, g), now.Add(-healthyRun-time.Second), now.Add(-healthyRun-time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.cluster.Exit("ctr", worker(1, g), 1); err != nil {
+			t.Fatal(err)
+		}
+		r.beat()
+		if n := r.cluster.Starts("ctr", worker(1, g+1)); n != 1 {
+			t.Fatalf("end %d of a worker that had run for %v is not mended at the next look", g, healthyRun)
+		}
+	}
+}
+
 func TestBackoffDoublesUpToItsMost(t *testing.T) {
 	s := &Scheduler{backoff: map[backend.ID]retry{}}
 	now := time.Unix(1_800_000_000, 0)

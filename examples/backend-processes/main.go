@@ -499,7 +499,7 @@ func keep(dir string) error {
 	if k.record.PID != 0 {
 		k.again("its keeper was killed, and the process with it")
 	}
-	for wait := 200 * time.Millisecond; k.released() == ""; wait = min(2*wait, 30*time.Second) {
+	for wait := 200 * time.Millisecond; k.released() == ""; wait = min(2*wait, 5*time.Second) {
 		began := time.Now()
 		if k.runOnce(); k.record.Final || k.released() != "" {
 			break

@@ -31,7 +31,9 @@ const (
 
 const (
 	backoffMin = 200 * time.Millisecond // before the first restart; doubled for each that follows
-	backoffMax = 30 * time.Second       // the longest pause
+	// backoffMax is the longest pause. It is short because a server that is down stops the whole job, and a start costs little: what made processes end (a
+	// disk that was full, a broker that was away) is over at some time, and the job must not stand still for long after it.
+	backoffMax = 5 * time.Second
 	// healthyRun is how long a child must have lived for the next pause to be the shortest again: what fails by itself fails within it (a wrong path, a
 	// port that is taken, a model that cannot be built), and what was killed after it was no crash loop.
 	healthyRun = 10 * time.Second

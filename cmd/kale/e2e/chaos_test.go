@@ -29,9 +29,9 @@ const (
 	// stormWorkers are more than the topic's six partitions: two have none, and live on what others hand them.
 	stormWorkers = 8
 	stormRate    = 600 // records/s, most of them in one partition, whose reader cannot train them all
-	// mostStopped is how long training may stand still where no fault acts: a lease (5 s), a chief's grace (5 s), and the pause of a supervisor whose
-	// process has ended again and again while it could not live (16 s after seven times), with what a busy machine adds.
-	mostStopped = 40 * time.Second
+	// mostStopped is how long training may stand still where no fault acts: a lease (5 s), a chief's grace (5 s), the pause of a supervisor whose process has
+	// ended again and again while it could not live (5 s), and what a busy machine adds.
+	mostStopped = 25 * time.Second
 )
 
 // sites are where TestChaos goes: one line for each backend that can run on this machine.
