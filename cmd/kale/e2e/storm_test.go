@@ -73,14 +73,21 @@ func (c *storm) calm() {
 		return ""
 	})
 	c.scale(stormWorkers)
-	ready, last := c.steady(stormWorkers), ""
+	ready, last, since := c.steady(stormWorkers), "", time.Now()
 	c.rig.await("all workers are there and train", func() string {
 		missing := ready()
 		if len(missing) > 120 {
 			missing = missing[:120]
 		}
-		if last != missing && missing != "" {
-			c.journal.Note(time.Now(), "not yet: %s", missing)
+		now := time.Now()
+		switch {
+		case missing == "":
+		case last != missing:
+			c.journal.Note(now, "not yet: %s", missing)
+			since = now
+		case now.Sub(since) > 10*time.Second: // slow, but in order as far as anybody knows: for whoever reads the journal
+			c.t.Logf("for %v: %s\n%s", now.Sub(since), missing, c.describe())
+			since = now.Add(time.Hour)
 		}
 		last = missing
 		return missing
