@@ -21,8 +21,12 @@ type storm struct {
 	busy    map[string]bool // what a fault has in its hands: no second one takes it
 	healing []healing       // what is to be undone, in no order
 	applied int
-	tries   int // starts of the scheduler that a fault made fail
+	tries   int       // starts of the scheduler that a fault made fail
+	latest  time.Time // when a fault last struck or was healed
 }
+
+// startWithin is how long after a fault a scheduler may still end of it: it was started while the fault acted, and takes its time to find out.
+const startWithin = 15 * time.Second
 
 type healing struct {
 	at    time.Time
@@ -43,7 +47,7 @@ func (c *storm) rage(schedule []chaos.Fault) {
 		}
 		now := time.Now()
 		c.journal.Strike(now, f, "%s", what)
-		c.applied++
+		c.applied, c.latest = c.applied+1, now
 		if undo == nil {
 			c.journal.Heal(now, f)
 		} else {
@@ -108,6 +112,7 @@ func (c *storm) tend() {
 	c.healing = rest
 	for _, h := range due {
 		h.undo()
+		c.latest = time.Now()
 		c.journal.Heal(time.Now(), h.fault)
 	}
 	if c.sched == nil {
@@ -118,7 +123,7 @@ func (c *storm) tend() {
 	default:
 		return
 	}
-	if len(c.healing) == 0 && len(due) == 0 && c.tries > 0 || c.tries > 100 {
+	if len(c.healing) == 0 && now.Sub(c.latest) > startWithin || c.tries > 100 {
 		c.fatalf("the scheduler ended by itself: %v", c.sched.err)
 	}
 	c.tries++
