@@ -1,7 +1,7 @@
 # Kale. Two commands do all the set-up and the work: `make demo` and `make test`. `make help` lists the rest.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build cluster-slurm cluster-nomad demo test lint bench proto fuzz clean
+.PHONY: help deps build cluster-slurm cluster-nomad demo test lint bench chaos proto fuzz clean
 
 ROOT    := $(CURDIR)
 ORT     := $(ROOT)/.deps/onnxruntime
@@ -31,16 +31,16 @@ demo: build ## one job through a day of two minutes on this machine: live pictur
 cluster-slurm: build ## a private Slurm with fake GPUs on this machine, to try Kale on; Ctrl-C ends it (needs slurm-wlm)
 	@bin/kale-cluster slurm
 
+cluster-nomad: build ## a private Nomad with fake GPUs on this machine, to try Kale on; Ctrl-C ends it (built once, 2 minutes)
+	@.ci/fetch-nomad.sh
+	@bin/kale-cluster nomad
+
 test: build ## all tests with the race detector, real Kafka included where Java and Maven are
 	@.ci/fetch-kafka.sh
 	@.ci/fetch-nomad.sh
 	@go vet ./...
 	@go test -race -timeout 10m $$(go list ./... | grep -v /cmd/kale/e2e)
-	@go test -race -timeout 15m ./cmd/kale/e2e # alone: it runs the whole product, and a machine of two cores has no room for more
-
-cluster-nomad: ## a private Nomad with fake GPUs on this machine, until Ctrl-C, to try the backend "nomad" on
-	@.ci/fetch-nomad.sh
-	@go run ./cmd/kale-cluster nomad
+	@go test -race -timeout 30m ./cmd/kale/e2e # alone: it runs the whole product, and a machine of two cores has no room for more
 
 lint: ## golangci-lint, pinned, and generated code up to date
 	@.ci/fetch-tool.sh $(TOOLS) github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
@@ -52,7 +52,6 @@ bench: build ## benchmarks of what is hot; figures depend on the machine, compar
 fuzz: ## a short run of every fuzz target
 	@.ci/fuzz.sh 20s
 
-.PHONY: chaos
 FAULTS ?= 100
 chaos: build ## a job through FAULTS=100 random faults on every backend that this machine has; KALE_CHAOS_SEED=N repeats a run; journals go to .cache/chaos
 	@.ci/fetch-kafka.sh
