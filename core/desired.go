@@ -32,6 +32,10 @@ type desired struct {
 	Servers map[int]uint64 `json:"servers"`
 	// Renewals are wanted workers whose walltime ends, with their successors.
 	Renewals []renewal `json:"renewals,omitempty"`
+	// ServerRenewal is the one under way; LastServerRenewal the one before; ServerPauses how long servers were away for it, oldest first.
+	ServerRenewal     *ServerRenewal  `json:"server_renewal,omitempty"`
+	LastServerRenewal *ServerRenewal  `json:"last_server_renewal,omitempty"`
+	ServerPauses      []time.Duration `json:"server_pauses,omitempty"`
 	// Draining are the workers on their way out.
 	Draining []leaving `json:"draining,omitempty"`
 	// Rescale is the one under way.

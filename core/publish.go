@@ -86,7 +86,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, Model: s.online.Model().String(), ModelBasis: s.basis(),
 		Trained: trainedRecords(n.chief), Dead: n.chief.GetDeadRecords(), Lost: n.chief.GetLostOffsets(), Emulated: j.Workers.EmulateStep > 0,
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped,
-		History: s.lastHistory, LastRescale: s.lastRescale, Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(),
+		History: s.lastHistory, LastRescale: s.lastRescale, ServerRenewal: s.want.LastServerRenewal, Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(),
 	}
 	if s.last != nil {
 		v.Forecast = s.last.Observation.Forecast

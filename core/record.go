@@ -101,6 +101,8 @@ type View struct {
 	Rescale    *Rescale      `json:"rescale,omitempty"` // under way
 	// LastRescale is the last one that ended; it is not changed any more.
 	LastRescale *Rescale `json:"last_rescale,omitempty"`
+	// ServerRenewal is the last parameter server that was replaced before its walltime ended; it is not changed any more.
+	ServerRenewal *ServerRenewal `json:"server_renewal,omitempty"`
 	// Rollbacks are those that are known, the oldest first.
 	Rollbacks []Rollback    `json:"rollbacks,omitempty"`
 	Workers   []WorkerView  `json:"workers"`

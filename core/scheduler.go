@@ -63,33 +63,35 @@ type Scheduler struct {
 	progress *progressLog
 
 	// Owned by the goroutine of Run.
-	want         *desired
-	seen         *seen
-	backoff      map[backend.ID]retry
-	tickAt       time.Time
-	trimmed      time.Time
-	started      time.Time
-	last         *Record
-	lastChange   *Record
-	lastRescale  *Rescale
-	rollbacks    []Rollback // replaced, never changed
-	lastSample   Sample
-	lastHistory  History
-	troubles     map[backend.ID]*trouble // by role and rank
-	queued       map[backend.ID]bool     // whose wait in the queue is measured
-	ensureErr    error                   // of the last Ensure as a whole
-	stopSince    time.Time               // when this scheduler began to stop the job
-	recorded     time.Time               // when the last sample was recorded
-	snapshot     *lastSnapshot
-	snapshotErr  error
-	unsaved      error // nothing is decided or done until the desired state can be saved again
-	kept         bool  // the token and the shape are beside the checkpoint
-	steady       steady
-	arrivalsDown bool
-	kafkaDown    bool
-	chiefDown    bool
-	absence      absence
-	backendDown  bool
+	want        *desired
+	seen        *seen
+	backoff     map[backend.ID]retry
+	tickAt      time.Time
+	trimmed     time.Time
+	started     time.Time
+	last        *Record
+	lastChange  *Record
+	lastRescale *Rescale
+	rollbacks   []Rollback // replaced, never changed
+	lastSample  Sample
+	lastHistory History
+	troubles    map[backend.ID]*trouble // by role and rank
+	queued      map[backend.ID]bool     // whose wait in the queue is measured
+	ensureErr   error                   // of the last Ensure as a whole
+	stopSince   time.Time               // when this scheduler began to stop the job
+	recorded    time.Time               // when the last sample was recorded
+	snapshot    askedSnapshot           // of a stop
+
+	serverSnapshot askedSnapshot // before a server is renewed
+	snapshotErr    error
+	unsaved        error // nothing is decided or done until the desired state can be saved again
+	kept           bool  // the token and the shape are beside the checkpoint
+	steady         steady
+	arrivalsDown   bool
+	kafkaDown      bool
+	chiefDown      bool
+	absence        absence
+	backendDown    bool
 
 	commands chan command
 	ended    chan struct{} // closed when Run has returned

@@ -9,7 +9,7 @@ import (
 	"github.com/kale-sched/kale/core/rpc"
 )
 
-// stopSnapshotTimeout bounds the last snapshot of a job.
+// stopSnapshotTimeout bounds a snapshot before processes end.
 const stopSnapshotTimeout = 2 * time.Minute
 
 // quickPace is the shortest time between two looks where autoscale.watch asks for fewer.
@@ -39,7 +39,8 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 		return s.stopForced(ctx)
 	}
 	if s.want.Target > 0 || s.want.Restart > 0 || s.want.Rescale != nil {
-		s.want.Restart, s.want.Rescale = 0, nil
+		s.want.Restart, s.want.Rescale, s.want.ServerRenewal = 0, nil, nil
+		s.serverSnapshot.end()
 		s.want.setTarget(0, now, s.want.all)
 		if err := s.save(); err != nil {
 			return err
@@ -94,7 +95,7 @@ func (s *Scheduler) stopped() error {
 	w := s.want
 	s.meet.forget()
 	w.Stopped, w.Stopping, w.Forced, w.Trained, w.Target, w.Ranks, w.Draining, w.Checkpoint = true, false, false, false, 0, nil, nil, ""
-	w.Rescale, w.Restart, w.Ceiling, w.Unplaced, w.Renewals = nil, 0, nil, nil, nil
+	w.Rescale, w.Restart, w.Ceiling, w.Unplaced, w.Renewals, w.ServerRenewal = nil, 0, nil, nil, nil, nil
 	for rank := range w.Servers {
 		w.Servers[rank]++ // this one was released, and is not started again
 	}
@@ -118,29 +119,12 @@ func (s *Scheduler) remaining() (servers []backend.ID, liveServers, liveWorkers 
 	return servers, liveServers, liveWorkers
 }
 
-// lastSnapshot is the snapshot of a stop while it is written: the scheduler goes on looking and taking orders.
-type lastSnapshot struct {
-	cancel context.CancelFunc
-	done   chan error
-}
-
 // snapshotWritten asks for the last snapshot, once at a time, and says whether it has been written.
 func (s *Scheduler) snapshotWritten(ctx context.Context) bool {
-	if s.snapshot == nil {
-		ctx, cancel := context.WithCancel(ctx)
-		l := &lastSnapshot{cancel: cancel, done: make(chan error, 1)}
-		// Owned by the scheduler's goroutine, which reads done or calls endSnapshot; ends with ctx.
-		go func() { l.done <- s.chief.snapshot(ctx, stopSnapshotTimeout) }()
-		s.snapshot = l
-	}
-	var err error
-	select {
-	case err = <-s.snapshot.done:
-	default:
+	done, err := s.snapshot.ask(ctx, s.chief)
+	if !done {
 		return false
 	}
-	s.snapshot.cancel()
-	s.snapshot = nil
 	if errors.Is(err, rpc.ErrNoChief) && !s.want.Trained {
 		return true // nothing was ever trained
 	}
@@ -151,11 +135,8 @@ func (s *Scheduler) snapshotWritten(ctx context.Context) bool {
 	return err == nil
 }
 
-// endSnapshot gives up a snapshot that is being waited for.
+// endSnapshot gives up snapshots that are being waited for.
 func (s *Scheduler) endSnapshot() {
-	if s.snapshot != nil {
-		s.snapshot.cancel()
-		<-s.snapshot.done //nolint:errcheck // only its end matters: it was given up
-		s.snapshot = nil
-	}
+	s.snapshot.end()
+	s.serverSnapshot.end()
 }

@@ -57,7 +57,7 @@ func (s *Scheduler) heed(ctx context.Context, now time.Time) {
 	}
 	var unread []*trouble
 	for _, st := range s.seen.list {
-		if s.leaving(st.ID) || s.replaced(st.ID) || s.want.Stopping || st.State == backend.StateStopping {
+		if s.leaving(st.ID) || s.replaced(st.ID) || s.want.Stopping || st.State == backend.StateStopping || s.serverLeaves(st.ID) {
 			continue
 		}
 		s.compare(st, now)

@@ -33,6 +33,9 @@ func (s *Scheduler) waits() string {
 	for _, v := range s.want.Renewals {
 		what = append(what, s.renewalWaits(v))
 	}
+	if v := s.want.ServerRenewal; v != nil {
+		what = append(what, v.String())
+	}
 	for _, l := range s.want.Draining {
 		what = append(what, s.leavingWaits(l))
 	}

@@ -194,6 +194,9 @@ func writeStatus(w io.Writer, v *core.View) error {
 	if r := v.LastRescale; r != nil {
 		row("last rescale", "%s", view.RescaleWords(*r, nil, 0))
 	}
+	if r := v.ServerRenewal; r != nil {
+		row("last renewal", "%s", r)
+	}
 	if j := v.LastJoin; j != nil {
 		row("join time", "%s, the median of %s; the last was %s", shortDuration(v.Join.Value), count(v.Join.Samples, "rescale"), j)
 	}

@@ -1,0 +1,197 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// ServerRenewal is a parameter server that is replaced before the cluster ends it. Servers are not elastic yet, so training pauses from the end of the old
+// process until the new one has restored its tablets.
+type ServerRenewal struct {
+	Index      int       `json:"index"`
+	Generation uint64    `json:"generation"` // of the process that leaves
+	Deadline   time.Time `json:"deadline"`
+	// Incarnation is the old one's, as the chief knew it.
+	Incarnation uint64    `json:"incarnation"`
+	Begun       time.Time `json:"begun"`
+	// Released is when it was asked to end, after a snapshot; Done when the chief had heard of its successor.
+	Released time.Time `json:"released,omitzero"`
+	Done     time.Time `json:"done,omitzero"`
+	// Paused is how long training stood still: the longest time in which a partition with unread records had no applied record. Where that could not be
+	// followed (the chief moves with server 0) it is the time from Released to Done, and Followed is false.
+	Paused   time.Duration `json:"paused"`
+	Followed bool          `json:"followed"`
+}
+
+// String is the renewal for people.
+func (v *ServerRenewal) String() string {
+	id := fmt.Sprintf("ps-%d", v.Index)
+	switch {
+	case v.Released.IsZero():
+		return fmt.Sprintf("a snapshot, before %s is renewed (its walltime ends at %s)", id, v.Deadline.Format("15:04:05"))
+	case v.Done.IsZero():
+		return fmt.Sprintf("%s to be renewed before its walltime ends at %s", id, v.Deadline.Format("15:04:05"))
+	}
+	most := ""
+	if !v.Followed {
+		most = "at most "
+	}
+	return fmt.Sprintf("%s before its walltime ended at %s; training paused for %s%v", id, v.Deadline.Format("15:04:05"), most, v.Paused.Round(time.Millisecond))
+}
+
+const (
+	// assumedServerPause is how long a server is away while it is replaced, before that was measured.
+	assumedServerPause = 30 * time.Second
+	// assumedSnapshot is how long a snapshot takes before a server has reported one.
+	assumedSnapshot = 10 * time.Second
+)
+
+// renewServers replaces one parameter server at a time before its walltime ends: a snapshot, an orderly end with what was trained since, a higher generation.
+func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
+	if s.job.Autoscale.Mode == job.ModeObserve {
+		return nil
+	}
+	v := s.want.ServerRenewal
+	if v == nil {
+		if v = s.dueServer(now); v == nil {
+			return nil
+		}
+		s.lg.Info("a parameter server's walltime ends; it is renewed, and training pauses meanwhile", "server", v.Index, "deadline", v.Deadline)
+		s.want.ServerRenewal = v
+		return s.save()
+	}
+	id := backend.ID{Role: backend.RoleServer, Rank: v.Index, Generation: v.Generation}
+	st, found := s.seen.allocation(id)
+	gone := !found || !st.State.Live()
+	switch {
+	case s.want.Servers[v.Index] > v.Generation:
+		return s.serverIsBack(v, now)
+	case gone:
+		s.want.Servers[v.Index] = v.Generation + 1
+		if v.Released.IsZero() { // it ended before it was asked to
+			v.Released = now
+		}
+		return s.save()
+	case v.Released.IsZero() && s.worthASnapshot(ctx, v, st, now):
+		return nil
+	}
+	call, cancel := context.WithTimeout(ctx, backendTimeout)
+	defer cancel()
+	if err := s.opt.Backend.Release(call, s.job.Name, []backend.ID{id}, backend.Drained); err != nil {
+		s.lg.Warn("the backend did not release a parameter server; trying again", "workload", id.String(), "err", err)
+		return nil
+	}
+	if v.Released.IsZero() {
+		v.Released = now
+		return s.save()
+	}
+	return nil
+}
+
+// dueServer is the next server that has to be renewed, nil when none has.
+func (s *Scheduler) dueServer(now time.Time) *ServerRenewal {
+	if s.seen.chiefErr != nil || s.seen.chief.GetInGrace() {
+		return nil
+	}
+	slack := 2 * s.job.Autoscale.Watch
+	var terms []term
+	deadlines := map[int]time.Time{}
+	for i := range s.job.Servers.Count {
+		st, found := s.seen.allocation(backend.ID{Role: backend.RoleServer, Rank: i, Generation: s.want.Servers[i]})
+		if !found || st.Deadline.IsZero() || !st.State.Live() || st.State == backend.StateStopping || s.serverInfo(i) == nil {
+			continue
+		}
+		whole := st.Deadline.Sub(now)
+		if !st.Started.IsZero() {
+			whole = max(whole, st.Deadline.Sub(st.Started))
+		}
+		lead := time.Duration(renewSafety*float64(s.snapshotTime(i)+measured(s.want.ServerPauses, assumedServerPause).Value)) + slack
+		terms = append(terms, term{rank: i, deadline: st.Deadline, lead: min(lead, whole*3/8/time.Duration(s.job.Servers.Count))})
+		deadlines[i] = st.Deadline
+	}
+	due := -1
+	starts := renewalStarts(terms, 1)
+	for _, t := range terms {
+		if at := starts[t.rank]; !at.After(now) && (due < 0 || at.Before(starts[due])) {
+			due = t.rank
+		}
+	}
+	if due < 0 {
+		return nil
+	}
+	return &ServerRenewal{Index: due, Generation: s.want.Servers[due], Deadline: deadlines[due], Incarnation: s.serverInfo(due).GetInfo().GetIncarnation(), Begun: now}
+}
+
+// serverInfo is what the chief knows of a server that is up, nil otherwise.
+func (s *Scheduler) serverInfo(index int) *rpc.ServerStatus {
+	if s.seen.chiefErr != nil {
+		return nil
+	}
+	for _, sv := range s.seen.chief.GetServers() {
+		if int(sv.GetInfo().GetIndex()) == index && sv.GetInfo().GetUp() {
+			return sv
+		}
+	}
+	return nil
+}
+
+// snapshotTime is how long a snapshot of a server takes.
+func (s *Scheduler) snapshotTime(index int) time.Duration {
+	if sec := finite(s.serverInfo(index).GetMetrics().GetSnapshotSeconds()); sec > 0 && sec < 1e6 {
+		return time.Duration(sec * float64(time.Second))
+	}
+	return assumedSnapshot
+}
+
+// worthASnapshot asks for a snapshot before the server is asked to end, and says whether that is still worth waiting for: not when it has been written, and not
+// when the time is needed for the server's own last one.
+func (s *Scheduler) worthASnapshot(ctx context.Context, v *ServerRenewal, st backend.Status, now time.Time) bool {
+	last := v.Deadline.Add(-2*s.snapshotTime(v.Index) - 2*s.job.Autoscale.Watch)
+	if whole := v.Deadline.Sub(st.Started); !st.Started.IsZero() {
+		last = laterOf(last, v.Deadline.Add(-whole/4))
+	}
+	if !now.Before(last) {
+		s.serverSnapshot.end()
+		return false
+	}
+	done, err := s.serverSnapshot.ask(ctx, s.chief)
+	if done && err != nil {
+		s.lg.Warn("no snapshot before a parameter server is renewed; trying again", "server", v.Index, "err", err)
+		return true
+	}
+	return !done
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// serverIsBack ends the renewal once the chief hears from the successor, and measures what it cost.
+func (s *Scheduler) serverIsBack(v *ServerRenewal, now time.Time) error {
+	if info := s.serverInfo(v.Index); info == nil || info.GetInfo().GetIncarnation() <= v.Incarnation {
+		return nil
+	}
+	done := *v
+	done.Done = now
+	if done.Paused, done.Followed = s.progress.gap(v.Released, now, v.Released.Add(-10*s.job.SLO.MaxLag), s.arrivals.EnteredAt); !done.Followed {
+		done.Paused = now.Sub(v.Released)
+	}
+	s.want.ServerPauses = keepLast(s.want.ServerPauses, now.Sub(v.Released))
+	s.want.ServerRenewal, s.want.LastServerRenewal = nil, &done
+	s.lg.Info("a parameter server is renewed", "server", v.Index, "paused", done.Paused.Round(time.Millisecond), "followed", done.Followed)
+	return s.save()
+}
+
+// serverLeaves says that a server's process ends because it is renewed: that is no trouble.
+func (s *Scheduler) serverLeaves(id backend.ID) bool {
+	v := s.want.ServerRenewal
+	return v != nil && id.Role == backend.RoleServer && id.Rank == v.Index && id.Generation == v.Generation && !v.Released.IsZero()
+}
