@@ -109,9 +109,9 @@ func (j *job) judge(v view, snap snapshot) view {
 	return v
 }
 
-// awaitsLastWord reports whether the job ended as its script ends it, and what the script wrote at the end is not to be seen yet.
+// awaitsLastWord reports whether the job ended as its script ends it, with code 0, and what the script wrote at the end is not to be seen yet.
 func (v view) awaitsLastWord() bool {
-	return (v.row.state == "COMPLETED" || v.row.state == "FAILED") && v.release == nil && v.report.State != "" && !v.report.over()
+	return v.row.state == "COMPLETED" && v.release == nil && v.report.State != "" && !v.report.over()
 }
 
 // over reports whether no process of the instance lives nor will.
@@ -186,6 +186,9 @@ func (v view) ended() (backend.State, string) {
 		return backend.StateFailed, "it never came to Slurm: sbatch failed, and no job of its name is there"
 	}
 	reason := stateOf(v.verdict.State).says
+	if v.verdict.State == "FAILED" && v.report.State != "" {
+		reason = "its job was ended from outside: its script was killed, or its node came back without it"
+	}
 	if v.verdict.Node != "" {
 		reason += ", on node " + v.verdict.Node
 	}
