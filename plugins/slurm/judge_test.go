@@ -1,0 +1,91 @@
+package slurm
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// What is said of a workload that Slurm lists, lists no more, never listed, or cannot be asked about, and when that becomes final.
+func TestJudge(t *testing.T) {
+	now := time.Now()
+	submitted := submission{Tried: now.Add(-time.Hour), At: now.Add(-time.Hour), JobID: "7"}
+	unclear := submission{Tried: now.Add(-time.Second)}
+	running := report{State: backend.StateRunning, Node: "n1", First: now}
+	exited := report{State: backend.StateExited, Reason: "it ended with code 0: done"}
+	listed := func(state string) map[string][]row {
+		return map[string][]row{"N": {{id: "7", nonce: "N", state: state, nodes: "n1"}}}
+	}
+	for _, tt := range []struct {
+		name    string
+		sub     submission
+		report  report
+		rows    map[string][]row
+		failed  bool // the poll
+		release bool
+		missed  time.Duration // since when it is known to be missing
+		claim   string
+
+		state   backend.State
+		says    string
+		verdict string
+	}{
+		{name: "running", sub: submitted, report: running, rows: listed("RUNNING"), state: backend.StateRunning},
+		{name: "silent script", sub: submitted, rows: listed("RUNNING"), state: backend.StateStarting, says: "has written nothing yet"},
+		{name: "ended, job still there", sub: submitted, report: exited, rows: listed("COMPLETING"), state: backend.StateExited, says: "done"},
+		{name: "ended", sub: submitted, report: exited, rows: listed("COMPLETED"), state: backend.StateExited, says: "done", verdict: "COMPLETED"},
+		{name: "last word not seen yet", sub: submitted, report: running, rows: listed("COMPLETED"), state: backend.StateStopping, says: "last word"},
+		{name: "killed from outside", sub: submitted, report: running, rows: listed("FAILED"), state: backend.StateFailed, says: "ended from outside", verdict: "FAILED"},
+		{name: "never ran", sub: submitted, rows: listed("FAILED"), state: backend.StateFailed, says: "shared_dir", verdict: "FAILED"},
+		{name: "requeued by hand", sub: submitted, report: running, rows: listed("PENDING"), claim: "7", state: backend.StateStopping, says: "a second time"},
+		{name: "Slurm silent", sub: submitted, report: running, failed: true, state: backend.StateUnknown, says: "does not answer"},
+		{name: "Slurm silent, ended", sub: submitted, report: exited, failed: true, state: backend.StateExited, says: "done"},
+		{name: "Slurm silent, released", sub: submitted, report: exited, failed: true, release: true, state: backend.StateStopping, says: "does not answer"},
+		{name: "missing for a moment", sub: submitted, report: running, state: backend.StateUnknown, says: "does not list"},
+		{name: "missing for long", sub: submitted, report: running, missed: time.Hour, state: backend.StateFailed, says: "no longer knows", verdict: verdictLost},
+		{name: "missing, ended", sub: submitted, report: exited, state: backend.StateExited, says: "done", verdict: "COMPLETED"},
+		{name: "missing, released", sub: submitted, report: running, release: true, state: backend.StateExited, says: "released", verdict: verdictLost},
+		{name: "just submitted", sub: submission{Tried: now, At: now.Add(time.Minute), JobID: "7"}, state: backend.StatePending, says: "submitted as Slurm job 7"},
+		{name: "outcome open", sub: unclear, state: backend.StateUnknown, says: "may yet come"},
+		{name: "outcome open for long", sub: submission{Tried: now.Add(-time.Hour)}, state: backend.StateFailed, says: "never came", verdict: verdictRejected},
+		{name: "never submitted", state: backend.StateFailed, says: "before it submitted it"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			j := &job{name: "j", set: settings{dir: t.TempDir()}, lg: testLogger(t), told: newOrders()}
+			i := j.instance(worker(0, 1))
+			if err := os.MkdirAll(i.dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			v := view{instance: i, record: record{Nonce: "N"}, submission: tt.sub, report: tt.report, claim: tt.claim}
+			if tt.release {
+				v.release = &release{How: "forced"}
+			}
+			snap := snapshot{began: now, rows: tt.rows}
+			if tt.failed {
+				snap.err = errors.New("squeue: no answer")
+			}
+			v.polled = snap.err
+			if snap.err == nil {
+				v.row, v.inQueue, v.surplus = pick(snap.rows["N"], v.claim)
+				v.recent = !snap.began.After(later(v.submission.Tried, v.submission.At))
+			}
+			if tt.missed > 0 {
+				j.told.first("missing", "N", now.Add(-tt.missed))
+			}
+			v = j.judge(v, snap)
+			st := v.status()
+			if st.State != tt.state || !strings.Contains(st.Reason, tt.says) {
+				t.Errorf("it is %s: %q; want %s and %q", st.State, st.Reason, tt.state, tt.says)
+			}
+			var kept verdict
+			err := readJSON(i.path(verdictFile), &kept)
+			if (err == nil) != (tt.verdict != "") || kept.State != tt.verdict {
+				t.Errorf("the verdict on disk is %+v (%v), want %q", kept, err, tt.verdict)
+			}
+		})
+	}
+}
