@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -78,6 +79,7 @@ func (c *storm) calm() {
 	})
 	c.scale(stormWorkers)
 	ready, last, since := c.steady(stormWorkers), "", time.Now()
+	digits := func(r rune) bool { return r >= '0' && r <= '9' }
 	c.rig.await("all workers are there and train", func() string {
 		missing := ready()
 		if len(missing) > 120 {
@@ -87,7 +89,9 @@ func (c *storm) calm() {
 		switch {
 		case missing == "":
 		case last != missing:
-			c.journal.Note(now, "not yet: %s", missing)
+			if strings.Join(strings.FieldsFunc(last, digits), "") != strings.Join(strings.FieldsFunc(missing, digits), "") {
+				c.journal.Note(now, "not yet: %s", missing)
+			}
 			since = now
 		case now.Sub(since) > 10*time.Second: // slow, but in order as far as anybody knows: for whoever reads the journal
 			c.t.Logf("for %v: %s\n%s", now.Sub(since), missing, c.describe())
