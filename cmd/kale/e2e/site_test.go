@@ -19,7 +19,8 @@ import (
 )
 
 // site is where a job's processes run: a backend, and what the tests have to know of it beyond its contract. Workloads are processes of this machine that
-// the tests may look for in /proc and signal, whatever started them.
+// the tests may look for in /proc and signal, whatever started them: they must be recognisable (see belongs) by the variable that kale's processes inherit,
+// or by a folder of the rig in their arguments or as their working directory; and KALE_ALLOC_DIR must have the workload's ID as one of its parts.
 type site struct {
 	backend string // its name in the job file
 	block   string // what stands between its braces, lines that end
