@@ -38,10 +38,10 @@ const maxKillTimeout = 30 * time.Second
 // it by itself: the scheduler decides long before that.
 const lostAfter = 365 * 24 * time.Hour
 
-// Crashes start the program again for ever: five times at once, then at the pace of the interval.
+// Crashes start the program again for ever: a dozen times at once, then at the pace of the interval.
 const (
 	restartDelay    = 500 * time.Millisecond
-	restartAttempts = 5
+	restartAttempts = 12
 	restartInterval = 30 * time.Second
 )
 
