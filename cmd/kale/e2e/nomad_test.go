@@ -18,7 +18,7 @@ import (
 )
 
 // onNomad is a private Nomad of two nodes with fake GPUs.
-var onNomad = &site{backend: "nomad", shares: []chaos.Share{{Kind: chaos.KillController, Number: 2}, {Kind: chaos.LoseNode, Number: 1}}}
+var onNomad = &site{backend: "nomad", always: true, shares: []chaos.Share{{Kind: chaos.KillController, Number: 2}, {Kind: chaos.LoseNode, Number: 1}}}
 
 func init() { onNomad.start = startNomad } // which refers to it
 
