@@ -438,19 +438,31 @@ func (p *serverProcess) obey(d *rpc.ServerDirective) {
 	}
 }
 
+// firstSnapshot is when a server that has just started writes its first snapshot, if the job's own interval is not shorter still: what is trained
+// before it is trained again when the server dies.
+const firstSnapshot = 15 * time.Second
+
+// nextSnapshot is the time from one snapshot to the next: twice that to the one before, up to the job's interval. The first follows last = 0.
+func nextSnapshot(last, every time.Duration) time.Duration {
+	return min(every, max(firstSnapshot, 2*last))
+}
+
 // snapshots writes snapshots by the clock and on request. A failed one is reported in the metrics and tried again; serving goes on.
 func (p *serverProcess) snapshots(ctx context.Context) error {
 	every := millis(p.spec.GetSnapshotEveryMs())
 	if every <= 0 {
 		every = 10 * time.Minute
 	}
-	t := time.NewTicker(every)
+	wait := nextSnapshot(0, every)
+	t := time.NewTimer(wait)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
+			wait = nextSnapshot(wait, every)
+			t.Reset(wait)
 		case <-p.snapNow:
 		}
 		p.mu.Lock()

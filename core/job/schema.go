@@ -220,7 +220,7 @@ var checkpointBlock = &block{
 	name: "checkpoint", required: true, doc: "Where parameters are kept.",
 	attrs: []attribute{
 		{name: "dir", field: path(func(j *Job) *string { return &j.Checkpoint.Dir }, false), required: true, doc: "Folder that every node that may run a server can reach."},
-		{name: "every", field: duration(func(j *Job) *time.Duration { return &j.Checkpoint.Every }, 100*time.Millisecond, 7*day), fallback: `"10m"`, doc: "Time between snapshots of a tablet (Kale §5)."},
+		{name: "every", field: duration(func(j *Job) *time.Duration { return &j.Checkpoint.Every }, 100*time.Millisecond, 7*day), fallback: `"10m"`, doc: "Time between snapshots of a tablet (Kale §5). A server that has just started writes its first after 15 s, and doubles the time up to this."},
 		{name: "keep", field: integer(func(j *Job) *int { return &j.Checkpoint.Keep }, 1, 1000), fallback: "2", doc: "Generations that are kept."},
 	},
 }
