@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,8 +14,17 @@ import (
 )
 
 // Plain writes a line for each decision that changes something, each hold for lack of knowledge when it begins, each rescale that ends and each problem that appears or
-// goes away, and a status line every Options.Every. It returns nil when ctx ends or Options.EndsWhen is closed, and an error when out fails.
+// goes away, and a status line every Options.Every. It returns nil when ctx ends or Options.EndsWhen is closed,
+// a moment later at most, and an error when out fails before that.
 func Plain(ctx context.Context, out io.Writer, source func() *core.View, o Options) error {
+	err := bounded(ctx, o.EndsWhen, nil, func() error { return plain(ctx, out, source, o) })
+	if errors.Is(err, errStuck) || ctx.Err() != nil {
+		return nil // also of a terminal that was closed
+	}
+	return err
+}
+
+func plain(ctx context.Context, out io.Writer, source func() *core.View, o Options) error {
 	t := time.NewTicker(refresh)
 	defer t.Stop()
 	p := printer{options: o}

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	tea "github.com/charmbracelet/bubbletea"
@@ -47,19 +48,65 @@ const refresh = 200 * time.Millisecond
 
 // Run shows the job until its user presses q or Ctrl-C, Options.EndsWhen is closed or ctx ends: all of these return nil, and the caller
 // decides what they mean. The terminal is as it was before, also after a panic of source, which is returned as an error. in is read for
-// keys; nil reads none. Where out is no terminal, Run is Plain.
+// keys; nil reads none. Where out is no terminal, Run is Plain. Signals are the caller's: they reach the picture as the end of ctx.
+//
+// Once it is to end, Run takes a moment at most: one that cannot write to its terminal any more is left behind.
 func Run(ctx context.Context, in io.Reader, out io.Writer, source func() *core.View, o Options) error {
-	if f, ok := out.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+	f, ok := out.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return Plain(ctx, out, source, o)
 	}
-	return show(ctx, in, out, source, o)
+	before, stateErr := term.GetState(int(f.Fd()))
+	err := show(ctx, in, out, source, o)
+	if errors.Is(err, errStuck) {
+		if stateErr == nil {
+			_ = term.Restore(int(f.Fd()), before) // a terminal that is gone needs none
+		}
+		return nil
+	}
+	return err
+}
+
+// errStuck says that what showed the job was left behind, since it did not end.
+var errStuck = errors.New("the terminal takes nothing any more: it is left as it is")
+
+// patience is how long a picture may take to leave its terminal.
+const patience = 2 * time.Second
+
+// bounded runs f, whose end is asked for by ctx, ends or what f closes itself: it is waited for only so long after that. Where f is left behind, it
+// holds nothing but its output.
+func bounded(ctx context.Context, ends, quit <-chan struct{}, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }() // waited for below, save where out blocks it for good
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	case <-ends:
+	case <-quit:
+	}
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-t.C:
+		return errStuck
+	}
 }
 
 // show runs the picture on out, which understands a terminal's commands.
 func show(ctx context.Context, in io.Reader, out io.Writer, source func() *core.View, o Options) error {
-	m := &picture{source: source, options: o, width: 80, height: 24, renderer: lipgloss.NewRenderer(out)}
-	_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithAltScreen()).Run()
+	m := &picture{source: source, options: o, width: 80, height: 24, renderer: lipgloss.NewRenderer(out), quit: make(chan struct{})}
+	// Bubbletea's own handler waits for a loop that has ended already when a signal and the end of ctx come together.
+	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithAltScreen(), tea.WithoutSignalHandler())
+	err := bounded(ctx, o.EndsWhen, m.quit, func() error {
+		_, err := p.Run()
+		return err
+	})
 	switch {
+	case errors.Is(err, errStuck):
+		return err
 	case err == nil, errors.Is(err, tea.ErrInterrupted), ctx.Err() != nil && !errors.Is(err, tea.ErrProgramPanic):
 		return nil
 	}
@@ -73,6 +120,8 @@ type picture struct {
 	renderer      *lipgloss.Renderer
 	memory        memory
 	width, height int
+	quit          chan struct{} // closed when its user ends it
+	quitOnce      sync.Once
 }
 
 type (
@@ -102,6 +151,7 @@ func (p *picture) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.KeyMsg:
 		switch msg.String() {
 		case "q", "ctrl+c":
+			p.quitOnce.Do(func() { close(p.quit) })
 			return p, tea.Quit
 		case "ctrl+z":
 			return p, tea.Suspend
