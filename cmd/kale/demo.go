@@ -59,6 +59,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
+	outliveReaders()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	o, err := a.demoOptions(lg, f, cancel)

@@ -27,8 +27,8 @@ func runCommand(a *app) *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
 		Use: "run JOB.hcl", SuggestFor: []string{"start", "up", "apply", "submit"}, Short: "Run a job's scheduler in the foreground",
-		Long: `Runs the scheduler of a job until Ctrl-C. The scheduler is not on the data path: when it ends, training goes on, and the
-next kale run finds everything again. kale stop ends the job itself.
+		Long: `Runs the scheduler of a job until Ctrl-C, or until its terminal is closed (not under nohup). The scheduler is not on the data path:
+when it ends, training goes on, and the next kale run finds everything again. kale stop ends the job itself.
 
 A job that ran here before can be named instead of its file: then it is run as it was the last time, the same variables included. Where the scheduler before is just
 ending, run waits for it.`,
@@ -50,6 +50,7 @@ ending, run waits for it.`,
 }
 
 func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
+	outliveReaders()
 	if _, err := a.parseLogger(f.log); err != nil {
 		return usageError{err}
 	}
