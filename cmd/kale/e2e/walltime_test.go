@@ -1,0 +1,72 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/stream/kafkatest"
+)
+
+// On a Slurm that ends everything after two minutes, workers and servers are replaced before that: two workers train whenever the chief can be asked, none of the
+// first processes is left, and every record is trained once.
+func TestOutlivesWalltimesOnSlurm(t *testing.T) {
+	t.Parallel()
+	timed := &site{backend: onSlurm.backend}
+	timed.start = func(r *rig) *site {
+		s := startSlurm(r)
+		s.block += "    time = \"2m\"\n"
+		return s
+	}
+	r := newRig(t, kafkatest.Embedded(t), options{min: 1, max: 4, site: timed})
+	r.run()
+	r.scale(2)
+	r.awaitSteady("two workers train", 2)
+	p := r.steadyTraffic(300)
+	first := map[string]bool{}
+	for _, st := range r.list() {
+		if st.State.Live() {
+			first[st.ID.String()] = true
+		}
+	}
+	least := 2
+	r.awaitFor("all of the first processes are replaced", 5*time.Minute, func() string {
+		if st, err := r.chief(); err == nil && !st.GetInGrace() {
+			ready := 0
+			for _, m := range st.GetMembers() {
+				if m.GetState() == rpc.MemberState_MEMBER_STATE_READY || m.GetState() == rpc.MemberState_MEMBER_STATE_DRAINING {
+					ready++
+				}
+			}
+			least = min(least, ready)
+		}
+		var left []string
+		for _, st := range r.list() {
+			if st.State.Live() && first[st.ID.String()] {
+				left = append(left, fmt.Sprintf("%s, which ends at %s", st.ID, st.Deadline.Format("15:04:05")))
+			}
+			if st.ID.Role == backend.RoleWorker && strings.Contains(strings.ToLower(st.Reason), "timeout") {
+				r.fatalf("%s was ended by its walltime: %s", st.ID, st.Reason)
+			}
+		}
+		return strings.Join(left, "; ")
+	})
+	if least < 2 {
+		t.Errorf("at one time %d workers trained", least)
+	}
+	r.awaitSteady("two workers train", 2)
+	if v, err := r.view(); err != nil || v.ServerRenewal == nil {
+		t.Errorf("no renewal of a server is shown: %v", err)
+	} else {
+		t.Log(v.ServerRenewal)
+	}
+	r.endTraffic(p)
+	r.awaitTrained("everything is trained")
+	r.stop()
+	r.gone()
+	r.produced(nil)
+	r.exact(3000)
+}
