@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
 )
@@ -84,7 +86,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 	v := &View{
 		Job: j.Name, State: s.stateOf(sample), Scheduler: true, Waits: s.waits(), Mode: j.Autoscale.Mode, Now: now, Started: s.started, MaxLag: j.SLO.MaxLag, Min: j.Workers.Min, Max: j.Workers.Max,
 		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, Model: s.online.Model().String(), ModelBasis: s.basis(),
-		Trained: trainedRecords(n.chief), Dead: n.chief.GetDeadRecords(), Lost: n.chief.GetLostOffsets(), Emulated: j.Workers.EmulateStep > 0,
+		Trained: trainedRecords(n.chief), Dead: n.chief.GetDeadRecords(), Skips: j.Stream.DeadLetter == "" && j.Stream.OnUndecodable == job.OnLostSkip, Lost: n.chief.GetLostOffsets(), Emulated: j.Workers.EmulateStep > 0,
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped,
 		History: s.lastHistory, LastRescale: s.lastRescale, ServerRenewal: s.want.LastServerRenewal, Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(),
 	}
@@ -191,6 +193,9 @@ func chiefProblem(p *rpc.PartitionProblem) string {
 	case rpc.PartitionProblem_KIND_LOST:
 		return fmt.Sprintf("partition %d: retention removed offsets %d to %d before they were trained; the partition stands still until you accept the loss "+
 			"(on_lost = \"skip\" in the stream block)", p.GetPartition(), p.GetNeeded(), p.GetLogStart())
+	case rpc.PartitionProblem_KIND_UNDECODABLE:
+		return fmt.Sprintf("partition %d of %s; the partition stands still there, and nothing of it is lost. Name a topic for such records in stream.dead_letter, or set "+
+			"on_undecodable = \"skip\" in the stream block to do without them; then stop the job and run it again", p.GetPartition(), p.GetDetail())
 	case rpc.PartitionProblem_KIND_RECREATED:
 		return p.GetDetail()
 	case rpc.PartitionProblem_KIND_UNREACHABLE:
@@ -209,7 +214,9 @@ func (s *Scheduler) problems() []string {
 		out = append(out, "nothing is decided or changed, because the scheduler's state cannot be saved: "+s.unsaved.Error()+"; training goes on")
 	}
 	for _, p := range n.chief.GetProblems() {
-		out = append(out, chiefProblem(p))
+		if text := chiefProblem(p); !slices.Contains(out, text) { // two workers may meet the same record
+			out = append(out, text)
+		}
 	}
 	for _, sv := range n.chief.GetServers() {
 		if e := sv.GetMetrics().GetSnapshotError(); e != "" {

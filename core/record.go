@@ -112,6 +112,7 @@ type View struct {
 	Waits     string        `json:"waits_for,omitempty"` // what a change under way, or a stop, waits for
 	Trained   *uint64       `json:"trained_records"`     // nil: not known
 	Dead      uint64        `json:"dead_records"`
+	Skips     bool          `json:"skips_undecodable,omitempty"` // they are in no topic: stream.on_undecodable is "skip"
 	Lost      uint64        `json:"lost_offsets"`
 	AUC       *float64      `json:"auc,omitempty"`
 	Model     string        `json:"throughput_model"`

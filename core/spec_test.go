@@ -84,7 +84,7 @@ func TestTrainSpecCarriesTheJob(t *testing.T) {
 	want := &rpc.TrainSpec{
 		Job: "ctr", Fingerprint: r.job.Fingerprint(), Token: "tok", CheckpointDir: r.job.Checkpoint.Dir,
 		Stream: &rpc.StreamSpec{
-			Brokers: []string{r.broker.Addr()}, Topic: rigTopic, Start: "-6h0m0s", OnLost: "skip", DeadLetter: "dead",
+			Brokers: []string{r.broker.Addr()}, Topic: rigTopic, Start: "-6h0m0s", OnLost: "skip", OnUndecodable: "stop", DeadLetter: "dead",
 			Tls: &rpc.TLSSpec{ServerName: "kafka"}, Sasl: &rpc.SASLSpec{Mechanism: "plain", Username: "u", Password: "secret"},
 		},
 		Features: &rpc.FeatureSpec{Format: "json", Label: "click", Sparse: []string{"user"}},

@@ -36,6 +36,9 @@ job "ctr" {
     # Records that cannot be decoded go here, keyed by topic, partition and offset. Create the topic beforehand.
     dead_letter = "clicks-dead"
 
+    # Without dead_letter: "stop" halts the partition at such a record until somebody decides; "skip" counts it, logs its offset, and trains on.
+    on_undecodable = "stop"
+
     # tls {
     #   ca_file = "kafka-ca.pem" # beside this file
     # }

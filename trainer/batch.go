@@ -157,7 +157,7 @@ func (f *feeder) assemble(ctx context.Context) *batch {
 				return nil // only because ctx ended
 			}
 			b.filled = time.Now()
-			if first.IsZero() {
+			if first.IsZero() && len(b.chunks) > 0 {
 				first = b.filled
 			}
 			if b.full = len(b.recs) >= f.w.batchSize; b.full {
@@ -214,8 +214,12 @@ func (f *feeder) next() *chunk {
 	}
 }
 
-// add decodes a chunk into the batch. Records that cannot be decoded are in the dead-letter topic when it returns (rule 18).
+// add decodes a chunk into the batch. Records that cannot be decoded are in the dead-letter topic when it returns (rule 18); without such a
+// topic the chunk is cut before the first of them, unless the job says to skip them.
 func (f *feeder) add(ctx context.Context, b *batch, c *chunk) error {
+	if f.w.pastHalt(c) {
+		return nil
+	}
 	b.chunks = append(b.chunks, c)
 	clear(f.absent)
 	decoded := 0
@@ -224,6 +228,10 @@ func (f *feeder) add(ctx context.Context, b *batch, c *chunk) error {
 			hash: kafka.RecordHash(f.w.topic, c.partition, r.offset)}
 		if f.w.decoder != nil {
 			if err := f.w.decoder.Decode(r.value, &f.ex); err != nil {
+				if f.w.dead.stops() {
+					b.cutLast(f.w.halt(c, r, err))
+					break
+				}
 				if err := f.w.dead.put(ctx, c, r, err); err != nil {
 					return err
 				}

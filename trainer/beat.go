@@ -279,6 +279,7 @@ func (w *worker) beatRequest(seq uint64) (req *rpc.BeatRequest, drained bool) {
 	for _, p := range slices.Sorted(maps.Keys(w.repairProblems)) {
 		req.Problems = append(req.Problems, w.repairProblems[p])
 	}
+	req.Problems = append(req.Problems, w.haltProblems()...)
 	if w.deadProblem != nil {
 		req.Problems = append(req.Problems, w.deadProblem)
 	}

@@ -18,17 +18,27 @@ import (
 // before the record's offset may be applied. The copy is there at least once, under the key topic/partition/offset.
 type deadLetters struct {
 	w     *worker
-	topic string      // "": none; such records are counted and logged
+	topic string // "": none; such records stop their partition, or with skip are counted and logged
+	skip  bool
 	cl    *kgo.Client // nil without a topic
 	// sample limits the log to one line in sampleEvery.
 	lastLog time.Time
 	silent  int
+	// named is how many skipped records the log has named, each by its offset.
+	named int
 }
 
-const sampleEvery = 10 * time.Second
+const (
+	sampleEvery = 10 * time.Second
+	// mostNamed bounds the skipped records that the log names one by one.
+	mostNamed = 10_000
+)
+
+// stops says whether a record that cannot be decoded stops its partition.
+func (d *deadLetters) stops() bool { return d.topic == "" && !d.skip }
 
 func newDeadLetters(w *worker) (*deadLetters, error) {
-	d := &deadLetters{w: w, topic: w.spec.GetStream().GetDeadLetter()}
+	d := &deadLetters{w: w, topic: w.spec.GetStream().GetDeadLetter(), skip: w.spec.GetStream().GetOnUndecodable() == "skip"}
 	if d.topic == "" {
 		return d, nil
 	}
@@ -121,17 +131,20 @@ func (d *deadLetters) pointer(m *kgo.Record) *kgo.Record {
 }
 
 func (d *deadLetters) log(c *chunk, r record, reason error) {
+	if d.topic == "" {
+		if d.named++; d.named <= mostNamed {
+			d.w.lg.Warn("record cannot be decoded; it is skipped (stream.on_undecodable)", "topic", d.w.topic, "partition", c.partition, "offset", r.offset,
+				"bytes", len(r.value), "reason", reason)
+			return
+		}
+	}
 	now := time.Now()
 	if now.Sub(d.lastLog) < sampleEvery {
 		d.silent++
 		return
 	}
-	to := d.topic
-	if to == "" {
-		to = "none: no dead_letter topic is configured"
-	}
 	d.w.lg.Warn("record cannot be decoded", "partition", c.partition, "offset", r.offset, "bytes", len(r.value), "reason", reason,
-		"dead_letter", to, "since_last_line", d.silent)
+		"dead_letter", d.topic, "skipped_so_far", d.named, "since_last_line", d.silent)
 	d.lastLog, d.silent = now, 0
 }
 

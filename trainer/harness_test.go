@@ -351,7 +351,7 @@ func (w *worker) dump() string {
 	for _, e := range w.ledger.inState(toRead, queued, forwarded, pushed) {
 		holder, _ := w.unit.Holder(e.id)
 		out += fmt.Sprintf("\n  %d: partition %d [%d,%d) %s received %v trained %v holder %q", e.id, e.partition, e.begin, e.end,
-			[...]string{"to read", "queued", "forwarded", "pushed"}[e.state], e.from != nil, e.trained, holder)
+			[...]string{"to read", "queued", "forwarded", "pushed", "halted"}[e.state], e.from != nil, e.trained, holder)
 	}
 	return out
 }

@@ -21,6 +21,8 @@ const (
 	forwarded
 	// pushed: every server has acknowledged it; the chief has not confirmed it.
 	pushed
+	// halted: its first record cannot be decoded, and nothing says what to do with it (see halt). It is not touched any more.
+	halted
 )
 
 // entry is one span that this worker answers for.
@@ -36,6 +38,8 @@ type entry struct {
 	trained bool
 	// since is when the last work on it was done, by us (pushed) or by a peer (trained): from then on only the chief's word is missing.
 	since time.Time
+	// why a halted span is.
+	why string
 }
 
 // awaiting says that the span only waits to be confirmed.
@@ -243,6 +247,17 @@ func (l *ledger) nextRead(skip func(partition int32) bool) *entry {
 		}
 	}
 	return best
+}
+
+// haltedAt is the lowest halted span of a partition, nil without one.
+func (l *ledger) haltedAt(partition int32) *entry {
+	var first *entry
+	for _, e := range l.entries {
+		if e.state == halted && e.partition == partition && (first == nil || e.begin < first.begin) {
+			first = e
+		}
+	}
+	return first
 }
 
 func (l *ledger) len() int { return len(l.entries) }

@@ -92,6 +92,7 @@ func (w *worker) takeApplied(applied []*rpc.OffsetSet) {
 			e.from.tellTrained(e.remote)
 		}
 	}
+	w.unhalt()
 	known := map[int32]bool{}
 	for _, o := range applied {
 		known[o.GetPartition()] = true
@@ -225,7 +226,7 @@ func (w *worker) giveBack() {
 }
 
 // drain stops fetching for good: first no more chunks are taken from peers, then no more are read; what is queued is finished (rule 12). What was to
-// be read again is left to the chief. Caller holds mu.
+// be read again, or stands still, is left to the chief. Caller holds mu.
 func (w *worker) drain() {
 	if w.draining {
 		return
@@ -236,7 +237,7 @@ func (w *worker) drain() {
 	for _, l := range w.leases {
 		l.released = true
 	}
-	for _, e := range w.ledger.inState(toRead) {
+	for _, e := range w.ledger.inState(toRead, halted) {
 		w.ledger.remove(e.id)
 	}
 	w.sourceWake.wake()

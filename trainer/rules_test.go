@@ -562,6 +562,71 @@ func TestRule18DeadLetterTopicAway(t *testing.T) {
 	j.waitFor("the problem is withdrawn", func(s *rpc.JobStatus) bool { return len(s.GetProblems()) == 0 })
 }
 
+// TestRule18WithoutATopicThePartitionStops: a record that cannot be decoded is not applied, what precedes it is trained, another partition goes
+// on, and the problem names the record. A drain ends. Started again with a dead-letter topic, the job goes on from there, every record once.
+func TestRule18WithoutATopicThePartitionStops(t *testing.T) {
+	needONNX(t)
+	c := broker(t, 2, kfake.SeedTopics(1, "dead"))
+	cl := producer(t, c)
+	produce(t, cl, 0, 21)
+	if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: testTopic, Value: []byte("junk")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	produce(t, cl, 0, 100)
+	produce(t, cl, 1, 50)
+	spec := jobSpec(t, c, withModel("lr"))
+	j := startJob(t, spec)
+	stopped := func(s *rpc.JobStatus) bool {
+		ps := s.GetProblems()
+		return len(ps) == 1 && ps[0].GetKind() == rpc.PartitionProblem_KIND_UNDECODABLE && ps[0].GetPartition() == 0 && ps[0].GetNeeded() == 21 &&
+			strings.Contains(ps[0].GetDetail(), testTopic) && j.applied(s, 0) == 21 && j.applied(s, 1) == 50
+	}
+	w := j.worker(0, 1)
+	j.waitFor("the partition stops before the record, the other goes on", stopped)
+	if err := w.stop(); err != nil {
+		t.Fatalf("the worker does not drain: %v", err)
+	}
+	w = j.worker(0, 2)
+	if s := j.waitFor("its successor stops there too", stopped); s.GetDeadRecords() != 0 {
+		t.Errorf("%d records are counted as dead", s.GetDeadRecords())
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	spec.Stream.DeadLetter = "dead"
+	j.worker(0, 3)
+	ends := map[int32]int64{0: 122, 1: 50}
+	j.waitApplied(ends)
+	j.checkOnce(readLog(t, c, ends), map[int32][]int64{0: {21}})
+	readDead(t, c, 1)
+}
+
+// TestRule18Skip: with on_undecodable = "skip" the record is counted as dead, and the partition goes on.
+func TestRule18Skip(t *testing.T) {
+	needONNX(t)
+	c := broker(t, 1)
+	cl := producer(t, c)
+	for _, v := range []string{string(click(0)), "junk", string(click(1))} {
+		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: testTopic, Value: []byte(v)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := startJob(t, jobSpec(t, c, withModel("lr"), func(s *rpc.TrainSpec) { s.Stream.OnUndecodable = "skip" }))
+	j.worker(0, 1)
+	j.waitApplied(map[int32]int64{0: 3})
+	j.checkOnce(map[int32][]int64{0: {0, 1, 2}}, map[int32][]int64{0: {1}})
+}
+
+// applied is a partition's watermark.
+func (j *job) applied(s *rpc.JobStatus, partition int32) int64 {
+	for _, p := range s.GetPartitions() {
+		if p.GetPartition() == partition {
+			return p.GetApplied()
+		}
+	}
+	return -1
+}
+
 // TestRule18LargeLetterIsAPointer: a record that the dead-letter topic cannot take is set aside as a pointer to it.
 func TestRule18LargeLetterIsAPointer(t *testing.T) {
 	needONNX(t)

@@ -32,6 +32,8 @@ type lease struct {
 	// stopped: a problem keeps it from being read (see problem).
 	stopped bool
 	problem *rpc.PartitionProblem
+	// halted: it is stopped at a record that cannot be decoded; the ledger has it.
+	halted bool
 }
 
 // reader is the source's side of a lease: what was fetched and is not placed.

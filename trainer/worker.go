@@ -139,6 +139,7 @@ type worker struct {
 	lostTaken               map[spanKey]bool // spans given up that are being pushed as empty
 	repairProblems          map[int32]*rpc.PartitionProblem
 	deadProblem             *rpc.PartitionProblem
+	halts                   bool // something stood still in this worker's life
 }
 
 type spanKey struct {

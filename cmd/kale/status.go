@@ -303,6 +303,9 @@ func losses(v *core.View) string {
 	s := ""
 	if v.Dead > 0 {
 		s += fmt.Sprintf(", %s could not be decoded", whole(v.Dead))
+		if v.Skips {
+			s += fmt.Sprintf(` and were skipped (on_undecodable = "skip"; kale logs %s names them)`, v.Job)
+		}
 	}
 	if v.Lost > 0 {
 		s += fmt.Sprintf(", %s offsets lost to retention", whole(v.Lost))

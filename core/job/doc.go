@@ -14,6 +14,7 @@
 //	slo.max_lag                              "20m"
 //	stream.start                             "latest"
 //	stream.on_lost                           "stop"
+//	stream.on_undecodable                    "stop"
 //	stream.tls.insecure_skip_verify          false
 //	features.format                          "json"
 //	features.sparse                          []

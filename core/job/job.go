@@ -38,14 +38,16 @@ type SLO struct {
 
 // Stream says where records come from.
 type Stream struct {
-	Kind       string   `json:"kind"` // "kafka"
-	Brokers    []string `json:"brokers"`
-	Topic      string   `json:"topic"`
-	Start      Start    `json:"start"`
-	OnLost     string   `json:"on_lost"`               // OnLostStop or OnLostSkip
-	DeadLetter string   `json:"dead_letter,omitempty"` // topic; empty: none
-	TLS        *TLS     `json:"tls,omitempty"`         // nil: plain text
-	SASL       *SASL    `json:"sasl,omitempty"`        // nil: no authentication
+	Kind    string   `json:"kind"` // "kafka"
+	Brokers []string `json:"brokers"`
+	Topic   string   `json:"topic"`
+	Start   Start    `json:"start"`
+	OnLost  string   `json:"on_lost"` // OnLostStop or OnLostSkip
+	// OnUndecodable is OnLostStop or OnLostSkip: what becomes of records that cannot be decoded where DeadLetter is empty.
+	OnUndecodable string `json:"on_undecodable"`
+	DeadLetter    string `json:"dead_letter,omitempty"` // topic; empty: none
+	TLS           *TLS   `json:"tls,omitempty"`         // nil: plain text
+	SASL          *SASL  `json:"sasl,omitempty"`        // nil: no authentication
 }
 
 // What happens when retention removed records that were not trained yet.

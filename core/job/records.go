@@ -58,6 +58,9 @@ func (j *Job) fate() string {
 	if j.Stream.DeadLetter != "" {
 		return fmt.Sprintf("Such records are not trained: they go to topic %q.", j.Stream.DeadLetter)
 	}
+	if j.Stream.OnUndecodable == OnLostSkip {
+		return `Such records are not trained: they are counted, and skipped (on_undecodable = "skip").`
+	}
 	return "Such a record stops its partition, because the stream block names no dead_letter topic to put it in."
 }
 

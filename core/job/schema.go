@@ -77,7 +77,9 @@ var streamBlock = &block{
 		{name: "on_lost", field: choice(func(j *Job) *string { return &j.Stream.OnLost }, []string{OnLostStop, OnLostSkip}, nil), fallback: `"stop"`,
 			doc: "When retention removed records that were not trained yet: stop the partition until an operator decides, or skip them, counted and reported."},
 		{name: "dead_letter", field: text(func(j *Job) *string { return &j.Stream.DeadLetter }, "a Kafka topic name", checkTopic),
-			doc: "Topic for records that cannot be decoded. Without it such a record stops its partition: nothing is dropped in silence."},
+			doc: "Topic for records that cannot be decoded. Without it on_undecodable says what becomes of them."},
+		{name: "on_undecodable", field: choice(func(j *Job) *string { return &j.Stream.OnUndecodable }, []string{OnLostStop, OnLostSkip}, nil), fallback: `"stop"`,
+			doc: "When a record cannot be decoded and there is no dead_letter: stop its partition there until an operator decides, or skip it, counted and logged by its offset."},
 	},
 	blocks: []*block{
 		{name: "tls", optional: true, doc: "Encrypt the connection to the brokers. An empty block uses the system's certificate authorities.",

@@ -159,6 +159,8 @@ const (
 	PartitionProblem_KIND_UNREACHABLE PartitionProblem_Kind = 3
 	// A record can neither be decoded nor written to the dead-letter topic.
 	PartitionProblem_KIND_DEAD_LETTER PartitionProblem_Kind = 4
+	// The record at needed cannot be decoded, and there is no dead-letter topic: the partition stands still there.
+	PartitionProblem_KIND_UNDECODABLE PartitionProblem_Kind = 5
 )
 
 // Enum value maps for PartitionProblem_Kind.
@@ -169,6 +171,7 @@ var (
 		2: "KIND_RECREATED",
 		3: "KIND_UNREACHABLE",
 		4: "KIND_DEAD_LETTER",
+		5: "KIND_UNDECODABLE",
 	}
 	PartitionProblem_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -176,6 +179,7 @@ var (
 		"KIND_RECREATED":   2,
 		"KIND_UNREACHABLE": 3,
 		"KIND_DEAD_LETTER": 4,
+		"KIND_UNDECODABLE": 5,
 	}
 )
 
@@ -469,10 +473,12 @@ type StreamSpec struct {
 	// "earliest", "latest", "-DURATION" or an RFC 3339 time: where a new job starts. Resolved once and pinned in the checkpoint store.
 	Start string `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"`
 	// "stop" or "skip": what to do when retention has removed records that are needed.
-	OnLost        string    `protobuf:"bytes,4,opt,name=on_lost,json=onLost,proto3" json:"on_lost,omitempty"`
-	DeadLetter    string    `protobuf:"bytes,5,opt,name=dead_letter,json=deadLetter,proto3" json:"dead_letter,omitempty"`
-	Tls           *TLSSpec  `protobuf:"bytes,6,opt,name=tls,proto3" json:"tls,omitempty"`
-	Sasl          *SASLSpec `protobuf:"bytes,7,opt,name=sasl,proto3" json:"sasl,omitempty"`
+	OnLost     string    `protobuf:"bytes,4,opt,name=on_lost,json=onLost,proto3" json:"on_lost,omitempty"`
+	DeadLetter string    `protobuf:"bytes,5,opt,name=dead_letter,json=deadLetter,proto3" json:"dead_letter,omitempty"`
+	Tls        *TLSSpec  `protobuf:"bytes,6,opt,name=tls,proto3" json:"tls,omitempty"`
+	Sasl       *SASLSpec `protobuf:"bytes,7,opt,name=sasl,proto3" json:"sasl,omitempty"`
+	// "stop" or "skip": what to do with a record that cannot be decoded where there is no dead-letter topic. Empty is "stop".
+	OnUndecodable string `protobuf:"bytes,8,opt,name=on_undecodable,json=onUndecodable,proto3" json:"on_undecodable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -554,6 +560,13 @@ func (x *StreamSpec) GetSasl() *SASLSpec {
 		return x.Sasl
 	}
 	return nil
+}
+
+func (x *StreamSpec) GetOnUndecodable() string {
+	if x != nil {
+		return x.OnUndecodable
+	}
+	return ""
 }
 
 type TLSSpec struct {
@@ -5333,7 +5346,7 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x1d\n" +
 	"\n" +
 	"first_port\x18\x03 \x01(\x05R\tfirstPort\x12\x1b\n" +
-	"\tlast_port\x18\x04 \x01(\x05R\blastPort\"\xd7\x01\n" +
+	"\tlast_port\x18\x04 \x01(\x05R\blastPort\"\xfe\x01\n" +
 	"\n" +
 	"StreamSpec\x12\x18\n" +
 	"\abrokers\x18\x01 \x03(\tR\abrokers\x12\x14\n" +
@@ -5343,7 +5356,8 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\vdead_letter\x18\x05 \x01(\tR\n" +
 	"deadLetter\x12\"\n" +
 	"\x03tls\x18\x06 \x01(\v2\x10.kale.v1.TLSSpecR\x03tls\x12%\n" +
-	"\x04sasl\x18\a \x01(\v2\x11.kale.v1.SASLSpecR\x04sasl\"\xad\x01\n" +
+	"\x04sasl\x18\a \x01(\v2\x11.kale.v1.SASLSpecR\x04sasl\x12%\n" +
+	"\x0eon_undecodable\x18\b \x01(\tR\ronUndecodable\"\xad\x01\n" +
 	"\aTLSSpec\x12\x17\n" +
 	"\aca_file\x18\x01 \x01(\tR\x06caFile\x12\x1b\n" +
 	"\tcert_file\x18\x02 \x01(\tR\bcertFile\x12\x19\n" +
@@ -5499,19 +5513,20 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\bpositive\x18\x01 \x03(\x04R\bpositive\x12\x1a\n" +
 	"\bnegative\x18\x02 \x03(\x04R\bnegative\"#\n" +
 	"\tHistogram\x12\x16\n" +
-	"\x06counts\x18\x01 \x03(\x04R\x06counts\"\x9e\x02\n" +
+	"\x06counts\x18\x01 \x03(\x04R\x06counts\"\xb5\x02\n" +
 	"\x10PartitionProblem\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x122\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1e.kale.v1.PartitionProblem.KindR\x04kind\x12\x16\n" +
 	"\x06needed\x18\x03 \x01(\x03R\x06needed\x12\x1b\n" +
 	"\tlog_start\x18\x04 \x01(\x03R\blogStart\x12\x16\n" +
-	"\x06detail\x18\x05 \x01(\tR\x06detail\"k\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\"\x81\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tKIND_LOST\x10\x01\x12\x12\n" +
 	"\x0eKIND_RECREATED\x10\x02\x12\x14\n" +
 	"\x10KIND_UNREACHABLE\x10\x03\x12\x14\n" +
-	"\x10KIND_DEAD_LETTER\x10\x04\"\x87\x03\n" +
+	"\x10KIND_DEAD_LETTER\x10\x04\x12\x14\n" +
+	"\x10KIND_UNDECODABLE\x10\x05\"\x87\x03\n" +
 	"\tDirective\x12$\n" +
 	"\x05fence\x18\x01 \x01(\v2\x0e.kale.v1.FenceR\x05fence\x12\x16\n" +
 	"\x06rejoin\x18\x02 \x01(\bR\x06rejoin\x12\x14\n" +

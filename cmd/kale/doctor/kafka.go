@@ -188,6 +188,9 @@ const (
 func (p Patient) deadLetter(ctx context.Context) []Finding {
 	const check = "dead-letter topic"
 	j := p.Job
+	if j.Stream.DeadLetter == "" && j.Stream.OnUndecodable == job.OnLostSkip {
+		return []Finding{ok(check, "the job names none, and skips records that cannot be decoded")}
+	}
 	if j.Stream.DeadLetter == "" {
 		return []Finding{ok(check, "the job names none").but(Warn, "A record that cannot be decoded stops its partition: create a topic and name it in stream.dead_letter.")}
 	}
