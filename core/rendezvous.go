@@ -79,7 +79,7 @@ func openRendezvous(ctx context.Context, lg *slog.Logger, j *job.Job, token stri
 	if _, err := store.Get(rendezvousKey, &r.kept); err != nil {
 		return nil, err
 	}
-	if j.Network.Listen == "" && j.Backend.Name == job.BackendLocal {
+	if !meets(j) {
 		return r, nil
 	}
 	lis, err := r.listen(j.Network.Listen)
@@ -104,6 +104,9 @@ func openRendezvous(ctx context.Context, lg *slog.Logger, j *job.Job, token stri
 	})
 	return r, nil
 }
+
+// meets says that the job's processes can ask its scheduler for the chief.
+func meets(j *job.Job) bool { return j.Network.Listen != "" || j.Backend.Name != job.BackendLocal }
 
 // firstPort and lastPort are tried when the job file names no port: few enough to open in a firewall, and below those that systems give to outgoing
 // connections, which could have one when the scheduler comes back for it.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -18,8 +19,10 @@ import (
 
 type doctorFlags struct {
 	jobFlags
-	asJSON bool
-	log    string
+	asJSON  bool
+	noProbe bool
+	patient time.Duration
+	log     string
 }
 
 func doctorCommand(a *app) *cobra.Command {
@@ -30,6 +33,11 @@ func doctorCommand(a *app) *cobra.Command {
 and their records, the backend's plugin with its devices and its room, the trainer and ONNX Runtime, the folders, ports and the clock. For what
 is not well it says what to do. It starts no process of the job and leaves nothing behind.
 
+It also has the backend run a short probe (1 CPU, 512 MiB, no GPU) on up to four different nodes, one on this machine: each writes a file into
+checkpoint.dir and reads those of the others, so that a folder that is not shared is found before a job depends on it, and tries from there
+what a trainer would: its version, ONNX Runtime, the brokers, the scheduler's address, the other nodes, and their clocks. Probes are released when
+they have answered, when -probe-timeout is over and at Ctrl-C; what runs of the job is not touched.
+
 Exit code 1: something has failed, so that the job would not run. What is only worth knowing is a warning.`,
 		Example: "  kale doctor ctr.hcl\n  kale doctor ctr.hcl -json | jq '.checks[] | select(.state == \"fail\")'",
 		Args:    exactly("JOB.hcl"), ValidArgsFunction: a.completeJobs,
@@ -37,6 +45,8 @@ Exit code 1: something has failed, so that the job would not run. What is only w
 	}
 	f.register(c)
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print what was found as JSON")
+	c.Flags().BoolVar(&f.noProbe, "no-probe", false, "start nothing on the backend's nodes")
+	c.Flags().DurationVar(&f.patient, "probe-timeout", time.Minute, "how long the probes may take to find a place and to answer")
 	c.Flags().StringVar(&f.log, "log", "error", "least level of the log on standard error: "+logLevels)
 	return c
 }
@@ -45,6 +55,12 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 	lg, err := a.parseLogger(f.log)
 	if err != nil {
 		return usageError{err}
+	}
+	if f.patient <= 0 {
+		return usageError{fmt.Errorf("-probe-timeout is %v: give a duration above 0, or -no-probe", f.patient)}
+	}
+	if f.noProbe {
+		f.patient = 0
 	}
 	how, err := a.invocation(arg, f.jobFlags)
 	if err != nil {
@@ -58,7 +74,7 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 			return err
 		}
 		p := doctor.Patient{
-			Job: j, StateDir: l.dir, Log: lg,
+			Job: j, StateDir: l.dir, Log: lg, ProbeLimit: f.patient,
 			Launch: func(ctx context.Context) (*backend.Client, error) {
 				path, diags := a.plugin(l)
 				if len(diags) > 0 {

@@ -66,9 +66,14 @@ func TestDoctor(t *testing.T) {
 		return folder
 	}
 	file := filepath.Join(script("file", ""), "file")
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
 	const block = "backend \"local\" {\n"
 	all := []string{"job file", "broker 0", "topic", "records", "dead-letter topic", "records' clock", "backend plugin", "backend block", "devices",
-		"room for 1 worker", "room for 2 workers", "trainer", "ONNX Runtime", "checkpoint folder", "state folder", "scheduler's socket", "ports", "clock"}
+		"room for 1 worker", "room for 2 workers",
+		"nodes", "trainer on HOST", "ONNX Runtime on HOST", "checkpoint folder on nodes", "network of HOST", "trainer", "ONNX Runtime", "checkpoint folder", "state folder", "scheduler's socket", "ports", "clock"}
 	for _, tt := range []struct {
 		name     string
 		from, to string // in the job file
@@ -112,10 +117,14 @@ func TestDoctor(t *testing.T) {
 			if tt.name == "no job file" {
 				job += "-none.hcl"
 			}
-			r, e := s.examine(append([]string{job}, tt.args...)...)
+			args := append([]string{job}, tt.args...)
+			if tt.fails != nil {
+				args = append(args, "-no-probe") // it would say the same once more
+			}
+			r, e := s.examine(args...)
 			var checks, fails, advice []string
 			for _, c := range e.Checks {
-				checks = append(checks, c.Check)
+				checks = append(checks, strings.Replace(c.Check, " "+host, " HOST", 1))
 				if c.State == "fail" && c.Check != "ONNX Runtime on a GPU" { // which this machine may not have
 					fails, advice = append(fails, c.Check), append(advice, c.Says, c.Do)
 				}
@@ -141,7 +150,13 @@ func TestDoctor(t *testing.T) {
 	if r := s.must("doctor", good); !strings.Contains(r.out, "ok    broker 0 ") || !strings.Contains(r.out, ", 0 failed\n") {
 		t.Errorf("for people: %s", r.out)
 	}
-	if r := s.run("doctor", good, "-trainer", "none"); r.code != exitFailed || !strings.Contains(r.out, "fail  trainer ") || !strings.Contains(r.out, "→ Build it") {
+	if r := s.run("doctor", good, "-no-probe"); r.code != exitDone || strings.Contains(r.out, "nodes") {
+		t.Errorf("without a probe: %d %s", r.code, r.out)
+	}
+	if r := s.run("doctor", good, "-probe-timeout", "0s"); r.code != exitUsage || !strings.Contains(r.err, "-no-probe") {
+		t.Errorf("a probe without time: %d %s", r.code, r.err)
+	}
+	if r := s.run("doctor", good, "-trainer", "none", "-no-probe"); r.code != exitFailed || !strings.Contains(r.out, "fail  trainer ") || !strings.Contains(r.out, "→ Build it") {
 		t.Errorf("for people: %d %s", r.code, r.out)
 	}
 }

@@ -150,6 +150,8 @@ type Workload struct {
 	Files     map[string][]byte // by plain file name: written with mode 0600 into the folder that KALE_ALLOC_DIR names
 	Resources Resources
 	StopGrace time.Duration // from the request to stop until it is killed; 0 means DefaultStopGrace
+	// Avoid are nodes, named as in Status.Node, that it is to keep off. A backend that cannot choose nodes ignores it: Status.Node tells.
+	Avoid []string
 }
 
 // DefaultStopGrace is how long a workload that names no grace may take to stop.

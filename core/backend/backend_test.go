@@ -53,6 +53,7 @@ func TestValidateAll(t *testing.T) {
 		change(func(w *Workload) { w.Files = map[string][]byte{"a/b": nil} }),
 		change(func(w *Workload) { w.Resources.GPUs = -1 }),
 		change(func(w *Workload) { w.StopGrace = -time.Second }),
+		change(func(w *Workload) { w.Avoid = []string{"n1", "n2\n"} }),
 		change(func(w *Workload) { w.Argv = []string{"x", "a\x00b"} }),
 		good(0, 2),
 		good(1, 1),
@@ -71,7 +72,7 @@ func TestValidateAll(t *testing.T) {
 	}
 	want := []string{
 		"", "workloads[1].argv", "workloads[2].env", "workloads[3].files", "workloads[4].resources",
-		"workloads[5].stop_grace", "workloads[6].argv[1]", "workloads[7].id", "",
+		"workloads[5].stop_grace", "workloads[6].avoid[1]", "workloads[7].argv[1]", "workloads[8].id", "",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("fields at fault (-want +got):\n%s", diff)

@@ -67,6 +67,11 @@ func (w Workload) Validate() error {
 			return Invalidf("files", "workload %s: file %q: give a plain file name, without a folder", w.ID, name)
 		}
 	}
+	for i, node := range w.Avoid {
+		if node == "" || strings.ContainsAny(node, ", \t\r\n\x00") {
+			return Invalidf(fmt.Sprintf("avoid[%d]", i), "workload %s: %q is no node's name", w.ID, node)
+		}
+	}
 	if w.Resources.GPUs < 0 || w.Resources.CPUMilli < 0 || w.Resources.MemoryBytes < 0 {
 		return Invalidf("resources", "workload %s: resources cannot be negative: %+v", w.ID, w.Resources)
 	}

@@ -82,7 +82,7 @@ func workloadToPB(w Workload) *backendpb.Workload {
 		Resources: &backendpb.Resources{
 			Gpus: int64(w.Resources.GPUs), CpuMilli: int64(w.Resources.CPUMilli), MemoryBytes: w.Resources.MemoryBytes,
 		},
-		StopGrace: durationpb.New(w.StopGrace),
+		StopGrace: durationpb.New(w.StopGrace), Avoid: w.Avoid,
 	}
 }
 
@@ -91,7 +91,7 @@ func workloadFromPB(pb *backendpb.Workload) Workload {
 	return Workload{
 		ID: idFromPB(pb.GetId()), Argv: pb.GetArgv(), Env: pb.GetEnv(), Files: pb.GetFiles(),
 		Resources: Resources{GPUs: int(r.GetGpus()), CPUMilli: int(r.GetCpuMilli()), MemoryBytes: r.GetMemoryBytes()},
-		StopGrace: pb.GetStopGrace().AsDuration(),
+		StopGrace: pb.GetStopGrace().AsDuration(), Avoid: pb.GetAvoid(),
 	}
 }
 

@@ -215,6 +215,9 @@ func (n *nomad) submit(ctx context.Context, s settings, job string, w backend.Wo
 	}
 	spec := s.render(job, w)
 	spec.Constraints = append(slices.Clone(spec.Constraints), avoid(p)...)
+	for _, node := range w.Avoid {
+		spec.Constraints = append(spec.Constraints, api.NewConstraint("${node.unique.name}", "!=", node))
+	}
 	opts, cancel := s.write(ctx)
 	defer cancel()
 	_, _, err := s.client.Jobs().RegisterOpts(spec, &api.RegisterOptions{EnforceIndex: true, ModifyIndex: 0}, opts)

@@ -212,7 +212,7 @@ func (s *slurm) start(ctx context.Context, j *job, w backend.Workload, index int
 			return backend.Errorf(failureCode(err), "%s: write its folder: %w%s", doing, err, dirAdvice)
 		}
 	}
-	return j.submit(ctx, v, !known, bad)
+	return j.submit(ctx, v, !known, append(slices.Clone(bad), w.Avoid...))
 }
 
 // executable is the path of this program.

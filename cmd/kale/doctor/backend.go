@@ -14,7 +14,7 @@ import (
 // backend tries the plugin: it starts, takes the job's block, says what it has, and whether the job has room.
 func (p Patient) backend() group {
 	var b atomic.Pointer[backend.Client] // set by the first trial, which may end late
-	return group{
+	g := group{
 		trials: []trial{
 			{check: "backend plugin", limit: pluginLimit, vital: true, try: func(ctx context.Context) []Finding {
 				started, found := p.launch(ctx)
@@ -31,6 +31,10 @@ func (p Patient) backend() group {
 			}
 		},
 	}
+	if p.ProbeLimit > 0 {
+		g.trials = append(g.trials, trial{check: nodesCheck, limit: p.ProbeLimit + letGoLimit, try: func(ctx context.Context) []Finding { return p.nodes(ctx, b.Load()) }})
+	}
+	return g
 }
 
 func (p Patient) launch(ctx context.Context) (*backend.Client, Finding) {

@@ -3,7 +3,7 @@
 //
 // Input: a job, and which programs would run it. Output: one Finding for each thing that was tried, in an order that does not depend on which
 // answered first, with what to do about what is not well. What it says of a program or a service is what that did, not what it should do. It
-// starts no process of the job and leaves nothing behind. The commands that come before a job (validate, plan, run, init) use parts of it.
+// starts no process of the job and leaves nothing behind; probes (nodes.go) try the backend's nodes from inside, and are released. The commands that come before a job (validate, plan, run, init) use parts of it.
 package doctor
 
 import (

@@ -18,6 +18,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/kale-sched/kale/cmd/internal/about"
+	"github.com/kale-sched/kale/cmd/internal/probe"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/fake"
@@ -335,5 +337,142 @@ func TestMachine(t *testing.T) {
 	p.StateDir = "/" + strings.Repeat("y", 200)
 	if f := p.socket(t.Context())[0]; f.State != Fail || f.Do == "" {
 		t.Errorf("one whose path is too long: %+v", f)
+	}
+}
+
+// expeditionOf is a look at nodes n1, n2, …, each of which has told all that is well; change spoils it.
+func expeditionOf(t *testing.T, n int, change func([]*probed)) *expedition {
+	t.Helper()
+	e := &expedition{p: patient(t), run: "r", meet: "head:7700", ours: true}
+	for i := range n {
+		own := about.Build()
+		own.ONNX, own.ONNXVersion = "libonnxruntime.so", "1.24"
+		one := &probed{id: backend.ID{Role: "doctor", Rank: i, Generation: 1}, status: backend.Status{Node: fmt.Sprintf("n%d", i+1), State: backend.StateRunning}}
+		one.lines = []probe.Line{
+			{Wrote: &probe.Wrote{Host: "h", Free: 100 << 30}}, {Compute: &own}, {Network: &probe.Network{Listen: "10.0.0.1:1", Brokers: 3, Meet: "r"}},
+		}
+		for other := range n {
+			if other != i {
+				offset := 0.001
+				one.lines = append(one.lines, probe.Line{Saw: &probe.Saw{Index: other, Offset: &offset}})
+			}
+		}
+		e.probes = append(e.probes, one)
+	}
+	change(e.probes)
+	return e
+}
+
+// What probes say becomes a finding that names the node and what to do.
+func TestJudge(t *testing.T) {
+	blind := func(p *probed, rank int) {
+		p.lines = slices.DeleteFunc(p.lines, func(l probe.Line) bool { return l.Saw != nil && l.Saw.Index == rank })
+	}
+	for _, tt := range []struct {
+		name   string
+		nodes  int
+		change func([]*probed)
+		want   []string // findings that are not ok
+		says   []string
+	}{
+		{"all is well", 3, func([]*probed) {}, nil, []string{"3 nodes wrote and read each other's files", "tried from inside on n1, n2, n3", "at most 1ms apart"}},
+		{"one node", 1, func([]*probed) {}, []string{"warn nodes"}, []string{"only n1 could be tried"}},
+		{"not shared", 2, func(ps []*probed) { blind(ps[1], 0) }, []string{"fail checkpoint folder on nodes"},
+			[]string{"node n2 does not see what n1 wrote in", "checkpoint.dir is not shared", "(ctr.hcl:"}},
+		{"other content", 2, func(ps []*probed) { ps[0].saw()[1].Wrong = `it reads ""` }, []string{"fail checkpoint folder on nodes"}, []string{`node n1 does not read what n2 wrote`}},
+		{"not writable", 2, func(ps []*probed) { ps[0].wrote().Error = "permission denied"; blind(ps[1], 0) }, []string{"fail checkpoint folder on nodes"}, []string{"node n1 cannot write in", "permission denied"}},
+		{"full", 2, func(ps []*probed) { ps[1].wrote().Free = 1 << 20 }, []string{"fail checkpoint folder on nodes"}, []string{"Make room on n2"}},
+		{"another version", 2, func(ps []*probed) { ps[1].compute().Version = "v0.0.1" }, []string{"warn trainer on n2"}, []string{"v0.0.1"}},
+		{"no library", 2, func(ps []*probed) { ps[1].compute().ONNX, ps[1].compute().NoONNX = "", "no libonnxruntime" }, []string{"fail ONNX Runtime on n2"}, []string{"no libonnxruntime"}},
+		{"no broker", 2, func(ps []*probed) { ps[0].network().BrokerError = map[string]string{"": "i/o timeout"} }, []string{"fail network of n1"}, []string{"no broker answers: i/o timeout"}},
+		{"no scheduler", 2, func(ps []*probed) { ps[0].network().MeetError = "refused" }, []string{"fail network of n1"}, []string{"head:7700", "network.advertise"}},
+		{"another scheduler", 2, func(ps []*probed) { ps[0].network().Meet = "else" }, []string{"fail network of n1"}, []string{"somebody else"}},
+		{"cannot listen", 2, func(ps []*probed) { ps[0].network().ListenError = "no interface ib0" }, []string{"fail network of n1"}, []string{"ib0"}},
+		{"apart", 2, func(ps []*probed) { ps[0].saw()[1].DialError = "no route to host" }, []string{"fail between nodes"}, []string{"node n1 does not reach n2: no route to host"}},
+		{"clocks", 2, func(ps []*probed) { *ps[0].saw()[1].Offset = -3 }, []string{"warn clocks of nodes"}, []string{"the clock of n2 is -3.0 s against that of n1"}},
+		{"an old trainer", 2, func(ps []*probed) {
+			ps[0].lines, ps[0].rest, ps[0].status.State, ps[0].status.ExitCode = nil, []string{`unknown command "probe"`}, backend.StateFailed, 2
+			blind(ps[1], 0)
+		}, []string{"fail trainer on n1", "skip between nodes"}, []string{"unknown command", "exit code 2"}},
+		{"a library that kills", 2, func(ps []*probed) {
+			ps[0].lines, ps[0].status.State, ps[0].status.ExitCode = slices.Delete(ps[0].lines, 1, 2), backend.StateFailed, 139
+		}, []string{"fail trainer on n1"}, []string{"ONNX Runtime was tried and did not answer", "exit code 139"}},
+		{"no logs", 2, func(ps []*probed) { ps[0].lines, ps[0].noLog = nil, errors.New("not allowed"); blind(ps[1], 0) }, []string{"fail trainer on n1", "skip between nodes"}, []string{"not allowed"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var bad []string
+			text := ""
+			for _, f := range expeditionOf(t, tt.nodes, tt.change).judge() {
+				if text += f.Says + " " + f.Do + "\n"; f.State != OK {
+					bad = append(bad, string(f.State)+" "+f.Check)
+					if f.Do == "" && f.State != Skip {
+						t.Errorf("%s does not say what to do", f.Check)
+					}
+				}
+			}
+			if diff := cmp.Diff(tt.want, bad); diff != "" {
+				t.Errorf("%s\n%s", diff, text)
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(text, want) {
+					t.Errorf("it does not say %q:\n%s", want, text)
+				}
+			}
+		})
+	}
+}
+
+// refusing has no place for anything.
+type refusing struct {
+	backend.Backend
+	asked, released []backend.ID
+}
+
+func (r *refusing) Ensure(_ context.Context, _ string, ws []backend.Workload) (out []backend.Status, err error) {
+	for _, w := range ws {
+		r.asked = append(r.asked, w.ID)
+		out = append(out, backend.Status{ID: w.ID, State: backend.StatePending, Reason: "Resources"})
+	}
+	return out, nil
+}
+
+func (r *refusing) Release(_ context.Context, _ string, ids []backend.ID, _ backend.How) error {
+	r.released = append(r.released, ids...)
+	return nil
+}
+
+func (r *refusing) Inventory(context.Context) (backend.Inventory, error) {
+	return backend.Inventory{}, nil
+}
+
+func (r *refusing) List(context.Context, string) ([]backend.Status, bool, error) {
+	return nil, true, nil
+}
+
+// A cluster that places nothing is a finding with its reason after the limit, and what was asked for is taken back; so it is when a person interrupts.
+func TestNodesThatHaveNoRoom(t *testing.T) {
+	for _, interrupt := range []bool{false, true} {
+		p := patient(t)
+		p.ProbeLimit = time.Minute
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		b := &refusing{}
+		if interrupt {
+			cancel()
+		} else {
+			p.ProbeLimit = 10 * time.Millisecond
+		}
+		got := p.nodes(ctx, b)
+		switch {
+		case len(got) != 1:
+			t.Errorf("%+v", got)
+		case interrupt && got[0].State != Skip:
+			t.Errorf("interrupted: %+v", got)
+		case !interrupt && (got[0].State != Fail || !strings.Contains(got[0].Says, "did not place a probe") || !strings.Contains(got[0].Says, "Resources (pending)")):
+			t.Errorf("full: %+v", got)
+		}
+		if len(b.released) == 0 || b.released[0].Role != "doctor" || len(b.asked) > 0 && b.asked[0] != b.released[0] {
+			t.Errorf("asked for %v, released %v", b.asked, b.released)
+		}
 	}
 }

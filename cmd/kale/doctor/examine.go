@@ -22,7 +22,9 @@ type Patient struct {
 	Trainer   string
 	NoTrainer error
 	Env       map[string]string // given to trainers
-	Log       *slog.Logger
+	// ProbeLimit is how long probes on the backend's nodes may take to be placed and to answer; 0: none are started.
+	ProbeLimit time.Duration
+	Log        *slog.Logger
 }
 
 // limits of trials. They are far above what is usual: what takes longer is as good as away.

@@ -454,13 +454,15 @@ func (x *Resources) GetMemoryBytes() int64 {
 }
 
 type Workload struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            *ID                    `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Argv          []string               `protobuf:"bytes,2,rep,name=argv,proto3" json:"argv,omitempty"`
-	Env           map[string]string      `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Files         map[string][]byte      `protobuf:"bytes,4,rep,name=files,proto3" json:"files,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Resources     *Resources             `protobuf:"bytes,5,opt,name=resources,proto3" json:"resources,omitempty"`
-	StopGrace     *durationpb.Duration   `protobuf:"bytes,6,opt,name=stop_grace,json=stopGrace,proto3" json:"stop_grace,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Id        *ID                    `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Argv      []string               `protobuf:"bytes,2,rep,name=argv,proto3" json:"argv,omitempty"`
+	Env       map[string]string      `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Files     map[string][]byte      `protobuf:"bytes,4,rep,name=files,proto3" json:"files,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Resources *Resources             `protobuf:"bytes,5,opt,name=resources,proto3" json:"resources,omitempty"`
+	StopGrace *durationpb.Duration   `protobuf:"bytes,6,opt,name=stop_grace,json=stopGrace,proto3" json:"stop_grace,omitempty"`
+	// Names of nodes, as in Status.node, to be kept off.
+	Avoid         []string `protobuf:"bytes,7,rep,name=avoid,proto3" json:"avoid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -533,6 +535,13 @@ func (x *Workload) GetResources() *Resources {
 func (x *Workload) GetStopGrace() *durationpb.Duration {
 	if x != nil {
 		return x.StopGrace
+	}
+	return nil
+}
+
+func (x *Workload) GetAvoid() []string {
+	if x != nil {
+		return x.Avoid
 	}
 	return nil
 }
@@ -1995,7 +2004,7 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\tResources\x12\x12\n" +
 	"\x04gpus\x18\x01 \x01(\x03R\x04gpus\x12\x1b\n" +
 	"\tcpu_milli\x18\x02 \x01(\x03R\bcpuMilli\x12!\n" +
-	"\fmemory_bytes\x18\x03 \x01(\x03R\vmemoryBytes\"\x9b\x03\n" +
+	"\fmemory_bytes\x18\x03 \x01(\x03R\vmemoryBytes\"\xb1\x03\n" +
 	"\bWorkload\x12#\n" +
 	"\x02id\x18\x01 \x01(\v2\x13.kale.backend.v1.IDR\x02id\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x124\n" +
@@ -2003,7 +2012,8 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\x05files\x18\x04 \x03(\v2$.kale.backend.v1.Workload.FilesEntryR\x05files\x128\n" +
 	"\tresources\x18\x05 \x01(\v2\x1a.kale.backend.v1.ResourcesR\tresources\x128\n" +
 	"\n" +
-	"stop_grace\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tstopGrace\x1a6\n" +
+	"stop_grace\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tstopGrace\x12\x14\n" +
+	"\x05avoid\x18\a \x03(\tR\x05avoid\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a8\n" +

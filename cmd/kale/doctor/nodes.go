@@ -1,0 +1,375 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kale-sched/kale/cmd/internal/probe"
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/backend"
+)
+
+const (
+	nodesCheck = "nodes"
+	// letGoLimit bounds the end of the probes, after they have answered or not.
+	letGoLimit = 30 * time.Second
+	// drainLimit is the part of it after which probes are ended by force.
+	drainLimit = 12 * time.Second
+	// removeLimit is another part of it, for what is left on the disk.
+	removeLimit = 2 * time.Second
+	// anotherLimit is how long one more node may take to be found once a probe runs: a cluster may have no other that is free.
+	anotherLimit = 20 * time.Second
+	// settleLimit is how long a file may take to be seen on other nodes, from when all probes have written.
+	settleLimit = 10 * time.Second
+	// probeEvery is how often the cluster is asked how the probes do.
+	probeEvery = 300 * time.Millisecond
+)
+
+// expedition is the probes of one look at the nodes.
+type expedition struct {
+	p       Patient
+	b       backend.Backend
+	run     string
+	meet    string // address that probes call back
+	ours    bool   // what answers there is this process
+	probes  []*probed
+	unfound string // why there is no further node
+}
+
+// probed is one probe and what came of it.
+type probed struct {
+	id     backend.ID
+	status backend.Status
+	lines  []probe.Line
+	rest   []string // of its log
+	noLog  error    // why the log cannot be read
+}
+
+// nodes starts probes on as many nodes as there are, up to probe.Most, and judges what they say.
+func (p Patient) nodes(ctx context.Context, b backend.Backend) (out []Finding) {
+	if p.Trainer == "" {
+		if p.local() {
+			return []Finding{{Check: nodesCheck, State: Skip, Says: "there is no trainer to try them with"}}
+		}
+		p.Trainer = "kale-trainer"
+	}
+	if p.local() { // what this backend remembers lies with the scheduler's own: the probe's is kept elsewhere, and nothing stays
+		aside, err := p.aside(ctx, b)
+		if err != nil {
+			return []Finding{ok(nodesCheck, "%v", err).but(Fail, "See that the folder for temporary files can be written ($TMPDIR).")}
+		}
+		defer func() {
+			if err := removeSoon(ctx, aside); err != nil {
+				out = append(out, ok(nodesCheck, "%v", err).but(Warn, "Remove it."))
+			}
+		}()
+	}
+	e := &expedition{p: p, b: b, run: strings.ToLower(rand.Text()[:12])}
+	lis, address, err := core.ListenAsScheduler(ctx, p.Job)
+	if err != nil {
+		return []Finding{ok(nodesCheck, "%v", err).but(Fail, "Nodes call the scheduler at that address: correct the job's network block, or free the port.")}
+	}
+	if e.meet = address; lis != nil {
+		e.ours = true
+		answering := make(chan struct{})
+		go func() { defer close(answering); e.answer(lis) }()
+		defer func() { _ = lis.Close(); <-answering }()
+	}
+	missing := e.missingFolders()
+	defer func() { // also when ctx has ended: what was started is let go
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), letGoLimit-2*removeLimit)
+		defer cancel()
+		if err := e.letGo(bounded); err != nil {
+			out = append(out, ok(nodesCheck, "the probes could not be released: %v", err).but(Warn,
+				fmt.Sprintf("They end by themselves after %v; look for workloads of the role %q.", p.ProbeLimit+letGoLimit, core.RoleProbe)))
+		}
+		e.sweep(missing)
+	}()
+	working, cancel := context.WithTimeout(ctx, p.ProbeLimit)
+	defer cancel()
+	if err := e.send(working); err != nil {
+		return []Finding{e.notPlaced(ctx, err)}
+	}
+	e.gather(working)
+	if ctx.Err() != nil {
+		return []Finding{{Check: nodesCheck, State: Skip, Says: "interrupted"}}
+	}
+	return e.judge()
+}
+
+// aside has the backend keep what it knows of the job in a folder of its own from now on.
+func (p Patient) aside(ctx context.Context, b backend.Backend) (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "kale-doctor-"); err != nil {
+		return "", err
+	}
+	if _, err = core.ConfigureBackend(ctx, b, p.Job, dir); err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, nil
+}
+
+// removeSoon removes a folder in which processes that end now may still write.
+func removeSoon(ctx context.Context, dir string) error {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeLimit)
+	defer cancel()
+	for {
+		err := os.RemoveAll(dir)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-bounded.Done():
+			return err
+		case <-time.After(probeEvery):
+		}
+	}
+}
+
+// answer tells who calls that this is the process that sent the probes, until lis is closed.
+func (e *expedition) answer(lis net.Listener) {
+	for {
+		conn, err := lis.Accept()
+		if err != nil {
+			return
+		}
+		_ = conn.SetDeadline(time.Now().Add(time.Second))
+		_, _ = io.WriteString(conn, e.run+"\n") // a failure shows on the other side
+		_ = conn.Close()
+	}
+}
+
+// missingFolders are those of the checkpoint folder's path that this machine has not, the deepest first.
+func (e *expedition) missingFolders() (out []string) {
+	for d := e.p.Job.Checkpoint.Dir; ; d = filepath.Dir(d) {
+		if _, err := os.Stat(d); err == nil || d == filepath.Dir(d) {
+			return out
+		}
+		out = append(out, d)
+	}
+}
+
+// sweep removes what the probes have left where this machine sees it: each removes its own, when it is let.
+func (e *expedition) sweep(missing []string) {
+	dir := probe.Folder(e.p.Job.Checkpoint.Dir, e.run)
+	if _, err := os.Stat(dir); err == nil {
+		_ = os.RemoveAll(dir)
+	}
+	for _, d := range missing {
+		_ = os.Remove(d) // one that somebody uses by now is not empty and stays
+	}
+}
+
+// send starts one probe after the other, each on a node that has none yet. The error: not even one was placed.
+func (e *expedition) send(ctx context.Context) error {
+	generation := uint64(time.Now().UnixMilli()) // above that of every earlier look
+	most := probe.Most
+	if e.p.local() {
+		most = 1
+	}
+	var used []string
+	known := e.knownNodes(ctx)
+	for i := range most {
+		if i > 1 && known > 0 && i >= known {
+			return nil // every node that the backend tells of has one
+		}
+		w, err := core.ProbeWorkload(core.Options{Job: e.p.Job, Trainer: e.p.Trainer, Env: e.p.Env}, core.Probe{
+			Run: e.run, Index: i, Generation: generation, Limit: e.p.ProbeLimit + letGoLimit, Meet: e.meet, Avoid: used,
+		})
+		if err != nil {
+			return err
+		}
+		placing := ctx
+		if i > 0 {
+			bounded, cancel := context.WithTimeout(ctx, anotherLimit)
+			defer cancel()
+			placing = bounded
+		}
+		one := &probed{id: w.ID}
+		e.probes = append(e.probes, one) // before it is asked for: an answer that is lost must not lose the probe
+		if err := e.place(placing, one, w); err != nil {
+			if i == 0 {
+				return err
+			}
+			e.unfound = err.Error()
+			e.drop(ctx, one)
+			return nil
+		}
+		if slices.Contains(used, one.status.Node) {
+			e.unfound = "the backend has placed two probes on " + one.status.Node
+			e.drop(ctx, one)
+			return nil
+		}
+		used = append(used, one.status.Node)
+	}
+	return nil
+}
+
+// knownNodes counts the nodes that the backend tells of, 0 when it does not: there may be others, without devices.
+func (e *expedition) knownNodes(ctx context.Context) int {
+	inv, err := e.b.Inventory(ctx)
+	if err != nil {
+		return 0
+	}
+	names := map[string]bool{}
+	for _, d := range inv.Devices {
+		names[d.Node] = true
+	}
+	return len(names)
+}
+
+// drop releases a probe that is not needed, and forgets it where that is on record.
+func (e *expedition) drop(ctx context.Context, one *probed) {
+	if err := e.b.Release(ctx, e.p.Job.Name, []backend.ID{one.id}, backend.Forced); err != nil {
+		return // letGo tries again
+	}
+	e.probes = slices.DeleteFunc(e.probes, func(p *probed) bool { return p == one })
+}
+
+// place asks for a probe and waits until it is on a node, or has ended.
+func (e *expedition) place(ctx context.Context, one *probed, w backend.Workload) error {
+	why := "the cluster says nothing"
+	for {
+		statuses, err := e.b.Ensure(ctx, e.p.Job.Name, []backend.Workload{w})
+		switch {
+		case ctx.Err() != nil: // what was known before says more
+		case err == nil && statuses[0].Err != nil:
+			one.status, err = statuses[0], statuses[0].Err
+			fallthrough
+		case err != nil:
+			if why = err.Error(); !passing(err) {
+				return err
+			}
+		default:
+			one.status = statuses[0]
+			if st := one.status; !st.State.Live() || st.Node != "" && st.State == backend.StateRunning {
+				return nil
+			}
+			why = cmp.Or(one.status.Reason, why)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s (%s)", why, one.state())
+		case <-time.After(probeEvery):
+		}
+	}
+}
+
+func (o *probed) state() string {
+	if o.status.State == "" {
+		return "not accepted"
+	}
+	return string(o.status.State)
+}
+
+// passing says that asking again may help.
+func passing(err error) bool {
+	switch backend.CodeOf(err) {
+	case backend.NoCapacity, backend.RetryAfter, backend.Conflict, backend.Unavailable:
+		return true
+	}
+	return false
+}
+
+// gather reads the probes' logs until they have said everything, or can say no more.
+func (e *expedition) gather(ctx context.Context) {
+	var settled time.Time // when all had written
+	for {
+		if list, _, err := e.b.List(ctx, e.p.Job.Name); err == nil {
+			for _, one := range e.probes {
+				if i := slices.IndexFunc(list, func(s backend.Status) bool { return s.ID == one.id }); i >= 0 {
+					one.status = list[i]
+				}
+			}
+		}
+		told, seen := true, true
+		for _, one := range e.probes {
+			e.listen(ctx, one)
+			told = told && (one.told() || !one.status.State.Live())
+			seen = seen && (len(one.saw()) == len(e.probes)-1 || !one.status.State.Live())
+		}
+		if told && settled.IsZero() {
+			settled = time.Now()
+		}
+		if told && (seen || time.Since(settled) > settleLimit) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(probeEvery):
+		}
+	}
+}
+
+// listen reads a probe's log.
+func (e *expedition) listen(ctx context.Context, one *probed) {
+	log, err := e.b.Logs(ctx, e.p.Job.Name, one.id, backend.LogOptions{})
+	if err == nil {
+		var lines []probe.Line
+		var rest []string
+		if lines, rest, err = probe.Read(log, e.run); err == nil && len(lines) >= len(one.lines) {
+			one.lines, one.rest = lines, rest
+		}
+		err = errors.Join(err, log.Close())
+	}
+	if ctx.Err() == nil {
+		one.noLog = err
+	}
+}
+
+// letGo releases the probes and waits for their end: first they are asked, so that they remove what they wrote.
+func (e *expedition) letGo(ctx context.Context) error {
+	var ids []backend.ID
+	for _, one := range e.probes {
+		ids = append(ids, one.id)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	err := e.b.Release(ctx, e.p.Job.Name, ids, backend.Drained)
+	if err == nil {
+		drained, cancel := context.WithTimeout(ctx, drainLimit)
+		err = e.gone(drained, ids)
+		cancel()
+		if err == nil {
+			return nil
+		}
+	}
+	if err := e.b.Release(ctx, e.p.Job.Name, ids, backend.Forced); err != nil {
+		return err
+	}
+	return e.gone(ctx, ids)
+}
+
+// gone waits until none of the workloads lives.
+func (e *expedition) gone(ctx context.Context, ids []backend.ID) error {
+	for {
+		list, complete, err := e.b.List(ctx, e.p.Job.Name)
+		if err == nil && !complete {
+			err = errors.New("the backend does not see everything")
+		}
+		for _, st := range list {
+			if slices.Contains(ids, st.ID) && st.State.Live() {
+				err = errors.Join(err, fmt.Errorf("%s is %s still", st.ID, st.State))
+			}
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(probeEvery):
+		}
+	}
+}

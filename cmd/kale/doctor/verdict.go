@@ -1,0 +1,278 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kale-sched/kale/cmd/internal/about"
+	"github.com/kale-sched/kale/cmd/internal/probe"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/onnx"
+)
+
+// badOffset is how far the clocks of two nodes may be apart, in seconds: records' times and lag in seconds are compared across them.
+const badOffset = 0.5
+
+// name is the node that a probe is on.
+func (o *probed) name() string { return cmp.Or(o.status.Node, "probe "+fmt.Sprint(o.id.Rank)) }
+
+func (o *probed) wrote() *probe.Wrote {
+	for _, l := range o.lines {
+		if l.Wrote != nil {
+			return l.Wrote
+		}
+	}
+	return nil
+}
+
+func (o *probed) network() *probe.Network {
+	for _, l := range o.lines {
+		if l.Network != nil {
+			return l.Network
+		}
+	}
+	return nil
+}
+
+func (o *probed) compute() *about.About {
+	for _, l := range o.lines {
+		if l.Compute != nil {
+			return l.Compute
+		}
+	}
+	return nil
+}
+
+// saw are the other probes whose files this one has read, by index.
+func (o *probed) saw() map[int]*probe.Saw {
+	out := map[int]*probe.Saw{}
+	for _, l := range o.lines {
+		if l.Saw != nil {
+			out[l.Saw.Index] = l.Saw
+		}
+	}
+	return out
+}
+
+// told says that the probe has reported everything that does not depend on others.
+func (o *probed) told() bool { return o.wrote() != nil && o.network() != nil && o.compute() != nil }
+
+// notPlaced is the finding when not even one probe has found a place.
+func (e *expedition) notPlaced(ctx context.Context, err error) Finding {
+	if ctx.Err() != nil {
+		return Finding{Check: nodesCheck, State: Skip, Says: "interrupted"}
+	}
+	return ok(nodesCheck, "the cluster did not place a probe (1 CPU, no GPU) within %v: %v", e.p.ProbeLimit, err).but(Fail,
+		"Free a place, or correct what the reason names; -probe-timeout waits longer, -no-probe tries no nodes.")
+}
+
+// judge turns what the probes have said into findings.
+func (e *expedition) judge() []Finding {
+	out := []Finding{e.where()}
+	for _, one := range e.probes {
+		out = append(out, e.ran(one)...)
+	}
+	out = append(out, e.shared())
+	for _, one := range e.probes {
+		if n := one.network(); n != nil {
+			out = append(out, e.network(one, n))
+		}
+	}
+	if len(e.probes) > 1 {
+		out = append(out, e.betweenNodes()...)
+	}
+	return out
+}
+
+// where says on which nodes probes ran.
+func (e *expedition) where() Finding {
+	var names []string
+	for _, one := range e.probes {
+		names = append(names, one.name())
+	}
+	f := ok(nodesCheck, "tried from inside on %s", strings.Join(names, ", "))
+	if len(names) == 1 && !e.p.local() {
+		f.Says = fmt.Sprintf("only %s could be tried: no second node was found: %s", names[0], e.unfound)
+		return f.but(Warn, "What nodes share is proved by two of them: try again when another is free. With one node only there is nothing to share.")
+	}
+	return f
+}
+
+// ran judges the trainer on one node, and its library.
+func (e *expedition) ran(one *probed) (out []Finding) {
+	check := "trainer on " + one.name()
+	const install = "Have the trainer of this version of Kale on every node: name it with -trainer or in the backend block."
+	v := one.compute()
+	if v == nil || !one.told() {
+		says := "it has not answered everything in time"
+		switch {
+		case one.noLog != nil:
+			says = fmt.Sprintf("what it says cannot be read: %v", one.noLog)
+		case !one.status.State.Live():
+			says = fmt.Sprintf("it did not run: %s (exit code %d)", cmp.Or(one.status.Reason, string(one.status.State)), one.status.ExitCode)
+		}
+		do := install
+		if one.wrote() != nil && v == nil {
+			says += "; ONNX Runtime was tried and did not answer"
+			do = fmt.Sprintf("Install a library that works on that node (%s names it), or see kale-trainer version there.", onnx.LibraryEnv)
+		}
+		out = append(out, ok(check, "%s%s", says, words(strings.Join(one.rest, "\n"))).but(Fail, do))
+		if v == nil {
+			return out
+		}
+	}
+	f := ok(check, "version %s runs", v.Version)
+	if own := about.Build(); own.Version != v.Version || own.Revision != v.Revision {
+		f.Says = fmt.Sprintf("version %s (%s) runs, and this kale is %s (%s)", v.Version, v.Revision, own.Version, own.Revision)
+		f = f.but(Warn, install)
+	}
+	library := "ONNX Runtime on " + one.name()
+	if v.ONNX == "" {
+		state := Fail
+		if e.p.Job.Model.Kind == job.ModelCounting {
+			state = Warn // it computes nothing
+		}
+		return append(out, f, ok(library, "%s", v.NoONNX).but(state, fmt.Sprintf("Install it on that node, or set %s in the backend block's env to where it is there.", onnx.LibraryEnv)))
+	}
+	return append(out, f, ok(library, "%s from %s computes", v.ONNXVersion, v.ONNX))
+}
+
+// shared judges whether the nodes have the checkpoint folder in common.
+func (e *expedition) shared() Finding {
+	const check = "checkpoint folder on nodes"
+	dir, where := e.p.Job.Checkpoint.Dir, place(e.p.Job, "checkpoint.dir")
+	var failed, blind []string
+	least, at, wrote := int64(math.MaxInt64), "", 0
+	for _, one := range e.probes {
+		switch w := one.wrote(); {
+		case w == nil:
+		case w.Error != "":
+			failed = append(failed, fmt.Sprintf("node %s cannot write in %s: %s", one.name(), dir, w.Error))
+		default:
+			wrote++
+			if w.Free > 0 && w.Free < least {
+				least, at = w.Free, one.name()
+			}
+		}
+	}
+	for _, reader := range e.probes {
+		if w := reader.wrote(); w == nil || w.Error != "" {
+			continue
+		}
+		saw := reader.saw()
+		for _, writer := range e.probes {
+			if w := writer.wrote(); writer == reader || w == nil || w.Error != "" {
+				continue
+			}
+			switch s := saw[writer.id.Rank]; {
+			case s == nil:
+				blind = append(blind, fmt.Sprintf("node %s does not see what %s wrote in %s", reader.name(), writer.name(), dir))
+			case s.Wrong != "":
+				blind = append(blind, fmt.Sprintf("node %s does not read what %s wrote in %s: %s", reader.name(), writer.name(), dir, s.Wrong))
+			}
+		}
+	}
+	switch {
+	case len(failed) > 0:
+		return ok(check, "%s", strings.Join(append(failed, blind...), "; ")).but(Fail, fmt.Sprintf("Let the user of the allocations write there, on every node, or choose another folder (%s).", where))
+	case len(blind) > 0:
+		return ok(check, "%s: checkpoint.dir is not shared", strings.Join(blind, "; ")).but(Fail,
+			fmt.Sprintf("Put it on a file system that every node mounts under the same path (%s).", where))
+	case wrote == 0:
+		return Finding{Check: check, State: Skip, Says: "no probe has written there"}
+	}
+	f := ok(check, "%s wrote and read each other's files in %s", count(wrote, "node"), dir)
+	if wrote == 1 {
+		f.Says = fmt.Sprintf("%s is written on %s", dir, e.probes[0].name())
+	}
+	if at == "" {
+		return f
+	}
+	f.Says += fmt.Sprintf(", %s free", gigabytes(least))
+	switch {
+	case least < leastRoom:
+		return f.but(Fail, fmt.Sprintf("Make room on %s, or choose another folder (%s).", at, where))
+	case least < littleRoom:
+		return f.but(Warn, fmt.Sprintf("That is little: make room on %s, or choose another folder (%s).", at, where))
+	}
+	return f
+}
+
+// network judges whom one node reaches.
+func (e *expedition) network(one *probed, n *probe.Network) Finding {
+	var bad, do []string
+	add := func(what, advice string) { bad, do = append(bad, what), append(do, advice) }
+	if n.ListenError != "" {
+		add("it cannot listen: "+n.ListenError, "Correct the job's network block.")
+	}
+	for _, at := range slices.Sorted(maps.Keys(n.BrokerError)) {
+		what := "no broker answers"
+		if at != "" {
+			what = "broker " + at + " does not answer"
+		}
+		add(fmt.Sprintf("%s: %s", what, n.BrokerError[at]), "Workers read the stream from their nodes: open the way to the brokers, by the addresses that they advertise.")
+	}
+	switch {
+	case n.MeetError != "":
+		add(fmt.Sprintf("it does not reach the scheduler at %s: %s", e.meet, n.MeetError), "Open that port of this machine to the nodes, or set network.listen and network.advertise to what they reach.")
+	case e.ours && n.Meet != e.run:
+		add(fmt.Sprintf("somebody else than this machine answers at %s", e.meet), "Set network.advertise to an address under which nodes reach this machine.")
+	}
+	check := "network of " + one.name()
+	if len(bad) > 0 {
+		return ok(check, "%s", strings.Join(bad, "; ")).but(Fail, strings.Join(slices.Compact(do), " "))
+	}
+	says := fmt.Sprintf("it reaches %s", count(n.Brokers, "broker"))
+	if e.meet != "" {
+		says += " and the scheduler at " + e.meet
+	}
+	return ok(check, "%s, and would listen on %s", says, n.Listen)
+}
+
+// betweenNodes judges calls from node to node, and their clocks.
+func (e *expedition) betweenNodes() (out []Finding) {
+	var bad, apart []string
+	calls, worst := 0, 0.0
+	byRank := map[int]string{}
+	for _, one := range e.probes {
+		byRank[one.id.Rank] = one.name()
+	}
+	for _, one := range e.probes {
+		saw := one.saw()
+		for _, rank := range slices.Sorted(maps.Keys(saw)) {
+			s := saw[rank]
+			switch {
+			case s.DialError != "":
+				bad = append(bad, fmt.Sprintf("node %s does not reach %s: %s", one.name(), byRank[rank], s.DialError))
+			case s.Offset != nil:
+				calls++
+				worst = max(worst, math.Abs(*s.Offset))
+				if math.Abs(*s.Offset) > badOffset && one.id.Rank < rank {
+					apart = append(apart, fmt.Sprintf("the clock of %s is %+.1f s against that of %s", byRank[rank], *s.Offset, one.name()))
+				}
+			}
+		}
+	}
+	const between, clocks = "between nodes", "clocks of nodes"
+	switch {
+	case len(bad) > 0:
+		out = append(out, ok(between, "%s", strings.Join(bad, "; ")).but(Fail, "Workers and servers call each other: open the ports between nodes (network.ports), or choose the interface that they share (network.interface)."))
+	case calls > 0:
+		out = append(out, ok(between, "they reach each other"))
+	default:
+		return []Finding{{Check: between, State: Skip, Says: "they learn each other's address from the checkpoint folder"}}
+	}
+	if len(apart) > 0 {
+		return append(out, ok(clocks, "%s", strings.Join(apart, "; ")).but(Warn, "Run a time service (chrony, systemd-timesyncd) on every node."))
+	}
+	if calls == 0 {
+		return out
+	}
+	return append(out, ok(clocks, "at most %s apart", brief(time.Duration(worst*float64(time.Second)))))
+}

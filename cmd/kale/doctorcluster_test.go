@@ -1,0 +1,285 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/onnx"
+	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/plugins/nomad/nomadtest"
+	"github.com/kale-sched/kale/plugins/slurm/slurmtest"
+)
+
+const clusterJob = `job "clicks" {
+  stream "kafka" {
+    brokers = [%q]
+    topic   = "clicks"
+  }
+  features {
+    label = "click"
+  }
+  model {
+    kind = "counting"
+  }
+  workers {
+    max  = 2
+    gpus = 1
+  }
+  throughput {
+    theta = [0.001, 0, 0]
+  }
+  checkpoint {
+    dir = %q
+  }
+  backend %q {
+%s  }
+}
+`
+
+// site is a cluster whose nodes share one folder and differ in another.
+type site struct {
+	backend         string
+	shared, private string
+	block           func(sharedPaths string) string // the backend block's lines
+	idle            func(t *testing.T)              // fails unless nothing is left on the cluster
+}
+
+// withPlugin adds a cluster's plugin to the programs.
+func (s *shell) withPlugin(name string) *shell {
+	s.t.Helper()
+	s.withPrograms()
+	build := exec.Command("go", "build", "-o", binDir+string(filepath.Separator), "../"+name)
+	if out, err := build.CombinedOutput(); err != nil {
+		s.t.Fatalf("build %s: %v\n%s", name, err, out)
+	}
+	return s
+}
+
+func slurmSite(t *testing.T) site {
+	t.Helper()
+	if why := slurmtest.Missing(); why != "" {
+		t.Skip(why)
+	}
+	c, err := slurmtest.Start(t.Context(), slurmtest.Options{Nodes: 2, GPUsPerNode: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if !c.Apart() {
+		t.Skip("nodes have folders of their own only as root")
+	}
+	t.Setenv("SLURM_CONF", c.Conf())
+	return site{
+		backend: "slurm", shared: c.Shared(), private: c.Private(),
+		block: func(paths string) string {
+			return fmt.Sprintf("    shared_dir = %q\n%s", c.Shared(), paths)
+		},
+		idle: func(t *testing.T) {
+			out, err := c.Run(context.WithoutCancel(t.Context()), "squeue", "--noheader", "-t", "PENDING,RUNNING,SUSPENDED")
+			if err != nil || strings.TrimSpace(out) != "" {
+				t.Errorf("left in the queue: %s %v", out, err)
+			}
+		},
+	}
+}
+
+func nomadSite(t *testing.T) site {
+	t.Helper()
+	if why := nomadtest.Missing(); why != "" {
+		t.Skip(why)
+	}
+	c, err := nomadtest.Start(t.Context(), nomadtest.Options{Clients: 2, GPUs: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if !c.IsPrivate() {
+		t.Skip("nodes have folders of their own only as root")
+	}
+	return site{
+		backend: "nomad", shared: c.Shared(), private: c.Private(),
+		block: func(paths string) string {
+			if paths == "" {
+				paths = fmt.Sprintf("    shared_paths = [%q]\n", c.Shared())
+			}
+			return fmt.Sprintf("    address = %q\n%s", c.Address(), paths)
+		},
+		idle: func(t *testing.T) {
+			client, err := c.Client()
+			if err != nil {
+				t.Fatal(err)
+			}
+			jobs, _, err := client.Jobs().List(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, j := range jobs {
+				if j.Status != "dead" {
+					t.Errorf("left in Nomad: %s is %s", j.ID, j.Status)
+				}
+			}
+		},
+	}
+}
+
+var mark = regexp.MustCompile(`\^+`)
+
+func TestDoctorOnSlurm(t *testing.T) { testDoctorOn(t, slurmSite) }
+func TestDoctorOnNomad(t *testing.T) { testDoctorOn(t, nomadSite) }
+
+// On a real cluster the doctor proves what nodes share, whatever the job file says of it; and no command accepts a checkpoint folder that the job file
+// itself does not say is shared.
+func testDoctorOn(t *testing.T, start func(*testing.T) site) {
+	if _, err := onnx.Locate(); err != nil {
+		t.Skipf("ONNX Runtime is missing, so that no set-up is sound: make deps installs it (%v)", err)
+	}
+	on := start(t)
+	s := newShell(t).withPlugin("kale-backend-" + on.backend)
+	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 2})
+	job := func(checkpoints, paths string) string {
+		return write(t, fmt.Sprintf(clusterJob, addr, checkpoints, on.backend, on.block(paths)))
+	}
+	fails := func(e examined) (out []string, says string) {
+		for _, c := range e.Checks {
+			if c.State == "fail" {
+				out, says = append(out, c.Check), says+c.Says+" "+c.Do
+			}
+		}
+		return out, says
+	}
+	clean := func(t *testing.T, checkpoints string) {
+		on.idle(t)
+		for _, dir := range []string{on.shared, checkpoints} {
+			if left, _ := filepath.Glob(filepath.Join(dir, ".kale-doctor-*")); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		}
+	}
+	const patience = "-probe-timeout=50s"
+	t.Run("shared", func(t *testing.T) {
+		s := &shell{t: t, env: s.env, exe: s.exe}
+		checkpoints := filepath.Join(on.shared, "checkpoints")
+		_, e := s.examine(job(checkpoints, ""), patience)
+		if bad, says := fails(e); len(bad) > 0 {
+			t.Fatalf("%v: %s", bad, says)
+		}
+		want := map[string]string{
+			"nodes": "n1, n2", "checkpoint folder on nodes": "2 nodes wrote and read", "between nodes": "reach each other", "clocks of nodes": "apart",
+			"trainer on n1": "runs", "trainer on n2": "runs", "ONNX Runtime on n2": "computes", "network of n1": "1 broker and the scheduler at",
+		}
+		for _, c := range e.Checks {
+			says, wanted := want[c.Check]
+			if delete(want, c.Check); wanted && (c.State != "ok" || !strings.Contains(strings.Replace(c.Says, "n2, n1", "n1, n2", 1), says)) {
+				t.Errorf("%s is %s: %s; want %q", c.Check, c.State, c.Says, says)
+			}
+		}
+		if len(want) > 0 {
+			t.Errorf("not tried: %v", want)
+		}
+		clean(t, checkpoints)
+		if _, err := os.Stat(checkpoints); err == nil {
+			t.Error("the checkpoint folder is left")
+		}
+	})
+	t.Run("said to be shared", func(t *testing.T) {
+		s := &shell{t: t, env: s.env, exe: s.exe}
+		checkpoints := filepath.Join(on.private, "checkpoints")
+		_, e := s.examine(job(checkpoints, fmt.Sprintf("    shared_paths = [%q]\n", on.private)), patience)
+		bad, says := fails(e)
+		if strings.Join(bad, " ") != "checkpoint folder on nodes" {
+			t.Errorf("failed: %q: %s", bad, says)
+		}
+		for _, want := range []string{"node n1 does not see what n2 wrote in " + checkpoints, "node n2 does not see what n1 wrote", "checkpoint.dir is not shared", "job.hcl:"} {
+			if !strings.Contains(says, want) {
+				t.Errorf("it says %q, want %q", says, want)
+			}
+		}
+		clean(t, checkpoints)
+	})
+	t.Run("interrupted", func(t *testing.T) {
+		s := &shell{t: t, env: s.env, exe: s.exe}
+		checkpoints := filepath.Join(on.shared, "checkpoints")
+		b := s.start("doctor", job(checkpoints, ""), patience)
+		b.eventually("a probe has written", func() bool {
+			found, _ := filepath.Glob(filepath.Join(checkpoints, ".kale-doctor-*"))
+			return len(found) > 0
+		})
+		b.interrupt()
+		if r := b.end(); r.code == exitDone {
+			t.Errorf("an interrupted look is well: %s%s", r.out, r.err)
+		}
+		clean(t, checkpoints)
+	})
+	t.Run("not said to be shared", func(t *testing.T) {
+		s := &shell{t: t, env: s.env, exe: s.exe}
+		file := job(filepath.Join(on.private, "checkpoints"), "")
+		var all strings.Builder
+		for _, args := range [][]string{{"validate", file}, {"plan", file}, {"run", file}, {"doctor", "-no-probe", file}} {
+			r := s.run(args...)
+			if r.code != exitFailed {
+				t.Errorf("kale %s: exit code %d", args[0], r.code)
+			}
+			text := r.err
+			if args[0] == "doctor" {
+				text = ""
+				for line := range strings.Lines(r.out) {
+					if strings.Contains(line, "not shared") {
+						text += line
+					}
+				}
+			}
+			// Where lines are wrapped and how long the mark is depends on the folders' names.
+			fmt.Fprintf(&all, "$ kale %s job.hcl\n%s\n", args[0], mark.ReplaceAllString(strings.Join(strings.Fields(text), " "), "^"))
+		}
+		got := strings.NewReplacer(on.shared, "/shared", on.private, "/private", filepath.Dir(file)+"/", "").Replace(all.String())
+		golden(t, "notshared_"+on.backend, got)
+		on.idle(t)
+	})
+}
+
+// Nothing to be shared, and nothing to be placed: a probe that finds no place is a finding, and is taken back.
+func TestDoctorOnAFullCluster(t *testing.T) {
+	if why := slurmtest.Missing(); why != "" {
+		t.Skip(why)
+	}
+	on := slurmSite(t)
+	s := newShell(t).withPlugin("kale-backend-slurm")
+	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 2})
+	for range 2 {
+		out, err := exec.Command("sbatch", "--exclusive", "--nodes=1", "--output=/dev/null", "--wrap=sleep 600").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	began := time.Now()
+	_, e := s.examine(write(t, fmt.Sprintf(clusterJob, addr, filepath.Join(on.shared, "cp"), "slurm", on.block(""))), "-probe-timeout=5s")
+	found := false
+	for _, c := range e.Checks {
+		if c.Check == "nodes" {
+			found = c.State == "fail" && strings.Contains(c.Says, "did not place a probe") && c.Do != ""
+			t.Logf("after %v: %s", time.Since(began), c.Says)
+		}
+	}
+	if !found {
+		t.Errorf("%+v", e.Checks)
+	}
+	out, err := exec.Command("squeue", "--noheader", "-o", "%j").CombinedOutput()
+	if err != nil || strings.Contains(string(out), "doctor") {
+		t.Errorf("left in the queue: %s %v", out, err)
+	}
+}

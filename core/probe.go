@@ -1,0 +1,74 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+)
+
+// RoleProbe is the role of the short workloads with which kale doctor tries nodes. A scheduler leaves them alone.
+const RoleProbe = "doctor"
+
+// A probe's needs are small, so that it finds a place beside what runs.
+const (
+	probeMemory = 512 << 20
+	probeGrace  = 5 * time.Second
+)
+
+// Probe is one look at a node from inside an allocation: kale-trainer probe, with the specification that the job's own processes get there.
+type Probe struct {
+	Run        string // names the look; all its probes have the same
+	Index      int    // from 0
+	Generation uint64
+	Limit      time.Duration // after which it ends by itself
+	Meet       string        // HOST:PORT at which it is to call back; "" where the job's processes do not
+	Avoid      []string      // nodes to keep off
+}
+
+// ProbeWorkload renders a probe for the backend.
+func ProbeWorkload(o Options, p Probe) (backend.Workload, error) {
+	loads, err := newWorkloads(o.Job, o.Trainer, "", p.Meet, o.Env)
+	if err != nil {
+		return backend.Workload{}, err
+	}
+	return backend.Workload{
+		ID:   backend.ID{Role: RoleProbe, Rank: p.Index, Generation: p.Generation},
+		Argv: []string{o.Trainer, "probe", "--run", p.Run, "--index", strconv.Itoa(p.Index), "--limit", p.Limit.String()},
+		Env:  o.Env, Files: map[string][]byte{specFile: loads.spec}, Avoid: p.Avoid,
+		Resources: backend.Resources{CPUMilli: 1000, MemoryBytes: probeMemory}, StopGrace: probeGrace,
+	}, nil
+}
+
+// ListenAsScheduler listens where a scheduler of the job would wait for its processes, and gives the address that those are told. Without an address the
+// job's processes need none; without a listener somebody else has the port, such as the job's own scheduler.
+func ListenAsScheduler(ctx context.Context, j *job.Job) (lis net.Listener, address string, err error) {
+	if !meets(j) {
+		return nil, "", nil
+	}
+	r := &rendezvous{lg: slog.New(slog.DiscardHandler), job: j.Name}
+	var port int
+	lis, err = r.listen(j.Network.Listen)
+	switch {
+	case err == nil:
+		port = lis.Addr().(*net.TCPAddr).Port
+	case errors.Is(err, syscall.EADDRINUSE):
+		_, named, _ := net.SplitHostPort(j.Network.Listen) // it was listened on
+		if port, err = strconv.Atoi(named); err != nil {
+			return nil, "", err
+		}
+	default:
+		return nil, "", err
+	}
+	if address, err = advertise(ctx, j, port); err != nil && lis != nil {
+		err = errors.Join(err, lis.Close())
+		lis = nil
+	}
+	return lis, address, err
+}
