@@ -204,6 +204,17 @@ func TestClientLostAndBack(t *testing.T) {
 		}
 		return err
 	})
+	eventually(t, "new workloads may be placed on the node that is back", func() error {
+		s, err := n.settings(t.Context(), "j")
+		if err != nil {
+			return err
+		}
+		p, err := s.look(t.Context(), "j")
+		if err == nil && len(avoid(p)) > 0 {
+			err = fmt.Errorf("they are kept off it: %v", avoid(p))
+		}
+		return err
+	})
 	if got := r.starts(t, "j", successor.ID); got != 1 {
 		t.Errorf("the successor was started %d times, want once", got)
 	}
