@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -166,18 +168,47 @@ func (s *slurm) place(ctx context.Context, j *job, ws []backend.Workload, proble
 		j.lg.Warn("what is free is not known; jobs are submitted all the same, up to max_pending", "err", err)
 	}
 	bad := j.badNodes(views, room)
+	var ready []int // with their folders
+	made := make([]view, len(ws))
 	for _, i := range fresh {
-		if problems[i] = s.start(ctx, j, ws[i], i, views, room, bad); problems[i] != nil && problems[i].Code == backend.Unavailable {
-			for _, rest := range fresh { // Slurm hangs: do not wait for it again and again
-				if rest > i && problems[rest] == nil {
-					problems[rest] = backend.Errorf(backend.Unavailable, "start %s of job %q: not tried, since Slurm did not answer for %s", ws[rest].ID, j.name, ws[i].ID)
-				}
+		v, known := find(views, ws[i].ID)
+		if !known {
+			if v, problems[i] = j.create(ws[i], i, room); problems[i] != nil {
+				continue
 			}
-			break
 		}
+		made[i] = v
+		ready = append(ready, i)
 	}
+	j.submitAll(ctx, ready, ws, made, views, bad, problems)
 	j.prune(views)
 	return nil
+}
+
+// submitAtOnce is how many submissions are under way at a time: slurmctld takes them one by one, but starting sbatch takes longer than that.
+const submitAtOnce = 8
+
+// submitAll submits the jobs of what has its folder. When Slurm does not answer for one, the rest is not tried: it is asked for again.
+func (j *job) submitAll(ctx context.Context, ready []int, ws []backend.Workload, made, views []view, bad []string, problems []*backend.Error) {
+	var silent atomic.Bool
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, submitAtOnce)
+	for _, i := range ready {
+		slots <- struct{}{}
+		// Owned by this call, which waits for it; touches problems[i] only.
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if silent.Load() || ctx.Err() != nil {
+				problems[i] = backend.Errorf(backend.Unavailable, "start %s of job %q: not tried, since Slurm does not answer or time is up; ask again", made[i].id, j.name)
+				return
+			}
+			_, known := find(views, made[i].id)
+			if problems[i] = j.submit(ctx, made[i], !known, append(slices.Clone(bad), ws[i].Avoid...)); problems[i] != nil && problems[i].Code == backend.Unavailable {
+				silent.Store(true)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // unsubmitted reports whether Ensure must submit the instance: Slurm does not have it and surely had it never, or its claim keeps a second job harmless.
@@ -186,33 +217,30 @@ func (v view) unsubmitted() bool {
 		v.submission.JobID == "" && time.Since(v.submission.Tried) > 2*time.Second
 }
 
-// start makes the workload's folder, if there is none, and submits its job.
-func (s *slurm) start(ctx context.Context, j *job, w backend.Workload, index int, views []view, room *room, bad []string) *backend.Error {
+// create makes the workload's folder, if there is room for it.
+func (j *job) create(w backend.Workload, index int, room *room) (view, *backend.Error) {
 	doing := fmt.Sprintf("start %s of job %q", w.ID, j.name)
-	v, known := find(views, w.ID)
-	if !known {
-		program, err := j.set.program(executable(), w.Argv[0])
-		if err != nil {
-			return backend.Invalidf(fmt.Sprintf("workloads[%d].argv[0]", index), "%s: %w; build or install it, or name it by its path on the nodes", doing, err)
-		}
-		for name := range w.Env {
-			if !shellName.MatchString(name) {
-				return backend.Invalidf(fmt.Sprintf("workloads[%d].env", index), "%s: environment variable %q: on Slurm a name has letters, digits and '_' only", doing, name)
-			}
-		}
-		if e := room.admit(j.set, w.Resources, j.name+"/"+w.ID.String(), doing); e != nil {
-			return e
-		}
-		r := record{Job: j.name, ID: w.ID, Nonce: rand.Text(), Resources: w.Resources, StopGrace: w.StopGrace, Created: time.Now().UTC()}
-		if r.StopGrace == 0 {
-			r.StopGrace = backend.DefaultStopGrace
-		}
-		v = view{instance: j.instance(w.ID), record: r}
-		if err := v.write(r, runScript(j.set, v.instance, program, w, r.StopGrace), w.Files); err != nil {
-			return backend.Errorf(failureCode(err), "%s: write its folder: %w%s", doing, err, dirAdvice)
+	program, err := j.set.program(executable(), w.Argv[0])
+	if err != nil {
+		return view{}, backend.Invalidf(fmt.Sprintf("workloads[%d].argv[0]", index), "%s: %w; build or install it, or name it by its path on the nodes", doing, err)
+	}
+	for name := range w.Env {
+		if !shellName.MatchString(name) {
+			return view{}, backend.Invalidf(fmt.Sprintf("workloads[%d].env", index), "%s: environment variable %q: on Slurm a name has letters, digits and '_' only", doing, name)
 		}
 	}
-	return j.submit(ctx, v, !known, append(slices.Clone(bad), w.Avoid...))
+	if e := room.admit(j.set, w.Resources, j.name+"/"+w.ID.String(), doing); e != nil {
+		return view{}, e
+	}
+	r := record{Job: j.name, ID: w.ID, Nonce: rand.Text(), Resources: w.Resources, StopGrace: w.StopGrace, Created: time.Now().UTC()}
+	if r.StopGrace == 0 {
+		r.StopGrace = backend.DefaultStopGrace
+	}
+	v := view{instance: j.instance(w.ID), record: r}
+	if err := v.write(r, runScript(j.set, v.instance, program, w, r.StopGrace), w.Files); err != nil {
+		return view{}, backend.Errorf(failureCode(err), "%s: write its folder: %w%s", doing, err, dirAdvice)
+	}
+	return v, nil
 }
 
 // executable is the path of this program.

@@ -84,7 +84,12 @@ func (j *job) judge(v view, snap snapshot) view {
 		if found.Node == "" {
 			found.Node = v.row.nodes
 		}
-	case v.recent, v.submission.Tried.IsZero():
+	case v.submission.Tried.IsZero():
+		if v.release == nil {
+			return v
+		}
+		found.State = verdictRejected // and if it is being submitted just now, its script sees the release
+	case v.recent:
 		return v
 	case v.submission.JobID == "":
 		if v.release == nil && now.Sub(v.submission.Tried) < lateFor {

@@ -52,6 +52,7 @@ func TestJudge(t *testing.T) {
 		{name: "just submitted", sub: submission{Tried: now, At: now.Add(time.Minute), JobID: "7"}, state: backend.StatePending, says: "submitted as Slurm job 7"},
 		{name: "outcome open", sub: unclear, state: backend.StateUnknown, says: "may yet come"},
 		{name: "outcome open for long", sub: submission{Tried: now.Add(-time.Hour)}, state: backend.StateFailed, says: "never came", verdict: verdictRejected},
+		{name: "never submitted, released", release: true, state: backend.StateExited, says: "released", verdict: verdictRejected},
 		{name: "never submitted", state: backend.StateFailed, says: "before it submitted it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -41,6 +41,7 @@ type Cluster struct {
 	ports   []int
 
 	starter *starter
+	dismiss func() // ends the guard; nil before it was started
 	mu      sync.Mutex
 	control *daemon
 	nodes   []*daemon
@@ -98,6 +99,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	c.nodes = make([]*daemon, o.Nodes)
 	c.starter = newStarter()
 	err := c.lay()
+	if err == nil {
+		err = c.guard()
+	}
 	if err == nil {
 		err = c.StartController(ctx)
 	}

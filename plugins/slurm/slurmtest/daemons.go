@@ -101,6 +101,36 @@ func (c *Cluster) launch(name string, argv ...string) (*daemon, error) {
 	return c.starter.start(cmd)
 }
 
+// mourn is what the guard runs: it waits until the process that holds its standard input is gone, and ends the jobs, which nobody else would.
+const mourn = `cat >/dev/null
+for p in /proc/[0-9]*; do
+  tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qxF "SLURM_CONF=$1" && kill -9 "${p#/proc/}" 2>/dev/null
+done
+[ -z "$2" ] || rm -rf "$2"`
+
+// guard starts the process that cleans up if this one is killed. The daemons die with this process by themselves; Slurm's jobs do not.
+func (c *Cluster) guard() error {
+	remove := ""
+	if c.own {
+		remove = c.dir
+	}
+	cmd := exec.Command("sh", "-c", mourn, "sh", c.Conf(), remove)
+	stdin, err := cmd.StdinPipe() // closed with this process
+	if err != nil {
+		return err
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	c.dismiss = func() {
+		_ = cmd.Process.Kill() // before its input ends
+		_ = cmd.Wait()
+		_ = stdin.Close()
+	}
+	return nil
+}
+
 // StartController starts slurmctld, which keeps its state over KillController, and waits until it answers.
 func (c *Cluster) StartController(ctx context.Context) error {
 	path, err := find("slurmctld")
@@ -225,6 +255,9 @@ func (c *Cluster) Close() error {
 		return nil
 	}
 	c.closed = true
+	if c.dismiss != nil {
+		c.dismiss()
+	}
 	for _, d := range append([]*daemon{c.control}, c.nodes...) { // slurmctld first: nothing starts any more
 		d.end(0) // they hold nothing that anybody wants
 	}

@@ -107,7 +107,7 @@ func (c *Cluster) conf(gpus int) (string, error) {
 		"JobAcctGatherType=jobacct_gather/none", "AccountingStorageType=accounting_storage/none", "ReturnToService=2",
 		"SlurmdParameters=config_overrides", "SelectType=select/cons_tres", "SelectTypeParameters=CR_Core_Memory", "DefMemPerCPU=64",
 		"SchedulerType=sched/backfill", "SchedulerParameters=bf_interval=1,sched_min_interval=0,batch_sched_delay=0,bf_window=60",
-		"KillWait=5", "MinJobAge=300", "SlurmdTimeout=10", "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
+		"KillWait=5", "MinJobAge=300", "SlurmdTimeout=60", "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
 	}
 	node := fmt.Sprintf("NodeHostname=localhost NodeAddr=127.0.0.1 CPUs=%d Sockets=1 CoresPerSocket=%d ThreadsPerCore=1 RealMemory=%d State=UNKNOWN",
 		c.opt.CPUs, c.opt.CPUs, c.opt.MemoryMB)
