@@ -20,25 +20,66 @@ const (
 	letGoPoll    = 50 * time.Millisecond
 )
 
-// openFree opens a job's scheduler. While another one holds the state and does not answer, or says that it has stopped, it is ending: it is waited
-// for. state.ErrLocked: it goes on.
+// stopTimeout is for how long a stop under way is waited for: longer than its last snapshot may take.
+const stopTimeout = 3 * time.Minute
+
+// openFree opens a job's scheduler. While another one holds the state and does not answer, or says that it has stopped or stops the job, it is
+// ending: it is waited for, and a.err says so. state.ErrLocked: it goes on.
 func (a *app) openFree(ctx context.Context, o core.Options) (*core.Scheduler, hcl.Diagnostics, error) {
-	deadline := time.Now().Add(letGoTimeout)
+	began := time.Now()
+	bar, told := a.progress(), false
+	defer bar.done()
 	for {
 		s, diags, err := core.Open(ctx, o)
 		if !errors.Is(err, state.ErrLocked) {
 			return s, diags, err
 		}
-		if v, busy := a.view(ctx, o.Job.Name); !errors.Is(busy, api.ErrNoScheduler) && !(busy == nil && v.Stopped) || time.Now().After(deadline) {
-			if busy == nil && v.Stopping {
-				err = fmt.Errorf("%w, and stops it", err)
+		v, busy := a.view(ctx, o.Job.Name)
+		limit, waits := time.Duration(0), ""
+		switch {
+		case ctx.Err() != nil:
+			return s, diags, ctx.Err()
+		case errors.Is(busy, api.ErrNoScheduler), busy == nil && v.Stopped: // kale stop without a scheduler does not answer either
+			limit, waits = stopTimeout, "it is ending"
+		case busy == nil && v.Stopping:
+			limit, waits = stopTimeout, "it stops the job: "+remaining(v)
+		}
+		held := time.Since(began)
+		if held > limit {
+			if limit > 0 {
+				err = fmt.Errorf("%w and has not ended after %s, though %s", err, limit, waits)
 			}
-			return s, diags, err
+			return s, diags, a.whoHolds(o, err)
+		}
+		if !told && held > time.Second {
+			told = true
+			fmt.Fprintf(a.err, "waiting for %s to let go of job %q: %s\n", schedulerAt(state.Holder(o.StateDir)), o.Job.Name, waits)
+		} else if told {
+			bar.show("waiting, %s: %s", held.Round(time.Second), waits)
 		}
 		if err := wait(ctx, letGoPoll); err != nil {
 			return nil, diags, err
 		}
 	}
+}
+
+// schedulerAt names another scheduler by its process.
+func schedulerAt(pid int) string {
+	if pid == 0 {
+		return "another scheduler"
+	}
+	return fmt.Sprintf("the scheduler in process %d", pid)
+}
+
+// whoHolds adds to state.ErrLocked who has the job, and how to end that one alone.
+func (a *app) whoHolds(o core.Options, err error) error {
+	pid := state.Holder(o.StateDir)
+	end := "press Ctrl-C where it runs"
+	if pid != 0 {
+		end = fmt.Sprintf("press Ctrl-C where it runs, or kill -INT %d", pid)
+	}
+	return fmt.Errorf("%w: %s has it, and kale status %s%s shows what it does. To end that scheduler alone, %s: training goes on. kale stop %s%s would end the job itself",
+		err, schedulerAt(pid), a.stateFlag(), o.Job.Name, end, a.stateFlag(), o.Job.Name)
 }
 
 // awaitLetGo waits until no scheduler holds a job's state, and reads what it left. nil and no error: a scheduler answers, which another person started.

@@ -13,7 +13,6 @@ import (
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
-	"github.com/kale-sched/kale/core/state"
 )
 
 type runFlags struct {
@@ -31,7 +30,7 @@ func runCommand(a *app) *cobra.Command {
 when it ends, training goes on, and the next kale run finds everything again. kale stop ends the job itself.
 
 A job that ran here before can be named instead of its file: then it is run as it was the last time, the same variables included. Where the scheduler before is just
-ending, run waits for it.`,
+ending, or a stop of the job is under way, run waits for that.`,
 		Example: "  kale run ctr.hcl\n  kale run ctr.hcl -var 'brokers=[\"kafka-1:9092\"]' -plain",
 		Args:    exactly("JOB.hcl"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -104,9 +103,6 @@ func (a *app) open(ctx context.Context, l *loaded, o core.Options) (s *core.Sche
 	if err != nil {
 		if s != nil {
 			err = errors.Join(err, s.Close())
-		}
-		if errors.Is(err, state.ErrLocked) {
-			err = fmt.Errorf("%w: see kale status %s%s, or end it with kale stop %s%s", err, a.stateFlag(), l.Name, a.stateFlag(), l.Name)
 		}
 		return nil, nil, nil, errors.Join(err, b.Close())
 	}

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -44,8 +46,24 @@ var (
 
 // Store is a job's state file. It is safe for concurrent use.
 type Store struct {
-	db   *bbolt.DB
-	path string
+	db     *bbolt.DB
+	path   string
+	holder string // the file that names this process; "" of a reader
+}
+
+// holderFile names the process that has the state open, for people: the lock is the database's.
+const holderFile = "holder"
+
+// Holder is the process that has dir/state.db open or had it last, 0 where that is not known.
+func Holder(dir string) (pid int) {
+	raw, err := os.ReadFile(filepath.Join(dir, holderFile))
+	if err != nil {
+		return 0
+	}
+	if pid, err = strconv.Atoi(strings.TrimSpace(string(raw))); err != nil {
+		return 0
+	}
+	return pid
 }
 
 // Open opens dir/state.db, creating both. ErrLocked: a scheduler has it.
@@ -72,7 +90,9 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare the job's state %s: %w", path, err), db.Close())
 	}
-	return &Store{db: db, path: path}, nil
+	holder := filepath.Join(dir, holderFile)
+	_ = os.WriteFile(holder, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600) // a full disk keeps nobody from running: Holder then does not know
+	return &Store{db: db, path: path, holder: holder}, nil
 }
 
 // OpenReader opens dir/state.db for reading only; it must be closed soon, since no scheduler can start meanwhile. ErrLocked: a scheduler has it.
@@ -93,7 +113,13 @@ func OpenReader(dir string) (*Store, error) {
 }
 
 // Close releases the file.
-func (s *Store) Close() error { return s.db.Close() }
+func (s *Store) Close() error {
+	if s.holder != "" {
+		_ = os.Remove(s.holder) // while the lock is still ours; one that stays is overwritten by the next
+		s.holder = ""
+	}
+	return s.db.Close()
+}
 
 // Put saves v as JSON under a key, durably.
 func (s *Store) Put(key string, v any) error {

@@ -30,8 +30,14 @@ func TestOneSchedulerAtATime(t *testing.T) {
 	if _, err := Open(dir); !errors.Is(err, ErrLocked) {
 		t.Fatalf("second open: %v, want ErrLocked", err)
 	}
+	if pid := Holder(dir); pid != os.Getpid() {
+		t.Errorf("process %d holds the state, want this one, %d", pid, os.Getpid())
+	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if pid := Holder(dir); pid != 0 {
+		t.Errorf("process %d holds a state that was let go", pid)
 	}
 	open(t, dir)
 }
