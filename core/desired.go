@@ -50,6 +50,8 @@ type desired struct {
 	Throughput estimator.OnlineState `json:"throughput"`
 	// Checkpoint is the folder that what runs was started with; empty when nothing does.
 	Checkpoint string `json:"checkpoint,omitempty"`
+	// LastCheckpoint is checkpoint.dir when the job stopped last.
+	LastCheckpoint string `json:"last_checkpoint,omitempty"`
 	// Trained: this job's chief was seen with a worker since the job was started; from then on its silence is a fault and not a beginning.
 	Trained bool `json:"trained,omitempty"`
 	// Unplaced says since when wanted workers wait for a place, by rank; Ceiling is what followed from it, nil: nothing.

@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -55,7 +59,7 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 	g.Target, g.Manual, g.Checkpoint = want.Target, want.Manual, want.Checkpoint
 	switch {
 	case want.Stopped:
-		g.State, g.Says, g.Checkpoint = StateStopped, "everything that it ran was released, and its model is in its checkpoint", ""
+		g.State, g.Says, g.Checkpoint = StateStopped, "everything that it ran was released; "+ModelWords(want.LastCheckpoint, name), ""
 		return g, nil
 	case want.Target == 0 && len(want.Servers) == 0 && !want.Stopping:
 		return g, nil
@@ -126,7 +130,7 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	}
 	if n.chiefErr == nil {
 		g.Manual.Paused, g.Trained = n.chief.GetPaused(), trainedRecords(n.chief)
-		ready := n.ready()
+		ready := n.ready(listed && n.listErr == nil && n.complete)
 		g.Running = &ready
 		for _, p := range n.chief.GetProblems() {
 			g.Problems = append(g.Problems, chiefProblem(p))
@@ -137,8 +141,10 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 		g.State, g.Says = StateStopping, "its stop was interrupted, and no scheduler goes on with it"
 	case n.chiefErr == nil && g.Manual.Paused:
 		g.State, g.Says = StatePaused, "it stays paused, and no scheduler looks after it"
+	case n.chiefErr == nil && *g.Running > 0 && n.idle() > 0:
+		g.State, g.Says = StateUnknown, fmt.Sprintf("%d of %s are there, nothing has been trained for %s, and no scheduler looks after it", *g.Running, workers(g.Target), n.idle())
 	case n.chiefErr == nil && *g.Running > 0:
-		g.State, g.Says = StateRunning, fmt.Sprintf("it trains on without a scheduler, with %d of %d workers", *g.Running, g.Target)
+		g.State, g.Says = StateRunning, fmt.Sprintf("it trains on without a scheduler, with %d of %s", *g.Running, workers(g.Target))
 	case n.chiefErr == nil:
 		g.State, g.Says = StateUnknown, "its chief answers, no worker trains, and no scheduler looks after it"
 	case !listed:
@@ -148,7 +154,7 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	case alive > 0:
 		g.State, g.Says = StateUnknown, fmt.Sprintf("%d of its processes live, its chief does not answer, and no scheduler looks after it", alive)
 	default:
-		g.State, g.Says = StateGone, "it was not stopped, and nothing of it runs any more; its model is in its checkpoint"
+		g.State, g.Says = StateGone, "it was not stopped, and nothing of it runs any more; "+ModelWords(s.want.Checkpoint, g.Job)
 	}
 	if n.chiefErr != nil && !silent(n.chiefErr) {
 		g.Problems = append(g.Problems, "the chief: "+n.chiefErr.Error())
@@ -158,13 +164,76 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	}
 }
 
-// ready counts the members that train.
-func (n *seen) ready() int {
+// ready counts the members that train: whom the chief counts on and has heard lately, and, where everything is listed, who lives.
+func (n *seen) ready(listed bool) int {
+	now := n.chief.GetNowUnixMs()
 	count := 0
 	for _, m := range n.chief.GetMembers() {
-		if m.GetState() == rpc.MemberState_MEMBER_STATE_READY || m.GetState() == rpc.MemberState_MEMBER_STATE_DRAINING {
-			count++
+		if m.GetState() != rpc.MemberState_MEMBER_STATE_READY && m.GetState() != rpc.MemberState_MEMBER_STATE_DRAINING {
+			continue
 		}
+		if beat := m.GetLastBeatUnixMs(); beat > 0 && now-beat > silentMember.Milliseconds() {
+			continue
+		}
+		id := backend.ID{Role: backend.RoleWorker, Rank: int(m.GetRank()), Generation: m.GetGeneration()}
+		if st, found := n.allocation(id); listed && !(found && st.State.Live()) {
+			continue
+		}
+		count++
 	}
 	return count
+}
+
+const (
+	// silentMember is how long a member may be silent and be counted on: some beats.
+	silentMember = 3 * time.Second
+	// idleTroubled and idleBehind are how long nothing may be trained, with a problem and with records that wait, before a job counts as one that
+	// does not train.
+	idleTroubled = 5 * time.Second
+	idleBehind   = 15 * time.Second
+)
+
+// idle is for how long a job that has something to train, or a problem, has trained nothing; 0: it trains, or there is nothing to train.
+func (n *seen) idle() time.Duration {
+	last, behind := n.chief.GetStartedUnixMs(), false
+	for _, p := range n.chief.GetPartitions() {
+		last = max(last, p.GetLastAdvanceUnixMs())
+		behind = behind || p.GetEnd() > p.GetApplied()
+	}
+	if last == 0 || n.chief.GetNowUnixMs() == 0 || n.chief.GetRepairing() {
+		return 0
+	}
+	quiet := time.Duration(n.chief.GetNowUnixMs()-last) * time.Millisecond
+	if quiet > idleBehind && behind || quiet > idleTroubled && len(n.chief.GetProblems()) > 0 {
+		return quiet.Round(time.Second)
+	}
+	return 0
+}
+
+// workers is "1 worker", "3 workers".
+func workers(n int) string {
+	if n == 1 {
+		return "1 worker"
+	}
+	return fmt.Sprintf("%d workers", n)
+}
+
+// ModelWords says whether the checkpoint of a job holds a model, by looking for snapshots. dir is checkpoint.dir; "" where it is not known.
+func ModelWords(dir, name string) string {
+	if dir == "" {
+		return "what it trained is in its checkpoint"
+	}
+	folder := filepath.Join(dir, name)
+	if _, err := os.ReadDir(folder); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Sprintf("whether %s holds its model cannot be seen: %v", folder, err)
+	}
+	if found, _ := filepath.Glob(filepath.Join(literal(folder), "tablets", "*", "[^.]*.snap")); len(found) > 0 { // the pattern is a good one
+		return "its model is in " + folder
+	}
+	return fmt.Sprintf("there is no model of it: no snapshot is in %s", folder)
+}
+
+// literal is a path as a pattern that matches it alone.
+func literal(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }

@@ -239,6 +239,32 @@ func TestGlance(t *testing.T) {
 		if g = glance(listed); len(g.Workers) != 2 || g.Workers[1].Member != "ready" || len(g.Servers) != 2 || !g.Servers[0].Up {
 			t.Errorf("processes %+v %+v", g.Workers, g.Servers)
 		}
+		killed := r.list()
+		for i := range killed {
+			if killed[i].ID.Role == backend.RoleWorker && killed[i].ID.Rank == 1 {
+				killed[i].State = backend.StateFailed
+			}
+		}
+		is(glance(func(context.Context) ([]backend.Status, bool, error) { return killed, true, nil }), StateRunning, "with 1 of 2 workers")
+		r.chief.with(func(s *rpc.JobStatus) {
+			s.StartedUnixMs, s.NowUnixMs = 1_000_000, 1_040_000
+			s.Partitions = []*rpc.PartitionStatus{{LastAdvanceUnixMs: 1_002_000}}
+			s.Problems = []*rpc.PartitionProblem{{Partition: -1, Kind: rpc.PartitionProblem_KIND_UNREACHABLE, Detail: "worker-0-g1: no broker has answered it for 38s"}}
+			for _, m := range s.Members {
+				m.LastBeatUnixMs = s.NowUnixMs
+			}
+		})
+		is(glance(nil), StateUnknown, "nothing has been trained for 38s")
+		r.chief.with(func(s *rpc.JobStatus) { s.Partitions[0].LastAdvanceUnixMs = s.NowUnixMs })
+		is(glance(nil), StateRunning, "with 2 of 2 workers")
+		r.chief.with(func(s *rpc.JobStatus) { s.Members[0].LastBeatUnixMs -= 10_000; s.Problems = nil })
+		is(glance(nil), StateRunning, "with 1 of 2 workers")
+		r.chief.with(func(s *rpc.JobStatus) {
+			s.StartedUnixMs, s.NowUnixMs, s.Partitions = 0, 0, nil
+			for _, m := range s.Members {
+				m.LastBeatUnixMs = 0
+			}
+		})
 		r.chief.with(func(s *rpc.JobStatus) { s.Paused = true })
 		is(glance(nil), StatePaused, "no scheduler")
 		r.chief.with(func(s *rpc.JobStatus) { s.Servers[1].Metrics = nil })

@@ -71,9 +71,26 @@ func (s *Scheduler) stopWaits() string {
 	case len(workers) > 0:
 		return few(workers)
 	case len(servers) > 0 && !s.want.Snapshotted:
-		return "the last snapshot"
+		return "the last snapshot" + s.snapshotTrouble()
 	}
 	return few(servers)
+}
+
+// snapshotTrouble says why the last snapshot is not written yet, as far as that is known, and what does without it.
+func (s *Scheduler) snapshotTrouble() string {
+	why := ""
+	for _, sv := range s.seen.chief.GetServers() {
+		if e := sv.GetMetrics().GetSnapshotError(); e != "" {
+			why = e
+		}
+	}
+	if why == "" && s.snapshotErr != nil {
+		why = s.snapshotErr.Error()
+	}
+	if why == "" {
+		return ""
+	}
+	return ", which fails: " + why + " (it is tried again; kale stop -force does without it)"
 }
 
 // serverWaits says what a wanted server lacks.

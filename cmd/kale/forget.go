@@ -60,7 +60,11 @@ func (a *app) checkpointOf(name string) string {
 	if err != nil {
 		return "its checkpoint stays in the folder that its job file names"
 	}
-	return fmt.Sprintf("its checkpoint stays in %s", core.CheckpointFolder(l.Job))
+	folder := core.CheckpointFolder(l.Job)
+	if !exists(folder) {
+		return fmt.Sprintf("it has no checkpoint: there is no %s", folder)
+	}
+	return fmt.Sprintf("its checkpoint stays in %s", folder)
 }
 
 // removeState removes a job's state folder while it holds the state, so that no scheduler starts in it.

@@ -160,7 +160,7 @@ func (a *app) serve(ctx context.Context, show *screen, l *loaded, b backend.Back
 // farewell says what goes on and how to take it up or stop it.
 func (a *app) farewell(l *loaded, v *core.View) {
 	if v != nil && v.Stopped {
-		fmt.Fprintf(a.err, "job %q has stopped; its model is in %s\n  kale %s\ntakes it up again\n", l.Name, l.Checkpoint.Dir, quoted(a.args))
+		fmt.Fprintf(a.err, "job %q has stopped; %s\n  kale %s\ntakes it up again\n", l.Name, core.ModelWords(l.Checkpoint.Dir, l.Name), quoted(a.args))
 		return
 	}
 	goesOn := "training goes on"

@@ -111,7 +111,7 @@ func (a *app) overview(ctx context.Context, w io.Writer, asJSON bool) error {
 		return json.NewEncoder(w).Encode(states)
 	}
 	if len(states) == 0 {
-		fmt.Fprintln(w, "no job has run on this machine yet: kale run JOB.hcl runs one")
+		fmt.Fprintln(w, "no job is known on this machine: kale run JOB.hcl runs one")
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -169,7 +169,14 @@ func writeStatus(w io.Writer, v *core.View) error {
 	if s.Unknown != "" {
 		trained = "unknown"
 	}
-	row("rate", "%s records/s arrive, %s are trained", arrive, trained)
+	switch {
+	case v.Manual.Paused:
+		row("rate", "%s records/s arrive; while it is paused, none are trained", arrive)
+	case arrive == "unknown" && trained == "unknown":
+		row("rate", "unknown")
+	default:
+		row("rate", "%s records/s arrive, %s are trained", arrive, trained)
+	}
 	if f := s.Forecast; f != nil {
 		row("forecast", "%s records/s for now (%s to %s), by %s%s", number(f.Mean), number(f.Lower), number(f.Upper), v.Forecast.Source, distrust(v))
 	} else {
@@ -178,7 +185,11 @@ func writeStatus(w io.Writer, v *core.View) error {
 	if s.Unknown != "" {
 		row("workers", "%d wanted (%d to %d); how many train is unknown%s", s.Target, v.Min, v.Max, emulated(v))
 	} else {
-		row("workers", "%d train of %d wanted (%d to %d), %d starting, %d leaving; capacity %s records/s, %.0f %% busy%s", s.Running, s.Target, v.Min, v.Max,
+		do := "train"
+		if v.Manual.Paused {
+			do = "ready"
+		}
+		row("workers", "%d %s of %d wanted (%d to %d), %d starting, %d leaving; capacity %s records/s, %.0f %% busy%s", s.Running, do, s.Target, v.Min, v.Max,
 			s.Pending, s.Draining, number(s.Capacity), 100*s.Busy, emulated(v))
 	}
 	row("throughput", "%s", strings.TrimSuffix(v.Model+"; "+v.ModelBasis.String(), "; "))

@@ -55,3 +55,18 @@ func TestFit(t *testing.T) {
 		t.Errorf("where there is no terminal: %q", got)
 	}
 }
+
+// While a job is paused, nobody is said to train.
+func TestPausedTrainsNothing(t *testing.T) {
+	v := &core.View{Job: "ctr", State: core.StatePaused, Min: 1, Max: 4, Manual: plan.Manual{Paused: true}, Sample: core.Sample{Running: 3, Target: 3, Trained: 126}}
+	if got, want := headline(v), "3 workers of 1–4 ready, paused, lag unknown"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	var b strings.Builder
+	if err := writeStatus(&b, v); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.String(); strings.Contains(text, "126") || !strings.Contains(text, "none are trained") || !strings.Contains(text, "3 ready of 3 wanted") {
+		t.Errorf("status:\n%s", text)
+	}
+}

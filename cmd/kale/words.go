@@ -14,7 +14,11 @@ import (
 // headline is a view in one line.
 func headline(v *core.View) string {
 	s := v.Sample
-	parts := []string{fmt.Sprintf("%s of %d–%d train", count(s.Running, "worker"), v.Min, v.Max)}
+	do := "train"
+	if v.Manual.Paused {
+		do = "ready, paused"
+	}
+	parts := []string{fmt.Sprintf("%s of %d–%d %s", count(s.Running, "worker"), v.Min, v.Max, do)}
 	if s.Target != s.Running {
 		parts[0] += fmt.Sprintf(" (target %d)", s.Target)
 	}
@@ -22,7 +26,7 @@ func headline(v *core.View) string {
 	if s.Rate != nil {
 		parts = append(parts, number(*s.Rate)+" records/s arrive")
 	}
-	if s.Running > 0 {
+	if s.Running > 0 && !v.Manual.Paused {
 		parts = append(parts, number(s.Trained)+" trained")
 	}
 	return strings.Join(parts, ", ")

@@ -1,0 +1,51 @@
+package core
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// What is said of a model is what is in its folder.
+func TestModelWords(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a[b]*") // no pattern
+	folder := filepath.Join(dir, "ctr")
+	says := func(dir, want string) {
+		t.Helper()
+		if got := ModelWords(dir, "ctr"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	says("", "what it trained is in its checkpoint")
+	says(dir, "there is no model of it: no snapshot is in "+folder)
+	tablet := filepath.Join(folder, "tablets", "000001")
+	if err := os.MkdirAll(tablet, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{".1-1.snap.tmp", ".1-1.snap"} {
+		if err := os.WriteFile(filepath.Join(tablet, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says(dir, "there is no model of it: no snapshot is in "+folder)
+	if err := os.WriteFile(filepath.Join(tablet, "1-2.snap"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	says(dir, "its model is in "+folder)
+	says(filepath.Join(tablet, "1-2.snap"), "there is no model of it: no snapshot is in "+filepath.Join(tablet, "1-2.snap", "ctr"))
+}
+
+// A stop whose last snapshot fails says why, and what does without it.
+func TestStopSaysWhyItsSnapshotFails(t *testing.T) {
+	s := &Scheduler{seen: &seen{chief: &rpc.JobStatus{}}}
+	if got := s.snapshotTrouble(); got != "" {
+		t.Errorf("without a fault: %q", got)
+	}
+	s.seen.chief.Servers = []*rpc.ServerStatus{{Metrics: &rpc.ServerMetrics{SnapshotError: "write tablet 3: no space left on device"}}, {}}
+	want := ", which fails: write tablet 3: no space left on device (it is tried again; kale stop -force does without it)"
+	if got := s.snapshotTrouble(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
