@@ -103,8 +103,13 @@ func (c *Cluster) launch(name string, argv ...string) (*daemon, error) {
 
 // mourn is what the guard runs: it waits until the process that holds its standard input is gone, and ends the jobs, which nobody else would.
 const mourn = `cat >/dev/null
-for p in /proc/[0-9]*; do
-  tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qxF "SLURM_CONF=$1" && kill -9 "${p#/proc/}" 2>/dev/null
+left=yes tries=0
+while [ -n "$left" ] && [ $tries -lt 20 ]; do
+  left= tries=$((tries + 1))
+  for p in /proc/[0-9]*; do
+    tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qxF "SLURM_CONF=$1" || continue
+    kill -9 "${p#/proc/}" 2>/dev/null && left=yes
+  done
 done
 [ -z "$2" ] || rm -rf "$2"`
 
@@ -120,6 +125,7 @@ func (c *Cluster) guard() error {
 		return err
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")} // not SLURM_CONF, or it would find itself
 	if err := cmd.Start(); err != nil {
 		return err
 	}
