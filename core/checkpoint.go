@@ -154,8 +154,21 @@ func CheckFolder(j *job.Job) hcl.Diagnostics {
 		if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 			return fail("The checkpoint folder cannot be written", "%s: %v. Snapshots go to %s: change its permissions, or choose another folder.", dir, err, filepath.Join(j.Checkpoint.Dir, j.Name))
 		}
+		if err := tryWriting(dir); err != nil {
+			return fail("The checkpoint folder cannot be written", "%v. Snapshots go to %s: choose another folder.", err, filepath.Join(j.Checkpoint.Dir, j.Name))
+		}
 		return nil
 	}
+}
+
+// tryWriting makes a folder with a file in a folder, and removes both: permissions do not tell of file systems that take nothing.
+func tryWriting(dir string) (err error) {
+	trial, err := os.MkdirTemp(dir, ".kale-try-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(trial)) }()
+	return os.WriteFile(filepath.Join(trial, "file"), []byte("kale"), 0o600)
 }
 
 // CheckCheckpoint says, as diagnostics of the job file, what was changed in it that the job's checkpoint does not allow. The trainers would refuse it

@@ -21,6 +21,7 @@ func TestCheckpointFolder(t *testing.T) {
 	for _, c := range []struct{ name, dir, says string }{
 		{"there", root, ""},
 		{"can be made", filepath.Join(root, "new", "deep"), ""},
+		{"where nothing can be made", "/proc/nope", "cannot be written"},
 		{"a file", file, "is a file"},
 		{"under a file", filepath.Join(file, "a", "b"), "is a file"},
 		{"not writable", locked, "cannot be written"},

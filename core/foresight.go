@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
 	"slices"
 	"time"
+
+	"github.com/hashicorp/hcl/v2"
 
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
@@ -50,6 +53,27 @@ func newForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage) (*foresigh
 		}
 	}
 	return f, nil
+}
+
+// CheckForecast says, as diagnostics of the job file, why its forecast model could not be used.
+func CheckForecast(j *job.Job) hcl.Diagnostics {
+	if j.Forecast.Model == job.ForecastSeasonal {
+		return nil
+	}
+	advice := fmt.Sprintf("Train one with kale forecast train, or set model to %q.", job.ForecastSeasonal)
+	raw, err := os.ReadFile(j.Forecast.Model)
+	if err != nil {
+		return hcl.Diagnostics{j.ErrorAt("forecast.model", "The forecast model cannot be read", fmt.Sprintf("%v. %s", err, advice))}
+	}
+	info, err := forecast.ReadModelInfo(raw)
+	switch {
+	case err != nil:
+		return hcl.Diagnostics{j.ErrorAt("forecast.model", "The forecast model cannot be used", fmt.Sprintf("%s: %v. %s", j.Forecast.Model, err, advice))}
+	case info.Step != j.Forecast.Interval:
+		return hcl.Diagnostics{j.ErrorAt("forecast.model", "The forecast model is for another interval", fmt.Sprintf(
+			"%s was trained on bins of %s, and forecast.interval is %s. %s", j.Forecast.Model, job.FormatDuration(info.Step), job.FormatDuration(j.Forecast.Interval), advice))}
+	}
+	return nil
 }
 
 // forecast is what is expected for the bins after the history, with the gate's verdict.

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 )
 
 // supposed is the generation of a process that is only supposed: above every real one, so that no backend takes it for one that is gone.
@@ -69,10 +70,33 @@ func Shortage(r backend.Report) string {
 	return "the backend does not say why"
 }
 
+// neverFits is an error where a worker asks for more devices than any node has. Where the inventory is not known, or shows no device at all on a cluster,
+// whose nodes may come later, it says nothing.
+func neverFits(ctx context.Context, o Options) hcl.Diagnostics {
+	j := o.Job
+	inv, err := o.Backend.Inventory(ctx)
+	if err != nil || j.Workers.GPUs == 0 {
+		return nil
+	}
+	most, nodes := 0, map[string]int{}
+	for _, d := range inv.Devices {
+		nodes[d.Node]++
+		most = max(most, nodes[d.Node])
+	}
+	if j.Workers.GPUs <= most || len(inv.Devices) < inv.Total || most == 0 && j.Backend.Name != job.BackendLocal {
+		return nil
+	}
+	return hcl.Diagnostics{j.ErrorAt("workers.gpus", "No node has so many devices",
+		fmt.Sprintf("A worker asks for %d GPUs, and no node of backend %q has more than %d. Lower workers.gpus.", j.Workers.GPUs, j.Backend.Name, most))}
+}
+
 // PlacementDiagnostics are warnings where the job's servers with workers.min or workers.max workers would find no room now: a job waits for
-// room, so that none of it is a mistake.
+// room, so that none of it is a mistake. A worker that fits on no node at all is an error.
 func PlacementDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
 	j := o.Job
+	if diags := neverFits(ctx, o); diags.HasErrors() {
+		return diags, nil
+	}
 	least, err := CouldPlace(ctx, o, j.Workers.Min)
 	switch {
 	case err != nil && ctx.Err() != nil:

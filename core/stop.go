@@ -100,7 +100,7 @@ func (s *Scheduler) stopped() error {
 	for rank := range w.Servers {
 		w.Servers[rank]++ // this one was released, and is not started again
 	}
-	s.lg.Info("the job has stopped; its state is in the checkpoint folder", "dir", s.job.Checkpoint.Dir)
+	s.lg.Info("the job has stopped; its state is in the checkpoint folder", "dir", CheckpointFolder(s.job))
 	return s.save()
 }
 

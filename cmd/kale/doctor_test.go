@@ -96,7 +96,7 @@ func TestDoctor(t *testing.T) {
 		{"no trainer", "", "", []string{"-trainer", "none"}, "", []string{"trainer"}, "make build"},
 		{"a trainer that crashes", "", "", []string{"-trainer", filepath.Join(script("t", "kill -SEGV $$"), "t")}, "", []string{"trainer"}, "it crashed"},
 		{"a broken library", "", "", nil, file, []string{"ONNX Runtime"}, "make deps"},
-		{"the checkpoint folder is a file", `dir = "checkpoints/clicks"`, fmt.Sprintf("dir = %q", file), nil, "", []string{"checkpoint folder"}, "Move it away"},
+		{"the checkpoint folder is a file", `dir = "checkpoints"`, fmt.Sprintf("dir = %q", file), nil, "", []string{"checkpoint folder"}, "Move it away"},
 		{"the state folder is a file", "", "", []string{"-state-dir", file}, "", []string{"devices", "room for 1 worker", "state folder", "scheduler's socket"}, "$KALE_STATE_DIR"},
 		{"a job file with a mistake", "max  = 2", "max  = 0", nil, "", []string{"job file"}, "job.hcl:"},
 		{"no job file", "", "", nil, "", []string{"job file"}, "No such file"},

@@ -49,7 +49,7 @@ job file that is valid as it is. Read it before you run it: what was inferred is
 	c.Flags().StringVar(&f.in.Topic, "topic", "", "topic to train on")
 	c.Flags().StringVar(&f.in.Name, "name", "", "name of the job (default: from the topic)")
 	c.Flags().StringVar(&f.in.Label, "label", "", "field to predict (default: inferred)")
-	c.Flags().StringVar(&f.in.Checkpoint, "checkpoint", "", "`FOLDER` for checkpoints (default: checkpoints/NAME beside the job file)")
+	c.Flags().StringVar(&f.in.Checkpoint, "checkpoint", "", "`FOLDER` for checkpoints (default: checkpoints beside the job file)")
 	c.Flags().IntVar(&f.in.GPUs, "gpus", 0, "GPUs per worker")
 	c.Flags().IntVar(&f.samples, "samples", 1000, "how many records to look at")
 	c.Flags().StringVarP(&f.out, "out", "o", "", "`FILE` to write (default: standard output)")

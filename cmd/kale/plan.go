@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
 )
 
 type planFlags struct {
@@ -34,7 +35,7 @@ where the result would go, and whether there is room for workers.min and workers
 	}
 	f.jobFlags.register(c)
 	f.recordFlags.register(c)
-	c.Flags().BoolVar(&f.asJSON, "json", false, "print observation, decision and placement as JSON")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print observation, decision and placement as JSON; what is wrong as kale validate -json does")
 	c.Flags().StringVar(&f.log, "log", "warn", "least level of the log on standard error: "+logLevels)
 	return c
 }
@@ -65,15 +66,21 @@ func (a *app) plan(ctx context.Context, arg string, f planFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
-	l, err := a.load(arg, f.jobFlags)
+	l, err := a.loadFor(arg, f)
 	if err != nil {
 		return err
+	}
+	refused := func(diags hcl.Diagnostics) error {
+		if f.asJSON && diags.HasErrors() {
+			return a.validatedJSON(l.Job, diags)
+		}
+		return a.diagnose(l.files, diags)
 	}
 	info, diags, err := a.preflight(ctx, l, f.recordFlags)
 	if err != nil {
 		return err
 	}
-	if err := a.diagnose(l.files, diags); err != nil {
+	if err := refused(diags); err != nil {
 		return err
 	}
 	trainer, env, err := a.trainer(ctx, lg, l)
@@ -97,7 +104,7 @@ func (a *app) plan(ctx context.Context, arg string, f planFlags) error {
 	if ctx.Err() != nil {
 		return errors.New("plan: interrupted; nothing was changed")
 	}
-	if derr := a.diagnose(l.files, diags); derr != nil {
+	if derr := refused(diags); derr != nil {
 		return derr
 	}
 	if err != nil {
@@ -108,6 +115,20 @@ func (a *app) plan(ctx context.Context, arg string, f planFlags) error {
 		return json.NewEncoder(a.out).Encode(out)
 	}
 	return writePlanned(a.out, out)
+}
+
+// loadFor is load; with -json the mistakes of the file are printed as kale validate -json prints them.
+func (a *app) loadFor(arg string, f planFlags) (*loaded, error) {
+	if f.asJSON {
+		how, err := a.invocation(arg, f.jobFlags)
+		if err != nil {
+			return nil, err
+		}
+		if j, _, diags := job.Load(how.File, how.Vars, how.VarFiles); diags.HasErrors() {
+			return nil, a.validatedJSON(j, diags)
+		}
+	}
+	return a.load(arg, f.jobFlags)
 }
 
 // warnUnknown says on standard error what makes a plan worth less.

@@ -145,6 +145,15 @@ func TestPreflightOfThisMachine(t *testing.T) {
 	if err := os.WriteFile(crash, []byte("#!/bin/sh\necho some last words >&2\nkill -SEGV $$\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	lacking := filepath.Join(t.TempDir(), "lacking")
+	if err := os.WriteFile(lacking, []byte("#!/bin/sh\necho '{\"go\":\"go1\",\"onnxruntime_missing\":\"there is no library\"}'\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	junk := filepath.Join(t.TempDir(), "junk.onnx")
+	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	foreseen := changed(t, text, "forecast {\n", fmt.Sprintf("forecast {\n    model = %q\n", junk))
 	good := write(t, text)
 	for _, tt := range []struct {
 		name string
@@ -152,7 +161,10 @@ func TestPreflightOfThisMachine(t *testing.T) {
 		env  string // KALE_ONNXRUNTIME
 		says string
 	}{
-		{"the checkpoint folder is a file", []string{write(t, changed(t, text, `dir = "checkpoints/clicks"`, fmt.Sprintf("dir = %q", file)))}, "", "error: The checkpoint folder is a file"},
+		{"the checkpoint folder is a file", []string{write(t, changed(t, text, `dir = "checkpoints"`, fmt.Sprintf("dir = %q", file)))}, "", "error: The checkpoint folder is a file"},
+		{"a checkpoint folder that cannot be made", []string{write(t, changed(t, text, `dir = "checkpoints"`, `dir = "/proc/nope"`))}, "", "error: The checkpoint folder cannot be written"},
+		{"a forecast model that is none", []string{write(t, foreseen)}, "", "error: The forecast model cannot be used"},
+		{"no library", []string{good, "-trainer", lacking}, "", "cannot use ONNX Runtime: there is no library"},
 		{"no trainer", []string{good, "-trainer", filepath.Join(t.TempDir(), "kale-trainer")}, "", "is -trainer right?"},
 		{"another program", []string{good, "-trainer", "/bin/true"}, "", "it does not say what it is"},
 		{"a trainer that crashes", []string{good, "-trainer", crash}, "", `it crashed (signal: segmentation fault) (it says "some last words")`},
@@ -170,6 +182,17 @@ func TestPreflightOfThisMachine(t *testing.T) {
 				}
 			}
 		})
+	}
+	var plan struct {
+		Valid       bool
+		Diagnostics []struct{ Line int }
+	}
+	many := changed(t, changed(t, text, "gpus = 0", "gpus = 64"), "backend \"local\" {\n", "backend \"local\" {\n    gpus  = \"none\"\n    slots = 2\n")
+	for _, bad := range []string{changed(t, text, "min  = 1", "min  = 100"), foreseen, many} {
+		r := s.run("plan", write(t, bad), "-json")
+		if err := json.Unmarshal([]byte(r.out), &plan); err != nil || r.code != exitFailed || plan.Valid || len(plan.Diagnostics) == 0 || plan.Diagnostics[0].Line == 0 {
+			t.Errorf("plan -json of a bad file: %q, %q (%v)", r.out, r.err, err)
+		}
 	}
 	entries, err := os.ReadDir(s.env["KALE_STATE_DIR"])
 	if err != nil || len(entries) > 0 {

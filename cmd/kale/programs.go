@@ -84,7 +84,7 @@ func (a *app) trainer(ctx context.Context, lg *slog.Logger, l *loaded) (path str
 		return path, env, err
 	}
 	v, err := doctor.TryTrainer(ctx, path, env, onnx.CPU)
-	if err == nil && v.Broken && l.Model.Kind != job.ModelCounting { // a counting job computes nothing
+	if err == nil && v.NoONNX != "" && l.Model.Kind != job.ModelCounting { // a counting job computes nothing
 		err = fmt.Errorf("no worker could train: %s cannot use ONNX Runtime: %s", path, v.NoONNX)
 	}
 	if err != nil {
@@ -111,7 +111,7 @@ func (a *app) findTrainer(lg *slog.Logger, l *loaded) (path string, env map[stri
 	case !errors.Is(err, onnx.ErrNoLibrary):
 		return "", nil, err
 	default: // what is wrong with one that is named, the trainer says when it is tried
-		lg.Warn("workers must find ONNX Runtime by themselves", "err", err)
+		lg.Warn("workers must find ONNX Runtime by themselves; kale doctor tells where it is missing", "err", err)
 	}
 	if l.Backend.Name != "local" {
 		return path, env, nil // it is a path on other machines

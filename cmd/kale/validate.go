@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
@@ -78,7 +79,7 @@ func (a *app) askAround(ctx context.Context, l *loaded, f validateFlags) (hcl.Di
 		}
 		diags = append(diags, found...)
 	}
-	diags = append(diags, core.CheckFolder(l.Job)...)
+	diags = slices.Concat(diags, core.CheckFolder(l.Job), core.CheckForecast(l.Job))
 	more, err := a.askBackend(ctx, l)
 	return append(diags, more...), err
 }

@@ -23,7 +23,7 @@ type ScaffoldInput struct {
 	GPUs       int      // per worker
 	// History is how far back the topic's records reach now, and Retention how long they stay; 0: not known, and Retention negative: for ever.
 	History, Retention time.Duration
-	Checkpoint         string // folder; empty: checkpoints/NAME beside the job file
+	Checkpoint         string // folder; empty: checkpoints beside the job file, in which each job has a folder of its own
 }
 
 // labelNames are the usual names of the field to predict, the surest first.
@@ -57,7 +57,7 @@ func Scaffold(in ScaffoldInput) ([]byte, error) {
 		in.Name = strings.Trim(in.Name[:63], "-")
 	}
 	if in.Checkpoint == "" {
-		in.Checkpoint = "checkpoints/" + in.Name
+		in.Checkpoint = "checkpoints"
 	}
 	out := hclwrite.Format([]byte(in.file(s, roles)))
 	if _, files, diags := Parse(out, in.Name+".hcl", Options{}); diags.HasErrors() {
@@ -86,6 +86,11 @@ func (s survey) roles(label string) (roles, error) {
 	switch {
 	case label != "" && !slices.Contains(names, label):
 		return r, fmt.Errorf("no record has the label %q: %sthe fields are %s", label, didYouMean(label, names), strings.Join(names, ", "))
+	case label != "" && !slices.Contains(binary, label):
+		if len(binary) == 0 {
+			return r, fmt.Errorf("the field %q cannot be the label: a label is 0 or 1 in every record, and no field is", label)
+		}
+		return r, fmt.Errorf("the field %q cannot be the label: a label is 0 or 1 in every record, as is %s", label, strings.Join(binary, ", "))
 	case label == "":
 		r.label = inferLabel(binary)
 	}

@@ -191,6 +191,10 @@ func TestScaffoldSaysWhatItMisses(t *testing.T) {
 			}
 		})
 	}
+	in := ScaffoldInput{Brokers: []string{"b:1"}, Topic: "t", Partitions: 1, Samples: clicks(20), Label: "price"}
+	if _, err := Scaffold(in); err == nil || !strings.Contains(err.Error(), `"price" cannot be the label`) || !strings.Contains(err.Error(), "click") {
+		t.Errorf("a label that is no label: %v", err)
+	}
 	if _, err := Scaffold(ScaffoldInput{Brokers: []string{"nowhere"}, Topic: "t", Partitions: 1, Samples: clicks(2)}); err == nil || !strings.Contains(err.Error(), "host:port") {
 		t.Errorf("a broker without a port: %v", err)
 	}
