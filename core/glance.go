@@ -132,9 +132,7 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 		g.Manual.Paused, g.Trained = n.chief.GetPaused(), trainedRecords(n.chief)
 		ready := n.ready(listed && n.listErr == nil && n.complete)
 		g.Running = &ready
-		for _, p := range n.chief.GetProblems() {
-			g.Problems = append(g.Problems, chiefProblem(p))
-		}
+		g.Problems = append(g.Problems, chiefProblems(n.chief.GetProblems())...)
 	}
 	switch {
 	case s.want.Stopping && !(listed && n.listErr == nil && n.complete && alive == 0):

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kale-sched/kale/core/rpc"
 )
 
@@ -47,5 +49,20 @@ func TestStopSaysWhyItsSnapshotFails(t *testing.T) {
 	want := ", which fails: write tablet 3: no space left on device (it is tried again; kale stop -force does without it)"
 	if got := s.snapshotTrouble(); got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// Partitions with the same problem are named together, and one that is a worker's is told once.
+func TestProblemsAreFolded(t *testing.T) {
+	problem := func(partition int32, detail string) *rpc.PartitionProblem {
+		return &rpc.PartitionProblem{Partition: partition, Kind: rpc.PartitionProblem_KIND_UNREACHABLE, Detail: detail}
+	}
+	got := chiefProblems([]*rpc.PartitionProblem{
+		problem(2, "no broker has answered"), problem(0, "no broker has answered"), problem(-1, "worker-0: cut off"), problem(1, "no broker has answered"),
+		problem(7, "no broker has answered"), problem(3, "another"), problem(-1, "worker-0: cut off"),
+	})
+	want := []string{"partitions 0–2, 7: no broker has answered", "worker-0: cut off", "partition 3: another"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

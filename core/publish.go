@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -206,6 +208,57 @@ func chiefProblem(p *rpc.PartitionProblem) string {
 	return fmt.Sprintf("partition %d: %s", p.GetPartition(), p.GetDetail())
 }
 
+// chiefProblems are the problems of a job's partitions, for people: partitions with the same one are named together, and what two
+// workers met alike is told once.
+func chiefProblems(ps []*rpc.PartitionProblem) []string {
+	var out []string
+	with := map[string][]int32{} // partitions by what is wrong with them
+	for _, p := range ps {
+		text := chiefProblem(p)
+		what, alone := strings.CutPrefix(text, fmt.Sprintf("partition %d: ", p.GetPartition()))
+		if !alone {
+			what = text
+		}
+		if _, told := with[what]; !told {
+			out = append(out, what)
+		}
+		if alone {
+			with[what] = append(with[what], p.GetPartition())
+		} else if _, told := with[what]; !told {
+			with[what] = nil
+		}
+	}
+	for i, what := range out {
+		if len(with[what]) > 0 {
+			out[i] = partitionNames(with[what]) + ": " + what
+		}
+	}
+	return out
+}
+
+// partitionNames is "partition 3", "partitions 0–3, 6".
+func partitionNames(p []int32) string {
+	slices.Sort(p)
+	p = slices.Compact(p)
+	if len(p) == 1 {
+		return fmt.Sprintf("partition %d", p[0])
+	}
+	var parts []string
+	for i := 0; i < len(p); {
+		j := i
+		for j+1 < len(p) && p[j+1] == p[j]+1 {
+			j++
+		}
+		if part := strconv.Itoa(int(p[i])); j == i {
+			parts = append(parts, part)
+		} else {
+			parts = append(parts, fmt.Sprintf("%s–%d", part, p[j]))
+		}
+		i = j + 1
+	}
+	return "partitions " + strings.Join(parts, ", ")
+}
+
 // problems are what an operator should read, the gravest first.
 func (s *Scheduler) problems() []string {
 	n := s.seen
@@ -213,11 +266,7 @@ func (s *Scheduler) problems() []string {
 	if s.unsaved != nil {
 		out = append(out, "nothing is decided or changed, because the scheduler's state cannot be saved: "+s.unsaved.Error()+"; training goes on")
 	}
-	for _, p := range n.chief.GetProblems() {
-		if text := chiefProblem(p); !slices.Contains(out, text) { // two workers may meet the same record
-			out = append(out, text)
-		}
-	}
+	out = append(out, chiefProblems(n.chief.GetProblems())...)
 	for _, sv := range n.chief.GetServers() {
 		if e := sv.GetMetrics().GetSnapshotError(); e != "" {
 			out = append(out, fmt.Sprintf("parameter server %d: snapshots fail: %s", sv.GetInfo().GetIndex(), e))

@@ -90,7 +90,7 @@ type View struct {
 	State      State         `json:"state"`
 	Scheduler  bool          `json:"scheduler"`
 	Mode       string        `json:"mode"`
-	Now        time.Time     `json:"now"`
+	Now        time.Time     `json:"now"` // when it was made or, from the API, asked for; Sample.At is when it was observed
 	Started    time.Time     `json:"started"`
 	MaxLag     time.Duration `json:"max_lag"`
 	Min        int           `json:"min"`

@@ -157,6 +157,9 @@ func writeStatus(w io.Writer, v *core.View) error {
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	s := v.Sample
 	row("job", "%s, %s, %s, scheduler up since %s", v.Job, v.State, v.Mode, clock(v.Started, v.Now))
+	if age := v.Now.Sub(s.At); !s.At.IsZero() && age > time.Second {
+		row("seen", "%s ago: the scheduler looks every autoscale.watch", shortDuration(age))
+	}
 	if s.Lag == nil {
 		row("lag", "unknown; the objective is at most %s", shortDuration(v.MaxLag))
 	} else {
@@ -211,7 +214,7 @@ func writeStatus(w io.Writer, v *core.View) error {
 	if j := v.LastJoin; j != nil {
 		row("join time", "%s, the median of %s; the last was %s", shortDuration(v.Join.Value), count(v.Join.Samples, "rescale"), j)
 	}
-	writeRecords(row, v.Now, v.LastChange, v.Decision)
+	writeRecords(row, v.Now, unlike(v.LastChange, v), unlike(v.Decision, v))
 	auc := ""
 	if v.AUC != nil {
 		auc = fmt.Sprintf(", AUC so far %.4f (each record scored before it is trained)", *v.AUC)
@@ -229,6 +232,17 @@ func writeStatus(w io.Writer, v *core.View) error {
 		return err
 	}
 	return writeProcesses(w, v.Now, v.Workers, v.Servers)
+}
+
+// unlike is a decision without the forecast's reason for not being trusted, where that is long: the forecast's row has it.
+func unlike(r *core.Record, v *core.View) *core.Record {
+	why := v.Forecast.Reason
+	if r == nil || v.Forecast.Trusted || len(why) < 40 || !strings.Contains(r.Decision.Reason, why) {
+		return r
+	}
+	c := *r
+	c.Decision.Reason = strings.ReplaceAll(r.Decision.Reason, why, "see above")
+	return &c
 }
 
 // writeRecords prints the last change and the last decision, each with its day where that is another than now's.

@@ -70,3 +70,26 @@ func TestPausedTrainsNothing(t *testing.T) {
 		t.Errorf("status:\n%s", text)
 	}
 }
+
+// A picture that is not of this moment says how old it is, and a long reason is told once.
+func TestStatusTellsItsAgeAndNothingTwice(t *testing.T) {
+	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
+	why := strings.Repeat("its error was larger than that of the seasonal forecaster, ", 3)
+	r := &core.Record{Decision: plan.Decision{At: now, Reason: "hold: the forecast is not trusted: " + why}}
+	v := &core.View{Job: "ctr", Now: now, Sample: core.Sample{At: now.Add(-4 * time.Second)}, Forecast: plan.Forecast{Reason: why}, Decision: r, LastChange: r}
+	var b strings.Builder
+	if err := writeStatus(&b, v); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.String(); strings.Count(text, why) != 1 || !strings.Contains(text, "seen         4s ago") {
+		t.Errorf("status:\n%s", text)
+	}
+	v.Sample.At = now
+	b.Reset()
+	if err := writeStatus(&b, v); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.String(); strings.Contains(text, "ago:") {
+		t.Errorf("status of now:\n%s", text)
+	}
+}

@@ -142,6 +142,10 @@ func TestReading(t *testing.T) {
 
 	v, err := c.Status(t.Context())
 	must(t, err)
+	if !v.Now.After(s.view.Now) {
+		t.Errorf("now is %s, when the view was made", v.Now)
+	}
+	v.Now = s.view.Now
 	if diff := cmp.Diff(s.view, v); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}

@@ -170,7 +170,9 @@ func (h *handler) status(*http.Request) (any, error) {
 	if v == nil {
 		return nil, failf(http.StatusServiceUnavailable, "the scheduler has just started and has not looked yet: ask again in a moment")
 	}
-	return v, nil
+	now := *v
+	now.Now = time.Now() // when it was observed is the sample's time
+	return &now, nil
 }
 
 func (h *handler) decisions(r *http.Request) (any, error) {

@@ -93,7 +93,7 @@ func (s *sheet) noteForecast(mean []float64, soon, later int) {
 	if o.JoinTime.Samples == 0 {
 		measured = "assumed"
 	}
-	s.noteDuration("lead", o.lead(), fmt.Sprintf("join time %s (%s) + interval %s", formatDuration(o.JoinTime.Value), measured, formatDuration(o.Interval)))
+	s.noteDuration("lead", o.lead(), fmt.Sprintf("join time %s (%s) + autoscale.tick %s", formatDuration(o.JoinTime.Value), measured, formatDuration(o.Interval)))
 	s.note("forecast now", mean[0], "samples/s", "by "+o.Forecast.Source)
 	s.note("forecast peak", slices.Max(mean[:soon]), "samples/s", "largest mean within the lead")
 	s.note("load", s.withHeadroom(slices.Max(mean[:soon])), "samples/s", fmt.Sprintf("forecast peak × (1 + %g)", o.Headroom))
