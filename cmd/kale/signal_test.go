@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -12,6 +13,10 @@ import (
 // A terminal that is closed ends a command as cleanly as Ctrl-C does, also when it says so twice; under nohup it ends nothing.
 func TestClosedTerminal(t *testing.T) {
 	s := newShell(t).withPrograms()
+	// Whoever started the tests may ignore hups (nohup), which what they start would inherit: what is caught is not inherited.
+	hups := make(chan os.Signal, 1)
+	signal.Notify(hups, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hups) })
 	for name, c := range map[string]struct {
 		shell string
 		ends  []syscall.Signal // all but the last end nothing where hups are ignored
