@@ -86,10 +86,18 @@ func (a *app) brief(ctx context.Context, name string) jobState {
 	case err != nil:
 		return jobState{Job: name, State: core.StateUnknown, Says: err.Error()}
 	case v != nil:
-		return jobState{Job: name, State: v.State, Scheduler: true, Says: headline(v)}
+		return jobState{Job: name, State: v.State, Scheduler: true, Says: withProblems(headline(v), v.Problems)}
 	default:
-		return jobState{Job: name, State: g.State, Scheduler: g.Scheduler, Says: g.Says}
+		return jobState{Job: name, State: g.State, Scheduler: g.Scheduler, Says: withProblems(g.Says, g.Problems)}
 	}
+}
+
+// withProblems says in a job's one line that there is more to read.
+func withProblems(says string, problems []string) string {
+	if len(problems) == 0 {
+		return says
+	}
+	return says + "; " + count(len(problems), "problem")
 }
 
 // writeGlance prints for people what can be told of a job without its scheduler.

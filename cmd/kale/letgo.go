@@ -76,7 +76,7 @@ func (a *app) whoHolds(o core.Options, err error) error {
 	pid := state.Holder(o.StateDir)
 	end := "press Ctrl-C where it runs"
 	if pid != 0 {
-		end = fmt.Sprintf("press Ctrl-C where it runs, or kill -INT %d", pid)
+		end = fmt.Sprintf("press Ctrl-C where it runs, or kill %d", pid)
 	}
 	return fmt.Errorf("%w: %s has it, and kale status %s%s shows what it does. To end that scheduler alone, %s: training goes on. kale stop %s%s would end the job itself",
 		err, schedulerAt(pid), a.stateFlag(), o.Job.Name, end, a.stateFlag(), o.Job.Name)

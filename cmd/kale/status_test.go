@@ -93,3 +93,19 @@ func TestStatusTellsItsAgeAndNothingTwice(t *testing.T) {
 		t.Errorf("status of now:\n%s", text)
 	}
 }
+
+// The line of a job in the list says that there is more to read.
+func TestProblemsShowInTheList(t *testing.T) {
+	for _, c := range []struct {
+		problems []string
+		want     string
+	}{
+		{nil, "2 workers train"},
+		{[]string{"a"}, "2 workers train; 1 problem"},
+		{[]string{"a", "b"}, "2 workers train; 2 problems"},
+	} {
+		if got := withProblems("2 workers train", c.problems); got != c.want {
+			t.Errorf("with %q: %q, want %q", c.problems, got, c.want)
+		}
+	}
+}

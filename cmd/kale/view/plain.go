@@ -138,7 +138,8 @@ func (p *printer) rescales(f Frame, first bool) []string {
 	return []string{f.event(r.Done, "rescale", RescaleWords(*r, f.Trail, f.horizon()))}
 }
 
-// troubles writes problems that came and that went. One whose numbers change is the same problem.
+// troubles writes problems that came and those that are seen no longer, which a stop mends as little as a process that another one replaces. One whose
+// numbers change is the same problem.
 func (p *printer) troubles(f Frame) []string {
 	var out []string
 	now := make([]string, len(f.View.Problems))
@@ -149,9 +150,9 @@ func (p *printer) troubles(f Frame) []string {
 		}
 	}
 	for _, problem := range p.problems {
-		if !slices.ContainsFunc(now, func(s string) bool { return same(s, problem) }) {
+		if !f.View.Stopping && !slices.ContainsFunc(now, func(s string) bool { return same(s, problem) }) {
 			happened, _, _ := strings.Cut(problem, core.LogEnds) // the log's end was told with the problem
-			out = append(out, f.event(f.View.Now, "resolved", happened))
+			out = append(out, f.event(f.View.Now, "gone", happened))
 		}
 	}
 	p.problems = now

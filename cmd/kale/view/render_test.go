@@ -278,10 +278,19 @@ func TestTroublesAreToldOnce(t *testing.T) {
 	}
 	want := []string{
 		"03:04:05  problem   worker-0-g1 has ended 1×: it crashed; its log ends: the cause",
-		"03:04:05  resolved  worker-0-g1 has ended 2×: it crashed",
+		"03:04:05  gone      worker-0-g1 has ended 2×: it crashed",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
+// A stop mends nothing: what was a problem before is not said to be gone because the job is being stopped.
+func TestAStopResolvesNothing(t *testing.T) {
+	p := &printer{}
+	p.troubles(Frame{View: &core.View{Now: time.Unix(1, 0), Problems: []string{"partition 2 stands still"}}, Zone: time.UTC})
+	if got := p.troubles(Frame{View: &core.View{Now: time.Unix(2, 0), Stopping: true}, Zone: time.UTC}); len(got) > 0 {
+		t.Errorf("a job that stops says %q", got)
 	}
 }
 
