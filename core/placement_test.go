@@ -2,6 +2,8 @@ package core
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -65,5 +67,57 @@ func TestPlacement(t *testing.T) {
 	}
 	if diags, err := PlacementDiagnostics(t.Context(), o); err != nil || len(diags) > 0 {
 		t.Errorf("a job that has all that it wants: %v, %v", diags, err)
+	}
+}
+
+// A job whose workers fit on no node is refused when it is planned and when it is first run, at the line that asks for the devices, before anything is
+// written or started. One that runs is taken up all the same, since its nodes may come back, and one that was stopped is refused again.
+func TestWorkersThatFitOnNoNode(t *testing.T) {
+	r := newRig(t, rigOptions{slots: 8})
+	r.started(1)
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	few := *r.job
+	many := few
+	many.Workers.GPUs = 9
+	r.job = &many
+	r.open("run") // it runs
+	r.order("stop", 0)
+	r.until("the job has stopped", func() error {
+		if !r.s.want.Stopped {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, dir := range map[string]string{"first run": filepath.Join(t.TempDir(), "state"), "run after a stop": r.state} {
+		t.Run(name, func(t *testing.T) {
+			o := r.options("run")
+			o.StateDir = dir
+			s, diags, err := Open(t.Context(), o)
+			if err != nil || s != nil || !diags.HasErrors() {
+				t.Fatalf("opened: %v, %v, %v", s, diags, err)
+			}
+			if d := diags[len(diags)-1]; *d.Subject != many.Range("workers.gpus") || !strings.Contains(d.Detail, "has more than 8") {
+				t.Errorf("it says %v", d)
+			}
+			if _, err := os.Stat(dir); dir != r.state && err == nil {
+				t.Error("a folder was made for a job that was refused")
+			}
+			more, err := PlacementDiagnostics(t.Context(), o)
+			if err != nil || len(more) != 1 || more[0].Detail != diags[len(diags)-1].Detail {
+				t.Errorf("what is said before a run is %v (%v)", more, err)
+			}
+			o.Stop = true // it can be stopped whatever its file says
+			if s, diags, err = Open(t.Context(), o); err != nil || diags.HasErrors() {
+				t.Fatal(diags, err)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

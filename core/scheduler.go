@@ -119,7 +119,10 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 		started: time.Now(), progress: newProgressLog(10 * time.Minute), diags: diags,
 	}
 	if !o.Stop {
-		if diags = append(diags, CheckCheckpoint(o.Job)...); diags.HasErrors() {
+		if diags = append(diags, CheckCheckpoint(o.Job)...); !diags.HasErrors() && !goesOn(o.StateDir) {
+			diags = append(diags, neverFits(ctx, o)...)
+		}
+		if diags.HasErrors() {
 			return nil, diags, nil
 		}
 	}

@@ -194,6 +194,13 @@ func TestPreflightOfThisMachine(t *testing.T) {
 			t.Errorf("plan -json of a bad file: %q, %q (%v)", r.out, r.err, err)
 		}
 	}
+	file = write(t, many)
+	for _, command := range []string{"validate", "plan", "run"} {
+		r := s.run(command, file)
+		if r.code != exitFailed || r.out != "" || !strings.Contains(r.err, "error: No node has so many devices") || !strings.Contains(r.err, file+":") {
+			t.Errorf("%s of a job that fits on no node: exit code %d, %q:\n%s", command, r.code, r.out, r.err)
+		}
+	}
 	entries, err := os.ReadDir(s.env["KALE_STATE_DIR"])
 	if err != nil || len(entries) > 0 {
 		t.Errorf("what was refused left %v (%v)", entries, err)
