@@ -109,8 +109,8 @@ func specOnNomad(c *nomadtest.Cluster) ([]byte, error) {
 	return nil, errors.New("the server's variable holds no specification")
 }
 
-// The same job on a real Nomad: it grows before noon and shrinks after it, its first worker trains on through all of it, and every record is trained once.
+// The same job on a real Nomad: by forecast it grows from one worker to six before noon and shrinks to one after it, its first worker trains on through all of it, and every record is trained once.
 func TestGrowsAndShrinksOnNomad(t *testing.T) {
 	t.Parallel()
-	growsAndShrinks(t, kafkatest.Embedded(t), onNomad)
+	growsAndShrinks(t, kafkatest.Embedded(t), onNomad, toSix)
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kale-sched/kale/cmd/kale/audit"
+	"github.com/kale-sched/kale/cmd/kale/demo"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
@@ -18,29 +20,43 @@ import (
 	"github.com/kale-sched/kale/core/stream/kafkatest"
 )
 
-// day is a synthetic day of 40 s: a night at 250 records/s, which one worker of 533 records/s trains, and a noon at 1,400, which takes three.
-func day() stream.Curve {
+// hump is a day with a night that one worker trains and a noon that takes several.
+type hump struct {
+	most   int           // workers at noon
+	step   time.Duration // of a worker, for batchSize records
+	season time.Duration
+}
+
+var (
+	toThree = hump{most: 3, step: 120 * time.Millisecond, season: 40 * time.Second} // 533 records/s for each worker
+	toSix   = hump{most: 6, step: 240 * time.Millisecond, season: 60 * time.Second} // 267
+)
+
+// curve is the synthetic day: a quarter of it is night, then the rate grows, stays, and falls again for 15 % of it each, and the rest is night. The night's
+// rate is 0.47 of what one worker trains, the noon's 0.875 of what most of them do.
+func (h hump) curve() stream.Curve {
 	c := stream.Curve{Step: 500 * time.Millisecond}
-	for i := range 80 {
+	one := batchSize / h.step.Seconds()
+	night, noon := 0.47*one, 0.875*one*float64(h.most)
+	for i := range int(h.season / c.Step) {
 		high := 0.0
-		switch at := time.Duration(i) * c.Step; {
-		case at < 10*time.Second, at >= 28*time.Second:
-		case at < 16*time.Second:
-			high = (at - 10*time.Second).Seconds() / 6
-		case at < 22*time.Second:
+		switch at := float64(i) * float64(c.Step) / float64(h.season); {
+		case at < 0.25, at >= 0.7:
+		case at < 0.4:
+			high = (at - 0.25) / 0.15
+		case at < 0.55:
 			high = 1
 		default:
-			high = 1 - (at-22*time.Second).Seconds()/6
+			high = 1 - (at-0.55)/0.15
 		}
-		c.Rates = append(c.Rates, 250+high*1150)
+		c.Rates = append(c.Rates, night+high*(noon-night))
 	}
 	return c
 }
 
 // days plays history days of past, and then days live until they are ended.
-func (r *rig) days(history int) *traffic {
+func (r *rig) days(c stream.Curve, history int) *traffic {
 	r.t.Helper()
-	c := day()
 	now := time.Now()
 	wait := func(p *traffic) {
 		<-p.done
@@ -58,21 +74,21 @@ func (r *rig) days(history int) *traffic {
 // A job follows its traffic by forecast: it grows before noon and shrinks after it. Its first worker trains on through all of it, those that leave do so
 // in order, and every record is trained once.
 func TestGrowsAndShrinksWithoutStopping(t *testing.T) {
-	brokers(t, func(t *testing.T, kafka *kafkatest.Cluster) { growsAndShrinks(t, kafka, nil) })
+	brokers(t, func(t *testing.T, kafka *kafkatest.Cluster) { growsAndShrinks(t, kafka, nil, toThree) })
 }
 
 // growsAndShrinks runs the job from its start to its end, at a site (nil: this machine).
-func growsAndShrinks(t *testing.T, kafka *kafkatest.Cluster, at *site) {
+func growsAndShrinks(t *testing.T, kafka *kafkatest.Cluster, at *site, h hump) {
 	library(t)
 	r := newRig(t, kafka, options{
-		model: job.ModelDeepFM, policy: job.PolicyKale, min: 1, max: 4, step: 120 * time.Millisecond, start: job.StartLatest, site: at,
+		model: job.ModelDeepFM, policy: job.PolicyKale, min: 1, max: h.most, step: h.step, season: h.season, start: job.StartLatest, site: at,
 	})
-	p := r.days(2)
+	p := r.days(h.curve(), 2)
 	r.run()
 	r.awaitSteady("one worker trains at night", 1)
 	first := r.process(backend.RoleWorker, 0)
 	var w watch
-	r.await("more train at noon", func() string { return w.look(r, func(n int) bool { return n >= 2 }) })
+	r.await("more train at noon", func() string { return w.look(r, func(n int) bool { return n == h.most }) })
 	r.await("and one at night again", func() string { return w.look(r, func(n int) bool { return n == 1 }) })
 	if now := r.process(backend.RoleWorker, 0); now.PID != first.PID || now.ID != first.ID || now.Restarts > 0 {
 		r.fatalf("the first worker was %+v and is %+v", first, now)
@@ -83,9 +99,9 @@ func growsAndShrinks(t *testing.T, kafka *kafkatest.Cluster, at *site) {
 	w.leftInOrder(r)
 	r.stop()
 	r.gone()
-	r.rescaled()
+	r.rescaled(h)
 	r.produced(nil)
-	r.exact(3000)
+	r.exact(int64(h.season.Seconds() * batchSize / h.step.Seconds() / 4))
 }
 
 // watch follows a job's members.
@@ -156,32 +172,56 @@ func (w *watch) leftInOrder(r *rig) {
 	}
 }
 
-// rescaled checks the scheduler's own record: it grew and then shrank, by decisions on the load, and each rescale came to its end in order.
-func (r *rig) rescaled() {
+// rescaled checks the scheduler's own record: it grew to h.most and then shrank, by decisions on the load, each rescale came to its end in order and its gap
+// was measured; and of several that grew one did so ahead of the load, by the broker's log, which is what a forecast is for.
+func (r *rig) rescaled(h hump) {
 	r.t.Helper()
-	grew, shrank := 0, 0
+	_, pinned, err := audit.Frozen(r.stores())
+	if err != nil {
+		r.fatalf("%v", err)
+	}
+	entries, err := audit.ReadEntries(r.t.Context(), r.kafka.Client(), r.topic, pinned.Starts)
+	if err != nil {
+		r.fatalf("%v", err)
+	}
+	grew, shrank, ahead, most := 0, 0, 0, 0
+	var gap time.Duration
 	for _, s := range records[core.Rescale](r, state.Rescales) {
-		r.t.Logf("%s %d → %d, decided %s, done after %v, gap %v (known: %v), aborted %v: %s", s.Kind, s.From, s.To, s.Decided.Format(time.TimeOnly),
-			s.Done.Sub(s.Decided).Round(time.Millisecond), s.Gap, s.GapKnown, s.Aborted, s.Reason)
+		needed, before := demo.Ahead(s, entries, r.job.Forecast.Horizon)
+		r.t.Logf("%s %d → %d, decided %s, done after %v, gap %v (known: %v), aborted %v, needed %v, ahead %v: %s", s.Kind, s.From, s.To, s.Decided.Format(time.TimeOnly),
+			s.Done.Sub(s.Decided).Round(time.Millisecond), s.Gap, s.GapKnown, s.Aborted, needed, before, s.Reason)
 		if s.Done.Before(s.Decided) {
 			r.t.Errorf("a rescale was done at %v, before its decision at %v", s.Done, s.Decided)
 		}
-		switch {
-		case s.Aborted || s.From == 0:
-		case s.Kind == plan.KindOut:
+		if s.Aborted || s.From == 0 {
+			continue
+		}
+		if !s.GapKnown {
+			r.t.Errorf("the gap of %d → %d is not known, though the chief was there all the time", s.From, s.To)
+		}
+		gap, most = max(gap, s.Gap), max(most, s.To)
+		switch s.Kind {
+		case plan.KindOut:
 			grew++
+			if before {
+				ahead++
+			}
 			if s.FirstTrained.Before(s.Decided) || s.Done.Before(s.FirstTrained) {
 				r.t.Errorf("a scale-out was decided at %v, its first worker trained at %v, and it was done at %v", s.Decided, s.FirstTrained, s.Done)
 			}
-		case s.Kind == plan.KindIn:
+		case plan.KindIn:
 			shrank++
 			if grew == 0 {
 				r.t.Error("it shrank before it grew")
 			}
 		}
 	}
-	if grew == 0 || shrank == 0 {
-		r.t.Errorf("%d scale-outs and %d scale-ins came to their end", grew, shrank)
+	r.t.Logf("%d scale-outs, %d of them ahead of the load, to %d workers; %d scale-ins; the longest gap of a rescale was %v", grew, ahead, most, shrank, gap)
+	if grew == 0 || shrank == 0 || most != h.most {
+		r.t.Errorf("%d scale-outs to %d workers at the most, and %d scale-ins came to their end; want some of each, and %d workers", grew, most, shrank, h.most)
+	}
+	if grew > 1 && ahead == 0 { // a single one may come too late on a busy machine
+		r.t.Errorf("none of %d scale-outs trained before its load came", grew)
 	}
 }
 

@@ -85,8 +85,8 @@ func (c *storm) loseSlurmNode(cluster *slurmtest.Cluster, n int) (what string, u
 	}, false
 }
 
-// The same job on a real Slurm: it grows before noon and shrinks after it, its first worker trains on through all of it, and every record is trained once.
+// The same job on a real Slurm: by forecast it grows from one worker to six before noon and shrinks to one after it, its first worker trains on through all of it, and every record is trained once.
 func TestGrowsAndShrinksOnSlurm(t *testing.T) {
 	t.Parallel()
-	growsAndShrinks(t, kafkatest.Embedded(t), onSlurm)
+	growsAndShrinks(t, kafkatest.Embedded(t), onSlurm, toSix)
 }
