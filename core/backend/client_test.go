@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
 	"github.com/kale-sched/kale/core/backend/fake"
 )
 
@@ -51,17 +52,7 @@ func host() error {
 func launch(t *testing.T, opts backend.Options) *backend.Client {
 	t.Helper()
 	opts.Env = append(opts.Env, envRole+"=plugin")
-	opts.BackoffMin, opts.BackoffMax = time.Millisecond, 50*time.Millisecond
-	c, err := backend.Launch(t.Context(), slog.New(slog.NewTextHandler(t.Output(), nil)), os.Args[0], opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
+	return conformance.Launch(t, os.Args[0], opts)
 }
 
 func gone(pid int) error {
@@ -74,21 +65,6 @@ func gone(pid int) error {
 		return nil
 	}
 	return fmt.Errorf("process %d is still there", pid)
-}
-
-func eventually(t *testing.T, what string, cond func() error) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		err := cond()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it never came that %s: %v", what, err)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
 }
 
 func TestLaunchFails(t *testing.T) {
@@ -184,7 +160,7 @@ func TestOutage(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the outage is noticed", func() error {
+	conformance.Eventually(t, "the outage is noticed", func() error {
 		_, _, err := c.List(t.Context(), "j")
 		if backend.CodeOf(err) == backend.Unavailable && strings.Contains(err.Error(), "no such file") {
 			return nil
@@ -194,7 +170,7 @@ func TestOutage(t *testing.T) {
 	if err := os.Symlink(self, program); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the plugin is back", func() error {
+	conformance.Eventually(t, "the plugin is back", func() error {
 		_, err := c.Info(t.Context())
 		return err
 	})
@@ -242,8 +218,8 @@ func TestPluginEndsWithItsHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // it was killed
-	eventually(t, "the plugin ends", func() error { return gone(pid) })
-	eventually(t, "the plugin's socket folder is removed", func() error {
+	conformance.Eventually(t, "the plugin ends", func() error { return gone(pid) })
+	conformance.Eventually(t, "the plugin's socket folder is removed", func() error {
 		left, err := os.ReadDir(tmp)
 		if err == nil && len(left) > 0 {
 			err = fmt.Errorf("there is %v", left)

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -18,9 +14,8 @@ import (
 )
 
 const (
-	slots    = 4
-	jobLine  = 12 // where the backend block begins in the job file that the tests pretend to have
-	envCount = "KALE_TEST_COUNT"
+	slots   = 4
+	jobLine = 12 // where the backend block begins in the job file that the tests pretend to have
 )
 
 // plugin is the program, built once.
@@ -29,11 +24,7 @@ var plugin string
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "kale-example-")
 	if err == nil {
-		plugin = filepath.Join(dir, "kale-backend-processes")
-		var out []byte
-		if out, err = exec.Command("go", "build", "-o", plugin, ".").CombinedOutput(); err != nil {
-			err = fmt.Errorf("build the plugin: %w\n%s", err, out)
-		}
+		plugin, err = conformance.Build(dir, "github.com/kale-sched/kale/examples/backend-processes")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -50,7 +41,6 @@ func harness(t *testing.T) conformance.Harness {
 	config := func(job string) backend.Config {
 		return backend.Config{Job: job, Source: fmt.Appendf(nil, "\n  slots = %d\n", slots), Filename: "job.hcl", StartLine: jobLine, StartColumn: 24, StateDir: dir}
 	}
-	count := func(job string, id backend.ID) string { return filepath.Join(dir, job+"."+id.String()+".starts") }
 	of := func(job string, id backend.ID) string {
 		return filepath.Join(dir, "backend-processes", job, id.String())
 	}
@@ -62,30 +52,9 @@ func harness(t *testing.T) conformance.Harness {
 			cfg.Source = []byte("\n  slots = 4\n  slotz = 4\n")
 			return cfg, jobLine + 2
 		},
-		Workload: func(job string, id backend.ID, p conformance.Program) backend.Workload {
-			const counted, forEver = `echo x >> "$` + envCount + `"; echo started; `, `[ -p p ] || mkfifo p; while :; do read x <> p; done`
-			script := map[conformance.Program]string{
-				conformance.Steady:   `trap 'exit 0' TERM; ` + counted + forEver,
-				conformance.ExitZero: counted + `exit 0`,
-				conformance.Fenced:   counted + `exit 3`,
-				conformance.Crash:    `trap 'exit 0' TERM; ` + counted + `[ -e crashed ] || { : > crashed; exit 1; }; ` + forEver,
-				conformance.Stubborn: `trap '' TERM; ` + counted + forEver,
-				conformance.Echo:     counted + `cat "$KALE_ALLOC_DIR/hello"; echo; echo "$GREETING"`,
-			}[p]
-			w := backend.Workload{Argv: []string{"/bin/sh", "-c", script}, Env: map[string]string{envCount: count(job, id)}}
-			if p == conformance.Missing {
-				w.Argv = []string{"kale-no-such-program"}
-			}
-			return w
-		},
-		Starts: func(t testing.TB, job string, id backend.ID) int {
-			raw, err := os.ReadFile(count(job, id))
-			if err != nil && !errors.Is(err, os.ErrNotExist) {
-				t.Fatal(err)
-			}
-			return bytes.Count(raw, []byte("\n"))
-		},
-		Slots: slots,
+		Workload: conformance.Shell{Dir: dir}.Workload,
+		Starts:   conformance.Shell{Dir: dir}.Starts,
+		Slots:    slots,
 		Stall: func(t testing.TB) func() {
 			lock := lockNow(t, filepath.Join(dir, "backend-processes", "lock"))
 			return func() { lock.Close() }
@@ -159,30 +128,8 @@ func TestConformance(t *testing.T) { conformance.Run(t, harness) }
 func TestConformanceOverPlugin(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
 		h := harness(t)
-		h.Open = func(t testing.TB) backend.Backend {
-			c, err := backend.Launch(t.Context(), slog.New(slog.NewTextHandler(t.Output(), nil)), plugin, backend.Options{
-				BackoffMin: time.Millisecond, BackoffMax: 100 * time.Millisecond,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c
-		}
-		h.Kill = func(t testing.TB, b backend.Backend) {
-			c := b.(*backend.Client)
-			pid := c.PID()
-			if pid == 0 {
-				return // it is down already
-			}
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-				t.Fatal(err)
-			}
-			for deadline := time.Now().Add(time.Minute); c.PID() == pid; time.Sleep(time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatal("the client does not notice that the plugin is dead")
-				}
-			}
-		}
+		h.Open = func(t testing.TB) backend.Backend { return conformance.Launch(t, plugin, backend.Options{}) }
+		h.Kill = conformance.KillPlugin
 		return h
 	})
 }

@@ -105,5 +105,5 @@ func TestTrainerAndEnvironment(t *testing.T) {
 			t.Errorf("it printed %q, want %q in it", got, want)
 		}
 	}
-	drop(t, b, "j")
+	conformance.Drop(t, b, "j")
 }

@@ -151,7 +151,7 @@ func TestGPUsAreExclusive(t *testing.T) {
 	}
 	for rank, want := range []string{strings.Join(first[0].Devices, ","), ""} {
 		id := backend.ID{Role: backend.RoleWorker, Rank: rank, Generation: 1}
-		eventually(t, "it shows its devices", func() error {
+		conformance.Eventually(t, "it shows its devices", func() error {
 			r, err := one.Logs(t.Context(), "j1", id, backend.LogOptions{})
 			if err != nil {
 				return err
@@ -167,8 +167,8 @@ func TestGPUsAreExclusive(t *testing.T) {
 			return nil
 		})
 	}
-	drop(t, one, "j1")
-	drop(t, two, "j2")
+	conformance.Drop(t, one, "j1")
+	conformance.Drop(t, two, "j2")
 }
 
 // A process can use one MIG instance only; who needs more gets whole GPUs.
@@ -187,5 +187,5 @@ func TestMIG(t *testing.T) {
 	if st[1].Err != nil || len(st[1].Devices) != 1 || st[1].Devices[0] != "MIG-0-0" {
 		t.Errorf("one MIG instance: %+v", st[1])
 	}
-	drop(t, b, "j")
+	conformance.Drop(t, b, "j")
 }

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -33,10 +31,8 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // in the system's temporary folder: it may as well stay
-	binary = filepath.Join(dir, "kale-backend-local")
-	build := exec.Command("go", "build", "-o", binary, "github.com/kale-sched/kale/cmd/kale-backend-local")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the plugin: %v\n%s", err, out)
+	if binary, err = conformance.Build(dir, "github.com/kale-sched/kale/cmd/kale-backend-local"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	if err := os.Setenv(envRun, dir); err != nil {
@@ -84,8 +80,6 @@ func descendants(variable string) map[int]string {
 // slots is how many one-device workloads the tests' clusters hold.
 const slots = 4
 
-const envStarts = "KALE_TEST_STARTS"
-
 // cluster is a state folder and what its processes leave in it.
 type cluster struct{ dir string }
 
@@ -95,7 +89,7 @@ func newCluster(t *testing.T) cluster {
 		if !t.Failed() {
 			return
 		}
-		for pid := range descendants(envStarts + "=" + c.dir) { // or the folder could not be removed
+		for pid := range descendants(conformance.EnvStarts + "=" + c.dir) { // or the folder could not be removed
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	})
@@ -117,63 +111,22 @@ func (c cluster) badConfig(job string) (backend.Config, int) {
 	return cfg, 43
 }
 
-// The shell programs. A read from a FIFO that nobody closes waits without a process of its own.
-const (
-	counted = `echo x >> "$` + envStarts + `/$KALE_TEST_NAME.starts"; echo started; `
-	forEver = `p="$KALE_ALLOC_DIR/p"; [ -p "$p" ] || mkfifo "$p"; while :; do read x <> "$p"; done`
-	steady  = `trap 'exit 0' TERM; ` + counted + forEver
-)
+func (c cluster) shell() conformance.Shell { return conformance.Shell{Dir: c.dir} }
 
 func (c cluster) workload(job string, id backend.ID, p conformance.Program) backend.Workload {
-	script := map[conformance.Program]string{
-		conformance.Steady:   steady,
-		conformance.ExitZero: counted + `exit 0`,
-		conformance.Fenced:   counted + `exit 3`,
-		conformance.Crash:    `trap 'exit 0' TERM; ` + counted + `[ -e crashed ] || { : > crashed; exit 1; }; ` + forEver,
-		conformance.Stubborn: `trap '' TERM; ` + counted + forEver,
-		conformance.Echo:     counted + `cat "$KALE_ALLOC_DIR/hello"; echo; echo "$GREETING"`,
-	}[p]
-	w := backend.Workload{
-		ID: id, Argv: []string{"/bin/sh", "-c", script},
-		Env: map[string]string{envStarts: c.dir, "KALE_TEST_NAME": job + "." + id.String()},
-	}
-	if p == conformance.Missing {
-		w.Argv = []string{"kale-no-such-program"}
-	}
-	return w
+	return c.shell().Workload(job, id, p)
 }
 
 func (c cluster) starts(t testing.TB, job string, id backend.ID) int {
-	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(c.dir, job+"."+id.String()+".starts"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
-	}
-	return bytes.Count(raw, []byte("\n"))
+	return c.shell().Starts(t, job, id)
 }
-
-func testLogger(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
 // launch starts the real plugin.
-func launch(t testing.TB) *backend.Client {
-	t.Helper()
-	c, err := backend.Launch(t.Context(), testLogger(t), binary, backend.Options{
-		BackoffMin: time.Millisecond, BackoffMax: 100 * time.Millisecond,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
-}
+func launch(t testing.TB) *backend.Client { return conformance.Launch(t, binary, backend.Options{}) }
 
 // inProcess gives the backend inside the test, with the real program as supervisor.
 func inProcess(t testing.TB, gpus gpuSource) *local {
-	lg := testLogger(t)
+	lg := conformance.Logger(t)
 	if _, measures := t.(*testing.B); measures {
 		lg = nil
 	}
@@ -227,7 +180,7 @@ func list(t testing.TB, b backend.Backend, job string) *backend.Status {
 func waitFor(t testing.TB, b backend.Backend, job, what string, ok func(backend.Status) bool) backend.Status {
 	t.Helper()
 	var got backend.Status
-	eventually(t, what, func() error {
+	conformance.Eventually(t, what, func() error {
 		st := list(t, b, job)
 		if st == nil {
 			return errors.New("there is none")
@@ -241,40 +194,3 @@ func waitFor(t testing.TB, b backend.Backend, job, what string, ok func(backend.
 }
 
 func running(st backend.Status) bool { return st.State == backend.StateRunning && st.PID != 0 }
-
-// drop ends all that the job has.
-func drop(t testing.TB, b backend.Backend, job string) {
-	t.Helper()
-	eventually(t, "all of the job is gone", func() error {
-		all, _, err := b.List(t.Context(), job)
-		if err != nil {
-			return err
-		}
-		if len(all) == 0 {
-			return nil
-		}
-		var ids []backend.ID
-		for _, st := range all {
-			ids = append(ids, st.ID)
-		}
-		if err := b.Release(t.Context(), job, ids, backend.Forced); err != nil {
-			return err
-		}
-		return fmt.Errorf("there are %v", ids)
-	})
-}
-
-func eventually(t testing.TB, what string, cond func() error) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		err := cond()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it never came that %s: %v", what, err)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}

@@ -70,27 +70,8 @@ func TestConformanceOverPlugin(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
 		h := newCluster(t).harness()
 		h.Open = func(t testing.TB) backend.Backend { return launch(t) }
-		h.Kill = killPlugin
+		h.Kill = conformance.KillPlugin
 		return h
-	})
-}
-
-// killPlugin ends the plugin's process and waits until the client has noticed.
-func killPlugin(t testing.TB, b backend.Backend) {
-	t.Helper()
-	c := b.(*backend.Client)
-	pid := c.PID()
-	if pid == 0 {
-		return // it is down already
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-		t.Fatal(err)
-	}
-	eventually(t, "the client notices that the plugin is dead", func() error {
-		if c.PID() == pid {
-			return errors.New("it does not")
-		}
-		return nil
 	})
 }
 
@@ -133,7 +114,7 @@ func TestTwoBackendsAtOnce(t *testing.T) {
 	if len(holders) != slots || refused != slots {
 		t.Errorf("%d slots are held and %d workloads were refused, want %d each", len(holders), refused, slots)
 	}
-	drop(t, both[0], "j")
+	conformance.Drop(t, both[0], "j")
 }
 
 // A scheduler that hangs with the folder's lock must not hang others.
@@ -169,7 +150,7 @@ func BenchmarkEnsureRelease(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	drop(b, l, "j")
+	conformance.Drop(b, l, "j")
 }
 
 // What one look at a job of sixteen workloads costs: the scheduler does that every few seconds.
@@ -186,5 +167,5 @@ func BenchmarkList(b *testing.B) {
 		}
 	}
 	b.StopTimer()
-	drop(b, l, "j")
+	conformance.Drop(b, l, "j")
 }

@@ -147,7 +147,7 @@ func TestFollowThroughRotation(t *testing.T) {
 			t.Fatalf("followed %q, %v, want %q", got, err, want)
 		}
 	}
-	drop(t, b, "j")
+	conformance.Drop(t, b, "j")
 	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
 		t.Errorf("after the end: %q, %v", rest, err)
 	}
@@ -204,5 +204,5 @@ func TestFullDisk(t *testing.T) {
 	big.Files = nil
 	ensure(t, b, "j", big)
 	waitFor(t, b, "j", "it runs", running)
-	drop(t, b, "j")
+	conformance.Drop(t, b, "j")
 }

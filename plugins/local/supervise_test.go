@@ -40,7 +40,7 @@ func TestChildKilledWhileNobodyWatches(t *testing.T) {
 	if err := syscall.Kill(first.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the supervisor starts it again", func() error {
+	conformance.Eventually(t, "the supervisor starts it again", func() error {
 		if r := c.record(t, "j"); r.State != backend.StateRunning || r.Restarts != 1 {
 			return fmt.Errorf("its record is %+v", r)
 		}
@@ -52,7 +52,7 @@ func TestChildKilledWhileNobodyWatches(t *testing.T) {
 	if st.PID == first.PID || st.Restarts != 1 || st.ExitCode != 128+9 {
 		t.Errorf("found as %+v; want another pid, 1 restart and exit code 137", st)
 	}
-	drop(t, again, "j")
+	conformance.Drop(t, again, "j")
 }
 
 // The kernel ends the process with its supervisor, so that there are never two; Ensure starts it again.
@@ -71,7 +71,7 @@ func TestSupervisorKilled(t *testing.T) {
 	if !strings.Contains(lost.Reason, "supervisor") || lost.PID != 0 {
 		t.Errorf("lost: %+v", lost)
 	}
-	eventually(t, "the process is dead too", func() error {
+	conformance.Eventually(t, "the process is dead too", func() error {
 		if _, err := identify(first.PID); err == nil {
 			return errors.New("it lives")
 		}
@@ -86,7 +86,7 @@ func TestSupervisorKilled(t *testing.T) {
 	if st.PID == first.PID || st.Restarts != 1 || len(st.Devices) != 1 || st.Devices[0] != first.Devices[0] {
 		t.Errorf("again: %+v; was %+v", st, first)
 	}
-	drop(t, b, "j")
+	conformance.Drop(t, b, "j")
 }
 
 // Release must work on what has lost its supervisor: it is gone at once and does not come back.
@@ -121,7 +121,7 @@ func TestSupervisorTerminatedByAnother(t *testing.T) {
 	w := c.workload("j", workerOne, conformance.Steady)
 	ensure(t, b, "j", w)
 	waitFor(t, b, "j", "it runs", running)
-	eventually(t, "it has set its trap", func() error {
+	conformance.Eventually(t, "it has set its trap", func() error {
 		if c.starts(t, "j", workerOne) == 0 {
 			return errors.New("not yet")
 		}
@@ -136,7 +136,7 @@ func TestSupervisorTerminatedByAnother(t *testing.T) {
 	}
 	ensure(t, b, "j", w)
 	waitFor(t, b, "j", "it runs again", running)
-	drop(t, b, "j")
+	conformance.Drop(t, b, "j")
 }
 
 // What a workload leaves running ends with it: TestMain fails when a process is left.
@@ -148,13 +148,13 @@ func TestGrandchildrenEnd(t *testing.T) {
 	w.Argv[2] = `sleep 100000 & echo $!; exit 0`
 	ensure(t, b, "j", w)
 	waitFor(t, b, "j", "it has ended", func(st backend.Status) bool { return st.State == backend.StateExited })
-	eventually(t, "nothing of it is left", func() error {
-		if left := descendants(envStarts + "=" + c.dir); len(left) > 0 {
+	conformance.Eventually(t, "nothing of it is left", func() error {
+		if left := descendants(conformance.EnvStarts + "=" + c.dir); len(left) > 0 {
 			return fmt.Errorf("there is %v", left)
 		}
 		return nil
 	})
-	drop(t, b, "j")
+	conformance.Drop(t, b, "j")
 }
 
 // A program that ends badly again and again is started again with growing pauses, and can be released meanwhile.
@@ -163,7 +163,7 @@ func TestCrashLoop(t *testing.T) {
 	b := inProcess(t, newGPUs())
 	configure(t, b, c.config("j"))
 	w := c.workload("j", workerOne, conformance.Steady)
-	w.Argv[2] = counted + `exit 7`
+	w.Argv[2] = conformance.CountStart + `exit 7`
 	ensure(t, b, "j", w)
 	st := waitFor(t, b, "j", "it has crashed twice", func(st backend.Status) bool { return st.Restarts >= 2 })
 	if st.ExitCode != 7 {
@@ -172,7 +172,7 @@ func TestCrashLoop(t *testing.T) {
 	waitFor(t, b, "j", "it waits to start", func(st backend.Status) bool {
 		return st.State == backend.StateStarting && strings.Contains(st.Reason, "code 7") && strings.Contains(st.Reason, "starts again in")
 	})
-	drop(t, b, "j")
+	conformance.Drop(t, b, "j")
 }
 
 // A child that was well for a while is started again at once, however often it was killed; one that fails by itself waits longer each time.
@@ -216,7 +216,7 @@ func TestBoundaryBeginsALine(t *testing.T) {
 // A plugin that is stopped is replaced, and its workloads do not notice.
 func TestHungPlugin(t *testing.T) {
 	c := newCluster(t)
-	b, err := backend.Launch(t.Context(), testLogger(t), binary, backend.Options{
+	b, err := backend.Launch(t.Context(), conformance.Logger(t), binary, backend.Options{
 		LivenessEvery: 20 * time.Millisecond, LivenessTimeout: 500 * time.Millisecond, BackoffMin: time.Millisecond,
 	})
 	if err != nil {
@@ -234,7 +234,7 @@ func TestHungPlugin(t *testing.T) {
 	if err := syscall.Kill(hung, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another plugin answers", func() error {
+	conformance.Eventually(t, "another plugin answers", func() error {
 		_, _, err := b.List(t.Context(), "j")
 		if err == nil && b.PID() == hung {
 			err = errors.New("the hung one does")
@@ -244,7 +244,7 @@ func TestHungPlugin(t *testing.T) {
 	if st := list(t, b, "j"); st == nil || st.PID != before.PID {
 		t.Errorf("after the change of plugins: %+v, before: %+v", st, before)
 	}
-	drop(t, b, "j")
+	conformance.Drop(t, b, "j")
 }
 
 // A pid that came again is not the process that it once named.
@@ -268,7 +268,7 @@ func TestSignalGoesToThatProcessOnly(t *testing.T) {
 	if err := id.signal(syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "it is dead", func() error {
+	conformance.Eventually(t, "it is dead", func() error {
 		if id.alive() {
 			return errors.New("it lives")
 		}
@@ -296,7 +296,7 @@ func TestOneSupervisorForAFolder(t *testing.T) {
 	if again := list(t, b, "j"); again == nil || again.PID != st.PID {
 		t.Errorf("after it: %+v, before: %+v", again, st)
 	}
-	drop(t, b, "j")
+	conformance.Drop(t, b, "j")
 }
 
 // What cannot be read is unknown: neither absent nor ended.
@@ -324,7 +324,7 @@ func TestUnreadableRecordIsUnknown(t *testing.T) {
 	if err := os.WriteFile(status, good, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	drop(t, b, "j")
+	conformance.Drop(t, b, "j")
 }
 
 func TestSuperviseSaysWhatIsWrong(t *testing.T) {

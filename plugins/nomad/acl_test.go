@@ -79,7 +79,7 @@ func TestLeastPrivilege(t *testing.T) {
 		t.Errorf("Plan = %+v, %v", report, err)
 	}
 	ensure(t, n, "j", w)
-	waitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
 	if inv, err := n.Inventory(t.Context()); err != nil || inv.Total != 1 || inv.Free != 0 {
 		t.Errorf("Inventory = %+v, %v; want 1 GPU, held", inv, err)
 	}
@@ -89,11 +89,11 @@ func TestLeastPrivilege(t *testing.T) {
 	if err := n.Release(t.Context(), "j", []backend.ID{w.ID}, backend.Drained); err != nil {
 		t.Error(err)
 	}
-	drop(t, n, "j") // by force: it ignores the request
+	conformance.Drop(t, n, "j") // by force: it ignores the request
 	done := r.workload("j", workerID(1, 1), conformance.Fenced)
 	ensure(t, n, "j", done)
-	if st := waitFor(t, n, "j", done.ID, "ends", in(backend.StateFailed)); st.ExitCode != 3 {
+	if st := conformance.WaitFor(t, n, "j", done.ID, "ends", in(backend.StateFailed)); st.ExitCode != 3 {
 		t.Errorf("it ended as %+v, want code 3", st)
 	}
-	drop(t, n, "j")
+	conformance.Drop(t, n, "j")
 }

@@ -48,7 +48,7 @@ func BenchmarkTwoHundredWorkers(b *testing.B) {
 		began := time.Now()
 		ensure(b, n, "j", ws...)
 		b.ReportMetric(time.Since(began).Seconds(), "s/ensure")
-		eventually(b, "all run", func() error {
+		conformance.Eventually(b, "all run", func() error {
 			all, _, err := n.List(b.Context(), "j")
 			if err != nil {
 				return err
@@ -67,7 +67,7 @@ func BenchmarkTwoHundredWorkers(b *testing.B) {
 		}
 		b.ReportMetric(float64(time.Since(began).Milliseconds()), "ms/list")
 		began = time.Now()
-		drop(b, n, "j")
+		conformance.Drop(b, n, "j")
 		b.ReportMetric(time.Since(began).Seconds(), "s/all-gone")
 	}
 }

@@ -25,7 +25,7 @@ func TestSecretsAreNotInTheJob(t *testing.T) {
 	w.Env["QUOTED"] = "it's ${NOMAD_ALLOC_ID} and $HOME\nhidden-in-the-environment"
 	w.Argv[2] = `trap 'exit 0' TERM; ls -l "$KALE_ALLOC_DIR" | awk '{print $1, $NF}'; cat "$KALE_ALLOC_DIR/binary" | od -An -tx1; echo "$QUOTED" '${NOMAD_ALLOC_ID} %{ if }'; ` + w.Argv[2]
 	ensure(t, n, "j", w)
-	waitFor(t, n, "j", id, "runs", in(backend.StateRunning))
+	conformance.WaitFor(t, n, "j", id, "runs", in(backend.StateRunning))
 	job, _, err := r.raw(t).Jobs().Info(nomadJob("j", id), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestSecretsAreNotInTheJob(t *testing.T) {
 		t.Errorf("the job or its allocation shows a secret: …%s…", raw[max(0, i-60):i+30])
 	}
 	var log string
-	eventually(t, "it has started", func() error {
+	conformance.Eventually(t, "it has started", func() error {
 		log = logOf(t, n, "j", id)
 		if !strings.Contains(log, "started") {
 			return fmt.Errorf("its log is %q", log)
@@ -56,7 +56,7 @@ func TestSecretsAreNotInTheJob(t *testing.T) {
 			t.Errorf("the workload printed %q, want %q in it", log, want)
 		}
 	}
-	drop(t, n, "j")
+	conformance.Drop(t, n, "j")
 	for _, path := range payloadPaths(nomadJob("j", id)) {
 		if v, _, err := r.raw(t).Variables().Peek(path, nil); err != nil || v != nil {
 			t.Errorf("after the release the variable %s is %v, %v; want none", path, v, err)
@@ -93,13 +93,13 @@ func TestFullCluster(t *testing.T) {
 	}
 	ensure(t, n, "j", big(0), big(1))
 	for rank := range 2 {
-		st := waitFor(t, n, "j", workerID(rank, 1), "runs", in(backend.StateRunning))
+		st := conformance.WaitFor(t, n, "j", workerID(rank, 1), "runs", in(backend.StateRunning))
 		if len(st.Devices) != gpusPerNode || st.Address == "" || st.Node == "" || st.Submitted.IsZero() {
 			t.Errorf("what runs is %+v; want its devices, node, address and time of submission", st)
 		}
 	}
 	ensure(t, n, "j", big(2))
-	waitFor(t, n, "j", workerID(2, 1), "says what it waits for", func(st backend.Status) bool {
+	conformance.WaitFor(t, n, "j", workerID(2, 1), "says what it waits for", func(st backend.Status) bool {
 		return st.State == backend.StatePending && strings.HasPrefix(st.Reason, "needs 2 GPUs, 0 free")
 	})
 	report, err := n.Plan(t.Context(), "j", []backend.Workload{big(3)})
@@ -109,8 +109,8 @@ func TestFullCluster(t *testing.T) {
 	if err := n.Release(t.Context(), "j", []backend.ID{workerID(0, 1)}, backend.Drained); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, n, "j", workerID(2, 1), "runs in the place of what was released", in(backend.StateRunning))
-	drop(t, n, "j")
+	conformance.WaitFor(t, n, "j", workerID(2, 1), "runs in the place of what was released", in(backend.StateRunning))
+	conformance.Drop(t, n, "j")
 }
 
 // The server is killed while it is asked: what was asked for twice is there once, and nothing that ran was touched.
@@ -119,7 +119,7 @@ func TestServerKilledInMidCall(t *testing.T) {
 	n := r.configured(t, "j", "")
 	standing := r.workload("j", workerID(0, 1), conformance.Steady)
 	ensure(t, n, "j", standing)
-	waitFor(t, n, "j", standing.ID, "runs", in(backend.StateRunning))
+	conformance.WaitFor(t, n, "j", standing.ID, "runs", in(backend.StateRunning))
 	asked := make(chan error, 1)
 	newcomer := r.workload("j", workerID(1, 1), conformance.Steady)
 	go func() {
@@ -136,7 +136,7 @@ func TestServerKilledInMidCall(t *testing.T) {
 	if err := r.cluster.StartServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is asked for again", func() error {
+	conformance.Eventually(t, "it is asked for again", func() error {
 		sts, err := n.Ensure(t.Context(), "j", []backend.Workload{standing, newcomer})
 		if err != nil {
 			return err
@@ -149,12 +149,12 @@ func TestServerKilledInMidCall(t *testing.T) {
 		return nil
 	})
 	for _, w := range []backend.Workload{standing, newcomer} {
-		waitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+		conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
 		if got := r.starts(t, "j", w.ID); got != 1 {
 			t.Errorf("%s was started %d times, want once", w.ID, got)
 		}
 	}
-	drop(t, n, "j")
+	conformance.Drop(t, n, "j")
 }
 
 // A client is lost, its worker is replaced, and the client comes back: the old worker ends, the new one stays, and at no
@@ -167,7 +167,7 @@ func TestClientLostAndBack(t *testing.T) {
 	beats := filepath.Join(r.dir, "beats")
 	old.Argv[2] = `echo started; trap 'exit 0' TERM; while :; do echo "$$" > ` + beats + `.$$; sleep 0.1; done`
 	ensure(t, n, "j", old)
-	before := waitFor(t, n, "j", old.ID, "runs", in(backend.StateRunning))
+	before := conformance.WaitFor(t, n, "j", old.ID, "runs", in(backend.StateRunning))
 	node := r.nodeOf(t, "j", old.ID)
 	r.cluster.KillClient(node)
 	back := false
@@ -176,19 +176,19 @@ func TestClientLostAndBack(t *testing.T) {
 			_ = r.cluster.StartClient(t.Context(), node) // for the tests that follow; this one has failed
 		}
 	}()
-	waitFor(t, n, "j", old.ID, "is unknown, with the reason", func(st backend.Status) bool {
+	conformance.WaitFor(t, n, "j", old.ID, "is unknown, with the reason", func(st backend.Status) bool {
 		return st.State == backend.StateUnknown && strings.Contains(st.Reason, before.Node)
 	})
 	successor := r.workload("j", workerID(0, 2), conformance.Steady)
 	successor.Resources.GPUs = gpusPerNode
-	eventually(t, "a higher generation is accepted", func() error {
+	conformance.Eventually(t, "a higher generation is accepted", func() error {
 		sts, err := n.Ensure(t.Context(), "j", []backend.Workload{successor})
 		if err == nil && sts[0].Err != nil {
 			err = sts[0].Err
 		}
 		return err
 	})
-	after := waitFor(t, n, "j", successor.ID, "runs", in(backend.StateRunning))
+	after := conformance.WaitFor(t, n, "j", successor.ID, "runs", in(backend.StateRunning))
 	if after.Node == before.Node {
 		t.Errorf("the successor is on %s too, on which the old one may run", after.Node)
 	}
@@ -196,15 +196,15 @@ func TestClientLostAndBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	back = true
-	eventually(t, "the old process is gone", func() error { return stillBeating(beats) })
-	eventually(t, "only the successor is listed", func() error {
+	conformance.Eventually(t, "the old process is gone", func() error { return stillBeating(beats) })
+	conformance.Eventually(t, "only the successor is listed", func() error {
 		all, _, err := n.List(t.Context(), "j")
 		if err == nil && (len(all) != 1 || all[0].ID != successor.ID || all[0].State != backend.StateRunning) {
 			err = fmt.Errorf("there is %+v", all)
 		}
 		return err
 	})
-	eventually(t, "new workloads may be placed on the node that is back", func() error {
+	conformance.Eventually(t, "new workloads may be placed on the node that is back", func() error {
 		s, err := n.settings(t.Context(), "j")
 		if err != nil {
 			return err
@@ -218,7 +218,7 @@ func TestClientLostAndBack(t *testing.T) {
 	if got := r.starts(t, "j", successor.ID); got != 1 {
 		t.Errorf("the successor was started %d times, want once", got)
 	}
-	drop(t, n, "j")
+	conformance.Drop(t, n, "j")
 }
 
 // stillBeating reports whether some process still renews its file.
@@ -254,8 +254,8 @@ func TestNothingIsLeftOfWhatIsKilled(t *testing.T) {
 	w.Argv[2] = `trap '' TERM; echo started; (set -- child; ` + beat + `) & set -- parent; ` + beat
 	w.StopGrace = time.Hour
 	ensure(t, n, "j", w)
-	waitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
-	eventually(t, "both beat", func() error {
+	conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	conformance.Eventually(t, "both beat", func() error {
 		files, err := filepath.Glob(beats + ".*")
 		if err == nil && len(files) != 2 {
 			err = fmt.Errorf("there is %v", files)
@@ -265,11 +265,11 @@ func TestNothingIsLeftOfWhatIsKilled(t *testing.T) {
 	if err := n.Release(t.Context(), "j", []backend.ID{w.ID}, backend.Drained); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, n, "j", w.ID, "stops", in(backend.StateStopping))
+	conformance.WaitFor(t, n, "j", w.ID, "stops", in(backend.StateStopping))
 	if err := stillBeating(beats); err == nil {
 		t.Error("a drain with a grace of an hour ended it at once")
 	}
-	drop(t, n, "j")
+	conformance.Drop(t, n, "j")
 	if err := stillBeating(beats); err != nil {
 		t.Errorf("after a forced release: %v", err)
 	}
@@ -281,7 +281,7 @@ func TestSecondCopyNeverRuns(t *testing.T) {
 	n := r.configured(t, "j", "")
 	w := r.workload("j", workerID(0, 1), conformance.Steady)
 	ensure(t, n, "j", w)
-	waitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
 	jobs := r.raw(t).Jobs()
 	job, _, err := jobs.Info(nomadJob("j", w.ID), nil)
 	if err != nil {
@@ -291,7 +291,7 @@ func TestSecondCopyNeverRuns(t *testing.T) {
 	if _, _, err := jobs.Register(job, nil); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the second allocation has ended", func() error {
+	conformance.Eventually(t, "the second allocation has ended", func() error {
 		allocs, _, err := jobs.Allocations(*job.ID, true, nil)
 		if err != nil {
 			return err
@@ -306,5 +306,5 @@ func TestSecondCopyNeverRuns(t *testing.T) {
 	if got := r.starts(t, "j", w.ID); got != 1 {
 		t.Errorf("it was started %d times, want once", got)
 	}
-	drop(t, n, "j")
+	conformance.Drop(t, n, "j")
 }

@@ -29,7 +29,7 @@ func TestDrift(t *testing.T) {
 			n := r.configured(t, "j", fmt.Sprintf("  drift = %q\n", tt.drift))
 			ensure(t, n, "j", r.workload("j", workerID(0, 1), conformance.Steady), r.workload("j", workerID(1, 1), conformance.Steady))
 			for rank := range 2 {
-				waitFor(t, n, "j", workerID(rank, 1), "runs", in(backend.StateRunning))
+				conformance.WaitFor(t, n, "j", workerID(rank, 1), "runs", in(backend.StateRunning))
 			}
 			jobs := r.raw(t).Jobs()
 			job, _, err := jobs.Info(nomadJob("j", workerID(0, 1)), nil)
@@ -41,7 +41,7 @@ func TestDrift(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.lose(t, "j", workerID(1, 1))
-			eventually(t, "the drift is met", func() error {
+			conformance.Eventually(t, "the drift is met", func() error {
 				all, _, err := n.List(t.Context(), "j")
 				if err != nil {
 					return err
@@ -57,7 +57,7 @@ func TestDrift(t *testing.T) {
 			if restored := *job.Priority == 50; restored != (tt.drift == driftRestore) {
 				t.Errorf("the edited job's priority is %d", *job.Priority)
 			}
-			drop(t, n, "j")
+			conformance.Drop(t, n, "j")
 		})
 	}
 }

@@ -1,18 +1,13 @@
 package nomad
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -109,40 +104,13 @@ func (r rig) badConfig(job string) (backend.Config, int) {
 	return cfg, 44
 }
 
-// The shell programs. A read from a FIFO that nobody closes waits without a process of its own.
-const (
-	counted = `echo x >> "$KALE_TEST_STARTS/$KALE_TEST_NAME.starts"; echo started; `
-	forEver = `p="$KALE_ALLOC_DIR/p"; [ -p "$p" ] || mkfifo "$p"; while :; do read x <> "$p"; done`
-	steady  = `trap 'exit 0' TERM; ` + counted + forEver
-)
+func (r rig) shell() conformance.Shell { return conformance.Shell{Dir: r.dir} }
 
 func (r rig) workload(job string, id backend.ID, p conformance.Program) backend.Workload {
-	script := map[conformance.Program]string{
-		conformance.Steady:   steady,
-		conformance.ExitZero: counted + `exit 0`,
-		conformance.Fenced:   counted + `exit 3`,
-		conformance.Crash:    `trap 'exit 0' TERM; ` + counted + `[ -e crashed ] || { : > crashed; exit 1; }; ` + forEver,
-		conformance.Stubborn: `trap '' TERM; ` + counted + forEver,
-		conformance.Echo:     counted + `cat "$KALE_ALLOC_DIR/hello"; echo; echo "$GREETING"`,
-	}[p]
-	w := backend.Workload{
-		ID: id, Argv: []string{"/bin/sh", "-c", script},
-		Env: map[string]string{"KALE_TEST_STARTS": r.dir, "KALE_TEST_NAME": job + "." + id.String()},
-	}
-	if p == conformance.Missing {
-		w.Argv = []string{"kale-no-such-program"}
-	}
-	return w
+	return r.shell().Workload(job, id, p)
 }
 
-func (r rig) starts(t testing.TB, job string, id backend.ID) int {
-	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(r.dir, job+"."+id.String()+".starts"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
-	}
-	return bytes.Count(raw, []byte("\n"))
-}
+func (r rig) starts(t testing.TB, job string, id backend.ID) int { return r.shell().Starts(t, job, id) }
 
 func (r rig) harness() conformance.Harness {
 	return conformance.Harness{
@@ -198,11 +166,9 @@ func (r rig) nodeOf(t testing.TB, job string, id backend.ID) int {
 	return n
 }
 
-func testLogger(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
-
 // open gives the backend, inside the test.
 func open(t testing.TB) *nomad {
-	n := New(testLogger(t)).(*nomad)
+	n := New(conformance.Logger(t)).(*nomad)
 	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
 			t.Error(err)
@@ -218,27 +184,12 @@ func launch(t testing.TB) *backend.Client {
 		if pluginBinary.dir, pluginBinary.err = os.MkdirTemp("", "kale-backend-nomad-"); pluginBinary.err != nil {
 			return
 		}
-		pluginBinary.path = filepath.Join(pluginBinary.dir, "kale-backend-nomad")
-		out, err := exec.Command("go", "build", "-o", pluginBinary.path, "github.com/kale-sched/kale/cmd/kale-backend-nomad").CombinedOutput()
-		if err != nil {
-			pluginBinary.err = fmt.Errorf("build the plugin: %w\n%s", err, out)
-		}
+		pluginBinary.path, pluginBinary.err = conformance.Build(pluginBinary.dir, "github.com/kale-sched/kale/cmd/kale-backend-nomad")
 	})
 	if pluginBinary.err != nil {
 		t.Fatal(pluginBinary.err)
 	}
-	c, err := backend.Launch(t.Context(), testLogger(t), pluginBinary.path, backend.Options{
-		BackoffMin: time.Millisecond, BackoffMax: 100 * time.Millisecond,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
+	return conformance.Launch(t, pluginBinary.path, backend.Options{})
 }
 
 // configured gives the backend, configured for the job.
@@ -271,64 +222,8 @@ func ensure(t testing.TB, b backend.Backend, job string, ws ...backend.Workload)
 	return sts
 }
 
-// waitFor waits until the workload is as ok says.
-func waitFor(t testing.TB, b backend.Backend, job string, id backend.ID, what string, ok func(backend.Status) bool) backend.Status {
-	t.Helper()
-	var got backend.Status
-	eventually(t, fmt.Sprintf("%s %s", id, what), func() error {
-		all, _, err := b.List(t.Context(), job)
-		if err != nil {
-			return err
-		}
-		for _, st := range all {
-			if st.ID == id {
-				if got = st; ok(got) {
-					return nil
-				}
-				return fmt.Errorf("it is %+v", got)
-			}
-		}
-		return fmt.Errorf("it is not listed; there is %v", all)
-	})
-	return got
-}
-
 func in(state backend.State) func(backend.Status) bool {
 	return func(st backend.Status) bool { return st.State == state }
-}
-
-// drop ends all that the job has.
-func drop(t testing.TB, b backend.Backend, job string) {
-	t.Helper()
-	eventually(t, "all of the job is gone", func() error {
-		all, _, err := b.List(t.Context(), job)
-		if err != nil || len(all) == 0 {
-			return err
-		}
-		var ids []backend.ID
-		for _, st := range all {
-			ids = append(ids, st.ID)
-		}
-		if err := b.Release(t.Context(), job, ids, backend.Forced); err != nil {
-			return err
-		}
-		return fmt.Errorf("there are %v", ids)
-	})
-}
-
-func eventually(t testing.TB, what string, cond func() error) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		err := cond()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it never came that %s: %v", what, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 func workerID(rank int, generation uint64) backend.ID {

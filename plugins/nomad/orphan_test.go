@@ -28,9 +28,9 @@ func TestKilledSupervisorsDoubleNothing(t *testing.T) {
 			pidFile, doubled := filepath.Join(r.dir, fmt.Sprintf("pid-%d", rank)), filepath.Join(r.dir, fmt.Sprintf("doubled-%d", rank))
 			w.Argv[2] = fmt.Sprintf(`old=$(cat %[1]s 2>/dev/null); [ -n "$old" ] && grep -qs "^State:[[:space:]]*[RSDTt]" /proc/$old/status && grep ^State /proc/$old/status > %[2]s; echo $$ > %[1]s.new; mv %[1]s.new %[1]s; `, pidFile, doubled) + w.Argv[2]
 			ensure(t, n, "j", w)
-			waitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+			conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
 			var pid int
-			eventually(t, "it has said who it is", func() (err error) {
+			conformance.Eventually(t, "it has said who it is", func() (err error) {
 				raw, err := os.ReadFile(pidFile)
 				if err == nil {
 					pid, err = strconv.Atoi(strings.TrimSpace(string(raw)))
@@ -44,7 +44,7 @@ func TestKilledSupervisorsDoubleNothing(t *testing.T) {
 			if err := syscall.Kill(above, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "it has started again", func() error {
+			conformance.Eventually(t, "it has started again", func() error {
 				if got := r.starts(t, "j", w.ID); got != 2 {
 					return fmt.Errorf("it was started %d times", got)
 				}
@@ -54,10 +54,10 @@ func TestKilledSupervisorsDoubleNothing(t *testing.T) {
 				raw, _ := os.ReadFile(doubled) // for the message only
 				t.Errorf("the first process lived when the second started: %s", raw)
 			}
-			waitFor(t, n, "j", w.ID, "runs, started once again", func(st backend.Status) bool { return st.State == backend.StateRunning && st.Restarts == 1 })
+			conformance.WaitFor(t, n, "j", w.ID, "runs, started once again", func(st backend.Status) bool { return st.State == backend.StateRunning && st.Restarts == 1 })
 		})
 	}
-	drop(t, n, "j")
+	conformance.Drop(t, n, "j")
 }
 
 func parentOf(t *testing.T, pid int) int {

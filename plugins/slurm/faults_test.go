@@ -2,7 +2,6 @@ package slurm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -37,7 +36,7 @@ func newSite(t *testing.T, extra string) *site {
 
 func (s *site) open() backend.Backend {
 	s.Helper()
-	b := New(testLogger(s.T)).(*slurm)
+	b := New(conformance.Logger(s.T)).(*slurm)
 	if s.submitIn > 0 {
 		b.submitIn = s.submitIn
 	}
@@ -77,23 +76,7 @@ func (s *site) ensure(w backend.Workload) backend.Status {
 
 func (s *site) waitFor(id backend.ID, what string, ok func(backend.Status) bool) backend.Status {
 	s.Helper()
-	var got backend.Status
-	eventually(s, fmt.Sprintf("%s is %s", id, what), func() error {
-		all, _, err := s.b.List(s.Context(), s.job)
-		if err != nil {
-			return err
-		}
-		for _, st := range all {
-			if st.ID == id {
-				if got = st; ok(st) {
-					return nil
-				}
-				return fmt.Errorf("it is %+v", st)
-			}
-		}
-		return errors.New("it is not listed")
-	})
-	return got
+	return conformance.WaitFor(s, s.b, s.job, id, "is "+what, ok)
 }
 
 func (s *site) waitState(id backend.ID, want backend.State) backend.Status {
@@ -120,7 +103,7 @@ func TestControllerKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	cluster.KillController()
-	eventually(t, "the outage shows", func() error {
+	conformance.Eventually(t, "the outage shows", func() error {
 		all, complete, err := s.b.List(t.Context(), s.job)
 		if err != nil {
 			t.Fatalf("List without slurmctld: %v; the folders are there", err)
@@ -149,7 +132,7 @@ func TestControllerKilled(t *testing.T) {
 	if err := cluster.StartController(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the released one is gone and the other starts", func() error {
+	conformance.Eventually(t, "the released one is gone and the other starts", func() error {
 		st, err := s.b.Ensure(t.Context(), s.job, []backend.Workload{s.workload(s.job, worker(1, 1), conformance.Steady)})
 		if err != nil {
 			return err
@@ -226,7 +209,7 @@ func TestSubmissionThatFails(t *testing.T) {
 	if st := s.ensure(w); st.Err == nil || st.Err.Code != backend.Unavailable || st.State != backend.StateUnknown {
 		t.Errorf("Ensure = %+v, want unknown with code %q", st, backend.Unavailable)
 	}
-	eventually(t, "it is submitted", func() error {
+	conformance.Eventually(t, "it is submitted", func() error {
 		if st := s.ensure(w); st.State != backend.StateRunning {
 			return fmt.Errorf("it is %+v", st)
 		}
@@ -257,7 +240,7 @@ func TestTwoJobsForOneWorkload(t *testing.T) {
 	s := newSite(t, fmt.Sprintf("bin_dir = %q", wrapped(t, `cat >"$here/script"; "$real" "$@" <"$here/script" >/dev/null; exec "$real" "$@" <"$here/script"`)))
 	s.ensure(s.workload(s.job, worker(0, 1), conformance.Steady))
 	s.waitState(worker(0, 1), backend.StateRunning)
-	eventually(t, "one job is left", func() error {
+	conformance.Eventually(t, "one job is left", func() error {
 		if _, _, err := s.b.List(t.Context(), s.job); err != nil {
 			return err
 		}
@@ -289,7 +272,7 @@ func TestNodeDies(t *testing.T) {
 		if err := cluster.StartNode(dead); err != nil {
 			t.Error(err)
 		}
-		eventually(t, "the node is back", func() error {
+		conformance.Eventually(t, "the node is back", func() error {
 			if _, err := cluster.Run(t.Context(), "scontrol", "update", "NodeName="+st.Node, "State=RESUME"); err != nil {
 				out, _ := cluster.Run(t.Context(), "sinfo", "--noheader", "-p", "low", "-n", st.Node, "-o", "%T")
 				if strings.TrimSpace(out) != "idle" {
@@ -341,7 +324,7 @@ func TestPreemptionAndFullCluster(t *testing.T) {
 	}
 	s.slurm("sbatch", "--partition=high", "--gres=gpu:2", "--output=/dev/null", "--wrap=sleep 1000")
 	var gone backend.Status
-	eventually(t, "one is preempted", func() error {
+	conformance.Eventually(t, "one is preempted", func() error {
 		all, _, err := s.b.List(t.Context(), s.job)
 		for _, st := range all {
 			if st.State == backend.StateFailed {
@@ -358,7 +341,7 @@ func TestPreemptionAndFullCluster(t *testing.T) {
 	if err := s.b.Release(t.Context(), s.job, []backend.ID{worker(2, 1)}, backend.Drained); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the waiting one is gone", func() error {
+	conformance.Eventually(t, "the waiting one is gone", func() error {
 		all, _, err := s.b.List(t.Context(), s.job)
 		for _, st := range all {
 			if st.ID == worker(2, 1) {
@@ -519,13 +502,13 @@ func TestDrainDeadlineOutlivesTheBackend(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := s.open() // nobody lists: the backend looks after it by itself
-	eventually(t, "Slurm is rid of it", func() error {
+	conformance.Eventually(t, "Slurm is rid of it", func() error {
 		if out, err := cluster.Run(context.WithoutCancel(t.Context()), "squeue", "--noheader"); err != nil || strings.TrimSpace(out) != "" {
 			return fmt.Errorf("%s, %w", out, err)
 		}
 		return nil
 	})
-	eventually(t, "it is gone", func() error {
+	conformance.Eventually(t, "it is gone", func() error {
 		if all, _, err := b.List(t.Context(), s.job); err != nil || len(all) > 0 {
 			return fmt.Errorf("List = %+v, %w", all, err)
 		}

@@ -1,18 +1,13 @@
 package slurm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/conformance"
@@ -35,10 +30,8 @@ func testMain(m *testing.M) (code int) {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // in the system's temporary folder: it may as well stay
-	binary = filepath.Join(dir, "kale-backend-slurm")
-	build := exec.Command("go", "build", "-o", binary, "github.com/kale-sched/kale/cmd/kale-backend-slurm")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the plugin: %v\n%s", err, out)
+	if binary, err = conformance.Build(dir, "github.com/kale-sched/kale/cmd/kale-backend-slurm"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	if slurmtest.Missing() == "" {
@@ -71,8 +64,6 @@ func testMain(m *testing.M) (code int) {
 // slots is how many one-GPU workloads the cluster holds.
 const slots = 4
 
-const envStarts = "KALE_TEST_STARTS"
-
 // rig is a shared folder of its own on the cluster, which is empty.
 type rig struct {
 	dir   string // shared
@@ -103,7 +94,7 @@ func newRig(t *testing.T) *rig {
 // awaitEmpty waits until nothing is left in the queue.
 func awaitEmpty(t *testing.T) {
 	t.Helper()
-	eventually(t, "the cluster is empty", func() error {
+	conformance.Eventually(t, "the cluster is empty", func() error {
 		out, err := cluster.Run(context.WithoutCancel(t.Context()), "squeue", "--noheader")
 		if err == nil && strings.TrimSpace(out) != "" {
 			err = errors.New(out)
@@ -127,96 +118,14 @@ func (r *rig) badConfig(job string) (backend.Config, int) {
 	return cfg, 42
 }
 
-// The shell programs. A read from a FIFO that nobody closes waits without a process of its own.
-const (
-	counted = `echo x >> "$` + envStarts + `/$KALE_TEST_NAME.starts"; echo started; `
-	forEver = `p="$KALE_ALLOC_DIR/p"; [ -p "$p" ] || mkfifo "$p"; while :; do read x <> "$p"; done`
-	steady  = `trap 'exit 0' TERM; ` + counted + forEver
-)
+func (r *rig) shell() conformance.Shell { return conformance.Shell{Dir: r.dir} }
 
 func (r *rig) workload(job string, id backend.ID, p conformance.Program) backend.Workload {
-	script := map[conformance.Program]string{
-		conformance.Steady:   steady,
-		conformance.ExitZero: counted + `exit 0`,
-		conformance.Fenced:   counted + `exit 3`,
-		conformance.Crash:    `trap 'exit 0' TERM; ` + counted + `[ -e crashed ] || { : > crashed; exit 1; }; ` + forEver,
-		conformance.Stubborn: `trap '' TERM; ` + counted + forEver,
-		conformance.Echo:     counted + `cat "$KALE_ALLOC_DIR/hello"; echo; echo "$GREETING"`,
-	}[p]
-	w := r.shell(job, id, script)
-	if p == conformance.Missing {
-		w.Argv = []string{"kale-no-such-program"}
-	}
-	return w
-}
-
-func (r *rig) shell(job string, id backend.ID, script string) backend.Workload {
-	return backend.Workload{
-		ID: id, Argv: []string{"/bin/sh", "-c", script},
-		Env: map[string]string{envStarts: r.dir, "KALE_TEST_NAME": job + "." + id.String()},
-	}
+	return r.shell().Workload(job, id, p)
 }
 
 func (r *rig) starts(t testing.TB, job string, id backend.ID) int {
-	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(r.dir, job+"."+id.String()+".starts"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
-	}
-	return bytes.Count(raw, []byte("\n"))
-}
-
-func testLogger(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
-
-// launch starts the real plugin.
-func launch(t testing.TB) *backend.Client {
-	t.Helper()
-	c, err := backend.Launch(t.Context(), testLogger(t), binary, backend.Options{
-		BackoffMin: time.Millisecond, BackoffMax: 100 * time.Millisecond,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
-}
-
-// killPlugin ends the plugin's process and waits until the client has noticed.
-func killPlugin(t testing.TB, b backend.Backend) {
-	t.Helper()
-	c := b.(*backend.Client)
-	pid := c.PID()
-	if pid == 0 {
-		return // it is down already
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-		t.Fatal(err)
-	}
-	eventually(t, "the client notices that the plugin is dead", func() error {
-		if c.PID() == pid {
-			return errors.New("it does not")
-		}
-		return nil
-	})
-}
-
-func eventually(t testing.TB, what string, cond func() error) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		err := cond()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it never came that %s: %v", what, err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	return r.shell().Starts(t, job, id)
 }
 
 func TestConformance(t *testing.T) {
@@ -226,7 +135,7 @@ func TestConformance(t *testing.T) {
 		r.extra = "max_pending = 0"
 		return conformance.Harness{
 			Config: r.config, BadConfig: r.badConfig, Workload: r.workload, Starts: r.starts, Slots: slots,
-			Open: func(t testing.TB) backend.Backend { return launch(t) }, Kill: killPlugin,
+			Open: func(t testing.TB) backend.Backend { return conformance.Launch(t, binary, backend.Options{}) }, Kill: conformance.KillPlugin,
 			Stall: stall, Lose: lose, Obscure: r.obscure,
 		}
 	})

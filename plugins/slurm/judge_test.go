@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
 )
 
 // What is said of a workload that Slurm lists, lists no more, never listed, or cannot be asked about, and when that becomes final.
@@ -56,7 +57,7 @@ func TestJudge(t *testing.T) {
 		{name: "never submitted", state: backend.StateFailed, says: "before it submitted it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			j := &job{name: "j", set: settings{dir: t.TempDir()}, lg: testLogger(t), told: newOrders()}
+			j := &job{name: "j", set: settings{dir: t.TempDir()}, lg: conformance.Logger(t), told: newOrders()}
 			i := j.instance(worker(0, 1))
 			if err := os.MkdirAll(i.dir, 0o700); err != nil {
 				t.Fatal(err)

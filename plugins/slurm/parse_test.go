@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
 )
 
 // Every state of squeue(1), "JOB STATE CODES", in Slurm 22.05 to 25.05, has its row.
@@ -208,7 +209,7 @@ func TestUpperQuartile(t *testing.T) {
 
 // Nodes on which workloads fail at once are left out for a while, unless most nodes are such.
 func TestBadNodes(t *testing.T) {
-	j := &job{lg: testLogger(t)}
+	j := &job{lg: conformance.Logger(t)}
 	failed := func(node string, ago time.Duration, quick bool) view {
 		return view{report: report{State: backend.StateFailed, Node: node, Quick: quick}, verdict: &verdict{State: "COMPLETED", Node: node, At: time.Now().Add(-ago)}}
 	}

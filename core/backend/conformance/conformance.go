@@ -247,18 +247,8 @@ func (s *suite) waitStarts(id backend.ID, want int) {
 	})
 }
 
-// eventually polls cond until it gives nil.
+// eventually polls cond until it gives nil, within the time of the test.
 func (s *suite) eventually(what string, cond func() error) {
 	s.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := cond()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) || s.ctx.Err() != nil {
-			s.Fatalf("it never came that %s: %v", what, err)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	eventually(s.ctx, s.T, what, cond)
 }

@@ -92,66 +92,18 @@ func TestConformance(t *testing.T) {
 }
 
 // launch starts this test binary as a plugin over the cluster in the file.
-func launch(t testing.TB, path string, change func(*backend.Options)) *backend.Client {
+func launch(t testing.TB, path string, opts backend.Options) *backend.Client {
 	t.Helper()
-	opts := backend.Options{
-		Env: []string{envCluster + "=" + path}, BackoffMin: time.Millisecond, BackoffMax: 100 * time.Millisecond,
-	}
-	if change != nil {
-		change(&opts)
-	}
-	c, err := backend.Launch(t.Context(), slog.New(slog.NewTextHandler(t.Output(), nil)), os.Args[0], opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
-}
-
-// kill ends the plugin's process and waits until the client has noticed.
-func kill(t testing.TB, b backend.Backend) {
-	t.Helper()
-	c := b.(*backend.Client)
-	pid := c.PID()
-	if pid == 0 {
-		return // it is down already
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-		t.Fatal(err)
-	}
-	eventually(t, "the client notices that the plugin is dead", func() error {
-		if c.PID() == pid {
-			return errors.New("it does not")
-		}
-		return nil
-	})
-}
-
-func eventually(t testing.TB, what string, cond func() error) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		err := cond()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it never came that %s: %v", what, err)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+	opts.Env = []string{envCluster + "=" + path}
+	return conformance.Launch(t, os.Args[0], opts)
 }
 
 func TestConformanceOverPlugin(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
 		path := filepath.Join(t.TempDir(), "cluster.json")
 		h := harness(fake.OpenCluster(path, slots))
-		h.Open = func(t testing.TB) backend.Backend { return launch(t, path, nil) }
-		h.Kill = kill
+		h.Open = func(t testing.TB) backend.Backend { return launch(t, path, backend.Options{}) }
+		h.Kill = conformance.KillPlugin
 		return h
 	})
 }
@@ -217,7 +169,7 @@ func TestScript(t *testing.T) {
 func TestPluginCrashesInMidCall(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "cluster.json")
-	c := launch(t, path, nil)
+	c := launch(t, path, backend.Options{})
 	cfg := config("j")
 	cfg.Source = fmt.Appendf(nil, "crash_on = %q\nonce = %q\n", fake.OpEnsure, filepath.Join(dir, "once"))
 	if diags, err := c.Configure(t.Context(), cfg); err != nil || diags.HasErrors() {
@@ -228,7 +180,7 @@ func TestPluginCrashesInMidCall(t *testing.T) {
 	if _, err := c.Ensure(t.Context(), "j", ws); err == nil || backend.CodeOf(err) != backend.Unavailable {
 		t.Fatalf("Ensure whose plugin dies = %v, want code %q", err, backend.Unavailable)
 	}
-	eventually(t, "the plugin is back, configured", func() error {
+	conformance.Eventually(t, "the plugin is back, configured", func() error {
 		_, err := c.Ensure(t.Context(), "j", ws)
 		return err
 	})
@@ -243,10 +195,10 @@ func TestPluginCrashesInMidCall(t *testing.T) {
 // A call that hangs inside a plugin that is otherwise well fails at its deadline; the plugin stays.
 func TestCallHangs(t *testing.T) {
 	dir := t.TempDir()
-	c := launch(t, filepath.Join(dir, "cluster.json"), func(o *backend.Options) { o.CallTimeout = 500 * time.Millisecond })
+	c := launch(t, filepath.Join(dir, "cluster.json"), backend.Options{CallTimeout: 500 * time.Millisecond})
 	cfg := config("j")
 	cfg.Source = fmt.Appendf(nil, "hang_on = %q\nonce = %q\n", fake.OpList, filepath.Join(dir, "once"))
-	eventually(t, "it is configured", func() error { // within the short deadline, on a busy machine
+	conformance.Eventually(t, "it is configured", func() error { // within the short deadline, on a busy machine
 		_, err := c.Configure(t.Context(), cfg)
 		return err
 	})
@@ -261,8 +213,8 @@ func TestCallHangs(t *testing.T) {
 
 // A stopped process answers nothing, and go-plugin would wait for it for ever.
 func TestHungPluginIsReplaced(t *testing.T) {
-	c := launch(t, filepath.Join(t.TempDir(), "cluster.json"), func(o *backend.Options) {
-		o.LivenessEvery, o.LivenessTimeout = 20*time.Millisecond, 300*time.Millisecond
+	c := launch(t, filepath.Join(t.TempDir(), "cluster.json"), backend.Options{
+		LivenessEvery: 20 * time.Millisecond, LivenessTimeout: 300 * time.Millisecond,
 	})
 	if _, err := c.Configure(t.Context(), config("j")); err != nil {
 		t.Fatal(err)
@@ -274,7 +226,7 @@ func TestHungPluginIsReplaced(t *testing.T) {
 	if _, _, err := c.List(t.Context(), "j"); err != nil && backend.CodeOf(err) != backend.Unavailable {
 		t.Errorf("List on a hung plugin: %v, want code %q", err, backend.Unavailable)
 	}
-	eventually(t, "another process answers, configured", func() error {
+	conformance.Eventually(t, "another process answers, configured", func() error {
 		_, _, err := c.List(t.Context(), "j")
 		if err == nil && c.PID() == hung {
 			err = errors.New("the hung one does")
