@@ -184,7 +184,7 @@ func (v *demoView) show(s *core.Scheduler, done <-chan struct{}) {
 	v.picture = live
 	v.mu.Unlock()
 	o := view.Options{
-		Title: "Kale demo: a day in two minutes", EndsWhen: done, Note: v.note, Hint: "q or Ctrl-C ends the demo and everything it started", Every: 5 * time.Second,
+		Title: "Kale demo: a day in two minutes", EndsWhen: done, Note: v.note, Coloured: v.a.coloured(v.out), Hint: "q or Ctrl-C ends the demo and everything it started", Every: 5 * time.Second,
 		LastRescale: func() *core.Rescale {
 			last, err := state.Last[core.Rescale](s.Store(), state.Rescales, 1)
 			if err != nil || len(last) == 0 {

@@ -78,7 +78,7 @@ func (a *app) newScreen(l *loaded, f runFlags) (*screen, error) {
 // show follows the scheduler until ctx ends or, with a picture, its user closes it.
 func (s *screen) show(ctx context.Context, sch *core.Scheduler) error {
 	o := view.Options{
-		Title: "Kale", Every: statusEvery, Note: s.note.text, Hint: "q or Ctrl-C ends the scheduler; training goes on",
+		Title: "Kale", Every: statusEvery, Note: s.note.text, Coloured: s.a.coloured(s.a.out), Hint: "q or Ctrl-C ends the scheduler; training goes on",
 		LastRescale: func() *core.Rescale { return lastRescale(sch.Store()) },
 	}
 	if !s.live {

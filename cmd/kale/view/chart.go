@@ -58,7 +58,7 @@ func rateChart(f Frame, width, height int) []string {
 	}
 	colours := make([]asciigraph.AnsiColor, len(series))
 	axis := asciigraph.Default
-	if f.coloured() {
+	if f.Coloured {
 		colours, axis = []asciigraph.AnsiColor{yellow, yellow, yellow, magenta, cyan}, grey
 	}
 	drawn := asciigraph.PlotMany(series, asciigraph.Height(height-1), asciigraph.LowerBound(0), asciigraph.UpperBound(highest*1.05),

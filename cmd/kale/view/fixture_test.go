@@ -177,7 +177,7 @@ func TestOnThisTerminal(t *testing.T) {
 			v, last = d.step(250*time.Millisecond), time.Now()
 		}
 		return v
-	}, Options{Note: func() string { return "a note of the caller" }})
+	}, Options{Coloured: true, Note: func() string { return "a note of the caller" }})
 	if err != nil {
 		t.Error(err)
 	}

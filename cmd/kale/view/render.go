@@ -2,11 +2,10 @@ package view
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
-	"github.com/charmbracelet/lipgloss"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/plan"
@@ -24,8 +23,8 @@ type Frame struct {
 	Title, Note, Hint string
 	// Zone is that of the clock; nil is the machine's.
 	Zone *time.Location
-	// Renderer knows the terminal's colours; nil: none.
-	Renderer *lipgloss.Renderer
+	// Coloured says that the terminal knows colours, and that its user wants them.
+	Coloured bool
 }
 
 // labels is the width of the words before the lines under the chart.
@@ -33,9 +32,6 @@ const labels = 10
 
 // Render draws a frame as lines, at most height of them and none wider than width.
 func Render(f Frame, width, height int) string {
-	if f.Renderer == nil {
-		f.Renderer = lipgloss.NewRenderer(io.Discard) // No terminal: no colour.
-	}
 	width, height = max(width, 1), max(height, 1)
 	if f.View == nil {
 		return cut([]string{f.bold().Render(f.title()), "", "The scheduler has not looked at the job yet …", clean(f.Note), "", f.dim(f.hint())}, width, height)
@@ -66,16 +62,36 @@ func cut(lines []string, width, height int) string {
 	return strings.Join(lines, "\n")
 }
 
-// style is a colour of the terminal's palette.
-func (f Frame) style(colour string) lipgloss.Style {
-	return f.Renderer.NewStyle().Foreground(lipgloss.Color(colour))
+// ink is how text is written: the parameters of the terminal's command for it, "" for none.
+type ink string
+
+// Render writes text so, and what follows it plainly.
+func (i ink) Render(s string) string {
+	if i == "" || s == "" {
+		return s
+	}
+	return "\x1b[" + string(i) + "m" + s + "\x1b[m"
 }
 
-func (f Frame) bold() lipgloss.Style { return f.Renderer.NewStyle().Bold(true) }
+// style is a colour of the terminal's own palette, "0" to "7", or "8", which is grey.
+func (f Frame) style(colour string) ink {
+	switch {
+	case !f.Coloured:
+		return ""
+	case colour == "8":
+		return "90"
+	}
+	return ink("3" + colour)
+}
+
+func (f Frame) bold() ink {
+	if !f.Coloured {
+		return ""
+	}
+	return "1"
+}
 
 func (f Frame) dim(s string) string { return f.style("8").Render(s) }
-
-func (f Frame) coloured() bool { return f.bold().Render("x") != "x" }
 
 func (f Frame) clock(t time.Time) string {
 	if f.Zone != nil {
@@ -116,10 +132,10 @@ func (f Frame) head(width int) string {
 		left += f.dim(" · ") + f.style("3").Render(fmt.Sprintf("pinned at %d", v.Manual.Target))
 	}
 	right := "up " + length(v.Now.Sub(v.Started)) + "  " + f.clock(v.Now)
-	gap := width - lipgloss.Width(left) - lipgloss.Width(right)
+	gap := width - ansi.StringWidth(left) - ansi.StringWidth(right)
 	if gap < 2 {
-		left = fit(left, width-lipgloss.Width(right)-2)
-		gap = max(1, width-lipgloss.Width(left)-lipgloss.Width(right))
+		left = fit(left, width-ansi.StringWidth(right)-2)
+		gap = max(1, width-ansi.StringWidth(left)-ansi.StringWidth(right))
 	}
 	return left + strings.Repeat(" ", gap) + right
 }
@@ -176,7 +192,7 @@ func (f Frame) workers(width int) string {
 	}
 	text += f.dim(fmt.Sprintf("  target %d of %d–%d, %d held", s.Target, v.Min, v.Max, s.Held))
 	slots := max(v.Max, s.Running+s.Pending+s.Draining)
-	room := max(4, min(width-labels-lipgloss.Width(text), 40))
+	room := max(4, min(width-labels-ansi.StringWidth(text), 40))
 	shown := min(slots, room)
 	if wide := min(4, room/max(slots, 1)); wide > 1 {
 		shown = slots * wide // each worker is as many cells

@@ -20,7 +20,7 @@ import (
 // restored fails unless what the picture does to a terminal is undone: the other screen left, the cursor shown.
 func restored(t *testing.T, out string) {
 	t.Helper()
-	for on, off := range map[string]string{"\x1b[?1049h": "\x1b[?1049l", "\x1b[?25l": "\x1b[?25h", "\x1b[?2004h": "\x1b[?2004l"} {
+	for on, off := range map[string]string{"\x1b[?1049h": "\x1b[?1049l", "\x1b[?25l": "\x1b[?25h", "\x1b[?2004h": "\x1b[?2004l", "\x1b[?7l": "\x1b[?7h"} {
 		if strings.LastIndex(out, on) < 0 {
 			t.Errorf("%q was never written: is this still how the picture takes the terminal?", on)
 		}

@@ -13,12 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"sync"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
-	"github.com/charmbracelet/lipgloss"
 	"golang.org/x/term"
 
 	"github.com/kale-sched/kale/core"
@@ -34,6 +30,8 @@ type Options struct {
 	Note func() string
 	// Hint is the last line: what q and Ctrl-C do. "" says that they end the picture.
 	Hint string
+	// Coloured says that a picture may have colours: its terminal knows them, and its user wants them.
+	Coloured bool
 	// LastRescale gives the newest finished rescale, with what was measured of it; nil when there is none. Without it the picture shows
 	// what it saw of rescales itself, which is less.
 	LastRescale func() *core.Rescale
@@ -52,8 +50,8 @@ const refresh = 200 * time.Millisecond
 //
 // Once it is to end, Run takes a moment at most: one that cannot write to its terminal any more is left behind.
 func Run(ctx context.Context, in io.Reader, out io.Writer, source func() *core.View, o Options) error {
-	f, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	f := terminalOf(out)
+	if f == nil {
 		return Plain(ctx, out, source, o)
 	}
 	before, stateErr := term.GetState(int(f.Fd()))
@@ -97,82 +95,72 @@ func bounded(ctx context.Context, ends, quit <-chan struct{}, f func() error) er
 
 // show runs the picture on out, which understands a terminal's commands.
 func show(ctx context.Context, in io.Reader, out io.Writer, source func() *core.View, o Options) error {
-	m := &picture{source: source, options: o, width: 80, height: 24, renderer: lipgloss.NewRenderer(out), quit: make(chan struct{})}
-	// Bubbletea's own handler waits for a loop that has ended already when a signal and the end of ctx come together.
-	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithAltScreen(), tea.WithoutSignalHandler())
-	err := bounded(ctx, o.EndsWhen, m.quit, func() error {
-		_, err := p.Run()
-		return err
-	})
-	switch {
-	case errors.Is(err, errStuck):
-		return err
-	case err == nil, errors.Is(err, tea.ErrInterrupted), ctx.Err() != nil && !errors.Is(err, tea.ErrProgramPanic):
-		return nil
+	p := &picture{source: source, options: o, canvas: newCanvas(in, out), quit: make(chan struct{})}
+	err := bounded(ctx, o.EndsWhen, p.quit, func() error { return p.run(ctx, in) })
+	if err != nil && !errors.Is(err, errStuck) {
+		return fmt.Errorf("show the job on the terminal: %w (-plain shows it as lines)", err)
 	}
-	return fmt.Errorf("show the job on the terminal: %w (-plain shows it as lines)", err)
+	return err
 }
 
-// picture is the program's model. Bubbletea's loop owns it.
+// picture shows a job until it is to end. The goroutine of run owns it.
 type picture struct {
-	source        func() *core.View
-	options       Options
-	renderer      *lipgloss.Renderer
-	memory        memory
-	width, height int
-	quit          chan struct{} // closed when its user ends it
-	quitOnce      sync.Once
+	source  func() *core.View
+	options Options
+	canvas  *canvas
+	memory  memory
+	quit    chan struct{} // closed when its user ends it
 }
 
-type (
-	lookMsg struct{}
-	endMsg  struct{}
-)
-
-func look() tea.Cmd { return tea.Tick(refresh, func(time.Time) tea.Msg { return lookMsg{} }) }
-
-// Init implements tea.Model.
-func (p *picture) Init() tea.Cmd {
-	p.memory.see(p.source())
-	if p.options.EndsWhen == nil {
-		return look()
+// run has the terminal from its beginning to its end, however that comes.
+func (p *picture) run(ctx context.Context, in io.Reader) error {
+	err := p.canvas.take()
+	if err == nil {
+		err = guarded(func() error { return p.follow(ctx, in) })
 	}
-	return tea.Batch(look(), func() tea.Msg {
-		<-p.options.EndsWhen
-		return endMsg{}
-	})
+	return errors.Join(err, p.canvas.giveBack())
 }
 
-// Update implements tea.Model.
-func (p *picture) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	switch msg := msg.(type) {
-	case tea.WindowSizeMsg:
-		p.width, p.height = msg.Width, msg.Height
-	case tea.KeyMsg:
-		switch msg.String() {
-		case "q", "ctrl+c":
-			p.quitOnce.Do(func() { close(p.quit) })
-			return p, tea.Quit
-		case "ctrl+z":
-			return p, tea.Suspend
-		case "ctrl+l":
-			return p, tea.ClearScreen
-		}
-	case lookMsg:
+// follow looks, draws and heeds keys.
+func (p *picture) follow(ctx context.Context, in io.Reader) error {
+	typed, done := p.canvas.listen(in)
+	defer done()
+	t := time.NewTicker(refresh)
+	defer t.Stop()
+	for {
 		p.memory.see(p.source())
-		return p, look()
-	case endMsg:
-		return p, tea.Quit
+		if err := p.draw(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.options.EndsWhen:
+			return nil
+		case <-t.C:
+		case key := <-typed:
+			switch key {
+			case keyQ, keyCtrlC:
+				close(p.quit)
+				return nil
+			case keyCtrlL:
+				p.canvas.drawn = nil
+			case keyCtrlZ:
+				if err := p.canvas.suspend(); err != nil {
+					return err
+				}
+			}
+		}
 	}
-	return p, nil
 }
 
-// View implements tea.Model.
-func (p *picture) View() string { return Render(p.frame(), p.width, p.height) }
+func (p *picture) draw() error {
+	return p.canvas.draw(func(width, height int) string { return Render(p.frame(), width, height) })
+}
 
 func (p *picture) frame() Frame {
 	o := p.options
-	f := Frame{View: p.memory.view, Trail: p.memory.trail, Finished: p.memory.finished, Title: o.Title, Hint: o.Hint, Zone: o.Zone, Renderer: p.renderer}
+	f := Frame{View: p.memory.view, Trail: p.memory.trail, Finished: p.memory.finished, Title: o.Title, Hint: o.Hint, Zone: o.Zone, Coloured: o.Coloured}
 	if o.Note != nil {
 		f.Note = o.Note()
 	}
