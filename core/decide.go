@@ -34,47 +34,31 @@ func (s *Scheduler) decide(now time.Time) error {
 
 // observe is everything that the policy may know, at now.
 func (s *Scheduler) observe(now time.Time) plan.Observation {
-	j := s.job
 	records, age, known := s.lag(now)
 	history := s.history(now)
 	s.lastHistory = plan.Series{Start: history.Start, Step: history.Step, Values: plan.Values(history.Values)}
-	o := plan.Observation{
-		Now: now, Interval: j.Autoscale.Tick, Forecast: s.foresee.forecast(now, history),
+	v := Sight{
+		Now: now, History: history, Forecast: s.foresee.forecast(now, history),
 		BacklogRecords: records, Lag: age, LagKnown: known && !s.seen.chief.GetRepairing(),
-		Target: s.want.Target, Workers: s.workers(), Servers: j.Servers.Count, Model: s.online.Model(), Basis: s.basis(),
-		RescaleCost: measured(s.want.Gaps, 0), JoinTime: s.joinTime(),
-		Limits: s.limits(), Rho: j.Autoscale.Rho, Tau: j.Autoscale.Tau,
-		CooldownOut: j.Autoscale.CooldownOut, CooldownIn: j.Autoscale.CooldownIn, Headroom: j.Autoscale.Headroom, MaxLag: j.SLO.MaxLag,
-		Fallback: fallback(j.Autoscale.Fallback), Utilisation: s.seen.util, UtilKnown: s.seen.utilKnown,
-		Manual: s.want.Manual, State: s.want.Policy,
-	}
-	// The policy gets the rates of one horizon; the forecaster had the whole history.
-	n := min(len(history.Values), int(j.Forecast.Horizon/j.Forecast.Interval))
-	o.Rates = plan.Series{Start: history.At(len(history.Values) - n), Step: history.Step, Values: plan.Values(history.Values[len(history.Values)-n:])}
-	if why := s.seen.unknown(s.begun()); why != "" {
-		o.Hold = plan.Hold{Unknown: true, Reason: why}
-	}
-	if r := s.want.Rescale; r != nil && j.Autoscale.Mode != job.ModeObserve {
-		o.Action = plan.Action{Kind: r.Kind, Target: r.To, Since: r.Decided, CanGrow: j.Autoscale.Mode == job.ModeLive && r.Kind == plan.KindOut}
+		Target: s.want.Target, Workers: s.workers(), Model: s.online.Model(), Basis: s.basis(),
+		Gaps: s.want.Gaps, Joins: s.want.Joins, QueueWait: s.queueWait(), Limits: s.limits(),
+		Utilisation: s.seen.util, UtilKnown: s.seen.utilKnown, Rescale: s.want.Rescale,
+		Manual: s.want.Manual, State: s.want.Policy, Unknown: s.seen.unknown(s.begun()),
 	}
 	switch {
-	case j.Autoscale.Mode == job.ModeObserve:
-		o.Target = o.Workers.Running + o.Workers.Pending
+	case s.job.Autoscale.Mode == job.ModeObserve:
+		v.Target = v.Workers.Running + v.Workers.Pending
 	case s.want.Restart > 0:
-		o.Target = s.want.Restart
+		v.Target = s.want.Restart
 	}
-	return o
+	return v.Observation(s.job)
 }
 
 // begun says whether the job's chief was seen with a worker: before that its silence is a beginning and not a fault.
 func (s *Scheduler) begun() bool { return s.want.Target > 0 && s.want.Trained }
 
-// joinTime is the measured join time, or what is assumed before one was measured, and the wait in the cluster's queue as it is now.
-func (s *Scheduler) joinTime() plan.Measured {
-	m := measured(s.want.Joins, min(assumedJoin, s.job.Forecast.Horizon/4))
-	m.Value += s.queueWait()
-	return m
-}
+// joinTime is the measured join time and the wait in the cluster's queue as it is now.
+func (s *Scheduler) joinTime() plan.Measured { return joinTime(s.job, s.want.Joins, s.queueWait()) }
 
 // history is the measured arrival rate in bins of the forecast's interval, up to the last whole bin.
 func (s *Scheduler) history(now time.Time) forecast.Series {

@@ -29,6 +29,11 @@ type foresight struct {
 
 // newForesight opens the job's forecast model. One that cannot be used is an error: the job file names it, and a person must know.
 func newForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage) (*foresight, error) {
+	return wrappedForesight(lg, j, saved, func(f forecast.Forecaster) forecast.Forecaster { return f })
+}
+
+// wrappedForesight is newForesight with something put in front of each of its forecasters.
+func wrappedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, wrap func(forecast.Forecaster) forecast.Forecaster) (*foresight, error) {
 	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), season: slices.Min(j.Forecast.Season)}
 	var primary forecast.Forecaster
 	if j.Forecast.Model != job.ForecastSeasonal {
@@ -36,10 +41,10 @@ func newForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage) (*foresigh
 		if err != nil {
 			return nil, fmt.Errorf("forecast.model of job %q: %w", j.Name, err)
 		}
-		f.model, primary = m, m
+		f.model, primary = m, wrap(m)
 	}
 	var err error
-	f.gate, err = forecast.NewGate(primary, forecast.NewSeasonal(j.Forecast.Season), forecast.GateOptions{Window: j.Forecast.GateWindow, Tolerance: j.Forecast.GateTolerance})
+	f.gate, err = forecast.NewGate(primary, wrap(forecast.NewSeasonal(j.Forecast.Season)), forecast.GateOptions{Window: j.Forecast.GateWindow, Tolerance: j.Forecast.GateTolerance})
 	if err != nil {
 		return nil, err
 	}

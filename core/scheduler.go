@@ -180,7 +180,7 @@ func (s *Scheduler) connect(ctx context.Context) error {
 	if s.policy, err = plan.New(j.Autoscale.Policy, policyParams(j)); err != nil {
 		return err
 	}
-	s.prior = estimator.Model{Form: estimator.Form(j.Throughput.Form), Theta: j.Throughput.Theta, Batch: float64(j.Throughput.Batch)}
+	s.prior = Prior(j)
 	if s.online, err = estimator.NewOnline(s.prior, onlineOptions(j)); err != nil {
 		return err
 	}

@@ -1,0 +1,123 @@
+package core
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/forecast"
+)
+
+// RollingForecasts are the forecasts that a scheduler of job j would have made, one at the end of each of the bins first, first+1, … of series: made by the
+// same forecasters, behind the same gate, of the same length of history. out(i, f) gets them in order, f being made when i bins were known. Each has
+// seen series.Values[:i] and nothing later. every is how many bins lie between two forecasts, 1 for one in each bin.
+//
+// The forecasters run on all processors, which changes no forecast; the gate sees the forecasts in order.
+func RollingForecasts(j *job.Job, series forecast.Series, first, every int, out func(i int, f plan.Forecast) error) error {
+	if every < 1 || first < 0 {
+		return fmt.Errorf("rolling forecasts: from bin %d, one in %d bins: want a bin of the history, and 1 or more", first, every)
+	}
+	memo := &memory{known: map[int64]map[string]foreseen{}}
+	f, err := wrappedForesight(slog.New(slog.DiscardHandler), j, nil, memo.wrap)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	const chunk = 64
+	for from := first; from <= len(series.Values); from += chunk * every {
+		origins := make([]int, 0, chunk)
+		for i := from; i <= len(series.Values) && len(origins) < chunk; i += every {
+			origins = append(origins, i)
+		}
+		memo.ahead(j, series, origins, f.steps)
+		for _, i := range origins {
+			if err := out(i, f.forecast(series.At(i), pastOf(j, series, i))); err != nil {
+				return err
+			}
+		}
+		clear(memo.known)
+	}
+	return nil
+}
+
+// pastOf is what a scheduler of j knows of the series when i bins are complete.
+func pastOf(j *job.Job, s forecast.Series, i int) forecast.Series {
+	from := max(0, i-int(j.Forecast.History/s.Step))
+	return forecast.Series{Start: s.At(from), Step: s.Step, Values: s.Values[from:i:i]}
+}
+
+// memory holds forecasts that were made ahead of being asked for.
+type memory struct {
+	made  []forecast.Forecaster
+	known map[int64]map[string]foreseen // by the end of the history (ns), then by forecaster
+}
+
+type foreseen struct {
+	bins int
+	f    forecast.Forecast
+	err  error
+}
+
+func (m *memory) wrap(f forecast.Forecaster) forecast.Forecaster {
+	m.made = append(m.made, f)
+	return remembered{Forecaster: f, memory: m}
+}
+
+// ahead makes the forecasts at the origins, on all processors.
+func (m *memory) ahead(j *job.Job, series forecast.Series, origins []int, steps int) {
+	made := make([]map[string]foreseen, len(origins))
+	next := make(chan int, len(origins))
+	for k := range origins {
+		next <- k
+	}
+	close(next)
+	var wait sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(origins)) { // each ends when next is empty, and is waited for below
+		wait.Go(func() {
+			for k := range next {
+				past := pastOf(j, series, origins[k])
+				made[k] = map[string]foreseen{}
+				for _, f := range m.made {
+					fc, err := f.Forecast(past, steps)
+					made[k][f.Name()] = foreseen{bins: len(past.Values), f: fc, err: err}
+				}
+			}
+		})
+	}
+	wait.Wait()
+	for k, i := range origins {
+		m.known[series.At(i).UnixNano()] = made[k]
+	}
+}
+
+// remembered answers from memory where it can.
+type remembered struct {
+	forecast.Forecaster
+	memory *memory
+}
+
+func (r remembered) Forecast(history forecast.Series, steps int) (forecast.Forecast, error) {
+	if known, ok := r.memory.known[history.End().UnixNano()][r.Name()]; ok && known.bins == len(history.Values) && (known.err != nil || len(known.f.Mean) == steps) {
+		return known.f, known.err
+	}
+	return r.Forecaster.Forecast(history, steps)
+}
+
+// ID and TrainedUntil pass on what a model file says of itself: the gate asks.
+func (r remembered) ID() string {
+	if m, ok := r.Forecaster.(interface{ ID() string }); ok {
+		return m.ID()
+	}
+	return ""
+}
+
+func (r remembered) TrainedUntil() time.Time {
+	if m, ok := r.Forecaster.(interface{ TrainedUntil() time.Time }); ok {
+		return m.TrainedUntil()
+	}
+	return time.Time{}
+}

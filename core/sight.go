@@ -1,0 +1,83 @@
+package core
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/estimator"
+	"github.com/kale-sched/kale/forecast"
+)
+
+// Sight is what a shell knows of its job at one moment: the scheduler from the backend, the chief and the brokers, a replay from a trace.
+// [Sight.Observation] is the one place where it becomes what a policy sees, so that what replays well is what runs.
+type Sight struct {
+	Now time.Time
+	// History is the measured arrival rate up to the last whole bin of forecast.interval, and Forecast what follows from it.
+	History  forecast.Series
+	Forecast plan.Forecast
+	// BacklogRecords wait to be trained, the oldest of them for Lag.
+	BacklogRecords int64
+	Lag            time.Duration
+	LagKnown       bool
+	// Target is the number of workers in force; 0 before the first decision.
+	Target  int
+	Workers plan.Workers
+	Model   estimator.Model
+	Basis   plan.Basis
+	// Gaps and Joins are the last measured outages and joins, oldest first ([Remember]); QueueWait is the wait for a place in the cluster as it is now.
+	Gaps, Joins []time.Duration
+	QueueWait   time.Duration
+	Limits      plan.Limits
+	// Utilisation is the members' mean share of busy time, if UtilKnown.
+	Utilisation float64
+	UtilKnown   bool
+	// Rescale is the one under way, nil for none.
+	Rescale *Rescale
+	Manual  plan.Manual
+	// State is what the policy handed on with its last decision.
+	State json.RawMessage
+	// Unknown says what of all this could not be established; "" when nothing.
+	Unknown string
+}
+
+// Observation is everything that the policy of job j may know.
+func (v Sight) Observation(j *job.Job) plan.Observation {
+	o := plan.Observation{
+		Now: v.Now, Interval: j.Autoscale.Tick, Forecast: v.Forecast,
+		BacklogRecords: v.BacklogRecords, Lag: v.Lag, LagKnown: v.LagKnown,
+		Target: v.Target, Workers: v.Workers, Servers: j.Servers.Count, Model: v.Model, Basis: v.Basis,
+		RescaleCost: measured(v.Gaps, 0), JoinTime: joinTime(j, v.Joins, v.QueueWait),
+		Limits: v.Limits, Rho: j.Autoscale.Rho, Tau: j.Autoscale.Tau,
+		CooldownOut: j.Autoscale.CooldownOut, CooldownIn: j.Autoscale.CooldownIn, Headroom: j.Autoscale.Headroom, MaxLag: j.SLO.MaxLag,
+		Fallback: fallback(j.Autoscale.Fallback), Utilisation: v.Utilisation, UtilKnown: v.UtilKnown,
+		Manual: v.Manual, State: v.State,
+	}
+	// The policy gets the rates of one horizon; the forecaster had the whole history.
+	n := min(len(v.History.Values), int(j.Forecast.Horizon/j.Forecast.Interval))
+	from := len(v.History.Values) - n
+	o.Rates = plan.Series{Start: v.History.At(from), Step: v.History.Step, Values: plan.Values(v.History.Values[from:])}
+	if v.Unknown != "" {
+		o.Hold = plan.Hold{Unknown: true, Reason: v.Unknown}
+	}
+	if r := v.Rescale; r != nil && j.Autoscale.Mode != job.ModeObserve {
+		o.Action = plan.Action{Kind: r.Kind, Target: r.To, Since: r.Decided, CanGrow: j.Autoscale.Mode == job.ModeLive && r.Kind == plan.KindOut}
+	}
+	return o
+}
+
+// Prior is the throughput model of the job file.
+func Prior(j *job.Job) estimator.Model {
+	return estimator.Model{Form: estimator.Form(j.Throughput.Form), Theta: j.Throughput.Theta, Batch: float64(j.Throughput.Batch)}
+}
+
+// joinTime is the measured join time, or what is assumed before one was measured, and the wait for a place.
+func joinTime(j *job.Job, joins []time.Duration, wait time.Duration) plan.Measured {
+	m := measured(joins, min(assumedJoin, j.Forecast.Horizon/4))
+	m.Value += wait
+	return m
+}
+
+// Remember adds a measured outage or join to those that are kept, of which the median counts.
+func Remember(kept []time.Duration, d time.Duration) []time.Duration { return keepLast(kept, d) }
