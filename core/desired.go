@@ -9,6 +9,7 @@ import (
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/estimator"
 )
 
@@ -56,6 +57,8 @@ type desired struct {
 	LastCheckpoint string `json:"last_checkpoint,omitempty"`
 	// Trained: this job's chief was seen with a worker since the job was started; from then on its silence is a fault and not a beginning.
 	Trained bool `json:"trained,omitempty"`
+	// Standing is what partitions stand at, as the chief said last: a job that has stopped still has that before it.
+	Standing []*rpc.PartitionProblem `json:"standing,omitempty"`
 	// Unplaced says since when wanted workers wait for a place, by rank; Ceiling is what followed from it, nil: nothing.
 	Unplaced map[int]time.Time `json:"unplaced,omitempty"`
 	Ceiling  *Ceiling          `json:"ceiling,omitempty"`

@@ -60,6 +60,7 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 	switch {
 	case want.Stopped:
 		g.State, g.Says, g.Checkpoint = StateStopped, "everything that it ran was released; "+ModelWords(want.LastCheckpoint, name), ""
+		g.Problems = standingWords(want.Standing)
 		return g, nil
 	case want.Target == 0 && len(want.Servers) == 0 && !want.Stopping:
 		return g, nil
@@ -133,6 +134,8 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 		ready := n.ready(listed && n.listErr == nil && n.complete)
 		g.Running = &ready
 		g.Problems = append(g.Problems, chiefProblems(n.chief.GetProblems())...)
+	} else {
+		g.Problems = append(g.Problems, standingWords(s.want.Standing)...)
 	}
 	switch {
 	case s.want.Stopping && !(listed && n.listErr == nil && n.complete && alive == 0):

@@ -189,6 +189,9 @@ func (s *Scheduler) serverView(st backend.Status) ServerView {
 	return v
 }
 
+// thenRunAgain is how a job takes what was changed in its file.
+const thenRunAgain = "; then stop the job and run it again"
+
 // chiefProblem is what stops a partition, for people.
 func chiefProblem(p *rpc.PartitionProblem) string {
 	switch p.GetKind() {
@@ -197,7 +200,7 @@ func chiefProblem(p *rpc.PartitionProblem) string {
 			"(on_lost = \"skip\" in the stream block)", p.GetPartition(), p.GetNeeded(), p.GetLogStart())
 	case rpc.PartitionProblem_KIND_UNDECODABLE:
 		return fmt.Sprintf("partition %d of %s; the partition stands still there, and nothing of it is lost. Name a topic for such records in stream.dead_letter, or set "+
-			"on_undecodable = \"skip\" in the stream block to do without them; then stop the job and run it again", p.GetPartition(), p.GetDetail())
+			"on_undecodable = \"skip\" in the stream block to do without them"+thenRunAgain, p.GetPartition(), p.GetDetail())
 	case rpc.PartitionProblem_KIND_RECREATED:
 		return p.GetDetail()
 	case rpc.PartitionProblem_KIND_UNREACHABLE:

@@ -413,6 +413,11 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 	if err := s.takeOver(); err != nil {
 		return err
 	}
+	if s.noteStanding() {
+		if err := s.save(); err != nil {
+			return err
+		}
+	}
 	s.followQueue()
 	s.heedShortage(now)
 	if !s.tickAt.After(now) && !s.want.Stopping {

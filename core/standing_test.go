@@ -1,0 +1,69 @@
+package core
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// What partitions stand at is told after a stop too, with a chief or without, until they have come past it.
+func TestStandingOutlivesTheStop(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	bad := func(partition int32, needed int64, detail string) *rpc.PartitionProblem {
+		return &rpc.PartitionProblem{Partition: partition, Kind: rpc.PartitionProblem_KIND_UNDECODABLE, Needed: needed, LogStart: -1, Detail: detail}
+	}
+	problems := func(ps ...*rpc.PartitionProblem) { r.chief.with(func(st *rpc.JobStatus) { st.Problems = ps }) }
+	stop := func() {
+		t.Helper()
+		r.order("stop", 0)
+		r.beat()
+		problems() // the workers that told of them leave
+		r.until("the job has stopped", func() error {
+			if !r.s.want.Stopped {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		if err := r.s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(what string, want ...string) {
+		t.Helper()
+		g, err := GlanceAt(t.Context(), r.state, r.job.Name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, g.Problems); diff != "" {
+			t.Errorf("%s, %s: the problems (-want +got):\n%s", what, g.State, diff)
+		}
+	}
+	const advice = "; the partition stands still there, and nothing of it is lost. Name a topic for such records in stream.dead_letter, or set " +
+		`on_undecodable = "skip" in the stream block to do without them; then run the job again`
+
+	problems(bad(2, 21, "the record at offset 21 is no JSON"), &rpc.PartitionProblem{Partition: 1, Kind: rpc.PartitionProblem_KIND_UNREACHABLE, Detail: "no broker answers"})
+	r.beat()
+	problems() // its worker is replaced, and the next has not come that far
+	r.beat()
+	stop()
+	says("after a stop", "partition 2 of the record at offset 21 is no JSON"+advice)
+
+	r.open("run")
+	r.started(1)
+	second := bad(2, 40, "another record")
+	r.chief.with(func(st *rpc.JobStatus) { st.Partitions[2].Applied, st.Problems = 40, []*rpc.PartitionProblem{second} })
+	r.beat()
+	stop()
+	says("past the first, at a second", "partition 2 of another record"+advice)
+
+	r.open("run")
+	r.started(1)
+	r.chief.with(func(st *rpc.JobStatus) { st.Partitions[2].Applied = 41 })
+	r.beat()
+	stop()
+	says("past both")
+}
