@@ -21,6 +21,8 @@ type foresight struct {
 	lg     *slog.Logger
 	steps  int
 	season time.Duration // the shortest
+	all    []time.Duration
+	needs  plan.Needs // of the job's policy
 	gate   *forecast.Gate
 	model  *forecast.ONNXModel // nil: seasonal only
 	warm   bool
@@ -34,7 +36,7 @@ func newForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage) (*foresigh
 
 // wrappedForesight is newForesight with something put in front of each of its forecasters.
 func wrappedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, wrap func(forecast.Forecaster) forecast.Forecaster) (*foresight, error) {
-	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), season: slices.Min(j.Forecast.Season)}
+	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), season: slices.Min(j.Forecast.Season), all: j.Forecast.Season, needs: plan.NeedsOf(j.Autoscale.Policy)}
 	var primary forecast.Forecaster
 	if j.Forecast.Model != job.ForecastSeasonal {
 		m, err := forecast.OpenONNX(j.Forecast.Model, forecast.ONNXOptions{Threads: 1})
@@ -110,11 +112,54 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 	if !v.Trusted && short != "" {
 		reason += "; " + short
 	}
-	f.last = plan.Forecast{
-		At: fc.At, Step: fc.Step, Mean: plan.Values(fc.Mean), Lower: plan.Values(fc.Lower), Upper: plan.Values(fc.Upper),
-		Source: fc.Source, Trusted: v.Trusted, Reason: reason,
-	}
+	f.last = f.planned(fc)
+	f.last.Trusted, f.last.Reason = v.Trusted, reason
+	f.last.Beyond = f.beyond(history)
 	return f.last
+}
+
+// planned is a forecast as policies take it. Quantiles and scenarios go only to a policy that uses them, since every decision is recorded
+// with all that it was made from; for the same reason they are rounded to five digits.
+func (f *foresight) planned(fc forecast.Forecast) plan.Forecast {
+	out := plan.Forecast{
+		At: fc.At, Step: fc.Step, Mean: plan.Values(fc.Mean), Lower: plan.Values(fc.Lower), Upper: plan.Values(fc.Upper), Source: fc.Source,
+	}
+	if !f.needs.Spread {
+		return out
+	}
+	out.Levels, out.Quantiles, out.Scenarios = fc.Levels, rounded(fc.Quantiles), rounded(fc.Scenarios)
+	return out
+}
+
+// rounded copies rows, each value to five significant digits, which keeps their order.
+func rounded(rows [][]float64) []plan.Values {
+	out := make([]plan.Values, len(rows))
+	for i, row := range rows {
+		out[i] = make(plan.Values, len(row))
+		for h, v := range row {
+			out[i][h] = v
+			if v > 0 {
+				unit := math.Pow(10, math.Floor(math.Log10(v))-4)
+				out[i][h] = math.Round(v/unit) * unit
+			}
+		}
+	}
+	return out
+}
+
+// beyond is what is expected after the horizon, for a policy that looks there. One that cannot be made is left out: the policy then
+// ends its plan with the forecast.
+func (f *foresight) beyond(history forecast.Series) *plan.Forecast {
+	if !f.needs.Beyond {
+		return nil
+	}
+	fc, err := forecast.Outlook(history, f.all)
+	if err != nil {
+		return nil
+	}
+	out := f.planned(fc)
+	out.Trusted = true
+	return &out
 }
 
 // short says, where the known history is too short for the season, until when that lasts, what happens meanwhile and what can be done; else "".

@@ -93,7 +93,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 		History: s.lastHistory, LastRescale: s.lastRescale, ServerRenewal: s.want.LastServerRenewal, Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(),
 	}
 	if s.last != nil {
-		v.Forecast = s.last.Observation.Forecast
+		v.Forecast = s.last.Observation.Forecast.Band()
 	}
 	if r := s.want.Rescale; r != nil {
 		c := *r

@@ -27,6 +27,7 @@ func RollingForecasts(j *job.Job, series forecast.Series, first, every int, out 
 		return err
 	}
 	defer f.close()
+	f.needs = plan.Needs{Spread: true, Beyond: true} // one set of forecasts serves all policies
 	const chunk = 64
 	for from := first; from <= len(series.Values); from += chunk * every {
 		origins := make([]int, 0, chunk)

@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -11,11 +12,19 @@ const (
 	upperQuantile = 0.9
 )
 
-// residuals collects, per horizon, what arrived relative to what was said:
-// (actual − said) / max(said, floor).
+// spreadLevels are the levels of the quantiles that forecasters make from their
+// own errors, and maxScenarios how many scenarios they keep: with more than a
+// hundred past origins behind them, each stands for a few.
+var spreadLevels = []float64{0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 0.99}
+
+const maxScenarios = 32
+
+// residuals collects, per past forecast and horizon, what arrived relative to
+// what was said: (actual − said) / max(said, floor).
 type residuals struct {
 	floor float64
-	at    [][]float64
+	at    [][]float64 // at[h]: the known errors at horizon h
+	paths [][]float64 // paths[k][h]: those of the k-th forecast, NaN where unknown
 }
 
 // newResiduals makes an empty collection for the given number of horizons.
@@ -25,10 +34,21 @@ func newResiduals(steps int, floor float64) *residuals {
 	return &residuals{floor: floor, at: make([][]float64, steps)}
 }
 
-// add notes one outcome at horizon h. Unknowns are skipped.
+// begin says that what is added from now on belongs to another forecast.
+func (r *residuals) begin() {
+	path := make([]float64, len(r.at))
+	for h := range path {
+		path[h] = math.NaN()
+	}
+	r.paths = append(r.paths, path)
+}
+
+// add notes one outcome at horizon h of the forecast that [residuals.begin]
+// began. Unknowns are skipped.
 func (r *residuals) add(h int, actual, said float64) {
 	if e := (actual - said) / max(said, r.floor); e == e {
 		r.at[h] = append(r.at[h], e)
+		r.paths[len(r.paths)-1][h] = e
 	}
 }
 
@@ -41,45 +61,130 @@ func (r *residuals) count() int {
 	return n
 }
 
-// quantiles are the relative 10 % and 90 % residuals per horizon. A horizon with
-// fewer than minOrigins outcomes takes those of the horizon before it, or, where
-// there is none, of all outcomes together; without any outcome both are 0.
-func (r *residuals) quantiles() (lower, upper []float64) {
-	lower, upper = make([]float64, len(r.at)), make([]float64, len(r.at))
-	lo, up := 0.0, 0.0
+// quantiles are the relative errors at the levels, rows[i][h] for levels[i] and
+// horizon h. A horizon with fewer than minOrigins outcomes takes those of the
+// horizon before it, or, where there is none, of all outcomes together; without
+// any outcome all are 0.
+func (r *residuals) quantiles(levels []float64) (rows [][]float64) {
+	rows = make([][]float64, len(levels))
+	for i := range rows {
+		rows[i] = make([]float64, len(r.at))
+	}
+	var sorted []float64
 	if len(r.at[0]) < minOrigins {
-		lo, up = outerQuantiles(slices.Concat(r.at...))
+		sorted = slices.Concat(r.at...)
+		slices.Sort(sorted)
 	}
 	for h, e := range r.at {
 		if len(e) >= minOrigins {
-			lo, up = outerQuantiles(e)
+			sorted = slices.Clone(e)
+			slices.Sort(sorted)
 		}
-		lower[h], upper[h] = lo, up
+		for i, q := range levels {
+			rows[i][h] = conformal(sorted, q)
+		}
 	}
-	return lower, upper
+	return rows
 }
 
-// band puts the quantiles around mean, which has as many horizons.
-func (r *residuals) band(mean []float64) (lower, upper []float64) {
-	lower, upper = r.quantiles()
+// spread puts quantiles, band and scenarios around f's Mean, which has as many
+// bins as there are horizons.
+func (r *residuals) spread(f *Forecast) {
+	f.Levels = slices.Clone(spreadLevels)
+	f.Quantiles = r.quantiles(f.Levels)
+	for _, row := range f.Quantiles {
+		r.onto(f.Mean, row)
+	}
+	f.Lower, f.Upper = make([]float64, len(f.Mean)), make([]float64, len(f.Mean))
+	lower, upper := f.Quantiles[slices.Index(f.Levels, lowerQuantile)], f.Quantiles[slices.Index(f.Levels, upperQuantile)]
+	for h, m := range f.Mean {
+		f.Lower[h], f.Upper[h] = min(lower[h], m), max(upper[h], m)
+	}
+	f.Scenarios = r.scenarios()
+	for _, row := range f.Scenarios {
+		r.onto(f.Mean, row)
+	}
+}
+
+// onto turns relative errors into rates around mean.
+func (r *residuals) onto(mean, row []float64) {
 	for h, m := range mean {
-		scale := max(m, r.floor)
-		lower[h] = min(max(m+lower[h]*scale, 0), m)
-		upper[h] = max(m+upper[h]*scale, m)
+		row[h] = max(m+row[h]*max(m, r.floor), 0)
 	}
-	return lower, upper
 }
 
-// outerQuantiles gives the 10 % and 90 % quantiles of e, which it sorts, by the
-// conformal rank: the ⌈(n+1)·q⌉-th smallest, so that with few outcomes the band is
-// too wide rather than too narrow. Without outcomes both are 0.
-func outerQuantiles(e []float64) (lo, up float64) {
-	n := len(e)
-	if n == 0 {
-		return 0, 0
+// scenarios are the errors of up to maxScenarios past forecasts, spread over all
+// that were followed for more than half of the horizon, in relative terms.
+// Unknown bins are interpolated.
+func (r *residuals) scenarios() [][]float64 {
+	var full [][]float64
+	for _, p := range r.paths {
+		known := 0
+		for _, e := range p {
+			if e == e {
+				known++
+			}
+		}
+		if 2*known > len(p) {
+			full = append(full, p)
+		}
 	}
-	slices.Sort(e)
-	k := int(math.Ceil(float64(n+1) * upperQuantile))
-	k = min(k, n)
-	return e[n-k], e[k-1]
+	n := min(len(full), maxScenarios)
+	out := make([][]float64, 0, n)
+	for k := range n {
+		// The newest is always among them, and the others are evenly apart.
+		path := slices.Clone(full[len(full)-1-k*len(full)/n])
+		fillGaps(path)
+		out = append(out, path)
+	}
+	return out
+}
+
+// conformal is the quantile of the sorted outcomes by the conformal rank: for a
+// level above one half the ⌈(n+1)·q⌉-th smallest, below it the same from the
+// other end, so that with few outcomes the band is too wide rather than too
+// narrow. Without outcomes it is 0.
+func conformal(sorted []float64, level float64) float64 {
+	n := len(sorted)
+	switch {
+	case n == 0:
+		return 0
+	case level == 0.5:
+		return (sorted[(n-1)/2] + sorted[n/2]) / 2
+	case level > 0.5:
+		return sorted[rank(n, level)-1]
+	}
+	return sorted[n-rank(n, 1-level)]
+}
+
+// rank is ⌈(n+1)·q⌉, at most n. What floating point adds to a whole number does
+// not make it the next one.
+func rank(n int, q float64) int {
+	return min(int(math.Ceil(float64(n+1)*q-1e-9)), n)
+}
+
+// inOrderOfLevel sorts rows by their levels, drops all but the first row of a
+// level, and sorts each bin's values so that they do not cross.
+func inOrderOfLevel(levels []float64, rows [][]float64) ([]float64, [][]float64) {
+	order := make([]int, len(levels))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(levels[a], levels[b]) })
+	order = slices.CompactFunc(order, func(a, b int) bool { return levels[a] == levels[b] })
+	sorted, out := make([]float64, len(order)), make([][]float64, len(order))
+	for i, k := range order {
+		sorted[i], out[i] = levels[k], slices.Clone(rows[k])
+	}
+	bin := make([]float64, len(out))
+	for h := range out[0] {
+		for i := range out {
+			bin[i] = out[i][h]
+		}
+		slices.Sort(bin)
+		for i := range out {
+			out[i][h] = bin[i]
+		}
+	}
+	return sorted, out
 }

@@ -226,6 +226,7 @@ func (m *mixture) residuals() *residuals {
 	mean := make([]float64, m.steps)
 	for _, t := range m.trials {
 		m.blend(mean, t.said, t.recent)
+		res.begin()
 		for h := range min(m.steps, len(m.y)-t.origin) {
 			res.add(h, m.y[t.origin+h], mean[h])
 		}

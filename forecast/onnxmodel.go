@@ -158,17 +158,13 @@ func (m *ONNXModel) Forecast(history Series, steps int) (Forecast, error) {
 	f := Forecast{At: history.End(), Step: history.Step, Source: who}
 	if m.info.Quantiles == nil {
 		f.Mean = rows[0]
-		f.Lower, f.Upper, f.Note = m.replayBand(history.Values, f.Mean)
+		m.replayBand(&f, history.Values)
 		return f, nil
 	}
-	f.Lower = rows[slices.Index(m.info.Quantiles, lowerQuantile)]
-	f.Mean = rows[slices.Index(m.info.Quantiles, 0.5)]
-	f.Upper = rows[slices.Index(m.info.Quantiles, upperQuantile)]
-	for h := range f.Mean {
-		q := []float64{f.Lower[h], f.Mean[h], f.Upper[h]}
-		slices.Sort(q)
-		f.Lower[h], f.Mean[h], f.Upper[h] = q[0], q[1], q[2]
-	}
+	f.Levels, f.Quantiles = inOrderOfLevel(m.info.Quantiles, rows)
+	f.Lower = slices.Clone(f.Quantiles[slices.Index(f.Levels, lowerQuantile)])
+	f.Mean = slices.Clone(f.Quantiles[slices.Index(f.Levels, 0.5)])
+	f.Upper = slices.Clone(f.Quantiles[slices.Index(f.Levels, upperQuantile)])
 	return f, nil
 }
 
@@ -261,10 +257,10 @@ func fillFromSeason(y []float64, season int) []float64 {
 	return out
 }
 
-// replayBand runs the model at past origins, as far as the history reaches, and
-// puts the quantiles of its errors around mean. The caller holds mu.
-func (m *ONNXModel) replayBand(y, mean []float64) (lower, upper []float64, note string) {
-	steps := len(mean)
+// replayBand runs the model at past origins, as far as the history y reaches, and
+// puts the spread of its errors around f's Mean. The caller holds mu.
+func (m *ONNXModel) replayBand(f *Forecast, y []float64) {
+	steps := len(f.Mean)
 	unit := max(meanKnown(y), math.SmallestNonzeroFloat64)
 	res := newResiduals(steps, scaleFloor*unit)
 	lo, hi := m.info.Input, len(y)-steps
@@ -278,14 +274,15 @@ func (m *ONNXModel) replayBand(y, mean []float64) (lower, upper []float64, note 
 		if err != nil {
 			continue // A gap there; the others say enough.
 		}
+		res.begin()
 		for h := range steps {
 			res.add(h, y[o+h], rows[0][h])
 		}
 	}
 	if res.count() < minOrigins*steps {
-		return slices.Clone(mean), slices.Clone(mean), fmt.Sprintf(
+		f.Lower, f.Upper, f.Note = slices.Clone(f.Mean), slices.Clone(f.Mean), fmt.Sprintf(
 			"no band: the model gives no quantiles, and a history of %d bins is too short to replay it (about %d are needed)", len(y), m.info.Input+steps+replayOrigins)
+		return
 	}
-	lower, upper = res.band(mean)
-	return lower, upper, ""
+	res.spread(f)
 }

@@ -88,6 +88,7 @@ func (t *linearTrainer) crossResiduals(first, last int, ridge float64) *residual
 		in, out := t.leaveOut(all, first, last, k)
 		coefficients := t.fit(in, len(t.actual), ridge)
 		for _, o := range out {
+			res.begin()
 			for h, m := range t.data.predict(o, coefficients) {
 				res.add(h, t.actual[o+h], m)
 			}

@@ -26,8 +26,9 @@ type seasonal struct {
 // nothing is left to the others; one for which none knows anything is
 // interpolated between its neighbours.
 //
-// The band comes from the forecaster's own past: the 10 % and 90 % quantiles,
-// per horizon, of what arrived relative to what it would have said.
+// Band, quantiles and scenarios come from the forecaster's own past, relative to
+// what it would have said: the quantiles are those of what arrived, per horizon,
+// and a scenario is the course of the errors of one past forecast.
 //
 // Seasons are for instance a day and a week. Each must be a whole number of
 // bins. The history must hold the shortest season, a level window and eight bins
@@ -54,8 +55,9 @@ func (s *seasonal) Forecast(history Series, steps int) (Forecast, error) {
 	if !fillGaps(mean) {
 		return Forecast{}, fmt.Errorf("%s: none of the %d bins asked for was measured one season before or earlier: it needs a history with fewer gaps", s.Name(), steps)
 	}
-	lower, upper := m.residuals().band(mean)
-	return Forecast{At: history.End(), Step: history.Step, Mean: mean, Lower: lower, Upper: upper, Source: s.Name()}, nil
+	f := Forecast{At: history.End(), Step: history.Step, Mean: mean, Source: s.Name()}
+	m.residuals().spread(&f)
+	return f, nil
 }
 
 // How candidates are made. These constants and those of mixture.go were chosen

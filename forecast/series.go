@@ -87,6 +87,20 @@ type Forecast struct {
 	// the point forecast, and the 10 % and 90 % quantiles.
 	// 0 ≤ Lower[h] ≤ Mean[h] ≤ Upper[h], all finite.
 	Mean, Lower, Upper []float64
+	// Levels are the probabilities of Quantiles, rising within (0, 1), and
+	// Quantiles[i][h] is the rate that bin h stays below with probability Levels[i]:
+	// finite, not negative, and not falling with the level. Where 0.1 and 0.9 are
+	// among the levels, Lower and Upper are these quantiles, moved to Mean where
+	// they lie on its other side. Both are empty when the forecaster knows only
+	// the band.
+	Levels    []float64
+	Quantiles [][]float64
+	// Scenarios are courses that the rate may take over all bins, in samples per
+	// second, each as likely as any other: Mean with the errors of one past forecast
+	// on it. Quantiles say how large an error is at one bin; only scenarios say how
+	// long it lasts, which is what a backlog or the largest rate of a window depends
+	// on. Empty when the forecaster has none.
+	Scenarios [][]float64
 	// Source names the forecaster that made it.
 	Source string
 	// Note says what a reader should know about this forecast in particular,
@@ -108,6 +122,45 @@ func (f Forecast) Validate() error {
 		if !(0 <= lo && lo <= m && m <= up && up <= math.MaxFloat64) {
 			return fmt.Errorf("forecast by %s for bin %d is %v (lower %v, upper %v); it must be 0 ≤ lower ≤ mean ≤ upper, and finite",
 				f.Source, h, m, lo, up)
+		}
+	}
+	return f.validateSpread()
+}
+
+// validateSpread is the part of Validate on quantiles and scenarios.
+func (f Forecast) validateSpread() error {
+	if len(f.Levels) != len(f.Quantiles) {
+		return fmt.Errorf("forecast by %s has %d levels and %d rows of quantiles; it needs as many of each", f.Source, len(f.Levels), len(f.Quantiles))
+	}
+	for i, row := range f.Quantiles {
+		if q := f.Levels[i]; !(q > 0 && q < 1) || i > 0 && q <= f.Levels[i-1] {
+			return fmt.Errorf("forecast by %s has the levels %v; they must rise within 0 and 1", f.Source, f.Levels)
+		}
+		if err := f.validateRow(fmt.Sprintf("quantile %g", f.Levels[i]), row); err != nil {
+			return err
+		}
+		for h := range row {
+			if i > 0 && row[h] < f.Quantiles[i-1][h] {
+				return fmt.Errorf("forecast by %s for bin %d has quantiles that cross: %v at level %g and %v at level %g", f.Source, h, f.Quantiles[i-1][h], f.Levels[i-1], row[h], f.Levels[i])
+			}
+		}
+	}
+	for i, row := range f.Scenarios {
+		if err := f.validateRow(fmt.Sprintf("scenario %d", i), row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// validateRow checks that row has a rate for every bin.
+func (f Forecast) validateRow(what string, row []float64) error {
+	if len(row) != len(f.Mean) {
+		return fmt.Errorf("forecast by %s has %d means and a %s of %d; it needs as many of each", f.Source, len(f.Mean), what, len(row))
+	}
+	for h, v := range row {
+		if !(v >= 0 && v <= math.MaxFloat64) {
+			return fmt.Errorf("forecast by %s for bin %d: %s is %v; it must be 0 or more, and finite", f.Source, h, what, v)
 		}
 	}
 	return nil

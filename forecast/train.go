@@ -136,7 +136,8 @@ func (t *linearTrainer) train(history Series, seasons []int, o LinearOptions) ([
 	if r.Info.TrainedAt.IsZero() {
 		r.Info.TrainedAt = history.End()
 	}
-	lower, upper := t.crossResiduals(first, last, ridge).quantiles()
+	band := t.crossResiduals(first, last, ridge).quantiles([]float64{lowerQuantile, upperQuantile})
+	lower, upper := band[0], band[1]
 	model, err := linearGraph(t.plan, coefficients, linearBand{lower, upper}, r.Info)
 	if err != nil {
 		return nil, r, fmt.Errorf("train linear forecast model: %w", err)

@@ -86,22 +86,6 @@ type Series struct {
 	Values Values        `json:"values,omitempty"`
 }
 
-// Forecast is the expected arrival rate in samples/s: Mean[i], and the band
-// Lower[i] to Upper[i] where the forecaster has one, for the step that starts at
-// At + i·Step. At may lie before Now; the steps that have passed are skipped.
-type Forecast struct {
-	At    time.Time     `json:"at,omitzero"`
-	Step  time.Duration `json:"step,omitempty"`
-	Mean  Values        `json:"mean,omitempty"`
-	Lower Values        `json:"lower,omitempty"`
-	Upper Values        `json:"upper,omitempty"`
-	// Source names the forecaster.
-	Source string `json:"source,omitempty"`
-	// Trusted is the gate's verdict, and Reason its words when it is false.
-	Trusted bool   `json:"trusted"`
-	Reason  string `json:"reason,omitempty"`
-}
-
 // Workers counts the workers of a job by state.
 type Workers struct {
 	// Running are trained in: members of the job.

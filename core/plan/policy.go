@@ -32,9 +32,27 @@ type planner interface {
 	propose(*sheet) proposal
 }
 
+// Needs says what a policy looks at beyond what every observation holds. The
+// shell leaves out what is not needed: a forecast's spread is long.
+type Needs struct {
+	Spread bool // quantiles and scenarios of the forecast
+	Beyond bool // Forecast.Beyond
+}
+
+// NeedsOf returns the needs of the policy of that name; an unknown one has none.
+func NeedsOf(name string) Needs {
+	for _, e := range registry {
+		if e.name == name {
+			return e.needs
+		}
+	}
+	return Needs{}
+}
+
 // entry is one policy in the registry.
 type entry struct {
 	name   string
+	needs  Needs
 	params []param
 	build  func(Params) planner
 }

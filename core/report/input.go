@@ -161,7 +161,7 @@ func (in *Input) readDecisions(st *state.Store) error {
 	in.Decisions = slices.Concat(changes, others)
 	slices.SortStableFunc(in.Decisions, func(a, b core.Record) int { return a.Decision.At.Compare(b.Decision.At) })
 	if in.Meta.Outlook && newest != nil {
-		in.Outlook = newest.Observation.Forecast
+		in.Outlook = newest.Observation.Forecast.Band()
 	}
 	return nil
 }

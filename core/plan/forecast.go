@@ -1,0 +1,136 @@
+package plan
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Forecast is the expected arrival rate in samples/s: Mean[i], and the band
+// Lower[i] to Upper[i] where the forecaster has one, for the step that starts at
+// At + i·Step. At may lie before Now; the steps that have passed are skipped.
+type Forecast struct {
+	At    time.Time     `json:"at,omitzero"`
+	Step  time.Duration `json:"step,omitempty"`
+	Mean  Values        `json:"mean,omitempty"`
+	Lower Values        `json:"lower,omitempty"`
+	Upper Values        `json:"upper,omitempty"`
+	// Levels are probabilities, rising within (0, 1), and Quantiles[k][i] is the
+	// rate that step i stays below with probability Levels[k]. Without them, or with
+	// rows that do not fit, a quantile is derived from the band: see
+	// [Forecast.Quantile].
+	Levels    []float64 `json:"levels,omitempty"`
+	Quantiles []Values  `json:"quantiles,omitempty"`
+	// Scenarios are courses of the rate over all steps, each as likely as any
+	// other. They tell how long errors last. Without them, or with rows that do not
+	// fit, errors are taken to last: see scenarios below.
+	Scenarios []Values `json:"scenarios,omitempty"`
+	// Beyond is what is expected after the last step, in coarser steps; it may begin
+	// where this forecast does. nil: nothing is known. It has no Beyond of its own.
+	Beyond *Forecast `json:"beyond,omitempty"`
+	// Source names the forecaster.
+	Source string `json:"source,omitempty"`
+	// Trusted is the gate's verdict, and Reason its words when it is false.
+	Trusted bool   `json:"trusted"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// Band is the forecast without quantiles, scenarios and what lies beyond: what a chart needs.
+func (f Forecast) Band() Forecast {
+	f.Levels, f.Quantiles, f.Scenarios, f.Beyond = nil, nil, nil, nil
+	return f
+}
+
+// The levels of Lower and Upper.
+const (
+	lowerLevel = 0.1
+	upperLevel = 0.9
+)
+
+// Quantile is the rate that step i stays below with probability level, in
+// samples/s, no less than 0.
+//
+// Between two of the forecast's own levels it is interpolated along the normal
+// distribution's z, and beyond the outermost it is theirs. A forecast without
+// quantiles is taken for two halves of normal distributions around Mean, of which
+// Lower is the 10 % and Upper the 90 % quantile; one without a band is certain of
+// its Mean. level is cut to [0.001, 0.999]. A step outside Mean gives NaN.
+func (f Forecast) Quantile(level float64, i int) float64 {
+	if i < 0 || i >= len(f.Mean) {
+		return math.NaN()
+	}
+	z := probit(min(max(level, 0.001), 0.999))
+	if f.hasQuantiles() {
+		return max(f.between(z, i), 0)
+	}
+	edge, reach := f.Mean[i], probit(upperLevel)
+	switch {
+	case z < 0 && len(f.Lower) == len(f.Mean):
+		edge = f.Lower[i]
+	case z > 0 && len(f.Upper) == len(f.Mean):
+		edge = f.Upper[i]
+	}
+	if !finite(edge) {
+		edge = f.Mean[i]
+	}
+	return max(f.Mean[i]+math.Abs(z)/reach*(edge-f.Mean[i]), 0)
+}
+
+// hasQuantiles tells whether Levels and Quantiles can be used.
+func (f Forecast) hasQuantiles() bool {
+	if len(f.Levels) == 0 || len(f.Levels) != len(f.Quantiles) {
+		return false
+	}
+	for k, q := range f.Levels {
+		if !(q > 0 && q < 1) || k > 0 && q <= f.Levels[k-1] || !fits(f.Quantiles[k], len(f.Mean)) {
+			return false
+		}
+	}
+	return true
+}
+
+// fits tells whether row holds n finite values.
+func fits(row Values, n int) bool {
+	return len(row) == n && !slices.ContainsFunc(row, func(v float64) bool { return !finite(v) })
+}
+
+// between interpolates step i's quantiles at z.
+func (f Forecast) between(z float64, i int) float64 {
+	last, lastZ := f.Quantiles[0][i], probit(f.Levels[0])
+	if z <= lastZ {
+		return last
+	}
+	for k := 1; k < len(f.Levels); k++ {
+		v, vz := max(f.Quantiles[k][i], last), probit(f.Levels[k])
+		if z <= vz {
+			return last + (v-last)*(z-lastZ)/(vz-lastZ)
+		}
+		last, lastZ = v, vz
+	}
+	return last
+}
+
+// derivedScenarios is how many scenarios stand in for a forecaster's own.
+const derivedScenarios = 16
+
+// scenarios are the forecast's own where they fit its steps, and else
+// [derivedScenarios] that follow one level each: as if an error, once there, lasted
+// as long as the forecast reaches. That is the careful reading, since only an error
+// that lasts makes a backlog.
+func (f Forecast) scenarios() []Values {
+	own := slices.DeleteFunc(slices.Clone(f.Scenarios), func(row Values) bool { return !fits(row, len(f.Mean)) })
+	if len(own) >= 2 {
+		return own
+	}
+	rows := make([]Values, derivedScenarios)
+	for k := range rows {
+		rows[k] = make(Values, len(f.Mean))
+		for i := range rows[k] {
+			rows[k][i] = f.Quantile((float64(k)+0.5)/derivedScenarios, i)
+		}
+	}
+	return rows
+}
+
+// probit is the normal distribution's quantile: z with Φ(z) = p, 0 < p < 1.
+func probit(p float64) float64 { return math.Sqrt2 * math.Erfinv(2*p-1) }
