@@ -18,6 +18,7 @@ type view struct {
 	job    *api.JobListStub
 	allocs []*api.AllocationListStub // oldest first
 	nodes  map[string]*api.NodeListStub
+	drains map[string]time.Time // by node ID, of those that are being drained: when what runs there is ended
 
 	released bool
 	how      backend.How // how it was released; Forced when a higher generation replaced it
@@ -40,19 +41,20 @@ func (p picture) find(id backend.ID) (view, bool) {
 	return view{}, false
 }
 
-// look asks Nomad for all of the job: four calls, however many workloads there are. It gives all or an error.
+// look asks Nomad for all of the job: four calls, however many workloads there are, and one for each of their nodes that
+// is being drained. It gives all or an error.
 func (s settings) look(ctx context.Context, job string) (picture, error) {
 	var p picture
 	var jobs []*api.JobListStub
 	var allocs []*api.AllocationListStub
 	var nodes []*api.NodeListStub
-	g, ctx := errgroup.WithContext(ctx)
+	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		p.ledger, err = s.readLedger(ctx, job)
+		p.ledger, err = s.readLedger(gctx, job)
 		return err
 	})
 	g.Go(func() (err error) {
-		q, cancel := s.read(ctx)
+		q, cancel := s.read(gctx)
 		defer cancel()
 		q.Prefix = jobPrefix(job)
 		jobs, _, err = s.client.Jobs().ListOptions(&api.JobListOptions{Fields: &api.JobListFields{Meta: true}}, q)
@@ -62,17 +64,24 @@ func (s settings) look(ctx context.Context, job string) (picture, error) {
 		return nil
 	})
 	g.Go(func() (err error) {
-		allocs, err = s.allocations(ctx, s.namespace, `JobID matches "^`+jobPrefix(job)+`"`)
+		allocs, err = s.allocations(gctx, s.namespace, `JobID matches "^`+jobPrefix(job)+`"`)
 		return err
 	})
 	g.Go(func() (err error) {
-		nodes, err = s.nodes(ctx)
+		nodes, err = s.nodes(gctx)
 		return err
 	})
 	if err := g.Wait(); err != nil {
 		return picture{}, err
 	}
 	p.views, p.nodes = assemble(job, p.ledger, jobs, allocs, nodes), nodes
+	drains, err := s.drains(ctx, p.views, nodes)
+	if err != nil {
+		return picture{}, err
+	}
+	for i := range p.views {
+		p.views[i].drains = drains
+	}
 	return p, nil
 }
 

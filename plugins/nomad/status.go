@@ -3,6 +3,7 @@ package nomad
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -91,8 +92,11 @@ func (v view) allocation(a *api.AllocationListStub, st *backend.Status, whatEnde
 		switch {
 		case n.Status != "ready" && a.ClientStatus != api.AllocClientStatusUnknown:
 			st.State, st.Reason = backend.StateUnknown, fmt.Sprintf("its node %s is %s; it may be running", n.Name, n.Status)
-		case n.Drain && st.State == backend.StateRunning:
-			st.Reason = fmt.Sprintf("its node %s is being drained by its administrator", n.Name)
+		case n.Drain:
+			st.Deadline = v.drains[a.NodeID]
+			if st.State == backend.StateRunning {
+				st.Reason = fmt.Sprintf("its node %s is being drained by its administrator", n.Name)
+			}
 		}
 	}
 }
@@ -113,6 +117,17 @@ func (v view) completed(a *api.AllocationListStub, st *backend.Status, whatEnded
 			st.State = backend.StateFailed
 		}
 	}
+	if a.DesiredStatus != api.AllocDesiredStatusRun && !v.job.Stop {
+		st.State, st.Reason = backend.StateFailed, v.removed(a)
+	}
+}
+
+// removed says why Nomad's servers ended an allocation whose job goes on.
+func (v view) removed(a *api.AllocationListStub) string {
+	if n := v.nodes[a.NodeID]; n != nil && n.LastDrain != nil && n.LastDrain.UpdatedAt.After(time.Unix(0, a.CreateTime)) {
+		return fmt.Sprintf("its node %s was drained by its administrator", a.NodeName)
+	}
+	return fmt.Sprintf("Nomad ended it on %s, and starts it nowhere else: %s", a.NodeName, a.DesiredDescription)
 }
 
 // overrule applies what is known about the whole workload.

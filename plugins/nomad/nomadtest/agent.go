@@ -2,6 +2,7 @@ package nomadtest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -22,8 +23,9 @@ type agent struct {
 	argv    []string
 	env     []string
 
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended
+	cmd       *exec.Cmd
+	done      chan struct{} // closed when the process has ended
+	suspended bool
 }
 
 // start launches the process. The kernel kills it when this process ends, however that may be.
@@ -62,7 +64,45 @@ func (a *agent) kill() {
 	}
 	_ = a.cmd.Process.Kill() // it may have ended
 	<-a.done
-	a.cmd = nil
+	a.cmd, a.suspended = nil, false
+}
+
+// stopWithin bounds the wait for an agent that was asked to end.
+const stopWithin = 30 * time.Second
+
+// stop asks the process to end, and waits for that. What it runs lives on.
+func (a *agent) stop() error {
+	if a.cmd == nil {
+		return nil
+	}
+	if err := a.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("ask Nomad's agent %s to end: %w", a.name, err)
+	}
+	select {
+	case <-a.done:
+		a.cmd = nil
+		return nil
+	case <-time.After(stopWithin):
+		return fmt.Errorf("agent %s of Nomad was asked to end and is there %v later; its log ends with:\n%s", a.name, stopWithin, a.tail())
+	}
+}
+
+// suspend stops the process with SIGSTOP.
+func (a *agent) suspend() error {
+	if a.cmd == nil {
+		return fmt.Errorf("suspend Nomad's agent %s: it does not run", a.name)
+	}
+	a.suspended = true
+	return a.cmd.Process.Signal(syscall.SIGSTOP)
+}
+
+// resume lets it go on.
+func (a *agent) resume() error {
+	if a.cmd == nil {
+		return fmt.Errorf("resume Nomad's agent %s: it does not run", a.name)
+	}
+	a.suspended = false
+	return a.cmd.Process.Signal(syscall.SIGCONT)
 }
 
 // tail gives the end of the agent's log.

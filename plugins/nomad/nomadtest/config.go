@@ -1,0 +1,160 @@
+package nomadtest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// configure writes the agents' files.
+func (c *Cluster) configure(bin binaries) error {
+	ports, err := freePorts(3 + c.opts.Clients)
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{c.Shared(), c.Private()} {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return err
+		}
+		if err := os.Chmod(dir, 0o777); err != nil { // whatever the umask
+			return err
+		}
+	}
+	tls := ""
+	if c.opts.TLS {
+		if _, err := WriteCA(c.dir); err != nil {
+			return err
+		}
+		cert, key := c.ClientCert()
+		tls = fmt.Sprintf(tlsConfig, c.CACert(), cert, key)
+	}
+	env := append(os.Environ(), envMark+"="+c.dir)
+	c.server, err = c.newAgent("server", ports[0], bin, env, fmt.Sprintf(serverConfig, ports[0], ports[1], ports[2], c.opts.ACL)+tls)
+	if err != nil {
+		return err
+	}
+	for i := range c.opts.Clients {
+		name := fmt.Sprintf("n%d", i+1)
+		port := ports[3+i]
+		text := fmt.Sprintf(clientConfig, port, ports[1], strings.Join(c.opts.Drivers, ","), c.opts.ACL, bin.plugins, c.opts.GPUs, "GPU-"+name)
+		a, err := c.newAgent(name, port, bin, env, text+tls)
+		if err != nil {
+			return err
+		}
+		if c.private {
+			own := filepath.Join(a.dir, "private")
+			if err := os.Mkdir(own, 0o777); err != nil && !errors.Is(err, os.ErrExist) {
+				return err
+			}
+			script := `mount --bind "$1" "$2" && shift 2 && exec "$@"`
+			a.argv = append([]string{"unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", own, c.Private()}, a.argv...)
+		}
+		c.clients = append(c.clients, a)
+	}
+	return nil
+}
+
+func (c *Cluster) scheme() string {
+	if c.opts.TLS {
+		return "https"
+	}
+	return "http"
+}
+
+func (c *Cluster) newAgent(name string, port int, bin binaries, env []string, config string) (*agent, error) {
+	a := &agent{name: name, dir: filepath.Join(c.dir, name), address: fmt.Sprintf("%s://127.0.0.1:%d", c.scheme(), port), env: env}
+	if err := os.MkdirAll(a.dir, 0o755); err != nil {
+		return nil, err
+	}
+	config = fmt.Sprintf("name = %q\ndata_dir = %q\n", name, filepath.Join(a.dir, "data")) + config
+	file := filepath.Join(a.dir, "agent.hcl")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		return nil, err
+	}
+	a.argv = []string{bin.nomad, "agent", "-config", file}
+	return a, nil
+}
+
+const common = `
+bind_addr = "127.0.0.1"
+log_level = "WARN"
+disable_update_check = true
+leave_on_terminate = false
+advertise {
+  http = "127.0.0.1"
+  rpc  = "127.0.0.1"
+  serf = "127.0.0.1"
+}
+consul {
+  auto_advertise      = false
+  server_auto_join    = false
+  client_auto_join    = false
+}
+`
+
+const serverConfig = common + `
+ports {
+  http = %d
+  rpc  = %d
+  serf = %d
+}
+server {
+  enabled          = true
+  bootstrap_expect = 1
+  heartbeat_grace  = "2s"
+  min_heartbeat_ttl = "1s"
+  max_heartbeats_per_second = 1000
+  raft_multiplier  = 1
+}
+acl {
+  enabled = %t
+}
+`
+
+const clientConfig = common + `
+ports {
+  http = %d
+}
+client {
+  enabled            = true
+  servers            = ["127.0.0.1:%d"]
+  network_interface  = "lo"
+  cpu_total_compute  = 64000
+  memory_total_mb    = 64000
+  min_dynamic_port   = 20000
+  gc_interval        = "1h"
+  options = {
+    "driver.allowlist"     = %q
+    "fingerprint.denylist" = "env_aws,env_gce,env_azure,env_digitalocean,consul,vault,cni,bridge,landlock,secrets_plugins"
+  }
+}
+acl {
+  enabled = %t
+}
+plugin_dir = %q
+plugin "raw_exec" {
+  config {
+    enabled = true
+  }
+}
+plugin "fakegpu" {
+  config {
+    count  = %d
+    prefix = %q
+  }
+}
+`
+
+const tlsConfig = `
+tls {
+  http                   = true
+  rpc                    = true
+  verify_server_hostname = true
+  verify_https_client    = true
+  ca_file                = %q
+  cert_file              = %q
+  key_file               = %q
+}
+`
