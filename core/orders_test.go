@@ -122,7 +122,7 @@ func TestObserveOfAJobThatRuns(t *testing.T) {
 func (r *rig) observed() {
 	r.t.Helper()
 	for _, c := range r.backend.Calls() {
-		if !slices.Contains([]fake.Op{fake.OpConfigure, fake.OpList, fake.OpInventory, fake.OpLogs}, c.Op) {
+		if !slices.Contains([]fake.Op{fake.OpConfigure, fake.OpPlan, fake.OpList, fake.OpInventory, fake.OpLogs}, c.Op) {
 			r.t.Errorf("observe mode called %s %v", c.Op, c.IDs)
 		}
 	}

@@ -90,8 +90,20 @@ func neverFits(ctx context.Context, o Options) hcl.Diagnostics {
 		fmt.Sprintf("A worker asks for %d GPUs, and no node of backend %q has more than %d. Lower workers.gpus.", j.Workers.GPUs, j.Backend.Name, most))}
 }
 
+// impossible gives what in the job no waiting makes possible: a worker that fits on no node, and what the cluster says is wrong in the backend's block, such as
+// a partition that it does not have. What cannot be asked now is no mistake.
+func impossible(ctx context.Context, o Options) hcl.Diagnostics {
+	diags := neverFits(ctx, o)
+	report, err := CouldPlace(ctx, o, max(1, o.Job.Workers.Min))
+	if err != nil {
+		o.Log.Warn("whether the job can be placed is not known; it is tried", "err", err)
+		return diags
+	}
+	return append(diags, report.Mistakes.HCL()...)
+}
+
 // PlacementDiagnostics are warnings where the job's servers with workers.min or workers.max workers would find no room now: a job waits for
-// room, so that none of it is a mistake. A worker that fits on no node at all is an error.
+// room, so that none of it is a mistake. A worker that fits on no node at all is an error, and so is what the cluster says is wrong in the backend block.
 func PlacementDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
 	j := o.Job
 	if diags := neverFits(ctx, o); diags.HasErrors() {
@@ -106,6 +118,9 @@ func PlacementDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, erro
 	case err != nil:
 		return hcl.Diagnostics{j.WarningAt("backend", "Whether the job would find room is not known", fmt.Sprintf("%v.", err))}, nil
 	}
+	if len(least.Mistakes) > 0 {
+		return least.Mistakes.HCL(), nil
+	}
 	if why := Shortage(least); why != "" {
 		return hcl.Diagnostics{j.WarningAt("workers.min", "The job would not find room now",
 			fmt.Sprintf("For its servers and %d workers (workers.min) backend %q says: %s. What does not fit is tried again until it does.", j.Workers.Min, j.Backend.Name, why))}, nil
@@ -113,6 +128,9 @@ func PlacementDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, erro
 	most, err := CouldPlace(ctx, o, j.Workers.Max)
 	if err != nil {
 		return hcl.Diagnostics{j.WarningAt("backend", "Whether the job could grow is not known", fmt.Sprintf("%v.", err))}, nil
+	}
+	if len(most.Mistakes) > 0 {
+		return most.Mistakes.HCL(), nil
 	}
 	if why := Shortage(most); why != "" {
 		return hcl.Diagnostics{j.WarningAt("workers.max", "The job could not grow to workers.max now",

@@ -121,3 +121,56 @@ func TestWorkersThatFitOnNoNode(t *testing.T) {
 		})
 	}
 }
+
+// What the cluster says is wrong in the block is an error at its place for who validates, previews or opens, before anything starts; not for who stops, and
+// not once the job runs: it must not be left without its scheduler because a site has changed something.
+func TestMistakesOfTheBlock(t *testing.T) {
+	r := newRig(t, rigOptions{slots: 8})
+	wrong := backend.Diagnostic{
+		Severity: backend.SeverityError, Summary: "No such partition", Detail: "There is gpu.", Filename: "job.hcl",
+		Start: backend.Position{Line: 7, Column: 3, Byte: 90}, End: backend.Position{Line: 7, Column: 9, Byte: 96},
+	}
+	o := r.options("run")
+	b := fake.New(nil, fake.NewCluster(8))
+	b.Mistake(wrong)
+	o.Backend = b
+	if _, err := ConfigureBackend(t.Context(), b, r.job, r.state); err != nil {
+		t.Fatal(err)
+	}
+	if diags, err := PlacementDiagnostics(t.Context(), o); err != nil || len(diags) != 1 || !diags.HasErrors() || diags[0].Subject.Start.Line != 7 {
+		t.Errorf("PlacementDiagnostics = %v, %v", diags, err)
+	}
+	o.StateDir = t.TempDir()
+	s, diags, err := Open(t.Context(), o)
+	if err != nil || s != nil || !diags.HasErrors() || diags[0].Subject.Start.Column != 3 {
+		t.Errorf("Open = %v, %v", diags, err)
+	}
+	for _, c := range b.Calls() {
+		if c.Op == fake.OpEnsure {
+			t.Errorf("it started %v", c.IDs)
+		}
+	}
+	o.Stop = true
+	if s, diags, err = Open(t.Context(), o); err != nil || diags.HasErrors() {
+		t.Fatalf("to stop it: %v, %v", diags, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+
+	// One that runs is taken up all the same.
+	r.started(2)
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	larger := *r.job
+	larger.Workers.Min = 3 // so that there is something to ask for
+	o = r.options("run")
+	o.Job, o.Backend = &larger, b
+	if s, diags, err = Open(t.Context(), o); err != nil || diags.HasErrors() {
+		t.Fatalf("to go on: %v, %v", diags, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

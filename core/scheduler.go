@@ -120,7 +120,7 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 	}
 	if !o.Stop {
 		if diags = append(diags, CheckCheckpoint(o.Job)...); !diags.HasErrors() && !goesOn(o.StateDir) {
-			diags = append(diags, neverFits(ctx, o)...)
+			diags = append(diags, impossible(ctx, o)...)
 		}
 		if diags.HasErrors() {
 			return nil, diags, nil

@@ -250,6 +250,31 @@ func testDoctorOn(t *testing.T, start func(*testing.T) site) {
 		golden(t, "notshared_"+on.backend, got)
 		on.idle(t)
 	})
+	if on.backend == "slurm" {
+		t.Run("no such partition", func(t *testing.T) { absentPartition(&shell{t: t, env: s.env, exe: s.exe}, on, addr) })
+	}
+}
+
+// A name that the cluster does not have is an error where it stands, for every command that would start the job; and the job can be stopped all the same.
+func absentPartition(s *shell, on site, addr string) {
+	t := s.t
+	file := write(t, fmt.Sprintf(clusterJob, addr, filepath.Join(on.shared, "cp"), on.backend, on.block("    partition  = \"kalle\"\n")))
+	for _, args := range [][]string{{"validate", file}, {"plan", file}, {"run", file}, {"doctor", "-no-probe", file}} {
+		r := s.run(args...)
+		if r.code != exitFailed {
+			t.Errorf("kale %s: exit code %d", args[0], r.code)
+		}
+		says := strings.Join(strings.Fields(r.err+r.out), " ")
+		for _, want := range []string{"job.hcl:24:18", "No such partition", `Did you mean "kale"? There is kale.`} {
+			if !strings.Contains(says, want) {
+				t.Errorf("kale %s says %q; want %q", args[0], says, want)
+			}
+		}
+		if strings.Contains(says, "would not find room") {
+			t.Errorf("kale %s warns of room too: %s", args[0], says)
+		}
+	}
+	on.idle(t)
 }
 
 // Nothing to be shared, and nothing to be placed: a probe that finds no place is a finding, and is taken back.

@@ -253,6 +253,9 @@ type Info struct {
 type Report struct {
 	Placements []Placement // one for each workload, in order
 	Shortage   string      // what is missing, "needs 3 GPUs, 1 free"; empty when all fit
+	// Mistakes are what the cluster says is wrong in the job's block, each at its place: a partition that is not there, an account that may not be used.
+	// Waiting does not help. They come with Plan and not with Configure, so that a block which a site's change made wrong still serves to look and to stop.
+	Mistakes Diagnostics
 }
 
 // Fits reports whether every workload could be placed.
@@ -262,7 +265,7 @@ func (r Report) Fits() bool {
 			return false
 		}
 	}
-	return r.Shortage == ""
+	return r.Shortage == "" && !r.Mistakes.HasErrors()
 }
 
 // Placement says where one workload would go.

@@ -121,7 +121,7 @@ func (c *Client) Plan(ctx context.Context, job string, ws []Workload) (Report, e
 	if err != nil {
 		return Report{}, err
 	}
-	return Report{Placements: each(resp.GetPlacements(), placementFromPB), Shortage: resp.GetShortage()}, nil
+	return reportFromPB(resp), nil
 }
 
 // Ensure implements Backend.

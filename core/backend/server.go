@@ -143,7 +143,7 @@ func (s *server) Plan(ctx context.Context, req *backendpb.PlanRequest) (*backend
 	if err != nil {
 		return nil, toWire(err)
 	}
-	return &backendpb.PlanResponse{Placements: each(report.Placements, placementToPB), Shortage: report.Shortage}, nil
+	return reportToPB(report), nil
 }
 
 func (s *server) Ensure(ctx context.Context, req *backendpb.EnsureRequest) (*backendpb.EnsureResponse, error) {

@@ -158,6 +158,18 @@ func configFromPB(pb *backendpb.ConfigureRequest) Config {
 	}
 }
 
+func reportToPB(r Report) *backendpb.PlanResponse {
+	return &backendpb.PlanResponse{
+		Placements: each(r.Placements, placementToPB), Shortage: r.Shortage, Mistakes: each(r.Mistakes, diagnosticToPB),
+	}
+}
+
+func reportFromPB(pb *backendpb.PlanResponse) Report {
+	return Report{
+		Placements: each(pb.GetPlacements(), placementFromPB), Shortage: pb.GetShortage(), Mistakes: each(pb.GetMistakes(), diagnosticFromPB),
+	}
+}
+
 func placementToPB(p Placement) *backendpb.Placement {
 	return &backendpb.Placement{Id: idToPB(p.ID), Fits: p.Fits, Node: p.Node, Devices: p.Devices, Reason: p.Reason}
 }

@@ -94,6 +94,7 @@ func TestValuesCrossTheWire(t *testing.T) {
 	crosses(t, diagnosticToPB, diagnosticFromPB)
 	crosses(t, configToPB, configFromPB)
 	crosses(t, placementToPB, placementFromPB)
+	crosses(t, reportToPB, reportFromPB)
 	crosses(t, deviceToPB, deviceFromPB)
 	for _, row := range stateTable {
 		if got := stateFromPB(stateToPB(row.state)); got != row.state {

@@ -77,6 +77,8 @@ type settings struct {
 	artifact   *artifact
 	env        map[string]string // wins over a workload's: it knows the nodes
 	options    []string          // sbatch options that are the same for every workload
+	asked      map[string]asked  // what the block asks the cluster for, by attribute
+	directives []asked
 	exclude    string
 	partition  string
 	gpuOption  string // of sbatch, with one %d
@@ -120,7 +122,7 @@ func (d *decoding) fail(subject hcl.Range, summary, detail string, args ...any) 
 }
 
 func decode(cfg backend.Config) (settings, backend.Diagnostics) {
-	d := &decoding{cfg: cfg}
+	d := &decoding{cfg: cfg, s: settings{asked: map[string]asked{}}}
 	if d.diags = backend.DecodeBlock(cfg, &d.b); d.diags.HasErrors() {
 		return settings{}, backend.FromHCL(cfg, d.diags)
 	}
@@ -224,6 +226,7 @@ func (d *decoding) placement() {
 		if !plainWord.MatchString(o.value) {
 			d.fail(o.at, "Unsuitable value", "%s is %q; it is one word, without blanks and quotes.", o.option, o.value)
 		}
+		d.s.asked[o.option] = asked{o.value, o.at}
 		if o.option == "exclude" {
 			d.s.exclude = o.value
 			continue
@@ -236,6 +239,7 @@ func (d *decoding) placement() {
 			d.fail(b.ConstraintRange, "Unsuitable value", "constraint is %q; it is Slurm's list of features, such as \"h200&nvlink\".", b.Constraint)
 		}
 		d.s.options = append(d.s.options, fmt.Sprintf("--constraint=%q", b.Constraint))
+		d.s.asked[attrConstraint] = asked{b.Constraint, b.ConstraintRange}
 	}
 	if b.Nice != nil {
 		d.s.options = append(d.s.options, fmt.Sprintf("--nice=%d", *b.Nice))
@@ -267,6 +271,9 @@ func (d *decoding) gpuTemplate() {
 		return
 	}
 	d.s.gpuOption = "--" + option + "=" + template
+	if b.GPUs != nil || b.GRES != nil {
+		d.s.asked[attrGRES] = asked{template, at}
+	}
 	if parts := strings.Split(strings.TrimPrefix(template, "gpu:"), ":"); len(parts) == 2 {
 		d.s.gpuType = parts[0]
 	}
@@ -297,6 +304,7 @@ func (d *decoding) limits() {
 		return
 	}
 	d.s.limit = limit
+	d.s.asked[attrTime] = asked{*b.Time, b.TimeRange}
 	d.s.options = append(d.s.options, fmt.Sprintf("--time=%d", int((limit+time.Minute-1)/time.Minute)))
 }
 
@@ -367,6 +375,7 @@ func (d *decoding) directives() {
 			continue
 		}
 		d.s.options = append(d.s.options, option)
+		d.s.directives = append(d.s.directives, asked{option, at})
 	}
 }
 

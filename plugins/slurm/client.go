@@ -91,51 +91,62 @@ func clientEnviron(env []string) []string {
 	return append(out, "TZ=UTC", "LC_ALL=C", "SLURM_TIME_FORMAT=standard")
 }
 
-// refusals are what sbatch says when it refused for good, in lower case, with what that means and what to do. Anything else leaves the outcome open.
+// refusals are what sbatch says when it refused for good, in lower case, with what that means, which attribute of the block it is about, and what to do.
+// Anything else leaves the outcome open.
 var refusals = []struct {
 	says   string
 	code   backend.Code
+	attr   string // empty where no attribute is at fault, or where waiting may help
 	advice string
 }{
-	{"invalid partition", backend.Blocked, "set partition to one that sinfo shows"},
-	{"invalid account", backend.Unauthorised, "set account to one that you may use there (sacctmgr show assoc user=$USER)"},
-	{"invalid qos", backend.Blocked, "set qos to one that your account has"},
-	{"invalid user id", backend.Unauthorised, "ask the site for an account"},
-	{"access/permission denied", backend.Unauthorised, "ask the site for access"},
-	{"user's group not permitted", backend.Unauthorised, "ask the site for access to the partition"},
-	{"requested node configuration is not available", backend.Blocked, "no node of the partition could ever run it: lower its GPUs, CPUs or memory, or change partition, constraint or gres"},
-	{"more processors requested than permitted", backend.Blocked, "lower workers.cpu"},
-	{"violates accounting/qos policy", backend.NoCapacity, "a limit of the account or QOS is reached"},
-	{"reached limit on jobs", backend.NoCapacity, "a limit on submitted jobs is reached"},
-	{"requested time limit is invalid", backend.Blocked, "lower time to what the partition allows"},
-	{"invalid feature", backend.Blocked, "set constraint to features that sinfo -o %f shows"},
-	{"reservation is invalid", backend.Blocked, "set reservation to one that scontrol show reservation shows"},
-	{"reservation is not usable", backend.Blocked, "wait for the reservation, or leave it out"},
-	{"invalid generic resource", backend.Blocked, "set gres to what sinfo -o %G shows"},
-	{"invalid trackable resource", backend.Blocked, "set gpus or gres to what sinfo -o %G shows"},
-	{"unrecognized option", backend.Blocked, "correct directives"},
-	{"invalid option", backend.Blocked, "correct directives"},
-	{"invalid directive", backend.Blocked, "correct directives"},
-	{"invalid --", backend.Blocked, "correct directives"},
-	{"node count specification invalid", backend.Blocked, "no node of the partition could ever run it"},
-	{"invalid node name", backend.Blocked, "correct exclude"},
-	{"partition is in a state that doesn't allow", backend.Blocked, "the partition is closed: ask the site, or set another"},
-	{"batch job submission is disabled", backend.Blocked, "ask the site"},
+	{"invalid partition", backend.Blocked, attrPartition, "set partition to one that sinfo shows"},
+	{"invalid account", backend.Unauthorised, attrAccount, "set account to one that you may use there (sacctmgr show assoc user=$USER)"},
+	{"invalid qos", backend.Blocked, attrQOS, "set qos to one that your account has"},
+	{"invalid user id", backend.Unauthorised, "", "ask the site for an account"},
+	{"access/permission denied", backend.Unauthorised, "", "ask the site for access"},
+	{"user's group not permitted", backend.Unauthorised, attrPartition, "ask the site for access to the partition, or set another"},
+	{"requested node configuration is not available", backend.Blocked, "", "no node of the partition could ever run it: lower its GPUs, CPUs or memory, or change partition, constraint or gres"},
+	{"more processors requested than permitted", backend.Blocked, "", "lower workers.cpu"},
+	{"violates accounting/qos policy", backend.NoCapacity, "", "a limit of the account or QOS is reached"},
+	{"reached limit on jobs", backend.NoCapacity, "", "a limit on submitted jobs is reached"},
+	{"requested time limit is invalid", backend.Blocked, attrTime, "lower time to what the partition allows"},
+	{"invalid feature", backend.Blocked, attrConstraint, "set constraint to features that sinfo -o %f shows"},
+	{"reservation is invalid", backend.Blocked, attrReservation, "set reservation to one that scontrol show reservation shows"},
+	{"reservation is not usable", backend.Blocked, "", "wait for the reservation, or leave it out"},
+	{"invalid generic resource", backend.Blocked, attrGRES, "set gres to what sinfo -o %G shows"},
+	{"invalid trackable resource", backend.Blocked, attrGRES, "set gpus or gres to what sinfo -o %G shows"},
+	{"unrecognized option", backend.Blocked, attrDirectives, "correct directives"},
+	{"invalid option", backend.Blocked, attrDirectives, "correct directives"},
+	{"invalid directive", backend.Blocked, attrDirectives, "correct directives"},
+	{"invalid --", backend.Blocked, attrDirectives, "correct directives"},
+	{"node count specification invalid", backend.Blocked, "", "no node of the partition could ever run it"},
+	{"invalid license", backend.Blocked, attrDirectives, "correct directives: scontrol show licenses says what there is"},
+	{"invalid node name", backend.Blocked, attrExclude, "correct exclude"},
+	{"partition is in a state that doesn't allow", backend.Blocked, "", "the partition is closed: ask the site, or set another"},
+	{"batch job submission is disabled", backend.Blocked, "", "ask the site"},
 }
 
-// refused tells whether a failed sbatch was a refusal for good, and gives it as an error.
-func refused(err error) *backend.Error {
+// refusal is that Slurm refused a job for good.
+type refusal struct {
+	*backend.Error
+	attr   string // of the block, which is at fault; empty where none is
+	said   string // what Slurm said
+	advice string
+}
+
+// refused tells whether a failed sbatch was a refusal for good; nil when the outcome is open.
+func refused(err error) *refusal {
 	var e *cliError
 	if !errors.As(err, &e) {
 		return nil
 	}
 	if errors.Is(e.err, exec.ErrNotFound) || strings.Contains(e.err.Error(), "no such file") {
-		return backend.Errorf(backend.Blocked, "%w; install Slurm's clients here, or set bin_dir to where they are", err)
+		return &refusal{Error: backend.Errorf(backend.Blocked, "%w; install Slurm's clients here, or set bin_dir to where they are", err)}
 	}
 	said := strings.ToLower(e.stderr)
 	for _, r := range refusals {
 		if strings.Contains(said, r.says) {
-			return backend.Errorf(r.code, "%w; %s", err, r.advice)
+			return &refusal{Error: backend.Errorf(r.code, "%w; %s", err, r.advice), attr: r.attr, said: e.stderr, advice: r.advice}
 		}
 	}
 	return nil

@@ -307,7 +307,8 @@ func (j *job) submit(ctx context.Context, v view, first bool, bad []string) *bac
 			return note()
 		}
 	}
-	if e := refused(err); e != nil {
+	if r := refused(err); r != nil {
+		e := r.Error
 		if first {
 			if rerr := os.RemoveAll(v.dir); rerr != nil {
 				j.lg.Warn("cannot remove the folder of a workload that Slurm refused", "id", v.id.String(), "err", rerr)

@@ -27,6 +27,7 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 	var report backend.Report
 	needs, free := 0, room.freeGPUs(j.set)
 	tested := map[backend.Resources]string{}
+	var refusals []*refusal
 	for i, w := range ws {
 		place := backend.Placement{ID: w.ID}
 		newest, known := newestOf(views, w.ID)
@@ -45,10 +46,12 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 			}
 			says, done := tested[w.Resources]
 			if !done {
-				if says, err = j.test(ctx, w); err != nil {
+				var no *refusal
+				if says, no, err = j.test(ctx, w); err != nil {
 					return backend.Report{}, err
 				}
 				tested[w.Resources] = says
+				refusals = append(refusals, no)
 			}
 			if says != "" {
 				place.Reason, report.Shortage = says, says
@@ -72,6 +75,9 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 	if needs > free {
 		report.Shortage = fmt.Sprintf("needs %s, %d free", gpuNoun(needs), free)
 	}
+	if len(tested) > 0 {
+		report.Mistakes = j.mistakes(ctx, c.nodes, refusals)
+	}
 	return report, nil
 }
 
@@ -93,17 +99,18 @@ func (r *room) giveBack(v view) {
 	}
 }
 
-// test asks Slurm whether it would take such a job; says is why not, empty when it would.
-func (j *job) test(ctx context.Context, w backend.Workload) (says string, err error) {
+// test asks Slurm whether it would take such a job; says is why not, empty when it would. no is its refusal, where it is one of those that are known.
+func (j *job) test(ctx context.Context, w backend.Workload) (says string, no *refusal, err error) {
 	script := batchScript(j.set, j.instance(w.ID), record{Nonce: "test", Resources: w.Resources, StopGrace: w.StopGrace}, nil)
 	_, stderr, err := j.queue.client.run(ctx, askTimeout, script, "sbatch", "--test-only")
-	switch {
-	case err == nil:
-		return "", nil
-	case refused(err) != nil:
-		return refused(err).Message, nil
-	case strings.Contains(stderr, "allocation failure"):
-		return "Slurm would not take it: " + stderr, nil
+	if err == nil {
+		return "", nil, nil
 	}
-	return "", unavailable(fmt.Sprintf("ask Slurm whether it would take %s of job %q", w.ID, j.name), err)
+	if no = refused(err); no != nil {
+		return no.Message, no, nil
+	}
+	if strings.Contains(stderr, "allocation failure") {
+		return "Slurm would not take it: " + stderr, nil, nil
+	}
+	return "", nil, unavailable(fmt.Sprintf("ask Slurm whether it would take %s of job %q", w.ID, j.name), err)
 }

@@ -146,6 +146,9 @@ func (p Patient) room(ctx context.Context, b backend.Backend) []Finding {
 		case err != nil:
 			return append(out, ok(name, "%v", err).but(Fail, "See that the cluster answers, and that this user may ask it."))
 		}
+		if len(report.Mistakes) > 0 {
+			return append(out, judged("backend block, by the cluster", report.Mistakes.HCL(), ok(name, ""))...)
+		}
 		if why := core.Shortage(report); why != "" {
 			out = append(out, ok(name, "%s (%s)", why, place(p.Job, w.path)).but(w.bad, w.do))
 			continue

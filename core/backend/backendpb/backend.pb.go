@@ -1232,6 +1232,7 @@ type PlanResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Placements    []*Placement           `protobuf:"bytes,1,rep,name=placements,proto3" json:"placements,omitempty"`
 	Shortage      string                 `protobuf:"bytes,2,opt,name=shortage,proto3" json:"shortage,omitempty"`
+	Mistakes      []*Diagnostic          `protobuf:"bytes,3,rep,name=mistakes,proto3" json:"mistakes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1278,6 +1279,13 @@ func (x *PlanResponse) GetShortage() string {
 		return x.Shortage
 	}
 	return ""
+}
+
+func (x *PlanResponse) GetMistakes() []*Diagnostic {
+	if x != nil {
+		return x.Mistakes
+	}
+	return nil
 }
 
 type EnsureRequest struct {
@@ -2075,12 +2083,13 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\x04fits\x18\x02 \x01(\bR\x04fits\x12\x12\n" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x12\x18\n" +
 	"\adevices\x18\x04 \x03(\tR\adevices\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\"f\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"\x9f\x01\n" +
 	"\fPlanResponse\x12:\n" +
 	"\n" +
 	"placements\x18\x01 \x03(\v2\x1a.kale.backend.v1.PlacementR\n" +
 	"placements\x12\x1a\n" +
-	"\bshortage\x18\x02 \x01(\tR\bshortage\"Z\n" +
+	"\bshortage\x18\x02 \x01(\tR\bshortage\x127\n" +
+	"\bmistakes\x18\x03 \x03(\v2\x1b.kale.backend.v1.DiagnosticR\bmistakes\"Z\n" +
 	"\rEnsureRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
 	"\tworkloads\x18\x02 \x03(\v2\x19.kale.backend.v1.WorkloadR\tworkloads\"E\n" +
@@ -2239,39 +2248,40 @@ var file_core_backend_backendpb_backend_proto_depIdxs = []int32{
 	7,  // 19: kale.backend.v1.PlanRequest.workloads:type_name -> kale.backend.v1.Workload
 	5,  // 20: kale.backend.v1.Placement.id:type_name -> kale.backend.v1.ID
 	16, // 21: kale.backend.v1.PlanResponse.placements:type_name -> kale.backend.v1.Placement
-	7,  // 22: kale.backend.v1.EnsureRequest.workloads:type_name -> kale.backend.v1.Workload
-	8,  // 23: kale.backend.v1.EnsureResponse.statuses:type_name -> kale.backend.v1.Status
-	8,  // 24: kale.backend.v1.ListResponse.statuses:type_name -> kale.backend.v1.Status
-	5,  // 25: kale.backend.v1.ReleaseRequest.ids:type_name -> kale.backend.v1.ID
-	3,  // 26: kale.backend.v1.ReleaseRequest.how:type_name -> kale.backend.v1.How
-	5,  // 27: kale.backend.v1.LogsRequest.id:type_name -> kale.backend.v1.ID
-	27, // 28: kale.backend.v1.InventoryResponse.devices:type_name -> kale.backend.v1.Device
-	33, // 29: kale.backend.v1.InventoryResponse.queue_wait:type_name -> google.protobuf.Duration
-	5,  // 30: kale.backend.v1.WatchResponse.id:type_name -> kale.backend.v1.ID
-	1,  // 31: kale.backend.v1.WatchResponse.state:type_name -> kale.backend.v1.State
-	11, // 32: kale.backend.v1.BackendService.Info:input_type -> kale.backend.v1.InfoRequest
-	13, // 33: kale.backend.v1.BackendService.Configure:input_type -> kale.backend.v1.ConfigureRequest
-	15, // 34: kale.backend.v1.BackendService.Plan:input_type -> kale.backend.v1.PlanRequest
-	18, // 35: kale.backend.v1.BackendService.Ensure:input_type -> kale.backend.v1.EnsureRequest
-	20, // 36: kale.backend.v1.BackendService.List:input_type -> kale.backend.v1.ListRequest
-	22, // 37: kale.backend.v1.BackendService.Release:input_type -> kale.backend.v1.ReleaseRequest
-	24, // 38: kale.backend.v1.BackendService.Logs:input_type -> kale.backend.v1.LogsRequest
-	26, // 39: kale.backend.v1.BackendService.Inventory:input_type -> kale.backend.v1.InventoryRequest
-	29, // 40: kale.backend.v1.BackendService.Watch:input_type -> kale.backend.v1.WatchRequest
-	12, // 41: kale.backend.v1.BackendService.Info:output_type -> kale.backend.v1.InfoResponse
-	14, // 42: kale.backend.v1.BackendService.Configure:output_type -> kale.backend.v1.ConfigureResponse
-	17, // 43: kale.backend.v1.BackendService.Plan:output_type -> kale.backend.v1.PlanResponse
-	19, // 44: kale.backend.v1.BackendService.Ensure:output_type -> kale.backend.v1.EnsureResponse
-	21, // 45: kale.backend.v1.BackendService.List:output_type -> kale.backend.v1.ListResponse
-	23, // 46: kale.backend.v1.BackendService.Release:output_type -> kale.backend.v1.ReleaseResponse
-	25, // 47: kale.backend.v1.BackendService.Logs:output_type -> kale.backend.v1.LogsResponse
-	28, // 48: kale.backend.v1.BackendService.Inventory:output_type -> kale.backend.v1.InventoryResponse
-	30, // 49: kale.backend.v1.BackendService.Watch:output_type -> kale.backend.v1.WatchResponse
-	41, // [41:50] is the sub-list for method output_type
-	32, // [32:41] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	10, // 22: kale.backend.v1.PlanResponse.mistakes:type_name -> kale.backend.v1.Diagnostic
+	7,  // 23: kale.backend.v1.EnsureRequest.workloads:type_name -> kale.backend.v1.Workload
+	8,  // 24: kale.backend.v1.EnsureResponse.statuses:type_name -> kale.backend.v1.Status
+	8,  // 25: kale.backend.v1.ListResponse.statuses:type_name -> kale.backend.v1.Status
+	5,  // 26: kale.backend.v1.ReleaseRequest.ids:type_name -> kale.backend.v1.ID
+	3,  // 27: kale.backend.v1.ReleaseRequest.how:type_name -> kale.backend.v1.How
+	5,  // 28: kale.backend.v1.LogsRequest.id:type_name -> kale.backend.v1.ID
+	27, // 29: kale.backend.v1.InventoryResponse.devices:type_name -> kale.backend.v1.Device
+	33, // 30: kale.backend.v1.InventoryResponse.queue_wait:type_name -> google.protobuf.Duration
+	5,  // 31: kale.backend.v1.WatchResponse.id:type_name -> kale.backend.v1.ID
+	1,  // 32: kale.backend.v1.WatchResponse.state:type_name -> kale.backend.v1.State
+	11, // 33: kale.backend.v1.BackendService.Info:input_type -> kale.backend.v1.InfoRequest
+	13, // 34: kale.backend.v1.BackendService.Configure:input_type -> kale.backend.v1.ConfigureRequest
+	15, // 35: kale.backend.v1.BackendService.Plan:input_type -> kale.backend.v1.PlanRequest
+	18, // 36: kale.backend.v1.BackendService.Ensure:input_type -> kale.backend.v1.EnsureRequest
+	20, // 37: kale.backend.v1.BackendService.List:input_type -> kale.backend.v1.ListRequest
+	22, // 38: kale.backend.v1.BackendService.Release:input_type -> kale.backend.v1.ReleaseRequest
+	24, // 39: kale.backend.v1.BackendService.Logs:input_type -> kale.backend.v1.LogsRequest
+	26, // 40: kale.backend.v1.BackendService.Inventory:input_type -> kale.backend.v1.InventoryRequest
+	29, // 41: kale.backend.v1.BackendService.Watch:input_type -> kale.backend.v1.WatchRequest
+	12, // 42: kale.backend.v1.BackendService.Info:output_type -> kale.backend.v1.InfoResponse
+	14, // 43: kale.backend.v1.BackendService.Configure:output_type -> kale.backend.v1.ConfigureResponse
+	17, // 44: kale.backend.v1.BackendService.Plan:output_type -> kale.backend.v1.PlanResponse
+	19, // 45: kale.backend.v1.BackendService.Ensure:output_type -> kale.backend.v1.EnsureResponse
+	21, // 46: kale.backend.v1.BackendService.List:output_type -> kale.backend.v1.ListResponse
+	23, // 47: kale.backend.v1.BackendService.Release:output_type -> kale.backend.v1.ReleaseResponse
+	25, // 48: kale.backend.v1.BackendService.Logs:output_type -> kale.backend.v1.LogsResponse
+	28, // 49: kale.backend.v1.BackendService.Inventory:output_type -> kale.backend.v1.InventoryResponse
+	30, // 50: kale.backend.v1.BackendService.Watch:output_type -> kale.backend.v1.WatchResponse
+	42, // [42:51] is the sub-list for method output_type
+	33, // [33:42] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_core_backend_backendpb_backend_proto_init() }

@@ -59,6 +59,7 @@ type Backend struct {
 	scripts map[Op][]script
 	hidden  [][]backend.ID // for each scripted partial list, what it leaves out
 	calls   []Call
+	wrong   backend.Diagnostics // what every Plan says of the block
 	closed  bool
 }
 
@@ -85,6 +86,13 @@ func (b *Backend) CrashNext(op Op, crash func()) {
 		crash = func() {}
 	}
 	b.script(op, script{crash: crash})
+}
+
+// Mistake makes every later Plan report the mistakes.
+func (b *Backend) Mistake(mistakes ...backend.Diagnostic) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wrong = mistakes
 }
 
 // PartialNext makes the next List leave out the given IDs and say that it is not complete.
@@ -165,6 +173,9 @@ func (b *Backend) Plan(ctx context.Context, job string, ws []backend.Workload) (
 	if err != nil {
 		return backend.Report{}, err
 	}
+	b.mu.Lock()
+	report.Mistakes = b.wrong
+	b.mu.Unlock()
 	return report, after()
 }
 

@@ -1,0 +1,179 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// Attributes of the block whose values are names that a cluster has or has not.
+const (
+	attrPartition   = "partition"
+	attrAccount     = "account"
+	attrQOS         = "qos"
+	attrReservation = "reservation"
+	attrConstraint  = "constraint"
+	attrExclude     = "exclude"
+	attrGRES        = "gres" // or gpus, whichever the block has
+	attrTime        = "time"
+	attrDirectives  = "directives"
+)
+
+// asked is what the block asks for by an attribute, and where.
+type asked struct {
+	value string
+	at    hcl.Range
+}
+
+// mistakes gives what in the block Slurm says cannot be, each at its place: names that it does not have, and what it refused a job for.
+func (j *job) mistakes(ctx context.Context, nodes []node, refusals []*refusal) backend.Diagnostics {
+	var diags hcl.Diagnostics
+	told := map[string]bool{} // attributes of which something was said
+	add := func(attr string, at hcl.Range, summary, detail string) {
+		told[attr] = true
+		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: at.Ptr()})
+	}
+	for _, attr := range []string{attrPartition, attrAccount, attrQOS, attrReservation} {
+		a, set := j.set.asked[attr]
+		if !set {
+			continue
+		}
+		has, known := j.names(ctx, attr)
+		for _, want := range strings.Split(a.value, ",") {
+			if known && !slices.Contains(has, want) {
+				add(attr, a.at, "No such "+attrNoun(attr), absent(attr, want, has))
+			}
+		}
+	}
+	refusesGRES := slices.ContainsFunc(refusals, func(r *refusal) bool { return r != nil && r.attr == attrGRES })
+	if a, set := j.set.asked[attrGRES]; set && j.set.gpuType != "" && !refusesGRES {
+		if models := gpuModels(nodes); len(models) > 0 && !slices.Contains(models, j.set.gpuType) {
+			add(attrGRES, a.at, "No such GPU", absent(attrGRES, j.set.gpuType, models))
+		}
+	}
+	for _, r := range refusals {
+		if r == nil || told[r.attr] {
+			continue
+		}
+		if a, set := j.set.place(r); set {
+			add(r.attr, a.at, "Slurm refuses it", fmt.Sprintf("Slurm says of %q: %s. Correct it: %s.", a.value, strings.TrimSuffix(r.said, "."), r.advice))
+		}
+	}
+	return backend.FromHCL(backend.Config{}, diags)
+}
+
+// place gives what the block asks for that was refused: the attribute, or the one directive that Slurm names.
+func (s settings) place(r *refusal) (asked, bool) {
+	if r.attr != attrDirectives {
+		a, set := s.asked[r.attr]
+		return a, set
+	}
+	for _, d := range s.directives {
+		option, _, _ := strings.Cut(strings.Fields(d.value)[0], "=")
+		stem := strings.ToLower(strings.TrimSuffix(strings.TrimLeft(option, "-"), "s")) // --licenses: "Invalid license specification"
+		long := strings.HasPrefix(option, "--")
+		if long && strings.Contains(strings.ToLower(r.said), stem) || !long && strings.Contains(r.said, "'"+option[1:2]+"'") {
+			return d, true
+		}
+	}
+	return asked{}, false
+}
+
+// names gives the partitions, accounts, … that there are for this user; known is false where the cluster does not tell.
+func (j *job) names(ctx context.Context, attr string) (has []string, known bool) {
+	has, known, err := j.queue.client.names(ctx, attr)
+	if err != nil {
+		j.lg.Warn("what there is of it cannot be asked", "of", attr, "err", err)
+		return nil, false
+	}
+	slices.Sort(has)
+	return slices.Compact(has), known
+}
+
+func attrNoun(attr string) string {
+	if attr == attrQOS {
+		return "QOS"
+	}
+	return attr
+}
+
+// absent says that a name is not there, which one may have been meant, and which there are.
+func absent(attr, want string, has []string) string {
+	what := "Slurm has no " + attrNoun(attr) + " " + fmt.Sprintf("%q", want)
+	switch attr {
+	case attrAccount, attrQOS:
+		what += " for this user"
+	case attrGRES:
+		what = fmt.Sprintf("No node has GPUs of the type %q", want)
+	}
+	if len(has) == 0 {
+		return what + ": there is none."
+	}
+	if close := nearest(want, has); close != "" {
+		what += fmt.Sprintf(". Did you mean %q?", close)
+	} else {
+		what += "."
+	}
+	return what + " There is " + listed(has) + "."
+}
+
+// mostListed is how many names a message holds: beyond that nobody reads them.
+const mostListed = 20
+
+func listed(names []string) string {
+	if more := len(names) - mostListed; more > 0 {
+		return strings.Join(names[:mostListed], ", ") + fmt.Sprintf(", and %d more", more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// nearest gives the name that differs least from want, if by no more than about a third of its letters; "" when there is none.
+func nearest(want string, names []string) string {
+	best, least := "", max(1, (len(want)+1)/3)
+	for _, n := range names {
+		if d := distance(strings.ToLower(want), strings.ToLower(n)); d <= least && (best == "" || d < least) {
+			best, least = n, d
+		}
+	}
+	return best
+}
+
+// distance counts the letters to put in, take out, change or swap with their neighbour to make b of a (optimal string alignment).
+func distance(a, b string) int {
+	d := make([][]int, len(a)+1)
+	for i := range d {
+		d[i] = make([]int, len(b)+1)
+		for k := range d[i] {
+			switch {
+			case i == 0 || k == 0:
+				d[i][k] = i + k
+			case a[i-1] == b[k-1]:
+				d[i][k] = d[i-1][k-1]
+			default:
+				d[i][k] = 1 + min(d[i-1][k-1], d[i-1][k], d[i][k-1])
+				if i > 1 && k > 1 && a[i-1] == b[k-2] && a[i-2] == b[k-1] {
+					d[i][k] = min(d[i][k], 1+d[i-2][k-2])
+				}
+			}
+		}
+	}
+	return d[len(a)][len(b)]
+}
+
+func gpuModels(nodes []node) []string {
+	var out []string
+	for _, n := range nodes {
+		for _, g := range n.gpus {
+			if g.model != "" && !slices.Contains(out, g.model) {
+				out = append(out, g.model)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}

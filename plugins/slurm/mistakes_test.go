@@ -1,0 +1,132 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
+)
+
+// What Slurm does not have is a mistake at its own place, and is named; what it has is none.
+func TestMistakes(t *testing.T) {
+	s := newSite(t, "")
+	for _, tt := range []struct {
+		line string // of the block, at line 42
+		says []string
+	}{
+		{`  partition = "low"`, nil},
+		{`  partition = "low,high"`, nil},
+		{`  partition = "hihg"`, []string{`no partition "hihg"`, `Did you mean "high"?`, "There is high, low."}},
+		{`  partition = "low,far"`, []string{`no partition "far". There is high, low.`}},
+		{`  account = "anybody"`, nil}, // no database here: Slurm takes any
+		{`  qos = "any"`, nil},
+		{`  reservation = "mine"`, []string{`no reservation "mine": there is none.`}},
+		{`  constraint = "nvlink"`, []string{"Invalid feature specification", "sinfo -o %f"}},
+		{`  exclude = "n77"`, []string{"Invalid node name", "correct exclude"}},
+		{`  gres = "gpu:h20:%d"`, []string{`GPUs of the type "h20". Did you mean "h200"? There is h200.`}},
+		{`  gres = "gpu:h200:%d"`, nil},
+		{`  gpus = "b300:%d"`, []string{`GPUs of the type "b300". There is h200.`}},
+		{`  gres = "tpu:%d"`, []string{"Invalid generic resource", "sinfo -o %G"}},
+		{`  directives = ["--no-such-option=1"]`, []string{"unrecognized option", "correct directives"}},
+		{`  directives = ["--licenses=matlab"]`, []string{"Invalid license", "correct directives"}},
+	} {
+		t.Run(strings.TrimSpace(tt.line), func(t *testing.T) {
+			cfg := s.config(s.job)
+			cfg.Source = fmt.Appendf(nil, "\n  shared_dir = %q\n%s\n", s.shared(), tt.line)
+			if diags, err := s.b.Configure(t.Context(), cfg); err != nil || len(diags) > 0 {
+				t.Fatal(diags, err)
+			}
+			report, err := s.b.Plan(t.Context(), s.job, []backend.Workload{s.gpuWorkload(worker(0, 1), conformance.Steady, 1)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.says == nil {
+				if len(report.Mistakes) > 0 || !report.Fits() {
+					t.Errorf("%+v", report)
+				}
+				return
+			}
+			if len(report.Mistakes) != 1 || report.Fits() {
+				t.Fatalf("%+v; want one mistake", report)
+			}
+			m := report.Mistakes[0]
+			column := strings.Index(tt.line, "=") + 3
+			if strings.Contains(tt.line, "[") {
+				column++
+			}
+			if m.Filename != "job.hcl" || m.Start.Line != 42 || m.Start.Column != column || m.End.Column <= column {
+				t.Errorf("it is at %s:%d:%d to %d, want column %d", m.Filename, m.Start.Line, m.Start.Column, m.End.Column, column)
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(m.Detail, want) {
+					t.Errorf("it says %q, want %q", m.Detail, want)
+				}
+			}
+		})
+	}
+	// All that is wrong is said at once.
+	cfg := s.config(s.job)
+	cfg.Source = append(cfg.Source, "partition = \"x\"\nreservation = \"y\"\n"...)
+	if diags, err := s.b.Configure(t.Context(), cfg); err != nil || len(diags) > 0 {
+		t.Fatal(diags, err)
+	}
+	report, err := s.b.Plan(t.Context(), s.job, []backend.Workload{s.gpuWorkload(worker(0, 1), conformance.Steady, 1)})
+	if err != nil || len(report.Mistakes) != 2 {
+		t.Errorf("%+v, %v; want two mistakes", report, err)
+	}
+	// It does not keep anybody from looking, nor from giving up.
+	if _, complete, err := s.b.List(t.Context(), s.job); err != nil || !complete {
+		t.Errorf("List: complete %v, %v", complete, err)
+	}
+	if out, err := cluster.Run(context.WithoutCancel(t.Context()), "squeue", "--noheader"); err != nil || out != "" {
+		t.Errorf("asking left %q, %v", out, err)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	names := []string{"gpu", "gpu-long", "debug", "cpu"}
+	for want, close := range map[string]string{"GPU": "gpu", "gpus": "gpu", "gpulong": "gpu-long", "debgu": "debug", "debgug": "debug", "weekend": "", "": ""} {
+		if got := nearest(want, names); got != close {
+			t.Errorf("nearest to %q is %q, want %q", want, got, close)
+		}
+	}
+	for _, tt := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"", "abc", 3}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"same", "same", 0}, {"hihg", "high", 1}} {
+		if got := distance(tt.a, tt.b); got != tt.want || distance(tt.b, tt.a) != tt.want {
+			t.Errorf("distance of %q and %q is %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+	}
+}
+
+// Lines as Slurm 22.05.8 with slurmdbd printed them.
+func TestAssociations(t *testing.T) {
+	accounts, qos := parseAssociations("ml|high,normal\nroot|normal\n\n")
+	if diff := cmp.Diff([]string{"ml", "root"}, accounts); diff != "" {
+		t.Errorf("accounts (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"high", "normal", "normal"}, qos); diff != "" {
+		t.Errorf("QOS (-want +got):\n%s", diff)
+	}
+	const config = "Configuration data as of 2026-11-21T08:44:16\nAccountingStorageEnforce = associations,limits,qos\nAccountingStorageType   = accounting_storage/slurmdbd\nClusterName             = kale\n"
+	for _, tt := range []struct {
+		config, attr string
+		want         bool
+	}{
+		{config, attrAccount, true}, {config, attrQOS, true}, {"AccountingStorageEnforce = associations\n", attrQOS, false},
+		{"AccountingStorageEnforce = none\n", attrAccount, false}, {"", attrAccount, false},
+	} {
+		if got := enforces(tt.config, tt.attr); got != tt.want {
+			t.Errorf("enforces(%q, %s) = %v", tt.config, tt.attr, got)
+		}
+	}
+	if got := configValue(config, "ClusterName"); got != "kale" {
+		t.Errorf("ClusterName = %q", got)
+	}
+}

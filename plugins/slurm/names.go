@@ -1,0 +1,97 @@
+package slurm
+
+import (
+	"context"
+	"os/user"
+	"slices"
+	"strings"
+)
+
+// names asks slurmctld what there is for the user of what an attribute names. known is false where it cannot tell: accounts and QOS are only checked,
+// and only known, where the site has a database and enforces them.
+func (c client) names(ctx context.Context, attr string) (has []string, known bool, err error) {
+	show := func(args ...string) (string, error) {
+		out, _, err := c.run(ctx, askTimeout, "", "scontrol", append([]string{"--all", "--oneliner", "show"}, args...)...)
+		return out, err
+	}
+	switch attr {
+	case attrPartition:
+		out, err := show("partitions")
+		return fieldOf(out, "PartitionName"), err == nil, err
+	case attrReservation:
+		out, err := show("reservations")
+		return fieldOf(out, "ReservationName"), err == nil, err
+	}
+	out, err := show("config")
+	if err != nil || !enforces(out, attr) {
+		return nil, false, err
+	}
+	// The controller's own list (show assoc_mgr) has no QOS of an account: the database is asked. Where it cannot be, sbatch's own refusal must do.
+	me, err := user.Current()
+	if err != nil {
+		return nil, false, err
+	}
+	args := []string{"--parsable2", "--noheader", "show", "associations", "user=" + me.Username, "format=Account,QOS"}
+	if cluster := configValue(out, "ClusterName"); cluster != "" {
+		args = append(args, "cluster="+cluster)
+	}
+	c.clusters = "" // sacctmgr has no such option
+	if out, _, err = c.run(ctx, askTimeout, "", "sacctmgr", args...); err != nil {
+		return nil, false, err
+	}
+	accounts, qos := parseAssociations(out)
+	if attr == attrQOS {
+		accounts = qos
+	}
+	return accounts, len(accounts) > 0, nil
+}
+
+// fieldOf gives the values of a field, one of each line of scontrol's.
+func fieldOf(out, name string) []string {
+	var values []string
+	for line := range strings.Lines(out) {
+		for word := range strings.FieldsSeq(line) {
+			if value, ok := strings.CutPrefix(word, name+"="); ok {
+				values = append(values, value)
+				break
+			}
+		}
+	}
+	return values
+}
+
+// configValue gives a parameter of what scontrol show config prints; "" for none.
+func configValue(config, name string) string {
+	for line := range strings.Lines(config) {
+		if key, value, ok := strings.Cut(line, "="); ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// enforces reads whether scontrol show config says that accounts, or QOS, are checked.
+func enforces(config, attr string) bool {
+	words := strings.Split(strings.ToLower(configValue(config, "AccountingStorageEnforce")), ",")
+	if attr == attrQOS {
+		return slices.Contains(words, "qos")
+	}
+	return slices.Contains(words, "associations") // slurmctld adds it where limits, safe or qos imply it
+}
+
+// parseAssociations reads the user's accounts, and the QOS that these allow, from lines of account|qos,qos.
+func parseAssociations(out string) (accounts, qos []string) {
+	for line := range strings.Lines(out) {
+		account, allowed, ok := strings.Cut(strings.TrimSpace(line), "|")
+		if !ok || account == "" {
+			continue
+		}
+		accounts = append(accounts, account)
+		for q := range strings.SplitSeq(allowed, ",") {
+			if q != "" {
+				qos = append(qos, q)
+			}
+		}
+	}
+	return accounts, qos
+}
