@@ -57,7 +57,8 @@ func (c Code) String() string {
 	return fmt.Sprintf("Code(%d)", int(c))
 }
 
-// Error is a failure with a code. It crosses the plugin boundary whole, but for what it wraps.
+// Error is a failure with a code. It crosses the plugin boundary whole, but for what it wraps;
+// of that only context.DeadlineExceeded is known on the other side.
 type Error struct {
 	Code    Code
 	Message string        // for people: what was attempted, on what, what to do
@@ -159,6 +160,9 @@ func toWire(err error) error {
 			grpcCode = row.grpc
 		}
 	}
+	if e.Code == Unavailable && errors.Is(err, context.DeadlineExceeded) {
+		grpcCode = codes.DeadlineExceeded
+	}
 	st, derr := status.New(grpcCode, e.Message).WithDetails(errorToPB(e))
 	if derr != nil { // the detail is one of our own messages, so it can always be packed
 		panic("backend: pack an error detail: " + derr.Error())
@@ -178,6 +182,9 @@ func fromWire(ctx context.Context, doing string, err error) error {
 		if pb, ok := d.(*backendpb.Error); ok {
 			e := errorFromPB(pb)
 			e.Message = doing + ": " + e.Message
+			if st.Code() == codes.DeadlineExceeded { // the caller's own may pass a moment later
+				e.cause = context.DeadlineExceeded
+			}
 			return e
 		}
 	}

@@ -50,6 +50,7 @@ func TestErrorsOfTheTransport(t *testing.T) {
 		is   error
 	}{
 		{"plain error of a backend", t.Context(), toWire(errors.New("boom")), Unavailable, nil},
+		{"a deadline that a backend met", t.Context(), toWire(Errorf(Unavailable, "list: %w", context.DeadlineExceeded)), Unavailable, context.DeadlineExceeded},
 		{"connection lost", t.Context(), status.Error(codes.Unavailable, "EOF"), Unavailable, nil},
 		{"panic inside grpc", t.Context(), status.Error(codes.Internal, "boom"), Unavailable, nil},
 		{"not found, but not by the backend", t.Context(), status.Error(codes.NotFound, "no service"), Unavailable, nil},

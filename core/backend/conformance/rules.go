@@ -103,6 +103,7 @@ func (s *suite) generations() {
 	neighbour := worker(1, 1)
 	s.ensure(s.workload(one, Steady), s.workload(neighbour, Steady))
 	s.waitFor(one, backend.StateRunning)
+	s.waitStarts(one, 1) // or it might be ended before it has counted its start
 	kept := s.waitFor(neighbour, backend.StateRunning)
 	s.eventually("generation 2 is accepted", func() error {
 		statuses, err := s.b.Ensure(s.ctx, s.job, []backend.Workload{s.workload(two, Steady)})
