@@ -6,16 +6,23 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"time"
 )
 
-// This file has what a backend needs whose cluster tells nothing by itself: it looks again and again.
+// This file has what a backend needs whose cluster tells little or nothing by itself: it looks again and again.
 
-// WatchByList is a Watch for a backend whose cluster has no events: it lists again and again, every so often, and tells what has changed: new workloads,
-// new states, and what is listed no more, as exited. A list that fails is left out. The channel is closed when ctx ends.
-func WatchByList(ctx context.Context, every time.Duration, list func(context.Context) ([]Status, error)) <-chan Event {
+// lister is the part of a Backend that WatchByList needs.
+type lister interface {
+	List(ctx context.Context, job string) (statuses []Status, complete bool, err error)
+}
+
+// WatchByList is a Watch that lists the job again and again, every so often and whenever there is a hint, and tells what has changed: new workloads, new
+// states, and what is listed no more, as exited. A list that fails is left out, and what is absent from one that is not complete stays as it was. hints is
+// for a cluster that says when to look; nil where it does not. The channel is closed when ctx ends.
+func WatchByList(ctx context.Context, b lister, job string, every time.Duration, hints <-chan struct{}) <-chan Event {
 	events := make(chan Event)
 	// Ends with ctx; owns events.
 	go func() {
@@ -24,8 +31,11 @@ func WatchByList(ctx context.Context, every time.Duration, list func(context.Con
 		defer tick.Stop()
 		seen := map[ID]State{}
 		for {
-			if statuses, err := list(ctx); err == nil { // otherwise it shows in the caller's own List
+			if statuses, complete, err := b.List(ctx, job); err == nil { // otherwise it shows in the caller's own List
 				now := map[ID]State{}
+				if !complete {
+					maps.Copy(now, seen)
+				}
 				for _, st := range statuses {
 					now[st.ID] = st.State
 				}
@@ -40,6 +50,7 @@ func WatchByList(ctx context.Context, every time.Duration, list func(context.Con
 			}
 			select {
 			case <-tick.C:
+			case <-hints:
 			case <-ctx.Done():
 				return
 			}

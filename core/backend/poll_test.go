@@ -117,35 +117,59 @@ func TestReadLogFileFollows(t *testing.T) {
 	<-ended // or the test hangs: nobody looks at a log that nobody reads
 }
 
+// looks is what a cluster lists, one look after the other; the last one stays.
+type looks struct {
+	n    int // looks so far; only the watching goroutine touches it
+	list []look
+}
+
+type look struct {
+	statuses []backend.Status
+	complete bool
+	err      error
+}
+
+func (l *looks) List(context.Context, string) ([]backend.Status, bool, error) {
+	now := l.list[min(l.n, len(l.list)-1)]
+	l.n++
+	return now.statuses, now.complete, now.err
+}
+
 func TestWatchByList(t *testing.T) {
 	zero, one := backend.ID{Role: "worker", Generation: 1}, backend.ID{Role: "worker", Rank: 1, Generation: 1}
-	looks := [][]backend.Status{
-		{{ID: one, State: backend.StateStarting}, {ID: zero, State: backend.StateRunning}},
-		nil, // fails
-		{{ID: one, State: backend.StateRunning}, {ID: zero, State: backend.StateRunning}},
-		{{ID: one, State: backend.StateRunning}},
+	list := []look{
+		{[]backend.Status{{ID: one, State: backend.StateStarting}, {ID: zero, State: backend.StateRunning}}, true, nil},
+		{nil, true, errors.New("not now")},
+		{[]backend.Status{{ID: one, State: backend.StateRunning}}, false, nil}, // zero is absent, which says nothing
+		{nil, false, nil},
+		{[]backend.Status{{ID: one, State: backend.StateRunning}, {ID: zero, State: backend.StateStopping}}, true, nil},
+		{[]backend.Status{{ID: one, State: backend.StateRunning}}, true, nil},
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	n := 0
-	events := backend.WatchByList(ctx, time.Microsecond, func(context.Context) ([]backend.Status, error) {
-		look := looks[min(n, len(looks)-1)]
-		n++
-		if look == nil {
-			return nil, errors.New("not now")
-		}
-		return look, nil
-	})
 	want := []backend.Event{
-		{ID: zero, State: backend.StateRunning}, {ID: one, State: backend.StateStarting}, {ID: one, State: backend.StateRunning}, {ID: zero, State: backend.StateExited},
+		{ID: zero, State: backend.StateRunning}, {ID: one, State: backend.StateStarting}, {ID: one, State: backend.StateRunning},
+		{ID: zero, State: backend.StateStopping}, {ID: zero, State: backend.StateExited},
 	}
-	var got []backend.Event
-	for range want {
-		got = append(got, <-events)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
-	cancel()
-	for range events { // it must end
+	for name, every := range map[string]time.Duration{"by time": time.Microsecond, "by hints": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var hints chan struct{}
+			if every == time.Hour {
+				hints = make(chan struct{}, len(list))
+				for range list {
+					hints <- struct{}{}
+				}
+			}
+			events := backend.WatchByList(ctx, &looks{list: list}, "j", every, hints)
+			var got []backend.Event
+			for range want {
+				got = append(got, <-events)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			cancel()
+			for range events { // it must end
+			}
+		})
 	}
 }

@@ -183,8 +183,8 @@ func look(dir string, id backend.ID) workload {
 	}
 	released, rerr := os.ReadFile(filepath.Join(dir, "released"))
 	w.released = string(released)
-	w.broken = errors.Join(err, missingIsFine(rerr), readJSON(filepath.Join(dir, "spec.json"), &w.spec),
-		missingIsFine(readJSON(filepath.Join(dir, "status.json"), &w.record)))
+	w.broken = errors.Join(err, missingIsFine(rerr), backend.ReadJSON(filepath.Join(dir, "spec.json"), &w.spec),
+		missingIsFine(backend.ReadJSON(filepath.Join(dir, "status.json"), &w.record)))
 	w.record.ID, w.record.Devices = id, w.spec.Slots
 	return w
 }
@@ -249,7 +249,7 @@ func (p *processes) Release(ctx context.Context, job string, ids []backend.ID, h
 	for _, id := range ids {
 		w := look(filepath.Join(b.Dir, job, id.String()), id)
 		if !errors.Is(w.broken, fs.ErrNotExist) && w.released != backend.Forced.String() { // a forced release is not taken back
-			errs = append(errs, writeFile(filepath.Join(w.dir, "released"), []byte(how.String())))
+			errs = append(errs, backend.WriteFile(filepath.Join(w.dir, "released"), []byte(how.String())))
 		}
 	}
 	return errors.Join(errs...)
@@ -324,7 +324,7 @@ func (p *processes) ensureOne(ctx context.Context, b block, job string, w backen
 
 // replace ends a workload for a higher generation. It waits for its end, with the folder locked: a forced one comes at once.
 func (w workload) replace(ctx context.Context) error {
-	if err := writeFile(filepath.Join(w.dir, "released"), []byte(backend.Forced.String())); err != nil {
+	if err := backend.WriteFile(filepath.Join(w.dir, "released"), []byte(backend.Forced.String())); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -360,18 +360,15 @@ func (b block) free(all []workload) (slots []string) {
 	return slots
 }
 
-// create makes a workload's folder under another name first: it is complete, or it is not there.
+// create makes a workload's folder. Its log is there from the beginning, so that it can be followed.
 func create(dir string, s spec) error {
-	draft := dir + ".new"
-	err := errors.Join(os.RemoveAll(draft), os.MkdirAll(filepath.Join(draft, "alloc"), 0o700))
-	for name, content := range s.Workload.Files {
-		err = errors.Join(err, os.WriteFile(filepath.Join(draft, "alloc", name), content, 0o600))
-	}
+	files := s.Workload.Files
 	s.Workload.Files = nil
-	if err = errors.Join(err, writeJSON(filepath.Join(draft, "spec.json"), s)); err != nil {
+	raw, err := json.Marshal(s)
+	if err != nil {
 		return err
 	}
-	return os.Rename(draft, dir)
+	return backend.WriteFolder(dir, map[string][]byte{"spec.json": raw, "output.log": nil}, files)
 }
 
 // startKeeper starts the keeper with the lock in its hands, so that no moment lies between the two. It is in a session of its own and outlives this process.
@@ -479,17 +476,14 @@ func (p *processes) Watch(ctx context.Context, job string) (<-chan backend.Event
 	if _, _, err := p.List(ctx, job); err != nil {
 		return nil, err
 	}
-	return backend.WatchByList(ctx, 200*time.Millisecond, func(ctx context.Context) ([]backend.Status, error) {
-		statuses, _, err := p.List(ctx, job)
-		return statuses, err
-	}), nil
+	return backend.WatchByList(ctx, p, job, 200*time.Millisecond, nil), nil
 }
 
 // keep runs the workload of a folder until it ends for good or is released. Its process dies with it, by the kernel's hand, and holds the lock too.
 func keep(dir string) error {
 	runtime.LockOSThread() // the kernel kills the process when the thread that started it ends
 	k := keeper{dir: dir, lock: os.NewFile(3, "lock")}
-	err := errors.Join(readJSON(filepath.Join(dir, "spec.json"), &k.spec), missingIsFine(readJSON(filepath.Join(dir, "status.json"), &k.record)))
+	err := errors.Join(backend.ReadJSON(filepath.Join(dir, "spec.json"), &k.spec), missingIsFine(backend.ReadJSON(filepath.Join(dir, "status.json"), &k.record)))
 	if err != nil {
 		return err
 	}
@@ -514,7 +508,7 @@ func keep(dir string) error {
 			k.again(k.record.Reason)
 		}
 	}
-	return writeJSON(filepath.Join(dir, "status.json"), k.record)
+	return backend.WriteJSON(filepath.Join(dir, "status.json"), k.record)
 }
 
 type keeper struct {
@@ -595,35 +589,11 @@ func (k *keeper) await(cmd *exec.Cmd) error {
 }
 
 // note writes the record. What cannot be written is written the next time; until then the plugin sees what was.
-func (k *keeper) note() { _ = writeJSON(filepath.Join(k.dir, "status.json"), k.record) }
+func (k *keeper) note() { _ = backend.WriteJSON(filepath.Join(k.dir, "status.json"), k.record) }
 
 func missingIsFine(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
-}
-
-func readJSON(path string, into any) error {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(raw, into)
-}
-
-func writeJSON(path string, v any) error {
-	raw, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return writeFile(path, raw)
-}
-
-// writeFile replaces a file, or leaves it as it was. One process at a time writes each.
-func writeFile(path string, content []byte) error {
-	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
 }

@@ -2,7 +2,6 @@ package local
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -103,21 +102,10 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	return s, backend.FromHCL(cfg, diags)
 }
 
-// program gives the absolute path of what argv0 names: the block's trainer, a path, a program beside the plugin, or
-// one in PATH.
+// program gives the absolute path of what argv0 names: the block's trainer, or what backend.LookProgram finds.
 func (s settings) program(self, argv0 string) (string, error) {
 	if argv0 == trainerName && s.trainer != "" {
 		return s.trainer, nil
 	}
-	if !strings.ContainsRune(argv0, filepath.Separator) {
-		beside := filepath.Join(filepath.Dir(self), argv0)
-		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return beside, nil
-		}
-	}
-	path, err := exec.LookPath(argv0)
-	if err != nil {
-		return "", err
-	}
-	return filepath.Abs(path)
+	return backend.LookProgram(self, argv0)
 }

@@ -98,7 +98,7 @@ func TestTrainerAndEnvironment(t *testing.T) {
 	w.Files = map[string][]byte{"hello": []byte("x")}
 	ensure(t, b, "j", w)
 	waitFor(t, b, "j", "it has ended", func(st backend.Status) bool { return st.State == backend.StateExited })
-	alloc := filepath.Join(c.state(), "backend-local", "jobs", "j", workerOne.String(), allocFolder)
+	alloc := filepath.Join(c.state(), "backend-local", "jobs", "j", workerOne.String(), backend.AllocFolder)
 	got := readLog(t, b, "j", backend.LogOptions{})
 	for _, want := range []string{trainer + " worker block workload \n", alloc + "\n", "-rw-------"} {
 		if !strings.Contains(got, want) {

@@ -2,14 +2,10 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/kale-sched/kale/core/backend"
 )
@@ -134,32 +130,17 @@ func (p *pool) take(n int, holder string) ([]string, error) {
 	return ids, nil
 }
 
-// lockRetry is how often a lock that is taken is tried again: flock itself cannot be given up when a context ends.
-const lockRetry = 5 * time.Millisecond
-
 // lock takes the folder's lock, which whoever gives out devices holds, and makes the folder when there is none.
 func (r root) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(string(r), 0o700); err != nil {
-		return nil, backend.Errorf(failureCode(err), "make the state folder: %w%s", err, dirAdvice)
+		return nil, backend.Errorf(backend.FileCode(err), "make the state folder: %w%s", err, dirAdvice)
 	}
-	f, err := os.OpenFile(r.lockPath(), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := backend.Lock(ctx, r.lockPath())
+	if ctx.Err() != nil && f == nil {
+		return nil, backend.Errorf(backend.Unavailable, "lock the state folder: %w", err)
+	}
 	if err != nil {
-		return nil, backend.Errorf(failureCode(err), "lock the state folder: %w%s", err, dirAdvice)
+		return nil, backend.Errorf(backend.FileCode(err), "lock the state folder: %w%s", err, dirAdvice)
 	}
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			f.Close()
-			return nil, backend.Errorf(failureCode(err), "lock the state folder %s: %w", r, err)
-		}
-		select {
-		case <-ctx.Done():
-			f.Close()
-			return nil, backend.Errorf(backend.Unavailable, "lock the state folder %s, which another scheduler holds: %w", r, ctx.Err())
-		case <-time.After(lockRetry):
-		}
-	}
+	return func() { f.Close() }, nil
 }

@@ -22,6 +22,8 @@ import (
 const (
 	// replaceTimeout bounds the wait for the end of what a higher generation replaces; the next Ensure goes on.
 	replaceTimeout = 10 * time.Second
+	// endingEvery is how often a process that is about to end is looked at.
+	endingEvery = 5 * time.Millisecond
 	// readyTimeout bounds the wait for a supervisor's first word.
 	readyTimeout = 20 * time.Second
 	// keepReleased is how many released folders a job keeps for their logs, beside the newest of each rank.
@@ -30,7 +32,7 @@ const (
 
 // Plan implements backend.Backend.
 func (l *local) Plan(ctx context.Context, job string, ws []backend.Workload) (backend.Report, error) {
-	s, err := l.settings(ctx, job)
+	s, err := l.jobs.Of(ctx, job)
 	if err != nil {
 		return backend.Report{}, err
 	}
@@ -106,7 +108,7 @@ func newestOf(views []view, id backend.ID) (view, bool) {
 // Ensure implements backend.Backend. It gives out devices and makes folders under the lock of the state folder, and
 // starts supervisors outside of it: two that start for one folder are told apart by the folder's own lock.
 func (l *local) Ensure(ctx context.Context, job string, ws []backend.Workload) ([]backend.Status, error) {
-	s, err := l.settings(ctx, job)
+	s, err := l.jobs.Of(ctx, job)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +172,7 @@ func (l *local) endReplaced(ctx context.Context, s settings, job string, ws []ba
 		for i.look().held && bounded.Err() == nil {
 			select {
 			case <-bounded.Done():
-			case <-time.After(lockRetry):
+			case <-time.After(endingEvery):
 			}
 		}
 	}
@@ -244,44 +246,20 @@ func (l *local) create(s settings, job string, w backend.Workload, p *pool, inde
 	inst := s.root().instance(job, w.ID)
 	if err := inst.write(sp, w.Files); err != nil {
 		p.giveBack(sp.Devices)
-		return backend.Errorf(failureCode(err), "%s: write its folder: %w", doing, err)
+		return backend.Errorf(backend.FileCode(err), "%s: write its folder: %w", doing, err)
 	}
 	l.lg.Info("workload placed", "job", job, "id", w.ID.String(), "devices", sp.Devices, "program", program)
 	return nil
 }
 
-// write makes the folder under another name, and gives it its own name when it is complete.
-func (i instance) write(sp spec, files map[string][]byte) (err error) {
-	if err := os.MkdirAll(filepath.Dir(i.dir), 0o700); err != nil {
-		return err
-	}
-	draft, err := os.MkdirTemp(filepath.Dir(i.dir), ".new-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.RemoveAll(draft) // the first error tells more
-		}
-	}()
-	sp.Env[backend.EnvAllocDir] = filepath.Join(i.dir, allocFolder)
+// write makes the instance's folder: it is complete, or it is not there.
+func (i instance) write(sp spec, files map[string][]byte) error {
+	sp.Env[backend.EnvAllocDir] = filepath.Join(i.dir, backend.AllocFolder)
 	raw, err := json.MarshalIndent(sp, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(filepath.Join(draft, allocFolder), 0o700); err != nil {
-		return err
-	}
-	contents := map[string][]byte{specFile: raw, lockFile: nil}
-	for name, content := range files {
-		contents[filepath.Join(allocFolder, name)] = content
-	}
-	for name, content := range contents {
-		if err := os.WriteFile(filepath.Join(draft, name), content, 0o600); err != nil {
-			return err
-		}
-	}
-	return os.Rename(draft, i.dir)
+	return backend.WriteFolder(i.dir, map[string][]byte{specFile: raw, lockFile: nil}, files)
 }
 
 // supervise starts the instance's supervisor if it should have one and does not, and waits until it says that it
@@ -289,14 +267,14 @@ func (i instance) write(sp spec, files map[string][]byte) (err error) {
 func (l *local) supervise(ctx context.Context, i instance) error {
 	v := i.look()
 	if v.broken != nil {
-		return backend.Errorf(failureCode(v.broken), "read its folder: %w", v.broken)
+		return backend.Errorf(backend.FileCode(v.broken), "read its folder: %w", v.broken)
 	}
 	if v.held || v.over() {
 		return nil
 	}
 	ownLog, err := os.OpenFile(filepath.Join(i.dir, ownLogFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return backend.Errorf(failureCode(err), "open its supervisor's log: %w", err)
+		return backend.Errorf(backend.FileCode(err), "open its supervisor's log: %w", err)
 	}
 	defer ownLog.Close()
 	readyR, readyW, err := os.Pipe()
@@ -364,11 +342,8 @@ const watchEvery = 200 * time.Millisecond
 
 // Watch implements backend.Backend by looking again and again.
 func (l *local) Watch(ctx context.Context, job string) (<-chan backend.Event, error) {
-	if _, err := l.settings(ctx, job); err != nil {
+	if _, err := l.jobs.Of(ctx, job); err != nil {
 		return nil, err
 	}
-	return backend.WatchByList(ctx, watchEvery, func(ctx context.Context) ([]backend.Status, error) {
-		statuses, _, err := l.List(ctx, job)
-		return statuses, err
-	}), nil
+	return backend.WatchByList(ctx, l, job, watchEvery, nil), nil
 }

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,7 +23,6 @@ const (
 	releasedFile = "released"
 	outputFile   = "output.log"
 	ownLogFile   = "supervisor.log"
-	allocFolder  = "alloc"
 )
 
 // root is the folder that jobs share.
@@ -96,10 +94,10 @@ func (i instance) look() view {
 		v.broken = err
 	}
 	v.released = how
-	if err := readJSON(filepath.Join(i.dir, specFile), &v.spec); err != nil && v.broken == nil {
+	if err := backend.ReadJSON(filepath.Join(i.dir, specFile), &v.spec); err != nil && v.broken == nil {
 		v.broken = err
 	}
-	err = readJSON(filepath.Join(i.dir, statusFile), &v.record)
+	err = backend.ReadJSON(filepath.Join(i.dir, statusFile), &v.record)
 	v.recorded = err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && v.broken == nil {
 		v.broken = err
@@ -145,7 +143,7 @@ func (r root) scanJob(job string) ([]view, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, backend.Errorf(failureCode(err), "list workloads of job %q: %w%s", job, err, dirAdvice)
+		return nil, backend.Errorf(backend.FileCode(err), "list workloads of job %q: %w%s", job, err, dirAdvice)
 	}
 	var views []view
 	for _, e := range entries {
@@ -172,7 +170,7 @@ func (r root) scan() ([]view, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, backend.Errorf(failureCode(err), "list jobs: %w%s", err, dirAdvice)
+		return nil, backend.Errorf(backend.FileCode(err), "list jobs: %w%s", err, dirAdvice)
 	}
 	var all []view
 	for _, j := range jobs {
@@ -192,10 +190,10 @@ func (i instance) release(how backend.How) error {
 	}
 	now, err := readReleased(i.dir)
 	if err == nil && now != backend.Forced { // a forced release is not taken back
-		err = writeAtomic(filepath.Join(i.dir, releasedFile), []byte(how.String()))
+		err = backend.WriteFile(filepath.Join(i.dir, releasedFile), []byte(how.String()))
 	}
 	if err != nil {
-		return backend.Errorf(failureCode(err), "release %s of job %q: %w", i.id, i.job, err)
+		return backend.Errorf(backend.FileCode(err), "release %s of job %q: %w", i.id, i.job, err)
 	}
 	// The order matters: a supervisor looks at the record of the release after it has written its own record, so
 	// either it sees the release or this sees whom to tell.
@@ -238,46 +236,4 @@ func held(path string) (bool, error) {
 		return true, nil
 	}
 	return false, err
-}
-
-func readJSON(path string, into any) error {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
-}
-
-// writeAtomic replaces the file at path, or leaves it as it was.
-func writeAtomic(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // the first error tells more
-	}
-	return err
-}
-
-// failureCode says what an error of the file system means to the scheduler: most need a person.
-func failureCode(err error) backend.Code {
-	for _, e := range []error{
-		fs.ErrPermission, unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.ENOTDIR, unix.ENAMETOOLONG, unix.EFBIG, fs.ErrExist,
-	} {
-		if errors.Is(err, e) {
-			return backend.Blocked
-		}
-	}
-	return backend.Unavailable
 }

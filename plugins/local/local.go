@@ -20,11 +20,10 @@ package local
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"slices"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -36,9 +35,7 @@ type local struct {
 	lg   *slog.Logger
 	self string // the program that is started again as a supervisor
 	gpus gpuSource
-
-	mu   sync.Mutex
-	jobs map[string]settings
+	jobs backend.Jobs[settings]
 }
 
 // New gives the backend. The program that calls it must run Supervise when its arguments are SuperviseCommand and a
@@ -49,57 +46,22 @@ func newLocal(lg *slog.Logger, gpus gpuSource) *local {
 	if lg == nil {
 		lg = slog.New(slog.DiscardHandler)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		self = os.Args[0]
-	}
-	return &local{lg: lg, self: self, gpus: gpus, jobs: map[string]settings{}}
+	return &local{lg: lg, self: backend.Executable(), gpus: gpus}
 }
 
 // Info implements backend.Backend.
 func (l *local) Info(context.Context) (backend.Info, error) {
-	info := backend.Info{Name: "local", Version: "(devel)", Drains: true, GPUs: true, Survives: true}
-	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" {
-		info.Version = build.Main.Version
-	}
-	return info, nil
+	return backend.Info{Name: "local", Version: backend.BuildVersion(), Drains: true, GPUs: true, Survives: true}, nil
 }
 
 // Configure implements backend.Backend.
 func (l *local) Configure(ctx context.Context, cfg backend.Config) (backend.Diagnostics, error) {
-	if err := backend.ValidJob(cfg.Job); err != nil {
-		return nil, err
-	}
-	s, diags := decode(cfg)
-	if diags.HasErrors() {
-		return diags, nil
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, backend.Errorf(backend.Unavailable, "configure job %q: %w", cfg.Job, err)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.jobs[cfg.Job] = s
-	return diags, nil
-}
-
-// settings gives the job's configuration.
-func (l *local) settings(ctx context.Context, job string) (settings, error) {
-	if err := ctx.Err(); err != nil {
-		return settings{}, backend.Errorf(backend.Unavailable, "job %q: %w", job, err)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s, ok := l.jobs[job]
-	if !ok {
-		return settings{}, backend.Errorf(backend.Blocked, "job %q is not configured on the local backend; configure it first", job)
-	}
-	return s, nil
+	return l.jobs.Configure(ctx, cfg, decode)
 }
 
 // List implements backend.Backend.
 func (l *local) List(ctx context.Context, job string) ([]backend.Status, bool, error) {
-	s, err := l.settings(ctx, job)
+	s, err := l.jobs.Of(ctx, job)
 	if err != nil {
 		return nil, false, err
 	}
@@ -121,7 +83,7 @@ func (l *local) Release(ctx context.Context, job string, ids []backend.ID, how b
 	if how != backend.Drained && how != backend.Forced {
 		return backend.Invalidf("how", "release %d workloads of job %q: %v is no way to release", len(ids), job, how)
 	}
-	s, err := l.settings(ctx, job)
+	s, err := l.jobs.Of(ctx, job)
 	if err != nil {
 		return err
 	}
@@ -143,22 +105,15 @@ func (l *local) Inventory(ctx context.Context) (backend.Inventory, error) {
 	if err := ctx.Err(); err != nil {
 		return backend.Inventory{}, backend.Errorf(backend.Unavailable, "take the inventory: %w", err)
 	}
-	l.mu.Lock()
 	byDir := map[string]settings{}
-	for _, s := range l.jobs {
+	for _, s := range l.jobs.All() {
 		// Jobs that share a folder share its slots: the most generous block counts.
 		if old, ok := byDir[s.dir]; !ok || s.slots > old.slots {
 			byDir[s.dir] = s
 		}
 	}
-	l.mu.Unlock()
 	inv := backend.Inventory{CPUMilli: 1000 * runtime.NumCPU(), MemoryBytes: machineMemory()}
-	var dirs []string
-	for dir := range byDir {
-		dirs = append(dirs, dir)
-	}
-	slices.Sort(dirs)
-	for _, dir := range dirs {
+	for _, dir := range slices.Sorted(maps.Keys(byDir)) {
 		p, err := l.pool(byDir[dir])
 		if err != nil {
 			return backend.Inventory{}, err

@@ -113,7 +113,7 @@ func (o *outputLog) Close() { o.file.Close() }
 
 // Logs implements backend.Backend.
 func (l *local) Logs(ctx context.Context, job string, id backend.ID, opts backend.LogOptions) (io.ReadCloser, error) {
-	s, err := l.settings(ctx, job)
+	s, err := l.jobs.Of(ctx, job)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (l *local) Logs(ctx context.Context, job string, id backend.ID, opts backen
 func openLog(ctx context.Context, inst instance, opts backend.LogOptions) (io.ReadCloser, error) {
 	path := filepath.Join(inst.dir, outputFile)
 	failed := func(err error) error {
-		return backend.Errorf(failureCode(err), "read the log of %s of job %q: %w", inst.id, inst.job, err)
+		return backend.Errorf(backend.FileCode(err), "read the log of %s of job %q: %w", inst.id, inst.job, err)
 	}
 	older, err := os.ReadFile(olderOutput(path))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -116,14 +115,14 @@ func openSupervisor(dir string) (*supervisor, error) {
 	if s.lock, err = lockSelf(filepath.Join(dir, lockFile)); err != nil {
 		return nil, err
 	}
-	if err := readJSON(filepath.Join(dir, specFile), &s.spec); err != nil {
+	if err := backend.ReadJSON(filepath.Join(dir, specFile), &s.spec); err != nil {
 		return nil, fmt.Errorf("read what to run: %w", err)
 	}
 	if len(s.spec.Argv) == 0 {
 		return nil, fmt.Errorf("%s names no program", filepath.Join(dir, specFile))
 	}
 	var earlier record
-	err = readJSON(filepath.Join(dir, statusFile), &earlier)
+	err = backend.ReadJSON(filepath.Join(dir, statusFile), &earlier)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read what became of it: %w", err)
 	}
@@ -135,7 +134,7 @@ func openSupervisor(dir string) (*supervisor, error) {
 		if err := earlier.Child.signal(unix.SIGKILL); err != nil && !errors.Is(err, errNotThatProcess) {
 			return nil, fmt.Errorf("end the process %d that an earlier supervisor left: %w", earlier.Child.PID, err)
 		}
-		time.Sleep(lockRetry)
+		time.Sleep(endingEvery)
 	}
 	self, err := identify(os.Getpid())
 	if err != nil {
@@ -190,11 +189,7 @@ func lockSelf(path string) (*os.File, error) {
 }
 
 func (s *supervisor) writeRecord() error {
-	raw, err := json.MarshalIndent(s.record, "", "  ")
-	if err != nil {
-		return err
-	}
-	err = writeAtomic(filepath.Join(s.dir, statusFile), raw)
+	err := backend.WriteJSON(filepath.Join(s.dir, statusFile), s.record)
 	s.stale = err != nil
 	return err
 }
@@ -345,7 +340,7 @@ func (s *supervisor) start() (*child, error) {
 		return nil, err
 	}
 	cmd := exec.Command(s.spec.Argv[0], s.spec.Argv[1:]...)
-	cmd.Dir = filepath.Join(s.dir, allocFolder)
+	cmd.Dir = filepath.Join(s.dir, backend.AllocFolder)
 	cmd.Env = os.Environ()
 	for k, v := range s.spec.Env {
 		cmd.Env = append(cmd.Env, k+"="+v)

@@ -21,7 +21,7 @@ var workerOne = backend.ID{Role: backend.RoleWorker, Rank: 0, Generation: 1}
 func (c cluster) record(t testing.TB, job string) record {
 	t.Helper()
 	var r record
-	if err := readJSON(filepath.Join(root(filepath.Join(c.state(), "backend-local")).instance(job, workerOne).dir, statusFile), &r); err != nil {
+	if err := backend.ReadJSON(filepath.Join(root(filepath.Join(c.state(), "backend-local")).instance(job, workerOne).dir, statusFile), &r); err != nil {
 		t.Fatal(err)
 	}
 	return r

@@ -205,7 +205,7 @@ func TestClientLostAndBack(t *testing.T) {
 		return err
 	})
 	conformance.Eventually(t, "new workloads may be placed on the node that is back", func() error {
-		s, err := n.settings(t.Context(), "j")
+		s, err := n.jobs.Of(t.Context(), "j")
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ const (
 // Ensure implements backend.Backend. It claims the generations in the ledger first, then ends what they replace, then
 // submits: whoever comes between, or after a crash, finds a claim and goes on from there.
 func (n *nomad) Ensure(ctx context.Context, job string, ws []backend.Workload) ([]backend.Status, error) {
-	s, err := n.settings(ctx, job)
+	s, err := n.jobs.Of(ctx, job)
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +256,7 @@ func avoid(p picture) []*api.Constraint {
 // Release implements backend.Backend. The ledger has it first: from then on the workload never starts again, whatever
 // becomes of the calls that follow, and List makes up for those that failed.
 func (n *nomad) Release(ctx context.Context, job string, ids []backend.ID, how backend.How) error {
-	s, err := n.settings(ctx, job)
+	s, err := n.jobs.Of(ctx, job)
 	if err != nil {
 		return err
 	}

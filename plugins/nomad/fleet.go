@@ -131,14 +131,13 @@ func (n *nomad) Inventory(ctx context.Context) (backend.Inventory, error) {
 	if err := ctx.Err(); err != nil {
 		return backend.Inventory{}, backend.Errorf(backend.Unavailable, "take the inventory: %w", err)
 	}
-	n.mu.Lock()
-	jobs := slices.Sorted(maps.Keys(n.jobs))
+	all := n.jobs.All()
+	jobs := slices.Sorted(maps.Keys(all))
 	clusters := map[string]settings{}
 	for _, job := range jobs {
-		s := n.jobs[job]
+		s := all[job]
 		clusters[s.cluster+" "+s.device] = s
 	}
-	n.mu.Unlock()
 	var inv backend.Inventory
 	for _, name := range slices.Sorted(maps.Keys(clusters)) {
 		f, err := clusters[name].fleet(ctx, jobs)

@@ -19,7 +19,7 @@ import (
 
 // List implements backend.Backend. It also carries out what a Release put on record and could not finish.
 func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, error) {
-	s, err := n.settings(ctx, job)
+	s, err := n.jobs.Of(ctx, job)
 	if err != nil {
 		return nil, false, err
 	}

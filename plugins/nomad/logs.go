@@ -19,7 +19,7 @@ const (
 
 // Logs implements backend.Backend: what the workload wrote on the node where it is or was last.
 func (n *nomad) Logs(ctx context.Context, job string, id backend.ID, opts backend.LogOptions) (io.ReadCloser, error) {
-	s, err := n.settings(ctx, job)
+	s, err := n.jobs.Of(ctx, job)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package nomad
 import (
 	"context"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -14,10 +13,10 @@ import (
 
 // nomad implements backend.Backend.
 type nomad struct {
-	lg *slog.Logger
+	lg   *slog.Logger
+	jobs backend.Jobs[settings]
 
 	mu    sync.Mutex
-	jobs  map[string]settings
 	exits map[string]ending         // by allocation, of those that are over: it never changes
 	told  map[string]time.Time      // Nomad jobs that were told to end, by this process, and when
 	known map[string]driftVerdict   // by Nomad job: what others did to its present version
@@ -30,57 +29,24 @@ func New(lg *slog.Logger) backend.Backend {
 		lg = slog.New(slog.DiscardHandler)
 	}
 	return &nomad{
-		lg: lg, jobs: map[string]settings{}, exits: map[string]ending{}, told: map[string]time.Time{},
+		lg: lg, exits: map[string]ending{}, told: map[string]time.Time{},
 		known: map[string]driftVerdict{}, sums: map[string]pendingVerdict{},
 	}
 }
 
 // Info implements backend.Backend.
 func (n *nomad) Info(context.Context) (backend.Info, error) {
-	info := backend.Info{Name: "nomad", Version: "(devel)", Drains: true, GPUs: true, Survives: true, Queues: true}
-	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" {
-		info.Version = build.Main.Version
-	}
-	return info, nil
+	return backend.Info{Name: "nomad", Version: backend.BuildVersion(), Drains: true, GPUs: true, Survives: true, Queues: true}, nil
 }
 
 // Configure implements backend.Backend. It does not speak to the cluster.
 func (n *nomad) Configure(ctx context.Context, cfg backend.Config) (backend.Diagnostics, error) {
-	if err := backend.ValidJob(cfg.Job); err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, backend.Errorf(backend.Unavailable, "configure job %q: %w", cfg.Job, err)
-	}
-	s, diags := decode(cfg)
-	if diags.HasErrors() {
-		return diags, nil
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.jobs[cfg.Job] = s
-	return diags, nil
-}
-
-// settings gives the job's configuration.
-func (n *nomad) settings(ctx context.Context, job string) (settings, error) {
-	if err := ctx.Err(); err != nil {
-		return settings{}, backend.Errorf(backend.Unavailable, "job %q: %w", job, err)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	s, ok := n.jobs[job]
-	if !ok {
-		return settings{}, backend.Errorf(backend.Blocked, "job %q is not configured: call Configure first", job)
-	}
-	return s, nil
+	return n.jobs.Configure(ctx, cfg, decode)
 }
 
 // Close implements backend.Backend. The workloads go on.
 func (n *nomad) Close() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, s := range n.jobs {
+	for _, s := range n.jobs.All() {
 		s.client.Close()
 	}
 	return nil

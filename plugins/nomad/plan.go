@@ -12,7 +12,7 @@ import (
 // Plan implements backend.Backend. It has Nomad's scheduler plan one job that holds all workloads which are not there,
 // one group for each shape: what it could not place is what would not fit. Nothing is submitted.
 func (n *nomad) Plan(ctx context.Context, job string, ws []backend.Workload) (backend.Report, error) {
-	s, err := n.settings(ctx, job)
+	s, err := n.jobs.Of(ctx, job)
 	if err != nil {
 		return backend.Report{}, err
 	}

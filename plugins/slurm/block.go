@@ -2,8 +2,6 @@ package slurm
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -412,13 +410,5 @@ func (s settings) program(self, argv0 string) (string, error) {
 	if filepath.IsAbs(argv0) {
 		return argv0, nil
 	}
-	beside := filepath.Join(filepath.Dir(self), argv0)
-	if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-		return beside, nil
-	}
-	path, err := exec.LookPath(argv0)
-	if err != nil {
-		return "", err
-	}
-	return filepath.Abs(path)
+	return backend.LookProgram(self, argv0)
 }

@@ -3,10 +3,10 @@ package slurm
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -220,7 +220,7 @@ func (v view) unsubmitted() bool {
 // create makes the workload's folder, if there is room for it.
 func (j *job) create(w backend.Workload, index int, room *room) (view, *backend.Error) {
 	doing := fmt.Sprintf("start %s of job %q", w.ID, j.name)
-	program, err := j.set.program(executable(), w.Argv[0])
+	program, err := j.set.program(backend.Executable(), w.Argv[0])
 	if err != nil {
 		return view{}, backend.Invalidf(fmt.Sprintf("workloads[%d].argv[0]", index), "%s: %w; build or install it, or name it by its path on the nodes", doing, err)
 	}
@@ -238,51 +238,19 @@ func (j *job) create(w backend.Workload, index int, room *room) (view, *backend.
 	}
 	v := view{instance: j.instance(w.ID), record: r}
 	if err := v.write(r, runScript(j.set, v.instance, program, w, r.StopGrace), w.Files); err != nil {
-		return view{}, backend.Errorf(failureCode(err), "%s: write its folder: %w%s", doing, err, dirAdvice)
+		return view{}, backend.Errorf(backend.FileCode(err), "%s: write its folder: %w%s", doing, err, dirAdvice)
 	}
 	return v, nil
 }
 
-// executable is the path of this program.
-func executable() string {
-	path, err := os.Executable()
+// write makes the instance's folder: it is complete, or it is not there.
+func (i instance) write(r record, script string, files map[string][]byte) error {
+	raw, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
-		return os.Args[0]
-	}
-	return path
-}
-
-// write makes the folder under another name, and gives it its own name when it is complete.
-func (i instance) write(r record, script string, files map[string][]byte) (err error) {
-	if err := os.MkdirAll(filepath.Dir(i.dir), 0o700); err != nil {
-		return err
-	}
-	draft, err := os.MkdirTemp(filepath.Dir(i.dir), ".new-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.RemoveAll(draft) // the first error tells more
-		}
-	}()
-	if err := os.Mkdir(filepath.Join(draft, allocFolder), 0o700); err != nil {
-		return err
-	}
-	if err := writeJSON(filepath.Join(draft, recordFile), r); err != nil {
 		return err
 	}
 	// A log that is empty can be followed, and one that is there keeps its mode.
-	contents := map[string][]byte{scriptFile: []byte(script), outputFile: nil, slurmLogFile: nil}
-	for name, content := range files {
-		contents[filepath.Join(allocFolder, name)] = content
-	}
-	for name, content := range contents {
-		if err := os.WriteFile(filepath.Join(draft, name), content, 0o600); err != nil {
-			return err
-		}
-	}
-	return os.Rename(draft, i.dir)
+	return backend.WriteFolder(i.dir, map[string][]byte{recordFile: raw, scriptFile: []byte(script), outputFile: nil, slurmLogFile: nil}, files)
 }
 
 // submit hands the instance to Slurm, and finds out whether it arrived when sbatch does not say so. first: it was never tried before.
@@ -290,8 +258,8 @@ func (j *job) submit(ctx context.Context, v view, first bool, bad []string) *bac
 	doing := fmt.Sprintf("submit %s of job %q", v.id, j.name)
 	sub := submission{Tried: time.Now().UTC()}
 	note := func() *backend.Error {
-		if err := writeJSON(v.path(submissionFile), sub); err != nil {
-			return backend.Errorf(failureCode(err), "%s: write its folder: %w%s", doing, err, dirAdvice)
+		if err := backend.WriteJSON(v.path(submissionFile), sub); err != nil {
+			return backend.Errorf(backend.FileCode(err), "%s: write its folder: %w%s", doing, err, dirAdvice)
 		}
 		return nil
 	}

@@ -3,9 +3,7 @@ package slurm
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/kale-sched/kale/core/backend"
 )
@@ -30,7 +26,6 @@ const (
 	verdictFile    = "verdict.json"
 	outputFile     = "output.log"
 	slurmLogFile   = "slurm.log"
-	allocFolder    = "alloc"
 )
 
 // record is what was asked for. It is written once, before the folder gets its name.
@@ -130,12 +125,12 @@ func (j *job) scan(snap snapshot) ([]view, error) {
 		if _, err := os.Stat(j.set.dir); err == nil {
 			return nil, nil // the job has started nothing yet
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			return nil, backend.Errorf(failureCode(err), "list workloads of job %q: %w%s", j.name, err, dirAdvice)
+			return nil, backend.Errorf(backend.FileCode(err), "list workloads of job %q: %w%s", j.name, err, dirAdvice)
 		}
 		return nil, nil
 	}
 	if err != nil {
-		return nil, backend.Errorf(failureCode(err), "list workloads of job %q: %w%s", j.name, err, dirAdvice)
+		return nil, backend.Errorf(backend.FileCode(err), "list workloads of job %q: %w%s", j.name, err, dirAdvice)
 	}
 	var views []view
 	for _, e := range entries {
@@ -167,21 +162,21 @@ func (i instance) look(snap snapshot) view {
 		}
 	}
 	// The report is read before the queue's answer is judged, and the queue was asked before: what ended in between shows its end.
-	if err := readJSON(i.path(recordFile), &v.record); err != nil {
+	if err := backend.ReadJSON(i.path(recordFile), &v.record); err != nil {
 		v.broken = err
 	}
-	keep(readJSON(i.path(submissionFile), &v.submission))
+	keep(backend.ReadJSON(i.path(submissionFile), &v.submission))
 	var err error
 	v.report, err = readReport(i.path(statusFile))
 	keep(err)
 	var r release
-	if err := readJSON(i.path(releasedFile), &r); err == nil {
+	if err := backend.ReadJSON(i.path(releasedFile), &r); err == nil {
 		v.release = &r
 	} else {
 		keep(err)
 	}
 	var verd verdict
-	if err := readJSON(i.path(verdictFile), &verd); err == nil {
+	if err := backend.ReadJSON(i.path(verdictFile), &verd); err == nil {
 		v.verdict = &verd
 	} else {
 		keep(err)
@@ -249,57 +244,4 @@ func readReport(path string) (report, error) {
 		}
 	}
 	return r, nil
-}
-
-func readJSON(path string, into any) error {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
-}
-
-func writeJSON(path string, value any) error {
-	raw, err := json.MarshalIndent(value, "", "  ")
-	if err != nil {
-		return err
-	}
-	return writeAtomic(path, raw)
-}
-
-// writeAtomic replaces the file at path, or leaves it as it was. What it wrote survives a power cut.
-func writeAtomic(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // the first error tells more
-	}
-	return err
-}
-
-// failureCode says what an error of the file system means to the scheduler: most need a person.
-func failureCode(err error) backend.Code {
-	for _, e := range []error{
-		fs.ErrPermission, unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.ENOTDIR, unix.ENAMETOOLONG, unix.EFBIG, fs.ErrExist,
-	} {
-		if errors.Is(err, e) {
-			return backend.Blocked
-		}
-	}
-	return backend.Unavailable
 }

@@ -104,7 +104,7 @@ func (j *job) judge(v view, snap snapshot) view {
 		}
 		found.State = verdictLost
 	}
-	if err := writeJSON(v.path(verdictFile), found); err != nil {
+	if err := backend.WriteJSON(v.path(verdictFile), found); err != nil {
 		j.lg.Warn("cannot write down how a job ended; trying again", "id", v.id.String(), "err", err)
 		return v
 	}

@@ -84,7 +84,7 @@ func TestJudge(t *testing.T) {
 				t.Errorf("it is %s: %q; want %s and %q", st.State, st.Reason, tt.state, tt.says)
 			}
 			var kept verdict
-			err := readJSON(i.path(verdictFile), &kept)
+			err := backend.ReadJSON(i.path(verdictFile), &kept)
 			if (err == nil) != (tt.verdict != "") || kept.State != tt.verdict {
 				t.Errorf("the verdict on disk is %+v (%v), want %q", kept, err, tt.verdict)
 			}

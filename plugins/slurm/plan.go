@@ -40,7 +40,7 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 			st := newest.status()
 			place.Fits, place.Node, place.Devices, place.Reason = true, st.Node, st.Devices, "it is there already"
 		default:
-			if _, err := j.set.program(executable(), w.Argv[0]); err != nil {
+			if _, err := j.set.program(backend.Executable(), w.Argv[0]); err != nil {
 				place.Reason = fmt.Sprintf("its program cannot be run: %v", err)
 				break
 			}

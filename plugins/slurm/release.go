@@ -35,7 +35,7 @@ func (s *slurm) Release(ctx context.Context, name string, ids []backend.ID, how 
 		// Each is tried, whatever came of the ones before.
 		inst := j.instance(id)
 		var r record
-		if err := readJSON(inst.path(recordFile), &r); errors.Is(err, fs.ErrNotExist) {
+		if err := backend.ReadJSON(inst.path(recordFile), &r); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err := inst.giveUp(how, r.StopGrace); err != nil && first == nil {
@@ -57,10 +57,10 @@ func (s *slurm) Release(ctx context.Context, name string, ids []backend.ID, how 
 // giveUp puts on record that the instance is given up.
 func (i instance) giveUp(how backend.How, grace time.Duration) error {
 	failed := func(err error) error {
-		return backend.Errorf(failureCode(err), "release %s of job %q: %w", i.id, i.job, err)
+		return backend.Errorf(backend.FileCode(err), "release %s of job %q: %w", i.id, i.job, err)
 	}
 	var old release
-	err := readJSON(i.path(releasedFile), &old)
+	err := backend.ReadJSON(i.path(releasedFile), &old)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return failed(err)
 	}
@@ -72,7 +72,7 @@ func (i instance) giveUp(how backend.How, grace time.Duration) error {
 	if how == backend.Drained {
 		r.Deadline = now.Add(grace)
 	}
-	if err := writeJSON(i.path(releasedFile), r); err != nil {
+	if err := backend.WriteJSON(i.path(releasedFile), r); err != nil {
 		if _, gone := os.Stat(i.dir); errors.Is(gone, fs.ErrNotExist) {
 			return nil
 		}

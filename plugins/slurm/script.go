@@ -49,7 +49,7 @@ func runScript(s settings, i instance, program string, w backend.Workload, grace
 	env := map[string]string{}
 	maps.Copy(env, w.Env)
 	maps.Copy(env, s.env) // the block knows the nodes
-	env[backend.EnvAllocDir] = i.path(allocFolder)
+	env[backend.EnvAllocDir] = i.path(backend.AllocFolder)
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		line("  export %s=%s", name, quote(env[name]))
 	}
@@ -73,7 +73,7 @@ func batchScript(s settings, i instance, r record, exclude []string) string {
 	options := []string{
 		"--job-name=" + jobName(i.job, i.id), fmt.Sprintf("--comment=%q", noncePrefix+r.Nonce),
 		"--nodes=1", "--ntasks=1", "--no-requeue", "--export=HOME,USER,LOGNAME",
-		"--chdir=" + i.path(allocFolder), "--output=" + i.path(slurmLogFile), "--open-mode=append",
+		"--chdir=" + i.path(backend.AllocFolder), "--output=" + i.path(slurmLogFile), "--open-mode=append",
 	}
 	options = append(options, s.resourceOptions(r.Resources)...)
 	if s.limit > 0 {

@@ -23,7 +23,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -66,11 +65,7 @@ func New(lg *slog.Logger) backend.Backend {
 
 // Info implements backend.Backend.
 func (s *slurm) Info(context.Context) (backend.Info, error) {
-	info := backend.Info{Name: "slurm", Version: "(devel)", Drains: true, GPUs: true, Survives: true}
-	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" {
-		info.Version = build.Main.Version
-	}
-	return info, nil
+	return backend.Info{Name: "slurm", Version: backend.BuildVersion(), Drains: true, GPUs: true, Survives: true}, nil
 }
 
 // Configure implements backend.Backend.
@@ -216,13 +211,7 @@ func (s *slurm) Watch(ctx context.Context, name string) (<-chan backend.Event, e
 	if _, err := s.job(ctx, name); err != nil {
 		return nil, err
 	}
-	return backend.WatchByList(ctx, watchEvery, func(ctx context.Context) ([]backend.Status, error) {
-		statuses, complete, err := s.List(ctx, name)
-		if err == nil && !complete && len(statuses) == 0 {
-			err = backend.Errorf(backend.Unavailable, "list job %q: Slurm did not answer", name)
-		}
-		return statuses, err
-	}), nil
+	return backend.WatchByList(ctx, s, name, watchEvery, nil), nil
 }
 
 // jobName is the name that a workload's Slurm job has.

@@ -1,0 +1,157 @@
+package backend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// This file has what a backend needs that keeps what it knows in folders: files that are whole or not there, and locks.
+
+// WriteFile replaces the file at path, with mode 0600, or leaves it as it was. What it wrote survives a power cut.
+func WriteFile(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	err = writeOut(f, content)
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // the first error tells more
+	}
+	return err
+}
+
+// writeOut writes the content to the disk, and closes the file.
+func writeOut(f *os.File, content []byte) error {
+	_, err := f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// WriteJSON is WriteFile of a value as JSON.
+func WriteJSON(path string, value any) error {
+	raw, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	return WriteFile(path, raw)
+}
+
+// ReadJSON reads what WriteJSON wrote.
+func ReadJSON(path string, into any) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// AllocFolder is the name that WriteFolder gives to the folder for a workload's Files and its own.
+const AllocFolder = "alloc"
+
+// WriteFolder makes the folder of a workload, and those above it: own are the backend's files by name, files are Workload.Files, which go into AllocFolder
+// below it. It makes the folder under another name first: at dir it is complete, or not there.
+func WriteFolder(dir string, own, files map[string][]byte) (err error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return err
+	}
+	draft, err := os.MkdirTemp(filepath.Dir(dir), ".new-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(draft) // the first error tells more
+		}
+	}()
+	if err := os.Mkdir(filepath.Join(draft, AllocFolder), 0o700); err != nil {
+		return err
+	}
+	contents := map[string][]byte{}
+	maps.Copy(contents, own)
+	for name, content := range files {
+		contents[filepath.Join(AllocFolder, name)] = content
+	}
+	for name, content := range contents {
+		f, err := os.OpenFile(filepath.Join(draft, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err == nil {
+			err = writeOut(f, content)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return os.Rename(draft, dir)
+}
+
+// FileCode says what an error of the file system means to the scheduler: most need a person (Blocked), the rest may pass (Unavailable).
+func FileCode(err error) Code {
+	for _, e := range []error{
+		fs.ErrPermission, unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.ENOTDIR, unix.ENAMETOOLONG, unix.EFBIG, fs.ErrExist,
+	} {
+		if errors.Is(err, e) {
+			return Blocked
+		}
+	}
+	return Unavailable
+}
+
+// lockRetry is how often a lock that is taken is tried again: flock itself cannot be given up when a context ends.
+const lockRetry = 5 * time.Millisecond
+
+// Lock takes the lock (flock) on the file at path, and makes the file where there is none. Who else has the lock is waited for, until ctx ends. The lock is
+// held for as long as the file is open, here or in a process that inherited it.
+func Lock(ctx context.Context, path string) (*os.File, error) {
+	for {
+		f, err := TryLock(path)
+		if f != nil || err != nil {
+			return f, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("lock %s, which another process holds: %w", path, ctx.Err())
+		case <-time.After(lockRetry):
+		}
+	}
+}
+
+// TryLock is Lock without the wait: it gives nil, and no error, when the lock is taken.
+func TryLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err == nil {
+		return f, nil
+	}
+	f.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("lock %s: %w", path, err)
+}
