@@ -290,7 +290,7 @@ type Inventory struct {
 	Devices     []Device
 	CPUMilli    int   // of all nodes; 0 when not known
 	MemoryBytes int64 // of all nodes; 0 when not known
-	// QueueWait is how long one more workload waits for a place, learnt from earlier ones (an upper quartile); 0 when not known.
+	// QueueWait is how long one more workload waits for a place, learnt from earlier ones (an upper quartile); 0 when not known. LearnQueueWait gives it.
 	QueueWait time.Duration
 }
 

@@ -213,7 +213,7 @@ func (n *nomad) submit(ctx context.Context, s settings, job string, w backend.Wo
 	if problem := s.writePayload(ctx, job, w); problem != nil {
 		return problem
 	}
-	spec := s.render(job, w)
+	spec := s.render(time.Now(), job, w)
 	spec.Constraints = append(slices.Clone(spec.Constraints), avoid(p)...)
 	for _, node := range w.Avoid {
 		spec.Constraints = append(spec.Constraints, api.NewConstraint("${node.unique.name}", "!=", node))

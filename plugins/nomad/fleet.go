@@ -148,5 +148,6 @@ func (n *nomad) Inventory(ctx context.Context) (backend.Inventory, error) {
 		inv.Total, inv.Free, inv.Devices = inv.Total+one.Total, inv.Free+one.Free, append(inv.Devices, one.Devices...)
 		inv.CPUMilli, inv.MemoryBytes = inv.CPUMilli+one.CPUMilli, inv.MemoryBytes+one.MemoryBytes
 	}
+	inv.QueueWait = n.queueWait(ctx, all)
 	return inv, nil
 }

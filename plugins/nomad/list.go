@@ -27,6 +27,7 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 	if err != nil {
 		return nil, false, err
 	}
+	n.learn(job, p)
 	n.finishReleases(ctx, s, job, p)
 	drift := n.meetDrift(ctx, s, job, p)
 	var mu sync.Mutex

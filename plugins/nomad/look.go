@@ -202,9 +202,13 @@ func allocatedTask(a *api.AllocationListStub) *api.AllocatedTaskResources {
 	return a.AllocatedResources.Tasks[taskName]
 }
 
-// submitted is when the Nomad job was registered.
+// submitted is when the Nomad job was registered first; zero when that is not known.
 func (v view) submitted() time.Time {
-	if v.job.SubmitTime == 0 {
+	since, err := time.Parse(time.RFC3339Nano, v.job.Meta[metaSince])
+	switch {
+	case err == nil:
+		return since.UTC()
+	case v.job.SubmitTime == 0 || v.job.Stop:
 		return time.Time{}
 	}
 	return time.Unix(0, v.job.SubmitTime).UTC()

@@ -50,5 +50,6 @@ const (
 	metaJob   = "kale_job"   // Kale's job
 	metaID    = "kale_id"    // the workload: "worker-3-g2"
 	metaGrace = "kale_grace" // its StopGrace
+	metaSince = "kale_since" // when it was submitted: Nomad's own time of that is the job's last change
 	metaSpec  = "kale_spec"  // a digest of what was submitted, to tell what others changed
 )

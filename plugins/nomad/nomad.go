@@ -21,6 +21,7 @@ type nomad struct {
 	told  map[string]time.Time      // Nomad jobs that were told to end, by this process, and when
 	known map[string]driftVerdict   // by Nomad job: what others did to its present version
 	sums  map[string]pendingVerdict // by Nomad job: why it is not placed
+	waits map[string]queue          // by job
 }
 
 // New gives the backend. lg may be nil.
@@ -30,7 +31,7 @@ func New(lg *slog.Logger) backend.Backend {
 	}
 	return &nomad{
 		lg: lg, exits: map[string]ending{}, told: map[string]time.Time{},
-		known: map[string]driftVerdict{}, sums: map[string]pendingVerdict{},
+		known: map[string]driftVerdict{}, sums: map[string]pendingVerdict{}, waits: map[string]queue{},
 	}
 }
 

@@ -52,13 +52,15 @@ func graceOf(w backend.Workload) time.Duration {
 	return w.StopGrace
 }
 
-// render makes the workload's Nomad job. It holds no content of Files, and no environment.
-func (s settings) render(job string, w backend.Workload) *api.Job {
+// render makes the workload's Nomad job, to be submitted now. It holds no content of Files, and no environment.
+func (s settings) render(now time.Time, job string, w backend.Workload) *api.Job {
 	id := nomadJob(job, w.ID)
 	out := &api.Job{
 		ID: &id, Name: &id, Type: ptr(api.JobTypeBatch), Priority: s.priority, Datacenters: s.datacenters, NodePool: s.nodePool,
 		Namespace: &s.namespace, Constraints: s.constraints,
-		Meta:       map[string]string{metaJob: job, metaID: w.ID.String(), metaGrace: graceOf(w).String()},
+		Meta: map[string]string{
+			metaJob: job, metaID: w.ID.String(), metaGrace: graceOf(w).String(), metaSince: now.UTC().Format(time.RFC3339Nano),
+		},
 		TaskGroups: []*api.TaskGroup{s.group(w)},
 	}
 	s.addTemplates(out.TaskGroups[0].Tasks[0], id, w)

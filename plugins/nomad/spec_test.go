@@ -97,7 +97,7 @@ func TestRender(t *testing.T) {
 		ID: workerID(3, 2), Argv: []string{"/home/me/bin/kale-trainer", "worker", "${NOMAD_META_x} %{ if true }"}, Env: map[string]string{"SECRET": "hidden"},
 		Files: map[string][]byte{"spec.json": []byte("hidden")}, Resources: backend.Resources{GPUs: 2, CPUMilli: 1500, MemoryBytes: 3<<30 + 1}, StopGrace: time.Hour,
 	}
-	job := s.render("ctr", w)
+	job := s.render(time.Date(2026, 5, 1, 9, 0, 0, 0, time.UTC), "ctr", w)
 	raw, err := json.Marshal(job)
 	if err != nil {
 		t.Fatal(err)
@@ -112,14 +112,14 @@ func TestRender(t *testing.T) {
 		"type": *job.Type, "count": *g.Count, "reschedules": *g.ReschedulePolicy.Attempts, "unlimited": *g.ReschedulePolicy.Unlimited, "replace": *g.Disconnect.Replace,
 		"signal": task.KillSignal, "kill timeout": *task.KillTimeout, "grace": args[3], "gpus": args[4], "argv": args[5:], "cpu": *task.Resources.CPU,
 		"memory": *task.Resources.MemoryMB, "device": task.Resources.Devices[0].Name, "devices": *task.Resources.Devices[0].Count,
-		"env": task.Env, "meta": []string{job.Meta[metaJob], job.Meta[metaID], job.Meta[metaGrace]},
+		"env": task.Env, "meta": []string{job.Meta[metaJob], job.Meta[metaID], job.Meta[metaGrace], job.Meta[metaSince]},
 	}
 	want := map[string]any{
 		"type": "batch", "count": 1, "reschedules": 0, "unlimited": false, "replace": false,
 		"signal": "SIGTERM", "kill timeout": 30 * time.Second, "grace": "3600.000", "gpus": "2",
 		"argv": []string{"/opt/kale-trainer", "worker", "$${NOMAD_META_x} %%{ if true }"}, "cpu": 3750,
 		"memory": 3073, "device": "nvidia/gpu/H100", "devices": uint64(2),
-		"env": map[string]string(nil), "meta": []string{"ctr", "worker-3-g2", "1h0m0s"},
+		"env": map[string]string(nil), "meta": []string{"ctr", "worker-3-g2", "1h0m0s", "2026-05-01T09:00:00Z"},
 	}
 	for _, k := range slices.Sorted(maps.Keys(want)) {
 		if diff := cmp.Diff(want[k], got[k]); diff != "" {

@@ -196,17 +196,6 @@ func TestClientEnviron(t *testing.T) {
 	}
 }
 
-func TestUpperQuartile(t *testing.T) {
-	for _, tt := range []struct {
-		waits []time.Duration
-		want  time.Duration
-	}{{nil, 0}, {[]time.Duration{5}, 5}, {[]time.Duration{4, 1, 3, 2}, 3}, {[]time.Duration{1, 2, 3, 4, 5, 6, 7, 8}, 6}} {
-		if got := upperQuartile(tt.waits); got != tt.want {
-			t.Errorf("upperQuartile(%v) = %v, want %v", tt.waits, got, tt.want)
-		}
-	}
-}
-
 // Nodes on which workloads fail at once are left out for a while, unless most nodes are such.
 func TestBadNodes(t *testing.T) {
 	j := &job{lg: conformance.Logger(t)}

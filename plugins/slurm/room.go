@@ -225,7 +225,7 @@ func (s *slurm) Inventory(ctx context.Context) (backend.Inventory, error) {
 	}
 	var inv backend.Inventory
 	seen := map[*queue]bool{}
-	var waits []time.Duration
+	var waits []backend.Wait
 	for _, j := range s.allJobs() {
 		if seen[j.queue] {
 			continue
@@ -251,7 +251,7 @@ func (s *slurm) Inventory(ctx context.Context) (backend.Inventory, error) {
 			}
 		}
 	}
-	inv.QueueWait = upperQuartile(waits)
+	inv.QueueWait = backend.LearnQueueWait(time.Now(), waits)
 	return inv, nil
 }
 
@@ -282,26 +282,13 @@ func addNode(inv *backend.Inventory, sp spot, s settings) {
 	}
 }
 
-// queueWaits gives how long the instances waited in the queue, and those that wait now have waited so far.
-func queueWaits(views []view) []time.Duration {
-	var out []time.Duration
+// queueWaits gives the instances' times in the queue.
+func queueWaits(views []view) []backend.Wait {
+	var out []backend.Wait
 	for _, v := range views {
-		switch {
-		case v.submission.At.IsZero():
-		case !v.report.First.IsZero():
-			out = append(out, max(0, v.report.First.Sub(v.submission.At)))
-		case v.awaits():
-			out = append(out, time.Since(v.submission.At))
+		if !v.report.First.IsZero() || v.awaits() {
+			out = append(out, backend.Wait{ID: v.id, Submitted: v.submission.At, Started: v.report.First})
 		}
 	}
 	return out
-}
-
-// upperQuartile gives the value that three quarters of them do not exceed; 0 for none.
-func upperQuartile(waits []time.Duration) time.Duration {
-	if len(waits) == 0 {
-		return 0
-	}
-	slices.Sort(waits)
-	return waits[(3*len(waits)+3)/4-1]
 }
