@@ -7,3 +7,8 @@ import _ "embed"
 //
 //go:embed demo.hcl
 var Demo []byte
+
+// Replay is the reference job of `kale replay`.
+//
+//go:embed replay.hcl
+var Replay []byte

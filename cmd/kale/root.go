@@ -89,6 +89,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupStream, produceCommand(a)),
 		inGroup(groupStream, demoCommand(a)),
 		inGroup(groupStream, forecastCommand(a)),
+		inGroup(groupStream, replayCommand(a)),
 		versionCommand(a),
 		jobfileTopic(),
 	}

@@ -28,7 +28,10 @@ const (
 // SyntheticWeek is a week from Monday 00:00 UTC in bins of one minute, in the shape that the paper published: its
 // weekday, Friday and weekend hours, joined smoothly, with noise. The same seed gives
 // the same week. Rates are samples/s as published (37k to 270k); scale them down with [Curve.ScaleTo].
-func SyntheticWeek(seed uint64) Curve {
+func SyntheticWeek(seed uint64) Curve { return SyntheticWeeks(seed, 1) }
+
+// SyntheticWeeks is n such weeks, one after another, through which the noise runs on.
+func SyntheticWeeks(seed uint64, n int) Curve {
 	var hours []float64
 	for day := range 7 {
 		switch day {
@@ -41,13 +44,13 @@ func SyntheticWeek(seed uint64) Curve {
 		}
 	}
 	knots := weekKnots(hours)
-	c := Curve{Start: time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC), Step: time.Minute, Rates: make([]float64, 0, len(hours)*perHour)}
+	c := Curve{Start: time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC), Step: time.Minute, Rates: make([]float64, 0, n*len(hours)*perHour)}
 	rng := rand.New(rand.NewPCG(seed, 0x6b616c65))
 	keep := math.Exp(-float64(c.Step) / float64(weekMemory))
 	x := weekNoise * rng.NormFloat64()
-	for h := range hours {
+	for h := range n * len(hours) {
 		for m := range perHour {
-			c.Rates = append(c.Rates, between(knots, h, m)*math.Exp(x-weekNoise*weekNoise/2))
+			c.Rates = append(c.Rates, between(knots, h%len(hours), m)*math.Exp(x-weekNoise*weekNoise/2))
 			x = keep*x + weekNoise*math.Sqrt(1-keep*keep)*rng.NormFloat64()
 		}
 	}

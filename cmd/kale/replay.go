@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/replay"
+	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/examples"
+)
+
+type replayFlags struct {
+	jobFlags
+	job, trace, synthetic, rescale, forecaster, out string
+	policies                                        []string
+	sweep, asJSON                                   bool
+	scale                                           float64
+	days, seeds, forecastEvery                      int
+	price, bias, noise, losses, lagWeight, overCost float64
+}
+
+func replayCommand(a *app) *cobra.Command {
+	f := replayFlags{seeds: replay.DefaultSeeds, forecastEvery: 1, lagWeight: replay.DefaultWeights().Lag, overCost: replay.DefaultWeights().Violation}
+	c := &cobra.Command{
+		Use: "replay -trace FILE", Short: "What each policy would have cost on recorded traffic",
+		Long: `Runs scheduling policies over an arrival rate that was recorded and says what each would have cost: GPU-hours, lag, time over the
+objective, rescales. The policies are the code that kale run uses; it needs no broker, no backend and no GPU.
+
+A trace is a CSV file of lines "timestamp,rate" (the start of a bin, and its events per second; .gz allowed), or the arrival history of
+a topic: kafka://host:9092/topic. Without -job the reference job is replayed (2 to 28 workers of 16,000 samples/s, lag at most 20 minutes)
+and the trace's peak is scaled to what 28 workers train.`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.replay(cmd.Context(), f) },
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.trace, "trace", "", "`FILE` of lines \"timestamp,rate\", or kafka://BROKER[,BROKER]/TOPIC")
+	fl.StringVar(&f.synthetic, "synthetic", "", "\"week\" (or \"week:SEED\") instead of a trace: a week in the shape that the paper published")
+	fl.StringVar(&f.job, "job", "", "`JOB.hcl` whose limits, objective, throughput and policy are replayed (default: the reference job)")
+	fl.StringSliceVar(&f.policies, "policies", nil, "`NAMES` to compare, separated by commas (default: all): "+strings.Join(replay.Policies(), ", "))
+	fl.BoolVar(&f.sweep, "sweep", false, "look for each policy's cheapest setting too")
+	fl.Float64Var(&f.scale, "scale", 0, "scale the trace so that its peak is what so many `WORKERS` train (default: as it is; without -job 28)")
+	fl.StringVar(&f.rescale, "rescale", "", "\"live\", or how long a rescale stops training, such as 5m..8m (default: live if the job's mode is, else 5m..8m)")
+	fl.IntVar(&f.days, "days", 0, "how many days, the last without gaps (default: 14, or what leaves a past to forecast from)")
+	fl.IntVar(&f.seeds, "seeds", f.seeds, "how often each policy is run; outages and joins are drawn anew")
+	fl.StringVar(&f.forecaster, "forecaster", "", "\"seasonal\", an .onnx `FILE`, or \"perfect\" (default: the job's)")
+	fl.IntVar(&f.forecastEvery, "forecast-every", 1, "make a new forecast every so many `BINS` of forecast.interval; a scheduler makes one in each")
+	fl.Float64Var(&f.bias, "forecast-bias", 0, "make every forecast too high by this share")
+	fl.Float64Var(&f.noise, "forecast-noise", 0, "standard deviation of an error put into each half hour's forecasts, as a share")
+	fl.Float64Var(&f.losses, "losses", 0, "how often a `DAY` a worker is lost")
+	fl.Float64Var(&f.price, "price", 0, "of a GPU-hour, to say what is saved in money")
+	fl.Float64Var(&f.lagWeight, "lag-weight", f.lagWeight, "cost of a minute of accumulated lag, in GPU-hours")
+	fl.Float64Var(&f.overCost, "violation-weight", f.overCost, "cost of a minute over the objective, in GPU-hours")
+	fl.BoolVar(&f.asJSON, "json", false, "print the figures as JSON")
+	fl.StringVarP(&f.out, "out", "o", "", "`FILE` for an HTML page with tables and charts")
+	fl.StringArrayVar(&f.vars, "var", nil, "`NAME=VALUE` of a variable of the job file; may be repeated")
+	fl.StringArrayVar(&f.varFiles, "var-file", nil, "`FILE` of NAME = VALUE for the job file's variables; may be repeated")
+	return c
+}
+
+func (a *app) replay(ctx context.Context, f replayFlags) error {
+	j, err := a.replayedJob(f)
+	if err != nil {
+		return err
+	}
+	o, err := f.options(j)
+	if err != nil {
+		return err
+	}
+	bar := a.progress()
+	defer bar.done()
+	o.Progress = bar.step
+	tr, err := a.replayedTrace(ctx, f, j)
+	if err != nil {
+		return err
+	}
+	scale := f.scale
+	if scale == 0 && f.job == "" && f.synthetic == "" {
+		scale = float64(j.Workers.Max)
+	}
+	course, err := replay.NewCourse(tr, replay.CourseOptions{Days: f.days, Interval: j.Forecast.Interval, Past: replay.PastNeeded(j), ScaleTo: replay.RateOf(j, scale)})
+	if err != nil {
+		return err
+	}
+	cmp, err := replay.New(j, course, o)
+	if err != nil {
+		return err
+	}
+	r, err := cmp.Run(f.policies, f.sweep)
+	if err != nil {
+		return err
+	}
+	bar.done()
+	if f.asJSON {
+		return replay.WriteJSON(a.out, r)
+	}
+	return replay.WriteText(a.out, r)
+}
+
+// replayedJob is the job of -job, or the reference job.
+func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
+	var j *job.Job
+	if f.job == "" {
+		parsed, files, diags := job.Parse(examples.Replay, "replay.hcl", job.Options{})
+		if err := a.diagnose(files, diags); err != nil {
+			return nil, err
+		}
+		j = parsed
+	} else {
+		l, err := a.load(f.job, f.jobFlags)
+		if err != nil {
+			return nil, err
+		}
+		j = l.Job
+	}
+	switch f.forecaster {
+	case "", replay.PerfectForecast:
+	default:
+		j.Forecast.Model = f.forecaster
+	}
+	return j, nil
+}
+
+// options turns the flags into a comparison's.
+func (f *replayFlags) options(j *job.Job) (replay.Options, error) {
+	o := replay.Options{Seeds: f.seeds, ForecastEvery: f.forecastEvery, Price: f.price, Forecaster: f.forecaster,
+		Weights: replay.Weights{Lag: f.lagWeight, Violation: f.overCost}}
+	known := replay.Policies()
+	if len(f.policies) == 0 {
+		f.policies = known
+	}
+	for _, p := range f.policies {
+		if !slices.Contains(known, p) {
+			hint := ""
+			if near := job.Nearest(p, known); near != "" {
+				hint = fmt.Sprintf(" Did you mean %s?", near)
+			}
+			return o, usagef("there is no policy %q.%s The policies are %s.", p, hint, strings.Join(known, ", "))
+		}
+	}
+	switch {
+	case f.rescale == "" && j.Autoscale.Mode == job.ModeLive, f.rescale == "live":
+		o.World = replay.LiveRescale()
+	case f.rescale == "":
+		o.World = replay.PaperRestart()
+	default:
+		between, err := parseBetween(f.rescale)
+		if err != nil {
+			return o, err
+		}
+		o.World = replay.PaperRestart()
+		o.World.Outage, o.World.Return = between, between
+	}
+	o.World.ForecastBias, o.World.ForecastNoise, o.World.LossesPerDay = f.bias, f.noise, f.losses
+	return o, nil
+}
+
+// parseBetween reads 5m..8m, or 6m for always the same.
+func parseBetween(text string) (replay.Between, error) {
+	from, to, two := strings.Cut(text, "..")
+	if !two {
+		to = from
+	}
+	lo, err := job.ParseDuration(from)
+	hi, err2 := job.ParseDuration(to)
+	if err := errors.Join(err, err2); err != nil || lo < 0 || hi < lo {
+		return replay.Between{}, usagef("-rescale %q: want live, or how long training stops: 6m, or 5m..8m", text)
+	}
+	return replay.Between{From: lo, To: hi}, nil
+}
+
+// replayedTrace reads the trace.
+func (a *app) replayedTrace(ctx context.Context, f replayFlags, j *job.Job) (replay.Trace, error) {
+	switch {
+	case f.trace != "" && f.synthetic != "":
+		return replay.Trace{}, usagef("-trace and -synthetic are two traces: give one of them")
+	case f.synthetic != "":
+		name, text, has := strings.Cut(f.synthetic, ":")
+		seed, err := uint64(1), error(nil)
+		if has {
+			seed, err = strconv.ParseUint(text, 10, 64)
+		}
+		if name != "week" || err != nil {
+			return replay.Trace{}, usagef("-synthetic %q: want week, or week:SEED", f.synthetic)
+		}
+		return replay.SyntheticWeek(seed), nil
+	case f.trace == "":
+		return replay.Trace{}, usagef("-trace is missing: name a CSV file of lines \"timestamp,rate\", or say -synthetic week")
+	}
+	c, err := stream.ReadCurve(f.trace)
+	if errors.Is(err, os.ErrNotExist) {
+		return replay.Trace{}, fmt.Errorf("%w; a trace is a CSV file of lines \"timestamp,rate\", or kafka://BROKER/TOPIC", err)
+	}
+	return replay.Trace{Name: f.trace, Curve: c}, err
+}

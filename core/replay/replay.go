@@ -1,0 +1,181 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/estimator"
+)
+
+// Options are a comparison's.
+type Options struct {
+	World   World
+	Seeds   int // 0: 20
+	Weights Weights
+	// Price is that of a GPU-hour, for Metrics.Money; 0: not known.
+	Price float64
+	// ForecastEvery is how many bins of forecast.interval lie between two forecasts; 0: 1, as a scheduler does.
+	ForecastEvery int
+	// Forecaster is "" for the job's, "perfect" for one that knows the trace.
+	Forecaster string
+	// Progress, where set, is told how far the work is.
+	Progress func(what string, done, total int)
+}
+
+// DefaultSeeds is how many seeds are run unless somebody says otherwise.
+const DefaultSeeds = 20
+
+// PerfectForecast is the forecaster that knows the trace.
+const PerfectForecast = "perfect"
+
+// Comparison is a job and a course made ready: forecasts are made once, and used by all policies.
+type Comparison struct {
+	o        Options
+	j        *job.Job
+	course   *Course
+	model    estimator.Model
+	capacity []float64
+	outlooks [][]plan.Forecast // by part, then by bin
+	arrived  []*arrivals       // by part
+	fig      figuring
+}
+
+// New makes a comparison ready; this is where forecasts are made, which takes the most time.
+func New(j *job.Job, course *Course, o Options) (*Comparison, error) {
+	if o.Seeds == 0 {
+		o.Seeds = DefaultSeeds
+	}
+	if o.Weights == (Weights{}) {
+		o.Weights = DefaultWeights()
+	}
+	if o.ForecastEvery == 0 {
+		o.ForecastEvery = 1
+	}
+	if o.Progress == nil {
+		o.Progress = func(string, int, int) {}
+	}
+	if err := o.World.validate(); err != nil {
+		return nil, err
+	}
+	if o.Seeds < 1 || o.Seeds > 10_000 || o.ForecastEvery < 1 || o.Price < 0 || o.Weights.Lag < 0 || o.Weights.Violation < 0 {
+		return nil, errors.New("replay: seeds must be 1 to 10000, price and weights 0 or more")
+	}
+	model := core.Prior(j)
+	if err := model.Validate(); err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	c := &Comparison{
+		o: o, j: j, course: course, model: model, capacity: capacities(model, j.Workers.Max, j.Servers.Count),
+		fig: figuring{weights: o.Weights, min: j.Workers.Min, max: j.Workers.Max, gpus: float64(max(j.Workers.GPUs, 1)), price: o.Price},
+	}
+	for k := range course.Parts {
+		p := &course.Parts[k]
+		c.arrived = append(c.arrived, newArrivals(p.Step.Seconds(), p.Rates))
+		outlook, err := c.foresee(p, k)
+		if err != nil {
+			return nil, fmt.Errorf("replay: %w", err)
+		}
+		c.outlooks = append(c.outlooks, outlook)
+	}
+	return c, nil
+}
+
+// Course is what is replayed.
+func (c *Comparison) Course() *Course { return c.course }
+
+// outcome is one setting's figures, by seed.
+type outcome struct {
+	setting Setting
+	by      []Metrics
+	trail   *Trail
+}
+
+// runAll runs every setting with every seed, on all processors, and gives the figures in order: which processor did what changes none of them.
+func (c *Comparison) runAll(what string, settings []Setting, seeds int, trails bool) ([]outcome, error) {
+	out := make([]outcome, len(settings))
+	for i, s := range settings {
+		if _, _, err := s.apply(c.j, c.o.World); err != nil {
+			return nil, err
+		}
+		out[i] = outcome{setting: s, by: make([]Metrics, seeds)}
+	}
+	total := len(settings) * seeds
+	err := c.parallel(what, total, func(k int) error {
+		i, seed := k/seeds, k%seeds
+		var trail *Trail
+		if trails && seed == 0 {
+			trail = &Trail{}
+			out[i].trail = trail
+		}
+		t, err := c.play(settings[i], uint64(seed), trail)
+		if err != nil {
+			return err
+		}
+		out[i].by[seed] = t.metrics(&c.fig)
+		return nil
+	})
+	return out, err
+}
+
+// parallel does n pieces of work on all processors and returns the error of the first piece that failed.
+func (c *Comparison) parallel(what string, n int, work func(k int) error) error {
+	errs := make([]error, n)
+	next := make(chan int, n)
+	for k := range n {
+		next <- k
+	}
+	close(next)
+	var wait sync.WaitGroup
+	var lock sync.Mutex
+	done := 0
+	for range min(runtime.GOMAXPROCS(0), n) { // each ends when next is empty, and is waited for below
+		wait.Go(func() {
+			for k := range next {
+				errs[k] = work(k)
+				lock.Lock()
+				done++
+				c.o.Progress(what, done, n)
+				lock.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// play runs all parts of the course under one setting and one seed.
+func (c *Comparison) play(s Setting, seed uint64, trail *Trail) (*tally, error) {
+	sum := &tally{}
+	for k := range c.course.Parts {
+		j, p, err := s.apply(c.j, c.o.World)
+		if err != nil {
+			return nil, err
+		}
+		c.playPart(k, j, &policyDecider{policy: p, outlook: c.outlooks[k], model: c.model}, seed, trail, sum)
+	}
+	return sum, nil
+}
+
+// playPart runs one part and adds to sum. The trail goes on from part to part.
+func (c *Comparison) playPart(k int, j *job.Job, by decider, seed uint64, trail *Trail, sum *tally) {
+	r := &run{
+		j: j, w: c.o.World, part: &c.course.Parts[k], chance: chance{seed: seed}, by: by, interval: j.Autoscale.Tick.Seconds(),
+		capacity: c.capacity, trail: trail, tally: *sum,
+	}
+	r.tally.lags = histogram{}
+	r.play()
+	lags := sum.lags
+	*sum = r.tally
+	lags.merge(&sum.lags)
+	sum.lags = lags
+}

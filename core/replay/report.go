@@ -1,0 +1,147 @@
+package replay
+
+import (
+	"time"
+
+	"github.com/kale-sched/kale/core/plan"
+)
+
+// Report is the outcome of a comparison. Its JSON form is what `kale replay -json` prints.
+type Report struct {
+	Trace string  `json:"trace"`
+	Days  float64 `json:"days"`
+	Seeds int     `json:"seeds"`
+	// Bin is the length of the trace's own bins in seconds; Coarse says that they were so long that noise was put into them.
+	Bin    float64 `json:"bin_s"`
+	Coarse bool    `json:"coarse,omitempty"`
+	// Scale is what the trace's rates were multiplied by; Peak is the highest rate after that, samples/s.
+	Scale   float64   `json:"scale"`
+	Peak    float64   `json:"peak_per_second"`
+	From    time.Time `json:"from"`
+	To      time.Time `json:"to"`
+	Rescale string    `json:"rescale"` // "live", or the outage
+	Min     int       `json:"workers_min"`
+	Max     int       `json:"workers_max"`
+	MaxLag  float64   `json:"max_lag_s"`
+	Weights Weights   `json:"weights"`
+	// ShareAtMin is the share of time in which workers.min carry the load.
+	ShareAtMin float64 `json:"share_at_min"`
+	// FluidGPUHours are those of the smallest F(w) ≥ L at every moment, with rescales that are free and instant.
+	FluidGPUHours float64  `json:"fluid_gpu_hours"`
+	Notes         []string `json:"notes,omitempty"`
+	Oracle        *Row     `json:"oracle,omitempty"`
+	Policies      []Row    `json:"policies"`
+
+	course *Course
+	price  float64
+	gpus   float64
+	model  func(w int) float64
+}
+
+// Row is a policy's figures: means over the seeds, and the half widths of their 95 % intervals.
+type Row struct {
+	Name    string             `json:"name"`
+	Setting string             `json:"setting"`
+	Mark    string             `json:"mark,omitempty"`
+	Params  map[string]float64 `json:"params"`
+	Metrics
+	CI95 Metrics `json:"ci95"`
+
+	by    []Metrics
+	trail *Trail
+}
+
+// row sums up an outcome.
+func (o outcome) row(oracle []Metrics) Row {
+	for i := range o.by {
+		if len(oracle) == len(o.by) {
+			o.by[i].CostRatioOracle = o.by[i].Cost / oracle[i].Cost
+			o.by[i].CostAboveFloorRatioOracle = o.by[i].CostAboveFloor / oracle[i].CostAboveFloor
+		}
+	}
+	c, _ := contestant(o.setting.Policy)
+	r := Row{Name: o.setting.Policy, Setting: o.setting.Label, Mark: c.Mark, Params: o.setting.Params, by: o.by, trail: o.trail}
+	if r.Params == nil {
+		r.Params = map[string]float64{}
+	}
+	r.Metrics, r.CI95 = summary(o.by)
+	return r
+}
+
+// Run replays the policies and the oracle, each policy in its paper setting where it has one and, with sweep, in the cheapest of its grid; the job's own
+// policy also as the job file has it.
+func (c *Comparison) Run(policies []string, sweep bool) (*Report, error) {
+	var settings []Setting
+	for _, name := range policies {
+		settings = append(settings, PaperSetting(name))
+		if s := (Setting{Policy: name, Label: LabelDefault}); name == c.j.Autoscale.Policy && settings[len(settings)-1].Label != LabelDefault {
+			settings = append(settings, s)
+		}
+	}
+	outcomes, err := c.runAll("replaying", settings, c.o.Seeds, true)
+	if err != nil {
+		return nil, err
+	}
+	if sweep {
+		best, err := c.sweep(policies)
+		if err != nil {
+			return nil, err
+		}
+		outcomes = append(outcomes, best...)
+	}
+	r := c.report()
+	for _, o := range outcomes {
+		r.Policies = append(r.Policies, o.row(nil))
+	}
+	return r, nil
+}
+
+// report is what is known without any policy.
+func (c *Comparison) report() *Report {
+	parts := c.course.Parts
+	last := parts[len(parts)-1]
+	r := &Report{
+		Trace: c.course.Trace, Days: c.course.Days(), Seeds: c.o.Seeds, Bin: c.course.Bin.Seconds(), Coarse: c.course.Coarse, Scale: c.course.Scale,
+		Peak: c.course.Peak, From: parts[0].Start, To: last.Start.Add(last.Duration()), Rescale: "live", Min: c.j.Workers.Min, Max: c.j.Workers.Max,
+		MaxLag: c.j.SLO.MaxLag.Seconds(), Weights: c.o.Weights, course: c.course, price: c.o.Price, gpus: c.fig.gpus,
+		model: func(w int) float64 { return c.capacity[w] },
+	}
+	if !c.o.World.Live {
+		r.Rescale = c.o.World.Outage.String()
+	}
+	r.FluidGPUHours, r.ShareAtMin = c.fluid()
+	return r
+}
+
+// fluid is the GPU-hours a day of the smallest sufficient number of workers at every moment, and the share of time in which that is workers.min.
+func (c *Comparison) fluid() (gpuHours, atMin float64) {
+	total, seconds := 0.0, 0.0
+	for _, p := range c.course.Parts {
+		for _, load := range p.Rates {
+			w := sufficient(c.capacity, load, c.j.Workers.Min, c.j.Workers.Max)
+			total += float64(w) * p.Step.Seconds()
+			seconds += p.Step.Seconds()
+			if w == c.j.Workers.Min {
+				atMin += p.Step.Seconds()
+			}
+		}
+	}
+	return total * c.fig.gpus / 3600 / (seconds / day.Seconds()), atMin / seconds
+}
+
+// sufficient is the least number of workers from lo to hi with F(w) ≥ load, or the best there is.
+func sufficient(capacity []float64, load float64, lo, hi int) int {
+	best := lo
+	for w := lo; w <= hi; w++ {
+		if capacity[w] >= load {
+			return w
+		}
+		if capacity[w] > capacity[best] {
+			best = w
+		}
+	}
+	return best
+}
+
+// Policies lists those that can be replayed.
+func Policies() []string { return plan.Names() }

@@ -1,0 +1,88 @@
+package replay
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+)
+
+// Setting is a policy with its numbers.
+type Setting struct {
+	Policy string
+	// Label is "paper", "best" or "default".
+	Label string
+	// Params are the policy's own numbers, and those of the job's autoscale block that [jobNumbers] lists; what is missing has its default.
+	Params map[string]float64
+}
+
+// Labels of a setting.
+const (
+	LabelPaper   = "paper"
+	LabelBest    = "best"
+	LabelDefault = "default"
+)
+
+// String writes hpa(target=0.8, window_min=5).
+func (s Setting) String() string {
+	if len(s.Params) == 0 {
+		return s.Policy
+	}
+	return s.Policy + "(" + formatParams(s.Params) + ")"
+}
+
+func formatParams(params map[string]float64) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(params)) {
+		parts = append(parts, k+"="+strconv.FormatFloat(params[k], 'g', 4, 64))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// jobNumbers are the numbers that a setting may change in the job's autoscale block.
+var jobNumbers = map[string]func(*job.Autoscale, float64){
+	"rho":              func(a *job.Autoscale, v float64) { a.Rho = int(v) },
+	"tau_min":          func(a *job.Autoscale, v float64) { a.Tau = minutes(v) },
+	"headroom":         func(a *job.Autoscale, v float64) { a.Headroom = v },
+	"cooldown_in_min":  func(a *job.Autoscale, v float64) { a.CooldownIn = minutes(v) },
+	"cooldown_out_min": func(a *job.Autoscale, v float64) { a.CooldownOut = minutes(v) },
+	// The thresholds of Kale §3.4.3; 0 switches one off.
+	"utilisation_over":  func(a *job.Autoscale, v float64) { a.Fallback.UtilisationOver = v },
+	"utilisation_under": func(a *job.Autoscale, v float64) { a.Fallback.UtilisationUnder = v },
+	"tick_s":            func(a *job.Autoscale, v float64) { a.Tick = seconds(v) },
+}
+
+func minutes(v float64) time.Duration { return time.Duration(v * float64(time.Minute)) }
+
+// apply makes the policy, and the job as the setting wants it.
+func (s Setting) apply(base *job.Job, w World) (*job.Job, plan.Policy, error) {
+	j := *base
+	j.Autoscale.Mode = w.mode()
+	j.Autoscale.Policy = s.Policy
+	if r, known := contestant(s.Policy); known && s.Label != LabelDefault {
+		for k, v := range r.always {
+			jobNumbers[k](&j.Autoscale, v)
+		}
+	}
+	own := plan.Params{}
+	for k, v := range s.Params {
+		if set, ok := jobNumbers[k]; ok {
+			set(&j.Autoscale, v)
+		} else {
+			own[k] = v
+		}
+	}
+	p, err := plan.New(s.Policy, own)
+	if err != nil {
+		return nil, nil, fmt.Errorf("replay: %w", err)
+	}
+	if j.Autoscale.Tick <= 0 {
+		return nil, nil, fmt.Errorf("replay: policy %s decides every %v; it must be above 0", s.Policy, j.Autoscale.Tick)
+	}
+	return &j, p, nil
+}

@@ -1,0 +1,139 @@
+package replay
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// How a sweep searches.
+const (
+	sweepSeeds  = 5 // a grid is searched with the first seeds; its best is then run with all
+	extendMost  = 4 // times that an axis is extended on either side
+	sweepAtOnce = "searching the best settings"
+)
+
+// sweep finds the cheapest setting of each policy's grid by total cost, and runs it with all seeds.
+func (c *Comparison) sweep(policies []string) ([]outcome, error) {
+	var best []Setting
+	for _, name := range policies {
+		r, _ := contestant(name)
+		if len(r.Grid) == 0 {
+			continue
+		}
+		s, err := c.search(r)
+		if err != nil {
+			return nil, err
+		}
+		best = append(best, s)
+	}
+	return c.runAll("replaying the best settings", best, c.o.Seeds, true)
+}
+
+// search tries every point of the grid; where the cheapest lies at an edge, the axis is extended beyond it, the others staying where they are best.
+func (c *Comparison) search(r Contestant) (Setting, error) {
+	grid := make([]Axis, len(r.Grid))
+	for i, a := range r.Grid {
+		grid[i] = a
+		grid[i].Values = slices.Clone(a.Values)
+	}
+	tried := points(r.Policy, grid)
+	costs, err := c.costs(tried)
+	if err != nil {
+		return Setting{}, err
+	}
+	for range extendMost * 2 {
+		at := cheapest(costs)
+		more := extend(grid, tried[at])
+		if len(more) == 0 {
+			break
+		}
+		found, err := c.costs(more)
+		if err != nil {
+			return Setting{}, err
+		}
+		tried, costs = append(tried, more...), append(costs, found...)
+	}
+	s := tried[cheapest(costs)]
+	s.Label = LabelBest
+	return s, nil
+}
+
+// points are all combinations of the axes' values, the last axis fastest.
+func points(policy string, grid []Axis) []Setting {
+	out := []Setting{{Policy: policy, Label: LabelBest, Params: map[string]float64{}}}
+	for _, a := range grid {
+		var next []Setting
+		for _, s := range out {
+			for _, v := range a.Values {
+				next = append(next, s.with(a.Name, v))
+			}
+		}
+		out = next
+	}
+	return out
+}
+
+func (s Setting) with(name string, v float64) Setting {
+	s.Params = maps.Clone(s.Params)
+	s.Params[name] = v
+	return s
+}
+
+// extend adds a value beyond each edge of the grid at which the best setting lies, and gives the settings that are new.
+func extend(grid []Axis, best Setting) (more []Setting) {
+	for i := range grid {
+		a := &grid[i]
+		v, n := best.Params[a.Name], len(a.Values)
+		if n < 2 {
+			continue
+		}
+		beyond := func(edge, inner float64) float64 {
+			if a.Log {
+				return edge * edge / inner
+			}
+			return edge + (edge - inner)
+		}
+		var next float64
+		switch v {
+		case a.Values[n-1]:
+			next = min(beyond(v, a.Values[n-2]), a.Max)
+		case a.Values[0]:
+			next = max(beyond(v, a.Values[1]), a.Min)
+		default:
+			continue
+		}
+		if slices.Contains(a.Values, next) {
+			continue
+		}
+		a.Values = append(a.Values, next)
+		slices.Sort(a.Values)
+		more = append(more, best.with(a.Name, next))
+	}
+	return more
+}
+
+// costs are the mean total costs of the settings.
+func (c *Comparison) costs(settings []Setting) ([]float64, error) {
+	all, err := c.runAll(sweepAtOnce, settings, min(sweepSeeds, c.o.Seeds), false)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]float64, len(all))
+	for i, o := range all {
+		mean, _ := summary(o.by)
+		out[i] = mean.Cost
+	}
+	return out, nil
+}
+
+// cheapest is the index of the least, the first of equals.
+func cheapest(costs []float64) int {
+	best := 0
+	for i := range costs {
+		if cmp.Less(costs[i], costs[best]) {
+			best = i
+		}
+	}
+	return best
+}

@@ -1,0 +1,253 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/forecast"
+)
+
+// Trace is a recorded arrival rate.
+type Trace struct {
+	// Name is a file, a topic, or "synthetic week".
+	Name string
+	stream.Curve
+}
+
+// syntheticWeeks is how many weeks the synthetic trace has: two to forecast from, and the one that is replayed.
+const syntheticWeeks = 3
+
+// SyntheticWeek is the published week (Kale §4.4) after two others like it, with noise that differs by seed, in bins of one minute. It begins on a Monday.
+func SyntheticWeek(seed uint64) Trace {
+	return Trace{Name: "synthetic week", Curve: stream.SyntheticWeeks(seed, syntheticWeeks)}
+}
+
+// Course is a trace made ready: the days to be replayed, each stretch without a gap being a part, and what had been measured before.
+type Course struct {
+	Trace string
+	// Bin is the length of the trace's own bins. Coarse says that they were longer than [CoarseBin] and noise was put into them.
+	Bin    time.Duration
+	Coarse bool
+	// Scale is what the trace's rates were multiplied by, Peak the highest rate after that, samples/s.
+	Scale, Peak float64
+	Parts       []Part
+	// NoPast says that too little of the trace lies before what is replayed for a forecast.
+	NoPast bool
+}
+
+// Part is a stretch of a course without a gap. Its backlog starts at nothing.
+type Part struct {
+	Start time.Time
+	// Rates are the arrivals in bins of Step, samples/s.
+	Step  time.Duration
+	Rates []float64
+	// History is what is measured, from the beginning of the trace to the end of the part, in bins of forecast.interval, unknown where the trace is; bin
+	// First is the first of the part.
+	History forecast.Series
+	First   int
+}
+
+// Duration is the length of the part.
+func (p Part) Duration() time.Duration { return time.Duration(len(p.Rates)) * p.Step }
+
+// Days is the length of all parts, in days.
+func (c *Course) Days() float64 {
+	d := time.Duration(0)
+	for _, p := range c.Parts {
+		d += p.Duration()
+	}
+	return d.Hours() / 24
+}
+
+// CourseOptions say what of a trace is replayed.
+type CourseOptions struct {
+	// Days is how many days; 0: the last 14, or as many as have a past to forecast from.
+	Days int
+	// Interval is the length of a bin of what is measured: forecast.interval.
+	Interval time.Duration
+	// Past is how much of the trace has to lie before the first replayed day: what a forecast needs.
+	Past time.Duration
+	// ScaleTo is the highest rate that the replayed days are scaled to, samples/s; 0: they are left as they are.
+	ScaleTo float64
+	// Seed is that of the noise in coarse bins.
+	Seed uint64
+}
+
+// What of a trace is replayed unless somebody says otherwise, and what bridges and ends a stretch.
+const (
+	defaultDays = 14
+	day         = 24 * time.Hour
+	// CoarseBin is the longest bin that is taken as it is.
+	CoarseBin = 5 * time.Minute
+	// bridgedBins is the longest gap that is bridged by a straight line; a longer one ends a stretch.
+	bridgedBins = 2
+)
+
+// stretch is a run of bins without a gap: [from, to).
+type stretch struct{ from, to int }
+
+// NewCourse makes a trace ready.
+func NewCourse(tr Trace, o CourseOptions) (*Course, error) {
+	if err := tr.Validate(); err != nil {
+		return nil, fmt.Errorf("trace %s: %w", tr.Name, err)
+	}
+	if o.Interval <= 0 || o.Days < 0 || o.ScaleTo < 0 {
+		return nil, errors.New("replay: the interval must be above 0, days and scale 0 or more")
+	}
+	rates, bridged := bridge(tr.Rates)
+	perDay := int(day / tr.Step)
+	if perDay < 1 || day%tr.Step != 0 {
+		return nil, fmt.Errorf("trace %s: bins of %v do not divide a day", tr.Name, tr.Step)
+	}
+	chosen, whole := choose(stretches(rates), perDay, o, tr.Step)
+	c := &Course{Trace: tr.Name, Bin: tr.Step, Coarse: tr.Step > CoarseBin, Scale: 1, NoPast: whole}
+	for _, s := range chosen {
+		for _, r := range rates[s.from:s.to] {
+			c.Peak = max(c.Peak, r)
+		}
+	}
+	if o.ScaleTo > 0 {
+		if c.Peak <= 0 {
+			return nil, fmt.Errorf("trace %s: nothing arrives in the replayed days, so that they cannot be scaled", tr.Name)
+		}
+		c.Scale = o.ScaleTo / c.Peak
+		c.Peak = o.ScaleTo
+	}
+	scaled := make([]float64, len(rates))
+	measured := make([]float64, len(rates)) // what was bridged was not measured
+	for i, r := range rates {
+		scaled[i], measured[i] = r*c.Scale, r*c.Scale
+		if bridged[i] {
+			measured[i] = math.NaN()
+		}
+	}
+	return c, c.cut(tr, scaled, measured, chosen, o)
+}
+
+// bridge fills gaps of up to bridgedBins by straight lines and says which bins those are.
+func bridge(rates []float64) (out []float64, bridged []bool) {
+	out, bridged = append([]float64(nil), rates...), make([]bool, len(rates))
+	last := -1
+	for i, r := range rates {
+		if math.IsNaN(r) {
+			continue
+		}
+		if n := i - last - 1; last >= 0 && n > 0 && n <= bridgedBins {
+			for j := last + 1; j < i; j++ {
+				share := float64(j-last) / float64(i-last)
+				out[j], bridged[j] = rates[last]*(1-share)+r*share, true
+			}
+		}
+		last = i
+	}
+	return out, bridged
+}
+
+// stretches are the runs of known bins.
+func stretches(rates []float64) []stretch {
+	var out []stretch
+	for i := 0; i < len(rates); i++ {
+		if math.IsNaN(rates[i]) {
+			continue
+		}
+		from := i
+		for i < len(rates) && !math.IsNaN(rates[i]) {
+			i++
+		}
+		out = append(out, stretch{from, i})
+	}
+	return out
+}
+
+// choose takes whole days from the end of the stretches backwards, until there are as many as are wanted or the rest of the trace is the past that a forecast
+// needs. Where there is no whole day, all is taken: whole.
+func choose(runs []stretch, perDay int, o CourseOptions, step time.Duration) (chosen []stretch, whole bool) {
+	want := o.Days
+	if want == 0 {
+		want = defaultDays
+	}
+	past := int(o.Past / step)
+	take := func(past int) (got []stretch) {
+		left := want
+		for k := len(runs) - 1; k >= 0 && left > 0; k-- {
+			r := runs[k]
+			days := min((r.to-max(r.from, runs[0].from+past))/perDay, left)
+			if days > 0 {
+				got = append([]stretch{{r.to - days*perDay, r.to}}, got...)
+				left -= days
+			}
+		}
+		return got
+	}
+	if chosen = take(past); len(chosen) > 0 {
+		return chosen, false
+	}
+	if chosen = take(0); len(chosen) > 0 {
+		return chosen, true
+	}
+	return runs[len(runs)-1:], true
+}
+
+// cut makes the parts of a course.
+func (c *Course) cut(tr Trace, rates, measured []float64, chosen []stretch, o CourseOptions) error {
+	step := tr.Step
+	if step > o.Interval {
+		n := int(step / o.Interval)
+		if step%o.Interval != 0 {
+			return fmt.Errorf("trace %s: bins of %v are not a whole number of forecast.interval = %v", tr.Name, step, o.Interval)
+		}
+		if c.Coarse {
+			rates = textured(rates, n, o.Interval, o.Seed)
+			measured = masked(rates, measured, n)
+		} else {
+			rates, measured = repeated(rates, n), repeated(measured, n)
+		}
+		for i, s := range chosen {
+			chosen[i] = stretch{s.from * n, s.to * n}
+		}
+		step = o.Interval
+	}
+	group := int(o.Interval / step)
+	if o.Interval%step != 0 {
+		return fmt.Errorf("trace %s: forecast.interval = %v is not a whole number of its bins of %v", tr.Name, o.Interval, step)
+	}
+	for _, s := range chosen {
+		// Measured bins are counted from the part's own beginning, so that its first decision falls on the end of one.
+		skip := s.from % group
+		history := forecast.Series{Start: tr.Start.Add(time.Duration(skip) * step), Step: o.Interval}
+		for i := skip; i+group <= s.to; i += group {
+			sum := 0.0
+			for _, v := range measured[i : i+group] {
+				sum += v // unknown stays unknown
+			}
+			history.Values = append(history.Values, sum/float64(group))
+		}
+		c.Parts = append(c.Parts, Part{Start: tr.Start.Add(time.Duration(s.from) * step), Step: step, Rates: rates[s.from:s.to], History: history, First: (s.from - skip) / group})
+	}
+	return nil
+}
+
+// repeated gives each bin n times.
+func repeated(rates []float64, n int) []float64 {
+	out := make([]float64, 0, n*len(rates))
+	for _, r := range rates {
+		for range n {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// masked is rates, unknown where a coarse bin was.
+func masked(rates, coarse []float64, n int) []float64 {
+	out := append([]float64(nil), rates...)
+	for i := range out {
+		if math.IsNaN(coarse[i/n]) {
+			out[i] = math.NaN()
+		}
+	}
+	return out
+}

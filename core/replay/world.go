@@ -1,0 +1,115 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kale-sched/kale/core/job"
+)
+
+// World is how the simulated cluster behaves: what a rescale costs, and what goes wrong.
+type World struct {
+	// Live says that training goes on through a rescale (guarantee 2 of the design); otherwise it pauses and restarts, as the paper's does.
+	Live bool
+	// Outage is how long a restart stops training: uniform between the two. The GPUs of the new number are held from the decision on.
+	Outage Between
+	// Lead is how long a new worker of a live job takes from the decision until it trains, Drain how long one that leaves is held before it is released.
+	Lead, Drain Between
+	// PerDay bounds the live rescales in any 24 hours, Burst those at once: one more is allowed every 24 h / (PerDay − Burst). 0: no bound.
+	PerDay, Burst int
+	// LossesPerDay is how many times a day a worker is lost; another is there after Return.
+	LossesPerDay float64
+	Return       Between
+	// ForecastBias and ForecastNoise spoil the forecasts: all of them by the share ForecastBias (0.1: too high by a tenth), and each half hour's by a factor
+	// whose logarithm has the standard deviation ForecastNoise.
+	ForecastBias, ForecastNoise float64
+}
+
+// Between are two durations between which one is drawn.
+type Between struct{ From, To time.Duration }
+
+func (b Between) draw(c chance, what int, minute int64) float64 {
+	return c.within(b.From.Seconds(), b.To.Seconds(), what, minute)
+}
+
+// String writes 5m0s..8m0s.
+func (b Between) String() string { return fmt.Sprintf("%v..%v", b.From, b.To) }
+
+// PaperRestart is the paper's rescale: training stops for 5 to 8 minutes (Kale §4.4, read off its figure).
+func PaperRestart() World {
+	return World{Outage: Between{5 * time.Minute, 8 * time.Minute}, Return: Between{5 * time.Minute, 8 * time.Minute}}
+}
+
+// LiveRescale is Kale's own: a worker trains 5 to 90 s after the decision (as measured on the backends), one that leaves is released within 30 s; at most 48
+// rescales a day, 12 of them at once.
+func LiveRescale() World {
+	return World{
+		Live: true, Lead: Between{5 * time.Second, 90 * time.Second}, Drain: Between{2 * time.Second, 30 * time.Second}, PerDay: 48, Burst: 12,
+		Return: Between{5 * time.Second, 90 * time.Second},
+	}
+}
+
+// mode is the job's autoscale.mode in this world.
+func (w World) mode() string {
+	if w.Live {
+		return job.ModeLive
+	}
+	return job.ModeRestart
+}
+
+// validate says what makes a world impossible.
+func (w World) validate() error {
+	for _, b := range []struct {
+		name string
+		Between
+	}{{"outage", w.Outage}, {"lead", w.Lead}, {"drain", w.Drain}, {"return", w.Return}} {
+		if b.From < 0 || b.To < b.From || b.To > day {
+			return fmt.Errorf("replay: a %s of %v: want two durations of 0 to 24h, the first not above the second", b.name, b.Between)
+		}
+	}
+	switch {
+	case w.PerDay < 0 || w.Burst < 0 || w.PerDay > 0 && w.Burst >= w.PerDay:
+		return fmt.Errorf("replay: %d rescales a day, %d at once: want fewer at once than a day", w.PerDay, w.Burst)
+	case !(w.LossesPerDay >= 0 && w.LossesPerDay <= 1440):
+		return errors.New("replay: workers lost a day: want 0 to 1440")
+	case !(w.ForecastBias > -1 && w.ForecastBias <= 10) || !(w.ForecastNoise >= 0 && w.ForecastNoise <= 3):
+		return errors.New("replay: the forecast's bias must lie between -1 and 10, its noise between 0 and 3")
+	}
+	return nil
+}
+
+// budget is how many rescales are allowed now; it fills as time goes by.
+type budget struct {
+	limited bool
+	left    float64
+	burst   float64
+	every   float64 // s
+	at      float64
+}
+
+func newBudget(w World) budget {
+	if w.PerDay == 0 {
+		return budget{}
+	}
+	return budget{limited: true, left: float64(w.Burst), burst: float64(w.Burst), every: day.Seconds() / float64(w.PerDay-w.Burst)}
+}
+
+// fill brings the budget up to now.
+func (b *budget) fill(now float64) {
+	b.left = min(b.burst, b.left+(now-b.at)/b.every)
+	b.at = now
+}
+
+// take uses one rescale, if one is left.
+func (b *budget) take(now float64) bool {
+	if !b.limited {
+		return true
+	}
+	b.fill(now)
+	if b.left < 1 {
+		return false
+	}
+	b.left--
+	return true
+}

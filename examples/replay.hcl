@@ -1,0 +1,72 @@
+# The reference job of `kale replay`: what policies are compared with, and the job that a replay without a job file uses. One worker trains 16,000 samples/s, as
+# in the published day (Kale §4.4), 2 to 28 workers train, and no sample may wait for longer than 20 minutes.
+
+job "replay" {
+  slo {
+    max_lag = "20m"
+  }
+
+  stream "kafka" {
+    brokers = ["localhost:9092"] # a replay asks no broker
+    topic   = "clicks"
+  }
+
+  features {
+    format = "json"
+    label  = "click"
+    sparse = ["user", "item", "category", "slot"]
+    dense  = ["price", "age"]
+  }
+
+  model {
+    kind = "deepfm"
+
+    optimiser "adagrad" {
+      learning_rate = 0.05
+    }
+  }
+
+  workers {
+    min    = 2
+    max    = 28
+    gpus   = 1
+    cpu    = 4
+    memory = "8GiB"
+  }
+
+  servers {
+    count  = 2
+    cpu    = 4
+    memory = "16GiB"
+  }
+
+  throughput {
+    form   = "async"
+    theta  = [0.0000625, 0, 0]
+    source = "linear: 16,000 samples/s per worker"
+  }
+
+  forecast {
+    interval = "1m"
+    horizon  = "2h" # a plan over the next ramp, and not only into it
+    season   = ["24h", "7d"]
+    history  = "14d"
+  }
+
+  autoscale {
+    policy       = "kale"
+    mode         = "restart"
+    headroom     = 0.1
+    cooldown_out = "1m"
+    cooldown_in  = "10m"
+    tick         = "60s"
+  }
+
+  checkpoint {
+    dir   = "checkpoints/replay"
+    every = "10m"
+  }
+
+  backend "local" {
+  }
+}
