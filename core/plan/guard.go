@@ -17,12 +17,18 @@ import (
 //     scale-out under way may grow).
 //   - Otherwise the target is within the limits, whatever else holds: a person
 //     who lowers max means it. A manual pin is followed within them, at once.
-//   - No scale-in while lag is unknown or over the objective or over the fallback
+//   - Where the policy is guarded, which is the default: no scale-in while lag is unknown or over the objective or over the fallback
 //     threshold, while the policy's forecast is not trusted, or within
 //     CooldownIn of the last change in either direction. No scale-out within
 //     CooldownOut of the last one.
+//
+// The last rule is Kale's own, and safe for every policy. In a comparison a rival
+// must be ruled by its own published machinery (its windows, delays and rates),
+// which ours would only change: the parameter "guard" = 0 takes that rule away,
+// and no other.
 type guarded struct {
 	name string
+	open bool // the last rule does not hold
 	planner
 }
 
@@ -39,7 +45,7 @@ func (g guarded) Decide(o Observation) Decision {
 	s.prev, stateNote = readState(o.State, o.Now)
 	s.next = s.prev
 	p := g.propose(s)
-	s.settle(&d, p)
+	s.settle(&d, p, g.open)
 	if stateNote != "" {
 		d.Reason += " (" + stateNote + ")"
 	}
@@ -63,7 +69,7 @@ func undecidable(d Decision, o Observation, why string) Decision {
 }
 
 // settle applies the rules to a proposal and completes the decision.
-func (s *sheet) settle(d *Decision, p proposal) {
+func (s *sheet) settle(d *Decision, p proposal, open bool) {
 	d.Plan, d.Load = p.plan, Number(p.load)
 	want := s.o.Limits.Clamp(p.want)
 	s.noteWant(p, want)
@@ -78,7 +84,7 @@ func (s *sheet) settle(d *Decision, p proposal) {
 			d.Reason += fmt.Sprintf(", which the limits of %s make %d", s.o.Limits, pinned)
 		}
 	default:
-		s.follow(d, p, want)
+		s.follow(d, p, want, open)
 	}
 	s.conclude(d, p)
 }
@@ -104,12 +110,13 @@ func (s *sheet) frozen(want int) string {
 }
 
 // follow moves towards what the policy wants as far as the rules allow.
-func (s *sheet) follow(d *Decision, p proposal, want int) {
+func (s *sheet) follow(d *Decision, p proposal, want int, open bool) {
 	d.Source, d.Reason = p.source, p.reason
 	d.Hold = append(d.Hold, p.hold...)
 	lim := s.o.Limits
 	var against []string
 	switch {
+	case open:
 	case want > s.current:
 		against = s.againstOut()
 	case want < s.current:

@@ -67,6 +67,11 @@ type Observation struct {
 	Utilisation float64 `json:"utilisation"`
 	UtilKnown   bool    `json:"util_known"`
 
+	// Flow is what the members did since the last decision or so.
+	Flow Flow `json:"flow,omitzero"`
+	// Partitions is the number of partitions of the topic; 0 when it is unknown.
+	Partitions int `json:"partitions,omitempty"`
+
 	// Action is the rescale that is being carried out, if any.
 	Action Action `json:"action,omitzero"`
 	// Hold tells that the shell does not know enough to act.
@@ -84,6 +89,16 @@ type Series struct {
 	Start  time.Time     `json:"start,omitzero"`
 	Step   time.Duration `json:"step,omitempty"`
 	Values Values        `json:"values,omitempty"`
+}
+
+// Flow is how fast the members train, and how busy they are with it.
+type Flow struct {
+	Known bool `json:"known,omitempty"`
+	// Trained is the rate at which records were trained, samples/s over all members.
+	Trained float64 `json:"trained,omitempty"`
+	// Busy is the members' mean share of time spent training, 0 to 1. Unlike
+	// Utilisation, it needs no accelerator.
+	Busy float64 `json:"busy,omitempty"`
 }
 
 // Workers counts the workers of a job by state.
@@ -172,6 +187,19 @@ func (o *Observation) catchUp() time.Duration {
 // utilKnown tells whether Utilisation can be used.
 func (o *Observation) utilKnown() bool {
 	return o.UtilKnown && o.Utilisation >= 0 && o.Utilisation <= 1
+}
+
+// flowKnown tells whether Flow can be used.
+func (o *Observation) flowKnown() bool {
+	return o.Flow.Known && o.Flow.Busy >= 0 && o.Flow.Busy <= 1 && o.Flow.Trained >= 0 && finite(o.Flow.Trained)
+}
+
+// busy is the members' share of time spent training, or else the accelerators'.
+func (o *Observation) busy() (share float64, ok bool) {
+	if o.flowKnown() {
+		return o.Flow.Busy, true
+	}
+	return o.Utilisation, o.utilKnown()
 }
 
 // lead is how far ahead a decision must look to be in time: the join, and the

@@ -32,82 +32,56 @@ type planner interface {
 	propose(*sheet) proposal
 }
 
-// Needs says what a policy looks at beyond what every observation holds. The
-// shell leaves out what is not needed: a forecast's spread is long.
-type Needs struct {
-	Spread bool // quantiles and scenarios of the forecast
-	Beyond bool // Forecast.Beyond
-}
-
 // NeedsOf returns the needs of the policy of that name; an unknown one has none.
 func NeedsOf(name string) Needs {
-	for _, e := range registry {
-		if e.name == name {
-			return e.needs
-		}
+	i := find(name)
+	if i < 0 {
+		return Needs{}
 	}
-	return Needs{}
+	return registry[i].Needs
 }
 
-// entry is one policy in the registry.
-type entry struct {
-	name   string
-	needs  Needs
-	params []param
-	build  func(Params) planner
-}
-
-// param is one number that a policy accepts.
-type param struct {
-	name     string
-	def      float64
-	min, max float64
-}
-
-// registry lists the policies, in the order in which they are shown.
-var registry = []entry{
-	{name: "kale", build: func(Params) planner { return kale{} }},
-	{
-		name:   "static",
-		params: []param{{name: "workers", def: 0, min: 0, max: 65536}},
-		build:  func(p Params) planner { return static{workers: int(p["workers"])} },
-	},
-	{
-		name:   "follow",
-		params: []param{{name: "margin", def: 0.03, min: 0, max: 10}},
-		build:  func(p Params) planner { return follow{margin: p["margin"]} },
-	},
+// Policies describes the policies, in the order in which they are shown.
+func Policies() []Info {
+	out := make([]Info, len(registry))
+	for i, e := range registry {
+		out[i] = e.Info
+		out[i].Params = slices.Clone(e.Params)
+	}
+	return out
 }
 
 // Names lists the policies.
 func Names() []string {
 	names := make([]string, len(registry))
 	for i, e := range registry {
-		names[i] = e.name
+		names[i] = e.Name
 	}
 	return names
 }
 
-// New returns the policy of that name. The policies and their parameters:
-//
-//   - "kale": Kale §3.4, Eq. 10 and Algorithm 1 on the forecast, with the
-//     fallback of §3.4.3. No parameters: ρ, τ, cooldowns and thresholds are part
-//     of the observation.
-//   - "static": always the same number of workers: "workers", 0 for the maximum.
-//   - "follow": the last measured rate plus "margin" (0.03).
+func find(name string) int {
+	return slices.IndexFunc(registry, func(e entry) bool { return e.Name == name })
+}
+
+// New returns the policy of that name, with the parameters given and the defaults
+// of [Policies] for the others. Every policy has the parameter "guard": 1, the
+// default, keeps it to Kale's rules for a safe scale-in and to the job's
+// cooldowns; 0 leaves it to its own machinery, as in a comparison.
 //
 // An unknown name or parameter is an error that lists what exists.
 func New(name string, params Params) (Policy, error) {
-	i := slices.IndexFunc(registry, func(e entry) bool { return e.name == name })
+	i := find(name)
 	if i < 0 {
 		return nil, fmt.Errorf("unknown policy %q%s; the policies are %s", name, suggest(name, Names()), strings.Join(Names(), ", "))
 	}
 	e := registry[i]
-	known := make([]string, len(e.params))
+	all := append(slices.Clone(e.Params), guardParam)
+	known := make([]string, len(all))
 	full := Params{}
-	for k, p := range e.params {
-		known[k] = p.name
-		full[p.name] = p.def
+	for k, p := range all {
+		known[k] = p.Name
+		full[p.Name] = p.Default
 	}
 	given := make([]string, 0, len(params))
 	for k := range params {
@@ -119,21 +93,16 @@ func New(name string, params Params) (Policy, error) {
 		if j < 0 {
 			return nil, fmt.Errorf("policy %q has no parameter %q%s; %s", name, k, suggest(k, known), listParams(known))
 		}
-		p, v := e.params[j], params[k]
-		if math.IsNaN(v) || v < p.min || v > p.max {
-			return nil, fmt.Errorf("policy %q: %s = %v; expected %v to %v", name, k, v, p.min, p.max)
+		p, v := all[j], params[k]
+		if math.IsNaN(v) || v < p.Min || v > p.Max {
+			return nil, fmt.Errorf("policy %q: %s = %v; expected %v to %v", name, k, v, p.Min, p.Max)
 		}
 		full[k] = v
 	}
-	return guarded{name: name, planner: e.build(full)}, nil
+	return guarded{name: name, open: full["guard"] == 0, planner: e.build(full)}, nil
 }
 
-func listParams(known []string) string {
-	if len(known) == 0 {
-		return "it has none"
-	}
-	return "it has " + strings.Join(known, ", ")
-}
+func listParams(known []string) string { return "it has " + strings.Join(known, ", ") }
 
 // suggest returns a "did you mean" clause when one of the names is close.
 func suggest(given string, names []string) string {

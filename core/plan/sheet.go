@@ -72,19 +72,34 @@ func (s *sheet) lastRate() (rate float64, ok bool) {
 	return 0, false
 }
 
-// upcoming returns the forecast's mean from the step that holds Now on, and that
-// step's start. why says why the forecast cannot be used, "" if it can.
+// upcoming is foreseen for a forecast that is trusted.
 func (s *sheet) upcoming() (mean []float64, start time.Time, why string) {
+	if why := s.distrust(); why != "" {
+		return nil, start, why
+	}
+	return s.foreseen()
+}
+
+// distrust says why a forecast is not to be acted upon, "" if it is.
+func (s *sheet) distrust() string {
+	switch f := s.o.Forecast; {
+	case len(f.Mean) == 0 || f.Trusted:
+		return "" // that there is none is said by foreseen
+	case f.Reason != "":
+		return "the forecast is not trusted: " + f.Reason
+	}
+	return "the forecast is not trusted"
+}
+
+// foreseen returns the forecast's mean from the step that holds Now on, and that
+// step's start, trusted or not. why says why there is none, "" if there is.
+func (s *sheet) foreseen() (mean []float64, start time.Time, why string) {
 	f := s.o.Forecast
 	switch {
 	case len(f.Mean) == 0 && f.Reason != "":
 		return nil, start, "there is no forecast: " + f.Reason
 	case len(f.Mean) == 0:
 		return nil, start, "there is no forecast"
-	case !f.Trusted && f.Reason != "":
-		return nil, start, "the forecast is not trusted: " + f.Reason
-	case !f.Trusted:
-		return nil, start, "the forecast is not trusted"
 	case f.Step <= 0:
 		return nil, start, "the forecast has no step"
 	case f.At.After(s.o.Now):

@@ -25,6 +25,8 @@ type state struct {
 	// although the plan wants more; 0 for none. No new one before NoCapUntil.
 	Cap        int       `json:"cap,omitempty"`
 	NoCapUntil time.Time `json:"no_cap_until,omitzero"`
+	// Memory is what one policy alone remembers.
+	Memory *memory `json:"memory,omitempty"`
 }
 
 // readState reads the state of an observation. note is a clause for the reason
@@ -56,8 +58,8 @@ func readState(raw json.RawMessage, now time.Time) (s state, note string) {
 	return s, ""
 }
 
-// encode writes the state. It cannot fail: a state holds no floats, and its
-// times come from JSON or from an observation whose Now was checked.
+// encode writes the state. It cannot fail: its floats are finite (memory.go sees to
+// that), and its times come from JSON or from an observation whose Now was checked.
 func (s state) encode() json.RawMessage {
 	raw, err := json.Marshal(s)
 	if err != nil {

@@ -1,0 +1,108 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// hpa is Kubernetes' HorizontalPodAutoscaler v2 [code: kubernetes/kubernetes,
+// pkg/controller/podautoscaler].
+//
+// ratio = busy share / target; nothing happens while |1 − ratio| ≤ tolerance;
+// else desired = ⌈ratio · ready⌉. Workers that are not ready count as idle for a
+// scale-out and as fully busy for a scale-in; where that turns the direction,
+// nothing happens. Then the machinery of [behaviour].
+//
+// Ours: the metric is the busy share of the workers, and while a pause-and-restart
+// is under way none is ready, so it holds.
+type hpa struct {
+	target float64
+	behaviour
+}
+
+func (p hpa) propose(s *sheet) proposal {
+	busy, ok := s.o.busy()
+	ready, waiting := s.o.Workers.Running, s.o.Workers.Pending
+	switch {
+	case !ok:
+		return s.idle("utilisation", "the workers' busy share is not known")
+	case ready == 0:
+		return s.idle("utilisation", "no worker is ready")
+	}
+	ratio := busy / p.target
+	s.note("busy share", busy, "", "of the workers that train")
+	s.note("ratio", ratio, "", fmt.Sprintf("busy share / target %g; within %g nothing changes", p.target, p.tolerance))
+	desired := s.current
+	switch near := math.Abs(1-ratio) <= p.tolerance; {
+	case near:
+	case waiting == 0:
+		desired = ceilCount(ratio * float64(ready))
+	default:
+		all, missing := float64(ready+waiting), 0.0
+		if ratio < 1 {
+			missing = float64(waiting)
+		}
+		again := (busy*float64(ready) + missing) / all / p.target
+		s.note("ratio of all", again, "", fmt.Sprintf("%d that are not ready counted as idle for a scale-out, as busy for a scale-in", waiting))
+		if math.Abs(1-again) > p.tolerance && (again > 1) == (ratio > 1) {
+			desired = ceilCount(again * all)
+		}
+	}
+	load, _ := s.lastRate()
+	want := p.behave(s, "hpa", desired)
+	return proposal{want: want, load: load, source: "utilisation",
+		reason: fmt.Sprintf("the workers are %.0f %% busy, and %.0f %% is aimed at: %s", 100*busy, 100*p.target, workers(want))}
+}
+
+// behaviour is what the HPA does between a wish and a change: tolerance,
+// stabilisation windows and rates [code, defaults of autoscaling/v2].
+type behaviour struct {
+	tolerance float64
+	// up and down are the stabilisation windows: no more than the smallest wish of
+	// up, no fewer than the largest of down.
+	up, down time.Duration
+}
+
+var hpaParams = []Param{
+	{Name: "tolerance", Default: 0.1, Max: 10, Doc: "a ratio this close to 1 changes nothing"},
+	minutes("up_window", 0, week, "stabilisation of a scale-out: the smallest wish of this long"),
+	minutes("down_window", 5, week, "stabilisation of a scale-in: the largest wish of this long"),
+}
+
+func hpaBehaviour(p Params) behaviour {
+	return behaviour{tolerance: p["tolerance"], up: inMinutes(p["up_window"]), down: inMinutes(p["down_window"])}
+}
+
+// The HPA's rates: out by the larger of 4 and 100 % in 15 s, in without limit.
+const (
+	hpaPeriod   = 15 * time.Second
+	hpaOutCount = 4
+)
+
+// behave notes the wish and returns what the windows and rates leave of it. A
+// decision that comes every minute may do what four of 15 s would.
+func (b behaviour) behave(s *sheet, owner string, desired int) int {
+	o := s.o
+	desired = o.Limits.Clamp(desired)
+	m := s.remember(owner)
+	m.Wishes.note(o.Now, max(b.up, b.down), 0, float64(desired))
+	lo := int(m.Wishes.smallest(o.Now.Add(-b.up), float64(desired)))
+	hi := int(m.Wishes.largest(o.Now.Add(-b.down), float64(desired)))
+	want := min(max(s.current, lo), hi)
+	most := s.current
+	for range min(max(int(o.Interval/hpaPeriod), 1), 16) {
+		most = max(most+hpaOutCount, 2*most)
+	}
+	s.note("wish", float64(desired), "workers", "before stabilisation and rate")
+	s.note("stabilised", float64(min(want, most)), "workers", fmt.Sprintf("at least the smallest wish of %s, at most the largest of %s", formatDuration(b.up), formatDuration(b.down)))
+	return min(want, most)
+}
+
+// ceilCount rounds up to a number of workers.
+func ceilCount(v float64) int {
+	if math.IsNaN(v) || v <= 0 {
+		return 0
+	}
+	return int(min(math.Ceil(v-1e-9), unlimited))
+}
