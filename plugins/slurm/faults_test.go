@@ -378,9 +378,17 @@ func TestTimeLimit(t *testing.T) {
 	if left := time.Until(st.Deadline); left < 110*time.Minute || left > 130*time.Minute {
 		t.Errorf("its deadline is %v away, want two hours", left)
 	}
-	if _, err := own.Run(t.Context(), "scontrol", "update", "JobId=1", "EndTime="+time.Now().Add(2*time.Second).Format("2006-01-02T15:04:05")); err != nil {
-		t.Fatal(err)
+	end := func(in time.Duration) time.Time {
+		t.Helper()
+		at := time.Now().Add(in).Truncate(time.Second)
+		if _, err := own.Run(t.Context(), "scontrol", "update", "JobId=1", "EndTime="+at.Format("2006-01-02T15:04:05")); err != nil {
+			t.Fatal(err)
+		}
+		return at
 	}
+	nearer := end(100 * time.Second)
+	s.waitFor(worker(0, 1), "its deadline is when it ends, to the second", func(st backend.Status) bool { return st.Deadline.Equal(nearer) })
+	end(2 * time.Second)
 	st = s.waitState(worker(0, 1), backend.StateFailed)
 	if !strings.Contains(st.Reason, "time limit") {
 		t.Errorf("its reason is %q", st.Reason)

@@ -22,7 +22,7 @@ type row struct {
 	reason   string
 	nodes    string
 	started  time.Time
-	deadline time.Time // by its time limit; zero when it has none
+	deadline time.Time // when Slurm ends it; zero when it has no time limit
 }
 
 func (r row) phase() phase { return stateOf(r.state).phase }
@@ -72,8 +72,8 @@ func (q *queue) stir() {
 const (
 	lineMark    = "\x1e"
 	fieldMark   = "\x1f"
-	queueFormat = lineMark + "%i" + fieldMark + "%j" + fieldMark + "%T" + fieldMark + "%r" + fieldMark + "%N" + fieldMark + "%S" + fieldMark + "%l" + fieldMark + "%k"
-	queueFields = 8
+	queueFormat = lineMark + "%i" + fieldMark + "%j" + fieldMark + "%T" + fieldMark + "%r" + fieldMark + "%N" + fieldMark + "%S" + fieldMark + "%l" + fieldMark + "%e" + fieldMark + "%k"
+	queueFields = 9
 )
 
 // noncePrefix begins the comment of a Slurm job of ours.
@@ -134,7 +134,7 @@ func parseQueue(out string) map[string][]row {
 }
 
 func parseRow(f []string) (row, bool) {
-	comment, _, _ := strings.Cut(f[7], "\n")
+	comment, _, _ := strings.Cut(f[8], "\n")
 	_, nonce, ours := strings.Cut(comment, noncePrefix) // a site's plugin may have written before it
 	if fields := strings.Fields(nonce); ours && len(fields) > 0 {
 		nonce = fields[0]
@@ -145,6 +145,10 @@ func parseRow(f []string) (row, bool) {
 	r := row{id: f[0], name: f[1], state: f[2], reason: f[3], nodes: f[4], nonce: nonce, started: parseTime(f[5])}
 	if limit, err := parseLimit(f[6]); err == nil && limit < endless && !r.started.IsZero() && r.phase() != phaseQueued {
 		r.deadline = r.started.Add(limit)
+		// The limit is in whole minutes; the end may have been set to any moment, or to an earlier one by a preemption with a grace.
+		if end := parseTime(f[7]); !end.IsZero() && end.Before(r.deadline) {
+			r.deadline = end
+		}
 	}
 	return r, true
 }
