@@ -23,6 +23,7 @@ type site struct {
 	b        backend.Backend
 	job      string
 	submitIn time.Duration // 0: as in earnest
+	launchIn time.Duration // 0: as in earnest
 }
 
 func newSite(t *testing.T, extra string) *site {
@@ -39,6 +40,9 @@ func (s *site) open() backend.Backend {
 	b := New(conformance.Logger(s.T)).(*slurm)
 	if s.submitIn > 0 {
 		b.submitIn = s.submitIn
+	}
+	if s.launchIn > 0 {
+		b.launchIn = s.launchIn
 	}
 	s.Cleanup(func() {
 		if err := b.Close(); err != nil {
@@ -296,6 +300,43 @@ func TestNodeDies(t *testing.T) {
 	s.ensure(s.gpuWorkload(worker(0, 2), conformance.Steady, 1))
 	if again := s.waitState(worker(0, 2), backend.StateRunning); again.Node == st.Node {
 		t.Errorf("the next generation runs on %s, which is dead", again.Node)
+	}
+}
+
+// A node's slurmd is dead when it is to launch a job, which Slurm says runs: it is given up, and never begins though slurmd comes back; a higher generation
+// runs.
+func TestLaunchIsLost(t *testing.T) {
+	r := newRig(t)
+	s := &site{T: t, rig: r, job: "j", launchIn: 3 * time.Second}
+	s.b = s.open()
+	for n := 1; n <= 2; n++ {
+		cluster.KillDaemon(n)
+	}
+	s.ensure(s.gpuWorkload(worker(0, 1), conformance.Steady, 1))
+	st := s.waitState(worker(0, 1), backend.StateFailed)
+	if !strings.Contains(st.Reason, "its script never began") {
+		t.Errorf("its reason is %q", st.Reason)
+	}
+	for n := 1; n <= 2; n++ {
+		if err := cluster.StartNode(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.launchIn = 0 // nodes that have just come back take their time
+	if err := s.b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.b = s.open()
+	s.ensure(s.gpuWorkload(worker(0, 2), conformance.Steady, 1))
+	s.waitState(worker(0, 2), backend.StateRunning)
+	conformance.Eventually(t, "the queue has one job", func() error {
+		if got := s.slurm("squeue", "--noheader", "-o", "%j"); got != jobName(s.job, worker(0, 2)) {
+			return fmt.Errorf("it has %q", got)
+		}
+		return nil
+	})
+	if n := s.starts(t, s.job, worker(0, 1)); n != 0 {
+		t.Errorf("what was given up was started %d times", n)
 	}
 }
 

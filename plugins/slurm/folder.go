@@ -65,6 +65,7 @@ type verdict struct {
 const (
 	verdictLost     = "LOST"     // Slurm answers, and has long not known the job
 	verdictRejected = "REJECTED" // it never came to Slurm
+	verdictUnbegun  = "UNBEGUN"  // Slurm says that it runs, and its script never began
 )
 
 // report is what run.sh knew last.

@@ -1,7 +1,10 @@
 package slurm
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -77,6 +80,15 @@ func (j *job) judge(v view, snap snapshot) view {
 	switch {
 	case v.inQueue:
 		j.told.clear("missing", v.record.Nonce)
+		if v.wordless() {
+			waited := now.Sub(j.told.first("wordless", v.record.Nonce, now))
+			if waited < j.launchPatience(v.id) || !j.preclude(v) {
+				return v
+			}
+			found.State, found.Node, found.Reason = verdictUnbegun, v.row.nodes, waited.Round(time.Second).String()
+			break
+		}
+		j.told.clear("wordless", v.record.Nonce)
 		if v.row.phase() != phaseOver || v.awaitsLastWord() && now.Sub(j.told.first("over", v.record.Nonce, now)) < lastWordFor {
 			return v
 		}
@@ -112,6 +124,39 @@ func (j *job) judge(v view, snap snapshot) view {
 	j.lg.Info("a Slurm job is over", "id", v.id.String(), "slurm_job", v.submission.JobID, "state", found.State, "node", found.Node)
 	v.verdict = &found
 	return v
+}
+
+// launchTimeout is how long Slurm may say that a job runs before its script begins. An slurmd that dies at the wrong moment loses the launch, and slurmctld
+// finds that out at one of the node's next registrations, which may be half an hour away (it pings nodes every third of SlurmdTimeout, and asks every
+// twentieth time what they run). A site's prolog takes time, too, for which BatchStartTimeout, 10 s by default, is Slurm's own measure.
+const launchTimeout = time.Minute
+
+// launchPatience is launchTimeout, doubled for every generation before that was given up for it: there may be a prolog that takes longer.
+func (j *job) launchPatience(id backend.ID) time.Duration {
+	patience := j.launchIn
+	for id.Generation > 1 && patience < 64*j.launchIn {
+		id.Generation--
+		var before verdict
+		if err := backend.ReadJSON(j.instance(id).path(verdictFile), &before); err != nil || before.State != verdictUnbegun {
+			break
+		}
+		patience *= 2
+	}
+	return patience
+}
+
+// wordless reports whether Slurm says that the job runs while nothing shows that its script has begun.
+func (v view) wordless() bool {
+	return v.row.phase() == phaseRunning && v.release == nil && v.claim == "" && v.report.State == ""
+}
+
+// preclude takes the claim that the script would take, so that it never runs, and says whether it could.
+func (j *job) preclude(v view) bool {
+	err := os.Symlink("nobody", v.path(claimFile))
+	if err != nil && !errors.Is(err, fs.ErrExist) { // it has begun after all
+		j.lg.Warn("cannot keep a job from beginning late; trying again", "id", v.id.String(), "err", err)
+	}
+	return err == nil
 }
 
 // awaitsLastWord reports whether the job ended as its script ends it, with code 0, and what the script wrote at the end is not to be seen yet.
@@ -189,6 +234,9 @@ func (v view) ended() (backend.State, string) {
 		return backend.StateFailed, fmt.Sprintf("Slurm no longer knows its job %s, and it left no word of its end", v.submission.JobID)
 	case v.verdict.State == verdictRejected:
 		return backend.StateFailed, "it never came to Slurm: sbatch failed, and no job of its name is there"
+	case v.verdict.State == verdictUnbegun:
+		return backend.StateFailed, fmt.Sprintf("its job %s was said to run on node %s for %s, and its script never began: the launch was lost, or a prolog takes that long; it is cancelled",
+			v.submission.JobID, v.verdict.Node, v.verdict.Reason)
 	}
 	reason := stateOf(v.verdict.State).says
 	if v.verdict.State == "FAILED" && v.report.State != "" {

@@ -29,6 +29,8 @@ func TestJudge(t *testing.T) {
 		failed  bool // the poll
 		release bool
 		missed  time.Duration // since when it is known to be missing
+		silent  time.Duration // since when it is known to run without a word
+		unbegun bool          // so was the generation before, until it was given up
 		claim   string
 
 		state   backend.State
@@ -37,6 +39,11 @@ func TestJudge(t *testing.T) {
 	}{
 		{name: "running", sub: submitted, report: running, rows: listed("RUNNING"), state: backend.StateRunning},
 		{name: "silent script", sub: submitted, rows: listed("RUNNING"), state: backend.StateStarting, says: "has written nothing yet"},
+		{name: "silent for long", sub: submitted, rows: listed("RUNNING"), silent: 61 * time.Second, state: backend.StateFailed, says: "its script never began", verdict: verdictUnbegun},
+		{name: "silent, but begun", sub: submitted, rows: listed("RUNNING"), silent: time.Hour, claim: "7", state: backend.StateStarting, says: "has written nothing yet"},
+		{name: "silent for long again", sub: submitted, rows: listed("RUNNING"), silent: 61 * time.Second, unbegun: true, state: backend.StateStarting, says: "has written nothing yet"},
+		{name: "silent for twice as long", sub: submitted, rows: listed("RUNNING"), silent: 121 * time.Second, unbegun: true, state: backend.StateFailed, says: "its script never began", verdict: verdictUnbegun},
+		{name: "placed for long", sub: submitted, rows: listed("CONFIGURING"), silent: time.Hour, state: backend.StateStarting},
 		{name: "ended, job still there", sub: submitted, report: exited, rows: listed("COMPLETING"), state: backend.StateExited, says: "done"},
 		{name: "ended", sub: submitted, report: exited, rows: listed("COMPLETED"), state: backend.StateExited, says: "done", verdict: "COMPLETED"},
 		{name: "last word not seen yet", sub: submitted, report: running, rows: listed("COMPLETED"), state: backend.StateStopping, says: "last word"},
@@ -57,8 +64,8 @@ func TestJudge(t *testing.T) {
 		{name: "never submitted", state: backend.StateFailed, says: "before it submitted it"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			j := &job{name: "j", set: settings{dir: t.TempDir()}, lg: conformance.Logger(t), told: newOrders()}
-			i := j.instance(worker(0, 1))
+			j := &job{name: "j", set: settings{dir: t.TempDir()}, lg: conformance.Logger(t), launchIn: launchTimeout, told: newOrders()}
+			i := j.instance(worker(0, 2))
 			if err := os.MkdirAll(i.dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
@@ -74,6 +81,20 @@ func TestJudge(t *testing.T) {
 			if snap.err == nil {
 				v.row, v.inQueue, v.surplus = pick(snap.rows["N"], v.claim)
 				v.recent = !snap.began.After(later(v.submission.Tried, v.submission.At))
+			}
+			if tt.silent > 0 {
+				j.told.first("wordless", "N", now.Add(-tt.silent))
+			}
+			if tt.claim != "" {
+				if err := os.Symlink(tt.claim, i.path(claimFile)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.unbegun {
+				before := j.instance(worker(0, 1))
+				if err := errors.Join(os.MkdirAll(before.dir, 0o700), backend.WriteJSON(before.path(verdictFile), verdict{State: verdictUnbegun})); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if tt.missed > 0 {
 				j.told.first("missing", "N", now.Add(-tt.missed))

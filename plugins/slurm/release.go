@@ -94,6 +94,11 @@ func (j *job) leaving() bool {
 	return j.told.leaving
 }
 
+// unbegun reports whether Slurm still has the job of one that was given up because its script never began.
+func (v view) unbegun() bool {
+	return v.inQueue && v.verdict != nil && v.verdict.State == verdictUnbegun && v.row.phase() != phaseOver && v.row.phase() != phaseEnding
+}
+
 // enforce tells Slurm what the records demand: what is released ends, what is there twice or put back into the queue is cancelled. What waits is
 // cancelled before what runs. Orders are repeated while nothing comes of them.
 func (j *job) enforce(ctx context.Context, views []view) {
@@ -107,6 +112,12 @@ func (j *job) enforce(ctx context.Context, views []view) {
 			if j.told.due("surplus "+r.id, nonce, now, repeatAfter) {
 				j.lg.Warn("a workload has two Slurm jobs; the surplus one is cancelled", "id", v.id.String(), "slurm_job", r.id)
 				waiting = append(waiting, r)
+			}
+		}
+		if v.unbegun() {
+			left = true
+			if j.told.due("unbegun", nonce, now, repeatAfter) {
+				waiting = append(waiting, v.row)
 			}
 		}
 		if !v.inQueue || v.over() {

@@ -34,6 +34,7 @@ import (
 type slurm struct {
 	lg       *slog.Logger
 	submitIn time.Duration // how long sbatch may take
+	launchIn time.Duration // how long a job may run without a word of its script
 
 	mu      sync.Mutex
 	jobs    map[string]*job
@@ -51,6 +52,7 @@ type job struct {
 	queue    *queue
 	lg       *slog.Logger
 	submitIn time.Duration
+	launchIn time.Duration
 	place    *sync.Mutex // held while folders are made and jobs submitted; outlives a new configuration
 	told     *orders
 }
@@ -60,7 +62,7 @@ func New(lg *slog.Logger) backend.Backend {
 	if lg == nil {
 		lg = slog.New(slog.DiscardHandler)
 	}
-	return &slurm{lg: lg, submitIn: submitTimeout, jobs: map[string]*job{}, queues: map[string]*queue{}, closed: make(chan struct{})}
+	return &slurm{lg: lg, submitIn: submitTimeout, launchIn: launchTimeout, jobs: map[string]*job{}, queues: map[string]*queue{}, closed: make(chan struct{})}
 }
 
 // Info implements backend.Backend.
@@ -87,7 +89,7 @@ func (s *slurm) Configure(ctx context.Context, cfg backend.Config) (backend.Diag
 		q = newQueue(set.client, set.poll)
 		s.queues[set.client.key()] = q
 	}
-	j := &job{name: cfg.Job, set: set, queue: q, lg: s.lg.With("job", cfg.Job), submitIn: s.submitIn, place: &sync.Mutex{}, told: newOrders()}
+	j := &job{name: cfg.Job, set: set, queue: q, lg: s.lg.With("job", cfg.Job), submitIn: s.submitIn, launchIn: s.launchIn, place: &sync.Mutex{}, told: newOrders()}
 	if old := s.jobs[cfg.Job]; old != nil {
 		j.place, j.told = old.place, old.told
 	}

@@ -226,6 +226,13 @@ func (c *Cluster) StartNode(n int) error {
 	return err
 }
 
+// KillDaemon ends the slurmd of node n as kill -9 does. What its jobs run lives on, and is known again after StartNode.
+func (c *Cluster) KillDaemon(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes[n-1].end(0)
+}
+
 // KillNode ends node n as a power cut does: its slurmd and all that its jobs run.
 func (c *Cluster) KillNode(n int) {
 	c.mu.Lock()
