@@ -1,6 +1,7 @@
 package nomad
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -72,11 +73,13 @@ func (n *nomad) judge(ctx context.Context, s settings, job string, v view) (stri
 	if err != nil {
 		return "", failed(err, capRead, "read the versions of the Nomad job of %s", v.id)
 	}
-	at := slices.IndexFunc(versions, func(j *api.Job) bool { return j.Version != nil && *j.Version == 0 })
-	if at < 0 {
-		return fmt.Sprintf("its Nomad job was changed, and not by Kale: it is at version %d", *now.Version), nil
+	// The first one, or where there were so many changes (of ours: steer) that Nomad has forgotten it, the oldest it knows.
+	versions = slices.DeleteFunc(versions, func(j *api.Job) bool { return j.Version == nil })
+	if len(versions) == 0 {
+		return "", backend.Errorf(backend.Unavailable, "read the versions of the Nomad job of %s: Nomad knows none", v.id)
 	}
-	changed := differences(versions[at], now)
+	submitted := slices.MinFunc(versions, func(a, b *api.Job) int { return cmp.Compare(*a.Version, *b.Version) })
+	changed := differences(submitted, now)
 	if len(changed) == 0 {
 		return "", nil
 	}
@@ -84,7 +87,7 @@ func (n *nomad) judge(ctx context.Context, s settings, job string, v view) (stri
 	n.lg.Warn("somebody changed a Nomad job", "job", job, "id", v.id.String(), "nomad_job", v.job.ID, "changed", changed, "drift", s.drift)
 	switch s.drift {
 	case driftRestore:
-		return text + "; it is being restored", s.restore(ctx, v, *now.Version)
+		return text + "; it is being restored", s.restore(ctx, v, *submitted.Version, *now.Version)
 	case driftAdopt:
 		return "", s.adopt(ctx, job, v)
 	}
@@ -92,10 +95,10 @@ func (n *nomad) judge(ctx context.Context, s settings, job string, v view) (stri
 }
 
 // restore brings back what was submitted, unless somebody was faster once more.
-func (s settings) restore(ctx context.Context, v view, version uint64) error {
+func (s settings) restore(ctx context.Context, v view, submitted, version uint64) error {
 	opts, cancel := s.write(ctx)
 	defer cancel()
-	if _, _, err := s.client.Jobs().Revert(v.job.ID, 0, &version, opts, "", ""); err != nil {
+	if _, _, err := s.client.Jobs().Revert(v.job.ID, submitted, &version, opts, "", ""); err != nil {
 		return failed(err, capSubmit, "restore the Nomad job of %s", v.id)
 	}
 	return nil
@@ -117,9 +120,14 @@ func (s settings) adopt(ctx context.Context, job string, v view) error {
 	return err
 }
 
-// differences says what differs between what was submitted and what is there, both as Nomad gives them back.
+// differences says what differs between what was submitted and what is there, both as Nomad gives them back. Which nodes it
+// keeps off is ours to change (steer).
 func differences(submitted, now *api.Job) []string {
 	var out []string
+	before, after := *submitted, *now
+	letGo(&before)
+	letGo(&after)
+	submitted, now = &before, &after
 	note := func(what string, a, b any) {
 		if x, y := asJSON(a), asJSON(b); x != y {
 			out = append(out, fmt.Sprintf("%s %s → %s", what, x, y))
@@ -131,7 +139,9 @@ func differences(submitted, now *api.Job) []string {
 	note("priority", submitted.Priority, now.Priority)
 	note("datacenters", submitted.Datacenters, now.Datacenters)
 	note("node pool", submitted.NodePool, now.NodePool)
-	note("constraints", submitted.Constraints, now.Constraints)
+	if len(submitted.Constraints)+len(now.Constraints) > 0 { // none is written in two ways
+		note("constraints", submitted.Constraints, now.Constraints)
+	}
 	note("meta", submitted.Meta, now.Meta)
 	if len(submitted.TaskGroups) != 1 || len(now.TaskGroups) != 1 || len(now.TaskGroups[0].Tasks) != len(submitted.TaskGroups[0].Tasks) {
 		return append(out, "its groups or tasks")

@@ -214,7 +214,7 @@ func (n *nomad) submit(ctx context.Context, s settings, job string, w backend.Wo
 		return problem
 	}
 	spec := s.render(time.Now(), job, w)
-	spec.Constraints = append(slices.Clone(spec.Constraints), avoid(p)...)
+	keepOff(spec, avoid(p))
 	for _, node := range w.Avoid {
 		spec.Constraints = append(spec.Constraints, api.NewConstraint("${node.unique.name}", "!=", node))
 	}
@@ -230,27 +230,6 @@ func (n *nomad) submit(ctx context.Context, s settings, job string, w backend.Wo
 		return nil // another caller was faster: it is there
 	}
 	return problem
-}
-
-// avoid keeps new workloads from nodes on which something of the job may still run that Nomad cannot reach, or has given
-// up: its GPUs look free there and are not.
-func avoid(p picture) []*api.Constraint {
-	var nodes []string
-	for _, v := range p.views {
-		for _, a := range v.allocs {
-			node := v.nodes[a.NodeID]
-			gone := a.ClientStatus == api.AllocClientStatusLost || a.ClientStatus == api.AllocClientStatusUnknown
-			if gone && node != nil && !slices.Contains(nodes, a.NodeID) {
-				nodes = append(nodes, a.NodeID)
-			}
-		}
-	}
-	slices.Sort(nodes)
-	var out []*api.Constraint
-	for _, id := range nodes {
-		out = append(out, api.NewConstraint("${node.unique.id}", "!=", id))
-	}
-	return out
 }
 
 // Release implements backend.Backend. The ledger has it first: from then on the workload never starts again, whatever

@@ -17,7 +17,8 @@ import (
 	"github.com/kale-sched/kale/core/backend"
 )
 
-// List implements backend.Backend. It also carries out what a Release put on record and could not finish.
+// List implements backend.Backend. It also carries out what a Release put on record and could not finish, and tells what
+// waits of the nodes that were lost or are back.
 func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, error) {
 	s, err := n.jobs.Of(ctx, job)
 	if err != nil {
@@ -29,6 +30,7 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 	}
 	n.learn(job, p)
 	n.finishReleases(ctx, s, job, p)
+	n.steer(ctx, s, job, p)
 	drift := n.meetDrift(ctx, s, job, p)
 	var mu sync.Mutex
 	var out []backend.Status
@@ -222,7 +224,7 @@ func (s settings) whyPending(ctx context.Context, v view) string {
 			free = f.inventory().Free
 		}
 	}
-	return shortage(gpus, free, newest.FailedTGAllocs[groupName])
+	return joined(shortage(gpus, free, newest.FailedTGAllocs[groupName]), v.keepsOff())
 }
 
 func gpusOf(job *api.Job) int {

@@ -159,7 +159,13 @@ func ended(a *api.AllocationListStub) bool {
 
 // quiet reports whether no process of the workload lives.
 func (v view) quiet() bool {
-	return !slices.ContainsFunc(v.allocs, func(a *api.AllocationListStub) bool { return !ended(a) })
+	return !slices.ContainsFunc(v.allocs, func(a *api.AllocationListStub) bool { return !ended(a) && !v.buried(a) })
+}
+
+// buried reports whether the allocation was on a node that the servers know no more: somebody purged it, or it was down for
+// a day. Nomad says nothing of such an allocation again, when it had been told to end or the node had been lost before.
+func (v view) buried(a *api.AllocationListStub) bool {
+	return v.nodes[a.NodeID] == nil && (a.ClientStatus == api.AllocClientStatusUnknown || a.DesiredStatus != api.AllocDesiredStatusRun)
 }
 
 // over reports whether no process of the workload lives, nor will by Nomad's doing.

@@ -51,5 +51,6 @@ const (
 	metaID    = "kale_id"    // the workload: "worker-3-g2"
 	metaGrace = "kale_grace" // its StopGrace
 	metaSince = "kale_since" // when it was submitted: Nomad's own time of that is the job's last change
+	metaAvoid = "kale_avoid" // the nodes that it is kept off, by ID: see avoid
 	metaSpec  = "kale_spec"  // a digest of what was submitted, to tell what others changed
 )

@@ -57,7 +57,7 @@ func (n *nomad) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 	if len(groups) == 0 {
 		return report, nil
 	}
-	return report, s.fillIn(ctx, job, &report, groups, groupOf, needs, freed)
+	return report, s.fillIn(ctx, job, &report, avoid(p), groups, groupOf, needs, freed)
 }
 
 // planGroup makes an empty group of w's shape.
@@ -81,14 +81,16 @@ func (s settings) freedBy(p picture, id backend.ID) int {
 }
 
 // fillIn asks Nomad's scheduler, and completes the report.
-func (s settings) fillIn(ctx context.Context, job string, report *backend.Report, groups []*api.TaskGroup, groupOf map[int]int, needs, freed int) error {
+func (s settings) fillIn(ctx context.Context, job string, report *backend.Report, off []string, groups []*api.TaskGroup, groupOf map[int]int, needs, freed int) error {
 	name := jobPrefix(job) + "plan"
 	opts, cancel := s.write(ctx)
 	defer cancel()
-	answer, _, err := s.client.Jobs().Plan(&api.Job{
+	all := &api.Job{
 		ID: &name, Name: &name, Type: ptr(api.JobTypeBatch), Priority: s.priority, Datacenters: s.datacenters, NodePool: s.nodePool,
 		Namespace: &s.namespace, Constraints: s.constraints, TaskGroups: groups,
-	}, false, opts)
+	}
+	keepOff(all, off)
+	answer, _, err := s.client.Jobs().Plan(all, false, opts)
 	if err != nil {
 		return failed(err, capSubmit, "plan workloads of job %q", job)
 	}

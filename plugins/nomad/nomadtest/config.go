@@ -106,6 +106,7 @@ server {
   heartbeat_grace  = "2s"
   min_heartbeat_ttl = "1s"
   max_heartbeats_per_second = 1000
+  failover_heartbeat_ttl = "10s"
   raft_multiplier  = 1
 }
 acl {

@@ -1,0 +1,160 @@
+package nomad
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
+	"github.com/kale-sched/kale/plugins/nomad/nomadtest"
+)
+
+// In whatever way a node is lost and comes back, its worker's successor, for which no other node has room, starts there, and
+// not before the old process has ended; the old one never starts again.
+func TestNodeLostAndBack(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		lose, back func(ctx context.Context, c *nomadtest.Cluster, n int) error
+	}{
+		{
+			"its agent is killed",
+			func(_ context.Context, c *nomadtest.Cluster, n int) error { c.KillClient(n); return nil },
+			func(ctx context.Context, c *nomadtest.Cluster, n int) error { return c.StartClient(ctx, n) },
+		},
+		{
+			"its agent is parted from the server",
+			func(_ context.Context, c *nomadtest.Cluster, n int) error { return c.SuspendClient(n) },
+			func(ctx context.Context, c *nomadtest.Cluster, n int) error { return c.ResumeClient(ctx, n) },
+		},
+		{
+			"its agent is stopped",
+			func(_ context.Context, c *nomadtest.Cluster, n int) error { return c.StopClient(n) },
+			func(ctx context.Context, c *nomadtest.Cluster, n int) error { return c.StartClient(ctx, n) },
+		},
+		{
+			"it crashes",
+			func(_ context.Context, c *nomadtest.Cluster, n int) error { return c.CrashNode(n) },
+			func(ctx context.Context, c *nomadtest.Cluster, n int) error { return c.StartClient(ctx, n) },
+		},
+		{
+			"it is set up anew",
+			func(_ context.Context, c *nomadtest.Cluster, n int) error { return c.CrashNode(n) },
+			func(ctx context.Context, c *nomadtest.Cluster, n int) error { return c.ReplaceNode(ctx, n) },
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			n := r.configured(t, "j", "")
+			worker := func(rank int, generation uint64) (backend.Workload, string) {
+				w, doubled := r.alone("j", workerID(rank, generation))
+				w.Resources.GPUs = gpusPerNode
+				return w, doubled
+			}
+			old, doubled := worker(0, 1)
+			neighbour, _ := worker(1, 1)
+			ensure(t, n, "j", old, neighbour)
+			before := conformance.WaitFor(t, n, "j", old.ID, "runs", in(backend.StateRunning))
+			conformance.WaitFor(t, n, "j", neighbour.ID, "runs", in(backend.StateRunning))
+			node := r.nodeOf(t, "j", old.ID)
+			if err := tt.lose(t.Context(), r.cluster, node); err != nil {
+				t.Fatal(err)
+			}
+			back := false
+			defer func() {
+				if !back {
+					_ = tt.back(context.Background(), r.cluster, node) // for the tests that follow; this one has failed
+				}
+			}()
+			conformance.WaitFor(t, n, "j", old.ID, "is unknown", in(backend.StateUnknown))
+			successor, _ := worker(0, 2)
+			conformance.Eventually(t, "a higher generation is accepted", func() error {
+				sts, err := n.Ensure(t.Context(), "j", []backend.Workload{successor})
+				if err == nil && sts[0].Err != nil {
+					err = sts[0].Err
+				}
+				return err
+			})
+			conformance.WaitFor(t, n, "j", successor.ID, "waits, and says for what", func(st backend.Status) bool {
+				return st.State == backend.StatePending && strings.HasPrefix(st.Reason, "needs 2 GPUs, 0 free") && strings.HasSuffix(st.Reason, "may still run on: "+before.Node)
+			})
+			if err := tt.back(t.Context(), r.cluster, node); err != nil {
+				t.Fatal(err)
+			}
+			back = true
+			after := conformance.WaitFor(t, n, "j", successor.ID, "runs", in(backend.StateRunning))
+			if after.Node != before.Node {
+				t.Errorf("the successor is on %s, want %s", after.Node, before.Node)
+			}
+			neverDoubled(t, doubled)
+			for _, id := range []backend.ID{old.ID, neighbour.ID, successor.ID} {
+				if got := r.starts(t, "j", id); got != 1 {
+					t.Errorf("%s was started %d times, want once", id, got)
+				}
+			}
+			if st := conformance.WaitFor(t, n, "j", successor.ID, "runs on", in(backend.StateRunning)); st.Reason != "" {
+				t.Errorf("what we changed ourselves is taken for drift: %s", st.Reason)
+			}
+			if err := r.cluster.PurgeDown(); err != nil {
+				t.Fatal(err)
+			}
+			conformance.Drop(t, n, "j")
+		})
+	}
+}
+
+// A node crashes and comes back before anybody has asked for a successor: its worker starts there again, once.
+func TestCrashedNodeStartsItsWorkerAgain(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "")
+	w, doubled := r.alone("j", workerID(0, 1))
+	ensure(t, n, "j", w)
+	before := conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	node := r.nodeOf(t, "j", w.ID)
+	if err := r.cluster.CrashNode(node); err != nil {
+		t.Fatal(err)
+	}
+	conformance.WaitFor(t, n, "j", w.ID, "is unknown", in(backend.StateUnknown))
+	if err := r.cluster.StartClient(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Eventually(t, "it has started again", func() error {
+		if got := r.starts(t, "j", w.ID); got != 2 {
+			return fmt.Errorf("it was started %d times", got)
+		}
+		return nil
+	})
+	if st := conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning)); st.Node != before.Node {
+		t.Errorf("it is on %s now, was on %s", st.Node, before.Node)
+	}
+	neverDoubled(t, doubled)
+	conformance.Drop(t, n, "j")
+}
+
+func TestKeepOff(t *testing.T) {
+	mine := api.NewConstraint("${node.class}", "=", "gpu")
+	theirs := api.NewConstraint(nodeID, "!=", "c")
+	job := &api.Job{Constraints: []*api.Constraint{mine, theirs}, Meta: map[string]string{metaJob: "j"}}
+	keepOff(job, []string{"a", "b"})
+	keepOff(job, []string{"b", "d"})
+	want := &api.Job{
+		Constraints: []*api.Constraint{mine, theirs, api.NewConstraint(nodeID, "!=", "b"), api.NewConstraint(nodeID, "!=", "d")},
+		Meta:        map[string]string{metaJob: "j", metaAvoid: "b,d"},
+	}
+	if diff := cmp.Diff(want, job); diff != "" {
+		t.Errorf("kept off others (-want +got):\n%s", diff)
+	}
+	keepOff(job, nil)
+	if diff := cmp.Diff(&api.Job{Constraints: []*api.Constraint{mine, theirs}, Meta: map[string]string{metaJob: "j"}}, job); diff != "" {
+		t.Errorf("kept off none (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string(nil), differences(&api.Job{TaskGroups: []*api.TaskGroup{{Tasks: []*api.Task{{}}}}}, &api.Job{
+		TaskGroups: []*api.TaskGroup{{Tasks: []*api.Task{{}}}}, Meta: map[string]string{metaAvoid: "a"}, Constraints: []*api.Constraint{api.NewConstraint(nodeID, "!=", "a")},
+	})); diff != "" {
+		t.Errorf("taken for drift (-want +got):\n%s", diff)
+	}
+}
