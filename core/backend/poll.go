@@ -129,6 +129,36 @@ func ReadLogFile(ctx context.Context, path string, opts LogOptions, live func(co
 	return &follower{PipeReader: r, cancel: cancel}, nil
 }
 
+// LiveByList is a live for ReadLogFile: it says false once the workload is listed as ended, or no more. What cannot be told may go on.
+func LiveByList(b lister, job string, id ID) func(context.Context) bool {
+	return func(ctx context.Context) bool {
+		statuses, complete, err := b.List(ctx, job)
+		i := slices.IndexFunc(statuses, func(st Status) bool { return st.ID == id })
+		if err != nil || i < 0 {
+			return ctx.Err() == nil && (err != nil || !complete)
+		}
+		return statuses[i].State.Live()
+	}
+}
+
+// PartLog writes the line with LogBoundary into the log of a process that ended, for the one that follows it. The log is opened with O_APPEND and O_RDWR.
+func PartLog(log *os.File, why string) error {
+	last := []byte("\n")
+	info, err := log.Stat()
+	if err == nil && info.Size() > 0 {
+		_, err = log.ReadAt(last, info.Size()-1)
+	}
+	if err != nil {
+		return err
+	}
+	line := LogBoundary + why + "\n"
+	if last[0] != '\n' {
+		line = "\n" + line
+	}
+	_, err = log.WriteString(line)
+	return err
+}
+
 // follower is the reading side of a file that is followed.
 type follower struct {
 	*io.PipeReader

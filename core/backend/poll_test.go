@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -171,5 +172,58 @@ func TestWatchByList(t *testing.T) {
 			for range events { // it must end
 			}
 		})
+	}
+}
+
+func TestLiveByList(t *testing.T) {
+	id, other := backend.ID{Role: "worker", Generation: 1}, backend.ID{Role: "worker", Rank: 1, Generation: 1}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		name string
+		ctx  context.Context
+		look look
+		want bool
+	}{
+		{"runs", t.Context(), look{[]backend.Status{{ID: other, State: backend.StateExited}, {ID: id, State: backend.StateRunning}}, true, nil}, true},
+		{"ended", t.Context(), look{[]backend.Status{{ID: other, State: backend.StateRunning}, {ID: id, State: backend.StateFailed}}, true, nil}, false},
+		{"gone", t.Context(), look{[]backend.Status{{ID: other, State: backend.StateRunning}}, true, nil}, false},
+		{"not seen", t.Context(), look{[]backend.Status{{ID: other, State: backend.StateRunning}}, false, nil}, true},
+		{"no answer", t.Context(), look{nil, false, errors.New("not now")}, true},
+		{"no answer, and nobody waits for one", over, look{nil, false, context.Canceled}, false},
+	} {
+		if got := backend.LiveByList(&looks{list: []look{tt.look}}, "j", id)(tt.ctx); got != tt.want {
+			t.Errorf("%s: live %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestPartLog(t *testing.T) {
+	const line = backend.LogBoundary + "why\n"
+	for before, want := range map[string]string{"": line, "a\n": "a\n" + line, "a": "a\n" + line} {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(backend.PartLog(f, "why"), f.Close()); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("%q became %q, %v; want %q", before, got, err, want)
+		}
+	}
+}
+
+func TestExitCode(t *testing.T) {
+	for script, want := range map[string]int{"exit 0": 0, "exit 3": 3, "kill -9 $$": 137} {
+		cmd := exec.Command("/bin/sh", "-c", script)
+		_ = cmd.Run() // what it ended with is looked at
+		if got, how := backend.ExitCode(cmd.ProcessState); got != want || how == "" {
+			t.Errorf("%s: code %d, %q; want %d", script, got, how, want)
+		}
 	}
 }

@@ -1,11 +1,13 @@
 package backend
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"syscall"
 )
 
 // Executable gives the path of this program, which a backend starts again, or whose neighbours it starts.
@@ -39,4 +41,12 @@ func LookProgram(self, argv0 string) (string, error) {
 		return "", err
 	}
 	return filepath.Abs(path)
+}
+
+// ExitCode gives the exit code of a process that has ended, 128+n when signal n ended it, and says the same in words.
+func ExitCode(ended *os.ProcessState) (code int, how string) {
+	if status, ok := ended.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal()), fmt.Sprintf("signal %d (%s)", int(status.Signal()), status.Signal())
+	}
+	return ended.ExitCode(), fmt.Sprintf("code %d", ended.ExitCode())
 }

@@ -9,21 +9,20 @@
 //	spec.json    what to run, with its slots; written before the folder gets its name
 //	lock         held (flock) by the keeper and the process below it: the one proof that either lives, and why there are never two
 //	status.json  what the keeper last knew
-//	released     "drained" or "forced", once the workload was given up
+//	released     "drained" or "forced", once the workload was given up; empty before
 //	output.log   what it wrote; alloc/ is its own folder
 //
 // Every call holds DIR/lock, so calls see each other's work whole. plugins/local is the same idea made ready for daily use.
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"log"
 	"log/slog"
 	"maps"
 	"os"
@@ -32,7 +31,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -44,21 +42,12 @@ import (
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == "keep" {
 		if err := keep(os.Args[2]); err != nil {
-			fmt.Fprintf(os.Stderr, "keep %s: %v\n", os.Args[2], err)
-			os.Exit(1)
+			log.Fatalf("keep %s: %v", os.Args[2], err)
 		}
 		return
 	}
-	self, err := os.Executable()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "find this program:", err)
-		os.Exit(1)
-	}
-	backend.Serve(func(*slog.Logger) backend.Backend { return newProcesses(self) })
+	backend.Serve(func(*slog.Logger) backend.Backend { return &processes{self: backend.Executable()} })
 }
-
-// poll is how often a file or a lock is looked at.
-const poll = 20 * time.Millisecond
 
 // block is what stands between the braces of backend "processes" { … }.
 type block struct {
@@ -67,211 +56,263 @@ type block struct {
 	Dir        string    `hcl:"dir,optional"` // "" is a folder of the job's
 }
 
-// processes implements backend.Backend.
-type processes struct {
-	self string // this program, to start keepers
-	mu   sync.Mutex
-	jobs map[string]block // what is configured
-}
-
-func newProcesses(self string) *processes { return &processes{self: self, jobs: map[string]block{}} }
-
-func (p *processes) Info(context.Context) (backend.Info, error) {
-	return backend.Info{Name: "processes", Version: "1", Drains: true, Survives: true}, nil
-}
-
-func (p *processes) Close() error { return nil }
-
-func (p *processes) Configure(_ context.Context, cfg backend.Config) (backend.Diagnostics, error) {
-	if err := backend.ValidJob(cfg.Job); err != nil {
-		return nil, err
-	}
-	b := block{}
+func decode(cfg backend.Config) (b block, _ backend.Diagnostics) {
 	diags := backend.DecodeBlock(cfg, &b)
 	if !diags.HasErrors() && b.Slots < 1 {
 		diags = append(diags, &hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "No slots", Detail: "slots is how many workers fit on this machine; give 1 or more.", Subject: b.SlotsRange.Ptr(),
 		})
 	}
-	if diags.HasErrors() {
-		return backend.FromHCL(cfg, diags), nil
-	}
 	b.Dir = cmp.Or(b.Dir, filepath.Join(cfg.StateDir, "backend-processes"))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.jobs[cfg.Job] = b
-	return backend.FromHCL(cfg, diags), nil
+	return b, backend.FromHCL(cfg, diags)
 }
 
-// enter gives the job's block, with its folder locked until unlock is called. It honours ctx.
-func (p *processes) enter(ctx context.Context, job string) (b block, unlock func(), err error) {
-	p.mu.Lock()
-	b, ok := p.jobs[job]
-	p.mu.Unlock()
-	if !ok {
-		return b, nil, backend.Errorf(backend.Blocked, "job %q is not configured; configure it first", job)
-	}
-	if err := os.MkdirAll(filepath.Join(b.Dir, job), 0o700); err != nil {
-		return b, nil, backend.Errorf(backend.Blocked, "make the folder of job %q: %w; set dir to one that can be written", job, err)
-	}
-	for {
-		lock, err := tryLock(filepath.Join(b.Dir, "lock"))
-		if err == nil && lock != nil && ctx.Err() == nil {
-			return b, func() { lock.Close() }, nil
-		}
-		if lock != nil {
-			lock.Close()
-		}
-		if err = cmp.Or(err, ctx.Err()); err != nil {
-			return b, nil, backend.Errorf(backend.Unavailable, "lock the folder %s for job %q: %w", b.Dir, job, err)
-		}
-		pause(ctx, poll)
-	}
+// processes implements backend.Backend.
+type processes struct {
+	self string // this program, to start keepers
+	jobs backend.Jobs[block]
 }
 
-// tryLock takes the lock at path for as long as the file is open, here or in a child; nil means that somebody has it.
-func tryLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+func (p *processes) Close() error { return nil }
+
+func (p *processes) Info(context.Context) (backend.Info, error) {
+	return backend.Info{Name: "processes", Version: "1", Drains: true, Survives: true}, nil
+}
+
+func (p *processes) Configure(ctx context.Context, cfg backend.Config) (backend.Diagnostics, error) {
+	return p.jobs.Configure(ctx, cfg, decode)
+}
+
+// enter begins a call: it gives the job's block, with its folder locked until lock is closed, and what is wrong with each of the workloads.
+func (p *processes) enter(ctx context.Context, job string, ws ...backend.Workload) (b block, lock *os.File, problems []*backend.Error, err error) {
+	if b, err = p.jobs.Of(ctx, job); err != nil {
+		return b, nil, nil, err
+	}
+	if problems, err = backend.ValidateAll(job, ws); err != nil {
+		return b, nil, nil, err
+	}
+	if err = os.MkdirAll(filepath.Join(b.Dir, job), 0o700); err == nil {
+		lock, err = backend.Lock(ctx, filepath.Join(b.Dir, "lock"))
+	}
 	if err != nil {
-		return nil, err
+		err = backend.Errorf(backend.FileCode(err), "use the folder %s for job %q: %w", b.Dir, job, err)
 	}
-	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
-		return f, nil
-	}
-	f.Close()
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, nil
-	}
-	return nil, err
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
+	return b, lock, problems, err
 }
 
 // spec is what a keeper is to run.
 type spec struct {
-	Workload backend.Workload
-	Slots    []string
+	backend.Workload
+	Slots []string
 }
 
-// record is what a keeper knows; only it writes it.
-type record struct {
-	backend.Status
-	Final bool // it ended by itself for good
-}
-
-// workload is one look at a workload's folder.
-type workload struct {
+// look is one look at a workload's folder.
+type look struct {
 	dir      string
+	id       backend.ID
 	spec     spec
-	record   record
-	held     bool   // its keeper or its process lives
-	released string // how it was given up, "" when it was not
-	broken   error  // the folder cannot be read: nothing is known
+	last     backend.Status // what the keeper knew last
+	held     bool           // its keeper or its process lives
+	released string         // how it was given up, "" when it was not
+	broken   error          // the folder cannot be read: nothing is known
 }
 
-func look(dir string, id backend.ID) workload {
-	w := workload{dir: dir, record: record{Status: backend.Status{ID: id, State: backend.StateStarting}}}
-	lock, err := tryLock(filepath.Join(dir, "lock"))
-	w.held = err == nil && lock == nil
-	if lock != nil {
+func (b block) look(job string, id backend.ID) look {
+	w := look{dir: filepath.Join(b.Dir, job, id.String()), id: id}
+	lock, err := backend.TryLock(filepath.Join(w.dir, "lock"))
+	if w.held = err == nil && lock == nil; lock != nil {
 		lock.Close()
 	}
-	released, rerr := os.ReadFile(filepath.Join(dir, "released"))
+	released, rerr := os.ReadFile(filepath.Join(w.dir, "released"))
 	w.released = string(released)
-	w.broken = errors.Join(err, missingIsFine(rerr), backend.ReadJSON(filepath.Join(dir, "spec.json"), &w.spec),
-		missingIsFine(backend.ReadJSON(filepath.Join(dir, "status.json"), &w.record)))
-	w.record.ID, w.record.Devices = id, w.spec.Slots
+	w.broken = errors.Join(err, rerr, backend.ReadJSON(filepath.Join(w.dir, "spec.json"), &w.spec), backend.ReadJSON(filepath.Join(w.dir, "status.json"), &w.last))
 	return w
 }
 
 // gone says that the workload was given up and nothing of it is left.
-func (w workload) gone() bool { return w.broken == nil && !w.held && w.released != "" }
+func (w look) gone() bool { return w.broken == nil && !w.held && w.released != "" }
 
 // over says that there is no process and that none may start any more.
-func (w workload) over() bool { return w.gone() || w.broken == nil && !w.held && w.record.Final }
+func (w look) over() bool { return w.gone() || w.broken == nil && !w.held && !w.last.State.Live() }
 
-func (w workload) status() backend.Status {
-	st := w.record.Status
-	st.Node, st.Address = "localhost", "127.0.0.1"
+func (w look) status() backend.Status {
+	st := w.last
+	st.ID, st.Devices, st.Node, st.Address = w.id, w.spec.Slots, "localhost", "127.0.0.1"
 	switch {
 	case w.broken != nil:
 		st.State, st.Reason = backend.StateUnknown, fmt.Sprintf("its folder cannot be read: %v", w.broken)
 	case w.held && w.released != "":
 		st.State, st.Reason = backend.StateStopping, "released, "+w.released
-	case !w.held && !w.record.Final:
+	case !w.held && st.State.Live():
 		st.State, st.PID, st.Reason = backend.StateFailed, 0, "its keeper was ended from outside, and the process with it"
 	}
 	return st
 }
 
+// release puts on record that the workload is given up, which its keeper sees. A forced release is not taken back.
+func (w look) release(how backend.How) error {
+	if w.released == backend.Forced.String() {
+		return nil
+	}
+	return backend.WriteFile(filepath.Join(w.dir, "released"), []byte(how.String()))
+}
+
+// end ends the workload by force and waits for that, with the folder locked: it comes at once.
+func (w look) end(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := w.release(backend.Forced); err != nil {
+		return err
+	}
+	lock, err := backend.Lock(ctx, filepath.Join(w.dir, "lock"))
+	if err == nil {
+		err = lock.Close()
+	}
+	return err
+}
+
 // scan looks at every workload of the job, ordered by ID; "*" is every job of the folder.
-func (b block) scan(job string) (all []workload, err error) {
-	dirs, err := filepath.Glob(filepath.Join(b.Dir, job, "*-g*"))
+func (b block) scan(job string) (all []look) {
+	dirs, _ := filepath.Glob(filepath.Join(b.Dir, job, "*-g*")) // the pattern is sound
 	for _, dir := range dirs {
 		if id, err := backend.ParseID(filepath.Base(dir)); err == nil {
-			all = append(all, look(dir, id))
+			all = append(all, b.look(filepath.Base(filepath.Dir(dir)), id))
 		}
 	}
-	slices.SortStableFunc(all, func(x, y workload) int { return x.record.ID.Compare(y.record.ID) })
-	return all, err
+	slices.SortStableFunc(all, func(x, y look) int { return x.id.Compare(y.id) })
+	return all
+}
+
+// newest gives the highest generation of the id's role and rank; its generation is 0 where there is none.
+func (b block) newest(job string, id backend.ID) (newest look) {
+	for _, w := range b.scan(job) {
+		if w.id.Role == id.Role && w.id.Rank == id.Rank {
+			newest = w
+		}
+	}
+	return newest
+}
+
+// devices gives all slots with their holders, and those that are free.
+func (b block) devices() (all []backend.Device, free []string) {
+	holders := map[string]string{}
+	for _, w := range b.scan("*") {
+		for _, slot := range w.spec.Slots {
+			if !w.over() {
+				holders[slot] = filepath.Base(filepath.Dir(w.dir)) + "/" + w.id.String()
+			}
+		}
+	}
+	for i := range b.Slots {
+		slot := "slot-" + strconv.Itoa(i)
+		if all = append(all, backend.Device{ID: slot, Node: "localhost", HeldBy: holders[slot]}); holders[slot] == "" {
+			free = append(free, slot)
+		}
+	}
+	return all, free
+}
+
+func (p *processes) Inventory(ctx context.Context) (inv backend.Inventory, err error) {
+	blocks, widest := p.jobs.All(), map[string]string{} // by folder: of the jobs that share its slots, the one with the most speaks for it
+	for job, b := range blocks {
+		if b.Slots > blocks[widest[b.Dir]].Slots {
+			widest[b.Dir] = job
+		}
+	}
+	for _, job := range slices.Sorted(maps.Values(widest)) {
+		b, lock, _, err := p.enter(ctx, job)
+		if err != nil {
+			return inv, err
+		}
+		devices, free := b.devices()
+		lock.Close()
+		inv.Devices, inv.Total, inv.Free = append(inv.Devices, devices...), inv.Total+len(devices), inv.Free+len(free)
+	}
+	return inv, nil
 }
 
 func (p *processes) List(ctx context.Context, job string) (out []backend.Status, complete bool, err error) {
-	b, unlock, err := p.enter(ctx, job)
+	b, lock, _, err := p.enter(ctx, job)
 	if err != nil {
 		return nil, false, err
 	}
-	defer unlock()
-	all, err := b.scan(job)
-	for _, w := range all {
+	defer lock.Close()
+	for _, w := range b.scan(job) {
 		if !w.gone() {
 			out = append(out, w.status())
 		}
 	}
-	return out, err == nil, err
+	return out, true, nil
 }
 
 func (p *processes) Release(ctx context.Context, job string, ids []backend.ID, how backend.How) error {
 	if how != backend.Drained && how != backend.Forced {
 		return backend.Invalidf("how", "release workloads of job %q: %v is no way to release", job, how)
 	}
-	b, unlock, err := p.enter(ctx, job)
+	b, lock, _, err := p.enter(ctx, job)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer lock.Close()
 	var errs []error
-	for _, id := range ids {
-		w := look(filepath.Join(b.Dir, job, id.String()), id)
-		if !errors.Is(w.broken, fs.ErrNotExist) && w.released != backend.Forced.String() { // a forced release is not taken back
-			errs = append(errs, backend.WriteFile(filepath.Join(w.dir, "released"), []byte(how.String())))
+	for _, w := range b.scan(job) {
+		if slices.Contains(ids, w.id) {
+			errs = append(errs, w.release(how))
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// Plan tries the workloads against the slots that are free.
+func (p *processes) Plan(ctx context.Context, job string, ws []backend.Workload) (report backend.Report, err error) {
+	b, lock, problems, err := p.enter(ctx, job, ws...)
+	if err != nil {
+		return report, err
+	}
+	defer lock.Close()
+	_, slots := b.devices()
+	needs, free := 0, len(slots)
+	for i, w := range ws {
+		place := backend.Placement{ID: w.ID, Node: "localhost"}
+		known := b.newest(job, w.ID)
+		_, missing := backend.LookProgram(p.self, cmp.Or(append(w.Argv, "")...))
+		switch {
+		case problems[i] != nil:
+			place.Reason = problems[i].Message
+		case known.id.Generation >= w.ID.Generation:
+			place.Fits, place.Devices, place.Reason = known.id == w.ID && known.released == "", known.spec.Slots, "there is "+known.id.String()+" already"
+		case missing != nil:
+			place.Reason = missing.Error()
+		default:
+			needs += w.Resources.GPUs
+			if !known.over() { // its slots come free when it is replaced
+				free += len(known.spec.Slots)
+			}
+			if place.Fits = w.Resources.GPUs == 0 || needs <= free; !place.Fits {
+				place.Reason = "no slot is free for it"
+			}
+		}
+		report.Placements = append(report.Placements, place)
+	}
+	if needs > free {
+		report.Shortage = fmt.Sprintf("needs %d slots, %d free", needs, free)
+	}
+	return report, nil
+}
+
 func (p *processes) Ensure(ctx context.Context, job string, ws []backend.Workload) ([]backend.Status, error) {
-	problems, err := backend.ValidateAll(job, ws)
+	b, lock, problems, err := p.enter(ctx, job, ws...)
 	if err != nil {
 		return nil, err
 	}
-	b, unlock, err := p.enter(ctx, job)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
+	defer lock.Close()
 	out := make([]backend.Status, len(ws))
 	for i, w := range ws {
 		if problems[i] == nil {
 			problems[i] = p.ensureOne(ctx, b, job, w)
 		}
 		if out[i] = (backend.Status{ID: w.ID, State: backend.StateFailed, Err: problems[i]}); problems[i] == nil {
-			out[i] = look(filepath.Join(b.Dir, job, w.ID.String()), w.ID).status()
+			out[i] = b.look(job, w.ID).status()
 		}
 	}
 	return out, nil
@@ -280,17 +321,8 @@ func (p *processes) Ensure(ctx context.Context, job string, ws []backend.Workloa
 // ensureOne makes the workload's folder, if it has none, and starts its keeper, if it should have one and does not.
 func (p *processes) ensureOne(ctx context.Context, b block, job string, w backend.Workload) *backend.Error {
 	doing := fmt.Sprintf("start %s of job %q", w.ID, job)
-	all, err := b.scan("*")
-	if err != nil {
-		return backend.Errorf(backend.Unavailable, "%s: %w", doing, err)
-	}
-	var known workload // the newest generation
-	for _, other := range all {
-		if id := other.record.ID; filepath.Base(filepath.Dir(other.dir)) == job && id.Role == w.ID.Role && id.Rank == w.ID.Rank {
-			known = other
-		}
-	}
-	switch generation := known.record.ID.Generation; {
+	known := b.newest(job, w.ID)
+	switch generation := known.id.Generation; {
 	case known.broken != nil:
 		return backend.Errorf(backend.Unavailable, "%s: read %s: %w", doing, known.dir, known.broken)
 	case generation > w.ID.Generation, generation == w.ID.Generation && known.released != "":
@@ -298,84 +330,36 @@ func (p *processes) ensureOne(ctx context.Context, b block, job string, w backen
 	case generation == w.ID.Generation && (known.held || known.over()):
 		return nil
 	case generation == w.ID.Generation:
-		return p.startKeeper(doing, known.dir)
-	}
-	if known.dir != "" && !known.gone() {
-		if err := known.replace(ctx); err != nil {
-			return backend.Errorf(backend.Conflict, "%s: %w", doing, err)
+		return p.startKeeper(ctx, doing, known.dir)
+	case generation > 0 && !known.gone():
+		if err := known.end(ctx); err != nil {
+			return backend.Errorf(backend.Conflict, "%s: generation %d is still ending: %w; ask again", doing, generation, err)
 		}
-		all, _ = b.scan("*") // it could be read just now
 	}
-	program, err := exec.LookPath(w.Argv[0])
+	program, err := backend.LookProgram(p.self, w.Argv[0])
 	if err != nil {
-		return backend.Invalidf("argv[0]", "%s: %v; build or install it, or name it by its path", doing, err)
+		return backend.Invalidf("argv[0]", "%s: %w; build or install it, or name it by its path", doing, err)
 	}
-	w.Argv = append([]string{program}, w.Argv[1:]...)
-	free := b.free(all)
+	_, free := b.devices()
 	if len(free) < w.Resources.GPUs {
 		return backend.Errorf(backend.NoCapacity, "%s: needs %d slots, %d free", doing, w.Resources.GPUs, len(free))
 	}
+	files := w.Files
+	w.Argv, w.Files = append([]string{program}, w.Argv[1:]...), nil
+	raw, _ := json.Marshal(spec{Workload: w, Slots: free[:w.Resources.GPUs]}) // it is plain data
 	dir := filepath.Join(b.Dir, job, w.ID.String())
-	if err := create(dir, spec{Workload: w, Slots: free[:w.Resources.GPUs]}); err != nil {
-		return backend.Errorf(backend.Blocked, "%s: write its folder: %w", doing, err)
+	// The log is there from the beginning, so that it can be followed.
+	if err := backend.WriteFolder(dir, map[string][]byte{"spec.json": raw, "status.json": []byte(`{"State": "starting"}`), "released": nil, "output.log": nil}, files); err != nil {
+		return backend.Errorf(backend.FileCode(err), "%s: write its folder: %w", doing, err)
 	}
-	return p.startKeeper(doing, dir)
-}
-
-// replace ends a workload for a higher generation. It waits for its end, with the folder locked: a forced one comes at once.
-func (w workload) replace(ctx context.Context) error {
-	if err := backend.WriteFile(filepath.Join(w.dir, "released"), []byte(backend.Forced.String())); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	for look(w.dir, w.record.ID).held {
-		if pause(ctx, poll); ctx.Err() != nil {
-			return fmt.Errorf("generation %d is still ending; ask again", w.record.ID.Generation)
-		}
-	}
-	return nil
-}
-
-// holders gives who has each slot.
-func (b block) holders(all []workload) map[string]string {
-	by := map[string]string{}
-	for _, w := range all {
-		for _, slot := range w.spec.Slots {
-			if !w.over() {
-				by[slot] = filepath.Base(filepath.Dir(w.dir)) + "/" + w.record.ID.String()
-			}
-		}
-	}
-	return by
-}
-
-func (b block) free(all []workload) (slots []string) {
-	held := b.holders(all)
-	for i := range b.Slots {
-		if name := "slot-" + strconv.Itoa(i); held[name] == "" {
-			slots = append(slots, name)
-		}
-	}
-	return slots
-}
-
-// create makes a workload's folder. Its log is there from the beginning, so that it can be followed.
-func create(dir string, s spec) error {
-	files := s.Workload.Files
-	s.Workload.Files = nil
-	raw, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	return backend.WriteFolder(dir, map[string][]byte{"spec.json": raw, "output.log": nil}, files)
+	return p.startKeeper(ctx, doing, dir)
 }
 
 // startKeeper starts the keeper with the lock in its hands, so that no moment lies between the two. It is in a session of its own and outlives this process.
-func (p *processes) startKeeper(doing, dir string) *backend.Error {
-	lock, err := tryLock(filepath.Join(dir, "lock"))
-	if err != nil || lock == nil {
-		return backend.Errorf(backend.Conflict, "%s: lock %s: %w", doing, dir, cmp.Or(err, error(syscall.EWOULDBLOCK)))
+func (p *processes) startKeeper(ctx context.Context, doing, dir string) *backend.Error {
+	lock, err := backend.Lock(ctx, filepath.Join(dir, "lock"))
+	if err != nil {
+		return backend.Errorf(backend.FileCode(err), "%s: %w", doing, err)
 	}
 	defer lock.Close()
 	cmd := exec.Command(p.self, "keep", dir)
@@ -388,212 +372,119 @@ func (p *processes) startKeeper(doing, dir string) *backend.Error {
 	return nil
 }
 
-// Plan tries the workloads against the slots that are free.
-func (p *processes) Plan(ctx context.Context, job string, ws []backend.Workload) (report backend.Report, err error) {
-	problems, err := backend.ValidateAll(job, ws)
-	if err != nil {
-		return report, err
-	}
-	b, unlock, err := p.enter(ctx, job)
-	if err != nil {
-		return report, err
-	}
-	defer unlock()
-	all, err := b.scan("*")
-	free, needs := len(b.free(all)), 0
-	left := free
-	for i, w := range ws {
-		place := backend.Placement{ID: w.ID, Node: "localhost", Fits: true}
-		known := look(filepath.Join(b.Dir, job, w.ID.String()), w.ID)
-		_, missing := exec.LookPath(cmp.Or(append(w.Argv, "")...))
-		switch {
-		case problems[i] != nil:
-			place.Fits, place.Reason = false, problems[i].Message
-		case known.broken == nil:
-			place.Fits, place.Devices, place.Reason = known.released == "", known.spec.Slots, "it is there already"
-		case missing != nil:
-			place.Fits, place.Reason = false, missing.Error()
-		default:
-			needs += w.Resources.GPUs
-			if left -= w.Resources.GPUs; left < 0 {
-				place.Fits, place.Reason = false, "no slot is free for it"
-			}
-		}
-		report.Placements = append(report.Placements, place)
-	}
-	if needs > free {
-		report.Shortage = fmt.Sprintf("needs %d slots, %d free", needs, free)
-	}
-	return report, err
-}
-
-func (p *processes) Inventory(ctx context.Context) (inv backend.Inventory, err error) {
-	p.mu.Lock()
-	byDir := map[string]string{} // the job with the most slots speaks for a folder
-	for job, b := range p.jobs {
-		if byDir[b.Dir] == "" || b.Slots > p.jobs[byDir[b.Dir]].Slots {
-			byDir[b.Dir] = job
-		}
-	}
-	p.mu.Unlock()
-	for _, dir := range slices.Sorted(maps.Keys(byDir)) {
-		b, unlock, err := p.enter(ctx, byDir[dir])
-		if err != nil {
-			return inv, err
-		}
-		all, err := b.scan("*")
-		unlock()
-		if err != nil {
-			return inv, err
-		}
-		holders := b.holders(all)
-		for i := range b.Slots {
-			name := "slot-" + strconv.Itoa(i)
-			inv.Devices = append(inv.Devices, backend.Device{ID: name, Node: "localhost", HeldBy: holders[name]})
-		}
-		inv.Total, inv.Free = inv.Total+b.Slots, inv.Free+len(b.free(all))
-	}
-	return inv, nil
-}
-
 func (p *processes) Logs(ctx context.Context, job string, id backend.ID, opts backend.LogOptions) (io.ReadCloser, error) {
-	b, unlock, err := p.enter(ctx, job)
+	b, err := p.jobs.Of(ctx, job)
 	if err != nil {
 		return nil, err
 	}
-	unlock()
-	return backend.ReadLogFile(ctx, filepath.Join(b.Dir, job, id.String(), "output.log"), opts, func(ctx context.Context) bool {
-		b, unlock, err := p.enter(ctx, job)
-		if err != nil {
-			return ctx.Err() == nil
-		}
-		defer unlock()
-		return look(filepath.Join(b.Dir, job, id.String()), id).held
-	})
+	return backend.ReadLogFile(ctx, filepath.Join(b.Dir, job, id.String(), "output.log"), opts, backend.LiveByList(p, job, id))
 }
 
 func (p *processes) Watch(ctx context.Context, job string) (<-chan backend.Event, error) {
-	if _, _, err := p.List(ctx, job); err != nil {
+	if _, err := p.jobs.Of(ctx, job); err != nil {
 		return nil, err
 	}
 	return backend.WatchByList(ctx, p, job, 200*time.Millisecond, nil), nil
 }
 
-// keep runs the workload of a folder until it ends for good or is released. Its process dies with it, by the kernel's hand, and holds the lock too.
-func keep(dir string) error {
-	runtime.LockOSThread() // the kernel kills the process when the thread that started it ends
-	k := keeper{dir: dir, lock: os.NewFile(3, "lock")}
-	err := errors.Join(backend.ReadJSON(filepath.Join(dir, "spec.json"), &k.spec), missingIsFine(backend.ReadJSON(filepath.Join(dir, "status.json"), &k.record)))
-	if err != nil {
-		return err
-	}
-	if k.out, err = os.OpenFile(filepath.Join(dir, "output.log"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600); err != nil {
-		return err
-	}
-	if k.record.PID != 0 {
-		k.again("its keeper was killed, and the process with it")
-	}
-	for wait := 200 * time.Millisecond; k.released() == ""; wait = min(2*wait, 5*time.Second) {
-		began := time.Now()
-		if k.runOnce(); k.record.Final || k.released() != "" {
-			break
-		}
-		if time.Since(began) > 10*time.Second {
-			wait = 200 * time.Millisecond
-		}
-		for end := time.Now().Add(wait); time.Now().Before(end) && k.released() == ""; {
-			time.Sleep(poll)
-		}
-		if k.released() == "" {
-			k.again(k.record.Reason)
-		}
-	}
-	return backend.WriteJSON(filepath.Join(dir, "status.json"), k.record)
-}
+const (
+	poll  = 20 * time.Millisecond  // how often a keeper looks whether it is released
+	pause = 500 * time.Millisecond // between a crash and the next start
+)
 
+// keeper runs the workload of a folder.
 type keeper struct {
 	dir       string
 	lock, out *os.File
 	spec      spec
-	record    record
+	status    backend.Status // as in the folder; only the keeper writes it
+}
+
+// keep runs the workload until it ends for good or is released. Its process dies with it, by the kernel's hand, and holds the lock too.
+func keep(dir string) (err error) {
+	runtime.LockOSThread() // the kernel kills the process when the thread that started it ends
+	k := keeper{dir: dir, lock: os.NewFile(3, "lock")}
+	k.out, err = os.OpenFile(filepath.Join(dir, "output.log"), os.O_APPEND|os.O_RDWR, 0)
+	err = errors.Join(err, backend.ReadJSON(filepath.Join(dir, "spec.json"), &k.spec), backend.ReadJSON(filepath.Join(dir, "status.json"), &k.status))
+	if err != nil {
+		return err
+	}
+	goesOn := func() bool { return k.released() == "" && k.status.State.Live() }
+	for again := !k.status.Started.IsZero(); goesOn(); again = true {
+		if again {
+			_ = backend.PartLog(k.out, cmp.Or(k.status.Reason, "its keeper was killed, and the process with it")) // a full disk must not stop it
+			k.status.Restarts++
+		}
+		k.runOnce()
+		for end := time.Now().Add(pause); goesOn() && time.Now().Before(end); time.Sleep(poll) {
+		}
+	}
+	return k.note()
 }
 
 func (k *keeper) released() string {
-	how, _ := os.ReadFile(filepath.Join(k.dir, "released")) // not there: not released
+	how, _ := os.ReadFile(filepath.Join(k.dir, "released")) // what cannot be read now is read soon
 	return string(how)
 }
 
-// again parts the logs of two processes of one ID by a line of its own.
-func (k *keeper) again(why string) {
-	last := []byte("\n")
-	if info, err := k.out.Stat(); err == nil && info.Size() > 0 {
-		_, _ = k.out.ReadAt(last, info.Size()-1) // at worst the line does not begin one
-	}
-	fmt.Fprintf(k.out, "%s%s%s\n", bytes.TrimPrefix([]byte("\n"), last), backend.LogBoundary, why)
-	k.record.Restarts++
+// note writes the status. What cannot be written is written the next time; until then the plugin sees what was.
+func (k *keeper) note() error {
+	return backend.WriteJSON(filepath.Join(k.dir, "status.json"), k.status)
 }
 
 // runOnce runs the process to its end, and notes how that was.
 func (k *keeper) runOnce() {
-	w := k.spec.Workload
-	cmd := exec.Command(w.Argv[0], w.Argv[1:]...)
-	cmd.Dir, cmd.Env = filepath.Join(k.dir, "alloc"), append(backend.CleanEnviron(), backend.EnvAllocDir+"="+filepath.Join(k.dir, "alloc"))
-	for name, value := range w.Env {
+	st, alloc := &k.status, filepath.Join(k.dir, backend.AllocFolder)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	cmd := exec.CommandContext(ctx, k.spec.Argv[0], k.spec.Argv[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = cmp.Or(k.spec.StopGrace, backend.DefaultStopGrace) // from that to SIGKILL
+	cmd.Dir, cmd.Env = alloc, append(backend.CleanEnviron(), backend.EnvAllocDir+"="+alloc)
+	for name, value := range k.spec.Env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = k.out, k.out, []*os.File{k.lock}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	err := cmd.Start()
-	if err == nil {
-		k.record.State, k.record.PID, k.record.Started, k.record.Reason = backend.StateRunning, cmd.Process.Pid, time.Now(), ""
-		k.note()
-		err = k.await(cmd)
+	var how string
+	if err := cmd.Start(); err != nil {
+		st.ExitCode, how = 127, err.Error()
+	} else {
+		st.State, st.PID, st.Started, st.Reason = backend.StateRunning, cmd.Process.Pid, time.Now(), ""
+		_ = k.note()
+		k.await(cmd, stop)
+		st.ExitCode, how = backend.ExitCode(cmd.ProcessState)
 	}
-	code := 127
-	if cmd.ProcessState != nil {
-		if code = cmd.ProcessState.ExitCode(); code < 0 {
-			code = 128 + int(cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
-		}
-	}
-	k.record.State, k.record.PID, k.record.ExitCode, k.record.Finished = backend.StateStarting, 0, code, time.Now()
-	k.record.Reason = fmt.Sprintf("it ended with code %d (%v)", code, err)
-	switch code {
-	case 0:
-		k.record.State, k.record.Final, k.record.Reason = backend.StateExited, true, "it ended with code 0: done"
+	st.State, st.PID, st.Finished, st.Reason = backend.StateStarting, 0, time.Now(), "it ended with "+how
+	switch st.ExitCode {
+	case 0: // done
+		st.State = backend.StateExited
 	case 3: // another incarnation has its place
-		k.record.State, k.record.Final = backend.StateFailed, true
+		st.State = backend.StateFailed
 	}
-	k.note()
+	_ = k.note()
 }
 
 // await waits for the end of the process, and brings it about when the workload is released.
-func (k *keeper) await(cmd *exec.Cmd) error {
-	defer func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }() // what it left running, if anything
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	var killAt time.Time
+func (k *keeper) await(cmd *exec.Cmd, stop func()) {
+	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with what it started; they may all have ended
+	defer kill()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // its state tells more
+	}()
 	for {
-		switch how := k.released(); {
-		case how == backend.Forced.String(), !killAt.IsZero() && time.Now().After(killAt):
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
-		case how != "" && killAt.IsZero():
-			killAt = time.Now().Add(cmp.Or(k.spec.Workload.StopGrace, backend.DefaultStopGrace))
-			_ = cmd.Process.Signal(syscall.SIGTERM)
+		switch k.released() {
+		case backend.Drained.String():
+			stop()
+		case backend.Forced.String():
+			kill()
 		}
 		select {
-		case err := <-ended:
-			return err
+		case <-ended:
+			return
 		case <-time.After(poll):
 		}
 	}
-}
-
-// note writes the record. What cannot be written is written the next time; until then the plugin sees what was.
-func (k *keeper) note() { _ = backend.WriteJSON(filepath.Join(k.dir, "status.json"), k.record) }
-
-func missingIsFine(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

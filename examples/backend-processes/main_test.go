@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/conformance"
@@ -45,7 +44,7 @@ func harness(t *testing.T) conformance.Harness {
 		return filepath.Join(dir, "backend-processes", job, id.String())
 	}
 	return conformance.Harness{
-		Open:   func(t testing.TB) backend.Backend { return newProcesses(plugin) },
+		Open:   func(t testing.TB) backend.Backend { return &processes{self: plugin} },
 		Config: config,
 		BadConfig: func(job string) (backend.Config, int) {
 			cfg := config(job)
@@ -56,7 +55,11 @@ func harness(t *testing.T) conformance.Harness {
 		Starts:   conformance.Shell{Dir: dir}.Starts,
 		Slots:    slots,
 		Stall: func(t testing.TB) func() {
-			lock := lockNow(t, filepath.Join(dir, "backend-processes", "lock"))
+			_ = os.Mkdir(filepath.Join(dir, "backend-processes"), 0o700) // where it is there, the lock below works too
+			lock, err := backend.Lock(t.Context(), filepath.Join(dir, "backend-processes", "lock"))
+			if err != nil {
+				t.Fatal(err)
+			}
 			return func() { lock.Close() }
 		},
 		Lose: func(t testing.TB, job string, id backend.ID) {
@@ -81,24 +84,6 @@ func harness(t *testing.T) conformance.Harness {
 			}
 		},
 	}
-}
-
-func lockNow(t testing.TB, path string) *os.File {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		lock, err := tryLock(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if lock != nil {
-			return lock
-		}
-	}
-	t.Fatalf("%s was never free", path)
-	return nil
 }
 
 // keeperOf finds the keeper of a workload's folder by its command line.
@@ -135,7 +120,7 @@ func TestConformanceOverPlugin(t *testing.T) {
 }
 
 func TestNoSlots(t *testing.T) {
-	diags, err := newProcesses("").Configure(t.Context(), backend.Config{Job: "j", Source: []byte("slots = 0"), Filename: "job.hcl", StartLine: 3, StartColumn: 1})
+	diags, err := (&processes{}).Configure(t.Context(), backend.Config{Job: "j", Source: []byte("slots = 0"), Filename: "job.hcl", StartLine: 3, StartColumn: 1})
 	if err != nil || len(diags) != 1 || diags[0].Start != (backend.Position{Line: 3, Column: 9, Byte: 8}) {
 		t.Errorf("slots = 0: %+v, %v", diags, err)
 	}

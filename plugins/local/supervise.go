@@ -390,10 +390,5 @@ func (c *child) reap() (code int, how string) {
 	}
 	c.out.Close()
 	<-c.copied
-	status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if ok && status.Signaled() {
-		return 128 + int(status.Signal()), fmt.Sprintf("signal %d (%s)", int(status.Signal()), status.Signal())
-	}
-	code = c.cmd.ProcessState.ExitCode()
-	return code, fmt.Sprintf("code %d", code)
+	return backend.ExitCode(c.cmd.ProcessState)
 }
