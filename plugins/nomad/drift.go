@@ -24,7 +24,7 @@ type driftVerdict struct {
 // meetDrift compares the Nomad jobs with what was submitted, once for each change of them, and meets what others changed
 // as the settings say. It gives, by ID, what is to be said of it. What cannot be found out now is found out later.
 func (n *nomad) meetDrift(ctx context.Context, s settings, job string, p picture) map[backend.ID]string {
-	var mu sync.Mutex
+	var mu sync.Mutex // guards texts
 	texts := map[backend.ID]string{}
 	var g errgroup.Group
 	g.SetLimit(atOnce)
@@ -36,7 +36,9 @@ func (n *nomad) meetDrift(ctx context.Context, s settings, job string, p picture
 		old, known := n.known[v.job.ID]
 		n.mu.Unlock()
 		if known && old.index == v.job.JobModifyIndex {
+			mu.Lock()
 			texts[v.id] = old.text
+			mu.Unlock()
 			continue
 		}
 		g.Go(func() error {
