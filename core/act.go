@@ -227,8 +227,22 @@ func (s *Scheduler) partingOf(l leaving, st backend.Status, now time.Time) parti
 		return releaseForced // it never joined, or does not answer: the chief leases again what it may hold
 	case !l.Asked.IsZero() && now.Sub(l.Asked) > drainTimeout:
 		return releaseForced
+	case l.Asked.IsZero() && (s.wouldLeaveAGap() || s.awaitsRelief(l, now)):
+		return waitForChief
 	}
 	return askToDrain
+}
+
+// wouldLeaveAGap says that what a worker hands over now would have no reader for a while: a chief that has just started gives nothing to others before it has
+// waited for all who may hold it. Where everybody leaves nobody takes over.
+func (s *Scheduler) wouldLeaveAGap() bool {
+	return s.seen.chief.GetInGrace() && !s.want.Stopping && s.want.Restart == 0
+}
+
+// awaitsRelief says that the successor for which a worker leaves is not ready, or not any more, or not yet with the chief of now, and that there is time to wait.
+func (s *Scheduler) awaitsRelief(l leaving, now time.Time) bool {
+	r := l.Relief
+	return r != nil && now.Before(r.Latest) && !s.want.Stopping && slices.Contains(s.want.Ranks, r.Rank) && !s.isReady(r.Rank)
 }
 
 // chiefIsNew says that members of the chief before may not have registered again yet.

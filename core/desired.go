@@ -89,6 +89,14 @@ type leaving struct {
 	Asked time.Time `json:"asked,omitzero"`
 	// Released: the backend was told, and took it.
 	Released bool `json:"released,omitempty"`
+	// Relief takes its place, nil: nobody does.
+	Relief *relief `json:"relief,omitempty"`
+}
+
+// relief is the worker that must be ready before another one leaves, and until when that waits for it.
+type relief struct {
+	Rank   int       `json:"rank"`
+	Latest time.Time `json:"latest"`
 }
 
 func (l leaving) id() backend.ID {

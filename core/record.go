@@ -149,7 +149,7 @@ type WorkerView struct {
 	PID        int       `json:"pid,omitempty"`
 	Reason     string    `json:"reason,omitempty"`
 	Since      time.Time `json:"since,omitzero"`
-	Deadline   time.Time `json:"deadline,omitzero"` // when the cluster ends it by itself
+	Deadline   time.Time `json:"deadline,omitzero"` // from when on the cluster may end it by itself
 }
 
 // ServerView is one parameter server as the backend and the chief see it.

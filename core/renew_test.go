@@ -2,7 +2,6 @@ package core
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -11,61 +10,6 @@ import (
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/rpc"
 )
-
-func TestRenewalStarts(t *testing.T) {
-	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
-	one := func(rank, deadline int) term { return term{rank, at(deadline), 10 * time.Second, 5 * time.Second} }
-	for name, c := range map[string]struct {
-		terms  []term
-		atOnce int
-		want   map[int]int // seconds, by rank
-	}{
-		"none":                           {nil, 1, map[int]int{}},
-		"one, as late as it can be":      {[]term{one(0, 100)}, 1, map[int]int{0: 85}},
-		"one deadline, one at a time":    {[]term{one(0, 100), one(1, 100), one(2, 100)}, 1, map[int]int{2: 85, 1: 75, 0: 65}},
-		"one deadline, two at a time":    {[]term{one(0, 100), one(1, 100), one(2, 100)}, 2, map[int]int{2: 85, 1: 85, 0: 75}},
-		"far apart, each on its own":     {[]term{one(0, 100), one(1, 200)}, 1, map[int]int{0: 85, 1: 185}},
-		"close, the first one is pushed": {[]term{one(0, 100), one(1, 103)}, 1, map[int]int{0: 78, 1: 88}},
-		"none at once counts as one":     {[]term{one(0, 100), one(1, 100)}, 0, map[int]int{1: 85, 0: 75}},
-	} {
-		got := map[int]int{}
-		for rank, start := range renewalStarts(c.terms, c.atOnce) {
-			got[rank] = int(start.Unix())
-		}
-		if !maps.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
-	}
-}
-
-// Whatever the walltimes, never more renewals than allowed overlap, and each is done before its worker must leave.
-func TestRenewalStartsProperty(t *testing.T) {
-	for seed := range 200 {
-		var terms []term
-		for rank := range 1 + seed%9 {
-			terms = append(terms, term{rank, time.Unix(int64(1000+(rank*rank*37+seed*101)%97), 0), time.Duration(1+(rank*seed)%7) * time.Second, time.Duration(rank%4) * time.Second})
-		}
-		atOnce := 1 + seed%3
-		starts := renewalStarts(terms, atOnce)
-		if len(starts) != len(terms) {
-			t.Fatalf("seed %d: %d of %d begin", seed, len(starts), len(terms))
-		}
-		for _, a := range terms {
-			if starts[a.rank].Add(a.lead).After(a.last()) {
-				t.Errorf("seed %d: worker %d is renewed too late", seed, a.rank)
-			}
-			overlap := 0
-			for _, b := range terms { // under way when a begins
-				if !starts[b.rank].After(starts[a.rank]) && starts[a.rank].Before(starts[b.rank].Add(b.lead)) {
-					overlap++
-				}
-			}
-			if overlap > atOnce {
-				t.Errorf("seed %d: %d renewals at once, want at most %d", seed, overlap, atOnce)
-			}
-		}
-	}
-}
 
 // expire gives workers a walltime that ends so much after the rig's clock.
 func (r *rig) expire(in time.Duration, ids ...backend.ID) {

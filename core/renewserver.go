@@ -33,23 +33,16 @@ func (v *ServerRenewal) String() string {
 	id := fmt.Sprintf("ps-%d", v.Index)
 	switch {
 	case v.Released.IsZero():
-		return fmt.Sprintf("a snapshot, before %s is renewed (its walltime ends at %s)", id, v.Deadline.Format("15:04:05"))
+		return fmt.Sprintf("a snapshot, before %s is renewed (its walltime may end it from %s on)", id, v.Deadline.Format("15:04:05"))
 	case v.Done.IsZero():
-		return fmt.Sprintf("%s to be renewed before its walltime ends at %s", id, v.Deadline.Format("15:04:05"))
+		return fmt.Sprintf("%s to be renewed before its walltime may end it, from %s on", id, v.Deadline.Format("15:04:05"))
 	}
 	most := ""
 	if !v.Followed {
 		most = "at most "
 	}
-	return fmt.Sprintf("%s before its walltime ended at %s; training paused for %s%v", id, v.Deadline.Format("15:04:05"), most, v.Paused.Round(time.Millisecond))
+	return fmt.Sprintf("%s before its walltime could end it, from %s on; training paused for %s%v", id, v.Deadline.Format("15:04:05"), most, v.Paused.Round(time.Millisecond))
 }
-
-const (
-	// assumedServerPause is how long a server is away while it is replaced, before that was measured.
-	assumedServerPause = 30 * time.Second
-	// assumedSnapshot is how long a snapshot takes before a server has reported one.
-	assumedSnapshot = 10 * time.Second
-)
 
 // renewServers replaces one parameter server at a time before its walltime ends: a snapshot, an orderly end with what was trained since, a higher generation.
 func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
@@ -93,39 +86,28 @@ func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// dueServer is the next server that has to be renewed, nil when none has.
+// dueServer is the next server that has to be renewed, nil when none has. While workers hand over it waits, for a third of its time: what it has left then is
+// what it takes, without the safety.
 func (s *Scheduler) dueServer(now time.Time) *ServerRenewal {
 	if s.seen.chiefErr != nil || s.seen.chief.GetInGrace() {
 		return nil
 	}
-	slack := 2 * s.job.Autoscale.Watch
-	var terms []term
-	deadlines := map[int]time.Time{}
-	for i := range s.job.Servers.Count {
-		st, found := s.seen.allocation(backend.ID{Role: backend.RoleServer, Rank: i, Generation: s.want.Servers[i]})
-		if !found || st.Deadline.IsZero() || !st.State.Live() || st.State == backend.StateStopping || s.serverInfo(i) == nil {
-			continue
-		}
-		whole := st.Deadline.Sub(now)
-		if !st.Started.IsZero() {
-			whole = max(whole, st.Deadline.Sub(st.Started))
-		}
-		lead := time.Duration(renewSafety*float64(s.snapshotTime(i)+measured(s.want.ServerPauses, assumedServerPause).Value)) + slack
-		terms = append(terms, term{rank: i, deadline: st.Deadline, lead: min(lead, whole*3/8/time.Duration(s.job.Servers.Count))})
-		deadlines[i] = st.Deadline
-	}
-	due := -1
-	starts := renewalStarts(terms, 1)
+	terms, starts := s.walltimes(now)
+	var due *term
 	for _, t := range terms {
-		if at := starts[t.rank]; !at.After(now) && (due < 0 || at.Before(starts[due])) {
-			due = t.rank
+		if t.place.Role == backend.RoleServer && !starts[t.place].After(now) && (due == nil || starts[t.place].Before(starts[due.place])) {
+			due = &t
 		}
 	}
-	if due < 0 {
+	if due == nil || s.handsOver() && now.Before(starts[due.place].Add(due.lead/3)) {
 		return nil
 	}
-	return &ServerRenewal{Index: due, Generation: s.want.Servers[due], Deadline: deadlines[due], Incarnation: s.serverInfo(due).GetInfo().GetIncarnation(), Begun: now}
+	i := due.place.Rank
+	return &ServerRenewal{Index: i, Generation: s.want.Servers[i], Deadline: due.deadline, Incarnation: s.serverInfo(i).GetInfo().GetIncarnation(), Begun: now}
 }
+
+// handsOver says that a worker is being replaced or leaves.
+func (s *Scheduler) handsOver() bool { return len(s.want.Renewals)+len(s.want.Draining) > 0 }
 
 // serverInfo is what the chief knows of a server that is up, nil otherwise.
 func (s *Scheduler) serverInfo(index int) *rpc.ServerStatus {

@@ -65,7 +65,7 @@ func TestServerIsRenewedBeforeItsWalltime(t *testing.T) {
 	if r.s.want.ServerRenewal != nil || v == nil || v.Index != 1 || v.Paused <= 0 || v.Paused > time.Minute {
 		t.Fatalf("renewal under way %+v, last %+v", r.s.want.ServerRenewal, v)
 	}
-	if text := v.String(); !strings.Contains(text, "ps-1 before its walltime ended") || !strings.Contains(text, "training paused for at most") {
+	if text := v.String(); !strings.Contains(text, "ps-1 before its walltime could end it") || !strings.Contains(text, "training paused for at most") {
 		t.Errorf("it is said: %q", text)
 	}
 	if len(r.s.View().Problems) > 0 {

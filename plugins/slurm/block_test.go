@@ -93,7 +93,7 @@ func TestBatchScript(t *testing.T) {
 	}
 	j := &job{name: "ctr", set: s}
 	i := j.instance(worker(3, 2))
-	r := record{Nonce: "NONCE", StopGrace: 15 * time.Second, Resources: backend.Resources{GPUs: 2, CPUMilli: 2500, MemoryBytes: 5<<30 + 1}}
+	r := record{Nonce: "NONCE", StopGrace: 15 * time.Second, Warning: s.warning(15 * time.Second), Resources: backend.Resources{GPUs: 2, CPUMilli: 2500, MemoryBytes: 5<<30 + 1}}
 	want := `#!/bin/sh
 #SBATCH --job-name=kale:ctr:worker-3-g2
 #SBATCH --comment="kale NONCE"

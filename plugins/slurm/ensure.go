@@ -236,6 +236,7 @@ func (j *job) create(w backend.Workload, index int, room *room) (view, *backend.
 	if r.StopGrace == 0 {
 		r.StopGrace = backend.DefaultStopGrace
 	}
+	r.Warning = j.set.warning(r.StopGrace)
 	v := view{instance: j.instance(w.ID), record: r}
 	if err := v.write(r, runScript(j.set, v.instance, program, w, r.StopGrace), w.Files); err != nil {
 		return view{}, backend.Errorf(backend.FileCode(err), "%s: write its folder: %w%s", doing, err, dirAdvice)

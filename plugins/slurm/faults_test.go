@@ -414,7 +414,9 @@ func TestTimeLimit(t *testing.T) {
 	})
 	s := &site{T: t, job: "j", rig: &rig{dir: own.Shared(), extra: fmt.Sprintf("time = \"2h\"\nbin_dir = %q", own.Bin())}}
 	s.b = s.open()
-	s.ensure(s.workload(s.job, worker(0, 1), conformance.Stubborn))
+	w := s.workload(s.job, worker(0, 1), conformance.Stubborn)
+	w.StopGrace = 5 * time.Second
+	s.ensure(w)
 	st := s.waitState(worker(0, 1), backend.StateRunning)
 	if left := time.Until(st.Deadline); left < 110*time.Minute || left > 130*time.Minute {
 		t.Errorf("its deadline is %v away, want two hours", left)
@@ -427,8 +429,8 @@ func TestTimeLimit(t *testing.T) {
 		}
 		return at
 	}
-	nearer := end(100 * time.Second)
-	s.waitFor(worker(0, 1), "its deadline is when it ends, to the second", func(st backend.Status) bool { return st.Deadline.Equal(nearer) })
+	nearer := end(10 * time.Minute).Add(-settings{limit: 2 * time.Hour}.warning(w.StopGrace) - warnEarly)
+	s.waitFor(worker(0, 1), "its deadline is when it may be warned of its end, to the second", func(st backend.Status) bool { return st.Deadline.Equal(nearer) })
 	end(2 * time.Second)
 	st = s.waitState(worker(0, 1), backend.StateFailed)
 	if !strings.Contains(st.Reason, "time limit") {

@@ -35,7 +35,9 @@ type record struct {
 	Nonce     string
 	Resources backend.Resources
 	StopGrace time.Duration
-	Created   time.Time
+	// Warning is how long before its time limit Slurm is told to ask it to stop; zero: it is not told.
+	Warning time.Duration
+	Created time.Time
 }
 
 // submission is what is known of handing the job to Slurm.

@@ -174,7 +174,7 @@ func (v view) reaped() bool { return v.over() && v.release != nil }
 func (v view) status() backend.Status {
 	st := backend.Status{
 		ID: v.id, Node: v.report.Node, Devices: v.devices(), Restarts: v.report.Restarts, ExitCode: v.report.ExitCode,
-		Submitted: v.submission.At, Started: v.report.First, Finished: v.report.Finished, Deadline: v.row.deadline,
+		Submitted: v.submission.At, Started: v.report.First, Finished: v.report.Finished, Deadline: v.deadline(),
 	}
 	if st.Node == "" && v.inQueue && v.row.phase() != phaseQueued {
 		st.Node = v.row.nodes
@@ -190,6 +190,15 @@ func (v view) status() backend.Status {
 		}
 	}
 	return st
+}
+
+// deadline is from when on Slurm may ask it to stop, or end it. Of a limit that is short beside that it is the middle: earlier, nobody could do anything.
+func (v view) deadline() time.Time {
+	at := v.row.deadline
+	if at.IsZero() || v.record.Warning == 0 {
+		return at
+	}
+	return at.Add(-min(v.record.Warning+warnEarly, at.Sub(v.row.started)/2))
 }
 
 // devices names the node with each, since every node counts its own from 0.

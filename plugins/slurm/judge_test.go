@@ -112,3 +112,28 @@ func TestJudge(t *testing.T) {
 		})
 	}
 }
+
+// Whoever plans by the deadline is done before Slurm asks a job to stop, which is some time before its limit.
+func TestDeadlineIsBeforeTheWarning(t *testing.T) {
+	started := time.Unix(1_700_000_000, 0)
+	for _, tt := range []struct {
+		limit, grace, want time.Duration // of the job; from its start to the deadline
+		unwarned           bool
+	}{
+		{limit: 12 * time.Hour, grace: 30 * time.Second, want: 12*time.Hour - 2*time.Minute},
+		{limit: 4 * time.Minute, grace: 10 * time.Second, want: 140 * time.Second},
+		{limit: 2 * time.Minute, grace: 30 * time.Second, want: time.Minute}, // asked half a minute before its end, or up to a minute earlier
+		{limit: 2 * time.Minute, grace: 30 * time.Second, want: 2 * time.Minute, unwarned: true},
+	} {
+		v := view{row: row{started: started, deadline: started.Add(tt.limit)}}
+		if !tt.unwarned {
+			v.record.Warning = settings{limit: tt.limit}.warning(tt.grace)
+		}
+		if got := v.deadline().Sub(started); got != tt.want {
+			t.Errorf("limit %v, grace %v: the deadline is %v after the start, want %v", tt.limit, tt.grace, got, tt.want)
+		}
+	}
+	if at := (view{record: record{Warning: time.Minute}}).deadline(); !at.IsZero() {
+		t.Errorf("one without a limit has the deadline %v", at)
+	}
+}

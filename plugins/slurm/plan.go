@@ -101,7 +101,7 @@ func (r *room) giveBack(v view) {
 
 // test asks Slurm whether it would take such a job; says is why not, empty when it would. no is its refusal, where it is one of those that are known.
 func (j *job) test(ctx context.Context, w backend.Workload) (says string, no *refusal, err error) {
-	script := batchScript(j.set, j.instance(w.ID), record{Nonce: "test", Resources: w.Resources, StopGrace: w.StopGrace}, nil)
+	script := batchScript(j.set, j.instance(w.ID), record{Nonce: "test", Resources: w.Resources, StopGrace: w.StopGrace, Warning: j.set.warning(w.StopGrace)}, nil)
 	_, stderr, err := j.queue.client.run(ctx, askTimeout, script, "sbatch", "--test-only")
 	if err == nil {
 		return "", nil, nil

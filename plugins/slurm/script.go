@@ -65,8 +65,21 @@ func runScript(s settings, i instance, program string, w backend.Workload, grace
 	return b.String()
 }
 
-// warnBefore is how long before its time limit a job is asked to stop, beside its grace.
-const warnBefore = 30 * time.Second
+const (
+	// warnBefore is how long before its time limit a job is asked to stop, beside its grace.
+	warnBefore = 30 * time.Second
+	// warnEarly is how much earlier than told Slurm may do it (sbatch's manual, --signal: "up to 60 seconds earlier than specified").
+	warnEarly = time.Minute
+)
+
+// warning is how long before its time limit Slurm is told to ask a workload to stop: in time for a drain, but not so early that a short job would be asked at
+// once. Whoever renews workloads in time needs none; it is for when nobody does.
+func (s settings) warning(grace time.Duration) time.Duration {
+	if s.limit <= 0 {
+		return 0
+	}
+	return min(grace+warnBefore, s.limit/4)
+}
 
 // batchScript gives what sbatch reads: options, and a call of run.sh. Everybody may see it.
 func batchScript(s settings, i instance, r record, exclude []string) string {
@@ -76,9 +89,8 @@ func batchScript(s settings, i instance, r record, exclude []string) string {
 		"--chdir=" + i.path(backend.AllocFolder), "--output=" + i.path(slurmLogFile), "--open-mode=append",
 	}
 	options = append(options, s.resourceOptions(r.Resources)...)
-	if s.limit > 0 {
-		// In time for a drain, but not so early that a short job would be asked at once: Slurm may do it a minute earlier than told.
-		options = append(options, fmt.Sprintf("--signal=B:TERM@%d", int(min(r.StopGrace+warnBefore, s.limit/4).Seconds())))
+	if r.Warning > 0 {
+		options = append(options, fmt.Sprintf("--signal=B:TERM@%d", int(r.Warning.Seconds())))
 	}
 	if s.exclude != "" {
 		exclude = append([]string{s.exclude}, exclude...)

@@ -562,7 +562,7 @@ type Status struct {
 	Error    *Error                 `protobuf:"bytes,12,opt,name=error,proto3" json:"error,omitempty"`
 	// When it was handed to the cluster; started less submitted is the wait in its queue.
 	Submitted *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=submitted,proto3" json:"submitted,omitempty"`
-	// When the cluster will end it by itself (a walltime); absent when it will not.
+	// From when on the cluster may end it by itself (a walltime), or ask it to end; absent when it will not.
 	Deadline      *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
