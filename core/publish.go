@@ -131,7 +131,7 @@ func (s *Scheduler) workerView(st backend.Status) WorkerView {
 		return w
 	}
 	m := s.seen.member(st.ID.Rank, st.ID.Generation)
-	if w.Member = MemberStateName(m.GetState()); m == nil {
+	if w.Member = rpc.MemberStateName(m.GetState()); m == nil {
 		w.Member, w.Reason = s.unjoined(st)
 	}
 	w.Partitions, w.Rate, w.Busy, w.Queue = m.GetPartitions(), finite(m.GetRecordsPerSecond()), finite(m.GetBusyShare()), m.GetMetrics().GetQueueRecords()
@@ -141,7 +141,7 @@ func (s *Scheduler) workerView(st backend.Status) WorkerView {
 // unjoined says what is known of a worker that the chief does not know: what it told the scheduler itself, and why it does not get on.
 func (s *Scheduler) unjoined(st backend.Status) (member, reason string) {
 	h, ok := s.meet.heard(st.ID)
-	member, reason = MemberStateName(0), st.Reason
+	member, reason = rpc.MemberStateName(0), st.Reason
 	switch {
 	case !ok || !st.State.Live():
 		return member, reason
@@ -154,23 +154,6 @@ func (s *Scheduler) unjoined(st backend.Status) (member, reason string) {
 		reason = h.trouble
 	}
 	return member, reason
-}
-
-// MemberStateName is a membership state as people read it.
-func MemberStateName(st rpc.MemberState) string {
-	switch st {
-	case rpc.MemberState_MEMBER_STATE_JOINING:
-		return "joining"
-	case rpc.MemberState_MEMBER_STATE_READY:
-		return "ready"
-	case rpc.MemberState_MEMBER_STATE_DRAINING:
-		return "draining"
-	case rpc.MemberState_MEMBER_STATE_DRAINED:
-		return "drained"
-	case rpc.MemberState_MEMBER_STATE_EXPELLED:
-		return "expelled"
-	}
-	return "not joined"
 }
 
 func (s *Scheduler) serverView(st backend.Status) ServerView {

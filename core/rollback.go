@@ -3,9 +3,9 @@ package core
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
+	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
 )
@@ -40,23 +40,14 @@ func (r Rollback) String() string {
 	if !r.Snapshot.IsZero() {
 		from = fmt.Sprintf("from a snapshot that was %v old", max(0, r.At.Sub(r.Snapshot)).Round(100*time.Millisecond))
 	}
-	text := fmt.Sprintf("parameter server %d was restored %s; %s offsets are trained again for it", r.Server, from, thousands(r.Offsets))
+	text := fmt.Sprintf("parameter server %d was restored %s; %s offsets are trained again for it", r.Server, from, plan.Thousands(r.Offsets))
 	switch {
 	case !r.Done.IsZero():
 		return text + fmt.Sprintf(", done after %v", r.Done.Sub(r.At).Round(time.Millisecond))
 	case r.Unknown:
 		return text + "; the chief was replaced before it was done"
 	}
-	return text + fmt.Sprintf(", %s are left", thousands(r.Remaining))
-}
-
-// thousands sets the thousands of a number apart.
-func thousands(n uint64) string {
-	s := strconv.FormatUint(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
+	return text + fmt.Sprintf(", %s are left", plan.Thousands(r.Remaining))
 }
 
 // keptRollbacks is how many are shown at most; the state keeps more.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kale-sched/kale/cmd/kale/view"
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/plan"
 )
 
 type statusFlags struct {
@@ -163,7 +164,7 @@ func writeStatus(w io.Writer, v *core.View) error {
 	if s.Lag == nil {
 		row("lag", "unknown; the objective is at most %s", shortDuration(v.MaxLag))
 	} else {
-		row("lag", "%s of at most %s, %s records wait%s", lag(s), shortDuration(v.MaxLag), whole(s.LagRecords), repairing(s))
+		row("lag", "%s of at most %s, %s records wait%s", lag(s), shortDuration(v.MaxLag), plan.Thousands(s.LagRecords), repairing(s))
 	}
 	arrive, trained := "unknown", number(s.Trained)
 	if s.Rate != nil {
@@ -268,7 +269,7 @@ func trainedTotal(n *uint64) string {
 	if n == nil {
 		return "unknown"
 	}
-	return whole(*n) + " records"
+	return plan.Thousands(*n) + " records"
 }
 
 func writeProcesses(w io.Writer, now time.Time, workers []core.WorkerView, servers []core.ServerView) error {
@@ -285,7 +286,7 @@ func writeProcesses(w io.Writer, now time.Time, workers []core.WorkerView, serve
 		if p.Up {
 			up = "up"
 		}
-		rows, snapshot := whole(p.Rows)+" rows", "no snapshot since it started"
+		rows, snapshot := plan.Thousands(p.Rows)+" rows", "no snapshot since it started"
 		switch {
 		case !p.Known:
 			up, rows, snapshot = "unknown", "", "snapshot unknown"
@@ -327,13 +328,13 @@ func distrust(v *core.View) string {
 func losses(v *core.View) string {
 	s := ""
 	if v.Dead > 0 {
-		s += fmt.Sprintf(", %s could not be decoded", whole(v.Dead))
+		s += fmt.Sprintf(", %s could not be decoded", plan.Thousands(v.Dead))
 		if v.Skips {
 			s += fmt.Sprintf(` and were skipped (on_undecodable = "skip"; kale logs %s names them)`, v.Job)
 		}
 	}
 	if v.Lost > 0 {
-		s += fmt.Sprintf(", %s offsets lost to retention", whole(v.Lost))
+		s += fmt.Sprintf(", %s offsets lost to retention", plan.Thousands(v.Lost))
 	}
 	return s
 }

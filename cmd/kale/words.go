@@ -67,20 +67,7 @@ func number(v float64) string {
 	case math.Abs(v) >= 1e15:
 		return strconv.FormatFloat(v, 'g', 4, 64)
 	}
-	return whole(int64(math.Round(v)))
-}
-
-// whole is a whole number with thousands set apart.
-func whole[T ~int | ~int64 | ~uint64](n T) string {
-	text := fmt.Sprint(n)
-	sign := ""
-	if strings.HasPrefix(text, "-") {
-		sign, text = "-", text[1:]
-	}
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return sign + text
+	return plan.Thousands(int64(math.Round(v)))
 }
 
 // count is "1 worker", "3 workers".

@@ -3,6 +3,7 @@ package plan
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -84,15 +85,19 @@ func formatNumber(x float64) string {
 	return strconv.FormatFloat(x, 'g', 3, 64)
 }
 
-func group(s string) string {
+// Thousands writes a whole number with its thousands set apart: 12,345.
+func Thousands[T ~int | ~int64 | ~uint64](n T) string { return group(fmt.Sprint(n)) }
+
+// group sets the thousands apart in the digits of a whole number.
+func group(digits string) string {
 	sign := ""
-	if strings.HasPrefix(s, "-") {
-		sign, s = "-", s[1:]
+	if strings.HasPrefix(digits, "-") {
+		sign, digits = "-", digits[1:]
 	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
 	}
-	return sign + s
+	return sign + digits
 }
 
 // formatDuration writes a duration without its zero units: 10m, 1h30m, 1.67s.

@@ -96,7 +96,7 @@ func (c *Chief) logChanges() {
 	for _, w := range c.m.sortedMembers() {
 		if c.members[w.name] != w.state {
 			c.members[w.name] = w.state
-			c.lg.Info("member", "name", w.name, "generation", w.generation, "state", stateName(w.state))
+			c.lg.Info("member", "name", w.name, "generation", w.generation, "state", rpc.MemberStateName(w.state))
 		}
 	}
 }
@@ -114,22 +114,6 @@ func (c *Chief) logRollbacks() {
 			c.lg.Info("a parameter server has been trained again what it had lost", "server", r.server, "incarnation", r.incarnation, "took", r.done.Sub(r.at))
 		}
 	}
-}
-
-func stateName(s rpc.MemberState) string {
-	switch s {
-	case rpc.MemberState_MEMBER_STATE_JOINING:
-		return "joining"
-	case rpc.MemberState_MEMBER_STATE_READY:
-		return "ready"
-	case rpc.MemberState_MEMBER_STATE_DRAINING:
-		return "draining"
-	case rpc.MemberState_MEMBER_STATE_DRAINED:
-		return "drained"
-	case rpc.MemberState_MEMBER_STATE_EXPELLED:
-		return "expelled"
-	}
-	return "unknown"
 }
 
 // Join implements rpc.ChiefServer.

@@ -356,7 +356,7 @@ func unsteady(st *rpc.JobStatus, workers int) string {
 		case rpc.MemberState_MEMBER_STATE_READY:
 			ready++
 		case rpc.MemberState_MEMBER_STATE_JOINING, rpc.MemberState_MEMBER_STATE_DRAINING:
-			return fmt.Sprintf("%s is %s", m.GetMember(), core.MemberStateName(m.GetState()))
+			return fmt.Sprintf("%s is %s", m.GetMember(), rpc.MemberStateName(m.GetState()))
 		}
 	}
 	if ready != workers {

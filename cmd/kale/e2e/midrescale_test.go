@@ -5,7 +5,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/stream/kafkatest"
@@ -88,7 +87,7 @@ func (r *rig) rescaledTo(what string, n int) {
 	}
 	for _, m := range st.GetMembers() {
 		if int(m.GetRank()) < n && m.GetState() != rpc.MemberState_MEMBER_STATE_READY {
-			r.fatalf("%s is %s", m.GetMember(), core.MemberStateName(m.GetState()))
+			r.fatalf("%s is %s", m.GetMember(), rpc.MemberStateName(m.GetState()))
 		}
 	}
 	r.awaitMore(400)

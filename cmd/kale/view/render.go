@@ -228,7 +228,7 @@ func (f Frame) lag() string {
 	}
 	full := min(cells, max(0, int(share*cells+0.5)))
 	text := f.style(colour).Render(strings.Repeat("█", full)) + f.dim(strings.Repeat("·", cells-full)) + "  " + f.style(colour).Render(seconds(*s.Lag)+word) +
-		f.dim(" of "+length(v.MaxLag)) + fmt.Sprintf("  %s records", whole(uint64(max(0, s.LagRecords))))
+		f.dim(" of "+length(v.MaxLag)) + fmt.Sprintf("  %s records", plan.Thousands(uint64(max(0, s.LagRecords))))
 	if s.Repairing {
 		text += f.style("3").Render("  repairing: trained records are counted again")
 	}
@@ -256,12 +256,12 @@ func (f Frame) totals() string {
 	v := f.View
 	text := "unknown number of records"
 	if v.Trained != nil {
-		text = whole(*v.Trained) + " records"
+		text = plan.Thousands(*v.Trained) + " records"
 	}
 	if v.AUC != nil && *v.AUC >= 0 && *v.AUC <= 1 {
 		text += fmt.Sprintf("  AUC so far %.4f", *v.AUC)
 	}
-	dead, lost := fmt.Sprintf("  %s dead", whole(v.Dead)), fmt.Sprintf("  %s lost", whole(v.Lost))
+	dead, lost := fmt.Sprintf("  %s dead", plan.Thousands(v.Dead)), fmt.Sprintf("  %s lost", plan.Thousands(v.Lost))
 	if v.Dead > 0 {
 		dead = f.style("3").Render(dead)
 	} else {

@@ -8,6 +8,8 @@ import (
 	"unicode"
 
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/kale-sched/kale/core/plan"
 )
 
 // clean makes one line of text from elsewhere that cannot command the terminal.
@@ -52,7 +54,7 @@ func rate(v float64) string {
 	case a >= 9_999.5:
 		return digits(v/1e3) + "k"
 	case a >= 10 || a == math.Trunc(a):
-		return whole(uint64(math.Round(a)))
+		return plan.Thousands(uint64(math.Round(a)))
 	}
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
@@ -66,15 +68,6 @@ func digits(v float64) string {
 		return strconv.FormatFloat(v, 'f', 1, 64)
 	}
 	return strconv.FormatFloat(v, 'f', 2, 64)
-}
-
-// whole groups thousands.
-func whole(n uint64) string {
-	s := strconv.FormatUint(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }
 
 // length writes a duration with two units at most: 90 ms, 4.2 s, 3m05s, 2h10m, 3d04h.
