@@ -1,10 +1,15 @@
 package chaos_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -217,4 +222,76 @@ func TestProxy(t *testing.T) {
 	p.Cut(true)
 	dial(t, p.Addr())
 	p.Close() // it must not wait for what is held back
+}
+
+func TestRelay(t *testing.T) {
+	var mu sync.Mutex
+	done := map[string]int{} // by what was asked for
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		done[r.Method+r.URL.Path]++
+		if r.URL.Path == "/refused" {
+			w.WriteHeader(http.StatusConflict)
+		}
+		fmt.Fprint(w, "done")
+	}))
+	defer server.Close()
+	r, err := chaos.OpenRelay(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	put := func(path string, within time.Duration) (int, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, r.URL()+path, strings.NewReader("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return 0, err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if string(body) != "done" {
+			t.Errorf("PUT %s gives %q", path, body)
+		}
+		return resp.StatusCode, err
+	}
+	answers := func(path string, want int) {
+		t.Helper()
+		if got, err := put(path, time.Minute); err != nil || got != want {
+			t.Errorf("PUT %s: %d, %v; want %d", path, got, err, want)
+		}
+	}
+	answers("/a", 200)
+	r.Lose(func(r *http.Request) bool { return r.URL.Path != "/a" }, 0)
+	answers("/a", 200)
+	answers("/refused", 409)
+	if !r.Losing() {
+		t.Error("what was refused counts as lost")
+	}
+	if code, err := put("/b", time.Minute); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("an answer came, or nothing did: %d, %v", code, err)
+	}
+	if r.Losing() {
+		t.Error("another answer will be lost")
+	}
+	answers("/b", 200)
+	r.Lose(func(*http.Request) bool { return true }, time.Hour)
+	if code, err := put("/c", 50*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("want that nothing comes: %d, %v", code, err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if diff := cmp.Diff(map[string]int{"PUT/a": 2, "PUT/b": 2, "PUT/c": 1, "PUT/refused": 1}, done); diff != "" {
+		t.Errorf("what the server did (-want +got):\n%s", diff)
+	}
+	server.CloseClientConnections()
+	server.Close()
+	if code, err := put("/a", time.Minute); err == nil {
+		t.Errorf("without a server an answer comes: %d", code)
+	}
 }

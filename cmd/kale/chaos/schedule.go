@@ -35,11 +35,14 @@ const (
 const (
 	KillSupervisor Kind = "kill-supervisor" // what starts a process again on its own machine
 	KillController Kind = "kill-controller" // slurmctld, a Nomad server
+	KillAgent      Kind = "kill-agent"      // what runs the cluster's work on one node, slurmd or a Nomad client: its work lives on
 	LoseNode       Kind = "lose-node"       // it goes down with all that runs on it, and comes back
-	LateSubmit     Kind = "late-submit"     // a submission times out after it was accepted
-	Preempt        Kind = "preempt"
-	FillCluster    Kind = "fill-cluster" // others take every free place
-	EndWalltime    Kind = "end-walltime" // the time limit of what runs comes near
+	DrainNode      Kind = "drain-node"      // its administrator takes it out of use, and gives it back
+	LateSubmit     Kind = "late-submit"     // a submission is accepted, and its answer is lost
+	CancelWork     Kind = "cancel-work"     // somebody else ends one of the job's allocations
+	Preempt        Kind = "preempt"         // work of a higher priority takes all places of a node
+	FillCluster    Kind = "fill-cluster"    // others take every free place, and wait for those that come free
+	EndWalltime    Kind = "end-walltime"    // what runs ends in 60 s, by its time limit
 )
 
 // Everywhere are the kinds that need no more than processes, a proxy and a folder, with how many of them a deck has.

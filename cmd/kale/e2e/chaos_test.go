@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 var (
 	chaosSeed   = flag.Uint64("seed", 0, "the seed of TestChaos's faults; 0 is that of "+seedEnv+", or a new one")
 	chaosFaults = flag.Int("faults", everyDay, "the number of faults that TestChaos applies; above the default it goes to every site that this machine has")
+	chaosKinds  = flag.String("kinds", "", "the kinds of TestChaos's faults, with commas between them; all when empty")
 	chaosLog    = flag.String("chaos-log", "", "a folder for the journals of TestChaos's faults")
 )
 
@@ -77,7 +80,11 @@ func seed(t *testing.T) uint64 {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the same faults again: %s=%d go test ./cmd/kale/e2e -run '^%s$' -faults %d", seedEnv, n, t.Name(), *chaosFaults)
+			kinds := ""
+			if *chaosKinds != "" {
+				kinds = " -kinds " + *chaosKinds
+			}
+			t.Logf("the same faults again: %s=%d go test ./cmd/kale/e2e -run '^%s$' -faults %d%s", seedEnv, n, t.Name(), *chaosFaults, kinds)
 		}
 	})
 	return n
@@ -96,7 +103,7 @@ func weather(t *testing.T, s *site, broker func(proxy string) *kafkatest.Cluster
 	r := newRig(t, kafka, options{
 		site: s, min: 2, max: stormWorkers, step: 100 * time.Millisecond, every: time.Second, disk: true, proxied: true,
 	})
-	schedule := chaos.Schedule(n, *chaosFaults, append(chaos.Everywhere(), s.shares...))
+	schedule := chaos.Schedule(n, *chaosFaults, deck(t, s))
 	journal := openJournal(t, n)
 
 	r.run()
@@ -121,6 +128,24 @@ func weather(t *testing.T, s *site, broker func(proxy string) *kafkatest.Cluster
 	r.gone()
 	r.produced(nil)
 	r.exact(int64(len(schedule)) * stormRate / 4)
+}
+
+// deck gives the cards of a site, or those of them that are asked for.
+func deck(t *testing.T, s *site) []chaos.Share {
+	t.Helper()
+	all := append(chaos.Everywhere(), s.shares...)
+	if *chaosKinds == "" {
+		return all
+	}
+	var out []chaos.Share
+	for _, kind := range strings.Split(*chaosKinds, ",") {
+		i := slices.IndexFunc(all, func(c chaos.Share) bool { return string(c.Kind) == kind })
+		if i < 0 {
+			t.Skipf("site %s has no faults of kind %q", s.backend, kind)
+		}
+		out = append(out, all[i])
+	}
+	return out
 }
 
 // openJournal writes the journal of faults to the test's output and, where a folder is named for it, to a file.

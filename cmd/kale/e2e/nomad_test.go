@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -18,7 +17,7 @@ import (
 )
 
 // onNomad is a private Nomad of two nodes with fake GPUs.
-var onNomad = &site{backend: "nomad", always: true, shares: []chaos.Share{{Kind: chaos.KillController, Number: 2}, {Kind: chaos.LoseNode, Number: 1}}}
+var onNomad = &site{backend: "nomad", always: true, shares: nomadShares}
 
 func init() { onNomad.start = startNomad } // which refers to it
 
@@ -39,56 +38,32 @@ func startNomad(r *rig) *site {
 			r.t.Error(err)
 		}
 	})
+	relay, err := chaos.OpenRelay(c.Address())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(relay.Close)
+	client, err := c.Client()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(client.Close)
+	if err := allowPreemption(client); err != nil {
+		r.t.Fatal(err)
+	}
 	s := *onNomad
 	// The rig's mark is given to the job's processes alone: the cluster outlives the job.
-	s.block = fmt.Sprintf("    address      = %q\n    shared_paths = [%q]\n    env          = { %s = %q }\n", c.Address(), r.dir, marker, r.dir)
+	s.block = fmt.Sprintf("    address      = %q\n    shared_paths = [%q]\n    env          = { %s = %q }\n", relay.URL(), r.dir, marker, r.dir)
 	s.gpus = 1
 	s.look = func(*rig) backend.Backend { return nomad.New(nil) }
 	s.files = func(*rig, string) string { return "" }
-	s.spec = func() ([]byte, error) { return specOnNomad(c) }
-	s.faults = map[chaos.Kind]strikes{
-		chaos.KillController: func(k *storm, _ chaos.Fault) (string, func(), bool) { return k.killNomad(c) },
-		chaos.LoseNode:       func(k *storm, f chaos.Fault) (string, func(), bool) { return k.loseNode(c, 1+f.Of(nomadNodes)) },
-	}
+	s.spec = func() ([]byte, error) { return specOnNomad(client) }
+	s.faults = nomadFaults(c, client, relay)
 	return &s
 }
 
-// killNomad kills the server, and starts it again.
-func (c *storm) killNomad(cluster *nomadtest.Cluster) (what string, undo func(), void bool) {
-	if !c.take("nomad") {
-		return "", nil, true
-	}
-	cluster.KillServer()
-	return "the Nomad server", func() {
-		if err := cluster.StartServer(context.Background()); err != nil {
-			c.fatalf("%v", err)
-		}
-		c.busy["nomad"] = false
-	}, false
-}
-
-// loseNode takes a node's power, and gives it back.
-func (c *storm) loseNode(cluster *nomadtest.Cluster, n int) (what string, undo func(), void bool) {
-	if !c.take("nomad") { // nodes come back to a server that answers
-		return "", nil, true
-	}
-	if err := cluster.CrashNode(n); err != nil {
-		c.fatalf("%v", err)
-	}
-	return fmt.Sprintf("node n%d and all that ran on it", n), func() {
-		if err := cluster.StartClient(context.Background(), n); err != nil {
-			c.fatalf("%v", err)
-		}
-		c.busy["nomad"] = false
-	}, false
-}
-
 // specOnNomad reads what the first parameter server is given, as an administrator can.
-func specOnNomad(c *nomadtest.Cluster) ([]byte, error) {
-	client, err := c.Client()
-	if err != nil {
-		return nil, err
-	}
+func specOnNomad(client *api.Client) ([]byte, error) {
 	vars, _, err := client.Variables().PrefixList("nomad/jobs/kale-"+jobName+"-ps-0-", &api.QueryOptions{})
 	if err != nil {
 		return nil, err

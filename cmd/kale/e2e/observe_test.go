@@ -86,14 +86,9 @@ func idOf(pid int, args []string) (id backend.ID, ok bool) {
 	if args[0] != backend.RoleServer && args[0] != backend.RoleWorker {
 		return id, false
 	}
-	env, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ")) // it may have ended
-	for _, kv := range strings.Split(string(env), "\x00") {
-		if folder, found := strings.CutPrefix(kv, backend.EnvAllocDir+"="); found {
-			for _, part := range strings.Split(folder, "/") {
-				if id, err := backend.ParseID(part); err == nil && id.Role == args[0] {
-					return id, true
-				}
-			}
+	for _, part := range strings.Split(variable(pid, backend.EnvAllocDir), "/") {
+		if id, err := backend.ParseID(part); err == nil && id.Role == args[0] {
+			return id, true
 		}
 	}
 	id = backend.ID{Role: args[0], Generation: 1}
@@ -108,6 +103,17 @@ func idOf(pid int, args []string) (id backend.ID, ok bool) {
 		}
 	}
 	return id, true
+}
+
+// variable is the value of a variable in a process's environment, "" when it is not set or the process has ended.
+func variable(pid int, name string) string {
+	env, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ")) // it may have ended
+	for _, kv := range strings.Split(string(env), "\x00") {
+		if value, found := strings.CutPrefix(kv, name+"="); found {
+			return value
+		}
+	}
+	return ""
 }
 
 // twins gives two processes that are the same workload and live at the same time.
@@ -166,7 +172,8 @@ func observe(r *rig) *observer {
 		for every(ctx, twinsEvery) {
 			o.looks++
 			if a, b, found := twins(trainees(root)); found {
-				o.doubled = append(o.doubled, fmt.Sprintf("%s at %s: processes %d and %d", a.id, time.Now().Format(time.TimeOnly), a.pid, b.pid))
+				o.doubled = append(o.doubled, fmt.Sprintf("%s at %s: process %d of %q and %d of %q", a.id, time.Now().Format("15:04:05.000"),
+					a.pid, variable(a.pid, backend.EnvAllocDir), b.pid, variable(b.pid, backend.EnvAllocDir)))
 			}
 		}
 	})
@@ -189,7 +196,7 @@ func (o *observer) end(j *chaos.Journal, from, to time.Time) {
 	o.stop()
 	o.done.Wait()
 	if len(o.doubled) > 0 {
-		o.rig.t.Errorf("workloads ran twice at one time, in %d of %d looks: %v", len(o.doubled), o.looks, o.doubled[0])
+		o.rig.t.Errorf("workloads ran twice at one time, in %d of %d looks: %s", len(o.doubled), o.looks, strings.Join(o.doubled, "; "))
 	}
 	began, lasted := chaos.LongestStop(o.samples, j.Windows(to), from, to)
 	j.Note(to, "%d samples of progress, %d looks for twins; training stood still for %v at most while nothing was broken, from %.3fs on",

@@ -43,7 +43,7 @@ type site struct {
 
 // strikes brings a fault about, and gives what it hit and what undoes it (nil where nothing has to). void says that it cannot be done just now and is to
 // be tried again.
-type strikes func(c *storm, f chaos.Fault) (what string, undo func(), void bool)
+type strikes func(c *storm, f chaos.Fault) (what string, undo func() error, void bool)
 
 // here is this machine, by the backend that comes with Kale.
 var here = &site{
@@ -74,7 +74,7 @@ var example = &site{
 // supervised is what can be done where each process is the child of its supervisor: it is killed, and its process with it, by the kernel's hand. Only the
 // scheduler starts them again.
 var supervised = map[chaos.Kind]strikes{
-	chaos.KillSupervisor: func(c *storm, f chaos.Fault) (what string, undo func(), void bool) {
+	chaos.KillSupervisor: func(c *storm, f chaos.Fault) (what string, undo func() error, void bool) {
 		all := trainees(c.dir)
 		if len(all) == 0 {
 			return "", nil, true

@@ -29,10 +29,14 @@ type storm struct {
 // startWithin is how long after a fault a scheduler may still end of it: it was started while the fault acted, and takes its time to find out.
 const startWithin = 15 * time.Second
 
+// calmWithin bounds how long a job may need after a storm. Slurm's backend gives a launch that was lost a minute, and the next one of that place two.
+const calmWithin = 5 * time.Minute
+
+// healing is what undoes a fault. While it gives an error it is tried again, for no longer than patience.
 type healing struct {
-	at    time.Time
-	fault chaos.Fault
-	undo  func()
+	at, since time.Time
+	fault     chaos.Fault
+	undo      func() error
 }
 
 // rage applies all faults. One that cannot be applied just now, because its target is away or taken, is tried again until it can.
@@ -52,7 +56,7 @@ func (c *storm) rage(schedule []chaos.Fault) {
 		if undo == nil {
 			c.journal.Heal(now, f)
 		} else {
-			c.healing = append(c.healing, healing{at: now.Add(f.For), fault: f, undo: undo})
+			c.healing = append(c.healing, healing{at: now.Add(f.For), since: now.Add(f.For), fault: f, undo: undo})
 		}
 	}
 }
@@ -80,7 +84,7 @@ func (c *storm) calm() {
 	c.scale(stormWorkers)
 	ready, last, since := c.steady(stormWorkers), "", time.Now()
 	digits := func(r rune) bool { return r >= '0' && r <= '9' }
-	c.rig.await("all workers are there and train", func() string {
+	c.rig.awaitFor("all workers are there and train", calmWithin, func() string {
 		missing := ready()
 		if len(missing) > 120 {
 			missing = missing[:120]
@@ -115,7 +119,14 @@ func (c *storm) tend() {
 	}
 	c.healing = rest
 	for _, h := range due {
-		h.undo()
+		if err := h.undo(); err != nil {
+			if now.Sub(h.since) > patience {
+				c.fatalf("fault %v could not be undone for %v: %v", h.fault, patience, err)
+			}
+			h.at = now.Add(poll)
+			c.healing = append(c.healing, h)
+			continue
+		}
 		c.latest = time.Now()
 		c.journal.Heal(time.Now(), h.fault)
 	}
@@ -145,8 +156,17 @@ func (c *storm) take(name string) bool {
 	return true
 }
 
+// freeing gives what undoes a fault that has taken something for itself, by what cannot fail.
+func (c *storm) freeing(name string, undo func()) func() error {
+	return func() error {
+		undo()
+		c.busy[name] = false
+		return nil
+	}
+}
+
 // strike applies a fault: what it hit, and what undoes it. void: it cannot be applied now.
-func (c *storm) strike(f chaos.Fault) (what string, undo func(), void bool) {
+func (c *storm) strike(f chaos.Fault) (what string, undo func() error, void bool) {
 	switch f.Kind {
 	case chaos.KillWorker:
 		return c.kill(f, func(id backend.ID) bool { return id.Role == backend.RoleWorker })
@@ -171,7 +191,7 @@ func (c *storm) strike(f chaos.Fault) (what string, undo func(), void bool) {
 		if !c.take("disk") {
 			return "", nil, true
 		}
-		return c.disk.fill(), func() { c.disk.free(); c.busy["disk"] = false }, false
+		return c.disk.fill(), c.freeing("disk", c.disk.free), false
 	}
 	own := c.site.faults[f.Kind]
 	if own == nil {
@@ -181,7 +201,7 @@ func (c *storm) strike(f chaos.Fault) (what string, undo func(), void bool) {
 }
 
 // kill kills one of the job's processes.
-func (c *storm) kill(f chaos.Fault, which func(backend.ID) bool) (what string, undo func(), void bool) {
+func (c *storm) kill(f chaos.Fault, which func(backend.ID) bool) (what string, undo func() error, void bool) {
 	var found []trainee
 	for _, p := range trainees(c.dir) {
 		if which(p.id) {
@@ -197,7 +217,7 @@ func (c *storm) kill(f chaos.Fault, which func(backend.ID) bool) (what string, u
 }
 
 // sleep stops one of the job's processes for as long as the fault lasts.
-func (c *storm) sleep(f chaos.Fault, role string) (what string, undo func(), void bool) {
+func (c *storm) sleep(f chaos.Fault, role string) (what string, undo func() error, void bool) {
 	var found []trainee
 	for _, p := range trainees(c.dir) {
 		if p.id.Role == role && !c.busy[p.name()] {
@@ -210,7 +230,7 @@ func (c *storm) sleep(f chaos.Fault, role string) (what string, undo func(), voi
 	p := found[f.Of(len(found))]
 	c.take(p.name())
 	p.signal(syscall.SIGSTOP)
-	return fmt.Sprintf("%s, process %d", p.id, p.pid), func() { p.signal(syscall.SIGCONT); c.busy[p.name()] = false }, false
+	return fmt.Sprintf("%s, process %d", p.id, p.pid), c.freeing(p.name(), func() { p.signal(syscall.SIGCONT) }), false
 }
 
 // send sends a signal to a process of the rig. It is false for one that has ended, and for any other process.
@@ -219,7 +239,7 @@ func (c *storm) send(pid int, sig syscall.Signal) bool {
 }
 
 // strikeScheduler does something to the scheduler or by it.
-func (c *storm) strikeScheduler(f chaos.Fault) (what string, undo func(), void bool) {
+func (c *storm) strikeScheduler(f chaos.Fault) (what string, undo func() error, void bool) {
 	if c.sched == nil || c.busy["scheduler"] || startOf(c.sched.cmd.Process.Pid) == "" {
 		return "", nil, true
 	}
@@ -228,12 +248,12 @@ func (c *storm) strikeScheduler(f chaos.Fault) (what string, undo func(), void b
 	case chaos.KillScheduler:
 		c.take("scheduler")
 		c.killScheduler()
-		return fmt.Sprintf("process %d", pid), func() { c.start(); c.busy["scheduler"] = false }, false
+		return fmt.Sprintf("process %d", pid), c.freeing("scheduler", c.start), false
 	case chaos.StopScheduler:
 		c.take("scheduler")
 		c.signal(pid, syscall.SIGSTOP)
 		s := c.sched
-		return fmt.Sprintf("process %d", pid), func() { _ = s.cmd.Process.Signal(syscall.SIGCONT); c.busy["scheduler"] = false }, false
+		return fmt.Sprintf("process %d", pid), c.freeing("scheduler", func() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }), false
 	case chaos.KillPlugin:
 		plugin := c.plugin()
 		if plugin == 0 || !c.send(plugin, syscall.SIGKILL) {
@@ -252,43 +272,41 @@ func (c *storm) strikeScheduler(f chaos.Fault) (what string, undo func(), void b
 	return fmt.Sprintf("to %d workers", n), nil, false
 }
 
-func (c *storm) strikeBroker(f chaos.Fault) (what string, undo func(), void bool) {
+func (c *storm) strikeBroker(f chaos.Fault) (what string, undo func() error, void bool) {
 	if !c.take("broker") {
 		return "", nil, true
 	}
 	what = fmt.Sprintf("process %d", c.kafka.Pid())
 	if f.Kind == chaos.KillBroker {
 		c.kafka.Kill9()
-		return what, func() { c.kafka.Restart(); c.busy["broker"] = false }, false
+		return what, c.freeing("broker", c.kafka.Restart), false
 	}
 	c.kafka.Suspend()
-	return what, func() { c.kafka.Resume(); c.busy["broker"] = false }, false
+	return what, c.freeing("broker", c.kafka.Resume), false
 }
 
 // strikeNet makes the way to something slow, or closes it.
-func (c *storm) strikeNet(f chaos.Fault, name string, p *chaos.Proxy) (what string, undo func(), void bool) {
+func (c *storm) strikeNet(f chaos.Fault, name string, p *chaos.Proxy) (what string, undo func() error, void bool) {
 	if !c.take("net of " + name) {
 		return "", nil, true
 	}
-	free := func() { c.busy["net of "+name] = false }
 	switch f.Kind {
 	case chaos.CutBroker, chaos.CutServer:
 		p.Cut(true)
-		return "nothing gets to " + name, func() { p.Cut(false); free() }, false
+		return "nothing gets to " + name, c.freeing("net of "+name, func() { p.Cut(false) }), false
 	case chaos.RefuseBroker:
 		if err := p.Refuse(true); err != nil {
 			c.fatalf("%v", err)
 		}
-		return name + " refuses", func() {
+		return name + " refuses", c.freeing("net of "+name, func() {
 			if err := p.Refuse(false); err != nil {
 				c.fatalf("%v", err)
 			}
-			free()
-		}, false
+		}), false
 	}
 	by := time.Duration(20+f.Of(200)) * time.Millisecond
 	p.Slow(by)
-	return fmt.Sprintf("%s, %v each way", name, by), func() { p.Slow(0); free() }, false
+	return fmt.Sprintf("%s, %v each way", name, by), c.freeing("net of "+name, func() { p.Slow(0) }), false
 }
 
 // nobodyElse checks that the job's processes are those that its backend knows, and one for each role and rank.
