@@ -265,6 +265,22 @@ func TestTailIsOfTheProcessThatDied(t *testing.T) {
 	}
 }
 
+// Of a log's last lines no part of a command to the terminal is left, wherever they are cut.
+func TestLastWordsAreTame(t *testing.T) {
+	red := "\x1b[31mERROR\x1b[0m no \x1b]8;;file\x07library\x1b]8;;\x07"
+	long := strings.Repeat("\x1b[38;5;196mx\x1b[0m", tailRunes+1)
+	for text, want := range map[string]string{
+		red + "\n\x1b[1mlast\x1b[": "ERROR no library | last",
+		"50 %\r100 %\tdone\x07\n":  "50 % 100 % done",
+		long:                       strings.Repeat("x", tailRunes-1) + "…",
+		"\u202ebackwards\xff":      "backwards?",
+	} {
+		if got := lastWords(text); got != want {
+			t.Errorf("%q gives %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestLastLife(t *testing.T) {
 	mark := backend.LogBoundary + "why\n"
 	for _, c := range []struct {

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/rpc"
@@ -103,7 +106,7 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 		t.over, t.restarts, t.finished = over, st.Restarts, st.Finished
 		t.reason, _, _ = strings.Cut(st.Reason, "; it starts again") // when is no news for long
 		if t.reason == "" {
-			t.reason = fmt.Sprintf("with code %d", st.ExitCode)
+			t.reason = "with " + backend.EndWords(st.ExitCode)
 		}
 		s.lg.Warn("a process that is wanted has ended", "workload", st.ID.String(), "times", t.times, "state", string(st.State), "exit", st.ExitCode, "reason", st.Reason)
 	}
@@ -164,7 +167,7 @@ func lastLife(text string, followed bool) string {
 func lastWords(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
-		words := strings.Fields(strings.ToValidUTF8(line, "?"))
+		words := strings.Fields(tame(line))
 		if len(words) > 1 && strings.HasPrefix(words[0], "time=") {
 			words = words[1:]
 		}
@@ -189,6 +192,19 @@ func lastWords(text string) string {
 	}
 	slices.Reverse(words)
 	return strings.Join(words, " | ")
+}
+
+// tame is a line of a log without what commands a terminal, such as its colours, of which a part would be left when the line is cut.
+func tame(line string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
+			return -1
+		}
+		return r
+	}, ansi.Strip(strings.ToValidUTF8(line, "?")))
 }
 
 // recovered says whether a process that had ended runs and can be counted on again.

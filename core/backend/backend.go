@@ -199,7 +199,7 @@ type Status struct {
 	Devices   []string  // what CUDA_VISIBLE_DEVICES names, or "slot-N"
 	PID       int       // of the current process, 0 when there is none or it is not known
 	Restarts  int       // times that the process was started again under this ID
-	ExitCode  int       // of the last process that ended; 128+n when signal n ended it
+	ExitCode  int       // of the last process that ended; 128+n when signal n ended it; EndWords has it in words
 	Reason    string    // for people: why it is in this state
 	Submitted time.Time // when it was handed to the cluster; Started less this is the wait in its queue
 	Started   time.Time

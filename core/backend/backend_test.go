@@ -156,14 +156,19 @@ func TestLogBridge(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	host := newHostLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo})))
+	host := newHostLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo})).With("plugin", "kale-backend-local"))
 	host.Info("plugin process exited")
+	host.Error("plugin process exited", "plugin", "/bin/kale-backend-local", "id", "7")
+	if got := out.String(); strings.Count(got, "plugin=") != 1 || !strings.Contains(got, "plugin=kale-backend-local id=7") {
+		t.Errorf("go-plugin's own line: %s", got)
+	}
+	out.Reset()
 	host.Named("kale-backend-local").With("job", "ctr").Warn("a device is hot", "degrees", "92", "timestamp", "then")
 	got := out.String()
 	if strings.Contains(got, "exited") || strings.Contains(got, "timestamp") {
 		t.Errorf("the host's log has go-plugin's chatter: %s", got)
 	}
-	if !strings.Contains(got, `level=WARN msg="a device is hot" job=ctr degrees=92`) {
+	if !strings.Contains(got, `level=WARN msg="a device is hot" plugin=kale-backend-local job=ctr degrees=92`) {
 		t.Errorf("the host's log is %q", got)
 	}
 }

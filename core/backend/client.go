@@ -16,6 +16,9 @@ import (
 type Options struct {
 	Args []string // arguments of the plugin's program; no secrets, they show in process lists
 	Env  []string // "NAME=value", added to this process's environment
+	// SocketDir is a folder of this user's in which plugins have their sockets, such as the job's state folder. Where it is not there, or its path is too
+	// long for a socket's, they are among temporary files.
+	SocketDir string
 
 	StartTimeout    time.Duration // from the start of the process to its handshake; default 30 s
 	CallTimeout     time.Duration // of one call whose context has no earlier deadline; default 30 s

@@ -188,36 +188,8 @@ func TestOutage(t *testing.T) {
 // A scheduler that is killed cannot end its plugin: the plugin must see it, and clean up after go-plugin.
 func TestPluginEndsWithItsHost(t *testing.T) {
 	tmp := t.TempDir()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), envRole+"=host", "TMPDIR="+tmp)
-	cmd.Stderr = t.Output()
-	stdin, err := cmd.StdinPipe() // held open: the host waits
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stdin.Close()
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(line))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := gone(pid); err == nil {
-		t.Fatal("the plugin did not live while its host did")
-	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait() // it was killed
+	cmd, pid := startHost(t, tmp)
+	killHost(t, cmd)
 	conformance.Eventually(t, "the plugin ends", func() error { return gone(pid) })
 	conformance.Eventually(t, "the plugin's socket folder is removed", func() error {
 		left, err := os.ReadDir(tmp)
@@ -245,5 +217,68 @@ func BenchmarkList(b *testing.B) {
 		if _, _, err := c.List(b.Context(), "j"); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// startHost starts a process that launches a plugin and waits, and gives both.
+func startHost(t *testing.T, tmp string) (host *exec.Cmd, pid int) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), envRole+"=host", "TMPDIR="+tmp)
+	cmd.Stderr = t.Output()
+	stdin, err := cmd.StdinPipe() // held open: the host waits
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stdin.Close() })
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
+		t.Fatal(err)
+	}
+	if err := gone(pid); err == nil {
+		t.Fatal("the plugin did not live while its host did")
+	}
+	return cmd, pid
+}
+
+func killHost(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+}
+
+// Where host and plugin are killed together, nobody is left to clean up: the next launch does.
+func TestSocketsOfTheKilledAreRemoved(t *testing.T) {
+	tmp := t.TempDir()
+	cmd, pid := startHost(t, tmp)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // it must not see that its host has gone
+		t.Fatal(err)
+	}
+	killHost(t, cmd)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Eventually(t, "the plugin ends", func() error { return gone(pid) })
+	if left, err := os.ReadDir(tmp); err != nil || len(left) != 1 {
+		t.Fatalf("left are %v, %v; want a folder with a socket", left, err)
+	}
+	t.Setenv("TMPDIR", tmp)
+	if err := launch(t, backend.Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+		t.Errorf("after the next launch there are %v, %v", left, err)
 	}
 }

@@ -121,9 +121,10 @@ func (h *hostLogger) Log(level hclog.Level, msg string, args ...any) {
 	}
 	var kept []any
 	for i := 0; i+1 < len(args); i += 2 {
-		if args[i] != "timestamp" { // of the plugin's line; ours has one already
-			kept = append(kept, args[i], args[i+1])
+		if args[i] == "timestamp" || h.name == "" && args[i] == "plugin" { // ours has both already: the time, and which plugin it is
+			continue
 		}
+		kept = append(kept, args[i], args[i+1])
 	}
 	h.to.Log(context.Background(), l, msg, kept...)
 }

@@ -1,7 +1,6 @@
 package backend
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,7 +45,9 @@ func LookProgram(self, argv0 string) (string, error) {
 // ExitCode gives the exit code of a process that has ended, 128+n when signal n ended it, and says the same in words.
 func ExitCode(ended *os.ProcessState) (code int, how string) {
 	if status, ok := ended.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return 128 + int(status.Signal()), fmt.Sprintf("signal %d (%s)", int(status.Signal()), status.Signal())
+		code = 128 + int(status.Signal())
+	} else {
+		code = ended.ExitCode()
 	}
-	return ended.ExitCode(), fmt.Sprintf("code %d", ended.ExitCode())
+	return code, EndWords(code)
 }

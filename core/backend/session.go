@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ type session struct {
 	conn    *grpc.ClientConn
 	stub    backendpb.BackendServiceClient
 	started time.Time
-	// socketDir is removed at the end: go-plugin does it only for a process that came to life.
+	// socketDir is ours, and removed at the end.
 	socketDir string
 	done      context.Context // ends, with the reason as its cause, when the session must not be used any more
 	cancel    context.CancelCauseFunc
@@ -47,8 +48,13 @@ func startSession(ctx context.Context, lg *slog.Logger, path string, opts Option
 		StartTimeout:     opts.StartTimeout,
 		Logger:           newHostLogger(lg),
 		RunnerFunc: func(_ hclog.Logger, prepared *exec.Cmd, dir string) (runner.Runner, error) {
-			s.socketDir = dir
-			p, err := newProcess(ctx, path, opts.Args, append(prepared.Env, opts.Env...))
+			_ = os.Remove(dir) // go-plugin's, among temporary files, by a name that does not tell whose it is
+			own, err := makeSocketFolder(opts.SocketDir, s.started)
+			if err != nil {
+				return nil, fmt.Errorf("make a folder for its socket: %w", err)
+			}
+			s.socketDir = own
+			p, err := newProcess(ctx, path, opts.Args, slices.Concat(prepared.Env, []string{plugin.EnvUnixSocketDir + "=" + own}, opts.Env))
 			s.proc = p
 			return p, err
 		},

@@ -63,6 +63,17 @@ abort() {
   stop=1
   signal KILL
 }
+how() { # how CODE: how a process ended, in words
+  case $1 in
+  130) echo "signal 2 (interrupt)" ;;
+  134) echo "signal 6 (aborted)" ;;
+  137) echo "signal 9 (killed)" ;;
+  139) echo "signal 11 (segmentation fault)" ;;
+  143) echo "signal 15 (terminated)" ;;
+  *) if [ "$1" -gt 128 ] && [ "$1" -le 192 ]; then echo "signal $(($1 - 128))"; else echo "code $1"; fi ;;
+  esac
+}
+
 trap drain TERM INT
 trap abort USR2
 
@@ -87,7 +98,6 @@ case $code in
 0) final 0 "it ended with code 0: done" ;;
 3) final 3 "it ended with code 3: another incarnation has its place" ;;
 esac
-[ -z "$stop" ] || final "$code" "it was asked to stop and ended with code $code"
-if [ "$code" -gt 128 ]; then how="signal $((code - 128))"; else how="code $code"; fi
-echo "it crashed with $how" > "$state/ended"
+[ -z "$stop" ] || final "$code" "it was asked to stop and ended with $(how "$code")"
+echo "it crashed with $(how "$code")" > "$state/ended"
 exit "$code"

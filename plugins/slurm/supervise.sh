@@ -25,6 +25,17 @@ kale_note() { # kale_note STATE REASON: replaces the status, whole
   } >"$kale_dir/.status" && mv -f "$kale_dir/.status" "$kale_dir/status"
 }
 
+kale_how() { # kale_how CODE: how a process ended, in words
+  case $1 in
+  130) echo "signal 2 (interrupt)" ;;
+  134) echo "signal 6 (aborted)" ;;
+  137) echo "signal 9 (killed)" ;;
+  139) echo "signal 11 (segmentation fault)" ;;
+  143) echo "signal 15 (terminated)" ;;
+  *) if [ "$1" -gt 128 ] && [ "$1" -le 192 ]; then echo "signal $(($1 - 128))"; else echo "code $1"; fi ;;
+  esac
+}
+
 kale_ended() { # kale_ended WHY: the line between what two processes wrote
   [ -z "$(tail -c 1 "$kale_dir/output.log" 2>/dev/null)" ] || echo
   echo "$kale_boundary $(date -u +%Y-%m-%dT%H:%M:%SZ) $1"
@@ -95,8 +106,8 @@ while :; do
     kale_code=$?
     kill -0 "$kale_child" 2>/dev/null || break # else it was a signal that ended the wait
   done
-  if [ -e "$kale_dir/released" ]; then kale_finish exited "released; it ended with code $kale_code"; fi
-  if [ -n "$kale_stopping" ]; then kale_finish failed "Slurm or a person asked it to stop (a time limit, a preemption, scancel); it ended with code $kale_code"; fi
+  if [ -e "$kale_dir/released" ]; then kale_finish exited "released; it ended with $(kale_how "$kale_code")"; fi
+  if [ -n "$kale_stopping" ]; then kale_finish failed "Slurm or a person asked it to stop (a time limit, a preemption, scancel); it ended with $(kale_how "$kale_code")"; fi
   case $kale_code in
   0) kale_finish exited "it ended with code 0: done" ;;
   3) kale_finish failed "it ended with code 3: another incarnation has its place" ;;
@@ -108,11 +119,11 @@ while :; do
   kale_row=$((kale_row + 1))
   if [ "$kale_row" -ge 6 ]; then # about six seconds: the node or the program is at fault
     kale_quick=1
-    kale_finish failed "it crashed $kale_row times in a row on node $kale_node, the last time with code $kale_code"
+    kale_finish failed "it crashed $kale_row times in a row on node $kale_node, the last time with $(kale_how "$kale_code")"
   fi
   kale_child=
-  kale_note starting "it crashed with code $kale_code; it starts again in $kale_pause s"
-  kale_ended "it crashed with code $kale_code"
+  kale_note starting "it crashed with $(kale_how "$kale_code"); it starts again in $kale_pause s"
+  kale_ended "it crashed with $(kale_how "$kale_code")"
   sleep "$kale_pause" & kale_sleep=$!
   wait "$kale_sleep" # a request to stop ends it
   case $kale_pause in

@@ -247,7 +247,7 @@ func (d *demo) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	plugin, err := backend.Launch(ctx, d.o.Log, program, backend.Options{Env: d.place.Env})
+	plugin, err := backend.Launch(ctx, d.o.Log, program, backend.Options{Env: d.place.Env, SocketDir: d.stateDir})
 	if err != nil {
 		return err
 	}

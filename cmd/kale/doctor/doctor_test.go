@@ -393,10 +393,10 @@ func TestJudge(t *testing.T) {
 		{"an old trainer", 2, func(ps []*probed) {
 			ps[0].lines, ps[0].rest, ps[0].status.State, ps[0].status.ExitCode = nil, []string{`unknown command "probe"`}, backend.StateFailed, 2
 			blind(ps[1], 0)
-		}, []string{"fail trainer on n1", "skip between nodes"}, []string{"unknown command", "exit code 2"}},
+		}, []string{"fail trainer on n1", "skip between nodes"}, []string{"unknown command", "it ended with code 2"}},
 		{"a library that kills", 2, func(ps []*probed) {
 			ps[0].lines, ps[0].status.State, ps[0].status.ExitCode = slices.Delete(ps[0].lines, 1, 2), backend.StateFailed, 139
-		}, []string{"fail trainer on n1"}, []string{"ONNX Runtime was tried and did not answer", "exit code 139"}},
+		}, []string{"fail trainer on n1"}, []string{"ONNX Runtime was tried and did not answer", "signal 11 (segmentation fault)"}},
 		{"no logs", 2, func(ps []*probed) { ps[0].lines, ps[0].noLog = nil, errors.New("not allowed"); blind(ps[1], 0) }, []string{"fail trainer on n1", "skip between nodes"}, []string{"not allowed"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
+
 	"github.com/kale-sched/kale/cmd/internal/about"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/onnx"
@@ -55,7 +57,7 @@ func TryTrainer(ctx context.Context, path string, env map[string]string, device 
 // words is what a program said last, for the end of a message.
 func words(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	last := []rune(strings.TrimSpace(lines[len(lines)-1]))
+	last := []rune(strings.TrimSpace(ansi.Strip(lines[len(lines)-1])))
 	if len(last) == 0 {
 		return ""
 	}

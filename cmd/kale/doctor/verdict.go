@@ -12,6 +12,7 @@ import (
 
 	"github.com/kale-sched/kale/cmd/internal/about"
 	"github.com/kale-sched/kale/cmd/internal/probe"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/onnx"
 )
@@ -115,7 +116,7 @@ func (e *expedition) ran(one *probed) (out []Finding) {
 		case one.noLog != nil:
 			says = fmt.Sprintf("what it says cannot be read: %v", one.noLog)
 		case !one.status.State.Live():
-			says = fmt.Sprintf("it did not run: %s (exit code %d)", cmp.Or(one.status.Reason, string(one.status.State)), one.status.ExitCode)
+			says = fmt.Sprintf("it did not run: %s (it ended with %s)", cmp.Or(one.status.Reason, string(one.status.State)), backend.EndWords(one.status.ExitCode))
 		}
 		do := install
 		if one.wrote() != nil && v == nil {

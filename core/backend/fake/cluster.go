@@ -152,7 +152,7 @@ func (c *Cluster) change(job string, id backend.ID, f func(*entry)) error {
 
 // Exit ends a workload by itself with the code.
 func (c *Cluster) Exit(job string, id backend.ID, code int) error {
-	return c.change(job, id, func(e *entry) { e.finish(code, fmt.Sprintf("ended with code %d", code)) })
+	return c.change(job, id, func(e *entry) { e.finish(code, "ended with "+backend.EndWords(code)) })
 }
 
 // Crash makes a workload die and be started again under its ID.
@@ -378,7 +378,7 @@ func (t *table) ensureOne(job string, w backend.Workload) backend.Status {
 	e.Log = "started\n"
 	switch program {
 	case "exit":
-		e.finish(code, fmt.Sprintf("ended with code %d", code))
+		e.finish(code, "ended with "+backend.EndWords(code))
 	case "crash":
 		t.restart(e)
 	case "echo":

@@ -30,7 +30,10 @@ func (c *Cluster) configure(bin binaries) error {
 		cert, key := c.ClientCert()
 		tls = fmt.Sprintf(tlsConfig, c.CACert(), cert, key)
 	}
-	env := append(os.Environ(), envMark+"="+c.dir)
+	env, err := c.agentsEnv()
+	if err != nil {
+		return err
+	}
 	c.server, err = c.newAgent("server", ports[0], bin, env, fmt.Sprintf(serverConfig, ports[0], ports[1], ports[2], c.opts.ACL)+tls)
 	if err != nil {
 		return err
@@ -61,6 +64,23 @@ func (c *Cluster) scheme() string {
 		return "https"
 	}
 	return "http"
+}
+
+// longestTemp is how long the path of a folder for temporary files may be: an agent's drivers have sockets in it, whose paths may have 103 bytes.
+const longestTemp = 103 - len("/plugin4294967295")
+
+// agentsEnv is the environment of the agents. Where the path is short enough their temporary files are in the cluster's folder: what those leave that are
+// killed goes with it.
+func (c *Cluster) agentsEnv() ([]string, error) {
+	env := append(os.Environ(), envMark+"="+c.dir)
+	tmp := filepath.Join(c.dir, "tmp")
+	if len(tmp) > longestTemp {
+		return env, nil
+	}
+	if err := os.MkdirAll(tmp, 0o777); err != nil {
+		return nil, err
+	}
+	return append(env, "TMPDIR="+tmp), os.Chmod(tmp, 0o777|os.ModeSticky) // whatever the umask
 }
 
 func (c *Cluster) newAgent(name string, port int, bin binaries, env []string, config string) (*agent, error) {

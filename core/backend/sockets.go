@@ -1,0 +1,92 @@
+package backend
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Plugins listen on unix sockets, each in a folder of its own. Who ends well removes it; where host and plugin are killed together it stays, until the next
+// plugin is started in the same place.
+const (
+	socketFolder = "kale-plugin-" // and a number
+	// maxSocketPath is the longest path of a unix socket that all systems take, and socketNames the longest that is put behind the base: go-plugin's name
+	// in our folder.
+	maxSocketPath = 103
+	socketNames   = len("/" + socketFolder + "4294967295/plugin4294967295")
+	// settling is how long a folder may be without a socket: its plugin has just been started.
+	settling    = 5 * time.Minute
+	knockWithin = time.Second
+)
+
+// makeSocketFolder makes the folder for one plugin's socket, and removes those of plugins that are gone.
+func makeSocketFolder(dir string, now time.Time) (string, error) {
+	base := socketBase(dir)
+	sweepSockets(base, now)
+	if base != os.TempDir() {
+		sweepSockets(os.TempDir(), now) // where that of a job's first run was, before it had a folder
+	}
+	return os.MkdirTemp(base, socketFolder)
+}
+
+// socketBase is the folder in which a plugin's folder is made: dir where that is there and its path is short enough, else that of temporary files.
+func socketBase(dir string) string {
+	if abs, err := filepath.Abs(dir); dir != "" && err == nil && len(abs)+socketNames <= maxSocketPath && private(abs) {
+		return abs
+	}
+	return os.TempDir()
+}
+
+// private says that a folder is there, and that nobody else may write in it.
+func private(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() || info.Mode().Perm()&0o022 != 0 {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Getuid()
+}
+
+// sweepSockets removes the folders in base whose plugins are gone.
+func sweepSockets(base string, now time.Time) {
+	folders, _ := filepath.Glob(filepath.Join(escaped(base), socketFolder+"*")) // the pattern is a good one
+	for _, folder := range folders {
+		if private(folder) && deserted(folder, now) {
+			_ = os.RemoveAll(folder) // one that stays is swept the next time
+		}
+	}
+}
+
+// escaped is a path as a pattern that matches it alone.
+func escaped(path string) string {
+	var out []rune
+	for _, r := range path {
+		if r == '*' || r == '?' || r == '[' || r == '\\' {
+			out = append(out, '\\')
+		}
+		out = append(out, r)
+	}
+	return string(out)
+}
+
+// deserted says that nobody listens in a plugin's folder any more.
+func deserted(folder string, now time.Time) bool {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return false
+	}
+	for _, e := range entries {
+		conn, err := net.DialTimeout("unix", filepath.Join(folder, e.Name()), knockWithin)
+		if err == nil {
+			_ = conn.Close()
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return false
+		}
+	}
+	info, err := os.Stat(folder)
+	return err == nil && (len(entries) > 0 || now.Sub(info.ModTime()) > settling)
+}

@@ -1,0 +1,84 @@
+package backend
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// briefDir is a folder whose path leaves room for a socket's.
+func briefDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kale")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// What plugins that are gone have left is removed, what one that lives or is being started uses is not, and neither is anybody else's.
+func TestSocketsAreSwept(t *testing.T) {
+	base, now := briefDir(t), time.Now()
+	folder := func(name string) string {
+		dir := filepath.Join(base, name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	listen := func(dir string) *net.UnixListener {
+		l, err := net.Listen("unix", filepath.Join(dir, "plugin1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l.(*net.UnixListener)
+	}
+	live, dead, starting, never, other := folder("kale-plugin-1"), folder("kale-plugin-2"), folder("kale-plugin-3"), folder("kale-plugin-4"), folder("others")
+	listen(live)
+	killed := listen(dead)
+	killed.SetUnlinkOnClose(false)
+	if err := killed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(never, now.Add(-time.Hour), now.Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(other, now.Add(-time.Hour), now.Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	sweepSockets(base, now)
+	for dir, stays := range map[string]bool{live: true, dead: false, starting: true, never: false, other: true} {
+		if _, err := os.Stat(dir); (err == nil) != stays {
+			t.Errorf("%s: %v; want that it stays: %v", filepath.Base(dir), err, stays)
+		}
+	}
+}
+
+func TestSocketBase(t *testing.T) {
+	dir := briefDir(t)
+	t.Setenv("TMPDIR", dir)
+	state := filepath.Join(dir, "state")
+	open := filepath.Join(dir, "open")
+	long := filepath.Join(dir, strings.Repeat("x", 90))
+	for _, d := range []string{state, open, long} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if got := socketBase(state); got != state {
+		t.Errorf("a folder of the user's: %q", got)
+	}
+	for what, d := range map[string]string{"none": "", "one that is not there": filepath.Join(dir, "none"), "one that others may write": open, "a long path": long} {
+		if got := socketBase(d); got != dir {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+}
