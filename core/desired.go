@@ -78,6 +78,8 @@ type desired struct {
 	// Snapshotted: the last snapshot of the stop has been written.
 	Snapshotted bool `json:"snapshotted,omitempty"`
 	Stopped     bool `json:"stopped,omitempty"`
+	// LastStop is when the job stopped last, also after it has been taken up again.
+	LastStop time.Time `json:"last_stop,omitzero"`
 }
 
 // leaving is a worker that drains.

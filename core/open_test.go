@@ -246,3 +246,25 @@ func TestFullDiskHolds(t *testing.T) {
 		t.Errorf("after a restart the target is %d", r.s.want.Target)
 	}
 }
+
+// Who waits for a stop learns that there was one from the scheduler that has taken the job up since.
+func TestLastStopOutlivesIt(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	if at := r.s.View().LastStop; !at.IsZero() {
+		t.Errorf("a job that never stopped says that it did at %v", at)
+	}
+	r.order("stop", 0)
+	r.until("the job has stopped", func() error {
+		if !r.s.want.Stopped {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	at := r.s.View().LastStop
+	r.reopen()
+	r.started(1)
+	if v := r.s.View(); at.IsZero() || !v.LastStop.Equal(at) || v.Stopped {
+		t.Errorf("taken up again it says that it stopped at %v, stopped %v; want %v", v.LastStop, v.Stopped, at)
+	}
+}

@@ -125,6 +125,7 @@ type View struct {
 	Gap        plan.Measured  `json:"rescale_gap"`
 	Stopping   bool           `json:"stopping,omitempty"`
 	Stopped    bool           `json:"stopped,omitempty"`
+	LastStop   time.Time      `json:"last_stop,omitzero"` // when the job stopped last, by this scheduler or one before
 	History    History        `json:"history"`
 	Chief      *rpc.JobStatus `json:"-"`
 }

@@ -95,7 +95,7 @@ func (s *Scheduler) stopped() error {
 	w := s.want
 	s.meet.forget()
 	w.Stopped, w.Stopping, w.Forced, w.Trained, w.Target, w.Ranks, w.Draining, w.Checkpoint = true, false, false, false, 0, nil, nil, ""
-	w.LastCheckpoint = s.job.Checkpoint.Dir
+	w.LastCheckpoint, w.LastStop = s.job.Checkpoint.Dir, time.Now()
 	w.Rescale, w.Restart, w.Ceiling, w.Unplaced, w.Renewals, w.ServerRenewal = nil, 0, nil, nil, nil, nil
 	for rank := range w.Servers {
 		w.Servers[rank]++ // this one was released, and is not started again

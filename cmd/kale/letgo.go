@@ -82,26 +82,27 @@ func (a *app) whoHolds(o core.Options, err error) error {
 		err, schedulerAt(pid), a.stateFlag(), o.Job.Name, end, a.stateFlag(), o.Job.Name)
 }
 
-// awaitLetGo waits until no scheduler holds a job's state, and reads what it left. nil and no error: a scheduler answers, which another person started.
-func (a *app) awaitLetGo(ctx context.Context, name string) (*core.Glance, error) {
+// awaitLetGo waits until no scheduler holds a job's state, and reads what it left: g. Where another scheduler has taken the job up, it is what that one
+// says: v.
+func (a *app) awaitLetGo(ctx context.Context, name string) (g *core.Glance, v *core.View, err error) {
 	dir, err := a.jobDir(name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	deadline := time.Now().Add(letGoTimeout)
 	for {
 		g, err := core.GlanceAt(ctx, dir, name, nil)
 		if !errors.Is(err, state.ErrLocked) {
-			return g, err
+			return g, nil, err
 		}
 		if v, busy := a.view(ctx, name); busy == nil && !v.Stopped {
-			return nil, nil
+			return nil, v, nil
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("the scheduler of job %q answers no more, and has not let go of %s after %s: see what its process does", name, dir, letGoTimeout)
+			return nil, nil, fmt.Errorf("the scheduler of job %q answers no more, and has not let go of %s after %s: see what its process does", name, dir, letGoTimeout)
 		}
 		if err := wait(ctx, letGoPoll); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 }

@@ -194,9 +194,16 @@ func TestLife(t *testing.T) {
 		t.Errorf("forget of a job with a scheduler: %d %s", r.code, r.err)
 	}
 	// A stop has an end: what comes right after it finds a job that has stopped, and nobody in the way.
+	// Who takes it up meanwhile waits for that, and the stop has done what it was to do all the same.
+	stopping, waiting := s.start("stop", "life"), s.start("run", "life", "-plain")
+	if r := stopping.end(); r.code != exitDone || !strings.HasPrefix(r.out, "job \"life\" has stopped") {
+		t.Errorf("stop: exit code %d, %s%s", r.code, r.out, r.err)
+	}
+	waiting.eventually("training after that stop", func() bool { return status().Sample.Running >= 1 })
 	if r := s.must("stop", "life"); r.out != "job \"life\" has stopped\n" {
 		t.Errorf("stop: %s", r.out)
 	}
+	waiting.end()
 	if r := s.must("stop", "life"); r.out != "job \"life\" has stopped already\n" {
 		t.Errorf("stop of a stopped job: %s", r.out)
 	}

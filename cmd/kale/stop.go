@@ -45,19 +45,23 @@ func (a *app) stopJob(ctx context.Context, arg string, f stopFlags) error {
 		return err
 	}
 	defer c.Close()
+	began := time.Now()
 	switch err := c.Order(ctx, core.Order{Kind: "stop", Force: f.force}); {
 	case err == nil:
-		if err := a.awaitStop(ctx, name, func() (*core.View, error) { return c.Status(ctx) }); err != nil {
+		if err := a.awaitStop(ctx, name, began, func() (*core.View, error) { return c.Status(ctx) }); err != nil {
 			return err
 		}
 	case !ended(err):
 		return err
 	}
-	g, err := a.awaitLetGo(ctx, name)
+	g, v, err := a.awaitLetGo(ctx, name)
 	switch {
 	case err != nil:
 		return err
-	case g == nil:
+	case v != nil && v.LastStop.After(began):
+		fmt.Fprintf(a.out, "job %q has stopped, and has been taken up again since\n", name)
+		return nil
+	case v != nil:
 		return fmt.Errorf("the scheduler of job %q ended, and another one has taken the job up: kale stop %s%s stops that one", name, a.stateFlag(), name)
 	case g.State == core.StateStopped:
 		return a.sayStopped(name)
@@ -80,17 +84,16 @@ func (a *app) sayStopped(name string) error {
 // stopPoll is how often a stop's progress is looked at.
 const stopPoll = 200 * time.Millisecond
 
-// awaitStop shows progress until the job has stopped or its scheduler cannot be asked any more.
-func (a *app) awaitStop(ctx context.Context, name string, look func() (*core.View, error)) error {
+// awaitStop shows progress until the job has stopped or the scheduler that was asked to stop it at began cannot be asked any more: another one may answer.
+func (a *app) awaitStop(ctx context.Context, name string, began time.Time, look func() (*core.View, error)) error {
 	bar := a.progress()
 	defer bar.done()
-	began := time.Now()
 	for {
 		v, err := look()
 		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("interrupted: job %q goes on stopping as long as its scheduler runs; kale stop %s%s waits again", name, a.stateFlag(), name)
-		case err == nil && v.Stopped, err != nil && ended(err):
+		case err == nil && (v.Stopped || v.LastStop.After(began) || v.Started.After(began)), err != nil && ended(err):
 			return nil
 		case err == nil:
 			bar.show("stopping job %q, %s: %s", name, time.Since(began).Round(time.Second), remaining(v))
@@ -129,11 +132,11 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 		return err
 	}
 	if complete && !anyLive(list) {
-		g, err := a.awaitLetGo(ctx, name)
+		g, v, err := a.awaitLetGo(ctx, name)
 		switch {
 		case err != nil:
 			return err
-		case g == nil:
+		case v != nil:
 			return fmt.Errorf("a scheduler has just taken job %q up: kale stop %s%s stops it", name, a.stateFlag(), name)
 		case g.State == core.StateStopped:
 			fmt.Fprintf(a.out, "job %q has stopped already\n", name)
