@@ -80,7 +80,7 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 				if len(diags) > 0 {
 					return nil, errors.New(strings.TrimSuffix(diags[0].Detail, "."))
 				}
-				return backend.Launch(ctx, lg, path, backend.Options{})
+				return backend.Launch(ctx, lg, path, backend.Options{SocketDir: l.dir})
 			},
 		}
 		p.Trainer, p.Env, p.NoTrainer = a.findTrainer(lg, l)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -35,7 +34,7 @@ decisions that changed something and the newest one. It works with a running sch
 	}
 	c.Flags().IntVarP(&f.n, "lines", "n", 5, "how many `DECISIONS`")
 	c.Flags().BoolVar(&f.all, "all", false, "also decisions that changed nothing")
-	c.Flags().BoolVar(&f.asJSON, "json", false, "print observations and decisions as a JSON array, oldest first")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print observations and decisions as a JSON array, oldest first; times in seconds (_s)")
 	return c
 }
 
@@ -49,7 +48,7 @@ func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
 		return err
 	}
 	if f.asJSON {
-		return json.NewEncoder(a.out).Encode(records)
+		return printJSON(a.out, records)
 	}
 	if len(records) == 0 {
 		fmt.Fprintf(a.out, "job %q has no decisions yet\n", name)

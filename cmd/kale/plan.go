@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,7 +34,7 @@ where the result would go, and whether there is room for workers.min and workers
 	}
 	f.jobFlags.register(c)
 	f.recordFlags.register(c)
-	c.Flags().BoolVar(&f.asJSON, "json", false, "print observation, decision and placement as JSON; what is wrong as kale validate -json does")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print observation, decision and placement as JSON, times in seconds (_s); what is wrong as kale validate -json does")
 	c.Flags().StringVar(&f.log, "log", "warn", "least level of the log on standard error: "+logLevels)
 	return c
 }
@@ -83,7 +82,10 @@ func (a *app) plan(ctx context.Context, arg string, f planFlags) error {
 	if err := refused(diags); err != nil {
 		return err
 	}
-	trainer, env, err := a.trainer(ctx, lg, l)
+	trainer, env, diags, err := a.trainer(ctx, lg, l)
+	if err == nil {
+		err = refused(diags)
+	}
 	if err != nil {
 		return err
 	}
@@ -112,7 +114,7 @@ func (a *app) plan(ctx context.Context, arg string, f planFlags) error {
 	}
 	out := newPlanned(l, info.Partitions, p)
 	if a.warnUnknown(p); f.asJSON {
-		return json.NewEncoder(a.out).Encode(out)
+		return printJSON(a.out, out)
 	}
 	return writePlanned(a.out, out)
 }

@@ -57,7 +57,7 @@ func (a *app) launch(ctx context.Context, lg *slog.Logger, l *loaded) (*backend.
 	if err := a.diagnose(l.files, diags); err != nil {
 		return nil, err
 	}
-	return backend.Launch(ctx, lg, path, backend.Options{})
+	return backend.Launch(ctx, lg, path, backend.Options{SocketDir: l.dir})
 }
 
 // configured is launch, with the job's block given to the plugin. The caller closes it.
@@ -76,21 +76,21 @@ func (a *app) configured(ctx context.Context, l *loaded, stateDir string) (*back
 	return b, nil
 }
 
-// trainer is findTrainer. Where trainers run on this machine, the program is tried besides: it must start, and a library that is there must
-// work in it.
-func (a *app) trainer(ctx context.Context, lg *slog.Logger, l *loaded) (path string, env map[string]string, err error) {
+// trainer is findTrainer. Where trainers run on this machine, the program is tried besides: it must start, and ONNX Runtime must work in it. That it
+// does not is said at the model, which needs it.
+func (a *app) trainer(ctx context.Context, lg *slog.Logger, l *loaded) (path string, env map[string]string, diags hcl.Diagnostics, err error) {
 	path, env, err = a.findTrainer(lg, l)
 	if err != nil || l.Backend.Name != "local" {
-		return path, env, err
+		return path, env, nil, err
 	}
 	v, err := doctor.TryTrainer(ctx, path, env, onnx.CPU)
 	if err == nil && v.NoONNX != "" && l.Model.Kind != job.ModelCounting { // a counting job computes nothing
-		err = fmt.Errorf("no worker could train: %s cannot use ONNX Runtime: %s", path, v.NoONNX)
+		diags = append(diags, l.ErrorAt("model.kind", "No worker could train", fmt.Sprintf("%s cannot use ONNX Runtime: %s.", path, v.NoONNX)))
 	}
 	if err != nil {
-		return "", nil, err
+		return "", nil, nil, err
 	}
-	return path, env, nil
+	return path, env, diags, nil
 }
 
 // findTrainer is the path of kale-trainer and what its processes need in their environment.
@@ -110,7 +110,8 @@ func (a *app) findTrainer(lg *slog.Logger, l *loaded) (path string, env map[stri
 		}
 	case !errors.Is(err, onnx.ErrNoLibrary):
 		return "", nil, err
-	default: // what is wrong with one that is named, the trainer says when it is tried
+	case l.Backend.Name == "local": // the trainer says what is wrong when it is tried
+	default:
 		lg.Warn("workers must find ONNX Runtime by themselves; kale doctor tells where it is missing", "err", err)
 	}
 	if l.Backend.Name != "local" {

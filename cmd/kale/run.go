@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -85,7 +86,11 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 // both; what runs goes on.
 func (a *app) open(ctx context.Context, l *loaded, o core.Options) (s *core.Scheduler, b *backend.Client, closeAll func(), err error) {
 	if !o.Stop { // what is only stopped starts no trainer
-		if o.Trainer, o.Env, err = a.trainer(ctx, o.Log, l); err != nil {
+		var diags hcl.Diagnostics
+		if o.Trainer, o.Env, diags, err = a.trainer(ctx, o.Log, l); err == nil {
+			err = a.diagnose(l.files, diags)
+		}
+		if err != nil {
 			return nil, nil, nil, err
 		}
 	}

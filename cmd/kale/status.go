@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -48,7 +47,7 @@ runs), unknown. -json has it as "state".`,
 			})
 		},
 	}
-	c.Flags().BoolVar(&f.asJSON, "json", false, "print the whole picture as JSON; with -watch one line each")
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print the whole picture as JSON, times in seconds (_s); with -watch one line each")
 	c.Flags().BoolVarP(&f.watch, "watch", "w", false, "show it again and again until Ctrl-C")
 	c.Flags().Var(&f.every, "every", "how often -watch shows it")
 	return c
@@ -109,7 +108,7 @@ func (a *app) overview(ctx context.Context, w io.Writer, asJSON bool) error {
 		states = append(states, s)
 	}
 	if asJSON {
-		return json.NewEncoder(w).Encode(states)
+		return printJSON(w, states)
 	}
 	if len(states) == 0 {
 		fmt.Fprintln(w, "no job is known on this machine: kale run JOB.hcl runs one")
@@ -137,9 +136,9 @@ func (a *app) jobStatus(ctx context.Context, w io.Writer, name string, asJSON bo
 	case err != nil:
 		return err
 	case asJSON && v != nil:
-		return json.NewEncoder(w).Encode(v)
+		return printJSON(w, v)
 	case asJSON:
-		return json.NewEncoder(w).Encode(g)
+		return printJSON(w, g)
 	case v != nil:
 		var table strings.Builder
 		if err := writeStatus(&table, v); err != nil {

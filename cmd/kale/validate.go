@@ -86,25 +86,22 @@ func (a *app) askAround(ctx context.Context, l *loaded, f validateFlags) (hcl.Di
 
 // askBackend asks the backend's plugin about its block, and whether the job would find room now. It starts nothing.
 func (a *app) askBackend(ctx context.Context, l *loaded) (hcl.Diagnostics, error) {
-	if _, missing := a.plugin(l); missing.HasErrors() {
-		return missing, nil
-	}
 	lg := a.logger("warn")
 	path, diags := a.plugin(l)
 	if diags.HasErrors() {
 		return diags, nil
 	}
-	b, err := backend.Launch(ctx, lg, path, backend.Options{})
+	b, err := backend.Launch(ctx, lg, path, backend.Options{SocketDir: l.dir})
 	if err != nil {
 		return nil, err
 	}
 	o := core.Options{Job: l.Job, StateDir: l.dir, Backend: b}
-	if o.Trainer, o.Env, err = a.trainer(ctx, lg, l); err != nil {
+	if o.Trainer, o.Env, diags, err = a.trainer(ctx, lg, l); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
-	diags, err = core.ConfigureBackend(ctx, b, l.Job, l.dir)
-	if err == nil && !diags.HasErrors() {
-		var more hcl.Diagnostics
+	more, err := core.ConfigureBackend(ctx, b, l.Job, l.dir)
+	diags = append(diags, more...)
+	if err == nil && !more.HasErrors() {
 		more, err = core.PlacementDiagnostics(ctx, o)
 		diags = append(diags, more...)
 	}
