@@ -33,6 +33,11 @@ type Sight struct {
 	// Utilisation is the members' mean share of busy time, if UtilKnown.
 	Utilisation float64
 	UtilKnown   bool
+	// Flow is how fast and how busily the members train, Partitions how many the topic has; 0: unknown.
+	Flow       plan.Flow
+	Partitions int
+	// Budget bounds how often the number of workers may change.
+	Budget plan.Budget
 	// Rescale is the one under way, nil for none.
 	Rescale *Rescale
 	Manual  plan.Manual
@@ -52,7 +57,7 @@ func (v Sight) Observation(j *job.Job) plan.Observation {
 		Limits: v.Limits, Rho: j.Autoscale.Rho, Tau: j.Autoscale.Tau,
 		CooldownOut: j.Autoscale.CooldownOut, CooldownIn: j.Autoscale.CooldownIn, Headroom: j.Autoscale.Headroom, MaxLag: j.SLO.MaxLag,
 		Fallback: fallback(j.Autoscale.Fallback), Utilisation: v.Utilisation, UtilKnown: v.UtilKnown,
-		Manual: v.Manual, State: v.State,
+		Flow: v.Flow, Partitions: v.Partitions, Budget: v.Budget, Manual: v.Manual, State: v.State,
 	}
 	// The policy gets the rates of one horizon; the forecaster had the whole history.
 	n := min(len(v.History.Values), int(j.Forecast.Horizon/j.Forecast.Interval))

@@ -13,7 +13,8 @@ import (
 //   - Unknown is never zero. While the shell's picture is incomplete, a worker's
 //     state is unknown, or the observation makes no sense, the target stays
 //     exactly where it is.
-//   - Paused by a person, or with an action under way: the same (but a live
+//   - Paused by a person, with an action under way, or, within the limits, with no
+//     change left in the budget: the same (but a live
 //     scale-out under way may grow).
 //   - Otherwise the target is within the limits, whatever else holds: a person
 //     who lowers max means it. A manual pin is followed within them, at once.
@@ -101,6 +102,8 @@ func (s *sheet) frozen(want int) string {
 		return fmt.Sprintf("the state of %s is unknown", workers(o.Workers.Unknown))
 	case o.Manual.Paused:
 		return "scaling is paused by hand"
+	case o.Budget.Limited && o.Budget.Left < 1 && want != s.current && !o.Manual.Pinned && o.Limits.Clamp(s.current) == s.current:
+		return fmt.Sprintf("no change is left to make for now, and one more in %s", formatDuration(max(o.Budget.Next, 0)))
 	case o.Action.Kind == "" || o.Action.Kind == KindNone:
 		return ""
 	case o.Action.Kind == KindOut && o.Action.CanGrow && want > s.current && !o.Manual.Pinned:

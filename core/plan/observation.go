@@ -74,6 +74,8 @@ type Observation struct {
 
 	// Action is the rescale that is being carried out, if any.
 	Action Action `json:"action,omitzero"`
+	// Budget bounds how often the number of workers may change.
+	Budget Budget `json:"budget,omitzero"`
 	// Hold tells that the shell does not know enough to act.
 	Hold Hold `json:"hold,omitzero"`
 	// Manual is what a person has ordered.
@@ -142,6 +144,17 @@ type Action struct {
 	// CanGrow tells that a scale-out may be given a higher target before it is
 	// complete, as live joins allow.
 	CanGrow bool `json:"can_grow,omitempty"`
+}
+
+// Budget bounds how often the number of workers may change; the zero value is no
+// bound.
+type Budget struct {
+	Limited bool `json:"limited,omitempty"`
+	// Left is how many changes are allowed now; Next is the time until there is one
+	// more, and Every the time from that one to the next.
+	Left  int           `json:"left,omitempty"`
+	Next  time.Duration `json:"next,omitempty"`
+	Every time.Duration `json:"every,omitempty"`
 }
 
 // Hold is set while the shell's picture is incomplete: the backend's status

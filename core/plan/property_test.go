@@ -78,6 +78,9 @@ func randomObservation(rng *rand.Rand) Observation {
 		}
 		o.State = st.encode()
 	}
+	if rng.Uint64()%8 == 0 {
+		o.Budget = Budget{Limited: true, Left: rng.IntN(3), Next: dur(10 * interval), Every: 10 * interval}
+	}
 	return o
 }
 
@@ -168,6 +171,9 @@ func checkLaws(t *testing.T, p Policy, o Observation) Decision {
 	inLimits := o.Limits.Clamp(d.Current) == d.Current
 	if still && d.Target != d.Current {
 		fail("moved while state is unknown or scaling is paused")
+	}
+	if o.Budget.Limited && o.Budget.Left == 0 && inLimits && !o.Manual.Pinned && d.Target != d.Current {
+		fail("changed with no change left in the budget")
 	}
 	if acting && d.Target < d.Current {
 		fail("scaled in while an action is under way")

@@ -1,18 +1,21 @@
 package replay
 
-import "slices"
+import (
+	"slices"
 
-// Contestant is what is known of a policy for the comparison: where its algorithm comes from, the setting that the paper's comparison used as far as it can be
-// told, and the grid in which its best setting is looked for.
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+)
+
+// Contestant is what is known of a policy for the comparison: the setting that the paper's comparison used as far as it can be told, and the grid in which its
+// best setting is looked for. Its own defaults are the published ones.
 type Contestant struct {
 	Policy string
-	// Mark says what the implementation follows: the project's source, the paper, or a reconstruction of ours.
-	Mark string
 	// Paper are its numbers in the paper-setting table.
 	Paper map[string]float64
 	// Grid is searched for its cheapest setting; empty: there is nothing to set.
 	Grid []Axis
-	// always are numbers of the autoscale block that hold in the paper's and the best setting: a rival has cooldowns of its own, and not the job file's.
+	// always are numbers that hold in the paper's and the best setting, and are not listed with it.
 	always map[string]float64
 }
 
@@ -23,33 +26,83 @@ type Axis struct {
 	Values   []float64
 	Log      bool
 	Min, Max float64
+	// Of, where set, is what the values are multiples of.
+	Of func(*job.Job) float64
 }
 
-// Marks of a contestant.
-const (
-	markCode  = "[code]"
-	markPaper = "[paper]"
-	markOurs  = "[ours]"
+// A rival decides by its own machinery: none of Kale's rules for a safe scale-in, and none of the job's cooldowns.
+var (
+	itself  = map[string]float64{"guard": 0}
+	every15 = map[string]float64{"guard": 0, "tick_s": 15} // the HPA's period
 )
 
-var noCooldowns = map[string]float64{"cooldown_in_min": 0, "cooldown_out_min": 0}
-
-// contestants are the policies of which something is known, in the order of the tables.
+// contestants are the policies of which something is known, in the order of the tables. The grids are those of the project's notes on rivals.
 var contestants = []Contestant{
-	{Policy: "static", Mark: markPaper, always: noCooldowns},
+	{Policy: "static", always: itself},
 	{
-		Policy: "follow", Mark: markOurs, always: noCooldowns,
-		Grid: []Axis{{Name: "margin", Values: []float64{0, 0.03, 0.1, 0.2, 0.3}, Max: 2}},
+		Policy: "madu", always: itself, // its own defaults are the published ones
+		Grid: []Axis{
+			{Name: "z", Values: []float64{0.96, 1.28, 1.65}, Max: 4},
+			{Name: "target", Values: []float64{0.7, 0.8, 0.9}, Min: 0.1, Max: 1},
+		},
 	},
 	{
-		Policy: "kale", Mark: markPaper, always: map[string]float64{"headroom": 0, "cooldown_in_min": 0, "cooldown_out_min": 0, "utilisation_over": 0, "utilisation_under": 0},
+		Policy: "autopilot-short", always: itself,
+		Grid: []Axis{
+			{Name: "window", Values: []float64{30, 60}, Log: true, Min: 2, Max: 480},
+			{Name: "margin", Values: []float64{0.10, 0.15}, Max: 1},
+		},
+	},
+	{
+		Policy: "hpa", always: every15,
+		Grid: []Axis{
+			{Name: "target", Values: []float64{0.4, 0.5, 0.6, 0.7, 0.8, 0.9}, Min: 0.1, Max: 1},
+			{Name: "down_window", Values: []float64{1, 5, 15, 30}, Log: true, Min: 0.25, Max: 480},
+		},
+	},
+	{
+		Policy: "kale", always: map[string]float64{"headroom": 0, "cooldown_in_min": 0, "cooldown_out_min": 0, "utilisation_over": 0, "utilisation_under": 0},
 		Paper: map[string]float64{"rho": 1, "tau_min": 10},
 		Grid: []Axis{
 			{Name: "rho", Values: []float64{1, 2, 3}, Min: 1, Max: 8},
 			{Name: "tau_min", Values: []float64{5, 10, 15, 30, 60, 120}, Log: true, Min: 1, Max: 960},
 		},
 	},
+	{Policy: "cost"},
+	{
+		Policy: "flink", always: itself,
+		Grid: []Axis{
+			{Name: "target", Values: []float64{0.5, 0.6, 0.7, 0.8, 0.9}, Min: 0.1, Max: 1},
+			{Name: "catch_up", Values: []float64{5, 15, 30}, Log: true, Min: 1, Max: 480},
+			{Name: "window", Values: []float64{3, 15}, Log: true, Min: 1, Max: 120},
+		},
+	},
+	{
+		Policy: "quantile", always: itself,
+		Grid: []Axis{
+			{Name: "epsilon", Values: []float64{.01, .05, .1, .2}, Log: true, Min: .001, Max: .9},
+			{Name: "horizon", Values: []float64{10, 20, 40}, Log: true, Min: 1, Max: 480},
+		},
+	},
+	{
+		Policy: "keda", always: every15,
+		Grid: []Axis{{Name: "lag_threshold", Values: []float64{1. / 64, 1. / 16, 1. / 8, 1. / 4, 1. / 2, 1}, Log: true, Min: 1. / 4096, Max: 16, Of: backlogAtObjective}},
+	},
+	{
+		Policy: "autopilot", always: itself,
+		Grid: []Axis{
+			{Name: "window", Values: []float64{24 * 60, 72 * 60}, Log: true, Min: 60, Max: 14 * 24 * 60},
+			{Name: "target", Values: []float64{0.7, 0.8, 0.9, 1}, Min: 0.1, Max: 1},
+		},
+	},
+	{
+		Policy: "follow", always: itself,
+		Grid: []Axis{{Name: "margin", Values: []float64{0, 0.03, 0.1, 0.2, 0.3}, Max: 2}},
+	},
 }
+
+// backlogAtObjective is what one worker trains within the objective: a backlog of so many records for each worker is as old as the objective allows.
+func backlogAtObjective(j *job.Job) float64 { return RateOf(j, 1) * j.SLO.MaxLag.Seconds() }
 
 // contestant finds a policy's.
 func contestant(policy string) (Contestant, bool) {
@@ -67,4 +120,14 @@ func PaperSetting(policy string) Setting {
 		return Setting{Policy: policy, Label: LabelDefault}
 	}
 	return Setting{Policy: policy, Label: LabelPaper, Params: c.Paper}
+}
+
+// markOf says where a policy's algorithm comes from: "code" (read in the project's source), "paper", or "ours" (a reconstruction).
+func markOf(policy string) string {
+	for _, info := range plan.Policies() {
+		if info.Name == policy {
+			return info.Mark
+		}
+	}
+	return ""
 }

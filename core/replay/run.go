@@ -50,8 +50,8 @@ type batch struct {
 	at float64
 }
 
-// window is what happened since the last decision: how busy the members were.
-type window struct{ busy, had float64 }
+// window is what happened since the last decision: for how many seconds there were members, for how many these were busy, and what had been trained before.
+type window struct{ busy, had, served float64 }
 
 // start begins a run with the workers that the first minute's load needs.
 func (r *run) start() {
@@ -262,12 +262,12 @@ func (r *run) first() {
 	if target, ok := r.by.decide(r); ok && target >= 1 {
 		r.running, r.target = min(target, len(r.capacity)-1), target
 	}
-	r.window = window{}
+	r.window = window{served: r.q.served}
 }
 
 func (r *run) tick() {
 	target, ok := r.by.decide(r)
-	r.window = window{}
+	r.window = window{served: r.q.served}
 	if !ok || target < 1 || target == r.target || target >= len(r.capacity) {
 		return
 	}
@@ -352,7 +352,9 @@ func (p *policyDecider) observe(r *run) plan.Observation {
 	}
 	if r.window.had > 0 {
 		v.Utilisation, v.UtilKnown = min(r.window.busy/r.window.had, 1), true
+		v.Flow = plan.Flow{Known: true, Busy: v.Utilisation, Trained: (r.q.served - r.window.served) / r.window.had}
 	}
+	v.Budget = r.budget.view(r.q.t)
 	return v.Observation(r.j)
 }
 

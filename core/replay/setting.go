@@ -64,19 +64,20 @@ func (s Setting) apply(base *job.Job, w World) (*job.Job, plan.Policy, error) {
 	j := *base
 	j.Autoscale.Mode = w.mode()
 	j.Autoscale.Policy = s.Policy
-	if r, known := contestant(s.Policy); known && s.Label != LabelDefault {
-		for k, v := range r.always {
-			jobNumbers[k](&j.Autoscale, v)
-		}
-	}
 	own := plan.Params{}
-	for k, v := range s.Params {
-		if set, ok := jobNumbers[k]; ok {
-			set(&j.Autoscale, v)
-		} else {
-			own[k] = v
+	put := func(params map[string]float64) {
+		for k, v := range params {
+			if set, ok := jobNumbers[k]; ok {
+				set(&j.Autoscale, v)
+			} else {
+				own[k] = v
+			}
 		}
 	}
+	if r, known := contestant(s.Policy); known && s.Label != LabelDefault {
+		put(r.always)
+	}
+	put(s.Params)
 	p, err := plan.New(s.Policy, own)
 	if err != nil {
 		return nil, nil, fmt.Errorf("replay: %w", err)

@@ -36,6 +36,9 @@ func (c *Comparison) search(r Contestant) (Setting, error) {
 	for i, a := range r.Grid {
 		grid[i] = a
 		grid[i].Values = slices.Clone(a.Values)
+		if a.Of != nil {
+			grid[i] = a.times(a.Of(c.j))
+		}
 	}
 	tried := points(r.Policy, grid)
 	costs, err := c.costs(tried)
@@ -57,6 +60,16 @@ func (c *Comparison) search(r Contestant) (Setting, error) {
 	s := tried[cheapest(costs)]
 	s.Label = LabelBest
 	return s, nil
+}
+
+// times is the axis with all its values multiplied.
+func (a Axis) times(factor float64) Axis {
+	a.Values = slices.Clone(a.Values)
+	for i := range a.Values {
+		a.Values[i] *= factor
+	}
+	a.Min, a.Max = a.Min*factor, a.Max*factor
+	return a
 }
 
 // points are all combinations of the axes' values, the last axis fastest.

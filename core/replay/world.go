@@ -3,9 +3,11 @@ package replay
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
 )
 
 // World is how the simulated cluster behaves: what a rescale costs, and what goes wrong.
@@ -99,6 +101,16 @@ func newBudget(w World) budget {
 func (b *budget) fill(now float64) {
 	b.left = min(b.burst, b.left+(now-b.at)/b.every)
 	b.at = now
+}
+
+// view is what a policy sees of the budget.
+func (b *budget) view(now float64) plan.Budget {
+	if !b.limited {
+		return plan.Budget{}
+	}
+	b.fill(now)
+	whole := math.Floor(b.left)
+	return plan.Budget{Limited: true, Left: int(whole), Next: seconds((whole + 1 - b.left) * b.every), Every: seconds(b.every)}
 }
 
 // take uses one rescale, if one is left.

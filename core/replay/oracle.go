@@ -1,0 +1,201 @@
+package replay
+
+import (
+	"math"
+)
+
+// oracle is the cheapest schedule of one part under one seed, where a rescale stops training. It knows the trace and every outage.
+//
+// It is a dynamic programme over minute x workers x age of the oldest waiting sample (see [ages]): V(t, w, i) is the least cost from the end of minute t on. In
+// every minute the workers stay, or all stop for the outage that a rescale decided then would have, and w' go on after it. What the rescale costs depends on w'
+// alone and not on w (the GPUs of the new number are held from the decision on), so the best w' is found once for each (t, i), and the programme takes
+// 2 · minutes · workers · ages steps. Costs of lag are exact; V is interpolated between ages.
+type oracle struct {
+	c       *Comparison
+	part    *Part
+	s       *ages
+	lo, hi  int
+	outage  []float64 // s, by the minute of the decision
+	ring    [][]float64
+	best    []uint16 // by minute and age: the number of workers that a rescale goes to
+	rescale []uint64 // by minute, workers and age: one bit
+	words   int      // of a minute and a number of workers
+}
+
+// unreachable is more than any schedule costs.
+const unreachable = math.MaxFloat64 / 4
+
+// tooOld is what a minute beyond the oldest age of the grid costs, in GPU-hours: more than any work that could be saved by going there.
+const tooOld = 100
+
+// solve fills the programme, and returns the least cost of the part in GPU-hours (workers' GPUs), lag and violation, and the workers to begin with.
+func (o *oracle) solve() (cost float64, first int) {
+	s, workers := o.s, o.hi-o.lo+1
+	o.words = (s.n + 63) / 64
+	o.best = make([]uint16, s.minutes*s.n)
+	o.rescale = make([]uint64, s.minutes*workers*o.words)
+	longest := 0
+	for _, d := range o.outage {
+		longest = max(longest, o.span(d))
+	}
+	o.ring = make([][]float64, longest+1)
+	for k := range o.ring {
+		o.ring[k] = make([]float64, workers*s.n)
+	}
+	o.last(o.value(s.minutes))
+	jump := make([]float64, s.n)
+	for t := s.minutes - 1; t >= 0; t-- {
+		o.jumps(t, jump)
+		o.stay(t, jump)
+	}
+	v := o.value(0)
+	for w := o.lo; w <= o.hi; w++ {
+		if at := v[(w-o.lo)*s.n]; w == o.lo || at < cost {
+			cost, first = at, w
+		}
+	}
+	return cost, first
+}
+
+// span is how many whole minutes an outage touches, at least one.
+func (o *oracle) span(outage float64) int { return max(1, int(math.Ceil(outage/60))) }
+
+// value is V(t, ·, ·).
+func (o *oracle) value(t int) []float64 { return o.ring[t%len(o.ring)] }
+
+// last is what a backlog costs at the end of the part: the GPU time that it would take, and nothing for its lag.
+func (o *oracle) last(v []float64) {
+	s := o.s
+	all := s.arrived[len(s.arrived)-1]
+	for w := o.lo; w <= o.hi; w++ {
+		per := float64(w) * o.c.fig.gpus / 3600 / max(o.c.capacity[w], 1e-9)
+		for i := range s.n {
+			v[(w-o.lo)*s.n+i] = (all - s.at(s.minutes, i)) * per
+		}
+	}
+}
+
+// lagCost is what a minute that ends with a lag of so many steps costs.
+func (o *oracle) lagCost(steps float64) float64 {
+	lag := steps / float64(o.s.m) // minutes
+	cost := o.c.o.Weights.Lag * lag
+	if lag*60 > o.c.j.SLO.MaxLag.Seconds() {
+		cost += o.c.o.Weights.Violation
+	}
+	return cost
+}
+
+// after is the cost from the end of minute t on, with w workers, when so many samples have been trained then.
+func (o *oracle) after(v []float64, w int, step *walk, t int, trained float64) float64 {
+	whole, rest := step.age(t, trained)
+	n := o.s.n
+	row := v[(w-o.lo)*n : (w-o.lo+1)*n]
+	cost := o.lagCost(float64(whole) + rest)
+	if whole >= n-1 {
+		return cost + row[n-1] + tooOld*(float64(whole-n+1)+rest)/float64(o.s.m)
+	}
+	return cost + row[whole]*(1-rest) + row[whole+1]*rest
+}
+
+// jumps finds, for every age at the end of minute t, the best number of workers to rescale to then, and the cost from there on.
+func (o *oracle) jumps(t int, jump []float64) {
+	s := o.s
+	out := o.outage[t]
+	n := o.span(out)
+	for i := range jump {
+		jump[i] = unreachable
+	}
+	if t+n > s.minutes {
+		return
+	}
+	v := o.value(t + n)
+	waiting := make([]float64, s.n) // the lag of the minutes that end within the outage
+	for i := range waiting {
+		for k := 1; k < n; k++ {
+			waiting[i] += o.lagCost(float64(min(i, t*s.m) + k*s.m))
+		}
+	}
+	all := s.arrived[(t+n)*s.m]
+	for w := o.lo; w <= o.hi; w++ {
+		trains := o.c.capacity[w] * (60*float64(n) - out)
+		held := float64(w) * o.c.fig.gpus * float64(n) / 60
+		step := s.from(t + n)
+		for i := range s.n {
+			cost := held + waiting[i] + o.after(v, w, &step, t+n, min(s.at(t, i)+trains, all))
+			if cost < jump[i] {
+				jump[i] = cost
+				o.best[t*s.n+i] = uint16(w)
+			}
+		}
+	}
+}
+
+// stay fills V(t): for every number of workers and age the cheaper of staying and rescaling.
+func (o *oracle) stay(t int, jump []float64) {
+	s := o.s
+	next, v := o.value(t+1), o.value(t)
+	all := s.arrived[(t+1)*s.m]
+	for w := o.lo; w <= o.hi; w++ {
+		trains := o.c.capacity[w] * 60
+		held := float64(w) * o.c.fig.gpus / 60
+		step := s.from(t + 1)
+		row := v[(w-o.lo)*s.n : (w-o.lo+1)*s.n]
+		bits := o.rescale[(t*(o.hi-o.lo+1)+w-o.lo)*o.words:]
+		for i := range row {
+			cost := held + o.after(next, w, &step, t+1, min(s.at(t, i)+trains, all))
+			if jump[i] < cost {
+				cost = jump[i]
+				bits[i>>6] |= 1 << (i & 63)
+			}
+			row[i] = cost
+		}
+	}
+}
+
+// follow is the decider that carries the schedule out.
+type follow struct {
+	o     *oracle
+	first int
+}
+
+func (f follow) decide(r *run) (int, bool) {
+	o := f.o
+	t := int(r.q.t/60 + 0.5)
+	switch {
+	case r.q.t == 0:
+		return f.first, true
+	case t >= o.s.minutes || r.rescale != nil:
+		return 0, false
+	}
+	i := min(int(r.q.lag()/60*float64(o.s.m)+0.5), o.s.n-1)
+	w := r.target - o.lo
+	if o.rescale[(t*(o.hi-o.lo+1)+w)*o.words+i>>6]&(1<<(i&63)) == 0 {
+		return 0, false
+	}
+	return int(o.best[t*o.s.n+i]), true
+}
+
+// newOracle prepares the programme of one part under one seed.
+func (c *Comparison) newOracle(k int, seed uint64, g Grid) *oracle {
+	p := &c.course.Parts[k]
+	whole := int(p.Duration().Minutes())
+	o := &oracle{c: c, part: p, s: newAges(c.arrived[k], whole, g), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max, outage: make([]float64, whole)}
+	for t := range o.outage {
+		o.outage[t] = c.o.World.Outage.draw(chance{seed: seed}, drawOutage, p.Start.Unix()/60+int64(t))
+	}
+	return o
+}
+
+// playOracle solves every part for a seed and carries the schedule out in the same world as every policy. promised is what the programme says that it costs.
+func (c *Comparison) playOracle(seed uint64, g Grid, trail *Trail) (sum *tally, promised float64) {
+	sum = &tally{}
+	j := *c.j
+	j.Autoscale.Mode, j.Autoscale.Tick = c.o.World.mode(), 60e9
+	for k := range c.course.Parts {
+		o := c.newOracle(k, seed, g)
+		cost, first := o.solve()
+		promised += cost
+		c.playPart(k, &j, follow{o, first}, seed, trail, sum)
+	}
+	return sum, promised
+}

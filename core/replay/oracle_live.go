@@ -1,0 +1,244 @@
+package replay
+
+import (
+	"math"
+	"time"
+)
+
+// liveOracle is the cheapest schedule of one part under one seed, where training goes on through a rescale: V(t, w, i) as in [oracle], and in every minute w'
+// workers are chosen. More of them train after the lead that the minute has, and are held from the decision on; fewer are held until their drain is over. What a
+// rescale costs depends on w and w', so the programme takes minutes · workers² · ages steps, of which those are left out that lie far from the load of the hours
+// around (see [liveOracle.windows]).
+//
+// The limit on rescales is an average over the whole course: each costs toll, and [Comparison.playLiveOracle] finds the least toll with which there are no
+// more than are allowed. No schedule within the limit is cheaper than the programme's cost less the tolls of all that are allowed.
+type liveOracle struct {
+	oracle
+	toll        float64
+	lead, drain []float64 // s, by the minute of the decision
+	from, to    []int     // the workers that are considered, by minute
+	goal        []uint16  // by minute, workers and age
+}
+
+// liveGrid is the grid for rescales that do not stop training: ages in steps of 15 s up to ten minutes, or twice the objective where
+// that is less.
+func liveGrid(maxLag time.Duration) Grid {
+	oldest := min(max(2*maxLag, time.Minute), 10*time.Minute)
+	return Grid{PerMinute: 4, Oldest: oldest}
+}
+
+// How far from the load's need the programme looks.
+const (
+	windowBefore, windowAfter = 90, 90 // minutes
+	windowBelow, windowAbove  = 2, 4   // workers
+)
+
+// windows bounds the workers of each minute: from two below the least to four above the most that the load of the hour and a half before and after needs.
+func (o *liveOracle) windows() {
+	s := o.s
+	need := make([]int, s.minutes)
+	for t := range need {
+		rate := (s.arrived[(t+1)*s.m] - s.arrived[t*s.m]) / 60
+		need[t] = sufficient(o.c.capacity, rate, o.lo, o.hi)
+	}
+	o.from, o.to = make([]int, s.minutes+1), make([]int, s.minutes+1)
+	for t := range o.from {
+		least, most := o.hi, o.lo
+		for _, n := range need[max(0, t-windowBefore):min(s.minutes, t+windowAfter)] {
+			least, most = min(least, n), max(most, n)
+		}
+		o.from[t], o.to[t] = max(o.lo, least-windowBelow), min(o.hi, most+windowAbove)
+	}
+}
+
+// solve is [oracle.solve] for live rescales.
+func (o *liveOracle) solve() (cost float64, first int) {
+	s, workers := o.s, o.hi-o.lo+1
+	longest := 1
+	for _, d := range o.lead {
+		longest = max(longest, o.span(d))
+	}
+	if o.goal == nil {
+		o.windows()
+		o.goal = make([]uint16, s.minutes*workers*s.n)
+		o.ring = make([][]float64, longest+1)
+		for k := range o.ring {
+			o.ring[k] = make([]float64, workers*s.n)
+		}
+	}
+	o.last(o.value(s.minutes))
+	for t := s.minutes - 1; t >= 0; t-- {
+		v := o.value(t)
+		for k := range v {
+			v[k] = unreachable
+		}
+		for w := o.from[t]; w <= o.to[t]; w++ {
+			o.choose(t, w)
+		}
+	}
+	v := o.value(0)
+	cost = unreachable
+	for w := o.from[0]; w <= o.to[0]; w++ {
+		if at := v[(w-o.lo)*s.n]; at < cost {
+			cost, first = at, w
+		}
+	}
+	return cost, first
+}
+
+// choose fills V(t, w, ·) and the goals.
+func (o *liveOracle) choose(t, w int) {
+	s := o.s
+	row := o.value(t)[(w-o.lo)*s.n : (w-o.lo+1)*s.n]
+	goal := o.goal[(t*(o.hi-o.lo+1)+w-o.lo)*s.n:]
+	for to := o.from[t]; to <= o.to[t]; to++ {
+		n, lead := 1, 0.0
+		extra := 0.0
+		switch {
+		case to > w:
+			n, lead, extra = o.span(o.lead[t]), o.lead[t], o.toll
+		case to < w:
+			extra = o.toll + float64(w-to)*o.c.fig.gpus*o.drain[t]/3600
+		}
+		if t+n > s.minutes || to < o.from[t+n] || to > o.to[t+n] {
+			continue
+		}
+		cost := extra + float64(to)*o.c.fig.gpus*float64(n)/60
+		before, after := o.c.capacity[w]*lead, o.c.capacity[to]*(60*float64(n)-lead)
+		inLead, all := o.arrivedBy(float64(t)*60+lead), s.arrived[(t+n)*s.m]
+		v := o.value(t + n)
+		step := s.from(t + n)
+		marks := make([]walk, n-1) // minutes that end within the lead
+		for k := range marks {
+			marks[k] = s.from(t + k + 1)
+		}
+		for i := range row {
+			trained := s.at(t, i)
+			sum := cost
+			for k := range marks {
+				whole, rest := marks[k].age(t+k+1, min(trained+o.c.capacity[w]*60*float64(k+1), s.arrived[(t+k+1)*s.m]))
+				sum += o.lagCost(float64(whole) + rest)
+			}
+			sum += o.after(v, to, &step, t+n, min(min(trained+before, inLead)+after, all))
+			if sum < row[i] {
+				row[i], goal[i] = sum, uint16(to)
+			}
+		}
+	}
+}
+
+// arrivedBy is the number of samples that arrived before a moment, on straight lines between steps.
+func (o *liveOracle) arrivedBy(at float64) float64 {
+	x := at / 60 * float64(o.s.m)
+	k := min(int(x), len(o.s.arrived)-2)
+	return o.s.arrived[k] + (x-float64(k))*(o.s.arrived[k+1]-o.s.arrived[k])
+}
+
+// followLive carries a live schedule out.
+type followLive struct {
+	o     *liveOracle
+	first int
+}
+
+func (f followLive) decide(r *run) (int, bool) {
+	o := f.o
+	t := int(r.q.t/60 + 0.5)
+	switch {
+	case r.q.t == 0:
+		return f.first, true
+	case t >= o.s.minutes || r.rescale != nil:
+		return 0, false
+	}
+	i := min(int(r.q.lag()/60*float64(o.s.m)+0.5), o.s.n-1)
+	w := r.target
+	if w < o.from[t] || w > o.to[t] {
+		return min(max(w, o.from[t]), o.to[t]), true
+	}
+	goal := int(o.goal[(t*(o.hi-o.lo+1)+w-o.lo)*o.s.n+i])
+	return goal, goal != w
+}
+
+func (c *Comparison) newLiveOracle(k int, seed uint64, g Grid) *liveOracle {
+	p := &c.course.Parts[k]
+	whole := int(p.Duration().Minutes())
+	o := &liveOracle{
+		oracle: oracle{c: c, part: p, s: newAges(c.arrived[k], whole, g), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max},
+		lead:   make([]float64, whole), drain: make([]float64, whole),
+	}
+	for t := range o.lead {
+		minute := p.Start.Unix()/60 + int64(t)
+		o.lead[t] = c.o.World.Lead.draw(chance{seed: seed}, drawLead, minute)
+		o.drain[t] = c.o.World.Drain.draw(chance{seed: seed}, drawDrain, minute)
+	}
+	return o
+}
+
+// How the toll is found.
+const (
+	tollMost  = 4.0  // GPU-hours for a rescale; more than any is worth
+	tollSteps = 10   // of a bisection
+	tollGrows = 1.05 // where the toll of another seed leads to too many
+)
+
+// playLiveOracle finds the cheapest schedule with no more rescales than are allowed, for one seed. hint is the toll that another seed led to, negative
+// without one.
+func (c *Comparison) playLiveOracle(seed uint64, g Grid, hint float64, trail *Trail) (sum *tally, bound, toll float64) {
+	oracles := make([]*liveOracle, len(c.course.Parts))
+	for k := range oracles {
+		oracles[k] = c.newLiveOracle(k, seed, g)
+	}
+	allowed := math.Inf(1)
+	if n := c.o.World.PerDay; n > 0 {
+		allowed = float64(n) * c.course.Days()
+	}
+	try := func(toll float64, trail *Trail) (*tally, float64) {
+		sum, promised := c.playSchedules(oracles, toll, seed, trail)
+		return sum, promised - toll*min(allowed, 1e18)
+	}
+	within := func(t *tally) bool { return float64(t.rescales) <= allowed }
+	switch {
+	case math.IsInf(allowed, 1):
+	case hint >= 0:
+		for toll = hint; toll < tollMost; toll = max(toll*tollGrows, 1e-4) {
+			if t, _ := try(toll, nil); within(t) {
+				break
+			}
+		}
+	default:
+		if t, _ := try(0, nil); within(t) {
+			break
+		}
+		lo, hi := 0.0, tollMost
+		for range tollSteps {
+			// Tolls matter by their ratio, once they are not nothing.
+			mid := math.Sqrt(max(lo, 1e-3) * hi)
+			if t, _ := try(mid, nil); within(t) {
+				hi = mid
+			} else {
+				lo = mid
+			}
+		}
+		toll = hi
+	}
+	sum, bound = try(toll, trail)
+	if toll == 0 {
+		bound = sum.metrics(&c.fig).Cost * sum.seconds / day.Seconds()
+	}
+	return sum, bound, toll
+}
+
+// playSchedules solves all parts for a toll and carries the schedules out, with no limit on rescales but the toll.
+func (c *Comparison) playSchedules(oracles []*liveOracle, toll float64, seed uint64, trail *Trail) (sum *tally, promised float64) {
+	sum = &tally{}
+	j := *c.j
+	j.Autoscale.Mode, j.Autoscale.Tick = c.o.World.mode(), time.Minute
+	free := *c
+	free.o.World.PerDay = 0
+	for k, o := range oracles {
+		o.toll = toll
+		cost, first := o.solve()
+		promised += cost
+		free.playPart(k, &j, followLive{o, first}, seed, trail, sum)
+	}
+	return sum, promised
+}

@@ -1,0 +1,149 @@
+package replay
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The programme's promise is what the schedule costs when the same engine that runs every policy carries it out.
+func TestOracleKeepsItsPromise(t *testing.T) {
+	c := week(t, 1, Options{World: PaperRestart()})
+	for seed := range uint64(3) {
+		sum, promised := c.playOracle(seed, restartGrid(c.j.SLO.MaxLag, c.o.World), nil)
+		m := sum.metrics(&c.fig)
+		if math.Abs(m.Cost/promised-1) > 0.005 {
+			t.Errorf("seed %d: the programme promises a cost of %.2f and its schedule costs %.2f", seed, promised, m.Cost)
+		}
+		if m.Rescales < 2 || m.ViolationPct > 0 {
+			t.Errorf("seed %d: %.0f rescales, %.2f %% of the time over the objective: not what an oracle does on this day", seed, m.Rescales, m.ViolationPct)
+		}
+	}
+}
+
+// A grid that is finer by four changes the answer by less than 1 % (what the report's notes promise).
+func TestOracleGrid(t *testing.T) {
+	c := week(t, 1, Options{World: PaperRestart()})
+	cost := func(g Grid) float64 {
+		sum, _ := c.playOracle(0, g, nil)
+		return sum.metrics(&c.fig).Cost
+	}
+	g := restartGrid(c.j.SLO.MaxLag, c.o.World)
+	fine := g
+	fine.PerMinute *= 4
+	if a, b := cost(g), cost(fine); math.Abs(a/b-1) > 0.01 {
+		t.Errorf("the oracle costs %.2f on its grid and %.2f on one four times as fine", a, b)
+	}
+	live := week(t, 1, Options{World: LiveRescale()})
+	g = liveGrid(live.j.SLO.MaxLag)
+	fine = g
+	fine.PerMinute *= 2
+	a, _, _ := live.playLiveOracle(0, g, -1, nil)
+	b, _, _ := live.playLiveOracle(0, fine, -1, nil)
+	if x, y := a.metrics(&live.fig).Cost, b.metrics(&live.fig).Cost; math.Abs(x/y-1) > 0.01 {
+		t.Errorf("the live oracle costs %.2f on its grid and %.2f on one twice as fine", x, y)
+	}
+}
+
+// Nothing is cheaper: on small problems every schedule of up to two rescales is tried.
+func TestOracleAgainstAllSchedules(t *testing.T) {
+	j := reference(t)
+	j.Workers.Max = 6
+	var rates []float64
+	for i := range 120 { // a hump of 1 to 4.6 workers
+		rates = append(rates, 16_000*(1+3.6*math.Exp(-math.Pow(float64(i-60)/20, 2))))
+	}
+	c := compare(t, j, minutely(rates...), CourseOptions{}, Options{World: PaperRestart(), Forecaster: PerfectForecast})
+	sum, _ := c.playOracle(0, Grid{PerMinute: 10, Oldest: 50 * time.Minute}, nil)
+	oracle := c.costOf(sum)
+	best, bestSchedule := math.Inf(1), sequence{}
+	jj := *j
+	jj.Autoscale.Mode, jj.Autoscale.Tick = "restart", time.Minute
+	try := func(s sequence) {
+		sum := &tally{}
+		c.playPart(0, &jj, s, 0, nil, sum)
+		if cost := c.costOf(sum); cost < best {
+			best, bestSchedule = cost, s
+		}
+	}
+	for first := 2; first <= 6; first++ {
+		try(sequence{0: first})
+		for a := 2; a <= 6; a++ {
+			for at := 4; at < 110; at += 4 {
+				try(sequence{0: first, time.Duration(at) * time.Minute: a})
+				for b := 2; b <= 6; b++ {
+					for again := at + 10; again < 112; again += 6 {
+						try(sequence{0: first, time.Duration(at) * time.Minute: a, time.Duration(again) * time.Minute: b})
+					}
+				}
+			}
+		}
+	}
+	if oracle > best*1.003 {
+		t.Errorf("the oracle's schedule costs %.4f, and %v costs %.4f", oracle, bestSchedule, best)
+	}
+	if best < math.Inf(1) && oracle < best*0.8 {
+		t.Errorf("the oracle's schedule costs %.4f and the best of many %.4f: too good to be true", oracle, best)
+	}
+}
+
+// costOf is the whole cost of a run, not that of a day, the backlog that it leaves included as the oracle counts it.
+func (c *Comparison) costOf(t *tally) float64 {
+	return t.metrics(&c.fig).Cost * t.seconds / day.Seconds()
+}
+
+// With rescales that are free and instant, the oracle needs no more GPUs than the fluid bound, and no lag.
+func TestOracleWithoutCostOfRescales(t *testing.T) {
+	w := LiveRescale()
+	w.Lead, w.Drain, w.PerDay, w.Burst = Between{}, Between{}, 0, 0
+	c := week(t, 1, Options{World: w})
+	sum, _, _ := c.playLiveOracle(0, liveGrid(c.j.SLO.MaxLag), -1, nil)
+	m := sum.metrics(&c.fig)
+	fluid, _ := c.fluid()
+	if m.Cost > fluid*1.001 || m.Cost < fluid*0.95 {
+		t.Errorf("the oracle costs %.1f where rescales are free, the fluid bound is %.1f GPU-hours", m.Cost, fluid)
+	}
+}
+
+// The live oracle keeps to the limit of rescales, and what it costs is close to what no schedule within the limit can go below.
+func TestLiveOracleWithinItsLimit(t *testing.T) {
+	w := LiveRescale()
+	w.PerDay, w.Burst = 20, 5
+	c := week(t, 1, Options{World: w})
+	sum, bound, toll := c.playLiveOracle(0, liveGrid(c.j.SLO.MaxLag), -1, nil)
+	m := sum.metrics(&c.fig)
+	if m.Rescales > 20 || toll <= 0 {
+		t.Errorf("%.0f rescales with a toll of %v; 20 are allowed, and without a limit it takes more", m.Rescales, toll)
+	}
+	if m.Cost > bound*1.01 || m.Cost < bound*0.995 {
+		t.Errorf("the schedule costs %.2f and no other less than %.2f", m.Cost, bound)
+	}
+	again, _, other := c.playLiveOracle(1, liveGrid(c.j.SLO.MaxLag), toll, nil)
+	if n := again.rescales; n > 20 || math.Abs(again.metrics(&c.fig).Cost/m.Cost-1) > 0.02 {
+		t.Errorf("another seed, with the toll of the first: %d rescales, cost %.2f (toll %v)", n, again.metrics(&c.fig).Cost, other)
+	}
+}
+
+// The windows of the live programme leave nothing out that matters.
+func TestLiveOracleWindows(t *testing.T) {
+	c := week(t, 1, Options{World: LiveRescale()})
+	solve := func(all bool) (float64, int) {
+		o := c.newLiveOracle(0, 0, liveGrid(c.j.SLO.MaxLag))
+		o.toll = 0.05
+		if all {
+			cost, first := o.solve() // makes the tables
+			for t := range o.from {
+				o.from[t], o.to[t] = o.lo, o.hi
+			}
+			_, _ = cost, first
+		}
+		return o.solve()
+	}
+	a, firstA := solve(false)
+	b, firstB := solve(true)
+	if diff := cmp.Diff(firstA, firstB); diff != "" || math.Abs(a/b-1) > 1e-3 {
+		t.Errorf("with windows %.4f, without %.4f; %s", a, b, diff)
+	}
+}
