@@ -1,0 +1,139 @@
+package replay
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kale-sched/kale/core/stream"
+)
+
+func curve(step time.Duration, rates ...float64) Trace {
+	return Trace{Name: "test", Curve: stream.Curve{Start: monday, Step: step, Rates: rates}}
+}
+
+func concat(parts ...[]float64) []float64 {
+	var out []float64
+	for _, p := range parts {
+		out = append(out, p...)
+	}
+	return out
+}
+
+var nan = math.NaN()
+
+// A gap of more than two bins ends a stretch; shorter ones are bridged, and what was bridged is not measured.
+func TestCourseGaps(t *testing.T) {
+	rates := concat(flat(10, 1440), []float64{nan, nan}, flat(16, 1438), flat(nan, 3), flat(20, 2880))
+	rates[1440-1] = 10
+	c, err := NewCourse(curve(time.Minute, rates...), CourseOptions{Days: 10, Interval: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Parts) != 2 || c.Days() != 4 {
+		t.Fatalf("%d parts of %.2f days together, want two of 2 days each", len(c.Parts), c.Days())
+	}
+	first, second := c.Parts[0], c.Parts[1]
+	if diff := cmp.Diff([]float64{10, 12, 14, 16}, first.Rates[1439:1443]); diff != "" {
+		t.Errorf("around the bridged gap: %s", diff)
+	}
+	if got := first.History.Values[1439:1443]; got[0] != 10 || !math.IsNaN(got[1]) || !math.IsNaN(got[2]) || got[3] != 16 {
+		t.Errorf("what was measured around the bridged gap: %v", got)
+	}
+	if second.First != 2883 || !second.Start.Equal(monday.Add(2883*time.Minute)) || !math.IsNaN(second.History.Values[2881]) {
+		t.Errorf("the second stretch begins at %v, bin %d, with %v before it", second.Start, second.First, second.History.Values[2881])
+	}
+}
+
+// The last days are taken, as many as leave a past; the scale is that of their peak.
+func TestCourseDays(t *testing.T) {
+	ten := concat(flat(7, 10*1440))
+	ten[0], ten[9*1440] = 100, 14
+	for _, tt := range []struct {
+		name   string
+		o      CourseOptions
+		days   float64
+		start  time.Duration
+		scale  float64
+		noPast bool
+	}{
+		{"all that leave a past", CourseOptions{Past: 48 * time.Hour}, 8, 48 * time.Hour, 1, false},
+		{"three", CourseOptions{Days: 3, Past: 48 * time.Hour}, 3, 7 * 24 * time.Hour, 1, false},
+		{"scaled to the peak of the days", CourseOptions{Days: 3, ScaleTo: 28}, 3, 7 * 24 * time.Hour, 2, false},
+		{"no past", CourseOptions{Past: 30 * 24 * time.Hour}, 10, 0, 1, true},
+	} {
+		tt.o.Interval = time.Minute
+		c, err := NewCourse(curve(time.Minute, ten...), tt.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Days() != tt.days || !c.Parts[0].Start.Equal(monday.Add(tt.start)) || c.Scale != tt.scale || c.NoPast != tt.noPast {
+			t.Errorf("%s: %v days from %v, scale %v, no past %v", tt.name, c.Days(), c.Parts[0].Start, c.Scale, c.NoPast)
+		}
+	}
+	short, err := NewCourse(curve(time.Minute, flat(5, 90)...), CourseOptions{Interval: time.Minute, Past: time.Hour})
+	if err != nil || len(short.Parts) != 1 || len(short.Parts[0].Rates) != 90 {
+		t.Errorf("a trace of an hour and a half is replayed whole: %+v, %v", short, err)
+	}
+}
+
+// Bins of up to five minutes are taken as they are, longer ones get noise and keep their mean.
+func TestCourseCoarse(t *testing.T) {
+	c, err := NewCourse(curve(5*time.Minute, concat(flat(10, 288), flat(20, 288))...), CourseOptions{Interval: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := c.Parts[0]; c.Coarse || p.Step != time.Minute || p.Rates[1439] != 10 || p.Rates[1440] != 20 {
+		t.Errorf("5-minute bins: coarse %v, step %v, %v at the edge", c.Coarse, p.Step, p.Rates[1439:1441])
+	}
+	hours := concat(flat(100, 24), flat(200, 24))
+	c, err = NewCourse(curve(time.Hour, hours...), CourseOptions{Interval: time.Minute, Seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.Parts[0]
+	if !c.Coarse || len(p.Rates) != 48*60 {
+		t.Fatalf("hours: coarse %v, %d bins", c.Coarse, len(p.Rates))
+	}
+	differs := 0
+	for h, want := range hours {
+		sum := 0.0
+		for _, r := range p.Rates[h*60 : h*60+60] {
+			if sum += r; r != want {
+				differs++
+			}
+		}
+		if !near(sum/60, want, 1e-9) {
+			t.Errorf("hour %d: mean %v, want %v", h, sum/60, want)
+		}
+	}
+	if differs < 47*60 {
+		t.Errorf("only %d of %d bins have noise", differs, 48*60)
+	}
+	again, _ := NewCourse(curve(time.Hour, hours...), CourseOptions{Interval: time.Minute, Seed: 7})
+	if diff := cmp.Diff(p.Rates, again.Parts[0].Rates); diff != "" {
+		t.Error("the same seed gave other noise")
+	}
+}
+
+func TestCourseRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		tr   Trace
+		o    CourseOptions
+		want string
+	}{
+		{"nothing known", curve(time.Minute, nan, nan), CourseOptions{}, "no known rate"},
+		{"nothing arrives", curve(time.Minute, flat(0, 1440)...), CourseOptions{ScaleTo: 5}, "cannot be scaled"},
+		{"bins of seven minutes", curve(7*time.Minute, flat(1, 400)...), CourseOptions{}, "do not divide a day"},
+		{"bins of 90 s", curve(90*time.Second, flat(1, 2000)...), CourseOptions{}, "whole number"},
+	} {
+		tt.o.Interval = time.Minute
+		if _, err := NewCourse(tt.tr, tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v; want an error with %q", tt.name, err, tt.want)
+		}
+	}
+}
