@@ -28,5 +28,7 @@ if ! command -v java >/dev/null 2>&1 || ! command -v mvn >/dev/null 2>&1; then
 fi
 if ! command -v sbatch >/dev/null 2>&1 || ! PATH=$PATH:/usr/sbin command -v slurmctld >/dev/null 2>&1; then
   echo "note: Slurm is not here: the tests against a real Slurm are skipped (apt-get install slurm-wlm)" >&2
+elif ! PATH=$PATH:/usr/sbin command -v slurmdbd >/dev/null 2>&1 || ! PATH=$PATH:/usr/sbin command -v mariadbd >/dev/null 2>&1; then
+  echo "note: slurmdbd or MariaDB is not here: the tests of Slurm's accounts are skipped (apt-get install slurmdbd mariadb-server)" >&2
 fi
 exit $missing

@@ -14,6 +14,7 @@ func runSlurm(ctx context.Context, args []string) error {
 	nodes := flags.Int("nodes", 4, "how many nodes")
 	gpus := flags.Int("gpus", 8, "fake GPUs of each node")
 	cpus := flags.Int("cpus", 64, "CPUs that each node claims to have")
+	accounting := flags.Bool("accounting", false, "with slurmdbd and a database of its own, so that sacct works (needs slurmdbd and mariadb-server)")
 	dir := flags.String("dir", "", "an empty folder for the cluster (default: a temporary one, removed at the end)")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -21,7 +22,7 @@ func runSlurm(ctx context.Context, args []string) error {
 		}
 		return err
 	}
-	c, err := slurmtest.Start(ctx, slurmtest.Options{Nodes: *nodes, GPUsPerNode: *gpus, CPUs: *cpus, Dir: *dir})
+	c, err := slurmtest.Start(ctx, slurmtest.Options{Nodes: *nodes, GPUsPerNode: *gpus, CPUs: *cpus, Dir: *dir, Accounting: *accounting})
 	if err != nil {
 		return err
 	}

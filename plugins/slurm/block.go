@@ -69,9 +69,9 @@ type artifactBlock struct {
 
 // settings is a job's configuration, checked.
 type settings struct {
-	client     client
-	dir        string // absolute, shared by all nodes
-	trainer    string // path on the nodes; empty: the path that the workload names
+	ctl        controller // comparable: the same way to the same cluster is the same value
+	dir        string     // absolute, shared by all nodes
+	trainer    string     // path on the nodes; empty: the path that the workload names
 	artifact   *artifact
 	env        map[string]string // wins over a workload's: it knows the nodes
 	options    []string          // sbatch options that are the same for every workload
@@ -205,7 +205,7 @@ func (d *decoding) programs() {
 	if b.BinDir != "" && !filepath.IsAbs(b.BinDir) {
 		d.fail(b.BinDirRange, "Folder is not absolute", "bin_dir is %q; it is the absolute path of the folder with sbatch, squeue, scontrol and scancel on this machine.", b.BinDir)
 	}
-	d.s.client = client{binDir: b.BinDir, clusters: b.Clusters}
+	d.s.ctl = cli{binDir: b.BinDir, clusters: b.Clusters}
 }
 
 // placement turns the attributes that say where jobs go into options of sbatch.

@@ -119,7 +119,7 @@ func TestBatchScript(t *testing.T) {
 #SBATCH --mail-type=FAIL
 exec /bin/sh '/s/kale/ctr/worker-3-g2/run.sh'
 `
-	if diff := cmp.Diff(want, batchScript(s, i, r, []string{"n4"})); diff != "" {
+	if diff := cmp.Diff(want, batch{s, i, r, []string{"n4"}}.script()); diff != "" {
 		t.Errorf("the batch script (-want +got):\n%s", diff)
 	}
 	w := backend.Workload{ID: i.id, Argv: []string{"/here/bin/kale-trainer", "worker", "it's", "--rank", "3"}, Env: map[string]string{"B": "b'c", "A": "$(x)"}}

@@ -267,14 +267,12 @@ func (j *job) submit(ctx context.Context, v view, first bool, bad []string) *bac
 	if e := note(); e != nil {
 		return e
 	}
-	out, _, err := j.queue.client.run(ctx, j.submitIn, batchScript(j.set, v.instance, v.record, bad), "sbatch", "--parsable")
+	ref, err := j.queue.ctl.submit(ctx, j.submitIn, batch{j.set, v.instance, v.record, bad})
 	j.queue.stir()
 	if err == nil {
-		if sub.JobID, err = parseSubmitted(out); err == nil {
-			sub.At = time.Now().UTC()
-			j.lg.Info("submitted to Slurm", "id", v.id.String(), "slurm_job", sub.JobID)
-			return note()
-		}
+		sub.JobID, sub.Cluster, sub.At = ref.id, ref.cluster, time.Now().UTC()
+		j.lg.Info("submitted to Slurm", "id", v.id.String(), "slurm_job", sub.JobID)
+		return note()
 	}
 	if r := refused(err); r != nil {
 		e := r.Error
@@ -289,7 +287,7 @@ func (j *job) submit(ctx context.Context, v view, first bool, bad []string) *bac
 	// It may have arrived all the same.
 	snap := j.queue.poll(ctx, 0)
 	if r, found, _ := pick(snap.rows[v.record.Nonce], ""); snap.err == nil && found {
-		sub.JobID, sub.At, sub.Found = r.id, time.Now().UTC(), true
+		sub.JobID, sub.Cluster, sub.At, sub.Found = r.id, r.cluster, time.Now().UTC(), true
 		j.lg.Info("sbatch failed, but Slurm has the job", "id", v.id.String(), "slurm_job", r.id, "err", err)
 		return note()
 	}
@@ -300,15 +298,15 @@ func (j *job) submit(ctx context.Context, v view, first bool, bad []string) *bac
 }
 
 // parseSubmitted reads what sbatch --parsable prints: the job's number, and the cluster's name after a semicolon where there are several.
-func parseSubmitted(out string) (string, error) {
+func parseSubmitted(out string) (jobRef, error) {
 	lines := strings.Fields(out)
 	if len(lines) > 0 {
-		id, _, _ := strings.Cut(lines[len(lines)-1], ";")
+		id, cluster, _ := strings.Cut(lines[len(lines)-1], ";")
 		if number(id) < 1<<62 {
-			return id, nil
+			return jobRef{id, cluster}, nil
 		}
 	}
-	return "", fmt.Errorf("sbatch printed %q where a job's number was expected", out)
+	return jobRef{}, fmt.Errorf("sbatch printed %q where a job's number was expected", out)
 }
 
 // prune removes folders of released workloads: all but the newest of each role and rank, which remembers what was released, and the last keepReleased

@@ -3,6 +3,7 @@ package slurm
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -42,10 +43,11 @@ type record struct {
 
 // submission is what is known of handing the job to Slurm.
 type submission struct {
-	Tried time.Time // when sbatch was last started
-	At    time.Time // when it was accepted, by this machine's clock; zero while that is not known
-	JobID string
-	Found bool // the job was found in the queue after sbatch had failed
+	Tried   time.Time // when sbatch was last started
+	At      time.Time // when it was accepted, by this machine's clock; zero while that is not known
+	JobID   string
+	Cluster string // where the block names clusters
+	Found   bool   // the job was found in the queue after sbatch had failed
 }
 
 // release is that the workload was given up.
@@ -61,6 +63,9 @@ type verdict struct {
 	Reason string
 	Node   string
 	At     time.Time
+	// ExitCode is the script's, by the cluster's accounts: 128+n when signal n ended it.
+	ExitCode int  `json:",omitempty"`
+	Accounts bool `json:",omitempty"` // the accounts told, and not the queue
 }
 
 // Verdicts that are not Slurm's.
@@ -119,10 +124,11 @@ type view struct {
 	inQueue bool
 	recent  bool // it was submitted after the look at the queue began: its absence says nothing
 	surplus []row
+	account *ending // how its job ended, by the cluster's accounts, when Slurm no longer shows it
 }
 
 // scan looks at every instance of the job, by ID. No folder means no instances.
-func (j *job) scan(snap snapshot) ([]view, error) {
+func (j *job) scan(ctx context.Context, snap snapshot) ([]view, error) {
 	entries, err := os.ReadDir(j.dir())
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(j.set.dir); err == nil {
@@ -147,7 +153,11 @@ func (j *job) scan(snap snapshot) ([]view, error) {
 				continue // it was pruned meanwhile
 			}
 		}
-		views = append(views, j.judge(v, snap))
+		views = append(views, v)
+	}
+	j.consult(ctx, views, snap)
+	for i := range views {
+		views[i] = j.judge(views[i], snap)
 	}
 	slices.SortFunc(views, func(a, b view) int { return a.id.Compare(b.id) })
 	return views, nil
@@ -186,6 +196,9 @@ func (i instance) look(snap snapshot) view {
 	}
 	v.claim, err = os.Readlink(i.path(claimFile))
 	keep(err)
+	if v.submission.JobID == "" {
+		v.submission.JobID = v.claim // the answer to its submission was lost, but it ran
+	}
 	if snap.err == nil && v.record.Nonce != "" {
 		v.row, v.inQueue, v.surplus = pick(snap.rows[v.record.Nonce], v.claim)
 		v.recent = !snap.began.After(later(v.submission.Tried, v.submission.At))

@@ -110,6 +110,11 @@ func (j *job) judge(v view, snap snapshot) view {
 		found.State = verdictRejected
 	case v.report.over(): // it was cleared away long after its end
 		found.State = "COMPLETED"
+	case v.account != nil:
+		found.State, found.Reason, found.ExitCode, found.Accounts = v.account.state, v.account.reason, v.account.exitCode, true
+		if found.Node == "" {
+			found.Node = v.account.node
+		}
 	default:
 		if v.release == nil && now.Sub(j.told.first("missing", v.record.Nonce, now)) < missingFor {
 			return v
@@ -182,6 +187,9 @@ func (v view) status() backend.Status {
 	st.State, st.Reason = v.state()
 	if st.State == backend.StateRunning || st.State == backend.StateStopping {
 		st.PID = v.report.PID
+	}
+	if v.verdict != nil && !v.report.over() && v.verdict.ExitCode != 0 {
+		st.ExitCode = v.verdict.ExitCode
 	}
 	if !st.State.Live() {
 		st.Deadline = time.Time{}
@@ -257,6 +265,12 @@ func (v view) ended() (backend.State, string) {
 	reason += " (Slurm job " + v.submission.JobID + ": " + v.verdict.State
 	if why := v.verdict.Reason; why != "" && why != "None" {
 		reason += ", " + why
+	}
+	if v.verdict.ExitCode != 0 {
+		reason += fmt.Sprintf(", code %d", v.verdict.ExitCode)
+	}
+	if v.verdict.Accounts {
+		reason += ", by the cluster's accounts"
 	}
 	return backend.StateFailed, reason + ")"
 }

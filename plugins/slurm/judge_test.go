@@ -32,6 +32,7 @@ func TestJudge(t *testing.T) {
 		silent  time.Duration // since when it is known to run without a word
 		unbegun bool          // so was the generation before, until it was given up
 		claim   string
+		account *ending
 
 		state   backend.State
 		says    string
@@ -57,6 +58,8 @@ func TestJudge(t *testing.T) {
 		{name: "missing for long", sub: submitted, report: running, missed: time.Hour, state: backend.StateFailed, says: "no longer knows", verdict: verdictLost},
 		{name: "missing, ended", sub: submitted, report: exited, state: backend.StateExited, says: "done", verdict: "COMPLETED"},
 		{name: "missing, released", sub: submitted, report: running, release: true, state: backend.StateExited, says: "released", verdict: verdictLost},
+		{name: "missing, and in the accounts", sub: submitted, report: running, account: &ending{state: "OUT_OF_MEMORY", exitCode: 137}, state: backend.StateFailed, says: "(Slurm job 7: OUT_OF_MEMORY, code 137, by the cluster's accounts)", verdict: "OUT_OF_MEMORY"},
+		{name: "missing, never ran, and in the accounts", sub: submitted, account: &ending{state: "CANCELLED", reason: "by user 7", node: "n2"}, state: backend.StateFailed, says: "CANCELLED, by user 7, by the cluster's accounts", verdict: "CANCELLED"},
 		{name: "just submitted", sub: submission{Tried: now, At: now.Add(time.Minute), JobID: "7"}, state: backend.StatePending, says: "submitted as Slurm job 7"},
 		{name: "outcome open", sub: unclear, state: backend.StateUnknown, says: "may yet come"},
 		{name: "outcome open for long", sub: submission{Tried: now.Add(-time.Hour)}, state: backend.StateFailed, says: "never came", verdict: verdictRejected},
@@ -69,7 +72,7 @@ func TestJudge(t *testing.T) {
 			if err := os.MkdirAll(i.dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			v := view{instance: i, record: record{Nonce: "N"}, submission: tt.sub, report: tt.report, claim: tt.claim}
+			v := view{instance: i, record: record{Nonce: "N"}, submission: tt.sub, report: tt.report, claim: tt.claim, account: tt.account}
 			if tt.release {
 				v.release = &release{How: "forced"}
 			}
@@ -103,6 +106,9 @@ func TestJudge(t *testing.T) {
 			st := v.status()
 			if st.State != tt.state || !strings.Contains(st.Reason, tt.says) {
 				t.Errorf("it is %s: %q; want %s and %q", st.State, st.Reason, tt.state, tt.says)
+			}
+			if tt.account != nil && st.ExitCode != tt.account.exitCode {
+				t.Errorf("exit code %d, want %d", st.ExitCode, tt.account.exitCode)
 			}
 			var kept verdict
 			err := backend.ReadJSON(i.path(verdictFile), &kept)

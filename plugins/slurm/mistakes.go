@@ -86,7 +86,7 @@ func (s settings) place(r *refusal) (asked, bool) {
 
 // names gives the partitions, accounts, … that there are for this user; known is false where the cluster does not tell.
 func (j *job) names(ctx context.Context, attr string) (has []string, known bool) {
-	has, known, err := j.queue.client.names(ctx, attr)
+	has, known, err := j.queue.ctl.names(ctx, attr)
 	if err != nil {
 		j.lg.Warn("what there is of it cannot be asked", "of", attr, "err", err)
 		return nil, false

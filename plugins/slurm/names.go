@@ -9,7 +9,7 @@ import (
 
 // names asks slurmctld what there is for the user of what an attribute names. known is false where it cannot tell: accounts and QOS are only checked,
 // and only known, where the site has a database and enforces them.
-func (c client) names(ctx context.Context, attr string) (has []string, known bool, err error) {
+func (c cli) names(ctx context.Context, attr string) (has []string, known bool, err error) {
 	show := func(args ...string) (string, error) {
 		out, _, err := c.run(ctx, askTimeout, "", "scontrol", append([]string{"--all", "--oneliner", "show"}, args...)...)
 		return out, err

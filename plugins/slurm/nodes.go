@@ -13,6 +13,7 @@ import (
 // node is one node of the cluster, as scontrol shows it.
 type node struct {
 	name, address string
+	cluster       string // empty where the block names no clusters
 	state         string
 	partitions    []string
 	cpus, cpusUsed,
@@ -60,11 +61,10 @@ func (s settings) suits(n node) bool {
 
 // look asks for the nodes.
 func (q *queue) look(ctx context.Context) ([]node, error) {
-	out, _, err := q.client.run(ctx, askTimeout, "", "scontrol", "--details", "--oneliner", "show", "nodes")
+	nodes, err := q.ctl.nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	nodes := parseNodes(out)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.nodes, q.nodesAt = nodes, time.Now()

@@ -90,12 +90,12 @@ func TestParseQueue(t *testing.T) {
 		line("16", "kale:j:worker-3-g1", "RUNNING", "None", "n1", "2026-01-02T03:04:05", "2:00:00", "2026-01-02T03:05:00", "kale jkl") + // somebody has set its end
 		line("17", "kale:j:worker-4-g1", "RUNNING", "None", "n1", "2026-01-02T03:04:05", "365-00:00:00", "2027-01-02T03:04:05", "kale mno")
 	started := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	want := map[string][]row{
-		"abc": {{id: "12", name: "kale:j:worker-0-g1", nonce: "abc", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(2 * time.Hour)}},
-		"def": {{id: "14", name: "kale:j:worker-1-g1", nonce: "def", state: "PENDING", reason: "Resources"}},
-		"ghi": {{id: "12", cluster: "far", name: "kale:j:worker-2-g1", nonce: "ghi", state: "PENDING", reason: "Priority"}},
-		"jkl": {{id: "16", cluster: "far", name: "kale:j:worker-3-g1", nonce: "jkl", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(55 * time.Second)}},
-		"mno": {{id: "17", cluster: "far", name: "kale:j:worker-4-g1", nonce: "mno", state: "RUNNING", reason: "None", nodes: "n1", started: started}},
+	want := []row{
+		{id: "12", name: "kale:j:worker-0-g1", nonce: "abc", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(2 * time.Hour)},
+		{id: "14", name: "kale:j:worker-1-g1", nonce: "def", state: "PENDING", reason: "Resources"},
+		{id: "12", cluster: "far", name: "kale:j:worker-2-g1", nonce: "ghi", state: "PENDING", reason: "Priority"},
+		{id: "16", cluster: "far", name: "kale:j:worker-3-g1", nonce: "jkl", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(55 * time.Second)},
+		{id: "17", cluster: "far", name: "kale:j:worker-4-g1", nonce: "mno", state: "RUNNING", reason: "None", nodes: "n1", started: started},
 	}
 	if diff := cmp.Diff(want, parseQueue(out), cmp.AllowUnexported(row{})); diff != "" {
 		t.Errorf("parseQueue (-want +got):\n%s", diff)
@@ -166,12 +166,12 @@ func TestRefused(t *testing.T) {
 		{"sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", 0, true},
 		{"", 0, true},
 	} {
-		got := refused(&cliError{command: "sbatch", stderr: tt.says, err: errors.New("exit status 1")})
+		got := refused(&slurmError{asking: "sbatch", said: tt.says, err: errors.New("exit status 1")})
 		if (got == nil) != tt.open || got != nil && got.Code != tt.want {
 			t.Errorf("sbatch saying %q = %v", tt.says, got)
 		}
 	}
-	if got := refused(&cliError{command: "sbatch", err: &exec.Error{Name: "sbatch", Err: exec.ErrNotFound}}); got == nil || got.Code != backend.Blocked || !strings.Contains(got.Message, "bin_dir") {
+	if got := refused(&slurmError{asking: "sbatch", err: &exec.Error{Name: "sbatch", Err: exec.ErrNotFound}}); got == nil || got.Code != backend.Blocked || !strings.Contains(got.Message, "bin_dir") {
 		t.Errorf("no sbatch = %v", got)
 	}
 	if got := refused(nil); got != nil {
@@ -180,7 +180,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestParseSubmitted(t *testing.T) {
-	for out, want := range map[string]string{"12\n": "12", "12;far\n": "12", "sbatch: a message of the site\n12\n": "12"} {
+	for out, want := range map[string]jobRef{"12\n": {"12", ""}, "12;far\n": {"12", "far"}, "sbatch: a message of the site\n12\n": {"12", ""}} {
 		if got, err := parseSubmitted(out); err != nil || got != want {
 			t.Errorf("parseSubmitted(%q) = %q, %v", out, got, err)
 		}

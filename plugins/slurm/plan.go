@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -101,16 +102,15 @@ func (r *room) giveBack(v view) {
 
 // test asks Slurm whether it would take such a job; says is why not, empty when it would. no is its refusal, where it is one of those that are known.
 func (j *job) test(ctx context.Context, w backend.Workload) (says string, no *refusal, err error) {
-	script := batchScript(j.set, j.instance(w.ID), record{Nonce: "test", Resources: w.Resources, StopGrace: w.StopGrace, Warning: j.set.warning(w.StopGrace)}, nil)
-	_, stderr, err := j.queue.client.run(ctx, askTimeout, script, "sbatch", "--test-only")
-	if err == nil {
+	b := batch{set: j.set, instance: j.instance(w.ID), record: record{Nonce: "test", Resources: w.Resources, StopGrace: w.StopGrace, Warning: j.set.warning(w.StopGrace)}}
+	if err = j.queue.ctl.test(ctx, b); err == nil || errors.Is(err, errUntested) {
 		return "", nil, nil
 	}
 	if no = refused(err); no != nil {
 		return no.Message, no, nil
 	}
-	if strings.Contains(stderr, "allocation failure") {
-		return "Slurm would not take it: " + stderr, nil, nil
+	if e := (*slurmError)(nil); errors.As(err, &e) && strings.Contains(e.said, "allocation failure") {
+		return "Slurm would not take it: " + e.said, nil, nil
 	}
 	return "", nil, unavailable(fmt.Sprintf("ask Slurm whether it would take %s of job %q", w.ID, j.name), err)
 }

@@ -3,7 +3,6 @@ package slurm
 import (
 	"context"
 	"errors"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +26,8 @@ type row struct {
 
 func (r row) phase() phase { return stateOf(r.state).phase }
 
+func (r row) ref() jobRef { return jobRef{r.id, r.cluster} }
+
 // snapshot is one look at the queue. With err, rows are not known.
 type snapshot struct {
 	began time.Time // of the look: a job that was submitted later need not be in it
@@ -36,7 +37,7 @@ type snapshot struct {
 
 // queue looks at a cluster's queue, once for all jobs that are on it.
 type queue struct {
-	client  client
+	ctl     controller
 	slowest time.Duration
 
 	mu      sync.Mutex // held during a look, so that callers share it
@@ -45,10 +46,12 @@ type queue struct {
 	changed time.Time         // when something was last seen or made to change
 	nodes   []node
 	nodesAt time.Time
+
+	accounts accounts
 }
 
-func newQueue(c client, slowest time.Duration) *queue {
-	return &queue{client: c, slowest: slowest, changed: time.Now()}
+func newQueue(c controller, slowest time.Duration) *queue {
+	return &queue{ctl: c, slowest: slowest, changed: time.Now()}
 }
 
 // quickest is how often Slurm is asked at most; slurmctld serves a squeue in milliseconds.
@@ -68,14 +71,6 @@ func (q *queue) stir() {
 	q.changed = time.Now()
 }
 
-// The fields of a line, parted by a character that no field has; lines begin with another, since comments may have line ends.
-const (
-	lineMark    = "\x1e"
-	fieldMark   = "\x1f"
-	queueFormat = lineMark + "%i" + fieldMark + "%j" + fieldMark + "%T" + fieldMark + "%r" + fieldMark + "%N" + fieldMark + "%S" + fieldMark + "%l" + fieldMark + "%e" + fieldMark + "%k"
-	queueFields = 9
-)
-
 // noncePrefix begins the comment of a Slurm job of ours.
 const noncePrefix = "kale "
 
@@ -90,15 +85,16 @@ func (q *queue) poll(ctx context.Context, maxAge time.Duration) snapshot {
 		return q.last
 	}
 	began := time.Now()
-	// Not ctx: the answer serves others too.
-	out, _, err := q.client.run(context.WithoutCancel(ctx), askTimeout, "", "squeue",
-		"--noheader", "--states=all", "--user="+strconv.Itoa(os.Getuid()), "--format="+queueFormat)
+	rows, err := q.ctl.jobs(context.WithoutCancel(ctx)) // the answer serves others too
 	q.last = snapshot{began: began, err: err}
 	if err != nil {
 		q.last.began = time.Now() // it took its time
 		return q.last
 	}
-	q.last.rows = parseQueue(out)
+	q.last.rows = map[string][]row{}
+	for _, r := range rows {
+		q.last.rows[r.nonce] = append(q.last.rows[r.nonce], r)
+	}
 	states := map[string]string{}
 	for _, rows := range q.last.rows {
 		for _, r := range rows {
@@ -112,16 +108,16 @@ func (q *queue) poll(ctx context.Context, maxAge time.Duration) snapshot {
 	return q.last
 }
 
-// parseQueue reads squeue's output: our jobs by their nonce.
-func parseQueue(out string) map[string][]row {
-	rows := map[string][]row{}
+// parseQueue reads squeue's output: our jobs.
+func parseQueue(out string) []row {
+	var rows []row
 	cluster := ""
 	for i, record := range strings.Split(out, lineMark) {
 		fields := strings.SplitN(record, fieldMark, queueFields)
 		if i > 0 && len(fields) == queueFields {
 			if r, ok := parseRow(fields); ok {
 				r.cluster = cluster
-				rows[r.nonce] = append(rows[r.nonce], r)
+				rows = append(rows, r)
 			}
 		}
 		for line := range strings.Lines(record) { // squeue -M heads each cluster's lines
@@ -134,12 +130,8 @@ func parseQueue(out string) map[string][]row {
 }
 
 func parseRow(f []string) (row, bool) {
-	comment, _, _ := strings.Cut(f[8], "\n")
-	_, nonce, ours := strings.Cut(comment, noncePrefix) // a site's plugin may have written before it
-	if fields := strings.Fields(nonce); ours && len(fields) > 0 {
-		nonce = fields[0]
-	}
-	if !ours || nonce == "" || !strings.HasPrefix(f[1], "kale:") {
+	nonce := nonceOf(f[1], f[8])
+	if nonce == "" {
 		return row{}, false
 	}
 	r := row{id: f[0], name: f[1], state: f[2], reason: f[3], nodes: f[4], nonce: nonce, started: parseTime(f[5])}
@@ -153,12 +145,25 @@ func parseRow(f []string) (row, bool) {
 	return r, true
 }
 
+// nonceOf gives the nonce in a job's comment; "" when it is not ours.
+func nonceOf(name, comment string) string {
+	comment, _, _ = strings.Cut(comment, "\n")
+	_, nonce, ours := strings.Cut(comment, noncePrefix) // a site's plugin may have written before it
+	if fields := strings.Fields(nonce); ours && len(fields) > 0 && strings.HasPrefix(name, jobPrefix) {
+		return fields[0]
+	}
+	return ""
+}
+
 // endless is the time limit that Slurm gives a job which has none, when its partition has none either: a year.
 const endless = 365 * 24 * time.Hour
 
+// timeForm is how Slurm's clients write times, in UTC as clientEnviron makes them.
+const timeForm = "2006-01-02T15:04:05"
+
 // parseTime reads a time as clientEnviron makes Slurm print it; zero for N/A and the like.
 func parseTime(s string) time.Time {
-	t, err := time.Parse("2006-01-02T15:04:05", strings.TrimSpace(s))
+	t, err := time.Parse(timeForm, strings.TrimSpace(s))
 	if err != nil {
 		return time.Time{}
 	}
@@ -202,40 +207,24 @@ func number(id string) int {
 	return n
 }
 
-// cancel ends jobs: those that wait in one call, those that run in another. hard kills their processes at once.
+// cancel ends jobs. hard kills their processes at once.
 func (q *queue) cancel(ctx context.Context, hard bool, rows ...row) error {
-	byCluster := map[string][]string{}
+	var refs []jobRef
 	for _, r := range rows {
-		byCluster[r.cluster] = append(byCluster[r.cluster], r.id)
-	}
-	var first error
-	for cluster, ids := range byCluster {
-		c := q.client
-		if cluster != "" {
-			c.clusters = cluster
-		}
-		for _, id := range ids {
-			if hard { // scancel by itself sends SIGTERM first and grants KillWait, also with --signal=KILL; the script kills at once
-				_, _, _ = c.run(ctx, cancelTimeout, "", "scancel", "--quiet", "--batch", "--signal=USR2", id)
-			}
-		}
-		if _, _, err := c.run(ctx, cancelTimeout, "", "scancel", append([]string{"--quiet"}, ids...)...); err != nil && first == nil {
-			first = err
+		if refs = append(refs, r.ref()); hard { // by itself a cancellation sends SIGTERM first and grants KillWait; the script kills at once
+			_ = q.ctl.signal(ctx, "USR2", r.ref()) // what does not hear is cancelled below
 		}
 	}
+	err := q.ctl.cancel(ctx, refs...)
 	q.stir()
-	return first
+	return err
 }
 
 // terminate asks the jobs' scripts to stop.
 func (q *queue) terminate(ctx context.Context, rows ...row) error {
 	var first error
 	for _, r := range rows { // in one call, one that has ended would keep the others from hearing
-		c := q.client
-		if r.cluster != "" {
-			c.clusters = r.cluster
-		}
-		if _, _, err := c.run(ctx, cancelTimeout, "", "scancel", "--quiet", "--batch", "--signal=TERM", r.id); err != nil && first == nil {
+		if err := q.ctl.signal(ctx, "TERM", r.ref()); err != nil && first == nil {
 			first = err
 		}
 	}

@@ -55,7 +55,7 @@ func (s *slurm) capture(ctx context.Context, q *queue) (captured, error) {
 		}
 		c.views = map[*job][]view{}
 		for _, j := range jobs {
-			if c.views[j], err = j.scan(after); err != nil {
+			if c.views[j], err = j.scan(ctx, after); err != nil {
 				return c, err
 			}
 		}

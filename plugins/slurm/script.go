@@ -81,8 +81,9 @@ func (s settings) warning(grace time.Duration) time.Duration {
 	return min(grace+warnBefore, s.limit/4)
 }
 
-// batchScript gives what sbatch reads: options, and a call of run.sh. Everybody may see it.
-func batchScript(s settings, i instance, r record, exclude []string) string {
+// script gives what sbatch reads: options, and a call of run.sh. Everybody may see it.
+func (b batch) script() string {
+	s, i, r := b.set, b.instance, b.record
 	options := []string{
 		"--job-name=" + jobName(i.job, i.id), fmt.Sprintf("--comment=%q", noncePrefix+r.Nonce),
 		"--nodes=1", "--ntasks=1", "--no-requeue", "--export=HOME,USER,LOGNAME",
@@ -92,20 +93,31 @@ func batchScript(s settings, i instance, r record, exclude []string) string {
 	if r.Warning > 0 {
 		options = append(options, fmt.Sprintf("--signal=B:TERM@%d", int(r.Warning.Seconds())))
 	}
-	if s.exclude != "" {
-		exclude = append([]string{s.exclude}, exclude...)
-	}
-	if len(exclude) > 0 {
-		options = append(options, "--exclude="+strings.Join(exclude, ","))
+	if nodes := b.excluded(); nodes != "" {
+		options = append(options, "--exclude="+nodes)
 	}
 	options = append(options, s.options...)
-	var b strings.Builder
-	b.WriteString("#!/bin/sh\n")
+	var out strings.Builder
+	out.WriteString("#!/bin/sh\n")
 	for _, o := range options {
-		b.WriteString("#SBATCH " + o + "\n")
+		out.WriteString("#SBATCH " + o + "\n")
 	}
-	fmt.Fprintf(&b, "exec /bin/sh %s\n", quote(i.path(scriptFile)))
-	return b.String()
+	out.WriteString(b.command())
+	return out.String()
+}
+
+// command is what the job runs: run.sh, which is never handed to Slurm.
+func (b batch) command() string {
+	return fmt.Sprintf("exec /bin/sh %s\n", quote(b.instance.path(scriptFile)))
+}
+
+// excluded gives the nodes to keep off as a list.
+func (b batch) excluded() string {
+	nodes := b.exclude
+	if b.set.exclude != "" {
+		nodes = append([]string{b.set.exclude}, nodes...)
+	}
+	return strings.Join(nodes, ",")
 }
 
 // resourceOptions asks for what a workload needs.

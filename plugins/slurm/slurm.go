@@ -16,6 +16,9 @@
 //
 // Submission is idempotent: sbatch may fail or time out after the job was accepted, so the queue is searched for the nonce before anything is submitted
 // again; of two jobs for one workload the one that holds the claim stays, else the older. What Slurm does not answer about is unknown, never gone.
+// A job that the queue no longer shows is looked up in the cluster's accounts, where it has any (sacct). Where it has none, what became of it is unknown, and
+// after 20 seconds in which Slurm answers and does not know it, it is lost.
+//
 // A workload that Slurm ended (a time limit, a preemption, a dead node) has failed for good under its ID: a higher generation takes its place.
 package slurm
 
@@ -38,8 +41,8 @@ type slurm struct {
 
 	mu      sync.Mutex
 	jobs    map[string]*job
-	queues  map[string]*queue // by what the client is told: jobs of one cluster share a poll
-	reaping bool              // the goroutine below runs
+	queues  map[controller]*queue // jobs of one cluster share a poll
+	reaping bool                  // the goroutine below runs
 	closed  chan struct{}
 	once    sync.Once
 	running sync.WaitGroup
@@ -62,7 +65,7 @@ func New(lg *slog.Logger) backend.Backend {
 	if lg == nil {
 		lg = slog.New(slog.DiscardHandler)
 	}
-	return &slurm{lg: lg, submitIn: submitTimeout, launchIn: launchTimeout, jobs: map[string]*job{}, queues: map[string]*queue{}, closed: make(chan struct{})}
+	return &slurm{lg: lg, submitIn: submitTimeout, launchIn: launchTimeout, jobs: map[string]*job{}, queues: map[controller]*queue{}, closed: make(chan struct{})}
 }
 
 // Info implements backend.Backend.
@@ -84,10 +87,10 @@ func (s *slurm) Configure(ctx context.Context, cfg backend.Config) (backend.Diag
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.queues[set.client.key()]
+	q := s.queues[set.ctl]
 	if q == nil {
-		q = newQueue(set.client, set.poll)
-		s.queues[set.client.key()] = q
+		q = newQueue(set.ctl, set.poll)
+		s.queues[set.ctl] = q
 	}
 	j := &job{name: cfg.Job, set: set, queue: q, lg: s.lg.With("job", cfg.Job), submitIn: s.submitIn, launchIn: s.launchIn, place: &sync.Mutex{}, told: newOrders()}
 	if old := s.jobs[cfg.Job]; old != nil {
@@ -157,7 +160,7 @@ func (j *job) look(ctx context.Context, maxAge time.Duration) ([]view, snapshot,
 	if err := ctx.Err(); err != nil {
 		return nil, snap, backend.Errorf(backend.Unavailable, "look at job %q: %w", j.name, err)
 	}
-	views, err := j.scan(snap)
+	views, err := j.scan(ctx, snap)
 	return views, snap, err
 }
 
@@ -217,4 +220,7 @@ func (s *slurm) Watch(ctx context.Context, name string) (<-chan backend.Event, e
 }
 
 // jobName is the name that a workload's Slurm job has.
-func jobName(job string, id backend.ID) string { return fmt.Sprintf("kale:%s:%s", job, id) }
+func jobName(job string, id backend.ID) string { return fmt.Sprintf("%s%s:%s", jobPrefix, job, id) }
+
+// jobPrefix begins the name of every Slurm job of ours.
+const jobPrefix = "kale:"

@@ -4,7 +4,7 @@
 //
 // A fake GPU is a character device, as Slurm demands: jobs get CUDA_VISIBLE_DEVICES, and nothing computes. Every node has the folder Shared in common.
 // As root each node also lives in a mount namespace of its own, in which the one path Private is another folder on every node: what a job writes there
-// is not seen by the others nor by the test, as on a real cluster.
+// is not seen by the others nor by the test, as on a real cluster. Slurm's accounts come with slurmdbd over a MariaDB that the cluster starts too.
 package slurmtest
 
 import (
@@ -29,6 +29,8 @@ type Options struct {
 	MemoryMB    int      // of each node, default 1000 for each CPU
 	Conf        []string // more lines for slurm.conf; one that begins with PartitionName= replaces the default partition
 	Dir         string   // a folder that exists; default: a new temporary one, removed at the end
+	Accounting  bool     // slurmdbd over a database of its own, so that sacct tells of jobs that slurmctld has forgotten (MissingAccounting)
+	Name        string   // ClusterName, default "kale"
 }
 
 // Cluster is a Slurm that runs. Its methods may be called from any goroutine.
@@ -45,7 +47,10 @@ type Cluster struct {
 	mu      sync.Mutex
 	control *daemon
 	nodes   []*daemon
-	closed  bool
+	// With Accounting.
+	database, dbd   *daemon
+	dbPort, dbdPort int
+	closed          bool
 }
 
 // programs are what a private Slurm is made of, and the clients.
@@ -88,6 +93,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	orDefault(&o.GPUsPerNode, 2)
 	orDefault(&o.CPUs, 16)
 	orDefault(&o.MemoryMB, 1000*o.CPUs)
+	if o.Name == "" {
+		o.Name = "kale"
+	}
 	c := &Cluster{dir: o.Dir, opt: o}
 	if c.dir == "" {
 		dir, err := os.MkdirTemp("", "kale-slurm-")
@@ -101,6 +109,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	err := c.lay()
 	if err == nil {
 		err = c.guard()
+	}
+	if err == nil && o.Accounting {
+		err = c.startAccounting(ctx)
 	}
 	if err == nil {
 		err = c.StartController(ctx)

@@ -271,7 +271,7 @@ func (c *Cluster) Close() error {
 	if c.dismiss != nil {
 		c.dismiss()
 	}
-	for _, d := range append([]*daemon{c.control}, c.nodes...) { // slurmctld first: nothing starts any more
+	for _, d := range slices.Concat([]*daemon{c.control}, c.nodes, []*daemon{c.dbd, c.database}) { // slurmctld first: nothing starts any more
 		d.end(0) // they hold nothing that anybody wants
 	}
 	c.starter.stop()

@@ -30,11 +30,11 @@ func (c *Cluster) lay() error {
 	if err != nil {
 		return err
 	}
-	ports, err := freePorts(1 + c.opt.Nodes)
+	ports, err := freePorts(3 + c.opt.Nodes)
 	if err != nil {
 		return err
 	}
-	c.port, c.ports = ports[0], ports[1:]
+	c.port, c.dbPort, c.dbdPort, c.ports = ports[0], ports[1], ports[2], ports[3:]
 	c.private = canMount(c.dir)
 	gres := ""
 	for n := 1; n <= c.opt.Nodes && len(devices) > 0; n++ {
@@ -57,9 +57,12 @@ func (c *Cluster) lay() error {
 
 // wrap makes the clients of Bin.
 func (c *Cluster) wrap() error {
-	for _, name := range []string{"sbatch", "squeue", "scontrol", "scancel", "sinfo"} {
+	for _, name := range []string{"sbatch", "squeue", "scontrol", "scancel", "sinfo", "sacct", "sacctmgr"} {
 		path, err := find(name)
 		if err != nil {
+			if strings.HasPrefix(name, "sacct") && !c.opt.Accounting {
+				continue // some packages have them apart
+			}
 			return err
 		}
 		script := fmt.Sprintf("#!/bin/sh\nSLURM_CONF='%s' exec '%s' \"$@\"\n", c.Conf(), path)
@@ -98,16 +101,22 @@ func (c *Cluster) conf(gpus int) (string, error) {
 		return "", err
 	}
 	lines := []string{
-		"ClusterName=kale", "SlurmctldHost=localhost(127.0.0.1)", fmt.Sprintf("SlurmctldPort=%d", c.port),
+		"ClusterName=" + c.opt.Name, "SlurmctldHost=localhost(127.0.0.1)", fmt.Sprintf("SlurmctldPort=%d", c.port),
 		"SlurmUser=" + who.Username, "SlurmdUser=" + who.Username, "AuthType=auth/none", "CredType=cred/none",
 		"StateSaveLocation=" + filepath.Join(c.dir, "state"), "SlurmdSpoolDir=" + filepath.Join(c.dir, "nodes", "%n", "spool"),
 		"SlurmctldPidFile=" + filepath.Join(c.dir, "slurmctld.pid"), "SlurmdPidFile=" + filepath.Join(c.dir, "nodes", "%n", "slurmd.pid"),
 		"SlurmctldLogFile=" + c.log("slurmctld"), "SlurmdLogFile=" + filepath.Join(c.dir, "log", "%n.log"),
 		"ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none", "SwitchType=switch/none", "MpiDefault=none",
-		"JobAcctGatherType=jobacct_gather/none", "AccountingStorageType=accounting_storage/none", "ReturnToService=2",
+		"JobAcctGatherType=jobacct_gather/none", "ReturnToService=2",
 		"SlurmdParameters=config_overrides", "SelectType=select/cons_tres", "SelectTypeParameters=CR_Core_Memory", "DefMemPerCPU=64",
 		"SchedulerType=sched/backfill", "SchedulerParameters=bf_interval=1,sched_min_interval=0,batch_sched_delay=0,bf_window=60",
 		"KillWait=5", "MinJobAge=300", "SlurmdTimeout=60", "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
+	}
+	if c.opt.Accounting {
+		lines = append(lines, "AccountingStorageType=accounting_storage/slurmdbd", "AccountingStorageHost=127.0.0.1",
+			fmt.Sprintf("AccountingStoragePort=%d", c.dbdPort), "AccountingStoreFlags=job_comment")
+	} else {
+		lines = append(lines, "AccountingStorageType=accounting_storage/none")
 	}
 	node := fmt.Sprintf("NodeHostname=localhost NodeAddr=127.0.0.1 CPUs=%d Sockets=1 CoresPerSocket=%d ThreadsPerCore=1 RealMemory=%d State=UNKNOWN",
 		c.opt.CPUs, c.opt.CPUs, c.opt.MemoryMB)
