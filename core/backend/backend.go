@@ -8,7 +8,7 @@
 // conformance, which every backend runs. The package fake is a scriptable backend for tests.
 //
 // To write a backend: implement Backend over whatever runs processes, keep all state there and none in memory, decode the
-// job's block with DecodeBlock and give its mistakes back through FromHCL, answer with Errorf and a Code, check requests with
+// job's block with DecodeBlock and give its mistakes (Mistake) back through FromHCL, answer with Errorf and a Code, check requests with
 // ValidateAll, and call Serve in the main function of a program named kale-backend-NAME. Jobs (jobs.go) keeps what was made of
 // the blocks; WatchByList and ReadLogFile (poll.go) serve where the cluster offers nothing better; folder.go has files that are whole
 // or not there, and locks, for what a backend keeps on disk; LookProgram (program.go) finds the trainer; CleanEnviron is what child

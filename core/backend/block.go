@@ -112,10 +112,7 @@ func DecodeBlock(cfg Config, target any) hcl.Diagnostics {
 	if len(cfg.Variables) > 0 {
 		vars, err := decodeVariables(cfg.Variables)
 		if err != nil {
-			return append(diags, &hcl.Diagnostic{
-				Severity: hcl.DiagError, Summary: "Variables cannot be read",
-				Detail: "The values of the job's variables did not reach the backend as a JSON object: " + err.Error(),
-			})
+			return append(diags, Mistake(hcl.Range{}, "Variables cannot be read", "The values of the job's variables did not reach the backend as a JSON object: %v", err))
 		}
 		evalCtx.Variables = map[string]cty.Value{"var": vars}
 	}
@@ -146,3 +143,13 @@ var envFunction = function.New(&function.Spec{
 		return cty.StringVal(value), nil
 	},
 })
+
+// Mistake is the diagnostic of an attribute that is wrong: a short summary, and a detail (a format) that says how to mend it. subject is where it stands
+// in the block; an attribute that is not there has no place.
+func Mistake(subject hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic {
+	d := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...)}
+	if subject.Filename != "" {
+		d.Subject = subject.Ptr()
+	}
+	return d
+}

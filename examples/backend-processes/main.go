@@ -59,9 +59,7 @@ type block struct {
 func decode(cfg backend.Config) (b block, _ backend.Diagnostics) {
 	diags := backend.DecodeBlock(cfg, &b)
 	if !diags.HasErrors() && b.Slots < 1 {
-		diags = append(diags, &hcl.Diagnostic{
-			Severity: hcl.DiagError, Summary: "No slots", Detail: "slots is how many workers fit on this machine; give 1 or more.", Subject: b.SlotsRange.Ptr(),
-		})
+		diags = append(diags, backend.Mistake(b.SlotsRange, "No slots", "slots is how many workers fit on this machine; give 1 or more."))
 	}
 	b.Dir = cmp.Or(b.Dir, filepath.Join(cfg.StateDir, "backend-processes"))
 	return b, backend.FromHCL(cfg, diags)

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -46,9 +45,7 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	diags := backend.DecodeBlock(cfg, &b)
 	s := settings{slots: runtime.NumCPU(), gpus: true, env: b.Env}
 	fail := func(subject hcl.Range, summary, detail string, args ...any) {
-		diags = append(diags, &hcl.Diagnostic{
-			Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...), Subject: subject.Ptr(),
-		})
+		diags = append(diags, backend.Mistake(subject, summary, detail, args...))
 	}
 	if b.Slots != nil {
 		s.slots = *b.Slots
@@ -91,10 +88,7 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	case cfg.StateDir != "":
 		s.dir, err = filepath.Abs(filepath.Join(cfg.StateDir, "backend-local"))
 	case !diags.HasErrors():
-		diags = append(diags, &hcl.Diagnostic{
-			Severity: hcl.DiagError, Summary: "No folder for state",
-			Detail: "The scheduler named none, and neither does the block: set dir to a folder on a local disk.",
-		})
+		fail(hcl.Range{}, "No folder for state", "The scheduler named none, and neither does the block: set dir to a folder on a local disk.")
 	}
 	if err != nil {
 		fail(b.DirRange, "Unsuitable folder", "dir cannot be made absolute: %v.", err)

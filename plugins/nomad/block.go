@@ -1,7 +1,6 @@
 package nomad
 
 import (
-	"fmt"
 	"maps"
 	"path"
 	"regexp"
@@ -107,10 +106,8 @@ type decoder struct {
 }
 
 func (d *decoder) add(severity hcl.DiagnosticSeverity, subject hcl.Range, summary, detail string, args ...any) {
-	diag := &hcl.Diagnostic{Severity: severity, Summary: summary, Detail: fmt.Sprintf(detail, args...)}
-	if subject.Filename != "" {
-		diag.Subject = subject.Ptr()
-	}
+	diag := backend.Mistake(subject, summary, detail, args...)
+	diag.Severity = severity
 	d.diags = append(d.diags, diag)
 }
 

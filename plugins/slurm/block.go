@@ -114,9 +114,7 @@ type decoding struct {
 }
 
 func (d *decoding) fail(subject hcl.Range, summary, detail string, args ...any) {
-	d.diags = append(d.diags, &hcl.Diagnostic{
-		Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...), Subject: subject.Ptr(),
-	})
+	d.diags = append(d.diags, backend.Mistake(subject, summary, detail, args...))
 }
 
 func decode(cfg backend.Config) (settings, backend.Diagnostics) {

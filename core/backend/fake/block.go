@@ -22,10 +22,7 @@ func decode(cfg backend.Config) (block, backend.Diagnostics) {
 	var b block
 	diags := backend.DecodeBlock(cfg, &b)
 	if b.Slots != nil && *b.Slots < 0 {
-		diags = append(diags, &hcl.Diagnostic{
-			Severity: hcl.DiagError, Summary: "Negative number of slots",
-			Detail: "slots says how many workloads with one GPU fit; give 0 or more.", Subject: b.SlotsRange.Ptr(),
-		})
+		diags = append(diags, backend.Mistake(b.SlotsRange, "Negative number of slots", "slots says how many workloads with one GPU fit; give 0 or more."))
 	}
 	return b, backend.FromHCL(cfg, diags)
 }
