@@ -7,6 +7,15 @@
 // core/state; everything else is found again from the backend and the chief, so the scheduler can stop at any moment and training goes on. What
 // must survive even the loss of that state, the job's token and the shape of its model, is kept beside the checkpoint (checkpoint.go).
 //
+// Where to look, by what one asks:
+//
+//	who owns a job, and how it lives     scheduler.go, state.go, stop.go, kill.go, command.go (orders), snapshot.go
+//	what is there                        look.go (one look), chief.go, kafka.go, gap.go and teach.go (what the looks teach), fields.go
+//	what shall be                        sight.go (what a policy sees), decide.go, desired.go (what is wanted, and kept), foresight.go, rolling.go, shortage.go
+//	how it comes about                   act.go, ranks.go (who leaves first), trouble.go (what does not stay up), walltime.go, renew.go, renewserver.go
+//	how processes find it                trainspec.go, rendezvous.go, checkpoint.go, probe.go
+//	what people are shown                publish.go (the view), record.go, waits.go, standing.go, join.go, rollback.go; without a scheduler glance.go, preview.go, placement.go
+//
 // Two rules stand above all others. Unknown is never zero: what could not be looked up leads to hold, and hold freezes how many workers there are,
 // never the repair of what is already wanted. And nothing is released before the chief says that it is drained, unless it is gone anyway.
 package core

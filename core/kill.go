@@ -9,11 +9,6 @@ import (
 	"github.com/kale-sched/kale/core/backend"
 )
 
-// Snapshot asks the chief for a snapshot of all tablets and waits for it. It may be called from anywhere.
-func (s *Scheduler) Snapshot(ctx context.Context) error {
-	return s.chief.snapshot(ctx, stopSnapshotTimeout)
-}
-
 // killTimeout bounds Kill.
 const killTimeout = 20 * time.Second
 

@@ -2,6 +2,11 @@ package core
 
 import "context"
 
+// Snapshot asks the chief for a snapshot of all tablets and waits for it. It may be called from anywhere.
+func (s *Scheduler) Snapshot(ctx context.Context) error {
+	return s.chief.snapshot(ctx, stopSnapshotTimeout)
+}
+
 // askedSnapshot is a snapshot while it is written: the scheduler goes on looking and taking orders. The zero value has none under way. Only the scheduler's
 // goroutine uses it.
 type askedSnapshot struct {

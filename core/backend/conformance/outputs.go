@@ -1,0 +1,109 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"strings"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// The rules of what goes into a workload and what comes out of it.
+
+func (s *suite) filesAndEnv() {
+	id := worker(0, 1)
+	w := s.workload(id, Echo)
+	w.Files = map[string][]byte{"hello": []byte("hello from a file")}
+	if w.Env == nil {
+		w.Env = map[string]string{}
+	}
+	w.Env["GREETING"] = "hello from a variable"
+	s.ensure(w)
+	s.waitFor(id, backend.StateExited)
+	got := s.readLog(id, backend.LogOptions{})
+	for _, want := range []string{"hello from a file", "hello from a variable"} {
+		if !strings.Contains(got, want) {
+			s.Errorf("the workload printed %q, want %q in it", got, want)
+		}
+	}
+}
+
+func (s *suite) readLog(id backend.ID, opts backend.LogOptions) string {
+	s.Helper()
+	r, err := s.b.Logs(s.ctx, s.job, id, opts)
+	if err != nil {
+		s.Fatalf("Logs(%s): %v", id, err)
+	}
+	defer r.Close()
+	text, err := io.ReadAll(r)
+	if err != nil {
+		s.Fatalf("read the log of %s: %v", id, err)
+	}
+	return string(text)
+}
+
+func (s *suite) logs() {
+	running, ended := worker(0, 1), worker(1, 1)
+	echo := s.workload(ended, Echo)
+	echo.Files = map[string][]byte{"hello": []byte("one")}
+	s.ensure(s.workload(running, Steady), echo)
+	s.waitFor(ended, backend.StateExited)
+	all := s.readLog(ended, backend.LogOptions{})
+	if lines := strings.Split(strings.TrimSpace(all), "\n"); lines[0] != "started" {
+		s.Errorf("the log begins with %q, want %q", lines[0], "started")
+	}
+	if tail := s.readLog(ended, backend.LogOptions{Tail: 1}); strings.Count(tail, "\n") > 1 || !strings.HasSuffix(all, tail) {
+		s.Errorf("the last line of %q is said to be %q", all, tail)
+	}
+	if followed := s.readLog(ended, backend.LogOptions{Follow: true}); followed != all {
+		s.Errorf("following what has ended gave %q, want %q", followed, all)
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	r, err := s.b.Logs(ctx, s.job, running, backend.LogOptions{Follow: true})
+	if err != nil {
+		s.Fatalf("Logs(follow): %v", err)
+	}
+	if line, err := bufio.NewReader(r).ReadString('\n'); err != nil || line != "started\n" {
+		s.Errorf("following what runs gave %q, %v", line, err)
+	}
+	cancel()
+	_, _ = io.Copy(io.Discard, r) // that it returns is what counts
+	if err := r.Close(); err != nil {
+		s.Errorf("close a log: %v", err)
+	}
+	if _, err := s.b.Logs(s.ctx, s.job, worker(9, 1), backend.LogOptions{}); err == nil || backend.CodeOf(err) != backend.Gone {
+		s.Errorf("Logs of what never was: %v; want code %q", err, backend.Gone)
+	}
+	if err := s.b.Release(s.ctx, s.job, []backend.ID{ended}, backend.Drained); err != nil {
+		s.Fatalf("Release: %v", err)
+	}
+	s.waitGone(ended)
+	if kept := s.readLog(ended, backend.LogOptions{}); kept != all {
+		s.Errorf("the log of a released workload is %q, want %q", kept, all)
+	}
+}
+
+func (s *suite) watch() {
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	events, err := s.b.Watch(ctx, s.job)
+	if err != nil {
+		s.Fatalf("Watch: %v", err)
+	}
+	id := worker(0, 1)
+	s.ensure(s.workload(id, Steady))
+	for {
+		e, ok := <-events
+		if !ok {
+			s.Fatal("the watch ended before it told of a workload that was started")
+		}
+		if e.ID == id {
+			break
+		}
+	}
+	cancel()
+	for range events { // it must end
+	}
+}
