@@ -263,13 +263,18 @@ func killHost(t *testing.T, cmd *exec.Cmd) {
 func TestSocketsOfTheKilledAreRemoved(t *testing.T) {
 	tmp := t.TempDir()
 	cmd, pid := startHost(t, tmp)
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // it must not see that its host has gone
+	// Neither may see the other go: the host is stopped, its plugin is killed, and the host is killed as it is.
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	killHost(t, cmd)
+	var stopped syscall.WaitStatus
+	if _, err := syscall.Wait4(cmd.Process.Pid, &stopped, syscall.WUNTRACED, nil); err != nil || !stopped.Stopped() {
+		t.Fatalf("the host does not stop: %v, %v", stopped, err)
+	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
+	killHost(t, cmd)
 	conformance.Eventually(t, "the plugin ends", func() error { return gone(pid) })
 	if left, err := os.ReadDir(tmp); err != nil || len(left) != 1 {
 		t.Fatalf("left are %v, %v; want a folder with a socket", left, err)
