@@ -36,35 +36,43 @@ type guarded struct {
 func (g guarded) Name() string { return g.name }
 
 func (g guarded) Decide(o Observation) Decision {
-	d := Decision{At: o.Now, Policy: g.name, Current: max(o.current(), 0)}
-	d.Target = d.Current
-	if why := o.problem(); why != "" {
-		return undecidable(d, o, why)
+	prev, note := readState(o.State, o.Now)
+	d, next, why := g.decide(o, prev, note)
+	switch {
+	case why == "":
+		d.State = next.encode()
+	case len(o.State) > 0 && json.Valid(o.State):
+		d.State = o.State
+	default:
+		d.State = state{Version: stateVersion}.encode()
 	}
-	s := &sheet{o: &o, current: d.Current, curve: curve(o.Model, o.Limits, o.Servers)}
-	var stateNote string
-	s.prev, stateNote = readState(o.State, o.Now)
-	s.next = s.prev
-	p := g.propose(s)
-	s.settle(&d, p, g.open)
-	if stateNote != "" {
-		d.Reason += " (" + stateNote + ")"
-	}
-	d.Terms = s.terms
-	d.State = s.next.encode()
 	return d
 }
 
-// undecidable holds at the current target and leaves the state alone.
+// decide decides from a state that was read, with a note about the reading. why says
+// what makes the observation impossible to decide on; then the state stays.
+func (g guarded) decide(o Observation, prev state, note string) (d Decision, next state, why string) {
+	d = Decision{At: o.Now, Policy: g.name, Current: max(o.current(), 0)}
+	d.Target = d.Current
+	if why = o.problem(); why != "" {
+		return undecidable(d, o, why), prev, why
+	}
+	s := &sheet{o: &o, current: d.Current, curve: curve(o.Model, o.Limits, o.Servers), prev: prev, next: prev}
+	p := g.propose(s)
+	s.settle(&d, p, g.open)
+	if note != "" {
+		d.Reason += " (" + note + ")"
+	}
+	d.Terms = s.terms
+	return d, s.next, ""
+}
+
+// undecidable holds at the current target.
 func undecidable(d Decision, o Observation, why string) Decision {
 	d.Kind, d.Hold = KindHold, []string{why}
 	d.Reason = fmt.Sprintf("hold at %s: %s", workers(d.Current), why)
 	if y := o.Now.Year(); y < 2 || y > 9000 {
 		d.At = time.Time{}
-	}
-	d.State = state{Version: stateVersion}.encode()
-	if len(o.State) > 0 && json.Valid(o.State) {
-		d.State = o.State
 	}
 	return d
 }

@@ -48,14 +48,19 @@ func readState(raw json.RawMessage, now time.Time) (s state, note string) {
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return fresh, "the policy's saved state could not be read, so it starts afresh"
 	}
-	// A clock that was set back must not prolong a cooldown by the difference.
+	return s.at(now), ""
+}
+
+// at is the state as it counts at now: a clock that was set back must not prolong
+// a cooldown by the difference.
+func (s state) at(now time.Time) state {
 	if s.LastOut.After(now) {
 		s.LastOut = now
 	}
 	if s.LastIn.After(now) {
 		s.LastIn = now
 	}
-	return s, ""
+	return s
 }
 
 // encode writes the state. It cannot fail: its floats are finite (memory.go sees to

@@ -161,7 +161,7 @@ func (c *Comparison) play(s Setting, seed uint64, trail *Trail) (*tally, error) 
 		if err != nil {
 			return nil, err
 		}
-		c.playPart(k, j, &policyDecider{policy: p, outlook: c.outlooks[k], model: c.model}, seed, trail, sum)
+		c.playPart(k, j, &policyDecider{policy: plan.NewSuccession(p), outlook: c.outlooks[k], model: c.model}, seed, trail, sum)
 	}
 	return sum, nil
 }

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"encoding/json"
 	"math"
 	"time"
 
@@ -313,16 +312,14 @@ func capacities(m estimator.Model, hi, servers int) []float64 {
 
 // policyDecider is a policy as the scheduler runs it.
 type policyDecider struct {
-	policy  plan.Policy
+	policy  *plan.Succession
 	outlook []plan.Forecast // one per bin of the part
 	model   estimator.Model
-	state   json.RawMessage
 	log     *[]plan.Decision // nil: not kept
 }
 
 func (p *policyDecider) decide(r *run) (int, bool) {
 	d := p.policy.Decide(p.observe(r))
-	p.state = d.State
 	if p.log != nil {
 		*p.log = append(*p.log, d)
 	}
@@ -341,7 +338,7 @@ func (p *policyDecider) observe(r *run) plan.Observation {
 		BacklogRecords: int64(r.q.backlog()), Lag: seconds(r.q.lag()), LagKnown: true,
 		Target: r.target, Workers: plan.Workers{Running: training}, Model: p.model,
 		Gaps: r.gaps, Joins: r.joins, Limits: plan.Limits{Min: r.j.Workers.Min, Max: r.j.Workers.Max},
-		Rescale: r.rescale, State: p.state,
+		Rescale: r.rescale,
 	}
 	v.Workers.Pending = r.running - training
 	for _, b := range r.pending {

@@ -157,7 +157,7 @@ func TestCausal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.playPart(0, jj, &policyDecider{policy: p, outlook: c.outlooks[0], model: c.model, log: &log}, 1, nil, &tally{})
+		c.playPart(0, jj, &policyDecider{policy: plan.NewSuccession(p), outlook: c.outlooks[0], model: c.model, log: &log}, 1, nil, &tally{})
 		return log
 	}
 	for _, policy := range []string{"kale", "hpa", "quantile"} {
