@@ -113,7 +113,7 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 		reason += "; " + short
 	}
 	f.last = f.planned(fc)
-	f.last.Trusted, f.last.Reason = v.Trusted, reason
+	f.last.Trusted, f.last.Reason, f.last.Calibrated = v.Trusted, reason, v.Scored
 	f.last.Beyond = f.beyond(history)
 	return f.last
 }

@@ -146,6 +146,10 @@ type Verdict struct {
 	// the trust rests. It is never empty.
 	Trusted bool
 	Reason  string
+	// Scored says that the forecaster in use was scored on enough bins, and that the
+	// last measurement is recent: what it says of its own errors can be relied on,
+	// even where they are too large for Trusted.
+	Scored bool
 	// Primary and Fallback are the scores over the same bins, those that both
 	// forecast. Recent is that of the forecaster in use, on which the trust rests.
 	Primary, Fallback, Recent Score
@@ -293,10 +297,11 @@ func (g *Gate) trust(v *Verdict, now time.Time, history Series, steps int, o Gat
 	case score.Bins < o.MinBins:
 		v.Reason = fmt.Sprintf("%s has been scored on %d forecast bins so far; %d are needed", v.Using, score.Bins, o.MinBins)
 	case score.WAPE > limit:
+		v.Scored = true
 		v.Reason = fmt.Sprintf("the recent error of %s is %v; the limit is %.1f %%", v.Using, score, 100*limit)
 		g.state.Untrusted = true
 	default:
-		v.Trusted = true
+		v.Trusted, v.Scored = true, true
 		v.Reason = fmt.Sprintf("the recent error of %s is %v", v.Using, score)
 		g.state.Untrusted = false
 	}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -33,6 +34,10 @@ type Forecast struct {
 	// Trusted is the gate's verdict, and Reason its words when it is false.
 	Trusted bool   `json:"trusted"`
 	Reason  string `json:"reason,omitempty"`
+	// Calibrated tells that the forecaster was scored, on measurements that are
+	// recent: quantiles and scenarios then say how large its errors are, even where
+	// these are too large for Trusted.
+	Calibrated bool `json:"calibrated,omitempty"`
 }
 
 // Band is the forecast without quantiles, scenarios and what lies beyond: what a chart needs.
@@ -114,9 +119,9 @@ func (f Forecast) between(z float64, i int) float64 {
 const derivedScenarios = 16
 
 // scenarios are the forecast's own where they fit its steps, and else
-// [derivedScenarios] that follow one level each: as if an error, once there, lasted
-// as long as the forecast reaches. That is the careful reading, since only an error
-// that lasts makes a backlog.
+// [derivedScenarios] that wander through the quantiles as a random walk would: the
+// errors of steps i and k after the first are correlated by √(i/k), so that what is
+// off soon says little of what will be off late, and what is off late stays so.
 func (f Forecast) scenarios() []Values {
 	own := slices.DeleteFunc(slices.Clone(f.Scenarios), func(row Values) bool { return !fits(row, len(f.Mean)) })
 	if len(own) >= 2 {
@@ -125,8 +130,21 @@ func (f Forecast) scenarios() []Values {
 	rows := make([]Values, derivedScenarios)
 	for k := range rows {
 		rows[k] = make(Values, len(f.Mean))
-		for i := range rows[k] {
-			rows[k][i] = f.Quantile((float64(k)+0.5)/derivedScenarios, i)
+	}
+	z := make([]float64, derivedScenarios)
+	order := make([]int, derivedScenarios)
+	for i := range f.Mean {
+		rho := math.Sqrt(float64(i) / float64(i+1))
+		for k := range z {
+			// The golden ratio's multiples stand in for chance: they fill 0 to 1 evenly.
+			_, u := math.Modf(float64(i*derivedScenarios+k+1)*math.Phi + float64(k)*math.Sqrt2)
+			z[k] = rho*z[k] + math.Sqrt(1-rho*rho)*probit(0.001+0.998*u)
+			order[k] = k
+		}
+		// Ranks and not z, so that every step has one scenario at each of the levels.
+		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(z[a], z[b]) })
+		for r, k := range order {
+			rows[k][i] = f.Quantile((float64(r)+0.5)/derivedScenarios, i)
 		}
 	}
 	return rows

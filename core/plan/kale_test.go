@@ -345,8 +345,8 @@ func TestNewListsWhatExists(t *testing.T) {
 		params Params
 		says   []string
 	}{
-		{"kahle", nil, []string{`unknown policy "kahle"`, `did you mean "kale"?`, "kale, static, follow"}},
-		{"zzz", nil, []string{"the policies are kale, static, follow"}},
+		{"kahle", nil, []string{`unknown policy "kahle"`, `did you mean "kale"?`, "kale, cost, static, follow"}},
+		{"zzz", nil, []string{"the policies are kale, cost, static, follow"}},
 		{"follow", Params{"magrin": 1}, []string{`no parameter "magrin"`, `did you mean "margin"?`}},
 		{"kale", Params{"x": 1}, []string{"it has guard"}},
 		{"follow", Params{"margin": -1}, []string{"margin = -1", "0 to 10"}},

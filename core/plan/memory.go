@@ -136,6 +136,14 @@ func rounded(v float64) float64 {
 // inMinutes is a parameter's time.
 func inMinutes(v float64) time.Duration { return time.Duration(v * float64(time.Minute)) }
 
+// seconds is a time as a duration, the longest where it would not fit.
+func seconds(v float64) time.Duration {
+	if !(v < math.MaxInt64/1e9) {
+		return math.MaxInt64
+	}
+	return time.Duration(v * 1e9)
+}
+
 // settling tells whether a rescale is under way or was just decided: what the
 // members show then is not what they show at rest.
 func (s *sheet) settling() bool {

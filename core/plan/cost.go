@@ -1,0 +1,206 @@
+package plan
+
+import (
+	"math"
+	"slices"
+)
+
+// cost is Kale's own policy [ours]: of all courses of action over the coming hours
+// it takes the first step of the one with the least expected cost, and asks again at
+// the next decision (a receding horizon).
+//
+// Cost is in GPU-hours: of the GPUs held, of the lag (lag GPUs for a lag as long as
+// the objective, in proportion), and of violation (over GPUs while the objective is
+// broken, rising from 80 % of it on). What a rescale costs follows from these: the
+// backlog of its measured outage, that has to be worked off, or what workers cost
+// while they come. The future is the forecast's scenarios, in five classes of load
+// whose persistence is measured, and what lies beyond its horizon; the model's own
+// uncertainty widens the classes. A dynamic programme over time × workers × class ×
+// backlog finds the course, which may answer to how the load turns out. So it
+// rescales in the trough before a ramp where that is cheaper than in the ramp, rides
+// out a spike that is not worth an outage, and takes one large step instead of two
+// small ones where the second would cost more than the GPUs that it saves.
+//
+// It needs no point forecast to trust, but one that knows its errors
+// ([Forecast.Calibrated]): without, it is reactive, as kale is.
+type cost struct {
+	lag, over  float64 // GPUs
+	price      float64 // GPU-hours
+	hysteresis float64 // GPU-hours
+	modelError float64
+}
+
+func newCost(p Params) cost {
+	return cost{lag: p["lag"], over: p["over"], price: p["rescale"], hysteresis: p["hysteresis"], modelError: p["model_error"]}
+}
+
+func (p cost) propose(s *sheet) proposal {
+	_, _, why := s.foreseen()
+	if why == "" && !s.o.Forecast.Trusted && !s.o.Forecast.Calibrated {
+		why = s.distrust()
+	}
+	if why != "" {
+		out, expect := s.reactive(why)
+		s.lagFallback(&out, expect)
+		return out
+	}
+	g := scratch.Get().(*program)
+	defer scratch.Put(g)
+	p.prepare(s, g)
+	g.solve()
+	return p.choose(s, g)
+}
+
+// prepare sets up the program for an observation.
+func (p cost) prepare(s *sheet, g *program) {
+	o := s.o
+	g.v = s.look(p.modelError)
+	g.outage, g.lead = o.RescaleCost.Value.Seconds(), o.JoinTime.Value.Seconds()
+	if g.outage < 0.25*g.lead { // a live rescale: what little it stops is part of the lead
+		g.outage = 0
+	}
+	g.price, g.maxLag = p.price, o.MaxLag.Seconds()
+	g.lagCost = costRate{lag: p.lag / 3600, over: p.over / 3600}
+	g.workers = s.candidates(g)
+	g.f = g.f[:0]
+	for _, w := range g.workers {
+		g.f = append(g.f, s.capacity(w))
+	}
+}
+
+// mostCandidates is how many numbers of workers a program tells apart.
+const mostCandidates = 48
+
+// candidates are the numbers of workers that may be worth having within the view,
+// and the one in force: from what the lowest load needs to what the highest and the
+// backlog do.
+func (s *sheet) candidates(g *program) []int {
+	o := s.o
+	low, high := math.Inf(1), 0.0
+	for j := range g.v.load {
+		low, high = min(low, g.v.load[j][0]), max(high, g.v.load[j][classes-1])
+	}
+	backlog := float64(max(o.BacklogRecords, 0)) + g.outage*high
+	high += backlog / (0.25 * g.maxLag)
+	from, _ := s.curve.Smallest(low)
+	to, saturated := s.curve.Smallest(high)
+	if saturated {
+		to, _ = s.curve.Peak()
+	}
+	from, to = max(from-1, o.Limits.Min), min(to+1, o.Limits.Max)
+	if to < from {
+		from, to = o.Limits.Min, o.Limits.Max
+	}
+	stride := (to-from)/mostCandidates + 1
+	list := g.workers[:0]
+	for w := from; w <= to; w += stride {
+		list = append(list, w)
+	}
+	for _, w := range []int{s.current, s.current - 1, s.current + 1, to} {
+		if w >= o.Limits.Min && w <= o.Limits.Max || w == s.current {
+			list = append(list, w)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// start is the records that wait, and those that will before workers on their way
+// have come.
+func (p *program) start(s *sheet) float64 {
+	o := s.o
+	backlog := float64(max(o.BacklogRecords, 0))
+	if missing := s.capacity(s.current) - s.capacity(o.Workers.Running); o.Workers.Pending > 0 && missing > 0 && p.outage == 0 {
+		left := o.JoinTime.Value
+		if !o.Action.Since.IsZero() {
+			left = max(left-max(o.Now.Sub(o.Action.Since), 0), 0)
+		}
+		backlog += missing * left.Seconds()
+	}
+	return backlog
+}
+
+// now is the expected cost of each candidate as the first step, a change being made
+// before it is known which class the load is in.
+func (p *program) now(s *sheet) []float64 {
+	start := p.start(s)
+	k := 0
+	for k < lags-2 && start > p.held[0][k+1] {
+		k++
+	}
+	share := (start - p.held[0][k]) / (p.held[0][k+1] - p.held[0][k])
+	expected := func(row []float64) float64 {
+		sum := 0.0
+		for c, likely := range classShare {
+			r := row[c*lags:]
+			sum += likely * (r[k] + share*(r[k+1]-r[k]))
+		}
+		return sum
+	}
+	out := make([]float64, len(p.workers))
+	var row [perState]float64
+	at := slices.Index(p.workers, s.current)
+	m := p.landing(0)
+	for w := range p.workers {
+		switch {
+		case w == at:
+			p.stay(0, w, row[:])
+		case p.outage > 0 && m > 0:
+			p.change(0, m, w, &row)
+		case p.outage > 0:
+			out[w] = math.Inf(1)
+			continue
+		default:
+			p.liveNow(at, w, row[:])
+		}
+		out[w] = expected(row[:])
+	}
+	return out
+}
+
+// liveNow is the cost of a live change from candidate from to w at the first step.
+func (p *program) liveNow(from, w int, row []float64) {
+	p.stay(0, w, row)
+	if w > from { // until they have come, the others train alone
+		missing := (p.f[w] - p.f[from]) * p.lead
+		for c := range classes {
+			short := min(missing, max(p.v.load[0][c]-p.f[from], 0)*p.lead)
+			r := row[c*lags : (c+1)*lags]
+			var moved [lags]float64
+			k := 0
+			for b := range r {
+				left := p.held[0][b] + short
+				for k < lags-2 && left > p.held[0][k+1] {
+					k++
+				}
+				share := (left - p.held[0][k]) / (p.held[0][k+1] - p.held[0][k])
+				moved[b] = r[k] + share*(r[k+1]-r[k])
+			}
+			copy(r, moved[:])
+		}
+	}
+	for i := range row {
+		row[i] += p.price
+	}
+}
+
+// choose takes the candidate of the least expected cost.
+func (p cost) choose(s *sheet, g *program) proposal {
+	costs := g.now(s)
+	at := slices.Index(g.workers, s.current)
+	best := at
+	for w, c := range costs {
+		if c < costs[best] {
+			best = w
+		}
+	}
+	var hold []string
+	if costs[best] > costs[at]-p.hysteresis && s.o.Limits.Clamp(s.current) == s.current {
+		best = at
+	}
+	want := g.workers[best]
+	out := proposal{want: want, load: g.v.mean[0], source: "cost", hold: hold, saturated: g.v.mean[0] >= s.peak()}
+	out.reason = g.account(s, costs, at, best)
+	out.plan = g.course(s, best)
+	return out
+}

@@ -1,0 +1,241 @@
+package plan
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// The steps of a plan: the first few one interval between decisions each, then five,
+// and once they lie so far ahead that this is less than stepShare of the time until
+// then, that share: what is far away is known and decided less finely. mostSteps
+// bounds them; they become longer where the view reaches further.
+const (
+	nearSteps = 5
+	midStep   = 5
+	stepShare = 0.1
+	mostSteps = 48
+)
+
+// view is the future as the cost policy sees it: a grid of time, and for each step
+// how large the load may be.
+type view struct {
+	at   []float64 // when each step begins, s from now; one more than there are steps
+	mean []float64 // samples/s
+	// load[j][c] is the mean load of step j in class c, rising with c.
+	load [][classes]float64
+	// rho[j] is how the errors of step j are correlated with those of step j+1.
+	rho []float64
+	// rows[j][k] is the mean load of step j in scenario k.
+	rows [][]float64
+	// past is the arrivals before now, newest last, and pastStep the length of its bins.
+	past     []float64
+	pastStep float64
+}
+
+// look makes the view of a forecast that can be used. modelError is the relative
+// standard deviation of F, which widens the classes: too little capacity and too
+// much load come to the same.
+func (s *sheet) look(modelError float64) *view {
+	f := &s.o.Forecast
+	v := &view{at: s.grid()}
+	n := len(v.at) - 1
+	v.mean, v.load, v.rho = make([]float64, n), make([][classes]float64, n), make([]float64, n)
+	near := newCourses(*f, s.o.Now)
+	var far *courses
+	if b := f.Beyond; b != nil && b.Step > 0 && len(b.Mean) > 0 && fits(b.Mean, len(b.Mean)) {
+		far = newCourses(*b, s.o.Now)
+	}
+	v.rows = make([][]float64, n)
+	lastOf := (*courses)(nil)
+	var sum, pairs float64
+	for j := range n {
+		c := near
+		if far != nil && v.at[j] >= near.end-1e-9 {
+			c = far
+		}
+		v.mean[j] = max(c.mean.between(v.at[j], v.at[j+1]), 0)
+		rows := c.between(v.at[j], v.at[j+1])
+		if lastOf == c {
+			sum, pairs = sum+correlation(v.rows[j-1], rows), pairs+1
+		} else {
+			sum, pairs = 0, 0
+		}
+		if j > 0 {
+			v.rho[j-1] = sum / max(pairs, 1)
+			if pairs == 0 && j > 1 {
+				v.rho[j-1] = v.rho[j-2]
+			}
+		}
+		v.rows[j], lastOf = slices.Clone(rows), c
+		v.load[j] = classLoads(rows, v.mean[j], modelError)
+	}
+	v.pastRates(s.o.Rates, s.o.Now)
+	return v
+}
+
+// grid is when the steps begin. A step ends where the forecast does.
+func (s *sheet) grid() []float64 {
+	o, f := s.o, &s.o.Forecast
+	unit := o.Interval.Seconds()
+	end := max(f.At.Add(lasts(len(f.Mean), f.Step)).Sub(o.Now).Seconds(), unit)
+	last := end
+	if b := f.Beyond; b != nil && b.Step > 0 {
+		last = max(end, b.At.Add(lasts(len(b.Mean), b.Step)).Sub(o.Now).Seconds())
+	}
+	for stretch := 1.0; ; stretch *= 1.3 {
+		at := []float64{0}
+		for t := 0.0; t < last-unit/2 && len(at) <= mostSteps; {
+			step := unit
+			if len(at) > nearSteps {
+				step = stretch * max(midStep*unit, stepShare*t)
+			}
+			for _, edge := range []float64{end, last} {
+				if t < edge-unit/2 && t+1.4*step > edge {
+					step = edge - t
+				}
+			}
+			t += step
+			at = append(at, t)
+		}
+		if at[len(at)-1] >= last-unit/2 {
+			return at
+		}
+	}
+}
+
+// pastRates takes the measured rates, with gaps filled by the last that is known.
+func (v *view) pastRates(r Series, now time.Time) {
+	v.pastStep = r.Step.Seconds()
+	if r.Step <= 0 {
+		return
+	}
+	last := v.mean[0]
+	for i := len(r.Values) - 1; i >= 0; i-- {
+		if r.Start.Add(lasts(i+1, r.Step)).After(now.Add(r.Step)) {
+			continue
+		}
+		if x := r.Values[i]; finite(x) && x >= 0 {
+			last = min(x, mostRate)
+		}
+		v.past = append(v.past, last)
+	}
+	slices.Reverse(v.past)
+}
+
+// courses are the mean and the scenarios of a forecast, ready to be averaged over
+// any time from now on.
+type courses struct {
+	mean sums
+	rows []sums
+	end  float64 // s from now
+	buf  []float64
+}
+
+func newCourses(f Forecast, now time.Time) *courses {
+	first, step := f.At.Sub(now).Seconds(), f.Step.Seconds()
+	c := &courses{mean: newSums(f.Mean, first, step), end: first + float64(len(f.Mean))*step}
+	for _, row := range f.scenarios() {
+		c.rows = append(c.rows, newSums(row, first, step))
+	}
+	c.buf = make([]float64, len(c.rows))
+	return c
+}
+
+// between is each scenario's mean rate from one time to another. The result is
+// overwritten by the next call.
+func (c *courses) between(from, to float64) []float64 {
+	for k := range c.rows {
+		c.buf[k] = max(c.rows[k].between(from, to), 0)
+	}
+	return c.buf
+}
+
+// sums are running sums of a course in steps.
+type sums struct {
+	first, step float64
+	upTo        []float64 // samples before each step; one more than there are steps
+}
+
+// mostRate, in samples/s, keeps sums finite whatever a forecast says.
+const mostRate = 1e15
+
+func newSums(v Values, first, step float64) sums {
+	s := sums{first: first, step: step, upTo: make([]float64, len(v)+1)}
+	last := 0.0
+	for i, x := range v {
+		if finite(x) { // only steps that have passed may be unknown
+			last = min(max(x, 0), mostRate)
+		}
+		s.upTo[i+1] = s.upTo[i] + last*step
+	}
+	return s
+}
+
+// between is the mean rate from one time to another; outside its steps the course
+// is that of the nearest one.
+func (s sums) between(from, to float64) float64 {
+	if !(to > from) {
+		to = from + s.step
+	}
+	return (s.at(to) - s.at(from)) / (to - from)
+}
+
+func (s sums) at(t float64) float64 {
+	n := len(s.upTo) - 1
+	x := (t - s.first) / s.step
+	switch {
+	case x <= 0:
+		return x * s.upTo[1]
+	case x >= float64(n):
+		return s.upTo[n] + (x-float64(n))*(s.upTo[n]-s.upTo[n-1])
+	}
+	i := int(x)
+	return s.upTo[i] + (x-float64(i))*(s.upTo[i+1]-s.upTo[i])
+}
+
+// correlation of two rows of scenarios, 0 to 1. Rows without spread are certain:
+// their class does not matter, and stays.
+func correlation(a, b []float64) float64 {
+	if len(a) != len(b) || len(a) == 0 {
+		return 1
+	}
+	ma, mb := 0.0, 0.0
+	for i := range a {
+		ma, mb = ma+a[i]/float64(len(a)), mb+b[i]/float64(len(a))
+	}
+	ab, aa, bb := 0.0, 0.0, 0.0
+	for i := range a {
+		x, y := a[i]-ma, b[i]-mb
+		ab, aa, bb = ab+x*y, aa+x*x, bb+y*y
+	}
+	if r := ab / math.Sqrt(aa*bb); r <= 1 {
+		return max(r, 0)
+	}
+	return 1
+}
+
+// classLoads sorts rows and gives the mean of each class: the lowest 8 % of the
+// scenarios, the next 22 %, and so on, a scenario counting in parts where a class
+// ends within it.
+func classLoads(rows []float64, mean, modelError float64) (load [classes]float64) {
+	slices.Sort(rows)
+	n := float64(len(rows))
+	from := 0.0
+	for c, share := range classShare {
+		to, sum := from+share*n, 0.0
+		for i := int(from); i < len(rows) && float64(i) < to; i++ {
+			sum += rows[i] * (min(to, float64(i+1)) - max(from, float64(i)))
+		}
+		load[c] = sum / (share * n)
+		from = to
+	}
+	if modelError > 0 {
+		for c := range load {
+			d, e := load[c]-mean, classZ[c]*modelError*mean
+			load[c] = max(mean+math.Copysign(math.Hypot(d, e), d+e), 0)
+		}
+		slices.Sort(load[:])
+	}
+	return load
+}
