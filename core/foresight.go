@@ -23,10 +23,12 @@ type foresight struct {
 	season time.Duration // the shortest
 	all    []time.Duration
 	needs  plan.Needs // of the job's policy
-	gate   *forecast.Gate
-	model  *forecast.ONNXModel // nil: seasonal only
-	warm   bool
-	last   plan.Forecast
+	// outlook is forecast.Outlook, or what remembers its answers.
+	outlook func(forecast.Series, []time.Duration) (forecast.Forecast, error)
+	gate    *forecast.Gate
+	model   *forecast.ONNXModel // nil: seasonal only
+	warm    bool
+	last    plan.Forecast
 }
 
 // newForesight opens the job's forecast model. One that cannot be used is an error: the job file names it, and a person must know.
@@ -36,7 +38,7 @@ func newForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage) (*foresigh
 
 // wrappedForesight is newForesight with something put in front of each of its forecasters.
 func wrappedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, wrap func(forecast.Forecaster) forecast.Forecaster) (*foresight, error) {
-	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), season: slices.Min(j.Forecast.Season), all: j.Forecast.Season, needs: plan.NeedsOf(j.Autoscale.Policy)}
+	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), season: slices.Min(j.Forecast.Season), all: j.Forecast.Season, needs: plan.NeedsOf(j.Autoscale.Policy), outlook: forecast.Outlook}
 	var primary forecast.Forecaster
 	if j.Forecast.Model != job.ForecastSeasonal {
 		m, err := forecast.OpenONNX(j.Forecast.Model, forecast.ONNXOptions{Threads: 1})
@@ -153,7 +155,7 @@ func (f *foresight) beyond(history forecast.Series) *plan.Forecast {
 	if !f.needs.Beyond {
 		return nil
 	}
-	fc, err := forecast.Outlook(history, f.all)
+	fc, err := f.outlook(history, f.all)
 	if err != nil {
 		return nil
 	}

@@ -14,10 +14,10 @@ import (
 
 // RollingForecasts are the forecasts that a scheduler of job j would have made, one at the end of each of the bins first, first+1, … of series: made by the
 // same forecasters, behind the same gate, of the same length of history. out(i, f) gets them in order, f being made when i bins were known. Each has
-// seen series.Values[:i] and nothing later. every is how many bins lie between two forecasts, 1 for one in each bin.
+// seen series.Values[:i] and nothing later. every is how many bins lie between two forecasts, 1 for one in each bin; needs is what of them is wanted.
 //
 // The forecasters run on all processors, which changes no forecast; the gate sees the forecasts in order.
-func RollingForecasts(j *job.Job, series forecast.Series, first, every int, out func(i int, f plan.Forecast) error) error {
+func RollingForecasts(j *job.Job, needs plan.Needs, series forecast.Series, first, every int, out func(i int, f plan.Forecast) error) error {
 	if every < 1 || first < 0 {
 		return fmt.Errorf("rolling forecasts: from bin %d, one in %d bins: want a bin of the history, and 1 or more", first, every)
 	}
@@ -27,6 +27,8 @@ func RollingForecasts(j *job.Job, series forecast.Series, first, every int, out 
 		return err
 	}
 	defer f.close()
+	f.needs, f.outlook = needs, memo.outlook
+	memo.beyond = needs.Beyond
 	f.needs = plan.Needs{Spread: true, Beyond: true} // one set of forecasts serves all policies
 	const chunk = 64
 	for from := first; from <= len(series.Values); from += chunk * every {
@@ -55,6 +57,8 @@ func pastOf(j *job.Job, s forecast.Series, i int) forecast.Series {
 type memory struct {
 	made  []forecast.Forecaster
 	known map[int64]map[string]foreseen // by the end of the history (ns), then by forecaster
+	// beyond says that outlooks are wanted too; they are known by no name.
+	beyond bool
 }
 
 type foreseen struct {
@@ -85,6 +89,10 @@ func (m *memory) ahead(j *job.Job, series forecast.Series, origins []int, steps 
 				for _, f := range m.made {
 					fc, err := f.Forecast(past, steps)
 					made[k][f.Name()] = foreseen{bins: len(past.Values), f: fc, err: err}
+				}
+				if m.beyond {
+					fc, err := forecast.Outlook(past, j.Forecast.Season)
+					made[k][""] = foreseen{bins: len(past.Values), f: fc, err: err}
 				}
 			}
 		})
@@ -121,4 +129,12 @@ func (r remembered) TrainedUntil() time.Time {
 		return m.TrainedUntil()
 	}
 	return time.Time{}
+}
+
+// outlook is forecast.Outlook from memory where it can be.
+func (m *memory) outlook(history forecast.Series, seasons []time.Duration) (forecast.Forecast, error) {
+	if known, ok := m.known[history.End().UnixNano()][""]; ok && known.bins == len(history.Values) {
+		return known.f, known.err
+	}
+	return forecast.Outlook(history, seasons)
 }

@@ -93,7 +93,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if err != nil {
 		return err
 	}
-	r, err := cmp.Run(f.policies, f.sweep)
+	r, err := cmp.Run(f.sweep)
 	if err != nil {
 		return err
 	}
@@ -145,6 +145,7 @@ func (f *replayFlags) options(j *job.Job) (replay.Options, error) {
 			return o, usagef("there is no policy %q.%s The policies are %s.", p, hint, strings.Join(known, ", "))
 		}
 	}
+	o.Policies = f.policies
 	switch {
 	case f.rescale == "" && j.Autoscale.Mode == job.ModeLive, f.rescale == "live":
 		o.World = replay.LiveRescale()

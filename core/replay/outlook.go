@@ -9,15 +9,16 @@ import (
 )
 
 // foresee makes the forecasts of a part, one for each of its bins of what is measured. They depend on the trace alone, and each only on what lies before it.
-func (c *Comparison) foresee(p *Part, k int) ([]plan.Forecast, error) {
+func (c *Comparison) foresee(p *Part, k int) ([]*packed, error) {
 	bins := len(p.History.Values) - p.First
 	if c.o.Forecaster == PerfectForecast {
 		return perfect(p, c.j), nil
 	}
-	out := make([]plan.Forecast, bins+1)
-	err := core.RollingForecasts(c.j, p.History, p.First, c.o.ForecastEvery, func(i int, f plan.Forecast) error {
+	out := make([]*packed, bins+1)
+	err := core.RollingForecasts(c.j, c.needs, p.History, p.First, c.o.ForecastEvery, func(i int, f plan.Forecast) error {
+		kept := pack(f)
 		for n := i - p.First; n < min(i-p.First+c.o.ForecastEvery, len(out)); n++ {
-			out[n] = f
+			out[n] = kept
 		}
 		c.o.Progress("forecasting "+part(k, len(c.course.Parts)), i-p.First, bins)
 		return nil
@@ -33,7 +34,7 @@ func part(k, n int) string {
 }
 
 // perfect forecasts what comes; beyond the end of the part the last rate stays.
-func perfect(p *Part, j *job.Job) []plan.Forecast {
+func perfect(p *Part, j *job.Job) []*packed {
 	steps := int(j.Forecast.Horizon / j.Forecast.Interval)
 	a := newArrivals(p.Step.Seconds(), p.Rates)
 	width := p.History.Step.Seconds()
@@ -43,10 +44,10 @@ func perfect(p *Part, j *job.Job) []plan.Forecast {
 		from := min(float64(i)*width, p.Duration().Seconds()-width)
 		future[i] = max((a.at(from+width)-a.at(from))/width, 0)
 	}
-	out := make([]plan.Forecast, bins+1)
+	out := make([]*packed, bins+1)
 	for i := range out {
 		v := future[i : i+steps]
-		out[i] = plan.Forecast{At: p.History.At(p.First + i), Step: p.History.Step, Mean: v, Lower: v, Upper: v, Source: PerfectForecast, Trusted: true}
+		out[i] = &packed{band: plan.Forecast{At: p.History.At(p.First + i), Step: p.History.Step, Mean: v, Lower: v, Upper: v, Source: PerfectForecast, Trusted: true}}
 	}
 	return out
 }

@@ -14,9 +14,11 @@ import (
 
 // Options are a comparison's.
 type Options struct {
-	World   World
-	Seeds   int // 0: 20
-	Weights Weights
+	World World
+	// Policies are those that are compared; empty: all.
+	Policies []string
+	Seeds    int // 0: 20
+	Weights  Weights
 	// Price is that of a GPU-hour, for Metrics.Money; 0: not known.
 	Price float64
 	// ForecastEvery is how many bins of forecast.interval lie between two forecasts; 0: 1, as a scheduler does.
@@ -40,8 +42,9 @@ type Comparison struct {
 	course   *Course
 	model    estimator.Model
 	capacity []float64
-	outlooks [][]plan.Forecast // by part, then by bin
-	arrived  []*arrivals       // by part
+	needs    plan.Needs  // of all policies
+	outlooks [][]*packed // by part, then by bin
+	arrived  []*arrivals // by part
 	fig      figuring
 }
 
@@ -55,6 +58,9 @@ func New(j *job.Job, course *Course, o Options) (*Comparison, error) {
 	}
 	if o.ForecastEvery == 0 {
 		o.ForecastEvery = 1
+	}
+	if len(o.Policies) == 0 {
+		o.Policies = Policies()
 	}
 	if o.Progress == nil {
 		o.Progress = func(string, int, int) {}
@@ -72,6 +78,10 @@ func New(j *job.Job, course *Course, o Options) (*Comparison, error) {
 	c := &Comparison{
 		o: o, j: j, course: course, model: model, capacity: capacities(model, j.Workers.Max, j.Servers.Count),
 		fig: figuring{weights: o.Weights, min: j.Workers.Min, max: j.Workers.Max, gpus: float64(max(j.Workers.GPUs, 1)), price: o.Price},
+	}
+	for _, name := range c.o.Policies {
+		n := plan.NeedsOf(name)
+		c.needs.Spread, c.needs.Beyond = c.needs.Spread || n.Spread, c.needs.Beyond || n.Beyond
 	}
 	for k := range course.Parts {
 		p := &course.Parts[k]
@@ -161,7 +171,7 @@ func (c *Comparison) play(s Setting, seed uint64, trail *Trail) (*tally, error) 
 		if err != nil {
 			return nil, err
 		}
-		c.playPart(k, j, &policyDecider{policy: plan.NewSuccession(p), outlook: c.outlooks[k], model: c.model}, seed, trail, sum)
+		c.playPart(k, j, &policyDecider{policy: plan.NewSuccession(p), outlook: c.outlooks[k], needs: plan.NeedsOf(s.Policy), model: c.model}, seed, trail, sum)
 	}
 	return sum, nil
 }

@@ -69,7 +69,8 @@ func (o outcome) row(oracle []Metrics) Row {
 
 // Run replays the policies and the oracle, each policy in its paper setting where it has one and, with sweep, in the cheapest of its grid; the job's own
 // policy also as the job file has it.
-func (c *Comparison) Run(policies []string, sweep bool) (*Report, error) {
+func (c *Comparison) Run(sweep bool) (*Report, error) {
+	policies := c.o.Policies
 	var settings []Setting
 	for _, name := range policies {
 		settings = append(settings, PaperSetting(name))

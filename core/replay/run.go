@@ -313,7 +313,8 @@ func capacities(m estimator.Model, hi, servers int) []float64 {
 // policyDecider is a policy as the scheduler runs it.
 type policyDecider struct {
 	policy  *plan.Succession
-	outlook []plan.Forecast // one per bin of the part
+	outlook []*packed // one per bin of the part
+	needs   plan.Needs
 	model   estimator.Model
 	log     *[]plan.Decision // nil: not kept
 }
@@ -334,7 +335,7 @@ func (p *policyDecider) observe(r *run) plan.Observation {
 	past.Values = past.Values[:r.part.First+bin]
 	training := r.training()
 	v := core.Sight{
-		Now: r.clock(now), History: past, Forecast: r.spoil(p.outlook[bin]),
+		Now: r.clock(now), History: past, Forecast: r.spoil(p.outlook[bin].unpack(p.needs)),
 		BacklogRecords: int64(r.q.backlog()), Lag: seconds(r.q.lag()), LagKnown: true,
 		Target: r.target, Workers: plan.Workers{Running: training}, Model: p.model,
 		Gaps: r.gaps, Joins: r.joins, Limits: plan.Limits{Min: r.j.Workers.Min, Max: r.j.Workers.Max},
@@ -364,14 +365,5 @@ func (r *run) spoil(f plan.Forecast) plan.Forecast {
 	if r.w.ForecastNoise > 0 {
 		factor *= math.Exp(r.w.ForecastNoise * r.chance.normal(drawForecast, r.minute(r.q.t)/30))
 	}
-	f.Mean, f.Lower, f.Upper = times(f.Mean, factor), times(f.Lower, factor), times(f.Upper, factor)
-	return f
-}
-
-func times(v plan.Values, factor float64) plan.Values {
-	out := make(plan.Values, len(v))
-	for i, x := range v {
-		out[i] = x * factor
-	}
-	return out
+	return times(f, factor)
 }

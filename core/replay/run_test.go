@@ -157,7 +157,7 @@ func TestCausal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.playPart(0, jj, &policyDecider{policy: plan.NewSuccession(p), outlook: c.outlooks[0], model: c.model, log: &log}, 1, nil, &tally{})
+		c.playPart(0, jj, &policyDecider{policy: plan.NewSuccession(p), outlook: c.outlooks[0], needs: plan.NeedsOf(policy), model: c.model, log: &log}, 1, nil, &tally{})
 		return log
 	}
 	for _, policy := range []string{"kale", "hpa", "quantile"} {
@@ -184,8 +184,8 @@ func TestCausal(t *testing.T) {
 // Two runs of the same comparison give the same figures, in the same order, however many processors there are.
 func TestDeterministic(t *testing.T) {
 	run := func() *Report {
-		c := week(t, 1, Options{World: PaperRestart(), Seeds: 3})
-		r, err := c.Run([]string{"static", "kale", "follow"}, false)
+		c := week(t, 1, Options{World: PaperRestart(), Seeds: 3, Policies: []string{"static", "kale", "follow"}})
+		r, err := c.Run(false)
 		if err != nil {
 			t.Fatal(err)
 		}
