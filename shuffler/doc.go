@@ -8,7 +8,8 @@
 //
 // Input: chunks that were read ([Unit.Offer]) or received ([Unit.Receive]), and what peers say of themselves. Output: a [Decision]
 // per chunk, and the local queue ([Unit.Take]). The origin of a forwarded chunk keeps it until [Unit.Settle]: when its receiver
-// refuses or dies, the chunk is placed again.
+// refuses or dies, the chunk is placed again, before what is younger. Only so much may be on its way to a peer that has not answered
+// ([Unit.Accepted]), as all of it may come back.
 //
 // Where this differs from the paper: the paper puts overflow into a buffer of its own in front of the forwarding unit. Here a chunk
 // for which there is neither room nor a receiver stays with the source ([Wait]), which stops reading: a stream can be read later, and

@@ -20,6 +20,7 @@ func Example() {
 			u.PeerState("worker-1", false)
 		}
 		d := u.Offer(shuffler.Chunk[string]{ID: id, Records: 100, Body: "records"})
+		u.Accepted(id) // says worker-1, if it was sent there
 		fmt.Printf("%d %v to %q\n", id, d.Verdict, d.Peer)
 	}
 	for _, d := range u.PeerGone("worker-1") { // it died with two chunks of ours

@@ -25,8 +25,8 @@ func (u *Unit[T]) PeerState(name string, accepting bool) {
 	}
 }
 
-// PeerGone forgets a peer and places everything again that it had of ours, oldest chunk first: in the local queue (in front, beyond
-// the capacity if need be), or with another peer, as the decisions say.
+// PeerGone forgets a peer and places everything again that it had of ours, oldest chunk first: in the local queue, before what is younger,
+// or with another peer, as the decisions say. What finds no room anywhere waits for it here.
 func (u *Unit[T]) PeerGone(name string) []Decision[T] {
 	if i, ok := u.find(name); ok {
 		u.peers = slices.Delete(u.peers, i, i+1)
@@ -37,15 +37,28 @@ func (u *Unit[T]) PeerGone(name string) []Decision[T] {
 			back = append(back, s.chunk)
 		}
 	}
-	// Newest first: each is put in front of the one before it, so the oldest ends up first.
-	slices.SortFunc(back, func(a, b Chunk[T]) int { return cmp.Compare(b.ID, a.ID) })
+	slices.SortFunc(back, func(a, b Chunk[T]) int { return cmp.Compare(a.ID, b.ID) })
 	out := make([]Decision[T], 0, len(back))
 	for _, c := range back {
 		u.forget(c.ID)
-		out = append(out, u.place(c, true))
+		out = append(out, u.returned(c))
 	}
-	slices.Reverse(out)
 	return out
+}
+
+// Accepted notes that a peer has taken a forwarded chunk: more may be sent to it.
+func (u *Unit[T]) Accepted(id uint64) {
+	if s, ok := u.away[id]; ok && !s.answered {
+		u.answered(s)
+		s.answered = true
+		u.away[id] = s
+	}
+}
+
+func (u *Unit[T]) answered(s sent[T]) {
+	if i, ok := u.find(s.peer); ok && !s.answered {
+		u.peers[i].unanswered -= s.chunk.Records
+	}
 }
 
 // Refused places a chunk again that its receiver did not take, and marks that receiver as not accepting. False: no peer had it.
@@ -56,7 +69,7 @@ func (u *Unit[T]) Refused(id uint64) (Decision[T], bool) {
 	}
 	u.PeerState(s.peer, false)
 	u.forget(id)
-	return u.place(s.chunk, true), true
+	return u.returned(s.chunk), true
 }
 
 // Settle forgets a forwarded chunk: its training is confirmed. False: no peer had it.
@@ -75,7 +88,9 @@ func (u *Unit[T]) Holder(id uint64) (string, bool) {
 }
 
 func (u *Unit[T]) forget(id uint64) {
-	u.awayRecs -= u.away[id].chunk.Records
+	s := u.away[id]
+	u.awayRecs -= s.chunk.Records
+	u.answered(s)
 	delete(u.away, id)
 }
 
@@ -98,7 +113,14 @@ func (u *Unit[T]) Drop(id uint64) bool {
 		if c.ID == id {
 			u.queue = slices.Delete(u.queue, i, i+1)
 			u.queued -= c.Records
-			u.settleState()
+			u.refill()
+			return true
+		}
+	}
+	for i, c := range u.back {
+		if c.ID == id {
+			u.back = slices.Delete(u.back, i, i+1)
+			u.waiting -= c.Records
 			return true
 		}
 	}

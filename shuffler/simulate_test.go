@@ -14,6 +14,8 @@ type outcome struct {
 	forwarded int
 	// worst is the longest source backlog of any worker at the end, records; a hot partition without help falls behind.
 	worst int
+	// oldest is the longest that any chunk took from the source until it was trained, or the end, ticks; most is the most records in any queue.
+	oldest, most int
 }
 
 // simulate runs workers side by side in ticks. Each trains rate records a tick; worker i's partitions bring arrivals[i]. A message between
@@ -45,7 +47,7 @@ func simulate(t testing.TB, mode shuffler.Mode, arrivals []int, rate, ticks int)
 	var wire []parcel
 	var out outcome
 	var nextID uint64
-	for range ticks {
+	for now := range ticks {
 		for i, u := range units { // what peers heard a tick ago
 			for k := range n {
 				if k != i {
@@ -70,10 +72,19 @@ func simulate(t testing.TB, mode shuffler.Mode, arrivals []int, rate, ticks int)
 			}
 		}
 		for i, u := range units {
+			for {
+				d, ok := u.Again()
+				if !ok {
+					break
+				}
+				if d.Verdict == shuffler.Forward {
+					wire = append(wire, parcel{to: index[d.Peer], from: i, c: d.Chunk})
+				}
+			}
 			backlog[i] += arrivals[i]
 			for backlog[i] >= size {
 				nextID++
-				d := u.Offer(shuffler.Chunk[int]{ID: nextID << 8, Records: size})
+				d := u.Offer(shuffler.Chunk[int]{ID: nextID << 8, Records: size, Body: now})
 				if d.Verdict == shuffler.Wait {
 					break
 				}
@@ -82,12 +93,20 @@ func simulate(t testing.TB, mode shuffler.Mode, arrivals []int, rate, ticks int)
 				}
 				backlog[i] -= size
 			}
+			out.most = max(out.most, u.Queued())
 			for left := rate; left >= size; left -= size {
-				if _, ok := u.Take(); !ok {
+				c, ok := u.Take()
+				if !ok {
 					break
 				}
 				out.trained += size
+				out.oldest = max(out.oldest, now-c.Body)
 			}
+		}
+	}
+	for _, u := range units { // what was passed over all the time
+		if c, ok := u.Take(); ok {
+			out.oldest = max(out.oldest, ticks-c.Body)
 		}
 	}
 	for _, b := range backlog {
@@ -130,6 +149,29 @@ func TestMoreWorkersThanPartitions(t *testing.T) {
 	o := simulate(t, shuffler.Advanced, arrivals, 60, 2000)
 	if want := 220 * 2000 * 98 / 100; o.trained < want {
 		t.Errorf("%d records trained, want at least %d", o.trained, want)
+	}
+}
+
+// Where more arrives than all together can train, what does not fit stays at the source: no queue grows, and no chunk waits while ones that were read after it are
+// trained. What a peer refuses, since its word that it accepts is late, goes back to its own place in the queue and not before it.
+func TestOverloadKeepsTheOrder(t *testing.T) {
+	const capacity, rate = 200, 60
+	for name, arrivals := range map[string][]int{
+		"all are hot": {150, 150, 150}, "one is hot": {400, 20, 20}, "two of eight": {600, 600, 20, 20, 20, 20, 20, 20},
+	} {
+		o := simulate(t, shuffler.Advanced, arrivals, rate, 2000)
+		t.Logf("%s: %+v", name, o)
+		if want := rate * len(arrivals) * 2000 * 95 / 100; o.trained < want {
+			t.Errorf("%s: %d records trained, want at least %d", name, o.trained, want)
+		}
+		// Half a queue may be on its way to each peer, and may come back.
+		most := capacity + (len(arrivals)-1)*capacity/2
+		if o.most > most {
+			t.Errorf("%s: %d records in a queue for %d, want %d at most", name, o.most, capacity, most)
+		}
+		if limit := most / rate; o.oldest > limit {
+			t.Errorf("%s: a chunk was trained %d ticks after it was read, want %d at most", name, o.oldest, limit)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package shuffler
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -92,6 +93,9 @@ type Options struct {
 	Upper, Lower float64
 	// InFlight is the most records that may be with peers and not settled. Default: 4 × Capacity.
 	InFlight int
+	// Unanswered is the most records that may be on their way to one peer, neither accepted nor refused: its word that it accepts is late by the time of a
+	// message, and what it refuses comes back beyond the capacity. One chunk may always be. Default: Capacity / 2.
+	Unanswered int
 }
 
 // Validate reports the first bound that makes no sense.
@@ -107,6 +111,8 @@ func (o Options) Validate() error {
 		return fmt.Errorf("shuffler: lower bound %g is above the upper bound %g", o.Lower, o.Upper)
 	case o.InFlight < 0:
 		return fmt.Errorf("shuffler: at most %d records in flight makes no sense", o.InFlight)
+	case o.Unanswered < 0:
+		return fmt.Errorf("shuffler: at most %d records unanswered makes no sense", o.Unanswered)
 	}
 	return nil
 }
@@ -121,6 +127,9 @@ func (o Options) withDefaults() Options {
 	if o.InFlight == 0 {
 		o.InFlight = 4 * o.Capacity
 	}
+	if o.Unanswered == 0 {
+		o.Unanswered = o.Capacity / 2
+	}
 	return o
 }
 
@@ -129,8 +138,10 @@ type Unit[T any] struct {
 	opts Options
 	rng  *rand.Rand
 
-	queue   []Chunk[T] // FIFO; what came back is in front
+	queue   []Chunk[T] // in the order of their numbers: what came back is where it was
+	back    []Chunk[T] // what came back and has found neither room nor another peer yet, in the order of their numbers
 	queued  int        // records in queue
+	waiting int        // records in back
 	refuses bool       // hysteresis state
 	closed  bool       // draining: refuses for good
 
@@ -144,11 +155,13 @@ type peer struct {
 	name          string
 	accepting     bool
 	hasPartitions bool
+	unanswered    int // records
 }
 
 type sent[T any] struct {
-	chunk Chunk[T]
-	peer  string
+	chunk    Chunk[T]
+	peer     string
+	answered bool
 }
 
 // New returns a Unit with an empty queue and no peers. rng chooses receivers; seed it to make a run repeatable.
@@ -163,36 +176,69 @@ func New[T any](opts Options, rng *rand.Rand) (*Unit[T], error) {
 }
 
 // Offer places a chunk that this worker has read. On Keep it is in the local queue; on Forward it is to be sent to the named peer and
-// is kept until Settle; on Wait nothing has changed.
+// is kept until Settle; on Wait nothing has changed. What came back goes first: until it is placed, others wait.
 func (u *Unit[T]) Offer(c Chunk[T]) Decision[T] {
-	return u.place(c, false)
+	if d, ok := u.place(c, len(u.back) > 0); ok {
+		return d
+	}
+	return Decision[T]{Verdict: Wait, Chunk: c}
 }
 
-// place decides for a chunk of our own. must is set for chunks that come back: they cannot wait at the source, so they are queued
-// beyond the capacity when nobody else has room.
-func (u *Unit[T]) place(c Chunk[T], must bool) Decision[T] {
-	if c.Records > 0 && u.opts.Mode != None && !u.closed {
-		if u.opts.Mode == Basic {
-			if p, ok := u.turn(); ok && u.awayRecs+c.Records <= u.opts.InFlight {
-				return u.send(c, p)
-			}
-		} else if !u.room(c) && u.awayRecs+c.Records <= u.opts.InFlight {
-			if p, ok := u.receiver(); ok {
-				return u.send(c, p)
-			}
+// Again places a chunk that came back, if that can be done now. Ask until it says false whenever a peer accepts, or has accepted.
+func (u *Unit[T]) Again() (Decision[T], bool) {
+	if len(u.back) == 0 {
+		return Decision[T]{}, false
+	}
+	c := u.back[0]
+	d, ok := u.place(c, false)
+	if ok {
+		u.back = slices.Delete(u.back, 0, 1)
+		u.waiting -= c.Records
+	}
+	return d, ok
+}
+
+// returned places a chunk that came back. It cannot wait at the source: where there is neither room nor another peer it is kept until there
+// is. (In front of the queue, beyond its capacity, it would be passed by every chunk that comes back after it, and with peers that refuse
+// often the queue would grow, with the oldest chunks at its end.)
+func (u *Unit[T]) returned(c Chunk[T]) Decision[T] {
+	if d, ok := u.place(c, false); ok {
+		return d
+	}
+	u.back = insert(u.back, c)
+	u.waiting += c.Records
+	return Decision[T]{Verdict: Keep, Chunk: c}
+}
+
+// insert keeps the order of numbers.
+func insert[T any](list []Chunk[T], c Chunk[T]) []Chunk[T] {
+	i, _ := slices.BinarySearchFunc(list, c.ID, func(o Chunk[T], id uint64) int { return cmp.Compare(o.ID, id) })
+	return slices.Insert(list, i, c)
+}
+
+// place decides for a chunk of our own. False: nobody has room, or others go first; a chunk without records takes no room.
+func (u *Unit[T]) place(c Chunk[T], last bool) (Decision[T], bool) {
+	if last && c.Records > 0 {
+		return Decision[T]{}, false
+	}
+	if c.Records > 0 && u.opts.Mode != None && !u.closed && u.awayRecs+c.Records <= u.opts.InFlight && (u.opts.Mode == Basic || !u.room(c)) {
+		if p, ok := u.choose(c); ok {
+			return u.send(c, p), true
 		}
 	}
-	if must {
-		u.queue = slices.Insert(u.queue, 0, c)
-		u.queued += c.Records
-		u.settleState()
-		return Decision[T]{Verdict: Keep, Chunk: c}
-	}
 	if !u.room(c) {
-		return Decision[T]{Verdict: Wait, Chunk: c}
+		return Decision[T]{}, false
 	}
 	u.push(c)
-	return Decision[T]{Verdict: Keep, Chunk: c}
+	return Decision[T]{Verdict: Keep, Chunk: c}, true
+}
+
+// choose names the peer that gets a chunk, if one does.
+func (u *Unit[T]) choose(c Chunk[T]) (string, bool) {
+	if u.opts.Mode == Basic {
+		return u.turn(c)
+	}
+	return u.receiver(c)
 }
 
 // room reports whether the local queue can hold the chunk. An empty queue holds any chunk, so that one that is larger than the
@@ -202,7 +248,7 @@ func (u *Unit[T]) room(c Chunk[T]) bool {
 }
 
 func (u *Unit[T]) push(c Chunk[T]) {
-	u.queue = append(u.queue, c)
+	u.queue = insert(u.queue, c)
 	u.queued += c.Records
 	u.settleState()
 }
@@ -213,15 +259,23 @@ func (u *Unit[T]) send(c Chunk[T], to string) Decision[T] {
 	}
 	u.away[c.ID] = sent[T]{chunk: c, peer: to}
 	u.awayRecs += c.Records
+	if i, ok := u.find(to); ok {
+		u.peers[i].unanswered += c.Records
+	}
 	return Decision[T]{Verdict: Forward, Peer: to, Chunk: c}
 }
 
-// receiver chooses uniformly among the accepting peers, those without partitions first.
-func (u *Unit[T]) receiver() (string, bool) {
+// takes reports whether a peer may be sent a chunk now.
+func (u *Unit[T]) takes(p peer, c Chunk[T]) bool {
+	return p.accepting && (p.unanswered == 0 || p.unanswered+c.Records <= u.opts.Unanswered)
+}
+
+// receiver chooses uniformly among the peers that may be sent a chunk, those without partitions first.
+func (u *Unit[T]) receiver(c Chunk[T]) (string, bool) {
 	for _, withPartitions := range []bool{false, true} {
 		n := 0
 		for _, p := range u.peers {
-			if p.accepting && p.hasPartitions == withPartitions {
+			if u.takes(p, c) && p.hasPartitions == withPartitions {
 				n++
 			}
 		}
@@ -230,7 +284,7 @@ func (u *Unit[T]) receiver() (string, bool) {
 		}
 		k := u.rng.IntN(n)
 		for _, p := range u.peers {
-			if p.accepting && p.hasPartitions == withPartitions {
+			if u.takes(p, c) && p.hasPartitions == withPartitions {
 				if k == 0 {
 					return p.name, true
 				}
@@ -241,16 +295,16 @@ func (u *Unit[T]) receiver() (string, bool) {
 	return "", false
 }
 
-// turn is Basic's even spread: the members in order, ourselves first; false means that it is our own turn. A peer that does not accept
-// loses its turn, since nothing may be dropped.
-func (u *Unit[T]) turn() (string, bool) {
+// turn is Basic's even spread: the members in order, ourselves first; false means that it is our own turn. A peer that may not be sent
+// the chunk loses its turn, since nothing may be dropped.
+func (u *Unit[T]) turn(c Chunk[T]) (string, bool) {
 	for range len(u.peers) + 1 {
 		i := u.next % (len(u.peers) + 1)
 		u.next = i + 1
 		if i == 0 {
 			return "", false
 		}
-		if p := u.peers[i-1]; p.accepting {
+		if p := u.peers[i-1]; u.takes(p, c) {
 			return p.name, true
 		}
 	}
@@ -277,8 +331,20 @@ func (u *Unit[T]) Take() (Chunk[T], bool) {
 	u.queue[0] = Chunk[T]{}
 	u.queue = u.queue[1:]
 	u.queued -= c.Records
-	u.settleState()
+	u.refill()
 	return c, true
+}
+
+// refill moves what came back into the queue as far as there is room.
+func (u *Unit[T]) refill() {
+	for len(u.back) > 0 && u.room(u.back[0]) {
+		c := u.back[0]
+		u.back = slices.Delete(u.back, 0, 1)
+		u.waiting -= c.Records
+		u.queue = insert(u.queue, c)
+		u.queued += c.Records
+	}
+	u.settleState()
 }
 
 // settleState applies the hysteresis of §3.5 to the queue as it is now.
@@ -299,11 +365,11 @@ func (u *Unit[T]) Accepting() bool { return !u.closed && !u.refuses }
 // still comes back when its receiver is lost.
 func (u *Unit[T]) Close() { u.closed = true }
 
-// Queued returns the records in the local queue.
-func (u *Unit[T]) Queued() int { return u.queued }
+// Queued returns the records in the local queue, and those that came back and wait for room in it.
+func (u *Unit[T]) Queued() int { return u.queued + u.waiting }
 
-// Len returns the chunks in the local queue.
-func (u *Unit[T]) Len() int { return len(u.queue) }
+// Len returns the chunks in the local queue, and those that came back and wait for room in it.
+func (u *Unit[T]) Len() int { return len(u.queue) + len(u.back) }
 
 // Away returns the records that are with peers and not settled.
 func (u *Unit[T]) Away() int { return u.awayRecs }

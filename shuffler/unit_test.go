@@ -38,6 +38,7 @@ func TestSection35OverflowIsForwarded(t *testing.T) {
 	var got []string
 	for id := range uint64(8) {
 		d := u.Offer(chunk{ID: id, Records: 30})
+		u.Accepted(id)
 		got = append(got, d.Verdict.String()+d.Peer)
 	}
 	want := []string{"keep", "keep", "keep", "forwardb", "forwardb", "forwardb", "forwardb", "forwardb"}
@@ -82,7 +83,7 @@ func TestSection35BasicSpreadsEvenly(t *testing.T) {
 
 // Kale §3.5: the receiver is "one available worker, chosen uniformly at random".
 func TestSection35ReceiverIsUniform(t *testing.T) {
-	u := newUnit(t, shuffler.Options{Mode: shuffler.Advanced, Capacity: 1, InFlight: 1e6})
+	u := newUnit(t, shuffler.Options{Mode: shuffler.Advanced, Capacity: 1, InFlight: 1e6, Unanswered: 1e6})
 	accept(u, true, "b", "c", "d", "e", "f")
 	u.PeerState("d", false)
 	u.Offer(chunk{ID: 0, Records: 1})
@@ -104,7 +105,7 @@ func TestSection35ReceiverIsUniform(t *testing.T) {
 
 // Ours: members without partitions have nothing else to do and are preferred, as long as one of them accepts.
 func TestReceiversWithoutPartitionsArePreferred(t *testing.T) {
-	u := newUnit(t, shuffler.Options{Mode: shuffler.Advanced, Capacity: 1, InFlight: 1e6})
+	u := newUnit(t, shuffler.Options{Mode: shuffler.Advanced, Capacity: 1, InFlight: 1e6, Unanswered: 1e6})
 	accept(u, true, "b", "c")
 	accept(u, false, "x", "y")
 	u.Offer(chunk{ID: 0, Records: 1})
@@ -206,6 +207,7 @@ func TestReceiverDiesChunksComeBack(t *testing.T) {
 	accept(u, true, "b")
 	for id := range uint64(4) {
 		u.Offer(chunk{ID: id, Records: 10})
+		u.Accepted(id)
 	}
 	if peer, ok := u.Holder(2); !ok || peer != "b" {
 		t.Fatalf("chunk 2 is with %q", peer)
@@ -222,7 +224,7 @@ func TestReceiverDiesChunksComeBack(t *testing.T) {
 		}
 		order = append(order, c.ID)
 	}
-	if diff := cmp.Diff([]uint64{1, 2, 3, 0}, order); diff != "" {
+	if diff := cmp.Diff([]uint64{0, 1, 2, 3}, order); diff != "" {
 		t.Error(diff)
 	}
 	if u.Away() != 0 || u.Queued() != 0 {
@@ -249,6 +251,55 @@ func TestRefusedGoesElsewhere(t *testing.T) {
 	}
 	if u.Queued() != 20 { // beyond the capacity, but not lost
 		t.Errorf("%d records queued, want 20", u.Queued())
+	}
+}
+
+// A peer's word that it accepts is late: only so much is sent to it before it has answered, and what it then refuses is trained in the order in which it was
+// read, before anything that was read later.
+func TestRefusedKeepsItsPlace(t *testing.T) {
+	u := newUnit(t, shuffler.Options{Mode: shuffler.Advanced, Capacity: 40, Unanswered: 30})
+	accept(u, true, "b")
+	var got []string
+	offer := func(id uint64) {
+		d := u.Offer(chunk{ID: id, Records: 10})
+		got = append(got, fmt.Sprint(id, d.Verdict))
+	}
+	for id := range uint64(8) {
+		offer(1 + id)
+	}
+	u.Accepted(5)
+	offer(8) // as much as was answered
+	offer(9)
+	for _, id := range []uint64{6, 7, 8} {
+		d, ok := u.Refused(id)
+		got = append(got, fmt.Sprint(d.Chunk.ID, d.Verdict, ok))
+	}
+	offer(9) // others came before it
+	take := func() {
+		c, _ := u.Take()
+		got = append(got, fmt.Sprint("take", c.ID))
+	}
+	take()
+	offer(9)
+	u.PeerState("b", true)
+	for {
+		d, ok := u.Again()
+		if !ok {
+			break
+		}
+		got = append(got, fmt.Sprint("again", d.Chunk.ID, d.Verdict))
+	}
+	if u.Queued() != 40 || u.Len() != 4 || u.Away() != 30 {
+		t.Errorf("%d records in %d chunks are queued, %d away", u.Queued(), u.Len(), u.Away())
+	}
+	offer(9)
+	for range 4 {
+		take()
+	}
+	want := []string{"1 keep", "2 keep", "3 keep", "4 keep", "5 forward", "6 forward", "7 forward", "8 wait", "8 forward", "9 wait",
+		"6 keep true", "7 keep true", "8 keep true", "9 wait", "take1", "9 wait", "again7 forward", "again8 forward", "9 forward", "take2", "take3", "take4", "take6"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -329,7 +380,7 @@ func TestNoChunkIsLostOrDoubled(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		u, err := shuffler.New[string](shuffler.Options{
-			Mode: shuffler.Mode(rng.IntN(3)), Capacity: 1 + rng.IntN(50), InFlight: rng.IntN(100),
+			Mode: shuffler.Mode(rng.IntN(3)), Capacity: 1 + rng.IntN(50), InFlight: rng.IntN(100), Unanswered: rng.IntN(30),
 		}, rand.New(rand.NewPCG(seed, 8)))
 		if err != nil {
 			t.Fatal(err)
@@ -356,7 +407,7 @@ func TestNoChunkIsLostOrDoubled(t *testing.T) {
 		}
 		for range 400 {
 			peer := string(rune('b' + rng.IntN(4)))
-			switch rng.IntN(9) {
+			switch rng.IntN(11) {
 			case 0, 1, 2:
 				next++
 				records[next] = rng.IntN(12)
@@ -406,6 +457,14 @@ func TestNoChunkIsLostOrDoubled(t *testing.T) {
 						t.Fatalf("seed %d: chunk %d cannot be settled", seed, id)
 					}
 					delete(where, id)
+				}
+			case 9:
+				if ids := away(); len(ids) > 0 {
+					u.Accepted(ids[rng.IntN(len(ids))])
+				}
+			case 10:
+				if d, ok := u.Again(); ok {
+					follow(d)
 				}
 			}
 			queued, out := 0, 0

@@ -358,6 +358,11 @@ func (w *worker) heard(o *outbound, m *rpc.ForwardResponse) {
 		if e.Accepting {
 			w.roomMade()
 		}
+	case *rpc.ForwardResponse_Accepted:
+		if peer, ok := w.unit.Holder(e.Accepted); ok && peer == o.name {
+			w.unit.Accepted(e.Accepted)
+			w.roomMade()
+		}
 	case *rpc.ForwardResponse_Refused:
 		if d, ok := w.unit.Refused(e.Refused); ok {
 			w.carryOut(d)

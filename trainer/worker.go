@@ -338,8 +338,11 @@ func (w *worker) servePeers() (*grpc.Server, error) {
 	return srv, nil
 }
 
-// roomMade wakes whoever waits for room in the shuffle unit. Caller holds mu.
+// roomMade places what came back from peers, and wakes whoever waits for room in the shuffle unit. Caller holds mu.
 func (w *worker) roomMade() {
+	for d, ok := w.unit.Again(); ok; d, ok = w.unit.Again() {
+		w.carryOut(d)
+	}
 	w.spread()
 	if w.repairWaits {
 		w.repairWake.set()
