@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -235,18 +236,22 @@ func (l *ledger) readAgain(doubt func(*entry) bool) []*entry {
 	return gone
 }
 
-// nextRead returns the lowest span that waits to be read, skipping partitions for which skip is true.
-func (l *ledger) nextRead(skip func(partition int32) bool) *entry {
-	var best *entry
+// reads lists the lowest span of each partition that waits to be read, by partition, skipping partitions for which skip is true.
+func (l *ledger) reads(skip func(partition int32) bool) []entry {
+	lowest := map[int32]*entry{}
 	for _, e := range l.entries {
 		if e.state != toRead || skip(e.partition) {
 			continue
 		}
-		if best == nil || e.partition < best.partition || e.partition == best.partition && e.begin < best.begin {
-			best = e
+		if old := lowest[e.partition]; old == nil || e.begin < old.begin {
+			lowest[e.partition] = e
 		}
 	}
-	return best
+	out := make([]entry, 0, len(lowest))
+	for _, p := range slices.Sorted(maps.Keys(lowest)) {
+		out = append(out, *lowest[p])
+	}
+	return out
 }
 
 // haltedAt is the lowest halted span of a partition, nil without one.

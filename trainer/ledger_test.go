@@ -113,12 +113,13 @@ func TestSpansToReadAreTrimmed(t *testing.T) {
 	l.want(1, 100, 200)
 	l.want(0, 7, 9)
 	l.confirm([]*rpc.OffsetSet{applied(1, 120, 120, 150, 170, 180)})
-	e := l.nextRead(func(p int32) bool { return p == 0 })
-	if e == nil || e.begin != 150 || e.end != 200 {
-		t.Errorf("next to read: %+v", e)
+	es := l.reads(func(p int32) bool { return p == 0 })
+	if len(es) != 1 || es[0].begin != 150 || es[0].end != 200 {
+		t.Errorf("to read: %+v", es)
 	}
-	if e := l.nextRead(func(int32) bool { return false }); e.partition != 0 {
-		t.Errorf("next to read: %+v", e)
+	l.want(1, 140, 145)
+	if es := l.reads(func(int32) bool { return false }); len(es) != 2 || es[0].partition != 0 || es[1].begin != 140 {
+		t.Errorf("to read: %+v", es)
 	}
 	if !l.covered(1, 170, 180) || l.covered(1, 149, 151) {
 		t.Error("covered is wrong")

@@ -16,12 +16,13 @@ import (
 const repairAgain = 2 * time.Second
 
 // repairer reads finite spans below the position again: those that a grant names (rule 12), and those that a parameter server forgot when it was
-// restored (rule 10). One span at a time; it goes before the source, since the watermark waits for it.
+// restored (rule 10). It goes before the source, since the watermark waits for it; all partitions are read at once, each from its lowest span on (see track).
 type repairer struct {
-	w     *worker
-	src   *source // for the log's bounds
-	cl    *kgo.Client
-	later map[int32]time.Time
+	w      *worker
+	src    *source // for the log's bounds
+	cl     *kgo.Client
+	tracks tracks
+	later  map[int32]time.Time // until when a partition is left alone
 }
 
 func newRepairer(w *worker, src *source) (*repairer, error) {
@@ -30,52 +31,93 @@ func newRepairer(w *worker, src *source) (*repairer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the brokers of topic %q: %w", w.topic, err)
 	}
-	return &repairer{w: w, src: src, cl: cl, later: map[int32]time.Time{}}, nil
+	return &repairer{w: w, src: src, cl: cl, tracks: tracks{w.chunkSize, map[int32]*track{}}, later: map[int32]time.Time{}}, nil
 }
 
 func (r *repairer) run(ctx context.Context) {
 	tick := time.NewTicker(repairAgain / 2)
 	defer tick.Stop()
-	for {
-		for ctx.Err() == nil && r.readNext(ctx) {
+	for ctx.Err() == nil {
+		r.aim()
+		now := time.Now()
+		for _, t := range r.tracks.by {
+			t.cut(now)
+		}
+		wait := len(r.tracks.by) == 0
+		if t := r.tracks.ready(); t != nil {
+			wait = !r.w.placeRepair(t)
+		} else if !r.reportFailed() && !wait {
+			r.poll(ctx)
+		}
+		if !wait {
+			continue
 		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-r.w.repairWake:
 		case <-tick.C:
 		}
 	}
 }
 
-// readNext reads the lowest span that waits, as far as it can, and says whether there was one.
-func (r *repairer) readNext(ctx context.Context) bool {
+// aim makes the client fetch what is to be read now. Everything here runs between polls, so no fetch from before the change can be taken for one from after it.
+func (r *repairer) aim() {
 	now := time.Now()
 	r.w.mu.Lock()
-	e := r.w.ledger.nextRead(func(p int32) bool { return now.Before(r.later[p]) })
-	var todo entry
-	if e != nil {
-		todo = *e
+	wanted := r.w.ledger.reads(func(p int32) bool { return now.Before(r.later[p]) })
+	seek, drop := r.tracks.aim(wanted, now)
+	if r.w.repairWaits && r.tracks.ready() == nil { // what waited for room is not wanted any more
+		r.w.repairWaits = false
+		r.w.sourceWake.wake()
 	}
 	r.w.mu.Unlock()
-	if e == nil {
-		return false
+	if len(seek) > 0 {
+		if err := r.w.knowTopic(); err != nil {
+			for p := range seek {
+				r.tracks.by[p].fail(err)
+			}
+			clear(seek)
+		}
 	}
-	err := r.read(ctx, todo)
+	begin := map[int32]kgo.Offset{}
+	for p, at := range seek {
+		begin[p] = kgo.NewOffset().At(at)
+		drop = append(drop, p)
+	}
+	if len(drop) > 0 {
+		r.cl.RemoveConsumePartitions(map[string][]int32{r.w.topic: drop})
+	}
+	if len(begin) > 0 {
+		r.cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{r.w.topic: begin})
+	}
+}
+
+// reportFailed reports the partitions that cannot be read, leaves them alone for a while, and says whether there was one.
+func (r *repairer) reportFailed() (any bool) {
+	for _, t := range r.tracks.by {
+		if t.failed == nil {
+			continue
+		}
+		any = true
+		r.report(t)
+		r.later[t.partition] = time.Now().Add(repairAgain) // which drops it
+	}
+	return any
+}
+
+func (r *repairer) report(t *track) {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	if err == nil || ctx.Err() != nil {
-		delete(r.w.repairProblems, todo.partition)
-		return true
+	e := r.w.ledger.entries[t.entry]
+	if e == nil {
+		return // it is not wanted any more
 	}
-	r.later[todo.partition] = time.Now().Add(repairAgain)
-	p := r.problem(todo, err)
-	if old := r.w.repairProblems[todo.partition]; old.GetKind() != p.Kind || old.GetLogStart() != p.LogStart {
+	p := r.problem(*e, t.failed)
+	if old := r.w.repairProblems[t.partition]; old.GetKind() != p.Kind || old.GetLogStart() != p.LogStart {
 		r.w.lg.Error("cannot read records again for repair", "partition", p.Partition, "needed", p.Needed, "log_start", p.LogStart, "detail", p.Detail)
 	}
-	r.w.repairProblems[todo.partition] = p
+	r.w.repairProblems[t.partition] = p
 	r.w.beatNow.set()
-	return true
 }
 
 // lostError says that retention removed what is needed.
@@ -99,142 +141,109 @@ func (r *repairer) problem(e entry, err error) *rpc.PartitionProblem {
 	return p
 }
 
-// read fetches [e.begin, e.end) and places it chunk by chunk.
-func (r *repairer) read(ctx context.Context, e entry) error {
-	if err := r.w.knowTopic(); err != nil {
-		return err
-	}
-	r.cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{r.w.topic: {e.partition: kgo.NewOffset().At(e.begin)}})
-	// Between reads nothing is consumed, so nothing that one has fetched can be taken for another's.
-	defer r.cl.RemoveConsumePartitions(map[string][]int32{r.w.topic: {e.partition}})
-	k := newChunker(e.partition, r.w.chunkSize, e.begin)
-	quiet := time.Now()
-	for k.next < e.end {
-		failed := r.poll(ctx, e, k, &quiet)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if failed != nil {
-			k.cutTail() // what was read before it counts
-		} else if time.Since(quiet) > 3*repairAgain {
-			failed = fmt.Errorf("no record at or above offset %d arrives, though the span to repair ends at %d", k.seen, e.end)
-		}
-		err := r.placeAll(ctx, e.id, k)
-		switch {
-		case errors.Is(err, errForgotten):
-			return nil
-		case err != nil:
-			return err
-		case failed != nil:
-			return failed
-		}
-	}
-	return nil
-}
+// repairPoll bounds one poll: spans that are wanted meanwhile wait for it when nothing arrives.
+const repairPoll = 250 * time.Millisecond
 
-// poll takes what arrives into the chunker. Its error says why nothing more will come.
-func (r *repairer) poll(ctx context.Context, e entry, k *chunker, quiet *time.Time) error {
-	pctx, cancel := context.WithTimeout(ctx, repairAgain)
+// poll hands the tracks what arrives, and fails those of which nothing more will.
+func (r *repairer) poll(ctx context.Context) {
+	pctx, cancel := context.WithTimeout(ctx, repairPoll)
 	fetches := r.cl.PollRecords(pctx, r.w.queueCap)
 	cancel()
-	var failed error
+	if ctx.Err() != nil {
+		return
+	}
 	for _, fetch := range fetches {
 		for _, ft := range fetch.Topics {
 			foreign := r.w.foreign(ft)
 			for _, f := range ft.Partitions {
+				t := r.tracks.by[f.Partition]
 				switch {
+				case ft.Topic != r.w.topic || f.Partition < 0: // the client's own word: the poll was cut short, or nothing can be reached
+					if f.Err != nil && !errors.Is(f.Err, context.DeadlineExceeded) && !errors.Is(f.Err, context.Canceled) {
+						r.failAll(f.Err)
+					}
+				case t == nil || t.failed != nil:
 				case foreign != nil:
-					failed = foreign
-				case f.Err != nil && !errors.Is(f.Err, context.DeadlineExceeded) && !errors.Is(f.Err, context.Canceled):
-					failed = f.Err
-				case len(f.Records) > 0 && f.LogStartOffset > k.seen && f.Records[0].Offset > k.seen:
-					failed = kerr.OffsetOutOfRange
-				}
-				if failed != nil {
-					continue
-				}
-				for _, rec := range f.Records {
-					*quiet = time.Now()
-					k.addUpTo(record{offset: rec.Offset, timestampMS: rec.Timestamp.UnixMilli(), value: rec.Value}, rec.Attrs.IsControl(), e.end, *quiet)
+					t.fail(foreign)
+				default:
+					r.take(ctx, t, f)
 				}
 			}
 		}
 	}
-	if !errors.Is(failed, kerr.OffsetOutOfRange) {
-		return failed
+	for _, t := range r.tracks.by {
+		if t.failed == nil && time.Since(t.quiet) > 3*repairAgain {
+			t.fail(fmt.Errorf("no record at or above offset %d arrives, though the span to repair ends at %d", t.needed(), t.end))
+		}
 	}
-	start, _, err := r.src.logBounds(ctx, e.partition)
-	if err != nil {
-		return err
-	}
-	if start > k.seen {
-		return &lostError{needed: k.seen, start: min(start, e.end)}
-	}
-	return failed
 }
 
-// addUpTo is add for a finite span: it ends the last chunk at end exactly.
-func (k *chunker) addUpTo(r record, control bool, end int64, now time.Time) {
-	if k.next >= end {
+func (r *repairer) failAll(why error) {
+	for _, t := range r.tracks.by {
+		if t.failed == nil {
+			t.fail(why)
+		}
+	}
+}
+
+// take hands a track what was fetched of its partition.
+func (r *repairer) take(ctx context.Context, t *track, f kgo.FetchPartition) {
+	now := time.Now()
+	failed := f.Err
+	if errors.Is(failed, context.DeadlineExceeded) || errors.Is(failed, context.Canceled) {
+		failed = nil
+	}
+	// A gap below the log's start is not a hole but a loss, even when the broker has not said so.
+	if needed := t.needed(); failed == nil && len(f.Records) > 0 && f.LogStartOffset > needed && f.Records[0].Offset > needed {
+		failed = kerr.OffsetOutOfRange
+	}
+	if failed == nil {
+		rs := make([]fetched, 0, len(f.Records))
+		for _, rec := range f.Records {
+			rs = append(rs, fetched{record{offset: rec.Offset, timestampMS: rec.Timestamp.UnixMilli(), value: rec.Value}, rec.Attrs.IsControl()})
+		}
+		t.take(rs, now)
 		return
 	}
-	if r.offset < end {
-		k.add(r, control, now)
+	if errors.Is(failed, kerr.OffsetOutOfRange) {
+		start, _, err := r.src.logBounds(ctx, t.partition)
+		switch {
+		case err != nil:
+			failed = err
+		case start > t.needed():
+			failed = &lostError{needed: t.needed(), start: min(start, t.end)}
+		}
 	}
-	if (r.offset >= end || k.seen >= end) && k.next < end {
-		k.cut(end) // holes may reach up to it, over an edge or two
-	}
+	t.fail(failed)
 }
 
-var errForgotten = errors.New("the span is not wanted any more")
-
-// placeAll puts the chunks that are ready into the shuffle unit, waiting for room.
-func (r *repairer) placeAll(ctx context.Context, id uint64, k *chunker) error {
-	for len(k.ready) > 0 {
-		c := k.ready[0]
-		c.replay = true
-		placed, err := r.w.placeRepair(id, c)
-		if err != nil {
-			return err
-		}
-		if placed {
-			k.ready = k.ready[1:]
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-r.w.repairWake:
-		}
-	}
-	return nil
-}
-
-// placeRepair moves the first part of a span to read into the shuffle unit. False: there is no room yet.
-func (w *worker) placeRepair(id uint64, c *chunk) (bool, error) {
+// placeRepair moves the first ready chunk of a track into the shuffle unit. False: there is no room yet.
+func (w *worker) placeRepair(t *track) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.repairWaits {
 		w.repairWaits = false
 		w.sourceWake.wake()
 	}
-	e := w.ledger.entries[id]
+	e, c := w.ledger.entries[t.entry], t.chunk.ready[0]
 	if e == nil || e.state != toRead {
-		return false, errForgotten
+		t.chunk.ready = nil // the span is not wanted any more
+		return true
 	}
-	if c.end <= e.begin {
-		return true, nil // applied meanwhile
+	if c.end > e.begin { // else it was applied meanwhile
+		if c.id == 0 {
+			c.id, c.replay = w.ledger.newID(), true
+		}
+		if !w.offer(c) {
+			w.repairWaits = true
+			return false
+		}
+		w.metrics.add(&w.metrics.replayed, len(c.records))
+		if e.begin = c.end; e.begin >= e.end {
+			w.ledger.remove(e.id)
+			delete(w.repairProblems, t.partition)
+		}
 	}
-	if c.id == 0 {
-		c.id = w.ledger.newID()
-	}
-	if !w.offer(c) {
-		w.repairWaits = true
-		return false, nil
-	}
-	w.metrics.add(&w.metrics.replayed, len(c.records))
-	if e.begin = c.end; e.begin >= e.end {
-		w.ledger.remove(id)
-	}
-	return true, nil
+	t.chunk.ready = t.chunk.ready[1:]
+	return true
 }
