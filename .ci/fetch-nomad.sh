@@ -11,10 +11,12 @@ if ! command -v go >/dev/null 2>&1; then
   exit 0
 fi
 mkdir -p "$dir/plugins"
+cgo=0 # the driver exec needs it; the rest does not
+if command -v "${CC:-cc}" >/dev/null 2>&1; then cgo=1; fi
 build() { # into a name of its own first: a build that is interrupted leaves nothing that looks whole
   [ -x "$dir/$1" ] && return 0
   echo "building $1 for the tests (Nomad ${version#v}; once)" >&2
-  if ! CGO_ENABLED=0 go build -mod=readonly -trimpath -ldflags "-s -w" -o "$dir/.new-$$" "$2"; then
+  if ! CGO_ENABLED=$cgo go build -mod=readonly -trimpath -ldflags "-s -w" -o "$dir/.new-$$" "$2"; then
     rm -f "$dir/.new-$$"
     echo "skipping real Nomad: it could not be built here; set KALE_NOMAD to a nomad binary" >&2
     return 1

@@ -2,7 +2,6 @@ package nomad
 
 import (
 	"maps"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -34,6 +33,7 @@ type block struct {
 	Artifact     *artifactBlock    `hcl:"artifact,block"`
 	Env          map[string]string `hcl:"env,optional"`
 	EnvRange     hcl.Range         `hcl:"env,attr_value_range"`
+	Volumes      []volumeBlock     `hcl:"volume,block"`
 	Constraints  []constraintBlock `hcl:"constraint,block"`
 	Device       *string           `hcl:"device,optional"`
 	DeviceRange  hcl.Range         `hcl:"device,attr_value_range"`
@@ -79,6 +79,7 @@ type settings struct {
 	trainer     string // what runs for trainerName on the nodes; empty: what the workload says
 	artifact    *api.TaskArtifact
 	env         map[string]string
+	volumes     []volume
 	constraints []*api.Constraint
 	device      string
 	mhzPerCPU   int
@@ -126,7 +127,8 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	}
 	d.program(&s)
 	d.placement(&s)
-	d.checkShared(cfg.Shared)
+	d.mounts(&s)
+	d.checkShared(s, cfg.Shared)
 	s.drift = d.oneOf(d.Drift, d.DriftRange, "drift", driftReport, driftRestore, driftAdopt)
 	for _, name := range slices.Sorted(maps.Keys(d.Env)) {
 		if !variableName.MatchString(name) || strings.ContainsRune(d.Env[name], 0) {
@@ -214,32 +216,6 @@ func (d *decoder) placement(s *settings) {
 		}
 		s.constraints = append(s.constraints, api.NewConstraint(left, op, value(c.Value)))
 	}
-}
-
-// checkShared refuses a folder of the job that the nodes are not said to share.
-func (d *decoder) checkShared(wanted []string) {
-	for _, dir := range d.Shared {
-		if !path.IsAbs(dir) {
-			d.fail(d.SharedRange, "Unsuitable shared folder", "shared_paths has %q; name absolute folders.", dir)
-		}
-	}
-	if len(wanted) > 0 && len(d.Shared) == 0 {
-		d.add(hcl.DiagWarning, hcl.Range{}, "Nothing says what the nodes share",
-			"The job keeps %s, which every node must reach under that path. Name the folders that all clients mount with shared_paths, so that this can be checked.", strings.Join(wanted, ", "))
-		return
-	}
-	for _, dir := range wanted {
-		if !slices.ContainsFunc(d.Shared, func(root string) bool { return within(root, dir) }) {
-			d.fail(d.SharedRange, "Folder is not shared by the nodes",
-				"The job keeps %s, and what one node writes there another must read; shared_paths says that the nodes share only %s. Move the folder into one of these, or name the mount that holds it.",
-				dir, strings.Join(d.Shared, ", "))
-		}
-	}
-}
-
-func within(root, dir string) bool {
-	root, dir = path.Clean(root), path.Clean(dir)
-	return dir == root || root == "/" || strings.HasPrefix(dir, root+"/")
 }
 
 // connect makes the client; it does not speak to the cluster.

@@ -59,6 +59,9 @@ func TestBlock(t *testing.T) {
     checksum = "sha256:00"
   }
   env         = { OMP_NUM_THREADS = "4" }
+  volume "jobs" {
+    path = "/mnt/shared"
+  }
   constraint {
     attribute = "node.class"
     value     = "gpu"
@@ -86,6 +89,20 @@ func TestBlock(t *testing.T) {
 			"error at 11,17: Unknown value", "error at 12,17: Image without docker", "error at 17,17: Empty program name", "error at 16,17: Empty device name",
 			"error at 15,17: Unsuitable CPU unit", "error at 14,17: Unsuitable priority", "error at 13,17: Unknown value", "error at 18,17: Unsuitable environment variable",
 		}},
+		{"volumes that cannot be", `
+  driver = "exec"
+  volume "a" {
+    path = "mnt"
+  }
+  volume "b" {
+    path = "/mnt/"
+  }
+  volume "c" {
+    path = "/mnt"
+  }
+`, nil, []string{"error at 12,3: Unsuitable place for a volume", "error at 18,3: Two volumes in one place"}},
+		{"a volume for raw_exec", "\n  volume \"a\" {\n    path = \"/mnt\"\n  }\n", nil, []string{"error at 11,3: Volume without need"}},
+		{"a folder that is not mounted", "\n  driver = \"exec\"\n  shared_paths = [\"/mnt\"]\n  volume \"a\" {\n    path = \"/mnt\"\n    read_only = true\n  }\n", []string{"/mnt/jobs"}, []string{"error at 11,12: Folder is not mounted into the tasks"}},
 		{"docker without an image", "\n  driver = \"docker\"\n", nil, []string{"error at 11,12: No image"}},
 		{"an artifact that anybody can change", "\n  artifact {\n    source = \"https://example.com/x\"\n  }\n", nil, []string{"warning at 11,3: Artifact without a checksum"}},
 		{"an address that is none", "\n  address = \"nomad.example:4646\"\n", nil, []string{"error at 11,13: Unsuitable address"}},

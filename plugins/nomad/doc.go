@@ -27,6 +27,11 @@
 // passes on the request to stop, keeps the grace to the second (Nomad itself caps it at the client's
 // max_kill_timeout), and says how the process before it ended. It needs /bin/sh on the node or in the image.
 //
+// Drivers: raw_exec sees the node as it is. exec and docker show a task a file system of its own: the shared folder is a host
+// volume of the clients (volume blocks), and the program comes in an artifact, in the image or in the clients' chroot. In a
+// container the shell takes the place of the image's entry point, and the network is the node's, where servers are looked
+// for. The suites run on real tasks of raw_exec and exec; for docker only what is submitted is tested.
+//
 // The policy that a token of the plugin needs, with ACLs on; the job's namespace for NS:
 //
 //	namespace "NS" {
@@ -37,4 +42,6 @@
 //	  }
 //	}
 //	node { policy = "read" }
+//
+// and host_volume "NAME" { policy = "write" } for each volume.
 package nomad

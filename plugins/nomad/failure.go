@@ -2,6 +2,7 @@ package nomad
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -30,6 +31,7 @@ var failures = []struct {
 	{0, "nonexistent namespace", backend.Blocked, "create the namespace, or name another one in the backend block"},
 	{0, "node pool", backend.Blocked, "name a node pool that exists"},
 	{http.StatusTooManyRequests, "", backend.RetryAfter, ""},
+	{http.StatusBadRequest, "HTTP request to an HTTPS server", backend.Blocked, "let the address begin with https:// (and see ca_cert)"},
 	{http.StatusBadRequest, "", backend.Blocked, "Nomad refuses what the backend block asks for"},
 	{0, "failed validation", backend.Blocked, "Nomad refuses what the backend block asks for"},
 }
@@ -65,11 +67,34 @@ func failed(err error, capability, doing string, args ...any) *backend.Error {
 }
 
 func unreachable(err error, doing string) *backend.Error {
+	if advice := distrust(err); advice != "" {
+		return backend.Errorf(backend.Blocked, "%s: %w; %s", doing, err, advice)
+	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" && !errors.Is(err, context.Canceled) {
 		return backend.Errorf(backend.Unavailable, "%s: Nomad cannot be reached: %w; is the address in the backend block (or NOMAD_ADDR) right, and the server up?", doing, err)
 	}
 	return backend.Errorf(backend.Unavailable, "%s: %w", doing, err)
+}
+
+// distrust says what to do where the two sides do not agree on TLS; empty where that is not what failed.
+func distrust(err error) string {
+	var authority x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var certificate x509.CertificateInvalidError
+	switch {
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "let the address begin with http://: no TLS is spoken there"
+	case errors.As(err, &authority):
+		return "set ca_cert (NOMAD_CACERT) to the file of the authority that signed the certificate of Nomad's agents"
+	case errors.As(err, &name):
+		return "set tls_server_name (NOMAD_TLS_SERVER_NAME) to a name that the agent's certificate has, such as server.global.nomad"
+	case errors.As(err, &certificate):
+		return "the agent's certificate is not good; ask who runs the cluster, or look at this machine's clock"
+	case strings.Contains(err.Error(), "remote error: tls:"): // what the other side says has no type
+		return "Nomad asks for a certificate: set client_cert and client_key (NOMAD_CLIENT_CERT, NOMAD_CLIENT_KEY) to the files of one that the cluster's authority has signed"
+	}
+	return ""
 }
 
 // notFound reports whether Nomad knows no such thing.

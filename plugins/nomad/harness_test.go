@@ -59,6 +59,7 @@ type rig struct {
 	cluster   *nomadtest.Cluster
 	namespace string
 	dir       string
+	block     string // what the backend blocks of its jobs have beside
 }
 
 var rigs atomic.Int64
@@ -84,6 +85,9 @@ func rigOn(t *testing.T, c *nomadtest.Cluster) rig {
 	if err := os.Mkdir(r.dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Chmod(r.dir, 0o777); err != nil { // whatever the umask: tasks may be nobody's
+		t.Fatal(err)
+	}
 	if err := c.Namespace(r.namespace); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +99,7 @@ func (r rig) source(extra string) []byte {
 }
 
 func (r rig) config(job string) backend.Config {
-	return backend.Config{Job: job, Filename: "job.hcl", StartLine: 40, StartColumn: 19, StartByte: 900, Source: r.source("")}
+	return backend.Config{Job: job, Filename: "job.hcl", StartLine: 40, StartColumn: 19, StartByte: 900, Source: r.source(r.block)}
 }
 
 func (r rig) badConfig(job string) (backend.Config, int) {

@@ -78,6 +78,7 @@ func (s settings) group(w backend.Workload) *api.TaskGroup {
 	g.Disconnect = &api.DisconnectStrategy{LostAfter: ptr(lostAfter), Replace: ptr(false), Reconcile: ptr(api.ReconcileOptionKeepOriginal)}
 	g.EphemeralDisk = &api.EphemeralDisk{SizeMB: ptr(100)}
 	g.Tasks = []*api.Task{s.task(w)}
+	s.mount(g, g.Tasks[0])
 	return g
 }
 
@@ -94,8 +95,8 @@ func (s settings) task(w backend.Workload) *api.Task {
 		args[i] = literal(a)
 	}
 	t.Config = map[string]any{"command": "/bin/sh", "args": args}
-	if s.driver == "docker" {
-		t.Config["image"] = s.image
+	if s.driver == "docker" { // whatever the image starts by itself; and reachable at the node's address, as others reach it
+		t.Config = map[string]any{"image": s.image, "entrypoint": []string{"/bin/sh"}, "args": args, "network_mode": "host"}
 	}
 	t.KillSignal = "SIGTERM"
 	t.KillTimeout = ptr(min(grace+time.Second, maxKillTimeout)) // start.sh ends it at its grace; this is for when it cannot

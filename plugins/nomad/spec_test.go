@@ -133,6 +133,37 @@ func TestRender(t *testing.T) {
 	}
 }
 
+// In a container the program is the image's, is started by our shell whatever the image starts by itself, listens where the
+// node does, and has the shared folder where the job file says that it is.
+func TestRenderDocker(t *testing.T) {
+	s := settings{
+		namespace: "ml", driver: "docker", image: "registry.example/kale:1", user: "trainer", trainer: trainerName, device: "nvidia/gpu", mhzPerCPU: 1000,
+		volumes: []volume{{"jobs", "/mnt/shared", false}, {"data", "/data", true}},
+	}
+	job := s.render(time.Date(2026, 5, 1, 9, 0, 0, 0, time.UTC), "ctr", backend.Workload{
+		ID: workerID(0, 1), Argv: []string{"/home/me/bin/kale-trainer", "worker"}, Resources: backend.Resources{GPUs: 1}, Files: map[string][]byte{"spec.json": nil},
+	})
+	g := job.TaskGroups[0]
+	task := g.Tasks[0]
+	args := task.Config["args"].([]string)
+	if diff := cmp.Diff([]string{"-c", "kale-trainer", "worker"}, []string{args[0], args[5], args[6]}); diff != "" {
+		t.Errorf("arguments (-want +got):\n%s", diff)
+	}
+	delete(task.Config, "args")
+	if diff := cmp.Diff(map[string]any{"image": "registry.example/kale:1", "entrypoint": []string{"/bin/sh"}, "network_mode": "host"}, task.Config); diff != "" {
+		t.Errorf("configuration of the driver (-want +got):\n%s", diff)
+	}
+	for _, mount := range task.VolumeMounts {
+		v := g.Volumes[*mount.Volume]
+		if v == nil || v.Type != "host" || v.ReadOnly != *mount.ReadOnly || v.ReadOnly != (v.Source == "data") || (*mount.Destination == "/data") != (v.Source == "data") {
+			t.Errorf("%+v of the volume %+v", mount, v)
+		}
+	}
+	if task.User != "trainer" || len(task.VolumeMounts) != 2 || len(g.Volumes) != 2 {
+		t.Errorf("user %q, %d mounts of %d volumes", task.User, len(task.VolumeMounts), len(g.Volumes))
+	}
+}
+
 func TestLastLines(t *testing.T) {
 	for _, tt := range []struct {
 		text string

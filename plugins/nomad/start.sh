@@ -19,7 +19,9 @@ fi
 # What an earlier one of this allocation left running, when it was killed from outside or Nomad lost sight of it, ends
 # before anything starts: first that one itself, then its program with all of its session.
 ours() { grep -qs "NOMAD_ALLOC_ID=$NOMAD_ALLOC_ID" "/proc/$1/environ"; }
-if [ -s "$state/self" ] && ours "$(cat "$state/self")"; then kill -s KILL "$(cat "$state/self")" 2> /dev/null; fi
+# In a container both may have been called 1, or whatever else is somebody's here by now.
+old=$(cat "$state/self" 2> /dev/null)
+if [ -n "$old" ] && [ "$old" != $$ ] && ours "$old"; then kill -s KILL "$old" 2> /dev/null; fi
 if [ -s "$state/program" ]; then
   old=$(cat "$state/program")
   while ours "$old" && kill -s KILL "$old" 2> /dev/null; do
@@ -42,7 +44,12 @@ if [ "$gpus" = 0 ]; then
 elif [ -z "${CUDA_VISIBLE_DEVICES:-}" ] && [ -n "${NVIDIA_VISIBLE_DEVICES:-}" ]; then
   export CUDA_VISIBLE_DEVICES="$NVIDIA_VISIBLE_DEVICES"
 fi
-PATH="$NOMAD_TASK_DIR/kale:${PATH:-/usr/local/bin:/usr/bin:/bin}"
+# A program that was downloaded by itself, and not in an archive, may be nobody's to run.
+fetched="$NOMAD_TASK_DIR/kale/$1"
+if [ -f "$fetched" ] && [ ! -x "$fetched" ] && ! chmod +x "$fetched" 2> /dev/null; then
+  mkdir -p "$state/bin" && cp "$fetched" "$state/bin/" && chmod +x "$state/bin/$1"
+fi
+PATH="$NOMAD_TASK_DIR/kale:$state/bin:${PATH:-/usr/local/bin:/usr/bin:/bin}"
 export PATH
 command -v "$1" > /dev/null 2>&1 || final 127 "the program $1 is not there, or cannot be run"
 

@@ -57,9 +57,30 @@ func (v view) task(a *api.AllocationListStub, st *backend.Status) {
 			}
 		}
 	}
-	if n := len(task.Events); n > 0 {
-		st.Reason = strings.TrimSpace(task.Events[n-1].DisplayMessage)
+	st.Reason = lately(task.Events)
+}
+
+// lately gives what happened last to a task, and before it why it is not running, when something failed since it ran: Nomad
+// tries again and again, and its last word is of the next try.
+func lately(events []*api.TaskEvent) string {
+	failure, last := "", ""
+	for _, e := range events {
+		last = strings.TrimSpace(e.DisplayMessage)
+		switch e.Type {
+		case api.TaskStarted:
+			failure = ""
+		case api.TaskArtifactDownloadFailed, api.TaskDriverFailure, api.TaskSetupFailure, api.TaskFailedValidation:
+			failure = last
+		case api.TaskTerminated:
+			if e.ExitCode != 0 || e.Signal != 0 {
+				failure = last
+			}
+		}
 	}
+	if failure == last {
+		return last
+	}
+	return joined(failure, last)
 }
 
 // allocation judges by the newest allocation.

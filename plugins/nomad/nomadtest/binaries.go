@@ -1,6 +1,7 @@
 package nomadtest
 
 import (
+	"debug/buildinfo"
 	"fmt"
 	"os"
 	"os/exec"
@@ -43,6 +44,34 @@ func find() (binaries, error) {
 		}
 	}
 	return b, nil
+}
+
+// MissingExec says what this machine lacks, beyond Missing, to run tasks by the driver exec, which gives each a file system
+// and control groups of its own; it is empty when it lacks nothing.
+func MissingExec() string {
+	if why := Missing(); why != "" {
+		return why
+	}
+	if os.Geteuid() != 0 {
+		return "Nomad's driver exec is not tried: it takes root"
+	}
+	if _, err := os.ReadDir("/sys/fs/cgroup"); err != nil {
+		return "Nomad's driver exec is not tried: it takes control groups: " + err.Error()
+	}
+	b, err := find()
+	if err != nil {
+		return err.Error()
+	}
+	info, err := buildinfo.ReadFile(b.nomad)
+	if err != nil {
+		return "" // not built in a way that tells: it is the user's own, and has it
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "CGO_ENABLED" && setting.Value == "0" {
+			return "Nomad's driver exec is not tried: " + b.nomad + " was built without cgo and lacks it; remove it and run .ci/fetch-nomad.sh where there is a C compiler"
+		}
+	}
+	return ""
 }
 
 // Missing says what this machine lacks to run a cluster, and what to do; it is empty when it lacks nothing.

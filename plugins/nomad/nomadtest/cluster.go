@@ -1,13 +1,13 @@
 package nomadtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -175,33 +175,44 @@ func (c *Cluster) allReady(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		ready := map[string]bool{}
+		lacks := map[string]string{}
 		for _, n := range nodes {
-			gpus := 0
-			if n.NodeResources != nil {
-				for _, d := range n.NodeResources.Devices {
-					gpus += len(d.Instances)
-				}
-			}
-			if n.Status == "ready" && gpus == c.opts.GPUs && c.drives(n) {
-				ready[n.Name] = true
+			if why := c.lacks(n); lacks[n.Name] == "" || why == "" { // of several of that name one is enough
+				lacks[n.Name] = cmp.Or(why, "nothing")
 			}
 		}
 		for _, a := range c.clients {
-			if a.cmd != nil && !a.suspended && !ready[a.name] {
-				return fmt.Errorf("node %s is not", a.name)
+			if why := cmp.Or(lacks[a.name], "it has not registered"); a.cmd != nil && !a.suspended && why != "nothing" {
+				return fmt.Errorf("node %s is not: %s", a.name, why)
 			}
 		}
 		return nil
 	})
 }
 
-// drives reports whether the node runs tasks by every driver that was asked for.
-func (c *Cluster) drives(n *api.NodeListStub) bool {
-	return !slices.ContainsFunc(c.opts.Drivers, func(name string) bool {
-		d := n.Drivers[name]
-		return d == nil || !d.Healthy
-	})
+// lacks says what a node is not ready for; empty when it is.
+func (c *Cluster) lacks(n *api.NodeListStub) string {
+	if n.Status != "ready" {
+		return "it is " + n.Status
+	}
+	for _, name := range c.opts.Drivers {
+		switch d := n.Drivers[name]; {
+		case d == nil:
+			return "it has no driver " + name
+		case !d.Healthy:
+			return fmt.Sprintf("its driver %s says %q", name, d.HealthDescription)
+		}
+	}
+	gpus := 0
+	if n.NodeResources != nil {
+		for _, d := range n.NodeResources.Devices {
+			gpus += len(d.Instances)
+		}
+	}
+	if gpus != c.opts.GPUs {
+		return fmt.Sprintf("it has %d GPUs", gpus)
+	}
+	return ""
 }
 
 // poll waits until cond gives nil. The log of the agent explains a failure.
@@ -237,6 +248,7 @@ func (c *Cluster) Stop() error {
 	}
 	err := sweep(envMark + "=" + c.dir + "\x00")
 	unmount(c.dir)
+	err = errors.Join(err, removeCgroups(c.cgroup()))
 	if c.own {
 		err = errors.Join(err, os.RemoveAll(c.dir))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -30,6 +31,14 @@ func (c *Cluster) configure(bin binaries) error {
 		cert, key := c.ClientCert()
 		tls = fmt.Sprintf(tlsConfig, c.CACert(), cert, key)
 	}
+	chroot := ""
+	if slices.Contains(c.opts.Drivers, "exec") {
+		root := filepath.Join(c.dir, "root")
+		if err := populate(root, chrootTools); err != nil {
+			return err
+		}
+		chroot = fmt.Sprintf(chrootConfig, root)
+	}
 	env, err := c.agentsEnv()
 	if err != nil {
 		return err
@@ -41,8 +50,8 @@ func (c *Cluster) configure(bin binaries) error {
 	for i := range c.opts.Clients {
 		name := fmt.Sprintf("n%d", i+1)
 		port := ports[3+i]
-		text := fmt.Sprintf(clientConfig, port, ports[1], strings.Join(c.opts.Drivers, ","), c.opts.ACL, bin.plugins, c.opts.GPUs, "GPU-"+name)
-		a, err := c.newAgent(name, port, bin, env, text+tls)
+		text := fmt.Sprintf(clientConfig, port, ports[1], c.cgroup(), strings.Join(c.opts.Drivers, ","), c.Shared(), c.opts.ACL, bin.plugins, c.opts.GPUs, "GPU-"+name)
+		a, err := c.newAgent(name, port, bin, env, text+chroot+tls)
 		if err != nil {
 			return err
 		}
@@ -146,9 +155,13 @@ client {
   memory_total_mb    = 64000
   min_dynamic_port   = 20000
   gc_interval        = "1h"
+  cgroup_parent      = %q
   options = {
     "driver.allowlist"     = %q
     "fingerprint.denylist" = "env_aws,env_gce,env_azure,env_digitalocean,consul,vault,cni,bridge,landlock,secrets_plugins"
+  }
+  host_volume "shared" {
+    path = %q
   }
 }
 acl {
@@ -177,5 +190,14 @@ tls {
   ca_file                = %q
   cert_file              = %q
   key_file               = %q
+}
+`
+
+// chrootConfig is what tasks of the driver exec see of the node.
+const chrootConfig = `
+client {
+  chroot_env {
+    %q = "/"
+  }
 }
 `
