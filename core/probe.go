@@ -16,10 +16,11 @@ import (
 // RoleProbe is the role of the short workloads with which kale doctor tries nodes. A scheduler leaves them alone.
 const RoleProbe = "doctor"
 
-// A probe's needs are small, so that it finds a place beside what runs.
+// A probe's needs are small, so that it finds a place beside what runs; CUDA's libraries take more.
 const (
-	probeMemory = 512 << 20
-	probeGrace  = 5 * time.Second
+	probeMemory     = 512 << 20
+	probeCUDAMemory = 2 << 30
+	probeGrace      = 5 * time.Second
 )
 
 // Probe is one look at a node from inside an allocation: kale-trainer probe, with the specification that the job's own processes get there.
@@ -38,11 +39,15 @@ func ProbeWorkload(o Options, p Probe) (backend.Workload, error) {
 	if err != nil {
 		return backend.Workload{}, err
 	}
+	memory := int64(probeMemory)
+	if TrainSpec(o.Job, "").GetWorker().GetDevice() != "cpu" {
+		memory = probeCUDAMemory
+	}
 	return backend.Workload{
 		ID:   backend.ID{Role: RoleProbe, Rank: p.Index, Generation: p.Generation},
 		Argv: []string{o.Trainer, "probe", "--run", p.Run, "--index", strconv.Itoa(p.Index), "--limit", p.Limit.String()},
 		Env:  o.Env, Files: map[string][]byte{specFile: loads.spec}, Avoid: p.Avoid,
-		Resources: backend.Resources{CPUMilli: 1000, MemoryBytes: probeMemory}, StopGrace: probeGrace,
+		Resources: backend.Resources{CPUMilli: 1000, MemoryBytes: memory}, StopGrace: probeGrace,
 	}, nil
 }
 

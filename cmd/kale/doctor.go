@@ -33,9 +33,9 @@ func doctorCommand(a *app) *cobra.Command {
 and their records, the backend's plugin with its devices and its room, the trainer and ONNX Runtime, the folders, ports and the clock. For what
 is not well it says what to do. It starts no process of the job and leaves nothing behind.
 
-It also has the backend run a short probe (1 CPU, 512 MiB, no GPU) on up to four different nodes, one on this machine: each writes a file into
+It also has the backend run a short probe (1 CPU, 512 MiB or, where workers compute on GPUs, 2 GiB; no GPU) on up to four different nodes, one on this machine: each writes a file into
 checkpoint.dir and reads those of the others, so that a folder that is not shared is found before a job depends on it, and tries from there
-what a trainer would: its version, ONNX Runtime, the brokers, the scheduler's address, the other nodes, and their clocks. Probes are released when
+what a trainer would: its version, ONNX Runtime, its CUDA provider where workers need it, the brokers, the scheduler's address, the other nodes, and their clocks. Probes are released when
 they have answered, when -probe-timeout is over and at Ctrl-C; what runs of the job is not touched.
 
 Exit code 1: something has failed, so that the job would not run. What is only worth knowing is a warning.`,

@@ -183,6 +183,9 @@ func testDoctorOn(t *testing.T, start func(*testing.T) site) {
 			"trainer on n1": "runs", "trainer on n2": "runs", "ONNX Runtime on n2": "computes", "network of n1": "1 broker and the scheduler at",
 		}
 		for _, c := range e.Checks {
+			if c.Check == "trainer" {
+				t.Errorf("%s of what runs on nodes: %s", c.State, c.Says)
+			}
 			says, wanted := want[c.Check]
 			if delete(want, c.Check); wanted && (c.State != "ok" || !strings.Contains(strings.Replace(c.Says, "n2, n1", "n1, n2", 1), says)) {
 				t.Errorf("%s is %s: %s; want %q", c.Check, c.State, c.Says, says)
@@ -270,8 +273,8 @@ func absentPartition(s *shell, on site, addr string) {
 				t.Errorf("kale %s says %q; want %q", args[0], says, want)
 			}
 		}
-		if strings.Contains(says, "would not find room") {
-			t.Errorf("kale %s warns of room too: %s", args[0], says)
+		if strings.Contains(says, "would not find room") || strings.Contains(says, "GPUs, 0 free") {
+			t.Errorf("kale %s tells of room and devices too: %s", args[0], says)
 		}
 	}
 	on.idle(t)

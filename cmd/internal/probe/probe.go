@@ -72,6 +72,9 @@ func Run(ctx context.Context, o Options) error {
 	work.Go(func() { // a crash in the library ends the process: what was said before stays in the log
 		v := about.This(onnx.CPU, os.Getenv(onnx.LibraryEnv))
 		l.say(Line{Compute: &v})
+		if WantsCUDA(o.Spec) && v.ONNX != "" {
+			l.say(Line{CUDA: tryCUDA()})
+		}
 	})
 	lis, err := trainer.Listen(ctx, o.Spec, o.Interface)
 	n := Network{}
@@ -98,6 +101,18 @@ func Run(ctx context.Context, o Options) error {
 		case <-time.After(lookEvery):
 		}
 	}
+}
+
+// WantsCUDA says whether a job's workers compute on GPUs: a counting job computes nothing.
+func WantsCUDA(spec *rpc.TrainSpec) bool {
+	return spec.GetWorker().GetDevice() == onnx.CUDA && spec.GetModel().GetKind() != trainer.KindCounting
+}
+
+func tryCUDA() *CUDA {
+	if _, err := onnx.Try("", onnx.CUDA); err != nil {
+		return &CUDA{Error: err.Error()}
+	}
+	return &CUDA{}
 }
 
 // say writes a line.

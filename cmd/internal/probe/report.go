@@ -21,6 +21,7 @@ type Line struct {
 	Wrote   *Wrote       `json:"wrote,omitempty"`
 	Network *Network     `json:"network,omitempty"`
 	Compute *about.About `json:"compute,omitempty"`
+	CUDA    *CUDA        `json:"cuda,omitempty"`
 	Saw     *Saw         `json:"saw,omitempty"`
 }
 
@@ -39,6 +40,11 @@ type Network struct {
 	BrokerError map[string]string `json:"broker_error,omitempty"` // by address; "" is for all of them
 	Meet        string            `json:"meet,omitempty"`         // what the scheduler's address answers
 	MeetError   string            `json:"meet_error,omitempty"`
+}
+
+// CUDA says whether ONNX Runtime's CUDA provider can be made, where the job's workers compute with it. A probe has no GPU of its own.
+type CUDA struct {
+	Error string `json:"error,omitempty"` // why it cannot
 }
 
 // Saw says that the file of another probe was read.

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -73,7 +74,26 @@ func (p Patient) configure(ctx context.Context, b backend.Backend) []Finding {
 	if err != nil {
 		return []Finding{ok(check, "%v", err).but(Fail, "Look at the plugin's log: -log debug shows it.")}
 	}
-	return judged(check, diags, ok(check, "backend %q takes it", p.Job.Backend.Name))
+	found := judged(check, diags, ok(check, "backend %q takes it", p.Job.Backend.Name))
+	if diags.HasErrors() {
+		return found
+	}
+	return append(found, p.mistakes(ctx, b)...)
+}
+
+const byCluster = "backend block, by the cluster"
+
+// mistakes is what the cluster says is wrong in the block, such as a partition that it does not have: what is said of devices and of room would be wrong too.
+func (p Patient) mistakes(ctx context.Context, b backend.Backend) []Finding {
+	report, err := core.CouldPlace(ctx, p.options(b), max(1, p.Job.Workers.Min))
+	if err != nil || len(report.Mistakes) == 0 {
+		return nil // room says why it cannot be asked
+	}
+	return judged(byCluster, report.Mistakes.HCL(), Finding{})
+}
+
+func (p Patient) options(b backend.Backend) core.Options {
+	return core.Options{Job: p.Job, StateDir: p.StateDir, Backend: b, Trainer: cmp.Or(p.Trainer, "kale-trainer"), Env: p.Env, Log: p.Log}
 }
 
 // devices holds what the backend has against what one worker asks for.
@@ -121,10 +141,7 @@ func (p Patient) devices(ctx context.Context, b backend.Backend) Finding {
 // room asks whether the least and the most workers would find a place now.
 func (p Patient) room(ctx context.Context, b backend.Backend) []Finding {
 	const check = "room"
-	o := core.Options{Job: p.Job, StateDir: p.StateDir, Backend: b, Trainer: p.Trainer, Env: p.Env, Log: p.Log}
-	if o.Trainer == "" {
-		o.Trainer = "kale-trainer"
-	}
+	o := p.options(b)
 	var out []Finding
 	for _, w := range []struct {
 		path string
@@ -147,7 +164,7 @@ func (p Patient) room(ctx context.Context, b backend.Backend) []Finding {
 			return append(out, ok(name, "%v", err).but(Fail, "See that the cluster answers, and that this user may ask it."))
 		}
 		if len(report.Mistakes) > 0 {
-			return append(out, judged("backend block, by the cluster", report.Mistakes.HCL(), ok(name, ""))...)
+			return append(out, judged(byCluster, report.Mistakes.HCL(), ok(name, ""))...)
 		}
 		if why := core.Shortage(report); why != "" {
 			out = append(out, ok(name, "%s (%s)", why, place(p.Job, w.path)).but(w.bad, w.do))

@@ -349,7 +349,7 @@ func expeditionOf(t *testing.T, n int, change func([]*probed)) *expedition {
 		own.ONNX, own.ONNXVersion = "libonnxruntime.so", "1.24"
 		one := &probed{id: backend.ID{Role: "doctor", Rank: i, Generation: 1}, status: backend.Status{Node: fmt.Sprintf("n%d", i+1), State: backend.StateRunning}}
 		one.lines = []probe.Line{
-			{Wrote: &probe.Wrote{Host: "h", Free: 100 << 30}}, {Compute: &own}, {Network: &probe.Network{Listen: "10.0.0.1:1", Brokers: 3, Meet: "r"}},
+			{Wrote: &probe.Wrote{Host: "h", Free: 100 << 30}}, {Compute: &own}, {Network: &probe.Network{Listen: "10.0.0.1:1", Brokers: 3, Meet: "r"}}, {CUDA: &probe.CUDA{}},
 		}
 		for other := range n {
 			if other != i {
@@ -397,6 +397,9 @@ func TestJudge(t *testing.T) {
 		{"a library that kills", 2, func(ps []*probed) {
 			ps[0].lines, ps[0].status.State, ps[0].status.ExitCode = slices.Delete(ps[0].lines, 1, 2), backend.StateFailed, 139
 		}, []string{"fail trainer on n1"}, []string{"ONNX Runtime was tried and did not answer", "signal 11 (segmentation fault)"}},
+		{"in time but for one thing", 2, func(ps []*probed) {
+			ps[0].lines = slices.DeleteFunc(ps[0].lines, func(l probe.Line) bool { return l.Network != nil })
+		}, []string{"fail trainer on n1"}, []string{"not answered everything in time"}},
 		{"no logs", 2, func(ps []*probed) { ps[0].lines, ps[0].noLog = nil, errors.New("not allowed"); blind(ps[1], 0) }, []string{"fail trainer on n1", "skip between nodes"}, []string{"not allowed"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -417,6 +420,73 @@ func TestJudge(t *testing.T) {
 				if !strings.Contains(text, want) {
 					t.Errorf("it does not say %q:\n%s", want, text)
 				}
+			}
+		})
+	}
+}
+
+// Where workers compute on GPUs the CUDA provider is tried too, and what is wrong with it is said with what to install.
+func TestJudgeCUDA(t *testing.T) {
+	const failed = `onnx: create a session: device "cuda": this ONNX Runtime cannot use a GPU (OrtSessionOptionsAppendExecutionProvider_Cuda: `
+	for _, tt := range []struct {
+		name   string
+		change func(*job.Job, *probed)
+		want   State // "": nothing is said
+		says   []string
+	}{
+		{"it computes", func(_ *job.Job, o *probed) { o.cuda().Error = "" }, OK, []string{"computes"}},
+		{"no GPU is the probe's", func(_ *job.Job, o *probed) {
+			o.cuda().Error = failed + "CUDA failure 100: no CUDA-capable device is detected ; GPU=-1 ; hostname=n1)"
+		}, OK, []string{"can be loaded", "asks for no GPU"}},
+		{"an old driver", func(_ *job.Job, o *probed) {
+			o.cuda().Error = failed + "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version ; GPU=-1)"
+		}, Warn, []string{"no NVIDIA driver, or one that is too old", "nvidia-smi", "ctr.hcl:"}},
+		{"a build for CPUs", func(_ *job.Job, o *probed) {
+			o.rest = []string{"\x1b[1;31m2026 [E:onnxruntime:x] FAIL : Failed to load library /opt/libonnxruntime_providers_shared.so with error: /opt/libonnxruntime_providers_shared.so: " +
+				"cannot open shared object file: No such file or directory\x1b[m"}
+		}, Warn, []string{"libonnxruntime_providers_shared.so cannot be loaded: /opt/", "No such file", "GPU build of ONNX Runtime", "workers.gpus to 0", "ctr.hcl:"}},
+		{"a library of CUDA that is not there", func(_ *job.Job, o *probed) {
+			o.rest = []string{"FAIL : Failed to load library /opt/libonnxruntime_providers_cuda.so with error: libcublasLt.so.12: cannot open shared object file", "more"}
+		}, Warn, []string{"libonnxruntime_providers_cuda.so cannot be loaded: libcublasLt.so.12:", "cuDNN"}},
+		{"anything else", func(_ *job.Job, o *probed) {}, Warn, []string{"cannot be made: " + failed}},
+		{"it kills", func(_ *job.Job, o *probed) {
+			o.lines = slices.DeleteFunc(o.lines, func(l probe.Line) bool { return l.CUDA != nil })
+			o.status.State, o.status.ExitCode = backend.StateFailed, 137
+		}, Warn, []string{"ended the probe", "signal 9 (killed)"}},
+		{"it hangs", func(_ *job.Job, o *probed) {
+			o.lines = slices.DeleteFunc(o.lines, func(l probe.Line) bool { return l.CUDA != nil })
+		}, Warn, []string{"did not answer in time"}},
+		{"an emulated accelerator", func(j *job.Job, o *probed) {
+			j.Workers.EmulateStep = time.Second
+			o.lines = slices.DeleteFunc(o.lines, func(l probe.Line) bool { return l.CUDA != nil })
+		}, "", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := expeditionOf(t, 2, func([]*probed) {})
+			e.p.Job.Backend.Name, e.p.Job.Workers.GPUs, e.p.Job.Workers.EmulateStep = "slurm", 1, 0
+			e.probes[0].cuda().Error = failed + "Failed to load shared library)"
+			tt.change(e.p.Job, e.probes[0])
+			said := false
+			for _, f := range e.judge() {
+				text := f.Says + " " + f.Do
+				switch {
+				case f.Check != "ONNX Runtime on GPUs of n1":
+					if f.State != OK && !strings.HasSuffix(f.Check, "of n2") {
+						t.Errorf("%s is %s: %s", f.Check, f.State, text)
+					}
+					continue
+				case f.State != tt.want || f.State != OK && f.Do == "":
+					t.Errorf("%s: %s", f.State, text)
+				}
+				said = true
+				for _, want := range tt.says {
+					if !strings.Contains(text, want) {
+						t.Errorf("it does not say %q: %s", want, text)
+					}
+				}
+			}
+			if said != (tt.want != "") {
+				t.Errorf("said %v", said)
 			}
 		})
 	}
@@ -468,7 +538,7 @@ func TestNodesThatHaveNoRoom(t *testing.T) {
 			t.Errorf("%+v", got)
 		case interrupt && got[0].State != Skip:
 			t.Errorf("interrupted: %+v", got)
-		case !interrupt && (got[0].State != Fail || !strings.Contains(got[0].Says, "did not place a probe") || !strings.Contains(got[0].Says, "Resources (pending)")):
+		case !interrupt && (got[0].State != Fail || !strings.Contains(got[0].Says, "did not place a probe") || !strings.Contains(got[0].Says, "Resources (pending)") || !strings.Contains(got[0].Says, "within 10ms")):
 			t.Errorf("full: %+v", got)
 		}
 		if len(b.released) == 0 || b.released[0].Role != "doctor" || len(b.asked) > 0 && b.asked[0] != b.released[0] {

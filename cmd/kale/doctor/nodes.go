@@ -98,7 +98,7 @@ func (p Patient) nodes(ctx context.Context, b backend.Backend) (out []Finding) {
 	working, cancel := context.WithTimeout(ctx, p.ProbeLimit)
 	defer cancel()
 	if err := e.send(working); err != nil {
-		return []Finding{e.notPlaced(ctx, err)}
+		return []Finding{e.notPlaced(ctx, err, working.Err() != nil)}
 	}
 	e.gather(working)
 	if ctx.Err() != nil {
@@ -294,7 +294,7 @@ func (e *expedition) gather(ctx context.Context) {
 		told, seen := true, true
 		for _, one := range e.probes {
 			e.listen(ctx, one)
-			told = told && (one.told() || !one.status.State.Live())
+			told = told && (one.told() && !e.awaitsCUDA(one) || !one.status.State.Live())
 			seen = seen && (len(one.saw()) == len(e.probes)-1 || !one.status.State.Live())
 		}
 		if told && settled.IsZero() {

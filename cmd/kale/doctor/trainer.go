@@ -14,6 +14,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/kale-sched/kale/cmd/internal/about"
+	"github.com/kale-sched/kale/cmd/internal/probe"
+	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/onnx"
 	"github.com/kale-sched/kale/forecast"
@@ -67,7 +69,7 @@ func words(text string) string {
 // trainer tries the program that runs on the allocations, and ONNX Runtime in it and in the scheduler.
 func (p Patient) trainer() group {
 	trials := []trial{{check: "trainer", limit: tryTimeout + 5*time.Second, vital: true, try: p.tryTrainer}}
-	if p.local() && p.Job.Workers.GPUs > 0 {
+	if p.local() && probe.WantsCUDA(core.TrainSpec(p.Job, "")) {
 		trials = append(trials, trial{check: "ONNX Runtime on a GPU", limit: tryTimeout + 5*time.Second, try: p.tryGPU})
 	}
 	if p.Job.Forecast.Model != job.ForecastSeasonal {
@@ -78,8 +80,11 @@ func (p Patient) trainer() group {
 
 func (p Patient) tryTrainer(ctx context.Context) []Finding {
 	const check, library = "trainer", "ONNX Runtime"
-	if !p.local() {
-		return []Finding{{Check: check, State: Skip, Says: "it runs on other machines, where this one cannot try it"}}
+	switch {
+	case !p.local() && p.ProbeLimit > 0:
+		return nil // probes try it where it runs
+	case !p.local():
+		return []Finding{{Check: check, State: Skip, Says: "it runs on other machines: probes try it there"}}
 	}
 	if p.NoTrainer != nil {
 		return []Finding{ok(check, "%v", p.NoTrainer).but(Fail, "Build it with make build, install it beside kale, or name it with -trainer.")}

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/kale-sched/kale/cmd/internal/about"
 	"github.com/kale-sched/kale/cmd/internal/probe"
+	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/onnx"
@@ -64,13 +67,33 @@ func (o *probed) saw() map[int]*probe.Saw {
 // told says that the probe has reported everything that does not depend on others.
 func (o *probed) told() bool { return o.wrote() != nil && o.network() != nil && o.compute() != nil }
 
-// notPlaced is the finding when not even one probe has found a place.
-func (e *expedition) notPlaced(ctx context.Context, err error) Finding {
-	if ctx.Err() != nil {
-		return Finding{Check: nodesCheck, State: Skip, Says: "interrupted"}
+// cuda is what the probe says of the CUDA provider.
+func (o *probed) cuda() *probe.CUDA {
+	for _, l := range o.lines {
+		if l.CUDA != nil {
+			return l.CUDA
+		}
 	}
-	return ok(nodesCheck, "the cluster did not place a probe (1 CPU, no GPU) within %v: %v", e.p.ProbeLimit, err).but(Fail,
-		"Free a place, or correct what the reason names; -probe-timeout waits longer, -no-probe tries no nodes.")
+	return nil
+}
+
+// awaitsCUDA says that a probe is to try the CUDA provider, and has not told.
+func (e *expedition) awaitsCUDA(one *probed) bool {
+	v := one.compute()
+	return !e.p.local() && probe.WantsCUDA(core.TrainSpec(e.p.Job, "")) && v != nil && v.ONNX != "" && one.cuda() == nil
+}
+
+// notPlaced is the finding when not even one probe has found a place: within the time for it, or because it is refused.
+func (e *expedition) notPlaced(ctx context.Context, err error, late bool) Finding {
+	const do = "Free a place, or correct what the reason names; "
+	switch {
+	case ctx.Err() != nil:
+		return Finding{Check: nodesCheck, State: Skip, Says: "interrupted"}
+	case late:
+		return ok(nodesCheck, "the cluster did not place a probe (1 CPU, no GPU) within %s: %v", brief(e.p.ProbeLimit), err).but(Fail,
+			do+"-probe-timeout waits longer, -no-probe tries no nodes.")
+	}
+	return ok(nodesCheck, "the cluster refuses a probe (1 CPU, no GPU): %v", err).but(Fail, do+"-no-probe tries no nodes.")
 }
 
 // judge turns what the probes have said into findings.
@@ -106,32 +129,18 @@ func (e *expedition) where() Finding {
 }
 
 // ran judges the trainer on one node, and its library.
-func (e *expedition) ran(one *probed) (out []Finding) {
-	check := "trainer on " + one.name()
-	const install = "Have the trainer of this version of Kale on every node: name it with -trainer or in the backend block."
+func (e *expedition) ran(one *probed) []Finding {
 	v := one.compute()
-	if v == nil || !one.told() {
-		says := "it has not answered everything in time"
-		switch {
-		case one.noLog != nil:
-			says = fmt.Sprintf("what it says cannot be read: %v", one.noLog)
-		case !one.status.State.Live():
-			says = fmt.Sprintf("it did not run: %s (it ended with %s)", cmp.Or(one.status.Reason, string(one.status.State)), backend.EndWords(one.status.ExitCode))
-		}
-		do := install
-		if one.wrote() != nil && v == nil {
-			says += "; ONNX Runtime was tried and did not answer"
-			do = fmt.Sprintf("Install a library that works on that node (%s names it), or see kale-trainer version there.", onnx.LibraryEnv)
-		}
-		out = append(out, ok(check, "%s%s", says, words(strings.Join(one.rest, "\n"))).but(Fail, do))
-		if v == nil {
-			return out
-		}
+	if v == nil {
+		return []Finding{e.silent(one)}
 	}
-	f := ok(check, "version %s runs", v.Version)
+	f := ok("trainer on "+one.name(), "version %s runs", v.Version)
 	if own := about.Build(); own.Version != v.Version || own.Revision != v.Revision {
 		f.Says = fmt.Sprintf("version %s (%s) runs, and this kale is %s (%s)", v.Version, v.Revision, own.Version, own.Revision)
-		f = f.but(Warn, install)
+		f = f.but(Warn, installTrainer)
+	}
+	if !one.told() {
+		f = e.silent(one)
 	}
 	library := "ONNX Runtime on " + one.name()
 	if v.ONNX == "" {
@@ -139,9 +148,74 @@ func (e *expedition) ran(one *probed) (out []Finding) {
 		if e.p.Job.Model.Kind == job.ModelCounting {
 			state = Warn // it computes nothing
 		}
-		return append(out, f, ok(library, "%s", v.NoONNX).but(state, fmt.Sprintf("Install it on that node, or set %s in the backend block's env to where it is there.", onnx.LibraryEnv)))
+		return []Finding{f, ok(library, "%s", v.NoONNX).but(state, fmt.Sprintf("Install it on that node, or set %s in the backend block's env to where it is there.", onnx.LibraryEnv))}
 	}
-	return append(out, f, ok(library, "%s from %s computes", v.ONNXVersion, v.ONNX))
+	out := []Finding{f, ok(library, "%s from %s computes", v.ONNXVersion, v.ONNX)}
+	if !e.p.local() && one.cuda() != nil || e.awaitsCUDA(one) { // on this machine the trainer's own trial says it
+		out = append(out, e.onGPU(one))
+	}
+	return out
+}
+
+const installTrainer = "Have the trainer of this version of Kale on every node: name it with -trainer or in the backend block."
+
+// silent is the finding on a probe that has not told everything.
+func (e *expedition) silent(one *probed) Finding {
+	says := "it has not answered everything in time"
+	switch {
+	case one.noLog != nil:
+		says = fmt.Sprintf("what it says cannot be read: %v", one.noLog)
+	case !one.status.State.Live():
+		says = "it did not run: " + one.ended()
+	}
+	do := installTrainer
+	if one.wrote() != nil && one.compute() == nil {
+		says += "; ONNX Runtime was tried and did not answer"
+		do = fmt.Sprintf("Install a library that works on that node (%s names it), or see kale-trainer version there.", onnx.LibraryEnv)
+	}
+	return ok("trainer on "+one.name(), "%s%s", says, words(strings.Join(one.rest, "\n"))).but(Fail, do)
+}
+
+// ended says how a probe ended.
+func (o *probed) ended() string {
+	return fmt.Sprintf("%s (it ended with %s)", cmp.Or(o.status.Reason, string(o.status.State)), backend.EndWords(o.status.ExitCode))
+}
+
+// What ONNX Runtime and CUDA say of the causes that are known: a process that sees no GPU, as a probe does where the cluster keeps GPUs from those who have
+// asked for none; a driver that is not there or too old; and, in the log, the library that another one lacks.
+var (
+	noDevice       = regexp.MustCompile(`CUDA failure 100\b`)
+	noDriver       = regexp.MustCompile(`CUDA failure 35\b`)
+	missingLibrary = regexp.MustCompile(`Failed to load library (\S+) with error: ([^\x1b]+)`)
+)
+
+// onGPU judges whether workers could compute on the GPUs of a node, as far as that can be told without one.
+func (e *expedition) onGPU(one *probed) Finding {
+	check, where := "ONNX Runtime on GPUs of "+one.name(), place(e.p.Job, "workers.gpus")
+	do := fmt.Sprintf("Workers compute on GPUs (%s): on every node with GPUs install the GPU build of ONNX Runtime, with libonnxruntime_providers_shared.so and "+
+		"libonnxruntime_providers_cuda.so beside the library that %s names, and the CUDA libraries with cuBLAS and cuDNN that it was built for, where the loader finds them "+
+		"(ldconfig, or LD_LIBRARY_PATH in the backend block's env). Or compute on CPUs: set workers.gpus to 0.", where, onnx.LibraryEnv)
+	told := one.cuda()
+	switch {
+	case told == nil && !one.status.State.Live():
+		return ok(check, "its CUDA provider was tried and ended the probe: %s%s", one.ended(), words(strings.Join(one.rest, "\n"))).but(Warn, do)
+	case told == nil:
+		return ok(check, "its CUDA provider was tried and did not answer in time").but(Warn, do)
+	case told.Error == "":
+		return ok(check, "its CUDA provider computes")
+	case noDevice.MatchString(told.Error):
+		return ok(check, "its CUDA provider can be loaded; the probe, which asks for no GPU, sees none to compute on")
+	case noDriver.MatchString(told.Error):
+		return ok(check, "its CUDA provider can be loaded, and there is no NVIDIA driver, or one that is too old for it").
+			but(Warn, fmt.Sprintf("Where workers are to compute on GPUs (%s), install a newer driver: nvidia-smi says which is there. A node without GPUs needs none.", where))
+	}
+	says := told.Error
+	for _, line := range one.rest {
+		if m := missingLibrary.FindStringSubmatch(line); m != nil {
+			says = fmt.Sprintf("%s cannot be loaded: %s", filepath.Base(m[1]), strings.TrimSpace(m[2]))
+		}
+	}
+	return ok(check, "its CUDA provider cannot be made: %s", says).but(Warn, do)
 }
 
 // shared judges whether the nodes have the checkpoint folder in common.

@@ -1,0 +1,59 @@
+package probe
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/onnx"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// A probe tells whether ONNX Runtime computes and, where the job's workers do so on GPUs, whether the CUDA provider does: what it says of that depends on the
+// machine, that it says it does not.
+func TestCUDAIsTriedWhereWorkersNeedIt(t *testing.T) {
+	lib, err := onnx.Locate()
+	if err != nil {
+		t.Skipf("ONNX Runtime is missing: make deps installs it (%v)", err)
+	}
+	t.Setenv(onnx.LibraryEnv, lib)
+	for _, tt := range []struct {
+		name, device, kind string
+		tried              bool
+	}{
+		{"on GPUs", onnx.CUDA, "lr", true},
+		{"on CPUs", onnx.CPU, "lr", false},
+		{"a counting job", onnx.CUDA, "counting", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			spec := &rpc.TrainSpec{CheckpointDir: t.TempDir(), Model: &rpc.ModelSpec{Kind: tt.kind}, Worker: &rpc.WorkerSpec{Device: tt.device}, Stream: &rpc.StreamSpec{Brokers: []string{"127.0.0.1:1"}}}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			r, w := io.Pipe()
+			ran := make(chan error, 1)
+			go func() { ran <- Run(ctx, Options{Spec: spec, Run: "r", Out: w}); _ = w.Close() }()
+			computes, tried := false, false
+			var said bytes.Buffer
+			for lines := bufio.NewScanner(r); lines.Scan(); {
+				said.Write(lines.Bytes())
+				read, _, err := Read(bytes.NewReader(lines.Bytes()), "r")
+				if err != nil {
+					t.Error(err)
+				}
+				for _, l := range read {
+					computes = computes || l.Compute != nil && l.Compute.ONNX != ""
+					tried = tried || l.CUDA != nil
+				}
+				if computes && tried == tt.tried {
+					cancel() // Run waits for what it has begun: that more was tried would still be said
+				}
+			}
+			if err := <-ran; err != nil || !computes || tried != tt.tried {
+				t.Errorf("%v; computes %v, CUDA tried %v, want %v: %s", err, computes, tried, tt.tried, said.String())
+			}
+		})
+	}
+}
