@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,9 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kale-sched/kale/cmd/internal/about"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/replay"
 	"github.com/kale-sched/kale/core/stream"
@@ -98,6 +101,15 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		return err
 	}
 	bar.done()
+	if f.out != "" {
+		var page bytes.Buffer
+		if err := replay.WriteHTML(&page, r, time.Now(), about.Build().Version); err != nil {
+			return err
+		}
+		if err := writeAtomically(f.out, page.Bytes()); err != nil {
+			return fmt.Errorf("write the report: %w", err)
+		}
+	}
 	if f.asJSON {
 		return replay.WriteJSON(a.out, r)
 	}

@@ -1,8 +1,12 @@
 package replay
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
 	"time"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 )
 
@@ -99,6 +103,7 @@ func (c *Comparison) Run(sweep bool) (*Report, error) {
 	for _, o := range outcomes {
 		r.Policies = append(r.Policies, o.row(best.by))
 	}
+	r.note()
 	return r, nil
 }
 
@@ -145,6 +150,23 @@ func (c *Comparison) report() *Report {
 	return r
 }
 
+// note adds what a reader has to know about this comparison in particular.
+func (r *Report) note() {
+	add := func(format string, args ...any) { r.Notes = append(r.Notes, fmt.Sprintf(format, args...)) }
+	if r.course.NoPast {
+		add("The trace holds too little before what is replayed for a forecast: policies that forecast begin without one.")
+	}
+	if r.Coarse {
+		add("The trace's bins are longer than %s: what happens within them is noise, so the figures are not to be held against those of finer traces.", job.FormatDuration(CoarseBin))
+	}
+	if n := len(r.course.Parts); n > 1 {
+		add("Gaps divide what is replayed into %d stretches; each begins without a backlog.", n)
+	}
+	if r.Days < 0.99 {
+		add("Less than a day was replayed; figures are as if it went on for one.")
+	}
+}
+
 // fluid is the GPU-hours a day of the smallest sufficient number of workers at every moment, and the share of time in which that is workers.min.
 func (c *Comparison) fluid() (gpuHours, atMin float64) {
 	total, seconds := 0.0, 0.0
@@ -175,5 +197,9 @@ func sufficient(capacity []float64, load float64, lo, hi int) int {
 	return best
 }
 
-// Policies lists those that can be replayed.
-func Policies() []string { return plan.Names() }
+// Policies lists those that can be replayed, in the order of the tables.
+func Policies() []string {
+	names := plan.Names()
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	return names
+}

@@ -113,10 +113,19 @@ func contestant(policy string) (Contestant, bool) {
 	return contestants[i], true
 }
 
+// rank is a policy's place in the tables; one that is not known comes last.
+func rank(policy string) int {
+	i := slices.IndexFunc(contestants, func(c Contestant) bool { return c.Policy == policy })
+	if i < 0 {
+		return len(contestants)
+	}
+	return i
+}
+
 // PaperSetting is a policy as in the paper's comparison, or its default where there is none.
 func PaperSetting(policy string) Setting {
 	c, known := contestant(policy)
-	if !known {
+	if !known || c.always == nil {
 		return Setting{Policy: policy, Label: LabelDefault}
 	}
 	return Setting{Policy: policy, Label: LabelPaper, Params: c.Paper}

@@ -5,56 +5,87 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"time"
 )
 
 // WriteText writes the report for a terminal.
 func WriteText(w io.Writer, r *Report) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s to %s, %.3g days in bins of %v, %s to %s samples/s of load; %d to %d workers; objective %v; rescale %s; %d seeds\n",
-		r.Trace, r.From.UTC().Format("2006-01-02 15:04"), r.To.UTC().Format("2006-01-02 15:04"), r.Days, time.Duration(r.Bin*1e9),
-		"0", amount(r.Peak), r.Min, r.Max, time.Duration(r.MaxLag*1e9), r.Rescale, r.Seeds)
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "policy\tsetting\tGPU-h\tviolation %\tacc. lag min\tdown min\trescales\tlag p50\tp99\tmax\tbusy %\tcost\t±\tx oracle\t")
-	rows := r.Policies
-	if r.Oracle != nil {
-		rows = append([]Row{*r.Oracle}, rows...)
-	}
-	for _, p := range rows {
-		fmt.Fprintf(t, "%s\t%s\t%.1f\t%.2f\t%.0f\t%.1f\t%.1f\t%s\t%s\t%s\t%.0f\t%.1f\t%.1f\t%.3f\t\n", p.Name, p.Setting, p.GPUHours, p.ViolationPct, p.AccumulatedLagMin,
-			p.DowntimeMin, p.Rescales, short(p.LagP50), short(p.LagP99), short(p.LagMax), p.GPUBusyPct, p.Cost, p.CI95.Cost, p.CostRatioOracle)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	for _, p := range r.Policies {
-		if len(p.Params) > 0 {
-			fmt.Fprintf(&b, "%s (%s): %s\n", p.Name, p.Setting, formatParams(p.Params))
+	fmt.Fprintf(&b, "%s\n\n%s: %s\n", r.Headline(), r.Trace, strings.Join(r.facts(), ", "))
+	for _, g := range r.groups() {
+		fmt.Fprintf(&b, "\n%s, a day:\n", g.title)
+		if err := r.writeTable(&b, g); err != nil {
+			return err
 		}
 	}
-	fmt.Fprintf(&b, "fluid bound: %.1f GPU-hours a day; %.0f %% of the time %d workers are enough\n", r.FluidGPUHours, 100*r.ShareAtMin, r.Min)
+	fmt.Fprintln(&b)
+	for _, line := range r.remarks() {
+		fmt.Fprintln(&b, line)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// short writes a lag of so many seconds: 0s, 42s, 8.3m, 2.1h.
-func short(s float64) string {
-	switch {
-	case s < 60:
-		return fmt.Sprintf("%.0fs", s)
-	case s < 3600:
-		return fmt.Sprintf("%.1fm", s/60)
+// writeTable writes one table, the oracle first.
+func (r *Report) writeTable(b *strings.Builder, g group) error {
+	rows := g.rows
+	if r.Oracle != nil {
+		rows = append([]Row{*r.Oracle}, rows...)
 	}
-	return fmt.Sprintf("%.1fh", s/3600)
+	width := 0
+	for _, p := range rows {
+		width = max(width, len(r.title(p)))
+	}
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	line := func(cells []string) { fmt.Fprintln(t, strings.Join(cells, "\t")+"\t") }
+	line(append([]string{fmt.Sprintf("  %-*s", width, "policy")}, r.head(g)...))
+	for _, p := range rows {
+		line(append([]string{fmt.Sprintf("  %-*s", width, r.title(p))}, r.cells(p, g)...))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, p := range g.rows {
+		if len(p.Params) > 0 {
+			fmt.Fprintf(b, "  %s: %s\n", p.Name, formatParams(p.Params))
+		}
+	}
+	return nil
 }
 
-// amount writes a large number: 840, 12.3k, 4.5M.
-func amount(v float64) string {
-	switch {
-	case v < 1e4:
-		return fmt.Sprintf("%.3g", v)
-	case v < 1e6:
-		return fmt.Sprintf("%.3gk", v/1e3)
+// title names a row; the job's own policy may be there twice.
+func (r *Report) title(p Row) string {
+	if p.Setting == LabelDefault && PaperSetting(p.Name).Label != LabelDefault {
+		return p.Name + " as in the job"
 	}
-	return fmt.Sprintf("%.3gM", v/1e6)
+	return name(p)
+}
+
+func (r *Report) head(g group) []string {
+	head := []string{"GPU-h", "over %", "acc. lag", "down", "rescales", "lag p99", "max", "busy %", "cost", "±", "x oracle"}
+	if r.floored() {
+		head = append(head, "above min")
+	}
+	if g.paper {
+		head = append(head, "paper: GPU-h", "rescales")
+	}
+	return head
+}
+
+func (r *Report) cells(p Row, g group) []string {
+	out := []string{
+		fmt.Sprintf("%.1f", p.GPUHours), fmt.Sprintf("%.2f", p.ViolationPct), fmt.Sprintf("%.0f", p.AccumulatedLagMin), fmt.Sprintf("%.0f", p.DowntimeMin),
+		fmt.Sprintf("%.1f", p.Rescales), short(p.LagP99), short(p.LagMax), fmt.Sprintf("%.0f", p.GPUBusyPct), fmt.Sprintf("%.1f", p.Cost), fmt.Sprintf("%.1f", p.CI95.Cost),
+		fmt.Sprintf("%.3f", p.CostRatioOracle),
+	}
+	if r.floored() {
+		out = append(out, fmt.Sprintf("%.3f", p.CostAboveFloorRatioOracle))
+	}
+	if g.paper {
+		hours, rescales := "", ""
+		if t, ok := published[p.Name]; ok {
+			hours, rescales = fmt.Sprintf("%.0f", t.GPUHours), fmt.Sprintf("%.0f", t.Rescales)
+		}
+		out = append(out, hours, rescales)
+	}
+	return out
 }

@@ -12,7 +12,7 @@ import (
 
 // Trace is a recorded arrival rate.
 type Trace struct {
-	// Name is a file, a topic, or "synthetic week".
+	// Name is a file, a topic, or [syntheticName].
 	Name string
 	stream.Curve
 }
@@ -20,9 +20,11 @@ type Trace struct {
 // syntheticWeeks is how many weeks the synthetic trace has: two to forecast from, and the one that is replayed.
 const syntheticWeeks = 3
 
+const syntheticName = "synthetic week"
+
 // SyntheticWeek is the published week (Kale §4.4) after two others like it, with noise that differs by seed, in bins of one minute. It begins on a Monday.
 func SyntheticWeek(seed uint64) Trace {
-	return Trace{Name: "synthetic week", Curve: stream.SyntheticWeeks(seed, syntheticWeeks)}
+	return Trace{Name: syntheticName, Curve: stream.SyntheticWeeks(seed, syntheticWeeks)}
 }
 
 // Course is a trace made ready: the days to be replayed, each stretch without a gap being a part, and what had been measured before.

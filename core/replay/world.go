@@ -35,8 +35,13 @@ func (b Between) draw(c chance, what int, minute int64) float64 {
 	return c.within(b.From.Seconds(), b.To.Seconds(), what, minute)
 }
 
-// String writes 5m0s..8m0s.
-func (b Between) String() string { return fmt.Sprintf("%v..%v", b.From, b.To) }
+// String writes 5m..8m.
+func (b Between) String() string {
+	if b.From == b.To {
+		return job.FormatDuration(b.From)
+	}
+	return job.FormatDuration(b.From) + ".." + job.FormatDuration(b.To)
+}
 
 // PaperRestart is the paper's rescale: training stops for 5 to 8 minutes (Kale §4.4, read off its figure).
 func PaperRestart() World {

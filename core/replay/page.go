@@ -1,0 +1,164 @@
+package replay
+
+import (
+	"bytes"
+	_ "embed" // the page's parts are files
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"time"
+
+	"github.com/kale-sched/kale/core/report"
+)
+
+//go:embed page.html
+var pageHTML string
+
+//go:embed page.css
+var pageCSS string
+
+//go:embed page.js
+var pageJS string
+
+// mostPoints is how many points of a line are drawn; a screen has fewer columns.
+const mostPoints = 3000
+
+var pageTemplate = template.Must(template.New("replay").Parse(pageHTML))
+
+// picture is the JSON in the page, from which the charts are drawn. Lines have one value for each of T.
+type picture struct {
+	T      []float64 `json:"t"` // s since 1970
+	Rate   []float64 `json:"rate"`
+	MaxLag float64   `json:"max_lag"` // s
+	Max    int       `json:"max"`
+	Lines  []lines   `json:"lines"`
+}
+
+// lines are those of one policy.
+type lines struct {
+	Name string `json:"name"`
+	// Shown says that it is drawn before anybody chooses.
+	Shown    bool      `json:"shown"`
+	Capacity []float64 `json:"capacity"`
+	Held     []float64 `json:"held"`
+	Lag      []float64 `json:"lag"`
+	Over     []float64 `json:"over"`
+	LagSum   []float64 `json:"lag_sum"`
+	Downtime []float64 `json:"downtime"`
+	GPUHours []float64 `json:"gpu_hours"`
+}
+
+// sheet is one table of the page.
+type sheet struct {
+	Title string
+	Head  []string
+	Rows  []sheetRow
+}
+
+type sheetRow struct {
+	Name, Params string
+	Ours, Limit  bool
+	Cells        []string
+}
+
+// WriteHTML writes the report as one HTML file that loads nothing.
+func WriteHTML(w io.Writer, r *Report, written time.Time, version string) error {
+	page := struct {
+		*Report
+		Headline, Written, Version string
+		Facts, Remarks             []string
+		Sheets                     []sheet
+	}{Report: r, Headline: r.Headline(), Facts: r.facts(), Remarks: r.remarks(), Version: version}
+	if !written.IsZero() {
+		page.Written = written.UTC().Format("2006-01-02 15:04")
+	}
+	for _, g := range r.groups() {
+		page.Sheets = append(page.Sheets, r.sheet(g))
+	}
+	var body bytes.Buffer
+	if err := pageTemplate.Execute(&body, page); err != nil {
+		return fmt.Errorf("replay report: %w", err)
+	}
+	return report.WritePage(w, report.Page{Title: r.Trace + " · Kale replay", Body: template.HTML(body.String()), CSS: pageCSS, Script: pageJS, Data: r.picture()})
+}
+
+func (r *Report) sheet(g group) sheet {
+	s := sheet{Title: g.title, Head: append([]string{"policy"}, r.head(g)...)}
+	add := func(p Row, limit bool) {
+		row := sheetRow{Name: r.title(p), Params: formatParams(p.Params), Limit: limit, Ours: p.Name == "cost", Cells: r.cells(p, g)}
+		s.Rows = append(s.Rows, row)
+	}
+	if r.Oracle != nil {
+		add(*r.Oracle, true)
+	}
+	for _, p := range g.rows {
+		add(p, false)
+	}
+	return s
+}
+
+// picture takes the lines of every policy, thinned alike: of each bunch of minutes the highest lag, and else the last value.
+func (r *Report) picture() picture {
+	p := picture{MaxLag: r.MaxLag, Max: r.Max, Lines: []lines{}}
+	rows := r.Policies
+	if r.Oracle != nil {
+		rows = append([]Row{*r.Oracle}, rows...)
+	}
+	n := 0
+	for _, row := range rows {
+		if row.trail != nil {
+			n = len(row.trail.At)
+		}
+	}
+	bunch := max(1, int(math.Ceil(float64(n)/mostPoints)))
+	ours := r.ours()
+	for _, row := range rows {
+		t := row.trail
+		if t == nil || len(t.At) != n {
+			continue
+		}
+		l := lines{Name: r.title(row), Shown: row.Name == "oracle" || ours != nil && row.Name == ours.Name && row.Setting == ours.Setting}
+		if row.Setting == LabelBest && row.Name != "oracle" {
+			l.Name += ", best"
+		}
+		for i := 0; i < n; i += bunch {
+			last := min(i+bunch, n) - 1
+			highest := 0.0
+			for k := i; k <= last; k++ {
+				highest = max(highest, t.Lag[k])
+			}
+			l.Lag = append(l.Lag, rounded(highest))
+			l.Capacity, l.Held = append(l.Capacity, rounded(t.Capacity[last])), append(l.Held, float64(t.Held[last]))
+			l.Over, l.LagSum = append(l.Over, rounded(t.Over[last])), append(l.LagSum, rounded(t.LagSum[last]))
+			l.Downtime, l.GPUHours = append(l.Downtime, rounded(t.Downtime[last])), append(l.GPUHours, rounded(t.WorkerHours[last]*r.gpus))
+			if len(p.Lines) == 0 {
+				p.T = append(p.T, float64(t.At[last].Unix()))
+				p.Rate = append(p.Rate, rounded(r.course.rate(t.At[i], t.At[last])))
+			}
+		}
+		p.Lines = append(p.Lines, l)
+	}
+	return p
+}
+
+// rate is the highest rate in the minutes that end from one moment to another.
+func (c *Course) rate(from, to time.Time) float64 {
+	highest := 0.0
+	for _, p := range c.Parts {
+		first := int(from.Add(-time.Minute).Sub(p.Start) / p.Step)
+		for i := max(first, 0); i < len(p.Rates) && p.Start.Add(time.Duration(i)*p.Step).Before(to); i++ {
+			highest = max(highest, p.Rates[i])
+		}
+	}
+	return highest
+}
+
+// rounded keeps four digits, which no chart shows more of.
+func rounded(v float64) float64 {
+	if v == 0 {
+		return 0
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(v)))-3)
+	return math.Round(v/unit) * unit
+}

@@ -1,0 +1,75 @@
+"use strict";
+// Draws the comparison from the JSON in #data, with uPlot. All charts share the time axis, the cursor, the zoom, and the policies that are drawn.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  if (!data.lines.length) return;
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+  const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
+  // Okabe and Ito's colours, which most eyes tell apart, and four more.
+  const colours = [dark ? "#9aa5b1" : "#59636e", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a4fa0", "#7a8b00", "#a0522d", "#c2185b", "#00838f", "#546e7a", "#ef6c00"];
+  const colour = (i) => colours[i % colours.length];
+  const utc = (ts) => uPlot.tzDate(new Date(ts * 1000), "Etc/UTC");
+  const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+  const font = "12px system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif";
+  const axis = () => ({ stroke: css("soft"), font, grid: { stroke: css("grid"), width: 1 }, ticks: { stroke: css("line"), width: 1, size: 4 } });
+  const lag = (u, v) => v.map((s) => (s < 120 ? s + " s" : s < 7200 ? Math.round(s / 6) / 10 + " min" : Math.round(s / 360) / 10 + " h"));
+  const number = (u, v) => v.map((x) => compact.format(x));
+  const clock = [
+    [3600 * 24 * 28, "{MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+    [3600 * 24, "{D} {MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+    [60, "{HH}:{mm}", "\n{D} {MMM} {YYYY}", null, "\n{D} {MMM}", null, null, null, 1],
+    [1, "{HH}:{mm}:{ss}", "\n{D} {MMM} {YYYY}", null, "\n{D} {MMM}", null, null, null, 1],
+  ];
+  const stepped = uPlot.paths.stepped({ align: -1 });
+  const shown = data.lines.map((l) => l.shown);
+  const charts = [];
+
+  const make = (id, field, more) => {
+    const box = document.getElementById(id);
+    box.setAttribute("role", "img");
+    const height = box.classList.contains("tall") ? 320 : 220;
+    const first = more.area ? [{ stroke: css("arrivals"), fill: css("busyfill"), width: 1, points: { show: false } }] : [];
+    const series = data.lines.map((l, i) => ({ label: l.name, stroke: colour(i), width: l.shown ? 2 : 1.4, show: shown[i], paths: more.stepped ? stepped : undefined, points: { show: false } }));
+    const u = new uPlot({
+      width: box.clientWidth, height, tzDate: utc, legend: { show: false }, padding: [8, 12, 0, 0],
+      series: [{}, ...first, ...series],
+      axes: [{ ...axis(), values: clock, space: 80 }, { ...axis(), values: more.values || number, size: 58 }],
+      scales: { x: { time: true }, y: { range: (u, min, max) => [0, Math.max(max || 0, more.least || 0, 1e-9) * 1.06] } },
+      cursor: { sync: { key: "kale", scales: ["x", null] }, y: false, points: { size: 6 }, drag: { x: true, y: false } },
+      hooks: { draw: more.level == null ? [] : [(u) => {
+        const y = u.valToPos(more.level, "y", true), c = u.ctx;
+        if (y < u.bbox.top) return;
+        c.save();
+        c.strokeStyle = css("bad");
+        c.setLineDash([6 * uPlot.pxRatio, 4 * uPlot.pxRatio]);
+        c.beginPath();
+        c.moveTo(u.bbox.left, y);
+        c.lineTo(u.bbox.left + u.bbox.width, y);
+        c.stroke();
+        c.restore();
+      }] },
+    }, [data.t, ...(more.area ? [more.area] : []), ...data.lines.map((l) => l[field])], box);
+    box.style.height = u.root.offsetHeight + "px";
+    charts.push({ u, box, height, offset: 1 + first.length });
+  };
+  make("capacity", "capacity", { area: data.rate, stepped: true });
+  make("held", "held", { stepped: true });
+  make("lag", "lag", { values: lag, level: data.max_lag, least: data.max_lag * 0.5 });
+  for (const id of ["over", "lag_sum", "downtime", "gpu_hours"]) make(id, id, {});
+
+  const chips = document.getElementById("chips");
+  data.lines.forEach((l, i) => {
+    const b = document.createElement("button");
+    b.type = "button";
+    b.textContent = l.name;
+    b.style.setProperty("--chip", colour(i));
+    b.setAttribute("aria-pressed", shown[i]);
+    b.addEventListener("click", () => {
+      shown[i] = !shown[i];
+      b.setAttribute("aria-pressed", shown[i]);
+      for (const c of charts) c.u.setSeries(c.offset + i, { show: shown[i] });
+    });
+    chips.append(b);
+  });
+  window.addEventListener("resize", () => { for (const c of charts) c.u.setSize({ width: c.box.clientWidth, height: c.height }); });
+})();

@@ -1,0 +1,181 @@
+package replay
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kale-sched/kale/core/job"
+)
+
+// Headline is what the comparison comes to, in one sentence: what Kale's own policy would have saved.
+func (r *Report) Headline() string {
+	k := r.ours()
+	if k == nil {
+		return fmt.Sprintf("No policy of Kale's is among those compared; the cheapest is %s.", name(*r.cheapest()))
+	}
+	all := float64(r.Max) * r.gpus * 24
+	saved := 100 * (1 - k.GPUHours/all)
+	text := fmt.Sprintf("Kale's %q would have held %.0f GPU-hours a day, %.0f %% less than %d workers all day (%.0f)", k.Name, k.GPUHours, saved, r.Max, all)
+	if saved < 0.5 {
+		text = fmt.Sprintf("Kale's %q would have held %.0f GPU-hours a day, as many as %d workers all day", k.Name, k.GPUHours, r.Max)
+	}
+	if r.price > 0 {
+		text += fmt.Sprintf(", %s a day saved", money(r.price*(all-k.GPUHours)))
+	}
+	switch over := k.ViolationPct / 100 * 1440; {
+	case over == 0:
+		text += fmt.Sprintf(", with no minute over the objective of %s", job.FormatDuration(time.Duration(r.MaxLag*1e9)))
+	default:
+		text += fmt.Sprintf(", with %.1f minutes a day over the objective of %s", over, job.FormatDuration(time.Duration(r.MaxLag*1e9)))
+	}
+	if r.Oracle != nil {
+		text += fmt.Sprintf("; the cheapest schedule that there is holds %.0f", r.Oracle.GPUHours)
+	}
+	return text + "."
+}
+
+// ours is the row of Kale's own policy: cost, else kale; as the job has it, before its other settings.
+func (r *Report) ours() *Row {
+	for _, name := range []string{"cost", "kale"} {
+		for _, setting := range []string{LabelDefault, LabelPaper, LabelBest} {
+			for i := range r.Policies {
+				if p := &r.Policies[i]; p.Name == name && p.Setting == setting {
+					return p
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// cheapest is the row of the least total cost.
+func (r *Report) cheapest() *Row {
+	best := &r.Policies[0]
+	for i := range r.Policies {
+		if r.Policies[i].Cost < best.Cost {
+			best = &r.Policies[i]
+		}
+	}
+	return best
+}
+
+// facts say what was replayed, and how.
+func (r *Report) facts() []string {
+	rescale := "live rescales"
+	if r.Rescale != "live" {
+		rescale = "a rescale stops training for " + r.Rescale
+	}
+	bins := "bins of " + job.FormatDuration(time.Duration(r.Bin*1e9))
+	if r.Coarse {
+		bins += ", with noise put into them"
+	}
+	peak := fmt.Sprintf("peak %s records/s", amount(r.Peak))
+	if r.Scale != 1 {
+		peak += fmt.Sprintf(" (the trace x %.3g)", r.Scale)
+	}
+	return []string{
+		fmt.Sprintf("%s to %s", r.From.UTC().Format("2006-01-02 15:04"), r.To.UTC().Format("2006-01-02 15:04")),
+		fmt.Sprintf("%.3g days", r.Days), bins, peak, fmt.Sprintf("%d to %d workers", r.Min, r.Max), rescale, fmt.Sprintf("%d seeds", r.Seeds),
+	}
+}
+
+// remarks are what a reader has to know about the figures.
+func (r *Report) remarks() []string {
+	out := []string{fmt.Sprintf("Acc. lag and down are minutes. Cost: GPU-hours + %g x accumulated lag in minutes + %g x minutes over the objective, a day. The oracle knows the trace and every outage.",
+		r.Weights.Lag, r.Weights.Violation)}
+	fluid := fmt.Sprintf("Fluid bound: %.1f GPU-hours a day (the smallest sufficient number of workers at every moment, rescales free and instant).", r.FluidGPUHours)
+	if r.ShareAtMin > 0 {
+		fluid += fmt.Sprintf(" For %.0f %% of the time %d workers are enough.", 100*r.ShareAtMin, r.Min)
+		if r.floored() {
+			fluid += " \"above min\" is x oracle without the GPU-hours of these."
+		}
+	}
+	return append(append(out, fluid), r.Notes...)
+}
+
+// floored says that much of the cost is that of workers.min, so that ratios without it tell more.
+func (r *Report) floored() bool { return r.ShareAtMin >= 0.05 }
+
+func name(p Row) string {
+	if p.Mark == "" {
+		return p.Name
+	}
+	return p.Name + " [" + p.Mark + "]"
+}
+
+// group is rows of one table.
+type group struct {
+	title string
+	paper bool // to be held against Table 3
+	rows  []Row
+}
+
+// groups are the tables of the report: the paper's settings (and the policies' defaults), and each at its best.
+func (r *Report) groups() []group {
+	first := group{title: "Paper setting", paper: r.comparable()}
+	best := group{title: "Best setting (the cheapest of each policy's grid)"}
+	for _, p := range r.Policies {
+		switch p.Setting {
+		case LabelBest:
+			best.rows = append(best.rows, p)
+		default:
+			first.rows = append(first.rows, p)
+		}
+	}
+	if len(best.rows) == 0 {
+		first.title = "Policies"
+		return []group{first}
+	}
+	// What has nothing to set is what it is at its best, too.
+	for _, p := range first.rows {
+		c, known := contestant(p.Name)
+		if known && len(c.Grid) == 0 {
+			best.rows = append(best.rows, p)
+		}
+	}
+	return []group{first, best}
+}
+
+// comparable says that the published figures belong beside these: the paper's day, with the paper's rescale.
+func (r *Report) comparable() bool {
+	return strings.HasPrefix(r.Trace, syntheticName) && r.Rescale == PaperRestart().Outage.String()
+}
+
+// published is Table 3 of Kale (SoCC 2024): means of 20 runs of 24 h; rescales read off its figure.
+var published = map[string]struct{ Violation, Lag, Downtime, GPUHours, AUC, Rescales float64 }{
+	"static":          {0, 0, 0, 672, 95.3, 0},
+	"hpa":             {19.57, 7151, 163, 268, 95.1, 27},
+	"autopilot-short": {5.49, 4420, 269, 303, 95.2, 40},
+	"madu":            {2.57, 2303, 190, 455, 95.3, 30},
+	"kale":            {2.60, 2204, 109, 242, 95.8, 19},
+}
+
+// short writes a lag of so many seconds: 0s, 42s, 8.3m, 2.1h.
+func short(s float64) string {
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%.0fs", s)
+	case s < 3600:
+		return fmt.Sprintf("%.1fm", s/60)
+	}
+	return fmt.Sprintf("%.1fh", s/3600)
+}
+
+// amount writes a large number: 840, 12.3k, 4.5M.
+func amount(v float64) string {
+	switch {
+	case v < 1e4:
+		return fmt.Sprintf("%.3g", v)
+	case v < 1e6:
+		return fmt.Sprintf("%.0fk", v/1e3)
+	}
+	return fmt.Sprintf("%.3gM", v/1e6)
+}
+
+func money(v float64) string {
+	if v >= 1000 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
