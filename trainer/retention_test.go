@@ -97,3 +97,87 @@ func TestRule16GapBelowTheLogStartIsALoss(t *testing.T) {
 		t.Errorf("ending %v, seen up to %d", r.ending, r.chunk.seen)
 	}
 }
+
+// TestRule16RetentionOvertakes: retention removes records before they are trained. The partition stops and says so; nothing is skipped until somebody
+// gives the span up, which is counted.
+func TestRule16RetentionOvertakes(t *testing.T) {
+	for _, policy := range []string{"stop", "skip"} {
+		t.Run(policy, func(t *testing.T) {
+			c := broker(t, 2)
+			cl := producer(t, c)
+			produce(t, cl, 0, 100)
+			produce(t, cl, 1, 20)
+			if err := c.DeleteRecords(testTopic, 0, 40); err != nil {
+				t.Fatal(err)
+			}
+			j := startJob(t, jobSpec(t, c, func(s *rpc.TrainSpec) { s.Stream.OnLost = policy }))
+			j.worker(0, 1)
+			if policy == "stop" {
+				s := j.waitFor("the loss is reported", func(s *rpc.JobStatus) bool { return len(s.GetProblems()) == 1 })
+				p := s.GetProblems()[0]
+				if p.GetKind() != rpc.PartitionProblem_KIND_LOST || p.GetPartition() != 0 || p.GetNeeded() != 0 || p.GetLogStart() != 40 {
+					t.Fatalf("problem: %v", p)
+				}
+				j.waitApplied(map[int32]int64{1: 20}) // the other partition is not held up
+				if got := j.status().GetPartitions()[0]; got.GetApplied() != 0 || got.GetFrontier() != 0 {
+					t.Fatalf("records were skipped without being asked: %v", got)
+				}
+				ch, done, err := j.chief()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer done()
+				if _, err := ch.MarkLost(t.Context(), &rpc.MarkLostRequest{Span: &rpc.Span{Partition: 0, Begin: 0, End: 40}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ends := map[int32]int64{0: 100, 1: 20}
+			j.waitApplied(ends)
+			j.checkOnce(readLog(t, c, ends), nil)
+			s := j.waitFor("the loss is counted and the problem gone", func(s *rpc.JobStatus) bool {
+				return s.GetLostOffsets() == 40 && len(s.GetProblems()) == 0
+			})
+			if got := s.GetTrainedRecords(); got != 80 {
+				t.Errorf("%d records trained, want 80", got)
+			}
+		})
+	}
+}
+
+// TestRule16RetentionOvertakesRepair: what a restored server forgot is not in the log any more. It is reported and, when given up, counted; the rest of the
+// span is repaired.
+func TestRule16RetentionOvertakesRepair(t *testing.T) {
+	c := broker(t, 1)
+	cl := producer(t, c)
+	j := startJob(t, jobSpec(t, c))
+	j.worker(0, 1)
+	produce(t, cl, 0, 100)
+	j.waitApplied(map[int32]int64{0: 100})
+	if err := c.DeleteRecords(testTopic, 0, 60); err != nil {
+		t.Fatal(err)
+	}
+	j.crash(1) // it never wrote a snapshot
+	j.waitFor("the loss is reported", func(s *rpc.JobStatus) bool {
+		return len(s.GetProblems()) == 1 && s.GetProblems()[0].GetKind() == rpc.PartitionProblem_KIND_LOST && s.GetProblems()[0].GetLogStart() == 60
+	})
+	ch, done, err := j.chief()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	if _, err := ch.MarkLost(t.Context(), &rpc.MarkLostRequest{Span: &rpc.Span{Partition: 0, Begin: 0, End: 60}}); err != nil {
+		t.Fatal(err)
+	}
+	produce(t, cl, 0, 50)
+	j.waitApplied(map[int32]int64{0: 150})
+	for _, tb := range j.sums() {
+		p := tb.GetPartitions()[0]
+		n, lost := uint64(150), uint64(0) // the tablets of server 0 had trained what is gone
+		if tb.GetTablet() >= 4 {
+			n, lost = 90, 60
+		}
+		if p.GetN() != n || p.GetLostOffsets() != lost {
+			t.Errorf("tablet %d: %d trained, %d lost; want %d and %d", tb.GetTablet(), p.GetN(), p.GetLostOffsets(), n, lost)
+		}
+	}
+}

@@ -14,6 +14,6 @@
 // spans as repair. A span that a member answers for (its "outstanding") stays with it until the chief has told it that the span is applied, so the
 // two views can lag behind each other without a record falling between them. Doubling is not the chief's concern: tablets refuse what they have.
 //
-// machine.go holds all decisions, without clock, lock or I/O; assign.go the distribution of partitions; chief.go is the shell with the
-// gRPC service; watch.go looks at Kafka.
+// The machine holds all decisions, without clock, lock or I/O: member.go those about who takes part, partition.go about leases, assign.go about
+// their distribution, progress.go takes in what servers have applied. chief.go is the shell with the gRPC service; watch.go looks at Kafka.
 package chief

@@ -1,0 +1,83 @@
+package trainer
+
+import (
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// TestRule15Transactions: committed and aborted transactions, with control records between the records and at the very end. Progress reaches the last
+// stable offset; aborted records are never trained.
+func TestRule15Transactions(t *testing.T) {
+	c := broker(t, 1)
+	plain := producer(t, c)
+	tx := producer(t, c, kgo.TransactionalID("tx"))
+	transact := func(n int, how kgo.TransactionEndTry) {
+		t.Helper()
+		if err := tx.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		produce(t, tx, 0, n)
+		if err := tx.EndTransaction(t.Context(), how); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := startJob(t, jobSpec(t, c))
+	j.worker(0, 1)
+	produce(t, plain, 0, 10)
+	transact(20, kgo.TryCommit)
+	transact(33, kgo.TryAbort)
+	produce(t, plain, 0, 5)
+	transact(1, kgo.TryCommit)
+	transact(7, kgo.TryAbort) // the log ends with an aborted transaction and its marker
+	end := lastStable(t, plain)[0]
+	if end != 10+20+1+33+1+5+1+1+7+1 {
+		t.Fatalf("the log ends at %d", end)
+	}
+	ends := map[int32]int64{0: end}
+	j.waitApplied(ends)
+	log := readLog(t, c, ends)
+	if n := len(log[0]); n != 36 {
+		t.Fatalf("the log holds %d committed records, want 36", n)
+	}
+	j.checkOnce(log, nil)
+}
+
+// lastStable lists the last stable offset of every partition.
+func lastStable(t testing.TB, cl *kgo.Client) map[int32]int64 {
+	t.Helper()
+	l, err := kadm.NewClient(cl).ListCommittedOffsets(t.Context(), testTopic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[int32]int64{}
+	l.Each(func(o kadm.ListedOffset) { out[o.Partition] = o.Offset })
+	return out
+}
+
+// TestRule17RecreatedTopic: the topic is deleted and created again. Its records have other meanings under the same offsets: none is trained.
+func TestRule17RecreatedTopic(t *testing.T) {
+	c := broker(t, 1)
+	cl := producer(t, c)
+	j := startJob(t, jobSpec(t, c))
+	j.worker(0, 1)
+	produce(t, cl, 0, 50)
+	j.waitApplied(map[int32]int64{0: 50})
+	if err := c.DeleteTopic(testTopic); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CreateTopic(testTopic, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	fresh := producer(t, c)
+	produce(t, fresh, 0, 80)
+	j.waitFor("the new topic is refused", func(s *rpc.JobStatus) bool {
+		return len(s.GetProblems()) > 0 && s.GetProblems()[0].GetKind() == rpc.PartitionProblem_KIND_RECREATED
+	})
+	if got := j.status().GetTrainedRecords(); got != 50 {
+		t.Errorf("%d records trained, want the old topic's 50", got)
+	}
+}
