@@ -221,9 +221,10 @@ func (w *worker) carryOut(d shuffler.Decision[*chunk]) {
 	w.spread()
 }
 
-// reconcilePeers opens streams to the peers of a directive, and closes those to peers that are gone. Caller holds mu.
+// reconcilePeers opens streams to the peers of a directive, and closes those to peers that are gone. Who has not read yet has nothing to forward and opens
+// none: of many workers on few partitions, each with all the others, there would be more streams than a machine can hold. Caller holds mu.
 func (w *worker) reconcilePeers(ctx context.Context, peers []*rpc.PeerInfo) {
-	if w.unitMode == shuffler.None {
+	if w.unitMode == shuffler.None || len(w.leases) == 0 && len(w.outbound) == 0 {
 		return
 	}
 	want := map[string]*rpc.PeerInfo{}

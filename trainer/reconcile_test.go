@@ -107,6 +107,32 @@ func TestLeaseIsHandedBack(t *testing.T) {
 	}
 }
 
+// TestOnlyReadersForward: a worker opens streams to its peers when it reads its first partition, and keeps them as long as they are there.
+func TestOnlyReadersForward(t *testing.T) {
+	w := stillWorker(t)
+	peers := []*rpc.PeerInfo{{Member: "worker-1", Address: "127.0.0.1:1"}, {Member: "worker-2", Address: "127.0.0.1:2"}}
+	for i, step := range []struct {
+		grants []*rpc.Grant
+		peers  []*rpc.PeerInfo
+		want   int
+	}{
+		{nil, peers, 0},
+		{[]*rpc.Grant{grant(0, 1, 1, 100)}, peers, 2},
+		{nil, peers, 2},
+		{nil, peers, 2},
+		{nil, peers[:1], 1},
+		{nil, nil, 0},
+		{nil, peers, 0},
+	} {
+		exchange(t, w, &rpc.Directive{Grants: step.grants, Peers: step.peers})
+		w.mu.Lock()
+		if got := len(w.outbound); got != step.want {
+			t.Errorf("after directive %d it has %d streams to peers, want %d", i, got, step.want)
+		}
+		w.mu.Unlock()
+	}
+}
+
 // peerStream is a peer's stream into w, and whether w has ended it.
 func peerStream(w *worker) (in *inbound, ended func() bool) {
 	ctx, cancel := context.WithCancel(context.Background())

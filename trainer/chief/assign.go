@@ -175,11 +175,34 @@ func (m *machine) unheld(p *partition) []spans.Span {
 	return out
 }
 
+// idleBeats is how many beats a second the members that read nothing may send together.
+const idleBeats = 500
+
+// pace is after how long a member is to beat again. While it reads, joins or drains that is as often as can be, since a partition rests for so long when it
+// changes hands. The others share idleBeats, so that a chief with hundreds of them has time for those that read; each beats ten times within a lease.
+func (m *machine) pace(w *member) time.Duration {
+	if !w.eligible() {
+		return m.opt.Beat
+	}
+	for _, p := range m.partitions {
+		if p.lease != nil && p.lease.session == w.session {
+			return m.opt.Beat
+		}
+	}
+	live := 0
+	for _, o := range m.members {
+		if o.live() {
+			live++
+		}
+	}
+	return max(m.opt.Beat, min(time.Duration(live)*time.Second/idleBeats, m.opt.LeaseTimeout/10))
+}
+
 // directive renders the desired state of one member.
 func (m *machine) directive(now time.Time, w *member, interested []int32) *rpc.Directive {
 	d := &rpc.Directive{
 		Fence: m.fence(), Drain: w.drain, Paused: m.paused || m.halted != nil,
-		NextBeatMs: m.opt.Beat.Milliseconds(), Servers: m.serverInfos(), Peers: m.peers(w), GiveBack: m.giveBack(now, w),
+		NextBeatMs: m.pace(w).Milliseconds(), Servers: m.serverInfos(), Peers: m.peers(w), GiveBack: m.giveBack(now, w),
 	}
 	wanted := map[int32]bool{}
 	for _, id := range interested {

@@ -424,3 +424,52 @@ func TestRule16OnlyWhatIsGoneCanBeGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Who reads, joins or drains beats as often as can be; the others seldom, when they are many, but many times within a lease.
+func TestIdleMembersBeatSeldom(t *testing.T) {
+	for _, tt := range []struct {
+		members int
+		lease   time.Duration
+		want    time.Duration
+	}{
+		{2, 5 * time.Second, 50 * time.Millisecond},
+		{25, 5 * time.Second, 50 * time.Millisecond},
+		{100, 5 * time.Second, 200 * time.Millisecond},
+		{300, 5 * time.Second, 500 * time.Millisecond},
+		{300, time.Second, 100 * time.Millisecond},
+	} {
+		m := newMachine(Options{
+			Job: "ctr", Timeline: "T", Incarnation: 1, Servers: 1, Starts: map[int32]int64{0: 0}, Fresh: true, LeaseTimeout: tt.lease, Beat: 50 * time.Millisecond,
+		}, t0)
+		m.verified = true
+		report(t, m, t0, 0, 1, nil)
+		var all []*stub
+		for rank := range tt.members {
+			all = append(all, join(t, m, t0, rank))
+			if got := m.pace(m.members[all[rank].name]); got != 50*time.Millisecond {
+				t.Errorf("one that joins beats every %v", got)
+			}
+		}
+		paces := map[time.Duration]int{}
+		for round := range 3 {
+			for _, s := range all {
+				if d := s.beat(m, t0); round == 2 {
+					paces[time.Duration(d.GetNextBeatMs())*time.Millisecond]++
+				}
+			}
+			m.tick(t0)
+		}
+		want := map[time.Duration]int{50 * time.Millisecond: 1, tt.want: tt.members - 1}
+		if tt.want == 50*time.Millisecond {
+			want = map[time.Duration]int{tt.want: tt.members}
+		}
+		if diff := cmp.Diff(want, paces); diff != "" {
+			t.Errorf("%d members, lease %v: how often they beat (-want +got):\n%s", tt.members, tt.lease, diff)
+		}
+		last := all[len(all)-1]
+		m.drain([]string{last.name})
+		if got := time.Duration(last.beat(m, t0).GetNextBeatMs()) * time.Millisecond; got != 50*time.Millisecond {
+			t.Errorf("one that drains beats every %v", got)
+		}
+	}
+}
