@@ -1,7 +1,7 @@
 # Kale. Two commands do all the set-up and the work: `make demo` and `make test`. `make help` lists the rest.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build cluster-slurm cluster-nomad demo test lint bench chaos proto fuzz clean
+.PHONY: help deps build cluster-slurm cluster-nomad demo test lint bench chaos crowd proto fuzz clean
 
 ROOT    := $(CURDIR)
 ORT     := $(ROOT)/.deps/onnxruntime
@@ -57,6 +57,11 @@ chaos: build ## a job through FAULTS=100 random faults on every backend that thi
 	@.ci/fetch-kafka.sh
 	@mkdir -p .cache/chaos
 	@go test -count=1 -timeout 3h -parallel 1 -run '^TestChaos$$' ./cmd/kale/e2e -v -faults $(FAULTS) -chaos-log $(ROOT)/.cache/chaos
+
+CROWD ?= 200
+crowd: build ## CROWD=200 workers without compute on a private Slurm and a private Nomad: time until all have joined, calls to the controller, memory (takes 20 GB)
+	@.ci/fetch-nomad.sh
+	@go test -count=1 -timeout 2h -run '^TestCrowd$$' ./cmd/kale/e2e -v -crowd $(CROWD)
 
 proto: ## regenerate the protocols (needs protoc)
 	@.ci/fetch-tool.sh $(TOOLS) google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO)

@@ -289,6 +289,9 @@ func TestRelay(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{"PUT/a": 2, "PUT/b": 2, "PUT/c": 1, "PUT/refused": 1}, done); diff != "" {
 		t.Errorf("what the server did (-want +got):\n%s", diff)
 	}
+	if n := r.Requests(); n != 6 {
+		t.Errorf("it counts %d requests, want 6", n)
+	}
 	server.CloseClientConnections()
 	server.Close()
 	if code, err := put("/a", time.Minute); err == nil {

@@ -21,8 +21,9 @@ type Relay struct {
 	server http.Server
 	served sync.WaitGroup
 
-	mu   sync.Mutex
-	loss *loss // nil while none is to come
+	mu       sync.Mutex
+	loss     *loss // nil while none is to come
+	requests int64
 }
 
 // loss is an answer that is to be lost.
@@ -88,16 +89,24 @@ func (r *Relay) Losing() bool {
 	return r.loss != nil
 }
 
+// Requests is how many requests have come.
+func (r *Relay) Requests() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.requests
+}
+
 // Close ends it and all connections.
 func (r *Relay) Close() {
 	_ = r.server.Close() // its listener and connections are gone whatever it says
 	r.served.Wait()
 }
 
-// take takes the loss, if the request is one whose answer is to be lost.
+// take counts the request, and takes the loss if the request is one whose answer is to be lost.
 func (r *Relay) take(req *http.Request) *loss {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.requests++
 	l := r.loss
 	if l == nil || !l.of(req) {
 		return nil

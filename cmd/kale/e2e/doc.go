@@ -7,7 +7,8 @@
 //
 // The files: programs_test.go builds what is run; rig_test.go is one job on one broker; look_test.go what is seen of it and how it is waited for;
 // traffic_test.go the records; proof_test.go the comparison; site_test.go is where processes run, one site for each backend. chaos_test.go sends a job
-// through faults that a seed has drawn (package chaos): storm_test.go applies them, observe_test.go watches from beside. The others are the tests.
+// through faults that a seed has drawn (package chaos): storm_test.go applies them, slurmfaults_test.go and nomadfaults_test.go those that only a cluster can bring about; observe_test.go
+// watches from beside. crowd_test.go (make crowd) joins hundreds of workers and prints figures. The others are the tests.
 //
 // A backend of another kind becomes a site: a line in sites, with what it can bring about that other sites cannot (site.faults, site.shares).
 package e2e

@@ -26,10 +26,21 @@ const nomadNodes = 2
 // startNomad starts one for a rig, or skips the test.
 func startNomad(r *rig) *site {
 	r.t.Helper()
+	s, c, client, relay := nomadOf(r, nomadtest.Options{Clients: nomadNodes, GPUs: stormWorkers})
+	if err := allowPreemption(client); err != nil {
+		r.t.Fatal(err)
+	}
+	s.faults = nomadFaults(c, client, relay)
+	return s
+}
+
+// nomadOf starts one of a size.
+func nomadOf(r *rig, o nomadtest.Options) (*site, *nomadtest.Cluster, *api.Client, *chaos.Relay) {
+	r.t.Helper()
 	if why := nomadtest.Missing(); why != "" {
 		r.t.Skip(why)
 	}
-	c, err := nomadtest.Start(r.t.Context(), nomadtest.Options{Clients: nomadNodes, GPUs: stormWorkers})
+	c, err := nomadtest.Start(r.t.Context(), o)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -48,9 +59,6 @@ func startNomad(r *rig) *site {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(client.Close)
-	if err := allowPreemption(client); err != nil {
-		r.t.Fatal(err)
-	}
 	s := *onNomad
 	// The rig's mark is given to the job's processes alone: the cluster outlives the job.
 	s.block = fmt.Sprintf("    address      = %q\n    shared_paths = [%q]\n    env          = { %s = %q }\n", relay.URL(), r.dir, marker, r.dir)
@@ -58,8 +66,7 @@ func startNomad(r *rig) *site {
 	s.look = func(*rig) backend.Backend { return nomad.New(nil) }
 	s.files = func(*rig, string) string { return "" }
 	s.spec = func() ([]byte, error) { return specOnNomad(client) }
-	s.faults = nomadFaults(c, client, relay)
-	return &s
+	return &s, c, client, relay
 }
 
 // specOnNomad reads what the first parameter server is given, as an administrator can.

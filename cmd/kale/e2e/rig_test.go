@@ -46,6 +46,7 @@ type options struct {
 	site     *site         // where its processes run; nil is this machine, by backend "local"
 	disk     bool          // the checkpoints lie on a file system of their own, where this user may make one
 	proxied  bool          // a proxy stands in front of every server
+	watch    time.Duration // how often the scheduler looks, and decides at most; 0 is 200 ms and 500 ms
 }
 
 // batchSize is the number of records of one step.
@@ -78,6 +79,10 @@ func (o options) hcl(brokers []string, checkpoints string) string {
 	}
 	if o.season == 0 {
 		o.season = 40 * time.Second
+	}
+	tick := o.watch
+	if o.watch == 0 {
+		tick, o.watch = 500*time.Millisecond, 200*time.Millisecond
 	}
 	return fmt.Sprintf(`job %q {
   slo {
@@ -133,8 +138,8 @@ func (o options) hcl(brokers []string, checkpoints string) string {
     tau          = "3s"
     cooldown_out = "1s"
     cooldown_in  = "3s"
-    tick         = "500ms"
-    watch        = "200ms"
+    tick         = "%s"
+    watch        = "%s"
   }
   checkpoint {
     dir   = %q
@@ -144,7 +149,7 @@ func (o options) hcl(brokers []string, checkpoints string) string {
 %s  }
 }
 `, jobName, strings.Join(brokers, `", "`), o.topic, o.start, o.onLost, o.topic+"-dead", o.model, batchSize, o.min, o.max, o.site.gpus, o.step,
-		o.step.Seconds()/batchSize, o.season, 3*o.season, o.policy, o.mode, checkpoints, o.every, o.site.backend, o.site.block)
+		o.step.Seconds()/batchSize, o.season, 3*o.season, o.policy, o.mode, tick, o.watch, checkpoints, o.every, o.site.backend, o.site.block)
 }
 
 // rig is one job on one broker. Its methods are for the goroutine of the test; what fails ends the test with what is known of the job.

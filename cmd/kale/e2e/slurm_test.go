@@ -21,10 +21,18 @@ const slurmNodes = 2
 // startSlurm starts one for a rig, or skips the test.
 func startSlurm(r *rig) *site {
 	r.t.Helper()
+	s, c, late := slurmOf(r, slurmtest.Options{Nodes: slurmNodes, GPUsPerNode: stormWorkers, CPUs: 64, Conf: twoPartitions})
+	s.faults = slurmFaults(c, late)
+	return s
+}
+
+// slurmOf starts one of a size.
+func slurmOf(r *rig, o slurmtest.Options) (*site, *slurmtest.Cluster, *lateSbatch) {
+	r.t.Helper()
 	if why := slurmtest.Missing(); why != "" {
 		r.t.Skip(why)
 	}
-	c, err := slurmtest.Start(r.t.Context(), slurmtest.Options{Nodes: slurmNodes, GPUsPerNode: stormWorkers, CPUs: 64, Conf: twoPartitions})
+	c, err := slurmtest.Start(r.t.Context(), o)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -49,8 +57,7 @@ func startSlurm(r *rig) *site {
 		return b
 	}
 	s.files = func(_ *rig, name string) string { return filepath.Join(shared, jobName, "*-g*", name) }
-	s.faults = slurmFaults(c, late)
-	return &s
+	return &s, c, late
 }
 
 // The same job on a real Slurm: by forecast it grows from one worker to six before noon and shrinks to one after it, its first worker trains on through all of it, and every record is trained once.

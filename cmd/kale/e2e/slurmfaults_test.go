@@ -149,7 +149,10 @@ func (c *slurmStorm) drainNode(f chaos.Fault) (what string, undo func() error, v
 			return errAway
 		}
 		if err := c.slurm.Resume(context.Background(), n); err != nil {
-			return err
+			// A slurmctld that was killed may have forgotten the drain.
+			if state, asked := c.ask("sinfo", "--noheader", "--Node", "--nodes="+slurmtest.Node(n), "--format=%T"); asked != nil || strings.Contains(state, "drain") {
+				return err
+			}
 		}
 		c.busy[nodeName(n)] = false
 		return nil
