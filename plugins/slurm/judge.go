@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -82,7 +83,7 @@ func (j *job) judge(v view, snap snapshot) view {
 		j.told.clear("missing", v.record.Nonce)
 		if v.wordless() {
 			waited := now.Sub(j.told.first("wordless", v.record.Nonce, now))
-			if waited < j.launchPatience(v.id) || !j.preclude(v) {
+			if !j.launchLost(v, waited) || !j.preclude(v) {
 				return v
 			}
 			found.State, found.Node, found.Reason = verdictUnbegun, v.row.nodes, waited.Round(time.Second).String()
@@ -131,23 +132,35 @@ func (j *job) judge(v view, snap snapshot) view {
 	return v
 }
 
-// launchTimeout is how long Slurm may say that a job runs before its script begins. An slurmd that dies at the wrong moment loses the launch, and slurmctld
-// finds that out at one of the node's next registrations, which may be half an hour away (it pings nodes every third of SlurmdTimeout, and asks every
-// twentieth time what they run). A site's prolog takes time, too, for which BatchStartTimeout, 10 s by default, is Slurm's own measure.
-const launchTimeout = time.Minute
+const (
+	// launchTimeout is how long a job may be said to run without a word of its script when its node's slurmd was started after it. An slurmd that dies at the
+	// wrong moment loses the launch, and slurmctld finds that out at one of the node's next registrations, which may be half an hour away (it pings nodes
+	// every third of SlurmdTimeout, and asks every twentieth time what they run).
+	launchTimeout = 15 * time.Second
+	// launchAtMost is how long it may be otherwise: a site's prolog takes time, and so does a launch on a machine that has much to do. It is doubled for
+	// every generation before that was given up for it.
+	launchAtMost = 10 * time.Minute
+	// sinceAge is how old a look may be by which it is judged since when an slurmd runs.
+	sinceAge = 10 * time.Second
+)
 
-// launchPatience is launchTimeout, doubled for every generation before that was given up for it: there may be a prolog that takes longer.
-func (j *job) launchPatience(id backend.ID) time.Duration {
-	patience := j.launchIn
-	for id.Generation > 1 && patience < 64*j.launchIn {
+// launchLost reports whether nothing is to be expected any more from a job that was said to run for so long without a word of its script.
+func (j *job) launchLost(v view, waited time.Duration) bool {
+	if waited < j.launchIn {
+		return false
+	}
+	if j.queue.since(context.Background(), v.row.nodes, sinceAge).After(v.row.started) {
+		return true
+	}
+	patience := launchAtMost
+	for id := v.id; id.Generation > 1 && patience < 64*launchAtMost; patience *= 2 {
 		id.Generation--
 		var before verdict
 		if err := backend.ReadJSON(j.instance(id).path(verdictFile), &before); err != nil || before.State != verdictUnbegun {
 			break
 		}
-		patience *= 2
 	}
-	return patience
+	return waited >= patience
 }
 
 // wordless reports whether Slurm says that the job runs while nothing shows that its script has begun.
@@ -252,7 +265,7 @@ func (v view) ended() (backend.State, string) {
 	case v.verdict.State == verdictRejected:
 		return backend.StateFailed, "it never came to Slurm: sbatch failed, and no job of its name is there"
 	case v.verdict.State == verdictUnbegun:
-		return backend.StateFailed, fmt.Sprintf("its job %s was said to run on node %s for %s, and its script never began: the launch was lost, or a prolog takes that long; it is cancelled",
+		return backend.StateFailed, fmt.Sprintf("its job %s was said to run on node %s for %s, and its script never began: the launch was lost with its slurmd, or a prolog takes that long; it is cancelled",
 			v.submission.JobID, v.verdict.Node, v.verdict.Reason)
 	}
 	reason := stateOf(v.verdict.State).says

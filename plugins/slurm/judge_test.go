@@ -19,7 +19,7 @@ func TestJudge(t *testing.T) {
 	running := report{State: backend.StateRunning, Node: "n1", First: now}
 	exited := report{State: backend.StateExited, Reason: "it ended with code 0: done"}
 	listed := func(state string) map[string][]row {
-		return map[string][]row{"N": {{id: "7", nonce: "N", state: state, nodes: "n1"}}}
+		return map[string][]row{"N": {{id: "7", nonce: "N", state: state, nodes: "n1", started: now.Add(-time.Hour)}}}
 	}
 	for _, tt := range []struct {
 		name    string
@@ -30,9 +30,11 @@ func TestJudge(t *testing.T) {
 		release bool
 		missed  time.Duration // since when it is known to be missing
 		silent  time.Duration // since when it is known to run without a word
-		unbegun bool          // so was the generation before, until it was given up
-		claim   string
-		account *ending
+		// restarted: its node's slurmd was started after it.
+		restarted bool
+		unbegun   bool // so was the generation before, until it was given up
+		claim     string
+		account   *ending
 
 		state   backend.State
 		says    string
@@ -40,10 +42,13 @@ func TestJudge(t *testing.T) {
 	}{
 		{name: "running", sub: submitted, report: running, rows: listed("RUNNING"), state: backend.StateRunning},
 		{name: "silent script", sub: submitted, rows: listed("RUNNING"), state: backend.StateStarting, says: "has written nothing yet"},
-		{name: "silent for long", sub: submitted, rows: listed("RUNNING"), silent: 61 * time.Second, state: backend.StateFailed, says: "its script never began", verdict: verdictUnbegun},
-		{name: "silent, but begun", sub: submitted, rows: listed("RUNNING"), silent: time.Hour, claim: "7", state: backend.StateStarting, says: "has written nothing yet"},
-		{name: "silent for long again", sub: submitted, rows: listed("RUNNING"), silent: 61 * time.Second, unbegun: true, state: backend.StateStarting, says: "has written nothing yet"},
-		{name: "silent for twice as long", sub: submitted, rows: listed("RUNNING"), silent: 121 * time.Second, unbegun: true, state: backend.StateFailed, says: "its script never began", verdict: verdictUnbegun},
+		{name: "silent since before its slurmd was started", sub: submitted, rows: listed("RUNNING"), silent: 16 * time.Second, restarted: true, state: backend.StateFailed, says: "its script never began", verdict: verdictUnbegun},
+		{name: "silent for a moment since", sub: submitted, rows: listed("RUNNING"), silent: 14 * time.Second, restarted: true, state: backend.StateStarting, says: "has written nothing yet"},
+		{name: "silent, but begun", sub: submitted, rows: listed("RUNNING"), silent: time.Hour, restarted: true, claim: "7", state: backend.StateStarting, says: "has written nothing yet"},
+		{name: "silent for minutes", sub: submitted, rows: listed("RUNNING"), silent: 9 * time.Minute, state: backend.StateStarting, says: "has written nothing yet"},
+		{name: "silent for long", sub: submitted, rows: listed("RUNNING"), silent: 11 * time.Minute, state: backend.StateFailed, says: "its script never began", verdict: verdictUnbegun},
+		{name: "silent for long again", sub: submitted, rows: listed("RUNNING"), silent: 11 * time.Minute, unbegun: true, state: backend.StateStarting, says: "has written nothing yet"},
+		{name: "silent for twice as long", sub: submitted, rows: listed("RUNNING"), silent: 21 * time.Minute, unbegun: true, state: backend.StateFailed, says: "its script never began", verdict: verdictUnbegun},
 		{name: "placed for long", sub: submitted, rows: listed("CONFIGURING"), silent: time.Hour, state: backend.StateStarting},
 		{name: "ended, job still there", sub: submitted, report: exited, rows: listed("COMPLETING"), state: backend.StateExited, says: "done"},
 		{name: "ended", sub: submitted, report: exited, rows: listed("COMPLETED"), state: backend.StateExited, says: "done", verdict: "COMPLETED"},
@@ -84,6 +89,10 @@ func TestJudge(t *testing.T) {
 			if snap.err == nil {
 				v.row, v.inQueue, v.surplus = pick(snap.rows["N"], v.claim)
 				v.recent = !snap.began.After(later(v.submission.Tried, v.submission.At))
+			}
+			j.queue = &queue{nodes: []node{{name: "n1", since: now.Add(-2 * time.Hour)}}, nodesAt: time.Now()}
+			if tt.restarted {
+				j.queue.nodes[0].since = now
 			}
 			if tt.silent > 0 {
 				j.told.first("wordless", "N", now.Add(-tt.silent))

@@ -54,5 +54,5 @@ func (j *job) badNodes(views []view, r *room) []string {
 // failedAtOnce reports whether the node may be at fault: the program kept failing as soon as it was started, or the job failed without a word.
 func (v view) failedAtOnce() bool {
 	return v.report.Quick || v.report.State == "" && (v.verdict.State == "FAILED" || v.verdict.State == "LAUNCH_FAILED" || v.verdict.State == "BOOT_FAIL") ||
-		v.verdict.State == "NODE_FAIL" || v.verdict.State == verdictUnbegun
+		v.verdict.State == "NODE_FAIL"
 }

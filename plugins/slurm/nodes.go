@@ -16,6 +16,7 @@ type node struct {
 	cluster       string // empty where the block names no clusters
 	state         string
 	partitions    []string
+	since         time.Time // when its slurmd was started; zero where that is not known
 	cpus, cpusUsed,
 	memoryMB, memoryUsedMB int
 	gpus []gpu
@@ -93,6 +94,25 @@ func (q *queue) addressOf(ctx context.Context, name string) string {
 	return a
 }
 
+// since gives from when on a node's slurmd runs, by a look that is not older than maxAge; zero where that is not known.
+func (q *queue) since(ctx context.Context, name string, maxAge time.Duration) time.Time {
+	q.mu.Lock()
+	nodes, fresh := q.nodes, time.Since(q.nodesAt) < maxAge
+	q.mu.Unlock()
+	if !fresh {
+		var err error
+		if nodes, err = q.look(ctx); err != nil {
+			return time.Time{}
+		}
+	}
+	for _, n := range nodes {
+		if n.name == name {
+			return n.since
+		}
+	}
+	return time.Time{}
+}
+
 // parseNodes reads scontrol show nodes, one node a line.
 func parseNodes(out string) []node {
 	var nodes []node
@@ -119,6 +139,7 @@ func parseNodes(out string) []node {
 			n.address = n.name
 		}
 		n.gpus = parseGPUs(f["Gres"], f["GresUsed"])
+		n.since = parseTime(f["SlurmdStartTime"])
 		nodes = append(nodes, n)
 	}
 	slices.SortFunc(nodes, func(a, b node) int { return strings.Compare(a.name, b.name) })

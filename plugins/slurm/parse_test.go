@@ -121,8 +121,8 @@ func TestPick(t *testing.T) {
 }
 
 func TestParseNodes(t *testing.T) {
-	const out = `NodeName=n1 Arch=x86_64 CPUAlloc=3 CPUEfctv=64 CPUTot=64 Gres=gpu:a100:2(S:0-1),gpu:h200:2,fpga:1 GresUsed=gpu:a100:1(IDX:1),gpu:h200:2(IDX:2-3) NodeAddr=10.0.0.1 NodeHostName=n1 OS=Linux 6.1 #1 SMP State=fake RealMemory=64000 AllocMem=192 Partitions=gpu,all Reason=State=DOWN by me
-NodeName=n2 CPUAlloc=0 CPUTot=8 Gres=gpu:4 GresUsed=gpu:2 NodeAddr=n2 State=IDLE+DRAIN RealMemory=1000 AllocMem=0 Partitions=gpu
+	const out = `NodeName=n1 Arch=x86_64 CPUAlloc=3 CPUEfctv=64 CPUTot=64 Gres=gpu:a100:2(S:0-1),gpu:h200:2,fpga:1 GresUsed=gpu:a100:1(IDX:1),gpu:h200:2(IDX:2-3) NodeAddr=10.0.0.1 NodeHostName=n1 OS=Linux 6.1 #1 SMP State=fake RealMemory=64000 AllocMem=192 Partitions=gpu,all BootTime=2026-01-02T03:00:00 SlurmdStartTime=2026-01-02T03:04:05 Reason=State=DOWN by me
+NodeName=n2 CPUAlloc=0 CPUTot=8 Gres=gpu:4 GresUsed=gpu:2 NodeAddr=n2 State=IDLE+DRAIN RealMemory=1000 AllocMem=0 Partitions=gpu BootTime=None SlurmdStartTime=None
 NodeName=n3 CPUAlloc=0 CPUTot=8 Gres=(null) GresUsed=gpu:0 State=IDLE+CLOUD+POWERED_DOWN RealMemory=1000 AllocMem=0 Partitions=all
 
 `
@@ -134,7 +134,7 @@ NodeName=n3 CPUAlloc=0 CPUTot=8 Gres=(null) GresUsed=gpu:0 State=IDLE+CLOUD+POWE
 	if diff := cmp.Diff(want, got[0].gpus, cmp.AllowUnexported(gpu{})); diff != "" {
 		t.Errorf("n1's GPUs (-want +got):\n%s", diff)
 	}
-	if n := got[0]; n.cpus != 64 || n.cpusUsed != 3 || n.memoryMB != 64000 || n.memoryUsedMB != 192 || n.address != "10.0.0.1" {
+	if n := got[0]; n.cpus != 64 || n.cpusUsed != 3 || n.memoryMB != 64000 || n.memoryUsedMB != 192 || n.address != "10.0.0.1" || !n.since.Equal(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) || !got[1].since.IsZero() {
 		t.Errorf("n1 = %+v", n)
 	}
 	want = []gpu{{0, "", true}, {1, "", true}, {2, "", false}, {3, "", false}}
