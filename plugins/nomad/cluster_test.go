@@ -1,9 +1,12 @@
 package nomad
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -80,6 +83,83 @@ func logOf(t testing.TB, b backend.Backend, job string, id backend.ID) string {
 			return text.String()
 		}
 	}
+}
+
+// Files that are too large for Nomad's variables arrive all the same, as long as they can be compressed; what cannot is refused
+// when it is planned and when it is asked for, and says what to do.
+func TestLargeFiles(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "")
+	w := r.workload("j", workerID(0, 1), conformance.Steady)
+	w.Files = map[string][]byte{"spec.json": bytes.Repeat([]byte(`{"feature": 12345678}`), 50_000), ".hidden": []byte("dot"), "empty": nil}
+	w.Argv[2] = `trap 'exit 0' TERM; cd "$KALE_ALLOC_DIR"; for f in spec.json .hidden empty; do ls -l $f | cut -c1-10; wc -c < $f; done; cksum < spec.json; ` + w.Argv[2]
+	ensure(t, n, "j", w)
+	conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	want := "-rw-------\n1050000\n-rw-------\n3\n-rw-------\n0\n" + cksum(t, w.Files["spec.json"]) + "\n"
+	conformance.Eventually(t, "it has its files", func() error {
+		if log := logOf(t, n, "j", w.ID); !strings.HasPrefix(log, want) {
+			return fmt.Errorf("it printed %q, want %q at first", log, want)
+		}
+		return nil
+	})
+	huge := r.workload("j", workerID(1, 1), conformance.Steady)
+	noise := make([]byte, 150_000)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(noise) // it never fails
+	huge.Files = map[string][]byte{"model": noise}
+	report, err := n.Plan(t.Context(), "j", []backend.Workload{huge})
+	if err != nil || report.Placements[0].Fits || !strings.Contains(report.Placements[0].Reason, "shared folder") {
+		t.Errorf("Plan = %+v, %v; want that it cannot be, and what to do", report, err)
+	}
+	sts, err := n.Ensure(t.Context(), "j", []backend.Workload{huge})
+	if err != nil || sts[0].Err == nil || sts[0].Err.Code != backend.InvalidField || sts[0].Err.Field != "workloads[0].files" || !strings.Contains(sts[0].Reason, "(150 KB)") {
+		t.Errorf("Ensure = %+v, %v; want code %q", sts, err, backend.InvalidField)
+	}
+	conformance.Drop(t, n, "j")
+}
+
+// cksum gives what the program of that name prints of the content.
+func cksum(t *testing.T, content []byte) string {
+	t.Helper()
+	cmd := exec.Command("cksum")
+	cmd.Stdin = bytes.NewReader(content)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Nomad's agents take a hundred connections from one address: what is read of nodes, again and again, holds none of them.
+func TestReadingHoldsNoConnections(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "")
+	w := r.workload("j", workerID(0, 1), conformance.Steady)
+	ensure(t, n, "j", w)
+	conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	logOf(t, n, "j", w.ID)
+	before := sockets(t)
+	for range 40 {
+		logOf(t, n, "j", w.ID)
+	}
+	if after := sockets(t); after > before+10 {
+		t.Errorf("the process has %d sockets, after it had %d and read a log forty times", after, before)
+	}
+	conformance.Drop(t, n, "j")
+}
+
+// sockets counts those that this process has open.
+func sockets(t *testing.T) (count int) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if to, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name())); err == nil && strings.HasPrefix(to, "socket:") {
+			count++
+		}
+	}
+	return count
 }
 
 // A full cluster: what waits says for what, and what was asked for is placed when there is room.

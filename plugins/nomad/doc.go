@@ -22,6 +22,10 @@
 //	                             garbage collection. The ledger remembers what was released when the job is gone.
 //	variable nomad/jobs/THAT     the workload's Files and environment, rendered into the task's secrets folder with mode
 //	                             0600: they are in no job specification, argument or allocation. Deleted on release.
+//	                             Three such variables of 64 KiB are a task's to read: 130 KB, and more only as far as it
+//	                             can be compressed; the rest is refused, and belongs on the shared folder.
+//
+// A node's files (logs, how a workload ended) are read through the servers; the nodes' own addresses need not be reachable.
 //
 // On the node a small shell (start.sh) starts the program: it gives it its devices and files, merges its output,
 // passes on the request to stop, keeps the grace to the second (Nomad itself caps it at the client's

@@ -35,11 +35,7 @@ func (n *nomad) Ensure(ctx context.Context, job string, ws []backend.Workload) (
 	if err != nil {
 		return nil, err
 	}
-	for i, w := range ws {
-		if problems[i] == nil {
-			problems[i] = s.payloadProblem(i, w, job)
-		}
-	}
+	s.payloadProblems(job, ws, problems)
 	if err := s.claim(ctx, job, ws, problems); err != nil {
 		return nil, err
 	}
@@ -65,12 +61,17 @@ func (n *nomad) Ensure(ctx context.Context, job string, ws []backend.Workload) (
 	return out, nil
 }
 
-// payloadProblem says what is wrong with the workload that only this backend minds.
-func (s settings) payloadProblem(i int, w backend.Workload, job string) *backend.Error {
-	files, problem := s.payload(w)
-	if problem == nil {
-		_, _, problem = pack(w.ID, files, len(payloadPaths(nomadJob(job, w.ID))))
+// payloadProblems finds what is wrong with workloads that only this backend minds.
+func (s settings) payloadProblems(job string, ws []backend.Workload, problems []*backend.Error) {
+	for i, w := range ws {
+		if problems[i] == nil {
+			problems[i] = s.payloadProblem(i, w, job)
+		}
 	}
+}
+
+func (s settings) payloadProblem(i int, w backend.Workload, job string) *backend.Error {
+	_, problem := s.parcel(w, len(payloadPaths(nomadJob(job, w.ID))))
 	if problem != nil {
 		problem.Field = fmt.Sprintf("workloads[%d].%s", i, problem.Field)
 	}

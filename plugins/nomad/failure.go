@@ -28,6 +28,8 @@ var failures = []struct {
 	{0, "Permission denied", backend.Unauthorised, "the token lacks %s"},
 	{0, "Enforcing job modify index", backend.Conflict, ""},
 	{0, "No cluster leader", backend.Unavailable, "the servers elect a leader: it may be over in seconds"},
+	{http.StatusNotFound, "Unknown allocation", backend.Gone, "its node has collected it"},
+	{http.StatusNotFound, "No path to", backend.Unavailable, "its node does not answer Nomad's servers"},
 	{0, "nonexistent namespace", backend.Blocked, "create the namespace, or name another one in the backend block"},
 	{0, "node pool", backend.Blocked, "name a node pool that exists"},
 	{http.StatusTooManyRequests, "", backend.RetryAfter, ""},

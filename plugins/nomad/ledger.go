@@ -106,16 +106,12 @@ func (s settings) changeLedger(ctx context.Context, job string, change func(ledg
 // writePayload puts the workload's files and environment where only its task reads them. What is there already stays:
 // the first specification wins.
 func (s settings) writePayload(ctx context.Context, job string, w backend.Workload) *backend.Error {
-	files, problem := s.payload(w)
-	if problem != nil {
-		return problem
-	}
 	paths := payloadPaths(nomadJob(job, w.ID))
-	variables, _, problem := pack(w.ID, files, len(paths))
+	p, problem := s.parcel(w, len(paths))
 	if problem != nil {
 		return problem
 	}
-	for i, items := range variables {
+	for i, items := range p.variables {
 		opts, cancel := s.write(ctx)
 		_, _, err := s.client.Variables().CheckedCreate(&api.Variable{Namespace: s.namespace, Path: paths[i], Items: items}, opts)
 		cancel()

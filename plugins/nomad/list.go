@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -151,16 +150,9 @@ func (n *nomad) ending(ctx context.Context, s settings, a *api.AllocationListStu
 	}
 	bounded, cancel := context.WithTimeout(ctx, signalTimeout)
 	defer cancel()
-	q, cancelCall := s.read(bounded)
-	defer cancelCall()
-	r, err := s.client.AllocFS().Cat(&api.Allocation{ID: a.ID, NodeID: a.NodeID}, taskName+"/local/.kale/exit", q)
+	raw, err := s.readFile(bounded, a, taskName+"/local/.kale/exit", 4096)
 	if err != nil {
 		n.lg.Debug("cannot read how a workload ended", "nomad_job", a.JobID, "err", err)
-		return ending{}, false
-	}
-	defer r.Close()
-	raw, err := io.ReadAll(io.LimitReader(r, 4096))
-	if err != nil {
 		return ending{}, false
 	}
 	code, reason, _ := strings.Cut(strings.TrimSpace(string(raw)), " ")

@@ -3,7 +3,6 @@ package nomad
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"time"
 
@@ -47,7 +46,7 @@ func (n *nomad) Logs(ctx context.Context, job string, id backend.ID, opts backen
 
 // past gives the last tail lines (0: all, negative: none), and how far into the log that is, in bytes from its start.
 func (s settings) past(ctx context.Context, a *api.AllocationListStub, tail int) ([]byte, int64, error) {
-	all, err := s.readLog(ctx, a, "start", 0)
+	all, err := s.readLog(ctx, a)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -75,43 +74,6 @@ func lastLines(text []byte, n int) []byte {
 		at = i
 	}
 	return text[at+1:]
-}
-
-// readLog reads what is there now, from the offset on.
-func (s settings) readLog(ctx context.Context, a *api.AllocationListStub, origin string, offset int64) ([]byte, error) {
-	q, cancel := s.read(ctx)
-	defer cancel()
-	done := make(chan struct{})
-	defer close(done)
-	frames, errs := s.client.AllocFS().Logs(&api.Allocation{ID: a.ID, NodeID: a.NodeID}, false, taskName, "stdout", origin, offset, done, q)
-	var all []byte
-	for {
-		select {
-		case f, open := <-frames:
-			if !open && frames != nil {
-				return all, nil
-			}
-			if f != nil {
-				all = append(all, f.Data...)
-			}
-		case err := <-errs:
-			if absent(err) {
-				return all, nil // it has not written anything yet
-			}
-			return nil, err
-		case <-q.Context().Done():
-			return nil, q.Context().Err()
-		}
-	}
-}
-
-// absent reports whether there is no log yet.
-func absent(err error) bool {
-	if notFound(err) {
-		return true
-	}
-	var answer api.UnexpectedResponseError
-	return errors.As(err, &answer) && bytes.Contains([]byte(answer.Body()), []byte("not started yet"))
 }
 
 // follow gives the past and then what comes, until the reader is closed, ctx ends or the workload is gone.
@@ -169,29 +131,36 @@ func (n *nomad) copyLog(ctx context.Context, s settings, job string, v view, pas
 // copyStream copies one stream of the log from the offset on, and says how much that was, and whether it is all there is.
 func (n *nomad) copyStream(ctx context.Context, s settings, job string, a *api.AllocationListStub, id backend.ID, offset int64, w io.Writer) (got int64, done bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	stop := make(chan struct{})
-	q := (&api.QueryOptions{Namespace: s.namespace}).WithContext(ctx)
-	frames, errs := s.client.AllocFS().Logs(&api.Allocation{ID: a.ID, NodeID: a.NodeID}, true, taskName, "stdout", "start", offset, stop, q)
-	defer n.letGo(frames, errs)
 	defer cancel()
-	defer close(stop)
+	q := (&api.QueryOptions{Namespace: s.namespace}).WithContext(ctx)
+	r, err := s.openLog(q, a, true, offset)
+	if err != nil {
+		return 0, false, err
+	}
+	defer r.Close()
+	pieces, broken := make(chan []byte), make(chan error, 1)
+	// Ends with the stream, or with ctx, which ends the stream; it writes to both channels.
+	go func() {
+		broken <- eachFrame(r, func(piece []byte) bool {
+			select {
+			case pieces <- piece:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		})
+	}()
 	look, over, last := time.NewTicker(followLook), false, time.Now()
 	defer look.Stop()
 	for {
 		select {
-		case f, open := <-frames:
-			if !open && frames != nil {
-				return got, false, nil
-			}
-			if f == nil {
-				continue
-			}
+		case piece := <-pieces:
 			last = time.Now()
-			if _, err := w.Write(f.Data); err != nil {
+			if _, err := w.Write(piece); err != nil {
 				return got, true, nil // the reader was closed
 			}
-			got += int64(len(f.Data))
-		case err := <-errs:
+			got += int64(len(piece))
+		case err := <-broken:
 			return got, over, err
 		case <-look.C:
 			over = over || n.hasEnded(ctx, s, job, id, a)
@@ -216,24 +185,4 @@ func (n *nomad) hasEnded(ctx context.Context, s settings, job string, id backend
 	}
 	now := v.latest()
 	return now != nil && now.ID == a.ID && ended(now)
-}
-
-// letGo takes what the API's goroutine still has to say after its stream was cancelled, so that it ends.
-func (n *nomad) letGo(frames <-chan *api.StreamFrame, errs <-chan error) {
-	if frames == nil {
-		return // it never began
-	}
-	go func() { // ends with the API's goroutine, whose context is over
-		for {
-			select {
-			case _, open := <-frames:
-				if !open {
-					return
-				}
-			case err := <-errs:
-				n.lg.Debug("the stream of a log has ended", "err", err)
-				return
-			}
-		}
-	}()
 }

@@ -20,6 +20,7 @@ func (n *nomad) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 	if err != nil {
 		return backend.Report{}, err
 	}
+	s.payloadProblems(job, ws, problems)
 	p, err := s.look(ctx, job)
 	if err != nil {
 		return backend.Report{}, err

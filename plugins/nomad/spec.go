@@ -3,11 +3,9 @@ package nomad
 import (
 	"crypto/sha256"
 	_ "embed"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -130,94 +128,4 @@ func digest(job *api.Job) string {
 	}
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])
-}
-
-// envFile is the file, among those of the payload, that start.sh reads. No workload's file may have its name.
-const envFile = ".env"
-
-// payload gives what the task finds in its secrets folder: the workload's files and its environment as a shell reads it.
-func (s settings) payload(w backend.Workload) (map[string][]byte, *backend.Error) {
-	env := map[string]string{}
-	maps.Copy(env, w.Env)
-	maps.Copy(env, s.env) // the block has the last word: paths on the nodes differ from the scheduler's
-	var b strings.Builder
-	b.WriteString("# the environment of the workload\n")
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if !variableName.MatchString(name) {
-			return nil, backend.Invalidf("env", "workload %s: environment variable %q: a shell on the node sets it, so it has letters, digits and '_' only", w.ID, name)
-		}
-		fmt.Fprintf(&b, "export %s='%s'\n", name, strings.ReplaceAll(env[name], "'", `'\''`))
-	}
-	files := map[string][]byte{envFile: []byte(b.String())}
-	for name, content := range w.Files {
-		if name == envFile || strings.Contains(name, "${") {
-			return nil, backend.Invalidf("files", "workload %s: file %q: choose another name", w.ID, name)
-		}
-		files[name] = content
-	}
-	return files, nil
-}
-
-// maxVariable is what one variable may hold, in bytes of keys and values, with room to spare below Nomad's 64 KiB.
-const maxVariable = 60_000
-
-// part is where a piece of a file lies.
-type part struct {
-	variable int    // which of the payload's variables
-	key      string // in it
-}
-
-// pack lays the files into as few variables as they need; parts gives, by file, where its pieces are.
-func pack(id backend.ID, files map[string][]byte, limit int) (variables []map[string]string, parts map[string][]part, err *backend.Error) {
-	parts = map[string][]part{}
-	variables = []map[string]string{{}}
-	room := maxVariable
-	for i, name := range slices.Sorted(maps.Keys(files)) {
-		content := files[name]
-		for piece := 0; len(content) > 0; piece++ {
-			if room < 1000 {
-				if len(variables) == limit {
-					return nil, nil, backend.Invalidf("files", "workload %s: its files and environment are too large for Nomad's variables, which hold about %d KB of it; put large content on the shared folder and name its path", id, limit*maxVariable*3/4/1000)
-				}
-				variables, room = append(variables, map[string]string{}), maxVariable
-			}
-			n := min(len(content), (room-100)/4*3)
-			key := fmt.Sprintf("f%d_%d", i, piece)
-			text := base64.StdEncoding.EncodeToString(content[:n])
-			content = content[n:]
-			variables[len(variables)-1][key] = text
-			room -= len(key) + len(text)
-			parts[name] = append(parts[name], part{len(variables) - 1, key})
-		}
-	}
-	return variables, parts, nil
-}
-
-// addTemplates makes Nomad's client write the payload's files.
-func (s settings) addTemplates(t *api.Task, nomadJob string, w backend.Workload) {
-	files, err := s.payload(w)
-	if err != nil {
-		return // submit refuses the workload for the same reason
-	}
-	paths := payloadPaths(nomadJob)
-	_, parts, err := pack(w.ID, files, len(paths))
-	if err != nil {
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		var text strings.Builder
-		for _, p := range parts[name] {
-			fmt.Fprintf(&text, `{{ with nomadVar "%s" }}{{ .%s.Value | base64Decode }}{{ end }}`, paths[p.variable], p.key)
-		}
-		if text.Len() == 0 {
-			text.WriteString(`{{ "" }}`) // an empty file: Nomad takes no empty template
-		}
-		tmpl := &api.Template{
-			EmbeddedTmpl: ptr(text.String()), DestPath: ptr("secrets/kale/" + name), Perms: ptr("0600"), ChangeMode: ptr("noop"),
-		}
-		if s.driver == "exec" && s.user == "" { // Nomad runs it as nobody then
-			tmpl.Uid, tmpl.Gid = ptr(65534), ptr(65534)
-		}
-		t.Templates = append(t.Templates, tmpl)
-	}
 }

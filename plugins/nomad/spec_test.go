@@ -2,9 +2,12 @@ package nomad
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"maps"
+	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
@@ -47,47 +50,87 @@ func TestNames(t *testing.T) {
 }
 
 // Files come out of the variables as they went in, whatever their size, and no variable holds more than Nomad takes.
-func TestPack(t *testing.T) {
-	files := map[string][]byte{
-		"empty": nil, "small": []byte("a"), "medium": bytes.Repeat([]byte{0, 1, 2}, 9000), "large": bytes.Repeat([]byte("0123456789"), 8000), envFile: []byte("export A='b'\n"),
+func TestParcel(t *testing.T) {
+	noise := rand.NewChaCha8([32]byte{1})
+	random := func(n int) []byte {
+		out := make([]byte, n)
+		_, _ = noise.Read(out) // it never fails
+		return out
 	}
-	variables, parts, err := pack(workerID(0, 1), files, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(variables) < 2 {
-		t.Errorf("%d variables hold 107 KB, want at least 2", len(variables))
-	}
-	for i, items := range variables {
-		size := 0
-		for k, v := range items {
-			size += len(k) + len(v)
-			if v == "" {
-				t.Errorf("variable %d has the empty item %q", i, k)
-			}
-		}
-		if size > 65536 {
-			t.Errorf("variable %d holds %d bytes", i, size)
-		}
-	}
-	got := map[string][]byte{}
-	for name := range files {
-		got[name] = nil
-		for _, p := range parts[name] {
-			piece, err := base64.StdEncoding.DecodeString(variables[p.variable][p.key])
+	small := map[string][]byte{"empty": nil, "small": []byte("a"), "medium": bytes.Repeat([]byte{0, 1, 2}, 9000), "large": bytes.Repeat([]byte("0123456789"), 8000)}
+	for _, tt := range []struct {
+		name      string
+		files     map[string][]byte
+		variables int
+		zipped    bool
+	}{
+		{"none", nil, 1, false},
+		{"some", small, 3, false},
+		{"as much as fits as it is", map[string][]byte{"a": random(130_000)}, 3, false},
+		{"many of the same", map[string][]byte{"a": bytes.Repeat([]byte("0123456789"), 100_000), "b": nil}, 1, true},
+		{"much", map[string][]byte{"a": bytes.Repeat(random(10_000), 30), "b": random(100_000)}, 3, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := settings{}.parcel(backend.Workload{ID: workerID(0, 1), Files: tt.files, Env: map[string]string{"A": "b"}}, 3)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got[name] = append(got[name], piece...)
+			if len(p.variables) != tt.variables || p.zipped != tt.zipped {
+				t.Errorf("it lies in %d variables, compressed %v; want %d, %v", len(p.variables), p.zipped, tt.variables, tt.zipped)
+			}
+			for i, items := range p.variables {
+				size := 0
+				for k, v := range items {
+					size += len(k) + len(v)
+					if v == "" {
+						t.Errorf("variable %d has the empty item %q", i, k)
+					}
+				}
+				if size > 65536 {
+					t.Errorf("variable %d holds %d bytes", i, size)
+				}
+			}
+			want := maps.Clone(tt.files)
+			if want == nil {
+				want = map[string][]byte{}
+			}
+			want[envFile] = []byte("# the environment of the workload\nexport A='b'\n")
+			for name, content := range want {
+				if got := p.content(t, name); !bytes.Equal(got, content) {
+					t.Errorf("%s is %d bytes, want %d, or others", name, len(got), len(content))
+				}
+			}
+		})
+	}
+	_, err := settings{}.parcel(backend.Workload{ID: workerID(0, 1), Files: map[string][]byte{"a": random(140_000)}}, 3)
+	if err == nil || err.Code != backend.InvalidField || !strings.Contains(err.Message, "(140 KB)") || !strings.Contains(err.Message, "shared folder") {
+		t.Errorf("parcel of 140 KB that cannot be compressed: %v; want code %q and advice", err, backend.InvalidField)
+	}
+}
+
+// content gives a file's content as it is in the parcel.
+func (p parcel) content(t *testing.T, name string) []byte {
+	t.Helper()
+	var raw []byte
+	for _, at := range p.parts[name] {
+		piece, err := base64.StdEncoding.DecodeString(p.variables[at.variable][at.key])
+		if err != nil {
+			t.Fatal(err)
 		}
+		raw = append(raw, piece...)
 	}
-	if diff := cmp.Diff(files, got); diff != "" {
-		t.Errorf("unpacked (-want +got):\n%s", diff)
+	if !p.zipped {
+		return raw
 	}
-	files["huge"] = make([]byte, 100_000)
-	if _, _, err := pack(workerID(0, 1), files, 3); err == nil || err.Code != backend.InvalidField || !strings.Contains(err.Message, "shared folder") {
-		t.Errorf("pack of 207 KB: %v; want code %q and advice", err, backend.InvalidField)
+	z, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
 	}
+	out, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 // What is submitted never starts a second copy by Nomad's doing, and asks for what the workload needs.

@@ -37,8 +37,16 @@ if [ -e "$state/lives" ]; then
 fi
 rm -f "$state/ended" "$state/exit"
 
-. "$NOMAD_SECRETS_DIR/kale/.env" || exit 1
 export KALE_ALLOC_DIR="$NOMAD_SECRETS_DIR/kale"
+zipped="$NOMAD_SECRETS_DIR/kale-zipped"
+if [ -d "$zipped" ]; then # they were too large otherwise
+  command -v gzip > /dev/null 2>&1 || final 127 "its files came compressed, and gzip is not there"
+  mkdir -p "$KALE_ALLOC_DIR" || exit 1
+  for f in "$zipped"/* "$zipped"/.[!.]*; do
+    [ ! -f "$f" ] || (umask 077 && gzip -dc < "$f" > "$KALE_ALLOC_DIR/${f##*/}") || final 126 "its files came compressed, and do not fit its secrets folder (Nomad's clients give 1 MB before 1.9)"
+  done
+fi
+. "$KALE_ALLOC_DIR/.env" || exit 1
 if [ "$gpus" = 0 ]; then
   export CUDA_VISIBLE_DEVICES=""
 elif [ -z "${CUDA_VISIBLE_DEVICES:-}" ] && [ -n "${NVIDIA_VISIBLE_DEVICES:-}" ]; then

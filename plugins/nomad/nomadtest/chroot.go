@@ -11,7 +11,7 @@ import (
 
 // chrootTools are the programs that tasks of the driver exec find: what Kale's start.sh needs, and the tests' own. Nomad's
 // default is all of the node's /usr, which takes a minute to copy where it is on another file system than the node's data.
-var chrootTools = []string{"sh", "cat", "chmod", "cp", "grep", "mkdir", "mkfifo", "mv", "rm", "setpriv", "setsid", "sleep"}
+var chrootTools = []string{"sh", "cat", "chmod", "cp", "grep", "gzip", "mkdir", "mkfifo", "mv", "rm", "setpriv", "setsid", "sleep"}
 
 // libraries finds absolute paths in what ldd prints.
 var libraries = regexp.MustCompile(`(/[^ ]+) \(0x`)
