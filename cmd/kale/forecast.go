@@ -160,9 +160,15 @@ func (a *app) topicPast(ctx context.Context, arg string, f historyFlags) (past, 
 	if err != nil {
 		return p, err
 	}
-	cl, err := traffic.NewClient(traffic.ClientOptions{Brokers: j.Stream.Brokers, Topic: j.Stream.Topic, Opts: opts})
+	p.series, err = a.topicHistory(ctx, traffic.ClientOptions{Brokers: j.Stream.Brokers, Topic: j.Stream.Topic, Opts: opts}, step, reach)
+	return p, err
+}
+
+// topicHistory reads from the brokers at what rate records have arrived in a topic, as far back as reach and as its log goes.
+func (a *app) topicHistory(ctx context.Context, o traffic.ClientOptions, step, reach time.Duration) (forecast.Series, error) {
+	cl, err := traffic.NewClient(o)
 	if err != nil {
-		return p, err
+		return forecast.Series{}, err
 	}
 	defer cl.Close()
 	arrivals := traffic.NewArrivals(traffic.ArrivalsOptions{Keep: reach + 2*step, Step: step})
@@ -175,15 +181,15 @@ func (a *app) topicPast(ctx context.Context, arg string, f historyFlags) (past, 
 	}})
 	if err != nil {
 		if ctx.Err() != nil {
-			return p, errors.New("reading the arrival history: interrupted")
+			return forecast.Series{}, errors.New("reading the arrival history: interrupted")
 		}
-		return p, err
+		return forecast.Series{}, err
 	}
-	p.series = known(forecast.Series{Start: start, Step: step, Values: arrivals.Series(step, start, end)})
-	if p.series.Known() == 0 {
-		return p, fmt.Errorf("topic %q has no arrival history in the last %s: is anything written to it, with timestamps of then?", j.Stream.Topic, reach)
+	s := known(forecast.Series{Start: start, Step: step, Values: arrivals.Series(step, start, end)})
+	if s.Known() == 0 {
+		return s, fmt.Errorf("topic %q has no arrival history in the last %s: is anything written to it, with timestamps of then?", o.Topic, reach)
 	}
-	return p, nil
+	return s, nil
 }
 
 // known cuts off what lies before the first measurement.

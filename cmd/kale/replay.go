@@ -14,9 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kale-sched/kale/cmd/internal/about"
+	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/replay"
 	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/core/traffic"
 	"github.com/kale-sched/kale/examples"
 )
 
@@ -92,11 +94,11 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if err != nil {
 		return err
 	}
-	cmp, err := replay.New(j, course, o)
+	cmp, err := replay.New(ctx, j, course, o)
 	if err != nil {
 		return err
 	}
-	r, err := cmp.Run(f.sweep)
+	r, err := cmp.Run(ctx, f.sweep)
 	if err != nil {
 		return err
 	}
@@ -207,9 +209,40 @@ func (a *app) replayedTrace(ctx context.Context, f replayFlags, j *job.Job) (rep
 	case f.trace == "":
 		return replay.Trace{}, usagef("-trace is missing: name a CSV file of lines \"timestamp,rate\", or say -synthetic week")
 	}
+	if rest, ok := strings.CutPrefix(f.trace, "kafka://"); ok {
+		return a.topicTrace(ctx, rest, f, j)
+	}
 	c, err := stream.ReadCurve(f.trace)
 	if errors.Is(err, os.ErrNotExist) {
 		return replay.Trace{}, fmt.Errorf("%w; a trace is a CSV file of lines \"timestamp,rate\", or kafka://BROKER/TOPIC", err)
 	}
 	return replay.Trace{Name: f.trace, Curve: c}, err
+}
+
+// topicReach is how far back the arrivals of a topic are read: what is replayed by default, and a past to forecast from.
+const topicReach = 28 * 24 * time.Hour
+
+// topicTrace reads the arrival history of BROKER[,BROKER]/TOPIC. TLS and SASL are those of -job.
+func (a *app) topicTrace(ctx context.Context, where string, f replayFlags, j *job.Job) (replay.Trace, error) {
+	brokers, topic, ok := strings.Cut(where, "/")
+	if !ok || brokers == "" || topic == "" || strings.Contains(topic, "/") {
+		return replay.Trace{}, usagef("-trace %q: want kafka://BROKER[,BROKER]/TOPIC", f.trace)
+	}
+	o := traffic.ClientOptions{Brokers: strings.Split(brokers, ","), Topic: topic}
+	if f.job != "" {
+		opts, err := core.KafkaOpts(j)
+		if err != nil {
+			return replay.Trace{}, err
+		}
+		o.Opts = opts
+	}
+	reach := topicReach
+	if f.days > 0 {
+		reach = time.Duration(f.days)*24*time.Hour + replay.PastNeeded(j)
+	}
+	s, err := a.topicHistory(ctx, o, j.Forecast.Interval, reach)
+	if err != nil {
+		return replay.Trace{}, err
+	}
+	return replay.Trace{Name: "topic " + topic, Curve: stream.Curve{Start: s.Start, Step: s.Step, Rates: s.Values}}, nil
 }

@@ -34,7 +34,7 @@ func compare(t testing.TB, j *job.Job, tr Trace, co CourseOptions, o Options) *C
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := New(j, course, o)
+	c, err := New(t.Context(), j, course, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/kale-sched/kale/core"
@@ -9,7 +10,7 @@ import (
 )
 
 // foresee makes the forecasts of a part, one for each of its bins of what is measured. They depend on the trace alone, and each only on what lies before it.
-func (c *Comparison) foresee(p *Part, k int) ([]*packed, error) {
+func (c *Comparison) foresee(ctx context.Context, p *Part, k int) ([]*packed, error) {
 	bins := len(p.History.Values) - p.First
 	if c.o.Forecaster == PerfectForecast {
 		return perfect(p, c.j), nil
@@ -21,7 +22,7 @@ func (c *Comparison) foresee(p *Part, k int) ([]*packed, error) {
 			out[n] = kept
 		}
 		c.o.Progress("forecasting "+part(k, len(c.course.Parts)), i-p.First, bins)
-		return nil
+		return ctx.Err()
 	})
 	return out, err
 }

@@ -112,13 +112,14 @@ func (r *Report) picture() picture {
 		}
 	}
 	bunch := max(1, int(math.Ceil(float64(n)/mostPoints)))
-	ours := r.ours()
+	ours, rival := r.ours(), r.cheapestRival()
+	drawn := func(row Row, p *Row) bool { return p != nil && row.Name == p.Name && row.Setting == p.Setting }
 	for _, row := range rows {
 		t := row.trail
 		if t == nil || len(t.At) != n {
 			continue
 		}
-		l := lines{Name: r.title(row), Shown: row.Name == "oracle" || ours != nil && row.Name == ours.Name && row.Setting == ours.Setting}
+		l := lines{Name: r.title(row), Shown: row.Name == "oracle" || drawn(row, ours) || drawn(row, rival)}
 		if row.Setting == LabelBest && row.Name != "oracle" {
 			l.Name += ", best"
 		}

@@ -6,8 +6,9 @@
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
   const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
   // Okabe and Ito's colours, which most eyes tell apart, and four more.
-  const colours = [dark ? "#9aa5b1" : "#59636e", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a4fa0", "#7a8b00", "#a0522d", "#c2185b", "#00838f", "#546e7a", "#ef6c00"];
-  const colour = (i) => colours[i % colours.length];
+  const colours = [dark ? "#9aa5b1" : "#59636e", "#0072b2", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#8a4fa0", "#7a8b00", "#a0522d", "#c2185b", "#00838f", "#546e7a", "#ef6c00"];
+  const ours = data.lines.findIndex((l) => l.name.startsWith("cost"));
+  const colour = (i) => (i === ours ? "#009e73" : colours[i % colours.length]);
   const utc = (ts) => uPlot.tzDate(new Date(ts * 1000), "Etc/UTC");
   const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
   const font = "12px system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif";
@@ -29,11 +30,11 @@
     box.setAttribute("role", "img");
     const height = box.classList.contains("tall") ? 320 : 220;
     const first = more.area ? [{ stroke: css("arrivals"), fill: css("busyfill"), width: 1, points: { show: false } }] : [];
-    const series = data.lines.map((l, i) => ({ label: l.name, stroke: colour(i), width: l.shown ? 2 : 1.4, show: shown[i], paths: more.stepped ? stepped : undefined, points: { show: false } }));
+    const series = data.lines.map((l, i) => ({ label: l.name, stroke: colour(i), width: i === ours ? 2.2 : 1.5, show: shown[i], paths: more.stepped ? stepped : undefined, points: { show: false } }));
     const u = new uPlot({
-      width: box.clientWidth, height, tzDate: utc, legend: { show: false }, padding: [8, 12, 0, 0],
+      width: box.clientWidth, height, tzDate: utc, legend: { show: false }, padding: [8, 24, 0, 0],
       series: [{}, ...first, ...series],
-      axes: [{ ...axis(), values: clock, space: 80 }, { ...axis(), values: more.values || number, size: 58 }],
+      axes: [{ ...axis(), values: clock, space: 80 }, { ...axis(), values: more.values || number, incrs: more.incrs, size: 58 }],
       scales: { x: { time: true }, y: { range: (u, min, max) => [0, Math.max(max || 0, more.least || 0, 1e-9) * 1.06] } },
       cursor: { sync: { key: "kale", scales: ["x", null] }, y: false, points: { size: 6 }, drag: { x: true, y: false } },
       hooks: { draw: more.level == null ? [] : [(u) => {
@@ -49,13 +50,13 @@
         c.restore();
       }] },
     }, [data.t, ...(more.area ? [more.area] : []), ...data.lines.map((l) => l[field])], box);
-    box.style.height = u.root.offsetHeight + "px";
+    box.style.height = height + "px";
     charts.push({ u, box, height, offset: 1 + first.length });
   };
   make("capacity", "capacity", { area: data.rate, stepped: true });
   make("held", "held", { stepped: true });
-  make("lag", "lag", { values: lag, level: data.max_lag, least: data.max_lag * 0.5 });
-  for (const id of ["over", "lag_sum", "downtime", "gpu_hours"]) make(id, id, {});
+  make("lag", "lag", { values: lag, incrs: [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 36000], level: data.max_lag, least: data.max_lag * 0.5 });
+  for (const id of ["over", "lag_sum", "downtime", "gpu_hours"]) make(id, id, { least: 1 });
 
   const chips = document.getElementById("chips");
   data.lines.forEach((l, i) => {

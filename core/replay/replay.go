@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -49,7 +50,7 @@ type Comparison struct {
 }
 
 // New makes a comparison ready; this is where forecasts are made, which takes the most time.
-func New(j *job.Job, course *Course, o Options) (*Comparison, error) {
+func New(ctx context.Context, j *job.Job, course *Course, o Options) (*Comparison, error) {
 	if o.Seeds == 0 {
 		o.Seeds = DefaultSeeds
 	}
@@ -86,7 +87,7 @@ func New(j *job.Job, course *Course, o Options) (*Comparison, error) {
 	for k := range course.Parts {
 		p := &course.Parts[k]
 		c.arrived = append(c.arrived, newArrivals(p.Step.Seconds(), p.Rates))
-		outlook, err := c.foresee(p, k)
+		outlook, err := c.foresee(ctx, p, k)
 		if err != nil {
 			return nil, fmt.Errorf("replay: %w", err)
 		}
@@ -106,7 +107,7 @@ type outcome struct {
 }
 
 // runAll runs every setting with every seed, on all processors, and gives the figures in order: which processor did what changes none of them.
-func (c *Comparison) runAll(what string, settings []Setting, seeds int, trails bool) ([]outcome, error) {
+func (c *Comparison) runAll(ctx context.Context, what string, settings []Setting, seeds int, trails bool) ([]outcome, error) {
 	out := make([]outcome, len(settings))
 	for i, s := range settings {
 		if _, _, err := s.apply(c.j, c.o.World); err != nil {
@@ -115,7 +116,7 @@ func (c *Comparison) runAll(what string, settings []Setting, seeds int, trails b
 		out[i] = outcome{setting: s, by: make([]Metrics, seeds)}
 	}
 	total := len(settings) * seeds
-	err := c.parallel(what, total, func(k int) error {
+	err := c.parallel(ctx, what, total, func(k int) error {
 		i, seed := k/seeds, k%seeds
 		var trail *Trail
 		if trails && seed == 0 {
@@ -132,8 +133,8 @@ func (c *Comparison) runAll(what string, settings []Setting, seeds int, trails b
 	return out, err
 }
 
-// parallel does n pieces of work on all processors and returns the error of the first piece that failed.
-func (c *Comparison) parallel(what string, n int, work func(k int) error) error {
+// parallel does n pieces of work on all processors and returns the error of the first piece that failed, or that of a context that has ended.
+func (c *Comparison) parallel(ctx context.Context, what string, n int, work func(k int) error) error {
 	errs := make([]error, n)
 	next := make(chan int, n)
 	for k := range n {
@@ -146,6 +147,9 @@ func (c *Comparison) parallel(what string, n int, work func(k int) error) error 
 	for range min(runtime.GOMAXPROCS(0), n) { // each ends when next is empty, and is waited for below
 		wait.Go(func() {
 			for k := range next {
+				if ctx.Err() != nil {
+					return
+				}
 				errs[k] = work(k)
 				lock.Lock()
 				done++
@@ -160,7 +164,7 @@ func (c *Comparison) parallel(what string, n int, work func(k int) error) error 
 			return err
 		}
 	}
-	return nil
+	return ctx.Err()
 }
 
 // play runs all parts of the course under one setting and one seed.

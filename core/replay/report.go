@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -73,7 +74,7 @@ func (o outcome) row(oracle []Metrics) Row {
 
 // Run replays the policies and the oracle, each policy in its paper setting where it has one and, with sweep, in the cheapest of its grid; the job's own
 // policy also as the job file has it.
-func (c *Comparison) Run(sweep bool) (*Report, error) {
+func (c *Comparison) Run(ctx context.Context, sweep bool) (*Report, error) {
 	policies := c.o.Policies
 	var settings []Setting
 	for _, name := range policies {
@@ -82,18 +83,18 @@ func (c *Comparison) Run(sweep bool) (*Report, error) {
 			settings = append(settings, s)
 		}
 	}
-	outcomes, err := c.runAll("replaying", settings, c.o.Seeds, true)
+	outcomes, err := c.runAll(ctx, "replaying", settings, c.o.Seeds, true)
 	if err != nil {
 		return nil, err
 	}
 	if sweep {
-		best, err := c.sweep(policies)
+		best, err := c.sweep(ctx, policies)
 		if err != nil {
 			return nil, err
 		}
 		outcomes = append(outcomes, best...)
 	}
-	best, err := c.runOracle()
+	best, err := c.runOracle(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -108,14 +109,14 @@ func (c *Comparison) Run(sweep bool) (*Report, error) {
 }
 
 // runOracle solves and plays the cheapest schedule for every seed.
-func (c *Comparison) runOracle() (outcome, error) {
+func (c *Comparison) runOracle(ctx context.Context) (outcome, error) {
 	out := outcome{setting: Setting{Policy: "oracle", Label: LabelBest}, by: make([]Metrics, c.o.Seeds), trail: &Trail{}}
 	toll := -1.0 // what the first seed led to spares the others the search
 	if c.o.World.Live {
 		sum, _, first := c.playLiveOracle(0, liveGrid(c.j.SLO.MaxLag), toll, out.trail)
 		out.by[0], toll = sum.metrics(&c.fig), first
 	}
-	return out, c.parallel("solving the oracle", c.o.Seeds, func(seed int) error {
+	return out, c.parallel(ctx, "solving the oracle", c.o.Seeds, func(seed int) error {
 		switch {
 		case c.o.World.Live && seed == 0:
 		case c.o.World.Live:

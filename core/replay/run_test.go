@@ -185,7 +185,7 @@ func TestCausal(t *testing.T) {
 func TestDeterministic(t *testing.T) {
 	run := func() *Report {
 		c := week(t, 1, Options{World: PaperRestart(), Seeds: 3, Policies: []string{"static", "kale", "follow"}})
-		r, err := c.Run(false)
+		r, err := c.Run(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 )
@@ -14,24 +15,24 @@ const (
 )
 
 // sweep finds the cheapest setting of each policy's grid by total cost, and runs it with all seeds.
-func (c *Comparison) sweep(policies []string) ([]outcome, error) {
+func (c *Comparison) sweep(ctx context.Context, policies []string) ([]outcome, error) {
 	var best []Setting
 	for _, name := range policies {
 		r, _ := contestant(name)
 		if len(r.Grid) == 0 {
 			continue
 		}
-		s, err := c.search(r)
+		s, err := c.search(ctx, r)
 		if err != nil {
 			return nil, err
 		}
 		best = append(best, s)
 	}
-	return c.runAll("replaying the best settings", best, c.o.Seeds, true)
+	return c.runAll(ctx, "replaying the best settings", best, c.o.Seeds, true)
 }
 
 // search tries every point of the grid; where the cheapest lies at an edge, the axis is extended beyond it, the others staying where they are best.
-func (c *Comparison) search(r Contestant) (Setting, error) {
+func (c *Comparison) search(ctx context.Context, r Contestant) (Setting, error) {
 	grid := make([]Axis, len(r.Grid))
 	for i, a := range r.Grid {
 		grid[i] = a
@@ -41,7 +42,7 @@ func (c *Comparison) search(r Contestant) (Setting, error) {
 		}
 	}
 	tried := points(r.Policy, grid)
-	costs, err := c.costs(tried)
+	costs, err := c.costs(ctx, tried)
 	if err != nil {
 		return Setting{}, err
 	}
@@ -51,7 +52,7 @@ func (c *Comparison) search(r Contestant) (Setting, error) {
 		if len(more) == 0 {
 			break
 		}
-		found, err := c.costs(more)
+		found, err := c.costs(ctx, more)
 		if err != nil {
 			return Setting{}, err
 		}
@@ -127,8 +128,8 @@ func extend(grid []Axis, best Setting) (more []Setting) {
 }
 
 // costs are the mean total costs of the settings.
-func (c *Comparison) costs(settings []Setting) ([]float64, error) {
-	all, err := c.runAll(sweepAtOnce, settings, min(sweepSeeds, c.o.Seeds), false)
+func (c *Comparison) costs(ctx context.Context, settings []Setting) ([]float64, error) {
+	all, err := c.runAll(ctx, sweepAtOnce, settings, min(sweepSeeds, c.o.Seeds), false)
 	if err != nil {
 		return nil, err
 	}

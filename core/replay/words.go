@@ -24,7 +24,7 @@ func (r *Report) Headline() string {
 		text += fmt.Sprintf(", %s a day saved", money(r.price*(all-k.GPUHours)))
 	}
 	switch over := k.ViolationPct / 100 * 1440; {
-	case over == 0:
+	case over < 0.005:
 		text += fmt.Sprintf(", with no minute over the objective of %s", job.FormatDuration(time.Duration(r.MaxLag*1e9)))
 	default:
 		text += fmt.Sprintf(", with %.1f minutes a day over the objective of %s", over, job.FormatDuration(time.Duration(r.MaxLag*1e9)))
@@ -49,12 +49,18 @@ func (r *Report) ours() *Row {
 	return nil
 }
 
-// cheapest is the row of the least total cost.
-func (r *Report) cheapest() *Row {
-	best := &r.Policies[0]
+// cheapest is the row of the least total cost, cheapestRival that of the least that is not Kale's; nil where there is none.
+func (r *Report) cheapest() *Row { return r.least(func(*Row) bool { return true }) }
+
+func (r *Report) cheapestRival() *Row {
+	return r.least(func(p *Row) bool { return p.Name != "cost" && p.Name != "kale" })
+}
+
+func (r *Report) least(among func(*Row) bool) *Row {
+	var best *Row
 	for i := range r.Policies {
-		if r.Policies[i].Cost < best.Cost {
-			best = &r.Policies[i]
+		if p := &r.Policies[i]; among(p) && (best == nil || p.Cost < best.Cost) {
+			best = p
 		}
 	}
 	return best
@@ -76,7 +82,7 @@ func (r *Report) facts() []string {
 	}
 	return []string{
 		fmt.Sprintf("%s to %s", r.From.UTC().Format("2006-01-02 15:04"), r.To.UTC().Format("2006-01-02 15:04")),
-		fmt.Sprintf("%.3g days", r.Days), bins, peak, fmt.Sprintf("%d to %d workers", r.Min, r.Max), rescale, fmt.Sprintf("%d seeds", r.Seeds),
+		days(r.Days), bins, peak, fmt.Sprintf("%d to %d workers", r.Min, r.Max), rescale, fmt.Sprintf("%d seeds", r.Seeds),
 	}
 }
 
@@ -171,6 +177,13 @@ func amount(v float64) string {
 		return fmt.Sprintf("%.0fk", v/1e3)
 	}
 	return fmt.Sprintf("%.3gM", v/1e6)
+}
+
+func days(v float64) string {
+	if v == 1 {
+		return "1 day"
+	}
+	return fmt.Sprintf("%.3g days", v)
 }
 
 func money(v float64) string {

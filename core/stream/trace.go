@@ -34,16 +34,16 @@ func ReadCurve(path string) (Curve, error) {
 }
 
 // ParseCurve reads a trace of lines "timestamp,rate": the start of a bin (RFC 3339, such as 2024-05-01T13:00:00Z, or
-// 2024-05-01 13:00:00 taken as UTC) and its events per second. A first line that names the columns is skipped. Lines
-// are in order of time; the shortest distance between two is the bin's length, and all are whole bins apart. A missing
-// bin is a gap (NaN). Errors begin with name:line, as compilers' do.
+// 2024-05-01 13:00:00 taken as UTC, or seconds since 1970) and its events per second. A first line that names the columns
+// is skipped. Lines are in order of time; the shortest distance between two is the bin's length, and all are whole bins apart. A missing
+// bin is a gap (NaN). Errors begin with name:line:column, as compilers' do.
 func ParseCurve(name string, r io.Reader) (Curve, error) {
 	at, rates, lines, err := parseRows(name, r)
 	if err != nil {
 		return Curve{}, err
 	}
 	if len(at) < 2 {
-		return Curve{}, fmt.Errorf("%s: %d rows; a curve needs at least 2, to know the length of a bin", name, len(at))
+		return Curve{}, fmt.Errorf("%s:%d:1: %d rows; a curve needs at least 2, to know the length of a bin", name, max(1, last(lines)), len(at))
 	}
 	step := at[1].Sub(at[0])
 	for i := 1; i < len(at); i++ {
@@ -51,13 +51,13 @@ func ParseCurve(name string, r io.Reader) (Curve, error) {
 	}
 	c := Curve{Start: at[0], Step: step}
 	if bins := at[len(at)-1].Sub(at[0])/step + 1; bins > maxBins {
-		return Curve{}, fmt.Errorf("%s: from %s to %s in bins of %v are %d bins; that looks like a wrong timestamp",
-			name, at[0].Format(time.RFC3339), at[len(at)-1].Format(time.RFC3339), step, bins)
+		return Curve{}, fmt.Errorf("%s:%d:1: from %s to %s in bins of %v are %d bins; that looks like a wrong timestamp",
+			name, last(lines), at[0].Format(time.RFC3339), at[len(at)-1].Format(time.RFC3339), step, bins)
 	}
 	for i, t := range at {
 		d := t.Sub(c.Start)
 		if d%step != 0 {
-			return Curve{}, fmt.Errorf("%s:%d: %s is not a whole number of bins of %v after the first row", name, lines[i], t.Format(time.RFC3339), step)
+			return Curve{}, fmt.Errorf("%s:%d:1: %s is not a whole number of bins of %v after the first row", name, lines[i], t.Format(time.RFC3339), step)
 		}
 		for len(c.Rates) < int(d/step) {
 			c.Rates = append(c.Rates, math.NaN())
@@ -81,37 +81,67 @@ func parseRows(name string, r io.Reader) (at []time.Time, rates []float64, lines
 		if err != nil {
 			var pe *csv.ParseError
 			if errors.As(err, &pe) {
-				return nil, nil, nil, fmt.Errorf("%s:%d: %w", name, pe.Line, pe.Err)
+				return nil, nil, nil, fmt.Errorf("%s:%d:%d: %w", name, pe.Line, pe.Column, pe.Err)
 			}
 			return nil, nil, nil, fmt.Errorf("read the arrival curve %s: %w", name, err)
 		}
 		line, _ := cr.FieldPos(0)
-		if first && strings.EqualFold(strings.TrimPrefix(row[0], "\ufeff"), "timestamp") {
+		if first && names(row) {
 			continue
 		}
 		if len(row) != 2 {
-			return nil, nil, nil, fmt.Errorf("%s:%d: %d columns; want 2: timestamp,rate", name, line, len(row))
+			return nil, nil, nil, fmt.Errorf("%s:%d:1: %d columns; want 2: timestamp,rate", name, line, len(row))
 		}
 		t, err := parseTime(strings.TrimSpace(row[0]))
 		if err != nil {
-			return nil, nil, nil, fmt.Errorf("%s:%d: timestamp %q: want RFC 3339, such as 2024-05-01T13:00:00Z", name, line, row[0])
+			return nil, nil, nil, fmt.Errorf("%s: timestamp %q: want RFC 3339, such as 2024-05-01T13:00:00Z, or seconds since 1970", place(name, cr, 0), row[0])
 		}
 		rate, err := strconv.ParseFloat(strings.TrimSpace(row[1]), 64)
 		if err != nil || rate < 0 || math.IsNaN(rate) || math.IsInf(rate, 0) {
-			return nil, nil, nil, fmt.Errorf("%s:%d: rate %q: want a number of events per second, 0 or more (leave the row out where it is not known)", name, line, row[1])
+			return nil, nil, nil, fmt.Errorf("%s: rate %q: want a number of events per second, 0 or more (leave the row out where it is not known)", place(name, cr, 1), row[1])
 		}
 		if n := len(at); n > 0 && !t.After(at[n-1]) {
-			return nil, nil, nil, fmt.Errorf("%s:%d: %s does not come after %s on line %d: sort the rows by time, each bin once",
-				name, line, t.Format(time.RFC3339), at[n-1].Format(time.RFC3339), lines[n-1])
+			return nil, nil, nil, fmt.Errorf("%s: %s does not come after %s on line %d: sort the rows by time, each bin once",
+				place(name, cr, 0), t.Format(time.RFC3339), at[n-1].Format(time.RFC3339), lines[n-1])
 		}
 		at, rates, lines = append(at, t), append(rates, rate), append(lines, line)
 	}
+}
+
+// place is name:line:column of a field of the row that was read last.
+func place(name string, cr *csv.Reader, field int) string {
+	line, column := cr.FieldPos(field)
+	return fmt.Sprintf("%s:%d:%d", name, line, column)
+}
+
+// names reports whether a first row names the columns: neither of them holds a value.
+func names(row []string) bool {
+	_, err := parseTime(strings.TrimSpace(strings.TrimPrefix(row[0], "\ufeff")))
+	if err == nil || strings.EqualFold(strings.TrimPrefix(row[0], "\ufeff"), "timestamp") {
+		return err != nil
+	}
+	_, err = strconv.ParseFloat(strings.TrimSpace(row[len(row)-1]), 64)
+	return len(row) == 2 && err != nil
+}
+
+// last is the last of the lines, 0 without any.
+func last(lines []int) int {
+	if len(lines) == 0 {
+		return 0
+	}
+	return lines[len(lines)-1]
 }
 
 func parseTime(s string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
 		t, err = time.Parse(time.DateTime, s)
+	}
+	if err != nil && len(s) >= 9 && len(s) <= 10 { // from 1973 to 2286
+		var unix int64
+		if unix, err = strconv.ParseInt(s, 10, 64); err == nil {
+			t = time.Unix(unix, 0)
+		}
 	}
 	return t.UTC(), err
 }

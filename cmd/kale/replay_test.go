@@ -1,0 +1,148 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// quick are the flags with which a replay takes a second.
+var quick = []string{"-days", "1", "-seeds", "2", "-forecast-every", "120", "-policies", "static,follow,kale"}
+
+// A person with a CSV learns in one command what would have been saved: in text, as JSON and as a page that loads nothing.
+func TestReplayCSV(t *testing.T) {
+	s := newShell(t)
+	dir := t.TempDir()
+	trace, page := filepath.Join(dir, "my.csv"), filepath.Join(dir, "out.html")
+	var csv strings.Builder
+	csv.WriteString("time,requests\n")
+	start := time.Date(2024, 5, 1, 0, 0, 0, 0, time.UTC)
+	for i := range 4 * 288 {
+		fmt.Fprintf(&csv, "%s,%.2f\n", start.Add(time.Duration(i)*5*time.Minute).Format(time.RFC3339), 50-40*math.Cos(float64(i)*2*math.Pi/288))
+	}
+	if err := os.WriteFile(trace, []byte(csv.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := s.must(append([]string{"replay", "-trace", trace, "-o", page, "-price", "2.5"}, quick...)...)
+	first, rest, _ := strings.Cut(r.out, "\n")
+	for _, want := range []string{`Kale's "kale" would have held`, "less than 28 workers all day (672)", "a day saved", "the cheapest schedule that there is holds"} {
+		if !strings.Contains(first, want) {
+			t.Errorf("the first line lacks %q: %s", want, first)
+		}
+	}
+	for _, want := range []string{"bins of 5m", "peak 448k records/s", "oracle", "static [paper]", "follow [ours]", "Fluid bound"} {
+		if !strings.Contains(rest, want) {
+			t.Errorf("the text lacks %q:\n%s", want, rest)
+		}
+	}
+	html, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<title>" + trace, "Kale&#39;s &#34;kale&#34; would have held", `id="data"`, "uPlot", "default-src 'none'", "follow [ours]"} {
+		if !strings.Contains(string(html), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(string(html), "src=\"http") || strings.Contains(string(html), "href=\"http") {
+		t.Error("the page loads something")
+	}
+}
+
+// The form of -json is that which the README describes.
+func TestReplayJSON(t *testing.T) {
+	s := newShell(t)
+	r := s.must(append([]string{"replay", "-synthetic", "week", "-json"}, quick...)...)
+	var got struct {
+		Trace         string
+		Days          float64
+		Seeds         int
+		ShareAtMin    *float64 `json:"share_at_min"`
+		Oracle        map[string]any
+		FluidGPUHours float64 `json:"fluid_gpu_hours"`
+		Policies      []map[string]any
+	}
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Trace != "synthetic week" || got.Days != 1 || got.Seeds != 2 || got.ShareAtMin == nil || !(got.FluidGPUHours > 300) || len(got.Policies) != 4 {
+		t.Errorf("%+v", got)
+	}
+	for _, p := range append(got.Policies, got.Oracle) {
+		for _, key := range []string{"name", "setting", "params", "violation_pct", "accumulated_lag_min", "downtime_min", "gpu_hours", "rescales", "lag_p50_s", "lag_p99_s",
+			"lag_max_s", "cost", "cost_ratio_oracle", "auc_pct", "gpu_busy_pct", "gpu_allocated_pct"} {
+			if _, ok := p[key]; !ok {
+				t.Errorf("%v lacks %q", p["name"], key)
+			}
+		}
+	}
+	if c := got.Policies[0]["cost"].(float64); got.Policies[0]["name"] != "static" || math.Abs(c-672) > 1e-6 {
+		t.Errorf("the first policy is %v and costs %v", got.Policies[0]["name"], c)
+	}
+	again := s.must(append([]string{"replay", "-synthetic", "week", "-json"}, quick...)...)
+	if again.out != r.out {
+		t.Error("the same command printed something else")
+	}
+}
+
+// Mistakes are told where they are.
+func TestReplayMistakes(t *testing.T) {
+	s := newShell(t)
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{nil, exitUsage, "-trace is missing"},
+		{[]string{"-trace", file("empty.csv", "")}, exitFailed, "empty.csv:1:1: 0 rows"},
+		{[]string{"-trace", file("one.csv", "timestamp,rate\n2024-05-01T00:00:00Z,1\n")}, exitFailed, "one.csv:2:1: 1 rows"},
+		{[]string{"-trace", file("bad.csv", "timestamp,rate\n2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,x\n")}, exitFailed, `bad.csv:3:22: rate "x"`},
+		{[]string{"-trace", file("minus.csv", "timestamp,rate\n2024-05-01T00:00:00Z,-1\n")}, exitFailed, `minus.csv:2:22: rate "-1"`},
+		{[]string{"-trace", file("zero.csv", "timestamp,rate\n2024-05-01T00:00:00Z,0\n2024-05-01T00:01:00Z,0\n")}, exitFailed, "cannot be scaled"},
+		{[]string{"-trace", filepath.Join(dir, "absent.csv")}, exitFailed, "no such file"},
+		{[]string{"-trace", "kafka://nowhere"}, exitUsage, "want kafka://BROKER"},
+		{[]string{"-synthetic", "year"}, exitUsage, "want week"},
+		{[]string{"-synthetic", "week", "-trace", "x.csv"}, exitUsage, "give one of them"},
+		{[]string{"-synthetic", "week", "-policies", "hpo"}, exitUsage, "Did you mean hpa?"},
+		{[]string{"-synthetic", "week", "-rescale", "8m..5m"}, exitUsage, "want live, or how long"},
+		{[]string{"-synthetic", "week", "-days", "-1"}, exitFailed, "0 or more"},
+		{[]string{"-synthetic", "week", "-forecast-bias", "-2"}, exitFailed, "bias must lie between"},
+		{[]string{"-synthetic", "week", "-seeds", "-3"}, exitFailed, "seeds must be"},
+	} {
+		r := s.run(append([]string{"replay"}, tt.args...)...)
+		if r.code != tt.code || !strings.Contains(r.err, tt.want) {
+			t.Errorf("replay %s: code %d, want %d and %q:\n%s", strings.Join(tt.args, " "), r.code, tt.code, tt.want, r.err)
+		}
+	}
+}
+
+// The arrivals of a topic are a trace.
+func TestReplayTopic(t *testing.T) {
+	s := newShell(t)
+	b := s.start("broker", "-data", filepath.Join(t.TempDir(), "data"), "-listen", "127.0.0.1:0", "-topic", "clicks:2", "-json")
+	b.eventually("its address", func() bool { return strings.HasSuffix(b.out.String(), "\n") })
+	var ready struct{ Addr string }
+	if err := json.Unmarshal([]byte(b.out.String()), &ready); err != nil {
+		t.Fatal(err)
+	}
+	s.must("produce", "-brokers", ready.Addr, "-topic", "clicks", "-history", "20m", "-peak", "40", "-duration", "0")
+	r := s.must("replay", "-trace", "kafka://"+ready.Addr+"/clicks", "-days", "1", "-seeds", "1", "-policies", "static,follow")
+	if !strings.Contains(r.out, "topic clicks: ") || !strings.Contains(r.out, "Less than a day was replayed") {
+		t.Errorf("%s", r.out)
+	}
+	b.interrupt()
+	b.end()
+}
