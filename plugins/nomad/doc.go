@@ -1,10 +1,22 @@
 // Package nomad is the backend for a Nomad cluster. Input: workloads, by the contract of core/backend. Output: Nomad
 // jobs, one batch job for each workload, through Nomad's HTTP API (1.8 or newer) and nothing else.
 //
-// One job for each workload, and not one group with a count, because a group's only handle is its count: Nomad picks
-// who goes when it shrinks, gives a successor the same name as its predecessor, and replaces what it deems lost before
-// the old one is known to be dead. A job of its own gives a workload an identity (kale-JOB-worker-3-g2), lets the
-// caller choose who goes, and leaves Nomad nothing to replace:
+// One job for each workload is the only layout. One group with a count for all workers was tried on Nomad 1.11 and cannot
+// keep who is who. As long as all nodes answer it nearly can: of a batch job's group a worker that was drained ends well, the
+// count may follow it down, nobody else is stopped, and the next one up takes the lowest index that is free. But:
+//   - a client is lost and the count is lowered by its workers: when it is back Nomad goes by indexes, stops a worker that
+//     was never lost and never drained, and keeps one that was given up (TestWhyNotOneGroup). A job of its own that was
+//     told to end is ended by the client itself when it is back;
+//   - Nomad chooses the index of a new worker, and with it whose rank and generation that is: who writes down which index
+//     is whom must foresee the choice, and one "nomad job scale" by a person makes that wrong;
+//   - a higher generation in the same place takes a change of the count (or a new version of the job) for each, which
+//     touches all other workers' allocations too, and of the six versions that Nomad keeps none is what was submitted;
+//   - all members have one specification: no Avoid and no Resources of a workload's own, and the Files of all of them share
+//     the three variables that a task may read;
+//   - of a service's group none may end by itself: it fails, or is started again, and a deployment blocks the scaling.
+//
+// A job of its own gives a workload an identity (kale-JOB-worker-3-g2), lets the caller choose who goes, and leaves Nomad
+// nothing to replace; to claim it is a compare-and-set (JobModifyIndex 0), as every change of it is. How it does so:
 //   - type batch: what ended with code 0 is over;
 //   - reschedule off and disconnect { replace = false }: a client that is lost keeps its one allocation, which is
 //     unknown until it is back; only a higher generation takes its place;

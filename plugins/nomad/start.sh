@@ -43,7 +43,7 @@ if [ -d "$zipped" ]; then # they were too large otherwise
   command -v gzip > /dev/null 2>&1 || final 127 "its files came compressed, and gzip is not there"
   mkdir -p "$KALE_ALLOC_DIR" || exit 1
   for f in "$zipped"/* "$zipped"/.[!.]*; do
-    [ ! -f "$f" ] || (umask 077 && gzip -dc < "$f" > "$KALE_ALLOC_DIR/${f##*/}") || final 126 "its files came compressed, and do not fit its secrets folder (Nomad's clients give 1 MB before 1.9)"
+    [ ! -f "$f" ] || (umask 077 && gzip -dc < "$f" > "$KALE_ALLOC_DIR/${f##*/}") || final 126 "its files came compressed, and do not fit its secrets folder (Nomad's clients give 1 MB before 1.8.3)"
   done
 fi
 . "$KALE_ALLOC_DIR/.env" || exit 1
