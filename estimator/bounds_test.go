@@ -20,12 +20,12 @@ func reached(t *testing.T, o *Online, at time.Time, w int, rate float64) bool {
 	return used
 }
 
-// linear is a prior of 800 samples/s for each worker.
-var linear = Model{Form: FormAsync, Theta: []float64{0.00125, 0, 0}}
+// proportional is a prior of 800 samples/s for each worker.
+var proportional = Model{Form: FormAsync, Theta: []float64{0.00125, 0, 0}}
 
 // A rate that was reached is a lower bound on capacity, also where nobody was saturated: F(w) ≥ what was seen.
 func TestOnlineWhatWasReachedIsABound(t *testing.T) {
-	o := newOnline(t, linear, OnlineOptions{PriorMax: 6})
+	o := newOnline(t, proportional, OnlineOptions{PriorMax: 6})
 	for i := range 3 {
 		if !reached(t, o, t0.Add(time.Duration(i)*time.Minute), 2, 2400) {
 			t.Fatal("2,400 samples/s of 2 workers, said to train 1,600 at most, were not used")
@@ -43,7 +43,7 @@ func TestOnlineWhatWasReachedIsABound(t *testing.T) {
 
 // What does not contradict the model teaches nothing: without a backlog the rate is the arrival rate.
 func TestOnlineArrivalRateTeachesNothing(t *testing.T) {
-	o := newOnline(t, linear, OnlineOptions{})
+	o := newOnline(t, proportional, OnlineOptions{})
 	rng := rand.New(rand.NewPCG(3, 4))
 	for i := range 500 {
 		w := 1 + rng.IntN(6)
@@ -56,17 +56,17 @@ func TestOnlineArrivalRateTeachesNothing(t *testing.T) {
 			t.Errorf("a rate of %v was used", rate)
 		}
 	}
-	if !o.Model().Equal(linear) || len(o.State().Points) > 0 || len(o.Evidence()) > 0 {
+	if !o.Model().Equal(proportional) || len(o.State().Points) > 0 || len(o.Evidence()) > 0 {
 		t.Errorf("model %v, state %+v; want the prior and nothing learnt", o.Model(), o.State())
 	}
 }
 
 // A bound is what several intervals reached: one that was miscounted moves nothing.
 func TestOnlineBoundNeedsSeveralIntervals(t *testing.T) {
-	o := newOnline(t, linear, OnlineOptions{})
+	o := newOnline(t, proportional, OnlineOptions{})
 	reached(t, o, t0, 2, 50_000)
 	reached(t, o, t0.Add(time.Minute), 2, 2000)
-	if !o.Model().Equal(linear) {
+	if !o.Model().Equal(proportional) {
 		t.Errorf("two intervals moved the model to %v; three are needed", o.Model())
 	}
 	reached(t, o, t0.Add(2*time.Minute), 2, 2100)
@@ -75,7 +75,7 @@ func TestOnlineBoundNeedsSeveralIntervals(t *testing.T) {
 
 // Capacity that was measured overrules what was only reached before, and what is reached later overrules what was measured before.
 func TestOnlineNewerEvidenceWins(t *testing.T) {
-	o := newOnline(t, linear, OnlineOptions{})
+	o := newOnline(t, proportional, OnlineOptions{})
 	at := t0
 	next := func() time.Time { at = at.Add(time.Minute); return at }
 	for range 3 {
@@ -102,7 +102,7 @@ func TestOnlineKeepsItsBounds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for n := range 300 {
 		truth := Model{Form: FormAsync, Theta: []float64{0.001 * (0.2 + rng.Float64()), 0.0005 * rng.Float64(), 0.0001 * rng.Float64()}}
-		o := newOnline(t, linear, OnlineOptions{PriorMax: 12})
+		o := newOnline(t, proportional, OnlineOptions{PriorMax: 12})
 		floor := map[int]float64{}
 		for i := range 60 {
 			w, at := 1+rng.IntN(12), t0.Add(time.Duration(i)*time.Minute)
@@ -128,7 +128,7 @@ func TestOnlineKeepsItsBounds(t *testing.T) {
 
 // Bounds survive a restart, and states without them are still read.
 func TestOnlineBoundsRestart(t *testing.T) {
-	a := newOnline(t, linear, OnlineOptions{Window: 4})
+	a := newOnline(t, proportional, OnlineOptions{Window: 4})
 	for i := range 20 {
 		reached(t, a, t0.Add(time.Duration(i)*time.Minute), 3, 3000+50*float64(i))
 	}
@@ -143,7 +143,7 @@ func TestOnlineBoundsRestart(t *testing.T) {
 	if err := json.Unmarshal(raw, &s); err != nil {
 		t.Fatal(err)
 	}
-	b, err := RestoreOnline(linear, OnlineOptions{Window: 4}, s)
+	b, err := RestoreOnline(proportional, OnlineOptions{Window: 4}, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,13 +158,13 @@ func TestOnlineBoundsRestart(t *testing.T) {
 	if err := json.Unmarshal([]byte(old), &before); err != nil {
 		t.Fatal(err)
 	}
-	c, err := RestoreOnline(linear, OnlineOptions{}, before)
+	c, err := RestoreOnline(proportional, OnlineOptions{}, before)
 	if err != nil {
 		t.Fatal(err)
 	}
 	near(t, "F(2)", c.Model().Throughput(2, 2), 1000, 10)
 	bad := OnlineState{Version: 1, Points: []OnlinePoint{{Workers: 2, Reached: []float64{math.Inf(1)}}}}
-	if _, err := RestoreOnline(linear, OnlineOptions{}, bad); err == nil {
+	if _, err := RestoreOnline(proportional, OnlineOptions{}, bad); err == nil {
 		t.Error("a bound of infinity was taken up")
 	}
 }

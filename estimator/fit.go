@@ -7,8 +7,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"gonum.org/v1/gonum/mat"
 )
 
 // Sample is one measured interval of a job.
@@ -52,21 +50,20 @@ type point struct {
 var ErrTooFewPoints = errors.New("too few distinct points")
 
 // Fit finds the θ ≥ 0 of a form that explains the saturated samples best. batch
-// is M in samples, for the sync forms; unsaturated samples are ignored.
+// is M in samples, for the forms that need it; unsaturated samples are ignored.
 //
-// Kale §3.3 is linear in the time of a step: y = M/f (sync) or w/f (async) on
-// the form's basis. Each row is divided by its y, so that what is minimised is
-// the squared *relative* error of the step time: a slow small configuration
-// does not drown a fast large one. One [NNLS] solves it.
+// What is minimised is the squared *relative* error of the time of a step, so
+// that a slow small configuration does not drown a fast large one. For the forms
+// that are linear in it, one [NNLS] does that.
 //
 // It returns an error that wraps [ErrTooFewPoints] when there are fewer distinct
-// (w, p) than terms: 3 for async, 4 for sync and async-wp, 7 for sync-wp.
+// (w, p) than the form has terms ([Form.Terms]).
 func Fit(form Form, batch float64, samples []Sample) (Model, error) {
-	if form.terms() == 0 {
+	if form.Terms() == 0 {
 		return Model{}, fmt.Errorf("fit throughput: unknown form %q; use one of %s", form, formList())
 	}
-	if form.sync() && (!(batch > 0) || math.IsInf(batch, 0)) {
-		return Model{}, fmt.Errorf("fit throughput %q: batch = %v; a synchronous form needs the global batch in samples, above 0", form, batch)
+	if form.NeedsBatch() && (!(batch > 0) || math.IsInf(batch, 0)) {
+		return Model{}, fmt.Errorf("fit throughput %q: batch = %v; the form needs the global batch in samples, above 0", form, batch)
 	}
 	var pts []point
 	for _, s := range samples {
@@ -78,9 +75,9 @@ func Fit(form Form, batch float64, samples []Sample) (Model, error) {
 		}
 		pts = append(pts, point{w: s.Workers, p: max(s.Servers, 1), rate: s.Rate, weight: 1})
 	}
-	if n := distinct(form, pts); n < form.terms() {
+	if n := distinct(form, pts); n < form.Terms() {
 		return Model{}, fmt.Errorf("fit throughput %q: saturated samples at %d distinct worker/server counts, %d needed (of %d samples, %d were saturated): %w",
-			form, n, form.terms(), len(samples), len(pts), ErrTooFewPoints)
+			form, n, form.Terms(), len(samples), len(pts), ErrTooFewPoints)
 	}
 	return fitPoints(form, batch, pts)
 }
@@ -99,34 +96,31 @@ func distinct(form Form, pts []point) int {
 	return len(slices.Compact(keys))
 }
 
-// fitPoints solves the weighted relative least-squares problem over valid points.
+// fitPoints fits the form to valid points.
 func fitPoints(form Form, batch float64, pts []point) (Model, error) {
-	n := form.terms()
-	m := Model{Form: form, Batch: batch}
-	if !form.sync() {
-		m.Batch = 0
+	sp := form.spec()
+	m := Model{Form: form}
+	if sp.needsBatch {
+		m.Batch = batch
 	}
-	a := mat.NewDense(len(pts), n, nil)
-	b := make([]float64, len(pts))
-	row := make([]float64, n)
-	for i, pt := range pts {
-		form.basis(row, float64(pt.w), float64(pt.p))
-		y := m.work(float64(pt.w)) / pt.rate
-		s := math.Sqrt(pt.weight)
-		for j, v := range row {
-			a.Set(i, j, s*v/y)
-		}
-		b[i] = s
+	var err error
+	if m.Theta, err = sp.fit(observations(sp, m.Batch, pts)); err == nil {
+		err = m.Validate()
 	}
-	theta, err := NNLS(a, b)
 	if err != nil {
 		return Model{}, fmt.Errorf("fit throughput %q to %d points: %w", form, len(pts), err)
 	}
-	m.Theta = theta
-	if err := m.Validate(); err != nil {
-		return Model{}, fmt.Errorf("fit throughput %q to %d points: %w", form, len(pts), err)
-	}
 	return m, nil
+}
+
+// observations turns points into times of a step.
+func observations(sp *spec, batch float64, pts []point) []observation {
+	obs := make([]observation, len(pts))
+	for i, pt := range pts {
+		at := place{w: float64(pt.w), p: float64(pt.p), batch: batch}
+		obs[i] = observation{place: at, seconds: sp.trains(at) / pt.rate, weight: pt.weight}
+	}
+	return obs
 }
 
 // MAPE is the mean absolute percentage error of the model on the saturated

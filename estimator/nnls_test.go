@@ -181,7 +181,7 @@ func BenchmarkNNLS(b *testing.B) {
 	a := mat.NewDense(96, 4, nil)
 	rhs := make([]float64, 96)
 	for i := range 96 {
-		FormSync.basis(a.RawRowView(i), float64(i%32+1), 1)
+		linear(FormSync).basis(a.RawRowView(i), place{w: float64(i%32 + 1), p: 1})
 		rhs[i] = 1 + 0.02*rng.NormFloat64()
 	}
 	b.ReportAllocs()

@@ -130,24 +130,51 @@ func (d *decoder) checkModel(j *Job) {
 		"DeepFM needs sparse features", `Its factorisation machine works on embeddings. Name categorical fields in sparse, or use kind = "lr".`)
 }
 
-// thetas is the number of coefficients of each form (Kale Eqs. 9, 6, 8 and 5).
-var thetas = map[string]int{"async": 3, "sync": 4, "async-wp": 4, "sync-wp": 7}
+// forms are the throughput forms: Kale's Eqs. 9, 6, 8 and 5, then the others'.
+var forms = []struct {
+	name   string
+	thetas int  // coefficients
+	batch  bool // needs M
+}{
+	{"async", 3, false}, {"sync", 4, true}, {"async-wp", 4, false}, {"sync-wp", 7, true},
+	{"optimus-async", 4, false}, {"optimus-sync", 5, true}, {"ernest", 4, false}, {"pollux", 5, true},
+}
+
+func throughputForms() []string {
+	var names []string
+	for _, f := range forms {
+		names = append(names, f.name)
+	}
+	return names
+}
 
 func (d *decoder) checkThroughput(j *Job) {
 	t := j.Throughput
-	sync := t.Form == "sync" || t.Form == "sync-wp"
-	d.must(len(t.Theta) == thetas[t.Form], "throughput.theta", []string{"throughput.form"}, "Wrong number of coefficients",
-		"The form %q has %d coefficients; theta has %d.", t.Form, thetas[t.Form], len(t.Theta))
+	form := forms[0]
+	for _, f := range forms {
+		if f.name == t.Form {
+			form = f
+		}
+	}
+	d.must(len(t.Theta) == form.thetas, "throughput.theta", []string{"throughput.form"}, "Wrong number of coefficients",
+		"The form %q has %d coefficients; theta has %d.", t.Form, form.thetas, len(t.Theta))
+	times := t.Theta
+	if t.Form == "pollux" && len(times) == form.thetas {
+		gamma := times[4]
+		times = times[:4]
+		d.must(gamma >= 1 && gamma <= 10, "throughput.theta", []string{"throughput.form"}, "Gamma out of range",
+			"The last coefficient of \"pollux\" is gamma: %v, and it must be 1 to 10. 1: a step computes, then communicates; 10: both at once.", gamma)
+	}
 	sum := 0.0
-	for _, theta := range t.Theta {
+	for _, theta := range times {
 		sum += theta
 	}
 	d.must(len(t.Theta) == 0 || (sum > 0 && !math.IsInf(sum, 0)), "throughput.theta", nil, "Throughput without limit",
 		"With every coefficient 0 a step would take no time. Measure one worker: [1/RATE, 0, 0] for async.")
-	if sync && t.Batch == 0 && d.ok("throughput.form", "throughput.batch") {
-		d.fail(j.Range("throughput.form"), "A sync form needs a batch", "Add batch = M, the records of one step over all workers.")
+	if form.batch && t.Batch == 0 && d.ok("throughput.form", "throughput.batch") {
+		d.fail(j.Range("throughput.form"), fmt.Sprintf("The form %q needs a batch", t.Form), "Add batch = M, the records of one step over all workers.")
 	}
-	d.must(sync || t.Batch == 0, "throughput.batch", []string{"throughput.form"}, "Only sync forms have a batch", "The form is %q: remove batch.", t.Form)
+	d.must(form.batch || t.Batch == 0, "throughput.batch", []string{"throughput.form"}, "This form has no batch", "The form is %q: remove batch.", t.Form)
 }
 
 func (d *decoder) checkForecast(j *Job) {

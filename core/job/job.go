@@ -202,9 +202,9 @@ type Servers struct {
 
 // Throughput is the prior of the throughput model: what is believed until saturated intervals were measured.
 type Throughput struct {
-	Form   string    `json:"form"`  // "async" (Eq. 9), "sync" (Eq. 6), "async-wp" (Eq. 8) or "sync-wp" (Eq. 5)
+	Form   string    `json:"form"`  // as in throughput.form
 	Theta  []float64 `json:"theta"` // seconds per record (async) or per step (sync), in the order of the equation
-	Batch  int       `json:"batch"` // M, records per step over all workers; sync forms only
+	Batch  int       `json:"batch"` // M, records per step over all workers; only forms that need it
 	Source string    `json:"source,omitempty"`
 }
 
