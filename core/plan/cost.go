@@ -120,8 +120,8 @@ func (p *program) start(s *sheet) float64 {
 	return backlog
 }
 
-// now is the expected cost of each candidate as the first step, a change being made
-// before it is known which class the load is in.
+// now is the expected cost of each candidate as the first step, made
+// before the class of the first step is known.
 func (p *program) now(s *sheet) []float64 {
 	start := p.start(s)
 	k := 0
@@ -131,7 +131,7 @@ func (p *program) now(s *sheet) []float64 {
 	share := (start - p.held[0][k]) / (p.held[0][k+1] - p.held[0][k])
 	expected := func(row []float64) float64 {
 		sum := 0.0
-		for c, likely := range classShare {
+		for c, likely := range p.v.likely {
 			r := row[c*lags:]
 			sum += likely * (r[k] + share*(r[k+1]-r[k]))
 		}

@@ -28,6 +28,9 @@ type view struct {
 	rho []float64
 	// rows[j][k] is the mean load of step j in scenario k.
 	rows [][]float64
+	// likely is how likely each class of the first step is, given the rate that was
+	// measured last.
+	likely [classes]float64
 	// past is the arrivals before now, newest last, and pastStep the length of its bins.
 	past     []float64
 	pastStep float64
@@ -40,38 +43,138 @@ func (s *sheet) look(modelError float64) *view {
 	f := &s.o.Forecast
 	v := &view{at: s.grid()}
 	n := len(v.at) - 1
-	v.mean, v.load, v.rho = make([]float64, n), make([][classes]float64, n), make([]float64, n)
+	v.mean, v.load, v.rho, v.rows = make([]float64, n), make([][classes]float64, n), make([]float64, n), make([][]float64, n)
 	near := newCourses(*f, s.o.Now)
-	var far *courses
+	far := near
 	if b := f.Beyond; b != nil && b.Step > 0 && len(b.Mean) > 0 && fits(b.Mean, len(b.Mean)) {
 		far = newCourses(*b, s.o.Now)
 	}
-	v.rows = make([][]float64, n)
-	lastOf := (*courses)(nil)
-	var sum, pairs float64
+	split := 0 // the first step that lies beyond the forecast
 	for j := range n {
 		c := near
-		if far != nil && v.at[j] >= near.end-1e-9 {
+		if v.at[j] >= near.end-1e-9 {
 			c = far
+		} else {
+			split = j + 1
 		}
 		v.mean[j] = max(c.mean.between(v.at[j], v.at[j+1]), 0)
-		rows := c.between(v.at[j], v.at[j+1])
-		if lastOf == c {
-			sum, pairs = sum+correlation(v.rows[j-1], rows), pairs+1
-		} else {
-			sum, pairs = 0, 0
-		}
-		if j > 0 {
-			v.rho[j-1] = sum / max(pairs, 1)
-			if pairs == 0 && j > 1 {
-				v.rho[j-1] = v.rho[j-2]
-			}
-		}
-		v.rows[j], lastOf = slices.Clone(rows), c
-		v.load[j] = classLoads(rows, v.mean[j], modelError)
+		v.rows[j] = slices.Clone(c.between(v.at[j], v.at[j+1]))
 	}
 	v.pastRates(s.o.Rates, s.o.Now)
+	v.heed(near, split, nearSteps*s.o.Interval.Seconds())
+	v.correlate(split)
+	for j := range n {
+		v.load[j] = classLoads(slices.Clone(v.rows[j]), v.mean[j], modelError)
+	}
+	v.likely = classShare
+	if rate, ok := s.lastRate(); ok {
+		v.likely = move(v.rho[0])[v.class(0, rate)]
+	}
 	return v
+}
+
+// heed corrects the scenarios of the forecast by what was measured in the last
+// block of so many seconds. How much of an error that was there just now is left at
+// a later step is read off the scenarios themselves, by regression on their first
+// block. A forecaster that has heeded the last measurements leaves little to do.
+//
+// With it, as much is known of the first step as will be known of later ones when
+// they come; if it were less, waiting would always seem to pay.
+func (v *view) heed(c *courses, split int, block float64) {
+	first, second := c.mean.between(0, block), c.mean.between(block, 2*block)
+	before := max(2*first-second, 0.2*first) // the block that has passed, by the forecast's own trend
+	measured, ok := v.measured(block)
+	if !ok || !(before > 0) || !(first > 0) || !(second > 0) {
+		return
+	}
+	was := measured/before - 1
+	soon := relative(slices.Clone(c.between(0, block)), first)
+	kept := correlation(soon, relative(c.between(block, 2*block), second))
+	narrow := 1 - math.Sqrt(1-kept*kept)
+	for j := range split {
+		m := v.mean[j]
+		if !(m > 0) {
+			continue
+		}
+		row := relative(slices.Clone(v.rows[j]), m)
+		slope := regression(soon, row)
+		shift := kept * slope * was
+		for k := range row {
+			v.rows[j][k] = max(m*(1+row[k]+shift-narrow*slope*soon[k]), 0)
+		}
+		v.mean[j] = max(m*(1+shift), 0)
+	}
+}
+
+// relative turns rates into shares of mean, above or below it.
+func relative(rows []float64, mean float64) []float64 {
+	for k := range rows {
+		rows[k] = rows[k]/mean - 1
+	}
+	return rows
+}
+
+// regression is the slope of b on a, made smaller by what chance alone gives with so
+// few scenarios; not negative.
+func regression(a, b []float64) float64 {
+	r := correlation(a, b)
+	n := float64(len(a))
+	sa, sb := spread(a), spread(b)
+	if !(sa > 0) || !(n*r*r > 1) {
+		return 0
+	}
+	return r * sb / sa * (1 - 1/(n*r*r))
+}
+
+// spread is the standard deviation.
+func spread(v []float64) float64 {
+	mean, sum := 0.0, 0.0
+	for _, x := range v {
+		mean += x / float64(len(v))
+	}
+	for _, x := range v {
+		sum += (x - mean) * (x - mean)
+	}
+	return math.Sqrt(sum / float64(len(v)))
+}
+
+// measured is the mean rate of the last block of so many seconds.
+func (v *view) measured(block float64) (rate float64, ok bool) {
+	n := len(v.past)
+	if n == 0 || !(v.pastStep > 0) {
+		return 0, false
+	}
+	k := min(max(int(math.Round(block/v.pastStep)), 1), n)
+	for _, x := range v.past[n-k:] {
+		rate += x / float64(k)
+	}
+	return rate, true
+}
+
+// correlate measures how the scenarios of each step are correlated with those of the
+// next: the mean over the steps up to there, which no single pair is enough for. The
+// first step beyond the forecast has other scenarios; it is taken to be as close to
+// the last as the ones before.
+func (v *view) correlate(split int) {
+	sum, pairs := 0.0, 0.0
+	for j := range len(v.rows) - 1 {
+		if j+1 == nearSteps || j+1 == split+1 {
+			sum, pairs = 0, 0
+		}
+		if j+1 != split {
+			sum, pairs = sum+correlation(v.rows[j], v.rows[j+1]), pairs+1
+		}
+		v.rho[j] = sum / max(pairs, 1)
+	}
+}
+
+// class is the one of step j to which a load is nearest.
+func (v *view) class(j int, load float64) int {
+	c := 0
+	for c+1 < classes && load > (v.load[j][c]+v.load[j][c+1])/2 {
+		c++
+	}
+	return c
 }
 
 // grid is when the steps begin. A step ends where the forecast does.

@@ -118,15 +118,11 @@ func (p *program) age(j int, backlog float64) float64 {
 
 // state is the class and the lag that are nearest.
 func (p *program) state(j int, load, backlog float64) int {
-	c := 0
-	for c+1 < classes && load > (p.v.load[j][c]+p.v.load[j][c+1])/2 {
-		c++
-	}
 	b := 0
 	for b+1 < lags && backlog > (p.held[j][b]+p.held[j][b+1])/2 {
 		b++
 	}
-	return c*lags + b
+	return p.v.class(j, load)*lags + b
 }
 
 // course is the plan as it would go if the load were as expected.
