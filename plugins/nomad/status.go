@@ -125,6 +125,9 @@ func (v view) allocation(a *api.AllocationListStub, st *backend.Status, whatEnde
 func (v view) completed(a *api.AllocationListStub, st *backend.Status, whatEnded func(*api.AllocationListStub) (ending, bool)) {
 	if !v.job.Stop && v.job.Status != "dead" { // moved by a drain or by a person; the next one is on its way
 		st.State, st.Reason = backend.StatePending, "it was stopped on "+a.NodeName+" and waits for another place"
+		if why := a.DesiredDescription; why != "" {
+			st.Reason += ": " + strings.ToLower(why[:1]) + why[1:]
+		}
 		return
 	}
 	e, known := whatEnded(a)

@@ -149,6 +149,21 @@ func (c *Cluster) Namespace(name string) error {
 	return err
 }
 
+// SetPreemption lets jobs of high priority take the places of batch jobs of low priority, or not, which is Nomad's default.
+func (c *Cluster) SetPreemption(on bool) error {
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	now, _, err := client.Operator().SchedulerGetConfiguration(nil)
+	if err != nil {
+		return err
+	}
+	now.SchedulerConfig.PreemptionConfig.BatchSchedulerEnabled = on
+	_, _, err = client.Operator().SchedulerSetConfiguration(now.SchedulerConfig, nil)
+	return err
+}
+
 func (c *Cluster) bootstrap(ctx context.Context) error {
 	client, err := c.Client()
 	if err != nil {
