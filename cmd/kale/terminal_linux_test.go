@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/sys/unix"
 
 	"github.com/kale-sched/kale/core/onnx"
@@ -22,13 +23,19 @@ import (
 type mute struct {
 	t     *testing.T
 	cmd   *exec.Cmd
-	keys  io.Writer // what is typed
+	keys  *os.File // the other end of the terminal: what is typed
 	shown buffer
 	over  chan struct{} // closed when all of the terminal's users have ended
 }
 
 // onMute runs kale on a mute terminal of its own.
 func (s *shell) onMute(args ...string) *mute {
+	s.t.Helper()
+	return s.startOnMute(exec.Command(s.exe, args...))
+}
+
+// startOnMute starts a command on a mute terminal of its own. Where no Stdin is given, that is the terminal too.
+func (s *shell) startOnMute(cmd *exec.Cmd) *mute {
 	s.t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -46,10 +53,13 @@ func (s *shell) onMute(args ...string) *mute {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	m := &mute{t: s.t, cmd: exec.Command(s.exe, args...), keys: master, over: make(chan struct{})}
-	m.cmd.Stdin, m.cmd.Stdout, m.cmd.Stderr = tty, tty, tty
-	m.cmd.Env = append(os.Environ(), "TERM=xterm-256color", "KALE_STATE_DIR="+s.env["KALE_STATE_DIR"])
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	m := &mute{t: s.t, cmd: cmd, keys: master, over: make(chan struct{})}
+	if m.cmd.Stdin == nil {
+		m.cmd.Stdin = tty
+	}
+	m.cmd.Stdout, m.cmd.Stderr = tty, tty
+	m.cmd.Env = append(os.Environ(), append([]string{"TERM=xterm-256color", "KALE_STATE_DIR=" + s.env["KALE_STATE_DIR"]}, cmd.Env...)...)
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 1}
 	if err := m.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -67,10 +77,16 @@ func (s *shell) onMute(args ...string) *mute {
 }
 
 // until waits for words on the terminal.
-func (m *mute) until(words string) {
+func (m *mute) until(words string) { m.untilTimes(1, words) }
+
+// untilTimes waits until words were shown so many times, be it with the terminal's commands among them or without.
+func (m *mute) untilTimes(times int, words string) {
 	m.t.Helper()
 	deadline := time.After(time.Minute)
-	for !strings.Contains(m.shown.String(), words) {
+	for {
+		if shown := m.shown.String(); max(strings.Count(shown, words), strings.Count(ansi.Strip(shown), words)) >= times {
+			return
+		}
 		select {
 		case <-m.over:
 			m.t.Fatalf("the command ended before it showed %q: %q", words, m.shown.String())
@@ -80,6 +96,44 @@ func (m *mute) until(words string) {
 		}
 	}
 }
+
+// types types keys.
+func (m *mute) types(keys string) {
+	m.t.Helper()
+	if _, err := io.WriteString(m.keys, keys); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// resize changes the terminal's size.
+func (m *mute) resize(width, height uint16) {
+	m.t.Helper()
+	if err := unix.IoctlSetWinsize(int(m.keys.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: height, Col: width}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// usual fails unless the terminal is as a shell has it: lines are edited and shown, Ctrl-C is a signal, and the usual screen is on.
+func (m *mute) usual(when string) {
+	m.t.Helper()
+	modes, err := unix.IoctlGetTermios(int(m.keys.Fd()), unix.TCGETS)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if want := uint32(unix.ICANON | unix.ECHO | unix.ISIG); modes.Lflag&want != want || modes.Iflag&unix.ICRNL == 0 || modes.Oflag&unix.OPOST == 0 {
+		m.t.Errorf("%s, the terminal's modes are %+v", when, modes)
+	}
+	shown := m.shown.String()
+	if strings.LastIndex(shown, leaveScreen) < strings.LastIndex(shown, enterScreen) {
+		m.t.Errorf("%s, the picture's screen is still on: %q", when, shown)
+	}
+}
+
+// What a picture writes to take a screen of its own, and to leave it.
+const (
+	enterScreen = "\x1b[?1049h"
+	leaveScreen = "\x1b[?1049l"
+)
 
 // end gives what was shown when the command has ended well.
 func (m *mute) end() string {
@@ -124,24 +178,47 @@ func TestTerminalThatAnswersNothing(t *testing.T) {
 	if err := os.WriteFile(file, []byte(changed(t, text, `dir = "checkpoints"`, fmt.Sprintf("dir = %q", filepath.Join(folder, "checkpoints")))), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const farewell = "has ended; "
-	for name, end := range map[string]func(m *mute) error{
-		"interrupt": func(m *mute) error { return m.cmd.Process.Signal(syscall.SIGINT) },
-		"Ctrl-C":    func(m *mute) error { _, err := io.WriteString(m.keys, "\x03"); return err },
-		"q": func(m *mute) error {
-			_, err := io.WriteString(m.keys, "\x1b[200~quit\x1b[201~\x1b[Aq") // what is pasted is no key, and neither is an arrow
-			return err
-		},
+	const farewell, hint = "has ended; ", "q or Ctrl-C ends the scheduler"
+	for name, c := range map[string]struct {
+		cmd *exec.Cmd
+		end func(m *mute)
+	}{
+		"interrupt": {exec.Command(s.exe, "run", file), func(m *mute) {
+			if err := m.cmd.Process.Signal(syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"Ctrl-C": {exec.Command(s.exe, "run", file), func(m *mute) {
+			m.types("\x1a") // no shell could wake it again: it does not stop
+			m.untilTimes(2, enterScreen)
+			m.types("\x03")
+		}},
+		"q": {exec.Command(s.exe, "run", file), func(m *mute) {
+			m.resize(29, 30)
+			m.until("q or Ctrl-C ends the schedul…")
+			m.resize(0, 0) // unknown
+			m.resize(100, 30)
+			m.types("\x1b[200~quit\x1b[201~\x1b[Aq") // what is pasted is no key, and neither is an arrow
+		}},
+		"suspension": {exec.Command("sh", "-c", `set -m; "$0" run "$1"; echo it is stopped; read go; fg && echo it came back`, s.exe, file), func(m *mute) {
+			m.types("\x1a")
+			m.until("it is stopped")
+			m.usual("suspended")
+			m.types("\n")
+			m.untilTimes(2, enterScreen)
+			m.types("q")
+		}},
+		"Ctrl-C, with no keys read": {&exec.Cmd{Path: s.exe, Args: []string{s.exe, "run", file}, Stdin: strings.NewReader("q")}, func(m *mute) { m.types("\x03") }},
 	} {
-		run := s.onMute("run", file)
-		run.until("q or Ctrl-C ends the scheduler")
-		if err := end(run); err != nil {
-			t.Fatal(err)
-		}
+		c.cmd.Env = []string{"TERM=xterm-kitty"} // one that answers whatever it is asked
+		run := s.startOnMute(c.cmd)
+		run.until(hint)
+		c.end(run)
 		shown := run.end()
+		run.usual("after " + name)
 		asks(shown)
-		_, after, left := strings.Cut(shown, "\x1b[?1049l")
-		if !left || !strings.Contains(after, farewell) || !strings.Contains(after, "takes it up again") {
+		after := shown[strings.LastIndex(shown, leaveScreen)+1:]
+		if !strings.Contains(after, farewell) || !strings.Contains(after, "takes it up again") {
 			t.Errorf("after %s it shows %q", name, after)
 		}
 	}

@@ -17,10 +17,17 @@ import (
 	"github.com/kale-sched/kale/core/plan"
 )
 
-// restored fails unless what the picture does to a terminal is undone: the other screen left, the cursor shown.
+// restored fails unless what the picture does to a terminal is undone: the other screen left, the cursor shown, and whatever it may have switched besides.
 func restored(t *testing.T, out string) {
 	t.Helper()
-	for on, off := range map[string]string{"\x1b[?1049h": "\x1b[?1049l", "\x1b[?25l": "\x1b[?25h", "\x1b[?2004h": "\x1b[?2004l", "\x1b[?7l": "\x1b[?7h"} {
+	always := map[string]string{"\x1b[?1049h": "\x1b[?1049l", "\x1b[?25l": "\x1b[?25h", "\x1b[?2004h": "\x1b[?2004l"}
+	sometimes := map[string]string{"\x1b[?7l": "\x1b[?7h", "\x1b[>1u": "\x1b[<1u", "\x1b[>4;2m": "\x1b[>4m", "\x1b[?2026h": "\x1b[?2026l", "\x1b[?2027h": "\x1b[?2027l"}
+	for on, off := range sometimes {
+		if strings.LastIndex(out, off) < strings.LastIndex(out, on) {
+			t.Errorf("%q is not undone at the end", on)
+		}
+	}
+	for on, off := range always {
 		if strings.LastIndex(out, on) < 0 {
 			t.Errorf("%q was never written: is this still how the picture takes the terminal?", on)
 		}

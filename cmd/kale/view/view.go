@@ -13,9 +13,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
+	"sync"
 	"time"
 
-	"golang.org/x/term"
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/term"
 
 	"github.com/kale-sched/kale/core"
 )
@@ -54,11 +57,11 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, source func() *core.V
 	if f == nil {
 		return Plain(ctx, out, source, o)
 	}
-	before, stateErr := term.GetState(int(f.Fd()))
+	before, stateErr := term.GetState(f.Fd())
 	err := show(ctx, in, out, source, o)
 	if errors.Is(err, errStuck) {
 		if stateErr == nil {
-			_ = term.Restore(int(f.Fd()), before) // a terminal that is gone needs none
+			_ = term.Restore(f.Fd(), before) // a terminal that is gone needs none
 		}
 		return nil
 	}
@@ -95,67 +98,129 @@ func bounded(ctx context.Context, ends, quit <-chan struct{}, f func() error) er
 
 // show runs the picture on out, which understands a terminal's commands.
 func show(ctx context.Context, in io.Reader, out io.Writer, source func() *core.View, o Options) error {
-	p := &picture{source: source, options: o, canvas: newCanvas(in, out), quit: make(chan struct{})}
-	err := bounded(ctx, o.EndsWhen, p.quit, func() error { return p.run(ctx, in) })
+	p := &picture{source: source, options: o, keys: newKeyboard(in), width: usualWidth, height: usualHeight, quit: make(chan struct{})}
+	err := bounded(ctx, o.EndsWhen, p.quit, func() error { return p.run(ctx, out) })
 	if err != nil && !errors.Is(err, errStuck) {
 		return fmt.Errorf("show the job on the terminal: %w (-plain shows it as lines)", err)
 	}
 	return err
 }
 
-// picture shows a job until it is to end. The goroutine of run owns it.
+// picture shows a job until it is to end: Bubbletea's model. The goroutine of run owns it.
 type picture struct {
-	source  func() *core.View
-	options Options
-	canvas  *canvas
-	memory  memory
-	quit    chan struct{} // closed when its user ends it
+	source        func() *core.View
+	options       Options
+	keys          *keyboard
+	memory        memory
+	width, height int
+	screen        string        // what is shown
+	ended         tea.Cmd       // waits for what ends it from outside
+	failed        error         // why it ended itself
+	quit          chan struct{} // closed when its user ends it, or it itself
+	quitOnce      sync.Once
 }
 
-// run has the terminal from its beginning to its end, however that comes.
-func (p *picture) run(ctx context.Context, in io.Reader) error {
-	err := p.canvas.take()
-	if err == nil {
-		err = guarded(func() error { return p.follow(ctx, in) })
-	}
-	return errors.Join(err, p.canvas.giveBack())
-}
-
-// follow looks, draws and heeds keys.
-func (p *picture) follow(ctx context.Context, in io.Reader) error {
-	typed, done := p.canvas.listen(in)
-	defer done()
-	t := time.NewTicker(refresh)
-	defer t.Stop()
-	for {
-		p.memory.see(p.source())
-		if err := p.draw(); err != nil {
-			return err
-		}
+// run has the terminal from its beginning to its end, however that comes. Bubbletea is asked to end, and never killed: so it always gives back all that it takes.
+func (p *picture) run(ctx context.Context, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p.ended = func() tea.Msg {
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-p.options.EndsWhen:
-			return nil
-		case <-t.C:
-		case key := <-typed:
-			switch key {
-			case keyQ, keyCtrlC:
-				close(p.quit)
-				return nil
-			case keyCtrlL:
-				p.canvas.drawn = nil
-			case keyCtrlZ:
-				if err := p.canvas.suspend(); err != nil {
-					return err
-				}
-			}
 		}
+		return tea.QuitMsg{}
 	}
+	err := p.keys.take()
+	if err == nil {
+		program := tea.NewProgram(p, append(quiet(nil, out), tea.WithFilter(sized))...)
+		done := p.keys.listen(program)
+		_, err = program.Run()
+		done()
+	}
+	return errors.Join(p.failed, err, p.keys.giveBack())
 }
 
-func (p *picture) draw() error {
-	return p.canvas.draw(func(width, height int) string { return Render(p.frame(), width, height) })
+// Messages to a picture, beside Bubbletea's own.
+type (
+	lookMsg struct{}
+	failure struct{ err error } // nil: none
+)
+
+// look has the source looked at in a moment.
+func look() tea.Cmd { return tea.Tick(refresh, func(time.Time) tea.Msg { return lookMsg{} }) }
+
+// Init implements tea.Model.
+func (p *picture) Init() tea.Cmd { return tea.Batch(p.see(), look(), p.ended) }
+
+// Update implements tea.Model.
+func (p *picture) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		p.width, p.height = msg.Width, msg.Height
+		return p, p.see()
+	case lookMsg:
+		return p, tea.Batch(p.see(), look())
+	case tea.KeyPressMsg:
+		return p, p.heed(msg.String())
+	case failure:
+		return p, p.fail(msg.err)
+	}
+	return p, nil
+}
+
+// View implements tea.Model.
+func (p *picture) View() tea.View {
+	v := tea.NewView(p.screen)
+	v.AltScreen = true
+	return v
+}
+
+// see looks at the source and draws the screen. That one of them panics ends the picture.
+func (p *picture) see() tea.Cmd {
+	return p.fail(guarded(func() {
+		p.memory.see(p.source())
+		p.screen = Render(p.frame(), p.width, p.height)
+	}))
+}
+
+// heed does what a key asks for.
+func (p *picture) heed(key string) tea.Cmd {
+	switch key {
+	case "q", "ctrl+c":
+		return p.end()
+	case "ctrl+l":
+		return tea.ClearScreen
+	case "ctrl+z":
+		return tea.Exec(suspension{p.keys}, func(err error) tea.Msg { return failure{err} })
+	}
+	return nil
+}
+
+// end is what ends the picture from inside.
+func (p *picture) end() tea.Cmd {
+	p.quitOnce.Do(func() { close(p.quit) })
+	return tea.Quit
+}
+
+// fail ends the picture with an error; nil ends nothing.
+func (p *picture) fail(err error) tea.Cmd {
+	if err == nil {
+		return nil
+	}
+	p.failed = errors.Join(p.failed, err)
+	return p.end()
+}
+
+// guarded runs f; that it panics is an error.
+func guarded(f func()) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	f()
+	return nil
 }
 
 func (p *picture) frame() Frame {
