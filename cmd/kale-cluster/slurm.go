@@ -15,6 +15,7 @@ func runSlurm(ctx context.Context, args []string) error {
 	gpus := flags.Int("gpus", 8, "fake GPUs of each node")
 	cpus := flags.Int("cpus", 64, "CPUs that each node claims to have")
 	accounting := flags.Bool("accounting", false, "with slurmdbd and a database of its own, so that sacct works (needs slurmdbd and mariadb-server)")
+	rest := flags.Bool("rest", false, "with slurmrestd on a unix socket (needs slurmrestd and slurm-wlm-jwt-plugin)")
 	dir := flags.String("dir", "", "an empty folder for the cluster (default: a temporary one, removed at the end)")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -22,13 +23,17 @@ func runSlurm(ctx context.Context, args []string) error {
 		}
 		return err
 	}
-	c, err := slurmtest.Start(ctx, slurmtest.Options{Nodes: *nodes, GPUsPerNode: *gpus, CPUs: *cpus, Dir: *dir, Accounting: *accounting})
+	c, err := slurmtest.Start(ctx, slurmtest.Options{Nodes: *nodes, GPUsPerNode: *gpus, CPUs: *cpus, Dir: *dir, Accounting: *accounting, Rest: *rest})
 	if err != nil {
 		return err
 	}
 	apart := "a folder of its own on every node"
 	if !c.Apart() {
 		apart = "the same folder on every node, since this is not root"
+	}
+	through := ""
+	if *rest {
+		through = fmt.Sprintf("    # or through slurmrestd:\n    # rest       = %q\n    # token_file = %q\n", c.Rest(), c.TokenFile())
 	}
 	fmt.Printf(`A private Slurm runs: %d nodes with %d fake GPUs each. In another terminal:
 
@@ -42,11 +47,11 @@ and a job file with
   }
   backend "slurm" {
     shared_dir = "%[4]s"
-  }
+%[7]s  }
 
 %[4]s is shared by all nodes; %s is %s.
 Ctrl-C ends it and leaves nothing.
-`, *nodes, *gpus, c.Conf(), c.Shared(), c.Private(), apart)
+`, *nodes, *gpus, c.Conf(), c.Shared(), c.Private(), apart, through)
 	<-ctx.Done()
 	return c.Close()
 }

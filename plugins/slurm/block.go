@@ -50,6 +50,14 @@ type block struct {
 	ClustersRange    hcl.Range         `hcl:"clusters,attr_value_range"`
 	BinDir           string            `hcl:"bin_dir,optional"`
 	BinDirRange      hcl.Range         `hcl:"bin_dir,attr_value_range"`
+	Rest             string            `hcl:"rest,optional"`
+	RestRange        hcl.Range         `hcl:"rest,attr_value_range"`
+	TokenFile        string            `hcl:"token_file,optional"`
+	TokenFileRange   hcl.Range         `hcl:"token_file,attr_value_range"`
+	CACert           string            `hcl:"ca_cert,optional"`
+	CACertRange      hcl.Range         `hcl:"ca_cert,attr_value_range"`
+	Properties       map[string]string `hcl:"properties,optional"`
+	PropertiesRange  hcl.Range         `hcl:"properties,attr_value_range"`
 	MaxPending       *int              `hcl:"max_pending,optional"`
 	MaxPendingRange  hcl.Range         `hcl:"max_pending,attr_value_range"`
 	Poll             *string           `hcl:"poll,optional"`
@@ -69,9 +77,9 @@ type artifactBlock struct {
 
 // settings is a job's configuration, checked.
 type settings struct {
-	ctl        controller // comparable: the same way to the same cluster is the same value
-	dir        string     // absolute, shared by all nodes
-	trainer    string     // path on the nodes; empty: the path that the workload names
+	way        way
+	dir        string // absolute, shared by all nodes
+	trainer    string // path on the nodes; empty: the path that the workload names
 	artifact   *artifact
 	env        map[string]string // wins over a workload's: it knows the nodes
 	options    []string          // sbatch options that are the same for every workload
@@ -83,6 +91,9 @@ type settings struct {
 	gpuType    string // of the devices that it asks for; empty for any
 	noGPUs     bool   // gres = "": none are asked for
 	limit      time.Duration
+	nice       *int
+	priority   *int
+	properties map[string]string // of a job, for slurmrestd
 	prologue   []string
 	maxPending int
 	poll       time.Duration
@@ -128,6 +139,7 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	d.gpuTemplate()
 	d.limits()
 	d.directives()
+	d.reach()
 	return d.s, backend.FromHCL(cfg, d.diags)
 }
 
@@ -200,10 +212,6 @@ func (d *decoding) programs() {
 			d.fail(b.EnvRange, "Unsuitable name of an environment variable", "env has the name %q; a name is letters, digits and '_' and begins with no digit.", name)
 		}
 	}
-	if b.BinDir != "" && !filepath.IsAbs(b.BinDir) {
-		d.fail(b.BinDirRange, "Folder is not absolute", "bin_dir is %q; it is the absolute path of the folder with sbatch, squeue, scontrol and scancel on this machine.", b.BinDir)
-	}
-	d.s.ctl = cli{binDir: b.BinDir, clusters: b.Clusters}
 }
 
 // placement turns the attributes that say where jobs go into options of sbatch.
@@ -237,6 +245,7 @@ func (d *decoding) placement() {
 		d.s.options = append(d.s.options, fmt.Sprintf("--constraint=%q", b.Constraint))
 		d.s.asked[attrConstraint] = asked{b.Constraint, b.ConstraintRange}
 	}
+	d.s.nice, d.s.priority = b.Nice, b.Priority
 	if b.Nice != nil {
 		d.s.options = append(d.s.options, fmt.Sprintf("--nice=%d", *b.Nice))
 	}
@@ -301,8 +310,11 @@ func (d *decoding) limits() {
 	}
 	d.s.limit = limit
 	d.s.asked[attrTime] = asked{*b.Time, b.TimeRange}
-	d.s.options = append(d.s.options, fmt.Sprintf("--time=%d", int((limit+time.Minute-1)/time.Minute)))
+	d.s.options = append(d.s.options, fmt.Sprintf("--time=%d", d.s.minutes()))
 }
+
+// minutes gives the time limit as Slurm takes it.
+func (s settings) minutes() int { return int((s.limit + time.Minute - 1) / time.Minute) }
 
 // parseLimit reads a Go duration or Slurm's forms: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S.
 func parseLimit(s string) (time.Duration, error) {

@@ -118,6 +118,10 @@ var refusals = []struct {
 	{"invalid node name", backend.Blocked, attrExclude, "correct exclude"},
 	{"partition is in a state that doesn't allow", backend.Blocked, "", "the partition is closed: ask the site, or set another"},
 	{"batch job submission is disabled", backend.Blocked, "", "ask the site"},
+	{"authentication fail", backend.Unauthorised, "", "give a token that is good: what scontrol token prints, in SLURM_JWT or token_file"},
+	{"protocol authentication error", backend.Unauthorised, "", "give a token that is good: what scontrol token prints, in SLURM_JWT or token_file"},
+	{"failure during parsing", backend.Blocked, "", "correct properties: slurmrestd does not take the job as it is"},
+	{"unknown key", backend.Blocked, "", "correct properties: slurmrestd does not take the job as it is"},
 }
 
 // refusal is that Slurm refused a job for good.

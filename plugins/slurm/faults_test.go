@@ -90,7 +90,7 @@ func (s *site) waitState(id backend.ID, want backend.State) backend.Status {
 
 func (s *site) slurm(name string, args ...string) string {
 	s.Helper()
-	out, err := cluster.Run(s.Context(), name, args...)
+	out, err := s.on.Run(s.Context(), name, args...)
 	if err != nil {
 		s.Fatal(err)
 	}

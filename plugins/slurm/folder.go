@@ -122,9 +122,11 @@ type view struct {
 	polled  error // why Slurm's queue is not known; nil when it is
 	row     row   // the job in the queue
 	inQueue bool
-	recent  bool // it was submitted after the look at the queue began: its absence says nothing
-	surplus []row
-	account *ending // how its job ended, by the cluster's accounts, when Slurm no longer shows it
+	// requeued is that it was in the queue once more after it had run: a look that began after its claim was seen shows it waiting.
+	requeued bool
+	recent   bool // it was submitted after the look at the queue began: its absence says nothing
+	surplus  []row
+	account  *ending // how its job ended, by the cluster's accounts, when Slurm no longer shows it
 }
 
 // scan looks at every instance of the job, by ID. No folder means no instances.
@@ -196,7 +198,7 @@ func (i instance) look(snap snapshot) view {
 	}
 	v.claim, err = os.Readlink(i.path(claimFile))
 	keep(err)
-	if v.submission.JobID == "" {
+	if v.submission.JobID == "" && number(v.claim) < 1<<62 {
 		v.submission.JobID = v.claim // the answer to its submission was lost, but it ran
 	}
 	if snap.err == nil && v.record.Nonce != "" {

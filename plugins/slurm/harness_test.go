@@ -66,15 +66,22 @@ const slots = 4
 
 // rig is a shared folder of its own on the cluster, which is empty.
 type rig struct {
+	on    *slurmtest.Cluster
 	dir   string // shared
 	extra string // lines for the backend block
 }
 
+// newRig gives one on the cluster that the tests share.
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	if why := slurmtest.Missing(); why != "" {
 		t.Skip(why)
 	}
+	return newRigOn(t, cluster)
+}
+
+func newRigOn(t *testing.T, cluster *slurmtest.Cluster) *rig {
+	t.Helper()
 	dir, err := os.MkdirTemp(cluster.Shared(), "t-")
 	if err != nil {
 		t.Fatal(err)
@@ -85,14 +92,14 @@ func newRig(t *testing.T) *rig {
 			t.Logf("clean up: %v", err)
 		}
 		_, _ = cluster.Run(context.WithoutCancel(t.Context()), "scancel", "--quiet", "--user="+fmt.Sprint(os.Getuid()))
-		awaitEmpty(t)
+		awaitEmpty(t, cluster)
 	})
-	awaitEmpty(t)
-	return &rig{dir: dir}
+	awaitEmpty(t, cluster)
+	return &rig{on: cluster, dir: dir}
 }
 
 // awaitEmpty waits until nothing is left in the queue.
-func awaitEmpty(t *testing.T) {
+func awaitEmpty(t *testing.T, cluster *slurmtest.Cluster) {
 	t.Helper()
 	conformance.Eventually(t, "the cluster is empty", func() error {
 		out, err := cluster.Run(context.WithoutCancel(t.Context()), "squeue", "--noheader")
@@ -133,31 +140,46 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
 		r := newRig(t)
 		r.extra = "max_pending = 0"
-		return conformance.Harness{
-			Config: r.config, BadConfig: r.badConfig, Workload: r.workload, Starts: r.starts, Slots: slots,
-			Open: func(t testing.TB) backend.Backend { return conformance.Launch(t, binary, backend.Options{}) }, Kill: conformance.KillPlugin,
-			Stall: stall, Lose: lose, Obscure: r.obscure,
-		}
+		return r.harness()
 	})
 }
 
+// The same through slurmrestd.
+func TestConformanceThroughREST(t *testing.T) {
+	t.Parallel()
+	c := restCluster(t)
+	conformance.Run(t, func(t *testing.T) conformance.Harness {
+		r := newRigOn(t, c)
+		r.extra = "max_pending = 0\n" + restBlock(c)
+		return r.harness()
+	})
+}
+
+func (r *rig) harness() conformance.Harness {
+	return conformance.Harness{
+		Config: r.config, BadConfig: r.badConfig, Workload: r.workload, Starts: r.starts, Slots: slots,
+		Open: func(t testing.TB) backend.Backend { return conformance.Launch(t, binary, backend.Options{}) }, Kill: conformance.KillPlugin,
+		Stall: r.stall, Lose: r.lose, Obscure: r.obscure,
+	}
+}
+
 // stall makes slurmctld hang with its port open.
-func stall(t testing.TB) (heal func()) {
+func (r *rig) stall(t testing.TB) (heal func()) {
 	t.Helper()
-	if err := cluster.PauseController(false); err != nil {
+	if err := r.on.PauseController(false); err != nil {
 		t.Fatal(err)
 	}
 	return func() {
-		if err := cluster.PauseController(true); err != nil {
+		if err := r.on.PauseController(true); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
 // lose cancels the workload's Slurm job as another user of the account would.
-func lose(t testing.TB, job string, id backend.ID) {
+func (r *rig) lose(t testing.TB, job string, id backend.ID) {
 	t.Helper()
-	if _, err := cluster.Run(t.Context(), "scancel", "--name="+jobName(job, id)); err != nil {
+	if _, err := r.on.Run(t.Context(), "scancel", "--name="+jobName(job, id)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -81,6 +81,11 @@ func (j *job) judge(v view, snap snapshot) view {
 	switch {
 	case v.inQueue:
 		j.told.clear("missing", v.record.Nonce)
+		if v.row.phase() == phaseQueued && v.claim != "" {
+			v.requeued = snap.began.After(j.told.first("began", v.record.Nonce, now)) // else it began after the look, or while it was taken
+		} else {
+			j.told.clear("began", v.record.Nonce)
+		}
 		if v.wordless() {
 			waited := now.Sub(j.told.first("wordless", v.record.Nonce, now))
 			if !j.launchLost(v, waited) || !j.preclude(v) {
@@ -308,7 +313,10 @@ func (v view) present() (backend.State, string) {
 	slurmSays := stateOf(v.row.state).says
 	switch v.row.phase() {
 	case phaseQueued:
-		if v.claim != "" {
+		if v.claim != "" && !v.requeued {
+			return backend.StateStarting, "its job has begun"
+		}
+		if v.requeued {
 			return backend.StateStopping, slurmSays + "; it is cancelled: it must not run a second time under its ID"
 		}
 		if why := explain(v.row.reason); why != "" {

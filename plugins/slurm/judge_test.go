@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strings"
@@ -34,6 +35,7 @@ func TestJudge(t *testing.T) {
 		restarted bool
 		unbegun   bool // so was the generation before, until it was given up
 		claim     string
+		begun     time.Duration // since when its claim is known
 		account   *ending
 
 		state   backend.State
@@ -55,7 +57,8 @@ func TestJudge(t *testing.T) {
 		{name: "last word not seen yet", sub: submitted, report: running, rows: listed("COMPLETED"), state: backend.StateStopping, says: "last word"},
 		{name: "killed from outside", sub: submitted, report: running, rows: listed("FAILED"), state: backend.StateFailed, says: "ended from outside", verdict: "FAILED"},
 		{name: "never ran", sub: submitted, rows: listed("FAILED"), state: backend.StateFailed, says: "shared_dir", verdict: "FAILED"},
-		{name: "requeued by hand", sub: submitted, report: running, rows: listed("PENDING"), claim: "7", state: backend.StateStopping, says: "a second time"},
+		{name: "begun since the look", sub: submitted, report: running, rows: listed("PENDING"), claim: "7", state: backend.StateStarting, says: "has begun"},
+		{name: "requeued by hand", sub: submitted, report: running, rows: listed("PENDING"), claim: "7", begun: time.Minute, state: backend.StateStopping, says: "a second time"},
 		{name: "Slurm silent", sub: submitted, report: running, failed: true, state: backend.StateUnknown, says: "does not answer"},
 		{name: "Slurm silent, ended", sub: submitted, report: exited, failed: true, state: backend.StateExited, says: "done"},
 		{name: "Slurm silent, released", sub: submitted, report: exited, failed: true, release: true, state: backend.StateStopping, says: "does not answer"},
@@ -108,6 +111,9 @@ func TestJudge(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			if tt.begun > 0 {
+				j.told.first("began", "N", now.Add(-tt.begun))
+			}
 			if tt.missed > 0 {
 				j.told.first("missing", "N", now.Add(-tt.missed))
 			}
@@ -151,4 +157,38 @@ func TestDeadlineIsBeforeTheWarning(t *testing.T) {
 	if at := (view{record: record{Warning: time.Minute}}).deadline(); !at.IsZero() {
 		t.Errorf("one without a limit has the deadline %v", at)
 	}
+}
+
+// A job that begins between the look at the queue and the look at its folder has its claim and still seems to wait: it must not be cancelled for having been put
+// back into the queue. One that a later look still shows waiting was, and is.
+func TestBeginsDuringTheLook(t *testing.T) {
+	tl := &canceller{}
+	j := &job{name: "j", set: settings{dir: t.TempDir()}, lg: conformance.Logger(t), launchIn: launchTimeout, told: newOrders(), queue: newQueue(tl, time.Second)}
+	i := j.instance(worker(0, 1))
+	at := func(began time.Time, state string) view {
+		v := view{instance: i, record: record{Nonce: "N"}, submission: submission{Tried: began.Add(-time.Hour), At: began.Add(-time.Hour), JobID: "7"}, claim: "7"}
+		v.row, v.inQueue = row{id: "7", nonce: "N", state: state}, true
+		return j.judge(v, snapshot{began: began})
+	}
+	for _, state := range []string{"PENDING", "PENDING", "RUNNING"} { // the same look, twice; then the next
+		v := at(time.Now().Add(-time.Millisecond), state)
+		if j.enforce(t.Context(), []view{v}); len(tl.cancelled) > 0 || v.status().State == backend.StateStopping {
+			t.Fatalf("%s: cancelled %v, and it is %+v", state, tl.cancelled, v.status())
+		}
+	}
+	at(time.Now(), "PENDING")
+	if j.enforce(t.Context(), []view{at(time.Now().Add(time.Second), "PENDING")}); len(tl.cancelled) != 1 || tl.cancelled[0].id != "7" {
+		t.Errorf("put back into the queue: cancelled %v", tl.cancelled)
+	}
+}
+
+// canceller is a controller that remembers what was cancelled and does nothing else.
+type canceller struct {
+	controller
+	cancelled []jobRef
+}
+
+func (c *canceller) cancel(_ context.Context, jobs ...jobRef) error {
+	c.cancelled = append(c.cancelled, jobs...)
+	return nil
 }

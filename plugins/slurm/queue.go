@@ -135,14 +135,23 @@ func parseRow(f []string) (row, bool) {
 		return row{}, false
 	}
 	r := row{id: f[0], name: f[1], state: f[2], reason: f[3], nodes: f[4], nonce: nonce, started: parseTime(f[5])}
-	if limit, err := parseLimit(f[6]); err == nil && limit < endless && !r.started.IsZero() && r.phase() != phaseQueued {
-		r.deadline = r.started.Add(limit)
-		// The limit is in whole minutes; the end may have been set to any moment, or to an earlier one by a preemption with a grace.
-		if end := parseTime(f[7]); !end.IsZero() && end.Before(r.deadline) {
-			r.deadline = end
-		}
+	if limit, err := parseLimit(f[6]); err == nil && r.phase() != phaseQueued {
+		r.deadline = deadlineOf(r.started, limit, parseTime(f[7]))
 	}
 	return r, true
+}
+
+// deadlineOf gives when Slurm ends a job. The limit is in whole minutes; the end may have been set to any moment, or to an earlier one by a preemption with a
+// grace.
+func deadlineOf(started time.Time, limit time.Duration, end time.Time) time.Time {
+	switch deadline := started.Add(limit); {
+	case started.IsZero() || limit >= endless:
+		return time.Time{}
+	case !end.IsZero() && end.Before(deadline):
+		return end
+	default:
+		return deadline
+	}
 }
 
 // nonceOf gives the nonce in a job's comment; "" when it is not ours.

@@ -126,7 +126,7 @@ func (j *job) enforce(ctx context.Context, views []view) {
 		switch p := v.row.phase(); {
 		case p == phaseOver, p == phaseEnding:
 		case v.release == nil:
-			if p == phaseQueued && v.claim != "" && j.told.due("requeued", nonce, now, repeatAfter) {
+			if v.requeued && j.told.due("requeued", nonce, now, repeatAfter) {
 				waiting = append(waiting, v.row)
 			}
 		case p == phaseQueued:

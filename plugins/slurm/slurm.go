@@ -1,8 +1,9 @@
 // Package slurm is the backend for Slurm: each workload is a single-node batch job of its own.
 //
 // Input: workloads, by the contract of core/backend. Output: Slurm jobs, and a folder for each on a file system that all nodes share. It speaks to
-// Slurm through its command line (sbatch, squeue, scontrol, scancel), with deadlines of its own. Nothing is kept in memory: Slurm's queue and the
-// folders are the truth, so the plugin and the scheduler may end at any time, and what comes after them finds everything again.
+// Slurm through its command line (sbatch, squeue, scontrol, scancel), or through slurmrestd (rest = …), with deadlines of its own: controller.go. Nothing
+// is kept in memory: Slurm's queue and the folders are the truth, so the plugin and the scheduler may end at any time, and what comes after them finds
+// everything again.
 //
 //	DIR/JOB/worker-3-g2/record.json      what was asked for, and the nonce that its Slurm job carries; written before the job is submitted
 //	                   /submission.json  that submission was tried, and the job's number once it is known
@@ -41,8 +42,8 @@ type slurm struct {
 
 	mu      sync.Mutex
 	jobs    map[string]*job
-	queues  map[controller]*queue // jobs of one cluster share a poll
-	reaping bool                  // the goroutine below runs
+	queues  map[way]*queue // jobs of one cluster share a poll
+	reaping bool           // the goroutine below runs
 	closed  chan struct{}
 	once    sync.Once
 	running sync.WaitGroup
@@ -65,7 +66,7 @@ func New(lg *slog.Logger) backend.Backend {
 	if lg == nil {
 		lg = slog.New(slog.DiscardHandler)
 	}
-	return &slurm{lg: lg, submitIn: submitTimeout, launchIn: launchTimeout, jobs: map[string]*job{}, queues: map[controller]*queue{}, closed: make(chan struct{})}
+	return &slurm{lg: lg, submitIn: submitTimeout, launchIn: launchTimeout, jobs: map[string]*job{}, queues: map[way]*queue{}, closed: make(chan struct{})}
 }
 
 // Info implements backend.Backend.
@@ -87,10 +88,14 @@ func (s *slurm) Configure(ctx context.Context, cfg backend.Config) (backend.Diag
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.queues[set.ctl]
+	q := s.queues[set.way]
 	if q == nil {
-		q = newQueue(set.ctl, set.poll)
-		s.queues[set.ctl] = q
+		ctl, err := set.way.controller()
+		if err != nil { // decode has tried
+			return nil, backend.Errorf(backend.Blocked, "configure job %q: %w", cfg.Job, err)
+		}
+		q = newQueue(ctl, set.poll)
+		s.queues[set.way] = q
 	}
 	j := &job{name: cfg.Job, set: set, queue: q, lg: s.lg.With("job", cfg.Job), submitIn: s.submitIn, launchIn: s.launchIn, place: &sync.Mutex{}, told: newOrders()}
 	if old := s.jobs[cfg.Job]; old != nil {

@@ -55,7 +55,7 @@ func (c *Cluster) startAccounting(ctx context.Context) error {
 	if out, err := install0.CombinedOutput(); err != nil {
 		return fmt.Errorf("make a database: %w: %s", err, tail(string(out)))
 	}
-	if c.database, err = c.launchFound("mariadbd", append(small, "--socket="+filepath.Join(c.dir, "db.sock"), "--pid-file="+filepath.Join(c.dir, "db.pid"),
+	if c.database, err = c.launchFound(nil, "mariadbd", append(small, "--socket="+filepath.Join(c.dir, "db.sock"), "--pid-file="+filepath.Join(c.dir, "db.pid"),
 		"--bind-address=127.0.0.1", "--port="+strconv.Itoa(c.dbPort), "--skip-networking=0", "--skip-grant-tables",
 		"--innodb-flush-log-at-trx-commit=0", "--performance-schema=0")...); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (c *Cluster) startAccounting(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(c.dir, "slurmdbd.conf"), []byte(c.dbdConf()), 0o600); err != nil { // slurmdbd demands the mode
 		return err
 	}
-	if c.dbd, err = c.launchFound("slurmdbd", "-D"); err != nil {
+	if c.dbd, err = c.launchFound(nil, "slurmdbd", "-D"); err != nil {
 		return err
 	}
 	if err := c.wait(ctx, "slurmdbd answers", func(ctx context.Context) error {
@@ -90,22 +90,26 @@ func (c *Cluster) startAccounting(ctx context.Context) error {
 }
 
 func (c *Cluster) dbdConf() string {
+	jwt := ""
+	if c.opt.Rest { // slurmrestd hands the tokens on
+		jwt = "\nAuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key=" + c.jwtKey()
+	}
 	return strings.Join([]string{
-		"AuthType=auth/none", "DbdHost=localhost", "DbdAddr=127.0.0.1", fmt.Sprintf("DbdPort=%d", c.dbdPort), "SlurmUser=" + User(),
+		"AuthType=auth/none" + jwt, "DbdHost=localhost", "DbdAddr=127.0.0.1", fmt.Sprintf("DbdPort=%d", c.dbdPort), "SlurmUser=" + User(),
 		"StorageType=accounting_storage/mysql", "StorageHost=127.0.0.1", fmt.Sprintf("StoragePort=%d", c.dbPort), "StorageUser=root", "StorageLoc=slurm",
 		"LogFile=" + c.log("slurmdbd"), "PidFile=" + filepath.Join(c.dir, "slurmdbd.pid"),
 	}, "\n") + "\n"
 }
 
-// launchFound starts a daemon by the name of its program.
-func (c *Cluster) launchFound(program string, args ...string) (*daemon, error) {
+// launchFound starts a daemon by the name of its program, with more variables.
+func (c *Cluster) launchFound(env []string, program string, args ...string) (*daemon, error) {
 	path, err := find(program)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.launch(program, append([]string{path}, args...)...)
+	return c.launch(program, env, append([]string{path}, args...)...)
 }
 
 func tail(s string) string { return s[max(0, len(s)-1000):] }

@@ -30,6 +30,7 @@ type Options struct {
 	Conf        []string // more lines for slurm.conf; one that begins with PartitionName= replaces the default partition
 	Dir         string   // a folder that exists; default: a new temporary one, removed at the end
 	Accounting  bool     // slurmdbd over a database of its own, so that sacct tells of jobs that slurmctld has forgotten (MissingAccounting)
+	Rest        bool     // slurmrestd on a unix socket, with tokens (MissingRest)
 	Name        string   // ClusterName, default "kale"
 }
 
@@ -42,13 +43,13 @@ type Cluster struct {
 	port    int
 	ports   []int
 
-	starter *starter
-	dismiss func() // ends the guard; nil before it was started
-	mu      sync.Mutex
-	control *daemon
-	nodes   []*daemon
-	// With Accounting.
-	database, dbd   *daemon
+	starter         *starter
+	dismiss         func() // ends the guard; nil before it was started
+	mu              sync.Mutex
+	control         *daemon
+	nodes           []*daemon
+	database, dbd   *daemon // with Accounting
+	restd           *daemon // with Rest
 	dbPort, dbdPort int
 	closed          bool
 }
@@ -115,6 +116,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	if err == nil {
 		err = c.StartController(ctx)
+	}
+	if err == nil && o.Rest {
+		err = c.startRest(ctx)
 	}
 	for n := 1; n <= o.Nodes && err == nil; n++ {
 		err = c.StartNode(n)

@@ -90,14 +90,14 @@ func (d *daemon) end(grace time.Duration) {
 // envNode marks what node n's slurmd starts; jobs have SLURMD_NODENAME instead.
 const envNode = "KALE_SLURMTEST_NODE="
 
-func (c *Cluster) launch(name string, argv ...string) (*daemon, error) {
+func (c *Cluster) launch(name string, env []string, argv ...string) (*daemon, error) {
 	out, err := os.OpenFile(c.log(name+".out"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = append(c.Env(), envNode+name), c.dir, out, out
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = append(append(c.Env(), envNode+name), env...), c.dir, out, out
 	return c.starter.start(cmd)
 }
 
@@ -148,7 +148,7 @@ func (c *Cluster) StartController(ctx context.Context) error {
 		c.mu.Unlock()
 		return errors.New("start slurmctld: it runs already, or the cluster is closed")
 	}
-	c.control, err = c.launch("slurmctld", path, "-D")
+	c.control, err = c.launch("slurmctld", nil, path, "-D")
 	control := c.control
 	c.mu.Unlock()
 	if err != nil {
@@ -222,7 +222,7 @@ func (c *Cluster) StartNode(n int) error {
 			`mount --bind "$1" "$2" && shift 2 && exec "$@"`, "sh", c.NodePrivate(n), c.Private(),
 		}, argv...)
 	}
-	c.nodes[n-1], err = c.launch(Node(n), argv...)
+	c.nodes[n-1], err = c.launch(Node(n), nil, argv...)
 	return err
 }
 
@@ -271,7 +271,7 @@ func (c *Cluster) Close() error {
 	if c.dismiss != nil {
 		c.dismiss()
 	}
-	for _, d := range slices.Concat([]*daemon{c.control}, c.nodes, []*daemon{c.dbd, c.database}) { // slurmctld first: nothing starts any more
+	for _, d := range slices.Concat([]*daemon{c.control}, c.nodes, []*daemon{c.restd, c.dbd, c.database}) { // slurmctld first: nothing starts any more
 		d.end(0) // they hold nothing that anybody wants
 	}
 	c.starter.stop()

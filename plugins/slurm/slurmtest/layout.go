@@ -52,6 +52,11 @@ func (c *Cluster) lay() error {
 	if err := os.WriteFile(c.Conf(), []byte(conf), 0o644); err != nil {
 		return err
 	}
+	if c.opt.Rest {
+		if err := c.layRest(); err != nil {
+			return err
+		}
+	}
 	return c.wrap()
 }
 
@@ -117,6 +122,9 @@ func (c *Cluster) conf(gpus int) (string, error) {
 			fmt.Sprintf("AccountingStoragePort=%d", c.dbdPort), "AccountingStoreFlags=job_comment")
 	} else {
 		lines = append(lines, "AccountingStorageType=accounting_storage/none")
+	}
+	if c.opt.Rest {
+		lines = append(lines, "AuthAltTypes=auth/jwt", "AuthAltParameters=jwt_key="+c.jwtKey())
 	}
 	node := fmt.Sprintf("NodeHostname=localhost NodeAddr=127.0.0.1 CPUs=%d Sockets=1 CoresPerSocket=%d ThreadsPerCore=1 RealMemory=%d State=UNKNOWN",
 		c.opt.CPUs, c.opt.CPUs, c.opt.MemoryMB)
