@@ -1,7 +1,7 @@
 # Kale. Two commands do all the set-up and the work: `make demo` and `make test`. `make help` lists the rest.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build cluster-slurm cluster-nomad demo test lint bench chaos crowd proto fuzz clean
+.PHONY: help deps build cluster-slurm cluster-nomad demo test lint bench bench-replay chaos crowd proto fuzz clean
 
 ROOT    := $(CURDIR)
 ORT     := $(ROOT)/.deps/onnxruntime
@@ -47,7 +47,17 @@ lint: ## golangci-lint, pinned, and generated code up to date
 	@$(TOOLS)/golangci-lint run ./...
 
 bench: build ## benchmarks of what is hot; figures depend on the machine, compare ratios within one run
-	@go test -run '^$$' -bench . -benchtime 0.5s ./core/onnx ./trainer/... ./shuffler ./estimator ./forecast ./core/plan ./core/traffic ./core/stream
+	@go test -run '^$$' -bench . -benchtime 0.5s ./core/onnx ./trainer/... ./shuffler ./estimator ./forecast ./core/plan ./core/replay ./core/traffic ./core/stream
+
+REPLAY ?= -synthetic week -sweep
+bench-replay: build ## the policies over the published week, with outages of 5 to 8 minutes and live, tables and pages in .cache/replay; TRACES=DIR does the .csv.gz in DIR too
+	@mkdir -p .cache/replay
+	@for how in 5m..8m live; do \
+	  bin/kale replay $(REPLAY) -rescale $$how -o .cache/replay/week-$$how.html | tee .cache/replay/week-$$how.txt; \
+	  for trace in $(TRACES:%=%/*.csv.gz); do name=$$(basename $$trace .csv.gz); \
+	    bin/kale replay -trace $$trace -scale 28 -sweep -rescale $$how -o .cache/replay/$$name-$$how.html | tee .cache/replay/$$name-$$how.txt; \
+	  done; \
+	done
 
 fuzz: ## a short run of every fuzz target
 	@.ci/fuzz.sh 20s

@@ -1,6 +1,11 @@
 # The reference job of `kale replay`: what policies are compared with, and the job that a replay without a job file uses. One worker trains 16,000 samples/s, as
 # in the published day (Kale §4.4), 2 to 28 workers train, and no sample may wait for longer than 20 minutes.
 
+variable "curve" {
+  description = "\"linear\", or \"sync-a10\": the shape of the published synchronous fit on A10 (Kale §3.3), stretched so that its peak lies at 28 workers."
+  default     = "linear"
+}
+
 job "replay" {
   slo {
     max_lag = "20m"
@@ -41,9 +46,10 @@ job "replay" {
   }
 
   throughput {
-    form   = "async"
-    theta  = [0.0000625, 0, 0]
-    source = "linear: 16,000 samples/s per worker"
+    form   = var.curve == "sync-a10" ? "sync" : "async"
+    theta  = var.curve == "sync-a10" ? [0.00035, 7.20328, 7.702016, 0.00995] : [0.0000625, 0, 0]
+    batch  = var.curve == "sync-a10" ? 16384 : null
+    source = var.curve == "sync-a10" ? "Kale's synchronous fit on A10, f(10w/28)" : "linear: 16,000 samples/s per worker"
   }
 
   forecast {

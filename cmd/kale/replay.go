@@ -29,6 +29,7 @@ type replayFlags struct {
 	sweep, asJSON                                   bool
 	scale                                           float64
 	days, seeds, forecastEvery                      int
+	limits                                          replay.Limits
 	price, bias, noise, losses, lagWeight, overCost float64
 }
 
@@ -63,6 +64,8 @@ and the trace's peak is scaled to what 28 workers train.`,
 	fl.Float64Var(&f.price, "price", 0, "of a GPU-hour, to say what is saved in money")
 	fl.Float64Var(&f.lagWeight, "lag-weight", f.lagWeight, "cost of a minute of accumulated lag, in GPU-hours")
 	fl.Float64Var(&f.overCost, "violation-weight", f.overCost, "cost of a minute over the objective, in GPU-hours")
+	fl.Float64Var(&f.limits.AccumulatedLagMin, "oracle-lag", 0, "solve the oracle once more, with no more than so many `MINUTES` of accumulated lag a day")
+	fl.Float64Var(&f.limits.DowntimeMin, "oracle-downtime", 0, "solve the oracle once more, with no more than so many `MINUTES` of downtime a day")
 	fl.BoolVar(&f.asJSON, "json", false, "print the figures as JSON")
 	fl.StringVarP(&f.out, "out", "o", "", "`FILE` for an HTML page with tables and charts")
 	fl.StringArrayVar(&f.vars, "var", nil, "`NAME=VALUE` of a variable of the job file; may be repeated")
@@ -144,7 +147,7 @@ func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
 
 // options turns the flags into a comparison's.
 func (f *replayFlags) options(j *job.Job) (replay.Options, error) {
-	o := replay.Options{Seeds: f.seeds, ForecastEvery: f.forecastEvery, Price: f.price, Forecaster: f.forecaster,
+	o := replay.Options{Seeds: f.seeds, ForecastEvery: f.forecastEvery, Price: f.price, Forecaster: f.forecaster, OracleLimits: f.limits,
 		Weights: replay.Weights{Lag: f.lagWeight, Violation: f.overCost}}
 	known := replay.Policies()
 	if len(f.policies) == 0 {

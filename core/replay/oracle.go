@@ -20,6 +20,15 @@ type oracle struct {
 	best    []uint16 // by minute and age: the number of workers that a rescale goes to
 	rescale []uint64 // by minute, workers and age: one bit
 	words   int      // of a minute and a number of workers
+	// price is what makes up the cost: the report's weights, or others that bring the schedule within limits.
+	price prices
+}
+
+// prices are what the programme minimises, in GPU-hours.
+type prices struct {
+	Weights
+	rescale  float64 // besides what it costs otherwise
+	downtime float64 // of a minute
 }
 
 // unreachable is more than any schedule costs.
@@ -78,9 +87,9 @@ func (o *oracle) last(v []float64) {
 // lagCost is what a minute that ends with a lag of so many steps costs.
 func (o *oracle) lagCost(steps float64) float64 {
 	lag := steps / float64(o.s.m) // minutes
-	cost := o.c.o.Weights.Lag * lag
+	cost := o.price.Lag * lag
 	if lag*60 > o.c.j.SLO.MaxLag.Seconds() {
-		cost += o.c.o.Weights.Violation
+		cost += o.price.Violation
 	}
 	return cost
 }
@@ -118,7 +127,7 @@ func (o *oracle) jumps(t int, jump []float64) {
 	all := s.arrived[(t+n)*s.m]
 	for w := o.lo; w <= o.hi; w++ {
 		trains := o.c.capacity[w] * (60*float64(n) - out)
-		held := float64(w) * o.c.fig.gpus * float64(n) / 60
+		held := float64(w)*o.c.fig.gpus*float64(n)/60 + o.price.rescale + o.price.downtime*out/60
 		step := s.from(t + n)
 		for i := range s.n {
 			cost := held + waiting[i] + o.after(v, w, &step, t+n, min(s.at(t, i)+trains, all))
@@ -176,10 +185,12 @@ func (f follow) decide(r *run) (int, bool) {
 }
 
 // newOracle prepares the programme of one part under one seed.
-func (c *Comparison) newOracle(k int, seed uint64, g Grid) *oracle {
+func (c *Comparison) newOracle(k int, seed uint64, g Grid, price prices) *oracle {
 	p := &c.course.Parts[k]
 	whole := int(p.Duration().Minutes())
-	o := &oracle{c: c, part: p, s: newAges(c.arrived[k], whole, g), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max, outage: make([]float64, whole)}
+	o := &oracle{
+		c: c, part: p, s: newAges(c.arrived[k], whole, g), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max, outage: make([]float64, whole), price: price,
+	}
 	for t := range o.outage {
 		o.outage[t] = c.o.World.Outage.draw(chance{seed: seed}, drawOutage, p.Start.Unix()/60+int64(t))
 	}
@@ -188,11 +199,16 @@ func (c *Comparison) newOracle(k int, seed uint64, g Grid) *oracle {
 
 // playOracle solves every part for a seed and carries the schedule out in the same world as every policy. promised is what the programme says that it costs.
 func (c *Comparison) playOracle(seed uint64, g Grid, trail *Trail) (sum *tally, promised float64) {
+	return c.playPriced(seed, g, prices{Weights: c.o.Weights}, trail)
+}
+
+// playPriced is playOracle for other prices than the report's.
+func (c *Comparison) playPriced(seed uint64, g Grid, price prices, trail *Trail) (sum *tally, promised float64) {
 	sum = &tally{}
 	j := *c.j
 	j.Autoscale.Mode, j.Autoscale.Tick = c.o.World.mode(), 60e9
 	for k := range c.course.Parts {
-		o := c.newOracle(k, seed, g)
+		o := c.newOracle(k, seed, g, price)
 		cost, first := o.solve()
 		promised += cost
 		c.playPart(k, &j, follow{o, first}, seed, trail, sum)

@@ -162,7 +162,7 @@ func (c *Comparison) newLiveOracle(k int, seed uint64, g Grid) *liveOracle {
 	p := &c.course.Parts[k]
 	whole := int(p.Duration().Minutes())
 	o := &liveOracle{
-		oracle: oracle{c: c, part: p, s: newAges(c.arrived[k], whole, g), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max},
+		oracle: oracle{c: c, part: p, price: prices{Weights: c.o.Weights}, s: newAges(c.arrived[k], whole, g), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max},
 		lead:   make([]float64, whole), drain: make([]float64, whole),
 	}
 	for t := range o.lead {

@@ -155,3 +155,19 @@ func TestLiveOracleWindows(t *testing.T) {
 		t.Errorf("with windows %.4f, without %.4f; %s", a, b, diff)
 	}
 }
+
+// Within limits the oracle is dearer than without, and keeps to them.
+func TestOracleWithinLimits(t *testing.T) {
+	c := compare(t, reference(t), minutely(morning().Rates[:300]...), CourseOptions{}, Options{World: PaperRestart(), Forecaster: PerfectForecast})
+	free, _ := c.playOracle(0, restartGrid(c.j.SLO.MaxLag, c.o.World), nil)
+	f := free.metrics(&c.fig)
+	l := Limits{AccumulatedLagMin: f.AccumulatedLagMin / 2, DowntimeMin: f.DowntimeMin}
+	sum, ok := c.playLimited(0, l, nil)
+	m := sum.metrics(&c.fig)
+	if !ok || m.AccumulatedLagMin > l.AccumulatedLagMin || m.DowntimeMin > l.DowntimeMin {
+		t.Errorf("lag %.0f min of at most %.0f, downtime %.1f min of at most %.1f, %v", m.AccumulatedLagMin, l.AccumulatedLagMin, m.DowntimeMin, l.DowntimeMin, ok)
+	}
+	if m.Cost < f.Cost || m.Cost > f.Cost*1.2 {
+		t.Errorf("within limits the oracle costs %.1f, without %.1f", m.Cost, f.Cost)
+	}
+}

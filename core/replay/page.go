@@ -89,8 +89,8 @@ func (r *Report) sheet(g group) sheet {
 		row := sheetRow{Name: r.title(p), Params: formatParams(p.Params), Limit: limit, Ours: p.Name == "cost", Cells: r.cells(p, g)}
 		s.Rows = append(s.Rows, row)
 	}
-	if r.Oracle != nil {
-		add(*r.Oracle, true)
+	for _, p := range r.oracles() {
+		add(p, true)
 	}
 	for _, p := range g.rows {
 		add(p, false)
@@ -101,10 +101,7 @@ func (r *Report) sheet(g group) sheet {
 // picture takes the lines of every policy, thinned alike: of each bunch of minutes the highest lag, and else the last value.
 func (r *Report) picture() picture {
 	p := picture{MaxLag: r.MaxLag, Max: r.Max, Lines: []lines{}}
-	rows := r.Policies
-	if r.Oracle != nil {
-		rows = append([]Row{*r.Oracle}, rows...)
-	}
+	rows := append(r.oracles(), r.Policies...)
 	n := 0
 	for _, row := range rows {
 		if row.trail != nil {

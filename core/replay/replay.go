@@ -26,6 +26,8 @@ type Options struct {
 	ForecastEvery int
 	// Forecaster is "" for the job's, "perfect" for one that knows the trace.
 	Forecaster string
+	// OracleLimits asks for the oracle once more, within limits. Only where a rescale stops training.
+	OracleLimits Limits
 	// Progress, where set, is told how far the work is.
 	Progress func(what string, done, total int)
 }
@@ -71,6 +73,9 @@ func New(ctx context.Context, j *job.Job, course *Course, o Options) (*Compariso
 	}
 	if o.Seeds < 1 || o.Seeds > 10_000 || o.ForecastEvery < 1 || o.Price < 0 || o.Weights.Lag < 0 || o.Weights.Violation < 0 {
 		return nil, errors.New("replay: seeds must be 1 to 10000, price and weights 0 or more")
+	}
+	if l := o.OracleLimits; l != (Limits{}) && o.World.Live || !(l.AccumulatedLagMin >= 0) || !(l.DowntimeMin >= 0) {
+		return nil, errors.New("replay: limits of the oracle are minutes above 0, and for rescales that stop training")
 	}
 	model := core.Prior(j)
 	if err := model.Validate(); err != nil {

@@ -35,7 +35,9 @@ type Report struct {
 	FluidGPUHours float64  `json:"fluid_gpu_hours"`
 	Notes         []string `json:"notes,omitempty"`
 	Oracle        *Row     `json:"oracle,omitempty"`
-	Policies      []Row    `json:"policies"`
+	// Limited is the oracle solved once more within [Limits].
+	Limited  *Row  `json:"oracle_limited,omitempty"`
+	Policies []Row `json:"policies"`
 
 	course *Course
 	price  float64
@@ -98,14 +100,50 @@ func (c *Comparison) Run(ctx context.Context, sweep bool) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	limited, err := c.runLimited(ctx)
+	if err != nil {
+		return nil, err
+	}
 	r := c.report()
 	oracle := best.row(best.by)
 	r.Oracle = &oracle
+	if limited != nil {
+		row := limited.row(best.by)
+		r.Limited = &row
+	}
 	for _, o := range outcomes {
 		r.Policies = append(r.Policies, o.row(best.by))
 	}
 	r.note()
 	return r, nil
+}
+
+// runLimited is runOracle within the limits that were asked for; nil without any.
+func (c *Comparison) runLimited(ctx context.Context) (*outcome, error) {
+	l := c.o.OracleLimits
+	if l == (Limits{}) {
+		return nil, nil
+	}
+	params := map[string]float64{}
+	if l.AccumulatedLagMin > 0 {
+		params["accumulated_lag_min"] = l.AccumulatedLagMin
+	}
+	if l.DowntimeMin > 0 {
+		params["downtime_min"] = l.DowntimeMin
+	}
+	out := &outcome{setting: Setting{Policy: "oracle within limits", Label: LabelBest, Params: params}, by: make([]Metrics, c.o.Seeds), trail: &Trail{}}
+	return out, c.parallel(ctx, "solving the oracle within limits", c.o.Seeds, func(seed int) error {
+		var trail *Trail
+		if seed == 0 {
+			trail = out.trail
+		}
+		sum, ok := c.playLimited(uint64(seed), l, trail)
+		if !ok {
+			return fmt.Errorf("replay: no price of lag and downtime brings the oracle within %s", formatParams(params))
+		}
+		out.by[seed] = sum.metrics(&c.fig)
+		return nil
+	})
 }
 
 // runOracle solves and plays the cheapest schedule for every seed.

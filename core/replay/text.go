@@ -27,10 +27,7 @@ func WriteText(w io.Writer, r *Report) error {
 
 // writeTable writes one table, the oracle first.
 func (r *Report) writeTable(b *strings.Builder, g group) error {
-	rows := g.rows
-	if r.Oracle != nil {
-		rows = append([]Row{*r.Oracle}, rows...)
-	}
+	rows := append(r.oracles(), g.rows...)
 	width := 0
 	for _, p := range rows {
 		width = max(width, len(r.title(p)))
@@ -44,7 +41,7 @@ func (r *Report) writeTable(b *strings.Builder, g group) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, p := range g.rows {
+	for _, p := range rows {
 		if len(p.Params) > 0 {
 			fmt.Fprintf(b, "  %s: %s\n", p.Name, formatParams(p.Params))
 		}

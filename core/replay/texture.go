@@ -6,10 +6,11 @@ import (
 )
 
 // The noise that is put into bins of over five minutes: an Ornstein-Uhlenbeck process on the logarithm of the rate, around a straight line between the bins'
-// middles.
+// middles. Measured so on worldcup98 in bins of one minute, cut into bins of 30 and 60 min with a mean of 100 to 1,000 requests/s (below that the shot noise of
+// single requests takes over): standard deviation 5.6 to 9.2 %, correlation 0.58 to 0.89 after one minute and 0.25 to 0.68 after five.
 const (
-	textureNoise  = 0.03
-	textureMemory = 10 * time.Minute
+	textureNoise  = 0.065
+	textureMemory = 5 * time.Minute
 )
 
 // textured divides each bin into n of the given length: straight lines in the rate between the middles of the bins, with noise, each bin keeping its mean.

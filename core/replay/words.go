@@ -49,6 +49,17 @@ func (r *Report) ours() *Row {
 	return nil
 }
 
+// oracles are the rows of the cheapest schedules.
+func (r *Report) oracles() []Row {
+	var out []Row
+	for _, p := range []*Row{r.Oracle, r.Limited} {
+		if p != nil {
+			out = append(out, *p)
+		}
+	}
+	return out
+}
+
 // cheapest is the row of the least total cost, cheapestRival that of the least that is not Kale's; nil where there is none.
 func (r *Report) cheapest() *Row { return r.least(func(*Row) bool { return true }) }
 

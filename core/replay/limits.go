@@ -1,0 +1,62 @@
+package replay
+
+import "math"
+
+// Limits are what the oracle may be asked to keep to besides: a day's accumulated lag and downtime in minutes; 0 is no limit. What a trace does not allow at the
+// oracle's cost, the oracle within that very limit shows.
+type Limits struct{ AccumulatedLagMin, DowntimeMin float64 }
+
+// How prices are found that bring the schedule within limits.
+const (
+	limitRounds = 2 // the two prices in turn
+	limitSteps  = 9
+	lagDearest  = 100.0 // times the report's price of lag
+	downDearest = 2.0   // GPU-hours for a minute of downtime
+)
+
+// playLimited is the cheapest schedule for one seed that the programme finds within the limits: lag and downtime are made dearer until it keeps to them, and what
+// it costs is counted at the report's prices. ok is false where no price does.
+func (c *Comparison) playLimited(seed uint64, l Limits, trail *Trail) (sum *tally, ok bool) {
+	g := restartGrid(c.j.SLO.MaxLag, c.o.World)
+	price := prices{Weights: c.o.Weights}
+	lag := func(t *tally) bool {
+		return l.AccumulatedLagMin == 0 || t.lagSum/(t.seconds/day.Seconds()) <= l.AccumulatedLagMin
+	}
+	down := func(t *tally) bool {
+		return l.DowntimeMin == 0 || t.downtime/60/(t.seconds/day.Seconds()) <= l.DowntimeMin
+	}
+	sum, _ = c.playPriced(seed, g, price, nil)
+	for range limitRounds {
+		if lag(sum) && down(sum) {
+			break
+		}
+		if !lag(sum) || price.Lag > c.o.Weights.Lag {
+			base := max(c.o.Weights.Lag, 1e-4)
+			price.Lag = base * c.dearest(seed, g, price, lagDearest, func(p *prices, x float64) { p.Lag = base * x }, lag)
+			sum, _ = c.playPriced(seed, g, price, nil)
+		}
+		if !down(sum) || price.downtime > 0 {
+			price.downtime = 0.001 * c.dearest(seed, g, price, downDearest/0.001, func(p *prices, x float64) { p.downtime = 0.001 * x }, down)
+			sum, _ = c.playPriced(seed, g, price, nil)
+		}
+	}
+	if trail != nil {
+		sum, _ = c.playPriced(seed, g, price, trail)
+	}
+	return sum, lag(sum) && down(sum)
+}
+
+// dearest is the least factor, from 1 to most, with which the schedule keeps to its limit; most where none does.
+func (c *Comparison) dearest(seed uint64, g Grid, price prices, most float64, set func(*prices, float64), within func(*tally) bool) float64 {
+	lo, hi := 1.0, most
+	for range limitSteps {
+		mid := math.Sqrt(lo * hi)
+		set(&price, mid)
+		if t, _ := c.playPriced(seed, g, price, nil); within(t) {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return hi
+}

@@ -1,0 +1,211 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/examples"
+)
+
+// The reference job is what the comparison is defined on: 16,000 samples/s a worker, 2 to 28 workers, 20 minutes; and the published fit on A10, stretched.
+func TestReferenceJob(t *testing.T) {
+	j := reference(t)
+	if j.Workers.Min != 2 || j.Workers.Max != 28 || j.SLO.MaxLag != 20*time.Minute || j.Autoscale.Tick != time.Minute || j.Forecast.Interval != time.Minute {
+		t.Errorf("%+v %+v %+v", j.Workers, j.SLO, j.Autoscale)
+	}
+	for w := 1; w <= 28; w++ {
+		if got := RateOf(j, float64(w)); !near(got, 16_000*float64(w), 1e-9) {
+			t.Errorf("F(%d) = %v", w, got)
+		}
+	}
+	if got := RateOf(j, 2.5); !near(got, 40_000, 1e-9) {
+		t.Errorf("F(2.5) = %v, want 40000", got)
+	}
+	a10, _, diags := job.Parse(examples.Replay, "replay.hcl", job.Options{Vars: map[string]string{"curve": "sync-a10"}})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	// Reference: Kale §3.3: f(10) = 30,005.5 of the synchronous fit on A10, which is the peak.
+	m := core.Prior(a10)
+	if got := m.Throughput(28, 2); math.Abs(got-30_005.5) > 1 || m.Throughput(27, 2) >= got {
+		t.Errorf("F(28) = %v, F(27) = %v; want the peak of 30,005.5 at 28", got, m.Throughput(27, 2))
+	}
+}
+
+// Reference: Kale §2.2: the AUC at the published lags, and between them.
+func TestAUC(t *testing.T) {
+	for _, tt := range []struct{ minutes, want float64 }{{0, .7791}, {2.5, .7788}, {20, .7740}, {120, .7349}, {1000, .7349}} {
+		if got := aucAt(60 * tt.minutes); !near(got, tt.want, 1e-9) {
+			t.Errorf("AUC at %v min is %v, want %v", tt.minutes, got, tt.want)
+		}
+	}
+}
+
+// Reference: tables of Student's t, 97.5 %.
+func TestStudent(t *testing.T) {
+	for df, want := range map[int]float64{1: 12.706, 2: 4.303, 4: 2.776, 9: 2.262, 19: 2.093, 100: 1.984} {
+		if got := student95(df); math.Abs(got/want-1) > 0.01 {
+			t.Errorf("%d degrees of freedom: %v, want %v", df, got, want)
+		}
+	}
+	mean, half := summary([]Metrics{{Cost: 1}, {Cost: 2}, {Cost: 3}})
+	if mean.Cost != 2 || !near(half.Cost, 4.303/math.Sqrt(3), 1e-3) || half.GPUHours != 0 {
+		t.Errorf("mean %v ± %v", mean.Cost, half.Cost)
+	}
+}
+
+// Figures are those of a day, whatever was replayed.
+func TestMetrics(t *testing.T) {
+	sum := tally{seconds: 2 * 86400, minutes: 2880, lagSum: 300, over: 28.8, held: 10 * 2 * 86400, busy: 4 * 2 * 86400, downtime: 1200, rescales: 6, atMin: 86400}
+	sum.lags.zero = 100
+	got := sum.metrics(&figuring{weights: DefaultWeights(), min: 2, max: 20, gpus: 2, price: 3})
+	want := Metrics{
+		ViolationPct: 1, AccumulatedLagMin: 150, DowntimeMin: 10, GPUHours: 480, Rescales: 3, Cost: 480 + 1.5 + 14.4, CostAboveFloor: 480 + 1.5 + 14.4 - 96,
+		AUCPct: 100, GPUBusyPct: 40, GPUAllocatedPct: 50, ShareAtMin: 0.5, Money: 1440,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A sweep finds the cheapest of the grid, and goes on beyond its edge where the cheapest lies there.
+func TestSweep(t *testing.T) {
+	c := week(t, 1, Options{World: LiveRescale(), Seeds: 1, Policies: []string{"follow"}})
+	grid := Contestant{Policy: "follow", Grid: []Axis{{Name: "margin", Values: []float64{0.4, 0.5}, Min: 0.05, Max: 2}}}
+	best, err := c.search(t.Context(), grid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := best.Params["margin"]; m > 0.25 || m < 0.05 {
+		t.Errorf("the best margin is %v; it lies far below the grid of 0.4 and 0.5", m)
+	}
+	if diff := cmp.Diff([]float64{0.4, 0.5}, grid.Grid[0].Values); diff != "" {
+		t.Errorf("the grid itself was changed: %s", diff)
+	}
+	costs, err := c.costs(t.Context(), []Setting{best, {Policy: "follow", Label: LabelBest, Params: map[string]float64{"margin": 0.4}}})
+	if err != nil || costs[0] > costs[1] {
+		t.Errorf("the best setting costs %v, one of the grid %v (%v)", costs[0], costs[1], err)
+	}
+}
+
+// Every grid can be run: its numbers are the policy's own or the job's, and within their bounds, extended as far as it may be.
+func TestGrids(t *testing.T) {
+	j := reference(t)
+	for _, r := range contestants {
+		grid := make([]Axis, len(r.Grid))
+		for i, a := range r.Grid {
+			if a.Of != nil {
+				a = a.times(a.Of(j))
+			}
+			a.Values = append([]float64{a.Min, a.Max}, a.Values...)
+			grid[i] = a
+		}
+		for _, s := range points(r.Policy, grid) {
+			if _, _, err := s.apply(j, LiveRescale()); err != nil {
+				t.Errorf("%v: %v", s, err)
+			}
+		}
+		if _, _, err := PaperSetting(r.Policy).apply(j, PaperRestart()); err != nil {
+			t.Errorf("%s in the paper's setting: %v", r.Policy, err)
+		}
+	}
+}
+
+// The report in all its forms.
+func TestReport(t *testing.T) {
+	c := week(t, 1, Options{World: PaperRestart(), Seeds: 2, Policies: []string{"static", "kale", "follow"}, Price: 2})
+	r, err := c.Run(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Trace = `<script>alert("x")</script>`
+	var text, page, raw bytes.Buffer
+	if err := WriteText(&text, r); err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(text.String(), "\n")
+	if !strings.HasPrefix(first, `Kale's "kale" would have held `) || !strings.Contains(first, "less than 28 workers all day (672), ") || !strings.HasSuffix(first, ".") {
+		t.Errorf("the first line: %s", first)
+	}
+	if err := WriteHTML(&page, r, monday, "1.2.3"); err != nil {
+		t.Fatal(err)
+	}
+	html := page.String()
+	if strings.Contains(html, `<script>alert`) || !strings.Contains(html, "&lt;script&gt;alert") {
+		t.Error("a name became markup")
+	}
+	if !strings.Contains(html, "Written 2024-01-01 00:00 UTC by kale 1.2.3") || strings.Count(html, "<tr") != 1+1+len(r.Policies) {
+		t.Errorf("%d rows, or not who wrote it", strings.Count(html, "<tr"))
+	}
+	_, data, _ := strings.Cut(html, `id="data">`)
+	data, _, _ = strings.Cut(data, "</script>")
+	var p picture
+	if err := json.Unmarshal([]byte(data), &p); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Lines) != 1+len(r.Policies) || len(p.T) != 1440 || len(p.Rate) != 1440 {
+		t.Fatalf("%d lines of %d points", len(p.Lines), len(p.T))
+	}
+	for _, l := range p.Lines {
+		if len(l.Lag) != 1440 || len(l.GPUHours) != 1440 || l.GPUHours[0] <= 0 || l.GPUHours[1439] < l.GPUHours[700] {
+			t.Errorf("%s: %d points, GPU-hours %v", l.Name, len(l.Lag), l.GPUHours[1439])
+		}
+	}
+	if err := WriteJSON(&raw, r); err != nil {
+		t.Fatal(err)
+	}
+	var again Report
+	if err := json.Unmarshal(raw.Bytes(), &again); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r.Policies[1].Metrics, again.Policies[1].Metrics); diff != "" {
+		t.Errorf("JSON lost something: %s", diff)
+	}
+}
+
+// Forecast errors that are asked for reach the policies, and cost something.
+func TestForecastErrors(t *testing.T) {
+	cost := func(w World) float64 {
+		c := week(t, 1, Options{World: w, Seeds: 1, Policies: []string{"kale"}})
+		costs, err := c.costs(t.Context(), []Setting{PaperSetting("kale")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return costs[0]
+	}
+	plain := cost(LiveRescale())
+	biased, noisy := LiveRescale(), LiveRescale()
+	biased.ForecastBias, noisy.ForecastNoise = 0.5, 0.3
+	if b := cost(biased); b < plain*1.3 {
+		t.Errorf("forecasts that are too high by a half cost %.1f, right ones %.1f", b, plain)
+	}
+	if n := cost(noisy); n < plain*1.01 {
+		t.Errorf("noisy forecasts cost %.1f, right ones %.1f", n, plain)
+	}
+}
+
+// What stands in a forecast's spread survives being packed, to single precision.
+func TestPacked(t *testing.T) {
+	c := week(t, 1, Options{World: LiveRescale(), Policies: []string{"static"}})
+	f := c.outlooks[0][100].band
+	f.Levels, f.Quantiles = []float64{0.1, 0.9}, []plan.Values{{12345, 1.2345e-3}, {2.3456e9, 0}}
+	f.Scenarios = []plan.Values{{1, 2}, {3, 4}}
+	beyond := f
+	f.Beyond = &beyond
+	got := pack(f).unpack(plan.Needs{Spread: true, Beyond: true})
+	if diff := cmp.Diff(f, got, cmp.Comparer(func(a, b float64) bool { return near(a, b, 1e-7) })); diff != "" {
+		t.Errorf("(-packed +unpacked):\n%s", diff)
+	}
+	if bare := pack(f).unpack(plan.Needs{}); bare.Levels != nil || bare.Quantiles != nil || bare.Scenarios != nil || bare.Beyond != nil {
+		t.Error("a policy that does not need the spread gets it")
+	}
+}
