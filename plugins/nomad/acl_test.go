@@ -83,9 +83,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if inv, err := n.Inventory(t.Context()); err != nil || inv.Total != 1 || inv.Free != 0 {
 		t.Errorf("Inventory = %+v, %v; want 1 GPU, held", inv, err)
 	}
-	if log := logOf(t, n, "j", w.ID); !strings.Contains(log, "started") {
-		t.Errorf("its log is %q", log)
-	}
+	awaitLog(t, n, "j", w.ID, "started")
 	if err := n.Release(t.Context(), "j", []backend.ID{w.ID}, backend.Drained); err != nil {
 		t.Error(err)
 	}

@@ -67,6 +67,17 @@ func TestSecretsAreNotInTheJob(t *testing.T) {
 	}
 }
 
+// awaitLog waits until the workload has written this.
+func awaitLog(t testing.TB, b backend.Backend, job string, id backend.ID, want string) {
+	t.Helper()
+	conformance.Eventually(t, "its log says so", func() error {
+		if log := logOf(t, b, job, id); !strings.Contains(log, want) {
+			return fmt.Errorf("it is %q, want %q in it", log, want)
+		}
+		return nil
+	})
+}
+
 func logOf(t testing.TB, b backend.Backend, job string, id backend.ID) string {
 	t.Helper()
 	r, err := b.Logs(t.Context(), job, id, backend.LogOptions{})

@@ -88,9 +88,7 @@ func TestTLS(t *testing.T) {
 			w := r.workload("j", workerID(len(tt.env), 1), conformance.Steady)
 			ensure(t, n, "j", w)
 			conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
-			if log := logOf(t, n, "j", w.ID); !strings.Contains(log, "started") {
-				t.Errorf("its log is %q", log)
-			}
+			awaitLog(t, n, "j", w.ID, "started")
 			conformance.Drop(t, n, "j")
 		})
 	}
