@@ -25,12 +25,15 @@ func (o *Online) bound(p OnlinePoint) float64 {
 // rate is a lower bound on capacity only.
 func (o *Online) capacity(p OnlinePoint) (rate float64, atLeast bool) {
 	if len(p.Rates) >= o.opt.MinSamples {
-		rate = p.Median()
+		rate = weightedMedian(p.Rates, o.freshnessOf(p))
 	}
 	if b := o.bound(p); b > rate {
-		return b, true
+		rate, atLeast = b, true
 	}
-	return rate, false
+	if p.Level != 0 {
+		rate *= p.Level
+	}
+	return rate, atLeast
 }
 
 // boundRounds and boundPull bound the search for a model that keeps all bounds: in
@@ -48,7 +51,7 @@ func (o *Online) fit() (Model, error) {
 	var measured, bounds []point
 	for _, p := range o.points {
 		rate, atLeast := o.capacity(p)
-		pt := point{w: p.Workers, p: max(p.Servers, 1), rate: rate, weight: 1}
+		pt := point{w: p.Workers, p: max(p.Servers, 1), rate: rate, weight: o.weight(p)}
 		switch {
 		case rate == 0:
 		case atLeast && len(p.Rates) < o.opt.MinSamples:
@@ -96,6 +99,9 @@ type Evidence struct {
 	AtLeast bool    `json:"at_least,omitempty"`
 	// Intervals is how many measurements it rests on.
 	Intervals int `json:"intervals"`
+	// Adjusted tells that capacity has changed elsewhere since it was measured, and that
+	// Rate follows that change ([Change]).
+	Adjusted bool `json:"adjusted,omitempty"`
 }
 
 // Evidence lists what the model in force rests on beside the prior, by workers,
@@ -107,7 +113,7 @@ func (o *Online) Evidence() []Evidence {
 		if rate == 0 {
 			continue
 		}
-		e := Evidence{Workers: p.Workers, Servers: p.Servers, Rate: rate, AtLeast: atLeast, Intervals: len(p.Rates)}
+		e := Evidence{Workers: p.Workers, Servers: p.Servers, Rate: rate, AtLeast: atLeast, Intervals: len(p.Rates), Adjusted: p.Level != 0}
 		if atLeast {
 			e.Intervals = len(p.Reached)
 		}

@@ -31,6 +31,14 @@ type OnlineOptions struct {
 	// PriorWeight to the n-th power. So the prior settles what measurements leave
 	// open and does not contradict them. Default 0.3.
 	PriorWeight float64
+	// PriorError is how far the prior is off at a worker count in its range, relative:
+	// it counts for [Online.Confidence] only. Default 0.1 [ours]; Kale's own fits are
+	// 2 to 7 % off (Fig. 7), and a job file's may come from other GPUs.
+	PriorError float64
+	// HalfLife is how much younger a measurement is that counts twice as much. Default
+	// 24 h [ours], a season of load: what was measured yesterday at this hour is half
+	// forgotten. A capacity that changed is noticed much earlier ([Change]).
+	HalfLife time.Duration
 }
 
 func (o OnlineOptions) withDefaults() OnlineOptions {
@@ -46,6 +54,12 @@ func (o OnlineOptions) withDefaults() OnlineOptions {
 	def(&o.PriorMax, 32)
 	if o.PriorWeight == 0 {
 		o.PriorWeight = 0.3
+	}
+	if o.PriorError == 0 {
+		o.PriorError = 0.1
+	}
+	if o.HalfLife == 0 {
+		o.HalfLife = 24 * time.Hour
 	}
 	return o
 }
@@ -64,6 +78,10 @@ func (o OnlineOptions) Validate() error {
 		return fmt.Errorf("online throughput: prior over %d to %d workers; expected a range within 1 to %d", o.PriorMin, o.PriorMax, MaxWorkers)
 	case !(o.PriorWeight > 0) || o.PriorWeight > 1:
 		return fmt.Errorf("online throughput: prior weight %v; expected above 0, at most 1", o.PriorWeight)
+	case !(o.PriorError > 0) || o.PriorError > 1:
+		return fmt.Errorf("online throughput: prior error %v; expected above 0, at most 1", o.PriorError)
+	case o.HalfLife < 0:
+		return fmt.Errorf("online throughput: half-life %v; expected above 0", o.HalfLife)
 	}
 	return nil
 }
@@ -76,7 +94,9 @@ func (o OnlineOptions) Validate() error {
 // there. Elsewhere the prior stays as a lightly weighted pseudo-observation:
 // its shape is kept and its level follows the median ratio of measured to prior
 // rates, so that a GPU that is 20 % slower than stated at the worker counts
-// tried so far is expected to be 20 % slower at the others too.
+// tried so far is expected to be 20 % slower at the others too. What is older counts
+// less, and a capacity that changed at one count is taken to have changed at all
+// (change.go).
 //
 // Memory is bounded by Points × Window rates. An Online is not safe for
 // concurrent use: the goroutine that owns the job's state owns it.
@@ -84,6 +104,7 @@ type Online struct {
 	opt    OnlineOptions
 	prior  Model
 	points []OnlinePoint // sorted by (Workers, Servers)
+	change *Change       // the last one, nil for none
 	model  Model
 }
 
@@ -95,23 +116,19 @@ type OnlinePoint struct {
 	Last time.Time `json:"last"`
 	// Rates are the newest saturated rates, samples/s, oldest first.
 	Rates []float64 `json:"rates"`
+	// Times are when Rates were measured; where there are fewer, the others are as old
+	// as Last.
+	Times []time.Time `json:"times,omitempty"`
+	// Level is what capacity became elsewhere since, as a share of what it was; 0 for
+	// no change. See [Change].
+	Level float64 `json:"level,omitempty"`
 	// Reached are the newest rates, samples/s, that were above F(w) in force in
 	// intervals that were not saturated, since capacity itself was last measured.
 	Reached []float64 `json:"reached,omitempty"`
 }
 
 // Median returns the median rate in samples per second, 0 without rates.
-func (p OnlinePoint) Median() float64 {
-	if len(p.Rates) == 0 {
-		return 0
-	}
-	s := slices.Clone(p.Rates)
-	slices.Sort(s)
-	if n := len(s); n%2 == 0 {
-		return s[n/2-1] + (s[n/2]-s[n/2-1])/2
-	}
-	return s[len(s)/2]
-}
+func (p OnlinePoint) Median() float64 { return median(p.Rates) }
 
 // onlineVersion is the version of [OnlineState].
 const onlineVersion = 1
@@ -122,6 +139,8 @@ const onlineVersion = 1
 type OnlineState struct {
 	Version int           `json:"version"`
 	Points  []OnlinePoint `json:"points"`
+	// Change is the last change of capacity that was noticed.
+	Change *Change `json:"change,omitempty"`
 }
 
 // NewOnline starts from a prior, which the job file states or a profile measured.
@@ -147,17 +166,13 @@ func RestoreOnline(prior Model, opt OnlineOptions, s OnlineState) (*Online, erro
 		return nil, fmt.Errorf("restore online throughput: state has version %d, this program writes %d; start again from the prior", s.Version, onlineVersion)
 	}
 	for _, p := range s.Points {
-		for _, r := range slices.Concat(p.Rates, p.Reached) {
-			if err := (Sample{At: p.Last, Workers: p.Workers, Servers: p.Servers, Rate: r}).check(prior.Form); err != nil {
-				return nil, fmt.Errorf("restore online throughput: %w", err)
-			}
+		if err := o.restore(p); err != nil {
+			return nil, fmt.Errorf("restore online throughput: %w", err)
 		}
-		for _, r := range p.Rates {
-			o.record(Sample{At: p.Last, Workers: p.Workers, Servers: p.Servers, Rate: r, Saturated: true})
-		}
-		for _, r := range p.Reached {
-			o.record(Sample{At: p.Last, Workers: p.Workers, Servers: p.Servers, Rate: r})
-		}
+	}
+	if s.Change != nil {
+		c := *s.Change
+		o.change = &c
 	}
 	if _, err := o.Refit(); err != nil {
 		return nil, err
@@ -181,41 +196,86 @@ func (o *Online) Observe(s Sample) (used bool, err error) {
 	return true, err
 }
 
-// record stores a valid sample within the bounds.
-func (o *Online) record(s Sample) {
-	if !o.prior.Form.UsesServers() {
-		s.Servers = 0 // one point per worker count: the form cannot tell servers apart
+// restore takes up a point as it was saved, if it is possible.
+func (o *Online) restore(p OnlinePoint) error {
+	if math.IsNaN(p.Level) || math.IsInf(p.Level, 0) || p.Level < 0 {
+		return fmt.Errorf("%d workers: a level of %v; expected a share above 0", p.Workers, p.Level)
 	}
-	i, ok := slices.BinarySearchFunc(o.points, s, func(p OnlinePoint, s Sample) int {
-		return cmp.Or(cmp.Compare(p.Workers, s.Workers), cmp.Compare(p.Servers, s.Servers))
+	for _, r := range slices.Concat(p.Rates, p.Reached) {
+		if err := (Sample{At: p.Last, Workers: p.Workers, Servers: p.Servers, Rate: r}).check(o.prior.Form); err != nil {
+			return err
+		}
+	}
+	if len(p.Rates)+len(p.Reached) == 0 {
+		return nil
+	}
+	q := o.point(p.Workers, p.Servers)
+	q.Last, q.Level = p.Last, p.Level
+	q.Rates = newest(append(q.Rates, p.Rates...), o.opt.Window)
+	q.Times = newest(append(q.Times, p.times()...), o.opt.Window)
+	q.Reached = newest(append(q.Reached, p.Reached...), o.opt.Window)
+	o.forgetOldest()
+	return nil
+}
+
+// times are when the rates were measured, one for each.
+func (p *OnlinePoint) times() []time.Time {
+	out := slices.Repeat([]time.Time{p.Last}, len(p.Rates))
+	copy(out, p.Times)
+	return out
+}
+
+// point finds the place's point, and makes it where there is none.
+func (o *Online) point(workers, servers int) *OnlinePoint {
+	if !o.prior.Form.UsesServers() {
+		servers = 0 // one point per worker count: the form cannot tell servers apart
+	}
+	i, ok := slices.BinarySearchFunc(o.points, OnlinePoint{Workers: workers, Servers: servers}, func(p, q OnlinePoint) int {
+		return cmp.Or(cmp.Compare(p.Workers, q.Workers), cmp.Compare(p.Servers, q.Servers))
 	})
 	if !ok {
-		o.points = slices.Insert(o.points, i, OnlinePoint{Workers: s.Workers, Servers: s.Servers})
+		o.points = slices.Insert(o.points, i, OnlinePoint{Workers: workers, Servers: servers})
 	}
-	p := &o.points[i]
+	return &o.points[i]
+}
+
+// record stores a valid sample within the bounds.
+func (o *Online) record(s Sample) {
+	p := o.point(s.Workers, s.Servers)
 	if s.At.After(p.Last) {
 		p.Last = s.At
 	}
 	if s.Saturated {
+		if p.Level != 0 { // measured again after a change elsewhere
+			p.Rates, p.Times, p.Reached, p.Level = nil, nil, nil, 0
+		}
+		p.Times = newest(append(p.times(), s.At), o.opt.Window)
 		p.Rates = newest(append(p.Rates, s.Rate), o.opt.Window)
+		o.notice(p)
 		if len(p.Rates) >= o.opt.MinSamples {
 			p.Reached = nil // capacity itself is known, and by newer measurements
 		}
 	} else {
 		p.Reached = newest(append(p.Reached, s.Rate), o.opt.Window)
 	}
-	if len(o.points) > o.opt.Points {
-		oldest := 0
-		for k := range o.points {
-			if o.points[k].Last.Before(o.points[oldest].Last) {
-				oldest = k
-			}
-		}
-		o.points = slices.Delete(o.points, oldest, oldest+1)
-	}
+	o.forgetOldest()
 }
 
-func newest(v []float64, n int) []float64 {
+// forgetOldest drops the point that was measured longest ago where there are too many.
+func (o *Online) forgetOldest() {
+	if len(o.points) <= o.opt.Points {
+		return
+	}
+	oldest := 0
+	for k := range o.points {
+		if o.points[k].Last.Before(o.points[oldest].Last) {
+			oldest = k
+		}
+	}
+	o.points = slices.Delete(o.points, oldest, oldest+1)
+}
+
+func newest[T any](v []T, n int) []T {
 	if extra := len(v) - n; extra > 0 {
 		return slices.Delete(v, 0, extra)
 	}
@@ -240,17 +300,23 @@ func (o *Online) fitMeasured(measured []point) (Model, error) {
 	if len(measured) == 0 {
 		return o.prior, nil
 	}
-	ratios := make([]float64, 0, len(measured))
+	level := o.level(measured)
+	return fitPoints(o.prior.Form, o.prior.Batch, append(slices.Clone(measured), o.pseudo(measured, level)...))
+}
+
+// level is what capacity was measured to be, as a share of the prior's: the weighted
+// median over the points, 1 where nothing was measured.
+func (o *Online) level(measured []point) float64 {
+	var ratios, weights []float64
 	for _, p := range measured {
 		if f := o.prior.Throughput(p.w, p.p); f > 0 {
-			ratios = append(ratios, p.rate/f)
+			ratios, weights = append(ratios, p.rate/f), append(weights, p.weight)
 		}
 	}
-	level := OnlinePoint{Rates: ratios}.Median()
-	if level == 0 {
-		level = 1
+	if l := weightedMedian(ratios, weights); l > 0 {
+		return l
 	}
-	return fitPoints(o.prior.Form, o.prior.Batch, append(slices.Clone(measured), o.pseudo(measured, level)...))
+	return 1
 }
 
 // pseudo returns the prior's observations at the worker counts that are not
@@ -293,12 +359,13 @@ func (o *Online) Model() Model {
 func (o *Online) Points() []OnlinePoint {
 	pts := slices.Clone(o.points)
 	for i := range pts {
-		pts[i].Rates, pts[i].Reached = slices.Clone(pts[i].Rates), slices.Clone(pts[i].Reached)
+		p := &pts[i]
+		p.Rates, p.Times, p.Reached = slices.Clone(p.Rates), slices.Clone(p.Times), slices.Clone(p.Reached)
 	}
 	return pts
 }
 
 // State returns a copy of what a restart needs.
 func (o *Online) State() OnlineState {
-	return OnlineState{Version: onlineVersion, Points: o.Points()}
+	return OnlineState{Version: onlineVersion, Points: o.Points(), Change: o.LastChange()}
 }

@@ -1,0 +1,215 @@
+package estimator
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// Change is a capacity that became another at one and the same configuration: GPUs
+// that slow down, a straggler, a neighbour that came or went.
+type Change struct {
+	// At is the end of the interval in which it was noticed.
+	At time.Time `json:"at"`
+	// Workers and Servers are where; Servers is 0 for forms with a fixed ratio.
+	Workers int `json:"workers"`
+	Servers int `json:"servers,omitempty"`
+	// Before and After are the rates in samples per second.
+	Before float64 `json:"before"`
+	After  float64 `json:"after"`
+}
+
+// The change test. Of a point's saturated intervals the newest changeNew stand against
+// the older ones, of which there must be changeOld. All of them must lie to one side of
+// the older ones' median by changeEach standard deviations, and their median by
+// changeMedian of them and by changeLeast of it. So up to three stalled intervals are
+// no change, and chance alone passes about once in 10⁵ intervals where noise is large,
+// by what TestNoiseIsNoChange counts, and seldom else. [ours]
+const (
+	changeNew    = 4
+	changeOld    = 3
+	changeEach   = 3
+	changeMedian = 3.5
+	changeLeast  = 0.08
+)
+
+// notice looks for a change at a point to which an interval was just added. After one
+// only the new intervals count there. Elsewhere capacity is taken to have changed by
+// the same share: what slows one worker count down is most often the same at others,
+// and if those kept the old level beside it, the model would bend and take a slow GPU
+// for contention. They are measured anew as soon as they are in use.
+func (o *Online) notice(p *OnlinePoint) {
+	n := len(p.Rates)
+	if n < changeNew+changeOld {
+		return
+	}
+	older, newer := p.Rates[:n-changeNew], p.Rates[n-changeNew:]
+	before, after := median(older), median(newer)
+	spread := before * o.noise(p)
+	for _, r := range newer {
+		if (r-before)*(after-before) <= 0 || math.Abs(r-before) < changeEach*spread {
+			return
+		}
+	}
+	if math.Abs(after-before) < max(changeMedian*spread, changeLeast*before) {
+		return
+	}
+	at := slices.Clone(p.Times[n-changeNew:])
+	p.Rates, p.Times, p.Reached = slices.Clone(newer), at, nil
+	o.change = &Change{At: at[changeNew-1], Workers: p.Workers, Servers: p.Servers, Before: before, After: after}
+	for i := range o.points {
+		q := &o.points[i]
+		if q == p {
+			continue
+		}
+		if q.Level == 0 {
+			q.Level = 1
+		}
+		q.Level *= after / before
+	}
+}
+
+// LastChange is the last change of capacity that was noticed, nil for none.
+func (o *Online) LastChange() *Change {
+	if o.change == nil {
+		return nil
+	}
+	c := *o.change
+	return &c
+}
+
+// noise is the relative standard deviation of an interval, from how far those of all
+// points lie from their medians. It is robust: what has just changed, and single
+// stalls, do not widen it much. Of tested, a point under test, only the older ones
+// count; nil for none.
+func (o *Online) noise(tested *OnlinePoint) float64 {
+	var off []float64
+	free := 0.0
+	for i := range o.points {
+		rates := o.points[i].Rates
+		if &o.points[i] == tested {
+			rates = rates[:len(rates)-changeNew]
+		}
+		if len(rates) < 2 {
+			continue
+		}
+		m := median(rates)
+		for _, r := range rates {
+			off = append(off, math.Abs(r/m-1))
+		}
+		free += float64(len(rates) - 1)
+	}
+	if len(off) == 0 {
+		return assumedNoise
+	}
+	// What lies farther out than normal noise does, by the median of all, counts no more
+	// than its edge.
+	const normal = 1.4826 // of the median absolute deviation to the standard deviation
+	edge, squares := 3*normal*median(off), 0.0
+	for _, x := range off {
+		squares += min(x, edge) * min(x, edge)
+	}
+	return noiseOf(squares, free)
+}
+
+// freshest is the end of the newest interval of all.
+func (o *Online) freshest() time.Time {
+	var t time.Time
+	for _, p := range o.points {
+		if p.Last.After(t) {
+			t = p.Last
+		}
+	}
+	return t
+}
+
+// leastWeight is what is left of a measurement, however old it is: the shape of the
+// curve is better told by an old one than by the prior. [ours]
+const leastWeight = 0.02
+
+// freshness is the weight of a measurement: half for each half-life that it is older
+// than the newest of all.
+func (o *Online) freshness(at time.Time) float64 {
+	return max(math.Exp2(-max(o.freshest().Sub(at), 0).Seconds()/o.opt.HalfLife.Seconds()), leastWeight)
+}
+
+func (o *Online) freshnessOf(p OnlinePoint) []float64 {
+	at := p.times()
+	w := make([]float64, len(at))
+	for i := range at {
+		w[i] = o.freshness(at[i])
+	}
+	return w
+}
+
+// adjustedWeight is that of a point whose level follows a change elsewhere, beside a
+// measured one's 1. [ours]
+const adjustedWeight = 0.25
+
+// weight is how much a point counts in a fit.
+func (o *Online) weight(p OnlinePoint) float64 {
+	w := o.freshness(p.Last)
+	if p.Level != 0 {
+		w *= adjustedWeight
+	}
+	return w
+}
+
+// Confidence says how sure the model in force is: from the measurements, by their age,
+// and from the prior where there are none.
+func (o *Online) Confidence() Confidence {
+	var seen []reading
+	var measured []point
+	for _, p := range o.points {
+		rate, atLeast := o.capacity(p)
+		if rate == 0 || atLeast { // a bound says little of how far above it capacity is
+			continue
+		}
+		pt := point{w: p.Workers, p: max(p.Servers, 1), rate: rate, weight: o.weight(p)}
+		measured = append(measured, pt)
+		seen = append(seen, reading{w: pt.w, p: pt.p, rate: rate, n: pt.weight * float64(len(p.Rates))})
+	}
+	var prior []reading
+	for _, p := range o.pseudo(nil, 1) {
+		prior = append(prior, reading{w: p.w, p: p.p, rate: p.rate, n: 1})
+	}
+	return assess(o.model, seen, prior, o.opt.PriorError, o.noise(nil))
+}
+
+// median is the middle value, 0 of none.
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(v))
+	if n := len(s); n%2 == 0 {
+		return s[n/2-1] + (s[n/2]-s[n/2-1])/2
+	}
+	return s[len(s)/2]
+}
+
+// weightedMedian is the value below and above which lies half of the weight.
+func weightedMedian(v, weights []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	order := make([]int, len(v))
+	total := 0.0
+	for i := range order {
+		order[i] = i
+		total += weights[i]
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(v[a], v[b]) })
+	sum := 0.0
+	for k, i := range order {
+		sum += weights[i]
+		switch {
+		case math.Abs(sum-total/2) <= 1e-9*total && k+1 < len(order):
+			return v[i] + (v[order[k+1]]-v[i])/2
+		case sum > total/2:
+			return v[i]
+		}
+	}
+	return v[order[len(order)-1]]
+}
