@@ -45,6 +45,7 @@ func (s *Scheduler) observe(now time.Time) plan.Observation {
 		Utilisation: s.seen.util, UtilKnown: s.seen.utilKnown, Rescale: s.want.Rescale,
 		Manual: s.want.Manual, State: s.want.Policy, Unknown: s.seen.unknown(s.begun()),
 	}
+	v.ModelError = s.online.Confidence().Doubts(v.Limits.Min, max(v.Limits.Max, v.Target), func(int) int { return s.job.Servers.Count })
 	switch {
 	case s.job.Autoscale.Mode == job.ModeObserve:
 		v.Target = v.Workers.Running + v.Workers.Pending

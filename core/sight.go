@@ -26,6 +26,8 @@ type Sight struct {
 	Workers plan.Workers
 	Model   estimator.Model
 	Basis   plan.Basis
+	// ModelError is how sure the model is; none: it is taken for exact, as in a replay.
+	ModelError estimator.Doubts
 	// Gaps and Joins are the last measured outages and joins, oldest first ([Remember]); QueueWait is the wait for a place in the cluster as it is now.
 	Gaps, Joins []time.Duration
 	QueueWait   time.Duration
@@ -52,7 +54,7 @@ func (v Sight) Observation(j *job.Job) plan.Observation {
 	o := plan.Observation{
 		Now: v.Now, Interval: j.Autoscale.Tick, Forecast: v.Forecast,
 		BacklogRecords: v.BacklogRecords, Lag: v.Lag, LagKnown: v.LagKnown,
-		Target: v.Target, Workers: v.Workers, Servers: j.Servers.Count, Model: v.Model, Basis: v.Basis,
+		Target: v.Target, Workers: v.Workers, Servers: j.Servers.Count, Model: v.Model, ModelError: v.ModelError, Basis: v.Basis,
 		RescaleCost: measured(v.Gaps, 0), JoinTime: joinTime(j, v.Joins, v.QueueWait),
 		Limits: v.Limits, Rho: j.Autoscale.Rho, Tau: j.Autoscale.Tau,
 		CooldownOut: j.Autoscale.CooldownOut, CooldownIn: j.Autoscale.CooldownIn, Headroom: j.Autoscale.Headroom, MaxLag: j.SLO.MaxLag,

@@ -68,7 +68,7 @@ func (s *Scheduler) teach(now time.Time) {
 // learn hands a measurement to the model.
 func (s *Scheduler) learn(sample estimator.Sample) {
 	sample.Servers, sample.Source = s.job.Servers.Count, "live"
-	before := s.online.Model()
+	before, change := s.online.Model(), s.online.LastChange()
 	used, err := s.online.Observe(sample)
 	if err != nil {
 		s.lg.Warn("a throughput measurement was refused", "workers", sample.Workers, "rate", sample.Rate, "err", err)
@@ -78,6 +78,10 @@ func (s *Scheduler) learn(sample estimator.Sample) {
 		return
 	}
 	s.want.Throughput = s.online.State()
+	if c := s.online.LastChange(); c != nil && (change == nil || *c != *change) {
+		s.lg.Warn("capacity has changed at the same number of workers; what was measured elsewhere is taken to have changed alike until it is measured anew",
+			"workers", c.Workers, "from", math.Round(c.Before), "to", math.Round(c.After))
+	}
 	if after := s.online.Model(); !after.Equal(before) {
 		s.lg.Info("throughput model refitted", "workers", sample.Workers, "measured", math.Round(sample.Rate), "saturated", sample.Saturated, "model", after.String())
 	}

@@ -4,8 +4,10 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/estimator"
 )
 
 // trainsAt lets every member train so many records/s in steps of 50 records, by its own clock, while it waits for records or not.
@@ -102,5 +104,31 @@ func TestWhatIsNoEvidenceOfCapacity(t *testing.T) {
 				t.Errorf("F(2) = %v", got)
 			}
 		})
+	}
+}
+
+// GPUs that become slower are seen within five saturated intervals, in the model that decides; so is how sure it is.
+func TestSlowerGPUsAreSeen(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	var before estimator.Doubts
+	r.trainFor(1, 1000, true)
+	if before = r.s.View().Decision.Observation.ModelError; before.At(2) < 0.05 || before.At(8) < 0.05 {
+		t.Errorf("errors of the prior: %v", before)
+	}
+	intervals := func(n int, rate float64) { r.trainFor(n*int(teachEvery/time.Second), rate, true) }
+	intervals(10, 1000)
+	if got := r.s.online.Model().Throughput(2, 2); math.Abs(got-2000) > 20 {
+		t.Fatalf("F(2) = %v", got)
+	}
+	if after := r.s.View().Decision.Observation.ModelError; after.At(2) > 0.5*before.At(2) || after.At(8) < 2*after.At(2) {
+		t.Errorf("errors %v, before %v", after, before)
+	}
+	intervals(5, 700)
+	if got := r.s.online.Model().Throughput(2, 2); math.Abs(got-1400) > 140 {
+		t.Errorf("F(2) = %v five intervals after the GPUs became slower", got)
+	}
+	if c := r.s.online.LastChange(); c == nil || c.Workers != 2 {
+		t.Errorf("change %+v", c)
 	}
 }

@@ -32,6 +32,8 @@ func (b Basis) at(w, servers int) (estimator.Evidence, bool) {
 func (b Basis) Of(w, servers int) string {
 	e, ok := b.at(w, servers)
 	switch {
+	case ok && e.Adjusted:
+		return fmt.Sprintf("%s by what capacity became elsewhere since it was measured", formatRate(e.Rate))
 	case ok && e.AtLeast:
 		return fmt.Sprintf("at least %s was seen", formatRate(e.Rate))
 	case ok:
@@ -44,10 +46,13 @@ func (b Basis) Of(w, servers int) string {
 	return "the prior: " + b.Prior
 }
 
-// Word is Of in one word: "measured", "seen" (a lower bound), "prior" or "".
+// Word is Of in one word: "measured", "adjusted" (since then capacity changed
+// elsewhere), "seen" (a lower bound), "prior" or "".
 func (b Basis) Word(w, servers int) string {
 	e, ok := b.at(w, servers)
 	switch {
+	case ok && e.Adjusted:
+		return "adjusted"
 	case ok && e.AtLeast:
 		return "seen"
 	case ok:
@@ -75,6 +80,9 @@ func (b Basis) String() string {
 		least := ""
 		if e.AtLeast {
 			least = "at least "
+		}
+		if e.Adjusted {
+			at += " (by what it became elsewhere)"
 		}
 		parts = append(parts, fmt.Sprintf("%s at %s", least+formatRate(e.Rate), at))
 	}

@@ -9,6 +9,7 @@ import (
 func TestBasisSaysWhatWasMeasured(t *testing.T) {
 	fixed := []estimator.Evidence{{Workers: 2, Rate: 1600, Intervals: 5}, {Workers: 4, Rate: 3300, AtLeast: true, Intervals: 3}}
 	apart := []estimator.Evidence{{Workers: 2, Servers: 3, Rate: 1600, Intervals: 5}}
+	adjusted := []estimator.Evidence{{Workers: 2, Rate: 1120, Intervals: 5, Adjusted: true}, {Workers: 4, Rate: 2300, Intervals: 3}}
 	for _, c := range []struct {
 		basis     Basis
 		w         int
@@ -20,6 +21,7 @@ func TestBasisSaysWhatWasMeasured(t *testing.T) {
 		{Basis{Prior: "a guess", Measured: fixed}, 2, "measured: 1,600 samples/s", "measured", "measured 1,600 samples/s at 2, at least 3,300 samples/s at 4; elsewhere the prior (a guess) at their level"},
 		{Basis{Prior: "a guess", Measured: fixed}, 4, "at least 3,300 samples/s was seen", "seen", ""},
 		{Basis{Prior: "a guess", Measured: fixed}, 3, "the prior, at the level of what was measured", "prior", ""},
+		{Basis{Measured: adjusted}, 2, "1,120 samples/s by what capacity became elsewhere since it was measured", "adjusted", "measured 1,120 samples/s at 2 (by what it became elsewhere), 2,300 samples/s at 4"},
 		{Basis{Measured: fixed}, 3, "", "", "measured 1,600 samples/s at 2, at least 3,300 samples/s at 4"},
 		{Basis{Prior: "a guess", Measured: apart}, 2, "the prior, at the level of what was measured", "prior", "measured 1,600 samples/s at 2 on 3 servers; elsewhere the prior (a guess) at their level"},
 	} {

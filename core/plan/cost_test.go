@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kale-sched/kale/estimator"
 )
 
 // play lets a policy decide over the loop's load for so many minutes and returns the
@@ -222,5 +224,27 @@ func TestMoves(t *testing.T) {
 	}
 	if sum := classZ[0] + classZ[4] + classZ[1] + classZ[3] + classZ[2]; math.Abs(sum) > 1e-9 {
 		t.Errorf("the classes' means are not symmetric: %v", classZ)
+	}
+}
+
+// A model that is not sure of F needs more room than one that is, and says how unsure it is.
+func TestCostLeavesRoomForTheModelsError(t *testing.T) {
+	rest := func(d estimator.Doubts) (int, string) {
+		l := newLoop(func(time.Duration) float64 { return 150_000 })
+		l.o.ModelError = d
+		targets, _ := l.play(policy(t, "cost"), 60)
+		o := l.observe()
+		return targets[len(targets)-1], policy(t, "cost").Decide(o).Explain()
+	}
+	sure, said := rest(nil)
+	if strings.Contains(said, "±") {
+		t.Errorf("an exact model has an error:\n%s", said)
+	}
+	if same, _ := rest(estimator.Doubts{{Workers: 2, Error: 0.3}, {Workers: 5, Error: 0.001}, {Workers: 12, Error: 0.001}, {Workers: 28, Error: 0.5}}); same != sure {
+		t.Errorf("%d workers for a model that is sure where it counts, %d for an exact one", same, sure)
+	}
+	unsure, said := rest(estimator.Doubts{{Workers: 1, Error: 0.15}})
+	if unsure <= sure || !strings.Contains(said, "± 15 %") {
+		t.Errorf("%d workers for a model that may be 15 %% off, %d for an exact one:\n%s", unsure, sure, said)
 	}
 }

@@ -38,7 +38,8 @@ type view struct {
 
 // look makes the view of a forecast that can be used. modelError is the relative
 // standard deviation of F, which widens the classes: too little capacity and too
-// much load come to the same.
+// much load come to the same. It counts where the observation does not know the model to
+// be less sure.
 func (s *sheet) look(modelError float64) *view {
 	f := &s.o.Forecast
 	v := &view{at: s.grid()}
@@ -64,7 +65,7 @@ func (s *sheet) look(modelError float64) *view {
 	v.heed(near, split, nearSteps*s.o.Interval.Seconds())
 	v.correlate(split)
 	for j := range n {
-		v.load[j] = classLoads(slices.Clone(v.rows[j]), v.mean[j], modelError)
+		v.load[j] = classLoads(slices.Clone(v.rows[j]), v.mean[j], max(modelError, s.errorAt(v.mean[j])))
 	}
 	v.likely = classShare
 	if rate, ok := s.lastRate(); ok {

@@ -208,6 +208,9 @@ func (s *sheet) noteCapacity(name string, w int, remark string) {
 	if basis := s.o.Basis.Of(w, s.o.Servers); basis != "" {
 		expr += "; " + basis
 	}
+	if e := s.doubt(w); e > 0 {
+		expr += fmt.Sprintf("; ± %.2g %%", 100*e)
+	}
 	s.note(name, s.capacity(w), "samples/s", expr)
 }
 

@@ -39,6 +39,9 @@ type Observation struct {
 
 	// Model is the throughput function F.
 	Model estimator.Model `json:"model"`
+	// ModelError is the relative standard error of Model by workers; empty: Model is
+	// taken for exact.
+	ModelError estimator.Doubts `json:"model_error,omitempty"`
 	// Basis says what Model rests on, for people: nothing is decided by it.
 	Basis Basis `json:"basis,omitzero"`
 	// RescaleCost is the time during which a rescale stops training: about 0 for

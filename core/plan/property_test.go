@@ -79,6 +79,9 @@ func randomObservation(rng *rand.Rand) Observation {
 		}
 		o.State = st.encode()
 	}
+	if chance(0.3) {
+		o.ModelError = estimator.Doubts{{Workers: 1, Error: 0.02}, {Workers: 8, Error: []float64{0.1, 0.4, 1, 7, -1}[rng.IntN(5)]}}
+	}
 	if rng.Uint64()%8 == 0 {
 		o.Budget = Budget{Limited: true, Left: rng.IntN(3), Next: dur(10 * interval), Every: 10 * interval}
 	}

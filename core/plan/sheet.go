@@ -42,6 +42,24 @@ func (s *sheet) noteDuration(name string, d time.Duration, expr string) {
 // capacity is F(w) within the limits and also at the current count outside them.
 func (s *sheet) capacity(w int) float64 { return s.o.Model.Throughput(w, s.o.Servers) }
 
+// errorAt is the relative error of F at the number of workers that a load needs, 0 to
+// 1; 0 where none is known.
+func (s *sheet) errorAt(load float64) float64 {
+	if len(s.o.ModelError) == 0 {
+		return 0
+	}
+	w, _ := s.curve.Smallest(load)
+	return s.doubt(w)
+}
+
+// doubt is the relative error of F(w), 0 to 1.
+func (s *sheet) doubt(w int) float64 {
+	if e := s.o.ModelError.At(w); e > 0 {
+		return min(e, 1)
+	}
+	return 0
+}
+
 // recentRate is the largest measured rate in the last d before Now, in samples/s.
 // ok is false when nothing was measured in that time.
 func (s *sheet) recentRate(d time.Duration) (rate float64, ok bool) {
