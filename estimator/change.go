@@ -160,15 +160,12 @@ func (o *Online) weight(p OnlinePoint) float64 {
 // and from the prior where there are none.
 func (o *Online) Confidence() Confidence {
 	var seen []reading
-	var measured []point
 	for _, p := range o.points {
 		rate, atLeast := o.capacity(p)
 		if rate == 0 || atLeast { // a bound says little of how far above it capacity is
 			continue
 		}
-		pt := point{w: p.Workers, p: max(p.Servers, 1), rate: rate, weight: o.weight(p)}
-		measured = append(measured, pt)
-		seen = append(seen, reading{w: pt.w, p: pt.p, rate: rate, n: pt.weight * float64(len(p.Rates))})
+		seen = append(seen, reading{w: p.Workers, p: max(p.Servers, 1), rate: rate, n: o.weight(p) * float64(len(p.Rates))})
 	}
 	var prior []reading
 	for _, p := range o.pseudo(nil, 1) {
