@@ -5,6 +5,7 @@ import (
 
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/forecast"
 )
@@ -43,6 +44,7 @@ func (s *Scheduler) observe(now time.Time) plan.Observation {
 		Target: s.want.Target, Workers: s.workers(), Model: s.online.Model(), Basis: s.basis(),
 		Gaps: s.want.Gaps, Joins: s.want.Joins, QueueWait: s.queueWait(), Limits: s.limits(),
 		Utilisation: s.seen.util, UtilKnown: s.seen.utilKnown, Rescale: s.want.Rescale,
+		Flow: s.flow(), Partitions: len(s.seen.chief.GetPartitions()),
 		Manual: s.want.Manual, State: s.want.Policy, Unknown: s.seen.unknown(s.begun()),
 	}
 	v.ModelError = s.online.Confidence().Doubts(v.Limits.Min, max(v.Limits.Max, v.Target), func(int) int { return s.job.Servers.Count })
@@ -53,6 +55,25 @@ func (s *Scheduler) observe(now time.Time) plan.Observation {
 		v.Target = s.want.Restart
 	}
 	return v.Observation(s.job)
+}
+
+// flow is how fast and how busily the members train, by their own word.
+func (s *Scheduler) flow() plan.Flow {
+	var f plan.Flow
+	n := 0
+	for _, m := range s.seen.chief.GetMembers() {
+		if m.GetState() != rpc.MemberState_MEMBER_STATE_READY {
+			continue
+		}
+		f.Trained = finite(f.Trained + finite(m.GetRecordsPerSecond()))
+		f.Busy += min(max(finite(m.GetBusyShare()), 0), 1)
+		n++
+	}
+	if n == 0 {
+		return plan.Flow{}
+	}
+	f.Busy, f.Known = f.Busy/float64(n), true
+	return f
 }
 
 // begun says whether the job's chief was seen with a worker: before that its silence is a beginning and not a fault.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -199,11 +200,14 @@ func (s *Scheduler) connect(ctx context.Context) error {
 	return err
 }
 
+// policyParams are the policy's own numbers. A static job without one keeps to workers.max, and not to what the cluster can place.
 func policyParams(j *job.Job) plan.Params {
-	if j.Autoscale.Policy == job.PolicyStatic {
-		return plan.Params{"workers": float64(j.Workers.Max)}
+	p := plan.Params{}
+	maps.Copy(p, j.Autoscale.Params)
+	if _, set := p["workers"]; j.Autoscale.Policy == job.PolicyStatic && !set {
+		p["workers"] = float64(j.Workers.Max)
 	}
-	return nil
+	return p
 }
 
 func onlineOptions(j *job.Job) estimator.OnlineOptions {

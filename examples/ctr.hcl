@@ -115,7 +115,7 @@ job "ctr" {
   }
 
   autoscale {
-    policy = "kale" # or "static" (always max), or "follow" (the last minute's rate)
+    policy = "kale" # or "cost" (least expected cost), "static" (always max), a rival: kale help jobfile lists them
     mode   = "live" # or "restart" (pause, checkpoint, start again), or "observe" (decide, record, touch nothing)
 
     rho      = 1     # a change of fewer workers is none

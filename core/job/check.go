@@ -232,7 +232,7 @@ func (d *decoder) checkAutoscale(j *Job) {
 		d.must(a.Rho <= width, "autoscale.rho", []string{"workers.max", "workers.min", "autoscale.policy"}, "rho too large",
 			"rho is %d, but the number of workers can change by %d at most: nothing would ever change.", a.Rho, width)
 	}
-	d.must(j.Workers.Min != j.Workers.Max || a.Policy != PolicyFollow, "workers.min", []string{"workers.max", "autoscale.policy"},
+	d.must(j.Workers.Min != j.Workers.Max || a.Policy == PolicyStatic || a.Policy == PolicyKale, "workers.min", []string{"workers.max", "autoscale.policy"},
 		"Nothing to scale", `workers.min and workers.max are both %d. Use policy = "static", or let them differ.`, j.Workers.Max)
 }
 

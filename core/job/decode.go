@@ -58,6 +58,10 @@ func (d *decoder) child(spec *block, b *hclsyntax.Block, path string) {
 	if !ok {
 		d.bad[path] = true
 	}
+	if spec.params {
+		d.params(b, path)
+		return
+	}
 	if spec.raw {
 		spec.begin(d.job, label)
 		d.raw(b)

@@ -224,15 +224,17 @@ const ForecastSeasonal = "seasonal"
 
 // Autoscale says who decides and how.
 type Autoscale struct {
-	Policy      string        `json:"policy"` // PolicyKale, PolicyStatic or PolicyFollow
-	Mode        string        `json:"mode"`   // ModeLive, ModeRestart or ModeObserve
-	Rho         int           `json:"rho"`
-	Tau         time.Duration `json:"tau_ns"`
-	CooldownOut time.Duration `json:"cooldown_out_ns"`
-	CooldownIn  time.Duration `json:"cooldown_in_ns"`
-	Headroom    float64       `json:"headroom"`
-	Tick        time.Duration `json:"tick_ns"`
-	Watch       time.Duration `json:"watch_ns"`
+	Policy string `json:"policy"` // one of Policies
+	// Params are the policy's own numbers that the file sets, times in minutes.
+	Params      map[string]float64 `json:"params,omitempty"`
+	Mode        string             `json:"mode"` // ModeLive, ModeRestart or ModeObserve
+	Rho         int                `json:"rho"`
+	Tau         time.Duration      `json:"tau_ns"`
+	CooldownOut time.Duration      `json:"cooldown_out_ns"`
+	CooldownIn  time.Duration      `json:"cooldown_in_ns"`
+	Headroom    float64            `json:"headroom"`
+	Tick        time.Duration      `json:"tick_ns"`
+	Watch       time.Duration      `json:"watch_ns"`
 	// PlaceTimeout is how long a worker may wait for a place before the target is lowered to what could be placed.
 	PlaceTimeout time.Duration `json:"place_timeout_ns"`
 	Fallback     Fallback      `json:"fallback"`
@@ -243,6 +245,7 @@ const (
 	PolicyKale   = "kale"
 	PolicyStatic = "static"
 	PolicyFollow = "follow"
+	PolicyCost   = "cost"
 
 	ModeLive    = "live"
 	ModeRestart = "restart"

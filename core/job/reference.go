@@ -55,6 +55,9 @@ func describe(out *strings.Builder, b *block, indent string) {
 			a.describe(out, inner)
 		}
 	}
+	if b.params {
+		describeParams(out, inner)
+	}
 	for _, child := range b.blocks {
 		out.WriteByte('\n')
 		describe(out, child, inner)

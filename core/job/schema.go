@@ -28,6 +28,7 @@ type block struct {
 	required bool // must be written
 	optional bool // left out means absent: no defaults are set
 	raw      bool // the body belongs to a plugin
+	params   bool // the body holds the numbers of the job's policy: policy.go
 	attrs    []attribute
 	blocks   []*block
 	begin    func(j *Job, label string)
@@ -194,8 +195,8 @@ var forecastBlock = &block{
 var autoscaleBlock = &block{
 	name: "autoscale", doc: "Who decides the number of workers, and how.",
 	attrs: []attribute{
-		{name: "policy", field: choice(func(j *Job) *string { return &j.Autoscale.Policy }, []string{PolicyKale, PolicyStatic, PolicyFollow}, nil), fallback: `"kale"`,
-			doc: "Forecast and stabilised plan (Kale §3.4), always workers.max, or the last rate."},
+		{name: "policy", field: choice(func(j *Job) *string { return &j.Autoscale.Policy }, Policies(), nil), fallback: `"kale"`,
+			doc: "Who says how many workers are needed; params lists what each does."},
 		{name: "mode", field: choice(func(j *Job) *string { return &j.Autoscale.Mode }, []string{ModeLive, ModeRestart, ModeObserve}, nil), fallback: `"live"`,
 			doc: "Join and drain while training goes on, pause and restart from a checkpoint, or decide and record without touching anything."},
 		{name: "rho", field: integer(func(j *Job) *int { return &j.Autoscale.Rho }, 1, 100000), fallback: "1", doc: "A change of fewer workers than this is no change (Kale §3.4.2)."},
@@ -209,6 +210,8 @@ var autoscaleBlock = &block{
 			doc: "When a worker waits longer than this for a place in the cluster, no more are wanted than could be placed, until there is room or, after as long again, more are tried."},
 	},
 	blocks: []*block{{
+		name: "params", optional: true, params: true, doc: "Numbers of the policy; what is left out has its default. Those of another policy are refused.",
+	}, {
 		name: "fallback", doc: "Thresholds that scale while the forecast is not trusted (Kale §3.4.3).",
 		attrs: []attribute{
 			{name: "lag_over", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Fallback.LagOver }, 10*time.Millisecond, forever), derived: "half of slo.max_lag", doc: "Scale out above this lag."},

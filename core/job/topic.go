@@ -81,7 +81,7 @@ func (j *Job) retentionDiagnostics(info TopicInfo) hcl.Diagnostics {
 		diags = append(diags, j.WarningAt("slo.max_lag", "Records are deleted soon after they may be trained",
 			keeps+fmt.Sprintf("Training may lag by %s: an outage that is not much longer loses records. Keep them for longer.", FormatDuration(j.SLO.MaxLag))))
 	}
-	if len(j.Forecast.Season) == 0 || j.Autoscale.Policy != PolicyKale {
+	if len(j.Forecast.Season) == 0 || j.Autoscale.Policy != PolicyKale && j.Autoscale.Policy != PolicyCost {
 		return diags
 	}
 	if season := j.Forecast.Season[0]; info.Retention < season+j.Forecast.Horizon {

@@ -1,0 +1,27 @@
+job "ctr" {
+  stream "kafka" {
+    brokers = ["localhost:9092"]
+    topic   = "clicks"
+  }
+  features {
+    label  = "click"
+    sparse = ["user"]
+  }
+  workers {
+    max = 4
+  }
+  throughput {
+    theta = [0.0002, 0, 0]
+  }
+  autoscale {
+    policy = "quantiles"
+    params {
+      epsilon = 0.1
+    }
+  }
+  checkpoint {
+    dir = "cp"
+  }
+  backend "local" {
+  }
+}
