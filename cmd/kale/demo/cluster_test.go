@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kale-sched/kale/core/job"
 )
 
@@ -42,7 +44,7 @@ func TestJobFileForAPlace(t *testing.T) {
 			t.Errorf("the backend's block lacks %q:\n%s", want, other.Backend.Source)
 		}
 	}
-	if other.Workers.EmulateStep != local.Workers.EmulateStep || other.Autoscale != local.Autoscale {
+	if other.Workers.EmulateStep != local.Workers.EmulateStep || !cmp.Equal(other.Autoscale, local.Autoscale) {
 		t.Error("another backend changed more than itself")
 	}
 	if _, err := jobFile(Place{Backend: "acme", Block: "conf = {"}); err == nil || !strings.Contains(err.Error(), `backend "acme"`) {
