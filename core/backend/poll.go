@@ -79,8 +79,11 @@ func changes(seen, now map[ID]State) []Event {
 // logEvery is how often a file that is followed is read again.
 const logEvery = 100 * time.Millisecond
 
-// ReadLogFile is a Logs for a backend whose workloads write into plain files. With opts.Follow it goes on for as long as live says that more may come.
-// A file that is not there is Gone.
+// OlderLog gives the name of the older part of the log at path, where whoever bounds it keeps one: it moved there what was in it and cut it off in place.
+func OlderLog(path string) string { return path + ".1" }
+
+// ReadLogFile is a Logs for a backend whose workloads write into plain files, of which OlderLog may be an older part. With opts.Follow it goes on for as long
+// as live says that more may come, also when the file is cut off meanwhile. A file that is not there is Gone.
 func ReadLogFile(ctx context.Context, path string, opts LogOptions, live func(context.Context) bool) (io.ReadCloser, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -90,14 +93,8 @@ func ReadLogFile(ctx context.Context, path string, opts LogOptions, live func(co
 		}
 		return nil, Errorf(code, "read a log: %w", err)
 	}
-	end, err := f.Seek(0, io.SeekEnd)
-	var from int64
-	if err == nil {
-		from, err = tailStart(f, end, opts.Tail)
-	}
-	if err == nil {
-		_, err = f.Seek(from, io.SeekStart)
-	}
+	l := &logFile{path: path, newer: f}
+	past, err := l.past(opts.Tail)
 	if err != nil {
 		f.Close()
 		return nil, Errorf(Unavailable, "read a log: %w", err)
@@ -106,27 +103,83 @@ func ReadLogFile(ctx context.Context, path string, opts LogOptions, live func(co
 		return struct {
 			io.Reader
 			io.Closer
-		}{io.LimitReader(f, end-from), f}, nil
+		}{past, f}, nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
 	// Ends with ctx, which the reader's Close ends, or the workload; owns f and w.
 	go func() {
 		defer f.Close()
-		for {
+		_, err := io.Copy(w, past)
+		for err == nil {
 			more := live(ctx) // asked first: what is read after the end is all
-			_, err := io.Copy(w, f)
-			if err != nil || !more || ctx.Err() != nil {
-				w.CloseWithError(err)
-				return
+			if err = l.follow(w); err != nil || !more || ctx.Err() != nil {
+				break
 			}
 			select {
 			case <-ctx.Done():
 			case <-time.After(logEvery):
 			}
 		}
+		w.CloseWithError(err)
 	}()
 	return &follower{PipeReader: r, cancel: cancel}, nil
+}
+
+// logFile is a log with its older part.
+type logFile struct {
+	path  string
+	older []byte
+	newer *os.File
+	at    int64 // how much of newer was read
+}
+
+// ReadAt implements io.ReaderAt over both parts.
+func (l *logFile) ReadAt(p []byte, off int64) (int, error) {
+	n := 0
+	if off < int64(len(l.older)) {
+		n = copy(p, l.older[off:])
+	}
+	if n == len(p) {
+		return n, nil
+	}
+	more, err := l.newer.ReadAt(p[n:], off+int64(n)-int64(len(l.older)))
+	return n + more, err
+}
+
+// past gives the last lines of what is there now.
+func (l *logFile) past(tail int) (io.Reader, error) {
+	var err error
+	if l.older, err = os.ReadFile(OlderLog(l.path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if l.at, err = l.newer.Seek(0, io.SeekEnd); err != nil {
+		return nil, err
+	}
+	end := int64(len(l.older)) + l.at
+	from, err := tailStart(l, end, tail)
+	return io.NewSectionReader(l, from, end-from), err
+}
+
+// follow copies what was added since. When the file was cut off meanwhile, what came before the cut is in the older part, at the same place.
+func (l *logFile) follow(w io.Writer) error {
+	info, err := l.newer.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() < l.at {
+		if older, err := os.ReadFile(OlderLog(l.path)); err == nil && int64(len(older)) > l.at {
+			if _, err := w.Write(older[l.at:]); err != nil {
+				return err
+			}
+		}
+		if l.at, err = l.newer.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+	}
+	n, err := io.Copy(w, l.newer)
+	l.at += n
+	return err
 }
 
 // LiveByList is a live for ReadLogFile: it says false once the workload is listed as ended, or no more. What cannot be told may go on.

@@ -118,6 +118,51 @@ func TestReadLogFileFollows(t *testing.T) {
 	<-ended // or the test hangs: nobody looks at a log that nobody reads
 }
 
+// A log that is bounded has an older part, and is cut off in place: both are read as one, and who follows misses nothing and sees nothing twice.
+func TestReadLogFileWithAnOlderPart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(backend.OlderLog(path), "one\ntwo\n")
+	write(path, "three\nfour\n")
+	for tail, want := range map[int]string{0: "one\ntwo\nthree\nfour\n", -1: "", 1: "four\n", 2: "three\nfour\n", 3: "two\nthree\nfour\n", 9: "one\ntwo\nthree\nfour\n"} {
+		r, err := backend.ReadLogFile(t.Context(), path, backend.LogOptions{Tail: tail}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(r); err != nil || string(got) != want {
+			t.Errorf("the last %d lines are %q, %v; want %q", tail, got, err, want)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	step := 0
+	r, err := backend.ReadLogFile(t.Context(), path, backend.LogOptions{Tail: 1, Follow: true}, func(context.Context) bool {
+		switch step++; step {
+		case 2: // more is written, which nobody has read when it is moved away
+			write(backend.OlderLog(path), "three\nfour\nfive\n")
+			write(path, "six\n")
+		case 4: // and once more, with nothing unread
+			write(backend.OlderLog(path), "six\n")
+			write(path, "")
+		case 5:
+			write(path, "seven\n")
+		}
+		return step < 6
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(r); err != nil || string(got) != "four\nfive\nsix\nseven\n" {
+		t.Errorf("followed %q, %v", got, err)
+	}
+}
+
 // looks is what a cluster lists, one look after the other; the last one stays.
 type looks struct {
 	n    int // looks so far; only the watching goroutine touches it

@@ -1,12 +1,14 @@
 package slurm
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -576,4 +578,82 @@ func TestDrainDeadlineOutlivesTheBackend(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// What a workload writes takes a bounded place, however much it is; the newest of it can be read, and who follows goes on reading.
+func TestOutputIsBounded(t *testing.T) {
+	s := newSite(t, "")
+	id := worker(0, 1)
+	// Twelve megabytes in three bursts of numbered lines, each when told, then the end.
+	script := `trap 'exit 0' TERM; cd "$KALE_ALLOC_DIR"; n=0; for burst in 1 2 3; do until [ -e "go$burst" ]; do sleep 0.1; done; ` +
+		`awk -v from=$n 'BEGIN { for (i = from; i < from + 50000; i++) printf "%079d\n", i }'; n=$((n + 50000)); done; until [ -e end ]; do sleep 0.1; done`
+	st := s.ensure(backend.Workload{ID: id, Argv: []string{"/bin/sh", "-c", script}})
+	if st.Err != nil {
+		t.Fatal(st.Err)
+	}
+	dir := filepath.Join(s.shared(), s.job, id.String())
+	signal := func(name string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "alloc", name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	followed, err := s.b.Logs(t.Context(), s.job, id, backend.LogOptions{Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer followed.Close()
+	lines := bufio.NewScanner(followed)
+	last, torn := -1, 0
+	readTo := func(n int) {
+		t.Helper()
+		for last < n-1 {
+			if !lines.Scan() {
+				t.Fatalf("the log ended after line %d: %v", last, lines.Err())
+			}
+			got, err := strconv.Atoi(lines.Text())
+			switch {
+			case err != nil || len(lines.Text()) != 79:
+				torn++ // where it was cut off while the program wrote
+			case got <= last:
+				t.Fatalf("after line %d comes %d", last, got)
+			default:
+				last = got
+			}
+		}
+		if torn > 2 {
+			t.Errorf("%d lines are torn", torn)
+		}
+	}
+	signal("go1")
+	readTo(50_000)
+	signal("go2") // seven and a half megabytes: not yet
+	readTo(100_000)
+	signal("go3")
+	readTo(150_000)
+	size := func(name string) int64 {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			return -1
+		}
+		return info.Size()
+	}
+	conformance.Eventually(t, "the older part is there, and the newer begins anew", func() error {
+		if size("output.log.1") < maxOutput || size("output.log.1") > 2*maxOutput+80 || size("output.log") < 0 || size("output.log") > maxOutput {
+			return fmt.Errorf("they have %d and %d bytes", size("output.log.1"), size("output.log"))
+		}
+		return nil
+	})
+	signal("end")
+	if s.waitState(id, backend.StateExited); lines.Scan() {
+		t.Errorf("after its end the log has %q", lines.Text())
+	}
+	tail, err := s.b.Logs(t.Context(), s.job, id, backend.LogOptions{Tail: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tail.Close()
+	if got, err := io.ReadAll(tail); err != nil || string(got) != fmt.Sprintf("%079d\n%079d\n", 149_998, 149_999) {
+		t.Errorf("its last lines are %q, %v", got, err)
+	}
 }

@@ -1,8 +1,13 @@
 package slurm
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
+	"io"
+	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +55,47 @@ func TestStates(t *testing.T) {
 	if len(slurmStates) != 25 {
 		t.Errorf("the table has %d states, and this test knows 25", len(slurmStates))
 	}
+}
+
+// Every state that the manual of the squeue that is installed here documents has its row, and so have the codes of slurmrestd's that stand beside a base state.
+func TestStatesOfTheManual(t *testing.T) {
+	var page []byte
+	for _, path := range []string{"/usr/share/man/man1/squeue.1.gz", "/usr/local/share/man/man1/squeue.1", "/usr/share/man/man1/squeue.1", "/opt/slurm/share/man/man1/squeue.1"} {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		if page = raw; strings.HasSuffix(path, ".gz") {
+			z, err := gzip.NewReader(bytes.NewReader(raw))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if page, err = io.ReadAll(z); err != nil {
+				t.Fatal(err)
+			}
+		}
+		break
+	}
+	for _, flag := range restFlags {
+		if stateOf(flag).phase == phaseUnknown {
+			t.Errorf("%s is not in the table", flag)
+		}
+	}
+	_, section, found := strings.Cut(string(page), "\n.SH \"JOB STATE CODES\"")
+	if !found {
+		t.Skip("squeue's manual is not here: apt-get install slurm-client (with its manual pages)")
+	}
+	section, _, _ = strings.Cut(section, "\n.SH ")
+	states := regexp.MustCompile(`(?m)^\\fB[A-Z]{1,3}\s+([A-Z_]+)\\fR`).FindAllStringSubmatch(section, -1)
+	if len(states) < 20 {
+		t.Fatalf("only %d states were found in the manual: the test reads it wrongly", len(states))
+	}
+	for _, m := range states {
+		if stateOf(m[1]).phase == phaseUnknown {
+			t.Errorf("%s is in squeue's manual and not in the table", m[1])
+		}
+	}
+	t.Logf("%d states", len(states))
 }
 
 func TestExplain(t *testing.T) {

@@ -17,6 +17,10 @@ import (
 //go:embed supervise.sh
 var supervise string
 
+// maxOutput is how long output.log may be, in bytes, before what is in it becomes output.log.1, which is twice as long at most. It is looked at every five
+// seconds, so that what is written in that time comes to it.
+const maxOutput = 8 << 20
+
 // quote makes one word of s for a POSIX shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
@@ -31,6 +35,7 @@ func runScript(s settings, i instance, program string, w backend.Workload, grace
 	line("PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}; export PATH")
 	line("kale_dir=%s", quote(i.dir))
 	line("kale_grace=%s", strconv.FormatFloat(grace.Seconds(), 'f', 3, 64))
+	line("kale_bytes=%d", maxOutput)
 	line("kale_boundary=%s", quote(strings.TrimSpace(backend.LogBoundary)))
 	line("kale_fetch() {")
 	if a := s.artifact; a != nil {

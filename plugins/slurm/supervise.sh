@@ -60,6 +60,22 @@ kale_force() { # ends it now
   [ -z "$kale_child" ] || kill -KILL "$kale_child" 2>/dev/null
 }
 
+kale_bound() { # keeps output.log short: what is in it moves to output.log.1, and it is cut off in place, since the program has it open
+  trap 'kill "$s" 2>/dev/null; exit 0' TERM
+  trap - USR2
+  log=$kale_dir/output.log
+  while :; do
+    sleep 5 & s=$!
+    wait "$s"
+    size=$(($(wc -c <"$log"))) && [ "$size" -gt "$kale_bytes" ] || continue
+    if [ "$size" -gt $((2 * kale_bytes)) ]; then
+      { echo "[kale] $((size - kale_bytes)) bytes of output were left out here"; tail -c "$kale_bytes" "$log"; } >"$log.new" && mv -f "$log.new" "$log.1" && : >"$log"
+    else # what comes while it is copied is copied after it
+      cp "$log" "$log.new" && tail -c +$(($(wc -c <"$log.new") + 1)) "$log" >>"$log.new" && mv -f "$log.new" "$log.1" && : >"$log"
+    fi || rm -f "$log.new"
+  done
+}
+
 kale_artifact() { # kale_artifact SOURCE SHA256 CACHE: makes CACHE/SHA256 an executable with that sum
   mkdir -p "$3" || return 1
   [ ! -x "$3/$2" ] || return 0
@@ -79,6 +95,7 @@ kale_artifact() { # kale_artifact SOURCE SHA256 CACHE: makes CACHE/SHA256 an exe
 
 kale_finish() { # kale_finish STATE REASON
   [ -z "$kale_killer" ] || kill "$kale_killer" 2>/dev/null
+  kill "$kale_bounder" 2>/dev/null
   kale_finished=$(date +%s)
   kale_child=
   kale_note "$1" "$2"
@@ -88,6 +105,8 @@ kale_finish() { # kale_finish STATE REASON
 exec </dev/null >>"$kale_dir/output.log" 2>&1
 trap kale_stop TERM
 trap kale_force USR2
+kale_bound &
+kale_bounder=$!
 cd "$kale_dir/alloc" || kale_finish failed "its folder is not there on node $kale_node: is shared_dir mounted?"
 kale_prologue
 kale_fetch || { kale_quick=1; kale_code=127; kale_finish failed "its program could not be fetched on node $kale_node; its log says why"; }
