@@ -183,9 +183,12 @@ func TestStoppedAllocationMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	conformance.WaitFor(t, n, "j", w.ID, "runs anew", func(st backend.Status) bool { return st.State == backend.StateRunning && st.Restarts == 1 })
-	if got := r.starts(t, "j", w.ID); got != 2 {
-		t.Errorf("it was started %d times, want twice", got)
-	}
+	conformance.Eventually(t, "its program has started anew", func() error {
+		if got := r.starts(t, "j", w.ID); got != 2 {
+			return fmt.Errorf("it was started %d times, want twice", got)
+		}
+		return nil
+	})
 	neverDoubled(t, doubled)
 	conformance.Drop(t, n, "j")
 }

@@ -30,6 +30,7 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 	n.learn(job, p)
 	n.finishReleases(ctx, s, job, p)
 	n.steer(ctx, s, job, p)
+	n.bind(ctx, s, p)
 	drift := n.meetDrift(ctx, s, job, p)
 	var mu sync.Mutex
 	var out []backend.Status

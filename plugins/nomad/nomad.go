@@ -22,6 +22,7 @@ type nomad struct {
 	known map[string]driftVerdict   // by Nomad job: what others did to its present version
 	sums  map[string]pendingVerdict // by Nomad job: why it is not placed
 	waits map[string]queue          // by job
+	bound map[string]string         // by Nomad job: the allocation that it is bound to
 }
 
 // New gives the backend. lg may be nil.
@@ -31,7 +32,7 @@ func New(lg *slog.Logger) backend.Backend {
 	}
 	return &nomad{
 		lg: lg, exits: map[string]ending{}, told: map[string]time.Time{},
-		known: map[string]driftVerdict{}, sums: map[string]pendingVerdict{}, waits: map[string]queue{},
+		known: map[string]driftVerdict{}, sums: map[string]pendingVerdict{}, waits: map[string]queue{}, bound: map[string]string{},
 	}
 }
 

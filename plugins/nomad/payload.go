@@ -14,7 +14,7 @@ import (
 	"github.com/kale-sched/kale/core/backend"
 )
 
-// envFile is the file, among those of the payload, that start.sh reads. No workload's file may have its name.
+// envFile is the file, among those of the payload, that start.sh reads. No workload's file may have its name, nor boundFile's.
 const envFile = ".env"
 
 // payload gives what the task finds in its secrets folder: the workload's files and its environment as a shell reads it.
@@ -32,7 +32,7 @@ func (s settings) payload(w backend.Workload) (map[string][]byte, *backend.Error
 	}
 	files := map[string][]byte{envFile: []byte(b.String())}
 	for name, content := range w.Files {
-		if name == envFile || strings.Contains(name, "${") {
+		if name == envFile || name == boundFile || strings.Contains(name, "${") {
 			return nil, backend.Invalidf("files", "workload %s: file %q: choose another name", w.ID, name)
 		}
 		files[name] = content
@@ -160,4 +160,9 @@ func (s settings) addTemplates(t *api.Task, nomadJob string, w backend.Workload)
 		}
 		t.Templates = append(t.Templates, tmpl)
 	}
+	bound := boundTemplate(nomadJob)
+	if s.driver == "exec" && s.user == "" {
+		bound.Uid, bound.Gid = ptr(65534), ptr(65534)
+	}
+	t.Templates = append(t.Templates, bound)
 }

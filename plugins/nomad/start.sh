@@ -16,6 +16,15 @@ final() {
 if [ "${NOMAD_ALLOC_INDEX:-0}" != 0 ]; then
   final 3 "a second copy of this workload was asked for, which never runs"
 fi
+# Where Nomad has moved the workload, it starts when the process before it has ended: the backend says so. See bind.go.
+trap 'final 0 "it was asked to stop before it ran"' TERM INT USR2
+waits=
+while bound=$(cat "$NOMAD_SECRETS_DIR/kale/.bound" 2> /dev/null); [ -n "$bound" ] && [ "$bound" != "$NOMAD_ALLOC_ID" ]; do
+  [ -n "$waits" ] || echo "[kale] Nomad has moved it here; it starts when the process before it has ended"
+  waits=1
+  sleep 0.2
+done
+trap - TERM INT USR2
 # What an earlier one of this allocation left running, when it was killed from outside or Nomad lost sight of it, ends
 # before anything starts: first that one itself, then its program with all of its session.
 ours() { grep -qs "NOMAD_ALLOC_ID=$NOMAD_ALLOC_ID" "/proc/$1/environ"; }

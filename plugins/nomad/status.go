@@ -97,6 +97,9 @@ func (v view) allocation(a *api.AllocationListStub, st *backend.Status, whatEnde
 		if task != nil && task.State == "running" {
 			st.State, st.Reason = backend.StateRunning, ""
 		}
+		if v.awaitsOlder() {
+			st.State, st.Reason = backend.StateStarting, "Nomad moves it to "+a.NodeName+", where it starts when the process before it has ended"
+		}
 	case api.AllocClientStatusComplete:
 		v.completed(a, st, whatEnded)
 	case api.AllocClientStatusFailed:

@@ -24,7 +24,7 @@ import (
 
 var (
 	crowd       = flag.Int("crowd", 0, "TestCrowd's number of workers; 0 skips it")
-	crowdSteady = flag.Duration("crowd-steady", 2*time.Minute, "how long TestCrowd counts calls while nothing changes")
+	crowdSteady = flag.Duration("crowd-steady", 2*time.Minute, "how long TestCrowd counts calls while nothing changes, after half as long without")
 )
 
 // crowds are the clusters of TestCrowd: for a number of workers, how to start one, and what counts the calls to its controller.
@@ -108,6 +108,18 @@ func everySecond(ready func() (missing string)) func() (missing string) {
 		}
 		return missing
 	}
+}
+
+// pass lets time go by in which something is measured.
+func pass(r *rig, what string, d time.Duration) {
+	r.t.Helper()
+	began := time.Now()
+	r.awaitFor(what, 2*d, func() string {
+		if left := d - time.Since(began); left > 0 {
+			return left.String() + " is left"
+		}
+		return ""
+	})
 }
 
 func count(r *rig, calls func() (int64, error)) int64 {

@@ -1,0 +1,89 @@
+package nomad
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+	"golang.org/x/sync/errgroup"
+)
+
+// Nomad moves what it or others take off a node (a preemption, a drain, a person who stops the allocation) by another
+// allocation of the same Nomad job. It makes that one wait for the end of the old process only where it knows which the
+// old one is: after a preemption, or where there was no place at first, it does not (seen with 1.11.3), and both live for
+// as long as the old one drains. So a workload is bound to one allocation, by an item among those of its payload: start.sh
+// runs the program in no other, and the binding moves when all earlier allocations have ended.
+const (
+	boundFile = ".bound"     // what start.sh reads it from
+	boundKey  = "allocation" // the item, in the first of the payload's variables
+)
+
+// boundTemplate makes Nomad's client write the binding, and write it again soon after it has moved.
+func boundTemplate(nomadJob string) *api.Template {
+	return &api.Template{
+		EmbeddedTmpl: ptr(fmt.Sprintf(`{{ with nomadVar "%s" }}{{ with .%s }}{{ .Value }}{{ end }}{{ end }}`, payloadPaths(nomadJob)[0], boundKey)),
+		DestPath:     ptr(filesDir + boundFile), Perms: ptr("0600"), ChangeMode: ptr("noop"),
+		Wait: &api.WaitConfig{Min: ptr(50 * time.Millisecond), Max: ptr(time.Second)},
+	}
+}
+
+// awaitsOlder reports whether an allocation of the workload before the newest may still have a process.
+func (v view) awaitsOlder() bool {
+	return len(v.allocs) > 1 && slices.ContainsFunc(v.allocs[:len(v.allocs)-1], func(a *api.AllocationListStub) bool { return !ended(a) && !v.buried(a) })
+}
+
+// bind binds the workloads that run to their newest allocations, as soon as all earlier ones have ended. What fails is
+// tried again at the next look.
+func (n *nomad) bind(ctx context.Context, s settings, p picture) {
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for _, v := range p.views {
+		a := v.latest()
+		n.mu.Lock()
+		if v.released || v.job.Stop {
+			delete(n.bound, v.job.ID)
+		}
+		done := a != nil && n.bound[v.job.ID] == a.ID
+		n.mu.Unlock()
+		if done || v.released || v.job.Stop || a == nil || a.ClientStatus != api.AllocClientStatusRunning || v.awaitsOlder() {
+			continue
+		}
+		g.Go(func() error {
+			if err := s.bind(ctx, v.job.ID, a.ID); err != nil {
+				n.lg.Warn("cannot bind a workload to its allocation; it is tried again", "nomad_job", v.job.ID, "err", err)
+				return nil
+			}
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.bound[v.job.ID] = a.ID
+			return nil
+		})
+	}
+	_ = g.Wait() // none of them fails
+}
+
+// bind binds one, unless its payload is gone: it is being released.
+func (s settings) bind(ctx context.Context, nomadJob, alloc string) error {
+	q, cancel := s.read(ctx)
+	defer cancel()
+	v, _, err := s.client.Variables().Read(payloadPaths(nomadJob)[0], q)
+	if errors.Is(err, api.ErrVariablePathNotFound) {
+		return nil
+	}
+	if err != nil {
+		return failed(err, capVariables, "read what %s is bound to", nomadJob)
+	}
+	if v.Items[boundKey] == alloc {
+		return nil
+	}
+	v.Items[boundKey] = alloc
+	w, cancelCall := s.write(ctx)
+	defer cancelCall()
+	if _, _, err := s.client.Variables().CheckedUpdate(v, w); err != nil {
+		return failed(err, capVariables, "bind %s to allocation %s", nomadJob, alloc)
+	}
+	return nil
+}

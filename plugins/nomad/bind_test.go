@@ -1,0 +1,75 @@
+package nomad
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
+)
+
+// A job of a higher priority takes the place of a worker that drains for a while. Nomad starts the worker on the other node at once: its program waits there
+// until the old process has ended.
+func TestPreemptedWorkerMoves(t *testing.T) {
+	r := newRig(t)
+	client := r.raw(t)
+	before, _, err := client.Operator().SchedulerGetConfiguration(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	preempting := *before.SchedulerConfig
+	preempting.PreemptionConfig.BatchSchedulerEnabled = true
+	if _, _, err := client.Operator().SchedulerSetConfiguration(&preempting, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, _, err := client.Operator().SchedulerSetConfiguration(before.SchedulerConfig, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	n := r.configured(t, "j", "")
+	w, doubled := r.alone("j", workerID(0, 1))
+	slow := strings.Replace(w.Argv[2], "trap 'exit 0' TERM", "trap 'sleep 3; exit 0' TERM", 1)
+	if slow == w.Argv[2] {
+		t.Fatalf("the program has no trap to make slow: %s", w.Argv[2])
+	}
+	w.Argv[2], w.Resources.GPUs, w.StopGrace = slow, 1, 20*time.Second
+	ensure(t, n, "j", w)
+	conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	at := r.nodeOf(t, "j", w.ID)
+
+	gpus := uint64(gpusPerNode)
+	job := api.NewBatchJob("foreign", "foreign", "global", 90)
+	job.Constrain(api.NewConstraint("${node.unique.name}", "=", fmt.Sprintf("n%d", at)))
+	hold := api.NewTask("hold", "raw_exec").SetConfig("command", "/bin/sleep").SetConfig("args", []string{"1000"})
+	hold.Resources = &api.Resources{CPU: ptr(1), MemoryMB: ptr(10), Devices: []*api.RequestedDevice{{Name: "gpu", Count: &gpus}}}
+	job.AddTaskGroup(api.NewTaskGroup("hold", 1).AddTask(hold))
+	if _, _, err := client.Jobs().Register(job, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, _, err := client.Jobs().Deregister("foreign", true, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	waited := false
+	after := conformance.WaitFor(t, n, "j", w.ID, "runs elsewhere", func(st backend.Status) bool {
+		waited = waited || st.State == backend.StateStarting && strings.Contains(st.Reason, "Nomad moves it")
+		return st.State == backend.StateRunning && st.Restarts == 1
+	})
+	if after.Node == fmt.Sprintf("n%d", at) || !waited {
+		t.Errorf("it runs on %s, after it was said to wait: %v", after.Node, waited)
+	}
+	conformance.Eventually(t, "its program has started", func() error {
+		if got := r.starts(t, "j", w.ID); got != 2 {
+			return fmt.Errorf("it was started %d times, want twice", got)
+		}
+		return nil
+	})
+	neverDoubled(t, doubled)
+	conformance.Drop(t, n, "j")
+}
