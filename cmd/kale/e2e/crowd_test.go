@@ -70,13 +70,9 @@ func TestCrowd(t *testing.T) {
 			ready, expelled := lastReady(r)
 			t.Logf("%d workers: %v from the order until all were ready at the chief, %d expelled; %d calls to the controller meanwhile", *crowd, ready.Sub(began).Round(10*time.Millisecond),
 				expelled, count(r, calls)-before)
+			pass(r, "backends ask seldom by now", *crowdSteady/2)
 			before, busy, began := count(r, calls), r.processorTime(), time.Now()
-			r.awaitFor("nothing changes", 2**crowdSteady, func() string {
-				if left := *crowdSteady - time.Since(began); left > 0 {
-					return left.String()
-				}
-				return ""
-			})
+			pass(r, "nothing changes", *crowdSteady)
 			took := time.Since(began)
 			t.Logf("while nothing changed: %.1f calls to the controller per minute", float64(count(r, calls)-before)/took.Minutes())
 			for name, seconds := range r.processorTime() {
