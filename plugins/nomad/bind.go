@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/kale-sched/kale/core/backend"
 )
 
 // Nomad moves what it or others take off a node (a preemption, a drain, a person who stops the allocation) by another
@@ -30,13 +31,32 @@ func boundTemplate(nomadJob string) *api.Template {
 	}
 }
 
-// awaitsOlder reports whether an allocation of the workload before the newest may still have a process.
-func (v view) awaitsOlder() bool {
-	return len(v.allocs) > 1 && slices.ContainsFunc(v.allocs[:len(v.allocs)-1], func(a *api.AllocationListStub) bool { return !ended(a) && !v.buried(a) })
+// awaitsOlder gives the first allocation before the newest that may still have a process, nil when none may. One that was lost may: the server has given it
+// up without a word of its node's.
+func (v view) awaitsOlder() *api.AllocationListStub {
+	for _, a := range v.allocs[:max(0, len(v.allocs)-1)] {
+		if (!ended(a) || a.ClientStatus == api.AllocClientStatusLost) && !v.buried(a) && v.nodes[a.NodeID] != nil {
+			return a
+		}
+	}
+	return nil
 }
 
-// bind binds the workloads that run to their newest allocations, as soon as all earlier ones have ended. What fails is
-// tried again at the next look.
+// waits overrules the state of a newest allocation whose program does not run yet, or never will.
+func (v view) waits(a *api.AllocationListStub, st *backend.Status) {
+	older := v.awaitsOlder()
+	switch {
+	case older == nil || ended(a):
+	case older.ClientStatus == api.AllocClientStatusLost:
+		st.State = backend.StateFailed
+		st.Reason = fmt.Sprintf("its node %s was lost before it had said that it runs there; what Nomad has started on %s instead waits", older.NodeName, a.NodeName)
+	default:
+		st.State, st.Reason = backend.StateStarting, "Nomad moves it to "+a.NodeName+", where it starts when the process before it has ended"
+	}
+}
+
+// bind binds the workloads to their newest allocations, as soon as these are there and all earlier ones have ended. What
+// fails is tried again at the next look.
 func (n *nomad) bind(ctx context.Context, s settings, p picture) {
 	var g errgroup.Group
 	g.SetLimit(atOnce)
@@ -48,7 +68,7 @@ func (n *nomad) bind(ctx context.Context, s settings, p picture) {
 		}
 		done := a != nil && n.bound[v.job.ID] == a.ID
 		n.mu.Unlock()
-		if done || v.released || v.job.Stop || a == nil || a.ClientStatus != api.AllocClientStatusRunning || v.awaitsOlder() {
+		if done || v.released || v.job.Stop || a == nil || ended(a) || v.awaitsOlder() != nil {
 			continue
 		}
 		g.Go(func() error {

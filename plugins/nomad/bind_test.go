@@ -73,3 +73,34 @@ func TestPreemptedWorkerMoves(t *testing.T) {
 	neverDoubled(t, doubled)
 	conformance.Drop(t, n, "j")
 }
+
+// What is said of a workload that Nomad has started a second time: it runs when the process before it has surely ended.
+func TestMovedWaits(t *testing.T) {
+	nodes := map[string]*api.NodeListStub{"a": {ID: "a", Name: "n1"}, "b": {ID: "b", Name: "n2"}}
+	alloc := func(node, status string) *api.AllocationListStub {
+		return &api.AllocationListStub{NodeID: node, NodeName: nodes[node].Name, ClientStatus: status, TaskStates: map[string]*api.TaskState{taskName: {State: "running"}}}
+	}
+	for _, tt := range []struct {
+		older string // state of the allocation on n1
+		gone  bool   // n1 is not known any more
+		state backend.State
+		says  string
+	}{
+		{older: api.AllocClientStatusRunning, state: backend.StateStarting, says: "when the process before it has ended"},
+		{older: api.AllocClientStatusUnknown, state: backend.StateStarting, says: "when the process before it has ended"},
+		{older: api.AllocClientStatusComplete, state: backend.StateRunning},
+		{older: api.AllocClientStatusFailed, state: backend.StateRunning},
+		{older: api.AllocClientStatusLost, state: backend.StateFailed, says: "its node n1 was lost"},
+		{older: api.AllocClientStatusLost, gone: true, state: backend.StateRunning},
+	} {
+		v := view{id: workerID(0, 1), job: &api.JobListStub{Status: "running"}, nodes: map[string]*api.NodeListStub{"b": nodes["b"]}}
+		if !tt.gone {
+			v.nodes["a"] = nodes["a"]
+		}
+		nodes["a"].Status, nodes["b"].Status = "ready", "ready"
+		v.allocs = []*api.AllocationListStub{alloc("a", tt.older), alloc("b", api.AllocClientStatusRunning)}
+		if st := v.status(nil); st.State != tt.state || !strings.Contains(st.Reason, tt.says) {
+			t.Errorf("%s on n1 (gone: %v), running on n2: it is %s: %q; want %s and %q", tt.older, tt.gone, st.State, st.Reason, tt.state, tt.says)
+		}
+	}
+}

@@ -46,6 +46,7 @@ func (n *nomad) Ensure(ctx context.Context, job string, ws []backend.Workload) (
 	if err != nil {
 		return nil, err
 	}
+	n.bind(ctx, s, p)
 	out := make([]backend.Status, len(ws))
 	for i, w := range ws {
 		v, there := p.find(w.ID)

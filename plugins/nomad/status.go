@@ -31,6 +31,7 @@ func (v view) status(whatEnded func(*api.AllocationListStub) (ending, bool)) bac
 		}
 		v.task(a, &st)
 		v.allocation(a, &st, whatEnded)
+		v.waits(a, &st)
 	}
 	v.overrule(a, &st)
 	return st
@@ -96,9 +97,6 @@ func (v view) allocation(a *api.AllocationListStub, st *backend.Status, whatEnde
 		st.State = backend.StateStarting
 		if task != nil && task.State == "running" {
 			st.State, st.Reason = backend.StateRunning, ""
-		}
-		if v.awaitsOlder() {
-			st.State, st.Reason = backend.StateStarting, "Nomad moves it to "+a.NodeName+", where it starts when the process before it has ended"
 		}
 	case api.AllocClientStatusComplete:
 		v.completed(a, st, whatEnded)
