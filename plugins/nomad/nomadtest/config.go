@@ -111,6 +111,9 @@ bind_addr = "127.0.0.1"
 log_level = "WARN"
 disable_update_check = true
 leave_on_terminate = false
+limits {
+  http_max_conns_per_client = 1000 # the tests of a package are many clients on one host; 100 is Nomad's own
+}
 advertise {
   http = "127.0.0.1"
   rpc  = "127.0.0.1"
