@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/stream/kafkatest"
 )
 
@@ -32,27 +31,9 @@ func TestOutlivesWalltimesOnSlurm(t *testing.T) {
 			first[st.ID.String()] = true
 		}
 	}
-	settled := uint64(0) // the chief with which two workers have been ready
-	var dips []string
+	var w steadiness
 	r.awaitFor("all of the first processes are replaced", 5*time.Minute, func() string {
-		if st, err := r.chief(); err == nil {
-			ready, draining, states := 0, 0, []string{}
-			for _, m := range st.GetMembers() {
-				switch m.GetState() {
-				case rpc.MemberState_MEMBER_STATE_READY:
-					ready++
-				case rpc.MemberState_MEMBER_STATE_DRAINING:
-					draining++
-				}
-				states = append(states, fmt.Sprintf("%s %s", m.GetMember(), m.GetState()))
-			}
-			if ready >= 2 {
-				settled = st.GetChief()
-			}
-			if settled == st.GetChief() && ready+draining < 2 {
-				dips = append(dips, fmt.Sprintf("%s chief %d: %s", time.Now().Format("15:04:05.000"), st.GetChief(), strings.Join(states, ", ")))
-			}
-		}
+		w.look(r, 2)
 		var left []string
 		for _, st := range r.list() {
 			if st.State.Live() && first[st.ID.String()] {
@@ -64,10 +45,7 @@ func TestOutlivesWalltimesOnSlurm(t *testing.T) {
 		}
 		return strings.Join(left, "; ")
 	})
-	if len(dips) > 0 {
-		t.Log(r.describe())
-		t.Errorf("fewer than two workers trained:\n%s", strings.Join(dips, "\n"))
-	}
+	w.check(r)
 	r.awaitSteady("two workers train", 2)
 	if v, err := r.view(); err != nil || v.ServerRenewal == nil {
 		t.Errorf("no renewal of a server is shown: %v", err)
