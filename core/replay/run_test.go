@@ -151,7 +151,7 @@ func TestCausal(t *testing.T) {
 	j := reference(t)
 	j.Forecast.Horizon, j.Forecast.History, j.Forecast.Season = 30*time.Minute, 48*time.Hour, j.Forecast.Season[:1]
 	decisions := func(tr Trace, policy string, w World) []plan.Decision {
-		c := compare(t, j, tr, CourseOptions{Days: 1}, Options{World: w, ForecastEvery: 10})
+		c := compare(t, j, tr, CourseOptions{Days: 1}, Options{World: w, ForecastEvery: 30})
 		var log []plan.Decision
 		jj, p, err := Setting{Policy: policy, Label: LabelPaper}.apply(j, w)
 		if err != nil {
@@ -184,7 +184,7 @@ func TestCausal(t *testing.T) {
 // Two runs of the same comparison give the same figures, in the same order, however many processors there are.
 func TestDeterministic(t *testing.T) {
 	run := func() *Report {
-		c := week(t, 1, Options{World: PaperRestart(), Seeds: 3, Policies: []string{"static", "kale", "follow"}})
+		c := week(t, 1, Options{World: PaperRestart(), Seeds: 2, Policies: []string{"static", "kale", "follow"}})
 		r, err := c.Run(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
