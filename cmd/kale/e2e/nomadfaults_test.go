@@ -307,11 +307,6 @@ func (c *nomadStorm) lateSubmit(f chaos.Fault) (what string, undo func() error, 
 	}
 	hang := []time.Duration{0, 20 * time.Second}[f.Of(2)]
 	c.relay.Lose(func(r *http.Request) bool { return r.Method == http.MethodPut && r.URL.Path == "/v1/jobs" }, hang)
-	return fmt.Sprintf("the answer to the next registration, after %v; %s", hang, c.stopWorker(f)), func() error {
-		if c.relay.Losing() {
-			return errors.New("nothing was registered since")
-		}
-		c.busy["submission"] = false
-		return nil
-	}, false
+	again := func() string { return c.stopWorker(f) }
+	return fmt.Sprintf("the answer to the next registration, after %v; %s", hang, again()), c.untilTaken(func() bool { return !c.relay.Losing() }, again), false
 }

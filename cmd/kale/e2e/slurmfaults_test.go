@@ -177,6 +177,14 @@ func (c *slurmStorm) cancelOne(f chaos.Fault, word string) (what string, void bo
 	return "Slurm job " + ids[i] + ", " + names[i], false
 }
 
+// cancelWorker cancels a worker, so that it is submitted again.
+func (c *slurmStorm) cancelWorker(f chaos.Fault) (what string) {
+	if what, void := c.cancelOne(f, "worker"); !void {
+		return what
+	}
+	return "no worker ran any more"
+}
+
 // foreign submits work of others, which holds its places until it is cancelled.
 func (c *slurmStorm) foreign(f chaos.Fault, args ...string) (undo func() error, err error) {
 	name := fmt.Sprintf("foreign-%d", f.Number)
@@ -217,11 +225,7 @@ func (c *slurmStorm) fill(f chaos.Fault) (what string, undo func() error, void b
 		c.busy["places"] = false
 		return "", nil, true
 	}
-	what, void = c.cancelOne(f, "worker")
-	if void {
-		what = "no worker ran any more"
-	}
-	return "every GPU; and " + what, func() error {
+	return "every GPU; and " + c.cancelWorker(f), func() error {
 		if err := free(); err != nil {
 			return err
 		}
@@ -253,17 +257,8 @@ func (c *slurmStorm) lateSubmit(f chaos.Fault) (what string, undo func() error, 
 	if err := c.late.arm(how); err != nil {
 		c.fatalf("%v", err)
 	}
-	what, void = c.cancelOne(f, "worker")
-	if void {
-		what = "no worker ran any more"
-	}
-	return fmt.Sprintf("the next sbatch %s after it has submitted; %s", how, what), func() error {
-		if c.late.armed() {
-			return errors.New("nothing was submitted since")
-		}
-		c.busy["submission"] = false
-		return nil
-	}, false
+	again := func() string { return c.cancelWorker(f) }
+	return fmt.Sprintf("the next sbatch %s after it has submitted; %s", how, again()), c.untilTaken(func() bool { return !c.late.armed() }, again), false
 }
 
 // lateSbatch is an sbatch that can lose what Slurm answers.

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -162,6 +163,23 @@ func (c *storm) freeing(name string, undo func()) func() error {
 		undo()
 		c.busy[name] = false
 		return nil
+	}
+}
+
+// untilTaken gives what ends a fault that waits for the job to submit something: it ends when that has come, and brings it about again from time to time,
+// for the job may want less by now.
+func (c *storm) untilTaken(taken func() bool, again func() (what string)) func() error {
+	asked := time.Now()
+	return func() error {
+		if taken() {
+			c.busy["submission"] = false
+			return nil
+		}
+		if now := time.Now(); now.Sub(asked) > 10*time.Second {
+			asked = now
+			c.journal.Note(now, "nothing was submitted; again: %s", again())
+		}
+		return errors.New("nothing was submitted since")
 	}
 }
 
