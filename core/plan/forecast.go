@@ -64,8 +64,13 @@ func (f Forecast) Quantile(level float64, i int) float64 {
 	if i < 0 || i >= len(f.Mean) {
 		return math.NaN()
 	}
+	return f.quantile(level, i, f.hasQuantiles())
+}
+
+// quantile is Quantile of a step that there is, where it is known whether the forecast has quantiles of its own: to find that out costs a look at all of them.
+func (f *Forecast) quantile(level float64, i int, own bool) float64 {
 	z := probit(min(max(level, 0.001), 0.999))
-	if f.hasQuantiles() {
+	if own {
 		return max(f.between(z, i), 0)
 	}
 	edge, reach := f.Mean[i], probit(upperLevel)
@@ -100,7 +105,7 @@ func fits(row Values, n int) bool {
 }
 
 // between interpolates step i's quantiles at z.
-func (f Forecast) between(z float64, i int) float64 {
+func (f *Forecast) between(z float64, i int) float64 {
 	last, lastZ := f.Quantiles[0][i], probit(f.Levels[0])
 	if z <= lastZ {
 		return last
@@ -131,6 +136,7 @@ func (f Forecast) scenarios() []Values {
 	for k := range rows {
 		rows[k] = make(Values, len(f.Mean))
 	}
+	ownQuantiles := f.hasQuantiles()
 	z := make([]float64, derivedScenarios)
 	order := make([]int, derivedScenarios)
 	for i := range f.Mean {
@@ -144,7 +150,7 @@ func (f Forecast) scenarios() []Values {
 		// Ranks and not z, so that every step has one scenario at each of the levels.
 		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(z[a], z[b]) })
 		for r, k := range order {
-			rows[k][i] = f.Quantile((float64(r)+0.5)/derivedScenarios, i)
+			rows[k][i] = f.quantile((float64(r)+0.5)/derivedScenarios, i, ownQuantiles)
 		}
 	}
 	return rows
