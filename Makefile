@@ -47,6 +47,7 @@ lint: ## golangci-lint, pinned, and generated code up to date
 	@$(TOOLS)/golangci-lint run ./...
 
 bench: build ## benchmarks of what is hot; figures depend on the machine, compare ratios within one run
+	@go test -count=1 -run '^TestHeldOutError$$' -v ./estimator
 	@go test -run '^$$' -bench . -benchtime 0.5s ./core/onnx ./trainer/... ./shuffler ./estimator ./forecast ./core/plan ./core/replay ./core/traffic ./core/stream
 
 REPLAY ?= -synthetic week -sweep

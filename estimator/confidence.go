@@ -50,7 +50,7 @@ type reading struct {
 func Assess(m Model, samples []Sample) Confidence {
 	var seen []reading
 	squares, free := 0.0, 0
-	for _, g := range byPlace(m.Form, samples) {
+	for _, g := range byPlace(m.Form.UsesServers(), samples) {
 		mean := meanRate(g)
 		for _, s := range g {
 			squares += (s.Rate/mean - 1) * (s.Rate/mean - 1)
@@ -68,12 +68,13 @@ func noiseOf(squares, free float64) float64 {
 }
 
 // byPlace groups the saturated samples that are possible by configuration, in the
-// order of workers, then servers.
-func byPlace(form Form, samples []Sample) [][]Sample {
+// order of workers, then servers; servers says whether those with other servers stand
+// apart.
+func byPlace(servers bool, samples []Sample) [][]Sample {
 	var kept []Sample
 	for _, s := range samples {
-		if s.Saturated && s.check(form) == nil {
-			if s.Servers = max(s.Servers, 1); !form.UsesServers() {
+		if s.Saturated && s.check(FormAsync) == nil {
+			if s.Servers = max(s.Servers, 1); !servers {
 				s.Servers = 1
 			}
 			kept = append(kept, s)

@@ -32,6 +32,9 @@ const (
 	// FormErnest is Ernest (NSDI '16) at one scale of data, the time for one
 	// sample: f(w) = 1 / (θ0 + θ1/w + θ2·ln w + θ3·w).
 	FormErnest Form = "ernest"
+	// FormMixed is ours: what the times of Kale, Ernest and of the universal scalability
+	// law have in common, with w:p fixed: f(w) = w / (θ0 + θ1/w + θ2·ln w + θ3·w + θ4·w²).
+	FormMixed Form = "mixed"
 	// FormPollux is Pollux (OSDI '21) without its distinction of nodes:
 	// f(w) = M / (Tgrad^γ + Tnet^γ)^(1/γ), Tgrad = θ0 + θ1·M/w, Tnet = 0 for one
 	// worker, else θ2 + θ3·(w−2), γ = θ4 from 1 to 10.
@@ -40,7 +43,7 @@ const (
 
 // Forms lists the known forms in a fixed order.
 func Forms() []Form {
-	return []Form{FormAsync, FormSync, FormAsyncWP, FormSyncWP, FormOptimusAsync, FormOptimusSync, FormErnest, FormPollux}
+	return []Form{FormAsync, FormSync, FormAsyncWP, FormSyncWP, FormOptimusAsync, FormOptimusSync, FormErnest, FormPollux, FormMixed}
 }
 
 // formula is what a form computes: the time of a step as a function of θ.
@@ -101,6 +104,7 @@ var (
 	specOptimusAsync = &spec{formula: linear(FormOptimusAsync), terms: 4, perStep: oneEach, servers: true}
 	specOptimusSync  = &spec{formula: linear(FormOptimusSync), terms: 5, perStep: oneBatch, needsBatch: true, servers: true}
 	specErnest       = &spec{formula: linear(FormErnest), terms: 4, perStep: oneSample}
+	specMixed        = &spec{formula: linear(FormMixed), terms: 5, perStep: oneEach}
 	specPollux       = &spec{formula: pollux{}, terms: polluxGamma + 1, perStep: oneBatch, needsBatch: true}
 )
 
@@ -126,6 +130,8 @@ func (f Form) spec() *spec {
 		return specErnest
 	case FormPollux:
 		return specPollux
+	case FormMixed:
+		return specMixed
 	}
 	return nil
 }
@@ -166,6 +172,8 @@ func (l linear) basis(dst []float64, at place) {
 		dst[0], dst[1], dst[2], dst[3] = 1, w/p, w, p
 	case FormOptimusSync:
 		dst[0], dst[1], dst[2], dst[3], dst[4] = at.batch/w, 1, w/p, w, p
+	case FormMixed:
+		dst[0], dst[1], dst[2], dst[3], dst[4] = 1, 1/w, math.Log(w), w, w*w
 	case FormErnest:
 		dst[0], dst[1], dst[2], dst[3] = 1, 1/w, math.Log(w), w
 	}

@@ -1,10 +1,13 @@
 package estimator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"strings"
+
+	"gonum.org/v1/gonum/stat"
 )
 
 // Trial is how well a form tells what it was not shown.
@@ -13,6 +16,8 @@ type Trial struct {
 	// Error is the mean absolute error, in percent, at a configuration that the fit was
 	// not shown, over all of them in turn (leave-one-out).
 	Error float64 `json:"loo_error_percent"`
+	// Spread is the standard error of Error, from place to place.
+	Spread float64 `json:"standard_error_percent"`
 	// Places is how many configurations that were.
 	Places int `json:"places"`
 	// Model is the fit to all samples.
@@ -21,22 +26,26 @@ type Trial struct {
 	Why string `json:"why,omitempty"`
 }
 
-// alike is by how much, as a share and in points of a percent, errors may differ that
-// say nothing: of two forms within it, the one with fewer terms is taken. [ours]
-const alike, alikePoints = 0.05, 0.05
-
 // Select fits each form to the samples and takes the one that best tells the rate of a
-// configuration that it was not shown. All intervals of a configuration are left out
-// together: a repeat would give the others away. batch is M for the forms that need it;
-// with 0 they are not tried. The trials are in the order of the forms; an error means
-// that none could be tried, which takes one configuration more than the smallest form
-// has terms.
+// configuration that it was not shown. Of those whose error is within the standard
+// error of the least, it is the one with the fewest terms (the rule of one standard
+// error of Breiman et al., 1984), of these the one with the least error. All intervals of a
+// configuration are left out together: a repeat would give the others away. batch is M
+// for the forms that need it; with 0 they are not tried. The trials are in the order of
+// the forms; an error means that none could be tried, which takes one configuration
+// more than the smallest form has terms.
 func Select(forms []Form, batch float64, samples []Sample) (best Model, trials []Trial, err error) {
-	at := -1
-	for i, form := range forms {
+	least := Trial{Error: math.Inf(1)}
+	for _, form := range forms {
 		t := try(form, batch, samples)
 		trials = append(trials, t)
-		if t.Why == "" && (at < 0 || t.better(trials[at])) {
+		if t.Why == "" && t.Error < least.Error {
+			least = t
+		}
+	}
+	at := -1
+	for i, t := range trials {
+		if t.Why == "" && t.Error <= least.Error+least.Spread && (at < 0 || t.simpler(trials[at])) {
 			at = i
 		}
 	}
@@ -50,13 +59,9 @@ func Select(forms []Form, batch float64, samples []Sample) (best Model, trials [
 	return trials[at].Model, trials, nil
 }
 
-// better tells whether t is to be preferred to the best so far.
-func (t Trial) better(best Trial) bool {
-	margin := alike*math.Max(t.Error, best.Error) + alikePoints
-	if d := t.Error - best.Error; math.Abs(d) > margin || t.Form.Terms() == best.Form.Terms() {
-		return d < 0
-	}
-	return t.Form.Terms() < best.Form.Terms()
+// simpler tells whether t is to be preferred among trials that are alike.
+func (t Trial) simpler(o Trial) bool {
+	return cmp.Or(cmp.Compare(t.Form.Terms(), o.Form.Terms()), cmp.Compare(t.Error, o.Error)) < 0
 }
 
 // try leaves out one configuration after the other.
@@ -71,7 +76,8 @@ func try(form Form, batch float64, samples []Sample) Trial {
 		t.Why = short(err)
 		return t
 	}
-	groups := byPlace(form, samples)
+	groups := byPlace(true, samples)
+	var errs []float64
 	for i := range groups {
 		var others []Sample
 		for k, g := range groups {
@@ -86,9 +92,11 @@ func try(form Form, batch float64, samples []Sample) Trial {
 		}
 		left := groups[i][0]
 		mean := meanRate(groups[i])
-		t.Error += 100 / float64(len(groups)) * math.Abs(m.Throughput(left.Workers, left.Servers)/mean-1)
+		errs = append(errs, 100*math.Abs(m.Throughput(left.Workers, left.Servers)/mean-1))
 	}
 	t.Places = len(groups)
+	mean, sd := stat.MeanStdDev(errs, nil)
+	t.Error, t.Spread = mean, stat.StdErr(sd, float64(len(errs)))
 	return t
 }
 
