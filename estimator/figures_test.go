@@ -35,13 +35,12 @@ func (e eq2) rate(w, p int) float64 {
 
 // shape is a job whose throughput is to be learnt.
 type shape struct {
-	name        string
-	rate        func(w, p int) float64
-	servers     []int // that go with each number of workers; none: one for each
-	batch       float64
-	ours        []Form
-	rivals      []Form
-	tried, held []int
+	name    string
+	rate    func(w, p int) float64
+	servers []int // that go with each number of workers; none: one for each
+	batch   float64
+	ours    []Form
+	rivals  []Form
 }
 
 var (
