@@ -49,6 +49,7 @@ func TestBlockMistakes(t *testing.T) {
 		{"shared_dir = \"/s\"\nrest = \"https://h\"\nca_cert = \"/no/such/file\"", 13, "/no/such/file", nil},
 		{"shared_dir = \"/s\"\nrest = \"unix:/s\"\nproperties = { partition = \"x\" }", 13, "sets itself", nil},
 		{"shared_dir = \"/s\"\nrest = \"unix:/s\"\ndirectives = [\n\"--mail-type=FAIL\",\n]", 14, "use properties", nil},
+		{"shared_dir = \"/s\"\nclusters = \"all\"", 12, "name them", nil},
 		{"shared_dir = \"/s\"\ntoken_file = \"/t\"", 12, "add rest", nil},
 		{"shared_dir = \"/s\"\nproperties = { licenses = \"x\" }", 12, "add rest", nil},
 		{"shared_dir = \"/s\"\ndirectives = [\n\"--mail-type=FAIL\",\n\"--job-name=x\",\n]", 14, "leave it out", nil},

@@ -95,11 +95,15 @@ const (
 )
 
 func (c cli) jobs(ctx context.Context) ([]row, error) {
-	out, _, err := c.run(ctx, askTimeout, "", "squeue", "--noheader", "--states=all", "--user="+strconv.Itoa(os.Getuid()), "--format="+queueFormat)
-	if err != nil {
-		return nil, err
+	var all []row
+	for _, c := range c.each() { // one by one: squeue does not say with --noheader which cluster a line is of, and numbers come in every cluster
+		out, _, err := c.run(ctx, askTimeout, "", "squeue", "--noheader", "--states=all", "--user="+strconv.Itoa(os.Getuid()), "--format="+queueFormat)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, parseQueue(out, c.clusters)...)
 	}
-	return parseQueue(out), nil
+	return all, nil
 }
 
 func (c cli) nodes(ctx context.Context) ([]node, error) {

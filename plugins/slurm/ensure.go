@@ -57,7 +57,7 @@ func (s *slurm) Ensure(ctx context.Context, name string, ws []backend.Workload) 
 		case !known:
 			out[i] = backend.Status{ID: w.ID, State: backend.StateUnknown, Reason: "its folder cannot be seen"}
 		default:
-			out[i] = j.address(ctx, v.status())
+			out[i] = j.address(ctx, v)
 		}
 	}
 	return out, nil

@@ -154,7 +154,7 @@ func (j *job) launchLost(v view, waited time.Duration) bool {
 	if waited < j.launchIn {
 		return false
 	}
-	if j.queue.since(context.Background(), v.row.nodes, sinceAge).After(v.row.started) {
+	if j.queue.since(context.Background(), v.row.cluster, v.row.nodes, sinceAge).After(v.row.started) {
 		return true
 	}
 	patience := launchAtMost

@@ -10,6 +10,18 @@ import (
 // names asks slurmctld what there is for the user of what an attribute names. known is false where it cannot tell: accounts and QOS are only checked,
 // and only known, where the site has a database and enforces them.
 func (c cli) names(ctx context.Context, attr string) (has []string, known bool, err error) {
+	for _, c := range c.each() { // a job may go to any of them
+		some, known, err := c.namesHere(ctx, attr)
+		if err != nil || !known {
+			return nil, false, err
+		}
+		has = append(has, some...)
+	}
+	return has, true, nil
+}
+
+// namesHere is names for one cluster.
+func (c cli) namesHere(ctx context.Context, attr string) (has []string, known bool, err error) {
 	show := func(args ...string) (string, error) {
 		out, _, err := c.run(ctx, askTimeout, "", "scontrol", append([]string{"--all", "--oneliner", "show"}, args...)...)
 		return out, err

@@ -22,6 +22,11 @@ type node struct {
 	gpus []gpu
 }
 
+// is reports whether it is the node of that name, in the cluster where that is known.
+func (n node) is(cluster, name string) bool {
+	return n.name == name && (cluster == "" || n.cluster == cluster)
+}
+
 // gpu is one GPU of a node.
 type gpu struct {
 	index int
@@ -73,12 +78,12 @@ func (q *queue) look(ctx context.Context) ([]node, error) {
 }
 
 // addressOf gives where others reach a node: its address in slurm.conf, or its name while that is not known.
-func (q *queue) addressOf(ctx context.Context, name string) string {
+func (q *queue) addressOf(ctx context.Context, cluster, name string) string {
 	lookup := func() (string, bool) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		for _, n := range q.nodes {
-			if n.name == name {
+			if n.is(cluster, name) {
 				return n.address, true
 			}
 		}
@@ -95,7 +100,7 @@ func (q *queue) addressOf(ctx context.Context, name string) string {
 }
 
 // since gives from when on a node's slurmd runs, by a look that is not older than maxAge; zero where that is not known.
-func (q *queue) since(ctx context.Context, name string, maxAge time.Duration) time.Time {
+func (q *queue) since(ctx context.Context, cluster, name string, maxAge time.Duration) time.Time {
 	q.mu.Lock()
 	nodes, fresh := q.nodes, time.Since(q.nodesAt) < maxAge
 	q.mu.Unlock()
@@ -106,7 +111,7 @@ func (q *queue) since(ctx context.Context, name string, maxAge time.Duration) ti
 		}
 	}
 	for _, n := range nodes {
-		if n.name == name {
+		if n.is(cluster, name) {
 			return n.since
 		}
 	}

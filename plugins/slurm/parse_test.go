@@ -132,18 +132,18 @@ func TestParseQueue(t *testing.T) {
 		line("13", "somebody's", "RUNNING", "None", "n1", "2026-01-02T03:04:05", "2:00:00", "2026-01-02T05:04:05", "kale abc") +
 		line("14", "kale:j:worker-1-g1", "PENDING", "Resources", "", "N/A", "UNLIMITED", "N/A", "the site says: kale def\nand more") +
 		line("15", "kale:j:worker-1-g1", "PENDING", "Resources", "", "N/A", "UNLIMITED", "N/A", "(null)") + lineMark + "cut off" + fieldMark +
-		"\nCLUSTER: far\n" + line("12", "kale:j:worker-2-g1", "PENDING", "Priority", "", "N/A", "1-0", "N/A", "kale ghi") +
+		"\n" + line("12", "kale:j:worker-2-g1", "PENDING", "Priority", "", "N/A", "1-0", "N/A", "kale ghi") +
 		line("16", "kale:j:worker-3-g1", "RUNNING", "None", "n1", "2026-01-02T03:04:05", "2:00:00", "2026-01-02T03:05:00", "kale jkl") + // somebody has set its end
 		line("17", "kale:j:worker-4-g1", "RUNNING", "None", "n1", "2026-01-02T03:04:05", "365-00:00:00", "2027-01-02T03:04:05", "kale mno")
 	started := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	want := []row{
 		{id: "12", name: "kale:j:worker-0-g1", nonce: "abc", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(2 * time.Hour)},
 		{id: "14", name: "kale:j:worker-1-g1", nonce: "def", state: "PENDING", reason: "Resources"},
-		{id: "12", cluster: "far", name: "kale:j:worker-2-g1", nonce: "ghi", state: "PENDING", reason: "Priority"},
-		{id: "16", cluster: "far", name: "kale:j:worker-3-g1", nonce: "jkl", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(55 * time.Second)},
-		{id: "17", cluster: "far", name: "kale:j:worker-4-g1", nonce: "mno", state: "RUNNING", reason: "None", nodes: "n1", started: started},
+		{id: "12", name: "kale:j:worker-2-g1", nonce: "ghi", state: "PENDING", reason: "Priority"},
+		{id: "16", name: "kale:j:worker-3-g1", nonce: "jkl", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(55 * time.Second)},
+		{id: "17", name: "kale:j:worker-4-g1", nonce: "mno", state: "RUNNING", reason: "None", nodes: "n1", started: started},
 	}
-	if diff := cmp.Diff(want, parseQueue(out), cmp.AllowUnexported(row{})); diff != "" {
+	if diff := cmp.Diff(want, parseQueue(out, ""), cmp.AllowUnexported(row{})); diff != "" {
 		t.Errorf("parseQueue (-want +got):\n%s", diff)
 	}
 }

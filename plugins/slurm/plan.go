@@ -87,7 +87,7 @@ func (r *room) giveBack(v view) {
 	need := v.record.Resources
 	for i := range r.nodes {
 		sp := &r.nodes[i]
-		if sp.name != v.report.Node {
+		if !sp.is(v.submission.Cluster, v.report.Node) {
 			continue
 		}
 		for _, d := range v.report.Devices {

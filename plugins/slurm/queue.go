@@ -108,21 +108,15 @@ func (q *queue) poll(ctx context.Context, maxAge time.Duration) snapshot {
 	return q.last
 }
 
-// parseQueue reads squeue's output: our jobs.
-func parseQueue(out string) []row {
+// parseQueue reads squeue's output of a cluster: our jobs.
+func parseQueue(out, cluster string) []row {
 	var rows []row
-	cluster := ""
 	for i, record := range strings.Split(out, lineMark) {
 		fields := strings.SplitN(record, fieldMark, queueFields)
 		if i > 0 && len(fields) == queueFields {
 			if r, ok := parseRow(fields); ok {
 				r.cluster = cluster
 				rows = append(rows, r)
-			}
-		}
-		for line := range strings.Lines(record) { // squeue -M heads each cluster's lines
-			if name, ok := strings.CutPrefix(line, "CLUSTER: "); ok {
-				cluster = strings.TrimSpace(name)
 			}
 		}
 	}

@@ -126,7 +126,7 @@ func (r *room) holds(node, index, who string, v view) {
 	}
 	for i := range r.nodes {
 		for _, g := range parseIndexes(index) {
-			if r.nodes[i].name == node && r.nodes[i].held[g] != "" {
+			if r.nodes[i].is(v.submission.Cluster, node) && r.nodes[i].held[g] != "" {
 				r.nodes[i].held[g] = who
 			}
 		}

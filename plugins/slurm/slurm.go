@@ -154,7 +154,7 @@ func (s *slurm) List(ctx context.Context, name string) ([]backend.Status, bool, 
 	var out []backend.Status
 	for _, v := range views {
 		if !v.reaped() {
-			out = append(out, j.address(ctx, v.status()))
+			out = append(out, j.address(ctx, v))
 		}
 	}
 	return out, snap.err == nil, nil
@@ -170,10 +170,11 @@ func (j *job) look(ctx context.Context, maxAge time.Duration) ([]view, snapshot,
 	return views, snap, err
 }
 
-// address fills in where others reach the node.
-func (j *job) address(ctx context.Context, st backend.Status) backend.Status {
+// address gives the instance's status, with where others reach its node.
+func (j *job) address(ctx context.Context, v view) backend.Status {
+	st := v.status()
 	if st.Node != "" && st.State.Live() {
-		st.Address = j.queue.addressOf(ctx, st.Node)
+		st.Address = j.queue.addressOf(ctx, v.submission.Cluster, st.Node)
 	}
 	return st
 }

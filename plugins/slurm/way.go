@@ -30,6 +30,9 @@ func (d *decoding) reach() {
 	if b.BinDir != "" && !filepath.IsAbs(b.BinDir) {
 		d.fail(b.BinDirRange, "Folder is not absolute", "bin_dir is %q; it is the absolute path of the folder with sbatch, squeue, scontrol and scancel on this machine.", b.BinDir)
 	}
+	if slices.Contains(strings.Split(b.Clusters, ","), "all") {
+		d.fail(b.ClustersRange, "Clusters without names", "clusters is %q; name them: jobs are told apart by the cluster that they are in.", b.Clusters)
+	}
 	if b.Rest == "" {
 		d.only(b, "there is no rest")
 		return

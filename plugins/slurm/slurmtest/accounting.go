@@ -81,8 +81,14 @@ func (c *Cluster) startAccounting(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	for _, args := range []string{"add cluster " + c.opt.Name, "add account kale Description=kale Organization=kale", "add user name=" + User() + " account=kale"} {
-		if out, err := c.Run(ctx, "sacctmgr", append([]string{"--immediate"}, strings.Fields(args)...)...); err != nil && !strings.Contains(out, "already exist") {
+	return c.enrol(ctx)
+}
+
+// enrol makes the accounts know the cluster, and this user there.
+func (c *Cluster) enrol(ctx context.Context) error {
+	for _, args := range []string{"add cluster " + c.opt.Name, "add account kale Description=kale Organization=kale cluster=" + c.opt.Name,
+		"add user name=" + User() + " account=kale cluster=" + c.opt.Name} {
+		if out, err := c.Run(ctx, "sacctmgr", append([]string{"--immediate"}, strings.Fields(args)...)...); err != nil && !strings.Contains(out+err.Error(), "already exist") {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 	}

@@ -32,6 +32,7 @@ type Options struct {
 	Accounting  bool     // slurmdbd over a database of its own, so that sacct tells of jobs that slurmctld has forgotten (MissingAccounting)
 	Rest        bool     // slurmrestd on a unix socket, with tokens (MissingRest)
 	Name        string   // ClusterName, default "kale"
+	Beside      *Cluster // another cluster with accounts, which this one shares, so that clients reach either with --clusters; it is closed after this one
 }
 
 // Cluster is a Slurm that runs. Its methods may be called from any goroutine.
@@ -113,6 +114,8 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	if err == nil && o.Accounting {
 		err = c.startAccounting(ctx)
+	} else if err == nil && o.Beside != nil {
+		err = c.enrol(ctx)
 	}
 	if err == nil {
 		err = c.StartController(ctx)

@@ -35,6 +35,9 @@ func (c *Cluster) lay() error {
 		return err
 	}
 	c.port, c.dbPort, c.dbdPort, c.ports = ports[0], ports[1], ports[2], ports[3:]
+	if c.opt.Beside != nil {
+		c.dbdPort = c.opt.Beside.dbdPort
+	}
 	c.private = canMount(c.dir)
 	gres := ""
 	for n := 1; n <= c.opt.Nodes && len(devices) > 0; n++ {
@@ -65,7 +68,7 @@ func (c *Cluster) wrap() error {
 	for _, name := range []string{"sbatch", "squeue", "scontrol", "scancel", "sinfo", "sacct", "sacctmgr"} {
 		path, err := find(name)
 		if err != nil {
-			if strings.HasPrefix(name, "sacct") && !c.opt.Accounting {
+			if strings.HasPrefix(name, "sacct") && !c.opt.Accounting && c.opt.Beside == nil {
 				continue // some packages have them apart
 			}
 			return err
@@ -117,7 +120,7 @@ func (c *Cluster) conf(gpus int) (string, error) {
 		"SchedulerType=sched/backfill", "SchedulerParameters=bf_interval=1,sched_min_interval=0,batch_sched_delay=0,bf_window=60",
 		"KillWait=5", "MinJobAge=300", "SlurmdTimeout=60", "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
 	}
-	if c.opt.Accounting {
+	if c.opt.Accounting || c.opt.Beside != nil {
 		lines = append(lines, "AccountingStorageType=accounting_storage/slurmdbd", "AccountingStorageHost=127.0.0.1",
 			fmt.Sprintf("AccountingStoragePort=%d", c.dbdPort), "AccountingStoreFlags=job_comment")
 	} else {
