@@ -31,8 +31,7 @@ var policies = []policySpec{
 		{"lag", 12, 0, 1e+06, false, "what a lag as long as slo.max_lag costs, in GPUs; a shorter one in proportion"},
 		{"over", 60, 0, 1e+09, false, "what a lag over slo.max_lag costs besides, in GPUs"},
 		{"rescale", 0.5, 0, 1e+06, false, "what a rescale costs besides its outage, in GPU-hours"},
-		{"hysteresis", 0, 0, 1e+06, false, "GPU-hours that a change must save"},
-		{"model_error", 0, 0, 1, false, "relative error that the throughput model is assumed to have"},
+		{"model_error", 0, 0, 1, false, "relative error that the throughput model is assumed to have at least"},
 	}},
 	{"static", "always the same number of workers: \"adequate resources\" in Kale Table 3", []policyParam{
 		{"workers", 0, 0, 65536, false, "how many; 0: the maximum"},

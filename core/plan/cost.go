@@ -21,17 +21,20 @@ import (
 // out a spike that is not worth an outage, and takes one large step instead of two
 // small ones where the second would cost more than the GPUs that it saves.
 //
+// There is no threshold that a change must exceed: waiting for the next decision
+// always costs little, so a threshold would be a reason to wait for ever. Changes
+// are kept rare by their price, which holds later as it does now.
+//
 // It needs no point forecast to trust, but one that knows its errors
 // ([Forecast.Calibrated]): without, it is reactive, as kale is.
 type cost struct {
 	lag, over  float64 // GPUs
 	price      float64 // GPU-hours
-	hysteresis float64 // GPU-hours
 	modelError float64
 }
 
 func newCost(p Params) cost {
-	return cost{lag: p["lag"], over: p["over"], price: p["rescale"], hysteresis: p["hysteresis"], modelError: p["model_error"]}
+	return cost{lag: p["lag"], over: p["over"], price: p["rescale"], modelError: p["model_error"]}
 }
 
 func (p cost) propose(s *sheet) proposal {
@@ -194,12 +197,8 @@ func (p cost) choose(s *sheet, g *program) proposal {
 			best = w
 		}
 	}
-	var hold []string
-	if costs[best] > costs[at]-p.hysteresis && s.o.Limits.Clamp(s.current) == s.current {
-		best = at
-	}
 	want := g.workers[best]
-	out := proposal{want: want, load: g.v.mean[0], source: "cost", hold: hold, saturated: g.v.mean[0] >= s.peak()}
+	out := proposal{want: want, load: g.v.mean[0], source: "cost", saturated: g.v.mean[0] >= s.peak()}
 	out.reason = g.account(s, costs, at, best)
 	out.plan = g.course(s, best)
 	return out

@@ -65,8 +65,7 @@ var registry = []entry{
 		{Name: "lag", Default: 12, Max: 1e6, Doc: "what a lag as long as slo.max_lag costs, in GPUs; a shorter one in proportion"},
 		{Name: "over", Default: 60, Max: 1e9, Doc: "what a lag over slo.max_lag costs besides, in GPUs"},
 		{Name: "rescale", Default: 0.5, Max: 1e6, Doc: "what a rescale costs besides its outage, in GPU-hours"},
-		{Name: "hysteresis", Default: 0, Max: 1e6, Doc: "GPU-hours that a change must save"},
-		{Name: "model_error", Default: 0.0, Max: 1, Doc: "relative error that the throughput model is assumed to have"},
+		{Name: "model_error", Max: 1, Doc: "relative error that the throughput model is assumed to have at least"},
 	}}, func(p Params) planner { return newCost(p) }},
 	{Info{Name: "static", Mark: MarkPaper, Doc: "always the same number of workers: \"adequate resources\" in Kale Table 3", Params: []Param{
 		{Name: "workers", Max: unlimited, Doc: "how many; 0: the maximum"},
