@@ -137,3 +137,18 @@ func TestCourseRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A coarse trace is scaled with its noise, so that its peak is no more than was asked for.
+func TestCourseScalesNoise(t *testing.T) {
+	c, err := NewCourse(curve(time.Hour, concat(flat(100, 24), flat(200, 24))...), CourseOptions{Interval: time.Minute, ScaleTo: 28, Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	peak := 0.0
+	for _, r := range c.Parts[0].Rates {
+		peak = max(peak, r)
+	}
+	if !near(peak, 28, 1e-9) || c.Peak != 28 || !near(c.Parts[0].History.Values[77], c.Parts[0].Rates[77], 1e-9) {
+		t.Errorf("the peak is %v, and is said to be %v", peak, c.Peak)
+	}
+}

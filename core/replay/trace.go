@@ -106,27 +106,40 @@ func NewCourse(tr Trace, o CourseOptions) (*Course, error) {
 	}
 	chosen, whole := choose(stretches(rates), perDay, o, tr.Step)
 	c := &Course{Trace: tr.Name, Bin: tr.Step, Coarse: tr.Step > CoarseBin, Scale: 1, NoPast: whole}
+	measured := append([]float64(nil), rates...) // what was bridged was not measured
+	for i := range measured {
+		if bridged[i] {
+			measured[i] = math.NaN()
+		}
+	}
+	rates, measured, step, err := c.refine(tr, rates, measured, chosen, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.scaleTo(o.ScaleTo, rates, measured, chosen); err != nil {
+		return nil, err
+	}
+	return c, c.cut(tr, step, rates, measured, chosen, o)
+}
+
+// scaleTo multiplies all rates so that the highest of the chosen ones is peak; 0 leaves them as they are.
+func (c *Course) scaleTo(peak float64, rates, measured []float64, chosen []stretch) error {
 	for _, s := range chosen {
 		for _, r := range rates[s.from:s.to] {
 			c.Peak = max(c.Peak, r)
 		}
 	}
-	if o.ScaleTo > 0 {
-		if c.Peak <= 0 {
-			return nil, fmt.Errorf("trace %s: nothing arrives in the replayed days, so that they cannot be scaled", tr.Name)
-		}
-		c.Scale = o.ScaleTo / c.Peak
-		c.Peak = o.ScaleTo
+	if peak == 0 {
+		return nil
 	}
-	scaled := make([]float64, len(rates))
-	measured := make([]float64, len(rates)) // what was bridged was not measured
-	for i, r := range rates {
-		scaled[i], measured[i] = r*c.Scale, r*c.Scale
-		if bridged[i] {
-			measured[i] = math.NaN()
-		}
+	if c.Peak <= 0 {
+		return fmt.Errorf("trace %s: nothing arrives in the replayed days, so that they cannot be scaled", c.Trace)
 	}
-	return c, c.cut(tr, scaled, measured, chosen, o)
+	c.Scale, c.Peak = peak/c.Peak, peak
+	for i := range rates {
+		rates[i], measured[i] = rates[i]*c.Scale, measured[i]*c.Scale
+	}
+	return nil
 }
 
 // bridge fills gaps of up to bridgedBins by straight lines and says which bins those are.
@@ -193,25 +206,27 @@ func choose(runs []stretch, perDay int, o CourseOptions, step time.Duration) (ch
 	return runs[len(runs)-1:], true
 }
 
-// cut makes the parts of a course.
-func (c *Course) cut(tr Trace, rates, measured []float64, chosen []stretch, o CourseOptions) error {
-	step := tr.Step
-	if step > o.Interval {
-		n := int(step / o.Interval)
-		if step%o.Interval != 0 {
-			return fmt.Errorf("trace %s: bins of %v are not a whole number of forecast.interval = %v", tr.Name, step, o.Interval)
-		}
-		if c.Coarse {
-			rates = textured(rates, n, o.Interval, o.Seed)
-			measured = masked(rates, measured, n)
-		} else {
-			rates, measured = repeated(rates, n), repeated(measured, n)
-		}
-		for i, s := range chosen {
-			chosen[i] = stretch{s.from * n, s.to * n}
-		}
-		step = o.Interval
+// refine divides bins that are longer than what is measured into such, the coarse ones with noise.
+func (c *Course) refine(tr Trace, rates, measured []float64, chosen []stretch, o CourseOptions) (fine, known []float64, step time.Duration, err error) {
+	if tr.Step <= o.Interval {
+		return rates, measured, tr.Step, nil
 	}
+	n := int(tr.Step / o.Interval)
+	if tr.Step%o.Interval != 0 {
+		return nil, nil, 0, fmt.Errorf("trace %s: bins of %v are not a whole number of forecast.interval = %v", tr.Name, tr.Step, o.Interval)
+	}
+	for i, s := range chosen {
+		chosen[i] = stretch{s.from * n, s.to * n}
+	}
+	if !c.Coarse {
+		return repeated(rates, n), repeated(measured, n), o.Interval, nil
+	}
+	fine = textured(rates, n, o.Interval, o.Seed)
+	return fine, masked(fine, measured, n), o.Interval, nil
+}
+
+// cut makes the parts of a course.
+func (c *Course) cut(tr Trace, step time.Duration, rates, measured []float64, chosen []stretch, o CourseOptions) error {
 	group := int(o.Interval / step)
 	if o.Interval%step != 0 {
 		return fmt.Errorf("trace %s: forecast.interval = %v is not a whole number of its bins of %v", tr.Name, o.Interval, step)
