@@ -24,6 +24,7 @@ func (l *loop) play(p Policy, minutes int) (targets []int, lag []time.Duration) 
 
 // Under a constant load the policy rests, and the more the load the higher.
 func TestCostRestsHigherUnderMoreLoad(t *testing.T) {
+	t.Parallel()
 	last := 0
 	for rate := 40_000.0; rate <= 440_000; rate += 40_000 {
 		l := newLoop(func(time.Duration) float64 { return rate })
@@ -91,6 +92,7 @@ func TestCostRidesOutAShortSpike(t *testing.T) {
 // A dip that is shorter than the rescales that would use it is ridden out as well,
 // and a long one is used.
 func TestCostUsesOnlyADipThatPays(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		minutes float64
 		used    bool

@@ -231,6 +231,7 @@ func reachOf(o Observation) time.Duration {
 }
 
 func TestLaws(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	kinds := map[string]int{}
 	for i := range 1600 {
@@ -259,6 +260,7 @@ func TestLaws(t *testing.T) {
 
 // More load never means fewer workers (with F rising and nothing else changed).
 func TestMonotoneInLoad(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 600 {
 		o := randomObservation(rng)
@@ -308,6 +310,7 @@ func TestNoOscillationOnConstantLoad(t *testing.T) {
 // Observations and decisions go through JSON unchanged, NaN included, and the
 // observation that comes back gives the same decision.
 func TestJSONRoundTrip(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 8))
 	sameValues := cmp.Comparer(func(a, b Values) bool {
 		return slices.EqualFunc(a, b, func(x, y float64) bool { return x == y || !finite(x) && !finite(y) })

@@ -13,6 +13,7 @@ type elsewhere struct{ Policy }
 
 // A succession decides as the policy does with its state written and read again, word for word, over hours of ups and downs with outages.
 func TestSuccession(t *testing.T) {
+	t.Parallel()
 	load := func(at time.Duration) float64 {
 		return 170_000 + 110_000*math.Sin(at.Hours()) + 9_000*math.Sin(37*at.Hours())
 	}
@@ -20,9 +21,9 @@ func TestSuccession(t *testing.T) {
 		l, p := newLoop(load), policy(t, name)
 		s, other := NewSuccession(p), NewSuccession(elsewhere{p})
 		moves := 0
-		for i := range 500 {
+		for i := range 200 {
 			o := l.observe()
-			if i == 250 {
+			if i == 100 {
 				o.Now = time.Time{} // an observation that nothing can be decided on leaves the state alone
 			}
 			d, got, same := p.Decide(o), s.Decide(o), other.Decide(o)

@@ -263,7 +263,7 @@ func (v view) ended() (backend.State, string) {
 	switch {
 	case v.release != nil:
 		return backend.StateExited, "released, " + v.release.How
-	case v.report.over():
+	case v.report.over() && !v.wasEnded():
 		return v.report.State, v.report.Reason
 	case v.verdict.State == verdictLost:
 		return backend.StateFailed, fmt.Sprintf("Slurm no longer knows its job %s, and it left no word of its end", v.submission.JobID)
@@ -291,6 +291,19 @@ func (v view) ended() (backend.State, string) {
 		reason += ", by the cluster's accounts"
 	}
 	return backend.StateFailed, reason + ")"
+}
+
+// wasEnded tells of a workload whose program says that it is done, while Slurm says that it ended the job: a signal that reaches a program before the script
+// around it looks to the script as if the program had ended by itself.
+func (v view) wasEnded() bool {
+	if v.report.State != backend.StateExited {
+		return false
+	}
+	switch v.verdict.State {
+	case "CANCELLED", "TIMEOUT", "DEADLINE", "PREEMPTED", "NODE_FAIL", "OUT_OF_MEMORY":
+		return true
+	}
+	return false
 }
 
 // absent is the state of one that Slurm does not list.

@@ -54,6 +54,7 @@ func TestJudge(t *testing.T) {
 		{name: "placed for long", sub: submitted, rows: listed("CONFIGURING"), silent: time.Hour, state: backend.StateStarting},
 		{name: "ended, job still there", sub: submitted, report: exited, rows: listed("COMPLETING"), state: backend.StateExited, says: "done"},
 		{name: "ended", sub: submitted, report: exited, rows: listed("COMPLETED"), state: backend.StateExited, says: "done", verdict: "COMPLETED"},
+		{name: "preempted, and its program ended well", sub: submitted, report: exited, rows: listed("PREEMPTED"), state: backend.StateFailed, says: "a job of higher priority took its place", verdict: "PREEMPTED"},
 		{name: "last word not seen yet", sub: submitted, report: running, rows: listed("COMPLETED"), state: backend.StateStopping, says: "last word"},
 		{name: "killed from outside", sub: submitted, report: running, rows: listed("FAILED"), state: backend.StateFailed, says: "ended from outside", verdict: "FAILED"},
 		{name: "never ran", sub: submitted, rows: listed("FAILED"), state: backend.StateFailed, says: "shared_dir", verdict: "FAILED"},
