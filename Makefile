@@ -70,7 +70,7 @@ chaos: build ## a job through FAULTS=100 random faults on every backend that thi
 	@go test -count=1 -timeout 3h -parallel 1 -run '^TestChaos$$' ./cmd/kale/e2e -v -faults $(FAULTS) -chaos-log $(ROOT)/.cache/chaos
 
 CROWD ?= 200
-crowd: build ## CROWD=200 workers without compute on a private Slurm and a private Nomad: time until all have joined, calls to the controller, memory (takes 20 GB)
+crowd: build ## CROWD=200 workers without compute on a private Slurm and a private Nomad: time until all have joined, calls to the controller, memory (takes 8 GB)
 	@.ci/fetch-nomad.sh
 	@go test -count=1 -timeout 2h -run '^TestCrowd$$' ./cmd/kale/e2e -v -crowd $(CROWD)
 
