@@ -132,7 +132,7 @@ func (n *nomad) submitMissing(ctx context.Context, s settings, job string, ws []
 	g.SetLimit(atOnce)
 	for _, i := range missing {
 		g.Go(func() error {
-			problem := n.submit(ctx, s, job, ws[i], p)
+			problem := n.submitOnce(ctx, s, job, ws[i], p)
 			mu.Lock()
 			defer mu.Unlock()
 			problems[i] = problem
@@ -202,6 +202,13 @@ func (n *nomad) endReplaced(ctx context.Context, s settings, job string, ws []ba
 		}
 	}
 	return p, nil
+}
+
+// submitOnce is submit for callers at the same time: the server lets several registrations that expect no job through at once, and each
+// one that differs, as in when it was made, would start the workload again.
+func (n *nomad) submitOnce(ctx context.Context, s settings, job string, w backend.Workload, p picture) *backend.Error {
+	problem, _, _ := n.submitting.Do(job+"/"+w.ID.String(), func() (any, error) { return n.submit(ctx, s, job, w, p), nil })
+	return problem.(*backend.Error)
 }
 
 // submit registers the workload's Nomad job, unless what it replaces still lives.

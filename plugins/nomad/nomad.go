@@ -8,6 +8,8 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/kale-sched/kale/core/backend"
 )
 
@@ -15,6 +17,8 @@ import (
 type nomad struct {
 	lg   *slog.Logger
 	jobs backend.Jobs[settings]
+
+	submitting singleflight.Group // by job and workload
 
 	mu    sync.Mutex
 	exits map[string]ending         // by allocation, of those that are over: it never changes
