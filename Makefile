@@ -12,6 +12,13 @@ PROGRAMS := kale kale-trainer kale-backend-local kale-backend-nomad kale-backend
 GOLANGCI_LINT := v2.15.0
 PROTOC_GEN_GO := v1.36.12
 PROTOC_GEN_GO_GRPC := v1.6.0
+GOTESTSUM := v1.13.0
+
+# How `make test` runs tests. The tests start real brokers and clusters and kill them, on machines that may be busy: a test that fails is run again,
+# twice at most and by itself, and the run passes if it passes then; it is named at the end all the same, for a test that needs it is a bug to mend.
+# More than 8 failures, or one data race, are never run again.
+AGAIN    := $(ROOT)/.cache/again
+RUNTESTS := $(TOOLS)/gotestsum --format pkgname-and-test-fails --rerun-fails=2 --rerun-fails-max-failures=8 --rerun-fails-abort-on-data-race --rerun-fails-run-root-test
 
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -39,8 +46,11 @@ test: build ## all tests with the race detector, real Kafka included where Java 
 	@.ci/fetch-kafka.sh
 	@.ci/fetch-nomad.sh
 	@go vet ./...
-	@go test -race -timeout 10m $$(go list ./... | grep -v /cmd/kale/e2e)
-	@go test -race -timeout 30m ./cmd/kale/e2e # alone: it runs the whole product, and a machine of two cores has no room for more
+	@.ci/fetch-tool.sh $(TOOLS) gotest.tools/gotestsum@$(GOTESTSUM)
+	@mkdir -p $(AGAIN) && rm -f $(AGAIN)/*
+	@$(RUNTESTS) --rerun-fails-report $(AGAIN)/packages.txt --packages "$$(go list ./... | grep -v /cmd/kale/e2e | tr '\n' ' ')" -- -race -timeout 25m
+	@$(RUNTESTS) --rerun-fails-report $(AGAIN)/e2e.txt --packages ./cmd/kale/e2e -- -race -timeout 40m # alone: it runs the whole product, and a machine of two cores has no room for more
+	@if cat $(AGAIN)/*.txt 2>/dev/null | grep .; then echo "the tests above failed at first and passed when they were run again: each is a bug to mend"; fi
 
 lint: ## golangci-lint, pinned, and generated code up to date
 	@.ci/fetch-tool.sh $(TOOLS) github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
