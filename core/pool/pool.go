@@ -1,0 +1,297 @@
+package pool
+
+import (
+	"cmp"
+	"container/heap"
+	"math"
+	"slices"
+)
+
+// Job is what the pool knows of a job. Numbers of workers count whole workers, each of which takes GPUs of the pool.
+type Job struct {
+	// Name is the job's, and tells it from the others.
+	Name string `json:"job"`
+	// Priority: who has a higher one is served first beyond the guarantees.
+	Priority int `json:"priority"`
+	// Guarantee is how many workers the job gets when it asks for them, whatever others want. Limit is the most it may have.
+	Guarantee int `json:"guarantee"`
+	Limit     int `json:"limit"`
+	// GPUs are those of one worker; below 1 counts as 1.
+	GPUs int `json:"gpus"`
+	// Ask is how many workers the job wants.
+	Ask int `json:"ask"`
+	// Staying are its workers that are wanted, whether they train yet or not; Leaving those on their way out, that still hold GPUs.
+	Staying int `json:"staying"`
+	Leaving int `json:"leaving,omitempty"`
+	// Unknown: nobody could look yet at what it holds; Staying and Leaving are then the least that it holds.
+	Unknown bool `json:"unknown,omitempty"`
+	// Worth[w-1] is what the w-th worker is worth, in GPUs: the lag and the violations of an hour that it prevents. What is missing is worth nothing.
+	Worth []float64 `json:"worth,omitempty"`
+	// Move is what it costs to take a worker away from this job and to give it to another one, in GPUs, as Worth is.
+	Move float64 `json:"move,omitempty"`
+}
+
+// Share is what the pool gives to one job.
+type Share struct {
+	Job
+	// Goal is how many workers the job shall have in the end; May, how many it may want now.
+	Goal int `json:"goal"`
+	May  int `json:"may"`
+	// Gives is how many workers beside those that leave already must drain; Waits, how many it gets once others have given back.
+	Gives int `json:"gives,omitempty"`
+	Waits int `json:"waits,omitempty"`
+}
+
+// Short is how many workers the job asks for and does not get.
+func (s Share) Short() int { return max(s.asks()-s.Goal, 0) }
+
+// Division is how a pool is divided.
+type Division struct {
+	// Size is the pool's, Held what its jobs hold at least, Free what nobody has or is about to have, all in GPUs.
+	Size int `json:"size"`
+	Held int `json:"held"`
+	Free int `json:"free"`
+	// Frozen names the jobs of which it is unknown what they hold, where that keeps all as it is.
+	Frozen []string `json:"frozen,omitempty"`
+	// Shares are in the order of the jobs.
+	Shares []Share `json:"shares"`
+}
+
+// Divide divides size GPUs among jobs, whose names differ.
+func Divide(size int, jobs []Job) Division {
+	d := Division{Size: max(size, 0), Shares: make([]Share, len(jobs))}
+	order := make([]*Share, len(jobs)) // by name: the order of the input decides nothing
+	for i, j := range jobs {
+		d.Shares[i].Job = j.sane()
+		order[i] = &d.Shares[i]
+	}
+	slices.SortFunc(order, func(a, b *Share) int { return cmp.Compare(a.Name, b.Name) })
+	for _, s := range order {
+		d.Held += s.held()
+	}
+	room, known := d.setAside(order)
+	if len(d.Frozen) > 0 {
+		for _, s := range known {
+			s.Goal, s.May = s.Staying, s.Staying
+		}
+		d.Free = max(d.Size-d.Held, 0)
+		return d
+	}
+	room = guarantee(room, known)
+	for from := 0; from < len(known); { // known is in the order of priorities now
+		to := from
+		for to < len(known) && known[to].Priority == known[from].Priority {
+			to++
+		}
+		room = serve(room, known[from:to])
+		from = to
+	}
+	d.Free = grant(d.Size-d.Held, known)
+	return d
+}
+
+// mostWorth keeps sums of worths finite.
+const mostWorth = 1e12
+
+// sane is j with numbers that can be reckoned with.
+func (j Job) sane() Job {
+	j.GPUs = max(j.GPUs, 1)
+	j.Staying, j.Leaving, j.Limit = max(j.Staying, 0), max(j.Leaving, 0), max(j.Limit, 0)
+	j.Ask, j.Guarantee = max(j.Ask, 0), max(j.Guarantee, 0)
+	if !(j.Move >= 0) {
+		j.Move = 0
+	}
+	j.Move = min(j.Move, mostWorth)
+	return j
+}
+
+// asks is what the job asks for within its limit.
+func (j *Job) asks() int { return min(j.Ask, j.Limit) }
+
+// owed is the part of its guarantee that the job asks for.
+func (j *Job) owed() int { return min(j.Guarantee, j.asks()) }
+
+// held is the GPUs that the job holds.
+func (j *Job) held() int { return (j.Staying + j.Leaving) * j.GPUs }
+
+// setAside leaves out the jobs of which it is unknown what they hold, with what they may hold at most. It names them in Frozen where too little would
+// remain for what the others hold.
+func (d *Division) setAside(all []*Share) (room int, known []*Share) {
+	room = d.Size
+	held := 0
+	for _, s := range all {
+		if s.Unknown {
+			s.Goal, s.May = s.Staying, s.Staying
+			room -= max(s.held(), s.Limit*s.GPUs)
+			continue
+		}
+		held += s.held()
+		known = append(known, s)
+	}
+	if len(known) < len(all) && room < held {
+		for _, s := range all {
+			if s.Unknown {
+				d.Frozen = append(d.Frozen, s.Name)
+			}
+		}
+	}
+	return max(room, 0), known
+}
+
+// guarantee gives every job what it is owed, and sorts by priority, the highest first. A pool that is too small for all guarantees serves the
+// higher priorities first.
+func guarantee(room int, jobs []*Share) (left int) {
+	slices.SortStableFunc(jobs, func(a, b *Share) int { return cmp.Compare(b.Priority, a.Priority) })
+	for _, s := range jobs {
+		s.Goal = min(s.owed(), room/s.GPUs)
+		room -= s.Goal * s.GPUs
+	}
+	return room
+}
+
+// serve gives what is left to jobs of one priority, worker by worker, to where one is worth most per GPU.
+func serve(room int, jobs []*Share) (left int) {
+	q := make(queue, 0, len(jobs))
+	for _, s := range jobs {
+		if s.Goal < s.asks() {
+			b := &bidder{Share: s, worth: falling(s.Worth, s.asks())}
+			b.bid()
+			q = append(q, b)
+		}
+	}
+	heap.Init(&q)
+	for len(q) > 0 {
+		b := q[0]
+		if b.GPUs > room { // nor does a later worker of this job fit
+			heap.Pop(&q)
+			continue
+		}
+		room -= b.GPUs
+		b.Goal++
+		if b.Goal >= b.asks() {
+			heap.Pop(&q)
+			continue
+		}
+		b.bid()
+		heap.Fix(&q, 0)
+	}
+	return room
+}
+
+// falling makes of the worth of each worker, up to n of them, a row that does not rise, by averaging where it does: three workers of which only the
+// third clears a backlog are worth a third of that each. The sum up to any place where the row falls stays as it was.
+func falling(worth []float64, n int) []float64 {
+	out := make([]float64, n)
+	type block struct {
+		sum float64
+		n   int
+	}
+	var blocks []block
+	for i := range n {
+		b := block{n: 1}
+		if i < len(worth) && worth[i] > 0 { // not NaN
+			b.sum = min(worth[i], mostWorth)
+		}
+		for k := len(blocks); k > 0 && blocks[k-1].sum*float64(b.n) < b.sum*float64(blocks[k-1].n); k-- {
+			b.sum, b.n = b.sum+blocks[k-1].sum, b.n+blocks[k-1].n
+			blocks = blocks[:k-1]
+		}
+		blocks = append(blocks, b)
+	}
+	i := 0
+	for _, b := range blocks {
+		for range b.n {
+			out[i] = b.sum / float64(b.n)
+			i++
+		}
+	}
+	return out
+}
+
+// bidder is a job that wants one more worker.
+type bidder struct {
+	*Share
+	worth  []float64
+	offers float64 // what the next worker is worth, per GPU
+}
+
+func (b *bidder) bid() {
+	b.offers = b.worth[b.Goal]
+	if b.Goal < b.Staying {
+		b.offers += b.Move
+	}
+	b.offers /= float64(b.GPUs)
+}
+
+// beyond is the GPUs that it has beyond its guarantee.
+func (b *bidder) beyond() int { return (b.Goal - b.Guarantee) * b.GPUs }
+
+// queue is the bidders, the best offer first.
+type queue []*bidder
+
+func (q queue) Len() int      { return len(q) }
+func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q queue) Less(i, j int) bool {
+	a, b := q[i], q[j]
+	switch {
+	case a.offers != b.offers:
+		return a.offers > b.offers
+	case a.beyond() != b.beyond():
+		return a.beyond() < b.beyond()
+	}
+	return a.Name < b.Name
+}
+func (q *queue) Push(x any) { *q = append(*q, x.(*bidder)) }
+func (q *queue) Pop() any {
+	old := *q
+	last := old[len(old)-1]
+	*q = old[:len(old)-1]
+	return last
+}
+
+// grant says what each job may want now: no more than its goal, and no more than is free. Free GPUs go first to who lacks of what it is owed, then by
+// priority.
+func grant(free int, jobs []*Share) (left int) {
+	takers := make([]*Share, 0, len(jobs))
+	for _, s := range jobs {
+		s.May = min(s.Goal, s.Staying)
+		s.Gives = s.Staying - s.May
+		if s.Goal > s.Staying {
+			takers = append(takers, s)
+		}
+	}
+	slices.SortStableFunc(takers, func(a, b *Share) int {
+		if lacks := cmp.Compare(b.lacks(), a.lacks()); lacks != 0 {
+			return lacks
+		}
+		return cmp.Compare(b.Priority, a.Priority)
+	})
+	for _, s := range takers {
+		come := min(s.Goal-s.Staying, max(free, 0)/s.GPUs)
+		s.May += come
+		s.Waits = s.Goal - s.May
+		free -= come * s.GPUs
+	}
+	return max(free, 0)
+}
+
+// lacks is 1 for a job that has less than it is owed, else 0.
+func (s *Share) lacks() int {
+	if s.Staying < s.owed() {
+		return 1
+	}
+	return 0
+}
+
+// Move is what it costs per hour, in GPUs, to move a worker from one job to another: lead is how long the GPUs of a worker that comes do not train, drain how long those of
+// one that leaves do not, and hold how long the change is kept at least.
+func Move(gpus int, lead, drain, hold float64) float64 {
+	if !(hold > 0) || math.IsInf(hold, 0) {
+		hold = 1
+	}
+	cost := float64(max(gpus, 1)) * (max(lead, 0) + max(drain, 0)) / hold
+	if math.IsNaN(cost) {
+		return 0
+	}
+	return min(cost, mostWorth)
+}
