@@ -107,6 +107,7 @@ func TestImportLawForbids(t *testing.T) {
 	for pair, want := range map[[2]string]bool{
 		{"core", "trainer"}: false, {"trainer", "core"}: false, {"core/plan", "core/traffic"}: false, {"estimator", "core/plan"}: false,
 		{"plugins/local", "core/job"}: false, {"core/job", "cmd/kale"}: false, {"trainer/ps", "core/job"}: false, {"forecast", "core/plan"}: false,
+		{"core/pool", "core/plan"}: false, {"core/pool", "core/job"}: false, {"core/plan", "core/pool"}: false, {"core/pool", "estimator"}: true, {"core", "core/pool"}: true,
 		{"core", "core/plan"}: true, {"core/plan", "estimator"}: true, {"trainer/chief", "core/rpc"}: true, {"cmd/kale", "trainer/ps"}: true,
 		{"examples/backend-processes", "plugins/local"}: false, {"examples/backend-processes", "core/backend"}: true,
 		{"plugins/local", "core/backend"}: true, {"core/backend/fake", "core/backend"}: true, {"core/api", "core"}: true,

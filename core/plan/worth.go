@@ -1,0 +1,109 @@
+package plan
+
+import "math"
+
+// Worth is what each worker is worth to a job, for a pool that has to choose between jobs: Worth(o, n)[w-1] is the lag and the violations that a w-th
+// worker prevents over what the forecast reaches, in GPUs (GPU-hours for each hour), without what the GPU itself costs. It is the same for every
+// policy, and in the prices of the policy "cost" (its defaults), so that jobs can be compared.
+//
+// For each class of load (the five of that policy, likely as there) the backlog is followed through the steps of the view with F(w) constant; its age,
+// backlog over load, costs what a lag costs. Without a forecast the load is the largest rate of the last τ, for as long as the objective or the lead,
+// whichever is longer. An observation that cannot be decided on makes all workers worth nothing.
+func Worth(o Observation, n int) []float64 {
+	out := make([]float64, max(n, 0))
+	if o.problem() != "" || len(out) == 0 {
+		return out
+	}
+	s := &sheet{o: &o, current: max(o.current(), 0), curve: curve(o.Model, o.Limits, o.Servers)}
+	l := s.losses()
+	before := l.of(0)
+	for w := range out {
+		after := min(before, l.of(s.capacity(w+1)))
+		out[w] = min(before-after, mostRate)
+		before = after
+	}
+	return out
+}
+
+// losses is what a loss is reckoned from.
+type losses struct {
+	at      []float64 // when each step begins, s from now; one more than there are steps
+	load    [][classes]float64
+	backlog float64
+	maxLag  float64
+	price   costRate // GPUs
+}
+
+func (s *sheet) losses() losses {
+	o := s.o
+	l := losses{backlog: float64(max(o.BacklogRecords, 0)), maxLag: o.MaxLag.Seconds(), price: costRate{lag: costDefault("lag"), over: costDefault("over")}}
+	if _, _, why := s.foreseen(); why == "" {
+		v := s.look(0)
+		l.at, l.load = v.at, v.load
+		return l
+	}
+	rate, ok := s.recentRate(max(o.Tau, o.Interval))
+	if !ok {
+		rate, _ = s.lastRate()
+	}
+	end := max(o.MaxLag, o.lead()).Seconds()
+	const steps = 12
+	for j := range steps + 1 {
+		l.at = append(l.at, end*float64(j)/steps)
+	}
+	for range steps {
+		var load [classes]float64
+		for c := range load {
+			load[c] = min(s.withHeadroom(rate), mostRate)
+		}
+		l.load = append(l.load, load)
+	}
+	return l
+}
+
+// of is the loss with capacity f, in GPUs.
+func (l losses) of(f float64) float64 {
+	sum, last := 0.0, l.at[len(l.at)-1]
+	for c, likely := range classShare {
+		backlog, before := l.backlog, l.age(l.backlog, l.load[0][c], f)
+		for j := range l.load {
+			load, length := l.load[j][c], l.at[j+1]-l.at[j]
+			backlog = max(backlog+(load-f)*length, 0)
+			after := l.age(backlog, load, f)
+			sum += likely * 0.5 * (l.price.at(before) + l.price.at(after)) * length / last
+			before = after
+		}
+	}
+	return sum
+}
+
+// age is the lag of a backlog as a share of the objective: how long its records took to arrive or, where none arrive, take to be trained.
+func (l losses) age(backlog, load, f float64) float64 {
+	const most = 1e6
+	if backlog <= 0 {
+		return 0
+	}
+	return min(backlog/max(load, f, math.SmallestNonzeroFloat64)/l.maxLag, most)
+}
+
+// costDefault is the default of a parameter of the policy "cost".
+func costDefault(name string) float64 {
+	for _, p := range registry[find("cost")].Params {
+		if p.Name == name {
+			return p.Default
+		}
+	}
+	panic("plan: the policy \"cost\" has no parameter " + name)
+}
+
+// Wants is how many workers the decision's policy wants, and at least how many it holds: what a job asks a pool for. A decision that could not be made
+// asks for what there is.
+func (d Decision) Wants() int {
+	if d.Source == "manual" {
+		return d.Target
+	}
+	if t, ok := d.Term("wanted"); ok && !math.IsNaN(float64(t.Value)) {
+		return max(int(t.Value), d.Target)
+	}
+	return d.Target
+}

@@ -1,0 +1,122 @@
+package plan
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// With a load of 100,000 samples/s and 16,000 a worker, 6.25 workers carry it. From the first to the sixth each prevents lag; the seventh ends it; more have
+// nothing to prevent.
+func TestWorthOfAFlatLoad(t *testing.T) {
+	o := reference()
+	o.BacklogRecords, o.Lag = 0, 0
+	worth := Worth(o, 10)
+	for w := 1; w <= 7; w++ {
+		if !(worth[w-1] > 0) {
+			t.Errorf("worker %d is worth %v, though fewer than 7 fall behind", w, worth[w-1])
+		}
+	}
+	for w := 8; w <= 10; w++ {
+		if worth[w-1] != 0 {
+			t.Errorf("worker %d is worth %v, though 7 carry the load", w, worth[w-1])
+		}
+	}
+	// By hand: with F = 6·16,000 the backlog grows by 4,000/s, its age as a share of 20 min by 4,000/100,000/1,200 a second, to 0.12 in the hour of the
+	// forecast: 12 GPUs for an age of 1 make 0.72 on the mean. So much the 7th prevents.
+	if got := worth[6]; math.Abs(got-0.72) > 1e-6 {
+		t.Errorf("the 7th worker is worth %v GPUs, by hand 0.72", got)
+	}
+}
+
+// What matters is how near the objective is: the same shortfall is worth more with a backlog.
+func TestWorthRisesWithTheBacklog(t *testing.T) {
+	o := reference()
+	o.BacklogRecords = 0
+	calm := Worth(o, 7)
+	o.BacklogRecords = 100_000 * 18 * 60 // 18 of 20 minutes
+	late := Worth(o, 7)
+	if late[6] < 5*calm[6] {
+		t.Errorf("the 7th worker is worth %v with 18 minutes of lag, %v without", late[6], calm[6])
+	}
+}
+
+func TestWorthWithoutAForecast(t *testing.T) {
+	o := reference()
+	o.Forecast = Forecast{}
+	o.BacklogRecords = 0
+	worth := Worth(o, 9)
+	if !(worth[5] > 0) || worth[7] != 0 {
+		t.Errorf("the 6th and the 8th worker of 7 that are needed are worth %v and %v", worth[5], worth[7])
+	}
+}
+
+func TestWorthOfNonsense(t *testing.T) {
+	for name, change := range map[string]func(*Observation){
+		"no limits":        func(o *Observation) { o.Limits = Limits{} },
+		"no model":         func(o *Observation) { o.Model.Theta = nil },
+		"no objective":     func(o *Observation) { o.MaxLag = 0 },
+		"negative backlog": func(o *Observation) { o.BacklogRecords = -5 },
+		"vast backlog":     func(o *Observation) { o.BacklogRecords = math.MaxInt64 },
+		"vast load":        func(o *Observation) { o.setForecast(flat(math.MaxFloat64, 60)) },
+		"no load":          func(o *Observation) { o.setForecast(flat(0, 60)); o.setRates(0) },
+		"no rates":         func(o *Observation) { o.Forecast = Forecast{}; o.Rates = Series{} },
+		"a long tick":      func(o *Observation) { o.Interval = math.MaxInt64 },
+		"a short tick":     func(o *Observation) { o.Interval = time.Nanosecond },
+	} {
+		o := reference()
+		change(&o)
+		for w, v := range Worth(o, 12) {
+			if !(v >= 0) || math.IsInf(v, 0) {
+				t.Errorf("%s: worker %d is worth %v", name, w+1, v)
+			}
+		}
+	}
+	if got := Worth(reference(), -1); len(got) != 0 {
+		t.Errorf("of no workers: %v", got)
+	}
+}
+
+func TestWants(t *testing.T) {
+	o := reference()
+	o.setForecast(flat(200_000, 60))
+	o.Limits.Max = 9
+	if d := policy(t, "kale").Decide(o); d.Wants() != 9 {
+		t.Errorf("wants %d of at most 9, and needs 13", d.Wants())
+	}
+	o.Limits.Max = 28
+	o.Action = Action{Kind: KindIn, Target: 7, Since: noon.Add(-time.Minute)} // what is under way keeps it from growing, not from wanting to
+	if d := policy(t, "kale").Decide(o); d.Target != 7 || d.Wants() != 13 {
+		t.Errorf("target %d, wants %d; want 7, 13", d.Target, d.Wants())
+	}
+	o = reference()
+	o.setForecast(flat(20_000, 60))
+	o.LagKnown = false // it may not shrink, and holds what it has
+	if d := policy(t, "kale").Decide(o); d.Wants() != 7 {
+		t.Errorf("wants %d, and holds 7", d.Wants())
+	}
+	o.Manual = Manual{Pinned: true, Target: 3}
+	if d := policy(t, "kale").Decide(o); d.Wants() != 3 {
+		t.Errorf("wants %d, and is pinned to 3", d.Wants())
+	}
+	o.Model.Theta = nil
+	if d := policy(t, "kale").Decide(o); d.Wants() != 7 {
+		t.Errorf("cannot decide, and wants %d", d.Wants())
+	}
+}
+
+func TestWorthOfAnyObservation(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 500 {
+		o := randomObservation(rng)
+		for w, v := range Worth(o, 12) {
+			if !(v >= 0) || math.IsInf(v, 0) {
+				t.Fatalf("worker %d is worth %v: %s", w+1, v, encode(t, o))
+			}
+		}
+		if d := policy(t, "kale").Decide(o); d.Wants() < d.Target {
+			t.Fatalf("wants %d, and its target is %d", d.Wants(), d.Target)
+		}
+	}
+}
