@@ -121,6 +121,8 @@ func plainer(diags hcl.Diagnostics, src []byte, filename string) hcl.Diagnostics
 			if word := unquoted.Find(src[:min(d.Subject.End.Byte, len(src))]); word != nil {
 				d.Summary, d.Detail = "Missing quotes", fmt.Sprintf("A number with a unit is written in quotes: %q.", word)
 			}
+		case "Invalid single-argument block definition":
+			d.Summary, d.Detail = "More than one line is needed", "A block on one line holds one attribute. Write each attribute on a line of its own, and the closing brace too."
 		case "Invalid multi-line string":
 			d.Summary, d.Detail = "Quote not closed", "A text in quotes ends on the line on which it begins."
 			return out

@@ -184,7 +184,7 @@ func simple(size int, jobs []pool.Job) map[string]int {
 
 func TestProperties(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 7))
-	for range 20_000 {
+	for range 4_000 {
 		size, jobs := draw(r)
 		check(t, size, jobs)
 		if t.Failed() {
@@ -261,7 +261,7 @@ func check(t *testing.T, size int, jobs []pool.Job) {
 // each, what is left over may go to one or the other, and only the second holds.)
 func TestMonotone(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 13))
-	for range 5_000 {
+	for range 1_000 {
 		size, jobs := draw(r)
 		for i := range jobs {
 			jobs[i].GPUs, jobs[i].Unknown = 1, false
@@ -296,7 +296,7 @@ func TestMonotone(t *testing.T) {
 // favour only in a way that comes to rest.
 func TestComesToRest(t *testing.T) {
 	r := rand.New(rand.NewPCG(17, 19))
-	for range 2_000 {
+	for range 1_000 {
 		size, jobs := draw(r)
 		held := 0
 		for i := range jobs {

@@ -1,0 +1,134 @@
+package job
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const twoJobs = `
+pool "main" {
+  gpus = 4
+
+  job "a" {
+    priority  = 10
+    guarantee = 2
+  }
+  job "b" {
+    limit = 3
+  }
+}
+`
+
+// poolOf parses a pool that is right.
+func poolOf(t *testing.T, src string) (*Pool, Files) {
+	t.Helper()
+	p, files, diags := ParsePool([]byte(src), "pool.hcl")
+	if diags.HasErrors() {
+		t.Fatal(rendered(files, diags))
+	}
+	return p, files
+}
+
+// jobNamed is the minimal job under another name, with a change.
+func jobNamed(t *testing.T, name, old, instead string) *Job {
+	t.Helper()
+	src := strings.Replace(strings.Replace(minimal, `job "ctr"`, `job "`+name+`"`, 1), old, instead, 1)
+	j, files, diags := Parse([]byte(src), name+".hcl", Options{})
+	if diags.HasErrors() {
+		t.Fatal(rendered(files, diags))
+	}
+	return j
+}
+
+func TestPool(t *testing.T) {
+	p, _ := poolOf(t, twoJobs)
+	if p.Name != "main" || p.GPUs != 4 {
+		t.Errorf("pool %q of %d", p.Name, p.GPUs)
+	}
+	var got []PoolJob
+	for _, name := range []string{"a", "b", "c"} {
+		got = append(got, p.Of(jobNamed(t, name, "", "")))
+	}
+	want := []PoolJob{{Name: "a", Priority: 10, Guarantee: 2, Limit: 4}, {Name: "b", Guarantee: 1, Limit: 3}, {Name: "c", Guarantee: 1, Limit: 4}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diags := p.Check([]*Job{jobNamed(t, "a", "", ""), jobNamed(t, "b", "", ""), jobNamed(t, "c", "", "")}); len(diags) > 0 {
+		t.Errorf("%v", diags)
+	}
+}
+
+func TestBrokenPoolFiles(t *testing.T) {
+	t.Chdir(filepath.Join("testdata", "pool"))
+	broken, err := filepath.Glob("*.hcl")
+	if err != nil || len(broken) < 5 {
+		t.Fatalf("%d broken files, %v", len(broken), err)
+	}
+	for _, file := range broken {
+		p, files, diags := LoadPool(file)
+		if p != nil || !diags.HasErrors() {
+			t.Errorf("%s: accepted", file)
+		}
+		located(t, files, diags)
+		golden(t, strings.TrimSuffix(file, ".hcl")+".diag", rendered(files, diags))
+	}
+	_, files, diags := LoadPool("nowhere.hcl")
+	golden(t, "nowhere.diag", rendered(files, diags))
+}
+
+// What is wrong between a pool and its jobs.
+func TestPoolCheck(t *testing.T) {
+	min3 := func(name string) *Job { return jobNamed(t, name, "max = 4", "min = 3\n    max = 4") }
+	var out strings.Builder
+	for _, c := range []struct {
+		name, src string
+		jobs      []*Job
+	}{
+		{"a job that is not run", twoJobs, []*Job{jobNamed(t, "a", "", "")}},
+		{"a job that is misspelt", strings.Replace(twoJobs, `"b"`, `"clicks"`, 1), []*Job{jobNamed(t, "a", "", ""), jobNamed(t, "clikcs", "", "")}},
+		{"too little for the guarantees", strings.Replace(twoJobs, "guarantee = 2", "guarantee = 4", 1), []*Job{jobNamed(t, "a", "", ""), jobNamed(t, "b", "", "")}},
+		{"too little for whole workers", strings.Replace(twoJobs, "gpus = 4", "gpus = 3", 1), []*Job{jobNamed(t, "a", "max = 4", "max = 4\n    gpus = 2"), jobNamed(t, "b", "", "")}},
+		{"below and above what the job file says", strings.Replace(twoJobs, "limit = 3", "guarantee = 9", 1), []*Job{min3("a"), jobNamed(t, "b", "", "")}},
+		{"a limit below workers.min", strings.Replace(twoJobs, "limit = 3", "limit = 2", 1), []*Job{jobNamed(t, "a", "", ""), min3("b")}},
+		{"two backends", twoJobs, []*Job{jobNamed(t, "a", "", ""), jobNamed(t, "b", `"local"`, `"nomad"`)}},
+	} {
+		p, files := poolOf(t, c.src)
+		diags := p.Check(c.jobs)
+		located(t, files, diags)
+		out.WriteString("== " + c.name + "\n" + rendered(files, diags))
+	}
+	golden(t, filepath.Join("testdata", "pool", "check.diag"), out.String())
+}
+
+func FuzzParsePool(f *testing.F) {
+	seeds, err := filepath.Glob("testdata/pool/*.hcl")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range seeds {
+		src, err := os.ReadFile(seed)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(src)
+	}
+	f.Add([]byte(twoJobs))
+	f.Fuzz(func(t *testing.T, src []byte) {
+		p, files, diags := ParsePool(src, "pool.hcl")
+		if (p == nil) != diags.HasErrors() {
+			t.Fatalf("pool %v with %v", p, diags)
+		}
+		located(t, files, diags)
+		if err := Render(&bytes.Buffer{}, files, diags, 100, true); err != nil {
+			t.Error(err)
+		}
+		if p != nil {
+			located(t, files, p.Check([]*Job{{Name: "ctr"}}))
+		}
+	})
+}

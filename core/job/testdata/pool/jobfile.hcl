@@ -1,0 +1,7 @@
+gpus = 8
+
+job "ctr" {
+  workers {
+    max = 4
+  }
+}
