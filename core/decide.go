@@ -15,7 +15,7 @@ func (s *Scheduler) decide(now time.Time) error {
 	obs := s.observe(now)
 	d := s.policy.Decide(obs)
 	s.want.Policy, s.want.Gate = d.State, s.foresee.state()
-	rec := &Record{Observation: obs, Decision: d, LastJoin: s.want.LastJoin, Repairs: s.repairs(), ObserveOnly: s.job.Autoscale.Mode == job.ModeObserve}
+	rec := &Record{Observation: obs, Decision: d, LastJoin: s.want.LastJoin, Repairs: append(s.repairs(), s.hungLately()...), ObserveOnly: s.job.Autoscale.Mode == job.ModeObserve}
 	s.last = rec
 	if err := s.store.Append(state.Decisions, now, rec); err != nil {
 		return err

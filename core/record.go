@@ -77,7 +77,8 @@ type Record struct {
 	Decision    plan.Decision    `json:"decision"`
 	// LastJoin divides the last measured join: how the lead came about by which the plan is shifted. nil before one was measured.
 	LastJoin *Join `json:"last_join,omitempty"`
-	// Repairs say which parameter servers are being taught again what they had lost: lag is not to be trusted meanwhile.
+	// Repairs say which parameter servers are being taught again what they had lost, so that lag is not to be trusted meanwhile, and what was started again
+	// because it did not answer.
 	Repairs []string `json:"repairs,omitempty"`
 	// Observed only: nothing was done (autoscale.mode = "observe").
 	ObserveOnly bool `json:"observe_only,omitempty"`

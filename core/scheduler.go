@@ -77,11 +77,15 @@ type Scheduler struct {
 	lastSample  Sample
 	lastHistory History
 	troubles    map[backend.ID]*trouble // by role and rank
+	silences    map[backend.ID]*silence // by role and rank
+	listened    time.Time               // when it was listened for them last
 	queued      map[backend.ID]bool     // whose wait in the queue is measured
-	ensureErr   error                   // of the last Ensure as a whole
-	stopSince   time.Time               // when this scheduler began to stop the job
-	recorded    time.Time               // when the last sample was recorded
-	snapshot    askedSnapshot           // of a stop
+	// replacements are those of processes that hung, by role and rank.
+	replacements map[backend.ID]replacement
+	ensureErr    error         // of the last Ensure as a whole
+	stopSince    time.Time     // when this scheduler began to stop the job
+	recorded     time.Time     // when the last sample was recorded
+	snapshot     askedSnapshot // of a stop
 
 	serverSnapshot askedSnapshot // before a server is renewed
 	snapshotErr    error
@@ -116,7 +120,7 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 	}
 	s := &Scheduler{
 		opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), commands: make(chan command), ended: make(chan struct{}),
-		backoff: map[backend.ID]retry{}, troubles: map[backend.ID]*trouble{}, queued: map[backend.ID]bool{},
+		backoff: map[backend.ID]retry{}, troubles: map[backend.ID]*trouble{}, silences: map[backend.ID]*silence{}, replacements: map[backend.ID]replacement{}, queued: map[backend.ID]bool{},
 		started: time.Now(), progress: newProgressLog(10 * time.Minute), diags: diags,
 	}
 	if !o.Stop {
@@ -396,6 +400,7 @@ func (s *Scheduler) step(ctx context.Context, now time.Time) {
 	s.follow(now)
 	s.followRollbacks(now)
 	s.keepBeside()
+	s.listen(now)
 	s.heed(ctx, now)
 	err := s.carryOn(ctx, now)
 	if err != nil && s.unsaved == nil {

@@ -53,7 +53,10 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	if liveServers+liveWorkers == 0 {
 		return s.stopped()
 	}
-	if !s.want.Snapshotted { // servers are needed until then: one that ends is repaired
+	if !s.want.Snapshotted { // servers are needed until then: one that ends or hangs is repaired
+		if err := s.replaceHung(ctx, now); err != nil {
+			return err
+		}
 		if err := s.ensure(ctx, now); err != nil {
 			return err
 		}

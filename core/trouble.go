@@ -26,12 +26,13 @@ type trouble struct {
 	over     bool       // that one has ended for good
 	times    int        // how often processes of this rank have ended lately
 	last     time.Time
-	died     backend.ID // the generation that ended last
-	followed bool       // another process of the same ID comes after the one that ended
-	reason   string     // why it ended
-	tail     string     // the end of the log of the process that ended
-	unread   int        // how many more times its log is tried to be read
-	refused  string     // why the backend does not start it
+	died     backend.ID    // the generation that ended last
+	followed bool          // another process of the same ID comes after the one that ended
+	reason   string        // why it ended
+	hung     time.Duration // for how long it had not answered when it was ended for that; 0: it ended by itself
+	tail     string        // the end of the log of the process that ended
+	unread   int           // how many more times its log is tried to be read
+	refused  string        // why the backend does not start it
 }
 
 const (
@@ -103,7 +104,7 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 	if over && !t.over || !over && again {
 		t.times, t.last = t.times+max(1, st.Restarts-t.restarts), now
 		t.died, t.followed, t.tail, t.unread = st.ID, !over, "", tailTries
-		t.over, t.restarts, t.finished = over, st.Restarts, st.Finished
+		t.over, t.restarts, t.finished, t.hung = over, st.Restarts, st.Finished, 0
 		t.reason, _, _ = strings.Cut(st.Reason, "; it starts again") // when is no news for long
 		if t.reason == "" {
 			t.reason = "with " + backend.EndWords(st.ExitCode)
@@ -271,8 +272,23 @@ func (s *Scheduler) troubled() []string {
 	return out
 }
 
+// hungLately says for people what was ended lately because it did not answer.
+func (s *Scheduler) hungLately() []string {
+	var out []string
+	for _, t := range s.troubles {
+		if t.hung > 0 && t.times > 0 {
+			out = append(out, t.String())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // String keeps to one wording however often it has happened, so that who follows problems sees one that goes on.
 func (t *trouble) String() string {
+	if t.hung > 0 {
+		return hungWords(t.died, t.hung, t.times)
+	}
 	text := fmt.Sprintf("%s has ended %d×: %s", t.died, t.times, t.reason)
 	if t.tail != "" {
 		text += LogEnds + t.tail

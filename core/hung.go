@@ -1,0 +1,237 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/traffic"
+)
+
+const (
+	// hungAfter is how long a process that the backend calls running may answer nothing before it is ended and started again, asked at least hungAsks times.
+	hungAfter = 30 * time.Second
+	hungAsks  = 3
+	// startTime is how long a process may take from its start to its first answer: a server restores its tablets meanwhile.
+	startTime = 2 * time.Minute
+	// hungDoublings bounds by how much the patience grows with each process of a rank that has to be replaced; a rank that has answered for hungRest has it
+	// all back.
+	hungDoublings = 5
+	hungRest      = 10 * time.Minute
+)
+
+// silence is how a process that runs, by the backend's word, has answered: server 0, which has the chief, the scheduler's own questions; the others the chief.
+type silence struct {
+	id   backend.ID
+	life life
+	// chief is the one that was asked for it last.
+	chief uint64
+	// heard: it has answered in this life.
+	heard bool
+	// told is when it last said by itself that it lives.
+	told time.Time
+	// lasts is for how long it has been asked in vain, asks how often. Time in which nobody could ask does not count.
+	lasts time.Duration
+	asks  int
+}
+
+// life tells a process from the next one under the same ID.
+type life struct {
+	restarts, pid int
+	started       time.Time
+}
+
+// replacement bounds how often a rank's process is replaced because it hangs.
+type replacement struct {
+	tries int
+	last  time.Time
+}
+
+// listen takes in which of the processes that run have answered since the last look.
+func (s *Scheduler) listen(now time.Time) {
+	past := now.Sub(s.listened)
+	// A scheduler that slept or was stopped has asked nobody meanwhile.
+	past = min(max(past, 0), 2*max(s.pace(now), s.job.Autoscale.Watch)+lookTimeout)
+	if s.listened.IsZero() {
+		past = 0
+	}
+	s.listened = now
+	if s.seen.listErr != nil || !s.seen.complete {
+		return
+	}
+	running := map[backend.ID]bool{}
+	for _, st := range s.seen.list {
+		if !s.answerable(st) {
+			continue
+		}
+		place := placeOf(st.ID)
+		running[place] = true
+		l := life{restarts: st.Restarts, pid: st.PID, started: st.Started}
+		si := s.silences[place]
+		if si == nil || si.id != st.ID || si.life != l {
+			si = &silence{id: st.ID, life: l, chief: s.seen.chief.GetChief()}
+			s.silences[place] = si
+		}
+		s.hear(si, past, now)
+	}
+	maps.DeleteFunc(s.silences, func(place backend.ID, _ *silence) bool { return !running[place] })
+}
+
+// answerable says that a process is wanted, runs, and is not on its way out.
+func (s *Scheduler) answerable(st backend.Status) bool {
+	if st.State != backend.StateRunning {
+		return false
+	}
+	if id := st.ID; id.Role == backend.RoleServer {
+		return id.Rank < s.job.Servers.Count && s.want.Servers[id.Rank] == id.Generation && !s.serverLeaves(id) && !s.want.Snapshotted
+	}
+	return slices.Contains(s.want.wantedRanks(), st.ID.Rank) && s.want.Workers[st.ID.Rank] == st.ID.Generation && !s.leaving(st.ID)
+}
+
+// answer is what became of a question.
+type answer int
+
+const (
+	notAsked answer = iota // or nobody can tell
+	noAnswer
+	answered
+)
+
+// hear counts the time since the last look as silence of a process, unless it has answered or could not be asked.
+func (s *Scheduler) hear(si *silence, past time.Duration, now time.Time) {
+	got := s.answerOf(si.id)
+	if chief := s.seen.chief.GetChief(); s.seen.chiefErr == nil && chief != si.chief {
+		si.chief, si.lasts, si.asks = chief, 0, 0 // who has not heard of it yet
+	}
+	switch d, told := s.meet.heard(si.id); {
+	case got == answered:
+		si.heard, si.lasts, si.asks = true, 0, 0
+		if r, ok := s.replacements[placeOf(si.id)]; ok && now.Sub(r.last) > hungRest {
+			delete(s.replacements, placeOf(si.id))
+		}
+	case !si.heard && told && d.at.After(si.told): // a sign of life will do until it answers: it may be beyond a firewall
+		si.told, si.lasts, si.asks = d.at, 0, 0
+	case got == noAnswer:
+		if si.asks == 0 && si.heard && !isChief(si.id) {
+			past += leaseTimeout // for which the chief has waited in vain already
+		}
+		si.lasts, si.asks = si.lasts+past, si.asks+1
+	}
+}
+
+// isChief says that a process answers the scheduler itself.
+func isChief(id backend.ID) bool { return id.Role == backend.RoleServer && id.Rank == 0 }
+
+// answerOf says whether a process has answered at this look, by its own answer or by the chief's word.
+func (s *Scheduler) answerOf(id backend.ID) answer {
+	n := s.seen
+	switch {
+	case isChief(id):
+		return s.chiefAnswer()
+	case n.chiefErr != nil || s.chiefIsNew():
+		return notAsked
+	case id.Role == backend.RoleServer:
+		if s.well(id) {
+			return answered
+		}
+		return noAnswer
+	}
+	switch n.member(id.Rank, id.Generation).GetState() {
+	case rpc.MemberState_MEMBER_STATE_UNSPECIFIED, rpc.MemberState_MEMBER_STATE_EXPELLED:
+		return noAnswer
+	}
+	return answered
+}
+
+// chiefAnswer is that of server 0. Its silence means nothing while nobody else answers the scheduler either.
+func (s *Scheduler) chiefAnswer() answer {
+	switch err := s.seen.chiefErr; {
+	case err == nil:
+		return answered
+	case errors.Is(err, rpc.ErrNoChief) || silent(err):
+		if ends := s.seen.endsErr; ends != nil && !errors.Is(ends, traffic.ErrShrunk) {
+			return notAsked
+		}
+		return noAnswer
+	case status.Code(err) == codes.Unknown: // the checkpoint folder could not be read
+		return notAsked
+	}
+	return answered // with a refusal
+}
+
+// hangs says that a process must be ended, which it cannot do itself.
+func (s *Scheduler) hangs(si *silence, now time.Time) bool {
+	patience := hungAfter << min(s.replacements[placeOf(si.id)].tries, hungDoublings)
+	if si.asks < hungAsks || si.lasts < patience {
+		return false
+	}
+	if si.heard {
+		return true
+	}
+	start := startTime << min(s.replacements[placeOf(si.id)].tries, hungDoublings)
+	if !si.life.started.IsZero() {
+		return now.Sub(si.life.started) >= patience+start
+	}
+	return si.lasts >= patience+start
+}
+
+// replaceHung ends by force what hangs, and makes a higher generation of it wanted. That the backend was told is not saved: after a crash of the scheduler
+// in between it refuses the generation that it ended, and the next one is taken.
+func (s *Scheduler) replaceHung(ctx context.Context, now time.Time) error {
+	var hung []*silence
+	var ids []backend.ID
+	for _, place := range slices.SortedFunc(maps.Keys(s.silences), backend.ID.Compare) {
+		if si := s.silences[place]; s.hangs(si, now) {
+			hung, ids = append(hung, si), append(ids, si.id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, backendTimeout)
+	defer cancel()
+	if err := s.opt.Backend.Release(ctx, s.job.Name, ids, backend.Forced); err != nil {
+		s.lg.Warn("the backend did not end what hangs; trying again", "workloads", len(ids), "err", err)
+		return nil
+	}
+	for _, si := range hung {
+		place, gens := placeOf(si.id), s.want.Workers
+		if si.id.Role == backend.RoleServer {
+			gens = s.want.Servers
+		}
+		gens[si.id.Rank] = si.id.Generation + 1
+		s.replacements[place] = replacement{tries: s.replacements[place].tries + 1, last: now}
+		delete(s.silences, place)
+		s.lg.Warn("a process has not answered; it is ended by force and started again", "workload", si.id.String(), "silent", si.lasts.Round(time.Second), "had_answered", si.heard)
+		s.noteHung(si, now)
+	}
+	return s.save()
+}
+
+// noteHung takes note of a process that was ended because it hung.
+func (s *Scheduler) noteHung(si *silence, now time.Time) {
+	t := s.troubles[placeOf(si.id)]
+	if t == nil {
+		t = &trouble{id: si.id}
+		s.troubles[placeOf(si.id)] = t
+	}
+	t.times, t.last, t.over = t.times+1, now, true
+	t.died, t.hung, t.followed, t.tail, t.unread = si.id, si.lasts.Round(time.Second), false, "", 0
+}
+
+// hungWords say for what a process that was ended has not answered.
+func hungWords(id backend.ID, lasted time.Duration, times int) string {
+	text := fmt.Sprintf("%s has not answered for %v; it was ended by force and started again", id, lasted)
+	if times > 1 {
+		text += fmt.Sprintf(" (%d ends lately)", times)
+	}
+	return text
+}

@@ -1,0 +1,275 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/fake"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// hang makes the chief's word what it is of a process that stands still; the backend goes on to call it running.
+func (r *rig) hang(id backend.ID) {
+	r.t.Helper()
+	switch {
+	case isChief(id):
+		r.chief.stop()
+	case id.Role == backend.RoleServer:
+		r.chief.with(func(st *rpc.JobStatus) { st.Servers[id.Rank].Info.Up = false })
+	default:
+		r.chief.set(id.Rank, id.Generation, rpc.MemberState_MEMBER_STATE_EXPELLED)
+	}
+}
+
+// untilReplaced beats until a process is released by force, and says how long that took by the rig's clock.
+func (r *rig) untilReplaced(id backend.ID) time.Duration {
+	r.t.Helper()
+	began := r.now
+	r.until(id.String()+" is ended by force", func() error {
+		for _, c := range r.calls() {
+			if c == "release "+id.String()+" forced" {
+				return nil
+			}
+		}
+		return fmt.Errorf("the backend was asked for %q", r.calls())
+	})
+	return r.now.Sub(began)
+}
+
+func TestHungProcessIsReplaced(t *testing.T) {
+	broker := openBroker(t)
+	for name, c := range map[string]struct {
+		id, next backend.ID
+		least    time.Duration // until it is ended, beside what the chief has waited before it says so
+	}{
+		"the chief": {server(0, 1), server(0, 2), hungAfter},
+		"a server":  {server(1, 1), server(1, 2), hungAfter - leaseTimeout},
+		"a worker":  {worker(1, 1), worker(1, 2), hungAfter - leaseTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{broker: broker})
+			r.started(2)
+			r.beats(2)
+			r.hang(c.id)
+			if took := r.untilReplaced(c.id); took < c.least || took > c.least+5*time.Second {
+				t.Errorf("it was ended after %v of silence, want %v", took, c.least)
+			}
+			r.until("its successor runs", func() error {
+				if st, found := r.s.seen.allocation(c.next); !found || st.State != backend.StateRunning {
+					return fmt.Errorf("%s is %q", c.next, st.State)
+				}
+				return nil
+			})
+			r.wantCalls("release "+c.id.String()+" forced", "ensure "+c.next.String())
+			want := fmt.Sprintf("%s has not answered for 30s; it was ended by force and started again", c.id)
+			if p, err := r.problem(c.id.String()); err != nil || p != want {
+				t.Errorf("problem %q, %v", p, err)
+			}
+			r.beat()
+			if rep := strings.Join(r.s.last.Repairs, "\n"); !strings.Contains(rep, want) {
+				t.Errorf("explain says %q", rep)
+			}
+			r.chief.with(func(st *rpc.JobStatus) { st.Members = nil }) // a new chief or a new worker: all join again
+			r.until("the job is well", r.settled(2))
+			r.beats(int(troubleRest/time.Second) + 1)
+			if ps := r.s.View().Problems; len(ps) > 0 {
+				t.Errorf("problems of a job that is well: %q", ps)
+			}
+		})
+	}
+}
+
+// Each process of a rank that has to be replaced gives the next one twice the time; one that answers well for long gives it back.
+func TestHungReplacementsBackOff(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	for g, want := uint64(1), hungAfter; g <= 2; g, want = g+1, 2*want {
+		r.hang(server(1, g))
+		if took := r.untilReplaced(server(1, g)); took < want-leaseTimeout || took > want {
+			t.Errorf("generation %d was ended after %v, want %v", g, took, want-leaseTimeout)
+		}
+		r.until("it is well", func() error {
+			r.joinAll()
+			if !r.s.well(server(1, g+1)) || r.s.seen.chiefErr != nil {
+				return errors.New("it is not")
+			}
+			return nil
+		})
+		r.beats(2)
+	}
+	r.now = r.now.Add(hungRest)
+	r.beats(2)
+	r.hang(server(1, 3))
+	if took := r.untilReplaced(server(1, 3)); took > hungAfter {
+		t.Errorf("after a long peace it was ended after %v", took)
+	}
+}
+
+// Nobody is judged by what the scheduler could not see.
+func TestSilenceThatIsNotKnownReplacesNobody(t *testing.T) {
+	broker := openBroker(t)
+	for name, happens := range map[string]func(*rig){
+		"the backend does not answer": func(r *rig) {
+			r.hang(server(0, 1))
+			r.hang(server(1, 1))
+			for range 200 {
+				r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
+			}
+		},
+		"the chief does not answer, so that it says nothing of the others": func(r *rig) {
+			r.hang(server(1, 1))
+			r.hang(worker(0, 1))
+			r.chief.stop()
+			r.beats(25)
+			r.chief.start() // with a new incarnation, which has waited for nobody yet
+			r.hang(server(1, 1))
+			r.hang(worker(0, 1))
+			r.chief.with(func(st *rpc.JobStatus) { st.InGrace = true })
+		},
+		"the chief refuses the scheduler": func(r *rig) {
+			r.chief.mu.Lock()
+			defer r.chief.mu.Unlock()
+			r.chief.refuse = status.Error(codes.PermissionDenied, "scripted")
+		},
+		"the process is not running": func(r *rig) {
+			if err := r.cluster.SetState("ctr", server(1, 1), backend.StateStarting, "a new image"); err != nil {
+				r.t.Fatal(err)
+			}
+			r.hang(server(1, 1))
+		},
+		"where it runs is unknown": func(r *rig) {
+			if err := r.cluster.SetState("ctr", worker(0, 1), backend.StateUnknown, "its node is away"); err != nil {
+				r.t.Fatal(err)
+			}
+			r.hang(worker(0, 1))
+		},
+		"the scheduler slept": func(r *rig) {
+			r.hang(server(1, 1))
+			for range 3 {
+				r.now = r.now.Add(time.Hour)
+				r.beat()
+			}
+			r.chief.serverUp(1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{broker: broker})
+			r.started(2)
+			r.beats(2)
+			r.mark()
+			happens(r)
+			r.beats(60)
+			r.wantCalls()
+		})
+	}
+}
+
+// Without Kafka's answer the scheduler's own network may be what is broken.
+func TestChiefIsNotJudgedWhileKafkaIsSilent(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.mark()
+	r.chief.stop()
+	n := r.s.look(t.Context())
+	n.endsErr = errors.New("no route to host")
+	r.s.seen = n
+	for range 60 {
+		r.now = r.now.Add(time.Second)
+		r.s.step(t.Context(), r.now)
+	}
+	r.wantCalls()
+	n.endsErr = nil
+	for range int(hungAfter/time.Second) + 1 {
+		r.now = r.now.Add(time.Second)
+		r.s.step(t.Context(), r.now)
+	}
+	if got := r.calls(); len(got) == 0 || got[0] != "release ps-0-g1 forced" {
+		t.Errorf("the backend was asked for %q", got)
+	}
+}
+
+// A process that has not answered yet has the time to start beside: a server restores its tablets first.
+func TestStartIsNotTakenForAHang(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.order("scale", 1)
+	began := r.now
+	for r.now.Sub(began) < startTime {
+		r.beat()
+	}
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1")
+	if took := startTime + r.untilReplaced(server(0, 1)); took > startTime+hungAfter+5*time.Second {
+		t.Errorf("a chief that never came was ended after %v", took)
+	}
+}
+
+// A scheduler that finds a process which has stood still since before it came does not take its age for a start.
+func TestHungBeforeTheSchedulerCame(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	long := r.now.Add(-time.Hour)
+	if err := r.cluster.SetTimes("ctr", server(0, 1), long, long); err != nil {
+		t.Fatal(err)
+	}
+	r.chief.stop()
+	r.reopen()
+	if took := r.untilReplaced(server(0, 1)); took > hungAfter+5*time.Second {
+		t.Errorf("it was ended after %v", took)
+	}
+}
+
+// A stop under way gets a chief that answers.
+func TestHungProcessIsReplacedDuringAStop(t *testing.T) {
+	broker := openBroker(t)
+	for name, id := range map[string]backend.ID{"the chief": server(0, 1), "a server": server(1, 1)} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{broker: broker})
+			r.started(2)
+			r.beats(2)
+			r.chief.slow = true // the workers do not finish before
+			r.order("stop", 0)
+			r.beat()
+			r.hang(id)
+			r.untilReplaced(id)
+			r.chief.slow = false
+			r.until("the job has stopped", func() error {
+				r.joinAll()
+				if !r.s.want.Stopped {
+					return fmt.Errorf("it waits for %s", r.s.View().Waits)
+				}
+				return nil
+			})
+			if live := r.live(); live != "" {
+				t.Errorf("left are %q", live)
+			}
+		})
+	}
+}
+
+// With mode "observe" nothing is touched.
+func TestObserverReplacesNobody(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.job.Autoscale.Mode = "observe"
+	r.mark()
+	r.hang(server(1, 1))
+	r.beats(60)
+	r.wantCalls()
+}
+
+// The state that the scheduler leaves when it dies between the end of a process and its note of it is a good one.
+func TestSchedulerDiesWhileItReplaces(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	if err := r.backend.Release(t.Context(), "ctr", []backend.ID{server(1, 1)}, backend.Forced); err != nil {
+		t.Fatal(err)
+	}
+	r.reopen()
+	r.until("its successor runs", r.isLive("ps-0-g1 ps-1-g2 worker-0-g1"))
+}
