@@ -35,11 +35,10 @@ type program struct {
 	lead    float64   // s
 	price   float64   // GPU-hours for each change, besides what follows from it
 	maxLag  float64   // s
-	rate    [lags]float64
-	peak    [lags]float64 // the cost rate at an age and an outage more
 	lagCost costRate
 
 	held  [][lags]float64   // held[j][b]: records not older than age b at step j
+	lag   []waits           // [j][worker]: how long these records wait
 	value []float64         // [j][worker][class][lag]
 	then  []int16           // the candidate to be at from there on; its own: no change
 	ev    []float64         // the next step's value, expected over its classes
@@ -88,11 +87,8 @@ func (p *program) solve() {
 	p.value = grow(p.value, (n+1)*w*perState)
 	p.then = grow(p.then, n*w*perState)
 	p.ev, p.evs, p.most = grow(p.ev, w*perState), grow(p.evs, w*perState), grow(p.most, w*perState)
-	for b, share := range ages {
-		p.rate[b] = p.lagCost.at(share)
-		p.peak[b] = p.lagCost.at(share + p.outage/p.maxLag)
-	}
 	p.records()
+	p.waits()
 	p.terminal()
 	for j := n - 1; j >= 0; j-- {
 		p.step(j)
@@ -116,6 +112,39 @@ func (p *program) records() {
 		}
 	}
 }
+
+// waits are the lags of so many records as [program.held] has for each age, where a
+// number of workers trains them, and what these cost.
+type waits struct {
+	share [lags]float64 // of the objective
+	rate  [lags]float64 // cost rate
+	peak  [lags]float64 // cost rate of that lag and an outage more
+}
+
+// waits tabulates the lags. Records that came at the mean rate are as old as
+// [program.held] says. Those of a burst came in less time: what is certain of them
+// is that none waits for longer than it takes to train them all. Over the time in
+// which a backlog is worked off, the age of the oldest record and the time that it
+// takes to train all that wait have the same integral and the same maximum, whatever
+// the arrivals were (first come, first served); so the smaller of the two is taken.
+func (p *program) waits() {
+	p.lag = grow(p.lag, len(p.v.at)*len(p.workers))
+	more := p.outage / p.maxLag
+	for j := range p.v.at {
+		for w, f := range p.f {
+			l := p.lagAt(j, w)
+			for b, n := range p.held[j] {
+				l.share[b] = ages[b]
+				if n < ages[b]*p.maxLag*f {
+					l.share[b] = n / f / p.maxLag
+				}
+				l.rate[b], l.peak[b] = p.lagCost.at(l.share[b]), p.lagCost.at(l.share[b]+more)
+			}
+		}
+	}
+}
+
+func (p *program) lagAt(j, w int) *waits { return &p.lag[j*len(p.workers)+w] }
 
 // arrived is how many records arrived in the last age seconds before step j.
 func (v *view) arrived(j int, age float64) float64 {
@@ -144,7 +173,7 @@ func (p *program) terminal() {
 	n := p.steps()
 	change := p.price + 0.5*p.lagCost.at(p.outage/p.maxLag)*p.outage*5
 	for w := range p.workers {
-		out := p.at(n, w)
+		out, lag := p.at(n, w), p.lagAt(n, w)
 		for c := range classes {
 			load := p.v.load[n-1][c]
 			misfit := change
@@ -155,8 +184,8 @@ func (p *program) terminal() {
 				}
 				misfit = min(change, float64(p.workers[w]-p.workers[need]))
 			}
-			for b, share := range ages {
-				out[c*lags+b] = misfit + 2*p.rate[b]*share*p.maxLag
+			for b, rate := range lag.rate {
+				out[c*lags+b] = misfit + 2*rate*lag.share[b]*p.maxLag
 			}
 		}
 	}
@@ -210,6 +239,7 @@ func (p *program) stay(j, w int, out []float64) {
 	length := p.v.at[j+1] - p.v.at[j]
 	gpu := float64(p.workers[w]) * length / 3600
 	now, next := &p.held[j], &p.held[j+1]
+	rate, then := &p.lagAt(j, w).rate, &p.lagAt(j+1, w).rate
 	for c := range classes {
 		ev := (*[lags]float64)(p.ev[w*perState+c*lags:])
 		change := (p.v.load[j][c] - p.f[w]) * length
@@ -219,7 +249,7 @@ func (p *program) stay(j, w int, out []float64) {
 			if left <= 0 {
 				cost := 0.0
 				if b > 0 {
-					cost = 0.5 * p.rate[b] * length * now[b] / (now[b] - left)
+					cost = 0.5 * rate[b] * length * now[b] / (now[b] - left)
 				}
 				out[c*lags+b] = gpu + cost + ev[0]
 				continue
@@ -228,8 +258,8 @@ func (p *program) stay(j, w int, out []float64) {
 				k++
 			}
 			share := (left - next[k]) / (next[k+1] - next[k])
-			end := p.rate[k] + share*(p.rate[k+1]-p.rate[k])
-			out[c*lags+b] = gpu + 0.5*(p.rate[b]+end)*length + ev[k] + share*(ev[k+1]-ev[k])
+			end := then[k] + share*(then[k+1]-then[k])
+			out[c*lags+b] = gpu + 0.5*(rate[b]+end)*length + ev[k] + share*(ev[k+1]-ev[k])
 		}
 	}
 }
@@ -318,23 +348,24 @@ func (p *program) change(j, m, w int, out *[perState]float64) {
 	trains := max(span-p.outage, 0)
 	gpu := float64(p.workers[w])*span/3600 + p.price
 	now, next := &p.held[j], &p.held[m]
+	lag, then := p.lagAt(j, w), &p.lagAt(m, w).rate
 	for c := range classes {
 		ev := (*[lags]float64)(p.evs[w*perState+c*lags:])
 		come := v.arrivals(j, m, c)
 		done := p.f[w] * trains
 		k := 0
 		for b := range lags {
-			cost := gpu + 0.5*(p.rate[b]+p.peak[b])*p.outage
+			cost := gpu + 0.5*(lag.rate[b]+lag.peak[b])*p.outage
 			left := now[b] + come - done
 			if left <= 0 {
-				cost += 0.5*p.peak[b]*trains*(now[b]+come)/max(done, 1) + ev[0]
+				cost += 0.5*lag.peak[b]*trains*(now[b]+come)/max(done, 1) + ev[0]
 			} else {
 				for k < lags-2 && left > next[k+1] {
 					k++
 				}
 				share := (left - next[k]) / (next[k+1] - next[k])
-				end := p.rate[k] + share*(p.rate[k+1]-p.rate[k])
-				cost += 0.5*(p.peak[b]+end)*trains + ev[k] + share*(ev[k+1]-ev[k])
+				end := then[k] + share*(then[k+1]-then[k])
+				cost += 0.5*(lag.peak[b]+end)*trains + ev[k] + share*(ev[k+1]-ev[k])
 			}
 			out[c*lags+b] = cost
 		}
@@ -419,6 +450,7 @@ func (p *program) wait(j, m, w int, out *[perState]float64) {
 	span := v.at[m] - v.at[j]
 	gpu := float64(p.workers[w])*span/3600 - float64(p.workers[w])*p.lead/3600
 	now, next := &p.held[j], &p.held[m]
+	rate, then := &p.lagAt(j, w).rate, &p.lagAt(m, w).rate
 	for c := range classes {
 		ev := (*[lags]float64)(p.evs[(w+1)*perState+c*lags:])
 		come := v.arrivals(j, m, c) - p.f[w]*span
@@ -428,7 +460,7 @@ func (p *program) wait(j, m, w int, out *[perState]float64) {
 			if left <= 0 {
 				cost := 0.0
 				if b > 0 {
-					cost = 0.5 * p.rate[b] * span * now[b] / (now[b] - left)
+					cost = 0.5 * rate[b] * span * now[b] / (now[b] - left)
 				}
 				out[c*lags+b] = gpu + cost + ev[0]
 				continue
@@ -437,8 +469,8 @@ func (p *program) wait(j, m, w int, out *[perState]float64) {
 				k++
 			}
 			share := (left - next[k]) / (next[k+1] - next[k])
-			end := p.rate[k] + share*(p.rate[k+1]-p.rate[k])
-			out[c*lags+b] = gpu + 0.5*(p.rate[b]+end)*span + ev[k] + share*(ev[k+1]-ev[k])
+			end := then[k] + share*(then[k+1]-then[k])
+			out[c*lags+b] = gpu + 0.5*(rate[b]+end)*span + ev[k] + share*(ev[k+1]-ev[k])
 		}
 	}
 }

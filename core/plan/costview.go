@@ -299,7 +299,7 @@ func (s sums) at(t float64) float64 {
 }
 
 // correlation of two rows of scenarios, 0 to 1. Rows without spread are certain:
-// their class does not matter, and stays.
+// their class does not matter, and stays; one such row says nothing of the other.
 func correlation(a, b []float64) float64 {
 	if len(a) != len(b) || len(a) == 0 {
 		return 1
@@ -313,10 +313,13 @@ func correlation(a, b []float64) float64 {
 		x, y := a[i]-ma, b[i]-mb
 		ab, aa, bb = ab+x*y, aa+x*x, bb+y*y
 	}
+	if aa == 0 && bb == 0 {
+		return 1
+	}
 	if r := ab / math.Sqrt(aa*bb); r <= 1 {
 		return max(r, 0)
 	}
-	return 1
+	return 0
 }
 
 // classLoads sorts rows and gives the mean of each class: the lowest 8 % of the

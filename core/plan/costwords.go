@@ -92,9 +92,9 @@ func (p *program) walkOne(k int, backlog float64, w, first int, workers []int) (
 		stopped := min(dead, length)
 		dead -= stopped
 		trains -= stopped
-		before := p.age(j, backlog)
+		before := v.oldest(j, k, backlog) / p.maxLag
 		left := max(backlog+load*length-p.f[w]*trains, 0)
-		after := p.age(j+1, left)
+		after := v.oldest(j+1, k, left) / p.maxLag
 		if left == 0 && backlog+load*stopped > 0 { // for part of the step only
 			length *= min((backlog+load*stopped)/max(p.f[w]*trains, 1), 1)
 		}
@@ -106,14 +106,36 @@ func (p *program) walkOne(k int, backlog float64, w, first int, workers []int) (
 	return out
 }
 
-// age is the lag of a backlog at step j, as a share of the objective.
-func (p *program) age(j int, backlog float64) float64 {
-	b := 0
-	for b < lags-2 && backlog > p.held[j][b+1] {
-		b++
+// oldest is how long ago the oldest of so many records arrived, the newest first,
+// in s, at step j of scenario k; scenario −1 is the mean.
+func (v *view) oldest(j, k int, records float64) (age float64) {
+	course := func(i int) float64 {
+		if k < 0 || k >= len(v.rows[i]) {
+			return v.mean[i]
+		}
+		return v.rows[i][k]
 	}
-	share := (backlog - p.held[j][b]) / (p.held[j][b+1] - p.held[j][b])
-	return ages[b] + share*(ages[b+1]-ages[b])
+	rate := 0.0
+	for i := j - 1; i >= 0 && records > 0; i-- {
+		rate = course(i)
+		records, age = since(records, age, rate, v.at[i+1]-v.at[i])
+	}
+	for i := len(v.past) - 1; i >= 0 && records > 0; i-- {
+		rate = v.past[i]
+		records, age = since(records, age, rate, v.pastStep)
+	}
+	if records > 0 { // older than what was measured
+		age += records / max(rate, 1)
+	}
+	return age
+}
+
+// since goes back over a time in which records arrived at a rate.
+func since(records, age, rate, length float64) (left, older float64) {
+	if come := rate * length; come < records {
+		return records - come, age + length
+	}
+	return 0, age + records/rate
 }
 
 // state is the class and the lag that are nearest.
