@@ -27,11 +27,16 @@ type residuals struct {
 	paths [][]float64 // paths[k][h]: those of the k-th forecast, NaN where unknown
 }
 
-// newResiduals makes an empty collection for the given number of horizons.
-// floor, in samples/s, keeps a forecast of nearly nothing from making its error
-// infinite.
-func newResiduals(steps int, floor float64) *residuals {
-	return &residuals{floor: floor, at: make([][]float64, steps)}
+// newResiduals makes an empty collection for the given number of horizons, with
+// room for so many forecasts. floor, in samples/s, keeps a forecast of nearly nothing
+// from making its error infinite.
+func newResiduals(steps int, floor float64, forecasts int) *residuals {
+	r := &residuals{floor: floor, at: make([][]float64, steps), paths: make([][]float64, 0, forecasts)}
+	room := make([]float64, steps*forecasts)
+	for h := range r.at {
+		r.at[h] = room[h*forecasts : h*forecasts : (h+1)*forecasts]
+	}
+	return r
 }
 
 // begin says that what is added from now on belongs to another forecast.
@@ -77,7 +82,7 @@ func (r *residuals) quantiles(levels []float64) (rows [][]float64) {
 	}
 	for h, e := range r.at {
 		if len(e) >= minOrigins {
-			sorted = slices.Clone(e)
+			sorted = append(sorted[:0], e...)
 			slices.Sort(sorted)
 		}
 		for i, q := range levels {

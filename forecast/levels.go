@@ -9,6 +9,7 @@ const levelMaxRatio = 5.0
 // levels answers ratios of a series to itself lag bins before, over any window,
 // from running sums over the bins that are known on both sides.
 type levels struct {
+	lag  int
 	from int // sums cover the bins from…len(y)−1
 	upTo []pairSums
 }
@@ -19,12 +20,13 @@ type pairSums struct {
 	n         int     // how many they are
 }
 
-// newLevels prepares ratios over windows that lie at or after bin from. Windows
+// set prepares ratios over windows that lie at or after bin from. Windows
 // are cut where i−lag would lie before the series.
-func newLevels(y []float64, lag, from int) *levels {
+func (l *levels) set(y []float64, lag, from int) {
 	from = min(max(from, lag), len(y))
-	l := &levels{from: from, upTo: make([]pairSums, len(y)-from+1)}
+	l.lag, l.from, l.upTo = lag, from, grown(l.upTo, len(y)-from+1)
 	var sum pairSums
+	l.upTo[0] = sum
 	before := y[from-min(lag, from):]
 	for k, a := range y[from:] {
 		if b := before[k]; a == a && b == b { // Both are known.
@@ -34,7 +36,6 @@ func newLevels(y []float64, lag, from int) *levels {
 		}
 		l.upTo[k+1] = sum
 	}
-	return l
 }
 
 // sums over the known pairs of the bins [a, b).

@@ -1,6 +1,10 @@
 package forecast
 
-import "math"
+import (
+	"math"
+	"slices"
+	"sync"
+)
 
 // How candidates are weighed; see the note at levelShares.
 const (
@@ -14,53 +18,111 @@ const (
 	scaleFloor  = 0.05    // residuals are relative to no less than this share of it
 )
 
-// mixture is one seasonal forecast under way.
+// mixture is one seasonal forecast under way. What it needs room for is kept for
+// the next one, since a scheduler makes a forecast at each tick.
 type mixture struct {
 	y      []float64
 	steps  int
 	cands  []candidate
-	levels map[int]*levels // by lag
-	unit   float64         // mean known rate, samples/s; 1 when there is no traffic
+	parts  [][]part  // parts[c]: the courses that candidate c consists of
+	lags   []*levels // one for each lag that occurs
+	unit   float64   // mean known rate, samples/s; 1 when there is no traffic
 	trials []trial
 	past   [][]float64 // past[c][h]: weight of candidate c at horizon h by past origins
+	room   room
 }
 
-// trial is a past origin: what each candidate would have said, said[c][h], and
-// how it was doing just then.
+// part is a stretch of a candidate's course: horizons from … to − 1 are those of
+// lag bins before.
+type part struct {
+	from, to, lag int
+	levels        *levels
+}
+
+// trial is a past origin: the level ratios of the candidates there, part by part,
+// NaN for one that was not defined, and how they were doing just then.
 type trial struct {
 	origin int
-	said   [][]float64
+	ratios []float64
 	recent []float64
 }
 
+// room is what a mixture computes in.
+type room struct {
+	ratios, recent         []float64 // of all trials
+	first                  []float64 // errors of candidate 0: [trial][h]
+	e, f, n                []float64 // by horizon, and their running sums
+	firstRecent, sum, some []float64
+}
+
+var mixtures = sync.Pool{New: func() any { return new(mixture) }}
+
+// grown has n elements, whose values do not matter.
+func grown[T any](buf []T, n int) []T {
+	if cap(buf) < n {
+		return make([]T, n)
+	}
+	return buf[:n]
+}
+
+// newMixture weighs the candidates. Who made it calls [mixture.done] after.
 func newMixture(y []float64, cands []candidate, steps int) *mixture {
-	m := &mixture{y: y, steps: steps, cands: cands, levels: map[int]*levels{}, unit: meanKnown(y)}
+	m := mixtures.Get().(*mixture)
+	m.y, m.steps, m.cands, m.unit = y, steps, cands, meanKnown(y)
 	if m.unit <= 0 {
 		m.unit = 1
 	}
 	lo, hi := m.span()
-	reach := 0 // how far before an origin a ratio looks
-	for _, c := range cands {
-		reach = max(reach, 4*c.level+m.recentBins())
-	}
-	for _, c := range cands {
-		for from := 0; from < steps; from += c.lag {
-			lag := (from/c.lag + 1) * c.lag
-			if m.levels[lag] == nil {
-				m.levels[lag] = newLevels(y, lag, lo-reach)
-			}
-		}
-	}
+	ratios := m.divide(lo)
 	count := min(hi-lo+1, maxOrigins)
+	m.trials = grown(m.trials, count)
+	m.room.ratios, m.room.recent = grown(m.room.ratios, count*ratios), grown(m.room.recent, count*len(cands))
 	for k := range count {
 		o := hi
 		if count > 1 {
 			o = lo + k*(hi-lo)/(count-1)
 		}
-		m.trials = append(m.trials, trial{origin: o, said: m.said(o), recent: m.recent(o)})
+		t := trial{origin: o, ratios: m.room.ratios[k*ratios : (k+1)*ratios], recent: m.room.recent[k*len(cands) : (k+1)*len(cands)]}
+		m.say(t)
+		m.recent(o, t.recent)
+		m.trials[k] = t
 	}
-	m.past = m.weigh()
+	m.weigh()
 	return m
+}
+
+// done gives the mixture's room back; what it returned stays.
+func (m *mixture) done() {
+	m.y, m.cands = nil, nil
+	mixtures.Put(m)
+}
+
+// divide finds the parts of the candidates, and the levels that these need from
+// origin lo on. It returns how many parts there are.
+func (m *mixture) divide(lo int) (count int) {
+	reach := 0 // how far before an origin a ratio looks
+	for _, c := range m.cands {
+		reach = max(reach, 4*c.level+m.recentBins())
+	}
+	m.parts = grown(m.parts, len(m.cands))
+	used := 0
+	for i, c := range m.cands {
+		m.parts[i] = m.parts[i][:0]
+		for from := 0; from < m.steps; from += c.lag {
+			lag := (from/c.lag + 1) * c.lag
+			k := slices.IndexFunc(m.lags[:used], func(l *levels) bool { return l.lag == lag })
+			if k < 0 {
+				if k = used; k == len(m.lags) {
+					m.lags = append(m.lags, new(levels))
+				}
+				m.lags[k].set(m.y, lag, lo-reach)
+				used++
+			}
+			m.parts[i] = append(m.parts[i], part{from: from, to: min(from+c.lag, m.steps), lag: lag, levels: m.lags[k]})
+			count++
+		}
+	}
+	return count
 }
 
 // span is where the trials' origins lie: over the last spanSeasons of the
@@ -82,100 +144,125 @@ func (m *mixture) recentBins() int {
 	return max(recentMin, int(recentShare*float64(m.cands[0].lag)))
 }
 
-// continueFrom fills out with what c expects from origin o on. NaN where the bin
-// that it looks up is unknown or lies before the history.
-func (m *mixture) continueFrom(o int, c candidate, out []float64) {
-	for from := 0; from < len(out); from += c.lag {
-		lag := (from/c.lag + 1) * c.lag
-		to := min(from+c.lag, len(out))
-		r := m.levels[lag].ratio(o, c.level)
-		for h := from; h < to; h++ {
-			if i := o + h - lag; i >= 0 {
-				out[h] = m.y[i] * r
-			} else {
-				out[h] = math.NaN()
-			}
-		}
-	}
-}
-
-// said is what each candidate expects from origin o on.
-func (m *mixture) said(o int) [][]float64 {
-	said := make([][]float64, len(m.cands))
-	buf := make([]float64, len(m.cands)*m.steps)
+// say fills in the ratios of a trial, or of the forecast itself.
+func (m *mixture) say(t trial) {
+	i := 0
 	for c, cand := range m.cands {
-		said[c] = buf[c*m.steps : (c+1)*m.steps]
-		if o < cand.first() {
-			for h := range said[c] {
-				said[c][h] = math.NaN()
+		for _, p := range m.parts[c] {
+			t.ratios[i] = math.NaN()
+			if t.origin >= cand.first() {
+				t.ratios[i] = p.levels.ratio(t.origin, cand.level)
 			}
-			continue
+			i++
 		}
-		m.continueFrom(o, cand, said[c])
 	}
-	return said
 }
 
 // recent weighs the candidates by how they did in the last bins before origin
 // o, as seen from a few origins within these bins.
-func (m *mixture) recent(o int) []float64 {
+func (m *mixture) recent(o int, weights []float64) {
 	bins := m.recentBins()
-	first, mine := make([]float64, bins), make([]float64, bins)
-	weights := make([]float64, len(m.cands))
+	first := m.room.firstRecent[:0] // the errors of candidate 0, in the order of the loops below
 	for c, cand := range m.cands {
-		e, f, n := 0.0, 0.0, 0.0
+		e, f, n, k := 0.0, 0.0, 0.0, 0
 		for back := bins; back >= 1 && o-back >= cand.first(); back /= 2 {
-			m.continueFrom(o-back, cand, mine[:min(back, m.steps)])
-			m.continueFrom(o-back, m.cands[0], first[:min(back, m.steps)])
-			for h := range min(back, m.steps) {
-				a := m.y[o-back+h]
-				if d, d0 := math.Abs(a-mine[h]), math.Abs(a-first[h]); d+d0 == d+d0 {
-					e, f, n = e+d, f+d0, n+1
+			from := o - back
+			actual := m.y[from : from+min(back, m.steps)]
+			for _, p := range m.parts[c] {
+				if p.from >= len(actual) {
+					break
+				}
+				to := min(p.to, len(actual))
+				r := p.levels.ratio(from, cand.level)
+				said := m.y[from+p.from-p.lag : from+to-p.lag]
+				for h, a := range actual[p.from:to] {
+					d := math.Abs(a - said[h]*r)
+					if c == 0 {
+						first = append(first, d)
+					}
+					if d0 := first[k]; d+d0 == d+d0 {
+						e, f, n = e+d, f+d0, n+1
+					}
+					k++
 				}
 			}
 		}
 		weights[c] = m.weight(e, f, n, recentPower, 1)
 	}
-	return weights
+	m.room.firstRecent = first
 }
 
 // weigh weighs the candidates by their errors at the trials, per horizon,
 // pooled over neighbouring horizons. Candidate c is compared with candidate 0 on
 // the bins for which both said something, so that one which was defined only on
 // an easy part gains nothing by it.
-func (m *mixture) weigh() [][]float64 {
-	weights := make([][]float64, len(m.cands))
-	e, f, n := make([]float64, m.steps), make([]float64, m.steps), make([]float64, m.steps)
+func (m *mixture) weigh() {
+	room := &m.room
+	m.past = grown(m.past, len(m.cands))
+	room.first = grown(room.first, len(m.trials)*m.steps)
+	room.e, room.f, room.n = grown(room.e, m.steps+1), grown(room.f, m.steps+1), grown(room.n, m.steps+1)
+	at := 0
 	for c := range m.cands {
-		clear(e)
-		clear(f)
-		clear(n)
-		for _, t := range m.trials {
-			mine, first := t.said[c], t.said[0]
-			for h := range min(m.steps, len(m.y)-t.origin) {
-				a := m.y[t.origin+h]
-				if d, d0 := math.Abs(a-mine[h]), math.Abs(a-first[h]); d+d0 == d+d0 {
-					e[h], f[h], n[h] = e[h]+d, f[h]+d0, n[h]+1
-				}
-			}
-		}
+		m.compare(c, at)
+		at += len(m.parts[c])
 		prior := 0.0 // A candidate that was never tested weighs nothing,
 		if c == 0 {
 			prior = 1 // save the first.
 		}
-		weights[c] = make([]float64, m.steps)
+		m.past[c] = grown(m.past[c], m.steps)
 		for h := range m.steps {
-			r, es, fs, ns := h/4+1, 0.0, 0.0, 0.0
-			for j := max(0, h-r); j <= min(m.steps-1, h+r); j++ {
-				es, fs, ns = es+e[j], fs+f[j], ns+n[j]
-			}
+			r := h/4 + 1
+			from, to := max(0, h-r), min(m.steps, h+r+1)
+			es, fs, ns := room.e[to]-room.e[from], room.f[to]-room.f[from], room.n[to]-room.n[from]
 			if ns < minOrigins {
 				ns = 0
 			}
-			weights[c][h] = m.weight(es, fs, ns, pastPower, prior)
+			m.past[c][h] = m.weight(es, fs, ns, pastPower, prior)
 		}
 	}
-	return weights
+}
+
+// compare leaves in e, f and n of the room the running sums over the horizons of the
+// errors of candidate c, those of candidate 0, and how many they are. at is where the
+// candidate's ratios begin in a trial.
+func (m *mixture) compare(c, at int) {
+	room := &m.room
+	clear(room.e)
+	clear(room.f)
+	clear(room.n)
+	for k, t := range m.trials {
+		known := min(m.steps, len(m.y)-t.origin)
+		first := room.first[k*m.steps:][:known]
+		for i, p := range m.parts[c] {
+			if p.from >= known {
+				break
+			}
+			r := t.ratios[at+i]
+			if r != r { // not defined here
+				if c == 0 {
+					for h := p.from; h < min(p.to, known); h++ {
+						first[h] = r
+					}
+				}
+				continue
+			}
+			to := min(p.to, known)
+			said, first := m.y[t.origin+p.from-p.lag:t.origin+to-p.lag], first[p.from:to]
+			e, f, n := room.e[p.from+1:to+1], room.f[p.from+1:to+1], room.n[p.from+1:to+1]
+			for h, a := range m.y[t.origin+p.from : t.origin+to] {
+				d := math.Abs(a - said[h]*r)
+				if c == 0 {
+					first[h] = d
+				}
+				if d0 := first[h]; d+d0 == d+d0 {
+					e[h], f[h], n[h] = e[h]+d, f[h]+d0, n[h]+1
+				}
+			}
+		}
+	}
+	for h := range m.steps {
+		room.e[h+1], room.f[h+1], room.n[h+1] = room.e[h]+room.e[h+1], room.f[h]+room.f[h+1], room.n[h]+room.n[h+1]
+	}
 }
 
 // weight is (f/e)^power for the summed errors e of a candidate and f of the
@@ -190,31 +277,52 @@ func (m *mixture) weight(e, f, n, power, prior float64) float64 {
 
 // at is the mix at origin o; NaN where no candidate knows.
 func (m *mixture) at(o int) []float64 {
+	t := trial{origin: o, ratios: make([]float64, len(m.room.ratios)/max(len(m.trials), 1)), recent: make([]float64, len(m.cands))}
+	m.say(t)
+	m.recent(o, t.recent)
 	out := make([]float64, m.steps)
-	m.blend(out, m.said(o), m.recent(o))
+	m.blend(out, t)
 	return out
 }
 
 // blend writes the weighted mean of what is known into out. Where nothing that
 // is known has a weight, the first that is known is better than nothing.
-func (m *mixture) blend(out []float64, said [][]float64, recent []float64) {
-	for h := range out {
-		sum, total, some := 0.0, 0.0, math.NaN()
-		for c := range said {
-			v := said[c][h]
-			if v != v {
+func (m *mixture) blend(out []float64, t trial) {
+	room := &m.room
+	room.sum, room.some = grown(room.sum, m.steps), grown(room.some, m.steps)
+	sum, some, total := room.sum, room.some, out
+	for h := range total {
+		sum[h], some[h], total[h] = 0, math.NaN(), 0
+	}
+	i := 0
+	for c := range m.cands {
+		recent := t.recent[c]
+		for _, p := range m.parts[c] {
+			r := t.ratios[i]
+			i++
+			if r != r {
 				continue
 			}
-			if some != some {
-				some = v
+			past, sum, some, total := m.past[c][p.from:p.to], sum[p.from:p.to], some[p.from:p.to], total[p.from:p.to]
+			for h, y := range m.y[t.origin+p.from-p.lag : t.origin+p.to-p.lag] {
+				v := y * r
+				if v != v {
+					continue
+				}
+				if some[h] != some[h] {
+					some[h] = v
+				}
+				w := past[h] * recent
+				sum[h] += w * v
+				total[h] += w
 			}
-			w := m.past[c][h] * recent[c]
-			sum += w * v
-			total += w
 		}
-		out[h] = some
-		if total > 0 {
-			out[h] = sum / total
+	}
+	for h := range out {
+		if total[h] > 0 {
+			out[h] = sum[h] / total[h]
+		} else {
+			out[h] = some[h]
 		}
 	}
 }
@@ -222,10 +330,10 @@ func (m *mixture) blend(out []float64, said [][]float64, recent []float64) {
 // residuals replays the mix at the trials' origins, each with the recent
 // weights of its own moment, and collects how far off it was.
 func (m *mixture) residuals() *residuals {
-	res := newResiduals(m.steps, scaleFloor*m.unit)
+	res := newResiduals(m.steps, scaleFloor*m.unit, len(m.trials))
 	mean := make([]float64, m.steps)
 	for _, t := range m.trials {
-		m.blend(mean, t.said, t.recent)
+		m.blend(mean, t)
 		res.begin()
 		for h := range min(m.steps, len(m.y)-t.origin) {
 			res.add(h, m.y[t.origin+h], mean[h])

@@ -262,10 +262,10 @@ func fillFromSeason(y []float64, season int) []float64 {
 func (m *ONNXModel) replayBand(f *Forecast, y []float64) {
 	steps := len(f.Mean)
 	unit := max(meanKnown(y), math.SmallestNonzeroFloat64)
-	res := newResiduals(steps, scaleFloor*unit)
 	lo, hi := m.info.Input, len(y)-steps
-	count := min(hi-lo+1, replayOrigins)
-	for k := range max(count, 0) {
+	count := max(min(hi-lo+1, replayOrigins), 0)
+	res := newResiduals(steps, scaleFloor*unit, count)
+	for k := range count {
 		o := hi
 		if count > 1 {
 			o = lo + k*(hi-lo)/(count-1)

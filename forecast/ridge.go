@@ -82,8 +82,8 @@ func (t *linearTrainer) fit(origins []int, end int, ridge float64) [][]float64 {
 // crossResiduals are the errors of the model on every part of the history in turn,
 // fitted to the others: out of sample, and from all of it.
 func (t *linearTrainer) crossResiduals(first, last int, ridge float64) *residuals {
-	res := newResiduals(t.plan.horizon, scaleFloor*max(meanKnown(t.actual), math.SmallestNonzeroFloat64))
 	all := t.spread(first, last, ridgeOrigins)
+	res := newResiduals(t.plan.horizon, scaleFloor*max(meanKnown(t.actual), math.SmallestNonzeroFloat64), len(all))
 	for k := range trainParts {
 		in, out := t.leaveOut(all, first, last, k)
 		coefficients := t.fit(in, len(t.actual), ridge)

@@ -51,6 +51,7 @@ func (s *seasonal) Forecast(history Series, steps int) (Forecast, error) {
 		return Forecast{}, err
 	}
 	m := newMixture(history.Values, cands, steps)
+	defer m.done()
 	mean := m.at(len(history.Values))
 	if !fillGaps(mean) {
 		return Forecast{}, fmt.Errorf("%s: none of the %d bins asked for was measured one season before or earlier: it needs a history with fewer gaps", s.Name(), steps)

@@ -262,6 +262,7 @@ func BenchmarkSeasonal(b *testing.B) {
 	}{
 		{"demo", demo(), []time.Duration{2 * time.Minute}, 20},
 		{"day+week,4weeks,60steps", synthetic(4*7*1440, time.Minute, func(i int) float64 { return cycle(float64(i) / 1440) }), []time.Duration{day, 7 * day}, 60},
+		{"day+week,2weeks,120steps", synthetic(2*7*1440, time.Minute, func(i int) float64 { return cycle(float64(i) / 1440) }), []time.Duration{day, 7 * day}, 120}, // as kale replay's reference job
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			f := NewSeasonal(c.seasons)
