@@ -218,6 +218,8 @@ func (s *Scheduler) partingOf(l leaving, st backend.Status, now time.Time) parti
 	switch {
 	case !st.State.Live():
 		return releaseDrained
+	case st.State == backend.StatePending:
+		return releaseForced // it has no process that could hold anything
 	case errors.Is(s.seen.chiefErr, rpc.ErrNoChief) && !s.want.Trained:
 		return releaseForced // there never was a chief that it could have joined
 	case s.seen.chiefErr != nil:

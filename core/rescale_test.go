@@ -524,3 +524,62 @@ func TestRankThatComesBackWaitsForItsDrain(t *testing.T) {
 	r.until("the rank is back", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g2"))
 	r.wantCalls("release worker-1-g1 drained", "ensure worker-1-g2")
 }
+
+// A person's order takes the place of a rescale under way at once. Of those that are then too many the first to go are those that wait for a place, then
+// those that do not train yet.
+func TestOrderDoesNotWaitForARescale(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.order("scale", 6)
+	r.beats(2)
+	for _, rank := range []int{2, 5} {
+		if err := r.cluster.SetState("ctr", worker(rank, 1), backend.StatePending, "the queue is long"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.chief.join(3, 1)
+	r.beat()
+	if r.s.want.Rescale == nil {
+		t.Fatal("the scale-out is over, and should wait")
+	}
+	r.mark()
+	step := func(order, seconds int, ranks []int, calls ...string) {
+		t.Helper()
+		r.order("scale", order)
+		r.beats(seconds)
+		if !slices.Equal(r.s.want.Ranks, ranks) {
+			t.Errorf("after the order of %d the wanted are %v, want %v", order, r.s.want.Ranks, ranks)
+		}
+		r.wantCalls(calls...)
+		r.mark()
+	}
+	step(4, 1, []int{0, 1, 3, 4}, "release worker-2-g1 forced", "release worker-5-g1 forced")
+	step(3, 1, []int{0, 1, 3}, "release worker-4-g1 forced")
+	step(6, 2, []int{0, 1, 2, 3, 4, 5}, "ensure worker-2-g2", "ensure worker-5-g2", "ensure worker-4-g2") // the fourth is just leaving
+	step(7, 1, []int{0, 1, 2, 3, 4, 5, 6}, "ensure worker-6-g1")
+	r.until("it is done", r.settled(7))
+	if rs := r.rescales(); len(rs) != 6 || !rs[1].Aborted || rs[5].Aborted || rs[5].To != 7 {
+		t.Errorf("recorded %+v", rs)
+	}
+}
+
+// A worker that waits in the cluster's queue holds nothing: it is taken back though the chief cannot be asked.
+func TestPendingWorkerIsTakenBackWithoutTheChief(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.order("scale", 2)
+	r.beat()
+	if err := r.cluster.SetState("ctr", worker(1, 1), backend.StatePending, "the queue is long"); err != nil {
+		t.Fatal(err)
+	}
+	r.beat()
+	r.mark()
+	r.order("scale", 1)
+	r.s.seen = r.s.look(t.Context())
+	if err := r.s.decide(r.now); err != nil {
+		t.Fatal(err)
+	}
+	r.chief.stop()
+	r.beat()
+	r.wantCalls("release worker-1-g1 forced")
+}

@@ -69,7 +69,8 @@ func (v Sight) Observation(j *job.Job) plan.Observation {
 		o.Hold = plan.Hold{Unknown: true, Reason: v.Unknown}
 	}
 	if r := v.Rescale; r != nil && j.Autoscale.Mode != job.ModeObserve {
-		o.Action = plan.Action{Kind: r.Kind, Target: r.To, Since: r.Decided, CanGrow: j.Autoscale.Mode == job.ModeLive && r.Kind == plan.KindOut}
+		live := j.Autoscale.Mode == job.ModeLive
+		o.Action = plan.Action{Kind: r.Kind, Target: r.To, Since: r.Decided, CanGrow: live && r.Kind == plan.KindOut, CanTurn: live}
 	}
 	return o
 }

@@ -112,7 +112,7 @@ func (s *sheet) frozen(want int) string {
 		return "scaling is paused by hand"
 	case o.Budget.Limited && o.Budget.Left < 1 && want != s.current && !o.Manual.Pinned && o.Limits.Clamp(s.current) == s.current:
 		return fmt.Sprintf("no change is left to make for now, and one more in %s", formatDuration(max(o.Budget.Next, 0)))
-	case o.Action.Kind == "" || o.Action.Kind == KindNone:
+	case o.Action.Kind == "" || o.Action.Kind == KindNone, o.Manual.Pinned && o.Action.CanTurn:
 		return ""
 	case o.Action.Kind == KindOut && o.Action.CanGrow && want > s.current && !o.Manual.Pinned:
 		return ""

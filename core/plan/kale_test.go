@@ -288,6 +288,15 @@ func TestGuards(t *testing.T) {
 		}, 13, KindOut, "forecast", ""},
 		{"but not shrink", func(o *Observation) { in(o); o.Action = Action{Kind: KindOut, Target: 7, CanGrow: true, Since: o.Now} }, 7, KindHold, "", "under way"},
 		{"a drain under way does not turn into a scale-out", func(o *Observation) { out(o); o.Action = Action{Kind: KindIn, Target: 7, CanGrow: true, Since: o.Now} }, 7, KindHold, "", "under way"},
+		{"but an order turns a scale-out", func(o *Observation) {
+			o.Action, o.Manual = Action{Kind: KindOut, Target: 7, CanTurn: true, Since: o.Now}, Manual{Pinned: true, Target: 3}
+		}, 3, KindIn, "manual", ""},
+		{"and a scale-in", func(o *Observation) {
+			o.Action, o.Manual = Action{Kind: KindIn, Target: 7, CanTurn: true, Since: o.Now}, Manual{Pinned: true, Target: 9}
+		}, 9, KindOut, "manual", ""},
+		{"not where everybody is pausing for it", func(o *Observation) {
+			o.Action, o.Manual = Action{Kind: KindIn, Target: 7, Since: o.Now}, Manual{Pinned: true, Target: 9}
+		}, 7, KindHold, "", "under way"},
 		{"cooldown after a scale-out: no further one", func(o *Observation) { out(o); o.State = lastOut(time.Minute) }, 7, KindHold, "forecast", "1m to wait"},
 		{"over: go on", func(o *Observation) { out(o); o.State = lastOut(2 * time.Minute) }, 13, KindOut, "forecast", ""},
 		{"cooldown after a scale-out: no scale-in", func(o *Observation) { in(o); o.State = lastOut(9 * time.Minute) }, 7, KindHold, "forecast", "1m to wait"},

@@ -147,6 +147,9 @@ type Action struct {
 	// CanGrow tells that a scale-out may be given a higher target before it is
 	// complete, as live joins allow.
 	CanGrow bool `json:"can_grow,omitempty"`
+	// CanTurn tells that any other target may take this one's place at once, for which
+	// only a person's order is reason enough.
+	CanTurn bool `json:"can_turn,omitempty"`
 }
 
 // Budget bounds how often the number of workers may change; the zero value is no

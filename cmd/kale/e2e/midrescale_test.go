@@ -85,10 +85,14 @@ func (r *rig) rescaledTo(what string, n int) {
 	if err != nil {
 		r.fatalf("%v", err)
 	}
+	ready := 0
 	for _, m := range st.GetMembers() {
-		if int(m.GetRank()) < n && m.GetState() != rpc.MemberState_MEMBER_STATE_READY {
-			r.fatalf("%s is %s", m.GetMember(), rpc.MemberStateName(m.GetState()))
+		if m.GetState() == rpc.MemberState_MEMBER_STATE_READY { // whoever they are: of those that leave, the first are those that have not come yet
+			ready++
 		}
+	}
+	if ready != n {
+		r.fatalf("%d members are ready, want %d: %v", ready, n, st.GetMembers())
 	}
 	r.awaitMore(400)
 }
