@@ -13,9 +13,9 @@ import (
 // decide builds the observation, lets the policy decide, records both, and makes the decision the new target.
 func (s *Scheduler) decide(now time.Time) error {
 	obs := s.observe(now)
-	d := s.policy.Decide(obs)
+	obs, d, share := s.throughPool(obs, s.policy.Decide(obs))
 	s.want.Policy, s.want.Gate = d.State, s.foresee.state()
-	rec := &Record{Observation: obs, Decision: d, LastJoin: s.want.LastJoin, Repairs: append(s.repairs(), s.hungLately()...), ObserveOnly: s.job.Autoscale.Mode == job.ModeObserve}
+	rec := &Record{Observation: obs, Decision: d, LastJoin: s.want.LastJoin, Pool: share, Repairs: append(s.repairs(), s.hungLately()...), ObserveOnly: s.job.Autoscale.Mode == job.ModeObserve}
 	s.last = rec
 	if err := s.store.Append(state.Decisions, now, rec); err != nil {
 		return err

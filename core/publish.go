@@ -92,6 +92,9 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped, LastStop: s.want.LastStop,
 		History: s.lastHistory, LastRescale: s.lastRescale, ServerRenewal: s.want.LastServerRenewal, Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(),
 	}
+	if s.opt.Pool != nil {
+		v.Pool = s.opt.Pool.share(j.Name)
+	}
 	if s.last != nil {
 		v.Forecast = s.last.Observation.Forecast.Band()
 	}

@@ -80,6 +80,8 @@ type Record struct {
 	// Repairs say which parameter servers are being taught again what they had lost, so that lag is not to be trusted meanwhile, and what was started again
 	// because it did not answer.
 	Repairs []string `json:"repairs,omitempty"`
+	// Pool is what the job's pool gives it, nil: it is in none. Decision is within that.
+	Pool *PoolShare `json:"pool,omitempty"`
 	// Observed only: nothing was done (autoscale.mode = "observe").
 	ObserveOnly bool `json:"observe_only,omitempty"`
 }
@@ -100,6 +102,8 @@ type View struct {
 	Decision   *Record       `json:"decision,omitempty"`
 	LastChange *Record       `json:"last_change,omitempty"`
 	Rescale    *Rescale      `json:"rescale,omitempty"` // under way
+	// Pool is what the job's pool gives it now, nil: it is in none.
+	Pool *PoolShare `json:"pool,omitempty"`
 	// LastRescale is the last one that ended; it is not changed any more.
 	LastRescale *Rescale `json:"last_rescale,omitempty"`
 	// ServerRenewal is the last parameter server that was replaced before its walltime ended; it is not changed any more.

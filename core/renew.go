@@ -73,14 +73,18 @@ func (s *Scheduler) unsteady() int {
 	return n
 }
 
-// roomForOneMore says whether the job file allows one more worker beside those that run, and the cluster is not known to be full; soon says that there will be
+// roomForOneMore says whether the job file and the pool allow one more worker beside those that run, and the cluster is not known to be full; soon says that there will be
 // when those that are on their way out have left.
 func (s *Scheduler) roomForOneMore() (now, soon bool) {
 	if h := s.want.Ceiling; h != nil && h.Max > 0 {
 		return false, false
 	}
 	n := len(s.want.Ranks)
-	return n+len(s.want.Renewals)+len(s.want.Draining) < s.job.Workers.Max, n < s.job.Workers.Max
+	now, soon = n+len(s.want.Renewals)+len(s.want.Draining) < s.job.Workers.Max, n < s.job.Workers.Max
+	if p := s.opt.Pool; p != nil && now && !p.spare(s.job.Name) {
+		return false, false
+	}
+	return now, soon
 }
 
 // startSuccessor makes a fresh rank wanted beside the one that will leave.

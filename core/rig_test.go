@@ -33,6 +33,7 @@ type rig struct {
 	s       *Scheduler
 	now     time.Time
 	wrap    func(backend.Backend) backend.Backend // what the scheduler sees of the backend
+	pool    *Pool                                 // nil: the job is alone
 	marked  int                                   // calls of the backend that are history
 }
 
@@ -44,6 +45,7 @@ type rigOptions struct {
 	broker  *stream.Broker
 	wrap    func(backend.Backend) backend.Backend
 	change  func(text string) string // of the job file
+	pool    *Pool
 }
 
 const rigTopic, rigPartitions = "clicks", 4
@@ -120,7 +122,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	if o.trainer == "" {
 		o.trainer = "run"
 	}
-	r := &rig{t: t, state: t.TempDir(), cluster: fake.NewCluster(o.slots), broker: o.broker, wrap: o.wrap, now: time.Now()}
+	r := &rig{t: t, state: t.TempDir(), cluster: fake.NewCluster(o.slots), broker: o.broker, wrap: o.wrap, pool: o.pool, now: time.Now()}
 	if r.broker == nil {
 		r.broker = openBroker(t)
 	}
@@ -154,7 +156,7 @@ func (r *rig) options(trainer string) Options {
 		b = r.wrap(b)
 	}
 	return Options{
-		Job: r.job, StateDir: r.state, Backend: b, Trainer: trainer,
+		Job: r.job, StateDir: r.state, Backend: b, Trainer: trainer, Pool: r.pool,
 		Log: slog.New(slog.NewTextHandler(r.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 }

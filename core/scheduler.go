@@ -39,6 +39,8 @@ type Options struct {
 	Env map[string]string
 	// Log may be nil: silent.
 	Log *slog.Logger
+	// Pool is shared with other jobs; nil: the job has what its file and the cluster allow.
+	Pool *Pool
 	// Stop opens the job only to stop it: Run back-fills and decides nothing, drains, writes a snapshot, releases and returns.
 	Stop bool
 	// Progress is told of long work, may be nil.
@@ -83,6 +85,7 @@ type Scheduler struct {
 	// replacements are those of processes that hung, by role and rank.
 	replacements map[backend.ID]replacement
 	ensureErr    error         // of the last Ensure as a whole
+	may          int           // workers, by the pool, when it was asked last
 	stopSince    time.Time     // when this scheduler began to stop the job
 	recorded     time.Time     // when the last sample was recorded
 	snapshot     askedSnapshot // of a stop
@@ -144,6 +147,7 @@ func (s *Scheduler) open(ctx context.Context) (err error) {
 	if err := s.loadDesired(); err != nil {
 		return err
 	}
+	s.joinPool(s.want.Target > 0 || len(s.want.Servers) > 0)
 	if err := s.loadLast(); err != nil {
 		return err
 	}
@@ -409,6 +413,7 @@ func (s *Scheduler) step(ctx context.Context, now time.Time) {
 		s.lg.Info("the scheduler's state can be saved again")
 	}
 	s.unsaved = err
+	s.tellPool()
 	s.publish(now)
 }
 
@@ -429,12 +434,14 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 	}
 	s.followQueue()
 	s.heedShortage(now)
+	s.tellPool()
+	s.heedPool()
 	if !s.tickAt.After(now) && !s.want.Stopping {
 		if err := s.decide(now); err != nil {
 			return err
 		}
 		s.tickAt = now.Add(s.job.Autoscale.Tick)
-		if s.want.Target == 0 && s.last.Observation.Hold.Unknown {
+		if s.want.Target == 0 && (s.last.Observation.Hold.Unknown || s.last.Pool != nil) {
 			s.tickAt = now // a job that could not be started yet need not wait for long
 		}
 	}

@@ -1,0 +1,219 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/pool"
+)
+
+// Pool is a pool of GPUs that the schedulers of one process share: each decision passes through it. It keeps nothing on disk: what must survive a
+// restart, the jobs' targets, is in their own states, and counts from Open on. It is safe for concurrent use; its lock is never held while anything else is.
+type Pool struct {
+	rules *job.Pool
+
+	mu    sync.Mutex
+	jobs  []pool.Job
+	last  pool.Division
+	stale bool // last is of before the last change
+}
+
+// NewPool makes the pool of a pool file. Every job that shares it must be opened with it before any of them is run.
+func NewPool(rules *job.Pool) *Pool { return &Pool{rules: rules} }
+
+// PoolShare is what a pool gives to a job, and why.
+type PoolShare struct {
+	// Pool is its name; Size, Held and Free are GPUs, as in [pool.Division].
+	Pool string `json:"pool"`
+	Size int    `json:"size"`
+	Held int    `json:"held"`
+	Free int    `json:"free"`
+	pool.Share
+	// Why is the arithmetic in words.
+	Why string `json:"why"`
+}
+
+// String is the share for people.
+func (p *PoolShare) String() string {
+	return fmt.Sprintf("%q, %d of its %d GPUs are held: %s %s", p.Pool, p.Held, p.Size, p.Job.Name, p.Why)
+}
+
+// tell changes what the pool knows of a job, which is new to it or not.
+func (p *Pool) tell(name string, change func(*pool.Job)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.IndexFunc(p.jobs, func(j pool.Job) bool { return j.Name == name })
+	if i < 0 {
+		i = len(p.jobs)
+		p.jobs = append(p.jobs, pool.Job{Name: name})
+	}
+	change(&p.jobs[i])
+	p.stale = true
+}
+
+// share is what the pool gives to a job that it knows.
+func (p *Pool) share(name string) *PoolShare {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shareOf(name)
+}
+
+// shareOf is share with p.mu held.
+func (p *Pool) shareOf(name string) *PoolShare {
+	if p.stale {
+		p.last, p.stale = pool.Divide(p.rules.GPUs, p.jobs), false
+	}
+	d := p.last
+	i := slices.IndexFunc(d.Shares, func(s pool.Share) bool { return s.Name == name })
+	if i < 0 {
+		panic("core: job " + name + " is not in its pool")
+	}
+	return &PoolShare{Pool: p.rules.Name, Size: d.Size, Held: d.Held, Free: d.Free, Share: d.Shares[i], Why: d.Words(i)}
+}
+
+// ask says what a job may have that asks for something, and puts so much of it aside, up to target, that nobody else is promised the same.
+func (p *Pool) ask(name string, target int, change func(*pool.Job)) *PoolShare {
+	p.tell(name, change)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.shareOf(name)
+	if take := min(s.May, target); take > s.Staying {
+		i := slices.IndexFunc(p.jobs, func(j pool.Job) bool { return j.Name == name })
+		p.jobs[i].Staying, p.stale = take, true
+	}
+	return s
+}
+
+// spare puts one more worker aside for a job, where there is room that nobody else is to have.
+func (p *Pool) spare(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.shareOf(name)
+	if s.Free < s.GPUs {
+		return false
+	}
+	i := slices.IndexFunc(p.jobs, func(j pool.Job) bool { return j.Name == name })
+	p.jobs[i].Leaving, p.stale = p.jobs[i].Leaving+1, true
+	return true
+}
+
+// joinPool makes the job known to its pool, with what its state says that it holds. A job without a state may run all the same: that is not known before
+// it was looked at.
+func (s *Scheduler) joinPool(known bool) {
+	if s.opt.Pool == nil {
+		return
+	}
+	s.opt.Pool.tell(s.job.Name, func(j *pool.Job) { j.Unknown = !known })
+	s.tellPool()
+}
+
+// tellPool says what the job holds as far as it was seen, and what of it is at the pool's disposal.
+func (s *Scheduler) tellPool() {
+	if s.opt.Pool == nil {
+		return
+	}
+	of := s.opt.Pool.rules.Of(s.job)
+	looked := s.seen != nil && s.seen.listErr == nil && s.seen.complete
+	s.opt.Pool.tell(s.job.Name, func(j *pool.Job) {
+		j.Priority, j.Guarantee, j.Limit, j.GPUs = of.Priority, of.Guarantee, of.Limit, s.job.PoolGPUs()
+		j.Staying, j.Leaving = s.holds(looked)
+		j.Unknown = j.Unknown && !looked
+		j.Ask = max(j.Ask, j.Staying) // until it asks for less
+		switch {
+		case s.want.Stopping:
+			j.Ask = 0
+		case s.want.Manual.Paused || s.job.Autoscale.Mode == job.ModeObserve: // a person says that this stays as it is
+			j.Ask, j.Guarantee, j.Limit = j.Staying, j.Staying, j.Staying
+		}
+	})
+}
+
+// holds is how many workers the job has that stay, and how many others that hold GPUs.
+func (s *Scheduler) holds(looked bool) (staying, leaving int) {
+	w := s.want
+	live := 0
+	if looked {
+		for _, st := range s.seen.list {
+			if st.ID.Role == backend.RoleWorker && st.State.Live() {
+				live++
+			}
+		}
+	}
+	leaving = len(w.Draining) + len(w.Renewals)
+	switch {
+	case w.Stopped:
+		return 0, 0
+	case w.Stopping && looked:
+		return 0, live
+	case w.Stopping:
+		return 0, w.Target + leaving
+	case s.job.Autoscale.Mode == job.ModeObserve:
+		return live, 0
+	case w.Restart > 0: // they leave before the others come
+		staying, leaving = w.Restart, leaving-w.Restart
+	default:
+		staying = w.Target
+	}
+	return staying, max(leaving, live-staying, 0)
+}
+
+// heedPool makes the job decide at once when the pool wants workers back, or has some that the job did not get when it asked.
+func (s *Scheduler) heedPool() {
+	if s.opt.Pool == nil || s.want.Stopping || s.want.Rescale != nil || s.want.Restart > 0 || s.seen.unknown(s.begun()) != "" {
+		return
+	}
+	sh := s.opt.Pool.share(s.job.Name)
+	if sh.May < s.want.Target || sh.May > s.want.Target && sh.May != s.may {
+		s.tickAt = s.seen.at
+	}
+}
+
+// throughPool asks the pool for what a decision wants. Where it gives less, the policy decides again, within that.
+func (s *Scheduler) throughPool(obs plan.Observation, d plan.Decision) (plan.Observation, plan.Decision, *PoolShare) {
+	if s.opt.Pool == nil {
+		return obs, d, nil
+	}
+	sh := s.opt.Pool.ask(s.job.Name, d.Target, func(j *pool.Job) {
+		if !obs.Hold.Unknown && !obs.Manual.Paused {
+			j.Ask, j.Worth = d.Wants(), plan.Worth(obs, obs.Limits.Max)
+		}
+		j.Move = pool.Move(j.GPUs, (obs.JoinTime.Value + obs.RescaleCost.Value).Seconds(), measured(s.want.Drains, assumedDrain).Value.Seconds(), leastHold(obs).Seconds())
+	})
+	s.may = sh.May
+	obs, d = within(s.policy, obs, d, sh)
+	return obs, d, sh
+}
+
+// within is the decision within what the pool gives.
+func within(p plan.Policy, obs plan.Observation, d plan.Decision, sh *PoolShare) (plan.Observation, plan.Decision) {
+	short := d.Target > sh.May
+	if short {
+		if sh.May < 1 {
+			return obs, waitForPool(d, sh)
+		}
+		obs.Limits.Max = min(obs.Limits.Max, sh.May)
+		obs.Limits.Min = min(obs.Limits.Min, sh.May)
+		obs.Limits.Why = "pool " + sh.String()
+		d = p.Decide(obs)
+	}
+	if short || sh.Short() > 0 {
+		d.Hold = append(slices.Clone(d.Hold), "by pool "+sh.String())
+	}
+	return obs, d
+}
+
+// waitForPool holds a job that the pool has no room for at all.
+func waitForPool(d plan.Decision, sh *PoolShare) plan.Decision {
+	d.Target, d.Kind, d.Source = d.Current, plan.KindHold, "pool"
+	d.Reason = fmt.Sprintf("hold at %s: pool %s", workers(d.Current), sh)
+	d.Hold = append(slices.Clone(d.Hold), "by pool "+sh.String())
+	return d
+}
+
+// leastHold is how long a change is kept at least.
+func leastHold(o plan.Observation) time.Duration { return max(o.CooldownIn, o.Tau, o.Interval) }

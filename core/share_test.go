@@ -1,0 +1,339 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/fake"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// party is jobs that share a pool, each with a cluster and a chief of its own.
+type party struct {
+	t     *testing.T
+	rules *job.Pool
+	rigs  []*rig
+}
+
+const partyPool = `
+pool "main" {
+  gpus = 4
+  job "a" {
+    priority = 10
+  }
+}
+`
+
+// newParty opens the jobs of these names, which nobody has looked at yet.
+func newParty(t *testing.T, src string, names ...string) *party {
+	t.Helper()
+	rules, _, diags := job.ParsePool([]byte(src), "pool.hcl")
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	p := &party{t: t, rules: rules}
+	pool, broker := NewPool(rules), openBroker(t)
+	for _, name := range names {
+		p.rigs = append(p.rigs, newRig(t, rigOptions{broker: broker, pool: pool, change: func(text string) string {
+			return strings.Replace(text, `job "ctr"`, `job "`+name+`"`, 1)
+		}}))
+	}
+	return p
+}
+
+// beat is a beat of every job, at one time, after which no more GPUs may be held than there are.
+func (p *party) beat() {
+	p.t.Helper()
+	for _, r := range p.rigs {
+		r.beat()
+		if held := p.held(); held > p.rules.GPUs {
+			p.t.Fatalf("%d GPUs are held of %d", held, p.rules.GPUs)
+		}
+	}
+}
+
+// held is how many workers live.
+func (p *party) held() (n int) {
+	for _, r := range p.rigs {
+		n += r.liveWorkers()
+	}
+	return n
+}
+
+func (r *rig) liveWorkers() (n int) {
+	for _, st := range r.list() {
+		if st.ID.Role == backend.RoleWorker && st.State.Live() {
+			n++
+		}
+	}
+	return n
+}
+
+// until beats until the jobs have so many workers, and nothing is under way.
+func (p *party) until(what string, workers ...int) {
+	p.t.Helper()
+	var err error
+	for range 100 {
+		p.beat()
+		err = nil
+		for i, r := range p.rigs {
+			err = errors.Join(err, r.settled(workers[i])())
+		}
+		if err == nil {
+			return
+		}
+	}
+	p.t.Fatalf("it never came that %s: %v", what, err)
+}
+
+// reopen ends all schedulers as kill -9 would, and opens others with a pool that knows nothing.
+func (p *party) reopen() {
+	pool := NewPool(p.rules)
+	for _, r := range p.rigs {
+		r.pool = pool
+		r.reopen()
+	}
+}
+
+// The job with priority takes by drain what the other has beyond its guarantee, starts when that is free, and gives it back.
+func TestPriorityTakesByDrainAndGivesBack(t *testing.T) {
+	p := newParty(t, partyPool, "a", "b")
+	a, b := p.rigs[0], p.rigs[1]
+	a.order("scale", 1)
+	b.order("scale", 3)
+	p.until("a has 1 and b has 3", 1, 3)
+	a.mark()
+	b.mark()
+
+	b.chief.with(func(*rpc.JobStatus) { b.chief.slow = true })
+	a.order("scale", 3)
+	for range 5 {
+		p.beat()
+		a.joinAll()
+	}
+	if got := strings.Join(b.chief.asked(), " "); got != "worker-1 worker-2" {
+		t.Fatalf("of b were asked to drain: %q", got)
+	}
+	a.wantCalls() // nothing is free while they drain
+	b.wantCalls()
+	if why := a.s.last.Pool.Why; !strings.Contains(why, "gets 3; waits for 2 until b has given back") {
+		t.Errorf("a's share: %s", why)
+	}
+	if v := a.s.View(); v.Pool == nil || v.Pool.Goal != 3 || v.Pool.Waits != 2 || v.Pool.Held != 4 {
+		t.Errorf("a's view of the pool: %+v", v.Pool)
+	}
+	if d := b.s.lastChange; d == nil || d.Decision.Kind != plan.KindIn || !strings.Contains(d.Decision.Reason, `pool "main"`) || !strings.Contains(d.Pool.Why, "gives 2 back for a (priority 10)") {
+		t.Errorf("b's last change: %+v, pool %+v", d.Decision.Reason, d.Pool)
+	}
+	b.chief.with(func(*rpc.JobStatus) { b.chief.slow = false })
+	for _, m := range []int{1, 2} {
+		b.chief.set(m, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+	}
+	p.until("a has 3 and b has 1", 3, 1)
+	b.wantCalls("release worker-1-g1 drained", "release worker-2-g1 drained")
+	a.wantCalls("ensure worker-1-g1", "ensure worker-2-g1")
+	if d := b.s.last.Decision; d.Target != 1 || !strings.Contains(strings.Join(d.Hold, "; "), "of higher priority") {
+		t.Errorf("b has 1 of 3: %+v", d)
+	}
+
+	a.order("scale", 1)
+	p.until("a has 1 again and b has 3", 1, 3)
+}
+
+// A job that asks for less than it has gives way to itself: nothing of a pool that has room is felt.
+func TestAPoolWithRoomIsNotFelt(t *testing.T) {
+	p := newParty(t, strings.Replace(partyPool, "gpus = 4", "gpus = 16", 1), "a", "b")
+	p.rigs[0].order("scale", 5)
+	p.rigs[1].order("scale", 7)
+	p.until("both have what they ask for", 5, 7)
+	for _, r := range p.rigs {
+		if d := r.s.last; d.Pool == nil || d.Pool.Short() != 0 || strings.Contains(strings.Join(d.Decision.Hold, "; "), "pool") || d.Observation.Limits.Max != 8 {
+			t.Errorf("job %s: pool %+v, held %v, limits %v", r.job.Name, d.Pool, d.Decision.Hold, d.Observation.Limits)
+		}
+	}
+}
+
+// Schedulers that are killed in the middle of it, all of them, find it again in the jobs' states.
+func TestTakingSurvivesTheSchedulers(t *testing.T) {
+	p := newParty(t, partyPool, "a", "b")
+	a, b := p.rigs[0], p.rigs[1]
+	a.order("scale", 1)
+	b.order("scale", 3)
+	p.until("a has 1 and b has 3", 1, 3)
+	a.order("scale", 3)
+	for range 12 {
+		p.reopen()
+		p.beat()
+		a.joinAll()
+	}
+	p.until("a has 3 and b has 1", 3, 1)
+	p.reopen()
+	for range 5 {
+		p.beat()
+	}
+	if a.liveWorkers() != 3 || b.liveWorkers() != 1 {
+		t.Errorf("after another restart a has %d and b has %d", a.liveWorkers(), b.liveWorkers())
+	}
+}
+
+// What a job holds that nobody could look at yet is not taken for nothing: others do not grow into it.
+func TestWhatIsNotKnownOfAPoolIsHeld(t *testing.T) {
+	p := newParty(t, partyPool, "a", "b")
+	a, b := p.rigs[0], p.rigs[1]
+	b.order("scale", 3)
+	a.order("scale", 3)
+	p.until("a has 3 and b has 1", 3, 1)
+
+	// b's scheduler has lost its state, and its backend does not answer.
+	b.state = t.TempDir()
+	p.reopen()
+	b.order("scale", 3)
+	a.order("scale", 4)
+	a.mark()
+	for range 5 {
+		b.backend.FailNext(fake.OpList, errors.New("scripted"))
+		a.beat()
+		a.joinAll()
+		b.beat()
+	}
+	a.wantCalls()
+	if why := a.s.View().Pool.Why; !strings.Contains(why, "until it is known what b holds") {
+		t.Errorf("a's share: %s", why)
+	}
+	for range 10 {
+		p.beat()
+		a.joinAll()
+	}
+	if got := fmt.Sprint(a.liveWorkers(), b.liveWorkers()); got != "3 1" {
+		t.Errorf("a and b have %s", got)
+	}
+}
+
+// A job that is not fully known now gives nothing back, and nobody starts in its place.
+func TestAnUnknownJobGivesNothingBack(t *testing.T) {
+	p := newParty(t, partyPool, "a", "b")
+	a, b := p.rigs[0], p.rigs[1]
+	a.order("scale", 1)
+	b.order("scale", 3)
+	p.until("a has 1 and b has 3", 1, 3)
+	a.mark()
+	b.mark()
+	a.order("scale", 3)
+	for range 10 {
+		b.backend.FailNext(fake.OpList, errors.New("scripted"))
+		p.beat()
+	}
+	a.wantCalls()
+	b.wantCalls()
+	p.until("a has 3 and b has 1", 3, 1)
+}
+
+// What a person has paused stays as it is.
+func TestAPausedJobKeepsItsShare(t *testing.T) {
+	p := newParty(t, partyPool, "a", "b")
+	a, b := p.rigs[0], p.rigs[1]
+	a.order("scale", 1)
+	b.order("scale", 3)
+	p.until("a has 1 and b has 3", 1, 3)
+	b.order("pause", 0)
+	a.order("scale", 3)
+	for range 10 {
+		p.beat()
+		a.joinAll()
+	}
+	if got := fmt.Sprint(a.liveWorkers(), b.liveWorkers()); got != "1 3" {
+		t.Errorf("a and b have %s", got)
+	}
+	b.order("resume", 0)
+	p.until("a has 3 and b has 1", 3, 1)
+}
+
+// What a stopped job had is the others'.
+func TestAStoppedJobLeavesThePool(t *testing.T) {
+	p := newParty(t, partyPool, "a", "b")
+	a, b := p.rigs[0], p.rigs[1]
+	a.order("scale", 3)
+	b.order("scale", 3)
+	p.until("a has 3 and b has 1", 3, 1)
+	a.order("stop", 0)
+	for range 100 {
+		p.beat()
+		b.joinAll()
+		if a.s.want.Stopped {
+			break
+		}
+	}
+	a.beat()
+	b.until("b has 3", b.settled(3))
+}
+
+// Whatever people order and whoever dies, no more is held than there is, guarantees are kept, and in the end each has what the rules give it.
+func TestPoolUnderRandomOrders(t *testing.T) {
+	for seed := range uint64(2) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			p := newParty(t, partyPool, "a", "b", "c")
+			for range 40 {
+				switch r.IntN(6) {
+				case 0, 1:
+					p.rigs[r.IntN(3)].order("scale", 1+r.IntN(4))
+				case 2:
+					p.reopen()
+				case 3:
+					slow := r.IntN(2) == 0
+					i := r.IntN(3)
+					p.rigs[i].chief.with(func(*rpc.JobStatus) { p.rigs[i].chief.slow = slow })
+				}
+				p.beat()
+				p.rigs[r.IntN(3)].joinAll()
+			}
+			for _, r := range p.rigs {
+				r.chief.with(func(st *rpc.JobStatus) {
+					r.chief.slow = false
+					for _, m := range st.Members {
+						if m.State == rpc.MemberState_MEMBER_STATE_DRAINING {
+							m.State = rpc.MemberState_MEMBER_STATE_DRAINED
+						}
+					}
+				})
+			}
+			p.rigs[0].order("scale", 2)
+			p.rigs[1].order("scale", 1)
+			p.rigs[2].order("scale", 4)
+			p.until("a has 2, b and c 1 each", 2, 1, 1)
+		})
+	}
+}
+
+// A worker whose time is up is renewed beside itself only where the pool has room for both.
+func TestRenewalInAFullPool(t *testing.T) {
+	p := newParty(t, partyPool, "a", "b")
+	a, b := p.rigs[0], p.rigs[1]
+	a.order("scale", 3)
+	b.order("scale", 1)
+	p.until("a has 3 and b has 1", 3, 1)
+	if err := a.cluster.SetDeadline("a", worker(1, 1), a.now.Add(10*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	for range 12 {
+		for _, r := range p.rigs {
+			r.now = r.now.Add(time.Minute - time.Second)
+		}
+		p.beat()
+		for range 5 {
+			p.beat()
+			a.joinAll()
+		}
+	}
+	if got := a.calls(); !slices.Contains(got, "ensure worker-1-g2") {
+		t.Errorf("the worker was not replaced in place: %q", got)
+	}
+}
