@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/traffic"
 )
@@ -33,25 +34,67 @@ type Preview struct {
 
 // NewPreview looks, forecasts and decides once, with the code that a running scheduler uses. It writes nothing and starts nothing.
 func NewPreview(ctx context.Context, o Options) (*Preview, hcl.Diagnostics, error) {
+	ps, diags, err := NewPreviews(ctx, []Options{o})
+	if len(ps) == 0 {
+		return nil, diags[0], err
+	}
+	return ps[0], diags[0], err
+}
+
+// NewPreviews is NewPreview for jobs that may share a pool: what each wants passes through it as it would live. There are diagnostics for each job; where
+// one of them has errors there are no previews.
+func NewPreviews(ctx context.Context, all []Options) (ps []*Preview, diags []hcl.Diagnostics, err error) {
+	diags = make([]hcl.Diagnostics, len(all))
+	var seers []*Scheduler
+	defer func() {
+		for _, s := range seers {
+			_ = s.Close()
+		}
+	}()
+	for i, o := range all {
+		s, p, ds, err := foreseeOne(ctx, o)
+		if diags[i] = ds; s != nil {
+			seers = append(seers, s)
+		}
+		if err != nil || ds.HasErrors() {
+			return nil, diags, err
+		}
+		ps = append(ps, p)
+	}
+	for i, s := range seers {
+		if rec := &ps[i].Record; s.opt.Pool != nil {
+			rec.Pool = s.opt.Pool.share(s.job.Name)
+			if s.job.Autoscale.Mode != job.ModeObserve {
+				rec.Observation, rec.Decision = within(s.policy, rec.Observation, rec.Decision, rec.Pool)
+			}
+		}
+		if err := s.place(ctx, ps[i]); err != nil {
+			return ps, diags, err
+		}
+	}
+	return ps, diags, nil
+}
+
+// foreseeOne looks and decides for one job, and puts what it wants before its pool. The scheduler is for more questions; the caller closes it.
+func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagnostics, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	diags, err := ConfigureBackend(ctx, o.Backend, o.Job, o.StateDir)
 	if err != nil || diags.HasErrors() {
-		return nil, diags, err
+		return nil, nil, diags, err
 	}
 	diags = append(diags, CheckCheckpoint(o.Job)...)
 	if diags.HasErrors() {
-		return nil, diags, nil
+		return nil, nil, diags, nil
 	}
 	s := &Scheduler{opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), started: time.Now(), progress: newProgressLog(10 * time.Minute), want: newDesired("")}
 	p := &Preview{}
-	if p.Locked, err = s.readDesired(); err != nil {
-		return nil, diags, err
+	if p.Locked, err = s.readDesired(); err == nil {
+		err = s.connect(ctx)
 	}
-	defer func() { _ = s.Close() }()
-	if err := s.connect(ctx); err != nil {
-		return nil, diags, err
+	if err != nil {
+		return s, nil, diags, err
 	}
 	p.Backfilled = s.backfill(ctx)
 	s.seen = s.look(ctx)
@@ -63,7 +106,11 @@ func NewPreview(ctx context.Context, o Options) (*Preview, hcl.Diagnostics, erro
 	obs := s.observe(now)
 	p.Record = Record{Observation: obs, Decision: s.policy.Decide(obs), LastJoin: s.want.LastJoin}
 	p.Running = s.seen.list
-	return p, diags, s.place(ctx, p)
+	if o.Pool != nil {
+		s.joinPool(false)
+		o.Pool.tell(o.Job.Name, s.wish(obs, p.Record.Decision))
+	}
+	return s, p, diags, nil
 }
 
 // readDesired reads the state of the last scheduler, if there is one and none is running, and leaves it as it is.

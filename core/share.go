@@ -178,15 +178,20 @@ func (s *Scheduler) throughPool(obs plan.Observation, d plan.Decision) (plan.Obs
 	if s.opt.Pool == nil {
 		return obs, d, nil
 	}
-	sh := s.opt.Pool.ask(s.job.Name, d.Target, func(j *pool.Job) {
-		if !obs.Hold.Unknown && !obs.Manual.Paused {
-			j.Ask, j.Worth = d.Wants(), plan.Worth(obs, obs.Limits.Max)
-		}
-		j.Move = pool.Move(j.GPUs, (obs.JoinTime.Value + obs.RescaleCost.Value).Seconds(), measured(s.want.Drains, assumedDrain).Value.Seconds(), leastHold(obs).Seconds())
-	})
+	sh := s.opt.Pool.ask(s.job.Name, d.Target, s.wish(obs, d))
 	s.may = sh.May
 	obs, d = within(s.policy, obs, d, sh)
 	return obs, d, sh
+}
+
+// wish puts what a decision wants, and what that is worth, before the pool. What cannot be known now, or is kept by a person, wishes for nothing else.
+func (s *Scheduler) wish(obs plan.Observation, d plan.Decision) func(*pool.Job) {
+	return func(j *pool.Job) {
+		if !obs.Hold.Unknown && !obs.Manual.Paused && s.job.Autoscale.Mode != job.ModeObserve {
+			j.Ask, j.Worth = d.Wants(), plan.Worth(obs, obs.Limits.Max)
+		}
+		j.Move = pool.Move(j.GPUs, (obs.JoinTime.Value + obs.RescaleCost.Value).Seconds(), measured(s.want.Drains, assumedDrain).Value.Seconds(), leastHold(obs).Seconds())
+	}
 }
 
 // within is the decision within what the pool gives.

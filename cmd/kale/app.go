@@ -119,6 +119,16 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// atLeast asks for one argument or more, named for the message.
+func atLeast(name string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("%s is missing", name)
+		}
+		return nil
+	}
+}
+
 // upTo allows at most n arguments.
 func upTo(n int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {

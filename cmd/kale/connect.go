@@ -95,6 +95,11 @@ func (a *app) completeJobs(_ *cobra.Command, args []string, _ string) ([]string,
 	return names, cobra.ShellCompDirectiveDefault
 }
 
+// completeMoreJobs is completeJobs for any argument.
+func (a *app) completeMoreJobs(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+	return a.completeJobs(cmd, nil, word)
+}
+
 // completeFiles offers job files as a command's first argument.
 func completeFiles(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -60,6 +61,9 @@ func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
 		fmt.Fprint(a.out, r.Decision.Explain())
 		if r.LastJoin != nil {
 			fmt.Fprintf(a.out, "  the last join: %v\n", r.LastJoin)
+		}
+		if r.Pool != nil && !slices.Contains(r.Decision.Hold, "by pool "+r.Pool.String()) {
+			fmt.Fprintf(a.out, "  pool  %s\n", r.Pool)
 		}
 		for _, repair := range r.Repairs {
 			fmt.Fprintf(a.out, "  %s\n", repair)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -19,23 +20,26 @@ import (
 type planFlags struct {
 	jobFlags
 	recordFlags
-	asJSON bool
-	log    string
+	asJSON    bool
+	log, pool string
 }
 
 func planCommand(a *app) *cobra.Command {
 	var f planFlags
 	c := &cobra.Command{
-		Use: "plan JOB.hcl", Short: "What would be decided now, and where it would run",
+		Use: "plan JOB.hcl [JOB.hcl …]", Short: "What would be decided now, and where it would run",
 		Long: `Reads the arrival history from the brokers, forecasts, decides once with the code that kale run uses, and asks the backend
-where the result would go, and whether there is room for workers.min and workers.max. It starts nothing and writes nothing.`,
-		Args: exactly("JOB.hcl"), ValidArgsFunction: a.completeJobs,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.plan(cmd.Context(), args[0], f) },
+where the result would go, and whether there is room for workers.min and workers.max. It starts nothing and writes nothing.
+
+With -pool it says for each of the jobs what the pool would give it, and why (kale help run).`,
+		Args: atLeast("JOB.hcl"), ValidArgsFunction: a.completeMoreJobs,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.plan(cmd.Context(), args, f) },
 	}
 	f.jobFlags.register(c)
 	f.recordFlags.register(c)
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print observation, decision and placement as JSON, times in seconds (_s); what is wrong as kale validate -json does")
 	c.Flags().StringVar(&f.log, "log", "warn", "least level of the log on standard error: "+logLevels)
+	c.Flags().StringVar(&f.pool, "pool", "", "`POOL.hcl`, which says how many GPUs the jobs share, and who comes first")
 	return c
 }
 
@@ -60,63 +64,123 @@ type placement struct {
 	Reason  string   `json:"reason,omitempty"`
 }
 
-func (a *app) plan(ctx context.Context, arg string, f planFlags) error {
+func (a *app) plan(ctx context.Context, args []string, f planFlags) error {
 	lg, err := a.parseLogger(f.log)
 	if err != nil {
 		return usageError{err}
 	}
-	l, err := a.loadFor(arg, f)
-	if err != nil {
-		return err
-	}
-	refused := func(diags hcl.Diagnostics) error {
-		if f.asJSON && diags.HasErrors() {
-			return a.validatedJSON(l.Job, diags)
-		}
-		return a.diagnose(l.files, diags)
-	}
-	info, diags, err := a.preflight(ctx, l, f.recordFlags)
-	if err != nil {
-		return err
-	}
-	if err := refused(diags); err != nil {
-		return err
-	}
-	trainer, env, diags, err := a.trainer(ctx, lg, l)
-	if err == nil {
-		err = refused(diags)
-	}
-	if err != nil {
-		return err
-	}
-	b, err := a.launch(ctx, lg, l)
+	jobs, pool, err := a.loadPlanned(args, f)
 	if err != nil {
 		return err
 	}
 	bar := a.progress()
-	o := core.Options{Job: l.Job, StateDir: l.dir, Backend: b, Trainer: trainer, Env: env, Log: lg, Progress: bar.step}
-	p, diags, err := core.NewPreview(ctx, o)
-	bar.done()
-	if err == nil && !diags.HasErrors() {
-		var more hcl.Diagnostics
-		more, err = core.PlacementDiagnostics(ctx, o)
-		diags = append(diags, more...)
+	all := make([]core.Options, len(jobs))
+	partitions := make([]int, len(jobs))
+	for i, l := range jobs {
+		if partitions[i], all[i], err = a.planOptions(ctx, lg, l, f); err != nil {
+			return err
+		}
+		all[i].Pool, all[i].Progress = pool, bar.step
 	}
-	err = errors.Join(err, b.Close())
+	for i, l := range jobs { // all is well: now the plugins are started
+		b, err := a.launch(ctx, lg, l)
+		if err != nil {
+			return errors.Join(err, closeBackends(all))
+		}
+		all[i].Backend = b
+	}
+	ps, diags, err := core.NewPreviews(ctx, all)
+	bar.done()
+	for i := range ps {
+		if err == nil && !diags[i].HasErrors() {
+			var more hcl.Diagnostics
+			more, err = core.PlacementDiagnostics(ctx, all[i])
+			diags[i] = append(diags[i], more...)
+		}
+	}
+	err = errors.Join(err, closeBackends(all))
 	if ctx.Err() != nil {
 		return errors.New("plan: interrupted; nothing was changed")
 	}
-	if derr := refused(diags); derr != nil {
-		return derr
+	for i, l := range jobs {
+		if derr := a.refused(l, diags[i], f); derr != nil {
+			return derr
+		}
 	}
 	if err != nil {
 		return err
 	}
-	out := newPlanned(l, info.Partitions, p)
-	if a.warnUnknown(p); f.asJSON {
+	return a.showPlans(jobs, partitions, ps, f)
+}
+
+// loadPlanned reads the jobs and their pool.
+func (a *app) loadPlanned(args []string, f planFlags) ([]*loaded, *core.Pool, error) {
+	if len(args) > 1 || f.pool != "" {
+		return a.loadTogether(args, f.jobFlags, f.pool)
+	}
+	l, err := a.loadFor(args[0], f)
+	return []*loaded{l}, nil, err
+}
+
+// refused prints what is wrong with a job; it is an error where that forbids to go on.
+func (a *app) refused(l *loaded, diags hcl.Diagnostics, f planFlags) error {
+	if f.asJSON && diags.HasErrors() {
+		return a.validatedJSON(l.Job, diags)
+	}
+	return a.diagnose(l.files, diags)
+}
+
+// planOptions are what a preview of a job needs, save its backend.
+func (a *app) planOptions(ctx context.Context, lg *slog.Logger, l *loaded, f planFlags) (partitions int, o core.Options, err error) {
+	info, diags, err := a.preflight(ctx, l, f.recordFlags)
+	if err == nil {
+		err = a.refused(l, diags, f)
+	}
+	if err != nil {
+		return 0, o, err
+	}
+	trainer, env, diags, err := a.trainer(ctx, lg, l)
+	if err == nil {
+		err = a.refused(l, diags, f)
+	}
+	return info.Partitions, core.Options{Job: l.Job, StateDir: l.dir, Trainer: trainer, Env: env, Log: lg}, err
+}
+
+// closeBackends ends the plugins that were started.
+func closeBackends(all []core.Options) (err error) {
+	for _, o := range all {
+		if o.Backend != nil {
+			err = errors.Join(err, o.Backend.Close())
+		}
+	}
+	return err
+}
+
+// showPlans prints one plan, or several: as JSON an array.
+func (a *app) showPlans(jobs []*loaded, partitions []int, ps []*core.Preview, f planFlags) error {
+	var out []planned
+	for i, l := range jobs {
+		a.warnUnknown(ps[i])
+		out = append(out, newPlanned(l, partitions[i], ps[i]))
+	}
+	switch {
+	case f.asJSON && len(out) == 1:
+		return printJSON(a.out, out[0])
+	case f.asJSON:
 		return printJSON(a.out, out)
 	}
-	return writePlanned(a.out, out)
+	for i, p := range out {
+		if i > 0 {
+			fmt.Fprintln(a.out)
+		}
+		if len(out) > 1 {
+			fmt.Fprintf(a.out, "job      %s\n", p.Job)
+		}
+		if err := writePlanned(a.out, p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // loadFor is load; with -json the mistakes of the file are printed as kale validate -json prints them.
@@ -169,6 +233,9 @@ func writePlanned(w io.Writer, p planned) error {
 		fmt.Fprintf(w, ", arrivals known since %s", p.HistoryAt.Local().Format("2006-01-02 15:04:05"))
 	}
 	fmt.Fprintln(w)
+	if p.Pool != nil {
+		fmt.Fprintf(w, "pool     %s\n", p.Pool)
+	}
 	if len(p.Running) > 0 {
 		fmt.Fprintf(w, "running  %s\n", strings.Join(p.Running, ", "))
 	}

@@ -20,23 +20,42 @@ type runFlags struct {
 	jobFlags
 	recordFlags
 	plain, live bool
-	log         string
+	log, pool   string
 }
 
 func runCommand(a *app) *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
-		Use: "run JOB.hcl", SuggestFor: []string{"start", "up", "apply", "submit"}, Short: "Run a job's scheduler in the foreground",
+		Use: "run JOB.hcl [JOB.hcl …]", SuggestFor: []string{"start", "up", "apply", "submit"}, Short: "Run a job's scheduler in the foreground, or those of several jobs",
 		Long: `Runs the scheduler of a job until Ctrl-C, or until its terminal is closed (not under nohup). The scheduler is not on the data path:
 when it ends, training goes on, and the next kale run finds everything again. kale stop ends the job itself.
 
 A job that ran here before can be named instead of its file: then it is run as it was the last time, the same variables included. Where the scheduler before is just
-ending, or a stop of the job is under way, run waits for that.`,
-		Example: "  kale run ctr.hcl\n  kale run ctr.hcl -var 'brokers=[\"kafka-1:9092\"]' -plain",
-		Args:    exactly("JOB.hcl"), ValidArgsFunction: a.completeJobs,
+ending, or a stop of the job is under way, run waits for that.
+
+Several jobs run side by side, each with a scheduler of its own; what is said of one begins with its name. With -pool they share GPUs, as a file
+says:
+
+  pool "main" {
+    gpus = 8              # a worker takes workers.gpus of them, or one where that is 0
+    job "ctr" {
+      priority  = 10      # 0 is usual; beyond the guarantees, the higher is served first
+      guarantee = 2       # workers that it gets whenever it wants them; workers.min is usual
+      limit     = 6       # workers.max is usual
+    }
+  }
+
+A job that wants more than is free gets it from those of lower priority, or of the same priority where workers are worth less; these drain first,
+keep their guarantees, and have the rest back when it is wanted no more. kale status and kale explain say what the pool gave or took, and why. All
+jobs of a pool must be run by one process: it is their targets that are counted.`,
+		Example: "  kale run ctr.hcl\n  kale run ctr.hcl -var 'brokers=[\"kafka-1:9092\"]' -plain\n  kale run ctr.hcl ads.hcl -pool pool.hcl",
+		Args:    atLeast("JOB.hcl"), ValidArgsFunction: a.completeMoreJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.plain && f.live {
 				return usagef("-plain and -live exclude each other")
+			}
+			if len(args) > 1 || f.pool != "" {
+				return a.runTogether(cmd.Context(), args, f)
 			}
 			return a.runJob(cmd.Context(), args[0], f)
 		},
@@ -46,6 +65,7 @@ ending, or a stop of the job is under way, run waits for that.`,
 	c.Flags().BoolVar(&f.plain, "plain", false, "a line per decision, rescale and problem (default where the output is no terminal)")
 	c.Flags().BoolVar(&f.live, "live", false, "a live picture (default on a terminal)")
 	c.Flags().StringVar(&f.log, "log", "warn", "least level of the log on standard error: "+logLevels)
+	c.Flags().StringVar(&f.pool, "pool", "", "`POOL.hcl`, which says how many GPUs the jobs share, and who comes first")
 	return c
 }
 
@@ -55,14 +75,10 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 		return usageError{err}
 	}
 	l, err := a.load(arg, f.jobFlags)
-	if err != nil {
-		return err
+	if err == nil {
+		err = a.fit(ctx, l, f.recordFlags)
 	}
-	_, diags, err := a.preflight(ctx, l, f.recordFlags)
 	if err != nil {
-		return err
-	}
-	if err := a.diagnose(l.files, diags); err != nil {
 		return err
 	}
 	show, err := a.newScreen(l, f)
@@ -80,6 +96,15 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	}
 	a.farewell(l, s.View())
 	return nil
+}
+
+// fit says, with diagnostics, whether a job may be run.
+func (a *app) fit(ctx context.Context, l *loaded, f recordFlags) error {
+	_, diags, err := a.preflight(ctx, l, f)
+	if err != nil {
+		return err
+	}
+	return a.diagnose(l.files, diags)
 }
 
 // open launches the backend's plugin and opens the job's scheduler over it. o says what the job does not: Log, Progress, Stop. closeAll undoes

@@ -195,6 +195,9 @@ func writeStatus(w io.Writer, v *core.View) error {
 		row("workers", "%d %s of %d wanted (%d to %d), %d starting, %d leaving; capacity %s records/s, %.0f %% busy%s", s.Running, do, s.Target, v.Min, v.Max,
 			s.Pending, s.Draining, number(s.Capacity), 100*s.Busy, emulated(v))
 	}
+	if v.Pool != nil {
+		row("pool", "%s", v.Pool)
+	}
 	row("throughput", "%s", strings.TrimSuffix(v.Model+"; "+v.ModelBasis.String(), "; "))
 	if m := manualLine(v.Manual); v.Manual.Paused || v.Manual.Pinned {
 		row("order", "%s", m)

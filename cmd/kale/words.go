@@ -29,6 +29,11 @@ func headline(v *core.View) string {
 	if s.Running > 0 && !v.Manual.Paused {
 		parts = append(parts, number(s.Trained)+" trained")
 	}
+	if p := v.Pool; p != nil && p.Short() > 0 {
+		parts = append(parts, fmt.Sprintf("gets %d of %d from pool %s", p.Goal, p.Ask, p.Pool))
+	} else if p != nil {
+		parts = append(parts, "pool "+p.Pool)
+	}
 	return strings.Join(parts, ", ")
 }
 

@@ -116,7 +116,7 @@ func tail(path string, lines int) string {
 // list is what the backend knows of the job's processes, asked without the scheduler.
 func (r *rig) list() []backend.Status {
 	r.t.Helper()
-	list, complete, err := r.look.List(context.Background(), jobName)
+	list, complete, err := r.look.List(context.Background(), r.name())
 	if err != nil || !complete {
 		r.t.Fatalf("list the job's processes: complete %v, error %v", complete, err)
 	}
@@ -160,7 +160,7 @@ func (r *rig) view() (*core.View, error) {
 
 // chief is the chief's picture, asked without the scheduler.
 func (r *rig) chief() (*rpc.JobStatus, error) {
-	at, err := rpc.FindChief(r.spec.GetCheckpointDir(), jobName)
+	at, err := rpc.FindChief(r.spec.GetCheckpointDir(), r.name())
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +241,7 @@ func (r *rig) takeToken(raw []byte) error {
 func (r *rig) snapshot() {
 	r.t.Helper()
 	r.await("all servers have written a snapshot", func() string {
-		at, err := rpc.FindChief(r.spec.GetCheckpointDir(), jobName)
+		at, err := rpc.FindChief(r.spec.GetCheckpointDir(), r.name())
 		if err == nil {
 			err = r.callChief(at.Address, func(ctx context.Context, c rpc.ChiefClient) error {
 				_, err := c.Snapshot(ctx, &rpc.SnapshotRequest{})

@@ -32,6 +32,8 @@ const (
 
 // options are what differs between the tests' jobs. The zero value is two workers of the counting model that never rescale.
 type options struct {
+	name     string        // "" is jobName
+	with     *rig          // whose scheduler's process runs this job too; nil is its own
 	model    string        // kind; "" is counting
 	min, max int           // workers; 0, 0 is 2, 2
 	policy   string        // "" is static: always max
@@ -59,6 +61,7 @@ func (o options) hcl(brokers []string, checkpoints string) string {
 			*s = or
 		}
 	}
+	set(&o.name, jobName)
 	set(&o.model, job.ModelCounting)
 	set(&o.policy, job.PolicyStatic)
 	set(&o.mode, job.ModeLive)
@@ -148,7 +151,7 @@ func (o options) hcl(brokers []string, checkpoints string) string {
   backend %q {
 %s  }
 }
-`, jobName, strings.Join(brokers, `", "`), o.topic, o.start, o.onLost, o.topic+"-dead", o.model, batchSize, o.min, o.max, o.site.gpus, o.step,
+`, o.name, strings.Join(brokers, `", "`), o.topic, o.start, o.onLost, o.topic+"-dead", o.model, batchSize, o.min, o.max, o.site.gpus, o.step,
 		o.step.Seconds()/batchSize, o.season, 3*o.season, o.policy, o.mode, tick, o.watch, checkpoints, o.every, o.site.backend, o.site.block)
 }
 
@@ -175,6 +178,8 @@ type rig struct {
 	// addresses are all that the job's processes have listened on.
 	addresses map[string]bool
 	played    []*traffic
+	together  []*rig   // whose jobs its scheduler's process runs too
+	more      []string // arguments of kale run
 }
 
 // scheduler is `kale run` as a child of the test.
@@ -189,10 +194,13 @@ func newRig(t *testing.T, kafka *kafkatest.Cluster, o options) *rig {
 	t.Helper()
 	r := &rig{t: t, o: o, bins: programs(t), kafka: kafka, addresses: map[string]bool{}}
 	var err error
-	if r.dir, err = os.MkdirTemp(scratch, "rig-"); err != nil {
+	if o.with != nil {
+		r.dir = o.with.dir
+		o.with.together = append(o.with.together, r)
+	} else if r.dir, err = os.MkdirTemp(scratch, "rig-"); err != nil {
 		t.Fatal(err)
 	}
-	r.file = filepath.Join(r.dir, "job.hcl")
+	r.file = filepath.Join(r.dir, o.name+"job.hcl")
 	if r.site = o.site; r.site == nil {
 		r.site = here
 	}
@@ -232,7 +240,15 @@ func (r *rig) write(o options) {
 }
 
 // stateDir is the job's state folder.
-func (r *rig) stateDir() string { return filepath.Join(r.dir, "s", jobName) }
+func (r *rig) stateDir() string { return filepath.Join(r.dir, "s", r.name()) }
+
+// name is the job's.
+func (r *rig) name() string {
+	if r.o.name != "" {
+		return r.o.name
+	}
+	return jobName
+}
 
 func (r *rig) logFile() string { return filepath.Join(r.dir, "kale.log") }
 
@@ -275,7 +291,8 @@ func (r *rig) start() {
 		r.t.Fatal(err)
 	}
 	defer out.Close()
-	cmd := exec.Command(filepath.Join(r.bins.dir, "kale"), "-state-dir", filepath.Join(r.dir, "s"), "run", r.file, "-plain", "-log", "info", "-trainer", trainer)
+	args := append([]string{"-state-dir", filepath.Join(r.dir, "s"), "run", r.file, "-plain", "-log", "info", "-trainer", trainer}, r.more...)
+	cmd := exec.Command(filepath.Join(r.bins.dir, "kale"), args...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = r.dir, r.env(), out, out
 	if err := cmd.Start(); err != nil {
 		r.t.Fatalf("start the scheduler: %v", err)
@@ -336,13 +353,13 @@ func (r *rig) kale(args ...string) {
 // scale orders a number of workers.
 func (r *rig) scale(n int) {
 	r.t.Helper()
-	r.kale("scale", jobName, strconv.Itoa(n))
+	r.kale("scale", r.name(), strconv.Itoa(n))
 }
 
 // stop ends the job in order and waits for it. Its scheduler, if there is one, ends by itself when the job has stopped.
 func (r *rig) stop() {
 	r.t.Helper()
-	r.kale("stop", jobName)
+	r.kale("stop", r.name())
 	if r.sched != nil {
 		r.awaitEnd("the job has stopped, and its scheduler ends")
 	}
@@ -394,14 +411,10 @@ func (r *rig) cleanUp() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	for r.look != nil && len(processes(r.dir)) > 0 {
-		list, _, err := r.look.List(ctx, jobName)
-		var ids []backend.ID
-		for _, st := range list {
-			ids = append(ids, st.ID)
-		}
-		if err == nil {
-			err = r.look.Release(ctx, jobName, ids, backend.Forced)
+	for r.o.with == nil && r.look != nil && len(processes(r.dir)) > 0 {
+		err := r.releaseAll(ctx)
+		for _, other := range r.together {
+			err = errors.Join(err, other.releaseAll(ctx))
 		}
 		select {
 		case <-ctx.Done():
@@ -410,8 +423,11 @@ func (r *rig) cleanUp() {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	if r.look != nil {
-		if err := r.look.Close(); err != nil {
+	for _, one := range append(r.together, r) {
+		if one.look == nil || r.o.with != nil {
+			continue
+		}
+		if err := one.look.Close(); err != nil {
 			r.t.Error(err)
 		}
 	}
@@ -421,4 +437,20 @@ func (r *rig) cleanUp() {
 	if r.disk != nil {
 		r.disk.close()
 	}
+}
+
+// releaseAll releases what the backend has of the job, by force.
+func (r *rig) releaseAll(ctx context.Context) error {
+	if r.look == nil {
+		return nil
+	}
+	list, _, err := r.look.List(ctx, r.name())
+	if err != nil {
+		return err
+	}
+	var ids []backend.ID
+	for _, st := range list {
+		ids = append(ids, st.ID)
+	}
+	return r.look.Release(ctx, r.name(), ids, backend.Forced)
 }

@@ -50,7 +50,7 @@ var here = &site{
 	backend: "local", always: true,
 	look: func(*rig) backend.Backend { return local.New(nil) },
 	files: func(r *rig, name string) string {
-		return filepath.Join(r.stateDir(), "local", "backend-local", "jobs", jobName, "*", name)
+		return filepath.Join(r.stateDir(), "local", "backend-local", "jobs", r.name(), "*", name)
 	},
 	faults: supervised, shares: []chaos.Share{{Kind: chaos.KillSupervisor, Number: 1}},
 }

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+)
+
+// runTogether runs the schedulers of several jobs in one process, on one pool of GPUs where -pool names one. None is started before all could be. One that
+// ends, stopped or by a failure, leaves the others alone.
+func (a *app) runTogether(ctx context.Context, args []string, f runFlags) error {
+	outliveReaders()
+	if _, err := a.parseLogger(f.log); err != nil {
+		return usageError{err}
+	}
+	if f.live && len(args) > 1 {
+		return usagef("-live shows one job; kale status -watch JOB shows one of several")
+	}
+	if len(args) > 1 {
+		var mu sync.Mutex
+		shared := *a
+		shared.out, shared.err = &lines{mu: &mu, w: a.out}, &lines{mu: &mu, w: a.err}
+		a = &shared
+	}
+	jobs, pool, err := a.loadTogether(args, f.jobFlags, f.pool)
+	if err != nil {
+		return err
+	}
+	for _, l := range jobs {
+		if err := a.fit(ctx, l, f.recordFlags); err != nil {
+			return err
+		}
+	}
+	return a.serveTogether(ctx, jobs, pool, f)
+}
+
+// loadTogether reads job files, which must name different jobs, and holds the pool file, if there is one, against them.
+func (a *app) loadTogether(args []string, f jobFlags, poolFile string) (jobs []*loaded, pool *core.Pool, err error) {
+	files := map[string]string{}
+	var all []*job.Job
+	for _, arg := range args {
+		l, err := a.load(arg, f)
+		if err != nil {
+			return nil, nil, err
+		}
+		if first, twice := files[l.Name]; twice {
+			return nil, nil, fmt.Errorf("%s and %s are both of job %q: a job has one scheduler; name it once, or give one of them another name", first, arg, l.Name)
+		}
+		files[l.Name] = arg
+		jobs, all = append(jobs, l), append(all, l.Job)
+	}
+	if poolFile == "" {
+		return jobs, nil, nil
+	}
+	rules, sources, diags := job.LoadPool(poolFile)
+	if rules != nil {
+		diags = append(diags, rules.Check(all)...)
+	}
+	if err := a.diagnose(sources, diags); err != nil {
+		return nil, nil, err
+	}
+	return jobs, core.NewPool(rules), nil
+}
+
+// served is a job whose scheduler is open.
+type served struct {
+	*loaded
+	a     *app
+	show  *screen
+	s     *core.Scheduler
+	b     backend.Backend
+	close func() // more than once is once
+}
+
+// serveTogether opens all schedulers, then runs them until ctx ends or each has ended.
+func (a *app) serveTogether(ctx context.Context, jobs []*loaded, pool *core.Pool, f runFlags) error {
+	var open []served
+	defer func() {
+		for _, o := range open {
+			o.close()
+		}
+	}()
+	for _, l := range jobs {
+		own := *a
+		if len(jobs) > 1 {
+			own.out = a.out.(*lines).of(l.Name)
+		}
+		show, err := own.newScreen(l, f)
+		if err != nil {
+			return err
+		}
+		s, b, closeAll, err := own.open(ctx, l, core.Options{Log: show.lg, Progress: show.step, Pool: pool})
+		if err != nil {
+			show.close()
+			return err
+		}
+		open = append(open, served{l, &own, show, s, b, sync.OnceFunc(func() { closeAll(); show.close() })})
+	}
+	errs := make([]error, len(open))
+	var wg sync.WaitGroup // each ends with ctx, or when its job has stopped
+	for i, o := range open {
+		wg.Go(func() {
+			if err := o.a.serve(ctx, o.show, o.loaded, o.b, o.s); err != nil {
+				errs[i] = fmt.Errorf("run job %q: %w", o.Name, err)
+				fmt.Fprintf(a.err, "kale: %v; the other jobs go on\n", errs[i])
+			}
+			o.close() // whoever stopped this job waits until its state is free, and not for the others
+			o.a.farewell(o.loaded, o.s.View())
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// lines writes whole lines to w, each of them at once, after a prefix. Several may share w and mu.
+type lines struct {
+	mu     *sync.Mutex
+	w      io.Writer
+	prefix string
+	rest   []byte
+}
+
+// of is l with the name of a job before each line.
+func (l *lines) of(name string) *lines { return &lines{mu: l.mu, w: l.w, prefix: name + "  "} }
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest = append(l.rest, p...)
+	for {
+		i := bytes.IndexByte(l.rest, '\n')
+		if i < 0 {
+			return len(p), nil
+		}
+		if _, err := l.w.Write(append([]byte(l.prefix), l.rest[:i+1]...)); err != nil {
+			return 0, err
+		}
+		l.rest = l.rest[i+1:]
+	}
+}
