@@ -11,7 +11,7 @@
 //
 //	who owns a job, and how it lives     scheduler.go, state.go, stop.go, kill.go, command.go (orders), snapshot.go
 //	what is there                        look.go (one look), chief.go, kafka.go, gap.go and teach.go (what the looks teach), fields.go
-//	what shall be                        sight.go (what a policy sees), decide.go, desired.go (what is wanted, and kept), foresight.go, rolling.go, shortage.go
+//	what shall be                        sight.go (what a policy sees), decide.go, share.go (jobs that share a pool), desired.go (what is wanted, and kept), foresight.go, rolling.go, shortage.go
 //	how it comes about                   act.go, ranks.go (who leaves first), trouble.go (what does not stay up), hung.go (what does not answer), walltime.go, renew.go, renewserver.go
 //	how processes find it                trainspec.go, rendezvous.go, checkpoint.go, probe.go
 //	what people are shown                publish.go (the view), record.go, waits.go, standing.go, join.go, rollback.go; without a scheduler glance.go, preview.go, placement.go

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/pool"
 )
 
 func TestWriteStatus(t *testing.T) {
@@ -21,6 +22,8 @@ func TestWriteStatus(t *testing.T) {
 		Workers:  []core.WorkerView{{ID: "worker-0-g1", Backend: "running", Member: "ready", Partitions: []int32{0, 1, 2}, Rate: 400, Busy: 0.8, Node: "a"}},
 		Servers:  []core.ServerView{{ID: "ps-0-g1", Backend: "running", Up: true, Known: true, Rows: 5000, LastSnapshot: now.Add(-9 * time.Second)}},
 		Problems: []string{"partition 3: stuck"},
+		Pool: &core.PoolShare{Pool: "main", Size: 4, Held: 4, Share: pool.Share{Job: pool.Job{Name: "ctr", Ask: 3, Staying: 3, Guarantee: 1}, Goal: 1, Gives: 2},
+			Why: "asks for 3, is guaranteed 1, holds 3; gets 1 of the pool's 4, beside ads of higher priority; gives 2 back for ads (priority 10)"},
 	}
 	var out buffer
 	if err := writeStatus(&out, v); err != nil {
@@ -53,6 +56,18 @@ func TestFit(t *testing.T) {
 	}
 	if got := fit(table, 0); got != table {
 		t.Errorf("where there is no terminal: %q", got)
+	}
+}
+
+// The line of a job in the list says what its pool gives it, where that is not what it asks for.
+func TestThePoolShowsInTheList(t *testing.T) {
+	v := &core.View{Min: 1, Max: 4, Sample: core.Sample{Running: 1, Target: 1}, Pool: &core.PoolShare{Pool: "main", Share: pool.Share{Job: pool.Job{Ask: 3, Limit: 4}, Goal: 1}}}
+	if got, want := headline(v), "1 worker of 1–4 train, lag unknown, 0.0 trained, gets 1 of 3 from pool main"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	v.Pool.Goal = 3
+	if got, want := headline(v), "1 worker of 1–4 train, lag unknown, 0.0 trained, pool main"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
