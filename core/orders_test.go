@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/traffic"
 )
 
 func TestOrdersThatAreRefusedChangeNothing(t *testing.T) {
@@ -366,4 +368,66 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.mustBeLive("ps-0-g1 ps-1-g1") // training would go on
+}
+
+// A broker that does not answer makes the back-fill last for minutes. Orders are taken meanwhile, and a stop does not wait for its end.
+func TestOrdersAreTakenDuringTheBackfill(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mute.Close() }) // nothing was written to it
+	answers := r.s.kafka
+	if r.s.kafka, err = traffic.NewClient(traffic.ClientOptions{Brokers: []string{mute.Addr().String()}, Topic: rigTopic}); err != nil {
+		t.Fatal(err)
+	}
+	defer answers.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), backfillTimeout/2)
+	defer cancel()
+	ran := make(chan error, 1)
+	go func() { ran <- r.s.Run(ctx) }()
+	for _, o := range []Order{{Kind: "scale", Target: 2}, {Kind: "stop"}} {
+		if err := r.s.Do(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if err := <-ran; err != nil {
+		t.Fatal(err)
+	}
+	if w := r.s.want; w.Manual.Target != 2 || !w.Stopping {
+		t.Errorf("pinned to %d, stopping %v", w.Manual.Target, w.Stopping)
+	}
+}
+
+// What a stop waits for is named: who is silent, who has yet to write, and a backend that does not answer.
+func TestStopSaysWhatItWaitsFor(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.beats(2)
+	hold := make(chan struct{})
+	r.chief.with(func(*rpc.JobStatus) { r.chief.hold = hold })
+	waits := func(want string) {
+		t.Helper()
+		if got := r.s.View().Waits; got != want {
+			t.Errorf("waits for %q, want %q", got, want)
+		}
+	}
+	r.order("stop", 0)
+	r.beats(3)
+	waits("the last snapshot")
+	r.chief.with(func(st *rpc.JobStatus) { st.Servers[0].Metrics.LastSnapshotUnixMs = time.Now().UnixMilli() })
+	r.beat()
+	waits("the last snapshot, which ps-1 has yet to write")
+	r.hang(server(1, 1))
+	r.beats(5)
+	waits("the last snapshot, which ps-1 has yet to write; and for ps-1-g1, which has not answered for 10s (what does not answer is ended and started again)")
+	r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
+	r.beat()
+	waits("the backend, which does not answer: scripted (unavailable)")
+	r.chief.serverUp(1)
+	close(hold)
+	r.stops()
 }

@@ -89,6 +89,8 @@ type Scheduler struct {
 	stopSince    time.Time     // when this scheduler began to stop the job
 	recorded     time.Time     // when the last sample was recorded
 	snapshot     askedSnapshot // of a stop
+	// snapshotFrom is when each server had written its newest snapshot as that one was asked for, by the server's clock; nil: it was not asked for.
+	snapshotFrom map[int32]int64
 
 	serverSnapshot askedSnapshot // before a server is renewed
 	snapshotErr    error
@@ -333,12 +335,12 @@ func (s *Scheduler) Store() *state.Store { return s.store }
 // View is the newest picture, nil before the first look.
 func (s *Scheduler) View() *View { return s.view.Load() }
 
-// Run back-fills the arrival history and then looks, decides and acts until ctx ends. Training goes on after that.
+// Run back-fills the arrival history and then looks, decides and acts until ctx ends. Training goes on after that. Orders are taken from the beginning.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if s.opt.Stop {
 		s.want.Stopping, s.stopSince = true, time.Now()
 	} else {
-		s.backfill(ctx)
+		s.warmUp(ctx)
 	}
 	defer s.endOnce.Do(func() { close(s.ended) })
 	defer s.endSnapshot()
@@ -361,6 +363,30 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		case c := <-s.commands:
 			c.done <- s.obey(ctx, c)
 		case <-t.C:
+		}
+	}
+}
+
+// warmUp back-fills, and takes orders meanwhile. A stop needs no history.
+func (s *Scheduler) warmUp(ctx context.Context) {
+	filling, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	go func() { // waited for below; ends with filling, and touches the arrivals only
+		defer close(done)
+		s.backfill(filling)
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		case c := <-s.commands:
+			c.done <- s.obey(ctx, c)
+			if s.want.Stopping {
+				cancel()
+				<-done
+				return
+			}
 		}
 	}
 }

@@ -125,6 +125,12 @@ func (s *Scheduler) remaining() (servers []backend.ID, liveServers, liveWorkers 
 
 // snapshotWritten asks for the last snapshot, once at a time, and says whether it has been written.
 func (s *Scheduler) snapshotWritten(ctx context.Context) bool {
+	if s.snapshotFrom == nil && s.seen.chiefErr == nil {
+		s.snapshotFrom = map[int32]int64{}
+		for _, sv := range s.seen.chief.GetServers() {
+			s.snapshotFrom[sv.GetInfo().GetIndex()] = sv.GetMetrics().GetLastSnapshotUnixMs()
+		}
+	}
 	done, err := s.snapshot.ask(ctx, s.chief)
 	if !done {
 		return false
@@ -132,7 +138,7 @@ func (s *Scheduler) snapshotWritten(ctx context.Context) bool {
 	if errors.Is(err, rpc.ErrNoChief) && !s.want.Trained {
 		return true // nothing was ever trained
 	}
-	s.snapshotErr = err
+	s.snapshotErr, s.snapshotFrom = err, nil
 	if err != nil && ctx.Err() == nil {
 		s.lg.Warn("the last snapshot was not written; trying again", "err", err)
 	}

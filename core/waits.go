@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
@@ -12,7 +13,13 @@ import (
 // waits says for people what a change under way, or a stop, waits for; "" when nothing is waited for, or when that is not known.
 func (s *Scheduler) waits() string {
 	switch {
-	case s.want.Stopped || s.seen.listErr != nil || !s.seen.complete:
+	case s.want.Stopped:
+		return ""
+	case s.want.Stopping && s.seen.listErr != nil:
+		return "the backend, which does not answer: " + s.seen.listErr.Error()
+	case s.want.Stopping && !s.seen.complete:
+		return "the backend, which could not look everywhere"
+	case s.seen.listErr != nil || !s.seen.complete:
 		return ""
 	case s.want.Stopping:
 		return s.stopWaits()
@@ -69,11 +76,43 @@ func (s *Scheduler) stopWaits() string {
 	case s.want.Forced:
 		return few(append(workers, servers...))
 	case len(workers) > 0:
-		return few(workers)
+		return few(workers) + s.unanswered()
 	case len(servers) > 0 && !s.want.Snapshotted:
-		return "the last snapshot" + s.snapshotTrouble()
+		return "the last snapshot" + s.writers() + s.snapshotTrouble() + s.unanswered()
 	}
 	return few(servers)
+}
+
+// unanswered says which servers a stop needs and does not hear, and what becomes of them.
+func (s *Scheduler) unanswered() string {
+	var mute []string
+	for i := range s.job.Servers.Count {
+		id := backend.ID{Role: backend.RoleServer, Rank: i, Generation: s.want.Servers[i]}
+		if si := s.silences[placeOf(id)]; si != nil && si.id == id && si.asks > 1 {
+			mute = append(mute, fmt.Sprintf("%s, which has not answered for %v", id, si.lasts.Truncate(time.Second)))
+		}
+	}
+	if len(mute) == 0 {
+		return ""
+	}
+	return "; and for " + few(mute) + " (what does not answer is ended and started again)"
+}
+
+// writers names the servers that have yet to write the last snapshot, where that is known and not all of them.
+func (s *Scheduler) writers() string {
+	if s.seen.chiefErr != nil || s.snapshotFrom == nil {
+		return ""
+	}
+	var names []string
+	for _, sv := range s.seen.chief.GetServers() {
+		if i := sv.GetInfo().GetIndex(); sv.GetMetrics().GetLastSnapshotUnixMs() <= s.snapshotFrom[i] {
+			names = append(names, fmt.Sprintf("ps-%d", i))
+		}
+	}
+	if len(names) == 0 || len(names) == s.job.Servers.Count {
+		return ""
+	}
+	return ", which " + few(names) + " has yet to write"
 }
 
 // snapshotTrouble says why the last snapshot is not written yet, as far as that is known, and what does without it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -96,10 +97,22 @@ func (a *app) awaitStop(ctx context.Context, name string, began time.Time, look 
 		case err == nil && (v.Stopped || v.LastStop.After(began) || v.Started.After(began)), err != nil && ended(err):
 			return nil
 		case err == nil:
-			bar.show("stopping job %q, %s: %s", name, time.Since(began).Round(time.Second), remaining(v))
+			bar.show("%s", a.stopWords(name, time.Since(began), v))
 		}
 		_ = wait(ctx, stopPoll) // the next turn tells
 	}
+}
+
+// stopTakesLong is when a stop is said to take long.
+const stopTakesLong = 10 * time.Second
+
+// stopWords say how far a stop is and, when it takes long, what does without what it waits for.
+func (a *app) stopWords(name string, lasts time.Duration, v *core.View) string {
+	text := fmt.Sprintf("stopping job %q, %s: %s", name, lasts.Round(time.Second), remaining(v))
+	if lasts >= stopTakesLong && !strings.Contains(text, "kale stop -force") {
+		text += fmt.Sprintf("; kale stop -force %s%s does without", a.stateFlag(), name)
+	}
+	return text
 }
 
 // remaining says what a stop waits for.
@@ -183,7 +196,7 @@ func (a *app) drive(ctx context.Context, name string, s *core.Scheduler) error {
 			return err
 		case <-t.C:
 			if v := s.View(); v != nil {
-				bar.show("stopping job %q, %s: %s", name, time.Since(began).Round(time.Second), remaining(v))
+				bar.show("%s", a.stopWords(name, time.Since(began), v))
 			}
 		}
 	}
