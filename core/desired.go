@@ -33,8 +33,9 @@ type desired struct {
 	// Workers and Servers give the generation that is wanted, by rank; a rank keeps its last one when it is not wanted.
 	Workers map[int]uint64 `json:"workers"`
 	Servers map[int]uint64 `json:"servers"`
-	// Renewals are wanted workers whose walltime ends, with their successors.
-	Renewals []renewal `json:"renewals,omitempty"`
+	// Renewals are wanted workers that the cluster will end, with their successors; LastRenewal is the last one that was done.
+	Renewals    []renewal `json:"renewals,omitempty"`
+	LastRenewal *Renewed  `json:"last_worker_renewal,omitempty"`
 	// ServerRenewal is the one under way; LastServerRenewal the one before; ServerPauses how long servers were away for it, oldest first.
 	ServerRenewal     *ServerRenewal  `json:"server_renewal,omitempty"`
 	LastServerRenewal *ServerRenewal  `json:"last_server_renewal,omitempty"`

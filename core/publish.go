@@ -90,7 +90,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, Model: s.online.Model().String(), ModelBasis: s.basis(),
 		Trained: trainedRecords(n.chief), Dead: n.chief.GetDeadRecords(), Skips: j.Stream.DeadLetter == "" && j.Stream.OnUndecodable == job.OnLostSkip, Lost: n.chief.GetLostOffsets(), Emulated: j.Workers.EmulateStep > 0,
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped, LastStop: s.want.LastStop,
-		History: s.lastHistory, LastRescale: s.lastRescale, ServerRenewal: s.want.LastServerRenewal, Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(),
+		History: s.lastHistory, LastRescale: s.lastRescale, WorkerRenewal: s.want.LastRenewal, ServerRenewal: s.want.LastServerRenewal, Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(),
 	}
 	if s.opt.Pool != nil {
 		v.Pool = s.opt.Pool.share(j.Name)
@@ -125,7 +125,7 @@ func (s *Scheduler) processes() (workers []WorkerView, servers []ServerView) {
 func (s *Scheduler) workerView(st backend.Status) WorkerView {
 	w := WorkerView{
 		ID: st.ID.String(), Rank: st.ID.Rank, Generation: st.ID.Generation, Backend: string(st.State), Node: st.Node, Devices: st.Devices,
-		Restarts: st.Restarts, PID: st.PID, Reason: st.Reason, Since: sane(st.Started), Deadline: sane(st.Deadline), Member: "unknown",
+		Restarts: st.Restarts, PID: st.PID, Reason: st.Reason, Since: sane(st.Started), Deadline: sane(st.Deadline), EndCause: st.EndCause, Member: "unknown",
 	}
 	if s.seen.chiefErr != nil {
 		if h, ok := s.meet.heard(st.ID); ok && h.phase != rpc.Phase_PHASE_JOINED {

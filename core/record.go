@@ -3,6 +3,7 @@ package core
 import (
 	"time"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
 )
@@ -106,6 +107,8 @@ type View struct {
 	Pool *PoolShare `json:"pool,omitempty"`
 	// LastRescale is the last one that ended; it is not changed any more.
 	LastRescale *Rescale `json:"last_rescale,omitempty"`
+	// WorkerRenewal is the last worker that gave way to a successor before the cluster could end it; it is not changed any more.
+	WorkerRenewal *Renewed `json:"worker_renewal,omitempty"`
 	// ServerRenewal is the last parameter server that was replaced before its walltime ended; it is not changed any more.
 	ServerRenewal *ServerRenewal `json:"server_renewal,omitempty"`
 	// Rollbacks are those that are known, the oldest first.
@@ -156,6 +159,8 @@ type WorkerView struct {
 	Reason     string    `json:"reason,omitempty"`
 	Since      time.Time `json:"since,omitzero"`
 	Deadline   time.Time `json:"deadline,omitzero"` // from when on the cluster may end it by itself
+	// EndCause is why there is a deadline: "walltime", "drain" or "preemption".
+	EndCause backend.EndCause `json:"end_cause,omitempty"`
 }
 
 // ServerView is one parameter server as the backend and the chief see it.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -9,12 +10,39 @@ import (
 	"github.com/kale-sched/kale/core/rpc"
 )
 
-// renewal is a worker whose walltime ends and the warm successor that takes its place once it is ready. The successor is not one of the wanted workers yet.
+// renewal is a worker that the cluster will end and the warm successor that takes its place once it is ready. The successor is not one of the wanted workers yet.
 type renewal struct {
-	Rank       int       `json:"rank"`
-	Generation uint64    `json:"generation"`
-	Successor  int       `json:"successor"`
-	Deadline   time.Time `json:"deadline"`
+	Rank       int              `json:"rank"`
+	Generation uint64           `json:"generation"`
+	Successor  int              `json:"successor"`
+	Deadline   time.Time        `json:"deadline"`
+	Cause      backend.EndCause `json:"cause,omitempty"`
+	// Due is until when it is waited for a place beside the old worker: a successor that has none then gets the old worker's, in time for those that are next.
+	Due time.Time `json:"due,omitzero"`
+}
+
+// Renewed is a worker that left because the cluster would have ended it, and its successor.
+type Renewed struct {
+	Worker    string           `json:"worker"`
+	Successor string           `json:"successor"`
+	Cause     backend.EndCause `json:"cause"`
+	Deadline  time.Time        `json:"deadline"`
+	At        time.Time        `json:"at"` // when the worker was asked to leave, or was found to have ended
+	// Warm says that the successor was ready by then, so that capacity did not dip.
+	Warm bool `json:"warm"`
+}
+
+// String is the renewal for people.
+func (v *Renewed) String() string {
+	how := ""
+	if !v.Warm {
+		how = ", which was not ready yet"
+	}
+	when := "before"
+	if v.At.After(v.Deadline) {
+		when = "after"
+	}
+	return fmt.Sprintf("%s gave way to %s%s, %v %s %v could end it, from %s on", v.Worker, v.Successor, how, v.At.Sub(v.Deadline).Abs().Round(time.Second), when, v.Cause, v.Deadline.Format("15:04:05"))
 }
 
 // wantedRanks are those of the wanted workers and of successors, ascending.
@@ -41,16 +69,19 @@ func (s *Scheduler) renew(now time.Time) error {
 	terms, starts := s.walltimes(now)
 	slices.SortFunc(terms, func(a, b term) int { return starts[a.place].Compare(starts[b.place]) })
 	for _, t := range terms {
-		if t.place.Role != backend.RoleWorker || starts[t.place].After(now) {
+		if t.place.Role != backend.RoleWorker {
 			continue
 		}
 		room, soon := s.roomForOneMore()
 		wait := s.want.ServerRenewal != nil || s.unsteady() >= s.renewedAtOnce() || !room && soon
+		early := t.cause == backend.EndDrain && room && !wait // who drains a node waits until it is empty
 		switch {
+		case starts[t.place].After(now) && !early:
+			continue
 		case wait && now.Before(t.last()):
 			continue
 		case room:
-			s.startSuccessor(t)
+			s.startSuccessor(t, laterOf(now, starts[t.place]).Add(t.lead/3))
 		default:
 			s.replaceInPlace(t, now)
 		}
@@ -73,14 +104,15 @@ func (s *Scheduler) unsteady() int {
 	return n
 }
 
-// roomForOneMore says whether the job file and the pool allow one more worker beside those that run, and the cluster is not known to be full; soon says that there will be
-// when those that are on their way out have left.
+// roomForOneMore says whether one more worker may be started for a handover beside those that run: the pool has a place to spare and the cluster is not known to be
+// full; soon says that there will be room when those that are on their way out have left. Whether the cluster has a place is seen when it is asked for one: a
+// successor that gets none takes over when the old worker has to leave.
 func (s *Scheduler) roomForOneMore() (now, soon bool) {
 	if h := s.want.Ceiling; h != nil && h.Max > 0 {
 		return false, false
 	}
 	n := len(s.want.Ranks)
-	now, soon = n+len(s.want.Renewals)+len(s.want.Draining) < s.job.Workers.Max, n < s.job.Workers.Max
+	now, soon = n+len(s.want.Renewals)+len(s.want.Draining) < s.mostBeside(), n < s.mostBeside()
 	if p := s.opt.Pool; p != nil && now && !p.spare(s.job.Name) {
 		return false, false
 	}
@@ -88,22 +120,23 @@ func (s *Scheduler) roomForOneMore() (now, soon bool) {
 }
 
 // startSuccessor makes a fresh rank wanted beside the one that will leave.
-func (s *Scheduler) startSuccessor(t term) {
+func (s *Scheduler) startSuccessor(t term, due time.Time) {
 	taken, fresh := s.want.wantedRanks(), 0
 	for slices.Contains(taken, fresh) || s.departing(fresh) {
 		fresh++
 	}
 	s.want.Workers[fresh]++
-	v := renewal{Rank: t.place.Rank, Generation: s.want.Workers[t.place.Rank], Successor: fresh, Deadline: t.deadline}
+	v := renewal{Rank: t.place.Rank, Generation: s.want.Workers[t.place.Rank], Successor: fresh, Deadline: t.deadline, Cause: t.cause, Due: due}
 	s.want.Renewals = append(s.want.Renewals, v)
-	s.lg.Info("a worker's walltime ends; starting its successor", "workload", workerID(v.Rank, v.Generation).String(), "deadline", t.deadline,
+	s.lg.Info("the cluster will end a worker; starting its successor", "workload", workerID(v.Rank, v.Generation).String(), "by", v.Cause.String(), "deadline", t.deadline,
 		"successor", workerID(fresh, s.want.Workers[fresh]).String())
 }
 
 // replaceInPlace drains a worker; the next one of its rank starts when it is gone.
 func (s *Scheduler) replaceInPlace(t term, now time.Time) {
-	s.lg.Info("a worker's walltime ends, and there is no room for one more beside it; it is replaced when it has drained",
-		"workload", workerID(t.place.Rank, s.want.Workers[t.place.Rank]).String(), "deadline", t.deadline)
+	s.lg.Info("the cluster will end a worker, and there is no room for one more beside it; it is replaced when it has drained",
+		"workload", workerID(t.place.Rank, s.want.Workers[t.place.Rank]).String(), "by", t.cause.String(), "deadline", t.deadline)
+	s.renewed(renewal{Rank: t.place.Rank, Generation: s.want.Workers[t.place.Rank], Successor: t.place.Rank, Deadline: t.deadline, Cause: t.cause}, s.want.Workers[t.place.Rank]+1, now, false)
 	s.want.leave(t.place.Rank, now)
 	s.want.Workers[t.place.Rank]++
 }
@@ -112,20 +145,49 @@ func (s *Scheduler) replaceInPlace(t term, now time.Time) {
 func (s *Scheduler) handOver(now time.Time) (changed bool) {
 	for _, v := range slices.Clone(s.want.Renewals) {
 		st, found := s.seen.allocation(workerID(v.Rank, v.Generation))
+		if i := slices.Index(s.want.Renewals, v); found && !st.Deadline.IsZero() && !st.Deadline.Equal(v.Deadline) { // another one was set
+			v.Due = v.Due.Add(st.Deadline.Sub(v.Deadline))
+			v.Deadline, v.Cause = st.Deadline, st.EndCause
+			s.want.Renewals[i], changed = v, true
+		}
+		if found && st.State == backend.StateRunning && st.Deadline.IsZero() && !s.isReady(v.Successor) {
+			s.lg.Info("the cluster lets a worker go on after all; its successor is not needed", "workload", workerID(v.Rank, v.Generation).String(), "was_to_end_by", v.Cause.String(), "successor", v.Successor)
+			s.want.callOff(v, now)
+			changed = true
+			continue
+		}
+		latest := s.latestLeave(v)
 		switch {
 		case s.isReady(v.Successor) && s.want.ServerRenewal == nil:
-			s.lg.Info("a worker is renewed", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor, "before_deadline", v.Deadline.Sub(now).Round(time.Second))
+			s.lg.Info("a worker is renewed", "workload", workerID(v.Rank, v.Generation).String(), "by", v.Cause.String(), "successor", v.Successor, "before_deadline", v.Deadline.Sub(now).Round(time.Second))
 		case !found || !st.State.Live():
 			s.lg.Warn("a worker ended before its successor was ready", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
-		case !now.Before(s.latestLeave(v)) && now.Before(v.Deadline): // one that outlives its deadline is asked to end by the cluster, and may train until then
+		case !now.Before(v.Due) && s.hasNoPlace(v.Successor):
+			s.lg.Warn("a worker leaves before its successor is ready, which has no place beside it", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
+			latest = now
+		case !now.Before(latest) && now.Before(v.Deadline): // one that outlives its deadline is asked to end by the cluster, and may train until then
 			s.lg.Warn("a worker has to leave before its successor is ready", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
 		default:
 			continue
 		}
-		s.want.swap(v, now, s.latestLeave(v))
+		s.renewed(v, s.want.Workers[v.Successor], now, s.isReady(v.Successor))
+		s.want.swap(v, now, latest)
 		changed = true
 	}
 	return changed
+}
+
+// hasNoPlace says that the cluster has no place for a worker now.
+func (s *Scheduler) hasNoPlace(rank int) bool {
+	_, waits := s.waitsForPlace(rank)
+	return waits
+}
+
+// renewed keeps for people what became of a renewal.
+func (s *Scheduler) renewed(v renewal, generation uint64, now time.Time, warm bool) {
+	s.want.LastRenewal = &Renewed{
+		Worker: workerID(v.Rank, v.Generation).String(), Successor: workerID(v.Successor, generation).String(), Cause: v.Cause, Deadline: v.Deadline, At: now, Warm: warm,
+	}
 }
 
 // isReady says that the worker that is wanted under a rank is ready with the chief of now.
@@ -164,6 +226,12 @@ func (d *desired) swap(v renewal, now, latest time.Time) {
 	}
 }
 
+// callOff lets the successor of a worker leave that does not have to go any more.
+func (d *desired) callOff(v renewal, now time.Time) {
+	d.Renewals = slices.DeleteFunc(d.Renewals, func(o renewal) bool { return o == v })
+	d.leave(v.Successor, now)
+}
+
 // endRenewals lets successors leave that have not taken over.
 func (d *desired) endRenewals(now time.Time) {
 	for _, v := range d.Renewals {
@@ -176,6 +244,7 @@ func (d *desired) endRenewals(now time.Time) {
 func (s *Scheduler) takeReady(now time.Time) {
 	for _, v := range slices.Clone(s.want.Renewals) {
 		if s.isReady(v.Successor) {
+			s.renewed(v, s.want.Workers[v.Successor], now, true)
 			s.want.swap(v, now, s.latestLeave(v))
 		}
 	}
@@ -187,5 +256,5 @@ func (s *Scheduler) renewalWaits(v renewal) string {
 	if w := s.allocationWaits(id); w != "" {
 		return w
 	}
-	return id.String() + " to take over from " + workerID(v.Rank, v.Generation).String() + " before " + v.Deadline.Format("15:04:05")
+	return id.String() + " to take over from " + workerID(v.Rank, v.Generation).String() + " before " + v.Cause.String() + " may end that, from " + v.Deadline.Format("15:04:05") + " on"
 }

@@ -22,6 +22,17 @@ func (r *rig) expire(in time.Duration, ids ...backend.ID) {
 	r.beat()
 }
 
+// drainNode drains the node that workers are on, with so much time to leave it.
+func (r *rig) drainNode(in time.Duration, ids ...backend.ID) {
+	r.t.Helper()
+	for _, id := range ids {
+		if err := r.cluster.SetEnd("ctr", id, r.now.Add(in), backend.EndDrain); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.beat()
+}
+
 // pass lets the time pass, second by second, with workers that join as soon as they run, and the cluster ending what has outlived its walltime. It returns the
 // least number of workers that trained at any time, and the most processes of workers.
 func (r *rig) pass(d time.Duration) (leastTraining, mostHeld int) {
@@ -92,17 +103,119 @@ func TestRenewalsAreStaggered(t *testing.T) {
 	}
 }
 
-// Where the job file allows no more workers, the old one drains just before its time is up, and the next of its rank starts when it is gone.
-func TestWalltimeWithoutRoom(t *testing.T) {
-	r := newRig(t, rigOptions{change: func(text string) string { return strings.Replace(text, "max = 8", "max = 3", 1) }})
+func atMostThree(text string) string { return strings.Replace(text, "max = 8", "max = 3", 1) }
+
+// Where as many workers run as the job file allows, a successor may be one more for the time of its handover, and there is never another one.
+func TestWalltimeAtMostWorkers(t *testing.T) {
+	r := newRig(t, rigOptions{change: atMostThree})
 	r.started(3)
-	r.expire(2*time.Minute, worker(0, 1), worker(1, 1), worker(2, 1))
-	least, most := r.pass(2 * time.Minute)
+	r.expire(3*time.Minute, worker(0, 1), worker(1, 1), worker(2, 1))
+	least, most := r.pass(3 * time.Minute)
+	if least != 3 || most != 4 {
+		t.Errorf("at least %d workers trained and at most %d ran; want 3 and 4", least, most)
+	}
+	r.until("all run again", r.settled(3))
+	for _, rank := range []int{0, 1, 2} {
+		if strings.Contains(r.live(), worker(rank, 1).String()) {
+			t.Errorf("%s was not renewed: %s", worker(rank, 1), r.live())
+		}
+	}
+	if r.s.want.Target != 3 {
+		t.Errorf("the target is %d, want 3", r.s.want.Target)
+	}
+}
+
+// A node is drained: who is on it is replaced at once and not just before the drain's end, one after the other.
+func TestDrainedNodeIsLeftAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(string) string
+		most   int
+	}{"room for more": {nil, 5}, "as many as the job file allows": {atMostThree, 4}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{change: c.change})
+			r.started(3)
+			r.drainNode(time.Hour, worker(0, 1), worker(1, 1))
+			least, most := r.pass(2 * time.Minute)
+			if least != 3 || most > c.most {
+				t.Errorf("at least %d workers trained and at most %d ran; want 3, and %d at most", least, most, c.most)
+			}
+			for _, rank := range []int{0, 1} {
+				if strings.Contains(r.live(), worker(rank, 1).String()) {
+					t.Errorf("%s is still on the node that is drained: %s", worker(rank, 1), r.live())
+				}
+			}
+			v := r.s.want.LastRenewal
+			if v == nil || v.Cause != backend.EndDrain || !v.Warm || !strings.Contains(v.String(), "before the drain of its node could end it") {
+				t.Errorf("the last renewal is %v", v)
+			}
+		})
+	}
+}
+
+// A node is drained and there is no place elsewhere: the worker stays until the drain's end, and leaves then, its successor being there or not.
+func TestDrainedNodeWithoutAPlaceElsewhere(t *testing.T) {
+	r := newRig(t, rigOptions{slots: 3})
+	r.started(3)
+	r.drainNode(time.Hour, worker(1, 1))
+	for range 57 { // minutes
+		r.now = r.now.Add(time.Minute - time.Second)
+		r.beat()
+		if live := r.live(); live != "ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1" {
+			t.Fatalf("with time left, live are %s", live)
+		}
+	}
+	if !strings.Contains(r.s.waits(), "worker-3-g1") {
+		t.Errorf("it waits for %q, want the successor", r.s.waits())
+	}
+	least, _ := r.pass(3*time.Minute - 5*time.Second)
+	if least != 2 || strings.Contains(r.live(), worker(1, 1).String()) {
+		t.Errorf("at least %d workers trained, and live are %s; want that worker-1 has left", least, r.live())
+	}
+	if v := r.s.want.LastRenewal; v == nil || v.Warm || v.At.After(v.Deadline) {
+		t.Errorf("the last renewal is %v", v)
+	}
+}
+
+// A drain is called off before the successor is ready, or another deadline is set.
+func TestDrainIsChanged(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(3)
+	r.drainNode(time.Hour, worker(1, 1))
+	r.until("a successor is started", func() error {
+		if len(r.s.want.Renewals) == 0 {
+			return fmt.Errorf("live are %s", r.live())
+		}
+		return nil
+	})
+	r.drainNode(30*time.Minute, worker(1, 1))
+	r.beats(2)
+	if vs := r.s.want.Renewals; len(vs) != 1 || vs[0].Deadline.After(r.now.Add(30*time.Minute)) {
+		t.Errorf("renewals %+v, want the new deadline", vs)
+	}
+	if err := r.cluster.SetEnd("ctr", worker(1, 1), time.Time{}, ""); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the successor has left", func() error {
+		if got := r.live(); got != "ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1" || len(r.s.want.Renewals) > 0 {
+			return fmt.Errorf("live are %s", got)
+		}
+		return nil
+	})
+	if !slices.Equal(r.s.want.Ranks, []int{0, 1, 2}) {
+		t.Errorf("wanted are %v", r.s.want.Ranks)
+	}
+}
+
+// Where the job file allows no more workers and one more has no place either, the old one drains just before its time is up.
+func TestWalltimeWithoutRoom(t *testing.T) {
+	r := newRig(t, rigOptions{change: atMostThree, slots: 3})
+	r.started(3)
+	r.expire(4*time.Minute, worker(0, 1), worker(1, 1), worker(2, 1))
+	least, most := r.pass(4 * time.Minute)
 	if least != 2 || most != 3 {
 		t.Errorf("at least %d workers trained and at most %d ran; want 2 and 3", least, most)
 	}
 	r.until("all run again", r.settled(3))
-	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g2 worker-1-g2 worker-2-g2")
 	for _, call := range r.calls() {
 		if strings.HasSuffix(call, "forced") {
 			t.Errorf("the backend was asked for %q", call)
@@ -136,8 +249,8 @@ func renewing(t *testing.T) *rig {
 		r.beat()
 	}
 	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1 worker-3-g1")
-	if want := []renewal{{1, 1, 3, r.s.want.Renewals[0].Deadline}}; !slices.Equal(r.s.want.Renewals, want) {
-		t.Fatalf("renewals %+v, want %+v", r.s.want.Renewals, want)
+	if v := r.s.want.Renewals[0]; len(r.s.want.Renewals) != 1 || v != (renewal{1, 1, 3, v.Deadline, backend.EndWalltime, v.Due}) {
+		t.Fatalf("renewals %+v, want that of worker-1 by worker-3", r.s.want.Renewals)
 	}
 	if w := r.s.workers(); w.Running != 3 || w.Pending != 0 {
 		t.Errorf("a successor counts as one of the workers: %+v", w)

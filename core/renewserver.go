@@ -16,6 +16,8 @@ type ServerRenewal struct {
 	Index      int       `json:"index"`
 	Generation uint64    `json:"generation"` // of the process that leaves
 	Deadline   time.Time `json:"deadline"`
+	// Cause is why it leaves.
+	Cause backend.EndCause `json:"cause,omitempty"`
 	// Incarnation is the old one's, as the chief knew it.
 	Incarnation uint64    `json:"incarnation"`
 	Begun       time.Time `json:"begun"`
@@ -33,15 +35,15 @@ func (v *ServerRenewal) String() string {
 	id := fmt.Sprintf("ps-%d", v.Index)
 	switch {
 	case v.Released.IsZero():
-		return fmt.Sprintf("a snapshot, before %s is renewed (its walltime may end it from %s on)", id, v.Deadline.Format("15:04:05"))
+		return fmt.Sprintf("a snapshot, before %s is renewed (%v may end it from %s on)", id, v.Cause, v.Deadline.Format("15:04:05"))
 	case v.Done.IsZero():
-		return fmt.Sprintf("%s to be renewed before its walltime may end it, from %s on", id, v.Deadline.Format("15:04:05"))
+		return fmt.Sprintf("%s to be renewed before %v may end it, from %s on", id, v.Cause, v.Deadline.Format("15:04:05"))
 	}
 	most := ""
 	if !v.Followed {
 		most = "at most "
 	}
-	return fmt.Sprintf("%s before its walltime could end it, from %s on; training paused for %s%v", id, v.Deadline.Format("15:04:05"), most, v.Paused.Round(time.Millisecond))
+	return fmt.Sprintf("%s before %v could end it, from %s on; training paused for %s%v", id, v.Cause, v.Deadline.Format("15:04:05"), most, v.Paused.Round(time.Millisecond))
 }
 
 // renewServers replaces one parameter server at a time before its walltime ends: a snapshot, an orderly end with what was trained since, a higher generation.
@@ -54,7 +56,7 @@ func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
 		if v = s.dueServer(now); v == nil {
 			return nil
 		}
-		s.lg.Info("a parameter server's walltime ends; it is renewed, and training pauses meanwhile", "server", v.Index, "deadline", v.Deadline)
+		s.lg.Info("the cluster will end a parameter server; it is renewed, and training pauses meanwhile", "server", v.Index, "by", v.Cause.String(), "deadline", v.Deadline)
 		s.want.ServerRenewal = v
 		return s.save()
 	}
@@ -103,7 +105,7 @@ func (s *Scheduler) dueServer(now time.Time) *ServerRenewal {
 		return nil
 	}
 	i := due.place.Rank
-	return &ServerRenewal{Index: i, Generation: s.want.Servers[i], Deadline: due.deadline, Incarnation: s.serverInfo(i).GetInfo().GetIncarnation(), Begun: now}
+	return &ServerRenewal{Index: i, Generation: s.want.Servers[i], Deadline: due.deadline, Cause: due.cause, Incarnation: s.serverInfo(i).GetInfo().GetIncarnation(), Begun: now}
 }
 
 // handsOver says that a worker is being replaced or leaves.

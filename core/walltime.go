@@ -25,6 +25,7 @@ type term struct {
 	deadline time.Time
 	// whole is how long the process may run at all, from its start.
 	whole time.Duration
+	cause backend.EndCause
 	// lead is the time from the beginning of its renewal until its successor does its work, drain the one that the old process then needs to leave.
 	lead, drain time.Duration
 }
@@ -123,8 +124,19 @@ func level(needs []time.Duration, budget time.Duration) time.Duration {
 	return needs[len(needs)-1]
 }
 
-// renewedAtOnce is how many workers may be renewed at the same time.
-func (s *Scheduler) renewedAtOnce() int { return max(1, (s.want.Target+3)/4) }
+// renewedAtOnce is how many workers may be renewed at the same time: each successor runs beside the worker that it follows.
+func (s *Scheduler) renewedAtOnce() int {
+	return max(1, min((s.want.Target+3)/4, s.mostBeside()-len(s.want.Ranks)))
+}
+
+// mostBeside is how many workers may run while some of them are being replaced: as many as the job file allows, and where all of these run one more, so that
+// capacity does not dip. It is for the time of a handover, and for one worker at a time.
+func (s *Scheduler) mostBeside() int {
+	if most := s.job.Workers.Max; len(s.want.Ranks) != most {
+		return most
+	}
+	return s.job.Workers.Max + 1
+}
 
 // walltimes are those of the wanted processes that are not being renewed, and when the renewal of each is to begin.
 func (s *Scheduler) walltimes(now time.Time) ([]term, map[backend.ID]time.Time) {
@@ -138,7 +150,7 @@ func (s *Scheduler) walltimes(now time.Time) ([]term, map[backend.ID]time.Time) 
 		if !st.Started.IsZero() {
 			whole = max(whole, st.Deadline.Sub(st.Started))
 		}
-		out = append(out, term{placeOf(id), st.Deadline, whole, lead, drain})
+		out = append(out, term{placeOf(id), st.Deadline, whole, st.EndCause, lead, drain})
 	}
 	slack := 2 * s.job.Autoscale.Watch
 	safe := func(d time.Duration) time.Duration { return time.Duration(renewSafety*float64(d)) + slack }

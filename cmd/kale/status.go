@@ -211,6 +211,9 @@ func writeStatus(w io.Writer, v *core.View) error {
 	if r := v.LastRescale; r != nil {
 		row("last rescale", "%s", view.RescaleWords(*r, nil, 0))
 	}
+	if r := v.WorkerRenewal; r != nil {
+		row("last renewal", "%s", r)
+	}
 	if r := v.ServerRenewal; r != nil {
 		row("last renewal", "%s", r)
 	}

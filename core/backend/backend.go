@@ -204,7 +204,8 @@ type Status struct {
 	Submitted time.Time // when it was handed to the cluster; Started less this is the wait in its queue
 	Started   time.Time
 	Finished  time.Time
-	Deadline  time.Time // from when on the cluster may end it by itself (a walltime), or ask it to end; zero when it will not
+	Deadline  time.Time // from when on the cluster may end it by itself, or ask it to end; zero when it will not
+	EndCause  EndCause  // why there is a Deadline
 	Err       *Error    // why the request for this workload failed; nil in a List
 }
 

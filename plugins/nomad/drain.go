@@ -7,11 +7,9 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 	"golang.org/x/sync/errgroup"
-)
 
-// drainWithin is by when workloads are to leave a node that is drained without a deadline, which would wait for them for
-// ever: batch jobs go on until a drain's deadline. It is the deadline that Nomad's command line sets by itself.
-const drainWithin = time.Hour
+	"github.com/kale-sched/kale/core/backend"
+)
 
 // drains gives, by node, when the drains of nodes end that workloads of the views are on: Nomad ends these then, and the
 // caller may replace them before.
@@ -56,7 +54,7 @@ func drainEnd(n *api.Node) time.Time {
 	case !n.DrainStrategy.ForceDeadline.IsZero():
 		return n.DrainStrategy.ForceDeadline.UTC()
 	case n.DrainStrategy.Deadline == 0 && n.LastDrain != nil:
-		return n.LastDrain.StartedAt.UTC().Add(drainWithin)
+		return n.LastDrain.StartedAt.UTC().Add(backend.DrainWithin) // else it would wait for batch jobs for ever
 	}
 	return time.Time{}
 }

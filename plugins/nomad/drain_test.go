@@ -93,7 +93,7 @@ func TestDrainedNodeIsLeftInTime(t *testing.T) {
 		node := r.nodeInfo(t, before.Node)
 		want := node.DrainStrategy.ForceDeadline
 		if deadline == 0 {
-			want = node.LastDrain.StartedAt.Add(drainWithin)
+			want = node.LastDrain.StartedAt.Add(backend.DrainWithin)
 		}
 		conformance.WaitFor(t, n, "j", w.ID, "is told of the drain", func(st backend.Status) bool {
 			return st.State == backend.StateRunning && st.Deadline.Equal(want) && strings.Contains(st.Reason, before.Node+" is being drained")

@@ -115,10 +115,7 @@ func (v view) allocation(a *api.AllocationListStub, st *backend.Status, whatEnde
 		case n.Status != "ready" && a.ClientStatus != api.AllocClientStatusUnknown:
 			st.State, st.Reason = backend.StateUnknown, fmt.Sprintf("its node %s is %s; it may be running", n.Name, n.Status)
 		case n.Drain:
-			st.Deadline = v.drains[a.NodeID]
-			if st.State == backend.StateRunning {
-				st.Reason = fmt.Sprintf("its node %s is being drained by its administrator", n.Name)
-			}
+			st.OnDrainedNode(v.drains[a.NodeID])
 		}
 	}
 }

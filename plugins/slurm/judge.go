@@ -197,7 +197,7 @@ func (v view) reaped() bool { return v.over() && v.release != nil }
 func (v view) status() backend.Status {
 	st := backend.Status{
 		ID: v.id, Node: v.report.Node, Devices: v.devices(), Restarts: v.report.Restarts, ExitCode: v.report.ExitCode,
-		Submitted: v.submission.At, Started: v.report.First, Finished: v.report.Finished, Deadline: v.deadline(),
+		Submitted: v.submission.At, Started: v.report.First, Finished: v.report.Finished, Deadline: v.deadline(), EndCause: v.row.cause,
 	}
 	if st.Node == "" && v.inQueue && v.row.phase() != phaseQueued {
 		st.Node = v.row.nodes
@@ -210,7 +210,7 @@ func (v view) status() backend.Status {
 		st.ExitCode = v.verdict.ExitCode
 	}
 	if !st.State.Live() {
-		st.Deadline = time.Time{}
+		st.Deadline, st.EndCause = time.Time{}, ""
 		if st.Finished.IsZero() && v.verdict != nil {
 			st.Finished = v.verdict.At
 		}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kale-sched/kale/core/backend"
 )
 
 // node is one node of the cluster, as scontrol shows it.
@@ -17,6 +19,7 @@ type node struct {
 	state         string
 	partitions    []string
 	since         time.Time // when its slurmd was started; zero where that is not known
+	reasonAt      time.Time // when its administrator last said why it is in its state; zero where that is not known
 	cpus, cpusUsed,
 	memoryMB, memoryUsedMB int
 	gpus []gpu
@@ -49,6 +52,18 @@ func (n node) usable() bool {
 	return !strings.HasSuffix(n.state, "*")
 }
 
+// drainWords are the parts of a node's state by which its administrator wants it empty: it is drained, or expected to fail.
+var drainWords = []string{"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"}
+
+func (n node) drained() bool {
+	for word := range strings.SplitSeq(strings.TrimSuffix(n.state, "*"), "+") {
+		if slices.Contains(drainWords, word) {
+			return true
+		}
+	}
+	return false
+}
+
 // suits reports whether the job's workloads may be placed on the node.
 func (s settings) suits(n node) bool {
 	if !n.usable() || slices.Contains(strings.Split(s.exclude, ","), n.name) {
@@ -74,6 +89,15 @@ func (q *queue) look(ctx context.Context) ([]node, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.nodes, q.nodesAt = nodes, time.Now()
+	drained := map[string]time.Time{}
+	for _, n := range nodes {
+		if key := n.cluster + "/" + n.name; n.drained() {
+			if drained[key] = q.drained[key]; drained[key].IsZero() {
+				drained[key] = q.nodesAt.UTC()
+			}
+		}
+	}
+	q.drained = drained
 	return nodes, nil
 }
 
@@ -99,16 +123,46 @@ func (q *queue) addressOf(ctx context.Context, cluster, name string) string {
 	return a
 }
 
+// lookWithin gives the nodes by a look that is not older than maxAge. With an error they are those of the last look.
+func (q *queue) lookWithin(ctx context.Context, maxAge time.Duration) ([]node, error) {
+	q.mu.Lock()
+	known, fresh := q.nodes, time.Since(q.nodesAt) < maxAge
+	q.mu.Unlock()
+	if fresh {
+		return known, nil
+	}
+	nodes, err := q.look(ctx)
+	if err != nil {
+		return known, err
+	}
+	return nodes, nil
+}
+
+// drainSeen is how old a look may be by which it is judged whether a node is being drained.
+const drainSeen = 20 * time.Second
+
+// drainEnd gives until when what runs on a node that is being drained is to leave it; drained is false where it is not drained. Slurm itself lets it run on.
+func (q *queue) drainEnd(nodes []node, cluster, name string) (until time.Time, drained bool) {
+	for _, n := range nodes {
+		if !n.is(cluster, name) || !n.drained() {
+			continue
+		}
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		began := q.drained[n.cluster+"/"+n.name]
+		if !n.reasonAt.IsZero() {
+			began = n.reasonAt
+		}
+		return began.Add(backend.DrainWithin), true
+	}
+	return time.Time{}, false
+}
+
 // since gives from when on a node's slurmd runs, by a look that is not older than maxAge; zero where that is not known.
 func (q *queue) since(ctx context.Context, cluster, name string, maxAge time.Duration) time.Time {
-	q.mu.Lock()
-	nodes, fresh := q.nodes, time.Since(q.nodesAt) < maxAge
-	q.mu.Unlock()
-	if !fresh {
-		var err error
-		if nodes, err = q.look(ctx); err != nil {
-			return time.Time{}
-		}
+	nodes, err := q.lookWithin(ctx, maxAge)
+	if err != nil {
+		return time.Time{}
 	}
 	for _, n := range nodes {
 		if n.is(cluster, name) {
@@ -145,11 +199,17 @@ func parseNodes(out string) []node {
 		}
 		n.gpus = parseGPUs(f["Gres"], f["GresUsed"])
 		n.since = parseTime(f["SlurmdStartTime"])
+		if m := reasonForm.FindStringSubmatch(line); m != nil {
+			n.reasonAt = parseTime(m[1])
+		}
 		nodes = append(nodes, n)
 	}
 	slices.SortFunc(nodes, func(a, b node) int { return strings.Compare(a.name, b.name) })
 	return nodes
 }
+
+// reasonForm finds who set a node's reason, and when, at the end of it: "Reason=a new kernel [root@2026-05-01T09:00:00]".
+var reasonForm = regexp.MustCompile(` Reason=.*\[[^\[\]@]*@(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\]`)
 
 var gresForm = regexp.MustCompile(`(?:^|,)gpu(?::([A-Za-z][^:(,]*))?:(\d+)(?:\(IDX:([^)]*)\))?`)
 

@@ -137,10 +137,10 @@ func TestParseQueue(t *testing.T) {
 		line("17", "kale:j:worker-4-g1", "RUNNING", "None", "n1", "2026-01-02T03:04:05", "365-00:00:00", "2027-01-02T03:04:05", "kale mno")
 	started := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	want := []row{
-		{id: "12", name: "kale:j:worker-0-g1", nonce: "abc", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(2 * time.Hour)},
+		{id: "12", name: "kale:j:worker-0-g1", nonce: "abc", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(2 * time.Hour), cause: backend.EndWalltime},
 		{id: "14", name: "kale:j:worker-1-g1", nonce: "def", state: "PENDING", reason: "Resources"},
 		{id: "12", name: "kale:j:worker-2-g1", nonce: "ghi", state: "PENDING", reason: "Priority"},
-		{id: "16", name: "kale:j:worker-3-g1", nonce: "jkl", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(55 * time.Second)},
+		{id: "16", name: "kale:j:worker-3-g1", nonce: "jkl", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(55 * time.Second), cause: backend.EndPreemption},
 		{id: "17", name: "kale:j:worker-4-g1", nonce: "mno", state: "RUNNING", reason: "None", nodes: "n1", started: started},
 	}
 	if diff := cmp.Diff(want, parseQueue(out, ""), cmp.AllowUnexported(row{})); diff != "" {
@@ -168,7 +168,7 @@ func TestPick(t *testing.T) {
 
 func TestParseNodes(t *testing.T) {
 	const out = `NodeName=n1 Arch=x86_64 CPUAlloc=3 CPUEfctv=64 CPUTot=64 Gres=gpu:a100:2(S:0-1),gpu:h200:2,fpga:1 GresUsed=gpu:a100:1(IDX:1),gpu:h200:2(IDX:2-3) NodeAddr=10.0.0.1 NodeHostName=n1 OS=Linux 6.1 #1 SMP State=fake RealMemory=64000 AllocMem=192 Partitions=gpu,all BootTime=2026-01-02T03:00:00 SlurmdStartTime=2026-01-02T03:04:05 Reason=State=DOWN by me
-NodeName=n2 CPUAlloc=0 CPUTot=8 Gres=gpu:4 GresUsed=gpu:2 NodeAddr=n2 State=IDLE+DRAIN RealMemory=1000 AllocMem=0 Partitions=gpu BootTime=None SlurmdStartTime=None
+NodeName=n2 CPUAlloc=0 CPUTot=8 Gres=gpu:4 GresUsed=gpu:2 NodeAddr=n2 State=IDLE+DRAIN RealMemory=1000 AllocMem=0 Partitions=gpu BootTime=None SlurmdStartTime=None Reason=a new kernel, see ops@site [on call] [root@2026-01-02T06:00:00]
 NodeName=n3 CPUAlloc=0 CPUTot=8 Gres=(null) GresUsed=gpu:0 State=IDLE+CLOUD+POWERED_DOWN RealMemory=1000 AllocMem=0 Partitions=all
 
 `
@@ -191,6 +191,9 @@ NodeName=n3 CPUAlloc=0 CPUTot=8 Gres=(null) GresUsed=gpu:0 State=IDLE+CLOUD+POWE
 		if got[i].usable() != usable {
 			t.Errorf("%s in state %s: usable %v", got[i].name, got[i].state, !usable)
 		}
+	}
+	if got[0].drained() || !got[1].drained() || got[2].drained() || !got[1].reasonAt.Equal(time.Date(2026, 1, 2, 6, 0, 0, 0, time.UTC)) || !got[0].reasonAt.IsZero() {
+		t.Errorf("drains: %+v", got)
 	}
 	s := settings{partition: "all,other"}
 	if !s.suits(got[0]) || s.suits(got[1]) || !s.suits(got[2]) {

@@ -22,6 +22,7 @@ type row struct {
 	nodes    string
 	started  time.Time
 	deadline time.Time // when Slurm ends it; zero when it has no time limit
+	cause    backend.EndCause
 }
 
 func (r row) phase() phase { return stateOf(r.state).phase }
@@ -46,6 +47,7 @@ type queue struct {
 	changed time.Time         // when something was last seen or made to change
 	nodes   []node
 	nodesAt time.Time
+	drained map[string]time.Time // since when nodes were seen to be drained, by cluster and name
 
 	accounts accounts
 }
@@ -130,21 +132,21 @@ func parseRow(f []string) (row, bool) {
 	}
 	r := row{id: f[0], name: f[1], state: f[2], reason: f[3], nodes: f[4], nonce: nonce, started: parseTime(f[5])}
 	if limit, err := parseLimit(f[6]); err == nil && r.phase() != phaseQueued {
-		r.deadline = deadlineOf(r.started, limit, parseTime(f[7]))
+		r.deadline, r.cause = deadlineOf(r.started, limit, parseTime(f[7]))
 	}
 	return r, true
 }
 
 // deadlineOf gives when Slurm ends a job. The limit is in whole minutes; the end may have been set to any moment, or to an earlier one by a preemption with a
 // grace.
-func deadlineOf(started time.Time, limit time.Duration, end time.Time) time.Time {
+func deadlineOf(started time.Time, limit time.Duration, end time.Time) (time.Time, backend.EndCause) {
 	switch deadline := started.Add(limit); {
+	case !started.IsZero() && !end.IsZero() && end.Before(deadline):
+		return end, backend.EndPreemption
 	case started.IsZero() || limit >= endless:
-		return time.Time{}
-	case !end.IsZero() && end.Before(deadline):
-		return end
+		return time.Time{}, ""
 	default:
-		return deadline
+		return deadline, backend.EndWalltime
 	}
 }
 

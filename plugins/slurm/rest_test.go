@@ -183,9 +183,9 @@ func TestRESTAnswers(t *testing.T) {
 		want row
 	}{
 		"old": {`{"job_id": 11, "name": "kale:j:worker-0-g1", "comment": "kale RR", "job_state": "RUNNING", "state_reason": "None", "nodes": "n1", "start_time": 1795253928, "end_time": 1795254228, "time_limit": 5}`,
-			row{id: "11", name: "kale:j:worker-0-g1", nonce: "RR", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(5 * time.Minute)}},
+			row{id: "11", name: "kale:j:worker-0-g1", nonce: "RR", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(5 * time.Minute), cause: backend.EndWalltime}},
 		"new": {`{"job_id": 1, "name": "kale:j:worker-0-g1", "comment": "kale RR", "job_state": ["RUNNING"], "state_reason": "None", "nodes": "n1", "start_time": {"set": true, "infinite": false, "number": 1795253928}, "end_time": {"set": true, "infinite": false, "number": 1795253988}, "time_limit": {"set": true, "infinite": false, "number": 5}}`,
-			row{id: "1", name: "kale:j:worker-0-g1", nonce: "RR", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(time.Minute)}},
+			row{id: "1", name: "kale:j:worker-0-g1", nonce: "RR", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(time.Minute), cause: backend.EndPreemption}},
 		"waits, and is expected to start": {`{"job_id": 2, "name": "kale:j:worker-0-g1", "comment": "kale RR", "job_state": ["PENDING"], "state_reason": "Resources", "nodes": "", "start_time": {"set": true, "infinite": false, "number": 1795253928}, "time_limit": {"set": false, "infinite": true, "number": 0}}`,
 			row{id: "2", name: "kale:j:worker-0-g1", nonce: "RR", state: "PENDING", reason: "Resources"}},
 		"without limit": {`{"job_id": 3, "name": "kale:j:worker-0-g1", "comment": "kale RR", "job_state": ["CANCELLED", "COMPLETING"], "state_reason": "None", "nodes": "n1", "start_time": {"set": true, "infinite": false, "number": 1795253928}, "time_limit": {"set": true, "infinite": true, "number": 0}}`,
@@ -201,18 +201,18 @@ func TestRESTAnswers(t *testing.T) {
 		}
 	}
 	for name, raw := range map[string]string{
-		"old": `{"name": "n1", "address": "127.0.0.1", "state": "mixed", "state_flags": ["DRAIN"], "partitions": ["low", "high"], "cpus": 16, "alloc_cpus": 1, "real_memory": 16000, "alloc_memory": 100, "slurmd_start_time": 1795253928, "gres": "gpu:h200:2", "gres_used": "gpu:h200:1(IDX:0)"}`,
-		"new": `{"name": "n1", "address": "127.0.0.1", "state": ["MIXED", "DRAIN"], "partitions": ["low", "high"], "cpus": 16, "alloc_cpus": 1, "real_memory": 16000, "alloc_memory": 100, "slurmd_start_time": {"set": true, "infinite": false, "number": 1795253928}, "gres": "gpu:h200:2", "gres_used": "gpu:h200:1(IDX:0)"}`,
+		"old": `{"name": "n1", "address": "127.0.0.1", "state": "mixed", "state_flags": ["DRAIN"], "partitions": ["low", "high"], "cpus": 16, "alloc_cpus": 1, "real_memory": 16000, "alloc_memory": 100, "slurmd_start_time": 1795253928, "reason_changed_at": 1795253928, "gres": "gpu:h200:2", "gres_used": "gpu:h200:1(IDX:0)"}`,
+		"new": `{"name": "n1", "address": "127.0.0.1", "state": ["MIXED", "DRAIN"], "partitions": ["low", "high"], "cpus": 16, "alloc_cpus": 1, "real_memory": 16000, "alloc_memory": 100, "slurmd_start_time": {"set": true, "infinite": false, "number": 1795253928}, "reason_changed_at": {"set": true, "infinite": false, "number": 1795253928}, "gres": "gpu:h200:2", "gres_used": "gpu:h200:1(IDX:0)"}`,
 	} {
 		var n restNode
 		if err := json.Unmarshal([]byte(raw), &n); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		want := node{
-			name: "n1", address: "127.0.0.1", state: "MIXED+DRAIN", partitions: []string{"low", "high"}, cpus: 16, cpusUsed: 1, memoryMB: 16000, memoryUsedMB: 100, since: started,
+			name: "n1", address: "127.0.0.1", state: "MIXED+DRAIN", partitions: []string{"low", "high"}, cpus: 16, cpusUsed: 1, memoryMB: 16000, memoryUsedMB: 100, since: started, reasonAt: started,
 			gpus: []gpu{{0, "h200", true}, {1, "h200", false}},
 		}
-		if diff := cmp.Diff(want, n.node(), cmp.AllowUnexported(node{}, gpu{})); diff != "" || n.node().usable() {
+		if diff := cmp.Diff(want, n.node(), cmp.AllowUnexported(node{}, gpu{})); diff != "" || n.node().usable() || !n.node().drained() {
 			t.Errorf("%s: usable %v (-want +got):\n%s", name, n.node().usable(), diff)
 		}
 	}

@@ -117,7 +117,7 @@ func (j restJob) row() (row, bool) {
 	if r.phase() == phaseQueued {
 		r.started = time.Time{} // when Slurm expects it to start
 	} else if j.TimeLimit.set {
-		r.deadline = deadlineOf(r.started, time.Duration(j.TimeLimit.value)*time.Minute, j.End.time())
+		r.deadline, r.cause = deadlineOf(r.started, time.Duration(j.TimeLimit.value)*time.Minute, j.End.time())
 	}
 	return r, true
 }
@@ -134,13 +134,14 @@ type restNode struct {
 	Memory     restNumber  `json:"real_memory"`
 	MemoryUsed restNumber  `json:"alloc_memory"`
 	Since      restNumber  `json:"slurmd_start_time"`
+	ReasonAt   restNumber  `json:"reason_changed_at"`
 	GRES       string      `json:"gres"`
 	GRESUsed   string      `json:"gres_used"`
 }
 
 func (n restNode) node() node {
 	out := node{
-		name: n.Name, address: n.Address, partitions: n.Partitions, gpus: parseGPUs(n.GRES, n.GRESUsed), since: n.Since.time(),
+		name: n.Name, address: n.Address, partitions: n.Partitions, gpus: parseGPUs(n.GRES, n.GRESUsed), since: n.Since.time(), reasonAt: n.ReasonAt.time(),
 		state: strings.ToUpper(strings.Join(append(n.State, n.Flags...), "+")),
 		cpus:  int(n.CPUs.value), cpusUsed: int(n.CPUsUsed.value), memoryMB: int(n.Memory.value), memoryUsedMB: int(n.MemoryUsed.value),
 	}

@@ -151,11 +151,17 @@ func (s *slurm) List(ctx context.Context, name string) ([]backend.Status, bool, 
 		return nil, false, err
 	}
 	j.enforce(ctx, views)
+	nodes := j.nodesOf(ctx, views)
 	var out []backend.Status
 	for _, v := range views {
-		if !v.reaped() {
-			out = append(out, j.address(ctx, v))
+		if v.reaped() {
+			continue
 		}
+		st := j.address(ctx, v)
+		if until, drained := j.queue.drainEnd(nodes, v.submission.Cluster, st.Node); drained && st.State.Live() && st.State != backend.StateStopping {
+			st.OnDrainedNode(until)
+		}
+		out = append(out, st)
 	}
 	return out, snap.err == nil, nil
 }
@@ -168,6 +174,18 @@ func (j *job) look(ctx context.Context, maxAge time.Duration) ([]view, snapshot,
 	}
 	views, err := j.scan(ctx, snap)
 	return views, snap, err
+}
+
+// nodesOf gives the nodes where something of the views may run; those of an earlier look where Slurm does not answer.
+func (j *job) nodesOf(ctx context.Context, views []view) []node {
+	if !slices.ContainsFunc(views, func(v view) bool { return v.inQueue && v.row.phase() == phaseRunning }) {
+		return nil
+	}
+	nodes, err := j.queue.lookWithin(ctx, drainSeen)
+	if err != nil {
+		j.lg.Warn("cannot see which nodes are being drained; trying again", "err", err)
+	}
+	return nodes
 }
 
 // address gives the instance's status, with where others reach its node.

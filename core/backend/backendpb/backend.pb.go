@@ -563,7 +563,9 @@ type Status struct {
 	// When it was handed to the cluster; started less submitted is the wait in its queue.
 	Submitted *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=submitted,proto3" json:"submitted,omitempty"`
 	// From when on the cluster may end it by itself (a walltime), or ask it to end; absent when it will not.
-	Deadline      *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	Deadline *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// Why there is a deadline: "walltime", "drain" or "preemption"; empty where that is not known.
+	EndCause      string `protobuf:"bytes,15,opt,name=end_cause,json=endCause,proto3" json:"end_cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -694,6 +696,13 @@ func (x *Status) GetDeadline() *timestamppb.Timestamp {
 		return x.Deadline
 	}
 	return nil
+}
+
+func (x *Status) GetEndCause() string {
+	if x != nil {
+		return x.EndCause
+	}
+	return ""
 }
 
 type Position struct {
@@ -2028,7 +2037,7 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\n" +
 	"FilesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\x94\x04\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\xb1\x04\n" +
 	"\x06Status\x12#\n" +
 	"\x02id\x18\x01 \x01(\v2\x13.kale.backend.v1.IDR\x02id\x12,\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x16.kale.backend.v1.StateR\x05state\x12\x12\n" +
@@ -2044,7 +2053,8 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\bfinished\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\bfinished\x12,\n" +
 	"\x05error\x18\f \x01(\v2\x16.kale.backend.v1.ErrorR\x05error\x128\n" +
 	"\tsubmitted\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tsubmitted\x126\n" +
-	"\bdeadline\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\"J\n" +
+	"\bdeadline\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1b\n" +
+	"\tend_cause\x18\x0f \x01(\tR\bendCause\"J\n" +
 	"\bPosition\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x03R\x04line\x12\x16\n" +
 	"\x06column\x18\x02 \x01(\x03R\x06column\x12\x12\n" +

@@ -178,7 +178,16 @@ func (c *Cluster) SetState(job string, id backend.ID, s backend.State, reason st
 
 // SetDeadline gives a workload a walltime.
 func (c *Cluster) SetDeadline(job string, id backend.ID, at time.Time) error {
-	return c.change(job, id, func(e *entry) { e.Status.Deadline = at })
+	return c.SetEnd(job, id, at, backend.EndWalltime)
+}
+
+// SetEnd gives a workload a deadline with its cause. Zero takes it away.
+func (c *Cluster) SetEnd(job string, id backend.ID, at time.Time, cause backend.EndCause) error {
+	return c.change(job, id, func(e *entry) {
+		if e.Status.Deadline, e.Status.EndCause = at, cause; at.IsZero() {
+			e.Status.EndCause = ""
+		}
+	})
 }
 
 // Reap lets a workload that drains come to its end.

@@ -1,0 +1,68 @@
+package slurm
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
+	"github.com/kale-sched/kale/plugins/slurm/slurmtest"
+)
+
+// A node is drained: Slurm lets run on what is there, and the caller is told by when to leave and why, by the time at which the drain began. Nothing new is placed
+// there, and its free GPUs are not offered. When the drain is taken back, nobody has to leave.
+func TestDrainedNodeIsLeftInTime(t *testing.T) {
+	s := newSite(t, `time = "8h"`)
+	s.ensure(s.gpuWorkload(worker(0, 1), conformance.Steady, 1))
+	before := s.waitState(worker(0, 1), backend.StateRunning)
+	if before.EndCause != backend.EndWalltime || time.Until(before.Deadline) < 7*time.Hour {
+		t.Errorf("before anything is drained its end is %v by %q, want its walltime's", before.Deadline, before.EndCause)
+	}
+	number := 1
+	if before.Node == slurmtest.Node(2) {
+		number = 2
+	}
+	if err := s.on.Drain(t.Context(), number); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.on.Resume(t.Context(), number) }) // where the test has failed
+	look := func() backend.Inventory { // as the scheduler does; the backend itself looks at nodes less often
+		t.Helper()
+		inv, err := s.b.Inventory(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return inv
+	}
+	if inv := look(); inv.Free != slots/2 {
+		t.Errorf("Inventory = %+v; want that the node's free GPU is not offered", inv)
+	}
+	told := s.waitFor(worker(0, 1), "told of the drain", func(st backend.Status) bool {
+		return st.State == backend.StateRunning && st.EndCause == backend.EndDrain && strings.Contains(st.Reason, before.Node+" is being drained")
+	})
+	if left := time.Until(told.Deadline); left > backend.DrainWithin || left < backend.DrainWithin/2 {
+		t.Errorf("it is to leave in %v, want the hour that a drain is given", left)
+	}
+	s.b = s.open() // a backend that has just begun
+	look()
+	if st := s.waitState(worker(0, 1), backend.StateRunning); !st.Deadline.Equal(told.Deadline) || st.EndCause != backend.EndDrain {
+		t.Errorf("to another backend its end is %v by %q, want %v by the drain", st.Deadline, st.EndCause, told.Deadline)
+	}
+	s.ensure(s.gpuWorkload(worker(1, 1), conformance.Steady, 1))
+	if st := s.waitState(worker(1, 1), backend.StateRunning); st.Node == before.Node || st.EndCause != backend.EndWalltime {
+		t.Errorf("the successor is on %s, and ends by %q; want another node, and its walltime", st.Node, st.EndCause)
+	}
+	if err := s.on.Resume(t.Context(), number); err != nil {
+		t.Fatal(err)
+	}
+	look()
+	s.waitFor(worker(0, 1), "free to stay", func(st backend.Status) bool {
+		return st.State == backend.StateRunning && st.Deadline.Equal(before.Deadline) && st.EndCause == backend.EndWalltime && !strings.Contains(st.Reason, "drained")
+	})
+	for _, rank := range []int{0, 1} {
+		if got := s.starts(t, s.job, worker(rank, 1)); got != 1 {
+			t.Errorf("worker %d was started %d times, want once", rank, got)
+		}
+	}
+}
