@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/hashicorp/hcl/v2"
@@ -20,12 +19,12 @@ func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, er
 	fail := func(err error) (backend.Report, error) {
 		return backend.Report{}, fmt.Errorf("ask backend %q whether the servers and %d of the workers could run: %w", o.Job.Backend.Name, workers, err)
 	}
-	list, complete, err := o.Backend.List(ctx, o.Job.Name)
-	if err == nil && !complete {
-		err = errors.New("it could not look everywhere")
+	list, complete, unseen := o.Backend.List(ctx, o.Job.Name)
+	if unseen == nil && !complete {
+		unseen = backend.Errorf(backend.Unavailable, "it could not look everywhere")
 	}
-	if err != nil {
-		return fail(err)
+	if unseen != nil && backend.CodeOf(unseen) == backend.Unavailable {
+		return fail(unseen)
 	}
 	runs := map[backend.ID]bool{}
 	for _, st := range list {
@@ -51,6 +50,9 @@ func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, er
 		return backend.Report{}, nil
 	}
 	report, err := o.Backend.Plan(ctx, o.Job.Name, missing)
+	if unseen != nil && len(report.Mistakes) == 0 { // what the block is wrong for may be why nothing is seen
+		err = unseen
+	}
 	if err != nil {
 		return fail(err)
 	}

@@ -17,8 +17,11 @@ type block struct {
 	Address      *string           `hcl:"address,optional"`
 	AddressRange hcl.Range         `hcl:"address,attr_value_range"`
 	Region       *string           `hcl:"region,optional"`
+	RegionRange  hcl.Range         `hcl:"region,attr_value_range"`
 	Namespace    *string           `hcl:"namespace,optional"`
+	NamespaceRng hcl.Range         `hcl:"namespace,attr_value_range"`
 	Token        *string           `hcl:"token,optional"`
+	TokenRange   hcl.Range         `hcl:"token,attr_value_range"`
 	CACert       *string           `hcl:"ca_cert,optional"`
 	ClientCert   *string           `hcl:"client_cert,optional"`
 	ClientKey    *string           `hcl:"client_key,optional"`
@@ -42,7 +45,9 @@ type block struct {
 	Priority     *int              `hcl:"priority,optional"`
 	PriorityRng  hcl.Range         `hcl:"priority,attr_value_range"`
 	Datacenters  []string          `hcl:"datacenters,optional"`
+	CentersRange hcl.Range         `hcl:"datacenters,attr_value_range"`
 	NodePool     *string           `hcl:"node_pool,optional"`
+	PoolRange    hcl.Range         `hcl:"node_pool,attr_value_range"`
 	Shared       []string          `hcl:"shared_paths,optional"`
 	SharedRange  hcl.Range         `hcl:"shared_paths,attr_value_range"`
 	Drift        *string           `hcl:"drift,optional"`
@@ -56,9 +61,10 @@ type artifactBlock struct {
 }
 
 type constraintBlock struct {
-	Attribute string  `hcl:"attribute"`
-	Operator  *string `hcl:"operator,optional"`
-	Value     *string `hcl:"value,optional"`
+	Attribute string    `hcl:"attribute"`
+	Operator  *string   `hcl:"operator,optional"`
+	Value     *string   `hcl:"value,optional"`
+	Range     hcl.Range `hcl:",def_range"`
 }
 
 // The ways to meet changes that others make to our Nomad jobs.
@@ -72,7 +78,9 @@ const (
 type settings struct {
 	client      *api.Client
 	cluster     string // address and region: what an inventory is taken of once
+	region      string
 	namespace   string
+	hasToken    bool
 	driver      string
 	image       string
 	user        string
@@ -88,6 +96,10 @@ type settings struct {
 	nodePool    *string
 	shared      []string
 	drift       string
+
+	begins        backend.Config       // the place of the block in its file, and no more
+	places        map[string]hcl.Range // where attributes stand, those that do not with no file name
+	constraintsAt []hcl.Range
 }
 
 // trainerName is the program name that the block's trainer stands for.
@@ -124,6 +136,11 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	}
 	s := settings{
 		env: d.Env, image: value(d.Image), user: value(d.User), priority: d.Priority, datacenters: d.Datacenters, nodePool: d.NodePool, shared: d.Shared,
+	}
+	s.begins = backend.Config{Filename: cfg.Filename, StartLine: cfg.StartLine, StartColumn: cfg.StartColumn, StartByte: cfg.StartByte}
+	s.places = map[string]hcl.Range{
+		attrRegion: d.RegionRange, attrNamespace: d.NamespaceRng, attrToken: d.TokenRange, attrNodePool: d.PoolRange, attrDatacenters: d.CentersRange,
+		attrDriver: d.DriverRange, attrDevice: d.DeviceRange,
 	}
 	d.program(&s)
 	d.placement(&s)
@@ -215,6 +232,7 @@ func (d *decoder) placement(s *settings) {
 			op = *c.Operator
 		}
 		s.constraints = append(s.constraints, api.NewConstraint(left, op, value(c.Value)))
+		s.constraintsAt = append(s.constraintsAt, c.Range)
 	}
 }
 
@@ -243,7 +261,7 @@ func (d *decoder) connect(s *settings) {
 		d.fail(d.AddressRange, "No client for Nomad", "The address %q or the TLS files cannot be used: %v.", conf.Address, err)
 		return
 	}
-	s.client, s.cluster, s.namespace = client, conf.Address+" "+conf.Region, conf.Namespace
+	s.client, s.cluster, s.region, s.namespace, s.hasToken = client, conf.Address+" "+conf.Region, conf.Region, conf.Namespace, conf.SecretID != ""
 	if s.namespace == "" {
 		s.namespace = api.DefaultNamespace
 	}

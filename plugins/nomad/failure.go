@@ -15,6 +15,9 @@ import (
 	"github.com/kale-sched/kale/core/backend"
 )
 
+// noSuchRegion is how Nomad says that it does not know where a region is, in lower case.
+const noSuchRegion = "no path to region"
+
 // failures is the one place where Nomad's answers meet the contract's codes. The first row that fits counts.
 var failures = []struct {
 	status int    // of HTTP; 0: any
@@ -29,6 +32,7 @@ var failures = []struct {
 	{0, "Enforcing job modify index", backend.Conflict, ""},
 	{0, "No cluster leader", backend.Unavailable, "the servers elect a leader: it may be over in seconds"},
 	{http.StatusNotFound, "Unknown allocation", backend.Gone, "its node has collected it"},
+	{0, noSuchRegion, backend.Blocked, "name a region that there is: nomad server members"},
 	{http.StatusNotFound, "No path to", backend.Unavailable, "its node does not answer Nomad's servers"},
 	{0, "nonexistent namespace", backend.Blocked, "create the namespace, or name another one in the backend block"},
 	{0, "node pool", backend.Blocked, "name a node pool that exists"},

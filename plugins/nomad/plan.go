@@ -3,6 +3,7 @@ package nomad
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -23,7 +24,14 @@ func (n *nomad) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 	s.payloadProblems(job, ws, problems)
 	p, err := s.look(ctx, job)
 	if err != nil {
+		if diags := s.blame(err); len(diags) > 0 {
+			return s.mistaken(ws, diags), nil
+		}
 		return backend.Report{}, err
+	}
+	gpus := slices.ContainsFunc(ws, func(w backend.Workload) bool { return w.Resources.GPUs > 0 })
+	if diags := s.mistakes(ctx, p.nodes, gpus); len(diags) > 0 {
+		return s.mistaken(ws, diags), nil
 	}
 	report := backend.Report{Placements: make([]backend.Placement, len(ws))}
 	var groups []*api.TaskGroup
@@ -58,7 +66,13 @@ func (n *nomad) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 	if len(groups) == 0 {
 		return report, nil
 	}
-	return report, s.fillIn(ctx, job, &report, avoid(p), groups, groupOf, needs, freed)
+	if err := s.fillIn(ctx, job, &report, avoid(p), groups, groupOf, needs, freed); err != nil {
+		if diags := s.blame(err); len(diags) > 0 {
+			return s.mistaken(ws, diags), nil
+		}
+		return backend.Report{}, err
+	}
+	return report, nil
 }
 
 // planGroup makes an empty group of w's shape.
@@ -100,6 +114,11 @@ func (s settings) fillIn(ctx context.Context, job string, report *backend.Report
 			report.Placements[i].Fits = true
 		}
 		return nil
+	}
+	if diags, err := s.unmet(ctx, all); err != nil {
+		return err
+	} else if len(diags) > 0 {
+		report.Mistakes = s.located(diags)
 	}
 	free := -1
 	if f, err := s.fleet(ctx, nil); err == nil {

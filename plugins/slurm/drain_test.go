@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +27,9 @@ func TestDrainedNodeIsLeftInTime(t *testing.T) {
 	if err := s.on.Drain(t.Context(), number); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.on.Resume(t.Context(), number) }) // where the test has failed
-	look := func() backend.Inventory { // as the scheduler does; the backend itself looks at nodes less often
+	t.Cleanup(func() { _ = s.on.Resume(context.WithoutCancel(t.Context()), number) }) // where the test has failed
+	// As the scheduler does; the backend itself looks at nodes less often.
+	look := func() backend.Inventory {
 		t.Helper()
 		inv, err := s.b.Inventory(t.Context())
 		if err != nil {
