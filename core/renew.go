@@ -69,16 +69,15 @@ func (s *Scheduler) renew(now time.Time) error {
 	terms, starts := s.walltimes(now)
 	slices.SortFunc(terms, func(a, b term) int { return starts[a.place].Compare(starts[b.place]) })
 	for _, t := range terms {
-		if t.place.Role != backend.RoleWorker {
+		due := !starts[t.place].After(now)
+		early := t.cause == backend.EndDrain // who drains a node waits until it is empty
+		busy := s.want.ServerRenewal != nil || s.unsteady() >= s.renewedAtOnce()
+		if t.place.Role != backend.RoleWorker || !due && !early || busy && now.Before(t.last()) {
 			continue
 		}
 		room, soon := s.roomForOneMore()
-		wait := s.want.ServerRenewal != nil || s.unsteady() >= s.renewedAtOnce() || !room && soon
-		early := t.cause == backend.EndDrain && room && !wait // who drains a node waits until it is empty
 		switch {
-		case starts[t.place].After(now) && !early:
-			continue
-		case wait && now.Before(t.last()):
+		case !room && (!due || soon && now.Before(t.last())):
 			continue
 		case room:
 			s.startSuccessor(t, laterOf(now, starts[t.place]).Add(t.lead/3))

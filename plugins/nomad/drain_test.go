@@ -81,6 +81,7 @@ func TestDrainedNodeIsLeftInTime(t *testing.T) {
 	w.Resources.GPUs = 1
 	ensure(t, n, "j", w)
 	before := conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	r.started(t, "j", w.ID, 1) // before it is ended
 	if !before.Deadline.IsZero() {
 		t.Errorf("it has the deadline %v before anything is drained", before.Deadline)
 	}
@@ -118,9 +119,7 @@ func TestDrainedNodeIsLeftInTime(t *testing.T) {
 		}
 		return nil
 	})
-	if got := r.starts(t, "j", w.ID); got != 1 {
-		t.Errorf("it was started %d times, want once", got)
-	}
+	r.started(t, "j", w.ID, 1)
 	neverDoubled(t, doubled)
 	if err := r.cluster.EndDrain(number); err != nil {
 		t.Fatal(err)
@@ -143,6 +142,7 @@ func TestDrainAtOnce(t *testing.T) {
 	w, doubled := r.alone("j", workerID(0, 1))
 	ensure(t, n, "j", w)
 	before := conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	r.started(t, "j", w.ID, 1) // before it is ended
 	number := r.nodeOf(t, "j", w.ID)
 	if err := r.cluster.Drain(number, -1); err != nil {
 		t.Fatal(err)
@@ -157,9 +157,7 @@ func TestDrainAtOnce(t *testing.T) {
 		t.Errorf("the successor is on %s, which is drained", st.Node)
 	}
 	for _, id := range []backend.ID{w.ID, successor.ID} {
-		if got := r.starts(t, "j", id); got != 1 {
-			t.Errorf("%s was started %d times, want once", id, got)
-		}
+		r.started(t, "j", id, 1)
 	}
 	neverDoubled(t, doubled)
 	if err := r.cluster.EndDrain(number); err != nil {
@@ -175,6 +173,7 @@ func TestStoppedAllocationMoves(t *testing.T) {
 	w, doubled := r.alone("j", workerID(0, 1))
 	ensure(t, n, "j", w)
 	conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	r.started(t, "j", w.ID, 1) // before it is ended
 	allocs, _, err := r.raw(t).Jobs().Allocations(nomadJob("j", w.ID), true, nil)
 	if err != nil || len(allocs) != 1 {
 		t.Fatalf("allocations: %v, %v", allocs, err)
@@ -183,12 +182,7 @@ func TestStoppedAllocationMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	conformance.WaitFor(t, n, "j", w.ID, "runs anew", func(st backend.Status) bool { return st.State == backend.StateRunning && st.Restarts == 1 })
-	conformance.Eventually(t, "its program has started anew", func() error {
-		if got := r.starts(t, "j", w.ID); got != 2 {
-			return fmt.Errorf("it was started %d times, want twice", got)
-		}
-		return nil
-	})
+	r.started(t, "j", w.ID, 2)
 	neverDoubled(t, doubled)
 	conformance.Drop(t, n, "j")
 }
@@ -224,9 +218,7 @@ func TestIneligibleNodes(t *testing.T) {
 	}
 	conformance.WaitFor(t, n, "j", old.ID, "runs on", in(backend.StateRunning))
 	for _, w := range []backend.Workload{old, fresh} {
-		if got := r.starts(t, "j", w.ID); got != 1 {
-			t.Errorf("%s was started %d times, want once", w.ID, got)
-		}
+		r.started(t, "j", w.ID, 1)
 	}
 	if err := r.cluster.SetEligible(1, true); err != nil {
 		t.Fatal(err)

@@ -116,6 +116,12 @@ func (r rig) workload(job string, id backend.ID, p conformance.Program) backend.
 
 func (r rig) starts(t testing.TB, job string, id backend.ID) int { return r.shell().Starts(t, job, id) }
 
+// started waits until the workload's program has run so often, and no oftener.
+func (r rig) started(t testing.TB, job string, id backend.ID, want int) {
+	t.Helper()
+	r.shell().AwaitStarts(t, job, id, want)
+}
+
 func (r rig) harness() conformance.Harness {
 	return conformance.Harness{
 		Config: r.config, BadConfig: r.badConfig, Workload: r.workload, Starts: r.starts, Slots: slots,

@@ -54,7 +54,7 @@ func TestMistakes(t *testing.T) {
 	}{
 		"what there is":        {lines: "region = \"global\"\nnamespace = \"default\"\ndatacenters = [\"dc*\"]\nnode_pool = \"default\"\ndriver = \"raw_exec\"\ndevice = \"nvidia/gpu\"\nconstraint {\n  attribute = \"attr.kernel.name\"\n  value = \"linux\"\n}"},
 		"all pools":            {lines: `node_pool = "all"`},
-		"the namespace":        {`namespace = "defualt"`, 1, 13, []string{`no namespace "defualt"`, `Did you mean "default"?`, "There is "}},
+		"the namespace":        {`namespace = "defaul"`, 1, 13, []string{`no namespace "defaul"`, `Did you mean "default"?`, "There is "}},
 		"the region":           {"\nregion = \"europe\"", 2, 10, []string{`no region "europe". There is global.`}},
 		"the node pool":        {`node_pool = "gpus"`, 1, 13, []string{`no node pool "gpus". There is all, default.`}},
 		"the datacenter":       {`datacenters = ["dc1", "dc9"]`, 1, 15, []string{`in a datacenter "dc9". Did you mean "dc1"?`}},

@@ -1,5 +1,7 @@
 # Starts a workload's program on a node and stays beside it. Arguments: its grace in seconds, how many GPUs it asked
 # for, then the program and its arguments. Plain sh: it runs in whatever image the job names.
+early= stop= hard= pid=
+trap early=1 TERM INT USR2 # from the first moment on: by itself a signal would end it as a crash, and Nomad would start it again
 grace=$1 gpus=$2
 shift 2
 exec 2>&1
@@ -17,14 +19,13 @@ if [ "${NOMAD_ALLOC_INDEX:-0}" != 0 ]; then
   final 3 "a second copy of this workload was asked for, which never runs"
 fi
 # Where Nomad has moved the workload, it starts when the process before it has ended: the backend says so. See bind.go.
-trap 'final 0 "it was asked to stop before it ran"' TERM INT USR2
+unless_stopped() { [ -z "$early$stop" ] || final 0 "it was asked to stop before it ran"; }
 waits=
-while bound=$(cat "$NOMAD_SECRETS_DIR/kale/.bound" 2> /dev/null); [ -n "$bound" ] && [ "$bound" != "$NOMAD_ALLOC_ID" ]; do
+while unless_stopped; bound=$(cat "$NOMAD_SECRETS_DIR/kale/.bound" 2> /dev/null); [ -n "$bound" ] && [ "$bound" != "$NOMAD_ALLOC_ID" ]; do
   [ -n "$waits" ] || echo "[kale] Nomad has moved it here; it starts when the process before it has ended"
   waits=1
   sleep 0.2
 done
-trap - TERM INT USR2
 # What an earlier one of this allocation left running, when it was killed from outside or Nomad lost sight of it, ends
 # before anything starts: first that one itself, then its program with all of its session.
 ours() { grep -qs "NOMAD_ALLOC_ID=$NOMAD_ALLOC_ID" "/proc/$1/environ"; }
@@ -70,7 +71,6 @@ PATH="$NOMAD_TASK_DIR/kale:$state/bin:${PATH:-/usr/local/bin:/usr/bin:/bin}"
 export PATH
 command -v "$1" > /dev/null 2>&1 || final 127 "the program $1 is not there, or cannot be run"
 
-pid= stop=
 signal() { # the program and all that it started, where it has a session of its own
   [ -n "$pid" ] || return 0
   if [ -n "$session" ] && [ "$1" = KILL ]; then kill -s "$1" -- "-$pid" 2> /dev/null; else kill -s "$1" "$pid" 2> /dev/null; fi
@@ -84,7 +84,7 @@ drain() {
   timer=$!
 }
 abort() {
-  stop=1
+  stop=1 hard=1
   signal KILL
 }
 how() { # how CODE: how a process ended, in words
@@ -100,6 +100,7 @@ how() { # how CODE: how a process ended, in words
 
 trap drain TERM INT
 trap abort USR2
+unless_stopped
 
 session= tied=
 if command -v setsid > /dev/null 2>&1; then session=setsid; fi
@@ -109,7 +110,7 @@ echo x >> "$state/lives"
 $session $tied "$@" < /dev/null &
 pid=$!
 echo "$pid" > "$state/program"
-if [ -n "$stop" ]; then signal TERM; fi # asked for while it was being started
+if [ -n "$hard" ]; then signal KILL; elif [ -n "$stop" ]; then signal TERM; fi # asked for while it was being started
 while :; do
   wait "$pid"
   code=$?

@@ -135,6 +135,12 @@ func (r *rig) starts(t testing.TB, job string, id backend.ID) int {
 	return r.shell().Starts(t, job, id)
 }
 
+// started waits until the workload's program has run so often, and no oftener.
+func (r *rig) started(t testing.TB, job string, id backend.ID, want int) {
+	t.Helper()
+	r.shell().AwaitStarts(t, job, id, want)
+}
+
 func TestConformance(t *testing.T) {
 	t.Parallel() // with TestTimeLimit, which has a cluster of its own; all others come before
 	conformance.Run(t, func(t *testing.T) conformance.Harness {

@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -60,4 +61,20 @@ func (s Shell) Starts(t testing.TB, job string, id backend.ID) int {
 		t.Fatal(err)
 	}
 	return bytes.Count(raw, []byte("\n"))
+}
+
+// AwaitStarts waits until a process of the workload was started so often, as they count it, and fails the test where there were more. That a workload runs says
+// only that its process is there: on a busy machine it may not have counted yet.
+func (s Shell) AwaitStarts(t testing.TB, job string, id backend.ID, want int) {
+	t.Helper()
+	Eventually(t, fmt.Sprintf("%s has started %d times", id, want), func() error {
+		got := s.Starts(t, job, id)
+		if got > want {
+			t.Fatalf("%s was started %d times, want %d", id, got, want)
+		}
+		if got < want {
+			return fmt.Errorf("it was started %d times", got)
+		}
+		return nil
+	})
 }

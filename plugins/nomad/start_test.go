@@ -1,0 +1,54 @@
+package nomad
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/kale-sched/kale/core/backend/conformance"
+)
+
+// Who asks it to stop before its program runs is heard at any moment: the shell ends well, so that Nomad starts no other, and the program never runs.
+func TestStopsBeforeItsProgramRuns(t *testing.T) {
+	for name, sig := range map[string]syscall.Signal{"drained": syscall.SIGTERM, "by force": syscall.SIGUSR2} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			at := func(path ...string) string { return filepath.Join(append([]string{dir}, path...)...) }
+			if err := os.MkdirAll(at("secrets", "kale"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			// Its environment is read just before the program is started: here that takes until the signal has been sent.
+			hold := ": > " + at("reached") + "\nwhile [ ! -e " + at("go") + " ]; do sleep 0.02; done\n"
+			if err := os.WriteFile(at("secrets", "kale", ".env"), []byte(hold), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", startScript, "kale", "60.000", "0", "/bin/sh", "-c", ": > "+at("ran"))
+			cmd.Env = append(os.Environ(), "NOMAD_TASK_DIR="+dir, "NOMAD_SECRETS_DIR="+at("secrets"), "NOMAD_ALLOC_ID=a", "NOMAD_ALLOC_INDEX=0")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			conformance.Eventually(t, "it reads its environment", func() error {
+				_, err := os.Stat(at("reached"))
+				return err
+			})
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(at("go"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("it ends with %v, which Nomad answers with another start", err)
+			}
+			if said, err := os.ReadFile(at(".kale", "exit")); err != nil || !strings.HasPrefix(string(said), "0 it was asked to stop before it ran") {
+				t.Errorf("it left the word %q, %v", said, err)
+			}
+			if _, err := os.Stat(at("ran")); err == nil {
+				t.Error("its program ran")
+			}
+		})
+	}
+}
