@@ -40,7 +40,7 @@ func allowed(from, to string) bool {
 		return true // one noun and its parts
 	case from == "core" || in(from, "core/api") || in(from, "core/report") || in(from, "core/replay"):
 		return top(to) == "core" || in(to, "estimator") || in(to, "forecast")
-	case in(from, "core/plan"), in(from, "core/pool"):
+	case in(from, "core/plan"), in(from, "core/pool"), in(from, "core/profile"):
 		return in(to, "estimator")
 	case top(from) == "core", in(from, "estimator"), in(from, "shuffler"):
 		return false
@@ -108,6 +108,7 @@ func TestImportLawForbids(t *testing.T) {
 		{"core", "trainer"}: false, {"trainer", "core"}: false, {"core/plan", "core/traffic"}: false, {"estimator", "core/plan"}: false,
 		{"plugins/local", "core/job"}: false, {"core/job", "cmd/kale"}: false, {"trainer/ps", "core/job"}: false, {"forecast", "core/plan"}: false,
 		{"core/pool", "core/plan"}: false, {"core/pool", "core/job"}: false, {"core/plan", "core/pool"}: false, {"core/pool", "estimator"}: true, {"core", "core/pool"}: true,
+		{"core/profile", "core"}: false, {"core/profile", "estimator"}: true,
 		{"core", "core/plan"}: true, {"core/plan", "estimator"}: true, {"trainer/chief", "core/rpc"}: true, {"cmd/kale", "trainer/ps"}: true,
 		{"examples/backend-processes", "plugins/local"}: false, {"examples/backend-processes", "core/backend"}: true,
 		{"plugins/local", "core/backend"}: true, {"core/backend/fake", "core/backend"}: true, {"core/api", "core"}: true,

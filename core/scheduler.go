@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -31,6 +32,8 @@ type Options struct {
 	Job *job.Job
 	// StateDir is the job's own folder on this machine: the state file, and what the local backend keeps.
 	StateDir string
+	// BackendDir is where the local backend keeps it instead, where that is not StateDir: a job beside another one that must not take the same devices.
+	BackendDir string
 	// Backend runs the job's processes; the caller launches and closes it.
 	Backend backend.Backend
 	// Trainer is the path of the kale-trainer program on the allocations.
@@ -119,7 +122,7 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	diags, err := ConfigureBackend(ctx, o.Backend, o.Job, o.StateDir)
+	diags, err := ConfigureBackend(ctx, o.Backend, o.Job, cmp.Or(o.BackendDir, o.StateDir))
 	if err != nil || diags.HasErrors() {
 		return nil, diags, err
 	}

@@ -55,7 +55,7 @@ func TrainSpec(j *job.Job, token string) *rpc.TrainSpec {
 }
 
 func streamSpec(j *job.Job) *rpc.StreamSpec {
-	s := &rpc.StreamSpec{Brokers: j.Stream.Brokers, Topic: j.Stream.Topic, OnLost: j.Stream.OnLost, OnUndecodable: j.Stream.OnUndecodable, DeadLetter: j.Stream.DeadLetter}
+	s := &rpc.StreamSpec{Brokers: j.Stream.Brokers, Topic: j.Stream.Topic, OnLost: j.Stream.OnLost, OnUndecodable: j.Stream.OnUndecodable, DeadLetter: j.Stream.DeadLetter, NoCommit: j.Stream.NoCommit}
 	switch j.Stream.Start.Kind {
 	case job.StartAgo:
 		s.Start = "-" + j.Stream.Start.Ago.String()

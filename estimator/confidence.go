@@ -211,6 +211,18 @@ func (c Confidence) Error(w, p int) float64 {
 	return e
 }
 
+// ThetaErrors are the standard errors of the model's parameters, each in the unit of its own; nil where nothing is known.
+func (c Confidence) ThetaErrors() []float64 {
+	if c.cov == nil {
+		return nil
+	}
+	out := make([]float64, len(c.scale))
+	for j := range out {
+		out[j] = math.Sqrt(c.cov.At(j, j)) / c.scale[j]
+	}
+	return out
+}
+
 // Noise is the relative standard deviation of one interval's rate.
 func (c Confidence) Noise() float64 { return c.noise }
 

@@ -307,11 +307,15 @@ func (p *serverProcess) startChief(ctx context.Context, srv *grpc.Server, fresh 
 	if err != nil {
 		return err
 	}
+	group := "kale-" + p.spec.GetJob()
+	if p.spec.GetStream().GetNoCommit() {
+		group = ""
+	}
 	start(p.chief.Run)
 	start(func(ctx context.Context) error {
 		defer adm.Close()
 		return p.chief.Watch(ctx, chief.WatchOptions{
-			Admin: adm, Topic: p.spec.GetStream().GetTopic(), Group: "kale-" + p.spec.GetJob(),
+			Admin: adm, Topic: p.spec.GetStream().GetTopic(), Group: group,
 			Pin: func(starts map[int32]int64) error {
 				return p.saveJob(func(job *checkpoint.JobState) { job.Starts = starts })
 			},

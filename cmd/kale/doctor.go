@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -67,12 +68,16 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 		return err
 	}
 	j, files, diags := job.Load(how.File, how.Vars, how.VarFiles)
-	found := doctor.JobFile(how.File, diags)
+	l := &loaded{Job: j, files: files, how: how}
 	if j != nil {
-		l := &loaded{Job: j, files: files, how: how}
 		if l.dir, err = a.jobDir(j.Name); err != nil {
 			return err
 		}
+		changed, lacking := profiled(j, l.dir)
+		diags = slices.Concat(diags, changed, lacking)
+	}
+	found := doctor.JobFile(how.File, diags)
+	if j != nil {
 		p := doctor.Patient{
 			Job: j, StateDir: l.dir, Log: lg, ProbeLimit: f.patient,
 			Launch: func(ctx context.Context) (*backend.Client, error) {

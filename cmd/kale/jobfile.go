@@ -47,6 +47,8 @@ type loaded struct {
 	files job.Files
 	how   invocation
 	dir   string // the job's state folder
+	// lacking says why nothing that needs its throughput can be done with it.
+	lacking hcl.Diagnostics
 }
 
 // invocation is how the job that an argument names is to be read: a file, or a job that was run before, with the variables of that run
@@ -91,8 +93,11 @@ func (a *app) load(arg string, f jobFlags) (*loaded, error) {
 		return nil, err
 	}
 	l := &loaded{Job: j, files: files, how: how}
-	l.dir, err = a.jobDir(j.Name)
-	return l, err
+	if l.dir, err = a.jobDir(j.Name); err != nil {
+		return nil, err
+	}
+	diags, l.lacking = profiled(j, l.dir)
+	return l, a.diagnose(files, diags)
 }
 
 // known is how a job of a name was last run.

@@ -132,6 +132,9 @@ func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
 		j = parsed
 	} else {
 		l, err := a.load(f.job, f.jobFlags)
+		if err == nil {
+			err = a.diagnose(l.files, l.lacking)
+		}
 		if err != nil {
 			return nil, err
 		}

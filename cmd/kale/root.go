@@ -85,6 +85,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupFile, validateCommand(a)),
 		inGroup(groupFile, planCommand(a)),
 		inGroup(groupFile, doctorCommand(a)),
+		inGroup(groupFile, profileCommand(a)),
 		inGroup(groupStream, brokerCommand(a)),
 		inGroup(groupStream, produceCommand(a)),
 		inGroup(groupStream, demoCommand(a)),

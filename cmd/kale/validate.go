@@ -49,6 +49,8 @@ func (a *app) validate(ctx context.Context, arg string, f validateFlags) error {
 		if err != nil {
 			return err
 		}
+		changed, lacking := profiled(j, dir)
+		diags = slices.Concat(diags, changed, lacking)
 		more, err := a.askAround(ctx, &loaded{Job: j, files: files, how: how, dir: dir}, f)
 		if err != nil {
 			return err

@@ -150,6 +150,9 @@ func throughputForms() []string {
 
 func (d *decoder) checkThroughput(j *Job) {
 	t := j.Throughput
+	if t.Source == SourceProfile && len(t.Theta) == 0 {
+		return // form and batch come with it
+	}
 	form := forms[0]
 	for _, f := range forms {
 		if f.name == t.Form {

@@ -132,7 +132,7 @@ func (d *decoder) attribute(spec *block, a *attribute, body *hclsyntax.Body, lab
 		written = body.Attributes[a.name]
 	}
 	if written == nil {
-		if a.required && body != nil {
+		if a.required && body != nil && (a.spared == nil || !a.spared(d.job)) {
 			d.bad[path] = true
 			if !taken[a.name] {
 				d.fail(rangeOf(d.job.ranges, path), fmt.Sprintf("Missing attribute %q in %s", a.name, spec.name), "%s Add a line %s.", a.doc, a.sample())

@@ -48,6 +48,8 @@ type Stream struct {
 	DeadLetter    string `json:"dead_letter,omitempty"` // topic; empty: none
 	TLS           *TLS   `json:"tls,omitempty"`         // nil: plain text
 	SASL          *SASL  `json:"sasl,omitempty"`        // nil: no authentication
+	// NoCommit keeps the job from committing offsets. No file sets it: a job that only measures has it (kale profile).
+	NoCommit bool `json:"no_commit,omitempty"`
 }
 
 // What happens when retention removed records that were not trained yet.
@@ -207,6 +209,10 @@ type Throughput struct {
 	Batch  int       `json:"batch"` // M, records per step over all workers; only forms that need it
 	Source string    `json:"source,omitempty"`
 }
+
+// SourceProfile is the source of a throughput that kale profile measured: form and theta come from what it stored, and those of the file hold only until
+// there is one.
+const SourceProfile = "profile"
 
 // Forecast says how traffic is foreseen. Model is ForecastSeasonal or the absolute path of an .onnx file.
 type Forecast struct {

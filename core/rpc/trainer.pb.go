@@ -479,6 +479,8 @@ type StreamSpec struct {
 	Sasl       *SASLSpec `protobuf:"bytes,7,opt,name=sasl,proto3" json:"sasl,omitempty"`
 	// "stop" or "skip": what to do with a record that cannot be decoded where there is no dead-letter topic. Empty is "stop".
 	OnUndecodable string `protobuf:"bytes,8,opt,name=on_undecodable,json=onUndecodable,proto3" json:"on_undecodable,omitempty"`
+	// Nothing is committed to Kafka: the job only measures (kale profile).
+	NoCommit      bool `protobuf:"varint,9,opt,name=no_commit,json=noCommit,proto3" json:"no_commit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -567,6 +569,13 @@ func (x *StreamSpec) GetOnUndecodable() string {
 		return x.OnUndecodable
 	}
 	return ""
+}
+
+func (x *StreamSpec) GetNoCommit() bool {
+	if x != nil {
+		return x.NoCommit
+	}
+	return false
 }
 
 type TLSSpec struct {
@@ -5346,7 +5355,7 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x1d\n" +
 	"\n" +
 	"first_port\x18\x03 \x01(\x05R\tfirstPort\x12\x1b\n" +
-	"\tlast_port\x18\x04 \x01(\x05R\blastPort\"\xfe\x01\n" +
+	"\tlast_port\x18\x04 \x01(\x05R\blastPort\"\x9b\x02\n" +
 	"\n" +
 	"StreamSpec\x12\x18\n" +
 	"\abrokers\x18\x01 \x03(\tR\abrokers\x12\x14\n" +
@@ -5357,7 +5366,8 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"deadLetter\x12\"\n" +
 	"\x03tls\x18\x06 \x01(\v2\x10.kale.v1.TLSSpecR\x03tls\x12%\n" +
 	"\x04sasl\x18\a \x01(\v2\x11.kale.v1.SASLSpecR\x04sasl\x12%\n" +
-	"\x0eon_undecodable\x18\b \x01(\tR\ronUndecodable\"\xad\x01\n" +
+	"\x0eon_undecodable\x18\b \x01(\tR\ronUndecodable\x12\x1b\n" +
+	"\tno_commit\x18\t \x01(\bR\bnoCommit\"\xad\x01\n" +
 	"\aTLSSpec\x12\x17\n" +
 	"\aca_file\x18\x01 \x01(\tR\x06caFile\x12\x1b\n" +
 	"\tcert_file\x18\x02 \x01(\tR\bcertFile\x12\x19\n" +

@@ -160,6 +160,28 @@ func (c *Client) Starts(ctx context.Context) (map[int32]int64, error) {
 	return c.offsets(ctx, "first offsets", atStart)
 }
 
+// Held is how many offsets the topic holds from a time on, by its records' timestamps: of all that it holds at the zero time.
+func (c *Client) Held(ctx context.Context, since time.Time) (records int64, err error) {
+	ends, err := c.Ends(ctx)
+	if err != nil {
+		return 0, err
+	}
+	at := int64(atStart)
+	if !since.IsZero() {
+		at = since.UnixMilli()
+	}
+	begin, err := c.offsets(ctx, "offsets at a time", at)
+	if err != nil {
+		return 0, err
+	}
+	for p, end := range ends {
+		if b, ok := begin[p]; ok && b >= 0 && b < end { // -1: no record is as late
+			records += end - b
+		}
+	}
+	return records, nil
+}
+
 // KnownSince is from when on the topic's records tell of all its arrivals: the first record of all where nothing was deleted yet, else the
 // last moment at which a partition from which something was deleted begins. It is zero where the topic holds no record. It relies on the
 // records' timestamps.

@@ -26,6 +26,7 @@ func TestBrokers(t *testing.T) {
 			brokers := start(t)
 			t.Run("Topic", func(t *testing.T) { testTopic(t, brokers) })
 			t.Run("EndsAndStarts", func(t *testing.T) { testEndsAndStarts(t, brokers) })
+			t.Run("Held", func(t *testing.T) { testHeld(t, brokers) })
 			t.Run("Recreated", func(t *testing.T) { testRecreated(t, brokers) })
 			t.Run("Backfill", func(t *testing.T) { testBackfill(t, brokers) })
 		})
@@ -148,6 +149,23 @@ func testTopic(t *testing.T, brokers []string) {
 	}
 	if _, err := absent.Ends(t.Context()); !errors.Is(err, ErrNoTopic) {
 		t.Errorf("ends of a topic that does not exist: %v, want ErrNoTopic", err)
+	}
+}
+
+// What a topic holds from a time on, where some partitions have nothing as late, and some records are gone.
+func testHeld(t *testing.T, brokers []string) {
+	x := newTopic(t, brokers, "held", 3, nil)
+	now := time.Now()
+	x.write(0, 5, now.Add(-2*time.Hour))
+	x.write(1, 4, now.Add(-2*time.Hour))
+	x.flush()
+	x.write(0, 7, now)
+	x.flush()
+	x.deleteBefore(1, 1)
+	for since, want := range map[time.Time]int64{{}: 15, now.Add(-3 * time.Hour): 15, now.Add(-time.Hour): 7, now.Add(time.Hour): 0} {
+		if got, err := x.watch.Held(t.Context(), since); err != nil || got != want {
+			t.Errorf("since %v: %d records, %v; want %d", since, got, err, want)
+		}
 	}
 }
 

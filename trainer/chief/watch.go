@@ -16,7 +16,7 @@ import (
 type WatchOptions struct {
 	Admin *kadm.Client
 	Topic string
-	// Group gets the durable offsets committed, for the eyes of other tools; nothing here ever reads them back (rule 11).
+	// Group gets the durable offsets committed, for the eyes of other tools; nothing here ever reads them back (rule 11). Empty: nothing is committed.
 	Group string
 	// Every is the time between looks at end offsets. Partitions, topic id and log starts are looked at every ten looks.
 	Every time.Duration

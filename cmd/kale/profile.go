@@ -1,0 +1,384 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/profile"
+	"github.com/kale-sched/kale/core/state"
+	"github.com/kale-sched/kale/core/traffic"
+)
+
+type profileFlags struct {
+	jobFlags
+	recordFlags
+	workers, servers []int
+	intervals, extra int
+	interval         span
+	patience         span
+	dry, asJSON      bool
+	log              string
+}
+
+func profileCommand(a *app) *cobra.Command {
+	f := profileFlags{interval: span(5 * time.Second), patience: span(10 * time.Minute)}
+	c := &cobra.Command{
+		Use: "profile JOB.hcl", Short: "Measure a job's throughput at several numbers of workers, and store the fit",
+		Long: `Measures how many records a job trains at several numbers of workers, and of servers, fits a throughput model to it and stores that.
+With throughput { source = "profile" } in the job file, kale run, plan and replay start from it.
+
+It runs a job of its own beside the real one, which goes on undisturbed: under another name, with a checkpoint folder of its own, on the
+same backend with the same resources. It reads the topic from a time in the past, so that every worker has more than it can train,
+commits nothing, and is ended and removed at the end, at Ctrl-C too. Of what was measured only the intervals count in which all workers were busy
+with full batches.
+
+The numbers of workers double from 1 up to workers.max unless -workers says which; then up to two more are measured, where they tell most.`,
+		Example: "  kale profile ctr.hcl -dry\n  kale profile ctr.hcl -workers 1,2,4,8\n  kale profile show ctr",
+		Args:    exactly("JOB.hcl"), ValidArgsFunction: a.completeJobs,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.profile(cmd.Context(), args[0], f) },
+	}
+	f.jobFlags.register(c)
+	f.recordFlags.register(c)
+	fl := c.Flags()
+	fl.IntSliceVar(&f.workers, "workers", nil, "`NUMBERS` of workers to measure, separated by commas (default: doubling up to workers.max)")
+	fl.IntSliceVar(&f.servers, "servers", nil, "`NUMBERS` of servers to measure each of them with (default: servers.count)")
+	fl.IntVar(&f.intervals, "intervals", 5, "intervals in which all workers were busy, at each point")
+	fl.Var(&f.interval, "interval", "how long one lasts at least")
+	fl.IntVar(&f.extra, "extra", 2, "how many more numbers of workers may be measured, where they tell most; none with -workers")
+	fl.Var(&f.patience, "patience", "how long to wait until all workers have joined")
+	fl.BoolVar(&f.dry, "dry", false, "say what would be done, and how long it would take; start nothing")
+	fl.BoolVar(&f.asJSON, "json", false, "print the result as JSON")
+	fl.StringVar(&f.log, "log", "error", "least level of the log on standard error: "+logLevels)
+	c.AddCommand(profileShowCommand(a))
+	return c
+}
+
+func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
+	lg, err := a.parseLogger(f.log)
+	if err != nil {
+		return usageError{err}
+	}
+	l, err := a.load(arg, f.jobFlags)
+	if err != nil {
+		return err
+	}
+	o, err := f.options(l.Job)
+	if err != nil {
+		return err
+	}
+	b := &bench{a: a, l: l, lg: lg, most: slices.Max(append(slices.Clone(o.Workers), o.Most))}
+	records, err := a.profilable(ctx, b, &o, f)
+	if err != nil {
+		return err
+	}
+	a.sayProfile(b, o, records)
+	if f.dry {
+		return nil
+	}
+	outliveReaders() // there is something to end
+	swept, err := b.sweep(ctx)
+	for _, name := range swept {
+		fmt.Fprintf(a.err, "%s, which an earlier kale profile had left, is ended and removed\n", name)
+	}
+	if errors.Is(err, state.ErrLocked) {
+		return fmt.Errorf("profile job %q: another kale profile of it is running: wait for it, or end it with Ctrl-C", l.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("profile job %q: remove what an earlier run has left: %w", l.Name, err)
+	}
+	points, err := profile.Run(ctx, b, o, a.profileProgress())
+	switch {
+	case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return fmt.Errorf("profile job %q: interrupted after %s; what was started is ended and removed, and nothing was stored", l.Name, count(len(points), "point"))
+	case err != nil:
+		return fmt.Errorf("profile job %q: %w", l.Name, err)
+	}
+	p, err := profile.New(l.Name, time.Now(), points, o.Global, conditions(l.Job))
+	if errors.Is(err, profile.ErrNothing) {
+		return fmt.Errorf("profile job %q: no point could be measured; nothing was stored", l.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("profile job %q: %w", l.Name, err)
+	}
+	p.Emulated = l.Workers.EmulateStep > 0
+	if err := writeProfile(l.dir, p); err != nil {
+		return err
+	}
+	return a.showProfile(l.dir, l.Workers.Max, p, f.asJSON)
+}
+
+// options are what the flags say of a job, without the records that there are.
+func (f profileFlags) options(j *job.Job) (profile.Options, error) {
+	o := profile.Options{
+		Workers: slices.Clone(f.workers), Servers: slices.Clone(f.servers), Extra: f.extra, Most: j.Workers.Max,
+		Intervals: f.intervals, Interval: time.Duration(f.interval), Patience: time.Duration(f.patience),
+		Batch: j.Model.Batch, Global: float64(j.Throughput.Batch), Every: min(j.Autoscale.Watch, time.Second),
+		Start: 20 * time.Second, Join: 5 * time.Second,
+	}
+	if j.Backend.Name != job.BackendLocal {
+		o.Start, o.Join = time.Minute, 20*time.Second
+	}
+	if len(o.Workers) == 0 {
+		o.Workers = profile.Ladder(j.Workers.Max)
+	} else {
+		o.Extra = 0
+	}
+	if len(o.Servers) == 0 {
+		o.Servers = []int{j.Servers.Count}
+	}
+	slices.Sort(o.Workers)
+	slices.Sort(o.Servers)
+	o.Extra = max(0, min(o.Extra, j.Workers.Max-len(o.Workers)))
+	if err := o.Validate(); err != nil {
+		return o, usageError{err}
+	}
+	if most := slices.Max(o.Servers); most > j.Model.Tablets {
+		return o, usagef("-servers %d: the job has %d tablets (model.tablets), and a server without one has nothing to do", most, j.Model.Tablets)
+	}
+	return o, nil
+}
+
+// needed is how many records a run trains, by what one worker is believed to train.
+func needed(j *job.Job, o profile.Options) (all, first float64) {
+	for _, w := range o.Workers {
+		all += o.Needs(w, guessedRate(j))
+	}
+	return all + float64(o.Extra)*o.Needs(o.Most/2+1, guessedRate(j)), o.Needs(o.Workers[0], guessedRate(j))
+}
+
+// reaches are how far back the start of a measuring job may lie: the nearest that holds enough is taken, since old records may be on slow disks.
+var reaches = []time.Duration{time.Hour, 6 * time.Hour, 24 * time.Hour, 3 * 24 * time.Hour, 7 * 24 * time.Hour, 14 * 24 * time.Hour}
+
+// profilable finds out whether the job can be profiled now: brokers, history, trainer, room. It starts nothing.
+func (a *app) profilable(ctx context.Context, b *bench, o *profile.Options, f profileFlags) (records int64, err error) {
+	l := b.l
+	_, diags, err := askBrokers(ctx, l.Job, f.recordFlags)
+	if err == nil {
+		err = a.diagnose(l.files, slices.Concat(diags, core.CheckFolder(l.Job)))
+	}
+	if err != nil {
+		return 0, err
+	}
+	all, first := needed(l.Job, *o)
+	if records, b.start, err = history(ctx, l.Job, all); err != nil {
+		return 0, err
+	}
+	o.Records = records
+	// What is certain without any belief: each of the fewest workers must make some steps in each interval.
+	if least := o.LeastRecords(); records < least {
+		return 0, fmt.Errorf("profile job %q: topic %q holds %s records, and to measure %s takes at least %s: by throughput.theta about %s. Wait until more have arrived, "+
+			"or write some with kale produce", l.Name, l.Stream.Topic, number(float64(records)), count(o.Workers[0], "worker"), number(float64(least)), number(first))
+	}
+	if b.trainer, b.env, diags, err = a.trainer(ctx, b.lg, l); err == nil {
+		err = a.diagnose(l.files, diags)
+	}
+	if err != nil {
+		return 0, err
+	}
+	missing, fit, err := b.room(ctx, slices.Max(o.Servers), o.Workers)
+	if err != nil {
+		return 0, err
+	}
+	if missing != "" {
+		advice := "wait until there is, or stop what is not needed"
+		if fit > 0 {
+			fits := slices.DeleteFunc(slices.Clone(o.Workers), func(w int) bool { return w > fit })
+			advice = fmt.Sprintf("-workers %s would fit now", numbers(fits, ","))
+		}
+		return 0, fmt.Errorf("profile job %q: backend %q has no room beside what runs for %s with %s: %s; %s", l.Name, l.Backend.Name, count(slices.Max(o.Workers), "worker"),
+			count(slices.Max(o.Servers), "server"), missing, advice)
+	}
+	return records, nil
+}
+
+// history finds from when on the topic holds enough records, and how many those are.
+func history(ctx context.Context, j *job.Job, enough float64) (records int64, start job.Start, err error) {
+	opts, err := core.KafkaOpts(j)
+	if err != nil {
+		return 0, start, err
+	}
+	cl, err := traffic.NewClient(traffic.ClientOptions{Brokers: j.Stream.Brokers, Topic: j.Stream.Topic, Opts: opts})
+	if err != nil {
+		return 0, start, err
+	}
+	defer cl.Close()
+	now := time.Now().Truncate(time.Second) // a start is exact to the second
+	for _, reach := range reaches {
+		if records, err = cl.Held(ctx, now.Add(-reach)); err != nil {
+			return 0, start, err
+		}
+		if float64(records) >= 2*enough {
+			return records, job.Start{Kind: job.StartTime, Time: now.Add(-reach)}, nil
+		}
+	}
+	records, err = cl.Held(ctx, time.Time{})
+	return records, job.Start{Kind: job.StartEarliest}, err
+}
+
+// sayProfile says what is about to be done.
+func (a *app) sayProfile(b *bench, o profile.Options, records int64) {
+	j := b.l.Job
+	from := "from its first record on"
+	if b.start.Kind == job.StartTime {
+		from = "from " + b.start.Time.Local().Format("2006-01-02 15:04:05") + " on"
+	}
+	more := ""
+	if o.Extra > 0 {
+		more = fmt.Sprintf(", and up to %d more numbers of workers up to %d where they tell most", o.Extra, o.Most)
+	}
+	all, _ := needed(j, o)
+	fmt.Fprintf(a.err, "profile of job %q on backend %q: %s with %s%s; %d intervals of %s each\n", j.Name, j.Backend.Name,
+		several(o.Workers, "worker"), several(o.Servers, "server"), more, o.Intervals, shortDuration(o.Interval))
+	fmt.Fprintf(a.err, "reads topic %q %s: %s records; about %s are trained, by what is believed of one worker (%s records/s)\n", j.Stream.Topic, from, number(float64(records)),
+		number(all*float64(len(o.Servers))), number(guessedRate(j)))
+	fmt.Fprintf(a.err, "it commits nothing, and its checkpoint below %s is removed at the end\n", j.Checkpoint.Dir)
+	if all > float64(records) {
+		fmt.Fprintf(a.err, "the records may not last for all points: then the topic is read from there again, and a point that needs more than all of them is left out\n")
+	}
+	fmt.Fprintf(a.err, "about %s, if nothing has to be waited for\n", shortDuration(o.Estimate().Round(10*time.Second)))
+}
+
+// several is "1 worker", "1, 2 and 4 workers".
+func several(v []int, noun string) string {
+	if len(v) == 1 {
+		return count(v[0], noun)
+	}
+	return listed(strings.Split(numbers(v, " "), " ")) + " " + noun + "s"
+}
+
+func numbers(v []int, between string) string {
+	words := make([]string, len(v))
+	for i, n := range v {
+		words[i] = strconv.Itoa(n)
+	}
+	return strings.Join(words, between)
+}
+
+// profileProgress shows how far a profile has come: each point in a line of its own.
+func (a *app) profileProgress() func(profile.Progress) {
+	bar := a.progress()
+	began := time.Now()
+	said := ""
+	return func(p profile.Progress) {
+		where := fmt.Sprintf("%s, %s", count(p.Workers, "worker"), count(p.Servers, "server"))
+		if pt := p.Point; pt != nil {
+			bar.done()
+			if pt.Why != "" {
+				fmt.Fprintf(a.err, "%s: not measured: %s\n", where, pt.Why)
+			} else {
+				fmt.Fprintf(a.err, "%s: %s records/s, intervals within ±%.1f %% (joined after %s)\n", where, number(pt.Mean()), 100*pt.Spread(), shortDuration(time.Duration(pt.Joined*float64(time.Second))))
+			}
+			return
+		}
+		if problems := strings.Join(p.Problems, "; "); problems != said {
+			if said = problems; said != "" {
+				bar.done()
+				fmt.Fprintf(a.err, "%s: %s\n", where, said)
+			}
+		}
+		what := string(p.Phase)
+		switch p.Phase {
+		case profile.Joining:
+			what = fmt.Sprintf("%d have joined", p.Joined)
+		case profile.Filling:
+			what = "all have joined, waiting until all are busy"
+		case profile.Measuring:
+			what = fmt.Sprintf("interval %d of %d", min(p.Intervals+1, p.Of), p.Of)
+			if p.Rate > 0 {
+				what += ", " + number(p.Rate) + " records/s"
+			}
+		}
+		bar.show("%s, point %d of %d: %s: %s", shortDuration(time.Since(began).Round(time.Second)), min(p.Done+1, p.Points), p.Points, where, what)
+	}
+}
+
+// conditions are what of a job its throughput depends on.
+func conditions(j *job.Job) map[string]string {
+	raw := func(v any) string {
+		b, _ := json.Marshal(v) // lists of texts and numbers
+		return string(b)
+	}
+	return map[string]string{
+		"backend": j.Backend.Name, "stream.topic": j.Stream.Topic,
+		"model.kind": j.Model.Kind, "model.batch": raw(j.Model.Batch), "model.embedding_dim": raw(j.Model.EmbeddingDim), "model.hidden": raw(j.Model.Hidden),
+		"model.optimiser": j.Model.Optimiser.Kind, "model.tablets": raw(j.Model.Tablets), "features.sparse": raw(j.Features.Sparse), "features.dense": raw(j.Features.Dense),
+		"workers.gpus": raw(j.Workers.GPUs), "workers.cpu": raw(j.Workers.CPU), "workers.emulate_step": job.FormatDuration(j.Workers.EmulateStep),
+		"servers.cpu": raw(j.Servers.CPU),
+	}
+}
+
+// profileFile keeps a job's profile in its state folder: beside state.db, which a scheduler holds while it runs.
+const profileFile = "profile.json"
+
+func writeProfile(dir string, p *profile.Profile) error {
+	raw, err := json.MarshalIndent(p, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = writeAtomically(filepath.Join(dir, profileFile), append(raw, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("store the profile: %w", err)
+	}
+	return nil
+}
+
+// readProfile reads a job's profile. os.ErrNotExist is in the error's chain where there is none.
+func readProfile(dir string) (*profile.Profile, error) {
+	path := filepath.Join(dir, profileFile)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the profile: %w", err)
+	}
+	p := &profile.Profile{}
+	if err = json.Unmarshal(raw, p); err == nil {
+		err = p.Validate()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the profile %s: %w; kale profile measures anew", path, err)
+	}
+	return p, nil
+}
+
+// profiled takes a job's throughput from its profile where the file says so. Without one the file's own theta holds; where it has none, lacking says
+// that the job cannot be run or planned, and something stands in for what needs no throughput.
+func profiled(j *job.Job, dir string) (diags, lacking hcl.Diagnostics) {
+	if j.Throughput.Source != job.SourceProfile {
+		return nil, nil
+	}
+	p, err := readProfile(dir)
+	if err != nil {
+		if len(j.Throughput.Theta) == 0 {
+			detail := fmt.Sprintf("kale profile %s measures the job and stores one. Or give theta, which holds until there is one.", j.File)
+			if !errors.Is(err, os.ErrNotExist) {
+				detail = fmt.Sprintf("%v.", err)
+			}
+			lacking = hcl.Diagnostics{j.ErrorAt("throughput.source", "No profile of this job is stored on this machine", detail)}
+			j.Throughput.Form, j.Throughput.Batch = "async", 0
+			j.Throughput.Theta = []float64{1 / guessedRate(j), 0, 0}
+		} else if !errors.Is(err, os.ErrNotExist) {
+			diags = append(diags, j.WarningAt("throughput.source", "The profile cannot be used", fmt.Sprintf("%v. Until then throughput.theta holds.", err)))
+		}
+		return diags, lacking
+	}
+	if changed := p.Changed(conditions(j)); len(changed) > 0 {
+		diags = append(diags, j.WarningAt("throughput.source", "The profile was measured under other conditions",
+			fmt.Sprintf("Changed since: %s. What is measured as the job runs corrects it; kale profile %s measures anew.", listed(changed), j.File)))
+	}
+	j.Throughput = job.Throughput{Form: string(p.Model.Form), Theta: p.Model.Theta, Batch: int(p.Model.Batch), Source: p.Source()}
+	return diags, nil
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/profile"
+	"github.com/kale-sched/kale/core/stream"
+)
+
+// profiledJob is a job file whose throughput is that of its profile, and nothing else.
+func profiledJob(t *testing.T, text string) string {
+	t.Helper()
+	return changed(t, text, "    form   = \"async\"\n    theta  = [0.0002, 0, 0]\n    source = \"a guess by kale init\"\n", "    source = \"profile\"\n")
+}
+
+// storedProfile puts a profile of 800 records/s for each worker where kale profile stores it.
+func storedProfile(t *testing.T, s *shell, file string) {
+	t.Helper()
+	j, _, diags := job.Load(file, nil, nil)
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	var points []profile.Point
+	for _, w := range []int{1, 2, 4, 8} {
+		points = append(points, profile.Point{Workers: w, Servers: j.Servers.Count, Rates: []float64{799 * float64(w), 800 * float64(w), 801 * float64(w)}})
+	}
+	p, err := profile.New(j.Name, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), points, 0, conditions(j))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeProfile(filepath.Join(s.env["KALE_STATE_DIR"], j.Name), p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Where throughput.source is "profile", form and theta are those that were measured; without a profile a job that gives none itself is refused at that line.
+func TestThroughputFromTheProfile(t *testing.T) {
+	s := newShell(t).withPrograms()
+	_, text := scaffolded(t, s)
+	file := write(t, profiledJob(t, text))
+	for _, command := range []string{"plan", "run", "validate"} {
+		r := s.run(command, file)
+		if r.code != exitFailed || !strings.Contains(r.err, "No profile of this job is stored on this machine") || !strings.Contains(r.err, `source = "profile"`) {
+			t.Errorf("kale %s: %+v", command, r)
+		}
+	}
+	if r := s.run("profile", "show", file); r.code != exitFailed || !strings.Contains(r.err, "no profile of job") {
+		t.Errorf("%+v", r)
+	}
+	storedProfile(t, s, file)
+	var got struct {
+		Observation struct {
+			Model struct {
+				Form  string    `json:"form"`
+				Theta []float64 `json:"theta"`
+			} `json:"model"`
+		} `json:"observation"`
+	}
+	r := s.must("plan", file, "-json")
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+		t.Fatalf("%v in %s", err, r.out)
+	}
+	if m := got.Observation.Model; m.Form != "async" || len(m.Theta) != 3 || m.Theta[0] < 0.00124 || m.Theta[0] > 0.00126 {
+		t.Errorf("planned with %+v", m)
+	}
+	if r := s.must("plan", file); !strings.Contains(r.out, "profile of 2026-01-02 03:04 UTC, 1 to 8 workers") {
+		t.Errorf("the source is not told:\n%s", r.out)
+	}
+	if r := s.must("profile", "show", file); !strings.Contains(r.out, "model/measured") || !strings.Contains(r.out, "throughput {") || !strings.Contains(r.out, "●") {
+		t.Errorf("%s", r.out)
+	}
+
+	// What it was measured under has changed: it holds, with a warning.
+	other := write(t, changed(t, profiledJob(t, text), "max  = ", "cpu  = 3\n    max  = "))
+	if r := s.must("validate", other); !strings.Contains(r.err, "The profile was measured under other conditions") || !strings.Contains(r.err, "workers.cpu (1, now 3)") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A theta beside source = "profile" holds until there is one.
+func TestThetaHoldsUntilThereIsAProfile(t *testing.T) {
+	s := newShell(t).withPrograms()
+	_, text := scaffolded(t, s)
+	file := write(t, changed(t, text, `source = "a guess by kale init"`, `source = "profile"`))
+	if r := s.must("plan", file, "-json"); !strings.Contains(r.out, "0.0002") {
+		t.Errorf("%s", r.out)
+	}
+}
+
+// What makes a profile impossible is said before anything is started, with figures and advice.
+func TestProfileRefusals(t *testing.T) {
+	s := newShell(t).withPrograms()
+	addr, text := scaffolded(t, s, stream.TopicSpec{Name: "empty", Partitions: 1})
+	slots := changed(t, text, `backend "local" {`, "backend \"local\" {\n    gpus  = \"none\"\n    slots = 2")
+	slots = strings.Replace(slots, "gpus = 0", "gpus = 1", 1)
+	enough := strings.Replace(text, "gpus = 1", "gpus = 0", 1)
+	for _, tt := range []struct {
+		name, text string
+		args       []string
+		says       []string
+	}{
+		{"a broker that is away", changed(t, text, addr, "127.0.0.1:1"), nil, []string{`Cannot ask the brokers about topic "clicks"`}},
+		{"too few records", enough, nil, []string{`topic "clicks" holds`, "to measure 1 worker takes at least 61,440", "Wait until more have arrived"}},
+		{"no room", slots, []string{"-intervals", "2", "-workers", "1,2,4", "-any-records"}, []string{`backend "local" has no room`, "needs 4 slots, 2 free", "-workers 1,2 would fit now"}},
+		{"more servers than tablets", enough, []string{"-servers", "65"}, []string{"the job has 64 tablets"}},
+		{"no worker", enough, []string{"-workers", "0"}, []string{"want numbers of 1 or more"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.name == "no room" {
+				s.must("produce", "-brokers", addr, "-topic", "clicks", "-history", "100s", "-duration", "0", "-peak", "5000")
+			}
+			r := s.run(append([]string{"profile", write(t, tt.text)}, tt.args...)...)
+			if r.code == exitDone {
+				t.Fatalf("%+v", r)
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(strings.Join(strings.Fields(r.err), " "), want) {
+					t.Errorf("%q is not said:\n%s", want, r.err)
+				}
+			}
+			if left, _ := filepath.Glob(filepath.Join(s.env["KALE_STATE_DIR"], "*", "profile", "*")); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// -dry says what would be done and starts nothing.
+func TestProfileDry(t *testing.T) {
+	s := newShell(t).withPrograms()
+	addr, text := scaffolded(t, s)
+	s.must("produce", "-brokers", addr, "-topic", "clicks", "-history", "100s", "-duration", "0", "-peak", "5000")
+	file := write(t, strings.Replace(text, "gpus = 1", "gpus = 0", 1))
+	r := s.must("profile", file, "-dry", "-workers", "2,1", "-servers", "1,2", "-intervals", "3", "-interval", "2s")
+	for _, want := range []string{`profile of job "clicks" on backend "local": 1 and 2 workers with 1 and 2 servers; 3 intervals of 2s each`, "it commits nothing", "if nothing has to be waited for"} {
+		if !strings.Contains(r.err, want) {
+			t.Errorf("%q is not said:\n%s", want, r.err)
+		}
+	}
+	if r.out != "" || exists(filepath.Join(s.env["KALE_STATE_DIR"], "clicks", "profile")) {
+		t.Errorf("something was done: %q", r.out)
+	}
+}

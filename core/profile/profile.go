@@ -1,0 +1,129 @@
+package profile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kale-sched/kale/estimator"
+)
+
+// Version is that of a stored [Profile].
+const Version = 1
+
+// Profile is what was measured of a job, and the model of it. It marshals to JSON.
+type Profile struct {
+	Version int       `json:"version"`
+	Job     string    `json:"job"`
+	At      time.Time `json:"at"`
+	// Conditions are what the figures hold for: what of the job file they depend on, by its path.
+	Conditions map[string]string `json:"conditions"`
+	// Emulated says that the accelerators were.
+	Emulated bool    `json:"emulated_accelerator,omitempty"`
+	Points   []Point `json:"points"`
+	// Model is the throughput model that was chosen, Trials what the others were worth; none where there were too few points to choose by.
+	Model  estimator.Model   `json:"model"`
+	Trials []estimator.Trial `json:"trials,omitempty"`
+	// ThetaErrors are the standard errors of the model's theta, in their unit.
+	ThetaErrors []float64 `json:"theta_errors,omitempty"`
+	// Noise is the relative standard deviation of one interval; Misfit by how much more than that the form is off.
+	Noise  float64 `json:"noise"`
+	Misfit float64 `json:"misfit"`
+}
+
+// New makes a profile of points. batch is M, 0 where the job has none.
+func New(job string, at time.Time, points []Point, batch float64, conditions map[string]string) (*Profile, error) {
+	p := &Profile{Version: Version, Job: job, At: at.UTC().Truncate(time.Second), Conditions: conditions, Points: points}
+	var err error
+	if p.Model, p.Trials, err = fit(samples(points), batch); err != nil {
+		return nil, fmt.Errorf("fit a throughput model to %d points: %w", len(points), err)
+	}
+	sure := estimator.Assess(p.Model, samples(points))
+	p.ThetaErrors, p.Noise, p.Misfit = sure.ThetaErrors(), round(sure.Noise(), 4), round(sure.Misfit(), 4)
+	return p, nil
+}
+
+// Validate reports why a stored profile cannot be used.
+func (p *Profile) Validate() error {
+	if p.Version != Version {
+		return fmt.Errorf("it is of version %d, and this program knows %d", p.Version, Version)
+	}
+	return p.Model.Validate()
+}
+
+// Changed names what of the job file the figures depend on and is no longer as it was measured, as "workers.cpu (1, now 2)".
+func (p *Profile) Changed(now map[string]string) []string {
+	var out []string
+	for _, path := range slices.Sorted(maps.Keys(now)) {
+		if was, ok := p.Conditions[path]; ok && was != now[path] {
+			out = append(out, fmt.Sprintf("%s (%s, now %s)", path, was, now[path]))
+		}
+	}
+	return out
+}
+
+// Range is the fewest and the most workers that were measured, 0, 0 where none were.
+func (p *Profile) Range() (least, most int) {
+	for _, pt := range p.Points {
+		if pt.Why != "" {
+			continue
+		}
+		if least == 0 || pt.Workers < least {
+			least = pt.Workers
+		}
+		most = max(most, pt.Workers)
+	}
+	return least, most
+}
+
+// Measured is how many points were.
+func (p *Profile) Measured() (n int) {
+	for _, pt := range p.Points {
+		if pt.Why == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// ServerCounts are the numbers of servers of the points, ascending.
+func (p *Profile) ServerCounts() []int {
+	var out []int
+	for _, pt := range p.Points {
+		out = append(out, pt.Servers)
+	}
+	return sorted(out)
+}
+
+func sorted(v []int) []int {
+	slices.Sort(v)
+	return slices.Compact(v)
+}
+
+// Source says in a few words where the model comes from.
+func (p *Profile) Source() string {
+	least, most := p.Range()
+	words := fmt.Sprintf("profile of %s, %d to %d workers", p.At.Format("2006-01-02 15:04 MST"), least, most)
+	if p.Emulated {
+		words += ", emulated accelerators"
+	}
+	return words
+}
+
+// Block is the throughput block of a job file that says the same.
+func (p *Profile) Block() string {
+	theta := make([]string, len(p.Model.Theta))
+	for i, t := range p.Model.Theta {
+		theta[i] = strconv.FormatFloat(t, 'g', 6, 64)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "throughput {\n  form   = %q\n  theta  = [%s]\n", p.Model.Form, strings.Join(theta, ", "))
+	if p.Model.Form.NeedsBatch() {
+		fmt.Fprintf(&b, "  batch  = %d\n", int(p.Model.Batch))
+	}
+	fmt.Fprintf(&b, "  source = %q\n}\n", p.Source())
+	return b.String()
+}

@@ -1,0 +1,273 @@
+package profile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kale-sched/kale/estimator"
+)
+
+// Bench is a job of its own beside the real one, of which nothing is kept. Its methods block, and are called by one goroutine.
+type Bench interface {
+	// Start starts it at the beginning of its records, with so many servers and workers, and returns when its processes have been asked for. It runs not, or
+	// not any more.
+	Start(ctx context.Context, servers, workers int) error
+	// Scale asks for another number of workers.
+	Scale(ctx context.Context, workers int) error
+	// Look says what is there. Nothing yet is no error; one says that nothing more is to be expected.
+	Look(ctx context.Context) (Look, error)
+	// End releases all that Start has started and removes what it has left. It is called after each Start, also one that failed, and works when ctx has ended.
+	End(ctx context.Context) error
+}
+
+// Options say what is measured, and how long is waited for it.
+type Options struct {
+	Workers []int // numbers of workers, ascending
+	Servers []int // numbers of servers
+	Extra   int   // how many more numbers of workers may be measured, where they tell most
+	Most    int   // the largest of them
+
+	Intervals int           // that must count at each point
+	Interval  time.Duration // the length of one, at least
+	Batch     int           // records of a step
+	Global    float64       // M, the records of a step of all workers, for the forms that need it; 0: they are not tried
+	Records   int64         // how many there are to train
+
+	Every    time.Duration // between two looks
+	Start    time.Duration // assumed until servers and the first worker are there, for the estimate of the time
+	Join     time.Duration // assumed for a worker to join, likewise
+	Patience time.Duration // at most so long until all have joined; and, in intervals that do not count, until enough do: see [Options.starved]
+}
+
+// starved is how long may pass without any interval that counts once all have joined.
+func (o Options) starved() time.Duration { return time.Minute + 10*o.Interval }
+
+// Validate reports what cannot be measured.
+func (o Options) Validate() error {
+	check := func(name string, v []int) error {
+		if len(v) == 0 || !slices.IsSorted(v) || v[0] < 1 || len(slices.Compact(slices.Clone(v))) != len(v) {
+			return fmt.Errorf("profile at %v %s: want numbers of 1 or more, ascending", v, name)
+		}
+		return nil
+	}
+	if err := errors.Join(check("workers", o.Workers), check("servers", o.Servers)); err != nil {
+		return err
+	}
+	if o.Intervals < 2 || o.Interval <= 0 || o.Every <= 0 || o.Batch < 1 || o.Patience <= 0 {
+		return fmt.Errorf("profile with %d intervals of %v, looks every %v, batches of %d and a patience of %v: want at least 2 intervals, and the others above 0",
+			o.Intervals, o.Interval, o.Every, o.Batch, o.Patience)
+	}
+	return nil
+}
+
+// Point is what was measured with one number of workers and servers.
+type Point struct {
+	Workers int       `json:"workers"`
+	Servers int       `json:"servers"`
+	Rates   []float64 `json:"rates"` // records/s of each saturated interval
+	// Hungry is how many intervals did not count, since somebody waited for records.
+	Hungry int `json:"hungry_intervals,omitempty"`
+	// Joined is how long it took until all had joined, seconds.
+	Joined float64 `json:"join_s"`
+	// Why says why it was given up; "" where it was measured.
+	Why string `json:"why,omitempty"`
+}
+
+// Progress is how far a run has come.
+type Progress struct {
+	Done, Points     int // points measured or given up, and how many there are
+	Workers, Servers int // of the one under way
+	Phase            Phase
+	Joined           int     // workers of it
+	Intervals, Of    int     // that count
+	Rate             float64 // their mean, records/s
+	Problems         []string
+	Point            *Point // one that has just ended
+}
+
+// Run measures all points. What was measured before an error, or before ctx ended, is returned too. Nothing of the bench is left then, unless the error
+// says so.
+func Run(ctx context.Context, b Bench, o Options, tell func(Progress)) ([]Point, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	r := &run{b: b, o: o, tell: tell, total: len(o.Servers) * (len(o.Workers) + o.Extra)}
+	for _, p := range o.Servers {
+		if err := r.servers(ctx, p); err != nil {
+			return r.points, err
+		}
+	}
+	return r.points, nil
+}
+
+type run struct {
+	b       Bench
+	o       Options
+	tell    func(Progress)
+	points  []Point
+	total   int
+	workers int // of the bench; 0: it does not run
+}
+
+// servers measures all points with so many servers.
+func (r *run) servers(ctx context.Context, p int) (err error) {
+	defer func() { err = errors.Join(err, r.end(ctx, p)) }()
+	for _, w := range r.o.Workers {
+		if err := r.measure(ctx, p, w); err != nil {
+			return err
+		}
+	}
+	for range r.o.Extra {
+		w := next(r.samples(), r.o.Global, r.o.Most, p, r.o.Intervals)
+		if w == 0 || len(r.measured()) == 0 {
+			r.total--
+			continue
+		}
+		if err := r.measure(ctx, p, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// samples are those of all points.
+func (r *run) samples() []estimator.Sample { return samples(r.points) }
+
+// measured are the points that were not given up.
+func (r *run) measured() []Point {
+	return slices.DeleteFunc(slices.Clone(r.points), func(p Point) bool { return p.Why != "" })
+}
+
+// end ends the bench if it runs.
+func (r *run) end(ctx context.Context, p int) error {
+	if r.workers == 0 {
+		return nil
+	}
+	r.show(Progress{Servers: p, Workers: r.workers, Phase: Ending})
+	r.workers = 0
+	return r.b.End(context.WithoutCancel(ctx))
+}
+
+// show adds what is known of the run.
+func (r *run) show(p Progress) {
+	if p.Done, p.Points, p.Of = len(r.points), r.total, r.o.Intervals; r.tell != nil {
+		r.tell(p)
+	}
+}
+
+// measure measures one point. What is wrong with the point alone is in it; an error ends the run.
+func (r *run) measure(ctx context.Context, p, w int) error {
+	pt := Point{Workers: w, Servers: p}
+	if pt.Why = r.hopeless(w); pt.Why == "" {
+		again, err := r.attempt(ctx, &pt)
+		if err == nil && again {
+			// What was there to read is used up: from its beginning once more, with nothing trained by fewer workers before.
+			if err = r.end(ctx, p); err == nil {
+				pt = Point{Workers: w, Servers: p}
+				_, err = r.attempt(ctx, &pt)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r.points = append(r.points, pt)
+	r.show(Progress{Servers: p, Workers: w, Point: &pt})
+	return nil
+}
+
+// hopeless says why w workers cannot be measured on the records that there are, by what fewer trained; "" where they may.
+func (r *run) hopeless(w int) string {
+	known := r.measured()
+	if len(known) == 0 || r.o.Records <= 0 {
+		return ""
+	}
+	last := known[len(known)-1]
+	rate := mean(last.Rates) * float64(w) / float64(last.Workers)
+	need := rate * (time.Duration(r.o.Intervals+1) * r.o.Interval).Seconds()
+	if need <= float64(r.o.Records) {
+		return ""
+	}
+	return fmt.Sprintf("the topic has too few records: %d, and %d workers train about %.0f in the %v of a measurement", r.o.Records, w, need,
+		time.Duration(r.o.Intervals+1)*r.o.Interval)
+}
+
+// attempt measures a point; again says that the records were used up before it was measured, and that there may be enough for it alone.
+func (r *run) attempt(ctx context.Context, pt *Point) (again bool, err error) {
+	fresh := r.workers == 0
+	r.show(Progress{Servers: pt.Servers, Workers: pt.Workers, Phase: Starting})
+	if fresh {
+		r.workers = pt.Workers // End is due, also where it fails
+		err = r.b.Start(ctx, pt.Servers, pt.Workers)
+	} else if r.workers != pt.Workers {
+		r.workers = pt.Workers
+		err = r.b.Scale(ctx, pt.Workers)
+	}
+	if err != nil {
+		return false, err
+	}
+	m := &meter{workers: pt.Workers, batch: r.o.Batch, interval: r.o.Interval, phase: Starting}
+	began := time.Now()
+	gained := began // when all had joined, or an interval counted last
+	t := time.NewTicker(r.o.Every)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-t.C:
+		}
+		l, err := r.b.Look(ctx)
+		if err != nil {
+			return false, err
+		}
+		before, phase := len(m.rates), m.observe(l)
+		if phase != Joining && phase != Starting && pt.Joined == 0 {
+			pt.Joined = time.Since(began).Seconds()
+			gained = time.Now()
+		}
+		if len(m.rates) > before {
+			gained = time.Now()
+		}
+		pt.Rates, pt.Hungry = m.rates, m.hungry
+		r.show(Progress{Servers: pt.Servers, Workers: pt.Workers, Phase: phase, Joined: m.joined, Intervals: len(m.rates), Rate: mean(m.rates), Problems: l.Problems})
+		switch {
+		case len(m.rates) >= r.o.Intervals:
+			return false, nil
+		case phase == Filling && r.usedUp(l, pt.Workers):
+			pt.Why = fmt.Sprintf("the topic has too few records: all %d were trained before %d intervals were measured", r.o.Records, r.o.Intervals)
+			return !fresh, nil
+		case pt.Joined == 0 && time.Since(began) > r.o.Patience:
+			pt.Why = r.because(fmt.Sprintf("%d of %d workers had joined after %v", m.joined, pt.Workers, r.o.Patience), l)
+			return false, nil
+		case pt.Joined > 0 && time.Since(gained) > r.o.starved()+r.patienceLeft(phase):
+			pt.Why = r.because(fmt.Sprintf("workers waited for records in %d intervals, and in %d all were busy", m.hungry, len(m.rates)), l)
+			return false, nil
+		}
+	}
+}
+
+// patienceLeft is for a worker that was lost and has to join again.
+func (r *run) patienceLeft(phase Phase) time.Duration {
+	if phase == Joining {
+		return r.o.Patience
+	}
+	return 0
+}
+
+// usedUp says that no more is left than what lies in the workers' queues.
+func (r *run) usedUp(l Look, workers int) bool {
+	return l.Backlog >= 0 && l.Backlog < int64(2*workers*r.o.Batch)
+}
+
+// because adds the problems that are known.
+func (r *run) because(what string, l Look) string {
+	if len(l.Problems) == 0 {
+		return what
+	}
+	return what + ": " + strings.Join(l.Problems, "; ")
+}

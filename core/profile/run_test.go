@@ -1,0 +1,218 @@
+package profile
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// contended is a curve whose workers hinder each other.
+func contended(w, p int) float64 { return 1000 * float64(w) / (1 + 0.05*float64(w)/float64(p)) }
+
+func TestEachPointIsMeasuredWhenAllAreBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &fakeBench{rate: contended, records: 1e6, batch: 10, joinTime: 2 * time.Second}
+		began := time.Now()
+		points, err := Run(t.Context(), b, fakeOptions(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"start 1 workers, 2 servers", "scale to 2", "scale to 4", "end"}, b.calls); diff != "" {
+			t.Errorf("calls (-want +got):\n%s", diff)
+		}
+		if len(points) != 3 {
+			t.Fatalf("%d points: %+v", len(points), points)
+		}
+		for i, w := range []int{1, 2, 4} {
+			p := points[i]
+			if p.Workers != w || p.Servers != 2 || len(p.Rates) != 4 || p.Why != "" {
+				t.Errorf("point %d: %+v", i, p)
+			}
+			if want := contended(w, 2); math.Abs(p.Mean()/want-1) > 0.005 {
+				t.Errorf("%d workers: measured %.1f, they train %.1f", w, p.Mean(), want)
+			}
+			if p.Joined < 2 || p.Joined > 3 {
+				t.Errorf("%d workers had joined after %v s, and it takes 2", w, p.Joined)
+			}
+		}
+		// The estimate is what it took, but for the time that was assumed for the start and the joins.
+		if took, told := time.Since(began), fakeOptions().Estimate(); took > told || told-took > 20*time.Second {
+			t.Errorf("it took %v, and %v was foretold", took, told)
+		}
+	})
+}
+
+// A rate that was measured while somebody waited for records is no capacity: such intervals do not count, and the next one does not either.
+func TestIntervalsInWhichSomebodyWaitedDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := fakeOptions()
+		o.Workers = []int{2}
+		began := time.Now()
+		b := &fakeBench{rate: contended, records: 1e6, batch: 10}
+		b.hungry = func(at time.Time) bool { s := at.Sub(began).Seconds(); return s > 12 && s < 30 }
+		points, err := Run(t.Context(), b, o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := points[0]; p.Hungry == 0 || len(p.Rates) != o.Intervals {
+			t.Errorf("%+v", p)
+		}
+		if took := time.Since(began); took < 45*time.Second { // 30 s, then a first interval and at least two that count
+			t.Errorf("measured within %v, though somebody waited until 30 s", took)
+		}
+	})
+}
+
+func TestWorkersThatAreNeverBusyAreGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &fakeBench{rate: contended, records: 1e9, batch: 10, hungry: func(time.Time) bool { return true }}
+		o := fakeOptions()
+		o.Workers = []int{1}
+		points, err := Run(t.Context(), b, o, nil)
+		if err != nil || len(points) != 1 || !strings.Contains(points[0].Why, "waited for records") {
+			t.Errorf("%+v, %v", points, err)
+		}
+		if points[0].Mean() != 0 {
+			t.Errorf("a point that was given up has a rate: %v", points[0].Mean())
+		}
+		if b.calls[len(b.calls)-1] != "end" {
+			t.Errorf("calls %q", b.calls)
+		}
+	})
+}
+
+func TestWorkersThatDoNotJoinAreGivenUpAfterThePatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &fakeBench{rate: contended, records: 1e9, batch: 10, joinTime: time.Hour}
+		o := fakeOptions()
+		o.Workers = []int{1}
+		began := time.Now()
+		points, err := Run(t.Context(), b, o, nil)
+		if err != nil || len(points) != 1 || !strings.Contains(points[0].Why, "0 of 1 workers had joined after 1m0s") {
+			t.Errorf("%+v, %v", points, err)
+		}
+		if took := time.Since(began); took < o.Patience || took > o.Patience+time.Second {
+			t.Errorf("given up after %v", took)
+		}
+	})
+}
+
+// Records that are used up are read from their beginning again, once; a point that needs more than all of them says so.
+func TestRecordsThatAreUsedUpAreReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &fakeBench{rate: contended, records: 110_000, batch: 10, joinTime: time.Second}
+		o := fakeOptions()
+		o.Workers, o.Records = []int{1, 2, 4, 8}, 110_000
+		points, err := Run(t.Context(), b, o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		why := make([]string, len(points))
+		for i, p := range points {
+			why[i] = p.Why
+		}
+		if why[0] != "" || why[1] != "" || why[2] != "" || !strings.Contains(why[3], "the topic has too few records: 110000, and 8 workers train about") {
+			t.Errorf("%q", why)
+		}
+		if !slices.Contains(b.calls, "start 4 workers, 2 servers") {
+			t.Errorf("calls %q", b.calls)
+		}
+	})
+}
+
+func TestRecordsThatDoNotLastForOnePointAreSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &fakeBench{rate: contended, records: 8000, batch: 10}
+		o := fakeOptions()
+		o.Workers, o.Records = []int{1}, 8000
+		points, err := Run(t.Context(), b, o, nil)
+		if err != nil || len(points) != 1 || !strings.Contains(points[0].Why, "all 8000 were trained before 4 intervals were measured") {
+			t.Errorf("%+v, %v", points, err)
+		}
+		if n := strings.Count(strings.Join(b.calls, ","), "start"); n != 1 { // it had begun at the beginning: again would be the same
+			t.Errorf("calls %q", b.calls)
+		}
+	})
+}
+
+func TestWhateverEndsARunEndsTheBench(t *testing.T) {
+	broken := errors.New("broken")
+	for name, b := range map[string]*fakeBench{
+		"interrupt": {}, "start": {startErr: broken}, "look": {lookErr: broken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b.rate, b.records, b.batch = contended, 1e9, 10
+				ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+				defer cancel()
+				points, err := Run(ctx, b, fakeOptions(), nil)
+				if name == "interrupt" && !errors.Is(err, context.DeadlineExceeded) || name != "interrupt" && !errors.Is(err, broken) {
+					t.Errorf("%v", err)
+				}
+				if b.running || b.calls[len(b.calls)-1] != "end" || len(points) != 0 {
+					t.Errorf("calls %q, points %+v", b.calls, points)
+				}
+			})
+		})
+	}
+}
+
+func TestSeveralNumbersOfServersAreMeasuredApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &fakeBench{rate: contended, records: 1e9, batch: 10}
+		o := fakeOptions()
+		o.Workers, o.Servers = []int{1, 2, 4, 8}, []int{1, 2}
+		points, err := Run(t.Context(), b, o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"start 1 workers, 1 servers", "scale to 2", "scale to 4", "scale to 8", "end", "start 1 workers, 2 servers", "scale to 2", "scale to 4", "scale to 8", "end"}
+		if diff := cmp.Diff(want, b.calls); diff != "" {
+			t.Errorf("calls (-want +got):\n%s", diff)
+		}
+		p, err := New("ctr", time.Now(), points, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !p.Model.Form.UsesServers() {
+			t.Errorf("servers count, and %s was chosen", p.Model)
+		}
+		for _, r := range p.Rows(8) {
+			if want := contended(r.Workers, r.Servers); math.Abs(r.Fitted/want-1) > 0.05 {
+				t.Errorf("%d workers, %d servers: %.0f, and the truth is %.0f", r.Workers, r.Servers, r.Fitted, want)
+			}
+		}
+	})
+}
+
+// Where the fit is not sure, further points are measured where they tell most, and no more than allowed.
+func TestFurtherPointsAreThoseThatTellMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &fakeBench{rate: contended, records: 1e9, batch: 10}
+		o := fakeOptions()
+		o.Workers, o.Extra, o.Most = []int{1, 2, 3, 4}, 2, 32
+		points, err := Run(t.Context(), b, o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(points) < 5 || len(points) > 6 || points[4].Workers <= 4 {
+			t.Fatalf("points %+v; expected one or two more, beyond 4 workers, where nothing is known", points)
+		}
+		first, _ := New("ctr", time.Now(), points[:4], 0, nil)
+		all, _ := New("ctr", time.Now(), points, 0, nil)
+		at := func(p *Profile) float64 {
+			rows := p.Rows(32)
+			return rows[len(rows)-1].Error
+		}
+		if at(all) >= at(first) {
+			t.Errorf("the error at 32 workers was %v, and is %v", at(first), at(all))
+		}
+	})
+}
