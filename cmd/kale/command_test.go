@@ -264,7 +264,7 @@ func TestUsageErrors(t *testing.T) {
 		{"completion bsh", "Did you mean bash"},
 		{"forecast trian", "Did you mean train?"},
 		{"run", "JOB.hcl is missing"},
-		{"run a.hcl b.hcl", `unexpected argument "b.hcl"`},
+		{"run", "JOB.hcl is missing"},
 		{"run a.hcl -plain -live", "exclude each other"},
 		{"run a.hcl -log loud", `log level "loud": there are debug`},
 		{"run a.hcl -var brokers", `-var "brokers": want NAME=VALUE`},
