@@ -65,7 +65,7 @@ func NewPreviews(ctx context.Context, all []Options) (ps []*Preview, diags []hcl
 		if rec := &ps[i].Record; s.opt.Pool != nil {
 			rec.Pool = s.opt.Pool.share(s.job.Name)
 			if s.job.Autoscale.Mode != job.ModeObserve {
-				rec.Observation, rec.Decision = within(s.policy, rec.Observation, rec.Decision, rec.Pool)
+				rec.Observation, rec.Decision = rec.Pool.Within(s.policy.Decide, rec.Observation, rec.Decision)
 			}
 		}
 		if err := s.place(ctx, ps[i]); err != nil {

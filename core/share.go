@@ -180,7 +180,7 @@ func (s *Scheduler) throughPool(obs plan.Observation, d plan.Decision) (plan.Obs
 	}
 	sh := s.opt.Pool.ask(s.job.Name, d.Target, s.wish(obs, d))
 	s.may = sh.May
-	obs, d = within(s.policy, obs, d, sh)
+	obs, d = sh.Within(s.policy.Decide, obs, d)
 	return obs, d, sh
 }
 
@@ -188,37 +188,39 @@ func (s *Scheduler) throughPool(obs plan.Observation, d plan.Decision) (plan.Obs
 func (s *Scheduler) wish(obs plan.Observation, d plan.Decision) func(*pool.Job) {
 	return func(j *pool.Job) {
 		if !obs.Hold.Unknown && !obs.Manual.Paused && s.job.Autoscale.Mode != job.ModeObserve {
-			j.Ask, j.Worth = d.Wants(), plan.Worth(obs, obs.Limits.Max)
+			j.Ask = d.Wants()
+			j.Worth = plan.Worth(obs, j.Ask)
 		}
-		j.Move = pool.Move(j.GPUs, (obs.JoinTime.Value + obs.RescaleCost.Value).Seconds(), measured(s.want.Drains, assumedDrain).Value.Seconds(), leastHold(obs).Seconds())
+		j.Move = PoolMove(obs, j.GPUs, measured(s.want.Drains, assumedDrain).Value)
 	}
 }
 
-// within is the decision within what the pool gives.
-func within(p plan.Policy, obs plan.Observation, d plan.Decision, sh *PoolShare) (plan.Observation, plan.Decision) {
-	short := d.Target > sh.May
-	if short {
-		if sh.May < 1 {
-			return obs, waitForPool(d, sh)
-		}
-		obs.Limits.Max = min(obs.Limits.Max, sh.May)
-		obs.Limits.Min = min(obs.Limits.Min, sh.May)
-		obs.Limits.Why = "pool " + sh.String()
-		d = p.Decide(obs)
+// PoolMove is what it costs to take a worker of so many GPUs from this job and to give it to another one, by the times that were measured here.
+func PoolMove(o plan.Observation, gpus int, drain time.Duration) float64 {
+	kept := max(o.CooldownIn, o.Tau, o.Interval) // at least
+	return pool.Move(gpus, (o.JoinTime.Value + o.RescaleCost.Value).Seconds(), drain.Seconds(), kept.Seconds())
+}
+
+// Within is a decision within what the pool gives. Where that is less, decide decides again, on narrower limits.
+func (p *PoolShare) Within(decide func(plan.Observation) plan.Decision, obs plan.Observation, d plan.Decision) (plan.Observation, plan.Decision) {
+	short := d.Target > p.May
+	switch {
+	case short && p.May < 1: // no room at all
+		d.Target, d.Kind, d.Source = d.Current, plan.KindHold, "pool"
+		d.Reason = fmt.Sprintf("hold at %s: pool %s", workers(d.Current), p)
+	case short:
+		obs.Limits.Max, obs.Limits.Min = min(obs.Limits.Max, p.May), min(obs.Limits.Min, p.May)
+		obs.Limits.Why = "pool " + p.String()
+		d = decide(obs)
 	}
-	if short || sh.Short() > 0 {
-		d.Hold = append(slices.Clone(d.Hold), "by pool "+sh.String())
+	if short || p.Short() > 0 {
+		d.Hold = append(slices.Clone(d.Hold), p.held())
 	}
 	return obs, d
 }
 
-// waitForPool holds a job that the pool has no room for at all.
-func waitForPool(d plan.Decision, sh *PoolShare) plan.Decision {
-	d.Target, d.Kind, d.Source = d.Current, plan.KindHold, "pool"
-	d.Reason = fmt.Sprintf("hold at %s: pool %s", workers(d.Current), sh)
-	d.Hold = append(slices.Clone(d.Hold), "by pool "+sh.String())
-	return d
-}
+// held is how a decision says that the pool gives less than is asked for.
+func (p *PoolShare) held() string { return "by pool " + p.String() }
 
-// leastHold is how long a change is kept at least.
-func leastHold(o plan.Observation) time.Duration { return max(o.CooldownIn, o.Tau, o.Interval) }
+// Holds says whether a decision's own words tell of the pool.
+func (p *PoolShare) Holds(d plan.Decision) bool { return slices.Contains(d.Hold, p.held()) }

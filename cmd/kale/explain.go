@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -62,7 +61,7 @@ func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
 		if r.LastJoin != nil {
 			fmt.Fprintf(a.out, "  the last join: %v\n", r.LastJoin)
 		}
-		if r.Pool != nil && !slices.Contains(r.Decision.Hold, "by pool "+r.Pool.String()) {
+		if r.Pool != nil && !r.Pool.Holds(r.Decision) {
 			fmt.Fprintf(a.out, "  pool  %s\n", r.Pool)
 		}
 		for _, repair := range r.Repairs {

@@ -9,7 +9,9 @@ import "encoding/json"
 type Succession struct {
 	policy Policy
 	state  state
+	before state           // the last decision
 	raw    json.RawMessage // of a policy that [New] did not make
+	was    json.RawMessage // before the last decision
 }
 
 // NewSuccession starts p afresh.
@@ -22,14 +24,22 @@ func NewSuccession(p Policy) *Succession {
 func (s *Succession) Decide(o Observation) Decision {
 	g, ok := s.policy.(guarded)
 	if !ok {
-		o.State = s.raw
+		s.was, o.State = s.raw, s.raw
 		d := s.policy.Decide(o)
 		s.raw, d.State = d.State, nil
 		return d
 	}
+	s.before = s.state
 	d, next, why := g.decide(o, s.state.at(o.Now), "")
 	if why == "" {
 		s.state = next
 	}
 	return d
+}
+
+// Again decides as if the last decision had not been made: once more, on an
+// observation with other limits.
+func (s *Succession) Again(o Observation) Decision {
+	s.state, s.raw = s.before, s.was
+	return s.Decide(o)
 }

@@ -42,6 +42,19 @@ func TestSuccession(t *testing.T) {
 				t.Fatalf("%s from elsewhere, decision %d:\n%s", name, i, diff)
 			}
 		}
+		// Again takes the last decision back: made twice, nothing is different after it.
+		o := l.observe()
+		if first, again := s.Decide(o), s.Again(o); first.Explain() != again.Explain() {
+			t.Errorf("%s: decided again:\n%s", name, cmp.Diff(first.Explain(), again.Explain()))
+		}
+		if first, again := other.Decide(o), other.Again(o); first.Explain() != again.Explain() {
+			t.Errorf("%s from elsewhere: decided again:\n%s", name, cmp.Diff(first.Explain(), again.Explain()))
+		}
+		o.Now = o.Now.Add(time.Minute)
+		o.State = nil
+		if one, two := s.Decide(o), other.Decide(o); one.Explain() != two.Explain() {
+			t.Errorf("%s after deciding again:\n%s", name, cmp.Diff(one.Explain(), two.Explain()))
+		}
 		if moves == 0 && name != "static" {
 			t.Errorf("%s never moved", name)
 		}

@@ -37,7 +37,7 @@ type Share struct {
 	// Goal is how many workers the job shall have in the end; May, how many it may want now.
 	Goal int `json:"goal"`
 	May  int `json:"may"`
-	// Gives is how many workers beside those that leave already must drain; Waits, how many it gets once others have given back.
+	// Gives is how many workers beside those that leave already must drain, for others or because the job does not ask for them; Waits, how many it gets once others have given back.
 	Gives int `json:"gives,omitempty"`
 	Waits int `json:"waits,omitempty"`
 }

@@ -409,6 +409,9 @@ func TestWords(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
+	if got, want := pool.Divide(4, []pool.Job{{Name: "a", Ask: 1, Limit: 4, Staying: 3}}).Words(0), "asks for 1, is guaranteed 0, holds 3; gets 1; lets 2 go"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
 	jobs[1].Unknown = true
 	if got, want := pool.Divide(4, jobs).Words(0), "asks for 3, is guaranteed 1, holds 1; all stays as it is until it is known what b holds"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -26,8 +26,11 @@ func (d Division) Words(i int) string {
 	} else {
 		said += fmt.Sprintf("; gets %d%s", s.Goal, d.instead(i))
 	}
-	if s.Gives > 0 {
+	switch {
+	case s.Gives > 0 && s.Short() > 0:
 		said += fmt.Sprintf("; gives %d back%s", s.Gives, d.to(i))
+	case s.Gives > 0:
+		said += fmt.Sprintf("; lets %d go", s.Gives)
 	}
 	if s.Waits > 0 {
 		said += fmt.Sprintf("; waits for %d%s", s.Waits, d.from(i))

@@ -13,6 +13,7 @@ const (
 	drawLoss
 	drawForecast
 	drawNoise
+	drawFleet
 )
 
 // uniform is a number in [0, 1).

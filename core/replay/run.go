@@ -313,7 +313,8 @@ func capacities(m estimator.Model, hi, servers int) []float64 {
 // policyDecider is a policy as the scheduler runs it.
 type policyDecider struct {
 	policy  *plan.Succession
-	outlook []*packed // one per bin of the part
+	outlook []*packed                   // one per bin of the part
+	foresee func(bin int) plan.Forecast // instead of outlook, where that is nil
 	needs   plan.Needs
 	model   estimator.Model
 	log     *[]plan.Decision // nil: not kept
@@ -330,12 +331,12 @@ func (p *policyDecider) decide(r *run) (int, bool) {
 // observe is what the scheduler would see.
 func (p *policyDecider) observe(r *run) plan.Observation {
 	now := r.q.t
-	bin := min(int(now/r.part.History.Step.Seconds()+1e-9), len(p.outlook)-1)
+	bin := min(int(now/r.part.History.Step.Seconds()+1e-9), len(r.part.History.Values)-r.part.First)
 	past := r.part.History
 	past.Values = past.Values[:r.part.First+bin]
 	training := r.training()
 	v := core.Sight{
-		Now: r.clock(now), History: past, Forecast: r.spoil(p.outlook[bin].unpack(p.needs)),
+		Now: r.clock(now), History: past, Forecast: r.spoil(p.forecast(bin)),
 		BacklogRecords: int64(r.q.backlog()), Lag: seconds(r.q.lag()), LagKnown: true,
 		Target: r.target, Workers: plan.Workers{Running: training}, Model: p.model,
 		Gaps: r.gaps, Joins: r.joins, Limits: plan.Limits{Min: r.j.Workers.Min, Max: r.j.Workers.Max},
@@ -354,6 +355,14 @@ func (p *policyDecider) observe(r *run) plan.Observation {
 	}
 	v.Budget = r.budget.view(r.q.t)
 	return v.Observation(r.j)
+}
+
+// forecast is what was expected in a bin of the part.
+func (p *policyDecider) forecast(bin int) plan.Forecast {
+	if p.outlook == nil {
+		return p.foresee(bin)
+	}
+	return p.outlook[bin].unpack(p.needs)
 }
 
 // spoil is a forecast with the errors that the world puts into it.

@@ -1,0 +1,267 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/pool"
+	"github.com/kale-sched/kale/forecast"
+)
+
+// FleetOptions say what a fleet is. All its jobs are live ones.
+type FleetOptions struct {
+	// Jobs is how many, each with the traffic of the same day, shifted and scaled by Seed.
+	Jobs int
+	// GPUs are those of all jobs together.
+	GPUs int
+	// Priority is how many of the jobs, the first, have priority 10 instead of 0.
+	Priority int
+	// Partitioned gives each job GPUs/Jobs of its own, instead of a share of the pool.
+	Partitioned bool
+	// Policy decides for every job; "" is the job's.
+	Policy string
+	// ForecastNoise is World.ForecastNoise.
+	ForecastNoise float64
+	Seed          uint64
+	// Weights are those of Cost; none: DefaultWeights.
+	Weights Weights
+}
+
+// FleetResult is what became of a fleet, per day and over all its jobs.
+type FleetResult struct {
+	// OverPct is the share of the jobs' minutes with lag over the objective, of all jobs and of those with priority.
+	OverPct         float64 `json:"over_pct"`
+	PriorityOverPct float64 `json:"priority_over_pct"`
+	GPUHours        float64 `json:"gpu_hours"`
+	Cost            float64 `json:"cost"`
+	Rescales        int     `json:"rescales"`
+	// Preempted is how many workers drained for another job.
+	Preempted int `json:"preempted"`
+	// MostHeld is the largest number of GPUs that were held at a time, and ShortPct the share of rounds in which not all got what they asked for.
+	MostHeld int     `json:"most_held"`
+	ShortPct float64 `json:"short_pct"`
+}
+
+// member is a job of a fleet.
+type member struct {
+	*run
+	by     *policyDecider
+	minute float64
+	now    pool.Job // as the pool sees it
+	obs    plan.Observation
+	d      plan.Decision
+}
+
+// fleetTick is the time between the rounds of a fleet, s: all its jobs decide in the same.
+const fleetTick = 60
+
+// Fleet replays jobs that share a pool, or have each its own part of it, through one day, with the code that decides live: plan, core/pool and, where that
+// gives less, plan again. Each job knows its own future but for ForecastNoise.
+func Fleet(base *job.Job, tr Trace, o FleetOptions) (FleetResult, error) {
+	if o.Jobs < 1 || o.GPUs < o.Jobs*base.Workers.Min*base.PoolGPUs() || o.Priority < 0 || o.Priority > o.Jobs {
+		return FleetResult{}, fmt.Errorf("replay: %d jobs with %d GPUs: want at least one job, and workers.min for each", o.Jobs, o.GPUs)
+	}
+	if o.Weights == (Weights{}) {
+		o.Weights = DefaultWeights()
+	}
+	ms, err := members(base, tr, o)
+	if err != nil {
+		return FleetResult{}, err
+	}
+	f := fleet{o: o, members: ms}
+	end := ms[0].end
+	for t := 0.0; t < end; t += fleetTick {
+		for _, m := range ms {
+			m.to(t)
+		}
+		f.round()
+	}
+	for _, m := range ms {
+		m.to(end)
+	}
+	return f.result(end), nil
+}
+
+// members are the jobs of a fleet. A job's day begins at one of three hours and up to an hour later, as in three parts of the world, and its peak needs
+// between 2 and 16 workers.
+func members(base *job.Job, tr Trace, o FleetOptions) ([]*member, error) {
+	w := LiveRescale()
+	w.PerDay, w.ForecastNoise = 0, o.ForecastNoise
+	j := *base
+	j.Autoscale.Mode, j.Autoscale.Tick = w.mode(), fleetTick*time.Second
+	if o.Policy != "" {
+		j.Autoscale.Policy, j.Autoscale.Params = o.Policy, nil
+	}
+	limit := j.Workers.Max
+	if o.Partitioned {
+		limit = min(limit, o.GPUs/o.Jobs/j.PoolGPUs())
+	}
+	course, err := NewCourse(tr, CourseOptions{Days: 1, Interval: j.Forecast.Interval})
+	if err != nil {
+		return nil, err
+	}
+	if len(course.Parts) != 1 || course.Parts[0].Step != time.Minute {
+		return nil, errors.New("replay: a fleet needs a day of minutes without a gap")
+	}
+	day := course.Parts[0]
+	model := core.Prior(&j)
+	var out []*member
+	for i := range o.Jobs {
+		c := chance{seed: o.Seed*1_000_003 + uint64(i)}
+		shift := int(c.bits(drawFleet, 0, 0)%3)*480 + int(c.uniform(drawFleet, 0, 1)*60)
+		peak := model.Throughput(2+int(c.uniform(drawFleet, 0, 2)*15), j.Servers.Count)
+		own := j
+		own.Name = fmt.Sprintf("job-%05d", i)
+		own.Workers.Max = limit
+		p, err := plan.New(own.Autoscale.Policy, plan.Params(own.Autoscale.Params))
+		if err != nil {
+			return nil, err
+		}
+		part := shifted(day, shift, peak)
+		m := &member{
+			run: &run{
+				j: &own, w: w, part: part, chance: c, interval: fleetTick, capacity: capacities(model, max(limit, own.Workers.Min), own.Servers.Count),
+			},
+			by:  &policyDecider{policy: plan.NewSuccession(p), needs: plan.NeedsOf(own.Autoscale.Policy), model: model, foresee: foreseeDay(part, &own)},
+			now: pool.Job{Name: own.Name, Guarantee: own.Workers.Min, Limit: own.Workers.Max, GPUs: own.PoolGPUs()}, minute: 60,
+		}
+		if i < o.Priority {
+			m.now.Priority = 10
+		}
+		m.start()
+		m.running = own.Workers.Min // nobody has more before the first round
+		m.target = m.running
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// shifted is a day that begins so many minutes later in itself, and whose peak is so high. Its past is the day before, which was the same.
+func shifted(p Part, minutes int, peak float64) *Part {
+	n := len(p.Rates)
+	high := 0.0
+	for _, r := range p.Rates {
+		high = max(high, r)
+	}
+	out := p
+	out.Rates = make([]float64, n)
+	for i := range out.Rates {
+		out.Rates[i] = p.Rates[(i+minutes)%n] / high * peak
+	}
+	past := append(append([]float64{}, out.Rates...), out.Rates...)
+	out.History = forecast.Series{Start: p.Start.Add(-time.Duration(n) * p.Step), Step: p.Step, Values: past}
+	out.First = n
+	return &out
+}
+
+// foreseeDay forecasts what comes: after its end the day begins again.
+func foreseeDay(p *Part, j *job.Job) func(bin int) plan.Forecast {
+	n, steps := len(p.Rates), int(j.Forecast.Horizon/j.Forecast.Interval)
+	future := make(plan.Values, n+steps+1)
+	for i := range future {
+		future[i] = p.Rates[i%n]
+	}
+	return func(bin int) plan.Forecast {
+		v := future[bin : bin+steps]
+		return plan.Forecast{At: p.History.At(p.First + bin), Step: p.History.Step, Mean: v, Lower: v, Upper: v, Source: PerfectForecast, Trusted: true}
+	}
+}
+
+// to brings a job to a moment.
+func (m *member) to(t float64) {
+	for m.q.t < t {
+		next := min(t, m.minute, m.nextChange())
+		m.advance(next)
+		m.change()
+		if next == m.minute {
+			m.mark(m.minute - 60)
+			m.minute += 60
+		}
+	}
+}
+
+// fleet is the jobs and what is counted of them.
+type fleet struct {
+	o         FleetOptions
+	members   []*member
+	rounds    int
+	short     int
+	preempted int
+	most      int
+}
+
+// round is one decision of every job, through the pool.
+func (f *fleet) round() {
+	asked, held := 0, 0
+	for _, m := range f.members {
+		m.obs = m.by.observe(m.run)
+		m.d = m.by.policy.Decide(m.obs)
+		m.window = window{served: m.q.served}
+		m.now.Staying, m.now.Leaving, m.now.Worth = m.target, m.held()-m.target, nil
+		m.now.Ask = m.d.Wants()
+		asked += m.now.Ask * m.now.GPUs
+		held += m.held() * m.now.GPUs
+	}
+	f.rounds++
+	f.most = max(f.most, held)
+	if f.o.Partitioned {
+		for _, m := range f.members {
+			m.follow(m.d.Target)
+		}
+		return
+	}
+	jobs := make([]pool.Job, len(f.members))
+	for i, m := range f.members {
+		if asked > f.o.GPUs { // else all get what they ask for, whatever it is worth
+			m.now.Worth, m.now.Move = plan.Worth(m.obs, m.now.Ask), core.PoolMove(m.obs, m.now.GPUs, m.w.Drain.To)
+		}
+		jobs[i] = m.now
+	}
+	if asked > f.o.GPUs {
+		f.short++
+	}
+	d := pool.Divide(f.o.GPUs, jobs)
+	for i, m := range f.members {
+		sh := &core.PoolShare{Pool: "fleet", Size: d.Size, Held: d.Held, Free: d.Free, Share: d.Shares[i]}
+		_, m.d = sh.Within(m.by.policy.Again, m.obs, m.d)
+		if m.d.Target < m.target && sh.Short() > 0 {
+			f.preempted += m.target - m.d.Target
+		}
+		m.follow(m.d.Target)
+	}
+}
+
+// follow opens the rescale to what was decided.
+func (m *member) follow(target int) {
+	if target < 1 || target == m.target || target >= len(m.capacity) {
+		return
+	}
+	m.tally.rescales++
+	m.aim(target)
+}
+
+func (f *fleet) result(end float64) FleetResult {
+	out := FleetResult{Preempted: f.preempted, MostHeld: f.most, ShortPct: 100 * float64(f.short) / float64(f.rounds)}
+	minutes, over, first, firstOver := 0.0, 0.0, 0.0, 0.0
+	for _, m := range f.members {
+		t := &m.tally
+		minutes, over = minutes+t.minutes, over+t.over
+		if m.now.Priority > 0 {
+			first, firstOver = first+t.minutes, firstOver+t.over
+		}
+		out.Rescales += t.rescales
+		hours := t.held * float64(m.now.GPUs) / 3600
+		out.GPUHours += hours
+		out.Cost += hours + f.o.Weights.Lag*t.lagSum + f.o.Weights.Violation*t.over
+	}
+	days := end / day.Seconds()
+	out.GPUHours, out.Cost = out.GPUHours/days, out.Cost/days
+	out.OverPct = 100 * over / minutes
+	out.PriorityOverPct = 100 * firstOver / math.Max(first, 1)
+	return out
+}

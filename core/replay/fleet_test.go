@@ -1,0 +1,68 @@
+package replay
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A pool serves what its parts, each on its own, cannot: jobs are over their objective for less than half of the time, and the whole costs less. Nobody holds more
+// than there is, and who has priority is served.
+func TestFleetOnAPool(t *testing.T) {
+	t.Parallel()
+	o := FleetOptions{Jobs: 8, GPUs: 60, Priority: 2, ForecastNoise: 0.05, Seed: 1}
+	play := func(o FleetOptions) FleetResult {
+		r, err := Fleet(reference(t), SyntheticWeek(1), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%+v: %+v", o, r)
+		if r.MostHeld > o.GPUs {
+			t.Errorf("%d GPUs were held of %d", r.MostHeld, o.GPUs)
+		}
+		return r
+	}
+	shared := play(o)
+	if again := play(o); again != shared {
+		t.Errorf("another run of the same (-want +got):\n%s", cmp.Diff(shared, again))
+	}
+	o.Partitioned = true
+	parts := play(o)
+	if shared.OverPct > parts.OverPct/2 || shared.Cost > parts.Cost {
+		t.Errorf("over the objective for %.2f %% of the time at a cost of %.0f, with parts of their own %.2f %% at %.0f", shared.OverPct, shared.Cost, parts.OverPct, parts.Cost)
+	}
+	if shared.ShortPct == 0 || shared.Preempted == 0 {
+		t.Errorf("the pool was never short: this test is not worth anything")
+	}
+	if shared.PriorityOverPct > shared.OverPct || shared.PriorityOverPct > 0.5 {
+		t.Errorf("who has priority is over its objective for %.2f %% of the time, all for %.2f %%", shared.PriorityOverPct, shared.OverPct)
+	}
+}
+
+func TestFleetRefuses(t *testing.T) {
+	for _, o := range []FleetOptions{{}, {Jobs: 3, GPUs: 5}, {Jobs: 2, GPUs: 9, Priority: 3}, {Jobs: 1, GPUs: 9, Policy: "nonsense"}} {
+		if _, err := Fleet(reference(t), SyntheticWeek(1), o); err == nil {
+			t.Errorf("%+v was accepted", o)
+		}
+	}
+}
+
+// A day of a fleet on a pool, and in parts.
+func BenchmarkFleet(b *testing.B) {
+	for _, n := range []int{100, 1_000} {
+		for _, parts := range []bool{false, true} {
+			b.Run(fmt.Sprintf("jobs=%d/parts=%v", n, parts), func(b *testing.B) {
+				for b.Loop() {
+					r, err := Fleet(reference(b), SyntheticWeek(1), FleetOptions{Jobs: n, GPUs: 8 * n, Priority: n / 10, Partitioned: parts, ForecastNoise: 0.05, Seed: 1})
+					if err != nil {
+						b.Fatal(err)
+					}
+					b.ReportMetric(r.OverPct, "over_%")
+					b.ReportMetric(r.Cost, "cost")
+					b.ReportMetric(float64(r.Preempted), "preempted")
+				}
+			})
+		}
+	}
+}
