@@ -38,7 +38,7 @@ func (s *Scheduler) act(ctx context.Context, now time.Time) error {
 	if s.job.Autoscale.Mode == job.ModeObserve && !s.want.Stopping {
 		return nil
 	}
-	if s.seen.listErr != nil || !s.seen.complete {
+	if s.seen.listErr != nil || !s.seen.complete || s.seen.leaseErr != nil {
 		return nil // unknown: nothing is started twice and nothing is released
 	}
 	if s.want.Stopping {

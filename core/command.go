@@ -32,6 +32,9 @@ func (s *Scheduler) Do(ctx context.Context, o Order) error {
 
 // obey carries an order out, or says why it does not: then nothing has changed.
 func (s *Scheduler) obey(ctx context.Context, c command) error {
+	if err := s.lease.Check(ctx); err != nil {
+		return fmt.Errorf("%s job %q: %w", c.Kind, s.job.Name, err)
+	}
 	w := s.want
 	manual, stopping, forced := w.Manual, w.Stopping, w.Forced
 	err := s.take(ctx, c.Order)
@@ -73,6 +76,9 @@ func (s *Scheduler) take(ctx context.Context, o Order) error {
 		}
 		m.Paused = paused
 	case "stop":
+		if err := s.takeLease(true); err != nil {
+			return fmt.Errorf("stop job %q: %w", s.job.Name, err)
+		}
 		if !s.want.Stopping {
 			s.stopSince = time.Now()
 		}

@@ -35,6 +35,7 @@ type seen struct {
 	util      float64
 	utilKnown bool
 	inventory *backend.Inventory // nil: not asked, or not known
+	leaseErr  error              // why nothing may be touched
 }
 
 // look asks Kafka, the chief and the backend at the same time.
@@ -52,6 +53,7 @@ func (s *Scheduler) look(asked context.Context) *seen {
 			n.progress, _ = s.chief.advances(ctx, s.progress.last) // a missing answer shows as a gap that is not known
 		}
 	})
+	wg.Go(func() { n.leaseErr = s.lease.Check(ctx) })
 	wg.Go(func() { n.list, n.complete, n.listErr = s.opt.Backend.List(ctx, s.job.Name) })
 	if s.asksInventory() {
 		wg.Go(func() {
@@ -70,6 +72,7 @@ func (s *Scheduler) look(asked context.Context) *seen {
 		s.note(&s.chiefDown, n.chiefErr, "the chief")
 	}
 	s.note(&s.backendDown, n.listErr, "the backend")
+	s.note(&s.leaseDown, n.leaseErr, "the checkpoint folder")
 	return n
 }
 
@@ -132,7 +135,7 @@ func (s *Scheduler) follow(now time.Time) {
 
 // keepBeside puts the token and the shape beside the checkpoint once the chief has made its folder and taken the token.
 func (s *Scheduler) keepBeside() {
-	if s.seen.chiefErr != nil || s.kept {
+	if s.seen.chiefErr != nil || s.kept || s.seen.leaseErr != nil {
 		return
 	}
 	err := keepToken(s.job, s.want.Token)
@@ -180,6 +183,8 @@ func (n *seen) allocation(id backend.ID) (backend.Status, bool) {
 // unknown says why nothing may be decided on this look, or "".
 func (n *seen) unknown(started bool) string {
 	switch {
+	case n.leaseErr != nil:
+		return "whether this is still the job's scheduler is unknown: " + n.leaseErr.Error()
 	case n.listErr != nil:
 		return "the backend does not answer: " + n.listErr.Error()
 	case !n.complete:

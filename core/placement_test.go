@@ -140,7 +140,9 @@ func TestMistakesOfTheBlock(t *testing.T) {
 	if diags, err := PlacementDiagnostics(t.Context(), o); err != nil || len(diags) != 1 || !diags.HasErrors() || diags[0].Subject.Start.Line != 7 {
 		t.Errorf("PlacementDiagnostics = %v, %v", diags, err)
 	}
-	o.StateDir = t.TempDir()
+	apart := *r.job // the rig's scheduler has the other one
+	apart.Checkpoint.Dir = t.TempDir()
+	o.Job, o.StateDir = &apart, t.TempDir()
 	s, diags, err := Open(t.Context(), o)
 	if err != nil || s != nil || !diags.HasErrors() || diags[0].Subject.Start.Column != 3 {
 		t.Errorf("Open = %v, %v", diags, err)

@@ -34,6 +34,7 @@ type rig struct {
 	now     time.Time
 	wrap    func(backend.Backend) backend.Backend // what the scheduler sees of the backend
 	pool    *Pool                                 // nil: the job is alone
+	lost    error                                 // of the last beat
 	marked  int                                   // calls of the backend that are history
 }
 
@@ -191,7 +192,7 @@ func (r *rig) beat() {
 	r.t.Helper()
 	r.now = r.now.Add(time.Second)
 	r.s.seen = r.s.look(r.t.Context())
-	r.s.step(r.t.Context(), r.now)
+	r.lost = r.s.step(r.t.Context(), r.now)
 }
 
 func (r *rig) beats(n int) {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"math"
@@ -46,6 +47,8 @@ type Options struct {
 	Pool *Pool
 	// Stop opens the job only to stop it: Run back-fills and decides nothing, drains, writes a snapshot, releases and returns.
 	Stop bool
+	// Lease is the job's, where the caller has taken it already (TakeLease by force); Open takes it otherwise. An opened scheduler closes it.
+	Lease *Lease
 	// Progress is told of long work, may be nil.
 	Progress func(what string, done, total int)
 }
@@ -57,6 +60,7 @@ type Scheduler struct {
 	lg  *slog.Logger
 
 	store    *state.Store
+	lease    *Lease // nil: it only looks, or stops a job whose checkpoint folder cannot be written
 	kafka    *traffic.Client
 	arrivals *traffic.Arrivals
 	meet     *rendezvous
@@ -100,6 +104,7 @@ type Scheduler struct {
 	unsaved        error // nothing is decided or done until the desired state can be saved again
 	kept           bool  // the token and the shape are beside the checkpoint
 	steady         steady
+	leaseDown      bool
 	arrivalsDown   bool
 	kafkaDown      bool
 	chiefDown      bool
@@ -152,6 +157,9 @@ func (s *Scheduler) open(ctx context.Context) (err error) {
 	if err := s.loadDesired(); err != nil {
 		return err
 	}
+	if err := s.takeLease(s.opt.Stop || s.want.Stopping); err != nil {
+		return err
+	}
 	s.joinPool(s.want.Target > 0 || len(s.want.Servers) > 0)
 	if err := s.loadLast(); err != nil {
 		return err
@@ -162,7 +170,32 @@ func (s *Scheduler) open(ctx context.Context) (err error) {
 	if err := s.saveJobFile(); err != nil {
 		return err
 	}
-	return s.connect(ctx)
+	if err := s.connect(ctx); err != nil {
+		return err
+	}
+	if s.opt.Lease != nil {
+		s.lease = s.opt.Lease
+	}
+	return nil
+}
+
+// takeLease makes this scheduler the job's only one, where it is to change anything: one that observes does so only when it stops the job. While there is no
+// checkpoint folder, nothing has trained there, or this machine does not reach it: it is tried again at every step. HeldError: the job is another one's.
+func (s *Scheduler) takeLease(stops bool) (err error) {
+	if s.opt.Lease != nil || s.lease != nil || s.job.Autoscale.Mode == job.ModeObserve && !stops {
+		return nil
+	}
+	s.lease, err = TakeLease(s.lg, s.job, s.opt.StateDir, false)
+	switch held := new(HeldError); {
+	case errors.As(err, &held), err == nil:
+		return err
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case stops:
+		s.lg.Warn("the job is stopped without its checkpoint folder, where another scheduler of it would show", "err", err)
+		return nil
+	}
+	return err
 }
 
 // connect makes everything but the state: it reads nothing from the network yet.
@@ -326,6 +359,7 @@ func (s *Scheduler) Close() error {
 	if s.kafka != nil {
 		s.kafka.Close()
 	}
+	s.lease.Close() // before the state, so that who finds that free finds this free
 	if s.store != nil {
 		return s.store.Close()
 	}
@@ -339,6 +373,7 @@ func (s *Scheduler) Store() *state.Store { return s.store }
 func (s *Scheduler) View() *View { return s.view.Load() }
 
 // Run back-fills the arrival history and then looks, decides and acts until ctx ends. Training goes on after that. Orders are taken from the beginning.
+// LostError, HeldError: another scheduler has the job.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if s.opt.Stop {
 		s.want.Stopping, s.stopSince = true, time.Now()
@@ -351,7 +386,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	t := time.NewTicker(pace)
 	defer t.Stop()
 	for {
-		s.beat(ctx)
+		if err := s.beat(ctx); err != nil {
+			return err
+		}
 		if p := s.pace(time.Now()); p != pace {
 			pace = p
 			t.Reset(p)
@@ -419,17 +456,27 @@ func (s *Scheduler) backfill(ctx context.Context) traffic.Backfilled {
 }
 
 // beat is one look and a step.
-func (s *Scheduler) beat(ctx context.Context) {
+func (s *Scheduler) beat(ctx context.Context) error {
 	n := s.look(ctx)
 	if ctx.Err() != nil {
-		return
+		return nil
 	}
 	s.seen = n
-	s.step(ctx, time.Now())
+	return s.step(ctx, time.Now())
 }
 
-// step takes in what was seen, decides when it is time to, does what is to be done, and shows it.
-func (s *Scheduler) step(ctx context.Context, now time.Time) {
+// step takes in what was seen, decides when it is time to, does what is to be done, and shows it. LostError, HeldError: the job is another scheduler's, and
+// nothing was touched.
+func (s *Scheduler) step(ctx context.Context, now time.Time) error {
+	if lost := new(LostError); errors.As(s.seen.leaseErr, &lost) {
+		return lost
+	}
+	if err := s.takeLease(s.want.Stopping); err != nil {
+		if held := new(HeldError); errors.As(err, &held) {
+			return err
+		}
+		s.seen.leaseErr = err
+	}
 	s.follow(now)
 	s.followRollbacks(now)
 	s.keepBeside()
@@ -444,6 +491,7 @@ func (s *Scheduler) step(ctx context.Context, now time.Time) {
 	s.unsaved = err
 	s.tellPool()
 	s.publish(now)
+	return nil
 }
 
 // carryOn decides and acts. An error says that the state could not be saved: what is wanted is then not acted on before it has been.

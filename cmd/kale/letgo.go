@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/spf13/cobra"
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
@@ -23,44 +25,71 @@ const (
 // stopTimeout is for how long a stop under way is waited for: longer than its last snapshot may take.
 const stopTimeout = 3 * time.Minute
 
+func registerTakeOver(c *cobra.Command, to *bool) {
+	c.Flags().BoolVar(to, "take-over", false, "take the job from the scheduler that has it, which ends then; training goes on")
+}
+
 // openFree opens a job's scheduler. While another one holds the state and does not answer, or says that it has stopped or stops the job, it is
-// ending: it is waited for, and a.err says so. state.ErrLocked: it goes on.
-func (a *app) openFree(ctx context.Context, o core.Options) (*core.Scheduler, hcl.Diagnostics, error) {
+// ending: it is waited for, and a.err says so. One on another machine that gives no sign of life is waited for until it counts as gone. state.ErrLocked,
+// core.HeldError: it goes on.
+func (a *app) openFree(ctx context.Context, o core.Options, takeOver bool) (s *core.Scheduler, diags hcl.Diagnostics, err error) {
+	if takeOver {
+		if o.Lease, err = core.TakeLease(o.Log, o.Job, o.StateDir, true); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, err
+		}
+		defer func() {
+			if s == nil {
+				o.Lease.Close()
+			}
+		}()
+	}
 	began := time.Now()
 	bar, told := a.progress(), false
 	defer bar.done()
 	for {
 		s, diags, err := core.Open(ctx, o)
-		if !errors.Is(err, state.ErrLocked) {
+		who, waits, limit, over := "", "", time.Duration(0), err
+		if held := new(core.HeldError); errors.As(err, &held) {
+			who, waits, limit = held.By.Words(), "it gives no sign of life", held.Patience(time.Since(began))
+		} else if errors.Is(err, state.ErrLocked) {
+			who = schedulerAt(state.Holder(o.StateDir))
+			if waits, limit = a.endingOf(ctx, o.Job.Name, takeOver); limit > 0 {
+				over = fmt.Errorf("%w and has not ended after %s, though %s", err, limit, waits)
+			}
+			over = a.whoHolds(o, over)
+		} else {
 			return s, diags, err
 		}
-		v, busy := a.view(ctx, o.Job.Name)
-		limit, waits := time.Duration(0), ""
+		held := time.Since(began)
 		switch {
 		case ctx.Err() != nil:
-			return s, diags, ctx.Err()
-		case errors.Is(busy, api.ErrNoScheduler), busy == nil && v.Stopped: // kale stop without a scheduler does not answer either
-			limit, waits = stopTimeout, "it is ending"
-		case busy == nil && v.Stopping:
-			limit, waits = stopTimeout, "it stops the job: "+remaining(v)
-		}
-		held := time.Since(began)
-		if held > limit {
-			if limit > 0 {
-				err = fmt.Errorf("%w and has not ended after %s, though %s", err, limit, waits)
-			}
-			return s, diags, a.whoHolds(o, err)
-		}
-		if !told && held > time.Second {
+			return nil, diags, ctx.Err()
+		case held > limit:
+			return nil, diags, over
+		case !told && held > time.Second:
 			told = true
-			fmt.Fprintf(a.err, "waiting for %s to let go of job %q: %s\n", schedulerAt(state.Holder(o.StateDir)), o.Job.Name, waits)
-		} else if told {
+			fmt.Fprintf(a.err, "waiting for %s to let go of job %q: %s\n", who, o.Job.Name, waits)
+		case told:
 			bar.show("waiting, %s: %s", held.Round(time.Second), waits)
 		}
 		if err := wait(ctx, letGoPoll); err != nil {
 			return nil, diags, err
 		}
 	}
+}
+
+// endingOf says for how long the scheduler that holds a job's state is waited for, and why: 0, it is not ending.
+func (a *app) endingOf(ctx context.Context, name string, takenOver bool) (waits string, limit time.Duration) {
+	v, busy := a.view(ctx, name)
+	switch {
+	case errors.Is(busy, api.ErrNoScheduler), busy == nil && v.Stopped: // kale stop without a scheduler does not answer either
+		return "it is ending", stopTimeout
+	case busy == nil && v.Stopping:
+		return "it stops the job: " + remaining(v), stopTimeout
+	case takenOver:
+		return "the job was taken from it", letGoTimeout
+	}
+	return "", 0
 }
 
 // schedulerAt names another scheduler by its process.

@@ -21,6 +21,7 @@ type runFlags struct {
 	recordFlags
 	plain, live bool
 	log, pool   string
+	takeOver    bool
 }
 
 func runCommand(a *app) *cobra.Command {
@@ -47,7 +48,11 @@ says:
 
 A job that wants more than is free gets it from those of lower priority, or of the same priority where workers are worth less; these drain first,
 keep their guarantees, and have the rest back when it is wanted no more. kale status and kale explain say what the pool gave or took, and why. All
-jobs of a pool must be run by one process: it is their targets that are counted.`,
+jobs of a pool must be run by one process: it is their targets that are counted.
+
+A job has one scheduler, wherever those that reach its checkpoint folder run: beside one that runs with another state folder, as another user or on another
+machine, run is refused, and says who has the job. -take-over takes it from that one, which then ends and touches nothing more. A scheduler that was killed
+on this machine is no hindrance; of one on another machine that is known after a minute.`,
 		Example: "  kale run ctr.hcl\n  kale run ctr.hcl -var 'brokers=[\"kafka-1:9092\"]' -plain\n  kale run ctr.hcl ads.hcl -pool pool.hcl",
 		Args:    atLeast("JOB.hcl"), ValidArgsFunction: a.completeMoreJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -64,6 +69,7 @@ jobs of a pool must be run by one process: it is their targets that are counted.
 	f.recordFlags.register(c)
 	c.Flags().BoolVar(&f.plain, "plain", false, "a line per decision, rescale and problem (default where the output is no terminal)")
 	c.Flags().BoolVar(&f.live, "live", false, "a live picture (default on a terminal)")
+	registerTakeOver(c, &f.takeOver)
 	c.Flags().StringVar(&f.log, "log", "warn", "least level of the log on standard error: "+logLevels)
 	c.Flags().StringVar(&f.pool, "pool", "", "`POOL.hcl`, which says how many GPUs the jobs share, and who comes first")
 	return c
@@ -86,7 +92,7 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 		return err
 	}
 	defer show.close()
-	s, b, closeAll, err := a.open(ctx, l, core.Options{Log: show.lg, Progress: show.step})
+	s, b, closeAll, err := a.open(ctx, l, core.Options{Log: show.lg, Progress: show.step}, f.takeOver)
 	if err != nil {
 		return err
 	}
@@ -108,8 +114,8 @@ func (a *app) fit(ctx context.Context, l *loaded, f recordFlags) error {
 }
 
 // open launches the backend's plugin and opens the job's scheduler over it. o says what the job does not: Log, Progress, Stop. closeAll undoes
-// both; what runs goes on.
-func (a *app) open(ctx context.Context, l *loaded, o core.Options) (s *core.Scheduler, b *backend.Client, closeAll func(), err error) {
+// both; what runs goes on. takeOver takes the job from the scheduler that has it.
+func (a *app) open(ctx context.Context, l *loaded, o core.Options, takeOver bool) (s *core.Scheduler, b *backend.Client, closeAll func(), err error) {
 	if !o.Stop { // what is only stopped starts no trainer
 		var diags hcl.Diagnostics
 		if o.Trainer, o.Env, diags, err = a.trainer(ctx, o.Log, l); err == nil {
@@ -123,7 +129,7 @@ func (a *app) open(ctx context.Context, l *loaded, o core.Options) (s *core.Sche
 		return nil, nil, nil, err
 	}
 	o.Job, o.StateDir, o.Backend = l.Job, l.dir, b
-	s, diags, err := a.openFree(ctx, o)
+	s, diags, err := a.openFree(ctx, o, takeOver)
 	if err == nil {
 		err = a.diagnose(l.files, diags)
 	}

@@ -96,7 +96,7 @@ func (a *app) serveTogether(ctx context.Context, jobs []*loaded, pool *core.Pool
 		if err != nil {
 			return err
 		}
-		s, b, closeAll, err := own.open(ctx, l, core.Options{Log: show.lg, Progress: show.step, Pool: pool})
+		s, b, closeAll, err := own.open(ctx, l, core.Options{Log: show.lg, Progress: show.step, Pool: pool}, f.takeOver)
 		if err != nil {
 			show.close()
 			return err

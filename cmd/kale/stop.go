@@ -16,8 +16,9 @@ import (
 
 type stopFlags struct {
 	jobFlags
-	force bool
-	log   string
+	force    bool
+	takeOver bool
+	log      string
 }
 
 func stopCommand(a *app) *cobra.Command {
@@ -33,6 +34,7 @@ from there. It works with a running scheduler, which then ends too, and without.
 	}
 	f.register(c)
 	c.Flags().BoolVar(&f.force, "force", false, "kill at once: no drain, no snapshot")
+	registerTakeOver(c, &f.takeOver)
 	c.Flags().StringVar(&f.log, "log", "warn", "least level of the log on standard error: "+logLevels)
 	return c
 }
@@ -159,7 +161,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 			return nil
 		}
 	}
-	s, _, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Stop: true})
+	s, _, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Stop: true}, f.takeOver)
 	if err != nil {
 		return err
 	}

@@ -201,7 +201,7 @@ func (i instance) release(how backend.How) error {
 	if !v.held {
 		return nil
 	}
-	if err := v.record.Supervisor.signal(unix.SIGTERM); err != nil && !errors.Is(err, errNotThatProcess) {
+	if err := signalTo(v.record.Supervisor, unix.SIGTERM); err != nil && !errors.Is(err, errNotThatProcess) {
 		return backend.Errorf(backend.Unavailable, "release %s of job %q: signal its supervisor: %w", i.id, i.job, err)
 	}
 	return nil

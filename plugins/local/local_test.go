@@ -35,7 +35,7 @@ func (c cluster) stall(t testing.TB) func() {
 func (c cluster) lose(t testing.TB, job string, id backend.ID) {
 	t.Helper()
 	v := root(filepath.Join(c.state(), "backend-local")).instance(job, id).look()
-	if err := v.record.Supervisor.signal(syscall.SIGKILL); err != nil {
+	if err := signalTo(v.record.Supervisor, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 }

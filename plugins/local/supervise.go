@@ -130,13 +130,13 @@ func openSupervisor(dir string) (*supervisor, error) {
 	if earlier.Final {
 		return nil, errSupervised // it has ended for good, which is no less settled than being supervised
 	}
-	for earlier.Child.alive() { // it dies with its supervisor, by the kernel's hand, but that may take a moment
-		if err := earlier.Child.signal(unix.SIGKILL); err != nil && !errors.Is(err, errNotThatProcess) {
+	for earlier.Child.Alive() { // it dies with its supervisor, by the kernel's hand, but that may take a moment
+		if err := signalTo(earlier.Child, unix.SIGKILL); err != nil && !errors.Is(err, errNotThatProcess) {
 			return nil, fmt.Errorf("end the process %d that an earlier supervisor left: %w", earlier.Child.PID, err)
 		}
 		time.Sleep(endingEvery)
 	}
-	self, err := identify(os.Getpid())
+	self, err := backend.ProcessOf(os.Getpid())
 	if err != nil {
 		return nil, fmt.Errorf("find its own start time: %w", err)
 	}
@@ -366,7 +366,7 @@ func (s *supervisor) start() (*child, error) {
 			s.lg.Error("cannot wait for the workload", "err", err) // reap waits once more, and cannot be mistaken
 		}
 	}()
-	id, err := identify(cmd.Process.Pid)
+	id, err := backend.ProcessOf(cmd.Process.Pid)
 	if err != nil { // it has ended already
 		id = processID{}
 	}

@@ -72,7 +72,7 @@ func TestSupervisorKilled(t *testing.T) {
 		t.Errorf("lost: %+v", lost)
 	}
 	conformance.Eventually(t, "the process is dead too", func() error {
-		if _, err := identify(first.PID); err == nil {
+		if _, err := backend.ProcessOf(first.PID); err == nil {
 			return errors.New("it lives")
 		}
 		return nil
@@ -254,30 +254,30 @@ func TestSignalGoesToThatProcessOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
-	id, err := identify(cmd.Process.Pid)
-	if err != nil || !id.alive() {
-		t.Fatalf("identify = %+v, %v, alive %v", id, err, id.alive())
+	id, err := backend.ProcessOf(cmd.Process.Pid)
+	if err != nil || !id.Alive() {
+		t.Fatalf("identify = %+v, %v, alive %v", id, err, id.Alive())
 	}
 	other := processID{PID: id.PID, Start: id.Start - 1}
-	if err := other.signal(syscall.SIGKILL); !errors.Is(err, errNotThatProcess) {
+	if err := signalTo(other, syscall.SIGKILL); !errors.Is(err, errNotThatProcess) {
 		t.Errorf("a signal to an earlier process with this pid: %v", err)
 	}
-	if !id.alive() {
+	if !id.Alive() {
 		t.Fatal("the signal went to the wrong process")
 	}
-	if err := id.signal(syscall.SIGKILL); err != nil {
+	if err := signalTo(id, syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
 	conformance.Eventually(t, "it is dead", func() error {
-		if id.alive() {
+		if id.Alive() {
 			return errors.New("it lives")
 		}
 		return nil
 	})
-	if err := id.signal(syscall.SIGKILL); !errors.Is(err, errNotThatProcess) {
+	if err := signalTo(id, syscall.SIGKILL); !errors.Is(err, errNotThatProcess) {
 		t.Errorf("a signal to a dead process: %v", err)
 	}
-	if err := (processID{}).signal(syscall.SIGKILL); !errors.Is(err, errNotThatProcess) {
+	if err := signalTo(processID{}, syscall.SIGKILL); !errors.Is(err, errNotThatProcess) {
 		t.Errorf("a signal to nobody: %v", err)
 	}
 }

@@ -1,0 +1,109 @@
+package core
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// Holder is a scheduler, as others that share its job's checkpoint folder see it.
+type Holder struct {
+	Host string `json:"host"`
+	User string `json:"user"`
+	// Boot and PIDs say which processes can be told by Process: those of one start of one kernel, in one namespace (a container has its own).
+	Boot     string          `json:"boot"`
+	PIDs     string          `json:"pids"`
+	Process  backend.Process `json:"process"`
+	Since    time.Time       `json:"since"`
+	StateDir string          `json:"state_dir"`
+}
+
+// thisHolder is this process as a scheduler with its state in a folder. What cannot be told stays empty: then others go by the lease's age.
+func thisHolder(stateDir string) Holder {
+	h := Holder{Since: time.Now().UTC(), StateDir: stateDir, User: "of uid " + strconv.Itoa(os.Getuid())}
+	h.Host, _ = os.Hostname()
+	if u, err := user.Current(); err == nil {
+		h.User = u.Username
+	}
+	if raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
+		h.Boot = strings.TrimSpace(string(raw))
+	}
+	h.PIDs, _ = os.Readlink("/proc/self/ns/pid")
+	h.Process, _ = backend.ProcessOf(os.Getpid())
+	h.Process.PID = os.Getpid()
+	return h
+}
+
+// near says that whether a holder lives can be seen from here: by its process, at once.
+func (h Holder) near(me Holder) bool {
+	return h.Boot != "" && h.Boot == me.Boot && h.PIDs != "" && h.PIDs == me.PIDs && h.Process.Start != 0
+}
+
+// Words name a holder for people: "process 4711 of ann on host gpu-3 (since 2026-11-22 06:02:11, state in /home/ann/.local/state/kale/ctr)".
+func (h Holder) Words() string {
+	return fmt.Sprintf("process %d of %s on host %s (since %s, state in %s)",
+		h.Process.PID, cmp.Or(h.User, "somebody"), cmp.Or(h.Host, "unknown"), h.Since.Local().Format("2006-01-02 15:04:05"), cmp.Or(h.StateDir, "a folder that is not known"))
+}
+
+// readHolder reads a lease. A file that is damaged says so, and what to do.
+func readHolder(path string) (h Holder, err error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return h, err
+	}
+	if err := json.Unmarshal(raw, &h); err != nil || h.Process.PID == 0 {
+		return h, fmt.Errorf("%s says which scheduler has the job, and is damaged (%w): where no scheduler of the job runs, remove the file",
+			path, cmp.Or(err, errors.New("it names no process")))
+	}
+	return h, nil
+}
+
+// HeldError says that another scheduler has the job.
+type HeldError struct {
+	Job, Folder string // Folder is the checkpoint folder
+	By          Holder
+	// Near: it lives, as can be seen from here. Otherwise it is believed to, until it has said nothing for leaseLapse.
+	Near  bool
+	Quiet time.Duration // for how long it has said nothing
+}
+
+func (e *HeldError) Error() string {
+	end := fmt.Sprintf("press Ctrl-C where it runs, or kill %d there", e.By.Process.PID)
+	last := ""
+	if !e.Near {
+		last = fmt.Sprintf("; it last said so %s ago, and counts as gone after %s", e.Quiet.Round(time.Second), leaseLapse)
+	}
+	return fmt.Sprintf("job %q has a scheduler: %s keeps the job whose checkpoint is in %s%s. To end that one alone, %s: training goes on. kale run -take-over takes the job from it",
+		e.Job, e.By.Words(), e.Folder, last, end)
+}
+
+// Patience is for how long in all who has waited for some time waits for the holder: until one that cannot be seen, and has given no sign of life meanwhile,
+// counts as gone. 0: it lives.
+func (e *HeldError) Patience(waited time.Duration) time.Duration {
+	if e.Near || e.Quiet < waited {
+		return 0
+	}
+	return waited + leaseLapse - e.Quiet + leaseEvery
+}
+
+// LostError says that this scheduler had the job and has it no more.
+type LostError struct {
+	Job string
+	By  *Holder // nil: it is not known who has it now
+}
+
+func (e *LostError) Error() string {
+	who := "its lease beside the checkpoint is gone, so that another scheduler had it or has it"
+	if e.By != nil {
+		who = e.By.Words() + " has taken it over"
+	}
+	return fmt.Sprintf("job %q is this scheduler's no more: %s. This one touches nothing more, and training goes on", e.Job, who)
+}

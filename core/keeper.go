@@ -1,0 +1,381 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kale-sched/kale/core/job"
+)
+
+// A job has one scheduler, wherever those that reach its checkpoint folder run: the one that holds the job's lease.
+//
+//	DIR/.JOB.scheduler-N    who holds the job, as the N-th; the highest number counts
+//
+// The file is written whole and linked to its name, which only one of those that try for a number can do. Nothing is overwritten, so whoever sleeps
+// between two steps and wakes finds a higher number, or its own file gone, and has lost the job: it never takes up again what others had meanwhile. A lease
+// is renewed by touching its file, and its age is taken by the file system's own clock, so the clocks of machines are never compared. Who lives on this
+// machine is seen at once, whatever the age.
+const (
+	// leaseEvery is how often a lease is renewed where no look does so.
+	leaseEvery = 5 * time.Second
+	// leaseLapse is the age at which the lease of a scheduler that cannot be seen counts as given up.
+	leaseLapse = time.Minute
+	// leaseSure is for how long a scheduler whose lease cannot be renewed may act: nobody takes it before the rest has passed.
+	leaseSure = leaseLapse / 2
+	// leaseClose bounds the wait for a folder that hangs.
+	leaseClose = 2 * time.Second
+)
+
+// Lease is a job that is held. It is safe for concurrent use.
+type Lease struct {
+	job, dir string // dir is checkpoint.dir
+	number   uint64
+
+	asked chan chan error
+	stop  chan struct{}
+	ended chan struct{} // closed by keep, which then has given the lease back
+	once  sync.Once
+	sure  atomic.Pointer[time.Time] // until when it is ours for certain
+	lost  atomic.Pointer[LostError]
+}
+
+// TakeLease takes a job for the scheduler in this process, whose state is in a folder. HeldError: another one has it, and force was not given.
+// fs.ErrNotExist: there is no checkpoint folder. It is made only where the job's processes run on this machine: elsewhere it may be one that this machine lacks.
+func TakeLease(lg *slog.Logger, j *job.Job, stateDir string, force bool) (*Lease, error) {
+	l := &Lease{job: j.Name, dir: j.Checkpoint.Dir, asked: make(chan chan error), stop: make(chan struct{}), ended: make(chan struct{})}
+	if j.Backend.Name == job.BackendLocal {
+		if err := makeLike(l.dir); err != nil {
+			return nil, l.failed(err)
+		}
+	}
+	began := time.Now()
+	was, err := l.take(thisHolder(stateDir), force)
+	if err != nil {
+		return nil, err
+	}
+	if was != nil {
+		lg.Info("the job was taken over from another scheduler", "job", j.Name, "scheduler", was.Words())
+	}
+	l.sureFrom(began)
+	go l.keep(lg) // ends with Close; alone touches the lease's file
+	return l, nil
+}
+
+func (l *Lease) failed(err error) error {
+	return fmt.Errorf("take job %q for this scheduler, in its checkpoint folder %s: %w", l.job, l.dir, err)
+}
+
+// take tries until it has the highest number, or another scheduler has the job. It gives whose lease it ended.
+func (l *Lease) take(me Holder, force bool) (was *Holder, err error) {
+	raw, err := json.MarshalIndent(me, "", "  ")
+	if err != nil {
+		return nil, l.failed(err)
+	}
+	draft, err := writeDraft(l.dir, append(raw, '\n'))
+	if err == nil {
+		defer os.Remove(draft) //nolint:errcheck // a draft that stays harms nobody
+		err = os.Chmod(draft, 0o644)
+	}
+	if err != nil {
+		return nil, l.failed(err)
+	}
+	for {
+		numbers, err := l.numbers()
+		if err != nil {
+			return nil, l.failed(err)
+		}
+		top := highest(numbers)
+		if was = nil; top > 0 {
+			if was, err = l.judge(top, me, draft, force); err != nil {
+				return nil, err
+			}
+		}
+		if top == math.MaxUint64 {
+			return nil, l.failed(fmt.Errorf("%s has the last number there is: remove it", l.file(top)))
+		}
+		err = os.Link(draft, l.file(top+1))
+		if errors.Is(err, fs.ErrExist) {
+			continue // another one was faster
+		}
+		if err != nil {
+			return nil, l.failed(err)
+		}
+		l.number = top + 1
+		if numbers, err = l.numbers(); err == nil && highest(numbers) > l.number {
+			_ = os.Remove(l.file(l.number)) // of no effect any more
+			continue
+		}
+		for _, n := range numbers {
+			if n < l.number {
+				_ = os.Remove(l.file(n)) // of no effect any more
+			}
+		}
+		return was, nil
+	}
+}
+
+// judge says whether the holder of a number must be left alone. It gives the holder whom that ends, nil where none can be read.
+func (l *Lease) judge(number uint64, me Holder, draft string, force bool) (*Holder, error) {
+	path := l.file(number)
+	h, damaged := readHolder(path)
+	switch {
+	case errors.Is(damaged, fs.ErrNotExist), damaged != nil && force:
+		return nil, nil
+	case force:
+		return &h, nil
+	}
+	held := &HeldError{Job: l.job, Folder: filepath.Join(l.dir, l.job), By: h, Near: h.near(me)}
+	if held.Near && damaged == nil {
+		if h.Process.Alive() {
+			return nil, held
+		}
+		return &h, nil
+	}
+	quiet, err := ageOf(path, draft)
+	switch held.Quiet = quiet; {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, l.failed(err)
+	case quiet >= leaseLapse:
+		return &h, nil
+	case damaged != nil:
+		return nil, l.failed(damaged)
+	}
+	return nil, held
+}
+
+// ageOf is how long ago a file was touched, by the clock of its file system, for which another file is touched now.
+func ageOf(path, other string) (time.Duration, error) {
+	if err := touch(other); err != nil {
+		return 0, err
+	}
+	now, err := os.Stat(other)
+	if err != nil {
+		return 0, err
+	}
+	f, err := os.Open(path) // a network file system looks anew for who opens
+	if err != nil {
+		return 0, err
+	}
+	then, err := f.Stat()
+	if err := errors.Join(err, f.Close()); err != nil {
+		return 0, err
+	}
+	return now.ModTime().Sub(then.ModTime()), nil
+}
+
+// touch gives a file that is there the time of now, by its file system's clock.
+func touch(path string) error {
+	if err := unix.Utimes(path, nil); err != nil {
+		return &fs.PathError{Op: "touch", Path: path, Err: err}
+	}
+	return nil
+}
+
+func (l *Lease) prefix() string { return "." + l.job + ".scheduler-" }
+
+func (l *Lease) file(number uint64) string {
+	return filepath.Join(l.dir, l.prefix()+strconv.FormatUint(number, 10))
+}
+
+// numbers lists the job's leases.
+func (l *Lease) numbers() ([]uint64, error) {
+	entries, err := os.ReadDir(l.dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []uint64
+	for _, e := range entries {
+		if digits, ours := strings.CutPrefix(e.Name(), l.prefix()); ours {
+			if n, err := strconv.ParseUint(digits, 10, 64); err == nil && n > 0 {
+				out = append(out, n)
+			}
+		}
+	}
+	return out, nil
+}
+
+func highest(numbers []uint64) (top uint64) {
+	for _, n := range numbers {
+		top = max(top, n)
+	}
+	return top
+}
+
+// keep renews the lease until Close, and gives it back.
+func (l *Lease) keep(lg *slog.Logger) {
+	defer close(l.ended)
+	t := time.NewTicker(leaseEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-l.stop:
+			if l.lost.Load() == nil {
+				if err := os.Remove(l.file(l.number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					lg.Warn("that this scheduler has ended cannot be noted beside the checkpoint", "job", l.job, "err", err)
+				}
+			}
+			return
+		case answer := <-l.asked:
+			answer <- l.renew()
+		case <-t.C:
+			_ = l.renew() // who acts asks
+		}
+	}
+}
+
+// renew touches the lease's file and looks whether it is the highest still.
+func (l *Lease) renew() error {
+	if lost := l.lost.Load(); lost != nil {
+		return lost
+	}
+	began := time.Now()
+	gone := touch(l.file(l.number))
+	numbers, err := l.numbers()
+	switch top := highest(numbers); {
+	case err != nil:
+		return fmt.Errorf("see that job %q is still this scheduler's: %w", l.job, err)
+	case top > l.number:
+		lost := &LostError{Job: l.job}
+		if h, err := readHolder(l.file(top)); err == nil {
+			lost.By = &h
+		}
+		l.lost.Store(lost)
+		return lost
+	case errors.Is(gone, fs.ErrNotExist):
+		l.lost.Store(&LostError{Job: l.job})
+		return l.lost.Load()
+	case gone != nil:
+		return fmt.Errorf("renew the lease of job %q: %w", l.job, gone)
+	}
+	l.sureFrom(began)
+	return nil
+}
+
+func (l *Lease) sureFrom(t time.Time) {
+	until := t.Add(leaseSure)
+	l.sure.Store(&until)
+}
+
+// Check renews the lease, and says why this scheduler may not act: the job is another one's (LostError), or that could not be told for too long. A nil lease,
+// that of who only looks, always may. It waits for the folder no longer than ctx.
+func (l *Lease) Check(ctx context.Context) error {
+	if l == nil {
+		return nil
+	}
+	answer := make(chan error, 1)
+	var err error
+	select {
+	case l.asked <- answer: // it answers, whatever comes
+		select {
+		case err = <-answer:
+		case <-ctx.Done():
+			err = fmt.Errorf("%s does not answer: %w", l.dir, ctx.Err())
+		}
+	case <-l.ended:
+		if lost := l.lost.Load(); lost != nil {
+			return lost
+		}
+		return fmt.Errorf("job %q was given back by this scheduler", l.job)
+	case <-ctx.Done():
+		err = fmt.Errorf("%s does not answer: %w", l.dir, ctx.Err())
+	}
+	if lost := new(LostError); err == nil || !errors.As(err, &lost) && time.Now().Before(*l.sure.Load()) {
+		return nil
+	}
+	return err
+}
+
+// Close gives the job back, unless it is another scheduler's by now. It is idempotent.
+func (l *Lease) Close() {
+	if l == nil {
+		return
+	}
+	l.once.Do(func() { close(l.stop) })
+	select {
+	case <-l.ended:
+	case <-time.After(leaseClose): // the folder hangs: the lease lapses
+	}
+}
+
+// HeldBy says who holds a job, nil when nobody does that is known to live. It changes nothing but a file that it makes and removes.
+func HeldBy(j *job.Job) (*HeldError, error) {
+	l := &Lease{job: j.Name, dir: j.Checkpoint.Dir}
+	numbers, err := l.numbers()
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(numbers) == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, l.failed(err)
+	}
+	draft, err := writeDraft(l.dir, nil)
+	if err != nil {
+		return nil, l.failed(err)
+	}
+	defer os.Remove(draft) //nolint:errcheck // a draft that stays harms nobody
+	_, err = l.judge(highest(numbers), thisHolder(""), draft, false)
+	if held := new(HeldError); errors.As(err, &held) {
+		return held, nil
+	}
+	return nil, err
+}
+
+// makeLike makes a folder and those above it that are missing, each open to those to whom the one above it is: the job's processes may be another user's.
+func makeLike(dir string) error {
+	info, err := os.Stat(dir)
+	if err == nil && info.IsDir() {
+		return nil
+	}
+	if err == nil {
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: unix.ENOTDIR}
+	}
+	above := filepath.Dir(dir)
+	if !errors.Is(err, fs.ErrNotExist) || above == dir {
+		return err
+	}
+	if err := makeLike(above); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil // somebody else just has
+		}
+		return err
+	}
+	return openLike(dir, above)
+}
+
+// openLike lets a new folder be written by those who may write the one above it. One that all may write with only their own files in it, such as /tmp, is
+// left out: what is made there is for who makes it.
+func openLike(dir, above string) error {
+	info, err := os.Stat(above)
+	if err != nil || info.Mode()&fs.ModeSticky != 0 {
+		return err
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
+		if err := os.Chown(dir, int(owner.Uid), int(owner.Gid)); err != nil {
+			return err
+		}
+	}
+	mine, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	return os.Chmod(dir, mine.Mode().Perm()|info.Mode().Perm()&0o022|mine.Mode()&fs.ModeSetgid)
+}

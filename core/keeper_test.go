@@ -1,0 +1,429 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/fake"
+	"github.com/kale-sched/kale/core/job"
+)
+
+var silentLog = slog.New(slog.DiscardHandler)
+
+func leaseJob(t *testing.T) *job.Job {
+	t.Helper()
+	j := &job.Job{Name: "ctr"}
+	j.Backend.Name = job.BackendLocal
+	j.Checkpoint.Dir = filepath.Join(t.TempDir(), "deep", "checkpoints")
+	return j
+}
+
+func mustTake(t *testing.T, j *job.Job, force bool) *Lease {
+	t.Helper()
+	l, err := TakeLease(silentLog, j, "/state/of/the/test", force)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	return l
+}
+
+// pretend gives a job to a scheduler that is made up, with a lease of a certain age.
+func pretend(t *testing.T, j *job.Job, number uint64, h Holder, age time.Duration) string {
+	t.Helper()
+	if err := os.MkdirAll(j.Checkpoint.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := (&Lease{job: j.Name, dir: j.Checkpoint.Dir}).file(number)
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().Add(-age)
+	if err := os.Chtimes(path, at, at); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// elsewhere is a scheduler on another machine.
+func elsewhere() Holder {
+	return Holder{Host: "gpu-7", User: "ann", Boot: "another", PIDs: "pid:[1]", Process: backend.Process{PID: 4711, Start: 1}, StateDir: "/home/ann/state", Since: time.Now()}
+}
+
+func wantHeld(t *testing.T, err error, near bool, says ...string) {
+	t.Helper()
+	held := new(HeldError)
+	if !errors.As(err, &held) || held.Near != near {
+		t.Fatalf("%v, want that it is held (near: %v)", err, near)
+	}
+	for _, text := range says {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("it says %q, want %q", err, text)
+		}
+	}
+}
+
+func left(t *testing.T, j *job.Job) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(j.Checkpoint.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestJobHasOneScheduler(t *testing.T) {
+	j := leaseJob(t)
+	first := mustTake(t, j, false)
+	_, err := TakeLease(silentLog, j, "/elsewhere", false)
+	wantHeld(t, err, true, "kill ", "/state/of/the/test", j.Checkpoint.Dir, "kale run -take-over")
+	if held, err := HeldBy(j); err != nil || held == nil || held.By.Process.PID != os.Getpid() {
+		t.Errorf("held by %+v, %v", held, err)
+	}
+	if err := first.Check(t.Context()); err != nil {
+		t.Errorf("the first one: %v", err)
+	}
+	other := *j
+	other.Name = "ctr.scheduler-1" // its leases are not the first job's
+	mustTake(t, &other, false).Close()
+	first.Close()
+	first.Close()
+	if names := left(t, j); len(names) > 0 {
+		t.Errorf("left: %q", names)
+	}
+	if held, err := HeldBy(j); err != nil || held != nil {
+		t.Errorf("held by %+v, %v", held, err)
+	}
+	mustTake(t, j, false)
+}
+
+// Of many that try at the same time one gets it.
+func TestOneOfManyGetsTheJob(t *testing.T) {
+	j := leaseJob(t)
+	for round := range 5 {
+		var wg sync.WaitGroup
+		got := make([]*Lease, 8)
+		for i := range got {
+			wg.Go(func() {
+				l, err := TakeLease(silentLog, j, "/state", false)
+				if held := new(HeldError); err != nil && !errors.As(err, &held) {
+					t.Error(err)
+				}
+				got[i] = l
+			})
+		}
+		wg.Wait()
+		n := 0
+		for _, l := range got {
+			if l != nil {
+				n++
+				if err := l.Check(t.Context()); err != nil {
+					t.Errorf("who got it: %v", err)
+				}
+				l.Close()
+			}
+		}
+		if n != 1 {
+			t.Fatalf("round %d: %d schedulers have the job", round, n)
+		}
+	}
+}
+
+func TestTakenOverByForce(t *testing.T) {
+	j := leaseJob(t)
+	first := mustTake(t, j, false)
+	second := mustTake(t, j, true)
+	lost := new(LostError)
+	if err := first.Check(t.Context()); !errors.As(err, &lost) || lost.By == nil || lost.By.Process.PID != os.Getpid() {
+		t.Fatalf("the first one: %v", err)
+	}
+	first.Close() // and takes nothing away
+	if err := second.Check(t.Context()); err != nil {
+		t.Errorf("the second one: %v", err)
+	}
+	second.Close()
+	if err := first.Check(t.Context()); !errors.As(err, &lost) {
+		t.Errorf("the first one, when the second has gone: %v", err)
+	}
+}
+
+// Who slept while another one had the job and gave it back has lost it all the same.
+func TestLeaseThatIsGoneIsLost(t *testing.T) {
+	j := leaseJob(t)
+	first := mustTake(t, j, false)
+	if err := os.Remove(first.file(first.number)); err != nil {
+		t.Fatal(err)
+	}
+	lost := new(LostError)
+	if err := first.Check(t.Context()); !errors.As(err, &lost) || lost.By != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+// A scheduler that was killed is known at once on its machine, by its process and not by its pid, and elsewhere by its silence.
+func TestDeadHolder(t *testing.T) {
+	here := thisHolder("/state")
+	if here.Boot == "" || here.PIDs == "" || here.Process.Start == 0 {
+		t.Skipf("this system does not tell who runs: %+v", here)
+	}
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	gone, again, container := here, here, here
+	gone.Process = backend.Process{PID: dead.Process.Pid, Start: here.Process.Start}
+	again.Process.Start-- // the pid has come again
+	container.PIDs = "pid:[1]"
+	for name, c := range map[string]struct {
+		holder     Holder
+		age        time.Duration
+		held, near bool
+	}{
+		"lives":                        {here, time.Hour, true, true},
+		"has ended":                    {gone, 0, false, false},
+		"its pid is another's":         {again, 0, false, false},
+		"another container, fresh":     {container, 0, true, false},
+		"another container, silent":    {container, 2 * leaseLapse, false, false},
+		"another machine, fresh":       {elsewhere(), leaseLapse / 2, true, false},
+		"another machine, silent":      {elsewhere(), leaseLapse + time.Second, false, false},
+		"another machine, from future": {elsewhere(), -time.Hour, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := leaseJob(t)
+			pretend(t, j, 7, c.holder, c.age)
+			l, err := TakeLease(silentLog, j, "/state", false)
+			if c.held {
+				wantHeld(t, err, c.near, c.holder.Host)
+				l = mustTake(t, j, true)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if l.number != 8 {
+				t.Errorf("number %d", l.number)
+			}
+			l.Close()
+			if names := left(t, j); len(names) > 0 {
+				t.Errorf("left: %q", names)
+			}
+		})
+	}
+}
+
+func TestDamagedLease(t *testing.T) {
+	for _, content := range []string{"", "{", "{}"} {
+		j := leaseJob(t)
+		path := pretend(t, j, 1, elsewhere(), 0)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := TakeLease(silentLog, j, "/state", false); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "remove the file") {
+			t.Errorf("%q: %v", content, err)
+		}
+		old := time.Now().Add(-time.Hour)
+		if err := os.Chtimes(path, old, old); err != nil {
+			t.Fatal(err)
+		}
+		mustTake(t, j, false)
+	}
+}
+
+// While the folder cannot be reached its scheduler goes on for as long as nobody can have taken the job, and then holds.
+func TestLeaseThatCannotBeRenewed(t *testing.T) {
+	j := leaseJob(t)
+	l := mustTake(t, j, false)
+	away := j.Checkpoint.Dir + "-away"
+	if err := os.Rename(j.Checkpoint.Dir, away); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Check(t.Context()); err != nil {
+		t.Errorf("at once: %v", err)
+	}
+	l.sureFrom(time.Now().Add(-leaseSure - time.Second))
+	lost := new(LostError)
+	if err := l.Check(t.Context()); err == nil || errors.As(err, &lost) || !strings.Contains(err.Error(), j.Checkpoint.Dir) {
+		t.Errorf("later: %v", err)
+	}
+	if err := os.Rename(away, j.Checkpoint.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Check(t.Context()); err != nil {
+		t.Errorf("when it is back: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	l.sureFrom(time.Now().Add(-leaseSure - time.Second))
+	l.Close()
+	if err := l.Check(ended); err == nil {
+		t.Error("a lease that was given back is held")
+	}
+}
+
+// A folder that is made for the lease is open to those who may write above it, which may be other users' processes.
+func TestFoldersAreAsOpenAsTheOneAbove(t *testing.T) {
+	for above, want := range map[os.FileMode]os.FileMode{
+		0o755: 0o755, 0o775: 0o775, 0o777: 0o777, 0o777 | os.ModeSticky: 0o755, 0o775 | os.ModeSetgid: 0o775 | os.ModeSetgid,
+	} {
+		root := t.TempDir()
+		if err := os.Chmod(root, above); err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(root, "a", "b")
+		if err := makeLike(dir); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode() & (os.ModePerm | os.ModeSetgid); got&^0o022 != want&^0o022 || got&0o022 != want&0o022 {
+			t.Errorf("in a folder of %v it made one of %v, want %v", above, got, want)
+		}
+	}
+}
+
+// A scheduler with another state folder is refused before it touches anything; with force it has the job, and the one before sees that at its next look, and
+// touches nothing more.
+func TestSecondSchedulerOfAnotherStateFolder(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	o := r.options("run")
+	o.StateDir = t.TempDir()
+	_, _, err := Open(t.Context(), o)
+	wantHeld(t, err, true, r.state)
+	for _, c := range r.backend.Calls() {
+		if c.Op != fake.OpConfigure && c.Op != fake.OpPlan && c.Op != fake.OpList && c.Op != fake.OpInventory {
+			t.Errorf("it was refused, and called %s %v", c.Op, c.IDs)
+		}
+	}
+	if o.Lease, err = TakeLease(silentLog, r.job, o.StateDir, true); err != nil {
+		t.Fatal(err)
+	}
+	second, diags, err := Open(t.Context(), o)
+	if err != nil || diags.HasErrors() {
+		t.Fatal(diags, err)
+	}
+	t.Cleanup(func() {
+		if err := second.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := r.cluster.Exit("ctr", worker(1, 1), 1); err != nil {
+		t.Fatal(err)
+	}
+	before := len(r.backend.Calls())
+	lost := new(LostError)
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "scale", Target: 4}}); !errors.As(err, &lost) {
+		t.Errorf("an order to the one before: %v", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- r.s.Run(t.Context()) }()
+	select {
+	case err := <-ended:
+		if !errors.As(err, &lost) || lost.By == nil || lost.By.StateDir != o.StateDir || !strings.Contains(err.Error(), "touches nothing more") {
+			t.Errorf("the one before ends with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the one before does not end")
+	}
+	for _, c := range r.backend.Calls()[before:] {
+		if c.Op == fake.OpEnsure || c.Op == fake.OpRelease {
+			t.Errorf("the one before called %s %v", c.Op, c.IDs)
+		}
+	}
+	if err := second.lease.Check(t.Context()); err != nil {
+		t.Errorf("the second: %v", err)
+	}
+}
+
+// Without its lease a scheduler decides and does nothing, and says why, until it has it again.
+func TestUnknownLeaseHolds(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	dir := r.job.Checkpoint.Dir
+	if err := os.Rename(dir, dir+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	long := time.Now().Add(-leaseSure - time.Second)
+	r.s.lease.sureFrom(long)
+	if err := r.cluster.Exit("ctr", worker(1, 1), 1); err != nil {
+		t.Fatal(err)
+	}
+	r.beats(3)
+	r.wantCalls()
+	if _, err := r.problem("whether this is still the job's scheduler is unknown"); err != nil || r.lost != nil {
+		t.Error(err, r.lost)
+	}
+	if err := os.Rename(dir+"-away", dir); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it goes on", r.settled(2))
+}
+
+// Who only observes holds nobody up; to stop the job it must be the only one.
+func TestObserverTakesNoLease(t *testing.T) {
+	r := newRig(t, rigOptions{mode: job.ModeObserve})
+	r.beats(2)
+	if err := os.MkdirAll(r.job.Checkpoint.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l := mustTake(t, r.job, false)
+	r.beats(2)
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop"}}); err == nil || r.s.want.Stopping {
+		t.Errorf("it stops a job that another one has: %v", err)
+	}
+	l.Close()
+	r.order("stop", 0)
+	wantHeld(t, func() error { _, err := TakeLease(silentLog, r.job, "/state", false); return err }(), true)
+}
+
+// Where processes run elsewhere the folder is theirs to make: this machine may lack it. When it is there, its second scheduler ends.
+func TestLeaseWaitsForTheFolder(t *testing.T) {
+	j := leaseJob(t)
+	j.Backend.Name = "fake"
+	for _, force := range []bool{false, true} {
+		if _, err := TakeLease(silentLog, j, "/state", force); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%v", err)
+		}
+	}
+	r := newRig(t, rigOptions{})
+	r.chief.stop()
+	if err := os.RemoveAll(r.job.Checkpoint.Dir); err != nil {
+		t.Fatal(err)
+	}
+	r.reopen()
+	r.beats(2)
+	if r.lost != nil || r.s.lease != nil || len(r.calls()) == 0 {
+		t.Fatalf("without a folder: %v, lease %v, it called %v", r.lost, r.s.lease, r.calls())
+	}
+	if err := os.MkdirAll(r.job.Checkpoint.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	other := mustTake(t, r.job, false)
+	r.mark()
+	r.order("scale", 3)
+	r.beats(2)
+	wantHeld(t, r.lost, true)
+	r.wantCalls()
+	other.Close()
+	r.beat()
+	if r.lost != nil || r.s.lease == nil {
+		t.Errorf("when the other one has gone: %v, lease %v", r.lost, r.s.lease)
+	}
+}
