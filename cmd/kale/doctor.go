@@ -78,6 +78,10 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 	}
 	found := doctor.JobFile(how.File, diags)
 	if j != nil {
+		sockets := "" // the plugin's are not in a folder that the trial of the state folder makes and takes away
+		if exists(l.dir) {
+			sockets = l.dir
+		}
 		p := doctor.Patient{
 			Job: j, StateDir: l.dir, Log: lg, ProbeLimit: f.patient,
 			Launch: func(ctx context.Context) (*backend.Client, error) {
@@ -85,7 +89,7 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 				if len(diags) > 0 {
 					return nil, errors.New(strings.TrimSuffix(diags[0].Detail, "."))
 				}
-				return backend.Launch(ctx, lg, path, backend.Options{SocketDir: l.dir})
+				return backend.Launch(ctx, lg, path, backend.Options{SocketDir: sockets})
 			},
 		}
 		p.Trainer, p.Env, p.NoTrainer = a.findTrainer(lg, l)

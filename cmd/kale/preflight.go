@@ -59,5 +59,5 @@ func (a *app) preflight(ctx context.Context, l *loaded, f recordFlags) (job.Topi
 	if info.Err != nil && again {
 		diags = warnings(diags)
 	}
-	return info, slices.Concat(l.lacking, diags, core.CheckFolder(l.Job), core.CheckForecast(l.Job)), nil
+	return info, slices.Concat(l.lacking, diags, doctor.CheckState(l.dir), core.CheckFolder(l.Job), core.CheckForecast(l.Job)), nil
 }

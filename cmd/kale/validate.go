@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/kale-sched/kale/cmd/kale/doctor"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
@@ -81,7 +82,7 @@ func (a *app) askAround(ctx context.Context, l *loaded, f validateFlags) (hcl.Di
 		}
 		diags = append(diags, found...)
 	}
-	diags = slices.Concat(diags, core.CheckFolder(l.Job), core.CheckForecast(l.Job))
+	diags = slices.Concat(diags, doctor.CheckState(l.dir), core.CheckFolder(l.Job), core.CheckForecast(l.Job))
 	more, err := a.askBackend(ctx, l)
 	return append(diags, more...), err
 }

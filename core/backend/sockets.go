@@ -29,7 +29,16 @@ func makeSocketFolder(dir string, now time.Time) (string, error) {
 	if base != os.TempDir() {
 		sweepSockets(os.TempDir(), now) // where that of a job's first run was, before it had a folder
 	}
-	return os.MkdirTemp(base, socketFolder)
+	return makeIn(base)
+}
+
+// makeIn makes the folder in base or, where that fails, among temporary files.
+func makeIn(base string) (string, error) {
+	made, err := os.MkdirTemp(base, socketFolder)
+	if err != nil && base != os.TempDir() { // it was removed just now, or takes nothing
+		made, err = os.MkdirTemp(os.TempDir(), socketFolder)
+	}
+	return made, err
 }
 
 // socketBase is the folder in which a plugin's folder is made: dir where that is there and its path is short enough, else that of temporary files.

@@ -82,3 +82,17 @@ func TestSocketBase(t *testing.T) {
 		}
 	}
 }
+
+// A base that is taken away while the folder is made, or takes nothing, is no reason not to start.
+func TestSocketFolderElsewhere(t *testing.T) {
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	made, err := makeIn(filepath.Join(temporary, "gone"))
+	if err != nil || filepath.Dir(made) != temporary {
+		t.Errorf("made %q, %v", made, err)
+	}
+	t.Setenv("TMPDIR", filepath.Join(temporary, "none"))
+	if made, err := makeIn(os.TempDir()); err == nil {
+		t.Errorf("made %q where nothing can be made", made)
+	}
+}

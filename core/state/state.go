@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -68,11 +69,8 @@ func Holder(dir string) (pid int) {
 
 // Open opens dir/state.db, creating both. ErrLocked: a scheduler has it.
 func Open(dir string) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("open the job's state: %w", err)
-	}
 	path := filepath.Join(dir, "state.db")
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 200 * time.Millisecond, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true})
+	db, err := openFile(path)
 	if errors.Is(err, berrors.ErrTimeout) {
 		return nil, fmt.Errorf("open the job's state %s: %w", path, ErrLocked)
 	}
@@ -93,6 +91,23 @@ func Open(dir string) (*Store, error) {
 	holder := filepath.Join(dir, holderFile)
 	_ = os.WriteFile(holder, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600) // a full disk keeps nobody from running: Holder then does not know
 	return &Store{db: db, path: path, holder: holder}, nil
+}
+
+// openTries bounds how often a folder is made anew because who had made it for a trial took it away, empty as it was.
+const openTries = 5
+
+// openFile opens a file, and makes it and its folder where they are missing.
+func openFile(path string) (db *bbolt.DB, err error) {
+	for range openTries {
+		if err = os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return nil, err
+		}
+		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 200 * time.Millisecond, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true})
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return db, err
 }
 
 // OpenReader opens dir/state.db for reading only; it must be closed soon, since no scheduler can start meanwhile. ErrLocked: a scheduler has it.

@@ -2,6 +2,7 @@ package state
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -128,5 +129,38 @@ func TestOpenReader(t *testing.T) {
 	}
 	if _, err := OpenReader(dir); err == nil || !strings.Contains(err.Error(), "move it away") {
 		t.Errorf("a damaged file: %v", err)
+	}
+}
+
+// A folder that others take away while it is empty, as trials do, is made anew.
+func TestOpenBesideTrials(t *testing.T) {
+	root := t.TempDir()
+	stop, ended := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(stop); <-ended })
+	go func() { // ends with the test
+		defer close(ended)
+		taken := map[string]int{}
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				dirs, _ := filepath.Glob(filepath.Join(root, "*")) // the pattern is a good one
+				for _, dir := range dirs {
+					if taken[dir] < openTries-1 && os.Remove(dir) == nil { // it removes nothing that is not empty
+						taken[dir]++
+					}
+				}
+			}
+		}
+	}()
+	for i := range 50 {
+		s, err := Open(filepath.Join(root, fmt.Sprint(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

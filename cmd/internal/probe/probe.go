@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/cmd/internal/about"
+	"github.com/kale-sched/kale/cmd/internal/folder"
 	"github.com/kale-sched/kale/core/onnx"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/trainer"
@@ -53,7 +54,7 @@ type note struct {
 type look struct {
 	Options
 	dir  string
-	made []string // folders made for it, the deepest first
+	made folder.Made
 	mu   sync.Mutex
 	err  error // of writing to Out
 	seen map[int]bool
@@ -203,13 +204,9 @@ func (l *look) makeFolder() error {
 	if l.Spec.GetCheckpointDir() == "" {
 		return errors.New("the specification names no checkpoint folder")
 	}
-	for d := l.dir; ; d = filepath.Dir(d) {
-		if _, err := os.Stat(d); err == nil || d == filepath.Dir(d) {
-			break
-		}
-		l.made = append(l.made, d)
-	}
-	return os.MkdirAll(l.dir, 0o700)
+	var err error
+	l.made, err = folder.Make(l.dir)
+	return err
 }
 
 func file(dir string, index int) string { return filepath.Join(dir, strconv.Itoa(index)+".json") }
@@ -282,7 +279,5 @@ func (l *look) clear() {
 	_ = os.Remove(filepath.Join(l.dir, fmt.Sprintf(".%d", l.Index)))
 	_ = os.Remove(file(l.dir, l.Index))
 	_ = os.Remove(l.dir)
-	for _, d := range l.made {
-		_ = os.Remove(d) // one that somebody uses by now is not empty and stays
-	}
+	l.made.Remove()
 }

@@ -291,6 +291,36 @@ func TestFolders(t *testing.T) {
 	}
 }
 
+// A state folder that cannot be used is told before anything starts, and nothing stays of the trial but what others have put there.
+func TestCheckState(t *testing.T) {
+	root := t.TempDir()
+	file := filepath.Join(root, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	long := filepath.Join(root, strings.Repeat("l", 100))
+	for _, c := range []struct{ dir, runtime, says string }{
+		{filepath.Join(root, "a", "b"), "", ""},
+		{file, "", file},
+		{filepath.Join(file, "a"), "", file},
+		{"/proc/nope", "", "/proc/nope"},
+		{long, "", ""},
+		{long, filepath.Join(root, strings.Repeat("r", 100)), "a socket's path may have"},
+	} {
+		t.Setenv("XDG_RUNTIME_DIR", c.runtime)
+		diags := CheckState(c.dir)
+		if c.says == "" && len(diags) > 0 || c.says != "" && (!diags.HasErrors() || !strings.Contains(diags[0].Detail, c.says)) {
+			t.Errorf("%s: %v, want %q", c.dir, diags, c.says)
+		}
+		if c.says != "" && !strings.Contains(diags[0].Detail, "hoose") {
+			t.Errorf("%s: no advice in %q", c.dir, diags[0].Detail)
+		}
+	}
+	if left, err := os.ReadDir(root); err != nil || len(left) != 1 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
 func TestMachine(t *testing.T) {
 	if f := ports(t.Context())[0]; f.State != OK {
 		t.Errorf("ports: %+v", f)

@@ -11,7 +11,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/kale-sched/kale/cmd/internal/folder"
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/backend"
 )
 
 // What a folder must have room for, and how soon it must have written: below the first a snapshot of even a small model may not fit.
@@ -48,22 +53,59 @@ func (p Patient) checkpoints(context.Context) []Finding {
 
 func (p Patient) stateFolder(context.Context) []Finding {
 	const check = "state folder"
-	f := tryFolder(check, p.StateDir, "-state-dir or $KALE_STATE_DIR")
+	f := tryFolder(check, p.StateDir, stateSetting)
+	if diags := CheckState(p.StateDir); f.State == OK && len(diags) > 0 {
+		return judged(check, diags, Finding{})
+	}
 	if f.State == OK && kindOf(p.StateDir) == onNetwork {
 		f = f.but(Warn, "It is on a network file system, where locks and mapped files are not to be relied on: choose a folder on a local disk with -state-dir or $KALE_STATE_DIR.")
 	}
 	return []Finding{f}
 }
 
+// stateSetting names what chooses the state folder.
+const stateSetting = "-state-dir or $KALE_STATE_DIR"
+
+// CheckState says, as diagnostics, why a scheduler could not keep a job's state in a folder. What is made for it is removed again.
+func CheckState(dir string) hcl.Diagnostics {
+	made, err := folder.Make(dir)
+	defer made.Remove()
+	if err == nil {
+		err = tryLocks(dir)
+	}
+	detail := ""
+	if err != nil {
+		detail = fmt.Sprintf("%s is for the scheduler's own state: %v. %s", dir, err, folderAdvice(err, stateSetting))
+	} else if _, err := api.SocketPath(dir); err != nil {
+		detail = fmt.Sprintf("%v.", err)
+	}
+	if detail == "" {
+		return nil
+	}
+	return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "The state folder cannot be used", Detail: detail}}
+}
+
+// tryLocks writes a file into a folder and locks it, as the scheduler's state is.
+func tryLocks(dir string) (err error) {
+	tmp, err := os.MkdirTemp(dir, ".kale-try-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	lock, err := backend.TryLock(filepath.Join(tmp, "lock"))
+	if err != nil {
+		return fmt.Errorf("its file system does not lock files: %w", err)
+	}
+	defer lock.Close()
+	_, err = lock.WriteString("kale")
+	return err
+}
+
 // tryFolder writes a file into a folder, makes it durable, gives it another name, links it and reads it back, as snapshots and the scheduler's
 // state are written. Folders that were not there are made for it; nothing stays. setting says what names the folder.
 func tryFolder(check, dir, setting string) Finding {
-	made, err := makeAll(dir)
-	defer func() {
-		for _, d := range made { // the deepest first; one that somebody uses by now is not empty and stays
-			_ = os.Remove(d)
-		}
-	}()
+	made, err := folder.Make(dir)
+	defer made.Remove()
 	var took time.Duration
 	if err == nil {
 		took, err = writeTrial(dir)
@@ -97,17 +139,6 @@ func folderAdvice(err error, setting string) string {
 	return fmt.Sprintf("Choose another folder (%s).", setting)
 }
 
-// makeAll makes a folder with those above it, and gives what it made, the deepest first.
-func makeAll(dir string) (made []string, err error) {
-	for d := dir; ; d = filepath.Dir(d) {
-		if _, err := os.Stat(d); err == nil || d == filepath.Dir(d) {
-			break
-		}
-		made = append(made, d)
-	}
-	return made, os.MkdirAll(dir, 0o700)
-}
-
 // writeTrial gives how long it took until a file of a mebibyte was durable under its last name.
 func writeTrial(dir string) (took time.Duration, err error) {
 	tmp, err := os.MkdirTemp(dir, ".kale-doctor-")
@@ -129,11 +160,11 @@ func writeTrial(dir string) (took time.Duration, err error) {
 	if err := os.Rename(draft, final); err != nil {
 		return 0, err
 	}
-	folder, err := os.Open(tmp)
+	in, err := os.Open(tmp)
 	if err != nil {
 		return 0, err
 	}
-	if err := errors.Join(folder.Sync(), folder.Close()); err != nil {
+	if err := errors.Join(in.Sync(), in.Close()); err != nil {
 		return 0, fmt.Errorf("make the new name durable: %w", err)
 	}
 	took = time.Since(began)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kale-sched/kale/cmd/internal/folder"
 	"github.com/kale-sched/kale/cmd/internal/probe"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
@@ -149,7 +150,7 @@ func (e *expedition) answer(lis net.Listener) {
 }
 
 // missingFolders are those of the checkpoint folder's path that this machine has not, the deepest first.
-func (e *expedition) missingFolders() (out []string) {
+func (e *expedition) missingFolders() (out folder.Made) {
 	for d := e.p.Job.Checkpoint.Dir; ; d = filepath.Dir(d) {
 		if _, err := os.Stat(d); err == nil || d == filepath.Dir(d) {
 			return out
@@ -159,14 +160,13 @@ func (e *expedition) missingFolders() (out []string) {
 }
 
 // sweep removes what the probes have left where this machine sees it: each removes its own, when it is let.
-func (e *expedition) sweep(missing []string) {
+func (e *expedition) sweep(missing folder.Made) {
 	dir := probe.Folder(e.p.Job.Checkpoint.Dir, e.run)
-	if _, err := os.Stat(dir); err == nil {
-		_ = os.RemoveAll(dir)
+	if _, err := os.Stat(dir); err != nil {
+		return // then whatever is above it is not the probes'
 	}
-	for _, d := range missing {
-		_ = os.Remove(d) // one that somebody uses by now is not empty and stays
-	}
+	_ = os.RemoveAll(dir)
+	missing.Remove()
 }
 
 // send starts one probe after the other, each on a node that has none yet. The error: not even one was placed.
