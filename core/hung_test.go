@@ -182,13 +182,13 @@ func TestChiefIsNotJudgedWhileKafkaIsSilent(t *testing.T) {
 	r.s.seen = n
 	for range 60 {
 		r.now = r.now.Add(time.Second)
-		r.s.step(t.Context(), r.now)
+		r.lost = r.s.step(t.Context(), r.now)
 	}
 	r.wantCalls()
 	n.endsErr = nil
 	for range int(hungAfter/time.Second) + 1 {
 		r.now = r.now.Add(time.Second)
-		r.s.step(t.Context(), r.now)
+		r.lost = r.s.step(t.Context(), r.now)
 	}
 	if got := r.calls(); len(got) == 0 || got[0] != "release ps-0-g1 forced" {
 		t.Errorf("the backend was asked for %q", got)

@@ -106,7 +106,7 @@ func TestKafkaAwayHolds(t *testing.T) {
 	if r.s.seen.endsErr == nil {
 		t.Fatal("the end offsets are known without a broker")
 	}
-	r.s.step(t.Context(), r.now.Add(time.Second))
+	r.lost = r.s.step(t.Context(), r.now.Add(time.Second))
 	if d := r.decision(); d.Kind != plan.KindHold || d.Target != 2 || !strings.Contains(d.Reason, "Kafka") {
 		t.Errorf("decision %s to %d: %s", d.Kind, d.Target, d.Reason)
 	}
