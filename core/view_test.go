@@ -78,7 +78,7 @@ func FuzzView(f *testing.F) {
 			r.s.want.Target = chance.IntN(4)
 			r.s.want.Ranks = prefix(r.s.want.Target)
 			r.s.foresee.last = plan.Forecast{At: r.now.Add(-time.Second), Step: time.Second, Mean: plan.Values{weird(chance), weird(chance), weird(chance)}, Lower: plan.Values{weird(chance)}}
-			r.s.step(t.Context(), r.now)
+			r.lost = r.s.step(t.Context(), r.now)
 			if r.s.unsaved != nil {
 				t.Fatal(r.s.unsaved)
 			}

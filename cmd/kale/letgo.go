@@ -49,7 +49,8 @@ func (a *app) openFree(ctx context.Context, o core.Options, takeOver bool) (s *c
 	for {
 		s, diags, err := core.Open(ctx, o)
 		var who, waits string
-		limit, over := time.Duration(0), err
+		var limit time.Duration
+		over := err
 		if held := new(core.HeldError); errors.As(err, &held) {
 			who, waits, limit = held.By.Words(), "it gives no sign of life", held.Patience(time.Since(began))
 		} else if errors.Is(err, state.ErrLocked) {
