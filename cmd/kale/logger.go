@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/kale-sched/kale/core/job"
 )
 
 // logLevels are the values of -log.
@@ -45,6 +47,10 @@ type progress struct {
 	width int
 	last  time.Time
 	shown bool
+	// what is counted, since when, and how far it was.
+	what  string
+	began time.Time
+	steps int
 }
 
 // progressEvery is the pause between two lines of progress where they cannot be written over.
@@ -73,12 +79,28 @@ func (p *progress) show(format string, args ...any) {
 	}
 }
 
+// leftFrom is how long work has to have gone on for an estimate of how long it will.
+const leftFrom = 5 * time.Second
+
 // step is show for work that counts its steps; the last one takes the line away.
 func (p *progress) step(what string, done, total int) {
-	p.show("%s: %d of %d", what, done, total)
+	now := time.Now()
+	if what != p.what || done < p.steps {
+		p.what, p.began = what, now
+	}
+	p.steps = done
+	p.show("%s: %d of %d%s", what, done, total, left(now.Sub(p.began), done, total))
 	if done >= total {
 		p.done()
 	}
+}
+
+// left says about how long work will go on that has taken so long for done of its steps; "" where it is too early to say, or it is done.
+func left(took time.Duration, done, total int) string {
+	if took < leftFrom || done < 1 || done >= total {
+		return ""
+	}
+	return fmt.Sprintf(", about %s left", job.FormatDuration((took * time.Duration(total-done) / time.Duration(done)).Round(time.Second)))
 }
 
 // done takes the line away, before other output.

@@ -51,7 +51,7 @@ and the trace's peak is scaled to what 28 workers train.`,
 	fl.StringVar(&f.synthetic, "synthetic", "", "\"week\" (or \"week:SEED\") instead of a trace: a week in the shape that the paper published")
 	fl.StringVar(&f.job, "job", "", "`JOB.hcl` whose limits, objective, throughput and policy are replayed (default: the reference job)")
 	fl.StringSliceVar(&f.policies, "policies", nil, "`NAMES` to compare, separated by commas (default: all): "+strings.Join(replay.Policies(), ", "))
-	fl.BoolVar(&f.sweep, "sweep", false, "look for each policy's cheapest setting too")
+	fl.BoolVar(&f.sweep, "sweep", false, "look for each policy's cheapest setting too: chosen on the first half of the days; all figures are then those of the second")
 	fl.Float64Var(&f.scale, "scale", 0, "scale the trace so that its peak is what so many `WORKERS` train (default: as it is; without -job 28)")
 	fl.StringVar(&f.rescale, "rescale", "", "\"live\", or how long a rescale stops training, such as 5m..8m (default: live if the job's mode is, else 5m..8m)")
 	fl.IntVar(&f.days, "days", 0, "how many days, the last without gaps (default: 14, or what leaves a past to forecast from)")

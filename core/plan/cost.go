@@ -58,10 +58,7 @@ func (p cost) propose(s *sheet) proposal {
 func (p cost) prepare(s *sheet, g *program) {
 	o := s.o
 	g.v = s.look(p.modelError)
-	g.outage, g.lead = o.RescaleCost.Value.Seconds(), o.JoinTime.Value.Seconds()
-	if g.outage < 0.25*g.lead { // a live rescale: what little it stops is part of the lead
-		g.outage = 0
-	}
+	g.outage, g.lead = o.outage().Seconds(), o.JoinTime.Value.Seconds()
 	g.price, g.maxLag = p.price, o.MaxLag.Seconds()
 	g.lagCost = costRate{lag: p.lag / 3600, over: p.over / 3600}
 	g.workers = s.candidates(g)

@@ -6,7 +6,10 @@ import (
 	"time"
 )
 
-// lagFallback adds workers while the lag is over its threshold (Kale §3.4.3).
+// lagFallback adds workers while the lag is over its threshold (Kale §3.4.3). Where a
+// rescale stops training, the lag that its own outage leaves is no sign that the
+// forecast is wrong, so that the threshold is higher by so much: else a rescale would
+// be answered by one to catch up, that one's end by another, and so on without end.
 //
 // The workers must carry the expected load and work the backlog off within
 // CatchUp: need = load + backlog/CatchUp, w = smallest with F(w) > need. If the
@@ -15,7 +18,8 @@ import (
 // partition) and one worker is added beyond it, while F still rises.
 func (s *sheet) lagFallback(p *proposal, expect float64) {
 	o := s.o
-	if !o.lagKnown() || o.Lag <= o.lagOver() {
+	threshold := o.unforeseenLag()
+	if !o.lagKnown() || o.Lag <= threshold {
 		return
 	}
 	if recent, ok := s.recentRate(max(o.Tau, o.lead())); ok {
@@ -25,13 +29,13 @@ func (s *sheet) lagFallback(p *proposal, expect float64) {
 	drain := backlog / o.catchUp().Seconds()
 	need := s.withHeadroom(expect) + drain
 	w, saturated := s.curve.Smallest(need)
-	s.noteDuration("lag", o.Lag, "over the fallback threshold of "+formatDuration(o.lagOver()))
+	s.noteDuration("lag", o.Lag, "over the fallback threshold of "+formatDuration(threshold))
 	s.note("backlog", backlog, "records", "")
 	s.note("catch-up", drain, "samples/s", "backlog / "+formatDuration(o.catchUp()))
 	s.note("load with backlog", need, "samples/s", "max(forecast, recent rate) × (1 + headroom) + catch-up")
 	s.note("needed for lag", float64(w), "workers", "smallest w with F(w) > load with backlog")
 
-	over := fmt.Sprintf("the lag of %s is over the fallback threshold of %s", formatDuration(o.Lag), formatDuration(o.lagOver()))
+	over := fmt.Sprintf("the lag of %s is over the fallback threshold of %s", formatDuration(o.Lag), formatDuration(threshold))
 	reason := fmt.Sprintf("%s; %s must be trained to catch up %s records within %s",
 		over, formatRate(need), formatNumber(backlog), formatDuration(o.catchUp()))
 	stuck := s.prev.LagOver && o.Lag >= s.prev.Lag && o.Workers.Pending == 0
@@ -64,6 +68,10 @@ func (s *sheet) rises(w int) bool {
 // growth of the load, stays below the upper threshold. That cap is kept until
 // utilisation, lag or the projection speak against it, and then not tried
 // again for ten cooldowns, so that it cannot oscillate.
+//
+// Where a rescale stops training, being busy is a sign of too little capacity only if
+// nothing else explains it: neither a backlog, which an outage leaves and on which
+// workers are busy however many they are, nor how much was trained.
 func (s *sheet) utilisationFallback(p *proposal, trusted bool, expect float64) {
 	o := s.o
 	over, under := o.Fallback.UtilisationOver, o.Fallback.UtilisationUnder
@@ -75,6 +83,13 @@ func (s *sheet) utilisationFallback(p *proposal, trusted bool, expect float64) {
 		over = 0.9
 	}
 	s.note("utilisation", o.Utilisation, "", fmt.Sprintf("mean share of time busy; thresholds %g and %g", under, over))
+	if why := s.busyAnyway(over); why != "" {
+		s.note("busy anyway", o.Utilisation, "", "not counted as too little capacity: "+why)
+		if limit := s.prev.Cap; limit > 0 && o.Lag <= o.lagOver() {
+			p.want = min(p.want, limit)
+		}
+		return
+	}
 	busyNeed := int(min(math.Ceil(float64(s.current)*o.Utilisation/over-1e-9), float64(o.Limits.Max)))
 	switch {
 	case o.Utilisation > over && s.rises(s.current+1):
@@ -90,6 +105,29 @@ func (s *sheet) utilisationFallback(p *proposal, trusted bool, expect float64) {
 		}
 	}
 	s.capIdle(p, trusted, expect, over, under)
+}
+
+// busyExplained is how much busier than what was trained explains members may be.
+const busyExplained = 0.05
+
+// busyAnyway says what else than too little capacity explains how busy the
+// accelerators are over the threshold, where a rescale stops training; "" for nothing.
+func (s *sheet) busyAnyway(over float64) string {
+	o := s.o
+	if o.outage() == 0 {
+		return ""
+	}
+	if !o.lagKnown() || o.Lag > o.Interval {
+		return "a backlog is being worked off"
+	}
+	rate, ok := s.lastRate()
+	if o.flowKnown() {
+		rate, ok = o.Flow.Trained, true
+	}
+	if ok && o.Utilisation > over && o.Utilisation <= rate/s.capacity(s.current)+busyExplained {
+		return "it is what F makes of the records that were trained"
+	}
+	return ""
 }
 
 // capIdle keeps, drops or sets the cap that idle accelerators justify.

@@ -174,6 +174,40 @@ func TestKaleUtilisation_Kale_3_4_3(t *testing.T) {
 	})
 }
 
+// Where a rescale stops training it leaves a backlog, on which the workers are busy and which is as old as the
+// outage was. Neither is a sign that the forecast is wrong or an accelerator slow, which is what the fallback is for:
+// answered by another rescale, they would be there again after it.
+func TestKaleFallbackIsNotForWhatARescaleLeaves_Kale_3_4_3(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		outage time.Duration
+		lag    time.Duration
+		util   float64
+		rate   float64
+		want   int
+		source string
+	}{
+		{"busy with the backlog of a rescale", 6 * time.Minute, 6 * time.Minute, 1, 100_000, 7, "forecast"},
+		{"the same where a rescale is live", 0, 6 * time.Minute, 1, 100_000, 8, "utilisation"},
+		{"busy as what was trained explains", 6 * time.Minute, 5 * time.Second, 0.93, 103_000, 7, "forecast"},
+		{"busier than what was trained explains", 6 * time.Minute, 5 * time.Second, 0.98, 100_000, 8, "utilisation"},
+		{"a lag of two outages", 6 * time.Minute, 13 * time.Minute, 1, 100_000, 7, "forecast"},
+		{"the same where a rescale is live", 0, 13 * time.Minute, 1, 100_000, 11, "lag"},
+		{"a lag that leaves just time for a rescale", 6 * time.Minute, 14*time.Minute + time.Second, 1, 100_000, 11, "lag"},
+	} {
+		o := reference()
+		o.RescaleCost = Measured{Value: tt.outage, Samples: 3}
+		o.Lag, o.BacklogRecords = tt.lag, int64(tt.lag.Seconds()*100_000)
+		o.Utilisation, o.UtilKnown = tt.util, true
+		o.Fallback.UtilisationOver, o.Fallback.UtilisationUnder = 0.9, 0.3
+		o.setRates(tt.rate)
+		d := policy(t, "kale").Decide(o)
+		if d.Target != tt.want || d.Source != tt.source {
+			t.Errorf("%s: %d by %s, want %d by %s: %s", tt.name, d.Target, d.Source, tt.want, tt.source, d.Reason)
+		}
+	}
+}
+
 // A constant load must not make the utilisation fallback oscillate: the cap that
 // idle accelerators set is kept, and one that proved wrong is not tried again soon.
 func TestUtilisationDoesNotOscillate(t *testing.T) {

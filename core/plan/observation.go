@@ -203,6 +203,23 @@ func (o *Observation) catchUp() time.Duration {
 	return o.MaxLag
 }
 
+// outage is how long a rescale stops training; 0 where it is live, and what little it
+// stops is part of the join.
+func (o *Observation) outage() time.Duration {
+	if o.RescaleCost.Value < o.JoinTime.Value/4 {
+		return 0
+	}
+	return o.RescaleCost.Value
+}
+
+// unforeseenLag is the lag from which the plan counts as wrong: lagOver, and where a
+// rescale stops training its outage besides, as the lag that it leaves is nobody's
+// error; but no more than leaves time for a rescale before the objective is broken.
+func (o *Observation) unforeseenLag() time.Duration {
+	out := o.outage()
+	return max(o.lagOver(), min(addDurations(o.lagOver(), out), o.MaxLag-out))
+}
+
 // utilKnown tells whether Utilisation can be used.
 func (o *Observation) utilKnown() bool {
 	return o.UtilKnown && o.Utilisation >= 0 && o.Utilisation <= 1

@@ -35,6 +35,10 @@ type Report struct {
 	FluidGPUHours float64  `json:"fluid_gpu_hours"`
 	Notes         []string `json:"notes,omitempty"`
 	Oracle        *Row     `json:"oracle,omitempty"`
+	// Blind is the oracle that knows the mean traffic and not its noise; see [Comparison.blind].
+	Blind *Row `json:"oracle_blind,omitempty"`
+	// ChosenDays is the number of days before those of the report on which the best settings were chosen; 0: on these themselves, or there are none.
+	ChosenDays float64 `json:"chosen_days,omitempty"`
 	// Limited is the oracle solved once more within [Limits].
 	Limited  *Row  `json:"oracle_limited,omitempty"`
 	Policies []Row `json:"policies"`
@@ -76,7 +80,32 @@ func (o outcome) row(oracle []Metrics) Row {
 
 // Run replays the policies and the oracle, each policy in its paper setting where it has one and, with sweep, in the cheapest of its grid; the job's own
 // policy also as the job file has it.
+//
+// Best settings are chosen on the first half of the days, and all figures are those of the second; of less than two days there is one half.
 func (c *Comparison) Run(ctx context.Context, sweep bool) (*Report, error) {
+	if !sweep {
+		return c.run(ctx, nil)
+	}
+	first, second, apart := c.halves()
+	best, err := first.sweep(ctx, c.o.Policies)
+	if err != nil {
+		return nil, err
+	}
+	r, err := second.run(ctx, best)
+	if err != nil {
+		return nil, err
+	}
+	if apart {
+		r.ChosenDays = first.course.Days()
+		r.Notes = append(r.Notes, fmt.Sprintf("Best settings were chosen on the %s before these, and measured on these.", days(r.ChosenDays)))
+	} else {
+		r.Notes = append(r.Notes, "Best settings were chosen on the day that they are measured on: for less than two days there is no other.")
+	}
+	return r, nil
+}
+
+// run replays the policies in their settings, and in the best ones where there are any, and the oracles.
+func (c *Comparison) run(ctx context.Context, best []Setting) (*Report, error) {
 	policies := c.o.Policies
 	var settings []Setting
 	for _, name := range policies {
@@ -85,18 +114,11 @@ func (c *Comparison) Run(ctx context.Context, sweep bool) (*Report, error) {
 			settings = append(settings, s)
 		}
 	}
-	outcomes, err := c.runAll(ctx, "replaying", settings, c.o.Seeds, true)
+	outcomes, err := c.runAll(ctx, "replaying", append(settings, best...), c.o.Seeds, true)
 	if err != nil {
 		return nil, err
 	}
-	if sweep {
-		best, err := c.sweep(ctx, policies)
-		if err != nil {
-			return nil, err
-		}
-		outcomes = append(outcomes, best...)
-	}
-	best, err := c.runOracle(ctx)
+	oracles, err := c.runOracle(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -105,14 +127,14 @@ func (c *Comparison) Run(ctx context.Context, sweep bool) (*Report, error) {
 		return nil, err
 	}
 	r := c.report()
-	oracle := best.row(best.by)
-	r.Oracle = &oracle
+	oracle, blind := oracles.row(oracles.by), c.runBlind().row(oracles.by)
+	r.Oracle, r.Blind = &oracle, &blind
 	if limited != nil {
-		row := limited.row(best.by)
+		row := limited.row(oracles.by)
 		r.Limited = &row
 	}
 	for _, o := range outcomes {
-		r.Policies = append(r.Policies, o.row(best.by))
+		r.Policies = append(r.Policies, o.row(oracles.by))
 	}
 	r.note()
 	return r, nil
@@ -170,6 +192,17 @@ func (c *Comparison) runOracle(ctx context.Context) (outcome, error) {
 		}
 		return nil
 	})
+}
+
+// runBlind plays the blind oracle's schedule for every seed.
+func (c *Comparison) runBlind() outcome {
+	out := outcome{setting: Setting{Policy: "blind oracle", Label: LabelBest}}
+	c.o.Progress("solving the blind oracle", 0, 1)
+	for _, t := range c.playBlind(c.o.Seeds) {
+		out.by = append(out.by, t.metrics(&c.fig))
+	}
+	c.o.Progress("solving the blind oracle", 1, 1)
+	return out
 }
 
 // report is what is known without any policy.

@@ -143,7 +143,7 @@ func TestReport(t *testing.T) {
 	if strings.Contains(html, `<script>alert`) || !strings.Contains(html, "&lt;script&gt;alert") {
 		t.Error("a name became markup")
 	}
-	if !strings.Contains(html, "Written 2024-01-01 00:00 UTC by kale 1.2.3") || strings.Count(html, "<tr") != 1+1+len(r.Policies) {
+	if !strings.Contains(html, "Written 2024-01-01 00:00 UTC by kale 1.2.3") || strings.Count(html, "<tr") != 1+2+len(r.Policies) {
 		t.Errorf("%d rows, or not who wrote it", strings.Count(html, "<tr"))
 	}
 	_, data, _ := strings.Cut(html, `id="data">`)

@@ -9,14 +9,13 @@ import (
 
 // How a sweep searches.
 const (
-	sweepSeeds  = 5 // a grid is searched with the first seeds; its best is then run with all
+	sweepSeeds  = 3 // a grid is searched with the first seeds; its best is then run with all
 	extendMost  = 4 // times that an axis is extended on either side
-	sweepAtOnce = "searching the best settings"
+	sweepAtOnce = "searching the best setting of "
 )
 
-// sweep finds the cheapest setting of each policy's grid by total cost, and runs it with all seeds.
-func (c *Comparison) sweep(ctx context.Context, policies []string) ([]outcome, error) {
-	var best []Setting
+// sweep finds the cheapest setting of each policy's grid by total cost.
+func (c *Comparison) sweep(ctx context.Context, policies []string) (best []Setting, err error) {
 	for _, name := range policies {
 		r, _ := contestant(name)
 		if len(r.Grid) == 0 {
@@ -28,7 +27,7 @@ func (c *Comparison) sweep(ctx context.Context, policies []string) ([]outcome, e
 		}
 		best = append(best, s)
 	}
-	return c.runAll(ctx, "replaying the best settings", best, c.o.Seeds, true)
+	return best, nil
 }
 
 // search tries every point of the grid; where the cheapest lies at an edge, the axis is extended beyond it, the others staying where they are best.
@@ -129,7 +128,7 @@ func extend(grid []Axis, best Setting) (more []Setting) {
 
 // costs are the mean total costs of the settings.
 func (c *Comparison) costs(ctx context.Context, settings []Setting) ([]float64, error) {
-	all, err := c.runAll(ctx, sweepAtOnce, settings, min(sweepSeeds, c.o.Seeds), false)
+	all, err := c.runAll(ctx, sweepAtOnce+settings[0].Policy, settings, min(sweepSeeds, c.o.Seeds), false)
 	if err != nil {
 		return nil, err
 	}

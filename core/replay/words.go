@@ -52,7 +52,7 @@ func (r *Report) ours() *Row {
 // oracles are the rows of the cheapest schedules.
 func (r *Report) oracles() []Row {
 	var out []Row
-	for _, p := range []*Row{r.Oracle, r.Limited} {
+	for _, p := range []*Row{r.Oracle, r.Blind, r.Limited} {
 		if p != nil {
 			out = append(out, *p)
 		}
@@ -99,7 +99,7 @@ func (r *Report) facts() []string {
 
 // remarks are what a reader has to know about the figures.
 func (r *Report) remarks() []string {
-	out := []string{fmt.Sprintf("Acc. lag and down are minutes. Cost: GPU-hours + %g x accumulated lag in minutes + %g x minutes over the objective, a day. The oracle knows the trace and every outage.",
+	out := []string{fmt.Sprintf("Acc. lag and down are minutes. Cost: GPU-hours + %g x accumulated lag in minutes + %g x minutes over the objective, a day. The oracle knows the trace and every outage; the blind oracle the mean of the hour around each minute, the mean outage, and the lag as it goes.",
 		r.Weights.Lag, r.Weights.Violation)}
 	fluid := fmt.Sprintf("Fluid bound: %.1f GPU-hours a day (the smallest sufficient number of workers at every moment, rescales free and instant).", r.FluidGPUHours)
 	if r.ShareAtMin > 0 {
