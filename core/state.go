@@ -13,6 +13,7 @@ const (
 	StateNeverStarted State = "never started"
 	StateStarting     State = "starting" // wanted, and nobody trains yet
 	StateRunning      State = "running"
+	StateStuck        State = "stuck" // something stands in its way until a person has done something about it
 	StatePaused       State = "paused"
 	StateStopping     State = "stopping"
 	StateStopped      State = "stopped"
@@ -27,10 +28,14 @@ func (s *Scheduler) stateOf(sample Sample) State {
 		return StateStopped
 	case s.want.Stopping:
 		return StateStopping
+	case s.halted():
+		return StateStuck
 	case sample.Unknown != "":
 		return StateUnknown
 	case s.want.Manual.Paused:
 		return StatePaused
+	case s.stuck() != "":
+		return StateStuck
 	case sample.Running == 0:
 		return StateStarting
 	}

@@ -200,7 +200,10 @@ func (a *app) farewell(l *loaded, v *core.View) {
 		return
 	}
 	goesOn := "training goes on"
-	if v == nil || v.Sample.Running == 0 {
+	switch {
+	case v != nil && v.Stuck != "":
+		goesOn = v.Stuck + ": kale status " + a.stateFlag() + l.Name + " says what to do about it; what was started stays"
+	case v == nil || v.Sample.Running == 0:
 		goesOn = "no worker was seen to train; what was started goes on trying"
 	}
 	fmt.Fprintf(a.err, "the scheduler of job %q has ended; %s\n  kale %s\ntakes it up again,\n  kale stop %s%s\nstops it\n",

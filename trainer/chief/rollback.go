@@ -17,7 +17,7 @@ type rollback struct {
 	done        time.Time
 	lost        map[int32]*spans.Set
 	fallbacks   []string // rpc.ServerMetrics
-	told        int // log lines: its beginning, its end
+	told        int      // log lines: its beginning, its end
 }
 
 // keptRollbacks is how many are remembered.
