@@ -2,7 +2,9 @@ package core
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/rpc"
 )
@@ -27,6 +29,11 @@ func (n *seen) servers(j *job.Job) []rpc.RestoreRecord {
 		out = append(out, r)
 	}
 	return out
+}
+
+// saysWhy says that a process is a server that says itself why it cannot start.
+func (n *seen) saysWhy(id backend.ID) bool {
+	return id.Role == backend.RoleServer && slices.ContainsFunc(n.cannotStart, func(r rpc.RestoreRecord) bool { return r.Server == id.Rank })
 }
 
 func cannotStart(r rpc.RestoreRecord) string {

@@ -46,6 +46,9 @@ func TestServerThatCannotStartIsToldAsIs(t *testing.T) {
 	if _, err := r.problem("parameter server 0 cannot start: " + why); err != nil {
 		t.Error(err)
 	}
+	r.mark()
+	r.beats(200)  // another process would fare no better
+	r.wantCalls() // it is not taken for one that hangs
 	if err := r.s.Close(); err != nil {
 		t.Fatal(err)
 	}
