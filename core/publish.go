@@ -95,6 +95,9 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 		v.Pool = s.opt.Pool.share(j.Name)
 	}
 	v.Stuck, v.Notes = s.stuck(), notes(now, s.rollbacks, s.want.Growth)
+	if v.State == StateCannotStart {
+		v.Cause = s.cannotStart()
+	}
 	if s.last != nil {
 		v.Forecast = s.last.Observation.Forecast.Band()
 	}

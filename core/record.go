@@ -122,6 +122,7 @@ type View struct {
 	Forecast  plan.Forecast `json:"forecast"`
 	Manual    plan.Manual   `json:"manual"`
 	Waits     string        `json:"waits_for,omitempty"` // what a change under way, or a stop, waits for
+	Cause     string        `json:"cause,omitempty"`     // why it cannot start, in the state of that name
 	Trained   *uint64       `json:"trained_records"`     // nil: not known
 	Dead      uint64        `json:"dead_records"`
 	Skips     bool          `json:"skips_undecodable,omitempty"` // they are in no topic: stream.on_undecodable is "skip"

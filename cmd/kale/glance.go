@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,7 @@ func (a *app) brief(ctx context.Context, name string) jobState {
 	case err != nil:
 		return jobState{Job: name, State: core.StateUnknown, Says: err.Error()}
 	case v != nil:
-		says := headline(v)
+		says := cmp.Or(v.Cause, headline(v))
 		if v.State == core.StateStuck {
 			says = v.Stuck + ", " + says
 		}

@@ -28,8 +28,9 @@ func statusCommand(a *app) *cobra.Command {
 job that was not stopped from its chief and the backend, whether the job has stopped, trains on, or was never started. With no
 JOB, a line for every job that has run here; kale forget takes one from that list.
 
-A job is one of: never started, starting, running, stuck (something stands in its way until a person has done something about it),
-paused, stopping, stopped, gone (it was not stopped, and nothing of it runs), unknown. -json has it as "state".`,
+A job is one of: never started, starting, cannot start (its processes are refused or end again and again: the cause is beside
+it), running, stuck (something stands in its way until a person has done something about it), paused, stopping, stopped, gone
+(it was not stopped, and nothing of it runs), unknown. -json has it as "state".`,
 		Args: upTo(1), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.every <= 0 {
@@ -159,6 +160,9 @@ func writeStatus(w io.Writer, v *core.View) error {
 	row("job", "%s, %s, %s, scheduler up since %s", v.Job, v.State, v.Mode, clock(v.Started, v.Now))
 	if v.State == core.StateStuck {
 		row("stuck", "%s: see the problems below", v.Stuck)
+	}
+	if v.Cause != "" {
+		row("because", "%s", v.Cause)
 	}
 	if age := v.Now.Sub(s.At); !s.At.IsZero() && age > time.Second {
 		row("seen", "%s ago: the scheduler looks every autoscale.watch", shortDuration(age))
