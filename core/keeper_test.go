@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
+
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/fake"
 	"github.com/kale-sched/kale/core/job"
@@ -425,5 +427,52 @@ func TestLeaseWaitsForTheFolder(t *testing.T) {
 	r.beat()
 	if r.lost != nil || r.s.lease == nil {
 		t.Errorf("when the other one has gone: %v, lease %v", r.lost, r.s.lease)
+	}
+}
+
+// Two jobs of one name on one cluster, each with its checkpoint and its state: the second is refused at its name, and touches nothing; when the first has
+// stopped, the name is free. Who may end whatever runs can.
+func TestNameTaken(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	other := *r.job
+	other.Checkpoint.Dir = t.TempDir()
+	o := r.options("run")
+	o.Job, o.StateDir = &other, t.TempDir()
+	taken := func(diags hcl.Diagnostics, err error) {
+		t.Helper()
+		if err != nil || !diags.HasErrors() || diags[0].Summary != "The name is taken" || diags[0].Subject.Start.Line != 2 ||
+			!strings.Contains(diags[0].Detail, CheckpointFolder(r.job)) || !strings.Contains(diags[0].Detail, "another name") {
+			t.Errorf("%v, %v", diags, err)
+		}
+	}
+	_, diags, err := Open(t.Context(), o)
+	taken(diags, err)
+	if _, err := ConfigureBackend(t.Context(), o.Backend, o.Job, o.StateDir); err != nil {
+		t.Fatal(err)
+	}
+	taken(PlacementDiagnostics(t.Context(), o))
+	r.wantCalls()
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1")
+	r.reopen() // the first one is itself still
+	r.beats(2)
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1")
+
+	o.Stop, o.AnyOwner = true, true
+	ender, diags, err := Open(t.Context(), o)
+	if err != nil || diags.HasErrors() {
+		t.Fatal(diags, err)
+	}
+	if err := errors.Join(ender.Kill(t.Context()), ender.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r.mustBeLive("")
+	o.Stop, o.AnyOwner = false, false
+	next, diags, err := Open(t.Context(), o)
+	if err != nil || diags.HasErrors() {
+		t.Fatalf("the name is not free: %v, %v", diags, err)
+	}
+	if err := next.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -108,6 +108,9 @@ func impossible(ctx context.Context, o Options) hcl.Diagnostics {
 // room, so that none of it is a mistake. A worker that fits on no node at all is an error, and so is what the cluster says is wrong in the backend block.
 func PlacementDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
 	j := o.Job
+	if diags := nameTaken(ctx, o); diags.HasErrors() {
+		return diags, nil
+	}
 	if diags := neverFits(ctx, o); diags.HasErrors() {
 		return diags, nil
 	}

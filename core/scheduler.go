@@ -47,6 +47,8 @@ type Options struct {
 	Pool *Pool
 	// Stop opens the job only to stop it: Run back-fills and decides nothing, drains, writes a snapshot, releases and returns.
 	Stop bool
+	// AnyOwner lets the cluster take this for the job whoever's its name is: to end what nobody else can end any more.
+	AnyOwner bool
 	// Lease is the job's, where the caller has taken it already (TakeLease by force); Open takes it otherwise. An opened scheduler closes it.
 	Lease *Lease
 	// Progress is told of long work, may be nil.
@@ -127,7 +129,14 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	diags, err := ConfigureBackend(ctx, o.Backend, o.Job, cmp.Or(o.BackendDir, o.StateDir))
+	owner := jobOwner(o.Job, o.StateDir)
+	if o.AnyOwner {
+		owner = backend.Owner{}
+	}
+	diags, err := configureAs(ctx, o.Backend, o.Job, cmp.Or(o.BackendDir, o.StateDir), owner)
+	if err == nil && !diags.HasErrors() {
+		diags = append(diags, nameTaken(ctx, o)...)
+	}
 	if err != nil || diags.HasErrors() {
 		return nil, diags, err
 	}
@@ -164,7 +173,7 @@ func (s *Scheduler) open(ctx context.Context) (err error) {
 	if err := s.loadLast(); err != nil {
 		return err
 	}
-	if s.rollbacks, err = RecentRollbacks(s.store, s.started); err != nil {
+	if s.rollbacks, err = Rollbacks(s.store, s.started.Add(-24*time.Hour)); err != nil {
 		return err
 	}
 	if err := s.saveJobFile(); err != nil {
@@ -176,7 +185,19 @@ func (s *Scheduler) open(ctx context.Context) (err error) {
 	if s.opt.Lease != nil {
 		s.lease = s.opt.Lease
 	}
-	return nil
+	return s.own(ctx)
+}
+
+// own tells the backend whose the job is: the token may be new.
+func (s *Scheduler) own(ctx context.Context) error {
+	if s.opt.AnyOwner {
+		return nil
+	}
+	diags, err := configureAs(ctx, s.opt.Backend, s.job, cmp.Or(s.opt.BackendDir, s.opt.StateDir), ownerOf(s.job, s.want.Token))
+	if err == nil && diags.HasErrors() {
+		err = diags
+	}
+	return err
 }
 
 // takeLease makes this scheduler the job's only one, where it is to change anything: one that observes does so only when it stops the job. While there is no
@@ -262,6 +283,15 @@ func onlineOptions(j *job.Job) estimator.OnlineOptions {
 
 // ConfigureBackend hands the backend its block of the job file and turns its diagnostics into the job file's.
 func ConfigureBackend(ctx context.Context, b backend.Backend, j *job.Job, stateDir string) (hcl.Diagnostics, error) {
+	return configureAs(ctx, b, j, stateDir, jobOwner(j, stateDir))
+}
+
+// ConfigureForAny is ConfigureBackend for who ends what runs under the job's name, whoever's it is.
+func ConfigureForAny(ctx context.Context, b backend.Backend, j *job.Job, stateDir string) (hcl.Diagnostics, error) {
+	return configureAs(ctx, b, j, stateDir, backend.Owner{})
+}
+
+func configureAs(ctx context.Context, b backend.Backend, j *job.Job, stateDir string, owner backend.Owner) (hcl.Diagnostics, error) {
 	vars, err := json.Marshal(map[string]any{})
 	if err != nil {
 		return nil, fmt.Errorf("configure backend %q: %w", j.Backend.Name, err)
@@ -269,7 +299,7 @@ func ConfigureBackend(ctx context.Context, b backend.Backend, j *job.Job, stateD
 	cfg := backend.Config{
 		Job: j.Name, Source: j.Backend.Source, Filename: j.Backend.Filename, StartLine: j.Backend.Start.Line,
 		StartColumn: j.Backend.Start.Column, StartByte: j.Backend.Start.Byte, StateDir: filepath.Join(stateDir, j.Backend.Name), Variables: vars,
-		Shared: []string{j.Checkpoint.Dir},
+		Shared: []string{j.Checkpoint.Dir}, Owner: owner,
 	}
 	for began := time.Now(); ; {
 		found, err := b.Configure(ctx, cfg)
@@ -504,7 +534,7 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 	if err := s.takeOver(); err != nil {
 		return err
 	}
-	if grew := s.noteGrowth(now); s.noteStanding() || grew {
+	if s.noteStanding() {
 		if err := s.save(); err != nil {
 			return err
 		}

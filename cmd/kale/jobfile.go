@@ -49,6 +49,8 @@ type loaded struct {
 	dir   string // the job's state folder
 	// lacking says why nothing that needs its throughput can be done with it.
 	lacking hcl.Diagnostics
+	// anyOwner: what runs under the job's name is ended, whoever's it is.
+	anyOwner bool
 }
 
 // invocation is how the job that an argument names is to be read: a file, or a job that was run before, with the variables of that run

@@ -66,7 +66,11 @@ func (a *app) configured(ctx context.Context, l *loaded, stateDir string) (*back
 	if err != nil {
 		return nil, err
 	}
-	diags, err := core.ConfigureBackend(ctx, b, l.Job, stateDir)
+	configure := core.ConfigureBackend
+	if l.anyOwner {
+		configure = core.ConfigureForAny
+	}
+	diags, err := configure(ctx, b, l.Job, stateDir)
 	if err == nil {
 		err = a.diagnose(l.files, diags)
 	}

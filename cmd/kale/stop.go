@@ -28,7 +28,8 @@ func stopCommand(a *app) *cobra.Command {
 		Long: `Ends a job: workers finish what they hold, the servers write a snapshot, and everything is released. kale run takes it up again
 from there. It works with a running scheduler, which then ends too, and without.
 
--force drains nothing and writes no snapshot: processes are killed, and the job goes on later from its last snapshot.`,
+-force drains nothing and writes no snapshot: processes are killed, and the job goes on later from its last snapshot. A cluster knows whose a job's name is,
+and gives the processes of another job of that name to nobody; -force -take-over ends them all the same, for when nobody else can.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.stopJob(cmd.Context(), args[0], f) },
 	}
@@ -49,7 +50,7 @@ func (a *app) stopJob(ctx context.Context, arg string, f stopFlags) error {
 	}
 	defer c.Close()
 	began := time.Now()
-	switch err := a.give(ctx, name, c, core.Order{Kind: "stop", Force: f.force}); {
+	switch err := c.Order(ctx, core.Order{Kind: "stop", Force: f.force}); {
 	case err == nil:
 		if err := a.awaitStop(ctx, name, began, func() (*core.View, error) { return c.Status(ctx) }); err != nil {
 			return err
@@ -135,6 +136,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if err != nil {
 		return err
 	}
+	l.anyOwner = f.force && f.takeOver
 	b, err := a.configured(ctx, l, l.dir)
 	if err != nil {
 		return err
@@ -161,7 +163,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 			return nil
 		}
 	}
-	s, _, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Stop: true}, f.takeOver)
+	s, _, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Stop: true, AnyOwner: l.anyOwner}, f.takeOver)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@
 // ValidateAll, and call Serve in the main function of a program named kale-backend-NAME. Jobs (jobs.go) keeps what was made of
 // the blocks; WatchByList and ReadLogFile (poll.go) serve where the cluster offers nothing better; folder.go has files that are whole
 // or not there, and locks, for what a backend keeps on disk; LookProgram (program.go) finds the trainer; CleanEnviron is what child
-// processes may inherit. Then run conformance.Run over it. examples/backend-processes does all this in one file.
+// processes may inherit; owner.go tells two jobs of one name apart. Then run conformance.Run over it. examples/backend-processes does all this in one file.
 package backend
 
 import (
@@ -66,8 +66,7 @@ type Backend interface {
 
 	// Release gives the workloads up: Drained asks them to stop and grants them their StopGrace, Forced ends them now
 	// (also those that are draining). It returns once that is on record, without waiting for their end; List shows
-	// them as stopping, then no longer. A released ID never starts again, and what it was given (Files, Env) is kept
-	// nowhere once List no longer shows it. Unknown and released IDs are no error.
+	// them as stopping, then no longer. A released ID never starts again. Unknown and released IDs are no error.
 	Release(ctx context.Context, job string, ids []ID, how How) error
 
 	// Logs gives what the workload wrote, the last Tail lines of it, and goes on until the reader is closed, ctx ends
@@ -240,6 +239,9 @@ type Config struct {
 	// Shared are folders, absolute, that every node must reach under the same path (the job's checkpoints). A backend that knows what its
 	// nodes share refuses, with a diagnostic, a folder that is not within it.
 	Shared []string
+	// Owner says which job of that name this is. A name belongs to whose workloads were ensured under it, for as long as any of them is left: Plan, Ensure, List
+	// and Release for another owner are Conflict, before anything is started or stopped. It is kept in the cluster, as all else is.
+	Owner Owner
 }
 
 // Info describes a backend.

@@ -147,6 +147,7 @@ func configToPB(cfg Config) *backendpb.ConfigureRequest {
 	return &backendpb.ConfigureRequest{
 		Job: cfg.Job, Source: cfg.Source, Filename: cfg.Filename, StateDir: cfg.StateDir, Variables: cfg.Variables, Shared: cfg.Shared,
 		Start: positionToPB(Position{Line: cfg.StartLine, Column: cfg.StartColumn, Byte: cfg.StartByte}),
+		Owner: &backendpb.Owner{Id: cfg.Owner.ID, Words: cfg.Owner.Words},
 	}
 }
 
@@ -155,6 +156,7 @@ func configFromPB(pb *backendpb.ConfigureRequest) Config {
 	return Config{
 		Job: pb.GetJob(), Source: pb.GetSource(), Filename: pb.GetFilename(), StateDir: pb.GetStateDir(),
 		StartLine: start.Line, StartColumn: start.Column, StartByte: start.Byte, Variables: pb.GetVariables(), Shared: pb.GetShared(),
+		Owner: Owner{ID: pb.GetOwner().GetId(), Words: pb.GetOwner().GetWords()},
 	}
 }
 

@@ -85,8 +85,8 @@ func (s *sheet) utilisationFallback(p *proposal, trusted bool, expect float64) {
 	s.note("utilisation", o.Utilisation, "", fmt.Sprintf("mean share of time busy; thresholds %g and %g", under, over))
 	if why := s.busyAnyway(over); why != "" {
 		s.note("busy anyway", o.Utilisation, "", "not counted as too little capacity: "+why)
-		if s.prev.Cap > 0 {
-			s.dropCap()
+		if limit := s.prev.Cap; limit > 0 && o.Lag <= o.lagOver() {
+			p.want = min(p.want, limit)
 		}
 		return
 	}
@@ -130,14 +130,7 @@ func (s *sheet) busyAnyway(over float64) string {
 	return ""
 }
 
-// dropCap gives the cap up, for some time.
-func (s *sheet) dropCap() {
-	s.next.Cap = 0
-	s.next.NoCapUntil = s.o.Now.Add(saturatingTimes(10, max(s.o.CooldownIn, s.o.Tau, s.o.Interval)))
-}
-
-// capIdle keeps, drops or sets the cap that idle accelerators justify. None is set where
-// a rescale stops training: the backlog of its own outage would end it.
+// capIdle keeps, drops or sets the cap that idle accelerators justify.
 func (s *sheet) capIdle(p *proposal, trusted bool, expect, over, under float64) {
 	o := s.o
 	growth := 1.0
@@ -148,10 +141,11 @@ func (s *sheet) capIdle(p *proposal, trusted bool, expect, over, under float64) 
 	safe := trusted && under > 0 && o.lagKnown() && o.Lag <= o.lagOver()
 	if limit := s.prev.Cap; limit > 0 {
 		if !safe || o.Utilisation > over || projected(limit) > over {
-			s.dropCap()
+			s.next.Cap = 0
+			s.next.NoCapUntil = o.Now.Add(saturatingTimes(10, max(o.CooldownIn, o.Tau, o.Interval)))
 			return
 		}
-	} else if safe && o.outage() == 0 && o.Utilisation < under && p.want >= s.current && s.current-1 >= max(o.Limits.Min, 1) &&
+	} else if safe && o.Utilisation < under && p.want >= s.current && s.current-1 >= max(o.Limits.Min, 1) &&
 		projected(s.current-1) <= over && !o.Now.Before(s.prev.NoCapUntil) {
 		s.next.Cap = s.current - 1
 	}

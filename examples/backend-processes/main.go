@@ -12,7 +12,7 @@
 //	released     "drained" or "forced", once the workload was given up; empty before
 //	output.log   what it wrote; alloc/ is its own folder
 //
-// Every call holds DIR/lock, so calls see each other's work whole. plugins/local is the same idea made ready for daily use.
+// DIR/JOB/owner.json says whose the job's name is. Every call holds DIR/lock, so calls see each other's work whole. plugins/local is the same idea made ready for daily use.
 package main
 
 import (
@@ -54,6 +54,7 @@ type block struct {
 	Slots      int       `hcl:"slots"` // workloads with one GPU that fit
 	SlotsRange hcl.Range `hcl:"slots,attr_value_range"`
 	Dir        string    `hcl:"dir,optional"` // "" is a folder of the job's
+	owner      backend.Owner
 }
 
 func decode(cfg backend.Config) (b block, _ backend.Diagnostics) {
@@ -61,6 +62,7 @@ func decode(cfg backend.Config) (b block, _ backend.Diagnostics) {
 	if !diags.HasErrors() && b.Slots < 1 {
 		diags = append(diags, backend.Mistake(b.SlotsRange, "No slots", "slots is how many workers fit on this machine; give 1 or more."))
 	}
+	b.owner = cfg.Owner
 	b.Dir = cmp.Or(b.Dir, filepath.Join(cfg.StateDir, "backend-processes"))
 	return b, backend.FromHCL(cfg, diags)
 }
@@ -93,9 +95,20 @@ func (p *processes) enter(ctx context.Context, job string, ws ...backend.Workloa
 		lock, err = backend.Lock(ctx, filepath.Join(b.Dir, "lock"))
 	}
 	if err != nil {
-		err = backend.Errorf(backend.FileCode(err), "use the folder %s for job %q: %w", b.Dir, job, err)
+		return b, lock, problems, backend.Errorf(backend.FileCode(err), "use the folder %s for job %q: %w", b.Dir, job, err)
+	}
+	// Whose a name is matters as long as anything of the job is left.
+	if err = b.owner.CheckFile(b.ownerFile(job), job, func() (bool, error) { return b.remains(job), nil }); err != nil {
+		lock.Close()
 	}
 	return b, lock, problems, err
+}
+
+func (b block) ownerFile(job string) string { return filepath.Join(b.Dir, job, "owner.json") }
+
+// remains says that something of the job is left.
+func (b block) remains(job string) bool {
+	return slices.ContainsFunc(b.scan(job), func(w look) bool { return !w.gone() })
 }
 
 // spec is what a keeper is to run.
@@ -304,6 +317,9 @@ func (p *processes) Ensure(ctx context.Context, job string, ws []backend.Workloa
 		return nil, err
 	}
 	defer lock.Close()
+	if err := b.owner.TakeFile(b.ownerFile(job), job, func() (bool, error) { return b.remains(job), nil }); err != nil {
+		return nil, err
+	}
 	out := make([]backend.Status, len(ws))
 	for i, w := range ws {
 		if problems[i] == nil {

@@ -32,6 +32,7 @@ type settings struct {
 	gpus    bool   // use GPUs when there are any
 	trainer string // absolute path of the program to run for trainerName; empty: look for it
 	env     map[string]string
+	owner   backend.Owner
 }
 
 // trainerName is the program name that the block's trainer stands for.
@@ -43,7 +44,7 @@ const maxSlots = 10_000
 func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	var b block
 	diags := backend.DecodeBlock(cfg, &b)
-	s := settings{slots: runtime.NumCPU(), gpus: true, env: b.Env}
+	s := settings{slots: runtime.NumCPU(), gpus: true, env: b.Env, owner: cfg.Owner}
 	fail := func(subject hcl.Range, summary, detail string, args ...any) {
 		diags = append(diags, backend.Mistake(subject, summary, detail, args...))
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,6 +38,9 @@ func (l *local) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 	}
 	problems, err := backend.ValidateAll(job, ws)
 	if err != nil {
+		return backend.Report{}, err
+	}
+	if err := s.mine(job); err != nil {
 		return backend.Report{}, err
 	}
 	views, err := s.root().scanJob(job)
@@ -117,6 +119,9 @@ func (l *local) Ensure(ctx context.Context, job string, ws []backend.Workload) (
 	if err != nil {
 		return nil, err
 	}
+	if err := s.mine(job); err != nil {
+		return nil, err
+	}
 	if err := l.endReplaced(ctx, s, job, ws, problems); err != nil {
 		return nil, err
 	}
@@ -188,6 +193,9 @@ func (l *local) place(ctx context.Context, s settings, job string, ws []backend.
 		return err
 	}
 	defer unlock()
+	if err := s.owner.TakeFile(s.root().ownerPath(job), job, func() (bool, error) { return s.root().remains(job) }); err != nil {
+		return err
+	}
 	views, err := s.root().scanJob(job)
 	if err != nil {
 		return err
@@ -227,7 +235,7 @@ func (l *local) create(s settings, job string, w backend.Workload, p *pool, inde
 		return backend.Invalidf(fmt.Sprintf("workloads[%d].argv[0]", index), "%s: %w; build or install it, or name it by its path", doing, err)
 	}
 	sp := spec{
-		Job: job, ID: w.ID, Argv: append([]string{program}, w.Argv[1:]...), Env: map[string]string{}, StopGrace: w.StopGrace, Files: slices.Sorted(maps.Keys(w.Files)),
+		Job: job, ID: w.ID, Argv: append([]string{program}, w.Argv[1:]...), Env: map[string]string{}, StopGrace: w.StopGrace,
 	}
 	if sp.StopGrace == 0 {
 		sp.StopGrace = backend.DefaultStopGrace

@@ -52,7 +52,6 @@ type spec struct {
 	Env       map[string]string
 	Devices   []string
 	StopGrace time.Duration
-	Files     []string `json:",omitempty"` // the names of those that it was given
 }
 
 // record is what the supervisor knows; only it writes it.
@@ -104,18 +103,6 @@ func (i instance) look() view {
 		v.broken = err
 	}
 	return v
-}
-
-// forget removes what the workload was given, of which some may be secret, once it is over and given up: its files and its environment.
-func (v view) forget() error {
-	if len(v.spec.Files)+len(v.spec.Env) == 0 {
-		return nil
-	}
-	if err := backend.RemoveFiles(v.dir, v.spec.Files); err != nil {
-		return err
-	}
-	v.spec.Files, v.spec.Env = nil, nil
-	return backend.WriteJSON(filepath.Join(v.dir, specFile), v.spec)
 }
 
 // status gives the contract's view of it.
@@ -174,6 +161,20 @@ func (r root) scanJob(job string) ([]view, error) {
 	}
 	slices.SortFunc(views, func(a, b view) int { return a.id.Compare(b.id) })
 	return views, nil
+}
+
+// ownerPath is the file that says whose the job's name is.
+func (r root) ownerPath(job string) string { return filepath.Join(r.jobDir(job), "owner.json") }
+
+// remains says that the job has instances of which something is left.
+func (r root) remains(job string) (bool, error) {
+	views, err := r.scanJob(job)
+	return slices.ContainsFunc(views, func(v view) bool { return !v.reaped() }), err
+}
+
+// mine refuses a job whose name is another's.
+func (s settings) mine(job string) error {
+	return s.owner.CheckFile(s.root().ownerPath(job), job, func() (bool, error) { return s.root().remains(job) })
 }
 
 // scan looks at every instance of every job.

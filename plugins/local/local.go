@@ -5,6 +5,7 @@
 // and what comes after them finds everything again.
 //
 //	DIR/lock                             held while devices are given out, by whatever plugin shares DIR
+//	DIR/jobs/JOB/owner.json              whose the job's name is (backend.Owner), until nothing of the job is left
 //	DIR/jobs/JOB/worker-3-g2/spec.json   what to run, and on which devices
 //	                        /lock        held by the supervisor for as long as it lives: the one proof that it does
 //	                        /status.json what the supervisor last knew
@@ -65,19 +66,18 @@ func (l *local) List(ctx context.Context, job string) ([]backend.Status, bool, e
 	if err != nil {
 		return nil, false, err
 	}
+	if err := s.mine(job); err != nil {
+		return nil, false, err
+	}
 	views, err := s.root().scanJob(job)
 	if err != nil {
 		return nil, false, err
 	}
 	var out []backend.Status
 	for _, v := range views {
-		if v.reaped() {
-			if err := v.forget(); err != nil {
-				l.lg.Warn("cannot remove what a released workload was given; trying again", "job", job, "id", v.id.String(), "err", err)
-			}
-			continue
+		if !v.reaped() {
+			out = append(out, v.status())
 		}
-		out = append(out, v.status())
 	}
 	return out, true, nil
 }
@@ -89,6 +89,9 @@ func (l *local) Release(ctx context.Context, job string, ids []backend.ID, how b
 	}
 	s, err := l.jobs.Of(ctx, job)
 	if err != nil {
+		return err
+	}
+	if err := s.mine(job); err != nil {
 		return err
 	}
 	var first error

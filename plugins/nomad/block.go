@@ -77,6 +77,7 @@ const (
 // settings is a job's configuration, checked.
 type settings struct {
 	client      *api.Client
+	owner       backend.Owner
 	cluster     string // address and region: what an inventory is taken of once
 	region      string
 	namespace   string
@@ -136,6 +137,7 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	}
 	s := settings{
 		env: d.Env, image: value(d.Image), user: value(d.User), priority: d.Priority, datacenters: d.Datacenters, nodePool: d.NodePool, shared: d.Shared,
+		owner: cfg.Owner,
 	}
 	s.begins = backend.Config{Filename: cfg.Filename, StartLine: cfg.StartLine, StartColumn: cfg.StartColumn, StartByte: cfg.StartByte}
 	s.places = map[string]hcl.Range{

@@ -111,7 +111,7 @@ func (s settings) adopt(ctx context.Context, job string, v view) error {
 	if !v.job.Stop {
 		return nil
 	}
-	_, err := s.changeLedger(ctx, job, func(l ledger) bool {
+	_, err := s.changeLedger(ctx, job, func(l *ledger) bool {
 		e, known := l.entries[seat(v.id)]
 		if !known || e.Generation != v.id.Generation || e.Released != 0 {
 			return false

@@ -81,7 +81,10 @@ func (s settings) payloadProblem(i int, w backend.Workload, job string) *backend
 
 // claim puts the workloads' generations on record, and refuses those that are behind it.
 func (s settings) claim(ctx context.Context, job string, ws []backend.Workload, problems []*backend.Error) error {
-	_, err := s.changeLedger(ctx, job, func(l ledger) (changed bool) {
+	_, err := s.changeLedger(ctx, job, func(l *ledger) (changed bool) {
+		if s.owner.ID != "" && l.owner.ID != s.owner.ID {
+			l.owner, changed = s.owner, true
+		}
 		for i, w := range ws {
 			if problems[i] != nil && problems[i].Code != backend.Gone {
 				continue
@@ -259,7 +262,7 @@ func (n *nomad) Release(ctx context.Context, job string, ids []backend.ID, how b
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err = s.changeLedger(ctx, job, func(l ledger) (changed bool) {
+	_, err = s.changeLedger(ctx, job, func(l *ledger) (changed bool) {
 		for _, id := range ids {
 			e, known := l.entries[seat(id)]
 			if known && e.Generation == id.Generation && e.Released < how { // a forced release is not taken back

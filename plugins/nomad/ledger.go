@@ -23,6 +23,24 @@ type entry struct {
 type ledger struct {
 	index   uint64 // of the variable, 0 when there is none
 	entries map[string]entry
+	owner   backend.Owner // whose the job's name is
+}
+
+// ownerItem is the variable's item with the owner. No role is called so.
+const ownerItem = "_owner"
+
+// refuse gives a Conflict where the name is another job's and something of that was not released.
+func (l ledger) refuse(s settings, job string) error {
+	refusal := s.owner.Refuse(job, l.owner)
+	if refusal == nil {
+		return nil
+	}
+	for _, e := range l.entries {
+		if e.Released == 0 {
+			return refusal
+		}
+	}
+	return nil
 }
 
 // seat names a role and rank in the ledger.
@@ -56,6 +74,12 @@ func (s settings) readLedger(ctx context.Context, job string) (ledger, error) {
 	}
 	l.index = v.ModifyIndex
 	for place, raw := range v.Items {
+		if place == ownerItem {
+			if err := json.Unmarshal([]byte(raw), &l.owner); err != nil {
+				return ledger{}, backend.Errorf(backend.Blocked, "read whose the name %q is: the item %q of the variable %s is %q: %w; who wrote it?", job, place, ledgerPath(job), raw, err)
+			}
+			continue
+		}
 		var e entry
 		if err := json.Unmarshal([]byte(raw), &e); err != nil {
 			return ledger{}, backend.Errorf(backend.Blocked, "read the ledger of job %q: the entry %q of the variable %s is %q: %w; who wrote it?", job, place, ledgerPath(job), raw, err)
@@ -69,11 +93,14 @@ func (s settings) readLedger(ctx context.Context, job string) (ledger, error) {
 const ledgerTries = 20
 
 // changeLedger reads the ledger, lets change alter it, and writes it if change says so, again and again until nobody
-// else wrote in between. It gives the ledger as it stands then.
-func (s settings) changeLedger(ctx context.Context, job string, change func(ledger) bool) (ledger, error) {
+// else wrote in between. It gives the ledger as it stands then. A ledger that is another job's is left alone.
+func (s settings) changeLedger(ctx context.Context, job string, change func(*ledger) bool) (ledger, error) {
 	for try := range ledgerTries {
 		l, err := s.readLedger(ctx, job)
-		if err != nil || !change(l) {
+		if err == nil {
+			err = l.refuse(s, job)
+		}
+		if err != nil || !change(&l) {
 			return l, err
 		}
 		items := map[string]string{}
@@ -83,6 +110,13 @@ func (s settings) changeLedger(ctx context.Context, job string, change func(ledg
 				panic("nomad: write a ledger entry: " + err.Error())
 			}
 			items[place] = string(raw)
+		}
+		if l.owner.ID != "" {
+			raw, err := json.Marshal(l.owner)
+			if err != nil { // plain data
+				panic("nomad: write a ledger's owner: " + err.Error())
+			}
+			items[ownerItem] = string(raw)
 		}
 		w, cancel := s.write(ctx)
 		_, _, err = s.client.Variables().CheckedUpdate(&api.Variable{Namespace: s.namespace, Path: ledgerPath(job), ModifyIndex: l.index, Items: items}, w)

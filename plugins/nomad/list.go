@@ -27,6 +27,9 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 	if err != nil {
 		return nil, false, err
 	}
+	if err := p.ledger.refuse(s, job); err != nil {
+		return nil, false, err
+	}
 	n.learn(job, p)
 	n.finishReleases(ctx, s, job, p)
 	n.steer(ctx, s, job, p)

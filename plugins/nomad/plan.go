@@ -29,6 +29,9 @@ func (n *nomad) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 		}
 		return backend.Report{}, err
 	}
+	if err := p.ledger.refuse(s, job); err != nil {
+		return backend.Report{}, err
+	}
 	gpus := slices.ContainsFunc(ws, func(w backend.Workload) bool { return w.Resources.GPUs > 0 })
 	if diags := s.mistakes(ctx, p.nodes, gpus); len(diags) > 0 {
 		return s.mistaken(ws, diags), nil

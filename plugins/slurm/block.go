@@ -78,6 +78,7 @@ type artifactBlock struct {
 // settings is a job's configuration, checked.
 type settings struct {
 	way        way
+	owner      backend.Owner
 	dir        string // absolute, shared by all nodes
 	trainer    string // path on the nodes; empty: the path that the workload names
 	artifact   *artifact
@@ -129,7 +130,7 @@ func (d *decoding) fail(subject hcl.Range, summary, detail string, args ...any) 
 }
 
 func decode(cfg backend.Config) (settings, backend.Diagnostics) {
-	d := &decoding{cfg: cfg, s: settings{asked: map[string]asked{}}}
+	d := &decoding{cfg: cfg, s: settings{asked: map[string]asked{}, owner: cfg.Owner}}
 	if d.diags = backend.DecodeBlock(cfg, &d.b); d.diags.HasErrors() {
 		return settings{}, backend.FromHCL(cfg, d.diags)
 	}

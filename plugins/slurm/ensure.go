@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -28,7 +27,7 @@ const (
 
 // Ensure implements backend.Backend.
 func (s *slurm) Ensure(ctx context.Context, name string, ws []backend.Workload) ([]backend.Status, error) {
-	j, err := s.job(ctx, name)
+	j, err := s.mine(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -131,6 +130,9 @@ func (j *job) endReplaced(ctx context.Context, ws []backend.Workload, problems [
 func (s *slurm) place(ctx context.Context, j *job, ws []backend.Workload, problems []*backend.Error) error {
 	j.place.Lock()
 	defer j.place.Unlock()
+	if err := j.take(ctx); err != nil {
+		return err
+	}
 	views, snap, err := j.look(ctx, quickest)
 	if err != nil {
 		return err
@@ -233,7 +235,7 @@ func (j *job) create(w backend.Workload, index int, room *room) (view, *backend.
 	if e := room.admit(j.set, w.Resources, j.name+"/"+w.ID.String(), doing); e != nil {
 		return view{}, e
 	}
-	r := record{Job: j.name, ID: w.ID, Nonce: rand.Text(), Resources: w.Resources, StopGrace: w.StopGrace, Created: time.Now().UTC(), Files: slices.Sorted(maps.Keys(w.Files))}
+	r := record{Job: j.name, ID: w.ID, Nonce: rand.Text(), Resources: w.Resources, StopGrace: w.StopGrace, Created: time.Now().UTC()}
 	if r.StopGrace == 0 {
 		r.StopGrace = backend.DefaultStopGrace
 	}

@@ -12,7 +12,7 @@ import (
 // Plan implements backend.Backend. Slurm is asked with sbatch --test-only, which submits nothing, whether it would take the job at all; what is free now
 // is counted from the nodes.
 func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (backend.Report, error) {
-	j, err := s.job(ctx, name)
+	j, err := s.mine(ctx, name)
 	if err != nil {
 		return backend.Report{}, err
 	}

@@ -28,6 +28,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -124,6 +126,50 @@ func (s *slurm) job(ctx context.Context, name string) (*job, error) {
 	return j, nil
 }
 
+// mine gives the job's configuration, unless the job's name is another's.
+func (s *slurm) mine(ctx context.Context, name string) (*job, error) {
+	j, err := s.job(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return j, j.set.owner.CheckFile(j.ownerPath(), name, j.remains(ctx))
+}
+
+// ownerPath is the file that says whose the job's name is.
+func (j *job) ownerPath() string { return filepath.Join(j.dir(), "owner.json") }
+
+// takeTimeout bounds the wait for another scheduler that takes the same name.
+const takeTimeout = 10 * time.Second
+
+// take makes the job's name this job's, under a lock that schedulers on other machines respect as far as the shared file system does.
+func (j *job) take(ctx context.Context) error {
+	if j.set.owner.ID == "" {
+		return nil
+	}
+	if err := os.MkdirAll(j.dir(), 0o700); err != nil {
+		return backend.Errorf(backend.FileCode(err), "make the folder of job %q: %w%s", j.name, err, dirAdvice)
+	}
+	bounded, cancel := context.WithTimeout(ctx, takeTimeout)
+	defer cancel()
+	lock, err := backend.Lock(bounded, j.ownerPath()+".lock")
+	if err == nil {
+		defer lock.Close()
+	} else if bounded.Err() != nil {
+		return backend.Errorf(backend.Unavailable, "take the name %q: %w", j.name, err)
+	} else {
+		j.lg.Warn("the shared folder does not lock files: two jobs that take one name at the same moment may both get it", "err", err)
+	}
+	return j.set.owner.TakeFile(j.ownerPath(), j.name, j.remains(ctx))
+}
+
+// remains asks whether the job has instances of which something is left.
+func (j *job) remains(ctx context.Context) func() (bool, error) {
+	return func() (bool, error) {
+		views, _, err := j.look(ctx, 0)
+		return slices.ContainsFunc(views, func(v view) bool { return !v.reaped() }), err
+	}
+}
+
 func (s *slurm) allJobs() []*job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +188,7 @@ func (s *slurm) allJobs() []*job {
 
 // List implements backend.Backend. When Slurm does not answer, what is not known to have ended is unknown, and the list is not complete.
 func (s *slurm) List(ctx context.Context, name string) ([]backend.Status, bool, error) {
-	j, err := s.job(ctx, name)
+	j, err := s.mine(ctx, name)
 	if err != nil {
 		return nil, false, err
 	}

@@ -981,7 +981,9 @@ type ConfigureRequest struct {
 	// A JSON object, offered to the block's expressions as "var".
 	Variables []byte `protobuf:"bytes,6,opt,name=variables,proto3" json:"variables,omitempty"`
 	// Folders that every node must reach under the same path.
-	Shared        []string `protobuf:"bytes,7,rep,name=shared,proto3" json:"shared,omitempty"`
+	Shared []string `protobuf:"bytes,7,rep,name=shared,proto3" json:"shared,omitempty"`
+	// Whose the workloads under the job's name are; absent when that is not told.
+	Owner         *Owner `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1065,6 +1067,67 @@ func (x *ConfigureRequest) GetShared() []string {
 	return nil
 }
 
+func (x *ConfigureRequest) GetOwner() *Owner {
+	if x != nil {
+		return x.Owner
+	}
+	return nil
+}
+
+type Owner struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The same for as long as the job goes on from its checkpoint; no secret.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Who that is, for people.
+	Words         string `protobuf:"bytes,2,opt,name=words,proto3" json:"words,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Owner) Reset() {
+	*x = Owner{}
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Owner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Owner) ProtoMessage() {}
+
+func (x *Owner) ProtoReflect() protoreflect.Message {
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Owner.ProtoReflect.Descriptor instead.
+func (*Owner) Descriptor() ([]byte, []int) {
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Owner) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Owner) GetWords() string {
+	if x != nil {
+		return x.Words
+	}
+	return ""
+}
+
 type ConfigureResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Diagnostics   []*Diagnostic          `protobuf:"bytes,1,rep,name=diagnostics,proto3" json:"diagnostics,omitempty"`
@@ -1074,7 +1137,7 @@ type ConfigureResponse struct {
 
 func (x *ConfigureResponse) Reset() {
 	*x = ConfigureResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[10]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1149,7 @@ func (x *ConfigureResponse) String() string {
 func (*ConfigureResponse) ProtoMessage() {}
 
 func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[10]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1162,7 @@ func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureResponse.ProtoReflect.Descriptor instead.
 func (*ConfigureResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{10}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ConfigureResponse) GetDiagnostics() []*Diagnostic {
@@ -1119,7 +1182,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[11]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1194,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[11]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1207,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{11}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PlanRequest) GetJob() string {
@@ -1174,7 +1237,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[12]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1186,7 +1249,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[12]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1199,7 +1262,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{12}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Placement) GetId() *ID {
@@ -1248,7 +1311,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[13]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1260,7 +1323,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[13]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1273,7 +1336,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{13}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PlanResponse) GetPlacements() []*Placement {
@@ -1307,7 +1370,7 @@ type EnsureRequest struct {
 
 func (x *EnsureRequest) Reset() {
 	*x = EnsureRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[14]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1382,7 @@ func (x *EnsureRequest) String() string {
 func (*EnsureRequest) ProtoMessage() {}
 
 func (x *EnsureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[14]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1395,7 @@ func (x *EnsureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureRequest.ProtoReflect.Descriptor instead.
 func (*EnsureRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{14}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *EnsureRequest) GetJob() string {
@@ -1358,7 +1421,7 @@ type EnsureResponse struct {
 
 func (x *EnsureResponse) Reset() {
 	*x = EnsureResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[15]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1433,7 @@ func (x *EnsureResponse) String() string {
 func (*EnsureResponse) ProtoMessage() {}
 
 func (x *EnsureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[15]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1446,7 @@ func (x *EnsureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureResponse.ProtoReflect.Descriptor instead.
 func (*EnsureResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{15}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EnsureResponse) GetStatuses() []*Status {
@@ -1402,7 +1465,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[16]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1477,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[16]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1490,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{16}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListRequest) GetJob() string {
@@ -1447,7 +1510,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[17]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1522,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[17]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1535,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{17}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListResponse) GetStatuses() []*Status {
@@ -1500,7 +1563,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[18]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +1575,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[18]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +1588,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{18}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReleaseRequest) GetJob() string {
@@ -1557,7 +1620,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[19]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1632,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[19]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1645,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{19}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{20}
 }
 
 type LogsRequest struct {
@@ -1597,7 +1660,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[20]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +1672,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[20]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +1685,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{20}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -1663,7 +1726,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[21]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1738,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[21]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1751,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{21}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LogsResponse) GetData() []byte {
@@ -1706,7 +1769,7 @@ type InventoryRequest struct {
 
 func (x *InventoryRequest) Reset() {
 	*x = InventoryRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[22]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +1781,7 @@ func (x *InventoryRequest) String() string {
 func (*InventoryRequest) ProtoMessage() {}
 
 func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[22]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +1794,7 @@ func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryRequest.ProtoReflect.Descriptor instead.
 func (*InventoryRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{22}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{23}
 }
 
 type Device struct {
@@ -1750,7 +1813,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[23]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1762,7 +1825,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[23]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1775,7 +1838,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{23}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Device) GetId() string {
@@ -1835,7 +1898,7 @@ type InventoryResponse struct {
 
 func (x *InventoryResponse) Reset() {
 	*x = InventoryResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[24]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1847,7 +1910,7 @@ func (x *InventoryResponse) String() string {
 func (*InventoryResponse) ProtoMessage() {}
 
 func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[24]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1860,7 +1923,7 @@ func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryResponse.ProtoReflect.Descriptor instead.
 func (*InventoryResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{24}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *InventoryResponse) GetTotal() int64 {
@@ -1914,7 +1977,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[25]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +1989,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[25]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2002,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{25}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchRequest) GetJob() string {
@@ -1960,7 +2023,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1972,7 +2035,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1985,7 +2048,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{26}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WatchResponse) GetId() *ID {
@@ -2074,7 +2137,7 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\x06drains\x18\x03 \x01(\bR\x06drains\x12\x12\n" +
 	"\x04gpus\x18\x04 \x01(\bR\x04gpus\x12\x1a\n" +
 	"\bsurvives\x18\x05 \x01(\bR\bsurvives\x12\x16\n" +
-	"\x06queues\x18\x06 \x01(\bR\x06queues\"\xdc\x01\n" +
+	"\x06queues\x18\x06 \x01(\bR\x06queues\"\x8a\x02\n" +
 	"\x10ConfigureRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\fR\x06source\x12\x1a\n" +
@@ -2082,7 +2145,11 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\x05start\x18\x04 \x01(\v2\x19.kale.backend.v1.PositionR\x05start\x12\x1b\n" +
 	"\tstate_dir\x18\x05 \x01(\tR\bstateDir\x12\x1c\n" +
 	"\tvariables\x18\x06 \x01(\fR\tvariables\x12\x16\n" +
-	"\x06shared\x18\a \x03(\tR\x06shared\"R\n" +
+	"\x06shared\x18\a \x03(\tR\x06shared\x12,\n" +
+	"\x05owner\x18\b \x01(\v2\x16.kale.backend.v1.OwnerR\x05owner\"-\n" +
+	"\x05Owner\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05words\x18\x02 \x01(\tR\x05words\"R\n" +
 	"\x11ConfigureResponse\x12=\n" +
 	"\vdiagnostics\x18\x01 \x03(\v2\x1b.kale.backend.v1.DiagnosticR\vdiagnostics\"X\n" +
 	"\vPlanRequest\x12\x10\n" +
@@ -2197,7 +2264,7 @@ func file_core_backend_backendpb_backend_proto_rawDescGZIP() []byte {
 }
 
 var file_core_backend_backendpb_backend_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_core_backend_backendpb_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_core_backend_backendpb_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_core_backend_backendpb_backend_proto_goTypes = []any{
 	(Code)(0),                     // 0: kale.backend.v1.Code
 	(State)(0),                    // 1: kale.backend.v1.State
@@ -2213,85 +2280,87 @@ var file_core_backend_backendpb_backend_proto_goTypes = []any{
 	(*InfoRequest)(nil),           // 11: kale.backend.v1.InfoRequest
 	(*InfoResponse)(nil),          // 12: kale.backend.v1.InfoResponse
 	(*ConfigureRequest)(nil),      // 13: kale.backend.v1.ConfigureRequest
-	(*ConfigureResponse)(nil),     // 14: kale.backend.v1.ConfigureResponse
-	(*PlanRequest)(nil),           // 15: kale.backend.v1.PlanRequest
-	(*Placement)(nil),             // 16: kale.backend.v1.Placement
-	(*PlanResponse)(nil),          // 17: kale.backend.v1.PlanResponse
-	(*EnsureRequest)(nil),         // 18: kale.backend.v1.EnsureRequest
-	(*EnsureResponse)(nil),        // 19: kale.backend.v1.EnsureResponse
-	(*ListRequest)(nil),           // 20: kale.backend.v1.ListRequest
-	(*ListResponse)(nil),          // 21: kale.backend.v1.ListResponse
-	(*ReleaseRequest)(nil),        // 22: kale.backend.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),       // 23: kale.backend.v1.ReleaseResponse
-	(*LogsRequest)(nil),           // 24: kale.backend.v1.LogsRequest
-	(*LogsResponse)(nil),          // 25: kale.backend.v1.LogsResponse
-	(*InventoryRequest)(nil),      // 26: kale.backend.v1.InventoryRequest
-	(*Device)(nil),                // 27: kale.backend.v1.Device
-	(*InventoryResponse)(nil),     // 28: kale.backend.v1.InventoryResponse
-	(*WatchRequest)(nil),          // 29: kale.backend.v1.WatchRequest
-	(*WatchResponse)(nil),         // 30: kale.backend.v1.WatchResponse
-	nil,                           // 31: kale.backend.v1.Workload.EnvEntry
-	nil,                           // 32: kale.backend.v1.Workload.FilesEntry
-	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
+	(*Owner)(nil),                 // 14: kale.backend.v1.Owner
+	(*ConfigureResponse)(nil),     // 15: kale.backend.v1.ConfigureResponse
+	(*PlanRequest)(nil),           // 16: kale.backend.v1.PlanRequest
+	(*Placement)(nil),             // 17: kale.backend.v1.Placement
+	(*PlanResponse)(nil),          // 18: kale.backend.v1.PlanResponse
+	(*EnsureRequest)(nil),         // 19: kale.backend.v1.EnsureRequest
+	(*EnsureResponse)(nil),        // 20: kale.backend.v1.EnsureResponse
+	(*ListRequest)(nil),           // 21: kale.backend.v1.ListRequest
+	(*ListResponse)(nil),          // 22: kale.backend.v1.ListResponse
+	(*ReleaseRequest)(nil),        // 23: kale.backend.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),       // 24: kale.backend.v1.ReleaseResponse
+	(*LogsRequest)(nil),           // 25: kale.backend.v1.LogsRequest
+	(*LogsResponse)(nil),          // 26: kale.backend.v1.LogsResponse
+	(*InventoryRequest)(nil),      // 27: kale.backend.v1.InventoryRequest
+	(*Device)(nil),                // 28: kale.backend.v1.Device
+	(*InventoryResponse)(nil),     // 29: kale.backend.v1.InventoryResponse
+	(*WatchRequest)(nil),          // 30: kale.backend.v1.WatchRequest
+	(*WatchResponse)(nil),         // 31: kale.backend.v1.WatchResponse
+	nil,                           // 32: kale.backend.v1.Workload.EnvEntry
+	nil,                           // 33: kale.backend.v1.Workload.FilesEntry
+	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
 }
 var file_core_backend_backendpb_backend_proto_depIdxs = []int32{
 	0,  // 0: kale.backend.v1.Error.code:type_name -> kale.backend.v1.Code
-	33, // 1: kale.backend.v1.Error.after:type_name -> google.protobuf.Duration
+	34, // 1: kale.backend.v1.Error.after:type_name -> google.protobuf.Duration
 	5,  // 2: kale.backend.v1.Workload.id:type_name -> kale.backend.v1.ID
-	31, // 3: kale.backend.v1.Workload.env:type_name -> kale.backend.v1.Workload.EnvEntry
-	32, // 4: kale.backend.v1.Workload.files:type_name -> kale.backend.v1.Workload.FilesEntry
+	32, // 3: kale.backend.v1.Workload.env:type_name -> kale.backend.v1.Workload.EnvEntry
+	33, // 4: kale.backend.v1.Workload.files:type_name -> kale.backend.v1.Workload.FilesEntry
 	6,  // 5: kale.backend.v1.Workload.resources:type_name -> kale.backend.v1.Resources
-	33, // 6: kale.backend.v1.Workload.stop_grace:type_name -> google.protobuf.Duration
+	34, // 6: kale.backend.v1.Workload.stop_grace:type_name -> google.protobuf.Duration
 	5,  // 7: kale.backend.v1.Status.id:type_name -> kale.backend.v1.ID
 	1,  // 8: kale.backend.v1.Status.state:type_name -> kale.backend.v1.State
-	34, // 9: kale.backend.v1.Status.started:type_name -> google.protobuf.Timestamp
-	34, // 10: kale.backend.v1.Status.finished:type_name -> google.protobuf.Timestamp
+	35, // 9: kale.backend.v1.Status.started:type_name -> google.protobuf.Timestamp
+	35, // 10: kale.backend.v1.Status.finished:type_name -> google.protobuf.Timestamp
 	4,  // 11: kale.backend.v1.Status.error:type_name -> kale.backend.v1.Error
-	34, // 12: kale.backend.v1.Status.submitted:type_name -> google.protobuf.Timestamp
-	34, // 13: kale.backend.v1.Status.deadline:type_name -> google.protobuf.Timestamp
+	35, // 12: kale.backend.v1.Status.submitted:type_name -> google.protobuf.Timestamp
+	35, // 13: kale.backend.v1.Status.deadline:type_name -> google.protobuf.Timestamp
 	2,  // 14: kale.backend.v1.Diagnostic.severity:type_name -> kale.backend.v1.Severity
 	9,  // 15: kale.backend.v1.Diagnostic.start:type_name -> kale.backend.v1.Position
 	9,  // 16: kale.backend.v1.Diagnostic.end:type_name -> kale.backend.v1.Position
 	9,  // 17: kale.backend.v1.ConfigureRequest.start:type_name -> kale.backend.v1.Position
-	10, // 18: kale.backend.v1.ConfigureResponse.diagnostics:type_name -> kale.backend.v1.Diagnostic
-	7,  // 19: kale.backend.v1.PlanRequest.workloads:type_name -> kale.backend.v1.Workload
-	5,  // 20: kale.backend.v1.Placement.id:type_name -> kale.backend.v1.ID
-	16, // 21: kale.backend.v1.PlanResponse.placements:type_name -> kale.backend.v1.Placement
-	10, // 22: kale.backend.v1.PlanResponse.mistakes:type_name -> kale.backend.v1.Diagnostic
-	7,  // 23: kale.backend.v1.EnsureRequest.workloads:type_name -> kale.backend.v1.Workload
-	8,  // 24: kale.backend.v1.EnsureResponse.statuses:type_name -> kale.backend.v1.Status
-	8,  // 25: kale.backend.v1.ListResponse.statuses:type_name -> kale.backend.v1.Status
-	5,  // 26: kale.backend.v1.ReleaseRequest.ids:type_name -> kale.backend.v1.ID
-	3,  // 27: kale.backend.v1.ReleaseRequest.how:type_name -> kale.backend.v1.How
-	5,  // 28: kale.backend.v1.LogsRequest.id:type_name -> kale.backend.v1.ID
-	27, // 29: kale.backend.v1.InventoryResponse.devices:type_name -> kale.backend.v1.Device
-	33, // 30: kale.backend.v1.InventoryResponse.queue_wait:type_name -> google.protobuf.Duration
-	5,  // 31: kale.backend.v1.WatchResponse.id:type_name -> kale.backend.v1.ID
-	1,  // 32: kale.backend.v1.WatchResponse.state:type_name -> kale.backend.v1.State
-	11, // 33: kale.backend.v1.BackendService.Info:input_type -> kale.backend.v1.InfoRequest
-	13, // 34: kale.backend.v1.BackendService.Configure:input_type -> kale.backend.v1.ConfigureRequest
-	15, // 35: kale.backend.v1.BackendService.Plan:input_type -> kale.backend.v1.PlanRequest
-	18, // 36: kale.backend.v1.BackendService.Ensure:input_type -> kale.backend.v1.EnsureRequest
-	20, // 37: kale.backend.v1.BackendService.List:input_type -> kale.backend.v1.ListRequest
-	22, // 38: kale.backend.v1.BackendService.Release:input_type -> kale.backend.v1.ReleaseRequest
-	24, // 39: kale.backend.v1.BackendService.Logs:input_type -> kale.backend.v1.LogsRequest
-	26, // 40: kale.backend.v1.BackendService.Inventory:input_type -> kale.backend.v1.InventoryRequest
-	29, // 41: kale.backend.v1.BackendService.Watch:input_type -> kale.backend.v1.WatchRequest
-	12, // 42: kale.backend.v1.BackendService.Info:output_type -> kale.backend.v1.InfoResponse
-	14, // 43: kale.backend.v1.BackendService.Configure:output_type -> kale.backend.v1.ConfigureResponse
-	17, // 44: kale.backend.v1.BackendService.Plan:output_type -> kale.backend.v1.PlanResponse
-	19, // 45: kale.backend.v1.BackendService.Ensure:output_type -> kale.backend.v1.EnsureResponse
-	21, // 46: kale.backend.v1.BackendService.List:output_type -> kale.backend.v1.ListResponse
-	23, // 47: kale.backend.v1.BackendService.Release:output_type -> kale.backend.v1.ReleaseResponse
-	25, // 48: kale.backend.v1.BackendService.Logs:output_type -> kale.backend.v1.LogsResponse
-	28, // 49: kale.backend.v1.BackendService.Inventory:output_type -> kale.backend.v1.InventoryResponse
-	30, // 50: kale.backend.v1.BackendService.Watch:output_type -> kale.backend.v1.WatchResponse
-	42, // [42:51] is the sub-list for method output_type
-	33, // [33:42] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	14, // 18: kale.backend.v1.ConfigureRequest.owner:type_name -> kale.backend.v1.Owner
+	10, // 19: kale.backend.v1.ConfigureResponse.diagnostics:type_name -> kale.backend.v1.Diagnostic
+	7,  // 20: kale.backend.v1.PlanRequest.workloads:type_name -> kale.backend.v1.Workload
+	5,  // 21: kale.backend.v1.Placement.id:type_name -> kale.backend.v1.ID
+	17, // 22: kale.backend.v1.PlanResponse.placements:type_name -> kale.backend.v1.Placement
+	10, // 23: kale.backend.v1.PlanResponse.mistakes:type_name -> kale.backend.v1.Diagnostic
+	7,  // 24: kale.backend.v1.EnsureRequest.workloads:type_name -> kale.backend.v1.Workload
+	8,  // 25: kale.backend.v1.EnsureResponse.statuses:type_name -> kale.backend.v1.Status
+	8,  // 26: kale.backend.v1.ListResponse.statuses:type_name -> kale.backend.v1.Status
+	5,  // 27: kale.backend.v1.ReleaseRequest.ids:type_name -> kale.backend.v1.ID
+	3,  // 28: kale.backend.v1.ReleaseRequest.how:type_name -> kale.backend.v1.How
+	5,  // 29: kale.backend.v1.LogsRequest.id:type_name -> kale.backend.v1.ID
+	28, // 30: kale.backend.v1.InventoryResponse.devices:type_name -> kale.backend.v1.Device
+	34, // 31: kale.backend.v1.InventoryResponse.queue_wait:type_name -> google.protobuf.Duration
+	5,  // 32: kale.backend.v1.WatchResponse.id:type_name -> kale.backend.v1.ID
+	1,  // 33: kale.backend.v1.WatchResponse.state:type_name -> kale.backend.v1.State
+	11, // 34: kale.backend.v1.BackendService.Info:input_type -> kale.backend.v1.InfoRequest
+	13, // 35: kale.backend.v1.BackendService.Configure:input_type -> kale.backend.v1.ConfigureRequest
+	16, // 36: kale.backend.v1.BackendService.Plan:input_type -> kale.backend.v1.PlanRequest
+	19, // 37: kale.backend.v1.BackendService.Ensure:input_type -> kale.backend.v1.EnsureRequest
+	21, // 38: kale.backend.v1.BackendService.List:input_type -> kale.backend.v1.ListRequest
+	23, // 39: kale.backend.v1.BackendService.Release:input_type -> kale.backend.v1.ReleaseRequest
+	25, // 40: kale.backend.v1.BackendService.Logs:input_type -> kale.backend.v1.LogsRequest
+	27, // 41: kale.backend.v1.BackendService.Inventory:input_type -> kale.backend.v1.InventoryRequest
+	30, // 42: kale.backend.v1.BackendService.Watch:input_type -> kale.backend.v1.WatchRequest
+	12, // 43: kale.backend.v1.BackendService.Info:output_type -> kale.backend.v1.InfoResponse
+	15, // 44: kale.backend.v1.BackendService.Configure:output_type -> kale.backend.v1.ConfigureResponse
+	18, // 45: kale.backend.v1.BackendService.Plan:output_type -> kale.backend.v1.PlanResponse
+	20, // 46: kale.backend.v1.BackendService.Ensure:output_type -> kale.backend.v1.EnsureResponse
+	22, // 47: kale.backend.v1.BackendService.List:output_type -> kale.backend.v1.ListResponse
+	24, // 48: kale.backend.v1.BackendService.Release:output_type -> kale.backend.v1.ReleaseResponse
+	26, // 49: kale.backend.v1.BackendService.Logs:output_type -> kale.backend.v1.LogsResponse
+	29, // 50: kale.backend.v1.BackendService.Inventory:output_type -> kale.backend.v1.InventoryResponse
+	31, // 51: kale.backend.v1.BackendService.Watch:output_type -> kale.backend.v1.WatchResponse
+	43, // [43:52] is the sub-list for method output_type
+	34, // [34:43] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_core_backend_backendpb_backend_proto_init() }
@@ -2299,14 +2368,14 @@ func file_core_backend_backendpb_backend_proto_init() {
 	if File_core_backend_backendpb_backend_proto != nil {
 		return
 	}
-	file_core_backend_backendpb_backend_proto_msgTypes[23].OneofWrappers = []any{}
+	file_core_backend_backendpb_backend_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_backend_backendpb_backend_proto_rawDesc), len(file_core_backend_backendpb_backend_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -3,6 +3,7 @@ package conformance
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kale-sched/kale/core/backend"
 )
@@ -121,4 +122,51 @@ func (s *suite) killedMidCall() {
 	s.waitFor(worker(0, 1), backend.StateRunning)
 	s.waitFor(worker(1, 1), backend.StateRunning)
 	s.stillStand(s.pids())
+}
+
+// owned: two jobs of one name, over one cluster. The second is refused before it starts or stops anything, until nothing of the first is left.
+func (s *suite) owned() {
+	as := func(b backend.Backend, who backend.Owner) backend.Backend {
+		s.Helper()
+		cfg := s.Config(s.job)
+		cfg.Owner = who
+		if diags, err := b.Configure(s.ctx, cfg); err != nil || diags.HasErrors() {
+			s.Fatalf("Configure for %+v = %v, %v", who, diags, err)
+		}
+		return b
+	}
+	refused := func(doing string, err error, has backend.Owner) {
+		s.Helper()
+		if err == nil || backend.CodeOf(err) != backend.Conflict || !strings.Contains(err.Error(), has.Words) {
+			s.Errorf("%s for another owner: %v; want code %q, and that the name is %s's", doing, err, backend.Conflict, has.Words)
+		}
+	}
+	ann, bob := backend.Owner{ID: "a1", Words: "the model of ann"}, backend.Owner{ID: "b2", Words: "the model of bob"}
+	first, second := as(s.b, ann), as(s.open(), bob)
+	id := worker(0, 1)
+	s.ensure(s.workload(id, Steady))
+	mine := s.waitFor(id, backend.StateRunning)
+
+	_, err := second.Plan(s.ctx, s.job, []backend.Workload{s.workload(worker(1, 1), Steady)})
+	refused("Plan", err, ann)
+	_, err = second.Ensure(s.ctx, s.job, []backend.Workload{s.workload(worker(1, 1), Steady), s.workload(worker(0, 2), Steady)})
+	refused("Ensure", err, ann)
+	_, _, err = second.List(s.ctx, s.job)
+	refused("List", err, ann)
+	refused("Release", second.Release(s.ctx, s.job, []backend.ID{id}, backend.Forced), ann)
+	if st := s.waitFor(id, backend.StateRunning); st.PID != mine.PID || len(s.list()) != 1 {
+		s.Errorf("what another owner asked for moved %s from pid %d to %d, or left something: %v", id, mine.PID, st.PID, s.list())
+	}
+
+	as(first, backend.Owner{ID: ann.ID, Words: "ann, after a restart"}) // it is still the same job
+	s.ensure(s.workload(id, Steady))
+	if err := first.Release(s.ctx, s.job, []backend.ID{id}, backend.Forced); err != nil {
+		s.Fatalf("Release: %v", err)
+	}
+	s.waitGone(id)
+	s.b = second
+	s.ensure(s.workload(worker(0, 2), Steady))
+	s.waitFor(worker(0, 2), backend.StateRunning)
+	_, _, err = first.List(s.ctx, s.job)
+	refused("List of the one before", err, bob)
 }

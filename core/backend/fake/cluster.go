@@ -33,6 +33,7 @@ type table struct {
 	Queue   time.Duration // what the inventory says of the wait for a place
 	NextPID int
 	Jobs    map[string]map[string]*entry // by job, then by backend.ID.String()
+	Owners  map[string]backend.Owner     // by job
 }
 
 // entry is one workload, kept for ever: a released one is a tombstone.
@@ -279,13 +280,34 @@ func (t *table) newest(job string, id backend.ID) *entry {
 	return best
 }
 
-func (c *Cluster) plan(job string, ws []backend.Workload) (backend.Report, error) {
+// owned refuses a job whose name is another's, and notes whose it is when it takes it.
+func (t *table) owned(job string, owner backend.Owner, take bool) error {
+	if refusal := owner.Refuse(job, t.Owners[job]); refusal != nil {
+		for _, e := range t.Jobs[job] {
+			if !e.gone() {
+				return refusal
+			}
+		}
+	}
+	if take && owner.ID != "" {
+		if t.Owners == nil {
+			t.Owners = map[string]backend.Owner{}
+		}
+		t.Owners[job] = owner
+	}
+	return nil
+}
+
+func (c *Cluster) plan(owner backend.Owner, job string, ws []backend.Workload) (backend.Report, error) {
 	problems, err := backend.ValidateAll(job, ws)
 	if err != nil {
 		return backend.Report{}, err
 	}
 	var report backend.Report
 	err = c.with(func(t *table) error {
+		if err := t.owned(job, owner, false); err != nil {
+			return err
+		}
 		free := 0
 		for _, holder := range t.held() {
 			if holder == "" {
@@ -317,13 +339,16 @@ func (c *Cluster) plan(job string, ws []backend.Workload) (backend.Report, error
 	return report, err
 }
 
-func (c *Cluster) ensure(job string, ws []backend.Workload) ([]backend.Status, error) {
+func (c *Cluster) ensure(owner backend.Owner, job string, ws []backend.Workload) ([]backend.Status, error) {
 	problems, err := backend.ValidateAll(job, ws)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]backend.Status, len(ws))
 	err = c.with(func(t *table) error {
+		if err := t.owned(job, owner, true); err != nil {
+			return err
+		}
 		for i, w := range ws {
 			out[i] = backend.Status{ID: w.ID, State: backend.StateFailed, Err: problems[i]}
 			if problems[i] == nil {
@@ -397,9 +422,12 @@ func (t *table) ensureOne(job string, w backend.Workload) backend.Status {
 	return e.Status
 }
 
-func (c *Cluster) list(job string) ([]backend.Status, error) {
+func (c *Cluster) list(owner backend.Owner, job string) ([]backend.Status, error) {
 	var out []backend.Status
 	err := c.with(func(t *table) error {
+		if err := t.owned(job, owner, false); err != nil {
+			return err
+		}
 		for _, e := range t.Jobs[job] {
 			if !e.gone() {
 				out = append(out, e.Status)
@@ -411,8 +439,11 @@ func (c *Cluster) list(job string) ([]backend.Status, error) {
 	return out, err
 }
 
-func (c *Cluster) release(job string, ids []backend.ID, how backend.How) error {
+func (c *Cluster) release(owner backend.Owner, job string, ids []backend.ID, how backend.How) error {
 	return c.with(func(t *table) error {
+		if err := t.owned(job, owner, false); err != nil {
+			return err
+		}
 		for _, id := range ids {
 			e := t.Jobs[job][id.String()]
 			if e == nil || e.gone() {

@@ -55,7 +55,8 @@ type Backend struct {
 	lg      *slog.Logger
 
 	mu      sync.Mutex
-	jobs    map[string]bool // configured
+	jobs    map[string]bool          // configured
+	owners  map[string]backend.Owner // as configured
 	scripts map[Op][]script
 	hidden  [][]backend.ID // for each scripted partial list, what it leaves out
 	calls   []Call
@@ -70,7 +71,7 @@ func New(lg *slog.Logger, cluster *Cluster) *Backend {
 	if lg == nil {
 		lg = slog.New(slog.DiscardHandler)
 	}
-	return &Backend{cluster: cluster, lg: lg, jobs: map[string]bool{}, scripts: map[Op][]script{}}
+	return &Backend{cluster: cluster, lg: lg, jobs: map[string]bool{}, owners: map[string]backend.Owner{}, scripts: map[Op][]script{}}
 }
 
 // FailNext makes the next unscripted call of op fail with err, without effect.
@@ -163,13 +164,19 @@ func (b *Backend) Close() error {
 	return nil
 }
 
+func (b *Backend) owner(job string) backend.Owner {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.owners[job]
+}
+
 // Plan implements backend.Backend.
 func (b *Backend) Plan(ctx context.Context, job string, ws []backend.Workload) (backend.Report, error) {
 	after, err := b.enter(ctx, Call{Op: OpPlan, Job: job, IDs: idsOf(ws)})
 	if err != nil {
 		return backend.Report{}, err
 	}
-	report, err := b.cluster.plan(job, ws)
+	report, err := b.cluster.plan(b.owner(job), job, ws)
 	if err != nil {
 		return backend.Report{}, err
 	}
@@ -185,7 +192,7 @@ func (b *Backend) Ensure(ctx context.Context, job string, ws []backend.Workload)
 	if err != nil {
 		return nil, err
 	}
-	statuses, err := b.cluster.ensure(job, ws)
+	statuses, err := b.cluster.ensure(b.owner(job), job, ws)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +208,7 @@ func (b *Backend) List(ctx context.Context, job string) ([]backend.Status, bool,
 	if err != nil {
 		return nil, false, err
 	}
-	all, err := b.cluster.list(job)
+	all, err := b.cluster.list(b.owner(job), job)
 	if err == nil {
 		err = after()
 	}
@@ -236,7 +243,7 @@ func (b *Backend) Release(ctx context.Context, job string, ids []backend.ID, how
 	if how != backend.Drained && how != backend.Forced {
 		return backend.Invalidf("how", "release %d workloads of job %q: %v is no way to release", len(ids), job, how)
 	}
-	if err := b.cluster.release(job, ids, how); err != nil {
+	if err := b.cluster.release(b.owner(job), job, ids, how); err != nil {
 		return err
 	}
 	return after()
@@ -284,7 +291,7 @@ func (b *Backend) Watch(ctx context.Context, job string) (<-chan backend.Event, 
 		tick := time.NewTicker(watchEvery)
 		defer tick.Stop()
 		for {
-			all, _ := b.cluster.list(job) // a hint: a failure shows in the caller's own List
+			all, _ := b.cluster.list(b.owner(job), job) // a hint: a failure shows in the caller's own List
 			for _, s := range all {
 				if seen[s.ID] == s.State {
 					continue
@@ -343,7 +350,7 @@ func (b *Backend) Configure(ctx context.Context, cfg backend.Config) (backend.Di
 		}
 	}
 	b.mu.Lock()
-	b.jobs[cfg.Job] = true
+	b.jobs[cfg.Job], b.owners[cfg.Job] = true, cfg.Owner
 	b.mu.Unlock()
 	return diags, after()
 }
