@@ -58,7 +58,7 @@ lint: ## golangci-lint, pinned, and generated code up to date
 
 bench: build ## benchmarks of what is hot; figures depend on the machine, compare ratios within one run
 	@go test -count=1 -run '^TestHeldOutError$$' -v ./estimator
-	@go test -run '^$$' -bench . -benchtime 0.5s ./core/onnx ./trainer/... ./shuffler ./estimator ./forecast ./core/plan ./core/pool ./core/replay ./core/traffic ./core/stream
+	@go test -run '^$$' -bench . -benchtime 0.5s ./core/onnx ./trainer/... ./shuffler ./estimator ./forecast ./core/plan ./core/pool ./core/profile ./core/replay ./core/traffic ./core/stream
 
 REPLAY ?= -synthetic week -sweep
 bench-replay: build ## the policies over the published week, with outages of 5 to 8 minutes and live, tables and pages in .cache/replay; TRACES=DIR does the .csv.gz in DIR too
