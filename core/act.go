@@ -105,7 +105,7 @@ func (s *Scheduler) ensure(ctx context.Context, now time.Time) error {
 	if len(ws) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, backendTimeout)
+	ctx, cancel := lingering(ctx, backendTimeout)
 	defer cancel()
 	sts, err := s.opt.Backend.Ensure(ctx, s.job.Name, ws)
 	if err == nil && len(sts) != len(ws) {
@@ -125,12 +125,31 @@ func (s *Scheduler) ensure(ctx context.Context, now time.Time) error {
 	for i, st := range sts {
 		if st.Err != nil {
 			changed = s.refused(ws[i].ID, st.Err, now) || changed
+		} else if s.denied(ws[i].ID) {
+			t := s.troubles[placeOf(ws[i].ID)]
+			t.refusal, t.refused = nil, ""
 		}
 	}
 	if changed {
 		return s.save()
 	}
 	return nil
+}
+
+// lingerFor is for how long a start that was sent is waited for when the scheduler is asked to end: else nobody knows what it has started.
+const lingerFor = 2 * time.Second
+
+// lingering is ctx with a timeout that outlives its end by lingerFor.
+func lingering(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	long, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(lingerFor):
+			cancel()
+		case <-long.Done():
+		}
+	})
+	return long, func() { stop(); cancel() }
 }
 
 // missing renders what is wanted and does not run; changed says that generations were raised, which must be saved before they are used.
@@ -150,7 +169,7 @@ func (s *Scheduler) missing(now time.Time) (ws []backend.Workload, changed bool)
 		if s.backoff[placeOf(id)].after.After(now) {
 			return
 		}
-		if found { // it ended for good, and is wanted: a new generation takes its place
+		if found && !(st.Started.IsZero() && s.denied(id)) { // it ended for good, and is wanted: a new generation takes its place
 			gens[rank]++
 			changed = true
 			s.hold(id, now, 0)

@@ -35,6 +35,9 @@ func (s *Scheduler) obey(ctx context.Context, c command) error {
 	if err := s.lease.Check(ctx); err != nil {
 		return fmt.Errorf("%s job %q: %w", c.Kind, s.job.Name, err)
 	}
+	if !c.Until.IsZero() && time.Now().After(c.Until) {
+		return fmt.Errorf("%s job %q: the order comes too late: who gave it waited until %s", c.Kind, s.job.Name, c.Until.Format("15:04:05"))
+	}
 	w := s.want
 	manual, stopping, forced := w.Manual, w.Stopping, w.Forced
 	err := s.take(ctx, c.Order)

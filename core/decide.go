@@ -1,8 +1,10 @@
 package core
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
@@ -45,7 +47,7 @@ func (s *Scheduler) observe(now time.Time) plan.Observation {
 		Gaps: s.want.Gaps, Joins: s.want.Joins, QueueWait: s.queueWait(), Limits: s.limits(),
 		Utilisation: s.seen.util, UtilKnown: s.seen.utilKnown, Rescale: s.want.Rescale,
 		Flow: s.flow(), Partitions: len(s.seen.chief.GetPartitions()),
-		Manual: s.want.Manual, State: s.want.Policy, Unknown: s.seen.unknown(s.begun()),
+		Manual: s.want.Manual, State: s.want.Policy, Unknown: s.seen.unknown(s.begun()), Broken: s.serverDown(),
 	}
 	v.ModelError = s.online.Confidence().Doubts(v.Limits.Min, max(v.Limits.Max, v.Target), func(int) int { return s.job.Servers.Count })
 	switch {
@@ -74,6 +76,19 @@ func (s *Scheduler) flow() plan.Flow {
 	}
 	f.Busy, f.Known = f.Busy/float64(n), true
 	return f
+}
+
+// serverDown names a parameter server that the chief does not hear, of a job that has begun: lag then grows whatever the number of workers.
+func (s *Scheduler) serverDown() string {
+	if !s.begun() || s.seen.chiefErr != nil {
+		return ""
+	}
+	for i := range s.job.Servers.Count {
+		if !s.well(backend.ID{Role: backend.RoleServer, Rank: i}) {
+			return fmt.Sprintf("parameter server %d is down, so that nothing is trained until it is back, with any number of workers", i)
+		}
+	}
+	return ""
 }
 
 // begun says whether the job's chief was seen with a worker: before that its silence is a beginning and not a fault.
@@ -162,4 +177,6 @@ type Order struct {
 	Target int    `json:"target,omitempty"`
 	// Force makes a stop release everything at once, without drain and without a last snapshot: what was being trained is trained again later.
 	Force bool `json:"force,omitempty"`
+	// Until is when who gives the order has no more patience: later it is not carried out. Zero: always.
+	Until time.Time `json:"-"`
 }

@@ -60,6 +60,12 @@ type desired struct {
 	Trained bool `json:"trained,omitempty"`
 	// Standing is what partitions stand at, as the chief said last: a job that has stopped still has that before it.
 	Standing []*rpc.PartitionProblem `json:"standing,omitempty"`
+	// Partitions is how many the topic had when it was looked at last; Growth is when it last got more, nil: not that we know.
+	Partitions int     `json:"partitions,omitempty"`
+	Growth     *growth `json:"growth,omitempty"`
+	// Totals are what was trained, as the chief said last; Processes those that were there last, or when the job was stopped.
+	Totals    *Totals      `json:"totals,omitempty"`
+	Processes []backend.ID `json:"processes,omitempty"`
 	// Unplaced says since when wanted workers wait for a place, by rank; Ceiling is what followed from it, nil: nothing.
 	Unplaced map[int]time.Time `json:"unplaced,omitempty"`
 	Ceiling  *Ceiling          `json:"ceiling,omitempty"`

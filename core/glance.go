@@ -33,13 +33,21 @@ type Glance struct {
 	Checkpoint string      `json:"checkpoint,omitempty"`
 	Manual     plan.Manual `json:"manual"`
 	// LastSample is what was observed last, Decision and LastChange are the last decision and the last that scaled; all may be nil.
-	LastSample *Sample      `json:"last_sample,omitempty"`
-	Decision   *Record      `json:"decision,omitempty"`
-	LastChange *Record      `json:"last_change,omitempty"`
-	Trained    *uint64      `json:"trained_records,omitempty"`
-	Workers    []WorkerView `json:"workers,omitempty"`
-	Servers    []ServerView `json:"servers,omitempty"`
-	Problems   []string     `json:"problems,omitempty"`
+	LastSample *Sample `json:"last_sample,omitempty"`
+	Decision   *Record `json:"decision,omitempty"`
+	LastChange *Record `json:"last_change,omitempty"`
+	// Trained is how many records it has trained, Totals more of it: as the chief says or, where Past, as it said last. nil: not known.
+	Trained *uint64 `json:"trained_records,omitempty"`
+	Totals  *Totals `json:"totals,omitempty"`
+	Past    bool    `json:"totals_past,omitempty"`
+	// Processes are those that there were last, whose logs a backend may still have.
+	Processes []backend.ID `json:"processes,omitempty"`
+	Workers   []WorkerView `json:"workers,omitempty"`
+	Servers   []ServerView `json:"servers,omitempty"`
+	Problems  []string     `json:"problems,omitempty"`
+	// Stuck is what stands in the job's way until a person has done something about it, in a few words; "": nothing. Notes are what happened in the last day.
+	Stuck string `json:"stuck,omitempty"`
+	Notes []Note `json:"notes,omitempty"`
 }
 
 // Lister asks a backend what it has of a job; complete is false when it could not look everywhere.
@@ -57,10 +65,17 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 		return g, err
 	}
 	g.Target, g.Manual, g.Checkpoint = want.Target, want.Manual, want.Checkpoint
+	if g.Totals = want.Totals; g.Totals != nil {
+		g.Trained, g.Past = &g.Totals.Trained, !g.Totals.Final
+	}
+	g.Processes = want.Processes
 	switch {
 	case want.Stopped:
 		g.State, g.Says, g.Checkpoint = StateStopped, "everything that it ran was released; "+ModelWords(want.LastCheckpoint, name), ""
 		g.Problems = standingWords(want.Standing)
+		for _, r := range rpc.CannotStart(want.LastCheckpoint, name, len(want.Servers)) {
+			g.Problems = append(g.Problems, "when it ran last, "+cannotStart(r))
+		}
 		return g, nil
 	case want.Target == 0 && len(want.Servers) == 0 && !want.Stopping:
 		return g, nil
@@ -94,6 +109,11 @@ func (g *Glance) read(dir string) (want *desired, err error) {
 	if len(samples) > 0 {
 		g.LastSample = samples[0]
 	}
+	rollbacks, err := RecentRollbacks(st, g.Now)
+	if err != nil {
+		return nil, err
+	}
+	g.Notes = notes(g.Now, rollbacks, d.Growth)
 	g.Decision, g.LastChange, err = lastRecords(st)
 	return &d, err
 }
@@ -116,6 +136,8 @@ func (s *Scheduler) glance(ctx context.Context, list Lister) {
 	link := &chiefLink{dir: s.job.Checkpoint.Dir, job: s.job.Name, token: token}
 	s.seen.chief, s.seen.chiefErr = link.status(ctx)
 	link.close()
+	s.job.Servers.Count = len(s.want.Servers)
+	s.seen.cannotStart = s.seen.servers(s.job)
 	<-asked
 }
 
@@ -130,18 +152,31 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 		}
 	}
 	if n.chiefErr == nil {
-		g.Manual.Paused, g.Trained = n.chief.GetPaused(), trainedRecords(n.chief)
+		g.Manual.Paused = n.chief.GetPaused()
+		g.Trained, g.Totals, g.Past = nil, totalsOf(n.chief), false
+		if t, w := g.Totals, s.want.Totals; t != nil {
+			g.Trained = &t.Trained
+			if w != nil {
+				t.Skips, t.DeadLetter = w.Skips, w.DeadLetter
+			}
+		}
 		ready := n.ready(listed && n.listErr == nil && n.complete)
 		g.Running = &ready
 		g.Problems = append(g.Problems, chiefProblems(n.chief.GetProblems())...)
 	} else {
 		g.Problems = append(g.Problems, standingWords(s.want.Standing)...)
 	}
+	for _, r := range n.cannotStart {
+		g.Problems = append(g.Problems, cannotStart(r))
+	}
+	stuck := n.stuck()
 	switch {
 	case s.want.Stopping && !(listed && n.listErr == nil && n.complete && alive == 0):
 		g.State, g.Says = StateStopping, "its stop was interrupted, and no scheduler goes on with it"
 	case n.chiefErr == nil && g.Manual.Paused:
 		g.State, g.Says = StatePaused, "it stays paused, and no scheduler looks after it"
+	case stuck != "" && !(listed && n.listErr == nil && n.complete && alive == 0):
+		g.Stuck, g.State, g.Says = stuck, StateStuck, stuck+", and no scheduler looks after it"
 	case n.chiefErr == nil && *g.Running > 0 && n.idle() > 0:
 		g.State, g.Says = StateUnknown, fmt.Sprintf("%d of %s are there, nothing has been trained for %s, and no scheduler looks after it", *g.Running, workers(g.Target), n.idle())
 	case n.chiefErr == nil && *g.Running > 0:

@@ -134,6 +134,8 @@ func isChief(id backend.ID) bool { return id.Role == backend.RoleServer && id.Ra
 func (s *Scheduler) answerOf(id backend.ID) answer {
 	n := s.seen
 	switch {
+	case n.saysWhy(id):
+		return notAsked
 	case isChief(id):
 		return s.chiefAnswer()
 	case n.chiefErr != nil || s.chiefIsNew():

@@ -23,19 +23,21 @@ const lookTimeout = 3 * time.Second
 
 // seen is what one look found. A part that failed has its error; it is unknown, and never taken for empty.
 type seen struct {
-	at        time.Time
-	ends      map[int32]int64
-	endsErr   error
-	chief     *rpc.JobStatus
-	chiefErr  error
-	progress  *rpc.AdvancesResponse
-	list      []backend.Status
-	complete  bool
-	listErr   error
-	util      float64
-	utilKnown bool
-	inventory *backend.Inventory // nil: not asked, or not known
-	leaseErr  error              // why nothing may be touched
+	at       time.Time
+	ends     map[int32]int64
+	endsErr  error
+	chief    *rpc.JobStatus
+	chiefErr error
+	progress *rpc.AdvancesResponse
+	// cannotStart are the servers that say in the checkpoint folder why they cannot start.
+	cannotStart []rpc.RestoreRecord
+	list        []backend.Status
+	complete    bool
+	listErr     error
+	util        float64
+	utilKnown   bool
+	inventory   *backend.Inventory // nil: not asked, or not known
+	leaseErr    error              // why nothing may be touched
 }
 
 // look asks Kafka, the chief and the backend at the same time.
@@ -52,6 +54,7 @@ func (s *Scheduler) look(asked context.Context) *seen {
 		if n.chief, n.chiefErr = s.chief.status(ctx); n.chiefErr == nil {
 			n.progress, _ = s.chief.advances(ctx, s.progress.last) // a missing answer shows as a gap that is not known
 		}
+		n.cannotStart = n.servers(s.job)
 	})
 	wg.Go(func() { n.leaseErr = s.lease.Check(ctx) })
 	wg.Go(func() { n.list, n.complete, n.listErr = s.opt.Backend.List(ctx, s.job.Name) })
@@ -129,6 +132,7 @@ func (s *Scheduler) follow(now time.Time) {
 	for _, m := range n.chief.GetMembers() {
 		s.want.Trained = s.want.Trained || m.GetState() == rpc.MemberState_MEMBER_STATE_READY
 	}
+	s.remember()
 	s.absence.add(n.chief.GetTotals(), s.job.Features.Sparse, s.job.Features.Dense)
 	s.teach(now)
 }

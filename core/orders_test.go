@@ -431,3 +431,38 @@ func TestStopSaysWhatItWaitsFor(t *testing.T) {
 	close(hold)
 	r.stops()
 }
+
+// Who gave an order and went away must not find it carried out later.
+func TestOrderThatComesTooLateIsNotCarriedOut(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	for _, kind := range []string{"scale", "stop", "auto"} {
+		o := Order{Kind: kind, Target: 4, Until: time.Now().Add(-time.Second)}
+		if err := r.s.obey(t.Context(), command{Order: o}); err == nil || !strings.Contains(err.Error(), "the order comes too late") {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	if w := r.s.want; w.Manual.Target != 2 || !w.Manual.Pinned || w.Stopping {
+		t.Errorf("the orders left %+v, stopping %v", w.Manual, w.Stopping)
+	}
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "scale", Target: 4, Until: time.Now().Add(time.Hour)}}); err != nil || r.s.want.Manual.Target != 4 {
+		t.Errorf("in time: %v, %+v", err, r.s.want.Manual)
+	}
+}
+
+// More workers do not bring a parameter server back: the number stays, but for an order.
+func TestServerThatIsDownHoldsTheNumberOfWorkers(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.order("auto", 0)
+	r.hang(server(1, 1))
+	r.beats(2)
+	if d := r.decision(); d.Kind != plan.KindHold || !strings.Contains(d.Reason, "parameter server 1 is down") {
+		t.Errorf("decided %s: %s", d.Kind, d.Reason)
+	}
+	r.order("scale", 4)
+	r.beat()
+	if d := r.decision(); d.Target != 4 || d.Source != "manual" {
+		t.Errorf("an order gives %d by %q: %s", d.Target, d.Source, d.Reason)
+	}
+}

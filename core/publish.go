@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
-	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
 )
@@ -88,12 +87,16 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 	v := &View{
 		Job: j.Name, State: s.stateOf(sample), Scheduler: true, Waits: s.waits(), Mode: j.Autoscale.Mode, Now: now, Started: s.started, MaxLag: j.SLO.MaxLag, Min: j.Workers.Min, Max: j.Workers.Max,
 		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, Model: s.online.Model().String(), ModelBasis: s.basis(),
-		Trained: trainedRecords(n.chief), Dead: n.chief.GetDeadRecords(), Skips: j.Stream.DeadLetter == "" && j.Stream.OnUndecodable == job.OnLostSkip, Lost: n.chief.GetLostOffsets(), Emulated: j.Workers.EmulateStep > 0,
+		Trained: trainedRecords(n.chief), Dead: n.chief.GetDeadRecords(), Skips: skips(j), DeadLetter: j.Stream.DeadLetter, Lost: n.chief.GetLostOffsets(), Emulated: j.Workers.EmulateStep > 0,
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped, LastStop: s.want.LastStop,
 		History: s.lastHistory, LastRescale: s.lastRescale, WorkerRenewal: s.want.LastRenewal, ServerRenewal: s.want.LastServerRenewal, Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(),
 	}
 	if s.opt.Pool != nil {
 		v.Pool = s.opt.Pool.share(j.Name)
+	}
+	v.Stuck, v.Notes = s.stuck(), notes(now, s.rollbacks, s.want.Growth)
+	if v.State == StateCannotStart {
+		v.Cause = s.cannotStart()
 	}
 	if s.last != nil {
 		v.Forecast = s.last.Observation.Forecast.Band()
@@ -254,6 +257,9 @@ func (s *Scheduler) problems() []string {
 	var out []string
 	if s.unsaved != nil {
 		out = append(out, "nothing is decided or changed, because the scheduler's state cannot be saved: "+s.unsaved.Error()+"; training goes on")
+	}
+	for _, r := range n.cannotStart {
+		out = append(out, cannotStart(r))
 	}
 	out = append(out, chiefProblems(n.chief.GetProblems())...)
 	for _, sv := range n.chief.GetServers() {

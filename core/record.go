@@ -111,6 +111,10 @@ type View struct {
 	WorkerRenewal *Renewed `json:"worker_renewal,omitempty"`
 	// ServerRenewal is the last parameter server that was replaced before its walltime ended; it is not changed any more.
 	ServerRenewal *ServerRenewal `json:"server_renewal,omitempty"`
+	// Stuck is what stands in the job's way until a person has done something about it, in a few words; "": nothing.
+	Stuck string `json:"stuck,omitempty"`
+	// Notes are what happened in the last day, the oldest first.
+	Notes []Note `json:"notes,omitempty"`
 	// Rollbacks are those that are known, the oldest first.
 	Rollbacks []Rollback    `json:"rollbacks,omitempty"`
 	Workers   []WorkerView  `json:"workers"`
@@ -118,12 +122,15 @@ type View struct {
 	Forecast  plan.Forecast `json:"forecast"`
 	Manual    plan.Manual   `json:"manual"`
 	Waits     string        `json:"waits_for,omitempty"` // what a change under way, or a stop, waits for
+	Cause     string        `json:"cause,omitempty"`     // why it cannot start, in the state of that name
 	Trained   *uint64       `json:"trained_records"`     // nil: not known
 	Dead      uint64        `json:"dead_records"`
 	Skips     bool          `json:"skips_undecodable,omitempty"` // they are in no topic: stream.on_undecodable is "skip"
-	Lost      uint64        `json:"lost_offsets"`
-	AUC       *float64      `json:"auc,omitempty"`
-	Model     string        `json:"throughput_model"`
+	// DeadLetter is the topic that they are in; "": none.
+	DeadLetter string   `json:"dead_letter,omitempty"`
+	Lost       uint64   `json:"lost_offsets"`
+	AUC        *float64 `json:"auc,omitempty"`
+	Model      string   `json:"throughput_model"`
 	// ModelBasis says what of Model was measured, and where the prior comes from.
 	ModelBasis plan.Basis     `json:"throughput_basis"`
 	Problems   []string       `json:"problems,omitempty"`

@@ -25,6 +25,8 @@ type Rollback struct {
 	Done time.Time `json:"done,omitzero"`
 	// Unknown: the chief that knew of it was replaced before it was done.
 	Unknown bool `json:"unknown,omitempty"`
+	// Fallbacks are the tablets that were not restored from their newest snapshot: which, from which, why, and what is trained again for it.
+	Fallbacks []string `json:"fallbacks,omitempty"`
 }
 
 func (r Rollback) same(o Rollback) bool {
@@ -40,14 +42,24 @@ func (r Rollback) String() string {
 	if !r.Snapshot.IsZero() {
 		from = fmt.Sprintf("from a snapshot that was %v old", max(0, r.At.Sub(r.Snapshot)).Round(100*time.Millisecond))
 	}
-	text := fmt.Sprintf("parameter server %d was restored %s; %s offsets are trained again for it", r.Server, from, plan.Thousands(r.Offsets))
+	text := fmt.Sprintf("parameter server %d was restored %s", r.Server, from)
+	if r.Offsets > 0 || len(r.Fallbacks) == 0 { // else nobody knows how many it had
+		text += fmt.Sprintf("; %s offsets are trained again for it", plan.Thousands(r.Offsets)) + r.progress()
+	}
+	for _, f := range r.Fallbacks {
+		text += "; " + f
+	}
+	return text
+}
+
+func (r Rollback) progress() string {
 	switch {
 	case !r.Done.IsZero():
-		return text + fmt.Sprintf(", done after %v", r.Done.Sub(r.At).Round(time.Millisecond))
+		return fmt.Sprintf(", done after %v", r.Done.Sub(r.At).Round(time.Millisecond))
 	case r.Unknown:
-		return text + "; the chief was replaced before it was done"
+		return "; the chief was replaced before it was done"
 	}
-	return text + fmt.Sprintf(", %s are left", plan.Thousands(r.Remaining))
+	return fmt.Sprintf(", %s are left", plan.Thousands(r.Remaining))
 }
 
 // keptRollbacks is how many are shown at most; the state keeps more.
@@ -61,6 +73,15 @@ func Rollbacks(st *state.Store, from time.Time) ([]Rollback, error) {
 		return true
 	})
 	return out, err
+}
+
+// rollbackShown is how long a rollback is shown after the chief learnt of it; the report has it for longer.
+const rollbackShown = 24 * time.Hour
+
+// RecentRollbacks are those that are still shown.
+func RecentRollbacks(st *state.Store, now time.Time) ([]Rollback, error) {
+	all, err := Rollbacks(st, now.Add(-rollbackShown))
+	return all[max(0, len(all)-keptRollbacks):], err
 }
 
 // mergeRollback replaces what was seen of the same one before.
@@ -82,6 +103,9 @@ func (s *Scheduler) followRollbacks(now time.Time) {
 	for _, m := range s.seen.chief.GetRollbacks() {
 		r := rollbackOf(m)
 		known = append(known, r)
+		if !r.UnderWay() && now.Sub(r.At) > rollbackShown {
+			continue // chiefs remember for longer
+		}
 		i := slices.IndexFunc(all, r.same)
 		if i < 0 || !all[i].Done.Equal(r.Done) || all[i].Offsets != r.Offsets {
 			s.recordRollback(now, r)
@@ -105,7 +129,7 @@ func (s *Scheduler) recordRollback(now time.Time, r Rollback) {
 }
 
 func rollbackOf(m *rpc.Rollback) Rollback {
-	r := Rollback{Server: int(m.GetServer()), Incarnation: m.GetIncarnation(), At: moment(m.GetUnixMs()), Offsets: m.GetOffsets(), Remaining: m.GetRemaining()}
+	r := Rollback{Server: int(m.GetServer()), Incarnation: m.GetIncarnation(), At: moment(m.GetUnixMs()), Offsets: m.GetOffsets(), Remaining: m.GetRemaining(), Fallbacks: m.GetFallbacks()}
 	if ms := m.GetSnapshotUnixMs(); ms > 0 {
 		r.Snapshot = moment(ms)
 	}
@@ -120,7 +144,7 @@ func (s *Scheduler) repairs() []string {
 	var out []string
 	for _, r := range s.rollbacks {
 		if r.UnderWay() {
-			out = append(out, r.String()+"; until then lag counts them too")
+			out = append(out, fmt.Sprintf("since %s: %s; until that is done lag counts them too", r.At.UTC().Format(time.RFC3339), r))
 		}
 	}
 	return out

@@ -21,7 +21,7 @@ func TestRollbackIsShownAndKept(t *testing.T) {
 	says := "parameter server 1 was restored from a snapshot that was 55s old; 12,345 offsets are trained again for it"
 	say(told)
 	r.beat()
-	if _, err := r.problem(says + ", 3,000 are left; until then lag counts them too"); err != nil {
+	if _, err := r.problem("since " + at.UTC().Format(time.RFC3339) + ": " + says + ", 3,000 are left; until that is done lag counts them too"); err != nil {
 		t.Error(err)
 	}
 	told.Remaining, told.DoneUnixMs = 0, at.Add(4*time.Second).UnixMilli()

@@ -173,7 +173,7 @@ func (s *Scheduler) open(ctx context.Context) (err error) {
 	if err := s.loadLast(); err != nil {
 		return err
 	}
-	if s.rollbacks, err = Rollbacks(s.store, s.started.Add(-24*time.Hour)); err != nil {
+	if s.rollbacks, err = RecentRollbacks(s.store, s.started); err != nil {
 		return err
 	}
 	if err := s.saveJobFile(); err != nil {
@@ -534,7 +534,7 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 	if err := s.takeOver(); err != nil {
 		return err
 	}
-	if s.noteStanding() {
+	if grew := s.noteGrowth(now); s.noteStanding() || grew {
 		if err := s.save(); err != nil {
 			return err
 		}

@@ -337,3 +337,36 @@ func TestRenewalInAFullPool(t *testing.T) {
 		t.Errorf("the worker was not replaced in place: %q", got)
 	}
 }
+
+// kale plan shows what the pool would give each job, by the same code, and changes nothing.
+func TestPreviewsThroughAPool(t *testing.T) {
+	p := newParty(t, partyPool, "a", "b")
+	a, b := p.rigs[0], p.rigs[1]
+	a.order("scale", 1)
+	b.order("scale", 3)
+	p.until("a has 1 and b has 3", 1, 3)
+	a.order("scale", 3) // which nobody has decided on yet
+	var all []Options
+	pool := NewPool(p.rules)
+	for _, r := range p.rigs {
+		if err := r.s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r.pool = pool
+		all = append(all, r.options("run"))
+	}
+	ps, _, err := NewPreviews(t.Context(), all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	da, db := ps[0].Record, ps[1].Record
+	if da.Decision.Target != 1 || da.Pool.Goal != 3 || da.Pool.Waits != 2 || db.Decision.Target != 1 || db.Pool.Gives != 2 {
+		t.Errorf("a: target %d, %v\nb: target %d, %v", da.Decision.Target, da.Pool, db.Decision.Target, db.Pool)
+	}
+	if !strings.Contains(db.Decision.Explain(), `held  by pool "main"`) {
+		t.Errorf("b's decision:\n%s", db.Decision.Explain())
+	}
+	if got := fmt.Sprint(a.liveWorkers(), b.liveWorkers()); got != "1 3" {
+		t.Errorf("a and b have %s", got)
+	}
+}

@@ -47,6 +47,8 @@ type Sight struct {
 	State json.RawMessage
 	// Unknown says what of all this could not be established; "" when nothing.
 	Unknown string
+	// Broken says what keeps the job from training that no other number of workers mends; "" when nothing does.
+	Broken string
 }
 
 // Observation is everything that the policy of job j may know.
@@ -67,6 +69,9 @@ func (v Sight) Observation(j *job.Job) plan.Observation {
 	o.Rates = plan.Series{Start: v.History.At(from), Step: v.History.Step, Values: plan.Values(v.History.Values[from:])}
 	if v.Unknown != "" {
 		o.Hold = plan.Hold{Unknown: true, Reason: v.Unknown}
+	}
+	if v.Broken != "" && v.Unknown == "" {
+		o.Hold = plan.Hold{Reason: v.Broken}
 	}
 	if r := v.Rescale; r != nil && j.Autoscale.Mode != job.ModeObserve {
 		live := j.Autoscale.Mode == job.ModeLive

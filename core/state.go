@@ -1,6 +1,11 @@
 package core
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
 )
@@ -11,8 +16,10 @@ type State string
 // The states of a job.
 const (
 	StateNeverStarted State = "never started"
-	StateStarting     State = "starting" // wanted, and nobody trains yet
+	StateStarting     State = "starting"     // wanted, and nobody trains yet
+	StateCannotStart  State = "cannot start" // likewise, and what would have to run does not stay up or is refused
 	StateRunning      State = "running"
+	StateStuck        State = "stuck" // something stands in its way until a person has done something about it
 	StatePaused       State = "paused"
 	StateStopping     State = "stopping"
 	StateStopped      State = "stopped"
@@ -27,14 +34,48 @@ func (s *Scheduler) stateOf(sample Sample) State {
 		return StateStopped
 	case s.want.Stopping:
 		return StateStopping
+	case s.halted():
+		return StateStuck
 	case sample.Unknown != "":
 		return StateUnknown
 	case s.want.Manual.Paused:
 		return StatePaused
+	case s.stuck() != "":
+		return StateStuck
+	case sample.Running == 0 && s.cannotStart() != "":
+		return StateCannotStart
 	case sample.Running == 0:
 		return StateStarting
 	}
 	return StateRunning
+}
+
+// crashLoop is how many ends of one process are no chance.
+const crashLoop = 3
+
+// cannotStart says why a job in which nobody trains will not get on by itself; "" when it may.
+func (s *Scheduler) cannotStart() string {
+	if s.ensureErr != nil && needsAPerson(s.ensureErr) {
+		return "the backend starts nothing: " + s.ensureErr.Error()
+	}
+	for _, place := range slices.SortedFunc(maps.Keys(s.troubles), backend.ID.Compare) {
+		switch t := s.troubles[place]; {
+		case t.refusal != nil && needsAPerson(t.refusal):
+			return fmt.Sprintf("%s is not started: %s", t.id, t.refused)
+		case t.times >= crashLoop:
+			return t.String()
+		}
+	}
+	return ""
+}
+
+// needsAPerson says that a backend's refusal does not pass by waiting.
+func needsAPerson(err error) bool {
+	switch backend.CodeOf(err) {
+	case backend.NoCapacity, backend.RetryAfter, backend.Unavailable, backend.Conflict, backend.Gone:
+		return false
+	}
+	return true
 }
 
 // trainedRecords is how many records the job has trained, nil while that is not known: the chief does not answer, or has not heard from every

@@ -96,8 +96,12 @@ func (s *Scheduler) stopForced(ctx context.Context) error {
 // stopped notes that nothing of the job is left.
 func (s *Scheduler) stopped() error {
 	w := s.want
+	forced := w.Forced
 	s.meet.forget()
 	w.Stopped, w.Stopping, w.Forced, w.Trained, w.Target, w.Ranks, w.Draining, w.Checkpoint = true, false, false, false, 0, nil, nil, ""
+	if w.Totals != nil {
+		w.Totals.Final = w.Snapshotted && !forced
+	}
 	w.LastCheckpoint, w.LastStop = s.job.Checkpoint.Dir, time.Now()
 	w.Rescale, w.Restart, w.Ceiling, w.Unplaced, w.Renewals, w.ServerRenewal = nil, 0, nil, nil, nil, nil
 	for rank := range w.Servers {

@@ -26,13 +26,14 @@ type trouble struct {
 	over     bool       // that one has ended for good
 	times    int        // how often processes of this rank have ended lately
 	last     time.Time
-	died     backend.ID    // the generation that ended last
-	followed bool          // another process of the same ID comes after the one that ended
-	reason   string        // why it ended
-	hung     time.Duration // for how long it had not answered when it was ended for that; 0: it ended by itself
-	tail     string        // the end of the log of the process that ended
-	unread   int           // how many more times its log is tried to be read
-	refused  string        // why the backend does not start it
+	died     backend.ID     // the generation that ended last
+	followed bool           // another process of the same ID comes after the one that ended
+	reason   string         // why it ended
+	hung     time.Duration  // for how long it had not answered when it was ended for that; 0: it ended by itself
+	tail     string         // the end of the log of the process that ended
+	unread   int            // how many more times its log is tried to be read
+	refusal  *backend.Error // why the backend does not start it; refused has it for people
+	refused  string         // why the backend does not start it
 }
 
 const (
@@ -97,7 +98,7 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 		t.id, t.restarts, t.finished, t.over = st.ID, 0, time.Time{}, false
 	}
 	if st.State.Live() {
-		t.refused = ""
+		t.refusal, t.refused = nil, ""
 	}
 	over := !st.State.Live()
 	again := st.Finished.After(t.finished) || st.Finished.IsZero() && st.Restarts > t.restarts
@@ -246,7 +247,7 @@ func (s *Scheduler) well(id backend.ID) bool {
 }
 
 // deny takes note of why the backend did not start a process.
-func (s *Scheduler) deny(id backend.ID, err error) {
+func (s *Scheduler) deny(id backend.ID, err *backend.Error) {
 	t := s.troubles[placeOf(id)]
 	if t == nil {
 		t = &trouble{id: id}
@@ -255,7 +256,13 @@ func (s *Scheduler) deny(id backend.ID, err error) {
 	if t.id != id {
 		t.id, t.restarts, t.finished, t.over = id, 0, time.Time{}, false
 	}
-	t.refused = err.Error()
+	t.refusal, t.refused = err, err.Error()
+}
+
+// denied says that the backend refused to start a process under this very ID: it has used nothing up.
+func (s *Scheduler) denied(id backend.ID) bool {
+	t := s.troubles[placeOf(id)]
+	return t != nil && t.id == id && t.refusal != nil
 }
 
 // troubled says for people what does not run as it should, servers first.

@@ -7,8 +7,8 @@
 //
 // The forms are those of Kale §3.3 (Liu, Yang et al., SoCC 2024): Eq. 6 and
 // Eq. 9 with the ratio of workers to servers fixed, Eq. 5 and Eq. 8 with both
-// free. Beside them stand those of Optimus, Ernest and Pollux, and one of ours; [Form]
-// is the list, and [Select] chooses by leaving one out.
+// free. Beside them stand those of Optimus, Ernest and Pollux, the universal scalability law,
+// and one of ours; [Form] is the list, and [Select] chooses by leaving one out.
 // All but Pollux's are linear in the time of a step, so a fit is one non-negative
 // least-squares problem ([NNLS]) and needs no iteration over starting points.
 //

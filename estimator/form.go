@@ -32,6 +32,9 @@ const (
 	// FormErnest is Ernest (NSDI '16) at one scale of data, the time for one
 	// sample: f(w) = 1 / (θ0 + θ1/w + θ2·ln w + θ3·w).
 	FormErnest Form = "ernest"
+	// FormUSL is Gunther's universal scalability law (2007), contention and coherency as terms of
+	// their own: f(w) = w / (θ0 + θ1·w + θ2·w²).
+	FormUSL Form = "usl"
 	// FormMixed is ours: what the times of Kale, Ernest and of the universal scalability
 	// law have in common, with w:p fixed: f(w) = w / (θ0 + θ1/w + θ2·ln w + θ3·w + θ4·w²).
 	FormMixed Form = "mixed"
@@ -43,7 +46,7 @@ const (
 
 // Forms lists the known forms in a fixed order.
 func Forms() []Form {
-	return []Form{FormAsync, FormSync, FormAsyncWP, FormSyncWP, FormOptimusAsync, FormOptimusSync, FormErnest, FormPollux, FormMixed}
+	return []Form{FormAsync, FormSync, FormAsyncWP, FormSyncWP, FormOptimusAsync, FormOptimusSync, FormErnest, FormPollux, FormUSL, FormMixed}
 }
 
 // formula is what a form computes: the time of a step as a function of θ.
@@ -104,6 +107,7 @@ var (
 	specOptimusAsync = &spec{formula: linear(FormOptimusAsync), terms: 4, perStep: oneEach, servers: true}
 	specOptimusSync  = &spec{formula: linear(FormOptimusSync), terms: 5, perStep: oneBatch, needsBatch: true, servers: true}
 	specErnest       = &spec{formula: linear(FormErnest), terms: 4, perStep: oneSample}
+	specUSL          = &spec{formula: linear(FormUSL), terms: 3, perStep: oneEach}
 	specMixed        = &spec{formula: linear(FormMixed), terms: 5, perStep: oneEach}
 	specPollux       = &spec{formula: pollux{}, terms: polluxGamma + 1, perStep: oneBatch, needsBatch: true}
 )
@@ -130,6 +134,8 @@ func (f Form) spec() *spec {
 		return specErnest
 	case FormPollux:
 		return specPollux
+	case FormUSL:
+		return specUSL
 	case FormMixed:
 		return specMixed
 	}
@@ -172,6 +178,8 @@ func (l linear) basis(dst []float64, at place) {
 		dst[0], dst[1], dst[2], dst[3] = 1, w/p, w, p
 	case FormOptimusSync:
 		dst[0], dst[1], dst[2], dst[3], dst[4] = at.batch/w, 1, w/p, w, p
+	case FormUSL:
+		dst[0], dst[1], dst[2] = 1, w, w*w
 	case FormMixed:
 		dst[0], dst[1], dst[2], dst[3], dst[4] = 1, 1/w, math.Log(w), w, w*w
 	case FormErnest:

@@ -16,6 +16,7 @@ var examples = map[Form]Model{
 	FormOptimusSync:  {Form: FormOptimusSync, Theta: []float64{0.00015, 0.05, 0.06, 0.01, 0.03}, Batch: 16384},
 	FormErnest:       {Form: FormErnest, Theta: []float64{2e-5, 0.0006, 1e-5, 3e-6}},
 	FormMixed:        {Form: FormMixed, Theta: []float64{0.0005, 0.0002, 1e-4, 2e-5, 1e-6}},
+	FormUSL:          {Form: FormUSL, Theta: []float64{0.0005, 2e-5, 1e-6}},
 	FormPollux:       {Form: FormPollux, Theta: []float64{0.03, 0.00015, 0.2, 0.02, 2.3}, Batch: 16384},
 }
 
@@ -53,6 +54,7 @@ func TestFormulas(t *testing.T) {
 		FormOptimusSync:  16384 / sum(0.00015*16384/6, 0.05, 0.06*3, 0.01*6, 0.03*2),
 		FormErnest:       1 / sum(2e-5, 0.0001, 1e-5*math.Log(6), 3e-6*6),
 		FormMixed:        6 / sum(0.0005, 0.0002/6, 1e-4*math.Log(6), 2e-5*6, 1e-6*36),
+		FormUSL:          6 / sum(0.0005, 2e-5*6, 1e-6*36),
 		FormPollux:       16384 / math.Pow(math.Pow(0.03+0.00015*16384/6, 2.3)+math.Pow(0.2+0.02*4, 2.3), 1/2.3),
 	}
 	for _, form := range Forms() {

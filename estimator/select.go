@@ -27,9 +27,10 @@ type Trial struct {
 }
 
 // Select fits each form to the samples and takes the one that best tells the rate of a
-// configuration that it was not shown. Of those whose error is within the standard
-// error of the least, it is the one with the fewest terms (the rule of one standard
-// error of Breiman et al., 1984), of these the one with the least error. All intervals of a
+// configuration that it was not shown. Of those whose error is no more than certainly above
+// the least, by two of its standard errors, it is the one with the fewest terms (the rule of
+// Breiman et al., 1984, who take one: with two, a form of many terms that noise
+// favours is taken less often), of these the one with the least error. All intervals of a
 // configuration are left out together: a repeat would give the others away. batch is M
 // for the forms that need it; with 0 they are not tried. The trials are in the order of
 // the forms; an error means that none could be tried, which takes one configuration
@@ -45,7 +46,7 @@ func Select(forms []Form, batch float64, samples []Sample) (best Model, trials [
 	}
 	at := -1
 	for i, t := range trials {
-		if t.Why == "" && t.Error <= least.Error+least.Spread && (at < 0 || t.simpler(trials[at])) {
+		if t.Why == "" && t.Error <= least.Error+certainly*least.Spread && (at < 0 || t.simpler(trials[at])) {
 			at = i
 		}
 	}
@@ -58,6 +59,9 @@ func Select(forms []Form, batch float64, samples []Sample) (best Model, trials [
 	}
 	return trials[at].Model, trials, nil
 }
+
+// certainly is by how many standard errors a form must be worse before it is left for one of more terms.
+const certainly = 2
 
 // simpler tells whether t is to be preferred among trials that are alike.
 func (t Trial) simpler(o Trial) bool {

@@ -101,6 +101,17 @@ func (r *rendezvous) lost(err error) {
 	r.self.Phase, r.self.Trouble = rpc.Phase_PHASE_DIALLING, err.Error()
 }
 
+// stuck notes why the process cannot start.
+func (r *rendezvous) stuck(err error) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.self.Trouble = err.Error()
+	r.wake.set()
+}
+
 // announce makes the scheduler know a chief, again and again.
 func (r *rendezvous) announce(info checkpoint.ChiefInfo) {
 	if r == nil {

@@ -103,11 +103,11 @@ type serverProcess struct {
 func (p *serverProcess) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	fresh, err := p.loadJob(ctx)
-	if err != nil {
-		return err
+	fresh, err := p.takeUp(ctx)
+	if errors.Is(err, errAskedToEnd) {
+		return nil // nothing was begun
 	}
-	if err := p.restore(); err != nil {
+	if err != nil {
 		return err
 	}
 	p.snapNow = make(chan struct{}, 1)
@@ -272,27 +272,6 @@ func (p *serverProcess) admin() (*kadm.Client, error) {
 		return nil, fmt.Errorf("connect to Kafka at %v: %w", p.spec.GetStream().GetBrokers(), err)
 	}
 	return kadm.NewClient(cl), nil
-}
-
-func (p *serverProcess) restore() error {
-	layout, rowWidth, initRow, initDense, err := stateShape(p.spec)
-	if err != nil {
-		return err
-	}
-	m := p.spec.GetModel()
-	p.tablets, err = ps.Restore(p.lg, ps.Options{
-		Job: p.spec.GetJob(), Fingerprint: p.spec.GetFingerprint(), Topic: p.spec.GetStream().GetTopic(), Server: p.index, Incarnation: p.incarnation, Timeline: p.job.Timeline,
-		MapVersion: p.job.MapVersion, Layout: layout, RowWidth: rowWidth, InitRow: initRow, InitDense: initDense,
-		Optimiser: ps.Optimiser{Kind: m.GetOptimiser(), LearningRate: m.GetLearningRate()},
-		Counting:  m.GetKind() == KindCounting, Keep: int(p.spec.GetSnapshotKeep()), UnsafeNoDedup: p.spec.GetUnsafeNoDedup(), Store: p.store,
-	})
-	if err != nil {
-		return fmt.Errorf("parameter server %d: %w", p.index, err)
-	}
-	if err := p.tablets.SetStarts(p.job.Starts); err != nil {
-		return fmt.Errorf("parameter server %d: %w", p.index, err)
-	}
-	return nil
 }
 
 func (p *serverProcess) startChief(ctx context.Context, srv *grpc.Server, fresh bool, start func(func(context.Context) error)) error {

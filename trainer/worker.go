@@ -54,12 +54,6 @@ func RunWorker(ctx context.Context, lg *slog.Logger, spec *rpc.TrainSpec, opts W
 	lg = lg.With("worker", opts.Rank)
 	store := checkpoint.Attach(spec.GetCheckpointDir(), spec.GetJob())
 	meet := newRendezvous(lg, spec, roleWorker, opts.Rank, opts.Generation, store.Chief)
-	if meet == nil { // the folder is the only way to the chief
-		var err error
-		if store, err = checkpoint.Open(spec.GetCheckpointDir(), spec.GetJob()); err != nil {
-			return err
-		}
-	}
 	defer meet.start()()
 	findChief := store.Chief
 	if meet != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -43,7 +44,7 @@ func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
 	if err != nil {
 		return err
 	}
-	records, err := a.decisions(ctx, name, f)
+	records, notes, err := a.decisions(ctx, name, f)
 	if err != nil {
 		return err
 	}
@@ -71,35 +72,51 @@ func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
 			fmt.Fprintln(a.out, "  observed only: nothing was done")
 		}
 	}
+	for i, n := range notes {
+		if i == 0 {
+			fmt.Fprintln(a.out)
+		}
+		fmt.Fprintf(a.out, "%s  %s\n", clock(n.At, time.Now()), n.Text)
+	}
 	return nil
 }
 
 // reader gives decisions, oldest first; with changes, only those that scale.
 type reader func(n int, changes bool) ([]core.Record, error)
 
-// decisions reads from the scheduler or, when none runs, from the job's state.
-func (a *app) decisions(ctx context.Context, name string, f explainFlags) ([]core.Record, error) {
+// decisions reads from the scheduler or, when none runs, from the job's state; and what else happened in the last day.
+func (a *app) decisions(ctx context.Context, name string, f explainFlags) (records []core.Record, notes []core.Note, err error) {
 	c, err := a.connect(ctx, name)
 	if err == nil {
 		defer c.Close()
-		return pick(f, func(n int, changes bool) ([]core.Record, error) { return c.Decisions(ctx, n, changes) })
+		if v, err := c.Status(ctx); err == nil { // it may not have looked yet
+			notes = v.Notes
+		}
+		records, err = pick(f, func(n int, changes bool) ([]core.Record, error) { return c.Decisions(ctx, n, changes) })
+		return records, notes, err
 	}
 	if !errors.Is(err, api.ErrNoScheduler) {
-		return nil, err
+		return nil, nil, err
 	}
 	dir, err := a.jobDir(name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !exists(filepath.Join(dir, "state.db")) { // opening it would create it
-		return nil, a.errNoScheduler(name)
+		return nil, nil, a.errNoScheduler(name)
 	}
 	st, err := state.Open(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	records, err := pick(f, func(n int, changes bool) ([]core.Record, error) { return api.Decisions(st, n, changes) })
-	return records, errors.Join(err, st.Close())
+	records, err = pick(f, func(n int, changes bool) ([]core.Record, error) { return api.Decisions(st, n, changes) })
+	if err := errors.Join(err, st.Close()); err != nil {
+		return nil, nil, err
+	}
+	if g, err := core.GlanceAt(ctx, dir, name, nil); err == nil { // else a scheduler has just taken it up
+		notes = g.Notes
+	}
+	return records, notes, nil
 }
 
 // pick chooses what is shown: the last n, or the last n changes and the newest decision after them.

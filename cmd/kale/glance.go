@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,11 @@ func (a *app) brief(ctx context.Context, name string) jobState {
 	case err != nil:
 		return jobState{Job: name, State: core.StateUnknown, Says: err.Error()}
 	case v != nil:
-		return jobState{Job: name, State: v.State, Scheduler: true, Says: withProblems(headline(v), v.Problems)}
+		says := cmp.Or(v.Cause, headline(v))
+		if v.State == core.StateStuck {
+			says = v.Stuck + ", " + says
+		}
+		return jobState{Job: name, State: v.State, Scheduler: true, Says: withProblems(says, v.Problems)}
 	default:
 		return jobState{Job: name, State: g.State, Scheduler: g.Scheduler, Says: withProblems(g.Says, g.Problems)}
 	}
@@ -116,7 +121,17 @@ func writeGlance(w io.Writer, g *core.Glance, advice string) error {
 	}
 	writeRecords(row, g.Now, g.LastChange, g.Decision)
 	if g.Trained != nil {
-		row("trained", "%s", trainedTotal(g.Trained))
+		text := trainedTotal(g.Trained)
+		if t := g.Totals; t != nil {
+			text += aucSoFar(t.AUC) + losses{g.Job, t.Dead, t.Lost, t.Skips, t.DeadLetter}.String()
+		}
+		if g.Past {
+			text += ", when that was last asked"
+		}
+		row("trained", "%s", text)
+	}
+	for _, n := range g.Notes {
+		row("note", "%s  %s", n.At.Local().Format("2006-01-02 15:04:05"), n.Text)
 	}
 	for _, p := range g.Problems {
 		row("problem", "%s", p)

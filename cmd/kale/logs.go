@@ -95,7 +95,11 @@ func (a *app) logSource(ctx context.Context, arg string, f logFlags) (logSource,
 	if err != nil {
 		return nil, err
 	}
-	return backendLogs{b, name}, nil
+	src := backendLogs{b: b, job: name}
+	if g, err := core.GlanceAt(ctx, l.dir, name, nil); err == nil { // else only what the backend lists
+		src.last = g.Processes
+	}
+	return src, nil
 }
 
 // newProcessesEvery is how often following all logs looks for processes that have come.
@@ -217,20 +221,29 @@ func (s apiLogs) close() error { s.c.Close(); return nil }
 type backendLogs struct {
 	b   *backend.Client
 	job string
+	// last are the processes that there were last: what they wrote is there for a while after they were released.
+	last []backend.ID
 }
 
-// view is the backend's list as far as names go.
+// view is the backend's list as far as names go; where it has nothing, what there was last.
 func (s backendLogs) view(ctx context.Context) (*core.View, error) {
 	list, _, err := s.b.List(ctx, s.job)
 	if err != nil {
 		return nil, fmt.Errorf("list the processes of job %q: %w", s.job, err)
 	}
-	v := &core.View{Job: s.job}
+	ids := s.last
+	if len(list) > 0 {
+		ids = nil
+	}
 	for _, st := range list {
-		if st.ID.Role == backend.RoleServer {
-			v.Servers = append(v.Servers, core.ServerView{ID: st.ID.String()})
+		ids = append(ids, st.ID)
+	}
+	v := &core.View{Job: s.job}
+	for _, id := range ids {
+		if id.Role == backend.RoleServer {
+			v.Servers = append(v.Servers, core.ServerView{ID: id.String()})
 		} else {
-			v.Workers = append(v.Workers, core.WorkerView{ID: st.ID.String()})
+			v.Workers = append(v.Workers, core.WorkerView{ID: id.String()})
 		}
 	}
 	return v, nil

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/api"
 )
 
 func scaleCommand(a *app) *cobra.Command {
@@ -71,9 +73,25 @@ func (a *app) order(ctx context.Context, arg string, o core.Order, taken string)
 		return err
 	}
 	defer c.Close()
-	if err := c.Order(ctx, o); err != nil {
+	if err := a.give(ctx, name, c, o); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.out, "job %q: %s\n", name, taken)
 	return nil
+}
+
+// silentOrder is when it is said that an order waits for its scheduler.
+const silentOrder = 2 * time.Second
+
+// give hands over an order, and says so when the scheduler does not take it at once.
+func (a *app) give(ctx context.Context, name string, c *api.Client, o core.Order) error {
+	taken := make(chan error, 1)
+	go func() { taken <- c.Order(ctx, o) }() // bounded by Order, and waited for
+	select {
+	case err := <-taken:
+		return err
+	case <-time.After(silentOrder):
+	}
+	fmt.Fprintf(a.err, "the scheduler of job %q has not taken the order %q yet: it is in the middle of something, or hangs; waiting\n", name, o.Kind)
+	return <-taken
 }

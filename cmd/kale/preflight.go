@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
@@ -27,10 +28,14 @@ func askBrokers(ctx context.Context, j *job.Job, f recordFlags) (job.TopicInfo, 
 		return info, diags, err
 	}
 	_, more, err := doctor.CheckRecords(ctx, j)
+	if err != nil {
+		return info, diags, err
+	}
 	if f.any {
 		more = warnings(more)
 	}
-	return info, append(diags, more...), err
+	load, err := doctor.CheckThroughput(ctx, j, time.Now())
+	return info, slices.Concat(diags, more, load), err
 }
 
 // warnings are diagnostics that forbid nothing.
@@ -58,6 +63,9 @@ func (a *app) preflight(ctx context.Context, l *loaded, f recordFlags) (job.Topi
 	}
 	if info.Err != nil && again {
 		diags = warnings(diags)
+	}
+	if !again { // else its start was pinned then
+		diags = append(diags, l.StartDiagnostics(time.Now())...)
 	}
 	return info, slices.Concat(l.lacking, diags, doctor.CheckState(l.dir), core.CheckFolder(l.Job), core.CheckForecast(l.Job)), nil
 }

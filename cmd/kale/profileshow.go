@@ -128,7 +128,7 @@ func profileWords(p *profile.Profile, width int) string {
 	for i, t := range tried {
 		words[i] = fmt.Sprintf("%s %.2f %%", t.Form, t.Error)
 	}
-	out += hang("choice  ", "        ", "error at a point left out: "+strings.Join(words, ", ")+"; of those within a standard error of the best, the one with the fewest terms", width)
+	out += hang("choice  ", "        ", "error at a point left out: "+strings.Join(words, ", ")+"; of those that are not certainly worse than the best, the one with the fewest terms", width)
 	sure := fmt.Sprintf("an interval spreads by ±%.1f %%", 100*p.Noise)
 	if p.Misfit > 0 {
 		sure += fmt.Sprintf(", and the form is off by %.1f %% more than that explains", 100*p.Misfit)

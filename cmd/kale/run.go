@@ -48,7 +48,7 @@ says:
 
 A job that wants more than is free gets it from those of lower priority, or of the same priority where workers are worth less; these drain first,
 keep their guarantees, and have the rest back when it is wanted no more. kale status and kale explain say what the pool gave or took, and why. All
-jobs of a pool must be run by one process: it is their targets that are counted.
+jobs of a pool must be run by one process: it is their targets that are counted. Name the pool each time: it is not remembered.
 
 A job has one scheduler, wherever those that reach its checkpoint folder run: beside one that runs with another state folder, as another user or on another
 machine, run is refused, and says who has the job. -take-over takes it from that one, which then ends and touches nothing more. A scheduler that was killed
@@ -200,7 +200,10 @@ func (a *app) farewell(l *loaded, v *core.View) {
 		return
 	}
 	goesOn := "training goes on"
-	if v == nil || v.Sample.Running == 0 {
+	switch {
+	case v != nil && v.Stuck != "":
+		goesOn = v.Stuck + ": kale status " + a.stateFlag() + l.Name + " says what to do about it; what was started stays"
+	case v == nil || v.Sample.Running == 0:
 		goesOn = "no worker was seen to train; what was started goes on trying"
 	}
 	fmt.Fprintf(a.err, "the scheduler of job %q has ended; %s\n  kale %s\ntakes it up again,\n  kale stop %s%s\nstops it\n",

@@ -28,8 +28,9 @@ func statusCommand(a *app) *cobra.Command {
 job that was not stopped from its chief and the backend, whether the job has stopped, trains on, or was never started. With no
 JOB, a line for every job that has run here; kale forget takes one from that list.
 
-A job is one of: never started, starting, running, paused, stopping, stopped, gone (it was not stopped, and nothing of it
-runs), unknown. -json has it as "state".`,
+A job is one of: never started, starting, cannot start (its processes are refused or end again and again: the cause is beside
+it), running, stuck (something stands in its way until a person has done something about it), paused, stopping, stopped, gone
+(it was not stopped, and nothing of it runs), unknown. -json has it as "state".`,
 		Args: upTo(1), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.every <= 0 {
@@ -157,6 +158,12 @@ func writeStatus(w io.Writer, v *core.View) error {
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	s := v.Sample
 	row("job", "%s, %s, %s, scheduler up since %s", v.Job, v.State, v.Mode, clock(v.Started, v.Now))
+	if v.State == core.StateStuck {
+		row("stuck", "%s: see the problems below", v.Stuck)
+	}
+	if v.Cause != "" {
+		row("because", "%s", v.Cause)
+	}
 	if age := v.Now.Sub(s.At); !s.At.IsZero() && age > time.Second {
 		row("seen", "%s ago: the scheduler looks every autoscale.watch", shortDuration(age))
 	}
@@ -221,15 +228,9 @@ func writeStatus(w io.Writer, v *core.View) error {
 		row("join time", "%s, the median of %s; the last was %s", shortDuration(v.Join.Value), count(v.Join.Samples, "rescale"), j)
 	}
 	writeRecords(row, v.Now, unlike(v.LastChange, v), unlike(v.Decision, v))
-	auc := ""
-	if v.AUC != nil {
-		auc = fmt.Sprintf(", AUC so far %.4f (each record scored before it is trained)", *v.AUC)
-	}
-	row("trained", "%s%s%s", trainedTotal(v.Trained), auc, losses(v))
-	for _, r := range v.Rollbacks {
-		if !r.UnderWay() { // those under way are problems
-			row("note", "%s  %s", r.At.Local().Format("2006-01-02 15:04:05"), r)
-		}
+	row("trained", "%s%s%s", trainedTotal(v.Trained), aucSoFar(v.AUC), losses{v.Job, v.Dead, v.Lost, v.Skips, v.DeadLetter})
+	for _, n := range v.Notes {
+		row("note", "%s  %s", n.At.Local().Format("2006-01-02 15:04:05"), n.Text)
 	}
 	for _, p := range v.Problems {
 		row("problem", "%s", p)
@@ -330,16 +331,34 @@ func distrust(v *core.View) string {
 	return ""
 }
 
-func losses(v *core.View) string {
+func aucSoFar(auc *float64) string {
+	if auc == nil {
+		return ""
+	}
+	return fmt.Sprintf(", AUC so far %.4f (each record scored before it is trained)", *auc)
+}
+
+// losses are the records that were not trained, as the end of a sentence.
+type losses struct {
+	job        string
+	dead, lost uint64
+	skips      bool
+	deadLetter string
+}
+
+func (l losses) String() string {
 	s := ""
-	if v.Dead > 0 {
-		s += fmt.Sprintf(", %s could not be decoded", plan.Thousands(v.Dead))
-		if v.Skips {
-			s += fmt.Sprintf(` and were skipped (on_undecodable = "skip"; kale logs %s names them)`, v.Job)
+	if l.dead > 0 {
+		s += fmt.Sprintf(", %s could not be decoded", plan.Thousands(l.dead))
+		switch {
+		case l.skips:
+			s += fmt.Sprintf(` and were skipped (on_undecodable = "skip"; kale logs %s names them)`, l.job)
+		case l.deadLetter != "":
+			s += fmt.Sprintf(" and are in topic %s", l.deadLetter)
 		}
 	}
-	if v.Lost > 0 {
-		s += fmt.Sprintf(", %s offsets lost to retention", plan.Thousands(v.Lost))
+	if l.lost > 0 {
+		s += fmt.Sprintf(", %s offsets lost to retention", plan.Thousands(l.lost))
 	}
 	return s
 }

@@ -50,7 +50,7 @@ func (a *app) stopJob(ctx context.Context, arg string, f stopFlags) error {
 	}
 	defer c.Close()
 	began := time.Now()
-	switch err := c.Order(ctx, core.Order{Kind: "stop", Force: f.force}); {
+	switch err := a.give(ctx, name, c, core.Order{Kind: "stop", Force: f.force}); {
 	case err == nil:
 		if err := a.awaitStop(ctx, name, began, func() (*core.View, error) { return c.Status(ctx) }); err != nil {
 			return err

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
@@ -81,6 +83,9 @@ func (a *app) askAround(ctx context.Context, l *loaded, f validateFlags) (hcl.Di
 			return nil, err
 		}
 		diags = append(diags, found...)
+	}
+	if !exists(filepath.Join(l.dir, "state.db")) { // else its start was pinned when it ran
+		diags = append(diags, l.StartDiagnostics(time.Now())...)
 	}
 	diags = slices.Concat(diags, doctor.CheckState(l.dir), core.CheckFolder(l.Job), core.CheckForecast(l.Job))
 	more, err := a.askBackend(ctx, l)

@@ -195,6 +195,12 @@ func TestOrders(t *testing.T) {
 	c := dial(t, serve(t, s, api.Options{}))
 	must(t, c.Order(t.Context(), core.Order{Kind: "scale", Target: 4}))
 	must(t, c.Order(t.Context(), core.Order{Kind: "stop"}))
+	for i := range s.orders {
+		if until := s.orders[i].Until; until.IsZero() || time.Until(until) > time.Hour {
+			t.Errorf("order %d may be carried out until %v", i, until)
+		}
+		s.orders[i].Until = time.Time{}
+	}
 	if diff := cmp.Diff([]core.Order{{Kind: "scale", Target: 4}, {Kind: "stop"}}, s.orders); diff != "" {
 		t.Errorf("orders (-want +got):\n%s", diff)
 	}
@@ -221,6 +227,27 @@ func TestDeafScheduler(t *testing.T) {
 	defer cancel()
 	if err := c.Order(ctx, core.Order{Kind: "stop"}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("order to a scheduler that takes none: %v", err)
+	}
+}
+
+// A scheduler whose process is stopped takes connections, since its kernel does, and answers nothing. The order says until when it may be carried out.
+func TestOrderToAStoppedScheduler(t *testing.T) {
+	path := filepath.Join(shortDir(t), "api.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() }) // nothing was written to it
+	c, err := api.Dial(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	patience, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if err := c.Order(patience, core.Order{Kind: "scale", Target: 3}); err == nil || !strings.Contains(err.Error(), `did not take the order "scale"`) ||
+		!strings.Contains(err.Error(), "will not carry it out later") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -82,9 +82,27 @@ func (c *Client) Rescales(ctx context.Context, n int) ([]core.Rescale, error) {
 	return call[[]core.Rescale](ctx, c, "/v1/rescales", url.Values{"n": {strconv.Itoa(n)}}, nil)
 }
 
-// Order hands over an order and returns when the scheduler has taken it, not when it is carried out.
+// untilHeader says when an order's giver has no more patience, in a header since a scheduler of before refuses fields that it does not know.
+const untilHeader = "Kale-Order-Until"
+
+// orderSlack is for how long an answer to an order that was taken at the last moment is waited for.
+const orderSlack = 2 * time.Second
+
+// Order hands over an order and returns when the scheduler has taken it, not when it is carried out. One that it does not take before orderTimeout, or within
+// ctx's deadline less orderSlack, it does not carry out later either.
 func (c *Client) Order(ctx context.Context, o core.Order) error {
-	_, err := call[json.RawMessage](ctx, c, "/v1/orders", nil, o)
+	began := time.Now()
+	o.Until = began.Add(orderTimeout)
+	if d, ok := ctx.Deadline(); ok && d.Add(-orderSlack).Before(o.Until) {
+		o.Until = d.Add(-orderSlack)
+	}
+	bounded, cancel := context.WithDeadline(ctx, o.Until.Add(orderSlack))
+	defer cancel()
+	_, err := call[json.RawMessage](bounded, c, "/v1/orders", nil, o)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("the scheduler did not take the order %q within %s, and will not carry it out later: its process hangs or is stopped: give the order again when it answers: %w",
+			o.Kind, time.Since(began).Round(time.Second), err)
+	}
 	return err
 }
 
@@ -145,6 +163,9 @@ func (c *Client) send(ctx context.Context, path string, q url.Values, body any) 
 	req.Header.Set(VersionHeader, Version)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if o, ok := body.(core.Order); ok {
+		req.Header.Set(untilHeader, o.Until.Format(time.RFC3339Nano))
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

@@ -249,6 +249,12 @@ func (h *handler) order(r *http.Request) (any, error) {
 	if err := dec.Decode(&o); err != nil {
 		return nil, failf(http.StatusBadRequest, `an order is {"kind": "…", "target": 3}: %w`, err)
 	}
+	if text := r.Header.Get(untilHeader); text != "" {
+		var err error
+		if o.Until, err = time.Parse(time.RFC3339Nano, text); err != nil {
+			return nil, failf(http.StatusBadRequest, "%s: %q is not a time such as 2026-01-31T06:00:00Z", untilHeader, text)
+		}
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), orderTimeout)
 	defer cancel()
 	switch err := h.s.Do(ctx, o); {

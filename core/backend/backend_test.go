@@ -156,7 +156,8 @@ func TestLogBridge(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	host := newHostLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo})).With("plugin", "kale-backend-local"))
+	over := false
+	host := newHostLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo})).With("plugin", "kale-backend-local"), func() bool { return over })
 	host.Info("plugin process exited")
 	host.Error("plugin process exited", "plugin", "/bin/kale-backend-local", "id", "7")
 	if got := out.String(); strings.Count(got, "plugin=") != 1 || !strings.Contains(got, "plugin=kale-backend-local id=7") {
@@ -170,5 +171,15 @@ func TestLogBridge(t *testing.T) {
 	}
 	if !strings.Contains(got, `level=WARN msg="a device is hot" plugin=kale-backend-local job=ctr degrees=92`) {
 		t.Errorf("the host's log is %q", got)
+	}
+	out.Reset()
+	over = true
+	host.Error("plugin process exited", "id", "7")
+	host.With("id", "7").Warn("error closing client during Kill")
+	if got := out.String(); got != "" {
+		t.Errorf("go-plugin complains of what was given up: %s", got)
+	}
+	if host.Named("kale-backend-local").Warn("a device is hot"); out.Len() == 0 {
+		t.Error("the plugin itself is not heard any more")
 	}
 }

@@ -2,6 +2,7 @@ package backend_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -98,6 +100,33 @@ func TestLaunchFails(t *testing.T) {
 		t.Errorf("launches that failed left %v, %v", left, err)
 	}
 }
+
+// A launch that a person cuts short is no failure of the plugin: nothing is logged that would be taken for one.
+func TestLaunchThatIsGivenUpIsQuiet(t *testing.T) {
+	var mu sync.Mutex
+	var out bytes.Buffer
+	lg := slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return out.Write(p)
+	}), &slog.HandlerOptions{Level: slog.LevelInfo}))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	c, err := backend.Launch(ctx, lg, "sleep", backend.Options{Args: []string{"1000"}})
+	if err == nil {
+		_ = c.Close()
+		t.Fatal("it was launched")
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if out.Len() > 0 {
+		t.Errorf("logged: %s", out.String())
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestCloseEndsThePlugin(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())

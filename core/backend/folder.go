@@ -103,6 +103,18 @@ func WriteFolder(dir string, own, files map[string][]byte) (err error) {
 	return os.Rename(draft, dir)
 }
 
+// RemoveFiles removes files of a workload's AllocFolder by name, from the folder that WriteFolder has made: what it was given is not to outlive it, since it may
+// be a secret. What the workload itself has written stays. A file that is not there is no error.
+func RemoveFiles(dir string, names []string) error {
+	var all []error
+	for _, name := range names {
+		if err := os.Remove(filepath.Join(dir, AllocFolder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			all = append(all, err)
+		}
+	}
+	return errors.Join(all...)
+}
+
 // FileCode says what an error of the file system means to the scheduler: most need a person (Blocked), the rest may pass (Unavailable).
 func FileCode(err error) Code {
 	for _, e := range []error{

@@ -110,13 +110,17 @@ type hostLogger struct {
 	to   *slog.Logger
 	name string
 	args []any
+	// unwanted says that what go-plugin does is not wanted any more, so that its complaints are none.
+	unwanted func() bool
 }
 
-func newHostLogger(lg *slog.Logger) hclog.Logger { return &hostLogger{to: lg} }
+func newHostLogger(lg *slog.Logger, unwanted func() bool) hclog.Logger {
+	return &hostLogger{to: lg, unwanted: unwanted}
+}
 
 func (h *hostLogger) Log(level hclog.Level, msg string, args ...any) {
 	l := levelToSlog(level)
-	if h.name == "" && l == slog.LevelInfo {
+	if h.name == "" && (l == slog.LevelInfo || l > slog.LevelInfo && h.unwanted()) {
 		l = slog.LevelDebug // go-plugin's own voice: the plugin's lines come through a named logger
 	}
 	var kept []any
@@ -147,7 +151,7 @@ func (h *hostLogger) IsError() bool { return h.enabled(hclog.Error) }
 func (h *hostLogger) ImpliedArgs() []any { return h.args }
 
 func (h *hostLogger) With(args ...any) hclog.Logger {
-	return &hostLogger{to: h.to.With(args...), name: h.name, args: append(append([]any(nil), h.args...), args...)}
+	return &hostLogger{to: h.to.With(args...), name: h.name, args: append(append([]any(nil), h.args...), args...), unwanted: h.unwanted}
 }
 
 func (h *hostLogger) Name() string { return h.name }
@@ -160,7 +164,7 @@ func (h *hostLogger) Named(name string) hclog.Logger {
 }
 
 func (h *hostLogger) ResetNamed(name string) hclog.Logger {
-	return &hostLogger{to: h.to, name: name, args: h.args}
+	return &hostLogger{to: h.to, name: name, args: h.args, unwanted: h.unwanted}
 }
 
 func (h *hostLogger) SetLevel(hclog.Level) {} // the level belongs to the slog handler

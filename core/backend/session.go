@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -39,6 +40,8 @@ func startSession(ctx context.Context, lg *slog.Logger, path string, opts Option
 		return nil, err
 	}
 	s := &session{started: time.Now()}
+	var launched atomic.Bool
+	givenUp := func() bool { return ctx.Err() != nil && !launched.Load() }
 	s.done, s.cancel = context.WithCancelCause(context.Background())
 	s.plug = plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  handshake,
@@ -46,7 +49,7 @@ func startSession(ctx context.Context, lg *slog.Logger, path string, opts Option
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
 		AutoMTLS:         true,
 		StartTimeout:     opts.StartTimeout,
-		Logger:           newHostLogger(lg),
+		Logger:           newHostLogger(lg, givenUp),
 		RunnerFunc: func(_ hclog.Logger, prepared *exec.Cmd, dir string) (runner.Runner, error) {
 			_ = os.Remove(dir) // go-plugin's, among temporary files, by a name that does not tell whose it is
 			own, err := makeSocketFolder(opts.SocketDir, s.started)
@@ -74,6 +77,7 @@ func startSession(ctx context.Context, lg *slog.Logger, path string, opts Option
 		s.end(err, 0)
 		return nil, err
 	}
+	launched.Store(true)
 	s.conn, s.stub = gc.Conn, backendpb.NewBackendServiceClient(gc.Conn)
 	return s, nil
 }

@@ -137,7 +137,7 @@ var forms = []struct {
 	batch  bool // needs M
 }{
 	{"async", 3, false}, {"sync", 4, true}, {"async-wp", 4, false}, {"sync-wp", 7, true},
-	{"optimus-async", 4, false}, {"optimus-sync", 5, true}, {"ernest", 4, false}, {"pollux", 5, true}, {"mixed", 5, false},
+	{"optimus-async", 4, false}, {"optimus-sync", 5, true}, {"ernest", 4, false}, {"pollux", 5, true}, {"usl", 3, false}, {"mixed", 5, false},
 }
 
 func throughputForms() []string {

@@ -128,3 +128,21 @@ func TestTopics(t *testing.T) {
 	}
 	golden(t, filepath.Join("testdata", "topics.diag"), out.String())
 }
+
+// A start that has not come is refused at its line, whenever that is looked at; one that has come is not, nor is a place in the log.
+func TestStartThatHasNotCome(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	for start, future := range map[string]bool{"2026-11-22T12:00:01Z": true, "2030-01-01T00:00:00+02:00": true, "2026-11-22T12:00:00Z": false, "-10m": false, "latest": false, "earliest": false} {
+		src := strings.Replace(minimal, `topic   = "clicks"`, "topic   = \"clicks\"\n    start   = \""+start+"\"", 1)
+		j, files, diags := Parse([]byte(src), "job.hcl", Options{})
+		if diags.HasErrors() {
+			t.Fatal(rendered(files, diags))
+		}
+		diags = j.StartDiagnostics(now)
+		located(t, files, diags)
+		text := rendered(files, diags)
+		if diags.HasErrors() != future || future && (!strings.Contains(text, `start   = "`+start) || !strings.Contains(text, `write "latest"`)) {
+			t.Errorf("start = %q: %s", start, text)
+		}
+	}
+}

@@ -115,7 +115,7 @@ job "ctr" {
 
 // TestExamplesAreFormatted keeps the files that people copy in the usual form.
 func TestExamplesAreFormatted(t *testing.T) {
-	for _, file := range []string{"ctr.hcl", "demo.hcl"} {
+	for _, file := range []string{"ctr.hcl", "demo.hcl", "pool.hcl"} {
 		src, err := os.ReadFile(filepath.Join(examples, file))
 		if err != nil {
 			t.Fatal(err)

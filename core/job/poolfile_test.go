@@ -63,6 +63,18 @@ func TestPool(t *testing.T) {
 	}
 }
 
+// The example is a pool file without a mistake.
+func TestExamplePool(t *testing.T) {
+	p, files, diags := LoadPool(filepath.Join(examples, "pool.hcl"))
+	if len(diags) > 0 {
+		t.Fatal(rendered(files, diags))
+	}
+	want := []PoolJob{{Name: "ctr", Priority: 10, Guarantee: 2, Limit: 6}}
+	if diff := cmp.Diff(want, p.Jobs); diff != "" || p.GPUs != 8 {
+		t.Errorf("%d GPUs; jobs (-want +got):\n%s", p.GPUs, diff)
+	}
+}
+
 func TestBrokenPoolFiles(t *testing.T) {
 	t.Chdir(filepath.Join("testdata", "pool"))
 	broken, err := filepath.Glob("*.hcl")

@@ -172,12 +172,12 @@ var throughputBlock = &block{
 	name: "throughput", required: true, doc: "The prior of the throughput model: what holds until full load was measured. It is refitted as the job runs.",
 	attrs: []attribute{
 		{name: "form", field: choice(func(j *Job) *string { return &j.Throughput.Form }, throughputForms(), nil), fallback: `"async"`,
-			doc: "Kale's Eq. 9, 6, 8 or 5, of which the -wp forms tell workers from servers, the formula of Optimus, Ernest or Pollux, or \"mixed\", ours, for what fits none. For most jobs \"async\" is right: kale trains asynchronously."},
+			doc: "Kale's Eq. 9, 6, 8 or 5, of which the -wp forms tell workers from servers, the formula of Optimus, Ernest or Pollux, \"usl\", the universal scalability law, or \"mixed\", ours, for what fits none. For most jobs \"async\" is right: kale trains asynchronously."},
 		{name: "source", field: text(func(j *Job) *string { return &j.Throughput.Source }, "", nil),
 			doc: "Where theta comes from: shown wherever the prior is used. \"profile\": form and theta are what kale profile measured and stored on this machine; a theta beside it holds until there is one, and may be left out."},
 		{name: "theta", field: numbers(func(j *Job) *[]float64 { return &j.Throughput.Theta }, bound{least: 0, most: math.MaxFloat64}), required: true,
 			spared: func(j *Job) bool { return j.Throughput.Source == SourceProfile },
-			doc:    "Coefficients in the equation's order: async 3 (1, 1/w, w; seconds per record), sync 4 (1, 1/w, 1/w^2, w; seconds per step), async-wp 4 (1, 1/p, p, w), sync-wp 7 (1, 1/w, 1/p, w/p, 1/(wp), p, w), optimus-async 4 (1, w/p, w, p), optimus-sync 5 (M/w, 1, w/p, w, p), ernest 4 (1, 1/w, ln w, w; seconds per record of the whole job), pollux 5 (gradient: 1, M/w; network: 1, w-2; and gamma, 1 to 10), mixed 5 (1, 1/w, ln w, w, w^2; seconds per record). One worker at 5,000 records/s: [0.0002, 0, 0]."},
+			doc:    "Coefficients in the equation's order: async 3 (1, 1/w, w; seconds per record), sync 4 (1, 1/w, 1/w^2, w; seconds per step), async-wp 4 (1, 1/p, p, w), sync-wp 7 (1, 1/w, 1/p, w/p, 1/(wp), p, w), optimus-async 4 (1, w/p, w, p), optimus-sync 5 (M/w, 1, w/p, w, p), ernest 4 (1, 1/w, ln w, w; seconds per record of the whole job), pollux 5 (gradient: 1, M/w; network: 1, w-2; and gamma, 1 to 10), usl 3 (1, w, w^2; seconds per record), mixed 5 (1, 1/w, ln w, w, w^2; seconds per record). One worker at 5,000 records/s: [0.0002, 0, 0]."},
 		{name: "batch", field: integer(func(j *Job) *int { return &j.Throughput.Batch }, 1, 1<<30), doc: "M, records per step over all workers; only the forms sync, sync-wp, optimus-sync and pollux, and needed there."},
 	},
 }

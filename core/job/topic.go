@@ -29,6 +29,16 @@ func (j *Job) TopicDiagnostics(info TopicInfo) hcl.Diagnostics {
 	return j.absentTopic("stream.topic", j.Stream.Topic, info)
 }
 
+// StartDiagnostics says that a job which begins now begins at a moment that has not come: Kafka would give it the end of the log, as "latest" does.
+func (j *Job) StartDiagnostics(now time.Time) hcl.Diagnostics {
+	at, ok := j.Stream.Start.At(now)
+	if !ok || !at.After(now) {
+		return nil
+	}
+	return hcl.Diagnostics{j.ErrorAt("stream.start", "Start lies in the future",
+		fmt.Sprintf("It is %s now. To train what arrives from now on, write \"latest\"; to begin in the past, an earlier time, or \"-10m\".", now.UTC().Format(time.RFC3339)))}
+}
+
 // DeadLetterDiagnostics holds the job against what the brokers say about its dead-letter topic. It returns nothing for
 // a job that has none.
 func (j *Job) DeadLetterDiagnostics(info TopicInfo) hcl.Diagnostics {

@@ -85,8 +85,8 @@ func (s *sheet) utilisationFallback(p *proposal, trusted bool, expect float64) {
 	s.note("utilisation", o.Utilisation, "", fmt.Sprintf("mean share of time busy; thresholds %g and %g", under, over))
 	if why := s.busyAnyway(over); why != "" {
 		s.note("busy anyway", o.Utilisation, "", "not counted as too little capacity: "+why)
-		if limit := s.prev.Cap; limit > 0 && o.Lag <= o.lagOver() {
-			p.want = min(p.want, limit)
+		if s.prev.Cap > 0 {
+			s.dropCap()
 		}
 		return
 	}
@@ -130,7 +130,14 @@ func (s *sheet) busyAnyway(over float64) string {
 	return ""
 }
 
-// capIdle keeps, drops or sets the cap that idle accelerators justify.
+// dropCap gives the cap up, for some time.
+func (s *sheet) dropCap() {
+	s.next.Cap = 0
+	s.next.NoCapUntil = s.o.Now.Add(saturatingTimes(10, max(s.o.CooldownIn, s.o.Tau, s.o.Interval)))
+}
+
+// capIdle keeps, drops or sets the cap that idle accelerators justify. None is set where
+// a rescale stops training: the backlog of its own outage would end it.
 func (s *sheet) capIdle(p *proposal, trusted bool, expect, over, under float64) {
 	o := s.o
 	growth := 1.0
@@ -141,11 +148,10 @@ func (s *sheet) capIdle(p *proposal, trusted bool, expect, over, under float64) 
 	safe := trusted && under > 0 && o.lagKnown() && o.Lag <= o.lagOver()
 	if limit := s.prev.Cap; limit > 0 {
 		if !safe || o.Utilisation > over || projected(limit) > over {
-			s.next.Cap = 0
-			s.next.NoCapUntil = o.Now.Add(saturatingTimes(10, max(o.CooldownIn, o.Tau, o.Interval)))
+			s.dropCap()
 			return
 		}
-	} else if safe && o.Utilisation < under && p.want >= s.current && s.current-1 >= max(o.Limits.Min, 1) &&
+	} else if safe && o.outage() == 0 && o.Utilisation < under && p.want >= s.current && s.current-1 >= max(o.Limits.Min, 1) &&
 		projected(s.current-1) <= over && !o.Now.Before(s.prev.NoCapUntil) {
 		s.next.Cap = s.current - 1
 	}

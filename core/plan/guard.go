@@ -110,6 +110,8 @@ func (s *sheet) frozen(want int) string {
 		return fmt.Sprintf("the state of %s is unknown", workers(o.Workers.Unknown))
 	case o.Manual.Paused:
 		return "scaling is paused by hand"
+	case o.Hold.Reason != "" && !o.Manual.Pinned:
+		return o.Hold.Reason
 	case o.Budget.Limited && o.Budget.Left < 1 && want != s.current && !o.Manual.Pinned && o.Limits.Clamp(s.current) == s.current:
 		return fmt.Sprintf("no change is left to make for now, and one more in %s", formatDuration(max(o.Budget.Next, 0)))
 	case o.Action.Kind == "" || o.Action.Kind == KindNone, o.Manual.Pinned && o.Action.CanTurn:

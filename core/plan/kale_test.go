@@ -306,6 +306,10 @@ func TestGuards(t *testing.T) {
 		{"unknown status holds a scale-in", func(o *Observation) { in(o); o.Hold = Hold{Unknown: true, Reason: "the backend does not answer"} }, 7, KindHold, "", "the backend does not answer"},
 		{"and a scale-out", func(o *Observation) { out(o); o.Hold.Unknown = true }, 7, KindHold, "", "not fully known"},
 		{"and a pin", func(o *Observation) { o.Hold.Unknown = true; o.Manual = Manual{Pinned: true, Target: 3} }, 7, KindHold, "", ""},
+		{"what workers do not mend holds them", func(o *Observation) { out(o); o.Hold.Reason = "parameter server 1 is down" }, 7, KindHold, "", "parameter server 1 is down"},
+		{"and an order does not wait for it", func(o *Observation) {
+			o.Hold.Reason, o.Manual = "parameter server 1 is down", Manual{Pinned: true, Target: 3}
+		}, 3, KindIn, "manual", ""},
 		{"one unknown worker too", func(o *Observation) { in(o); o.Workers.Unknown = 1 }, 7, KindHold, "", "1 worker is unknown"},
 		{"paused", func(o *Observation) { out(o); o.Manual.Paused = true }, 7, KindHold, "", "paused by hand"},
 		{"pinned", func(o *Observation) { o.Manual = Manual{Pinned: true, Target: 3} }, 3, KindIn, "manual", "pinned to 3 workers by hand"},

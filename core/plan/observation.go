@@ -164,7 +164,9 @@ type Budget struct {
 }
 
 // Hold is set while the shell's picture is incomplete: the backend's status
-// failed or is partial, or the chief cannot be reached.
+// failed or is partial, or the chief cannot be reached. With a Reason alone the
+// picture is complete, and what it shows is not mended by another number of
+// workers: only an order changes it.
 type Hold struct {
 	Unknown bool   `json:"unknown,omitempty"`
 	Reason  string `json:"reason,omitempty"`

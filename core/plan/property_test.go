@@ -237,6 +237,9 @@ func TestLaws(t *testing.T) {
 	kinds := map[string]int{}
 	for i := range 1600 {
 		o := randomObservation(rng)
+		if i%3 > 0 { // a rescale is live
+			o.RescaleCost = Measured{}
+		}
 		for _, name := range Names() {
 			if name == "cost" && i%4 > 0 { // it takes its time
 				continue
@@ -291,8 +294,11 @@ func TestNoOscillationOnConstantLoad(t *testing.T) {
 	for _, name := range Names() {
 		p := policy(t, name)
 		o := reference() // what it observes does not answer to what it does
-		n := 0
-		for range 500 {
+		n, decisions := 0, 500
+		if name == "cost" { // it takes its time
+			decisions = 60
+		}
+		for range decisions {
 			o.setRates(173_000)
 			o.setForecast(flat(173_000, 60))
 			d := p.Decide(o)

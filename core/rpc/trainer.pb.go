@@ -2839,8 +2839,10 @@ type ServerMetrics struct {
 	LostOffsets    uint64 `protobuf:"varint,12,opt,name=lost_offsets,json=lostOffsets,proto3" json:"lost_offsets,omitempty"`
 	// When the oldest of the snapshots was written from which its tablets were restored; 0: it began without a snapshot.
 	RestoredUnixMs int64 `protobuf:"varint,13,opt,name=restored_unix_ms,json=restoredUnixMs,proto3" json:"restored_unix_ms,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Of its tablets, those that were not restored from their newest snapshot: which, from which, why, and what is trained again for it. For people.
+	Fallbacks     []string `protobuf:"bytes,14,rep,name=fallbacks,proto3" json:"fallbacks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ServerMetrics) Reset() {
@@ -2962,6 +2964,13 @@ func (x *ServerMetrics) GetRestoredUnixMs() int64 {
 		return x.RestoredUnixMs
 	}
 	return 0
+}
+
+func (x *ServerMetrics) GetFallbacks() []string {
+	if x != nil {
+		return x.Fallbacks
+	}
+	return nil
 }
 
 type ServerDirective struct {
@@ -3280,6 +3289,7 @@ type Rollback struct {
 	Offsets        uint64                 `protobuf:"varint,5,opt,name=offsets,proto3" json:"offsets,omitempty"`                                       // to be trained again, in all: records and the holes between them
 	Remaining      uint64                 `protobuf:"varint,6,opt,name=remaining,proto3" json:"remaining,omitempty"`                                   // of these, not trained again yet
 	DoneUnixMs     int64                  `protobuf:"varint,7,opt,name=done_unix_ms,json=doneUnixMs,proto3" json:"done_unix_ms,omitempty"`             // when none was left; 0: not yet
+	Fallbacks      []string               `protobuf:"bytes,8,rep,name=fallbacks,proto3" json:"fallbacks,omitempty"`                                    // ServerMetrics.fallbacks
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -3361,6 +3371,13 @@ func (x *Rollback) GetDoneUnixMs() int64 {
 		return x.DoneUnixMs
 	}
 	return 0
+}
+
+func (x *Rollback) GetFallbacks() []string {
+	if x != nil {
+		return x.Fallbacks
+	}
+	return nil
 }
 
 type MemberStatus struct {
@@ -3702,7 +3719,10 @@ type ChiefMemory struct {
 	// The last metrics of worker processes, the living included: one that registers again is counted by what it then reports.
 	Processes []*ProcessMetrics `protobuf:"bytes,2,rep,name=processes,proto3" json:"processes,omitempty"`
 	// Sums over processes that left long ago.
-	Retired       *WorkerMetrics `protobuf:"bytes,3,opt,name=retired,proto3" json:"retired,omitempty"`
+	Retired *WorkerMetrics `protobuf:"bytes,3,opt,name=retired,proto3" json:"retired,omitempty"`
+	// What every server had applied: what a restored server lacks of it is trained again.
+	Applied       []*OffsetSet    `protobuf:"bytes,4,rep,name=applied,proto3" json:"applied,omitempty"`
+	Rollbacks     []*KeptRollback `protobuf:"bytes,5,rep,name=rollbacks,proto3" json:"rollbacks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3758,6 +3778,73 @@ func (x *ChiefMemory) GetRetired() *WorkerMetrics {
 	return nil
 }
 
+func (x *ChiefMemory) GetApplied() []*OffsetSet {
+	if x != nil {
+		return x.Applied
+	}
+	return nil
+}
+
+func (x *ChiefMemory) GetRollbacks() []*KeptRollback {
+	if x != nil {
+		return x.Rollbacks
+	}
+	return nil
+}
+
+// KeptRollback is a rollback with the offsets that were to be trained again.
+type KeptRollback struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rollback      *Rollback              `protobuf:"bytes,1,opt,name=rollback,proto3" json:"rollback,omitempty"`
+	Lost          []*OffsetSet           `protobuf:"bytes,2,rep,name=lost,proto3" json:"lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeptRollback) Reset() {
+	*x = KeptRollback{}
+	mi := &file_core_rpc_trainer_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeptRollback) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeptRollback) ProtoMessage() {}
+
+func (x *KeptRollback) ProtoReflect() protoreflect.Message {
+	mi := &file_core_rpc_trainer_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeptRollback.ProtoReflect.Descriptor instead.
+func (*KeptRollback) Descriptor() ([]byte, []int) {
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *KeptRollback) GetRollback() *Rollback {
+	if x != nil {
+		return x.Rollback
+	}
+	return nil
+}
+
+func (x *KeptRollback) GetLost() []*OffsetSet {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
 type ProcessMetrics struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Member        string                 `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
@@ -3770,7 +3857,7 @@ type ProcessMetrics struct {
 
 func (x *ProcessMetrics) Reset() {
 	*x = ProcessMetrics{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[40]
+	mi := &file_core_rpc_trainer_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3782,7 +3869,7 @@ func (x *ProcessMetrics) String() string {
 func (*ProcessMetrics) ProtoMessage() {}
 
 func (x *ProcessMetrics) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[40]
+	mi := &file_core_rpc_trainer_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3795,7 +3882,7 @@ func (x *ProcessMetrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessMetrics.ProtoReflect.Descriptor instead.
 func (*ProcessMetrics) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{40}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ProcessMetrics) GetMember() string {
@@ -3836,7 +3923,7 @@ type AdvancesRequest struct {
 
 func (x *AdvancesRequest) Reset() {
 	*x = AdvancesRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[41]
+	mi := &file_core_rpc_trainer_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3848,7 +3935,7 @@ func (x *AdvancesRequest) String() string {
 func (*AdvancesRequest) ProtoMessage() {}
 
 func (x *AdvancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[41]
+	mi := &file_core_rpc_trainer_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3861,7 +3948,7 @@ func (x *AdvancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvancesRequest.ProtoReflect.Descriptor instead.
 func (*AdvancesRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{41}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AdvancesRequest) GetAfter() uint64 {
@@ -3893,7 +3980,7 @@ type Advance struct {
 
 func (x *Advance) Reset() {
 	*x = Advance{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[42]
+	mi := &file_core_rpc_trainer_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3905,7 +3992,7 @@ func (x *Advance) String() string {
 func (*Advance) ProtoMessage() {}
 
 func (x *Advance) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[42]
+	mi := &file_core_rpc_trainer_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3918,7 +4005,7 @@ func (x *Advance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advance.ProtoReflect.Descriptor instead.
 func (*Advance) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{42}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Advance) GetSeq() uint64 {
@@ -3975,7 +4062,7 @@ type AdvancesResponse struct {
 
 func (x *AdvancesResponse) Reset() {
 	*x = AdvancesResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[43]
+	mi := &file_core_rpc_trainer_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3987,7 +4074,7 @@ func (x *AdvancesResponse) String() string {
 func (*AdvancesResponse) ProtoMessage() {}
 
 func (x *AdvancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[43]
+	mi := &file_core_rpc_trainer_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4000,7 +4087,7 @@ func (x *AdvancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvancesResponse.ProtoReflect.Descriptor instead.
 func (*AdvancesResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{43}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AdvancesResponse) GetAdvances() []*Advance {
@@ -4033,7 +4120,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[44]
+	mi := &file_core_rpc_trainer_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4045,7 +4132,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[44]
+	mi := &file_core_rpc_trainer_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4058,7 +4145,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{44}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DrainRequest) GetMembers() []string {
@@ -4078,7 +4165,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[45]
+	mi := &file_core_rpc_trainer_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4090,7 +4177,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[45]
+	mi := &file_core_rpc_trainer_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4103,7 +4190,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{45}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DrainResponse) GetUnknown() []string {
@@ -4122,7 +4209,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[46]
+	mi := &file_core_rpc_trainer_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4134,7 +4221,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[46]
+	mi := &file_core_rpc_trainer_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4147,7 +4234,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{46}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PauseRequest) GetPaused() bool {
@@ -4165,7 +4252,7 @@ type PauseResponse struct {
 
 func (x *PauseResponse) Reset() {
 	*x = PauseResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[47]
+	mi := &file_core_rpc_trainer_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4177,7 +4264,7 @@ func (x *PauseResponse) String() string {
 func (*PauseResponse) ProtoMessage() {}
 
 func (x *PauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[47]
+	mi := &file_core_rpc_trainer_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4190,7 +4277,7 @@ func (x *PauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
 func (*PauseResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{47}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{48}
 }
 
 type SnapshotRequest struct {
@@ -4201,7 +4288,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[48]
+	mi := &file_core_rpc_trainer_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4213,7 +4300,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[48]
+	mi := &file_core_rpc_trainer_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4226,7 +4313,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{48}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{49}
 }
 
 type SnapshotResponse struct {
@@ -4238,7 +4325,7 @@ type SnapshotResponse struct {
 
 func (x *SnapshotResponse) Reset() {
 	*x = SnapshotResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[49]
+	mi := &file_core_rpc_trainer_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4250,7 +4337,7 @@ func (x *SnapshotResponse) String() string {
 func (*SnapshotResponse) ProtoMessage() {}
 
 func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[49]
+	mi := &file_core_rpc_trainer_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4263,7 +4350,7 @@ func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{49}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SnapshotResponse) GetDurable() []*OffsetSet {
@@ -4282,7 +4369,7 @@ type MarkLostRequest struct {
 
 func (x *MarkLostRequest) Reset() {
 	*x = MarkLostRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[50]
+	mi := &file_core_rpc_trainer_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4294,7 +4381,7 @@ func (x *MarkLostRequest) String() string {
 func (*MarkLostRequest) ProtoMessage() {}
 
 func (x *MarkLostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[50]
+	mi := &file_core_rpc_trainer_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4307,7 +4394,7 @@ func (x *MarkLostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkLostRequest.ProtoReflect.Descriptor instead.
 func (*MarkLostRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{50}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MarkLostRequest) GetSpan() *Span {
@@ -4325,7 +4412,7 @@ type MarkLostResponse struct {
 
 func (x *MarkLostResponse) Reset() {
 	*x = MarkLostResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[51]
+	mi := &file_core_rpc_trainer_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4337,7 +4424,7 @@ func (x *MarkLostResponse) String() string {
 func (*MarkLostResponse) ProtoMessage() {}
 
 func (x *MarkLostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[51]
+	mi := &file_core_rpc_trainer_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4350,7 +4437,7 @@ func (x *MarkLostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkLostResponse.ProtoReflect.Descriptor instead.
 func (*MarkLostResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{51}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{52}
 }
 
 type SumsRequest struct {
@@ -4361,7 +4448,7 @@ type SumsRequest struct {
 
 func (x *SumsRequest) Reset() {
 	*x = SumsRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[52]
+	mi := &file_core_rpc_trainer_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4373,7 +4460,7 @@ func (x *SumsRequest) String() string {
 func (*SumsRequest) ProtoMessage() {}
 
 func (x *SumsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[52]
+	mi := &file_core_rpc_trainer_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4386,7 +4473,7 @@ func (x *SumsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SumsRequest.ProtoReflect.Descriptor instead.
 func (*SumsRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{52}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{53}
 }
 
 type SumsResponse struct {
@@ -4398,7 +4485,7 @@ type SumsResponse struct {
 
 func (x *SumsResponse) Reset() {
 	*x = SumsResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[53]
+	mi := &file_core_rpc_trainer_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4410,7 +4497,7 @@ func (x *SumsResponse) String() string {
 func (*SumsResponse) ProtoMessage() {}
 
 func (x *SumsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[53]
+	mi := &file_core_rpc_trainer_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4423,7 +4510,7 @@ func (x *SumsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SumsResponse.ProtoReflect.Descriptor instead.
 func (*SumsResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{53}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SumsResponse) GetTablets() []*TabletSums {
@@ -4446,7 +4533,7 @@ type TabletSums struct {
 
 func (x *TabletSums) Reset() {
 	*x = TabletSums{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[54]
+	mi := &file_core_rpc_trainer_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4458,7 +4545,7 @@ func (x *TabletSums) String() string {
 func (*TabletSums) ProtoMessage() {}
 
 func (x *TabletSums) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[54]
+	mi := &file_core_rpc_trainer_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4471,7 +4558,7 @@ func (x *TabletSums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletSums.ProtoReflect.Descriptor instead.
 func (*TabletSums) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{54}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TabletSums) GetTablet() int32 {
@@ -4517,7 +4604,7 @@ type PartitionSum struct {
 
 func (x *PartitionSum) Reset() {
 	*x = PartitionSum{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[55]
+	mi := &file_core_rpc_trainer_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4529,7 +4616,7 @@ func (x *PartitionSum) String() string {
 func (*PartitionSum) ProtoMessage() {}
 
 func (x *PartitionSum) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[55]
+	mi := &file_core_rpc_trainer_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4542,7 +4629,7 @@ func (x *PartitionSum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionSum.ProtoReflect.Descriptor instead.
 func (*PartitionSum) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{55}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PartitionSum) GetPartition() int32 {
@@ -4606,7 +4693,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[56]
+	mi := &file_core_rpc_trainer_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4618,7 +4705,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[56]
+	mi := &file_core_rpc_trainer_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4631,7 +4718,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{56}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PullRequest) GetFence() *Fence {
@@ -4667,7 +4754,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[57]
+	mi := &file_core_rpc_trainer_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4679,7 +4766,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[57]
+	mi := &file_core_rpc_trainer_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4692,7 +4779,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{57}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PullResponse) GetRows() []byte {
@@ -4724,7 +4811,7 @@ type RangePart struct {
 
 func (x *RangePart) Reset() {
 	*x = RangePart{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[58]
+	mi := &file_core_rpc_trainer_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4736,7 +4823,7 @@ func (x *RangePart) String() string {
 func (*RangePart) ProtoMessage() {}
 
 func (x *RangePart) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[58]
+	mi := &file_core_rpc_trainer_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4749,7 +4836,7 @@ func (x *RangePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangePart.ProtoReflect.Descriptor instead.
 func (*RangePart) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{58}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RangePart) GetSpan() *Span {
@@ -4817,7 +4904,7 @@ type PushRequest struct {
 
 func (x *PushRequest) Reset() {
 	*x = PushRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[59]
+	mi := &file_core_rpc_trainer_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4829,7 +4916,7 @@ func (x *PushRequest) String() string {
 func (*PushRequest) ProtoMessage() {}
 
 func (x *PushRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[59]
+	mi := &file_core_rpc_trainer_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4842,7 +4929,7 @@ func (x *PushRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushRequest.ProtoReflect.Descriptor instead.
 func (*PushRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{59}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PushRequest) GetFence() *Fence {
@@ -4920,7 +5007,7 @@ type PushResponse struct {
 
 func (x *PushResponse) Reset() {
 	*x = PushResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[60]
+	mi := &file_core_rpc_trainer_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4932,7 +5019,7 @@ func (x *PushResponse) String() string {
 func (*PushResponse) ProtoMessage() {}
 
 func (x *PushResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[60]
+	mi := &file_core_rpc_trainer_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4945,7 +5032,7 @@ func (x *PushResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushResponse.ProtoReflect.Descriptor instead.
 func (*PushResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{60}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PushResponse) GetApplied() int32 {
@@ -4979,7 +5066,7 @@ type Missing struct {
 
 func (x *Missing) Reset() {
 	*x = Missing{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[61]
+	mi := &file_core_rpc_trainer_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4991,7 +5078,7 @@ func (x *Missing) String() string {
 func (*Missing) ProtoMessage() {}
 
 func (x *Missing) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[61]
+	mi := &file_core_rpc_trainer_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5004,7 +5091,7 @@ func (x *Missing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Missing.ProtoReflect.Descriptor instead.
 func (*Missing) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{61}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Missing) GetTablets() []int32 {
@@ -5032,7 +5119,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[62]
+	mi := &file_core_rpc_trainer_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5044,7 +5131,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[62]
+	mi := &file_core_rpc_trainer_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5057,7 +5144,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{62}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ForwardRequest) GetOrigin() string {
@@ -5093,7 +5180,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[63]
+	mi := &file_core_rpc_trainer_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5105,7 +5192,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[63]
+	mi := &file_core_rpc_trainer_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5118,7 +5205,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{63}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Chunk) GetId() uint64 {
@@ -5160,7 +5247,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[64]
+	mi := &file_core_rpc_trainer_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5172,7 +5259,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[64]
+	mi := &file_core_rpc_trainer_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5185,7 +5272,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{64}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Record) GetOffset() int64 {
@@ -5224,7 +5311,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[65]
+	mi := &file_core_rpc_trainer_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5236,7 +5323,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[65]
+	mi := &file_core_rpc_trainer_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5249,7 +5336,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{65}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ForwardResponse) GetEvent() isForwardResponse_Event {
@@ -5571,7 +5658,7 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\adurable\x18\x06 \x03(\v2\x12.kale.v1.OffsetSetR\adurable\x120\n" +
 	"\ametrics\x18\a \x01(\v2\x16.kale.v1.ServerMetricsR\ametrics\x12#\n" +
 	"\rsnapshot_done\x18\b \x01(\x04R\fsnapshotDone\x12\x10\n" +
-	"\x03seq\x18\t \x01(\x04R\x03seq\"\xfe\x03\n" +
+	"\x03seq\x18\t \x01(\x04R\x03seq\"\x9c\x04\n" +
 	"\rServerMetrics\x12\x16\n" +
 	"\x06pushes\x18\x01 \x01(\x04R\x06pushes\x12\x14\n" +
 	"\x05pulls\x18\x02 \x01(\x04R\x05pulls\x126\n" +
@@ -5586,7 +5673,8 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	" \x01(\x04R\x0etrainedRecords\x12!\n" +
 	"\fdead_records\x18\v \x01(\x04R\vdeadRecords\x12!\n" +
 	"\flost_offsets\x18\f \x01(\x04R\vlostOffsets\x12(\n" +
-	"\x10restored_unix_ms\x18\r \x01(\x03R\x0erestoredUnixMs\"\xc8\x01\n" +
+	"\x10restored_unix_ms\x18\r \x01(\x03R\x0erestoredUnixMs\x12\x1c\n" +
+	"\tfallbacks\x18\x0e \x03(\tR\tfallbacks\"\xc8\x01\n" +
 	"\x0fServerDirective\x12$\n" +
 	"\x05fence\x18\x01 \x01(\v2\x0e.kale.v1.FenceR\x05fence\x12\x16\n" +
 	"\x06fenced\x18\x02 \x01(\bR\x06fenced\x12)\n" +
@@ -5618,7 +5706,7 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\bproblems\x18\x10 \x03(\v2\x19.kale.v1.PartitionProblemR\bproblems\x12\x19\n" +
 	"\btopic_id\x18\x11 \x01(\tR\atopicId\x12\x1e\n" +
 	"\vnow_unix_ms\x18\x12 \x01(\x03R\tnowUnixMs\x12/\n" +
-	"\trollbacks\x18\x13 \x03(\v2\x11.kale.v1.RollbackR\trollbacks\"\xe1\x01\n" +
+	"\trollbacks\x18\x13 \x03(\v2\x11.kale.v1.RollbackR\trollbacks\"\xff\x01\n" +
 	"\bRollback\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\x05R\x06server\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x17\n" +
@@ -5627,7 +5715,8 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\aoffsets\x18\x05 \x01(\x04R\aoffsets\x12\x1c\n" +
 	"\tremaining\x18\x06 \x01(\x04R\tremaining\x12 \n" +
 	"\fdone_unix_ms\x18\a \x01(\x03R\n" +
-	"doneUnixMs\"\xb7\x04\n" +
+	"doneUnixMs\x12\x1c\n" +
+	"\tfallbacks\x18\b \x03(\tR\tfallbacks\"\xb7\x04\n" +
 	"\fMemberStatus\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x12\n" +
 	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12\x1e\n" +
@@ -5665,11 +5754,16 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\x03end\x18\b \x01(\x03R\x03end\x122\n" +
 	"\x15applied_offsets_above\x18\t \x01(\x03R\x13appliedOffsetsAbove\x12/\n" +
 	"\x14last_advance_unix_ms\x18\n" +
-	" \x01(\x03R\x11lastAdvanceUnixMs\"\x92\x01\n" +
+	" \x01(\x03R\x11lastAdvanceUnixMs\"\xf5\x01\n" +
 	"\vChiefMemory\x12\x1a\n" +
 	"\btimeline\x18\x01 \x01(\tR\btimeline\x125\n" +
 	"\tprocesses\x18\x02 \x03(\v2\x17.kale.v1.ProcessMetricsR\tprocesses\x120\n" +
-	"\aretired\x18\x03 \x01(\v2\x16.kale.v1.WorkerMetricsR\aretired\"\xa2\x01\n" +
+	"\aretired\x18\x03 \x01(\v2\x16.kale.v1.WorkerMetricsR\aretired\x12,\n" +
+	"\aapplied\x18\x04 \x03(\v2\x12.kale.v1.OffsetSetR\aapplied\x123\n" +
+	"\trollbacks\x18\x05 \x03(\v2\x15.kale.v1.KeptRollbackR\trollbacks\"e\n" +
+	"\fKeptRollback\x12-\n" +
+	"\brollback\x18\x01 \x01(\v2\x11.kale.v1.RollbackR\brollback\x12&\n" +
+	"\x04lost\x18\x02 \x03(\v2\x12.kale.v1.OffsetSetR\x04lost\"\xa2\x01\n" +
 	"\x0eProcessMetrics\x12\x16\n" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x1e\n" +
 	"\n" +
@@ -5823,7 +5917,7 @@ func file_core_rpc_trainer_proto_rawDescGZIP() []byte {
 }
 
 var file_core_rpc_trainer_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_core_rpc_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_core_rpc_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_core_rpc_trainer_proto_goTypes = []any{
 	(Phase)(0),                 // 0: kale.v1.Phase
 	(MemberState)(0),           // 1: kale.v1.MemberState
@@ -5868,32 +5962,33 @@ var file_core_rpc_trainer_proto_goTypes = []any{
 	(*ServerStatus)(nil),       // 40: kale.v1.ServerStatus
 	(*PartitionStatus)(nil),    // 41: kale.v1.PartitionStatus
 	(*ChiefMemory)(nil),        // 42: kale.v1.ChiefMemory
-	(*ProcessMetrics)(nil),     // 43: kale.v1.ProcessMetrics
-	(*AdvancesRequest)(nil),    // 44: kale.v1.AdvancesRequest
-	(*Advance)(nil),            // 45: kale.v1.Advance
-	(*AdvancesResponse)(nil),   // 46: kale.v1.AdvancesResponse
-	(*DrainRequest)(nil),       // 47: kale.v1.DrainRequest
-	(*DrainResponse)(nil),      // 48: kale.v1.DrainResponse
-	(*PauseRequest)(nil),       // 49: kale.v1.PauseRequest
-	(*PauseResponse)(nil),      // 50: kale.v1.PauseResponse
-	(*SnapshotRequest)(nil),    // 51: kale.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),   // 52: kale.v1.SnapshotResponse
-	(*MarkLostRequest)(nil),    // 53: kale.v1.MarkLostRequest
-	(*MarkLostResponse)(nil),   // 54: kale.v1.MarkLostResponse
-	(*SumsRequest)(nil),        // 55: kale.v1.SumsRequest
-	(*SumsResponse)(nil),       // 56: kale.v1.SumsResponse
-	(*TabletSums)(nil),         // 57: kale.v1.TabletSums
-	(*PartitionSum)(nil),       // 58: kale.v1.PartitionSum
-	(*PullRequest)(nil),        // 59: kale.v1.PullRequest
-	(*PullResponse)(nil),       // 60: kale.v1.PullResponse
-	(*RangePart)(nil),          // 61: kale.v1.RangePart
-	(*PushRequest)(nil),        // 62: kale.v1.PushRequest
-	(*PushResponse)(nil),       // 63: kale.v1.PushResponse
-	(*Missing)(nil),            // 64: kale.v1.Missing
-	(*ForwardRequest)(nil),     // 65: kale.v1.ForwardRequest
-	(*Chunk)(nil),              // 66: kale.v1.Chunk
-	(*Record)(nil),             // 67: kale.v1.Record
-	(*ForwardResponse)(nil),    // 68: kale.v1.ForwardResponse
+	(*KeptRollback)(nil),       // 43: kale.v1.KeptRollback
+	(*ProcessMetrics)(nil),     // 44: kale.v1.ProcessMetrics
+	(*AdvancesRequest)(nil),    // 45: kale.v1.AdvancesRequest
+	(*Advance)(nil),            // 46: kale.v1.Advance
+	(*AdvancesResponse)(nil),   // 47: kale.v1.AdvancesResponse
+	(*DrainRequest)(nil),       // 48: kale.v1.DrainRequest
+	(*DrainResponse)(nil),      // 49: kale.v1.DrainResponse
+	(*PauseRequest)(nil),       // 50: kale.v1.PauseRequest
+	(*PauseResponse)(nil),      // 51: kale.v1.PauseResponse
+	(*SnapshotRequest)(nil),    // 52: kale.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),   // 53: kale.v1.SnapshotResponse
+	(*MarkLostRequest)(nil),    // 54: kale.v1.MarkLostRequest
+	(*MarkLostResponse)(nil),   // 55: kale.v1.MarkLostResponse
+	(*SumsRequest)(nil),        // 56: kale.v1.SumsRequest
+	(*SumsResponse)(nil),       // 57: kale.v1.SumsResponse
+	(*TabletSums)(nil),         // 58: kale.v1.TabletSums
+	(*PartitionSum)(nil),       // 59: kale.v1.PartitionSum
+	(*PullRequest)(nil),        // 60: kale.v1.PullRequest
+	(*PullResponse)(nil),       // 61: kale.v1.PullResponse
+	(*RangePart)(nil),          // 62: kale.v1.RangePart
+	(*PushRequest)(nil),        // 63: kale.v1.PushRequest
+	(*PushResponse)(nil),       // 64: kale.v1.PushResponse
+	(*Missing)(nil),            // 65: kale.v1.Missing
+	(*ForwardRequest)(nil),     // 66: kale.v1.ForwardRequest
+	(*Chunk)(nil),              // 67: kale.v1.Chunk
+	(*Record)(nil),             // 68: kale.v1.Record
+	(*ForwardResponse)(nil),    // 69: kale.v1.ForwardResponse
 }
 var file_core_rpc_trainer_proto_depIdxs = []int32{
 	5,  // 0: kale.v1.TrainSpec.stream:type_name -> kale.v1.StreamSpec
@@ -5945,63 +6040,67 @@ var file_core_rpc_trainer_proto_depIdxs = []int32{
 	26, // 46: kale.v1.MemberStatus.metrics:type_name -> kale.v1.WorkerMetrics
 	22, // 47: kale.v1.ServerStatus.info:type_name -> kale.v1.ServerInfo
 	34, // 48: kale.v1.ServerStatus.metrics:type_name -> kale.v1.ServerMetrics
-	43, // 49: kale.v1.ChiefMemory.processes:type_name -> kale.v1.ProcessMetrics
+	44, // 49: kale.v1.ChiefMemory.processes:type_name -> kale.v1.ProcessMetrics
 	26, // 50: kale.v1.ChiefMemory.retired:type_name -> kale.v1.WorkerMetrics
-	26, // 51: kale.v1.ProcessMetrics.metrics:type_name -> kale.v1.WorkerMetrics
-	45, // 52: kale.v1.AdvancesResponse.advances:type_name -> kale.v1.Advance
-	12, // 53: kale.v1.SnapshotResponse.durable:type_name -> kale.v1.OffsetSet
-	11, // 54: kale.v1.MarkLostRequest.span:type_name -> kale.v1.Span
-	57, // 55: kale.v1.SumsResponse.tablets:type_name -> kale.v1.TabletSums
-	58, // 56: kale.v1.TabletSums.partitions:type_name -> kale.v1.PartitionSum
-	12, // 57: kale.v1.PartitionSum.applied:type_name -> kale.v1.OffsetSet
-	13, // 58: kale.v1.PullRequest.fence:type_name -> kale.v1.Fence
-	11, // 59: kale.v1.RangePart.span:type_name -> kale.v1.Span
-	13, // 60: kale.v1.PushRequest.fence:type_name -> kale.v1.Fence
-	61, // 61: kale.v1.PushRequest.parts:type_name -> kale.v1.RangePart
-	64, // 62: kale.v1.PushResponse.partial:type_name -> kale.v1.Missing
-	11, // 63: kale.v1.Missing.spans:type_name -> kale.v1.Span
-	66, // 64: kale.v1.ForwardRequest.chunk:type_name -> kale.v1.Chunk
-	11, // 65: kale.v1.Chunk.span:type_name -> kale.v1.Span
-	67, // 66: kale.v1.Chunk.records:type_name -> kale.v1.Record
-	14, // 67: kale.v1.Rendezvous.FindChief:input_type -> kale.v1.FindChiefRequest
-	16, // 68: kale.v1.Rendezvous.Announce:input_type -> kale.v1.AnnounceRequest
-	18, // 69: kale.v1.Rendezvous.Alive:input_type -> kale.v1.AliveRequest
-	20, // 70: kale.v1.Chief.Join:input_type -> kale.v1.JoinRequest
-	25, // 71: kale.v1.Chief.Beat:input_type -> kale.v1.BeatRequest
-	33, // 72: kale.v1.Chief.ServerBeat:input_type -> kale.v1.ServerBeatRequest
-	36, // 73: kale.v1.Chief.Status:input_type -> kale.v1.StatusRequest
-	44, // 74: kale.v1.Chief.Advances:input_type -> kale.v1.AdvancesRequest
-	47, // 75: kale.v1.Chief.Drain:input_type -> kale.v1.DrainRequest
-	49, // 76: kale.v1.Chief.Pause:input_type -> kale.v1.PauseRequest
-	51, // 77: kale.v1.Chief.Snapshot:input_type -> kale.v1.SnapshotRequest
-	53, // 78: kale.v1.Chief.MarkLost:input_type -> kale.v1.MarkLostRequest
-	55, // 79: kale.v1.Chief.Sums:input_type -> kale.v1.SumsRequest
-	59, // 80: kale.v1.ParameterServer.Pull:input_type -> kale.v1.PullRequest
-	62, // 81: kale.v1.ParameterServer.Push:input_type -> kale.v1.PushRequest
-	55, // 82: kale.v1.ParameterServer.TabletSums:input_type -> kale.v1.SumsRequest
-	65, // 83: kale.v1.Peer.Forward:input_type -> kale.v1.ForwardRequest
-	15, // 84: kale.v1.Rendezvous.FindChief:output_type -> kale.v1.ChiefPlace
-	17, // 85: kale.v1.Rendezvous.Announce:output_type -> kale.v1.AnnounceResponse
-	19, // 86: kale.v1.Rendezvous.Alive:output_type -> kale.v1.AliveResponse
-	21, // 87: kale.v1.Chief.Join:output_type -> kale.v1.JoinResponse
-	30, // 88: kale.v1.Chief.Beat:output_type -> kale.v1.Directive
-	35, // 89: kale.v1.Chief.ServerBeat:output_type -> kale.v1.ServerDirective
-	37, // 90: kale.v1.Chief.Status:output_type -> kale.v1.JobStatus
-	46, // 91: kale.v1.Chief.Advances:output_type -> kale.v1.AdvancesResponse
-	48, // 92: kale.v1.Chief.Drain:output_type -> kale.v1.DrainResponse
-	50, // 93: kale.v1.Chief.Pause:output_type -> kale.v1.PauseResponse
-	52, // 94: kale.v1.Chief.Snapshot:output_type -> kale.v1.SnapshotResponse
-	54, // 95: kale.v1.Chief.MarkLost:output_type -> kale.v1.MarkLostResponse
-	56, // 96: kale.v1.Chief.Sums:output_type -> kale.v1.SumsResponse
-	60, // 97: kale.v1.ParameterServer.Pull:output_type -> kale.v1.PullResponse
-	63, // 98: kale.v1.ParameterServer.Push:output_type -> kale.v1.PushResponse
-	56, // 99: kale.v1.ParameterServer.TabletSums:output_type -> kale.v1.SumsResponse
-	68, // 100: kale.v1.Peer.Forward:output_type -> kale.v1.ForwardResponse
-	84, // [84:101] is the sub-list for method output_type
-	67, // [67:84] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	12, // 51: kale.v1.ChiefMemory.applied:type_name -> kale.v1.OffsetSet
+	43, // 52: kale.v1.ChiefMemory.rollbacks:type_name -> kale.v1.KeptRollback
+	38, // 53: kale.v1.KeptRollback.rollback:type_name -> kale.v1.Rollback
+	12, // 54: kale.v1.KeptRollback.lost:type_name -> kale.v1.OffsetSet
+	26, // 55: kale.v1.ProcessMetrics.metrics:type_name -> kale.v1.WorkerMetrics
+	46, // 56: kale.v1.AdvancesResponse.advances:type_name -> kale.v1.Advance
+	12, // 57: kale.v1.SnapshotResponse.durable:type_name -> kale.v1.OffsetSet
+	11, // 58: kale.v1.MarkLostRequest.span:type_name -> kale.v1.Span
+	58, // 59: kale.v1.SumsResponse.tablets:type_name -> kale.v1.TabletSums
+	59, // 60: kale.v1.TabletSums.partitions:type_name -> kale.v1.PartitionSum
+	12, // 61: kale.v1.PartitionSum.applied:type_name -> kale.v1.OffsetSet
+	13, // 62: kale.v1.PullRequest.fence:type_name -> kale.v1.Fence
+	11, // 63: kale.v1.RangePart.span:type_name -> kale.v1.Span
+	13, // 64: kale.v1.PushRequest.fence:type_name -> kale.v1.Fence
+	62, // 65: kale.v1.PushRequest.parts:type_name -> kale.v1.RangePart
+	65, // 66: kale.v1.PushResponse.partial:type_name -> kale.v1.Missing
+	11, // 67: kale.v1.Missing.spans:type_name -> kale.v1.Span
+	67, // 68: kale.v1.ForwardRequest.chunk:type_name -> kale.v1.Chunk
+	11, // 69: kale.v1.Chunk.span:type_name -> kale.v1.Span
+	68, // 70: kale.v1.Chunk.records:type_name -> kale.v1.Record
+	14, // 71: kale.v1.Rendezvous.FindChief:input_type -> kale.v1.FindChiefRequest
+	16, // 72: kale.v1.Rendezvous.Announce:input_type -> kale.v1.AnnounceRequest
+	18, // 73: kale.v1.Rendezvous.Alive:input_type -> kale.v1.AliveRequest
+	20, // 74: kale.v1.Chief.Join:input_type -> kale.v1.JoinRequest
+	25, // 75: kale.v1.Chief.Beat:input_type -> kale.v1.BeatRequest
+	33, // 76: kale.v1.Chief.ServerBeat:input_type -> kale.v1.ServerBeatRequest
+	36, // 77: kale.v1.Chief.Status:input_type -> kale.v1.StatusRequest
+	45, // 78: kale.v1.Chief.Advances:input_type -> kale.v1.AdvancesRequest
+	48, // 79: kale.v1.Chief.Drain:input_type -> kale.v1.DrainRequest
+	50, // 80: kale.v1.Chief.Pause:input_type -> kale.v1.PauseRequest
+	52, // 81: kale.v1.Chief.Snapshot:input_type -> kale.v1.SnapshotRequest
+	54, // 82: kale.v1.Chief.MarkLost:input_type -> kale.v1.MarkLostRequest
+	56, // 83: kale.v1.Chief.Sums:input_type -> kale.v1.SumsRequest
+	60, // 84: kale.v1.ParameterServer.Pull:input_type -> kale.v1.PullRequest
+	63, // 85: kale.v1.ParameterServer.Push:input_type -> kale.v1.PushRequest
+	56, // 86: kale.v1.ParameterServer.TabletSums:input_type -> kale.v1.SumsRequest
+	66, // 87: kale.v1.Peer.Forward:input_type -> kale.v1.ForwardRequest
+	15, // 88: kale.v1.Rendezvous.FindChief:output_type -> kale.v1.ChiefPlace
+	17, // 89: kale.v1.Rendezvous.Announce:output_type -> kale.v1.AnnounceResponse
+	19, // 90: kale.v1.Rendezvous.Alive:output_type -> kale.v1.AliveResponse
+	21, // 91: kale.v1.Chief.Join:output_type -> kale.v1.JoinResponse
+	30, // 92: kale.v1.Chief.Beat:output_type -> kale.v1.Directive
+	35, // 93: kale.v1.Chief.ServerBeat:output_type -> kale.v1.ServerDirective
+	37, // 94: kale.v1.Chief.Status:output_type -> kale.v1.JobStatus
+	47, // 95: kale.v1.Chief.Advances:output_type -> kale.v1.AdvancesResponse
+	49, // 96: kale.v1.Chief.Drain:output_type -> kale.v1.DrainResponse
+	51, // 97: kale.v1.Chief.Pause:output_type -> kale.v1.PauseResponse
+	53, // 98: kale.v1.Chief.Snapshot:output_type -> kale.v1.SnapshotResponse
+	55, // 99: kale.v1.Chief.MarkLost:output_type -> kale.v1.MarkLostResponse
+	57, // 100: kale.v1.Chief.Sums:output_type -> kale.v1.SumsResponse
+	61, // 101: kale.v1.ParameterServer.Pull:output_type -> kale.v1.PullResponse
+	64, // 102: kale.v1.ParameterServer.Push:output_type -> kale.v1.PushResponse
+	57, // 103: kale.v1.ParameterServer.TabletSums:output_type -> kale.v1.SumsResponse
+	69, // 104: kale.v1.Peer.Forward:output_type -> kale.v1.ForwardResponse
+	88, // [88:105] is the sub-list for method output_type
+	71, // [71:88] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_core_rpc_trainer_proto_init() }
@@ -6009,7 +6108,7 @@ func file_core_rpc_trainer_proto_init() {
 	if File_core_rpc_trainer_proto != nil {
 		return
 	}
-	file_core_rpc_trainer_proto_msgTypes[65].OneofWrappers = []any{
+	file_core_rpc_trainer_proto_msgTypes[66].OneofWrappers = []any{
 		(*ForwardResponse_Accepting)(nil),
 		(*ForwardResponse_Accepted)(nil),
 		(*ForwardResponse_Refused)(nil),
@@ -6021,7 +6120,7 @@ func file_core_rpc_trainer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_rpc_trainer_proto_rawDesc), len(file_core_rpc_trainer_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   66,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

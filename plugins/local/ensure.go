@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -235,7 +236,7 @@ func (l *local) create(s settings, job string, w backend.Workload, p *pool, inde
 		return backend.Invalidf(fmt.Sprintf("workloads[%d].argv[0]", index), "%s: %w; build or install it, or name it by its path", doing, err)
 	}
 	sp := spec{
-		Job: job, ID: w.ID, Argv: append([]string{program}, w.Argv[1:]...), Env: map[string]string{}, StopGrace: w.StopGrace,
+		Job: job, ID: w.ID, Argv: append([]string{program}, w.Argv[1:]...), Env: map[string]string{}, StopGrace: w.StopGrace, Files: slices.Sorted(maps.Keys(w.Files)),
 	}
 	if sp.StopGrace == 0 {
 		sp.StopGrace = backend.DefaultStopGrace

@@ -52,6 +52,7 @@ type spec struct {
 	Env       map[string]string
 	Devices   []string
 	StopGrace time.Duration
+	Files     []string `json:",omitempty"` // the names of those that it was given
 }
 
 // record is what the supervisor knows; only it writes it.
@@ -103,6 +104,18 @@ func (i instance) look() view {
 		v.broken = err
 	}
 	return v
+}
+
+// forget removes what the workload was given, of which some may be secret, once it is over and given up: its files and its environment.
+func (v view) forget() error {
+	if len(v.spec.Files)+len(v.spec.Env) == 0 {
+		return nil
+	}
+	if err := backend.RemoveFiles(v.dir, v.spec.Files); err != nil {
+		return err
+	}
+	v.spec.Files, v.spec.Env = nil, nil
+	return backend.WriteJSON(filepath.Join(v.dir, specFile), v.spec)
 }
 
 // status gives the contract's view of it.

@@ -75,9 +75,13 @@ func (l *local) List(ctx context.Context, job string) ([]backend.Status, bool, e
 	}
 	var out []backend.Status
 	for _, v := range views {
-		if !v.reaped() {
-			out = append(out, v.status())
+		if v.reaped() {
+			if err := v.forget(); err != nil {
+				l.lg.Warn("cannot remove what a released workload was given; trying again", "job", job, "id", v.id.String(), "err", err)
+			}
+			continue
 		}
+		out = append(out, v.status())
 	}
 	return out, true, nil
 }

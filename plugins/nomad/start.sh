@@ -9,8 +9,10 @@ cd "$NOMAD_TASK_DIR" || exit 1
 state="$NOMAD_TASK_DIR/.kale"
 mkdir -p "$state" || exit 1
 
-# final leaves the true exit code (and why) where the backend reads it, and ends well, so that Nomad starts no other.
+# final leaves the true exit code (and why) where the backend reads it, and ends well, so that Nomad starts no other. What the
+# program was given, of which some may be secret, goes: Nomad would keep it until it collects the allocation.
 final() {
+  rm -rf "$NOMAD_SECRETS_DIR/kale" "$NOMAD_SECRETS_DIR/kale-zipped" 2> /dev/null
   printf '%s\n' "$*" > "$state/exit.new" && mv "$state/exit.new" "$state/exit"
   exit 0
 }

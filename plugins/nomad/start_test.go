@@ -46,6 +46,9 @@ func TestStopsBeforeItsProgramRuns(t *testing.T) {
 			if said, err := os.ReadFile(at(".kale", "exit")); err != nil || !strings.HasPrefix(string(said), "0 it was asked to stop before it ran") {
 				t.Errorf("it left the word %q, %v", said, err)
 			}
+			if left, err := os.ReadDir(at("secrets")); err != nil || len(left) > 0 {
+				t.Errorf("of what it was given there is still %v, %v", left, err)
+			}
 			if _, err := os.Stat(at("ran")); err == nil {
 				t.Error("its program ran")
 			}

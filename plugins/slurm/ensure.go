@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -235,7 +236,7 @@ func (j *job) create(w backend.Workload, index int, room *room) (view, *backend.
 	if e := room.admit(j.set, w.Resources, j.name+"/"+w.ID.String(), doing); e != nil {
 		return view{}, e
 	}
-	r := record{Job: j.name, ID: w.ID, Nonce: rand.Text(), Resources: w.Resources, StopGrace: w.StopGrace, Created: time.Now().UTC()}
+	r := record{Job: j.name, ID: w.ID, Nonce: rand.Text(), Resources: w.Resources, StopGrace: w.StopGrace, Created: time.Now().UTC(), Files: slices.Sorted(maps.Keys(w.Files))}
 	if r.StopGrace == 0 {
 		r.StopGrace = backend.DefaultStopGrace
 	}

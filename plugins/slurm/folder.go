@@ -39,6 +39,7 @@ type record struct {
 	// Warning is how long before its time limit Slurm is told to ask it to stop; zero: it is not told.
 	Warning time.Duration
 	Created time.Time
+	Files   []string `json:",omitempty"` // the names of those that it was given
 }
 
 // submission is what is known of handing the job to Slurm.

@@ -106,6 +106,9 @@ func (j *job) enforce(ctx context.Context, views []view) {
 	var waiting, kill, ask []row
 	left := false
 	for _, v := range views {
+		if v.reaped() {
+			j.forget(v)
+		}
 		left = left || v.release != nil && !v.over()
 		nonce := v.record.Nonce
 		for _, r := range v.surplus {
@@ -160,5 +163,20 @@ func (j *job) enforce(ctx context.Context, views []view) {
 		if err := order.give(); err != nil {
 			j.lg.Warn("Slurm did not take an order; it is repeated", "order", order.what, "jobs", fmt.Sprint(len(order.rows)), "err", err)
 		}
+	}
+}
+
+// forget removes what a workload was given, of which some may be secret, once it is over and given up: its files, and the script with its environment.
+func (j *job) forget(v view) {
+	script := v.path(scriptFile)
+	if _, err := os.Lstat(script); errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	err := backend.RemoveFiles(v.dir, v.record.Files)
+	if err == nil {
+		err = os.Remove(script) // last: as long as it is there, it is tried again
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		j.lg.Warn("cannot remove what a released workload was given; trying again", "id", v.id.String(), "err", err)
 	}
 }

@@ -80,36 +80,36 @@ func (s *Store) SaveJob(st JobState, chiefInc uint64) error {
 	if st.Version == 0 {
 		st.Version = jobVersion
 	}
-	if err := s.saveNext("job", st, chiefInc); err != nil {
+	if err := s.saveNext("job", 0, st, chiefInc); err != nil {
 		return fmt.Errorf("save the state of job %q: %w%s", s.job, err, advice(err))
 	}
 	return nil
 }
 
-// saveNext saves a record of a kind above all that the incarnation has saved.
-func (s *Store) saveNext(kind string, v any, chiefInc uint64) error {
+// saveNext saves a record of a kind above all that this incarnation of the server has saved.
+func (s *Store) saveNext(kind string, server int, v any, inc uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names, err := s.recordNames(kind)
 	if err != nil {
 		return err
 	}
-	next := recordName{chiefInc, 1}
+	next := recordName{inc, 1}
 	for _, n := range names {
-		if n.inc == chiefInc {
+		if n.inc == inc {
 			next.seq = max(next.seq, n.seq+1)
 		}
 	}
-	if err := s.putRecord(kind, next, v); err != nil {
+	if err := s.putRecord(kind, server, next, v); err != nil {
 		return err
 	}
-	s.dropRecords(kind, append(names, next), chiefInc)
+	s.dropRecords(kind, append(names, next), inc)
 	return nil
 }
 
 // SaveMemory saves what a chief keeps for its successor beside the job's state (rpc.ChiefMemory, encoded). ErrSuperseded as with SaveJob.
 func (s *Store) SaveMemory(raw []byte, chiefInc uint64) error {
-	if err := s.saveNext(memoryKind, raw, chiefInc); err != nil {
+	if err := s.saveNext(memoryKind, 0, raw, chiefInc); err != nil {
 		return fmt.Errorf("save the chief's memory of job %q: %w%s", s.job, err, advice(err))
 	}
 	return nil
@@ -134,7 +134,7 @@ func (s *Store) PublishChief(info ChiefInfo) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := recordName{info.Incarnation, 1}
-	err := s.putRecord("chief", name, info)
+	err := s.putRecord("chief", 0, name, info)
 	if err != nil {
 		return fmt.Errorf("publish the chief of job %q: %w%s", s.job, err, advice(err))
 	}
@@ -208,9 +208,9 @@ type envelope struct {
 	Record   json.RawMessage `json:"record"`
 }
 
-// putRecord writes a record under its name, durably, and tells a superseded writer so.
-func (s *Store) putRecord(kind string, name recordName, v any) error {
-	if err := s.checkCurrent(0, name.inc); err != nil {
+// putRecord writes a record of a server under its name, durably, and tells a superseded writer so.
+func (s *Store) putRecord(kind string, server int, name recordName, v any) error {
+	if err := s.checkCurrent(server, name.inc); err != nil {
 		return err
 	}
 	body, err := json.Marshal(v)
@@ -243,7 +243,7 @@ func (s *Store) putRecord(kind string, name recordName, v any) error {
 		return err
 	}
 	// Only now is it known that no successor had claimed, and loaded, before this record was there to be loaded.
-	return s.checkCurrent(0, name.inc)
+	return s.checkCurrent(server, name.inc)
 }
 
 // newestRecord reads the newest record of a kind; fs.ErrNotExist when there is none.
@@ -256,24 +256,30 @@ func (s *Store) newestRecord(kind string, v any) error {
 		if len(names) == 0 {
 			return fs.ErrNotExist
 		}
-		path := filepath.Join(s.root, kind, names[0].file())
-		text, err := os.ReadFile(path)
+		err = s.readRecord(kind, names[0], v)
 		if errors.Is(err, fs.ErrNotExist) && try < 10 {
 			continue // replaced by newer ones and removed since it was listed
 		}
-		if err != nil {
-			return err
-		}
-		var e envelope
-		if err := json.Unmarshal(text, &e); err != nil {
-			return fmt.Errorf("%w: %s: %w; remove it to go back to the one before", ErrDamaged, path, err)
-		}
-		var body bytes.Buffer
-		if err := json.Compact(&body, e.Record); err != nil || fmt.Sprintf("%016x", xxhash.Sum64(body.Bytes())) != e.Checksum {
-			return fmt.Errorf("%w: %s: its checksum is wrong; remove it to go back to the one before", ErrDamaged, path)
-		}
-		return json.Unmarshal(e.Record, v)
+		return err
 	}
+}
+
+// readRecord reads one record and verifies it.
+func (s *Store) readRecord(kind string, name recordName, v any) error {
+	path := filepath.Join(s.root, kind, name.file())
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var e envelope
+	if err := json.Unmarshal(text, &e); err != nil {
+		return fmt.Errorf("%w: %s: %w; remove it to go back to the one before", ErrDamaged, path, err)
+	}
+	var body bytes.Buffer
+	if err := json.Compact(&body, e.Record); err != nil || fmt.Sprintf("%016x", xxhash.Sum64(body.Bytes())) != e.Checksum {
+		return fmt.Errorf("%w: %s: its checksum is wrong; remove it to go back to the one before", ErrDamaged, path)
+	}
+	return json.Unmarshal(e.Record, v)
 }
 
 // parsePair reads names of the form A-B<suffix> with decimal A and B.

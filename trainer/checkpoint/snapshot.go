@@ -26,10 +26,16 @@ func (g Generation) Compare(h Generation) int {
 	return recordName{g.Incarnation, g.Number}.compare(recordName{h.Incarnation, h.Number})
 }
 
+// Name is the generation without its tablet, for messages: incarnation-generation.
+func (g Generation) Name() string { return fmt.Sprintf("%d-%d", g.Incarnation, g.Number) }
+
 // String names the generation for messages.
 func (g Generation) String() string {
 	return fmt.Sprintf("tablet %d, incarnation %d, generation %d", g.Tablet, g.Incarnation, g.Number)
 }
+
+// modelMode is the mode of files that hold what was learnt: the owner's, and those of his group.
+const modelMode = 0o640
 
 const (
 	headMagic = "KALESNP1"
@@ -37,6 +43,9 @@ const (
 	headSize  = 32 // magic, tablet, incarnation, generation
 	tailSize  = 24 // body length, checksum of all before it, magic
 )
+
+// TabletDir is the folder of a tablet's snapshots, for messages.
+func (s *Store) TabletDir(tablet int) string { return s.tabletDir(tablet) }
 
 func (s *Store) tabletDir(tablet int) string {
 	return filepath.Join(s.root, "tablets", fmt.Sprintf("%06d", tablet))
@@ -111,7 +120,7 @@ func (s *Store) ensureTabletDir(dir string) error {
 
 // writeFrame writes head, body and tail to path and syncs it.
 func (s *Store) writeFrame(path string, g Generation, write func(io.Writer) error) error {
-	f, err := os.Create(path)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, modelMode)
 	if err != nil {
 		return err
 	}
@@ -205,8 +214,11 @@ func verifyFrame(path string, g Generation, read func(io.Reader) error) error {
 		return err
 	}
 	body := info.Size() - headSize - tailSize
-	if body < 0 {
-		return damaged("it has %d bytes, fewer than an empty snapshot", info.Size())
+	switch {
+	case info.Size() == 0:
+		return damaged("it is empty")
+	case body < 0:
+		return damaged("it is short: it has %d bytes, fewer than an empty snapshot", info.Size())
 	}
 	sum := xxhash.New()
 	in := io.TeeReader(bufio.NewReaderSize(f, 256<<10), sum)
@@ -230,7 +242,7 @@ func verifyFrame(path string, g Generation, read func(io.Reader) error) error {
 	}
 	switch {
 	case string(tail[16:]) != tailMagic, binary.LittleEndian.Uint64(tail) != uint64(body):
-		return damaged("it is torn: it does not end as a snapshot of its length does")
+		return damaged("it is cut short: it does not end as a snapshot of its length does")
 	case binary.LittleEndian.Uint64(tail[8:]) != want:
 		return damaged("its checksum is wrong")
 	}

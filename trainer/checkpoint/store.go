@@ -11,6 +11,9 @@
 //	DIR/JOB/chief/I.json          where the chief of incarnation I listens
 //	DIR/JOB/memory/I-S.json       metrics of workers that have left, kept for the next chief
 //	DIR/JOB/tablets/T/I-G.snap    snapshot of tablet T by incarnation I, generation G
+//	DIR/JOB/written/K/I-S.json    which snapshots server K knows to be there: what is missing later was lost (manifest.go)
+//	DIR/JOB/restore/K/I-S.json    what server K found wrong when it started (rpc.RestoreRecord)
+//	DIR/JOB/anew/T                an operator's order: tablet T, which cannot be restored, begins anew
 //
 // # Fencing
 //
@@ -67,7 +70,7 @@ func Open(dir, job string) (*Store, error) {
 		return nil, fmt.Errorf("open checkpoint store in %s: the job name %q cannot name a folder", dir, job)
 	}
 	s := &Store{root: filepath.Join(dir, job), job: job, verified: map[Generation]bool{}}
-	for _, sub := range []string{"claims", "job", "chief", memoryKind, "tablets"} {
+	for _, sub := range []string{"claims", "job", "chief", memoryKind, "tablets", anewDir} {
 		if err := os.MkdirAll(filepath.Join(s.root, sub), 0o777); err != nil {
 			return nil, fmt.Errorf("open checkpoint store of job %q: %w%s", job, err, advice(err))
 		}

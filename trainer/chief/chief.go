@@ -108,7 +108,7 @@ func (c *Chief) logRollbacks() {
 		case r.told == 0:
 			r.told = 1
 			c.lg.Warn("a parameter server was rolled back to its snapshot; what it lacks is trained again for it", "server", r.server, "incarnation", r.incarnation,
-				"snapshot_unix_ms", r.snapshotMS, "offsets", c.m.remaining(r))
+				"snapshot_unix_ms", r.snapshotMS, "offsets", c.m.remaining(r), "fallbacks", r.fallbacks)
 		case r.told == 1 && !r.done.IsZero():
 			r.told = 2
 			c.lg.Info("a parameter server has been trained again what it had lost", "server", r.server, "incarnation", r.incarnation, "took", r.done.Sub(r.at))

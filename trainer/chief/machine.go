@@ -65,7 +65,7 @@ type machine struct {
 	log       advanceLog
 	rollbacks []*rollback
 	kafkaSeen time.Time // when the brokers answered this chief last
-	// before is what workers say that a chief before had confirmed to them.
+	// before is what was applied everywhere before a server was replaced: as this chief saw it, as the one before kept it, and as workers were told.
 	before map[int32]*spans.Set
 }
 

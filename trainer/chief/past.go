@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/trainer/spans"
 )
 
 // processKey names one life of a worker process: its metrics are cumulative within it.
@@ -46,7 +47,7 @@ func (p *past) keep(k processKey, last *rpc.WorkerMetrics) {
 
 // memory is what a successor must be told: the living are in it, since they may end before they meet it.
 func (m *machine) memory() *rpc.ChiefMemory {
-	out := &rpc.ChiefMemory{Timeline: m.opt.Timeline, Retired: m.past.retired}
+	out := &rpc.ChiefMemory{Timeline: m.opt.Timeline, Retired: m.past.retired, Applied: m.evidence(), Rollbacks: m.keptRollbacks()}
 	add := func(k processKey, last *rpc.WorkerMetrics) {
 		out.Processes = append(out.Processes, &rpc.ProcessMetrics{Member: k.member, Generation: k.generation, StartedUnixMs: k.startedMS, Metrics: last})
 	}
@@ -75,6 +76,10 @@ func (m *machine) remember(r *rpc.ChiefMemory) {
 		return
 	}
 	addMetrics(m.past.retired, r.GetRetired())
+	for p, set := range confirmed(r.GetApplied()) {
+		m.before[p] = spans.Union(orEmpty(m.before[p]), set)
+	}
+	m.rememberRollbacks(r.GetRollbacks())
 	for _, p := range r.GetProcesses() {
 		if p.GetMetrics() != nil {
 			m.past.keep(processKey{p.GetMember(), p.GetGeneration(), p.GetStartedUnixMs()}, p.GetMetrics())

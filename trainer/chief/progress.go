@@ -42,12 +42,16 @@ func (m *machine) serverBeat(now time.Time, req *rpc.ServerBeatRequest) (*rpc.Se
 		return &rpc.ServerDirective{Fence: m.fence(), Fenced: true}, nil
 	}
 	before := map[int32]*spans.Set(nil)
+	fresh := false
 	if s == nil || inc > s.info.GetIncarnation() {
 		before = m.before
 		if s != nil {
 			before = m.owed(i, s)
 		}
-		s = &server{}
+		for _, p := range m.partitions { // what was applied everywhere may not be any more
+			m.before[p.id] = spans.Union(orEmpty(m.before[p.id]), p.applied)
+		}
+		s, fresh = &server{}, true
 		m.servers[i] = s
 	}
 	if req.GetSeq() >= s.seq {
@@ -69,6 +73,9 @@ func (m *machine) serverBeat(now time.Time, req *rpc.ServerBeatRequest) (*rpc.Se
 		s.durable = map[int32]int64{}
 		for _, o := range req.GetDurable() {
 			s.durable[o.GetPartition()] = o.GetWatermark()
+		}
+		if fresh && len(s.metrics.GetFallbacks()) > 0 && m.rollbackOf(i) == nil {
+			m.addRollback(now, i)
 		}
 		m.holdAgainst(now, i, before)
 		m.settleRollbacks(now)

@@ -7,7 +7,8 @@ import (
 	"github.com/kale-sched/kale/trainer/spans"
 )
 
-// rollback is what a parameter server had forgotten when it came back: offsets that are known to have been applied to its tablets, and are not any more.
+// rollback is what a parameter server had forgotten when it came back: offsets that are known to have been applied to its tablets, and are not any more. With
+// fallbacks it is one too where nobody knows of such offsets.
 type rollback struct {
 	server      int
 	incarnation uint64
@@ -15,7 +16,8 @@ type rollback struct {
 	snapshotMS  int64
 	done        time.Time
 	lost        map[int32]*spans.Set
-	told        int // log lines: its beginning, its end
+	fallbacks   []string // rpc.ServerMetrics
+	told        int      // log lines: its beginning, its end
 }
 
 // keptRollbacks is how many are remembered.
@@ -36,12 +38,7 @@ func (m *machine) recall(now time.Time, before map[int32]*spans.Set) {
 // holdAgainst notes what server i lacks of before.
 func (m *machine) holdAgainst(now time.Time, i int, before map[int32]*spans.Set) {
 	s := m.servers[i]
-	var r *rollback
-	for _, old := range m.rollbacks {
-		if old.server == i && old.incarnation == s.info.GetIncarnation() {
-			r = old
-		}
-	}
+	r := m.rollbackOf(i)
 	for p, had := range before {
 		floor := spans.Of()
 		if start := m.startOf(p); start > 0 {
@@ -52,28 +49,50 @@ func (m *machine) holdAgainst(now time.Time, i int, before map[int32]*spans.Set)
 			continue
 		}
 		if r == nil {
-			r = &rollback{server: i, incarnation: s.info.GetIncarnation(), at: now, snapshotMS: s.metrics.GetRestoredUnixMs(), lost: map[int32]*spans.Set{}}
-			m.rollbacks = append(m.rollbacks, r)
-			m.rollbacks = m.rollbacks[max(0, len(m.rollbacks)-keptRollbacks):]
+			r = m.addRollback(now, i)
 		}
 		r.lost[p] = spans.Union(orEmpty(r.lost[p]), lacks)
 		r.done = time.Time{}
 	}
 }
 
+// rollbackOf is that of the present process of server i, nil when there is none.
+func (m *machine) rollbackOf(i int) *rollback {
+	for _, r := range m.rollbacks {
+		if r.server == i && r.incarnation == m.servers[i].info.GetIncarnation() {
+			return r
+		}
+	}
+	return nil
+}
+
+func (m *machine) addRollback(now time.Time, i int) *rollback {
+	s := m.servers[i]
+	r := &rollback{
+		server: i, incarnation: s.info.GetIncarnation(), at: now, snapshotMS: s.metrics.GetRestoredUnixMs(), lost: map[int32]*spans.Set{}, fallbacks: s.metrics.GetFallbacks(),
+	}
+	m.rollbacks = append(m.rollbacks, r)
+	m.rollbacks = m.rollbacks[max(0, len(m.rollbacks)-keptRollbacks):]
+	return r
+}
+
 // settleRollbacks notes which ones are made good. One whose server was replaced once more is over: what it still lacked is part of the next.
 func (m *machine) settleRollbacks(now time.Time) {
 	for _, r := range m.rollbacks {
-		if r.done.IsZero() && (m.servers[r.server] != nil && m.servers[r.server].info.GetIncarnation() > r.incarnation || m.remaining(r) == 0) {
+		s := m.servers[r.server]
+		if r.done.IsZero() && s != nil && (s.info.GetIncarnation() > r.incarnation || m.remaining(r) == 0) {
 			r.done = now
 		}
 	}
 }
 
-// remaining is how many offsets of a rollback its server still lacks; none once another process serves.
+// remaining is how many offsets of a rollback its server still lacks; none once another process serves, and all while it has not reported to this chief.
 func (m *machine) remaining(r *rollback) (n uint64) {
 	s := m.servers[r.server]
-	if s == nil || s.info.GetIncarnation() != r.incarnation {
+	switch {
+	case s == nil && r.done.IsZero():
+		return r.offsets()
+	case s == nil || s.info.GetIncarnation() != r.incarnation:
 		return 0
 	}
 	for p, lost := range r.lost {
@@ -99,21 +118,68 @@ func (m *machine) owed(i int, s *server) map[int32]*spans.Set {
 	return out
 }
 
+// offsets are how many were lost.
+func (r *rollback) offsets() (n uint64) {
+	for _, lost := range r.lost {
+		n += uint64(lost.Size())
+	}
+	return n
+}
+
 func (m *machine) rollbackStatus() []*rpc.Rollback {
 	var out []*rpc.Rollback
 	for _, r := range m.rollbacks {
-		s := &rpc.Rollback{
-			Server: int32(r.server), Incarnation: r.incarnation, UnixMs: r.at.UnixMilli(), SnapshotUnixMs: r.snapshotMS, Remaining: m.remaining(r), DoneUnixMs: unixMS(r.done),
-		}
-		for _, lost := range r.lost {
-			s.Offsets += uint64(lost.Size())
-		}
-		out = append(out, s)
+		out = append(out, &rpc.Rollback{
+			Server: int32(r.server), Incarnation: r.incarnation, UnixMs: r.at.UnixMilli(), SnapshotUnixMs: r.snapshotMS,
+			Offsets: r.offsets(), Remaining: m.remaining(r), DoneUnixMs: unixMS(r.done), Fallbacks: r.fallbacks,
+		})
 	}
 	return out
 }
 
-// confirmed is what a chief before had confirmed to a worker, as sets.
+// evidence is what every server is known to have applied, now or before this chief, for the next one: workers may end together with it.
+func (m *machine) evidence() []*rpc.OffsetSet {
+	var out []*rpc.OffsetSet
+	for _, p := range m.sorted() {
+		had := spans.Union(orEmpty(m.before[p.id]), p.applied)
+		out = append(out, offsetSet(p.id, had.Watermark(p.start), had))
+	}
+	return out
+}
+
+func (m *machine) keptRollbacks() []*rpc.KeptRollback {
+	var out []*rpc.KeptRollback
+	for i, status := range m.rollbackStatus() {
+		k := &rpc.KeptRollback{Rollback: status}
+		for _, p := range m.sorted() {
+			if lost := m.rollbacks[i].lost[p.id]; lost != nil {
+				k.Lost = append(k.Lost, offsetSet(p.id, lost.Watermark(0), lost))
+			}
+		}
+		out = append(out, k)
+	}
+	return out
+}
+
+// rememberRollbacks takes in those that the chief before knew, which have been told of.
+func (m *machine) rememberRollbacks(kept []*rpc.KeptRollback) {
+	for _, k := range kept {
+		b := k.GetRollback()
+		if i := int(b.GetServer()); i < 0 || i >= len(m.servers) {
+			continue
+		}
+		r := &rollback{
+			server: int(b.GetServer()), incarnation: b.GetIncarnation(), at: time.UnixMilli(b.GetUnixMs()), snapshotMS: b.GetSnapshotUnixMs(),
+			lost: confirmed(k.GetLost()), fallbacks: b.GetFallbacks(), told: 1,
+		}
+		if ms := b.GetDoneUnixMs(); ms > 0 {
+			r.done, r.told = time.UnixMilli(ms), 2
+		}
+		m.rollbacks = append(m.rollbacks, r)
+	}
+}
+
+// confirmed is what a chief before had confirmed, as sets.
 func confirmed(list []*rpc.OffsetSet) map[int32]*spans.Set {
 	out := map[int32]*spans.Set{}
 	for _, o := range list {

@@ -89,3 +89,57 @@ func TestRollbacksAreBounded(t *testing.T) {
 		t.Errorf("%d rollbacks are remembered, want %d", n, keptRollbacks)
 	}
 }
+
+// All of a job is killed, and nobody is left to say what had been confirmed to him: the next chief holds the servers against what the one before kept. It knows of
+// the rollbacks before it too, and sees through those that were under way.
+func TestNextChiefKnowsWhatWasApplied(t *testing.T) {
+	at := func(s int) time.Time { return time.UnixMilli(t0.UnixMilli()).Add(time.Duration(s) * time.Second) }
+	m := newTestMachine(1, 2)
+	m.partitions[0].start = 10
+	some := func(end int64) map[int32]*spans.Set {
+		return map[int32]*spans.Set{0: spans.Of(spans.Span{Begin: 10, End: end}, spans.Span{Begin: 105, End: 110})}
+	}
+	report(t, m, at(1), 0, 1, some(100))
+	report(t, m, at(1), 1, 2, some(100))
+	report(t, m, at(2), 1, 3, some(60)) // server 1 came back with less, and is on its way
+	under := &rpc.Rollback{Server: 1, Incarnation: 3, UnixMs: at(2).UnixMilli(), Offsets: 40, Remaining: 40}
+	wantRollbacks(t, m, at(2), under)
+
+	next := newTestMachine(4, 2)
+	next.partitions[0].start = 10
+	next.remember(m.memory())
+	wantRollbacks(t, next, at(10), under)
+	report(t, next, at(11), 0, 4, some(100)) // the chief's own server lost nothing; server 1 has not reported yet
+	wantRollbacks(t, next, at(11), under)
+	report(t, next, at(12), 1, 3, some(80)) // it outlived the chief
+	under.Remaining = 20
+	wantRollbacks(t, next, at(12), under)
+
+	last := newTestMachine(5, 2)
+	last.partitions[0].start = 10
+	last.remember(next.memory())
+	report(t, last, at(21), 0, 5, some(90)) // killed with all others, and its newest snapshot is older
+	report(t, last, at(22), 1, 6, some(70))
+	under.Remaining, under.DoneUnixMs = 0, at(22).UnixMilli() // what it still lacked is part of the next
+	wantRollbacks(t, last, at(22), under,
+		&rpc.Rollback{Server: 0, Incarnation: 5, UnixMs: at(21).UnixMilli(), Offsets: 10, Remaining: 10},
+		&rpc.Rollback{Server: 1, Incarnation: 6, UnixMs: at(22).UnixMilli(), Offsets: 30, Remaining: 30})
+}
+
+// Tablets that were not restored from their newest snapshots are a rollback, whatever is known of offsets; it is told once, and nobody says more than once per process.
+func TestFallbackIsARollback(t *testing.T) {
+	m := newTestMachine(1, 1)
+	beat := func(seq uint64) {
+		t.Helper()
+		if _, err := m.serverBeat(t0, &rpc.ServerBeatRequest{
+			Fence: &rpc.Fence{Timeline: "T", Server: 7}, Seq: seq, Metrics: &rpc.ServerMetrics{RestoredUnixMs: 5, Fallbacks: []string{"tablet 3 was damaged"}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beat(1)
+	beat(2)
+	wantRollbacks(t, m, t0, &rpc.Rollback{
+		Server: 0, Incarnation: 7, UnixMs: t0.UnixMilli(), SnapshotUnixMs: 5, DoneUnixMs: t0.UnixMilli(), Fallbacks: []string{"tablet 3 was damaged"},
+	})
+}

@@ -5,7 +5,7 @@
 // prove what was trained. The promise, and the reason for everything that looks complicated here: each record's gradient enters each
 // tablet's optimiser exactly once, though any process may be killed, stopped or cut off at any moment. It is not promised that a run with
 // faults takes the same steps in the same order as one without: training is asynchronous, and there is no such order. (The rules, with the
-// interleavings that break simpler designs, are the tests TestRule1… to TestRule20….)
+// interleavings that break simpler designs and the tests that play them, are in trainer/EXACTLY_ONCE.md.)
 //
 // # The tablet
 //
@@ -45,7 +45,8 @@
 //
 // The file lands under a name that begins with the server's incarnation, a number from the checkpoint store that no two processes share, after it was
 // synced and read back. A server that was stopped and replaced may wake and write; what it writes sorts below its successor's, and it is
-// told to exit (checkpoint.ErrSuperseded). Restore takes the newest file that verifies, and reports those that do not.
+// told to exit (checkpoint.ErrSuperseded). Restore takes the newest file that verifies, and reports those that do not. Which snapshots there are is noted
+// beside the tablets' folders (checkpoint.Manifest), so that a tablet whose files are lost is not taken for one that never had any (ErrUnrestorable).
 //
 // Three offsets come out of this per partition, and are never mixed (Progress): touched, what some tablet has; applied, what every tablet has; durable, what the
 // oldest file that is kept has in every tablet. Durable is the one that is committed to Kafka.
@@ -63,7 +64,7 @@
 //	push.go       the rules of a push
 //	server.go     options, fences, pulls
 //	table.go      rows in slabs, shared with snapshots by copy on write
-//	snapshot.go, format.go, restore.go    to files and back
+//	snapshot.go, format.go, restore.go    to files and back; fallback.go has the words for what was lost
 //	progress.go   offsets, sums, metrics
 //	client.go, calls.go    the workers' side: fan-out, repetition, newest incarnation
 //	frozen.go     a checkpoint read without servers

@@ -110,7 +110,7 @@ func (s *Server) Metrics() *rpc.ServerMetrics {
 		Pushes: s.pushes.Load(), Pulls: s.pulls.Load(),
 		DuplicateTabletPushes: s.duplicates.Load(), PartialTabletPushes: s.partials.Load(),
 	}
-	m.RestoredUnixMs = s.restored
+	m.RestoredUnixMs, m.Fallbacks = s.restored, s.fallbacks
 	if last := s.last.Load(); last != nil {
 		m.LastSnapshotUnixMs, m.SnapshotSeconds, m.SnapshotError = last.doneUnixMs, last.seconds, last.err
 	}

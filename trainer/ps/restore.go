@@ -12,12 +12,15 @@ import (
 	"github.com/kale-sched/kale/trainer/checkpoint"
 )
 
-// Restore makes the server of Options from the newest verified snapshot of each of its tablets, or fresh where there is none. The
+// ErrUnrestorable says that tablets which had snapshots have none that can be used. The error says which, why, and what can be done.
+var ErrUnrestorable = errors.New("what was trained cannot be restored")
+
+// Restore makes the server of Options from the newest verified snapshot of each of its tablets, or fresh where there never was one. The
 // caller has claimed opt.Incarnation before, so that an older server that still writes can do no harm.
 //
-// A snapshot that does not verify, or is of another job state, is reported (log, Metrics) and the one before is taken. When a tablet has
-// snapshots and none can be read, that is an error: training it anew would repeat nothing, but lose what it learnt, and only the
-// operator may decide that.
+// A snapshot that does not verify, or is of another job state, is reported (log, Metrics) and the one before is taken. When a tablet has, or by the
+// manifest had, snapshots and none can be read, that is ErrUnrestorable: training it anew would repeat nothing, but lose what it learnt, and only the
+// operator may decide that: by an order in the checkpoint folder (checkpoint.Store.AnewPath), which is honoured and reported likewise.
 func Restore(lg *slog.Logger, opt Options) (*Server, error) {
 	if lg == nil {
 		lg = slog.New(slog.DiscardHandler)
@@ -36,9 +39,20 @@ func Restore(lg *slog.Logger, opt Options) (*Server, error) {
 			return nil, fmt.Errorf("restore server %d: the model starts from %d dense weights and the layout has %d", opt.Server, len(init), opt.Layout.dense)
 		}
 	}
+	written, damaged, err := opt.Store.Written(opt.Timeline)
+	if err != nil {
+		return nil, fmt.Errorf("restore server %d: %w", opt.Server, err)
+	}
+	for _, err := range damaged {
+		lg.Warn("a record of which snapshots were written is damaged; an older one is taken", "error", err)
+	}
+	var bad unrestorable
 	fresh := 0
 	for id := lo; id < hi; id++ {
-		t, err := s.restoreTablet(id)
+		t, err := s.restoreTablet(id, written)
+		if bad.add(err) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("restore server %d: %w", opt.Server, err)
 		}
@@ -47,6 +61,15 @@ func Restore(lg *slog.Logger, opt Options) (*Server, error) {
 			t = opt.freshTablet(id, init)
 		}
 		s.tablets = append(s.tablets, t)
+	}
+	if len(bad) > 0 {
+		return nil, bad.err(opt.Store, hi-lo)
+	}
+	if more := len(s.fallbacks) - mostTold; more > 0 {
+		s.fallbacks = append(s.fallbacks[:mostTold], fmt.Sprintf("%d more tablets likewise", more))
+	}
+	for _, text := range s.fallbacks {
+		lg.Error("not restored as it was last", "server", opt.Server, "incarnation", opt.Incarnation, "says", text)
 	}
 	if fresh > 0 && fresh < hi-lo {
 		lg.Warn("some tablets have no snapshot and start fresh", "server", opt.Server, "fresh", fresh, "tablets", hi-lo)
@@ -68,10 +91,10 @@ func (o *Options) freshTablet(id int, init []float32) *tablet {
 	return t
 }
 
-// restoreTablet loads the newest snapshot that verifies and remembers the older ones that do; nil when the tablet has no snapshot.
-func (s *Server) restoreTablet(id int) (*tablet, error) {
+// restoreTablet loads the newest snapshot that verifies and remembers the older ones that do; nil when the tablet never had one, or is to begin anew.
+func (s *Server) restoreTablet(id int, written map[int]checkpoint.Written) (*tablet, error) {
 	for try := 0; ; try++ {
-		t, err := s.tryRestoreTablet(id)
+		t, err := s.tryRestoreTablet(id, written)
 		// A server that does not know yet that it is superseded may remove old files between the listing and the reading.
 		if !errors.Is(err, fs.ErrNotExist) || try == 10 {
 			return t, err
@@ -79,9 +102,10 @@ func (s *Server) restoreTablet(id int) (*tablet, error) {
 	}
 }
 
-func (s *Server) tryRestoreTablet(id int) (*tablet, error) {
+func (s *Server) tryRestoreTablet(id int, written map[int]checkpoint.Written) (*tablet, error) {
 	all, err := s.opt.Store.Generations(id)
-	if err != nil || len(all) == 0 {
+	had, known := written[id]
+	if err != nil || len(all) == 0 && !known {
 		return nil, err
 	}
 	var newest *tablet
@@ -94,44 +118,53 @@ func (s *Server) tryRestoreTablet(id int) (*tablet, error) {
 		}
 		if err != nil {
 			bad = append(bad, err)
-			s.report(g, err)
+			s.lg.Error("snapshot skipped", "server", s.opt.Server, "tablet", g.Tablet, "file", s.opt.Store.Path(g), "error", err)
 			continue
 		}
 		if newest == nil {
 			newest = t
-			s.noteAge(g)
 			if err := s.SetStarts(h.Starts); err != nil {
 				return nil, err
 			}
 		}
 		if len(kept) < s.opt.Keep {
-			kept = append(kept, retained{generation: g, known: len(kept) == 0, ledgers: h.ledgers()})
+			kept = append(kept, retained{generation: g, written: s.writtenAt(g), known: len(kept) == 0, ledgers: h.ledgers()})
 		}
 	}
-	if newest == nil {
-		return nil, fmt.Errorf("tablet %d has %d snapshots in %s and none can be used: bring back its files, or move them away to train the tablet anew from the pinned start: %w",
-			id, len(all), s.opt.Store.Root(), errors.Join(bad...))
+	anew, err := s.opt.Store.Anew(id)
+	switch {
+	case err != nil:
+		return nil, err
+	case newest == nil && anew:
+		s.lg.Error("a tablet that cannot be restored begins anew, by order", "server", s.opt.Server, "tablet", id, "order", s.opt.Store.AnewPath(id))
+		s.fallbacks = append(s.fallbacks, anewWords(s.opt.Store, id, had, known))
+		return nil, nil
+	case newest == nil:
+		return nil, tabletLost{id, had, known, bad}
+	case anew:
+		s.lg.Warn("a tablet is not begun anew as ordered, since it can be restored; the order is dropped", "tablet", id, "order", s.opt.Store.AnewPath(id))
+		if err := s.opt.Store.DropAnew(id); err != nil {
+			s.lg.Warn("the order stays", "tablet", id, "error", err)
+		}
+	}
+	if g := kept[0].generation; len(bad) > 0 || known && g.Compare(had.Of(id)) < 0 {
+		s.fallbacks = append(s.fallbacks, s.fallbackWords(kept[0], had, known, bad))
+	}
+	if at := kept[0].written; at > 0 && (s.restored == 0 || at < s.restored) {
+		s.restored = at
 	}
 	newest.block = s.opt.Layout.DenseBlock(id)
 	newest.retained = kept
 	return newest, nil
 }
 
-// noteAge keeps the age of the oldest snapshot that is restored: training is rolled back at most so far.
-func (s *Server) noteAge(g checkpoint.Generation) {
+// writtenAt is when a snapshot was written, Unix ms; 0: that is not known.
+func (s *Server) writtenAt(g checkpoint.Generation) int64 {
 	info, err := os.Stat(s.opt.Store.Path(g))
 	if err != nil {
-		return // it was read a moment ago; only its age is not known
+		return 0 // it was read a moment ago; only its age is not known
 	}
-	if at := info.ModTime().UnixMilli(); s.restored == 0 || at < s.restored {
-		s.restored = at
-	}
-}
-
-// report makes a skipped snapshot known: it is never silent.
-func (s *Server) report(g checkpoint.Generation, err error) {
-	s.lg.Error("snapshot skipped", "server", s.opt.Server, "tablet", g.Tablet, "file", s.opt.Store.Path(g), "error", err)
-	s.last.Store(&snapshotResult{err: fmt.Sprintf("skipped on restore: %v", err)})
+	return info.ModTime().UnixMilli()
 }
 
 // readTablet verifies and reads one snapshot whose header is acceptable; with body false, only its header is kept.
@@ -175,6 +208,9 @@ func (o *Options) matches(h *snapshotHeader) error {
 	}
 	return nil
 }
+
+// Fallbacks says of each tablet that was not taken up as it was last why not, and what is trained again for it.
+func (s *Server) Fallbacks() []string { return s.fallbacks }
 
 // Starts are the pinned start offsets that the server knows, from the chief or from its snapshots.
 func (s *Server) Starts() map[int32]int64 { return maps.Clone(*s.starts.Load()) }

@@ -108,8 +108,10 @@ type Server struct {
 
 	// snapshotting is held while a snapshot is taken.
 	snapshotting sync.Mutex
-	generation   uint64 // of the last snapshot begun; guarded by snapshotting
-	restored     int64  // when the oldest snapshot that was restored was written, Unix ms; 0: none
+	generation   uint64                     // of the last snapshot begun; guarded by snapshotting
+	noted        map[int]checkpoint.Written // what the manifest says, as it was saved last; guarded by snapshotting
+	restored     int64                      // when the oldest snapshot that was restored was written, Unix ms; 0: none
+	fallbacks    []string                   // see Fallbacks; set by Restore
 	last         atomic.Pointer[snapshotResult]
 
 	pushes, pulls, duplicates, partials atomic.Uint64

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -31,14 +32,20 @@ func (s *Server) Snapshot(ctx context.Context) error {
 	s.generation++
 	began := time.Now()
 	failed := s.snapshotAll(ctx)
+	noteErr := s.note()
 	result := snapshotResult{seconds: time.Since(began).Seconds()}
 	if old := s.last.Load(); old != nil {
 		result.doneUnixMs = old.doneUnixMs
 	}
-	if len(failed) == 0 {
+	if len(failed) == 0 && noteErr == nil {
 		result.doneUnixMs = time.Now().UnixMilli()
 		s.last.Store(&result)
 		return nil
+	}
+	if len(failed) == 0 {
+		result.err = noteErr.Error()
+		s.last.Store(&result)
+		return fmt.Errorf("snapshot of server %d: %w", s.opt.Server, noteErr)
 	}
 	first := failed[0]
 	if i := slices.IndexFunc(failed, func(err error) bool { return errors.Is(err, checkpoint.ErrSuperseded) }); i >= 0 {
@@ -103,8 +110,8 @@ func (s *Server) snapshotTablet(t *tablet) error {
 		return err
 	}
 	kept := retained{
-		generation: checkpoint.Generation{Tablet: t.id, Incarnation: s.opt.Incarnation, Number: s.generation},
-		changes:    v.changes, known: true, ledgers: v.ledgers,
+		generation: checkpoint.Generation{Tablet: t.id, Incarnation: s.opt.Incarnation, Number: s.generation}, written: time.Now().UnixMilli(),
+		changes: v.changes, known: true, ledgers: v.ledgers,
 	}
 	// Old files go first, the durable watermark moves after: it must never be above what is on disk.
 	if err := s.opt.Store.Prune(t.id, s.opt.Incarnation, s.opt.Keep); err != nil {
@@ -113,6 +120,35 @@ func (s *Server) snapshotTablet(t *tablet) error {
 	t.mu.Lock()
 	t.retained = append([]retained{kept}, t.retained[:min(len(t.retained), s.opt.Keep-1)]...)
 	t.mu.Unlock()
+	return nil
+}
+
+// note saves which snapshots there are now, unless that is what was saved last, and then drops the orders that they fulfil. The caller holds s.snapshotting.
+func (s *Server) note() error {
+	now := map[int]checkpoint.Written{}
+	for _, t := range s.tablets {
+		t.mu.RLock()
+		if len(t.retained) > 0 {
+			r := &t.retained[0]
+			now[t.id] = checkpoint.Written{Incarnation: r.generation.Incarnation, Number: r.generation.Number, UnixMs: r.written, Records: r.records()}
+		}
+		t.mu.RUnlock()
+	}
+	if maps.Equal(now, s.noted) {
+		return nil
+	}
+	if err := s.opt.Store.SaveManifest(checkpoint.Manifest{Timeline: s.opt.Timeline, Tablets: now}, s.opt.Server, s.opt.Incarnation); err != nil {
+		return err
+	}
+	for id := range now {
+		if _, before := s.noted[id]; before {
+			continue // it was looked at then
+		}
+		if err := s.opt.Store.DropAnew(id); err != nil {
+			s.lg.Warn("an order that is fulfilled stays", "tablet", id, "error", err)
+		}
+	}
+	s.noted = now
 	return nil
 }
 

@@ -280,17 +280,32 @@ func TestDamagedSnapshotIsReportedAndSkipped(t *testing.T) {
 	if applied, touched, _ := watermarks(s); applied != 20 || touched != 30 {
 		t.Errorf("applied %d, touched %d; want 20, 30", applied, touched)
 	}
-	if m := s.Metrics(); !strings.Contains(m.SnapshotError, r.store.Path(all[0])) {
-		t.Errorf("the metrics do not tell: %q", m.SnapshotError)
+	m := s.Metrics()
+	if m.SnapshotError != "" {
+		t.Errorf("that a snapshot cannot be read is told as one that was not written: %q", m.SnapshotError)
+	}
+	if len(m.Fallbacks) != 1 || !strings.HasPrefix(m.Fallbacks[0], "tablet 1 was restored from snapshot "+all[1].Name()+" of ") ||
+		!strings.Contains(m.Fallbacks[0], " instead of "+all[0].Name()+" of ") ||
+		!strings.HasSuffix(m.Fallbacks[0], " with 30 records, and is trained again with at least 10 records, because of damage: "+
+			r.store.Path(all[0])+": it is cut short: it does not end as a snapshot of its length does") {
+		t.Errorf("the metrics do not tell: %q", m.Fallbacks)
 	}
 	frozen, err := ReadCheckpoint(r.store, r.opt.Layout)
 	if err != nil || len(frozen.Skipped()) != 1 || frozen.Applied(1, 0).Watermark(0) != 20 {
 		t.Errorf("offline: %v, skipped %v", err, frozen.Skipped())
 	}
 
-	damage(t, r.store.Path(all[1]))
-	if _, err = r.tryStart(0); err == nil || !strings.Contains(err.Error(), "tablet 1 has 2 snapshots") {
-		t.Errorf("%v, want a refusal to start tablet 1 anew", err)
+	if err := os.WriteFile(r.store.Path(all[1]), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.tryStart(0)
+	if !errors.Is(err, ErrUnrestorable) {
+		t.Fatalf("%v, want a refusal to start tablet 1 anew", err)
+	}
+	for _, want := range []string{"tablet 1 has 2 snapshots and none can be used: ", r.store.Path(all[0]) + ": it is cut short", r.store.Path(all[1]) + ": it is empty", "touch " + r.store.AnewPath(1)} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q does not say %q", err, want)
+		}
 	}
 	if _, err := ReadCheckpoint(r.store, r.opt.Layout); err == nil {
 		t.Error("the offline reader takes a tablet without a readable snapshot for an empty one")

@@ -54,9 +54,18 @@ type sums struct {
 // retained is a snapshot that has verified, with what it says of progress.
 type retained struct {
 	generation checkpoint.Generation
+	written    int64    // Unix ms
 	changes    uint64   // tablet.changes at its cut
 	known      bool     // changes is of this process
 	ledgers    []ledger // by partition
+}
+
+// records is how many records it holds the training of.
+func (r *retained) records() (n uint64) {
+	for i := range r.ledgers {
+		n += r.ledgers[i].N + r.ledgers[i].DeadN
+	}
+	return n
 }
 
 func (t *tablet) ledger(partition int32) *ledger {

@@ -51,6 +51,7 @@ type printer struct {
 	held     bool
 	finished time.Time // end of the last rescale that was written
 	problems []string
+	notes    []core.Note
 }
 
 // print writes what is new in a view. nil, and one that was seen before, is nothing new.
@@ -80,6 +81,7 @@ func (p *printer) lines(v *core.View) []string {
 	out = append(out, p.decisions(f, first)...)
 	out = append(out, p.rescales(f, first)...)
 	out = append(out, p.troubles(f)...)
+	out = append(out, p.notices(f, first)...)
 	every := p.options.Every
 	if every <= 0 {
 		every = 10 * time.Second
@@ -156,6 +158,18 @@ func (p *printer) troubles(f Frame) []string {
 		}
 	}
 	p.problems = now
+	return out
+}
+
+// notices writes what has happened since the last view; what happened before the first is no news. Of one whose text changes, the last word is written once.
+func (p *printer) notices(f Frame, first bool) []string {
+	var out []string
+	for _, n := range f.View.Notes {
+		if !first && !slices.ContainsFunc(p.notes, func(o core.Note) bool { return o.At.Equal(n.At) && o.Text == n.Text }) {
+			out = append(out, f.event(n.At, "note", n.Text))
+		}
+	}
+	p.notes = f.View.Notes
 	return out
 }
 

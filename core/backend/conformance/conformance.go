@@ -44,6 +44,9 @@ type Harness struct {
 	// Nil when the backend runs inside the test.
 	Kill func(t testing.TB, b backend.Backend)
 
+	// Keeps gives the folders in which the backend and its nodes keep files, all of which the test may read. Nil where there are none, or they cannot be read.
+	Keeps func() []string
+
 	// What clusters do. Each is nil where the harness cannot bring it about; its rules are then skipped, which the test says.
 
 	// Stall makes the cluster accept requests and answer none, for all that Open gave or will give, until heal is called.
@@ -78,6 +81,7 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 		{"FinalExit", (*suite).finalExit},
 		{"RestartAfterCrash", (*suite).crash},
 		{"FilesAndEnvironment", (*suite).filesAndEnv},
+		{"SecretsEnd", (*suite).secretsEnd},
 		{"Logs", (*suite).logs},
 		{"Watch", (*suite).watch},
 		{"JobsAreApart", (*suite).jobsApart},

@@ -2,8 +2,14 @@ package conformance
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"crypto/rand"
+	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -27,6 +33,60 @@ func (s *suite) filesAndEnv() {
 			s.Errorf("the workload printed %q, want %q in it", got, want)
 		}
 	}
+}
+
+// secretsEnd: what a workload was given is kept nowhere when it is gone. Its log stays.
+func (s *suite) secretsEnd() {
+	if s.Keeps == nil {
+		s.Skip("the harness cannot look into files that the backend keeps")
+	}
+	id := worker(0, 1)
+	w := s.workload(id, Steady)
+	given := []string{"content-" + rand.Text(), "variable-" + rand.Text()}
+	w.Files = map[string][]byte{"secret": []byte(given[0])}
+	if w.Env == nil {
+		w.Env = map[string]string{}
+	}
+	w.Env["SECRET"] = given[1]
+	s.ensure(w)
+	s.waitStarts(id, 1)
+	if s.kept(given) == "" {
+		s.Fatalf("while it runs, nothing of what it was given is in %v: the harness does not show where it is", s.Keeps())
+	}
+	if err := s.b.Release(s.ctx, s.job, []backend.ID{id}, backend.Drained); err != nil {
+		s.Fatalf("Release(drained): %v", err)
+	}
+	s.eventually("the workload is gone, and what it was given too", func() error {
+		if all := s.list(); len(all) > 0 {
+			return fmt.Errorf("there is %v", all)
+		}
+		if at := s.kept(given); at != "" {
+			return fmt.Errorf("some of it is in %s", at)
+		}
+		return nil
+	})
+	if text := s.readLog(id, backend.LogOptions{}); !strings.Contains(text, "started") {
+		s.Errorf("its log is %q afterwards", text)
+	}
+}
+
+// kept gives a file in which one of the texts is; "" when there is none.
+func (s *suite) kept(texts []string) (found string) {
+	for _, dir := range s.Keeps() {
+		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error { // what vanishes meanwhile is gone
+			if err != nil || !d.Type().IsRegular() {
+				return nil //nolint:nilerr // go on
+			}
+			raw, err := os.ReadFile(path)
+			for _, text := range texts {
+				if err == nil && bytes.Contains(raw, []byte(text)) {
+					found = path
+				}
+			}
+			return nil
+		})
+	}
+	return found
 }
 
 func (s *suite) readLog(id backend.ID, opts backend.LogOptions) string {

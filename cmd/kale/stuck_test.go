@@ -1,0 +1,55 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
+)
+
+// A job that needs a person is said to, and what happened is told with its time.
+func TestStuckIsSaid(t *testing.T) {
+	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
+	v := &core.View{
+		Job: "ctr", State: core.StateStuck, Stuck: "partition 3 stands still", Now: now, Started: now, Sample: core.Sample{Running: 2, Target: 2},
+		Dead: 1200, DeadLetter: "ctr-dead", Trained: new(uint64(5)), Problems: []string{"partition 3: a bad record"},
+		Notes: []core.Note{{At: now.Add(-time.Hour), Text: "the topic grew from 4 to 6 partitions"}},
+	}
+	var b strings.Builder
+	if err := writeStatus(&b, v); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"ctr, stuck", "partition 3 stands still: see the problems below", "5 records, 1,200 could not be decoded and are in topic ctr-dead\n",
+		"2026-01-31 05:00:00  the topic grew from 4 to 6 partitions\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("status does not say %q:\n%s", want, b.String())
+		}
+	}
+	b.Reset()
+	a := newApp(nil, io.Discard, &b)
+	a.farewell(&loaded{Job: &job.Job{Name: "ctr"}}, v)
+	if got := b.String(); strings.Contains(got, "training goes on") || !strings.Contains(got, "partition 3 stands still: kale status ctr says what to do about it") {
+		t.Errorf("the farewell says %q", got)
+	}
+}
+
+// What a job had trained is told when it does not run any more, and whether that is the last word.
+func TestGlanceTellsWhatWasTrained(t *testing.T) {
+	for past, want := range map[bool]string{
+		false: "trained  1,200 records, AUC so far 0.7123 (each record scored before it is trained), 7 could not be decoded and are in topic dead, 3 offsets lost to retention\n",
+		true:  "3 offsets lost to retention, when that was last asked\n",
+	} {
+		auc := 0.71234
+		totals := &core.Totals{Trained: 1200, Dead: 7, Lost: 3, AUC: &auc, DeadLetter: "dead"}
+		var b strings.Builder
+		if err := writeGlance(&b, &core.Glance{Job: "ctr", State: core.StateStopped, Trained: &totals.Trained, Totals: totals, Past: past}, ""); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("past %v: it does not say %q:\n%s", past, want, b.String())
+		}
+	}
+}

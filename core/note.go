@@ -1,0 +1,53 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Note is something that happened to a job and that a person should know of, for a day.
+type Note struct {
+	At   time.Time `json:"at"`
+	Text string    `json:"text"`
+}
+
+// growth is that a topic got partitions.
+type growth struct {
+	At   time.Time `json:"at"`
+	From int       `json:"from"`
+	To   int       `json:"to"`
+}
+
+func (g growth) String() string {
+	return fmt.Sprintf("the topic grew from %d to %d partitions; the new ones are trained from offset 0 on", g.From, g.To)
+}
+
+// noteGrowth takes down that the topic has more partitions than it had, and says whether there is anything new to save.
+func (s *Scheduler) noteGrowth(now time.Time) (changed bool) {
+	n := len(s.seen.ends)
+	if s.seen.endsErr != nil || n == 0 || n == s.want.Partitions {
+		return false
+	}
+	if was := s.want.Partitions; was > 0 && n > was {
+		s.want.Growth = &growth{now, was, n}
+		s.lg.Warn("the topic grew", "topic", s.job.Stream.Topic, "from", was, "to", n)
+	}
+	s.want.Partitions = n
+	return true
+}
+
+// notes are what happened in the last day, the oldest first. Rollbacks under way are problems.
+func notes(now time.Time, rollbacks []Rollback, g *growth) []Note {
+	var out []Note
+	for _, r := range rollbacks {
+		if !r.UnderWay() && now.Sub(r.At) < rollbackShown {
+			out = append(out, Note{r.At, r.String()})
+		}
+	}
+	if g != nil && now.Sub(g.At) < rollbackShown {
+		out = append(out, Note{g.At, g.String()})
+	}
+	slices.SortStableFunc(out, func(a, b Note) int { return a.At.Compare(b.At) })
+	return out
+}

@@ -1,0 +1,94 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// servers reads in the checkpoint folder which of a job's servers cannot start, unless the chief knows that all are up.
+func (n *seen) servers(j *job.Job) []rpc.RestoreRecord {
+	up := 0
+	for _, sv := range n.chief.GetServers() {
+		if sv.GetInfo().GetUp() {
+			up++
+		}
+	}
+	if n.chiefErr == nil && up >= len(n.chief.GetServers()) {
+		return nil
+	}
+	count := max(1, j.Servers.Count, len(n.chief.GetServers()))
+	var out []rpc.RestoreRecord
+	for _, r := range rpc.CannotStart(j.Checkpoint.Dir, j.Name, count) {
+		if n.chiefErr == nil && n.chief.GetServers()[r.Server].GetInfo().GetUp() {
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// saysWhy says that a process is a server that says itself why it cannot start.
+func (n *seen) saysWhy(id backend.ID) bool {
+	return id.Role == backend.RoleServer && slices.ContainsFunc(n.cannotStart, func(r rpc.RestoreRecord) bool { return r.Server == id.Rank })
+}
+
+func cannotStart(r rpc.RestoreRecord) string {
+	return fmt.Sprintf("parameter server %d cannot start: %s", r.Server, r.Error)
+}
+
+// halted says that nothing at all can be trained until a person has done something about it.
+func (s *Scheduler) halted() bool {
+	return len(s.seen.cannotStart) > 0 || recreated(s.seen.chief.GetProblems())
+}
+
+// stuck is what stands in the job's way until a person has done something about it, in a few words; "": nothing.
+func (s *Scheduler) stuck() string {
+	if s.want.Stopped || s.want.Stopping {
+		return ""
+	}
+	return s.seen.stuck()
+}
+
+func (n *seen) stuck() string {
+	if len(n.cannotStart) > 0 {
+		return fmt.Sprintf("parameter server %d cannot start", n.cannotStart[0].Server)
+	}
+	return stuckWords(n.chief.GetProblems(), len(n.chief.GetPartitions()))
+}
+
+func recreated(ps []*rpc.PartitionProblem) bool {
+	for _, p := range ps {
+		if p.GetKind() == rpc.PartitionProblem_KIND_RECREATED {
+			return true
+		}
+	}
+	return false
+}
+
+// stuckWords says which of so many partitions stand still.
+func stuckWords(ps []*rpc.PartitionProblem, of int) string {
+	if recreated(ps) {
+		return "the topic was deleted or created again"
+	}
+	seen := map[int32]bool{}
+	var standing []int32
+	for _, p := range ps {
+		if stands(p) && !seen[p.GetPartition()] {
+			seen[p.GetPartition()] = true
+			standing = append(standing, p.GetPartition())
+		}
+	}
+	switch n := len(standing); {
+	case n == 0:
+		return ""
+	case n == 1 && of > 1:
+		return partitionNames(standing) + " stands still"
+	case n < of:
+		return partitionNames(standing) + " stand still"
+	}
+	return "all partitions stand still"
+}

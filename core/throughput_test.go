@@ -1,0 +1,45 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// A theta by which the workers cannot train what arrives is warned of at its line, with the figures and with how many workers would do.
+func TestCheckThroughput(t *testing.T) {
+	for _, c := range []struct {
+		name, theta string
+		rate        float64
+		says        []string // nil: nothing
+	}{
+		{"enough", "[0.001, 0, 0]", 7900, nil},
+		{"too few workers", "[0.001, 0, 0]", 12345, []string{`Topic "clicks" had 12,345 records/s on average over the last 1h, and 8 workers (workers.max) train 8,000 records/s`, "(by this theta it takes 13)"}},
+		{"saturated", "[0.001, 0, 0.001]", 5000, []string{"by this theta no number of workers trains that much"}},
+		{"seconds taken for milliseconds", "[1, 0, 0]", 9.5, []string{"had 9.5 records/s", "train 8.0 records/s", "in seconds per record"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text := strings.Replace(rigJob, "theta = [0.001, 0, 0]", "theta = "+c.theta, 1)
+			text = fmt.Sprintf(text, "localhost:9092", "clicks", "live", t.TempDir())
+			j := parseJob(t, text)
+			diags := CheckThroughput(j, c.rate, time.Hour)
+			if c.says == nil {
+				if len(diags) > 0 {
+					t.Errorf("it says %v", diags)
+				}
+				return
+			}
+			if len(diags) != 1 || diags[0].Severity != hcl.DiagWarning || diags[0].Subject == nil || !strings.Contains(strings.Split(text, "\n")[diags[0].Subject.Start.Line-1], "theta") {
+				t.Fatalf("%+v; want one warning at theta", diags)
+			}
+			for _, want := range c.says {
+				if !strings.Contains(diags[0].Detail, want) {
+					t.Errorf("%q does not say %q", diags[0].Detail, want)
+				}
+			}
+		})
+	}
+}

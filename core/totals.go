@@ -1,0 +1,62 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// Totals is what a job has trained.
+type Totals struct {
+	Trained uint64   `json:"trained_records"`
+	Dead    uint64   `json:"dead_records"`
+	Lost    uint64   `json:"lost_offsets"`
+	AUC     *float64 `json:"auc,omitempty"`
+	// Skips and DeadLetter say what became of the dead ones: they are in no topic, since stream.on_undecodable is "skip"; or in this one.
+	Skips      bool   `json:"skips_undecodable,omitempty"`
+	DeadLetter string `json:"dead_letter,omitempty"`
+	// Final: nothing was trained after it was counted, and a snapshot has all of it.
+	Final bool `json:"final,omitempty"`
+}
+
+// totalsOf is what a chief says of it, nil while that is not known.
+func totalsOf(st *rpc.JobStatus) *Totals {
+	n := trainedRecords(st)
+	if n == nil {
+		return nil
+	}
+	t := &Totals{Trained: *n, Dead: st.GetDeadRecords(), Lost: st.GetLostOffsets()}
+	if auc, ok := AUC(st.GetTotals().GetValidation()); ok {
+		t.AUC = &auc
+	}
+	return t
+}
+
+// skips says that records which cannot be decoded are in no topic.
+func skips(j *job.Job) bool {
+	return j.Stream.DeadLetter == "" && j.Stream.OnUndecodable == job.OnLostSkip
+}
+
+// remember keeps, for whoever asks when the job does not run any more, what it had trained and which processes it had; it is saved with what is wanted.
+func (s *Scheduler) remember() {
+	if s.seen.chiefErr == nil {
+		if t := totalsOf(s.seen.chief); t != nil {
+			t.Skips, t.DeadLetter = skips(s.job), s.job.Stream.DeadLetter
+			s.want.Totals = t
+		}
+	}
+	if s.seen.listErr != nil || !s.seen.complete {
+		return
+	}
+	if !s.want.Stopping {
+		s.want.Processes = nil
+	}
+	for _, st := range s.seen.list {
+		if !slices.Contains(s.want.Processes, st.ID) {
+			s.want.Processes = append(s.want.Processes, st.ID)
+		}
+	}
+	slices.SortFunc(s.want.Processes, backend.ID.Compare)
+}

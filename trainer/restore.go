@@ -1,0 +1,79 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/trainer/checkpoint"
+	"github.com/kale-sched/kale/trainer/ps"
+)
+
+// lookAgain is how often a server that cannot start looks whether somebody has mended the checkpoint.
+const lookAgain = 2 * time.Second
+
+// errAskedToEnd says that a server was asked to end while it could not start.
+var errAskedToEnd = errors.New("asked to end")
+
+// takeUp loads the job's state and restores the tablets. What is damaged or lost only a person can mend, and starting again and again would help nobody (a
+// cluster would even shun the nodes for it): the process stays, says so wherever people look (its log, the scheduler, the checkpoint folder), and goes on as
+// soon as the checkpoint is mended. fresh: the job's state was made just now.
+func (p *serverProcess) takeUp(ctx context.Context) (fresh bool, err error) {
+	for told := ""; ; {
+		made, err := p.loadJob(ctx)
+		fresh = fresh || made
+		if err == nil {
+			err = p.restore()
+		}
+		if !errors.Is(err, checkpoint.ErrDamaged) && !errors.Is(err, ps.ErrUnrestorable) {
+			if err == nil {
+				p.noteRestore("", p.tablets.Fallbacks())
+			}
+			return fresh, err
+		}
+		if text := err.Error(); text != told {
+			told = text
+			p.lg.Error("the parameter server cannot start; waiting until the checkpoint is mended", "err", err)
+			p.meet.stuck(err)
+			p.noteRestore(text, nil)
+		}
+		if gone, err := p.store.Superseded(p.index, p.incarnation); err == nil && gone {
+			return false, fmt.Errorf("parameter server %d, incarnation %d: %w", p.index, p.incarnation, ErrFenced)
+		}
+		if pause(ctx, lookAgain) != nil {
+			p.lg.Info("parameter server has ended without having started")
+			return false, errAskedToEnd
+		}
+	}
+}
+
+// noteRestore writes down for people what was found wrong. That it cannot be written stops nothing.
+func (p *serverProcess) noteRestore(trouble string, fallbacks []string) {
+	r := rpc.RestoreRecord{Server: p.index, Incarnation: p.incarnation, At: time.Now().UTC().Truncate(time.Second), Error: trouble, Fallbacks: fallbacks}
+	if err := p.store.SaveRestore(r); err != nil && !errors.Is(err, checkpoint.ErrSuperseded) {
+		p.lg.Warn("how this server was restored cannot be written down", "err", err)
+	}
+}
+
+func (p *serverProcess) restore() error {
+	layout, rowWidth, initRow, initDense, err := stateShape(p.spec)
+	if err != nil {
+		return err
+	}
+	m := p.spec.GetModel()
+	p.tablets, err = ps.Restore(p.lg, ps.Options{
+		Job: p.spec.GetJob(), Fingerprint: p.spec.GetFingerprint(), Topic: p.spec.GetStream().GetTopic(), Server: p.index, Incarnation: p.incarnation, Timeline: p.job.Timeline,
+		MapVersion: p.job.MapVersion, Layout: layout, RowWidth: rowWidth, InitRow: initRow, InitDense: initDense,
+		Optimiser: ps.Optimiser{Kind: m.GetOptimiser(), LearningRate: m.GetLearningRate()},
+		Counting:  m.GetKind() == KindCounting, Keep: int(p.spec.GetSnapshotKeep()), UnsafeNoDedup: p.spec.GetUnsafeNoDedup(), Store: p.store,
+	})
+	if err != nil {
+		return fmt.Errorf("parameter server %d: %w", p.index, err)
+	}
+	if err := p.tablets.SetStarts(p.job.Starts); err != nil {
+		return fmt.Errorf("parameter server %d: %w", p.index, err)
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package trainer
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/trainer/checkpoint"
+)
+
+// Rule 4: the folder of a tablet is lost between two runs. The server does not begin the tablet anew, and does not end either: it says in the checkpoint folder why
+// it cannot start, goes on when the files are back, and nothing is trained twice or lost.
+func TestRule4LostTabletHoldsTheServer(t *testing.T) {
+	c := broker(t, 2)
+	cl := producer(t, c)
+	produce(t, cl, 0, 300)
+	produce(t, cl, 1, 200)
+	spec := jobSpec(t, c, func(s *rpc.TrainSpec) { s.Servers = 1 })
+	j := &job{t: t, spec: spec}
+	first, worker := j.server(0), j.worker(0, 1)
+	ends := map[int32]int64{0: 300, 1: 200}
+	j.waitApplied(ends)
+	if err := errors.Join(worker.stop(), first.stop()); err != nil {
+		t.Fatal(err)
+	}
+
+	store := checkpoint.Attach(spec.GetCheckpointDir(), spec.GetJob())
+	folder := store.TabletDir(3)
+	if err := os.Rename(folder, folder+".aside"); err != nil {
+		t.Fatal(err)
+	}
+	before, err := store.Chief()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := j.server(0)
+	troubled := func() []rpc.RestoreRecord { return rpc.CannotStart(spec.GetCheckpointDir(), spec.GetJob(), 1) }
+	eventually(t, func() bool { return len(troubled()) == 1 }, func() string { return "a word of why the server cannot start" })
+	if got := troubled()[0]; got.Server != 0 || got.At.IsZero() || !strings.Contains(got.Error, "tablet 3 had a snapshot") || !strings.Contains(got.Error, folder) {
+		t.Errorf("it says %+v", got)
+	}
+	if now, err := store.Chief(); err != nil || now != before {
+		t.Errorf("a server without its tablets leads: %+v, %v", now, err)
+	}
+	select {
+	case <-second.done:
+		t.Fatalf("the server ended: %v", second.err)
+	default:
+	}
+
+	if err := os.Rename(folder+".aside", folder); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return len(troubled()) == 0 }, func() string { return "the server goes on" })
+	j.worker(0, 2)
+	produce(t, cl, 0, 50)
+	ends[0] += 50
+	j.waitApplied(ends)
+	j.checkOnce(readLog(t, c, ends), nil)
+}
+
+// A server that cannot start ends when it is asked to.
+func TestServerThatCannotStartEndsWhenAsked(t *testing.T) {
+	spec := jobSpec(t, broker(t, 1), func(s *rpc.TrainSpec) { s.Servers = 1 })
+	store, err := checkpoint.Open(spec.GetCheckpointDir(), spec.GetJob())
+	if err != nil {
+		t.Fatal(err)
+	}
+	inc, err := store.ClaimIncarnation(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.SaveJob(checkpoint.JobState{Job: spec.GetJob(), Timeline: "t", Fingerprint: "f", Tablets: 8, Servers: 1}, inc); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.SaveManifest(checkpoint.Manifest{Timeline: "t", Tablets: map[int]checkpoint.Written{5: {Incarnation: inc, Number: 1, Records: 7}}}, 0, inc); err != nil {
+		t.Fatal(err)
+	}
+	server := (&job{t: t, spec: spec}).server(0)
+	eventually(t, func() bool { return len(rpc.CannotStart(spec.GetCheckpointDir(), spec.GetJob(), 1)) == 1 }, func() string { return "a word of why the server cannot start" })
+	if err := server.stop(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
