@@ -130,6 +130,24 @@ func TestProfileRefusals(t *testing.T) {
 	}
 }
 
+// A point whose intervals differ much says so, and so does one that was given up.
+func TestProfileTableSaysWhatIsWorthLittle(t *testing.T) {
+	var b strings.Builder
+	profileTable(&b, []profile.Row{
+		{Workers: 1, Servers: 2, Measured: 600, Spread: 0.02, Fitted: 598, Ratio: 0.997, Error: 0.01},
+		{Workers: 2, Servers: 2, Measured: 900, Spread: 0.37, Fitted: 1100, Ratio: 1.222, Error: 0.2},
+		{Workers: 4, Servers: 2, Fitted: 2000, Error: 0.4, Extrapolated: true, Why: "workers waited for records"},
+	})
+	for _, want := range []string{"2 workers, 2 servers: the intervals differ by ±37 %", "4 workers, 2 servers: workers waited for records", "failed", "extrapolated"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not said:\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "1 worker, 2 servers: ") {
+		t.Errorf("something is said of a good point:\n%s", b.String())
+	}
+}
+
 // -dry says what would be done and starts nothing.
 func TestProfileDry(t *testing.T) {
 	s := newShell(t).withPrograms()

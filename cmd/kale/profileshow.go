@@ -79,6 +79,9 @@ func (a *app) showProfile(dir string, most int, p *profile.Profile, asJSON bool)
 	return err
 }
 
+// unsteady is the relative spread of a point's intervals above which it is said that something disturbed them.
+const unsteady = 0.1
+
 // profileTable is every point, and what the model says of the others.
 func profileTable(b *strings.Builder, rows []profile.Row) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -100,6 +103,9 @@ func profileTable(b *strings.Builder, rows []profile.Row) {
 	for _, r := range rows {
 		if r.Why != "" {
 			fmt.Fprintf(b, "%s, %s: %s\n", count(r.Workers, "worker"), count(r.Servers, "server"), r.Why)
+		} else if r.Spread > unsteady {
+			fmt.Fprintf(b, "%s, %s: the intervals differ by ±%.0f %%: something else took of what they need, and the figure is worth little; measure again in a quieter hour\n",
+				count(r.Workers, "worker"), count(r.Servers, "server"), 100*r.Spread)
 		}
 	}
 }
