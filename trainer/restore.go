@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kale-sched/kale/core/rpc"
@@ -37,7 +38,7 @@ func (p *serverProcess) takeUp(ctx context.Context) (fresh bool, err error) {
 			told = text
 			p.lg.Error("the parameter server cannot start; waiting until the checkpoint is mended", "err", err)
 			p.meet.stuck(err)
-			p.noteRestore(text, nil)
+			p.noteRestore(strings.TrimPrefix(text, fmt.Sprintf("parameter server %d: ", p.index)), nil)
 		}
 		if gone, err := p.store.Superseded(p.index, p.incarnation); err == nil && gone {
 			return false, fmt.Errorf("parameter server %d, incarnation %d: %w", p.index, p.incarnation, ErrFenced)

@@ -68,7 +68,12 @@ func (s *Server) fallbackWords(to retained, had checkpoint.Written, known bool, 
 	id := to.generation.Tablet
 	text := fmt.Sprintf("tablet %d was restored from snapshot %s of %s", id, to.generation.Name(), stamp(to.written))
 	if known && to.generation.Compare(had.Of(id)) < 0 {
-		text += fmt.Sprintf(" instead of %s, and is trained again with at least %s", words(had), records(had.Records-min(had.Records, to.records())))
+		text += fmt.Sprintf(" instead of %s", words(had))
+		if lacks := had.Records - min(had.Records, to.records()); lacks > 0 {
+			text += ", and is trained again with at least " + records(lacks)
+		} else {
+			text += ", which it has as well"
+		}
 	}
 	if len(bad) > 0 {
 		return text + ", because of damage: " + whys(bad)

@@ -134,6 +134,20 @@ func TestMissingNewestSnapshotIsTold(t *testing.T) {
 	r.push(s, request(s, []uint64{1}, part(0, 10, 20)), 1, 1, 0)
 }
 
+// A damaged snapshot that is older than the one that is restored costs nothing, and nobody is told that he was rolled back.
+func TestDamagedOlderSnapshotIsNoFallback(t *testing.T) {
+	r := trained(t)
+	all, err := r.store.Generations(0)
+	if err != nil || len(all) != 2 {
+		t.Fatal(all, err)
+	}
+	damage(t, r.store.Path(all[1]))
+	s := r.start(0)
+	if applied, _, _ := watermarks(s); applied != 20 || len(s.Fallbacks()) > 0 {
+		t.Errorf("applied %d, fallbacks %q; want 20, none", applied, s.Fallbacks())
+	}
+}
+
 // A damaged manifest costs nothing but what it alone knew: the one before is believed.
 func TestDamagedManifestIsNotBelieved(t *testing.T) {
 	r := trained(t)

@@ -116,6 +116,10 @@ func (s *Server) tryRestoreTablet(id int, written map[int]checkpoint.Written) (*
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
+		if err != nil && newest != nil {
+			s.lg.Warn("an older snapshot is damaged, which is not needed", "server", s.opt.Server, "tablet", g.Tablet, "file", s.opt.Store.Path(g), "error", err)
+			continue
+		}
 		if err != nil {
 			bad = append(bad, err)
 			s.lg.Error("snapshot skipped", "server", s.opt.Server, "tablet", g.Tablet, "file", s.opt.Store.Path(g), "error", err)
