@@ -13,6 +13,7 @@ import (
 	"github.com/kale-sched/kale/core/backend/fake"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/pool"
 	"github.com/kale-sched/kale/core/rpc"
 )
 
@@ -40,9 +41,9 @@ func newParty(t *testing.T, src string, names ...string) *party {
 		t.Fatal(diags)
 	}
 	p := &party{t: t, rules: rules}
-	pool, broker := NewPool(rules), openBroker(t)
+	shared, broker := NewPool(rules), openBroker(t)
 	for _, name := range names {
-		p.rigs = append(p.rigs, newRig(t, rigOptions{broker: broker, pool: pool, change: func(text string) string {
+		p.rigs = append(p.rigs, newRig(t, rigOptions{broker: broker, pool: shared, change: func(text string) string {
 			return strings.Replace(text, `job "ctr"`, `job "`+name+`"`, 1)
 		}}))
 	}
@@ -96,9 +97,9 @@ func (p *party) until(what string, workers ...int) {
 
 // reopen ends all schedulers as kill -9 would, and opens others with a pool that knows nothing.
 func (p *party) reopen() {
-	pool := NewPool(p.rules)
+	shared := NewPool(p.rules)
 	for _, r := range p.rigs {
-		r.pool = pool
+		r.pool = shared
 		r.reopen()
 	}
 }
@@ -347,12 +348,12 @@ func TestPreviewsThroughAPool(t *testing.T) {
 	p.until("a has 1 and b has 3", 1, 3)
 	a.order("scale", 3) // which nobody has decided on yet
 	var all []Options
-	pool := NewPool(p.rules)
+	shared := NewPool(p.rules)
 	for _, r := range p.rigs {
 		if err := r.s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		r.pool = pool
+		r.pool = shared
 		all = append(all, r.options("run"))
 	}
 	ps, _, err := NewPreviews(t.Context(), all)
@@ -368,5 +369,30 @@ func TestPreviewsThroughAPool(t *testing.T) {
 	}
 	if got := fmt.Sprint(a.liveWorkers(), b.liveWorkers()); got != "1 3" {
 		t.Errorf("a and b have %s", got)
+	}
+}
+
+// What one job was promised, another one is not promised too before the first has taken it.
+func TestNothingIsPromisedTwice(t *testing.T) {
+	rules, _, diags := job.ParsePool([]byte("pool \"main\" {\n  gpus = 4\n}\n"), "pool.hcl")
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	p := NewPool(rules)
+	wants := func(n int) func(*pool.Job) {
+		return func(j *pool.Job) { j.Ask, j.Limit, j.GPUs = n, 4, 1 }
+	}
+	p.tell("b", wants(0))
+	if got := p.ask("a", 3, wants(3)); got.May != 3 {
+		t.Errorf("a may have %d of 4, and asks for 3", got.May)
+	}
+	if got := p.ask("b", 3, wants(3)); got.May != 1 || got.Waits != 1 {
+		t.Errorf("b may have %d beside the 3 that a was promised, and waits for %d", got.May, got.Waits)
+	}
+	if p.spare("a") {
+		t.Error("there is one to spare, though all are promised")
+	}
+	if held := p.share("a").Held; held != 4 {
+		t.Errorf("%d are held or promised", held)
 	}
 }
