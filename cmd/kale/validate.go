@@ -36,7 +36,7 @@ changes nothing.`,
 	}
 	f.jobFlags.register(c)
 	f.recordFlags.register(c)
-	c.Flags().BoolVar(&f.offline, "offline", false, "do not ask the brokers")
+	c.Flags().BoolVar(&f.offline, "offline", false, "ask neither the brokers nor the backend's cluster, which may be away")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print the result as JSON")
 	return c
 }
@@ -68,13 +68,13 @@ func (a *app) validate(ctx context.Context, arg string, f validateFlags) error {
 	}
 	unasked := ""
 	if f.offline {
-		unasked = ", as far as can be told without its brokers"
+		unasked = ", as far as can be told without its brokers and its cluster"
 	}
 	fmt.Fprintf(a.out, "%s: job %q is valid%s\n", how.File, j.Name, unasked)
 	return nil
 }
 
-// askAround asks those who know more than the file tells: the backend's plugin and, unless offline, the brokers.
+// askAround asks those who know more than the file tells: the backend's plugin and, unless offline, the brokers and the backend's cluster.
 func (a *app) askAround(ctx context.Context, l *loaded, f validateFlags) (hcl.Diagnostics, error) {
 	var diags hcl.Diagnostics
 	if !f.offline {
@@ -88,12 +88,12 @@ func (a *app) askAround(ctx context.Context, l *loaded, f validateFlags) (hcl.Di
 		diags = append(diags, l.StartDiagnostics(time.Now())...)
 	}
 	diags = slices.Concat(diags, doctor.CheckState(l.dir), core.CheckFolder(l.Job), core.CheckForecast(l.Job))
-	more, err := a.askBackend(ctx, l)
+	more, err := a.askBackend(ctx, l, !f.offline)
 	return append(diags, more...), err
 }
 
-// askBackend asks the backend's plugin about its block, and whether the job would find room now. It starts nothing.
-func (a *app) askBackend(ctx context.Context, l *loaded) (hcl.Diagnostics, error) {
+// askBackend asks the backend's plugin about its block and, where the cluster may be asked, whether the job would find room now. It starts nothing.
+func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (hcl.Diagnostics, error) {
 	lg := a.logger("warn")
 	path, diags := a.plugin(l)
 	if diags.HasErrors() {
@@ -109,7 +109,7 @@ func (a *app) askBackend(ctx context.Context, l *loaded) (hcl.Diagnostics, error
 	}
 	more, err := core.ConfigureBackend(ctx, b, l.Job, l.dir)
 	diags = append(diags, more...)
-	if err == nil && !more.HasErrors() {
+	if err == nil && !more.HasErrors() && cluster {
 		more, err = core.PlacementDiagnostics(ctx, o)
 		diags = append(diags, more...)
 	}

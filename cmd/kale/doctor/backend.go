@@ -22,7 +22,13 @@ func (p Patient) backend() group {
 				b.Store(started)
 				return []Finding{found}
 			}},
-			{check: "backend block", limit: pluginLimit, vital: true, try: func(ctx context.Context) []Finding { return p.configure(ctx, b.Load()) }},
+			{check: "backend block", limit: pluginLimit, vital: true, try: func(ctx context.Context) []Finding {
+				found := p.configure(ctx, b.Load())
+				if !Failed(found) {
+					found = append(found, answers(ctx, b.Load())...)
+				}
+				return found
+			}},
 			{check: "devices", limit: pluginLimit, try: func(ctx context.Context) []Finding { return []Finding{p.devices(ctx, b.Load())} }},
 			{check: "room", limit: pluginLimit, try: func(ctx context.Context) []Finding { return p.room(ctx, b.Load()) }},
 		},
@@ -66,6 +72,34 @@ func (p Patient) launch(ctx context.Context) (*backend.Client, Finding) {
 		return b, f.but(Warn, fmt.Sprintf("It does not %s: records are trained again after each scale-in or restart.", strings.Join(lacks, " or ")))
 	}
 	return b, f
+}
+
+const (
+	clusterCheck = "cluster"
+	// answerLimit is how long a cluster may not answer before it counts as away: what comes after would wait for it again and again.
+	answerLimit = 8 * time.Second
+)
+
+// answers says that the cluster is away, if it is; devices and room say what else there is of it.
+func answers(ctx context.Context, b backend.Backend) []Finding {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	began := time.Now()
+	for why := error(nil); ; {
+		_, err := b.Inventory(ctx)
+		if err == nil || backend.CodeOf(err) != backend.Unavailable {
+			return nil
+		}
+		if why == nil || ctx.Err() == nil {
+			why = err
+		}
+		select {
+		case <-ctx.Done():
+			return []Finding{ok(clusterCheck, "it does not answer, tried for %s: %v", brief(time.Since(began)), why).but(Fail,
+				"See from this machine that its servers are up, and that the address is theirs. Nothing was started; kale validate -offline checks a job file without its cluster.")}
+		case <-time.After(probeEvery):
+		}
+	}
 }
 
 func (p Patient) configure(ctx context.Context, b backend.Backend) []Finding {

@@ -97,7 +97,9 @@ func (g group) run(ctx context.Context) (out []Finding) {
 		found := t.bounded(ctx)
 		for _, f := range found {
 			if f.State == Fail && t.vital {
-				broken = t.check
+				if broken = t.check; f.Check == clusterCheck {
+					broken = f.Check
+				}
 			}
 		}
 		out = append(out, found...)

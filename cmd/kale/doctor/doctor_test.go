@@ -576,3 +576,49 @@ func TestNodesThatHaveNoRoom(t *testing.T) {
 		}
 	}
 }
+
+// away is a cluster that refuses connections, until it is back.
+type away struct {
+	backend.Backend
+	asked, back int
+}
+
+func (a *away) Inventory(context.Context) (backend.Inventory, error) {
+	if a.asked++; a.back > 0 && a.asked >= a.back {
+		return backend.Inventory{}, nil
+	}
+	return backend.Inventory{}, backend.Errorf(backend.Unavailable, "dial tcp 192.0.2.1:4646: connection refused")
+}
+
+// A cluster that is away is said once, within seconds, with the address that was tried, and nothing is tried that needs it. One that is slow for a moment is not away.
+func TestClusterIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tried := false
+		for _, c := range []struct {
+			b    *away
+			want []string
+		}{
+			{&away{}, []string{"fail cluster", "skip devices"}},
+			{&away{back: 3}, []string{"ok devices"}},
+		} {
+			began := time.Now()
+			g := group{trials: []trial{
+				{check: "backend block", limit: pluginLimit, vital: true, try: func(ctx context.Context) []Finding { return answers(ctx, c.b) }},
+				{check: "devices", limit: pluginLimit, try: func(context.Context) []Finding { tried = true; return []Finding{ok("devices", "")} }},
+			}}
+			got := g.run(t.Context())
+			if diff := cmp.Diff(c.want, says(got)); diff != "" || tried != (c.b.back > 0) {
+				t.Errorf("%s\n%+v", diff, got)
+			}
+			if c.b.back > 0 {
+				continue
+			}
+			if took := time.Since(began); took > 10*time.Second { // of the test's own clock
+				t.Errorf("it took %v", took)
+			}
+			if !strings.Contains(got[0].Says, "192.0.2.1:4646") || !strings.Contains(got[0].Do, "servers are up") || !strings.Contains(got[1].Says, `because of "cluster"`) {
+				t.Errorf("%+v", got)
+			}
+		}
+	})
+}
