@@ -28,8 +28,7 @@ deps: ## check what the machine has and fetch what is pinned (ONNX Runtime; Kafk
 	@.ci/fetch-onnxruntime.sh $(ORT)
 
 build: deps ## build the programs into bin/
-	@mkdir -p bin
-	@go build -trimpath -o bin/ $(PROGRAMS:%=./cmd/%)
+	@.ci/build.sh $(PROGRAMS:%=./cmd/%)
 	@ln -sf ../.deps/onnxruntime/libonnxruntime.so bin/libonnxruntime.so 2>/dev/null || true
 
 demo: build ## one job through a day of two minutes on this machine: live picture, summary, report; leaves nothing else behind
