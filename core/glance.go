@@ -23,7 +23,7 @@ import (
 type Glance struct {
 	Job       string    `json:"job"`
 	State     State     `json:"state"`
-	Scheduler bool      `json:"scheduler"` // false, save where one runs that cannot be asked yet
+	Scheduler bool      `json:"scheduler"` // false, save where one runs that cannot be asked
 	Says      string    `json:"says"`      // the state for people
 	Now       time.Time `json:"now"`
 	// Target is the number of workers that is wanted, Running how many the chief counts on; nil: not known.
@@ -178,9 +178,9 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	case stuck != "" && !(listed && n.listErr == nil && n.complete && alive == 0):
 		g.Stuck, g.State, g.Says = stuck, StateStuck, stuck+", and no scheduler looks after it"
 	case n.chiefErr == nil && *g.Running > 0 && n.idle() > 0:
-		g.State, g.Says = StateUnknown, fmt.Sprintf("%d of %s are there, nothing has been trained for %s, and no scheduler looks after it", *g.Running, workers(g.Target), n.idle())
+		g.State, g.Says = StateUnknown, fmt.Sprintf("%d of %s are there, nothing has been trained for %s, and no scheduler looks after it", *g.Running, job.Count(g.Target, "worker"), n.idle())
 	case n.chiefErr == nil && *g.Running > 0:
-		g.State, g.Says = StateRunning, fmt.Sprintf("it trains on without a scheduler, with %d of %s", *g.Running, workers(g.Target))
+		g.State, g.Says = StateRunning, fmt.Sprintf("it trains on without a scheduler, with %d of %s", *g.Running, job.Count(g.Target, "worker"))
 	case n.chiefErr == nil:
 		g.State, g.Says = StateUnknown, "its chief answers, no worker trains, and no scheduler looks after it"
 	case !listed:
@@ -244,14 +244,6 @@ func (n *seen) idle() time.Duration {
 		return quiet.Round(time.Second)
 	}
 	return 0
-}
-
-// workers is "1 worker", "3 workers".
-func workers(n int) string {
-	if n == 1 {
-		return "1 worker"
-	}
-	return fmt.Sprintf("%d workers", n)
 }
 
 // ModelWords says whether the checkpoint of a job holds a model, by looking for snapshots. dir is checkpoint.dir; "" where it is not known.

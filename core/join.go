@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/rpc"
 )
 
@@ -26,8 +27,7 @@ func (j Join) Total() time.Duration { return j.Placed + j.Started + j.Ready + j.
 
 // String is the division for people.
 func (j Join) String() string {
-	round := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
-	return fmt.Sprintf("%s in %v: placed %v, started %v, ready %v, first record %v", j.Worker, round(j.Total()), round(j.Placed), round(j.Started), round(j.Ready), round(j.First))
+	return fmt.Sprintf("%s in %s: placed %s, started %s, ready %s, first record %s", j.Worker, job.Length(j.Total()), job.Length(j.Placed), job.Length(j.Started), job.Length(j.Ready), job.Length(j.First))
 }
 
 // joinOf divides a member's join, between the decision and now.

@@ -30,6 +30,8 @@ type Preview struct {
 	Backfilled traffic.Backfilled
 	// Locked says that a scheduler of the job runs, so that what it has learnt was not read: the preview starts from the job file's prior.
 	Locked bool
+	// Offline says that the brokers were not asked: only the backend's part is known, and what is placed are workers.min.
+	Offline bool
 }
 
 // NewPreview looks, forecasts and decides once, with the code that a running scheduler uses. It writes nothing and starts nothing.
@@ -89,14 +91,16 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 		return nil, nil, diags, nil
 	}
 	s := &Scheduler{opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), started: time.Now(), progress: newProgressLog(10 * time.Minute), want: newDesired("")}
-	p := &Preview{}
+	p := &Preview{Offline: o.Offline}
 	if p.Locked, err = s.readDesired(); err == nil {
 		err = s.connect(ctx)
 	}
 	if err != nil {
 		return s, nil, diags, err
 	}
-	p.Backfilled = s.backfill(ctx)
+	if !o.Offline {
+		p.Backfilled = s.backfill(ctx)
+	}
 	s.seen = s.look(ctx)
 	now := time.Now()
 	s.follow(now)
@@ -135,6 +139,9 @@ func (s *Scheduler) place(ctx context.Context, p *Preview) error {
 	want := s.want.Target
 	if p.Record.Decision.Target > 0 {
 		want = p.Record.Decision.Target
+	}
+	if p.Offline && want == 0 {
+		want = max(1, s.job.Workers.Min) // a decision needs to know what arrives; whether the first workers have room does not
 	}
 	var missing []backend.Workload
 	add := func(w backend.Workload) {

@@ -117,13 +117,13 @@ type View struct {
 	Notes []Note `json:"notes,omitempty"`
 	// Rollbacks are those that are known, the oldest first.
 	Rollbacks []Rollback    `json:"rollbacks,omitempty"`
-	Workers   []WorkerView  `json:"workers"`
-	Servers   []ServerView  `json:"servers"`
+	Workers   []WorkerView  `json:"workers,omitempty"`
+	Servers   []ServerView  `json:"servers,omitempty"`
 	Forecast  plan.Forecast `json:"forecast"`
 	Manual    plan.Manual   `json:"manual"`
-	Waits     string        `json:"waits_for,omitempty"` // what a change under way, or a stop, waits for
-	Cause     string        `json:"cause,omitempty"`     // why it cannot start, in the state of that name
-	Trained   *uint64       `json:"trained_records"`     // nil: not known
+	Waits     string        `json:"waits_for,omitempty"`       // what a change under way, or a stop, waits for
+	Cause     string        `json:"cause,omitempty"`           // why it cannot start, in the state of that name
+	Trained   *uint64       `json:"trained_records,omitempty"` // nil: not known
 	Dead      uint64        `json:"dead_records"`
 	Skips     bool          `json:"skips_undecodable,omitempty"` // they are in no topic: stream.on_undecodable is "skip"
 	// DeadLetter is the topic that they are in; "": none.
@@ -141,7 +141,7 @@ type View struct {
 	Stopping   bool           `json:"stopping,omitempty"`
 	Stopped    bool           `json:"stopped,omitempty"`
 	LastStop   time.Time      `json:"last_stop,omitzero"` // when the job stopped last, by this scheduler or one before
-	History    History        `json:"history"`
+	History    History        `json:"history,omitzero"`
 	Chief      *rpc.JobStatus `json:"-"`
 }
 
@@ -185,4 +185,9 @@ type ServerView struct {
 	Restarts     int       `json:"restarts"`
 	PID          int       `json:"pid,omitempty"`
 	Node         string    `json:"node,omitempty"`
+}
+
+// Joined says that the chief counts the worker: only then are its rate, its busy share and its queue known.
+func (w WorkerView) Joined() bool {
+	return w.Member == rpc.MemberStateName(rpc.MemberState_MEMBER_STATE_READY) || w.Member == rpc.MemberStateName(rpc.MemberState_MEMBER_STATE_DRAINING)
 }

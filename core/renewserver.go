@@ -43,7 +43,7 @@ func (v *ServerRenewal) String() string {
 	if !v.Followed {
 		most = "at most "
 	}
-	return fmt.Sprintf("%s before %v could end it, from %s on; training paused for %s%v", id, v.Cause, v.Deadline.Format("15:04:05"), most, v.Paused.Round(time.Millisecond))
+	return fmt.Sprintf("%s before %v could end it, from %s on; training paused for %s%s", id, v.Cause, v.Deadline.Format("15:04:05"), most, job.Length(v.Paused))
 }
 
 // renewServers replaces one parameter server at a time before its walltime ends: a snapshot, an orderly end with what was trained since, a higher generation.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
@@ -55,7 +56,7 @@ func (r Rollback) String() string {
 func (r Rollback) progress() string {
 	switch {
 	case !r.Done.IsZero():
-		return fmt.Sprintf(", done after %v", r.Done.Sub(r.At).Round(time.Millisecond))
+		return fmt.Sprintf(", done after %s", job.Length(r.Done.Sub(r.At)))
 	case r.Unknown:
 		return "; the chief was replaced before it was done"
 	}

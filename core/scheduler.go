@@ -51,6 +51,8 @@ type Options struct {
 	AnyOwner bool
 	// Lease is the job's, where the caller has taken it already (TakeLease by force); Open takes it otherwise. An opened scheduler closes it.
 	Lease *Lease
+	// Offline says that the brokers do not answer: a preview does not wait for them.
+	Offline bool
 	// Progress is told of long work, may be nil.
 	Progress func(what string, done, total int)
 }

@@ -207,7 +207,7 @@ func (p *PoolShare) Within(decide func(plan.Observation) plan.Decision, obs plan
 	switch {
 	case short && p.May < 1: // no room at all
 		d.Target, d.Kind, d.Source = d.Current, plan.KindHold, "pool"
-		d.Reason = fmt.Sprintf("hold at %s: pool %s", workers(d.Current), p)
+		d.Reason = fmt.Sprintf("hold at %s: pool %s", job.Count(d.Current, "worker"), p)
 	case short:
 		obs.Limits.Max, obs.Limits.Min = min(obs.Limits.Max, p.May), min(obs.Limits.Min, p.May)
 		obs.Limits.Why = "pool " + p.String()

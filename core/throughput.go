@@ -29,7 +29,7 @@ func CheckThroughput(j *job.Job, rate float64, over time.Duration) hcl.Diagnosti
 	return hcl.Diagnostics{j.WarningAt("throughput.theta", "More arrives than the workers can train",
 		fmt.Sprintf("Topic %q had %s records/s on average over the last %s, and %s (workers.max) train %s records/s: the job would fall behind for ever. "+
 			"Raise workers.max (%s), or correct theta, in seconds per record, if it is not what a worker takes.",
-			j.Stream.Topic, wholeRate(rate), job.FormatDuration(over), workers(j.Workers.Max), wholeRate(most), advice))}
+			j.Stream.Topic, wholeRate(rate), job.FormatDuration(over), job.Count(j.Workers.Max, "worker"), wholeRate(most), advice))}
 }
 
 func wholeRate(perSecond float64) string {

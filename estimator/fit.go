@@ -33,7 +33,7 @@ func (s Sample) check(form Form) error {
 	case form.UsesServers() && (s.Servers < 1 || s.Servers > MaxWorkers):
 		return fmt.Errorf("sample at %s: %d servers; expected 1 to %d", s.At.Format(time.RFC3339), s.Servers, MaxWorkers)
 	case !(s.Rate > 0) || math.IsInf(s.Rate, 0):
-		return fmt.Errorf("sample at %s: rate %v samples/s; a saturated interval trains a positive, finite number", s.At.Format(time.RFC3339), s.Rate)
+		return fmt.Errorf("sample at %s: rate %v records/s; a saturated interval trains a positive, finite number", s.At.Format(time.RFC3339), s.Rate)
 	}
 	return nil
 }

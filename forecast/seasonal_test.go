@@ -208,7 +208,7 @@ func TestSeasonalErrors(t *testing.T) {
 		{"empty", minute2, Series{Start: epoch, Step: time.Second}, 20, "it has 0 bins", true},
 		{"no steps", minute2, demo(), 0, "a forecast of 0 steps", false},
 		{"no step", minute2, Series{Start: epoch}, 1, "a step of 0s", false},
-		{"negative", minute2, negative, 20, "a rate of -1 samples/s in the bin at 2026-03-01T00:00:17Z", false},
+		{"negative", minute2, negative, 20, "a rate of -1 records/s in the bin at 2026-03-01T00:00:17Z", false},
 		{"no season", nil, demo(), 20, "no season was given", false},
 		{"fraction", []time.Duration{2500 * time.Millisecond}, demo(), 20, "a season of 2.5s is not two or more whole bins of 1s", false},
 		{"all unknown", minute2, empty, 20, "none of the 20 bins asked for was measured", false},

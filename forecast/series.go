@@ -71,7 +71,7 @@ func (s Series) Validate() error {
 		if math.IsNaN(v) {
 			continue
 		}
-		return fmt.Errorf("history has a rate of %v samples/s in the bin at %s; a rate is 0 or more, and a bin that was not measured is NaN",
+		return fmt.Errorf("history has a rate of %v records/s in the bin at %s; a rate is 0 or more, and a bin that was not measured is NaN",
 			v, s.At(i).UTC().Format(time.RFC3339))
 	}
 	return nil

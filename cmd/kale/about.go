@@ -39,10 +39,10 @@ func (a *app) version(asJSON bool) error {
 }
 
 // jobfileTopic is "kale help jobfile".
-func jobfileTopic() *cobra.Command {
+func jobfileTopic(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "jobfile", Short: "Every block and attribute of a job file",
-		Long: job.Reference(),
+		Long: job.Reference(textWidth(a.out)),
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,10 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+
+	"github.com/kale-sched/kale/core/job"
 )
 
 // Exit codes of all commands.
@@ -26,14 +30,15 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 	getenv   func(string) string
-	exe      string   // this program's own path, links resolved; empty: not known
-	args     []string // the command line as it was given, to be repeated to the user
+	exe      string        // this program's own path, links resolved; empty: not known
+	args     []string      // the command line as it was given, to be repeated to the user
+	patience time.Duration // how long a scheduler that is there may take to answer before its job is looked at without it
 
 	stateDir string // flag -state-dir
 }
 
 func newApp(in io.Reader, out, err io.Writer) *app {
-	a := &app{in: in, out: out, err: err, getenv: os.Getenv}
+	a := &app{in: in, out: out, err: err, getenv: os.Getenv, patience: 2 * time.Second}
 	if exe, e := os.Executable(); e == nil {
 		if real, e := filepath.EvalSymlinks(exe); e == nil {
 			exe = real
@@ -54,15 +59,27 @@ func (a *app) run(ctx context.Context, args []string) int {
 	case err == nil:
 		return exitDone
 	case errors.As(err, &usage):
-		fmt.Fprintf(a.err, "kale: %v\nSee: %s -help\n", err, cmd.CommandPath())
+		fmt.Fprintf(a.err, "%sSee: %s -help\n", a.complaint(err), cmd.CommandPath())
 		return exitUsage
 	case errors.Is(err, errShown):
 		return exitFailed
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		err = errors.New("interrupted")
 	}
-	fmt.Fprintf(a.err, "kale: %v\n", err)
+	fmt.Fprint(a.err, a.complaint(err))
 	return exitFailed
+}
+
+// complaint is an error as a command ends with it, wrapped on a terminal.
+func (a *app) complaint(err error) string {
+	width, _ := terminal(a.err)
+	return folded(fmt.Sprintf("kale: %v\n", err), width)
+}
+
+// advise says something to the user that is no result, wrapped on a terminal.
+func (a *app) advise(format string, args ...any) {
+	width, _ := terminal(a.err)
+	fmt.Fprint(a.err, folded(fmt.Sprintf(format, args...), width))
 }
 
 // usageError says that the command line is wrong: exit code 2.
@@ -99,9 +116,16 @@ func oneDash(s string) string {
 	return strings.NewReplacer(", --", ", -", ": --", ": -", " --", " -", "\"--", "\"-").Replace(s)
 }
 
-func flagError(_ *cobra.Command, err error) error {
+func flagError(c *cobra.Command, err error) error {
 	if errors.Is(err, pflag.ErrHelp) {
 		return err
+	}
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "-"+f.Name) })
+		given := "-" + unknown.GetSpecifiedName()
+		return usagef("unknown flag: %s. %s", given, cmp.Or(strings.TrimSpace(job.DidYouMean(given, names)), "There are: "+strings.Join(names, ", ")))
 	}
 	return usageError{errors.New(oneDash(err.Error()))}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/state"
 )
 
 // jobName is the name of the job that an argument names, as a name or as a job file. The file is read only for its name: it may lack
@@ -72,6 +73,22 @@ func (a *app) connect(ctx context.Context, name string) (*api.Client, error) {
 type noScheduler struct{ error }
 
 func (noScheduler) Is(target error) bool { return target == api.ErrNoScheduler }
+
+// asked is the error of a question to a job's scheduler; where that does not answer, with what its process does and what helps.
+func (a *app) asked(name string, err error) error {
+	if !errors.Is(err, api.ErrSilent) {
+		return err
+	}
+	dir, dirErr := a.jobDir(name)
+	if dirErr != nil {
+		return err
+	}
+	end := ""
+	if pid := state.Holder(dir); pid != 0 {
+		end = fmt.Sprintf(": where it is stuck, kill -9 %d ends it, and training goes on", pid)
+	}
+	return fmt.Errorf("job %q: %s; kale status %s%s tells what its chief says%s", name, a.silence(name), a.stateFlag(), name, end)
+}
 
 // connectArg is connect for a command's argument.
 func (a *app) connectArg(ctx context.Context, arg string) (string, *api.Client, error) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/kale-sched/kale/cmd/kale/demo"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/plugins/nomad/nomadtest"
 	"github.com/kale-sched/kale/plugins/slurm/slurmtest"
 )
@@ -25,7 +26,8 @@ var demoClusters = map[string]func() demo.Cluster{
 func demoCluster(backend string) (demo.Cluster, error) {
 	create, ok := demoClusters[backend]
 	if !ok {
-		return nil, usageError{fmt.Errorf("-backend is %q; the demo has %s", backend, strings.Join(slices.Sorted(maps.Keys(demoClusters)), ", "))}
+		names := slices.Sorted(maps.Keys(demoClusters))
+		return nil, usagef("the demo has no backend %q. %sThere are: %s", backend, job.DidYouMean(backend, names), strings.Join(names, ", "))
 	}
 	return create(), nil
 }

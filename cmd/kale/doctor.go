@@ -130,7 +130,7 @@ func writeFindings(w io.Writer, found []doctor.Finding, width int) error {
 			out.WriteString(hang(indent+"→ ", indent+"  ", f.Do, width))
 		}
 	}
-	fmt.Fprintf(&out, "\n%d ok, %s, %d failed\n", tally[doctor.OK], count(tally[doctor.Warn], "warning"), tally[doctor.Fail])
+	fmt.Fprintf(&out, "\n%d ok, %s, %d failed\n", tally[doctor.OK], job.Count(tally[doctor.Warn], "warning"), tally[doctor.Fail])
 	_, err := io.WriteString(w, out.String())
 	return err
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,31 +56,34 @@ func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
 	if len(records) == 0 {
 		fmt.Fprintf(a.out, "job %q has no decisions yet\n", name)
 	}
+	var text strings.Builder
 	for i, r := range records {
 		if i > 0 {
-			fmt.Fprintln(a.out)
+			fmt.Fprintln(&text)
 		}
-		fmt.Fprint(a.out, r.Decision.Explain())
+		fmt.Fprint(&text, r.Decision.Explain())
 		if r.LastJoin != nil {
-			fmt.Fprintf(a.out, "  the last join: %v\n", r.LastJoin)
+			fmt.Fprintf(&text, "  the last join: %v\n", r.LastJoin)
 		}
 		if r.Pool != nil && !r.Pool.Holds(r.Decision) {
-			fmt.Fprintf(a.out, "  pool  %s\n", r.Pool)
+			fmt.Fprintf(&text, "  pool  %s\n", r.Pool)
 		}
 		for _, repair := range r.Repairs {
-			fmt.Fprintf(a.out, "  %s\n", repair)
+			fmt.Fprintf(&text, "  %s\n", repair)
 		}
 		if r.ObserveOnly {
-			fmt.Fprintln(a.out, "  observed only: nothing was done")
+			fmt.Fprintln(&text, "  observed only: nothing was done")
 		}
 	}
 	for i, n := range notes {
 		if i == 0 {
-			fmt.Fprintln(a.out)
+			fmt.Fprintln(&text)
 		}
-		fmt.Fprintf(a.out, "%s  %s\n", clock(n.At, time.Now()), n.Text)
+		fmt.Fprintf(&text, "%s  %s\n", clock(n.At, time.Now()), n.Text)
 	}
-	return nil
+	width, _ := terminal(a.out)
+	_, err = io.WriteString(a.out, folded(text.String(), width))
+	return err
 }
 
 // reader gives decisions, oldest first; with changes, only those that scale.
@@ -93,7 +98,7 @@ func (a *app) decisions(ctx context.Context, name string, f explainFlags) (recor
 			notes = v.Notes
 		}
 		records, err = pick(f, func(n int, changes bool) ([]core.Record, error) { return c.Decisions(ctx, n, changes) })
-		return records, notes, err
+		return records, notes, a.asked(name, err)
 	}
 	if !errors.Is(err, api.ErrNoScheduler) {
 		return nil, nil, err

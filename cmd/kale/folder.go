@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 )
 
 // stateRoot is the folder under which every job keeps one of its own.
@@ -28,12 +29,12 @@ func (a *app) stateRoot() (string, error) {
 }
 
 // jobDir is the folder of one job.
-func (a *app) jobDir(job string) (string, error) {
+func (a *app) jobDir(name string) (string, error) {
 	root, err := a.stateRoot()
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(root, job), nil
+	return filepath.Join(root, name), nil
 }
 
 // invocation is how a job was last run: what a command that knows only the job's name needs to do the same again.
@@ -123,5 +124,5 @@ func (a *app) noJob(name string) error {
 	if err != nil || len(names) == 0 {
 		return fmt.Errorf("no job %q is known on this machine: give its job file, or run it with kale run JOB.hcl", name)
 	}
-	return fmt.Errorf("no job %q is known on this machine; there are: %s", name, strings.Join(names, ", "))
+	return fmt.Errorf("no job %q is known on this machine. %sThere are: %s", name, job.DidYouMean(name, names), strings.Join(names, ", "))
 }

@@ -89,7 +89,7 @@ func TestInvocationFlags(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if r := s.run("status", "crt"); r.code != exitFailed || !strings.Contains(r.err, "there are: ctr") {
+	if r := s.run("status", "crt"); r.code != exitFailed || !strings.Contains(r.err, `Did you mean "ctr"? There are: ctr`) {
 		t.Errorf("a misspelt job: %d %s", r.code, r.err)
 	}
 	if r := s.must("status", "ctr"); !strings.Contains(r.out, "ctr, never started") || !strings.Contains(r.out, "kale run ctr starts it") {

@@ -6,31 +6,61 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/state"
 )
 
 // viewOrGlance is a job's picture from its scheduler or, where none can be asked, what can be told without: one of the two. With thorough, the
-// backend is asked too, which starts its plugin for a moment.
+// backend is asked too, which starts its plugin for a moment. A scheduler that does not answer is given up while the others are asked.
 func (a *app) viewOrGlance(ctx context.Context, name string, thorough bool) (*core.View, *core.Glance, error) {
-	v, err := a.view(ctx, name)
+	var list core.Lister
+	if thorough {
+		list = func(ctx context.Context) ([]backend.Status, bool, error) { return a.list(ctx, name) }
+	}
+	type answer struct {
+		view *core.View
+		err  error
+	}
+	asking, enough := context.WithCancel(ctx)
+	defer enough()
+	answered := make(chan answer, 1)
+	go func() { // ends with asking, and is not waited for: it writes only into its channel
+		v, err := a.view(asking, name)
+		answered <- answer{v, err}
+	}()
+	late := time.NewTimer(a.patience)
+	defer late.Stop()
+	var said answer
+	select {
+	case said = <-answered:
+	case <-late.C:
+		g := a.glanceSilent(ctx, name, list)
+		select {
+		case said = <-answered: // it was only slow
+		default:
+			return nil, g, ctx.Err()
+		}
+	}
+	v, err := said.view, said.err
 	var refused *api.Error
 	switch {
 	case err == nil:
 		return v, nil, nil
 	case errors.As(err, &refused) && refused.Temporary():
 		return nil, &core.Glance{Job: name, State: core.StateStarting, Scheduler: true, Now: time.Now(), Says: "its scheduler has just started and has not looked yet"}, nil
+	case errors.Is(err, api.ErrSilent):
+		return nil, a.glanceSilent(ctx, name, list), ctx.Err()
 	case !errors.Is(err, api.ErrNoScheduler) && !ended(err):
 		return nil, nil, err
-	}
-	var list core.Lister
-	if thorough {
-		list = func(ctx context.Context) ([]backend.Status, bool, error) { return a.list(ctx, name) }
 	}
 	dir, err := a.jobDir(name)
 	if err != nil {
@@ -46,6 +76,45 @@ func (a *app) viewOrGlance(ctx context.Context, name string, thorough bool) (*co
 		g = &core.Glance{Job: name, State: core.StateUnknown, Now: time.Now(), Says: err.Error()}
 	}
 	return nil, g, nil
+}
+
+// glanceSilent is what can be told of a job whose scheduler is there and does not answer.
+func (a *app) glanceSilent(ctx context.Context, name string, list core.Lister) *core.Glance {
+	says := a.silence(name)
+	quiet := *a
+	quiet.err = io.Discard // what is wrong with the job file is for kale validate
+	l, err := quiet.load(name, jobFlags{})
+	if err != nil {
+		return &core.Glance{Job: name, State: core.StateUnknown, Scheduler: true, Now: time.Now(), Says: says + ", and its job file cannot be read, which says where its chief is"}
+	}
+	return core.GlanceSilent(ctx, l.Job, says, list)
+}
+
+// silence says that a job's scheduler does not answer, and what its process does.
+func (a *app) silence(name string) string {
+	const says = "its scheduler does not answer"
+	dir, err := a.jobDir(name)
+	if err != nil {
+		return says
+	}
+	switch pid := state.Holder(dir); {
+	case pid == 0 || syscall.Kill(pid, 0) != nil:
+		return says
+	case suspended(pid):
+		return fmt.Sprintf("%s (pid %d is suspended: kill -CONT %d lets it go on)", says, pid, pid)
+	default:
+		return fmt.Sprintf("%s (pid %d runs)", says, pid)
+	}
+}
+
+// suspended says that a process was stopped, by Ctrl-Z or a signal, where that can be told.
+func suspended(pid int) bool {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, after, _ := strings.Cut(string(raw), ") ")
+	return strings.HasPrefix(after, "T")
 }
 
 // advice says what can be done about a job without a scheduler.
@@ -102,12 +171,13 @@ func withProblems(says string, problems []string) string {
 	if len(problems) == 0 {
 		return says
 	}
-	return says + "; " + count(len(problems), "problem")
+	return says + "; " + job.Count(len(problems), "problem")
 }
 
-// writeGlance prints for people what can be told of a job without its scheduler.
-func writeGlance(w io.Writer, g *core.Glance, advice string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+// writeGlance prints for people what can be told of a job without its scheduler, on a terminal of a width (0: on none).
+func writeGlance(w io.Writer, g *core.Glance, advice string, width int) error {
+	var text strings.Builder
+	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	row("job", "%s, %s: %s", g.Job, g.State, g.Says)
 	if advice != "" {
@@ -117,7 +187,7 @@ func writeGlance(w io.Writer, g *core.Glance, advice string) error {
 		row("order", "%s", manualLine(m))
 	}
 	if s := g.LastSample; s != nil {
-		row("last seen", "%s  %s train of %d wanted, lag %s", clock(s.At, g.Now), count(s.Running, "worker"), s.Target, lag(*s))
+		row("last seen", "%s  %s train of %d wanted, lag %s", clock(s.At, g.Now), job.Count(s.Running, "worker"), s.Target, lag(*s))
 	}
 	writeRecords(row, g.Now, g.LastChange, g.Decision)
 	if g.Trained != nil {
@@ -139,5 +209,8 @@ func writeGlance(w io.Writer, g *core.Glance, advice string) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	return writeProcesses(w, g.Now, g.Workers, g.Servers)
+	if _, err := io.WriteString(w, folded(text.String(), width)); err != nil {
+		return err
+	}
+	return writeProcesses(w, g.Now, g.Workers, g.Servers, width)
 }

@@ -91,7 +91,7 @@ func (a *app) initJob(ctx context.Context, f initFlags) error {
 		return fmt.Errorf("write the job file: %w", err)
 	}
 	path := quoted([]string{f.out})
-	fmt.Fprintf(a.err, "wrote %s from %s of topic %q (%s)\nread it, then see what it would do:\n  kale plan %s\n", f.out, count(len(f.in.Samples), "record"), f.in.Topic, count(f.in.Partitions, "partition"), path)
+	fmt.Fprintf(a.err, "wrote %s from %s of topic %q (%s)\nread it, then see what it would do:\n  kale plan %s\n", f.out, job.Count(len(f.in.Samples), "record"), f.in.Topic, job.Count(f.in.Partitions, "partition"), path)
 	return nil
 }
 

@@ -51,6 +51,7 @@ type loaded struct {
 	lacking hcl.Diagnostics
 	// anyOwner: what runs under the job's name is ended, whoever's it is.
 	anyOwner bool
+	again    bool // it ran here before
 }
 
 // invocation is how the job that an argument names is to be read: a file, or a job that was run before, with the variables of that run
@@ -98,9 +99,13 @@ func (a *app) load(arg string, f jobFlags) (*loaded, error) {
 	if l.dir, err = a.jobDir(j.Name); err != nil {
 		return nil, err
 	}
+	l.again = ranIn(l.dir)
 	diags, l.lacking = profiled(j, l.dir)
 	return l, a.diagnose(files, diags)
 }
+
+// ranIn says that a job ran with this state folder before.
+func ranIn(dir string) bool { return exists(filepath.Join(dir, "state.db")) }
 
 // known is how a job of a name was last run.
 func (a *app) known(name string) (invocation, error) {

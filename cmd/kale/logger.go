@@ -35,7 +35,7 @@ func (a *app) parseLogger(level string) (*slog.Logger, error) {
 	case "error":
 		l = slog.LevelError
 	default:
-		return nil, fmt.Errorf("log level %q: there are %s", level, logLevels)
+		return nil, fmt.Errorf("there is no log level %q. %sThere are: %s", level, job.DidYouMean(level, []string{"debug", "info", "warn", "error", "off"}), logLevels)
 	}
 	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: l})), nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/job"
 )
 
 func scaleCommand(a *app) *cobra.Command {
@@ -27,7 +28,7 @@ func scaleCommand(a *app) *cobra.Command {
 			if err != nil || n < 1 {
 				return noNumber(args[1])
 			}
-			return a.order(cmd.Context(), args[0], core.Order{Kind: "scale", Target: n}, fmt.Sprintf("%s from now on, until kale scale %s auto", count(n, "worker"), args[0]))
+			return a.order(cmd.Context(), args[0], core.Order{Kind: "scale", Target: n}, fmt.Sprintf("%s from now on, until kale scale %s auto", job.Count(n, "worker"), args[0]))
 		},
 	}
 	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -74,7 +75,7 @@ func (a *app) order(ctx context.Context, arg string, o core.Order, taken string)
 	}
 	defer c.Close()
 	if err := a.give(ctx, name, c, o); err != nil {
-		return err
+		return a.asked(name, err)
 	}
 	fmt.Fprintf(a.out, "job %q: %s\n", name, taken)
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/stream"
 	"github.com/kale-sched/kale/forecast"
@@ -111,9 +112,9 @@ func TestNumbers(t *testing.T) {
 	for _, tt := range []struct{ got, want string }{
 		{number(0.25), "0.2"}, {number(9.96), "10.0"}, {number(1234.4), "1,234"}, {number(-1234567), "-1,234,567"}, {number(999), "999"},
 		{number(math.NaN()), "unknown"}, {number(math.Inf(1)), "unknown"}, {number(1e20), "1e+20"}, {plan.Thousands(0), "0"}, {plan.Thousands(uint64(math.MaxUint64)), "18,446,744,073,709,551,615"},
-		{shortDuration(1234 * time.Microsecond), "1.23ms"}, {shortDuration(1234567 * time.Microsecond), "1.23s"}, {shortDuration(20 * time.Minute), "20m0s"},
-		{shortDuration(90*time.Minute + 20*time.Second), "1h30m"}, {shortDuration(-2 * time.Second), "-2s"},
-		{partitions(nil), "-"}, {partitions([]int32{0, 1, 2, 5, 7, 8}), "0-2,5,7-8"}, {count(1, "worker"), "1 worker"}, {count(0, "worker"), "0 workers"},
+		{job.Length(1234 * time.Microsecond), "1.23ms"}, {job.Length(1234567 * time.Microsecond), "1.23s"}, {job.Length(20 * time.Minute), "20m"},
+		{job.Length(90*time.Minute + 20*time.Second), "1h30m"}, {job.Length(-2 * time.Second), "-2s"},
+		{partitions(nil, 0), "-"}, {partitions([]int32{0, 1, 2, 5, 7, 8}, 0), "0-2,5,7-8"}, {job.Count(1, "worker"), "1 worker"}, {job.Count(0, "worker"), "0 workers"},
 		{listed([]string{"a", "b", "c"}), "a, b and c"}, {listed(nil), ""},
 	} {
 		if tt.got != tt.want {

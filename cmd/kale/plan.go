@@ -31,6 +31,8 @@ func planCommand(a *app) *cobra.Command {
 		Long: `Reads the arrival history from the brokers, forecasts, decides once with the code that kale run uses, and asks the backend
 where the result would go, and whether there is room for workers.min and workers.max. It starts nothing and writes nothing.
 
+Where the brokers do not answer it plans without them, for workers.min, and says so.
+
 With -pool it says for each of the jobs what the pool would give it, and why (kale help run).`,
 		Args: atLeast("JOB.hcl"), ValidArgsFunction: a.completeMoreJobs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.plan(cmd.Context(), args, f) },
@@ -47,7 +49,8 @@ With -pool it says for each of the jobs what the pool would give it, and why (ka
 type planned struct {
 	Job        string      `json:"job"`
 	Topic      string      `json:"topic"`
-	Partitions int         `json:"partitions"`
+	Partitions int         `json:"partitions,omitempty"`   // left out where the brokers do not answer
+	NotAsked   string      `json:"not_asked,omitempty"`    // what could not be asked, and what is not known for it
 	HistoryAt  *time.Time  `json:"history_from,omitempty"` // nil: no arrival history
 	Scheduler  bool        `json:"scheduler_running,omitempty"`
 	Running    []string    `json:"running"`
@@ -75,9 +78,9 @@ func (a *app) plan(ctx context.Context, args []string, f planFlags) error {
 	}
 	bar := a.progress()
 	all := make([]core.Options, len(jobs))
-	partitions := make([]int, len(jobs))
+	topics := make([]job.TopicInfo, len(jobs))
 	for i, l := range jobs {
-		if partitions[i], all[i], err = a.planOptions(ctx, lg, l, f); err != nil {
+		if topics[i], all[i], err = a.planOptions(ctx, lg, l, f); err != nil {
 			return err
 		}
 		all[i].Pool, all[i].Progress = pool, bar.step
@@ -110,7 +113,7 @@ func (a *app) plan(ctx context.Context, args []string, f planFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.showPlans(jobs, partitions, ps, f)
+	return a.showPlans(jobs, topics, ps, f)
 }
 
 // loadPlanned reads the jobs and their pool.
@@ -131,19 +134,19 @@ func (a *app) refused(l *loaded, diags hcl.Diagnostics, f planFlags) error {
 }
 
 // planOptions are what a preview of a job needs, save its backend.
-func (a *app) planOptions(ctx context.Context, lg *slog.Logger, l *loaded, f planFlags) (partitions int, o core.Options, err error) {
-	info, diags, err := a.preflight(ctx, l, f.recordFlags)
+func (a *app) planOptions(ctx context.Context, lg *slog.Logger, l *loaded, f planFlags) (topic job.TopicInfo, o core.Options, err error) {
+	topic, diags, err := a.preflight(ctx, l, f.recordFlags, true)
 	if err == nil {
 		err = a.refused(l, diags, f)
 	}
 	if err != nil {
-		return 0, o, err
+		return topic, o, err
 	}
 	trainer, env, diags, err := a.trainer(ctx, lg, l)
 	if err == nil {
 		err = a.refused(l, diags, f)
 	}
-	return info.Partitions, core.Options{Job: l.Job, StateDir: l.dir, Trainer: trainer, Env: env, Log: lg}, err
+	return topic, core.Options{Job: l.Job, StateDir: l.dir, Trainer: trainer, Env: env, Log: lg, Offline: topic.Err != nil}, err
 }
 
 // closeBackends ends the plugins that were started.
@@ -157,11 +160,11 @@ func closeBackends(all []core.Options) (err error) {
 }
 
 // showPlans prints one plan, or several: as JSON an array.
-func (a *app) showPlans(jobs []*loaded, partitions []int, ps []*core.Preview, f planFlags) error {
+func (a *app) showPlans(jobs []*loaded, topics []job.TopicInfo, ps []*core.Preview, f planFlags) error {
 	var out []planned
 	for i, l := range jobs {
 		a.warnUnknown(ps[i])
-		out = append(out, newPlanned(l, partitions[i], ps[i]))
+		out = append(out, newPlanned(l, topics[i], ps[i]))
 	}
 	switch {
 	case f.asJSON && len(out) == 1:
@@ -169,18 +172,21 @@ func (a *app) showPlans(jobs []*loaded, partitions []int, ps []*core.Preview, f 
 	case f.asJSON:
 		return printJSON(a.out, out)
 	}
+	var text strings.Builder
 	for i, p := range out {
 		if i > 0 {
-			fmt.Fprintln(a.out)
+			fmt.Fprintln(&text)
 		}
 		if len(out) > 1 {
-			fmt.Fprintf(a.out, "job      %s\n", p.Job)
+			fmt.Fprintf(&text, "job      %s\n", p.Job)
 		}
-		if err := writePlanned(a.out, p); err != nil {
+		if err := writePlanned(&text, p); err != nil {
 			return err
 		}
 	}
-	return nil
+	width, _ := terminal(a.out)
+	_, err := io.WriteString(a.out, folded(text.String(), width))
+	return err
 }
 
 // loadFor is load; with -json the mistakes of the file are printed as kale validate -json prints them.
@@ -202,15 +208,18 @@ func (a *app) warnUnknown(p *core.Preview) {
 	if p.Locked {
 		fmt.Fprintln(a.err, "a scheduler of this job is running: what it has learnt is not in this plan; kale explain and kale status show what it does")
 	}
-	if p.Backfilled.KnownFrom.IsZero() {
+	if p.Backfilled.KnownFrom.IsZero() && !p.Offline {
 		fmt.Fprintln(a.err, "the brokers hold no arrival history: the forecast starts cold")
 	}
 }
 
-func newPlanned(l *loaded, partitions int, p *core.Preview) planned {
+func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview) planned {
 	out := planned{
-		Job: l.Name, Topic: l.Stream.Topic, Partitions: partitions, Scheduler: p.Locked, Running: []string{}, Placements: []placement{},
+		Job: l.Name, Topic: l.Stream.Topic, Partitions: topic.Partitions, Scheduler: p.Locked, Running: []string{}, Placements: []placement{},
 		Shortage: p.Report.Shortage, Record: p.Record,
+	}
+	if topic.Err != nil {
+		out.NotAsked = fmt.Sprintf("the brokers (%s): partitions, arrivals and lag are unknown", strings.TrimRight(topic.Err.Error(), "."))
 	}
 	if at := p.Backfilled.KnownFrom; !at.IsZero() {
 		out.HistoryAt = &at
@@ -228,11 +237,15 @@ func newPlanned(l *loaded, partitions int, p *core.Preview) planned {
 
 func writePlanned(w io.Writer, p planned) error {
 	fmt.Fprint(w, p.Decision.Explain())
-	fmt.Fprintf(w, "\ntopic    %s, %s", p.Topic, count(p.Partitions, "partition"))
-	if p.HistoryAt != nil {
-		fmt.Fprintf(w, ", arrivals known since %s", p.HistoryAt.Local().Format("2006-01-02 15:04:05"))
+	if p.NotAsked != "" {
+		fmt.Fprintf(w, "\nunknown  no answer from %s; placed below is workers.min\n", p.NotAsked)
+	} else {
+		fmt.Fprintf(w, "\ntopic    %s, %s", p.Topic, job.Count(p.Partitions, "partition"))
+		if p.HistoryAt != nil {
+			fmt.Fprintf(w, ", arrivals known since %s", p.HistoryAt.Local().Format("2006-01-02 15:04:05"))
+		}
+		fmt.Fprintln(w)
 	}
-	fmt.Fprintln(w)
 	if p.Pool != nil {
 		fmt.Fprintf(w, "pool     %s\n", p.Pool)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -52,20 +51,25 @@ func warnings(diags hcl.Diagnostics) hcl.Diagnostics {
 // preflight is everything that must hold before a job is planned or run: what the brokers say, what this machine has, and that the trainer
 // works. It changes nothing.
 //
-// A job that ran here before had a good topic and good records: brokers that do not answer may come back, and a scheduler that is started
-// meanwhile holds what is.
-func (a *app) preflight(ctx context.Context, l *loaded, f recordFlags) (job.TopicInfo, hcl.Diagnostics, error) {
-	again := exists(filepath.Join(l.dir, "state.db"))
-	f.any = f.any || again
-	info, diags, err := askBrokers(ctx, l.Job, f)
+// Brokers that do not answer are an error to whom their answer decides (validate, the first run of a job), save for a job that ran here before: it had a
+// good topic and good records, they may come back, and a scheduler that is started meanwhile holds what is. With lenient they are only a warning.
+func (a *app) preflight(ctx context.Context, l *loaded, f recordFlags, lenient bool) (job.TopicInfo, hcl.Diagnostics, error) {
+	info, diags, err := a.brokers(ctx, l, f, lenient)
 	if err != nil {
 		return info, nil, err
 	}
-	if info.Err != nil && again {
-		diags = warnings(diags)
-	}
-	if !again { // else its start was pinned then
+	if !l.again { // else its start was pinned then
 		diags = append(diags, l.StartDiagnostics(time.Now())...)
 	}
 	return info, slices.Concat(l.lacking, diags, doctor.CheckState(l.dir), core.CheckFolder(l.Job), core.CheckForecast(l.Job)), nil
+}
+
+// brokers is the part of preflight that they answer.
+func (a *app) brokers(ctx context.Context, l *loaded, f recordFlags, lenient bool) (job.TopicInfo, hcl.Diagnostics, error) {
+	f.any = f.any || l.again
+	info, diags, err := askBrokers(ctx, l.Job, f)
+	if info.Err != nil && (l.again || lenient) {
+		diags = warnings(diags)
+	}
+	return info, diags, err
 }

@@ -102,7 +102,7 @@ func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
 	points, err := profile.Run(ctx, b, o, a.profileProgress())
 	switch {
 	case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		return fmt.Errorf("profile job %q: interrupted after %s; what was started is ended and removed, and nothing was stored", l.Name, count(len(points), "point"))
+		return fmt.Errorf("profile job %q: interrupted after %s; what was started is ended and removed, and nothing was stored", l.Name, job.Count(len(points), "point"))
 	case err != nil:
 		return fmt.Errorf("profile job %q: %w", l.Name, err)
 	}
@@ -180,7 +180,7 @@ func (a *app) profilable(ctx context.Context, b *bench, o *profile.Options, f pr
 	// What is certain without any belief: each of the fewest workers must make some steps in each interval.
 	if least := o.LeastRecords(); records < least {
 		return 0, fmt.Errorf("profile job %q: topic %q holds %s records, and to measure %s takes at least %s: by throughput.theta about %s. Wait until more have arrived, "+
-			"or write some with kale produce", l.Name, l.Stream.Topic, number(float64(records)), count(o.Workers[0], "worker"), number(float64(least)), number(first))
+			"or write some with kale produce", l.Name, l.Stream.Topic, number(float64(records)), job.Count(o.Workers[0], "worker"), number(float64(least)), number(first))
 	}
 	if b.trainer, b.env, diags, err = a.trainer(ctx, b.lg, l); err == nil {
 		err = a.diagnose(l.files, diags)
@@ -198,8 +198,8 @@ func (a *app) profilable(ctx context.Context, b *bench, o *profile.Options, f pr
 			fits := slices.DeleteFunc(slices.Clone(o.Workers), func(w int) bool { return w > fit })
 			advice = fmt.Sprintf("-workers %s would fit now", numbers(fits, ","))
 		}
-		return 0, fmt.Errorf("profile job %q: backend %q has no room beside what runs for %s with %s: %s; %s", l.Name, l.Backend.Name, count(slices.Max(o.Workers), "worker"),
-			count(slices.Max(o.Servers), "server"), missing, advice)
+		return 0, fmt.Errorf("profile job %q: backend %q has no room beside what runs for %s with %s: %s; %s", l.Name, l.Backend.Name, job.Count(slices.Max(o.Workers), "worker"),
+			job.Count(slices.Max(o.Servers), "server"), missing, advice)
 	}
 	return records, nil
 }
@@ -241,20 +241,20 @@ func (a *app) sayProfile(b *bench, o profile.Options, records int64) {
 	}
 	all, _ := needed(j, o)
 	fmt.Fprintf(a.err, "profile of job %q on backend %q: %s with %s%s; %d intervals of %s each\n", j.Name, j.Backend.Name,
-		several(o.Workers, "worker"), several(o.Servers, "server"), more, o.Intervals, shortDuration(o.Interval))
+		several(o.Workers, "worker"), several(o.Servers, "server"), more, o.Intervals, job.Length(o.Interval))
 	fmt.Fprintf(a.err, "reads topic %q %s: %s records; about %s are trained, by what is believed of one worker (%s records/s)\n", j.Stream.Topic, from, number(float64(records)),
 		number(all*float64(len(o.Servers))), number(guessedRate(j)))
 	fmt.Fprintf(a.err, "it commits nothing, and its checkpoint below %s is removed at the end\n", j.Checkpoint.Dir)
 	if all > float64(records) {
 		fmt.Fprintf(a.err, "the records may not last for all points: then the topic is read from there again, and a point that needs more than all of them is left out\n")
 	}
-	fmt.Fprintf(a.err, "about %s, if nothing has to be waited for\n", shortDuration(o.Estimate().Round(10*time.Second)))
+	fmt.Fprintf(a.err, "about %s, if nothing has to be waited for\n", job.Length(o.Estimate().Round(10*time.Second)))
 }
 
 // several is "1 worker", "1, 2 and 4 workers".
 func several(v []int, noun string) string {
 	if len(v) == 1 {
-		return count(v[0], noun)
+		return job.Count(v[0], noun)
 	}
 	return listed(strings.Split(numbers(v, " "), " ")) + " " + noun + "s"
 }
@@ -273,13 +273,13 @@ func (a *app) profileProgress() func(profile.Progress) {
 	began := time.Now()
 	said := ""
 	return func(p profile.Progress) {
-		where := fmt.Sprintf("%s, %s", count(p.Workers, "worker"), count(p.Servers, "server"))
+		where := fmt.Sprintf("%s, %s", job.Count(p.Workers, "worker"), job.Count(p.Servers, "server"))
 		if pt := p.Point; pt != nil {
 			bar.done()
 			if pt.Why != "" {
 				fmt.Fprintf(a.err, "%s: not measured: %s\n", where, pt.Why)
 			} else {
-				fmt.Fprintf(a.err, "%s: %s records/s, intervals within ±%.1f %% (joined after %s)\n", where, number(pt.Mean()), 100*pt.Spread(), shortDuration(time.Duration(pt.Joined*float64(time.Second))))
+				fmt.Fprintf(a.err, "%s: %s records/s, intervals within ±%.1f %% (joined after %s)\n", where, number(pt.Mean()), 100*pt.Spread(), job.Length(time.Duration(pt.Joined*float64(time.Second))))
 			}
 			return
 		}
@@ -301,7 +301,7 @@ func (a *app) profileProgress() func(profile.Progress) {
 				what += ", " + number(p.Rate) + " records/s"
 			}
 		}
-		bar.show("%s, point %d of %d: %s: %s", shortDuration(time.Since(began).Round(time.Second)), min(p.Done+1, p.Points), p.Points, where, what)
+		bar.show("%s, point %d of %d: %s: %s", job.Length(time.Since(began).Round(time.Second)), min(p.Done+1, p.Points), p.Points, where, what)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/profile"
 	"github.com/kale-sched/kale/estimator"
 )
@@ -66,7 +67,7 @@ func (a *app) showProfile(dir string, most int, p *profile.Profile, asJSON bool)
 	}
 	fmt.Fprintf(&b, "job %s, profile of %s%s\n", p.Job, p.At.Local().Format("2006-01-02 15:04:05"), emulated)
 	for _, servers := range p.ServerCounts() {
-		fmt.Fprintf(&b, "\nrecords/s with %s: ● measured, · model, ~ model beyond what was measured\n", count(servers, "server"))
+		fmt.Fprintf(&b, "\nrecords/s with %s: ● measured, · model, ~ model beyond what was measured\n", job.Count(servers, "server"))
 		for _, line := range p.Chart(servers, most, min(width, 80), 14) {
 			fmt.Fprintln(&b, line)
 		}
@@ -102,10 +103,10 @@ func profileTable(b *strings.Builder, rows []profile.Row) {
 	_ = t.Flush() // a strings.Builder takes all
 	for _, r := range rows {
 		if r.Why != "" {
-			fmt.Fprintf(b, "%s, %s: %s\n", count(r.Workers, "worker"), count(r.Servers, "server"), r.Why)
+			fmt.Fprintf(b, "%s, %s: %s\n", job.Count(r.Workers, "worker"), job.Count(r.Servers, "server"), r.Why)
 		} else if r.Spread > unsteady {
 			fmt.Fprintf(b, "%s, %s: the intervals differ by ±%.0f %%: something else took of what they need, and the figure is worth little; measure again in a quieter hour\n",
-				count(r.Workers, "worker"), count(r.Servers, "server"), 100*r.Spread)
+				job.Count(r.Workers, "worker"), job.Count(r.Servers, "server"), 100*r.Spread)
 		}
 	}
 }
@@ -121,7 +122,7 @@ func profileWords(p *profile.Profile, width int) string {
 	}
 	out := hang("model   ", "        ", fmt.Sprintf("%s, theta %s", p.Model.Form, strings.Join(theta, ", ")), width)
 	if len(p.Trials) == 0 {
-		return out + hang("choice  ", "        ", fmt.Sprintf("none: with %s no form can be tried on one that it was not shown", count(p.Measured(), "point")), width)
+		return out + hang("choice  ", "        ", fmt.Sprintf("none: with %s no form can be tried on one that it was not shown", job.Count(p.Measured(), "point")), width)
 	}
 	tried := slices.DeleteFunc(slices.Clone(p.Trials), func(t estimator.Trial) bool { return t.Why != "" })
 	slices.SortStableFunc(tried, func(x, y estimator.Trial) int {

@@ -41,7 +41,7 @@ func replayCommand(a *app) *cobra.Command {
 objective, rescales. The policies are the code that kale run uses; it needs no broker, no backend and no GPU.
 
 A trace is a CSV file of lines "timestamp,rate" (the start of a bin, and its events per second; .gz allowed), or the arrival history of
-a topic: kafka://host:9092/topic. Without -job the reference job is replayed (2 to 28 workers of 16,000 samples/s, lag at most 20 minutes)
+a topic: kafka://host:9092/topic. Without -job the reference job is replayed (2 to 28 workers of 16,000 records/s, lag at most 20 minutes)
 and the trace's peak is scaled to what 28 workers train.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.replay(cmd.Context(), f) },
@@ -158,11 +158,7 @@ func (f *replayFlags) options(j *job.Job) (replay.Options, error) {
 	}
 	for _, p := range f.policies {
 		if !slices.Contains(known, p) {
-			hint := ""
-			if near := job.Nearest(p, known); near != "" {
-				hint = fmt.Sprintf(" Did you mean %s?", near)
-			}
-			return o, usagef("there is no policy %q.%s The policies are %s.", p, hint, strings.Join(known, ", "))
+			return o, usagef("there is no policy %q. %sThere are: %s", p, job.DidYouMean(p, known), strings.Join(known, ", "))
 		}
 	}
 	o.Policies = f.policies

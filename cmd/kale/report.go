@@ -65,7 +65,7 @@ func (a *app) reportPage(ctx context.Context, name string, f jobFlags, w io.Writ
 	c, err := a.connect(ctx, name)
 	if err == nil {
 		defer c.Close()
-		return c.Report(ctx, w)
+		return a.asked(name, c.Report(ctx, w))
 	}
 	if !errors.Is(err, api.ErrNoScheduler) {
 		return err

@@ -24,11 +24,13 @@ func rootCommand(a *app) *cobra.Command {
 		Short: "Elastic GPU scheduling for training on a stream",
 		Long: `kale keeps training jobs on a Kafka stream within their lag, with the fewest GPUs and without stopping them.
 
-A first job:   kale broker -topic clicks:8          a broker, if there is none
-               kale produce -topic clicks           traffic, if there is none
-               kale init -topic clicks -o ctr.hcl   a job file from what is in the topic
-               kale plan ctr.hcl                    what would happen
-               kale run ctr.hcl                     let it happen`,
+A first job:
+
+  kale broker -topic clicks:8          a broker, if there is none
+  kale produce -topic clicks           traffic, if there is none
+  kale init -topic clicks -o ctr.hcl   a job file from what is in the topic
+  kale plan ctr.hcl                    what would happen
+  kale run ctr.hcl                     let it happen`,
 		SilenceUsage: true, SilenceErrors: true,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -44,7 +46,9 @@ A first job:   kale broker -topic clicks:8          a broker, if there is none
 	root.SetIn(a.in)
 	root.SetFlagErrorFunc(flagError)
 	cobraGlobals()
+	width := textWidth(a.out)
 	root.SetUsageTemplate(usageTemplate)
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) { fmt.Fprint(a.out, helpText(c, width)) })
 	root.PersistentFlags().StringVar(&a.stateDir, "state-dir", "", "folder for what jobs keep on this machine (default $KALE_STATE_DIR, $XDG_STATE_HOME/kale or ~/.local/state/kale)")
 	root.AddGroup(&cobra.Group{ID: groupJob, Title: "Jobs:"}, &cobra.Group{ID: groupFile, Title: "Job files:"}, &cobra.Group{ID: groupStream, Title: "Streams and forecasts:"})
 	root.SetHelpCommand(helpCommand())
@@ -92,7 +96,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupStream, forecastCommand(a)),
 		inGroup(groupStream, replayCommand(a)),
 		versionCommand(a),
-		jobfileTopic(),
+		jobfileTopic(a),
 	}
 }
 
@@ -121,11 +125,24 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 		hint = job.Nearest(args[0], names)
 	}
 	if hint != "" {
-		hint = fmt.Sprintf(" Did you mean %s?", hint)
+		hint = fmt.Sprintf("Did you mean %q?", hint)
 	} else {
-		hint = fmt.Sprintf(" There are: %s.", strings.Join(names, ", "))
+		hint = fmt.Sprintf("There are: %s", strings.Join(names, ", "))
 	}
-	return usagef("there is no command %q.%s", cmd.CommandPath()+" "+args[0], hint)
+	return usagef("there is no command %q. %s", cmd.CommandPath()+" "+args[0], hint)
+}
+
+// helpText is what a command's help says, for a terminal of a width.
+func helpText(c *cobra.Command, width int) string {
+	says := c.Long
+	if says == "" {
+		says = c.Short
+	}
+	text := reflowed(strings.TrimSpace(says), width) + "\n"
+	if c.Runnable() || c.HasSubCommands() {
+		text += "\n" + folded(c.UsageString(), width)
+	}
+	return text
 }
 
 // usageTemplate is cobra's, with flags as we write them.

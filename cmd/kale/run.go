@@ -84,6 +84,9 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	if err == nil {
 		err = a.fit(ctx, l, f.recordFlags)
 	}
+	if ctx.Err() != nil && l != nil {
+		return a.interrupted(l)
+	}
 	if err != nil {
 		return err
 	}
@@ -93,6 +96,9 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	}
 	defer show.close()
 	s, b, closeAll, err := a.open(ctx, l, core.Options{Log: show.lg, Progress: show.step}, f.takeOver)
+	if err != nil && ctx.Err() != nil {
+		return a.interrupted(l)
+	}
 	if err != nil {
 		return err
 	}
@@ -106,7 +112,7 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 
 // fit says, with diagnostics, whether a job may be run.
 func (a *app) fit(ctx context.Context, l *loaded, f recordFlags) error {
-	_, diags, err := a.preflight(ctx, l, f)
+	_, diags, err := a.preflight(ctx, l, f, false)
 	if err != nil {
 		return err
 	}
@@ -196,18 +202,31 @@ func (a *app) serve(ctx context.Context, show *screen, l *loaded, b backend.Back
 // farewell says what goes on and how to take it up or stop it.
 func (a *app) farewell(l *loaded, v *core.View) {
 	if v != nil && v.Stopped {
-		fmt.Fprintf(a.err, "job %q has stopped; %s\n  kale %s\ntakes it up again\n", l.Name, core.ModelWords(l.Checkpoint.Dir, l.Name), quoted(a.args))
+		a.advise("job %q has stopped; %s\n  kale %s\ntakes it up again\n", l.Name, core.ModelWords(l.Checkpoint.Dir, l.Name), quoted(a.args))
+		return
+	}
+	if v == nil {
+		a.advise("%v\n", a.interrupted(l))
 		return
 	}
 	goesOn := "training goes on"
 	switch {
-	case v != nil && v.Stuck != "":
+	case v.Stuck != "":
 		goesOn = v.Stuck + ": kale status " + a.stateFlag() + l.Name + " says what to do about it; what was started stays"
-	case v == nil || v.Sample.Running == 0:
+	case v.Sample.Running == 0:
 		goesOn = "no worker was seen to train; what was started goes on trying"
 	}
-	fmt.Fprintf(a.err, "the scheduler of job %q has ended; %s\n  kale %s\ntakes it up again,\n  kale stop %s%s\nstops it\n",
+	a.advise("the scheduler of job %q has ended; %s\n  kale %s\ntakes it up again,\n  kale stop %s%s\nstops it\n",
 		l.Name, goesOn, quoted(a.args), a.stateFlag(), l.Name)
+}
+
+// interrupted says what runs of a job whose scheduler was ended before its first look: nothing of this run.
+func (a *app) interrupted(l *loaded) error {
+	before := ""
+	if l.again {
+		before = fmt.Sprintf(", and what ran of it before goes on (kale status %s%s tells)", a.stateFlag(), l.Name)
+	}
+	return fmt.Errorf("interrupted before the scheduler of job %q had looked at it: this run has started nothing%s\n  kale %s\nstarts it", l.Name, before, quoted(a.args))
 }
 
 // stateFlag repeats -state-dir where it was given.

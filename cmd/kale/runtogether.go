@@ -34,7 +34,11 @@ func (a *app) runTogether(ctx context.Context, args []string, f runFlags) error 
 		return err
 	}
 	for _, l := range jobs {
-		if err := a.fit(ctx, l, f.recordFlags); err != nil {
+		err := a.fit(ctx, l, f.recordFlags)
+		if ctx.Err() != nil {
+			return a.interrupted(l)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kale-sched/kale/cmd/kale/view"
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 )
 
@@ -30,7 +33,20 @@ JOB, a line for every job that has run here; kale forget takes one from that lis
 
 A job is one of: never started, starting, cannot start (its processes are refused or end again and again: the cause is beside
 it), running, stuck (something stands in its way until a person has done something about it), paused, stopping, stopped, gone
-(it was not stopped, and nothing of it runs), unknown. -json has it as "state".`,
+(it was not stopped, and nothing of it runs), unknown.
+
+-json prints one object for a JOB, and an array without. Times of day are RFC 3339, durations seconds under names that end in _s, rates
+records per second. What is not known is left out. Of a JOB:
+
+  job, state, scheduler   its name, its state as above, and whether a scheduler was asked
+  says                    the state in a sentence, where no scheduler was asked
+  sample                  what was seen last: rate (arrivals), trained (both records/s), lag_s, lag_records, capacity (of the workers that run), target, running, pending, draining, held (workers), busy (0 to 1), forecast, unknown (why something is not known)
+  decision, last_change   the last decision and the last that scaled, with all that they were made from: see kale explain
+  rescale, last_rescale   the change of workers under way and the last that ended; rollbacks, server_renewal, waits_for likewise
+  forecast, history       what is expected from now on, and the arrivals that it was made from
+  workers, servers        one object for each process
+  trained_records, auc    since the job began; dead_records, lost_offsets: what could not be trained
+  problems                what an operator should read, the gravest first`,
 		Args: upTo(1), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.every <= 0 {
@@ -100,14 +116,17 @@ func (a *app) overview(ctx context.Context, w io.Writer, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	states := []jobState{}
-	for _, name := range names {
-		s := a.brief(ctx, name)
-		if how, err := a.known(name); err == nil {
-			s.File = how.File
-		}
-		states = append(states, s)
+	states := make([]jobState, len(names))
+	var all sync.WaitGroup // all at once: one that does not answer keeps nobody waiting for the others
+	for i, name := range names {
+		all.Go(func() {
+			states[i] = a.brief(ctx, name)
+			if how, err := a.known(name); err == nil {
+				states[i].File = how.File
+			}
+		})
 	}
+	all.Wait()
 	if asJSON {
 		return printJSON(w, states)
 	}
@@ -115,11 +134,29 @@ func (a *app) overview(ctx context.Context, w io.Writer, asJSON bool) error {
 		fmt.Fprintln(w, "no job is known on this machine: kale run JOB.hcl runs one")
 		return nil
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	width, _ := terminal(a.out)
+	_, err = io.WriteString(w, overviewText(states, width))
+	return err
+}
+
+// overviewText is a line for each job. Where there is no room for it, the job file's path is left out, and what is said goes on under itself.
+func overviewText(states []jobState, width int) string {
+	job, state, says, file := 0, 0, 0, 0
 	for _, s := range states {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", s.Job, s.State, s.Says, s.File)
+		job, state = max(job, utf8.RuneCountInString(s.Job)), max(state, utf8.RuneCountInString(string(s.State)))
+		says, file = max(says, utf8.RuneCountInString(s.Says)), max(file, utf8.RuneCountInString(s.File))
 	}
-	return t.Flush()
+	withFile := width <= 0 || job+state+says+file+3*len(gap) <= width
+	var out strings.Builder
+	for _, s := range states {
+		head := padded(s.Job, job) + gap + padded(string(s.State), state) + gap
+		if withFile {
+			out.WriteString(strings.TrimRight(head+padded(s.Says, says)+gap+s.File, " ") + "\n")
+			continue
+		}
+		out.WriteString(hang(head, strings.Repeat(" ", utf8.RuneCountInString(head)), s.Says, width))
+	}
+	return out.String()
 }
 
 func (a *app) view(ctx context.Context, name string) (*core.View, error) {
@@ -128,33 +165,45 @@ func (a *app) view(ctx context.Context, name string) (*core.View, error) {
 		return nil, err
 	}
 	defer c.Close()
+	ctx, enough := context.WithTimeout(ctx, 2*a.patience)
+	defer enough()
 	return c.Status(ctx)
 }
 
 func (a *app) jobStatus(ctx context.Context, w io.Writer, name string, asJSON bool) error {
 	v, g, err := a.viewOrGlance(ctx, name, true)
+	width, _ := terminal(a.out) // also where w is what -watch will print there
 	switch {
 	case err != nil:
 		return err
 	case asJSON && v != nil:
-		return printJSON(w, v)
+		return printJSON(w, trimmed(v))
 	case asJSON:
 		return printJSON(w, g)
 	case v != nil:
-		var table strings.Builder
-		if err := writeStatus(&table, v); err != nil {
-			return err
-		}
-		width, _ := terminal(a.out) // also where w is what -watch will print there
-		_, err := io.WriteString(w, fit(table.String(), width))
-		return err
+		return writeStatus(w, v, width)
 	}
-	return writeGlance(w, g, a.advice(g))
+	return writeGlance(w, g, a.advice(g), width)
 }
 
-// writeStatus prints a view for people.
-func writeStatus(w io.Writer, v *core.View) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+// trimmed is a view without what was not measured before the first rate that was: a history may reach back for days.
+func trimmed(v *core.View) *core.View {
+	short := *v
+	short.History = short.History.Trimmed()
+	for _, r := range []**core.Record{&short.Decision, &short.LastChange} {
+		if *r != nil {
+			c := **r
+			c.Observation.Rates = c.Observation.Rates.Trimmed()
+			*r = &c
+		}
+	}
+	return &short
+}
+
+// writeStatus prints a view for people, on a terminal of a width (0: on none).
+func writeStatus(w io.Writer, v *core.View, width int) error {
+	var text strings.Builder
+	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	s := v.Sample
 	row("job", "%s, %s, %s, scheduler up since %s", v.Job, v.State, v.Mode, clock(v.Started, v.Now))
@@ -165,27 +214,29 @@ func writeStatus(w io.Writer, v *core.View) error {
 		row("because", "%s", v.Cause)
 	}
 	if age := v.Now.Sub(s.At); !s.At.IsZero() && age > time.Second {
-		row("seen", "%s ago: the scheduler looks every autoscale.watch", shortDuration(age))
+		row("seen", "%s ago: the scheduler looks every autoscale.watch", job.Length(age))
 	}
 	if s.Lag == nil {
-		row("lag", "unknown; the objective is at most %s", shortDuration(v.MaxLag))
+		row("lag", "unknown; the objective is at most %s", job.Length(v.MaxLag))
 	} else {
-		row("lag", "%s of at most %s, %s records wait%s", lag(s), shortDuration(v.MaxLag), plan.Thousands(s.LagRecords), repairing(s))
+		row("lag", "%s of at most %s, %s records wait%s", lag(s), job.Length(v.MaxLag), plan.Thousands(s.LagRecords), repairing(s))
 	}
-	arrive, trained := "unknown", number(s.Trained)
+	arrive, trained := "arrivals unknown", number(s.Trained)
 	if s.Rate != nil {
-		arrive = number(*s.Rate)
+		arrive = number(*s.Rate) + " records/s arrive"
 	}
 	if s.Unknown != "" {
 		trained = "unknown"
 	}
 	switch {
 	case v.Manual.Paused:
-		row("rate", "%s records/s arrive; while it is paused, none are trained", arrive)
-	case arrive == "unknown" && trained == "unknown":
+		row("rate", "%s; while it is paused, none are trained", arrive)
+	case s.Rate == nil && trained == "unknown":
 		row("rate", "unknown")
+	case s.Rate == nil:
+		row("rate", "%s, %s records/s are trained", arrive, trained)
 	default:
-		row("rate", "%s records/s arrive, %s are trained", arrive, trained)
+		row("rate", "%s, %s are trained", arrive, trained)
 	}
 	if f := s.Forecast; f != nil {
 		row("forecast", "%s records/s for now (%s to %s), by %s%s", number(f.Mean), number(f.Lower), number(f.Upper), v.Forecast.Source, distrust(v))
@@ -210,7 +261,7 @@ func writeStatus(w io.Writer, v *core.View) error {
 		row("order", "%s", m)
 	}
 	if r := v.Rescale; r != nil {
-		row("rescale", "%d → %d under way since %s", r.From, r.To, shortDuration(v.Now.Sub(r.Decided)))
+		row("rescale", "%d → %d under way since %s", r.From, r.To, job.Length(v.Now.Sub(r.Decided)))
 	}
 	if v.Waits != "" {
 		row("waits for", "%s", v.Waits)
@@ -225,7 +276,7 @@ func writeStatus(w io.Writer, v *core.View) error {
 		row("last renewal", "%s", r)
 	}
 	if j := v.LastJoin; j != nil {
-		row("join time", "%s, the median of %s; the last was %s", shortDuration(v.Join.Value), count(v.Join.Samples, "rescale"), j)
+		row("join time", "%s, the median of %s; the last was %s", job.Length(v.Join.Value), job.Count(v.Join.Samples, "rescale"), j)
 	}
 	writeRecords(row, v.Now, unlike(v.LastChange, v), unlike(v.Decision, v))
 	row("trained", "%s%s%s", trainedTotal(v.Trained), aucSoFar(v.AUC), losses{v.Job, v.Dead, v.Lost, v.Skips, v.DeadLetter})
@@ -238,7 +289,10 @@ func writeStatus(w io.Writer, v *core.View) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	return writeProcesses(w, v.Now, v.Workers, v.Servers)
+	if _, err := io.WriteString(w, folded(text.String(), width)); err != nil {
+		return err
+	}
+	return writeProcesses(w, v.Now, v.Workers, v.Servers, width)
 }
 
 // unlike is a decision without the forecast's reason for not being trusted, where that is long: the forecast's row has it.
@@ -257,7 +311,7 @@ func writeRecords(row func(name, format string, args ...any), now time.Time, cha
 	if d := change; d != nil {
 		row("last change", "%s  %s %d → %d: %s%s", clock(d.Decision.At, now), verb(d.Decision.Kind), d.Decision.Current, d.Decision.Target, d.Decision.Reason, observeOnly(d.ObserveOnly))
 	}
-	if d := last; d != nil {
+	if d := last; d != nil && (change == nil || !d.Decision.At.Equal(change.Decision.At)) {
 		row("decided", "%s  %s", clock(d.Decision.At, now), d.Decision.Reason)
 	}
 }
@@ -278,30 +332,45 @@ func trainedTotal(n *uint64) string {
 	return plan.Thousands(*n) + " records"
 }
 
-func writeProcesses(w io.Writer, now time.Time, workers []core.WorkerView, servers []core.ServerView) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if len(workers)+len(servers) > 0 {
-		fmt.Fprintf(t, "\nPROCESS\tALLOCATION\tMEMBER\tRECORDS/S\tBUSY\tQUEUE\tPARTITIONS\tRESTARTS\tNODE\t\n")
-	}
+// writeProcesses lists the processes of a job, in as many columns as there is room for; width 0: all.
+func writeProcesses(w io.Writer, now time.Time, workers []core.WorkerView, servers []core.ServerView, width int) error {
+	restarts := 1
+	var rows []row
 	for _, p := range workers {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.0f %%\t%d\t%s\t%d\t%s\t%s\n", p.ID, p.Backend, p.Member, number(p.Rate), 100*p.Busy, p.Queue, partitions(p.Partitions), p.Restarts,
-			strings.TrimSpace(p.Node+" "+strings.Join(p.Devices, ",")), p.Reason)
+		if p.Restarts > 0 {
+			restarts = 8 // tells of something that is wrong
+		}
+		rate, busy, queue := "-", "-", "-"
+		if p.Joined() {
+			rate, busy, queue = number(p.Rate), fmt.Sprintf("%.0f %%", 100*p.Busy), plan.Thousands(p.Queue)
+		}
+		rows = append(rows, row{[]string{p.ID, p.Backend, p.Member, rate, busy, queue, partitions(p.Partitions, width), fmt.Sprint(p.Restarts),
+			strings.TrimSpace(p.Node + " " + strings.Join(p.Devices, ","))}, p.Reason})
 	}
 	for _, p := range servers {
+		if p.Restarts > 0 {
+			restarts = 8
+		}
 		up := "down"
 		if p.Up {
 			up = "up"
 		}
-		rows, snapshot := plan.Thousands(p.Rows)+" rows", "no snapshot since it started"
+		says := []string{plan.Thousands(p.Rows) + " rows", "no snapshot since it started"}
 		switch {
 		case !p.Known:
-			up, rows, snapshot = "unknown", "", "snapshot unknown"
+			up, says = "unknown", []string{"rows and snapshot unknown"}
 		case !p.LastSnapshot.IsZero():
-			snapshot = "snapshot " + shortDuration(now.Sub(p.LastSnapshot)) + " ago"
+			says[1] = "snapshot " + job.Length(now.Sub(p.LastSnapshot)) + " ago"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\t\t\t%d\t%s\t%s\n", p.ID, p.Backend, up, rows, p.Restarts, p.Node, snapshot)
+		rows = append(rows, row{[]string{p.ID, p.Backend, up, "", "", "", "", fmt.Sprint(p.Restarts), p.Node}, strings.Join(says, ", ")})
 	}
-	return t.Flush()
+	if len(rows) == 0 {
+		return nil
+	}
+	t := table{rows: rows, columns: []column{{"PROCESS", 9}, {"ALLOCATION", 6}, {"MEMBER", 8}, {"RECORDS/S", 7}, {"BUSY", 5}, {"QUEUE", 2}, {"PARTITIONS", 4},
+		{"RESTARTS", restarts}, {"NODE", 3}}}
+	_, err := fmt.Fprint(w, "\n"+t.text(width))
+	return err
 }
 
 func repairing(s core.Sample) string {
@@ -363,8 +432,8 @@ func (l losses) String() string {
 	return s
 }
 
-// partitions writes sorted partitions as ranges: 0-3,6.
-func partitions(p []int32) string {
+// partitions writes sorted partitions as ranges: 0-3,6. On a terminal (width above 0) so many that they would take the room of the rest are counted.
+func partitions(p []int32, width int) string {
 	if len(p) == 0 {
 		return "-"
 	}
@@ -381,5 +450,9 @@ func partitions(p []int32) string {
 		}
 		i = j + 1
 	}
-	return strings.Join(parts, ",")
+	text := strings.Join(parts, ",")
+	if width > 0 && len(text) > max(12, width/6) {
+		return fmt.Sprintf("%d of them", len(p))
+	}
+	return text
 }

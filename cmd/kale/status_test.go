@@ -1,12 +1,17 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/pool"
 )
@@ -26,47 +31,131 @@ func TestWriteStatus(t *testing.T) {
 			Why: "asks for 3, is guaranteed 1, holds 3; gets 1 of the pool's 4, beside ads of higher priority; gives 2 back for ads (priority 10)"},
 	}
 	var out buffer
-	if err := writeStatus(&out, v); err != nil {
+	if err := writeStatus(&out, v, 0); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "status", out.String())
 	// What is unknown is said so, and never shown as zero.
 	out = buffer{}
 	if err := writeStatus(&out, &core.View{Job: "ctr", Mode: "live", Now: now, Started: now, MaxLag: time.Minute, State: core.StateUnknown, Sample: core.Sample{Unknown: "the chief does not answer"},
-		Servers: []core.ServerView{{ID: "ps-0-g1", Backend: "running"}}}); err != nil {
+		Servers: []core.ServerView{{ID: "ps-0-g1", Backend: "running"}}}, 0); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "status_unknown", out.String())
 }
 
-// On a narrow terminal the rows of a table go on under their second column, words whole; the table of processes below is left as it is.
-func TestFit(t *testing.T) {
-	table := "job          ctr, live\nlast change  06:00:00  scale out 1 → 2: " + strings.Repeat("because of this and that ", 6) + "\nproblem      short\n\nPROCESS  ALLOCATION  " + strings.Repeat("WIDE ", 20) + "\n"
-	for _, width := range []int{40, 60, 100} {
-		got := fit(table, width)
-		head, rest, _ := strings.Cut(got, "\n\n")
-		for i, line := range strings.Split(head, "\n") {
-			if n := utf8.RuneCountInString(line); n > width || i > 1 && !strings.HasPrefix(line, "             ") && !strings.HasPrefix(line, "problem") {
-				t.Errorf("%d columns: %q", width, line)
+// No line of what people see is wider than their terminal, and no word of it is cut: tables fold, and leave out what matters least.
+func TestWidths(t *testing.T) {
+	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
+	lag, rate := 1.5, 812.3
+	many := make([]int32, 0, 40)
+	for p := range int32(40) {
+		many = append(many, 3*p)
+	}
+	why := "scale out 2 → 3: the forecast's 90 % quantile needs 1,020 records/s within the lead of 41s, and 2 workers train 860"
+	v := &core.View{
+		Job: "ctr", State: core.StateRunning, Mode: "live", Now: now, Started: now.Add(-time.Hour), MaxLag: 20 * time.Minute, Min: 1, Max: 6, Model: "async θ=(0.00125, 0, 0)",
+		ModelBasis: plan.Basis{Prior: "a profile on one T4"},
+		Sample: core.Sample{Rate: &rate, Trained: 790, Lag: &lag, LagRecords: 1234, Target: 3, Running: 2, Pending: 1, Capacity: 1600, Busy: 0.84,
+			Forecast: &core.Band{Mean: 900, Lower: 850, Upper: 950}},
+		Forecast: plan.Forecast{Source: "seasonal", Trusted: true}, Trained: new(uint64(123456)),
+		Decision: &core.Record{Decision: plan.Decision{At: now, Kind: plan.KindOut, Current: 2, Target: 3, Reason: why}},
+		Workers: []core.WorkerView{
+			{ID: "worker-0-g1", Backend: "running", Member: "ready", Partitions: many, Rate: 400, Busy: 0.8, Queue: 1210, Node: "gpu-node-12", Devices: []string{"GPU-5", "GPU-6"}},
+			{ID: "worker-1-g12", Backend: "pending", Member: "unknown", Restarts: 2, Reason: "waits in the queue of partition gpu: Resources (16 GPUs of type h200 are asked for, and 3 are idle)"},
+		},
+		Servers:  []core.ServerView{{ID: "ps-0-g1", Backend: "running", Up: true, Known: true, Rows: 5000000, LastSnapshot: now.Add(-9 * time.Second), Node: "gpu-node-12"}},
+		Problems: []string{"worker 1 does not stay up: its last end was exit code 1, after 2 restarts; the log ends: [kale] the model's graph cannot be built"},
+	}
+	states := []jobState{
+		{Job: "ctr", State: core.StateRunning, Says: headline(v), File: "/home/somebody/jobs/ctr.hcl"},
+		{Job: "recommendations", State: core.StateUnknown, Says: "it was not stopped, its chief does not answer, and neither does the backend", File: "/home/somebody/jobs/recommendations.hcl"},
+	}
+	s := newShell(t)
+	root := rootCommand(s.app(&buffer{}, &buffer{}))
+	for _, width := range []int{60, 80, 120} {
+		var status strings.Builder
+		if err := writeStatus(&status, v, width); err != nil {
+			t.Fatal(err)
+		}
+		replay, _, err := root.Find([]string{"replay"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts := map[string]string{
+			"status": status.String(), "list": overviewText(states, width), "help": helpText(root, width), "help_replay": helpText(replay, width),
+			"error": folded("kale: no scheduler is running for job \"recommendations\": start it with kale run -state-dir /srv/kale recommendations\n", width),
+		}
+		for name, text := range texts {
+			golden(t, fmt.Sprintf("width/%s_%d", name, width), text)
+		}
+		texts["reference"] = reflowed(job.Reference(width), width)
+		for name, text := range texts {
+			for line := range strings.Lines(text) {
+				if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > width && len(strings.Fields(line)) > 1 {
+					t.Errorf("%s at %d columns has a line of %d: %q", name, width, n, line)
+				}
 			}
 		}
-		if strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(table), " ") || !strings.HasSuffix(table, rest) {
-			t.Errorf("%d columns: words were lost: %q", width, got)
+		all := strings.Fields(status.String())
+		for _, word := range append(strings.Fields(why), strings.Fields(v.Problems[0]+" "+v.Workers[1].Reason)...) {
+			if !slices.Contains(all, word) {
+				t.Errorf("status at %d columns lacks the word %q:\n%s", width, word, status.String())
+			}
 		}
 	}
-	if got := fit(table, 0); got != table {
+	if got := folded(strings.Repeat("a long line ", 30), 0); got != strings.Repeat("a long line ", 30) {
 		t.Errorf("where there is no terminal: %q", got)
+	}
+}
+
+// What is not known is not in the JSON: a history that begins days before the first record is no list of nulls.
+func TestStatusJSONLeavesOutTheUnknown(t *testing.T) {
+	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.UTC)
+	long := plan.Series{Start: now.Add(-2300 * time.Minute), Step: time.Minute, Values: make(plan.Values, 2300)}
+	for i := range long.Values {
+		long.Values[i] = math.NaN()
+	}
+	long.Values[2297], long.Values[2299] = 7, 9 // between two that are known, one that is not stays
+	r := &core.Record{Decision: plan.Decision{At: now}, Observation: plan.Observation{Now: now, Rates: long}}
+	v := &core.View{Job: "ctr", Now: now, History: long, Decision: r, LastChange: r}
+	var b strings.Builder
+	if err := printJSON(&b, trimmed(v)); err != nil {
+		t.Fatal(err)
+	}
+	var back struct {
+		History  struct{ Start time.Time }
+		Decision struct {
+			Observation struct{ Rates struct{ Values []*float64 } }
+		}
+	}
+	if err := json.Unmarshal([]byte(b.String()), &back); err != nil {
+		t.Fatal(err)
+	}
+	if got := back.Decision.Observation.Rates.Values; len(got) != 3 || *got[0] != 7 || got[1] != nil || *got[2] != 9 || !back.History.Start.Equal(now.Add(-3*time.Minute)) {
+		t.Errorf("rates %v from %v", got, back.History.Start)
+	}
+	if n := strings.Count(b.String(), "null"); n > 3+4 { // the gap, three times; two empty decisions
+		t.Errorf("%d nulls: %s", n, b.String())
+	}
+	if len(long.Values) != 2300 || len(r.Observation.Rates.Values) != 2300 {
+		t.Error("what is printed was cut out of what is kept")
+	}
+	long.Values[2297], long.Values[2299] = math.NaN(), math.NaN()
+	b.Reset()
+	if err := printJSON(&b, trimmed(v)); err != nil || strings.Contains(b.String(), `"history"`) {
+		t.Errorf("where nothing is known: %v %s", err, b.String())
 	}
 }
 
 // The line of a job in the list says what its pool gives it, where that is not what it asks for.
 func TestThePoolShowsInTheList(t *testing.T) {
 	v := &core.View{Min: 1, Max: 4, Sample: core.Sample{Running: 1, Target: 1}, Pool: &core.PoolShare{Pool: "main", Share: pool.Share{Job: pool.Job{Ask: 3, Limit: 4}, Goal: 1}}}
-	if got, want := headline(v), "1 worker of 1–4 train, lag unknown, 0.0 trained, gets 1 of 3 from pool main"; got != want {
+	if got, want := headline(v), "1 worker of 1–4 trains, lag unknown, 0.0 trained, gets 1 of 3 from pool main"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	v.Pool.Goal = 3
-	if got, want := headline(v), "1 worker of 1–4 train, lag unknown, 0.0 trained, pool main"; got != want {
+	if got, want := headline(v), "1 worker of 1–4 trains, lag unknown, 0.0 trained, pool main"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -78,7 +167,7 @@ func TestPausedTrainsNothing(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	var b strings.Builder
-	if err := writeStatus(&b, v); err != nil {
+	if err := writeStatus(&b, v, 0); err != nil {
 		t.Fatal(err)
 	}
 	if text := b.String(); strings.Contains(text, "126") || !strings.Contains(text, "none are trained") || !strings.Contains(text, "3 ready of 3 wanted") {
@@ -93,7 +182,7 @@ func TestStatusTellsItsAgeAndNothingTwice(t *testing.T) {
 	r := &core.Record{Decision: plan.Decision{At: now, Reason: "hold: the forecast is not trusted: " + why}}
 	v := &core.View{Job: "ctr", Now: now, Sample: core.Sample{At: now.Add(-4 * time.Second)}, Forecast: plan.Forecast{Reason: why}, Decision: r, LastChange: r}
 	var b strings.Builder
-	if err := writeStatus(&b, v); err != nil {
+	if err := writeStatus(&b, v, 0); err != nil {
 		t.Fatal(err)
 	}
 	if text := b.String(); strings.Count(text, why) != 1 || !strings.Contains(text, "seen         4s ago") {
@@ -101,7 +190,7 @@ func TestStatusTellsItsAgeAndNothingTwice(t *testing.T) {
 	}
 	v.Sample.At = now
 	b.Reset()
-	if err := writeStatus(&b, v); err != nil {
+	if err := writeStatus(&b, v, 0); err != nil {
 		t.Fatal(err)
 	}
 	if text := b.String(); strings.Contains(text, "ago:") {

@@ -56,7 +56,7 @@ func (a *app) stopJob(ctx context.Context, arg string, f stopFlags) error {
 			return err
 		}
 	case !ended(err):
-		return err
+		return a.asked(name, err)
 	}
 	g, v, err := a.awaitLetGo(ctx, name)
 	switch {
@@ -77,7 +77,7 @@ func (a *app) stopJob(ctx context.Context, arg string, f stopFlags) error {
 // ended says that a call failed because the scheduler is ending or gone, and not because it refused.
 func ended(err error) bool {
 	var refused *api.Error
-	return errors.Is(err, api.ErrNoScheduler) || !errors.As(err, &refused) || refused.Ended()
+	return !errors.Is(err, api.ErrSilent) && (errors.Is(err, api.ErrNoScheduler) || !errors.As(err, &refused) || refused.Ended())
 }
 
 func (a *app) sayStopped(name string) error {
@@ -101,6 +101,8 @@ func (a *app) awaitStop(ctx context.Context, name string, began time.Time, look 
 			return nil
 		case err == nil:
 			bar.show("%s", a.stopWords(name, time.Since(began), v))
+		case errors.Is(err, api.ErrSilent):
+			bar.show("stopping job %q, %s: %s", name, time.Since(began).Round(time.Second), a.silence(name))
 		}
 		_ = wait(ctx, stopPoll) // the next turn tells
 	}

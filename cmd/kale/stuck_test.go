@@ -19,7 +19,7 @@ func TestStuckIsSaid(t *testing.T) {
 		Notes: []core.Note{{At: now.Add(-time.Hour), Text: "the topic grew from 4 to 6 partitions"}},
 	}
 	var b strings.Builder
-	if err := writeStatus(&b, v); err != nil {
+	if err := writeStatus(&b, v, 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"ctr, stuck", "partition 3 stands still: see the problems below", "5 records, 1,200 could not be decoded and are in topic ctr-dead\n",
@@ -45,7 +45,7 @@ func TestGlanceTellsWhatWasTrained(t *testing.T) {
 		auc := 0.71234
 		totals := &core.Totals{Trained: 1200, Dead: 7, Lost: 3, AUC: &auc, DeadLetter: "dead"}
 		var b strings.Builder
-		if err := writeGlance(&b, &core.Glance{Job: "ctr", State: core.StateStopped, Trained: &totals.Trained, Totals: totals, Past: past}, ""); err != nil {
+		if err := writeGlance(&b, &core.Glance{Job: "ctr", State: core.StateStopped, Trained: &totals.Trained, Totals: totals, Past: past}, "", 0); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(b.String(), want) {

@@ -30,7 +30,10 @@ func validateCommand(a *app) *cobra.Command {
 		Use: "validate JOB.hcl", Short: "Check a job file, its topic and its backend block",
 		Long: `Checks the whole job file and reports every mistake at once, with its place and what to do; then asks the brokers about the
 topic and its newest records, tries the trainer, and asks the backend's plugin about its block and whether there is room for the job now. It
-changes nothing.`,
+changes nothing.
+
+Brokers that do not answer are an error, as they are for the first kale run of a job; of a job that ran here before, and for kale plan, they are
+a warning. -offline does not ask them.`,
 		Args: exactly("JOB.hcl"), ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.validate(cmd.Context(), args[0], f) },
 	}
@@ -54,7 +57,7 @@ func (a *app) validate(ctx context.Context, arg string, f validateFlags) error {
 		}
 		changed, lacking := profiled(j, dir)
 		diags = slices.Concat(diags, changed, lacking)
-		more, err := a.askAround(ctx, &loaded{Job: j, files: files, how: how, dir: dir}, f)
+		more, err := a.askAround(ctx, &loaded{Job: j, files: files, how: how, dir: dir, again: ranIn(dir)}, f)
 		if err != nil {
 			return err
 		}
@@ -78,7 +81,7 @@ func (a *app) validate(ctx context.Context, arg string, f validateFlags) error {
 func (a *app) askAround(ctx context.Context, l *loaded, f validateFlags) (hcl.Diagnostics, error) {
 	var diags hcl.Diagnostics
 	if !f.offline {
-		_, found, err := askBrokers(ctx, l.Job, f.recordFlags)
+		_, found, err := a.brokers(ctx, l, f.recordFlags, false)
 		if err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 )
 
@@ -15,10 +16,13 @@ import (
 func headline(v *core.View) string {
 	s := v.Sample
 	do := "train"
-	if v.Manual.Paused {
+	switch {
+	case v.Manual.Paused:
 		do = "ready, paused"
+	case s.Running == 1:
+		do = "trains"
 	}
-	parts := []string{fmt.Sprintf("%s of %d–%d %s", count(s.Running, "worker"), v.Min, v.Max, do)}
+	parts := []string{fmt.Sprintf("%s of %d–%d %s", job.Count(s.Running, "worker"), v.Min, v.Max, do)}
 	if s.Target != s.Running {
 		parts[0] += fmt.Sprintf(" (target %d)", s.Target)
 	}
@@ -42,24 +46,7 @@ func lag(s core.Sample) string {
 	if s.Lag == nil {
 		return "unknown"
 	}
-	return shortDuration(time.Duration(*s.Lag * float64(time.Second)))
-}
-
-// shortDuration is a duration with three digits or so.
-func shortDuration(d time.Duration) string {
-	switch abs := d.Abs(); {
-	case abs < 10*time.Millisecond:
-		return d.Round(10 * time.Microsecond).String()
-	case abs < time.Second:
-		return d.Round(time.Millisecond).String()
-	case abs < 10*time.Second:
-		return d.Round(10 * time.Millisecond).String()
-	case abs < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
-	case abs < time.Hour:
-		return d.Round(time.Second).String()
-	}
-	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	return job.Length(time.Duration(*s.Lag * float64(time.Second)))
 }
 
 // number is a quantity with thousands set apart, and no more digits than say something.
@@ -73,14 +60,6 @@ func number(v float64) string {
 		return strconv.FormatFloat(v, 'g', 4, 64)
 	}
 	return plan.Thousands(int64(math.Round(v)))
-}
-
-// count is "1 worker", "3 workers".
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func verb(k plan.Kind) string {
@@ -105,7 +84,7 @@ func manualLine(m plan.Manual) string {
 	case m.Paused:
 		return "paused: nothing is trained until resume"
 	case m.Pinned:
-		return fmt.Sprintf("%s until scale auto", count(m.Target, "worker"))
+		return fmt.Sprintf("%s until scale auto", job.Count(m.Target, "worker"))
 	}
 	return "the policy decides"
 }

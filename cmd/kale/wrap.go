@@ -28,27 +28,57 @@ func hang(head, indent, text string, width int) string {
 	return out.String() + line + "\n"
 }
 
-// named is a line of a table whose first column names what the second says.
-var named = regexp.MustCompile(`^\S+( \S+)*  +`)
+// columnEnd is the space between a column of a line and the next.
+var columnEnd = regexp.MustCompile(`\S  +`)
 
-// fit wraps the lines of such a table to width (0: not at all), up to its first empty line: what follows has other columns.
-func fit(table string, width int) string {
+// folded wraps the lines of a text that are wider than width (0: none): each goes on under the last of its columns that leaves
+// it a third of the width or, where it has none, under its own beginning. No word is cut.
+func folded(text string, width int) string {
 	if width <= 0 {
-		return table
+		return text
 	}
-	head, rest, _ := strings.Cut(table, "\n\n")
 	var out strings.Builder
-	for line := range strings.Lines(head) {
+	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
-		name := named.FindString(line)
-		if utf8.RuneCountInString(line) <= width || name == "" {
+		if utf8.RuneCountInString(line) <= width {
 			out.WriteString(line + "\n")
 			continue
 		}
-		out.WriteString(hang(name, strings.Repeat(" ", utf8.RuneCountInString(name)), line[len(name):], width))
+		head := line[:len(line)-len(strings.TrimLeft(line, " "))]
+		for _, end := range columnEnd.FindAllStringIndex(line, -1) {
+			if utf8.RuneCountInString(line[:end[1]]) <= 2*width/3 {
+				head = line[:end[1]]
+			}
+		}
+		out.WriteString(hang(head, strings.Repeat(" ", utf8.RuneCountInString(head)), line[len(head):], width))
 	}
-	if rest != "" {
-		out.WriteString("\n" + rest)
+	if !strings.HasSuffix(text, "\n") {
+		return strings.TrimSuffix(out.String(), "\n")
 	}
 	return out.String()
+}
+
+// reflowed wraps prose to width (0: not at all): lines that follow each other are one paragraph. Lines that are set (which begin with a space, or
+// have more than one between two words) stay on their own, and are folded.
+func reflowed(text string, width int) string {
+	if width <= 0 {
+		return text
+	}
+	var out, prose strings.Builder
+	flush := func() {
+		if prose.Len() > 0 {
+			out.WriteString(hang("", "", prose.String(), width))
+			prose.Reset()
+		}
+	}
+	for line := range strings.Lines(text) {
+		if strings.TrimSpace(line) != "" && !strings.HasPrefix(line, " ") && !strings.Contains(line, "  ") {
+			prose.WriteString(line + " ")
+			continue
+		}
+		flush()
+		out.WriteString(folded(line, width))
+	}
+	flush()
+	return strings.TrimRight(out.String(), "\n")
 }

@@ -225,7 +225,7 @@ func TestDeafScheduler(t *testing.T) {
 	c := dial(t, serve(t, s, api.Options{}))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := c.Order(ctx, core.Order{Kind: "stop"}); !errors.Is(err, context.DeadlineExceeded) {
+	if err := c.Order(ctx, core.Order{Kind: "stop"}); !errors.Is(err, api.ErrSilent) {
 		t.Errorf("order to a scheduler that takes none: %v", err)
 	}
 }
@@ -370,7 +370,7 @@ func TestLogs(t *testing.T) {
 			t.Errorf("asked (-want +got):\n%s", diff)
 		}
 	})
-	for name, says := range map[string]string{"worker-7": "it has ps-0, worker-0, worker-3", "worker-0": "its log is gone", "../..": "no process", "x y?&#": "no process"} {
+	for name, says := range map[string]string{"worker-7": "it has ps-0, worker-0, worker-3", "wroker-3": `Did you mean "worker-3"?`, "worker-0": "its log is gone", "../..": "no process", "x y?&#": "no process"} {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.Logs(t.Context(), name, backend.LogOptions{})
 			var e *api.Error

@@ -44,6 +44,17 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 // Close lets go of idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// ErrSilent says that a scheduler is there, and has not answered in time.
+var ErrSilent = errors.New("it does not answer")
+
+// silence is ErrSilent where the time for an answer was over, else err.
+func silence(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return ErrSilent
+	}
+	return err
+}
+
 // Error is an answer of the scheduler that says no.
 type Error struct {
 	Status  int // HTTP's
@@ -141,7 +152,7 @@ func call[T any](ctx context.Context, c *Client, path string, q url.Values, body
 	}
 	defer resp.Body.Close()
 	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
-		return v, fmt.Errorf("read the scheduler's answer to %s: %w", path, err)
+		return v, fmt.Errorf("read the scheduler's answer to %s: %w", path, silence(err))
 	}
 	return v, nil
 }
@@ -173,7 +184,7 @@ func (c *Client) send(ctx context.Context, path string, q url.Values, body any) 
 		if errors.As(err, &u) {
 			err = u.Err // its text names a host that does not exist
 		}
-		return nil, fmt.Errorf("ask the scheduler at %s: %w", c.path, err)
+		return nil, fmt.Errorf("ask the scheduler at %s: %w", c.path, silence(err))
 	}
 	if err := check(resp); err != nil {
 		resp.Body.Close()

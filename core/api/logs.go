@@ -11,6 +11,7 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 )
 
 // maxTail bounds how many lines of the past one request may ask for.
@@ -116,5 +117,9 @@ func Workload(v *core.View, name string) (backend.ID, error) {
 	if len(names) == 0 {
 		return backend.ID{}, fmt.Errorf("job %q has no process %q; it has none at all now", v.Job, name)
 	}
-	return backend.ID{}, fmt.Errorf("job %q has no process %q; it has %s", v.Job, name, strings.Join(names, ", "))
+	hint := ""
+	if !strings.HasPrefix(name, "worker-") && !strings.HasPrefix(name, "ps-") { // of a number that there is not, another is no better
+		hint = job.DidYouMean(name, names)
+	}
+	return backend.ID{}, fmt.Errorf("job %q has no process %q; it has %s", v.Job, name, strings.TrimSpace(strings.Join(names, ", ")+". "+hint))
 }

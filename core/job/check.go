@@ -253,7 +253,7 @@ func (d *decoder) checkBackend(j *Job) {
 	case name == "" || !jobName.MatchString(name):
 		d.fail(j.Range("backend"), fmt.Sprintf("Unsuitable backend name %q", name), `The label names a plugin: "x" is the program kale-backend-x.`)
 	case !slices.Contains(backends, name) && Nearest(name, backends) != "": // another's plugin is as good; a slip of the pen is not
-		d.warn("backend", fmt.Sprintf("Backend %q does not come with Kale", name), "%sThe program kale-backend-%s must stand beside kale or in the PATH.", didYouMean(name, backends), name)
+		d.warn("backend", fmt.Sprintf("Backend %q does not come with Kale", name), "%sThe program kale-backend-%s must stand beside kale or in the PATH.", DidYouMean(name, backends), name)
 	}
 }
 

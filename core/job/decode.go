@@ -91,7 +91,7 @@ func (d *decoder) label(spec *block, b *hclsyntax.Block) (string, bool) {
 		d.fail(b.LabelRanges[1], fmt.Sprintf("Block %q has one label", spec.name), "Remove %q.", b.Labels[1])
 		return b.Labels[0], false
 	case spec.labels != nil && !slices.Contains(spec.labels, b.Labels[0]):
-		d.fail(b.LabelRanges[0], fmt.Sprintf("Unknown %s %q", spec.name, b.Labels[0]), "%sUse %s.", didYouMean(b.Labels[0], spec.labels), oneOf(spec.labels))
+		d.fail(b.LabelRanges[0], fmt.Sprintf("Unknown %s %q", spec.name, b.Labels[0]), "%sUse %s.", DidYouMean(b.Labels[0], spec.labels), oneOf(spec.labels))
 		return fallback, false
 	}
 	return b.Labels[0], true

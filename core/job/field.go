@@ -156,7 +156,7 @@ func choice(dst func(*Job) *string, values []string, later map[string]string) fi
 		if advice, ok := later[s]; ok {
 			return "", wrong(fmt.Sprintf("%q is not supported yet", s), "%s", advice)
 		}
-		return "", wrong(fmt.Sprintf("Unknown value %q", s), "%sUse %s.", didYouMean(s, values), oneOf(values))
+		return "", wrong(fmt.Sprintf("Unknown value %q", s), "%sUse %s.", DidYouMean(s, values), oneOf(values))
 	}}
 }
 
@@ -296,7 +296,7 @@ func forecaster(dst func(*Job) *string) field {
 		}
 		if filepath.Ext(s) != ".onnx" {
 			return "", wrong(fmt.Sprintf("Unknown forecaster %q", s), `%sUse "seasonal", or the path of a model file that ends in .onnx.`,
-				didYouMean(s, []string{ForecastSeasonal}))
+				DidYouMean(s, []string{ForecastSeasonal}))
 		}
 		return readPath(true)(dir, v)
 	}}
@@ -354,7 +354,7 @@ func start(dst func(*Job) *Start) field {
 		}
 		t, err := time.Parse(time.RFC3339, s)
 		if err != nil {
-			return Start{}, wrong(fmt.Sprintf("Invalid start %q", s), "%sUse %s.", didYouMean(s, []string{StartLatest, StartEarliest}), forms)
+			return Start{}, wrong(fmt.Sprintf("Invalid start %q", s), "%sUse %s.", DidYouMean(s, []string{StartLatest, StartEarliest}), forms)
 		}
 		return Start{Kind: StartTime, Time: t}, nil
 	}}

@@ -240,7 +240,7 @@ func (d *decoder) variables(blocks []*hclsyntax.Block, opt Options, files Files)
 	names := slices.Sorted(maps.Keys(values))
 	for _, name := range slices.Sorted(maps.Keys(inputs)) {
 		if _, ok := declared[name]; !ok {
-			d.fail(inputs[name].name, fmt.Sprintf("Unknown variable %q", name), "%sThe job file declares %s.", didYouMean(name, names), listOr(names, "no variables"))
+			d.fail(inputs[name].name, fmt.Sprintf("Unknown variable %q", name), "%sThe job file declares %s.", DidYouMean(name, names), listOr(names, "no variables"))
 		}
 	}
 	return values
@@ -250,7 +250,7 @@ func (d *decoder) variable(b *hclsyntax.Block, in input, given bool) cty.Value {
 	known := []string{"default", "description", "type"}
 	for _, a := range inOrder(b.Body.Attributes) {
 		if !slices.Contains(known, a.Name) {
-			d.fail(a.NameRange, fmt.Sprintf("Unknown attribute %q", a.Name), "%sA variable has default, description and type.", didYouMean(a.Name, known))
+			d.fail(a.NameRange, fmt.Sprintf("Unknown attribute %q", a.Name), "%sA variable has default, description and type.", DidYouMean(a.Name, known))
 		}
 	}
 	for _, inner := range b.Body.Blocks {

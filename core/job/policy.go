@@ -171,7 +171,7 @@ func (d *decoder) params(b *hclsyntax.Block, path string) {
 			i++
 		}
 		if i == len(known) {
-			d.fail(a.NameRange, fmt.Sprintf("Policy %q has no parameter %q", spec.name, a.Name), "%s", strings.TrimSpace(didYouMean(a.Name, names)+"It has "+strings.Join(names, ", ")+"."))
+			d.fail(a.NameRange, fmt.Sprintf("Policy %q has no parameter %q", spec.name, a.Name), "%s", strings.TrimSpace(DidYouMean(a.Name, names)+"It has "+strings.Join(names, ", ")+"."))
 			continue
 		}
 		d.param(known[i], a, join(path, a.Name))
@@ -206,23 +206,23 @@ func (d *decoder) param(p policyParam, a *hclsyntax.Attribute, path string) {
 }
 
 // describeParams writes the policies and their numbers for the reference.
-func describeParams(out *strings.Builder, indent string) {
+func describeParams(out *strings.Builder, indent string, width int) {
 	for i := range policies {
 		fmt.Fprintf(out, "%s# %s\n", indent, policies[i].name)
-		for _, line := range wrap(policies[i].doc, docWidth-len(indent)-4) {
+		for _, line := range wrap(policies[i].doc, width-len(indent)-4) {
 			fmt.Fprintf(out, "%s#   %s\n", indent, line)
 		}
 		for _, p := range policies[i].params {
-			p.describe(out, indent)
+			p.describe(out, indent, width)
 		}
 	}
 	fmt.Fprintf(out, "%s# every policy\n", indent)
-	guardParam.describe(out, indent)
+	guardParam.describe(out, indent, width)
 }
 
-func (p policyParam) describe(out *strings.Builder, indent string) {
+func (p policyParam) describe(out *strings.Builder, indent string, width int) {
 	fmt.Fprintf(out, "%s%-20s %s; default %s\n", indent, p.name, p.limits(), p.standard())
-	for _, line := range wrap(strings.ToUpper(p.doc[:1])+p.doc[1:]+".", docWidth-len(indent)-4) {
+	for _, line := range wrap(strings.ToUpper(p.doc[:1])+p.doc[1:]+".", width-len(indent)-4) {
 		fmt.Fprintf(out, "%s    %s\n", indent, line)
 	}
 }

@@ -219,7 +219,7 @@ func (p *Pool) Check(jobs []*Job) hcl.Diagnostics {
 			free := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 				return slices.ContainsFunc(p.Jobs, func(o PoolJob) bool { return o.Name == name })
 			})
-			fail("job "+o.Name+".name", fmt.Sprintf("Job %q is not among the jobs", o.Name), "%sName its job file too: what it holds counts, and one process must know it. Or take it out of the pool, once it has stopped.", didYouMean(o.Name, free))
+			fail("job "+o.Name+".name", fmt.Sprintf("Job %q is not among the jobs", o.Name), "%sName its job file too: what it holds counts, and one process must know it. Or take it out of the pool, once it has stopped.", DidYouMean(o.Name, free))
 		}
 	}
 	inFileOrder(diags)

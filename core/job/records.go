@@ -188,7 +188,7 @@ func (c census) advice(name string, n int) string {
 	if len(shown) > 16 {
 		shown, more = shown[:16], " and others"
 	}
-	return fmt.Sprintf("%sThe %s %s: %s%s.", didYouMean(name, c.names), newest(n), have(n), strings.Join(shown, ", "), more)
+	return fmt.Sprintf("%sThe %s %s: %s%s.", DidYouMean(name, c.names), newest(n), have(n), strings.Join(shown, ", "), more)
 }
 
 func have(n int) string {

@@ -8,8 +8,9 @@ import (
 )
 
 // Reference returns the description of every block and attribute of a job file as plain text, made from the schema
-// that decodes them.
-func Reference() string {
+// that decodes them. Descriptions are wrapped to width characters, and to 96 where that is more.
+func Reference(width int) string {
+	width = min(width, widestReference)
 	var out strings.Builder
 	out.WriteString(`A job file holds one job and the variables that it uses:
 
@@ -20,7 +21,7 @@ func Reference() string {
   }
 
 `)
-	describe(&out, schema, "")
+	describe(&out, schema, "", width)
 	out.WriteString("\nDurations: " + durationUnits + ".\nSizes: " + sizeUnits + ".\n")
 	names := slices.Sorted(maps.Keys(functions("", nil)))
 	out.WriteString("Functions: " + strings.Join(names, ", ") + `.
@@ -30,9 +31,9 @@ Relative paths start at the job file's folder.
 	return out.String()
 }
 
-const docWidth = 96
+const widestReference = 96
 
-func describe(out *strings.Builder, b *block, indent string) {
+func describe(out *strings.Builder, b *block, indent string, width int) {
 	head := b.name
 	if b.labels != nil {
 		head += " " + oneOf(b.labels)
@@ -47,31 +48,31 @@ func describe(out *strings.Builder, b *block, indent string) {
 	}
 	fmt.Fprintf(out, "%s%s {\n", indent, head)
 	inner := indent + "  "
-	for _, line := range wrap(b.doc, docWidth-len(inner)) {
+	for _, line := range wrap(b.doc, width-len(inner)-2) {
 		fmt.Fprintf(out, "%s# %s\n", inner, line)
 	}
 	for i := range b.attrs {
 		if a := &b.attrs[i]; a.later == "" {
-			a.describe(out, inner)
+			a.describe(out, inner, width)
 		}
 	}
 	if b.params {
-		describeParams(out, inner)
+		describeParams(out, inner, width)
 	}
 	for _, child := range b.blocks {
 		out.WriteByte('\n')
-		describe(out, child, inner)
+		describe(out, child, inner, width)
 	}
 	fmt.Fprintf(out, "%s}\n", indent)
 }
 
-func (a *attribute) describe(out *strings.Builder, indent string) {
+func (a *attribute) describe(out *strings.Builder, indent string, width int) {
 	facts := []string{a.field.kind()}
 	if limits := a.field.limits(); limits != "" {
 		facts = append(facts, limits)
 	}
 	fmt.Fprintf(out, "%s%-20s %s; %s\n", indent, a.name, strings.Join(facts, ": "), a.standard())
-	for _, line := range wrap(a.doc, docWidth-len(indent)-4) {
+	for _, line := range wrap(a.doc, width-len(indent)-4) {
 		fmt.Fprintf(out, "%s    %s\n", indent, line)
 	}
 }

@@ -85,7 +85,7 @@ func (s survey) roles(label string) (roles, error) {
 	}
 	switch {
 	case label != "" && !slices.Contains(names, label):
-		return r, fmt.Errorf("no record has the label %q: %sthe fields are %s", label, didYouMean(label, names), strings.Join(names, ", "))
+		return r, fmt.Errorf("no record has the label %q: %sthe fields are %s", label, DidYouMean(label, names), strings.Join(names, ", "))
 	case label != "" && !slices.Contains(binary, label):
 		if len(binary) == 0 {
 			return r, fmt.Errorf("the field %q cannot be the label: a label is 0 or 1 in every record, and no field is", label)
@@ -219,9 +219,9 @@ job %s {
   backend "local" {
   }
 }
-`, count(s.samples, "record"), in.Topic, quote(in.Name), quoteList(in.Brokers), quote(in.Topic), quote(in.Topic+"-dead"), left,
+`, Count(s.samples, "record"), in.Topic, quote(in.Name), quoteList(in.Brokers), quote(in.Topic), quote(in.Topic+"-dead"), left,
 		quote(s.format), quote(r.label), quoteList(r.sparse), quoteList(r.dense), quote(kind),
-		count(in.Partitions, "partition"), max(1, min(in.Partitions, 8)), in.GPUs,
+		Count(in.Partitions, "partition"), max(1, min(in.Partitions, 8)), in.GPUs,
 		comment(in.ShortSeason()), quote(FormatDuration(o.interval)), quote(FormatDuration(o.horizon)), quote(FormatDuration(o.season)), history, quote(in.Checkpoint))
 }
 

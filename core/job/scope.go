@@ -71,7 +71,7 @@ func (s *scope) check(traversal hcl.Traversal) *hcl.Diagnostic {
 	if _, declared := s.variables[step.Name]; declared {
 		return nil
 	}
-	detail := didYouMean(step.Name, names)
+	detail := DidYouMean(step.Name, names)
 	return at(hcl.DiagError, r, fmt.Sprintf("Unknown variable %q", step.Name),
 		fmt.Sprintf("%sDeclare it beside the job block: variable %q { }.", detail, step.Name))
 }

@@ -41,8 +41,8 @@ func letters(word string) string {
 	return string(slices.Sorted(slices.Values([]rune(word))))
 }
 
-// didYouMean returns "Did you mean "x"? " or "", ready to stand before the rest of a detail.
-func didYouMean(given string, candidates []string) string {
+// DidYouMean returns "Did you mean "x"? " or "", ready to stand before the rest of a detail.
+func DidYouMean(given string, candidates []string) string {
 	if best := Nearest(given, candidates); best != "" {
 		return fmt.Sprintf("Did you mean %q? ", best)
 	}

@@ -54,7 +54,7 @@ func (j *Job) absentTopic(path, topic string, info TopicInfo) hcl.Diagnostics {
 		return hcl.Diagnostics{j.ErrorAt("stream.brokers", fmt.Sprintf("Cannot ask the brokers about topic %q", topic),
 			fmt.Sprintf("%s. Are the addresses right, and can they be reached from here (network, tls, sasl)?", strings.TrimRight(info.Err.Error(), ".")))}
 	case !info.Exists:
-		return hcl.Diagnostics{j.ErrorAt(path, fmt.Sprintf("Topic %q does not exist", topic), didYouMean(topic, info.Others)+topicList(info.Others))}
+		return hcl.Diagnostics{j.ErrorAt(path, fmt.Sprintf("Topic %q does not exist", topic), DidYouMean(topic, info.Others)+topicList(info.Others))}
 	}
 	return hcl.Diagnostics{j.ErrorAt(path, fmt.Sprintf("Topic %q has no partitions", topic), "The brokers know its name but no partition: is it being deleted?")}
 }
@@ -108,16 +108,8 @@ func (j *Job) partitionDiagnostics(info TopicInfo) hcl.Diagnostics {
 	}
 	if j.Workers.Min > info.Partitions {
 		return hcl.Diagnostics{j.ErrorAt("workers.min", "More workers than partitions",
-			fmt.Sprintf(`Topic %q has %s and workers.min is %d: without forwarding the others have nothing to do. Use forward = "advanced", or fewer workers.`, j.Stream.Topic, count(info.Partitions, "partition"), j.Workers.Min))}
+			fmt.Sprintf(`Topic %q has %s and workers.min is %d: without forwarding the others have nothing to do. Use forward = "advanced", or fewer workers.`, j.Stream.Topic, Count(info.Partitions, "partition"), j.Workers.Min))}
 	}
 	return hcl.Diagnostics{j.WarningAt("workers.max", "More workers than partitions",
-		fmt.Sprintf(`Topic %q has %s: without forwarding, workers beyond that have nothing to do. Use forward = "advanced", or max = %d.`, j.Stream.Topic, count(info.Partitions, "partition"), info.Partitions))}
-}
-
-// count is "1 partition", "3 partitions".
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+		fmt.Sprintf(`Topic %q has %s: without forwarding, workers beyond that have nothing to do. Use forward = "advanced", or max = %d.`, j.Stream.Topic, Count(info.Partitions, "partition"), info.Partitions))}
 }

@@ -31,10 +31,10 @@ func TestCostRestsHigherUnderMoreLoad(t *testing.T) {
 		targets, _ := l.play(policy(t, "cost"), 90)
 		end := targets[len(targets)-1]
 		if end < last || linear.Throughput(end, 2) < rate {
-			t.Errorf("at %v samples/s it rests at %d workers, and at less load at %d", rate, end, last)
+			t.Errorf("at %v records/s it rests at %d workers, and at less load at %d", rate, end, last)
 		}
 		if end > last+7 { // 5 for the load
-			t.Errorf("at %v samples/s it rests at %d workers, %v samples/s", rate, end, linear.Throughput(end, 2))
+			t.Errorf("at %v records/s it rests at %d workers, %v records/s", rate, end, linear.Throughput(end, 2))
 		}
 		last = end
 	}

@@ -182,7 +182,7 @@ func (p *program) account(s *sheet, costs []float64, at, best int) string {
 	o, v := s.o, p.v
 	reach := formatDuration(seconds(v.at[p.steps()]).Round(time.Second))
 	s.note("backlog", float64(max(o.BacklogRecords, 0)), "records", "")
-	s.note("load", v.mean[0], "samples/s", fmt.Sprintf("expected next; %s to %s in nine of ten cases", formatNumber(v.load[0][0]), formatNumber(v.load[0][classes-1])))
+	s.note("load", v.mean[0], "records/s", fmt.Sprintf("expected next; %s to %s in nine of ten cases", formatNumber(v.load[0][0]), formatNumber(v.load[0][classes-1])))
 	if p.outage > 0 {
 		s.noteDuration("rescale outage", o.RescaleCost.Value, "nothing is trained meanwhile")
 	} else {

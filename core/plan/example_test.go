@@ -54,5 +54,5 @@ func ExamplePolicy() {
 	fmt.Println(d.Reason)
 	// Output:
 	// out 8
-	// the plan needs 8 workers within 5m for a load of 120,000 samples/s, and 4 train 64,000 samples/s
+	// the plan needs 8 workers within 5m for a load of 120,000 records/s, and 4 train 64,000 records/s
 }

@@ -31,8 +31,8 @@ func (s *sheet) lagFallback(p *proposal, expect float64) {
 	w, saturated := s.curve.Smallest(need)
 	s.noteDuration("lag", o.Lag, "over the fallback threshold of "+formatDuration(threshold))
 	s.note("backlog", backlog, "records", "")
-	s.note("catch-up", drain, "samples/s", "backlog / "+formatDuration(o.catchUp()))
-	s.note("load with backlog", need, "samples/s", "max(forecast, recent rate) × (1 + headroom) + catch-up")
+	s.note("catch-up", drain, "records/s", "backlog / "+formatDuration(o.catchUp()))
+	s.note("load with backlog", need, "records/s", "max(forecast, recent rate) × (1 + headroom) + catch-up")
 	s.note("needed for lag", float64(w), "workers", "smallest w with F(w) > load with backlog")
 
 	over := fmt.Sprintf("the lag of %s is over the fallback threshold of %s", formatDuration(o.Lag), formatDuration(threshold))

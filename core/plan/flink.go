@@ -117,13 +117,13 @@ func (p flink) decide(s *sheet, m *memory, v flinkMetrics) proposal {
 	}
 	least, most := p.wanted(v, upper, 0), p.wanted(v, lower, restart)
 	need := p.wanted(v, p.target, restart)
-	s.note("input", v.input, "samples/s", "trained + growth of the backlog, mean of the window")
-	s.note("true processing rate", v.tpr, "samples/s", fmt.Sprintf("trained / busy share %.2f", v.busy))
-	s.note("acts below", least, "samples/s", fmt.Sprintf("backlog/catch-up + input/%.2f", upper))
+	s.note("input", v.input, "records/s", "trained + growth of the backlog, mean of the window")
+	s.note("true processing rate", v.tpr, "records/s", fmt.Sprintf("trained / busy share %.2f", v.busy))
+	s.note("acts below", least, "records/s", fmt.Sprintf("backlog/catch-up + input/%.2f", upper))
 	if finite(most) {
-		s.note("acts above", most, "samples/s", fmt.Sprintf("the same with a restart of %s, at %.2f", formatDuration(restart), lower))
+		s.note("acts above", most, "records/s", fmt.Sprintf("the same with a restart of %s, at %.2f", formatDuration(restart), lower))
 	}
-	s.note("needed", need, "samples/s", fmt.Sprintf("with a restart, at %g", p.target))
+	s.note("needed", need, "records/s", fmt.Sprintf("with a restart, at %g", p.target))
 	out := proposal{want: s.current, load: need, source: "utilisation", reason: fmt.Sprintf("the true processing rate of %s is within its bounds", formatRate(v.tpr))}
 	if v.tpr <= 0 || (v.tpr >= least && v.tpr <= most) {
 		m.Planned, m.Wishes = time.Time{}, nil

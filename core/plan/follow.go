@@ -17,8 +17,8 @@ func (p follow) propose(s *sheet) proposal {
 	}
 	load := rate * (1 + p.margin)
 	want, saturated := s.curve.Smallest(load)
-	s.note("last rate", rate, "samples/s", "newest measured")
-	s.note("load", load, "samples/s", fmt.Sprintf("last rate × (1 + %g)", p.margin))
+	s.note("last rate", rate, "records/s", "newest measured")
+	s.note("load", load, "records/s", fmt.Sprintf("last rate × (1 + %g)", p.margin))
 	return proposal{
 		want: want, load: load, saturated: saturated, source: "rate",
 		reason: fmt.Sprintf("the last rate of %s, with %g %% on top, needs %s", formatRate(rate), 100*p.margin, workers(want)),

@@ -213,7 +213,7 @@ func (s *sheet) noteCapacity(name string, w int, remark string) {
 	if e := s.doubt(w); e > 0 {
 		expr += fmt.Sprintf("; ± %.2g %%", 100*e)
 	}
-	s.note(name, s.capacity(w), "samples/s", expr)
+	s.note(name, s.capacity(w), "records/s", expr)
 }
 
 // conclude sets what follows from the target: kind, capacity, saturation, state.

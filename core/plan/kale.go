@@ -94,10 +94,10 @@ func (s *sheet) noteForecast(mean []float64, soon, later int) {
 		measured = "assumed"
 	}
 	s.noteDuration("lead", o.lead(), fmt.Sprintf("join time %s (%s) + autoscale.tick %s", formatDuration(o.JoinTime.Value), measured, formatDuration(o.Interval)))
-	s.note("forecast now", mean[0], "samples/s", "by "+o.Forecast.Source)
-	s.note("forecast peak", slices.Max(mean[:soon]), "samples/s", "largest mean within the lead")
-	s.note("load", s.withHeadroom(slices.Max(mean[:soon])), "samples/s", fmt.Sprintf("forecast peak × (1 + %g)", o.Headroom))
-	s.note("load until τ", s.withHeadroom(slices.Max(mean[:later])), "samples/s", "largest mean until τ, with headroom")
+	s.note("forecast now", mean[0], "records/s", "by "+o.Forecast.Source)
+	s.note("forecast peak", slices.Max(mean[:soon]), "records/s", "largest mean within the lead")
+	s.note("load", s.withHeadroom(slices.Max(mean[:soon])), "records/s", fmt.Sprintf("forecast peak × (1 + %g)", o.Headroom))
+	s.note("load until τ", s.withHeadroom(slices.Max(mean[:later])), "records/s", "largest mean until τ, with headroom")
 	if o.RescaleCost.Value > 0 {
 		s.noteDuration("rescale outage", o.RescaleCost.Value, "reported only: Kale's plan does not weigh it")
 	}
@@ -139,8 +139,8 @@ func (s *sheet) reactive(why string) (p proposal, expect float64) {
 	}
 	p.load = s.withHeadroom(rate)
 	w, saturated := s.curve.Smallest(p.load)
-	s.note("recent rate", rate, "samples/s", "largest in the last "+formatDuration(window))
-	s.note("load", p.load, "samples/s", fmt.Sprintf("recent rate × (1 + %g)", s.o.Headroom))
+	s.note("recent rate", rate, "records/s", "largest in the last "+formatDuration(window))
+	s.note("load", p.load, "records/s", fmt.Sprintf("recent rate × (1 + %g)", s.o.Headroom))
 	s.note("needed", float64(w), "workers", "smallest w with F(w) > load")
 	p.want, p.saturated = max(s.current, w), saturated
 	p.reason = fmt.Sprintf("%s; the recent rate of %s needs %s", why, formatRate(rate), workers(w))

@@ -120,7 +120,7 @@ func TestKaleFallback_Kale_3_4_3(t *testing.T) {
 		{"not trusted: reactive upwards", func(o *Observation) {
 			o.Forecast.Trusted, o.Forecast.Reason = false, "error of 40 % yesterday"
 			o.Rates.Values[25] = 150_000
-		}, 10, KindOut, "reactive", "error of 40 % yesterday; the recent rate of 150,000 samples/s needs 10 workers"},
+		}, 10, KindOut, "reactive", "error of 40 % yesterday; the recent rate of 150,000 records/s needs 10 workers"},
 		{"not trusted: older than τ does not count", func(o *Observation) {
 			o.Forecast.Trusted = false
 			o.Rates.Values[15] = 150_000

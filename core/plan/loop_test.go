@@ -112,10 +112,10 @@ func TestPoliciesComeToRest(t *testing.T) {
 					l.step(d)
 				}
 				if n := len(changed); n > 0 && changed[n-1] > 140 {
-					t.Errorf("%s at %v samples/s and an outage of %v still changes: %v", name, rate, outage, changed)
+					t.Errorf("%s at %v records/s and an outage of %v still changes: %v", name, rate, outage, changed)
 				}
 				if f := linear.Throughput(l.running, 2); name != "static" && (f < rate || f > 2.7*rate) {
-					t.Errorf("%s rests at %d workers, %v samples/s, for %v and an outage of %v", name, l.running, f, rate, outage)
+					t.Errorf("%s rests at %d workers, %v records/s, for %v and an outage of %v", name, l.running, f, rate, outage)
 				}
 			}
 		}
@@ -238,7 +238,7 @@ func TestDayScenarios(t *testing.T) {
 			least, most = min(least, d.Target), max(most, d.Target)
 		}
 		if name != "static" && name != "autopilot" && most-least < 4 {
-			t.Errorf("%s kept to %d to %d workers over a day from 60,000 to 240,000 samples/s", name, least, most)
+			t.Errorf("%s kept to %d to %d workers over a day from 60,000 to 240,000 records/s", name, least, most)
 		}
 	}
 }

@@ -45,8 +45,8 @@ func (p madu) propose(s *sheet) proposal {
 		want = ceilCount(load / (c * p.target))
 	}
 	m.Planned, m.Want = o.Now, want
-	s.note("load", load, "samples/s", fmt.Sprintf("largest μ + %g·σ until the next plan's workers train", p.z))
-	s.note("per worker", c, "samples/s", "c of c·w, fitted to F through the origin")
+	s.note("load", load, "records/s", fmt.Sprintf("largest μ + %g·σ until the next plan's workers train", p.z))
+	s.note("per worker", c, "records/s", "c of c·w, fitted to F through the origin")
 	return proposal{want: want, load: load, source: "forecast", saturated: want > o.Limits.Max, noIn: slices.DeleteFunc([]string{s.distrust()}, func(w string) bool { return w == "" }),
 		reason: fmt.Sprintf("%s at %s for each worker, %.0f %% used, need %s", formatRate(load), formatRate(c), 100*p.target, workers(want))}
 }

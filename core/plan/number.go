@@ -118,4 +118,4 @@ func formatDuration(d time.Duration) string {
 	return s
 }
 
-func formatRate(x float64) string { return formatNumber(x) + " samples/s" }
+func formatRate(x float64) string { return formatNumber(x) + " records/s" }

@@ -96,6 +96,21 @@ type Series struct {
 	Values Values        `json:"values,omitempty"`
 }
 
+// Trimmed is the series from its first known value to its last: none where nothing is known.
+func (s Series) Trimmed() Series {
+	from, to := 0, len(s.Values)
+	for from < to && !finite(s.Values[from]) {
+		from++
+	}
+	for to > from && !finite(s.Values[to-1]) {
+		to--
+	}
+	if from == to {
+		return Series{}
+	}
+	return Series{Start: s.Start.Add(time.Duration(from) * s.Step), Step: s.Step, Values: s.Values[from:to]}
+}
+
 // Flow is how fast the members train, and how busy they are with it.
 type Flow struct {
 	Known bool `json:"known,omitempty"`

@@ -174,7 +174,7 @@ func smallDay(t *testing.T) (s scenario, arrival []float64, target, running []in
 	}
 	s = scenario{
 		Name: "small day", Policy: "kale", Base: json.RawMessage(encode(t, base)),
-		About: "the paper's weekday in 120 s, at most 6 workers of 1,000 samples/s, decided every second with a perfect forecast of 20 s",
+		About: "the paper's weekday in 120 s, at most 6 workers of 1,000 records/s, decided every second with a perfect forecast of 20 s",
 	}
 	p := policy(t, "kale")
 	o := base

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 )
 
 // backend tries the plugin: it starts, takes the job's block, says what it has, and whether the job has room.
@@ -55,7 +56,7 @@ func (p Patient) launch(ctx context.Context) (*backend.Client, Finding) {
 	if err != nil {
 		return b, ok(check, "it starts, but does not say what it is: %v", err).but(Fail, "Install the plugin of this version of Kale.")
 	}
-	f := ok(check, "%s %s answers after %s", info.Name, info.Version, brief(time.Since(began)))
+	f := ok(check, "%s %s answers after %s", info.Name, info.Version, job.Length(time.Since(began)))
 	var lacks []string
 	if !info.Drains {
 		lacks = append(lacks, "let workers drain")
@@ -95,7 +96,7 @@ func answers(ctx context.Context, b backend.Backend) []Finding {
 		}
 		select {
 		case <-ctx.Done():
-			return []Finding{ok(clusterCheck, "it does not answer, tried for %s: %v", brief(time.Since(began)), why).but(Fail,
+			return []Finding{ok(clusterCheck, "it does not answer, tried for %s: %v", job.Length(time.Since(began)), why).but(Fail,
 				"See from this machine that its servers are up, and that the address is theirs. Nothing was started; kale validate -offline checks a job file without its cluster.")}
 		case <-time.After(probeEvery):
 		}
@@ -160,7 +161,10 @@ func (p Patient) devices(ctx context.Context, b backend.Backend) Finding {
 	if gpus == 0 && inv.Total > 0 {
 		noun = "slot"
 	}
-	f := ok(check, "%s, %d free", count(inv.Total, noun), inv.Free)
+	f := ok(check, "%s, %d free", job.Count(inv.Total, noun), inv.Free)
+	if own := p.own(ctx, b, inv); own > 0 {
+		f.Says += fmt.Sprintf("; %d of those taken are this job's own", own)
+	}
 	if len(names) > 0 {
 		f.Says += " (" + strings.Join(names, ", ") + ")"
 	}
@@ -175,10 +179,41 @@ func (p Patient) devices(ctx context.Context, b backend.Backend) Finding {
 	return f
 }
 
+// own is how many of the devices this job itself holds: its processes run already.
+func (p Patient) own(ctx context.Context, b backend.Backend, inv backend.Inventory) (n int) {
+	for _, d := range inv.Devices {
+		if strings.HasPrefix(d.HeldBy, p.Job.Name+"/") {
+			n++
+		}
+	}
+	if n == 0 { // a cluster may not say who holds what
+		n = p.Job.Workers.GPUs * p.running(ctx, b)
+	}
+	return min(n, inv.Total-inv.Free)
+}
+
+// running is how many workers of this job run already.
+func (p Patient) running(ctx context.Context, b backend.Backend) (n int) {
+	list, _, err := b.List(ctx, p.Job.Name)
+	if err != nil {
+		return 0 // the next question says why
+	}
+	for _, st := range list {
+		if st.ID.Role == backend.RoleWorker && st.State.Live() {
+			n++
+		}
+	}
+	return n
+}
+
 // room asks whether the least and the most workers would find a place now.
 func (p Patient) room(ctx context.Context, b backend.Backend) []Finding {
 	const check = "room"
 	o := p.options(b)
+	already := ""
+	if n := p.running(ctx, b); n > 0 {
+		already = fmt.Sprintf("; %s of this job run already and keep their places", job.Count(n, "worker"))
+	}
 	var out []Finding
 	for _, w := range []struct {
 		path string
@@ -192,7 +227,7 @@ func (p Patient) room(ctx context.Context, b backend.Backend) []Finding {
 		if w.path == "workers.max" && w.n == p.Job.Workers.Min {
 			continue
 		}
-		name := fmt.Sprintf("room for %s", count(w.n, "worker"))
+		name := fmt.Sprintf("room for %s", job.Count(w.n, "worker"))
 		report, err := core.CouldPlace(ctx, o, w.n)
 		switch {
 		case err != nil && backend.CodeOf(err) == backend.Unsupported:
@@ -204,7 +239,7 @@ func (p Patient) room(ctx context.Context, b backend.Backend) []Finding {
 			return append(out, judged(byCluster, report.Mistakes.HCL(), ok(name, ""))...)
 		}
 		if why := core.Shortage(report); why != "" {
-			out = append(out, ok(name, "%s (%s)", why, place(p.Job, w.path)).but(w.bad, w.do))
+			out = append(out, ok(name, "%s%s (%s)", why, already, place(p.Job, w.path)).but(w.bad, w.do))
 			continue
 		}
 		out = append(out, ok(name, "%s", placed(report)))
@@ -226,5 +261,5 @@ func placed(r backend.Report) string {
 	if len(nodes) == 0 {
 		return "there is"
 	}
-	return "there is, on " + count(len(nodes), "node")
+	return "there is, on " + job.Count(len(nodes), "node")
 }

@@ -262,6 +262,60 @@ func TestBackend(t *testing.T) {
 	}
 }
 
+// What the job itself holds is told from what others hold.
+func TestOwnPlaces(t *testing.T) {
+	p := patient(t) // 2 to 4 workers with a GPU each
+	b := fake.New(nil, fake.NewCluster(3))
+	p.configure(t.Context(), b)
+	ensure := func(job string, ranks ...int) {
+		t.Helper()
+		for _, rank := range ranks {
+			w := backend.Workload{ID: backend.ID{Role: backend.RoleWorker, Rank: rank, Generation: 1}, Argv: []string{"run"}, Resources: backend.Resources{GPUs: 1}}
+			if _, err := b.Ensure(t.Context(), job, []backend.Workload{w}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := b.Configure(t.Context(), backend.Config{Job: "other"}); err != nil {
+		t.Fatal(err)
+	}
+	ensure("other", 0)
+	if f := p.devices(t.Context(), b); strings.Contains(f.Says, "this job") {
+		t.Errorf("while it does not run: %s", f.Says)
+	}
+	ensure("ctr", 0, 1)
+	if f := p.devices(t.Context(), b); !strings.Contains(f.Says, "0 free; 2 of those taken are this job's own") {
+		t.Errorf("devices: %s", f.Says)
+	}
+	got := p.room(t.Context(), b)
+	if diff := cmp.Diff([]string{"ok room for 2 workers", "warn room for 4 workers"}, says(got)); diff != "" || !strings.Contains(got[len(got)-1].Says, "2 workers of this job run already") {
+		t.Errorf("%s%+v", diff, got)
+	}
+}
+
+// While the plugin starts, whose socket goes into the state folder, that folder stays; in the end it is not there.
+func TestStateFolderStaysForThePlugin(t *testing.T) {
+	p := patient(t)
+	tried := make(chan struct{})
+	p.Launch = func(context.Context) (*backend.Client, error) {
+		<-tried
+		if _, err := os.Stat(p.StateDir); err != nil {
+			t.Errorf("while the plugin starts: %v", err)
+		}
+		return nil, errors.New("no such program")
+	}
+	try := p.folders()
+	state := try.trials[1].try
+	try.trials[1].try = func(ctx context.Context) []Finding {
+		defer close(tried)
+		return state(ctx)
+	}
+	p.examine(t.Context(), p.backend(), try)
+	if _, err := os.Stat(p.StateDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it left its folder: %v", err)
+	}
+}
+
 // Folders are tried by writing, and left as they were.
 func TestFolders(t *testing.T) {
 	root := t.TempDir()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/kale-sched/kale/cmd/internal/folder"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 )
@@ -37,7 +38,13 @@ const (
 
 // Examine tries everything that the job needs.
 func Examine(ctx context.Context, p Patient) []Finding {
-	return run(ctx, []group{p.kafka(), p.backend(), p.trainer(), p.folders(), p.machine()})
+	return p.examine(ctx, p.kafka(), p.backend(), p.trainer(), p.folders(), p.machine())
+}
+
+func (p Patient) examine(ctx context.Context, groups ...group) []Finding {
+	made, _ := folder.Make(p.StateDir) // the plugin's socket goes there while the folder is tried: whether it can be made is for that trial
+	defer made.Remove()
+	return run(ctx, groups)
 }
 
 // JobFile is what was found in a job file itself.
@@ -65,25 +72,4 @@ func judged(check string, diags hcl.Diagnostics, fine Finding) []Finding {
 		return []Finding{fine}
 	}
 	return out
-}
-
-// count is "1 partition", "3 partitions".
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// brief is a duration as a person reads it.
-func brief(d time.Duration) string {
-	switch {
-	case d < time.Millisecond:
-		return d.Round(10 * time.Microsecond).String()
-	case d < time.Second:
-		return d.Round(100 * time.Microsecond).String()
-	case d < time.Minute:
-		return d.Round(10 * time.Millisecond).String()
-	}
-	return job.FormatDuration(d.Round(time.Second))
 }

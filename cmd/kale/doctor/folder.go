@@ -17,6 +17,7 @@ import (
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 )
 
 // What a folder must have room for, and how soon it must have written: below the first a snapshot of even a small model may not fit.
@@ -117,7 +118,7 @@ func tryFolder(check, dir, setting string) Finding {
 	if err != nil {
 		return ok(check, "%s: its file system does not say how much room there is: %v", dir, err).but(Warn, "See yourself that there is enough.")
 	}
-	f := ok(check, "%s: written and made durable in %s, %s free", dir, brief(took), gigabytes(free))
+	f := ok(check, "%s: written and made durable in %s, %s free", dir, job.Length(took), gigabytes(free))
 	switch {
 	case free < leastRoom:
 		return f.but(Fail, fmt.Sprintf("Make room, or choose another folder (%s).", setting))

@@ -135,7 +135,7 @@ func askBroker(ctx context.Context, cl *kgo.Client, b kadm.BrokerDetail) Finding
 		err = req()
 	}
 	took := time.Since(began)
-	f := ok(check, "%s answers in %s", addr, brief(took))
+	f := ok(check, "%s answers in %s", addr, job.Length(took))
 	switch {
 	case err != nil:
 		return ok(check, "%s, the address that it tells its clients, does not answer: %s", addr, reason(err)).
@@ -162,7 +162,7 @@ func (p Patient) topic(ctx context.Context) []Finding {
 	case info.Retention < 0:
 		settings += ", keeps records for ever"
 	}
-	return judged("topic", diags, ok("topic", "%s: %s%s", j.Stream.Topic, count(info.Partitions, "partition"), settings))
+	return judged("topic", diags, ok("topic", "%s: %s%s", j.Stream.Topic, job.Count(info.Partitions, "partition"), settings))
 }
 
 func (p Patient) records(ctx context.Context, newest *atomic.Int64) []Finding {
@@ -176,7 +176,7 @@ func (p Patient) records(ctx context.Context, newest *atomic.Int64) []Finding {
 	if p.Job.Model.Kind == job.ModelCounting {
 		return []Finding{ok("records", "a counting job looks into no record")}
 	}
-	return judged("records", diags, ok("records", "%s read as committed; all fields of the features are there", count(len(found.Values), "newest record")))
+	return judged("records", diags, ok("records", "%s read as committed; all fields of the features are there", job.Count(len(found.Values), "newest record")))
 }
 
 // The bit of Kafka's authorised operations that says that a topic may be written (AclOperation WRITE), and the value for not known.
@@ -199,7 +199,7 @@ func (p Patient) deadLetter(ctx context.Context) []Finding {
 		return []Finding{ok(check, "%v", err).but(Fail, "")}
 	}
 	info := askTopic(ctx, j.Stream.Brokers, j.Stream.DeadLetter, opts)
-	fine := ok(check, "%s: %s", j.Stream.DeadLetter, count(info.Partitions, "partition"))
+	fine := ok(check, "%s: %s", j.Stream.DeadLetter, job.Count(info.Partitions, "partition"))
 	if diags := j.DeadLetterDiagnostics(info); len(diags) > 0 {
 		return judged(check, diags, fine)
 	}
@@ -233,7 +233,7 @@ func authorised(ctx context.Context, opts []kgo.Opt, topic string) (int32, error
 		return 0, err
 	}
 	if len(resp.Topics) != 1 {
-		return 0, fmt.Errorf("they answered for %s", count(len(resp.Topics), "topic"))
+		return 0, fmt.Errorf("they answered for %s", job.Count(len(resp.Topics), "topic"))
 	}
 	return resp.Topics[0].AuthorizedOperations, nil
 }
@@ -247,8 +247,8 @@ func recordsClock(now time.Time, unixNano int64) []Finding {
 	newest := time.Unix(0, unixNano)
 	ahead := newest.Sub(now)
 	if ahead > aheadLimit {
-		return []Finding{ok(check, "the newest record is of %s, %s ahead of this machine's clock", newest.Format(time.RFC3339), brief(ahead)).
+		return []Finding{ok(check, "the newest record is of %s, %s ahead of this machine's clock", newest.Format(time.RFC3339), job.Length(ahead)).
 			but(Fail, "Set the clocks of this machine, of the brokers and of the producers by the same time server (NTP): lag in seconds is wrong by that much.")}
 	}
-	return []Finding{ok(check, "the newest record is %s old", brief(max(-ahead, 0)))}
+	return []Finding{ok(check, "the newest record is %s old", job.Length(max(-ahead, 0)))}
 }

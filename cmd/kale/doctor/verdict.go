@@ -90,7 +90,7 @@ func (e *expedition) notPlaced(ctx context.Context, err error, late bool) Findin
 	case ctx.Err() != nil:
 		return Finding{Check: nodesCheck, State: Skip, Says: "interrupted"}
 	case late:
-		return ok(nodesCheck, "the cluster did not place a probe (1 CPU, no GPU) within %s: %v", brief(e.p.ProbeLimit), err).but(Fail,
+		return ok(nodesCheck, "the cluster did not place a probe (1 CPU, no GPU) within %s: %v", job.Length(e.p.ProbeLimit), err).but(Fail,
 			do+"-probe-timeout waits longer, -no-probe tries no nodes.")
 	}
 	return ok(nodesCheck, "the cluster refuses a probe (1 CPU, no GPU): %v", err).but(Fail, do+"-no-probe tries no nodes.")
@@ -262,7 +262,7 @@ func (e *expedition) shared() Finding {
 	case wrote == 0:
 		return Finding{Check: check, State: Skip, Says: "no probe has written there"}
 	}
-	f := ok(check, "%s wrote and read each other's files in %s", count(wrote, "node"), dir)
+	f := ok(check, "%s wrote and read each other's files in %s", job.Count(wrote, "node"), dir)
 	if wrote == 1 {
 		f.Says = fmt.Sprintf("%s is written on %s", dir, e.probes[0].name())
 	}
@@ -303,7 +303,7 @@ func (e *expedition) network(one *probed, n *probe.Network) Finding {
 	if len(bad) > 0 {
 		return ok(check, "%s", strings.Join(bad, "; ")).but(Fail, strings.Join(slices.Compact(do), " "))
 	}
-	says := fmt.Sprintf("it reaches %s", count(n.Brokers, "broker"))
+	says := fmt.Sprintf("it reaches %s", job.Count(n.Brokers, "broker"))
 	if e.meet != "" {
 		says += " and the scheduler at " + e.meet
 	}
@@ -349,5 +349,5 @@ func (e *expedition) betweenNodes() (out []Finding) {
 	if calls == 0 {
 		return out
 	}
-	return append(out, ok(clocks, "at most %s apart", brief(time.Duration(worst*float64(time.Second)))))
+	return append(out, ok(clocks, "at most %s apart", job.Length(time.Duration(worst*float64(time.Second)))))
 }

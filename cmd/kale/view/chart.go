@@ -10,6 +10,7 @@ import (
 	"github.com/guptarohit/asciigraph"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
 )
 
 // Signs of the chart's lines, so that they differ without colour too.
@@ -108,7 +109,7 @@ func (w window) axis(indent int) string {
 			}
 		}
 	}
-	before, after := "-"+length(time.Duration(w.past)*w.step), "+"+length(time.Duration(w.columns-w.past)*w.step)
+	before, after := "-"+job.Length(time.Duration(w.past)*w.step), "+"+job.Length(time.Duration(w.columns-w.past)*w.step)
 	put(0, before, 0)
 	put(w.columns, after, len(after))
 	put(w.past, "now", 1)

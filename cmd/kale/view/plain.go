@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 )
 
@@ -99,7 +100,7 @@ func (f Frame) event(at time.Time, kind, text string) string {
 }
 
 func (p *printer) opening(v *core.View) string {
-	text := clean(v.Job) + ", mode " + clean(v.Mode) + fmt.Sprintf(", %d–%d workers, lag objective %s", v.Min, v.Max, length(v.MaxLag))
+	text := clean(v.Job) + ", mode " + clean(v.Mode) + fmt.Sprintf(", %d–%d workers, lag objective %s", v.Min, v.Max, job.Length(v.MaxLag))
 	if v.Emulated {
 		text += ", emulated accelerators"
 	}
@@ -192,7 +193,7 @@ func wordless(s string) string {
 // status is a view in one line.
 func status(v *core.View) string {
 	s := v.Sample
-	text := plural(s.Running, "worker")
+	text := job.Count(s.Running, "worker")
 	if s.Pending > 0 {
 		text += fmt.Sprintf(" +%d pending", s.Pending)
 	}
@@ -209,7 +210,7 @@ func status(v *core.View) string {
 	} else {
 		text += "  lag " + seconds(*s.Lag)
 		if *s.Lag > v.MaxLag.Seconds() {
-			text += " OVER " + length(v.MaxLag)
+			text += " OVER " + job.Length(v.MaxLag)
 		}
 	}
 	if v.AUC != nil {

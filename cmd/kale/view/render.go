@@ -8,6 +8,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 )
 
@@ -131,7 +132,7 @@ func (f Frame) head(width int) string {
 	case v.Manual.Pinned:
 		left += f.dim(" · ") + f.style("3").Render(fmt.Sprintf("pinned at %d", v.Manual.Target))
 	}
-	right := "up " + length(v.Now.Sub(v.Started)) + "  " + f.clock(v.Now)
+	right := "up " + job.Length(v.Now.Sub(v.Started)) + "  " + f.clock(v.Now)
 	gap := width - ansi.StringWidth(left) - ansi.StringWidth(right)
 	if gap < 2 {
 		left = fit(left, width-ansi.StringWidth(right)-2)
@@ -148,7 +149,7 @@ func (f Frame) legend() string {
 		arrivals = rate(now)
 	}
 	if len(v.Forecast.Mean) > 0 {
-		forecast = rate(v.Forecast.Mean[len(v.Forecast.Mean)-1]) + " in " + length(f.horizon())
+		forecast = rate(v.Forecast.Mean[len(v.Forecast.Mean)-1]) + " in " + job.Length(f.horizon())
 		if !v.Forecast.Trusted {
 			forecast = f.style("1").Render("not trusted")
 		}
@@ -228,7 +229,7 @@ func (f Frame) lag() string {
 	}
 	full := min(cells, max(0, int(share*cells+0.5)))
 	text := f.style(colour).Render(strings.Repeat("█", full)) + f.dim(strings.Repeat("·", cells-full)) + "  " + f.style(colour).Render(seconds(*s.Lag)+word) +
-		f.dim(" of "+length(v.MaxLag)) + fmt.Sprintf("  %s records", plan.Thousands(uint64(max(0, s.LagRecords))))
+		f.dim(" of "+job.Length(v.MaxLag)) + fmt.Sprintf("  %s records", plan.Thousands(uint64(max(0, s.LagRecords))))
 	if s.Repairing {
 		text += f.style("3").Render("  repairing: trained records are counted again")
 	}
@@ -318,7 +319,7 @@ func decided(r *core.Record) string {
 func (f Frame) rescale(width int) []string {
 	v := f.View
 	if r := v.Rescale; r != nil {
-		return []string{f.line("rescale", f.style("3").Render(fmt.Sprintf("%d → %d under way", r.From, r.To))+f.dim(" for "+length(v.Now.Sub(r.Decided))))}
+		return []string{f.line("rescale", f.style("3").Render(fmt.Sprintf("%d → %d under way", r.From, r.To))+f.dim(" for "+job.Length(v.Now.Sub(r.Decided))))}
 	}
 	if f.Finished == nil {
 		return []string{f.line("rescale", f.dim("none yet"))}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/report"
 )
@@ -55,20 +56,20 @@ func RescaleWords(r core.Rescale, samples []core.Sample, horizon time.Duration) 
 	}
 	text := fmt.Sprintf("%s %d → %d", what, r.From, r.To)
 	if r.Unfinished != "" {
-		return text + " given up after " + length(r.Done.Sub(r.Decided)) + ": " + clean(r.Unfinished)
+		return text + " given up after " + job.Length(r.Done.Sub(r.Decided)) + ": " + clean(r.Unfinished)
 	}
 	if r.Aborted {
-		return text + " replaced by another decision after " + length(r.Done.Sub(r.Decided))
+		return text + " replaced by another decision after " + job.Length(r.Done.Sub(r.Decided))
 	}
-	text += " took " + length(r.Done.Sub(r.Decided))
+	text += " took " + job.Length(r.Done.Sub(r.Decided))
 	if r.GapKnown {
-		text += ", gap " + length(r.Gap)
+		text += ", gap " + job.Length(r.Gap)
 	}
 	if ahead := report.Ahead(r, samples, horizon); ahead != nil {
 		if *ahead >= 0 {
-			text += ", " + length(*ahead) + " ahead of the load"
+			text += ", " + job.Length(*ahead) + " ahead of the load"
 		} else {
-			text += ", " + length(-*ahead) + " after the load came"
+			text += ", " + job.Length(-*ahead) + " after the load came"
 		}
 	}
 	return text

@@ -126,7 +126,7 @@ func TestPictureWritesWhatChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Once at the beginning, and perhaps once more when the size of the screen is known.
-	if got := strings.Count(out.String(), "records/s"); got < 1 || got > 2 {
+	if got := strings.Count(out.String(), "arrivals "); got < 1 || got > 2 {
 		t.Errorf("a line that never changes is written %d times in %d looks: %q", got, n, out.String())
 	}
 	restored(t, out.String())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 )
 
@@ -70,37 +71,11 @@ func digits(v float64) string {
 	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
-// length writes a duration with two units at most: 90 ms, 4.2 s, 3m05s, 2h10m, 3d04h.
-func length(d time.Duration) string {
-	if d < 0 {
-		return "-" + length(max(-d, 0))
-	}
-	s := int64(d.Round(time.Second) / time.Second)
-	two := func(a int64, unitA string, b int64, unitB string) string {
-		pad := ""
-		if b < 10 {
-			pad = "0"
-		}
-		return strconv.FormatInt(a, 10) + unitA + pad + strconv.FormatInt(b, 10) + unitB
-	}
-	switch {
-	case d < time.Second:
-		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
-	case d < time.Minute:
-		return strings.TrimSuffix(strconv.FormatFloat(d.Seconds(), 'f', 1, 64), ".0") + " s"
-	case s < 3600:
-		return two(s/60, "m", s%60, "s")
-	case s < 86400:
-		return two(s/3600, "h", s%3600/60, "m")
-	}
-	return two(s/86400, "d", s%86400/3600, "h")
-}
-
 func seconds(s float64) string {
 	if math.IsNaN(s) || s > 9e9 || s < -9e9 {
 		return "unknown"
 	}
-	return length(time.Duration(s * float64(time.Second)))
+	return job.Length(time.Duration(s * float64(time.Second)))
 }
 
 // percent writes a share of 0 to 1.
@@ -109,11 +84,4 @@ func percent(share float64) string {
 		return "unknown"
 	}
 	return strconv.FormatFloat(100*share, 'f', 0, 64) + " %"
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
 }

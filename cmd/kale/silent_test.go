@@ -1,0 +1,86 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/api"
+)
+
+// stuck gives a shell's state folder a job whose scheduler is answered for by h; its holder is this process.
+func (s *shell) stuck(name string, h http.Handler) {
+	s.t.Helper()
+	dir := filepath.Join(s.env["KALE_STATE_DIR"], name)
+	file := filepath.Join(s.t.TempDir(), name+".hcl")
+	text := strings.NewReplacer("%BROKER%", "127.0.0.1:1", `job "life"`, fmt.Sprintf("job %q", name), "var.checkpoints", fmt.Sprintf("%q", s.t.TempDir())).Replace(lifeJob)
+	_, text, _ = strings.Cut(text, "\n}\n") // without the variable
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := saveInvocation(dir, invocation{File: file}); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "holder"), fmt.Appendln(nil, os.Getpid()), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "api.sock"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	srv := &http.Server{Handler: h}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(l) }()
+	s.t.Cleanup(func() { _ = srv.Close(); <-done })
+}
+
+// silent answers nothing for as long as somebody waits for it.
+func silent(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+// A scheduler that is there and does not answer keeps nobody waiting: its process is named, and its job is looked at without it.
+func TestSilentScheduler(t *testing.T) {
+	s := newShell(t)
+	s.stuck("ctr", http.HandlerFunc(silent))
+	s.patience = 50 * time.Millisecond
+	says := fmt.Sprintf("its scheduler does not answer (pid %d runs), nor does its chief", os.Getpid())
+	if r := s.must("status"); !strings.Contains(r.out, "ctr  unknown  "+says) {
+		t.Errorf("status of all jobs:\n%s", r.out)
+	}
+	var g core.Glance
+	if err := json.Unmarshal([]byte(s.must("status", "ctr", "-json").out), &g); err != nil {
+		t.Fatal(err)
+	}
+	if g.Job != "ctr" || g.State != core.StateUnknown || !g.Scheduler || !strings.HasPrefix(g.Says, says[:len(says)-len(", nor does its chief")]) {
+		t.Errorf("status ctr: %+v", g)
+	}
+	if got := (&app{getenv: func(string) string { return s.env["KALE_STATE_DIR"] }}).asked("ctr", fmt.Errorf("ask: %w", api.ErrSilent)).Error(); !strings.Contains(got, fmt.Sprintf("kill -9 %d", os.Getpid())) {
+		t.Errorf("an order that is not answered: %s", got)
+	}
+}
+
+// The list asks all schedulers at the same time: here none answers before all have been asked.
+func TestListAsksAllAtOnce(t *testing.T) {
+	s := newShell(t)
+	const jobs = 4
+	var asked sync.WaitGroup
+	asked.Add(jobs)
+	for i := range jobs {
+		s.stuck(fmt.Sprintf("job-%d", i), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			asked.Done()
+			asked.Wait()
+			w.Header().Set(api.VersionHeader, api.Version)
+			api.Fail(w, http.StatusServiceUnavailable, fmt.Errorf("ask again"))
+		}))
+	}
+	if r := s.must("status"); strings.Count(r.out, "starting") != jobs {
+		t.Errorf("status of all jobs:\n%s", r.out)
+	}
+}

@@ -1,0 +1,62 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kale-sched/kale/core/job"
+)
+
+// GlanceSilent is GlanceAt for a job whose scheduler is there and does not answer: nobody else can read its state, so this is what the chief and, unless
+// list is nil, the backend say now. silence says for people what is known of the scheduler.
+func GlanceSilent(ctx context.Context, j *job.Job, silence string, list Lister) *Glance {
+	s := &Scheduler{job: j, want: &desired{}, seen: &seen{}}
+	s.glance(ctx, list)
+	g := &Glance{Job: j.Name, State: StateUnknown, Scheduler: true, Now: time.Now(), Checkpoint: j.Checkpoint.Dir}
+	n := s.seen
+	g.Workers, g.Servers = s.processes()
+	listed := list != nil && n.listErr == nil && n.complete
+	switch {
+	case n.chiefErr == nil:
+		g.Manual.Paused, g.Trained = n.chief.GetPaused(), trainedRecords(n.chief)
+		ready := n.ready(listed)
+		g.Running = &ready
+		g.Problems = append(g.Problems, chiefProblems(n.chief.GetProblems())...)
+		g.judgeSilent(n.idle())
+	case listed:
+		alive := 0
+		for _, st := range n.list {
+			if st.State.Live() {
+				alive++
+			}
+		}
+		g.Says = fmt.Sprintf("nor does its chief; the backend says that %d of its processes live", alive)
+	case list != nil:
+		g.Says = "nor do its chief and the backend"
+	default:
+		g.Says = "nor does its chief"
+	}
+	g.Says = silence + ", " + g.Says
+	if n.chiefErr != nil && !silent(n.chiefErr) {
+		g.Problems = append(g.Problems, "the chief: "+n.chiefErr.Error())
+	}
+	if n.listErr != nil {
+		g.Problems = append(g.Problems, "the backend: "+n.listErr.Error())
+	}
+	return g
+}
+
+// judgeSilent says what the chief of a job makes of it that has trained nothing for so long (0: it trains, or there is nothing to train).
+func (g *Glance) judgeSilent(idle time.Duration) {
+	switch {
+	case g.Manual.Paused:
+		g.State, g.Says = StatePaused, "and by its chief the job is paused"
+	case *g.Running == 0:
+		g.Says = "and by its chief no worker trains"
+	case idle > 0:
+		g.Says = fmt.Sprintf("and by its chief %s are there and nothing has been trained for %s", job.Count(*g.Running, "worker"), idle)
+	default:
+		g.State, g.Says = StateRunning, fmt.Sprintf("and by its chief training goes on with %s", job.Count(*g.Running, "worker"))
+	}
+}
