@@ -3,13 +3,11 @@ package core
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/user"
 	"strconv"
@@ -20,7 +18,6 @@ import (
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
-	"github.com/kale-sched/kale/core/state"
 )
 
 // Holder is a scheduler, as others that share its job's checkpoint folder see it.
@@ -117,39 +114,12 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("job %q is this scheduler's no more: %s. This one touches nothing more, and training goes on", e.Job, who)
 }
 
-// jobOwner says whose the job's processes are, by its token: that is beside the checkpoint, or in the state of a scheduler that has not got so far. Where
-// neither can be read nothing is said; a job that has none yet is nobody that any cluster knows.
-func jobOwner(j *job.Job, stateDir string) backend.Owner {
-	token, err := readToken(j)
-	if err == nil && token == "" {
-		token, err = savedToken(stateDir)
-	}
-	if err != nil {
-		return backend.Owner{}
-	}
-	return ownerOf(j, cmp.Or(token, rand.Text()))
-}
-
-// savedToken reads the token from the state of the last scheduler, "" where there was none.
-func savedToken(stateDir string) (token string, err error) {
-	st, err := state.OpenReader(stateDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, st.Close()) }()
-	var d desired
-	_, err = st.Get(desiredKey, &d)
-	return d.Token, err
-}
-
-// ownerOf is the owner whom a token stands for, which it does not tell.
-func ownerOf(j *job.Job, token string) backend.Owner {
-	sum := sha256.Sum256([]byte("kale owner " + token))
+// jobOwner says whose the job's processes are: the job's that has its checkpoint where this one has it.
+func jobOwner(j *job.Job) backend.Owner {
+	folder := CheckpointFolder(j)
+	sum := sha256.Sum256([]byte(folder))
 	me := thisHolder("")
-	return backend.Owner{ID: hex.EncodeToString(sum[:8]), Words: fmt.Sprintf("the one whose checkpoint is in %s, run by %s from host %s", CheckpointFolder(j), me.User, me.Host)}
+	return backend.Owner{ID: hex.EncodeToString(sum[:8]), Words: fmt.Sprintf("the one whose checkpoint is in %s, run by %s from host %s", folder, me.User, me.Host)}
 }
 
 // nameTaken is an error at the job's name where the cluster has it for another job. The backend must have been configured.

@@ -131,14 +131,11 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	owner := jobOwner(o.Job, o.StateDir)
+	owner := jobOwner(o.Job)
 	if o.AnyOwner {
 		owner = backend.Owner{}
 	}
 	diags, err := configureAs(ctx, o.Backend, o.Job, cmp.Or(o.BackendDir, o.StateDir), owner)
-	if err == nil && !diags.HasErrors() {
-		diags = append(diags, nameTaken(ctx, o)...)
-	}
 	if err != nil || diags.HasErrors() {
 		return nil, diags, err
 	}
@@ -148,12 +145,16 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 		started: time.Now(), progress: newProgressLog(10 * time.Minute), diags: diags,
 	}
 	if !o.Stop {
-		if diags = append(diags, CheckCheckpoint(o.Job)...); !diags.HasErrors() && !goesOn(o.StateDir) {
-			diags = append(diags, impossible(ctx, o)...)
-		}
-		if diags.HasErrors() {
-			return nil, diags, nil
-		}
+		diags = append(diags, CheckCheckpoint(o.Job)...)
+	}
+	if !diags.HasErrors() {
+		diags = append(diags, nameTaken(ctx, o)...)
+	}
+	if !o.Stop && !diags.HasErrors() && !goesOn(o.StateDir) {
+		diags = append(diags, impossible(ctx, o)...)
+	}
+	if diags.HasErrors() {
+		return nil, diags, nil
 	}
 	if err := s.open(ctx); err != nil {
 		return nil, diags, errors.Join(err, s.Close())
@@ -187,19 +188,7 @@ func (s *Scheduler) open(ctx context.Context) (err error) {
 	if s.opt.Lease != nil {
 		s.lease = s.opt.Lease
 	}
-	return s.own(ctx)
-}
-
-// own tells the backend whose the job is: the token may be new.
-func (s *Scheduler) own(ctx context.Context) error {
-	if s.opt.AnyOwner {
-		return nil
-	}
-	diags, err := configureAs(ctx, s.opt.Backend, s.job, cmp.Or(s.opt.BackendDir, s.opt.StateDir), ownerOf(s.job, s.want.Token))
-	if err == nil && diags.HasErrors() {
-		err = diags
-	}
-	return err
+	return nil
 }
 
 // takeLease makes this scheduler the job's only one, where it is to change anything: one that observes does so only when it stops the job. While there is no
@@ -285,7 +274,7 @@ func onlineOptions(j *job.Job) estimator.OnlineOptions {
 
 // ConfigureBackend hands the backend its block of the job file and turns its diagnostics into the job file's.
 func ConfigureBackend(ctx context.Context, b backend.Backend, j *job.Job, stateDir string) (hcl.Diagnostics, error) {
-	return configureAs(ctx, b, j, stateDir, jobOwner(j, stateDir))
+	return configureAs(ctx, b, j, stateDir, jobOwner(j))
 }
 
 // ConfigureForAny is ConfigureBackend for who ends what runs under the job's name, whoever's it is.
