@@ -234,7 +234,7 @@ func (r *rig) write(o options) {
 		r.t.Fatalf("the tests' own job file is wrong: %v", diags)
 	}
 	r.job, r.spec = j, core.TrainSpec(j, "")
-	if _, err := core.ConfigureBackend(r.t.Context(), r.look, j, r.stateDir()); err != nil {
+	if _, err := core.ConfigureForAny(r.t.Context(), r.look, j, r.stateDir()); err != nil {
 		r.t.Fatal(err)
 	}
 }
