@@ -50,7 +50,7 @@ var ErrSilent = errors.New("it does not answer")
 // silence is ErrSilent where the time for an answer was over, else err.
 func silence(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return ErrSilent
+		return fmt.Errorf("%w (%w)", ErrSilent, context.DeadlineExceeded)
 	}
 	return err
 }
