@@ -147,11 +147,10 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 	if !o.Stop {
 		diags = append(diags, CheckCheckpoint(o.Job)...)
 	}
-	if !diags.HasErrors() {
-		diags = append(diags, nameTaken(ctx, o)...)
-	}
-	if !o.Stop && !diags.HasErrors() && !goesOn(o.StateDir) {
-		diags = append(diags, impossible(ctx, o)...)
+	if !diags.HasErrors() && !goesOn(o.StateDir) { // one that goes on has its name, and its state says what was changed
+		if diags = append(diags, nameTaken(ctx, o)...); !o.Stop && !diags.HasErrors() {
+			diags = append(diags, impossible(ctx, o)...)
+		}
 	}
 	if diags.HasErrors() {
 		return nil, diags, nil
