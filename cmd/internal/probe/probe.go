@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,7 +55,6 @@ type note struct {
 type look struct {
 	Options
 	dir  string
-	made folder.Made
 	mu   sync.Mutex
 	err  error // of writing to Out
 	seen map[int]bool
@@ -204,10 +204,23 @@ func (l *look) makeFolder() error {
 	if l.Spec.GetCheckpointDir() == "" {
 		return errors.New("the specification names no checkpoint folder")
 	}
-	var err error
-	l.made, err = folder.Make(l.dir)
-	return err
+	made, err := folder.Make(l.dir)
+	if err != nil {
+		made.Remove()
+		return err
+	}
+	if len(made) == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(made)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(l.dir, madePrefix+strconv.Itoa(l.Index)), raw, 0o600)
 }
+
+// madePrefix begins the names of the files in a run's folder that say which folders a probe has made for it: whoever is the last there takes them away.
+const madePrefix = ".made-"
 
 func file(dir string, index int) string { return filepath.Join(dir, strconv.Itoa(index)+".json") }
 
@@ -274,10 +287,27 @@ func (l *look) read(ctx context.Context, i int, raw []byte) *Saw {
 	return s
 }
 
-// clear removes this probe's files, and the folders that were made and are empty by now.
+// clear removes this probe's files; the last probe of a folder removes also the folders that one of them made, and that are empty by now.
 func (l *look) clear() {
 	_ = os.Remove(filepath.Join(l.dir, fmt.Sprintf(".%d", l.Index)))
 	_ = os.Remove(file(l.dir, l.Index))
-	_ = os.Remove(l.dir)
-	l.made.Remove()
+	left, err := os.ReadDir(l.dir)
+	if err != nil {
+		return // another one was the last
+	}
+	made := folder.Made{l.dir}
+	for _, f := range left {
+		if !strings.HasPrefix(f.Name(), madePrefix) {
+			return // another one is at work
+		}
+		var theirs folder.Made
+		if raw, err := os.ReadFile(filepath.Join(l.dir, f.Name())); err == nil && json.Unmarshal(raw, &theirs) == nil {
+			made = append(made, theirs...)
+		}
+	}
+	for _, f := range left {
+		_ = os.Remove(filepath.Join(l.dir, f.Name()))
+	}
+	slices.SortStableFunc(made, func(a, b string) int { return len(b) - len(a) }) // the deepest first
+	made.Remove()
 }

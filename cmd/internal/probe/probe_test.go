@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -55,5 +57,27 @@ func TestCUDAIsTriedWhereWorkersNeedIt(t *testing.T) {
 				t.Errorf("%v; computes %v, CUDA tried %v, want %v: %s", err, computes, tried, tt.tried, said.String())
 			}
 		})
+	}
+}
+
+// Folders that the probes of a run made for it are gone when the last of them has ended, in whatever order they end; what was there before stays.
+func TestTheLastProbeRemovesWhatOneMade(t *testing.T) {
+	for _, order := range [][2]int{{0, 1}, {1, 0}} {
+		there := t.TempDir()
+		checkpoints := filepath.Join(there, "deep", "checkpoints")
+		probes := [2]*look{}
+		for i := range probes {
+			spec := &rpc.TrainSpec{CheckpointDir: checkpoints}
+			probes[i] = &look{Options: Options{Spec: spec, Run: "r", Index: i, Out: io.Discard}, dir: Folder(checkpoints, "r"), seen: map[int]bool{}}
+			probes[i].begin(note{Run: "r", Index: i})
+		}
+		probes[order[0]].clear()
+		if _, err := os.Stat(file(probes[1].dir, order[1])); err != nil {
+			t.Errorf("order %v: the other probe's file went with the first: %v", order, err)
+		}
+		probes[order[1]].clear()
+		if left, err := os.ReadDir(there); err != nil || len(left) > 0 {
+			t.Errorf("order %v: left are %v, %v", order, left, err)
+		}
 	}
 }
