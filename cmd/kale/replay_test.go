@@ -116,7 +116,7 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"-trace", "kafka://nowhere"}, exitUsage, "want kafka://BROKER"},
 		{[]string{"-synthetic", "year"}, exitUsage, "want week"},
 		{[]string{"-synthetic", "week", "-trace", "x.csv"}, exitUsage, "give one of them"},
-		{[]string{"-synthetic", "week", "-policies", "hpo"}, exitUsage, "Did you mean hpa?"},
+		{[]string{"-synthetic", "week", "-policies", "hpo"}, exitUsage, `Did you mean "hpa"?`},
 		{[]string{"-synthetic", "week", "-rescale", "8m..5m"}, exitUsage, "want live, or how long"},
 		{[]string{"-synthetic", "week", "-days", "-1"}, exitFailed, "0 or more"},
 		{[]string{"-synthetic", "week", "-forecast-bias", "-2"}, exitFailed, "bias must lie between"},
