@@ -60,11 +60,14 @@ func (o Owner) TakeFile(path, job string, remains func() (bool, error)) error {
 
 func readOwner(path, job string) (has Owner, err error) {
 	err = ReadJSON(path, &has)
-	if errors.Is(err, fs.ErrNotExist) {
+	var unreadable *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return Owner{}, nil
-	}
-	if err != nil {
-		return has, Errorf(Blocked, "see whose the name %q is: %w; where that file is damaged, remove it", job, err)
+	case errors.As(err, &unreadable):
+		return has, Errorf(FileCode(err), "see whose the name %q is: %w", job, err)
+	case err != nil:
+		return has, Errorf(Blocked, "see whose the name %q is: %w; remove that file, and the name is whose job starts next", job, err)
 	}
 	return has, nil
 }

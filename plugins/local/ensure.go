@@ -194,11 +194,11 @@ func (l *local) place(ctx context.Context, s settings, job string, ws []backend.
 		return err
 	}
 	defer unlock()
-	if err := s.owner.TakeFile(s.root().ownerPath(job), job, func() (bool, error) { return s.root().remains(job) }); err != nil {
-		return err
-	}
 	views, err := s.root().scanJob(job)
 	if err != nil {
+		return err
+	}
+	if err := s.owner.TakeFile(s.root().ownerPath(job), job, func() (bool, error) { return s.root().remains(job) }); err != nil {
 		return err
 	}
 	p, err := l.pool(s)

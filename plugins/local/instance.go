@@ -187,7 +187,12 @@ func (r root) remains(job string) (bool, error) {
 
 // mine refuses a job whose name is another's.
 func (s settings) mine(job string) error {
-	return s.owner.CheckFile(s.root().ownerPath(job), job, func() (bool, error) { return s.root().remains(job) })
+	err := s.owner.CheckFile(s.root().ownerPath(job), job, func() (bool, error) { return s.root().remains(job) })
+	var unreadable *fs.PathError
+	if errors.As(err, &unreadable) {
+		return backend.Errorf(backend.FileCode(err), "%w%s", err, dirAdvice)
+	}
+	return err
 }
 
 // scan looks at every instance of every job.

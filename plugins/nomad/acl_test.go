@@ -74,8 +74,9 @@ func TestLeastPrivilege(t *testing.T) {
 	if _, err := stranger.Ensure(t.Context(), "j", []backend.Workload{w}); err == nil || backend.CodeOf(err) != backend.Unauthorised || !strings.Contains(err.Error(), "kale/*") {
 		t.Errorf("Ensure without rights: %v; want code %q, and what is needed", err, backend.Unauthorised)
 	}
-	// A token that is not known, one that may not, and none at all: at the token, or where the block begins.
-	isMistake(t, r.planWith(t, `token = "11111111-2222-3333-4444-555555555555"`), 42, 9, "token", "read-job")
+	// A token that is not known, one that may not, and none at all: at the token, or where the block begins. Which of the calls made at once is refused
+	// first is not known, and so not which right is named.
+	isMistake(t, r.planWith(t, `token = "11111111-2222-3333-4444-555555555555"`), 42, 9, "token", "is not known")
 	isMistake(t, r.planWith(t, "token = \""+token("nobody", `agent { policy = "read" }`)+"\""), 42, 9, "token")
 	isMistake(t, r.planWith(t, ""), 40, 19, "NOMAD_TOKEN")
 	n := as(token("kale", documentedPolicy(t, r.namespace)))
