@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -30,11 +31,13 @@ type Holder struct {
 	Process  backend.Process `json:"process"`
 	Since    time.Time       `json:"since"`
 	StateDir string          `json:"state_dir"`
+	// Nonce tells one lease from every other: numbers begin again when a lease was given back.
+	Nonce string `json:"nonce"`
 }
 
 // thisHolder is this process as a scheduler with its state in a folder. What cannot be told stays empty: then others go by the lease's age.
 func thisHolder(stateDir string) Holder {
-	h := Holder{Since: time.Now().UTC(), StateDir: stateDir, User: "of uid " + strconv.Itoa(os.Getuid())}
+	h := Holder{Since: time.Now().UTC(), StateDir: stateDir, Nonce: rand.Text(), User: "of uid " + strconv.Itoa(os.Getuid())}
 	h.Host, _ = os.Hostname()
 	if u, err := user.Current(); err == nil {
 		h.User = u.Username
@@ -82,7 +85,7 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
-	end := fmt.Sprintf("press Ctrl-C where it runs, or kill %d there", e.By.Process.PID)
+	end := fmt.Sprintf("press Ctrl-C where it runs, or kill %d there (kill -9 where it is suspended)", e.By.Process.PID)
 	last := ""
 	if !e.Near {
 		last = fmt.Sprintf("; it last said so %s ago, and counts as gone after %s", e.Quiet.Round(time.Second), leaseLapse)

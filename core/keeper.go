@@ -27,8 +27,8 @@ import (
 //	DIR/.JOB.scheduler-N    who holds the job, as the N-th; the highest number counts
 //
 // The file is written whole and linked to its name, which only one of those that try for a number can do. Nothing is overwritten, so whoever sleeps
-// between two steps and wakes finds a higher number, or its own file gone, and has lost the job: it never takes up again what others had meanwhile. A lease
-// is renewed by touching its file, and its age is taken by the file system's own clock, so the clocks of machines are never compared. Who lives on this
+// between two steps and wakes finds a higher number, its own file gone, or another's nonce in the file of its number (numbers begin again when a lease is given
+// back), and has lost the job: it never takes up again what others had meanwhile. A lease is renewed by touching its file, and its age is taken by the file system's own clock, so the clocks of machines are never compared. Who lives on this
 // machine is seen at once, whatever the age.
 const (
 	// leaseEvery is how often a lease is renewed where no look does so.
@@ -45,6 +45,7 @@ const (
 type Lease struct {
 	job, dir string // dir is checkpoint.dir
 	number   uint64
+	nonce    string // what the file of that number says where it is this lease's
 
 	asked chan chan error
 	stop  chan struct{}
@@ -115,7 +116,7 @@ func (l *Lease) take(me Holder, force bool) (was *Holder, err error) {
 		if err != nil {
 			return nil, l.failed(err)
 		}
-		l.number = top + 1
+		l.number, l.nonce = top+1, me.Nonce
 		if numbers, err = l.numbers(); err == nil && highest(numbers) > l.number {
 			_ = os.Remove(l.file(l.number)) // of no effect any more
 			continue
@@ -226,7 +227,10 @@ func (l *Lease) keep(lg *slog.Logger) {
 	for {
 		select {
 		case <-l.stop:
-			if l.lost.Load() == nil {
+			lost := new(LostError)
+			err := l.renew() // it may have slept until now
+			l.sureFrom(time.Time{})
+			if !errors.As(err, &lost) {
 				if err := os.Remove(l.file(l.number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					lg.Warn("that this scheduler has ended cannot be noted beside the checkpoint", "job", l.job, "err", err)
 				}
@@ -248,6 +252,7 @@ func (l *Lease) renew() error {
 	began := time.Now()
 	gone := touch(l.file(l.number))
 	numbers, err := l.numbers()
+	own, unread := readHolder(l.file(l.number)) // after the touch: what it says now was so then
 	switch top := highest(numbers); {
 	case err != nil:
 		return fmt.Errorf("see that job %q is still this scheduler's: %w", l.job, err)
@@ -263,6 +268,11 @@ func (l *Lease) renew() error {
 		return l.lost.Load()
 	case gone != nil:
 		return fmt.Errorf("renew the lease of job %q: %w", l.job, gone)
+	case unread != nil:
+		return fmt.Errorf("see that job %q is still this scheduler's: %w", l.job, unread)
+	case own.Nonce != l.nonce:
+		l.lost.Store(&LostError{Job: l.job, By: &own})
+		return l.lost.Load()
 	}
 	l.sureFrom(began)
 	return nil

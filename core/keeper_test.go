@@ -166,6 +166,31 @@ func TestTakenOverByForce(t *testing.T) {
 	}
 }
 
+// Who slept while others took the job and gave it back, so that its own number was given out again, has lost it: it neither acts nor takes their lease away.
+func TestNumberThatBeganAgainIsAnothers(t *testing.T) {
+	for _, asks := range []bool{true, false} {
+		j := leaseJob(t)
+		slept := mustTake(t, j, false)
+		between := mustTake(t, j, true)
+		between.Close()
+		now := mustTake(t, j, false)
+		if now.number != slept.number {
+			t.Fatalf("its number is %d, and that of the one that slept %d: this test has lost its point", now.number, slept.number)
+		}
+		if lost := new(LostError); asks && !errors.As(slept.Check(t.Context()), &lost) {
+			t.Errorf("the one that slept has the job still: %v", slept.Check(t.Context()))
+		}
+		slept.Close()
+		if err := now.Check(t.Context()); err != nil {
+			t.Errorf("asks %v: the one that slept took the lease with it: %v", asks, err)
+		}
+		now.Close()
+		if names := left(t, j); len(names) > 0 {
+			t.Errorf("left: %v", names)
+		}
+	}
+}
+
 // Who slept while another one had the job and gave it back has lost it all the same.
 func TestLeaseThatIsGoneIsLost(t *testing.T) {
 	j := leaseJob(t)
