@@ -14,18 +14,16 @@ PROTOC_GEN_GO := v1.36.12
 PROTOC_GEN_GO_GRPC := v1.6.0
 GOTESTSUM := v1.13.0
 
-# How `make test` runs tests. The tests start real brokers and clusters and kill them, on machines that may be busy: a test that fails is run again,
-# twice at most and by itself, and the run passes if it passes then; it is named at the end all the same, for a test that needs it is a bug to mend.
-# More than 8 failures, or one data race, are never run again.
-AGAIN    := $(ROOT)/.cache/again
-RUNTESTS := $(TOOLS)/gotestsum --format pkgname-and-test-fails --rerun-fails=2 --rerun-fails-max-failures=8 --rerun-fails-abort-on-data-race --rerun-fails-run-root-test
+# How `make test` runs tests: each once. What fails is named again at the end.
+RUNTESTS := "$(TOOLS)/gotestsum" --format pkgname-and-test-fails
 
 help: ## what each target does
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+	@width=$$(tput cols 2>/dev/null || echo 100); grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | \
+	  while IFS='|' read -r target does; do printf '  make %-14s %s\n' "$$target" "$$(fold -s -w $$((width > 60 ? width - 23 : 40)) <<<"$$does" | sed 's/ *$$//; 2,$$s/^/                      /')"; done
 
 deps: ## check what the machine has and fetch what is pinned (ONNX Runtime; Kafka for the tests when Java and Maven are there)
 	@.ci/check-machine.sh
-	@.ci/fetch-onnxruntime.sh $(ORT)
+	@.ci/fetch-onnxruntime.sh "$(ORT)"
 
 build: deps ## build the programs into bin/
 	@.ci/build.sh $(PROGRAMS:%=./cmd/%)
@@ -45,15 +43,13 @@ test: build ## all tests with the race detector, real Kafka included where Java 
 	@.ci/fetch-kafka.sh
 	@.ci/fetch-nomad.sh
 	@go vet ./...
-	@.ci/fetch-tool.sh $(TOOLS) gotest.tools/gotestsum@$(GOTESTSUM)
-	@mkdir -p $(AGAIN) && rm -f $(AGAIN)/*
-	@$(RUNTESTS) --rerun-fails-report $(AGAIN)/packages.txt --packages "$$(go list ./... | grep -v /cmd/kale/e2e | tr '\n' ' ')" -- -race -timeout 25m
-	@$(RUNTESTS) --rerun-fails-report $(AGAIN)/e2e.txt --packages ./cmd/kale/e2e -- -race -timeout 40m # alone: it runs the whole product, and a machine of two cores has no room for more
-	@if cat $(AGAIN)/*.txt 2>/dev/null | grep .; then echo "the tests above failed at first and passed when they were run again: each is a bug to mend"; fi
+	@.ci/fetch-tool.sh "$(TOOLS)" gotest.tools/gotestsum@$(GOTESTSUM)
+	@$(RUNTESTS) --packages "$$(go list ./... | grep -v /cmd/kale/e2e | tr '\n' ' ')" -- -race -timeout 25m
+	@$(RUNTESTS) --packages ./cmd/kale/e2e -- -race -timeout 40m # alone: it runs the whole product, and a machine of two cores has no room for more
 
 lint: ## golangci-lint, pinned, and generated code up to date
-	@.ci/fetch-tool.sh $(TOOLS) github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
-	@$(TOOLS)/golangci-lint run ./...
+	@.ci/fetch-tool.sh "$(TOOLS)" github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
+	@"$(TOOLS)/golangci-lint" run ./...
 
 bench: build ## benchmarks of what is hot; figures depend on the machine, compare ratios within one run
 	@go test -count=1 -run '^TestHeldOutError$$' -v ./estimator
@@ -76,7 +72,7 @@ FAULTS ?= 100
 chaos: build ## a job through FAULTS=100 random faults on every backend that this machine has; KALE_CHAOS_SEED=N repeats a run; journals go to .cache/chaos
 	@.ci/fetch-kafka.sh
 	@mkdir -p .cache/chaos
-	@go test -count=1 -timeout 3h -parallel 1 -run '^TestChaos$$' ./cmd/kale/e2e -v -faults $(FAULTS) -chaos-log $(ROOT)/.cache/chaos
+	@go test -count=1 -timeout 3h -parallel 1 -run '^TestChaos$$' ./cmd/kale/e2e -v -faults $(FAULTS) -chaos-log "$(ROOT)/.cache/chaos"
 
 CROWD ?= 200
 crowd: build ## CROWD=200 workers without compute on a private Slurm and a private Nomad: time until all have joined, calls to the controller, memory (takes 8 GB)
@@ -84,9 +80,9 @@ crowd: build ## CROWD=200 workers without compute on a private Slurm and a priva
 	@go test -count=1 -timeout 2h -run '^TestCrowd$$' ./cmd/kale/e2e -v -crowd $(CROWD)
 
 proto: ## regenerate the protocols (needs protoc)
-	@.ci/fetch-tool.sh $(TOOLS) google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO)
-	@.ci/fetch-tool.sh $(TOOLS) google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GEN_GO_GRPC)
-	@.ci/proto.sh $(TOOLS)
+	@.ci/fetch-tool.sh "$(TOOLS)" google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO)
+	@.ci/fetch-tool.sh "$(TOOLS)" google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GEN_GO_GRPC)
+	@.ci/proto.sh "$(TOOLS)"
 
 clean: ## remove what was built and fetched
 	@rm -rf bin .deps .cache

@@ -41,6 +41,9 @@ func (s *Scheduler) act(ctx context.Context, now time.Time) error {
 	if s.seen.listErr != nil || !s.seen.complete || s.seen.leaseErr != nil {
 		return nil // unknown: nothing is started twice and nothing is released
 	}
+	if s.seen.modelGone && !s.want.Forced {
+		return nil // the model is in the memory of what runs, and what would be started in its place begins anew
+	}
 	if s.want.Stopping {
 		return s.stop(ctx, now)
 	}
@@ -89,7 +92,7 @@ func (s *Scheduler) keepPaused(ctx context.Context) error {
 		return nil
 	}
 	s.lg.Info("the job is paused; kale resume goes on")
-	s.want.Manual.Paused = true
+	s.want.pause(true, time.Now())
 	return s.save()
 }
 
@@ -388,7 +391,7 @@ func (s *Scheduler) settle(now time.Time) error {
 	return s.save()
 }
 
-// unsettled says what a rescale still waits for, "" when it is done.
+// unsettled names what a rescale still waits for, "" when it is done.
 func (s *Scheduler) unsettled(r *Rescale) string {
 	if r.Kind == plan.KindOut || s.job.Autoscale.Mode == job.ModeRestart { // who stays does not have to arrive for others to leave
 		if missing := s.unarrived(r); missing != "" {
@@ -396,7 +399,7 @@ func (s *Scheduler) unsettled(r *Rescale) string {
 		}
 	}
 	if n := len(s.want.Draining); n > 0 {
-		return fmt.Sprintf("%d workers are still leaving", n)
+		return job.Count(n, "worker") + ", still leaving"
 	}
 	return ""
 }
@@ -406,7 +409,7 @@ func (s *Scheduler) unarrived(r *Rescale) string {
 	for _, rank := range s.want.Ranks {
 		m := s.seen.member(rank, s.want.Workers[rank])
 		if m.GetState() != rpc.MemberState_MEMBER_STATE_READY {
-			return fmt.Sprintf("worker %d is not ready", rank)
+			return fmt.Sprintf("worker %d, which is not ready", rank)
 		}
 		if r.Kind != plan.KindOut || !slices.Contains(r.Ranks, rank) {
 			continue
@@ -416,7 +419,7 @@ func (s *Scheduler) unarrived(r *Rescale) string {
 				r.FirstTrained = at
 			}
 		} else if s.hasWork(m) {
-			return fmt.Sprintf("worker %d has not trained yet", rank)
+			return fmt.Sprintf("worker %d, which has not trained yet", rank)
 		}
 	}
 	return ""

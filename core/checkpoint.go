@@ -99,6 +99,14 @@ type jobRecord struct {
 	Fingerprint string `json:"fingerprint"`
 	Tablets     int    `json:"tablets"`
 	Servers     int    `json:"servers"`
+	// Starts is where the first record of each partition was read; what is below is nobody's business.
+	Starts map[int32]int64 `json:"starts"`
+}
+
+// noJobRecord says that the folder of the job's record is not there, which every job has that ever had a chief.
+func noJobRecord(j *job.Job) bool {
+	_, err := os.Stat(filepath.Join(CheckpointFolder(j), "job"))
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // readJobRecord reads the newest record of the job's state; ok is false when there is none, or none that can be read: then the trainers judge.

@@ -51,7 +51,19 @@ func (s *Scheduler) obey(ctx context.Context, c command) error {
 		return err
 	}
 	s.tickAt = time.Time{} // decide at once
+	s.showOrder()
 	return nil
+}
+
+// showOrder makes an order that was taken part of the view at once: who gave it may ask before the next look is done.
+func (s *Scheduler) showOrder() {
+	old := s.view.Load()
+	if old == nil {
+		return
+	}
+	v := *old // views are replaced, never changed
+	v.Manual, v.PausedSince, v.Stopping, v.State = s.want.Manual, s.want.pausedSince(), s.want.Stopping, s.stateOf(s.lastSample)
+	s.view.Store(&v)
 }
 
 // take makes an order part of what is wanted.
@@ -77,7 +89,7 @@ func (s *Scheduler) take(ctx context.Context, o Order) error {
 		if err := s.chief.pause(ctx, paused); err != nil {
 			return fmt.Errorf("%s job %q: %w", o.Kind, s.job.Name, err)
 		}
-		m.Paused = paused
+		s.want.pause(paused, time.Now())
 	case "stop":
 		if err := s.takeLease(true); err != nil {
 			return fmt.Errorf("stop job %q: %w", s.job.Name, err)

@@ -10,9 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -23,11 +20,7 @@ import (
 
 // Holder is a scheduler, as others that share its job's checkpoint folder see it.
 type Holder struct {
-	Host string `json:"host"`
-	User string `json:"user"`
-	// Boot and PIDs say which processes can be told by Process: those of one start of one kernel, in one namespace (a container has its own).
-	Boot     string          `json:"boot"`
-	PIDs     string          `json:"pids"`
+	backend.Origin
 	Process  backend.Process `json:"process"`
 	Since    time.Time       `json:"since"`
 	StateDir string          `json:"state_dir"`
@@ -37,15 +30,7 @@ type Holder struct {
 
 // thisHolder is this process as a scheduler with its state in a folder. What cannot be told stays empty: then others go by the lease's age.
 func thisHolder(stateDir string) Holder {
-	h := Holder{Since: time.Now().UTC(), StateDir: stateDir, Nonce: rand.Text(), User: "of uid " + strconv.Itoa(os.Getuid())}
-	h.Host, _ = os.Hostname()
-	if u, err := user.Current(); err == nil {
-		h.User = u.Username
-	}
-	if raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
-		h.Boot = strings.TrimSpace(string(raw))
-	}
-	h.PIDs, _ = os.Readlink("/proc/self/ns/pid")
+	h := Holder{Origin: backend.ThisOrigin(), Since: time.Now().UTC(), StateDir: stateDir, Nonce: rand.Text()}
 	h.Process, _ = backend.ProcessOf(os.Getpid())
 	h.Process.PID = os.Getpid()
 	return h
@@ -53,7 +38,7 @@ func thisHolder(stateDir string) Holder {
 
 // near says that whether a holder lives can be seen from here: by its process, at once.
 func (h Holder) near(me Holder) bool {
-	return h.Boot != "" && h.Boot == me.Boot && h.PIDs != "" && h.PIDs == me.PIDs && h.Process.Start != 0
+	return h.Near(me.Origin) && h.Process.Start != 0
 }
 
 // Words name a holder for people: "process 4711 of ann on host gpu-3 (since 2026-11-22 06:02:11, state in /home/ann/.local/state/kale/ctr)".
@@ -85,13 +70,23 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
-	end := fmt.Sprintf("press Ctrl-C where it runs, or kill %d there (kill -9 where it is suspended)", e.By.Process.PID)
-	last := ""
+	end, last := EndWords(e.By.Process.PID, e.Near), ""
 	if !e.Near {
 		last = fmt.Sprintf("; it last said so %s ago, and counts as gone after %s", e.Quiet.Round(time.Second), leaseLapse)
 	}
-	return fmt.Sprintf("job %q has a scheduler: %s keeps the job whose checkpoint is in %s%s. To end that one alone, %s: training goes on. kale run -take-over takes the job from it",
+	return fmt.Sprintf("job %q has a scheduler: %s keeps the job whose checkpoint is in %s%s. %s. kale run -take-over takes the job from it",
 		e.Job, e.By.Words(), e.Folder, last, end)
+}
+
+// EndWords say how to end a scheduler alone. Where near, its process can be seen from here.
+func EndWords(pid int, near bool) string {
+	switch {
+	case near && backend.Suspended(pid):
+		return fmt.Sprintf("It is suspended: kill -CONT %d lets it go on, and kill -9 %d ends it alone: training goes on", pid, pid)
+	case near:
+		return fmt.Sprintf("To end it alone, press Ctrl-C where it runs, or kill %d: training goes on", pid)
+	}
+	return fmt.Sprintf("To end it alone, press Ctrl-C where it runs, or kill %d there: training goes on (where it is suspended, kill -CONT %d lets it go on, and kill -9 %d ends it)", pid, pid, pid)
 }
 
 // Patience is for how long in all who has waited for some time waits for the holder: until one that cannot be seen, and has given no sign of life meanwhile,
@@ -117,9 +112,9 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("job %q is this scheduler's no more: %s. This one touches nothing more, and training goes on", e.Job, who)
 }
 
-// jobOwner says whose the job's processes are: the job's that has its checkpoint where this one has it.
+// jobOwner says whose the job's processes are: the job's that has its checkpoint where this one has it, by whatever links.
 func jobOwner(j *job.Job) backend.Owner {
-	folder := CheckpointFolder(j)
+	folder := resolved(CheckpointFolder(j))
 	sum := sha256.Sum256([]byte(folder))
 	me := thisHolder("")
 	return backend.Owner{ID: hex.EncodeToString(sum[:8]), Words: fmt.Sprintf("the one whose checkpoint is in %s, run by %s from host %s", folder, me.User, me.Host)}

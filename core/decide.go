@@ -18,6 +18,11 @@ func (s *Scheduler) decide(now time.Time) error {
 	obs, d, share := s.throughPool(obs, s.policy.Decide(obs))
 	s.want.Policy, s.want.Gate = d.State, s.foresee.state()
 	rec := &Record{Observation: obs, Decision: d, LastJoin: s.want.LastJoin, Pool: share, Repairs: append(s.repairs(), s.hungLately()...), ObserveOnly: s.job.Autoscale.Mode == job.ModeObserve}
+	if !obs.LagKnown {
+		if rec.LagUnknown = s.lag(now).why; rec.LagUnknown == "" {
+			rec.LagUnknown = "records that were trained before are trained again, and count"
+		}
+	}
 	s.last = rec
 	if err := s.store.Append(state.Decisions, now, rec); err != nil {
 		return err
@@ -37,12 +42,12 @@ func (s *Scheduler) decide(now time.Time) error {
 
 // observe is everything that the policy may know, at now.
 func (s *Scheduler) observe(now time.Time) plan.Observation {
-	records, age, known := s.lag(now)
+	lag := s.lag(now)
 	history := s.history(now)
 	s.lastHistory = plan.Series{Start: history.Start, Step: history.Step, Values: plan.Values(history.Values)}
 	v := Sight{
 		Now: now, History: history, Forecast: s.foresee.forecast(now, history),
-		BacklogRecords: records, Lag: age, LagKnown: known && !s.seen.chief.GetRepairing(),
+		BacklogRecords: lag.records, Lag: lag.age, LagKnown: lag.ageKnown && !s.seen.chief.GetRepairing(),
 		Target: s.want.Target, Workers: s.workers(), Model: s.online.Model(), Basis: s.basis(),
 		Gaps: s.want.Gaps, Joins: s.want.Joins, QueueWait: s.queueWait(), Limits: s.limits(),
 		Utilisation: s.seen.util, UtilKnown: s.seen.utilKnown, Rescale: s.want.Rescale,

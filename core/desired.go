@@ -45,8 +45,10 @@ type desired struct {
 	// Rescale is the one under way.
 	Rescale *Rescale `json:"rescale,omitempty"`
 	// Restart is the target that a pause-and-restart rescale will have once everybody has left; 0: none is under way.
-	Restart int         `json:"restart,omitempty"`
-	Manual  plan.Manual `json:"manual"`
+	Restart int `json:"restart,omitempty"`
+	// PausedAt is when it was paused last.
+	PausedAt time.Time   `json:"paused_at,omitzero"`
+	Manual   plan.Manual `json:"manual"`
 	// Policy is the policy's own state.
 	Policy json.RawMessage `json:"policy,omitempty"`
 	Gate   json.RawMessage `json:"gate,omitempty"`
@@ -54,6 +56,8 @@ type desired struct {
 	Throughput estimator.OnlineState `json:"throughput"`
 	// Checkpoint is the folder that what runs was started with; empty when nothing does.
 	Checkpoint string `json:"checkpoint,omitempty"`
+	// Backend is the one on which it was started; empty when nothing runs.
+	Backend string `json:"backend,omitempty"`
 	// LastCheckpoint is checkpoint.dir when the job stopped last.
 	LastCheckpoint string `json:"last_checkpoint,omitempty"`
 	// Trained: this job's chief was seen with a worker since the job was started; from then on its silence is a fault and not a beginning.
@@ -225,4 +229,20 @@ func (d *desired) adopt(list []backend.Status) (changed bool) {
 	slices.Sort(d.Ranks)
 	d.Target = len(d.Ranks)
 	return changed
+}
+
+// pause notes whether the job is paused, and since when.
+func (d *desired) pause(paused bool, now time.Time) {
+	if paused && !d.Manual.Paused {
+		d.PausedAt = now
+	}
+	d.Manual.Paused = paused
+}
+
+// pausedSince is when the job was paused; zero: it is not.
+func (d *desired) pausedSince() time.Time {
+	if !d.Manual.Paused {
+		return time.Time{}
+	}
+	return d.PausedAt
 }

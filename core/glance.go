@@ -21,10 +21,12 @@ import (
 // Glance is what can be told of a job while no scheduler looks after it: what the last one wrote down and, for a job that it left running, what the
 // chief and the backend say. Names are those of View where both have something.
 type Glance struct {
-	Job       string    `json:"job"`
-	State     State     `json:"state"`
-	Scheduler bool      `json:"scheduler"` // false, save where one runs that cannot be asked
-	Says      string    `json:"says"`      // the state for people
+	Job       string `json:"job"`
+	State     State  `json:"state"`
+	Scheduler bool   `json:"scheduler"` // false, save where one runs that cannot be asked
+	// Elsewhere is the scheduler that has the job, or had it last, where its state is in another folder: what is known in this one is older, and left out.
+	Elsewhere *Keeper   `json:"elsewhere,omitempty"`
+	Says      string    `json:"says"` // the state for people
 	Now       time.Time `json:"now"`
 	// Target is the number of workers that is wanted, Running how many the chief counts on; nil: not known.
 	Target  int  `json:"target"`
@@ -37,9 +39,13 @@ type Glance struct {
 	Decision   *Record `json:"decision,omitempty"`
 	LastChange *Record `json:"last_change,omitempty"`
 	// Trained is how many records it has trained, Totals more of it: as the chief says or, where Past, as it said last. nil: not known.
-	Trained *uint64 `json:"trained_records,omitempty"`
-	Totals  *Totals `json:"totals,omitempty"`
-	Past    bool    `json:"totals_past,omitempty"`
+	// Dead, Lost and AUC are of Totals, under the names that View has for them.
+	Trained *uint64  `json:"trained_records,omitempty"`
+	Dead    *uint64  `json:"dead_records,omitempty"`
+	Lost    *uint64  `json:"lost_offsets,omitempty"`
+	AUC     *float64 `json:"auc,omitempty"`
+	Totals  *Totals  `json:"totals,omitempty"`
+	Past    bool     `json:"totals_past,omitempty"`
 	// Processes are those that there were last, whose logs a backend may still have.
 	Processes []backend.ID `json:"processes,omitempty"`
 	Workers   []WorkerView `json:"workers,omitempty"`
@@ -48,6 +54,8 @@ type Glance struct {
 	// Stuck is what stands in the job's way until a person has done something about it, in a few words; "": nothing. Notes are what happened in the last day.
 	Stuck string `json:"stuck,omitempty"`
 	Notes []Note `json:"notes,omitempty"`
+	// Rollbacks are those of the last day, the oldest first.
+	Rollbacks []Rollback `json:"rollbacks,omitempty"`
 }
 
 // Lister asks a backend what it has of a job; complete is false when it could not look everywhere.
@@ -65,14 +73,13 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 		return g, err
 	}
 	g.Target, g.Manual, g.Checkpoint = want.Target, want.Manual, want.Checkpoint
-	if g.Totals = want.Totals; g.Totals != nil {
-		g.Trained, g.Past = &g.Totals.Trained, !g.Totals.Final
-	}
+	g.count(want.Totals)
+	g.Past = g.Totals != nil && !g.Totals.Final
 	g.Processes = want.Processes
 	switch {
 	case want.Stopped:
 		g.State, g.Says, g.Checkpoint = StateStopped, "everything that it ran was released; "+ModelWords(want.LastCheckpoint, name), ""
-		g.Problems = standingWords(want.Standing)
+		g.Problems = append(standingWords(want.Standing), Unrepaired(g.Rollbacks)...)
 		for _, r := range rpc.CannotStart(want.LastCheckpoint, name, len(want.Servers)) {
 			g.Problems = append(g.Problems, "when it ran last, "+cannotStart(r))
 		}
@@ -85,6 +92,14 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 	s.glance(ctx, list)
 	g.judge(s, list != nil)
 	return g, nil
+}
+
+// count takes in what the job has trained; nil: that is not known.
+func (g *Glance) count(t *Totals) {
+	g.Totals, g.Trained, g.Dead, g.Lost, g.AUC = t, nil, nil, nil, nil
+	if t != nil {
+		g.Trained, g.Dead, g.Lost, g.AUC = &t.Trained, &t.Dead, &t.Lost, t.AUC
+	}
 }
 
 // read takes what the last scheduler wrote; want is nil when there is nothing.
@@ -109,11 +124,10 @@ func (g *Glance) read(dir string) (want *desired, err error) {
 	if len(samples) > 0 {
 		g.LastSample = samples[0]
 	}
-	rollbacks, err := RecentRollbacks(st, g.Now)
-	if err != nil {
+	if g.Rollbacks, err = RecentRollbacks(st, g.Now); err != nil {
 		return nil, err
 	}
-	g.Notes = notes(g.Now, rollbacks, d.Growth)
+	g.Notes = notes(g.Now, g.Rollbacks, d.Growth)
 	g.Decision, g.LastChange, err = lastRecords(st)
 	return &d, err
 }
@@ -138,6 +152,7 @@ func (s *Scheduler) glance(ctx context.Context, list Lister) {
 	link.close()
 	s.job.Servers.Count = len(s.want.Servers)
 	s.seen.cannotStart = s.seen.servers(s.job)
+	s.seen.modelGone = s.want.Trained && noJobRecord(s.job)
 	<-asked
 }
 
@@ -153,18 +168,20 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	}
 	if n.chiefErr == nil {
 		g.Manual.Paused = n.chief.GetPaused()
-		g.Trained, g.Totals, g.Past = nil, totalsOf(n.chief), false
-		if t, w := g.Totals, s.want.Totals; t != nil {
-			g.Trained = &t.Trained
-			if w != nil {
-				t.Skips, t.DeadLetter = w.Skips, w.DeadLetter
-			}
+		t := totalsOf(n.chief)
+		if w := s.want.Totals; t != nil && w != nil {
+			t.Skips, t.DeadLetter = w.Skips, w.DeadLetter
 		}
+		g.count(t)
+		g.Past = false
 		ready := n.ready(listed && n.listErr == nil && n.complete)
 		g.Running = &ready
 		g.Problems = append(g.Problems, chiefProblems(n.chief.GetProblems())...)
 	} else {
 		g.Problems = append(g.Problems, standingWords(s.want.Standing)...)
+	}
+	if n.modelGone {
+		g.Problems = append(g.Problems, goneWords(s.job))
 	}
 	for _, r := range n.cannotStart {
 		g.Problems = append(g.Problems, cannotStart(r))

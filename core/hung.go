@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -103,6 +106,7 @@ const (
 	notAsked answer = iota // or nobody can tell
 	noAnswer
 	answered
+	heardOf // it has not answered, and others can tell that it lives
 )
 
 // hear counts the time since the last look as silence of a process, unless it has answered or could not be asked.
@@ -119,6 +123,8 @@ func (s *Scheduler) hear(si *silence, past time.Duration, now time.Time) {
 		}
 	case !si.heard && told && d.at.After(si.told): // a sign of life will do until it answers: it may be beyond a firewall
 		si.told, si.lasts, si.asks = d.at, 0, 0
+	case got == heardOf:
+		si.lasts, si.asks = 0, 0
 	case got == noAnswer:
 		if si.asks == 0 && si.heard && !isChief(si.id) {
 			past += leaseTimeout // for which the chief has waited in vain already
@@ -153,14 +159,35 @@ func (s *Scheduler) answerOf(id backend.ID) answer {
 	return answered
 }
 
+// memoryMark changes while the chief trains: every ten seconds it keeps beside the checkpoint what its workers and servers have reported to it since. One that
+// does so is cut off from the scheduler alone, and to replace it would stop the training that goes on.
+func (s *Scheduler) memoryMark() string {
+	entries, err := os.ReadDir(filepath.Join(CheckpointFolder(s.job), "memory"))
+	if err != nil {
+		return s.memory // nobody can tell
+	}
+	mark := ""
+	for _, e := range entries {
+		if n := e.Name(); strings.HasSuffix(n, ".json") && !strings.HasPrefix(n, ".") {
+			mark = max(mark, n)
+		}
+	}
+	return mark
+}
+
 // chiefAnswer is that of server 0. Its silence means nothing while nobody else answers the scheduler either.
 func (s *Scheduler) chiefAnswer() answer {
 	switch err := s.seen.chiefErr; {
 	case err == nil:
+		s.memory = s.memoryMark()
 		return answered
 	case errors.Is(err, rpc.ErrNoChief) || silent(err):
 		if ends := s.seen.endsErr; ends != nil && !errors.Is(ends, traffic.ErrShrunk) {
 			return notAsked
+		}
+		if mark := s.memoryMark(); mark != s.memory {
+			s.memory = mark
+			return heardOf
 		}
 		return noAnswer
 	case status.Code(err) == codes.Unknown: // the checkpoint folder could not be read

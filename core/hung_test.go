@@ -3,6 +3,8 @@ package core
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -252,6 +254,64 @@ func TestHungProcessIsReplacedDuringAStop(t *testing.T) {
 	}
 }
 
+// Whoever takes the checkpoint folder away takes the chief's address with it. What runs holds the only copy of the model then: it is not replaced for that, and
+// nothing that would begin anew is started, not for a stop either.
+func TestCheckpointFolderTakenAway(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.beats(2)
+	folder := CheckpointFolder(r.job)
+	if err := os.Rename(folder, folder+".away"); err != nil {
+		t.Fatal(err)
+	}
+	r.beat()
+	r.mark()
+	beats := func() {
+		t.Helper()
+		for range 60 {
+			r.now = r.now.Add(2 * time.Second)
+			r.beat()
+		}
+		r.wantCalls()
+		r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1")
+		if _, err := r.problem(folder + " is gone"); err != nil {
+			t.Error(err)
+		}
+	}
+	beats()
+	if v := r.s.View(); v.State != StateStuck || !strings.Contains(v.Stuck, "checkpoint folder is gone") {
+		t.Errorf("it is %s: %q", v.State, v.Stuck)
+	}
+	if err := r.cluster.Exit("ctr", server(1, 1), 137); err != nil {
+		t.Fatal(err)
+	}
+	r.beats(20)
+	r.mustBeLive("ps-0-g1 worker-0-g1 worker-1-g1")
+	if err := os.Rename(folder+".away", folder); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it goes on", func() error {
+		r.joinAll()
+		if v := r.s.View(); len(v.Problems) > 0 || v.Stuck != "" || v.Sample.Running != 2 {
+			return fmt.Errorf("%s, problems %q", v.Stuck, v.Problems)
+		}
+		return nil
+	})
+	r.mustBeLive("ps-0-g1 ps-1-g2 worker-0-g1 worker-1-g1")
+
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	r.beat()
+	r.order("stop", 0)
+	r.beats(20)
+	r.mustBeLive("ps-0-g1 ps-1-g2 worker-0-g1 worker-1-g1")
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop", Force: true}}); err != nil {
+		t.Fatal(err)
+	}
+	r.stops()
+}
+
 // With mode "observe" nothing is touched.
 func TestObserverReplacesNobody(t *testing.T) {
 	r := newRig(t, rigOptions{})
@@ -272,4 +332,26 @@ func TestSchedulerDiesWhileItReplaces(t *testing.T) {
 	}
 	r.reopen()
 	r.until("its successor runs", r.isLive("ps-0-g1 ps-1-g2 worker-0-g1"))
+}
+
+// A chief that keeps what is reported to it beside the checkpoint trains, and is not replaced because the scheduler cannot reach it; it is when that ends.
+func TestChiefThatIsCutOffFromTheSchedulerAloneIsLeft(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.beats(2)
+	folder := filepath.Join(CheckpointFolder(r.job), "memory")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.hang(server(0, 1))
+	for i := range 4 * int(hungAfter/time.Second) {
+		if i%10 == 0 {
+			if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("%020d-%020d.json", 1, i)), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.beat()
+	}
+	r.wantCalls()
+	r.untilReplaced(server(0, 1))
 }

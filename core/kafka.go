@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
@@ -37,6 +38,14 @@ func KafkaOpts(j *job.Job) ([]kgo.Opt, error) {
 		}
 	}
 	return opts, nil
+}
+
+// CheckConnection says, as diagnostics of the job file, what in it keeps its brokers from being spoken to at all.
+func CheckConnection(j *job.Job) hcl.Diagnostics {
+	if _, err := KafkaOpts(j); err != nil {
+		return hcl.Diagnostics{j.ErrorAt("stream.tls", "The brokers' encryption cannot be set up", fmt.Sprintf("%v.", err))}
+	}
+	return nil
 }
 
 func tlsConfig(t *job.TLS) (*tls.Config, error) {

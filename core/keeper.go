@@ -25,6 +25,7 @@ import (
 // A job has one scheduler, wherever those that reach its checkpoint folder run: the one that holds the job's lease.
 //
 //	DIR/.JOB.scheduler-N    who holds the job, as the N-th; the highest number counts
+//	DIR/.JOB.scheduler-last who held it last, for people
 //
 // The file is written whole and linked to its name, which only one of those that try for a number can do. Nothing is overwritten, so whoever sleeps
 // between two steps and wakes finds a higher number, its own file gone, or another's nonce in the file of its number (numbers begin again when a lease is given
@@ -46,6 +47,8 @@ type Lease struct {
 	job, dir string // dir is checkpoint.dir
 	number   uint64
 	nonce    string // what the file of that number says where it is this lease's
+	me       Holder
+	stopped  atomic.Bool // the job has stopped
 
 	asked chan chan error
 	stop  chan struct{}
@@ -116,7 +119,7 @@ func (l *Lease) take(me Holder, force bool) (was *Holder, err error) {
 		if err != nil {
 			return nil, l.failed(err)
 		}
-		l.number, l.nonce = top+1, me.Nonce
+		l.number, l.nonce, l.me = top+1, me.Nonce, me
 		if numbers, err = l.numbers(); err == nil && highest(numbers) > l.number {
 			_ = os.Remove(l.file(l.number)) // of no effect any more
 			continue
@@ -231,6 +234,7 @@ func (l *Lease) keep(lg *slog.Logger) {
 			err := l.renew() // it may have slept until now
 			l.sureFrom(time.Time{})
 			if !errors.As(err, &lost) {
+				l.noteLast()
 				if err := os.Remove(l.file(l.number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					lg.Warn("that this scheduler has ended cannot be noted beside the checkpoint", "job", l.job, "err", err)
 				}

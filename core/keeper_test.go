@@ -63,7 +63,7 @@ func pretend(t *testing.T, j *job.Job, number uint64, h Holder, age time.Duratio
 
 // elsewhere is a scheduler on another machine.
 func elsewhere() Holder {
-	return Holder{Host: "gpu-7", User: "ann", Boot: "another", PIDs: "pid:[1]", Process: backend.Process{PID: 4711, Start: 1}, StateDir: "/home/ann/state", Since: time.Now()}
+	return Holder{Origin: backend.Origin{Host: "gpu-7", User: "ann", Boot: "another", PIDs: "pid:[1]"}, Process: backend.Process{PID: 4711, Start: 1}, StateDir: "/home/ann/state", Since: time.Now()}
 }
 
 func wantHeld(t *testing.T, err error, near bool, says ...string) {
@@ -86,6 +86,9 @@ func left(t *testing.T, j *job.Job) (names []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".scheduler-last") {
+			continue // it is history
+		}
 		names = append(names, e.Name())
 	}
 	return names

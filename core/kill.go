@@ -18,7 +18,7 @@ func (s *Scheduler) Kill(ctx context.Context) error {
 	if err := s.releaseAll(ctx); err != nil {
 		return err
 	}
-	return s.stopped()
+	return s.stopped(time.Now())
 }
 
 func (s *Scheduler) releaseAll(ctx context.Context) error {
@@ -33,6 +33,7 @@ func (s *Scheduler) releaseAll(ctx context.Context) error {
 			}
 		}
 		if err == nil && complete && len(ids) == 0 {
+			s.releaseFailed(ctx, list)
 			return nil
 		}
 		if len(ids) > 0 {

@@ -26,18 +26,21 @@ type seen struct {
 	at       time.Time
 	ends     map[int32]int64
 	endsErr  error
+	behind   behind
 	chief    *rpc.JobStatus
 	chiefErr error
 	progress *rpc.AdvancesResponse
 	// cannotStart are the servers that say in the checkpoint folder why they cannot start.
 	cannotStart []rpc.RestoreRecord
-	list        []backend.Status
-	complete    bool
-	listErr     error
-	util        float64
-	utilKnown   bool
-	inventory   *backend.Inventory // nil: not asked, or not known
-	leaseErr    error              // why nothing may be touched
+	// modelGone: the job has trained, and what it keeps in its checkpoint folder is not there any more.
+	modelGone bool
+	list      []backend.Status
+	complete  bool
+	listErr   error
+	util      float64
+	utilKnown bool
+	inventory *backend.Inventory // nil: not asked, or not known
+	leaseErr  error              // why nothing may be touched
 }
 
 // look asks Kafka, the chief and the backend at the same time.
@@ -45,6 +48,7 @@ func (s *Scheduler) look(asked context.Context) *seen {
 	ctx, cancel := context.WithTimeout(asked, lookTimeout)
 	defer cancel()
 	n := &seen{at: time.Now()}
+	trained := s.want.Trained && !s.want.Stopped
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		n.ends, n.endsErr = s.kafka.Ends(ctx)
@@ -55,6 +59,7 @@ func (s *Scheduler) look(asked context.Context) *seen {
 			n.progress, _ = s.chief.advances(ctx, s.progress.last) // a missing answer shows as a gap that is not known
 		}
 		n.cannotStart = n.servers(s.job)
+		n.modelGone = trained && noJobRecord(s.job)
 	})
 	wg.Go(func() { n.leaseErr = s.lease.Check(ctx) })
 	wg.Go(func() { n.list, n.complete, n.listErr = s.opt.Backend.List(ctx, s.job.Name) })
@@ -67,6 +72,8 @@ func (s *Scheduler) look(asked context.Context) *seen {
 		})
 	}
 	wg.Wait()
+	n.cannotStart = append(n.cannotStart, s.troubledServers(n)...)
+	s.lookBehind(ctx, n)
 	if asked.Err() != nil {
 		return n // the scheduler ends: silence means nothing
 	}
@@ -184,15 +191,27 @@ func (n *seen) allocation(id backend.ID) (backend.Status, bool) {
 	return n.list[i], true
 }
 
+// ListedInPart says that a backend's list is not complete.
+const ListedInPart = "the backend could not look everywhere: what is missing from its list is unknown"
+
+// unlisted says why the list of processes may not be all that there is, or "".
+func (n *seen) unlisted() string {
+	switch {
+	case n.listErr != nil:
+		return "the backend does not answer: " + n.listErr.Error()
+	case !n.complete:
+		return ListedInPart
+	}
+	return ""
+}
+
 // unknown says why nothing may be decided on this look, or "".
 func (n *seen) unknown(started bool) string {
 	switch {
 	case n.leaseErr != nil:
 		return "whether this is still the job's scheduler is unknown: " + n.leaseErr.Error()
-	case n.listErr != nil:
-		return "the backend does not answer: " + n.listErr.Error()
-	case !n.complete:
-		return "the backend could not look everywhere: what is missing from its list is unknown"
+	case n.unlisted() != "":
+		return n.unlisted()
 	case n.endsErr != nil:
 		return "Kafka's end offsets are unknown: " + n.endsErr.Error()
 	case started && status.Code(n.chiefErr) == codes.Unauthenticated:
@@ -222,13 +241,4 @@ func (s *Scheduler) workers() plan.Workers {
 	}
 	w.Draining = len(s.want.Draining)
 	return w
-}
-
-// lag is how far training is behind, in records and in the age of the oldest untrained one.
-func (s *Scheduler) lag(now time.Time) (records int64, age time.Duration, known bool) {
-	applied := s.seen.applied()
-	if len(applied) == 0 || s.seen.endsErr != nil {
-		return 0, 0, false // without the ends of now, all that was seen before may be trained and it would look like no lag
-	}
-	return s.arrivals.Lag(now, applied)
 }

@@ -124,9 +124,9 @@ func TestCheckpointFolderIsNotChangedWhileTheJobRuns(t *testing.T) {
 	}
 	was, other := r.job.Checkpoint.Dir, t.TempDir()
 	r.job.Checkpoint.Dir = other
-	_, _, err := Open(t.Context(), r.options("run"))
-	if err == nil || !strings.Contains(err.Error(), was) || !strings.Contains(err.Error(), other) || !strings.Contains(err.Error(), "kale stop") {
-		t.Fatalf("opened: %v", err)
+	_, diags, err := Open(t.Context(), r.options("run"))
+	if err != nil || len(diags) != 1 || !strings.Contains(diags[0].Detail, was) || !strings.Contains(diags[0].Detail, other) || !strings.Contains(diags[0].Detail, "kale stop") {
+		t.Fatalf("opened: %v, %v", diags, err)
 	}
 	r.job.Checkpoint.Dir = was
 	r.open("run")

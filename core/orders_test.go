@@ -233,6 +233,45 @@ func (r *rig) stops() {
 	}
 }
 
+// A stop needs the servers until they have written the last snapshot: when one cannot start meanwhile, why is shown, and nothing is claimed of what only the
+// chief knows.
+func TestStopSaysWhyItsChiefDoesNotStart(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.fill(50, func(int) time.Time { return r.now.Add(-time.Minute) })
+	r.started(1)
+	r.chief.with(func(s *rpc.JobStatus) {
+		for _, p := range s.Partitions {
+			p.Applied = 50
+		}
+	})
+	r.beat()
+	r.chief.stop()
+	r.order("stop", 0)
+	if err := r.cluster.Print("ctr", server(0, 1), "no space left on device\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cluster.Exit("ctr", server(0, 1), 1); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the cause is shown", func() error {
+		_, err := r.problem("no space left on device")
+		return err
+	})
+	r.beats(3) // another one is started, and is not the chief yet
+	if _, err := r.problem("ps-0-g1 has ended 1×"); err != nil {
+		t.Error(err)
+	}
+	if s := r.s.View().Sample; s.Lag != nil || s.LagRecords != nil || !strings.HasPrefix(s.LagUnknown, "what is trained is unknown") {
+		t.Errorf("lag %v, %v records: %q; the chief had trained all", s.Lag, s.LagRecords, s.LagUnknown)
+	}
+	r.chief.start()
+	r.joinAll()
+	r.stops()
+	if ps := r.s.View().Problems; len(ps) > 0 {
+		t.Errorf("problems of a job that has stopped: %q", ps)
+	}
+}
+
 func TestStopWhenNothingRuns(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.order("stop", 0)
@@ -250,6 +289,37 @@ func TestStopBeforeTheChiefWasThere(t *testing.T) {
 	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1")
 	r.order("stop", 0)
 	r.stops()
+}
+
+// What ended with its machine was never released, and is given up when the job is stopped, by force too: nothing is kept for one that is taken up again.
+func TestStopReleasesWhatHadEnded(t *testing.T) {
+	for _, how := range []string{"stop", "stop by force", "kill"} {
+		t.Run(how, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(2)
+			for _, st := range r.list() {
+				if err := r.cluster.SetState(r.job.Name, st.ID, backend.StateFailed, "the machine went down"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.mark()
+			switch how {
+			case "kill":
+				if err := r.s.Kill(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			case "stop":
+				r.order("stop", 0)
+				r.stops()
+			default:
+				if err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop", Force: true}}); err != nil {
+					t.Fatal(err)
+				}
+				r.stops()
+			}
+			r.wantCalls("release ps-0-g1 forced", "release ps-1-g1 forced", "release worker-0-g1 forced", "release worker-1-g1 forced")
+		})
+	}
 }
 
 // A stop whose scheduler died goes on when the job is opened to be stopped; opened to be run, it runs.
@@ -318,7 +388,7 @@ func TestForcedStopWaitsForNothing(t *testing.T) {
 // The loop itself: orders from other goroutines, a stop that ends Run, and Do after that.
 func TestRun(t *testing.T) {
 	r := newRig(t, rigOptions{})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	ran := make(chan error, 1)
 	go func() { ran <- r.s.Run(ctx) }()
@@ -464,5 +534,30 @@ func TestServerThatIsDownHoldsTheNumberOfWorkers(t *testing.T) {
 	r.beat()
 	if d := r.decision(); d.Target != 4 || d.Source != "manual" {
 		t.Errorf("an order gives %d by %q: %s", d.Target, d.Source, d.Reason)
+	}
+}
+
+// Who pauses a job and asks what it does is told, though no look has been made since.
+func TestPauseShowsAtOnce(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.beat()
+	if v := r.s.View(); v.State != StateRunning || !v.PausedSince.IsZero() {
+		t.Fatalf("%s, paused since %v", v.State, v.PausedSince)
+	}
+	before := time.Now()
+	r.order("pause", 0)
+	v := r.s.View()
+	if v.State != StatePaused || !v.Manual.Paused || v.PausedSince.Before(before.Add(-time.Second)) {
+		t.Errorf("%s, paused %v since %v", v.State, v.Manual.Paused, v.PausedSince)
+	}
+	r.order("pause", 0)
+	r.beat()
+	if again := r.s.View(); again.State != StatePaused || !again.PausedSince.Equal(v.PausedSince) {
+		t.Errorf("paused once more: %s since %v, want since %v", again.State, again.PausedSince, v.PausedSince)
+	}
+	r.order("resume", 0)
+	if v := r.s.View(); v.State != StateRunning || !v.PausedSince.IsZero() {
+		t.Errorf("%s, paused since %v", v.State, v.PausedSince)
 	}
 }

@@ -21,7 +21,7 @@ func TestRescaleAndStopHaveAPaceOfTheirOwn(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.job.Autoscale.Watch = time.Hour
 	r.started(1)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	ran := make(chan error, 1)
 	go func() { ran <- r.s.Run(ctx) }()

@@ -72,24 +72,49 @@ func Shortage(r backend.Report) string {
 	return "the backend does not say why"
 }
 
-// neverFits is an error where a worker asks for more devices than any node has. Where the inventory is not known, or shows no device at all on a cluster,
-// whose nodes may come later, it says nothing.
+// neverFits are errors where a worker asks for more devices than any node has, or a process for more memory or CPUs. Where the inventory is not known, or shows
+// no device at all on a cluster, whose nodes may come later, it says nothing.
 func neverFits(ctx context.Context, o Options) hcl.Diagnostics {
 	j := o.Job
 	inv, err := o.Backend.Inventory(ctx)
-	if err != nil || j.Workers.GPUs == 0 {
+	if err != nil {
 		return nil
 	}
+	diags := beyondAnyNode(j, inv)
 	most, nodes := 0, map[string]int{}
 	for _, d := range inv.Devices {
 		nodes[d.Node]++
 		most = max(most, nodes[d.Node])
 	}
 	if j.Workers.GPUs <= most || len(inv.Devices) < inv.Total || most == 0 && j.Backend.Name != job.BackendLocal {
-		return nil
+		return diags
 	}
-	return hcl.Diagnostics{j.ErrorAt("workers.gpus", "No node has so many devices",
-		fmt.Sprintf("A worker asks for %d GPUs, and no node of backend %q has more than %d. Lower workers.gpus.", j.Workers.GPUs, j.Backend.Name, most))}
+	return append(diags, j.ErrorAt("workers.gpus", "No node has so many devices",
+		fmt.Sprintf("A worker asks for %d GPUs, and no node of backend %q has more than %d. Lower workers.gpus.", j.Workers.GPUs, j.Backend.Name, most)))
+}
+
+// beyondAnyNode says which processes ask for more memory or CPUs than any node has. On this machine, where nobody enforces it, too many CPUs are only a warning.
+func beyondAnyNode(j *job.Job, inv backend.Inventory) (diags hcl.Diagnostics) {
+	has := fmt.Sprintf("no node of backend %q has more than", j.Backend.Name)
+	cpus := j.ErrorAt
+	if j.Backend.Name == job.BackendLocal {
+		has, cpus = "this machine has", j.WarningAt
+	}
+	for _, p := range []struct {
+		path, who string
+		cpu       float64
+		memory    int64
+	}{{"workers", "worker", j.Workers.CPU, j.Workers.Memory}, {"servers", "server", j.Servers.CPU, j.Servers.Memory}} {
+		if most := inv.NodeMemoryBytes; most > 0 && p.memory > most {
+			diags = append(diags, j.ErrorAt(p.path+".memory", "No node has so much memory",
+				fmt.Sprintf("A %s asks for %s, and %s %s. Lower %s.memory.", p.who, job.FormatSize(p.memory), has, job.FormatSize(most>>20<<20), p.path)))
+		}
+		if most := inv.NodeCPUMilli; most > 0 && 1000*p.cpu > float64(most) {
+			diags = append(diags, cpus(p.path+".cpu", "No node has so many CPUs",
+				fmt.Sprintf("A %s asks for %g cores, and %s %g. Lower %s.cpu.", p.who, p.cpu, has, float64(most)/1000, p.path)))
+		}
+	}
+	return diags
 }
 
 // impossible gives what in the job no waiting makes possible: a worker that fits on no node, and what the cluster says is wrong in the backend's block, such as
@@ -107,13 +132,20 @@ func impossible(ctx context.Context, o Options) hcl.Diagnostics {
 // PlacementDiagnostics are warnings where the job's servers with workers.min or workers.max workers would find no room now: a job waits for
 // room, so that none of it is a mistake. A worker that fits on no node at all is an error, and so is what the cluster says is wrong in the backend block.
 func PlacementDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
-	j := o.Job
 	if diags := nameTaken(ctx, o); diags.HasErrors() {
 		return diags, nil
 	}
-	if diags := neverFits(ctx, o); diags.HasErrors() {
-		return diags, nil
+	never := neverFits(ctx, o)
+	if never.HasErrors() {
+		return never, nil
 	}
+	more, err := roomDiagnostics(ctx, o)
+	return append(never, more...), err
+}
+
+// roomDiagnostics is PlacementDiagnostics for a job that fits on the nodes that there are.
+func roomDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
+	j := o.Job
 	least, err := CouldPlace(ctx, o, j.Workers.Min)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -128,7 +160,7 @@ func PlacementDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, erro
 	}
 	if why := Shortage(least); why != "" {
 		return hcl.Diagnostics{j.WarningAt("workers.min", "The job would not find room now",
-			fmt.Sprintf("For its servers and %d workers (workers.min) backend %q says: %s. What does not fit is tried again until it does.", j.Workers.Min, j.Backend.Name, why))}, nil
+			fmt.Sprintf("For its servers and %s (workers.min) backend %q says: %s. What does not fit is tried again until it does.", job.Count(j.Workers.Min, "worker"), j.Backend.Name, why))}, nil
 	}
 	most, err := CouldPlace(ctx, o, j.Workers.Max)
 	if err != nil {
@@ -139,7 +171,7 @@ func PlacementDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, erro
 	}
 	if why := Shortage(most); why != "" {
 		return hcl.Diagnostics{j.WarningAt("workers.max", "The job could not grow to workers.max now",
-			fmt.Sprintf("For its servers and %d workers backend %q says: %s. With fewer workers it may fall behind.", j.Workers.Max, j.Backend.Name, why))}, nil
+			fmt.Sprintf("For its servers and %s backend %q says: %s. With fewer workers it may fall behind.", job.Count(j.Workers.Max, "worker"), j.Backend.Name, why))}, nil
 	}
 	return nil, nil
 }

@@ -23,7 +23,7 @@ func TestPlacement(t *testing.T) {
 	}{
 		{"room for all", 8, nil, "", ""},
 		{"room for some", 3, nil, "could not grow to workers.max now: ", "workers.max"},
-		{"no room", 0, nil, "would not find room now", "workers.min"},
+		{"no room", 0, nil, "would not find room now: For its servers and 1 worker (workers.min) backend", "workers.min"},
 		{"no answer", 8, errors.New("the controller is away"), "the controller is away", "backend"},
 		{"a backend that cannot tell", 8, backend.Errorf(backend.Unsupported, "no dry run here"), "", ""},
 	} {

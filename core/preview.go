@@ -82,6 +82,9 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if diags := CheckRunning(o.Job, o.StateDir); diags.HasErrors() {
+		return nil, nil, diags, nil
+	}
 	diags, err := ConfigureBackend(ctx, o.Backend, o.Job, o.StateDir)
 	if err != nil || diags.HasErrors() {
 		return nil, nil, diags, err

@@ -27,6 +27,7 @@ const (
 type Probe struct {
 	Run        string // names the look; all its probes have the same
 	Index      int    // from 0
+	Rank       int    // no other look at the same time may have it: a higher generation would replace its probe
 	Generation uint64
 	Limit      time.Duration // after which it ends by itself
 	Meet       string        // HOST:PORT at which it is to call back; "" where the job's processes do not
@@ -44,7 +45,7 @@ func ProbeWorkload(o Options, p Probe) (backend.Workload, error) {
 		memory = probeCUDAMemory
 	}
 	return backend.Workload{
-		ID:   backend.ID{Role: RoleProbe, Rank: p.Index, Generation: p.Generation},
+		ID:   backend.ID{Role: RoleProbe, Rank: p.Rank, Generation: p.Generation},
 		Argv: []string{o.Trainer, "probe", "--run", p.Run, "--index", strconv.Itoa(p.Index), "--limit", p.Limit.String()},
 		Env:  o.Env, Files: map[string][]byte{specFile: loads.spec}, Avoid: p.Avoid,
 		Resources: backend.Resources{CPUMilli: 1000, MemoryBytes: memory}, StopGrace: probeGrace,

@@ -59,10 +59,15 @@ func (s *Scheduler) sample(now time.Time) Sample {
 	if rate, ok := s.arrivals.Rate(now, max(s.job.Forecast.Interval, 4*s.job.Autoscale.Watch)); ok && n.endsErr == nil {
 		out.Rate = &rate
 	}
-	if records, age, ok := s.lag(now); ok {
-		seconds := age.Seconds()
-		out.Lag, out.LagRecords = &seconds, records
+	lag := s.lag(now)
+	if lag.ageKnown {
+		seconds := lag.age.Seconds()
+		out.Lag = &seconds
 	}
+	if lag.recordsKnown {
+		out.LagRecords = &lag.records
+	}
+	out.LagUnknown = lag.why
 	for _, st := range n.list {
 		if st.ID.Role == backend.RoleWorker && st.State.Live() {
 			out.Held++
@@ -86,7 +91,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 	j, n := s.job, s.seen
 	v := &View{
 		Job: j.Name, State: s.stateOf(sample), Scheduler: true, Waits: s.waits(), Mode: j.Autoscale.Mode, Now: now, Started: s.started, MaxLag: j.SLO.MaxLag, Min: j.Workers.Min, Max: j.Workers.Max,
-		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, Model: s.online.Model().String(), ModelBasis: s.basis(),
+		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, PausedSince: s.want.pausedSince(), Model: s.online.Model().String(), ModelBasis: s.basis(),
 		Trained: trainedRecords(n.chief), Dead: n.chief.GetDeadRecords(), Skips: skips(j), DeadLetter: j.Stream.DeadLetter, Lost: n.chief.GetLostOffsets(), Emulated: j.Workers.EmulateStep > 0,
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped, LastStop: s.want.LastStop,
 		History: s.lastHistory, LastRescale: s.lastRescale, WorkerRenewal: s.want.LastRenewal, ServerRenewal: s.want.LastServerRenewal, Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(),
@@ -109,6 +114,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 		v.AUC = &auc
 	}
 	v.Workers, v.Servers = s.processes()
+	v.Unlisted = n.unlisted()
 	return v
 }
 
@@ -257,6 +263,9 @@ func (s *Scheduler) problems() []string {
 	var out []string
 	if s.unsaved != nil {
 		out = append(out, "nothing is decided or changed, because the scheduler's state cannot be saved: "+s.unsaved.Error()+"; training goes on")
+	}
+	if n.modelGone {
+		out = append(out, goneWords(s.job))
 	}
 	for _, r := range n.cannotStart {
 		out = append(out, cannotStart(r))

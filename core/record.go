@@ -15,9 +15,11 @@ type Sample struct {
 	Rate *float64 `json:"rate,omitempty"`
 	// Trained is the rate at which records are trained, samples/s, as the members report it.
 	Trained float64 `json:"trained"`
-	// Lag is the age of the oldest untrained record in seconds, LagRecords their number; Repairing says that both count records that were trained before.
+	// Lag is the age of the oldest untrained record in seconds, LagRecords their number, each nil when it is not known, and LagUnknown why; Repairing says that
+	// both count records that were trained before.
 	Lag        *float64 `json:"lag_s,omitempty"`
-	LagRecords int64    `json:"lag_records"`
+	LagRecords *int64   `json:"lag_records,omitempty"`
+	LagUnknown string   `json:"lag_unknown,omitempty"`
 	Repairing  bool     `json:"repairing,omitempty"`
 	// Forecast is what had been expected for now, with its band.
 	Forecast *Band `json:"forecast,omitempty"`
@@ -52,8 +54,8 @@ type Rescale struct {
 	Ranks   []int     `json:"ranks,omitempty"`
 	Decided time.Time `json:"decided"`
 	// Done is when the last new worker had trained, or the last leaving one had handed over everything, by the chief's clock; when that was seen, where
-	// the chief did not say.
-	Done time.Time `json:"done"`
+	// the chief did not say. Zero while it is under way.
+	Done time.Time `json:"done,omitzero"`
 	// Join divides the time of the last new worker; nil for a scale-in.
 	Join *Join `json:"join,omitempty"`
 	// FirstTrained is when the first new worker trained; zero for a scale-in.
@@ -81,6 +83,8 @@ type Record struct {
 	// Repairs say which parameter servers are being taught again what they had lost, so that lag is not to be trusted meanwhile, and what was started again
 	// because it did not answer.
 	Repairs []string `json:"repairs,omitempty"`
+	// LagUnknown says why Observation.LagKnown is false; "": it is not.
+	LagUnknown string `json:"lag_unknown,omitempty"`
 	// Pool is what the job's pool gives it, nil: it is in none. Decision is within that.
 	Pool *PoolShare `json:"pool,omitempty"`
 	// Observed only: nothing was done (autoscale.mode = "observe").
@@ -116,16 +120,20 @@ type View struct {
 	// Notes are what happened in the last day, the oldest first.
 	Notes []Note `json:"notes,omitempty"`
 	// Rollbacks are those that are known, the oldest first.
-	Rollbacks []Rollback    `json:"rollbacks,omitempty"`
-	Workers   []WorkerView  `json:"workers,omitempty"`
-	Servers   []ServerView  `json:"servers,omitempty"`
-	Forecast  plan.Forecast `json:"forecast"`
-	Manual    plan.Manual   `json:"manual"`
-	Waits     string        `json:"waits_for,omitempty"`       // what a change under way, or a stop, waits for
-	Cause     string        `json:"cause,omitempty"`           // why it cannot start, in the state of that name
-	Trained   *uint64       `json:"trained_records,omitempty"` // nil: not known
-	Dead      uint64        `json:"dead_records"`
-	Skips     bool          `json:"skips_undecodable,omitempty"` // they are in no topic: stream.on_undecodable is "skip"
+	Rollbacks []Rollback   `json:"rollbacks,omitempty"`
+	Workers   []WorkerView `json:"workers,omitempty"`
+	Servers   []ServerView `json:"servers,omitempty"`
+	// Unlisted says why Workers and Servers may not be all; "": they are.
+	Unlisted string        `json:"processes_unknown,omitempty"`
+	Forecast plan.Forecast `json:"forecast"`
+	Manual   plan.Manual   `json:"manual"`
+	// PausedSince is when a person paused it; zero: nobody has.
+	PausedSince time.Time `json:"paused_since,omitzero"`
+	Waits       string    `json:"waits_for,omitempty"`       // what a change under way, or a stop, waits for
+	Cause       string    `json:"cause,omitempty"`           // why it cannot start, in the state of that name
+	Trained     *uint64   `json:"trained_records,omitempty"` // nil: not known
+	Dead        uint64    `json:"dead_records"`
+	Skips       bool      `json:"skips_undecodable,omitempty"` // they are in no topic: stream.on_undecodable is "skip"
 	// DeadLetter is the topic that they are in; "": none.
 	DeadLetter string   `json:"dead_letter,omitempty"`
 	Lost       uint64   `json:"lost_offsets"`

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,7 +35,7 @@ func (r *rig) caller(token string) caller {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = conn.Close() })
-	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
 	r.t.Cleanup(cancel)
 	return caller{rpc.NewRendezvousClient(conn), metadata.AppendToOutgoingContext(ctx, rpc.TokenKey, token)}
 }
@@ -368,5 +369,22 @@ func TestPortIsTaken(t *testing.T) {
 	var kept meeting
 	if _, err := r.s.store.Get(rendezvousKey, &kept); err != nil || meet.address != fmt.Sprint("127.0.0.1:", kept.Port) || meet.address == taken.Addr().String() {
 		t.Errorf("it listens at %s and keeps port %d, %v", meet.address, kept.Port, err)
+	}
+}
+
+// A server that cannot start and cannot write that down, because the checkpoint folder takes nothing, says it to the scheduler: the job is stuck, with the cause.
+func TestServerTellsTheSchedulerWhyItCannotStart(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.chief.with(func(s *rpc.JobStatus) { s.Servers[1].Info.Up = false })
+	c := r.caller(r.s.want.Token)
+	why := "load the job's state: no space left on device"
+	if _, err := c.Alive(c.ctx, &rpc.AliveRequest{Job: "ctr", Role: "ps", Rank: 1, Generation: 1, Phase: rpc.Phase_PHASE_STARTING, Trouble: why}); err != nil {
+		t.Fatal(err)
+	}
+	r.beat()
+	v := r.s.View()
+	if v.State != StateStuck || v.Stuck != "parameter server 1 cannot start" || !slices.Contains(v.Problems, "parameter server 1 cannot start: "+why) {
+		t.Errorf("%s, %q: %q", v.State, v.Stuck, v.Problems)
 	}
 }

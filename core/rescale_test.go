@@ -209,7 +209,7 @@ func TestRescaleThatCannotBeCompletedIsGivenUp(t *testing.T) {
 		t.Fatalf("rescale %+v, target %d", r.s.want.Rescale, r.s.want.Target)
 	}
 	all := r.rescales()
-	if got := all[len(all)-1]; !got.Aborted || got.Unfinished != "worker 3 is not ready" {
+	if got := all[len(all)-1]; !got.Aborted || got.Unfinished != "worker 3, which is not ready" {
 		t.Errorf("recorded %+v", got)
 	}
 	r.order("scale", 3)

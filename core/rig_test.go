@@ -218,7 +218,7 @@ func (r *rig) until(what string, cond func() error) {
 // eventually polls something that another goroutine does.
 func eventually(t *testing.T, what string, cond func() error) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		err := cond()
 		if err == nil {
@@ -376,7 +376,7 @@ func (r *rig) produce(partition int32, n int) {
 		r.t.Fatal(err)
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	defer cancel()
 	var records []*kgo.Record
 	for range n {

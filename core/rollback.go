@@ -19,10 +19,10 @@ type Rollback struct {
 	At time.Time `json:"at"`
 	// Snapshot is when the oldest snapshot was written from which its tablets came; zero: it had none and began anew.
 	Snapshot time.Time `json:"snapshot,omitzero"`
-	// Offsets are to be trained again, Remaining are not yet.
+	// Offsets are to be trained again, Remaining are not yet: at Done, those that became part of the next one because the server was replaced once more.
 	Offsets   uint64 `json:"offsets"`
 	Remaining uint64 `json:"remaining"`
-	// Done is when none was left, zero before.
+	// Done is when none was left or the server was replaced, zero before.
 	Done time.Time `json:"done,omitzero"`
 	// Unknown: the chief that knew of it was replaced before it was done.
 	Unknown bool `json:"unknown,omitempty"`
@@ -55,6 +55,8 @@ func (r Rollback) String() string {
 
 func (r Rollback) progress() string {
 	switch {
+	case !r.Done.IsZero() && r.Remaining > 0:
+		return fmt.Sprintf("; when it was replaced after %s, %s were left, which are part of its next repair", job.Length(r.Done.Sub(r.At)), plan.Thousands(r.Remaining))
 	case !r.Done.IsZero():
 		return fmt.Sprintf(", done after %s", job.Length(r.Done.Sub(r.At)))
 	case r.Unknown:
@@ -138,6 +140,18 @@ func rollbackOf(m *rpc.Rollback) Rollback {
 		r.Done = moment(ms)
 	}
 	return r
+}
+
+// Unrepaired says of a job that has stopped what its servers have yet to be taught again.
+func Unrepaired(all []Rollback) []string {
+	var out []string
+	for _, r := range all {
+		if r.UnderWay() && r.Remaining > 0 {
+			out = append(out, fmt.Sprintf("of the %s offsets that parameter server %d had lost, %s were not trained again when the job stopped; the next run trains them",
+				plan.Thousands(r.Offsets), r.Server, plan.Thousands(r.Remaining)))
+		}
+	}
+	return out
 }
 
 // repairs says which rollbacks are being made good.

@@ -59,3 +59,41 @@ func TestRollbackIsShownAndKept(t *testing.T) {
 		t.Errorf("it says %q", got)
 	}
 }
+
+// A server that was replaced once more was not taught all that it had lost, and nobody says so; nor when the job stops before that is done.
+func TestRepairThatIsNotDoneIsNotCalledDone(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	at := time.UnixMilli(r.now.UnixMilli())
+	over := &rpc.Rollback{Server: 1, Incarnation: 7, UnixMs: at.UnixMilli(), Offsets: 500, Remaining: 435, DoneUnixMs: at.Add(4 * time.Second).UnixMilli()}
+	next := &rpc.Rollback{Server: 1, Incarnation: 8, UnixMs: at.Add(4 * time.Second).UnixMilli(), Offsets: 1500, Remaining: 1435}
+	r.chief.with(func(s *rpc.JobStatus) { s.Rollbacks = []*rpc.Rollback{over, next} })
+	r.beat()
+	if got := r.s.View().Rollbacks[0].String(); !strings.HasSuffix(got, "; when it was replaced after 4s, 435 were left, which are part of its next repair") {
+		t.Errorf("it says %q", got)
+	}
+	if got := r.s.View().Rollbacks[1].String(); !strings.HasSuffix(got, "1,500 offsets are trained again for it, 1,435 are left") {
+		t.Errorf("it says %q", got)
+	}
+	r.chief.with(func(*rpc.JobStatus) { next.Remaining = 1000 })
+	r.order("stop", 0)
+	for range 20 {
+		if r.beat(); r.s.want.Stopped {
+			break
+		}
+	}
+	if !r.s.want.Stopped {
+		t.Fatal("the job does not stop")
+	}
+	want := []string{"of the 1,500 offsets that parameter server 1 had lost, 1,000 were not trained again when the job stopped; the next run trains them"}
+	if diff := cmp.Diff(want, Unrepaired(r.s.View().Rollbacks)); diff != "" {
+		t.Error(diff)
+	}
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	g, err := GlanceAt(t.Context(), r.state, r.job.Name, nil)
+	if diff := cmp.Diff(want, g.Problems); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+}

@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -78,6 +77,8 @@ type Scheduler struct {
 
 	// Owned by the goroutine of Run.
 	want        *desired
+	memory      string          // the newest that the chief had kept beside the checkpoint when it was looked for last
+	beginning   map[int32]int64 // where the job goes on, as asked before its chief was up
 	seen        *seen
 	backoff     map[backend.ID]retry
 	tickAt      time.Time
@@ -130,6 +131,14 @@ const assumedJoin = 30 * time.Second
 func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Stop {
+		if diags := CheckSameBackend(o.Job, o.StateDir); diags.HasErrors() {
+			return nil, diags, nil
+		}
+		o.Job = AsItRuns(o.Job, o.StateDir)
+	} else if diags := CheckRunning(o.Job, o.StateDir); diags.HasErrors() {
+		return nil, diags, nil
 	}
 	owner := jobOwner(o.Job)
 	if o.AnyOwner {
@@ -325,11 +334,11 @@ func (s *Scheduler) loadDesired() error {
 	}
 	if found {
 		s.want.open()
-		if was := s.want.Checkpoint; was != "" && was != s.job.Checkpoint.Dir && !s.opt.Stop {
+		if was := s.want.Checkpoint; was != "" && !sameFolder(was, s.job.Checkpoint.Dir) && !s.opt.Stop {
 			return fmt.Errorf("run job %q: it runs with its checkpoint in %s, and checkpoint.dir now names %s, where nobody would find its chief: undo the change, "+
 				"stop the job with kale stop, and then change it", s.job.Name, was, s.job.Checkpoint.Dir)
 		}
-		s.want.Checkpoint = s.job.Checkpoint.Dir
+		s.want.Checkpoint, s.want.Backend = s.job.Checkpoint.Dir, s.job.Backend.Name
 		return nil
 	}
 	var raw [16]byte
@@ -337,7 +346,7 @@ func (s *Scheduler) loadDesired() error {
 		return fmt.Errorf("draw a token: %w", err)
 	}
 	s.want = newDesired(hex.EncodeToString(raw[:]))
-	s.want.Checkpoint = s.job.Checkpoint.Dir
+	s.want.Checkpoint, s.want.Backend = s.job.Checkpoint.Dir, s.job.Backend.Name
 	return nil
 }
 
@@ -359,7 +368,7 @@ func (s *Scheduler) saveJobFile() error {
 	if err != nil {
 		return fmt.Errorf("find the job file: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(s.opt.StateDir, "jobfile"), []byte(abs+"\n"), 0o600); err != nil {
+	if err := backend.WriteFile(filepath.Join(s.opt.StateDir, "jobfile"), []byte(abs+"\n")); err != nil {
 		return fmt.Errorf("remember the job file of job %q: %w", s.job.Name, err)
 	}
 	return nil
@@ -378,6 +387,9 @@ func (s *Scheduler) Close() error {
 	}
 	if s.kafka != nil {
 		s.kafka.Close()
+	}
+	if s.lease != nil && s.want != nil {
+		s.lease.stopped.Store(s.want.Stopped)
 	}
 	s.lease.Close() // before the state, so that who finds that free finds this free
 	if s.store != nil {

@@ -11,6 +11,14 @@ import (
 // GlanceSilent is GlanceAt for a job whose scheduler is there and does not answer: nobody else can read its state, so this is what the chief and, unless
 // list is nil, the backend say now. silence says for people what is known of the scheduler.
 func GlanceSilent(ctx context.Context, j *job.Job, silence string, list Lister) *Glance {
+	return glanceNow(ctx, j, silence, unheard{"nor does its chief", "nor do its chief and the backend"}, list)
+}
+
+// unheard says that the chief, or both, do not answer.
+type unheard struct{ chief, both string }
+
+// glanceNow is what the chief and the backend say now, after what is said of the scheduler.
+func glanceNow(ctx context.Context, j *job.Job, scheduler string, no unheard, list Lister) *Glance {
 	s := &Scheduler{job: j, want: &desired{}, seen: &seen{}}
 	s.glance(ctx, list)
 	g := &Glance{Job: j.Name, State: StateUnknown, Scheduler: true, Now: time.Now(), Checkpoint: j.Checkpoint.Dir}
@@ -19,7 +27,8 @@ func GlanceSilent(ctx context.Context, j *job.Job, silence string, list Lister) 
 	listed := list != nil && n.listErr == nil && n.complete
 	switch {
 	case n.chiefErr == nil:
-		g.Manual.Paused, g.Trained = n.chief.GetPaused(), trainedRecords(n.chief)
+		g.Manual.Paused = n.chief.GetPaused()
+		g.count(totalsOf(n.chief))
 		ready := n.ready(listed)
 		g.Running = &ready
 		g.Problems = append(g.Problems, chiefProblems(n.chief.GetProblems())...)
@@ -31,13 +40,13 @@ func GlanceSilent(ctx context.Context, j *job.Job, silence string, list Lister) 
 				alive++
 			}
 		}
-		g.Says = fmt.Sprintf("nor does its chief; the backend says that %d of its processes live", alive)
+		g.Says = fmt.Sprintf("%s; the backend says that %d of its processes live", no.chief, alive)
 	case list != nil:
-		g.Says = "nor do its chief and the backend"
+		g.Says = no.both
 	default:
-		g.Says = "nor does its chief"
+		g.Says = no.chief
 	}
-	g.Says = silence + ", " + g.Says
+	g.Says = scheduler + ", " + g.Says
 	if n.chiefErr != nil && !silent(n.chiefErr) {
 		g.Problems = append(g.Problems, "the chief: "+n.chiefErr.Error())
 	}

@@ -36,7 +36,7 @@ func (s *Scheduler) pace(now time.Time) time.Duration {
 // stop drains all workers, writes a snapshot, releases the servers, and is done when nothing is left.
 func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	if s.want.Forced {
-		return s.stopForced(ctx)
+		return s.stopForced(ctx, now)
 	}
 	if s.want.Target > 0 || s.want.Restart > 0 || s.want.Rescale != nil {
 		s.want.Restart, s.want.Rescale, s.want.ServerRenewal = 0, nil, nil
@@ -51,7 +51,8 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	}
 	servers, liveServers, liveWorkers := s.remaining()
 	if liveServers+liveWorkers == 0 {
-		return s.stopped()
+		s.releaseFailed(ctx, s.seen.list)
+		return s.stopped(now)
 	}
 	if !s.want.Snapshotted { // servers are needed until then: one that ends or hangs is repaired
 		if err := s.replaceHung(ctx, now); err != nil {
@@ -85,20 +86,38 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 }
 
 // stopForced releases everything without waiting for anything.
-func (s *Scheduler) stopForced(ctx context.Context) error {
+func (s *Scheduler) stopForced(ctx context.Context, now time.Time) error {
 	if err := s.releaseAll(ctx); err != nil {
 		s.lg.Warn("not everything is released yet; trying again", "err", err)
 		return nil
 	}
-	return s.stopped()
+	return s.stopped(now)
+}
+
+// releaseFailed gives up what ended without having been released, as where a machine went down: the backend would keep it for one that is taken up again.
+func (s *Scheduler) releaseFailed(ctx context.Context, list []backend.Status) {
+	var ids []backend.ID
+	for _, st := range list {
+		if st.State == backend.StateFailed {
+			ids = append(ids, st.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, backendTimeout)
+	defer cancel()
+	if err := s.opt.Backend.Release(ctx, s.job.Name, ids, backend.Forced); err != nil {
+		s.lg.Warn("the backend keeps what had ended before the job was stopped", "err", err)
+	}
 }
 
 // stopped notes that nothing of the job is left.
-func (s *Scheduler) stopped() error {
+func (s *Scheduler) stopped(now time.Time) error {
 	w := s.want
 	forced := w.Forced
 	s.meet.forget()
-	w.Stopped, w.Stopping, w.Forced, w.Trained, w.Target, w.Ranks, w.Draining, w.Checkpoint = true, false, false, false, 0, nil, nil, ""
+	w.Stopped, w.Stopping, w.Forced, w.Trained, w.Target, w.Ranks, w.Draining, w.Checkpoint, w.Backend = true, false, false, false, 0, nil, nil, "", ""
 	if w.Totals != nil {
 		w.Totals.Final = w.Snapshotted && !forced
 	}
@@ -106,6 +125,11 @@ func (s *Scheduler) stopped() error {
 	w.Rescale, w.Restart, w.Ceiling, w.Unplaced, w.Renewals, w.ServerRenewal = nil, 0, nil, nil, nil, nil
 	for rank := range w.Servers {
 		w.Servers[rank]++ // this one was released, and is not started again
+	}
+	for _, r := range s.rollbacks {
+		if r.UnderWay() { // with what is left of it, for the next run and for who asks
+			s.recordRollback(now, r)
+		}
 	}
 	s.lg.Info("the job has stopped; its state is in the checkpoint folder", "dir", CheckpointFolder(s.job))
 	return s.save()

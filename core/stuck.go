@@ -31,6 +31,19 @@ func (n *seen) servers(j *job.Job) []rpc.RestoreRecord {
 	return out
 }
 
+// troubledServers are the servers that have told the scheduler itself why they cannot start: where the checkpoint folder takes nothing, they cannot write it down.
+func (s *Scheduler) troubledServers(n *seen) []rpc.RestoreRecord {
+	var out []rpc.RestoreRecord
+	for i := range s.job.Servers.Count {
+		id := backend.ID{Role: backend.RoleServer, Rank: i, Generation: s.want.Servers[i]}
+		h, ok := s.meet.heard(id)
+		if ok && h.phase == rpc.Phase_PHASE_STARTING && h.trouble != "" && !n.saysWhy(id) {
+			out = append(out, rpc.RestoreRecord{Server: i, At: h.at, Error: h.trouble})
+		}
+	}
+	return out
+}
+
 // saysWhy says that a process is a server that says itself why it cannot start.
 func (n *seen) saysWhy(id backend.ID) bool {
 	return id.Role == backend.RoleServer && slices.ContainsFunc(n.cannotStart, func(r rpc.RestoreRecord) bool { return r.Server == id.Rank })
@@ -42,7 +55,7 @@ func cannotStart(r rpc.RestoreRecord) string {
 
 // halted says that nothing at all can be trained until a person has done something about it.
 func (s *Scheduler) halted() bool {
-	return len(s.seen.cannotStart) > 0 || recreated(s.seen.chief.GetProblems())
+	return s.seen.modelGone || len(s.seen.cannotStart) > 0 || recreated(s.seen.chief.GetProblems())
 }
 
 // stuck is what stands in the job's way until a person has done something about it, in a few words; "": nothing.
@@ -54,10 +67,19 @@ func (s *Scheduler) stuck() string {
 }
 
 func (n *seen) stuck() string {
+	if n.modelGone {
+		return "its checkpoint folder is gone"
+	}
 	if len(n.cannotStart) > 0 {
 		return fmt.Sprintf("parameter server %d cannot start", n.cannotStart[0].Server)
 	}
 	return stuckWords(n.chief.GetProblems(), len(n.chief.GetPartitions()))
+}
+
+// goneWords say what a checkpoint folder that was taken away under a job means, and what to do.
+func goneWords(j *job.Job) string {
+	return fmt.Sprintf("the checkpoint folder %s is gone, and the model is only in the memory of the servers that still run: nothing is started, ended or replaced until the folder is back. To give the model up: kale stop -force %s; the next run begins a new one",
+		CheckpointFolder(j), j.Name)
 }
 
 func recreated(ps []*rpc.PartitionProblem) bool {

@@ -39,6 +39,9 @@ func TestTotalsOutliveTheStop(t *testing.T) {
 			if g.State != StateStopped || g.Trained == nil || *g.Trained != 1200 || g.Past != force {
 				t.Errorf("%s: trained %v, past %v", g.State, g.Trained, g.Past)
 			}
+			if g.Dead == nil || *g.Dead != 7 || g.Lost == nil || *g.Lost != 3 {
+				t.Errorf("under the names of a job that runs: dead %v, lost %v", g.Dead, g.Lost)
+			}
 			if got := *g.Totals; got != (Totals{Trained: 1200, Dead: 7, Lost: 3, DeadLetter: "dead", Final: !force}) {
 				t.Errorf("totals %+v", got)
 			}

@@ -62,7 +62,7 @@ func (s *Scheduler) heed(ctx context.Context, now time.Time) {
 	}
 	var unread []*trouble
 	for _, st := range s.seen.list {
-		if s.leaving(st.ID) || s.replaced(st.ID) || s.want.Stopping || st.State == backend.StateStopping || s.serverLeaves(st.ID) {
+		if s.leaving(st.ID) || s.replaced(st.ID) || s.want.Stopping && !s.wanted(st.ID) || st.State == backend.StateStopping || s.serverLeaves(st.ID) {
 			continue
 		}
 		s.compare(st, now)
@@ -108,7 +108,7 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 		t.over, t.restarts, t.finished, t.hung = over, st.Restarts, st.Finished, 0
 		t.reason, _, _ = strings.Cut(st.Reason, "; it starts again") // when is no news for long
 		if t.reason == "" {
-			t.reason = "with " + backend.EndWords(st.ExitCode)
+			t.reason = "it ended with " + backend.EndWords(st.ExitCode)
 		}
 		s.lg.Warn("a process that is wanted has ended", "workload", st.ID.String(), "times", t.times, "state", string(st.State), "exit", st.ExitCode, "reason", st.Reason)
 	}
@@ -227,11 +227,13 @@ func (s *Scheduler) replaced(id backend.ID) bool {
 
 // wanted says whether a process has a rank that shall run.
 func (s *Scheduler) wanted(id backend.ID) bool {
-	if s.want.Stopping {
+	switch w := s.want; {
+	case w.Stopped:
 		return false
-	}
-	if id.Role == backend.RoleServer {
-		return id.Rank < s.job.Servers.Count
+	case id.Role == backend.RoleServer: // a stop needs them until they have written the last snapshot
+		return id.Rank < s.job.Servers.Count && (!w.Stopping || !w.Snapshotted && !w.Forced)
+	case w.Stopping:
+		return false
 	}
 	return slices.Contains(s.want.wantedRanks(), id.Rank)
 }
@@ -269,6 +271,9 @@ func (s *Scheduler) denied(id backend.ID) bool {
 func (s *Scheduler) troubled() []string {
 	var out []string
 	for _, t := range s.troubles {
+		if !s.wanted(t.id) {
+			continue // since the last look
+		}
 		if t.refused != "" {
 			out = append(out, fmt.Sprintf("%s is not started: %s; it is tried again", t.id, t.refused))
 		} else if t.times > 0 {

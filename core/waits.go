@@ -85,6 +85,9 @@ func (s *Scheduler) stopWaits() string {
 
 // unanswered says which servers a stop needs and does not hear, and what becomes of them.
 func (s *Scheduler) unanswered() string {
+	if s.seen.modelGone {
+		return "" // then nothing becomes of them
+	}
 	var mute []string
 	for i := range s.job.Servers.Count {
 		id := backend.ID{Role: backend.RoleServer, Rank: i, Generation: s.want.Servers[i]}

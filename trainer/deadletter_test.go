@@ -67,7 +67,7 @@ func readDead(t testing.TB, c *kfake.Cluster, n int) map[string]*kgo.Record {
 	}
 	defer cl.Close()
 	out := map[string]*kgo.Record{}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for len(out) < n {
 		f := cl.PollFetches(ctx)

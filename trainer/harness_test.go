@@ -209,10 +209,10 @@ func (j *job) waitFor(what string, ok func(*rpc.JobStatus) bool) *rpc.JobStatus 
 	return last
 }
 
-// eventually fails the test when ok does not come true within half a minute; it is a bound for broken code, not a measurement.
+// eventually fails the test when ok does not come true within two minutes; it is a bound for broken code, not a measurement.
 func eventually(t testing.TB, ok func() bool, what func() string) {
 	t.Helper()
-	within(t, 30*time.Second, ok, what)
+	within(t, 2*time.Minute, ok, what)
 }
 
 func within(t testing.TB, bound time.Duration, ok func() bool, what func() string) {
@@ -265,7 +265,7 @@ func readLog(t testing.TB, c *kfake.Cluster, ends map[int32]int64) map[int32][]i
 		return false
 	}
 	for left() {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		f := cl.PollFetches(ctx)
 		cancel()
 		if err := f.Err(); err != nil {
@@ -289,7 +289,7 @@ func (j *job) sums() []*rpc.TabletSums {
 		j.t.Fatal(err)
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(j.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(j.t.Context(), time.Minute)
 	defer cancel()
 	r, err := c.Sums(ctx, &rpc.SumsRequest{})
 	if err != nil {

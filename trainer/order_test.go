@@ -1,7 +1,12 @@
 package trainer
 
 import (
+	"slices"
 	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kale-sched/kale/core/rpc"
 )
@@ -61,4 +66,61 @@ func TestManySpansToRepair(t *testing.T) {
 	if s := j.status(); s.GetTotals().GetReplayedRecords() == 0 {
 		t.Error("nothing was read again")
 	}
+}
+
+// backlog is a topic whose partitions hold records of the same times.
+func backlog(t *testing.T, partitions int32, records int) (*kfake.Cluster, map[int32]int64) {
+	c := broker(t, partitions)
+	cl := producer(t, c)
+	ends := map[int32]int64{}
+	for p := range partitions {
+		var rs []*kgo.Record
+		for i := range records {
+			rs = append(rs, &kgo.Record{Topic: testTopic, Partition: p, Value: click(i), Timestamp: time.UnixMilli(int64(1e12 + i))})
+		}
+		if err := cl.ProduceSync(t.Context(), rs...).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		ends[p] = int64(records)
+	}
+	return c, ends
+}
+
+// checkEven waits until one partition is trained, and checks that the others are not far behind.
+func (j *job) checkEven(ends map[int32]int64) {
+	s := j.waitFor("one partition is trained", func(s *rpc.JobStatus) bool {
+		return slices.ContainsFunc(s.GetPartitions(), func(p *rpc.PartitionStatus) bool {
+			return p.GetApplied() > 0 && p.GetApplied() == ends[p.GetPartition()]
+		})
+	})
+	for _, p := range s.GetPartitions() {
+		if end := ends[p.GetPartition()]; p.GetApplied() < end/2 {
+			j.t.Errorf("partition %d is trained up to %d of %d when another is trained whole", p.GetPartition(), p.GetApplied(), end)
+		}
+	}
+}
+
+// TestBacklogOfEveryPartitionIsBegun: with a backlog in every partition, none waits until what was fetched of another is trained.
+func TestBacklogOfEveryPartitionIsBegun(t *testing.T) {
+	c, ends := backlog(t, 4, 3000)
+	j := startJob(t, jobSpec(t, c, func(s *rpc.TrainSpec) { s.Worker.EmulateStepMs, s.Worker.Window = 5, 1<<20 }))
+	j.worker(0, 1)
+	j.checkEven(ends)
+	j.waitApplied(ends)
+	j.checkOnce(readLog(t, c, ends), nil)
+}
+
+// TestRepairOfEveryPartitionIsBegun: so it is when a server comes back without a snapshot.
+func TestRepairOfEveryPartitionIsBegun(t *testing.T) {
+	c, ends := backlog(t, 4, 3000)
+	j := startJob(t, jobSpec(t, c, func(s *rpc.TrainSpec) {
+		s.Worker.EmulateStepMs, s.Worker.Window, s.SnapshotEveryMs = 5, 1<<20, time.Hour.Milliseconds()
+	}))
+	j.worker(0, 1)
+	j.waitApplied(ends)
+	j.crash(1)
+	j.waitFor("the loss is known", func(s *rpc.JobStatus) bool { return len(s.GetRollbacks()) > 0 })
+	j.checkEven(ends)
+	j.waitApplied(ends)
+	j.checkOnce(readLog(t, c, ends), nil)
 }

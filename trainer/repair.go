@@ -65,7 +65,7 @@ func (r *repairer) aim() {
 	now := time.Now()
 	r.w.mu.Lock()
 	wanted := r.w.ledger.reads(func(p int32) bool { return now.Before(r.later[p]) })
-	seek, drop := r.tracks.aim(wanted, now)
+	seek, drop := r.tracks.aim(wanted)
 	if r.w.repairWaits && r.tracks.ready() == nil { // what waited for room is not wanted any more
 		r.w.repairWaits = false
 		r.w.sourceWake.wake()
@@ -144,10 +144,12 @@ func (r *repairer) problem(e entry, err error) *rpc.PartitionProblem {
 // repairPoll bounds one poll: spans that are wanted meanwhile wait for it when nothing arrives.
 const repairPoll = 250 * time.Millisecond
 
-// poll hands the tracks what arrives, and fails those of which nothing more will.
+// poll hands the tracks all that has arrived, of every partition (see source.poll), and fails those of which nothing more will.
 func (r *repairer) poll(ctx context.Context) {
 	pctx, cancel := context.WithTimeout(ctx, repairPoll)
-	fetches := r.cl.PollRecords(pctx, r.w.queueCap)
+	began := time.Now()
+	fetches := r.cl.PollFetches(pctx)
+	waited := time.Since(began)
 	cancel()
 	if ctx.Err() != nil {
 		return
@@ -172,7 +174,7 @@ func (r *repairer) poll(ctx context.Context) {
 		}
 	}
 	for _, t := range r.tracks.by {
-		if t.failed == nil && time.Since(t.quiet) > 3*repairAgain {
+		if t.quiet += waited; t.failed == nil && t.quiet > 3*repairAgain {
 			t.fail(fmt.Errorf("no record at or above offset %d arrives, though the span to repair ends at %d", t.needed(), t.end))
 		}
 	}
@@ -188,7 +190,6 @@ func (r *repairer) failAll(why error) {
 
 // take hands a track what was fetched of its partition.
 func (r *repairer) take(ctx context.Context, t *track, f kgo.FetchPartition) {
-	now := time.Now()
 	failed := f.Err
 	if errors.Is(failed, context.DeadlineExceeded) || errors.Is(failed, context.Canceled) {
 		failed = nil
@@ -202,7 +203,7 @@ func (r *repairer) take(ctx context.Context, t *track, f kgo.FetchPartition) {
 		for _, rec := range f.Records {
 			rs = append(rs, fetched{record{offset: rec.Offset, timestampMS: rec.Timestamp.UnixMilli(), value: rec.Value}, rec.Attrs.IsControl()})
 		}
-		t.take(rs, now)
+		t.take(rs)
 		return
 	}
 	if errors.Is(failed, kerr.OffsetOutOfRange) {
@@ -239,9 +240,9 @@ func (w *worker) placeRepair(t *track) bool {
 			return false
 		}
 		w.metrics.add(&w.metrics.replayed, len(c.records))
+		delete(w.repairProblems, t.partition) // it is read again
 		if e.begin = c.end; e.begin >= e.end {
 			w.ledger.remove(e.id)
-			delete(w.repairProblems, t.partition)
 		}
 	}
 	t.chunk.ready = t.chunk.ready[1:]

@@ -18,9 +18,9 @@ const lookAgain = 2 * time.Second
 // errAskedToEnd says that a server was asked to end while it could not start.
 var errAskedToEnd = errors.New("asked to end")
 
-// takeUp loads the job's state and restores the tablets. What is damaged or lost only a person can mend, and starting again and again would help nobody (a
-// cluster would even shun the nodes for it): the process stays, says so wherever people look (its log, the scheduler, the checkpoint folder), and goes on as
-// soon as the checkpoint is mended. fresh: the job's state was made just now.
+// takeUp loads the job's state and restores the tablets. What is damaged or lost, belongs to another model, or cannot be read or written, only a person can mend,
+// and starting again and again would help nobody (a cluster would even shun the nodes for it): the process stays, says so wherever people look (its log, the
+// scheduler, the checkpoint folder), and goes on as soon as the checkpoint is mended. fresh: the job's state was made just now.
 func (p *serverProcess) takeUp(ctx context.Context) (fresh bool, err error) {
 	for told := ""; ; {
 		made, err := p.loadJob(ctx)
@@ -28,10 +28,11 @@ func (p *serverProcess) takeUp(ctx context.Context) (fresh bool, err error) {
 		if err == nil {
 			err = p.restore()
 		}
-		if !errors.Is(err, checkpoint.ErrDamaged) && !errors.Is(err, ps.ErrUnrestorable) {
-			if err == nil {
-				p.noteRestore("", p.tablets.Fallbacks())
-			}
+		if err == nil {
+			p.noteRestore("", p.tablets.Fallbacks())
+			return fresh, nil
+		}
+		if ctx.Err() != nil || errors.Is(err, errNoStart) || errors.Is(err, checkpoint.ErrSuperseded) {
 			return fresh, err
 		}
 		if text := err.Error(); text != told {
@@ -49,6 +50,9 @@ func (p *serverProcess) takeUp(ctx context.Context) (fresh bool, err error) {
 		}
 	}
 }
+
+// errNoStart says that the brokers did not tell where the stream starts, which time may mend.
+var errNoStart = errors.New("where the stream starts is unknown")
 
 // noteRestore writes down for people what was found wrong. That it cannot be written stops nothing.
 func (p *serverProcess) noteRestore(trouble string, fallbacks []string) {

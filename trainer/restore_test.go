@@ -2,7 +2,9 @@ package trainer
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -83,4 +85,47 @@ func TestServerThatCannotStartEndsWhenAsked(t *testing.T) {
 	if err := server.stop(); err != nil {
 		t.Errorf("it ended with %v", err)
 	}
+}
+
+// A checkpoint that belongs to another model, and one that cannot be read, hold the server like a damaged one: it does not end, says why, and goes on when that is mended.
+func TestServerWaitsForACheckpointThatFits(t *testing.T) {
+	spec := jobSpec(t, broker(t, 1), func(s *rpc.TrainSpec) { s.Servers = 1 })
+	store, err := checkpoint.Open(spec.GetCheckpointDir(), spec.GetJob())
+	if err != nil {
+		t.Fatal(err)
+	}
+	inc, err := store.ClaimIncarnation(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.SaveJob(checkpoint.JobState{Job: spec.GetJob(), Timeline: "t", Fingerprint: "another", Tablets: 8, Servers: 1}, inc); err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(store.Root(), "job")
+	server := (&job{t: t, spec: spec}).server(0)
+	says := func(want string) {
+		t.Helper()
+		var got []rpc.RestoreRecord
+		eventually(t, func() bool {
+			got = rpc.CannotStart(spec.GetCheckpointDir(), spec.GetJob(), 1)
+			return len(got) == 1 && strings.Contains(got[0].Error, want)
+		}, func() string { return fmt.Sprintf("%q in %+v", want, got) })
+		select {
+		case <-server.done:
+			t.Fatalf("the server ended: %v", server.err)
+		default:
+		}
+	}
+	says("belongs to another model, set of features or topic (fingerprint another, the job file gives f): undo the change")
+	if err := os.Rename(folder, folder+".aside"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(folder, nil, 0o600); err != nil { // no folder: it can neither be read nor made
+		t.Fatal(err)
+	}
+	says("not a directory")
+	if err := errors.Join(os.Remove(folder), os.Mkdir(folder, 0o700)); err != nil { // as if the job began
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return len(rpc.CannotStart(spec.GetCheckpointDir(), spec.GetJob(), 1)) == 0 }, func() string { return "the server goes on" })
 }

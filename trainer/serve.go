@@ -244,12 +244,12 @@ func (p *serverProcess) checkJob() error {
 func (p *serverProcess) makeJob(ctx context.Context) error {
 	adm, err := p.admin()
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errNoStart, err)
 	}
 	defer adm.Close()
 	topicID, starts, err := resolveStarts(ctx, adm, p.spec.GetStream(), time.Now())
 	if err != nil {
-		return fmt.Errorf("start job %q: %w", p.spec.GetJob(), err)
+		return fmt.Errorf("start job %q: %w: %w", p.spec.GetJob(), errNoStart, err)
 	}
 	var raw [8]byte
 	if _, err := rand.Read(raw[:]); err != nil {
@@ -286,7 +286,7 @@ func (p *serverProcess) startChief(ctx context.Context, srv *grpc.Server, fresh 
 	if err != nil {
 		return err
 	}
-	group := "kale-" + p.spec.GetJob()
+	group := rpc.Group(p.spec.GetJob())
 	if p.spec.GetStream().GetNoCommit() {
 		group = ""
 	}

@@ -16,6 +16,13 @@ import (
 	"github.com/kale-sched/kale/trainer/kafka"
 )
 
+// What one broker may send with one fetch, compressed. All of it is taken into the chunkers at once, from where partitions are served in turn, and the next
+// fetch is under way meanwhile: a worker holds up to twice as much for each broker.
+const (
+	fetchBytes          = 25 << 20
+	fetchPartitionBytes = 512 << 10
+)
+
 // fetchWait is how long a broker may hold a fetch that has nothing to answer. It bounds how late a partition that is added to the client
 // joins a fetch that is under way, so it is short: a hand-over waits for it.
 const fetchWait = 100 * time.Millisecond
@@ -68,7 +75,8 @@ func newSource(w *worker) (*source, error) {
 		return nil, fmt.Errorf("stream: %w", err)
 	}
 	opts = append(opts, w.streamOpts...)
-	opts = append(opts, kgo.ClientID(w.name), kgo.FetchMaxWait(fetchWait), kgo.MetadataMaxAge(10*time.Second))
+	opts = append(opts, kgo.ClientID(w.name), kgo.FetchMaxWait(fetchWait), kgo.FetchMaxBytes(fetchBytes), kgo.FetchMaxPartitionBytes(fetchPartitionBytes),
+		kgo.MetadataMaxAge(10*time.Second))
 	cl, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
 		kgo.WithHooks(&w.contact),
 		// An empty set of partitions makes a direct consumer whose connections are warm before the first grant.
@@ -181,6 +189,9 @@ func (s *source) place() time.Duration {
 		r.held = false
 		if r.chunk.since.IsZero() {
 			continue
+		}
+		if len(r.chunk.ready) > 0 { // what is ready holds the tail back, and more may be fetched until its turn comes
+			r.chunk.since = now
 		}
 		if left := tail - now.Sub(r.chunk.since); left > 0 {
 			wait = min(wait, left)
@@ -297,9 +308,10 @@ func (s *source) resume(ps []int32) {
 	s.cl.ResumeFetchPartitions(map[string][]int32{s.w.topic: ps})
 }
 
-// poll takes what was fetched into the chunkers.
+// poll takes all that was fetched into the chunkers. (A poll of so many records at most would be given those of one partition, up to the end of what was
+// fetched of it, before the first of the next: with a long backlog the last partition would wait for minutes.)
 func (s *source) poll(ctx, armed context.Context) {
-	fetches := s.cl.PollRecords(armed, s.w.queueCap)
+	fetches := s.cl.PollFetches(armed)
 	if ctx.Err() != nil {
 		return
 	}

@@ -18,11 +18,11 @@ type track struct {
 	entry     uint64 // whose span is read, 0: none
 	end       int64  // of the span
 	chunk     *chunker
-	rest      []fetched // what was fetched and is in no chunk, in order
-	from      int64     // all that was fetched at or above it is in rest
-	at        int64     // all below it was fetched, as far as it was asked for
-	quiet     time.Time // since when nothing has arrived
-	failed    error     // why nothing more will come
+	rest      []fetched     // what was fetched and is in no chunk, in order
+	from      int64         // all that was fetched at or above it is in rest
+	at        int64         // all below it was fetched, as far as it was asked for
+	quiet     time.Duration // for how long polls have brought nothing; while nobody polls, because there is no room, nothing can arrive
+	failed    error         // why nothing more will come
 }
 
 // fetched is a record as it came.
@@ -32,12 +32,12 @@ type fetched struct {
 }
 
 // aim makes the track read a span, and says whether its client must begin to fetch at the span's begin for that, instead of going on.
-func (t *track) aim(e entry, chunkSize int64, now time.Time) (seek bool) {
+func (t *track) aim(e entry, chunkSize int64) (seek bool) {
 	if t.entry == e.id {
 		return false
 	}
 	seek = t.chunk == nil || e.begin < t.from || e.begin > t.at+readThrough
-	t.entry, t.end, t.chunk, t.quiet = e.id, e.end, newChunker(e.partition, chunkSize, e.begin), now
+	t.entry, t.end, t.chunk, t.quiet = e.id, e.end, newChunker(e.partition, chunkSize, e.begin), 0
 	if seek {
 		t.rest, t.from, t.at = nil, e.begin, e.begin
 	}
@@ -45,10 +45,10 @@ func (t *track) aim(e entry, chunkSize int64, now time.Time) (seek bool) {
 }
 
 // take keeps what arrived.
-func (t *track) take(rs []fetched, now time.Time) {
+func (t *track) take(rs []fetched) {
 	for _, r := range rs {
 		if r.offset >= t.at {
-			t.rest, t.at, t.quiet = append(t.rest, r), r.offset+1, now
+			t.rest, t.at, t.quiet = append(t.rest, r), r.offset+1, 0
 		}
 	}
 }
@@ -102,7 +102,7 @@ type tracks struct {
 }
 
 // aim makes them read the lowest wanted span of each partition. It returns where to begin to fetch, and what not to fetch any more.
-func (ts *tracks) aim(wanted []entry, now time.Time) (seek map[int32]int64, drop []int32) {
+func (ts *tracks) aim(wanted []entry) (seek map[int32]int64, drop []int32) {
 	seek = map[int32]int64{}
 	keep := map[int32]bool{}
 	for _, e := range wanted {
@@ -112,7 +112,7 @@ func (ts *tracks) aim(wanted []entry, now time.Time) (seek map[int32]int64, drop
 			t = &track{partition: e.partition}
 			ts.by[e.partition] = t
 		}
-		if t.failed == nil && t.aim(e, ts.chunkSize, now) {
+		if t.failed == nil && t.aim(e, ts.chunkSize) {
 			seek[e.partition] = e.begin
 		}
 	}

@@ -42,7 +42,7 @@ func newReread(partitions int32, records int64, hole func(partition int32, offse
 
 // round is what the repairer does in one turn: it places what is ready, or polls. False: nothing is to be read any more.
 func (r *reread) round() bool {
-	seek, drop := r.aim(r.l.reads(func(int32) bool { return false }), r.now)
+	seek, drop := r.aim(r.l.reads(func(int32) bool { return false }))
 	for _, p := range drop {
 		delete(r.at, p)
 	}
@@ -71,7 +71,7 @@ func (r *reread) round() bool {
 		log := r.logs[p]
 		i, _ := slices.BinarySearchFunc(log, at, func(f fetched, at int64) int { return int(f.offset - at) })
 		got := log[i:min(len(log), i+r.each)]
-		r.by[p].take(got, r.now)
+		r.by[p].take(got)
 		if len(got) > 0 {
 			r.at[p] = got[len(got)-1].offset + 1
 		}

@@ -170,7 +170,7 @@ func (f *far) trained(n uint64) {
 		if v != nil && v.Trained != nil && *v.Trained > n {
 			f.t.Fatalf("%d records are trained, and there are %d", *v.Trained, n)
 		}
-		return v != nil && v.Trained != nil && *v.Trained == n && v.Sample.Lag != nil && v.Sample.LagRecords == 0
+		return v != nil && v.Trained != nil && *v.Trained == n && v.Sample.Lag != nil && v.Sample.LagRecords != nil && *v.Sample.LagRecords == 0
 	})
 }
 

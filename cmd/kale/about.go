@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +32,11 @@ func (a *app) version(asJSON bool) error {
 	if asJSON {
 		err = json.NewEncoder(a.out).Encode(v)
 	} else {
-		err = v.Write(a.out, "kale")
+		var text strings.Builder
+		if err = v.Write(&text, "kale"); err == nil {
+			width, _ := terminal(a.out)
+			_, err = io.WriteString(a.out, folded(text.String(), width))
+		}
 	}
 	if err == nil && v.Broken {
 		return errShown

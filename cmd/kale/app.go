@@ -35,6 +35,7 @@ type app struct {
 	patience time.Duration // how long a scheduler that is there may take to answer before its job is looked at without it
 
 	stateDir string // flag -state-dir
+	file     string // the job file that the command line names, absolute: of a job that has not run with this state folder
 }
 
 func newApp(in io.Reader, out, err io.Writer) *app {
@@ -132,12 +133,12 @@ func flagError(c *cobra.Command, err error) error {
 
 // exactly asks for n arguments, named for the message.
 func exactly(names ...string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
+	return func(c *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names):
 			return usagef("%s is missing", names[len(args)])
 		case len(args) > len(names):
-			return usagef("unexpected argument %q", args[len(names)])
+			return unexpected(c, args[len(names)])
 		}
 		return nil
 	}
@@ -155,12 +156,21 @@ func atLeast(name string) cobra.PositionalArgs {
 
 // upTo allows at most n arguments.
 func upTo(n int) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
+	return func(c *cobra.Command, args []string) error {
 		if len(args) > n {
-			return usagef("unexpected argument %q", args[n])
+			return unexpected(c, args[n])
 		}
 		return nil
 	}
+}
+
+// unexpected says of an argument that there is no room for it, and what the command takes.
+func unexpected(c *cobra.Command, arg string) error {
+	what := "no arguments"
+	if _, takes, _ := strings.Cut(c.Use, " "); takes != "" && !strings.HasPrefix(takes, "[-") {
+		what = "only " + takes
+	}
+	return usagef("unexpected argument %q: %s takes %s", arg, c.CommandPath(), what)
 }
 
 // terminal says whether w is a terminal, and how wide.
@@ -178,8 +188,13 @@ func terminal(w io.Writer) (width int, is bool) {
 
 // coloured says whether w may have colours: a terminal that is not dumb, and a user who has not said no (no-color.org).
 func (a *app) coloured(w io.Writer) bool {
+	return a.pictured(w) && a.getenv("NO_COLOR") == ""
+}
+
+// pictured says whether w can show what renews itself: a terminal that is not dumb.
+func (a *app) pictured(w io.Writer) bool {
 	_, is := terminal(w)
-	return is && a.getenv("NO_COLOR") == "" && a.getenv("TERM") != "dumb"
+	return is && a.getenv("TERM") != "dumb"
 }
 
 // textWidth is the width to which advice for people is wrapped.

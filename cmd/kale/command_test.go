@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/kale-sched/kale/cmd/internal/about"
 	"github.com/kale-sched/kale/core/stream"
 )
 
@@ -276,7 +278,8 @@ func TestUsageErrors(t *testing.T) {
 		{"run a.hcl -log wran", `there is no log level "wran". Did you mean "warn"?`},
 		{"demo -backend nomd", `the demo has no backend "nomd". Did you mean "nomad"?`},
 		{"replay -synthetic week -policies kale,kdea", `there is no policy "kdea". Did you mean "keda"?`},
-		{"status a b", `unexpected argument "b"`},
+		{"status a b", `unexpected argument "b": kale status takes only [JOB]`},
+		{"validate a.hcl b.hcl", `unexpected argument "b.hcl": kale validate takes only JOB.hcl`},
 		{"status -every 0s", "it must be above 0"},
 		{"scale ctr", "the number of workers (or auto) is missing"},
 		{"scale ctr many", `"many" is not a number of workers`},
@@ -289,7 +292,7 @@ func TestUsageErrors(t *testing.T) {
 		{"logs ctr worker-1 worker-2", `unexpected argument "worker-2"`},
 		{"logs ctr -n -5", "want 0 to"},
 		{"pause", "JOB is missing"},
-		{"broker x", `unexpected argument "x"`},
+		{"broker x", `unexpected argument "x": kale broker takes no arguments`},
 		{"broker -topic clicks", "want NAME:PARTITIONS"},
 		{"broker -topic clicks:none", `"none" is not a number of partitions`},
 		{"broker -topic clicks:1:retention", "want KEY=VALUE"},
@@ -332,12 +335,14 @@ func TestFailures(t *testing.T) {
 	}{
 		{"no such job", []string{"status", "ctr"}, `no job "ctr" is known on this machine`},
 		{"a job's name that is none", []string{"status", ".."}, `no job ".." is known`},
+		{"a variable of the shell that is not set", []string{"run", ""}, "is empty: is a variable of the shell not set?"},
 		{"no such file", []string{"validate", "none.hcl"}, "Cannot read the job file"},
 		{"no such file for run", []string{"run", "none.hcl"}, "Cannot read the job file"},
 		{"stop of an unknown job", []string{"stop", "ctr"}, "kale run JOB.hcl"},
 		{"no such trace", []string{"forecast", "backtest", "-trace", "none.csv"}, "none.csv"},
 		{"no such curve", []string{"produce", "-topic", "t", "-curve", "none.csv"}, "none.csv"},
-		{"nobody at the address", []string{"init", "-brokers", "127.0.0.1:1", "-topic", "t"}, "are the brokers' addresses right?"},
+		{"nobody at the address", []string{"init", "-brokers", "127.0.0.1:1", "-topic", "t"}, `kale: ask the brokers for topic "t": `},
+		{"nobody at the address, and what to do", []string{"init", "-brokers", "127.0.0.1:1", "-topic", "t"}, "127.0.0.1:1: connect: connection refused; are the brokers' addresses right?"},
 		{"an address to listen on that is none", []string{"broker", "-listen", "nowhere"}, "want host:port"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -363,12 +368,22 @@ func TestValidateBrokenFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	says, err := json.Marshal(about.About{Go: "go", ONNX: "library"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trainer := filepath.Join(t.TempDir(), "trainer") // one that computes on whatever it is asked to, so that the goldens are those of every machine
+	if err := os.WriteFile(trainer, []byte("#!/bin/sh\necho '"+string(says)+"'\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range files {
 		t.Run(name, func(t *testing.T) {
-			s := newShell(t)
+			s := newShell(t).withPrograms()
+			s.exe = "" // no folder of this machine in the goldens
+			t.Setenv("PATH", binDir)
 			t.Chdir(filepath.Join(root, "..", "..", "..", "core", "job", "testdata"))
-			r := s.run("validate", name+".hcl")
-			as := s.run("validate", name+".hcl", "-json")
+			r := s.run("validate", name+".hcl", "-offline", "-trainer", trainer)
+			as := s.run("validate", name+".hcl", "-offline", "-trainer", trainer, "-json")
 			t.Chdir(filepath.Dir(root))
 			if r.code != exitFailed || r.out != "" {
 				t.Errorf("exit code %d, standard output %q", r.code, r.out)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/state"
 )
@@ -40,16 +41,29 @@ func (a *app) jobName(arg string) (string, error) {
 	if err := a.diagnose(files, diags); err != nil {
 		return "", err
 	}
+	a.file = abs
 	return j.Name, nil
 }
 
 // errNoScheduler says what to do when nobody answers for a job.
 func (a *app) errNoScheduler(name string) error {
-	arg := "JOB.hcl"
-	if _, err := a.known(name); err == nil {
-		arg = name // run takes the file and the variables from the last run
+	if _, k := a.elsewhere(name); k != nil && k.Held {
+		return fmt.Errorf("job %q has its scheduler elsewhere: %s. Give the same command there, with -state-dir %s", name, k.Words(), quoted([]string{filepath.Dir(k.StateDir)}))
 	}
-	return fmt.Errorf("no scheduler is running for job %q: start it with kale run %s%s", name, a.stateFlag(), arg)
+	return fmt.Errorf("no scheduler is running for job %q: start it with %s", name, a.runLine(name))
+}
+
+// runLine is the command that runs a job.
+func (a *app) runLine(name string) string {
+	arg := "JOB.hcl"
+	if dir, err := a.jobDir(name); err == nil {
+		if _, err := loadInvocation(dir); err == nil {
+			arg = name // run takes the file and the variables from the last run
+		} else if a.file != "" {
+			arg = quoted([]string{a.file})
+		}
+	}
+	return "kale run " + a.stateFlag() + arg
 }
 
 // connect speaks with the scheduler of a job. api.ErrNoScheduler is in the error's chain when there is none.
@@ -64,13 +78,18 @@ func (a *app) connect(ctx context.Context, name string) (*api.Client, error) {
 	}
 	c, err := api.Dial(ctx, path)
 	if errors.Is(err, api.ErrNoScheduler) {
-		return nil, noScheduler{a.errNoScheduler(name)}
+		return nil, noScheduler{a, name}
 	}
 	return c, err
 }
 
-// noScheduler is api.ErrNoScheduler with advice.
-type noScheduler struct{ error }
+// noScheduler is api.ErrNoScheduler with advice, which is looked for when somebody is to read it.
+type noScheduler struct {
+	a    *app
+	name string
+}
+
+func (e noScheduler) Error() string { return e.a.errNoScheduler(e.name).Error() }
 
 func (noScheduler) Is(target error) bool { return target == api.ErrNoScheduler }
 
@@ -84,8 +103,10 @@ func (a *app) asked(name string, err error) error {
 		return err
 	}
 	end := ""
-	if pid := state.Holder(dir); pid != 0 {
-		end = fmt.Sprintf(": where it is stuck, kill -9 %d ends it, and training goes on", pid)
+	if pid := state.Holder(dir); backend.Suspended(pid) {
+		end = fmt.Sprintf("; kill -9 %d ends that scheduler alone, and training goes on", pid)
+	} else if pid != 0 {
+		end = fmt.Sprintf(": where it is stuck, kill -9 %d ends it alone, and training goes on", pid)
 	}
 	return fmt.Errorf("job %q: %s; kale status %s%s tells what its chief says%s", name, a.silence(name), a.stateFlag(), name, end)
 }

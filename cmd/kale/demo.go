@@ -66,13 +66,15 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	if err != nil {
 		return err
 	}
-	if !f.keep {
-		defer func() {
-			if err := os.RemoveAll(o.Dir); err != nil {
-				fmt.Fprintf(a.err, "kale: remove the demo's folder: %v\n", err)
-			}
-		}()
-	}
+	defer func() {
+		if f.keep {
+			fmt.Fprintf(a.err, "kale demo: the broker's data, the checkpoint and the logs are kept in %s\n", o.Dir)
+			return
+		}
+		if err := os.RemoveAll(o.Dir); err != nil {
+			fmt.Fprintf(a.err, "kale: remove the demo's folder: %v\n", err)
+		}
+	}()
 	began := time.Now()
 	res, err := demo.Run(ctx, o)
 	if err != nil {
@@ -133,9 +135,14 @@ func (a *app) demoResult(f demoFlags, sum demo.Summary, took time.Duration) erro
 			return fmt.Errorf("demo: print the summary: %w", err)
 		}
 	} else {
-		fmt.Fprintf(a.out, "\nWhat the stores say after a day of two minutes (whole demo: %.0f s)\n", took.Seconds())
-		sum.Print(a.out)
-		fmt.Fprintf(a.out, "  report  %s\n", sum.Report)
+		var text strings.Builder
+		fmt.Fprintf(&text, "\nWhat the stores say after a day of two minutes (whole demo: %.0f s)\n", took.Seconds())
+		sum.Print(&text)
+		fmt.Fprintf(&text, "  report  %s\n", sum.Report)
+		width, _ := terminal(a.out)
+		if _, err := io.WriteString(a.out, folded(text.String(), width)); err != nil {
+			return fmt.Errorf("demo: print the summary: %w", err)
+		}
 	}
 	var missed error
 	for _, p := range sum.Promises() {
@@ -166,7 +173,7 @@ func (v *demoView) step(what string) {
 	defer v.mu.Unlock()
 	v.last = what
 	if !v.picture {
-		fmt.Fprintf(v.a.err, "kale demo: %s\n", what)
+		v.a.advise("kale demo: %s\n", what)
 	}
 }
 
@@ -178,8 +185,7 @@ func (v *demoView) note() string {
 
 // show follows the job until done is closed: as a picture on a terminal, else as lines. Who closes the picture ends the demo.
 func (v *demoView) show(s *core.Scheduler, done <-chan struct{}) {
-	_, tty := terminal(v.out)
-	live := tty && !v.f.plain
+	live := v.a.pictured(v.out) && !v.f.plain
 	v.mu.Lock()
 	v.picture = live
 	v.mu.Unlock()
@@ -218,6 +224,7 @@ func writeDemoReport(res demo.Result, path string) (err error) {
 	meta := report.MetaOf(res.Job)
 	meta.Title = "Kale demo: a day in two minutes"
 	meta.From, meta.To = res.Begin.Add(-30*time.Second), res.End.Add(10*time.Second)
+	meta.CountedFrom, meta.CountedTo = res.Begin, res.End
 	in, err := report.FromStore(res.Store, meta)
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -242,5 +249,5 @@ func demoTiles(s demo.Summary) []report.Tile {
 		out = append(out, t)
 	}
 	return append(out, report.Tile{Name: "Lag", Value: fmt.Sprintf("%.2f s", s.LagP50S), Note: fmt.Sprintf("median; 99th percentile %.2f s, highest %.2f s", s.LagP99S, s.LagMaxS)},
-		report.Tile{Name: "Accelerators busy", Value: fmt.Sprintf("%.0f %%", s.GPUBusyPct), Note: fmt.Sprintf("a step takes as long with few records as with many; %.0f %% of what they could train was trained", s.GPUUsedPct)})
+		report.Tile{Name: "Emulated accelerators busy", Value: fmt.Sprintf("%.0f %%", s.GPUBusyPct), Note: fmt.Sprintf("a step takes as long with few records as with many; %.0f %% of what they could train was trained", s.GPUUsedPct)})
 }

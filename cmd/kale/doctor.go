@@ -37,7 +37,8 @@ is not well it says what to do. It starts no process of the job and leaves nothi
 It also has the backend run a short probe (1 CPU, 512 MiB or, where workers compute on GPUs, 2 GiB; no GPU) on up to four different nodes, one on this machine: each writes a file into
 checkpoint.dir and reads those of the others, so that a folder that is not shared is found before a job depends on it, and tries from there
 what a trainer would: its version, ONNX Runtime, its CUDA provider where workers need it, the brokers, the scheduler's address, the other nodes, and their clocks. Probes are released when
-they have answered, when -probe-timeout is over and at Ctrl-C; what runs of the job is not touched.
+they have answered, when -probe-timeout is over and at Ctrl-C; what runs of the job is not touched, nor another look at the same time. The probes of a look
+that was killed end by themselves a minute after its -probe-timeout at most, and the next look after that removes what they and it have left.
 
 Exit code 1: something has failed, so that the job would not run. What is only worth knowing is a warning.`,
 		Example: "  kale doctor ctr.hcl\n  kale doctor ctr.hcl -json | jq '.checks[] | select(.state == \"fail\")'",
@@ -67,17 +68,12 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 	if err != nil {
 		return err
 	}
-	j, files, diags := job.Load(how.File, how.Vars, how.VarFiles)
-	l := &loaded{Job: j, files: files, how: how}
-	if j != nil {
-		if l.dir, err = a.jobDir(j.Name); err != nil {
-			return err
-		}
-		changed, lacking := profiled(j, l.dir)
-		diags = slices.Concat(diags, changed, lacking)
+	l, diags, err := a.read(how)
+	if err != nil {
+		return err
 	}
-	found := doctor.JobFile(how.File, diags)
-	if j != nil {
+	found := doctor.JobFile(how.File, job.Discreet(l.files, slices.Concat(diags, l.lacking)))
+	if j := l.Job; !diags.HasErrors() {
 		sockets := "" // the plugin's are not in a folder that the trial of the state folder makes and takes away
 		if exists(l.dir) {
 			sockets = l.dir

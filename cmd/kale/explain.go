@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ func explainCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "explain JOB", Short: "The last decisions, with their arithmetic",
 		Long: `Shows how the last decisions came about: what was known, each term of the arithmetic, and the result. Without -all, the last
-decisions that changed something and the newest one. It works with a running scheduler and, from the job's state, without.`,
+decisions that changed something and the newest one, and what else happened since the first of them. It works with a running scheduler and, from the job's state, without.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.n < 1 || f.n > 10_000 {
@@ -53,6 +54,7 @@ func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
 	if f.asJSON {
 		return printJSON(a.out, records)
 	}
+	notes = since(notes, records)
 	if len(records) == 0 {
 		fmt.Fprintf(a.out, "job %q has no decisions yet\n", name)
 	}
@@ -61,12 +63,15 @@ func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
 		if i > 0 {
 			fmt.Fprintln(&text)
 		}
-		fmt.Fprint(&text, r.Decision.Explain())
+		fmt.Fprint(&text, r.Decision.In(time.Local).Explain())
 		if r.LastJoin != nil {
 			fmt.Fprintf(&text, "  the last join: %v\n", r.LastJoin)
 		}
 		if r.Pool != nil && !r.Pool.Holds(r.Decision) {
 			fmt.Fprintf(&text, "  pool  %s\n", r.Pool)
+		}
+		if r.LagUnknown != "" {
+			fmt.Fprintf(&text, "  the lag is not known: %s\n", r.LagUnknown)
 		}
 		for _, repair := range r.Repairs {
 			fmt.Fprintf(&text, "  %s\n", repair)
@@ -84,6 +89,15 @@ func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
 	width, _ := terminal(a.out)
 	_, err = io.WriteString(a.out, folded(text.String(), width))
 	return err
+}
+
+// since are the notes of what happened from the first of some decisions on; with none, all of them.
+func since(notes []core.Note, records []core.Record) []core.Note {
+	if len(records) == 0 {
+		return notes
+	}
+	first := records[0].Decision.At
+	return slices.DeleteFunc(slices.Clone(notes), func(n core.Note) bool { return n.At.Before(first) })
 }
 
 // reader gives decisions, oldest first; with changes, only those that scale.

@@ -32,7 +32,7 @@ func TestInitValidatePlan(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "ctr.hcl")
 
-	r := s.must("init", "-brokers", addr, "-topic", "clicks", "-name", "ctr", "-o", file)
+	r := s.must("init", "-brokers", addr, "-topic", "clicks", "-o", file) // the job is called as its file
 	if !strings.Contains(r.err, "kale plan "+file) {
 		t.Errorf("init does not say what comes next: %s", r.err)
 	}
@@ -241,7 +241,7 @@ func TestForecastTrainKeepsTheOldModel(t *testing.T) {
 		}
 	}
 	r := s.run("forecast", "train", "-trace", trace, "-horizon", "30m", "-o", model)
-	if r.code != exitFailed || !strings.Contains(r.err, "too short") || read(t, model) != "the old one" {
+	if r.code != exitFailed || !strings.Contains(r.err, "\nkale: train linear forecast model: history is too short") || read(t, model) != "the old one" {
 		t.Errorf("exit code %d, model %q: %s", r.code, read(t, model), r.err)
 	}
 	if left := under(t, filepath.Dir(model)); len(left) != 1 {

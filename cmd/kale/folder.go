@@ -50,18 +50,10 @@ type invocation struct {
 const invocationFile = "invocation.json"
 
 func saveInvocation(dir string, v invocation) error {
-	raw, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return fmt.Errorf("remember how the job was run: %w", err)
-	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the job's state folder: %w", err)
 	}
-	tmp := filepath.Join(dir, invocationFile+".tmp")
-	if err := os.WriteFile(tmp, raw, 0o600); err != nil {
-		return fmt.Errorf("remember how the job was run: %w", err)
-	}
-	if err := os.Rename(tmp, filepath.Join(dir, invocationFile)); err != nil {
+	if err := backend.WriteJSON(filepath.Join(dir, invocationFile), v); err != nil {
 		return fmt.Errorf("remember how the job was run: %w", err)
 	}
 	return nil
@@ -74,7 +66,7 @@ func loadInvocation(dir string) (invocation, error) {
 	switch {
 	case err == nil:
 		if err := json.Unmarshal(raw, &v); err != nil {
-			return v, fmt.Errorf("read %s: %w", filepath.Join(dir, invocationFile), err)
+			return v, fmt.Errorf("%s says how the job was run last, and is damaged (%w): remove the file, and give the job file with its variables instead of the job's name", filepath.Join(dir, invocationFile), err)
 		}
 		return v, nil
 	case !errors.Is(err, fs.ErrNotExist):
@@ -101,7 +93,7 @@ func (a *app) jobs() ([]string, error) {
 	var names []string
 	for _, e := range entries {
 		if e.IsDir() && backend.ValidJob(e.Name()) == nil {
-			if _, err := loadInvocation(filepath.Join(root, e.Name())); err == nil {
+			if _, err := loadInvocation(filepath.Join(root, e.Name())); !errors.Is(err, fs.ErrNotExist) { // one that cannot be read is there
 				names = append(names, e.Name())
 			}
 		}
@@ -120,6 +112,9 @@ func isFile(arg string) bool {
 
 // noJob says that no job of a name is known here, and which are.
 func (a *app) noJob(name string) error {
+	if name == "" {
+		return errors.New("the job's name, or its file, is empty: is a variable of the shell not set?")
+	}
 	names, err := a.jobs()
 	if err != nil || len(names) == 0 {
 		return fmt.Errorf("no job %q is known on this machine: give its job file, or run it with kale run JOB.hcl", name)

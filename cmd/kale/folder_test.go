@@ -124,6 +124,35 @@ func TestStatusOfADamagedState(t *testing.T) {
 	}
 }
 
+// How a job was run that cannot be read is told with what to do, and the job stays in the list.
+func TestDamagedInvocation(t *testing.T) {
+	s := newShell(t)
+	dir, err := s.app(&buffer{}, &buffer{}).jobDir("ctr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := saveInvocation(dir, invocation{File: "/jobs/ctr.hcl"}); err != nil {
+		t.Fatal(err)
+	}
+	if files := under(t, dir); len(files) != 1 {
+		t.Errorf("it wrote %v", files)
+	}
+	for _, content := range []string{"", "\x00garbage", "[]"} {
+		if err := os.WriteFile(filepath.Join(dir, invocationFile), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := s.must("status"); !strings.Contains(r.out, "ctr  ") {
+			t.Errorf("%q: the list: %s", content, r.out)
+		}
+		r := s.run("run", "ctr")
+		for _, says := range []string{filepath.Join(dir, invocationFile), "is damaged", "remove the file"} {
+			if r.code != exitFailed || !strings.Contains(r.err, says) {
+				t.Errorf("%q: exit code %d, %s; want %q", content, r.code, r.err, says)
+			}
+		}
+	}
+}
+
 func TestCompleteJobs(t *testing.T) {
 	s := newShell(t)
 	a := s.app(&buffer{}, &buffer{})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/forecast"
 )
@@ -98,12 +99,12 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	fmt.Fprintf(a.err, "training on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), p.series.Step, p.series.Known(), p.source)
 	model, r, err := forecast.TrainLinear(p.series, forecast.LinearOptions{Horizon: p.steps, Seasons: p.seasons, Source: p.source})
 	if err != nil {
-		return fmt.Errorf("train a forecast model: %w", err)
+		return err // it says what was attempted
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("train a forecast model: interrupted; %s is as it was", f.out)
 	}
-	if err := writeAtomically(f.out, model); err != nil {
+	if err := backend.WriteFileMode(f.out, model, 0o644); err != nil {
 		return fmt.Errorf("write the forecast model: %w", err)
 	}
 	rows := []measured{measure(r.Info.Name, r.Holdout, r.Model), measure("seasonal", r.Holdout, r.Seasonal), measure("naive", r.Holdout, r.Naive)}

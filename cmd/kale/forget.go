@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/state"
 )
 
@@ -32,13 +36,21 @@ func (a *app) forget(ctx context.Context, arg string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.known(name); err != nil {
+	dir, err := a.jobDir(name)
+	if err != nil {
 		return err
+	}
+	if _, err := loadInvocation(dir); errors.Is(err, fs.ErrNotExist) {
+		return a.noJob(name)
 	}
 	v, g, err := a.viewOrGlance(ctx, name, true)
 	switch {
 	case err != nil:
 		return fmt.Errorf("forget job %q: %w", name, err)
+	case g != nil && g.Elsewhere != nil:
+		if err := a.keepsNothing(ctx, name, dir); err != nil {
+			return fmt.Errorf("forget job %q: %w", name, err)
+		}
 	case v != nil || g.Scheduler:
 		return fmt.Errorf("forget job %q: its scheduler runs: kale stop %s%s first", name, a.stateFlag(), name)
 	case g.State != core.StateStopped && g.State != core.StateNeverStarted && g.State != core.StateGone:
@@ -49,6 +61,31 @@ func (a *app) forget(ctx context.Context, arg string) error {
 		return fmt.Errorf("forget job %q: %w", name, err)
 	}
 	fmt.Fprintf(a.out, "job %q is forgotten; %s\n", name, checkpoint)
+	return nil
+}
+
+// keepsNothing says why the state folder of a job that has its scheduler elsewhere cannot be removed: the job's processes are kept in it.
+func (a *app) keepsNothing(ctx context.Context, name, dir string) error {
+	quiet := *a
+	quiet.err = io.Discard
+	l, err := quiet.load(name, jobFlags{})
+	if err != nil {
+		return err
+	}
+	h, err := backend.ReadHome(backend.HomePath(l.Checkpoint.Dir, name, job.BackendLocal))
+	if err != nil {
+		return err
+	}
+	if rel, err := filepath.Rel(dir, h.Dir); err != nil || !filepath.IsLocal(rel) {
+		return nil
+	}
+	list, complete, err := a.list(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case !complete || anyLive(list):
+		return fmt.Errorf("its processes are kept in this state folder, %s, and live: kale stop %s%s first", dir, a.stateFlag(), name)
+	}
 	return nil
 }
 

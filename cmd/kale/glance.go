@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -66,6 +66,9 @@ func (a *app) viewOrGlance(ctx context.Context, name string, thorough bool) (*co
 	if err != nil {
 		return nil, nil, err
 	}
+	if j, k := a.elsewhere(name); k != nil {
+		return nil, core.GlanceElsewhere(ctx, j, k, list), ctx.Err()
+	}
 	g, err := core.GlanceAt(ctx, dir, name, list)
 	switch {
 	case ctx.Err() != nil:
@@ -76,6 +79,31 @@ func (a *app) viewOrGlance(ctx context.Context, name string, thorough bool) (*co
 		g = &core.Glance{Job: name, State: core.StateUnknown, Now: time.Now(), Says: err.Error()}
 	}
 	return nil, g, nil
+}
+
+// elsewhere is the scheduler that has the job, or had it last, where its state is not in this state folder: what this one knows is then older. nil: it is, or
+// that cannot be told.
+func (a *app) elsewhere(name string) (*job.Job, *core.Keeper) {
+	quiet := *a
+	quiet.err = io.Discard // what is wrong with the job file is for kale validate
+	l, err := quiet.load(name, jobFlags{})
+	if err != nil {
+		return nil, nil
+	}
+	k, err := core.KeeperOf(l.Job)
+	if err != nil || k == nil || !k.Elsewhere(l.dir) {
+		return nil, nil
+	}
+	return l.Job, k
+}
+
+// there is a command on a job for the scheduler that has its state in another folder.
+func there(command string, k *core.Keeper, name string) string {
+	text := fmt.Sprintf("kale %s -state-dir %s %s", command, quoted([]string{filepath.Dir(k.StateDir)}), name)
+	if me := backend.ThisOrigin(); k.Host != me.Host && !k.Near(me) {
+		text += " on host " + k.Host
+	}
+	return text
 }
 
 // glanceSilent is what can be told of a job whose scheduler is there and does not answer.
@@ -100,30 +128,27 @@ func (a *app) silence(name string) string {
 	switch pid := state.Holder(dir); {
 	case pid == 0 || syscall.Kill(pid, 0) != nil:
 		return says
-	case suspended(pid):
+	case backend.Suspended(pid):
 		return fmt.Sprintf("%s (pid %d is suspended: kill -CONT %d lets it go on)", says, pid, pid)
 	default:
 		return fmt.Sprintf("%s (pid %d runs)", says, pid)
 	}
 }
 
-// suspended says that a process was stopped, by Ctrl-Z or a signal, where that can be told.
-func suspended(pid int) bool {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	_, after, _ := strings.Cut(string(raw), ") ")
-	return strings.HasPrefix(after, "T")
-}
-
 // advice says what can be done about a job without a scheduler.
 func (a *app) advice(g *core.Glance) string {
-	run := "kale run " + a.stateFlag() + "JOB.hcl"
-	if _, err := a.known(g.Job); err == nil {
-		run = "kale run " + a.stateFlag() + g.Job // takes the file and the variables from the last run
-	}
+	run := a.runLine(g.Job)
 	switch {
+	case g.Elsewhere != nil:
+		dir, _ := a.jobDir(g.Job)
+		text := there("status", g.Elsewhere, g.Job) + " tells more"
+		if ranIn(dir) {
+			text += fmt.Sprintf("; what the state folder %s knows of the job is older, and left out", dir)
+		}
+		if !g.Scheduler {
+			text += ". " + run + " takes it up again"
+		}
+		return text
 	case g.Scheduler:
 		return ""
 	case g.State == core.StateStopping:
@@ -139,8 +164,14 @@ func (a *app) list(ctx context.Context, name string) (list []backend.Status, com
 	quiet := *a
 	quiet.err = io.Discard // what is wrong with the job file is for kale validate
 	l, err := quiet.load(name, jobFlags{})
+	if errors.Is(err, errShown) {
+		err = errors.New("there are mistakes in the job file, which kale validate shows")
+		if how, e := a.invocation(name, jobFlags{}); e == nil {
+			err = fmt.Errorf("there are mistakes in the job file: kale validate %s shows them", how.File)
+		}
+	}
 	if err != nil {
-		return nil, false, fmt.Errorf("read the job file again: %w", err)
+		return nil, false, fmt.Errorf("ask it what runs: %w", err)
 	}
 	b, err := quiet.configured(ctx, l, l.dir)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kale-sched/kale/cmd/kale/doctor"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/traffic"
 )
@@ -47,7 +49,7 @@ job file that is valid as it is. Read it before you run it: what was inferred is
 	}
 	c.Flags().StringSliceVar(&f.in.Brokers, "brokers", []string{"127.0.0.1:9092"}, "`HOST:PORT` of Kafka brokers, separated by commas")
 	c.Flags().StringVar(&f.in.Topic, "topic", "", "topic to train on")
-	c.Flags().StringVar(&f.in.Name, "name", "", "name of the job (default: from the topic)")
+	c.Flags().StringVar(&f.in.Name, "name", "", "name of the job (default: from -o, or else from the topic)")
 	c.Flags().StringVar(&f.in.Label, "label", "", "field to predict (default: inferred)")
 	c.Flags().StringVar(&f.in.Checkpoint, "checkpoint", "", "`FOLDER` for checkpoints (default: checkpoints beside the job file)")
 	c.Flags().IntVar(&f.in.GPUs, "gpus", 0, "GPUs per worker")
@@ -60,6 +62,9 @@ job file that is valid as it is. Read it before you run it: what was inferred is
 func (a *app) initJob(ctx context.Context, f initFlags) error {
 	if f.out != "" && !f.force && exists(f.out) {
 		return fmt.Errorf("%s is there already: choose another -o, or give -force to write over it", f.out)
+	}
+	if name, ok := strings.CutSuffix(filepath.Base(f.out), ".hcl"); ok && f.in.Name == "" && backend.ValidJob(name) == nil {
+		f.in.Name = name
 	}
 	if err := a.sampleTopic(ctx, &f); err != nil {
 		return err
@@ -107,7 +112,7 @@ func (a *app) sampleTopic(ctx context.Context, f *initFlags) error {
 	info, err := cl.Topic(ctx)
 	switch {
 	case err != nil:
-		return fmt.Errorf("ask %v about topic %q: %w; are the brokers' addresses right?", f.in.Brokers, topic, err)
+		return fmt.Errorf("%w; are the brokers' addresses right?", err)
 	case !info.Exists:
 		return fmt.Errorf("topic %q does not exist%s", topic, topicsThere(doctor.TopicNames(ctx, f.in.Brokers, nil)))
 	case info.Compacted():

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 )
@@ -41,17 +42,21 @@ func (f *jobFlags) parsedVars() (map[string]string, error) {
 	return vars, nil
 }
 
-// loaded is a job file that was read without errors, and how to read it again.
+// loaded is a job file that was read, and how to read it again. Only who looks for mistakes (inspect.go) meets one that has some.
 type loaded struct {
 	*job.Job
-	files job.Files
-	how   invocation
-	dir   string // the job's state folder
+	draft     *job.Draft // which parts of the job can be relied on
+	unchecked []string   // what was not looked at because of mistakes
+	tried     *triedTrainer
+	files     job.Files
+	how       invocation
+	dir       string // the job's state folder
 	// lacking says why nothing that needs its throughput can be done with it.
 	lacking hcl.Diagnostics
 	// anyOwner: what runs under the job's name is ended, whoever's it is.
 	anyOwner bool
 	again    bool // it ran here before
+	start    *starting
 }
 
 // invocation is how the job that an argument names is to be read: a file, or a job that was run before, with the variables of that run
@@ -91,17 +96,39 @@ func (a *app) load(arg string, f jobFlags) (*loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	j, files, diags := job.Load(how.File, how.Vars, how.VarFiles)
-	if err := a.diagnose(files, diags); err != nil {
+	l, diags, err := a.read(how)
+	if err == nil {
+		err = a.diagnose(l.files, diags)
+	}
+	if err != nil {
 		return nil, err
 	}
-	l := &loaded{Job: j, files: files, how: how}
-	if l.dir, err = a.jobDir(j.Name); err != nil {
-		return nil, err
+	if !isFile(arg) && l.Name != arg { // what runs is of the name under which it was started
+		l.Name = arg
+		l.dir, err = a.jobDir(arg)
 	}
-	l.again = ranIn(l.dir)
-	diags, l.lacking = profiled(j, l.dir)
-	return l, a.diagnose(files, diags)
+	return l, err
+}
+
+// renamed says that a job which was run from the same file under another name runs still.
+func (a *app) renamed(l *loaded, arg string) hcl.Diagnostics {
+	if !isFile(arg) && l.Name != arg {
+		return hcl.Diagnostics{l.ErrorAt("name", fmt.Sprintf("The file of job %q describes job %q now", arg, l.Name),
+			fmt.Sprintf("Undo the change; or stop the job, with kale stop %s%s, and then run the file: kale run %s.", a.stateFlag(), arg, l.how.File))}
+	}
+	file, err := filepath.Abs(l.how.File)
+	if err != nil {
+		return nil
+	}
+	names, _ := a.jobs() // whoever needs the state folder says what is wrong with it
+	for _, name := range names {
+		how, err := a.known(name)
+		if dir, e := a.jobDir(name); err == nil && e == nil && name != l.Name && how.File == file && core.Runs(dir) {
+			return hcl.Diagnostics{l.WarningAt("name", fmt.Sprintf("Job %q, which this file described before, is not stopped", name),
+				fmt.Sprintf("Job %q is another one, which begins without a checkpoint. kale stop %s%s ends the first.", l.Name, a.stateFlag(), name))}
+		}
+	}
+	return nil
 }
 
 // ranIn says that a job ran with this state folder before.
@@ -117,6 +144,9 @@ func (a *app) known(name string) (invocation, error) {
 		return invocation{}, err
 	}
 	how, err := loadInvocation(dir)
+	if errors.Is(err, fs.ErrNotExist) && a.file != "" {
+		return invocation{File: a.file}, nil
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return how, a.noJob(name)
 	}

@@ -8,9 +8,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/stream"
 )
 
@@ -37,15 +40,32 @@ func (s *shell) startProcess(args ...string) (cmd *exec.Cmd, b *background) {
 	return cmd, b
 }
 
+// listed are the processes of a job that live, as who has a state folder sees them.
+func (s *shell) listed(name, state string) (pids map[string]int) {
+	s.t.Helper()
+	a := s.app(&buffer{}, &buffer{})
+	a.stateDir = state
+	list, complete, err := a.list(s.t.Context(), name)
+	if err != nil || !complete {
+		s.t.Errorf("list from %s: complete %v, %v", state, complete, err)
+	}
+	pids = map[string]int{}
+	for _, st := range list {
+		if st.PID != 0 {
+			pids[st.ID.String()] = st.PID
+		}
+	}
+	return pids
+}
+
 // Two schedulers of one checkpoint folder, each with a state folder of its own: the second is refused and told who has the job; what was killed is no
-// hindrance; and with -take-over the first one ends.
+// hindrance, and what it started is found and not started again; with -take-over the first one ends; and a stop from either folder ends all.
 func TestOneSchedulerPerCheckpoint(t *testing.T) {
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 3})
 	s := newShell(t).withPrograms()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "life.hcl")
-	text := strings.NewReplacer("%BROKER%", addr, `gpus = "none"`, fmt.Sprintf("gpus = \"none\"\n    dir = %q", filepath.Join(dir, "processes"))).Replace(lifeJob)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(lifeJob, "%BROKER%", addr)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	a, b := shortDir(t), shortDir(t)
@@ -63,11 +83,32 @@ func TestOneSchedulerPerCheckpoint(t *testing.T) {
 
 	process, first := s.startProcess(args(a)...)
 	first.eventually("a scheduler", runs(first))
+	var started map[string]int
+	first.eventually("its processes", func() bool { started = s.listed("life", a); return len(started) > 1 })
 	r := s.run(args(b)...)
 	for _, says := range []string{fmt.Sprintf("process %d of", process.Process.Pid), filepath.Join(a, "life"), "kale run -take-over"} {
 		if r.code != exitFailed || !strings.Contains(r.err, says) {
 			t.Errorf("beside another scheduler: exit code %d, %s; want %q", r.code, r.err, says)
 		}
+	}
+	// One that is suspended is said to be, with what helps; and from its own state folder it cannot be taken over, since it would not let go of that.
+	pid := process.Process.Pid
+	if err := process.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	first.eventually("its suspension", func() bool { return backend.Suspended(pid) })
+	for _, line := range [][]string{args(b), args(a), args(a, "-take-over")} {
+		r := s.run(line...)
+		for _, says := range []string{fmt.Sprintf("kill -CONT %d lets it go on", pid), fmt.Sprintf("kill -9 %d ends it alone", pid)} {
+			if r.code != exitFailed || !strings.Contains(r.err, says) {
+				t.Errorf("kale %s beside one that is suspended: exit code %d, %s; want %q", quoted(line), r.code, r.err, says)
+			}
+		}
+	}
+	if l, err := s.app(&buffer{}, &buffer{}).load(file, jobFlags{vars: []string{"checkpoints=" + filepath.Join(dir, "checkpoints")}}); err != nil {
+		t.Fatal(err)
+	} else if held, err := core.HeldBy(l.Job); err != nil || held == nil || held.By.Process.PID != pid {
+		t.Errorf("then the job is held by %+v, %v", held, err)
 	}
 	if err := process.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -76,13 +117,59 @@ func TestOneSchedulerPerCheckpoint(t *testing.T) {
 
 	_, second := s.startProcess(args(b)...)
 	second.eventually("a scheduler after one that was killed", runs(second))
+	second.eventually("its first look", func() bool {
+		r := s.run("status", "life", "-json", "-state-dir", b)
+		return r.code == exitDone && strings.Contains(r.out, `"worker-0-g1"`)
+	})
+	sameIn := func(state, when string) {
+		t.Helper()
+		now := s.listed("life", state)
+		for id := range started {
+			if _, found := now[id]; !found {
+				t.Errorf("%s, from %s: there was %s, and there is %v", when, state, id, now)
+			}
+		}
+		if exists(filepath.Join(b, "life", "local")) {
+			t.Errorf("%s, the other state folder keeps processes too", when)
+		}
+	}
+	sameIn(a, "after another state folder has taken it up")
+	sameIn(b, "after another state folder has taken it up")
 	third := s.start(args(a, "-take-over")...)
 	third.eventually("a scheduler that takes the job", runs(third))
 	if r := second.end(); r.code != exitFailed || !strings.Contains(r.err, "has taken it over") || !strings.Contains(r.err, filepath.Join(a, "life")) {
 		t.Errorf("the one before: exit code %d, %s", r.code, r.err)
 	}
+	// Who has not got the job says who has, and not what it knew itself.
+	for _, tt := range []struct {
+		command string
+		code    int
+		says    string
+	}{
+		{"status", exitDone, "looks after it"},
+		{"status", exitDone, "kale status -state-dir " + a + " life tells more"},
+		{"pause", exitFailed, "with -state-dir " + a},
+		{"stop", exitFailed, "kale stop -state-dir " + a + " life stops it"},
+	} {
+		if r := s.run(tt.command, "life", "-state-dir", b); r.code != tt.code || !strings.Contains(r.out+r.err, tt.says) {
+			t.Errorf("kale %s with the other state folder: exit code %d, %s%s; want %q", tt.command, r.code, r.out, r.err, tt.says)
+		}
+	}
 	third.interrupt()
 	if r := third.end(); r.code != exitDone {
 		t.Errorf("the one that has it: exit code %d, %s", r.code, r.err)
+	}
+	sameIn(b, "after it was taken back")
+	started = s.listed("life", a)
+	if r := s.run("stop", "life", "-state-dir", b); r.code != exitDone {
+		t.Errorf("stop from the other state folder: exit code %d, %s", r.code, r.err)
+	}
+	if r := s.must("status", "life", "-state-dir", a); !strings.Contains(r.out, "life, stopped: it was stopped at ") || !strings.Contains(r.out, filepath.Join(b, "life")) {
+		t.Errorf("status with the state folder of the scheduler before: %s", r.out)
+	}
+	for id, pid := range started {
+		if syscall.Kill(pid, 0) == nil {
+			t.Errorf("%s, process %d, lives after the stop", id, pid)
+		}
 	}
 }

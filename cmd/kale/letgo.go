@@ -12,6 +12,7 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/state"
 )
 
@@ -34,6 +35,9 @@ func registerTakeOver(c *cobra.Command, to *bool) {
 // core.HeldError: it goes on.
 func (a *app) openFree(ctx context.Context, o core.Options, takeOver bool) (s *core.Scheduler, diags hcl.Diagnostics, err error) {
 	if takeOver {
+		if err := a.yields(ctx, o); err != nil {
+			return nil, nil, err
+		}
 		if o.Lease, err = core.TakeLease(o.Log, o.Job, o.StateDir, true); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, nil, err
 		}
@@ -55,7 +59,7 @@ func (a *app) openFree(ctx context.Context, o core.Options, takeOver bool) (s *c
 			who, waits, limit = held.By.Words(), "it gives no sign of life", held.Patience(time.Since(began))
 		} else if errors.Is(err, state.ErrLocked) {
 			who = schedulerAt(state.Holder(o.StateDir))
-			if waits, limit = a.endingOf(ctx, o.Job.Name, takeOver); limit > 0 {
+			if waits, limit = a.endingOf(ctx, o, takeOver); limit > 0 {
 				over = fmt.Errorf("%w and has not ended after %s, though %s", err, limit, waits)
 			}
 			over = a.whoHolds(o, over)
@@ -80,9 +84,40 @@ func (a *app) openFree(ctx context.Context, o core.Options, takeOver bool) (s *c
 	}
 }
 
+// yields says why the job cannot be taken from the scheduler that has this state folder: one that answers sees that it was, ends, and lets go of the folder; one
+// that does not would keep it.
+func (a *app) yields(ctx context.Context, o core.Options) error {
+	st, err := state.OpenReader(o.StateDir)
+	if err == nil {
+		return st.Close()
+	}
+	pid := state.Holder(o.StateDir)
+	if !errors.Is(err, state.ErrLocked) || pid == 0 {
+		return nil // who opens it says what is wrong with it
+	}
+	if !backend.Suspended(pid) {
+		if _, busy := a.view(ctx, o.Job.Name); !errors.Is(busy, api.ErrSilent) {
+			return nil
+		}
+	}
+	return fmt.Errorf("take job %q over: %s has its state in %s open, and does not answer, so that it would not let go; nothing was changed. %s. Then run this again",
+		o.Job.Name, schedulerAt(pid), o.StateDir, stuckWords(pid))
+}
+
+// stuckWords say how to end a scheduler that does not answer.
+func stuckWords(pid int) string {
+	if backend.Suspended(pid) {
+		return core.EndWords(pid, true)
+	}
+	return fmt.Sprintf("Where it is stuck, kill -9 %d ends it alone: training goes on", pid)
+}
+
 // endingOf says for how long the scheduler that holds a job's state is waited for, and why: 0, it is not ending.
-func (a *app) endingOf(ctx context.Context, name string, takenOver bool) (waits string, limit time.Duration) {
-	v, busy := a.view(ctx, name)
+func (a *app) endingOf(ctx context.Context, o core.Options, takenOver bool) (waits string, limit time.Duration) {
+	if backend.Suspended(state.Holder(o.StateDir)) {
+		return "", 0
+	}
+	v, busy := a.view(ctx, o.Job.Name)
 	switch {
 	case errors.Is(busy, api.ErrNoScheduler), busy == nil && v.Stopped: // kale stop without a scheduler does not answer either
 		return "it is ending", stopTimeout
@@ -105,11 +140,11 @@ func schedulerAt(pid int) string {
 // whoHolds adds to state.ErrLocked who has the job, and how to end that one alone.
 func (a *app) whoHolds(o core.Options, err error) error {
 	pid := state.Holder(o.StateDir)
-	end := "press Ctrl-C where it runs"
+	end := "To end it alone, press Ctrl-C where it runs: training goes on"
 	if pid != 0 {
-		end = fmt.Sprintf("press Ctrl-C where it runs, or kill %d", pid)
+		end = core.EndWords(pid, true)
 	}
-	return fmt.Errorf("%w: %s has it, and kale status %s%s shows what it does. To end that scheduler alone, %s: training goes on. kale stop %s%s would end the job itself",
+	return fmt.Errorf("%w: %s has it, and kale status %s%s shows what it does. %s. kale stop %s%s would end the job itself",
 		err, schedulerAt(pid), a.stateFlag(), o.Job.Name, end, a.stateFlag(), o.Job.Name)
 }
 

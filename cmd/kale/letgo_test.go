@@ -61,7 +61,7 @@ func TestRunBesideAnotherScheduler(t *testing.T) {
 	}
 
 	r := s.run(args...)
-	if want := fmt.Sprintf("kill %d: training goes on", os.Getpid()); r.code != exitFailed || !strings.Contains(r.err, want) || !strings.Contains(r.err, "kale status life") {
+	if want := fmt.Sprintf("or kill %d: training goes on", os.Getpid()); r.code != exitFailed || !strings.Contains(r.err, want) || !strings.Contains(r.err, "kale status life") {
 		t.Errorf("beside a scheduler that runs: exit code %d, %s; want %q", r.code, r.err, want)
 	}
 	other.view.Store(&core.View{Job: "life", Stopping: true, Waits: "the last snapshot"})

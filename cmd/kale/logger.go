@@ -58,7 +58,8 @@ const progressEvery = 10 * time.Second
 
 func (a *app) progress() *progress {
 	p := &progress{a: a, last: time.Now()}
-	p.width, p.tty = terminal(a.err)
+	p.width, _ = terminal(a.err)
+	p.tty = a.pictured(a.err)
 	return p
 }
 

@@ -31,11 +31,11 @@ func logsCommand(a *app) *cobra.Command {
 line with its process, when none is named. It works with a running scheduler and, through the backend, without.
 Where a process was started again, a line that begins with "[kale] process ended:" says when and how the one before ended.`,
 		Example: "  kale logs ctr worker-0 -f\n  kale logs ctr -n 20",
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usagef("JOB is missing")
 			}
-			return upTo(2)(nil, args)
+			return upTo(2)(cmd, args)
 		},
 		ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -60,8 +60,8 @@ Where a process was started again, a line that begins with "[kale] process ended
 
 // logSource is where logs come from: a scheduler, or its backend.
 type logSource interface {
-	// processes names those that there are.
-	processes(ctx context.Context) ([]string, error)
+	// processes names those that there are; unknown says why there may be more, "": there are not.
+	processes(ctx context.Context) (names []string, unknown string, err error)
 	open(ctx context.Context, process string, o backend.LogOptions) (io.ReadCloser, error)
 	close() error
 }
@@ -74,6 +74,9 @@ func (a *app) logs(ctx context.Context, arg, process string, f logFlags) (err er
 	defer func() { err = errors.Join(err, src.close()) }()
 	o := backend.LogOptions{Tail: f.lines, Follow: f.follow}
 	if process != "" {
+		if _, err := a.logProcesses(ctx, src); err != nil {
+			return err
+		}
 		return a.copyLog(ctx, src, process, o, lockedWriter{a.out, &sync.Mutex{}}, "")
 	}
 	return a.allLogs(ctx, src, o)
@@ -105,6 +108,33 @@ func (a *app) logSource(ctx context.Context, arg string, f logFlags) (logSource,
 // newProcessesEvery is how often following all logs looks for processes that have come.
 const newProcessesEvery = 2 * time.Second
 
+// How long kale logs waits for a backend that cannot say which processes there are, and how often it asks meanwhile.
+const (
+	processesPatience = 30 * time.Second
+	processesPoll     = 500 * time.Millisecond
+)
+
+// logProcesses names the processes that there are. Where none is known and that says nothing, because the backend does not answer (its plugin may have been started
+// again just now), it waits for a while.
+func (a *app) logProcesses(ctx context.Context, src logSource) ([]string, error) {
+	began, told := time.Now(), false
+	for {
+		names, unknown, err := src.processes(ctx)
+		switch {
+		case err != nil || len(names) > 0 || unknown == "":
+			return names, err
+		case time.Since(began) >= processesPatience:
+			return nil, fmt.Errorf("which processes there are is unknown, also after %v: %s; try again when the backend answers", processesPatience, unknown)
+		case !told:
+			told = true
+			fmt.Fprintf(a.err, "waiting to see which processes there are: %s\n", unknown)
+		}
+		if err := wait(ctx, processesPoll); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // allLogs prints the logs of all processes, each line with its process; with Follow also of those that come later.
 func (a *app) allLogs(ctx context.Context, src logSource, o backend.LogOptions) error {
 	w := lockedWriter{a.out, &sync.Mutex{}}
@@ -112,7 +142,7 @@ func (a *app) allLogs(ctx context.Context, src logSource, o backend.LogOptions) 
 	var wg sync.WaitGroup // one per process that is followed; ends with ctx or the process
 	defer wg.Wait()
 	for {
-		names, err := src.processes(ctx)
+		names, err := a.logProcesses(ctx, src)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -193,12 +223,12 @@ func (l lockedWriter) Write(p []byte) (int, error) {
 
 type apiLogs struct{ c *api.Client }
 
-func (s apiLogs) processes(ctx context.Context) ([]string, error) {
+func (s apiLogs) processes(ctx context.Context) (names []string, unknown string, err error) {
 	v, err := s.c.Status(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return processNames(v), nil
+	return processNames(v), v.Unlisted, nil
 }
 
 func processNames(v *core.View) []string {
@@ -227,7 +257,7 @@ type backendLogs struct {
 
 // view is the backend's list as far as names go; where it has nothing, what there was last.
 func (s backendLogs) view(ctx context.Context) (*core.View, error) {
-	list, _, err := s.b.List(ctx, s.job)
+	list, complete, err := s.b.List(ctx, s.job)
 	if err != nil {
 		return nil, fmt.Errorf("list the processes of job %q: %w", s.job, err)
 	}
@@ -239,6 +269,9 @@ func (s backendLogs) view(ctx context.Context) (*core.View, error) {
 		ids = append(ids, st.ID)
 	}
 	v := &core.View{Job: s.job}
+	if !complete {
+		v.Unlisted = core.ListedInPart
+	}
 	for _, id := range ids {
 		if id.Role == backend.RoleServer {
 			v.Servers = append(v.Servers, core.ServerView{ID: id.String()})
@@ -249,12 +282,12 @@ func (s backendLogs) view(ctx context.Context) (*core.View, error) {
 	return v, nil
 }
 
-func (s backendLogs) processes(ctx context.Context) ([]string, error) {
+func (s backendLogs) processes(ctx context.Context) (names []string, unknown string, err error) {
 	v, err := s.view(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return processNames(v), nil
+	return processNames(v), v.Unlisted, nil
 }
 
 func (s backendLogs) open(ctx context.Context, process string, o backend.LogOptions) (io.ReadCloser, error) {

@@ -157,3 +157,12 @@ func TestProgressIsSilentElsewhere(t *testing.T) {
 		t.Error("a pipe is coloured")
 	}
 }
+
+// Whoever takes a job up again need not take it from anybody.
+func TestAgainTakesNothingOver(t *testing.T) {
+	for _, flag := range []string{"-take-over", "--take-over", "--take-over=true"} {
+		if got := (&app{args: []string{"run", flag, "take-over.hcl", "-plain"}}).again(); got != "run take-over.hcl -plain" {
+			t.Errorf("%s: %q", flag, got)
+		}
+	}
+}

@@ -36,7 +36,11 @@ type screen struct {
 
 // step shows how far long work has come.
 func (s *screen) step(what string, done, total int) {
-	if s.live {
+	switch {
+	case s.live && done >= total:
+		s.note.set(time.Now(), "")
+		return
+	case s.live:
 		s.note.set(time.Now(), fmt.Sprintf("%s: %d of %d", what, done, total))
 		return
 	}
@@ -50,9 +54,7 @@ func (a *app) newScreen(l *loaded, f runFlags) (*screen, error) {
 		return nil, usageError{err}
 	}
 	s := &screen{a: a, lg: lg, note: &note{}, bar: a.progress()}
-	_, s.live = terminal(a.out)
-	if f.plain || !s.live {
-		s.live = false
+	if s.live = a.pictured(a.out) && !f.plain; !s.live {
 		return s, nil
 	}
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {

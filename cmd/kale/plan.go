@@ -72,15 +72,14 @@ func (a *app) plan(ctx context.Context, args []string, f planFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
-	jobs, pool, err := a.loadPlanned(args, f)
+	jobs, topics, pool, err := a.loadPlanned(ctx, args, f)
 	if err != nil {
 		return err
 	}
 	bar := a.progress()
 	all := make([]core.Options, len(jobs))
-	topics := make([]job.TopicInfo, len(jobs))
 	for i, l := range jobs {
-		if topics[i], all[i], err = a.planOptions(ctx, lg, l, f); err != nil {
+		if all[i], err = a.planOptions(ctx, lg, l, topics[i], f); err != nil {
 			return err
 		}
 		all[i].Pool, all[i].Progress = pool, bar.step
@@ -116,37 +115,42 @@ func (a *app) plan(ctx context.Context, args []string, f planFlags) error {
 	return a.showPlans(jobs, topics, ps, f)
 }
 
-// loadPlanned reads the jobs and their pool.
-func (a *app) loadPlanned(args []string, f planFlags) ([]*loaded, *core.Pool, error) {
-	if len(args) > 1 || f.pool != "" {
-		return a.loadTogether(args, f.jobFlags, f.pool)
+// loadPlanned reads the jobs and their pool, and asks around (inspect).
+func (a *app) loadPlanned(ctx context.Context, args []string, f planFlags) (jobs []*loaded, topics []job.TopicInfo, pool *core.Pool, err error) {
+	how := inspection{recordFlags: f.recordFlags, lenient: true}
+	if len(args) == 1 && f.pool == "" {
+		l, topic, diags, err := a.inspect(ctx, args[0], f.jobFlags, how)
+		if l != nil && ctx.Err() == nil {
+			err = a.besides(a.refused(l, diags, f), err)
+		}
+		return []*loaded{l}, []job.TopicInfo{topic}, nil, err
 	}
-	l, err := a.loadFor(args[0], f)
-	return []*loaded{l}, nil, err
+	jobs, pool, err = a.loadTogether(args, f.jobFlags, f.pool, func(*loaded) {}, func(l *loaded, diags hcl.Diagnostics) error {
+		topic, more, err := a.askAround(ctx, l, how, diags.HasErrors())
+		topics = append(topics, topic)
+		if ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		return a.besides(a.refused(l, inOrder(append(diags, more...)), f), err)
+	})
+	return jobs, topics, pool, err
 }
 
-// refused prints what is wrong with a job; it is an error where that forbids to go on.
+// refused prints what is wrong with a job; it is an error where that forbids to go on. With -json it is printed as kale validate -json prints it.
 func (a *app) refused(l *loaded, diags hcl.Diagnostics, f planFlags) error {
 	if f.asJSON && diags.HasErrors() {
-		return a.validatedJSON(l.Job, diags)
+		return a.validatedJSON(l, diags)
 	}
-	return a.diagnose(l.files, diags)
+	return a.tell(l, diags)
 }
 
 // planOptions are what a preview of a job needs, save its backend.
-func (a *app) planOptions(ctx context.Context, lg *slog.Logger, l *loaded, f planFlags) (topic job.TopicInfo, o core.Options, err error) {
-	topic, diags, err := a.preflight(ctx, l, f.recordFlags, true)
-	if err == nil {
-		err = a.refused(l, diags, f)
-	}
-	if err != nil {
-		return topic, o, err
-	}
+func (a *app) planOptions(ctx context.Context, lg *slog.Logger, l *loaded, topic job.TopicInfo, f planFlags) (o core.Options, err error) {
 	trainer, env, diags, err := a.trainer(ctx, lg, l)
 	if err == nil {
 		err = a.refused(l, diags, f)
 	}
-	return topic, core.Options{Job: l.Job, StateDir: l.dir, Trainer: trainer, Env: env, Log: lg, Offline: topic.Err != nil}, err
+	return core.Options{Job: l.Job, StateDir: l.dir, Trainer: trainer, Env: env, Log: lg, Offline: topic.Err != nil}, err
 }
 
 // closeBackends ends the plugins that were started.
@@ -189,20 +193,6 @@ func (a *app) showPlans(jobs []*loaded, topics []job.TopicInfo, ps []*core.Previ
 	return err
 }
 
-// loadFor is load; with -json the mistakes of the file are printed as kale validate -json prints them.
-func (a *app) loadFor(arg string, f planFlags) (*loaded, error) {
-	if f.asJSON {
-		how, err := a.invocation(arg, f.jobFlags)
-		if err != nil {
-			return nil, err
-		}
-		if j, _, diags := job.Load(how.File, how.Vars, how.VarFiles); diags.HasErrors() {
-			return nil, a.validatedJSON(j, diags)
-		}
-	}
-	return a.load(arg, f.jobFlags)
-}
-
 // warnUnknown says on standard error what makes a plan worth less.
 func (a *app) warnUnknown(p *core.Preview) {
 	if p.Locked {
@@ -236,7 +226,7 @@ func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview) planned {
 }
 
 func writePlanned(w io.Writer, p planned) error {
-	fmt.Fprint(w, p.Decision.Explain())
+	fmt.Fprint(w, p.Decision.In(time.Local).Explain())
 	if p.NotAsked != "" {
 		fmt.Fprintf(w, "\nunknown  no answer from %s; placed below is workers.min\n", p.NotAsked)
 	} else {

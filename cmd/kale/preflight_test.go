@@ -219,7 +219,7 @@ func TestPreflightOfThisMachine(t *testing.T) {
 func TestRoom(t *testing.T) {
 	s := newShell(t).withPrograms()
 	_, text := scaffolded(t, s)
-	text = changed(t, text, "gpus = 0", "gpus = 1")
+	text = changed(t, text, "gpus = 0", "gpus = 1\n    emulate_step = \"1ms\"")
 	for _, tt := range []struct{ slots, min, says string }{
 		{"2", "1", ""},
 		{"1", "1", "warning: The job could not grow to workers.max now"},

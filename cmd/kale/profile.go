@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/profile"
 	"github.com/kale-sched/kale/core/state"
@@ -91,7 +92,7 @@ func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
 	outliveReaders() // there is something to end
 	swept, err := b.sweep(ctx)
 	for _, name := range swept {
-		fmt.Fprintf(a.err, "%s, which an earlier kale profile had left, is ended and removed\n", name)
+		a.advise("%s, which an earlier kale profile had left, is ended and removed\n", name)
 	}
 	if errors.Is(err, state.ErrLocked) {
 		return fmt.Errorf("profile job %q: another kale profile of it is running: wait for it, or end it with Ctrl-C", l.Name)
@@ -165,7 +166,7 @@ var reaches = []time.Duration{time.Hour, 6 * time.Hour, 24 * time.Hour, 3 * 24 *
 // profilable finds out whether the job can be profiled now: brokers, history, trainer, room. It starts nothing.
 func (a *app) profilable(ctx context.Context, b *bench, o *profile.Options, f profileFlags) (records int64, err error) {
 	l := b.l
-	_, diags, err := askBrokers(ctx, l.Job, f.recordFlags)
+	_, diags, err := askBrokers(ctx, l, f.recordFlags)
 	if err == nil {
 		err = a.diagnose(l.files, slices.Concat(diags, core.CheckFolder(l.Job)))
 	}
@@ -237,18 +238,18 @@ func (a *app) sayProfile(b *bench, o profile.Options, records int64) {
 	}
 	more := ""
 	if o.Extra > 0 {
-		more = fmt.Sprintf(", and up to %d more numbers of workers up to %d where they tell most", o.Extra, o.Most)
+		more = fmt.Sprintf(", and up to %s up to %d workers where that tells most", job.Count(o.Extra, "more point"), o.Most)
 	}
 	all, _ := needed(j, o)
-	fmt.Fprintf(a.err, "profile of job %q on backend %q: %s with %s%s; %d intervals of %s each\n", j.Name, j.Backend.Name,
+	a.advise("profile of job %q on backend %q: %s with %s%s; %d intervals of %s each\n", j.Name, j.Backend.Name,
 		several(o.Workers, "worker"), several(o.Servers, "server"), more, o.Intervals, job.Length(o.Interval))
-	fmt.Fprintf(a.err, "reads topic %q %s: %s records; about %s are trained, by what is believed of one worker (%s records/s)\n", j.Stream.Topic, from, number(float64(records)),
+	a.advise("reads topic %q %s: %s records; about %s are trained, by what is believed of one worker (%s records/s)\n", j.Stream.Topic, from, number(float64(records)),
 		number(all*float64(len(o.Servers))), number(guessedRate(j)))
-	fmt.Fprintf(a.err, "it commits nothing, and its checkpoint below %s is removed at the end\n", j.Checkpoint.Dir)
+	a.advise("it commits nothing, and its checkpoint below %s is removed at the end\n", j.Checkpoint.Dir)
 	if all > float64(records) {
-		fmt.Fprintf(a.err, "the records may not last for all points: then the topic is read from there again, and a point that needs more than all of them is left out\n")
+		a.advise("the records may not last for all points: then the topic is read from there again, and a point that needs more than all of them is left out\n")
 	}
-	fmt.Fprintf(a.err, "about %s, if nothing has to be waited for\n", job.Length(o.Estimate().Round(10*time.Second)))
+	a.advise("about %s, if nothing has to be waited for\n", job.Length(o.Estimate().Round(10*time.Second)))
 }
 
 // several is "1 worker", "1, 2 and 4 workers".
@@ -277,16 +278,16 @@ func (a *app) profileProgress() func(profile.Progress) {
 		if pt := p.Point; pt != nil {
 			bar.done()
 			if pt.Why != "" {
-				fmt.Fprintf(a.err, "%s: not measured: %s\n", where, pt.Why)
+				a.advise("%s: not measured: %s\n", where, pt.Why)
 			} else {
-				fmt.Fprintf(a.err, "%s: %s records/s, intervals within ±%.1f %% (joined after %s)\n", where, number(pt.Mean()), 100*pt.Spread(), job.Length(time.Duration(pt.Joined*float64(time.Second))))
+				a.advise("%s: %s records/s, intervals within ±%.1f %% (joined after %s)\n", where, number(pt.Mean()), 100*pt.Spread(), job.Length(time.Duration(pt.Joined*float64(time.Second))))
 			}
 			return
 		}
 		if problems := strings.Join(p.Problems, "; "); problems != said {
 			if said = problems; said != "" {
 				bar.done()
-				fmt.Fprintf(a.err, "%s: %s\n", where, said)
+				a.advise("%s: %s\n", where, said)
 			}
 		}
 		what := string(p.Phase)
@@ -329,7 +330,7 @@ func writeProfile(dir string, p *profile.Profile) error {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err == nil {
-		err = writeAtomically(filepath.Join(dir, profileFile), append(raw, '\n'))
+		err = backend.WriteFileMode(filepath.Join(dir, profileFile), append(raw, '\n'), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("store the profile: %w", err)

@@ -97,7 +97,7 @@ func TestProfileRefusals(t *testing.T) {
 	s := newShell(t).withPrograms()
 	addr, text := scaffolded(t, s, stream.TopicSpec{Name: "empty", Partitions: 1})
 	slots := changed(t, text, `backend "local" {`, "backend \"local\" {\n    gpus  = \"none\"\n    slots = 2")
-	slots = strings.Replace(slots, "gpus = 0", "gpus = 1", 1)
+	slots = strings.Replace(slots, "gpus = 0", "gpus = 1\n    emulate_step = \"1ms\"", 1)
 	enough := strings.Replace(text, "gpus = 1", "gpus = 0", 1)
 	for _, tt := range []struct {
 		name, text string

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kale-sched/kale/core"
@@ -219,6 +220,12 @@ func (b *bench) End(ctx context.Context) error {
 // remove removes what a measuring job has left on disk, its state last: while that is there, the next run sweeps again.
 func (b *bench) remove(ctx context.Context, c *benchJob) error {
 	left := []string{core.CheckpointFolder(c.job)}
+	entries, _ := os.ReadDir(c.job.Checkpoint.Dir) // none: nothing is left there
+	for _, e := range entries {                    // who had the job, and where its processes were
+		if strings.HasPrefix(e.Name(), "."+c.job.Name+".") {
+			left = append(left, filepath.Join(c.job.Checkpoint.Dir, e.Name()))
+		}
+	}
 	if b.l.Backend.Name == job.BackendLocal {
 		left = append(left, filepath.Join(b.l.dir, b.l.Backend.Name, "backend-local", "jobs", c.job.Name)) // logs
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/kale-sched/kale/cmd/internal/probe"
 	"github.com/kale-sched/kale/cmd/kale/doctor"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
@@ -45,7 +46,7 @@ func (a *app) plugin(l *loaded) (path string, diags hcl.Diagnostics) {
 	if err != nil {
 		diags = append(diags, &hcl.Diagnostic{
 			Severity: hcl.DiagError, Summary: "No program " + name, Subject: l.Range("backend").Ptr(),
-			Detail: fmt.Sprintf("Backend %q is a program of its own: %v.", l.Backend.Name, err),
+			Detail: fmt.Sprintf("%sBackend %q is a program of its own: %v.", job.DidYouMean(l.Backend.Name, job.Backends), l.Backend.Name, err),
 		})
 	}
 	return path, diags
@@ -60,8 +61,11 @@ func (a *app) launch(ctx context.Context, lg *slog.Logger, l *loaded) (*backend.
 	return backend.Launch(ctx, lg, path, backend.Options{SocketDir: l.dir})
 }
 
-// configured is launch, with the job's block given to the plugin. The caller closes it.
+// configured is launch, with the job's block given to the plugin, for what runs of the job. The caller closes it.
 func (a *app) configured(ctx context.Context, l *loaded, stateDir string) (*backend.Client, error) {
+	if err := a.diagnose(l.files, core.CheckSameBackend(l.Job, l.dir)); err != nil {
+		return nil, err
+	}
 	b, err := a.launch(ctx, a.logger("warn"), l)
 	if err != nil {
 		return nil, err
@@ -70,7 +74,7 @@ func (a *app) configured(ctx context.Context, l *loaded, stateDir string) (*back
 	if l.anyOwner {
 		configure = core.ConfigureForAny
 	}
-	diags, err := configure(ctx, b, l.Job, stateDir)
+	diags, err := configure(ctx, b, core.AsItRuns(l.Job, l.dir), stateDir)
 	if err == nil {
 		err = a.diagnose(l.files, diags)
 	}
@@ -81,18 +85,51 @@ func (a *app) configured(ctx context.Context, l *loaded, stateDir string) (*back
 }
 
 // trainer is findTrainer. Where trainers run on this machine, the program is tried besides: it must start, and ONNX Runtime must work in it. That it
-// does not is said at the model, which needs it.
+// does not is said at the model, which needs it, and that it does not on a GPU at the line that asks for one.
 func (a *app) trainer(ctx context.Context, lg *slog.Logger, l *loaded) (path string, env map[string]string, diags hcl.Diagnostics, err error) {
+	if l.tried == nil {
+		path, env, diags, err := a.tryTrainer(ctx, lg, l)
+		if err != nil {
+			return "", nil, nil, err
+		}
+		l.tried = &triedTrainer{path, env, diags}
+	}
+	return l.tried.path, l.tried.env, l.tried.diags, nil
+}
+
+// triedTrainer is what came of trying the trainer: once for a job and a command.
+type triedTrainer struct {
+	path  string
+	env   map[string]string
+	diags hcl.Diagnostics
+}
+
+func (a *app) tryTrainer(ctx context.Context, lg *slog.Logger, l *loaded) (path string, env map[string]string, diags hcl.Diagnostics, err error) {
 	path, env, err = a.findTrainer(lg, l)
 	if err != nil || l.Backend.Name != "local" {
 		return path, env, nil, err
 	}
 	v, err := doctor.TryTrainer(ctx, path, env, onnx.CPU)
-	if err == nil && v.NoONNX != "" && l.Model.Kind != job.ModelCounting { // a counting job computes nothing
-		diags = append(diags, l.ErrorAt("model.kind", "No worker could train", fmt.Sprintf("%s cannot use ONNX Runtime: %s.", path, v.NoONNX)))
-	}
 	if err != nil {
 		return "", nil, nil, err
+	}
+	if v.NoONNX != "" {
+		if l.Model.Kind != job.ModelCounting { // a counting job computes nothing
+			diags = append(diags, l.ErrorAt("model.kind", "No worker could train", fmt.Sprintf("%s cannot use ONNX Runtime: %s.", path, v.NoONNX)))
+		}
+		return path, env, diags, nil
+	}
+	if !probe.WantsCUDA(core.TrainSpec(l.Job, "")) || !l.can(cuda, "workers") { // what is wrong there may be how its GPUs are written
+		return path, env, nil, nil
+	}
+	v, err = doctor.TryTrainer(ctx, path, env, onnx.CUDA)
+	why := v.NoONNX
+	if err != nil {
+		why = err.Error()
+	}
+	if why != "" && ctx.Err() == nil {
+		diags = append(diags, l.ErrorAt("workers.gpus", "No worker could train on a GPU", fmt.Sprintf(
+			"workers.gpus is %d, so that workers compute with CUDA, and that fails: %s. Set gpus = 0 to train on CPUs.", l.Workers.GPUs, why)))
 	}
 	return path, env, diags, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kale-sched/kale/cmd/internal/about"
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/replay"
 	"github.com/kale-sched/kale/core/stream"
@@ -111,7 +112,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		if err := replay.WriteHTML(&page, r, time.Now(), about.Build().Version); err != nil {
 			return err
 		}
-		if err := writeAtomically(f.out, page.Bytes()); err != nil {
+		if err := backend.WriteFileMode(f.out, page.Bytes(), 0o644); err != nil {
 			return fmt.Errorf("write the report: %w", err)
 		}
 	}

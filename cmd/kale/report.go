@@ -14,6 +14,7 @@ import (
 
 	"github.com/kale-sched/kale/cmd/internal/about"
 	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/report"
 	"github.com/kale-sched/kale/core/state"
@@ -54,7 +55,7 @@ func (a *app) report(ctx context.Context, arg string, f reportFlags) error {
 	if f.out == "" {
 		f.out = name + ".html"
 	}
-	if err := writeAtomically(f.out, page.Bytes()); err != nil {
+	if err := backend.WriteFileMode(f.out, page.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
 	fmt.Fprintln(a.out, f.out)

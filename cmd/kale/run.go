@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -80,11 +81,14 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	if _, err := a.parseLogger(f.log); err != nil {
 		return usageError{err}
 	}
-	l, err := a.load(arg, f.jobFlags)
-	if err == nil {
-		err = a.fit(ctx, l, f.recordFlags)
+	l, _, diags, err := a.inspect(ctx, arg, f.jobFlags, inspection{recordFlags: f.recordFlags, starts: true})
+	if l != nil {
+		defer l.start.end()
 	}
-	if ctx.Err() != nil && l != nil {
+	if l != nil && ctx.Err() == nil {
+		err = a.besides(a.tell(l, diags), err)
+	}
+	if ctx.Err() != nil && l != nil && l.Job != nil {
 		return a.interrupted(l)
 	}
 	if err != nil {
@@ -108,15 +112,6 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	}
 	a.farewell(l, s.View())
 	return nil
-}
-
-// fit says, with diagnostics, whether a job may be run.
-func (a *app) fit(ctx context.Context, l *loaded, f recordFlags) error {
-	_, diags, err := a.preflight(ctx, l, f, false)
-	if err != nil {
-		return err
-	}
-	return a.diagnose(l.files, diags)
 }
 
 // open launches the backend's plugin and opens the job's scheduler over it. o says what the job does not: Log, Progress, Stop. closeAll undoes
@@ -173,7 +168,8 @@ func (a *app) serve(ctx context.Context, show *screen, l *loaded, b backend.Back
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.err, "the scheduler of job %q runs; its state is in %s\n", l.Name, l.dir)
+	l.start.end() // a stop that waited for it finds whom to ask
+	a.advise("the scheduler of job %q runs; its state is in %s\n", l.Name, l.dir)
 
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -202,7 +198,7 @@ func (a *app) serve(ctx context.Context, show *screen, l *loaded, b backend.Back
 // farewell says what goes on and how to take it up or stop it.
 func (a *app) farewell(l *loaded, v *core.View) {
 	if v != nil && v.Stopped {
-		a.advise("job %q has stopped; %s\n  kale %s\ntakes it up again\n", l.Name, core.ModelWords(l.Checkpoint.Dir, l.Name), quoted(a.args))
+		a.advise("job %q has stopped; %s\n  kale %s\ntakes it up again\n", l.Name, core.ModelWords(l.Checkpoint.Dir, l.Name), a.again())
 		return
 	}
 	if v == nil {
@@ -217,7 +213,7 @@ func (a *app) farewell(l *loaded, v *core.View) {
 		goesOn = "no worker was seen to train; what was started goes on trying"
 	}
 	a.advise("the scheduler of job %q has ended; %s\n  kale %s\ntakes it up again,\n  kale stop %s%s\nstops it\n",
-		l.Name, goesOn, quoted(a.args), a.stateFlag(), l.Name)
+		l.Name, goesOn, a.again(), a.stateFlag(), l.Name)
 }
 
 // interrupted says what runs of a job whose scheduler was ended before its first look: nothing of this run.
@@ -235,6 +231,13 @@ func (a *app) stateFlag() string {
 		return ""
 	}
 	return "-state-dir " + quoted([]string{a.stateDir}) + " "
+}
+
+// again is what this command was called with, for whoever takes the job up again: nobody has to be sent away then.
+func (a *app) again() string {
+	return quoted(slices.DeleteFunc(slices.Clone(a.args), func(s string) bool {
+		return strings.HasPrefix(s, "-") && strings.HasPrefix(strings.TrimLeft(s, "-"), "take-over")
+	}))
 }
 
 // quoted writes arguments so that a shell reads them back.

@@ -8,6 +8,8 @@ import (
 	"io"
 	"sync"
 
+	"github.com/hashicorp/hcl/v2"
+
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
@@ -29,48 +31,74 @@ func (a *app) runTogether(ctx context.Context, args []string, f runFlags) error 
 		shared.out, shared.err = &lines{mu: &mu, w: a.out}, &lines{mu: &mu, w: a.err}
 		a = &shared
 	}
-	jobs, pool, err := a.loadTogether(args, f.jobFlags, f.pool)
-	if err != nil {
-		return err
+	var starts []*starting
+	defer func() {
+		for _, s := range starts {
+			s.end()
+		}
+	}()
+	begin := func(l *loaded) {
+		l.start = start(l.dir)
+		starts = append(starts, l.start)
 	}
-	for _, l := range jobs {
-		err := a.fit(ctx, l, f.recordFlags)
-		if ctx.Err() != nil {
+	jobs, pool, err := a.loadTogether(args, f.jobFlags, f.pool, begin, func(l *loaded, diags hcl.Diagnostics) error {
+		_, more, err := a.askAround(ctx, l, inspection{recordFlags: f.recordFlags}, diags.HasErrors())
+		if ctx.Err() != nil && l.Job != nil {
 			return a.interrupted(l)
 		}
-		if err != nil {
-			return err
-		}
+		return a.besides(a.tell(l, inOrder(append(diags, more...))), err)
+	})
+	if err != nil {
+		return err
 	}
 	return a.serveTogether(ctx, jobs, pool, f)
 }
 
-// loadTogether reads job files, which must name different jobs, and holds the pool file, if there is one, against them.
-func (a *app) loadTogether(args []string, f jobFlags, poolFile string) (jobs []*loaded, pool *core.Pool, err error) {
+// loadTogether reads job files, which must name different jobs, and holds the pool file, if there is one, against them; begin is told of each whose
+// name is known; then judge is asked about each. Mistakes
+// in one file do not keep the others from being looked at.
+func (a *app) loadTogether(args []string, f jobFlags, poolFile string, begin func(*loaded), judge func(*loaded, hcl.Diagnostics) error) (jobs []*loaded, pool *core.Pool, err error) {
 	files := map[string]string{}
 	var all []*job.Job
+	var found []hcl.Diagnostics
+	mistaken := false
 	for _, arg := range args {
-		l, err := a.load(arg, f)
+		how, err := a.invocation(arg, f)
 		if err != nil {
 			return nil, nil, err
+		}
+		l, diags, err := a.read(how)
+		if err != nil {
+			return nil, nil, err
+		}
+		mistaken = mistaken || diags.HasErrors()
+		jobs, found = append(jobs, l), append(found, diags)
+		if l.Job == nil || !l.draft.Known("name") {
+			continue
 		}
 		if first, twice := files[l.Name]; twice {
 			return nil, nil, fmt.Errorf("%s and %s are both of job %q: a job has one scheduler; name it once, or give one of them another name", first, arg, l.Name)
 		}
-		files[l.Name] = arg
-		jobs, all = append(jobs, l), append(all, l.Job)
+		files[l.Name], all = arg, append(all, l.Job)
+		begin(l)
 	}
-	if poolFile == "" {
-		return jobs, nil, nil
+	if poolFile != "" {
+		rules, sources, diags := job.LoadPool(poolFile)
+		if rules != nil && !mistaken {
+			diags = append(diags, rules.Check(all)...)
+			pool = core.NewPool(rules)
+		}
+		err = a.diagnose(sources, diags)
 	}
-	rules, sources, diags := job.LoadPool(poolFile)
-	if rules != nil {
-		diags = append(diags, rules.Check(all)...)
+	for i, l := range jobs {
+		if wrong := judge(l, found[i]); wrong != nil {
+			if !errors.Is(wrong, errShown) {
+				return nil, nil, wrong
+			}
+			err = wrong
+		}
 	}
-	if err := a.diagnose(sources, diags); err != nil {
-		return nil, nil, err
-	}
-	return jobs, core.NewPool(rules), nil
+	return jobs, pool, err
 }
 
 // served is a job whose scheduler is open.

@@ -40,7 +40,7 @@ records per second. What is not known is left out. Of a JOB:
 
   job, state, scheduler   its name, its state as above, and whether a scheduler was asked
   says                    the state in a sentence, where no scheduler was asked
-  sample                  what was seen last: rate (arrivals), trained (both records/s), lag_s, lag_records, capacity (of the workers that run), target, running, pending, draining, held (workers), busy (0 to 1), forecast, unknown (why something is not known)
+  sample                  what was seen last: rate (arrivals), trained (both records/s), lag_s and lag_records (each left out where it is not known), lag_unknown (why), capacity (of the workers that run), target, running, pending, draining, held (workers), busy (0 to 1), forecast, unknown (why something is not known)
   decision, last_change   the last decision and the last that scaled, with all that they were made from: see kale explain
   rescale, last_rescale   the change of workers under way and the last that ended; rollbacks, server_renewal, waits_for likewise
   forecast, history       what is expected from now on, and the arrivals that it was made from
@@ -65,17 +65,23 @@ records per second. What is not known is left out. Of a JOB:
 		},
 	}
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print the whole picture as JSON, times in seconds (_s); with -watch one line each")
-	c.Flags().BoolVarP(&f.watch, "watch", "w", false, "show it again and again until Ctrl-C")
+	c.Flags().BoolVarP(&f.watch, "watch", "w", false, "show it again and again until q or Ctrl-C; the arrow keys go through what does not fit")
 	c.Flags().Var(&f.every, "every", "how often -watch shows it")
 	return c
 }
 
-// repeat prints once or, with -watch, until ctx ends: over what was printed before on a terminal, else below it.
+// repeat prints once or, with -watch, until ctx ends: on a terminal over what was printed before, and until its user presses q; else below it.
 func (a *app) repeat(ctx context.Context, f statusFlags, show func(ctx context.Context, w io.Writer, asJSON bool) error) error {
 	if !f.watch {
 		return show(ctx, a.out, f.asJSON)
 	}
-	_, tty := terminal(a.out)
+	if !f.asJSON && a.pictured(a.out) {
+		return view.Pages(ctx, a.in, a.out, time.Duration(f.every), func(ctx context.Context) (string, error) {
+			var b strings.Builder
+			err := show(ctx, &b, false)
+			return b.String(), err
+		})
+	}
 	t := time.NewTicker(time.Duration(f.every))
 	defer t.Stop()
 	for {
@@ -87,11 +93,8 @@ func (a *app) repeat(ctx context.Context, f statusFlags, show func(ctx context.C
 		case err != nil:
 			return err
 		}
-		if tty && !f.asJSON {
-			fmt.Fprint(a.out, "\x1b[H\x1b[2J")
-		}
 		fmt.Fprint(a.out, b.String())
-		if !tty && !f.asJSON {
+		if !f.asJSON {
 			fmt.Fprintln(a.out)
 		}
 		select {
@@ -206,20 +209,23 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	s := v.Sample
-	row("job", "%s, %s, %s, scheduler up since %s", v.Job, v.State, v.Mode, clock(v.Started, v.Now))
+	row("job", "%s, %s, %s, scheduler up since %s", v.Job, stateWords(v), v.Mode, clock(v.Started, v.Now))
 	if v.State == core.StateStuck {
-		row("stuck", "%s: see the problems below", v.Stuck)
+		row("stuck", "%s: see the problems", v.Stuck)
 	}
 	if v.Cause != "" {
 		row("because", "%s", v.Cause)
+	}
+	for _, p := range v.Problems {
+		row("problem", "%s", p)
 	}
 	if age := v.Now.Sub(s.At); !s.At.IsZero() && age > time.Second {
 		row("seen", "%s ago: the scheduler looks every autoscale.watch", job.Length(age))
 	}
 	if s.Lag == nil {
-		row("lag", "unknown; the objective is at most %s", job.Length(v.MaxLag))
+		row("lag", "unknown%s%s; the objective is at most %s", inBrackets(s.LagUnknown), waiting(s), job.Length(v.MaxLag))
 	} else {
-		row("lag", "%s of at most %s, %s records wait%s", lag(s), job.Length(v.MaxLag), plan.Thousands(s.LagRecords), repairing(s))
+		row("lag", "%s of at most %s%s%s", lag(s), job.Length(v.MaxLag), waiting(s), repairing(s))
 	}
 	arrive, trained := "arrivals unknown", number(s.Trained)
 	if s.Rate != nil {
@@ -247,8 +253,11 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		row("workers", "%d wanted (%d to %d); how many train is unknown%s", s.Target, v.Min, v.Max, emulated(v))
 	} else {
 		do := "train"
-		if v.Manual.Paused {
+		switch {
+		case v.Manual.Paused:
 			do = "ready"
+		case s.Running == 1:
+			do = "trains"
 		}
 		row("workers", "%d %s of %d wanted (%d to %d), %d starting, %d leaving; capacity %s records/s, %.0f %% busy%s", s.Running, do, s.Target, v.Min, v.Max,
 			s.Pending, s.Draining, number(s.Capacity), 100*s.Busy, emulated(v))
@@ -278,13 +287,10 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 	if j := v.LastJoin; j != nil {
 		row("join time", "%s, the median of %s; the last was %s", job.Length(v.Join.Value), job.Count(v.Join.Samples, "rescale"), j)
 	}
-	writeRecords(row, v.Now, unlike(v.LastChange, v), unlike(v.Decision, v))
+	writeRecords(row, v.Now, v.LastChange, v.Decision)
 	row("trained", "%s%s%s", trainedTotal(v.Trained), aucSoFar(v.AUC), losses{v.Job, v.Dead, v.Lost, v.Skips, v.DeadLetter})
 	for _, n := range v.Notes {
 		row("note", "%s  %s", n.At.Local().Format("2006-01-02 15:04:05"), n.Text)
-	}
-	for _, p := range v.Problems {
-		row("problem", "%s", p)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -295,24 +301,13 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 	return writeProcesses(w, v.Now, v.Workers, v.Servers, width)
 }
 
-// unlike is a decision without the forecast's reason for not being trusted, where that is long: the forecast's row has it.
-func unlike(r *core.Record, v *core.View) *core.Record {
-	why := v.Forecast.Reason
-	if r == nil || v.Forecast.Trusted || len(why) < 40 || !strings.Contains(r.Decision.Reason, why) {
-		return r
-	}
-	c := *r
-	c.Decision.Reason = strings.ReplaceAll(r.Decision.Reason, why, "see above")
-	return &c
-}
-
 // writeRecords prints the last change and the last decision, each with its day where that is another than now's.
 func writeRecords(row func(name, format string, args ...any), now time.Time, change, last *core.Record) {
 	if d := change; d != nil {
-		row("last change", "%s  %s %d → %d: %s%s", clock(d.Decision.At, now), verb(d.Decision.Kind), d.Decision.Current, d.Decision.Target, d.Decision.Reason, observeOnly(d.ObserveOnly))
+		row("last change", "%s  %s %d → %d: %s%s", clock(d.Decision.At, now), d.Decision.Kind.Words(), d.Decision.Current, d.Decision.Target, view.Reason(d), observeOnly(d.ObserveOnly))
 	}
 	if d := last; d != nil && (change == nil || !d.Decision.At.Equal(change.Decision.At)) {
-		row("decided", "%s  %s", clock(d.Decision.At, now), d.Decision.Reason)
+		row("decided", "%s  %s", clock(d.Decision.At, now), view.Reason(d))
 	}
 }
 
@@ -432,25 +427,9 @@ func (l losses) String() string {
 	return s
 }
 
-// partitions writes sorted partitions as ranges: 0-3,6. On a terminal (width above 0) so many that they would take the room of the rest are counted.
+// partitions lists a worker's. On a terminal (width above 0) so many that they would take the room of the rest are counted.
 func partitions(p []int32, width int) string {
-	if len(p) == 0 {
-		return "-"
-	}
-	var parts []string
-	for i := 0; i < len(p); {
-		j := i
-		for j+1 < len(p) && p[j+1] == p[j]+1 {
-			j++
-		}
-		if i == j {
-			parts = append(parts, fmt.Sprint(p[i]))
-		} else {
-			parts = append(parts, fmt.Sprintf("%d-%d", p[i], p[j]))
-		}
-		i = j + 1
-	}
-	text := strings.Join(parts, ",")
+	text := view.Partitions(p)
 	if width > 0 && len(text) > max(12, width/6) {
 		return fmt.Sprintf("%d of them", len(p))
 	}

@@ -21,7 +21,7 @@ func TestWriteStatus(t *testing.T) {
 	auc, lag, rate := 0.71234, 1.5, 812.3
 	v := &core.View{
 		Job: "ctr", State: core.StateRunning, Waits: "worker-2-g1 to join", Mode: "live", Now: now, Started: now.Add(-time.Hour), MaxLag: 20 * time.Minute, Min: 1, Max: 6, Model: "async θ=(0.00125, 0, 0)", ModelBasis: plan.Basis{Prior: "a profile on one T4"},
-		Sample: core.Sample{Rate: &rate, Trained: 790, Lag: &lag, LagRecords: 1234, Target: 3, Running: 2, Pending: 1, Capacity: 1600, Busy: 0.84,
+		Sample: core.Sample{Rate: &rate, Trained: 790, Lag: &lag, LagRecords: new(int64(1234)), Target: 3, Running: 2, Pending: 1, Capacity: 1600, Busy: 0.84,
 			Forecast: &core.Band{Mean: 900, Lower: 850, Upper: 950}},
 		Forecast: plan.Forecast{Source: "seasonal", Trusted: true}, Trained: new(uint64(123456)), AUC: &auc, Dead: 2, Emulated: true,
 		Workers:  []core.WorkerView{{ID: "worker-0-g1", Backend: "running", Member: "ready", Partitions: []int32{0, 1, 2}, Rate: 400, Busy: 0.8, Node: "a"}},
@@ -56,7 +56,7 @@ func TestWidths(t *testing.T) {
 	v := &core.View{
 		Job: "ctr", State: core.StateRunning, Mode: "live", Now: now, Started: now.Add(-time.Hour), MaxLag: 20 * time.Minute, Min: 1, Max: 6, Model: "async θ=(0.00125, 0, 0)",
 		ModelBasis: plan.Basis{Prior: "a profile on one T4"},
-		Sample: core.Sample{Rate: &rate, Trained: 790, Lag: &lag, LagRecords: 1234, Target: 3, Running: 2, Pending: 1, Capacity: 1600, Busy: 0.84,
+		Sample: core.Sample{Rate: &rate, Trained: 790, Lag: &lag, LagRecords: new(int64(1234)), Target: 3, Running: 2, Pending: 1, Capacity: 1600, Busy: 0.84,
 			Forecast: &core.Band{Mean: 900, Lower: 850, Upper: 950}},
 		Forecast: plan.Forecast{Source: "seasonal", Trusted: true}, Trained: new(uint64(123456)),
 		Decision: &core.Record{Decision: plan.Decision{At: now, Kind: plan.KindOut, Current: 2, Target: 3, Reason: why}},
@@ -148,14 +148,47 @@ func TestStatusJSONLeavesOutTheUnknown(t *testing.T) {
 	}
 }
 
+// kale explain shows what else happened since the first decision that it shows, and nothing older.
+func TestNotesSinceTheFirstDecision(t *testing.T) {
+	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.UTC)
+	notes := []core.Note{{At: now.Add(-time.Hour), Text: "old"}, {At: now, Text: "at once"}, {At: now.Add(time.Minute), Text: "after"}}
+	records := []core.Record{{Decision: plan.Decision{At: now}}, {Decision: plan.Decision{At: now.Add(time.Second)}}}
+	if got := since(notes, records); len(got) != 2 || got[0].Text != "at once" || len(notes) != 3 || notes[0].Text != "old" {
+		t.Errorf("%v of %v", got, notes)
+	}
+	if got := since(notes, nil); len(got) != 3 {
+		t.Errorf("without a decision: %v", got)
+	}
+}
+
+// A rescale that is under way has no end yet, also for a program.
+func TestRescaleUnderWayHasNoEnd(t *testing.T) {
+	var b strings.Builder
+	if err := printJSON(&b, trimmed(&core.View{Job: "ctr", Rescale: &core.Rescale{From: 1, To: 2}})); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.String(); !strings.Contains(text, `"to":2`) || strings.Contains(text, `"done"`) {
+		t.Errorf("%s", text)
+	}
+}
+
+// A line does not end between a number and its percent sign.
+func TestPercentStaysWithItsNumber(t *testing.T) {
+	for width := 24; width < 60; width++ {
+		if text := folded("the recent error of seasonal is 10.1 % over 646 bins; at most 66 %, or (7 %) of it\n", width); strings.Contains(text, "\n%") || strings.Count(text, "%") != 3 {
+			t.Errorf("%d:\n%s", width, text)
+		}
+	}
+}
+
 // The line of a job in the list says what its pool gives it, where that is not what it asks for.
 func TestThePoolShowsInTheList(t *testing.T) {
 	v := &core.View{Min: 1, Max: 4, Sample: core.Sample{Running: 1, Target: 1}, Pool: &core.PoolShare{Pool: "main", Share: pool.Share{Job: pool.Job{Ask: 3, Limit: 4}, Goal: 1}}}
-	if got, want := headline(v), "1 worker of 1–4 trains, lag unknown, 0.0 trained, gets 1 of 3 from pool main"; got != want {
+	if got, want := headline(v), "1 worker of 1–4 trains, lag unknown, 0 trained, gets 1 of 3 from pool main"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	v.Pool.Goal = 3
-	if got, want := headline(v), "1 worker of 1–4 trains, lag unknown, 0.0 trained, pool main"; got != want {
+	if got, want := headline(v), "1 worker of 1–4 trains, lag unknown, 0 trained, pool main"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -166,9 +199,14 @@ func TestPausedTrainsNothing(t *testing.T) {
 	if got, want := headline(v), "3 workers of 1–4 ready, paused, lag unknown"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+	v.PausedSince = time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
+	v.Now = v.PausedSince.Add(time.Minute)
 	var b strings.Builder
 	if err := writeStatus(&b, v, 0); err != nil {
 		t.Fatal(err)
+	}
+	if first, _, _ := strings.Cut(b.String(), "\n"); !strings.Contains(first, "ctr, paused since 06:00:00 (nothing is trained, and no worker comes or goes, until kale resume ctr)") {
+		t.Errorf("the first line: %s", first)
 	}
 	if text := b.String(); strings.Contains(text, "126") || !strings.Contains(text, "none are trained") || !strings.Contains(text, "3 ready of 3 wanted") {
 		t.Errorf("status:\n%s", text)
@@ -179,13 +217,17 @@ func TestPausedTrainsNothing(t *testing.T) {
 func TestStatusTellsItsAgeAndNothingTwice(t *testing.T) {
 	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
 	why := strings.Repeat("its error was larger than that of the seasonal forecaster, ", 3)
-	r := &core.Record{Decision: plan.Decision{At: now, Reason: "hold: the forecast is not trusted: " + why}}
-	v := &core.View{Job: "ctr", Now: now, Sample: core.Sample{At: now.Add(-4 * time.Second)}, Forecast: plan.Forecast{Reason: why}, Decision: r, LastChange: r}
+	before := strings.ReplaceAll(why, "was", "had been") // another one's words, with which the last change was made
+	r := &core.Record{Observation: plan.Observation{Forecast: plan.Forecast{Reason: why}}, Decision: plan.Decision{At: now, Reason: "hold: the forecast is not trusted: " + why}}
+	change := &core.Record{Observation: plan.Observation{Forecast: plan.Forecast{Reason: before}},
+		Decision: plan.Decision{At: now.Add(-time.Hour), Reason: "the forecast is not trusted: " + before + "; the recent rate needs 2 workers"}}
+	v := &core.View{Job: "ctr", Now: now, Sample: core.Sample{At: now.Add(-4 * time.Second)}, Forecast: plan.Forecast{Reason: why}, Decision: r, LastChange: change}
 	var b strings.Builder
 	if err := writeStatus(&b, v, 0); err != nil {
 		t.Fatal(err)
 	}
-	if text := b.String(); strings.Count(text, why) != 1 || !strings.Contains(text, "seen         4s ago") {
+	if text := b.String(); strings.Count(text, why) != 1 || strings.Contains(text, before) || !strings.Contains(text, "not trusted; the recent rate needs 2 workers") ||
+		!strings.Contains(text, "seen         4s ago") {
 		t.Errorf("status:\n%s", text)
 	}
 	v.Sample.At = now

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/state"
 )
 
 type stopFlags struct {
@@ -40,8 +42,27 @@ and gives the processes of another job of that name to nobody; -force -take-over
 	return c
 }
 
+// errTakenUp says that the job is being taken up, or was, while it was about to be stopped without a scheduler.
+var errTakenUp = errors.New("a scheduler takes the job up")
+
 func (a *app) stopJob(ctx context.Context, arg string, f stopFlags) error {
+	for {
+		if err := a.stopOnce(ctx, arg, f); !errors.Is(err, errTakenUp) {
+			return err
+		}
+	}
+}
+
+func (a *app) stopOnce(ctx context.Context, arg string, f stopFlags) error {
 	name, c, err := a.connectArg(ctx, arg)
+	if err != nil && !errors.Is(err, api.ErrSilent) {
+		switch starts, err := a.awaitStart(ctx, cmp.Or(name, arg)); {
+		case err != nil:
+			return fmt.Errorf("stop job %q: %w", cmp.Or(name, arg), err)
+		case starts:
+			return errTakenUp
+		}
+	}
 	if errors.Is(err, api.ErrNoScheduler) {
 		return a.stopWithout(ctx, name, f)
 	}
@@ -68,7 +89,7 @@ func (a *app) stopJob(ctx context.Context, arg string, f stopFlags) error {
 	case v != nil:
 		return fmt.Errorf("the scheduler of job %q ended, and another one has taken the job up: kale stop %s%s stops that one", name, a.stateFlag(), name)
 	case g.State == core.StateStopped:
-		return a.sayStopped(name)
+		return a.sayStopped(name, g.Rollbacks)
 	}
 	fmt.Fprintln(a.err, "the scheduler went away before the job had stopped; going on without it")
 	return a.stopWithout(ctx, name, f)
@@ -80,8 +101,11 @@ func ended(err error) bool {
 	return !errors.Is(err, api.ErrSilent) && (errors.Is(err, api.ErrNoScheduler) || !errors.As(err, &refused) || refused.Ended())
 }
 
-func (a *app) sayStopped(name string) error {
+func (a *app) sayStopped(name string, rollbacks []core.Rollback) error {
 	fmt.Fprintf(a.out, "job %q has stopped\n", name)
+	for _, text := range core.Unrepaired(rollbacks) {
+		fmt.Fprintln(a.out, text)
+	}
 	return nil
 }
 
@@ -114,6 +138,9 @@ const stopTakesLong = 10 * time.Second
 // stopWords say how far a stop is and, when it takes long, what does without what it waits for.
 func (a *app) stopWords(name string, lasts time.Duration, v *core.View) string {
 	text := fmt.Sprintf("stopping job %q, %s: %s", name, lasts.Round(time.Second), remaining(v))
+	if lasts >= stopTakesLong && len(v.Problems) > 0 {
+		text += "; " + strings.Join(v.Problems, "; ")
+	}
 	if lasts >= stopTakesLong && !strings.Contains(text, "kale stop -force") {
 		text += fmt.Sprintf("; kale stop -force %s%s does without", a.stateFlag(), name)
 	}
@@ -150,13 +177,19 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if err := b.Close(); err != nil {
 		return err
 	}
+	if _, k := a.elsewhere(name); k != nil && k.Held && !f.takeOver {
+		return fmt.Errorf("stop job %q: %s looks after it: %s stops it; with -take-over it is taken from that one, and stopped from here", name, k.Words(), there("stop", k, name))
+	}
+	if _, starts := isStarting(l.dir); starts {
+		return errTakenUp
+	}
 	if complete && !anyLive(list) {
 		g, v, err := a.awaitLetGo(ctx, name)
 		switch {
 		case err != nil:
 			return err
 		case v != nil:
-			return fmt.Errorf("a scheduler has just taken job %q up: kale stop %s%s stops it", name, a.stateFlag(), name)
+			return errTakenUp
 		case g.State == core.StateStopped:
 			fmt.Fprintf(a.out, "job %q has stopped already\n", name)
 			return nil
@@ -166,6 +199,11 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 		}
 	}
 	s, _, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Stop: true, AnyOwner: l.anyOwner}, f.takeOver)
+	if errors.Is(err, state.ErrLocked) {
+		if v, busy := a.view(ctx, name); busy == nil && !v.Stopping && !v.Stopped {
+			return errTakenUp
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -178,7 +216,11 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.sayStopped(name)
+	var rollbacks []core.Rollback
+	if v := s.View(); v != nil {
+		rollbacks = v.Rollbacks
+	}
+	return a.sayStopped(name, rollbacks)
 }
 
 // drive runs a scheduler that was opened to stop its job, with progress, until the job has stopped.

@@ -22,7 +22,7 @@ func TestStuckIsSaid(t *testing.T) {
 	if err := writeStatus(&b, v, 0); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ctr, stuck", "partition 3 stands still: see the problems below", "5 records, 1,200 could not be decoded and are in topic ctr-dead\n",
+	for _, want := range []string{"ctr, stuck", "partition 3 stands still: see the problems", "5 records, 1,200 could not be decoded and are in topic ctr-dead\n",
 		"2026-01-31 05:00:00  the topic grew from 4 to 6 partitions\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("status does not say %q:\n%s", want, b.String())

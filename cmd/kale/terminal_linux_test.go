@@ -173,6 +173,12 @@ func TestTerminalThatAnswersNothing(t *testing.T) {
 		}
 	}
 
+	watch := s.onMute("status", "-watch", "-every", "20ms")
+	watch.until("q ends")
+	watch.types("q")
+	asks(watch.end())
+	watch.usual("after status -watch")
+
 	folder := shortDir(t) // on a terminal, a run writes into its own state folder
 	file := filepath.Join(folder, "job.hcl")
 	if err := os.WriteFile(file, []byte(changed(t, text, `dir = "checkpoints"`, fmt.Sprintf("dir = %q", filepath.Join(folder, "checkpoints")))), 0o600); err != nil {
@@ -213,6 +219,7 @@ func TestTerminalThatAnswersNothing(t *testing.T) {
 		c.cmd.Env = []string{"TERM=xterm-kitty"} // one that answers whatever it is asked
 		run := s.startOnMute(c.cmd)
 		run.until(hint)
+		run.until("training  ") // its scheduler has looked: before, a run ends in other words
 		c.end(run)
 		shown := run.end()
 		run.usual("after " + name)

@@ -3,18 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"path/filepath"
-	"slices"
-	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/kale-sched/kale/cmd/kale/doctor"
-	"github.com/kale-sched/kale/core"
-	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 )
 
@@ -30,7 +23,7 @@ func validateCommand(a *app) *cobra.Command {
 		Use: "validate JOB.hcl", Short: "Check a job file, its topic and its backend block",
 		Long: `Checks the whole job file and reports every mistake at once, with its place and what to do; then asks the brokers about the
 topic and its newest records, tries the trainer, and asks the backend's plugin about its block and whether there is room for the job now. It
-changes nothing.
+changes nothing. A mistake in one part keeps no other from being looked at; what could not be looked at because of one is said at the end.
 
 Brokers that do not answer are an error, as they are for the first kale run of a job; of a job that ran here before, and for kale plan, they are
 a warning. -offline does not ask them.`,
@@ -45,78 +38,22 @@ a warning. -offline does not ask them.`,
 }
 
 func (a *app) validate(ctx context.Context, arg string, f validateFlags) error {
-	how, err := a.invocation(arg, f.jobFlags)
-	if err != nil {
+	l, _, diags, err := a.inspect(ctx, arg, f.jobFlags, inspection{recordFlags: f.recordFlags, offline: f.offline, all: true})
+	switch {
+	case l == nil || ctx.Err() != nil:
 		return err
+	case f.asJSON:
+		return a.besides(a.validatedJSON(l, diags), err)
 	}
-	j, files, diags := job.Load(how.File, how.Vars, how.VarFiles)
-	if !diags.HasErrors() {
-		dir, err := a.jobDir(j.Name)
-		if err != nil {
-			return err
-		}
-		changed, lacking := profiled(j, dir)
-		diags = slices.Concat(diags, changed, lacking)
-		more, err := a.askAround(ctx, &loaded{Job: j, files: files, how: how, dir: dir, again: ranIn(dir)}, f)
-		if err != nil {
-			return err
-		}
-		diags = append(diags, more...)
-	}
-	if f.asJSON {
-		return a.validatedJSON(j, diags)
-	}
-	if err := a.diagnose(files, diags); err != nil {
+	if err := a.besides(a.tell(l, diags), err); err != nil {
 		return err
 	}
 	unasked := ""
 	if f.offline {
 		unasked = ", as far as can be told without its brokers and its cluster"
 	}
-	fmt.Fprintf(a.out, "%s: job %q is valid%s\n", how.File, j.Name, unasked)
+	fmt.Fprintf(a.out, "%s: job %q is valid%s\n", l.how.File, l.Name, unasked)
 	return nil
-}
-
-// askAround asks those who know more than the file tells: the backend's plugin and, unless offline, the brokers and the backend's cluster.
-func (a *app) askAround(ctx context.Context, l *loaded, f validateFlags) (hcl.Diagnostics, error) {
-	var diags hcl.Diagnostics
-	if !f.offline {
-		_, found, err := a.brokers(ctx, l, f.recordFlags, false)
-		if err != nil {
-			return nil, err
-		}
-		diags = append(diags, found...)
-	}
-	if !exists(filepath.Join(l.dir, "state.db")) { // else its start was pinned when it ran
-		diags = append(diags, l.StartDiagnostics(time.Now())...)
-	}
-	diags = slices.Concat(diags, doctor.CheckState(l.dir), core.CheckFolder(l.Job), core.CheckForecast(l.Job))
-	more, err := a.askBackend(ctx, l, !f.offline)
-	return append(diags, more...), err
-}
-
-// askBackend asks the backend's plugin about its block and, where the cluster may be asked, whether the job would find room now. It starts nothing.
-func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (hcl.Diagnostics, error) {
-	lg := a.logger("warn")
-	path, diags := a.plugin(l)
-	if diags.HasErrors() {
-		return diags, nil
-	}
-	b, err := backend.Launch(ctx, lg, path, backend.Options{SocketDir: l.dir})
-	if err != nil {
-		return nil, err
-	}
-	o := core.Options{Job: l.Job, StateDir: l.dir, Backend: b}
-	if o.Trainer, o.Env, diags, err = a.trainer(ctx, lg, l); err != nil {
-		return nil, errors.Join(err, b.Close())
-	}
-	more, err := core.ConfigureBackend(ctx, b, l.Job, l.dir)
-	diags = append(diags, more...)
-	if err == nil && !more.HasErrors() && cluster {
-		more, err = core.PlacementDiagnostics(ctx, o)
-		diags = append(diags, more...)
-	}
-	return diags, errors.Join(err, b.Close())
 }
 
 // diagnosticJSON is a diagnostic for scripts. Lines and columns count from 1.
@@ -129,16 +66,20 @@ type diagnosticJSON struct {
 	Column   int    `json:"column,omitempty"`
 }
 
-func (a *app) validatedJSON(j *job.Job, diags hcl.Diagnostics) error {
+func (a *app) validatedJSON(l *loaded, diags hcl.Diagnostics) error {
 	out := struct {
 		Valid       bool             `json:"valid"`
 		Job         string           `json:"job,omitempty"`
 		Diagnostics []diagnosticJSON `json:"diagnostics"`
+		Unchecked   []string         `json:"unchecked,omitempty"` // what was not looked at because of an error
 	}{Valid: !diags.HasErrors(), Diagnostics: []diagnosticJSON{}}
-	if j != nil {
-		out.Job = j.Name
+	if l.draft.Known("name") {
+		out.Job = l.Name
 	}
-	for _, d := range diags {
+	if !out.Valid {
+		out.Unchecked = l.unchecked
+	}
+	for _, d := range job.Discreet(l.files, diags) {
 		v := diagnosticJSON{Severity: "error", Summary: d.Summary, Detail: d.Detail}
 		if d.Severity == hcl.DiagWarning {
 			v.Severity = "warning"

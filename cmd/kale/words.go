@@ -49,11 +49,29 @@ func lag(s core.Sample) string {
 	return job.Length(time.Duration(*s.Lag * float64(time.Second)))
 }
 
+// waiting is how many records wait, where that is known.
+func waiting(s core.Sample) string {
+	if s.LagRecords == nil {
+		return ""
+	}
+	return fmt.Sprintf(", %s records wait", plan.Thousands(*s.LagRecords))
+}
+
+// inBrackets is a reason, where there is one.
+func inBrackets(why string) string {
+	if why == "" {
+		return ""
+	}
+	return " (" + why + ")"
+}
+
 // number is a quantity with thousands set apart, and no more digits than say something.
 func number(v float64) string {
 	switch {
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		return "unknown"
+	case v == 0:
+		return "0"
 	case math.Abs(v) < 10:
 		return strconv.FormatFloat(v, 'f', 1, 64)
 	case math.Abs(v) >= 1e15:
@@ -62,21 +80,19 @@ func number(v float64) string {
 	return plan.Thousands(int64(math.Round(v)))
 }
 
-func verb(k plan.Kind) string {
-	switch k {
-	case plan.KindOut:
-		return "scale out"
-	case plan.KindIn:
-		return "scale in"
-	}
-	return string(k)
-}
-
 func observeOnly(yes bool) string {
 	if yes {
 		return " (observed only)"
 	}
 	return ""
+}
+
+// stateWords are a job's state, with what it means where it is not what a job is run for.
+func stateWords(v *core.View) string {
+	if v.State != core.StatePaused || v.PausedSince.IsZero() {
+		return string(v.State)
+	}
+	return fmt.Sprintf("paused since %s (nothing is trained, and no worker comes or goes, until kale resume %s)", clock(v.PausedSince, v.Now), v.Job)
 }
 
 func manualLine(m plan.Manual) string {

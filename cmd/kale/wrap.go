@@ -15,7 +15,7 @@ func hang(head, indent, text string, width int) string {
 	var out strings.Builder
 	line := head
 	empty := true
-	for _, word := range strings.Fields(text) {
+	for _, word := range words(text) {
 		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
 			out.WriteString(line + "\n")
 			line, empty = indent, true
@@ -26,6 +26,19 @@ func hang(head, indent, text string, width int) string {
 		line, empty = line+word, false
 	}
 	return out.String() + line + "\n"
+}
+
+// words are those of a text; a percent sign stays with its number.
+func words(text string) []string {
+	var out []string
+	for _, w := range strings.Fields(text) {
+		if strings.HasPrefix(w, "%") && len(out) > 0 {
+			out[len(out)-1] += " " + w
+			continue
+		}
+		out = append(out, w)
+	}
+	return out
 }
 
 // columnEnd is the space between a column of a line and the next.

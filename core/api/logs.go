@@ -79,7 +79,7 @@ func (h *handler) openLogs(r *http.Request) (io.ReadCloser, error) {
 		if backend.CodeOf(err) == backend.Gone {
 			status = http.StatusNotFound
 		}
-		return nil, failure{status, fmt.Errorf("read the log of %s: %w", id, err)}
+		return nil, failure{status, err} // it says what was read
 	}
 	return rc, nil
 }

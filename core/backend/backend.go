@@ -295,6 +295,9 @@ type Inventory struct {
 	Devices     []Device
 	CPUMilli    int   // of all nodes; 0 when not known
 	MemoryBytes int64 // of all nodes; 0 when not known
+	// NodeCPUMilli and NodeMemoryBytes are the most that any one node has: no process can have more. 0 when not known.
+	NodeCPUMilli    int
+	NodeMemoryBytes int64
 	// QueueWait is how long one more workload waits for a place, learnt from earlier ones (an upper quartile); 0 when not known. LearnQueueWait gives it.
 	QueueWait time.Duration
 }

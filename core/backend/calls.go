@@ -172,7 +172,8 @@ func (c *Client) Inventory(ctx context.Context) (Inventory, error) {
 	}
 	return Inventory{
 		Total: int(resp.GetTotal()), Free: int(resp.GetFree()), Devices: each(resp.GetDevices(), deviceFromPB),
-		CPUMilli: int(resp.GetCpuMilli()), MemoryBytes: resp.GetMemoryBytes(), QueueWait: resp.GetQueueWait().AsDuration(),
+		CPUMilli: int(resp.GetCpuMilli()), MemoryBytes: resp.GetMemoryBytes(),
+		NodeCPUMilli: int(resp.GetNodeCpuMilli()), NodeMemoryBytes: resp.GetNodeMemoryBytes(), QueueWait: resp.GetQueueWait().AsDuration(),
 	}, nil
 }
 

@@ -288,7 +288,7 @@ func killHost(t *testing.T, cmd *exec.Cmd) {
 	_ = cmd.Wait() // it was killed
 }
 
-// Where host and plugin are killed together, nobody is left to clean up: the next launch does.
+// Where host and plugin are killed together, nobody is left to clean up: a launch some minutes later does.
 func TestSocketsOfTheKilledAreRemoved(t *testing.T) {
 	tmp := t.TempDir()
 	cmd, pid := startHost(t, tmp)
@@ -305,8 +305,13 @@ func TestSocketsOfTheKilledAreRemoved(t *testing.T) {
 	}
 	killHost(t, cmd)
 	conformance.Eventually(t, "the plugin ends", func() error { return gone(pid) })
-	if left, err := os.ReadDir(tmp); err != nil || len(left) != 1 {
+	left, err := os.ReadDir(tmp)
+	if err != nil || len(left) != 1 {
 		t.Fatalf("left are %v, %v; want a folder with a socket", left, err)
+	}
+	long := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(filepath.Join(tmp, left[0].Name()), long, long); err != nil {
+		t.Fatal(err)
 	}
 	t.Setenv("TMPDIR", tmp)
 	if err := launch(t, backend.Options{}).Close(); err != nil {

@@ -17,19 +17,34 @@ import (
 // This file has what a backend needs that keeps what it knows in folders: files that are whole or not there, and locks.
 
 // WriteFile replaces the file at path, with mode 0600, or leaves it as it was. What it wrote survives a power cut.
-func WriteFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+func WriteFile(path string, content []byte) error { return WriteFileMode(path, content, 0o600) }
+
+// WriteFileMode is WriteFile for a file that others may read too.
+func WriteFileMode(path string, content []byte, mode os.FileMode) error {
+	draft, err := writeDraft(path, content, mode)
 	if err != nil {
 		return err
 	}
-	err = writeOut(f, content)
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // the first error tells more
+	if err = os.Rename(draft, path); err != nil {
+		_ = os.Remove(draft) // the first error tells more
 	}
 	return err
+}
+
+// writeDraft writes a whole file beside path, under a name of its own.
+func writeDraft(path string, content []byte, mode os.FileMode) (draft string, err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return "", err
+	}
+	if mode != 0o600 { // which CreateTemp gives, also where nothing can be changed
+		err = f.Chmod(mode)
+	}
+	if err = errors.Join(err, writeOut(f, content)); err != nil {
+		_ = os.Remove(f.Name()) // the first error tells more
+		return "", err
+	}
+	return f.Name(), nil
 }
 
 // writeOut writes the content to the disk, and closes the file.

@@ -19,19 +19,10 @@ var ErrNoProcess = errors.New("the process is gone")
 
 // ProcessOf gives the identity of the process that has the pid now. ErrNoProcess: none has, or it has ended and waits for its parent to take note.
 func ProcessOf(pid int) (Process, error) {
-	if pid <= 0 {
-		return Process{}, ErrNoProcess
-	}
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	fields, err := statOf(pid)
 	if err != nil {
-		return Process{}, fmt.Errorf("%w: %w", ErrNoProcess, err)
+		return Process{}, err
 	}
-	// The second field is the name in brackets, which may hold anything; the fields after it are the 3rd and on.
-	end := bytes.LastIndexByte(raw, ')')
-	if end < 0 {
-		return Process{}, fmt.Errorf("/proc/%d/stat has no process name", pid)
-	}
-	fields := bytes.Fields(raw[end+1:])
 	const startField = 22 - 3
 	if len(fields) <= startField {
 		return Process{}, fmt.Errorf("/proc/%d/stat has only %d fields", pid, len(fields)+2)
@@ -44,6 +35,29 @@ func ProcessOf(pid int) (Process, error) {
 		return Process{}, fmt.Errorf("/proc/%d/stat: start time: %w", pid, err)
 	}
 	return Process{PID: pid, Start: start}, nil
+}
+
+// statOf gives the fields of a process's /proc/PID/stat from the third on, its state.
+func statOf(pid int) ([][]byte, error) {
+	if pid <= 0 {
+		return nil, ErrNoProcess
+	}
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoProcess, err)
+	}
+	// The second field is the name in brackets, which may hold anything.
+	end := bytes.LastIndexByte(raw, ')')
+	if end < 0 {
+		return nil, fmt.Errorf("/proc/%d/stat has no process name", pid)
+	}
+	return bytes.Fields(raw[end+1:]), nil
+}
+
+// Suspended says that a process of this machine was stopped, by Ctrl-Z or a signal, and has not been told to go on; false where that cannot be told.
+func Suspended(pid int) bool {
+	fields, err := statOf(pid)
+	return err == nil && len(fields) > 0 && fields[0][0] == 'T'
 }
 
 // Alive reports whether that very process lives.

@@ -204,7 +204,7 @@ func (s *server) Inventory(ctx context.Context, _ *backendpb.InventoryRequest) (
 	}
 	answer := &backendpb.InventoryResponse{
 		Total: int64(inv.Total), Free: int64(inv.Free), Devices: each(inv.Devices, deviceToPB),
-		CpuMilli: int64(inv.CPUMilli), MemoryBytes: inv.MemoryBytes,
+		CpuMilli: int64(inv.CPUMilli), MemoryBytes: inv.MemoryBytes, NodeCpuMilli: int64(inv.NodeCPUMilli), NodeMemoryBytes: inv.NodeMemoryBytes,
 	}
 	if inv.QueueWait > 0 {
 		answer.QueueWait = durationpb.New(inv.QueueWait)

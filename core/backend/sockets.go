@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Plugins listen on unix sockets, each in a folder of its own. Who ends well removes it; where host and plugin are killed together it stays, until the next
-// plugin is started in the same place.
+// Plugins listen on unix sockets, each in a folder of its own. Who ends well removes it; where host and plugin are killed together it stays, until some
+// minutes later a plugin is started in the same place.
 const (
 	socketFolder = "kale-plugin-" // and a number
 	// maxSocketPath is the longest path of a unix socket that all systems take, and socketNames the longest that is put behind the base: go-plugin's name
 	// in our folder.
 	maxSocketPath = 103
 	socketNames   = len("/" + socketFolder + "4294967295/plugin4294967295")
-	// settling is how long a folder may be without a socket: its plugin has just been started.
+	// settling is how long a folder may have no socket to which somebody listens: its plugin has just been started.
 	settling    = 5 * time.Minute
 	knockWithin = time.Second
 )
@@ -81,7 +81,8 @@ func escaped(path string) string {
 	return string(out)
 }
 
-// deserted says that nobody listens in a plugin's folder any more.
+// deserted says that nobody listens in a plugin's folder any more. A plugin that starts refuses too, for a moment: its socket is bound before it listens, and
+// before that a file stands there for its name.
 func deserted(folder string, now time.Time) bool {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -97,5 +98,5 @@ func deserted(folder string, now time.Time) bool {
 		}
 	}
 	info, err := os.Stat(folder)
-	return err == nil && (len(entries) > 0 || now.Sub(info.ModTime()) > settling)
+	return err == nil && now.Sub(info.ModTime()) > settling
 }

@@ -39,20 +39,26 @@ func TestSocketsAreSwept(t *testing.T) {
 		return l.(*net.UnixListener)
 	}
 	live, dead, starting, never, other := folder("kale-plugin-1"), folder("kale-plugin-2"), folder("kale-plugin-3"), folder("kale-plugin-4"), folder("others")
+	naming, binding := folder("kale-plugin-5"), folder("kale-plugin-6")
 	listen(live)
-	killed := listen(dead)
-	killed.SetUnlinkOnClose(false)
-	if err := killed.Close(); err != nil {
+	for _, dir := range []string{dead, binding} { // a socket to which nobody listens any more, or not yet
+		l := listen(dir)
+		l.SetUnlinkOnClose(false)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// go-plugin finds a name by making a file, which it removes before it listens there.
+	if err := os.WriteFile(filepath.Join(naming, "plugin1"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chtimes(never, now.Add(-time.Hour), now.Add(-time.Hour)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(other, now.Add(-time.Hour), now.Add(-time.Hour)); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{live, dead, never, other} {
+		if err := os.Chtimes(dir, now.Add(-time.Hour), now.Add(-time.Hour)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	sweepSockets(base, now)
-	for dir, stays := range map[string]bool{live: true, dead: false, starting: true, never: false, other: true} {
+	for dir, stays := range map[string]bool{live: true, dead: false, starting: true, never: false, other: true, naming: true, binding: true} {
 		if _, err := os.Stat(dir); (err == nil) != stays {
 			t.Errorf("%s: %v; want that it stays: %v", filepath.Base(dir), err, stays)
 		}

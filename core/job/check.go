@@ -98,11 +98,11 @@ func (d *decoder) checkFeatures(j *Job) {
 		path  string
 		names []string
 	}{{"features.sparse", j.Features.Sparse}, {"features.dense", j.Features.Dense}} {
-		if !d.ok(group.path) {
-			continue
-		}
 		for i, name := range group.names {
 			path := fmt.Sprintf("%s[%d]", group.path, i)
+			if name == "" { // what is wrong with it was told
+				continue
+			}
 			if name == j.Features.Label && d.ok("features.label") {
 				d.fail(j.Range(path), "Label among the features", "%q is the label: a model that sees it learns nothing else.", name)
 			} else if first, twice := seen[name]; twice {
@@ -110,6 +110,11 @@ func (d *decoder) checkFeatures(j *Job) {
 			} else {
 				seen[name] = group.path
 			}
+		}
+	}
+	for path, names := range map[string]*[]string{"features.sparse": &j.Features.Sparse, "features.dense": &j.Features.Dense} {
+		if !d.ok(path) {
+			*names = nil // the names that it lacks have no place in it
 		}
 	}
 }
@@ -189,7 +194,10 @@ func (d *decoder) checkForecast(j *Job) {
 		d.must(f.History/f.Interval <= mostSteps, "forecast.history", interval, "History too long for its interval",
 			"%s in steps of %s are %d points: at most %d. Shorten the history or lengthen the interval.", FormatDuration(f.History), FormatDuration(f.Interval), f.History/f.Interval, mostSteps)
 	}
-	d.must(f.GateWindow >= f.Interval, "forecast.gate_window", interval, "Gate window shorter than an interval", "Use at least one interval, %s.", FormatDuration(f.Interval))
+	if f.GateWindow != 4*f.Horizon { // else it follows from the horizon, which is at fault where it is shorter than an interval
+		d.must(f.GateWindow >= f.Interval, "forecast.gate_window", interval, "Gate window shorter than an interval",
+			"gate_window is %s and the interval %s: use at least one interval.", FormatDuration(f.GateWindow), FormatDuration(f.Interval))
+	}
 	d.must(len(f.Season) > 0, "forecast.season", nil, "No season", `Name at least one, as in "24h".`)
 	d.checkSeasons(f)
 }
@@ -239,8 +247,8 @@ func (d *decoder) checkAutoscale(j *Job) {
 		"Nothing to scale", `workers.min and workers.max are both %d. Use policy = "static", or let them differ.`, j.Workers.Max)
 }
 
-// backends are the plugins that come with Kale.
-var backends = []string{BackendLocal, "nomad", "slurm"}
+// Backends are the plugins that come with Kale.
+var Backends = []string{BackendLocal, "nomad", "slurm"}
 
 func (d *decoder) checkBackend(j *Job) {
 	name := j.Backend.Name
@@ -249,11 +257,13 @@ func (d *decoder) checkBackend(j *Job) {
 	}
 	switch advice, later := notYet[name]; {
 	case later:
+		d.bad["backend"] = true
 		d.fail(j.Range("backend"), fmt.Sprintf("Backend %q is not supported yet", name), "%s", advice)
 	case name == "" || !jobName.MatchString(name):
+		d.bad["backend"] = true
 		d.fail(j.Range("backend"), fmt.Sprintf("Unsuitable backend name %q", name), `The label names a plugin: "x" is the program kale-backend-x.`)
-	case !slices.Contains(backends, name) && Nearest(name, backends) != "": // another's plugin is as good; a slip of the pen is not
-		d.warn("backend", fmt.Sprintf("Backend %q does not come with Kale", name), "%sThe program kale-backend-%s must stand beside kale or in the PATH.", DidYouMean(name, backends), name)
+	case !slices.Contains(Backends, name) && Nearest(name, Backends) != "": // another's plugin is as good; a slip of the pen is not
+		d.warn("backend", fmt.Sprintf("Backend %q does not come with Kale", name), "%sThe program kale-backend-%s must stand beside kale or in the PATH.", DidYouMean(name, Backends), name)
 	}
 }
 

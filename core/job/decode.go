@@ -16,7 +16,9 @@ type decoder struct {
 	src   []byte
 	scope *scope
 	diags hcl.Diagnostics
-	bad   map[string]bool // paths whose value could not be read: later checks leave them alone
+	bad   map[string]bool      // paths whose value could not be read: later checks leave them alone
+	spans map[string]hcl.Range // path of what the file has → all of it
+	raws  []hcl.Range          // values of the backend's block that are not known
 }
 
 func (d *decoder) add(diags ...*hcl.Diagnostic) { d.diags = append(d.diags, diags...) }
@@ -54,6 +56,7 @@ func (d *decoder) block(spec *block, body *hclsyntax.Body, label, path string) {
 // child decodes a block that the file has, its labels first.
 func (d *decoder) child(spec *block, b *hclsyntax.Block, path string) {
 	d.job.ranges[path] = b.DefRange()
+	d.spans[path] = b.Range()
 	label, ok := d.label(spec, b)
 	if !ok {
 		d.bad[path] = true
@@ -141,6 +144,7 @@ func (d *decoder) attribute(spec *block, a *attribute, body *hclsyntax.Body, lab
 		return
 	}
 	d.job.ranges[path] = written.Expr.Range()
+	d.spans[path] = written.SrcRange
 	if a.later != "" {
 		d.fail(written.NameRange, fmt.Sprintf("%q is not supported yet", a.name), "%s", a.later)
 		return
@@ -169,8 +173,21 @@ func (d *decoder) set(a *attribute, value cty.Value, path string, whole hcl.Rang
 		if p.element > 0 && p.element <= len(elements) {
 			r = elements[p.element-1]
 		}
-		d.fail(r, p.summary, "%s", p.detail)
+		d.fail(r, p.summary, "%s", p.advice(a))
 	}
+}
+
+// advice is a problem's detail, with what else could be done about a text that says nothing.
+func (p *problem) advice(a *attribute) string {
+	switch {
+	case !p.empty:
+		return p.detail
+	case p.element > 0:
+		return p.detail + ", or remove it from the list."
+	case a.required:
+		return p.detail + "."
+	}
+	return p.detail + ", or remove the attribute."
 }
 
 // children sorts a body's blocks by name, reporting unknown and repeated ones. A misspelt block stands for the one it
@@ -212,8 +229,8 @@ func (d *decoder) children(spec *block, body *hclsyntax.Body) map[string]*hclsyn
 
 // raw keeps the body of a block for its plugin.
 func (d *decoder) raw(b *hclsyntax.Block) {
-	source, diags := d.scope.resolve(b.Body, d.src, b.OpenBraceRange.End.Byte, b.CloseBraceRange.Start.Byte)
-	d.diags = append(d.diags, diags...)
+	source, unknown, diags := d.scope.resolve(b.Body, d.src, b.OpenBraceRange.End.Byte, b.CloseBraceRange.Start.Byte)
+	d.diags, d.raws = append(d.diags, diags...), unknown
 	d.job.Backend.Source = source
 	d.job.Backend.Filename = b.OpenBraceRange.Filename
 	d.job.Backend.Start = b.OpenBraceRange.End

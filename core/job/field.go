@@ -16,7 +16,7 @@ import (
 type field interface {
 	kind() string
 	limits() string
-	// set stores v (known, not null) in j. Problems leave j as it was.
+	// set stores v (known, not null) in j. Problems leave j as it was, save a list of names, which has "" in the place of each that could not be read.
 	set(dir string, j *Job, v cty.Value) []*problem
 }
 
@@ -24,6 +24,7 @@ type field interface {
 type problem struct {
 	summary, detail string
 	element         int
+	empty           bool // a text that says nothing: the detail lacks what else could be done than to write one
 }
 
 func wrong(summary, detail string, args ...any) *problem {
@@ -56,6 +57,7 @@ func (s scalar[T]) set(dir string, j *Job, v cty.Value) []*problem {
 type list[T any] struct {
 	name, bounds string
 	single       bool
+	partly       bool // what could be read of it is stored, so that the rest of it is checked too
 	dst          func(*Job) *[]T
 	read         reader[T]
 }
@@ -79,6 +81,7 @@ func (l list[T]) set(dir string, j *Job, v cty.Value) []*problem {
 		_, element := it.Element()
 		if element.IsNull() || !element.IsKnown() {
 			problems = append(problems, &problem{summary: "Empty element in a list", detail: "Give it a value or remove it.", element: n})
+			values = append(values, *new(T))
 			continue
 		}
 		value, p := l.read(dir, element)
@@ -88,7 +91,7 @@ func (l list[T]) set(dir string, j *Job, v cty.Value) []*problem {
 		}
 		values = append(values, value)
 	}
-	if problems == nil {
+	if problems == nil || l.partly {
 		*l.dst(j) = values
 	}
 	return problems
@@ -100,7 +103,17 @@ func text(dst func(*Job) *string, bounds string, check func(string) string) fiel
 }
 
 func texts(dst func(*Job) *[]string, bounds string, check func(string) string) field {
-	return list[string]{"list of strings", bounds, false, dst, readText(check)}
+	return list[string]{name: "list of strings", bounds: bounds, dst: dst, read: readText(check)}
+}
+
+// names reads names, each of them written as a text: a number is none.
+func names(dst func(*Job) *[]string, bounds string) field {
+	return list[string]{name: "list of strings", bounds: bounds, partly: true, dst: dst, read: func(dir string, v cty.Value) (string, *problem) {
+		if v.Type() == cty.Number {
+			return "", wrong("A string is needed here", "This is a number: write a name in quotes, as in %q.", show(v))
+		}
+		return readText(nil)(dir, v)
+	}}
 }
 
 func readText(check func(string) string) reader[string] {
@@ -110,7 +123,7 @@ func readText(check func(string) string) reader[string] {
 			return "", p
 		}
 		if strings.TrimSpace(s) == "" {
-			return "", wrong("Empty string", "Write a value between the quotes, or remove the attribute where it is optional.")
+			return "", &problem{summary: "Empty string", detail: "Write a value between the quotes", empty: true}
 		}
 		if check != nil {
 			if advice := check(s); advice != "" {
@@ -165,7 +178,7 @@ func integer[T int | int64](dst func(*Job) *T, least, most T) field {
 }
 
 func integers(dst func(*Job) *[]int, least, most int) field {
-	return list[int]{"list of whole numbers", "each " + between(int64(least), int64(most)), false, dst, readInteger(least, most)}
+	return list[int]{"list of whole numbers", "each " + between(int64(least), int64(most)), false, false, dst, readInteger(least, most)}
 }
 
 func readInteger[T int | int64](least, most T) reader[T] {
@@ -213,7 +226,7 @@ func number(dst func(*Job) *float64, b bound) field {
 }
 
 func numbers(dst func(*Job) *[]float64, b bound) field {
-	return list[float64]{"list of numbers", "each " + b.String(), false, dst, readNumber(b)}
+	return list[float64]{"list of numbers", "each " + b.String(), false, false, dst, readNumber(b)}
 }
 
 func readNumber(b bound) reader[float64] {
@@ -231,7 +244,7 @@ func duration(dst func(*Job) *time.Duration, least, most time.Duration) field {
 }
 
 func durations(dst func(*Job) *[]time.Duration, least, most time.Duration) field {
-	return list[time.Duration]{"duration or list of them", "each " + spans(least, most), true, dst, readDuration(least, most)}
+	return list[time.Duration]{"duration or list of them", "each " + spans(least, most), true, false, dst, readDuration(least, most)}
 }
 
 func readDuration(least, most time.Duration) reader[time.Duration] {
@@ -311,7 +324,10 @@ func readPath(exists bool) reader[string] {
 		if strings.ContainsRune(s, 0) {
 			return "", wrong("Unsuitable path", "A path cannot hold a zero byte.")
 		}
-		full := s
+		full, err := atHome(s)
+		if err != nil {
+			return "", wrong("Unsuitable path", "%s.", err)
+		}
 		if !filepath.IsAbs(full) {
 			full = filepath.Join(dir, full)
 		}

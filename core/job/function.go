@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/function"
@@ -53,7 +54,10 @@ func fileFunction(dir string) function.Function {
 		Params: []function.Parameter{{Name: "path", Type: cty.String}},
 		Type:   function.StaticReturnType(cty.String),
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-			path := args[0].AsString()
+			path, err := atHome(args[0].AsString())
+			if err != nil {
+				return cty.NilVal, err
+			}
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(dir, path)
 			}
@@ -66,11 +70,30 @@ func fileFunction(dir string) function.Function {
 	})
 }
 
+// atHome puts this user's home folder in the place of a "~" at the front of a path, as a shell does.
+func atHome(path string) (string, error) {
+	first, rest, _ := strings.Cut(path, "/")
+	switch {
+	case !strings.HasPrefix(path, "~"):
+		return path, nil
+	case first != "~":
+		return "", fmt.Errorf("%q: of %q only the home folder of who runs kale is known, as \"~/\"; write the path in full", path, first)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("%q: which folder is home cannot be told (%w); write the path in full", path, err)
+	}
+	return filepath.Join(home, rest), nil
+}
+
 // readRegular reads an ordinary file of at most limit bytes: neither a device nor a pipe, which may never end.
 func readRegular(path string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
+	}
+	if info.IsDir() {
+		return nil, fmt.Errorf("%s is a folder: name a file in it", path)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not an ordinary file", path)

@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -36,26 +37,43 @@ const (
 // Load reads the job file at path. vars are the values of -var, varFiles the paths of -var-file. On an error the job is
 // nil; warnings may come with a job. Every diagnostic has a range in one of the returned files.
 func Load(path string, vars map[string]string, varFiles []string) (*Job, Files, hcl.Diagnostics) {
-	src, err := readRegular(path, mostSource)
-	if err != nil {
-		return nil, Files{}, hcl.Diagnostics{unreadable("job file", path, err)}
-	}
-	return Parse(src, path, Options{Vars: vars, VarFiles: varFiles})
+	return whole(Read(path, vars, varFiles))
 }
 
 // Parse is Load for a source in memory. filename stands in diagnostics, and its folder is where relative paths start.
 func Parse(src []byte, filename string, opt Options) (*Job, Files, hcl.Diagnostics) {
+	return whole(draft(src, filename, opt))
+}
+
+// Read is Load that gives what could be read of a job in spite of mistakes. The draft is never nil; its Job is where nothing could be read.
+func Read(path string, vars map[string]string, varFiles []string) (*Draft, Files, hcl.Diagnostics) {
+	src, err := readRegular(path, mostSource)
+	if err != nil {
+		return &Draft{}, Files{}, hcl.Diagnostics{unreadable("job file", path, err)}
+	}
+	return draft(src, path, Options{Vars: vars, VarFiles: varFiles})
+}
+
+// whole is the job of a draft without mistakes.
+func whole(d *Draft, files Files, diags hcl.Diagnostics) (*Job, Files, hcl.Diagnostics) {
+	if diags.HasErrors() {
+		return nil, files, diags
+	}
+	return d.Job, files, diags
+}
+
+func draft(src []byte, filename string, opt Options) (*Draft, Files, hcl.Diagnostics) {
 	files := Files{}
 	body, diags := parseBody(src, filename, files)
 	if diags.HasErrors() {
-		return nil, files, diags
+		return &Draft{Torn: true}, files, diags
 	}
 	if opt.LookupEnv == nil {
 		opt.LookupEnv = os.LookupEnv
 	}
 	dir, err := filepath.Abs(filepath.Dir(filename))
 	if err != nil {
-		return nil, files, hcl.Diagnostics{unreadable("folder of", filename, err)}
+		return &Draft{}, files, hcl.Diagnostics{unreadable("folder of", filename, err)}
 	}
 	top := hcl.Range{Filename: filename, Start: hcl.InitialPos, End: hcl.InitialPos}
 	d := &decoder{
@@ -63,16 +81,14 @@ func Parse(src []byte, filename string, opt Options) (*Job, Files, hcl.Diagnosti
 		src:   src,
 		scope: &scope{functions: functions(dir, opt.LookupEnv)},
 		bad:   map[string]bool{},
+		spans: map[string]hcl.Range{},
 	}
 	d.file(body, opt, files)
-	if d.diags.HasErrors() {
-		return nil, files, d.sorted()
-	}
-	return d.job, files, d.sorted()
+	return d.draft(), files, d.sorted()
 }
 
 func unreadable(what, path string, err error) *hcl.Diagnostic {
-	detail := err.Error()
+	detail := err.Error() + "."
 	if os.IsNotExist(err) {
 		detail = "No such file. Is the path right? `kale init` writes a new job file."
 	}
@@ -85,6 +101,11 @@ func parseBody(src []byte, filename string, files Files) (*hclsyntax.Body, hcl.D
 	if len(src) > mostSource {
 		r := hcl.Range{Filename: filename, Start: hcl.InitialPos, End: hcl.InitialPos}
 		return nil, hcl.Diagnostics{at(hcl.DiagError, r, "File too large", fmt.Sprintf("%d bytes: a job file has at most %d KiB. Is this a job file?", len(src), mostSource>>10))}
+	}
+	if bytes.IndexByte(src, 0) >= 0 {
+		r := hcl.Range{Filename: filename, Start: hcl.InitialPos, End: hcl.InitialPos}
+		files[filename] = &hcl.File{} // nobody wants to see it
+		return nil, hcl.Diagnostics{at(hcl.DiagError, r, "Not a text", "The file holds zero bytes, as programs and archives do. Is this a job file?")}
 	}
 	if r, deep := tooDeep(src, filename); deep {
 		return nil, hcl.Diagnostics{at(hcl.DiagError, r, "Nested too deeply", fmt.Sprintf("More than %d brackets stand inside each other.", mostNesting))}
@@ -109,7 +130,7 @@ func plainer(diags hcl.Diagnostics, src []byte, filename string) hcl.Diagnostics
 			d.Subject = &hcl.Range{Filename: filename, Start: hcl.InitialPos, End: hcl.InitialPos}
 		}
 	}
-	inFileOrder(diags)
+	InFileOrder(diags)
 	var out hcl.Diagnostics
 	for _, d := range diags {
 		if len(out) > 0 && out[len(out)-1].Subject.Start.Line == d.Subject.Start.Line {
@@ -121,7 +142,7 @@ func plainer(diags hcl.Diagnostics, src []byte, filename string) hcl.Diagnostics
 			if word := unquoted.Find(src[:min(d.Subject.End.Byte, len(src))]); word != nil {
 				d.Summary, d.Detail = "Missing quotes", fmt.Sprintf("A number with a unit is written in quotes: %q.", word)
 			}
-		case "Invalid single-argument block definition":
+		case "Invalid single-argument block definition", "Argument definition required":
 			d.Summary, d.Detail = "More than one line is needed", "A block on one line holds one attribute. Write each attribute on a line of its own, and the closing brace too."
 		case "Invalid multi-line string":
 			d.Summary, d.Detail = "Quote not closed", "A text in quotes ends on the line on which it begins."
@@ -202,7 +223,9 @@ var jobName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 func (d *decoder) jobBlock(b *hclsyntax.Block) {
 	d.job.ranges[""] = b.DefRange()
+	d.spans[""] = b.Range()
 	label, ok := d.label(schema, b)
+	d.bad["name"] = !ok || !jobName.MatchString(label)
 	if ok {
 		d.job.ranges["name"] = b.LabelRanges[0]
 		if !jobName.MatchString(label) {
@@ -358,17 +381,28 @@ func (d *decoder) inputs(opt Options, files Files) map[string]input {
 
 // sorted returns the diagnostics by file and position, the job file's own order.
 func (d *decoder) sorted() hcl.Diagnostics {
-	inFileOrder(d.diags)
+	InFileOrder(d.diags)
 	return d.diags
 }
 
-func inFileOrder(diags hcl.Diagnostics) {
+// InFileOrder sorts diagnostics as what they are about stands in its files; what is about no file comes last.
+func InFileOrder(diags hcl.Diagnostics) {
 	slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int {
+		if a.Subject == nil || b.Subject == nil {
+			return cmp.Compare(unplaced(a), unplaced(b))
+		}
 		if c := strings.Compare(a.Subject.Filename, b.Subject.Filename); c != 0 {
 			return c
 		}
 		return a.Subject.Start.Byte - b.Subject.Start.Byte
 	})
+}
+
+func unplaced(d *hcl.Diagnostic) int {
+	if d.Subject == nil {
+		return 1
+	}
+	return 0
 }
 
 func listOr(names []string, none string) string {

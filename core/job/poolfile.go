@@ -60,7 +60,7 @@ func ParsePool(src []byte, filename string) (*Pool, Files, hcl.Diagnostics) {
 	top := hcl.Range{Filename: filename, Start: hcl.InitialPos, End: hcl.InitialPos}
 	d := &decoder{
 		job: &Job{File: filename, Dir: dir, ranges: map[string]hcl.Range{"": top}}, src: src,
-		scope: &scope{functions: functions(dir, os.LookupEnv)}, bad: map[string]bool{},
+		scope: &scope{functions: functions(dir, os.LookupEnv)}, bad: map[string]bool{}, spans: map[string]hcl.Range{},
 	}
 	p := &Pool{ranges: d.job.ranges}
 	d.poolFile(p, body)
@@ -222,6 +222,6 @@ func (p *Pool) Check(jobs []*Job) hcl.Diagnostics {
 			fail("job "+o.Name+".name", fmt.Sprintf("Job %q is not among the jobs", o.Name), "%sName its job file too: what it holds counts, and one process must know it. Or take it out of the pool, once it has stopped.", DidYouMean(o.Name, free))
 		}
 	}
-	inFileOrder(diags)
+	InFileOrder(diags)
 	return diags
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -13,9 +12,10 @@ import (
 
 // Render writes diagnostics for people: file:line:column, the line with what is meant underlined, and the advice.
 // files may lack sources, whose snippets are then left out. Advice is wrapped to width characters (0: not at all).
-// Passwords written in a snippet's line are blotted out. Render returns the first error of w.
+// Passwords that stand in a file are blotted out (Discreet). Render returns the first error of w.
 func Render(w io.Writer, files Files, diags hcl.Diagnostics, width int, color bool) error {
 	p := painter(color)
+	diags = Discreet(files, diags)
 	var out bytes.Buffer
 	for i, d := range diags {
 		if i > 0 {
@@ -52,7 +52,11 @@ func snippet(out *bytes.Buffer, file *hcl.File, r hcl.Range, width int, paint fu
 		to = r.Start.Byte + n
 	}
 	end := min(max(r.End.Byte, r.Start.Byte), to)
-	before, meant, after := blot(string(src[from:to]), r.Start.Byte-from, end-from)
+	var secret [][2]int
+	for _, s := range secretsIn(r.Filename, file) {
+		secret = append(secret, [2]int{s[0] - from, s[1] - from})
+	}
+	before, meant, after := blot(string(src[from:to]), secret, r.Start.Byte-from, end-from)
 	if room := width - 12; width > 0 && room > 20 {
 		before, after = clip(before, meant, after, room)
 	}
@@ -63,17 +67,11 @@ func snippet(out *bytes.Buffer, file *hcl.File, r hcl.Range, width int, paint fu
 	fmt.Fprintf(out, "%s |\n%s | %s\n%s | %s\n", blank, gutter, line, blank, under)
 }
 
-var writtenSecret = regexp.MustCompile(`(?i)(?:pas|secret|token)[\w-]*\s*=\s*"((?:[^"\\]|\\.)*)"?`)
-
-// blot cuts a line at from and to and hides what looks like a password in it, without moving anything. Characters that
-// a terminal would obey are replaced.
-func blot(line string, from, to int) (before, meant, after string) {
+// blot cuts a line at from and to and hides what lies in secret, without moving anything. Characters that a terminal would obey are replaced.
+func blot(line string, secret [][2]int, from, to int) (before, meant, after string) {
 	b := []byte(line)
-	for _, m := range writtenSecret.FindAllSubmatchIndex(b, -1) {
-		if bytes.Contains(b[m[2]:m[3]], []byte("${")) {
-			continue // A reference, not a password.
-		}
-		for i := m[2]; i < m[3]; i++ {
+	for _, s := range secret {
+		for i := max(0, s[0]); i < min(len(b), s[1]); i++ {
 			b[i] = '*'
 		}
 	}

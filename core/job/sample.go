@@ -114,6 +114,9 @@ func surveyWith(samples [][]byte, format string) (survey, error) {
 func readJSON(record []byte) (map[string]value, error) {
 	var object map[string]any
 	if err := json.Unmarshal(record, &object); err != nil {
+		if other := new(json.UnmarshalTypeError); errors.As(err, &other) {
+			return nil, fmt.Errorf("it is a JSON %s and no object", other.Value)
+		}
 		return nil, err
 	}
 	if object == nil {

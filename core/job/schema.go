@@ -109,8 +109,8 @@ var featuresBlock = &block{
 		{name: "format", field: choice(func(j *Job) *string { return &j.Features.Format }, []string{FormatJSON, FormatTFExample}, nil), fallback: `"json"`,
 			doc: "A record is a JSON object, or a tf.train.Example in protobuf."},
 		{name: "label", field: text(func(j *Job) *string { return &j.Features.Label }, "a field", nil), required: true, doc: "The field to predict: 0 or 1."},
-		{name: "sparse", field: texts(func(j *Job) *[]string { return &j.Features.Sparse }, "fields", nil), fallback: "[]", doc: "Categorical fields; each value has a row of the embedding."},
-		{name: "dense", field: texts(func(j *Job) *[]string { return &j.Features.Dense }, "fields", nil), fallback: "[]", doc: "Numeric fields."},
+		{name: "sparse", field: names(func(j *Job) *[]string { return &j.Features.Sparse }, "fields"), fallback: "[]", doc: "Categorical fields; each value has a row of the embedding."},
+		{name: "dense", field: names(func(j *Job) *[]string { return &j.Features.Dense }, "fields"), fallback: "[]", doc: "Numeric fields."},
 		{name: "weight", later: notYet["weight"]},
 	},
 }

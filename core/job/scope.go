@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,27 +87,49 @@ func (s *scope) names() []string {
 }
 
 // resolve returns src[from:to], the inside of body, with every expression that uses a variable or a function replaced
-// by its value. Lines stay where they are, and so does the start of every value.
-func (s *scope) resolve(body *hclsyntax.Body, src []byte, from, to int) ([]byte, hcl.Diagnostics) {
-	var diags hcl.Diagnostics
-	var out []byte
-	at := from
+// by its value, and what begins with "~/" by the path that it means. Lines stay where they are, and so does the start of every value. What has no value stays as it is: unknown says where.
+func (s *scope) resolve(body *hclsyntax.Body, src []byte, from, to int) (out []byte, unknown []hcl.Range, diags hcl.Diagnostics) {
+	done := from
 	for _, a := range allAttributes(body) {
-		if !dependsOnScope(a.Expr) {
+		template, _ := a.Expr.(*hclsyntax.TemplateExpr)
+		written := template != nil && template.IsStringLiteral()
+		if !written && !dependsOnScope(a.Expr) {
 			continue
 		}
 		value, d := s.value(a.Expr)
+		moved := false
+		if path, is := textOf(value); is && homePath.MatchString(path) && !d.HasErrors() {
+			full, err := atHome(path)
+			if err != nil {
+				d = append(d, at(hcl.DiagError, a.Expr.Range(), "Unsuitable path", err.Error()+"."))
+			}
+			value, moved = cty.StringVal(full), true
+		}
 		diags = append(diags, d...)
-		if d.HasErrors() || !value.IsWhollyKnown() {
+		if written && !moved {
 			continue
 		}
 		r := a.Expr.Range()
-		out = append(out, src[at:r.Start.Byte]...)
+		if d.HasErrors() || !value.IsWhollyKnown() {
+			unknown = append(unknown, r)
+			continue
+		}
+		out = append(out, src[done:r.Start.Byte]...)
 		out = append(out, literal(value)...)
 		out = append(out, strings.Repeat("\n", r.End.Line-r.Start.Line)...)
-		at = r.End.Byte
+		done = r.End.Byte
 	}
-	return append(out, src[at:to]...), diags
+	return append(out, src[done:to]...), unknown, diags
+}
+
+// homePath is a path at a home folder, and no version such as "~> 1.2".
+var homePath = regexp.MustCompile(`^~[a-zA-Z0-9_.-]*(/|$)`)
+
+func textOf(v cty.Value) (string, bool) {
+	if v.IsNull() || !v.IsKnown() || v.Type() != cty.String {
+		return "", false
+	}
+	return v.AsString(), true
 }
 
 func dependsOnScope(expr hclsyntax.Expression) bool {

@@ -77,6 +77,16 @@ func ParseSize(text string) (int64, error) {
 	return int64(math.Round(value * scale)), nil
 }
 
+// FormatSize writes bytes as ParseSize reads them, in the largest unit of which there is one, with up to two decimals.
+func FormatSize(n int64) string {
+	for _, unit := range []string{"TiB", "GiB", "MiB", "KiB"} {
+		if scale := int64(sizeUnit[unit]); n >= scale {
+			return strconv.FormatFloat(math.Round(100*float64(n)/float64(scale))/100, 'f', -1, 64) + unit
+		}
+	}
+	return fmt.Sprintf("%dB", n)
+}
+
 // quantity cuts a number, the unit after it, and the rest off text. Blanks around them are dropped.
 func quantity(text string) (number, unit, rest string) {
 	text = strings.TrimLeft(text, " ")

@@ -13,9 +13,10 @@ import (
 // play lets a policy decide over the loop's load for so many minutes and returns the
 // targets, the lag and the workers held, per minute.
 func (l *loop) play(p Policy, minutes int) (targets []int, lag []time.Duration) {
+	s := NewSuccession(p)
 	for range minutes {
 		o := l.observe()
-		d := p.Decide(o)
+		d := s.Decide(o)
 		l.step(d)
 		targets, lag = append(targets, d.Target), append(lag, o.Lag)
 	}

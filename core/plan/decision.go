@@ -77,11 +77,28 @@ func (d Decision) Term(name string) (Term, bool) {
 	return d.Terms[i], true
 }
 
+// In is the decision with its times in a zone: Explain writes them so.
+func (d Decision) In(zone *time.Location) Decision {
+	d.At, d.Plan.Start = d.At.In(zone), d.Plan.Start.In(zone)
+	return d
+}
+
+// Words say what is decided: stay, hold, scale out, scale in.
+func (k Kind) Words() string {
+	switch k {
+	case KindNone:
+		return "stay"
+	case KindOut, KindIn:
+		return "scale " + string(k)
+	}
+	return string(k)
+}
+
 // Explain renders the decision with its arithmetic as text of several lines, for
 // `kale explain` and for tests.
 func (d Decision) Explain() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s: %s", d.At.UTC().Format("2006-01-02T15:04:05.999Z"), d.Policy, d.Kind)
+	fmt.Fprintf(&b, "%s  %s: %s", d.At.Format("2006-01-02T15:04:05.999Z07:00"), d.Policy, d.Kind.Words())
 	if d.Target == d.Current {
 		fmt.Fprintf(&b, " at %s\n", workers(d.Target))
 	} else {
@@ -100,7 +117,7 @@ func (d Decision) Explain() string {
 		fmt.Fprintln(&b, strings.TrimRight(line, " "))
 	}
 	if len(d.Plan.Workers) > 0 {
-		fmt.Fprintf(&b, "  plan from %s, per %s: %s\n", d.Plan.Start.UTC().Format("15:04:05"), formatDuration(d.Plan.Step), runs(d.Plan.Workers))
+		fmt.Fprintf(&b, "  plan from %s, per %s: %s\n", d.Plan.Start.Format("15:04:05"), formatDuration(d.Plan.Step), runs(d.Plan.Workers))
 		if !slices.Equal(d.Plan.Workers, d.Plan.Raw) {
 			fmt.Fprintf(&b, "  before Algorithm 1: %s\n", runs(d.Plan.Raw))
 		}
@@ -112,6 +129,9 @@ func (d Decision) Explain() string {
 func (t Term) text() string {
 	if t.Unit == "s" && finite(float64(t.Value)) && t.Value > -1e9 && t.Value < 1e9 {
 		return formatDuration(time.Duration(float64(t.Value) * float64(time.Second)))
+	}
+	if t.Unit == "workers" && t.Value == 1 {
+		return workers(1)
 	}
 	return strings.TrimRight(formatNumber(float64(t.Value))+" "+t.Unit, " ")
 }

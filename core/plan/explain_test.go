@@ -70,7 +70,7 @@ func TestNumbersForPeople(t *testing.T) {
 		}
 	}
 	for want, d := range map[string]time.Duration{
-		"10m": 10 * time.Minute, "1h": time.Hour, "1h30m": 90 * time.Minute, "1.667s": 1667 * time.Millisecond, "1m30s": 90 * time.Second, "0s": 0, "250ms": 250 * time.Millisecond,
+		"10m": 10 * time.Minute, "1h": time.Hour, "1h30m": 90 * time.Minute, "1.67s": 1667 * time.Millisecond, "1m30s": 90 * time.Second, "0s": 0, "250ms": 250 * time.Millisecond,
 		"20h": 20 * time.Hour, "10s": 10 * time.Second,
 	} {
 		if got := formatDuration(d); got != want {

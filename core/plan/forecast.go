@@ -64,14 +64,13 @@ func (f Forecast) Quantile(level float64, i int) float64 {
 	if i < 0 || i >= len(f.Mean) {
 		return math.NaN()
 	}
-	return f.quantile(level, i, f.hasQuantiles())
+	return f.quantile(probit(min(max(level, 0.001), 0.999)), i, f.levelZ())
 }
 
-// quantile is Quantile of a step that there is, where it is known whether the forecast has quantiles of its own: to find that out costs a look at all of them.
-func (f *Forecast) quantile(level float64, i int, own bool) float64 {
-	z := probit(min(max(level, 0.001), 0.999))
-	if own {
-		return max(f.between(z, i), 0)
+// quantile is Quantile at the level of z, of a step that there is; own is the forecast's levelZ, which costs a look at all quantiles.
+func (f *Forecast) quantile(z float64, i int, own []float64) float64 {
+	if len(own) > 0 {
+		return max(f.between(z, i, own), 0)
 	}
 	edge, reach := f.Mean[i], probit(upperLevel)
 	switch {
@@ -86,17 +85,19 @@ func (f *Forecast) quantile(level float64, i int, own bool) float64 {
 	return max(f.Mean[i]+math.Abs(z)/reach*(edge-f.Mean[i]), 0)
 }
 
-// hasQuantiles tells whether Levels and Quantiles can be used.
-func (f Forecast) hasQuantiles() bool {
+// levelZ is the z of each of Levels; nil where these and Quantiles cannot be used.
+func (f *Forecast) levelZ() []float64 {
 	if len(f.Levels) == 0 || len(f.Levels) != len(f.Quantiles) {
-		return false
+		return nil
 	}
+	z := make([]float64, len(f.Levels))
 	for k, q := range f.Levels {
 		if !(q > 0 && q < 1) || k > 0 && q <= f.Levels[k-1] || !fits(f.Quantiles[k], len(f.Mean)) {
-			return false
+			return nil
 		}
+		z[k] = probit(q)
 	}
-	return true
+	return z
 }
 
 // fits tells whether row holds n finite values.
@@ -104,14 +105,14 @@ func fits(row Values, n int) bool {
 	return len(row) == n && !slices.ContainsFunc(row, func(v float64) bool { return !finite(v) })
 }
 
-// between interpolates step i's quantiles at z.
-func (f *Forecast) between(z float64, i int) float64 {
-	last, lastZ := f.Quantiles[0][i], probit(f.Levels[0])
+// between interpolates step i's quantiles, which lie at the levels of own, at z.
+func (f *Forecast) between(z float64, i int, own []float64) float64 {
+	last, lastZ := f.Quantiles[0][i], own[0]
 	if z <= lastZ {
 		return last
 	}
 	for k := 1; k < len(f.Levels); k++ {
-		v, vz := max(f.Quantiles[k][i], last), probit(f.Levels[k])
+		v, vz := max(f.Quantiles[k][i], last), own[k]
 		if z <= vz {
 			return last + (v-last)*(z-lastZ)/(vz-lastZ)
 		}
@@ -122,6 +123,14 @@ func (f *Forecast) between(z float64, i int) float64 {
 
 // derivedScenarios is how many scenarios stand in for a forecaster's own.
 const derivedScenarios = 16
+
+// derivedZ are the z of their levels at each step, from the lowest to the highest.
+var derivedZ = func() (z [derivedScenarios]float64) {
+	for r := range z {
+		z[r] = probit((float64(r) + 0.5) / derivedScenarios)
+	}
+	return z
+}()
 
 // scenarios are the forecast's own where they fit its steps, and else
 // [derivedScenarios] that wander through the quantiles as a random walk would: the
@@ -136,7 +145,7 @@ func (f Forecast) scenarios() []Values {
 	for k := range rows {
 		rows[k] = make(Values, len(f.Mean))
 	}
-	ownQuantiles := f.hasQuantiles()
+	levels := f.levelZ()
 	z := make([]float64, derivedScenarios)
 	order := make([]int, derivedScenarios)
 	for i := range f.Mean {
@@ -150,7 +159,7 @@ func (f Forecast) scenarios() []Values {
 		// Ranks and not z, so that every step has one scenario at each of the levels.
 		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(z[a], z[b]) })
 		for r, k := range order {
-			rows[k][i] = f.quantile((float64(r)+0.5)/derivedScenarios, i, ownQuantiles)
+			rows[k][i] = f.quantile(derivedZ[r], i, levels)
 		}
 	}
 	return rows

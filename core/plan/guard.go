@@ -37,6 +37,11 @@ func (g guarded) Name() string { return g.name }
 
 func (g guarded) Decide(o Observation) Decision {
 	prev, note := readState(o.State, o.Now)
+	return g.decideFrom(o, prev, note)
+}
+
+// decideFrom is Decide with o.State read.
+func (g guarded) decideFrom(o Observation, prev state, note string) Decision {
 	d, next, why := g.decide(o, prev, note)
 	switch {
 	case why == "":

@@ -105,6 +105,8 @@ func formatDuration(d time.Duration) string {
 	switch {
 	case d >= 10*time.Second:
 		d = d.Round(100 * time.Millisecond)
+	case d >= time.Second:
+		d = d.Round(10 * time.Millisecond)
 	case d >= time.Millisecond:
 		d = d.Round(time.Millisecond)
 	}

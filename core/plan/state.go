@@ -36,16 +36,17 @@ func readState(raw json.RawMessage, now time.Time) (s state, note string) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return fresh, ""
 	}
-	var head struct {
+	err := json.Unmarshal(raw, &s)
+	head := struct {
 		Version int `json:"v"`
+	}{s.Version}
+	if err != nil && json.Unmarshal(raw, &head) != nil { // of another version the rest may be of another shape
+		head.Version = stateVersion
 	}
-	if err := json.Unmarshal(raw, &head); err != nil {
-		return fresh, "the policy's saved state could not be read, so it starts afresh"
-	}
-	if head.Version != stateVersion {
+	switch {
+	case head.Version != stateVersion:
 		return fresh, fmt.Sprintf("the policy's saved state has version %d and this program knows %d, so it starts afresh", head.Version, stateVersion)
-	}
-	if err := json.Unmarshal(raw, &s); err != nil {
+	case err != nil:
 		return fresh, "the policy's saved state could not be read, so it starts afresh"
 	}
 	return s.at(now), ""

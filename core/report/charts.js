@@ -5,7 +5,19 @@
   const t = data.table;
   const css = (name) => () => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
   const narrow = () => window.innerWidth < 640;
-  const utc = (ts) => uPlot.tzDate(new Date(ts * 1000), "Etc/UTC");
+  const local = (ts) => new Date(ts * 1000); // in the reader's zone, as everything that uPlot writes
+
+  // The page is written in UTC, and read in the reader's zone: its name stands wherever UTC stood.
+  const spell = (at, how) => new Intl.DateTimeFormat("en-GB", how).formatToParts(at).find((p) => p.type === Object.keys(how).pop())?.value;
+  const zoneAt = (at) => (spell(at, { timeZoneName: "shortOffset" }) || "UTC").replace("GMT", "UTC").replace(/[+]0$/, "");
+  const zone = zoneAt(local(t.t[0]));
+  const zoneName = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const day = uPlot.fmtDate("{D} {MMM} {YYYY}"), clockText = uPlot.fmtDate("{HH}:{mm}:{ss}");
+  for (const el of document.querySelectorAll("time[datetime]")) {
+    const at = new Date(el.dateTime);
+    el.textContent = ("date" in el.dataset || day(at) !== day(local(t.t[0])) ? day(at) + " " : "") + clockText(at);
+  }
+  for (const el of document.querySelectorAll(".zone")) el.textContent = "name" in el.dataset && zoneName && zone !== "UTC" ? zone + " (" + zoneName + ")" : zone;
 
   // How quantities are read. Lengths of time choose one unit per axis.
   const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
@@ -14,10 +26,10 @@
   const short = (v) => (Math.abs(v) < 10000 ? grouped.format(v) : compact.format(v));
   const duration = (s) => {
     if (s == null) return "";
-    if (s < 1) return Math.round(s * 1000) + " ms";
-    if (s < 60) return grouped.format(s) + " s";
-    if (s < 3600) return Math.floor(s / 60) + " min" + (Math.round(s % 60) ? " " + Math.round(s % 60) + " s" : "");
-    return grouped.format(s / 3600) + " h";
+    if (s < 1) return Math.round(s * 1000) + "ms";
+    if (s < 60) return grouped.format(s) + "s";
+    if (s < 3600) return Math.floor(s / 60) + "m" + (Math.round(s % 60) ? Math.round(s % 60) + "s" : "");
+    return Math.floor(s / 3600) + "h" + (Math.round(s % 3600 / 60) ? Math.round(s % 3600 / 60) + "m" : "");
   };
   const lagUnit = (max) => (max < 120 ? [1, "s"] : max < 7200 ? [60, "min"] : [3600, "h"]);
 
@@ -89,19 +101,19 @@
       c.stroke();
     }
   });
+  const aside = data.counted ? under([[t.t[0], data.counted[0]], [data.counted[1], t.t[t.t.length - 1]]], "aside") : () => {};
   const underWay = data.rescales.map((r) => [r.decided, r.done]);
 
   const step = uPlot.paths.stepped({ align: 1 });
   const line = (label, colour, more) => ({ label, class: "line", stroke: css(colour), width: 1.6, points: { show: false }, ...more });
   const charts = [];
-  const moment = uPlot.fmtDate("{HH}:{mm}:{ss}");
   const make = (id, what, columns, series, y, axis, more) => {
     const box = document.getElementById(id);
     box.setAttribute("role", "img");
     box.setAttribute("aria-label", what);
     const height = box.classList.contains("tall") ? 310 : 200;
     const options = {
-      width: box.clientWidth, height, tzDate: utc, series: [{ value: (u, v) => (v == null ? "" : moment(utc(v))) }, ...series], axes: [timeAxis(), axis], scales: { x: { time: true }, y },
+      width: box.clientWidth, height, tzDate: local, series: [{ value: (u, v) => (v == null ? "" : clockText(local(v))) }, ...series], axes: [timeAxis(), axis], scales: { x: { time: true }, y },
       padding: [8, 12, 0, 0], legend: { live: true, markers: { width: 2.5 } },
       cursor: { sync: { key: "kale", scales: ["x", null] }, y: false, focus: { prox: -1 }, points: { size: 6 }, drag: { x: true, y: false } },
       hooks: { drawClear: [], draw: [] }, ...more,
@@ -120,24 +132,24 @@
         value: (u, v, s, i) => (i == null || v == null ? "" : quantity("")(u, t.lower[i]) + " – " + quantity("")(u, v)) },
       { label: "lower", class: "hidden", stroke: "transparent", width: 0, points: { show: false }, value: none },
       line("forecast", "forecast", { dash: [6, 4], value: quantity("") }),
-      line("capacity of the running workers", "capacity", { paths: step, width: 1.4, value: quantity("") }),
+      line("capacity of the workers that train", "capacity", { paths: step, width: 1.4, value: quantity("") }),
       line("arrivals", "arrivals", { width: 3.5, value: quantity("") }),
       line("trained", "trained", { width: 1.3, value: quantity("") }),
     ], { range: (u, min, max) => [0, (max || 1) * 1.08] }, valueAxis("records per second", { values: (u, v) => v.map(short) }),
-    { bands: [{ series: [1, 2], fill: css("band") }], hooks: { drawClear: [under(underWay, "shade")], draw: [marks(true)] } });
+    { bands: [{ series: [1, 2], fill: css("band") }], hooks: { drawClear: [aside, under(underWay, "shade")], draw: [marks(true)] } });
 
     // States stand on each other; the legend says each one's own number.
     const sum = (...columns) => columns[0].map((_, i) => columns.reduce((a, c) => (a == null || c[i] == null ? null : a + c[i]), 0));
     const own = (column) => (u, v, s, i) => (i == null ? "" : quantity("")(u, column[i]));
     const state = (label, colour, column) => ({ label, stroke: css(colour), fill: css(colour), width: 0, alpha: 0.85, paths: step, points: { show: false }, value: own(column) });
-    make("workers", "Workers by state over time, with the target", [
+    make("workers", "Workers by state over time, and how many are wanted", [
       t.running, sum(t.running, t.pending), sum(t.running, t.pending, t.draining), t.held, t.target,
     ], [
-      state("running", "running", t.running), state("pending", "pending", t.pending), state("draining", "draining", t.draining),
+      state("train", "running", t.running), state("starting", "pending", t.pending), state("leaving", "draining", t.draining),
       line("held (paid for)", "held", { paths: step, dash: [2, 3], value: quantity("") }),
-      line("target", "capacity", { paths: step, width: 1.6, dash: [7, 3], value: quantity("") }),
+      line("wanted", "capacity", { paths: step, width: 1.6, dash: [7, 3], value: quantity("") }),
     ], { range: (u, min, max) => [0, Math.max(max || 0, data.max || 0, 1) * 1.12] }, valueAxis("workers", { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] }),
-    { bands: [{ series: [2, 1], fill: css("pending") }, { series: [3, 2], fill: css("draining") }], hooks: { drawClear: [], draw: [marks(false)] } });
+    { bands: [{ series: [2, 1], fill: css("pending") }, { series: [3, 2], fill: css("draining") }], hooks: { drawClear: [aside], draw: [marks(false)] } });
 
     // The objective is in the picture unless lag would be a flat line under it; then words say where it is.
     const worst = t.lag.reduce((a, v) => Math.max(a, v ?? 0), 0);
@@ -168,10 +180,10 @@
     };
     make("lag", "Lag over time against its objective", [t.lag], [line("lag", "lag", { value: (u, v) => duration(v) })],
       { range: () => [0, top] }, valueAxis(unit === "s" ? "seconds" : unit === "min" ? "minutes" : "hours", { incrs: scaled, values: (u, v) => v.map((s) => grouped.format(s / per)) }),
-      { hooks: { drawClear: [under(data.violations, "violation")], draw: [marks(false), objective] } });
+      { hooks: { drawClear: [aside, under(data.violations, "violation")], draw: [marks(false), objective] } });
 
     make("busy", "Share of time that accelerators were busy", [t.busy], [line(data.emulated ? "busy (emulated)" : "busy", "busy", { class: "area", fill: css("busyfill"), value: quantity(" %") })],
-      { range: () => [0, 105] }, valueAxis("percent", { splits: [0, 25, 50, 75, 100] }), { hooks: { drawClear: [under(underWay, "shade")], draw: [marks(false)] } });
+      { range: () => [0, 105] }, valueAxis("percent", { splits: [0, 25, 50, 75, 100] }), { hooks: { drawClear: [aside, under(underWay, "shade")], draw: [marks(false)] } });
   };
   drawAll();
 

@@ -5,5 +5,6 @@
 // content security policy says so to the browser. What a job names itself, and every reason and message, is text and never markup.
 //
 // The four charts share one time axis: traffic with its forecast and the capacity that met it, workers by state, lag against its objective,
-// and the share of time that accelerators were busy. Times are UTC, as in `kale explain`. Accelerators that are emulated are named so.
+// and the share of time that accelerators were busy. Times are those of its reader's zone, which is
+// named, and UTC without a script. Accelerators that are emulated are named so.
 package report

@@ -35,6 +35,8 @@ type Meta struct {
 	Title string
 	// From and To bound what is read from a store. Zero: all that there is.
 	From, To time.Time
+	// CountedFrom and CountedTo bound what the summary is of, where that is a part of what is shown; zero: all.
+	CountedFrom, CountedTo time.Time
 	// Mode and Policy are those of the job file's autoscale block.
 	Mode, Policy string
 	MaxLag       time.Duration

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 )
 
@@ -46,7 +47,8 @@ type payload struct {
 	Table      *table       `json:"table"`
 	Violations [][2]float64 `json:"violations"`
 	Rescales   []mark       `json:"rescales"`
-	End        float64      `json:"end"` // of what was observed; beyond it is the outlook
+	End        float64      `json:"end"`               // of what was observed; beyond it is the outlook
+	Counted    []float64    `json:"counted,omitempty"` // from and to, s since 1970
 }
 
 // mark is a rescale as the charts show it; times in s since 1970.
@@ -66,22 +68,30 @@ type page struct {
 	CSS        template.CSS
 	Scripts    []template.JS
 	JSON       template.JS
-	Span       string
+	Begun      stamp
+	Ended      stamp
+	Written    stamp
+	Counted    []stamp
 	Drawn      int
 	Rescales   []rescaleRow
 	Decisions  []decisionRow
 	Outlooking bool
 }
 
+// stamp is a time: for programs, and for people as long as no script has written it in their own zone.
+type stamp struct{ ISO, Text string }
+
+func stampOf(at, before time.Time) stamp { return stamp{iso(at), moment(at, before)} }
+
 type rescaleRow struct {
 	Kind, Word, Change, Decided, ISO, Took, Ahead, Gap, Reason string
 	Unfinished, Join                                           string
-	Late, Aborted                                              bool
+	Late, Aborted, Aside                                       bool
 }
 
 type decisionRow struct {
-	Kind, Change, At, ISO, Reason, Explain string
-	ObserveOnly                            bool
+	Kind, Word, Change, At, ISO, Reason, Explain string
+	ObserveOnly                                  bool
 }
 
 var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
@@ -103,7 +113,12 @@ func Write(w io.Writer, in Input) error {
 	scripts := []string{uplotJS + "\n/*\n" + uplotLicence + "*/\n", chartsJS}
 	p := page{
 		Input: in, Heading: in.Title, CSS: template.CSS(css), JSON: template.JS(encoded), Policy: contentPolicy(css, scripts),
-		Span: in.span(), Drawn: len(data.Table.T), Rescales: in.rescaleRows(), Decisions: in.decisionRows(), Outlooking: len(in.Outlook.Mean) > 0,
+		Drawn: len(data.Table.T), Rescales: in.rescaleRows(), Decisions: in.decisionRows(), Outlooking: len(in.Outlook.Mean) > 0,
+	}
+	first, last := in.Samples[0].At, in.Samples[len(in.Samples)-1].At
+	p.Begun, p.Ended, p.Written = stampOf(first, time.Time{}), stampOf(last, first), stampOf(in.Generated, time.Time{})
+	if in.partly() {
+		p.Counted = []stamp{stampOf(in.CountedFrom, first), stampOf(in.CountedTo, first)}
 	}
 	if p.Heading == "" {
 		p.Heading = in.Job
@@ -140,17 +155,17 @@ func (in *Input) payload() payload {
 		Emulated: in.Emulated, MaxLag: in.MaxLag.Seconds(), Max: in.Max, Table: tabulate(in.Samples, in.Outlook).thin(maxRows),
 		Violations: violations(in.Samples, in.MaxLag), Rescales: []mark{}, End: unix(in.Samples[len(in.Samples)-1].At),
 	}
+	if in.partly() {
+		p.Counted = []float64{unix(in.CountedFrom), unix(in.CountedTo)}
+	}
 	for _, r := range in.Rescales {
 		p.Rescales = append(p.Rescales, mark{r.Kind, r.From, r.To, unix(r.Decided), unix(r.Done)})
 	}
 	return p
 }
 
-// span says which time the report covers.
-func (in *Input) span() string {
-	from, to := in.Samples[0].At, in.Samples[len(in.Samples)-1].At
-	return moment(from, time.Time{}) + " to " + moment(to, from) + " UTC"
-}
+// partly says that the summary is of a part of what is shown.
+func (in *Input) partly() bool { return !in.CountedFrom.IsZero() }
 
 func (in *Input) rescaleRows() []rescaleRow {
 	var rows []rescaleRow
@@ -158,20 +173,24 @@ func (in *Input) rescaleRows() []rescaleRow {
 	for _, r := range in.Rescales {
 		row := rescaleRow{
 			Kind: string(r.Kind), Word: word(r.Kind, r.From), Change: strconv.Itoa(r.From) + " → " + strconv.Itoa(r.To), Decided: moment(r.Decided, before),
-			ISO: iso(r.Decided), Took: people(r.Done.Sub(r.Decided)), Gap: "unknown", Ahead: "–", Reason: r.Reason, Aborted: r.Aborted, Unfinished: r.Unfinished,
+			ISO: iso(r.Decided), Took: job.Length(r.Done.Sub(r.Decided)), Gap: "unknown", Ahead: "–", Reason: r.Reason, Aborted: r.Aborted, Unfinished: r.Unfinished,
 		}
 		if r.Join != nil {
 			row.Join = r.Join.String()
 		}
-		if r.GapKnown {
-			row.Gap = people(r.Gap)
+		row.Aside = in.partly() && (r.Decided.Before(in.CountedFrom) || r.Decided.After(in.CountedTo))
+		switch {
+		case r.From < 1:
+			row.Gap = "–"
+		case r.GapKnown:
+			row.Gap = job.Length(r.Gap)
 		}
 		switch {
 		case r.Ahead == nil:
 		case *r.Ahead < 0:
-			row.Ahead, row.Late = people(-*r.Ahead)+" late", true
+			row.Ahead, row.Late = job.Length(-*r.Ahead)+" late", true
 		default:
-			row.Ahead = people(*r.Ahead)
+			row.Ahead = job.Length(*r.Ahead)
 		}
 		rows = append(rows, row)
 		before = r.Decided
@@ -204,7 +223,7 @@ func (in *Input) decisionRows() []decisionRow {
 func (in *Input) decisionRow(r core.Record) decisionRow {
 	d := r.Decision
 	row := decisionRow{
-		Kind: string(d.Kind), At: moment(d.At, in.Samples[0].At), ISO: iso(d.At), Reason: d.Reason, Explain: d.Explain(), ObserveOnly: r.ObserveOnly,
+		Kind: string(d.Kind), Word: d.Kind.Words(), At: moment(d.At, in.Samples[0].At), ISO: iso(d.At), Reason: d.Reason, Explain: d.In(time.UTC).Explain(), ObserveOnly: r.ObserveOnly,
 		Change: strconv.Itoa(d.Target),
 	}
 	if d.Current != d.Target {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 )
 
@@ -278,12 +279,36 @@ func TestRescaleRows(t *testing.T) {
 		got[i].Reason, got[i].ISO, got[i].Took = "", "", ""
 	}
 	want := []rescaleRow{
-		{Kind: "out", Word: "start", Change: "0 → 2", Decided: "09:14:23", Ahead: "–", Gap: "unknown"},
-		{Kind: "out", Word: "scale-out", Change: "2 → 3", Decided: "09:14:32", Ahead: people(in.Rescales[1].Gap) + " late", Gap: people(in.Rescales[1].Gap), Late: true},
-		{Kind: "out", Word: "scale-out", Change: "3 → 4", Decided: "09:14:37", Ahead: people(*in.Rescales[2].Ahead), Gap: people(in.Rescales[2].Gap), Aborted: true},
+		{Kind: "out", Word: "start", Change: "0 → 2", Decided: "09:14:23", Ahead: "–", Gap: "–"},
+		{Kind: "out", Word: "scale-out", Change: "2 → 3", Decided: "09:14:32", Ahead: job.Length(in.Rescales[1].Gap) + " late", Gap: job.Length(in.Rescales[1].Gap), Late: true},
+		{Kind: "out", Word: "scale-out", Change: "3 → 4", Decided: "09:14:37", Ahead: job.Length(*in.Rescales[2].Ahead), Gap: job.Length(in.Rescales[2].Gap), Aborted: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A summary of a part of the time says so, and what is outside that part is told as not counted.
+func TestReportSaysWhatIsCounted(t *testing.T) {
+	in := demoInput(t)
+	in.CountedFrom, in.CountedTo = in.Rescales[1].Decided, in.Rescales[2].Decided
+	for i, row := range in.rescaleRows() {
+		if want := i < 1 || i > 2; row.Aside != want {
+			t.Errorf("the rescale of %s: aside %v", row.Decided, row.Aside)
+		}
+	}
+	text := strings.Join(parse(t, written(t, in)).texts, " ")
+	for _, want := range []string{"The figures above, but for the count of records, are of the time from", "not counted"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q", want)
+		}
+	}
+	if p := in.payload(); len(p.Counted) != 2 || p.Counted[0] != unix(in.CountedFrom) || p.Counted[1] != unix(in.CountedTo) {
+		t.Errorf("the charts shade outside of %v", p.Counted)
+	}
+	in.CountedFrom, in.CountedTo = time.Time{}, time.Time{}
+	if text := strings.Join(parse(t, written(t, in)).texts, " "); strings.Contains(text, "not counted") || in.payload().Counted != nil {
+		t.Error("all is counted, and it says otherwise")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 )
 
@@ -123,7 +124,7 @@ func Summarise(in Input) []Tile {
 	var tiles []Tile
 	if f.known > 0 && in.MaxLag > 0 {
 		share := 100 * (1 - float64(f.over)/float64(f.known))
-		t := Tile{Name: "Within the objective", Value: percent(share), Note: "of the time, lag was at most " + people(in.MaxLag), Verdict: Good}
+		t := Tile{Name: "Within the objective", Value: percent(share), Note: "of the time, lag was at most " + job.Length(in.MaxLag), Verdict: Good}
 		if share < 99.5 {
 			t.Verdict = Bad
 		}
@@ -173,7 +174,7 @@ func (in *Input) rescaleTiles() []Tile {
 		{Name: "Scale-ins", Value: fmt.Sprint(inward), Note: in.extent()},
 	}
 	if measured > 0 {
-		tiles = append(tiles, Tile{Name: "Longest gap of a rescale", Value: people(gap), Note: "without a record applied, beyond the usual"})
+		tiles = append(tiles, Tile{Name: "Longest gap of a rescale", Value: job.Length(gap), Note: "without a record applied, beyond the usual"})
 	}
 	return tiles
 }

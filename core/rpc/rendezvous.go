@@ -81,3 +81,6 @@ func ChiefRecordOf(p *ChiefPlace) ChiefRecord {
 func (r ChiefRecord) Place() *ChiefPlace {
 	return &ChiefPlace{Address: r.Address, Incarnation: r.Incarnation, Timeline: r.Timeline}
 }
+
+// Group is the consumer group under which a job commits, for the eyes of other tools, how far it is durable.
+func Group(job string) string { return "kale-" + job }

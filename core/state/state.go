@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -75,9 +76,10 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("open the job's state %s: %w", path, ErrLocked)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the job's state %s: %w (if the file is damaged, move it away: the scheduler finds what runs from the backend and the chief)", path, err)
+		return nil, unopened("open", path, err)
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
+	s := &Store{db: db, path: path}
+	err = s.update(func(tx *bbolt.Tx) error {
 		for _, b := range buckets {
 			if _, err := tx.CreateBucketIfNotExists(b); err != nil {
 				return err
@@ -90,7 +92,8 @@ func Open(dir string) (*Store, error) {
 	}
 	holder := filepath.Join(dir, holderFile)
 	_ = os.WriteFile(holder, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600) // a full disk keeps nobody from running: Holder then does not know
-	return &Store{db: db, path: path, holder: holder}, nil
+	s.holder = holder
+	return s, nil
 }
 
 // openTries bounds how often a folder is made anew because who had made it for a trial took it away, empty as it was.
@@ -102,7 +105,10 @@ func openFile(path string) (db *bbolt.DB, err error) {
 		if err = os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return nil, err
 		}
-		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 200 * time.Millisecond, FreelistType: bbolt.FreelistMapType, NoFreelistSync: true})
+		err = guard(func() error {
+			db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 200 * time.Millisecond, FreelistType: bbolt.FreelistMapType})
+			return err
+		})
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -117,14 +123,56 @@ func OpenReader(dir string) (*Store, error) {
 	if _, err := os.Stat(path); err != nil { // bbolt would create it
 		return nil, fmt.Errorf("read the job's state: %w", err)
 	}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 200 * time.Millisecond, ReadOnly: true})
+	var db *bbolt.DB
+	err := guard(func() (err error) {
+		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: 200 * time.Millisecond, ReadOnly: true})
+		return err
+	})
 	if errors.Is(err, berrors.ErrTimeout) {
 		return nil, fmt.Errorf("read the job's state %s: %w", path, ErrLocked)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the job's state %s: %w (if the file is damaged, move it away: the scheduler finds what runs from the backend and the chief)", path, err)
+		return nil, unopened("read", path, err)
 	}
 	return &Store{db: db, path: path}, nil
+}
+
+// unopened says why a file was not opened, and what helps.
+func unopened(what, path string, err error) error {
+	if errors.Is(err, errDamaged) {
+		return fmt.Errorf("%s the job's state %s: %w", what, path, err)
+	}
+	return fmt.Errorf("%s the job's state %s: %w (if the file is damaged, move it away: the scheduler finds what runs from the backend and the chief)", what, path, err)
+}
+
+var errDamaged = errors.New("the file is damaged: move it away, and the scheduler finds what runs from the backend and the chief")
+
+// guard does something with a database: its library panics over a file that is damaged, and reads beyond one that was cut off.
+func guard(do func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w (%v)", errDamaged, p)
+		}
+	}()
+	return do()
+}
+
+// decode reads what was saved as JSON. What is none is damage: a file that was cut off reads as zeros.
+func decode(raw []byte, v any) error {
+	err := json.Unmarshal(raw, v)
+	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
+		return fmt.Errorf("%w (%w)", errDamaged, err)
+	}
+	return err
+}
+
+func (s *Store) view(f func(*bbolt.Tx) error) error {
+	return guard(func() error { return s.db.View(f) })
+}
+
+func (s *Store) update(f func(*bbolt.Tx) error) error {
+	return guard(func() error { return s.db.Update(f) })
 }
 
 // Close releases the file.
@@ -142,7 +190,7 @@ func (s *Store) Put(key string, v any) error {
 	if err != nil {
 		return fmt.Errorf("save %q in %s: %w", key, s.path, err)
 	}
-	err = s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketKV).Put([]byte(key), raw) })
+	err = s.update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketKV).Put([]byte(key), raw) })
 	if err != nil {
 		return fmt.Errorf("save %q in %s: %w", key, s.path, err)
 	}
@@ -151,7 +199,7 @@ func (s *Store) Put(key string, v any) error {
 
 // Get reads what Put saved; found is false when there is nothing.
 func (s *Store) Get(key string, v any) (found bool, err error) {
-	err = s.db.View(func(tx *bbolt.Tx) error {
+	err = s.view(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucketKV)
 		if b == nil {
 			return nil // a reader of a file whose scheduler ended before it had begun
@@ -161,7 +209,7 @@ func (s *Store) Get(key string, v any) (found bool, err error) {
 			return nil
 		}
 		found = true
-		return json.Unmarshal(raw, v)
+		return decode(raw, v)
 	})
 	if err != nil {
 		return false, fmt.Errorf("read %q from %s: %w", key, s.path, err)
@@ -175,7 +223,7 @@ func (s *Store) Append(l Log, at time.Time, v any) error {
 	if err != nil {
 		return fmt.Errorf("append to %s of %s: %w", l.bucket, s.path, err)
 	}
-	err = s.db.Update(func(tx *bbolt.Tx) error {
+	err = s.update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(l.bucket)
 		seq, err := b.NextSequence()
 		if err != nil {
@@ -199,7 +247,7 @@ func key(at time.Time, seq uint64) []byte {
 // Trim removes the entries of a log before a time.
 func (s *Store) Trim(l Log, before time.Time) error {
 	limit := uint64(before.UnixNano())
-	err := s.db.Update(func(tx *bbolt.Tx) error {
+	err := s.update(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(l.bucket).Cursor()
 		for k, _ := c.First(); k != nil && binary.BigEndian.Uint64(k) < limit; k, _ = c.Next() {
 			if err := c.Delete(); err != nil {
@@ -220,7 +268,7 @@ func Scan[T any](s *Store, l Log, from time.Time, f func(T) bool) error {
 	if !from.IsZero() {
 		binary.BigEndian.PutUint64(start, uint64(from.UnixNano()))
 	}
-	err := s.db.View(func(tx *bbolt.Tx) error {
+	err := s.view(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(l.bucket)
 		if b == nil {
 			return nil // a reader of a file that is older than the log
@@ -228,7 +276,7 @@ func Scan[T any](s *Store, l Log, from time.Time, f func(T) bool) error {
 		c := b.Cursor()
 		for k, raw := c.Seek(start); k != nil; k, raw = c.Next() {
 			var v T
-			if err := json.Unmarshal(raw, &v); err != nil {
+			if err := decode(raw, &v); err != nil {
 				return err
 			}
 			if !f(v) {
@@ -246,7 +294,7 @@ func Scan[T any](s *Store, l Log, from time.Time, f func(T) bool) error {
 // Last returns the newest n entries of a log, oldest first.
 func Last[T any](s *Store, l Log, n int) ([]T, error) {
 	var out []T
-	err := s.db.View(func(tx *bbolt.Tx) error {
+	err := s.view(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(l.bucket)
 		if b == nil {
 			return nil // a reader of a file that is older than the log
@@ -254,7 +302,7 @@ func Last[T any](s *Store, l Log, n int) ([]T, error) {
 		c := b.Cursor()
 		for k, raw := c.Last(); k != nil && len(out) < n; k, raw = c.Prev() {
 			var v T
-			if err := json.Unmarshal(raw, &v); err != nil {
+			if err := decode(raw, &v); err != nil {
 				return err
 			}
 			out = append(out, v)

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -129,6 +130,60 @@ func TestOpenReader(t *testing.T) {
 	}
 	if _, err := OpenReader(dir); err == nil || !strings.Contains(err.Error(), "move it away") {
 		t.Errorf("a damaged file: %v", err)
+	}
+}
+
+// A file of which a part is lost is said to be damaged, and what to do: kale status of all jobs must not end of one.
+func TestDamagedInPart(t *testing.T) {
+	for name, damage := range map[string]func(raw []byte) []byte{
+		"zeros": func(raw []byte) []byte { clear(raw[2*os.Getpagesize():]); return raw },
+		"something else": func(raw []byte) []byte {
+			rest := raw[2*os.Getpagesize():]
+			copy(rest, bytes.Repeat([]byte{0xff}, len(rest)))
+			return raw
+		},
+		"cut in half":   func(raw []byte) []byte { return raw[:len(raw)/2] },
+		"cut to a head": func(raw []byte) []byte { return raw[:2*os.Getpagesize()] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "state.db")
+			s, err := Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Put("desired", strings.Repeat("x", 1<<20)); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, damage(raw), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r, err := OpenReader(dir)
+			if err == nil {
+				_, err = r.Get("desired", new(string))
+				if err := r.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if err == nil || !strings.Contains(err.Error(), "damaged: move it away") || !strings.Contains(err.Error(), path) {
+				t.Errorf("read: %v", err)
+			}
+			var was string
+			w, err := Open(dir)
+			if err == nil {
+				_, err = w.Get("desired", &was)
+			}
+			if err == nil || !strings.Contains(err.Error(), "move it away") || !strings.Contains(err.Error(), path) {
+				t.Errorf("opened for writing: %v", err)
+			}
+		})
 	}
 }
 

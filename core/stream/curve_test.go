@@ -111,6 +111,8 @@ func TestParseCurve(t *testing.T) {
 		"a negative rate": {text: "2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,-2\n", fail: `t.csv:2:22: rate "-2": want a number of events per second, 0 or more (leave the row out where it is not known)`},
 		"not a number":    {text: "2024-05-01T00:00:00Z,NaN\n", fail: `t.csv:1:22: rate "NaN": want a number of events per second, 0 or more (leave the row out where it is not known)`},
 		"no time":         {text: "timestamp,rate\nyesterday,1\n", fail: `t.csv:2:1: timestamp "yesterday": want RFC 3339, such as 2024-05-01T13:00:00Z, or seconds since 1970`},
+		"too few seconds": {text: "1,2\n", fail: `t.csv:1:1: timestamp "1": seconds since 1970 have 9 or 10 digits here, from 1973 to 2286`},
+		"milliseconds":    {text: "timestamp,rate\n1714521600000,1\n", fail: `t.csv:2:1: timestamp "1714521600000": seconds since 1970 have 9 or 10 digits here, from 1973 to 2286`},
 		"columns":         {text: "timestamp,rate\n2024-05-01T00:00:00Z,1,2\n", fail: "t.csv:2:1: 3 columns; want 2: timestamp,rate"},
 		"a quote":         {text: "timestamp,rate\n2024-05-01T00:00:00Z,\"1\n", fail: `t.csv:2:25: extraneous or missing " in quoted-field`},
 		"too long":        {text: "1000-05-01T00:00:00Z,1\n2024-05-01T00:00:00Z,1\n2024-05-01T00:00:01Z,1\n", fail: "t.csv:3:1: from 1000-05-01T00:00:00Z to 2024-05-01T00:00:01Z in bins of 1s are 9223372037 bins; that looks like a wrong timestamp"},

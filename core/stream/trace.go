@@ -93,6 +93,9 @@ func parseRows(name string, r io.Reader) (at []time.Time, rates []float64, lines
 			return nil, nil, nil, fmt.Errorf("%s:%d:1: %d columns; want 2: timestamp,rate", name, line, len(row))
 		}
 		t, err := parseTime(strings.TrimSpace(row[0]))
+		if _, notWhole := strconv.ParseInt(strings.TrimSpace(row[0]), 10, 64); err != nil && notWhole == nil {
+			return nil, nil, nil, fmt.Errorf("%s: timestamp %q: seconds since 1970 have 9 or 10 digits here, from 1973 to 2286", place(name, cr, 0), row[0])
+		}
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("%s: timestamp %q: want RFC 3339, such as 2024-05-01T13:00:00Z, or seconds since 1970", place(name, cr, 0), row[0])
 		}

@@ -35,11 +35,14 @@ type ClientOptions struct {
 }
 
 // Client asks a Kafka cluster about one topic. It is safe for concurrent use. Every method makes requests, blocks until
-// they are answered or ten seconds of retries have passed, and changes nothing at the broker.
+// they are answered or ten seconds of retries have passed, and changes nothing at the broker. Ends, Starts, At and Stamps return when
+// their context ends, whatever the brokers do.
 type Client struct {
-	topic string
-	cl    *kgo.Client
-	adm   *kadm.Client
+	topic   string
+	brokers []string
+	cl      *kgo.Client
+	adm     *kadm.Client
+	contact contact
 
 	mu sync.Mutex
 	id kadm.TopicID // of the topic first seen; zero before
@@ -50,7 +53,9 @@ func NewClient(o ClientOptions) (*Client, error) {
 	if o.Topic == "" {
 		return nil, errors.New("watch traffic: no topic is named")
 	}
+	c := &Client{topic: o.Topic, brokers: o.Brokers}
 	opts := []kgo.Opt{
+		kgo.WithHooks(&c.contact),
 		kgo.AlwaysRetryEOF(), // a broker that is killed looks like one that wants SASL, which is not retried otherwise
 		kgo.RetryTimeout(requestTimeout),
 		kgo.MetadataMinAge(time.Second),
@@ -65,7 +70,11 @@ func NewClient(o ClientOptions) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch traffic of topic %q: %w", o.Topic, err)
 	}
-	return &Client{topic: o.Topic, cl: cl, adm: kadm.NewClient(cl)}, nil
+	c.cl, c.adm = cl, kadm.NewClient(cl)
+	if len(c.brokers) == 0 { // they are in the options
+		c.brokers, _ = cl.OptValue(kgo.SeedBrokers).([]string)
+	}
+	return c, nil
 }
 
 // Close ends the client's connections.
@@ -160,6 +169,44 @@ func (c *Client) Starts(ctx context.Context) (map[int32]int64, error) {
 	return c.offsets(ctx, "first offsets", atStart)
 }
 
+// At is the offset of the first record of each partition that is as late as a time, by its timestamp, and the end where none is; with the rules of Ends.
+func (c *Client) At(ctx context.Context, t time.Time) (map[int32]int64, error) {
+	ends, err := c.Ends(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at, err := c.offsets(ctx, "offsets at a time", t.UnixMilli())
+	if err != nil {
+		return nil, err
+	}
+	for p, o := range at {
+		if o < 0 {
+			at[p] = ends[p]
+		}
+	}
+	return at, nil
+}
+
+// Committed is what a group has committed of the topic, by partition: only of those of which it has.
+func (c *Client) Committed(ctx context.Context, group string) (map[int32]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	got, err := within(ctx, c, func(ctx context.Context) (kadm.OffsetResponses, error) { return c.adm.FetchOffsets(ctx, group) })
+	if err == nil {
+		err = got.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what group %q has committed: %w", group, err)
+	}
+	out := map[int32]int64{}
+	for p, o := range got[c.topic] {
+		if o.At >= 0 {
+			out[p] = o.At
+		}
+	}
+	return out, nil
+}
+
 // Held is how many offsets the topic holds from a time on, by its records' timestamps: of all that it holds at the zero time.
 func (c *Client) Held(ctx context.Context, since time.Time) (records int64, err error) {
 	ends, err := c.Ends(ctx)
@@ -231,11 +278,13 @@ const (
 func (c *Client) offsets(ctx context.Context, what string, at int64) (map[int32]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	parts, err := c.partitions(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read the %s of topic %q: %w", what, c.topic, err)
-	}
-	listed, err := c.list(ctx, parts, at)
+	listed, err := within(ctx, c, func(ctx context.Context) (map[int32]listedOffset, error) {
+		parts, err := c.partitions(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return c.list(ctx, parts, at)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the %s of topic %q: %w", what, c.topic, err)
 	}
@@ -248,16 +297,26 @@ func (c *Client) offsets(ctx context.Context, what string, at int64) (map[int32]
 
 // partitions asks for the topic's partitions and makes sure that it is still the same topic.
 func (c *Client) partitions(ctx context.Context) ([]int32, error) {
-	td, err := c.adm.ListTopics(ctx, c.topic)
+	t, err := c.same(ctx)
 	if err != nil {
 		return nil, err
 	}
+	return t.Partitions.Numbers(), nil
+}
+
+// same asks for the topic, and makes sure that it is the one that was seen first.
+func (c *Client) same(ctx context.Context) (kadm.TopicDetail, error) {
+	var none kadm.TopicDetail
+	td, err := c.adm.ListTopics(ctx, c.topic)
+	if err != nil {
+		return none, err
+	}
 	t := td[c.topic]
 	if errors.Is(t.Err, kerr.UnknownTopicOrPartition) {
-		return nil, ErrNoTopic
+		return none, ErrNoTopic
 	}
 	if t.Err != nil {
-		return nil, t.Err
+		return none, t.Err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -265,9 +324,9 @@ func (c *Client) partitions(ctx context.Context) ([]int32, error) {
 		c.id = t.ID
 	}
 	if t.ID != c.id {
-		return nil, ErrRecreated
+		return none, ErrRecreated
 	}
-	return t.Partitions.Numbers(), nil
+	return t, nil
 }
 
 // listedOffset is an answer of ListOffsets. By timestamp, offset is -1 where no record is as late as that.

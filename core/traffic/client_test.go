@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +28,7 @@ func TestBrokers(t *testing.T) {
 			brokers := start(t)
 			t.Run("Topic", func(t *testing.T) { testTopic(t, brokers) })
 			t.Run("EndsAndStarts", func(t *testing.T) { testEndsAndStarts(t, brokers) })
+			t.Run("Stamps", func(t *testing.T) { testStamps(t, brokers) })
 			t.Run("Held", func(t *testing.T) { testHeld(t, brokers) })
 			t.Run("Recreated", func(t *testing.T) { testRecreated(t, brokers) })
 			t.Run("Backfill", func(t *testing.T) { testBackfill(t, brokers) })
@@ -166,6 +169,72 @@ func testHeld(t *testing.T, brokers []string) {
 		if got, err := x.watch.Held(t.Context(), since); err != nil || got != want {
 			t.Errorf("since %v: %d records, %v; want %d", since, got, err, want)
 		}
+	}
+}
+
+// When a record entered, also one of a partition whose first records are gone; what holds none is said, and does not hide the others.
+func testStamps(t *testing.T, brokers []string) {
+	x := newTopic(t, brokers, "stamps", 4, nil)
+	at := func(minutes int) time.Time { return t0.Add(time.Duration(minutes) * time.Minute) }
+	for i := range 5 {
+		x.write(0, 1, at(i))
+		x.write(1, 1, at(10+i))
+		x.write(2, 1, at(20+i))
+		x.flush()
+	}
+	x.deleteBefore(1, 2)
+	big := make([]byte, 40<<10) // more than is asked for
+	for p := range int32(3) {
+		x.kc.Produce(t.Context(), &kgo.Record{Partition: p, Value: big, Timestamp: at(30)}, nil)
+	}
+	x.flush()
+	got, err := x.watch.Stamps(t.Context(), map[int32]int64{0: 5, 1: 5, 2: 5})
+	if diff := cmp.Diff(map[int32]time.Time{0: at(30), 1: at(30), 2: at(30)}, got, cmpopts.EquateApproxTime(0)); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	got, err = x.watch.Stamps(t.Context(), map[int32]int64{0: 0, 2: 3})
+	if diff := cmp.Diff(map[int32]time.Time{0: at(0), 2: at(23)}, got, cmpopts.EquateApproxTime(0)); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	got, err = x.watch.Stamps(t.Context(), map[int32]int64{0: 4, 1: 1, 2: 6, 3: 0})
+	if diff := cmp.Diff(map[int32]time.Time{0: at(4)}, got, cmpopts.EquateApproxTime(0)); diff != "" {
+		t.Error(diff)
+	}
+	if want := "partition 1, offset 1: the topic does not hold it any more"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v; want %q", err, want)
+	}
+	if _, err = x.watch.Stamps(t.Context(), map[int32]int64{3: 0}); err == nil || !strings.Contains(err.Error(), "partition 3, offset 0: no record is there yet") {
+		t.Errorf("an empty partition: %v", err)
+	}
+	late, err := x.watch.At(t.Context(), at(12))
+	if diff := cmp.Diff(map[int32]int64{0: 5, 1: 2, 2: 0, 3: 0}, late); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+}
+
+// TestMuteBroker: one that accepts connections and never answers does not hold a question beyond its context, and is said to be that.
+func TestMuteBroker(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // the system takes connections, and nobody reads them
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = mute.Close() }() // nothing was written to it
+	c, err := NewClient(ClientOptions{Brokers: []string{mute.Addr().String()}, Topic: "clicks"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	want := "the brokers at " + mute.Addr().String() + " accept connections and do not answer"
+	for name, ask := range map[string]func(context.Context) error{
+		"ends":   func(ctx context.Context) error { _, err := c.Ends(ctx); return err },
+		"stamps": func(ctx context.Context) error { _, err := c.Stamps(ctx, map[int32]int64{0: 0}); return err },
+	} {
+		eventually(t, name+" say who does not answer", func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			err := ask(ctx)
+			return err != nil && strings.Contains(err.Error(), want)
+		})
 	}
 }
 

@@ -68,6 +68,12 @@ func (a *Arrivals) Lag(now time.Time, applied map[int32]int64) (records int64, o
 	return records, oldest, known
 }
 
+// Fresh says that there is an observation that is no more than MaxGap old.
+func (a *Arrivals) Fresh(now time.Time) bool {
+	n := len(a.samples)
+	return n > 0 && now.Sub(a.samples[n-1].at) <= a.o.MaxGap
+}
+
 // Lags is Lag by partition, in order; known is that of all.
 func (a *Arrivals) Lags(now time.Time, applied map[int32]int64) (lags []PartitionLag, known bool) {
 	n := len(a.samples)
@@ -75,7 +81,7 @@ func (a *Arrivals) Lags(now time.Time, applied map[int32]int64) (lags []Partitio
 		return nil, false
 	}
 	last := a.samples[n-1]
-	known = now.Sub(last.at) <= a.o.MaxGap
+	known = a.Fresh(now)
 	for p, end := range last.ends {
 		l := PartitionLag{Partition: int32(p)}
 		next, ok := applied[int32(p)]

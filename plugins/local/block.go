@@ -28,6 +28,7 @@ type block struct {
 // settings is a job's configuration, checked.
 type settings struct {
 	dir     string // absolute
+	beside  string // the file that names dir for all schedulers of the job (backend.Home); empty: the block does
 	slots   int
 	gpus    bool   // use GPUs when there are any
 	trainer string // absolute path of the program to run for trainerName; empty: look for it
@@ -87,6 +88,9 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	case b.Dir != nil:
 		s.dir, err = filepath.Abs(*b.Dir)
 	case cfg.StateDir != "":
+		if len(cfg.Shared) > 0 {
+			s.beside = backend.HomePath(cfg.Shared[0], cfg.Job, "local")
+		}
 		s.dir, err = filepath.Abs(filepath.Join(cfg.StateDir, "backend-local"))
 	case !diags.HasErrors():
 		fail(hcl.Range{}, "No folder for state", "The scheduler named none, and neither does the block: set dir to a folder on a local disk.")

@@ -33,10 +33,11 @@ const (
 
 // Plan implements backend.Backend.
 func (l *local) Plan(ctx context.Context, job string, ws []backend.Workload) (backend.Report, error) {
-	s, err := l.jobs.Of(ctx, job)
+	at, err := l.at(ctx, job)
 	if err != nil {
 		return backend.Report{}, err
 	}
+	s := at.settings
 	problems, err := backend.ValidateAll(job, ws)
 	if err != nil {
 		return backend.Report{}, err
@@ -112,10 +113,11 @@ func newestOf(views []view, id backend.ID) (view, bool) {
 // Ensure implements backend.Backend. It gives out devices and makes folders under the lock of the state folder, and
 // starts supervisors outside of it: two that start for one folder are told apart by the folder's own lock.
 func (l *local) Ensure(ctx context.Context, job string, ws []backend.Workload) ([]backend.Status, error) {
-	s, err := l.jobs.Of(ctx, job)
+	at, err := l.toStart(ctx, job)
 	if err != nil {
 		return nil, err
 	}
+	s := at.settings
 	problems, err := backend.ValidateAll(job, ws)
 	if err != nil {
 		return nil, err
@@ -199,6 +201,9 @@ func (l *local) place(ctx context.Context, s settings, job string, ws []backend.
 		return err
 	}
 	if err := s.owner.TakeFile(s.root().ownerPath(job), job, func() (bool, error) { return s.root().remains(job) }); err != nil {
+		return err
+	}
+	if err := l.moveIn(ctx, job, s.dir); err != nil {
 		return err
 	}
 	p, err := l.pool(s)

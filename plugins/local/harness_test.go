@@ -41,7 +41,7 @@ func testMain(m *testing.M) int {
 	}
 	code := m.Run()
 	// Plugins and supervisors whose end was asked for are given a moment to be gone.
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for left := descendants(envRun + "=" + dir); len(left) > 0; left = descendants(envRun + "=" + dir) {
 		if time.Now().After(deadline) {
 			fmt.Fprintf(os.Stderr, "processes are left after the tests: %v\n", left)

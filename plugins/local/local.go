@@ -16,6 +16,9 @@
 // A workload's devices are GPUs (or MIG instances) when NVML finds some and the block does not say gpus = "none", and
 // numbered slots otherwise. A workload that asks for no GPU takes none of either. CPU and memory are not enforced.
 // Jobs that share the machine's GPUs must share DIR: what is given out is known only there.
+//
+// DIR is what the block names. Where it names none, it is in the state folder of the scheduler that started the first of the job's processes which may live,
+// and stays there for as long as one may: a file beside the job's checkpoint (backend.Home) says so to the schedulers and commands with another state folder.
 package local
 
 import (
@@ -37,6 +40,8 @@ type local struct {
 	self string // the program that is started again as a supervisor
 	gpus gpuSource
 	jobs backend.Jobs[settings]
+
+	homes homes
 }
 
 // New gives the backend. The program that calls it must run Supervise when its arguments are SuperviseCommand and a
@@ -57,12 +62,16 @@ func (l *local) Info(context.Context) (backend.Info, error) {
 
 // Configure implements backend.Backend.
 func (l *local) Configure(ctx context.Context, cfg backend.Config) (backend.Diagnostics, error) {
-	return l.jobs.Configure(ctx, cfg, decode)
+	diags, err := l.jobs.Configure(ctx, cfg, decode)
+	if err == nil && !diags.HasErrors() {
+		_, err = l.at(ctx, cfg.Job)
+	}
+	return diags, err
 }
 
 // List implements backend.Backend.
 func (l *local) List(ctx context.Context, job string) ([]backend.Status, bool, error) {
-	s, err := l.jobs.Of(ctx, job)
+	s, err := l.at(ctx, job)
 	if err != nil {
 		return nil, false, err
 	}
@@ -83,6 +92,7 @@ func (l *local) List(ctx context.Context, job string) ([]backend.Status, bool, e
 		}
 		out = append(out, v.status())
 	}
+	l.moveOut(job, s)
 	return out, true, nil
 }
 
@@ -91,7 +101,7 @@ func (l *local) Release(ctx context.Context, job string, ids []backend.ID, how b
 	if how != backend.Drained && how != backend.Forced {
 		return backend.Invalidf("how", "release %d workloads of job %q: %v is no way to release", len(ids), job, how)
 	}
-	s, err := l.jobs.Of(ctx, job)
+	s, err := l.at(ctx, job)
 	if err != nil {
 		return err
 	}
@@ -108,6 +118,7 @@ func (l *local) Release(ctx context.Context, job string, ids []backend.ID, how b
 			first = err
 		}
 	}
+	l.moveOut(job, s) // at once, where none of them lived: nobody may look again
 	return first
 }
 
@@ -117,13 +128,18 @@ func (l *local) Inventory(ctx context.Context) (backend.Inventory, error) {
 		return backend.Inventory{}, backend.Errorf(backend.Unavailable, "take the inventory: %w", err)
 	}
 	byDir := map[string]settings{}
-	for _, s := range l.jobs.All() {
+	for job, s := range l.jobs.All() {
+		at, err := l.lodge(s, job)
+		if err != nil {
+			return backend.Inventory{}, err
+		}
 		// Jobs that share a folder share its slots: the most generous block counts.
-		if old, ok := byDir[s.dir]; !ok || s.slots > old.slots {
-			byDir[s.dir] = s
+		if old, ok := byDir[at.dir]; !ok || s.slots > old.slots {
+			byDir[at.dir] = at.settings
 		}
 	}
 	inv := backend.Inventory{CPUMilli: 1000 * runtime.NumCPU(), MemoryBytes: machineMemory()}
+	inv.NodeCPUMilli, inv.NodeMemoryBytes = inv.CPUMilli, inv.MemoryBytes
 	for _, dir := range slices.Sorted(maps.Keys(byDir)) {
 		p, err := l.pool(byDir[dir])
 		if err != nil {

@@ -113,7 +113,7 @@ func (o *outputLog) Close() { o.file.Close() }
 
 // Logs implements backend.Backend.
 func (l *local) Logs(ctx context.Context, job string, id backend.ID, opts backend.LogOptions) (io.ReadCloser, error) {
-	s, err := l.jobs.Of(ctx, job)
+	s, err := l.at(ctx, job)
 	if err != nil {
 		return nil, err
 	}

@@ -188,7 +188,15 @@ func lockSelf(path string) (*os.File, error) {
 	}
 }
 
+// writeRecord writes the record into the folder that this supervisor has. Where that was taken away, another one may be in its place, with a process of its
+// own: its record is not ours to write.
 func (s *supervisor) writeRecord() error {
+	if has, err := s.lock.Stat(); err == nil {
+		if is, err := os.Stat(filepath.Join(s.dir, lockFile)); err != nil && errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(has, is) {
+			s.stale = false
+			return nil
+		}
+	}
 	err := backend.WriteJSON(filepath.Join(s.dir, statusFile), s.record)
 	s.stale = err != nil
 	return err

@@ -112,6 +112,48 @@ func TestReleaseOfTheLost(t *testing.T) {
 	}
 }
 
+// Who takes the folder away in which it is kept what runs has a second process started under the same name. The end of the first is no end of the second.
+func TestFolderTakenAwayUnderASupervisor(t *testing.T) {
+	c := newCluster(t)
+	b := inProcess(t, newGPUs())
+	configure(t, b, c.config("j"))
+	w := c.workload("j", workerOne, conformance.Steady)
+	ensure(t, b, "j", w)
+	first := waitFor(t, b, "j", "it runs", running)
+	old := c.record(t, "j").Supervisor
+	if err := os.RemoveAll(c.state()); err != nil {
+		t.Fatal(err)
+	}
+	ensure(t, b, "j", w)
+	waitFor(t, b, "j", "another one runs", func(st backend.Status) bool { return running(st) && st.PID != first.PID })
+	if err := syscall.Kill(first.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(old.PID, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Eventually(t, "the first supervisor has ended", func() error {
+		if old.Alive() {
+			return errors.New("it lives")
+		}
+		return nil
+	})
+	st := waitFor(t, b, "j", "the second runs on", running)
+	if rec := c.record(t, "j"); rec.Supervisor == old || rec.Final {
+		t.Errorf("the first one's record is in its place: %+v", rec)
+	}
+	if err := b.Release(t.Context(), "j", []backend.ID{workerOne}, backend.Forced); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Eventually(t, "a release ends it", func() error {
+		if _, err := backend.ProcessOf(st.PID); err == nil {
+			return errors.New("it lives")
+		}
+		return nil
+	})
+	conformance.Drop(t, b, "j")
+}
+
 // A supervisor that somebody else ends with SIGTERM (a machine that shuts down) drains its process, and Ensure
 // starts it again.
 func TestSupervisorTerminatedByAnother(t *testing.T) {

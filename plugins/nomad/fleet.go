@@ -87,6 +87,7 @@ func (f fleet) inventory() backend.Inventory {
 		takes := n.SchedulingEligibility == api.NodeSchedulingEligible && !n.Drain
 		inv.CPUMilli += 1000 * int(n.NodeResources.Cpu.TotalCpuCores)
 		inv.MemoryBytes += n.NodeResources.Memory.MemoryMB << 20
+		inv.NodeMemoryBytes = max(inv.NodeMemoryBytes, n.NodeResources.Memory.MemoryMB<<20)
 		for _, group := range n.NodeResources.Devices {
 			if !wanted(f.device, group) {
 				continue
@@ -147,6 +148,7 @@ func (n *nomad) Inventory(ctx context.Context) (backend.Inventory, error) {
 		one := f.inventory()
 		inv.Total, inv.Free, inv.Devices = inv.Total+one.Total, inv.Free+one.Free, append(inv.Devices, one.Devices...)
 		inv.CPUMilli, inv.MemoryBytes = inv.CPUMilli+one.CPUMilli, inv.MemoryBytes+one.MemoryBytes
+		inv.NodeMemoryBytes = max(inv.NodeMemoryBytes, one.NodeMemoryBytes) // its CPUs are shares of MHz, and what a core of them is the job's block says
 	}
 	inv.QueueWait = n.queueWait(ctx, all)
 	return inv, nil

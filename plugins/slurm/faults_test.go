@@ -267,6 +267,10 @@ func TestNodeDies(t *testing.T) {
 	if _, err := fmt.Sscanf(st.Node, "n%d", &dead); err != nil {
 		t.Fatalf("it runs on node %q", st.Node)
 	}
+	s.started(t, s.job, worker(0, 1), 1) // before its node is ended
+	if err := cluster.Launched(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	cluster.KillNode(dead)
 	defer func() {
 		if err := cluster.StartNode(dead); err != nil {

@@ -259,6 +259,7 @@ func (s *slurm) Inventory(ctx context.Context) (backend.Inventory, error) {
 func addNode(inv *backend.Inventory, sp spot, s settings) {
 	inv.CPUMilli += 1000 * sp.cpus
 	inv.MemoryBytes += int64(sp.memoryMB) << 20
+	inv.NodeCPUMilli, inv.NodeMemoryBytes = max(inv.NodeCPUMilli, 1000*sp.cpus), max(inv.NodeMemoryBytes, int64(sp.memoryMB)<<20)
 	if s.noGPUs {
 		for i := range sp.cpus {
 			d := backend.Device{ID: fmt.Sprintf("%s:slot-%d", sp.name, i), Node: sp.name}

@@ -14,7 +14,8 @@ type rollback struct {
 	incarnation uint64
 	at          time.Time
 	snapshotMS  int64
-	done        time.Time
+	done        time.Time // when none was left, or its server was replaced
+	left        uint64    // what its server lacked when it reported last; at done it is part of the next one
 	lost        map[int32]*spans.Set
 	fallbacks   []string // rpc.ServerMetrics
 	told        int      // log lines: its beginning, its end
@@ -76,24 +77,30 @@ func (m *machine) addRollback(now time.Time, i int) *rollback {
 	return r
 }
 
-// settleRollbacks notes which ones are made good. One whose server was replaced once more is over: what it still lacked is part of the next.
+// settleRollbacks notes which ones are made good. One whose server was replaced once more is over, and not made good: what it still lacked is part of the next.
 func (m *machine) settleRollbacks(now time.Time) {
 	for _, r := range m.rollbacks {
 		s := m.servers[r.server]
-		if r.done.IsZero() && s != nil && (s.info.GetIncarnation() > r.incarnation || m.remaining(r) == 0) {
+		switch {
+		case !r.done.IsZero() || s == nil:
+		case s.info.GetIncarnation() > r.incarnation:
 			r.done = now
+		default:
+			if r.left = m.remaining(r); r.left == 0 {
+				r.done = now
+			}
 		}
 	}
 }
 
-// remaining is how many offsets of a rollback its server still lacks; none once another process serves, and all while it has not reported to this chief.
+// remaining is how many offsets of a rollback its server still lacks, or lacked when it was replaced; all while it has not reported to this chief.
 func (m *machine) remaining(r *rollback) (n uint64) {
 	s := m.servers[r.server]
 	switch {
-	case s == nil && r.done.IsZero():
-		return r.offsets()
+	case !r.done.IsZero():
+		return r.left
 	case s == nil || s.info.GetIncarnation() != r.incarnation:
-		return 0
+		return r.offsets()
 	}
 	for p, lost := range r.lost {
 		n += uint64(spans.Subtract(lost, orEmpty(s.applied[p])).Size())
@@ -170,7 +177,7 @@ func (m *machine) rememberRollbacks(kept []*rpc.KeptRollback) {
 		}
 		r := &rollback{
 			server: int(b.GetServer()), incarnation: b.GetIncarnation(), at: time.UnixMilli(b.GetUnixMs()), snapshotMS: b.GetSnapshotUnixMs(),
-			lost: confirmed(k.GetLost()), fallbacks: b.GetFallbacks(), told: 1,
+			left: b.GetRemaining(), lost: confirmed(k.GetLost()), fallbacks: b.GetFallbacks(), told: 1,
 		}
 		if ms := b.GetDoneUnixMs(); ms > 0 {
 			r.done, r.told = time.UnixMilli(ms), 2

@@ -41,7 +41,7 @@ func TestRollbackIsReported(t *testing.T) {
 	wantRollbacks(t, m, at(4), r)
 
 	report(t, m, at(5), 1, 5, upTo(30))
-	r.Remaining, r.DoneUnixMs = 0, at(5).UnixMilli()
+	r.DoneUnixMs = at(5).UnixMilli() // over with 20 left, which are part of the next
 	again := &rpc.Rollback{Server: 1, Incarnation: 5, UnixMs: at(5).UnixMilli(), Offsets: 60, Remaining: 60}
 	wantRollbacks(t, m, at(5), r, again)
 	report(t, m, at(6), 1, 5, upTo(95))
@@ -120,7 +120,7 @@ func TestNextChiefKnowsWhatWasApplied(t *testing.T) {
 	last.remember(next.memory())
 	report(t, last, at(21), 0, 5, some(90)) // killed with all others, and its newest snapshot is older
 	report(t, last, at(22), 1, 6, some(70))
-	under.Remaining, under.DoneUnixMs = 0, at(22).UnixMilli() // what it still lacked is part of the next
+	under.DoneUnixMs = at(22).UnixMilli() // with 20 left: what it still lacked is part of the next
 	wantRollbacks(t, last, at(22), under,
 		&rpc.Rollback{Server: 0, Incarnation: 5, UnixMs: at(21).UnixMilli(), Offsets: 10, Remaining: 10},
 		&rpc.Rollback{Server: 1, Incarnation: 6, UnixMs: at(22).UnixMilli(), Offsets: 30, Remaining: 30})

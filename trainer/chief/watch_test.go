@@ -87,7 +87,7 @@ func watch(t *testing.T) *watched {
 
 func (w *watched) until(t *testing.T, what string, ok func(*rpc.JobStatus) bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		st, err := w.Status(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)

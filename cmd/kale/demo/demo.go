@@ -1,6 +1,6 @@
 // Package demo runs one job through a day of two minutes: the embedded broker, a synthetic week of traffic with its past days written first, a cluster
 // and its backend (this machine, unless another Cluster is given), up to six workers with an emulated accelerator. It ends with a summary that is computed
-// from what was left behind (the broker's log, the tablets' snapshots, the scheduler's records), and leaves nothing but a report.
+// from what was left behind (the broker's log, the tablets' snapshots, the scheduler's records; the AUC is what the workers counted), and leaves nothing but a report.
 //
 // Nothing in the scheduler or the trainer knows that this is a demo: they get a job file (examples/demo.hcl) with short times.
 package demo
@@ -12,6 +12,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -347,11 +349,28 @@ func waitUntil(ctx context.Context, at time.Time, ran <-chan error) error {
 	}
 }
 
+// causes are what a view knows of why nothing is trained, as the end of a sentence.
+func causes(v *core.View) string {
+	if v == nil {
+		return ": the scheduler has not looked at the job yet"
+	}
+	why := slices.Clone(v.Problems)
+	for _, s := range []string{v.Cause, v.Sample.Unknown, v.Waits} {
+		if s != "" {
+			why = append(why, s)
+		}
+	}
+	if len(why) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(why, "; ")
+}
+
 // freeze keeps the model as it is when the day begins: what it would be worth if it learnt no more.
 func (d *demo) freeze(ctx context.Context, s *core.Scheduler) error {
 	v := s.View()
 	if v == nil || v.Chief == nil || v.Sample.Running == 0 {
-		return fmt.Errorf("after %v of lead-in no worker trains; the logs are in %s", leadIn, d.stateDir)
+		return fmt.Errorf("after %v of lead-in no worker trains%s (kale demo -keep leaves the logs to be read)", leadIn, causes(v))
 	}
 	if err := s.Snapshot(ctx); err != nil {
 		return err
@@ -370,7 +389,7 @@ func (d *demo) freeze(ctx context.Context, s *core.Scheduler) error {
 func (d *demo) settle(ctx context.Context, s *core.Scheduler) error {
 	deadline := time.Now().Add(settleIn)
 	for time.Now().Before(deadline) {
-		if v := s.View(); v != nil && v.Sample.Lag != nil && v.Sample.LagRecords == 0 && v.Now.After(d.end.Add(time.Second)) {
+		if v := s.View(); v != nil && v.Sample.Lag != nil && v.Sample.LagRecords != nil && *v.Sample.LagRecords == 0 && v.Now.After(d.end.Add(time.Second)) {
 			d.atEnd = v.Chief
 			return nil
 		}

@@ -39,6 +39,7 @@ func TestPromisesCanBeBroken(t *testing.T) {
 		"ahead":        func(s *Summary) { s.ScaleOutsAhead = 1 },
 		"Scale-ins":    func(s *Summary) { s.ScaleIns = 1 },
 		"gap":          func(s *Summary) { s.RescaleGapMaxMS = 501 },
+		"Longest gap":  func(s *Summary) { s.RescaleGapsUnknown = 1 },
 		"GPU-hours":    func(s *Summary) { s.GPUHours = 0.76 },
 		"AUC":          func(s *Summary) { s.AUCStale = 0.7901 },
 	} {
@@ -79,7 +80,7 @@ func TestVerdictNamesFieldsOfTheSummary(t *testing.T) {
 	}
 	for _, key := range []string{ // what scripts read
 		"produced", "trained", "lost", "repeated", "violation_pct", "lag_p50_s", "lag_p99_s", "lag_max_s", "slo_max_lag_s", "scale_outs", "scale_outs_ahead", "scale_ins",
-		"rescale_gap_max_ms", "gpu_hours", "gpu_hours_static_max", "gpu_busy_pct", "auc", "auc_stale", "report", "promises_kept", "missed", "rc",
+		"rescale_gap_max_ms", "rescale_gaps_unknown", "gpu_hours", "gpu_hours_static_max", "gpu_busy_pct", "auc", "auc_stale", "report", "promises_kept", "missed", "rc",
 	} {
 		if _, ok := fields[key]; !ok {
 			t.Errorf("the summary has no %q", key)
@@ -116,7 +117,7 @@ func TestOnlyTheDaysRescalesCount(t *testing.T) {
 	if err := d.fromRescales(st, &audit.Entries{}, &s); err != nil {
 		t.Fatal(err)
 	}
-	want := Summary{ScaleOuts: 1, ScaleIns: 1, RescalesOutside: 2, RescaleGapMaxMS: 30}
+	want := Summary{ScaleOuts: 1, ScaleIns: 1, RescalesOutside: 2, RescaleGapMaxMS: 30, RescaleGapsUnknown: 1}
 	if diff := cmp.Diff(want, s); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

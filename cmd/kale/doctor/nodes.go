@@ -3,7 +3,6 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kale-sched/kale/cmd/internal/folder"
@@ -41,8 +39,10 @@ type expedition struct {
 	p       Patient
 	b       backend.Backend
 	run     string
-	meet    string // address that probes call back
-	ours    bool   // what answers there is this process
+	over    time.Time // when neither this process nor a probe of its is at work any more, whatever becomes of it
+	ranks   int       // the first of those that its probes have
+	meet    string    // address that probes call back
+	ours    bool      // what answers there is this process
 	probes  []*probed
 	unfound string // why there is no further node
 }
@@ -50,6 +50,7 @@ type expedition struct {
 // probed is one probe and what came of it.
 type probed struct {
 	id     backend.ID
+	index  int // from 0; its rank is another
 	status backend.Status
 	lines  []probe.Line
 	rest   []string // of its log
@@ -75,7 +76,9 @@ func (p Patient) nodes(ctx context.Context, b backend.Backend) (out []Finding) {
 			}
 		}()
 	}
-	e := &expedition{p: p, b: b, run: strings.ToLower(rand.Text()[:12])}
+	over := p.over()
+	e := &expedition{p: p, b: b, run: leavable(over), over: over}
+	e.ranks = freeRanks(e.clear(ctx))
 	lis, address, err := core.ListenAsScheduler(ctx, p.Job)
 	if err != nil {
 		return []Finding{ok(nodesCheck, "%v", err).but(Fail, "Nodes call the scheduler at that address: correct the job's network block, or free the port.")}
@@ -110,10 +113,13 @@ func (p Patient) nodes(ctx context.Context, b backend.Backend) (out []Finding) {
 
 // aside has the backend keep what it knows of the job in a folder of its own from now on.
 func (p Patient) aside(ctx context.Context, b backend.Backend) (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "kale-doctor-"); err != nil {
+	clearFolders(filepath.Join(os.TempDir(), asidePrefix))
+	if dir, err = os.MkdirTemp("", asidePrefix+leavable(p.over())+"-"); err != nil {
 		return "", err
 	}
-	if _, err = core.ConfigureBackend(ctx, b, p.Job, dir); err != nil {
+	j := *p.Job
+	j.Checkpoint.Dir = dir // beside which it notes where that folder is
+	if _, err = core.ConfigureBackend(ctx, b, &j, dir); err != nil {
 		return "", errors.Join(err, os.RemoveAll(dir))
 	}
 	return dir, nil
@@ -171,7 +177,7 @@ func (e *expedition) sweep(missing folder.Made) {
 
 // send starts one probe after the other, each on a node that has none yet. The error: not even one was placed.
 func (e *expedition) send(ctx context.Context) error {
-	generation := uint64(time.Now().UnixMilli()) // above that of every earlier look
+	generation := uint64(e.over.UnixMilli()) // whoever comes later sees by it whether anybody awaits the probe
 	most := probe.Most
 	if e.p.local() {
 		most = 1
@@ -183,7 +189,7 @@ func (e *expedition) send(ctx context.Context) error {
 			return nil // every node that the backend tells of has one
 		}
 		w, err := core.ProbeWorkload(core.Options{Job: e.p.Job, Trainer: e.p.Trainer, Env: e.p.Env}, core.Probe{
-			Run: e.run, Index: i, Generation: generation, Limit: e.p.ProbeLimit + letGoLimit, Meet: e.meet, Avoid: used,
+			Run: e.run, Index: i, Rank: e.ranks + i, Generation: generation, Limit: e.p.ProbeLimit + letGoLimit, Meet: e.meet, Avoid: used,
 		})
 		if err != nil {
 			return err
@@ -194,7 +200,7 @@ func (e *expedition) send(ctx context.Context) error {
 			defer cancel()
 			placing = bounded
 		}
-		one := &probed{id: w.ID}
+		one := &probed{id: w.ID, index: i}
 		e.probes = append(e.probes, one) // before it is asked for: an answer that is lost must not lose the probe
 		if err := e.place(placing, one, w); err != nil {
 			if i == 0 {

@@ -24,7 +24,7 @@ import (
 const badOffset = 0.5
 
 // name is the node that a probe is on.
-func (o *probed) name() string { return cmp.Or(o.status.Node, "probe "+fmt.Sprint(o.id.Rank)) }
+func (o *probed) name() string { return cmp.Or(o.status.Node, "probe "+fmt.Sprint(o.index)) }
 
 func (o *probed) wrote() *probe.Wrote {
 	for _, l := range o.lines {
@@ -245,7 +245,7 @@ func (e *expedition) shared() Finding {
 			if w := writer.wrote(); writer == reader || w == nil || w.Error != "" {
 				continue
 			}
-			switch s := saw[writer.id.Rank]; {
+			switch s := saw[writer.index]; {
 			case s == nil:
 				blind = append(blind, fmt.Sprintf("node %s does not see what %s wrote in %s", reader.name(), writer.name(), dir))
 			case s.Wrong != "":
@@ -314,22 +314,22 @@ func (e *expedition) network(one *probed, n *probe.Network) Finding {
 func (e *expedition) betweenNodes() (out []Finding) {
 	var bad, apart []string
 	calls, worst := 0, 0.0
-	byRank := map[int]string{}
+	byIndex := map[int]string{}
 	for _, one := range e.probes {
-		byRank[one.id.Rank] = one.name()
+		byIndex[one.index] = one.name()
 	}
 	for _, one := range e.probes {
 		saw := one.saw()
-		for _, rank := range slices.Sorted(maps.Keys(saw)) {
-			s := saw[rank]
+		for _, i := range slices.Sorted(maps.Keys(saw)) {
+			s := saw[i]
 			switch {
 			case s.DialError != "":
-				bad = append(bad, fmt.Sprintf("node %s does not reach %s: %s", one.name(), byRank[rank], s.DialError))
+				bad = append(bad, fmt.Sprintf("node %s does not reach %s: %s", one.name(), byIndex[i], s.DialError))
 			case s.Offset != nil:
 				calls++
 				worst = max(worst, math.Abs(*s.Offset))
-				if math.Abs(*s.Offset) > badOffset && one.id.Rank < rank {
-					apart = append(apart, fmt.Sprintf("the clock of %s is %+.1f s against that of %s", byRank[rank], *s.Offset, one.name()))
+				if math.Abs(*s.Offset) > badOffset && one.index < i {
+					apart = append(apart, fmt.Sprintf("the clock of %s is %+.1f s against that of %s", byIndex[i], *s.Offset, one.name()))
 				}
 			}
 		}

@@ -237,8 +237,8 @@ func (r *rig) awaitLagZero() {
 			return err.Error()
 		case v.Sample.Lag == nil:
 			return "it does not know the lag"
-		case v.Sample.LagRecords > 0:
-			return fmt.Sprintf("it sees %d records", v.Sample.LagRecords)
+		case v.Sample.LagRecords != nil && *v.Sample.LagRecords > 0:
+			return fmt.Sprintf("it sees %d records", *v.Sample.LagRecords)
 		}
 		return ""
 	})

@@ -73,8 +73,11 @@ func (r *rig) describe() string {
 	if v, err := r.view(); err != nil {
 		fmt.Fprintln(&b, err)
 	} else {
-		fmt.Fprintf(&b, "target %d running %d pending %d draining %d, lag %d records, problems %q\n",
-			v.Sample.Target, v.Sample.Running, v.Sample.Pending, v.Sample.Draining, v.Sample.LagRecords, v.Problems)
+		fmt.Fprintf(&b, "target %d running %d pending %d draining %d, problems %q\n",
+			v.Sample.Target, v.Sample.Running, v.Sample.Pending, v.Sample.Draining, v.Problems)
+		if n := v.Sample.LagRecords; n != nil {
+			fmt.Fprintf(&b, "%d records wait\n", *n)
+		}
 		if v.Decision != nil {
 			fmt.Fprintln(&b, v.Decision.Decision.Explain())
 		}

@@ -107,7 +107,7 @@ func guard(root string) {
 		}
 	}()
 	told := map[int]bool{}
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		left := processes(root)
 		if len(left) == 0 {
 			return

@@ -185,6 +185,7 @@ type rig struct {
 // scheduler is `kale run` as a child of the test.
 type scheduler struct {
 	cmd   *exec.Cmd
+	began time.Time
 	ended chan struct{} // closed when it has ended; err is valid then
 	err   error
 }
@@ -297,7 +298,7 @@ func (r *rig) start() {
 	if err := cmd.Start(); err != nil {
 		r.t.Fatalf("start the scheduler: %v", err)
 	}
-	s := &scheduler{cmd: cmd, ended: make(chan struct{})}
+	s := &scheduler{cmd: cmd, began: time.Now(), ended: make(chan struct{})}
 	go func() { // ends with the scheduler, which cleanUp sees to
 		defer close(s.ended)
 		s.err = cmd.Wait()
@@ -409,7 +410,7 @@ func (r *rig) cleanUp() {
 		_ = r.sched.cmd.Process.Kill() // it may have ended
 		<-r.sched.ended
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for r.o.with == nil && r.look != nil && len(processes(r.dir)) > 0 {
 		err := r.releaseAll(ctx)

@@ -27,8 +27,9 @@ type storm struct {
 	latest  time.Time // when a fault last struck or was healed
 }
 
-// startWithin is how long after a fault a scheduler may still end of it: it was started while the fault acted, and takes its time to find out.
-const startWithin = 15 * time.Second
+// endWithin is how long after a fault a scheduler that ran may still end of it. One that was started while the fault acted takes its time to find out: as
+// long as anything is waited for.
+const endWithin = 15 * time.Second
 
 // calmWithin bounds how long a job may need after a storm. Slurm's backend gives a launch that was lost a minute, and the next one of that place two.
 const calmWithin = 5 * time.Minute
@@ -139,7 +140,8 @@ func (c *storm) tend() {
 	default:
 		return
 	}
-	if len(c.healing) == 0 && now.Sub(c.latest) > startWithin || c.tries > 100 {
+	excused := len(c.healing) > 0 || now.Sub(c.latest) <= endWithin || c.sched.began.Before(c.latest) && now.Sub(c.sched.began) < patience
+	if !excused || c.tries > 100 {
 		c.fatalf("the scheduler ended by itself: %v", c.sched.err)
 	}
 	c.tries++

@@ -102,7 +102,7 @@ func (d *demo) step(by time.Duration) *core.View {
 	v.History = plan.Series{Start: d.now.Truncate(time.Second).Add(-time.Duration(len(d.history)) * time.Second), Step: time.Second, Values: d.history}
 	mean := d.expected(d.now)
 	v.Sample = core.Sample{
-		At: d.now, Rate: &arrivals, Trained: trained, Lag: &lag, LagRecords: int64(lag * arrivals), Forecast: &core.Band{Mean: mean, Lower: 0.9 * mean, Upper: 1.12 * mean},
+		At: d.now, Rate: &arrivals, Trained: trained, Lag: &lag, LagRecords: new(int64(lag * arrivals)), Forecast: &core.Band{Mean: mean, Lower: 0.9 * mean, Upper: 1.12 * mean},
 		Capacity: d.model.Throughput(d.running, 2), Target: d.target, Running: d.running, Pending: d.pending, Draining: d.draining, Held: d.running + d.pending + d.draining,
 		Busy: math.Min(1, trained/capacity),
 	}

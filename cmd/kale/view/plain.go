@@ -115,7 +115,7 @@ func (p *printer) decisions(f Frame, first bool) []string {
 	if c := v.LastChange; c != nil && c.Decision.At.After(p.change) {
 		p.change = c.Decision.At
 		if !first {
-			out = append(out, f.event(c.Decision.At, "decision", decided(c)))
+			out = append(out, f.event(c.Decision.At, "decision", decided(c, c.Decision.Reason)))
 		}
 	}
 	if v.Decision == nil {
@@ -123,7 +123,7 @@ func (p *printer) decisions(f Frame, first bool) []string {
 	}
 	held := v.Decision.Decision.Kind == plan.KindHold && v.Decision.Observation.Hold.Unknown
 	if held && !p.held {
-		out = append(out, f.event(v.Decision.Decision.At, "decision", decided(v.Decision)))
+		out = append(out, f.event(v.Decision.Decision.At, "decision", decided(v.Decision, v.Decision.Decision.Reason)))
 	}
 	p.held = held
 	return out
@@ -195,10 +195,10 @@ func status(v *core.View) string {
 	s := v.Sample
 	text := job.Count(s.Running, "worker")
 	if s.Pending > 0 {
-		text += fmt.Sprintf(" +%d pending", s.Pending)
+		text += fmt.Sprintf(" +%d starting", s.Pending)
 	}
 	if s.Draining > 0 {
-		text += fmt.Sprintf(" -%d draining", s.Draining)
+		text += fmt.Sprintf(" -%d leaving", s.Draining)
 	}
 	arrivals := "unknown"
 	if s.Rate != nil {
@@ -206,7 +206,7 @@ func status(v *core.View) string {
 	}
 	text += "  arrivals " + arrivals + ", trained " + rate(s.Trained) + "/s, capacity " + rate(s.Capacity) + "/s"
 	if s.Lag == nil {
-		text += "  lag unknown"
+		text += "  lag unknown" + waiting(s)
 	} else {
 		text += "  lag " + seconds(*s.Lag)
 		if *s.Lag > v.MaxLag.Seconds() {

@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,16 +38,29 @@ func Render(f Frame, width, height int) string {
 	if f.View == nil {
 		return cut([]string{f.bold().Render(f.title()), "", "The scheduler has not looked at the job yet …", clean(f.Note), "", f.dim(f.hint())}, width, height)
 	}
-	body, foot := f.body(width), f.foot(width)
+	foot := f.foot(width)
 	foot = foot[max(0, len(foot)-height+1):] // the last lines, under the first of all
-	head := []string{f.head(width)}
-	room := height - len(head) - len(foot) - len(body) - 4                           // the legend, the times and two empty lines
-	tall := min(room, max(8, height*2/5, min(height/2, room-len(f.View.Workers)-3))) // what the table of workers leaves
-	if chart := rateChart(f, width, tall); len(chart) > 0 {
-		head = append(append(append(head, f.legend()), chart...), "")
-		body = append(body, f.workerTable(height-len(head)-len(body)-len(foot)-1, width)...)
+	head := append([]string{f.head(width)}, f.legend(width)...)
+	facts, why, before := f.facts(width), f.decision(width), append(f.doubt(width), f.change(width)...)
+	after := f.rescale(width)
+	air := 3 // an empty line under the chart, one under the facts, and one above the last lines
+	room := func() int {
+		return height - len(head) - len(foot) - len(facts) - len(why) - len(before) - len(after) - air - 1 // the times under the chart
 	}
-	lines := append(head, body...)
+	if room() < 6 {
+		air = 0
+	}
+	if room() < 3 {
+		before = nil // what a small terminal can do without
+	}
+	tall := min(room(), max(8, height*2/5, min(height/2, room()-len(f.View.Workers)-3))) // what the table of workers leaves
+	space := make([]string, air/3)
+	lines, table := head, []string(nil)
+	if chart := rateChart(f, width, tall); len(chart) > 0 {
+		lines = append(append(lines, chart...), space...)
+		table = f.workerTable(room()-tall, width)
+	}
+	lines = slices.Concat(lines, facts, space, why, before, after, table)
 	if gap := height - len(lines) - len(foot); gap > 0 {
 		lines = append(lines, make([]string, gap)...)
 	} else if gap < 0 {
@@ -115,13 +129,11 @@ func (f Frame) hint() string {
 	return clean(f.Hint)
 }
 
-// head is the first line: what is shown on the left, the clock on the right.
+// head is the first line: what is shown on the left, the clock on the right. Where there is no room for all of it, the title is left out.
 func (f Frame) head(width int) string {
 	v := f.View
-	left := f.bold().Render(f.title()) + "  job " + f.bold().Render(clean(v.Job)) + f.dim(" · ") + clean(v.Mode)
-	if v.Emulated {
-		left += f.dim(" · ") + f.style("5").Render("emulated accelerators")
-	}
+	title := f.bold().Render(f.title()) + "  "
+	left := "job " + f.bold().Render(clean(v.Job)) + f.dim(" · ") + clean(v.Mode)
 	switch {
 	case v.Stopped:
 		left += f.dim(" · ") + f.style("1").Render("stopped")
@@ -132,37 +144,50 @@ func (f Frame) head(width int) string {
 	case v.Manual.Pinned:
 		left += f.dim(" · ") + f.style("3").Render(fmt.Sprintf("pinned at %d", v.Manual.Target))
 	}
-	right := "up " + job.Length(v.Now.Sub(v.Started)) + "  " + f.clock(v.Now)
-	gap := width - ansi.StringWidth(left) - ansi.StringWidth(right)
-	if gap < 2 {
-		left = fit(left, width-ansi.StringWidth(right)-2)
-		gap = max(1, width-ansi.StringWidth(left)-ansi.StringWidth(right))
+	if v.Emulated {
+		left += f.dim(" · ") + f.style("5").Render("emulated accelerators")
 	}
-	return left + strings.Repeat(" ", gap) + right
+	right := "up " + job.Length(v.Now.Sub(v.Started)) + "  " + f.clock(v.Now)
+	room := width - ansi.StringWidth(right) - 2
+	if ansi.StringWidth(title+left) <= room {
+		left = title + left
+	}
+	left = fit(left, room)
+	return left + strings.Repeat(" ", max(1, width-ansi.StringWidth(left)-ansi.StringWidth(right))) + right
 }
 
-// legend says what the chart's lines are, with their newest values.
-func (f Frame) legend() string {
+// legend says what the chart's lines are, with their newest values, in one line or, where there is no room, in two.
+func (f Frame) legend(width int) []string {
 	v := f.View
-	arrivals, forecast := "unknown", "none"
+	arrivals := "unknown"
 	if now, ok := last(f.Trail, func(s core.Sample) *float64 { return s.Rate }); ok && v.Sample.Rate != nil {
-		arrivals = rate(now)
+		arrivals = rate(now) + " records/s"
 	}
-	if len(v.Forecast.Mean) > 0 {
-		forecast = rate(v.Forecast.Mean[len(v.Forecast.Mean)-1]) + " in " + job.Length(f.horizon())
+	known := f.style("6").Render("── arrivals ") + arrivals + "  " + f.style("5").Render("━━ capacity ") + rate(v.Sample.Capacity)
+	expected, horizon := f.style("3").Render("╌╌ forecast ")+"none", ""
+	if n := len(v.Forecast.Mean); n > 0 {
+		expected = f.style("3").Render("╌╌ forecast ") + rate(v.Forecast.Mean[n-1])
+		if n <= len(v.Forecast.Lower) && n <= len(v.Forecast.Upper) {
+			expected += " (" + rate(v.Forecast.Lower[n-1]) + "–" + rate(v.Forecast.Upper[n-1]) + ")"
+		}
+		horizon = " in " + job.Length(f.horizon())
 		if !v.Forecast.Trusted {
-			forecast = f.style("1").Render("not trusted")
+			horizon += f.style("1").Render(", not trusted")
 		}
 	}
-	return f.bold().Render("records/s") + "  " + f.style("6").Render("── arrivals ") + arrivals + "  " + f.style("5").Render("━━ capacity ") + rate(v.Sample.Capacity) +
-		"  " + f.style("3").Render("╌╌·· forecast ") + forecast
+	one := known + "  " + expected
+	switch {
+	case ansi.StringWidth(one+horizon)+2 <= width:
+		return []string{strings.Replace(one+horizon, "╌╌", "╌╌··", 1)} // with the band's sign
+	case v.Forecast.Trusted && ansi.StringWidth(one) <= width: // the axis says how far it reaches
+		return []string{one}
+	}
+	return []string{known, expected + horizon}
 }
 
-// body are the lines under the chart.
-func (f Frame) body(width int) []string {
-	lines := []string{f.workers(width), f.lag(), f.model(), f.totals(), ""}
-	lines = append(lines, f.decisions(width)...)
-	return append(lines, f.rescale(width)...)
+// facts are the lines under the chart: what is so now.
+func (f Frame) facts(width int) []string {
+	return []string{f.workers(width), f.lag(width), f.model(width), f.totals()}
 }
 
 // line is a label and what it says.
@@ -184,14 +209,21 @@ func (f Frame) paragraph(label, text string, width, n int) []string {
 
 func (f Frame) workers(width int) string {
 	s, v := f.View.Sample, f.View
-	text := fmt.Sprintf("  %d running", s.Running)
+	do := "train"
+	switch {
+	case v.Manual.Paused:
+		do = "ready"
+	case s.Running == 1:
+		do = "trains"
+	}
+	text := fmt.Sprintf("  %d %s", s.Running, do)
 	if s.Pending > 0 {
-		text += f.style("3").Render(fmt.Sprintf("  %d pending", s.Pending))
+		text += f.style("3").Render(fmt.Sprintf("  %d starting", s.Pending))
 	}
 	if s.Draining > 0 {
-		text += f.style("5").Render(fmt.Sprintf("  %d draining", s.Draining))
+		text += f.style("5").Render(fmt.Sprintf("  %d leaving", s.Draining))
 	}
-	text += f.dim(fmt.Sprintf("  target %d of %d–%d, %d held", s.Target, v.Min, v.Max, s.Held))
+	text += f.dim(fmt.Sprintf("  of %d wanted (%d to %d)", s.Target, v.Min, v.Max))
 	slots := max(v.Max, s.Running+s.Pending+s.Draining)
 	room := max(4, min(width-labels-ansi.StringWidth(text), 40))
 	shown := min(slots, room)
@@ -205,17 +237,23 @@ func (f Frame) workers(width int) string {
 	return f.line("workers", bar+text)
 }
 
-func (f Frame) lag() string {
+func (f Frame) lag(width int) string {
 	v := f.View
 	s := v.Sample
 	if s.Lag == nil {
-		why := s.Unknown
+		why := s.LagUnknown
+		if why == "" {
+			why = s.Unknown
+		}
 		if why == "" {
 			why = "not measured yet"
 		}
-		return f.line("lag", f.style("3").Render("unknown: ")+clean(why))
+		return f.line("lag", f.style("3").Render("unknown: ")+clean(why)+waiting(s))
 	}
-	const cells = 20
+	cells := 20
+	if width < 70 {
+		cells = 10
+	}
 	share := 0.0
 	if v.MaxLag > 0 {
 		share = *s.Lag / v.MaxLag.Seconds()
@@ -227,51 +265,61 @@ func (f Frame) lag() string {
 	case share > 0.5:
 		colour = "3"
 	}
-	full := min(cells, max(0, int(share*cells+0.5)))
+	full := min(cells, max(0, int(share*float64(cells)+0.5)))
 	text := f.style(colour).Render(strings.Repeat("█", full)) + f.dim(strings.Repeat("·", cells-full)) + "  " + f.style(colour).Render(seconds(*s.Lag)+word) +
-		f.dim(" of "+job.Length(v.MaxLag)) + fmt.Sprintf("  %s records", plan.Thousands(uint64(max(0, s.LagRecords))))
+		f.dim(" of "+job.Length(v.MaxLag)) + waiting(s)
 	if s.Repairing {
 		text += f.style("3").Render("  repairing: trained records are counted again")
 	}
 	return f.line("lag", text)
 }
 
-func (f Frame) model() string {
-	v := f.View
-	n := v.Sample.Running
-	basis := ""
-	if word := v.ModelBasis.Word(n, len(v.Servers)); word != "" {
-		basis = " (" + word + ")"
+// waiting is how many records wait, where that is known.
+func waiting(s core.Sample) string {
+	if s.LagRecords == nil {
+		return ""
 	}
-	text := fmt.Sprintf("%s of F(%d) = %s/s%s, busy %s", rate(v.Sample.Trained), n, rate(v.Sample.Capacity), basis, percent(v.Sample.Busy))
-	if v.Emulated {
-		text += " (emulated)"
-	}
-	if d := v.Decision; d != nil && d.Decision.Saturated {
-		text += f.style("1").Render("  SATURATED")
-	}
-	return f.line("training", text+f.dim("  "+clean(v.Model)))
+	return fmt.Sprintf("  %s records", plan.Thousands(*s.LagRecords))
 }
 
+// model is what is trained of what could be, by the throughput model.
+func (f Frame) model(width int) string {
+	v := f.View
+	basis := ""
+	if word := v.ModelBasis.Word(v.Sample.Running, len(v.Servers)); word != "" {
+		basis = " (" + word + ")"
+	}
+	busy := basis + ", busy " + percent(v.Sample.Busy)
+	if v.Emulated {
+		busy += " (emulated)"
+	}
+	if d := v.Decision; d != nil && d.Decision.Saturated {
+		busy += f.style("1").Render("  SATURATED")
+	}
+	of := rate(v.Sample.Trained) + " of " + rate(v.Sample.Capacity)
+	for _, text := range []string{of + " records/s" + busy + f.dim("  "+clean(v.Model)), of + " records/s" + busy} {
+		if labels+ansi.StringWidth(text) <= width {
+			return f.line("training", text)
+		}
+	}
+	return f.line("training", of+"/s"+busy)
+}
+
+// totals are what was trained since the job began, and first what could not be.
 func (f Frame) totals() string {
 	v := f.View
 	text := "unknown number of records"
 	if v.Trained != nil {
 		text = plan.Thousands(*v.Trained) + " records"
 	}
-	if v.AUC != nil && *v.AUC >= 0 && *v.AUC <= 1 {
-		text += fmt.Sprintf("  AUC so far %.4f", *v.AUC)
-	}
-	dead, lost := fmt.Sprintf("  %s dead", plan.Thousands(v.Dead)), fmt.Sprintf("  %s lost", plan.Thousands(v.Lost))
 	if v.Dead > 0 {
-		dead = f.style("3").Render(dead)
-	} else {
-		dead = f.dim(dead)
+		text += f.style("3").Render(fmt.Sprintf("  %s could not be decoded", plan.Thousands(v.Dead)))
 	}
 	if v.Lost > 0 {
-		lost = f.style("1").Render(lost)
-	} else {
-		lost = f.dim(lost)
+		text += f.style("1").Render(fmt.Sprintf("  %s lost to retention", plan.Thousands(v.Lost)))
+	}
+	if v.AUC != nil && *v.AUC >= 0 && *v.AUC <= 1 {
+		text += fmt.Sprintf("  AUC so far %.4f", *v.AUC)
 	}
 	up := 0
 	for _, s := range v.Servers {
@@ -279,36 +327,66 @@ func (f Frame) totals() string {
 			up++
 		}
 	}
-	return f.line("trained", text+dead+lost+f.dim(fmt.Sprintf("  servers %d/%d up", up, len(v.Servers))))
+	colour := "8"
+	if up < len(v.Servers) {
+		colour = "1"
+	}
+	return f.line("trained", text+f.style(colour).Render(fmt.Sprintf("  %d/%s up", up, job.Count(len(v.Servers), "server"))))
 }
 
-// decisions are the last one, and the last that changed something where that is another.
-func (f Frame) decisions(width int) []string {
+// decision is the last one.
+func (f Frame) decision(width int) []string {
 	v := f.View
 	if v.Decision == nil {
 		return []string{f.line("decision", f.dim("none yet"))}
 	}
-	out := f.paragraph("decision", f.sentence(v.Decision), width, 2)
-	if v.LastChange != nil && !v.LastChange.Decision.At.Equal(v.Decision.Decision.At) {
-		out = append(out, f.paragraph("change", f.sentence(v.LastChange), width, 2)...)
+	return f.paragraph("decision", f.sentence(v.Decision), width, 2)
+}
+
+// doubt is why the forecast is not trusted.
+func (f Frame) doubt(width int) []string {
+	fc := f.View.Forecast
+	if fc.Trusted || fc.Reason == "" {
+		return nil
 	}
-	return out
+	return f.paragraph("forecast", "not trusted: "+fc.Reason, width, 2)
+}
+
+// change is the last decision that changed something, where that is not the last one.
+func (f Frame) change(width int) []string {
+	v := f.View
+	if v.Decision == nil || v.LastChange == nil || v.LastChange.Decision.At.Equal(v.Decision.Decision.At) {
+		return nil
+	}
+	return f.paragraph("change", f.sentence(v.LastChange), width, 2)
 }
 
 // sentence says when and what was decided, and why.
-func (f Frame) sentence(r *core.Record) string { return f.clock(r.Decision.At) + " " + decided(r) }
+func (f Frame) sentence(r *core.Record) string {
+	return f.clock(r.Decision.At) + " " + decided(r, Reason(r))
+}
+
+// Reason is why something was decided, without the gate's words on a forecast that is not trusted where those are long: they would leave no room for
+// what was decided by instead, and kale status has them.
+func Reason(r *core.Record) string {
+	why := r.Observation.Forecast.Reason
+	if len(why) < 40 {
+		return r.Decision.Reason
+	}
+	return strings.ReplaceAll(r.Decision.Reason, ": "+why, "")
+}
 
 // decided says what was decided and why.
-func decided(r *core.Record) string {
+func decided(r *core.Record, why string) string {
 	d, text := r.Decision, ""
 	switch {
 	case d.Kind == plan.KindHold: // Its reason begins with the words.
 	case d.Current != d.Target:
-		text = fmt.Sprintf("%s %d → %d: ", d.Kind, d.Current, d.Target)
+		text = fmt.Sprintf("%s %d → %d: ", d.Kind.Words(), d.Current, d.Target)
 	default:
-		text = fmt.Sprintf("stay at %d: ", d.Target)
+		text = fmt.Sprintf("%s at %d: ", d.Kind.Words(), d.Target)
 	}
-	text += d.Reason
+	text += why
 	if r.ObserveOnly {
 		text += " (observed only: nothing is done)"
 	}

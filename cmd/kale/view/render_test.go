@@ -131,7 +131,7 @@ func TestScreens(t *testing.T) {
 			at(t, d, 48*time.Second)
 			d.unknown = "the chief does not answer since 40 s"
 			f := at(t, d, 50*time.Second)
-			f.View.Sample.Lag, f.View.Sample.Rate, f.View.Sample.Unknown = nil, nil, d.unknown
+			f.View.Sample.Lag, f.View.Sample.LagRecords, f.View.Sample.Rate, f.View.Sample.Unknown = nil, nil, nil, d.unknown
 			f.View.Forecast.Trusted, f.View.Forecast.Reason = false, "it was worse than seasonal naive"
 			f.View.Manual = plan.Manual{Pinned: true, Target: 4}
 			return f
@@ -142,6 +142,7 @@ func TestScreens(t *testing.T) {
 			f := frame()
 			f.Zone = time.UTC
 			golden(t, name+"_80x24.txt", Render(f, 80, 24))
+			golden(t, name+"_60x20.txt", Render(f, 60, 20))
 			golden(t, name+"_120x40.txt", Render(f, 120, 40))
 		})
 	}
@@ -311,10 +312,10 @@ func TestLastRescaleComesFromTheCaller(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for want, change := range map[string]func(*core.Rescale){
-		"start 0 → 2 took 2.1s, gap 48ms":                            func(r *core.Rescale) { r.From = 0 },
-		"scale-in 1 → 2 took 2.1s":                                   func(r *core.Rescale) { r.Kind, r.GapKnown = plan.KindIn, false },
-		"scale-out 1 → 2 given up after 2.1s: worker 1 is not ready": func(r *core.Rescale) { r.Aborted, r.Unfinished = true, "worker 1 is not ready" },
-		"scale-out 1 → 2 replaced by another decision after 2.1s":    func(r *core.Rescale) { r.Aborted = true },
+		"start 0 → 2 took 2.1s, gap 48ms":                                   func(r *core.Rescale) { r.From = 0 },
+		"scale-in 1 → 2 took 2.1s":                                          func(r *core.Rescale) { r.Kind, r.GapKnown = plan.KindIn, false },
+		"scale-out 1 → 2 given up after 2.1s: worker 1, which is not ready": func(r *core.Rescale) { r.Aborted, r.Unfinished = true, "worker 1, which is not ready" },
+		"scale-out 1 → 2 replaced by another decision after 2.1s":           func(r *core.Rescale) { r.Aborted = true },
 		"scale-out 1 → 2 took 2.1s, gap 48ms, 10s after the load came": func(r *core.Rescale) {
 			r.FirstTrained = begin.Add(10 * time.Second)
 			r.ConfiguredCapacity = 1

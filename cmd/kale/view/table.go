@@ -24,7 +24,7 @@ func (f Frame) workerTable(room, width int) []string {
 		shown--
 	}
 	for _, w := range workers[:shown] {
-		out = append(out, strings.TrimRight(fmt.Sprintf(form, "", clean(w.ID), clean(w.Backend), clean(w.Member), rate(w.Rate), percent(w.Busy), rate(float64(w.Queue)), partitions(w)), " "))
+		out = append(out, strings.TrimRight(fmt.Sprintf(form, "", clean(w.ID), clean(w.Backend), clean(w.Member), rate(w.Rate), percent(w.Busy), rate(float64(w.Queue)), Partitions(w.Partitions)), " "))
 	}
 	if more := len(workers) - shown; more > 0 {
 		out = append(out, f.dim(fmt.Sprintf("%-10sand %d more: kale status lists them", "", more)))
@@ -32,16 +32,25 @@ func (f Frame) workerTable(room, width int) []string {
 	return out
 }
 
-// partitions lists a worker's; one without any is fed by the others.
-func partitions(w core.WorkerView) string {
-	if len(w.Partitions) == 0 {
-		return "–"
+// Partitions writes a worker's sorted partitions as ranges: 0-3,6. One without any is fed by the others.
+func Partitions(p []int32) string {
+	if len(p) == 0 {
+		return "-"
 	}
-	parts := make([]string, len(w.Partitions))
-	for i, p := range w.Partitions {
-		parts[i] = fmt.Sprint(p)
+	var parts []string
+	for i := 0; i < len(p); {
+		j := i
+		for j+1 < len(p) && p[j+1] == p[j]+1 {
+			j++
+		}
+		if i == j {
+			parts = append(parts, fmt.Sprint(p[i]))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d-%d", p[i], p[j]))
+		}
+		i = j + 1
 	}
-	return strings.Join(parts, " ")
+	return strings.Join(parts, ",")
 }
 
 // RescaleWords says how a finished rescale went: what it changed, how long it took, the gap in training, and whether the new workers trained

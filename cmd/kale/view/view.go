@@ -13,12 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
-	"sync"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-	"github.com/charmbracelet/x/term"
 
 	"github.com/kale-sched/kale/core"
 )
@@ -57,49 +54,13 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, source func() *core.V
 	if f == nil {
 		return Plain(ctx, out, source, o)
 	}
-	before, stateErr := term.GetState(f.Fd())
-	err := show(ctx, in, out, source, o)
-	if errors.Is(err, errStuck) {
-		if stateErr == nil {
-			_ = term.Restore(f.Fd(), before) // a terminal that is gone needs none
-		}
-		return nil
-	}
-	return err
-}
-
-// errStuck says that what showed the job was left behind, since it did not end.
-var errStuck = errors.New("the terminal takes nothing any more: it is left as it is")
-
-// patience is how long a picture may take to leave its terminal.
-const patience = 2 * time.Second
-
-// bounded runs f, whose end is asked for by ctx, ends or what f closes itself: it is waited for only so long after that. Where f is left behind, it
-// holds nothing but its output.
-func bounded(ctx context.Context, ends, quit <-chan struct{}, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }() // waited for below, save where out blocks it for good
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	case <-ends:
-	case <-quit:
-	}
-	t := time.NewTimer(patience)
-	defer t.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-t.C:
-		return errStuck
-	}
+	return restoring(f, func() error { return show(ctx, in, out, source, o) })
 }
 
 // show runs the picture on out, which understands a terminal's commands.
 func show(ctx context.Context, in io.Reader, out io.Writer, source func() *core.View, o Options) error {
-	p := &picture{source: source, options: o, keys: newKeyboard(in), width: usualWidth, height: usualHeight, quit: make(chan struct{})}
-	err := bounded(ctx, o.EndsWhen, p.quit, func() error { return p.run(ctx, out) })
+	p := &picture{stage: newStage(in, o.EndsWhen), source: source, options: o}
+	err := bounded(ctx, o.EndsWhen, p.quit, func() error { return p.run(ctx, out, p) })
 	if err != nil && !errors.Is(err, errStuck) {
 		return fmt.Errorf("show the job on the terminal: %w (-plain shows it as lines)", err)
 	}
@@ -108,44 +69,15 @@ func show(ctx context.Context, in io.Reader, out io.Writer, source func() *core.
 
 // picture shows a job until it is to end: Bubbletea's model. The goroutine of run owns it.
 type picture struct {
-	source        func() *core.View
-	options       Options
-	keys          *keyboard
-	memory        memory
-	width, height int
-	screen        string        // what is shown
-	ended         tea.Cmd       // waits for what ends it from outside
-	failed        error         // why it ended itself
-	quit          chan struct{} // closed when its user ends it, or it itself
-	quitOnce      sync.Once
+	stage
+	source  func() *core.View
+	options Options
+	memory  memory
+	screen  string // what is shown
 }
 
-// run has the terminal from its beginning to its end, however that comes. Bubbletea is asked to end, and never killed: so it always gives back all that it takes.
-func (p *picture) run(ctx context.Context, out io.Writer) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	p.ended = func() tea.Msg {
-		select {
-		case <-ctx.Done():
-		case <-p.options.EndsWhen:
-		}
-		return tea.QuitMsg{}
-	}
-	err := p.keys.take()
-	if err == nil {
-		program := tea.NewProgram(p, append(quiet(nil, out), tea.WithFilter(sized))...)
-		done := p.keys.listen(program)
-		_, err = program.Run()
-		done()
-	}
-	return errors.Join(p.failed, err, p.keys.giveBack())
-}
-
-// Messages to a picture, beside Bubbletea's own.
-type (
-	lookMsg struct{}
-	failure struct{ err error } // nil: none
-)
+// lookMsg has a picture look again.
+type lookMsg struct{}
 
 // look has the source looked at in a moment.
 func look() tea.Cmd { return tea.Tick(refresh, func(time.Time) tea.Msg { return lookMsg{} }) }
@@ -170,11 +102,7 @@ func (p *picture) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 // View implements tea.Model.
-func (p *picture) View() tea.View {
-	v := tea.NewView(p.screen)
-	v.AltScreen = true
-	return v
-}
+func (p *picture) View() tea.View { return whole(p.screen) }
 
 // see looks at the source and draws the screen. That one of them panics ends the picture.
 func (p *picture) see() tea.Cmd {
@@ -182,45 +110,6 @@ func (p *picture) see() tea.Cmd {
 		p.memory.see(p.source())
 		p.screen = Render(p.frame(), p.width, p.height)
 	}))
-}
-
-// heed does what a key asks for.
-func (p *picture) heed(key string) tea.Cmd {
-	switch key {
-	case "q", "ctrl+c":
-		return p.end()
-	case "ctrl+l":
-		return tea.ClearScreen
-	case "ctrl+z":
-		return tea.Exec(suspension{p.keys}, func(err error) tea.Msg { return failure{err} })
-	}
-	return nil
-}
-
-// end is what ends the picture from inside.
-func (p *picture) end() tea.Cmd {
-	p.quitOnce.Do(func() { close(p.quit) })
-	return tea.Quit
-}
-
-// fail ends the picture with an error; nil ends nothing.
-func (p *picture) fail(err error) tea.Cmd {
-	if err == nil {
-		return nil
-	}
-	p.failed = errors.Join(p.failed, err)
-	return p.end()
-}
-
-// guarded runs f; that it panics is an error.
-func guarded(f func()) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
-		}
-	}()
-	f()
-	return nil
 }
 
 func (p *picture) frame() Frame {

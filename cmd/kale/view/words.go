@@ -48,6 +48,8 @@ func rate(v float64) string {
 	switch a := math.Abs(v); {
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		return "unknown"
+	case a < 0.05:
+		return "0"
 	case a >= 999_500_000:
 		return digits(v/1e9) + "G"
 	case a >= 999_500:

@@ -1891,9 +1891,12 @@ type InventoryResponse struct {
 	CpuMilli    int64                  `protobuf:"varint,4,opt,name=cpu_milli,json=cpuMilli,proto3" json:"cpu_milli,omitempty"`
 	MemoryBytes int64                  `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	// How long one more workload waits for a place, learnt from earlier ones; absent when not known.
-	QueueWait     *durationpb.Duration `protobuf:"bytes,6,opt,name=queue_wait,json=queueWait,proto3" json:"queue_wait,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	QueueWait *durationpb.Duration `protobuf:"bytes,6,opt,name=queue_wait,json=queueWait,proto3" json:"queue_wait,omitempty"`
+	// The most that one node has; 0 when not known.
+	NodeCpuMilli    int64 `protobuf:"varint,7,opt,name=node_cpu_milli,json=nodeCpuMilli,proto3" json:"node_cpu_milli,omitempty"`
+	NodeMemoryBytes int64 `protobuf:"varint,8,opt,name=node_memory_bytes,json=nodeMemoryBytes,proto3" json:"node_memory_bytes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *InventoryResponse) Reset() {
@@ -1966,6 +1969,20 @@ func (x *InventoryResponse) GetQueueWait() *durationpb.Duration {
 		return x.QueueWait
 	}
 	return nil
+}
+
+func (x *InventoryResponse) GetNodeCpuMilli() int64 {
+	if x != nil {
+		return x.NodeCpuMilli
+	}
+	return 0
+}
+
+func (x *InventoryResponse) GetNodeMemoryBytes() int64 {
+	if x != nil {
+		return x.NodeMemoryBytes
+	}
+	return 0
 }
 
 type WatchRequest struct {
@@ -2197,7 +2214,7 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x04 \x01(\x03R\vmemoryBytes\x12\x17\n" +
 	"\aheld_by\x18\x05 \x01(\tR\x06heldBy\x12%\n" +
 	"\vutilisation\x18\x06 \x01(\x01H\x00R\vutilisation\x88\x01\x01B\x0e\n" +
-	"\f_utilisation\"\xea\x01\n" +
+	"\f_utilisation\"\xbc\x02\n" +
 	"\x11InventoryResponse\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\x03R\x05total\x12\x12\n" +
 	"\x04free\x18\x02 \x01(\x03R\x04free\x121\n" +
@@ -2205,7 +2222,9 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\tcpu_milli\x18\x04 \x01(\x03R\bcpuMilli\x12!\n" +
 	"\fmemory_bytes\x18\x05 \x01(\x03R\vmemoryBytes\x128\n" +
 	"\n" +
-	"queue_wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tqueueWait\" \n" +
+	"queue_wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tqueueWait\x12$\n" +
+	"\x0enode_cpu_milli\x18\a \x01(\x03R\fnodeCpuMilli\x12*\n" +
+	"\x11node_memory_bytes\x18\b \x01(\x03R\x0fnodeMemoryBytes\" \n" +
 	"\fWatchRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\"b\n" +
 	"\rWatchResponse\x12#\n" +

@@ -115,15 +115,16 @@ func Drop(t testing.TB, b backend.Backend, job string) {
 
 func eventually(ctx context.Context, t testing.TB, what string, cond func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	began := time.Now()
 	for {
 		err := cond()
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) || ctx.Err() != nil {
+		waited := time.Since(began)
+		if waited > patience || ctx.Err() != nil {
 			t.Fatalf("it never came that %s: %v", what, err)
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(min(max(waited/20, 5*time.Millisecond), 100*time.Millisecond)) // what is slow already is not slowed down by being asked all the time
 	}
 }

@@ -7,7 +7,7 @@ job "ctr" {
   features {
     format = "JSON"
     label  = "click"
-    sparse = ["user", "item", "user", "click", ""]
+    sparse = ["user", "item", "user", "click", 7, "", null]
     dense  = ["price", "price"]
     weight = "w"
   }

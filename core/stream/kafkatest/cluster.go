@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	readyWithin = 60 * time.Second
+	readyWithin = 2 * time.Minute
 	readyPoll   = 50 * time.Millisecond
 	stopWithin  = 10 * time.Second // after SIGTERM, before SIGKILL
 )
@@ -103,7 +103,7 @@ func (c *Cluster) Suspend() {
 	c.signal(syscall.SIGSTOP)
 	// The signal takes hold a moment later: until then the broker would still answer.
 	stat := fmt.Sprintf("/proc/%d/stat", c.Pid())
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		raw, err := os.ReadFile(stat)
 		if err != nil {
 			return // not Linux: there is nothing to look at

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -68,7 +69,7 @@ func (a *agent) kill() {
 }
 
 // stopWithin bounds the wait for an agent that was asked to end.
-const stopWithin = 30 * time.Second
+const stopWithin = 2 * time.Minute
 
 // stop asks the process to end, and waits for that. What it runs lives on.
 func (a *agent) stop() error {
@@ -138,7 +139,7 @@ func descendants(variable string) []int {
 }
 
 // sweepWithin bounds the time for the processes that were killed to be gone.
-const sweepWithin = 20 * time.Second
+const sweepWithin = time.Minute
 
 // sweep kills the processes that have this in their environment, by pid, until there are none.
 func sweep(variable string) error {
@@ -173,11 +174,15 @@ func unmount(dir string) {
 	}
 }
 
-// freePorts gives n ports of loopback on which nobody listens now.
+// freePorts gives n ports of loopback on which nobody listens now. They are below those that the kernel gives to whoever asks for any, and to outgoing
+// connections: one of these could be taken before the agent listens on it.
 func freePorts(n int) ([]int, error) {
 	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for tries := 0; len(ports) < n; tries++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000)))
+		if err != nil && tries < 1000 {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}

@@ -36,7 +36,7 @@ type Cluster struct {
 }
 
 const (
-	readyWithin = 90 * time.Second
+	readyWithin = 3 * time.Minute
 	readyPoll   = 50 * time.Millisecond
 )
 

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -162,7 +163,7 @@ func Node(n int) string { return "n" + strconv.Itoa(n) }
 func (c *Cluster) nodeDir(n int) string { return filepath.Join(c.dir, "nodes", Node(n)) }
 
 // clientTimeout bounds one call of a client.
-const clientTimeout = 20 * time.Second
+const clientTimeout = time.Minute
 
 // Run runs one of Slurm's clients against the cluster and gives what it printed.
 func (c *Cluster) Run(ctx context.Context, name string, args ...string) (string, error) {
@@ -218,7 +219,7 @@ func (c *Cluster) allIdle(ctx context.Context) error {
 }
 
 // patience bounds each wait for the cluster; it needs a small part of it.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 func (c *Cluster) wait(ctx context.Context, what string, cond func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -236,11 +237,15 @@ func (c *Cluster) wait(ctx context.Context, what string, cond func(context.Conte
 	}
 }
 
-// freePorts gives n ports of loopback on which nobody listens now.
+// freePorts gives n ports of loopback on which nobody listens now. They are below those that the kernel gives to whoever asks for any, and to outgoing
+// connections: one of these could be taken before the daemon listens on it.
 func freePorts(n int) ([]int, error) {
 	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for tries := 0; len(ports) < n; tries++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000)))
+		if err != nil && tries < 1000 {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -78,6 +78,9 @@ func TestCluster(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(c.Private(), "who")); c.Apart() && err == nil {
 		t.Error("what a node writes into its private folder is seen from outside")
 	}
+	if err := c.Launched(ctx); err != nil {
+		t.Fatal(err)
+	}
 	c.KillNode(1)
 	if err := c.Fail(ctx, 1); err != nil {
 		t.Fatal(err)

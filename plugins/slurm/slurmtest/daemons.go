@@ -2,6 +2,7 @@ package slurmtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -183,6 +184,25 @@ func (c *Cluster) Settle(ctx context.Context) error {
 	})
 }
 
+// Launched waits until slurmctld awaits no node's answer any more: each job that it has started it knows to be launched. A job's script begins before
+// that answer comes, and to slurmctld the launch of one whose node dies in between has failed (JobLaunchFailure); its node has not (NODE_FAIL).
+func (c *Cluster) Launched(ctx context.Context) error {
+	return c.wait(ctx, "slurmctld awaits no answer of a node", func(ctx context.Context) error {
+		out, err := c.Run(ctx, "sdiag")
+		if err != nil {
+			return err
+		}
+		for _, what := range []string{"Agent queue size:", "Agent count:"} {
+			_, after, found := strings.Cut(out, what)
+			n, _, _ := strings.Cut(after, "\n")
+			if n = strings.TrimSpace(n); !found || n != "0" {
+				err = errors.Join(err, fmt.Errorf("sdiag says %s %s", what, cmp.Or(n, "nothing")))
+			}
+		}
+		return err
+	})
+}
+
 // KillController ends slurmctld as kill -9 does; see Settle.
 func (c *Cluster) KillController() {
 	c.mu.Lock()
@@ -233,7 +253,7 @@ func (c *Cluster) KillDaemon(n int) {
 	c.nodes[n-1].end(0)
 }
 
-// KillNode ends node n as a power cut does: its slurmd and all that its jobs run.
+// KillNode ends node n as a power cut does: its slurmd and all that its jobs run; see Launched.
 func (c *Cluster) KillNode(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,7 +295,7 @@ func (c *Cluster) Close() error {
 		d.end(0) // they hold nothing that anybody wants
 	}
 	c.starter.stop()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	left := c.strays()
 	for ; len(left) > 0 && time.Now().Before(deadline); left = c.strays() {
 		kill(left)

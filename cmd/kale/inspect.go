@@ -1,0 +1,310 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/kale-sched/kale/cmd/kale/doctor"
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+)
+
+// inspection says how far a job is looked at.
+type inspection struct {
+	recordFlags
+	offline bool // ask neither brokers nor the backend's cluster
+	lenient bool // brokers that do not answer forbid nothing
+	starts  bool // the job is about to be taken up: until the caller ends loaded.start, a stop waits for that
+	// all: the backend is asked even where nothing is wrong so far. Otherwise only beside mistakes, so that all are told at once: who goes on asks it anyway.
+	all bool
+}
+
+// What is left out where a mistake forbids to look at it.
+const (
+	checkpoint = "the checkpoint folder"
+	block      = "the backend block"
+	room       = "whether there is room for the job"
+	topic      = "the topic"
+	records    = "the features against the topic's records"
+	capacity   = "whether workers.max can train what arrives"
+	forecasts  = "the forecast model"
+	training   = "whether a worker could train here"
+	cuda       = "whether a worker could train on a GPU"
+)
+
+// standIn names a job whose own name cannot be used.
+const standIn = "name"
+
+// read reads a job file as far as that goes. The job of what it gives is nil where nothing could be read.
+func (a *app) read(how invocation) (*loaded, hcl.Diagnostics, error) {
+	draft, files, diags := job.Read(how.File, how.Vars, how.VarFiles)
+	l := &loaded{Job: draft.Job, files: files, how: how, draft: draft}
+	if l.Job == nil {
+		if draft.Torn {
+			l.unchecked = []string{"what the file says, its topic and its backend"}
+		}
+		return l, diags, nil
+	}
+	named := draft.Known("name")
+	if !named {
+		l.Name = standIn
+	}
+	var err error
+	if l.dir, err = a.jobDir(l.Name); err != nil {
+		return nil, diags, err
+	}
+	if l.again = named && ranIn(l.dir); named && draft.Known("throughput") {
+		changed, lacking := profiled(l.Job, l.dir)
+		diags, l.lacking = append(diags, l.new(changed)...), l.new(lacking)
+	}
+	return l, diags, nil
+}
+
+// inspect reads a job and asks those who know more than its file tells: the brokers, the file system, the backend's plugin and its cluster. A mistake in one part
+// keeps no other from being asked. An error is for what could not be asked; the diagnostics are whole otherwise.
+func (a *app) inspect(ctx context.Context, arg string, f jobFlags, how inspection) (*loaded, job.TopicInfo, hcl.Diagnostics, error) {
+	given, err := a.invocation(arg, f)
+	if err != nil {
+		return nil, job.TopicInfo{}, nil, err
+	}
+	l, diags, err := a.read(given)
+	if err != nil {
+		return nil, job.TopicInfo{}, diags, err
+	}
+	if l.Job != nil && l.draft.Known("name") {
+		diags = append(diags, a.renamed(l, arg)...)
+		if how.starts {
+			l.start = start(l.dir)
+		}
+	}
+	info, more, err := a.askAround(ctx, l, how, diags.HasErrors())
+	return l, info, inOrder(append(diags, more...)), err
+}
+
+// inOrder sorts diagnostics as they stand in the file. Of an error and a warning about the same words the warning is left out.
+func inOrder(diags hcl.Diagnostics) hcl.Diagnostics {
+	job.InFileOrder(diags)
+	return slices.DeleteFunc(diags, func(w *hcl.Diagnostic) bool {
+		return w.Severity == hcl.DiagWarning && w.Subject != nil && slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool {
+			return d.Severity == hcl.DiagError && d.Subject != nil && *d.Subject == *w.Subject
+		})
+	})
+}
+
+// askAround is inspect for a job that was read, with or without mistakes.
+func (a *app) askAround(ctx context.Context, l *loaded, how inspection, mistaken bool) (info job.TopicInfo, diags hcl.Diagnostics, err error) {
+	if l.Job == nil {
+		return info, nil, nil
+	}
+	info, diags, err = a.preflight(ctx, l, how)
+	diags = slices.Concat(l.lacking, diags)
+	if !how.all && l.draft.Known("model.kind") && l.draft.Known("workers") {
+		if _, _, found, e := a.trainer(ctx, a.logger("warn"), l); e == nil { // who goes on says what else is wrong
+			mistaken = mistaken || found.HasErrors()
+		}
+	}
+	if err == nil && (how.all || mistaken || diags.HasErrors()) {
+		var more hcl.Diagnostics
+		more, err = a.askBackend(ctx, l, !how.offline)
+		diags = append(diags, more...)
+	}
+	return info, diags, err
+}
+
+// besides is what a command ends with that has told mistakes (errShown), and failed at something else too.
+func (a *app) besides(told, err error) error {
+	if told != nil && err != nil {
+		fmt.Fprint(a.err, "\n", a.complaint(err))
+		return told
+	}
+	return cmp.Or(told, err)
+}
+
+// tell prints diagnostics, and what was not looked at for them. errShown: there are errors among them.
+func (a *app) tell(l *loaded, diags hcl.Diagnostics) error {
+	err := a.diagnose(l.files, diags)
+	if errors.Is(err, errShown) && len(l.unchecked) > 0 {
+		a.advise("\nNot checked until this is mended: %s.\n", strings.Join(l.unchecked, "; "))
+	}
+	return err
+}
+
+// can says that parts of the job's file can be relied on. Otherwise something is not checked, which is noted.
+func (l *loaded) can(what string, paths ...string) bool {
+	if l.draft == nil {
+		return true // it was read without mistakes
+	}
+	for _, p := range paths {
+		if !l.draft.Sound(p) {
+			l.omit(what)
+			return false
+		}
+	}
+	return true
+}
+
+// omit notes that something is not checked because of a mistake.
+func (l *loaded) omit(what string) {
+	if !slices.Contains(l.unchecked, what) {
+		l.unchecked = append(l.unchecked, what)
+	}
+}
+
+// new leaves out what follows from a mistake that was told already.
+func (l *loaded) new(diags hcl.Diagnostics) hcl.Diagnostics {
+	return slices.DeleteFunc(slices.Clone(diags), func(d *hcl.Diagnostic) bool {
+		return l.draft != nil && d.Subject != nil && l.draft.Told(*d.Subject)
+	})
+}
+
+// askBackend asks the backend's plugin about its block and, where the cluster may be asked, whether the job would find room now. It starts nothing.
+func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (diags hcl.Diagnostics, err error) {
+	lg := a.logger("warn")
+	o := core.Options{Job: l.Job, StateDir: l.dir, Log: lg}
+	var unfit error
+	if l.draft.Known("model.kind") && l.draft.Known("workers") {
+		o.Trainer, o.Env, diags, unfit = a.trainer(ctx, lg, l)
+		diags = l.new(diags)
+	} else if l.draft.Known("backend") && l.Backend.Name == job.BackendLocal {
+		l.omit(training)
+	}
+	if l.can(checkpoint, "name", "checkpoint.dir") {
+		running := core.CheckRunning(l.Job, l.dir)
+		if diags = append(diags, l.new(running)...); running.HasErrors() {
+			l.omit(block)
+			return diags, unfit
+		}
+		diags = append(diags, l.new(core.CheckCheckpoint(l.Job))...)
+	}
+	if !l.draft.Known("backend") {
+		l.omit(block)
+		if cluster {
+			l.omit(room)
+		}
+		return diags, unfit
+	}
+	path, more := a.plugin(l)
+	if diags = append(diags, more...); more.HasErrors() {
+		l.omit(block)
+		if cluster {
+			l.omit(room)
+		}
+		return diags, unfit
+	}
+	b, err := backend.Launch(ctx, lg, path, backend.Options{SocketDir: l.dir})
+	if err != nil {
+		return diags, errors.Join(unfit, err)
+	}
+	o.Backend = b
+	more, err = core.ConfigureBackend(ctx, b, l.Job, l.dir)
+	diags = append(diags, l.new(more)...)
+	switch {
+	case err != nil || !cluster:
+	case more.HasErrors() || unfit == nil && o.Trainer == "": // a process without a program fits nowhere
+		l.omit(room)
+	case unfit == nil && l.can(room, "name", "workers", "servers", "backend"):
+		more, err = core.PlacementDiagnostics(ctx, o)
+		diags = append(diags, l.new(more)...)
+	}
+	return diags, errors.Join(unfit, err, b.Close())
+}
+
+// preflight is everything that must hold before a job is planned or run, save its backend: what the brokers say, and what this machine has. It changes nothing.
+//
+// Brokers that do not answer are an error to whom their answer decides (validate, the first run of a job), save for a job that ran here before: it had a
+// good topic and good records, they may come back, and a scheduler that is started meanwhile holds what is. With lenient they are only a warning.
+func (a *app) preflight(ctx context.Context, l *loaded, how inspection) (job.TopicInfo, hcl.Diagnostics, error) {
+	var info job.TopicInfo
+	var diags hcl.Diagnostics
+	if !how.offline {
+		var found hcl.Diagnostics
+		var err error
+		info, found, err = askBrokers(ctx, l, recordFlags{any: how.any || l.again})
+		if err != nil {
+			return info, nil, err
+		}
+		if info.Err != nil && (l.again || how.lenient) {
+			found = warnings(found)
+		}
+		diags = found
+	}
+	if !l.again { // else its start was pinned then
+		diags = append(diags, l.StartDiagnostics(time.Now())...)
+	}
+	if l.draft.Known("name") {
+		diags = append(diags, doctor.CheckState(l.dir)...)
+	}
+	if l.can(checkpoint, "checkpoint.dir") {
+		diags = append(diags, core.CheckFolder(l.Job)...)
+	}
+	if l.draft.Known("forecast.interval") {
+		diags = append(diags, core.CheckForecast(l.Job)...)
+	} else if l.Forecast.Model != job.ForecastSeasonal {
+		l.omit(forecasts)
+	}
+	return info, l.new(diags), nil
+}
+
+// askBrokers asks the brokers about the job's topics and their newest records, and holds the job against the answer.
+func askBrokers(ctx context.Context, l *loaded, f recordFlags) (info job.TopicInfo, diags hcl.Diagnostics, err error) {
+	j := l.Job
+	if !l.draft.Sound("stream", "stream.topic", "stream.start", "stream.on_lost", "stream.on_undecodable", "stream.dead_letter") || !l.draft.Known("stream.topic") {
+		l.omit(topic)
+		l.omit(records)
+		return info, nil, nil
+	}
+	if diags = core.CheckConnection(j); diags.HasErrors() {
+		l.omit(topic)
+		l.omit(records)
+		return info, diags, nil
+	}
+	if !l.draft.Sound("stream.dead_letter") {
+		j.Stream.DeadLetter = "" // what is wrong with it was told
+	}
+	info, diags, err = doctor.CheckTopics(ctx, j)
+	if err != nil || info.Err != nil || !info.Exists || info.Partitions == 0 {
+		if diags.HasErrors() {
+			l.omit(records)
+		}
+		return info, diags, err
+	}
+	if l.draft.Known("model.kind") && l.draft.Known("features.format") {
+		_, more, err := doctor.CheckRecords(ctx, j)
+		if err != nil {
+			return info, diags, err
+		}
+		if f.any {
+			more = warnings(more)
+		}
+		diags = append(diags, more...)
+	}
+	for _, p := range []string{"model.kind", "features.format", "features.label", "features.sparse", "features.dense"} {
+		if !l.draft.Known(p) { // what could be read was held against the records, where they could be
+			l.omit(records)
+		}
+	}
+	if l.can(capacity, "workers", "throughput", "servers") {
+		more, err := doctor.CheckThroughput(ctx, j, time.Now())
+		return info, append(diags, more...), err
+	}
+	return info, diags, nil
+}
+
+// warnings are diagnostics that forbid nothing.
+func warnings(diags hcl.Diagnostics) hcl.Diagnostics {
+	out := slices.Clone(diags)
+	for i, d := range out {
+		w := *d
+		w.Severity = hcl.DiagWarning
+		out[i] = &w
+	}
+	return out
+}

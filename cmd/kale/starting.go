@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kale-sched/kale/cmd/internal/folder"
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// starting says that a kale run is about to take a job up: it asks brokers and the backend for some time before it has the job's state, and a stop that comes
+// meanwhile must not take the job for one that nobody runs. It is a lock (flock) on a file in the job's state folder, shared by all that start at once, which is
+// held until the scheduler answers and goes with its process. The file names the process, for people.
+type starting struct {
+	f    *os.File
+	path string
+	made folder.Made
+}
+
+const startingFile = "starting"
+
+// startTries bounds how often the file is opened anew because another run that has just started removed it.
+const startTries = 100
+
+// start notes that a job is about to be taken up with its state in a folder. Where that cannot be noted it is nil: who opens the state says what is wrong.
+func start(dir string) *starting {
+	path := filepath.Join(dir, startingFile)
+	for range startTries {
+		made, err := folder.Make(dir)
+		if err != nil {
+			made.Remove()
+			return nil
+		}
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the folder went, as empty as another run had made it
+		}
+		if err != nil {
+			made.Remove()
+			return nil
+		}
+		if lock(f, unix.LOCK_SH) == nil && isAt(f, path) { // who has it to itself looks, or removes it, and lets go at once
+			_ = f.Truncate(0) // that it is not known which process starts the job keeps none from it
+			_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
+			return &starting{f, path, made}
+		}
+		f.Close()
+	}
+	return nil
+}
+
+// end takes the note back: the scheduler answers, or is not to be.
+func (s *starting) end() {
+	if s == nil || s.f == nil {
+		return
+	}
+	if lock(s.f, unix.LOCK_EX|unix.LOCK_NB) == nil && isAt(s.f, s.path) { // otherwise another run still needs it
+		_ = os.Remove(s.path) // one that stays says nothing: nobody holds it
+		s.made.Remove()
+	}
+	s.f.Close()
+	s.f = nil
+}
+
+func lock(f *os.File, how int) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// isAt says that a file that is open is the one that has a name now.
+func isAt(f *os.File, path string) bool {
+	held, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(path)
+	return err == nil && os.SameFile(held, there)
+}
+
+// isStarting says whether a kale run is about to take up the job that has its state in a folder, and in which process; 0: that is not known.
+func isStarting(dir string) (pid int, is bool) {
+	path := filepath.Join(dir, startingFile)
+	if !exists(path) {
+		return 0, false
+	}
+	f, err := backend.TryLock(path)
+	if f != nil || err != nil {
+		f.Close()
+		return 0, false
+	}
+	raw, _ := os.ReadFile(path)
+	pid, _ = strconv.Atoi(string(bytes.TrimSpace(raw)))
+	return pid, true
+}
+
+// awaitStart waits while a kale run is about to take a job up, and says whether one was.
+func (a *app) awaitStart(ctx context.Context, name string) (was bool, err error) {
+	if backend.ValidJob(name) != nil {
+		return false, nil
+	}
+	dir, err := a.jobDir(name)
+	if err != nil {
+		return false, err
+	}
+	began := time.Now()
+	bar := a.progress()
+	defer bar.done()
+	for {
+		pid, is := isStarting(dir)
+		if !is {
+			return was, nil
+		}
+		run, kill := "a kale run", ""
+		if pid != 0 {
+			run, kill = fmt.Sprintf("a kale run (process %d)", pid), fmt.Sprintf(", or kill %d", pid)
+		}
+		waited := time.Since(began)
+		if waited > stopTimeout {
+			return was, fmt.Errorf("%s of job %q is about to start it, and has not begun after %s: press Ctrl-C where it runs%s; then run this again", run, name, stopTimeout, kill)
+		}
+		if !was {
+			was = true
+			a.advise("waiting for %s of job %q, which is just about to start it\n", run, name)
+		}
+		bar.show("waiting, %s: %s is about to start job %q", waited.Round(time.Second), run, name)
+		if err := wait(ctx, letGoPoll); err != nil {
+			return was, err
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/state"
+)
+
+// lifeAt writes lifeJob with a broker's address to a file.
+func lifeAt(t *testing.T, addr string) (file string) {
+	t.Helper()
+	text := strings.NewReplacer("%BROKER%", addr, "var.checkpoints", fmt.Sprintf("%q", t.TempDir())).Replace(lifeJob)
+	_, text, _ = strings.Cut(text, "\n}\n") // without the variable
+	return write(t, text)
+}
+
+// While a run asks its brokers, everybody sees that the job is about to be taken up; one that comes to nothing leaves nothing.
+func TestRunIsSeenToStart(t *testing.T) {
+	for _, args := range [][]string{{"run"}, {"run", "-pool"}} {
+		s := newShell(t)
+		dir := filepath.Join(s.env["KALE_STATE_DIR"], "life")
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(args) > 1 {
+			args = append(args, write(t, "pool \"main\" {\n  gpus = 8\n  job \"life\" {\n  }\n}\n"))
+		}
+		run := s.start(append(args, lifeAt(t, l.Addr().String()))...)
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pid, is := isStarting(dir); !is || pid != os.Getpid() {
+			t.Errorf("%s: while brokers are asked: starting is %v, process %d", args, is, pid)
+		}
+		run.interrupt()
+		_ = conn.Close()
+		_ = l.Close()
+		run.end()
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("%s: %s is left: %v", args, dir, err)
+		}
+	}
+}
+
+// The note is there for as long as any of several runs needs it.
+func TestStartIsShared(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state", "life")
+	is := func() bool { _, is := isStarting(dir); return is }
+	if is() {
+		t.Error("nobody starts it")
+	}
+	a, b := start(dir), start(dir)
+	a.end()
+	if a.end(); !is() {
+		t.Error("one of two ended, and nobody starts it")
+	}
+	if b.end(); is() {
+		t.Error("both ended")
+	}
+	var all sync.WaitGroup // each ends by itself
+	for range 4 {
+		all.Go(func() {
+			for range 20 {
+				s := start(dir)
+				if s == nil || !is() {
+					t.Error("one that starts is not seen")
+				}
+				s.end()
+			}
+		})
+	}
+	if all.Wait(); is() {
+		t.Error("all have ended")
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(filepath.Join(file, "life")).end() // who opens the state says what is wrong with the folder
+}
+
+// taken is a scheduler that has a job since it was asked for, and stops it when ordered to.
+type taken struct{ another }
+
+func (s *taken) Do(_ context.Context, o core.Order) error {
+	if o.Kind != "stop" {
+		return fmt.Errorf("ordered to %s", o.Kind)
+	}
+	s.view.Store(&core.View{Job: "life", LastStop: time.Now().Add(time.Hour)}) // stopped, and taken up again: who asked for the stop is done
+	return nil
+}
+
+// take has a scheduler answer for job "life" until the test ends.
+func (s *shell) take(file string) {
+	s.t.Helper()
+	dir := filepath.Join(s.env["KALE_STATE_DIR"], "life")
+	held, err := state.Open(dir)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := saveInvocation(dir, invocation{File: file}); err != nil {
+		s.t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "api.sock"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	who := &taken{}
+	who.view.Store(&core.View{Job: "life"})
+	ctx, end := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- api.Serve(ctx, nil, l, who, api.Options{}) }() // ended below
+	s.t.Cleanup(func() {
+		end()
+		if err := <-served; err != nil {
+			s.t.Error(err)
+		}
+		if err := held.Close(); err != nil {
+			s.t.Error(err)
+		}
+	})
+}
+
+const stoppedThat = "job \"life\" has stopped, and has been taken up again since\n"
+
+// A stop that comes while a run is about to take the job up waits for that run, and stops it.
+func TestStopWaitsForRunThatStarts(t *testing.T) {
+	s := newShell(t)
+	file := lifeAt(t, "127.0.0.1:1")
+	for _, arg := range []string{"life", file} {
+		run := start(filepath.Join(s.env["KALE_STATE_DIR"], "life"))
+		stop := s.start("stop", arg)
+		stop.eventually("word of what it waits for", func() bool {
+			return strings.Contains(stop.err.String(), fmt.Sprintf(`waiting for a kale run (process %d) of job "life", which is just about to start it`, os.Getpid()))
+		})
+		if arg == "life" { // the run comes to nothing
+			run.end()
+			if r := stop.end(); r.code != exitFailed || !strings.Contains(r.err, `no job "life" is known`) {
+				t.Errorf("stop of a job whose run failed: exit code %d: %s%s", r.code, r.out, r.err)
+			}
+			continue
+		}
+		s.take(file)
+		run.end()
+		if r := stop.end(); r.code != exitDone || r.out != stoppedThat {
+			t.Errorf("stop of a job that was about to start: exit code %d: %s%s", r.code, r.out, r.err)
+		}
+	}
+}
+
+// A run that takes the job up while a stop looks at what runs is stopped too.
+func TestStopOfJobThatIsTakenUpMeanwhile(t *testing.T) {
+	s := newShell(t).withPrograms()
+	file := lifeAt(t, "127.0.0.1:1")
+	dir := t.TempDir()
+	asked, on := filepath.Join(dir, "asked"), filepath.Join(dir, "on")
+	script := fmt.Sprintf("#!/bin/sh\n: >%q\nwhile [ ! -e %q ]; do sleep 0.05; done\nexec %q\n", asked, on, filepath.Join(binDir, "kale-backend-local"))
+	if err := os.WriteFile(filepath.Join(dir, "kale-backend-local"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	stop := s.start("stop", file, "-plugin-dir", dir)
+	stop.eventually("question what runs", func() bool { return exists(asked) })
+	s.take(file)
+	if err := os.WriteFile(on, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := stop.end(); r.code != exitDone || r.out != stoppedThat {
+		t.Errorf("exit code %d: %s%s", r.code, r.out, r.err)
+	}
+}

@@ -1,0 +1,153 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// behind is what a look found about where training stands.
+type behind struct {
+	next    map[int32]int64 // the first offset of each partition that is not trained; nil: not known
+	nextErr error
+	// stamps are when records entered that the history of arrivals does not tell of, by partition, and stampsErr why some are missing.
+	stamps    map[int32]time.Time
+	stampsErr error
+}
+
+// lag is how far training is behind: in records, and in the age of the oldest that is not trained.
+type lag struct {
+	records      int64 // at least so many where it is not known
+	recordsKnown bool
+	age          time.Duration // likewise
+	ageKnown     bool
+	why          string // what is not known is not
+}
+
+// lookBehind finds where training stands, and asks the brokers when the oldest untrained records entered that were there before the history of arrivals begins.
+func (s *Scheduler) lookBehind(ctx context.Context, n *seen) {
+	if n.endsErr != nil {
+		return // nothing can be told without them
+	}
+	b := &n.behind
+	switch {
+	case n.chiefErr == nil && len(n.chief.GetPartitions()) > 0:
+		b.next = n.applied()
+	case n.chiefErr == nil:
+		b.nextErr = errors.New("the chief has not seen the topic yet")
+	case !s.want.Trained && !s.want.Stopped && silent(n.chiefErr):
+		b.next, b.nextErr = s.begin(ctx)
+	default:
+		b.nextErr = fmt.Errorf("what is trained is unknown: %w", n.chiefErr)
+	}
+	_, known := s.arrivals.Ends()
+	ask := map[int32]int64{}
+	for p, next := range b.next {
+		if _, ok := s.arrivals.EnteredAt(p, next); ok || next >= n.ends[p] {
+			continue
+		}
+		if was, ok := known[p]; ok && next >= was {
+			continue // it entered since the last look
+		}
+		ask[p] = next
+	}
+	b.stamps, b.stampsErr = s.kafka.Stamps(ctx, ask)
+}
+
+// begin is where a job goes on whose chief is not up yet: from what it committed, else from where it was told to start. That may move with the topic, so
+// it is asked once.
+func (s *Scheduler) begin(ctx context.Context) (map[int32]int64, error) {
+	if s.beginning != nil {
+		return s.beginning, nil
+	}
+	next, err := s.committed(ctx)
+	if err == nil && next == nil {
+		next, err = s.start(ctx, time.Now())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("where training begins is unknown: %w", err)
+	}
+	s.beginning = next
+	return next, nil
+}
+
+// committed is where a job with a checkpoint goes on, by what it committed at the brokers; servers may have more in their snapshots. nil: it has no checkpoint.
+func (s *Scheduler) committed(ctx context.Context) (map[int32]int64, error) {
+	r, ok := readJobRecord(s.job)
+	if !ok {
+		if _, err := os.Stat(filepath.Join(CheckpointFolder(s.job), "job")); !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("the checkpoint in %s cannot be read", CheckpointFolder(s.job))
+		}
+		return nil, nil
+	}
+	if len(r.Starts) == 0 {
+		return nil, nil
+	}
+	next := r.Starts
+	done, err := s.kafka.Committed(ctx, rpc.Group(s.job.Name))
+	if err != nil {
+		return nil, err
+	}
+	for p, o := range done {
+		next[p] = max(next[p], o)
+	}
+	return next, nil
+}
+
+// start is where the job file says that a job without a checkpoint begins.
+func (s *Scheduler) start(ctx context.Context, now time.Time) (map[int32]int64, error) {
+	start := s.job.Stream.Start
+	if at, ok := start.At(now); ok {
+		return s.kafka.At(ctx, at)
+	}
+	if start.Kind == job.StartEarliest {
+		return s.kafka.Starts(ctx)
+	}
+	return s.kafka.Ends(ctx)
+}
+
+// lag is how far training is behind at now.
+func (s *Scheduler) lag(now time.Time) lag {
+	n := s.seen
+	switch {
+	case n.endsErr != nil: // without the ends of now, all that was seen before may be trained and it would look like no lag
+		return lag{why: "Kafka's end offsets are unknown: " + n.endsErr.Error()}
+	case n.behind.nextErr != nil:
+		return lag{why: n.behind.nextErr.Error()}
+	case len(n.behind.next) == 0:
+		return lag{why: "nobody has looked yet"}
+	}
+	if !s.arrivals.Fresh(now) {
+		return lag{why: "nobody has looked at the brokers lately"}
+	}
+	parts, _ := s.arrivals.Lags(now, n.behind.next)
+	l := lag{recordsKnown: len(parts) > 0, ageKnown: len(parts) > 0}
+	for _, p := range parts {
+		stamp, stamped := n.behind.stamps[p.Partition]
+		age := p.Age
+		switch _, ok := n.behind.next[p.Partition]; {
+		case !ok:
+			l.recordsKnown, l.ageKnown, l.why = false, false, fmt.Sprintf("the chief does not know partition %d yet", p.Partition)
+		case p.Known:
+		case stamped:
+			age = max(0, now.Sub(stamp))
+		default:
+			l.ageKnown = false
+			if l.why == "" {
+				l.why = fmt.Sprintf("the next record of partition %d entered before the history of arrivals begins", p.Partition)
+			}
+		}
+		l.records, l.age = l.records+p.Records, max(l.age, age)
+	}
+	if !l.ageKnown && n.behind.stampsErr != nil {
+		l.why = n.behind.stampsErr.Error()
+	}
+	return l
+}

@@ -1,0 +1,113 @@
+package core
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// fill writes n records into each partition, the i-th of them with the timestamp at(i).
+func (r *rig) fill(n int, at func(i int) time.Time) {
+	r.t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(r.broker.Addr()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer cl.Close()
+	var rs []*kgo.Record
+	for p := range int32(rigPartitions) {
+		for i := range n {
+			rs = append(rs, &kgo.Record{Topic: rigTopic, Partition: p, Value: []byte(`{"click":1,"user":"u"}`), Timestamp: at(i)})
+		}
+	}
+	if err := cl.ProduceSync(r.t.Context(), rs...).FirstErr(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// Lag is known from the first look, before anything runs: what is there to be trained, and for how long. So it is of records that are older than the history of
+// arrivals, and where a partition has not trained anything yet.
+func TestLagIsKnownFromTheFirstLook(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.chief.stop()
+	old := r.now.Add(-time.Hour) // forecast.history is a minute
+	r.fill(50, func(i int) time.Time { return old.Add(time.Duration(i) * time.Minute) })
+	wantLag := func(what string, records int64, age time.Duration) {
+		t.Helper()
+		s := r.s.View().Sample
+		if s.Lag == nil || s.LagRecords == nil || s.LagUnknown != "" {
+			t.Fatalf("%s: lag %v, %v records: %q", what, s.Lag, s.LagRecords, s.LagUnknown)
+		}
+		got := time.Duration(*s.Lag * float64(time.Second))
+		if *s.LagRecords != records || got < age || got > age+10*time.Minute {
+			t.Errorf("%s: %d records wait, the oldest for %v; want %d and %v", what, *s.LagRecords, got, records, age)
+		}
+	}
+	r.beat()
+	wantLag("nothing runs", 4*50, time.Hour)
+	if o := r.decision(); r.s.last == nil || r.s.last.Observation.BacklogRecords != 200 || !r.s.last.Observation.LagKnown {
+		t.Errorf("the policy is told of %+v", o)
+	}
+}
+
+// One partition of which nothing is trained yet hides no lag.
+func TestLagOfAPartitionThatIsNotBegun(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	old := r.now.Add(-time.Hour)
+	r.fill(50, func(i int) time.Time { return old.Add(time.Duration(i) * time.Minute) })
+	r.started(1)
+	r.chief.with(func(s *rpc.JobStatus) {
+		for _, p := range s.Partitions {
+			p.Applied = 50
+		}
+		s.Partitions[3].Applied = 20
+	})
+	r.beat()
+	s := r.s.View().Sample
+	if s.Lag == nil || *s.Lag < 40*60 || *s.Lag > 50*60 || s.LagRecords == nil || *s.LagRecords != 30 {
+		t.Errorf("lag %v, %v records: %q; want 40 min and 30", s.Lag, s.LagRecords, s.LagUnknown)
+	}
+}
+
+// What is not known is left out, with the reason beside it.
+func TestUnknownLagSaysWhy(t *testing.T) {
+	for name, c := range map[string]struct {
+		broken func(r *rig)
+		want   string
+	}{
+		"the chief does not answer": {func(r *rig) { r.chief.stop() }, "what is trained is unknown: ask the chief"},
+		"a partition is new": {func(r *rig) {
+			r.chief.with(func(s *rpc.JobStatus) { s.Partitions = s.Partitions[:3] })
+		}, "the chief does not know partition 3 yet"},
+		"the chief knows no partition": {func(r *rig) {
+			r.chief.with(func(s *rpc.JobStatus) { s.Partitions = nil })
+		}, "the chief has not seen the topic yet"},
+		"the broker is away": {func(r *rig) { r.broker.Close() }, "Kafka's end offsets are unknown: read the last stable offsets of topic"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(1)
+			c.broken(r)
+			r.beat()
+			s := r.s.View().Sample
+			if s.Lag != nil || s.LagRecords != nil || !strings.HasPrefix(s.LagUnknown, c.want) {
+				t.Errorf("lag %v, %v records: %q; want %q", s.Lag, s.LagRecords, s.LagUnknown, c.want)
+			}
+			raw, err := json.Marshal(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := string(raw); strings.Contains(text, `"lag_s"`) || strings.Contains(text, `"lag_records"`) {
+				t.Errorf("unknown lag in %s", text)
+			}
+			if rec := r.s.last; !strings.HasPrefix(rec.LagUnknown, c.want) {
+				t.Errorf("the decision says %q", rec.LagUnknown)
+			}
+		})
+	}
+}

@@ -1,0 +1,110 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/kale-sched/kale/core/job"
+)
+
+// Keeper is the scheduler that has a job, or had it last, as what lies beside the job's checkpoint says. It may have its state in a folder of its own, on this
+// machine or another.
+type Keeper struct {
+	Holder
+	// Stopped: it ended because the job had stopped.
+	Stopped bool `json:"stopped,omitempty"`
+	// Held: it lives, or is believed to. Until is else when it gave its last sign of life.
+	Held  bool      `json:"held"`
+	Until time.Time `json:"until,omitzero"`
+}
+
+func (l *Lease) lastFile() string { return filepath.Join(l.dir, l.prefix()+"last") }
+
+// noteLast leaves word of this scheduler, which ends. Where that cannot be written, its lease is left as the word.
+func (l *Lease) noteLast() {
+	raw, err := json.MarshalIndent(Keeper{Holder: l.me, Stopped: l.stopped.Load()}, "", "  ")
+	draft := ""
+	if err == nil {
+		draft, err = writeDraft(l.dir, append(raw, '\n'))
+	}
+	if err == nil {
+		err = errors.Join(os.Chmod(draft, 0o644), os.Rename(draft, l.lastFile()))
+	}
+	if err != nil {
+		_ = os.Rename(l.file(l.number), l.lastFile())
+	}
+}
+
+// KeeperOf says who has a job, or had it last; nil where nobody is known to.
+func KeeperOf(j *job.Job) (*Keeper, error) {
+	l := &Lease{job: j.Name, dir: j.Checkpoint.Dir}
+	held, err := HeldBy(j)
+	if err != nil {
+		return nil, err
+	}
+	if held != nil {
+		return &Keeper{Holder: held.By, Held: true}, nil
+	}
+	numbers, err := l.numbers()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, l.failed(err)
+	}
+	path, k := l.lastFile(), &Keeper{}
+	if top := highest(numbers); top > 0 { // it was killed
+		path = l.file(top)
+	}
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(raw, k)
+	}
+	info, statErr := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(statErr, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %s, which says who looked after job %q last: %w (remove the file: nothing depends on it)", path, j.Name, err)
+	case statErr != nil:
+		return nil, statErr
+	}
+	k.Held, k.Until = false, info.ModTime()
+	return k, nil
+}
+
+// Elsewhere says that the keeper's state is not in a folder of this machine.
+func (k *Keeper) Elsewhere(stateDir string) bool {
+	if k.StateDir != stateDir {
+		return true
+	}
+	me := thisHolder(stateDir)
+	if k.Host == me.Host || k.Near(me.Origin) {
+		return false
+	}
+	info, err := os.Stat(filepath.Join(stateDir, "state.db")) // a container that was started again has another name, and the folder that it had
+	return err != nil || info.ModTime().Before(k.Since)
+}
+
+// GlanceElsewhere is what can be told of a job whose scheduler has, or had, its state in another folder: what that one is, and what the chief and, unless list
+// is nil, the backend say now.
+func GlanceElsewhere(ctx context.Context, j *job.Job, k *Keeper, list Lister) *Glance {
+	until := k.Until.Local().Format("2006-01-02 15:04:05")
+	if k.Stopped && !k.Held {
+		return &Glance{Job: j.Name, State: StateStopped, Now: time.Now(), Elsewhere: k,
+			Says: fmt.Sprintf("it was stopped at %s, by %s; %s", until, k.Words(), ModelWords(j.Checkpoint.Dir, j.Name))}
+	}
+	says := k.Words() + " looks after it"
+	if !k.Held {
+		says = fmt.Sprintf("no scheduler looks after it since %s, when %s ended", until, k.Words())
+	}
+	g := glanceNow(ctx, j, says, unheard{"its chief does not answer", "its chief and the backend do not answer"}, list)
+	g.Scheduler, g.Elsewhere = k.Held, k
+	return g
+}

@@ -1,0 +1,91 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// contact knows whether brokers take what is sent to them, and whether they answer. Safe for concurrent use.
+type contact struct {
+	mu   sync.Mutex
+	mute map[string]bool // by address: the last that was sent has not been answered
+}
+
+var (
+	_ kgo.HookBrokerWrite = (*contact)(nil)
+	_ kgo.HookBrokerRead  = (*contact)(nil)
+)
+
+// OnBrokerWrite is called by the client for everything that it has sent.
+func (c *contact) OnBrokerWrite(b kgo.BrokerMetadata, _ int16, _ int, _, _ time.Duration, err error) {
+	if err == nil {
+		c.note(b, true)
+	}
+}
+
+// OnBrokerRead is called by the client for every answer, and for each that it has given up.
+func (c *contact) OnBrokerRead(b kgo.BrokerMetadata, _ int16, _ int, _, _ time.Duration, err error) {
+	if err == nil {
+		c.note(b, false)
+	}
+}
+
+func (c *contact) note(b kgo.BrokerMetadata, mute bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mute == nil {
+		c.mute = map[string]bool{}
+	}
+	c.mute[fmt.Sprintf("%s:%d", b.Host, b.Port)] = mute
+}
+
+// silent says that no broker that was spoken to has answered what it was sent last.
+func (c *contact) silent() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, mute := range c.mute {
+		if !mute {
+			return false
+		}
+	}
+	return len(c.mute) > 0
+}
+
+// within asks, and gives up when ctx ends: franz-go waits for a connection that is being made for longer than a context allows. A question that was given up
+// ends with franz-go's own patience, or with the client, and touches nothing but what it returns.
+func within[T any](ctx context.Context, c *Client, ask func(context.Context) (T, error)) (T, error) {
+	type reply struct {
+		v   T
+		err error
+	}
+	got := make(chan reply, 1)
+	go func() {
+		v, err := ask(ctx)
+		got <- reply{v, err}
+	}()
+	select {
+	case r := <-got:
+		return r.v, c.silence(r.err)
+	case <-ctx.Done():
+		var none T
+		return none, c.silence(ctx.Err())
+	}
+}
+
+// silence says in words that nobody answered in time, where that is what happened.
+func (c *Client) silence(err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	brokers := strings.Join(c.brokers, ", ")
+	if c.contact.silent() {
+		return fmt.Errorf("the brokers at %s accept connections and do not answer", brokers)
+	}
+	return fmt.Errorf("the brokers at %s have not answered in time: %w", brokers, err)
+}
