@@ -12,6 +12,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 )
 
 const (
@@ -172,8 +174,12 @@ func newProducer(lg *slog.Logger, o ProduceOptions) *producer {
 
 func (p *producer) clientOptions() []kgo.Opt {
 	s := &spread{weights: p.clicks.userWeights, skew: p.o.Skew, hot: p.o.HotPartitions}
+	oneAtATime := kversion.Stable()
+	oneAtATime.SetMaxKeyVersion(int16(kmsg.Produce), 3) // above it franz-go has five requests under way
 	opts := append([]kgo.Opt{}, p.o.Client...)
 	opts = append(opts,
+		// A broker that is killed remembers each producer's last batch alone: of two that were written and not acknowledged, the first would be written again.
+		kgo.MaxVersions(oneAtATime),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.AlwaysRetryEOF(), // a broker that is killed looks like one that wants SASL, which is not retried otherwise
 		kgo.RecordPartitioner(kgo.BasicConsistentPartitioner(func(string) func(*kgo.Record, int) int {
