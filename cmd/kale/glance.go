@@ -164,14 +164,8 @@ func (a *app) list(ctx context.Context, name string) (list []backend.Status, com
 	quiet := *a
 	quiet.err = io.Discard // what is wrong with the job file is for kale validate
 	l, err := quiet.load(name, jobFlags{})
-	if errors.Is(err, errShown) {
-		err = errors.New("there are mistakes in the job file, which kale validate shows")
-		if how, e := a.invocation(name, jobFlags{}); e == nil {
-			err = fmt.Errorf("there are mistakes in the job file: kale validate %s shows them", how.File)
-		}
-	}
 	if err != nil {
-		return nil, false, fmt.Errorf("ask it what runs: %w", err)
+		return nil, false, fmt.Errorf("ask it what runs: %w", a.inJobFile(name, err))
 	}
 	b, err := quiet.configured(ctx, l, l.dir)
 	if err != nil {
@@ -179,6 +173,17 @@ func (a *app) list(ctx context.Context, name string) (list []backend.Status, com
 	}
 	list, complete, err = b.List(ctx, name)
 	return list, complete, errors.Join(err, b.Close())
+}
+
+// inJobFile is err where that says only that mistakes in a job's file were shown, and they were not.
+func (a *app) inJobFile(name string, err error) error {
+	if !errors.Is(err, errShown) {
+		return err
+	}
+	if how, e := a.invocation(name, jobFlags{}); e == nil {
+		return fmt.Errorf("there are mistakes in the job file: kale validate %s shows them", how.File)
+	}
+	return errors.New("there are mistakes in the job file, which kale validate shows")
 }
 
 // brief is a job's line in the overview.

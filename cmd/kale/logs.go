@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,6 +28,8 @@ func logsCommand(a *app) *cobra.Command {
 		Use: "logs JOB [PROCESS]", Short: "What a job's processes wrote",
 		Long: `Prints the log of one process of a job, such as worker-3 (its newest generation), worker-3-g2 or ps-0; of all that there are, each
 line with its process, when none is named. It works with a running scheduler and, through the backend, without.
+
+-f goes on whether schedulers come or go, with processes that come later (of worker-3: with its next generations), and ends when the job has stopped.
 Where a process was started again, a line that begins with "[kale] process ended:" says when and how the one before ended.`,
 		Example: "  kale logs ctr worker-0 -f\n  kale logs ctr -n 20",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -54,7 +55,7 @@ Where a process was started again, a line that begins with "[kale] process ended
 	}
 	f.register(c)
 	c.Flags().IntVarP(&f.lines, "lines", "n", 100, "how many `LINES` of the past")
-	c.Flags().BoolVarP(&f.follow, "follow", "f", false, "go on with what is written from now on, until Ctrl-C")
+	c.Flags().BoolVarP(&f.follow, "follow", "f", false, "go on with what is written from now on, until the job has stopped, or Ctrl-C")
 	return c
 }
 
@@ -67,30 +68,63 @@ type logSource interface {
 }
 
 func (a *app) logs(ctx context.Context, arg, process string, f logFlags) (err error) {
-	src, err := a.logSource(ctx, arg, f)
+	name, src, err := a.logSource(ctx, arg, f)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, src.close()) }()
-	o := backend.LogOptions{Tail: f.lines, Follow: f.follow}
-	if process != "" {
-		if _, err := a.logProcesses(ctx, src); err != nil {
-			return err
-		}
-		return a.copyLog(ctx, src, process, o, lockedWriter{a.out, &sync.Mutex{}}, "")
+	if f.follow {
+		return a.followLogs(ctx, src, name, process, f.lines)
 	}
-	return a.allLogs(ctx, src, o)
+	return a.printLogs(ctx, src, process, f.lines)
 }
 
-func (a *app) logSource(ctx context.Context, arg string, f logFlags) (logSource, error) {
+// printLogs prints the last lines of the log of a process, or of all, each line with its process.
+func (a *app) printLogs(ctx context.Context, src logSource, process string, lines int) error {
+	names, err := a.logProcesses(ctx, src)
+	if err != nil {
+		return err
+	}
+	o := backend.LogOptions{Tail: lines}
+	if process != "" {
+		return copyLog(ctx, src, process, o, a.out, "")
+	}
+	if len(names) == 0 {
+		fmt.Fprintln(a.err, "the job has no processes now")
+	}
+	for _, name := range names {
+		if err := copyLog(ctx, src, name, o, a.out, name+" | "); err != nil {
+			fmt.Fprintf(a.err, "kale: %v\n", err)
+		}
+	}
+	return nil
+}
+
+// logSource is where a job's logs come from: its scheduler or, where there is none or it does not answer, its backend. What is followed comes from the backend, so
+// that no scheduler's end breaks it off; from the scheduler only where this program cannot ask the backend itself.
+func (a *app) logSource(ctx context.Context, arg string, f logFlags) (name string, src logSource, err error) {
 	name, c, err := a.connectArg(ctx, arg)
 	switch {
+	case err == nil && !f.follow:
+		return name, apiLogs{c: c}, nil
 	case err == nil:
-		return apiLogs{c}, nil
-	case !errors.Is(err, api.ErrNoScheduler):
-		return nil, err
+		quiet := *a
+		quiet.err = io.Discard // the scheduler will do where the job file will not
+		if src, err := quiet.backendLogs(ctx, name, f.jobFlags); err == nil {
+			c.Close()
+			return name, src, nil
+		} else {
+			return name, apiLogs{c, fmt.Errorf("the backend cannot be asked without it: %w", a.inJobFile(name, err))}, nil
+		}
+	case errors.Is(err, api.ErrNoScheduler), errors.Is(err, api.ErrSilent):
+		src, err := a.backendLogs(ctx, name, f.jobFlags)
+		return name, src, err
 	}
-	l, err := a.load(name, f.jobFlags)
+	return name, nil, err
+}
+
+func (a *app) backendLogs(ctx context.Context, name string, f jobFlags) (logSource, error) {
+	l, err := a.load(name, f)
 	if err != nil {
 		return nil, err
 	}
@@ -104,9 +138,6 @@ func (a *app) logSource(ctx context.Context, arg string, f logFlags) (logSource,
 	}
 	return src, nil
 }
-
-// newProcessesEvery is how often following all logs looks for processes that have come.
-const newProcessesEvery = 2 * time.Second
 
 // How long kale logs waits for a backend that cannot say which processes there are, and how often it asks meanwhile.
 const (
@@ -135,58 +166,10 @@ func (a *app) logProcesses(ctx context.Context, src logSource) ([]string, error)
 	}
 }
 
-// allLogs prints the logs of all processes, each line with its process; with Follow also of those that come later.
-func (a *app) allLogs(ctx context.Context, src logSource, o backend.LogOptions) error {
-	w := lockedWriter{a.out, &sync.Mutex{}}
-	seen := map[string]bool{}
-	var wg sync.WaitGroup // one per process that is followed; ends with ctx or the process
-	defer wg.Wait()
-	for {
-		names, err := a.logProcesses(ctx, src)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
-		}
-		if len(names) == 0 && !o.Follow {
-			fmt.Fprintln(a.err, "the job has no processes now")
-		}
-		for _, name := range names {
-			if seen[name] {
-				continue
-			}
-			seen[name] = true
-			if !o.Follow {
-				if err := a.copyLog(ctx, src, name, o, w, name+" | "); err != nil {
-					fmt.Fprintf(a.err, "kale: %v\n", err)
-				}
-				continue
-			}
-			wg.Go(func() {
-				if err := a.copyLog(ctx, src, name, o, w, name+" | "); err != nil {
-					fmt.Fprintf(a.err, "kale: %v\n", err)
-				}
-			})
-		}
-		if !o.Follow {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(newProcessesEvery):
-		}
-	}
-}
-
 // copyLog prints one log, each line behind a prefix.
-func (a *app) copyLog(ctx context.Context, src logSource, process string, o backend.LogOptions, w io.Writer, prefix string) error {
+func copyLog(ctx context.Context, src logSource, process string, o backend.LogOptions, w io.Writer, prefix string) error {
 	rc, err := src.open(ctx, process, o)
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
 		return err
 	}
 	defer rc.Close()
@@ -195,36 +178,36 @@ func (a *app) copyLog(ctx context.Context, src logSource, process string, o back
 	for {
 		line, err := r.ReadString('\n')
 		if line != "" {
-			if _, werr := io.WriteString(w, prefix+strings.TrimSuffix(line, "\n")+"\n"); werr != nil {
-				return fmt.Errorf("print the log of %s: %w", process, werr)
+			if err := printLine(w, prefix, line); err != nil {
+				return fmt.Errorf("print the log of %s: %w", process, err)
 			}
 		}
 		switch {
-		case err == nil:
-		case errors.Is(err, io.EOF), ctx.Err() != nil:
+		case errors.Is(err, io.EOF):
 			return nil
-		default:
+		case err != nil:
 			return fmt.Errorf("read the log of %s: %w", process, err)
 		}
 	}
 }
 
-// lockedWriter lets several logs write whole lines to one output.
-type lockedWriter struct {
-	w  io.Writer
-	mu *sync.Mutex
+// printLine writes a line of a log, the end of which may be missing, as one write.
+func printLine(w io.Writer, prefix, line string) error {
+	_, err := io.WriteString(w, prefix+strings.TrimSuffix(line, "\n")+"\n")
+	return err
 }
 
-func (l lockedWriter) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
+type apiLogs struct {
+	c *api.Client
+	// only says why there is no other source, where one was wanted.
+	only error
 }
-
-type apiLogs struct{ c *api.Client }
 
 func (s apiLogs) processes(ctx context.Context) (names []string, unknown string, err error) {
 	v, err := s.c.Status(ctx)
+	if err != nil && s.only != nil {
+		err = fmt.Errorf("%w; %w", err, s.only)
+	}
 	if err != nil {
 		return nil, "", err
 	}
@@ -291,13 +274,15 @@ func (s backendLogs) processes(ctx context.Context) (names []string, unknown str
 }
 
 func (s backendLogs) open(ctx context.Context, process string, o backend.LogOptions) (io.ReadCloser, error) {
-	v, err := s.view(ctx)
+	id, err := backend.ParseID(process)
 	if err != nil {
-		return nil, err
-	}
-	id, err := api.Workload(v, process)
-	if err != nil {
-		return nil, err
+		v, err := s.view(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if id, err = api.Workload(v, process); err != nil {
+			return nil, err
+		}
 	}
 	return s.b.Logs(ctx, s.job, id, o)
 }

@@ -44,7 +44,7 @@ func TestLogsWaitForABackendThatCannotTell(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out, errs strings.Builder
 				a := &app{out: &out, err: &errs}
-				err := a.allLogs(t.Context(), &c.src, backend.LogOptions{})
+				err := a.printLogs(t.Context(), &c.src, "", 0)
 				failed := ""
 				if err != nil {
 					failed = err.Error()

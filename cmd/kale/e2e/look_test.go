@@ -413,8 +413,13 @@ func belongs(pid int, root string) bool {
 // plugin is the process of the scheduler's backend plugin, 0 when there is none.
 func (r *rig) plugin() int {
 	r.t.Helper()
+	return r.pluginOf(r.sched.cmd.Process.Pid)
+}
+
+// pluginOf is the process of the backend plugin of a command of kale.
+func (r *rig) pluginOf(kale int) int {
 	for pid, cmdline := range processes(r.dir) {
-		if parent(pid) == r.sched.cmd.Process.Pid && strings.Contains(cmdline, "kale-backend-"+r.site.backend) {
+		if parent(pid) == kale && strings.Contains(cmdline, "kale-backend-"+r.site.backend) {
 			return pid
 		}
 	}

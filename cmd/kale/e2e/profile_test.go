@@ -1,10 +1,8 @@
 package e2e_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -20,39 +18,10 @@ import (
 // profiledStep is of the emulated accelerators: slow enough for the records to last.
 const profiledStep = 80 * time.Millisecond
 
-// profiling is `kale profile` as a child of the test.
-type profiling struct {
-	cmd      *exec.Cmd
-	out, err bytes.Buffer
-	ended    chan error
-	waited   error // what it came to: its exit code says the same
-}
-
-func (r *rig) profile(args ...string) *profiling {
+// profile is kale profile as a child of the test.
+func (r *rig) profile(args ...string) *child {
 	r.t.Helper()
-	p := &profiling{ended: make(chan error, 1)}
-	p.cmd = exec.Command(filepath.Join(r.bins.dir, "kale"), append([]string{"-state-dir", filepath.Join(r.dir, "s"), "profile", r.file}, args...)...)
-	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = r.dir, r.env(), &p.out, &p.err
-	if err := p.cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // it may have ended
-	go func() { p.ended <- p.cmd.Wait() }()          // ends with the process
-	return p
-}
-
-// wait waits until it has ended, and gives its exit code.
-func (p *profiling) wait(r *rig) int {
-	r.t.Helper()
-	r.awaitFor("kale profile ends", 2*patience, func() string {
-		select {
-		case p.waited = <-p.ended:
-			return ""
-		default:
-			return "it runs"
-		}
-	})
-	return p.cmd.ProcessState.ExitCode()
+	return r.child(append([]string{"profile", r.file}, args...)...)
 }
 
 // A profile is measured beside a job that trains, whose counts stay exact and whose processes stay what they are; nothing of it is left, whether it ends by itself,
@@ -108,7 +77,7 @@ func TestProfilesBesideARunningJob(t *testing.T) {
 	if diff := cmp.Diff(before, r.pids()); diff != "" {
 		r.fatalf("the job's processes (-before +after the profiles):\n%s", diff)
 	}
-	r.measured(whole.out.Bytes(), 1, 2)
+	r.measured([]byte(whole.out.String()), 1, 2)
 	r.onlyTheJob()
 
 	r.endTraffic(p)

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -349,6 +351,60 @@ func (r *rig) kale(args ...string) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		r.fatalf("kale %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
+}
+
+// child is a command of kale that runs beside the test.
+type child struct {
+	cmd      *exec.Cmd
+	out, err output
+	ended    chan error
+	waited   error // what it came to: its exit code says the same
+}
+
+// output may be read while it is written.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// child starts a command of kale.
+func (r *rig) child(args ...string) *child {
+	r.t.Helper()
+	c := &child{ended: make(chan error, 1)}
+	c.cmd = exec.Command(filepath.Join(r.bins.dir, "kale"), append([]string{"-state-dir", filepath.Join(r.dir, "s")}, args...)...)
+	c.cmd.Dir, c.cmd.Env, c.cmd.Stdout, c.cmd.Stderr = r.dir, r.env(), &c.out, &c.err
+	if err := c.cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = c.cmd.Process.Kill() }) // it may have ended
+	go func() { c.ended <- c.cmd.Wait() }()          // ends with the process
+	return c
+}
+
+// wait waits until it has ended, and gives its exit code.
+func (c *child) wait(r *rig) int {
+	r.t.Helper()
+	r.awaitFor(fmt.Sprintf("kale %s ends", c.cmd.Args[3]), 2*patience, func() string {
+		select {
+		case c.waited = <-c.ended:
+			return ""
+		default:
+			return "it runs"
+		}
+	})
+	return c.cmd.ProcessState.ExitCode()
 }
 
 // scale orders a number of workers.
