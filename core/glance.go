@@ -56,6 +56,23 @@ type Glance struct {
 	Notes []Note `json:"notes,omitempty"`
 	// Rollbacks are those of the last day, the oldest first.
 	Rollbacks []Rollback `json:"rollbacks,omitempty"`
+	// written are the orders that the last scheduler wrote down, whatever the chief says.
+	written plan.Manual
+}
+
+// Holds says whether an order to scale, pause or resume is one that the next scheduler finds: written down or, a pause, kept by the chief.
+func (g *Glance) Holds(o Order) bool {
+	w := g.written
+	switch o.Kind {
+	case "scale":
+		return w.Pinned && w.Target == o.Target
+	case "auto":
+		return !w.Pinned
+	case "pause":
+		return w.Paused || g.Manual.Paused
+	default:
+		return o.Kind == "resume" && !w.Paused && !g.Manual.Paused
+	}
 }
 
 // Lister asks a backend what it has of a job; complete is false when it could not look everywhere.
@@ -72,7 +89,7 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 	if err != nil || want == nil {
 		return g, err
 	}
-	g.Target, g.Manual, g.Checkpoint = want.Target, want.Manual, want.Checkpoint
+	g.Target, g.Manual, g.written, g.Checkpoint = want.Target, want.Manual, want.Manual, want.Checkpoint
 	g.count(want.Totals)
 	g.Past = g.Totals != nil && !g.Totals.Final
 	g.Processes = want.Processes

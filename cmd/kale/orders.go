@@ -74,7 +74,9 @@ func (a *app) order(ctx context.Context, arg string, o core.Order, taken string)
 		return err
 	}
 	defer c.Close()
-	if err := a.give(ctx, name, c, o); err != nil {
+	if err := a.give(ctx, name, c, o); err != nil && ended(err) {
+		return a.unanswered(ctx, name, o, err)
+	} else if err != nil {
 		return a.asked(name, err)
 	}
 	fmt.Fprintf(a.out, "job %q: %s\n", name, taken)
@@ -95,4 +97,24 @@ func (a *app) give(ctx context.Context, name string, c *api.Client, o core.Order
 	}
 	fmt.Fprintf(a.err, "the scheduler of job %q has not taken the order %q yet: it is in the middle of something, or hangs; waiting\n", name, o.Kind)
 	return <-taken
+}
+
+// unanswered says whether an order holds whose scheduler ended before it had answered.
+func (a *app) unanswered(ctx context.Context, name string, o core.Order, err error) error {
+	g, v, lost := a.awaitLetGo(ctx, name)
+	if lost != nil {
+		return fmt.Errorf("the scheduler of job %q ended before it had answered the order %q, and whether the order holds could not be seen (%w): kale status %s%s tells",
+			name, o.Kind, lost, a.stateFlag(), name)
+	}
+	again := "kale " + quoted(a.args)
+	if v != nil {
+		return fmt.Errorf("the scheduler of job %q ended before it had answered the order %q (%w), and another one has taken the job up: kale status %s%s shows the orders that it found; where this is not among them, give it again: %s",
+			name, o.Kind, err, a.stateFlag(), name, again)
+	}
+	if g.Holds(o) {
+		return fmt.Errorf("the scheduler of job %q ended before it had answered the order %q; it had written it down, so that the order holds, and the next scheduler follows it: %s",
+			name, o.Kind, a.runLine(name))
+	}
+	return fmt.Errorf("the scheduler of job %q ended before it had taken the order %q, which does not hold: %s starts it again; then %s",
+		name, o.Kind, a.runLine(name), again)
 }
