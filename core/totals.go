@@ -34,8 +34,8 @@ func totalsOf(st *rpc.JobStatus) *Totals {
 	return t
 }
 
-// skips says that records which cannot be decoded are in no topic.
-func skips(j *job.Job) bool {
+// Skips says that records which cannot be decoded are in no topic.
+func Skips(j *job.Job) bool {
 	return j.Stream.DeadLetter == "" && j.Stream.OnUndecodable == job.OnLostSkip
 }
 
@@ -43,7 +43,7 @@ func skips(j *job.Job) bool {
 func (s *Scheduler) remember() {
 	if s.seen.chiefErr == nil {
 		if t := totalsOf(s.seen.chief); t != nil {
-			t.Skips, t.DeadLetter = skips(s.job), s.job.Stream.DeadLetter
+			t.Skips, t.DeadLetter = Skips(s.job), s.job.Stream.DeadLetter
 			s.want.Totals = t
 		}
 	}

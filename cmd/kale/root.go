@@ -80,6 +80,7 @@ func commands(a *app) []*cobra.Command {
 		inGroup(groupJob, statusCommand(a)),
 		inGroup(groupJob, explainCommand(a)),
 		inGroup(groupJob, reportCommand(a)),
+		inGroup(groupJob, auditCommand(a)),
 		inGroup(groupJob, logsCommand(a)),
 		inGroup(groupJob, scaleCommand(a)),
 		inGroup(groupJob, pauseCommand(a)),

@@ -42,35 +42,123 @@ func LogSum(ctx context.Context, opts []kgo.Opt, topic string, from, to map[int3
 		return nil, err
 	}
 	defer cl.Close()
-	out := make(map[int32]PartitionSum, len(ranges))
-	hashers := make(map[int32]*hasher, len(ranges))
+	cuts := make(map[int32][]int64, len(ranges))
 	for _, r := range ranges {
-		out[r.partition] = PartitionSum{From: r.from, To: r.to, First: -1, Last: -1}
-		hashers[r.partition] = newHasher(topic)
+		cuts[r.partition] = []int64{r.from, r.to}
 	}
-	var mu sync.Mutex
-	err = scanRanges(ctx, cl, topic, ranges, func(partition int32, recs []*kgo.Record) error {
-		h := hashers[partition] // one goroutine per partition
-		sum := uint64(0)
+	sums, err := sumRanges(ctx, cl, topic, ranges, cuts, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[int32]PartitionSum, len(ranges))
+	for p, parts := range sums {
+		out[p] = parts[0]
+	}
+	return out, nil
+}
+
+// LogSums is LogSum for consecutive ranges of each partition: the i-th sum is that of [cuts[i], cuts[i+1]). The cuts of a partition, two at least, ascend;
+// equal ones have an empty range between them. progress, unless nil, is told of how many offsets the sums have got through; calls of it do not overlap.
+func LogSums(ctx context.Context, opts []kgo.Opt, topic string, cuts map[int32][]int64, progress func(done, all int64)) (map[int32][]PartitionSum, error) {
+	from, to := map[int32]int64{}, map[int32]int64{}
+	for p, c := range cuts {
+		from[p], to[p] = c[0], c[len(c)-1]
+	}
+	ranges, cl, err := openScan(ctx, opts, topic, from, to)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	return sumRanges(ctx, cl, topic, ranges, cuts, progress)
+}
+
+func sumRanges(ctx context.Context, cl *kgo.Client, topic string, ranges []scanRange, cuts map[int32][]int64, progress func(done, all int64)) (map[int32][]PartitionSum, error) {
+	out := make(map[int32][]PartitionSum, len(ranges))
+	hashers := make(map[int32]*hasher, len(ranges))
+	reached := make(map[int32]int64, len(ranges))
+	var done, all int64
+	for _, r := range ranges {
+		c := cuts[r.partition]
+		parts := make([]PartitionSum, len(c)-1)
+		for i := range parts {
+			parts[i] = PartitionSum{From: c[i], To: c[i+1], First: -1, Last: -1}
+		}
+		out[r.partition], hashers[r.partition], reached[r.partition] = parts, newHasher(topic), r.from
+		all += r.to - r.from
+	}
+	var mu sync.Mutex // guards done and reached, and orders the calls of progress
+	err := scanRanges(ctx, cl, topic, ranges, func(partition int32, recs []*kgo.Record) error {
+		h, parts := hashers[partition], out[partition] // one goroutine per partition
+		i, _ := slices.BinarySearchFunc(parts, recs[0].Offset, func(s PartitionSum, at int64) int {
+			if s.To <= at {
+				return -1
+			}
+			return 1
+		})
 		for _, rec := range recs {
-			sum += h.sum(partition, rec.Offset)
+			for rec.Offset >= parts[i].To {
+				i++
+			}
+			s := &parts[i]
+			if s.N == 0 {
+				s.First = rec.Offset
+			}
+			s.N++
+			s.Sum += h.sum(partition, rec.Offset)
+			s.Last = rec.Offset
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		s := out[partition]
-		if s.N == 0 {
-			s.First = recs[0].Offset
+		next := recs[len(recs)-1].Offset + 1
+		done, reached[partition] = done+next-reached[partition], next
+		if progress != nil {
+			progress(done, all)
 		}
-		s.N += int64(len(recs))
-		s.Sum += sum
-		s.Last = recs[len(recs)-1].Offset
-		out[partition] = s
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
+}
+
+// WholeSum is Σ RecordHash of a partition whose offsets in [from, to) were all records.
+func WholeSum(topic string, partition int32, from, to int64) (sum uint64) {
+	h := newHasher(topic)
+	for o := from; o < to; o++ {
+		sum += h.sum(partition, o)
+	}
+	return sum
+}
+
+// Extent is where the log of a topic begins and ends now.
+type Extent struct {
+	// ID is the topic's, as kadm writes it: another one of the same name has another. That of a broker before Kafka 3.1 is all zero bytes.
+	ID kadm.TopicID
+	// Start and End are the first offset and the last stable one of each partition.
+	Start, End map[int32]int64
+}
+
+// ExtentOf asks the brokers for a topic's extent.
+func ExtentOf(ctx context.Context, opts []kgo.Opt, topic string) (Extent, error) {
+	e := Extent{Start: map[int32]int64{}, End: map[int32]int64{}}
+	ranges, cl, err := openScan(ctx, opts, topic, nil, nil)
+	if err != nil {
+		return e, err
+	}
+	defer cl.Close()
+	for _, r := range ranges {
+		e.Start[r.partition], e.End[r.partition] = r.from, r.to
+	}
+	topics, err := kadm.NewClient(cl).ListTopics(ctx, topic)
+	if err == nil {
+		err = topics[topic].Err
+	}
+	if err != nil {
+		return e, fmt.Errorf("read topic %q: ask for its id: %w", topic, err)
+	}
+	e.ID = topics[topic].ID
+	return e, nil
 }
 
 // Scan calls fn with every committed record of a topic from one set of offsets to another (exclusive), as [LogSum] takes

@@ -3,7 +3,10 @@ package ps
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"time"
 
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/trainer/checkpoint"
@@ -28,25 +31,87 @@ func ReadCheckpoint(store *checkpoint.Store, layout Layout) (*Frozen, error) {
 		tablets: make([]*tablet, layout.tablets), heads: make([]*snapshotHeader, layout.tablets), used: make([]checkpoint.Generation, layout.tablets),
 	}
 	for id := range f.tablets {
-		all, err := store.Generations(id)
+		t, h, g, bad, err := newestReadable(store, id, true, f.fits)
 		if err != nil {
-			return nil, fmt.Errorf("read checkpoint: %w", err)
+			return nil, err
 		}
-		var bad []error
-		for _, g := range all {
-			t, h, err := readTablet(store, g, true, f.fits)
-			if err == nil {
-				f.tablets[id], f.heads[id], f.used[id] = t, h, g
-				break
-			}
-			bad = append(bad, err)
-		}
-		if f.tablets[id] == nil && len(all) > 0 {
-			return nil, fmt.Errorf("read checkpoint: none of the %d snapshots of tablet %d can be read: %w", len(all), id, errors.Join(bad...))
-		}
+		f.tablets[id], f.heads[id], f.used[id] = t, h, g
 		f.skipped = append(f.skipped, bad...)
 	}
 	return f, nil
+}
+
+// newestReadable reads the newest snapshot of a tablet that verifies, nil where it has none, and lists why newer ones could not be taken; with body false,
+// only its header is kept. It is an error when there are snapshots and none can be read.
+func newestReadable(store *checkpoint.Store, id int, body bool, acceptable func(*snapshotHeader) error) (*tablet, *snapshotHeader, checkpoint.Generation, []error, error) {
+	for try := 0; ; try++ {
+		all, err := store.Generations(id)
+		if err != nil {
+			return nil, nil, checkpoint.Generation{}, nil, fmt.Errorf("read checkpoint: %w", err)
+		}
+		var bad []error
+		gone := false // a server that runs has replaced it by a newer one since it was listed
+		for _, g := range all {
+			t, h, err := readTablet(store, g, body, acceptable)
+			if err == nil && !gone {
+				return t, h, g, bad, nil
+			}
+			gone = gone || errors.Is(err, fs.ErrNotExist) && try < 10
+			bad = append(bad, err)
+		}
+		switch {
+		case len(all) == 0:
+			return nil, nil, checkpoint.Generation{}, nil, nil
+		case !gone:
+			return nil, nil, checkpoint.Generation{}, nil, fmt.Errorf("read checkpoint: none of the %d snapshots of tablet %d can be read: %w", len(all), id, errors.Join(bad...))
+		}
+	}
+}
+
+// Ledgers is what the newest snapshots of a job's tablets have counted, without the model.
+type Ledgers struct {
+	// Sums are those of the tablets that have a snapshot, in tablet order.
+	Sums []*rpc.TabletSums
+	// Starts are the pinned start offsets that the snapshots know.
+	Starts map[int32]int64
+	// Oldest and Newest are when the first and the last of these snapshots were written.
+	Oldest, Newest time.Time
+	// Skipped are the newer snapshots that cannot be read.
+	Skipped []error
+}
+
+// ReadLedgers reads, and verifies, the newest snapshot of each of a job's tablets of a timeline, and keeps only what they have counted. A job may run meanwhile.
+func ReadLedgers(store *checkpoint.Store, tablets int, timeline string) (Ledgers, error) {
+	out := Ledgers{Starts: map[int32]int64{}}
+	fits := func(h *snapshotHeader) error {
+		if h.Tablets != tablets || h.Timeline != timeline {
+			return fmt.Errorf("the snapshot of tablet %d is of another job state: of %d tablets and timeline %s, not %d and %s", h.Tablet, h.Tablets, h.Timeline, tablets, timeline)
+		}
+		return nil
+	}
+	for id := range tablets {
+		_, h, g, bad, err := newestReadable(store, id, false, fits)
+		if err != nil {
+			return Ledgers{}, err
+		}
+		out.Skipped = append(out.Skipped, bad...)
+		if h == nil {
+			continue
+		}
+		maps.Copy(out.Starts, h.Starts)
+		out.Sums = append(out.Sums, tabletSums(id, g.Incarnation, h.Steps, h.ledgers(), h.Starts))
+		info, err := os.Stat(store.Path(g))
+		if err != nil { // replaced since it was read: by one of about now
+			continue
+		}
+		if at := info.ModTime(); out.Oldest.IsZero() || at.Before(out.Oldest) {
+			out.Oldest = at
+		}
+		if at := info.ModTime(); at.After(out.Newest) {
+			out.Newest = at
+		}
+	}
+	return out, nil
 }
 
 func (f *Frozen) fits(h *snapshotHeader) error {

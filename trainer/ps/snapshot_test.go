@@ -3,6 +3,7 @@ package ps
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -293,6 +294,13 @@ func TestDamagedSnapshotIsReportedAndSkipped(t *testing.T) {
 	frozen, err := ReadCheckpoint(r.store, r.opt.Layout)
 	if err != nil || len(frozen.Skipped()) != 1 || frozen.Applied(1, 0).Watermark(0) != 20 {
 		t.Errorf("offline: %v, skipped %v", err, frozen.Skipped())
+	}
+	l, err := ReadLedgers(r.store, r.opt.Layout.tablets, r.opt.Timeline)
+	if d := cmp.Diff(frozen.Sums(), l.Sums, protocmp.Transform()); err != nil || d != "" || len(l.Skipped) != 1 || !maps.Equal(l.Starts, frozen.Starts()) || l.Oldest.IsZero() {
+		t.Errorf("what they have counted, without the model: %v, skipped %v\n%s", err, l.Skipped, d)
+	}
+	if _, err := ReadLedgers(r.store, r.opt.Layout.tablets, "another"); err == nil {
+		t.Error("snapshots of another timeline are taken for the job's")
 	}
 
 	if err := os.WriteFile(r.store.Path(all[1]), nil, 0o600); err != nil {

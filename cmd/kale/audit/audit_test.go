@@ -5,15 +5,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/trainer/checkpoint"
+	"github.com/kale-sched/kale/trainer/ps"
 )
 
-// tablet counts the given offsets of partition 0 as trained.
+// tablet has applied the offsets 1 to 4 of partition 0, and counted the given ones.
 func tablet(id int32, offsets ...int64) *rpc.TabletSums {
-	p := &rpc.PartitionSum{Partition: 0}
+	p := &rpc.PartitionSum{Partition: 0, Applied: &rpc.OffsetSet{Watermark: 5}}
 	for _, o := range offsets {
 		p.N++
 		p.Hash += stream.RecordHash("clicks", 0, o)
@@ -21,32 +23,52 @@ func tablet(id int32, offsets ...int64) *rpc.TabletSums {
 	return &rpc.TabletSums{Tablet: id, Partitions: []*rpc.PartitionSum{p}}
 }
 
-func logOf(offsets ...int64) map[int32]stream.PartitionSum {
-	s := stream.PartitionSum{N: int64(len(offsets))}
-	for _, o := range offsets {
-		s.Sum += stream.RecordHash("clicks", 0, o)
+// upTo is a tablet that has applied less.
+func upTo(watermark int64, t *rpc.TabletSums) *rpc.TabletSums {
+	t.Partitions[0].Applied.Watermark = watermark
+	return t
+}
+
+// against holds tablets of a job that began at offset 1 against a log that begins at an offset and has the given records.
+func against(from, to int64, records []int64, want int, tablets ...*rpc.TabletSums) *comparison {
+	c := &comparison{job: checkpoint.JobState{Job: "ctr", Topic: "clicks", Tablets: want}, starts: map[int32]int64{0: 1}, ledgers: ps.Ledgers{Sums: tablets}}
+	cuts := c.cuts(stream.Extent{Start: map[int32]int64{0: from}, End: map[int32]int64{0: to}})[0]
+	var sums []stream.PartitionSum
+	for i := range len(cuts) - 1 {
+		s := stream.PartitionSum{From: cuts[i], To: cuts[i+1]}
+		for _, o := range records {
+			if o >= s.From && o < s.To {
+				s.N++
+				s.Sum += stream.RecordHash("clicks", 0, o)
+			}
+		}
+		sums = append(sums, s)
 	}
-	return map[int32]stream.PartitionSum{0: s}
+	c.compare(map[int32][]stream.PartitionSum{0: sums})
+	return c
 }
 
 // EXACTLY_ONCE rule 19: the check must be able to fail, in every way in which the promise can be broken.
 func TestCompareSeesEveryKindOfMistake(t *testing.T) {
-	log := logOf(1, 2, 3, 4)
 	for name, c := range map[string]struct {
 		tablets        []*rpc.TabletSums
 		lost, repeated int64
 		exact          bool
+		verdict        Verdict
 	}{
-		"exact":                            {[]*rpc.TabletSums{tablet(0, 1, 2, 3, 4), tablet(1, 4, 3, 2, 1)}, 0, 0, true},
-		"one lost in one tablet":           {[]*rpc.TabletSums{tablet(0, 1, 2, 3, 4), tablet(1, 1, 2, 4)}, 1, 0, false},
-		"one doubled in one tablet":        {[]*rpc.TabletSums{tablet(0, 1, 2, 3, 4, 4), tablet(1, 1, 2, 3, 4)}, 0, 1, false},
-		"one lost hides one doubled":       {[]*rpc.TabletSums{tablet(0, 1, 2, 2, 4), tablet(1, 1, 2, 3, 4)}, 1, 1, false},
-		"a tablet without a snapshot":      {[]*rpc.TabletSums{tablet(0, 1, 2, 3, 4)}, 4, 0, false},
-		"a tablet that saw no partition":   {[]*rpc.TabletSums{tablet(0, 1, 2, 3, 4), {Tablet: 1}}, 4, 0, false},
-		"both tablets lost different ones": {[]*rpc.TabletSums{tablet(0, 1, 2, 3), tablet(1, 2, 3, 4)}, 1, 0, false},
+		"exact":                            {[]*rpc.TabletSums{tablet(0, 1, 2, 3, 4), tablet(1, 4, 3, 2, 1)}, 0, 0, true, Exact},
+		"one lost in one tablet":           {[]*rpc.TabletSums{tablet(0, 1, 2, 3, 4), tablet(1, 1, 2, 4)}, 1, 0, false, NotExact},
+		"one doubled in one tablet":        {[]*rpc.TabletSums{tablet(0, 1, 2, 3, 4, 4), tablet(1, 1, 2, 3, 4)}, 0, 1, false, NotExact},
+		"one lost hides one doubled":       {[]*rpc.TabletSums{tablet(0, 1, 2, 3, 4), tablet(1, 1, 2, 2, 4)}, 1, 1, false, NotExact},
+		"a tablet without a snapshot":      {[]*rpc.TabletSums{tablet(0, 1, 2, 3, 4)}, 4, 0, false, NotExact},
+		"a tablet that saw no partition":   {[]*rpc.TabletSums{tablet(0, 1, 2, 3, 4), {Tablet: 1}}, 4, 0, false, Exact}, // which it trains yet
+		"a tablet that is behind":          {[]*rpc.TabletSums{tablet(0, 1, 2, 3, 4), upTo(3, tablet(1, 1, 2))}, 2, 0, false, Exact},
+		"behind, and one lost":             {[]*rpc.TabletSums{tablet(0, 1, 2, 3, 4), upTo(4, tablet(1, 1, 3))}, 2, 0, false, NotExact},
+		"both tablets lost different ones": {[]*rpc.TabletSums{tablet(0, 1, 2, 3), tablet(1, 2, 3, 4)}, 1, 0, false, NotExact},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := compare(log, c.tablets, 2)
+			c1 := against(0, 5, []int64{1, 2, 3, 4}, 2, c.tablets...)
+			got, proof := c1.counts(), c1.proof()
 			if got.Lost != c.lost || got.Repeated != c.repeated || got.Exact() != c.exact {
 				t.Errorf("lost %d, repeated %d, exact %v; want %d, %d, %v (%s)", got.Lost, got.Repeated, got.Exact(), c.lost, c.repeated, c.exact, got.Mismatch)
 			}
@@ -56,7 +78,53 @@ func TestCompareSeesEveryKindOfMistake(t *testing.T) {
 			if !c.exact && got.Mismatch == "" {
 				t.Error("nothing says what does not agree")
 			}
+			if proof.Verdict != c.verdict || proof.Total.InLog+proof.Total.Waiting != 4 {
+				t.Errorf("the proof is %+v, want %s", proof, c.verdict)
+			}
 		})
+	}
+}
+
+// What retention has removed since it was trained is held against its offsets where each was a record; where that cannot be, no more is claimed than is known.
+func TestRetentionAfterTraining(t *testing.T) {
+	for name, c := range map[string]struct {
+		from, to int64
+		records  []int64
+		tablets  []*rpc.TabletSums
+		verdict  Verdict
+		want     Figures
+	}{
+		"each offset was a record":       {3, 5, []int64{3, 4}, []*rpc.TabletSums{tablet(0, 1, 2, 3, 4)}, Exact, Figures{InLog: 2, Trained: 4, Removed: 2}},
+		"all are gone":                   {9, 9, nil, []*rpc.TabletSums{tablet(0, 1, 2, 3, 4)}, Exact, Figures{Trained: 4, Removed: 4}},
+		"a hole, or one that is lost":    {3, 5, []int64{3, 4}, []*rpc.TabletSums{tablet(0, 2, 3, 4)}, Unknown, Figures{InLog: 2, Trained: 3, Removed: 2, Unproven: 2}},
+		"a hole, and tablets differ":     {3, 5, []int64{3, 4}, []*rpc.TabletSums{tablet(0, 2, 3, 4), tablet(1, 1, 3, 4)}, NotExact, Figures{InLog: 2, Trained: 3, Removed: 2, Unproven: 2}},
+		"one doubled in place of a hole": {3, 5, []int64{3, 4}, []*rpc.TabletSums{tablet(0, 2, 2, 3, 4)}, NotExact, Figures{InLog: 2, Trained: 4, Removed: 2, Repeated: 1}},
+		"more than there were offsets":   {3, 5, []int64{3, 4}, []*rpc.TabletSums{tablet(0, 1, 1, 2, 3, 4)}, NotExact, Figures{InLog: 2, Trained: 5, Removed: 2, Repeated: 1}},
+		"fewer than the log has":         {3, 5, []int64{3, 4}, []*rpc.TabletSums{tablet(0, 4)}, NotExact, Figures{InLog: 2, Trained: 1, Removed: 2, Missing: 1}},
+		"a log that was cut at its end":  {0, 4, []int64{1, 2, 3}, []*rpc.TabletSums{tablet(0, 1, 2, 3, 4)}, Exact, Figures{InLog: 3, Trained: 4, Removed: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := against(c.from, c.to, c.records, len(c.tablets), c.tablets...).proof()
+			if d := gocmp.Diff([]Partition{{From: 1, To: 5, Figures: c.want}}, got.Partitions); d != "" || got.Verdict != c.verdict || (got.Mismatch != "") != (c.verdict == NotExact) {
+				t.Errorf("%s, want %s (%s)\n%s", got.Verdict, c.verdict, got.Mismatch, d)
+			}
+		})
+	}
+}
+
+// Offsets that were given up since retention had removed them were never records of this job.
+func TestWhatWasGivenUpIsNotLost(t *testing.T) {
+	ts := tablet(0, 3, 4)
+	ts.Partitions[0].LostOffsets = 2
+	c := against(3, 5, []int64{3, 4}, 1, ts)
+	if c.proof().Verdict != Unknown { // without word of it they may have been anything
+		t.Errorf("%+v", c.proof())
+	}
+	c = &comparison{job: checkpoint.JobState{Topic: "clicks", Tablets: 1, Lost: []checkpoint.LostSpan{{Begin: 1, End: 3}}}, starts: c.starts, ledgers: c.ledgers}
+	c.compare(map[int32][]stream.PartitionSum{0: {{From: 3, To: 5, N: 2, Sum: stream.WholeSum("clicks", 0, 3, 5)}}})
+	want := Figures{InLog: 2, Trained: 2, LostOffsets: 2}
+	if d := gocmp.Diff([]Partition{{From: 1, To: 5, Figures: want}}, c.proof().Partitions); d != "" || c.proof().Verdict != Exact {
+		t.Errorf("%s (%s)\n%s", c.proof().Verdict, c.proof().Mismatch, d)
 	}
 }
 
@@ -64,9 +132,9 @@ func TestCompareSeesEveryKindOfMistake(t *testing.T) {
 func TestCompareCountsDeadLetters(t *testing.T) {
 	ts := tablet(0, 1, 2, 4)
 	ts.Partitions[0].DeadN, ts.Partitions[0].DeadHash = 1, stream.RecordHash("clicks", 0, 3)
-	got := compare(logOf(1, 2, 3, 4), []*rpc.TabletSums{ts}, 1)
+	got := against(0, 5, []int64{1, 2, 3, 4}, 1, ts).counts()
 	want := Counts{Produced: 4, Trained: 3, Dead: 1, Tablets: 1}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kale-sched/kale/cmd/kale/audit"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/rpc"
@@ -30,7 +31,11 @@ func brokers(t *testing.T, test func(t *testing.T, kafka *kafkatest.Cluster)) {
 // twice.
 func TestExactlyOnceThroughKills(t *testing.T) {
 	brokers(t, func(t *testing.T, kafka *kafkatest.Cluster) {
-		throughKills(t, newRig(t, kafka, options{min: 3, max: 3}))
+		r := newRig(t, kafka, options{min: 3, max: 3})
+		throughKills(t, r)
+		if v := r.verdict(); v != audit.Exact {
+			t.Errorf("kale audit finds it %s", v)
+		}
 	})
 	t.Run("deepfm", func(t *testing.T) {
 		t.Parallel()
@@ -252,6 +257,9 @@ func TestWithoutDeduplicationTheCheckFails(t *testing.T) {
 	throughKills(t, r)
 	c := r.audit()
 	t.Logf("audit: %+v", c)
+	if v := r.verdict(); v != audit.NotExact {
+		t.Errorf("kale audit finds it %s", v)
+	}
 	if c.Repeated == 0 || c.Exact() {
 		t.Fatalf("without deduplication the check finds %d repeated records; it cannot fail", c.Repeated)
 	}

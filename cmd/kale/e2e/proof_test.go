@@ -1,8 +1,11 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"errors"
 	"net"
+	"os/exec"
+	"path/filepath"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -40,6 +43,22 @@ func (r *rig) exact(least int64) {
 	if r.job.Model.Kind == job.ModelCounting {
 		r.counters()
 	}
+}
+
+// verdict is what kale audit says.
+func (r *rig) verdict() audit.Verdict {
+	r.t.Helper()
+	cmd := exec.CommandContext(r.t.Context(), filepath.Join(r.bins.dir, "kale"), "-state-dir", filepath.Join(r.dir, "s"), "audit", r.name(), "-json")
+	cmd.Dir, cmd.Env = r.dir, r.env()
+	out, err := cmd.Output() // an error where it is not exact
+	var p audit.Proof
+	if e := json.Unmarshal(out, &p); e != nil {
+		r.fatalf("kale audit: %v: %v: %s", err, e, out)
+	}
+	if (err == nil) != (p.Verdict == audit.Exact) {
+		r.t.Errorf("kale audit says %q, and ends with %v", p.Verdict, err)
+	}
+	return p.Verdict
 }
 
 // counters reads the counting model back from the snapshots alone (EXACTLY_ONCE rule 20): in every tablet each record of the log has a counter of its own

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/cmd/kale/audit"
+	"github.com/kale-sched/kale/cmd/kale/doctor"
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+)
+
+type auditFlags struct {
+	jobFlags
+	asJSON bool
+}
+
+func auditCommand(a *app) *cobra.Command {
+	var f auditFlags
+	c := &cobra.Command{
+		Use: "audit JOB", SuggestFor: []string{"verify", "prove", "check"}, Short: "Whether every record was trained once, by the log and the snapshots",
+		Long: `Holds what a job has trained against the topic's log: how many records the log has up to where the job has got, and how many of
+them every tablet has trained, set aside as dead letters, left out, or trained twice. A tablet keeps the number of its records and the sum of
+their hashes, which one record that is missing and another that is repeated do not leave as they were.
+
+It reads the newest snapshots in the checkpoint folder and all of the log from the job's first record on. It asks no process of the job and changes
+nothing, so it can be given at any time; of a job that runs, what is newer than its snapshots counts as not yet trained.
+
+Of what retention has removed since it was trained, the counts and hashes of the offsets take the log's place. Where fewer records were
+counted there than offsets are gone (a transaction leaves such holes, and so would a loss) nobody can tell any more: the verdict is unknown.
+
+Exit code 0: exact; 1: not exact, or unknown. -json prints the verdict ("exact", "not exact", "unknown") and the same figures, for all partitions
+together (total) and for each; of the tablets that of which each is least good. Where removed_offsets is not 0, log_records leaves out what was in them.`,
+		Example: "  kale audit ctr\n  kale audit ctr.hcl -json",
+		Args:    exactly("JOB"), ValidArgsFunction: a.completeJobs,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.audit(cmd.Context(), args[0], f) },
+	}
+	f.register(c)
+	c.Flags().BoolVar(&f.asJSON, "json", false, "print verdict and figures as JSON")
+	return c
+}
+
+// audited is what kale audit -json prints.
+type audited struct {
+	audit.Proof
+	Checkpoint string `json:"checkpoint"`
+	// Skips says that dead records were skipped, DeadLetter in which topic they are, as the job file has it now.
+	Skips      bool   `json:"skips_undecodable,omitempty"`
+	DeadLetter string `json:"dead_letter,omitempty"`
+}
+
+func (a *app) audit(ctx context.Context, arg string, f auditFlags) error {
+	if !isFile(arg) || len(f.vars)+len(f.varFiles) == 0 { // the variables with which it ran here
+		var err error
+		if arg, err = a.jobName(arg); err != nil {
+			return err
+		}
+	}
+	l, err := a.load(arg, f.jobFlags)
+	if err != nil {
+		return err
+	}
+	info, diags, err := doctor.CheckTopics(ctx, l.Job)
+	if err == nil && info.Err != nil {
+		err = fmt.Errorf("audit job %q: ask the brokers about topic %q: %w", l.Name, l.Stream.Topic, info.Err)
+	}
+	if err == nil {
+		err = a.diagnose(l.files, diags)
+	}
+	if err != nil {
+		return err
+	}
+	opts, err := core.KafkaOpts(l.Job)
+	if err != nil {
+		return err
+	}
+	bar := a.progress()
+	began := time.Now()
+	proof, err := audit.Examine(ctx, audit.Stores{Kafka: append(opts, kgo.SeedBrokers(l.Stream.Brokers...)), Spec: core.TrainSpec(l.Job, "")}, func(done, all int64) {
+		bar.show("read the log: %s of %s offsets%s", plan.Thousands(done), plan.Thousands(all), left(time.Since(began), int(done), int(all)))
+	})
+	bar.done()
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("audit: interrupted; nothing was changed")
+	case err != nil:
+		return err
+	}
+	out := audited{proof, core.CheckpointFolder(l.Job), core.Skips(l.Job), l.Stream.DeadLetter}
+	if f.asJSON {
+		err = printJSON(a.out, out)
+	} else {
+		width, _ := terminal(a.out)
+		_, err = io.WriteString(a.out, out.text(width))
+	}
+	return errors.Join(err, out.verdict())
+}
+
+// verdict is the error of what is not exact.
+func (p audited) verdict() error {
+	switch p.Verdict {
+	case audit.NotExact:
+		return fmt.Errorf("job %q is not exact: %s missing, %s; the first that does not agree: %s", p.Job, counted(p.Total.Missing, "record"), plan.Thousands(p.Total.Repeated)+" repeated", p.Mismatch)
+	case audit.Unknown:
+		return fmt.Errorf("job %q cannot be checked whole: retention has removed %s that it had trained, and fewer records were counted there. Transactions leave such holes, a loss would too; "+
+			"all tablets have counted the same there, none more records than there were offsets, and none fewer than the log still has", p.Job, counted(p.Total.Unproven, "offset"))
+	}
+	return nil
+}
+
+// text is the proof for people.
+func (p audited) text(width int) string {
+	var out strings.Builder
+	now := time.Now()
+	snapshots := "of " + clock(p.Oldest, now)
+	if p.Newest.Sub(p.Oldest) >= time.Second {
+		snapshots = fmt.Sprintf("of %s to %s", clock(p.Oldest, now), clock(p.Newest, now))
+	}
+	fmt.Fprintf(&out, "job %q: topic %s against %s, by the snapshots %s in %s\n\n", p.Job, p.Topic, job.Count(p.Tablets, "tablet"), snapshots, p.Checkpoint)
+	dead := "DEAD"
+	if p.Skips {
+		dead = "SKIPPED"
+	}
+	t := table{columns: []column{{"PARTITION", 9}, {"UP TO", 3}, {"IN THE LOG", 8}, {"TRAINED", 9}, {dead, 6}, {"MISSING", 7}, {"REPEATED", 7}, {"EXPIRED", 4}, {"REMOVED", 2}, {"NOT YET", 5}}}
+	line := func(name, to string, x audit.Figures) {
+		cells := []string{name, to}
+		for _, n := range []int64{x.InLog, x.Trained, x.Dead, x.Missing, x.Repeated, x.LostOffsets, x.Removed, x.Waiting} {
+			cells = append(cells, plan.Thousands(n))
+		}
+		t.rows = append(t.rows, row{cells: cells})
+	}
+	for _, x := range p.Partitions {
+		line(fmt.Sprint(x.Partition), plan.Thousands(x.To), x.Figures)
+	}
+	if len(p.Partitions) > 1 {
+		line("all", "", p.Total)
+	}
+	out.WriteString(t.text(width) + "\n")
+	for _, s := range p.says() {
+		out.WriteString(folded(s+"\n", width))
+	}
+	return out.String()
+}
+
+// says is what the figures come to, a sentence each.
+func (p audited) says() (out []string) {
+	x := p.Total
+	if p.Verdict == audit.Exact {
+		out = append(out, fmt.Sprintf("exact: every tablet has counted %s, each once: their numbers and hash sums are those of the log", counted(x.Trained+x.Dead, "record")))
+	}
+	if x.Dead > 0 {
+		out = append(out, strings.TrimPrefix(losses{job: p.Job, dead: uint64(x.Dead), skips: p.Skips, deadLetter: p.DeadLetter}.String(), ", "))
+	}
+	if x.LostOffsets > 0 {
+		out = append(out, fmt.Sprintf("EXPIRED: %s were removed by retention before they were trained, and given up", counted(x.LostOffsets, "offset")))
+	}
+	if x.Removed > x.Unproven {
+		out = append(out, fmt.Sprintf("REMOVED: the log has %s no more that were trained; each was counted once, by the hash sum of the offsets themselves", counted(x.Removed-x.Unproven, "offset")))
+	}
+	if x.Waiting > 0 {
+		out = append(out, fmt.Sprintf("NOT YET: %s of the log are newer than what the snapshots hold", counted(x.Waiting, "record")))
+	}
+	for _, s := range p.Skipped {
+		out = append(out, "an older snapshot was taken, as a server would that starts now, since the newest is damaged: "+s)
+	}
+	return out
+}
+
+// counted is a large number of something.
+func counted(n int64, noun string) string {
+	return plan.Thousands(n) + strings.TrimLeft(job.Count(int(min(n, 2)), noun), "0123456789")
+}

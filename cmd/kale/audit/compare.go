@@ -1,0 +1,289 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/trainer/checkpoint"
+	"github.com/kale-sched/kale/trainer/ps"
+	"github.com/kale-sched/kale/trainer/spans"
+)
+
+var (
+	// ErrNothing says that nothing of a job was trained yet, or that no snapshot has it.
+	ErrNothing = errors.New("nothing to compare")
+	// ErrRecreated says that the log that was trained is gone: its topic was deleted, and another one has its name.
+	ErrRecreated = errors.New("the topic was created again")
+)
+
+// comparison holds each tablet against the log, partition by partition.
+type comparison struct {
+	job     checkpoint.JobState
+	ledgers ps.Ledgers
+	starts  map[int32]int64
+	end     map[int32]int64  // of the log
+	cells   []map[int32]cell // by tablet with a snapshot, then partition
+	// mismatch is the first that does not agree.
+	mismatch string
+}
+
+// cell is one tablet and one partition. Its offsets are those that the tablet has applied.
+type cell struct {
+	applied     *spans.Set
+	inLog       int64 // records that the log holds in it now
+	trained     int64
+	dead        int64
+	lostOffsets int64
+	missing     int64 // records of the log that were not counted although their offsets were applied
+	repeated    int64
+	removed     int64 // offsets that the log does not have any more, what was given up as lost left out
+	unproven    int64 // of those, where fewer records were counted: it cannot be told whether the others were records
+	waiting     int64 // records of the log beyond what is applied
+}
+
+// compared reads a job's newest snapshots, and the log from the job's pinned start to its end.
+func compared(ctx context.Context, s Stores, progress func(done, all int64)) (*comparison, error) {
+	store := checkpoint.Attach(s.Spec.GetCheckpointDir(), s.Spec.GetJob())
+	c := &comparison{}
+	var err error
+	c.job, err = store.LoadJob()
+	if errors.Is(err, checkpoint.ErrNoJob) {
+		return nil, fmt.Errorf("%w: the job has not begun to train, or checkpoint.dir is not the folder that it trains into: there is no job state in %s", ErrNothing, store.Root())
+	}
+	if err == nil {
+		c.ledgers, err = ps.ReadLedgers(store, c.job.Tablets, c.job.Timeline)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(c.ledgers.Sums) == 0 {
+		return nil, fmt.Errorf("%w: no tablet has a snapshot yet in %s: the first is written after checkpoint.every, and when the job is stopped", ErrNothing, store.Root())
+	}
+	c.starts = maps.Clone(c.ledgers.Starts)
+	maps.Copy(c.starts, c.job.Starts)
+	log, err := stream.ExtentOf(ctx, s.Kafka, c.job.Topic)
+	if err != nil {
+		return nil, err
+	}
+	var none kadm.TopicID
+	if id := log.ID.String(); log.ID != none && c.job.TopicID != "" && c.job.TopicID != none.String() && id != c.job.TopicID {
+		return nil, fmt.Errorf("%w: topic %q has id %s, and what was trained is of %s, whose log is gone: there is nothing to hold it against", ErrRecreated, c.job.Topic, id, c.job.TopicID)
+	}
+	for p := range c.starts {
+		if _, ok := log.End[p]; !ok {
+			return nil, fmt.Errorf("topic %q has no partition %d, of which the job has trained records", c.job.Topic, p)
+		}
+	}
+	c.end = log.End
+	sums, err := stream.LogSums(ctx, s.Kafka, c.job.Topic, c.cuts(log), progress)
+	if err != nil {
+		return nil, fmt.Errorf("%w; where retention removes records just now, try again", err)
+	}
+	c.compare(sums)
+	return c, nil
+}
+
+// appliedOf is the set of offsets of a partition that a tablet has applied.
+func appliedOf(start int64, sum *rpc.PartitionSum) *spans.Set {
+	set := spans.Of(spans.Span{Begin: start, End: sum.GetApplied().GetWatermark()})
+	for _, sp := range sum.GetApplied().GetAbove() {
+		set.Add(sp.GetBegin(), sp.GetEnd())
+	}
+	return set
+}
+
+// cuts are, for each partition, the ends of its log and all places within where what some tablet has applied begins or ends: between two of them every
+// tablet has applied all or nothing.
+func (c *comparison) cuts(log stream.Extent) map[int32][]int64 {
+	out := map[int32][]int64{}
+	for p, start := range c.starts {
+		start = max(start, log.Start[p])
+		out[p] = []int64{start, max(start, log.End[p])}
+	}
+	for _, t := range c.ledgers.Sums {
+		for _, sum := range t.GetPartitions() {
+			p := sum.GetPartition()
+			ends := out[p][:2:2]
+			for _, sp := range appliedOf(c.starts[p], sum).Spans() {
+				for _, at := range []int64{sp.Begin, sp.End} {
+					if at > ends[0] && at < ends[1] {
+						out[p] = append(out[p], at)
+					}
+				}
+			}
+		}
+	}
+	for p := range out {
+		slices.Sort(out[p])
+		out[p] = slices.Compact(out[p])
+		if len(out[p]) == 1 { // an empty log
+			out[p] = append(out[p], out[p][0])
+		}
+	}
+	return out
+}
+
+// compare holds each tablet against the sums of the log. Where the numbers agree and the hashes do not, one record at least is missing and another one doubled.
+func (c *comparison) compare(log map[int32][]stream.PartitionSum) {
+	whole := wholeSums{topic: c.job.Topic, known: map[wholeSpan]uint64{}}
+	for _, t := range c.ledgers.Sums {
+		row := map[int32]cell{}
+		for _, p := range slices.Sorted(maps.Keys(c.starts)) {
+			i := slices.IndexFunc(t.GetPartitions(), func(s *rpc.PartitionSum) bool { return s.GetPartition() == p })
+			sum := &rpc.PartitionSum{Partition: p, Applied: &rpc.OffsetSet{Watermark: c.starts[p]}}
+			if i >= 0 {
+				sum = t.GetPartitions()[i]
+			}
+			x, says := c.cell(p, sum, log[p], whole)
+			if says != "" && c.mismatch == "" {
+				c.mismatch = fmt.Sprintf("tablet %d, partition %d: %s", t.GetTablet(), p, says)
+			}
+			row[p] = x
+		}
+		c.cells = append(c.cells, row)
+	}
+	if n := len(c.ledgers.Sums); n != c.job.Tablets && c.mismatch == "" {
+		c.mismatch = fmt.Sprintf("%d of %d tablets have a snapshot", n, c.job.Tablets)
+	}
+	c.agree()
+}
+
+// cell compares one tablet's sums of a partition, and says what does not agree.
+func (c *comparison) cell(p int32, sum *rpc.PartitionSum, log []stream.PartitionSum, whole wholeSums) (cell, string) {
+	x := cell{applied: appliedOf(c.starts[p], sum), trained: int64(sum.GetN()), dead: int64(sum.GetDeadN()), lostOffsets: int64(sum.GetLostOffsets())}
+	var want uint64
+	there := spans.Set{}
+	for _, s := range log {
+		there.Add(s.From, s.To)
+		if s.From < s.To && !x.applied.Covers(s.From, s.To) {
+			x.waiting += s.N
+			continue
+		}
+		x.inLog, want = x.inLog+s.N, want+s.Sum
+	}
+	gone := spans.Subtract(x.applied, &there)
+	for _, l := range c.job.Lost {
+		if l.Partition == p {
+			gone = spans.Subtract(gone, spans.Of(spans.Span{Begin: l.Begin, End: l.End}))
+		}
+	}
+	x.removed = gone.Size()
+	counted, have := x.trained+x.dead, sum.GetHash()+sum.GetDeadHash()
+	rest := counted - x.inLog // what was counted of the offsets that are gone
+	switch {
+	case rest < 0:
+		x.missing = -rest
+		return x, fmt.Sprintf("%d records with hash sum %016x were counted, the log has %d with %016x", counted, have, x.inLog, want)
+	case rest > x.removed:
+		x.repeated = rest - x.removed
+		return x, fmt.Sprintf("%d records were counted, the log has %d%s", counted, x.inLog, andRemoved(x.removed))
+	case rest < x.removed: // there were holes, or what is missing
+		x.unproven = x.removed
+		return x, ""
+	}
+	for _, sp := range gone.Spans() {
+		want += whole.sum(p, sp)
+	}
+	if have != want {
+		x.repeated = 1
+		if x.removed == 0 { // else what is counted twice may stand for a hole
+			x.missing = 1
+		}
+		return x, fmt.Sprintf("%d records with hash sum %016x were counted, and it should be %016x", counted, have, want)
+	}
+	return x, ""
+}
+
+func andRemoved(offsets int64) string {
+	if offsets == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and had at most %d more in offsets that it has no more", offsets)
+}
+
+// agree holds tablets that have applied the same offsets against each other: it tells of what the log cannot.
+func (c *comparison) agree() {
+	type content struct{ n, dead, hash, deadHash uint64 }
+	type seen struct {
+		content
+		tablet int32
+	}
+	first := map[string]seen{}
+	for i, t := range c.ledgers.Sums {
+		for _, sum := range t.GetPartitions() {
+			p := sum.GetPartition()
+			if c.cells[i][p].unproven == 0 || c.mismatch != "" {
+				continue // held against the log
+			}
+			key := fmt.Sprint(p, c.cells[i][p].applied)
+			is := content{sum.GetN(), sum.GetDeadN(), sum.GetHash(), sum.GetDeadHash()}
+			was, ok := first[key]
+			if !ok {
+				first[key] = seen{is, t.GetTablet()}
+			} else if was.content != is {
+				c.mismatch = fmt.Sprintf("partition %d: tablets %d and %d have applied the same offsets, and have not counted the same records", p, was.tablet, t.GetTablet())
+			}
+		}
+	}
+}
+
+// wholeSums remembers the hash sums of spans of which every offset was a record: all tablets have the same spans.
+type wholeSums struct {
+	topic string
+	known map[wholeSpan]uint64
+}
+
+type wholeSpan struct {
+	partition int32
+	spans.Span
+}
+
+func (w wholeSums) sum(partition int32, sp spans.Span) uint64 {
+	key := wholeSpan{partition, sp}
+	if _, ok := w.known[key]; !ok {
+		w.known[key] = stream.WholeSum(w.topic, partition, sp.Begin, sp.End)
+	}
+	return w.known[key]
+}
+
+// counts is the comparison over all partitions, where everything is to be trained.
+func (c *comparison) counts() Counts {
+	out := Counts{Tablets: len(c.cells), Trained: -1, Mismatch: c.mismatch}
+	for _, row := range c.cells {
+		var all cell
+		for _, x := range row {
+			all.add(x)
+		}
+		out.Produced = all.inLog + all.waiting // the same of every tablet
+		if out.Trained < 0 || all.trained < out.Trained {
+			out.Trained, out.Dead, out.LostOffsets = all.trained, all.dead, all.lostOffsets
+		}
+		out.Lost, out.Repeated = max(out.Lost, all.missing+all.waiting), max(out.Repeated, all.repeated)
+		if all.waiting+all.unproven > 0 && out.Mismatch == "" {
+			out.Mismatch = fmt.Sprintf("%d records of the log are not trained, and %d offsets that it has no more cannot be told of", all.waiting, all.unproven)
+		}
+	}
+	if len(c.cells) != c.job.Tablets {
+		out.Lost = out.Produced
+	}
+	return out
+}
+
+func (x *cell) add(y cell) {
+	x.inLog += y.inLog
+	x.trained += y.trained
+	x.dead += y.dead
+	x.lostOffsets += y.lostOffsets
+	x.missing += y.missing
+	x.repeated += y.repeated
+	x.removed += y.removed
+	x.unproven += y.unproven
+	x.waiting += y.waiting
+}

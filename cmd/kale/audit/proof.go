@@ -1,0 +1,117 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Verdict is what an audit comes to.
+type Verdict string
+
+const (
+	// Exact: every record of the log was counted once, by every tablet, as far as they have got.
+	Exact Verdict = "exact"
+	// NotExact: some record was lost or repeated.
+	NotExact Verdict = "not exact"
+	// Unknown: nothing was seen to be wrong, and not all of it could be held against the log.
+	Unknown Verdict = "unknown"
+)
+
+// Proof is what a job has trained, held against the log: up to where its snapshots are.
+type Proof struct {
+	Job     string  `json:"job"`
+	Topic   string  `json:"topic"`
+	Verdict Verdict `json:"verdict"`
+	// Mismatch is the first that does not agree.
+	Mismatch string `json:"mismatch,omitempty"`
+	Tablets  int    `json:"tablets"`
+	// Oldest and Newest are when the snapshots were written.
+	Oldest time.Time `json:"oldest_snapshot"`
+	Newest time.Time `json:"newest_snapshot"`
+	// Skipped are newer snapshots that cannot be read.
+	Skipped    []string    `json:"damaged_snapshots,omitempty"`
+	Total      Figures     `json:"total"`
+	Partitions []Partition `json:"partitions"`
+}
+
+// Partition is what was trained of one, by the tablet of which it is least good: what is missing or repeated there, else what is trained least.
+type Partition struct {
+	Partition int32 `json:"partition"`
+	// From and To are the offset from which on the job trains, and the first one that is not trained everywhere.
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+	Figures
+}
+
+// Figures are what was trained, and what the log says to it.
+type Figures struct {
+	// InLog are the records that the log holds of the offsets that are trained.
+	InLog   int64 `json:"log_records"`
+	Trained int64 `json:"trained_records"`
+	// Dead could not be decoded: they are in the dead-letter topic, or were skipped.
+	Dead int64 `json:"dead_records"`
+	// LostOffsets were removed by retention before they were trained, and given up.
+	LostOffsets int64 `json:"lost_offsets"`
+	Missing     int64 `json:"missing_records"`
+	Repeated    int64 `json:"repeated_records"`
+	// Removed offsets were trained, and the log does not have them any more.
+	Removed int64 `json:"removed_offsets"`
+	// Unproven of them are in partitions where fewer records were counted than offsets are gone: whether the others were records is not known.
+	Unproven int64 `json:"unproven_offsets"`
+	// Waiting are the records of the log that are not trained yet, as the snapshots have it.
+	Waiting int64 `json:"waiting_records"`
+}
+
+// Examine holds what a job has trained against the log. progress, unless nil, is told how many of the log's offsets are read.
+func Examine(ctx context.Context, s Stores, progress func(done, all int64)) (Proof, error) {
+	c, err := compared(ctx, s, progress)
+	if err != nil {
+		return Proof{}, fmt.Errorf("audit job %q: %w", s.Spec.GetJob(), err)
+	}
+	return c.proof(), nil
+}
+
+func (c *comparison) proof() Proof {
+	out := Proof{
+		Job: c.job.Job, Topic: c.job.Topic, Verdict: Exact, Mismatch: c.mismatch, Tablets: c.job.Tablets,
+		Oldest: c.ledgers.Oldest, Newest: c.ledgers.Newest, Partitions: []Partition{},
+	}
+	for _, err := range c.ledgers.Skipped {
+		out.Skipped = append(out.Skipped, err.Error())
+	}
+	var all cell
+	for _, p := range slices.Sorted(maps.Keys(c.starts)) {
+		worst, to := c.cells[0][p], c.cells[0][p].applied.Watermark(c.starts[p])
+		for _, row := range c.cells[1:] {
+			if x := row[p]; x.worse(worst) > 0 {
+				worst = x
+			}
+			to = min(to, row[p].applied.Watermark(c.starts[p]))
+		}
+		out.Partitions = append(out.Partitions, Partition{p, c.starts[p], to, worst.figures()})
+		all.add(worst)
+	}
+	out.Total = all.figures()
+	switch {
+	case out.Mismatch != "":
+		out.Verdict = NotExact
+	case out.Total.Unproven > 0:
+		out.Verdict = Unknown
+	}
+	return out
+}
+
+// worse orders cells of one partition.
+func (x cell) worse(y cell) int {
+	return cmp.Or(cmp.Compare(x.missing+x.repeated, y.missing+y.repeated), cmp.Compare(x.unproven, y.unproven), cmp.Compare(y.trained, x.trained))
+}
+
+func (x cell) figures() Figures {
+	return Figures{
+		InLog: x.inLog, Trained: x.trained, Dead: x.dead, LostOffsets: x.lostOffsets, Missing: x.missing, Repeated: x.repeated, Removed: x.removed, Unproven: x.unproven, Waiting: x.waiting,
+	}
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/cmd/kale/audit"
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/onnx"
+	"github.com/kale-sched/kale/core/stream"
+)
+
+// auditOf is what kale audit -json says of a job; its verdict and its exit code say the same.
+func (s *shell) auditOf(job string) (p audited, text string) {
+	s.t.Helper()
+	r := s.run("audit", job, "-json")
+	if err := json.Unmarshal([]byte(r.out), &p); err != nil {
+		s.t.Fatalf("%v: exit code %d, %q, %q", err, r.code, r.out, r.err)
+	}
+	if (r.code == exitDone) != (p.Verdict == audit.Exact) {
+		s.t.Errorf("the verdict is %q and the exit code %d: %s", p.Verdict, r.code, r.err)
+	}
+	return p, s.run("audit", job).out + r.err
+}
+
+// What a job has trained is held against the log: before it has trained, while it runs, when it has stopped, when retention has gone on since, when a tablet's
+// snapshots are gone, and when the topic is another.
+func TestAudit(t *testing.T) {
+	lib, err := onnx.Locate()
+	if err != nil {
+		t.Skipf("ONNX Runtime is missing, so that no worker can train: make deps installs it (%v)", err)
+	}
+	t.Setenv(onnx.LibraryEnv, lib)
+	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 3})
+	s := newShell(t).withPrograms()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "life.hcl")
+	text := strings.NewReplacer("%BROKER%", addr, "type = string", "type = string\ndefault = \""+dir+"\"", `topic   = "clicks"`, "topic = \"clicks\"\nstart = \"earliest\"\non_undecodable = \"skip\"").Replace(lifeJob)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "clicks", Partition: 1, Value: []byte("no JSON")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	s.must("produce", "-brokers", addr, "-topic", "clicks", "-peak", "50", "-from", "12h", "-history", "30s", "-duration", "0")
+	if r := s.run("audit", file); r.code != exitFailed || !strings.Contains(r.err, "the job has not begun to train") || len(under(t, dir)) != 1 {
+		t.Errorf("before it has run: exit code %d, %s; in its folder: %v", r.code, r.err, under(t, dir))
+	}
+	sums, err := stream.LogSum(t.Context(), []kgo.Opt{kgo.SeedBrokers(addr)}, "clicks", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := sums[0].N + sums[1].N + sums[2].N
+
+	run := s.start("run", file, "-plain")
+	t.Cleanup(func() { s.runCtx(context.Background(), "stop", "life", "-force") })
+	run.eventually("all to be trained", func() bool {
+		var v core.View
+		r := s.run("status", "life", "-json")
+		return r.code == exitDone && json.Unmarshal([]byte(r.out), &v) == nil && v.Trained != nil && int64(*v.Trained) == all-1
+	})
+	run.eventually("a snapshot of every tablet", func() bool { return s.run("audit", "life").code == exitDone })
+	s.must("stop", "life")
+	run.end()
+
+	p, says := s.auditOf("life")
+	if x := p.Total; p.Verdict != audit.Exact || x.InLog != all || x.Trained != all-1 || x.Dead != 1 || x.Waiting != 0 || !p.Skips || len(p.Partitions) != 3 {
+		t.Errorf("a stopped job: %+v", p)
+	}
+	for _, want := range []string{"exact: every tablet has counted", "1 could not be decoded and were skipped", "PARTITION  UP TO  IN THE LOG  TRAINED  SKIPPED"} {
+		if !strings.Contains(says, want) {
+			t.Errorf("no %q in\n%s", want, says)
+		}
+	}
+
+	s.must("produce", "-brokers", addr, "-topic", "clicks", "-peak", "50", "-from", "12h", "-history", "10s", "-duration", "0")
+	adm, gone := kadm.NewClient(cl), kadm.Offsets{}
+	gone.AddOffset("clicks", 0, 20, -1)
+	if _, err := adm.DeleteRecords(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	p, says = s.auditOf("life")
+	if x := p.Total; p.Verdict != audit.Exact || x.InLog != all-20 || x.Trained != all-1 || x.Removed != 20 || x.Waiting == 0 {
+		t.Errorf("after retention, and with more in the log: %+v", p)
+	}
+	for _, want := range []string{"REMOVED: the log has 20 offsets no more", "NOT YET: "} {
+		if !strings.Contains(says, want) {
+			t.Errorf("no %q in\n%s", want, says)
+		}
+	}
+
+	if err := os.RemoveAll(filepath.Join(dir, "life", "tablets", "000007")); err != nil {
+		t.Fatal(err)
+	}
+	if p, says = s.auditOf("life"); p.Verdict != audit.NotExact || !strings.Contains(says, "63 of 64 tablets have a snapshot") {
+		t.Errorf("without a tablet: %+v\n%s", p, says)
+	}
+
+	if _, err := adm.DeleteTopic(t.Context(), "clicks"); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.run("audit", "life"); r.code != exitFailed || !strings.Contains(r.err, `Topic "clicks" does not exist`) {
+		t.Errorf("without its topic: exit code %d, %s", r.code, r.err)
+	}
+	if err := stream.EnsureTopics(t.Context(), []kgo.Opt{kgo.SeedBrokers(addr)}, []stream.TopicSpec{{Name: "clicks", Partitions: 3}}); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.run("audit", "life"); r.code != exitFailed || !strings.Contains(r.err, "the topic was created again") {
+		t.Errorf("with another topic: exit code %d, %s", r.code, r.err)
+	}
+}
