@@ -344,7 +344,8 @@ func (s *Scheduler) release(ctx context.Context, ids []backend.ID, how backend.H
 	}
 	ctx, cancel := context.WithTimeout(ctx, backendTimeout)
 	defer cancel()
-	if err := s.opt.Backend.Release(ctx, s.job.Name, ids, how); err != nil {
+	s.releaseErr = s.opt.Backend.Release(ctx, s.job.Name, ids, how)
+	if err := s.releaseErr; err != nil {
 		s.lg.Warn("the backend did not release workers; trying again", "workloads", len(ids), "how", how.String(), "err", err)
 		return nil
 	}

@@ -366,6 +366,20 @@ func TestStopWaitsForItsSnapshot(t *testing.T) {
 	r.stops()
 }
 
+// A backend that cannot end what is to end is what a stop waits for, and it is said why.
+func TestStopSaysWhyNothingIsReleased(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.backend.FailNext(fake.OpRelease, backend.Errorf(backend.Blocked, "release worker-0-g1: no space left on device"))
+	r.order("stop", 0)
+	eventually(t, "the failure is shown", func() error {
+		r.beat()
+		_, err := r.problem("the backend ends nothing: release worker-0-g1: no space left on device")
+		return err
+	})
+	r.stops()
+}
+
 func TestForcedStopWaitsForNothing(t *testing.T) {
 	r := newRig(t, rigOptions{trainer: "stubborn"})
 	r.started(2)

@@ -285,6 +285,9 @@ func (s *Scheduler) problems() []string {
 	if s.ensureErr != nil {
 		out = append(out, "the backend starts nothing: "+s.ensureErr.Error())
 	}
+	if s.releaseErr != nil {
+		out = append(out, "the backend ends nothing: "+s.releaseErr.Error())
+	}
 	if s.snapshotErr != nil && s.want.Stopping {
 		out = append(out, "the last snapshot is not written yet: "+s.snapshotErr.Error()+"; kale stop -force does without")
 	}

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -97,6 +98,7 @@ type Scheduler struct {
 	// replacements are those of processes that hung, by role and rank.
 	replacements map[backend.ID]replacement
 	ensureErr    error         // of the last Ensure as a whole
+	releaseErr   error         // of the last Release of what is to leave
 	may          int           // workers, by the pool, when it was asked last
 	stopSince    time.Time     // when this scheduler began to stop the job
 	recorded     time.Time     // when the last sample was recorded
@@ -368,7 +370,11 @@ func (s *Scheduler) saveJobFile() error {
 	if err != nil {
 		return fmt.Errorf("find the job file: %w", err)
 	}
-	if err := backend.WriteFile(filepath.Join(s.opt.StateDir, "jobfile"), []byte(abs+"\n")); err != nil {
+	path := filepath.Join(s.opt.StateDir, "jobfile")
+	if was, err := os.ReadFile(path); s.opt.Stop || err == nil && string(was) == abs+"\n" {
+		return nil // a stop needs none, nor room for one on a disk that is full
+	}
+	if err := backend.WriteFile(path, []byte(abs+"\n")); err != nil {
 		return fmt.Errorf("remember the job file of job %q: %w", s.job.Name, err)
 	}
 	return nil

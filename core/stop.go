@@ -79,7 +79,8 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, backendTimeout)
 	defer cancel()
-	if err := s.opt.Backend.Release(ctx, s.job.Name, servers, backend.Drained); err != nil {
+	s.releaseErr = s.opt.Backend.Release(ctx, s.job.Name, servers, backend.Drained)
+	if err := s.releaseErr; err != nil {
 		s.lg.Warn("the backend did not release the servers; trying again", "err", err)
 	}
 	return nil
@@ -87,7 +88,8 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 
 // stopForced releases everything without waiting for anything.
 func (s *Scheduler) stopForced(ctx context.Context, now time.Time) error {
-	if err := s.releaseAll(ctx); err != nil {
+	s.releaseErr = s.releaseAll(ctx)
+	if err := s.releaseErr; err != nil {
 		s.lg.Warn("not everything is released yet; trying again", "err", err)
 		return nil
 	}

@@ -274,7 +274,7 @@ func (i instance) write(sp spec, files map[string][]byte) error {
 	if err != nil {
 		return err
 	}
-	return backend.WriteFolder(i.dir, map[string][]byte{specFile: raw, lockFile: nil}, files)
+	return backend.WriteFolder(i.dir, map[string][]byte{specFile: raw, lockFile: nil, reservedFile: []byte(roomForRelease)}, files)
 }
 
 // supervise starts the instance's supervisor if it should have one and does not, and waits until it says that it

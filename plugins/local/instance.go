@@ -21,6 +21,7 @@ const (
 	lockFile     = "lock"
 	statusFile   = "status.json"
 	releasedFile = "released"
+	reservedFile = "reserved"
 	outputFile   = "output.log"
 	ownLogFile   = "supervisor.log"
 )
@@ -222,10 +223,14 @@ func (i instance) release(how backend.How) error {
 	}
 	now, err := readReleased(i.dir)
 	if err == nil && now != backend.Forced { // a forced release is not taken back
-		err = backend.WriteFile(filepath.Join(i.dir, releasedFile), []byte(how.String()))
+		err = i.writeReleased(how)
 	}
 	if err != nil {
-		return backend.Errorf(backend.FileCode(err), "release %s of job %q: %w", i.id, i.job, err)
+		advice := ""
+		if fullDisk(err) {
+			advice = "; free some space there, or end its processes yourself"
+		}
+		return backend.Errorf(backend.FileCode(err), "release %s of job %q: %w%s", i.id, i.job, err, advice)
 	}
 	// The order matters: a supervisor looks at the record of the release after it has written its own record, so
 	// either it sees the release or this sees whom to tell.
@@ -237,6 +242,38 @@ func (i instance) release(how backend.How) error {
 		return backend.Errorf(backend.Unavailable, "release %s of job %q: signal its supervisor: %w", i.id, i.job, err)
 	}
 	return nil
+}
+
+// roomForRelease is the content of a record of a release before there is one, as long as any.
+const roomForRelease = "        "
+
+// writeReleased puts the release on record, on a full disk in the room that is kept for it: to end what runs is what frees a disk.
+func (i instance) writeReleased(how backend.How) error {
+	path, text := filepath.Join(i.dir, releasedFile), []byte(fmt.Sprintf("%-*s", len(roomForRelease), how))
+	err := backend.WriteFile(path, text)
+	if !fullDisk(err) {
+		return err
+	}
+	room := filepath.Join(i.dir, reservedFile)
+	if _, e := os.Stat(path); e == nil {
+		room = path // drained before, and forced now
+	}
+	if e := overwrite(room, text); e != nil {
+		return err // of before there was such a file, or where to write over a file takes room too
+	}
+	return os.Rename(room, path)
+}
+
+func fullDisk(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// overwrite writes over the begin of a file that is there, in place.
+func overwrite(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 func readReleased(dir string) (backend.How, error) {

@@ -10,6 +10,7 @@
 //	                        /lock        held by the supervisor for as long as it lives: the one proof that it does
 //	                        /status.json what the supervisor last knew
 //	                        /released    present once the workload was given up: it never starts again
+//	                        /reserved    the room that released takes, for when the disk is full
 //	                        /output.log  what the workload wrote, with one older part beside it
 //	                        /alloc/      the workload's own folder and working directory (KALE_ALLOC_DIR)
 //

@@ -3,6 +3,7 @@ package local
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -173,9 +174,10 @@ func TestFolderThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-func TestFullDisk(t *testing.T) {
-	c := newCluster(t)
-	disk := filepath.Join(c.dir, "disk")
+// onSmallDisk is a backend for job "j" whose folders are on a disk of 64 KiB.
+func onSmallDisk(t *testing.T, c cluster) (b backend.Backend, disk string) {
+	t.Helper()
+	disk = filepath.Join(c.dir, "disk")
 	if err := os.Mkdir(disk, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -187,10 +189,42 @@ func TestFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	b := inProcess(t, newGPUs())
+	b = inProcess(t, newGPUs())
 	cfg := c.config("j")
 	cfg.Source = fmt.Appendf(nil, "\ndir = %q\n", filepath.Join(disk, "state"))
 	configure(t, b, cfg)
+	return b, disk
+}
+
+// What runs can be ended when the disk has become full, by force too where it was asked to end before.
+func TestReleaseOnAFullDisk(t *testing.T) {
+	c := newCluster(t)
+	b, disk := onSmallDisk(t, c)
+	ensure(t, b, "j", c.workload("j", workerOne, conformance.Steady))
+	waitFor(t, b, "j", "it runs", running)
+	err := os.WriteFile(filepath.Join(disk, "full"), make([]byte, 64<<10), 0o600)
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	for _, how := range []backend.How{backend.Drained, backend.Forced} {
+		if err := b.Release(t.Context(), "j", []backend.ID{workerOne}, how); err != nil {
+			t.Errorf("release on a full disk: %v", err)
+		}
+		if got, err := readReleased(filepath.Join(disk, "state", "jobs", "j", workerOne.String())); err != nil || got != how {
+			t.Errorf("released %s is on record as %s (%v)", how, got, err)
+		}
+	}
+	conformance.Eventually(t, "it has ended", func() error {
+		if st := list(t, b, "j"); st != nil && st.State.Live() {
+			return fmt.Errorf("it is %+v", st)
+		}
+		return nil
+	})
+}
+
+func TestFullDisk(t *testing.T) {
+	c := newCluster(t)
+	b, _ := onSmallDisk(t, c)
 	big := c.workload("j", workerOne, conformance.Steady)
 	big.Files = map[string][]byte{"big": make([]byte, 1<<20)}
 	st, err := b.Ensure(t.Context(), "j", []backend.Workload{big})

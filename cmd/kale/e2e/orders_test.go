@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -113,5 +114,26 @@ func (r *rig) takenUnsaid(order []string) *child {
 		if n > 0 {
 			return c
 		}
+	}
+}
+
+// A job whose state lies on a full disk can be stopped, with a scheduler and without: that may be what frees the disk.
+func TestStopOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, kafkatest.Embedded(t), options{})
+	r.disk = newDisk(t, filepath.Join(r.dir, "s"))
+	if !r.disk.mount {
+		t.Skip("no file system of its own for the state folder: run the tests as root")
+	}
+	for _, scheduler := range []bool{true, false} {
+		r.run()
+		r.awaitSteady("the job runs", 2)
+		if !scheduler {
+			r.killScheduler()
+		}
+		t.Log(r.disk.fill())
+		r.stop()
+		r.disk.free()
+		r.gone()
 	}
 }
