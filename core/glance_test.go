@@ -46,8 +46,12 @@ func TestStopSaysWhyItsSnapshotFails(t *testing.T) {
 		t.Errorf("without a fault: %q", got)
 	}
 	s.seen.chief.Servers = []*rpc.ServerStatus{{Metrics: &rpc.ServerMetrics{SnapshotError: "write tablet 3: no space left on device"}}, {}}
-	want := ", which fails: write tablet 3: no space left on device (it is tried again; kale stop -force does without it)"
+	want := ", which fails (it is tried again; kale stop -force does without it)"
 	if got := s.snapshotTrouble(); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	want = "parameter server 0: snapshots fail: write tablet 3: no space left on device"
+	if got := s.snapshotFailures(); len(got) != 1 || got[0] != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -271,11 +271,8 @@ func (s *Scheduler) problems() []string {
 		out = append(out, cannotStart(r))
 	}
 	out = append(out, chiefProblems(n.chief.GetProblems())...)
-	for _, sv := range n.chief.GetServers() {
-		if e := sv.GetMetrics().GetSnapshotError(); e != "" {
-			out = append(out, fmt.Sprintf("parameter server %d: snapshots fail: %s", sv.GetInfo().GetIndex(), e))
-		}
-	}
+	failures := s.snapshotFailures()
+	out = append(out, failures...)
 	out = append(out, s.repairs()...)
 	if h := s.want.Ceiling; h != nil && h.Max > 0 {
 		out = append(out, h.String())
@@ -288,7 +285,7 @@ func (s *Scheduler) problems() []string {
 	if s.releaseErr != nil {
 		out = append(out, "the backend ends nothing: "+s.releaseErr.Error())
 	}
-	if s.snapshotErr != nil && s.want.Stopping {
+	if s.snapshotErr != nil && s.want.Stopping && len(failures) == 0 {
 		out = append(out, "the last snapshot is not written yet: "+s.snapshotErr.Error()+"; kale stop -force does without")
 	}
 	if why := n.unknown(s.begun()); why != "" {

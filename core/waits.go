@@ -118,21 +118,22 @@ func (s *Scheduler) writers() string {
 	return ", which " + few(names) + " has yet to write"
 }
 
-// snapshotTrouble says why the last snapshot is not written yet, as far as that is known, and what does without it.
+// snapshotTrouble says that the last snapshot fails, as far as that is known, and what does without it. Why it does is among the problems.
 func (s *Scheduler) snapshotTrouble() string {
-	why := ""
-	for _, sv := range s.seen.chief.GetServers() {
-		if e := sv.GetMetrics().GetSnapshotError(); e != "" {
-			why = e
-		}
-	}
-	if why == "" && s.snapshotErr != nil {
-		why = s.snapshotErr.Error()
-	}
-	if why == "" {
+	if s.snapshotErr == nil && len(s.snapshotFailures()) == 0 {
 		return ""
 	}
-	return ", which fails: " + why + " (it is tried again; kale stop -force does without it)"
+	return ", which fails (it is tried again; kale stop -force does without it)"
+}
+
+// snapshotFailures are what keeps servers from writing snapshots, by their own word.
+func (s *Scheduler) snapshotFailures() (out []string) {
+	for _, sv := range s.seen.chief.GetServers() {
+		if e := sv.GetMetrics().GetSnapshotError(); e != "" {
+			out = append(out, fmt.Sprintf("parameter server %d: snapshots fail: %s", sv.GetInfo().GetIndex(), e))
+		}
+	}
+	return out
 }
 
 // serverWaits says what a wanted server lacks.

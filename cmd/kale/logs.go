@@ -30,6 +30,7 @@ func logsCommand(a *app) *cobra.Command {
 line with its process, when none is named. It works with a running scheduler and, through the backend, without.
 
 -f goes on whether schedulers come or go, with processes that come later (of worker-3: with its next generations), and ends when the job has stopped.
+
 Where a process was started again, a line that begins with "[kale] process ended:" says when and how the one before ended.`,
 		Example: "  kale logs ctr worker-0 -f\n  kale logs ctr -n 20",
 		Args: func(cmd *cobra.Command, args []string) error {

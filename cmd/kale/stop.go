@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kale-sched/kale/cmd/kale/view"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
@@ -114,7 +116,7 @@ const stopPoll = 200 * time.Millisecond
 
 // awaitStop shows progress until the job has stopped or the scheduler that was asked to stop it at began cannot be asked any more: another one may answer.
 func (a *app) awaitStop(ctx context.Context, name string, began time.Time, look func() (*core.View, error)) error {
-	bar := a.progress()
+	bar := a.stopBar(name)
 	defer bar.done()
 	for {
 		v, err := look()
@@ -124,7 +126,7 @@ func (a *app) awaitStop(ctx context.Context, name string, began time.Time, look 
 		case err == nil && (v.Stopped || v.LastStop.After(began) || v.Started.After(began)), err != nil && ended(err):
 			return nil
 		case err == nil:
-			bar.show("%s", a.stopWords(name, time.Since(began), v))
+			bar.stops(time.Since(began), v)
 		case errors.Is(err, api.ErrSilent):
 			bar.show("stopping job %q, %s: %s", name, time.Since(began).Round(time.Second), a.silence(name))
 		}
@@ -135,16 +137,37 @@ func (a *app) awaitStop(ctx context.Context, name string, began time.Time, look 
 // stopTakesLong is when a stop is said to take long.
 const stopTakesLong = 10 * time.Second
 
-// stopWords say how far a stop is and, when it takes long, what does without what it waits for.
-func (a *app) stopWords(name string, lasts time.Duration, v *core.View) string {
-	text := fmt.Sprintf("stopping job %q, %s: %s", name, lasts.Round(time.Second), remaining(v))
-	if lasts >= stopTakesLong && len(v.Problems) > 0 {
-		text += "; " + strings.Join(v.Problems, "; ")
+// stopBar shows how far a stop is. When it takes long, it says once what does without what it waits for, and each problem once.
+type stopBar struct {
+	*progress
+	name     string
+	problems []string
+	hinted   bool
+}
+
+func (a *app) stopBar(name string) *stopBar { return &stopBar{progress: a.progress(), name: name} }
+
+func (b *stopBar) stops(lasts time.Duration, v *core.View) {
+	text := fmt.Sprintf("stopping job %q, %s: %s", b.name, lasts.Round(time.Second), remaining(v))
+	if lasts >= stopTakesLong {
+		for _, p := range v.Problems {
+			if !slices.ContainsFunc(b.problems, func(told string) bool { return view.Same(told, p) }) {
+				b.problems = append(b.problems, p)
+				b.say("problem: %s\n", p)
+			}
+		}
+		if !b.hinted && !strings.Contains(text, "kale stop -force") {
+			b.say("kale stop -force %s%s does without what it waits for\n", b.a.stateFlag(), b.name)
+		}
+		b.hinted = true
 	}
-	if lasts >= stopTakesLong && !strings.Contains(text, "kale stop -force") {
-		text += fmt.Sprintf("; kale stop -force %s%s does without", a.stateFlag(), name)
-	}
-	return text
+	b.show("%s", text)
+}
+
+// say says something above the bar.
+func (b *stopBar) say(format string, args ...any) {
+	b.done()
+	b.a.advise(format, args...)
 }
 
 // remaining says what a stop waits for.
@@ -230,7 +253,7 @@ func (a *app) drive(ctx context.Context, name string, s *core.Scheduler) error {
 	ran := make(chan error, 1)
 	// Owned by this function, which waits for it; it ends with the stop or with ctx.
 	go func() { ran <- s.Run(ctx) }()
-	bar := a.progress()
+	bar := a.stopBar(name)
 	defer bar.done()
 	began := time.Now()
 	t := time.NewTicker(stopPoll)
@@ -244,7 +267,7 @@ func (a *app) drive(ctx context.Context, name string, s *core.Scheduler) error {
 			return err
 		case <-t.C:
 			if v := s.View(); v != nil {
-				bar.show("%s", a.stopWords(name, time.Since(began), v))
+				bar.stops(time.Since(began), v)
 			}
 		}
 	}

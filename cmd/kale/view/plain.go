@@ -148,12 +148,12 @@ func (p *printer) troubles(f Frame) []string {
 	now := make([]string, len(f.View.Problems))
 	for i, problem := range f.View.Problems {
 		now[i] = clean(problem)
-		if !slices.ContainsFunc(p.problems, func(s string) bool { return same(s, now[i]) }) {
+		if !slices.ContainsFunc(p.problems, func(s string) bool { return Same(s, now[i]) }) {
 			out = append(out, f.event(f.View.Now, "problem", now[i]))
 		}
 	}
 	for _, problem := range p.problems {
-		if !f.View.Stopping && !slices.ContainsFunc(now, func(s string) bool { return same(s, problem) }) {
+		if !f.View.Stopping && !slices.ContainsFunc(now, func(s string) bool { return Same(s, problem) }) {
 			happened, _, _ := strings.Cut(problem, core.LogEnds) // the log's end was told with the problem
 			out = append(out, f.event(f.View.Now, "gone", happened))
 		}
@@ -174,8 +174,8 @@ func (p *printer) notices(f Frame, first bool) []string {
 	return out
 }
 
-// same tells whether two problems differ in their numbers, and in what a process wrote, at most.
-func same(a, b string) bool {
+// Same tells whether two problems differ in their numbers, and in what a process wrote, at most.
+func Same(a, b string) bool {
 	a, _, _ = strings.Cut(a, core.LogEnds)
 	b, _, _ = strings.Cut(b, core.LogEnds)
 	return wordless(a) == wordless(b)

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kale-sched/kale/core"
+)
+
+// A stop that takes long says each of its problems once, whatever figures change in them, and what does without; its lines stay short.
+func TestStopSaysAProblemOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs strings.Builder
+		bar := (&app{err: &errs}).stopBar("ctr")
+		began := time.Now()
+		for i := range 32 {
+			v := &core.View{Waits: "the last snapshot, which fails", Problems: []string{fmt.Sprintf("parameter server 0: snapshots fail: mkdir /ro/tablets/%06d: read-only file system", i)}}
+			if i > 15 {
+				v.Problems = append(v.Problems, "another one")
+			}
+			bar.stops(time.Since(began), v)
+			time.Sleep(time.Second)
+		}
+		want := `problem: parameter server 0: snapshots fail: mkdir /ro/tablets/000010: read-only file system
+kale stop -force ctr does without what it waits for
+stopping job "ctr", 10s: waiting for the last snapshot, which fails
+problem: another one
+stopping job "ctr", 20s: waiting for the last snapshot, which fails
+stopping job "ctr", 30s: waiting for the last snapshot, which fails
+`
+		if diff := cmp.Diff(want, errs.String()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
