@@ -20,7 +20,9 @@ import (
 func (a *app) jobName(arg string) (string, error) {
 	if !isFile(arg) {
 		if _, err := a.known(arg); err != nil {
-			return "", err
+			if _, starts := a.starts(arg); !starts || !errors.Is(err, errNoJob) {
+				return "", err
+			}
 		}
 		return arg, nil
 	}
@@ -49,6 +51,9 @@ func (a *app) jobName(arg string) (string, error) {
 func (a *app) errNoScheduler(name string) error {
 	if _, k := a.elsewhere(name); k != nil && k.Held {
 		return fmt.Errorf("job %q has its scheduler elsewhere: %s. Give the same command there, with -state-dir %s", name, k.Words(), quoted([]string{filepath.Dir(k.StateDir)}))
+	}
+	if run, starts := a.starts(name); starts {
+		return fmt.Errorf("no scheduler is running yet for job %q: %s is about to start it: try again in a moment", name, run)
 	}
 	return fmt.Errorf("no scheduler is running for job %q: start it with %s", name, a.runLine(name))
 }

@@ -93,7 +93,9 @@ func (a *app) jobs() ([]string, error) {
 	var names []string
 	for _, e := range entries {
 		if e.IsDir() && backend.ValidJob(e.Name()) == nil {
-			if _, err := loadInvocation(filepath.Join(root, e.Name())); !errors.Is(err, fs.ErrNotExist) { // one that cannot be read is there
+			dir := filepath.Join(root, e.Name())
+			_, err := loadInvocation(dir)
+			if _, starts := isStarting(dir); starts || !errors.Is(err, fs.ErrNotExist) { // one that cannot be read is there
 				names = append(names, e.Name())
 			}
 		}
@@ -110,6 +112,14 @@ func isFile(arg string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
+// errNoJob says that no job of a name is known here.
+var errNoJob = errors.New("no such job")
+
+// unknownJob is errNoJob with what is known.
+type unknownJob struct{ error }
+
+func (unknownJob) Is(target error) bool { return target == errNoJob }
+
 // noJob says that no job of a name is known here, and which are.
 func (a *app) noJob(name string) error {
 	if name == "" {
@@ -117,7 +127,7 @@ func (a *app) noJob(name string) error {
 	}
 	names, err := a.jobs()
 	if err != nil || len(names) == 0 {
-		return fmt.Errorf("no job %q is known on this machine: give its job file, or run it with kale run JOB.hcl", name)
+		return unknownJob{fmt.Errorf("no job %q is known on this machine: give its job file, or run it with kale run JOB.hcl", name)}
 	}
-	return fmt.Errorf("no job %q is known on this machine. %sThere are: %s", name, job.DidYouMean(name, names), strings.Join(names, ", "))
+	return unknownJob{fmt.Errorf("no job %q is known on this machine. %sThere are: %s", name, job.DidYouMean(name, names), strings.Join(names, ", "))}
 }

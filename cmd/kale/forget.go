@@ -40,6 +40,9 @@ func (a *app) forget(ctx context.Context, arg string) error {
 	if err != nil {
 		return err
 	}
+	if run, starts := a.starts(name); starts {
+		return fmt.Errorf("forget job %q: %s is about to start it: kale stop %s%s first", name, run, a.stateFlag(), name)
+	}
 	if _, err := loadInvocation(dir); errors.Is(err, fs.ErrNotExist) {
 		return a.noJob(name)
 	}

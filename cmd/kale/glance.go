@@ -78,7 +78,22 @@ func (a *app) viewOrGlance(ctx context.Context, name string, thorough bool) (*co
 	case err != nil:
 		g = &core.Glance{Job: name, State: core.StateUnknown, Now: time.Now(), Says: err.Error()}
 	}
+	a.noteStart(g)
 	return nil, g, nil
+}
+
+// noteStart has a job's picture say that a kale run is about to take the job up.
+func (a *app) noteStart(g *core.Glance) {
+	run, starts := a.starts(g.Job)
+	switch {
+	case !starts:
+		return
+	case g.State == core.StateNeverStarted, g.State == core.StateStopped, g.State == core.StateGone:
+		g.State, g.Says = core.StateStarting, run+" is about to start it"
+	default:
+		g.Says += "; " + run + " is about to take it up"
+	}
+	g.Scheduler = true
 }
 
 // elsewhere is the scheduler that has the job, or had it last, where its state is not in this state folder: what this one knows is then older. nil: it is, or

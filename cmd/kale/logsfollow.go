@@ -133,13 +133,6 @@ func (f *following) ended(ctx context.Context, job string) (bool, error) {
 		f.a.advise("%s has ended\n", f.process)
 		return true, nil
 	}
-	dir, err := f.a.jobDir(job)
-	if err != nil {
-		return false, err
-	}
-	if _, starts := isStarting(dir); starts {
-		return false, nil
-	}
 	_, g, err := f.a.viewOrGlance(ctx, job, false)
 	if err != nil || g == nil || g.State != core.StateStopped {
 		return false, err

@@ -105,6 +105,27 @@ func isStarting(dir string) (pid int, is bool) {
 	return pid, true
 }
 
+// starts says whether a kale run is about to take up a job that has its state on this machine, and names it: "a kale run (process 7)".
+func (a *app) starts(name string) (run string, is bool) {
+	if backend.ValidJob(name) != nil {
+		return "", false
+	}
+	dir, err := a.jobDir(name)
+	if err != nil {
+		return "", false // who needs the folder says what is wrong with it
+	}
+	pid, is := isStarting(dir)
+	return runAt(pid), is
+}
+
+// runAt names a kale run by its process; 0: that is not known.
+func runAt(pid int) string {
+	if pid == 0 {
+		return "a kale run"
+	}
+	return fmt.Sprintf("a kale run (process %d)", pid)
+}
+
 // awaitStart waits while a kale run is about to take a job up, and says whether one was.
 func (a *app) awaitStart(ctx context.Context, name string) (was bool, err error) {
 	if backend.ValidJob(name) != nil {
@@ -122,9 +143,9 @@ func (a *app) awaitStart(ctx context.Context, name string) (was bool, err error)
 		if !is {
 			return was, nil
 		}
-		run, kill := "a kale run", ""
+		run, kill := runAt(pid), ""
 		if pid != 0 {
-			run, kill = fmt.Sprintf("a kale run (process %d)", pid), fmt.Sprintf(", or kill %d", pid)
+			kill = fmt.Sprintf(", or kill %d", pid)
 		}
 		waited := time.Since(began)
 		if waited > stopTimeout {

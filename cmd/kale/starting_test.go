@@ -36,13 +36,30 @@ func TestRunIsSeenToStart(t *testing.T) {
 		if len(args) > 1 {
 			args = append(args, write(t, "pool \"main\" {\n  gpus = 8\n  job \"life\" {\n  }\n}\n"))
 		}
-		run := s.start(append(args, lifeAt(t, l.Addr().String()))...)
+		args = append(args, lifeAt(t, l.Addr().String()))
+		run := s.start(args...)
 		conn, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if pid, is := isStarting(dir); !is || pid != os.Getpid() {
 			t.Errorf("%s: while brokers are asked: starting is %v, process %d", args, is, pid)
+		}
+		says := fmt.Sprintf("a kale run (process %d) is about to start it", os.Getpid())
+		for _, c := range []struct {
+			args []string
+			code int
+			want string
+		}{
+			{[]string{"status"}, exitDone, "life  starting  " + says},
+			{[]string{"status", "life"}, exitDone, "life, starting: " + says},
+			{[]string{"status", args[len(args)-1]}, exitDone, "life, starting: " + says},
+			{[]string{"forget", "life"}, exitFailed, says + ": kale stop life first"},
+			{[]string{"pause", "life"}, exitFailed, says + ": try again in a moment"},
+		} {
+			if r := s.run(c.args...); r.code != c.code || !strings.Contains(r.out+r.err, c.want) {
+				t.Errorf("%v while it starts: exit code %d, and not %q:\n%s%s", c.args, r.code, c.want, r.out, r.err)
+			}
 		}
 		run.interrupt()
 		_ = conn.Close()
