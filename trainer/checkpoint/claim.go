@@ -21,13 +21,9 @@ func (s *Store) ClaimIncarnation(server int) (uint64, error) {
 		return fail(errors.New("the server's number is negative"))
 	}
 	dir := filepath.Join(s.root, "claims")
-	claims, err := s.claims()
+	n, err := s.newest()
 	if err != nil {
 		return fail(err)
-	}
-	var n uint64
-	for _, c := range claims {
-		n = max(n, c.number)
 	}
 	// The number is the thing that is exclusive: its file is created by exactly one claimant. Numbers are never given back, so the
 	// folder grows by two empty files per start of a server.
@@ -54,6 +50,25 @@ func (s *Store) ClaimIncarnation(server int) (uint64, error) {
 		return fail(err)
 	}
 	return n, nil
+}
+
+// newest is the highest incarnation of which anything is in the store. Claims alone do not tell where their folder was lost, or put back from an older copy: what was
+// written under a higher incarnation would then come after all that the next one writes, and who has seen that one would not take this one.
+func (s *Store) newest() (n uint64, err error) {
+	const digits = 20 // of an incarnation, at the front of every file's name that has one
+	err = filepath.WalkDir(s.root, func(_ string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // removed meanwhile, since there is a newer one
+		}
+		if err != nil || e.IsDir() || len(e.Name()) < digits {
+			return err
+		}
+		if inc, err := strconv.ParseUint(e.Name()[:digits], 10, 64); err == nil {
+			n = max(n, inc)
+		}
+		return nil
+	})
+	return n, err
 }
 
 // Superseded says whether a higher incarnation than inc has been claimed for the server.

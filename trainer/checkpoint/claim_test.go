@@ -2,6 +2,9 @@ package checkpoint
 
 import (
 	"errors"
+	"io"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 )
@@ -110,5 +113,35 @@ func TestSupersededIsPerServer(t *testing.T) {
 	}
 	if gone, _ := s.Superseded(0, c); gone {
 		t.Error("the newest claim is superseded")
+	}
+}
+
+// An incarnation is above all that is in the store, also where the claims were lost or put back from before: what comes later sorts later.
+func TestClaimIsAboveWhatIsThere(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	for range 6 {
+		claimed(t, s, 1)
+	}
+	inc := claimed(t, s, 1)
+	if err := s.WriteTablet(3, 1, inc, 2, func(w io.Writer) error { _, err := w.Write([]byte("rows")); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "ctr", "claims")); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir)
+	if next := claimed(t, s, 1); next <= inc {
+		t.Errorf("without its claims, the incarnation after %d, which has a snapshot, is %d", inc, next)
+	}
+	record := claimed(t, s, 0)
+	if err := s.PublishChief(ChiefInfo{Address: "a:1", Incarnation: record, Timeline: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "ctr", "claims")); err != nil {
+		t.Fatal(err)
+	}
+	if next := claimed(t, open(t, dir), 1); next <= record {
+		t.Errorf("without its claims, the incarnation after chief %d is %d", record, next)
 	}
 }
