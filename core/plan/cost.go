@@ -129,58 +129,58 @@ func (p *program) now(s *sheet) []float64 {
 		k++
 	}
 	share := (start - p.held[0][k]) / (p.held[0][k+1] - p.held[0][k])
-	expected := func(row []float64) float64 {
+	expected := func(cost *costs) float64 {
 		sum := 0.0
 		for c, likely := range p.v.likely {
-			r := row[c*lags:]
+			r := cost[c]
 			sum += likely * (r[k] + share*(r[k+1]-r[k]))
 		}
 		return sum
 	}
 	out := make([]float64, len(p.workers))
-	var row [perState]float64
 	at := slices.Index(p.workers, s.current)
 	m := p.landing(0)
+	change := p.change(0, m)
+	var cost costs
 	for w := range p.workers {
 		switch {
 		case w == at:
-			p.stay(0, w, row[:])
+			p.stay(0, w, &cost)
 		case p.outage > 0 && m > 0:
-			p.change(0, m, w, &row)
+			change(w, &cost)
 		case p.outage > 0:
 			out[w] = math.Inf(1)
 			continue
 		default:
-			p.liveNow(at, w, row[:])
+			p.liveNow(at, w, &cost)
 		}
-		out[w] = expected(row[:])
+		out[w] = expected(&cost)
 	}
 	return out
 }
 
 // liveNow is the cost of a live change from candidate from to w at the first step.
-func (p *program) liveNow(from, w int, row []float64) {
-	p.stay(0, w, row)
+func (p *program) liveNow(from, w int, out *costs) {
+	p.stay(0, w, out)
 	if w > from { // until they have come, the others train alone
-		missing := (p.f[w] - p.f[from]) * p.lead
-		for c := range classes {
+		missing, held := (p.f[w]-p.f[from])*p.lead, p.held[0]
+		for c, r := range *out {
 			short := min(missing, max(p.v.load[0][c]-p.f[from], 0)*p.lead)
-			r := row[c*lags : (c+1)*lags]
-			var moved [lags]float64
 			k := 0
 			for b := range r {
-				left := p.held[0][b] + short
-				for k < lags-2 && left > p.held[0][k+1] {
+				left := held[b] + short
+				for k < lags-2 && left > held[k+1] {
 					k++
 				}
-				share := (left - p.held[0][k]) / (p.held[0][k+1] - p.held[0][k])
-				moved[b] = r[k] + share*(r[k+1]-r[k])
+				share := (left - held[k]) / (held[k+1] - held[k])
+				out[c][b] = r[k] + share*(r[k+1]-r[k])
 			}
-			copy(r, moved[:])
 		}
 	}
-	for i := range row {
-		row[i] += p.price
+	for c := range out {
+		for b := range lags {
+			out[c][b] += p.price
+		}
 	}
 }
 

@@ -12,8 +12,19 @@ var ages = [...]float64{0, 0.025, 0.075, 0.15, 0.25, 0.35, 0.5, 0.65, riskFrom, 
 const (
 	lags     = len(ages)
 	riskFrom = 0.8 // the share of the objective from which a lag counts as a risk
-	perState = classes * lags
 )
+
+// costs are those of each class of load and each lag. The innermost loops work on
+// copies of them: the race detector watches every access to what others might see,
+// which takes it ten times as long as the plan, and none to a function's own.
+type costs [classes][lags]float64
+
+// choice is what a state costs at best, for each class and lag, and the candidate to
+// be at for it.
+type choice struct {
+	cost costs
+	to   [classes][lags]int16
+}
 
 // program is the plan over time x workers x load x backlog: the least expected cost
 // from each state on, and the choice that has it, found backwards in time.
@@ -37,15 +48,12 @@ type program struct {
 	maxLag  float64   // s
 	lagCost costRate
 
-	held  [][lags]float64   // held[j][b]: records not older than age b at step j
-	lag   []waits           // [j][worker]: how long these records wait
-	value []float64         // [j][worker][class][lag]
-	then  []int16           // the candidate to be at from there on; its own: no change
-	ev    []float64         // the next step's value, expected over its classes
-	evs   []float64         // the same where a change lands
-	most  []int16           // the candidate that evs is of, where it is the least of several
-	moved [perState]float64 // [class][lag]: of the best change
-	to    [perState]int16   // and its candidate
+	held  [][lags]float64 // held[j][b]: records not older than age b at step j
+	lag   []waits         // [j][worker]: how long these records wait
+	value []choice        // [j][worker]; a change is to another candidate
+	ev    []costs         // [worker]: the next step's value, expected over its classes
+	evs   []costs         // the same where a change lands
+	most  []choice        // the least of evs over a candidate and those above it
 }
 
 // costRate is what lag costs, in GPU-hours per second.
@@ -68,10 +76,7 @@ var scratch = sync.Pool{New: func() any { return new(program) }}
 
 func (p *program) steps() int { return len(p.v.mean) }
 
-func (p *program) at(j, w int) []float64 {
-	from := (j*len(p.workers) + w) * perState
-	return p.value[from : from+perState]
-}
+func (p *program) at(j, w int) *choice { return &p.value[j*len(p.workers)+w] }
 
 // grow makes room without giving up what there was.
 func grow[T any](buf []T, n int) []T {
@@ -84,9 +89,8 @@ func grow[T any](buf []T, n int) []T {
 // solve fills in the values of all states.
 func (p *program) solve() {
 	n, w := p.steps(), len(p.workers)
-	p.value = grow(p.value, (n+1)*w*perState)
-	p.then = grow(p.then, n*w*perState)
-	p.ev, p.evs, p.most = grow(p.ev, w*perState), grow(p.evs, w*perState), grow(p.most, w*perState)
+	p.value = grow(p.value, (n+1)*w)
+	p.ev, p.evs, p.most = grow(p.ev, w), grow(p.evs, w), grow(p.most, w)
 	p.records()
 	p.waits()
 	p.terminal()
@@ -129,17 +133,22 @@ type waits struct {
 // the arrivals were (first come, first served); so the smaller of the two is taken.
 func (p *program) waits() {
 	p.lag = grow(p.lag, len(p.v.at)*len(p.workers))
-	more := p.outage / p.maxLag
+	more, maxLag := p.outage/p.maxLag, p.maxLag
+	mean := waits{share: ages}
+	for b, share := range ages {
+		mean.rate[b], mean.peak[b] = p.lagCost.at(share), p.lagCost.at(share+more)
+	}
 	for j := range p.v.at {
+		held := p.held[j]
 		for w, f := range p.f {
-			l := p.lagAt(j, w)
-			for b, n := range p.held[j] {
-				l.share[b] = ages[b]
-				if n < ages[b]*p.maxLag*f {
-					l.share[b] = n / f / p.maxLag
+			l := mean
+			for b, n := range held {
+				if n < l.share[b]*maxLag*f {
+					l.share[b] = n / f / maxLag
+					l.rate[b], l.peak[b] = p.lagCost.at(l.share[b]), p.lagCost.at(l.share[b]+more)
 				}
-				l.rate[b], l.peak[b] = p.lagCost.at(l.share[b]), p.lagCost.at(l.share[b]+more)
 			}
+			*p.lagAt(j, w) = l
 		}
 	}
 }
@@ -173,8 +182,8 @@ func (p *program) terminal() {
 	n := p.steps()
 	change := p.price + 0.5*p.lagCost.at(p.outage/p.maxLag)*p.outage*5
 	for w := range p.workers {
-		out, lag := p.at(n, w), p.lagAt(n, w)
-		for c := range classes {
+		out, lag := &p.at(n, w).cost, p.lagAt(n, w)
+		for c := range out {
 			load := p.v.load[n-1][c]
 			misfit := change
 			if p.f[w] > load {
@@ -185,7 +194,7 @@ func (p *program) terminal() {
 				misfit = min(change, float64(p.workers[w]-p.workers[need]))
 			}
 			for b, rate := range lag.rate {
-				out[c*lags+b] = misfit + 2*rate*lag.share[b]*p.maxLag
+				out[c][b] = misfit + 2*rate*lag.share[b]*p.maxLag
 			}
 		}
 	}
@@ -193,23 +202,24 @@ func (p *program) terminal() {
 
 // expect writes into ev the value at step j, expected over its classes when they
 // were left with correlation rho.
-func (p *program) expect(ev []float64, j int, rho float64) {
-	m := move(rho)
-	for w := range p.workers {
-		from, to := p.at(j, w), ev[w*perState:(w+1)*perState]
-		clear(to)
-		for a := range classes {
-			row := (*[lags]float64)(to[a*lags:])
-			for c := range classes {
-				share, next := m[a][c], (*[lags]float64)(from[c*lags:])
+func (p *program) expect(ev []costs, j int, rho float64) {
+	m := *move(rho)
+	for w := range ev {
+		from, to := p.at(j, w).cost, costs{}
+		for a := range m {
+			var row [lags]float64
+			for c, share := range m[a] {
 				if share == 0 {
 					continue
 				}
+				next := from[c]
 				for b := range row {
 					row[b] += share * next[b]
 				}
 			}
+			to[a] = row
 		}
+		ev[w] = to
 	}
 }
 
@@ -221,10 +231,14 @@ func (p *program) step(j int) {
 	}
 	p.expect(p.ev, j+1, rho)
 	for w := range p.workers {
-		p.stay(j, w, p.at(j, w))
-		then := p.thenAt(j, w)
-		for i := range then {
-			then[i] = int16(w)
+		at := p.at(j, w)
+		p.stay(j, w, &at.cost)
+		for c := range at.to {
+			var own [lags]int16
+			for b := range own {
+				own[b] = int16(w)
+			}
+			at.to[c] = own
 		}
 	}
 	if p.outage > 0 {
@@ -235,23 +249,34 @@ func (p *program) step(j int) {
 }
 
 // stay is the cost of one step without a change, and what follows.
-func (p *program) stay(j, w int, out []float64) {
+func (p *program) stay(j, w int, out *costs) {
 	length := p.v.at[j+1] - p.v.at[j]
-	gpu := float64(p.workers[w]) * length / 3600
-	now, next := &p.held[j], &p.held[j+1]
-	rate, then := &p.lagAt(j, w).rate, &p.lagAt(j+1, w).rate
-	for c := range classes {
-		ev := (*[lags]float64)(p.ev[w*perState+c*lags:])
-		change := (p.v.load[j][c] - p.f[w]) * length
+	var change [classes]float64
+	for c, load := range p.v.load[j] {
+		change[c] = (load - p.f[w]) * length
+	}
+	p.keep(j, j+1, w, float64(p.workers[w])*length/3600, &change, &p.ev[w], out)
+}
+
+// keep is the cost of candidate w from step j to m, and what follows: gpu is what it
+// costs itself, change by how many records each class's backlog grows, and after the
+// values that it comes to.
+func (p *program) keep(j, m, w int, gpu float64, change *[classes]float64, after, out *costs) {
+	span := p.v.at[m] - p.v.at[j]
+	now, next := p.held[j], p.held[m]
+	rate, then := p.lagAt(j, w).rate, p.lagAt(m, w).rate
+	for c, more := range change {
+		ev := after[c]
+		var row [lags]float64
 		k := 0
-		for b := range lags {
-			left := now[b] + change
+		for b := range row {
+			left := now[b] + more
 			if left <= 0 {
 				cost := 0.0
 				if b > 0 {
-					cost = 0.5 * rate[b] * length * now[b] / (now[b] - left)
+					cost = 0.5 * rate[b] * span * now[b] / (now[b] - left)
 				}
-				out[c*lags+b] = gpu + cost + ev[0]
+				row[b] = gpu + cost + ev[0]
 				continue
 			}
 			for k < lags-2 && left > next[k+1] {
@@ -259,8 +284,9 @@ func (p *program) stay(j, w int, out []float64) {
 			}
 			share := (left - next[k]) / (next[k+1] - next[k])
 			end := then[k] + share*(then[k+1]-then[k])
-			out[c*lags+b] = gpu + 0.5*(rate[b]+end)*length + ev[k] + share*(ev[k+1]-ev[k])
+			row[b] = gpu + 0.5*(rate[b]+end)*span + ev[k] + share*(ev[k+1]-ev[k])
 		}
+		out[c] = row
 	}
 }
 
@@ -283,39 +309,50 @@ func (p *program) restart(j int) {
 		return
 	}
 	p.expectAt(j, m)
-	p.noneMoved()
-	var cost [perState]float64
+	p.offer(j, p.least(p.change(j, m)), 0)
+}
+
+// least is the best of all candidates, where one costs so much.
+func (p *program) least(cost func(w int, out *costs)) *choice {
+	best := unheard
+	var of costs
 	for w := range p.workers {
-		p.change(j, m, w, &cost)
-		for i, c := range cost {
-			if c < p.moved[i] {
-				p.moved[i], p.to[i] = c, int16(w)
+		cost(w, &of)
+		for c := range of {
+			for b := range lags {
+				if of[c][b] < best.cost[c][b] {
+					best.cost[c][b], best.to[c][b] = of[c][b], int16(w)
+				}
 			}
 		}
 	}
-	p.offer(j, 0)
+	return &best
 }
 
-// offer gives every state of step j the change in moved, where that is better.
-func (p *program) offer(j int, price float64) {
-	for w := range p.workers {
-		out, then := (*[perState]float64)(p.at(j, w)), p.thenAt(j, w)
-		for i, c := range p.moved {
-			if c+price < out[i] {
-				out[i], then[i] = c+price, p.to[i]
-			}
+// unheard is no choice at all: any other is better.
+var unheard = func() (out choice) {
+	for c := range out.cost {
+		for b := range lags {
+			out.cost[c][b] = math.Inf(1)
 		}
 	}
-}
+	return out
+}()
 
-// thenAt is the choice in each state of candidate w at step j.
-func (p *program) thenAt(j, w int) *[perState]int16 {
-	return (*[perState]int16)(p.then[(j*len(p.workers)+w)*perState:])
-}
-
-func (p *program) noneMoved() {
-	for i := range p.moved {
-		p.moved[i] = math.Inf(1)
+// offer gives every state of step j another choice, where that is better though it
+// costs so much more.
+func (p *program) offer(j int, other *choice, price float64) {
+	that := *other
+	for w := range p.workers {
+		out := *p.at(j, w)
+		for c := range out.cost {
+			for b := range lags {
+				if cost := that.cost[c][b] + price; cost < out.cost[c][b] {
+					out.cost[c][b], out.to[c][b] = cost, that.to[c][b]
+				}
+			}
+		}
+		*p.at(j, w) = out
 	}
 }
 
@@ -332,42 +369,49 @@ func (p *program) expectAt(j, m int) {
 	p.expect(p.evs, m, rho)
 }
 
-// arrivals is how many records arrive from step j to step m in class c.
-func (v *view) arrivals(j, m, c int) (sum float64) {
+// arrivals is how many records arrive from step j to step m in each class.
+func (v *view) arrivals(j, m int) (sum [classes]float64) {
 	for i := j; i < m; i++ {
-		sum += v.load[i][c] * (v.at[i+1] - v.at[i])
+		load, length := v.load[i], v.at[i+1]-v.at[i]
+		for c := range sum {
+			sum[c] += load[c] * length
+		}
 	}
 	return sum
 }
 
-// change is the cost from step j on of a change to worker candidate w with an
-// outage, that lands at m, for each class and lag.
-func (p *program) change(j, m, w int, out *[perState]float64) {
+// change gives the cost from step j on of a change with an outage, that lands at m, to
+// a candidate.
+func (p *program) change(j, m int) func(w int, out *costs) {
 	v := p.v
-	span := v.at[m] - v.at[j]
-	trains := max(span-p.outage, 0)
-	gpu := float64(p.workers[w])*span/3600 + p.price
-	now, next := &p.held[j], &p.held[m]
-	lag, then := p.lagAt(j, w), &p.lagAt(m, w).rate
-	for c := range classes {
-		ev := (*[lags]float64)(p.evs[w*perState+c*lags:])
-		come := v.arrivals(j, m, c)
+	span, come, outage := v.at[m]-v.at[j], v.arrivals(j, m), p.outage
+	trains := max(span-outage, 0)
+	now, next := p.held[j], p.held[m]
+	return func(w int, out *costs) {
+		gpu := float64(p.workers[w])*span/3600 + p.price
+		lag := p.lagAt(j, w)
+		rate, peak, then := lag.rate, lag.peak, p.lagAt(m, w).rate
 		done := p.f[w] * trains
-		k := 0
-		for b := range lags {
-			cost := gpu + 0.5*(lag.rate[b]+lag.peak[b])*p.outage
-			left := now[b] + come - done
-			if left <= 0 {
-				cost += 0.5*lag.peak[b]*trains*(now[b]+come)/max(done, 1) + ev[0]
-			} else {
-				for k < lags-2 && left > next[k+1] {
-					k++
+		for c, come := range come {
+			ev := p.evs[w][c]
+			var row [lags]float64
+			k := 0
+			for b := range row {
+				cost := gpu + 0.5*(rate[b]+peak[b])*outage
+				left := now[b] + come - done
+				if left <= 0 {
+					cost += 0.5*peak[b]*trains*(now[b]+come)/max(done, 1) + ev[0]
+				} else {
+					for k < lags-2 && left > next[k+1] {
+						k++
+					}
+					share := (left - next[k]) / (next[k+1] - next[k])
+					end := then[k] + share*(then[k+1]-then[k])
+					cost += 0.5*(peak[b]+end)*trains + ev[k] + share*(ev[k+1]-ev[k])
 				}
-				share := (left - next[k]) / (next[k+1] - next[k])
-				end := then[k] + share*(then[k+1]-then[k])
-				cost += 0.5*(lag.peak[b]+end)*trains + ev[k] + share*(ev[k+1]-ev[k])
+				row[b] = cost
 			}
-			out[c*lags+b] = cost
+			out[c] = row
 		}
 	}
 }
@@ -392,85 +436,63 @@ func (p *program) live(j int) {
 
 // liveAtOnce takes the least over all candidates.
 func (p *program) liveAtOnce(j int) {
-	p.noneMoved()
-	for w := range p.workers {
-		for i, cost := range p.at(j, w) {
-			if cost < p.moved[i] {
-				p.moved[i], p.to[i] = cost, int16(w)
-			}
-		}
-	}
-	p.offer(j, p.price)
+	p.offer(j, p.least(func(w int, out *costs) { *out = p.at(j, w).cost }), p.price)
 }
 
 // liveLater lets workers go at once and has others come at step m.
 func (p *program) liveLater(j, m int) {
-	// The least that fewer workers cost from this step on.
-	p.noneMoved()
-	lead := p.lead / 3600
 	p.expectAt(j, m)
-	// evs of w becomes the least over w and more workers, what they cost while they
-	// come included, and most the candidate that has it.
-	for w := len(p.workers) - 1; w >= 0; w-- {
-		for i := w * perState; i < (w+1)*perState; i++ {
-			p.evs[i] += float64(p.workers[w]) * lead
-			p.most[i] = int16(w)
-			if above := i + perState; w+1 < len(p.workers) && p.evs[above] <= p.evs[i] {
-				p.evs[i], p.most[i] = p.evs[above], p.most[above]
-			}
-		}
-	}
-	var more [perState]float64
+	p.orMore()
+	come := p.v.arrivals(j, m)
+	fewer, price := unheard, p.price // the least that fewer workers cost from this step on
 	for w := range p.workers {
-		for i := range more {
-			more[i] = math.Inf(1)
-		}
+		out, more := *p.at(j, w), unheard
 		if w+1 < len(p.workers) {
-			p.wait(j, m, w, &more)
+			p.wait(j, m, w, come, &more.cost)
+			more.to = p.most[w+1].to
 		}
-		out, then := p.at(j, w), p.thenAt(j, w)
-		for i, stay := range out {
-			if c := p.moved[i] + p.price; c < out[i] {
-				out[i], then[i] = c, p.to[i]
-			}
-			if c := more[i] + p.price; c < out[i] {
-				out[i], then[i] = c, p.most[(w+1)*perState+i]
-			}
-			if stay < p.moved[i] {
-				p.moved[i], p.to[i] = stay, int16(w)
+		for c := range out.cost {
+			for b := range lags {
+				stay := out.cost[c][b]
+				if cost := fewer.cost[c][b] + price; cost < out.cost[c][b] {
+					out.cost[c][b], out.to[c][b] = cost, fewer.to[c][b]
+				}
+				if cost := more.cost[c][b] + price; cost < out.cost[c][b] {
+					out.cost[c][b], out.to[c][b] = cost, more.to[c][b]
+				}
+				if stay < fewer.cost[c][b] {
+					fewer.cost[c][b], fewer.to[c][b] = stay, int16(w)
+				}
 			}
 		}
+		*p.at(j, w) = out
 	}
 }
 
-// wait is the cost of candidate w from step j to m, and from there on with the best
-// of more workers.
-func (p *program) wait(j, m, w int, out *[perState]float64) {
-	v := p.v
-	span := v.at[m] - v.at[j]
-	gpu := float64(p.workers[w])*span/3600 - float64(p.workers[w])*p.lead/3600
-	now, next := &p.held[j], &p.held[m]
-	rate, then := &p.lagAt(j, w).rate, &p.lagAt(m, w).rate
-	for c := range classes {
-		ev := (*[lags]float64)(p.evs[(w+1)*perState+c*lags:])
-		come := v.arrivals(j, m, c) - p.f[w]*span
-		k := 0
-		for b := range lags {
-			left := now[b] + come
-			if left <= 0 {
-				cost := 0.0
-				if b > 0 {
-					cost = 0.5 * rate[b] * span * now[b] / (now[b] - left)
+// orMore fills in most from evs, with what the workers cost while they come.
+func (p *program) orMore() {
+	most, lead := unheard, p.lead/3600
+	for w := len(p.workers) - 1; w >= 0; w-- {
+		own := p.evs[w]
+		gpu := float64(p.workers[w]) * lead
+		for c := range own {
+			for b := range lags {
+				if own[c][b] += gpu; w+1 == len(p.workers) || !(most.cost[c][b] <= own[c][b]) {
+					most.cost[c][b], most.to[c][b] = own[c][b], int16(w)
 				}
-				out[c*lags+b] = gpu + cost + ev[0]
-				continue
 			}
-			for k < lags-2 && left > next[k+1] {
-				k++
-			}
-			share := (left - next[k]) / (next[k+1] - next[k])
-			end := then[k] + share*(then[k+1]-then[k])
-			out[c*lags+b] = gpu + 0.5*(rate[b]+end)*span + ev[k] + share*(ev[k+1]-ev[k])
 		}
+		p.most[w] = most
 	}
+}
+
+// wait is the cost of candidate w from step j to m, while so many records of each
+// class come, and from there on with the best of more workers.
+func (p *program) wait(j, m, w int, come [classes]float64, out *costs) {
+	span := p.v.at[m] - p.v.at[j]
+	for c := range come {
+		come[c] -= p.f[w] * span
+	}
+	gpu := float64(p.workers[w])*span/3600 - float64(p.workers[w])*p.lead/3600
+	p.keep(j, m, w, gpu, &come, &p.most[w+1].cost, out)
 }

@@ -71,7 +71,8 @@ func (p *program) walkOne(k int, backlog float64, w, first int, workers []int) (
 		case j == 0:
 			to = first
 		case v.at[j] >= blocked-1e-6:
-			to = int(p.thenAt(j, w)[p.state(j, load, backlog)])
+			c, b := p.state(j, load, backlog)
+			to = int(p.at(j, w).to[c][b])
 		}
 		length := v.at[j+1] - v.at[j]
 		trains := length
@@ -139,12 +140,11 @@ func since(records, age, rate, length float64) (left, older float64) {
 }
 
 // state is the class and the lag that are nearest.
-func (p *program) state(j int, load, backlog float64) int {
-	b := 0
+func (p *program) state(j int, load, backlog float64) (c, b int) {
 	for b+1 < lags && backlog > (p.held[j][b]+p.held[j][b+1])/2 {
 		b++
 	}
-	return p.v.class(j, load)*lags + b
+	return p.v.class(j, load), b
 }
 
 // course is the plan as it would go if the load were as expected.
