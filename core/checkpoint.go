@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -23,6 +24,11 @@ const (
 	shapeFile = "shape.json"
 )
 
+// tokenForm is that of every token: what a message can carry.
+var tokenForm = regexp.MustCompile(`^[!-~]{1,512}$`)
+
+const tokenAdvice = "remove it; if the job still runs, end it with kale stop -force first"
+
 // CheckpointFolder is where a job's checkpoint is.
 func CheckpointFolder(j *job.Job) string { return filepath.Join(j.Checkpoint.Dir, j.Name) }
 
@@ -35,12 +41,17 @@ func readToken(j *job.Job) (string, error) {
 		return "", nil
 	case errors.Is(err, fs.ErrPermission):
 		return "", fmt.Errorf("read the token of job %q: %w: run the scheduler as the user who started the job", j.Name, err)
+	case errors.Is(err, syscall.EISDIR):
+		return "", fmt.Errorf("read the token of job %q: %s is a folder: %s", j.Name, path, tokenAdvice)
 	case err != nil:
 		return "", fmt.Errorf("read the token of job %q: %w", j.Name, err)
 	}
 	token := strings.TrimSpace(string(raw))
-	if token == "" {
-		return "", fmt.Errorf("read the token of job %q: %s is empty: remove it; if the job still runs, end it with kale stop -force first", j.Name, path)
+	switch {
+	case token == "":
+		return "", fmt.Errorf("read the token of job %q: %s is empty: %s", j.Name, path, tokenAdvice)
+	case !tokenForm.MatchString(token):
+		return "", fmt.Errorf("read the token of job %q: what is in %s is no token: %s", j.Name, path, tokenAdvice)
 	}
 	return token, nil
 }

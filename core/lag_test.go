@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kale-sched/kale/core/rpc"
@@ -71,6 +72,24 @@ func TestLagOfAPartitionThatIsNotBegun(t *testing.T) {
 	s := r.s.View().Sample
 	if s.Lag == nil || *s.Lag < 40*60 || *s.Lag > 50*60 || s.LagRecords == nil || *s.LagRecords != 30 {
 		t.Errorf("lag %v, %v records: %q; want 40 min and 30", s.Lag, s.LagRecords, s.LagUnknown)
+	}
+}
+
+// A topic that was deleted under a job that runs is unknown, with what can be done.
+func TestDeletedTopicIsExplained(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(r.broker.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if _, err := kadm.NewClient(cl).DeleteTopic(t.Context(), rigTopic); err != nil {
+		t.Fatal(err)
+	}
+	r.beat()
+	if v := r.s.View(); v.State != StateUnknown || !strings.Contains(v.Sample.Unknown, "kale stop ends the job and keeps its model") || strings.Contains(v.Sample.LagUnknown, "kale stop") {
+		t.Errorf("%s: %q; lag: %q", v.State, v.Sample.Unknown, v.Sample.LagUnknown)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -205,6 +206,16 @@ func (n *seen) unlisted() string {
 	return ""
 }
 
+// noEnds says why the topic's end offsets are not known, and what helps.
+func (n *seen) noEnds() string {
+	why := "Kafka's end offsets are unknown: " + n.endsErr.Error()
+	if errors.Is(n.endsErr, traffic.ErrNoTopic) || errors.Is(n.endsErr, kerr.UnknownTopicOrPartition) {
+		why += ". Where it was deleted, what was not trained of it is gone: kale stop ends the job and keeps its model, and a topic that is created in its place is another one, for a job with " +
+			"another checkpoint.dir. Where the brokers have only lost sight of it, or do not show it to this job any more, training goes on by itself once they do"
+	}
+	return why
+}
+
 // unknown says why nothing may be decided on this look, or "".
 func (n *seen) unknown(started bool) string {
 	switch {
@@ -213,7 +224,7 @@ func (n *seen) unknown(started bool) string {
 	case n.unlisted() != "":
 		return n.unlisted()
 	case n.endsErr != nil:
-		return "Kafka's end offsets are unknown: " + n.endsErr.Error()
+		return n.noEnds()
 	case started && status.Code(n.chiefErr) == codes.Unauthenticated:
 		return "the chief refuses this scheduler: the job was started with another token, which is lost with the scheduler's state and its checkpoint folder's; " +
 			"training goes on, but only kale stop -force and a new kale run bring it back under control"

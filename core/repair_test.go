@@ -459,6 +459,18 @@ func TestTokenIsKeptForTheOwnerOnly(t *testing.T) {
 	if _, err := readToken(r.job); err == nil || !strings.Contains(err.Error(), "is empty") {
 		t.Errorf("an empty token: %v", err)
 	}
+	if err := os.WriteFile(path, []byte("two words\x00"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readToken(r.job); err == nil || !strings.Contains(err.Error(), "is no token: remove it") {
+		t.Errorf("what is no token: %v", err)
+	}
+	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readToken(r.job); err == nil || !strings.Contains(err.Error(), "is a folder: remove it") {
+		t.Errorf("a folder in the place of the token: %v", err)
+	}
 }
 
 // Where both copies of the token are lost, a person must know what to do, and nothing is changed.

@@ -122,7 +122,7 @@ func flagError(c *cobra.Command, err error) error {
 		return err
 	}
 	var unknown *pflag.NotExistError
-	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
+	if errors.As(err, &unknown) {
 		var names []string
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "-"+f.Name) })
 		given := "-" + unknown.GetSpecifiedName()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/stream"
 )
 
@@ -72,6 +73,9 @@ func parseTopic(s string) (stream.TopicSpec, error) {
 	parts := strings.Split(s, ":")
 	if len(parts) < 2 || parts[0] == "" {
 		return stream.TopicSpec{}, fmt.Errorf("topic %q: want NAME:PARTITIONS, such as clicks:8", s)
+	}
+	if why := job.CheckTopic(parts[0]); why != "" {
+		return stream.TopicSpec{}, fmt.Errorf("topic %q: %s", parts[0], why)
 	}
 	n, err := strconv.Atoi(parts[1])
 	if err != nil || n < 1 {

@@ -237,7 +237,13 @@ func writeGlance(w io.Writer, g *core.Glance, advice string, width int) error {
 	if m := g.Manual; m.Paused || m.Pinned {
 		row("order", "%s", manualLine(m))
 	}
-	if s := g.LastSample; s != nil {
+	switch s := g.LastSample; {
+	case s == nil:
+	case g.State == core.StateStopped && s.Lag == nil:
+		row("last seen", "%s", clock(s.At, g.Now))
+	case g.State == core.StateStopped:
+		row("last seen", "%s  lag was %s%s", clock(s.At, g.Now), lag(*s), waiting(*s))
+	default:
 		row("last seen", "%s  %s train of %d wanted, lag %s", clock(s.At, g.Now), job.Count(s.Running, "worker"), s.Target, lag(*s))
 	}
 	writeRecords(row, g.Now, g.LastChange, g.Decision)

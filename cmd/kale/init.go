@@ -14,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kale-sched/kale/cmd/kale/doctor"
-	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/traffic"
 )
@@ -63,8 +62,14 @@ func (a *app) initJob(ctx context.Context, f initFlags) error {
 	if f.out != "" && !f.force && exists(f.out) {
 		return fmt.Errorf("%s is there already: choose another -o, or give -force to write over it", f.out)
 	}
-	if name, ok := strings.CutSuffix(filepath.Base(f.out), ".hcl"); ok && f.in.Name == "" && backend.ValidJob(name) == nil {
+	if name, ok := strings.CutSuffix(filepath.Base(f.out), ".hcl"); ok && f.in.Name == "" && job.CheckName(name) == "" {
 		f.in.Name = name
+	}
+	if why := job.CheckName(f.in.Name); f.in.Name != "" && why != "" {
+		return usagef("-name %q: %s", f.in.Name, why)
+	}
+	if why := job.CheckTopic(f.in.Topic); f.in.Topic != "" && why != "" {
+		return usagef("-topic %q: %s", f.in.Topic, why)
 	}
 	if err := a.sampleTopic(ctx, &f); err != nil {
 		return err

@@ -85,6 +85,9 @@ func (p produceFlags) options(durationSet bool) (stream.ProduceOptions, error) {
 	if p.topic == "" {
 		return o, usagef("-topic is missing: say which topic to write to")
 	}
+	if why := job.CheckTopic(p.topic); why != "" {
+		return o, usagef("-topic %q: %s", p.topic, why)
+	}
 	if p.scale != 0 && p.peak != 0 {
 		return o, usagef("-scale and -peak are two ways to say one thing: give one of them")
 	}

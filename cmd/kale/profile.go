@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -342,6 +343,9 @@ func writeProfile(dir string, p *profile.Profile) error {
 func readProfile(dir string) (*profile.Profile, error) {
 	path := filepath.Join(dir, profileFile)
 	raw, err := os.ReadFile(path)
+	if errors.Is(err, syscall.EISDIR) {
+		return nil, fmt.Errorf("read the profile: %s is a folder: remove it; kale profile measures anew", path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the profile: %w", err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -89,6 +90,14 @@ func TestThetaHoldsUntilThereIsAProfile(t *testing.T) {
 	file := write(t, changed(t, text, `source = "a guess by kale init"`, `source = "profile"`))
 	if r := s.must("plan", file, "-json"); !strings.Contains(r.out, "0.0002") {
 		t.Errorf("%s", r.out)
+	}
+	if err := os.MkdirAll(filepath.Join(s.env["KALE_STATE_DIR"], "ctr", profileFile), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"plan", "validate"} {
+		if r := s.must(command, file); !strings.Contains(strings.Join(strings.Fields(r.err), " "), "profile.json is a folder: remove it") {
+			t.Errorf("%s with a folder in the profile's place: %s", command, r.err)
+		}
 	}
 }
 

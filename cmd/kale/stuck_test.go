@@ -45,8 +45,11 @@ func TestGlanceTellsWhatWasTrained(t *testing.T) {
 		auc := 0.71234
 		totals := &core.Totals{Trained: 1200, Dead: 7, Lost: 3, AUC: &auc, DeadLetter: "dead"}
 		var b strings.Builder
-		if err := writeGlance(&b, &core.Glance{Job: "ctr", State: core.StateStopped, Trained: &totals.Trained, Totals: totals, Past: past}, "", 0); err != nil {
+		if err := writeGlance(&b, &core.Glance{Job: "ctr", State: core.StateStopped, LastSample: &core.Sample{}, Trained: &totals.Trained, Totals: totals, Past: past}, "", 0); err != nil {
 			t.Fatal(err)
+		}
+		if strings.Contains(b.String(), "workers train") || strings.Contains(b.String(), "unknown") {
+			t.Errorf("what nobody needs of a job that has stopped:\n%s", b.String())
 		}
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("past %v: it does not say %q:\n%s", past, want, b.String())

@@ -110,8 +110,10 @@ func TestDecodeBlock(t *testing.T) {
 		line, column            int
 		text                    string
 	}{
-		{"unknown argument", "\n  name = \"x\"\n  cuont = 1\n", "", 12, 3, `Did you mean "count"?`},
-		{"missing argument", "\n", "", 10, 19, `"name"`},
+		{"unknown attribute, almost one", "\n  name = \"x\"\n  cuont = 1\n", "", 12, 3, `Unknown attribute "cuont"Did you mean "count"? There are: count, name.`},
+		{"unknown attribute", "\n  name = \"x\"\n  colour = 1\n", "", 12, 3, `Unknown attribute "colour"There are: count, name.`},
+		{"unknown block", "\n  name = \"x\"\n  colour {\n  }\n", "", 12, 3, `Unknown block "colour"There are: count, name.`},
+		{"missing attribute", "\n", "", 10, 19, `Missing attribute "name"Add a line name = ….`},
 		{"type", "\n  name = \"x\"\n  count = \"many\"\n", "", 12, 12, "number"},
 		{"syntax, on the first line", " name = = 1\n", "", 10, 27, "expression"},
 		{"no such variable in the environment", "\n  name = env(\"KALE_TEST_ABSENT\")\n", "", 11, 15, "set it"},

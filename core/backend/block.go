@@ -3,6 +3,8 @@ package backend
 import (
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -116,7 +118,53 @@ func DecodeBlock(cfg Config, target any) hcl.Diagnostics {
 		}
 		evalCtx.Variables = map[string]cty.Value{"var": vars}
 	}
-	return append(diags, gohcl.DecodeBody(file.Body, evalCtx, target)...)
+	body, _ := file.Body.(*hclsyntax.Body)
+	return append(diags, inOurWords(gohcl.DecodeBody(body, evalCtx, target), body, target)...)
+}
+
+// hclWords are HCL's words for what a block has and may not, or lacks, with what it suggests.
+var hclWords = regexp.MustCompile(`^(?:An argument named|Blocks of type|The argument) "([^"]*)" (?:is not expected here|are not expected here|is required, but no definition was found)\.\s*(.*)$`)
+
+// inOurWords says of what is unknown or missing in a block what is said of a job file's other blocks.
+func inOurWords(diags hcl.Diagnostics, body *hclsyntax.Body, target any) hcl.Diagnostics {
+	for _, d := range diags {
+		m := hclWords.FindStringSubmatch(d.Detail)
+		if m == nil {
+			continue
+		}
+		name, hint := m[1], m[2]
+		_, direct := body.Attributes[name]
+		kind := "attribute"
+		switch d.Summary {
+		case "Missing required argument":
+			d.Summary, d.Detail = fmt.Sprintf("Missing attribute %q", name), fmt.Sprintf("Add a line %s = ….", name)
+			continue
+		case "Unsupported block type":
+			kind, direct = "block", slices.ContainsFunc(body.Blocks, func(b *hclsyntax.Block) bool { return b.Type == name })
+		}
+		d.Summary, d.Detail = fmt.Sprintf("Unknown %s %q", kind, name), hint
+		if direct {
+			d.Detail = strings.TrimSpace(hint + " " + taken(target))
+		}
+	}
+	return diags
+}
+
+// taken lists what a block may have.
+func taken(target any) string {
+	var names []string
+	schema, _ := gohcl.ImpliedBodySchema(target)
+	for _, a := range schema.Attributes {
+		names = append(names, a.Name)
+	}
+	for _, b := range schema.Blocks {
+		names = append(names, b.Type+" { … }")
+	}
+	if len(names) == 0 {
+		return "Nothing can be set here."
+	}
+	slices.Sort(names)
+	return "There are: " + strings.Join(names, ", ") + "."
 }
 
 func decodeVariables(raw []byte) (cty.Value, error) {

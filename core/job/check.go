@@ -269,7 +269,8 @@ func (d *decoder) checkBackend(j *Job) {
 
 var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
-func checkTopic(name string) string {
+// CheckTopic says what is wrong with the name of a Kafka topic, or "".
+func CheckTopic(name string) string {
 	if name == "." || name == ".." || !topicName.MatchString(name) {
 		return "A Kafka topic name has 1 to 249 letters, digits, dots, dashes and underscores."
 	}

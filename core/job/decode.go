@@ -158,6 +158,9 @@ func (d *decoder) attribute(spec *block, a *attribute, body *hclsyntax.Body, lab
 	switch {
 	case diags.HasErrors() || !value.IsWhollyKnown():
 		d.bad[path] = true // Already reported: here, or where the variable got its value.
+		if value.IsKnown() && !value.IsNull() && strings.HasPrefix(a.field.kind(), "list") {
+			d.set(a, value, path, written.Expr.Range(), elements)
+		}
 	case value.IsNull() && a.required:
 		d.bad[path] = true
 		d.fail(written.Expr.Range(), fmt.Sprintf("%q has no value", a.name), "%s It cannot be null.", a.doc)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
 )
 
 // What a password is shows in the name of what it is given to. A value that refers to something else (var.password, env("PASSWORD")) is none itself.
@@ -16,7 +17,7 @@ var (
 	// secretLine finds what looks like a password where a file cannot be parsed.
 	secretLine = regexp.MustCompile(`(?i)(?:pass?w|passphrase|secret|token|credential|api_?key|access_?key|private_?key)[\w-]*"?[ \t]*[=:][ \t]*([^\n#]+)`)
 	noFile     = regexp.MustCompile(`(?i)_(file|path|dir)$`)
-	reference  = regexp.MustCompile(`^(var\.|env\(|file\(|trimspace\(|chomp\(|"\$\{[^"}]*\}"$)`)
+	reference  = regexp.MustCompile(`^(var\.|((trimspace|chomp)\()*(env|file)\("[^"]*"[)\]}, \t]*$|"\$\{[^"}]*\}"$)`)
 )
 
 func isSecret(name string) bool { return secretName.MatchString(name) && !noFile.MatchString(name) }
@@ -102,13 +103,40 @@ func secretsOf(body *hclsyntax.Body, src []byte, names map[string]bool, all bool
 			}
 		}
 		r := a.Expr.Range()
-		if _, call := a.Expr.(*hclsyntax.FunctionCallExpr); !refers && !call && r.End.Byte <= len(src) {
+		_, call := a.Expr.(*hclsyntax.FunctionCallExpr)
+		switch {
+		case r.End.Byte > len(src):
+		case call || refers:
+			out = append(out, textsIn(a.Expr)...)
+		default:
 			out = append(out, inQuotes(src, r.Start.Byte, r.End.Byte))
 		}
 	}
 	for _, b := range body.Blocks {
 		out = append(out, secretsOf(b.Body, src, names, all)...)
 	}
+	return out
+}
+
+// textsIn is where texts stand in an expression: all but the names that env and file are given.
+func textsIn(expr hclsyntax.Expression) (out [][2]int) {
+	names := map[hclsyntax.Node]bool{}
+	_ = hclsyntax.VisitAll(expr, func(n hclsyntax.Node) hcl.Diagnostics {
+		switch n := n.(type) {
+		case *hclsyntax.FunctionCallExpr:
+			if (n.Name == "env" || n.Name == "file") && len(n.Args) > 0 {
+				_ = hclsyntax.VisitAll(n.Args[0], func(n hclsyntax.Node) hcl.Diagnostics {
+					names[n] = true
+					return nil
+				})
+			}
+		case *hclsyntax.LiteralValueExpr:
+			if r := n.Range(); !names[n] && n.Val.Type() == cty.String {
+				out = append(out, [2]int{r.Start.Byte, r.End.Byte})
+			}
+		}
+		return nil
+	})
 	return out
 }
 

@@ -22,6 +22,11 @@ func TestNoPasswordIsShown(t *testing.T) {
 		{"as the value of a flag", `password = var.password`, "variable \"password\" {\n  type = number\n}\n", secret},
 		{"as the value of a flag that is a list", `password = var.password`, "variable \"password\" {\n  type = list(string)\n}\n", secret},
 		{"a function that there is not", `password = decrypt("hunter2x")`, "", ""},
+		{"in a function", `password = lower("hunter2x", 1)`, "", ""},
+		{"in a function over several lines", "password = format(\n\"%s\",\n\"hunter2x\", 1, 2)", "", ""},
+		{"as a default of the environment", `password = env("KALE_NONE", "hunter2x", 1 == 1 ? [] : [])`, "", ""},
+		{"trimmed", `password = trimspace("hunter2x", "hunter2x")`, "", ""},
+		{"beside a reference", `password = "hunter2x${env("KALE_NONE")}"`, "", ""},
 		{"a broken reference", `password = "hunter2x${var.none}"`, "", ""},
 	} {
 		src := tt.variables + strings.Replace(minimal, "topic   = \"clicks\"\n", "topic   = \"clicks\"\n    sasl {\n      mechanism = \"plein\"\n      username  = \"u\"\n      "+tt.sasl+"\n    }\n", 1)

@@ -16,7 +16,7 @@ import (
 type field interface {
 	kind() string
 	limits() string
-	// set stores v (known, not null) in j. Problems leave j as it was, save a list of names, which has "" in the place of each that could not be read.
+	// set stores v (known, not null; a list may have elements that are not known) in j. Problems leave j as it was, save a list of names, which has "" in the place of each that could not be read.
 	set(dir string, j *Job, v cty.Value) []*problem
 }
 
@@ -77,9 +77,15 @@ func (l list[T]) set(dir string, j *Job, v cty.Value) []*problem {
 	}
 	values := []T{}
 	var problems []*problem
+	unread := false
 	for it, n := v.ElementIterator(), 1; it.Next(); n++ {
 		_, element := it.Element()
-		if element.IsNull() || !element.IsKnown() {
+		if !element.IsKnown() { // reported already
+			unread = true
+			values = append(values, *new(T))
+			continue
+		}
+		if element.IsNull() {
 			problems = append(problems, &problem{summary: "Empty element in a list", detail: "Give it a value or remove it.", element: n})
 			values = append(values, *new(T))
 			continue
@@ -91,7 +97,7 @@ func (l list[T]) set(dir string, j *Job, v cty.Value) []*problem {
 		}
 		values = append(values, value)
 	}
-	if problems == nil || l.partly {
+	if problems == nil && !unread || l.partly {
 		*l.dst(j) = values
 	}
 	return problems

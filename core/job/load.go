@@ -221,15 +221,24 @@ func (d *decoder) misplaced(b *hclsyntax.Block, best string) {
 
 var jobName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
+// CheckName says what is wrong with the name of a job, or "".
+func CheckName(name string) string {
+	if jobName.MatchString(name) {
+		return ""
+	}
+	return "Use at most 63 lower-case letters, digits and dashes, with a letter or digit at both ends: processes and folders are named after it."
+}
+
 func (d *decoder) jobBlock(b *hclsyntax.Block) {
 	d.job.ranges[""] = b.DefRange()
 	d.spans[""] = b.Range()
 	label, ok := d.label(schema, b)
-	d.bad["name"] = !ok || !jobName.MatchString(label)
+	why := CheckName(label)
+	d.bad["name"] = !ok || why != ""
 	if ok {
 		d.job.ranges["name"] = b.LabelRanges[0]
-		if !jobName.MatchString(label) {
-			d.fail(b.LabelRanges[0], fmt.Sprintf("Unsuitable job name %q", label), "Use at most 63 lower-case letters, digits and dashes, with a letter or digit at both ends: processes and folders are named after it.")
+		if why != "" {
+			d.fail(b.LabelRanges[0], fmt.Sprintf("Unsuitable job name %q", label), "%s", why)
 		}
 	}
 	d.block(schema, b.Body, label, "")

@@ -52,9 +52,7 @@ func Scaffold(in ScaffoldInput) ([]byte, error) {
 	}
 	if in.Name == "" {
 		in.Name = strings.Trim(notInName.ReplaceAllString(strings.ToLower(in.Topic), "-"), "-")
-	}
-	if len(in.Name) > 63 {
-		in.Name = strings.Trim(in.Name[:63], "-")
+		in.Name = strings.Trim(in.Name[:min(len(in.Name), 63)], "-")
 	}
 	if in.Checkpoint == "" {
 		in.Checkpoint = "checkpoints"

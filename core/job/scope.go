@@ -23,8 +23,22 @@ type scope struct {
 
 // value evaluates an expression. References are checked first, because we know better than the evaluator what may have
 // been meant.
+//
+// Of a list, the elements that have no value are unknown: the others can be looked at.
 func (s *scope) value(expr hclsyntax.Expression) (cty.Value, hcl.Diagnostics) {
 	var diags hcl.Diagnostics
+	if list, is := expr.(*hclsyntax.TupleConsExpr); is {
+		values := make([]cty.Value, len(list.Exprs))
+		for i, e := range list.Exprs {
+			var more hcl.Diagnostics
+			values[i], more = s.value(e)
+			diags = append(diags, more...)
+			if more.HasErrors() {
+				values[i] = cty.DynamicVal
+			}
+		}
+		return cty.TupleVal(values), diags
+	}
 	for _, traversal := range expr.Variables() {
 		if d := s.check(traversal); d != nil {
 			diags = append(diags, d)

@@ -295,3 +295,19 @@ func TestFingerprint(t *testing.T) {
 		t.Errorf("a stored shape differs: %v, %v", base.Shape().Changes(stored), err)
 	}
 }
+
+// An element of a list that has no value hides nothing of what is wrong with the others.
+func TestListWithAnElementWithoutValue(t *testing.T) {
+	src := strings.NewReplacer(`brokers = ["`, `brokers = [env("NOPE"), "no port", "`, `sparse = [`, `sparse = [env("NONE"), "twin", "twin", `).Replace(minimal)
+	_, files, diags := Parse([]byte(src), "job.hcl", Options{LookupEnv: func(string) (string, bool) { return "", false }})
+	text := rendered(files, diags)
+	for _, want := range []string{"environment variable NOPE is not set", `Unsuitable value "no port"`, "environment variable NONE is not set", `"twin"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if n := strings.Count(text, ": error: "); n != 4 {
+		t.Errorf("%d mistakes, want 4:\n%s", n, text)
+	}
+	located(t, files, diags)
+}

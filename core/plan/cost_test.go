@@ -232,9 +232,10 @@ func TestMoves(t *testing.T) {
 
 // A model that is not sure of F needs more room than one that is, and says how unsure it is.
 func TestCostLeavesRoomForTheModelsError(t *testing.T) {
+	var basis Basis
 	rest := func(d estimator.Doubts) (int, string) {
 		l := newLoop(func(time.Duration) float64 { return 150_000 })
-		l.o.ModelError = d
+		l.o.ModelError, l.o.Basis = d, basis
 		targets, _ := l.play(policy(t, "cost"), 60)
 		o := l.observe()
 		return targets[len(targets)-1], policy(t, "cost").Decide(o).Explain()
@@ -249,5 +250,14 @@ func TestCostLeavesRoomForTheModelsError(t *testing.T) {
 	unsure, said := rest(estimator.Doubts{{Workers: 1, Error: 0.15}})
 	if unsure <= sure || !strings.Contains(said, "± 15 %") {
 		t.Errorf("%d workers for a model that may be 15 %% off, %d for an exact one:\n%s", unsure, sure, said)
+	}
+	const guessed = "the prior: a guess; ± 15 %, which is assumed: the job has measured nothing yet"
+	basis.Prior = "a guess"
+	if _, said = rest(estimator.Doubts{{Workers: 1, Error: 0.15}}); !strings.Contains(said, guessed) {
+		t.Errorf("a guess is told as if it were measured:\n%s", said)
+	}
+	basis.Measured = []estimator.Evidence{{Workers: 1, Rate: 1600, Intervals: 5}}
+	if _, said = rest(estimator.Doubts{{Workers: 1, Error: 0.15}}); strings.Contains(said, "assumed") {
+		t.Errorf("what was measured is told as a guess:\n%s", said)
 	}
 }

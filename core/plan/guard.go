@@ -217,6 +217,9 @@ func (s *sheet) noteCapacity(name string, w int, remark string) {
 	}
 	if e := s.doubt(w); e > 0 {
 		expr += fmt.Sprintf("; ± %.2g %%", 100*e)
+		if s.o.Basis.Prior != "" && len(s.o.Basis.Measured) == 0 {
+			expr += ", which is assumed: the job has measured nothing yet"
+		}
 	}
 	s.note(name, s.capacity(w), "records/s", expr)
 }
