@@ -91,7 +91,7 @@ func TestThetaHoldsUntilThereIsAProfile(t *testing.T) {
 	if r := s.must("plan", file, "-json"); !strings.Contains(r.out, "0.0002") {
 		t.Errorf("%s", r.out)
 	}
-	if err := os.MkdirAll(filepath.Join(s.env["KALE_STATE_DIR"], "ctr", profileFile), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(s.env["KALE_STATE_DIR"], "clicks", profileFile), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, command := range []string{"plan", "validate"} {
