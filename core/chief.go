@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/kale-sched/kale/core/rpc"
 )
@@ -36,6 +38,9 @@ func (c *chiefLink) call(ctx context.Context, timeout time.Duration, f func(cont
 	defer cancel()
 	if err := f(ctx, rpc.NewChiefClient(conn)); err != nil {
 		c.drop(conn)
+		if status.Code(err) == codes.DeadlineExceeded { // in one wording, whatever the connection waited for
+			err = status.Error(codes.DeadlineExceeded, "no answer in time")
+		}
 		return fmt.Errorf("ask the chief at %s: %w", c.address(), err)
 	}
 	return nil

@@ -64,8 +64,9 @@ func TestProblemsAreFolded(t *testing.T) {
 	got := chiefProblems([]*rpc.PartitionProblem{
 		problem(2, "no broker has answered"), problem(0, "no broker has answered"), problem(-1, "worker-0: cut off"), problem(1, "no broker has answered"),
 		problem(7, "no broker has answered"), problem(3, "another"), problem(-1, "worker-0: cut off"),
+		problem(4, "no answer for 9s"), problem(5, "no answer for 1m10s"), problem(6, "no answer for 10s"), problem(-1, "worker-1: cut off for 4s"), problem(-1, "worker-1: cut off for 5s"),
 	})
-	want := []string{"partitions 0–2, 7: no broker has answered", "worker-0: cut off", "partition 3: another"}
+	want := []string{"partitions 0–2, 7: no broker has answered", "worker-0: cut off", "partition 3: another", "partitions 4–6: no answer for 1m10s", "worker-1: cut off for 5s"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

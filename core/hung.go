@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/traffic"
 )
@@ -196,9 +197,34 @@ func (s *Scheduler) chiefAnswer() answer {
 	return answered // with a refusal
 }
 
+// silentNow says for people who does not answer, and what becomes of it. That the chief does not is a problem by itself, and may be so for one look.
+func (s *Scheduler) silentNow() []string {
+	if s.want.Stopping {
+		return nil // it says for whom it waits
+	}
+	var out []string
+	for _, place := range slices.SortedFunc(maps.Keys(s.silences), backend.ID.Compare) {
+		si := s.silences[place]
+		if !si.heard || si.asks == 0 || isChief(si.id) && si.asks < 2 {
+			continue
+		}
+		text := fmt.Sprintf("%s has not answered for %v", si.id, si.lasts.Round(time.Second))
+		if s.job.Autoscale.Mode != job.ModeObserve && !s.seen.modelGone {
+			text += fmt.Sprintf("; after %v it is ended by force and started again", s.patience(si))
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+// patience is for how long a process may answer nothing.
+func (s *Scheduler) patience(si *silence) time.Duration {
+	return hungAfter << min(s.replacements[placeOf(si.id)].tries, hungDoublings)
+}
+
 // hangs says that a process must be ended, which it cannot do itself.
 func (s *Scheduler) hangs(si *silence, now time.Time) bool {
-	patience := hungAfter << min(s.replacements[placeOf(si.id)].tries, hungDoublings)
+	patience := s.patience(si)
 	if si.asks < hungAsks || si.lasts < patience {
 		return false
 	}

@@ -60,7 +60,19 @@ func TestHungProcessIsReplaced(t *testing.T) {
 			r.started(2)
 			r.beats(2)
 			r.hang(c.id)
-			if took := r.untilReplaced(c.id); took < c.least || took > c.least+5*time.Second {
+			began := r.now
+			r.until("it is said", func() error {
+				p, err := r.problem(c.id.String() + " has not answered for ")
+				if err == nil && !strings.HasSuffix(p, "; after 30s it is ended by force and started again") {
+					return fmt.Errorf("problem %q", p)
+				}
+				return err
+			})
+			if said := r.now.Sub(began); said > 5*time.Second {
+				t.Errorf("its silence was said after %v", said)
+			}
+			r.untilReplaced(c.id)
+			if took := r.now.Sub(began); took < c.least || took > c.least+5*time.Second {
 				t.Errorf("it was ended after %v of silence, want %v", took, c.least)
 			}
 			r.until("its successor runs", func() error {

@@ -206,17 +206,31 @@ func chiefProblem(p *rpc.PartitionProblem) string {
 	return fmt.Sprintf("partition %d: %s", p.GetPartition(), p.GetDetail())
 }
 
-// chiefProblems are the problems of a job's partitions, for people: partitions with the same one are named together, and what two
+// lasting parts what goes on from for how long it has, where a text ends so: "no broker has answered for 5s".
+func lasting(text string) (what string, lasts time.Duration) {
+	const word = " for "
+	if i := strings.LastIndex(text, word); i >= 0 {
+		if d, err := time.ParseDuration(text[i+len(word):]); err == nil {
+			return text[:i], d
+		}
+	}
+	return text, 0
+}
+
+// chiefProblems are the problems of a job's partitions, for people: partitions with the same one are named together, with the longest of their times, and what two
 // workers met alike is told once.
 func chiefProblems(ps []*rpc.PartitionProblem) []string {
 	var out []string
 	with := map[string][]int32{} // partitions by what is wrong with them
+	longest := map[string]time.Duration{}
 	for _, p := range ps {
 		text := chiefProblem(p)
 		what, alone := strings.CutPrefix(text, fmt.Sprintf("partition %d: ", p.GetPartition()))
 		if !alone {
 			what = text
 		}
+		what, lasts := lasting(what)
+		longest[what] = max(longest[what], lasts)
 		if _, told := with[what]; !told {
 			out = append(out, what)
 		}
@@ -229,6 +243,9 @@ func chiefProblems(ps []*rpc.PartitionProblem) []string {
 	for i, what := range out {
 		if len(with[what]) > 0 {
 			out[i] = partitionNames(with[what]) + ": " + what
+		}
+		if d := longest[what]; d > 0 {
+			out[i] += " for " + d.String()
 		}
 	}
 	return out
@@ -277,6 +294,7 @@ func (s *Scheduler) problems() []string {
 	if h := s.want.Ceiling; h != nil && h.Max > 0 {
 		out = append(out, h.String())
 	}
+	out = append(out, s.silentNow()...)
 	out = append(out, s.troubled()...)
 	out = append(out, s.absence.lacking...)
 	if s.ensureErr != nil {
