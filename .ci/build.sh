@@ -14,7 +14,8 @@ progress() { # a line that is written over on a terminal, elsewhere one in ten s
   [[ -t 2 ]] && every=1
   ((SECONDS - started < 3 || SECONDS - said < every)) && return 0
   said=$SECONDS
-  line="building Kale, $((SECONDS - started)) s: $fetched modules fetched, $built packages compiled${newest:+, the last $newest}"
+  line="building Kale, $((SECONDS - started)) s: "
+  if ((fetched + built)); then line+="$fetched modules fetched, $built packages compiled, the last $newest"; else line+="all is compiled already; linking"; fi
   if [[ -t 2 ]]; then printf '\r\033[K%s' "${line:0:$(($(tput cols 2>/dev/null || echo 80) - 1))}" >&2; else echo "$line" >&2; fi
 }
 clear_line() { if [[ -t 2 ]]; then printf '\r\033[K' >&2; fi; }

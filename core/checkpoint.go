@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 )
 
@@ -63,7 +64,7 @@ func keepToken(j *job.Job, token string) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
-	draft, err := writeDraft(dir, []byte(token+"\n"))
+	draft, err := backend.WriteDraft(path, []byte(token+"\n"), 0o600)
 	if err == nil {
 		err = os.Link(draft, path) // never replaces one
 		_ = os.Remove(draft)       // a draft that stays harms nobody
@@ -76,33 +77,10 @@ func keepToken(j *job.Job, token string) error {
 
 // keepShape notes what the checkpoint's fingerprint stands for.
 func keepShape(j *job.Job) error {
-	dir := filepath.Join(j.Checkpoint.Dir, j.Name)
-	raw, err := json.MarshalIndent(j.Shape(), "", "  ")
-	if err != nil {
-		return fmt.Errorf("keep the shape of job %q: %w", j.Name, err)
-	}
-	draft, err := writeDraft(dir, append(raw, '\n'))
-	if err == nil {
-		err = os.Rename(draft, filepath.Join(dir, shapeFile))
-	}
-	if err != nil {
+	if err := backend.WriteJSON(filepath.Join(CheckpointFolder(j), shapeFile), j.Shape()); err != nil {
 		return fmt.Errorf("keep the shape of job %q in its checkpoint folder: %w", j.Name, err)
 	}
 	return nil
-}
-
-// writeDraft writes a file that only its owner reads, under a name of its own.
-func writeDraft(dir string, content []byte) (path string, err error) {
-	f, err := os.CreateTemp(dir, ".scheduler-*") // mode 0600
-	if err != nil {
-		return "", err
-	}
-	_, err = f.Write(content)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		_ = os.Remove(f.Name()) // the first error tells more
-		return "", err
-	}
-	return f.Name(), nil
 }
 
 // jobRecord is the part of the chief's durable state (trainer/checkpoint) that says which job files may go on from it.

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 )
 
@@ -80,6 +81,9 @@ func TakeLease(lg *slog.Logger, j *job.Job, stateDir string, force bool) (*Lease
 	return l, nil
 }
 
+// draft is beside what drafts of leases are written.
+func (l *Lease) draft() string { return filepath.Join(l.dir, "scheduler") }
+
 func (l *Lease) failed(err error) error {
 	return fmt.Errorf("take job %q for this scheduler, in its checkpoint folder %s: %w", l.job, l.dir, err)
 }
@@ -90,14 +94,11 @@ func (l *Lease) take(me Holder, force bool) (was *Holder, err error) {
 	if err != nil {
 		return nil, l.failed(err)
 	}
-	draft, err := writeDraft(l.dir, append(raw, '\n'))
-	if err == nil {
-		defer os.Remove(draft) //nolint:errcheck // a draft that stays harms nobody
-		err = os.Chmod(draft, 0o644)
-	}
+	draft, err := backend.WriteDraft(l.draft(), append(raw, '\n'), 0o644)
 	if err != nil {
 		return nil, l.failed(err)
 	}
+	defer os.Remove(draft) //nolint:errcheck // a draft that stays harms nobody
 	for {
 		numbers, err := l.numbers()
 		if err != nil {
@@ -338,7 +339,7 @@ func HeldBy(j *job.Job) (*HeldError, error) {
 	if err != nil {
 		return nil, l.failed(err)
 	}
-	draft, err := writeDraft(l.dir, nil)
+	draft, err := backend.WriteDraft(l.draft(), nil, 0o600)
 	if err != nil {
 		return nil, l.failed(err)
 	}

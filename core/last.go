@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 )
 
@@ -29,12 +30,8 @@ func (l *Lease) lastFile() string { return filepath.Join(l.dir, l.prefix()+"last
 // noteLast leaves word of this scheduler, which ends. Where that cannot be written, its lease is left as the word.
 func (l *Lease) noteLast() {
 	raw, err := json.MarshalIndent(Keeper{Holder: l.me, Stopped: l.stopped.Load()}, "", "  ")
-	draft := ""
 	if err == nil {
-		draft, err = writeDraft(l.dir, append(raw, '\n'))
-	}
-	if err == nil {
-		err = errors.Join(os.Chmod(draft, 0o644), os.Rename(draft, l.lastFile()))
+		err = backend.WriteFileMode(l.lastFile(), append(raw, '\n'), 0o644)
 	}
 	if err != nil {
 		_ = os.Rename(l.file(l.number), l.lastFile())

@@ -21,7 +21,7 @@ type pkg struct {
 	Name       string
 }
 
-// allowed says whether the law of DESIGN.md lets a package of ours import another one.
+// allowed is the law by which packages import each other: whether one of ours may import another.
 func allowed(from, to string) bool {
 	in := func(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 	top := func(p string) string { return strings.SplitN(p, "/", 2)[0] }
@@ -87,7 +87,7 @@ func TestImportLaw(t *testing.T) {
 			}
 			seen++
 			if !allowed(p.ImportPath, to) {
-				t.Errorf("%s must not import %s (DESIGN.md, \"Folders and their jobs\")", p.ImportPath, to)
+				t.Errorf("%s must not import %s: see allowed in core/law_test.go", p.ImportPath, to)
 			}
 		}
 		if len(p.CgoFiles) > 0 && p.ImportPath != "core/onnx" && p.ImportPath != "plugins/local" {

@@ -143,7 +143,7 @@ func TestSection35HotPartitionsLevelOut(t *testing.T) {
 	}
 }
 
-// More workers than partitions is fine (DESIGN.md, guarantee 2): those without any are fed, and all capacity is used.
+// More workers than partitions is fine (scaling does not stop training): those without any are fed, and all capacity is used.
 func TestMoreWorkersThanPartitions(t *testing.T) {
 	arrivals := []int{220, 0, 0, 0}
 	o := simulate(t, shuffler.Advanced, arrivals, 60, 2000)

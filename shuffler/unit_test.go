@@ -201,7 +201,7 @@ func TestFullEverywhereWaits(t *testing.T) {
 	}
 }
 
-// DESIGN.md, "Membership and failure": if a receiver dies, the origin queues its chunks again, oldest first and before anything newer.
+// If a receiver dies, the origin queues its chunks again, oldest first and before anything newer.
 func TestReceiverDiesChunksComeBack(t *testing.T) {
 	u := newUnit(t, shuffler.Options{Mode: shuffler.Advanced, Capacity: 10})
 	accept(u, true, "b")

@@ -76,7 +76,7 @@ func TestRule13Window(t *testing.T) {
 	j.checkOnce(readLog(t, c, ends), nil)
 }
 
-// TestFullQueueHoldsTheSourceBack (DESIGN.md, guarantee 5): a full queue slows the source and never drops.
+// README, "Nothing is lost silently": a full queue slows the source and never drops.
 func TestFullQueueHoldsTheSourceBack(t *testing.T) {
 	c := broker(t, 1)
 	produce(t, producer(t, c), 0, 3000)

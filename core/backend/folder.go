@@ -21,7 +21,7 @@ func WriteFile(path string, content []byte) error { return WriteFileMode(path, c
 
 // WriteFileMode is WriteFile for a file that others may read too.
 func WriteFileMode(path string, content []byte, mode os.FileMode) error {
-	draft, err := writeDraft(path, content, mode)
+	draft, err := WriteDraft(path, content, mode)
 	if err != nil {
 		return err
 	}
@@ -31,8 +31,8 @@ func WriteFileMode(path string, content []byte, mode os.FileMode) error {
 	return err
 }
 
-// writeDraft writes a whole file beside path, under a name of its own.
-func writeDraft(path string, content []byte, mode os.FileMode) (draft string, err error) {
+// WriteDraft writes a whole file beside path, under a hidden name of its own: to be linked or renamed to path, or removed.
+func WriteDraft(path string, content []byte, mode os.FileMode) (draft string, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return "", err

@@ -64,7 +64,7 @@ func (h Home) Move(dir string) error {
 	if err != nil {
 		return err
 	}
-	draft, err := writeDraft(h.path, append(raw, '\n'), 0o644) // others have to read whose it is
+	draft, err := WriteDraft(h.path, append(raw, '\n'), 0o644) // others have to read whose it is
 	if err != nil {
 		return err
 	}

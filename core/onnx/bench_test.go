@@ -9,7 +9,7 @@ import (
 	"github.com/kale-sched/kale/core/onnx/onnxtest"
 )
 
-// BenchmarkMLPGradient is one gradient step of an MLP 512-256-128-1 at batch 1024, the yardstick that DESIGN.md compares with gonum and
+// BenchmarkMLPGradient is one gradient step of an MLP 512-256-128-1 at batch 1024, a yardstick to hold against gonum and
 // tensorflow (288k/442k samples/s on one/two threads there, on an idle machine).
 func BenchmarkMLPGradient(b *testing.B) {
 	const batch = 1024

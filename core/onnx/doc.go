@@ -2,7 +2,7 @@
 //
 // A [Graph] is made of operators over float32 and int64 [Tensor]s whose shapes are all known while it is built. [Graph.Gradients]
 // adds the reverse pass as ordinary operators, so that one model computes a loss and its gradients, and a trainer needs nothing
-// but a runtime that executes graphs (DESIGN.md, "Compute"). [Graph.Model] writes it in ONNX's protobuf form (operator set
+// but a runtime that executes graphs. [Graph.Model] writes it in ONNX's protobuf form (operator set
 // [Opset]); [Load] reads back what a model wants and gives, from us or from any other tool, without a runtime.
 //
 // A [Runtime] is ONNX Runtime's shared library, opened once per process ([Open], [Locate]); a [Session] is one model in it, with

@@ -25,7 +25,7 @@ type Options struct {
 // SessionOptions say how a model is to run. The zero value is one thread on the CPU.
 type SessionOptions struct {
 	// Threads that one Run may use inside its operators; 0 means 1. They wait by sleeping and never spin: on a busy machine
-	// two spinning threads were slower than one (DESIGN.md, "Compute").
+	// two spinning threads were slower than one.
 	Threads int
 	// Device is CPU or CUDA; empty means CPU. On CUDA inputs and outputs are still Go slices, copied at each Run.
 	Device string

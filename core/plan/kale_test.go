@@ -98,7 +98,7 @@ func TestKalePlan_Kale_3_4(t *testing.T) {
 	})
 }
 
-// Reference: Kale §3.4.3, fallback; and DESIGN.md, guarantee 4.
+// Reference: Kale §3.4.3, fallback; and README: it never scales in blind.
 func TestKaleFallback_Kale_3_4_3(t *testing.T) {
 	checkDecisions(t, "kale", []decideCase{
 		{"lag over the threshold adds what catches up", func(o *Observation) {

@@ -1,6 +1,6 @@
 // The protocol between the scheduler, the chief, the parameter servers and the workers of one job.
 //
-// Vocabulary (DESIGN.md, EXACTLY_ONCE): a *record* is one Kafka record; a *span* is a half-open interval of offsets of one
+// Vocabulary (trainer/EXACTLY_ONCE.md): a *record* is one Kafka record; a *span* is a half-open interval of offsets of one
 // partition, holes (control records, compaction gaps) included; a *chunk* is a contiguous span that is forwarded and made progress of
 // as one; a *tablet* is the unit of model state; an *incarnation* is the fencing number that a parameter server takes from the
 // checkpoint store before it serves; the *chief* runs inside parameter server 0 and its incarnation is that server's.

@@ -1,5 +1,5 @@
 // Package chief is the membership and progress authority of one training job. It runs inside parameter server 0 and leases the
-// stream's partitions to workers, so that each record is trained once and scaling never stops training (DESIGN.md, guarantees 1 and 2).
+// stream's partitions to workers, so that each record is trained once and scaling never stops training (README, "How it works").
 //
 // Input: joins and beats of workers, progress reports of parameter servers, end offsets of the topic, requests of the scheduler.
 // Output: for each worker its desired state (rpc.Directive), for the scheduler one consistent view (rpc.JobStatus), for Kafka the

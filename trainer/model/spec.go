@@ -1,5 +1,5 @@
 // Package model holds the models that a worker trains, as ONNX graphs that compute predictions, the loss and its gradients in one
-// run (DESIGN.md, "Compute").
+// run.
 //
 // A [Spec] describes a model: logistic regression, or DeepFM (Guo et al., IJCAI 2017). Its state is of two kinds. Each id of a sparse
 // field has an embedding row of [Spec.RowWidth] floats, kept by the parameter servers and gathered by the worker before a step; all
