@@ -33,7 +33,11 @@ func (s *Scheduler) Do(ctx context.Context, o Order) error {
 // obey carries an order out, or says why it does not: then nothing has changed.
 func (s *Scheduler) obey(ctx context.Context, c command) error {
 	if err := s.lease.Check(ctx); err != nil {
-		return fmt.Errorf("%s job %q: %w", c.Kind, s.job.Name, err)
+		advice := ""
+		if lost := new(LostError); !errors.As(err, &lost) {
+			advice = fmt.Sprintf("; whether the job is this scheduler's is told by %s alone: see that it can be read and written, and give the order again", s.job.Checkpoint.Dir)
+		}
+		return fmt.Errorf("%s job %q: %w%s", c.Kind, s.job.Name, err, advice)
 	}
 	if !c.Until.IsZero() && time.Now().After(c.Until) {
 		return fmt.Errorf("%s job %q: the order comes too late: who gave it waited until %s", c.Kind, s.job.Name, c.Until.Format("15:04:05"))

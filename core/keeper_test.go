@@ -400,6 +400,10 @@ func TestUnknownLeaseHolds(t *testing.T) {
 	if _, err := r.problem("whether this is still the job's scheduler is unknown"); err != nil || r.lost != nil {
 		t.Error(err, r.lost)
 	}
+	err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop"}})
+	if says := "see that it can be read and written, and give the order again"; err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), dir) || r.s.want.Stopping {
+		t.Errorf("an order meanwhile: %v", err)
+	}
 	if err := os.Rename(dir+"-away", dir); err != nil {
 		t.Fatal(err)
 	}
