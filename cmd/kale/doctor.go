@@ -73,13 +73,13 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 		return err
 	}
 	found := doctor.JobFile(how.File, job.Discreet(l.files, slices.Concat(diags, l.lacking)))
-	if j := l.Job; !diags.HasErrors() {
+	if j := l.Job; j != nil {
 		sockets := "" // the plugin's are not in a folder that the trial of the state folder makes and takes away
 		if exists(l.dir) {
 			sockets = l.dir
 		}
 		p := doctor.Patient{
-			Job: j, StateDir: l.dir, Log: lg, ProbeLimit: f.patient,
+			Job: j, StateDir: l.dir, Log: lg, ProbeLimit: f.patient, Sound: func(path string) bool { return l.draft.Sound(path) },
 			Launch: func(ctx context.Context) (*backend.Client, error) {
 				path, diags := a.plugin(l)
 				if len(diags) > 0 {

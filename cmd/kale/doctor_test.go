@@ -135,6 +135,16 @@ func TestDoctor(t *testing.T) {
 			if !slices.Equal(fails, tt.fails) || !strings.Contains(strings.Join(advice, " "), tt.says) {
 				t.Errorf("failed: %q, want %q; it says %q, want %q", fails, tt.fails, advice, tt.says)
 			}
+			if tt.name == "a job file with a mistake" { // the rest is tried all the same
+				for _, c := range e.Checks {
+					if want := map[bool]doctor.State{true: doctor.Skip, false: doctor.OK}[c.Check == "room"]; c.Check != "job file" && c.Check != "clock" && c.State != string(want) {
+						t.Errorf("%s is %s, want %s: %s", c.Check, c.State, want, c.Says)
+					}
+				}
+				if !slices.Contains(checks, "broker 0") || !slices.Contains(checks, "ONNX Runtime") || !slices.Contains(checks, "checkpoint folder") || !slices.Contains(checks, "ports") {
+					t.Errorf("it tried only %q", checks)
+				}
+			}
 			if tt.fails == nil && !cmp.Equal(all, checks) {
 				t.Errorf("checks: %s", cmp.Diff(all, checks))
 			}

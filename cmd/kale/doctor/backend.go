@@ -18,20 +18,20 @@ func (p Patient) backend() group {
 	var b atomic.Pointer[backend.Client] // set by the first trial, which may end late
 	g := group{
 		trials: []trial{
-			{check: "backend plugin", limit: pluginLimit, vital: true, try: func(ctx context.Context) []Finding {
+			{check: "backend plugin", limit: pluginLimit, vital: true, needs: []string{"backend"}, try: func(ctx context.Context) []Finding {
 				started, found := p.launch(ctx)
 				b.Store(started)
 				return []Finding{found}
 			}},
-			{check: "backend block", limit: pluginLimit, vital: true, try: func(ctx context.Context) []Finding {
+			{check: "backend block", limit: pluginLimit, vital: true, needs: []string{"backend", "name"}, try: func(ctx context.Context) []Finding {
 				found := p.configure(ctx, b.Load())
 				if !Failed(found) {
 					found = append(found, answers(ctx, b.Load())...)
 				}
 				return found
 			}},
-			{check: "devices", limit: pluginLimit, try: func(ctx context.Context) []Finding { return []Finding{p.devices(ctx, b.Load())} }},
-			{check: "room", limit: pluginLimit, try: func(ctx context.Context) []Finding { return p.room(ctx, b.Load()) }},
+			{check: "devices", limit: pluginLimit, needs: []string{"backend", "name"}, try: func(ctx context.Context) []Finding { return []Finding{p.devices(ctx, b.Load())} }},
+			{check: "room", limit: pluginLimit, needs: []string{"backend", "name", "workers", "servers", "model"}, try: func(ctx context.Context) []Finding { return p.room(ctx, b.Load()) }},
 		},
 		end: func() {
 			if b := b.Load(); b != nil {
@@ -40,7 +40,7 @@ func (p Patient) backend() group {
 		},
 	}
 	if p.ProbeLimit > 0 {
-		g.trials = append(g.trials, trial{check: nodesCheck, limit: p.ProbeLimit + letGoLimit, try: func(ctx context.Context) []Finding { return p.nodes(ctx, b.Load()) }})
+		g.trials = append(g.trials, trial{check: nodesCheck, limit: p.ProbeLimit + letGoLimit, needs: []string{"backend", "name", "workers", "servers", "model", "stream", "checkpoint", "network"}, try: func(ctx context.Context) []Finding { return p.nodes(ctx, b.Load()) }})
 	}
 	return g
 }

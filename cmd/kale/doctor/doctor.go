@@ -60,7 +60,8 @@ type trial struct {
 	check string
 	limit time.Duration // after which it counts as failed
 	try   func(ctx context.Context) []Finding
-	vital bool // when it fails, those after it in its group cannot be tried
+	vital bool     // when it fails, those after it in its group cannot be tried
+	needs []string // the parts of the job file that it rests on
 }
 
 // group is trials that build on each other, in order. end frees what they made.

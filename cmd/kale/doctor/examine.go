@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -17,6 +18,8 @@ import (
 type Patient struct {
 	Job      *job.Job
 	StateDir string // the scheduler's folder for this job
+	// Sound says that a part of the job file has no mistake; what rests on one that has is not tried. nil: all of it is sound.
+	Sound func(path string) bool
 	// Launch starts the backend's plugin; the caller of it closes that.
 	Launch func(ctx context.Context) (*backend.Client, error)
 	// Trainer is the path of the trainer program; NoTrainer says why there is none.
@@ -42,9 +45,23 @@ func Examine(ctx context.Context, p Patient) []Finding {
 }
 
 func (p Patient) examine(ctx context.Context, groups ...group) []Finding {
+	for _, g := range groups {
+		for i := range g.trials {
+			if t := &g.trials[i]; p.unsound(t.needs...) {
+				t.try = func(context.Context) []Finding {
+					return []Finding{{Check: t.check, State: Skip, Says: "not tried: it rests on what is wrong in the job file"}}
+				}
+			}
+		}
+	}
 	made, _ := folder.Make(p.StateDir) // the plugin's socket goes there while the folder is tried: whether it can be made is for that trial
 	defer made.Remove()
 	return run(ctx, groups)
+}
+
+// unsound says that one of the job file's parts has a mistake.
+func (p Patient) unsound(paths ...string) bool {
+	return p.Sound != nil && slices.ContainsFunc(paths, func(path string) bool { return !p.Sound(path) })
 }
 
 // JobFile is what was found in a job file itself.

@@ -31,8 +31,8 @@ const (
 // folders tries the folder of checkpoints and the scheduler's own.
 func (p Patient) folders() group {
 	return group{trials: []trial{
-		{check: "checkpoint folder", limit: diskLimit, try: p.checkpoints},
-		{check: "state folder", limit: diskLimit, try: p.stateFolder},
+		{check: "checkpoint folder", limit: diskLimit, needs: []string{"name", "checkpoint.dir"}, try: p.checkpoints},
+		{check: "state folder", limit: diskLimit, needs: []string{"name"}, try: p.stateFolder},
 	}}
 }
 
@@ -45,6 +45,9 @@ func (p Patient) checkpoints(context.Context) []Finding {
 	f := tryFolder(check, dir, place(p.Job, "checkpoint.dir"))
 	if f.State == OK && kindOf(dir) == inMemory {
 		f = f.but(Warn, "It is in memory (tmpfs): the model is lost when this machine starts again. Use a folder on a disk.")
+	}
+	if p.unsound("stream.topic", "features", "model", "servers") {
+		return []Finding{f}
 	}
 	if diags := core.CheckCheckpoint(p.Job); len(diags) > 0 {
 		return append([]Finding{f}, judged("checkpoint", diags, Finding{})...)

@@ -30,12 +30,14 @@ const (
 // kafka tries the brokers, each by the address that it tells its clients, then the topics.
 func (p Patient) kafka() group {
 	var newest atomic.Int64 // of the records' timestamps, Unix nanoseconds; 0: not known
+	connection := []string{"stream.brokers", "stream.tls", "stream.sasl"}
+	connection = connection[:len(connection):len(connection)] // each append is one of its own
 	return group{trials: []trial{
-		{check: "brokers", limit: networkLimit, vital: true, try: p.brokers},
-		{check: "topic", limit: networkLimit, vital: true, try: p.topic},
-		{check: "records", limit: readLimit, try: func(ctx context.Context) []Finding { return p.records(ctx, &newest) }},
-		{check: "dead-letter topic", limit: networkLimit, try: p.deadLetter},
-		{check: "records' clock", limit: time.Second, try: func(context.Context) []Finding { return recordsClock(time.Now(), newest.Load()) }},
+		{check: "brokers", limit: networkLimit, vital: true, needs: connection, try: p.brokers},
+		{check: "topic", limit: networkLimit, vital: true, needs: append(connection, "stream.topic"), try: p.topic},
+		{check: "records", limit: readLimit, needs: append(connection, "stream.topic", "features", "model.kind"), try: func(ctx context.Context) []Finding { return p.records(ctx, &newest) }},
+		{check: "dead-letter topic", limit: networkLimit, needs: append(connection, "stream.dead_letter"), try: p.deadLetter},
+		{check: "records' clock", limit: time.Second, needs: append(connection, "stream.topic", "features", "model.kind"), try: func(context.Context) []Finding { return recordsClock(time.Now(), newest.Load()) }},
 	}}
 }
 

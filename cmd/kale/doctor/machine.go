@@ -14,7 +14,7 @@ import (
 // machine tries what the scheduler and local processes need of this machine.
 func (p Patient) machine() group {
 	return group{trials: []trial{
-		{check: "scheduler's socket", limit: networkLimit, try: p.socket},
+		{check: "scheduler's socket", limit: networkLimit, needs: []string{"name"}, try: p.socket},
 		{check: "ports", limit: networkLimit, try: ports},
 		{check: "clock", limit: time.Second, try: func(context.Context) []Finding { return []Finding{clock(time.Now())} }},
 	}}

@@ -68,12 +68,12 @@ func words(text string) string {
 
 // trainer tries the program that runs on the allocations, and ONNX Runtime in it and in the scheduler.
 func (p Patient) trainer() group {
-	trials := []trial{{check: "trainer", limit: tryTimeout + 5*time.Second, vital: true, try: p.tryTrainer}}
+	trials := []trial{{check: "trainer", limit: tryTimeout + 5*time.Second, vital: true, needs: []string{"backend"}, try: p.tryTrainer}}
 	if p.local() && probe.WantsCUDA(core.TrainSpec(p.Job, "")) {
-		trials = append(trials, trial{check: "ONNX Runtime on a GPU", limit: tryTimeout + 5*time.Second, try: p.tryGPU})
+		trials = append(trials, trial{check: "ONNX Runtime on a GPU", limit: tryTimeout + 5*time.Second, needs: []string{"backend", "workers"}, try: p.tryGPU})
 	}
 	if p.Job.Forecast.Model != job.ForecastSeasonal {
-		trials = append(trials, trial{check: "forecast model", limit: diskLimit, try: p.tryForecaster})
+		trials = append(trials, trial{check: "forecast model", limit: diskLimit, needs: []string{"forecast"}, try: p.tryForecaster})
 	}
 	return group{trials: trials}
 }
