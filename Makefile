@@ -14,8 +14,11 @@ PROTOC_GEN_GO := v1.36.12
 PROTOC_GEN_GO_GRPC := v1.6.0
 GOTESTSUM := v1.13.0
 
-# How `make test` runs tests: each once. What fails is named again at the end.
+# How `make test` runs tests: each once. What fails is named again at the end. go vet has looked at all packages before; go test would look again.
 RUNTESTS := "$(TOOLS)/gotestsum" --format pkgname-and-test-fails
+TESTFLAGS := -race -vet=off
+# Packages under test at once: many wait for servers more than they compute. The longest come first.
+AT_ONCE := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 4 ? n : 4)))
 
 help: ## what each target does
 	@width=$$(tput cols 2>/dev/null || echo 100); grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | \
@@ -26,7 +29,7 @@ deps: ## check what the machine has and fetch what is pinned (ONNX Runtime; Kafk
 	@.ci/fetch-onnxruntime.sh "$(ORT)"
 
 build: deps ## build the programs into bin/
-	@.ci/build.sh $(PROGRAMS:%=./cmd/%)
+	@.ci/build.sh $(BUILDFLAGS) $(PROGRAMS:%=./cmd/%)
 	@ln -sf ../.deps/onnxruntime/libonnxruntime.so bin/libonnxruntime.so 2>/dev/null || true
 
 demo: build ## one job through a day of two minutes on this machine: live picture, summary, report; leaves nothing else behind
@@ -39,13 +42,14 @@ cluster-nomad: build ## a private Nomad with fake GPUs on this machine, to try K
 	@.ci/fetch-nomad.sh
 	@bin/kale-cluster nomad
 
+test: BUILDFLAGS := -trimpath=false # as linters and tests compile: what is compiled for one serves the others
 test: build ## all tests with the race detector, real Kafka included where Java and Maven are
 	@.ci/fetch-kafka.sh
 	@.ci/fetch-nomad.sh
 	@go vet ./...
 	@.ci/fetch-tool.sh "$(TOOLS)" gotest.tools/gotestsum@$(GOTESTSUM)
-	@$(RUNTESTS) --packages "$$(go list ./... | grep -v /cmd/kale/e2e | tr '\n' ' ')" -- -race -timeout 25m
-	@$(RUNTESTS) --packages ./cmd/kale/e2e -- -race -timeout 40m # alone: it runs the whole product, and a machine of two cores has no room for more
+	@$(RUNTESTS) --packages "$$(go list ./plugins/... ./... | grep -v /cmd/kale/e2e | tr '\n' ' ')" -- $(TESTFLAGS) -p $(AT_ONCE) -timeout 25m
+	@$(RUNTESTS) --packages ./cmd/kale/e2e -- $(TESTFLAGS) -timeout 40m # alone: it runs the whole product, and a machine of two cores has no room for more
 
 lint: ## golangci-lint, pinned, and generated code up to date
 	@.ci/fetch-tool.sh "$(TOOLS)" github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
