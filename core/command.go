@@ -54,7 +54,7 @@ func (s *Scheduler) obey(ctx context.Context, c command) error {
 		w.Manual, w.Stopping, w.Forced = manual, stopping, forced
 		return err
 	}
-	s.tickAt = time.Time{} // decide at once
+	s.tickAt, s.undecided = time.Time{}, true // decide at once, or as soon as it is known what there is
 	s.showOrder()
 	return nil
 }

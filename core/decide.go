@@ -49,7 +49,7 @@ func (s *Scheduler) observe(now time.Time) plan.Observation {
 		Now: now, History: history, Forecast: s.foresee.forecast(now, history),
 		BacklogRecords: lag.records, Lag: lag.age, LagKnown: lag.ageKnown && !s.seen.chief.GetRepairing(),
 		Target: s.want.Target, Workers: s.workers(), Model: s.online.Model(), Basis: s.basis(),
-		Gaps: s.want.Gaps, Joins: s.want.Joins, QueueWait: s.queueWait(), Limits: s.limits(),
+		Gaps: s.want.Gaps, Joins: s.want.Joins, QueueWait: s.queueWait(), Limits: s.limits(lag),
 		Utilisation: s.seen.util, UtilKnown: s.seen.utilKnown, Rescale: s.want.Rescale,
 		Flow: s.flow(), Partitions: len(s.seen.chief.GetPartitions()),
 		Manual: s.want.Manual, State: s.want.Policy, Unknown: s.seen.unknown(s.begun()), Broken: s.serverDown(),

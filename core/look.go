@@ -41,7 +41,9 @@ type seen struct {
 	util      float64
 	utilKnown bool
 	inventory *backend.Inventory // nil: not asked, or not known
-	leaseErr  error              // why nothing may be touched
+	fits      bool               // the cluster has a place for one more worker; asked while some found none
+	fitsKnown bool
+	leaseErr  error // why nothing may be touched
 }
 
 // look asks Kafka, the chief and the backend at the same time.
@@ -71,6 +73,9 @@ func (s *Scheduler) look(asked context.Context) *seen {
 				n.util, n.utilKnown = meanBusy(s.job.Name, inv.Devices)
 			}
 		})
+	}
+	if h := s.want.Ceiling; h != nil && h.Max > 0 {
+		wg.Go(func() { n.fits, n.fitsKnown = s.onePlaceMore(ctx) })
 	}
 	wg.Wait()
 	n.cannotStart = append(n.cannotStart, s.troubledServers(n)...)

@@ -50,6 +50,26 @@ func TestOrdersThatAreRefusedChangeNothing(t *testing.T) {
 	}
 }
 
+// An order that is taken while the backend does not answer is followed as soon as it does, and not only when it is time to decide again.
+func TestAnOrderIsFollowedWhenTheBackendAnswersAgain(t *testing.T) {
+	r := newRig(t, rigOptions{change: func(text string) string { return strings.Replace(text, `tick         = "1s"`, `tick = "1h"`, 1) }})
+	r.started(2)
+	for range 3 {
+		r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "slurmctld does not answer"))
+	}
+	r.order("scale", 3)
+	r.beats(3)
+	if r.s.want.Target != 2 {
+		t.Fatalf("%d workers are wanted on a look that failed", r.s.want.Target)
+	}
+	r.beat()
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1")
+	r.until("it is followed", r.settled(3))
+	if r.s.undecided {
+		t.Error("it is still to be followed")
+	}
+}
+
 func TestPinIsKeptUntilAuto(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.started(3)

@@ -83,6 +83,7 @@ type Scheduler struct {
 	seen        *seen
 	backoff     map[backend.ID]retry
 	tickAt      time.Time
+	undecided   bool // an order has been taken that no decision could follow yet
 	trimmed     time.Time
 	started     time.Time
 	last        *Record
@@ -551,11 +552,15 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 	s.heedShortage(now)
 	s.tellPool()
 	s.heedPool()
+	if s.undecided && s.seen.unknown(s.begun()) == "" {
+		s.tickAt = now
+	}
 	if !s.tickAt.After(now) && !s.want.Stopping {
 		if err := s.decide(now); err != nil {
 			return err
 		}
 		s.tickAt = now.Add(s.job.Autoscale.Tick)
+		s.undecided = s.undecided && s.last.Observation.Hold.Unknown
 		if s.want.Target == 0 && (s.last.Observation.Hold.Unknown || s.last.Pool != nil) {
 			s.tickAt = now // a job that could not be started yet need not wait for long
 		}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -20,6 +21,8 @@ type Ceiling struct {
 	Until time.Time `json:"until"`
 	// Free is how many devices were free at Since, −1 when that was not known: only more than that is room.
 	Free int `json:"free"`
+	// Fits says whether the cluster had a place for one more worker when nobody waited for one any more, nil: not known yet. Only from no to yes is room.
+	Fits *bool `json:"fits,omitempty"`
 	// Tries is how often in a row more were tried in vain; each makes the next wait longer.
 	Tries int `json:"tries"`
 }
@@ -33,7 +36,7 @@ func (h *Ceiling) String() string {
 }
 
 // heedShortage follows which wanted workers wait for a place. When some have waited for longer than autoscale.place_timeout the rescale under way is given up
-// and the target may not be above what could be placed, until the inventory shows room or the time of the next try has come.
+// and the target may not be above what could be placed (see limits), until the cluster shows room or the time of the next try has come.
 func (s *Scheduler) heedShortage(now time.Time) {
 	if s.job.Autoscale.Mode == job.ModeObserve || s.want.Stopping || s.want.Restart > 0 || s.seen.listErr != nil || !s.seen.complete {
 		return
@@ -57,6 +60,11 @@ func (s *Scheduler) heedShortage(now time.Time) {
 		overdue = overdue || now.Sub(since) >= s.job.Autoscale.PlaceTimeout
 	}
 	s.want.Unplaced = waiting
+	if h := s.want.Ceiling; h != nil && h.Max > 0 && len(waiting) == 0 && len(s.want.Draining) == 0 && s.seen.fitsKnown && (h.Fits == nil || !s.seen.fits) {
+		c, fits := *h, s.seen.fits
+		c.Fits = &fits
+		s.want.Ceiling = &c
+	}
 	h := s.want.Ceiling
 	switch {
 	case overdue:
@@ -110,31 +118,64 @@ func (s *Scheduler) declareShortage(now time.Time, waiting int, reason string) {
 	s.tickAt = now
 }
 
-// tryAgain lifts the bound when its time has come, or when the inventory shows more room than there was.
+// tryAgain lifts the bound when its time has come, when more run than it allows, or when the cluster shows more room than there was: more free devices, or a
+// place, with all that a worker needs, where there was none.
 func (s *Scheduler) tryAgain(now time.Time) {
 	h := s.want.Ceiling
 	if h == nil || h.Max == 0 {
 		return
 	}
+	placed := s.placed()
 	inv := s.seen.inventory
-	room := inv != nil && inv.Free > h.Free && inv.Free >= max(1, s.job.Workers.GPUs)
-	if !room && now.Before(h.Until) {
+	room := inv != nil && inv.Free > h.Free && inv.Free >= max(1, s.job.Workers.GPUs) || h.Fits != nil && !*h.Fits && s.seen.fitsKnown && s.seen.fits
+	if !room && placed <= h.Max && now.Before(h.Until) {
 		return
 	}
-	s.lg.Info("more workers than could be placed are tried again", "at_most_before", h.Max, "room", room)
+	s.lg.Info("more workers than could be placed are tried again", "at_most_before", h.Max, "room", room, "placed", placed)
 	c := *h
-	c.Max, c.Until = 0, now
+	if c.Max, c.Until = 0, now; placed > h.Max {
+		c.Tries = 0
+	}
 	s.want.Ceiling = &c
 	clear(s.want.Unplaced)
+	s.tickAt = now
 }
 
-// limits are the job file's, or narrower ones while the cluster is full.
-func (s *Scheduler) limits() plan.Limits {
-	l := plan.Limits{Min: s.job.Workers.Min, Max: s.job.Workers.Max}
-	if h := s.want.Ceiling; h != nil && h.Max > 0 && h.Max < l.Max {
-		l.Max, l.Why = max(h.Max, l.Min), "no more could be placed: "+h.Reason
+// placed counts the wanted workers that run.
+func (s *Scheduler) placed() int {
+	n := 0
+	for _, rank := range s.want.Ranks {
+		if st, found := s.seen.allocation(workerID(rank, s.want.Workers[rank])); found && st.State == backend.StateRunning {
+			n++
+		}
 	}
-	return l
+	return n
+}
+
+// limits are the job file's, or narrower ones while the cluster is full: but with lag over its objective nobody is given up that waits for a place, and nobody
+// that runs ever.
+func (s *Scheduler) limits(l lag) plan.Limits {
+	out := plan.Limits{Min: s.job.Workers.Min, Max: s.job.Workers.Max}
+	if h := s.want.Ceiling; h != nil && h.Max > 0 {
+		most := max(h.Max, s.placed())
+		if l.ageKnown && l.age > s.job.SLO.MaxLag {
+			most = max(most, s.want.Target)
+		}
+		if most < out.Max {
+			out.Max, out.Why = max(most, out.Min), "no more could be placed: "+h.Reason
+		}
+	}
+	return out
+}
+
+// onePlaceMore asks the backend whether one more worker could run now.
+func (s *Scheduler) onePlaceMore(ctx context.Context) (fits, known bool) {
+	rank := 0
+	for taken := range s.want.Workers {
+		rank = max(rank, taken+1) // one that nobody has: it would count as replaced, and what it holds as free
+	}
+	report, err := s.opt.Backend.Plan(ctx, s.job.Name, []backend.Workload{s.loads.worker(rank, supposed)})
+	return err == nil && report.Fits(), err == nil
 }
 
 // asksInventory says whether anything is to be learnt from what the cluster has.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -87,24 +88,18 @@ func TestShortageLowersTheTarget(t *testing.T) {
 func TestShortageOfAQueue(t *testing.T) {
 	r := newRig(t, rigOptions{change: func(text string) string { return strings.Replace(text, "min = 1", "min = 2", 1) }})
 	r.started(2)
-	queue := func(id backend.ID) {
-		t.Helper()
-		if err := r.cluster.SetState("ctr", id, backend.StatePending, "(Resources) needs 3 GPUs, 1 free"); err != nil {
-			t.Fatal(err)
-		}
-	}
 	r.order("scale", 4)
 	r.until("they are queued", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1 worker-3-g1"))
-	queue(worker(2, 1))
-	queue(worker(3, 1))
+	r.queue(worker(2, 1))
+	r.queue(worker(3, 1))
 	r.beat()
 	r.now = r.now.Add(r.job.Autoscale.PlaceTimeout)
 	r.until("two are wanted", r.atMost(2))
 	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1")
-	if reason := r.s.lastChange.Decision.Reason; !strings.Contains(reason, "needs 3 GPUs, 1 free") {
+	if reason := r.s.lastChange.Decision.Reason; !strings.Contains(reason, "(Resources) needs 3 GPUs, 1 free") {
 		t.Errorf("reason %q", reason)
 	}
-	queue(worker(1, 1)) // preempted, and back in the queue
+	r.queue(worker(1, 1)) // preempted, and back in the queue
 	for range 5 {
 		r.now = r.now.Add(r.job.Autoscale.PlaceTimeout)
 		r.beats(3)
@@ -162,4 +157,96 @@ func TestQueueWaitIsPartOfTheLead(t *testing.T) {
 	if got := r.s.queueWait(); got != 3*time.Minute {
 		t.Errorf("the cluster says 3m, and %v counts", got)
 	}
+}
+
+// queued is a rig that falls behind, with two workers wanted of which one has waited in the queue for as long as that may be.
+func queued(t *testing.T, behind bool, o rigOptions) *rig {
+	t.Helper()
+	r := newRig(t, o)
+	if behind {
+		r.fill(50, func(int) time.Time { return r.now.Add(-time.Hour) })
+	}
+	r.started(1)
+	r.order("scale", 2)
+	r.until("it is queued", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1"))
+	r.queue(worker(1, 1))
+	r.beat()
+	r.mark()
+	r.now = r.now.Add(r.job.Autoscale.PlaceTimeout)
+	r.beatNow()
+	if h := r.s.want.Ceiling; h == nil || h.Max != 1 {
+		t.Fatalf("the ceiling is %+v", h)
+	}
+	return r
+}
+
+// beatNow is a beat at which the brokers are looked at by the rig's clock, so that lag is known however far that is ahead.
+func (r *rig) beatNow() {
+	r.t.Helper()
+	r.now = r.now.Add(time.Second)
+	r.s.seen = r.s.look(r.t.Context())
+	r.s.seen.at = r.now
+	r.lost = r.s.step(r.t.Context(), r.now)
+}
+
+func (r *rig) queue(id backend.ID) {
+	r.t.Helper()
+	if err := r.cluster.SetState("ctr", id, backend.StatePending, "(Resources) needs 3 GPUs, 1 free"); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// While lag is over its objective, what waits keeps its place in the queue; when it has started, the shortage is over and nobody leaves because of it.
+func TestAShortageEndsWhenWhatWaitedStarts(t *testing.T) {
+	r := queued(t, true, rigOptions{})
+	for range 3 {
+		r.beatNow()
+	}
+	if r.s.want.Target != 2 {
+		t.Errorf("with lag over its objective %d workers are wanted, of 2", r.s.want.Target)
+	}
+	if err := r.cluster.SetState("ctr", worker(1, 1), backend.StateRunning, ""); err != nil {
+		t.Fatal(err)
+	}
+	r.until("both train", r.settled(2))
+	r.beats(3)
+	if h := r.s.want.Ceiling; h != nil && h.Max > 0 || r.s.want.Target != 2 {
+		t.Errorf("ceiling %+v, target %d", h, r.s.want.Target)
+	}
+	r.wantCalls()
+}
+
+// fitting is a backend whose word counts on whether more could be placed now.
+type fitting struct {
+	backend.Backend
+	fits bool
+}
+
+func (f *fitting) Plan(_ context.Context, _ string, ws []backend.Workload) (backend.Report, error) {
+	var report backend.Report
+	for _, w := range ws {
+		report.Placements = append(report.Placements, backend.Placement{ID: w.ID, Fits: f.fits})
+	}
+	return report, nil
+}
+
+// Room of any kind ends a shortage, not only devices.
+func TestRoomOfAnyKindEndsAShortage(t *testing.T) {
+	f := &fitting{fits: true}
+	r := queued(t, false, rigOptions{wrap: func(b backend.Backend) backend.Backend { f.Backend = b; return f }})
+	r.until("one is wanted", r.atMost(1))
+	f.fits = false
+	r.beats(2)
+	f.fits = true
+	r.until("there is room", r.settled(2))
+}
+
+// A place that seemed free and was not given says nothing.
+func TestAPlaceThatIsNotGivenIsNoRoom(t *testing.T) {
+	f := &fitting{fits: true}
+	r := queued(t, false, rigOptions{wrap: func(b backend.Backend) backend.Backend { f.Backend = b; return f }})
+	r.until("one is wanted", r.atMost(1))
+	r.mark()
+	r.beats(5)
+	r.wantCalls()
 }
