@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -127,6 +128,14 @@ func flagError(c *cobra.Command, err error) error {
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "-"+f.Name) })
 		given := "-" + unknown.GetSpecifiedName()
 		return usagef("unknown flag: %s. %s", given, cmp.Or(strings.TrimSpace(job.DidYouMean(given, names)), "There are: "+strings.Join(names, ", ")))
+	}
+	var number *strconv.NumError
+	if errors.As(err, &number) { // strconv names its own functions
+		why := "it is not a number that can be given here"
+		if errors.Is(number, strconv.ErrRange) {
+			why = "it is beyond what can be given here"
+		}
+		return usageError{errors.New(strings.Replace(oneDash(err.Error()), number.Error(), why, 1))}
 	}
 	return usageError{errors.New(oneDash(err.Error()))}
 }

@@ -292,6 +292,8 @@ func TestUsageErrors(t *testing.T) {
 		{"logs", "JOB is missing"},
 		{"logs ctr worker-1 worker-2", `unexpected argument "worker-2"`},
 		{"logs ctr -n -5", "want 0 to"},
+		{"logs ctr -n 1e3", `invalid argument "1e3" for "-n, -lines" flag: it is not a number that can be given here`},
+		{"explain ctr -n 99999999999999999999", "flag: it is beyond what can be given here"},
 		{"pause", "JOB is missing"},
 		{"broker x", `unexpected argument "x": kale broker takes no arguments`},
 		{"broker -topic clicks", "want NAME:PARTITIONS"},
