@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
@@ -50,6 +52,7 @@ func (s *Scheduler) act(ctx context.Context, now time.Time) error {
 	if err := s.keepPaused(ctx); err != nil {
 		return err
 	}
+	s.keepPolicies(ctx)
 	if err := s.sendStraysAway(); err != nil {
 		return err
 	}
@@ -94,6 +97,19 @@ func (s *Scheduler) keepPaused(ctx context.Context) error {
 	s.lg.Info("the job is paused; kale resume goes on")
 	s.want.pause(true, time.Now())
 	return s.save()
+}
+
+// keepPolicies tells the chief what the job file says of records that cannot be trained, where that is not what its trainers were started with.
+func (s *Scheduler) keepPolicies(ctx context.Context) {
+	holds, want := s.seen.chief.GetPolicies(), policies(s.job)
+	if s.seen.chiefErr != nil || holds == nil || proto.Equal(holds, want) {
+		return
+	}
+	if err := s.chief.setPolicies(ctx, want); err != nil {
+		s.lg.Warn("the chief was not reached to tell it what becomes of records that cannot be trained; trying again", "err", err)
+		return
+	}
+	s.lg.Info("the trainers are told what becomes of records that cannot be trained", "on_lost", want.GetOnLost(), "on_undecodable", want.GetOnUndecodable())
 }
 
 // ensure starts what is wanted and does not run. What ended though it is wanted gets a new generation.

@@ -127,6 +127,13 @@ func (c *chiefLink) pause(ctx context.Context, paused bool) error {
 	})
 }
 
+func (c *chiefLink) setPolicies(ctx context.Context, p *rpc.Policies) error {
+	return c.call(ctx, chiefTimeout, func(ctx context.Context, cl rpc.ChiefClient) error {
+		_, err := cl.SetPolicies(ctx, &rpc.SetPoliciesRequest{Policies: p})
+		return err
+	})
+}
+
 // snapshot waits for long, so it has a connection of its own: a question that fails meanwhile drops the common one.
 func (c *chiefLink) snapshot(ctx context.Context, timeout time.Duration) error {
 	rec, err := c.find()

@@ -47,7 +47,7 @@ type fakeChief struct {
 
 // newFakeChief makes a chief that is not up: see start. The folders are those that a trainer makes.
 func newFakeChief(t *testing.T, j *job.Job, token string) *fakeChief {
-	c := &fakeChief{t: t, job: j, token: token, status: &rpc.JobStatus{Job: j.Name, Timeline: "t1"}}
+	c := &fakeChief{t: t, job: j, token: token, status: &rpc.JobStatus{Job: j.Name, Timeline: "t1", Policies: policies(j)}}
 	for p := range int32(rigPartitions) {
 		c.status.Partitions = append(c.status.Partitions, &rpc.PartitionStatus{Partition: p, End: -1})
 	}
@@ -246,6 +246,11 @@ func (c *fakeChief) Drain(_ context.Context, req *rpc.DrainRequest) (*rpc.DrainR
 func (c *fakeChief) Pause(_ context.Context, req *rpc.PauseRequest) (*rpc.PauseResponse, error) {
 	c.with(func(s *rpc.JobStatus) { s.Paused = req.GetPaused() })
 	return &rpc.PauseResponse{}, nil
+}
+
+func (c *fakeChief) SetPolicies(_ context.Context, req *rpc.SetPoliciesRequest) (*rpc.SetPoliciesResponse, error) {
+	c.with(func(s *rpc.JobStatus) { s.Policies = copyOf(req.GetPolicies()) })
+	return &rpc.SetPoliciesResponse{}, nil
 }
 
 func (c *fakeChief) Snapshot(ctx context.Context, _ *rpc.SnapshotRequest) (*rpc.SnapshotResponse, error) {

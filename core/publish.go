@@ -184,18 +184,21 @@ func (s *Scheduler) serverView(st backend.Status) ServerView {
 	return v
 }
 
-// thenRunAgain is how a job takes what was changed in its file.
-const thenRunAgain = "; then stop the job and run it again"
+// How a job takes what was changed in its file: its trainers are told of policies, all else needs new ones.
+const (
+	thenRunAgain = "; then stop the job and run it again"
+	thenTakeUp   = "; then Ctrl-C and kale run again (training goes on)"
+)
 
 // chiefProblem is what stops a partition, for people.
 func chiefProblem(p *rpc.PartitionProblem) string {
 	switch p.GetKind() {
 	case rpc.PartitionProblem_KIND_LOST:
-		return fmt.Sprintf("partition %d: retention removed offsets %d to %d before they were trained; the partition stands still until you accept the loss "+
-			"(on_lost = \"skip\" in the stream block)", p.GetPartition(), p.GetNeeded(), p.GetLogStart())
+		return fmt.Sprintf("partition %d: retention removed offsets %d to %d before they were trained; the partition stands still until you accept the loss: set "+
+			"on_lost = \"skip\" in the stream block"+thenTakeUp, p.GetPartition(), p.GetNeeded(), p.GetLogStart()-1)
 	case rpc.PartitionProblem_KIND_UNDECODABLE:
-		return fmt.Sprintf("partition %d of %s; the partition stands still there, and nothing of it is lost. Name a topic for such records in stream.dead_letter, or set "+
-			"on_undecodable = \"skip\" in the stream block to do without them"+thenRunAgain, p.GetPartition(), p.GetDetail())
+		return fmt.Sprintf("partition %d of %s; the partition stands still there, and nothing of it is lost. To do without such records, set on_undecodable = \"skip\" in the stream block"+
+			thenTakeUp+". To keep them, name a topic for them in stream.dead_letter"+thenRunAgain, p.GetPartition(), p.GetDetail())
 	case rpc.PartitionProblem_KIND_RECREATED:
 		return p.GetDetail()
 	case rpc.PartitionProblem_KIND_UNREACHABLE:

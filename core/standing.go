@@ -53,9 +53,10 @@ func (s *Scheduler) noteStanding() (changed bool) {
 
 // standingWords are what stops partitions of a job that does not run.
 func standingWords(ps []*rpc.PartitionProblem) []string {
+	const runAgain = "; then run the job again"
 	out := chiefProblems(ps)
 	for i, p := range out {
-		out[i] = strings.Replace(p, thenRunAgain, "; then run the job again", 1)
+		out[i] = strings.NewReplacer(thenRunAgain, runAgain, thenTakeUp, runAgain).Replace(p)
 	}
 	return out
 }

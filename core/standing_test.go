@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/rpc"
 )
 
@@ -42,8 +44,8 @@ func TestStandingOutlivesTheStop(t *testing.T) {
 			t.Errorf("%s, %s: the problems (-want +got):\n%s", what, g.State, diff)
 		}
 	}
-	const advice = "; the partition stands still there, and nothing of it is lost. Name a topic for such records in stream.dead_letter, or set " +
-		`on_undecodable = "skip" in the stream block to do without them; then run the job again`
+	const advice = "; the partition stands still there, and nothing of it is lost. To do without such records, set " +
+		`on_undecodable = "skip" in the stream block; then run the job again. To keep them, name a topic for them in stream.dead_letter; then run the job again`
 
 	problems(bad(2, 21, "the record at offset 21 is no JSON"), &rpc.PartitionProblem{Partition: 1, Kind: rpc.PartitionProblem_KIND_UNREACHABLE, Detail: "no broker answers"})
 	r.beat()
@@ -66,4 +68,34 @@ func TestStandingOutlivesTheStop(t *testing.T) {
 	r.beat()
 	stop()
 	says("past both")
+}
+
+// What a changed job file says of records that cannot be trained holds once a scheduler takes the job up, of a chief that is replaced too.
+func TestPoliciesOfAChangedFileAreTakenUp(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	lost := &rpc.PartitionProblem{Partition: 2, Kind: rpc.PartitionProblem_KIND_LOST, Needed: 10, LogStart: 40}
+	r.chief.with(func(st *rpc.JobStatus) { st.Problems = []*rpc.PartitionProblem{lost} })
+	r.beat()
+	if _, err := r.problem("partition 2: retention removed offsets 10 to 39 before they were trained; the partition stands still until you accept the loss: " +
+		`set on_lost = "skip" in the stream block; then Ctrl-C and kale run again (training goes on)`); err != nil {
+		t.Error(err)
+	}
+	was := policies(r.job)
+	holds := func(want *rpc.Policies) {
+		t.Helper()
+		r.beats(2)
+		r.chief.with(func(st *rpc.JobStatus) {
+			if !proto.Equal(st.Policies, want) {
+				t.Errorf("the chief goes by %v, want %v", st.Policies, want)
+			}
+		})
+	}
+	holds(was)
+	r.job.Stream.OnLost, r.job.Stream.OnUndecodable = job.OnLostSkip, job.OnLostSkip
+	r.reopen()
+	skip := &rpc.Policies{OnLost: "skip", OnUndecodable: "skip"}
+	holds(skip)
+	r.chief.with(func(st *rpc.JobStatus) { st.Policies = was }) // its successor begins with what the processes were started with
+	holds(skip)
 }

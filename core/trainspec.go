@@ -73,6 +73,11 @@ func streamSpec(j *job.Job) *rpc.StreamSpec {
 	return s
 }
 
+// policies are what becomes of records that cannot be trained.
+func policies(j *job.Job) *rpc.Policies {
+	return &rpc.Policies{OnLost: j.Stream.OnLost, OnUndecodable: j.Stream.OnUndecodable}
+}
+
 // networkSpec says how trainers reach others and, at meet, the scheduler; nil: on the loopback interface.
 func networkSpec(j *job.Job, meet string) *rpc.NetworkSpec {
 	n := j.Network

@@ -18,8 +18,7 @@ import (
 // before the record's offset may be applied. The copy is there at least once, under the key topic/partition/offset.
 type deadLetters struct {
 	w     *worker
-	topic string // "": none; such records stop their partition, or with skip are counted and logged
-	skip  bool
+	topic string      // "": none; such records stop their partition or, where the job skips them, are counted and logged
 	cl    *kgo.Client // nil without a topic
 	// sample limits the log to one line in sampleEvery.
 	lastLog time.Time
@@ -35,10 +34,14 @@ const (
 )
 
 // stops says whether a record that cannot be decoded stops its partition.
-func (d *deadLetters) stops() bool { return d.topic == "" && !d.skip }
+func (d *deadLetters) stops() bool {
+	d.w.mu.Lock()
+	defer d.w.mu.Unlock()
+	return d.topic == "" && !d.w.skips
+}
 
 func newDeadLetters(w *worker) (*deadLetters, error) {
-	d := &deadLetters{w: w, topic: w.spec.GetStream().GetDeadLetter(), skip: w.spec.GetStream().GetOnUndecodable() == "skip"}
+	d := &deadLetters{w: w, topic: w.spec.GetStream().GetDeadLetter()}
 	if d.topic == "" {
 		return d, nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/kale-sched/kale/core/rpc"
 )
@@ -159,6 +160,39 @@ func TestRule18Skip(t *testing.T) {
 	j.worker(0, 1)
 	j.waitApplied(map[int32]int64{0: 3})
 	j.checkOnce(map[int32][]int64{0: {0, 1, 2}}, map[int32][]int64{0: {1}})
+}
+
+// TestRule18SkipLater: a partition that stands still at such a record goes on when the chief is told to skip them.
+func TestRule18SkipLater(t *testing.T) {
+	needONNX(t)
+	c := broker(t, 1)
+	cl := producer(t, c)
+	produce(t, cl, 0, 21)
+	if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: testTopic, Value: []byte("junk")}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	produce(t, cl, 0, 100)
+	j := startJob(t, jobSpec(t, c, withModel("lr")))
+	j.worker(0, 1)
+	j.waitFor("the partition stands still at the record", func(s *rpc.JobStatus) bool {
+		ps := s.GetProblems()
+		return len(ps) == 1 && ps[0].GetKind() == rpc.PartitionProblem_KIND_UNDECODABLE && j.applied(s, 0) == 21
+	})
+	ch, done, err := j.chief()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	p := &rpc.Policies{OnLost: "stop", OnUndecodable: "skip"}
+	if _, err := ch.SetPolicies(t.Context(), &rpc.SetPoliciesRequest{Policies: p}); err != nil {
+		t.Fatal(err)
+	}
+	if got := j.status().GetPolicies(); !proto.Equal(got, p) {
+		t.Errorf("the chief says %v, want %v", got, p)
+	}
+	j.waitApplied(map[int32]int64{0: 122})
+	j.waitFor("the problem is gone", func(s *rpc.JobStatus) bool { return len(s.GetProblems()) == 0 })
+	j.checkOnce(readLog(t, c, map[int32]int64{0: 122}), map[int32][]int64{0: {21}})
 }
 
 // applied is a partition's watermark.

@@ -72,6 +72,27 @@ func (w *worker) setAside(e *entry, why string) {
 	w.beatNow.set()
 }
 
+// skipPolicy is what goes on without a record that cannot be trained.
+const skipPolicy = "skip"
+
+// takePolicy takes in what becomes of records that cannot be decoded; what stands still at one is read again when they are skipped. Caller holds mu.
+func (w *worker) takePolicy(onUndecodable string) {
+	skips := onUndecodable == skipPolicy
+	if onUndecodable == "" || skips == w.skips {
+		return
+	}
+	w.skips = skips
+	w.lg.Info("records that cannot be decoded and have no dead-letter topic", "on_undecodable", onUndecodable)
+	if !skips {
+		return
+	}
+	for _, e := range w.ledger.inState(halted) {
+		e.state, e.why = toRead, ""
+		w.repairWake.set()
+	}
+	w.unhalt()
+}
+
 // unhalt lets partitions go on of which nothing stands still any more. Caller holds mu.
 func (w *worker) unhalt() {
 	for p, l := range w.leases {

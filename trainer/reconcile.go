@@ -31,6 +31,7 @@ func (w *worker) obey(ctx context.Context, req *rpc.BeatRequest, d *rpc.Directiv
 		w.giveBack()
 	}
 	w.takeLost(d.GetLost())
+	w.takePolicy(d.GetOnUndecodable())
 	w.reconcilePeers(ctx, d.GetPeers())
 	if w.draining && len(w.leases) == 0 && w.ledger.len() == 0 {
 		w.beatNow.set()

@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -99,9 +100,9 @@ func TestRule16GapBelowTheLogStartIsALoss(t *testing.T) {
 }
 
 // TestRule16RetentionOvertakes: retention removes records before they are trained. The partition stops and says so; nothing is skipped until somebody
-// gives the span up, which is counted.
+// gives the span up, or all such spans, which is counted.
 func TestRule16RetentionOvertakes(t *testing.T) {
-	for _, policy := range []string{"stop", "skip"} {
+	for _, policy := range []string{"stop", "skip", "stop, then skip"} {
 		t.Run(policy, func(t *testing.T) {
 			c := broker(t, 2)
 			cl := producer(t, c)
@@ -110,9 +111,9 @@ func TestRule16RetentionOvertakes(t *testing.T) {
 			if err := c.DeleteRecords(testTopic, 0, 40); err != nil {
 				t.Fatal(err)
 			}
-			j := startJob(t, jobSpec(t, c, func(s *rpc.TrainSpec) { s.Stream.OnLost = policy }))
+			j := startJob(t, jobSpec(t, c, func(s *rpc.TrainSpec) { s.Stream.OnLost, _, _ = strings.Cut(policy, ",") }))
 			j.worker(0, 1)
-			if policy == "stop" {
+			if policy != "skip" {
 				s := j.waitFor("the loss is reported", func(s *rpc.JobStatus) bool { return len(s.GetProblems()) == 1 })
 				p := s.GetProblems()[0]
 				if p.GetKind() != rpc.PartitionProblem_KIND_LOST || p.GetPartition() != 0 || p.GetNeeded() != 0 || p.GetLogStart() != 40 {
@@ -127,7 +128,12 @@ func TestRule16RetentionOvertakes(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer done()
-				if _, err := ch.MarkLost(t.Context(), &rpc.MarkLostRequest{Span: &rpc.Span{Partition: 0, Begin: 0, End: 40}}); err != nil {
+				if policy == "stop" {
+					_, err = ch.MarkLost(t.Context(), &rpc.MarkLostRequest{Span: &rpc.Span{Partition: 0, Begin: 0, End: 40}})
+				} else {
+					_, err = ch.SetPolicies(t.Context(), &rpc.SetPoliciesRequest{Policies: &rpc.Policies{OnLost: "skip", OnUndecodable: "stop"}})
+				}
+				if err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -278,7 +278,7 @@ func (p *serverProcess) startChief(ctx context.Context, srv *grpc.Server, fresh 
 	p.chief = chief.New(p.lg, chief.Options{
 		Job: p.spec.GetJob(), Timeline: p.job.Timeline, TopicID: p.job.TopicID, Incarnation: p.incarnation, MapVersion: p.job.MapVersion,
 		Servers: p.job.Servers, Starts: p.job.Starts, Fresh: fresh, LeaseTimeout: millis(p.spec.GetLeaseTimeoutMs()),
-		Beat: millis(p.spec.GetBeatMs()), Grace: millis(p.spec.GetGraceMs()), SkipLost: p.spec.GetStream().GetOnLost() == "skip",
+		Beat: millis(p.spec.GetBeatMs()), Grace: millis(p.spec.GetGraceMs()), Policies: policies(p.spec.GetStream()),
 		Lost: lostSpans(p.job.Lost), KeepLost: p.keepLost, Memory: p.loadMemory(),
 	}, p.dial)
 	rpc.RegisterChiefServer(srv, p.chief)
@@ -302,6 +302,10 @@ func (p *serverProcess) startChief(ctx context.Context, srv *grpc.Server, fresh 
 	})
 	start(p.keepMemory)
 	return nil
+}
+
+func policies(s *rpc.StreamSpec) *rpc.Policies {
+	return &rpc.Policies{OnLost: s.GetOnLost(), OnUndecodable: s.GetOnUndecodable()}
 }
 
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

@@ -91,7 +91,7 @@ func startServer(t testing.TB, spec *rpc.TrainSpec, index int) *testServer {
 		s.chief = chief.New(testLogger(t, "chief"), chief.Options{
 			Job: spec.GetJob(), Timeline: s.job.Timeline, Incarnation: s.inc, MapVersion: 1, Servers: s.job.Servers, Starts: s.job.Starts,
 			Fresh: fresh, LeaseTimeout: millis(spec.GetLeaseTimeoutMs()), Beat: millis(spec.GetBeatMs()), Grace: millis(spec.GetGraceMs()),
-			SkipLost: spec.GetStream().GetOnLost() == "skip",
+			Policies: policies(spec.GetStream()),
 		}, s.dial)
 		rpc.RegisterChiefServer(s.grpc, s.chief)
 		s.tasks.Go(func() { _ = s.chief.Run(ctx) })

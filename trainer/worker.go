@@ -134,6 +134,7 @@ type worker struct {
 	repairProblems          map[int32]*rpc.PartitionProblem
 	deadProblem             *rpc.PartitionProblem
 	halts                   bool // something stood still in this worker's life
+	skips                   bool // records that cannot be decoded and have no topic to go to
 }
 
 type spanKey struct {
@@ -154,6 +155,7 @@ func newWorker(lg *slog.Logger, spec *rpc.TrainSpec, opts WorkerOptions, findChi
 		lg: lg, spec: spec, opts: opts, findChief: findChief,
 		name: fmt.Sprintf("worker-%d", opts.Rank), topic: spec.GetStream().GetTopic(), started: time.Now(),
 		batchSize: int(m.GetBatch()), window: ws.GetWindow(), unitMode: mode,
+		skips:  spec.GetStream().GetOnUndecodable() == skipPolicy,
 		linger: defaultLinger, emulate: millis(ws.GetEmulateStepMs()),
 		metrics:  &metrics{emulated: ws.GetEmulateStepMs() > 0},
 		feedWake: newSignal(), repairWake: newSignal(), beatNow: newSignal(),

@@ -161,6 +161,8 @@ const (
 	PartitionProblem_KIND_DEAD_LETTER PartitionProblem_Kind = 4
 	// The record at needed cannot be decoded, and there is no dead-letter topic: the partition stands still there.
 	PartitionProblem_KIND_UNDECODABLE PartitionProblem_Kind = 5
+	// Retention comes near what is still to be trained, from needed on. Nothing is lost yet.
+	PartitionProblem_KIND_RETENTION_NEAR PartitionProblem_Kind = 6
 )
 
 // Enum value maps for PartitionProblem_Kind.
@@ -172,14 +174,16 @@ var (
 		3: "KIND_UNREACHABLE",
 		4: "KIND_DEAD_LETTER",
 		5: "KIND_UNDECODABLE",
+		6: "KIND_RETENTION_NEAR",
 	}
 	PartitionProblem_Kind_value = map[string]int32{
-		"KIND_UNSPECIFIED": 0,
-		"KIND_LOST":        1,
-		"KIND_RECREATED":   2,
-		"KIND_UNREACHABLE": 3,
-		"KIND_DEAD_LETTER": 4,
-		"KIND_UNDECODABLE": 5,
+		"KIND_UNSPECIFIED":    0,
+		"KIND_LOST":           1,
+		"KIND_RECREATED":      2,
+		"KIND_UNREACHABLE":    3,
+		"KIND_DEAD_LETTER":    4,
+		"KIND_UNDECODABLE":    5,
+		"KIND_RETENTION_NEAR": 6,
 	}
 )
 
@@ -211,7 +215,7 @@ func (PartitionProblem_Kind) EnumDescriptor() ([]byte, []int) {
 }
 
 // TrainSpec is everything a trainer process must know about its job. The scheduler writes it, as protojson, into the file
-// that KALE_SPEC names. It never changes while the job runs.
+// that KALE_SPEC names. It never changes while the job runs; the chief may be told other policies (SetPolicies).
 type TrainSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -2451,7 +2455,9 @@ type Directive struct {
 	// Spans that the operator or the policy has given up: to be pushed as empty, counted as lost.
 	Lost []*Span `protobuf:"bytes,10,rep,name=lost,proto3" json:"lost,omitempty"`
 	// Brokers do not answer this worker but others: what it has still to read (again) is not its own any more, and goes to others.
-	GiveBack      bool `protobuf:"varint,11,opt,name=give_back,json=giveBack,proto3" json:"give_back,omitempty"`
+	GiveBack bool `protobuf:"varint,11,opt,name=give_back,json=giveBack,proto3" json:"give_back,omitempty"`
+	// Policies.on_undecodable, in place of what the specification says.
+	OnUndecodable string `protobuf:"bytes,12,opt,name=on_undecodable,json=onUndecodable,proto3" json:"on_undecodable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2561,6 +2567,13 @@ func (x *Directive) GetGiveBack() bool {
 		return x.GiveBack
 	}
 	return false
+}
+
+func (x *Directive) GetOnUndecodable() string {
+	if x != nil {
+		return x.OnUndecodable
+	}
+	return ""
 }
 
 type Grant struct {
@@ -3111,7 +3124,9 @@ type JobStatus struct {
 	TopicId        string              `protobuf:"bytes,17,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
 	NowUnixMs      int64               `protobuf:"varint,18,opt,name=now_unix_ms,json=nowUnixMs,proto3" json:"now_unix_ms,omitempty"`
 	// What restored servers had forgotten, as far as this chief knows, oldest first; the last few.
-	Rollbacks     []*Rollback `protobuf:"bytes,19,rep,name=rollbacks,proto3" json:"rollbacks,omitempty"`
+	Rollbacks []*Rollback `protobuf:"bytes,19,rep,name=rollbacks,proto3" json:"rollbacks,omitempty"`
+	// In force.
+	Policies      *Policies `protobuf:"bytes,20,opt,name=policies,proto3" json:"policies,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3279,6 +3294,146 @@ func (x *JobStatus) GetRollbacks() []*Rollback {
 	return nil
 }
 
+func (x *JobStatus) GetPolicies() *Policies {
+	if x != nil {
+		return x.Policies
+	}
+	return nil
+}
+
+// Policies are "stop" or "skip" each, as in StreamSpec.
+type Policies struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	OnLost        string                 `protobuf:"bytes,1,opt,name=on_lost,json=onLost,proto3" json:"on_lost,omitempty"`
+	OnUndecodable string                 `protobuf:"bytes,2,opt,name=on_undecodable,json=onUndecodable,proto3" json:"on_undecodable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Policies) Reset() {
+	*x = Policies{}
+	mi := &file_core_rpc_trainer_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Policies) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Policies) ProtoMessage() {}
+
+func (x *Policies) ProtoReflect() protoreflect.Message {
+	mi := &file_core_rpc_trainer_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Policies.ProtoReflect.Descriptor instead.
+func (*Policies) Descriptor() ([]byte, []int) {
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Policies) GetOnLost() string {
+	if x != nil {
+		return x.OnLost
+	}
+	return ""
+}
+
+func (x *Policies) GetOnUndecodable() string {
+	if x != nil {
+		return x.OnUndecodable
+	}
+	return ""
+}
+
+type SetPoliciesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policies      *Policies              `protobuf:"bytes,1,opt,name=policies,proto3" json:"policies,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPoliciesRequest) Reset() {
+	*x = SetPoliciesRequest{}
+	mi := &file_core_rpc_trainer_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPoliciesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPoliciesRequest) ProtoMessage() {}
+
+func (x *SetPoliciesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_rpc_trainer_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPoliciesRequest.ProtoReflect.Descriptor instead.
+func (*SetPoliciesRequest) Descriptor() ([]byte, []int) {
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *SetPoliciesRequest) GetPolicies() *Policies {
+	if x != nil {
+		return x.Policies
+	}
+	return nil
+}
+
+type SetPoliciesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPoliciesResponse) Reset() {
+	*x = SetPoliciesResponse{}
+	mi := &file_core_rpc_trainer_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPoliciesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPoliciesResponse) ProtoMessage() {}
+
+func (x *SetPoliciesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_rpc_trainer_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPoliciesResponse.ProtoReflect.Descriptor instead.
+func (*SetPoliciesResponse) Descriptor() ([]byte, []int) {
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{37}
+}
+
 // Rollback says that a parameter server came back with less than had been applied to its tablets: what it lacked is trained again for it, and only for it.
 type Rollback struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -3296,7 +3451,7 @@ type Rollback struct {
 
 func (x *Rollback) Reset() {
 	*x = Rollback{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[35]
+	mi := &file_core_rpc_trainer_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3308,7 +3463,7 @@ func (x *Rollback) String() string {
 func (*Rollback) ProtoMessage() {}
 
 func (x *Rollback) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[35]
+	mi := &file_core_rpc_trainer_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3321,7 +3476,7 @@ func (x *Rollback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollback.ProtoReflect.Descriptor instead.
 func (*Rollback) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{35}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Rollback) GetServer() int32 {
@@ -3403,7 +3558,7 @@ type MemberStatus struct {
 
 func (x *MemberStatus) Reset() {
 	*x = MemberStatus{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[36]
+	mi := &file_core_rpc_trainer_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3415,7 +3570,7 @@ func (x *MemberStatus) String() string {
 func (*MemberStatus) ProtoMessage() {}
 
 func (x *MemberStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[36]
+	mi := &file_core_rpc_trainer_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3428,7 +3583,7 @@ func (x *MemberStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberStatus.ProtoReflect.Descriptor instead.
 func (*MemberStatus) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{36}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MemberStatus) GetMember() string {
@@ -3547,7 +3702,7 @@ type ServerStatus struct {
 
 func (x *ServerStatus) Reset() {
 	*x = ServerStatus{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[37]
+	mi := &file_core_rpc_trainer_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3559,7 +3714,7 @@ func (x *ServerStatus) String() string {
 func (*ServerStatus) ProtoMessage() {}
 
 func (x *ServerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[37]
+	mi := &file_core_rpc_trainer_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3572,7 +3727,7 @@ func (x *ServerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerStatus.ProtoReflect.Descriptor instead.
 func (*ServerStatus) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{37}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ServerStatus) GetInfo() *ServerInfo {
@@ -3614,7 +3769,7 @@ type PartitionStatus struct {
 
 func (x *PartitionStatus) Reset() {
 	*x = PartitionStatus{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[38]
+	mi := &file_core_rpc_trainer_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3626,7 +3781,7 @@ func (x *PartitionStatus) String() string {
 func (*PartitionStatus) ProtoMessage() {}
 
 func (x *PartitionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[38]
+	mi := &file_core_rpc_trainer_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3639,7 +3794,7 @@ func (x *PartitionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionStatus.ProtoReflect.Descriptor instead.
 func (*PartitionStatus) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{38}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PartitionStatus) GetPartition() int32 {
@@ -3729,7 +3884,7 @@ type ChiefMemory struct {
 
 func (x *ChiefMemory) Reset() {
 	*x = ChiefMemory{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[39]
+	mi := &file_core_rpc_trainer_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3741,7 +3896,7 @@ func (x *ChiefMemory) String() string {
 func (*ChiefMemory) ProtoMessage() {}
 
 func (x *ChiefMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[39]
+	mi := &file_core_rpc_trainer_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3754,7 +3909,7 @@ func (x *ChiefMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChiefMemory.ProtoReflect.Descriptor instead.
 func (*ChiefMemory) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{39}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ChiefMemory) GetTimeline() string {
@@ -3803,7 +3958,7 @@ type KeptRollback struct {
 
 func (x *KeptRollback) Reset() {
 	*x = KeptRollback{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[40]
+	mi := &file_core_rpc_trainer_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3815,7 +3970,7 @@ func (x *KeptRollback) String() string {
 func (*KeptRollback) ProtoMessage() {}
 
 func (x *KeptRollback) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[40]
+	mi := &file_core_rpc_trainer_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3828,7 +3983,7 @@ func (x *KeptRollback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptRollback.ProtoReflect.Descriptor instead.
 func (*KeptRollback) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{40}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *KeptRollback) GetRollback() *Rollback {
@@ -3857,7 +4012,7 @@ type ProcessMetrics struct {
 
 func (x *ProcessMetrics) Reset() {
 	*x = ProcessMetrics{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[41]
+	mi := &file_core_rpc_trainer_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3869,7 +4024,7 @@ func (x *ProcessMetrics) String() string {
 func (*ProcessMetrics) ProtoMessage() {}
 
 func (x *ProcessMetrics) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[41]
+	mi := &file_core_rpc_trainer_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3882,7 +4037,7 @@ func (x *ProcessMetrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessMetrics.ProtoReflect.Descriptor instead.
 func (*ProcessMetrics) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{41}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ProcessMetrics) GetMember() string {
@@ -3923,7 +4078,7 @@ type AdvancesRequest struct {
 
 func (x *AdvancesRequest) Reset() {
 	*x = AdvancesRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[42]
+	mi := &file_core_rpc_trainer_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3935,7 +4090,7 @@ func (x *AdvancesRequest) String() string {
 func (*AdvancesRequest) ProtoMessage() {}
 
 func (x *AdvancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[42]
+	mi := &file_core_rpc_trainer_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3948,7 +4103,7 @@ func (x *AdvancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvancesRequest.ProtoReflect.Descriptor instead.
 func (*AdvancesRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{42}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AdvancesRequest) GetAfter() uint64 {
@@ -3980,7 +4135,7 @@ type Advance struct {
 
 func (x *Advance) Reset() {
 	*x = Advance{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[43]
+	mi := &file_core_rpc_trainer_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3992,7 +4147,7 @@ func (x *Advance) String() string {
 func (*Advance) ProtoMessage() {}
 
 func (x *Advance) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[43]
+	mi := &file_core_rpc_trainer_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4005,7 +4160,7 @@ func (x *Advance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Advance.ProtoReflect.Descriptor instead.
 func (*Advance) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{43}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Advance) GetSeq() uint64 {
@@ -4062,7 +4217,7 @@ type AdvancesResponse struct {
 
 func (x *AdvancesResponse) Reset() {
 	*x = AdvancesResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[44]
+	mi := &file_core_rpc_trainer_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4074,7 +4229,7 @@ func (x *AdvancesResponse) String() string {
 func (*AdvancesResponse) ProtoMessage() {}
 
 func (x *AdvancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[44]
+	mi := &file_core_rpc_trainer_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4087,7 +4242,7 @@ func (x *AdvancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdvancesResponse.ProtoReflect.Descriptor instead.
 func (*AdvancesResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{44}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AdvancesResponse) GetAdvances() []*Advance {
@@ -4120,7 +4275,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[45]
+	mi := &file_core_rpc_trainer_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4132,7 +4287,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[45]
+	mi := &file_core_rpc_trainer_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4145,7 +4300,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{45}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DrainRequest) GetMembers() []string {
@@ -4165,7 +4320,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[46]
+	mi := &file_core_rpc_trainer_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4177,7 +4332,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[46]
+	mi := &file_core_rpc_trainer_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4190,7 +4345,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{46}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DrainResponse) GetUnknown() []string {
@@ -4209,7 +4364,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[47]
+	mi := &file_core_rpc_trainer_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4221,7 +4376,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[47]
+	mi := &file_core_rpc_trainer_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4234,7 +4389,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{47}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PauseRequest) GetPaused() bool {
@@ -4252,7 +4407,7 @@ type PauseResponse struct {
 
 func (x *PauseResponse) Reset() {
 	*x = PauseResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[48]
+	mi := &file_core_rpc_trainer_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4264,7 +4419,7 @@ func (x *PauseResponse) String() string {
 func (*PauseResponse) ProtoMessage() {}
 
 func (x *PauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[48]
+	mi := &file_core_rpc_trainer_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4277,7 +4432,7 @@ func (x *PauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
 func (*PauseResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{48}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{51}
 }
 
 type SnapshotRequest struct {
@@ -4288,7 +4443,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[49]
+	mi := &file_core_rpc_trainer_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4300,7 +4455,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[49]
+	mi := &file_core_rpc_trainer_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4313,7 +4468,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{49}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{52}
 }
 
 type SnapshotResponse struct {
@@ -4325,7 +4480,7 @@ type SnapshotResponse struct {
 
 func (x *SnapshotResponse) Reset() {
 	*x = SnapshotResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[50]
+	mi := &file_core_rpc_trainer_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4337,7 +4492,7 @@ func (x *SnapshotResponse) String() string {
 func (*SnapshotResponse) ProtoMessage() {}
 
 func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[50]
+	mi := &file_core_rpc_trainer_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4350,7 +4505,7 @@ func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{50}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SnapshotResponse) GetDurable() []*OffsetSet {
@@ -4369,7 +4524,7 @@ type MarkLostRequest struct {
 
 func (x *MarkLostRequest) Reset() {
 	*x = MarkLostRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[51]
+	mi := &file_core_rpc_trainer_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4381,7 +4536,7 @@ func (x *MarkLostRequest) String() string {
 func (*MarkLostRequest) ProtoMessage() {}
 
 func (x *MarkLostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[51]
+	mi := &file_core_rpc_trainer_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4394,7 +4549,7 @@ func (x *MarkLostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkLostRequest.ProtoReflect.Descriptor instead.
 func (*MarkLostRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{51}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *MarkLostRequest) GetSpan() *Span {
@@ -4412,7 +4567,7 @@ type MarkLostResponse struct {
 
 func (x *MarkLostResponse) Reset() {
 	*x = MarkLostResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[52]
+	mi := &file_core_rpc_trainer_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4424,7 +4579,7 @@ func (x *MarkLostResponse) String() string {
 func (*MarkLostResponse) ProtoMessage() {}
 
 func (x *MarkLostResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[52]
+	mi := &file_core_rpc_trainer_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4437,7 +4592,7 @@ func (x *MarkLostResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkLostResponse.ProtoReflect.Descriptor instead.
 func (*MarkLostResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{52}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{55}
 }
 
 type SumsRequest struct {
@@ -4448,7 +4603,7 @@ type SumsRequest struct {
 
 func (x *SumsRequest) Reset() {
 	*x = SumsRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[53]
+	mi := &file_core_rpc_trainer_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4460,7 +4615,7 @@ func (x *SumsRequest) String() string {
 func (*SumsRequest) ProtoMessage() {}
 
 func (x *SumsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[53]
+	mi := &file_core_rpc_trainer_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4473,7 +4628,7 @@ func (x *SumsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SumsRequest.ProtoReflect.Descriptor instead.
 func (*SumsRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{53}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{56}
 }
 
 type SumsResponse struct {
@@ -4485,7 +4640,7 @@ type SumsResponse struct {
 
 func (x *SumsResponse) Reset() {
 	*x = SumsResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[54]
+	mi := &file_core_rpc_trainer_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4497,7 +4652,7 @@ func (x *SumsResponse) String() string {
 func (*SumsResponse) ProtoMessage() {}
 
 func (x *SumsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[54]
+	mi := &file_core_rpc_trainer_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4510,7 +4665,7 @@ func (x *SumsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SumsResponse.ProtoReflect.Descriptor instead.
 func (*SumsResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{54}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SumsResponse) GetTablets() []*TabletSums {
@@ -4533,7 +4688,7 @@ type TabletSums struct {
 
 func (x *TabletSums) Reset() {
 	*x = TabletSums{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[55]
+	mi := &file_core_rpc_trainer_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4545,7 +4700,7 @@ func (x *TabletSums) String() string {
 func (*TabletSums) ProtoMessage() {}
 
 func (x *TabletSums) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[55]
+	mi := &file_core_rpc_trainer_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4558,7 +4713,7 @@ func (x *TabletSums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletSums.ProtoReflect.Descriptor instead.
 func (*TabletSums) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{55}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TabletSums) GetTablet() int32 {
@@ -4604,7 +4759,7 @@ type PartitionSum struct {
 
 func (x *PartitionSum) Reset() {
 	*x = PartitionSum{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[56]
+	mi := &file_core_rpc_trainer_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4616,7 +4771,7 @@ func (x *PartitionSum) String() string {
 func (*PartitionSum) ProtoMessage() {}
 
 func (x *PartitionSum) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[56]
+	mi := &file_core_rpc_trainer_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4629,7 +4784,7 @@ func (x *PartitionSum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionSum.ProtoReflect.Descriptor instead.
 func (*PartitionSum) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{56}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PartitionSum) GetPartition() int32 {
@@ -4693,7 +4848,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[57]
+	mi := &file_core_rpc_trainer_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4705,7 +4860,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[57]
+	mi := &file_core_rpc_trainer_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4718,7 +4873,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{57}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PullRequest) GetFence() *Fence {
@@ -4754,7 +4909,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[58]
+	mi := &file_core_rpc_trainer_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4766,7 +4921,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[58]
+	mi := &file_core_rpc_trainer_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4779,7 +4934,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{58}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PullResponse) GetRows() []byte {
@@ -4811,7 +4966,7 @@ type RangePart struct {
 
 func (x *RangePart) Reset() {
 	*x = RangePart{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[59]
+	mi := &file_core_rpc_trainer_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4823,7 +4978,7 @@ func (x *RangePart) String() string {
 func (*RangePart) ProtoMessage() {}
 
 func (x *RangePart) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[59]
+	mi := &file_core_rpc_trainer_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4836,7 +4991,7 @@ func (x *RangePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RangePart.ProtoReflect.Descriptor instead.
 func (*RangePart) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{59}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RangePart) GetSpan() *Span {
@@ -4904,7 +5059,7 @@ type PushRequest struct {
 
 func (x *PushRequest) Reset() {
 	*x = PushRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[60]
+	mi := &file_core_rpc_trainer_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4916,7 +5071,7 @@ func (x *PushRequest) String() string {
 func (*PushRequest) ProtoMessage() {}
 
 func (x *PushRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[60]
+	mi := &file_core_rpc_trainer_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4929,7 +5084,7 @@ func (x *PushRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushRequest.ProtoReflect.Descriptor instead.
 func (*PushRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{60}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PushRequest) GetFence() *Fence {
@@ -5007,7 +5162,7 @@ type PushResponse struct {
 
 func (x *PushResponse) Reset() {
 	*x = PushResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[61]
+	mi := &file_core_rpc_trainer_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5019,7 +5174,7 @@ func (x *PushResponse) String() string {
 func (*PushResponse) ProtoMessage() {}
 
 func (x *PushResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[61]
+	mi := &file_core_rpc_trainer_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5032,7 +5187,7 @@ func (x *PushResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushResponse.ProtoReflect.Descriptor instead.
 func (*PushResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{61}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PushResponse) GetApplied() int32 {
@@ -5066,7 +5221,7 @@ type Missing struct {
 
 func (x *Missing) Reset() {
 	*x = Missing{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[62]
+	mi := &file_core_rpc_trainer_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5078,7 +5233,7 @@ func (x *Missing) String() string {
 func (*Missing) ProtoMessage() {}
 
 func (x *Missing) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[62]
+	mi := &file_core_rpc_trainer_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5091,7 +5246,7 @@ func (x *Missing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Missing.ProtoReflect.Descriptor instead.
 func (*Missing) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{62}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Missing) GetTablets() []int32 {
@@ -5119,7 +5274,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[63]
+	mi := &file_core_rpc_trainer_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5131,7 +5286,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[63]
+	mi := &file_core_rpc_trainer_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5144,7 +5299,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{63}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ForwardRequest) GetOrigin() string {
@@ -5180,7 +5335,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[64]
+	mi := &file_core_rpc_trainer_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5192,7 +5347,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[64]
+	mi := &file_core_rpc_trainer_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5205,7 +5360,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{64}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Chunk) GetId() uint64 {
@@ -5247,7 +5402,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[65]
+	mi := &file_core_rpc_trainer_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5259,7 +5414,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[65]
+	mi := &file_core_rpc_trainer_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5272,7 +5427,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{65}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Record) GetOffset() int64 {
@@ -5311,7 +5466,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_core_rpc_trainer_proto_msgTypes[66]
+	mi := &file_core_rpc_trainer_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5323,7 +5478,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_rpc_trainer_proto_msgTypes[66]
+	mi := &file_core_rpc_trainer_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5336,7 +5491,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{66}
+	return file_core_rpc_trainer_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ForwardResponse) GetEvent() isForwardResponse_Event {
@@ -5610,20 +5765,21 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\bpositive\x18\x01 \x03(\x04R\bpositive\x12\x1a\n" +
 	"\bnegative\x18\x02 \x03(\x04R\bnegative\"#\n" +
 	"\tHistogram\x12\x16\n" +
-	"\x06counts\x18\x01 \x03(\x04R\x06counts\"\xb5\x02\n" +
+	"\x06counts\x18\x01 \x03(\x04R\x06counts\"\xce\x02\n" +
 	"\x10PartitionProblem\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x122\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1e.kale.v1.PartitionProblem.KindR\x04kind\x12\x16\n" +
 	"\x06needed\x18\x03 \x01(\x03R\x06needed\x12\x1b\n" +
 	"\tlog_start\x18\x04 \x01(\x03R\blogStart\x12\x16\n" +
-	"\x06detail\x18\x05 \x01(\tR\x06detail\"\x81\x01\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\"\x9a\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tKIND_LOST\x10\x01\x12\x12\n" +
 	"\x0eKIND_RECREATED\x10\x02\x12\x14\n" +
 	"\x10KIND_UNREACHABLE\x10\x03\x12\x14\n" +
 	"\x10KIND_DEAD_LETTER\x10\x04\x12\x14\n" +
-	"\x10KIND_UNDECODABLE\x10\x05\"\x87\x03\n" +
+	"\x10KIND_UNDECODABLE\x10\x05\x12\x17\n" +
+	"\x13KIND_RETENTION_NEAR\x10\x06\"\xae\x03\n" +
 	"\tDirective\x12$\n" +
 	"\x05fence\x18\x01 \x01(\v2\x0e.kale.v1.FenceR\x05fence\x12\x16\n" +
 	"\x06rejoin\x18\x02 \x01(\bR\x06rejoin\x12\x14\n" +
@@ -5637,7 +5793,8 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\x05peers\x18\t \x03(\v2\x11.kale.v1.PeerInfoR\x05peers\x12!\n" +
 	"\x04lost\x18\n" +
 	" \x03(\v2\r.kale.v1.SpanR\x04lost\x12\x1b\n" +
-	"\tgive_back\x18\v \x01(\bR\bgiveBack\"\xb6\x01\n" +
+	"\tgive_back\x18\v \x01(\bR\bgiveBack\x12%\n" +
+	"\x0eon_undecodable\x18\f \x01(\tR\ronUndecodable\"\xb6\x01\n" +
 	"\x05Grant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12$\n" +
@@ -5682,7 +5839,7 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\x06starts\x18\x04 \x03(\v2\x12.kale.v1.OffsetSetR\x06starts\x12 \n" +
 	"\fnext_beat_ms\x18\x05 \x01(\x03R\n" +
 	"nextBeatMs\"\x0f\n" +
-	"\rStatusRequest\"\xc7\x05\n" +
+	"\rStatusRequest\"\xf6\x05\n" +
 	"\tJobStatus\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\btimeline\x18\x02 \x01(\tR\btimeline\x12\x14\n" +
@@ -5706,7 +5863,14 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\bproblems\x18\x10 \x03(\v2\x19.kale.v1.PartitionProblemR\bproblems\x12\x19\n" +
 	"\btopic_id\x18\x11 \x01(\tR\atopicId\x12\x1e\n" +
 	"\vnow_unix_ms\x18\x12 \x01(\x03R\tnowUnixMs\x12/\n" +
-	"\trollbacks\x18\x13 \x03(\v2\x11.kale.v1.RollbackR\trollbacks\"\xff\x01\n" +
+	"\trollbacks\x18\x13 \x03(\v2\x11.kale.v1.RollbackR\trollbacks\x12-\n" +
+	"\bpolicies\x18\x14 \x01(\v2\x11.kale.v1.PoliciesR\bpolicies\"J\n" +
+	"\bPolicies\x12\x17\n" +
+	"\aon_lost\x18\x01 \x01(\tR\x06onLost\x12%\n" +
+	"\x0eon_undecodable\x18\x02 \x01(\tR\ronUndecodable\"C\n" +
+	"\x12SetPoliciesRequest\x12-\n" +
+	"\bpolicies\x18\x01 \x01(\v2\x11.kale.v1.PoliciesR\bpolicies\"\x15\n" +
+	"\x13SetPoliciesResponse\"\xff\x01\n" +
 	"\bRollback\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\x05R\x06server\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x17\n" +
@@ -5883,7 +6047,7 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"Rendezvous\x12;\n" +
 	"\tFindChief\x12\x19.kale.v1.FindChiefRequest\x1a\x13.kale.v1.ChiefPlace\x12?\n" +
 	"\bAnnounce\x12\x18.kale.v1.AnnounceRequest\x1a\x19.kale.v1.AnnounceResponse\x126\n" +
-	"\x05Alive\x12\x15.kale.v1.AliveRequest\x1a\x16.kale.v1.AliveResponse2\xd0\x04\n" +
+	"\x05Alive\x12\x15.kale.v1.AliveRequest\x1a\x16.kale.v1.AliveResponse2\x9a\x05\n" +
 	"\x05Chief\x123\n" +
 	"\x04Join\x12\x14.kale.v1.JoinRequest\x1a\x15.kale.v1.JoinResponse\x120\n" +
 	"\x04Beat\x12\x14.kale.v1.BeatRequest\x1a\x12.kale.v1.Directive\x12B\n" +
@@ -5893,7 +6057,8 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\bAdvances\x12\x18.kale.v1.AdvancesRequest\x1a\x19.kale.v1.AdvancesResponse\x126\n" +
 	"\x05Drain\x12\x15.kale.v1.DrainRequest\x1a\x16.kale.v1.DrainResponse\x126\n" +
 	"\x05Pause\x12\x15.kale.v1.PauseRequest\x1a\x16.kale.v1.PauseResponse\x12?\n" +
-	"\bSnapshot\x12\x18.kale.v1.SnapshotRequest\x1a\x19.kale.v1.SnapshotResponse\x12?\n" +
+	"\bSnapshot\x12\x18.kale.v1.SnapshotRequest\x1a\x19.kale.v1.SnapshotResponse\x12H\n" +
+	"\vSetPolicies\x12\x1b.kale.v1.SetPoliciesRequest\x1a\x1c.kale.v1.SetPoliciesResponse\x12?\n" +
 	"\bMarkLost\x12\x18.kale.v1.MarkLostRequest\x1a\x19.kale.v1.MarkLostResponse\x123\n" +
 	"\x04Sums\x12\x14.kale.v1.SumsRequest\x1a\x15.kale.v1.SumsResponse2\xb6\x01\n" +
 	"\x0fParameterServer\x123\n" +
@@ -5917,78 +6082,81 @@ func file_core_rpc_trainer_proto_rawDescGZIP() []byte {
 }
 
 var file_core_rpc_trainer_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_core_rpc_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_core_rpc_trainer_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_core_rpc_trainer_proto_goTypes = []any{
-	(Phase)(0),                 // 0: kale.v1.Phase
-	(MemberState)(0),           // 1: kale.v1.MemberState
-	(PartitionProblem_Kind)(0), // 2: kale.v1.PartitionProblem.Kind
-	(*TrainSpec)(nil),          // 3: kale.v1.TrainSpec
-	(*NetworkSpec)(nil),        // 4: kale.v1.NetworkSpec
-	(*StreamSpec)(nil),         // 5: kale.v1.StreamSpec
-	(*TLSSpec)(nil),            // 6: kale.v1.TLSSpec
-	(*SASLSpec)(nil),           // 7: kale.v1.SASLSpec
-	(*FeatureSpec)(nil),        // 8: kale.v1.FeatureSpec
-	(*ModelSpec)(nil),          // 9: kale.v1.ModelSpec
-	(*WorkerSpec)(nil),         // 10: kale.v1.WorkerSpec
-	(*Span)(nil),               // 11: kale.v1.Span
-	(*OffsetSet)(nil),          // 12: kale.v1.OffsetSet
-	(*Fence)(nil),              // 13: kale.v1.Fence
-	(*FindChiefRequest)(nil),   // 14: kale.v1.FindChiefRequest
-	(*ChiefPlace)(nil),         // 15: kale.v1.ChiefPlace
-	(*AnnounceRequest)(nil),    // 16: kale.v1.AnnounceRequest
-	(*AnnounceResponse)(nil),   // 17: kale.v1.AnnounceResponse
-	(*AliveRequest)(nil),       // 18: kale.v1.AliveRequest
-	(*AliveResponse)(nil),      // 19: kale.v1.AliveResponse
-	(*JoinRequest)(nil),        // 20: kale.v1.JoinRequest
-	(*JoinResponse)(nil),       // 21: kale.v1.JoinResponse
-	(*ServerInfo)(nil),         // 22: kale.v1.ServerInfo
-	(*LeaseReport)(nil),        // 23: kale.v1.LeaseReport
-	(*Epoch)(nil),              // 24: kale.v1.Epoch
-	(*BeatRequest)(nil),        // 25: kale.v1.BeatRequest
-	(*WorkerMetrics)(nil),      // 26: kale.v1.WorkerMetrics
-	(*Validation)(nil),         // 27: kale.v1.Validation
-	(*Histogram)(nil),          // 28: kale.v1.Histogram
-	(*PartitionProblem)(nil),   // 29: kale.v1.PartitionProblem
-	(*Directive)(nil),          // 30: kale.v1.Directive
-	(*Grant)(nil),              // 31: kale.v1.Grant
-	(*PeerInfo)(nil),           // 32: kale.v1.PeerInfo
-	(*ServerBeatRequest)(nil),  // 33: kale.v1.ServerBeatRequest
-	(*ServerMetrics)(nil),      // 34: kale.v1.ServerMetrics
-	(*ServerDirective)(nil),    // 35: kale.v1.ServerDirective
-	(*StatusRequest)(nil),      // 36: kale.v1.StatusRequest
-	(*JobStatus)(nil),          // 37: kale.v1.JobStatus
-	(*Rollback)(nil),           // 38: kale.v1.Rollback
-	(*MemberStatus)(nil),       // 39: kale.v1.MemberStatus
-	(*ServerStatus)(nil),       // 40: kale.v1.ServerStatus
-	(*PartitionStatus)(nil),    // 41: kale.v1.PartitionStatus
-	(*ChiefMemory)(nil),        // 42: kale.v1.ChiefMemory
-	(*KeptRollback)(nil),       // 43: kale.v1.KeptRollback
-	(*ProcessMetrics)(nil),     // 44: kale.v1.ProcessMetrics
-	(*AdvancesRequest)(nil),    // 45: kale.v1.AdvancesRequest
-	(*Advance)(nil),            // 46: kale.v1.Advance
-	(*AdvancesResponse)(nil),   // 47: kale.v1.AdvancesResponse
-	(*DrainRequest)(nil),       // 48: kale.v1.DrainRequest
-	(*DrainResponse)(nil),      // 49: kale.v1.DrainResponse
-	(*PauseRequest)(nil),       // 50: kale.v1.PauseRequest
-	(*PauseResponse)(nil),      // 51: kale.v1.PauseResponse
-	(*SnapshotRequest)(nil),    // 52: kale.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),   // 53: kale.v1.SnapshotResponse
-	(*MarkLostRequest)(nil),    // 54: kale.v1.MarkLostRequest
-	(*MarkLostResponse)(nil),   // 55: kale.v1.MarkLostResponse
-	(*SumsRequest)(nil),        // 56: kale.v1.SumsRequest
-	(*SumsResponse)(nil),       // 57: kale.v1.SumsResponse
-	(*TabletSums)(nil),         // 58: kale.v1.TabletSums
-	(*PartitionSum)(nil),       // 59: kale.v1.PartitionSum
-	(*PullRequest)(nil),        // 60: kale.v1.PullRequest
-	(*PullResponse)(nil),       // 61: kale.v1.PullResponse
-	(*RangePart)(nil),          // 62: kale.v1.RangePart
-	(*PushRequest)(nil),        // 63: kale.v1.PushRequest
-	(*PushResponse)(nil),       // 64: kale.v1.PushResponse
-	(*Missing)(nil),            // 65: kale.v1.Missing
-	(*ForwardRequest)(nil),     // 66: kale.v1.ForwardRequest
-	(*Chunk)(nil),              // 67: kale.v1.Chunk
-	(*Record)(nil),             // 68: kale.v1.Record
-	(*ForwardResponse)(nil),    // 69: kale.v1.ForwardResponse
+	(Phase)(0),                  // 0: kale.v1.Phase
+	(MemberState)(0),            // 1: kale.v1.MemberState
+	(PartitionProblem_Kind)(0),  // 2: kale.v1.PartitionProblem.Kind
+	(*TrainSpec)(nil),           // 3: kale.v1.TrainSpec
+	(*NetworkSpec)(nil),         // 4: kale.v1.NetworkSpec
+	(*StreamSpec)(nil),          // 5: kale.v1.StreamSpec
+	(*TLSSpec)(nil),             // 6: kale.v1.TLSSpec
+	(*SASLSpec)(nil),            // 7: kale.v1.SASLSpec
+	(*FeatureSpec)(nil),         // 8: kale.v1.FeatureSpec
+	(*ModelSpec)(nil),           // 9: kale.v1.ModelSpec
+	(*WorkerSpec)(nil),          // 10: kale.v1.WorkerSpec
+	(*Span)(nil),                // 11: kale.v1.Span
+	(*OffsetSet)(nil),           // 12: kale.v1.OffsetSet
+	(*Fence)(nil),               // 13: kale.v1.Fence
+	(*FindChiefRequest)(nil),    // 14: kale.v1.FindChiefRequest
+	(*ChiefPlace)(nil),          // 15: kale.v1.ChiefPlace
+	(*AnnounceRequest)(nil),     // 16: kale.v1.AnnounceRequest
+	(*AnnounceResponse)(nil),    // 17: kale.v1.AnnounceResponse
+	(*AliveRequest)(nil),        // 18: kale.v1.AliveRequest
+	(*AliveResponse)(nil),       // 19: kale.v1.AliveResponse
+	(*JoinRequest)(nil),         // 20: kale.v1.JoinRequest
+	(*JoinResponse)(nil),        // 21: kale.v1.JoinResponse
+	(*ServerInfo)(nil),          // 22: kale.v1.ServerInfo
+	(*LeaseReport)(nil),         // 23: kale.v1.LeaseReport
+	(*Epoch)(nil),               // 24: kale.v1.Epoch
+	(*BeatRequest)(nil),         // 25: kale.v1.BeatRequest
+	(*WorkerMetrics)(nil),       // 26: kale.v1.WorkerMetrics
+	(*Validation)(nil),          // 27: kale.v1.Validation
+	(*Histogram)(nil),           // 28: kale.v1.Histogram
+	(*PartitionProblem)(nil),    // 29: kale.v1.PartitionProblem
+	(*Directive)(nil),           // 30: kale.v1.Directive
+	(*Grant)(nil),               // 31: kale.v1.Grant
+	(*PeerInfo)(nil),            // 32: kale.v1.PeerInfo
+	(*ServerBeatRequest)(nil),   // 33: kale.v1.ServerBeatRequest
+	(*ServerMetrics)(nil),       // 34: kale.v1.ServerMetrics
+	(*ServerDirective)(nil),     // 35: kale.v1.ServerDirective
+	(*StatusRequest)(nil),       // 36: kale.v1.StatusRequest
+	(*JobStatus)(nil),           // 37: kale.v1.JobStatus
+	(*Policies)(nil),            // 38: kale.v1.Policies
+	(*SetPoliciesRequest)(nil),  // 39: kale.v1.SetPoliciesRequest
+	(*SetPoliciesResponse)(nil), // 40: kale.v1.SetPoliciesResponse
+	(*Rollback)(nil),            // 41: kale.v1.Rollback
+	(*MemberStatus)(nil),        // 42: kale.v1.MemberStatus
+	(*ServerStatus)(nil),        // 43: kale.v1.ServerStatus
+	(*PartitionStatus)(nil),     // 44: kale.v1.PartitionStatus
+	(*ChiefMemory)(nil),         // 45: kale.v1.ChiefMemory
+	(*KeptRollback)(nil),        // 46: kale.v1.KeptRollback
+	(*ProcessMetrics)(nil),      // 47: kale.v1.ProcessMetrics
+	(*AdvancesRequest)(nil),     // 48: kale.v1.AdvancesRequest
+	(*Advance)(nil),             // 49: kale.v1.Advance
+	(*AdvancesResponse)(nil),    // 50: kale.v1.AdvancesResponse
+	(*DrainRequest)(nil),        // 51: kale.v1.DrainRequest
+	(*DrainResponse)(nil),       // 52: kale.v1.DrainResponse
+	(*PauseRequest)(nil),        // 53: kale.v1.PauseRequest
+	(*PauseResponse)(nil),       // 54: kale.v1.PauseResponse
+	(*SnapshotRequest)(nil),     // 55: kale.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),    // 56: kale.v1.SnapshotResponse
+	(*MarkLostRequest)(nil),     // 57: kale.v1.MarkLostRequest
+	(*MarkLostResponse)(nil),    // 58: kale.v1.MarkLostResponse
+	(*SumsRequest)(nil),         // 59: kale.v1.SumsRequest
+	(*SumsResponse)(nil),        // 60: kale.v1.SumsResponse
+	(*TabletSums)(nil),          // 61: kale.v1.TabletSums
+	(*PartitionSum)(nil),        // 62: kale.v1.PartitionSum
+	(*PullRequest)(nil),         // 63: kale.v1.PullRequest
+	(*PullResponse)(nil),        // 64: kale.v1.PullResponse
+	(*RangePart)(nil),           // 65: kale.v1.RangePart
+	(*PushRequest)(nil),         // 66: kale.v1.PushRequest
+	(*PushResponse)(nil),        // 67: kale.v1.PushResponse
+	(*Missing)(nil),             // 68: kale.v1.Missing
+	(*ForwardRequest)(nil),      // 69: kale.v1.ForwardRequest
+	(*Chunk)(nil),               // 70: kale.v1.Chunk
+	(*Record)(nil),              // 71: kale.v1.Record
+	(*ForwardResponse)(nil),     // 72: kale.v1.ForwardResponse
 }
 var file_core_rpc_trainer_proto_depIdxs = []int32{
 	5,  // 0: kale.v1.TrainSpec.stream:type_name -> kale.v1.StreamSpec
@@ -6030,77 +6198,81 @@ var file_core_rpc_trainer_proto_depIdxs = []int32{
 	34, // 36: kale.v1.ServerBeatRequest.metrics:type_name -> kale.v1.ServerMetrics
 	13, // 37: kale.v1.ServerDirective.fence:type_name -> kale.v1.Fence
 	12, // 38: kale.v1.ServerDirective.starts:type_name -> kale.v1.OffsetSet
-	39, // 39: kale.v1.JobStatus.members:type_name -> kale.v1.MemberStatus
-	40, // 40: kale.v1.JobStatus.servers:type_name -> kale.v1.ServerStatus
-	41, // 41: kale.v1.JobStatus.partitions:type_name -> kale.v1.PartitionStatus
+	42, // 39: kale.v1.JobStatus.members:type_name -> kale.v1.MemberStatus
+	43, // 40: kale.v1.JobStatus.servers:type_name -> kale.v1.ServerStatus
+	44, // 41: kale.v1.JobStatus.partitions:type_name -> kale.v1.PartitionStatus
 	26, // 42: kale.v1.JobStatus.totals:type_name -> kale.v1.WorkerMetrics
 	29, // 43: kale.v1.JobStatus.problems:type_name -> kale.v1.PartitionProblem
-	38, // 44: kale.v1.JobStatus.rollbacks:type_name -> kale.v1.Rollback
-	1,  // 45: kale.v1.MemberStatus.state:type_name -> kale.v1.MemberState
-	26, // 46: kale.v1.MemberStatus.metrics:type_name -> kale.v1.WorkerMetrics
-	22, // 47: kale.v1.ServerStatus.info:type_name -> kale.v1.ServerInfo
-	34, // 48: kale.v1.ServerStatus.metrics:type_name -> kale.v1.ServerMetrics
-	44, // 49: kale.v1.ChiefMemory.processes:type_name -> kale.v1.ProcessMetrics
-	26, // 50: kale.v1.ChiefMemory.retired:type_name -> kale.v1.WorkerMetrics
-	12, // 51: kale.v1.ChiefMemory.applied:type_name -> kale.v1.OffsetSet
-	43, // 52: kale.v1.ChiefMemory.rollbacks:type_name -> kale.v1.KeptRollback
-	38, // 53: kale.v1.KeptRollback.rollback:type_name -> kale.v1.Rollback
-	12, // 54: kale.v1.KeptRollback.lost:type_name -> kale.v1.OffsetSet
-	26, // 55: kale.v1.ProcessMetrics.metrics:type_name -> kale.v1.WorkerMetrics
-	46, // 56: kale.v1.AdvancesResponse.advances:type_name -> kale.v1.Advance
-	12, // 57: kale.v1.SnapshotResponse.durable:type_name -> kale.v1.OffsetSet
-	11, // 58: kale.v1.MarkLostRequest.span:type_name -> kale.v1.Span
-	58, // 59: kale.v1.SumsResponse.tablets:type_name -> kale.v1.TabletSums
-	59, // 60: kale.v1.TabletSums.partitions:type_name -> kale.v1.PartitionSum
-	12, // 61: kale.v1.PartitionSum.applied:type_name -> kale.v1.OffsetSet
-	13, // 62: kale.v1.PullRequest.fence:type_name -> kale.v1.Fence
-	11, // 63: kale.v1.RangePart.span:type_name -> kale.v1.Span
-	13, // 64: kale.v1.PushRequest.fence:type_name -> kale.v1.Fence
-	62, // 65: kale.v1.PushRequest.parts:type_name -> kale.v1.RangePart
-	65, // 66: kale.v1.PushResponse.partial:type_name -> kale.v1.Missing
-	11, // 67: kale.v1.Missing.spans:type_name -> kale.v1.Span
-	67, // 68: kale.v1.ForwardRequest.chunk:type_name -> kale.v1.Chunk
-	11, // 69: kale.v1.Chunk.span:type_name -> kale.v1.Span
-	68, // 70: kale.v1.Chunk.records:type_name -> kale.v1.Record
-	14, // 71: kale.v1.Rendezvous.FindChief:input_type -> kale.v1.FindChiefRequest
-	16, // 72: kale.v1.Rendezvous.Announce:input_type -> kale.v1.AnnounceRequest
-	18, // 73: kale.v1.Rendezvous.Alive:input_type -> kale.v1.AliveRequest
-	20, // 74: kale.v1.Chief.Join:input_type -> kale.v1.JoinRequest
-	25, // 75: kale.v1.Chief.Beat:input_type -> kale.v1.BeatRequest
-	33, // 76: kale.v1.Chief.ServerBeat:input_type -> kale.v1.ServerBeatRequest
-	36, // 77: kale.v1.Chief.Status:input_type -> kale.v1.StatusRequest
-	45, // 78: kale.v1.Chief.Advances:input_type -> kale.v1.AdvancesRequest
-	48, // 79: kale.v1.Chief.Drain:input_type -> kale.v1.DrainRequest
-	50, // 80: kale.v1.Chief.Pause:input_type -> kale.v1.PauseRequest
-	52, // 81: kale.v1.Chief.Snapshot:input_type -> kale.v1.SnapshotRequest
-	54, // 82: kale.v1.Chief.MarkLost:input_type -> kale.v1.MarkLostRequest
-	56, // 83: kale.v1.Chief.Sums:input_type -> kale.v1.SumsRequest
-	60, // 84: kale.v1.ParameterServer.Pull:input_type -> kale.v1.PullRequest
-	63, // 85: kale.v1.ParameterServer.Push:input_type -> kale.v1.PushRequest
-	56, // 86: kale.v1.ParameterServer.TabletSums:input_type -> kale.v1.SumsRequest
-	66, // 87: kale.v1.Peer.Forward:input_type -> kale.v1.ForwardRequest
-	15, // 88: kale.v1.Rendezvous.FindChief:output_type -> kale.v1.ChiefPlace
-	17, // 89: kale.v1.Rendezvous.Announce:output_type -> kale.v1.AnnounceResponse
-	19, // 90: kale.v1.Rendezvous.Alive:output_type -> kale.v1.AliveResponse
-	21, // 91: kale.v1.Chief.Join:output_type -> kale.v1.JoinResponse
-	30, // 92: kale.v1.Chief.Beat:output_type -> kale.v1.Directive
-	35, // 93: kale.v1.Chief.ServerBeat:output_type -> kale.v1.ServerDirective
-	37, // 94: kale.v1.Chief.Status:output_type -> kale.v1.JobStatus
-	47, // 95: kale.v1.Chief.Advances:output_type -> kale.v1.AdvancesResponse
-	49, // 96: kale.v1.Chief.Drain:output_type -> kale.v1.DrainResponse
-	51, // 97: kale.v1.Chief.Pause:output_type -> kale.v1.PauseResponse
-	53, // 98: kale.v1.Chief.Snapshot:output_type -> kale.v1.SnapshotResponse
-	55, // 99: kale.v1.Chief.MarkLost:output_type -> kale.v1.MarkLostResponse
-	57, // 100: kale.v1.Chief.Sums:output_type -> kale.v1.SumsResponse
-	61, // 101: kale.v1.ParameterServer.Pull:output_type -> kale.v1.PullResponse
-	64, // 102: kale.v1.ParameterServer.Push:output_type -> kale.v1.PushResponse
-	57, // 103: kale.v1.ParameterServer.TabletSums:output_type -> kale.v1.SumsResponse
-	69, // 104: kale.v1.Peer.Forward:output_type -> kale.v1.ForwardResponse
-	88, // [88:105] is the sub-list for method output_type
-	71, // [71:88] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	41, // 44: kale.v1.JobStatus.rollbacks:type_name -> kale.v1.Rollback
+	38, // 45: kale.v1.JobStatus.policies:type_name -> kale.v1.Policies
+	38, // 46: kale.v1.SetPoliciesRequest.policies:type_name -> kale.v1.Policies
+	1,  // 47: kale.v1.MemberStatus.state:type_name -> kale.v1.MemberState
+	26, // 48: kale.v1.MemberStatus.metrics:type_name -> kale.v1.WorkerMetrics
+	22, // 49: kale.v1.ServerStatus.info:type_name -> kale.v1.ServerInfo
+	34, // 50: kale.v1.ServerStatus.metrics:type_name -> kale.v1.ServerMetrics
+	47, // 51: kale.v1.ChiefMemory.processes:type_name -> kale.v1.ProcessMetrics
+	26, // 52: kale.v1.ChiefMemory.retired:type_name -> kale.v1.WorkerMetrics
+	12, // 53: kale.v1.ChiefMemory.applied:type_name -> kale.v1.OffsetSet
+	46, // 54: kale.v1.ChiefMemory.rollbacks:type_name -> kale.v1.KeptRollback
+	41, // 55: kale.v1.KeptRollback.rollback:type_name -> kale.v1.Rollback
+	12, // 56: kale.v1.KeptRollback.lost:type_name -> kale.v1.OffsetSet
+	26, // 57: kale.v1.ProcessMetrics.metrics:type_name -> kale.v1.WorkerMetrics
+	49, // 58: kale.v1.AdvancesResponse.advances:type_name -> kale.v1.Advance
+	12, // 59: kale.v1.SnapshotResponse.durable:type_name -> kale.v1.OffsetSet
+	11, // 60: kale.v1.MarkLostRequest.span:type_name -> kale.v1.Span
+	61, // 61: kale.v1.SumsResponse.tablets:type_name -> kale.v1.TabletSums
+	62, // 62: kale.v1.TabletSums.partitions:type_name -> kale.v1.PartitionSum
+	12, // 63: kale.v1.PartitionSum.applied:type_name -> kale.v1.OffsetSet
+	13, // 64: kale.v1.PullRequest.fence:type_name -> kale.v1.Fence
+	11, // 65: kale.v1.RangePart.span:type_name -> kale.v1.Span
+	13, // 66: kale.v1.PushRequest.fence:type_name -> kale.v1.Fence
+	65, // 67: kale.v1.PushRequest.parts:type_name -> kale.v1.RangePart
+	68, // 68: kale.v1.PushResponse.partial:type_name -> kale.v1.Missing
+	11, // 69: kale.v1.Missing.spans:type_name -> kale.v1.Span
+	70, // 70: kale.v1.ForwardRequest.chunk:type_name -> kale.v1.Chunk
+	11, // 71: kale.v1.Chunk.span:type_name -> kale.v1.Span
+	71, // 72: kale.v1.Chunk.records:type_name -> kale.v1.Record
+	14, // 73: kale.v1.Rendezvous.FindChief:input_type -> kale.v1.FindChiefRequest
+	16, // 74: kale.v1.Rendezvous.Announce:input_type -> kale.v1.AnnounceRequest
+	18, // 75: kale.v1.Rendezvous.Alive:input_type -> kale.v1.AliveRequest
+	20, // 76: kale.v1.Chief.Join:input_type -> kale.v1.JoinRequest
+	25, // 77: kale.v1.Chief.Beat:input_type -> kale.v1.BeatRequest
+	33, // 78: kale.v1.Chief.ServerBeat:input_type -> kale.v1.ServerBeatRequest
+	36, // 79: kale.v1.Chief.Status:input_type -> kale.v1.StatusRequest
+	48, // 80: kale.v1.Chief.Advances:input_type -> kale.v1.AdvancesRequest
+	51, // 81: kale.v1.Chief.Drain:input_type -> kale.v1.DrainRequest
+	53, // 82: kale.v1.Chief.Pause:input_type -> kale.v1.PauseRequest
+	55, // 83: kale.v1.Chief.Snapshot:input_type -> kale.v1.SnapshotRequest
+	39, // 84: kale.v1.Chief.SetPolicies:input_type -> kale.v1.SetPoliciesRequest
+	57, // 85: kale.v1.Chief.MarkLost:input_type -> kale.v1.MarkLostRequest
+	59, // 86: kale.v1.Chief.Sums:input_type -> kale.v1.SumsRequest
+	63, // 87: kale.v1.ParameterServer.Pull:input_type -> kale.v1.PullRequest
+	66, // 88: kale.v1.ParameterServer.Push:input_type -> kale.v1.PushRequest
+	59, // 89: kale.v1.ParameterServer.TabletSums:input_type -> kale.v1.SumsRequest
+	69, // 90: kale.v1.Peer.Forward:input_type -> kale.v1.ForwardRequest
+	15, // 91: kale.v1.Rendezvous.FindChief:output_type -> kale.v1.ChiefPlace
+	17, // 92: kale.v1.Rendezvous.Announce:output_type -> kale.v1.AnnounceResponse
+	19, // 93: kale.v1.Rendezvous.Alive:output_type -> kale.v1.AliveResponse
+	21, // 94: kale.v1.Chief.Join:output_type -> kale.v1.JoinResponse
+	30, // 95: kale.v1.Chief.Beat:output_type -> kale.v1.Directive
+	35, // 96: kale.v1.Chief.ServerBeat:output_type -> kale.v1.ServerDirective
+	37, // 97: kale.v1.Chief.Status:output_type -> kale.v1.JobStatus
+	50, // 98: kale.v1.Chief.Advances:output_type -> kale.v1.AdvancesResponse
+	52, // 99: kale.v1.Chief.Drain:output_type -> kale.v1.DrainResponse
+	54, // 100: kale.v1.Chief.Pause:output_type -> kale.v1.PauseResponse
+	56, // 101: kale.v1.Chief.Snapshot:output_type -> kale.v1.SnapshotResponse
+	40, // 102: kale.v1.Chief.SetPolicies:output_type -> kale.v1.SetPoliciesResponse
+	58, // 103: kale.v1.Chief.MarkLost:output_type -> kale.v1.MarkLostResponse
+	60, // 104: kale.v1.Chief.Sums:output_type -> kale.v1.SumsResponse
+	64, // 105: kale.v1.ParameterServer.Pull:output_type -> kale.v1.PullResponse
+	67, // 106: kale.v1.ParameterServer.Push:output_type -> kale.v1.PushResponse
+	60, // 107: kale.v1.ParameterServer.TabletSums:output_type -> kale.v1.SumsResponse
+	72, // 108: kale.v1.Peer.Forward:output_type -> kale.v1.ForwardResponse
+	91, // [91:109] is the sub-list for method output_type
+	73, // [73:91] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_core_rpc_trainer_proto_init() }
@@ -6108,7 +6280,7 @@ func file_core_rpc_trainer_proto_init() {
 	if File_core_rpc_trainer_proto != nil {
 		return
 	}
-	file_core_rpc_trainer_proto_msgTypes[66].OneofWrappers = []any{
+	file_core_rpc_trainer_proto_msgTypes[69].OneofWrappers = []any{
 		(*ForwardResponse_Accepting)(nil),
 		(*ForwardResponse_Accepted)(nil),
 		(*ForwardResponse_Refused)(nil),
@@ -6120,7 +6292,7 @@ func file_core_rpc_trainer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_rpc_trainer_proto_rawDesc), len(file_core_rpc_trainer_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   67,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

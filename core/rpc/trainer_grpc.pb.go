@@ -219,16 +219,17 @@ var Rendezvous_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Chief_Join_FullMethodName       = "/kale.v1.Chief/Join"
-	Chief_Beat_FullMethodName       = "/kale.v1.Chief/Beat"
-	Chief_ServerBeat_FullMethodName = "/kale.v1.Chief/ServerBeat"
-	Chief_Status_FullMethodName     = "/kale.v1.Chief/Status"
-	Chief_Advances_FullMethodName   = "/kale.v1.Chief/Advances"
-	Chief_Drain_FullMethodName      = "/kale.v1.Chief/Drain"
-	Chief_Pause_FullMethodName      = "/kale.v1.Chief/Pause"
-	Chief_Snapshot_FullMethodName   = "/kale.v1.Chief/Snapshot"
-	Chief_MarkLost_FullMethodName   = "/kale.v1.Chief/MarkLost"
-	Chief_Sums_FullMethodName       = "/kale.v1.Chief/Sums"
+	Chief_Join_FullMethodName        = "/kale.v1.Chief/Join"
+	Chief_Beat_FullMethodName        = "/kale.v1.Chief/Beat"
+	Chief_ServerBeat_FullMethodName  = "/kale.v1.Chief/ServerBeat"
+	Chief_Status_FullMethodName      = "/kale.v1.Chief/Status"
+	Chief_Advances_FullMethodName    = "/kale.v1.Chief/Advances"
+	Chief_Drain_FullMethodName       = "/kale.v1.Chief/Drain"
+	Chief_Pause_FullMethodName       = "/kale.v1.Chief/Pause"
+	Chief_Snapshot_FullMethodName    = "/kale.v1.Chief/Snapshot"
+	Chief_SetPolicies_FullMethodName = "/kale.v1.Chief/SetPolicies"
+	Chief_MarkLost_FullMethodName    = "/kale.v1.Chief/MarkLost"
+	Chief_Sums_FullMethodName        = "/kale.v1.Chief/Sums"
 )
 
 // ChiefClient is the client API for Chief service.
@@ -253,6 +254,8 @@ type ChiefClient interface {
 	Pause(ctx context.Context, in *PauseRequest, opts ...grpc.CallOption) (*PauseResponse, error)
 	// Snapshot makes every server write a snapshot now and returns when all have, with the durable offsets.
 	Snapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (*SnapshotResponse, error)
+	// SetPolicies says what becomes of records that cannot be trained, in place of what the specification says. Idempotent; a later chief does not know of it.
+	SetPolicies(ctx context.Context, in *SetPoliciesRequest, opts ...grpc.CallOption) (*SetPoliciesResponse, error)
 	// MarkLost gives up a span that retention has removed: it is counted as lost and applied as empty.
 	MarkLost(ctx context.Context, in *MarkLostRequest, opts ...grpc.CallOption) (*MarkLostResponse, error)
 	// Sums collects every tablet's record sums from all servers (rule 19).
@@ -347,6 +350,16 @@ func (c *chiefClient) Snapshot(ctx context.Context, in *SnapshotRequest, opts ..
 	return out, nil
 }
 
+func (c *chiefClient) SetPolicies(ctx context.Context, in *SetPoliciesRequest, opts ...grpc.CallOption) (*SetPoliciesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetPoliciesResponse)
+	err := c.cc.Invoke(ctx, Chief_SetPolicies_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *chiefClient) MarkLost(ctx context.Context, in *MarkLostRequest, opts ...grpc.CallOption) (*MarkLostResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MarkLostResponse)
@@ -389,6 +402,8 @@ type ChiefServer interface {
 	Pause(context.Context, *PauseRequest) (*PauseResponse, error)
 	// Snapshot makes every server write a snapshot now and returns when all have, with the durable offsets.
 	Snapshot(context.Context, *SnapshotRequest) (*SnapshotResponse, error)
+	// SetPolicies says what becomes of records that cannot be trained, in place of what the specification says. Idempotent; a later chief does not know of it.
+	SetPolicies(context.Context, *SetPoliciesRequest) (*SetPoliciesResponse, error)
 	// MarkLost gives up a span that retention has removed: it is counted as lost and applied as empty.
 	MarkLost(context.Context, *MarkLostRequest) (*MarkLostResponse, error)
 	// Sums collects every tablet's record sums from all servers (rule 19).
@@ -426,6 +441,9 @@ func (UnimplementedChiefServer) Pause(context.Context, *PauseRequest) (*PauseRes
 }
 func (UnimplementedChiefServer) Snapshot(context.Context, *SnapshotRequest) (*SnapshotResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Snapshot not implemented")
+}
+func (UnimplementedChiefServer) SetPolicies(context.Context, *SetPoliciesRequest) (*SetPoliciesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetPolicies not implemented")
 }
 func (UnimplementedChiefServer) MarkLost(context.Context, *MarkLostRequest) (*MarkLostResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MarkLost not implemented")
@@ -598,6 +616,24 @@ func _Chief_Snapshot_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Chief_SetPolicies_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetPoliciesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ChiefServer).SetPolicies(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Chief_SetPolicies_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ChiefServer).SetPolicies(ctx, req.(*SetPoliciesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Chief_MarkLost_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(MarkLostRequest)
 	if err := dec(in); err != nil {
@@ -672,6 +708,10 @@ var Chief_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Snapshot",
 			Handler:    _Chief_Snapshot_Handler,
+		},
+		{
+			MethodName: "SetPolicies",
+			Handler:    _Chief_SetPolicies_Handler,
 		},
 		{
 			MethodName: "MarkLost",

@@ -203,6 +203,7 @@ func (m *machine) directive(now time.Time, w *member, interested []int32) *rpc.D
 	d := &rpc.Directive{
 		Fence: m.fence(), Drain: w.drain, Paused: m.paused || m.halted != nil,
 		NextBeatMs: m.pace(w).Milliseconds(), Servers: m.serverInfos(), Peers: m.peers(w), GiveBack: m.giveBack(now, w),
+		OnUndecodable: m.opt.Policies.GetOnUndecodable(),
 	}
 	wanted := map[int32]bool{}
 	for _, id := range interested {

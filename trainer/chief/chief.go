@@ -202,6 +202,21 @@ func (c *Chief) Pause(_ context.Context, req *rpc.PauseRequest) (*rpc.PauseRespo
 	return &rpc.PauseResponse{}, nil
 }
 
+// SetPolicies implements rpc.ChiefServer.
+func (c *Chief) SetPolicies(_ context.Context, req *rpc.SetPoliciesRequest) (*rpc.SetPoliciesResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was, now := c.m.opt.Policies, req.GetPolicies()
+	if now == nil {
+		return nil, status.Error(codes.InvalidArgument, "set policies: none are given")
+	}
+	c.m.opt.Policies = now
+	if !proto.Equal(was, now) {
+		c.lg.Info("other policies hold", "on_lost", now.GetOnLost(), "on_undecodable", now.GetOnUndecodable())
+	}
+	return &rpc.SetPoliciesResponse{}, nil
+}
+
 // MarkLost implements rpc.ChiefServer.
 //
 // The mark is durable before it takes effect: a later chief neither asks again nor waits for records that are gone.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/trainer/spans"
 )
 
 // mayLose says why a span cannot be given up; nil when retention has removed it.
@@ -20,6 +21,15 @@ func (m *machine) mayLose(sp *rpc.Span) error {
 		return fmt.Errorf("mark lost: [%d, %d) of partition %d is not a span at or above its start %d", sp.GetBegin(), sp.GetEnd(), sp.GetPartition(), p.start)
 	}
 	return nil
+}
+
+// skipsLost says that spans which retention has removed are given up without asking.
+func (m *machine) skipsLost() bool { return m.opt.Policies.GetOnLost() == "skip" }
+
+// settled says that a problem is one of a loss that has been accepted, and that its worker has yet to hear of.
+func (m *machine) settled(pr *rpc.PartitionProblem) bool {
+	p := m.partitions[pr.GetPartition()]
+	return p != nil && pr.GetKind() == rpc.PartitionProblem_KIND_LOST && spans.Union(p.lost, p.applied).Covers(pr.GetNeeded(), pr.GetLogStart())
 }
 
 // keepLost takes in a span that was given up.

@@ -23,8 +23,8 @@ type Options struct {
 	LeaseTimeout time.Duration // 10 s
 	Beat         time.Duration // 100 ms
 	Grace        time.Duration // LeaseTimeout
-	// SkipLost marks spans that retention has removed as lost without asking (on_lost = "skip").
-	SkipLost bool
+	// Policies are those of the specification; SetPolicies replaces them.
+	Policies *rpc.Policies
 	// Lost are spans that were given up before; KeepLost makes another one durable, nil: it is not.
 	Lost     []*rpc.Span
 	KeepLost func(*rpc.Span) error

@@ -149,7 +149,7 @@ func (m *machine) takeIn(now time.Time, w *member, req *rpc.BeatRequest) {
 			p.lease = nil
 		}
 	}
-	if m.opt.SkipLost {
+	if m.skipsLost() {
 		for _, pr := range w.problems {
 			if p := m.partitions[pr.GetPartition()]; p != nil && pr.GetKind() == rpc.PartitionProblem_KIND_LOST && pr.GetLogStart() > pr.GetNeeded() {
 				p.lost.Add(pr.GetNeeded(), pr.GetLogStart())

@@ -68,6 +68,12 @@ func (m *machine) adopt(w *member, r *rpc.LeaseReport) {
 	w.leases[p.id] = r
 }
 
+// retentionNear says that a log's start, which has moved, is within a tenth of the backlog of what is still to be trained. Once it is past that, a worker tells what
+// is lost: it may have fetched some of it before.
+func (m *machine) retentionNear(p *partition) bool {
+	return m.progressKnown() && p.logStart > p.start && p.logStart <= p.watermark && p.watermark-p.logStart < (p.end-p.watermark)/10
+}
+
 func epochLess(a, b *rpc.Epoch) bool {
 	if a.GetChief() != b.GetChief() {
 		return a.GetChief() < b.GetChief()

@@ -2,6 +2,7 @@ package chief
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kale-sched/kale/core/rpc"
@@ -88,7 +89,7 @@ func (m *machine) status(now time.Time) *rpc.JobStatus {
 	st := &rpc.JobStatus{
 		Job: m.opt.Job, Timeline: m.opt.Timeline, Chief: m.opt.Incarnation, MapVersion: m.opt.MapVersion,
 		StartedUnixMs: m.started.UnixMilli(), InGrace: m.inGrace(now), Paused: m.paused, TopicId: m.opt.TopicID,
-		NowUnixMs: now.UnixMilli(), Totals: m.totals(), Rollbacks: m.rollbackStatus(),
+		NowUnixMs: now.UnixMilli(), Totals: m.totals(), Rollbacks: m.rollbackStatus(), Policies: m.opt.Policies,
 	}
 	if m.halted != nil {
 		st.Problems = append(st.Problems, m.halted)
@@ -96,7 +97,7 @@ func (m *machine) status(now time.Time) *rpc.JobStatus {
 	for _, w := range m.sortedMembers() {
 		st.Members = append(st.Members, m.memberStatus(w))
 		if w.live() {
-			st.Problems = append(st.Problems, w.problems...)
+			st.Problems = append(st.Problems, slices.DeleteFunc(slices.Clone(w.problems), m.settled)...)
 			if w.cutOff && len(w.leases) == 0 {
 				st.Problems = append(st.Problems, &rpc.PartitionProblem{
 					Partition: -1, Kind: rpc.PartitionProblem_KIND_UNREACHABLE, Needed: -1, LogStart: -1,
@@ -119,6 +120,11 @@ func (m *machine) status(now time.Time) *rpc.JobStatus {
 	}
 	for _, p := range m.sorted() {
 		st.Partitions = append(st.Partitions, p.status())
+		if m.retentionNear(p) {
+			st.Problems = append(st.Problems, &rpc.PartitionProblem{
+				Partition: p.id, Kind: rpc.PartitionProblem_KIND_RETENTION_NEAR, Needed: p.watermark, LogStart: p.logStart, Detail: retentionNear,
+			})
+		}
 		if p.lease != nil && len(p.lease.repairs) > 0 {
 			st.Repairing = true
 		}

@@ -57,7 +57,7 @@ type watcher struct {
 	c         *Chief
 	o         WatchOptions
 	failing   bool
-	warned    map[int32]bool
+	warned    map[int32]bool // of retention
 	committed map[int32]int64
 }
 
@@ -83,7 +83,7 @@ func (w *watcher) look(ctx context.Context, whole bool) error {
 	w.c.m.setEnds(time.Now(), ends)
 	w.c.mu.Unlock()
 	if whole {
-		return w.commit(ctx)
+		return errors.Join(w.retention(ctx), w.commit(ctx))
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func (w *watcher) topic(ctx context.Context) error {
 		}
 		w.c.mu.Unlock()
 	}
-	return w.retention(ctx)
+	return nil
 }
 
 // identity returns why the topic is not the one that the job's state belongs to, or "".
@@ -151,7 +151,10 @@ func (w *watcher) halt(p *rpc.PartitionProblem) {
 	w.c.mu.Unlock()
 }
 
-// retention warns when the log's start comes within a tenth of the backlog of what is still to be trained.
+// retentionNear is what retention that comes near means.
+const retentionNear = "retention is about to remove records that are not trained yet: raise the topic's retention.ms or retention.bytes, or give the job more workers"
+
+// retention takes in where the logs start, and warns of those that come near what is still to be trained.
 func (w *watcher) retention(ctx context.Context) error {
 	starts, err := w.o.Admin.ListStartOffsets(ctx, w.o.Topic)
 	if err != nil {
@@ -168,13 +171,9 @@ func (w *watcher) retention(ctx context.Context) error {
 			return
 		}
 		p.logStart = l.Offset
-		if l.Offset <= p.start {
-			return
-		}
-		near := p.watermark-l.Offset < (p.end-p.watermark)/10
+		near := w.c.m.retentionNear(p)
 		if near && !w.warned[l.Partition] {
-			w.c.lg.Warn("retention is about to remove records that are not trained yet: raise retention.ms, or give the job more workers",
-				"partition", l.Partition, "log_start", l.Offset, "trained_to", p.watermark, "end", p.end)
+			w.c.lg.Warn(retentionNear, "partition", l.Partition, "log_start", l.Offset, "trained_to", p.watermark, "end", p.end)
 		}
 		w.warned[l.Partition] = near
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/trainer/spans"
 )
 
 // watched is a chief that watches a topic of an embedded broker.
@@ -188,7 +190,38 @@ func TestRule16WarnsBeforeRetentionGetsThere(t *testing.T) {
 	if _, err := w.adm.DeleteRecords(t.Context(), del); err != nil {
 		t.Fatal(err)
 	}
-	w.until(t, "the warning", func(*rpc.JobStatus) bool { return w.log.contains("retention is about to remove") })
+	w.until(t, "the warning, which is in the status too", func(st *rpc.JobStatus) bool {
+		return w.log.contains("retention is about to remove") && slices.ContainsFunc(st.GetProblems(), func(p *rpc.PartitionProblem) bool {
+			return p.GetKind() == rpc.PartitionProblem_KIND_RETENTION_NEAR && p.GetPartition() == 0 && p.GetNeeded() == 100 && p.GetLogStart() == 90
+		})
+	})
+}
+
+// Rule 16: retention is near when there is a backlog, its progress is known, and nothing of it is gone. A chief that has just begun warns of nothing that it does not know.
+func TestRule16WhenRetentionIsNear(t *testing.T) {
+	for name, c := range map[string]struct {
+		logStart, trained, end int64
+		want                   bool
+	}{
+		"within a tenth of the backlog": {90, 100, 1000, true},
+		"right at it":                   {100, 100, 1000, true},
+		"far below":                     {5, 100, 1000, false},
+		"the log is whole":              {0, 0, 1000, false},
+		"already past it":               {3900, 2000, 4000, false},
+		"the end is not known":          {90, 100, -1, false},
+		"nothing waits":                 {1000, 1000, 1000, false},
+		"what is trained is not known":  {90, -1, 1000, false},
+	} {
+		m := newTestMachine(1, 1)
+		if c.trained >= 0 {
+			report(t, m, at(0), 0, 1, map[int32]*spans.Set{0: set(0, c.trained)})
+		}
+		p := m.partitions[0]
+		p.logStart, p.end = c.logStart, c.end
+		if got := m.retentionNear(p); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
 }
 
 // A snapshot that is asked for is over when every server has written one since.

@@ -121,7 +121,7 @@ func TestScreens(t *testing.T) {
 			d.surge = 6
 			d.problems = []string{
 				"parameter server 1: snapshots fail: write checkpoints/demo/tablet-17: no space left on device",
-				"partition 3: retention removed offsets 120 to 4,512 before they were trained; the partition stands still until you accept the loss (on_lost = \"skip\" in the stream block)",
+				"partition 3: retention removed offsets 120 to 4511 before they were trained; the partition stands still until you accept the loss: set on_lost = \"skip\" in the stream block; then Ctrl-C and kale run again (training goes on)",
 				"worker-2.1 failed: exit status 137", "the chief does not answer",
 			}
 			return at(t, d, 78*time.Second)
