@@ -3,6 +3,7 @@ package nomad
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -362,34 +364,72 @@ func TestNothingIsLeftOfWhatIsKilled(t *testing.T) {
 	}
 }
 
-// Somebody asks for two copies of a worker: the second never runs.
+// Somebody asks for two copies of a worker: the second never runs, and is not taken for the worker. The first goes on, is said to, and it is its log that is
+// read; what was changed is said for as long as it is so.
 func TestSecondCopyNeverRuns(t *testing.T) {
-	r := newRig(t)
-	n := r.configured(t, "j", "")
-	w := r.workload("j", workerID(0, 1), conformance.Steady)
-	ensure(t, n, "j", w)
-	conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
-	jobs := r.raw(t).Jobs()
-	job, _, err := jobs.Info(nomadJob("j", w.ID), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	*job.TaskGroups[0].Count = 2
-	if _, _, err := jobs.Register(job, nil); err != nil {
-		t.Fatal(err)
-	}
-	conformance.Eventually(t, "the second allocation has ended", func() error {
-		allocs, _, err := jobs.Allocations(*job.ID, true, nil)
-		if err != nil {
-			return err
-		}
-		for _, a := range allocs {
-			if strings.HasSuffix(a.Name, "[1]") && a.ClientStatus == api.AllocClientStatusComplete {
-				return nil
+	for _, tt := range []struct{ drift, reason string }{
+		{driftReport, "its Nomad job was changed, and not by Kale: count 1 → 2"}, {driftRestore, ""}, {driftAdopt, ""},
+	} {
+		t.Run(tt.drift, func(t *testing.T) {
+			r := newRig(t)
+			n := r.configured(t, "j", fmt.Sprintf("  drift = %q\n", tt.drift))
+			w := r.workload("j", workerID(0, 1), conformance.Steady)
+			ensure(t, n, "j", w)
+			first := conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+			awaitLog(t, n, "j", w.ID, "started")
+			r.scale(t, "j", w.ID, 2)
+			conformance.Eventually(t, "the second allocation has ended", func() error {
+				allocs, _, err := r.raw(t).Jobs().Allocations(nomadJob("j", w.ID), true, nil)
+				if err != nil {
+					return err
+				}
+				for _, a := range allocs {
+					if strings.HasSuffix(a.Name, "[1]") && a.ClientStatus == api.AllocClientStatusComplete {
+						return nil
+					}
+				}
+				return fmt.Errorf("there are %d allocations", len(allocs))
+			})
+			first.Reason = tt.reason
+			asBefore := func() error {
+				all, complete, err := n.List(t.Context(), "j")
+				if err == nil {
+					err = diffError([]backend.Status{first}, all)
+				}
+				if err == nil && !complete {
+					err = errors.New("the list is not complete")
+				}
+				return err
 			}
-		}
-		return fmt.Errorf("there are %d allocations", len(allocs))
-	})
-	r.started(t, "j", w.ID, 1)
-	conformance.Drop(t, n, "j")
+			conformance.Eventually(t, "the first is listed as it was, with what was changed", asBefore)
+			awaitLog(t, n, "j", w.ID, "started")
+			if report, err := n.Plan(t.Context(), "j", []backend.Workload{w}); err != nil || !report.Fits() || report.Placements[0].Node != first.Node {
+				t.Errorf("Plan = %+v, %v; want it on %s", report, err, first.Node)
+			}
+			r.scale(t, "j", w.ID, 1)
+			first.Reason = ""
+			conformance.Eventually(t, "the count is as it was, and so is all else", asBefore)
+			r.started(t, "j", w.ID, 1)
+			if err := n.Release(t.Context(), "j", []backend.ID{w.ID}, backend.Drained); err != nil {
+				t.Fatal(err)
+			}
+			conformance.Drop(t, n, "j")
+		})
+	}
+}
+
+// diffError gives where got is not want.
+func diffError(want, got any) error {
+	if diff := cmp.Diff(want, got); diff != "" {
+		return fmt.Errorf("(-want +got):\n%s", diff)
+	}
+	return nil
+}
+
+// scale asks for so many copies of the workload, as a person does on the command line.
+func (r rig) scale(t testing.TB, job string, id backend.ID, count int) {
+	t.Helper()
+	if _, _, err := r.raw(t).Jobs().Scale(nomadJob(job, id), groupName, &count, "by hand", false, nil, nil); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -24,7 +24,7 @@
 //   - a node's drain leaves batch jobs alone until its deadline, which shows as the workload's Deadline: the scheduler
 //     starts a successor elsewhere in time (a drain without a deadline is met within an hour). What is still there then
 //     ends, and has failed: Nomad moves no batch job that ends well;
-//   - a second copy (somebody raised the count) ends itself before it starts anything.
+//   - a second copy (somebody raised the count) ends itself before it starts anything, and is drift: never taken for the workload.
 //
 // What is kept, and where:
 //

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -16,7 +17,7 @@ import (
 type view struct {
 	id     backend.ID
 	job    *api.JobListStub
-	allocs []*api.AllocationListStub // oldest first
+	allocs []*api.AllocationListStub // oldest first, without copies
 	nodes  map[string]*api.NodeListStub
 	drains map[string]time.Time // by node ID, of those that are being drained: when what runs there is ended
 
@@ -116,7 +117,9 @@ func assemble(job string, l ledger, jobs []*api.JobListStub, allocs []*api.Alloc
 	}
 	byJob := map[string][]*api.AllocationListStub{}
 	for _, a := range allocs {
-		byJob[a.JobID] = append(byJob[a.JobID], a)
+		if !isCopy(a) {
+			byJob[a.JobID] = append(byJob[a.JobID], a)
+		}
 	}
 	var views []view
 	for _, j := range jobs {
@@ -138,6 +141,12 @@ func assemble(job string, l ledger, jobs []*api.JobListStub, allocs []*api.Alloc
 	}
 	slices.SortFunc(views, func(a, b view) int { return a.id.Compare(b.id) })
 	return views
+}
+
+// isCopy reports whether the allocation is one more than the workload's, which somebody asked for: it runs nothing (start.sh), so that its end is not the
+// workload's. Nomad gives the workload's own, and all that follow it, the name that ends in [0].
+func isCopy(a *api.AllocationListStub) bool {
+	return strings.HasSuffix(a.Name, "]") && !strings.HasSuffix(a.Name, "[0]")
 }
 
 // latest gives the newest allocation, nil when there is none.
