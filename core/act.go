@@ -115,7 +115,7 @@ func (s *Scheduler) keepPolicies(ctx context.Context) {
 // ensure starts what is wanted and does not run. What ended though it is wanted gets a new generation.
 func (s *Scheduler) ensure(ctx context.Context, now time.Time) error {
 	ws, changed := s.missing(now)
-	if changed {
+	if noted := s.want.note(ws, startsWith(s.job)); changed || noted {
 		if err := s.save(); err != nil {
 			return err
 		}

@@ -58,6 +58,8 @@ type desired struct {
 	Checkpoint string `json:"checkpoint,omitempty"`
 	// Backend is the one on which it was started; empty when nothing runs.
 	Backend string `json:"backend,omitempty"`
+	// Started is what of the job file the processes that are wanted were started with; of those that an older version started it is not known.
+	Started []started `json:"started,omitempty"`
 	// LastCheckpoint is checkpoint.dir when the job stopped last.
 	LastCheckpoint string `json:"last_checkpoint,omitempty"`
 	// Trained: this job's chief was seen with a worker since the job was started; from then on its silence is a fault and not a beginning.

@@ -82,11 +82,13 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if diags := CheckRunning(o.Job, o.StateDir); diags.HasErrors() {
+	diags := CheckRunning(o.Job, o.StateDir)
+	if diags.HasErrors() {
 		return nil, nil, diags, nil
 	}
-	diags, err := ConfigureBackend(ctx, o.Backend, o.Job, o.StateDir)
-	if err != nil || diags.HasErrors() {
+	diags = NotTakenUp(o.Job, o.StateDir, nil)
+	found, err := ConfigureBackend(ctx, o.Backend, o.Job, o.StateDir)
+	if diags = append(diags, found...); err != nil || diags.HasErrors() {
 		return nil, nil, diags, err
 	}
 	diags = append(diags, CheckCheckpoint(o.Job)...)

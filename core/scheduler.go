@@ -135,20 +135,24 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	var diags hcl.Diagnostics
 	if o.Stop {
 		if diags := CheckSameBackend(o.Job, o.StateDir); diags.HasErrors() {
 			return nil, diags, nil
 		}
 		o.Job = AsItRuns(o.Job, o.StateDir)
-	} else if diags := CheckRunning(o.Job, o.StateDir); diags.HasErrors() {
-		return nil, diags, nil
+	} else {
+		if diags := CheckRunning(o.Job, o.StateDir); diags.HasErrors() {
+			return nil, diags, nil
+		}
+		diags = NotTakenUp(o.Job, o.StateDir, nil)
 	}
 	owner := jobOwner(o.Job)
 	if o.AnyOwner {
 		owner = backend.Owner{}
 	}
-	diags, err := configureAs(ctx, o.Backend, o.Job, cmp.Or(o.BackendDir, o.StateDir), owner)
-	if err != nil || diags.HasErrors() {
+	found, err := configureAs(ctx, o.Backend, o.Job, cmp.Or(o.BackendDir, o.StateDir), owner)
+	if diags = append(diags, found...); err != nil || diags.HasErrors() {
 		return nil, diags, err
 	}
 	s := &Scheduler{

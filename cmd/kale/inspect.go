@@ -182,6 +182,7 @@ func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (diags hc
 			l.omit(block)
 			return diags, unfit
 		}
+		diags = append(diags, l.new(core.NotTakenUp(l.Job, l.dir, l.draft.Known))...)
 		diags = append(diags, l.new(core.CheckCheckpoint(l.Job))...)
 	}
 	if !l.draft.Known("backend") {

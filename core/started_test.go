@@ -1,0 +1,150 @@
+package core
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/hcl/v2"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// Of each part that a process is started with it is decided whether a change of it is told, and nothing else is in the tables.
+func TestAllThatIsHeldIsDecided(t *testing.T) {
+	leaves := map[string]bool{}
+	var walk func(protoreflect.MessageDescriptor)
+	walk = func(d protoreflect.MessageDescriptor) {
+		for i := range d.Fields().Len() {
+			f := d.Fields().Get(i)
+			if f.Message() != nil {
+				walk(f.Message())
+				continue
+			}
+			leaves[heldName(f)] = true
+			if h := heldFields[heldName(f)]; (h.path == "") == (h.why == "") {
+				t.Errorf("%s: say in heldFields where the job file says it, or why a change of it is not told", heldName(f))
+			}
+		}
+	}
+	walk((&rpc.TrainSpec{}).ProtoReflect().Descriptor())
+	for name, h := range heldFields {
+		if !leaves[name] {
+			t.Errorf("heldFields has %s, which no trainer's specification has", name)
+		}
+		if h.follows != "" && h.follows > h.path {
+			t.Errorf("%s follows %s, which is looked at later", h.path, h.follows)
+		}
+	}
+	j := newRig(t, rigOptions{}).job
+	j.Stream.SASL = &job.SASL{Username: "somebody", Password: job.NewSecret("verysecret")}
+	with := startsWith(j)
+	if all := fmt.Sprint(with); strings.Contains(all, "verysecret") || !strings.Contains(all, "somebody") {
+		t.Errorf("noted is %s", all)
+	}
+	for _, h := range heldFields {
+		if _, has := with[h.path]; h.path != "" && !has {
+			t.Errorf("%s is not noted", h.path)
+		}
+	}
+	var fields []string
+	for _, typ := range []reflect.Type{reflect.TypeFor[backend.Workload](), reflect.TypeFor[backend.Resources]()} {
+		for i := range typ.NumField() {
+			fields = append(fields, typ.Field(i).Name)
+		}
+	}
+	// Files are the specification above, the resources are in startsWith, and of the rest the job file says nothing.
+	want := []string{"ID", "Argv", "Env", "Files", "Resources", "StopGrace", "Avoid", "GPUs", "CPUMilli", "MemoryBytes"}
+	if d := cmp.Diff(want, fields); d != "" {
+		t.Errorf("a workload has other fields than those of which it was decided whether a change is told (-want +got):\n%s", d)
+	}
+}
+
+// What running processes do not take up is told at its line, of those that have another value; what the scheduler itself takes up is not.
+func TestChangesThatAreNotTakenUp(t *testing.T) {
+	change := func(j *job.Job) {
+		j.Model.Batch, j.Workers.Queue, j.Model.Linger = 256, 1024, 7*time.Millisecond
+		j.Workers.EmulateStep, j.Workers.Memory, j.Servers.Memory = 5*time.Millisecond, 3<<30, 1<<30+1
+		j.Stream.OnLost, j.Stream.OnUndecodable = job.OnLostSkip, job.OnLostSkip
+		j.Checkpoint.Every = 20 * time.Minute
+		j.Model.Optimiser.LearningRate = 0.5
+		j.Stream.Brokers = append(slices.Clone(j.Stream.Brokers), "b:9092")
+		j.Network.Ports = job.PortRange{First: 4000, Last: 4100}
+		j.SLO.MaxLag, j.Autoscale.Headroom, j.Forecast.Horizon, j.Workers.Max = time.Minute, 0.5, 30*time.Second, 7
+		j.Stream.DeadLetter = "dead"
+	}
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	was := *r.job
+	end := func() {
+		if err := r.s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	end()
+	changed := was
+	change(&changed)
+	says := func(diags hcl.Diagnostics) map[string]string {
+		out := map[string]string{}
+		for _, d := range diags {
+			path, says, _ := strings.Cut(d.Detail, ": ")
+			if d.Severity != hcl.DiagWarning || *d.Subject != changed.Range(path) {
+				t.Errorf("not a warning at %s: %v", path, d)
+			}
+			out[path], _, _ = strings.Cut(says, "; ")
+		}
+		return out
+	}
+	if diags := NotTakenUp(&was, r.state, nil); len(diags) > 0 {
+		t.Errorf("of a job that is as it runs: %v", diags)
+	}
+	want := map[string]string{
+		"model.batch": "What runs keeps 1024", "model.linger": "What runs keeps 50ms", "workers.emulate_step": "What runs keeps 0s", "workers.memory": "What runs keeps 2GiB",
+		"servers.memory": "What runs keeps 2GiB", "stream.on_lost": `What runs keeps "stop"`, "stream.on_undecodable": `What runs keeps "stop"`,
+		"checkpoint.every": "What runs keeps 10m", "optimiser.learning_rate": "What runs keeps 0.05", "network.ports": "What runs keeps any", "stream.dead_letter": "What runs keeps none",
+		"stream.brokers": fmt.Sprintf("What runs keeps [%q]", was.Stream.Brokers[0]),
+	}
+	diags := NotTakenUp(&changed, r.state, nil)
+	if d := cmp.Diff(want, says(diags)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	for _, d := range diags {
+		if !strings.HasSuffix(d.Detail, "kale stop ctr and then kale run ctr.hcl change it for all.") {
+			t.Errorf("what to do is not said: %s", d.Detail)
+		}
+	}
+
+	if diags := NotTakenUp(&changed, r.state, func(path string) bool { return path != "model.batch" }); len(diags) != len(want)-1 {
+		t.Errorf("where the batch is not known: %v", diags)
+	}
+
+	o := r.options("run")
+	o.Job = &changed
+	if _, diags, err := NewPreview(t.Context(), o); err != nil || cmp.Diff(want, says(diags)) != "" {
+		t.Errorf("plan: %v, %v", err, diags)
+	}
+	r.job = &changed
+	s, diags, err := Open(t.Context(), r.options("run"))
+	if err != nil || cmp.Diff(want, says(diags)) != "" {
+		t.Fatalf("run: %v, %v", err, diags)
+	}
+	r.s = s
+	t.Cleanup(end)
+
+	// A worker that is started now has what the file says: it is counted apart.
+	r.order("scale", 3)
+	r.beats(3)
+	end()
+	got := says(NotTakenUp(&changed, r.state, nil))
+	want["model.batch"] = "2 of 3 workers that run keep 1024"
+	if got["model.batch"] != want["model.batch"] || got["checkpoint.every"] != want["checkpoint.every"] {
+		t.Errorf("after a scale-out: %v", got)
+	}
+}
