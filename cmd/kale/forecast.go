@@ -61,7 +61,7 @@ func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, er
 	case f.trace != "" && len(args) > 0:
 		return p, usagef("a job and -trace are two histories: give one of them")
 	case f.trace != "":
-		p, err = tracePast(f)
+		p, err = tracePast(ctx, f)
 	case len(args) == 0:
 		return p, usagef("JOB.hcl or -trace is missing: say where the history comes from")
 	default:
@@ -94,9 +94,9 @@ func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, er
 	return p, nil
 }
 
-func tracePast(f historyFlags) (past, error) {
+func tracePast(ctx context.Context, f historyFlags) (past, error) {
 	p := past{source: f.trace, seasons: []time.Duration{24 * time.Hour, 7 * 24 * time.Hour}}
-	c, err := stream.ReadCurve(f.trace)
+	c, err := stream.ReadCurve(ctx, f.trace)
 	if err != nil {
 		return p, err
 	}

@@ -77,7 +77,7 @@ start warm. -duration 0 writes nothing else.`,
 }
 
 // options checks the flags and makes the options of playing live; history is derived from them.
-func (p produceFlags) options(durationSet bool) (stream.ProduceOptions, error) {
+func (p produceFlags) options(ctx context.Context, durationSet bool) (stream.ProduceOptions, error) {
 	o := stream.ProduceOptions{
 		Client: []kgo.Opt{kgo.SeedBrokers(p.brokers...), kgo.ClientID("kale-produce")}, Topic: p.topic, Speedup: p.speedup,
 		From: time.Duration(p.from), Duration: time.Duration(p.duration), Skew: p.skew, HotPartitions: p.hot, Seed: p.seed, Drift: p.drift,
@@ -106,7 +106,7 @@ func (p produceFlags) options(durationSet bool) (stream.ProduceOptions, error) {
 	}
 	switch {
 	case p.curve != "":
-		if o.Curve, err = stream.ReadCurve(p.curve); err != nil {
+		if o.Curve, err = stream.ReadCurve(ctx, p.curve); err != nil {
 			return o, err
 		}
 	case p.synthetic == "week":
@@ -144,7 +144,7 @@ type produced struct {
 }
 
 func (a *app) produce(ctx context.Context, p produceFlags, durationSet bool) error {
-	o, err := p.options(durationSet)
+	o, err := p.options(ctx, durationSet)
 	if err != nil {
 		return err
 	}

@@ -215,7 +215,7 @@ func (a *app) replayedTrace(ctx context.Context, f replayFlags, j *job.Job) (rep
 	if rest, ok := strings.CutPrefix(f.trace, "kafka://"); ok {
 		return a.topicTrace(ctx, rest, f, j)
 	}
-	c, err := stream.ReadCurve(f.trace)
+	c, err := stream.ReadCurve(ctx, f.trace)
 	if errors.Is(err, os.ErrNotExist) {
 		return replay.Trace{}, fmt.Errorf("%w; a trace is a CSV file of lines \"timestamp,rate\", or kafka://BROKER/TOPIC", err)
 	}

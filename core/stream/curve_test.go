@@ -3,11 +3,14 @@ package stream
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -154,7 +157,7 @@ func TestReadCurve(t *testing.T) {
 		if err := os.WriteFile(path, content, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		got, err := ReadCurve(path)
+		got, err := ReadCurve(t.Context(), path)
 		if strings.HasPrefix(name, "bad") {
 			if err == nil || !strings.Contains(err.Error(), "its name says gzip, its content does not") {
 				t.Errorf("%s: error %v", name, err)
@@ -168,8 +171,25 @@ func TestReadCurve(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
-	if _, err := ReadCurve(filepath.Join(dir, "absent.csv")); err == nil {
+	if _, err := ReadCurve(t.Context(), filepath.Join(dir, "absent.csv")); err == nil {
 		t.Error("an absent file gives no error")
+	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // ends with ReadCurve, which reads all
+		if err := os.WriteFile(pipe, []byte(text), 0o600); err != nil {
+			t.Error(err)
+		}
+	}()
+	if got, err := ReadCurve(t.Context(), pipe); err != nil || !cmp.Equal(minutes(1, 2), got) {
+		t.Errorf("through a pipe: %v, %v", got, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := ReadCurve(ctx, pipe); !errors.Is(err, context.Canceled) {
+		t.Errorf("a pipe that nobody writes to: %v", err)
 	}
 }
 

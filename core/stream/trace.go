@@ -3,6 +3,7 @@ package stream
 import (
 	"bufio"
 	"compress/gzip"
+	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -17,8 +18,26 @@ import (
 // maxBins bounds what one wrong timestamp can make of a trace: 1-minute bins for 95 years.
 const maxBins = 50_000_000
 
-// ReadCurve reads a trace from a CSV file, gzip-compressed where its name ends in .gz. See [ParseCurve].
-func ReadCurve(path string) (Curve, error) {
+// ReadCurve reads a trace from a CSV file, gzip-compressed where its name ends in .gz. See [ParseCurve]. A pipe that nobody writes to is waited for, until ctx is done.
+func ReadCurve(ctx context.Context, path string) (Curve, error) {
+	type result struct {
+		c   Curve
+		err error
+	}
+	done := make(chan result, 1)
+	go func() { // what opens or reads a pipe cannot be interrupted: it is left behind
+		c, err := readCurve(path)
+		done <- result{c, err}
+	}()
+	select {
+	case r := <-done:
+		return r.c, r.err
+	case <-ctx.Done():
+		return Curve{}, fmt.Errorf("read the arrival curve %s: %w", path, ctx.Err())
+	}
+}
+
+func readCurve(path string) (Curve, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return Curve{}, fmt.Errorf("read the arrival curve: %w", err)

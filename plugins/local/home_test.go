@@ -2,6 +2,7 @@ package local
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -75,6 +76,12 @@ func TestProcessesAreTheSameFromEveryStateFolder(t *testing.T) {
 	if st := list(t, later, "j"); st == nil || st.PID != first.PID {
 		t.Errorf("from a third state folder: %+v, want process %d", st, first.PID)
 	}
+	conformance.Eventually(t, "its first line", func() error {
+		if w.starts(t, "j", id) == 0 {
+			return errors.New("it has written nothing yet")
+		}
+		return nil
+	})
 	if n := w.starts(t, "j", id); n != 1 || w.keeps("b", "j") || w.keeps("c", "j") {
 		t.Errorf("it was started %d times; the second folder has something of it: %v, the third: %v", n, w.keeps("b", "j"), w.keeps("c", "j"))
 	}
