@@ -16,6 +16,7 @@ import (
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/rpc"
 )
 
 // What the scheduler keeps in the job's checkpoint folder, beside what the trainers keep there: it must outlive the scheduler's own state, since
@@ -94,13 +95,13 @@ type jobRecord struct {
 
 // noJobRecord says that the folder of the job's record is not there, which every job has that ever had a chief.
 func noJobRecord(j *job.Job) bool {
-	_, err := os.Stat(filepath.Join(CheckpointFolder(j), "job"))
+	_, err := os.Stat(filepath.Join(CheckpointFolder(j), rpc.JobStateFolder))
 	return errors.Is(err, fs.ErrNotExist)
 }
 
 // readJobRecord reads the newest record of the job's state; ok is false when there is none, or none that can be read: then the trainers judge.
 func readJobRecord(j *job.Job) (r jobRecord, ok bool) {
-	folder := filepath.Join(j.Checkpoint.Dir, j.Name, "job")
+	folder := filepath.Join(CheckpointFolder(j), rpc.JobStateFolder)
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return r, false

@@ -271,7 +271,11 @@ func (c *fakeChief) Snapshot(ctx context.Context, _ *rpc.SnapshotRequest) (*rpc.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.snapshots++
-	return &rpc.SnapshotResponse{}, nil
+	tablet := filepath.Join(CheckpointFolder(c.job), "tablets", "000000")
+	if err := os.MkdirAll(tablet, 0o755); err != nil {
+		return nil, err
+	}
+	return &rpc.SnapshotResponse{}, os.WriteFile(filepath.Join(tablet, fmt.Sprintf("%020d-%020d.snap", c.incarnation, c.snapshots)), nil, 0o644)
 }
 
 // copyOf is a message of its own: gRPC encodes an answer after the lock is let go.

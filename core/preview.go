@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -91,7 +92,7 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	if diags = append(diags, found...); err != nil || diags.HasErrors() {
 		return nil, nil, diags, err
 	}
-	diags = append(diags, CheckCheckpoint(o.Job)...)
+	diags = slices.Concat(diags, CheckCheckpoint(o.Job), CheckModel(o.Job, o.StateDir))
 	if diags.HasErrors() {
 		return nil, nil, diags, nil
 	}

@@ -164,6 +164,9 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 		diags = append(diags, CheckCheckpoint(o.Job)...)
 	}
 	if !diags.HasErrors() && !goesOn(o.StateDir) { // one that goes on has its name, and its state says what was changed
+		if !o.Stop {
+			diags = append(diags, CheckModel(o.Job, o.StateDir)...)
+		}
 		if diags = append(diags, nameTaken(ctx, o)...); !o.Stop && !diags.HasErrors() {
 			diags = append(diags, impossible(ctx, o)...)
 		}
@@ -341,6 +344,9 @@ func (s *Scheduler) loadDesired() error {
 	}
 	if found {
 		s.want.open()
+		if was := s.want.checkpoint(); was != "" && !sameFolder(was, s.job.Checkpoint.Dir) {
+			s.want.Totals = nil // they are another checkpoint's
+		}
 		if was := s.want.Checkpoint; was != "" && !sameFolder(was, s.job.Checkpoint.Dir) && !s.opt.Stop {
 			return fmt.Errorf("run job %q: it runs with its checkpoint in %s, and checkpoint.dir now names %s, where nobody would find its chief: undo the change, "+
 				"stop the job with kale stop, and then change it", s.job.Name, was, s.job.Checkpoint.Dir)

@@ -78,7 +78,7 @@ func (n *seen) stuck() string {
 
 // goneWords say what a checkpoint folder that was taken away under a job means, and what to do.
 func goneWords(j *job.Job) string {
-	return fmt.Sprintf("the checkpoint folder %s is gone, and the model is only in the memory of the servers that still run: nothing is started, ended or replaced until the folder is back. To give the model up: kale stop -force %s; the next run begins a new one",
+	return fmt.Sprintf("the checkpoint folder %s is gone, and the model is only in the memory of the servers that still run: nothing is started, ended or replaced until the folder is back. To give the model up: kale stop -force %[2]s, remove what is left of the folder, and kale forget %[2]s; the next run begins a new one",
 		CheckpointFolder(j), j.Name)
 }
 

@@ -32,7 +32,10 @@ func (p *serverProcess) takeUp(ctx context.Context) (fresh bool, err error) {
 			p.noteRestore("", p.tablets.Fallbacks())
 			return fresh, nil
 		}
-		if ctx.Err() != nil || errors.Is(err, errNoStart) || errors.Is(err, checkpoint.ErrSuperseded) {
+		if ctx.Err() != nil {
+			return false, p.endsUnstarted()
+		}
+		if errors.Is(err, errNoStart) || errors.Is(err, checkpoint.ErrSuperseded) {
 			return fresh, err
 		}
 		if text := err.Error(); text != told {
@@ -45,10 +48,14 @@ func (p *serverProcess) takeUp(ctx context.Context) (fresh bool, err error) {
 			return false, fmt.Errorf("parameter server %d, incarnation %d: %w", p.index, p.incarnation, ErrFenced)
 		}
 		if pause(ctx, lookAgain) != nil {
-			p.lg.Info("parameter server has ended without having started")
-			return false, errAskedToEnd
+			return false, p.endsUnstarted()
 		}
 	}
+}
+
+func (p *serverProcess) endsUnstarted() error {
+	p.lg.Info("parameter server has ended without having started")
+	return errAskedToEnd
 }
 
 // errNoStart says that the brokers did not tell where the stream starts, which time may mend.

@@ -63,6 +63,64 @@ func TestRule4LostTabletHoldsTheServer(t *testing.T) {
 	j.checkOnce(readLog(t, c, ends), nil)
 }
 
+// Rule 4: the job's state is lost between two runs. No other is made in its place, which would win over the lost one even when that is back: the server says what
+// is missing, and goes on when it is there again.
+func TestRule4LostJobStateHoldsTheServer(t *testing.T) {
+	c := broker(t, 2)
+	cl := producer(t, c)
+	produce(t, cl, 0, 300)
+	produce(t, cl, 1, 200)
+	spec := jobSpec(t, c, func(s *rpc.TrainSpec) { s.Servers = 1 })
+	j := &job{t: t, spec: spec}
+	first, worker := j.server(0), j.worker(0, 1)
+	ends := map[int32]int64{0: 300, 1: 200}
+	j.waitApplied(ends)
+	if err := errors.Join(worker.stop(), first.stop()); err != nil {
+		t.Fatal(err)
+	}
+	store := checkpoint.Attach(spec.GetCheckpointDir(), spec.GetJob())
+	folder := filepath.Join(store.Root(), rpc.JobStateFolder)
+	if err := os.Rename(folder, folder+".aside"); err != nil {
+		t.Fatal(err)
+	}
+	last := uint64(0)
+	for range 2 { // one that is started again in its place makes none either
+		server := j.server(0)
+		var says rpc.RestoreRecord
+		eventually(t, func() bool {
+			if rs := rpc.CannotStart(spec.GetCheckpointDir(), spec.GetJob(), 1); len(rs) == 1 {
+				says = rs[0]
+			}
+			return says.Incarnation > last
+		}, func() string { return "a word of why the server cannot start" })
+		last = says.Incarnation
+		if !strings.Contains(says.Error, "the job's state is missing from "+folder) || !strings.Contains(says.Error, "tablets, written") {
+			t.Errorf("it says %q", says.Error)
+		}
+		if err := server.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.LoadJob(); !errors.Is(err, checkpoint.ErrNoJob) {
+			t.Fatalf("a job's state is there: %v", err)
+		}
+	}
+	j.server(0)
+	files, err := os.ReadDir(folder + ".aside")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files are aside: %v", len(files), err)
+	}
+	for _, f := range files {
+		if err := os.Rename(filepath.Join(folder+".aside", f.Name()), filepath.Join(folder, f.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.worker(0, 2)
+	produce(t, cl, 0, 50)
+	ends[0] += 50
+	j.waitApplied(ends)
+	j.checkOnce(readLog(t, c, ends), nil)
+}
+
 // A server that cannot start ends when it is asked to.
 func TestServerThatCannotStartEndsWhenAsked(t *testing.T) {
 	spec := jobSpec(t, broker(t, 1), func(s *rpc.TrainSpec) { s.Servers = 1 })

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -191,9 +193,10 @@ func stopServer(srv *grpc.Server) {
 	}
 }
 
-// loadJob reads the job's state. Server 0 makes it when there is none; the others wait for it.
+// loadJob reads the job's state. Server 0 makes it when there never was one; the others wait for it.
 func (p *serverProcess) loadJob(ctx context.Context) (fresh bool, err error) {
 	for waited := false; ; {
+		remains := rpc.Remains(p.store.Root()) // before the state is looked for, which comes first where it is made
 		p.job, err = p.store.LoadJob()
 		if err == nil && p.established() {
 			return fresh, p.checkJob()
@@ -202,6 +205,9 @@ func (p *serverProcess) loadJob(ctx context.Context) (fresh bool, err error) {
 			return false, err
 		}
 		if p.index == 0 {
+			if err != nil && len(remains) > 0 { // one that is made now would win over the lost one even when that is back
+				return false, p.jobLost(remains)
+			}
 			if err := p.makeJob(ctx); err != nil {
 				return false, err
 			}
@@ -216,6 +222,13 @@ func (p *serverProcess) loadJob(ctx context.Context) (fresh bool, err error) {
 			return false, err
 		}
 	}
+}
+
+// jobLost says what the loss of the job's state means.
+func (p *serverProcess) jobLost(remains []string) error {
+	return fmt.Errorf("parameter server %d: %w: the job's state is missing from %s, and without it what is left of the checkpoint (%s) cannot be used. Bring its file back from a backup, "+
+		"which is taken up within seconds; or give the model up: kale stop -force %[5]s, remove %[6]s, and kale forget %[5]s; the next run begins a new one", p.index, ps.ErrUnrestorable,
+		filepath.Join(p.store.Root(), rpc.JobStateFolder), strings.Join(remains, ", "), p.spec.GetJob(), p.store.Root())
 }
 
 // established says whether the job's state is the one that counts. Of two starts of server 0 on an empty folder, the one that loses may leave its state

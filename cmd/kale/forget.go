@@ -25,7 +25,10 @@ func forgetCommand(a *app) *cobra.Command {
 throughput model had learnt, its processes' logs, and how it was run. The job is then no longer in kale status.
 
 The checkpoint stays: kale run JOB.hcl goes on from it. To be rid of the model too, remove the checkpoint folder, which
-forget names: with its tablets go the job's token and shape.json, by which a scheduler knows a job that runs.`,
+forget names: with its tablets go the job's token and shape.json, by which a scheduler knows a job that runs.
+
+Where the checkpoint of a job that has trained is gone, as on a volume that is not mounted, no command begins a new model in its place:
+forget gives the lost one up.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.forget(cmd.Context(), args[0]) },
 	}

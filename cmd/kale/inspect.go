@@ -183,7 +183,7 @@ func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (diags hc
 			return diags, unfit
 		}
 		diags = append(diags, l.new(core.NotTakenUp(l.Job, l.dir, l.draft.Known))...)
-		diags = append(diags, l.new(core.CheckCheckpoint(l.Job))...)
+		diags = append(diags, l.new(slices.Concat(core.CheckCheckpoint(l.Job), core.CheckModel(l.Job, l.dir)))...)
 	}
 	if !l.draft.Known("backend") {
 		l.omit(block)

@@ -242,6 +242,18 @@ func TestLife(t *testing.T) {
 	traffic.end()
 
 	folder := filepath.Join(dir, "checkpoints", "life")
+	if err := os.Rename(folder, folder+".away"); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range [][]string{{"validate", "life"}, {"doctor", "life", "-no-probe"}, {"plan", "life"}, {"run", "life"}} {
+		r := s.run(command...)
+		if says := strings.Join(strings.Fields(r.out+r.err), " "); r.code != exitFailed || !strings.Contains(says, "To give the model up: kale forget life;") {
+			t.Errorf("%s without the checkpoint: exit code %d, %s%s", command[0], r.code, r.out, r.err)
+		}
+	}
+	if err := os.Rename(folder+".away", folder); err != nil {
+		t.Fatal(err)
+	}
 	if r := s.must("forget", "life"); !strings.Contains(r.out, "its checkpoint stays in "+folder) {
 		t.Errorf("forget: %s", r.out)
 	}

@@ -46,10 +46,11 @@ func (p Patient) checkpoints(context.Context) []Finding {
 	if f.State == OK && kindOf(dir) == inMemory {
 		f = f.but(Warn, "It is in memory (tmpfs): the model is lost when this machine starts again. Use a folder on a disk.")
 	}
-	if p.unsound("stream.topic", "features", "model", "servers") {
-		return []Finding{f}
+	diags := core.CheckModel(p.Job, p.StateDir)
+	if !p.unsound("stream.topic", "features", "model", "servers") {
+		diags = append(diags, core.CheckCheckpoint(p.Job)...)
 	}
-	if diags := core.CheckCheckpoint(p.Job); len(diags) > 0 {
+	if len(diags) > 0 {
 		return append([]Finding{f}, judged("checkpoint", diags, Finding{})...)
 	}
 	return []Finding{f}

@@ -1,0 +1,129 @@
+package core
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// stoppedAfter is a job that has trained so many records and was stopped in order, with a last snapshot.
+func stoppedAfter(t *testing.T, records uint64) *rig {
+	t.Helper()
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.chief.with(func(st *rpc.JobStatus) {
+		for _, sv := range st.Servers {
+			sv.Metrics.TrainedRecords = records
+		}
+		st.TrainedRecords = records
+	})
+	r.beat()
+	r.order("stop", 0)
+	r.stops()
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// A job that has trained does not begin a new model in silence where its checkpoint, or a part of it without which nothing can be restored, is gone: a run and a
+// plan are refused before anything is started, with what can be done. When it is back, the job goes on; when it is given up as they say, it begins.
+func TestGoneCheckpointIsNotBegunAnewInSilence(t *testing.T) {
+	r := stoppedAfter(t, 4000)
+	folder := CheckpointFolder(r.job)
+	unknown := t.TempDir() // the state folder of another machine
+	own := r.state
+	for name, c := range map[string]struct {
+		lose  []string // below the folder; "" is all of it
+		empty bool     // an empty folder is there in its place
+		state string
+		says  []string
+	}{
+		"all of it":                       {[]string{""}, false, own, []string{"has trained 4,000 records, and there is no checkpoint in " + folder + " any more. Mount the folder", "give the model up: kale forget ctr;"}},
+		"what is in it":                   {[]string{""}, true, own, []string{"there is no checkpoint in " + folder, "give the model up: kale forget ctr;"}},
+		"what the model is in":            {[]string{"job", "tablets"}, false, own, []string{filepath.Join(folder, "job") + " is lost", "(chief, shape.json, token)", "remove " + folder + ", and kale forget ctr;"}},
+		"the tablets":                     {[]string{"tablets"}, false, own, []string{"no snapshot is in " + filepath.Join(folder, "tablets") + " any more", "remove " + folder + ", and kale forget ctr;"}},
+		"the job's state":                 {[]string{"job"}, false, unknown, []string{"It has run before, and " + filepath.Join(folder, "job") + " is lost", "(chief, shape.json, tablets, token)", "remove " + folder + ";"}},
+		"the job's state and the tablets": {[]string{"job", "tablets"}, false, unknown, []string{"remove " + folder + ";"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, part := range c.lose {
+				path := filepath.Join(folder, part)
+				if err := os.Rename(path, path+".away"); err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := errors.Join(os.RemoveAll(path), os.Rename(path+".away", path)); err != nil {
+						t.Error(err)
+					}
+				}()
+			}
+			if c.empty {
+				if err := os.Mkdir(folder, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.state = c.state
+			s, diags, err := Open(t.Context(), r.options("run"))
+			if err != nil || s != nil || !diags.HasErrors() {
+				t.Fatalf("opened: %v, %v, %v", s, diags, err)
+			}
+			d := diags[0]
+			if d.Subject == nil || *d.Subject != r.job.Range("checkpoint.dir") {
+				t.Errorf("points at %v", d.Subject)
+			}
+			for _, text := range c.says {
+				if !strings.Contains(d.Detail, text) {
+					t.Errorf("says %q, want %q", d.Detail, text)
+				}
+			}
+			r.wantCalls()
+			if _, diags, err := NewPreview(t.Context(), r.options("run")); err != nil || !diags.HasErrors() {
+				t.Errorf("a preview does not say so: %v, %v", diags, err)
+			}
+		})
+	}
+	r.state = own
+	r.open("run") // all is back
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.RemoveAll(folder), os.RemoveAll(r.state)); err != nil { // as kale forget does
+		t.Fatal(err)
+	}
+	r.open("run")
+}
+
+// Who never trained has nothing to lose: neither a job that was stopped before, nor one of which claims are left, which a server makes before it asks the brokers
+// where the stream starts. Nor has one that begins a new model in another folder, whatever it had trained in the last.
+func TestNothingIsGoneOfWhatNeverWas(t *testing.T) {
+	r := stoppedAfter(t, 0)
+	folder := CheckpointFolder(r.job)
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	r.open("run")
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	claims := filepath.Join(folder, "claims")
+	if err := errors.Join(os.MkdirAll(claims, 0o755), os.Mkdir(filepath.Join(folder, "job"), 0o755), os.WriteFile(filepath.Join(claims, "00000000000000000001"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	r.open("run")
+
+	r = stoppedAfter(t, 4000)
+	r.job.Checkpoint.Dir = t.TempDir()
+	r.open("run")
+	if err := r.s.save(); err != nil { // and it is killed before it has a chief
+		t.Fatal(err)
+	}
+	r.reopen()
+	if r.s.want.Totals != nil {
+		t.Errorf("what the other checkpoint had is told as this one's: %+v", r.s.want.Totals)
+	}
+}
