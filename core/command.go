@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/pool"
 )
 
 // ErrNotRunning says that the scheduler's loop has ended.
@@ -55,6 +56,9 @@ func (s *Scheduler) obey(ctx context.Context, c command) error {
 		return err
 	}
 	s.tickAt, s.undecided = time.Time{}, true // decide at once, or as soon as it is known what there is
+	if p := s.opt.Pool; p != nil && c.Kind == "scale" && !s.want.Manual.Paused {
+		p.tell(s.job.Name, func(j *pool.Job) { j.Ask = c.Target })
+	}
 	s.showOrder()
 	return nil
 }
@@ -67,6 +71,9 @@ func (s *Scheduler) showOrder() {
 	}
 	v := *old // views are replaced, never changed
 	v.Manual, v.PausedSince, v.Stopping, v.State = s.want.Manual, s.want.pausedSince(), s.want.Stopping, s.stateOf(s.lastSample)
+	if s.opt.Pool != nil {
+		v.Pool = s.opt.Pool.share(s.job.Name)
+	}
 	s.view.Store(&v)
 }
 

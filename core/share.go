@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -211,12 +212,24 @@ func (p *PoolShare) Within(decide func(plan.Observation) plan.Decision, obs plan
 	case short:
 		obs.Limits.Max, obs.Limits.Min = min(obs.Limits.Max, p.May), min(obs.Limits.Min, p.May)
 		obs.Limits.Why = "pool " + p.String()
-		d = decide(obs)
+		wants := d.Reason
+		if d = decide(obs); d.Target == p.May && !strings.Contains(d.Reason, obs.Limits.Why) {
+			// What is narrow is the pool's part, and not what the job file allows, of which the policy speaks.
+			d.Source, d.Reason = "pool", fmt.Sprintf("no more than %s by pool %s; without that: %s", job.Count(p.May, "worker"), p, wants)
+		}
 	}
 	if short || p.Short() > 0 {
 		d.Hold = append(slices.Clone(d.Hold), p.held())
 	}
 	return obs, d
+}
+
+// Keeps says what the pool makes of an order to have so many workers, "" where it gives them.
+func (p *PoolShare) Keeps(target int) string {
+	if p == nil || p.Goal >= target {
+		return ""
+	}
+	return fmt.Sprintf("for now pool %q makes that %d: %d of its %d GPUs are held, and %s %s", p.Pool, p.Goal, p.Held, p.Size, p.Job.Name, p.Why)
 }
 
 // held is how a decision says that the pool gives less than is asked for.

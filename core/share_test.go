@@ -149,6 +149,43 @@ func TestPriorityTakesByDrainAndGivesBack(t *testing.T) {
 	p.until("a has 1 again and b has 3", 1, 3)
 }
 
+// A decision that the pool makes smaller says so first, and not that the part that is left is all that the job file allows.
+func TestADecisionNamesThePoolThatNarrowsIt(t *testing.T) {
+	params := plan.Observation{Limits: plan.Limits{Min: 1, Max: 8}}
+	decide := func(o plan.Observation) plan.Decision {
+		if o.Limits.Max == 8 {
+			return plan.Decision{Target: 3, Current: 2, Source: "forecast", Reason: "the plan needs 3 workers"}
+		}
+		return plan.Decision{Target: o.Limits.Max, Current: 2, Source: "forecast", Reason: fmt.Sprintf("more than any %d to %d workers train: saturated", o.Limits.Min, o.Limits.Max)}
+	}
+	share := PoolShare{Pool: "main", Size: 4, Held: 4, Why: "asks for 3, is guaranteed 1, holds 2; gets 1 of the pool's 4, beside a of higher priority"}
+	share.Job.Name, share.Ask, share.Limit, share.May, share.Goal = "b", 3, 8, 1, 1
+	_, d := share.Within(decide, params, decide(params))
+	want := `no more than 1 worker by pool "main", 4 of its 4 GPUs are held: b asks for 3, is guaranteed 1, holds 2; gets 1 of the pool's 4, beside a of higher priority; ` +
+		"without that: the plan needs 3 workers"
+	if d.Target != 1 || d.Source != "pool" || d.Reason != want {
+		t.Errorf("%d by %s: %s", d.Target, d.Source, d.Reason)
+	}
+}
+
+// Who orders more workers than the pool gives can be told at once what comes of it.
+func TestAnOrderBeyondThePoolsPart(t *testing.T) {
+	p := newParty(t, partyPool, "a", "b")
+	a, b := p.rigs[0], p.rigs[1]
+	a.order("scale", 3)
+	b.order("scale", 1)
+	p.until("a has 3 and b has 1", 3, 1)
+	b.order("scale", 4)
+	want := `for now pool "main" makes that 1: 4 of its 4 GPUs are held, and b asks for 4, is guaranteed 1, holds 1; gets 1 of the pool's 4, beside a of higher priority`
+	if got := b.s.View().Pool.Keeps(4); got != want {
+		t.Errorf("b: %s", got)
+	}
+	a.order("scale", 2)
+	if got := a.s.View().Pool.Keeps(2); got != "" {
+		t.Errorf("a: %s", got)
+	}
+}
+
 // A job that asks for less than it has gives way to itself: nothing of a pool that has room is felt.
 func TestAPoolWithRoomIsNotFelt(t *testing.T) {
 	p := newParty(t, strings.Replace(partyPool, "gpus = 4", "gpus = 16", 1), "a", "b")

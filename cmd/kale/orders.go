@@ -79,6 +79,13 @@ func (a *app) order(ctx context.Context, arg string, o core.Order, taken string)
 	} else if err != nil {
 		return a.asked(name, err)
 	}
+	if o.Kind == "scale" {
+		if v, err := c.Status(ctx); err == nil && v.Manual.Target == o.Target { // the order holds, whoever can be asked what comes of it
+			if less := v.Pool.Keeps(o.Target); less != "" {
+				taken += "; " + less
+			}
+		}
+	}
 	fmt.Fprintf(a.out, "job %q: %s\n", name, taken)
 	return nil
 }
