@@ -40,6 +40,8 @@ type desired struct {
 	ServerRenewal     *ServerRenewal  `json:"server_renewal,omitempty"`
 	LastServerRenewal *ServerRenewal  `json:"last_server_renewal,omitempty"`
 	ServerPauses      []time.Duration `json:"server_pauses,omitempty"`
+	// HandOvers tell of the last processes that others took over from before the cluster ended them, oldest first.
+	HandOvers []Note `json:"hand_overs,omitempty"`
 	// Draining are the workers on their way out.
 	Draining []leaving `json:"draining,omitempty"`
 	// Rescale is the one under way.

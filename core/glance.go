@@ -144,7 +144,7 @@ func (g *Glance) read(dir string) (want *desired, err error) {
 	if g.Rollbacks, err = RecentRollbacks(st, g.Now); err != nil {
 		return nil, err
 	}
-	g.Notes = notes(g.Now, g.Rollbacks, d.Growth)
+	g.Notes = notes(g.Now, g.Rollbacks, &d)
 	g.Decision, g.LastChange, err = lastRecords(st)
 	return &d, err
 }

@@ -31,6 +31,10 @@ type seen struct {
 	chief    *rpc.JobStatus
 	chiefErr error
 	progress *rpc.AdvancesResponse
+	// workerRoom and serverRoom say whether there is a place for one more; nil: not asked, or not known.
+	workerRoom, serverRoom *room
+	// moving is why the chief is away, where that is planned.
+	moving string
 	// cannotStart are the servers that say in the checkpoint folder why they cannot start.
 	cannotStart []rpc.RestoreRecord
 	// modelGone: the job has trained, and what it keeps in its checkpoint folder is not there any more.
@@ -41,9 +45,7 @@ type seen struct {
 	util      float64
 	utilKnown bool
 	inventory *backend.Inventory // nil: not asked, or not known
-	fits      bool               // the cluster has a place for one more worker; asked while some found none
-	fitsKnown bool
-	leaseErr  error // why nothing may be touched
+	leaseErr  error              // why nothing may be touched
 }
 
 // look asks Kafka, the chief and the backend at the same time.
@@ -52,6 +54,9 @@ func (s *Scheduler) look(asked context.Context) *seen {
 	defer cancel()
 	n := &seen{at: time.Now()}
 	trained := s.want.Trained && !s.want.Stopped
+	if v := s.want.ServerRenewal; v != nil && v.Index == 0 && !v.Released.IsZero() {
+		n.moving = "parameter server 0 is renewed, and the chief with it: " + v.String()
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		n.ends, n.endsErr = s.kafka.Ends(ctx)
@@ -74,8 +79,12 @@ func (s *Scheduler) look(asked context.Context) *seen {
 			}
 		})
 	}
-	if h := s.want.Ceiling; h != nil && h.Max > 0 {
-		wg.Go(func() { n.fits, n.fitsKnown = s.onePlaceMore(ctx) })
+	worker, server := s.asksRoom()
+	if worker {
+		wg.Go(func() { n.workerRoom = s.roomFor(ctx, s.want.Workers, s.loads.worker) })
+	}
+	if server {
+		wg.Go(func() { n.serverRoom = s.roomFor(ctx, s.want.Servers, s.loads.server) })
 	}
 	wg.Wait()
 	n.cannotStart = append(n.cannotStart, s.troubledServers(n)...)
@@ -84,7 +93,7 @@ func (s *Scheduler) look(asked context.Context) *seen {
 		return n // the scheduler ends: silence means nothing
 	}
 	s.note(&s.kafkaDown, n.endsErr, "Kafka")
-	if s.begun() || !silent(n.chiefErr) {
+	if s.begun() && n.moving == "" || !silent(n.chiefErr) {
 		s.note(&s.chiefDown, n.chiefErr, "the chief")
 	}
 	s.note(&s.backendDown, n.listErr, "the backend")
@@ -233,6 +242,8 @@ func (n *seen) unknown(started bool) string {
 	case started && status.Code(n.chiefErr) == codes.Unauthenticated:
 		return "the chief refuses this scheduler: the job was started with another token, which is lost with the scheduler's state and its checkpoint folder's; " +
 			"training goes on, but only kale stop -force and a new kale run bring it back under control"
+	case n.chiefErr != nil && started && n.moving != "" && silent(n.chiefErr):
+		return n.moving
 	case n.chiefErr != nil && started:
 		return "the chief does not answer: " + n.chiefErr.Error()
 	}

@@ -37,16 +37,30 @@ func (s *Scheduler) noteGrowth(now time.Time) (changed bool) {
 	return true
 }
 
+// handOversKept is how many are told of.
+const handOversKept = 50
+
+// remember keeps what is told of a process that another one took over from.
+func (d *desired) remember(n Note) {
+	d.HandOvers = append(d.HandOvers, n)
+	d.HandOvers = slices.Clone(d.HandOvers[max(0, len(d.HandOvers)-handOversKept):])
+}
+
 // notes are what happened in the last day, the oldest first. Rollbacks under way are problems.
-func notes(now time.Time, rollbacks []Rollback, g *growth) []Note {
+func notes(now time.Time, rollbacks []Rollback, d *desired) []Note {
 	var out []Note
 	for _, r := range rollbacks {
 		if !r.UnderWay() && now.Sub(r.At) < rollbackShown {
 			out = append(out, Note{r.At, r.String()})
 		}
 	}
-	if g != nil && now.Sub(g.At) < rollbackShown {
+	if g := d.Growth; g != nil && now.Sub(g.At) < rollbackShown {
 		out = append(out, Note{g.At, g.String()})
+	}
+	for _, n := range d.HandOvers {
+		if now.Sub(n.At) < rollbackShown {
+			out = append(out, n)
+		}
 	}
 	slices.SortStableFunc(out, func(a, b Note) int { return a.At.Compare(b.At) })
 	return out

@@ -99,7 +99,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 	if s.opt.Pool != nil {
 		v.Pool = s.opt.Pool.share(j.Name)
 	}
-	v.Stuck, v.Notes = s.stuck(), notes(now, s.rollbacks, s.want.Growth)
+	v.Stuck, v.Notes = s.stuck(), notes(now, s.rollbacks, s.want)
 	if v.State == StateCannotStart {
 		v.Cause = s.cannotStart()
 	}

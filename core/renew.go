@@ -27,7 +27,10 @@ type Renewed struct {
 	Successor string           `json:"successor"`
 	Cause     backend.EndCause `json:"cause"`
 	Deadline  time.Time        `json:"deadline"`
-	At        time.Time        `json:"at"` // when the worker was asked to leave, or was found to have ended
+	// From and To are the nodes of the two, empty where they are not known.
+	From string    `json:"from,omitempty"`
+	To   string    `json:"to,omitempty"`
+	At   time.Time `json:"at"` // when the worker was asked to leave, or was found to have ended
 	// Warm says that the successor was ready by then, so that capacity did not dip.
 	Warm bool `json:"warm"`
 }
@@ -42,7 +45,7 @@ func (v *Renewed) String() string {
 	if v.At.After(v.Deadline) {
 		when = "after"
 	}
-	return fmt.Sprintf("%s gave way to %s%s, %v %s %v could end it, from %s on", v.Worker, v.Successor, how, v.At.Sub(v.Deadline).Abs().Round(time.Second), when, v.Cause, v.Deadline.Format("15:04:05"))
+	return fmt.Sprintf("%s gave way to %s%s%s, %v %s %v could end it, from %s on", v.Worker, v.Successor, moved(v.From, v.To), how, v.At.Sub(v.Deadline).Abs().Round(time.Second), when, v.Cause, v.Deadline.Format("15:04:05"))
 }
 
 // wantedRanks are those of the wanted workers and of successors, ascending.
@@ -71,7 +74,7 @@ func (s *Scheduler) renew(now time.Time) error {
 	for _, t := range terms {
 		due := !starts[t.place].After(now)
 		early := t.cause == backend.EndDrain // who drains a node waits until it is empty
-		busy := s.want.ServerRenewal != nil || s.unsteady() >= s.renewedAtOnce()
+		busy := s.serverAway() || s.unsteady() >= s.renewedAtOnce()
 		if t.place.Role != backend.RoleWorker || !due && !early || busy && now.Before(t.last()) {
 			continue
 		}
@@ -157,7 +160,7 @@ func (s *Scheduler) handOver(now time.Time) (changed bool) {
 		}
 		latest := s.latestLeave(v)
 		switch {
-		case s.isReady(v.Successor) && s.want.ServerRenewal == nil:
+		case s.isReady(v.Successor) && !s.serverAway():
 			s.lg.Info("a worker is renewed", "workload", workerID(v.Rank, v.Generation).String(), "by", v.Cause.String(), "successor", v.Successor, "before_deadline", v.Deadline.Sub(now).Round(time.Second))
 		case !found || !st.State.Live():
 			s.lg.Warn("a worker ended before its successor was ready", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
@@ -184,9 +187,11 @@ func (s *Scheduler) hasNoPlace(rank int) bool {
 
 // renewed keeps for people what became of a renewal.
 func (s *Scheduler) renewed(v renewal, generation uint64, now time.Time, warm bool) {
+	old, next := workerID(v.Rank, v.Generation), workerID(v.Successor, generation)
 	s.want.LastRenewal = &Renewed{
-		Worker: workerID(v.Rank, v.Generation).String(), Successor: workerID(v.Successor, generation).String(), Cause: v.Cause, Deadline: v.Deadline, At: now, Warm: warm,
+		Worker: old.String(), Successor: next.String(), Cause: v.Cause, Deadline: v.Deadline, From: s.nodeOf(old), To: s.nodeOf(next), At: now, Warm: warm,
 	}
+	s.want.remember(Note{now, s.want.LastRenewal.String()})
 }
 
 // isReady says that the worker that is wanted under a rank is ready with the chief of now.

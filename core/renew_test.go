@@ -78,6 +78,9 @@ func TestWalltimeIsRenewedWarm(t *testing.T) {
 	if got := r.chief.asked(); !slices.Equal(got, []string{"worker-1"}) {
 		t.Errorf("asked to drain: %v", got)
 	}
+	if _, err := r.note("worker-1-g1 gave way to worker-3-g1"); err != nil {
+		t.Error(err)
+	}
 	if !slices.Equal(r.s.want.Ranks, []int{0, 2, 3}) || r.s.want.Target != 3 || len(r.s.want.Renewals) > 0 {
 		t.Errorf("wanted are %+v", r.s.want)
 	}

@@ -21,6 +21,13 @@ type ServerRenewal struct {
 	// Incarnation is the old one's, as the chief knew it.
 	Incarnation uint64    `json:"incarnation"`
 	Begun       time.Time `json:"begun"`
+	// From and To are the nodes of the two, empty where they are not known.
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
+	// NoRoom is why the cluster has no place for the successor now, so that the old one stays; "": it has one.
+	NoRoom string `json:"no_room,omitempty"`
+	// ends says that the cluster may end it any moment.
+	ends bool
 	// Released is when it was asked to end, after a snapshot; Done when the chief had heard of its successor.
 	Released time.Time `json:"released,omitzero"`
 	Done     time.Time `json:"done,omitzero"`
@@ -34,6 +41,9 @@ type ServerRenewal struct {
 func (v *ServerRenewal) String() string {
 	id := fmt.Sprintf("ps-%d", v.Index)
 	switch {
+	case v.Released.IsZero() && v.NoRoom != "":
+		return fmt.Sprintf("a place for the successor of %s, which %v may end from %s on (%s); it trains on in its own until there is one%s",
+			id, v.Cause, v.Deadline.Format("15:04:05"), v.NoRoom, v.atTheLatest())
 	case v.Released.IsZero():
 		return fmt.Sprintf("a snapshot, before %s is renewed (%v may end it from %s on)", id, v.Cause, v.Deadline.Format("15:04:05"))
 	case v.Done.IsZero():
@@ -43,10 +53,27 @@ func (v *ServerRenewal) String() string {
 	if !v.Followed {
 		most = "at most "
 	}
-	return fmt.Sprintf("%s before %v could end it, from %s on; training paused for %s%s", id, v.Cause, v.Deadline.Format("15:04:05"), most, job.Length(v.Paused))
+	return fmt.Sprintf("%s%s before %v could end it, from %s on; training paused for %s%s", id, moved(v.From, v.To), v.Cause, v.Deadline.Format("15:04:05"), most, job.Length(v.Paused))
 }
 
-// renewServers replaces one parameter server at a time before its walltime ends: a snapshot, an orderly end with what was trained since, a higher generation.
+// atTheLatest says until when a server without a place for its successor stays.
+func (v *ServerRenewal) atTheLatest() string {
+	if v.Cause == backend.EndDrain { // which ends nobody by itself
+		return ", and leaves at that time at the latest"
+	}
+	return ", or until it is ended"
+}
+
+// moved says from where to where, where that is known.
+func moved(from, to string) string {
+	if from == "" || to == "" || from == to {
+		return ""
+	}
+	return fmt.Sprintf(" (from node %s to %s)", from, to)
+}
+
+// renewServers replaces one parameter server at a time before its walltime ends: a snapshot, an orderly end with what was trained since, a higher generation. It
+// begins when the cluster has a place for the successor beside it: what the old one gives up goes to whoever is the next in the cluster's queue.
 func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
 	if s.job.Autoscale.Mode == job.ModeObserve {
 		return nil
@@ -60,18 +87,25 @@ func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
 		s.want.ServerRenewal = v
 		return s.save()
 	}
-	id := backend.ID{Role: backend.RoleServer, Rank: v.Index, Generation: v.Generation}
+	id := serverID(v.Index, v.Generation)
 	st, found := s.seen.allocation(id)
 	gone := !found || !st.State.Live()
 	switch {
 	case s.want.Servers[v.Index] > v.Generation:
 		return s.serverIsBack(v, now)
 	case gone:
-		s.want.Servers[v.Index] = v.Generation + 1
+		s.want.Servers[v.Index], v.NoRoom = v.Generation+1, ""
 		if v.Released.IsZero() { // it ended before it was asked to
 			v.Released = now
 		}
 		return s.save()
+	case v.Released.IsZero() && st.Deadline.IsZero() && st.State == backend.StateRunning:
+		s.lg.Info("the cluster lets a parameter server go on after all", "server", v.Index, "was_to_end_by", v.Cause.String())
+		s.serverSnapshot.end()
+		s.want.ServerRenewal = nil
+		return s.save()
+	case v.Released.IsZero() && s.keepsItsPlace(v, now):
+		return nil
 	case v.Released.IsZero() && s.worthASnapshot(ctx, v, st, now):
 		return nil
 	}
@@ -88,8 +122,26 @@ func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
 	return nil
 }
 
+// keepsItsPlace says that a server stays although it is due, because the cluster has no place for its successor. What a walltime or a preemption ends stays until
+// then: it is asked to end in good time, and ends in order.
+func (s *Scheduler) keepsItsPlace(v *ServerRenewal, now time.Time) bool {
+	r := s.seen.serverRoom
+	v.NoRoom = ""
+	if r == nil || r.fits || v.Cause == backend.EndDrain && !now.Before(v.Deadline.Add(-2*s.snapshotTime(v.Index)-2*s.job.Autoscale.Watch)) {
+		return false
+	}
+	v.NoRoom, v.ends = r.why, !now.Before(v.Deadline)
+	return true
+}
+
+// serverAway says that a parameter server is being replaced, or is about to be.
+func (s *Scheduler) serverAway() bool {
+	v := s.want.ServerRenewal
+	return v != nil && v.NoRoom == ""
+}
+
 // dueServer is the next server that has to be renewed, nil when none has. While workers hand over it waits, for a third of its time: what it has left then is
-// what it takes, without the safety.
+// what it takes, without the safety. Who drains a node waits until it is empty: from there it moves as soon as there is a place elsewhere.
 func (s *Scheduler) dueServer(now time.Time) *ServerRenewal {
 	if s.seen.chiefErr != nil || s.seen.chief.GetInGrace() {
 		return nil
@@ -97,7 +149,8 @@ func (s *Scheduler) dueServer(now time.Time) *ServerRenewal {
 	terms, starts := s.walltimes(now)
 	var due *term
 	for _, t := range terms {
-		if t.place.Role == backend.RoleServer && !starts[t.place].After(now) && (due == nil || starts[t.place].Before(starts[due.place])) {
+		early := t.cause == backend.EndDrain && s.seen.serverRoom != nil && s.seen.serverRoom.fits
+		if t.place.Role == backend.RoleServer && (early || !starts[t.place].After(now)) && (due == nil || starts[t.place].Before(starts[due.place])) {
 			due = &t
 		}
 	}
@@ -105,7 +158,10 @@ func (s *Scheduler) dueServer(now time.Time) *ServerRenewal {
 		return nil
 	}
 	i := due.place.Rank
-	return &ServerRenewal{Index: i, Generation: s.want.Servers[i], Deadline: due.deadline, Cause: due.cause, Incarnation: s.serverInfo(i).GetInfo().GetIncarnation(), Begun: now}
+	return &ServerRenewal{
+		Index: i, Generation: s.want.Servers[i], Deadline: due.deadline, Cause: due.cause, Incarnation: s.serverInfo(i).GetInfo().GetIncarnation(), Begun: now,
+		From: s.nodeOf(serverID(i, s.want.Servers[i])),
+	}
 }
 
 // handsOver says that a worker is being replaced or leaves.
@@ -164,12 +220,13 @@ func (s *Scheduler) serverIsBack(v *ServerRenewal, now time.Time) error {
 		return nil
 	}
 	done := *v
-	done.Done = now
+	done.Done, done.To = now, s.nodeOf(serverID(v.Index, s.want.Servers[v.Index]))
 	if done.Paused, done.Followed = s.progress.gap(v.Released, now, v.Released.Add(-10*s.job.SLO.MaxLag), s.arrivals.EnteredAt); !done.Followed {
 		done.Paused = now.Sub(v.Released)
 	}
 	s.want.ServerPauses = keepLast(s.want.ServerPauses, now.Sub(v.Released))
 	s.want.ServerRenewal, s.want.LastServerRenewal = nil, &done
+	s.want.remember(Note{now, "renewed " + done.String()})
 	s.lg.Info("a parameter server is renewed", "server", v.Index, "paused", done.Paused.Round(time.Millisecond), "followed", done.Followed)
 	return s.save()
 }
@@ -177,5 +234,33 @@ func (s *Scheduler) serverIsBack(v *ServerRenewal, now time.Time) error {
 // serverLeaves says that a server's process ends because it is renewed: that is no trouble.
 func (s *Scheduler) serverLeaves(id backend.ID) bool {
 	v := s.want.ServerRenewal
-	return v != nil && id.Role == backend.RoleServer && id.Rank == v.Index && id.Generation == v.Generation && !v.Released.IsZero()
+	return v != nil && id.Role == backend.RoleServer && id.Rank == v.Index && id.Generation == v.Generation && (!v.Released.IsZero() || v.ends)
+}
+
+func serverID(index int, generation uint64) backend.ID {
+	return backend.ID{Role: backend.RoleServer, Rank: index, Generation: generation}
+}
+
+// nodeOf is where a process runs, "" when that is not known.
+func (s *Scheduler) nodeOf(id backend.ID) string {
+	st, _ := s.seen.allocation(id)
+	return st.Node
+}
+
+// drainWaits says of a server on a node that is being drained when it moves and what that costs, "" of any other.
+func (s *Scheduler) drainWaits(index int) string {
+	id := serverID(index, s.want.Servers[index])
+	st, found := s.seen.allocation(id)
+	if v := s.want.ServerRenewal; !found || !st.State.Live() || st.EndCause != backend.EndDrain || v != nil && v.Index == index {
+		return ""
+	}
+	when := "when another node has a place for it"
+	switch r := s.seen.serverRoom; {
+	case r != nil && r.fits:
+		when = "when no worker hands over"
+	case r != nil:
+		when += " (" + r.why + ")"
+	}
+	return fmt.Sprintf("%s to leave node %s, which is being drained: it moves %s, by %s at the latest; training then pauses for about %s",
+		id, st.Node, when, st.Deadline.Format("15:04"), job.Length(measured(s.want.ServerPauses, assumedServerPause).Value))
 }

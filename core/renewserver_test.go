@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/rpc"
 )
 
@@ -146,4 +147,143 @@ func TestServersRenewOneAfterTheOther(t *testing.T) {
 		}
 	}
 	r.mustBeLive("ps-0-g2 ps-1-g2 worker-0-g1")
+}
+
+// full is a rig whose server 1 is to leave in an hour, for a cause, while the cluster has no place for another one, and two workers of which none has to.
+func full(t *testing.T, in time.Duration, cause backend.EndCause) (*rig, *fitting) {
+	t.Helper()
+	f := &fitting{}
+	r := newRig(t, rigOptions{wrap: func(b backend.Backend) backend.Backend { f.Backend = b; return f }})
+	r.started(2)
+	r.serverIs(0, true, 5)
+	r.serverIs(1, true, 6)
+	if err := r.cluster.SetEnd("ctr", server(1, 1), r.now.Add(in), cause); err != nil {
+		t.Fatal(err)
+	}
+	r.beats(3)
+	return r, f
+}
+
+// A server keeps its place until there is one for its successor: what it gave up would go to who is next in the queue. Without one it stays until the cluster
+// ends it, which lets it end in order; meanwhile workers hand over as ever.
+func TestServerKeepsItsPlaceUntilThereIsAnother(t *testing.T) {
+	r, f := full(t, 10*time.Minute, backend.EndWalltime)
+	end := r.now.Add(10 * time.Minute)
+	r.now = end.Add(-40 * time.Second)
+	for r.now.Before(end.Add(20 * time.Second)) {
+		r.beat()
+		if v := r.s.want.ServerRenewal; r.live() != "ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1" || v == nil || !v.Released.IsZero() {
+			t.Fatalf("%v before its end live are %s, renewal %+v", end.Sub(r.now), r.live(), v)
+		}
+		if r.now.Before(end.Add(-35 * time.Second)) {
+			continue
+		}
+		if w := r.s.View().Waits; !strings.Contains(w, "a place for the successor of ps-1") || !strings.Contains(w, "3 jobs are before it") {
+			t.Fatalf("it waits for %q", w)
+		}
+		if r.s.serverAway() {
+			t.Fatal("no worker could hand over")
+		}
+	}
+	f.fits = true
+	r.until("there is room", r.isLive("ps-0-g1 ps-1-g2 worker-0-g1 worker-1-g1"))
+	r.wantCalls("release ps-1-g1 drained", "ensure ps-1-g2")
+}
+
+// What the cluster ends while it waits for a place is replaced in the queue, and that is no trouble.
+func TestServerIsEndedWithoutAnotherPlace(t *testing.T) {
+	r, _ := full(t, 30*time.Second, backend.EndWalltime)
+	end := r.now.Add(30 * time.Second)
+	for !r.now.After(end) {
+		r.beat()
+	}
+	if err := r.cluster.Exit("ctr", server(1, 1), 0); err != nil {
+		t.Fatal(err)
+	}
+	r.beats(2)
+	r.mustBeLive("ps-0-g1 ps-1-g2 worker-0-g1 worker-1-g1")
+	r.serverIs(1, true, 9)
+	r.beat()
+	if v := r.s.View().ServerRenewal; v == nil || v.Done.IsZero() || len(r.s.View().Problems) > 0 {
+		t.Errorf("renewal %+v, problems %q", v, r.s.View().Problems)
+	}
+}
+
+// A server on a node that is being drained moves as soon as there is a place elsewhere, and until then it is said what it waits for.
+func TestServerLeavesADrainedNodeAtOnce(t *testing.T) {
+	r, f := full(t, time.Hour, backend.EndDrain)
+	r.wantCalls()
+	if w := r.s.View().Waits; !strings.Contains(w, "ps-1-g1 to leave node") || !strings.Contains(w, "being drained") || !strings.Contains(w, "3 jobs are before it") {
+		t.Errorf("it waits for %q", w)
+	}
+	f.fits = true
+	r.until("it has moved", r.isLive("ps-0-g1 ps-1-g2 worker-0-g1 worker-1-g1"))
+	r.wantCalls("release ps-1-g1 drained", "ensure ps-1-g2")
+	r.serverIs(1, true, 9)
+	r.beat()
+	if _, err := r.note("ps-1"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Where nothing else is free until then, it leaves when the time that a drain is given is over.
+func TestServerLeavesADrainedNodeInTime(t *testing.T) {
+	r, _ := full(t, time.Hour, backend.EndDrain)
+	end := r.now.Add(time.Hour)
+	r.now = end.Add(-time.Minute)
+	r.until("it has left", r.isLive("ps-0-g1 ps-1-g2 worker-0-g1 worker-1-g1"))
+	if !r.now.Before(end) {
+		t.Errorf("it left %v late", r.now.Sub(end))
+	}
+}
+
+// A drain that is taken back, or a walltime that is lifted, lets a server stay that waits for a place.
+func TestServerStaysAfterAll(t *testing.T) {
+	r, _ := full(t, 30*time.Second, backend.EndWalltime)
+	r.beats(24)
+	if r.s.want.ServerRenewal == nil {
+		t.Fatal("it is not being renewed")
+	}
+	if err := r.cluster.SetEnd("ctr", server(1, 1), time.Time{}, ""); err != nil {
+		t.Fatal(err)
+	}
+	r.beats(60)
+	r.wantCalls()
+	if v := r.s.want.ServerRenewal; v != nil {
+		t.Errorf("it is still being renewed: %+v", v)
+	}
+}
+
+// That the chief is away while the server that it is in is renewed is planned, and said so.
+func TestTheChiefIsAwayAsPlanned(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.serverIs(0, true, 5)
+	r.expire(2*time.Minute, server(0, 1))
+	r.now = r.now.Add(time.Minute)
+	r.until("it has left", r.isLive("ps-0-g2 ps-1-g1 worker-0-g1 worker-1-g1"))
+	r.chief.stop()
+	r.beats(2)
+	if _, err := r.problem("parameter server 0 is renewed, and the chief with it"); err != nil {
+		t.Error(err)
+	}
+	if p, err := r.problem("does not answer"); err == nil {
+		t.Errorf("it says %q", p)
+	}
+	r.chief.start()
+	r.serverIs(0, true, 9)
+	r.beat()
+	if _, err := r.note("renewed ps-0 before its walltime could end it"); err != nil {
+		t.Error(err)
+	}
+}
+
+// note is the first note of the view that contains a text.
+func (r *rig) note(text string) (string, error) {
+	for _, n := range r.s.View().Notes {
+		if strings.Contains(n.Text, text) {
+			return n.Text, nil
+		}
+	}
+	return "", fmt.Errorf("no note says %q: %+v", text, r.s.View().Notes)
 }

@@ -60,8 +60,8 @@ func (s *Scheduler) heedShortage(now time.Time) {
 		overdue = overdue || now.Sub(since) >= s.job.Autoscale.PlaceTimeout
 	}
 	s.want.Unplaced = waiting
-	if h := s.want.Ceiling; h != nil && h.Max > 0 && len(waiting) == 0 && len(s.want.Draining) == 0 && s.seen.fitsKnown && (h.Fits == nil || !s.seen.fits) {
-		c, fits := *h, s.seen.fits
+	if h := s.want.Ceiling; h != nil && h.Max > 0 && len(waiting) == 0 && len(s.want.Draining) == 0 && s.seen.workerRoom != nil && (h.Fits == nil || !s.seen.workerRoom.fits) {
+		c, fits := *h, s.seen.workerRoom.fits
 		c.Fits = &fits
 		s.want.Ceiling = &c
 	}
@@ -127,7 +127,7 @@ func (s *Scheduler) tryAgain(now time.Time) {
 	}
 	placed := s.placed()
 	inv := s.seen.inventory
-	room := inv != nil && inv.Free > h.Free && inv.Free >= max(1, s.job.Workers.GPUs) || h.Fits != nil && !*h.Fits && s.seen.fitsKnown && s.seen.fits
+	room := inv != nil && inv.Free > h.Free && inv.Free >= max(1, s.job.Workers.GPUs) || h.Fits != nil && !*h.Fits && s.seen.workerRoom != nil && s.seen.workerRoom.fits
 	if !room && placed <= h.Max && now.Before(h.Until) {
 		return
 	}
@@ -168,14 +168,35 @@ func (s *Scheduler) limits(l lag) plan.Limits {
 	return out
 }
 
-// onePlaceMore asks the backend whether one more worker could run now.
-func (s *Scheduler) onePlaceMore(ctx context.Context) (fits, known bool) {
+// room says whether the cluster had a place for one more process of a kind, beside all that runs, and why not.
+type room struct {
+	fits bool
+	why  string
+}
+
+// asksRoom says for which kinds of processes it is asked whether the cluster has a place for one more.
+func (s *Scheduler) asksRoom() (worker, server bool) {
+	h, v := s.want.Ceiling, s.want.ServerRenewal
+	worker = h != nil && h.Max > 0
+	server = v != nil && v.Released.IsZero() && s.want.Servers[v.Index] == v.Generation
+	for i := 0; s.seen != nil && i < s.job.Servers.Count; i++ {
+		st, found := s.seen.allocation(serverID(i, s.want.Servers[i]))
+		server = server || found && st.State.Live() && st.EndCause == backend.EndDrain
+	}
+	return worker, server
+}
+
+// roomFor asks the backend whether one more process of a kind could run now; nil: that is not known.
+func (s *Scheduler) roomFor(ctx context.Context, gens map[int]uint64, render func(rank int, generation uint64) backend.Workload) *room {
 	rank := 0
-	for taken := range s.want.Workers {
+	for taken := range gens {
 		rank = max(rank, taken+1) // one that nobody has: it would count as replaced, and what it holds as free
 	}
-	report, err := s.opt.Backend.Plan(ctx, s.job.Name, []backend.Workload{s.loads.worker(rank, supposed)})
-	return err == nil && report.Fits(), err == nil
+	report, err := s.opt.Backend.Plan(ctx, s.job.Name, []backend.Workload{render(rank, supposed)})
+	if err != nil {
+		return nil
+	}
+	return &room{fits: report.Fits(), why: Shortage(report)}
 }
 
 // asksInventory says whether anything is to be learnt from what the cluster has.

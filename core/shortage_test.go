@@ -225,7 +225,7 @@ type fitting struct {
 func (f *fitting) Plan(_ context.Context, _ string, ws []backend.Workload) (backend.Report, error) {
 	var report backend.Report
 	for _, w := range ws {
-		report.Placements = append(report.Placements, backend.Placement{ID: w.ID, Fits: f.fits})
+		report.Placements = append(report.Placements, backend.Placement{ID: w.ID, Fits: f.fits, Reason: "3 jobs are before it"})
 	}
 	return report, nil
 }

@@ -149,7 +149,7 @@ func TestGrownTopicIsNoted(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
 	}
-	if got := notes(want[0].At.Add(25*time.Hour), nil, r.s.want.Growth); len(got) > 0 {
+	if got := notes(want[0].At.Add(25*time.Hour), nil, r.s.want); len(got) > 0 {
 		t.Errorf("a day later: %v", got)
 	}
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ func (s *Scheduler) waits() string {
 	}
 	var what []string
 	for i := range s.job.Servers.Count {
-		if w := s.serverWaits(i); w != "" {
+		if w := cmp.Or(s.serverWaits(i), s.drainWaits(i)); w != "" {
 			what = append(what, w)
 		}
 	}
