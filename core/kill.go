@@ -33,7 +33,7 @@ func (s *Scheduler) releaseAll(ctx context.Context) error {
 			}
 		}
 		if err == nil && complete && len(ids) == 0 {
-			s.releaseFailed(ctx, list)
+			s.releaseEnded(ctx, list)
 			return nil
 		}
 		if len(ids) > 0 {

@@ -311,14 +311,18 @@ func TestStopBeforeTheChiefWasThere(t *testing.T) {
 	r.stops()
 }
 
-// What ended with its machine was never released, and is given up when the job is stopped, by force too: nothing is kept for one that is taken up again.
+// What ended with its machine, or by itself, was never released, and is given up when the job is stopped, by force too: nothing is kept for one that is taken up again.
 func TestStopReleasesWhatHadEnded(t *testing.T) {
 	for _, how := range []string{"stop", "stop by force", "kill"} {
 		t.Run(how, func(t *testing.T) {
 			r := newRig(t, rigOptions{})
 			r.started(2)
 			for _, st := range r.list() {
-				if err := r.cluster.SetState(r.job.Name, st.ID, backend.StateFailed, "the machine went down"); err != nil {
+				state, why := backend.StateFailed, "the machine went down"
+				if st.ID == worker(1, 1) {
+					state, why = backend.StateExited, "it ended with code 0: done"
+				}
+				if err := r.cluster.SetState(r.job.Name, st.ID, state, why); err != nil {
 					t.Fatal(err)
 				}
 			}

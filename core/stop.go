@@ -51,7 +51,7 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	}
 	servers, liveServers, liveWorkers := s.remaining()
 	if liveServers+liveWorkers == 0 {
-		s.releaseFailed(ctx, s.seen.list)
+		s.releaseEnded(ctx, s.seen.list)
 		return s.stopped(now)
 	}
 	if !s.want.Snapshotted { // servers are needed until then: one that ends or hangs is repaired
@@ -96,11 +96,11 @@ func (s *Scheduler) stopForced(ctx context.Context, now time.Time) error {
 	return s.stopped(now)
 }
 
-// releaseFailed gives up what ended without having been released, as where a machine went down: the backend would keep it for one that is taken up again.
-func (s *Scheduler) releaseFailed(ctx context.Context, list []backend.Status) {
+// releaseEnded gives up what ended without having been released, as where a machine went down: the backend would keep it for one that is taken up again.
+func (s *Scheduler) releaseEnded(ctx context.Context, list []backend.Status) {
 	var ids []backend.ID
 	for _, st := range list {
-		if st.State == backend.StateFailed {
+		if !st.State.Live() {
 			ids = append(ids, st.ID)
 		}
 	}

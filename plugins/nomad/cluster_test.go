@@ -69,6 +69,80 @@ func TestSecretsAreNotInTheJob(t *testing.T) {
 	}
 }
 
+// What workloads were given goes with them, however they end: by people's hands too, whether that is before they are replaced or before they are released.
+func TestSecretsGoWithTheWorkload(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "")
+	jobs := r.raw(t).Jobs()
+	ways := []func(id backend.ID){
+		func(id backend.ID) { r.scale(t, "j", id, 0) },
+		func(id backend.ID) { r.lose(t, "j", id) },
+		func(id backend.ID) {
+			if _, _, err := jobs.Deregister(nomadJob("j", id), true, nil); err != nil {
+				t.Fatal(err)
+			}
+		},
+		func(backend.ID) {}, // it goes on until it is replaced or released
+	}
+	alike := r.configured(t, "j-worker", "") // its variables begin as j's do
+	other := r.workload("j-worker", workerID(0, 1), conformance.Steady)
+	ensure(t, alike, "j-worker", other)
+	keeps := func(want ...string) {
+		t.Helper()
+		conformance.Eventually(t, "Nomad keeps the variables of what is there, and no others", func() error {
+			if _, _, err := n.List(t.Context(), "j"); err != nil {
+				return err
+			}
+			found, _, err := r.raw(t).Variables().PrefixList("nomad/jobs/", nil)
+			if err != nil {
+				return err
+			}
+			var got []string
+			for _, v := range found {
+				got = append(got, strings.TrimPrefix(v.Path, "nomad/jobs/"))
+			}
+			return diffError(append(want, nomadJob("j-worker", other.ID)), got)
+		})
+	}
+	var ids []backend.ID
+	for generation := uint64(1); generation <= 2; generation++ {
+		var ws []backend.Workload
+		var names []string
+		ids = nil
+		for rank := range ways {
+			w := r.workload("j", workerID(rank, generation), conformance.Steady)
+			w.Files = map[string][]byte{"token": []byte("secret")}
+			w.Resources.GPUs = 0
+			ws, ids, names = append(ws, w), append(ids, w.ID), append(names, nomadJob("j", w.ID))
+		}
+		conformance.Eventually(t, "all are accepted", func() error {
+			sts, err := n.Ensure(t.Context(), "j", ws)
+			for i := range sts {
+				if sts[i].Err != nil {
+					err = errors.Join(err, sts[i].Err)
+				}
+			}
+			return err
+		})
+		for _, id := range ids {
+			conformance.WaitFor(t, n, "j", id, "runs", in(backend.StateRunning))
+		}
+		keeps(names...)
+		for rank, end := range ways {
+			end(ids[rank])
+		}
+		for _, id := range ids[:len(ids)-1] {
+			conformance.WaitFor(t, n, "j", id, "has ended", in(backend.StateFailed))
+		}
+	}
+	if err := n.Release(t.Context(), "j", ids, backend.Forced); err != nil {
+		t.Fatal(err)
+	}
+	keeps()
+	conformance.Drop(t, n, "j")
+	conformance.Drop(t, alike, "j-worker")
+}
+
 // awaitLog waits until the workload has written this.
 func awaitLog(t testing.TB, b backend.Backend, job string, id backend.ID, want string) {
 	t.Helper()

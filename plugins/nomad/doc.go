@@ -33,7 +33,8 @@
 //	job kale-JOB-worker-3-g2     what runs; deregistered without purge, so that its logs stay readable until Nomad's
 //	                             garbage collection. The ledger remembers what was released when the job is gone.
 //	variable nomad/jobs/THAT     the workload's Files and environment, rendered into the task's secrets folder with mode
-//	                             0600: they are in no job specification, argument or allocation. Deleted on release.
+//	                             0600: they are in no job specification, argument or allocation. Deleted on release, and
+//	                             when a higher generation has replaced what people or Nomad had ended.
 //	                             Three such variables of 64 KiB are a task's to read: 130 KB, and more only as far as it
 //	                             can be compressed; the rest is refused, and belongs on the shared folder.
 //

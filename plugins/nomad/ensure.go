@@ -286,7 +286,7 @@ func (n *nomad) Release(ctx context.Context, job string, ids []backend.ID, how b
 			g.Go(func() error { return n.end(ctx, s, job, v, how) })
 		}
 	}
-	return g.Wait()
+	return errors.Join(g.Wait(), n.sweep(ctx, s, job, p.ledger))
 }
 
 // end makes Nomad end the workload.

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kale-sched/kale/core/backend"
 )
@@ -171,5 +173,41 @@ func (s settings) deletePayload(ctx context.Context, job string, id backend.ID) 
 	if len(all) > 0 {
 		return fmt.Errorf("%w", all[0])
 	}
+	return nil
+}
+
+// sweep removes the files and environments of all that was released or replaced, however it has ended: also of what people stopped or purged, of which no release
+// is left to be carried out. What stays is another job's, or of what may run. It looks once for each change of the ledger; what fails is tried again.
+func (n *nomad) sweep(ctx context.Context, s settings, job string, l ledger) error {
+	n.mu.Lock()
+	done := n.swept[job] == l.index
+	n.mu.Unlock()
+	if done {
+		return nil
+	}
+	q, cancel := s.read(ctx)
+	found, _, err := s.client.Variables().PrefixList(payloadPaths(jobPrefix(job))[0], q)
+	cancel()
+	if err != nil {
+		return failed(err, capVariables, "list the files of job %q that Nomad keeps", job)
+	}
+	gone := map[backend.ID]bool{}
+	for _, v := range found {
+		name, _, _ := strings.Cut(strings.TrimPrefix(v.Path, payloadPaths(jobPrefix(job))[0]), "/")
+		if id, err := backend.ParseID(name); err == nil && l.released(id) { // not in the ledger: another job's, whose name begins alike
+			gone[id] = true
+		}
+	}
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for id := range gone {
+		g.Go(func() error { return s.deletePayload(ctx, job, id) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.swept[job] = l.index
 	return nil
 }

@@ -88,7 +88,7 @@ func purged(p picture) []backend.Status {
 // finishEvery is how often a release that did not come through is tried again.
 const finishEvery = 10 * time.Second
 
-// finishReleases tells Nomad to end what was released by a process that died before it could say so.
+// finishReleases tells Nomad to end what was released by a process that died before it could say so, and removes what is left of what has ended.
 func (n *nomad) finishReleases(ctx context.Context, s settings, job string, p picture) {
 	for _, v := range p.views {
 		n.mu.Lock()
@@ -103,6 +103,9 @@ func (n *nomad) finishReleases(ctx context.Context, s settings, job string, p pi
 		if err := n.end(ctx, s, job, v, v.how); err != nil {
 			n.lg.Warn("cannot end what was released; it is tried again", "job", job, "id", v.id.String(), "err", err)
 		}
+	}
+	if err := n.sweep(ctx, s, job, p.ledger); err != nil {
+		n.lg.Warn("cannot remove what was given to workloads that are no more; it is tried again", "job", job, "err", err)
 	}
 	for _, v := range outdated(p.views) {
 		opts, cancel := s.write(ctx)

@@ -27,6 +27,7 @@ type nomad struct {
 	sums  map[string]pendingVerdict // by Nomad job: why it is not placed
 	waits map[string]queue          // by job
 	bound map[string]string         // by Nomad job: the allocation that it is bound to
+	swept map[string]uint64         // by job: the index of the ledger by which its variables were swept
 }
 
 // New gives the backend. lg may be nil.
@@ -36,7 +37,7 @@ func New(lg *slog.Logger) backend.Backend {
 	}
 	return &nomad{
 		lg: lg, exits: map[string]ending{}, told: map[string]time.Time{},
-		known: map[string]driftVerdict{}, sums: map[string]pendingVerdict{}, waits: map[string]queue{}, bound: map[string]string{},
+		known: map[string]driftVerdict{}, sums: map[string]pendingVerdict{}, waits: map[string]queue{}, bound: map[string]string{}, swept: map[string]uint64{},
 	}
 }
 
