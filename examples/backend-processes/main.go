@@ -12,6 +12,8 @@
 //	released     "drained" or "forced", once the workload was given up; empty before
 //	output.log   what it wrote; alloc/ is its own folder
 //
+// What it was given, its files and its environment, may be secret: List takes it out of alloc/ and spec.json before it shows the workload no more.
+//
 // DIR/JOB/owner.json says whose the job's name is. Every call holds DIR/lock, so calls see each other's work whole. plugins/local is the same idea made ready for daily use.
 package main
 
@@ -113,8 +115,9 @@ func (b block) remains(job string) bool {
 
 // spec is what a keeper is to run.
 type spec struct {
-	backend.Workload
-	Slots []string
+	backend.Workload          // without Files: they are in alloc/
+	Given            []string // the names of Files
+	Slots            []string
 }
 
 // look is one look at a workload's folder.
@@ -143,6 +146,18 @@ func (b block) look(job string, id backend.ID) look {
 // gone says that the workload was given up and nothing of it is left.
 func (w look) gone() bool { return w.broken == nil && !w.held && w.released != "" }
 
+// forget removes what the workload was given.
+func (w look) forget() error {
+	if len(w.spec.Given)+len(w.spec.Env) == 0 {
+		return nil
+	}
+	if err := backend.RemoveFiles(w.dir, w.spec.Given); err != nil {
+		return err
+	}
+	w.spec.Given, w.spec.Env = nil, nil
+	return backend.WriteJSON(filepath.Join(w.dir, "spec.json"), w.spec)
+}
+
 // over says that there is no process and that none may start any more.
 func (w look) over() bool { return w.gone() || w.broken == nil && !w.held && !w.last.State.Live() }
 
@@ -154,6 +169,8 @@ func (w look) status() backend.Status {
 		st.State, st.Reason = backend.StateUnknown, fmt.Sprintf("its folder cannot be read: %v", w.broken)
 	case w.held && w.released != "":
 		st.State, st.Reason = backend.StateStopping, "released, "+w.released
+	case w.gone():
+		st.State, st.Reason = backend.StateStopping, "released, "+w.released+"; what it was given cannot be removed from "+w.dir
 	case !w.held && st.State.Live():
 		st.State, st.PID, st.Reason = backend.StateFailed, 0, "its keeper was ended from outside, and the process with it"
 	}
@@ -249,7 +266,7 @@ func (p *processes) List(ctx context.Context, job string) (out []backend.Status,
 	}
 	defer lock.Close()
 	for _, w := range b.scan(job) {
-		if !w.gone() {
+		if !w.gone() || w.forget() != nil { // it stays listed until nothing of what it was given is left
 			out = append(out, w.status())
 		}
 	}
@@ -360,7 +377,7 @@ func (p *processes) ensureOne(ctx context.Context, b block, job string, w backen
 	}
 	files := w.Files
 	w.Argv, w.Files = append([]string{program}, w.Argv[1:]...), nil
-	raw, _ := json.Marshal(spec{Workload: w, Slots: free[:w.Resources.GPUs]}) // it is plain data
+	raw, _ := json.Marshal(spec{Workload: w, Given: slices.Collect(maps.Keys(files)), Slots: free[:w.Resources.GPUs]}) // it is plain data
 	dir := filepath.Join(b.Dir, job, w.ID.String())
 	// The log is there from the beginning, so that it can be followed.
 	if err := backend.WriteFolder(dir, map[string][]byte{"spec.json": raw, "status.json": []byte(`{"State": "starting"}`), "released": nil, "output.log": nil}, files); err != nil {

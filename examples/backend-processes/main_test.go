@@ -54,6 +54,7 @@ func harness(t *testing.T) conformance.Harness {
 		Workload: conformance.Shell{Dir: dir}.Workload,
 		Starts:   conformance.Shell{Dir: dir}.Starts,
 		Slots:    slots,
+		Keeps:    func() []string { return []string{dir} },
 		Stall: func(t testing.TB) func() {
 			_ = os.Mkdir(filepath.Join(dir, "backend-processes"), 0o700) // where it is there, the lock below works too
 			lock, err := backend.Lock(t.Context(), filepath.Join(dir, "backend-processes", "lock"))

@@ -68,7 +68,7 @@ func (p Patient) launch(ctx context.Context) (*backend.Client, Finding) {
 	case info.Name != p.Job.Backend.Name:
 		return b, f.but(Warn, fmt.Sprintf("The job names backend %q: is this its plugin?", p.Job.Backend.Name))
 	case p.Job.Workers.GPUs > 0 && !info.GPUs:
-		return b, f.but(Fail, "It assigns no GPUs: set workers.gpus to 0, or use another backend.")
+		return b, f.but(Warn, fmt.Sprintf("It assigns no GPUs, only slots in their stead, and workers ask for %d (%s): set workers.gpus to 0 to compute on CPUs, or use another backend.", p.Job.Workers.GPUs, place(p.Job, "workers.gpus")))
 	case len(lacks) > 0:
 		return b, f.but(Warn, fmt.Sprintf("It does not %s: records are trained again after each scale-in or restart.", strings.Join(lacks, " or ")))
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/kale-sched/kale/cmd/internal/probe"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
 	"github.com/kale-sched/kale/core/backend/fake"
 	"github.com/kale-sched/kale/core/job"
 )
@@ -259,6 +260,26 @@ func TestBackend(t *testing.T) {
 	p.Launch = func(context.Context) (*backend.Client, error) { return nil, errors.New("no such program") }
 	if got := run(t.Context(), []group{p.backend()}); !slices.Equal(says(got), []string{"fail backend plugin", "skip backend block", "skip devices", "skip room"}) {
 		t.Errorf("no plugin: %q", says(got))
+	}
+}
+
+// A backend that has slots and no GPUs runs a job whose workers ask for GPUs, so that it is no failure.
+func TestBackendWithoutGPUs(t *testing.T) {
+	program, err := conformance.Build(t.TempDir(), "github.com/kale-sched/kale/examples/backend-processes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := patient(t)
+	p.Job.Backend.Name = "processes"
+	p.Launch = func(context.Context) (*backend.Client, error) {
+		return conformance.Launch(t, program, backend.Options{}), nil
+	}
+	if _, f := p.launch(t.Context()); f.State != Warn || !strings.Contains(f.Do, "slots") {
+		t.Errorf("workers.gpus is 1: %+v", f)
+	}
+	p.Job.Workers.GPUs = 0
+	if _, f := p.launch(t.Context()); f.State != OK {
+		t.Errorf("workers.gpus is 0: %+v", f)
 	}
 }
 

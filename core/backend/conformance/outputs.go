@@ -38,7 +38,7 @@ func (s *suite) filesAndEnv() {
 // secretsEnd: what a workload was given is kept nowhere when it is gone. Its log stays.
 func (s *suite) secretsEnd() {
 	if s.Keeps == nil {
-		s.Skip("the harness cannot look into files that the backend keeps")
+		s.Skip("the harness has no Keeps: whether what a workload was given is kept when it is gone is not tried")
 	}
 	id := worker(0, 1)
 	w := s.workload(id, Steady)

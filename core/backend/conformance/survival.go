@@ -81,7 +81,7 @@ func (s *suite) foundAgain() {
 
 func (s *suite) killed() {
 	if s.Kill == nil {
-		s.Skip("the backend runs inside the test: nothing to kill")
+		s.Skip("the harness has no Kill: what the death of the process that runs the backend does is not tried")
 	}
 	pids := s.stand()
 	s.Kill(s.T, s.b)
@@ -103,7 +103,7 @@ func (s *suite) answersAgain() {
 
 func (s *suite) killedMidCall() {
 	if s.Kill == nil {
-		s.Skip("the backend runs inside the test: nothing to kill")
+		s.Skip("the harness has no Kill: what the death of the process that runs the backend does is not tried")
 	}
 	ws := []backend.Workload{s.workload(worker(0, 1), Steady), s.workload(worker(1, 1), Steady)}
 	for range 3 {
