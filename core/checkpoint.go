@@ -86,6 +86,7 @@ func keepShape(j *job.Job) error {
 
 // jobRecord is the part of the chief's durable state (trainer/checkpoint) that says which job files may go on from it.
 type jobRecord struct {
+	Timeline    string `json:"timeline"`
 	Fingerprint string `json:"fingerprint"`
 	Tablets     int    `json:"tablets"`
 	Servers     int    `json:"servers"`
@@ -101,31 +102,8 @@ func noJobRecord(j *job.Job) bool {
 
 // readJobRecord reads the newest record of the job's state; ok is false when there is none, or none that can be read: then the trainers judge.
 func readJobRecord(j *job.Job) (r jobRecord, ok bool) {
-	folder := filepath.Join(CheckpointFolder(j), rpc.JobStateFolder)
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return r, false
-	}
-	newest := ""
-	for _, e := range entries {
-		if n := e.Name(); strings.HasSuffix(n, ".json") && !strings.HasPrefix(n, ".") {
-			newest = max(newest, n)
-		}
-	}
-	if newest == "" {
-		return r, false
-	}
-	raw, err := os.ReadFile(filepath.Join(folder, newest))
-	if err != nil {
-		return r, false
-	}
-	var envelope struct {
-		Record *jobRecord `json:"record"`
-	}
-	if err := json.Unmarshal(raw, &envelope); err != nil || envelope.Record == nil || envelope.Record.Fingerprint == "" {
-		return r, false
-	}
-	return *envelope.Record, true
+	ok = rpc.NewestRecord(filepath.Join(CheckpointFolder(j), rpc.JobStateFolder), &r) && r.Fingerprint != ""
+	return r, ok
 }
 
 // CheckFolder says, as diagnostics of the job file, why the job's checkpoint folder cannot be used from this machine. It writes nothing: a

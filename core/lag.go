@@ -38,8 +38,10 @@ func (s *Scheduler) lookBehind(ctx context.Context, n *seen) {
 	}
 	b := &n.behind
 	switch {
-	case n.chiefErr == nil && len(n.chief.GetPartitions()) > 0:
+	case n.chiefErr == nil && len(n.chief.GetPartitions()) > 0 && (s.want.Trained || trainedRecords(n.chief) != nil):
 		b.next = n.applied()
+	case n.chiefErr == nil && len(n.chief.GetPartitions()) > 0: // it has not heard from every server yet, and knows of nothing that is trained
+		b.next, b.nextErr = s.begin(ctx)
 	case n.chiefErr == nil:
 		b.nextErr = errors.New("the chief has not seen the topic yet")
 	case !s.want.Trained && !s.want.Stopped && silent(n.chiefErr):
@@ -61,13 +63,13 @@ func (s *Scheduler) lookBehind(ctx context.Context, n *seen) {
 	b.stamps, b.stampsErr = s.kafka.Stamps(ctx, ask)
 }
 
-// begin is where a job goes on whose chief is not up yet: from what it committed, else from where it was told to start. That may move with the topic, so
+// begin is where a job goes on whose chief does not know it yet: from its snapshots, else from where it was told to start. That may move with the topic, so
 // it is asked once.
 func (s *Scheduler) begin(ctx context.Context) (map[int32]int64, error) {
 	if s.beginning != nil {
 		return s.beginning, nil
 	}
-	next, err := s.committed(ctx)
+	next, err := s.restorePoint(ctx)
 	if err == nil && next == nil {
 		next, err = s.start(ctx, time.Now())
 	}
@@ -78,12 +80,14 @@ func (s *Scheduler) begin(ctx context.Context) (map[int32]int64, error) {
 	return next, nil
 }
 
-// committed is where a job with a checkpoint goes on, by what it committed at the brokers; servers may have more in their snapshots. nil: it has no checkpoint.
-func (s *Scheduler) committed(ctx context.Context) (map[int32]int64, error) {
+// restorePoint is where a job with a checkpoint goes on: from its servers' newest snapshots, or where those do not tell, at least from what it committed at the
+// brokers, which the oldest that are kept have too. nil: it has no checkpoint.
+func (s *Scheduler) restorePoint(ctx context.Context) (map[int32]int64, error) {
+	folder := CheckpointFolder(s.job)
 	r, ok := readJobRecord(s.job)
 	if !ok {
-		if _, err := os.Stat(filepath.Join(CheckpointFolder(s.job), "job")); !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("the checkpoint in %s cannot be read", CheckpointFolder(s.job))
+		if _, err := os.Stat(filepath.Join(folder, rpc.JobStateFolder)); !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("the checkpoint in %s cannot be read", folder)
 		}
 		return nil, nil
 	}
@@ -91,9 +95,12 @@ func (s *Scheduler) committed(ctx context.Context) (map[int32]int64, error) {
 		return nil, nil
 	}
 	next := r.Starts
-	done, err := s.kafka.Committed(ctx, rpc.Group(s.job.Name))
-	if err != nil {
-		return nil, err
+	done, known := rpc.RestorePoint(folder, r.Timeline, r.Servers)
+	if !known {
+		var err error
+		if done, err = s.kafka.Committed(ctx, rpc.Group(s.job.Name)); err != nil {
+			return nil, err
+		}
 	}
 	for p, o := range done {
 		next[p] = max(next[p], o)

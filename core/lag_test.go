@@ -56,6 +56,36 @@ func TestLagIsKnownFromTheFirstLook(t *testing.T) {
 	}
 }
 
+// The lag of a job that is taken up again is of what its newest snapshots do not have, before its servers are up, and while its chief has not heard from all of them:
+// what is committed is of the oldest that is kept.
+func TestLagBeforeTheFirstAnswerIsOfTheNewestSnapshots(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.fill(50, func(int) time.Time { return r.now.Add(-time.Hour) })
+	starts := map[int32]int64{0: 0, 1: 0, 2: 0, 3: 0}
+	r.chief.write("job", map[string]any{"timeline": "t1", "fingerprint": r.job.Fingerprint(), "servers": 2, "starts": starts})
+	wantLag := func(what string, records int64) {
+		t.Helper()
+		r.s.beginning, r.now = nil, time.Now()
+		r.beat()
+		if s := r.s.View().Sample; s.LagRecords == nil || *s.LagRecords != records {
+			t.Errorf("%s: %v records wait, %q; want %d", what, s.LagRecords, s.LagUnknown, records)
+		}
+	}
+	wantLag("without a note", 4*50)
+	r.chief.write("written/0", map[string]any{"timeline": "t1", "applied": map[int32]int64{0: 50, 1: 50, 2: 50, 3: 45}})
+	wantLag("with the note of one server", 4*50)
+	r.chief.write("written/1", map[string]any{"timeline": "t1", "applied": map[int32]int64{0: 50, 1: 48, 2: 50, 3: 50}})
+	wantLag("with both", 7)
+	r.chief.with(func(s *rpc.JobStatus) {
+		for _, sv := range s.Servers {
+			sv.Metrics = nil
+		}
+	})
+	r.chief.start()
+	r.chief.write("job", map[string]any{"timeline": "t1", "fingerprint": r.job.Fingerprint(), "servers": 2, "starts": starts})
+	wantLag("with a chief that has heard from nobody", 7)
+}
+
 // One partition of which nothing is trained yet hides no lag.
 func TestLagOfAPartitionThatIsNotBegun(t *testing.T) {
 	r := newRig(t, rigOptions{})

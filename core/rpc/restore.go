@@ -32,27 +32,56 @@ func RestoreFolder(server int) string { return filepath.Join("restore", strconv.
 func CannotStart(dir, job string, servers int) []RestoreRecord {
 	var out []RestoreRecord
 	for i := range servers {
-		folder := filepath.Join(dir, job, RestoreFolder(i))
-		entries, err := os.ReadDir(folder)
-		if err != nil {
-			continue
-		}
-		newest := ""
-		for _, e := range entries {
-			if n := e.Name(); strings.HasSuffix(n, ".json") && !strings.HasPrefix(n, ".") {
-				newest = max(newest, n)
-			}
-		}
-		raw, err := os.ReadFile(filepath.Join(folder, newest))
-		if err != nil {
-			continue
-		}
-		var envelope struct {
-			Record RestoreRecord `json:"record"`
-		}
-		if json.Unmarshal(raw, &envelope) == nil && envelope.Record.Error != "" {
-			out = append(out, envelope.Record)
+		var r RestoreRecord
+		if NewestRecord(filepath.Join(dir, job, RestoreFolder(i)), &r) && r.Error != "" {
+			out = append(out, r)
 		}
 	}
 	return out
+}
+
+// WrittenFolder is where the notes lie, below the job's own folder, of which snapshots a server has written.
+func WrittenFolder(server int) string { return filepath.Join("written", strconv.Itoa(server)) }
+
+// RestorePoint is where so many servers of a timeline go on from their newest snapshots, by what each noted as it wrote them (checkpoint.Manifest): the first offset
+// of each partition that one of them does not have. known is false where one has noted nothing. folder is the job's own.
+func RestorePoint(folder, timeline string, servers int) (next map[int32]int64, known bool) {
+	next = map[int32]int64{}
+	for i := range servers {
+		var note struct {
+			Timeline string          `json:"timeline"`
+			Applied  map[int32]int64 `json:"applied"`
+		}
+		if !NewestRecord(filepath.Join(folder, WrittenFolder(i)), &note) || note.Timeline != timeline || len(note.Applied) == 0 {
+			return nil, false
+		}
+		for p, o := range note.Applied {
+			if was, ok := next[p]; !ok || o < was {
+				next[p] = o
+			}
+		}
+	}
+	return next, servers > 0
+}
+
+// NewestRecord reads the newest record of a folder of them, as trainer/checkpoint writes them, without verifying it; false: there is none that can be read.
+func NewestRecord(folder string, v any) bool {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return false
+	}
+	newest := ""
+	for _, e := range entries {
+		if n := e.Name(); strings.HasSuffix(n, ".json") && !strings.HasPrefix(n, ".") {
+			newest = max(newest, n)
+		}
+	}
+	raw, err := os.ReadFile(filepath.Join(folder, newest))
+	if err != nil {
+		return false
+	}
+	envelope := struct {
+		Record any `json:"record"`
+	}{v}
+	return json.Unmarshal(raw, &envelope) == nil
 }

@@ -195,6 +195,9 @@ func (c *Client) Committed(ctx context.Context, group string) (map[int32]int64, 
 	if err == nil {
 		err = got.Error()
 	}
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return map[int32]int64{}, nil // it has committed nothing yet
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read what group %q has committed: %w", group, err)
 	}

@@ -16,6 +16,8 @@ import (
 type Manifest struct {
 	Timeline string          `json:"timeline"`
 	Tablets  map[int]Written `json:"tablets"`
+	// Applied is where the server goes on from them: the first offset of each partition that one of its tablets does not have (rpc.RestorePoint).
+	Applied map[int32]int64 `json:"applied,omitempty"`
 }
 
 // Written is a snapshot that was written, synced and read back.
@@ -30,11 +32,9 @@ type Written struct {
 // Of is the snapshot as the generation of a tablet.
 func (w Written) Of(tablet int) Generation { return Generation{tablet, w.Incarnation, w.Number} }
 
-func manifestKind(server int) string { return filepath.Join("written", strconv.Itoa(server)) }
-
 // SaveManifest saves what a server has written. ErrSuperseded: the server has a newer incarnation.
 func (s *Store) SaveManifest(m Manifest, server int, inc uint64) error {
-	if err := s.saveOwn(manifestKind(server), server, m, inc); err != nil {
+	if err := s.saveOwn(rpc.WrittenFolder(server), server, m, inc); err != nil {
 		return fmt.Errorf("note which snapshots server %d of job %q has written: %w%s", server, s.job, err, advice(err))
 	}
 	return nil
@@ -83,7 +83,7 @@ func (s *Store) Written(timeline string) (out map[int]Written, damaged []error, 
 // manifest reads the newest one of a server that verifies; the zero one when there is none.
 func (s *Store) manifest(server int) (m Manifest, damaged []error, err error) {
 	for try := 0; ; try++ {
-		names, err := s.recordNames(manifestKind(server))
+		names, err := s.recordNames(rpc.WrittenFolder(server))
 		if err != nil {
 			return Manifest{}, nil, err
 		}
@@ -91,7 +91,7 @@ func (s *Store) manifest(server int) (m Manifest, damaged []error, err error) {
 		gone := false
 		for _, n := range names {
 			m = Manifest{}
-			err := s.readRecord(manifestKind(server), n, &m)
+			err := s.readRecord(rpc.WrittenFolder(server), n, &m)
 			if err == nil {
 				return m, damaged, nil
 			}

@@ -11,7 +11,7 @@
 //	DIR/JOB/chief/I.json          where the chief of incarnation I listens
 //	DIR/JOB/memory/I-S.json       metrics of workers that have left, kept for the next chief
 //	DIR/JOB/tablets/T/I-G.snap    snapshot of tablet T by incarnation I, generation G
-//	DIR/JOB/written/K/I-S.json    which snapshots server K knows to be there: what is missing later was lost (manifest.go)
+//	DIR/JOB/written/K/I-S.json    which snapshots server K knows to be there, and where it goes on from them: what is missing later was lost (manifest.go)
 //	DIR/JOB/restore/K/I-S.json    what server K found wrong when it started (rpc.RestoreRecord)
 //	DIR/JOB/anew/T                an operator's order: tablet T, which cannot be restored, begins anew
 //

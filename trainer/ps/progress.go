@@ -59,11 +59,7 @@ func (t *tablet) durable(partition int32, start int64) int64 {
 	if len(t.retained) == 0 {
 		return start
 	}
-	ledgers := t.retained[len(t.retained)-1].ledgers
-	if int(partition) >= len(ledgers) {
-		return start
-	}
-	return ledgers[partition].applied.Watermark(start)
+	return t.retained[len(t.retained)-1].watermark(partition, start)
 }
 
 // offsetSet is a set as the chief is told it.

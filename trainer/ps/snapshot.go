@@ -125,9 +125,18 @@ func (s *Server) snapshotTablet(t *tablet) error {
 
 // note saves which snapshots there are now, unless that is what was saved last, and then drops the orders that they fulfil. The caller holds s.snapshotting.
 func (s *Server) note() error {
-	now := map[int]checkpoint.Written{}
-	for _, t := range s.tablets {
+	now, applied, starts := map[int]checkpoint.Written{}, map[int32]int64{}, *s.starts.Load()
+	for i, t := range s.tablets {
 		t.mu.RLock()
+		for p, start := range starts {
+			o := start
+			if len(t.retained) > 0 {
+				o = t.retained[0].watermark(p, start)
+			}
+			if i == 0 || o < applied[p] {
+				applied[p] = o
+			}
+		}
 		if len(t.retained) > 0 {
 			r := &t.retained[0]
 			now[t.id] = checkpoint.Written{Incarnation: r.generation.Incarnation, Number: r.generation.Number, UnixMs: r.written, Records: r.records()}
@@ -137,7 +146,7 @@ func (s *Server) note() error {
 	if maps.Equal(now, s.noted) {
 		return nil
 	}
-	if err := s.opt.Store.SaveManifest(checkpoint.Manifest{Timeline: s.opt.Timeline, Tablets: now}, s.opt.Server, s.opt.Incarnation); err != nil {
+	if err := s.opt.Store.SaveManifest(checkpoint.Manifest{Timeline: s.opt.Timeline, Tablets: now, Applied: applied}, s.opt.Server, s.opt.Incarnation); err != nil {
 		return err
 	}
 	for id := range now {

@@ -264,6 +264,34 @@ func TestRule11NewPartitionIsDurableToItsStart(t *testing.T) {
 	}
 }
 
+// What a server notes of its snapshots says where it goes on from the newest of them, while what is committed is of the oldest that is kept.
+func TestNoteSaysWhereTheNewestSnapshotsGoOn(t *testing.T) {
+	r := newRig(t, 4, 2, 2, 1)
+	a, b := r.start(0), r.start(1)
+	point := func(want map[int32]int64) {
+		t.Helper()
+		if got, known := rpc.RestorePoint(r.store.Root(), "t1", 2); known != (want != nil) || !maps.Equal(got, want) {
+			t.Errorf("it goes on at %v, known %v; want %v", got, known, want)
+		}
+	}
+	push := func(s *Server, from, to int64) {
+		t.Helper()
+		r.push(s, request(s, nil, part(0, from, to)), 2, 0, 0)
+		r.snapshot(s)
+	}
+	push(a, 0, 10)
+	point(nil) // of one server nothing is known
+	push(b, 0, 20)
+	point(map[int32]int64{0: 10, 1: 100, 2: 0})
+	push(a, 10, 40)
+	point(map[int32]int64{0: 20, 1: 100, 2: 0})
+	push(b, 20, 30)
+	point(map[int32]int64{0: 30, 1: 100, 2: 0})
+	if _, known := rpc.RestorePoint(r.store.Root(), "t2", 2); known {
+		t.Error("it is known of another timeline")
+	}
+}
+
 // An unreadable snapshot is skipped for the one before, and everybody hears of it; when none can be read the server does not start afresh by itself.
 func TestDamagedSnapshotIsReportedAndSkipped(t *testing.T) {
 	r := newRig(t, 2, 1, 2, 1)

@@ -60,6 +60,14 @@ type retained struct {
 	ledgers    []ledger // by partition
 }
 
+// watermark is up to where it has all of a partition from its pinned start on.
+func (r *retained) watermark(partition int32, start int64) int64 {
+	if int(partition) >= len(r.ledgers) {
+		return start
+	}
+	return r.ledgers[partition].applied.Watermark(start)
+}
+
 // records is how many records it holds the training of.
 func (r *retained) records() (n uint64) {
 	for i := range r.ledgers {
