@@ -144,7 +144,11 @@ func (g *Glance) read(dir string) (want *desired, err error) {
 	if g.Rollbacks, err = RecentRollbacks(st, g.Now); err != nil {
 		return nil, err
 	}
-	g.Notes = notes(g.Now, g.Rollbacks, &d)
+	losses, err := Losses(st, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	g.Notes = notes(g.Now, g.Rollbacks, losses, &d)
 	g.Decision, g.LastChange, err = lastRecords(st)
 	return &d, err
 }

@@ -10,6 +10,8 @@ import (
 type Note struct {
 	At   time.Time `json:"at"`
 	Text string    `json:"text"`
+	// UnderWay: its text changes still, and it is a problem too.
+	UnderWay bool `json:"under_way,omitempty"`
 }
 
 // growth is that a topic got partitions.
@@ -47,15 +49,20 @@ func (d *desired) remember(n Note) {
 }
 
 // notes are what happened in the last day, the oldest first. Rollbacks under way are problems.
-func notes(now time.Time, rollbacks []Rollback, d *desired) []Note {
+func notes(now time.Time, rollbacks []Rollback, losses []Loss, d *desired) []Note {
 	var out []Note
 	for _, r := range rollbacks {
 		if !r.UnderWay() && now.Sub(r.At) < rollbackShown {
-			out = append(out, Note{r.At, r.String()})
+			out = append(out, Note{At: r.At, Text: r.String()})
+		}
+	}
+	for _, l := range losses {
+		if l.DeadLetter == "" && now.Sub(l.Until) < rollbackShown {
+			out = append(out, Note{At: l.At, Text: l.String(), UnderWay: l.Open})
 		}
 	}
 	if g := d.Growth; g != nil && now.Sub(g.At) < rollbackShown {
-		out = append(out, Note{g.At, g.String()})
+		out = append(out, Note{At: g.At, Text: g.String()})
 	}
 	for _, n := range d.HandOvers {
 		if now.Sub(n.At) < rollbackShown {

@@ -45,7 +45,7 @@ func (s *Scheduler) record(now time.Time, sample Sample) error {
 	}
 	s.trimmed = now
 	return errors.Join(s.store.Trim(state.Samples, now.Add(-keepSamples)), s.store.Trim(state.Decisions, now.Add(-keepDecisions)),
-		s.store.Trim(state.Rollbacks, now.Add(-keepDecisions)))
+		s.store.Trim(state.Rollbacks, now.Add(-keepDecisions)), s.store.Trim(state.Losses, now.Add(-keepLosses)))
 }
 
 func (s *Scheduler) sample(now time.Time) Sample {
@@ -99,7 +99,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 	if s.opt.Pool != nil {
 		v.Pool = s.opt.Pool.share(j.Name)
 	}
-	v.Stuck, v.Notes = s.stuck(), notes(now, s.rollbacks, s.want)
+	v.Stuck, v.Notes = s.stuck(), notes(now, s.rollbacks, s.losses, s.want)
 	if v.State == StateCannotStart {
 		v.Cause = s.cannotStart()
 	}
@@ -294,6 +294,7 @@ func (s *Scheduler) problems() []string {
 	failures := s.snapshotFailures()
 	out = append(out, failures...)
 	out = append(out, s.repairs()...)
+	out = append(out, s.losing()...)
 	if h := s.want.Ceiling; h != nil && h.Max > 0 {
 		out = append(out, h.String())
 	}

@@ -191,7 +191,7 @@ func (s *Scheduler) renewed(v renewal, generation uint64, now time.Time, warm bo
 	s.want.LastRenewal = &Renewed{
 		Worker: old.String(), Successor: next.String(), Cause: v.Cause, Deadline: v.Deadline, From: s.nodeOf(old), To: s.nodeOf(next), At: now, Warm: warm,
 	}
-	s.want.remember(Note{now, s.want.LastRenewal.String()})
+	s.want.remember(Note{At: now, Text: s.want.LastRenewal.String()})
 }
 
 // isReady says that the worker that is wanted under a rank is ready with the chief of now.

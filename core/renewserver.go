@@ -226,7 +226,7 @@ func (s *Scheduler) serverIsBack(v *ServerRenewal, now time.Time) error {
 	}
 	s.want.ServerPauses = keepLast(s.want.ServerPauses, now.Sub(v.Released))
 	s.want.ServerRenewal, s.want.LastServerRenewal = nil, &done
-	s.want.remember(Note{now, "renewed " + done.String()})
+	s.want.remember(Note{At: now, Text: "renewed " + done.String()})
 	s.lg.Info("a parameter server is renewed", "server", v.Index, "paused", done.Paused.Round(time.Millisecond), "followed", done.Followed)
 	return s.save()
 }

@@ -78,7 +78,7 @@ func Rollbacks(st *state.Store, from time.Time) ([]Rollback, error) {
 	return out, err
 }
 
-// rollbackShown is how long a rollback is shown after the chief learnt of it; the report has it for longer.
+// rollbackShown is how long a rollback, or what else is noted, is shown after the chief learnt of it; the report has it for longer.
 const rollbackShown = 24 * time.Hour
 
 // RecentRollbacks are those that are still shown.

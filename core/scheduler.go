@@ -90,6 +90,7 @@ type Scheduler struct {
 	lastChange  *Record
 	lastRescale *Rescale
 	rollbacks   []Rollback // replaced, never changed
+	losses      []Loss     // likewise
 	lastSample  Sample
 	lastHistory History
 	troubles    map[backend.ID]*trouble // by role and rank
@@ -195,6 +196,9 @@ func (s *Scheduler) open(ctx context.Context) (err error) {
 		return err
 	}
 	if s.rollbacks, err = RecentRollbacks(s.store, s.started); err != nil {
+		return err
+	}
+	if s.losses, err = countedLosses(s.store, time.Time{}); err != nil {
 		return err
 	}
 	if err := s.saveJobFile(); err != nil {
@@ -528,6 +532,7 @@ func (s *Scheduler) step(ctx context.Context, now time.Time) error {
 	}
 	s.follow(now)
 	s.followRollbacks(now)
+	s.followLosses(now)
 	s.keepBeside()
 	s.listen(now)
 	s.heed(ctx, now)

@@ -142,14 +142,14 @@ func TestGrownTopicIsNoted(t *testing.T) {
 		}
 		return nil
 	})
-	want := []Note{{r.s.want.Growth.At, "the topic grew from 4 to 6 partitions; the new ones are trained from offset 0 on"}}
+	want := []Note{{At: r.s.want.Growth.At, Text: "the topic grew from 4 to 6 partitions; the new ones are trained from offset 0 on"}}
 	r.reopen()
 	r.beat()
 	got := r.s.View().Notes
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
 	}
-	if got := notes(want[0].At.Add(25*time.Hour), nil, r.s.want); len(got) > 0 {
+	if got := notes(want[0].At.Add(25*time.Hour), nil, nil, r.s.want); len(got) > 0 {
 		t.Errorf("a day later: %v", got)
 	}
 }

@@ -212,6 +212,7 @@ func (a *app) farewell(l *loaded, v *core.View) {
 	case v.Sample.Running == 0:
 		goesOn = "no worker was seen to train; what was started goes on trying"
 	}
+	goesOn += strings.Replace(losses{l.Name, v.Dead, v.Lost, v.Skips, v.DeadLetter}.String(), ",", "; so far", 1)
 	a.advise("the scheduler of job %q has ended; %s\n  kale %s\ntakes it up again,\n  kale stop %s%s\nstops it\n",
 		l.Name, goesOn, a.again(), a.stateFlag(), l.Name)
 }

@@ -18,6 +18,8 @@ type Input struct {
 	Samples []core.Sample
 	// Rescales are the finished ones, by time.
 	Rescales []Rescale
+	// Losses are records that were not trained.
+	Losses []core.Loss
 	// Decisions are shown with their arithmetic, by time.
 	Decisions []core.Record
 	// Outlook is a forecast that is drawn beyond the last sample; the zero value draws none.
@@ -123,6 +125,16 @@ func FromStore(st *state.Store, m Meta) (Input, error) {
 	for _, r := range rollbacks {
 		if m.within(r.At) {
 			in.Notes = append(in.Notes, moment(r.At, time.Time{})+" UTC: "+r.String()+".")
+		}
+	}
+	losses, err := core.Losses(st, time.Time{})
+	if err != nil {
+		return Input{}, fmt.Errorf("report of job %q: %w", m.Job, err)
+	}
+	for _, l := range losses {
+		if m.within(l.Until) {
+			in.Losses = append(in.Losses, l)
+			in.Notes = append(in.Notes, moment(l.At, time.Time{})+" to "+moment(l.Until, l.At)+" UTC: "+l.String()+".")
 		}
 	}
 	if err := in.readDecisions(st); err != nil {

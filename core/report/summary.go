@@ -136,6 +136,7 @@ func Summarise(in Input) []Tile {
 			Note: "median " + seconds(quantile(f.lags, 0.5)) + ", highest " + seconds(f.worst),
 		})
 	}
+	tiles = append(tiles, in.lossTiles()...)
 	tiles = append(tiles, in.rescaleTiles()...)
 	if constant := time.Duration(in.Max) * f.watched; constant > 0 {
 		tiles = append(tiles, Tile{
@@ -145,6 +146,22 @@ func Summarise(in Input) []Tile {
 	}
 	if f.busyOf > 0 {
 		tiles = append(tiles, Tile{Name: in.accelerator() + " busy", Value: percent(100 * float64(f.busy) / float64(f.busyOf)), Note: "of the time of running workers"})
+	}
+	return tiles
+}
+
+// lossTiles are what was not trained; nothing where all was.
+func (in *Input) lossTiles() []Tile {
+	sums := map[core.LossKind]uint64{}
+	for _, l := range in.Losses {
+		sums[l.Kind] += l.Records
+	}
+	var tiles []Tile
+	if n := sums[core.LossRetention]; n > 0 {
+		tiles = append(tiles, Tile{Name: "Lost to retention", Value: plan.Thousands(n), Note: "offsets, removed before they were trained", Verdict: Bad})
+	}
+	if n := sums[core.LossUndecodable]; n > 0 {
+		tiles = append(tiles, Tile{Name: "Skipped", Value: plan.Thousands(n), Note: "records that could not be decoded", Verdict: Bad})
 	}
 	return tiles
 }

@@ -224,3 +224,53 @@ func fill(t *testing.T, st *state.Store, in Input) {
 		}
 	}
 }
+
+// What was not trained in the time of the report is a figure and a sentence of it; what was not is neither.
+func TestLossesAreInTheReport(t *testing.T) {
+	st, err := state.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, s := range lags(1, 1, 1) {
+		if err := st.Append(state.Samples, s.At, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := func() (out []string) {
+		t.Helper()
+		in, err := FromStore(st, Meta{Job: "ctr", From: at(0), To: at(2)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tile := range in.Summary {
+			if tile.Name == "Lost to retention" || tile.Name == "Skipped" {
+				out = append(out, tile.Name+": "+tile.Value)
+			}
+		}
+		return append(out, in.Notes...)
+	}
+	if got := names(); len(got) > 0 {
+		t.Errorf("where nothing was lost: %q", got)
+	}
+	for i, l := range []core.Loss{
+		{Kind: core.LossRetention, At: at(1), Until: at(2), Records: 380000, Total: 380000},
+		{Kind: core.LossRetention, At: at(2), Until: at(2), Records: 201, Total: 380201},
+		{Kind: core.LossRetention, At: at(9), Until: at(9), Records: 1, Total: 380202},
+		{Kind: core.LossUndecodable, At: at(2), Until: at(2), Records: 7, Total: 7},
+		{Kind: core.LossUndecodable, At: at(2), Until: at(2), Records: 5, Total: 12, DeadLetter: "dead"},
+	} {
+		if err := st.Set(state.Losses, l.At, uint64(i), l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := names()
+	if len(got) != 5 || got[0] != "Lost to retention: 380,201" || got[1] != "Skipped: 7" ||
+		!strings.HasSuffix(got[2], " UTC: offsets that retention removed before they were trained, and that were given up: 380,000.") {
+		t.Errorf("%q", got)
+	}
+}

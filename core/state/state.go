@@ -1,6 +1,6 @@
 // Package state is what a scheduler keeps across restarts, in one embedded database file per job (bbolt).
 //
-// In and out: the job's desired state, its decisions with their arithmetic, samples of what was observed, finished rescales and rollbacks. The file
+// In and out: the job's desired state, its decisions with their arithmetic, samples of what was observed, finished rescales, rollbacks and losses. The file
 // is locked while a scheduler has it open, so that one job has one scheduler on this machine; readers that find it locked ask that scheduler.
 package state
 
@@ -31,8 +31,9 @@ var (
 	bucketSamples   = []byte("samples")
 	bucketRescales  = []byte("rescales")
 	bucketRollbacks = []byte("rollbacks")
+	bucketLosses    = []byte("losses")
 
-	buckets = [][]byte{bucketKV, bucketDecisions, bucketSamples, bucketRescales, bucketRollbacks}
+	buckets = [][]byte{bucketKV, bucketDecisions, bucketSamples, bucketRescales, bucketRollbacks, bucketLosses}
 )
 
 // Log names a time-ordered log.
@@ -44,6 +45,7 @@ var (
 	Samples   = Log{bucketSamples}
 	Rescales  = Log{bucketRescales}
 	Rollbacks = Log{bucketRollbacks}
+	Losses    = Log{bucketLosses}
 )
 
 // Store is a job's state file. It is safe for concurrent use.
@@ -242,6 +244,18 @@ func key(at time.Time, seq uint64) []byte {
 	binary.BigEndian.PutUint64(k, uint64(at.UnixNano()))
 	binary.BigEndian.PutUint64(k[8:], seq)
 	return k
+}
+
+// Set writes an entry of a log durably, in place of the one that was there of the same time and number. A log is written by Set alone or by Append alone.
+func (s *Store) Set(l Log, at time.Time, number uint64, v any) error {
+	raw, err := json.Marshal(v)
+	if err == nil {
+		err = s.update(func(tx *bbolt.Tx) error { return tx.Bucket(l.bucket).Put(key(at, number), raw) })
+	}
+	if err != nil {
+		return fmt.Errorf("write to %s of %s: %w", l.bucket, s.path, err)
+	}
+	return nil
 }
 
 // Trim removes the entries of a log before a time.

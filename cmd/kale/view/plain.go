@@ -162,11 +162,11 @@ func (p *printer) troubles(f Frame) []string {
 	return out
 }
 
-// notices writes what has happened since the last view; what happened before the first is no news. Of one whose text changes, the last word is written once.
+// notices writes what has happened since the last view; what happened before the first is no news. Of one whose text changes, the last word is written once; one that is under way is a problem.
 func (p *printer) notices(f Frame, first bool) []string {
 	var out []string
 	for _, n := range f.View.Notes {
-		if !first && !slices.ContainsFunc(p.notes, func(o core.Note) bool { return o.At.Equal(n.At) && o.Text == n.Text }) {
+		if !first && !n.UnderWay && !slices.ContainsFunc(p.notes, func(o core.Note) bool { return o.At.Equal(n.At) && o.Text == n.Text && !o.UnderWay }) {
 			out = append(out, f.event(n.At, "note", n.Text))
 		}
 	}
@@ -215,6 +215,12 @@ func status(v *core.View) string {
 	}
 	if v.AUC != nil {
 		text += fmt.Sprintf("  AUC so far %.4f", *v.AUC)
+	}
+	if v.Lost > 0 {
+		text += fmt.Sprintf("  %s offsets LOST to retention", plan.Thousands(v.Lost))
+	}
+	if v.Skips && v.Dead > 0 {
+		text += fmt.Sprintf("  %s skipped that could not be decoded", plan.Thousands(v.Dead))
 	}
 	return text
 }

@@ -346,3 +346,24 @@ func BenchmarkRender(b *testing.B) {
 		Render(f, 120, 40)
 	}
 }
+
+// What was not trained is in each status line, and what goes on is no note before it is over.
+func TestPlainTellsOfLosses(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	p := &printer{}
+	var got []string
+	for _, n := range []core.Note{{At: at, Text: "lost: 1", UnderWay: true}, {At: at, Text: "lost: 2", UnderWay: true}, {At: at, Text: "lost: 2"}, {At: at, Text: "lost: 2"}} {
+		got = append(got, p.notices(Frame{View: &core.View{Notes: []core.Note{n}}, Zone: time.UTC}, false)...)
+	}
+	if diff := cmp.Diff([]string{"03:04:05  note      lost: 2"}, got); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+	for want, v := range map[string]*core.View{
+		"  380,201 offsets LOST to retention  7 skipped that could not be decoded": {Lost: 380201, Dead: 7, Skips: true},
+		"  lag unknown": {Dead: 7, DeadLetter: "dead"},
+	} {
+		if got := status(v); !strings.HasSuffix(got, want) {
+			t.Errorf("%q does not end with %q", got, want)
+		}
+	}
+}
