@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -98,6 +99,10 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if err != nil {
 		return err
 	}
+	if n := course.Forecasts(f.forecastEvery); n > manyForecasts && f.forecaster != replay.PerfectForecast {
+		a.advise("%s forecasts are to be made, one every %s, which takes long; -forecast-every %d makes %s\n", number(float64(n)),
+			job.FormatDuration(time.Duration(f.forecastEvery)*j.Forecast.Interval), f.fewer(j, course, n), number(float64(course.Forecasts(f.fewer(j, course, n)))))
+	}
 	cmp, err := replay.New(ctx, j, course, o)
 	if err != nil {
 		return err
@@ -120,6 +125,14 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		return replay.WriteJSON(a.out, r)
 	}
 	return replay.WriteText(a.out, r)
+}
+
+// manyForecasts is more than those of two weeks of minutes.
+const manyForecasts = 40_000
+
+// fewer is a -forecast-every with which there are not too many, n being those of now: one forecast for each bin of the trace, where that is enough.
+func (f *replayFlags) fewer(j *job.Job, c *replay.Course, n int) int {
+	return max(int(c.Bin/j.Forecast.Interval), f.forecastEvery*int(math.Ceil(float64(n)/manyForecasts)))
 }
 
 // replayedJob is the job of -job, or the reference job.

@@ -9,6 +9,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/replay"
+	"github.com/kale-sched/kale/examples"
 )
 
 // quick are the flags with which a replay takes a second.
@@ -111,6 +115,7 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"-trace", file("one.csv", "timestamp,rate\n2024-05-01T00:00:00Z,1\n")}, exitFailed, "one.csv:2:1: 1 rows"},
 		{[]string{"-trace", file("bad.csv", "timestamp,rate\n2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,x\n")}, exitFailed, `bad.csv:3:22: rate "x"`},
 		{[]string{"-trace", file("minus.csv", "timestamp,rate\n2024-05-01T00:00:00Z,-1\n")}, exitFailed, `minus.csv:2:22: rate "-1"`},
+		{[]string{"-trace", file("huge.csv", "timestamp,rate\n2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,1e300\n")}, exitFailed, "must be 0 to 1e+12 records/s"},
 		{[]string{"-trace", file("zero.csv", "timestamp,rate\n2024-05-01T00:00:00Z,0\n2024-05-01T00:01:00Z,0\n")}, exitFailed, "cannot be scaled"},
 		{[]string{"-trace", filepath.Join(dir, "absent.csv")}, exitFailed, "no such file"},
 		{[]string{"-trace", "kafka://nowhere"}, exitUsage, "want kafka://BROKER"},
@@ -126,6 +131,23 @@ func TestReplayMistakes(t *testing.T) {
 		if r.code != tt.code || !strings.Contains(r.err, tt.want) {
 			t.Errorf("replay %s: code %d, want %d and %q:\n%s", strings.Join(tt.args, " "), r.code, tt.code, tt.want, r.err)
 		}
+	}
+}
+
+// Whoever asks for more forecasts than there is patience for is told how to have fewer.
+func TestForecastsToBeMade(t *testing.T) {
+	j, _, diags := job.Parse(examples.Replay, "replay.hcl", job.Options{})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	j.Forecast.Interval = time.Second
+	course, err := replay.NewCourse(replay.SyntheticWeek(1), replay.CourseOptions{Days: 1, Interval: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := replayFlags{forecastEvery: 1}
+	if n := course.Forecasts(1); n != 86_400 || f.fewer(j, course, n) != 60 {
+		t.Errorf("%d forecasts, and advised is one every %d", n, f.fewer(j, course, n))
 	}
 }
 

@@ -57,6 +57,9 @@ func (s Shape) Changes(checkpoint Shape) []string {
 	var changes []string
 	now, then := reflect.ValueOf(s), reflect.ValueOf(checkpoint)
 	for i := range now.NumField() {
+		if s.Kind != checkpoint.Kind && (now.Field(i).IsZero() || then.Field(i).IsZero()) {
+			continue // one of the kinds does not use it
+		}
 		a, b := now.Field(i).Interface(), then.Field(i).Interface()
 		if was, is := encode(b), encode(a); was != is {
 			changes = append(changes, fmt.Sprintf("%s was %s and is %s", now.Type().Field(i).Tag.Get("json"), was, is))

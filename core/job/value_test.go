@@ -266,6 +266,7 @@ func TestFingerprint(t *testing.T) {
 		{`workers {`, "model {\n hidden = [8]\n}\nworkers {", `model.hidden was [64,32] and is [8]`},
 		{`workers {`, "model {\n optimiser \"sgd\" {\n}\n}\nworkers {", `model.optimiser was "adagrad" and is "sgd"`},
 		{`workers {`, "model {\n tablets = 8\n}\nworkers {", `model.tablets was 64 and is 8`},
+		{`workers {`, "model {\n kind = \"lr\"\n}\nworkers {", `model.kind was "deepfm" and is "lr"`}, // which has no embeddings and no layers
 		{`max = 4`, "max = 5\n gpus = 0", ""},
 		{`workers {`, "model {\n batch = 64\n optimiser \"adagrad\" {\n learning_rate = 0.1\n}\n}\nworkers {", ""},
 	} {

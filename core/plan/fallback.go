@@ -15,7 +15,8 @@ import (
 // CatchUp: need = load + backlog/CatchUp, w = smallest with F(w) > need. If the
 // lag has not fallen since the last decision although the model says that the
 // workers in force suffice, the model is too hopeful (a slow GPU, a hot
-// partition) and one worker is added beyond it, while F still rises.
+// partition) and one worker is added beyond it, while F still rises. What the lag was
+// before, or just after, it could not be known says nothing about that.
 func (s *sheet) lagFallback(p *proposal, expect float64) {
 	o := s.o
 	threshold := o.unforeseenLag()
@@ -38,7 +39,7 @@ func (s *sheet) lagFallback(p *proposal, expect float64) {
 	over := fmt.Sprintf("the lag of %s is over the fallback threshold of %s", formatDuration(o.Lag), formatDuration(threshold))
 	reason := fmt.Sprintf("%s; %s must be trained to catch up %s records within %s",
 		over, formatRate(need), formatNumber(backlog), formatDuration(o.catchUp()))
-	stuck := s.prev.LagOver && o.Lag >= s.prev.Lag && o.Workers.Pending == 0
+	stuck := s.prev.LagOver && !s.prev.Blind && !s.prev.LagNew && o.Lag >= s.prev.Lag && o.Workers.Pending == 0
 	if more := s.current + 1; stuck && w <= s.current && p.want <= s.current && s.rises(more) {
 		w = more
 		s.note("lag does not fall", float64(w), "workers", "one more than in force, beyond what F says")

@@ -238,6 +238,8 @@ func (s *sheet) conclude(d *Decision, p proposal) {
 	}
 	d.Capacity = Number(s.capacity(d.Target))
 	d.Saturated = p.saturated
+	s.next.Blind = !s.o.lagKnown() || s.o.Hold.Unknown
+	s.next.LagNew = s.prev.Blind && !s.next.Blind
 	s.next.LagOver = s.o.lagKnown() && s.o.Lag > s.o.lagOver()
 	s.next.Lag = 0
 	if s.next.LagOver {

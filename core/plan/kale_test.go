@@ -143,11 +143,38 @@ func TestKaleFallback_Kale_3_4_3(t *testing.T) {
 			o.Lag, o.BacklogRecords = 12*time.Minute, 1_000_000
 			o.State = state{Version: 1, LagOver: true, Lag: 11 * time.Minute}.encode()
 		}, 8, KindOut, "lag", "does not fall"},
+		{"lag that was not known before the last decision: wait", func(o *Observation) {
+			o.Lag, o.BacklogRecords = 12*time.Minute, 1_000_000
+			o.State = state{Version: 1, LagOver: true, Lag: 11 * time.Minute, LagNew: true}.encode()
+		}, 7, KindNone, "forecast", ""},
 		{"lag that falls: wait", func(o *Observation) {
 			o.Lag, o.BacklogRecords = 12*time.Minute, 1_000_000
 			o.State = state{Version: 1, LagOver: true, Lag: 13 * time.Minute}.encode()
 		}, 7, KindNone, "forecast", ""},
 	})
+}
+
+// Whether a lag falls is not judged before it has been seen twice since it was last unknown: while Kafka is away it grows, and nobody could train.
+func TestLagIsNotJudgedRightAfterAnOutage(t *testing.T) {
+	p := policy(t, "kale")
+	o := reference()
+	decide := func(lag time.Duration, known bool) Decision {
+		o.Now = o.Now.Add(o.Interval)
+		o.Lag, o.LagKnown, o.BacklogRecords, o.Hold.Unknown = lag, known, 1_000_000, !known
+		d := p.Decide(o)
+		o.State = d.State
+		return d
+	}
+	decide(11*time.Minute, true)
+	decide(0, false)
+	for i, tt := range []struct {
+		lag  time.Duration
+		want string
+	}{{12 * time.Minute, "forecast"}, {12 * time.Minute, "forecast"}, {12 * time.Minute, "lag"}} {
+		if d := decide(tt.lag, true); d.Source != tt.want {
+			t.Errorf("look %d after the outage: %s: %s", i+1, d.Source, d.Reason)
+		}
+	}
 }
 
 // Reference: Kale §3.4.3: threshold scaling on GPU utilisation.

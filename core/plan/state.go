@@ -21,6 +21,10 @@ type state struct {
 	// and Lag how much: a lag that does not fall needs more than the model says.
 	LagOver bool          `json:"lag_over,omitempty"`
 	Lag     time.Duration `json:"lag,omitempty"`
+	// Blind tells that the last decision did not know the lag, and LagNew that it was the first that knew it again: what was away (Kafka, the chief) has only
+	// just come back then, so that nothing tells yet whether the lag falls.
+	Blind  bool `json:"blind,omitempty"`
+	LagNew bool `json:"lag_new,omitempty"`
 	// Cap is the number of workers that idle accelerators have shown to be enough
 	// although the plan wants more; 0 for none. No new one before NoCapUntil.
 	Cap        int       `json:"cap,omitempty"`

@@ -234,8 +234,11 @@ func (r *Report) note() {
 	if n := len(r.course.Parts); n > 1 {
 		add("Gaps divide what is replayed into %d stretches; each begins without a backlog.", n)
 	}
-	if r.Days < 0.99 {
-		add("Less than a day was replayed; figures are as if it went on for one.")
+	if r.short() {
+		add("Only %s of arrivals were replayed: figures a day are as if it went on like that for one, and say nothing of other hours.", r.length())
+	}
+	if why := r.boundless(); why != "" {
+		add("%s", why)
 	}
 }
 

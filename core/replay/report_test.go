@@ -172,6 +172,35 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// The oracle plans whole minutes, so that nothing is claimed of it where that makes it no bound; and figures a day of some minutes say what they are from.
+func TestHeadlineClaimsNoMoreThanIsKnown(t *testing.T) {
+	row := func(name string, cost float64) Row {
+		return Row{Name: name, Metrics: Metrics{Cost: cost, GPUHours: cost}}
+	}
+	oracle := row("oracle", 60)
+	for _, tt := range []struct {
+		maxLag, kale, days float64
+		says, not          string
+	}{
+		{1200, 70, 1, "; the cheapest schedule that there is holds 60.", "no bound"},
+		{1200, 50, 1, "; the oracle, which is no bound here, holds 60.", "cheapest schedule"},
+		{5, 70, 1, "; the oracle, which is no bound here, holds 60.", "cheapest schedule"},
+		{1200, 70, 2. / 1440, "By 2m of arrivals, reckoned up to a day: Kale's", "no bound"},
+	} {
+		k := row("kale", tt.kale)
+		k.Setting = LabelDefault
+		r := Report{MaxLag: tt.maxLag, Days: tt.days, Max: 28, Oracle: &oracle, Policies: []Row{k}, gpus: 1, course: &Course{}}
+		r.note()
+		all := r.Headline() + strings.Join(r.Notes, " ")
+		if !strings.Contains(all, tt.says) || strings.Contains(all, tt.not) {
+			t.Errorf("max_lag %g s, cost %g: %s", tt.maxLag, tt.kale, all)
+		}
+		if bound := !strings.Contains(tt.says, "no bound"); bound == strings.Contains(strings.Join(r.Notes, " "), "The oracle changes workers") {
+			t.Errorf("the notes: %q", r.Notes)
+		}
+	}
+}
+
 // Forecast errors that are asked for reach the policies, and cost something.
 func TestForecastErrors(t *testing.T) {
 	cost := func(w World) float64 {

@@ -64,6 +64,14 @@ func (c *Course) Days() float64 {
 	return d.Hours() / 24
 }
 
+// Forecasts is how many forecasts a replay makes where each holds for so many bins of forecast.interval.
+func (c *Course) Forecasts(every int) (n int) {
+	for _, p := range c.Parts {
+		n += (len(p.History.Values) - p.First) / max(every, 1)
+	}
+	return n
+}
+
 // CourseOptions say what of a trace is replayed.
 type CourseOptions struct {
 	// Days is how many days; 0: the last 14, or as many as have a past to forecast from.

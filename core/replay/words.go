@@ -29,11 +29,34 @@ func (r *Report) Headline() string {
 	default:
 		text += fmt.Sprintf(", with %.1f minutes a day over the objective of %s", over, job.FormatDuration(time.Duration(r.MaxLag*1e9)))
 	}
-	if r.Oracle != nil {
+	switch {
+	case r.Oracle == nil:
+	case r.boundless() == "":
 		text += fmt.Sprintf("; the cheapest schedule that there is holds %.0f", r.Oracle.GPUHours)
+	default:
+		text += fmt.Sprintf("; the oracle, which is no bound here, holds %.0f", r.Oracle.GPUHours)
+	}
+	if r.short() {
+		text = fmt.Sprintf("By %s of arrivals, reckoned up to a day: %s", r.length(), text)
 	}
 	return text + "."
 }
+
+// boundless says why the oracle's is not the cheapest schedule that there is; "": it is.
+func (r *Report) boundless() string {
+	const why = "The oracle changes workers, and looks at the lag, at whole minutes: %s, so that it is no bound."
+	if r.MaxLag < 60 {
+		return fmt.Sprintf(why, "an objective of "+job.FormatDuration(time.Duration(r.MaxLag*1e9))+" is kept or broken within one")
+	}
+	if p := r.cheapest(); r.Oracle != nil && p != nil && p.Cost < r.Oracle.Cost-max(p.CI95.Cost, r.Oracle.CI95.Cost) {
+		return fmt.Sprintf(why, name(*p)+" is cheaper here")
+	}
+	return ""
+}
+
+// short says that so little was replayed that figures a day are a guess; length is how much.
+func (r *Report) short() bool    { return r.Days < 0.99 }
+func (r *Report) length() string { return job.Length(time.Duration(r.Days * 24 * float64(time.Hour))) }
 
 // ours is the row of Kale's own policy: cost, else kale; as the job has it, before its other settings.
 func (r *Report) ours() *Row {

@@ -15,15 +15,18 @@ type Curve struct {
 	Rates []float64     // records/s, one per bin; NaN where the trace has a gap
 }
 
-// Validate says what makes a curve unplayable: no bins, no known bin, a step that is not positive, a rate below zero.
+// mostRate is more records/s than anybody has: what is above it was misread.
+const mostRate = 1e12
+
+// Validate says what makes a curve unplayable: no bins, no known bin, a step that is not positive, a rate that cannot be.
 func (c Curve) Validate() error {
 	if c.Step <= 0 {
 		return fmt.Errorf("curve: a bin of %v; it must be longer than 0", c.Step)
 	}
 	known := false
 	for i, r := range c.Rates {
-		if r < 0 || math.IsInf(r, 0) {
-			return fmt.Errorf("curve: the rate at %s is %v; it must be 0 or more and finite", c.Start.Add(time.Duration(i)*c.Step).Format(time.RFC3339), r)
+		if r < 0 || r > mostRate {
+			return fmt.Errorf("curve: the rate at %s is %v; it must be 0 to %g records/s", c.Start.Add(time.Duration(i)*c.Step).Format(time.RFC3339), r, mostRate)
 		}
 		known = known || !math.IsNaN(r)
 	}
