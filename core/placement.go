@@ -20,9 +20,6 @@ func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, er
 		return backend.Report{}, fmt.Errorf("ask backend %q whether the servers and %d of the workers could run: %w", o.Job.Backend.Name, workers, err)
 	}
 	list, complete, unseen := o.Backend.List(ctx, o.Job.Name)
-	if unseen == nil && !complete {
-		unseen = backend.Errorf(backend.Unavailable, "it could not look everywhere")
-	}
 	if unseen != nil && backend.CodeOf(unseen) == backend.Unavailable {
 		return fail(unseen)
 	}
@@ -50,6 +47,9 @@ func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, er
 		return backend.Report{}, nil
 	}
 	report, err := o.Backend.Plan(ctx, o.Job.Name, missing)
+	if err == nil && unseen == nil && !complete { // an error of Plan's says why
+		unseen = backend.Errorf(backend.Unavailable, "it could not look everywhere")
+	}
 	if unseen != nil && len(report.Mistakes) == 0 { // what the block is wrong for may be why nothing is seen
 		err = unseen
 	}
@@ -153,7 +153,8 @@ func roomDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
 	case err != nil && backend.CodeOf(err) == backend.Unsupported:
 		return nil, nil
 	case err != nil:
-		return hcl.Diagnostics{j.WarningAt("backend", "Whether the job would find room is not known", fmt.Sprintf("%v.", err))}, nil
+		return hcl.Diagnostics{j.WarningAt("backend", "Whether the job would find room is not known", fmt.Sprintf("%v. Neither its room nor the names in the "+
+			"backend block (a partition, a node, …) were checked: see that the cluster is up and that the block says rightly how it is reached, and try again.", err))}, nil
 	}
 	if len(least.Mistakes) > 0 {
 		return least.Mistakes.HCL(), nil

@@ -57,10 +57,26 @@ func TestPlacement(t *testing.T) {
 		})
 	}
 
+	// A backend that could not look everywhere says why, and what was not checked is named.
 	r := newRig(t, rigOptions{slots: 8})
+	o := r.options("run")
+	r.backend = fake.New(nil, fake.NewCluster(8))
+	o.Backend = r.backend
+	if _, err := ConfigureBackend(t.Context(), o.Backend, r.job, r.state); err != nil {
+		t.Fatal(err)
+	}
+	r.backend.PartialNext(worker(0, 1)) // of the look for whose the name is, and of that for what runs
+	r.backend.PartialNext(worker(0, 1))
+	r.backend.FailNext(fake.OpPlan, backend.Errorf(backend.Unavailable, "no such socket"))
+	diags, err := PlacementDiagnostics(t.Context(), o)
+	if err != nil || len(diags) != 1 || !strings.Contains(diags[0].Detail, "no such socket") || !strings.Contains(diags[0].Detail, "were checked") {
+		t.Errorf("a cluster that does not answer: %v, %v", diags, err)
+	}
+
+	r = newRig(t, rigOptions{slots: 8})
 	r.started(8)
 	b := fake.New(nil, r.cluster)
-	o := r.options("run")
+	o = r.options("run")
 	o.Backend = b
 	if _, err := ConfigureBackend(t.Context(), b, r.job, r.state); err != nil {
 		t.Fatal(err)
