@@ -324,7 +324,9 @@ func (s *Scheduler) drain(ctx context.Context, now time.Time) error {
 		case releaseDrained:
 			gentle = append(gentle, l.id())
 		case releaseForced:
-			s.lg.Warn("a leaving worker is released without its drain; what it held is trained again", "workload", l.id().String())
+			if st.State != backend.StatePending { // that one never ran
+				s.lg.Warn("a leaving worker is released without its drain; what it held is trained again", "workload", l.id().String())
+			}
 			force = append(force, l.id())
 		}
 	}

@@ -87,6 +87,9 @@ func (s *Scheduler) look(asked context.Context) *seen {
 		wg.Go(func() { n.serverRoom = s.roomFor(ctx, s.want.Servers, s.loads.server) })
 	}
 	wg.Wait()
+	if n.unlisted() == "" {
+		s.listed, s.listedAt = n.list, n.at
+	}
 	n.cannotStart = append(n.cannotStart, s.troubledServers(n)...)
 	s.lookBehind(ctx, n)
 	if asked.Err() != nil {

@@ -118,9 +118,9 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 	return v
 }
 
-// processes are those that the backend lists, with what the chief says of them.
+// processes are those that the backend lists, with what the chief says of them. Where it does not answer, or not for all, the others are as they were seen last.
 func (s *Scheduler) processes() (workers []WorkerView, servers []ServerView) {
-	for _, st := range s.seen.list {
+	for _, st := range slices.Concat(s.seen.list, s.unseen()) {
 		switch st.ID.Role {
 		case backend.RoleWorker:
 			workers = append(workers, s.workerView(st))
@@ -129,6 +129,22 @@ func (s *Scheduler) processes() (workers []WorkerView, servers []ServerView) {
 		}
 	}
 	return workers, servers
+}
+
+// unseen are the processes that the last whole list had and that of now, which is not whole, lacks: they are unknown.
+func (s *Scheduler) unseen() []backend.Status {
+	if s.seen.unlisted() == "" {
+		return nil
+	}
+	var out []backend.Status
+	for _, st := range s.listed {
+		if _, found := s.seen.allocation(st.ID); !found {
+			st.Reason = fmt.Sprintf("not seen since %s, when it was %s", s.listedAt.Format(time.TimeOnly), st.State)
+			st.State = backend.StateUnknown
+			out = append(out, st)
+		}
+	}
+	return out
 }
 
 func (s *Scheduler) workerView(st backend.Status) WorkerView {

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -563,7 +564,7 @@ func TestOrderDoesNotWaitForARescale(t *testing.T) {
 	}
 }
 
-// A worker that waits in the cluster's queue holds nothing: it is taken back though the chief cannot be asked.
+// A worker that waits in the cluster's queue holds nothing: it is taken back though the chief cannot be asked, and that is worth no warning.
 func TestPendingWorkerIsTakenBackWithoutTheChief(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.started(1)
@@ -580,6 +581,14 @@ func TestPendingWorkerIsTakenBackWithoutTheChief(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.chief.stop()
-	r.beat()
+	r.s.seen = r.s.look(t.Context())
+	var warned []string
+	r.s.lg = slog.New(warnings{seen: &warned})
+	if err := r.s.act(t.Context(), r.now); err != nil {
+		t.Fatal(err)
+	}
 	r.wantCalls("release worker-1-g1 forced")
+	if len(warned) > 0 {
+		t.Errorf("warnings: %q", warned)
+	}
 }

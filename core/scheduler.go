@@ -81,6 +81,8 @@ type Scheduler struct {
 	memory      string          // the newest that the chief had kept beside the checkpoint when it was looked for last
 	beginning   map[int32]int64 // where the job goes on, as asked before its chief was up
 	seen        *seen
+	listed      []backend.Status // the last whole list
+	listedAt    time.Time
 	backoff     map[backend.ID]retry
 	tickAt      time.Time
 	undecided   bool // an order has been taken that no decision could follow yet

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -92,6 +93,45 @@ func TestUnknownHolds(t *testing.T) {
 			r.until("the order is followed", r.settled(1))
 			r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1")
 		})
+	}
+}
+
+// While the backend does not answer, or not for all, the processes that it had listed are shown as unknown, with what was seen of them last.
+func TestUnseenProcessesAreShownAsUnknown(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	states := func() map[string]string {
+		got := map[string]string{}
+		v := r.s.View()
+		for _, w := range v.Workers {
+			got[w.ID] = w.Backend
+			if unseen := strings.HasPrefix(w.Reason, "not seen since ") && strings.HasSuffix(w.Reason, ", when it was running"); unseen != (w.Backend == "unknown") {
+				t.Errorf("%s is %s: %q", w.ID, w.Backend, w.Reason)
+			}
+		}
+		for _, sv := range v.Servers {
+			got[sv.ID] = sv.Backend
+		}
+		return got
+	}
+	for range 2 {
+		r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
+		r.beat()
+		want := map[string]string{"ps-0-g1": "unknown", "ps-1-g1": "unknown", "worker-0-g1": "unknown", "worker-1-g1": "unknown"}
+		if diff := cmp.Diff(want, states()); diff != "" {
+			t.Errorf("without an answer (-want +got):\n%s", diff)
+		}
+	}
+	r.backend.PartialNext(worker(0, 1))
+	r.beat()
+	want := map[string]string{"ps-0-g1": "running", "ps-1-g1": "running", "worker-0-g1": "unknown", "worker-1-g1": "running"}
+	if diff := cmp.Diff(want, states()); diff != "" {
+		t.Errorf("with half an answer (-want +got):\n%s", diff)
+	}
+	r.beat()
+	want["worker-0-g1"] = "running"
+	if diff := cmp.Diff(want, states()); diff != "" {
+		t.Errorf("with an answer (-want +got):\n%s", diff)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 func call[R any](ctx context.Context, s *session, timeout time.Duration, doing string,
 	f func(context.Context, backendpb.BackendServiceClient) (R, error),
 ) (R, error) {
+	timeout = patience(ctx, timeout)
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	defer context.AfterFunc(s.done, cancel)()
@@ -27,6 +28,14 @@ func call[R any](ctx context.Context, s *session, timeout time.Duration, doing s
 	}
 	var none R
 	return none, s.explain(ctx, bounded, timeout, doing, err)
+}
+
+// patience is for how long a call is waited for: the time that its caller has, where that is less than a call's own.
+func patience(ctx context.Context, timeout time.Duration) time.Duration {
+	if at, bounded := ctx.Deadline(); bounded {
+		return min(timeout, time.Until(at))
+	}
+	return timeout
 }
 
 // explain turns a failed call into the contract's error. bounded is ctx with the call's own deadline.
@@ -42,7 +51,7 @@ func (s *session) explain(ctx, bounded context.Context, timeout time.Duration, d
 	case s.done.Err() != nil:
 		e.Message, e.cause = fmt.Sprintf("%s: the plugin ended during the call: %v", doing, context.Cause(s.done)), nil
 	case errors.Is(bounded.Err(), context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded:
-		e.Message = fmt.Sprintf("%s: no answer from the plugin within %v", doing, timeout)
+		e.Message = fmt.Sprintf("%s: no answer from the plugin within %v", doing, timeout.Round(100*time.Millisecond))
 		e.cause = context.DeadlineExceeded
 	}
 	return e
@@ -188,6 +197,7 @@ func openStream[M any](ctx context.Context, c *Client, doing string,
 	streamCtx, cancelCtx := context.WithCancel(ctx)
 	detach := context.AfterFunc(s.done, cancelCtx)
 	cancel = func() { detach(); cancelCtx() }
+	limit := patience(ctx, c.opts.CallTimeout)
 	deadline := time.AfterFunc(c.opts.CallTimeout, cancelCtx)
 	stream, err = open(streamCtx, s.stub)
 	if err == nil {
@@ -201,7 +211,7 @@ func openStream[M any](ctx context.Context, c *Client, doing string,
 	if !inTime {
 		return nil, nil, nil, Errorf(Unavailable, "%s: no answer from the plugin within %v", doing, c.opts.CallTimeout)
 	}
-	return nil, nil, nil, s.explain(ctx, ctx, c.opts.CallTimeout, doing, err)
+	return nil, nil, nil, s.explain(ctx, ctx, limit, doing, err)
 }
 
 // Logs implements Backend. The reader must be closed.

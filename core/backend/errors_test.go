@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/kale-sched/kale/core/backend/backendpb"
 )
 
 // Every code crosses the wire and comes back as itself, with its field and its pause.
@@ -90,5 +93,21 @@ func TestErrorText(t *testing.T) {
 	}
 	if err := Errorf(Blocked, "write: %w", cause); !errors.Is(err, cause) {
 		t.Errorf("%v hides its cause", err)
+	}
+}
+
+// Who waits for less than a call may take is told how long that was.
+func TestNoAnswerSaysHowLongWasWaited(t *testing.T) {
+	s := &session{done: context.Background()}
+	late := func(context.Context, backendpb.BackendServiceClient) (struct{}, error) {
+		return struct{}{}, status.Error(codes.DeadlineExceeded, "too late")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := call(ctx, s, 30*time.Minute, "list", late); err == nil || strings.Contains(err.Error(), "30m") {
+		t.Errorf("with a minute to wait: %v", err)
+	}
+	if _, err := call(t.Context(), s, 30*time.Minute, "list", late); err == nil || !strings.HasPrefix(err.Error(), "list: no answer from the plugin within 30m0s") {
+		t.Errorf("with all the time that a call has: %v", err)
 	}
 }
