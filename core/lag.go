@@ -120,6 +120,30 @@ func (s *Scheduler) start(ctx context.Context, now time.Time) (map[int32]int64, 
 	return s.kafka.Ends(ctx)
 }
 
+// aheadLimit is how far records may be dated ahead of this machine's clock: clocks differ.
+const aheadLimit = 5 * time.Second
+
+// ahead is how far a record is dated in the future, 0 where that may be no more than a difference between clocks.
+func ahead(stamp, now time.Time) time.Duration {
+	if d := stamp.Sub(now); d > aheadLimit {
+		return d
+	}
+	return 0
+}
+
+// datedAhead says what it means that records which wait are dated in the future; "" where none is known to be.
+func (n *seen) datedAhead() string {
+	var most time.Duration
+	for _, stamp := range n.behind.stamps {
+		most = max(most, ahead(stamp, n.at))
+	}
+	if most == 0 {
+		return ""
+	}
+	return fmt.Sprintf("records that wait are dated up to %s ahead of this machine's clock: how long they wait is not known. Set the clock right of who writes them, or the topic's "+
+		"message.timestamp.type to LogAppendTime", job.Length(most))
+}
+
 // lag is how far training is behind at now.
 func (s *Scheduler) lag(now time.Time) lag {
 	n := s.seen
@@ -143,8 +167,10 @@ func (s *Scheduler) lag(now time.Time) lag {
 		case !ok:
 			l.recordsKnown, l.ageKnown, l.why = false, false, fmt.Sprintf("the chief does not know partition %d yet", p.Partition)
 		case p.Known:
-		case stamped:
+		case stamped && ahead(stamp, now) == 0:
 			age = max(0, now.Sub(stamp))
+		case stamped:
+			l.ageKnown, l.why = false, fmt.Sprintf("the next record of partition %d is dated %s ahead of this machine's clock", p.Partition, job.Length(ahead(stamp, now)))
 		default:
 			l.ageKnown = false
 			if l.why == "" {

@@ -86,6 +86,44 @@ func TestLagBeforeTheFirstAnswerIsOfTheNewestSnapshots(t *testing.T) {
 	wantLag("with a chief that has heard from nobody", 7)
 }
 
+// A record that is dated in the future says nothing of how long it waits: the lag is not known, and whoever dates records so is told of.
+func TestLagOfRecordsFromTheFuture(t *testing.T) {
+	for name, history := range map[string]bool{"with a history": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			future := r.now.Add(365 * 24 * time.Hour)
+			r.fill(50, func(i int) time.Time { return future.Add(time.Duration(i) * time.Second) })
+			if history {
+				r.s.backfill(t.Context())
+			}
+			r.started(1)
+			r.chief.with(func(s *rpc.JobStatus) {
+				for _, p := range s.Partitions {
+					p.Applied = 20
+				}
+			})
+			r.beat()
+			v := r.s.View()
+			if s := v.Sample; s.Lag != nil || s.LagRecords == nil || *s.LagRecords != 4*30 || !strings.Contains(s.LagUnknown, "is dated 365d ahead of this machine's clock") {
+				t.Errorf("lag %v, %v records: %q", s.Lag, s.LagRecords, s.LagUnknown)
+			}
+			if _, err := r.problem("records that wait are dated up to 365d ahead of this machine's clock"); err != nil {
+				t.Error(err)
+			}
+			r.chief.with(func(s *rpc.JobStatus) {
+				for _, p := range s.Partitions {
+					p.Applied = 50
+				}
+			})
+			r.now = time.Now() // the rig's clock is ahead of the brokers' by so many beats
+			r.beat()
+			if v := r.s.View(); v.Sample.Lag == nil || len(v.Problems) > 0 {
+				t.Errorf("when all is trained: lag %v (%s), problems %q", v.Sample.Lag, v.Sample.LagUnknown, v.Problems)
+			}
+		})
+	}
+}
+
 // One partition of which nothing is trained yet hides no lag.
 func TestLagOfAPartitionThatIsNotBegun(t *testing.T) {
 	r := newRig(t, rigOptions{})

@@ -310,6 +310,9 @@ func (s *Scheduler) problems() []string {
 	failures := s.snapshotFailures()
 	out = append(out, failures...)
 	out = append(out, s.repairs()...)
+	if why := n.datedAhead(); why != "" {
+		out = append(out, why)
+	}
 	out = append(out, s.losing()...)
 	if h := s.want.Ceiling; h != nil && h.Max > 0 {
 		out = append(out, h.String())

@@ -152,11 +152,20 @@
     { bands: [{ series: [2, 1], fill: css("pending") }, { series: [3, 2], fill: css("draining") }], hooks: { drawClear: [aside], draw: [marks(false)] } });
 
     // The objective is in the picture unless lag would be a flat line under it; then words say where it is.
-    const worst = t.lag.reduce((a, v) => Math.max(a, v ?? 0), 0);
+    // A lag of more than 30 days is of a record with a wrong date: it is out of the picture, which is of the others, and words say so.
+    const plausible = 30 * 24 * 3600, highest = t.lag.reduce((a, v) => Math.max(a, v ?? 0), 0);
+    const worst = highest > plausible ? t.lag.reduce((a, v) => (v > plausible ? a : Math.max(a, v ?? 0)), 0) : highest;
     const shown = data.max_lag > 0 && data.max_lag <= 25 * worst;
     const top = Math.max(worst, shown ? data.max_lag : 0, 0.001) * 1.12;
     const [per, unit] = lagUnit(top);
     const objective = (u) => inside(u, (c, b, px) => {
+      if (highest > plausible) {
+        c.fillStyle = css("bad")();
+        c.font = "600 " + 11.5 * px + "px system-ui, sans-serif";
+        c.textBaseline = "top";
+        c.textAlign = "left";
+        c.fillText("beyond this picture: up to " + grouped.format(Math.floor(highest / 86400)) + " days", b.left + 6 * px, b.top + 3 * px);
+      }
       if (!(data.max_lag > 0)) return;
       const y = shown ? Math.round(u.valToPos(data.max_lag, "y", true)) + 0.5 : b.top + 14 * px;
       c.fillStyle = c.strokeStyle = css("bad")();
