@@ -31,7 +31,7 @@ type inspection struct {
 const (
 	checkpoint = "the checkpoint folder"
 	block      = "the backend block"
-	room       = "whether there is room for the job"
+	room       = "whether the backend has what its block names, and room for the job"
 	topic      = "the topic"
 	records    = "the features against the topic's records"
 	capacity   = "whether workers.max can train what arrives"

@@ -45,7 +45,7 @@ func TestMistakesOfEveryPartAtOnce(t *testing.T) {
 			}
 			last = max(last, strings.Index(r.err, says))
 		}
-		if at := strings.Index(r.err, "Not checked until this is mended: whether there is room for the job.\n"); at < last {
+		if at := strings.Index(r.err, "Not checked until this is mended: whether the backend has what its block names, and room for the job.\n"); at < last {
 			t.Errorf("%s does not say at the end what was not checked:\n%s", command, r.err)
 		}
 	}
@@ -54,7 +54,7 @@ func TestMistakesOfEveryPartAtOnce(t *testing.T) {
 	for _, tt := range []struct{ from, to, says, unchecked string }{
 		{`topic   = "clicks"`, `topic   = "clics"`, `Topic "clics" does not exist`, "mended: the features against the topic's records; whether"},
 		{`"` + addr + `"`, `"nowhere"`, "", "mended: the topic; the features against the topic's records; whether"},
-		{`max  = `, `maxx = `, "", "mended: whether workers.max can train what arrives; whether there is room"},
+		{`max  = `, `maxx = `, "", "mended: whether workers.max can train what arrives; whether the backend has what its block names, and room"},
 	} {
 		r := s.run("validate", write(t, changed(t, read(t, whole), tt.from, tt.to)))
 		if r.code != exitFailed || !strings.Contains(r.err, tt.says) || !strings.Contains(strings.Join(strings.Fields(r.err), " "), tt.unchecked) {
@@ -76,9 +76,9 @@ func TestNothingFollowsFromAMistake(t *testing.T) {
 	}
 	_, text := scaffolded(t, s)
 	for _, tt := range []struct{ name, block, from, to, says, unchecked string }{
-		{"another kind", "model", "kind", `"deepfn"`, `Unknown value "deepfn"`, "whether a worker could train here; whether there is room for the job."},
-		{"no kind", "model", "kind", "5", `Unknown value "5"`, "whether a worker could train here; whether there is room for the job."},
-		{"misspelt", "workers", "gpus", "1\n    gpuz = 0", `Unknown attribute "gpuz"`, "whether a worker could train on a GPU; whether there is room for the job."},
+		{"another kind", "model", "kind", `"deepfn"`, `Unknown value "deepfn"`, "whether a worker could train here; whether the backend has what its block names, and room for the job."},
+		{"no kind", "model", "kind", "5", `Unknown value "5"`, "whether a worker could train here; whether the backend has what its block names, and room for the job."},
+		{"misspelt", "workers", "gpus", "1\n    gpuz = 0", `Unknown attribute "gpuz"`, "whether a worker could train on a GPU; whether the backend has what its block names, and room for the job."},
 		{"a feature without a value", "features", "sparse", `[env("KALE_TEST_NOPE")]`, "Error in function call", "the features against the topic's records."},
 		{"features that are no names", "features", "sparse", `["category", 7]`, "A string is needed here", "the features against the topic's records."},
 	} {

@@ -150,6 +150,16 @@ func inOurWords(diags hcl.Diagnostics, body *hclsyntax.Body, target any) hcl.Dia
 	return diags
 }
 
+// OnlyUnknown reports whether all that DecodeBlock found wrong are attributes and blocks that are not known: what is known was read, and can be checked.
+func OnlyUnknown(diags hcl.Diagnostics) bool {
+	for _, d := range diags {
+		if !strings.HasPrefix(d.Summary, "Unknown attribute ") && !strings.HasPrefix(d.Summary, "Unknown block ") {
+			return false
+		}
+	}
+	return true
+}
+
 // taken lists what a block may have.
 func taken(target any) string {
 	var names []string

@@ -61,7 +61,7 @@ type block struct {
 
 func decode(cfg backend.Config) (b block, _ backend.Diagnostics) {
 	diags := backend.DecodeBlock(cfg, &b)
-	if !diags.HasErrors() && b.Slots < 1 {
+	if backend.OnlyUnknown(diags) && b.Slots < 1 {
 		diags = append(diags, backend.Mistake(b.SlotsRange, "No slots", "slots is how many workers fit on this machine; give 1 or more."))
 	}
 	b.owner = cfg.Owner

@@ -132,7 +132,7 @@ func (d *decoder) fail(subject hcl.Range, summary, detail string, args ...any) {
 func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	var d decoder
 	d.diags = backend.DecodeBlock(cfg, &d.block)
-	if d.diags.HasErrors() {
+	if !backend.OnlyUnknown(d.diags) {
 		return settings{}, backend.FromHCL(cfg, d.diags)
 	}
 	s := settings{

@@ -131,7 +131,7 @@ func (d *decoding) fail(subject hcl.Range, summary, detail string, args ...any) 
 
 func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	d := &decoding{cfg: cfg, s: settings{asked: map[string]asked{}, owner: cfg.Owner}}
-	if d.diags = backend.DecodeBlock(cfg, &d.b); d.diags.HasErrors() {
+	if d.diags = backend.DecodeBlock(cfg, &d.b); !backend.OnlyUnknown(d.diags) {
 		return settings{}, backend.FromHCL(cfg, d.diags)
 	}
 	d.folders()

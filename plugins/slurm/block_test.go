@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,19 @@ func TestBlockMistakes(t *testing.T) {
 		if len(diags) != 1 || !diags.HasErrors() || diags[0].Start.Line != tt.line || !strings.Contains(diags[0].Summary+" "+diags[0].Detail, tt.says) {
 			t.Errorf("%s:\ngot %+v\nwant one error on line %d that says %q", tt.source, diags, tt.line, tt.says)
 		}
+	}
+}
+
+// What is not known keeps nothing else from being checked.
+func TestEveryMistakeOfTheBlock(t *testing.T) {
+	_, diags := decode(configOf("shared_dir = \"/s\"\nnonsense = 4\ntrainer = \"kale-trainer\"\nmax_pending = -1\ndirectives = [\"--job-name=x\", \"mail\"]\nodd {\n}", "/home/me/cp"))
+	var lines []int
+	for _, d := range diags {
+		lines = append(lines, d.Start.Line)
+	}
+	slices.Sort(lines)
+	if want := []int{11, 12, 13, 14, 15, 15, 16}; !slices.Equal(lines, want) {
+		t.Errorf("mistakes on lines %v, want %v: %+v", lines, want, diags)
 	}
 }
 
