@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/plan"
 )
 
 // What the backend refuses outright is said with its cause, and uses no generation up.
@@ -70,6 +71,34 @@ func TestCannotStartWhatCrashes(t *testing.T) {
 	r.beat()
 	if v := r.s.View(); v.State != StateRunning || v.Cause != "" {
 		t.Errorf("once a worker trains: %s: %q", v.State, v.Cause)
+	}
+}
+
+// Of a job that has trained, a chief that is silent since its server ends again and again is no riddle.
+func TestAChiefThatCrashesIsNotUnknown(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.chief.stop()
+	r.beat()
+	if v := r.s.View(); v.State != StateUnknown {
+		t.Errorf("when the chief is silent: %s", v.State)
+	}
+	for g := uint64(1); g <= crashLoop; g++ {
+		if err := r.cluster.Exit("ctr", server(0, g), 3); err != nil {
+			t.Fatal(err)
+		}
+		r.until("it is tried again", func() error {
+			if r.cluster.Starts("ctr", server(0, g+1)) != 1 {
+				return context.DeadlineExceeded
+			}
+			return nil
+		})
+	}
+	if v := r.s.View(); v.State != StateCannotStart || !strings.Contains(v.Cause, "ps-0-g3 has ended 3×: ended with code 3") {
+		t.Errorf("%s: %q", v.State, v.Cause)
+	}
+	if d := r.decision(); d.Kind != plan.KindHold {
+		t.Errorf("decision %s: %s", d.Kind, d.Reason)
 	}
 }
 

@@ -17,7 +17,7 @@ type State string
 const (
 	StateNeverStarted State = "never started"
 	StateStarting     State = "starting"     // wanted, and nobody trains yet
-	StateCannotStart  State = "cannot start" // likewise, and what would have to run does not stay up or is refused
+	StateCannotStart  State = "cannot start" // nobody trains, and what would have to run does not stay up or is refused
 	StateRunning      State = "running"
 	StateStuck        State = "stuck" // something stands in its way until a person has done something about it
 	StatePaused       State = "paused"
@@ -36,6 +36,8 @@ func (s *Scheduler) stateOf(sample Sample) State {
 		return StateStopping
 	case s.halted():
 		return StateStuck
+	case s.chiefFails():
+		return StateCannotStart
 	case sample.Unknown != "":
 		return StateUnknown
 	case s.want.Manual.Paused:
@@ -52,6 +54,12 @@ func (s *Scheduler) stateOf(sample Sample) State {
 
 // crashLoop is how many ends of one process are no chance.
 const crashLoop = 3
+
+// chiefFails says that the chief does not answer because its server does not stay up.
+func (s *Scheduler) chiefFails() bool {
+	t := s.troubles[backend.ID{Role: backend.RoleServer}]
+	return t != nil && t.times >= crashLoop && s.seen.listErr == nil && s.seen.chiefErr != nil && silent(s.seen.chiefErr)
+}
 
 // cannotStart says why a job in which nobody trains will not get on by itself; "" when it may.
 func (s *Scheduler) cannotStart() string {

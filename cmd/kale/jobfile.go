@@ -92,13 +92,18 @@ func (a *app) invocation(arg string, f jobFlags) (invocation, error) {
 
 // load reads a job. Diagnostics are printed; errShown says that they forbid to go on.
 func (a *app) load(arg string, f jobFlags) (*loaded, error) {
+	return a.loadTold(arg, f, func(l *loaded, diags hcl.Diagnostics) error { return a.diagnose(l.files, diags) })
+}
+
+// loadTold is load with another way to print diagnostics.
+func (a *app) loadTold(arg string, f jobFlags, tell func(*loaded, hcl.Diagnostics) error) (*loaded, error) {
 	how, err := a.invocation(arg, f)
 	if err != nil {
 		return nil, err
 	}
 	l, diags, err := a.read(how)
 	if err == nil {
-		err = a.diagnose(l.files, diags)
+		err = tell(l, diags)
 	}
 	if err != nil {
 		return nil, err

@@ -105,7 +105,7 @@ func (a *app) plan(ctx context.Context, args []string, f planFlags) error {
 		return errors.New("plan: interrupted; nothing was changed")
 	}
 	for i, l := range jobs {
-		if derr := a.refused(l, diags[i], f); derr != nil {
+		if derr := a.refused(l, diags[i], f.asJSON); derr != nil {
 			return derr
 		}
 	}
@@ -121,7 +121,7 @@ func (a *app) loadPlanned(ctx context.Context, args []string, f planFlags) (jobs
 	if len(args) == 1 && f.pool == "" {
 		l, topic, diags, err := a.inspect(ctx, args[0], f.jobFlags, how)
 		if l != nil && ctx.Err() == nil {
-			err = a.besides(a.refused(l, diags, f), err)
+			err = a.besides(a.refused(l, diags, f.asJSON), err)
 		}
 		return []*loaded{l}, []job.TopicInfo{topic}, nil, err
 	}
@@ -131,14 +131,14 @@ func (a *app) loadPlanned(ctx context.Context, args []string, f planFlags) (jobs
 		if ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
 		}
-		return a.besides(a.refused(l, inOrder(append(diags, more...)), f), err)
+		return a.besides(a.refused(l, inOrder(append(diags, more...)), f.asJSON), err)
 	})
 	return jobs, topics, pool, err
 }
 
 // refused prints what is wrong with a job; it is an error where that forbids to go on. With -json it is printed as kale validate -json prints it.
-func (a *app) refused(l *loaded, diags hcl.Diagnostics, f planFlags) error {
-	if f.asJSON && diags.HasErrors() {
+func (a *app) refused(l *loaded, diags hcl.Diagnostics, asJSON bool) error {
+	if asJSON && diags.HasErrors() {
 		return a.validatedJSON(l, diags)
 	}
 	return a.tell(l, diags)
@@ -148,7 +148,7 @@ func (a *app) refused(l *loaded, diags hcl.Diagnostics, f planFlags) error {
 func (a *app) planOptions(ctx context.Context, lg *slog.Logger, l *loaded, topic job.TopicInfo, f planFlags) (o core.Options, err error) {
 	trainer, env, diags, err := a.trainer(ctx, lg, l)
 	if err == nil {
-		err = a.refused(l, diags, f)
+		err = a.refused(l, diags, f.asJSON)
 	}
 	return core.Options{Job: l.Job, StateDir: l.dir, Trainer: trainer, Env: env, Log: lg, Offline: topic.Err != nil}, err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,7 +74,7 @@ func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
-	l, err := a.load(arg, f.jobFlags)
+	l, err := a.loadTold(arg, f.jobFlags, func(l *loaded, diags hcl.Diagnostics) error { return a.refused(l, diags, f.asJSON) })
 	if err != nil {
 		return err
 	}
@@ -86,10 +87,11 @@ func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
 	if err != nil {
 		return err
 	}
-	a.sayProfile(b, o, records)
+	planned := newIntended(b, o, records)
 	if f.dry {
-		return nil
+		return a.showIntended(planned, f.asJSON)
 	}
+	a.advise("%s", planned)
 	outliveReaders() // there is something to end
 	swept, err := b.sweep(ctx)
 	for _, name := range swept {
@@ -169,7 +171,7 @@ func (a *app) profilable(ctx context.Context, b *bench, o *profile.Options, f pr
 	l := b.l
 	_, diags, err := askBrokers(ctx, l, f.recordFlags)
 	if err == nil {
-		err = a.diagnose(l.files, slices.Concat(diags, core.CheckFolder(l.Job)))
+		err = a.refused(l, slices.Concat(diags, core.CheckFolder(l.Job)), f.asJSON)
 	}
 	if err != nil {
 		return 0, err
@@ -185,7 +187,7 @@ func (a *app) profilable(ctx context.Context, b *bench, o *profile.Options, f pr
 			"or write some with kale produce", l.Name, l.Stream.Topic, number(float64(records)), job.Count(o.Workers[0], "worker"), number(float64(least)), number(first))
 	}
 	if b.trainer, b.env, diags, err = a.trainer(ctx, b.lg, l); err == nil {
-		err = a.diagnose(l.files, diags)
+		err = a.refused(l, diags, f.asJSON)
 	}
 	if err != nil {
 		return 0, err
@@ -230,27 +232,68 @@ func history(ctx context.Context, j *job.Job, enough float64) (records int64, st
 	return records, job.Start{Kind: job.StartEarliest}, err
 }
 
-// sayProfile says what is about to be done.
-func (a *app) sayProfile(b *bench, o profile.Options, records int64) {
+// intended is what kale profile is about to do, times in seconds in JSON.
+type intended struct {
+	Job       string        `json:"job"`
+	Backend   string        `json:"backend"`
+	Workers   []int         `json:"workers"`
+	Servers   []int         `json:"servers"`
+	Extra     int           `json:"extra_points"` // at most, up to Most workers
+	Most      int           `json:"most_workers"`
+	Intervals int           `json:"intervals"`
+	Interval  time.Duration `json:"interval"`
+	Topic     string        `json:"topic"`
+	From      *time.Time    `json:"from,omitempty"` // nil: from its first record on
+	Records   int64         `json:"records"`        // that the topic holds from there on
+	Trains    float64       `json:"trains_records"` // about, by Believed of one worker
+	Believed  float64       `json:"believed_records_per_second"`
+	Estimate  time.Duration `json:"estimate"` // if nothing has to be waited for
+
+	checkpoint string
+	all        float64 // records for all points with one number of servers
+}
+
+func newIntended(b *bench, o profile.Options, records int64) *intended {
 	j := b.l.Job
-	from := "from its first record on"
+	all, _ := needed(j, o)
+	p := &intended{Job: j.Name, Backend: j.Backend.Name, Workers: o.Workers, Servers: o.Servers, Extra: o.Extra, Most: o.Most, Intervals: o.Intervals, Interval: o.Interval,
+		Topic: j.Stream.Topic, Records: records, Trains: all * float64(len(o.Servers)), Believed: guessedRate(j), Estimate: o.Estimate().Round(10 * time.Second),
+		checkpoint: j.Checkpoint.Dir, all: all}
 	if b.start.Kind == job.StartTime {
-		from = "from " + b.start.Time.Local().Format("2006-01-02 15:04:05") + " on"
+		p.From = &b.start.Time
+	}
+	return p
+}
+
+// String says what is about to be done.
+func (p *intended) String() string {
+	from := "from its first record on"
+	if p.From != nil {
+		from = "from " + p.From.Local().Format("2006-01-02 15:04:05") + " on"
 	}
 	more := ""
-	if o.Extra > 0 {
-		more = fmt.Sprintf(", and up to %s up to %d workers where that tells most", job.Count(o.Extra, "more point"), o.Most)
+	if p.Extra > 0 {
+		more = fmt.Sprintf(", and up to %s up to %d workers where that tells most", job.Count(p.Extra, "more point"), p.Most)
 	}
-	all, _ := needed(j, o)
-	a.advise("profile of job %q on backend %q: %s with %s%s; %d intervals of %s each\n", j.Name, j.Backend.Name,
-		several(o.Workers, "worker"), several(o.Servers, "server"), more, o.Intervals, job.Length(o.Interval))
-	a.advise("reads topic %q %s: %s records; about %s are trained, by what is believed of one worker (%s records/s)\n", j.Stream.Topic, from, number(float64(records)),
-		number(all*float64(len(o.Servers))), number(guessedRate(j)))
-	a.advise("it commits nothing, and its checkpoint below %s is removed at the end\n", j.Checkpoint.Dir)
-	if all > float64(records) {
-		a.advise("the records may not last for all points: then the topic is read from there again, and a point that needs more than all of them is left out\n")
+	text := fmt.Sprintf("profile of job %q on backend %q: %s with %s%s; %d intervals of %s each\n", p.Job, p.Backend,
+		several(p.Workers, "worker"), several(p.Servers, "server"), more, p.Intervals, job.Length(p.Interval))
+	text += fmt.Sprintf("reads topic %q %s: %s records; about %s are trained, by what is believed of one worker (%s records/s)\n", p.Topic, from, number(float64(p.Records)),
+		number(p.Trains), number(p.Believed))
+	text += fmt.Sprintf("it commits nothing, and its checkpoint below %s is removed at the end\n", p.checkpoint)
+	if p.all > float64(p.Records) {
+		text += "the records may not last for all points: then the topic is read from there again, and a point that needs more than all of them is left out\n"
 	}
-	a.advise("about %s, if nothing has to be waited for\n", job.Length(o.Estimate().Round(10*time.Second)))
+	return text + fmt.Sprintf("about %s, if nothing has to be waited for\n", job.Length(p.Estimate))
+}
+
+// showIntended prints what is about to be done, as what -dry asks for.
+func (a *app) showIntended(p *intended, asJSON bool) error {
+	if asJSON {
+		return printJSON(a.out, p)
+	}
+	width, _ := terminal(a.out)
+	_, err := io.WriteString(a.out, folded(p.String(), width))
+	return err
 }
 
 // several is "1 worker", "1, 2 and 4 workers".

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -165,11 +166,35 @@ func TestProfileDry(t *testing.T) {
 	file := write(t, strings.Replace(text, "gpus = 1", "gpus = 0", 1))
 	r := s.must("profile", file, "-dry", "-workers", "2,1", "-servers", "1,2", "-intervals", "3", "-interval", "2s")
 	for _, want := range []string{`profile of job "clicks" on backend "local": 1 and 2 workers with 1 and 2 servers; 3 intervals of 2s each`, "it commits nothing", "if nothing has to be waited for"} {
-		if !strings.Contains(r.err, want) {
-			t.Errorf("%q is not said:\n%s", want, r.err)
+		if !strings.Contains(r.out, want) {
+			t.Errorf("%q is not said:\n%s", want, r.out)
 		}
 	}
-	if r.out != "" || exists(filepath.Join(s.env["KALE_STATE_DIR"], "clicks", "profile")) {
-		t.Errorf("something was done: %q", r.out)
+	r = s.must("profile", file, "-dry", "-json", "-workers", "2,1", "-servers", "1,2", "-intervals", "3", "-interval", "2s")
+	var p struct {
+		Job              string
+		Workers, Servers []int
+		Interval         float64 `json:"interval_s"`
+		Records          int64
+		Estimate         float64 `json:"estimate_s"`
+	}
+	if err := json.Unmarshal([]byte(r.out), &p); err != nil || p.Job != "clicks" || !slices.Equal(p.Workers, []int{1, 2}) || p.Interval != 2 || p.Records == 0 || p.Estimate == 0 {
+		t.Errorf("%v, %+v: %s", err, p, r.out)
+	}
+	if exists(filepath.Join(s.env["KALE_STATE_DIR"], "clicks", "profile")) {
+		t.Error("something was done")
+	}
+}
+
+// What is wrong with a job file is JSON where JSON is asked for.
+func TestProfileRefusesInJSON(t *testing.T) {
+	s := newShell(t)
+	r := s.run("profile", "nofile.hcl", "-json")
+	var v struct {
+		Valid       bool
+		Diagnostics []diagnosticJSON
+	}
+	if err := json.Unmarshal([]byte(r.out), &v); err != nil || v.Valid || len(v.Diagnostics) == 0 || r.code != exitFailed {
+		t.Errorf("code %d, %v: %q %q", r.code, err, r.out, r.err)
 	}
 }
