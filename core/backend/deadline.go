@@ -27,10 +27,15 @@ func (c EndCause) String() string {
 // deadline that Nomad's command line sets by itself.
 const DrainWithin = time.Hour
 
-// OnDrainedNode makes the status that of a workload whose node is being drained until then; zero: at once, or nobody knows when.
+// OnDrainedNode makes the status that of a workload whose node is being drained until then; zero: at once, or nobody knows when. Where its walltime ends before
+// that, it is still the drain for which it is to leave.
 func (st *Status) OnDrainedNode(until time.Time) {
-	if !until.IsZero() && (st.Deadline.IsZero() || until.Before(st.Deadline)) {
+	switch {
+	case until.IsZero():
+	case st.Deadline.IsZero() || until.Before(st.Deadline):
 		st.Deadline, st.EndCause = until, EndDrain
+	case st.EndCause == EndWalltime:
+		st.EndCause = EndDrain
 	}
 	if st.State == StateRunning {
 		st.Reason = "its node " + st.Node + " is being drained by its administrator"
