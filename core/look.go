@@ -56,6 +56,8 @@ func (s *Scheduler) look(asked context.Context) *seen {
 	trained := s.want.Trained && !s.want.Stopped
 	if v := s.want.ServerRenewal; v != nil && v.Index == 0 && !v.Released.IsZero() {
 		n.moving = "parameter server 0 is renewed, and the chief with it: " + v.String()
+	} else if v != nil && v.Index == 0 && v.ends {
+		n.moving = "parameter server 0 is ended by " + v.Cause.String() + ", and the chief with it; its successor has to wait for a place: " + v.NoRoom
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -209,6 +209,25 @@ func TestServerIsEndedWithoutAnotherPlace(t *testing.T) {
 	}
 }
 
+// So it is with the server that the chief is in: that it is away then is no fault.
+func TestTheChiefIsEndedWithoutAnotherPlace(t *testing.T) {
+	r, _ := full(t, time.Hour, backend.EndWalltime)
+	if err := r.cluster.SetEnd("ctr", server(0, 1), r.now.Add(30*time.Second), backend.EndWalltime); err != nil {
+		t.Fatal(err)
+	}
+	for end := r.now.Add(30 * time.Second); !r.now.After(end); {
+		r.beat()
+	}
+	r.chief.stop()
+	r.beat()
+	if _, err := r.problem("parameter server 0 is ended by its walltime, and the chief with it"); err != nil {
+		t.Error(err)
+	}
+	if p, err := r.problem("does not answer"); err == nil {
+		t.Errorf("it says %q", p)
+	}
+}
+
 // A server on a node that is being drained moves as soon as there is a place elsewhere, and until then it is said what it waits for.
 func TestServerLeavesADrainedNodeAtOnce(t *testing.T) {
 	r, f := full(t, time.Hour, backend.EndDrain)
