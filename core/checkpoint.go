@@ -88,6 +88,7 @@ func keepShape(j *job.Job) error {
 type jobRecord struct {
 	Timeline    string `json:"timeline"`
 	Fingerprint string `json:"fingerprint"`
+	TopicID     string `json:"topic_id"`
 	Tablets     int    `json:"tablets"`
 	Servers     int    `json:"servers"`
 	// Starts is where the first record of each partition was read; what is below is nobody's business.

@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/kale-sched/kale/core/job"
-	"github.com/kale-sched/kale/core/rpc"
 )
 
 // behind is what a look found about where training stands.
@@ -69,7 +65,7 @@ func (s *Scheduler) begin(ctx context.Context) (map[int32]int64, error) {
 	if s.beginning != nil {
 		return s.beginning, nil
 	}
-	next, err := s.restorePoint(ctx)
+	next, err := restorePoint(ctx, s.job, s.kafka)
 	if err == nil && next == nil {
 		next, err = s.start(ctx, time.Now())
 	}
@@ -77,34 +73,6 @@ func (s *Scheduler) begin(ctx context.Context) (map[int32]int64, error) {
 		return nil, fmt.Errorf("where training begins is unknown: %w", err)
 	}
 	s.beginning = next
-	return next, nil
-}
-
-// restorePoint is where a job with a checkpoint goes on: from its servers' newest snapshots, or where those do not tell, at least from what it committed at the
-// brokers, which the oldest that are kept have too. nil: it has no checkpoint.
-func (s *Scheduler) restorePoint(ctx context.Context) (map[int32]int64, error) {
-	folder := CheckpointFolder(s.job)
-	r, ok := readJobRecord(s.job)
-	if !ok {
-		if _, err := os.Stat(filepath.Join(folder, rpc.JobStateFolder)); !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("the checkpoint in %s cannot be read", folder)
-		}
-		return nil, nil
-	}
-	if len(r.Starts) == 0 {
-		return nil, nil
-	}
-	next := r.Starts
-	done, known := rpc.RestorePoint(folder, r.Timeline, r.Servers)
-	if !known {
-		var err error
-		if done, err = s.kafka.Committed(ctx, rpc.Group(s.job.Name)); err != nil {
-			return nil, err
-		}
-	}
-	for p, o := range done {
-		next[p] = max(next[p], o)
-	}
 	return next, nil
 }
 
@@ -152,6 +120,8 @@ func (s *Scheduler) lag(now time.Time) lag {
 		return lag{why: "Kafka's end offsets are unknown: " + n.endsErr.Error()}
 	case n.behind.nextErr != nil:
 		return lag{why: n.behind.nextErr.Error()}
+	case recreated(n.chief.GetProblems()): // its offsets say nothing of what is trained
+		return lag{why: "the topic was deleted or created again"}
 	case len(n.behind.next) == 0:
 		return lag{why: "nobody has looked yet"}
 	}

@@ -277,6 +277,9 @@ func askBrokers(ctx context.Context, l *loaded, f recordFlags) (info job.TopicIn
 		}
 		return info, diags, err
 	}
+	if l.can(checkpoint, "name", "checkpoint.dir") {
+		diags = append(diags, core.CheckResume(ctx, j, l.dir)...)
+	}
 	if l.draft.Known("model.kind") && l.draft.Known("features.format") {
 		_, more, err := doctor.CheckRecords(ctx, j)
 		if err != nil {

@@ -154,6 +154,9 @@ func (p Patient) topic(ctx context.Context) []Finding {
 	if err != nil {
 		return []Finding{ok("topic", "%v", err).but(Fail, "")}
 	}
+	if info.Exists && !p.unsound("name", "checkpoint.dir") {
+		diags = append(diags, core.CheckResume(ctx, j, p.StateDir)...)
+	}
 	settings := ""
 	if info.CleanupPolicy != "" {
 		settings = ", cleanup.policy " + info.CleanupPolicy

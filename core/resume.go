@@ -1,0 +1,94 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/traffic"
+)
+
+// restorePoint is where a job with a checkpoint goes on: from its servers' newest snapshots, or where those do not tell, at least from what it committed at the
+// brokers, which the oldest that are kept have too. nil: it has no checkpoint.
+func restorePoint(ctx context.Context, j *job.Job, kafka *traffic.Client) (map[int32]int64, error) {
+	folder := CheckpointFolder(j)
+	r, ok := readJobRecord(j)
+	if !ok {
+		if _, err := os.Stat(filepath.Join(folder, rpc.JobStateFolder)); !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("the checkpoint in %s cannot be read", folder)
+		}
+		return nil, nil
+	}
+	if len(r.Starts) == 0 {
+		return nil, nil
+	}
+	next := r.Starts
+	done, known := rpc.RestorePoint(folder, r.Timeline, r.Servers)
+	if !known {
+		var err error
+		if done, err = kafka.Committed(ctx, rpc.Group(j.Name)); err != nil {
+			return nil, err
+		}
+	}
+	for p, o := range done {
+		next[p] = max(next[p], o)
+	}
+	return next, nil
+}
+
+// CheckResume says, as warnings at the stream block, what in the topic would hold a job that is taken up from its checkpoint: it is another topic of the same name,
+// or retention has removed what is to be trained next. It has nothing to say of a job that runs, whose chief says so itself, nor where the brokers do not answer.
+func CheckResume(ctx context.Context, j *job.Job, stateDir string) hcl.Diagnostics {
+	r, ok := readJobRecord(j)
+	if !ok || goesOn(stateDir) {
+		return nil
+	}
+	opts, err := KafkaOpts(j)
+	if err != nil {
+		return nil // who reads the topic says so
+	}
+	kafka, err := traffic.NewClient(traffic.ClientOptions{Brokers: j.Stream.Brokers, Topic: j.Stream.Topic, Opts: opts})
+	if err != nil {
+		return nil
+	}
+	defer kafka.Close()
+	topic, err := kafka.Topic(ctx)
+	if err != nil || !topic.Exists {
+		return nil
+	}
+	if id := kadm.TopicID(topic.ID); r.TopicID != "" && id != (kadm.TopicID{}) && id.String() != r.TopicID {
+		return hcl.Diagnostics{j.WarningAt("stream.topic", "The topic was created again", fmt.Sprintf(
+			"Topic %q has id %s, and the checkpoint in %s belongs to %s: the job would be stuck. Start a new job (another checkpoint.dir) to train on the new topic.",
+			j.Stream.Topic, id, CheckpointFolder(j), r.TopicID))}
+	}
+	if j.Stream.OnLost == job.OnLostSkip {
+		return nil
+	}
+	starts, err := kafka.Starts(ctx)
+	if err != nil {
+		return nil
+	}
+	next, err := restorePoint(ctx, j, kafka)
+	if err != nil {
+		return nil
+	}
+	var diags hcl.Diagnostics
+	for _, p := range slices.Sorted(maps.Keys(next)) {
+		if first, ok := starts[p]; ok && first > next[p] {
+			diags = append(diags, j.WarningAt("stream", "Retention has removed what is not trained yet", fmt.Sprintf(
+				"Of partition %d, offsets %d to %d are gone, and the checkpoint goes on at the first of them: the partition would stand still. To accept the loss, set on_lost = \"skip\" in the stream block.",
+				p, next[p], first-1)))
+		}
+	}
+	return diags
+}

@@ -1,0 +1,86 @@
+package core
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// What would hold a job as soon as it is taken up from its checkpoint is told before: that retention has removed what is to be trained next, save where that is to
+// be skipped, and that its topic is another one.
+func TestWhatHoldsAJobThatIsTakenUpIsToldBefore(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.fill(50, func(int) time.Time { return r.now })
+	cl, err := kgo.NewClient(kgo.SeedBrokers(r.broker.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	adm := kadm.NewClient(cl)
+	topics, err := adm.ListTopics(t.Context(), rigTopic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	told := func() (all []string) {
+		for _, d := range CheckResume(t.Context(), r.job, r.state) {
+			all = append(all, d.Summary+": "+d.Detail)
+		}
+		return all
+	}
+	if got := told(); len(got) > 0 {
+		t.Errorf("of a job that never ran it says %q", got)
+	}
+	r.chief.write("job", map[string]any{"timeline": "t1", "fingerprint": r.job.Fingerprint(), "servers": 1, "topic_id": topics[rigTopic].ID.String(), "starts": map[int32]int64{0: 0, 1: 0, 2: 0, 3: 0}})
+	r.chief.write("written/0", map[string]any{"timeline": "t1", "applied": map[int32]int64{0: 20, 1: 50, 2: 30, 3: 31}})
+	if got := told(); len(got) > 0 {
+		t.Errorf("of a log that is whole it says %q", got)
+	}
+	gone := kadm.Offsets{}
+	for p := range int32(rigPartitions) {
+		gone.Add(kadm.Offset{Topic: rigTopic, Partition: p, At: 30, LeaderEpoch: -1})
+	}
+	if got, err := adm.DeleteRecords(t.Context(), gone); err != nil || got.Error() != nil {
+		t.Fatal(err, got.Error())
+	}
+	if got := told(); len(got) != 1 || !strings.Contains(got[0], "Of partition 0, offsets 20 to 29 are gone") || !strings.Contains(got[0], `set on_lost = "skip"`) {
+		t.Errorf("of what retention removed it says %q", got)
+	}
+	r.job.Stream.OnLost = job.OnLostSkip
+	if got := told(); len(got) > 0 {
+		t.Errorf("of what is to be skipped it says %q", got)
+	}
+	if got, err := adm.DeleteTopic(t.Context(), rigTopic); err != nil || got.Err != nil {
+		t.Fatal(err, got.Err)
+	}
+	if got := told(); len(got) > 0 {
+		t.Errorf("of a topic that is not there, of which who asks for it tells, it says %q", got)
+	}
+	if got, err := adm.CreateTopic(t.Context(), rigPartitions, 1, nil, rigTopic); err != nil || got.Err != nil {
+		t.Fatal(err, got.Err)
+	}
+	if got := told(); len(got) != 1 || !strings.HasPrefix(got[0], "The topic was created again: ") || !strings.Contains(got[0], topics[rigTopic].ID.String()) {
+		t.Errorf("of another topic it says %q", got)
+	}
+}
+
+// The offsets of another topic of the same name say nothing of what waits.
+func TestLagIsNotKnownOfAnotherTopic(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.chief.with(func(s *rpc.JobStatus) {
+		s.Problems = []*rpc.PartitionProblem{{Partition: -1, Kind: rpc.PartitionProblem_KIND_RECREATED, Detail: "another topic"}}
+	})
+	r.beat()
+	if s := r.s.View().Sample; s.Lag != nil || s.LagRecords != nil || s.LagUnknown != "the topic was deleted or created again" {
+		t.Errorf("lag %v, %v records: %q", s.Lag, s.LagRecords, s.LagUnknown)
+	}
+}
