@@ -286,7 +286,7 @@ func TestCheckpointFolderTakenAway(t *testing.T) {
 		}
 		r.wantCalls()
 		r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1")
-		if _, err := r.problem(folder + " is gone"); err != nil {
+		if _, err := r.problem(folder + " is gone from this machine, or the nodes on which the servers run never shared it (kale doctor"); err != nil {
 			t.Error(err)
 		}
 	}

@@ -160,6 +160,11 @@ func roomDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
 		return least.Mistakes.HCL(), nil
 	}
 	if why := Shortage(least); why != "" {
+		if inv, err := o.Backend.Inventory(ctx); err == nil && inv.Total > 0 && j.Workers.Min*j.Workers.GPUs > inv.Total {
+			return hcl.Diagnostics{j.WarningAt("workers.min", "The job cannot fit, however long it waits",
+				fmt.Sprintf("%s (workers.min) with workers.gpus = %d ask for %d, and backend %q has %d in all, taken or free. Lower workers.min, or give the backend more. What does not fit is tried again until it does.",
+					job.Count(j.Workers.Min, "worker"), j.Workers.GPUs, j.Workers.Min*j.Workers.GPUs, j.Backend.Name, inv.Total))}, nil
+		}
 		return hcl.Diagnostics{j.WarningAt("workers.min", "The job would not find room now",
 			fmt.Sprintf("For its servers and %s (workers.min) backend %q says: %s. What does not fit is tried again until it does.", job.Count(j.Workers.Min, "worker"), j.Backend.Name, why))}, nil
 	}

@@ -57,9 +57,23 @@ func TestPlacement(t *testing.T) {
 		})
 	}
 
-	// A backend that could not look everywhere says why, and what was not checked is named.
+	// More than there is in all is not a matter of waiting.
 	r := newRig(t, rigOptions{slots: 8})
 	o := r.options("run")
+	many := *r.job
+	many.Workers.Min, many.Workers.Max = 9, 9
+	o.Job, o.Backend = &many, fake.New(nil, fake.NewCluster(8))
+	if _, err := ConfigureBackend(t.Context(), o.Backend, o.Job, r.state); err != nil {
+		t.Fatal(err)
+	}
+	diags, err := PlacementDiagnostics(t.Context(), o)
+	if err != nil || len(diags) != 1 || !strings.Contains(diags[0].Summary, "cannot fit") || !strings.Contains(diags[0].Detail, "ask for 9, and backend") || !strings.Contains(diags[0].Detail, "has 8 in all") {
+		t.Errorf("more workers than the cluster has devices: %v, %v", diags, err)
+	}
+
+	// A backend that could not look everywhere says why, and what was not checked is named.
+	r = newRig(t, rigOptions{slots: 8})
+	o = r.options("run")
 	r.backend = fake.New(nil, fake.NewCluster(8))
 	o.Backend = r.backend
 	if _, err := ConfigureBackend(t.Context(), o.Backend, r.job, r.state); err != nil {
@@ -68,7 +82,7 @@ func TestPlacement(t *testing.T) {
 	r.backend.PartialNext(worker(0, 1)) // of the look for whose the name is, and of that for what runs
 	r.backend.PartialNext(worker(0, 1))
 	r.backend.FailNext(fake.OpPlan, backend.Errorf(backend.Unavailable, "no such socket"))
-	diags, err := PlacementDiagnostics(t.Context(), o)
+	diags, err = PlacementDiagnostics(t.Context(), o)
 	if err != nil || len(diags) != 1 || !strings.Contains(diags[0].Detail, "no such socket") || !strings.Contains(diags[0].Detail, "were checked") {
 		t.Errorf("a cluster that does not answer: %v, %v", diags, err)
 	}
