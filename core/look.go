@@ -160,6 +160,7 @@ func (s *Scheduler) follow(now time.Time) {
 		s.want.Trained = s.want.Trained || m.GetState() == rpc.MemberState_MEMBER_STATE_READY
 	}
 	s.remember()
+	s.failing = s.snapshotFailures()
 	s.absence.add(n.chief.GetTotals(), s.job.Features.Sparse, s.job.Features.Dense)
 	s.teach(now)
 }

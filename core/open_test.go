@@ -2,10 +2,12 @@ package core
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/kale-sched/kale/core/backend/fake"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
 )
 
@@ -227,7 +230,7 @@ func TestFullDiskHolds(t *testing.T) {
 	r.s.tickAt, r.s.want.Manual.Target = time.Time{}, 4 // and a decision that would lead on
 	r.beats(3)
 	r.wantCalls()
-	if _, err := r.problem("the scheduler's state cannot be saved"); err != nil {
+	if _, err := r.problem("cannot be saved"); err != nil {
 		t.Error(err)
 	}
 	if v := r.s.View(); !v.Now.Equal(r.now) || v.Sample.Target != 2 {
@@ -245,6 +248,79 @@ func TestFullDiskHolds(t *testing.T) {
 	if r.s.want.Target != 4 {
 		t.Errorf("after a restart the target is %d", r.s.want.Target)
 	}
+}
+
+// A disk that is all but full takes some writes and others not: that is one problem, in one wording, until there is room.
+func TestDiskThatIsAllButFullIsOneProblem(t *testing.T) {
+	if os.Getenv(envFullDisk) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestDiskThatIsAllButFullIsOneProblem$", "-test.v")
+		cmd.Env = append(os.Environ(), envFullDisk+"=1")
+		out, err := cmd.CombinedOutput()
+		if strings.Contains(string(out), "--- SKIP") {
+			t.Skipf("%s", out)
+		}
+		if err != nil || !strings.Contains(string(out), "--- PASS: TestDiskThatIsAllButFullIsOneProblem") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	signal.Ignore(syscall.SIGXFSZ)
+	info, err := os.Stat(filepath.Join(r.state, "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	full := syscall.Rlimit{Cur: uint64(info.Size()), Max: limit.Max}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &full); err != nil {
+		t.Skipf("the size of files cannot be limited here: %v", err)
+	}
+	r.until("the state cannot be saved", func() error {
+		_, err := r.problem("cannot be saved")
+		return err
+	})
+	want := fmt.Sprintf("nothing is decided or changed, because the scheduler's state in %s cannot be saved: file too large; raise the limit on the size of files (ulimit -f). Training goes on", r.state)
+	for range 40 {
+		r.beat()
+		if got := r.s.View().Problems; !slices.Equal(got, []string{want}) {
+			t.Fatalf("problems %q, want %q", got, want)
+		}
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	r.until("there is room again", func() error {
+		if p, err := r.problem("cannot be saved"); err == nil {
+			return errors.New(p)
+		}
+		return nil
+	})
+}
+
+// That a chief does not answer any more mends no snapshot.
+func TestSnapshotFailureOutlivesTheChief(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	const want = "parameter server 0: snapshots fail: write tablet 3: no space left on device"
+	r.chief.with(func(s *rpc.JobStatus) { s.Servers[0].Metrics.SnapshotError = "write tablet 3: no space left on device" })
+	r.beat()
+	r.chief.stop()
+	r.beats(2)
+	if _, err := r.problem(want); err != nil {
+		t.Error(err)
+	}
+	r.chief.with(func(s *rpc.JobStatus) { s.Servers[0].Metrics.SnapshotError = "" })
+	r.chief.start()
+	r.until("it is written", func() error {
+		if p, err := r.problem(want); err == nil {
+			return errors.New(p)
+		}
+		return nil
+	})
 }
 
 // Who waits for a stop learns that there was one from the scheduler that has taken the job up since.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -293,12 +294,30 @@ func partitionNames(p []int32) string {
 	return "partitions " + strings.Join(parts, ", ")
 }
 
+// unsavedWords say why the scheduler holds all that is, and what helps: not which of its writes failed, which changes from look to look.
+func unsavedWords(dir string, err error) string {
+	why := err.Error()
+	for _, known := range []struct {
+		err    error
+		advice string
+	}{
+		{syscall.ENOSPC, "free some space there"}, {syscall.EDQUOT, "free some space there, or raise the quota"},
+		{syscall.EFBIG, "raise the limit on the size of files (ulimit -f)"},
+	} {
+		if strings.Contains(why, known.err.Error()) { // the database passes on words alone
+			why = fmt.Sprintf("%v; %s", known.err, known.advice)
+			break
+		}
+	}
+	return fmt.Sprintf("nothing is decided or changed, because the scheduler's state in %s cannot be saved: %s. Training goes on", dir, why)
+}
+
 // problems are what an operator should read, the gravest first.
 func (s *Scheduler) problems() []string {
 	n := s.seen
 	var out []string
 	if s.unsaved != nil {
-		out = append(out, "nothing is decided or changed, because the scheduler's state cannot be saved: "+s.unsaved.Error()+"; training goes on")
+		out = append(out, unsavedWords(s.opt.StateDir, s.unsaved))
 	}
 	if n.modelGone {
 		out = append(out, goneWords(s.job))
@@ -307,7 +326,10 @@ func (s *Scheduler) problems() []string {
 		out = append(out, cannotStart(r))
 	}
 	out = append(out, chiefProblems(n.chief.GetProblems())...)
-	failures := s.snapshotFailures()
+	var failures []string
+	if !s.want.Stopped {
+		failures = s.snapshotFailures()
+	}
 	out = append(out, failures...)
 	out = append(out, s.repairs()...)
 	if why := n.datedAhead(); why != "" {

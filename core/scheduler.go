@@ -112,8 +112,9 @@ type Scheduler struct {
 
 	serverSnapshot askedSnapshot // before a server is renewed
 	snapshotErr    error
-	unsaved        error // nothing is decided or done until the desired state can be saved again
-	kept           bool  // the token and the shape are beside the checkpoint
+	failing        []string // what kept servers from writing snapshots when the chief answered last
+	unsaved        error    // nothing is decided or done until the desired state can be saved again
+	kept           bool     // the token and the shape are beside the checkpoint
 	steady         steady
 	leaseDown      bool
 	arrivalsDown   bool
@@ -553,6 +554,9 @@ func (s *Scheduler) step(ctx context.Context, now time.Time) error {
 // carryOn decides and acts. An error says that the state could not be saved: what is wanted is then not acted on before it has been.
 func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 	if s.unsaved != nil {
+		if err := s.store.Room(); err != nil {
+			return err
+		}
 		if err := s.save(); err != nil {
 			return err
 		}

@@ -127,8 +127,11 @@ func (s *Scheduler) snapshotTrouble() string {
 	return ", which fails (it is tried again; kale stop -force does without it)"
 }
 
-// snapshotFailures are what keeps servers from writing snapshots, by their own word.
+// snapshotFailures are what keeps servers from writing snapshots, by their own word; while the chief does not answer, by their last.
 func (s *Scheduler) snapshotFailures() (out []string) {
+	if s.seen.chiefErr != nil {
+		return s.failing
+	}
 	for _, sv := range s.seen.chief.GetServers() {
 		if e := sv.GetMetrics().GetSnapshotError(); e != "" {
 			out = append(out, fmt.Sprintf("parameter server %d: snapshots fail: %s", sv.GetInfo().GetIndex(), e))

@@ -219,6 +219,23 @@ func (s *Store) Get(key string, v any) (found bool, err error) {
 	return found, nil
 }
 
+// room is what must fit into the file before a store that could not be written counts as one that can be: all that one look writes, and more. On a disk that is
+// all but full some writes succeed and others do not.
+const room = 256 << 10
+
+// Room returns why nothing much can be written, nil where it can.
+func (s *Store) Room() error {
+	const probe = "room"
+	err := s.update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketKV).Put([]byte(probe), make([]byte, room)) })
+	if err == nil {
+		err = s.update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketKV).Delete([]byte(probe)) })
+	}
+	if err != nil {
+		return fmt.Errorf("make room in %s: %w", s.path, err)
+	}
+	return nil
+}
+
 // Append adds an entry to a log, durably.
 func (s *Store) Append(l Log, at time.Time, v any) error {
 	raw, err := json.Marshal(v)
