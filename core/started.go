@@ -57,9 +57,9 @@ var heldFields = map[string]held{
 	"StreamSpec.brokers":           {path: "stream.brokers"},
 	"StreamSpec.topic":             {why: "CheckCheckpoint refuses another one"},
 	"StreamSpec.start":             {why: "it was resolved and pinned when the job began: no later start changes it"},
-	"StreamSpec.on_lost":           {path: "stream.on_lost", role: backend.RoleServer},
+	"StreamSpec.on_lost":           {why: "the chief is told (keepPolicies)"},
 	"StreamSpec.dead_letter":       {path: "stream.dead_letter", role: backend.RoleWorker},
-	"StreamSpec.on_undecodable":    {path: "stream.on_undecodable", role: backend.RoleWorker},
+	"StreamSpec.on_undecodable":    {why: "the chief is told (keepPolicies)"},
 	"StreamSpec.no_commit":         {why: "no file says it"},
 	"TLSSpec.ca_file":              {path: "stream.tls.ca_file"},
 	"TLSSpec.cert_file":            {path: "stream.tls.cert_file"},
@@ -245,6 +245,7 @@ func NotTakenUp(j *job.Job, stateDir string, known func(path string) bool) (diag
 		diags = append(diags, j.WarningAt(path, "What runs does not take up this change", fmt.Sprintf(
 			"%s: %s %s; only what is started from now on has %s. kale stop %s and then kale run %s change it for all.", path, who, keeps, now[path], j.Name, j.File)))
 	}
+	job.InFileOrder(diags)
 	return diags
 }
 

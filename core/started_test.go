@@ -107,7 +107,7 @@ func TestChangesThatAreNotTakenUp(t *testing.T) {
 	}
 	want := map[string]string{
 		"model.batch": "What runs keeps 1024", "model.linger": "What runs keeps 50ms", "workers.emulate_step": "What runs keeps 0s", "workers.memory": "What runs keeps 2GiB",
-		"servers.memory": "What runs keeps 2GiB", "stream.on_lost": `What runs keeps "stop"`, "stream.on_undecodable": `What runs keeps "stop"`,
+		"servers.memory":   "What runs keeps 2GiB",
 		"checkpoint.every": "What runs keeps 10m", "optimiser.learning_rate": "What runs keeps 0.05", "network.ports": "What runs keeps any", "stream.dead_letter": "What runs keeps none",
 		"stream.brokers": fmt.Sprintf("What runs keeps [%q]", was.Stream.Brokers[0]),
 	}
