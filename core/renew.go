@@ -164,7 +164,7 @@ func (s *Scheduler) handOver(now time.Time) (changed bool) {
 			s.lg.Info("a worker is renewed", "workload", workerID(v.Rank, v.Generation).String(), "by", v.Cause.String(), "successor", v.Successor, "before_deadline", v.Deadline.Sub(now).Round(time.Second))
 		case !found || !st.State.Live():
 			s.lg.Warn("a worker ended before its successor was ready", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
-		case !now.Before(v.Due) && s.hasNoPlace(v.Successor):
+		case !now.Before(v.Due) && s.hasNoPlace(v.Successor) && s.othersFollow(v, now):
 			s.lg.Warn("a worker leaves before its successor is ready, which has no place beside it", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
 			latest = now
 		case !now.Before(latest) && now.Before(v.Deadline): // one that outlives its deadline is asked to end by the cluster, and may train until then
@@ -177,6 +177,17 @@ func (s *Scheduler) handOver(now time.Time) (changed bool) {
 		changed = true
 	}
 	return changed
+}
+
+// othersFollow says that other renewals begin before this one has to be done. Where none does, the old worker stays: what it gives up may go to somebody else's job.
+func (s *Scheduler) othersFollow(v renewal, now time.Time) bool {
+	_, starts := s.walltimes(now)
+	for _, start := range starts {
+		if start.Before(v.Deadline) {
+			return true
+		}
+	}
+	return false
 }
 
 // hasNoPlace says that the cluster has no place for a worker now.

@@ -341,3 +341,26 @@ func TestShortWalltimeDoesNotChurn(t *testing.T) {
 		t.Errorf("in 200 s two workers of 20 s were followed by %d others", started)
 	}
 }
+
+// A worker whose successor waits for a place gives its own up early only for others that follow: else it stays until it has to leave, since somebody else's job may
+// be the next in the cluster's queue.
+func TestAWorkerKeepsItsPlaceWhileNoOtherFollows(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.expire(2*time.Minute, worker(0, 1))
+	r.until("its successor is wanted", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1"))
+	r.queue(worker(2, 1))
+	v := r.s.want.Renewals[0]
+	for r.beat(); r.now.Before(r.s.latestLeave(v).Add(-2 * time.Second)); r.beat() {
+		if len(r.s.want.Renewals) != 1 || len(r.s.want.Draining) > 0 {
+			t.Fatalf("it leaves %v before its end, %v before it has to", v.Deadline.Sub(r.now), r.s.latestLeave(v).Sub(r.now))
+		}
+	}
+	if !r.now.After(v.Due) {
+		t.Fatalf("at %v nobody had been due, which is at %v", r.now, v.Due)
+	}
+	r.beats(3)
+	if len(r.s.want.Renewals) > 0 {
+		t.Errorf("it has not left %v before its end", v.Deadline.Sub(r.now))
+	}
+}

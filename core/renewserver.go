@@ -53,7 +53,11 @@ func (v *ServerRenewal) String() string {
 	if !v.Followed {
 		most = "at most "
 	}
-	return fmt.Sprintf("%s%s before %v could end it, from %s on; training paused for %s%s", id, moved(v.From, v.To), v.Cause, v.Deadline.Format("15:04:05"), most, job.Length(v.Paused))
+	when, why := "before", ""
+	if v.Released.After(v.Deadline) {
+		when, why = "after", ", when no place had come free for its successor"
+	}
+	return fmt.Sprintf("%s%s %s %v could end it, from %s on%s; training paused for %s%s", id, moved(v.From, v.To), when, v.Cause, v.Deadline.Format("15:04:05"), why, most, job.Length(v.Paused))
 }
 
 // atTheLatest says until when a server without a place for its successor stays.

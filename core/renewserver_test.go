@@ -207,6 +207,9 @@ func TestServerIsEndedWithoutAnotherPlace(t *testing.T) {
 	if v := r.s.View().ServerRenewal; v == nil || v.Done.IsZero() || len(r.s.View().Problems) > 0 {
 		t.Errorf("renewal %+v, problems %q", v, r.s.View().Problems)
 	}
+	if _, err := r.note("after its walltime could end it"); err != nil {
+		t.Error(err)
+	}
 }
 
 // So it is with the server that the chief is in: that it is away then is no fault.
