@@ -32,7 +32,7 @@ func runNomad(ctx context.Context, args []string) error {
 	if !c.IsPrivate() {
 		apart = "the same folder on every node, since this is not root"
 	}
-	fmt.Printf("A private Nomad runs: %d clients with %d fake GPUs each. In another terminal:\n\n  export NOMAD_ADDR=%s\n", *clients, *gpus, c.Address())
+	fmt.Printf("A private Nomad runs: %d clients with %d fake GPUs each. In another terminal:\n\n  export NOMAD_ADDR=%s\n  alias nomad=%s\n", *clients, *gpus, c.Address(), c.Program())
 	if c.Token() != "" {
 		fmt.Printf("  export NOMAD_TOKEN=%s\n", c.Token())
 	}

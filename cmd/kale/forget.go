@@ -22,7 +22,8 @@ func forgetCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "forget JOB", Short: "Take a stopped job from this machine's list",
 		Long: `Removes what this machine keeps of a job that has stopped: its decisions and what was observed of it, what its policy and its
-throughput model had learnt, its processes' logs, and how it was run. The job is then no longer in kale status.
+throughput model had learnt, the logs of processes that ran here, and how it was run. The job is then no longer in kale status.
+What a cluster keeps of them stays there: on Slurm the last logs lie in shared_dir/JOB, in folders with the processes' names.
 
 The checkpoint stays: kale run JOB.hcl goes on from it. To be rid of the model too, remove the checkpoint folder, which
 forget names: with its tablets go the job's token and shape.json, by which a scheduler knows a job that runs.

@@ -530,6 +530,25 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// A trainer that is on no node is one finding, which names its path.
+func TestTrainerThatIsOnNoNode(t *testing.T) {
+	e := expeditionOf(t, 3, func(ps []*probed) {
+		for _, o := range ps {
+			o.lines, o.rest = nil, []string{"run.sh: 60: exec: /opt/kale/kale-trainer: not found"}
+			o.status.State, o.status.ExitCode, o.status.Reason = backend.StateFailed, 127, "it crashed 6 times in a row on node "+o.status.Node
+		}
+	})
+	var found []Finding
+	for _, f := range e.judge() {
+		if strings.HasPrefix(f.Check, "trainer on ") {
+			found = append(found, f)
+		}
+	}
+	if len(found) != 1 || found[0].State != Fail || found[0].Check != "trainer on n1, n2, n3" || !strings.Contains(found[0].Says, "/opt/kale/kale-trainer: not found") {
+		t.Errorf("%+v", found)
+	}
+}
+
 // Where workers compute on GPUs the CUDA provider is tried too, and what is wrong with it is said with what to install.
 func TestJudgeCUDA(t *testing.T) {
 	const failed = `onnx: create a session: device "cuda": this ONNX Runtime cannot use a GPU (OrtSessionOptionsAppendExecutionProvider_Cuda: `

@@ -99,8 +99,16 @@ func (e *expedition) notPlaced(ctx context.Context, err error, late bool) Findin
 // judge turns what the probes have said into findings.
 func (e *expedition) judge() []Finding {
 	out := []Finding{e.where()}
+	var lack []*probed
 	for _, one := range e.probes {
+		if one.lacksTrainer() {
+			lack = append(lack, one)
+			continue
+		}
 		out = append(out, e.ran(one)...)
+	}
+	if len(lack) > 0 {
+		out = append(out, noTrainer(lack))
 	}
 	out = append(out, e.shared())
 	for _, one := range e.probes {
@@ -112,6 +120,20 @@ func (e *expedition) judge() []Finding {
 		out = append(out, e.betweenNodes()...)
 	}
 	return out
+}
+
+// lacksTrainer says that the shell of the node found no program to run, or none that it may run.
+func (o *probed) lacksTrainer() bool {
+	return !o.status.State.Live() && o.compute() == nil && (o.status.ExitCode == 126 || o.status.ExitCode == 127)
+}
+
+// noTrainer is one finding for all the nodes that lack the trainer, with what the first one's shell says, which names the path.
+func noTrainer(lack []*probed) Finding {
+	var names []string
+	for _, one := range lack {
+		names = append(names, one.name())
+	}
+	return ok("trainer on "+strings.Join(names, ", "), "it is not there, or may not be run%s", words(strings.Join(lack[0].rest, "\n"))).but(Fail, installTrainer)
 }
 
 // where says on which nodes probes ran.

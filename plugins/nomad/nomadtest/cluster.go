@@ -26,6 +26,7 @@ type Options struct {
 
 // Cluster is a Nomad of one server and some clients. Methods are for one goroutine at a time.
 type Cluster struct {
+	program string
 	dir     string
 	own     bool // Stop removes dir
 	opts    Options
@@ -46,7 +47,7 @@ func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: opts.Dir, opts: opts}
+	c := &Cluster{program: bin.nomad, dir: opts.Dir, opts: opts}
 	if c.opts.Clients == 0 {
 		c.opts.Clients = 1
 	}
@@ -89,6 +90,9 @@ func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 
 // Address is the URL of the server's API.
 func (c *Cluster) Address() string { return c.server.address }
+
+// Program is the path of the nomad that runs it, which is not in the PATH.
+func (c *Cluster) Program() string { return c.program }
 
 // Token is the management token, empty without access control.
 func (c *Cluster) Token() string { return c.token }
