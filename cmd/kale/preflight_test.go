@@ -220,15 +220,15 @@ func TestRoom(t *testing.T) {
 	s := newShell(t).withPrograms()
 	_, text := scaffolded(t, s)
 	text = changed(t, text, "gpus = 0", "gpus = 1\n    emulate_step = \"1ms\"")
-	for _, tt := range []struct{ slots, min, says string }{
-		{"2", "1", ""},
-		{"1", "1", "warning: The job could not grow to workers.max now"},
-		{"1", "2", "warning: The job would not find room now"},
+	for _, tt := range []struct{ slots, min, says, why string }{
+		{"2", "1", "", ""},
+		{"1", "1", "warning: The job could not grow to workers.max now", "needs 2 slots, 1 free"},
+		{"1", "2", "warning: The job cannot fit, however long it waits", "has 1 in all"},
 	} {
 		file := write(t, changed(t, changed(t, text, "backend \"local\" {\n", "backend \"local\" {\n    gpus  = \"none\"\n    slots = "+tt.slots+"\n"), "min  = 1", "min  = "+tt.min))
 		for _, command := range []string{"validate", "plan"} {
 			r := s.must(command, file)
-			if tt.says == "" && strings.Contains(r.err, "warning: The job ") || !strings.Contains(r.err, tt.says) || tt.says != "" && !strings.Contains(r.err, "needs 2 slots, 1 free") {
+			if tt.says == "" && strings.Contains(r.err, "warning: The job ") || !strings.Contains(r.err, tt.says) || !strings.Contains(r.err, tt.why) {
 				t.Errorf("%s with %s slots for at least %s: want %q: %s", command, tt.slots, tt.min, tt.says, r.err)
 			}
 		}
