@@ -554,8 +554,10 @@ func (s *Scheduler) step(ctx context.Context, now time.Time) error {
 // carryOn decides and acts. An error says that the state could not be saved: what is wanted is then not acted on before it has been.
 func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 	if s.unsaved != nil {
-		if err := s.store.Room(); err != nil {
-			return err
+		if !s.want.Stopping { // a stop goes on with what little fits: it is how a full disk is left
+			if err := s.store.Room(); err != nil {
+				return err
+			}
 		}
 		if err := s.save(); err != nil {
 			return err
