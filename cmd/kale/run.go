@@ -117,7 +117,11 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 // open launches the backend's plugin and opens the job's scheduler over it. o says what the job does not: Log, Progress, Stop. closeAll undoes
 // both; what runs goes on. takeOver takes the job from the scheduler that has it.
 func (a *app) open(ctx context.Context, l *loaded, o core.Options, takeOver bool) (s *core.Scheduler, b *backend.Client, closeAll func(), err error) {
-	if !o.Stop { // what is only stopped starts no trainer
+	if o.Stop { // which starts no trainer but for a server that is gone and whose last snapshot is wanted
+		if o.Trainer, o.Env, err = a.findTrainer(o.Log, l); err != nil {
+			o.Log.Warn("a parameter server that is gone could not be started again for its last snapshot", "err", err)
+		}
+	} else {
 		var diags hcl.Diagnostics
 		if o.Trainer, o.Env, diags, err = a.trainer(ctx, o.Log, l); err == nil {
 			err = a.diagnose(l.files, diags)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/stream/kafkatest"
 )
 
@@ -115,6 +116,26 @@ func (r *rig) takenUnsaid(order []string) *child {
 			return c
 		}
 	}
+}
+
+// A stop without a scheduler starts a server again that is gone for good: nobody else can take the last snapshot.
+func TestStopStartsAServerAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, kafkatest.Embedded(t), options{})
+	r.run()
+	p := r.steadyTraffic(200)
+	r.awaitSteady("the job runs", 2)
+	r.killScheduler()
+	r.signal(parent(r.process(backend.RoleServer, 0).PID), syscall.SIGKILL)
+	r.stop()
+	r.gone()
+	r.run()
+	r.awaitSteady("the job runs again", 2)
+	r.endTraffic(p)
+	r.awaitTrained("everything is trained")
+	r.stop()
+	r.gone()
+	r.exact(1)
 }
 
 // A job whose state lies on a full disk can be stopped, with a scheduler and without: that may be what frees the disk.
