@@ -98,7 +98,7 @@ func (l *Lease) take(me Holder, force bool) (was *Holder, err error) {
 	if err != nil {
 		return nil, l.failed(err)
 	}
-	defer os.Remove(draft) //nolint:errcheck // a draft that stays harms nobody
+	defer func() { _ = os.Remove(draft) }() // a draft that stays harms nobody
 	for {
 		numbers, err := l.numbers()
 		if err != nil {
@@ -343,7 +343,7 @@ func HeldBy(j *job.Job) (*HeldError, error) {
 	if err != nil {
 		return nil, l.failed(err)
 	}
-	defer os.Remove(draft) //nolint:errcheck // a draft that stays harms nobody
+	defer func() { _ = os.Remove(draft) }() // a draft that stays harms nobody
 	_, err = l.judge(highest(numbers), thisHolder(""), draft, false)
 	if held := new(HeldError); errors.As(err, &held) {
 		return held, nil

@@ -53,17 +53,7 @@ func TestCannotStartWhatCrashes(t *testing.T) {
 	if v := r.s.View(); v.State != StateStarting || v.Cause != "" {
 		t.Errorf("while a worker waits for room: %s: %q", v.State, v.Cause)
 	}
-	for g := uint64(1); g <= crashLoop; g++ {
-		if err := r.cluster.Exit("ctr", server(0, g), 3); err != nil {
-			t.Fatal(err)
-		}
-		r.until("it is tried again", func() error {
-			if r.cluster.Starts("ctr", server(0, g+1)) != 1 {
-				return context.DeadlineExceeded
-			}
-			return nil
-		})
-	}
+	r.crashes()
 	if v := r.s.View(); v.State != StateCannotStart || !strings.Contains(v.Cause, "ps-0-g3 has ended 3×: ended with code 3") {
 		t.Errorf("%s: %q", v.State, v.Cause)
 	}
@@ -71,6 +61,22 @@ func TestCannotStartWhatCrashes(t *testing.T) {
 	r.beat()
 	if v := r.s.View(); v.State != StateRunning || v.Cause != "" {
 		t.Errorf("once a worker trains: %s: %q", v.State, v.Cause)
+	}
+}
+
+// crashes ends server 0 with code 3 as often as a crash loop takes, and waits each time until it is tried again.
+func (r *rig) crashes() {
+	r.t.Helper()
+	for g := uint64(1); g <= crashLoop; g++ {
+		if err := r.cluster.Exit("ctr", server(0, g), 3); err != nil {
+			r.t.Fatal(err)
+		}
+		r.until("it is tried again", func() error {
+			if r.cluster.Starts("ctr", server(0, g+1)) != 1 {
+				return context.DeadlineExceeded
+			}
+			return nil
+		})
 	}
 }
 
@@ -83,17 +89,7 @@ func TestAChiefThatCrashesIsNotUnknown(t *testing.T) {
 	if v := r.s.View(); v.State != StateUnknown {
 		t.Errorf("when the chief is silent: %s", v.State)
 	}
-	for g := uint64(1); g <= crashLoop; g++ {
-		if err := r.cluster.Exit("ctr", server(0, g), 3); err != nil {
-			t.Fatal(err)
-		}
-		r.until("it is tried again", func() error {
-			if r.cluster.Starts("ctr", server(0, g+1)) != 1 {
-				return context.DeadlineExceeded
-			}
-			return nil
-		})
-	}
+	r.crashes()
 	if v := r.s.View(); v.State != StateCannotStart || !strings.Contains(v.Cause, "ps-0-g3 has ended 3×: ended with code 3") {
 		t.Errorf("%s: %q", v.State, v.Cause)
 	}

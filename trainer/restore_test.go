@@ -12,21 +12,37 @@ import (
 	"github.com/kale-sched/kale/trainer/checkpoint"
 )
 
-// Rule 4: the folder of a tablet is lost between two runs. The server does not begin the tablet anew, and does not end either: it says in the checkpoint folder why
-// it cannot start, goes on when the files are back, and nothing is trained twice or lost.
-func TestRule4LostTabletHoldsTheServer(t *testing.T) {
+// stoppedJob is a job of one server that has trained 500 records of two partitions and was stopped. goesOn brings a worker and 50 more, once a server is there
+// again, and checks that each record was trained once.
+func stoppedJob(t *testing.T) (j *job, goesOn func()) {
+	t.Helper()
 	c := broker(t, 2)
 	cl := producer(t, c)
 	produce(t, cl, 0, 300)
 	produce(t, cl, 1, 200)
 	spec := jobSpec(t, c, func(s *rpc.TrainSpec) { s.Servers = 1 })
-	j := &job{t: t, spec: spec}
+	j = &job{t: t, spec: spec}
 	first, worker := j.server(0), j.worker(0, 1)
 	ends := map[int32]int64{0: 300, 1: 200}
 	j.waitApplied(ends)
 	if err := errors.Join(worker.stop(), first.stop()); err != nil {
 		t.Fatal(err)
 	}
+	return j, func() {
+		t.Helper()
+		j.worker(0, 2)
+		produce(t, cl, 0, 50)
+		ends[0] += 50
+		j.waitApplied(ends)
+		j.checkOnce(readLog(t, c, ends), nil)
+	}
+}
+
+// Rule 4: the folder of a tablet is lost between two runs. The server does not begin the tablet anew, and does not end either: it says in the checkpoint folder why
+// it cannot start, goes on when the files are back, and nothing is trained twice or lost.
+func TestRule4LostTabletHoldsTheServer(t *testing.T) {
+	j, goesOn := stoppedJob(t)
+	spec := j.spec
 
 	store := checkpoint.Attach(spec.GetCheckpointDir(), spec.GetJob())
 	folder := store.TabletDir(3)
@@ -56,28 +72,14 @@ func TestRule4LostTabletHoldsTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool { return len(troubled()) == 0 }, func() string { return "the server goes on" })
-	j.worker(0, 2)
-	produce(t, cl, 0, 50)
-	ends[0] += 50
-	j.waitApplied(ends)
-	j.checkOnce(readLog(t, c, ends), nil)
+	goesOn()
 }
 
 // Rule 4: the job's state is lost between two runs. No other is made in its place, which would win over the lost one even when that is back: the server says what
 // is missing, and goes on when it is there again.
 func TestRule4LostJobStateHoldsTheServer(t *testing.T) {
-	c := broker(t, 2)
-	cl := producer(t, c)
-	produce(t, cl, 0, 300)
-	produce(t, cl, 1, 200)
-	spec := jobSpec(t, c, func(s *rpc.TrainSpec) { s.Servers = 1 })
-	j := &job{t: t, spec: spec}
-	first, worker := j.server(0), j.worker(0, 1)
-	ends := map[int32]int64{0: 300, 1: 200}
-	j.waitApplied(ends)
-	if err := errors.Join(worker.stop(), first.stop()); err != nil {
-		t.Fatal(err)
-	}
+	j, goesOn := stoppedJob(t)
+	spec := j.spec
 	store := checkpoint.Attach(spec.GetCheckpointDir(), spec.GetJob())
 	folder := filepath.Join(store.Root(), rpc.JobStateFolder)
 	if err := os.Rename(folder, folder+".aside"); err != nil {
@@ -114,11 +116,7 @@ func TestRule4LostJobStateHoldsTheServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	j.worker(0, 2)
-	produce(t, cl, 0, 50)
-	ends[0] += 50
-	j.waitApplied(ends)
-	j.checkOnce(readLog(t, c, ends), nil)
+	goesOn()
 }
 
 // A server that cannot start ends when it is asked to.

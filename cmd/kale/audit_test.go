@@ -13,7 +13,6 @@ import (
 
 	"github.com/kale-sched/kale/cmd/kale/audit"
 	"github.com/kale-sched/kale/core"
-	"github.com/kale-sched/kale/core/onnx"
 	"github.com/kale-sched/kale/core/stream"
 )
 
@@ -33,11 +32,7 @@ func (s *shell) auditOf(job string) (p audited, text string) {
 // What a job has trained is held against the log: before it has trained, while it runs, when it has stopped, when retention has gone on since, when a tablet's
 // snapshots are gone, and when the topic is another.
 func TestAudit(t *testing.T) {
-	lib, err := onnx.Locate()
-	if err != nil {
-		t.Skipf("ONNX Runtime is missing, so that no worker can train: make deps installs it (%v)", err)
-	}
-	t.Setenv(onnx.LibraryEnv, lib)
+	needONNX(t)
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 3})
 	s := newShell(t).withPrograms()
 	dir := t.TempDir()

@@ -78,14 +78,20 @@ job "life" {
 }
 `
 
-// A job's life by its commands: it is run, looked at, scaled by hand, paused; its scheduler ends and is taken up again while it trains on;
-// it is stopped with and without a scheduler, forgotten, and nothing of it is left but its checkpoint.
-func TestLife(t *testing.T) {
+// needONNX gives workers their ONNX Runtime, wherever they are started, or skips the test.
+func needONNX(t *testing.T) {
+	t.Helper()
 	lib, err := onnx.Locate()
 	if err != nil {
 		t.Skipf("ONNX Runtime is missing, so that no worker can train: make deps installs it (%v)", err)
 	}
 	t.Setenv(onnx.LibraryEnv, lib)
+}
+
+// A job's life by its commands: it is run, looked at, scaled by hand, paused; its scheduler ends and is taken up again while it trains on;
+// it is stopped with and without a scheduler, forgotten, and nothing of it is left but its checkpoint.
+func TestLife(t *testing.T) {
+	needONNX(t)
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 3})
 	s := newShell(t).withPrograms()
 	dir := t.TempDir()
