@@ -31,6 +31,7 @@ type replayFlags struct {
 	sweep, asJSON                                   bool
 	scale                                           float64
 	days, seeds, forecastEvery                      int
+	jobs, gpus, priority                            int
 	limits                                          replay.Limits
 	price, bias, noise, losses, lagWeight, overCost float64
 }
@@ -44,9 +45,22 @@ objective, rescales. The policies are the code that kale run uses; it needs no b
 
 A trace is a CSV file of lines "timestamp,rate" (the start of a bin, and its events per second; .gz allowed), or the arrival history of
 a topic: kafka://host:9092/topic. Without -job the reference job is replayed (2 to 28 workers of 16,000 records/s, lag at most 20 minutes)
-and the trace's peak is scaled to what 28 workers train.`,
+and the trace's peak is scaled to what 28 workers train.
+
+With -jobs a fleet shares one pool of GPUs for a day, and stands beside the same fleet in parts of its own: jobs like -job, whose days begin
+in three parts of the world and whose peaks need 2 to 16 workers.`,
 		Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.replay(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.jobs != 0 || cmd.Flags().Changed("jobs") {
+				return a.replayFleet(cmd, f)
+			}
+			for _, name := range []string{"gpus", "priority"} {
+				if cmd.Flags().Changed(name) {
+					return usagef("-%s is of a fleet: say with -jobs how many jobs there are", name)
+				}
+			}
+			return a.replay(cmd.Context(), f)
+		},
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.trace, "trace", "", "`FILE` of lines \"timestamp,rate\", or kafka://BROKER[,BROKER]/TOPIC")
@@ -68,6 +82,9 @@ and the trace's peak is scaled to what 28 workers train.`,
 	fl.Float64Var(&f.overCost, "violation-weight", f.overCost, "cost of a minute over the objective, in GPU-hours")
 	fl.Float64Var(&f.limits.AccumulatedLagMin, "oracle-lag", 0, "solve the oracle once more, with no more than so many `MINUTES` of accumulated lag a day")
 	fl.Float64Var(&f.limits.DowntimeMin, "oracle-downtime", 0, "solve the oracle once more, with no more than so many `MINUTES` of downtime a day")
+	fl.IntVar(&f.jobs, "jobs", 0, "replay a fleet of so many `JOBS` on one pool, and in parts (default: one job, no pool)")
+	fl.IntVar(&f.gpus, "gpus", 0, "of a fleet's pool (default: 8 for each job)")
+	fl.IntVar(&f.priority, "priority", 0, "how many `JOBS` of a fleet go before the others (default: a tenth)")
 	fl.BoolVar(&f.asJSON, "json", false, "print the figures as JSON")
 	fl.StringVarP(&f.out, "out", "o", "", "`FILE` for an HTML page with tables and charts")
 	fl.StringArrayVar(&f.vars, "var", nil, "`NAME=VALUE` of a variable of the job file; may be repeated")
@@ -166,16 +183,12 @@ func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
 func (f *replayFlags) options(j *job.Job) (replay.Options, error) {
 	o := replay.Options{Seeds: f.seeds, ForecastEvery: f.forecastEvery, Price: f.price, Forecaster: f.forecaster, OracleLimits: f.limits,
 		Weights: replay.Weights{Lag: f.lagWeight, Violation: f.overCost}}
-	known := replay.Policies()
-	if len(f.policies) == 0 {
-		f.policies = known
+	if o.Policies = f.policies; len(o.Policies) == 0 {
+		o.Policies = replay.Policies()
 	}
-	for _, p := range f.policies {
-		if !slices.Contains(known, p) {
-			return o, usagef("there is no policy %q. %sThere are: %s", p, job.DidYouMean(p, known), strings.Join(known, ", "))
-		}
+	if err := knownPolicies(o.Policies); err != nil {
+		return o, err
 	}
-	o.Policies = f.policies
 	switch {
 	case f.rescale == "" && j.Autoscale.Mode == job.ModeLive, f.rescale == "live":
 		o.World = replay.LiveRescale()
@@ -191,6 +204,17 @@ func (f *replayFlags) options(j *job.Job) (replay.Options, error) {
 	}
 	o.World.ForecastBias, o.World.ForecastNoise, o.World.LossesPerDay = f.bias, f.noise, f.losses
 	return o, nil
+}
+
+// knownPolicies refuses a policy that there is not.
+func knownPolicies(names []string) error {
+	known := replay.Policies()
+	for _, p := range names {
+		if !slices.Contains(known, p) {
+			return usagef("there is no policy %q. %sThere are: %s", p, job.DidYouMean(p, known), strings.Join(known, ", "))
+		}
+	}
+	return nil
 }
 
 // parseBetween reads 5m..8m, or 6m for always the same.

@@ -94,6 +94,31 @@ func TestReplayJSON(t *testing.T) {
 	}
 }
 
+// A fleet on one pool stands beside the same fleet in parts, in text and as JSON.
+func TestReplayFleet(t *testing.T) {
+	s := newShell(t)
+	args := []string{"replay", "-synthetic", "week", "-jobs", "4", "-gpus", "30", "-priority", "1", "-forecast-noise", "0.05", "-policies", "follow,kale"}
+	r := s.must(args...)
+	for _, want := range []string{"4 jobs on 30 GPUs for one day of synthetic week", ", 1 with priority", "each job has 7 GPUs", "follow, one pool", "kale, parts"} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("the text lacks %q:\n%s", want, r.out)
+		}
+	}
+	var got replay.FleetReport
+	if err := json.Unmarshal([]byte(s.must(append(args, "-json")...).out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Rows) != 4 || got.Seeds != 1 || got.GPUs != 30 {
+		t.Fatalf("%+v", got)
+	}
+	for i := 0; i < 4; i += 2 {
+		pool, parts := got.Rows[i], got.Rows[i+1]
+		if pool.Partitioned || !parts.Partitioned || pool.Policy != parts.Policy || pool.MostHeld > 30 || pool.OverPct >= parts.OverPct || pool.GPUHours == 0 {
+			t.Errorf("%+v beside %+v", pool, parts)
+		}
+	}
+}
+
 // Mistakes are told where they are.
 func TestReplayMistakes(t *testing.T) {
 	s := newShell(t)
@@ -126,6 +151,13 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"-synthetic", "week", "-days", "-1"}, exitFailed, "0 or more"},
 		{[]string{"-synthetic", "week", "-forecast-bias", "-2"}, exitFailed, "bias must lie between"},
 		{[]string{"-synthetic", "week", "-seeds", "-3"}, exitFailed, "seeds must be"},
+		{[]string{"-synthetic", "week", "-gpus", "8"}, exitUsage, "say with -jobs how many"},
+		{[]string{"-synthetic", "week", "-jobs", "0"}, exitFailed, "a fleet of 0 jobs"},
+		{[]string{"-synthetic", "week", "-jobs", "4", "-gpus", "7"}, exitFailed, "so that 8 is the least"},
+		{[]string{"-synthetic", "week", "-jobs", "4", "-seeds", "0"}, exitFailed, "seeds must be"},
+		{[]string{"-synthetic", "week", "-jobs", "4", "-sweep"}, exitUsage, "-sweep says nothing of a fleet"},
+		{[]string{"-synthetic", "week", "-jobs", "4", "-rescale", "5m..8m"}, exitUsage, "a fleet is rescaled live"},
+		{[]string{"-synthetic", "week", "-jobs", "4", "-policies", "hpo"}, exitUsage, `Did you mean "hpa"?`},
 	} {
 		r := s.run(append([]string{"replay"}, tt.args...)...)
 		if r.code != tt.code || !strings.Contains(r.err, tt.want) {

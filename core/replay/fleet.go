@@ -1,9 +1,13 @@
 package replay
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
+	"sync"
 	"time"
 
 	"github.com/kale-sched/kale/core"
@@ -30,6 +34,8 @@ type FleetOptions struct {
 	Seed          uint64
 	// Weights are those of Cost; none: DefaultWeights.
 	Weights Weights
+	// Progress, where set, is told how many of the day's minutes are done.
+	Progress func(what string, done, total int)
 }
 
 // FleetResult is what became of a fleet, per day and over all its jobs.
@@ -39,9 +45,9 @@ type FleetResult struct {
 	PriorityOverPct float64 `json:"priority_over_pct"`
 	GPUHours        float64 `json:"gpu_hours"`
 	Cost            float64 `json:"cost"`
-	Rescales        int     `json:"rescales"`
+	Rescales        float64 `json:"rescales"`
 	// Preempted is how many workers drained for another job.
-	Preempted int `json:"preempted"`
+	Preempted float64 `json:"preempted"`
 	// MostHeld is the largest number of GPUs that were held at a time, and ShortPct the share of rounds in which not all got what they asked for.
 	MostHeld int     `json:"most_held"`
 	ShortPct float64 `json:"short_pct"`
@@ -62,13 +68,14 @@ const fleetTick = 60
 
 // Fleet replays jobs that share a pool, or have each its own part of it, through one day, with the code that decides live: plan, core/pool and, where that
 // gives less, plan again. Each job knows its own future but for ForecastNoise.
-func Fleet(base *job.Job, tr Trace, o FleetOptions) (FleetResult, error) {
-	if o.Jobs < 1 || o.GPUs < o.Jobs*base.Workers.Min*base.PoolGPUs() || o.Priority < 0 || o.Priority > o.Jobs {
-		return FleetResult{}, fmt.Errorf("replay: %d jobs with %d GPUs: want at least one job, and workers.min for each", o.Jobs, o.GPUs)
+func Fleet(ctx context.Context, base *job.Job, tr Trace, o FleetOptions) (FleetResult, error) {
+	if err := o.check(base); err != nil {
+		return FleetResult{}, err
 	}
 	if o.Weights == (Weights{}) {
 		o.Weights = DefaultWeights()
 	}
+	o.Policy = cmp.Or(o.Policy, base.Autoscale.Policy)
 	ms, err := members(base, tr, o)
 	if err != nil {
 		return FleetResult{}, err
@@ -76,15 +83,39 @@ func Fleet(base *job.Job, tr Trace, o FleetOptions) (FleetResult, error) {
 	f := fleet{o: o, members: ms}
 	end := ms[0].end
 	for t := 0.0; t < end; t += fleetTick {
-		for _, m := range ms {
-			m.to(t)
+		if err := ctx.Err(); err != nil {
+			return FleetResult{}, err
 		}
-		f.round()
+		if o.Progress != nil {
+			o.Progress(o.name(), int(t/60), int(end/60))
+		}
+		f.round(t)
 	}
-	for _, m := range ms {
-		m.to(end)
-	}
+	f.each(func(m *member) { m.to(end) })
 	return f.result(end), nil
+}
+
+// check refuses a fleet that cannot be.
+func (o *FleetOptions) check(base *job.Job) error {
+	need := base.Workers.Min * base.PoolGPUs()
+	switch {
+	case o.Jobs < 1:
+		return fmt.Errorf("replay: a fleet of %d jobs: want 1 or more", o.Jobs)
+	case o.GPUs < o.Jobs*need:
+		return fmt.Errorf("replay: %d GPUs for %d jobs: each is guaranteed workers.min, which is %d, so that %d is the least", o.GPUs, o.Jobs, need, o.Jobs*need)
+	case o.Priority < 0 || o.Priority > o.Jobs:
+		return fmt.Errorf("replay: %d jobs of a fleet of %d have priority: want 0 to %d", o.Priority, o.Jobs, o.Jobs)
+	}
+	return nil
+}
+
+// name says which fleet it is.
+func (o *FleetOptions) name() string {
+	how := "one pool"
+	if o.Partitioned {
+		how = "parts"
+	}
+	return fmt.Sprintf("%s, %s", o.Policy, how)
 }
 
 // members are the jobs of a fleet. A job's day begins at one of three hours and up to an hour later, as in three parts of the world, and its peak needs
@@ -94,7 +125,7 @@ func members(base *job.Job, tr Trace, o FleetOptions) ([]*member, error) {
 	w.PerDay, w.ForecastNoise = 0, o.ForecastNoise
 	j := *base
 	j.Autoscale.Mode, j.Autoscale.Tick = w.mode(), fleetTick*time.Second
-	if o.Policy != "" {
+	if o.Policy != j.Autoscale.Policy {
 		j.Autoscale.Policy, j.Autoscale.Params = o.Policy, nil
 	}
 	limit := j.Workers.Max
@@ -195,12 +226,29 @@ type fleet struct {
 	most      int
 }
 
-// round is one decision of every job, through the pool.
-func (f *fleet) round() {
-	asked, held := 0, 0
-	for _, m := range f.members {
+// each does something to every member, on all processors: what members do before they meet in the pool is their own.
+func (f *fleet) each(do func(*member)) {
+	var wg sync.WaitGroup
+	n := runtime.GOMAXPROCS(0)
+	for k := range n {
+		wg.Go(func() {
+			for i := k; i < len(f.members); i += n {
+				do(f.members[i])
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// round is one decision of every job at a moment, through the pool.
+func (f *fleet) round(t float64) {
+	f.each(func(m *member) {
+		m.to(t)
 		m.obs = m.by.observe(m.run)
 		m.d = m.by.policy.Decide(m.obs)
+	})
+	asked, held := 0, 0
+	for _, m := range f.members {
 		m.window = window{served: m.q.served}
 		m.now.Staying, m.now.Leaving, m.now.Worth = m.target, m.held()-m.target, nil
 		m.now.Ask = m.d.Wants()
@@ -246,7 +294,7 @@ func (m *member) follow(target int) {
 }
 
 func (f *fleet) result(end float64) FleetResult {
-	out := FleetResult{Preempted: f.preempted, MostHeld: f.most, ShortPct: 100 * float64(f.short) / float64(f.rounds)}
+	out := FleetResult{Preempted: float64(f.preempted), MostHeld: f.most, ShortPct: 100 * float64(f.short) / float64(f.rounds)}
 	minutes, over, first, firstOver := 0.0, 0.0, 0.0, 0.0
 	for _, m := range f.members {
 		t := &m.tally
@@ -254,7 +302,7 @@ func (f *fleet) result(end float64) FleetResult {
 		if m.now.Priority > 0 {
 			first, firstOver = first+t.minutes, firstOver+t.over
 		}
-		out.Rescales += t.rescales
+		out.Rescales += float64(t.rescales)
 		hours := t.held * float64(m.now.GPUs) / 3600
 		out.GPUHours += hours
 		out.Cost += hours + f.o.Weights.Lag*t.lagSum + f.o.Weights.Violation*t.over

@@ -1,7 +1,10 @@
 package replay
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,7 +16,7 @@ func TestFleetOnAPool(t *testing.T) {
 	t.Parallel()
 	o := FleetOptions{Jobs: 8, GPUs: 60, Priority: 2, ForecastNoise: 0.05, Seed: 1}
 	play := func(o FleetOptions) FleetResult {
-		r, err := Fleet(reference(t), SyntheticWeek(1), o)
+		r, err := Fleet(t.Context(), reference(t), SyntheticWeek(1), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,10 +44,23 @@ func TestFleetOnAPool(t *testing.T) {
 }
 
 func TestFleetRefuses(t *testing.T) {
-	for _, o := range []FleetOptions{{}, {Jobs: 3, GPUs: 5}, {Jobs: 2, GPUs: 9, Priority: 3}, {Jobs: 1, GPUs: 9, Policy: "nonsense"}} {
-		if _, err := Fleet(reference(t), SyntheticWeek(1), o); err == nil {
-			t.Errorf("%+v was accepted", o)
+	for _, tt := range []struct {
+		o    FleetOptions
+		want string
+	}{
+		{FleetOptions{}, "a fleet of 0 jobs"},
+		{FleetOptions{Jobs: 3, GPUs: 5}, "workers.min, which is 2, so that 6 is the least"},
+		{FleetOptions{Jobs: 2, GPUs: 9, Priority: 3}, "3 jobs of a fleet of 2 have priority"},
+		{FleetOptions{Jobs: 1, GPUs: 9, Policy: "nonsense"}, "nonsense"},
+	} {
+		if _, err := Fleet(t.Context(), reference(t), SyntheticWeek(1), tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v, want %q", tt.o, err, tt.want)
 		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Fleet(gone, reference(t), SyntheticWeek(1), FleetOptions{Jobs: 1, GPUs: 9}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a fleet that was cancelled: %v", err)
 	}
 }
 
@@ -54,7 +70,7 @@ func BenchmarkFleet(b *testing.B) {
 		for _, parts := range []bool{false, true} {
 			b.Run(fmt.Sprintf("jobs=%d/parts=%v", n, parts), func(b *testing.B) {
 				for b.Loop() {
-					r, err := Fleet(reference(b), SyntheticWeek(1), FleetOptions{Jobs: n, GPUs: 8 * n, Priority: n / 10, Partitioned: parts, ForecastNoise: 0.05, Seed: 1})
+					r, err := Fleet(b.Context(), reference(b), SyntheticWeek(1), FleetOptions{Jobs: n, GPUs: 8 * n, Priority: n / 10, Partitioned: parts, ForecastNoise: 0.05, Seed: 1})
 					if err != nil {
 						b.Fatal(err)
 					}

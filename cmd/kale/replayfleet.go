@@ -1,0 +1,76 @@
+package main
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kale-sched/kale/core/replay"
+)
+
+// fleetFlags are the flags of replay by which a fleet goes.
+var fleetFlags = []string{"trace", "synthetic", "job", "var", "var-file", "policies", "jobs", "gpus", "priority", "seeds", "forecaster", "forecast-noise",
+	"lag-weight", "violation-weight", "rescale", "json", "state-dir"}
+
+// gpusOfEach is how many GPUs a fleet has for each job where nobody says it.
+const gpusOfEach = 8
+
+// replayFleet replays many jobs on one pool.
+func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
+	var other string
+	cmd.Flags().Visit(func(fl *pflag.Flag) {
+		if !slices.Contains(fleetFlags, fl.Name) {
+			other = fl.Name
+		}
+	})
+	switch {
+	case other != "":
+		return usagef("-%s says nothing of a fleet, which is replayed for one day with forecasts that know the future but for -forecast-noise: leave -%s or -jobs out", other, other)
+	case f.forecaster != "" && f.forecaster != replay.PerfectForecast:
+		return usagef("-forecaster %s: the forecasts of a fleet know the future but for -forecast-noise; leave -forecaster or -jobs out", f.forecaster)
+	case f.rescale != "" && f.rescale != "live":
+		return usagef("-rescale %s: a fleet is rescaled live; leave -rescale or -jobs out", f.rescale)
+	}
+	j, err := a.replayedJob(f)
+	if err != nil {
+		return err
+	}
+	policies := f.policies
+	if len(policies) == 0 {
+		policies = []string{j.Autoscale.Policy}
+	}
+	if err := knownPolicies(policies); err != nil {
+		return err
+	}
+	tr, err := a.replayedTrace(cmd.Context(), f, j)
+	if err != nil {
+		return err
+	}
+	seeds := f.seeds
+	if !cmd.Flags().Changed("seeds") {
+		seeds = 1 // a fleet is many draws already
+	}
+	bar := a.progress()
+	defer bar.done()
+	o := replay.FleetOptions{Jobs: f.jobs, GPUs: f.gpus, Priority: f.priority, ForecastNoise: f.noise, Seed: 1,
+		Weights: replay.Weights{Lag: f.lagWeight, Violation: f.overCost}, Progress: bar.step}
+	if !cmd.Flags().Changed("gpus") {
+		o.GPUs = gpusOfEach * o.Jobs
+	}
+	if !cmd.Flags().Changed("priority") {
+		o.Priority = o.Jobs / 10
+	}
+	r, err := replay.CompareFleets(cmd.Context(), j, tr, o, policies, seeds)
+	if err != nil {
+		return err
+	}
+	bar.done()
+	if f.asJSON {
+		e := json.NewEncoder(a.out)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	return r.WriteText(a.out)
+}

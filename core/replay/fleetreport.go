@@ -1,0 +1,109 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+)
+
+// FleetReport compares a fleet on one pool with the same fleet in parts, for each of some policies.
+type FleetReport struct {
+	Trace         string     `json:"trace"`
+	Jobs          int        `json:"jobs"`
+	GPUs          int        `json:"gpus"`
+	Priority      int        `json:"priority_jobs"`
+	Seeds         int        `json:"seeds"`
+	ForecastNoise float64    `json:"forecast_noise"`
+	MaxLag        float64    `json:"max_lag_s"`
+	Rows          []FleetRow `json:"rows"`
+}
+
+// FleetRow is a policy on one pool, or in parts; means over the seeds.
+type FleetRow struct {
+	Policy      string `json:"policy"`
+	Partitioned bool   `json:"partitioned"`
+	FleetResult
+}
+
+// CompareFleets replays the fleet of o under each policy, on one pool and in parts, seeds times from o.Seed on.
+func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions, policies []string, seeds int) (*FleetReport, error) {
+	if seeds < 1 {
+		return nil, fmt.Errorf("replay: %d seeds must be 1 or more", seeds)
+	}
+	r := &FleetReport{
+		Trace: tr.Name, Jobs: o.Jobs, GPUs: o.GPUs, Priority: o.Priority, Seeds: seeds, ForecastNoise: o.ForecastNoise, MaxLag: base.SLO.MaxLag.Seconds(),
+	}
+	for _, p := range policies {
+		for _, parts := range []bool{false, true} {
+			own := o
+			own.Policy, own.Partitioned = p, parts
+			row := FleetRow{Policy: p, Partitioned: parts}
+			for i := range seeds {
+				own.Seed = o.Seed + uint64(i)
+				got, err := Fleet(ctx, base, tr, own)
+				if err != nil {
+					return nil, err
+				}
+				row.add(got, 1/float64(seeds))
+			}
+			r.Rows = append(r.Rows, row)
+		}
+	}
+	return r, nil
+}
+
+// add takes a result into the mean; of the most that was held it keeps the most.
+func (r *FleetResult) add(o FleetResult, share float64) {
+	r.OverPct += share * o.OverPct
+	r.PriorityOverPct += share * o.PriorityOverPct
+	r.GPUHours += share * o.GPUHours
+	r.Cost += share * o.Cost
+	r.Rescales += share * o.Rescales
+	r.Preempted += share * o.Preempted
+	r.ShortPct += share * o.ShortPct
+	r.MostHeld = max(r.MostHeld, o.MostHeld)
+}
+
+// WriteText writes the report for a terminal.
+func (r *FleetReport) WriteText(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s jobs on %s GPUs for one day of %s, rescaled live", plan.Thousands(int64(r.Jobs)), plan.Thousands(int64(r.GPUs)), r.Trace)
+	if r.Priority > 0 {
+		fmt.Fprintf(&b, ", %s with priority", plan.Thousands(int64(r.Priority)))
+	}
+	fmt.Fprintf(&b, ".\nForecasts know the future, with an error of %.0f %%. In parts, each job has %d GPUs of its own.\n\n", 100*r.ForecastNoise, r.GPUs/r.Jobs)
+	title := func(row FleetRow) string {
+		if row.Partitioned {
+			return row.Policy + ", parts"
+		}
+		return row.Policy + ", one pool"
+	}
+	width := 0
+	for _, row := range r.Rows {
+		width = max(width, len(title(row)))
+	}
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(t, "  %-*s\tover %%\tpriority %%\tGPU-h\tcost\trescales\tpreempted\tmost held\tshort %%\t\n", width, "policy")
+	for _, row := range r.Rows {
+		priority := "-"
+		if r.Priority > 0 {
+			priority = fmt.Sprintf("%.2f", row.PriorityOverPct)
+		}
+		fmt.Fprintf(t, "  %-*s\t%.2f\t%s\t%.1f\t%.1f\t%.0f\t%.0f\t%d\t%.1f\t\n", width, title(row), row.OverPct, priority, row.GPUHours, row.Cost,
+			row.Rescales, row.Preempted, row.MostHeld, row.ShortPct)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(&b, `
+over %%: share of the jobs' minutes with lag over their objective; priority %%: of the jobs with priority. short %%: share of the rounds in
+which the jobs together asked for more than there is; preempted: workers that drained for another job. Means over %s.
+`, job.Count(r.Seeds, "seed"))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
