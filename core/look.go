@@ -22,6 +22,9 @@ import (
 // lookTimeout bounds each question of one look.
 const lookTimeout = 3 * time.Second
 
+// staleAnswer is how long after its question an answer of Kafka's says nothing of the time at which it is taken.
+const staleAnswer = lookTimeout + time.Second
+
 // seen is what one look found. A part that failed has its error; it is unknown, and never taken for empty.
 type seen struct {
 	at       time.Time
@@ -61,8 +64,12 @@ func (s *Scheduler) look(asked context.Context) *seen {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		asked := time.Now().Round(0) // by the wall clock: the monotonic one stands still while a machine sleeps
 		n.ends, n.endsErr = s.kafka.Ends(ctx)
 		n.at = time.Now()
+		if took := n.at.Sub(asked); n.endsErr == nil && took > staleAnswer {
+			n.endsErr = fmt.Errorf("this scheduler stood still for %s before it could take the answer, which is too old by now", took.Round(time.Second))
+		}
 	})
 	wg.Go(func() {
 		if n.chief, n.chiefErr = s.chief.status(ctx); n.chiefErr == nil {
@@ -151,6 +158,9 @@ func (s *Scheduler) follow(now time.Time) {
 			s.arrivalsDown = true
 		} else {
 			s.arrivalsDown = false
+			if since, missed := s.arrivals.Missed(); missed {
+				s.missed.from(since)
+			}
 		}
 	}
 	if n.progress != nil {

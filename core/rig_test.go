@@ -170,6 +170,7 @@ func (r *rig) open(trainer string) {
 	}
 	r.s = s
 	r.t.Cleanup(func() {
+		s.missed.end()
 		if err := s.Close(); err != nil {
 			r.t.Error(err)
 		}
@@ -181,6 +182,7 @@ func (r *rig) reopen() {
 	r.t.Helper()
 	trainer := r.s.opt.Trainer
 	r.s.endSnapshot()
+	r.s.missed.end()
 	if err := r.s.Close(); err != nil {
 		r.t.Fatal(err)
 	}

@@ -118,6 +118,7 @@ type Scheduler struct {
 	steady         steady
 	leaseDown      bool
 	arrivalsDown   bool
+	missed         missed
 	kafkaDown      bool
 	chiefDown      bool
 	absence        absence
@@ -438,6 +439,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 	defer s.endOnce.Do(func() { close(s.ended) })
 	defer s.endSnapshot()
+	defer s.missed.end()
 	pace := s.job.Autoscale.Watch
 	t := time.NewTicker(pace)
 	defer t.Stop()
@@ -502,8 +504,9 @@ func (s *Scheduler) backfill(ctx context.Context) traffic.Backfilled {
 	defer cancel()
 	got, err := traffic.Backfill(bounded, s.kafka, s.arrivals, o)
 	if err != nil {
+		s.missed.from(o.From)
 		if ctx.Err() == nil {
-			s.lg.Warn("no arrival history: forecasts start cold", "err", err)
+			s.lg.Warn("no arrival history: forecasts start cold, until the brokers tell it", "err", err)
 		}
 		return traffic.Backfilled{}
 	}
@@ -534,6 +537,7 @@ func (s *Scheduler) step(ctx context.Context, now time.Time) error {
 		s.seen.leaseErr = err
 	}
 	s.follow(now)
+	s.readBack(ctx, now)
 	s.followRollbacks(now)
 	s.followLosses(now)
 	s.keepBeside()

@@ -65,9 +65,10 @@ func NewArrivals(o ArrivalsOptions) *Arrivals {
 }
 
 // Observe adds the end offsets of all partitions as they are at now. Partitions may be more than before. A partition
-// that is missing, or ends lower than it did (ErrShrunk), is an error, and so is a time that does not come after the
-// last one's; the history stays as it was then.
+// that is missing, or ends lower than it did (ErrShrunk), is an error, and so is the time of the last observation; the
+// history stays as it was then. A time before that says that the clock was set back: what was observed after it is dropped.
 func (a *Arrivals) Observe(now time.Time, ends map[int32]int64) error {
+	now = now.Round(0) // records are dated by the wall clock, and the monotonic one stands still while a machine sleeps
 	s := sample{at: now, ends: make([]int64, len(ends))}
 	for p := range s.ends {
 		end, ok := ends[int32(p)]
@@ -79,9 +80,10 @@ func (a *Arrivals) Observe(now time.Time, ends map[int32]int64) error {
 		}
 		s.ends[p] = end
 	}
-	if n := len(a.samples); n > 0 {
-		last := a.samples[n-1]
-		if !now.After(last.at) {
+	kept := len(a.samples)
+	if kept > 0 {
+		last := a.samples[kept-1]
+		if now.Equal(last.at) {
 			return fmt.Errorf("observe end offsets: %s does not come after %s", now.Format(time.RFC3339Nano), last.at.Format(time.RFC3339Nano))
 		}
 		if len(s.ends) < len(last.ends) {
@@ -93,9 +95,22 @@ func (a *Arrivals) Observe(now time.Time, ends map[int32]int64) error {
 			}
 		}
 	}
-	a.samples = append(a.samples, s)
+	for kept > 0 && !now.After(a.samples[kept-1].at) {
+		kept--
+	}
+	a.samples = append(a.samples[:kept], s)
+	a.coarse = min(a.coarse, kept)
 	a.thin(now)
 	return nil
+}
+
+// Missed says that the last observation came longer than MaxGap after the one before it, and when that was.
+func (a *Arrivals) Missed() (since time.Time, missed bool) {
+	n := len(a.samples)
+	if n < 2 || a.samples[n-1].at.Sub(a.samples[n-2].at) <= a.o.MaxGap {
+		return time.Time{}, false
+	}
+	return a.samples[n-2].at, true
 }
 
 // thin drops what is older than Keep, and of what is older than Fine all but one in each Step.

@@ -122,6 +122,50 @@ func TestObserveRefuses(t *testing.T) {
 	}
 }
 
+// A clock that is set back takes with it what was observed by it, and the time of an observation is the wall clock's: the monotonic one does not count the time
+// that a machine sleeps.
+func TestClockSetBack(t *testing.T) {
+	a := observed(t, ArrivalsOptions{}, []float64{0, 0}, []float64{10, 100}, []float64{20, 200}, []float64{30, 300}, []float64{15, 310}, []float64{25, 410})
+	if diff := cmp.Diff([]float64{10, 10}, a.Series(10*time.Second, sec(5), sec(25)), cmpopts.EquateApprox(0, 16)); diff != "" {
+		t.Error(diff)
+	}
+	if first, last, _ := a.Span(); !first.Equal(sec(0)) || !last.Equal(sec(25)) {
+		t.Errorf("the history is from %v to %v", first, last)
+	}
+	if err := a.Observe(sec(12), map[int32]int64{0: 399}); !errors.Is(err, ErrShrunk) {
+		t.Errorf("an end that went down with the clock: %v", err)
+	}
+	now := time.Now()
+	if err := a.Observe(now, map[int32]int64{0: 500}); err != nil {
+		t.Fatal(err)
+	}
+	if _, last, _ := a.Span(); last != now.Round(0) {
+		t.Errorf("%v was observed at %v: with the monotonic clock", now, last)
+	}
+}
+
+func TestMissed(t *testing.T) {
+	o := ArrivalsOptions{MaxGap: 10 * time.Second}
+	for name, tt := range map[string]struct {
+		rows  [][]float64
+		since float64
+		want  bool
+	}{
+		"nothing observed": {},
+		"one observation":  {rows: [][]float64{{0, 0}}},
+		"no gap":           {rows: [][]float64{{0, 0}, {10, 5}}},
+		"a gap":            {rows: [][]float64{{0, 0}, {10, 5}, {21, 8}}, since: 10, want: true},
+		"a gap before":     {rows: [][]float64{{0, 0}, {21, 8}, {30, 9}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			since, missed := observed(t, o, tt.rows...).Missed()
+			if missed != tt.want || missed && !since.Equal(sec(tt.since)) {
+				t.Errorf("missed %v since %v", missed, since)
+			}
+		})
+	}
+}
+
 func TestEnteredAt(t *testing.T) {
 	a := observed(t, ArrivalsOptions{MaxGap: 10 * time.Second}, []float64{0, 50}, []float64{10, 60}, []float64{20, 60}, []float64{30, 70, 4}, []float64{50, 90, 4})
 	for name, tt := range map[string]struct {

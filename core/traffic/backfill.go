@@ -38,6 +38,21 @@ type Backfilled struct {
 // something is unknown, and before the first record of all partitions everything is. A history that has live
 // observations keeps them: answers are added only before them and in gaps between them longer than MaxGap.
 func Backfill(ctx context.Context, c *Client, a *Arrivals, o BackfillOptions) (Backfilled, error) {
+	past, err := ReadPast(ctx, c, a, o)
+	if err != nil {
+		return Backfilled{}, err
+	}
+	return a.Add(past), nil
+}
+
+// Past is what ReadPast found.
+type Past struct {
+	samples []sample
+	found   Backfilled
+}
+
+// ReadPast is the part of Backfill that asks the broker. It leaves the history as it is, so that its owner may go on observing, and [Arrivals.Add] the answers.
+func ReadPast(ctx context.Context, c *Client, a *Arrivals, o BackfillOptions) (Past, error) {
 	began := time.Now()
 	if o.Step <= 0 {
 		o.Step = a.o.Step
@@ -46,21 +61,26 @@ func Backfill(ctx context.Context, c *Client, a *Arrivals, o BackfillOptions) (B
 		o.Parallel = 8
 	}
 	if !o.From.Before(o.To) {
-		return Backfilled{}, fmt.Errorf("backfill the arrivals of topic %q: from %s to %s is no time", c.topic, o.From.Format(time.RFC3339), o.To.Format(time.RFC3339))
+		return Past{}, fmt.Errorf("backfill the arrivals of topic %q: from %s to %s is no time", c.topic, o.From.Format(time.RFC3339), o.To.Format(time.RFC3339))
 	}
 	switch {
 	case o.Step > a.o.MaxGap:
-		return Backfilled{}, fmt.Errorf("backfill the arrivals of topic %q: steps of %v are longer than the %v across which the history interpolates: make MaxGap longer, or the steps shorter", c.topic, o.Step, a.o.MaxGap)
+		return Past{}, fmt.Errorf("backfill the arrivals of topic %q: steps of %v are longer than the %v across which the history interpolates: make MaxGap longer, or the steps shorter", c.topic, o.Step, a.o.MaxGap)
 	case o.To.Sub(o.From)/o.Step > maxTimes:
-		return Backfilled{}, fmt.Errorf("backfill the arrivals of topic %q: from %s to %s in steps of %v are %d requests, more than %d: make the steps longer", c.topic, o.From.Format(time.RFC3339), o.To.Format(time.RFC3339), o.Step, o.To.Sub(o.From)/o.Step, maxTimes)
+		return Past{}, fmt.Errorf("backfill the arrivals of topic %q: from %s to %s in steps of %v are %d requests, more than %d: make the steps longer", c.topic, o.From.Format(time.RFC3339), o.To.Format(time.RFC3339), o.Step, o.To.Sub(o.From)/o.Step, maxTimes)
 	}
 	f := &filler{c: c, o: o}
 	if err := f.run(ctx); err != nil {
-		return Backfilled{}, fmt.Errorf("backfill the arrivals of topic %q: %w", c.topic, err)
+		return Past{}, fmt.Errorf("backfill the arrivals of topic %q: %w", c.topic, err)
 	}
 	samples, knownFrom := f.samples()
-	n := a.merge(samples)
-	return Backfilled{KnownFrom: knownFrom, Samples: n, Requests: f.requests, Elapsed: time.Since(began)}, nil
+	return Past{samples: samples, found: Backfilled{KnownFrom: knownFrom, Requests: f.requests, Elapsed: time.Since(began)}}, nil
+}
+
+// Add puts into the history what it lacks of a past.
+func (a *Arrivals) Add(p Past) Backfilled {
+	p.found.Samples = a.merge(p.samples)
+	return p.found
 }
 
 // filler asks for one grid of times.

@@ -7,7 +7,7 @@
 //   - [Client] asks a Kafka cluster: what the topic is, where its partitions start and end, where they ended in the past.
 //   - [Arrivals] is the history of end offsets, pure and bounded: it is told the time and calls no clock.
 //   - [Backfill] fills an Arrivals with the past days from the broker itself (offsets by timestamp), so that a scheduler
-//     that has just started has a history.
+//     that has just started has a history, and with what a scheduler missed while it was suspended or the brokers away.
 //
 // Lag is what the paper measures (Kale §4.1): the time from a sample's entry into the queue to its training. Ends are
 // last stable offsets, what a reader of committed records can reach. Lag in records and arrival rates count offsets: in

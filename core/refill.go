@@ -1,0 +1,101 @@
+package core
+
+import (
+	"context"
+	"time"
+
+	"github.com/kale-sched/kale/core/traffic"
+)
+
+// missed are arrivals that this scheduler has not observed and that are read back from the broker beside the looks: those of the time in which it was suspended,
+// its machine slept, or the brokers did not answer.
+type missed struct {
+	since   time.Time // from here to the last observation they are asked for next; zero: none are missing
+	failed  retry
+	reading *reading // nil: nothing is asked
+}
+
+// reading is a question to the broker that is under way.
+type reading struct {
+	since  time.Time
+	cancel context.CancelFunc
+	past   traffic.Past
+	err    error
+	done   chan struct{} // closed when past and err are there
+}
+
+// from takes down since when arrivals are missing.
+func (m *missed) from(since time.Time) {
+	if m.since.IsZero() || since.Before(m.since) {
+		m.since = since
+	}
+}
+
+// due says whether to ask now, and since when.
+func (m *missed) due(now time.Time) (since time.Time, due bool) {
+	return m.since, !m.since.IsZero() && m.reading == nil && !now.Before(m.failed.after)
+}
+
+// ended takes in how a question ended: after a failure it is asked again, later each time.
+func (m *missed) ended(now time.Time, err error) {
+	r := m.reading
+	if m.reading = nil; err == nil {
+		m.failed = retry{}
+		return
+	}
+	m.from(r.since)
+	m.failed.after = now.Add(min(backoffMax, backoffMin<<min(m.failed.tries, 10)))
+	m.failed.tries++
+}
+
+// end gives up what is being asked.
+func (m *missed) end() {
+	if m.reading != nil {
+		m.reading.cancel()
+		<-m.reading.done
+		m.reading = nil
+	}
+}
+
+// readBack asks for arrivals that are missing, once the brokers answer, and puts what they said into the history. A stop needs none.
+func (s *Scheduler) readBack(ctx context.Context, now time.Time) {
+	m := &s.missed
+	if r := m.reading; r != nil {
+		select {
+		case <-r.done:
+		default:
+			return
+		}
+		r.cancel()
+		first := m.failed.tries == 0
+		m.ended(now, r.err)
+		switch {
+		case r.err == nil:
+			got := s.arrivals.Add(r.past)
+			s.foresee.warm = false // the forecasters are tried on it too
+			s.lg.Info("arrivals that were not observed have been read back from the broker", "since", r.since, "samples", got.Samples, "requests", got.Requests, "took", got.Elapsed)
+		case first:
+			s.lg.Warn("arrivals that were not observed cannot be read back from the broker; trying again, and forecasts lack them until then", "since", r.since, "err", r.err)
+		}
+	}
+	if since, due := m.due(now); due && s.seen.endsErr == nil && !s.want.Stopping {
+		s.askBack(ctx, since)
+	}
+}
+
+// askBack begins to ask.
+func (s *Scheduler) askBack(ctx context.Context, since time.Time) {
+	_, last, _ := s.arrivals.Span()
+	s.missed.since = time.Time{}
+	oldest := last.Add(-s.job.Forecast.History - s.job.Forecast.Horizon)
+	if since.Before(oldest) {
+		since = oldest
+	}
+	ctx, cancel := context.WithTimeout(ctx, backfillTimeout)
+	r := &reading{since: since, cancel: cancel, done: make(chan struct{})}
+	s.missed.reading = r
+	go func() { // ends with ctx; readBack takes its answer, or end waits for it. Of the arrivals it reads the options only.
+		defer close(r.done)
+		r.past, r.err = traffic.ReadPast(ctx, s.kafka, s.arrivals, traffic.BackfillOptions{Step: s.job.Forecast.Interval, From: since, To: last})
+	}()
+}

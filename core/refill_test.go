@@ -1,0 +1,116 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/traffic"
+)
+
+// longHistory is of a job whose forecasts rest on more than one season.
+func longHistory(text string) string {
+	return strings.Replace(text, `history  = "1m"`, `history  = "3m"`, 1)
+}
+
+// steadyTraffic writes records of the five minutes until now, the same number in each second.
+func (r *rig) steadyTraffic() {
+	r.t.Helper()
+	began := time.Now().Add(-5 * time.Minute)
+	r.fill(5*60*20, func(i int) time.Time { return began.Add(time.Duration(i) * 50 * time.Millisecond) })
+}
+
+// readBack is the condition that the arrivals of the last two minutes are known and the forecast is trusted.
+func (r *rig) readBack() error {
+	now := time.Now().Truncate(time.Second)
+	holes := 0
+	for _, v := range r.s.arrivals.Series(time.Second, now.Add(-2*time.Minute), now) {
+		if math.IsNaN(v) {
+			holes++
+		}
+	}
+	if holes > 0 || !r.s.foresee.last.Trusted {
+		return fmt.Errorf("the arrivals of %d seconds are not known, and of the forecast: %s", holes, r.s.foresee.last.Reason)
+	}
+	return nil
+}
+
+// beatsNow beats by the time of the world, until the arrivals are read back.
+func (r *rig) beatsNow() {
+	r.t.Helper()
+	eventually(r.t, "the arrivals are read back", func() error {
+		r.now = time.Now().Add(-time.Second) // a beat is a second later
+		r.beat()
+		return r.readBack()
+	})
+}
+
+// A scheduler that was suspended, or whose brokers did not answer, asks the broker for the arrivals of that time; its forecast is trusted again at once.
+func TestMissedArrivalsAreReadBack(t *testing.T) {
+	r := newRig(t, rigOptions{change: longHistory})
+	r.steadyTraffic()
+	now := time.Now()
+	slept := now.Add(-40 * time.Second)
+	o := traffic.BackfillOptions{Step: r.job.Forecast.Interval, From: now.Add(-4 * time.Minute), To: slept}
+	if _, err := traffic.Backfill(t.Context(), r.s.kafka, r.s.arrivals, o); err != nil {
+		t.Fatal(err)
+	}
+	if f := r.s.foresee.forecast(slept, r.s.history(slept)); !f.Trusted {
+		t.Fatalf("before the gap: %s", f.Reason)
+	}
+	r.now = now.Add(-time.Second)
+	r.beat()
+	if r.s.missed.reading == nil {
+		t.Fatal("forty seconds without an observation are no gap")
+	}
+	r.beatsNow()
+}
+
+// A scheduler that could not read the history as it began, since the brokers were away, reads it once they answer.
+func TestHistoryIsReadOnceTheBrokersAnswer(t *testing.T) {
+	r := newRig(t, rigOptions{change: longHistory})
+	r.steadyTraffic()
+	away, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := r.s.backfill(away); got.Samples > 0 {
+		t.Fatalf("read without an answer: %+v", got)
+	}
+	r.beatsNow()
+}
+
+// A question that fails is asked again, later each time; what is missed meanwhile is asked for with it.
+func TestMissedIsAskedForUntilItIsThere(t *testing.T) {
+	t0 := time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
+	var m missed
+	if _, due := m.due(t0); due {
+		t.Error("nothing is missed, and it is asked for")
+	}
+	now, failed := t0, errors.New("the brokers are away")
+	m.from(t0.Add(-time.Minute))
+	for _, wait := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, time.Minute, time.Minute} {
+		since, due := m.due(now)
+		if !due || !since.Equal(t0.Add(-time.Minute)) {
+			t.Fatalf("after %v: due %v since %v", now.Sub(t0), due, since)
+		}
+		m.since, m.reading = time.Time{}, &reading{since: since}
+		m.from(now) // a gap of its own meanwhile
+		if _, due := m.due(now); due {
+			t.Error("it is asked for while it is asked for")
+		}
+		m.ended(now, failed)
+		if _, due := m.due(now.Add(wait - time.Millisecond)); due {
+			t.Errorf("asked for again before %v have passed", wait)
+		}
+		now = now.Add(wait)
+	}
+	m.since, m.reading = time.Time{}, &reading{since: t0}
+	m.from(now)
+	m.ended(now, nil)
+	if since, due := m.due(now); !due || !since.Equal(now) {
+		t.Errorf("what was missed meanwhile: due %v since %v", due, since)
+	}
+}
