@@ -14,22 +14,21 @@ import (
 )
 
 func versionCommand(a *app) *cobra.Command {
-	var asJSON bool
 	c := &cobra.Command{
 		Use: "version", Short: "What this program is, and whether ONNX Runtime works",
 		Long: "Says what this program is, loads ONNX Runtime and computes something with it. Exit code 1: there is a library, or $KALE_ONNXRUNTIME\n" +
 			"names one, and it cannot be used.",
 		Args: exactly(),
-		RunE: func(*cobra.Command, []string) error { return a.version(asJSON) },
+		RunE: func(*cobra.Command, []string) error { return a.version() },
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
+	a.jsonFlag(c, "print it as JSON")
 	return c
 }
 
-func (a *app) version(asJSON bool) error {
+func (a *app) version() error {
 	v := about.This("", os.Getenv(onnx.LibraryEnv)) // the process's own environment, which is what the library is loaded by
 	var err error
-	if asJSON {
+	if a.asJSON {
 		err = json.NewEncoder(a.out).Encode(v)
 	} else {
 		var text strings.Builder

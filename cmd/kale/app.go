@@ -36,7 +36,10 @@ type app struct {
 	patience time.Duration // how long a scheduler that is there may take to answer before its job is looked at without it
 
 	stateDir string // flag -state-dir
-	file     string // the job file that the command line names, absolute: of a job that has not run with this state folder
+	asJSON   bool   // flag -json, of a command that has it
+	answer   *answer
+	judged   *judged // with -json, what is wrong with job files
+	file     string  // the job file that the command line names, absolute: of a job that has not run with this state folder
 }
 
 func newApp(in io.Reader, out, err io.Writer) *app {
@@ -56,20 +59,10 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root := rootCommand(a)
 	root.SetArgs(dashes(args))
 	cmd, err := root.ExecuteContextC(ctx)
-	var usage usageError
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitDone
-	case errors.As(err, &usage):
-		fmt.Fprintf(a.err, "%sSee: %s -help\n", a.complaint(err), cmd.CommandPath())
-		return exitUsage
-	case errors.Is(err, errShown):
-		return exitFailed
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		err = errors.New("interrupted")
 	}
-	fmt.Fprint(a.err, a.complaint(err))
-	return exitFailed
+	return a.fail(ctx, cmd, dashes(args), err)
 }
 
 // complaint is an error as a command ends with it, wrapped on a terminal.

@@ -18,13 +18,8 @@ import (
 	"github.com/kale-sched/kale/core/plan"
 )
 
-type auditFlags struct {
-	jobFlags
-	asJSON bool
-}
-
 func auditCommand(a *app) *cobra.Command {
-	var f auditFlags
+	var f jobFlags
 	c := &cobra.Command{
 		Use: "audit JOB", SuggestFor: []string{"verify", "prove", "check"}, Short: "Whether every record was trained once, by the log and the snapshots",
 		Long: `Holds what a job has trained against the topic's log: how many records the log has up to where the job has got, and how many of
@@ -44,7 +39,7 @@ together (total) and for each; of the tablets that of which each is least good. 
 		RunE: func(cmd *cobra.Command, args []string) error { return a.audit(cmd.Context(), args[0], f) },
 	}
 	f.register(c)
-	c.Flags().BoolVar(&f.asJSON, "json", false, "print verdict and figures as JSON")
+	a.jsonFlag(c, "print verdict and figures as JSON")
 	return c
 }
 
@@ -57,14 +52,14 @@ type audited struct {
 	DeadLetter string `json:"dead_letter,omitempty"`
 }
 
-func (a *app) audit(ctx context.Context, arg string, f auditFlags) error {
+func (a *app) audit(ctx context.Context, arg string, f jobFlags) error {
 	if !isFile(arg) || len(f.vars)+len(f.varFiles) == 0 { // the variables with which it ran here
 		var err error
 		if arg, err = a.jobName(arg); err != nil {
 			return err
 		}
 	}
-	l, err := a.load(arg, f.jobFlags)
+	l, err := a.load(arg, f)
 	if err != nil {
 		return err
 	}
@@ -95,7 +90,7 @@ func (a *app) audit(ctx context.Context, arg string, f auditFlags) error {
 		return err
 	}
 	out := audited{proof, core.CheckpointFolder(l.Job), core.Skips(l.Job), l.Stream.DeadLetter}
-	if f.asJSON {
+	if a.asJSON {
 		err = printJSON(a.out, out)
 	} else {
 		width, _ := terminal(a.out)

@@ -16,7 +16,6 @@ func brokerCommand(a *app) *cobra.Command {
 	var (
 		o      stream.BrokerOptions
 		topics []string
-		asJSON bool
 	)
 	c := &cobra.Command{
 		Use: "broker [-topic NAME:PARTITIONS]...", Short: "Run an embedded Kafka broker",
@@ -39,7 +38,7 @@ With -data its log survives, kill -9 included; without, it ends with the process
 				return err
 			}
 			defer b.Close()
-			if err := a.announceBroker(b, o, asJSON); err != nil {
+			if err := a.announceBroker(b, o); err != nil {
 				return err
 			}
 			<-ctx.Done()
@@ -51,12 +50,12 @@ With -data its log survives, kill -9 included; without, it ends with the process
 	f.StringVar(&o.DataDir, "data", "", "folder for the log (default: in memory)")
 	f.StringVar(&o.Addr, "listen", "127.0.0.1:9092", "host:port to listen on; port 0 takes a free one")
 	f.StringArrayVar(&topics, "topic", nil, "topic to have, as NAME:PARTITIONS[:KEY=VALUE]...; may be repeated")
-	f.BoolVar(&asJSON, "json", false, "print the address as JSON once it is ready")
+	a.jsonFlag(c, "print the address as JSON once it is ready")
 	return c
 }
 
-func (a *app) announceBroker(b *stream.Broker, o stream.BrokerOptions, asJSON bool) error {
-	if asJSON {
+func (a *app) announceBroker(b *stream.Broker, o stream.BrokerOptions) error {
+	if a.asJSON {
 		return json.NewEncoder(a.out).Encode(map[string]any{"addr": b.Addr(), "data": o.DataDir})
 	}
 	fmt.Fprintf(a.out, "%s\n", b.Addr())

@@ -44,7 +44,7 @@ tablets and the decision records, and leaves nothing but a report. Exit code 1 w
 		Args: upTo(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },
 	}
-	c.Flags().BoolVar(&f.json, "json", false, "print the summary as one JSON object on standard output, everything else on standard error")
+	a.jsonFlag(c, "print the summary as one JSON object on standard output, everything else on standard error")
 	c.Flags().BoolVar(&f.plain, "plain", false, "lines instead of a live picture")
 	c.Flags().StringVar(&f.report, "report", "kale-demo.html", "where to write the report")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the traffic and the clicks")
@@ -79,8 +79,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	res, err := demo.Run(ctx, o)
 	if err != nil {
 		if ctx.Err() != nil {
-			fmt.Fprintln(a.err, "kale: the demo was interrupted; everything that it started has ended")
-			return errShown
+			return errors.New("the demo was interrupted; everything that it started has ended")
 		}
 		return fmt.Errorf("demo: %w", err)
 	}
@@ -120,7 +119,7 @@ func (a *app) demoOptions(lg *slog.Logger, f demoFlags, cancel context.CancelFun
 		return o, fmt.Errorf("demo: make a folder: %w", err)
 	}
 	v := &demoView{a: a, f: f, cancel: cancel, out: a.out}
-	if f.json {
+	if a.asJSON {
 		v.out = a.err // standard output is the summary's alone
 	}
 	o.Step, o.View = v.step, v.show
@@ -128,7 +127,7 @@ func (a *app) demoOptions(lg *slog.Logger, f demoFlags, cancel context.CancelFun
 }
 
 func (a *app) demoResult(f demoFlags, sum demo.Summary, took time.Duration) error {
-	if f.json {
+	if a.asJSON {
 		enc := json.NewEncoder(a.out)
 		enc.SetIndent("", "  ")
 		if err := enc.Encode(sum); err != nil {

@@ -20,7 +20,6 @@ import (
 
 type doctorFlags struct {
 	jobFlags
-	asJSON  bool
 	noProbe bool
 	patient time.Duration
 	log     string
@@ -47,7 +46,7 @@ Exit code 1: something has failed, so that the job would not run. What is only w
 		RunE: func(cmd *cobra.Command, args []string) error { return a.doctor(cmd.Context(), args[0], f) },
 	}
 	f.register(c)
-	c.Flags().BoolVar(&f.asJSON, "json", false, "print what was found as JSON")
+	a.jsonFlag(c, "print what was found as JSON")
 	c.Flags().BoolVar(&f.noProbe, "no-probe", false, "start nothing on the backend's nodes")
 	c.Flags().DurationVar(&f.patient, "probe-timeout", time.Minute, "how long the probes may take to find a place and to answer")
 	c.Flags().StringVar(&f.log, "log", "error", "least level of the log on standard error: "+logLevels)
@@ -95,7 +94,7 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("examine %s: %w", how.File, ctx.Err())
 	}
-	if f.asJSON {
+	if a.asJSON {
 		err = json.NewEncoder(a.out).Encode(map[string]any{"ok": !doctor.Failed(found), "checks": found})
 	} else {
 		width, _ := terminal(a.out)

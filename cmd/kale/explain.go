@@ -18,8 +18,8 @@ import (
 )
 
 type explainFlags struct {
-	n           int
-	all, asJSON bool
+	n   int
+	all bool
 }
 
 func explainCommand(a *app) *cobra.Command {
@@ -38,7 +38,7 @@ decisions that changed something and the newest one, and what else happened sinc
 	}
 	c.Flags().IntVarP(&f.n, "lines", "n", 5, "how many `DECISIONS`")
 	c.Flags().BoolVar(&f.all, "all", false, "also decisions that changed nothing")
-	c.Flags().BoolVar(&f.asJSON, "json", false, "print observations and decisions as a JSON array, oldest first; times in seconds (_s)")
+	a.jsonFlag(c, "print observations and decisions as a JSON array, oldest first; times in seconds (_s)")
 	return c
 }
 
@@ -51,7 +51,7 @@ func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.asJSON {
+	if a.asJSON {
 		return printJSON(a.out, records)
 	}
 	notes = since(notes, records)

@@ -18,8 +18,7 @@ import (
 
 type trainFlags struct {
 	historyFlags
-	out    string
-	asJSON bool
+	out string
 }
 
 func forecastTrainCommand(a *app) *cobra.Command {
@@ -39,7 +38,7 @@ job's forecast block: forecast { model = "MODEL.onnx" }. It is measured on a par
 	}
 	f.register(c)
 	c.Flags().StringVarP(&f.out, "out", "o", "", "`FILE` to write, .onnx")
-	c.Flags().BoolVar(&f.asJSON, "json", false, "print the measurement as JSON")
+	a.jsonFlag(c, "print the measurement as JSON")
 	return c
 }
 
@@ -108,7 +107,7 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 		return fmt.Errorf("write the forecast model: %w", err)
 	}
 	rows := []measured{measure(r.Info.Name, r.Holdout, r.Model), measure("seasonal", r.Holdout, r.Seasonal), measure("naive", r.Holdout, r.Naive)}
-	if f.asJSON {
+	if a.asJSON {
 		return json.NewEncoder(a.out).Encode(map[string]any{
 			"model": f.out, "id": r.Info.ID, "step_s": r.Info.Step.Seconds(), "horizon": r.Info.Horizon, "input": r.Info.Input,
 			"trained_until": r.Info.TrainedUntil.Format(time.RFC3339), "holdout_from": r.From.Format(time.RFC3339), "errors": rows,
@@ -126,7 +125,6 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 type backtestFlags struct {
 	historyFlags
 	models []string
-	asJSON bool
 }
 
 func forecastBacktestCommand(a *app) *cobra.Command {
@@ -141,7 +139,7 @@ always among them, and so is the job's own model.`,
 	}
 	f.register(c)
 	c.Flags().StringArrayVar(&f.models, "model", nil, "`FILE`.onnx to measure too; may be repeated")
-	c.Flags().BoolVar(&f.asJSON, "json", false, "print the measurement as JSON")
+	a.jsonFlag(c, "print the measurement as JSON")
 	return c
 }
 
@@ -175,7 +173,7 @@ func (a *app) backtest(ctx context.Context, args []string, f backtestFlags) erro
 		}
 		rows = append(rows, row)
 	}
-	if f.asJSON {
+	if a.asJSON {
 		return json.NewEncoder(a.out).Encode(map[string]any{"step_s": p.series.Step.Seconds(), "horizon": p.steps, "errors": rows})
 	}
 	return writeMeasured(a.out, rows)

@@ -121,6 +121,10 @@ func (a *app) askAround(ctx context.Context, l *loaded, how inspection, mistaken
 
 // besides is what a command ends with that has told mistakes (errShown), and failed at something else too.
 func (a *app) besides(told, err error) error {
+	if told != nil && err != nil && a.asJSON {
+		a.judge(diagnosticJSON{Severity: severityError, Summary: err.Error()})
+		return told
+	}
 	if told != nil && err != nil {
 		fmt.Fprint(a.err, "\n", a.complaint(err))
 		return told
@@ -131,6 +135,10 @@ func (a *app) besides(told, err error) error {
 // tell prints diagnostics, and what was not looked at for them. errShown: there are errors among them.
 func (a *app) tell(l *loaded, diags hcl.Diagnostics) error {
 	err := a.diagnose(l.files, diags)
+	if errors.Is(err, errShown) && a.asJSON {
+		a.judged.add(l)
+		return err
+	}
 	if errors.Is(err, errShown) && len(l.unchecked) > 0 {
 		a.advise("\nNot checked until this is mended: %s.\n", strings.Join(l.unchecked, "; "))
 	}

@@ -92,18 +92,13 @@ func (a *app) invocation(arg string, f jobFlags) (invocation, error) {
 
 // load reads a job. Diagnostics are printed; errShown says that they forbid to go on.
 func (a *app) load(arg string, f jobFlags) (*loaded, error) {
-	return a.loadTold(arg, f, func(l *loaded, diags hcl.Diagnostics) error { return a.diagnose(l.files, diags) })
-}
-
-// loadTold is load with another way to print diagnostics.
-func (a *app) loadTold(arg string, f jobFlags, tell func(*loaded, hcl.Diagnostics) error) (*loaded, error) {
 	how, err := a.invocation(arg, f)
 	if err != nil {
 		return nil, err
 	}
 	l, diags, err := a.read(how)
 	if err == nil {
-		err = tell(l, diags)
+		err = a.tell(l, diags)
 	}
 	if err != nil {
 		return nil, err
@@ -178,10 +173,14 @@ func (l *loaded) durable() (invocation, error) {
 	return how, err
 }
 
-// diagnose prints diagnostics. errShown: there are errors among them.
+// diagnose prints diagnostics. errShown: there are errors among them; with -json they are printed as the command ends (fail).
 func (a *app) diagnose(files job.Files, diags hcl.Diagnostics) error {
 	if len(diags) == 0 {
 		return nil
+	}
+	if a.asJSON && diags.HasErrors() {
+		a.judge(diagnosticsJSON(files, diags)...)
+		return errShown
 	}
 	if err := job.Render(a.err, files, diags, textWidth(a.err), a.coloured(a.err)); err != nil {
 		return fmt.Errorf("print diagnostics: %w", err)

@@ -20,7 +20,6 @@ import (
 type planFlags struct {
 	jobFlags
 	recordFlags
-	asJSON    bool
 	log, pool string
 }
 
@@ -39,7 +38,7 @@ With -pool it says for each of the jobs what the pool would give it, and why (ka
 	}
 	f.jobFlags.register(c)
 	f.recordFlags.register(c)
-	c.Flags().BoolVar(&f.asJSON, "json", false, "print observation, decision and placement as JSON, times in seconds (_s); what is wrong as kale validate -json does")
+	a.jsonFlag(c, "print observation, decision and placement as JSON, times in seconds (_s); what is wrong as kale validate -json does")
 	c.Flags().StringVar(&f.log, "log", "warn", "least level of the log on standard error: "+logLevels)
 	c.Flags().StringVar(&f.pool, "pool", "", "`POOL.hcl`, which says how many GPUs the jobs share, and who comes first")
 	return c
@@ -105,7 +104,7 @@ func (a *app) plan(ctx context.Context, args []string, f planFlags) error {
 		return errors.New("plan: interrupted; nothing was changed")
 	}
 	for i, l := range jobs {
-		if derr := a.refused(l, diags[i], f.asJSON); derr != nil {
+		if derr := a.tell(l, diags[i]); derr != nil {
 			return derr
 		}
 	}
@@ -121,7 +120,7 @@ func (a *app) loadPlanned(ctx context.Context, args []string, f planFlags) (jobs
 	if len(args) == 1 && f.pool == "" {
 		l, topic, diags, err := a.inspect(ctx, args[0], f.jobFlags, how)
 		if l != nil && ctx.Err() == nil {
-			err = a.besides(a.refused(l, diags, f.asJSON), err)
+			err = a.besides(a.tell(l, diags), err)
 		}
 		return []*loaded{l}, []job.TopicInfo{topic}, nil, err
 	}
@@ -131,24 +130,16 @@ func (a *app) loadPlanned(ctx context.Context, args []string, f planFlags) (jobs
 		if ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
 		}
-		return a.besides(a.refused(l, inOrder(append(diags, more...)), f.asJSON), err)
+		return a.besides(a.tell(l, inOrder(append(diags, more...))), err)
 	})
 	return jobs, topics, pool, err
-}
-
-// refused prints what is wrong with a job; it is an error where that forbids to go on. With -json it is printed as kale validate -json prints it.
-func (a *app) refused(l *loaded, diags hcl.Diagnostics, asJSON bool) error {
-	if asJSON && diags.HasErrors() {
-		return a.validatedJSON(l, diags)
-	}
-	return a.tell(l, diags)
 }
 
 // planOptions are what a preview of a job needs, save its backend.
 func (a *app) planOptions(ctx context.Context, lg *slog.Logger, l *loaded, topic job.TopicInfo, f planFlags) (o core.Options, err error) {
 	trainer, env, diags, err := a.trainer(ctx, lg, l)
 	if err == nil {
-		err = a.refused(l, diags, f.asJSON)
+		err = a.tell(l, diags)
 	}
 	return core.Options{Job: l.Job, StateDir: l.dir, Trainer: trainer, Env: env, Log: lg, Offline: topic.Err != nil}, err
 }
@@ -171,9 +162,9 @@ func (a *app) showPlans(jobs []*loaded, topics []job.TopicInfo, ps []*core.Previ
 		out = append(out, newPlanned(l, topics[i], ps[i]))
 	}
 	switch {
-	case f.asJSON && len(out) == 1:
+	case a.asJSON && len(out) == 1:
 		return printJSON(a.out, out[0])
-	case f.asJSON:
+	case a.asJSON:
 		return printJSON(a.out, out)
 	}
 	var text strings.Builder

@@ -35,7 +35,6 @@ type produceFlags struct {
 	seed      uint64
 	format    string
 	drift     float64
-	asJSON    bool
 }
 
 func produceCommand(a *app) *cobra.Command {
@@ -72,7 +71,7 @@ start warm. -duration 0 writes nothing else.`,
 	f.StringVar(&p.format, "format", "json", "json, or example (tf.train.Example)")
 	f.Float64Var(&p.drift, "drift", stream.DefaultDrift, "turns of preferences per day of the curve, 0 keeps them still (default: enough to make a day-old model worse)")
 	f.Lookup("drift").DefValue = "0" // not shown
-	f.BoolVar(&p.asJSON, "json", false, "print the summary as JSON")
+	a.jsonFlag(c, "print the summary as JSON")
 	return c
 }
 
@@ -141,6 +140,7 @@ type produced struct {
 	Unsettled   int64           `json:"unsettled"`
 	Elapsed     float64         `json:"elapsed_s"`
 	Interrupted bool            `json:"interrupted,omitempty"`
+	Error       string          `json:"error,omitempty"` // why it ended early
 }
 
 func (a *app) produce(ctx context.Context, p produceFlags, durationSet bool) error {
@@ -166,7 +166,10 @@ func (a *app) produce(ctx context.Context, p produceFlags, durationSet bool) err
 	if err != nil && sum.History+sum.Live+sum.Unsettled == 0 {
 		return err // nothing was written: there is no summary
 	}
-	return errors.Join(err, a.printProduced(sum, p.asJSON))
+	if err != nil {
+		sum.Error = err.Error()
+	}
+	return errors.Join(err, a.printProduced(sum))
 }
 
 func (a *app) play(ctx context.Context, o stream.ProduceOptions, sum *produced) (int64, error) {
@@ -188,8 +191,8 @@ func (a *app) play(ctx context.Context, o stream.ProduceOptions, sum *produced) 
 	return r.Total, err
 }
 
-func (a *app) printProduced(s produced, asJSON bool) error {
-	if asJSON {
+func (a *app) printProduced(s produced) error {
+	if a.asJSON {
 		return json.NewEncoder(a.out).Encode(s)
 	}
 	state := ""

@@ -32,7 +32,7 @@ type profileFlags struct {
 	intervals, extra int
 	interval         span
 	patience         span
-	dry, asJSON      bool
+	dry              bool
 	log              string
 }
 
@@ -63,7 +63,7 @@ The numbers of workers double from 1 up to workers.max unless -workers says whic
 	fl.IntVar(&f.extra, "extra", 2, "how many more numbers of workers may be measured, where they tell most; none with -workers")
 	fl.Var(&f.patience, "patience", "how long to wait until all workers have joined")
 	fl.BoolVar(&f.dry, "dry", false, "say what would be done, and how long it would take; start nothing")
-	fl.BoolVar(&f.asJSON, "json", false, "print the result as JSON")
+	a.jsonFlag(c, "print the result as JSON")
 	fl.StringVar(&f.log, "log", "error", "least level of the log on standard error: "+logLevels)
 	c.AddCommand(profileShowCommand(a))
 	return c
@@ -74,7 +74,7 @@ func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
-	l, err := a.loadTold(arg, f.jobFlags, func(l *loaded, diags hcl.Diagnostics) error { return a.refused(l, diags, f.asJSON) })
+	l, err := a.load(arg, f.jobFlags)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
 	}
 	planned := newIntended(b, o, records)
 	if f.dry {
-		return a.showIntended(planned, f.asJSON)
+		return a.showIntended(planned)
 	}
 	a.advise("%s", planned)
 	outliveReaders() // there is something to end
@@ -121,7 +121,7 @@ func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
 	if err := writeProfile(l.dir, p); err != nil {
 		return err
 	}
-	return a.showProfile(l.dir, l.Workers.Max, p, f.asJSON)
+	return a.showProfile(l.dir, l.Workers.Max, p)
 }
 
 // options are what the flags say of a job, without the records that there are.
@@ -171,7 +171,7 @@ func (a *app) profilable(ctx context.Context, b *bench, o *profile.Options, f pr
 	l := b.l
 	_, diags, err := askBrokers(ctx, l, f.recordFlags)
 	if err == nil {
-		err = a.refused(l, slices.Concat(diags, core.CheckFolder(l.Job)), f.asJSON)
+		err = a.tell(l, slices.Concat(diags, core.CheckFolder(l.Job)))
 	}
 	if err != nil {
 		return 0, err
@@ -187,7 +187,7 @@ func (a *app) profilable(ctx context.Context, b *bench, o *profile.Options, f pr
 			"or write some with kale produce", l.Name, l.Stream.Topic, number(float64(records)), job.Count(o.Workers[0], "worker"), number(float64(least)), number(first))
 	}
 	if b.trainer, b.env, diags, err = a.trainer(ctx, b.lg, l); err == nil {
-		err = a.refused(l, diags, f.asJSON)
+		err = a.tell(l, diags)
 	}
 	if err != nil {
 		return 0, err
@@ -287,8 +287,8 @@ func (p *intended) String() string {
 }
 
 // showIntended prints what is about to be done, as what -dry asks for.
-func (a *app) showIntended(p *intended, asJSON bool) error {
-	if asJSON {
+func (a *app) showIntended(p *intended) error {
+	if a.asJSON {
 		return printJSON(a.out, p)
 	}
 	width, _ := terminal(a.out)

@@ -16,18 +16,13 @@ import (
 	"github.com/kale-sched/kale/estimator"
 )
 
-type profileShowFlags struct {
-	jobFlags
-	asJSON bool
-}
-
 func profileShowCommand(a *app) *cobra.Command {
-	var f profileShowFlags
+	var f jobFlags
 	c := &cobra.Command{
 		Use: "show JOB", Short: "The stored profile of a job: a chart, every point, and how sure the model is",
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(_ *cobra.Command, args []string) error {
-			l, err := a.load(args[0], f.jobFlags)
+			l, err := a.load(args[0], f)
 			if err != nil {
 				return err
 			}
@@ -38,11 +33,11 @@ func profileShowCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showProfile(l.dir, l.Workers.Max, p, f.asJSON)
+			return a.showProfile(l.dir, l.Workers.Max, p)
 		},
 	}
 	f.register(c)
-	c.Flags().BoolVar(&f.asJSON, "json", false, "print it as JSON")
+	a.jsonFlag(c, "print it as JSON")
 	return c
 }
 
@@ -54,9 +49,9 @@ type profiledJSON struct {
 	File  string        `json:"file"`
 }
 
-func (a *app) showProfile(dir string, most int, p *profile.Profile, asJSON bool) error {
+func (a *app) showProfile(dir string, most int, p *profile.Profile) error {
 	file := filepath.Join(dir, profileFile)
-	if asJSON {
+	if a.asJSON {
 		return printJSON(a.out, profiledJSON{Profile: *p, Rows: p.Rows(most), Block: p.Block(), File: file})
 	}
 	var b strings.Builder

@@ -28,7 +28,7 @@ type replayFlags struct {
 	jobFlags
 	job, trace, synthetic, rescale, forecaster, out string
 	policies                                        []string
-	sweep, asJSON                                   bool
+	sweep                                           bool
 	scale                                           float64
 	days, seeds, forecastEvery                      int
 	jobs, gpus, priority                            int
@@ -85,7 +85,7 @@ in three parts of the world and whose peaks need 2 to 16 workers.`,
 	fl.IntVar(&f.jobs, "jobs", 0, "replay a fleet of so many `JOBS` on one pool, and in parts (default: one job, no pool)")
 	fl.IntVar(&f.gpus, "gpus", 0, "of a fleet's pool (default: 8 for each job)")
 	fl.IntVar(&f.priority, "priority", 0, "how many `JOBS` of a fleet go before the others (default: a tenth)")
-	fl.BoolVar(&f.asJSON, "json", false, "print the figures as JSON")
+	a.jsonFlag(c, "print the figures as JSON")
 	fl.StringVarP(&f.out, "out", "o", "", "`FILE` for an HTML page with tables and charts")
 	fl.StringArrayVar(&f.vars, "var", nil, "`NAME=VALUE` of a variable of the job file; may be repeated")
 	fl.StringArrayVar(&f.varFiles, "var-file", nil, "`FILE` of NAME = VALUE for the job file's variables; may be repeated")
@@ -138,7 +138,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 			return fmt.Errorf("write the report: %w", err)
 		}
 	}
-	if f.asJSON {
+	if a.asJSON {
 		return replay.WriteJSON(a.out, r)
 	}
 	return replay.WriteText(a.out, r)

@@ -67,7 +67,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 		return err
 	}
 	bar.done()
-	if f.asJSON {
+	if a.asJSON {
 		e := json.NewEncoder(a.out)
 		e.SetIndent("", "  ")
 		return e.Encode(r)

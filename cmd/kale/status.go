@@ -19,8 +19,8 @@ import (
 )
 
 type statusFlags struct {
-	asJSON, watch bool
-	every         span
+	watch bool
+	every span
 }
 
 func statusCommand(a *app) *cobra.Command {
@@ -59,26 +59,26 @@ records per second. What is not known is left out. Of a JOB:
 			if err != nil {
 				return err
 			}
-			return a.repeat(cmd.Context(), f, func(ctx context.Context, w io.Writer, asJSON bool) error {
-				return a.jobStatus(ctx, w, name, asJSON)
+			return a.repeat(cmd.Context(), f, func(ctx context.Context, w io.Writer) error {
+				return a.jobStatus(ctx, w, name)
 			})
 		},
 	}
-	c.Flags().BoolVar(&f.asJSON, "json", false, "print the whole picture as JSON, times in seconds (_s); with -watch one line each")
+	a.jsonFlag(c, "print the whole picture as JSON, times in seconds (_s); with -watch one line each")
 	c.Flags().BoolVarP(&f.watch, "watch", "w", false, "show it again and again until q or Ctrl-C; the arrow keys go through what does not fit")
 	c.Flags().Var(&f.every, "every", "how often -watch shows it")
 	return c
 }
 
 // repeat prints once or, with -watch, until ctx ends: on a terminal over what was printed before, and until its user presses q; else below it.
-func (a *app) repeat(ctx context.Context, f statusFlags, show func(ctx context.Context, w io.Writer, asJSON bool) error) error {
+func (a *app) repeat(ctx context.Context, f statusFlags, show func(ctx context.Context, w io.Writer) error) error {
 	if !f.watch {
-		return show(ctx, a.out, f.asJSON)
+		return show(ctx, a.out)
 	}
-	if !f.asJSON && a.pictured(a.out) {
+	if !a.asJSON && a.pictured(a.out) {
 		return view.Pages(ctx, a.in, a.out, time.Duration(f.every), func(ctx context.Context) (string, error) {
 			var b strings.Builder
-			err := show(ctx, &b, false)
+			err := show(ctx, &b)
 			return b.String(), err
 		})
 	}
@@ -86,7 +86,7 @@ func (a *app) repeat(ctx context.Context, f statusFlags, show func(ctx context.C
 	defer t.Stop()
 	for {
 		var b strings.Builder
-		err := show(ctx, &b, f.asJSON)
+		err := show(ctx, &b)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -94,7 +94,7 @@ func (a *app) repeat(ctx context.Context, f statusFlags, show func(ctx context.C
 			return err
 		}
 		fmt.Fprint(a.out, b.String())
-		if !f.asJSON {
+		if !a.asJSON {
 			fmt.Fprintln(a.out)
 		}
 		select {
@@ -114,7 +114,7 @@ type jobState struct {
 	File      string     `json:"file,omitempty"`
 }
 
-func (a *app) overview(ctx context.Context, w io.Writer, asJSON bool) error {
+func (a *app) overview(ctx context.Context, w io.Writer) error {
 	names, err := a.jobs()
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (a *app) overview(ctx context.Context, w io.Writer, asJSON bool) error {
 		})
 	}
 	all.Wait()
-	if asJSON {
+	if a.asJSON {
 		return printJSON(w, states)
 	}
 	if len(states) == 0 {
@@ -173,15 +173,15 @@ func (a *app) view(ctx context.Context, name string) (*core.View, error) {
 	return c.Status(ctx)
 }
 
-func (a *app) jobStatus(ctx context.Context, w io.Writer, name string, asJSON bool) error {
+func (a *app) jobStatus(ctx context.Context, w io.Writer, name string) error {
 	v, g, err := a.viewOrGlance(ctx, name, true)
 	width, _ := terminal(a.out) // also where w is what -watch will print there
 	switch {
 	case err != nil:
 		return err
-	case asJSON && v != nil:
+	case a.asJSON && v != nil:
 		return printJSON(w, trimmed(v))
-	case asJSON:
+	case a.asJSON:
 		return printJSON(w, g)
 	case v != nil:
 		return writeStatus(w, v, width)
