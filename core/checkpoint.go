@@ -95,12 +95,6 @@ type jobRecord struct {
 	Starts map[int32]int64 `json:"starts"`
 }
 
-// noJobRecord says that the folder of the job's record is not there, which every job has that ever had a chief.
-func noJobRecord(j *job.Job) bool {
-	_, err := os.Stat(filepath.Join(CheckpointFolder(j), rpc.JobStateFolder))
-	return errors.Is(err, fs.ErrNotExist)
-}
-
 // readJobRecord reads the newest record of the job's state; ok is false when there is none, or none that can be read: then the trainers judge.
 func readJobRecord(j *job.Job) (r jobRecord, ok bool) {
 	ok = rpc.NewestRecord(filepath.Join(CheckpointFolder(j), rpc.JobStateFolder), &r) && r.Fingerprint != ""

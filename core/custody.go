@@ -105,7 +105,7 @@ type LostError struct {
 }
 
 func (e *LostError) Error() string {
-	who := "its lease beside the checkpoint is gone, so that another scheduler had it or has it"
+	who := "another scheduler has taken it over, whose lease beside the checkpoint is damaged"
 	if e.By != nil {
 		who = e.By.Words() + " has taken it over"
 	}

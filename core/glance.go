@@ -173,7 +173,7 @@ func (s *Scheduler) glance(ctx context.Context, list Lister) {
 	link.close()
 	s.job.Servers.Count = len(s.want.Servers)
 	s.seen.cannotStart = s.seen.servers(s.job)
-	s.seen.modelGone = s.want.Trained && noJobRecord(s.job)
+	s.seen.modelGone = s.want.hasModel() && modelGone(s.job)
 	<-asked
 }
 

@@ -2,15 +2,18 @@ package core
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
@@ -19,7 +22,8 @@ import (
 // CheckModel says, as a diagnostic of the job file, that the checkpoint which the job had is not there: the trainers would begin a new model in its place. That there
 // was one is known from what the job's last scheduler wrote in its state folder, and from what remains in the checkpoint folder.
 func CheckModel(j *job.Job, stateDir string) hcl.Diagnostics {
-	folder, trained := CheckpointFolder(j), trainedIn(j, stateDir)
+	folder := CheckpointFolder(j)
+	trained, ran := trainedIn(j, stateDir)
 	recorded, err := hasJobRecord(folder)
 	remains := rpc.Remains(folder)
 	var lost string
@@ -27,8 +31,8 @@ func CheckModel(j *job.Job, stateDir string) hcl.Diagnostics {
 	case err != nil:
 		return nil // who needs it says what is wrong with it
 	case !recorded && len(remains) > 0:
-		lost = fmt.Sprintf("%s is lost, without which what is left of its checkpoint (%s) cannot be used", filepath.Join(folder, rpc.JobStateFolder), strings.Join(remains, ", "))
-	case !recorded && trained == nil:
+		lost = lostState(folder, remains)
+	case !recorded && !ran:
 		return nil // it never had one
 	case !recorded:
 		lost = fmt.Sprintf("there is no checkpoint in %s any more", folder)
@@ -37,25 +41,69 @@ func CheckModel(j *job.Job, stateDir string) hcl.Diagnostics {
 	default:
 		lost = fmt.Sprintf("no snapshot is in %s any more", filepath.Join(folder, "tablets"))
 	}
-	ran, giveUp := "It has run before", []string{}
+	words, giveUp := "It has run before", []string{}
 	if recorded || len(remains) > 0 {
 		giveUp = append(giveUp, "remove "+folder)
 	}
 	if trained != nil {
-		ran, giveUp = fmt.Sprintf("It has trained %s records", plan.Thousands(trained.Trained)), append(giveUp, "kale forget "+j.Name)
+		words = fmt.Sprintf("It has trained %s records", plan.Thousands(trained.Trained))
+	}
+	if ran {
+		giveUp = append(giveUp, "kale forget "+j.Name)
 	}
 	return hcl.Diagnostics{j.ErrorAt("checkpoint.dir", "The checkpoint that this job had is gone", fmt.Sprintf(
 		"%s, and %s. Mount the folder, or bring back from a backup what is missing: a run would begin a new model. To give the model up: %s; the next run begins a new one.",
-		ran, lost, strings.Join(giveUp, ", and ")))}
+		words, lost, strings.Join(giveUp, ", and ")))}
 }
 
-// trainedIn is what a job has trained whose checkpoint is where the file says, by what its last scheduler wrote; nil: nothing, or that is not known.
-func trainedIn(j *job.Job, stateDir string) *Totals {
-	want, err := (&Glance{}).read(stateDir)
-	if err != nil || want == nil || want.Totals == nil || want.Totals.Trained == 0 || !sameFolder(want.checkpoint(), j.Checkpoint.Dir) {
-		return nil
+// hasModel says that the job has a checkpoint, as far as its scheduler knows: it has trained, or its state was seen there. From then on nobody makes it anew.
+func (s *Scheduler) hasModel() bool { return s.modelSeen || s.want.hasModel() }
+
+func (d *desired) hasModel() bool { return d.Trained || d.Totals != nil && d.Totals.Trained > 0 }
+
+// modelGone says that the job's state is not in its checkpoint folder, where every job has it that ever had a chief.
+func modelGone(j *job.Job) bool {
+	recorded, err := hasJobRecord(CheckpointFolder(j))
+	return err == nil && !recorded
+}
+
+// goneWords say what a checkpoint folder that was taken away under a job means, and what to do. One that the nodes do not share looks the same from here.
+func goneWords(j *job.Job) string {
+	folder := CheckpointFolder(j)
+	what, back := fmt.Sprintf("the checkpoint folder %s is gone", folder), "mount it or bring it back"
+	if remains := rpc.Remains(folder); len(remains) > 0 {
+		what = lostState(folder, remains)
+		back = "bring it back from a backup"
 	}
-	return want.Totals
+	if j.Backend.Name != job.BackendLocal {
+		what += " from this machine, or the nodes on which the servers run never shared it (kale doctor tries that)"
+	}
+	return fmt.Sprintf("%s: %s. The model is only in the memory of the servers that still run: nothing is started, ended or replaced until then, and with it back the job goes on by itself. "+
+		"To give the model up: kale stop -force %[3]s, remove what is left of %[4]s, and kale forget %[3]s; the next run begins a new one", what, back, j.Name, folder)
+}
+
+// lostState says that a checkpoint lacks the job's state.
+func lostState(folder string, remains []string) string {
+	return fmt.Sprintf("%s is lost, without which what is left of its checkpoint (%s) cannot be used", filepath.Join(folder, rpc.JobStateFolder), strings.Join(remains, ", "))
+}
+
+// trainedIn is what a job has trained whose checkpoint is where the file says, by what its last scheduler wrote; nil: nothing, or that is not known. ran: it has had
+// workers there.
+func trainedIn(j *job.Job, stateDir string) (t *Totals, ran bool) {
+	want, err := (&Glance{}).read(stateDir)
+	if err != nil || want == nil || !want.hasModel() || !sameFolder(want.checkpoint(), j.Checkpoint.Dir) {
+		return nil, false
+	}
+	if t = want.Totals; t != nil && t.Trained == 0 {
+		t = nil
+	}
+	return t, true
+}
+
+// servesStill says that a parameter server of a job may live, which has the model in its memory.
+func servesStill(ctx context.Context, o Options) bool {
+	list, complete, err := o.Backend.List(ctx, o.Job.Name)
+	return err != nil || !complete || slices.ContainsFunc(list, func(st backend.Status) bool { return st.ID.Role == backend.RoleServer && st.State.Live() })
 }
 
 // checkpoint is checkpoint.dir of what runs, or else of what ran last; "": nothing did.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/rpc"
 )
 
@@ -96,6 +97,50 @@ func TestGoneCheckpointIsNotBegunAnewInSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.open("run")
+}
+
+// A job that is wanted still, of which nothing lives after a reboot, is refused like one that was stopped where its checkpoint is gone. While one of its servers lives
+// it is taken up, with what that one has in its memory.
+func TestGoneCheckpointOfAJobThatDied(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	folder := CheckpointFolder(r.job)
+	if err := os.Rename(folder, folder+".away"); err != nil {
+		t.Fatal(err)
+	}
+	ended := func(ids ...backend.ID) {
+		t.Helper()
+		for _, id := range ids {
+			if err := r.cluster.Exit("ctr", id, 137); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	ended(server(0, 1), worker(0, 1), worker(1, 1))
+	r.open("run")
+	r.beat()
+	r.wantCalls()
+	if _, err := r.problem("is gone"); err != nil {
+		t.Error(err)
+	}
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ended(server(1, 1))
+	s, diags, err := Open(t.Context(), r.options("run"))
+	if err != nil || s != nil || !diags.HasErrors() || !strings.Contains(diags[0].Detail, "It has run before, and there is no checkpoint in "+folder+" any more. Mount the folder") ||
+		!strings.HasSuffix(diags[0].Detail, "To give the model up: kale forget ctr; the next run begins a new one.") {
+		t.Fatalf("opened: %v, %v, %v", s, diags, err)
+	}
+	r.wantCalls()
+	if err := os.Rename(folder+".away", folder); err != nil {
+		t.Fatal(err)
+	}
+	r.open("run")
+	r.until("it goes on", r.settled(2))
 }
 
 // Who never trained has nothing to lose: neither a job that was stopped before, nor one of which claims are left, which a server makes before it asks the brokers

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,8 +30,9 @@ import (
 //	DIR/.JOB.scheduler-last who held it last, for people
 //
 // The file is written whole and linked to its name, which only one of those that try for a number can do. Nothing is overwritten, so whoever sleeps
-// between two steps and wakes finds a higher number, its own file gone, or another's nonce in the file of its number (numbers begin again when a lease is given
-// back), and has lost the job: it never takes up again what others had meanwhile. A lease is renewed by touching its file, and its age is taken by the file system's own clock, so the clocks of machines are never compared. Who lives on this
+// between two steps and wakes finds a higher number, another's nonce in the file of its number (numbers begin again when a lease is given back), or its own file
+// gone and word of who held the job since, and has lost it: it never takes up again what others had meanwhile. What is older than its own lease, as in a folder that was put back from
+// a copy, is no such word. A lease is renewed by touching its file, and its age is taken by the file system's own clock, so the clocks of machines are never compared. Who lives on this
 // machine is seen at once, whatever the age.
 const (
 	// leaseEvery is how often a lease is renewed where no look does so.
@@ -56,18 +58,14 @@ type Lease struct {
 	ended chan struct{} // closed by keep, which then has given the lease back
 	once  sync.Once
 	sure  atomic.Pointer[time.Time] // until when it is ours for certain
+	seen  time.Time                 // its file's age when it was seen last, by its file system's clock; touched by keep alone once that runs
 	lost  atomic.Pointer[LostError]
 }
 
 // TakeLease takes a job for the scheduler in this process, whose state is in a folder. HeldError: another one has it, and force was not given.
-// fs.ErrNotExist: there is no checkpoint folder. It is made only where the job's processes run on this machine: elsewhere it may be one that this machine lacks.
+// fs.ErrNotExist: there is no checkpoint folder.
 func TakeLease(lg *slog.Logger, j *job.Job, stateDir string, force bool) (*Lease, error) {
 	l := &Lease{job: j.Name, dir: j.Checkpoint.Dir, asked: make(chan chan error), stop: make(chan struct{}), ended: make(chan struct{})}
-	if j.Backend.Name == job.BackendLocal {
-		if err := makeLike(l.dir); err != nil {
-			return nil, l.failed(err)
-		}
-	}
 	began := time.Now()
 	was, err := l.take(thisHolder(stateDir), force)
 	if err != nil {
@@ -121,6 +119,9 @@ func (l *Lease) take(me Holder, force bool) (was *Holder, err error) {
 			return nil, l.failed(err)
 		}
 		l.number, l.nonce, l.me = top+1, me.Nonce, me
+		if l.seen, err = touched(l.file(l.number)); err != nil {
+			continue // another one has taken it away already
+		}
 		if numbers, err = l.numbers(); err == nil && highest(numbers) > l.number {
 			_ = os.Remove(l.file(l.number)) // of no effect any more
 			continue
@@ -174,15 +175,11 @@ func ageOf(path, other string) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	f, err := os.Open(path) // a network file system looks anew for who opens
+	then, err := touched(path)
 	if err != nil {
 		return 0, err
 	}
-	then, err := f.Stat()
-	if err := errors.Join(err, f.Close()); err != nil {
-		return 0, err
-	}
-	return now.ModTime().Sub(then.ModTime()), nil
+	return now.ModTime().Sub(then), nil
 }
 
 // touch gives a file that is there the time of now, by its file system's clock.
@@ -234,7 +231,7 @@ func (l *Lease) keep(lg *slog.Logger) {
 			lost := new(LostError)
 			err := l.renew() // it may have slept until now
 			l.sureFrom(time.Time{})
-			if !errors.As(err, &lost) {
+			if !errors.As(err, &lost) && !errors.Is(err, errUnleased) {
 				l.noteLast()
 				if err := os.Remove(l.file(l.number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					lg.Warn("that this scheduler has ended cannot be noted beside the checkpoint", "job", l.job, "err", err)
@@ -249,38 +246,91 @@ func (l *Lease) keep(lg *slog.Logger) {
 	}
 }
 
+// errUnleased says that a lease is not where it was left, and that no other scheduler has had the job since: the folder is another one than it was, or somebody has
+// removed the file.
+var errUnleased = errors.New("its lease is not there any more, though no other scheduler has had the job")
+
 // renew touches the lease's file and looks whether it is the highest still.
 func (l *Lease) renew() error {
 	if lost := l.lost.Load(); lost != nil {
 		return lost
 	}
 	began := time.Now()
-	gone := touch(l.file(l.number))
+	path := l.file(l.number)
+	own, unread := readHolder(path) // before the touch, by which another's would be taken for new
+	var gone error
+	if own.Nonce == l.nonce {
+		gone = touch(path)
+	}
 	numbers, err := l.numbers()
-	own, unread := readHolder(l.file(l.number)) // after the touch: what it says now was so then
-	switch top := highest(numbers); {
-	case err != nil:
-		return fmt.Errorf("see that job %q is still this scheduler's: %w", l.job, err)
-	case top > l.number:
-		lost := &LostError{Job: l.job}
-		if h, err := readHolder(l.file(top)); err == nil {
-			lost.By = &h
+	if err != nil {
+		return l.unseen(err)
+	}
+	if top := highest(numbers); top > l.number {
+		if h, damaged := readHolder(l.file(top)); damaged != nil || l.since(h, l.file(top)) {
+			return l.loses(&h, damaged)
 		}
-		l.lost.Store(lost)
-		return lost
-	case errors.Is(gone, fs.ErrNotExist):
-		l.lost.Store(&LostError{Job: l.job})
-		return l.lost.Load()
+		return fmt.Errorf("%w: %s", errUnleased, path)
+	}
+	switch {
+	case errors.Is(unread, fs.ErrNotExist), errors.Is(gone, fs.ErrNotExist):
+		if h, damaged := readHolder(l.lastFile()); damaged == nil && l.since(h, l.lastFile()) {
+			return l.loses(&h, nil)
+		}
+		return fmt.Errorf("%w: %s", errUnleased, path)
+	case unread != nil:
+		return l.unseen(unread)
+	case own.Nonce != l.nonce && l.since(own, path):
+		return l.loses(&own, nil)
+	case own.Nonce != l.nonce:
+		return fmt.Errorf("%w: %s", errUnleased, path)
 	case gone != nil:
 		return fmt.Errorf("renew the lease of job %q: %w", l.job, gone)
-	case unread != nil:
-		return fmt.Errorf("see that job %q is still this scheduler's: %w", l.job, unread)
-	case own.Nonce != l.nonce:
-		l.lost.Store(&LostError{Job: l.job, By: &own})
-		return l.lost.Load()
+	}
+	if own, unread = readHolder(path); unread != nil || own.Nonce != l.nonce { // what it says after the touch was so then
+		return l.unseen(cmp.Or(unread, fmt.Errorf("%s has just become another's", path)))
+	}
+	if at, err := touched(path); err == nil {
+		l.seen = at
 	}
 	l.sureFrom(began)
 	return nil
+}
+
+func (l *Lease) unseen(err error) error {
+	return fmt.Errorf("see that job %q is still this scheduler's: %w", l.job, err)
+}
+
+// loses notes that another scheduler has the job, or had it. damaged: it is not known which.
+func (l *Lease) loses(to *Holder, damaged error) error {
+	if damaged != nil {
+		to = nil
+	}
+	l.lost.Store(&LostError{Job: l.job, By: to})
+	return l.lost.Load()
+}
+
+// since says that a holder, of whom a file beside the checkpoint tells, has had the job after this lease was last seen to be there. On this machine one clock tells
+// that; of others the file's age does, by its file system's clock.
+func (l *Lease) since(h Holder, path string) bool {
+	if h.Near(l.me.Origin) {
+		return h.Since.After(l.me.Since)
+	}
+	at, err := touched(path)
+	return err != nil || at.After(l.seen)
+}
+
+// touched is when a file was touched last, by its file system's clock.
+func touched(path string) (time.Time, error) {
+	f, err := os.Open(path) // a network file system looks anew for who opens
+	if err != nil {
+		return time.Time{}, err
+	}
+	info, err := f.Stat()
+	if err := errors.Join(err, f.Close()); err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime(), nil
 }
 
 func (l *Lease) sureFrom(t time.Time) {
@@ -311,7 +361,7 @@ func (l *Lease) Check(ctx context.Context) error {
 	case <-ctx.Done():
 		err = fmt.Errorf("%s does not answer: %w", l.dir, ctx.Err())
 	}
-	if lost := new(LostError); err == nil || !errors.As(err, &lost) && time.Now().Before(*l.sure.Load()) {
+	if lost := new(LostError); err == nil || !errors.As(err, &lost) && !errors.Is(err, errUnleased) && time.Now().Before(*l.sure.Load()) {
 		return nil
 	}
 	return err

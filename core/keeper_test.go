@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +27,7 @@ func leaseJob(t *testing.T) *job.Job {
 	t.Helper()
 	j := &job.Job{Name: "ctr"}
 	j.Backend.Name = job.BackendLocal
-	j.Checkpoint.Dir = filepath.Join(t.TempDir(), "deep", "checkpoints")
+	j.Checkpoint.Dir = t.TempDir()
 	return j
 }
 
@@ -195,15 +196,89 @@ func TestNumberThatBeganAgainIsAnothers(t *testing.T) {
 }
 
 // Who slept while another one had the job and gave it back has lost it all the same.
-func TestLeaseThatIsGoneIsLost(t *testing.T) {
+func TestLeaseOfWhoSleptIsLost(t *testing.T) {
 	j := leaseJob(t)
-	first := mustTake(t, j, false)
-	if err := os.Remove(first.file(first.number)); err != nil {
+	slept := mustTake(t, j, false)
+	mustTake(t, j, true).Close()
+	lost := new(LostError)
+	if err := slept.Check(t.Context()); !errors.As(err, &lost) || lost.By == nil || lost.By.StateDir != "/state/of/the/test" {
+		t.Fatalf("%v", err)
+	}
+
+	// On another machine it shows by the age of what that one has left.
+	j = leaseJob(t)
+	slept = mustTake(t, j, false)
+	raw, err := json.Marshal(elsewhere())
+	if err != nil {
 		t.Fatal(err)
 	}
-	lost := new(LostError)
-	if err := first.Check(t.Context()); !errors.As(err, &lost) || lost.By != nil {
+	if err := errors.Join(os.Remove(slept.file(slept.number)), os.WriteFile(slept.lastFile(), raw, 0o600), os.Chtimes(slept.lastFile(), time.Time{}, slept.seen.Add(time.Second))); err != nil {
+		t.Fatal(err)
+	}
+	if err := slept.Check(t.Context()); !errors.As(err, &lost) || lost.By == nil || lost.By.Host != "gpu-7" {
 		t.Fatalf("%v", err)
+	}
+}
+
+// A lease that is not there any more, in a folder that tells of nobody who has had the job since, is not another scheduler's: that is said, nothing is left in the
+// folder in its place, and it can be taken again. So it is where the folder is another one for a while, or is put back from an older copy.
+func TestLeaseThatNobodyTookIsNotLost(t *testing.T) {
+	before := thisHolder("/state/of/one/before")
+	before.Since, before.Process = before.Since.Add(-time.Hour), backend.Process{PID: os.Getpid(), Start: 1}
+	far := elsewhere()
+	for name, c := range map[string]struct {
+		number uint64 // of a lease in the folder; 0: none
+		holder Holder
+		last   bool // it is word of who had the job last
+	}{
+		"another folder":                           {},
+		"with an older lease":                      {1, before, false},
+		"with an older lease of a higher number":   {7, before, false},
+		"with an older lease of another machine":   {1, far, false},
+		"with an older, higher lease of that":      {7, far, false},
+		"with word of who had it before":           {1, before, true},
+		"with word of who had it before, far away": {1, far, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := leaseJob(t)
+			l := mustTake(t, j, false)
+			if err := errors.Join(os.Rename(j.Checkpoint.Dir, j.Checkpoint.Dir+".away"), os.Mkdir(j.Checkpoint.Dir, 0o700)); err != nil {
+				t.Fatal(err)
+			}
+			if c.number > 0 {
+				path := pretend(t, j, c.number, c.holder, time.Hour)
+				if c.last {
+					if err := os.Rename(path, l.lastFile()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			was := left(t, j)
+			if err := l.Check(t.Context()); !errors.Is(err, errUnleased) || !strings.Contains(err.Error(), j.Checkpoint.Dir) {
+				t.Fatalf("it says %v", err)
+			}
+			l.Close()
+			if now := left(t, j); !slices.Equal(now, was) {
+				t.Errorf("it left %q, there were %q", now, was)
+			}
+			if err := mustTake(t, j, false).Check(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	j := leaseJob(t)
+	l := mustTake(t, j, false)
+	if err := errors.Join(os.Rename(j.Checkpoint.Dir, j.Checkpoint.Dir+".away"), os.Mkdir(j.Checkpoint.Dir, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Check(t.Context()); !errors.Is(err, errUnleased) {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(j.Checkpoint.Dir), os.Rename(j.Checkpoint.Dir+".away", j.Checkpoint.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Check(t.Context()); err != nil {
+		t.Errorf("when the folder is back: %v", err)
 	}
 }
 
@@ -397,8 +472,11 @@ func TestUnknownLeaseHolds(t *testing.T) {
 	}
 	r.beats(3)
 	r.wantCalls()
-	if _, err := r.problem("whether this is still the job's scheduler is unknown"); err != nil || r.lost != nil {
+	if _, err := r.problem("the checkpoint folder " + CheckpointFolder(r.job) + " is gone"); err != nil || r.lost != nil {
 		t.Error(err, r.lost)
+	}
+	if why := r.s.View().Sample.Unknown; !strings.HasPrefix(why, "whether another scheduler has the job meanwhile cannot be seen") {
+		t.Errorf("unknown is %q", why)
 	}
 	err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop"}})
 	if says := "see that it can be read and written, and give the order again"; err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), dir) || r.s.want.Stopping {
@@ -430,7 +508,7 @@ func TestObserverTakesNoLease(t *testing.T) {
 // Where processes run elsewhere the folder is theirs to make: this machine may lack it. When it is there, its second scheduler ends.
 func TestLeaseWaitsForTheFolder(t *testing.T) {
 	j := leaseJob(t)
-	j.Backend.Name = "fake"
+	j.Checkpoint.Dir = filepath.Join(j.Checkpoint.Dir, "deep", "checkpoints")
 	for _, force := range []bool{false, true} {
 		if _, err := TakeLease(silentLog, j, "/state", force); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%v", err)

@@ -40,7 +40,7 @@ type seen struct {
 	moving string
 	// cannotStart are the servers that say in the checkpoint folder why they cannot start.
 	cannotStart []rpc.RestoreRecord
-	// modelGone: the job has trained, and what it keeps in its checkpoint folder is not there any more.
+	// modelGone: the job had a checkpoint, and what it keeps in its folder is not there any more.
 	modelGone bool
 	list      []backend.Status
 	complete  bool
@@ -56,7 +56,7 @@ func (s *Scheduler) look(asked context.Context) *seen {
 	ctx, cancel := context.WithTimeout(asked, lookTimeout)
 	defer cancel()
 	n := &seen{at: time.Now()}
-	trained := s.want.Trained && !s.want.Stopped
+	had := s.hasModel() && !s.want.Stopped
 	if v := s.want.ServerRenewal; v != nil && v.Index == 0 && !v.Released.IsZero() {
 		n.moving = "parameter server 0 is renewed, and the chief with it: " + v.String()
 	} else if v != nil && v.Index == 0 && v.ends {
@@ -76,7 +76,9 @@ func (s *Scheduler) look(asked context.Context) *seen {
 			n.progress, _ = s.chief.advances(ctx, s.progress.last) // a missing answer shows as a gap that is not known
 		}
 		n.cannotStart = n.servers(s.job)
-		n.modelGone = trained && noJobRecord(s.job)
+		recorded, err := hasJobRecord(CheckpointFolder(s.job))
+		n.modelGone = had && err == nil && !recorded
+		s.modelSeen = s.modelSeen || recorded
 	})
 	wg.Go(func() { n.leaseErr = s.lease.Check(ctx) })
 	wg.Go(func() { n.list, n.complete, n.listErr = s.opt.Backend.List(ctx, s.job.Name) })
@@ -177,7 +179,7 @@ func (s *Scheduler) follow(now time.Time) {
 
 // keepBeside puts the token and the shape beside the checkpoint once the chief has made its folder and taken the token.
 func (s *Scheduler) keepBeside() {
-	if s.seen.chiefErr != nil || s.kept || s.seen.leaseErr != nil {
+	if s.seen.chiefErr != nil || s.kept || s.seen.leaseErr != nil || s.seen.modelGone {
 		return
 	}
 	err := keepToken(s.job, s.want.Token)
@@ -249,6 +251,8 @@ func (n *seen) noEnds() string {
 // unknown says why nothing may be decided on this look, or "".
 func (n *seen) unknown(started bool) string {
 	switch {
+	case n.leaseErr != nil && n.modelGone:
+		return "whether another scheduler has the job meanwhile cannot be seen while its checkpoint folder is gone"
 	case n.leaseErr != nil:
 		return "whether this is still the job's scheduler is unknown: " + n.leaseErr.Error()
 	case n.unlisted() != "":

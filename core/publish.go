@@ -323,7 +323,9 @@ func (s *Scheduler) problems() []string {
 		out = append(out, goneWords(s.job))
 	}
 	for _, r := range n.cannotStart {
-		out = append(out, cannotStart(r))
+		if !n.modelGone { // it waits for that
+			out = append(out, cannotStart(r))
+		}
 	}
 	out = append(out, chiefProblems(n.chief.GetProblems())...)
 	var failures []string
@@ -351,7 +353,7 @@ func (s *Scheduler) problems() []string {
 	if s.snapshotErr != nil && s.want.Stopping && len(failures) == 0 {
 		out = append(out, "the last snapshot is not written yet: "+s.snapshotErr.Error()+"; kale stop -force does without")
 	}
-	if why := n.unknown(s.begun()); why != "" {
+	if why := n.unknown(s.begun()); why != "" && !(n.modelGone && n.leaseErr != nil) {
 		out = append(out, why)
 	}
 	return out

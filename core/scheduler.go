@@ -115,6 +115,7 @@ type Scheduler struct {
 	failing        []string // what kept servers from writing snapshots when the chief answered last
 	unsaved        error    // nothing is decided or done until the desired state can be saved again
 	kept           bool     // the token and the shape are beside the checkpoint
+	modelSeen      bool     // the job's state was seen in the checkpoint folder
 	steady         steady
 	leaseDown      bool
 	arrivalsDown   bool
@@ -168,10 +169,11 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 	if !o.Stop {
 		diags = append(diags, CheckCheckpoint(o.Job)...)
 	}
-	if !diags.HasErrors() && !goesOn(o.StateDir) { // one that goes on has its name, and its state says what was changed
-		if !o.Stop {
-			diags = append(diags, CheckModel(o.Job, o.StateDir)...)
-		}
+	on := goesOn(o.StateDir)
+	if !diags.HasErrors() && !o.Stop && !(on && servesStill(ctx, o)) {
+		diags = append(diags, CheckModel(o.Job, o.StateDir)...)
+	}
+	if !diags.HasErrors() && !on { // one that goes on has its name, and its state says what was changed
 		if diags = append(diags, nameTaken(ctx, o)...); !o.Stop && !diags.HasErrors() {
 			diags = append(diags, impossible(ctx, o)...)
 		}
@@ -218,12 +220,19 @@ func (s *Scheduler) open(ctx context.Context) (err error) {
 }
 
 // takeLease makes this scheduler the job's only one, where it is to change anything: one that observes does so only when it stops the job. While there is no
-// checkpoint folder, nothing has trained there, or this machine does not reach it: it is tried again at every step. HeldError: the job is another one's.
+// checkpoint folder, nothing has trained there, or this machine does not reach it: it is tried again at every step. A job's first scheduler makes it, where the job's
+// processes run on this machine. HeldError: the job is another one's.
 func (s *Scheduler) takeLease(stops bool) (err error) {
-	if s.opt.Lease != nil || s.lease != nil || s.job.Autoscale.Mode == job.ModeObserve && !stops {
+	had := s.hasModel()
+	if s.opt.Lease != nil || s.lease != nil || s.job.Autoscale.Mode == job.ModeObserve && !stops || had && modelGone(s.job) {
 		return nil
 	}
-	s.lease, err = TakeLease(s.lg, s.job, s.opt.StateDir, false)
+	if !had && s.job.Backend.Name == job.BackendLocal { // elsewhere it may be one that this machine lacks
+		err = makeLike(s.job.Checkpoint.Dir)
+	}
+	if err == nil {
+		s.lease, err = TakeLease(s.lg, s.job, s.opt.StateDir, false)
+	}
 	switch held := new(HeldError); {
 	case errors.As(err, &held), err == nil:
 		return err
@@ -234,6 +243,16 @@ func (s *Scheduler) takeLease(stops bool) (err error) {
 		return nil
 	}
 	return err
+}
+
+// dropLease lets go of a lease that is not where it was left, and that nobody has had since: it is taken anew, unless the whole folder is gone, with which it may come back.
+func (s *Scheduler) dropLease() {
+	if !errors.Is(s.seen.leaseErr, errUnleased) || s.seen.modelGone {
+		return
+	}
+	s.lg.Info("the lease on the job is not in the checkpoint folder any more, and nobody has had the job since; taking it again", "was", s.seen.leaseErr)
+	s.lease.Close()
+	s.lease, s.opt.Lease, s.seen.leaseErr = nil, nil, nil
 }
 
 // connect makes everything but the state: it reads nothing from the network yet.
@@ -530,6 +549,7 @@ func (s *Scheduler) step(ctx context.Context, now time.Time) error {
 	if lost := new(LostError); errors.As(s.seen.leaseErr, &lost) {
 		return lost
 	}
+	s.dropLease()
 	if err := s.takeLease(s.want.Stopping); err != nil {
 		if held := new(HeldError); errors.As(err, &held) {
 			return err

@@ -76,16 +76,6 @@ func (n *seen) stuck() string {
 	return stuckWords(n.chief.GetProblems(), len(n.chief.GetPartitions()))
 }
 
-// goneWords say what a checkpoint folder that was taken away under a job means, and what to do. One that the nodes do not share looks the same from here.
-func goneWords(j *job.Job) string {
-	where := "is gone"
-	if j.Backend.Name != job.BackendLocal {
-		where += " from this machine, or the nodes on which the servers run never shared it (kale doctor tries that)"
-	}
-	return fmt.Sprintf("the checkpoint folder %s %[3]s, and the model is only in the memory of the servers that still run: nothing is started, ended or replaced until the folder is back. To give the model up: kale stop -force %[2]s, remove what is left of the folder, and kale forget %[2]s; the next run begins a new one",
-		CheckpointFolder(j), j.Name, where)
-}
-
 func recreated(ps []*rpc.PartitionProblem) bool {
 	for _, p := range ps {
 		if p.GetKind() == rpc.PartitionProblem_KIND_RECREATED {

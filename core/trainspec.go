@@ -93,6 +93,7 @@ type workloads struct {
 	trainer string
 	spec    []byte
 	env     map[string]string
+	begun   bool // servers that are started from now on make no checkpoint anew
 }
 
 func newWorkloads(j *job.Job, trainer, token, meet string, env map[string]string) (*workloads, error) {
@@ -106,9 +107,13 @@ func newWorkloads(j *job.Job, trainer, token, meet string, env map[string]string
 }
 
 func (w *workloads) server(index int, generation uint64) backend.Workload {
+	argv := []string{w.trainer, "ps", "--index", fmt.Sprint(index), "--generation", fmt.Sprint(generation)}
+	if w.begun {
+		argv = append(argv, "--begun")
+	}
 	return backend.Workload{
 		ID:   backend.ID{Role: backend.RoleServer, Rank: index, Generation: generation},
-		Argv: []string{w.trainer, "ps", "--index", fmt.Sprint(index), "--generation", fmt.Sprint(generation)}, Env: w.env, Files: map[string][]byte{specFile: w.spec},
+		Argv: argv, Env: w.env, Files: map[string][]byte{specFile: w.spec},
 		Resources: backend.Resources{CPUMilli: int(w.job.Servers.CPU * 1000), MemoryBytes: w.job.Servers.Memory},
 		StopGrace: 30 * time.Second,
 	}

@@ -161,11 +161,7 @@ func (j *job) worker(rank int, generation uint64) *process {
 
 // chief returns a client of the newest chief.
 func (j *job) chief() (rpc.ChiefClient, func(), error) {
-	store, err := checkpoint.Open(j.spec.GetCheckpointDir(), j.spec.GetJob())
-	if err != nil {
-		return nil, nil, err
-	}
-	at, err := store.Chief()
+	at, err := checkpoint.Attach(j.spec.GetCheckpointDir(), j.spec.GetJob()).Chief()
 	if err != nil {
 		return nil, nil, err
 	}

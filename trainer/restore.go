@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -17,6 +19,38 @@ const lookAgain = 2 * time.Second
 
 // errAskedToEnd says that a server was asked to end while it could not start.
 var errAskedToEnd = errors.New("asked to end")
+
+// openStore opens the job's store. One that the job has had, and that is gone, only a person can bring back: it is waited for.
+func openStore(ctx context.Context, lg *slog.Logger, spec *rpc.TrainSpec, o ServerOptions, meet *rendezvous) (*checkpoint.Store, error) {
+	if !o.Begun {
+		return checkpoint.Open(spec.GetCheckpointDir(), spec.GetJob())
+	}
+	for told := false; ; told = true {
+		store, err := checkpoint.Reopen(spec.GetCheckpointDir(), spec.GetJob())
+		if !errors.Is(err, checkpoint.ErrGone) {
+			return store, err
+		}
+		if !told {
+			lg.Error("the parameter server cannot start; waiting until the checkpoint is back", "err", err)
+			meet.stuck(err)
+		}
+		if pause(ctx, lookAgain) != nil {
+			lg.Info("parameter server has ended without having started")
+			return nil, errAskedToEnd
+		}
+	}
+}
+
+// noteBegun leaves word for who is started again in this process's allocation that the job has its checkpoint.
+func (p *serverProcess) noteBegun() error {
+	if p.begunFile == "" {
+		return nil
+	}
+	if err := os.WriteFile(p.begunFile, nil, 0o600); err != nil {
+		return fmt.Errorf("parameter server %d: note that its job has begun: %w", p.index, err)
+	}
+	return nil
+}
 
 // takeUp loads the job's state and restores the tablets. What is damaged or lost, belongs to another model, or cannot be read or written, only a person can mend,
 // and starting again and again would help nobody (a cluster would even shun the nodes for it): the process stays, says so wherever people look (its log, the

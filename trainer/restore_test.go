@@ -1,11 +1,14 @@
 package trainer
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kale-sched/kale/core/rpc"
@@ -107,16 +110,137 @@ func TestRule4LostJobStateHoldsTheServer(t *testing.T) {
 		}
 	}
 	j.server(0)
-	files, err := os.ReadDir(folder + ".aside")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d files are aside: %v", len(files), err)
-	}
-	for _, f := range files {
-		if err := os.Rename(filepath.Join(folder+".aside", f.Name()), filepath.Join(folder, f.Name())); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.Rename(folder+".aside", folder); err != nil { // nothing is in its way
+		t.Fatal(err)
 	}
 	goesOn()
+}
+
+// Rule 4: the folder of a checkpoint is taken away under a job that runs, by a move or by an unmount, and all its servers end. Who is started in their place, in
+// the same allocation or in another, makes nothing anew: it waits, says for what, and goes on when the folder is back; nothing is trained twice or lost.
+func TestRule4CheckpointThatIsGoneIsNotMadeAnew(t *testing.T) {
+	for name, c := range map[string]struct{ unmounted, again bool }{
+		"moved, in another allocation": {false, false},
+		"moved, in the same":           {false, true},
+		"unmounted, in the same":       {true, true},
+		"unmounted, in another":        {true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := broker(t, 2)
+			cl := producer(t, b)
+			produce(t, cl, 0, 300)
+			produce(t, cl, 1, 200)
+			j := &job{t: t, spec: jobSpec(t, b)}
+			said := &lines{}
+			files := []string{filepath.Join(t.TempDir(), "begun"), filepath.Join(t.TempDir(), "begun")}
+			server := func(o ServerOptions) *process {
+				o.Listen = "127.0.0.1:0"
+				return start(t, func(ctx context.Context) error {
+					return RunServer(ctx, slog.New(slog.NewTextHandler(said, nil)), j.spec, o)
+				})
+			}
+			var servers []*process
+			for i, f := range files {
+				servers = append(servers, server(ServerOptions{Index: i, BegunFile: f}))
+			}
+			j.worker(0, 1)
+			ends := map[int32]int64{0: 300, 1: 200}
+			j.waitApplied(ends)
+
+			gone := filepath.Join(j.spec.GetCheckpointDir(), j.spec.GetJob())
+			moved := gone
+			if c.unmounted {
+				moved = j.spec.GetCheckpointDir()
+			}
+			if err := os.Rename(moved, moved+".away"); err != nil {
+				t.Fatal(err)
+			}
+			if c.unmounted {
+				if err := os.Mkdir(moved, 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, s := range servers {
+				_ = s.stop() // its last snapshot cannot be written
+			}
+			produce(t, cl, 0, 50)
+			ends[0] += 50
+			said.reset()
+			for i, f := range files {
+				o := ServerOptions{Index: i, BegunFile: f}
+				if !c.again {
+					o.Begun, o.BegunFile = true, ""
+				}
+				servers[i] = server(o)
+			}
+			eventually(t, func() bool { return said.count("waiting until the checkpoint is back") == len(files) }, func() string { return "a word of both that it is gone: " + said.String() })
+			if want := "the checkpoint is gone: " + gone; said.count(want) != len(files) {
+				t.Errorf("they say %s, want %q", said, want)
+			}
+			for _, s := range servers {
+				select {
+				case <-s.done:
+					t.Fatalf("a server ended: %v", s.err)
+				default:
+				}
+			}
+			if left, err := os.ReadDir(filepath.Dir(gone)); err != nil || c.unmounted && len(left) > 0 || !c.unmounted && len(left) != 1 {
+				t.Errorf("in its place are %v, %v", left, err)
+			}
+			if c.unmounted {
+				if err := os.Remove(moved); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Rename(moved+".away", moved); err != nil {
+				t.Fatal(err)
+			}
+			j.waitApplied(ends)
+			j.checkOnce(readLog(t, b, ends), nil)
+		})
+	}
+}
+
+// A server that waits for its checkpoint ends when it is asked to.
+func TestServerThatWaitsForItsCheckpointEndsWhenAsked(t *testing.T) {
+	spec := jobSpec(t, broker(t, 1))
+	said := &lines{}
+	s := start(t, func(ctx context.Context) error {
+		return RunServer(ctx, slog.New(slog.NewTextHandler(said, nil)), spec, ServerOptions{Begun: true, Listen: "127.0.0.1:0"})
+	})
+	eventually(t, func() bool { return said.count("waiting until the checkpoint is back") > 0 }, said.String)
+	if err := s.stop(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(spec.GetCheckpointDir()); err != nil || len(left) > 0 {
+		t.Errorf("it made %v, %v", left, err)
+	}
+}
+
+// lines keeps what several processes log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *lines) count(text string) int { return strings.Count(l.String(), text) }
+
+func (l *lines) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Reset()
 }
 
 // A server that cannot start ends when it is asked to.

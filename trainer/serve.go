@@ -37,6 +37,10 @@ type ServerOptions struct {
 	Index int
 	// Generation tells this process from an earlier one of the same index, for the scheduler's eyes; 0 counts as 1.
 	Generation uint64
+	// Begun says that the job has had its checkpoint: one that is gone is waited for and not made anew. BegunFile, where it is not empty, is a file of this process's
+	// allocation that says so too, to those who are started again in it.
+	Begun     bool
+	BegunFile string
 	// Listen is the address to listen on, "127.0.0.1:0" for any port, "" for what the specification's network says; Advertise what others dial, with port 0
 	// replaced by the real one.
 	Listen    string
@@ -52,7 +56,15 @@ func RunServer(ctx context.Context, lg *slog.Logger, spec *rpc.TrainSpec, o Serv
 		return fmt.Errorf("parameter server %d: the job has servers 0 to %d", o.Index, spec.GetServers()-1)
 	}
 	lg = lg.With("server", o.Index)
-	store, err := checkpoint.Open(spec.GetCheckpointDir(), spec.GetJob())
+	if _, err := os.Stat(o.BegunFile); err == nil {
+		o.Begun = true
+	}
+	meet := newRendezvous(lg, spec, roleServer, o.Index, o.Generation, checkpoint.Attach(spec.GetCheckpointDir(), spec.GetJob()).Chief)
+	defer meet.start()()
+	store, err := openStore(ctx, lg, spec, o, meet)
+	if errors.Is(err, errAskedToEnd) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -68,10 +80,11 @@ func RunServer(ctx context.Context, lg *slog.Logger, spec *rpc.TrainSpec, o Serv
 	if err != nil {
 		return err
 	}
-	meet := newRendezvous(lg, spec, roleServer, o.Index, o.Generation, store.Chief)
-	defer meet.start()()
 	meet.at(rpc.Phase_PHASE_STARTING, address)
-	p := &serverProcess{meet: meet, lg: lg.With("incarnation", incarnation), spec: spec, index: o.Index, store: store, incarnation: incarnation, address: address, lis: lis}
+	p := &serverProcess{
+		meet: meet, lg: lg.With("incarnation", incarnation), spec: spec, index: o.Index, begun: o.Begun, begunFile: o.BegunFile,
+		store: store, incarnation: incarnation, address: address, lis: lis,
+	}
 	return p.run(ctx)
 }
 
@@ -80,6 +93,8 @@ type serverProcess struct {
 	lg          *slog.Logger
 	spec        *rpc.TrainSpec
 	index       int
+	begun       bool // the job's state was there before
+	begunFile   string
 	store       *checkpoint.Store
 	incarnation uint64
 	address     string
@@ -110,6 +125,9 @@ func (p *serverProcess) run(ctx context.Context) error {
 		return nil // nothing was begun
 	}
 	if err != nil {
+		return err
+	}
+	if err := p.noteBegun(); err != nil {
 		return err
 	}
 	p.snapNow = make(chan struct{}, 1)
@@ -205,8 +223,11 @@ func (p *serverProcess) loadJob(ctx context.Context) (fresh bool, err error) {
 			return false, err
 		}
 		if p.index == 0 {
-			if err != nil && len(remains) > 0 { // one that is made now would win over the lost one even when that is back
+			switch { // one that is made now would win over the lost one even when that is back
+			case err != nil && len(remains) > 0:
 				return false, p.jobLost(remains)
+			case err != nil && p.begun:
+				return false, fmt.Errorf("parameter server %d: %w", p.index, p.store.Gone())
 			}
 			if err := p.makeJob(ctx); err != nil {
 				return false, err

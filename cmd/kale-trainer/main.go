@@ -31,6 +31,9 @@ const (
 	exitFenced = 3
 )
 
+// allocEnv names the folder of this process's allocation, in which a process that is started again finds what the one before has left.
+const allocEnv = "KALE_ALLOC_DIR"
+
 // errUsage marks errors of the command line.
 var errUsage = errors.New("usage")
 
@@ -81,6 +84,7 @@ func command() *cobra.Command {
 func serverCommand(o *options) *cobra.Command {
 	var index int
 	var generation uint64
+	var begun bool
 	c := &cobra.Command{
 		Use: "ps", Short: "Serve tablets of the model; server 0 also runs the job's chief", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -88,13 +92,16 @@ func serverCommand(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return trainer.RunServer(cmd.Context(), logger(), spec, trainer.ServerOptions{
-				Index: index, Generation: generation, Listen: o.listen, Advertise: o.advertise, Interface: o.via,
-			})
+			so := trainer.ServerOptions{Index: index, Generation: generation, Begun: begun, Listen: o.listen, Advertise: o.advertise, Interface: o.via}
+			if dir := os.Getenv(allocEnv); dir != "" {
+				so.BegunFile = filepath.Join(dir, "begun")
+			}
+			return trainer.RunServer(cmd.Context(), logger(), spec, so)
 		},
 	}
 	c.Flags().IntVar(&index, "index", 0, "which of the job's parameter servers this is, from 0")
 	c.Flags().Uint64Var(&generation, "generation", 1, "which of the processes of this index this is, from 1, as the scheduler counts")
+	c.Flags().BoolVar(&begun, "begun", false, "the job has its checkpoint: where that is gone, wait for it and make none anew")
 	return c
 }
 
@@ -158,7 +165,7 @@ func logger() *slog.Logger {
 
 func readSpec(path string) (*rpc.TrainSpec, error) {
 	if path == "" {
-		dir := os.Getenv("KALE_ALLOC_DIR")
+		dir := os.Getenv(allocEnv)
 		if dir == "" {
 			return nil, fmt.Errorf("%w: no specification: give -spec FILE, or set KALE_ALLOC_DIR to the folder with spec.json", errUsage)
 		}

@@ -35,6 +35,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/kale-sched/kale/core/rpc"
 )
 
 var (
@@ -42,6 +44,8 @@ var (
 	ErrNoJob = errors.New("no job state in the checkpoint store")
 	// ErrNoChief says that no chief has published itself yet.
 	ErrNoChief = errors.New("no chief in the checkpoint store")
+	// ErrGone says that the store which the job had is not there.
+	ErrGone = errors.New("the checkpoint is gone")
 	// ErrSuperseded says that a higher incarnation has claimed the caller's place: its process must exit without writing more.
 	ErrSuperseded = errors.New("superseded by a newer incarnation")
 	// ErrDamaged says that a file of the store does not verify: it is torn, altered, or another one's.
@@ -69,29 +73,69 @@ func Open(dir, job string) (*Store, error) {
 	if job == "" || job == "." || job == ".." || strings.ContainsAny(job, "/\\\x00") {
 		return nil, fmt.Errorf("open checkpoint store in %s: the job name %q cannot name a folder", dir, job)
 	}
-	s := &Store{root: filepath.Join(dir, job), job: job, verified: map[Generation]bool{}}
-	for _, sub := range []string{"claims", "job", "chief", memoryKind, "tablets", anewDir} {
-		if err := os.MkdirAll(filepath.Join(s.root, sub), 0o777); err != nil {
-			return nil, fmt.Errorf("open checkpoint store of job %q: %w%s", job, err, advice(err))
+	s := Attach(dir, job)
+	err := os.MkdirAll(s.root, 0o777)
+	if err == nil {
+		err = s.prepare()
+	}
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	return s, nil
+}
+
+// Reopen is Open for a job whose store was there before: one that is gone is not made anew (ErrGone), since it would be taken for the job's, and be in its way when
+// it is back. Where only the job's state is missing, the store is opened without it.
+func Reopen(dir, job string) (*Store, error) {
+	s := Attach(dir, job)
+	names, err := s.recordNames(rpc.JobStateFolder)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err == nil && len(names) == 0 && len(rpc.Remains(s.root)) == 0 {
+		return nil, s.Gone()
+	}
+	if err == nil {
+		err = s.prepare()
+	}
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	return s, nil
+}
+
+// Gone is ErrGone for people.
+func (s *Store) Gone() error {
+	return fmt.Errorf("%w: %s had the checkpoint of job %q, and has it no more: mount the folder or bring it back, and the job goes on by itself", ErrGone, s.root, s.job)
+}
+
+func (s *Store) failed(err error) error {
+	return fmt.Errorf("open checkpoint store of job %q: %w%s", s.job, err, advice(err))
+}
+
+// prepare makes what is missing in the store's folder, which must be there, and tries to write. The folder of the job's state is missing only before the job has
+// begun: one that is made where it was lost would be in its way.
+func (s *Store) prepare() error {
+	subs := []string{"claims", "chief", memoryKind, "tablets", anewDir}
+	if len(rpc.Remains(s.root)) == 0 {
+		subs = append(subs, rpc.JobStateFolder)
+	}
+	for _, sub := range subs {
+		if err := os.Mkdir(filepath.Join(s.root, sub), 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
 		}
 	}
 	probe, err := os.CreateTemp(s.root, ".probe-*")
 	if err != nil {
-		return nil, fmt.Errorf("open checkpoint store of job %q: %w%s", job, err, advice(err))
+		return err
 	}
 	defer os.Remove(probe.Name()) //nolint:errcheck // a probe that is left behind harms nobody
 	_, err = probe.Write([]byte("probe"))
-	err = errors.Join(err, probe.Sync(), probe.Close())
-	if err != nil {
-		return nil, fmt.Errorf("open checkpoint store of job %q: write to %s: %w%s", job, s.root, err, advice(err))
+	if err := errors.Join(err, probe.Sync(), probe.Close()); err != nil {
+		return fmt.Errorf("write to %s: %w", s.root, err)
 	}
 	// The new folders themselves must survive a crash of the machine.
-	for _, d := range []string{dir, s.root} {
-		if err := syncDir(d); err != nil {
-			return nil, fmt.Errorf("open checkpoint store of job %q: %w%s", job, err, advice(err))
-		}
-	}
-	return s, nil
+	return errors.Join(syncDir(filepath.Dir(s.root)), syncDir(s.root))
 }
 
 // Attach gives the store of a job for reading only: it creates and checks nothing, so that a machine that lacks the folder does not get an empty one of

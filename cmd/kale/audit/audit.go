@@ -55,10 +55,7 @@ func Check(ctx context.Context, s Stores) (Counts, error) {
 
 // Frozen opens the newest snapshots of a job as they stand.
 func Frozen(s Stores) (*ps.Frozen, checkpoint.JobState, error) {
-	store, err := checkpoint.Open(s.Spec.GetCheckpointDir(), s.Spec.GetJob())
-	if err != nil {
-		return nil, checkpoint.JobState{}, err
-	}
+	store := checkpoint.Attach(s.Spec.GetCheckpointDir(), s.Spec.GetJob())
 	job, err := store.LoadJob()
 	if err != nil {
 		return nil, checkpoint.JobState{}, err

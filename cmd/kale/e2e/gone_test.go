@@ -1,0 +1,84 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/stream/kafkatest"
+)
+
+// The checkpoint folder of a job that runs is unmounted, and its servers and its scheduler are killed. Nobody makes a folder in its place, everybody says that it is
+// gone, and when it is back the job goes on by itself, with each record trained once.
+func TestCheckpointTakenAwayUnderAJob(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, kafkatest.Embedded(t), options{})
+	r.run()
+	p := r.steadyTraffic(300)
+	r.awaitSteady("two workers train", 2)
+	r.awaitMore(300)
+
+	dir := r.job.Checkpoint.Dir
+	if err := errors.Join(os.Rename(dir, dir+".away"), os.Mkdir(dir, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	said := func(what string) {
+		t.Helper()
+		r.await(what+", and people are told that the checkpoint is gone", func() string {
+			v, err := r.view()
+			if err != nil {
+				return err.Error()
+			}
+			if v.State != core.StateStuck || len(v.Problems) == 0 || !strings.HasPrefix(v.Problems[0], "the checkpoint folder "+core.CheckpointFolder(r.job)+" is gone: mount it or bring it back") {
+				return fmt.Sprintf("it is %s, with problems %q", v.State, v.Problems)
+			}
+			return ""
+		})
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			r.fatalf("in the folder's place are %v, %v", left, err)
+		}
+	}
+	said("the folder is unmounted")
+	for rank := range 2 {
+		r.kill9(backend.RoleServer, 1-rank)
+		r.await("the server that was started in its place says for what it waits", func() string {
+			logs, _ := filepath.Glob(r.site.files(r, "output.log")) // the pattern is good
+			waits := 0
+			for _, path := range logs {
+				raw, _ := os.ReadFile(path) // what cannot be read says nothing
+				if strings.Contains(string(raw), "waiting until the checkpoint is back") {
+					waits++
+				}
+			}
+			if waits <= rank {
+				return fmt.Sprintf("%d of %d logs do", waits, len(logs))
+			}
+			return ""
+		})
+		said(fmt.Sprintf("server %d is killed", 1-rank))
+	}
+	r.killScheduler()
+	r.run()
+	said("the scheduler is killed")
+	r.interrupt() // it gives nothing back in a folder that is not the job's
+	r.run()
+	said("the scheduler is started again")
+
+	if err := errors.Join(syscall.Rmdir(dir), os.Rename(dir+".away", dir)); err != nil { // nothing is in its way
+		t.Fatal(err)
+	}
+	r.awaitSteady("two workers train as before", 2)
+	r.awaitMore(300)
+	r.endTraffic(p)
+	r.awaitTrained("everything is trained")
+	r.stop()
+	r.gone()
+	r.produced(nil)
+	r.exact(600)
+}
