@@ -289,6 +289,13 @@ func (s *Scheduler) awaitsRelief(l leaving, now time.Time) bool {
 	return r != nil && now.Before(r.Latest) && !s.want.Stopping && slices.Contains(s.want.Ranks, r.Rank) && !s.isReady(r.Rank)
 }
 
+// heldNothing says that a worker has not joined since it was started: the chief, which was up before it, does not know it.
+func (s *Scheduler) heldNothing(l leaving, st backend.Status) bool {
+	c := s.seen.chief
+	up := time.Duration(c.GetNowUnixMs()-c.GetStartedUnixMs()) * time.Millisecond
+	return s.seen.chiefErr == nil && s.seen.member(l.Rank, l.Generation) == nil && !st.Started.IsZero() && s.seen.at.Sub(st.Started) < up
+}
+
 // chiefIsNew says that members of the chief before may not have registered again yet.
 func (s *Scheduler) chiefIsNew() bool {
 	c := s.seen.chief
@@ -325,7 +332,9 @@ func (s *Scheduler) drain(ctx context.Context, now time.Time) error {
 		case releaseDrained:
 			gentle = append(gentle, l.id())
 		case releaseForced:
-			if st.State != backend.StatePending { // that one never ran
+			if st.State == backend.StatePending || s.heldNothing(l, st) {
+				s.lg.Info("a leaving worker that has not joined is released at once; it held nothing", "workload", l.id().String())
+			} else {
 				s.lg.Warn("a leaving worker is released without its drain; what it held is trained again", "workload", l.id().String())
 			}
 			force = append(force, l.id())

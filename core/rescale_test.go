@@ -265,8 +265,11 @@ func TestScaleInDrainsTheHighestRanksFirst(t *testing.T) {
 	}
 }
 
+// Of a worker that has not joined nothing is lost by its release, and nothing says so.
 func TestScaleInReleasesByForceWhatNeverJoined(t *testing.T) {
 	r := newRig(t, rigOptions{})
+	var warned []string
+	r.s.lg = slog.New(warnings{seen: &warned})
 	r.started(1)
 	r.order("scale", 2)
 	r.beat()
@@ -277,6 +280,9 @@ func TestScaleInReleasesByForceWhatNeverJoined(t *testing.T) {
 	r.beats(2)
 	r.wantCalls("release worker-1-g1 forced")
 	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1")
+	if len(warned) > 0 {
+		t.Errorf("warnings: %q", warned)
+	}
 }
 
 // A chief that has just taken over does not know yet who is alive.

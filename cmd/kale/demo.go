@@ -22,16 +22,15 @@ import (
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/onnx"
 	"github.com/kale-sched/kale/core/report"
-	"github.com/kale-sched/kale/core/state"
 )
 
 type demoFlags struct {
-	json, plain bool
-	report      string
-	seed        uint64
-	log         string
-	keep        bool
-	backend     string
+	plain   bool
+	report  string
+	seed    uint64
+	log     string
+	keep    bool
+	backend string
 }
 
 func demoCommand(a *app) *cobra.Command {
@@ -190,13 +189,7 @@ func (v *demoView) show(s *core.Scheduler, done <-chan struct{}) {
 	v.mu.Unlock()
 	o := view.Options{
 		Title: "Kale demo: a day in two minutes", EndsWhen: done, Note: v.note, Coloured: v.a.coloured(v.out), Hint: "q or Ctrl-C ends the demo and everything it started", Every: 5 * time.Second,
-		LastRescale: func() *core.Rescale {
-			last, err := state.Last[core.Rescale](s.Store(), state.Rescales, 1)
-			if err != nil || len(last) == 0 {
-				return nil
-			}
-			return &last[0]
-		},
+		Store: s.Store(),
 	}
 	run := view.Plain
 	if live {

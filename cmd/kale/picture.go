@@ -11,7 +11,6 @@ import (
 
 	"github.com/kale-sched/kale/cmd/kale/view"
 	"github.com/kale-sched/kale/core"
-	"github.com/kale-sched/kale/core/state"
 )
 
 // statusEvery is the time between the status lines of a run without a picture, whose log may be kept for months.
@@ -81,7 +80,7 @@ func (a *app) newScreen(l *loaded, f runFlags) (*screen, error) {
 func (s *screen) show(ctx context.Context, sch *core.Scheduler) error {
 	o := view.Options{
 		Title: "Kale", Every: statusEvery, Note: s.note.text, Coloured: s.a.coloured(s.a.out), Hint: "q or Ctrl-C ends the scheduler; training goes on",
-		LastRescale: func() *core.Rescale { return lastRescale(sch.Store()) },
+		Store: sch.Store(),
 	}
 	if !s.live {
 		return view.Plain(ctx, s.a.out, sch.View, o)
@@ -93,15 +92,6 @@ func (s *screen) close() {
 	if s.file != nil {
 		s.file.Close()
 	}
-}
-
-// lastRescale is the newest finished rescale, nil when there is none or it cannot be read.
-func lastRescale(st *state.Store) *core.Rescale {
-	last, err := state.Last[core.Rescale](st, state.Rescales, 1)
-	if err != nil || len(last) == 0 {
-		return nil
-	}
-	return &last[0]
 }
 
 // note is what stands in a picture's last lines for a while: progress, or the log's newest warning.

@@ -12,6 +12,7 @@ import (
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/state"
 )
 
 // Plain writes a line for each decision that changes something, each hold for lack of knowledge when it begins, each rescale that ends and each problem that appears or
@@ -69,18 +70,16 @@ func (p *printer) lines(v *core.View) []string {
 	if v == nil || v == p.memory.view {
 		return nil
 	}
-	first := p.memory.view == nil
+	before := p.memory.view
+	first := before == nil
 	p.memory.see(v)
 	f := Frame{View: v, Trail: p.memory.trail, Finished: p.memory.finished, Zone: p.options.Zone}
-	if p.options.LastRescale != nil {
-		f.Finished = p.options.LastRescale()
-	}
 	var out []string
 	if first {
 		out = append(out, f.event(v.Now, "job", p.opening(v)))
 	}
-	out = append(out, p.decisions(f, first)...)
-	out = append(out, p.rescales(f, first)...)
+	out = append(out, p.decisions(f, before)...)
+	out = append(out, p.rescales(f, before)...)
 	out = append(out, p.troubles(f)...)
 	out = append(out, p.notices(f, first)...)
 	every := p.options.Every
@@ -107,16 +106,16 @@ func (p *printer) opening(v *core.View) string {
 	return text
 }
 
-// decisions writes a change that is new, and a hold that begins because the scheduler does not know enough; holds for a cooldown or a rescale
+// decisions writes changes that are new, and a hold that begins because the scheduler does not know enough; holds for a cooldown or a rescale
 // under way are everyday. What was decided before the first view is no news.
-func (p *printer) decisions(f Frame, first bool) []string {
+func (p *printer) decisions(f Frame, before *core.View) []string {
 	var out []string
 	v := f.View
-	if c := v.LastChange; c != nil && c.Decision.At.After(p.change) {
-		p.change = c.Decision.At
-		if !first {
+	if v.LastChange != nil && v.LastChange.Decision.At.After(p.change) {
+		for _, c := range p.changes(v, before) {
 			out = append(out, f.event(c.Decision.At, "decision", decided(c, c.Decision.Reason)))
 		}
+		p.change = v.LastChange.Decision.At
 	}
 	if v.Decision == nil {
 		return out
@@ -129,16 +128,44 @@ func (p *printer) decisions(f Frame, first bool) []string {
 	return out
 }
 
-func (p *printer) rescales(f Frame, first bool) []string {
-	r := f.Finished
-	if r == nil || !r.Done.After(p.finished) {
+// changes are the decisions between two views that changed something, in order.
+func (p *printer) changes(v, before *core.View) (out []*core.Record) {
+	if before == nil {
 		return nil
 	}
-	p.finished = r.Done
-	if first {
+	for _, r := range since[core.Record](p.options.Store, state.Decisions, before.Now) {
+		if at := r.Decision.At; (r.Decision.Kind == plan.KindOut || r.Decision.Kind == plan.KindIn) && at.After(p.change) && at.Before(v.LastChange.Decision.At) {
+			out = append(out, &r)
+		}
+	}
+	return append(out, v.LastChange)
+}
+
+// rescales writes those that ended between two views, in order.
+func (p *printer) rescales(f Frame, before *core.View) (out []string) {
+	last := f.Finished
+	if last == nil || !last.Done.After(p.finished) {
 		return nil
 	}
-	return []string{f.event(r.Done, "rescale", RescaleWords(*r, f.Trail, f.horizon()))}
+	if before != nil {
+		ended := since[core.Rescale](p.options.Store, state.Rescales, before.Now)
+		for _, r := range append(slices.DeleteFunc(ended, func(r core.Rescale) bool { return !r.Decided.Before(last.Decided) || !r.Done.After(p.finished) }), *last) {
+			out = append(out, f.event(r.Done, "rescale", RescaleWords(r, f.Trail, f.horizon())))
+		}
+	}
+	p.finished = last.Done
+	return out
+}
+
+// since are the entries of a log from a moment on. None where they cannot be read: a view has the last of them.
+func since[T any](st *state.Store, l state.Log, at time.Time) (out []T) {
+	if st == nil {
+		return nil
+	}
+	if err := state.Scan(st, l, at, func(v T) bool { out = append(out, v); return true }); err != nil {
+		return nil
+	}
+	return out
 }
 
 // troubles writes problems that came and those that are seen no longer, which a stop mends as little as a process that another one replaces. One whose

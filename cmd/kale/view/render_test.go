@@ -15,6 +15,7 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/state"
 )
 
 // restored fails unless what the picture does to a terminal is undone: the other screen left, the cursor shown, and whatever it may have switched besides.
@@ -262,7 +263,6 @@ func TestPlainLines(t *testing.T) {
 	}
 }
 
-// What the caller knows of a finished rescale is shown instead of what was seen, with its gap and how far ahead it was.
 // A process that ends again is the same problem, whatever its log says now; that it is resolved does not tell the log a second time.
 func TestTroublesAreToldOnce(t *testing.T) {
 	p := &printer{}
@@ -294,20 +294,24 @@ func TestAStopResolvesNothing(t *testing.T) {
 	}
 }
 
-func TestLastRescaleComesFromTheCaller(t *testing.T) {
+// What a view says of a finished rescale is shown, with its gap and how far ahead it was.
+func TestRescaleIsTold(t *testing.T) {
 	d := newDemo(t)
-	var r *core.Rescale
-	p := printer{options: Options{Zone: time.UTC, LastRescale: func() *core.Rescale { return r }}}
+	p := printer{options: Options{Zone: time.UTC}}
 	p.lines(d.step(time.Second))
 	begin := d.now
 	for range 30 {
-		p.lines(d.step(time.Second))
+		quiet := *d.step(time.Second)
+		quiet.Rescale = nil
+		p.lines(&quiet)
 	}
-	r = &core.Rescale{
+	r := &core.Rescale{
 		Kind: plan.KindOut, From: 1, To: 2, Decided: begin, FirstTrained: begin.Add(2 * time.Second), Done: begin.Add(2100 * time.Millisecond),
 		ConfiguredCapacity: 700, Gap: 48 * time.Millisecond, GapKnown: true,
 	}
-	got := p.lines(d.step(time.Second))
+	v := *d.step(time.Second)
+	v.LastRescale = r
+	got := p.lines(&v)
 	if diff := cmp.Diff([]string{"09:14:03  rescale   scale-out 1 → 2 took 2.1s, gap 48ms, 18s ahead of the load"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -327,6 +331,50 @@ func TestLastRescaleComesFromTheCaller(t *testing.T) {
 		if got := RescaleWords(c, p.memory.trail, 0); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// Two orders that follow each other between two looks at the job are two decisions and two rescales, and each has its line.
+func TestWhatHappensBetweenTwoLooksIsTold(t *testing.T) {
+	st, err := state.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	d := newDemo(t)
+	p := printer{options: Options{Zone: time.UTC, Store: st, Every: time.Hour}}
+	p.lines(d.step(time.Second))
+	begin := d.now
+	v := *d.step(time.Second)
+	v.Rescale = nil
+	for i, to := range []int{1, 3, 2} {
+		kind, at := plan.KindOut, begin.Add(time.Duration(i)*80*time.Millisecond)
+		if to == 2 {
+			kind = plan.KindIn
+		}
+		c := &core.Record{Decision: plan.Decision{Kind: kind, At: at, Current: v.Sample.Target, Target: to, Reason: "by hand"}}
+		r := &core.Rescale{Kind: kind, From: v.Sample.Target, To: to, Decided: at, Done: at.Add(70 * time.Millisecond), Aborted: to == 3}
+		if err := errors.Join(st.Append(state.Decisions, at, c), st.Append(state.Rescales, r.Done, r)); err != nil {
+			t.Fatal(err)
+		}
+		v.Now, v.LastChange, v.Decision, v.LastRescale, v.Sample.Target = at, c, c, r, to
+		if to == 1 {
+			seen := v
+			p.lines(&seen)
+		}
+	}
+	want := []string{
+		"09:14:01  decision  scale out 1 → 3: by hand",
+		"09:14:01  decision  scale in 3 → 2: by hand",
+		"09:14:01  rescale   scale-out 1 → 3 replaced by another decision after 70ms",
+		"09:14:01  rescale   scale-in 3 → 2 took 70ms",
+	}
+	if diff := cmp.Diff(want, p.lines(&v)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/state"
 )
 
 // Options are what a picture needs beside its source.
@@ -32,9 +33,8 @@ type Options struct {
 	Hint string
 	// Coloured says that a picture may have colours: its terminal knows them, and its user wants them.
 	Coloured bool
-	// LastRescale gives the newest finished rescale, with what was measured of it; nil when there is none. Without it the picture shows
-	// what it saw of rescales itself, which is less.
-	LastRescale func() *core.Rescale
+	// Store is where the job writes down what happens: [Plain] reads there what has followed each other between two looks. nil: only what views tell.
+	Store *state.Store
 	// Every is the time between the status lines of [Plain]; 0 is 10 s.
 	Every time.Duration
 	// Zone is that of the clock; nil is the machine's.
@@ -117,11 +117,6 @@ func (p *picture) frame() Frame {
 	f := Frame{View: p.memory.view, Trail: p.memory.trail, Finished: p.memory.finished, Title: o.Title, Hint: o.Hint, Zone: o.Zone, Coloured: o.Coloured}
 	if o.Note != nil {
 		f.Note = o.Note()
-	}
-	if o.LastRescale != nil {
-		if r := o.LastRescale(); r != nil {
-			f.Finished = r
-		}
 	}
 	return f
 }
