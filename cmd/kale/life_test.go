@@ -131,10 +131,20 @@ func TestLife(t *testing.T) {
 	}
 	s.must("scale", "life", "3")
 	run.eventually("3 workers", func() bool { return status().Sample.Running == 3 })
-	s.must("pause", "life")
+	says := func(want string, order ...string) {
+		t.Helper()
+		if r := s.must(order...); !strings.Contains(r.out, want) {
+			t.Errorf("kale %s: %q, want %q", quoted(order), r.out, want)
+		}
+	}
+	says(`job "life": it is not paused, and goes on as before`, "resume", "life")
+	says(`job "life": paused; kale resume life goes on`, "pause", "life")
 	run.eventually("the pause", func() bool { return status().Manual.Paused })
-	s.must("resume", "life")
-	s.must("scale", "life", "auto")
+	says("it is paused already, since ", "pause", "life")
+	says("2 workers from now on, until kale scale life auto; the job is paused, so that no worker comes or goes before kale resume life", "scale", "life", "2")
+	says("paused: nothing is trained until resume; then 2 workers until scale auto", "status", "life")
+	says(`job "life": training goes on`, "resume", "life")
+	says("job \"life\": the policy decides again\n", "scale", "life", "auto")
 	run.eventually("the policy's return", func() bool { v := status(); return !v.Manual.Pinned && !v.Manual.Paused })
 
 	if text := s.must("explain", "life").out; !strings.Contains(text, "pinned to 3 workers by hand") {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -74,20 +75,55 @@ func (a *app) order(ctx context.Context, arg string, o core.Order, taken string)
 		return err
 	}
 	defer c.Close()
+	before := a.glimpse(ctx, c)
 	if err := a.give(ctx, name, c, o); err != nil && ended(err) {
 		return a.unanswered(ctx, name, o, err)
 	} else if err != nil {
 		return a.asked(name, err)
 	}
-	if o.Kind == "scale" {
-		if v, err := c.Status(ctx); err == nil && v.Manual.Target == o.Target { // the order holds, whoever can be asked what comes of it
-			if less := v.Pool.Keeps(o.Target); less != "" {
-				taken += "; " + less
-			}
+	fmt.Fprintf(a.out, "job %q: %s\n", name, cmp.Or(needless(o, before), taken+besidesOrder(o, a.glimpse(ctx, c))))
+	return nil
+}
+
+// glimpse is a scheduler's picture, nil where it does not give one soon: an order holds, whoever can be asked what comes of it.
+func (a *app) glimpse(ctx context.Context, c *api.Client) *core.View {
+	ctx, enough := context.WithTimeout(ctx, silentOrder)
+	defer enough()
+	v, err := c.Status(ctx)
+	if err != nil {
+		return nil
+	}
+	return v
+}
+
+// needless says of an order that it changed nothing, "" where it did or where that is not known. v is the picture before it.
+func needless(o core.Order, v *core.View) string {
+	switch {
+	case v == nil:
+	case o.Kind == "pause" && v.Manual.Paused && !v.PausedSince.IsZero():
+		return fmt.Sprintf("it is paused already, since %s; kale resume %s goes on", clock(v.PausedSince, v.Now), v.Job)
+	case o.Kind == "pause" && v.Manual.Paused:
+		return fmt.Sprintf("it is paused already; kale resume %s goes on", v.Job)
+	case o.Kind == "resume" && !v.Manual.Paused:
+		return "it is not paused, and goes on as before"
+	}
+	return ""
+}
+
+// besidesOrder is what an order of a number of workers meets, as the end of a sentence. v is the picture after it.
+func besidesOrder(o core.Order, v *core.View) (says string) {
+	if v == nil || o.Kind != "scale" && o.Kind != "auto" {
+		return ""
+	}
+	if v.Manual.Paused {
+		says = fmt.Sprintf("; the job is paused, so that no worker comes or goes before kale resume %s", v.Job)
+	}
+	if o.Kind == "scale" && v.Manual.Target == o.Target {
+		if less := v.Pool.Keeps(o.Target); less != "" {
+			says += "; " + less
 		}
 	}
-	fmt.Fprintf(a.out, "job %q: %s\n", name, taken)
-	return nil
+	return says
 }
 
 // silentOrder is when it is said that an order waits for its scheduler.

@@ -97,6 +97,8 @@ func stateWords(v *core.View) string {
 
 func manualLine(m plan.Manual) string {
 	switch {
+	case m.Paused && m.Pinned:
+		return fmt.Sprintf("paused: nothing is trained until resume; then %s until scale auto", job.Count(m.Target, "worker"))
 	case m.Paused:
 		return "paused: nothing is trained until resume"
 	case m.Pinned:
