@@ -38,7 +38,7 @@ checkpoint.dir and reads those of the others, so that a folder that is not share
 what a trainer would: its version, ONNX Runtime, its CUDA provider where workers need it, the brokers, the scheduler's address, the other nodes, and their clocks. Probes are released when
 they have answered, when -probe-timeout is over and at Ctrl-C; what runs of the job is not touched, nor another look at the same time. The probes of a look
 that was killed end by themselves a minute after its -probe-timeout at most, and the next look after that removes what they and it have left.
-What a cluster keeps of all that has ended there it keeps of probes: on Slurm, a folder of each of the last ones in shared_dir/JOB.
+What the cluster keeps of probes goes with them, and beside those of another doctor with that one's.
 
 Exit code 1: something has failed, so that the job would not run. What is only worth knowing is a warning.`,
 		Example: "  kale doctor ctr.hcl\n  kale doctor ctr.hcl -json | jq '.checks[] | select(.state == \"fail\")'",

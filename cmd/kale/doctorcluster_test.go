@@ -90,6 +90,9 @@ func slurmSite(t *testing.T) site {
 			if err != nil || strings.TrimSpace(out) != "" {
 				t.Errorf("left in the queue: %s %v", out, err)
 			}
+			if _, err := os.Stat(filepath.Join(c.Shared(), "clicks")); err == nil {
+				t.Errorf("left in shared_dir: %v", under(t, filepath.Join(c.Shared(), "clicks")))
+			}
 		},
 	}
 }
@@ -129,9 +132,14 @@ func nomadSite(t *testing.T) site {
 				t.Fatal(err)
 			}
 			for _, j := range jobs {
-				if j.Status != "dead" {
-					t.Errorf("left in Nomad: %s is %s", j.ID, j.Status)
-				}
+				t.Errorf("left in Nomad: %s is %s", j.ID, j.Status)
+			}
+			variables, _, err := client.Variables().List(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range variables {
+				t.Errorf("left in Nomad: the variable %s", v.Path)
 			}
 		},
 	}

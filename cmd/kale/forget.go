@@ -19,11 +19,16 @@ import (
 )
 
 func forgetCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "forget JOB", Short: "Take a stopped job from this machine's list",
-		Long: `Removes what this machine keeps of a job that has stopped: its decisions and what was observed of it, what its policy and its
-throughput model had learnt, the logs of processes that ran here, and how it was run. The job is then no longer in kale status.
-What a cluster keeps of them stays there: on Slurm the last logs lie in shared_dir/JOB, in folders with the processes' names.
+	var force bool
+	c := &cobra.Command{
+		Use: "forget JOB", Short: "Take a stopped job from this machine's list, and what its backend keeps of it",
+		Long: `Removes what is kept of a job that has stopped, and says what that was. On this machine these are its decisions and what was observed of it,
+what its policy and its throughput model had learnt, and how it was run: the job is then no longer in kale status. On its cluster
+these are the logs and records of its processes, and whose the job's name is: on Slurm the folder shared_dir/JOB, on Nomad the jobs
+kale-JOB-… and the variable kale/JOB. Nothing is removed while a process of the job lives there, or may.
+
+-force is for a cluster that is gone for good: the job is taken from this machine's list though its backend does not answer or refuses,
+and what stays there is said. Processes that still run there then train on.
 
 The checkpoint stays: kale run JOB.hcl goes on from it. To be rid of the model too, remove the checkpoint folder, which
 forget names: with its tablets go the job's token and shape.json, by which a scheduler knows a job that runs.
@@ -31,11 +36,13 @@ forget names: with its tablets go the job's token and shape.json, by which a sch
 Where the checkpoint of a job that has trained is gone, as on a volume that is not mounted, no command begins a new model in its place:
 forget gives the lost one up.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.forget(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.forget(cmd.Context(), args[0], force) },
 	}
+	c.Flags().BoolVar(&force, "force", false, "take it from the list though what its backend keeps cannot be removed")
+	return c
 }
 
-func (a *app) forget(ctx context.Context, arg string) error {
+func (a *app) forget(ctx context.Context, arg string, force bool) error {
 	name, err := a.jobName(arg)
 	if err != nil {
 		return err
@@ -60,18 +67,53 @@ func (a *app) forget(ctx context.Context, arg string) error {
 		}
 	case v != nil || g.Scheduler:
 		return fmt.Errorf("forget job %q: its scheduler runs: kale stop %s%s first", name, a.stateFlag(), name)
-	case g.State != core.StateStopped && g.State != core.StateNeverStarted && g.State != core.StateGone:
+	case !force && g.State != core.StateStopped && g.State != core.StateNeverStarted && g.State != core.StateGone:
 		return fmt.Errorf("forget job %q: it is not known to have stopped (%s): kale stop %s%s first", name, g.Says, a.stateFlag(), name)
+	}
+	if ended := g.State == core.StateStopped || g.State == core.StateNeverStarted || g.State == core.StateGone; force && !ended {
+		if err := a.keepsNothing(ctx, name, dir); err != nil {
+			return fmt.Errorf("forget job %q: %w", name, err)
+		}
+	}
+	removed, stays, err := a.forgetThere(ctx, name, force, g.Elsewhere)
+	if err != nil {
+		return fmt.Errorf("forget job %q: %w", name, err)
 	}
 	checkpoint := a.checkpointOf(name)
 	if err := a.removeState(name); err != nil {
 		return fmt.Errorf("forget job %q: %w", name, err)
 	}
 	fmt.Fprintf(a.out, "job %q is forgotten; %s\n", name, checkpoint)
+	for _, what := range removed {
+		fmt.Fprintf(a.out, "removed: %s\n", what)
+	}
+	if stays != "" {
+		fmt.Fprintf(a.out, "not removed: %s\n", stays)
+	}
 	return nil
 }
 
-// keepsNothing says why the state folder of a job that has its scheduler elsewhere cannot be removed: the job's processes are kept in it.
+// forgetThere removes what the job's backend keeps of it. stays is what it does not, and why, where that is no error.
+func (a *app) forgetThere(ctx context.Context, name string, force bool, elsewhere *core.Keeper) (removed []string, stays string, err error) {
+	if elsewhere != nil {
+		return nil, "what its backend keeps, which is of the scheduler " + elsewhere.Words(), nil
+	}
+	err = a.onBackend(ctx, name, func(b backend.Backend) (err error) {
+		removed, err = b.Forget(ctx, name, "")
+		return err
+	})
+	switch {
+	case err == nil:
+		return removed, "", nil
+	case backend.CodeOf(err) == backend.Unsupported:
+		return nil, fmt.Sprintf("what its backend keeps: the plugin is of an older Kale, which cannot forget (%v)", err), nil
+	case force:
+		return nil, fmt.Sprintf("what its backend keeps (%v)", err), nil
+	}
+	return nil, "", fmt.Errorf("%w. Where its cluster is gone for good: kale forget -force %s%s", err, a.stateFlag(), name)
+}
+
+// keepsNothing says why the state folder of a job that may not have stopped cannot be removed: the job's processes are kept in it.
 func (a *app) keepsNothing(ctx context.Context, name, dir string) error {
 	quiet := *a
 	quiet.err = io.Discard

@@ -176,18 +176,30 @@ func (a *app) advice(g *core.Glance) string {
 
 // list asks a job's backend what runs.
 func (a *app) list(ctx context.Context, name string) (list []backend.Status, complete bool, err error) {
+	err = a.onBackend(ctx, name, func(b backend.Backend) (err error) {
+		list, complete, err = b.List(ctx, name)
+		return err
+	})
+	return list, complete, err
+}
+
+// onBackend does something with a job's backend, whose plugin is started for that.
+func (a *app) onBackend(ctx context.Context, name string, do func(backend.Backend) error) error {
 	quiet := *a
 	quiet.err = io.Discard // what is wrong with the job file is for kale validate
 	l, err := quiet.load(name, jobFlags{})
 	if err != nil {
-		return nil, false, fmt.Errorf("ask it what runs: %w", a.inJobFile(name, err))
+		return fmt.Errorf("ask it what runs: %w", a.inJobFile(name, err))
 	}
 	b, err := quiet.configured(ctx, l, l.dir)
 	if err != nil {
-		return nil, false, err
+		return err
 	}
-	list, complete, err = b.List(ctx, name)
-	return list, complete, errors.Join(err, b.Close())
+	err = do(b)
+	if e := b.Close(); e != nil {
+		err = errors.Join(err, e)
+	}
+	return err
 }
 
 // inJobFile is err where that says only that mistakes in a job's file were shown, and they were not.

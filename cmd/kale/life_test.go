@@ -270,7 +270,7 @@ func TestLife(t *testing.T) {
 	if err := os.Rename(folder+".away", folder); err != nil {
 		t.Fatal(err)
 	}
-	if r := s.must("forget", "life"); !strings.Contains(r.out, "its checkpoint stays in "+folder) {
+	if r := s.must("forget", "life"); !strings.Contains(r.out, "its checkpoint stays in "+folder) || !strings.Contains(r.out, "removed: the logs and records of ") {
 		t.Errorf("forget: %s", r.out)
 	}
 	if left := under(t, s.env["KALE_STATE_DIR"]); len(left) > 0 || len(under(t, folder)) == 0 {

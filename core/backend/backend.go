@@ -11,7 +11,7 @@
 // job's block with DecodeBlock and give its mistakes (Mistake) back through FromHCL, answer with Errorf and a Code, check requests with
 // ValidateAll, and call Serve in the main function of a program named kale-backend-NAME. Jobs (jobs.go) keeps what was made of
 // the blocks; WatchByList and ReadLogFile (poll.go) serve where the cluster offers nothing better; folder.go has files that are whole
-// or not there, and locks, for what a backend keeps on disk; LookProgram (program.go) finds the trainer; CleanEnviron is what child
+// or not there, and locks, for what a backend keeps on disk, and forget.go what removes it; LookProgram (program.go) finds the trainer; CleanEnviron is what child
 // processes may inherit; owner.go tells two jobs of one name apart. Then run conformance.Run over it. examples/backend-processes does all this in one file.
 package backend
 
@@ -82,6 +82,12 @@ type Backend interface {
 	// Watch hints that something changed; the caller looks with List. Events may be lost, doubled or late. The
 	// channel is closed when ctx ends or the backend can no longer watch.
 	Watch(ctx context.Context, job string) (<-chan Event, error)
+
+	// Forget removes what is kept of the job's workloads of a role, or of every role where that is empty, once they have ended: their logs, their records and,
+	// with the last of them, whose the name is. What it removed it says for people, one thing each. While one of them lives, or may, it removes nothing and is
+	// Blocked; for another owner than the one on record it is Conflict, also when nothing lives. Where it cannot look everywhere it is Unavailable. An error says
+	// what stays, and by which names it is found there. To forget what is forgotten is no error. IDs that are forgotten may start again.
+	Forget(ctx context.Context, job, role string) (removed []string, err error)
 
 	// Close frees what the Backend holds and leaves the workloads running. It is idempotent.
 	Close() error

@@ -186,6 +186,18 @@ func (c *Client) Inventory(ctx context.Context) (Inventory, error) {
 	}, nil
 }
 
+// Forget implements Backend. A plugin that was built before there was such a call is Unsupported.
+func (c *Client) Forget(ctx context.Context, job, role string) ([]string, error) {
+	resp, err := on(ctx, c, fmt.Sprintf("forget what is kept of job %q", job),
+		func(ctx context.Context, stub backendpb.BackendServiceClient) (*backendpb.ForgetResponse, error) {
+			return stub.Forget(ctx, &backendpb.ForgetRequest{Job: job, Role: role})
+		})
+	if err != nil {
+		return nil, err
+	}
+	return resp.GetRemoved(), nil
+}
+
 // openStream starts a server stream and waits, with the call's deadline, for the empty message by which the server
 // says that it is open. cancel ends the stream; so does the session's end.
 func openStream[M any](ctx context.Context, c *Client, doing string,

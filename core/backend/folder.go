@@ -83,13 +83,16 @@ func ReadJSON(path string, into any) error {
 // AllocFolder is the name that WriteFolder gives to the folder for a workload's Files and its own.
 const AllocFolder = "alloc"
 
+// draftPrefix begins the name of a folder that WriteFolder has not finished.
+const draftPrefix = ".new-"
+
 // WriteFolder makes the folder of a workload, and those above it: own are the backend's files by name, files are Workload.Files, which go into AllocFolder
 // below it. It makes the folder under another name first: at dir it is complete, or not there.
 func WriteFolder(dir string, own, files map[string][]byte) (err error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
 	}
-	draft, err := os.MkdirTemp(filepath.Dir(dir), ".new-")
+	draft, err := os.MkdirTemp(filepath.Dir(dir), draftPrefix)
 	if err != nil {
 		return err
 	}

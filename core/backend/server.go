@@ -17,7 +17,8 @@ import (
 	"github.com/kale-sched/kale/core/backend/backendpb"
 )
 
-// protocolVersion is the version of the wire contract that this source speaks.
+// protocolVersion is the version of the wire contract that this source speaks. A method or a field that is added leaves it: a plugin of before answers what it
+// does not know with Unimplemented, which is Unsupported to the caller, and a host of before never asks for it.
 const protocolVersion = 1
 
 // pluginName is the name that the backend has inside go-plugin.
@@ -226,6 +227,14 @@ func (s *server) Watch(req *backendpb.WatchRequest, stream grpc.ServerStreamingS
 		}
 	}
 	return nil
+}
+
+func (s *server) Forget(ctx context.Context, req *backendpb.ForgetRequest) (*backendpb.ForgetResponse, error) {
+	removed, err := s.backend.Forget(ctx, req.GetJob(), req.GetRole())
+	if err != nil {
+		return nil, toWire(err)
+	}
+	return &backendpb.ForgetResponse{Removed: removed}, nil
 }
 
 // CleanEnviron gives this process's environment without what the plugin protocol put there: what a backend that

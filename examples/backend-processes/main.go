@@ -291,6 +291,35 @@ func (p *processes) Release(ctx context.Context, job string, ids []backend.ID, h
 	return errors.Join(errs...)
 }
 
+// Forget removes the folders of what has ended.
+func (p *processes) Forget(ctx context.Context, job, role string) (removed []string, err error) {
+	b, lock, _, err := p.enter(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	if err := b.owner.CheckFile(b.ownerFile(job), job, func() (bool, error) { return true, nil }); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(b.Dir, job)
+	var all []backend.Status
+	for _, w := range b.scan(job) {
+		if st := w.status(); !w.gone() {
+			all = append(all, st)
+		} else {
+			all = append(all, backend.Status{ID: w.id, State: backend.StateExited})
+		}
+	}
+	ids, err := backend.Forgettable(job, role, all)
+	if err == nil {
+		removed, err = backend.ForgetFolders(dir, ids, filepath.Base(b.ownerFile(job)))
+	}
+	if err != nil {
+		return nil, backend.Staying(err, "the folder %s", dir)
+	}
+	return removed, nil
+}
+
 // Plan tries the workloads against the slots that are free.
 func (p *processes) Plan(ctx context.Context, job string, ws []backend.Workload) (report backend.Report, err error) {
 	b, lock, problems, err := p.enter(ctx, job, ws...)

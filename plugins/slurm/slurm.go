@@ -26,7 +26,9 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -138,6 +140,9 @@ func (s *slurm) mine(ctx context.Context, name string) (*job, error) {
 // ownerPath is the file that says whose the job's name is.
 func (j *job) ownerPath() string { return filepath.Join(j.dir(), "owner.json") }
 
+// lockPath is locked by who changes it, or starts something under the name.
+func (j *job) lockPath() string { return j.ownerPath() + ".lock" }
+
 // takeTimeout bounds the wait for another scheduler that takes the same name.
 const takeTimeout = 10 * time.Second
 
@@ -149,17 +154,27 @@ func (j *job) take(ctx context.Context) error {
 	if err := os.MkdirAll(j.dir(), 0o700); err != nil {
 		return backend.Errorf(backend.FileCode(err), "make the folder of job %q: %w%s", j.name, err, dirAdvice)
 	}
+	lock, err := j.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // of none too
+	return j.set.owner.TakeFile(j.ownerPath(), j.name, j.remains(ctx))
+}
+
+// lock locks out schedulers on other machines, as far as the shared file system does; nil: it does not.
+func (j *job) lock(ctx context.Context) (*os.File, error) {
 	bounded, cancel := context.WithTimeout(ctx, takeTimeout)
 	defer cancel()
-	lock, err := backend.Lock(bounded, j.ownerPath()+".lock")
-	if err == nil {
-		defer lock.Close()
-	} else if bounded.Err() != nil {
-		return backend.Errorf(backend.Unavailable, "take the name %q: %w", j.name, err)
-	} else {
-		j.lg.Warn("the shared folder does not lock files: two jobs that take one name at the same moment may both get it", "err", err)
+	lock, err := backend.Lock(bounded, j.lockPath())
+	switch {
+	case err == nil:
+		return lock, nil
+	case bounded.Err() != nil, errors.Is(err, fs.ErrNotExist):
+		return nil, backend.Errorf(backend.Unavailable, "take the name %q: %w", j.name, err)
 	}
-	return j.set.owner.TakeFile(j.ownerPath(), j.name, j.remains(ctx))
+	j.lg.Warn("the shared folder does not lock files: two jobs that take one name at the same moment may both get it", "err", err)
+	return nil, nil
 }
 
 // remains asks whether the job has instances of which something is left.

@@ -635,6 +635,8 @@ func (r *refusing) Release(_ context.Context, _ string, ids []backend.ID, _ back
 	return nil
 }
 
+func (r *refusing) Forget(context.Context, string, string) ([]string, error) { return nil, nil }
+
 func (r *refusing) Inventory(context.Context) (backend.Inventory, error) {
 	return backend.Inventory{}, nil
 }

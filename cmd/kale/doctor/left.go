@@ -24,7 +24,7 @@ const (
 	clockDifference = time.Minute
 	// asidePrefix begins the names of the folders in which the local backend keeps what it knows of probes.
 	asidePrefix = "kale-doctor-"
-	// looksAtOnce is how many looks at the same time find ranks of their own. Backends remember the last workload of each rank for ever: they are to be few.
+	// looksAtOnce is how many looks at the same time find ranks of their own. Backends remember the last workload of each rank until it is forgotten: they are to be few.
 	looksAtOnce = 16
 )
 

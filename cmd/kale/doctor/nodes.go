@@ -97,6 +97,7 @@ func (p Patient) nodes(ctx context.Context, b backend.Backend) (out []Finding) {
 			out = append(out, ok(nodesCheck, "the probes could not be released: %v", err).but(Warn,
 				fmt.Sprintf("They end by themselves after %v; look for workloads of the role %q.", p.ProbeLimit+letGoLimit, core.RoleProbe)))
 		}
+		_, _ = b.Forget(bounded, p.Job.Name, core.RoleProbe) // what cannot be removed now, as beside another look, goes with the next one or with the job
 		e.sweep(missing)
 	}()
 	working, cancel := context.WithTimeout(ctx, p.ProbeLimit)

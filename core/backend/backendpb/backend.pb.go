@@ -2082,6 +2082,104 @@ func (x *WatchResponse) GetState() State {
 	return State_STATE_UNSPECIFIED
 }
 
+type ForgetRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Job   string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// Empty: every role.
+	Role          string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetRequest) Reset() {
+	*x = ForgetRequest{}
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetRequest) ProtoMessage() {}
+
+func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
+func (*ForgetRequest) Descriptor() ([]byte, []int) {
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ForgetRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *ForgetRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+type ForgetResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For people, one thing each; none when nothing was kept.
+	Removed       []string `protobuf:"bytes,1,rep,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetResponse) Reset() {
+	*x = ForgetResponse{}
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetResponse) ProtoMessage() {}
+
+func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetResponse.ProtoReflect.Descriptor instead.
+func (*ForgetResponse) Descriptor() ([]byte, []int) {
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ForgetResponse) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
 var File_core_backend_backendpb_backend_proto protoreflect.FileDescriptor
 
 const file_core_backend_backendpb_backend_proto_rawDesc = "" +
@@ -2229,7 +2327,12 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\tR\x03job\"b\n" +
 	"\rWatchResponse\x12#\n" +
 	"\x02id\x18\x01 \x01(\v2\x13.kale.backend.v1.IDR\x02id\x12,\n" +
-	"\x05state\x18\x02 \x01(\x0e2\x16.kale.backend.v1.StateR\x05state*\xd7\x01\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x16.kale.backend.v1.StateR\x05state\"5\n" +
+	"\rForgetRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\"*\n" +
+	"\x0eForgetResponse\x12\x18\n" +
+	"\aremoved\x18\x01 \x03(\tR\aremoved*\xd7\x01\n" +
 	"\x04Code\x12\x14\n" +
 	"\x10CODE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10CODE_NO_CAPACITY\x10\x01\x12\x14\n" +
@@ -2258,7 +2361,7 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\x0fHOW_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vHOW_DRAINED\x10\x01\x12\x0e\n" +
 	"\n" +
-	"HOW_FORCED\x10\x022\xb1\x05\n" +
+	"HOW_FORCED\x10\x022\xfc\x05\n" +
 	"\x0eBackendService\x12C\n" +
 	"\x04Info\x12\x1c.kale.backend.v1.InfoRequest\x1a\x1d.kale.backend.v1.InfoResponse\x12R\n" +
 	"\tConfigure\x12!.kale.backend.v1.ConfigureRequest\x1a\".kale.backend.v1.ConfigureResponse\x12C\n" +
@@ -2268,7 +2371,8 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\aRelease\x12\x1f.kale.backend.v1.ReleaseRequest\x1a .kale.backend.v1.ReleaseResponse\x12E\n" +
 	"\x04Logs\x12\x1c.kale.backend.v1.LogsRequest\x1a\x1d.kale.backend.v1.LogsResponse0\x01\x12R\n" +
 	"\tInventory\x12!.kale.backend.v1.InventoryRequest\x1a\".kale.backend.v1.InventoryResponse\x12H\n" +
-	"\x05Watch\x12\x1d.kale.backend.v1.WatchRequest\x1a\x1e.kale.backend.v1.WatchResponse0\x01B3Z1github.com/kale-sched/kale/core/backend/backendpbb\x06proto3"
+	"\x05Watch\x12\x1d.kale.backend.v1.WatchRequest\x1a\x1e.kale.backend.v1.WatchResponse0\x01\x12I\n" +
+	"\x06Forget\x12\x1e.kale.backend.v1.ForgetRequest\x1a\x1f.kale.backend.v1.ForgetResponseB3Z1github.com/kale-sched/kale/core/backend/backendpbb\x06proto3"
 
 var (
 	file_core_backend_backendpb_backend_proto_rawDescOnce sync.Once
@@ -2283,7 +2387,7 @@ func file_core_backend_backendpb_backend_proto_rawDescGZIP() []byte {
 }
 
 var file_core_backend_backendpb_backend_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_core_backend_backendpb_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_core_backend_backendpb_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_core_backend_backendpb_backend_proto_goTypes = []any{
 	(Code)(0),                     // 0: kale.backend.v1.Code
 	(State)(0),                    // 1: kale.backend.v1.State
@@ -2317,26 +2421,28 @@ var file_core_backend_backendpb_backend_proto_goTypes = []any{
 	(*InventoryResponse)(nil),     // 29: kale.backend.v1.InventoryResponse
 	(*WatchRequest)(nil),          // 30: kale.backend.v1.WatchRequest
 	(*WatchResponse)(nil),         // 31: kale.backend.v1.WatchResponse
-	nil,                           // 32: kale.backend.v1.Workload.EnvEntry
-	nil,                           // 33: kale.backend.v1.Workload.FilesEntry
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(*ForgetRequest)(nil),         // 32: kale.backend.v1.ForgetRequest
+	(*ForgetResponse)(nil),        // 33: kale.backend.v1.ForgetResponse
+	nil,                           // 34: kale.backend.v1.Workload.EnvEntry
+	nil,                           // 35: kale.backend.v1.Workload.FilesEntry
+	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
 }
 var file_core_backend_backendpb_backend_proto_depIdxs = []int32{
 	0,  // 0: kale.backend.v1.Error.code:type_name -> kale.backend.v1.Code
-	34, // 1: kale.backend.v1.Error.after:type_name -> google.protobuf.Duration
+	36, // 1: kale.backend.v1.Error.after:type_name -> google.protobuf.Duration
 	5,  // 2: kale.backend.v1.Workload.id:type_name -> kale.backend.v1.ID
-	32, // 3: kale.backend.v1.Workload.env:type_name -> kale.backend.v1.Workload.EnvEntry
-	33, // 4: kale.backend.v1.Workload.files:type_name -> kale.backend.v1.Workload.FilesEntry
+	34, // 3: kale.backend.v1.Workload.env:type_name -> kale.backend.v1.Workload.EnvEntry
+	35, // 4: kale.backend.v1.Workload.files:type_name -> kale.backend.v1.Workload.FilesEntry
 	6,  // 5: kale.backend.v1.Workload.resources:type_name -> kale.backend.v1.Resources
-	34, // 6: kale.backend.v1.Workload.stop_grace:type_name -> google.protobuf.Duration
+	36, // 6: kale.backend.v1.Workload.stop_grace:type_name -> google.protobuf.Duration
 	5,  // 7: kale.backend.v1.Status.id:type_name -> kale.backend.v1.ID
 	1,  // 8: kale.backend.v1.Status.state:type_name -> kale.backend.v1.State
-	35, // 9: kale.backend.v1.Status.started:type_name -> google.protobuf.Timestamp
-	35, // 10: kale.backend.v1.Status.finished:type_name -> google.protobuf.Timestamp
+	37, // 9: kale.backend.v1.Status.started:type_name -> google.protobuf.Timestamp
+	37, // 10: kale.backend.v1.Status.finished:type_name -> google.protobuf.Timestamp
 	4,  // 11: kale.backend.v1.Status.error:type_name -> kale.backend.v1.Error
-	35, // 12: kale.backend.v1.Status.submitted:type_name -> google.protobuf.Timestamp
-	35, // 13: kale.backend.v1.Status.deadline:type_name -> google.protobuf.Timestamp
+	37, // 12: kale.backend.v1.Status.submitted:type_name -> google.protobuf.Timestamp
+	37, // 13: kale.backend.v1.Status.deadline:type_name -> google.protobuf.Timestamp
 	2,  // 14: kale.backend.v1.Diagnostic.severity:type_name -> kale.backend.v1.Severity
 	9,  // 15: kale.backend.v1.Diagnostic.start:type_name -> kale.backend.v1.Position
 	9,  // 16: kale.backend.v1.Diagnostic.end:type_name -> kale.backend.v1.Position
@@ -2354,7 +2460,7 @@ var file_core_backend_backendpb_backend_proto_depIdxs = []int32{
 	3,  // 28: kale.backend.v1.ReleaseRequest.how:type_name -> kale.backend.v1.How
 	5,  // 29: kale.backend.v1.LogsRequest.id:type_name -> kale.backend.v1.ID
 	28, // 30: kale.backend.v1.InventoryResponse.devices:type_name -> kale.backend.v1.Device
-	34, // 31: kale.backend.v1.InventoryResponse.queue_wait:type_name -> google.protobuf.Duration
+	36, // 31: kale.backend.v1.InventoryResponse.queue_wait:type_name -> google.protobuf.Duration
 	5,  // 32: kale.backend.v1.WatchResponse.id:type_name -> kale.backend.v1.ID
 	1,  // 33: kale.backend.v1.WatchResponse.state:type_name -> kale.backend.v1.State
 	11, // 34: kale.backend.v1.BackendService.Info:input_type -> kale.backend.v1.InfoRequest
@@ -2366,17 +2472,19 @@ var file_core_backend_backendpb_backend_proto_depIdxs = []int32{
 	25, // 40: kale.backend.v1.BackendService.Logs:input_type -> kale.backend.v1.LogsRequest
 	27, // 41: kale.backend.v1.BackendService.Inventory:input_type -> kale.backend.v1.InventoryRequest
 	30, // 42: kale.backend.v1.BackendService.Watch:input_type -> kale.backend.v1.WatchRequest
-	12, // 43: kale.backend.v1.BackendService.Info:output_type -> kale.backend.v1.InfoResponse
-	15, // 44: kale.backend.v1.BackendService.Configure:output_type -> kale.backend.v1.ConfigureResponse
-	18, // 45: kale.backend.v1.BackendService.Plan:output_type -> kale.backend.v1.PlanResponse
-	20, // 46: kale.backend.v1.BackendService.Ensure:output_type -> kale.backend.v1.EnsureResponse
-	22, // 47: kale.backend.v1.BackendService.List:output_type -> kale.backend.v1.ListResponse
-	24, // 48: kale.backend.v1.BackendService.Release:output_type -> kale.backend.v1.ReleaseResponse
-	26, // 49: kale.backend.v1.BackendService.Logs:output_type -> kale.backend.v1.LogsResponse
-	29, // 50: kale.backend.v1.BackendService.Inventory:output_type -> kale.backend.v1.InventoryResponse
-	31, // 51: kale.backend.v1.BackendService.Watch:output_type -> kale.backend.v1.WatchResponse
-	43, // [43:52] is the sub-list for method output_type
-	34, // [34:43] is the sub-list for method input_type
+	32, // 43: kale.backend.v1.BackendService.Forget:input_type -> kale.backend.v1.ForgetRequest
+	12, // 44: kale.backend.v1.BackendService.Info:output_type -> kale.backend.v1.InfoResponse
+	15, // 45: kale.backend.v1.BackendService.Configure:output_type -> kale.backend.v1.ConfigureResponse
+	18, // 46: kale.backend.v1.BackendService.Plan:output_type -> kale.backend.v1.PlanResponse
+	20, // 47: kale.backend.v1.BackendService.Ensure:output_type -> kale.backend.v1.EnsureResponse
+	22, // 48: kale.backend.v1.BackendService.List:output_type -> kale.backend.v1.ListResponse
+	24, // 49: kale.backend.v1.BackendService.Release:output_type -> kale.backend.v1.ReleaseResponse
+	26, // 50: kale.backend.v1.BackendService.Logs:output_type -> kale.backend.v1.LogsResponse
+	29, // 51: kale.backend.v1.BackendService.Inventory:output_type -> kale.backend.v1.InventoryResponse
+	31, // 52: kale.backend.v1.BackendService.Watch:output_type -> kale.backend.v1.WatchResponse
+	33, // 53: kale.backend.v1.BackendService.Forget:output_type -> kale.backend.v1.ForgetResponse
+	44, // [44:54] is the sub-list for method output_type
+	34, // [34:44] is the sub-list for method input_type
 	34, // [34:34] is the sub-list for extension type_name
 	34, // [34:34] is the sub-list for extension extendee
 	0,  // [0:34] is the sub-list for field type_name
@@ -2394,7 +2502,7 @@ func file_core_backend_backendpb_backend_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_backend_backendpb_backend_proto_rawDesc), len(file_core_backend_backendpb_backend_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   30,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

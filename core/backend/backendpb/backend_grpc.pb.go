@@ -34,6 +34,7 @@ const (
 	BackendService_Logs_FullMethodName      = "/kale.backend.v1.BackendService/Logs"
 	BackendService_Inventory_FullMethodName = "/kale.backend.v1.BackendService/Inventory"
 	BackendService_Watch_FullMethodName     = "/kale.backend.v1.BackendService/Watch"
+	BackendService_Forget_FullMethodName    = "/kale.backend.v1.BackendService/Forget"
 )
 
 // BackendServiceClient is the client API for BackendService service.
@@ -51,6 +52,8 @@ type BackendServiceClient interface {
 	Logs(ctx context.Context, in *LogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LogsResponse], error)
 	Inventory(ctx context.Context, in *InventoryRequest, opts ...grpc.CallOption) (*InventoryResponse, error)
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
+	// Since the first release of version 1 this was added: a plugin of before answers UNIMPLEMENTED.
+	Forget(ctx context.Context, in *ForgetRequest, opts ...grpc.CallOption) (*ForgetResponse, error)
 }
 
 type backendServiceClient struct {
@@ -169,6 +172,16 @@ func (c *backendServiceClient) Watch(ctx context.Context, in *WatchRequest, opts
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type BackendService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 
+func (c *backendServiceClient) Forget(ctx context.Context, in *ForgetRequest, opts ...grpc.CallOption) (*ForgetResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForgetResponse)
+	err := c.cc.Invoke(ctx, BackendService_Forget_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // BackendServiceServer is the server API for BackendService service.
 // All implementations must embed UnimplementedBackendServiceServer
 // for forward compatibility.
@@ -184,6 +197,8 @@ type BackendServiceServer interface {
 	Logs(*LogsRequest, grpc.ServerStreamingServer[LogsResponse]) error
 	Inventory(context.Context, *InventoryRequest) (*InventoryResponse, error)
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
+	// Since the first release of version 1 this was added: a plugin of before answers UNIMPLEMENTED.
+	Forget(context.Context, *ForgetRequest) (*ForgetResponse, error)
 	mustEmbedUnimplementedBackendServiceServer()
 }
 
@@ -220,6 +235,9 @@ func (UnimplementedBackendServiceServer) Inventory(context.Context, *InventoryRe
 }
 func (UnimplementedBackendServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
+}
+func (UnimplementedBackendServiceServer) Forget(context.Context, *ForgetRequest) (*ForgetResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Forget not implemented")
 }
 func (UnimplementedBackendServiceServer) mustEmbedUnimplementedBackendServiceServer() {}
 func (UnimplementedBackendServiceServer) testEmbeddedByValue()                        {}
@@ -390,6 +408,24 @@ func _BackendService_Watch_Handler(srv interface{}, stream grpc.ServerStream) er
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type BackendService_WatchServer = grpc.ServerStreamingServer[WatchResponse]
 
+func _BackendService_Forget_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BackendServiceServer).Forget(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: BackendService_Forget_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BackendServiceServer).Forget(ctx, req.(*ForgetRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // BackendService_ServiceDesc is the grpc.ServiceDesc for BackendService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -424,6 +460,10 @@ var BackendService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Inventory",
 			Handler:    _BackendService_Inventory_Handler,
+		},
+		{
+			MethodName: "Forget",
+			Handler:    _BackendService_Forget_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -90,6 +90,7 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 		{"Watch", (*suite).watch},
 		{"JobsAreApart", (*suite).jobsApart},
 		{"NameHasOneOwner", (*suite).owned},
+		{"Forget", (*suite).forgotten},
 		{"FoundAgain", (*suite).foundAgain},
 		{"BackendKilled", (*suite).killed},
 		{"BackendKilledInMidCall", (*suite).killedMidCall},

@@ -154,6 +154,8 @@ func (s *suite) owned() {
 	_, _, err = second.List(s.ctx, s.job)
 	refused("List", err, ann)
 	refused("Release", second.Release(s.ctx, s.job, []backend.ID{id}, backend.Forced), ann)
+	_, err = second.Forget(s.ctx, s.job, "")
+	refused("Forget", err, ann)
 	if st := s.waitFor(id, backend.StateRunning); st.PID != mine.PID || len(s.list()) != 1 {
 		s.Errorf("what another owner asked for moved %s from pid %d to %d, or left something: %v", id, mine.PID, st.PID, s.list())
 	}
@@ -164,9 +166,71 @@ func (s *suite) owned() {
 		s.Fatalf("Release: %v", err)
 	}
 	s.waitGone(id)
+	_, err = second.Forget(s.ctx, s.job, "")
+	refused("Forget of what is gone", err, backend.Owner{Words: "ann"}) // its logs are hers still
 	s.b = second
 	s.ensure(s.workload(worker(0, 2), Steady))
 	s.waitFor(worker(0, 2), backend.StateRunning)
 	_, _, err = first.List(s.ctx, s.job)
 	refused("List of the one before", err, bob)
+}
+
+// forgotten: what is kept of workloads that have ended is removed when it is asked for, and nothing is while they run.
+func (s *suite) forgotten() {
+	steady, done, tried := worker(0, 1), worker(1, 1), backend.ID{Role: "probe", Rank: 0, Generation: 1}
+	s.ensure(s.workload(steady, Steady), s.workload(done, ExitZero), s.workload(tried, Steady))
+	pid := s.waitFor(steady, backend.StateRunning).PID
+	s.waitFor(tried, backend.StateRunning)
+	s.waitFor(done, backend.StateExited)
+	for _, id := range []backend.ID{steady, done, tried} { // or it might be ended before it has counted its start
+		s.waitStarts(id, 1)
+	}
+	for _, role := range []string{"", backend.RoleWorker} {
+		if removed, err := s.b.Forget(s.ctx, s.job, role); err == nil || backend.CodeOf(err) != backend.Blocked || !strings.Contains(err.Error(), "-g1") {
+			s.Errorf("Forget of role %q while %s runs: %q, %v; want code %q, and who runs", role, steady, removed, err, backend.Blocked)
+		}
+	}
+	if n := len(s.list()); n != 3 {
+		s.Fatalf("a Forget that was refused left %v of 3 workloads", s.list())
+	}
+
+	if err := s.b.Release(s.ctx, s.job, []backend.ID{tried}, backend.Forced); err != nil {
+		s.Fatalf("Release: %v", err)
+	}
+	s.waitGone(tried)
+	s.forget(tried.Role)
+	if _, err := s.b.Logs(s.ctx, s.job, tried, backend.LogOptions{}); err == nil || backend.CodeOf(err) != backend.Gone {
+		s.Errorf("Logs of what was forgotten: %v; want code %q", err, backend.Gone)
+	}
+	if st := s.waitFor(steady, backend.StateRunning); st.PID != pid {
+		s.Errorf("to forget another role moved %s from pid %d to %d", steady, pid, st.PID)
+	}
+	s.waitFor(done, backend.StateExited)
+
+	if err := s.b.Release(s.ctx, s.job, []backend.ID{steady, done}, backend.Forced); err != nil {
+		s.Fatalf("Release: %v", err)
+	}
+	s.waitGone(steady)
+	s.waitGone(done)
+	s.forget("")
+	if again := s.forget(""); len(again) > 0 {
+		s.Errorf("Forget of what is forgotten has removed %q", again)
+	}
+	for _, id := range []backend.ID{steady, done} {
+		if _, err := s.b.Logs(s.ctx, s.job, id, backend.LogOptions{}); err == nil || backend.CodeOf(err) != backend.Gone {
+			s.Errorf("Logs of %s after all was forgotten: %v; want code %q", id, err, backend.Gone)
+		}
+	}
+	s.ensure(s.workload(steady, Steady)) // nothing remembers its release
+	s.waitFor(steady, backend.StateRunning)
+}
+
+// forget requires that it works, once the cluster knows that all has ended.
+func (s *suite) forget(role string) (removed []string) {
+	s.Helper()
+	s.eventually("Forget works", func() (err error) {
+		removed, err = s.b.Forget(s.ctx, s.job, role)
+		return err
+	})
+	return removed
 }

@@ -36,7 +36,7 @@ type table struct {
 	Owners  map[string]backend.Owner     // by job
 }
 
-// entry is one workload, kept for ever: a released one is a tombstone.
+// entry is one workload, kept until it is forgotten: a released one is a tombstone.
 type entry struct {
 	Workload backend.Workload
 	Status   backend.Status
@@ -468,6 +468,34 @@ func (c *Cluster) release(owner backend.Owner, job string, ids []backend.ID, how
 		}
 		return nil
 	})
+}
+
+func (c *Cluster) forget(owner backend.Owner, job, role string) (removed []string, err error) {
+	err = c.with(func(t *table) error {
+		if refusal := owner.Refuse(job, t.Owners[job]); refusal != nil {
+			return refusal
+		}
+		var all []backend.Status
+		for _, e := range t.Jobs[job] {
+			all = append(all, e.Status)
+		}
+		ids, err := backend.Forgettable(job, role, all)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			delete(t.Jobs[job], id.String())
+		}
+		if len(t.Jobs[job]) == 0 {
+			delete(t.Jobs, job)
+			delete(t.Owners, job)
+		}
+		if len(ids) > 0 {
+			removed = []string{fmt.Sprintf("%d workloads and their logs", len(ids))}
+		}
+		return nil
+	})
+	return removed, err
 }
 
 func (c *Cluster) inventory() (backend.Inventory, error) {

@@ -32,6 +32,7 @@ const (
 	OpLogs      Op = "logs"
 	OpInventory Op = "inventory"
 	OpWatch     Op = "watch"
+	OpForget    Op = "forget"
 )
 
 // Call is one line of the call log.
@@ -247,6 +248,19 @@ func (b *Backend) Release(ctx context.Context, job string, ids []backend.ID, how
 		return err
 	}
 	return after()
+}
+
+// Forget implements backend.Backend.
+func (b *Backend) Forget(ctx context.Context, job, role string) ([]string, error) {
+	after, err := b.enter(ctx, Call{Op: OpForget, Job: job})
+	if err != nil {
+		return nil, err
+	}
+	removed, err := b.cluster.forget(b.owner(job), job, role)
+	if err != nil {
+		return nil, err
+	}
+	return removed, after()
 }
 
 // Logs implements backend.Backend.

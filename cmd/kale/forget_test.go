@@ -1,0 +1,39 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+)
+
+// A job whose cluster is gone stays in the list with what to do, and -force takes it from there and says what stays on the cluster.
+func TestForgetOnAClusterThatIsGone(t *testing.T) {
+	s := newShell(t).withPlugin("kale-backend-nomad")
+	file := write(t, fmt.Sprintf(clusterJob, "127.0.0.1:1", t.TempDir(), "nomad", "    address = \"http://127.0.0.1:1\"\n"))
+	dir, err := s.app(&buffer{}, &buffer{}).jobDir("clicks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := saveInvocation(dir, invocation{File: file}); err != nil {
+		t.Fatal(err)
+	}
+	stays := "what stays there: the Nomad jobs kale-clicks-… and the variable kale/clicks"
+	r := s.run("forget", "clicks")
+	for _, want := range []string{"connection refused", stays, "kale forget -force clicks"} {
+		if r.code != exitFailed || !strings.Contains(r.err, want) {
+			t.Errorf("forget: exit code %d, %s; want %q", r.code, r.err, want)
+		}
+	}
+	if text := s.must("status").out; !strings.Contains(text, "clicks") {
+		t.Errorf("status after a forget that failed:\n%s", text)
+	}
+	if r := s.must("forget", "-force", "clicks"); !strings.Contains(r.out, `job "clicks" is forgotten`) || !strings.Contains(r.out, "not removed: ") || !strings.Contains(r.out, stays) {
+		t.Errorf("forget -force: %s", r.out)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("forget -force left %v (%v)", under(t, dir), err)
+	}
+}

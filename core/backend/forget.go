@@ -1,0 +1,93 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// This file has what the Forgets of backends have in common.
+
+// Forgettable gives the IDs of a role, or of every role where that is empty, and is Blocked where one of these lives, or may. The statuses are of all that is kept,
+// of what List has forgotten too.
+func Forgettable(job, role string, all []Status) ([]ID, error) {
+	var ids []ID
+	var live []Status
+	for _, st := range all {
+		switch {
+		case role != "" && st.ID.Role != role:
+		case st.State.Live():
+			live = append(live, st)
+		default:
+			ids = append(ids, st.ID)
+		}
+	}
+	if len(live) == 0 {
+		return ids, nil
+	}
+	more := ""
+	if n := len(live) - 1; n > 0 {
+		more = fmt.Sprintf(", and %d more have not ended", n)
+	}
+	return nil, Errorf(Blocked, "%s of job %q is %s%s%s: nothing is removed before that", live[0].ID, job, live[0].State, bracketed(live[0].Reason), more)
+}
+
+func bracketed(text string) string {
+	if text == "" {
+		return ""
+	}
+	return " (" + text + ")"
+}
+
+// Staying is the error of a Forget that removed nothing, or not everything, with what stays.
+func Staying(err error, format string, args ...any) error {
+	e := *AsError(err)
+	e.Message += "; what stays there: " + fmt.Sprintf(format, args...)
+	return &e
+}
+
+// ForgetFolders is the Forget of a backend that keeps each workload of a job in a folder below dir which has its ID as its name: it removes those of the IDs and,
+// when no other is left there, the backend's own files and dir itself, unless strangers have files in it. Who calls it has locked out who makes such folders.
+func ForgetFolders(dir string, ids []ID, own ...string) (removed []string, err error) {
+	for _, id := range ids {
+		if err := os.RemoveAll(filepath.Join(dir, id.String())); err != nil {
+			return nil, err
+		}
+	}
+	if len(ids) > 0 {
+		removed = append(removed, fmt.Sprintf("the logs and records of %s in %s", processes(len(ids)), dir))
+	}
+	left, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return removed, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(left, func(e os.DirEntry) bool { _, err := ParseID(e.Name()); return err == nil }) {
+		return removed, nil
+	}
+	strangers := false
+	for _, e := range left {
+		if !slices.Contains(own, e.Name()) && !strings.HasPrefix(e.Name(), draftPrefix) {
+			strangers = true
+		} else if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return nil, err
+		}
+	}
+	if strangers {
+		return removed, nil
+	}
+	return removed, os.Remove(dir)
+}
+
+func processes(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", n)
+}

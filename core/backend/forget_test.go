@@ -1,0 +1,85 @@
+package backend
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/kale-sched/kale/core/backend/backendpb"
+)
+
+// A plugin that was built before there was a Forget says that it cannot, and is not taken for one that does not answer.
+func TestForgetOfAnOlderPlugin(t *testing.T) {
+	older := backendpb.BackendService_ServiceDesc
+	older.Methods = slices.DeleteFunc(slices.Clone(older.Methods), func(m grpc.MethodDesc) bool { return m.MethodName == "Forget" })
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer()
+	srv.RegisterService(&older, &server{})
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(lis) }()
+	defer func() {
+		srv.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := &Client{opts: Options{}.WithDefaults(), cur: &session{stub: backendpb.NewBackendServiceClient(conn), done: context.Background()}}
+	if _, err := c.Forget(t.Context(), "j", ""); err == nil || CodeOf(err) != Unsupported || !strings.Contains(err.Error(), `forget what is kept of job "j"`) {
+		t.Errorf("Forget: %v; want code %q, and what was tried", err, Unsupported)
+	}
+}
+
+// Folders go with the last of them the job's own files, and a stranger's files stay, with the folder.
+func TestForgetFolders(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "job")
+	one, two := ID{"worker", 0, 1}, ID{"probe", 0, 1}
+	for _, id := range []ID{one, two} {
+		if err := WriteFolder(filepath.Join(dir, id.String()), map[string][]byte{"output.log": nil}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"owner.json", "a stranger's"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, draftPrefix+"1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	forget := func(want string, left int, ids ...ID) {
+		t.Helper()
+		removed, err := ForgetFolders(dir, ids, "owner.json")
+		if err != nil || strings.Join(removed, "; ") != want {
+			t.Errorf("ForgetFolders(%v) = %q, %v; want %q", ids, removed, err, want)
+		}
+		if has, _ := os.ReadDir(dir); len(has) != left {
+			t.Errorf("after ForgetFolders(%v) there is %v; want %d", ids, has, left)
+		}
+	}
+	forget("the logs and records of 1 process in "+dir, 4, two)
+	forget("the logs and records of 1 process in "+dir, 1, one)
+	forget("", 1)
+	if err := os.Remove(filepath.Join(dir, "a stranger's")); err != nil {
+		t.Fatal(err)
+	}
+	forget("", 0)
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the job's folder is left")
+	}
+	forget("", 0)
+}

@@ -1,0 +1,58 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// Forget implements backend.Backend: it removes the folders of what has ended.
+func (s *slurm) Forget(ctx context.Context, name, role string) ([]string, error) {
+	j, err := s.job(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	removed, err := j.forgetRole(ctx, role)
+	if err != nil {
+		return nil, backend.Staying(err, "the folder %s, and of the job's Slurm jobs those that are left, which are named %s", j.dir(), jobPrefix+name+":…")
+	}
+	return removed, nil
+}
+
+func (j *job) forgetRole(ctx context.Context, role string) ([]string, error) {
+	j.place.Lock()
+	defer j.place.Unlock()
+	lock, err := j.lock(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // nothing was ever kept
+	} else if err != nil {
+		return nil, err
+	}
+	defer lock.Close() // of none too
+	if err := j.set.owner.CheckFile(j.ownerPath(), j.name, func() (bool, error) { return true, nil }); err != nil {
+		return nil, err
+	}
+	views, snap, err := j.look(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	if snap.err != nil {
+		return nil, unavailable("see whether anything of the job is left in Slurm's queue", snap.err)
+	}
+	var all []backend.Status
+	for _, v := range views {
+		all = append(all, v.status())
+	}
+	ids, err := backend.Forgettable(j.name, role, all)
+	if err != nil {
+		return nil, err
+	}
+	removed, err := backend.ForgetFolders(j.dir(), ids, filepath.Base(j.ownerPath()), filepath.Base(j.lockPath()))
+	if err != nil {
+		return nil, backend.Errorf(backend.FileCode(err), "remove what is kept of job %q: %w", j.name, err)
+	}
+	return removed, nil
+}
