@@ -41,15 +41,15 @@ func openStore(ctx context.Context, lg *slog.Logger, spec *rpc.TrainSpec, o Serv
 	}
 }
 
-// noteBegun leaves word for who is started again in this process's allocation that the job has its checkpoint.
-func (p *serverProcess) noteBegun() error {
+// noteBegun leaves word for who is started again in this process's allocation that the job has its checkpoint. Where that cannot be written, as on a full disk,
+// this one trains all the same.
+func (p *serverProcess) noteBegun() {
 	if p.begunFile == "" {
-		return nil
+		return
 	}
 	if err := os.WriteFile(p.begunFile, nil, 0o600); err != nil {
-		return fmt.Errorf("parameter server %d: note that its job has begun: %w", p.index, err)
+		p.lg.Warn("no note that the job has its checkpoint: started again in this allocation, the server would make anew one that is gone", "err", err)
 	}
-	return nil
 }
 
 // takeUp loads the job's state and restores the tablets. What is damaged or lost, belongs to another model, or cannot be read or written, only a person can mend,

@@ -127,9 +127,7 @@ func (p *serverProcess) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.noteBegun(); err != nil {
-		return err
-	}
+	p.noteBegun()
 	p.snapNow = make(chan struct{}, 1)
 	srv := grpc.NewServer(grpc.ChainUnaryInterceptor(auth.UnaryServer(p.spec.GetToken()), p.steppedDown), grpc.StreamInterceptor(auth.StreamServer(p.spec.GetToken())),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage), acceptKeepalive())
