@@ -32,6 +32,27 @@ func CheckThroughput(j *job.Job, rate float64, over time.Duration) hcl.Diagnosti
 			j.Stream.Topic, wholeRate(rate), job.FormatDuration(over), job.Count(j.Workers.Max, "worker"), wholeRate(most), advice))}
 }
 
+// emulatedSlack is by how much theta may round what an emulated accelerator lets a worker train.
+const emulatedSlack = 1.02
+
+// CheckEmulated warns, as diagnostics of the job file, where by throughput.theta a worker trains more than its emulated accelerator lets it: too few workers
+// would be planned until that is measured.
+func CheckEmulated(j *job.Job) hcl.Diagnostics {
+	step := j.Workers.EmulateStep
+	if step <= 0 {
+		return nil
+	}
+	n := j.Workers.Min
+	believed, most := Prior(j).Throughput(n, j.Servers.Count)/float64(n), float64(j.Model.Batch)/step.Seconds()
+	if !(believed > emulatedSlack*most) {
+		return nil
+	}
+	return hcl.Diagnostics{j.WarningAt("workers.emulate_step", "The emulated accelerator is slower than theta",
+		fmt.Sprintf("A step of up to %s takes at least %s, so that a worker trains %s records/s at most; throughput.theta promises %s (at workers.min = %d), and too few would be planned. "+
+			"Correct theta ([%.4g, 0, 0] for async), or shorten emulate_step.", job.Count(j.Model.Batch, "record"), job.FormatDuration(step), wholeRate(most),
+			wholeRate(believed), n, 1/most))}
+}
+
 func wholeRate(perSecond float64) string {
 	if perSecond < 10 {
 		return fmt.Sprintf("%.1f", perSecond)

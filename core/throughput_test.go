@@ -43,3 +43,36 @@ func TestCheckThroughput(t *testing.T) {
 		})
 	}
 }
+
+// A theta that promises more than the emulated accelerator lets a worker train is warned of at that accelerator's line; one that is rounded is not.
+func TestCheckEmulated(t *testing.T) {
+	for _, c := range []struct {
+		name, theta, step string
+		says              []string // nil: nothing
+	}{
+		{"no emulation", "[0.0001, 0, 0]", "0s", nil},
+		{"slower by theta", "[0.01, 0, 0]", "1s", nil},
+		{"rounded", "[0.00097, 0, 0]", "1s", nil},
+		{"too fast", "[0.0001, 0, 0]", "1s", []string{"A step of up to 1024 records takes at least 1s, so that a worker trains 1,024 records/s at most", "throughput.theta promises 10,000 (at workers.min = 1), and too few would be planned", "[0.0009766, 0, 0]"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text := strings.NewReplacer("theta = [0.001, 0, 0]", "theta = "+c.theta, "gpus = 1", "gpus = 1\n    emulate_step = \""+c.step+"\"").Replace(rigJob)
+			text = fmt.Sprintf(text, "localhost:9092", "clicks", "live", t.TempDir())
+			diags := CheckEmulated(parseJob(t, text))
+			if c.says == nil {
+				if len(diags) > 0 {
+					t.Errorf("it says %v", diags)
+				}
+				return
+			}
+			if len(diags) != 1 || diags[0].Severity != hcl.DiagWarning || diags[0].Subject == nil || !strings.Contains(strings.Split(text, "\n")[diags[0].Subject.Start.Line-1], "emulate_step") {
+				t.Fatalf("%+v; want one warning at emulate_step", diags)
+			}
+			for _, want := range c.says {
+				if !strings.Contains(diags[0].Detail, want) {
+					t.Errorf("%q does not say %q", diags[0].Detail, want)
+				}
+			}
+		})
+	}
+}

@@ -371,7 +371,7 @@ func TestFailures(t *testing.T) {
 
 // More than ten broken files, and what kale validate says of each. (forecast.hcl is left to core/job: its message holds an absolute path.)
 func TestValidateBrokenFiles(t *testing.T) {
-	files := []string{"empty", "features", "kinds", "missing", "misspelt", "nonsense", "not_yet", "ranges", "syntax", "units", "variables"}
+	files := []string{"beyond", "beyond_horizon", "empty", "features", "kinds", "missing", "misspelt", "nonsense", "not_yet", "ranges", "syntax", "units", "variables"}
 	root, err := filepath.Abs(filepath.Join("testdata"))
 	if err != nil {
 		t.Fatal(err)

@@ -259,6 +259,9 @@ func (a *app) preflight(ctx context.Context, l *loaded, how inspection) (job.Top
 	} else if l.Forecast.Model != job.ForecastSeasonal {
 		l.omit(forecasts)
 	}
+	if l.draft.Known("workers") && l.draft.Known("throughput") && l.draft.Known("servers") && l.draft.Known("model") {
+		diags = append(diags, core.CheckEmulated(l.Job)...)
+	}
 	return info, l.new(diags), nil
 }
 

@@ -243,8 +243,46 @@ func (d *decoder) checkAutoscale(j *Job) {
 		d.must(a.Rho <= width, "autoscale.rho", []string{"workers.max", "workers.min", "autoscale.policy"}, "rho too large",
 			"rho is %d, but the number of workers can change by %d at most: nothing would ever change.", a.Rho, width)
 	}
+	d.checkStatic(j)
+	d.checkReach(j)
 	d.must(j.Workers.Min != j.Workers.Max || a.Policy == PolicyStatic || a.Policy == PolicyKale, "workers.min", []string{"workers.max", "autoscale.policy"},
 		"Nothing to scale", `workers.min and workers.max are both %d. Use policy = "static", or let them differ.`, j.Workers.Max)
+}
+
+// checkReach warns of decisions that look, or have to last, further ahead than forecasts reach.
+func (d *decoder) checkReach(j *Job) {
+	a, horizon := j.Autoscale, j.Forecast.Horizon
+	if !d.ok("autoscale.policy", "forecast.horizon") {
+		return
+	}
+	if a.Policy != PolicyStatic && a.Tick > horizon && d.ok("autoscale.tick") {
+		d.warn(d.written("autoscale.tick", []string{"forecast.horizon"}), "tick longer than the horizon",
+			"tick is %s and forecast.horizon %s: what comes after the end of a forecast and before the next decision is not planned for. Decide more often, or look further ahead.",
+			FormatDuration(a.Tick), FormatDuration(horizon))
+	}
+	for _, p := range []struct{ policy, name, does string }{
+		{"quantile", "horizon", "The window of the policy is"}, {"madu", "every", "A plan of the policy is to last for"},
+	} {
+		if v, set := a.Params[p.name]; a.Policy == p.policy && set && v > horizon.Minutes() {
+			d.warn("autoscale.params."+p.name, p.name+" longer than the forecast's horizon",
+				"%s %s, and forecasts end after %s (forecast.horizon), which is as far as it gets. Raise forecast.horizon, or lower %s.",
+				p.does, FormatDuration(time.Duration(v*float64(time.Minute))), FormatDuration(horizon), p.name)
+		}
+	}
+}
+
+// checkStatic holds the number of workers that policy "static" is given against what is allowed.
+func (d *decoder) checkStatic(j *Job) {
+	const path = "autoscale.params.workers"
+	n, set := j.Autoscale.Params["workers"]
+	if j.Autoscale.Policy != PolicyStatic || !set || n == 0 { // 0 is workers.max
+		return
+	}
+	d.must(n == math.Trunc(n), path, nil, "Not a whole number of workers", "workers is %g: use %g or %g.", n, math.Floor(n), math.Ceil(n))
+	d.must(n <= float64(j.Workers.Max), path, []string{"workers.max"}, "workers is over max",
+		"The policy is to keep %g workers, and workers.max is %d: no more would ever run. Raise workers.max, or keep %d.", n, j.Workers.Max, j.Workers.Max)
+	d.must(n >= float64(j.Workers.Min), path, []string{"workers.min"}, "workers is under min",
+		"The policy is to keep %g workers, and workers.min is %d: no fewer would ever run. Lower workers.min, or keep %d.", n, j.Workers.Min, j.Workers.Min)
 }
 
 // Backends are the plugins that come with Kale.
