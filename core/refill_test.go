@@ -17,11 +17,11 @@ func longHistory(text string) string {
 	return strings.Replace(text, `history  = "1m"`, `history  = "3m"`, 1)
 }
 
-// steadyTraffic writes records of the five minutes until now, the same number in each second.
+// steadyTraffic writes records of the eight minutes until now, the same number in each second.
 func (r *rig) steadyTraffic() {
 	r.t.Helper()
-	began := time.Now().Add(-5 * time.Minute)
-	r.fill(5*60*20, func(i int) time.Time { return began.Add(time.Duration(i) * 50 * time.Millisecond) })
+	began := time.Now().Add(-8 * time.Minute)
+	r.fill(8*60*10, func(i int) time.Time { return began.Add(time.Duration(i) * 100 * time.Millisecond) })
 }
 
 // readBack is the condition that the arrivals of the last two minutes are known and the forecast is trusted.
@@ -51,23 +51,27 @@ func (r *rig) beatsNow() {
 
 // A scheduler that was suspended, or whose brokers did not answer, asks the broker for the arrivals of that time; its forecast is trusted again at once.
 func TestMissedArrivalsAreReadBack(t *testing.T) {
-	r := newRig(t, rigOptions{change: longHistory})
-	r.steadyTraffic()
-	now := time.Now()
-	slept := now.Add(-40 * time.Second)
-	o := traffic.BackfillOptions{Step: r.job.Forecast.Interval, From: now.Add(-4 * time.Minute), To: slept}
-	if _, err := traffic.Backfill(t.Context(), r.s.kafka, r.s.arrivals, o); err != nil {
-		t.Fatal(err)
+	for name, slept := range map[string]time.Duration{"for a while": 40 * time.Second, "for longer than the history": 5 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{change: longHistory})
+			r.steadyTraffic()
+			now := time.Now()
+			since := now.Add(-slept)
+			o := traffic.BackfillOptions{Step: r.job.Forecast.Interval, From: since.Add(-150 * time.Second), To: since}
+			if _, err := traffic.Backfill(t.Context(), r.s.kafka, r.s.arrivals, o); err != nil {
+				t.Fatal(err)
+			}
+			if f := r.s.foresee.forecast(since, r.s.history(since)); !f.Trusted {
+				t.Fatalf("before the gap: %s", f.Reason)
+			}
+			r.now = now.Add(-time.Second)
+			r.beat()
+			if r.s.missed.reading == nil {
+				t.Fatalf("%v without an observation are no gap", slept)
+			}
+			r.beatsNow()
+		})
 	}
-	if f := r.s.foresee.forecast(slept, r.s.history(slept)); !f.Trusted {
-		t.Fatalf("before the gap: %s", f.Reason)
-	}
-	r.now = now.Add(-time.Second)
-	r.beat()
-	if r.s.missed.reading == nil {
-		t.Fatal("forty seconds without an observation are no gap")
-	}
-	r.beatsNow()
 }
 
 // A scheduler that could not read the history as it began, since the brokers were away, reads it once they answer.

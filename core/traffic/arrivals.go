@@ -38,6 +38,7 @@ type Arrivals struct {
 	o       ArrivalsOptions
 	samples []sample // in order of time, ends not falling
 	coarse  int      // samples[:coarse] are Step or more apart
+	missed  time.Time
 }
 
 // sample is the end offset of each partition, by its number, at a time; unknown where it is not known. A partition
@@ -98,20 +99,18 @@ func (a *Arrivals) Observe(now time.Time, ends map[int32]int64) error {
 	for kept > 0 && !now.After(a.samples[kept-1].at) {
 		kept--
 	}
+	a.missed = time.Time{}
+	if kept > 0 && now.Sub(a.samples[kept-1].at) > a.o.MaxGap {
+		a.missed = a.samples[kept-1].at
+	}
 	a.samples = append(a.samples[:kept], s)
 	a.coarse = min(a.coarse, kept)
 	a.thin(now)
 	return nil
 }
 
-// Missed says that the last observation came longer than MaxGap after the one before it, and when that was.
-func (a *Arrivals) Missed() (since time.Time, missed bool) {
-	n := len(a.samples)
-	if n < 2 || a.samples[n-1].at.Sub(a.samples[n-2].at) <= a.o.MaxGap {
-		return time.Time{}, false
-	}
-	return a.samples[n-2].at, true
-}
+// Missed says that the last observation came longer than MaxGap after the one before it, and when that was; the history may reach back less far.
+func (a *Arrivals) Missed() (since time.Time, missed bool) { return a.missed, !a.missed.IsZero() }
 
 // thin drops what is older than Keep, and of what is older than Fine all but one in each Step.
 func (a *Arrivals) thin(now time.Time) {

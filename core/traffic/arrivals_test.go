@@ -145,17 +145,18 @@ func TestClockSetBack(t *testing.T) {
 }
 
 func TestMissed(t *testing.T) {
-	o := ArrivalsOptions{MaxGap: 10 * time.Second}
+	o := ArrivalsOptions{MaxGap: 10 * time.Second, Keep: time.Minute}
 	for name, tt := range map[string]struct {
 		rows  [][]float64
 		since float64
 		want  bool
 	}{
-		"nothing observed": {},
-		"one observation":  {rows: [][]float64{{0, 0}}},
-		"no gap":           {rows: [][]float64{{0, 0}, {10, 5}}},
-		"a gap":            {rows: [][]float64{{0, 0}, {10, 5}, {21, 8}}, since: 10, want: true},
-		"a gap before":     {rows: [][]float64{{0, 0}, {21, 8}, {30, 9}}},
+		"nothing observed":  {},
+		"one observation":   {rows: [][]float64{{0, 0}}},
+		"no gap":            {rows: [][]float64{{0, 0}, {10, 5}}},
+		"a gap":             {rows: [][]float64{{0, 0}, {10, 5}, {21, 8}}, since: 10, want: true},
+		"a gap before":      {rows: [][]float64{{0, 0}, {21, 8}, {30, 9}}},
+		"more than is kept": {rows: [][]float64{{0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}, {6, 0}, {7, 0}, {8, 0}, {100, 9}}, since: 8, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			since, missed := observed(t, o, tt.rows...).Missed()
