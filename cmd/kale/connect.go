@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -98,31 +100,76 @@ func (e noScheduler) Error() string { return e.a.errNoScheduler(e.name).Error() 
 
 func (noScheduler) Is(target error) bool { return target == api.ErrNoScheduler }
 
+// silentPatience is for how long a command waits for a scheduler whose process runs and does not answer, as on a machine that is busy.
+const silentPatience = 20 * time.Second
+
+// reach is connect to a scheduler that answers. One that does not within a.patience is waited for, which is said, unless its process is suspended.
+// api.ErrSilent: it does not answer.
+func (a *app) reach(ctx context.Context, name string) (*api.Client, error) {
+	c, err := a.connect(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	for began, told := time.Now(), false; a.isSilent(ctx, c); told = true {
+		if _, suspended := a.holder(name); suspended || time.Since(began) > silentPatience || ctx.Err() != nil {
+			c.Close()
+			return nil, a.asked(name, api.ErrSilent)
+		}
+		if !told {
+			a.advise("job %q: %s; waiting for it up to %s\n", name, a.silence(name), silentPatience)
+		}
+	}
+	return c, nil
+}
+
+// isSilent says that a scheduler has not answered within a.patience. Whatever else went wrong shows when it is asked for something.
+func (a *app) isSilent(ctx context.Context, c *api.Client) bool {
+	ctx, enough := context.WithTimeout(ctx, a.patience)
+	defer enough()
+	return errors.Is(c.Alive(ctx), api.ErrSilent)
+}
+
+// holder is the process that has a job's state, 0 where none is known to live, and whether it is suspended.
+func (a *app) holder(name string) (pid int, suspended bool) {
+	dir, err := a.jobDir(name)
+	if err != nil {
+		return 0, false
+	}
+	if pid = state.Holder(dir); pid == 0 || syscall.Kill(pid, 0) != nil {
+		return 0, false
+	}
+	return pid, backend.Suspended(pid)
+}
+
+// silentScheduler is api.ErrSilent with what the scheduler's process does and what helps.
+type silentScheduler struct{ text string }
+
+func (e silentScheduler) Error() string { return e.text }
+
+func (silentScheduler) Is(target error) bool { return target == api.ErrSilent }
+
 // asked is the error of a question to a job's scheduler; where that does not answer, with what its process does and what helps.
 func (a *app) asked(name string, err error) error {
-	if !errors.Is(err, api.ErrSilent) {
-		return err
-	}
-	dir, dirErr := a.jobDir(name)
-	if dirErr != nil {
+	if !errors.Is(err, api.ErrSilent) || errors.As(err, new(silentScheduler)) {
 		return err
 	}
 	end := ""
-	if pid := state.Holder(dir); backend.Suspended(pid) {
-		end = fmt.Sprintf("; kill -9 %d ends that scheduler alone, and training goes on", pid)
-	} else if pid != 0 {
-		end = fmt.Sprintf(": where it is stuck, kill -9 %d ends it alone, and training goes on", pid)
+	switch pid, suspended := a.holder(name); {
+	case suspended:
+		end = fmt.Sprintf("; kill -9 %d ends that scheduler alone, training goes on, and %s takes it up", pid, a.runLine(name))
+	case pid != 0:
+		end = fmt.Sprintf(": where it is stuck, kill -9 %d ends it alone, training goes on, and %s takes it up", pid, a.runLine(name))
 	}
-	return fmt.Errorf("job %q: %s; kale status %s%s tells what its chief says%s", name, a.silence(name), a.stateFlag(), name, end)
+	return silentScheduler{fmt.Sprintf("job %q: %s; kale status %s%s tells what its chief says%s", name, a.silence(name), a.stateFlag(), name, end)}
 }
 
-// connectArg is connect for a command's argument.
-func (a *app) connectArg(ctx context.Context, arg string) (string, *api.Client, error) {
+// reachArg is reach for a command's argument.
+func (a *app) reachArg(ctx context.Context, arg string) (string, *api.Client, error) {
 	name, err := a.jobName(arg)
 	if err != nil {
 		return "", nil, err
 	}
-	c, err := a.connect(ctx, name)
+	c, err := a.reach(ctx, name)
 	return name, c, err
 }
 

@@ -105,7 +105,7 @@ type reader func(n int, changes bool) ([]core.Record, error)
 
 // decisions reads from the scheduler or, when none runs, from the job's state; and what else happened in the last day.
 func (a *app) decisions(ctx context.Context, name string, f explainFlags) (records []core.Record, notes []core.Note, err error) {
-	c, err := a.connect(ctx, name)
+	c, err := a.reach(ctx, name)
 	if err == nil {
 		defer c.Close()
 		if v, err := c.Status(ctx); err == nil { // it may not have looked yet

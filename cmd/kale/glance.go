@@ -8,7 +8,6 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -136,14 +135,10 @@ func (a *app) glanceSilent(ctx context.Context, name string, list core.Lister) *
 // silence says that a job's scheduler does not answer, and what its process does.
 func (a *app) silence(name string) string {
 	const says = "its scheduler does not answer"
-	dir, err := a.jobDir(name)
-	if err != nil {
+	switch pid, suspended := a.holder(name); {
+	case pid == 0:
 		return says
-	}
-	switch pid := state.Holder(dir); {
-	case pid == 0 || syscall.Kill(pid, 0) != nil:
-		return says
-	case backend.Suspended(pid):
+	case suspended:
 		return fmt.Sprintf("%s (pid %d is suspended: kill -CONT %d lets it go on)", says, pid, pid)
 	default:
 		return fmt.Sprintf("%s (pid %d runs)", says, pid)

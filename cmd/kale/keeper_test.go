@@ -105,6 +105,20 @@ func TestOneSchedulerPerCheckpoint(t *testing.T) {
 			}
 		}
 	}
+	// No command waits for it: each tells what its process does and what helps, or does without it.
+	s.patience = time.Second
+	for _, line := range [][]string{{"explain"}, {"report"}, {"scale", "2"}, {"scale", "auto"}, {"pause"}, {"resume"}, {"stop"}, {"stop", "-force"}} {
+		r := s.run(append([]string{line[0], "life", "-state-dir", a}, line[1:]...)...)
+		for _, says := range []string{fmt.Sprintf("pid %d is suspended: kill -CONT %d lets it go on", pid, pid), fmt.Sprintf("kill -9 %d ends that scheduler alone", pid), "kale run"} {
+			if r.code != exitFailed || !strings.Contains(r.err, says) || strings.Contains(r.err, "waiting") {
+				t.Errorf("kale %s beside one that is suspended: exit code %d, %s; want %q", quoted(line), r.code, r.err, says)
+			}
+		}
+	}
+	if r := s.run("logs", "life", "-state-dir", a); r.code != exitDone || !strings.Contains(r.out, "ps-0-g1 | ") {
+		t.Errorf("logs beside one that is suspended: exit code %d, %s%s", r.code, r.out, r.err)
+	}
+	s.patience = 0
 	if l, err := s.app(&buffer{}, &buffer{}).load(file, jobFlags{vars: []string{"checkpoints=" + filepath.Join(dir, "checkpoints")}}); err != nil {
 		t.Fatal(err)
 	} else if held, err := core.HeldBy(l.Job); err != nil || held == nil || held.By.Process.PID != pid {

@@ -75,9 +75,9 @@ func (a *app) logs(ctx context.Context, arg, process string, f logFlags) (err er
 	}
 	defer func() { err = errors.Join(err, src.close()) }()
 	if f.follow {
-		return a.followLogs(ctx, src, name, process, f.lines)
+		return a.asked(name, a.followLogs(ctx, src, name, process, f.lines))
 	}
-	return a.printLogs(ctx, src, process, f.lines)
+	return a.asked(name, a.printLogs(ctx, src, process, f.lines))
 }
 
 // printLogs prints the last lines of the log of a process, or of all, each line with its process.
@@ -104,7 +104,14 @@ func (a *app) printLogs(ctx context.Context, src logSource, process string, line
 // logSource is where a job's logs come from: its scheduler or, where there is none or it does not answer, its backend. What is followed comes from the backend, so
 // that no scheduler's end breaks it off; from the scheduler only where this program cannot ask the backend itself.
 func (a *app) logSource(ctx context.Context, arg string, f logFlags) (name string, src logSource, err error) {
-	name, c, err := a.connectArg(ctx, arg)
+	if name, err = a.jobName(arg); err != nil {
+		return name, nil, err
+	}
+	c, err := a.connect(ctx, name)
+	if err == nil && a.isSilent(ctx, c) {
+		c.Close()
+		err = a.asked(name, api.ErrSilent)
+	}
 	switch {
 	case err == nil && !f.follow:
 		return name, apiLogs{c: c}, nil
@@ -117,7 +124,14 @@ func (a *app) logSource(ctx context.Context, arg string, f logFlags) (name strin
 		} else {
 			return name, apiLogs{c, fmt.Errorf("the backend cannot be asked without it: %w", a.inJobFile(name, err))}, nil
 		}
-	case errors.Is(err, api.ErrNoScheduler), errors.Is(err, api.ErrSilent):
+	case errors.Is(err, api.ErrSilent):
+		src, without := a.backendLogs(ctx, name, f.jobFlags)
+		if without != nil {
+			err = fmt.Errorf("%w. The backend cannot be asked without it: %w", err, without)
+			return name, nil, err
+		}
+		return name, src, nil
+	case errors.Is(err, api.ErrNoScheduler):
 		src, err := a.backendLogs(ctx, name, f.jobFlags)
 		return name, src, err
 	}

@@ -70,7 +70,7 @@ func resumeCommand(a *app) *cobra.Command {
 
 // order hands an order to a job's scheduler and says that it was taken.
 func (a *app) order(ctx context.Context, arg string, o core.Order, taken string) error {
-	name, c, err := a.connectArg(ctx, arg)
+	name, c, err := a.reachArg(ctx, arg)
 	if err != nil {
 		return err
 	}

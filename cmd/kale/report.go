@@ -63,7 +63,7 @@ func (a *app) report(ctx context.Context, arg string, f reportFlags) error {
 }
 
 func (a *app) reportPage(ctx context.Context, name string, f jobFlags, w io.Writer) error {
-	c, err := a.connect(ctx, name)
+	c, err := a.reach(ctx, name)
 	if err == nil {
 		defer c.Close()
 		return a.asked(name, c.Report(ctx, w))

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,6 +64,25 @@ func TestSilentScheduler(t *testing.T) {
 	}
 	if got := (&app{getenv: func(string) string { return s.env["KALE_STATE_DIR"] }}).asked("ctr", fmt.Errorf("ask: %w", api.ErrSilent)).Error(); !strings.Contains(got, fmt.Sprintf("kill -9 %d", os.Getpid())) {
 		t.Errorf("an order that is not answered: %s", got)
+	}
+}
+
+// A scheduler whose process runs and that does not answer at once, as on a machine that is busy, is waited for, which is said.
+func TestSlowScheduler(t *testing.T) {
+	s := newShell(t)
+	var asked atomic.Int32
+	s.stuck("ctr", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) < 3 {
+			silent(w, r)
+			return
+		}
+		w.Header().Set(api.VersionHeader, api.Version)
+		fmt.Fprintln(w, "{}")
+	}))
+	s.patience = 50 * time.Millisecond
+	r := s.must("pause", "ctr")
+	if says := fmt.Sprintf("its scheduler does not answer (pid %d runs); waiting for it up to 20s", os.Getpid()); strings.Count(r.err, says) != 1 || !strings.Contains(r.out, "paused") {
+		t.Errorf("%s%s; want %q once", r.out, r.err, says)
 	}
 }
 

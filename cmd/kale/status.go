@@ -14,6 +14,7 @@ import (
 
 	"github.com/kale-sched/kale/cmd/kale/view"
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 )
@@ -168,6 +169,11 @@ func (a *app) view(ctx context.Context, name string) (*core.View, error) {
 		return nil, err
 	}
 	defer c.Close()
+	return a.viewFrom(ctx, c)
+}
+
+// viewFrom is a job's picture from its scheduler, which is not waited for longer than it takes to be told that it hangs.
+func (a *app) viewFrom(ctx context.Context, c *api.Client) (*core.View, error) {
 	ctx, enough := context.WithTimeout(ctx, 2*a.patience)
 	defer enough()
 	return c.Status(ctx)

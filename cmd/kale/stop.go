@@ -56,7 +56,7 @@ func (a *app) stopJob(ctx context.Context, arg string, f stopFlags) error {
 }
 
 func (a *app) stopOnce(ctx context.Context, arg string, f stopFlags) error {
-	name, c, err := a.connectArg(ctx, arg)
+	name, c, err := a.reachArg(ctx, arg)
 	if err != nil && !errors.Is(err, api.ErrSilent) {
 		switch starts, err := a.awaitStart(ctx, cmp.Or(name, arg)); {
 		case err != nil:
@@ -75,7 +75,7 @@ func (a *app) stopOnce(ctx context.Context, arg string, f stopFlags) error {
 	began := time.Now()
 	switch err := a.give(ctx, name, c, core.Order{Kind: "stop", Force: f.force}); {
 	case err == nil:
-		if err := a.awaitStop(ctx, name, began, func() (*core.View, error) { return c.Status(ctx) }); err != nil {
+		if err := a.awaitStop(ctx, name, began, func() (*core.View, error) { return a.viewFrom(ctx, c) }); err != nil {
 			return err
 		}
 	case !ended(err):

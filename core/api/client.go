@@ -69,6 +69,15 @@ func (e *Error) Temporary() bool { return e.Status == http.StatusServiceUnavaila
 // Ended says that the scheduler's loop has ended: its process is about to.
 func (e *Error) Ended() bool { return e.Status == http.StatusGone }
 
+// Alive asks whether the scheduler's process answers at all, until ctx ends. ErrSilent: it does not.
+func (c *Client) Alive(ctx context.Context) error {
+	_, err := call[json.RawMessage](ctx, c, "/v1/alive", nil, nil)
+	if said := new(Error); errors.As(err, &said) {
+		return nil // one of before, which does not know the question
+	}
+	return err
+}
+
 // Status is the scheduler's newest picture. An *Error that is Temporary says that there is none yet.
 func (c *Client) Status(ctx context.Context) (*core.View, error) {
 	return call[*core.View](ctx, c, "/v1/status", nil, nil)

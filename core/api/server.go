@@ -78,6 +78,7 @@ func Serve(ctx context.Context, lg *slog.Logger, l net.Listener, s scheduler, o 
 func Handler(lg *slog.Logger, s scheduler, o Options) http.Handler {
 	h := &handler{lg: lg, s: s, o: o}
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/alive", h.answer(func(*http.Request) (any, error) { return true, nil }))
 	mux.HandleFunc("GET /v1/status", h.answer(h.status))
 	mux.HandleFunc("GET /v1/decisions", h.answer(h.decisions))
 	mux.HandleFunc("GET /v1/samples", h.answer(h.samples))

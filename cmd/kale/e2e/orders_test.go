@@ -1,9 +1,13 @@
 package e2e_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,23 +41,11 @@ func TestOrdersToASchedulerThatIsKilled(t *testing.T) {
 		{[]string{"resume", r.name()}, false, false},
 		{[]string{"resume", r.name()}, false, true},
 	} {
-		var order *child
 		want := []string{"ended before it had taken the order", "does not hold", "then kale -state-dir ", strings.Join(c.order, " ")}
 		if c.taken {
 			want = []string{"ended before it had answered the order", "holds, and the next scheduler follows it"}
-			order = r.takenUnsaid(c.order)
-		} else {
-			r.signal(r.sched.cmd.Process.Pid, syscall.SIGSTOP)
-			order = r.child(c.order...)
-			r.await("the order waits", func() string {
-				if !strings.Contains(order.err.String(), "has not taken the order") {
-					return "it says " + order.err.String()
-				}
-				return ""
-			})
-			r.killScheduler()
 		}
-		code := order.wait(r)
+		order, code := r.unanswered(c.order, c.taken)
 		for _, text := range append(want, "kale run -state-dir ") {
 			if code != 1 || !strings.Contains(order.err.String(), text) {
 				t.Errorf("%v, taken %v: exit code %d, and it does not say %q:\n%s", c.order, c.taken, code, text, order.err.String())
@@ -73,8 +65,9 @@ func TestOrdersToASchedulerThatIsKilled(t *testing.T) {
 	r.gone()
 }
 
-// takenUnsaid gives an order to the scheduler through a relay on its socket, which kills it when it answers, and passes no answer on.
-func (r *rig) takenUnsaid(order []string) *child {
+// unanswered gives an order through a relay on the scheduler's socket, and kills the scheduler: suspended, before it can take the order, or when it has taken it and
+// its answer has not been passed on.
+func (r *rig) unanswered(order []string, taken bool) (c *child, code int) {
 	r.t.Helper()
 	path, err := api.SocketPath(r.stateDir())
 	if err != nil {
@@ -88,34 +81,57 @@ func (r *rig) takenUnsaid(order []string) *child {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	c := r.child(order...)
-	for { // at first it only sees whether somebody is there
-		if err := l.(*net.UnixListener).SetDeadline(time.Now().Add(patience)); err != nil {
-			r.t.Fatal(err)
-		}
-		conn, err := l.Accept()
-		if err != nil {
-			r.fatalf("the order does not come: %v", err)
-		}
-		to, err := net.Dial("unix", behind)
-		if err != nil {
-			r.fatalf("%v", err)
-		}
-		go func() { // ends with conn
-			_, _ = io.Copy(to, conn)
-			_ = to.(*net.UnixConn).CloseWrite()
-		}()
-		n, _ := to.Read(make([]byte, 1<<10))
-		if n > 0 {
-			r.killScheduler()
-		}
-		_ = conn.Close()
-		_ = to.Close()
-		if n > 0 {
-			return c
-		}
+	on := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", behind)
+	}}
+	defer on.CloseIdleConnections()
+	answered, killed := make(chan struct{}), make(chan struct{})
+	pid := r.sched.cmd.Process.Pid
+	relay := &http.Server{Handler: &httputil.ReverseProxy{
+		Rewrite:   func(p *httputil.ProxyRequest) { p.SetURL(&url.URL{Scheme: "http", Host: "kale"}) },
+		Transport: on,
+		ModifyResponse: func(resp *http.Response) error {
+			if resp.Request.Method == http.MethodPost {
+				close(answered)
+				<-killed
+				return errors.New("the scheduler is killed")
+			}
+			return nil
+		},
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // as if it had been the scheduler's own end
+	}}
+	if through := relay.Handler; !taken {
+		relay.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if req.Method == http.MethodPost {
+				_ = syscall.Kill(pid, syscall.SIGSTOP) // that it is not there shows in what the order says
+			}
+			through.ServeHTTP(w, req)
+		})
 	}
+	served := make(chan struct{})
+	go func() { // ends when the relay is closed, and is waited for
+		defer close(served)
+		_ = relay.Serve(l)
+	}()
+	defer func() { _ = relay.Close(); <-served }()
+	c = r.child(order...)
+	if taken {
+		select {
+		case <-answered:
+		case <-time.After(patience):
+			r.fatalf("the order is not taken: %s", c.err.String())
+		}
+	} else {
+		r.await("the order waits", func() string {
+			if !strings.Contains(c.err.String(), "has not taken the order") {
+				return "it says " + c.err.String()
+			}
+			return ""
+		})
+	}
+	r.killScheduler()
+	close(killed)
+	return c, c.wait(r)
 }
 
 // A stop without a scheduler starts a server again that is gone for good: nobody else can take the last snapshot.
