@@ -65,6 +65,17 @@ func TestOrdersToASchedulerThatIsKilled(t *testing.T) {
 	r.gone()
 }
 
+// standsStill says that every thread of a process is stopped: they come to a signal one after the other.
+func standsStill(pid int) bool {
+	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is a good one
+	for _, path := range stats {
+		if raw, err := os.ReadFile(path); err == nil && !strings.Contains(string(raw), ") T ") {
+			return false
+		}
+	}
+	return len(stats) > 0
+}
+
 // unanswered gives an order through a relay on the scheduler's socket, and kills the scheduler: suspended, before it can take the order, or when it has taken it and
 // its answer has not been passed on.
 func (r *rig) unanswered(order []string, taken bool) (c *child, code int) {
@@ -104,6 +115,9 @@ func (r *rig) unanswered(order []string, taken bool) (c *child, code int) {
 		relay.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if req.Method == http.MethodPost {
 				_ = syscall.Kill(pid, syscall.SIGSTOP) // that it is not there shows in what the order says
+				for req.Context().Err() == nil && !standsStill(pid) {
+					time.Sleep(time.Millisecond)
+				}
 			}
 			through.ServeHTTP(w, req)
 		})
