@@ -33,7 +33,8 @@ Of what retention has removed since it was trained, the counts and hashes of the
 counted there than offsets are gone (a transaction leaves such holes, and so would a loss) nobody can tell any more: the verdict is unknown.
 
 Exit code 0: exact; 1: not exact, or unknown. -json prints the verdict ("exact", "not exact", "unknown") and the same figures, for all partitions
-together (total) and for each; of the tablets that of which each is least good. Where removed_offsets is not 0, log_records leaves out what was in them.`,
+together (total) and for each; of the tablets that of which each is least good. mismatched_tablets do not agree, lacking_tablets
+are only behind the log's end, which is no fault: each is written at its own time. Where removed_offsets is not 0, log_records leaves out what was in them.`,
 		Example: "  kale audit ctr\n  kale audit ctr.hcl -json",
 		Args:    exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.audit(cmd.Context(), args[0], f) },
@@ -160,13 +161,59 @@ func (p audited) says() (out []string) {
 	if x.Removed > x.Unproven {
 		out = append(out, fmt.Sprintf("REMOVED: the log has %s no more that were trained; each was counted once, by the hash sum of the offsets themselves", counted(x.Removed-x.Unproven, "offset")))
 	}
+	if len(p.Mismatched) > 0 {
+		out = append(out, fmt.Sprintf("not exact: %s; the rows show of each partition the tablet that is least good", p.mismatched()))
+	}
 	if x.Waiting > 0 {
-		out = append(out, fmt.Sprintf("NOT YET: %s of the log are newer than what the snapshots hold", counted(x.Waiting, "record")))
+		out = append(out, "NOT YET: "+p.lacking())
 	}
 	for _, s := range p.Skipped {
 		out = append(out, "an older snapshot was taken, as a server would that starts now, since the newest is damaged: "+s)
 	}
 	return out
+}
+
+// mismatched says how many tablets do not agree, and which.
+func (p audited) mismatched() string {
+	if len(p.Mismatched) == p.Tablets {
+		return fmt.Sprintf("none of the %s agrees", job.Count(p.Tablets, "tablet"))
+	}
+	do := "do not agree"
+	if len(p.Mismatched) == 1 {
+		do = "does not agree"
+	}
+	return fmt.Sprintf("%d of %s %s (%s), the other %d do", len(p.Mismatched), job.Count(p.Tablets, "tablet"), do, someOf(p.Mismatched), p.Tablets-len(p.Mismatched))
+}
+
+// lacking says which tablets' snapshots are older than the log's end: each is written at its own time, and the rows show the one that lacks most.
+func (p audited) lacking() string {
+	worst, least := p.Lacking[0], p.Lacking[len(p.Lacking)-1]
+	switch rest := p.Tablets - len(p.Mismatched); {
+	case worst.Records == least.Records && len(p.Lacking) >= rest:
+		return fmt.Sprintf("%s of the log are newer than what the snapshots hold", counted(worst.Records, "record"))
+	case len(p.Lacking) >= rest:
+		return fmt.Sprintf("each tablet has its own snapshot, and all are older than the log's end: tablet %d lacks most, %s; tablet %d least, %s. The rows show of each partition the tablet that lacks most",
+			worst.Tablet, counted(worst.Records, "record"), least.Tablet, plan.Thousands(least.Records))
+	}
+	var names []int32
+	for _, l := range p.Lacking {
+		names = append(names, l.Tablet)
+	}
+	return fmt.Sprintf("the snapshots of %s (%s) are older than the log's end, and lack %s at most; the other snapshots have all. The rows show of each partition the tablet that lacks most",
+		job.Count(len(names), "tablet"), someOf(names), counted(worst.Records, "record"))
+}
+
+// someOf names the first tablets of a list.
+func someOf(tablets []int32) string {
+	const most = 5
+	var names []string
+	for _, t := range tablets[:min(most, len(tablets))] {
+		names = append(names, fmt.Sprint(t))
+	}
+	if more := len(tablets) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names, ", "), more)
+	}
+	return listed(names)
 }
 
 // counted is a large number of something.

@@ -116,3 +116,27 @@ func TestAudit(t *testing.T) {
 		t.Errorf("with another topic: exit code %d, %s", r.code, r.err)
 	}
 }
+
+// Tablets are written at times of their own: whose figures are shown is said, and how many differ from them.
+func TestAuditSaysWhichTablets(t *testing.T) {
+	waiting := func(n int64) audit.Figures { return audit.Figures{Waiting: n} }
+	for _, c := range []struct {
+		proof audit.Proof
+		want  string
+	}{
+		{audit.Proof{Tablets: 3, Lacking: []audit.Lacking{{Tablet: 0, Records: 7}, {Tablet: 1, Records: 7}, {Tablet: 2, Records: 7}}, Total: waiting(7)},
+			"NOT YET: 7 records of the log are newer than what the snapshots hold"},
+		{audit.Proof{Tablets: 3, Lacking: []audit.Lacking{{Tablet: 2, Records: 1200}, {Tablet: 0, Records: 7}, {Tablet: 1, Records: 3}}, Total: waiting(1200)},
+			"NOT YET: each tablet has its own snapshot, and all are older than the log's end: tablet 2 lacks most, 1,200 records; tablet 1 least, 3. The rows show of each partition the tablet that lacks most"},
+		{audit.Proof{Tablets: 64, Lacking: []audit.Lacking{{Tablet: 7, Records: 1}}, Total: waiting(1)},
+			"NOT YET: the snapshots of 1 tablet (7) are older than the log's end, and lack 1 record at most; the other snapshots have all. The rows show of each partition the tablet that lacks most"},
+		{audit.Proof{Tablets: 64, Verdict: audit.NotExact, Mismatched: []int32{1, 2, 3, 4, 5, 6, 7}},
+			"not exact: 7 of 64 tablets do not agree (1, 2, 3, 4, 5 and 2 more), the other 57 do; the rows show of each partition the tablet that is least good"},
+		{audit.Proof{Tablets: 2, Verdict: audit.NotExact, Mismatched: []int32{0, 1}},
+			"not exact: none of the 2 tablets agrees; the rows show of each partition the tablet that is least good"},
+	} {
+		if got := (audited{Proof: c.proof}).says(); len(got) != 1 || got[0] != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}

@@ -85,6 +85,17 @@ func TestCompareSeesEveryKindOfMistake(t *testing.T) {
 	}
 }
 
+// Which tablets do not agree, and which are only behind, is told of each.
+func TestProofNamesTheTablets(t *testing.T) {
+	p := against(0, 5, []int64{1, 2, 3, 4}, 5, tablet(0, 1, 2, 3, 4), upTo(4, tablet(1, 1, 2, 3)), upTo(2, tablet(2, 1)), tablet(3, 1, 2, 4)).proof()
+	if d := gocmp.Diff([]int32{3, 4}, p.Mismatched); d != "" { // the last has no snapshot
+		t.Errorf("mismatched (-want +got):\n%s", d)
+	}
+	if d := gocmp.Diff([]Lacking{{2, 3}, {1, 1}}, p.Lacking); d != "" {
+		t.Errorf("lacking (-want +got):\n%s", d)
+	}
+}
+
 // What retention has removed since it was trained is held against its offsets where each was a record; where that cannot be, no more is claimed than is known.
 func TestRetentionAfterTraining(t *testing.T) {
 	for name, c := range map[string]struct {

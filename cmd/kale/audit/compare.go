@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,8 +31,9 @@ type comparison struct {
 	starts  map[int32]int64
 	end     map[int32]int64  // of the log
 	cells   []map[int32]cell // by tablet with a snapshot, then partition
-	// mismatch is the first that does not agree.
-	mismatch string
+	// mismatch is the first that does not agree, mismatched are the tablets that do not.
+	mismatch   string
+	mismatched map[int32]bool
 }
 
 // cell is one tablet and one partition. Its offsets are those that the tablet has applied.
@@ -142,17 +144,38 @@ func (c *comparison) compare(log map[int32][]stream.PartitionSum) {
 				sum = t.GetPartitions()[i]
 			}
 			x, says := c.cell(p, sum, log[p], whole)
-			if says != "" && c.mismatch == "" {
-				c.mismatch = fmt.Sprintf("tablet %d, partition %d: %s", t.GetTablet(), p, says)
+			if says != "" {
+				c.differs(fmt.Sprintf("tablet %d, partition %d: %s", t.GetTablet(), p, says), t.GetTablet())
 			}
 			row[p] = x
 		}
 		c.cells = append(c.cells, row)
 	}
-	if n := len(c.ledgers.Sums); n != c.job.Tablets && c.mismatch == "" {
-		c.mismatch = fmt.Sprintf("%d of %d tablets have a snapshot", n, c.job.Tablets)
+	if n := len(c.ledgers.Sums); n != c.job.Tablets {
+		c.differs(fmt.Sprintf("%d of %d tablets have a snapshot", n, c.job.Tablets), c.without()...)
 	}
 	c.agree()
+}
+
+// differs notes what does not agree, and whose it is.
+func (c *comparison) differs(says string, tablets ...int32) {
+	c.mismatch = cmp.Or(c.mismatch, says)
+	if c.mismatched == nil {
+		c.mismatched = map[int32]bool{}
+	}
+	for _, t := range tablets {
+		c.mismatched[t] = true
+	}
+}
+
+// without are the tablets that have no snapshot.
+func (c *comparison) without() (out []int32) {
+	for t := range int32(c.job.Tablets) {
+		if !slices.ContainsFunc(c.ledgers.Sums, func(s *rpc.TabletSums) bool { return s.GetTablet() == t }) {
+			out = append(out, t)
+		}
+	}
+	return out
 }
 
 // cell compares one tablet's sums of a partition, and says what does not agree.
@@ -219,7 +242,7 @@ func (c *comparison) agree() {
 	for i, t := range c.ledgers.Sums {
 		for _, sum := range t.GetPartitions() {
 			p := sum.GetPartition()
-			if c.cells[i][p].unproven == 0 || c.mismatch != "" {
+			if c.cells[i][p].unproven == 0 {
 				continue // held against the log
 			}
 			key := fmt.Sprint(p, c.cells[i][p].applied)
@@ -228,7 +251,7 @@ func (c *comparison) agree() {
 			if !ok {
 				first[key] = seen{is, t.GetTablet()}
 			} else if was.content != is {
-				c.mismatch = fmt.Sprintf("partition %d: tablets %d and %d have applied the same offsets, and have not counted the same records", p, was.tablet, t.GetTablet())
+				c.differs(fmt.Sprintf("partition %d: tablets %d and %d have applied the same offsets, and have not counted the same records", p, was.tablet, t.GetTablet()), was.tablet, t.GetTablet())
 			}
 		}
 	}

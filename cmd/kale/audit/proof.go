@@ -29,6 +29,10 @@ type Proof struct {
 	// Mismatch is the first that does not agree.
 	Mismatch string `json:"mismatch,omitempty"`
 	Tablets  int    `json:"tablets"`
+	// Mismatched are the tablets that do not agree, with the log or with each other, or have no snapshot.
+	Mismatched []int32 `json:"mismatched_tablets,omitempty"`
+	// Lacking are the tablets whose snapshots do not have all records of the log yet, the one that lacks most first: figures are those of the worst.
+	Lacking []Lacking `json:"lacking_tablets,omitempty"`
 	// Oldest and Newest are when the snapshots were written.
 	Oldest time.Time `json:"oldest_snapshot"`
 	Newest time.Time `json:"newest_snapshot"`
@@ -36,6 +40,12 @@ type Proof struct {
 	Skipped    []string    `json:"damaged_snapshots,omitempty"`
 	Total      Figures     `json:"total"`
 	Partitions []Partition `json:"partitions"`
+}
+
+// Lacking is a tablet whose snapshot does not have all records of the log yet.
+type Lacking struct {
+	Tablet  int32 `json:"tablet"`
+	Records int64 `json:"records"`
 }
 
 // Partition is what was trained of one, by the tablet of which it is least good: what is missing or repeated there, else what is trained least.
@@ -83,6 +93,8 @@ func (c *comparison) proof() Proof {
 	for _, err := range c.ledgers.Skipped {
 		out.Skipped = append(out.Skipped, err.Error())
 	}
+	out.Mismatched = slices.Sorted(maps.Keys(c.mismatched))
+	out.Lacking = c.lacking()
 	var all cell
 	for _, p := range slices.Sorted(maps.Keys(c.starts)) {
 		worst, to := c.cells[0][p], c.cells[0][p].applied.Watermark(c.starts[p])
@@ -102,6 +114,21 @@ func (c *comparison) proof() Proof {
 	case out.Total.Unproven > 0:
 		out.Verdict = Unknown
 	}
+	return out
+}
+
+// lacking are the tablets that do not have all records of the log, the one that lacks most first.
+func (c *comparison) lacking() (out []Lacking) {
+	for i, t := range c.ledgers.Sums {
+		var all cell
+		for _, x := range c.cells[i] {
+			all.add(x)
+		}
+		if all.waiting > 0 {
+			out = append(out, Lacking{t.GetTablet(), all.waiting})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Lacking) int { return cmp.Compare(b.Records, a.Records) })
 	return out
 }
 
