@@ -12,7 +12,7 @@ import (
 // AsItRuns is a job as what runs of it was started, by what its last scheduler wrote: its checkpoint is where that was, whatever the file says now. It is for
 // who ends the job or looks at it; a scheduler that would go on with another folder is refused (CheckRunning).
 func AsItRuns(j *job.Job, stateDir string) *job.Job {
-	want, err := (&Glance{}).read(stateDir)
+	want, err := WantedAt(stateDir)
 	if err != nil || want == nil || want.Checkpoint == "" || want.Checkpoint == j.Checkpoint.Dir {
 		return j
 	}
@@ -21,16 +21,9 @@ func AsItRuns(j *job.Job, stateDir string) *job.Job {
 	return &then
 }
 
-// Runs says that a job is wanted to run, by what its last scheduler wrote in its state folder.
-func Runs(stateDir string) bool {
-	want, err := (&Glance{}).read(stateDir)
-	return err == nil && want != nil && want.Target > 0
-}
-
 // CheckRunning says, as diagnostics of the job file, what was changed in it that a job which runs cannot take.
-func CheckRunning(j *job.Job, stateDir string) (diags hcl.Diagnostics) {
-	want, err := (&Glance{}).read(stateDir)
-	if err != nil || want == nil || want.Target == 0 {
+func CheckRunning(j *job.Job, want *Wanted) (diags hcl.Diagnostics) {
+	if !want.Runs() {
 		return nil
 	}
 	advice := fmt.Sprintf("Undo the change; or stop the job first, with kale stop %s, which ends what runs as it was started.", j.Name)
@@ -43,14 +36,14 @@ func CheckRunning(j *job.Job, stateDir string) (diags hcl.Diagnostics) {
 
 // CheckSameBackend is the part of CheckRunning that forbids to end the job too, or to look at it: another backend knows nothing of what runs.
 func CheckSameBackend(j *job.Job, stateDir string) hcl.Diagnostics {
-	want, err := (&Glance{}).read(stateDir)
+	want, err := WantedAt(stateDir)
 	if err != nil || want == nil {
 		return nil
 	}
 	return otherBackend(j, want)
 }
 
-func otherBackend(j *job.Job, want *desired) hcl.Diagnostics {
+func otherBackend(j *job.Job, want *Wanted) hcl.Diagnostics {
 	was := want.Backend
 	if was == "" || was == j.Backend.Name {
 		return nil

@@ -100,7 +100,7 @@ func TestChangedWhileItRuns(t *testing.T) {
 	if err := os.Symlink(was, linked.Checkpoint.Dir); err != nil {
 		t.Fatal(err)
 	}
-	if diags := append(CheckRunning(r.job, r.state), CheckRunning(&linked, r.state)...); len(diags) > 0 {
+	if diags := append(CheckRunning(r.job, r.wanted()), CheckRunning(&linked, r.wanted())...); len(diags) > 0 {
 		t.Errorf("of a job that is as it runs: %v", diags)
 	}
 	for path, j := range map[string]*job.Job{"checkpoint.dir": &moved, "backend": &elsewhere} {

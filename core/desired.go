@@ -2,8 +2,6 @@ package core
 
 import (
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"slices"
 	"time"
 
@@ -134,15 +132,6 @@ func (d *desired) open() {
 	if d.Servers == nil {
 		d.Servers = map[int]uint64{}
 	}
-}
-
-// goesOn says that a job is wanted to run by what its last scheduler wrote, or may be: whoever takes it up holds what runs, on nodes that may come back.
-func goesOn(dir string) bool {
-	want, err := (&Glance{}).read(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
-	return err != nil || want != nil && want.Target > 0
 }
 
 // measuredKept is how many measurements of a join or a gap are kept; their median counts.

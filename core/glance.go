@@ -126,13 +126,9 @@ func (g *Glance) read(dir string) (want *desired, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	var d desired
-	found, err := st.Get(desiredKey, &d)
-	if err != nil || !found {
+	d, err := savedDesired(st)
+	if err != nil || d == nil {
 		return nil, err
-	}
-	if d.migrate(); d.Version != desiredVersion {
-		return nil, fmt.Errorf("the state of job %q is of version %d and this program knows %d: use the program that wrote it", g.Job, d.Version, desiredVersion)
 	}
 	samples, err := state.Last[*Sample](st, state.Samples, 1)
 	if err != nil {
@@ -148,9 +144,9 @@ func (g *Glance) read(dir string) (want *desired, err error) {
 	if err != nil {
 		return nil, err
 	}
-	g.Notes = notes(g.Now, g.Rollbacks, losses, &d)
+	g.Notes = notes(g.Now, g.Rollbacks, losses, d)
 	g.Decision, g.LastChange, err = lastRecords(st)
-	return &d, err
+	return d, err
 }
 
 // glance asks the chief and the backend once, at the same time.

@@ -20,10 +20,10 @@ import (
 )
 
 // CheckModel says, as a diagnostic of the job file, that the checkpoint which the job had is not there: the trainers would begin a new model in its place. That there
-// was one is known from what the job's last scheduler wrote in its state folder, and from what remains in the checkpoint folder.
-func CheckModel(j *job.Job, stateDir string) hcl.Diagnostics {
+// was one is known from what the job's scheduler wrote down, and from what remains in the checkpoint folder.
+func CheckModel(j *job.Job, want *Wanted) hcl.Diagnostics {
 	folder := CheckpointFolder(j)
-	trained, ran := trainedIn(j, stateDir)
+	trained, ran := trainedIn(j, (*desired)(want))
 	recorded, err := hasJobRecord(folder)
 	remains := rpc.Remains(folder)
 	var lost string
@@ -42,6 +42,9 @@ func CheckModel(j *job.Job, stateDir string) hcl.Diagnostics {
 		lost = fmt.Sprintf("no snapshot is in %s any more", filepath.Join(folder, "tablets"))
 	}
 	words, giveUp := "It has run before", []string{}
+	if want.Runs() {
+		giveUp = append(giveUp, "kale stop -force "+j.Name)
+	}
 	if recorded || len(remains) > 0 {
 		giveUp = append(giveUp, "remove "+folder)
 	}
@@ -87,11 +90,10 @@ func lostState(folder string, remains []string) string {
 	return fmt.Sprintf("%s is lost, without which what is left of its checkpoint (%s) cannot be used", filepath.Join(folder, rpc.JobStateFolder), strings.Join(remains, ", "))
 }
 
-// trainedIn is what a job has trained whose checkpoint is where the file says, by what its last scheduler wrote; nil: nothing, or that is not known. ran: it has had
+// trainedIn is what a job has trained whose checkpoint is where the file says, by what its scheduler wrote; nil: nothing, or that is not known. ran: it has had
 // workers there.
-func trainedIn(j *job.Job, stateDir string) (t *Totals, ran bool) {
-	want, err := (&Glance{}).read(stateDir)
-	if err != nil || want == nil || !want.hasModel() || !sameFolder(want.checkpoint(), j.Checkpoint.Dir) {
+func trainedIn(j *job.Job, want *desired) (t *Totals, ran bool) {
+	if want == nil || !want.hasModel() || !sameFolder(want.checkpoint(), j.Checkpoint.Dir) {
 		return nil, false
 	}
 	if t = want.Totals; t != nil && t.Trained == 0 {

@@ -132,7 +132,7 @@ func TestGoneCheckpointOfAJobThatDied(t *testing.T) {
 	ended(server(1, 1))
 	s, diags, err := Open(t.Context(), r.options("run"))
 	if err != nil || s != nil || !diags.HasErrors() || !strings.Contains(diags[0].Detail, "It has run before, and there is no checkpoint in "+folder+" any more. Mount the folder") ||
-		!strings.HasSuffix(diags[0].Detail, "To give the model up: kale forget ctr; the next run begins a new one.") {
+		!strings.HasSuffix(diags[0].Detail, "To give the model up: kale stop -force ctr, and kale forget ctr; the next run begins a new one.") {
 		t.Fatalf("opened: %v, %v, %v", s, diags, err)
 	}
 	r.wantCalls()

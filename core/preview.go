@@ -83,16 +83,20 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	diags := CheckRunning(o.Job, o.StateDir)
+	want := o.Wanted
+	if want == nil {
+		want, _ = WantedAt(o.StateDir) // who reads the rest of it says what is wrong with it
+	}
+	diags := CheckRunning(o.Job, want)
 	if diags.HasErrors() {
 		return nil, nil, diags, nil
 	}
-	diags = NotTakenUp(o.Job, o.StateDir, nil)
+	diags = NotTakenUp(o.Job, want, nil)
 	found, err := ConfigureBackend(ctx, o.Backend, o.Job, o.StateDir)
 	if diags = append(diags, found...); err != nil || diags.HasErrors() {
 		return nil, nil, diags, err
 	}
-	diags = slices.Concat(diags, CheckCheckpoint(o.Job), CheckModel(o.Job, o.StateDir))
+	diags = slices.Concat(diags, CheckCheckpoint(o.Job), CheckModel(o.Job, want))
 	if diags.HasErrors() {
 		return nil, nil, diags, nil
 	}

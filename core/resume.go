@@ -48,9 +48,9 @@ func restorePoint(ctx context.Context, j *job.Job, kafka *traffic.Client) (map[i
 
 // CheckResume says, as warnings at the stream block, what in the topic would hold a job that is taken up from its checkpoint: it is another topic of the same name,
 // or retention has removed what is to be trained next. It has nothing to say of a job that runs, whose chief says so itself, nor where the brokers do not answer.
-func CheckResume(ctx context.Context, j *job.Job, stateDir string) hcl.Diagnostics {
+func CheckResume(ctx context.Context, j *job.Job, want *Wanted) hcl.Diagnostics {
 	r, ok := readJobRecord(j)
-	if !ok || goesOn(stateDir) {
+	if !ok || want.Runs() {
 		return nil
 	}
 	opts, err := KafkaOpts(j)

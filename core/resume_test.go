@@ -31,7 +31,7 @@ func TestWhatHoldsAJobThatIsTakenUpIsToldBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := func() (all []string) {
-		for _, d := range CheckResume(t.Context(), r.job, r.state) {
+		for _, d := range CheckResume(t.Context(), r.job, r.wanted()) {
 			all = append(all, d.Summary+": "+d.Detail)
 		}
 		return all

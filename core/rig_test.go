@@ -189,6 +189,16 @@ func (r *rig) reopen() {
 	r.open(trainer)
 }
 
+// wanted is what a scheduler that has ended wrote down.
+func (r *rig) wanted() *Wanted {
+	r.t.Helper()
+	w, err := WantedAt(r.state)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return w
+}
+
 // beat is one look and one step, a second after the last one.
 func (r *rig) beat() {
 	r.t.Helper()

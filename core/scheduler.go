@@ -51,6 +51,8 @@ type Options struct {
 	AnyOwner bool
 	// Lease is the job's, where the caller has taken it already (TakeLease by force); Open takes it otherwise. An opened scheduler closes it.
 	Lease *Lease
+	// Wanted is, for a preview beside a scheduler that runs, what that one says; nil: it is read in StateDir.
+	Wanted *Wanted
 	// Offline says that the brokers do not answer: a preview does not wait for them.
 	Offline bool
 	// Progress is told of long work, may be nil.
@@ -142,16 +144,18 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	var diags hcl.Diagnostics
+	want, unread := WantedAt(o.StateDir)
+	on := unread != nil || want.Runs() // whoever takes it up holds what runs, on nodes that may come back
 	if o.Stop {
 		if diags := CheckSameBackend(o.Job, o.StateDir); diags.HasErrors() {
 			return nil, diags, nil
 		}
 		o.Job = AsItRuns(o.Job, o.StateDir)
 	} else {
-		if diags := CheckRunning(o.Job, o.StateDir); diags.HasErrors() {
+		if diags := CheckRunning(o.Job, want); diags.HasErrors() {
 			return nil, diags, nil
 		}
-		diags = NotTakenUp(o.Job, o.StateDir, nil)
+		diags = NotTakenUp(o.Job, want, nil)
 	}
 	owner := jobOwner(o.Job)
 	if o.AnyOwner {
@@ -169,9 +173,8 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 	if !o.Stop {
 		diags = append(diags, CheckCheckpoint(o.Job)...)
 	}
-	on := goesOn(o.StateDir)
 	if !diags.HasErrors() && !o.Stop && !(on && servesStill(ctx, o)) {
-		diags = append(diags, CheckModel(o.Job, o.StateDir)...)
+		diags = append(diags, CheckModel(o.Job, want)...)
 	}
 	if !diags.HasErrors() && !on { // one that goes on has its name, and its state says what was changed
 		if diags = append(diags, nameTaken(ctx, o)...); !o.Stop && !diags.HasErrors() {

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -109,7 +112,23 @@ func startsWith(j *job.Job) startedWith {
 		with[block+".cpu"] = strconv.FormatFloat(float64(r.CPUMilli)/1000, 'g', -1, 64)
 		with[block+".memory"] = exactSize(r.MemoryBytes)
 	}
+	with[backendBlock] = blockDigest(j.Backend.Source)
 	return with
+}
+
+// backendBlock is the path under which startedWith has a digest of the whole backend block, which the core does not read and in which may be secrets.
+const backendBlock = "backend"
+
+// blockDigest is the same for two texts of a block that differ in comments and spaces alone.
+func blockDigest(source []byte) string {
+	sum := sha256.New()
+	tokens, _ := hclsyntax.LexConfig(source, "", hcl.InitialPos) // who decodes it says what is wrong with it
+	for _, t := range tokens {
+		if t.Type != hclsyntax.TokenComment && t.Type != hclsyntax.TokenNewline {
+			fmt.Fprintf(sum, "%d %q ", t.Type, t.Bytes)
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
 // take adds the leaves of a message; of one that is absent they are empty.
@@ -213,11 +232,11 @@ func (d *desired) wants(id backend.ID) bool {
 
 // NotTakenUp warns of what was changed in the file of a job that runs and what runs does not do, since processes keep what they were started with. known says
 // of which parts of the file that can be told; nil: of all.
-func NotTakenUp(j *job.Job, stateDir string, known func(path string) bool) (diags hcl.Diagnostics) {
-	d, err := (&Glance{}).read(stateDir)
-	if err != nil || d == nil || d.Target == 0 {
+func NotTakenUp(j *job.Job, want *Wanted, known func(path string) bool) (diags hcl.Diagnostics) {
+	if !want.Runs() {
 		return nil
 	}
+	d := (*desired)(want)
 	now := startsWith(j)
 	roles, follows := map[string]string{}, map[string]string{}
 	for _, h := range heldFields {
@@ -238,12 +257,15 @@ func NotTakenUp(j *job.Job, stateDir string, known func(path string) bool) (diag
 			continue
 		}
 		told[path] = true
-		who := "What runs keeps"
+		who, does, has := "What runs", "keeps "+keeps, now[path]
 		if n < of {
-			who = fmt.Sprintf("%d of %s that run keep", n, job.Count(of, nouns[roles[path]]))
+			who, does = fmt.Sprintf("%d of %s that run", n, job.Count(of, nouns[roles[path]])), "keep "+keeps
+		}
+		if path == backendBlock {
+			does, has = map[bool]string{true: "were", false: "was"}[n < of]+" started with another block", "this one"
 		}
 		diags = append(diags, j.WarningAt(path, "What runs does not take up this change", fmt.Sprintf(
-			"%s: %s %s; only what is started from now on has %s. kale stop %s and then kale run %s change it for all.", path, who, keeps, now[path], j.Name, j.File)))
+			"%s: %s %s; only what is started from now on has %s. kale stop %s and then kale run %s change it for all.", path, who, does, has, j.Name, j.File)))
 	}
 	job.InFileOrder(diags)
 	return diags

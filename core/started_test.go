@@ -102,7 +102,7 @@ func TestChangesThatAreNotTakenUp(t *testing.T) {
 		}
 		return out
 	}
-	if diags := NotTakenUp(&was, r.state, nil); len(diags) > 0 {
+	if diags := NotTakenUp(&was, r.wanted(), nil); len(diags) > 0 {
 		t.Errorf("of a job that is as it runs: %v", diags)
 	}
 	want := map[string]string{
@@ -111,7 +111,7 @@ func TestChangesThatAreNotTakenUp(t *testing.T) {
 		"checkpoint.every": "What runs keeps 10m", "optimiser.learning_rate": "What runs keeps 0.05", "network.ports": "What runs keeps any", "stream.dead_letter": "What runs keeps none",
 		"stream.brokers": fmt.Sprintf("What runs keeps [%q]", was.Stream.Brokers[0]),
 	}
-	diags := NotTakenUp(&changed, r.state, nil)
+	diags := NotTakenUp(&changed, r.wanted(), nil)
 	if d := cmp.Diff(want, says(diags)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -121,7 +121,7 @@ func TestChangesThatAreNotTakenUp(t *testing.T) {
 		}
 	}
 
-	if diags := NotTakenUp(&changed, r.state, func(path string) bool { return path != "model.batch" }); len(diags) != len(want)-1 {
+	if diags := NotTakenUp(&changed, r.wanted(), func(path string) bool { return path != "model.batch" }); len(diags) != len(want)-1 {
 		t.Errorf("where the batch is not known: %v", diags)
 	}
 
@@ -142,7 +142,7 @@ func TestChangesThatAreNotTakenUp(t *testing.T) {
 	r.order("scale", 3)
 	r.beats(3)
 	end()
-	got := says(NotTakenUp(&changed, r.state, nil))
+	got := says(NotTakenUp(&changed, r.wanted(), nil))
 	want["model.batch"] = "2 of 3 workers that run keep 1024"
 	if got["model.batch"] != want["model.batch"] || got["checkpoint.every"] != want["checkpoint.every"] {
 		t.Errorf("after a scale-out: %v", got)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
@@ -88,6 +89,22 @@ func (a *app) connect(ctx context.Context, name string) (*api.Client, error) {
 		return nil, noScheduler{a, name}
 	}
 	return c, err
+}
+
+// wanted is what a job's scheduler wants to run: as the one that runs says, or else the last one wrote down. nil: nothing.
+func (a *app) wanted(ctx context.Context, name, dir string) (*core.Wanted, error) {
+	w, err := core.WantedAt(dir)
+	if !errors.Is(err, state.ErrLocked) {
+		return w, err
+	}
+	c, err := a.connect(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	ctx, enough := context.WithTimeout(ctx, 2*a.patience)
+	defer enough()
+	return c.Wanted(ctx)
 }
 
 // noScheduler is api.ErrNoScheduler with advice, which is looked for when somebody is to read it.

@@ -88,6 +88,9 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 				return backend.Launch(ctx, lg, path, backend.Options{SocketDir: sockets})
 			},
 		}
+		if l.draft.Known("name") {
+			p.Wanted, p.Unread = a.wanted(ctx, l.Name, l.dir)
+		}
 		p.Trainer, p.Env, p.NoTrainer = a.findTrainer(lg, l)
 		found = append(found, doctor.Examine(ctx, p)...)
 	}

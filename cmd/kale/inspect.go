@@ -80,7 +80,7 @@ func (a *app) inspect(ctx context.Context, arg string, f jobFlags, how inspectio
 		return nil, job.TopicInfo{}, diags, err
 	}
 	if l.Job != nil && l.draft.Known("name") {
-		diags = append(diags, a.renamed(l, arg)...)
+		diags = append(diags, a.renamed(ctx, l, arg)...)
 		if how.starts {
 			l.start = start(l.dir)
 		}
@@ -103,6 +103,11 @@ func inOrder(diags hcl.Diagnostics) hcl.Diagnostics {
 func (a *app) askAround(ctx context.Context, l *loaded, how inspection, mistaken bool) (info job.TopicInfo, diags hcl.Diagnostics, err error) {
 	if l.Job == nil {
 		return info, nil, nil
+	}
+	if l.draft.Known("name") {
+		if l.want, l.unread = a.wanted(ctx, l.Name, l.dir); l.unread != nil {
+			a.advise("Not compared with what runs of job %q: %v.\n", l.Name, l.unread)
+		}
 	}
 	info, diags, err = a.preflight(ctx, l, how)
 	diags = slices.Concat(l.lacking, diags)
@@ -185,13 +190,13 @@ func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (diags hc
 		l.omit(training)
 	}
 	if l.can(checkpoint, "name", "checkpoint.dir") {
-		running := core.CheckRunning(l.Job, l.dir)
+		running := core.CheckRunning(l.Job, l.want)
 		if diags = append(diags, l.new(running)...); running.HasErrors() {
 			l.omit(block)
 			return diags, unfit
 		}
-		diags = append(diags, l.new(core.NotTakenUp(l.Job, l.dir, l.draft.Known))...)
-		diags = append(diags, l.new(slices.Concat(core.CheckCheckpoint(l.Job), core.CheckModel(l.Job, l.dir)))...)
+		diags = append(diags, l.new(core.NotTakenUp(l.Job, l.want, l.draft.Known))...)
+		diags = append(diags, l.new(slices.Concat(core.CheckCheckpoint(l.Job), core.CheckModel(l.Job, l.want)))...)
 	}
 	if !l.draft.Known("backend") {
 		l.omit(block)
@@ -288,8 +293,8 @@ func askBrokers(ctx context.Context, l *loaded, f recordFlags) (info job.TopicIn
 		}
 		return info, diags, err
 	}
-	if l.can(checkpoint, "name", "checkpoint.dir") {
-		diags = append(diags, core.CheckResume(ctx, j, l.dir)...)
+	if l.unread == nil && l.can(checkpoint, "name", "checkpoint.dir") {
+		diags = append(diags, core.CheckResume(ctx, j, l.want)...)
 	}
 	if l.draft.Known("model.kind") && l.draft.Known("features.format") {
 		_, more, err := doctor.CheckRecords(ctx, j)

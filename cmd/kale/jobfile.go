@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -56,7 +57,10 @@ type loaded struct {
 	// anyOwner: what runs under the job's name is ended, whoever's it is.
 	anyOwner bool
 	again    bool // it ran here before
-	start    *starting
+	// want is what its scheduler wants to run; unread says why that is not known.
+	want   *core.Wanted
+	unread error
+	start  *starting
 }
 
 // invocation is how the job that an argument names is to be read: a file, or a job that was run before, with the variables of that run
@@ -111,7 +115,7 @@ func (a *app) load(arg string, f jobFlags) (*loaded, error) {
 }
 
 // renamed says that a job which was run from the same file under another name runs still.
-func (a *app) renamed(l *loaded, arg string) hcl.Diagnostics {
+func (a *app) renamed(ctx context.Context, l *loaded, arg string) hcl.Diagnostics {
 	if !isFile(arg) && l.Name != arg {
 		return hcl.Diagnostics{l.ErrorAt("name", fmt.Sprintf("The file of job %q describes job %q now", arg, l.Name),
 			fmt.Sprintf("Undo the change; or stop the job, with kale stop %s%s, and then run the file: kale run %s.", a.stateFlag(), arg, l.how.File))}
@@ -123,7 +127,11 @@ func (a *app) renamed(l *loaded, arg string) hcl.Diagnostics {
 	names, _ := a.jobs() // whoever needs the state folder says what is wrong with it
 	for _, name := range names {
 		how, err := a.known(name)
-		if dir, e := a.jobDir(name); err == nil && e == nil && name != l.Name && how.File == file && core.Runs(dir) {
+		dir, e := a.jobDir(name)
+		if err != nil || e != nil || name == l.Name || how.File != file {
+			continue
+		}
+		if want, _ := a.wanted(ctx, name, dir); want.Runs() { // what is not known is not told
 			return hcl.Diagnostics{l.WarningAt("name", fmt.Sprintf("Job %q, which this file described before, is not stopped", name),
 				fmt.Sprintf("Job %q is another one, which begins without a checkpoint. kale stop %s%s ends the first.", l.Name, a.stateFlag(), name))}
 		}

@@ -141,7 +141,7 @@ func (a *app) planOptions(ctx context.Context, lg *slog.Logger, l *loaded, topic
 	if err == nil {
 		err = a.tell(l, diags)
 	}
-	return core.Options{Job: l.Job, StateDir: l.dir, Trainer: trainer, Env: env, Log: lg, Offline: topic.Err != nil}, err
+	return core.Options{Job: l.Job, StateDir: l.dir, Trainer: trainer, Env: env, Log: lg, Wanted: l.want, Offline: topic.Err != nil}, err
 }
 
 // closeBackends ends the plugins that were started.

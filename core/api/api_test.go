@@ -174,6 +174,23 @@ func TestReading(t *testing.T) {
 	}
 }
 
+// What is wanted is told as it was written down, without the job's token.
+func TestWanted(t *testing.T) {
+	st, err := state.Open(t.TempDir())
+	must(t, err)
+	defer func() { must(t, st.Close()) }()
+	c := dial(t, serve(t, &scheduler{store: st}, api.Options{}))
+	if w, err := c.Wanted(t.Context()); err != nil || w.Runs() {
+		t.Errorf("before anything is wanted: %+v, %v", w, err)
+	}
+	must(t, st.Put("desired", map[string]any{"version": 2, "token": "a secret", "target": 3, "checkpoint": "/ckpt"}))
+	w, err := c.Wanted(t.Context())
+	must(t, err)
+	if !w.Runs() || w.Target != 3 || w.Checkpoint != "/ckpt" || w.Token != "" {
+		t.Errorf("it says %+v", w)
+	}
+}
+
 func TestNothingYet(t *testing.T) {
 	st, err := state.Open(t.TempDir())
 	must(t, err)

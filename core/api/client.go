@@ -102,6 +102,11 @@ func (c *Client) Rescales(ctx context.Context, n int) ([]core.Rescale, error) {
 	return call[[]core.Rescale](ctx, c, "/v1/rescales", url.Values{"n": {strconv.Itoa(n)}}, nil)
 }
 
+// Wanted is what the scheduler wants to run, as it wrote it down; nil: nothing yet.
+func (c *Client) Wanted(ctx context.Context) (*core.Wanted, error) {
+	return call[*core.Wanted](ctx, c, "/v1/wanted", nil, nil)
+}
+
 // untilHeader says when an order's giver has no more patience, in a header since a scheduler of before refuses fields that it does not know.
 const untilHeader = "Kale-Order-Until"
 

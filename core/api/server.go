@@ -83,6 +83,7 @@ func Handler(lg *slog.Logger, s scheduler, o Options) http.Handler {
 	mux.HandleFunc("GET /v1/decisions", h.answer(h.decisions))
 	mux.HandleFunc("GET /v1/samples", h.answer(h.samples))
 	mux.HandleFunc("GET /v1/rescales", h.answer(h.rescales))
+	mux.HandleFunc("GET /v1/wanted", h.answer(func(*http.Request) (any, error) { return core.WantedIn(h.s.Store()) }))
 	mux.HandleFunc("POST /v1/orders", h.answer(h.order))
 	mux.HandleFunc("GET /v1/workloads/{id}/logs", h.logs)
 	if o.Report != nil {

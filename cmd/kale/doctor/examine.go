@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/kale-sched/kale/cmd/internal/folder"
+	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 )
@@ -18,6 +19,9 @@ import (
 type Patient struct {
 	Job      *job.Job
 	StateDir string // the scheduler's folder for this job
+	// Wanted is what the job's scheduler wants to run; Unread says why that is not known.
+	Wanted *core.Wanted
+	Unread error
 	// Sound says that a part of the job file has no mistake; what rests on one that has is not tried. nil: all of it is sound.
 	Sound func(path string) bool
 	// Launch starts the backend's plugin; the caller of it closes that.

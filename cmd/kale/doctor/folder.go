@@ -46,7 +46,7 @@ func (p Patient) checkpoints(context.Context) []Finding {
 	if f.State == OK && kindOf(dir) == inMemory {
 		f = f.but(Warn, "It is in memory (tmpfs): the model is lost when this machine starts again. Use a folder on a disk.")
 	}
-	diags := core.CheckModel(p.Job, p.StateDir)
+	diags := core.CheckModel(p.Job, p.Wanted)
 	if !p.unsound("stream.topic", "features", "model", "servers") {
 		diags = append(diags, core.CheckCheckpoint(p.Job)...)
 	}

@@ -154,8 +154,8 @@ func (p Patient) topic(ctx context.Context) []Finding {
 	if err != nil {
 		return []Finding{ok("topic", "%v", err).but(Fail, "")}
 	}
-	if info.Exists && !p.unsound("name", "checkpoint.dir") {
-		diags = append(diags, core.CheckResume(ctx, j, p.StateDir)...)
+	if info.Exists && p.Unread == nil && !p.unsound("name", "checkpoint.dir") {
+		diags = append(diags, core.CheckResume(ctx, j, p.Wanted)...)
 	}
 	settings := ""
 	if info.CleanupPolicy != "" {

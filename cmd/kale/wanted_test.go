@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/stream"
+)
+
+// While a scheduler of the job runs, which has its state open, a changed file is held against what runs all the same, and a checkpoint that is gone is seen.
+func TestChangesBesideAScheduler(t *testing.T) {
+	needONNX(t)
+	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 3})
+	s := newShell(t).withPrograms()
+	dir := t.TempDir()
+	file, checkpoints := filepath.Join(dir, "life.hcl"), filepath.Join(dir, "checkpoints")
+	s.start("produce", "-brokers", addr, "-topic", "clicks", "-peak", "100", "-from", "12h", "-history", "60s")
+	text := strings.ReplaceAll(lifeJob, "%BROKER%", addr)
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(text)
+	t.Cleanup(func() { // whatever fails below, no process may be left
+		if r := s.runCtx(context.Background(), "stop", "life", "-force"); r.code != exitDone && !strings.Contains(r.err, "no job") {
+			t.Errorf("stop -force: %s", r.err)
+		}
+	})
+	run := s.start("run", file, "-var", "checkpoints="+checkpoints, "-plain")
+	run.eventually("a worker that has trained", func() bool {
+		var v core.View
+		r := s.run("status", "life", "-json")
+		return r.code == exitDone && json.Unmarshal([]byte(r.out), &v) == nil && v.Sample.Running > 0 && v.Trained != nil && *v.Trained > 0
+	})
+	says := func(code int, want ...string) {
+		t.Helper()
+		for _, command := range []string{"validate", "plan"} {
+			r := s.run(command, file, "-var", "checkpoints="+checkpoints)
+			r.err = strings.Join(strings.Fields(r.err), " ") // lines are folded
+			for _, text := range want {
+				if !strings.Contains(r.err, text) {
+					t.Errorf("%s does not say %q: %s", command, text, r.err)
+				}
+			}
+			if r.code != code || len(want) == 0 && strings.Contains(r.err, "What runs") {
+				t.Errorf("%s: %d %s", command, r.code, r.err)
+			}
+		}
+	}
+	says(exitDone)
+	write(strings.NewReplacer("batch         = 64", "batch         = 128", `gpus = "none"`, "# nothing").Replace(text))
+	says(exitDone, "model.batch: What runs keeps 64; only what is started from now on has 128.", "backend: What runs was started with another block; only what is started from now on has this one.")
+	write(strings.ReplaceAll(text, `gpus = "none"`, `  gpus   =   "none" # as before`))
+	says(exitDone)
+	checkpoints += "2"
+	says(exitFailed, "The job runs with its checkpoint in another folder")
+	checkpoints = strings.TrimSuffix(checkpoints, "2")
+	if err := os.Rename(checkpoints, checkpoints+".away"); err != nil {
+		t.Fatal(err)
+	}
+	says(exitFailed, "To give the model up: kale stop -force life, and kale forget life;", "The checkpoint that this job had is gone", "and there is no checkpoint in "+filepath.Join(checkpoints, "life")+" any more")
+	if r := s.run("doctor", file, "-var", "checkpoints="+checkpoints, "-no-probe"); r.code != exitFailed || !strings.Contains(r.out, "there is no") {
+		t.Errorf("doctor: %d %s", r.code, r.out)
+	}
+	if err := os.Rename(checkpoints+".away", checkpoints); err != nil {
+		t.Fatal(err)
+	}
+	says(exitDone)
+}
