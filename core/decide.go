@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -18,11 +19,7 @@ func (s *Scheduler) decide(now time.Time) error {
 	obs, d, share := s.throughPool(obs, s.policy.Decide(obs))
 	s.want.Policy, s.want.Gate = d.State, s.foresee.state()
 	rec := &Record{Observation: obs, Decision: d, LastJoin: s.want.LastJoin, Pool: share, Repairs: append(s.repairs(), s.hungLately()...), ObserveOnly: s.job.Autoscale.Mode == job.ModeObserve}
-	if !obs.LagKnown {
-		if rec.LagUnknown = s.lag(now).why; rec.LagUnknown == "" {
-			rec.LagUnknown = "records that were trained before are trained again, and count"
-		}
-	}
+	rec.LagUnknown = s.lagUnknown(obs)
 	s.last = rec
 	if err := s.store.Append(state.Decisions, now, rec); err != nil {
 		return err
@@ -38,6 +35,14 @@ func (s *Scheduler) decide(now time.Time) error {
 		s.aim(now, d)
 	}
 	return s.save()
+}
+
+// lagUnknown says why an observation does not know the lag, "" where it does.
+func (s *Scheduler) lagUnknown(o plan.Observation) string {
+	if o.LagKnown {
+		return ""
+	}
+	return cmp.Or(s.lag(o.Now).why, "records that were trained before are trained again, and count")
 }
 
 // observe is everything that the policy may know, at now.

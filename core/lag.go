@@ -99,17 +99,27 @@ func ahead(stamp, now time.Time) time.Duration {
 	return 0
 }
 
-// datedAhead says what it means that records which wait are dated in the future; "" where none is known to be.
-func (n *seen) datedAhead() string {
+// undated says that a record has no date: none (−1), 0, or seconds that were taken for milliseconds, which all are of the 1970s.
+func undated(stamp time.Time) bool { return stamp.UTC().Year() < 1980 }
+
+// misdated says what it means that records which wait are dated in the future, or not at all; "" where none is known to be.
+func (n *seen) misdated() string {
 	var most time.Duration
+	var none time.Time
 	for _, stamp := range n.behind.stamps {
-		most = max(most, ahead(stamp, n.at))
+		if most = max(most, ahead(stamp, n.at)); undated(stamp) {
+			none = stamp
+		}
 	}
-	if most == 0 {
-		return ""
+	switch {
+	case most > 0:
+		return fmt.Sprintf("records that wait are dated up to %s ahead of this machine's clock: how long they wait is not known. Set the clock right of who writes them, or the topic's "+
+			"message.timestamp.type to LogAppendTime", job.Length(most))
+	case !none.IsZero():
+		return fmt.Sprintf("records that wait have no usable timestamp (%s): how long they wait is not known. Have their producer set it, in milliseconds, or set the topic's "+
+			"message.timestamp.type to LogAppendTime", none.UTC().Format(time.RFC3339))
 	}
-	return fmt.Sprintf("records that wait are dated up to %s ahead of this machine's clock: how long they wait is not known. Set the clock right of who writes them, or the topic's "+
-		"message.timestamp.type to LogAppendTime", job.Length(most))
+	return ""
 }
 
 // lag is how far training is behind at now.
@@ -137,6 +147,8 @@ func (s *Scheduler) lag(now time.Time) lag {
 		case !ok:
 			l.recordsKnown, l.ageKnown, l.why = false, false, fmt.Sprintf("the chief does not know partition %d yet", p.Partition)
 		case p.Known:
+		case stamped && undated(stamp):
+			l.ageKnown, l.why = false, fmt.Sprintf("the next record of partition %d has no usable timestamp (%s)", p.Partition, stamp.UTC().Format(time.RFC3339))
 		case stamped && ahead(stamp, now) == 0:
 			age = max(0, now.Sub(stamp))
 		case stamped:

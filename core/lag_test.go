@@ -86,14 +86,23 @@ func TestLagBeforeTheFirstAnswerIsOfTheNewestSnapshots(t *testing.T) {
 	wantLag("with a chief that has heard from nobody", 7)
 }
 
-// A record that is dated in the future says nothing of how long it waits: the lag is not known, and whoever dates records so is told of.
-func TestLagOfRecordsFromTheFuture(t *testing.T) {
-	for name, history := range map[string]bool{"with a history": true, "without": false} {
+// A record that is dated in the future, or has no date, says nothing of how long it waits: the lag is not known, and whoever dates records so is told of.
+func TestLagOfMisdatedRecords(t *testing.T) {
+	for name, c := range map[string]struct {
+		first         time.Time
+		history       bool
+		says, problem string
+	}{
+		"the future, with a history": {time.Now().Add(365 * 24 * time.Hour), true, "is dated 365d ahead of this machine's clock", "records that wait are dated up to 365d ahead of this machine's clock"},
+		"the future, without":        {time.Now().Add(365 * 24 * time.Hour), false, "is dated 365d ahead of this machine's clock", "records that wait are dated up to 365d ahead of this machine's clock"},
+		"1970, with a history":       {time.UnixMilli(0), true, "has no usable timestamp (1970-01-01T", "records that wait have no usable timestamp (1970-01-01T"},
+		"1970, without":              {time.UnixMilli(0), false, "has no usable timestamp (1970-01-01T", "records that wait have no usable timestamp (1970-01-01T"},
+		"seconds as milliseconds":    {time.UnixMilli(time.Now().Unix()), false, "has no usable timestamp (1970-01-", "records that wait have no usable timestamp (1970-01-"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, rigOptions{})
-			future := r.now.Add(365 * 24 * time.Hour)
-			r.fill(50, func(i int) time.Time { return future.Add(time.Duration(i) * time.Second) })
-			if history {
+			r.fill(50, func(i int) time.Time { return c.first.Add(time.Duration(i) * time.Second) })
+			if c.history {
 				r.s.backfill(t.Context())
 			}
 			r.started(1)
@@ -104,10 +113,10 @@ func TestLagOfRecordsFromTheFuture(t *testing.T) {
 			})
 			r.beat()
 			v := r.s.View()
-			if s := v.Sample; s.Lag != nil || s.LagRecords == nil || *s.LagRecords != 4*30 || !strings.Contains(s.LagUnknown, "is dated 365d ahead of this machine's clock") {
+			if s := v.Sample; s.Lag != nil || s.LagRecords == nil || *s.LagRecords != 4*30 || !strings.Contains(s.LagUnknown, c.says) {
 				t.Errorf("lag %v, %v records: %q", s.Lag, s.LagRecords, s.LagUnknown)
 			}
-			if _, err := r.problem("records that wait are dated up to 365d ahead of this machine's clock"); err != nil {
+			if _, err := r.problem(c.problem); err != nil {
 				t.Error(err)
 			}
 			r.chief.with(func(s *rpc.JobStatus) {

@@ -334,7 +334,7 @@ func (s *Scheduler) problems() []string {
 	}
 	out = append(out, failures...)
 	out = append(out, s.repairs()...)
-	if why := n.datedAhead(); why != "" {
+	if why := n.misdated(); why != "" {
 		out = append(out, why)
 	}
 	out = append(out, s.losing()...)

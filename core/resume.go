@@ -32,10 +32,16 @@ func restorePoint(ctx context.Context, j *job.Job, kafka *traffic.Client) (map[i
 	if len(r.Starts) == 0 {
 		return nil, nil
 	}
+	topic, err := kafka.Topic(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if id, other := r.otherTopic(topic); other {
+		return nil, fmt.Errorf("topic %q was created again: its id is %s, and what is trained is of %s", j.Stream.Topic, id, r.TopicID)
+	}
 	next := r.Starts
 	done, known := rpc.RestorePoint(folder, r.Timeline, r.Servers)
 	if !known {
-		var err error
 		if done, err = kafka.Committed(ctx, rpc.Group(j.Name)); err != nil {
 			return nil, err
 		}
@@ -44,6 +50,12 @@ func restorePoint(ctx context.Context, j *job.Job, kafka *traffic.Client) (map[i
 		next[p] = max(next[p], o)
 	}
 	return next, nil
+}
+
+// otherTopic says that a topic is not the one whose records were trained, and which it is.
+func (r jobRecord) otherTopic(t traffic.Info) (id kadm.TopicID, other bool) {
+	id = kadm.TopicID(t.ID)
+	return id, t.Exists && r.TopicID != "" && id != (kadm.TopicID{}) && id.String() != r.TopicID
 }
 
 // CheckResume says, as warnings at the stream block, what in the topic would hold a job that is taken up from its checkpoint: it is another topic of the same name,
@@ -66,7 +78,7 @@ func CheckResume(ctx context.Context, j *job.Job, want *Wanted) hcl.Diagnostics 
 	if err != nil || !topic.Exists {
 		return nil
 	}
-	if id := kadm.TopicID(topic.ID); r.TopicID != "" && id != (kadm.TopicID{}) && id.String() != r.TopicID {
+	if id, other := r.otherTopic(topic); other {
 		return hcl.Diagnostics{j.WarningAt("stream.topic", "The topic was created again", fmt.Sprintf(
 			"Topic %q has id %s, and the checkpoint in %s belongs to %s: the job would be stuck. Start a new job (another checkpoint.dir) to train on the new topic.",
 			j.Stream.Topic, id, CheckpointFolder(j), r.TopicID))}

@@ -15,7 +15,7 @@ import (
 // What would hold a job as soon as it is taken up from its checkpoint is told before: that retention has removed what is to be trained next, save where that is to
 // be skipped, and that its topic is another one.
 func TestWhatHoldsAJobThatIsTakenUpIsToldBefore(t *testing.T) {
-	r := newRig(t, rigOptions{})
+	r := newRig(t, rigOptions{change: func(text string) string { return strings.Replace(text, "count = 2", "count = 1", 1) }})
 	r.fill(50, func(int) time.Time { return r.now })
 	cl, err := kgo.NewClient(kgo.SeedBrokers(r.broker.Addr()))
 	if err != nil {
@@ -39,7 +39,7 @@ func TestWhatHoldsAJobThatIsTakenUpIsToldBefore(t *testing.T) {
 	if got := told(); len(got) > 0 {
 		t.Errorf("of a job that never ran it says %q", got)
 	}
-	r.chief.write("job", map[string]any{"timeline": "t1", "fingerprint": r.job.Fingerprint(), "servers": 1, "topic_id": topics[rigTopic].ID.String(), "starts": map[int32]int64{0: 0, 1: 0, 2: 0, 3: 0}})
+	r.chief.write("job", map[string]any{"timeline": "t1", "fingerprint": r.job.Fingerprint(), "servers": 1, "tablets": r.job.Model.Tablets, "topic_id": topics[rigTopic].ID.String(), "starts": map[int32]int64{0: 0, 1: 0, 2: 0, 3: 0}})
 	r.chief.write("written/0", map[string]any{"timeline": "t1", "applied": map[int32]int64{0: 20, 1: 50, 2: 30, 3: 31}})
 	if got := told(); len(got) > 0 {
 		t.Errorf("of a log that is whole it says %q", got)
@@ -69,6 +69,16 @@ func TestWhatHoldsAJobThatIsTakenUpIsToldBefore(t *testing.T) {
 	}
 	if got := told(); len(got) != 1 || !strings.HasPrefix(got[0], "The topic was created again: ") || !strings.Contains(got[0], topics[rigTopic].ID.String()) {
 		t.Errorf("of another topic it says %q", got)
+	}
+	p, diags, err := NewPreview(t.Context(), r.options("run"))
+	if err != nil || diags.HasErrors() {
+		t.Fatal(err, diags)
+	}
+	if p.Record.Observation.LagKnown || !strings.Contains(p.Record.LagUnknown, "was created again") {
+		t.Errorf("of another topic a plan has a lag of %v, known %v: %q", p.Record.Observation.Lag, p.Record.Observation.LagKnown, p.Record.LagUnknown)
+	}
+	if p.Record.Decision.Target != 1 {
+		t.Errorf("it would not start, and so would not come to say what it is stuck at: %+v", p.Record.Decision)
 	}
 }
 

@@ -226,6 +226,9 @@ func writePlanned(w io.Writer, p planned) error {
 			fmt.Fprintf(w, ", arrivals known since %s", p.HistoryAt.Local().Format("2006-01-02 15:04:05"))
 		}
 		fmt.Fprintln(w)
+		if p.LagUnknown != "" {
+			fmt.Fprintf(w, "lag      unknown: %s\n", p.LagUnknown)
+		}
 	}
 	if p.Pool != nil {
 		fmt.Fprintf(w, "pool     %s\n", p.Pool)

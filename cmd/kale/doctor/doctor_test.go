@@ -412,6 +412,9 @@ func TestMachine(t *testing.T) {
 			t.Errorf("a newest record of %v ago: %+v, want %s", age, f, want)
 		}
 	}
+	if f := recordsClock(now, time.UnixMilli(now.Unix()).UnixNano())[0]; f.State != Warn || !strings.Contains(f.Says, "dated 1970-01-") {
+		t.Errorf("seconds taken for milliseconds: %+v", f)
+	}
 	if f := recordsClock(now, 0)[0]; f.State != Skip {
 		t.Errorf("no record: %+v", f)
 	}

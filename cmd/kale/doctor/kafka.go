@@ -251,6 +251,10 @@ func recordsClock(now time.Time, unixNano int64) []Finding {
 	}
 	newest := time.Unix(0, unixNano)
 	ahead := newest.Sub(now)
+	if newest.UTC().Year() < 1980 { // 0, or seconds taken for milliseconds
+		return []Finding{ok(check, "the newest record is dated %s: it has no usable timestamp", newest.UTC().Format(time.RFC3339)).
+			but(Warn, "Have its producer set the timestamp, in milliseconds, or set the topic's message.timestamp.type to LogAppendTime: how long such records wait is not known after the scheduler was away.")}
+	}
 	if ahead > aheadLimit {
 		return []Finding{ok(check, "the newest record is of %s, %s ahead of this machine's clock", newest.Format(time.RFC3339), job.Length(ahead)).
 			but(Fail, "Set the clocks of this machine, of the brokers and of the producers by the same time server (NTP): lag in seconds is wrong by that much.")}
