@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -110,6 +111,44 @@ func (s *Scheduler) keepPolicies(ctx context.Context) {
 		return
 	}
 	s.lg.Info("the trainers are told what becomes of records that cannot be trained", "on_lost", want.GetOnLost(), "on_undecodable", want.GetOnUndecodable())
+}
+
+// notePolicies takes down what the chief goes by, and says whether that is news.
+func (s *Scheduler) notePolicies() (changed bool) {
+	holds := s.seen.chief.GetPolicies()
+	if s.seen.chiefErr != nil || holds == nil || proto.Equal(holds, s.want.Policies) {
+		return false
+	}
+	s.want.Policies = holds
+	return true
+}
+
+// untold are the policies of the job file that the chief is not told in mode observe, which touches nothing: by their path, what it has and goes on with.
+func untold(j *job.Job, holds *rpc.Policies) map[string][2]string {
+	if j.Autoscale.Mode != job.ModeObserve || holds == nil {
+		return nil
+	}
+	out := map[string][2]string{}
+	for path, v := range map[string][2]string{
+		"stream.on_lost": {j.Stream.OnLost, holds.GetOnLost()}, "stream.on_undecodable": {j.Stream.OnUndecodable, holds.GetOnUndecodable()},
+	} {
+		if v[0] != v[1] {
+			out[path] = v
+		}
+	}
+	return out
+}
+
+// untoldNow says of the policies that differ that nobody is told of them.
+func (s *Scheduler) untoldNow() (says []string) {
+	if s.seen.chiefErr != nil {
+		return nil
+	}
+	differ := untold(s.job, s.seen.chief.GetPolicies())
+	for _, path := range slices.Sorted(maps.Keys(differ)) {
+		says = append(says, fmt.Sprintf("%s is %q in the job file, and what runs goes on with %q: autoscale.mode is %q, which changes nothing", path, differ[path][0], differ[path][1], job.ModeObserve))
+	}
+	return says
 }
 
 // ensure starts what is wanted and does not run. What ended though it is wanted gets a new generation.

@@ -60,6 +60,8 @@ type desired struct {
 	Backend string `json:"backend,omitempty"`
 	// Started is what of the job file the processes that are wanted were started with; of those that an older version started it is not known.
 	Started []started `json:"started,omitempty"`
+	// Policies is what the chief does with records that cannot be trained, as it said last; nil: it has not said.
+	Policies *rpc.Policies `json:"policies,omitempty"`
 	// LastCheckpoint is checkpoint.dir when the job stopped last.
 	LastCheckpoint string `json:"last_checkpoint,omitempty"`
 	// Trained: this job's chief was seen with a worker since the job was started; from then on its silence is a fault and not a beginning.

@@ -593,7 +593,7 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 	if err := s.takeOver(); err != nil {
 		return err
 	}
-	if grew := s.noteGrowth(now); s.noteStanding() || grew {
+	if grew, stands, told := s.noteGrowth(now), s.noteStanding(), s.notePolicies(); grew || stands || told {
 		if err := s.save(); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package core
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -98,4 +99,37 @@ func TestPoliciesOfAChangedFileAreTakenUp(t *testing.T) {
 	holds(skip)
 	r.chief.with(func(st *rpc.JobStatus) { st.Policies = was }) // its successor begins with what the processes were started with
 	holds(skip)
+}
+
+// Mode observe touches nothing: the chief is not told what the changed file says of such records. The run, its status and a look at the file say so, with what
+// the chief goes on with.
+func TestObserveTellsNobodyOfChangedPolicies(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.beat()
+	was := policies(r.job)
+	r.job.Stream.OnLost, r.job.Autoscale.Mode = job.OnLostSkip, job.ModeObserve
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	diags := NotTakenUp(r.job, r.wanted(), nil)
+	if len(diags) != 1 || *diags[0].Subject != r.job.Range("stream.on_lost") || !strings.Contains(diags[0].Detail, `stream.on_lost: What runs goes on with "stop"; autoscale.mode is "observe", which changes nothing.`) {
+		t.Errorf("the file: %v", diags)
+	}
+	r.open("run")
+	r.beats(2)
+	r.chief.with(func(st *rpc.JobStatus) {
+		if !proto.Equal(st.Policies, was) {
+			t.Errorf("the chief was told %v", st.Policies)
+		}
+	})
+	if _, err := r.problem(`stream.on_lost is "skip" in the job file, and what runs goes on with "stop": autoscale.mode is "observe", which changes nothing`); err != nil {
+		t.Error(err)
+	}
+	r.job.Autoscale.Mode = job.ModeLive
+	r.reopen()
+	r.beats(2)
+	if diags := NotTakenUp(r.job, (*Wanted)(r.s.want), nil); len(diags) > 0 || len(r.s.View().Problems) > 0 {
+		t.Errorf("in mode live: %v, %q", diags, r.s.View().Problems)
+	}
 }

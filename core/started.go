@@ -60,9 +60,9 @@ var heldFields = map[string]held{
 	"StreamSpec.brokers":           {path: "stream.brokers"},
 	"StreamSpec.topic":             {why: "CheckCheckpoint refuses another one"},
 	"StreamSpec.start":             {why: "it was resolved and pinned when the job began: no later start changes it"},
-	"StreamSpec.on_lost":           {why: "the chief is told (keepPolicies)"},
+	"StreamSpec.on_lost":           {why: "the chief is told (keepPolicies), or it is told of (untold)"},
 	"StreamSpec.dead_letter":       {path: "stream.dead_letter", role: backend.RoleWorker},
-	"StreamSpec.on_undecodable":    {why: "the chief is told (keepPolicies)"},
+	"StreamSpec.on_undecodable":    {why: "the chief is told (keepPolicies), or it is told of (untold)"},
 	"StreamSpec.no_commit":         {why: "no file says it"},
 	"TLSSpec.ca_file":              {path: "stream.tls.ca_file"},
 	"TLSSpec.cert_file":            {path: "stream.tls.cert_file"},
@@ -266,6 +266,14 @@ func NotTakenUp(j *job.Job, want *Wanted, known func(path string) bool) (diags h
 		}
 		diags = append(diags, j.WarningAt(path, "What runs does not take up this change", fmt.Sprintf(
 			"%s: %s %s; only what is started from now on has %s. kale stop %s and then kale run %s change it for all.", path, who, does, has, j.Name, j.File)))
+	}
+	differ := untold(j, d.Policies)
+	for _, path := range slices.Sorted(maps.Keys(differ)) {
+		if known == nil || known(path) && known("autoscale.mode") {
+			diags = append(diags, j.WarningAt(path, "What runs does not take up this change", fmt.Sprintf(
+				"%s: What runs goes on with %q; autoscale.mode is %q, which changes nothing. A scheduler in another mode tells what runs %q, and so do kale stop %s and kale run %s.",
+				path, differ[path][1], job.ModeObserve, differ[path][0], j.Name, j.File)))
+		}
 	}
 	job.InFileOrder(diags)
 	return diags
