@@ -201,6 +201,78 @@ func TestRule4CheckpointThatIsGoneIsNotMadeAnew(t *testing.T) {
 	}
 }
 
+// Rule 2: an older copy of the checkpoint folder is put back, under a job that runs or with some of its servers ended. Its claims and its word of the chief are old
+// ones, and no incarnation is given out twice for it: whoever runs goes on, who joins finds the chief, what a server that was restored from it lacks is told and trained
+// again, and each record is trained once.
+func TestRule2OlderCopyOfTheCheckpoint(t *testing.T) {
+	for name, ended := range map[string][]int{"all run on": nil, "the chief ended": {0}, "a server ended": {1}, "all ended": {0, 1}} {
+		t.Run(name, func(t *testing.T) {
+			b := broker(t, 2)
+			cl := producer(t, b)
+			ends := map[int32]int64{}
+			more := func(n int) {
+				t.Helper()
+				for p := range int32(2) {
+					produce(t, cl, p, n)
+					ends[p] += int64(n)
+				}
+			}
+			j := &job{t: t, spec: jobSpec(t, b)}
+			servers := []*process{j.server(0), j.server(1)}
+			worker := j.worker(0, 1)
+			more(200)
+			j.waitApplied(ends)
+			if err := errors.Join(worker.stop(), servers[0].stop(), servers[1].stop()); err != nil {
+				t.Fatal(err)
+			}
+			folder := checkpoint.Attach(j.spec.GetCheckpointDir(), j.spec.GetJob()).Root()
+			if err := os.CopyFS(folder+".old", os.DirFS(folder)); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // more incarnations than the copy knows
+				servers = []*process{j.server(0), j.server(1)}
+				worker = j.worker(0, 2)
+				more(100)
+				j.waitApplied(ends)
+				if err := errors.Join(worker.stop(), servers[0].stop(), servers[1].stop()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			servers = []*process{j.server(0), j.server(1)}
+			j.worker(0, 3)
+			more(100)
+			j.waitApplied(ends)
+
+			for _, i := range ended {
+				if err := servers[i].stop(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(os.Rename(folder, folder+".newer"), os.Rename(folder+".old", folder)); err != nil {
+				t.Fatal(err)
+			}
+			for _, i := range ended {
+				servers[i] = j.server(i)
+			}
+			j.worker(1, 1)
+			more(50)
+			j.waitApplied(ends)
+			j.waitFor("the worker that came afterwards", func(s *rpc.JobStatus) bool { return len(s.GetMembers()) == 2 })
+			j.checkOnce(readLog(t, b, ends), nil)
+			if told := j.status().GetRollbacks(); len(ended) == 1 && (len(told) == 0 || int(told[0].GetServer()) != ended[0]) {
+				t.Errorf("told are the rollbacks %v", told)
+			}
+			for i, s := range servers {
+				select {
+				case <-s.done:
+					t.Errorf("server %d ended: %v", i, s.err)
+				default:
+				}
+			}
+		})
+	}
+}
+
 // A server that waits for its checkpoint ends when it is asked to.
 func TestServerThatWaitsForItsCheckpointEndsWhenAsked(t *testing.T) {
 	spec := jobSpec(t, broker(t, 1))

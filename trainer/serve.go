@@ -148,17 +148,16 @@ func (p *serverProcess) run(ctx context.Context) error {
 	}
 	start(func(context.Context) error { return p.serve(srv) })
 	p.verified.Store(time.Now().UnixNano())
-	start(p.verify)
 	start(p.trust)
 	start(p.beats)
 	start(p.snapshots)
 	if p.index == 0 {
-		info := checkpoint.ChiefInfo{Address: p.address, Incarnation: p.incarnation, Timeline: p.job.Timeline}
-		if err := p.store.PublishChief(info); err != nil {
+		if err := p.store.PublishChief(p.chiefInfo()); err != nil {
 			cancel(err)
 		}
-		p.meet.announce(info)
+		p.meet.announce(p.chiefInfo())
 	}
+	start(p.verify) // which looks for what was published
 	p.meet.at(rpc.Phase_PHASE_DIALLING, p.address)
 	p.lg.Info("parameter server is up", "address", p.address, "chief", p.index == 0)
 	<-ctx.Done()

@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/trainer/checkpoint"
 )
 
 // A process that is cut off from the checkpoint store, and from nothing else, cannot learn that it was replaced, and answers its clients for ever: what it
@@ -36,11 +38,33 @@ func (p *serverProcess) verify(ctx context.Context) error {
 			p.verified.Store(time.Now().UnixNano())
 		}
 		failing = err != nil
-		if info, err := p.store.Chief(); err == nil && info.Timeline == p.job.Timeline {
+		info, unread := p.store.Chief()
+		if unread == nil && info.Timeline == p.job.Timeline {
 			p.newestChief.Store(max(p.newestChief.Load(), info.Incarnation))
+		}
+		older := unread == nil && info.Timeline == p.job.Timeline && info.Incarnation < p.incarnation || errors.Is(unread, checkpoint.ErrNoChief)
+		if p.index == 0 && err == nil && older {
+			p.noteAgain()
 		}
 	}
 	return nil
+}
+
+// noteAgain writes down what the chief had written in a store that was put back from an older copy, which knows an older chief or none.
+func (p *serverProcess) noteAgain() {
+	err := p.saveJob(func(*checkpoint.JobState) {})
+	if err == nil {
+		err = p.store.PublishChief(p.chiefInfo())
+	}
+	if err != nil {
+		p.lg.Warn("the checkpoint store does not know this chief any more, and cannot be told; trying again", "err", err)
+		return
+	}
+	p.lg.Warn("the checkpoint store did not know this chief any more: was it put back from an older copy? It is told again", "store", p.store.Root())
+}
+
+func (p *serverProcess) chiefInfo() checkpoint.ChiefInfo {
+	return checkpoint.ChiefInfo{Address: p.address, Incarnation: p.incarnation, Timeline: p.job.Timeline}
 }
 
 // unverified is for how long it has not been seen that this server's place is its own.

@@ -8,10 +8,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // ClaimIncarnation takes a new incarnation for a parameter server, higher than every one that the job has given out so far, to any
-// server. Concurrent claims, by whatever processes, never get the same number; of two for one server the higher wins, and the lower
+// server. That holds too where the store was put back from an older copy, which knows less: a number is at least the time, in microseconds. Concurrent claims, by whatever processes, never get the same number; of two for one server the higher wins, and the lower
 // learns it from Superseded, from its next write, or here already (ErrSuperseded). Numbers are not contiguous.
 func (s *Store) ClaimIncarnation(server int) (uint64, error) {
 	fail := func(err error) (uint64, error) {
@@ -25,6 +26,7 @@ func (s *Store) ClaimIncarnation(server int) (uint64, error) {
 	if err != nil {
 		return fail(err)
 	}
+	n = max(n, uint64(max(0, time.Now().UnixMicro())))
 	// The number is the thing that is exclusive: its file is created by exactly one claimant. Numbers are never given back, so the
 	// folder grows by two empty files per start of a server.
 	for {

@@ -145,3 +145,18 @@ func TestClaimIsAboveWhatIsThere(t *testing.T) {
 		t.Errorf("without its claims, the incarnation after chief %d is %d", record, next)
 	}
 }
+
+// Rule 2: what a store gave out is not given out again by an older copy of it.
+func TestRule2OlderCopyGivesOutNoNumberAgain(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	claimed(t, s, 0)
+	old := t.TempDir()
+	if err := os.CopyFS(old, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	given := claimed(t, s, 1)
+	if again := claimed(t, open(t, old), 0); again <= given {
+		t.Errorf("the copy gives out %d, and %d was given out before", again, given)
+	}
+}

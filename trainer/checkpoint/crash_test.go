@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,7 +47,11 @@ func child(what string) error {
 		}
 		return nil
 	}
-	return s.WriteTablet(5, 0, 1, 2, func(w io.Writer) error {
+	inc, err := strconv.ParseUint(os.Getenv("KALE_TEST_CHECKPOINT_INCARNATION"), 10, 64)
+	if err != nil {
+		return err
+	}
+	return s.WriteTablet(5, 0, inc, 2, func(w io.Writer) error {
 		for i := range 64 {
 			if i == 32 && s.fault("body") != nil {
 				return errors.New("unreachable")
@@ -59,14 +64,14 @@ func child(what string) error {
 	})
 }
 
-func runChild(t *testing.T, dir, what string) (stderr string, err error) {
+func runChild(t *testing.T, dir, what string, inc uint64) (stderr string, err error) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), exe)
-	cmd.Env = append(os.Environ(), childEnv+"="+what, "KALE_TEST_CHECKPOINT_DIR="+dir)
+	cmd.Env = append(os.Environ(), childEnv+"="+what, "KALE_TEST_CHECKPOINT_DIR="+dir, fmt.Sprintf("KALE_TEST_CHECKPOINT_INCARNATION=%d", inc))
 	var text strings.Builder
 	cmd.Stderr = &text
 	err = cmd.Run()
@@ -92,7 +97,7 @@ func TestKillInMidSnapshot(t *testing.T) {
 			if err := put(s, 0, first, 1, "1"); err != nil {
 				t.Fatal(err)
 			}
-			_, err := runChild(t, dir, c.at)
+			_, err := runChild(t, dir, c.at, first)
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 				t.Fatalf("the child was not killed: %v", err)
@@ -126,8 +131,8 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, what := range []string{"full disk", "full disk, ignored"} {
-		stderr, err := runChild(t, dir, what)
-		if err == nil || !strings.Contains(stderr, "write snapshot (tablet 5, incarnation 1, generation 2)") || !strings.Contains(stderr, "file size limit") {
+		stderr, err := runChild(t, dir, what, first)
+		if err == nil || !strings.Contains(stderr, fmt.Sprintf("write snapshot (tablet 5, incarnation %d, generation 2)", first)) || !strings.Contains(stderr, "file size limit") {
 			t.Errorf("%s: the child ended with %v and said %q", what, err, stderr)
 		}
 	}
