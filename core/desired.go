@@ -74,6 +74,8 @@ type desired struct {
 	// Totals are what was trained, as the chief said last; Processes those that were there last, or when the job was stopped.
 	Totals    *Totals      `json:"totals,omitempty"`
 	Processes []backend.ID `json:"processes,omitempty"`
+	// Heard are the processes that have answered a scheduler, by ID.
+	Heard map[string]life `json:"heard,omitempty"`
 	// Unplaced says since when wanted workers wait for a place, by rank; Ceiling is what followed from it, nil: nothing.
 	Unplaced map[int]time.Time `json:"unplaced,omitempty"`
 	Ceiling  *Ceiling          `json:"ceiling,omitempty"`

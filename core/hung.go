@@ -49,8 +49,13 @@ type silence struct {
 
 // life tells a process from the next one under the same ID.
 type life struct {
-	restarts, pid int
-	started       time.Time
+	Restarts int       `json:"restarts"`
+	PID      int       `json:"pid"`
+	Started  time.Time `json:"started,omitzero"`
+}
+
+func (l life) same(o life) bool {
+	return l.Restarts == o.Restarts && l.PID == o.PID && l.Started.Equal(o.Started)
 }
 
 // replacement bounds how often a rank's process is replaced because it hangs.
@@ -78,15 +83,34 @@ func (s *Scheduler) listen(now time.Time) {
 		}
 		place := placeOf(st.ID)
 		running[place] = true
-		l := life{restarts: st.Restarts, pid: st.PID, started: st.Started}
+		l := life{Restarts: st.Restarts, PID: st.PID, Started: st.Started}
 		si := s.silences[place]
-		if si == nil || si.id != st.ID || si.life != l {
-			si = &silence{id: st.ID, life: l, chief: s.seen.chief.GetChief()}
+		if si == nil || si.id != st.ID || !si.life.same(l) {
+			was, heard := s.want.Heard[st.ID.String()] // by the scheduler before
+			si = &silence{id: st.ID, life: l, chief: s.seen.chief.GetChief(), heard: heard && was.same(l)}
 			s.silences[place] = si
 		}
 		s.hear(si, past, now)
 	}
 	maps.DeleteFunc(s.silences, func(place backend.ID, _ *silence) bool { return !running[place] })
+}
+
+// noteHeard takes down who has answered, for the next scheduler: who has no more time to begin with. It says whether there is anything new to save.
+func (s *Scheduler) noteHeard() (changed bool) {
+	if s.seen.unlisted() != "" {
+		return false
+	}
+	heard := map[string]life{}
+	for _, si := range s.silences {
+		if si.heard {
+			heard[si.id.String()] = si.life
+		}
+	}
+	if maps.EqualFunc(heard, s.want.Heard, life.same) {
+		return false
+	}
+	s.want.Heard = heard
+	return true
 }
 
 // answerable says that a process is wanted, runs, and is not on its way out.
@@ -210,7 +234,7 @@ func (s *Scheduler) silentNow() []string {
 		}
 		text := fmt.Sprintf("%s has not answered for %v", si.id, si.lasts.Round(time.Second))
 		if s.job.Autoscale.Mode != job.ModeObserve && !s.seen.modelGone {
-			text += fmt.Sprintf("; after %v it is ended by force and started again", s.patience(si))
+			text += fmt.Sprintf("; after %v it is ended by force and started again", s.limit(si, s.listened).Round(time.Second))
 		}
 		out = append(out, text)
 	}
@@ -222,20 +246,22 @@ func (s *Scheduler) patience(si *silence) time.Duration {
 	return hungAfter << min(s.replacements[placeOf(si.id)].tries, hungDoublings)
 }
 
-// hangs says that a process must be ended, which it cannot do itself.
-func (s *Scheduler) hangs(si *silence, now time.Time) bool {
+// limit is how much silence there is until a process is ended: one that has not answered yet, in this life, has its time to start besides.
+func (s *Scheduler) limit(si *silence, now time.Time) time.Duration {
 	patience := s.patience(si)
-	if si.asks < hungAsks || si.lasts < patience {
-		return false
-	}
 	if si.heard {
-		return true
+		return patience
 	}
 	start := startTime << min(s.replacements[placeOf(si.id)].tries, hungDoublings)
-	if !si.life.started.IsZero() {
-		return now.Sub(si.life.started) >= patience+start
+	if si.life.Started.IsZero() {
+		return patience + start
 	}
-	return si.lasts >= patience+start
+	return max(patience, si.lasts+si.life.Started.Add(patience+start).Sub(now))
+}
+
+// hangs says that a process must be ended, which it cannot do itself.
+func (s *Scheduler) hangs(si *silence, now time.Time) bool {
+	return si.asks >= hungAsks && si.lasts >= s.limit(si, now)
 }
 
 // replaceHung ends by force what hangs, and makes a higher generation of it wanted. That the backend was told is not saved: after a crash of the scheduler

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -99,6 +100,38 @@ func TestHungProcessIsReplaced(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What has answered one scheduler has no more time to begin with under the next, such as that of a stop.
+func TestHungProcessHasNoTimeToStartUnderTheNextScheduler(t *testing.T) {
+	broker := openBroker(t)
+	for name, id := range map[string]backend.ID{"the chief": server(0, 1), "a server": server(1, 1)} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{broker: broker})
+			r.started(2)
+			r.hang(id)
+			r.reopen()
+			if took := r.untilReplaced(id); took < hungAfter-leaseTimeout || took > hungAfter+5*time.Second {
+				t.Errorf("it was ended after %v of silence, want %v", took, hungAfter)
+			}
+		})
+	}
+}
+
+// A stop beside a chief that stands still says until when it waits for it, and ends.
+func TestStopBesideAHungChief(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.hang(server(0, 1))
+	r.reopen()
+	r.order("stop", 0)
+	r.beats(5)
+	if want := regexp.MustCompile(`^worker-0-g1 to drain; and for ps-0-g1, which has not answered for \ds \(after 30s it is ended by force and started again\)$`); !want.MatchString(r.s.View().Waits) {
+		t.Errorf("it waits for %q", r.s.View().Waits)
+	}
+	r.untilReplaced(server(0, 1))
+	r.chief.start()
+	r.stops()
 }
 
 // Each process of a rank that has to be replaced gives the next one twice the time; one that answers well for long gives it back.

@@ -531,7 +531,7 @@ func TestStopSaysWhatItWaitsFor(t *testing.T) {
 	waits("the last snapshot, which ps-1 has yet to write")
 	r.hang(server(1, 1))
 	r.beats(5)
-	waits("the last snapshot, which ps-1 has yet to write; and for ps-1-g1, which has not answered for 10s (what does not answer is ended and started again)")
+	waits("the last snapshot, which ps-1 has yet to write; and for ps-1-g1, which has not answered for 10s (after 30s it is ended by force and started again)")
 	r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
 	r.beat()
 	waits("the backend, which does not answer: scripted (unavailable)")

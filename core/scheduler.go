@@ -593,7 +593,7 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 	if err := s.takeOver(); err != nil {
 		return err
 	}
-	if grew, stands, told := s.noteGrowth(now), s.noteStanding(), s.notePolicies(); grew || stands || told {
+	if grew, stands, told, heard := s.noteGrowth(now), s.noteStanding(), s.notePolicies(), s.noteHeard(); grew || stands || told || heard {
 		if err := s.save(); err != nil {
 			return err
 		}

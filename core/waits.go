@@ -93,13 +93,14 @@ func (s *Scheduler) unanswered() string {
 	for i := range s.job.Servers.Count {
 		id := backend.ID{Role: backend.RoleServer, Rank: i, Generation: s.want.Servers[i]}
 		if si := s.silences[placeOf(id)]; si != nil && si.id == id && si.asks > 1 {
-			mute = append(mute, fmt.Sprintf("%s, which has not answered for %v", id, si.lasts.Truncate(time.Second)))
+			mute = append(mute, fmt.Sprintf("%s, which has not answered for %v (after %v it is ended by force and started again)",
+				id, si.lasts.Truncate(time.Second), s.limit(si, s.listened).Round(time.Second)))
 		}
 	}
 	if len(mute) == 0 {
 		return ""
 	}
-	return "; and for " + few(mute) + " (what does not answer is ended and started again)"
+	return "; and for " + few(mute)
 }
 
 // writers names the servers that have yet to write the last snapshot, where that is known and not all of them.

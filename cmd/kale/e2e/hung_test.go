@@ -51,3 +51,36 @@ func TestHungChiefIsReplaced(t *testing.T) {
 	r.produced(nil)
 	r.exact(600)
 }
+
+// A stop without a scheduler, beside a chief that stands still, says until when it waits for it, and ends; every record is trained once.
+func TestStopBesideAHungChief(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, kafkatest.Embedded(t), options{})
+	r.run()
+	p := r.steadyTraffic(300)
+	r.awaitSteady("two workers train", 2)
+	r.awaitMore(300)
+	chief := r.process(backend.RoleServer, 0)
+	r.killScheduler()
+	r.signal(chief.PID, syscall.SIGSTOP)
+	stop := r.child("stop", r.name())
+	says := fmt.Sprintf("%s, which has not answered for ", chief.ID)
+	r.await("it says what it waits for", func() string {
+		if told := stop.err.String(); !strings.Contains(told, says) || !strings.Contains(told, " (after 30s it is ended by force and started again)") {
+			return "it says " + told
+		}
+		return ""
+	})
+	if code := stop.wait(r); code != 0 {
+		r.fatalf("exit code %d: %s", code, stop.err.String())
+	}
+	r.gone()
+	r.run()
+	r.awaitSteady("two workers train again", 2)
+	r.endTraffic(p)
+	r.awaitTrained("everything is trained")
+	r.stop()
+	r.gone()
+	r.produced(nil)
+	r.exact(600)
+}
