@@ -38,6 +38,8 @@ type desired struct {
 	ServerRenewal     *ServerRenewal  `json:"server_renewal,omitempty"`
 	LastServerRenewal *ServerRenewal  `json:"last_server_renewal,omitempty"`
 	ServerPauses      []time.Duration `json:"server_pauses,omitempty"`
+	// ServerWaits are the last measured waits of servers' successors for their places, oldest first.
+	ServerWaits []time.Duration `json:"server_waits,omitempty"`
 	// HandOvers tell of the last processes that others took over from before the cluster ended them, oldest first.
 	HandOvers []Note `json:"hand_overs,omitempty"`
 	// Draining are the workers on their way out.
@@ -207,7 +209,7 @@ func (d *desired) adopt(list []backend.Status) (changed bool) {
 		live := s.State.Live() && s.State != backend.StateStopping
 		switch s.ID.Role {
 		case backend.RoleServer:
-			if s.ID.Generation > d.Servers[s.ID.Rank] {
+			if s.ID.Generation > d.Servers[s.ID.Rank] && !succeeds(list, s) {
 				d.Servers[s.ID.Rank], changed = s.ID.Generation, true
 			}
 		case backend.RoleWorker:

@@ -17,7 +17,8 @@ type renewal struct {
 	Successor  int              `json:"successor"`
 	Deadline   time.Time        `json:"deadline"`
 	Cause      backend.EndCause `json:"cause,omitempty"`
-	// Due is until when it is waited for a place beside the old worker: a successor that has none then gets the old worker's, in time for those that are next.
+	// Due is until when it is waited for a place beside the old worker: a successor that has none then gets the old worker's, in time for those that are next,
+	// unless others are before it in the cluster's queue.
 	Due time.Time `json:"due,omitzero"`
 }
 
@@ -164,7 +165,7 @@ func (s *Scheduler) handOver(now time.Time) (changed bool) {
 			s.lg.Info("a worker is renewed", "workload", workerID(v.Rank, v.Generation).String(), "by", v.Cause.String(), "successor", v.Successor, "before_deadline", v.Deadline.Sub(now).Round(time.Second))
 		case !found || !st.State.Live():
 			s.lg.Warn("a worker ended before its successor was ready", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
-		case !now.Before(v.Due) && s.hasNoPlace(v.Successor) && s.othersFollow(v, now):
+		case !now.Before(v.Due) && s.hasNoPlace(v.Successor) && !s.isBehind(v.Successor) && s.othersFollow(v, now):
 			s.lg.Warn("a worker leaves before its successor is ready, which has no place beside it", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
 			latest = now
 		case !now.Before(latest) && now.Before(v.Deadline): // one that outlives its deadline is asked to end by the cluster, and may train until then
@@ -188,6 +189,12 @@ func (s *Scheduler) othersFollow(v renewal, now time.Time) bool {
 		}
 	}
 	return false
+}
+
+// isBehind says that others are before a worker in the cluster's queue: a place that is given up for it is theirs.
+func (s *Scheduler) isBehind(rank int) bool {
+	st, _ := s.seen.allocation(workerID(rank, s.want.Workers[rank]))
+	return st.Behind
 }
 
 // hasNoPlace says that the cluster has no place for a worker now.

@@ -364,3 +364,25 @@ func TestAWorkerKeepsItsPlaceWhileNoOtherFollows(t *testing.T) {
 		t.Errorf("it has not left %v before its end", v.Deadline.Sub(r.now))
 	}
 }
+
+// Where others are before the successor in the cluster's queue, what a worker gives up is theirs: it stays until it has to leave, whoever follows.
+func TestAWorkerKeepsItsPlaceWhileOthersAreBeforeItsSuccessor(t *testing.T) {
+	for _, behind := range []bool{false, true} {
+		r := newRig(t, rigOptions{})
+		r.started(2)
+		r.expire(2*time.Minute, worker(0, 1), worker(1, 1))
+		r.until("a successor is wanted", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1"))
+		r.queue(worker(2, 1))
+		if err := r.cluster.SetBehind("ctr", worker(2, 1), behind); err != nil {
+			t.Fatal(err)
+		}
+		v := r.s.want.Renewals[0]
+		left := false
+		for r.beat(); r.now.Before(r.s.latestLeave(v).Add(-2 * time.Second)); r.beat() {
+			left = left || r.s.leaving(worker(v.Rank, v.Generation))
+		}
+		if left == behind {
+			t.Errorf("others are before its successor: %v; it has left early: %v", behind, left)
+		}
+	}
+}

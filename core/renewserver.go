@@ -77,7 +77,8 @@ func moved(from, to string) string {
 }
 
 // renewServers replaces one parameter server at a time before its walltime ends: a snapshot, an orderly end with what was trained since, a higher generation. It
-// begins when the cluster has a place for the successor beside it: what the old one gives up goes to whoever is the next in the cluster's queue.
+// begins when the successor has a place beside it (standby.go), or the cluster has one for it: what the old one gives up goes to whoever is the next in the
+// cluster's queue.
 func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
 	if s.job.Autoscale.Mode == job.ModeObserve {
 		return nil
@@ -91,6 +92,9 @@ func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
 		s.want.ServerRenewal = v
 		return s.save()
 	}
+	if v.Released.IsZero() && s.want.Servers[v.Index] > v.Generation { // it ended before it was asked to, and its successor has started
+		v.Released = now
+	}
 	id := serverID(v.Index, v.Generation)
 	st, found := s.seen.allocation(id)
 	gone := !found || !st.State.Live()
@@ -98,7 +102,11 @@ func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
 	case s.want.Servers[v.Index] > v.Generation:
 		return s.serverIsBack(v, now)
 	case gone:
-		s.want.Servers[v.Index], v.NoRoom = v.Generation+1, ""
+		next := v.Generation + 1
+		if st, waits := s.successor(v.Index); waits {
+			next = st.ID.Generation
+		}
+		s.want.Servers[v.Index], v.NoRoom = next, ""
 		if v.Released.IsZero() { // it ended before it was asked to
 			v.Released = now
 		}
@@ -129,7 +137,7 @@ func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
 // keepsItsPlace says that a server stays although it is due, because the cluster has no place for its successor. What a walltime or a preemption ends stays until
 // then: it is asked to end in good time, and ends in order.
 func (s *Scheduler) keepsItsPlace(v *ServerRenewal, now time.Time) bool {
-	r := s.seen.serverRoom
+	r := s.roomForSuccessor(v.Index)
 	v.NoRoom = ""
 	if r == nil || r.fits || v.Cause == backend.EndDrain && !now.Before(v.Deadline.Add(-2*s.snapshotTime(v.Index)-2*s.job.Autoscale.Watch)) {
 		return false
@@ -153,7 +161,8 @@ func (s *Scheduler) dueServer(now time.Time) *ServerRenewal {
 	terms, starts := s.walltimes(now)
 	var due *term
 	for _, t := range terms {
-		early := t.cause == backend.EndDrain && s.seen.serverRoom != nil && s.seen.serverRoom.fits
+		room := s.roomForSuccessor(t.place.Rank)
+		early := t.cause == backend.EndDrain && room != nil && room.fits
 		if t.place.Role == backend.RoleServer && (early || !starts[t.place].After(now)) && (due == nil || starts[t.place].Before(starts[due.place])) {
 			due = &t
 		}
@@ -259,7 +268,7 @@ func (s *Scheduler) drainWaits(index int) string {
 		return ""
 	}
 	when := "when another node has a place for it"
-	switch r := s.seen.serverRoom; {
+	switch r := s.roomForSuccessor(index); {
 	case r != nil && r.fits:
 		when = "when no worker hands over"
 	case r != nil:

@@ -103,12 +103,14 @@ type Scheduler struct {
 	queued      map[backend.ID]bool     // whose wait in the queue is measured
 	// replacements are those of processes that hung, by role and rank.
 	replacements map[backend.ID]replacement
-	ensureErr    error         // of the last Ensure as a whole
-	releaseErr   error         // of the last Release of what is to leave
-	may          int           // workers, by the pool, when it was asked last
-	stopSince    time.Time     // when this scheduler began to stop the job
-	recorded     time.Time     // when the last sample was recorded
-	snapshot     askedSnapshot // of a stop
+	beside       *bool           // whether the backend holds places for successors; nil: not asked
+	standbys     map[int]standby // of servers, by index
+	ensureErr    error           // of the last Ensure as a whole
+	releaseErr   error           // of the last Release of what is to leave
+	may          int             // workers, by the pool, when it was asked last
+	stopSince    time.Time       // when this scheduler began to stop the job
+	recorded     time.Time       // when the last sample was recorded
+	snapshot     askedSnapshot   // of a stop
 	// snapshotFrom is when each server had written its newest snapshot as that one was asked for, by the server's clock; nil: it was not asked for.
 	snapshotFrom map[int32]int64
 
@@ -167,7 +169,7 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 	}
 	s := &Scheduler{
 		opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), commands: make(chan command), ended: make(chan struct{}),
-		backoff: map[backend.ID]retry{}, troubles: map[backend.ID]*trouble{}, silences: map[backend.ID]*silence{}, replacements: map[backend.ID]replacement{}, queued: map[backend.ID]bool{},
+		backoff: map[backend.ID]retry{}, troubles: map[backend.ID]*trouble{}, silences: map[backend.ID]*silence{}, replacements: map[backend.ID]replacement{}, queued: map[backend.ID]bool{}, standbys: map[int]standby{},
 		started: time.Now(), progress: newProgressLog(10 * time.Minute), diags: diags,
 	}
 	if !o.Stop {

@@ -61,7 +61,7 @@ func TestAllThatIsHeldIsDecided(t *testing.T) {
 		}
 	}
 	// Files are the specification above, the resources are in startsWith, and of the rest the job file says nothing.
-	want := []string{"ID", "Argv", "Env", "Files", "Resources", "StopGrace", "Avoid", "GPUs", "CPUMilli", "MemoryBytes"}
+	want := []string{"ID", "Argv", "Env", "Files", "Resources", "StopGrace", "Beside", "Avoid", "GPUs", "CPUMilli", "MemoryBytes"}
 	if d := cmp.Diff(want, fields); d != "" {
 		t.Errorf("a workload has other fields than those of which it was decided whether a change is told (-want +got):\n%s", d)
 	}

@@ -62,7 +62,7 @@ func (s *Scheduler) heed(ctx context.Context, now time.Time) {
 	}
 	var unread []*trouble
 	for _, st := range s.seen.list {
-		if s.leaving(st.ID) || s.replaced(st.ID) || s.want.Stopping && !s.wanted(st.ID) || st.State == backend.StateStopping || s.serverLeaves(st.ID) {
+		if s.leaving(st.ID) || s.replaced(st.ID) || s.want.Stopping && !s.wanted(st.ID) || st.State == backend.StateStopping || s.serverLeaves(st.ID) || succeeds(s.seen.list, st) {
 			continue
 		}
 		s.compare(st, now)

@@ -158,6 +158,9 @@ type Workload struct {
 	Files     map[string][]byte // by plain file name: written with mode 0600 into the folder that KALE_ALLOC_DIR names
 	Resources Resources
 	StopGrace time.Duration // from the request to stop until it is killed; 0 means DefaultStopGrace
+	// Beside leaves the generation before it alone: the workload takes its place beside that one, holds it, and its process starts when that one has ended,
+	// however it does; both are listed meanwhile. It is for backends with Info.Beside. Ensured later without it, it ends the one before by force as any other does.
+	Beside bool
 	// Avoid are nodes, named as in Status.Node, that it is to keep off. A backend that cannot choose nodes ignores it: Status.Node tells.
 	Avoid []string
 }
@@ -213,6 +216,8 @@ type Status struct {
 	Finished  time.Time
 	Deadline  time.Time // from when on the cluster may end it by itself, or ask it to end; zero when it will not
 	EndCause  EndCause  // why there is a Deadline
+	Beside    bool      // its process has not started: pending it waits for a place, starting it holds one, until the generation before it has ended
+	Behind    bool      // it is pending, and others are before it in the cluster's queue: a place that comes free is theirs
 	Err       *Error    // why the request for this workload failed; nil in a List
 }
 
@@ -258,6 +263,7 @@ type Info struct {
 	Drains   bool // Release(Drained) grants a grace
 	GPUs     bool // it assigns GPUs
 	Survives bool // workloads outlive the plugin and the scheduler
+	Beside   bool // Workload.Beside is honoured
 	Queues   bool // Ensure accepts what does not fit now: it waits as pending, with a Reason; otherwise it is refused with NoCapacity
 }
 

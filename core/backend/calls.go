@@ -91,7 +91,7 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 	}
 	return Info{
 		Name: resp.GetName(), Version: resp.GetVersion(), Drains: resp.GetDrains(), GPUs: resp.GetGpus(),
-		Survives: resp.GetSurvives(), Queues: resp.GetQueues(),
+		Survives: resp.GetSurvives(), Queues: resp.GetQueues(), Beside: resp.GetBeside(),
 	}, nil
 }
 

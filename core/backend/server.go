@@ -127,7 +127,7 @@ func (s *server) Info(ctx context.Context, _ *backendpb.InfoRequest) (*backendpb
 		return nil, toWire(err)
 	}
 	return &backendpb.InfoResponse{
-		Name: info.Name, Version: info.Version, Drains: info.Drains, Gpus: info.GPUs, Survives: info.Survives, Queues: info.Queues,
+		Name: info.Name, Version: info.Version, Drains: info.Drains, Gpus: info.GPUs, Survives: info.Survives, Queues: info.Queues, Beside: info.Beside,
 	}, nil
 }
 

@@ -82,7 +82,7 @@ func workloadToPB(w Workload) *backendpb.Workload {
 		Resources: &backendpb.Resources{
 			Gpus: int64(w.Resources.GPUs), CpuMilli: int64(w.Resources.CPUMilli), MemoryBytes: w.Resources.MemoryBytes,
 		},
-		StopGrace: durationpb.New(w.StopGrace), Avoid: w.Avoid,
+		StopGrace: durationpb.New(w.StopGrace), Avoid: w.Avoid, Beside: w.Beside,
 	}
 }
 
@@ -91,7 +91,7 @@ func workloadFromPB(pb *backendpb.Workload) Workload {
 	return Workload{
 		ID: idFromPB(pb.GetId()), Argv: pb.GetArgv(), Env: pb.GetEnv(), Files: pb.GetFiles(),
 		Resources: Resources{GPUs: int(r.GetGpus()), CPUMilli: int(r.GetCpuMilli()), MemoryBytes: r.GetMemoryBytes()},
-		StopGrace: pb.GetStopGrace().AsDuration(), Avoid: pb.GetAvoid(),
+		StopGrace: pb.GetStopGrace().AsDuration(), Avoid: pb.GetAvoid(), Beside: pb.GetBeside(),
 	}
 }
 
@@ -100,7 +100,7 @@ func statusToPB(s Status) *backendpb.Status {
 		Id: idToPB(s.ID), State: stateToPB(s.State), Node: s.Node, Address: s.Address, Devices: s.Devices,
 		Pid: int64(s.PID), Restarts: int64(s.Restarts), ExitCode: int64(s.ExitCode), Reason: s.Reason,
 		Started: timeToPB(s.Started), Finished: timeToPB(s.Finished), Error: errorToPB(s.Err),
-		Submitted: timeToPB(s.Submitted), Deadline: timeToPB(s.Deadline), EndCause: string(s.EndCause),
+		Submitted: timeToPB(s.Submitted), Deadline: timeToPB(s.Deadline), EndCause: string(s.EndCause), Beside: s.Beside, Behind: s.Behind,
 	}
 }
 
@@ -109,7 +109,7 @@ func statusFromPB(pb *backendpb.Status) Status {
 		ID: idFromPB(pb.GetId()), State: stateFromPB(pb.GetState()), Node: pb.GetNode(), Address: pb.GetAddress(),
 		Devices: pb.GetDevices(), PID: int(pb.GetPid()), Restarts: int(pb.GetRestarts()), ExitCode: int(pb.GetExitCode()),
 		Reason: pb.GetReason(), Started: timeFromPB(pb.GetStarted()), Finished: timeFromPB(pb.GetFinished()),
-		Submitted: timeFromPB(pb.GetSubmitted()), Deadline: timeFromPB(pb.GetDeadline()), EndCause: EndCause(pb.GetEndCause()), Err: errorFromPB(pb.GetError()),
+		Submitted: timeFromPB(pb.GetSubmitted()), Deadline: timeFromPB(pb.GetDeadline()), EndCause: EndCause(pb.GetEndCause()), Beside: pb.GetBeside(), Behind: pb.GetBehind(), Err: errorFromPB(pb.GetError()),
 	}
 }
 

@@ -152,7 +152,7 @@ exec /bin/sh '/s/kale/ctr/worker-3-g2/run.sh'
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := runScript(s, i, program, w, r.StopGrace)
+	got := runScript(s, i, program, "", w, r.StopGrace)
 	for _, want := range []string{
 		"  exec '/opt/kale/bin/kale-trainer' 'worker' 'it'\\''s' '--rank' '3'\n", "  export A='$(x)'\n  export B='b'\\''c'\n", "kale_grace=15.000\n",
 		"  export KALE_ALLOC_DIR='/s/kale/ctr/worker-3-g2/alloc'\n",

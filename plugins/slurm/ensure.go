@@ -93,7 +93,7 @@ func (j *job) endReplaced(ctx context.Context, ws []backend.Workload, problems [
 	}
 	var ending []backend.ID
 	for i, w := range ws {
-		if problems[i] != nil {
+		if problems[i] != nil || w.Beside {
 			continue
 		}
 		for _, v := range views {
@@ -152,8 +152,8 @@ func (s *slurm) place(ctx context.Context, j *job, ws []backend.Workload, proble
 			problems[i] = backend.Errorf(backend.Gone, "start %s of job %q: it was released; use a higher generation", w.ID, j.name)
 		case known && generation == w.ID.Generation && !newest.unsubmitted():
 			// It has its job.
-		case known && generation < w.ID.Generation && !newest.over():
-			problems[i] = backend.Errorf(backend.Conflict, "start %s of job %q: generation %d is still ending; ask again", w.ID, j.name, generation)
+		case known && generation < w.ID.Generation && !w.Beside && before(views, w.ID) != nil:
+			problems[i] = backend.Errorf(backend.Conflict, "start %s of job %q: generation %d is still ending; ask again", w.ID, j.name, before(views, w.ID).id.Generation)
 		default:
 			fresh = append(fresh, i)
 		}
@@ -177,7 +177,7 @@ func (s *slurm) place(ctx context.Context, j *job, ws []backend.Workload, proble
 	for _, i := range fresh {
 		v, known := find(views, ws[i].ID)
 		if !known {
-			if v, problems[i] = j.create(ws[i], i, room); problems[i] != nil {
+			if v, problems[i] = j.create(ws[i], i, before(views, ws[i].ID), room); problems[i] != nil {
 				continue
 			}
 		}
@@ -221,8 +221,18 @@ func (v view) unsubmitted() bool {
 		v.submission.JobID == "" && time.Since(v.submission.Tried) > 2*time.Second
 }
 
-// create makes the workload's folder, if there is room for it.
-func (j *job) create(w backend.Workload, index int, room *room) (view, *backend.Error) {
+// before gives the last generation before the id's of which a process may live; nil: there is none.
+func before(views []view, id backend.ID) (last *view) {
+	for i, v := range views { // ordered by generation
+		if v.id.Role == id.Role && v.id.Rank == id.Rank && v.id.Generation < id.Generation && !v.over() {
+			last = &views[i]
+		}
+	}
+	return last
+}
+
+// create makes the workload's folder, if there is room for it. What it holds its place beside is old, which may be nil.
+func (j *job) create(w backend.Workload, index int, old *view, room *room) (view, *backend.Error) {
 	doing := fmt.Sprintf("start %s of job %q", w.ID, j.name)
 	program, err := j.set.program(backend.Executable(), w.Argv[0])
 	if err != nil {
@@ -241,8 +251,12 @@ func (j *job) create(w backend.Workload, index int, room *room) (view, *backend.
 		r.StopGrace = backend.DefaultStopGrace
 	}
 	r.Warning = j.set.warning(r.StopGrace)
+	beside := ""
+	if w.Beside && old != nil {
+		r.Beside, beside = true, old.dir
+	}
 	v := view{instance: j.instance(w.ID), record: r}
-	if err := v.write(r, runScript(j.set, v.instance, program, w, r.StopGrace), w.Files); err != nil {
+	if err := v.write(r, runScript(j.set, v.instance, program, beside, w, r.StopGrace), w.Files); err != nil {
 		return view{}, backend.Errorf(backend.FileCode(err), "%s: write its folder: %w%s", doing, err, dirAdvice)
 	}
 	return v, nil

@@ -40,6 +40,7 @@ type record struct {
 	Warning time.Duration
 	Created time.Time
 	Files   []string `json:",omitempty"` // the names of those that it was given
+	Beside  bool     `json:",omitempty"` // it holds its place until the generation before it has ended
 }
 
 // submission is what is known of handing the job to Slurm.

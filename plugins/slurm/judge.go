@@ -203,6 +203,8 @@ func (v view) status() backend.Status {
 		st.Node = v.row.nodes
 	}
 	st.State, st.Reason = v.state()
+	st.Behind = st.State == backend.StatePending && v.row.reason == reasonPriority
+	st.Beside = v.record.Beside && v.report.First.IsZero() && st.State.Live()
 	if st.State == backend.StateRunning || st.State == backend.StateStopping {
 		st.PID = v.report.PID
 	}

@@ -287,8 +287,12 @@ func addNode(inv *backend.Inventory, sp spot, s settings) {
 func queueWaits(views []view) []backend.Wait {
 	var out []backend.Wait
 	for _, v := range views {
-		if !v.report.First.IsZero() || v.awaits() {
-			out = append(out, backend.Wait{ID: v.id, Submitted: v.submission.At, Started: v.report.First})
+		wait := backend.Wait{ID: v.id, Submitted: v.submission.At, Started: v.report.First}
+		if v.record.Beside && v.claim != "" { // it may hold its place for long before it starts its process
+			wait.Started = v.row.started
+		}
+		if !wait.Started.IsZero() || v.awaits() {
+			out = append(out, wait)
 		}
 	}
 	return out

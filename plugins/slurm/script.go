@@ -26,7 +26,8 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + 
 
 // runScript gives run.sh for a workload: what is its own as variables, then the common body. It lies in the job's folder with mode 0600, since the
 // environment may hold secrets, and is never handed to Slurm.
-func runScript(s settings, i instance, program string, w backend.Workload, grace time.Duration) string {
+// beside is the folder of what must have ended before the program starts; "": nothing.
+func runScript(s settings, i instance, program, beside string, w backend.Workload, grace time.Duration) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("# %s of job %s. Written by Kale's Slurm backend.", w.ID, i.job)
@@ -34,6 +35,7 @@ func runScript(s settings, i instance, program string, w backend.Workload, grace
 	line("unset SLURM_JWT")
 	line("PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}; export PATH")
 	line("kale_dir=%s", quote(i.dir))
+	line("kale_beside=%s", quote(beside))
 	line("kale_grace=%s", strconv.FormatFloat(grace.Seconds(), 'f', 3, 64))
 	line("kale_bytes=%d", maxOutput)
 	line("kale_boundary=%s", quote(strings.TrimSpace(backend.LogBoundary)))

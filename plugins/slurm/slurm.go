@@ -21,6 +21,9 @@
 // A job that the queue no longer shows is looked up in the cluster's accounts, where it has any (sacct). Where it has none, what became of it is unknown, and
 // after 20 seconds in which Slurm answers and does not know it, it is lost.
 //
+// A generation that is asked for beside the one before it (backend.Workload.Beside) is a job like any other: it waits for its turn in the queue while that one
+// runs, its script then holds the place, and it starts the program when the folder of the one before says that this has ended (its status, or its verdict).
+//
 // A workload that Slurm ended (a time limit, a preemption, a dead node) has failed for good under its ID: a higher generation takes its place.
 package slurm
 
@@ -76,7 +79,7 @@ func New(lg *slog.Logger) backend.Backend {
 
 // Info implements backend.Backend.
 func (s *slurm) Info(context.Context) (backend.Info, error) {
-	return backend.Info{Name: "slurm", Version: backend.BuildVersion(), Drains: true, GPUs: true, Survives: true}, nil
+	return backend.Info{Name: "slurm", Version: backend.BuildVersion(), Drains: true, GPUs: true, Survives: true, Beside: true}, nil
 }
 
 // Configure implements backend.Backend.

@@ -62,11 +62,14 @@ func stateOf(name string) slurmState {
 	return slurmState{phaseUnknown, "", "Slurm says " + name + ", which this version of Kale does not know"}
 }
 
+// reasonPriority is that of a job which others come before; the first in the queue waits for Resources.
+const reasonPriority = "Priority"
+
 // reasons says for people what squeue's reasons mean; the first that the reason begins with counts.
 var reasons = []struct{ reason, says string }{
 	{"None", ""},
 	{"Resources", "nothing that it fits on is free"},
-	{"Priority", "jobs of higher priority come first"},
+	{reasonPriority, "jobs of higher priority come first"},
 	{"Dependency", "it waits for another job (directives)"},
 	{"BeginTime", "its begin time has not come (directives), or it was put back into the queue"},
 	{"JobHeldUser", "it is held: scontrol release lets it go"},

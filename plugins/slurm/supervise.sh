@@ -93,6 +93,26 @@ kale_artifact() { # kale_artifact SOURCE SHA256 CACHE: makes CACHE/SHA256 an exe
   chmod 700 "$tmp" && mv -f "$tmp" "$3/$2"
 }
 
+kale_waits() { # whether the generation before this one may live
+  [ -d "$kale_beside" ] && [ ! -e "$kale_beside/verdict.json" ] || return 1
+  : >"$kale_beside/.look" && rm -f "$kale_beside/.look" # a network file system looks anew where something has changed
+  while read -r line; do
+    case $line in state=exited | state=failed) return 1 ;; esac
+  done <"$kale_beside/status"
+  return 0
+} 2>/dev/null
+
+kale_hold() { # holds the place until the generation before has ended
+  kale_waits || return 0
+  kale_note starting "it holds its place until the generation before it has ended"
+  while kale_waits; do
+    [ -z "$kale_stopping" ] && [ ! -e "$kale_dir/released" ] || break
+    sleep 0.1 & kale_sleep=$!
+    wait "$kale_sleep" # a request to stop ends it
+  done
+  [ ! -e "$kale_dir/released" ] || kale_finish exited "released before it ran"
+}
+
 kale_finish() { # kale_finish STATE REASON
   [ -z "$kale_killer" ] || kill "$kale_killer" 2>/dev/null
   kill "$kale_bounder" 2>/dev/null
@@ -111,6 +131,7 @@ cd "$kale_dir/alloc" || kale_finish failed "its folder is not there on node $kal
 kale_prologue
 kale_fetch || { kale_quick=1; kale_code=127; kale_finish failed "its program could not be fetched on node $kale_node; its log says why"; }
 kale_environment
+kale_hold
 
 while :; do
   [ -z "$kale_stopping" ] || kale_finish failed "it was asked to stop before it ran"

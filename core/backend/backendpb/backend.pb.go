@@ -462,7 +462,9 @@ type Workload struct {
 	Resources *Resources             `protobuf:"bytes,5,opt,name=resources,proto3" json:"resources,omitempty"`
 	StopGrace *durationpb.Duration   `protobuf:"bytes,6,opt,name=stop_grace,json=stopGrace,proto3" json:"stop_grace,omitempty"`
 	// Names of nodes, as in Status.node, to be kept off.
-	Avoid         []string `protobuf:"bytes,7,rep,name=avoid,proto3" json:"avoid,omitempty"`
+	Avoid []string `protobuf:"bytes,7,rep,name=avoid,proto3" json:"avoid,omitempty"`
+	// The generation before it is left alone, and its process starts when that has ended.
+	Beside        bool `protobuf:"varint,8,opt,name=beside,proto3" json:"beside,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -546,6 +548,13 @@ func (x *Workload) GetAvoid() []string {
 	return nil
 }
 
+func (x *Workload) GetBeside() bool {
+	if x != nil {
+		return x.Beside
+	}
+	return false
+}
+
 type Status struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Id       *ID                    `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -565,7 +574,11 @@ type Status struct {
 	// From when on the cluster may end it by itself (a walltime), or ask it to end; absent when it will not.
 	Deadline *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	// Why there is a deadline: "walltime", "drain" or "preemption"; empty where that is not known.
-	EndCause      string `protobuf:"bytes,15,opt,name=end_cause,json=endCause,proto3" json:"end_cause,omitempty"`
+	EndCause string `protobuf:"bytes,15,opt,name=end_cause,json=endCause,proto3" json:"end_cause,omitempty"`
+	// Its process has not started: it waits for the end of the generation before it.
+	Beside bool `protobuf:"varint,16,opt,name=beside,proto3" json:"beside,omitempty"`
+	// It is pending, and others are before it in the cluster's queue.
+	Behind        bool `protobuf:"varint,17,opt,name=behind,proto3" json:"behind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -703,6 +716,20 @@ func (x *Status) GetEndCause() string {
 		return x.EndCause
 	}
 	return ""
+}
+
+func (x *Status) GetBeside() bool {
+	if x != nil {
+		return x.Beside
+	}
+	return false
+}
+
+func (x *Status) GetBehind() bool {
+	if x != nil {
+		return x.Behind
+	}
+	return false
 }
 
 type Position struct {
@@ -894,7 +921,9 @@ type InfoResponse struct {
 	Gpus     bool `protobuf:"varint,4,opt,name=gpus,proto3" json:"gpus,omitempty"`
 	Survives bool `protobuf:"varint,5,opt,name=survives,proto3" json:"survives,omitempty"`
 	// What does not fit now is accepted and waits.
-	Queues        bool `protobuf:"varint,6,opt,name=queues,proto3" json:"queues,omitempty"`
+	Queues bool `protobuf:"varint,6,opt,name=queues,proto3" json:"queues,omitempty"`
+	// Workload.beside is honoured.
+	Beside        bool `protobuf:"varint,7,opt,name=beside,proto3" json:"beside,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -967,6 +996,13 @@ func (x *InfoResponse) GetSurvives() bool {
 func (x *InfoResponse) GetQueues() bool {
 	if x != nil {
 		return x.Queues
+	}
+	return false
+}
+
+func (x *InfoResponse) GetBeside() bool {
+	if x != nil {
+		return x.Beside
 	}
 	return false
 }
@@ -2199,7 +2235,7 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\tResources\x12\x12\n" +
 	"\x04gpus\x18\x01 \x01(\x03R\x04gpus\x12\x1b\n" +
 	"\tcpu_milli\x18\x02 \x01(\x03R\bcpuMilli\x12!\n" +
-	"\fmemory_bytes\x18\x03 \x01(\x03R\vmemoryBytes\"\xb1\x03\n" +
+	"\fmemory_bytes\x18\x03 \x01(\x03R\vmemoryBytes\"\xc9\x03\n" +
 	"\bWorkload\x12#\n" +
 	"\x02id\x18\x01 \x01(\v2\x13.kale.backend.v1.IDR\x02id\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x124\n" +
@@ -2208,14 +2244,15 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\tresources\x18\x05 \x01(\v2\x1a.kale.backend.v1.ResourcesR\tresources\x128\n" +
 	"\n" +
 	"stop_grace\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tstopGrace\x12\x14\n" +
-	"\x05avoid\x18\a \x03(\tR\x05avoid\x1a6\n" +
+	"\x05avoid\x18\a \x03(\tR\x05avoid\x12\x16\n" +
+	"\x06beside\x18\b \x01(\bR\x06beside\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a8\n" +
 	"\n" +
 	"FilesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\xb1\x04\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\xe1\x04\n" +
 	"\x06Status\x12#\n" +
 	"\x02id\x18\x01 \x01(\v2\x13.kale.backend.v1.IDR\x02id\x12,\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x16.kale.backend.v1.StateR\x05state\x12\x12\n" +
@@ -2232,7 +2269,9 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\x05error\x18\f \x01(\v2\x16.kale.backend.v1.ErrorR\x05error\x128\n" +
 	"\tsubmitted\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tsubmitted\x126\n" +
 	"\bdeadline\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1b\n" +
-	"\tend_cause\x18\x0f \x01(\tR\bendCause\"J\n" +
+	"\tend_cause\x18\x0f \x01(\tR\bendCause\x12\x16\n" +
+	"\x06beside\x18\x10 \x01(\bR\x06beside\x12\x16\n" +
+	"\x06behind\x18\x11 \x01(\bR\x06behind\"J\n" +
 	"\bPosition\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x03R\x04line\x12\x16\n" +
 	"\x06column\x18\x02 \x01(\x03R\x06column\x12\x12\n" +
@@ -2245,14 +2284,15 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\bfilename\x18\x04 \x01(\tR\bfilename\x12/\n" +
 	"\x05start\x18\x05 \x01(\v2\x19.kale.backend.v1.PositionR\x05start\x12+\n" +
 	"\x03end\x18\x06 \x01(\v2\x19.kale.backend.v1.PositionR\x03end\"\r\n" +
-	"\vInfoRequest\"\x9c\x01\n" +
+	"\vInfoRequest\"\xb4\x01\n" +
 	"\fInfoResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
 	"\x06drains\x18\x03 \x01(\bR\x06drains\x12\x12\n" +
 	"\x04gpus\x18\x04 \x01(\bR\x04gpus\x12\x1a\n" +
 	"\bsurvives\x18\x05 \x01(\bR\bsurvives\x12\x16\n" +
-	"\x06queues\x18\x06 \x01(\bR\x06queues\"\x8a\x02\n" +
+	"\x06queues\x18\x06 \x01(\bR\x06queues\x12\x16\n" +
+	"\x06beside\x18\a \x01(\bR\x06beside\"\x8a\x02\n" +
 	"\x10ConfigureRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\fR\x06source\x12\x1a\n" +

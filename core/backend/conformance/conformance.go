@@ -76,6 +76,7 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 		{"EnsureTwiceIsOneProcess", (*suite).idempotent},
 		{"FirstSpecificationWins", (*suite).firstWins},
 		{"Generations", (*suite).generations},
+		{"Beside", (*suite).beside},
 		{"PartialFailure", (*suite).partialFailure},
 		{"Capacity", (*suite).capacity},
 		{"UnknownIsNotEmpty", (*suite).unknown},

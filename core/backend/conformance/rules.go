@@ -122,6 +122,72 @@ func (s *suite) generations() {
 	}
 }
 
+// beside: a generation takes its place beside the one before it, which is left alone, and starts when that has ended.
+func (s *suite) beside() {
+	if info, err := s.b.Info(s.ctx); err != nil || !info.Beside {
+		s.Skipf("the backend does not honour Workload.Beside (%v): that a place is held for a successor is not tried", err)
+	}
+	one, two, three := worker(0, 1), worker(0, 2), worker(0, 3)
+	s.ensure(s.workload(one, Steady))
+	kept := s.waitFor(one, backend.StateRunning)
+	s.waitStarts(one, 1)
+	next := func(id backend.ID) backend.Workload {
+		w := s.workload(id, Steady)
+		w.Beside = true
+		return w
+	}
+	holds := func(id backend.ID) {
+		s.Helper()
+		s.ensure(next(id))
+		s.ensure(next(id))
+		s.eventually(id.String()+" holds its place", func() error {
+			st, err := s.find(id)
+			if err == nil && (st.State != backend.StateStarting || !st.Beside || st.Node == "") {
+				err = fmt.Errorf("it is %+v", st)
+			}
+			return err
+		})
+		if st := s.waitFor(one, backend.StateRunning); st.PID != kept.PID || st.Beside {
+			s.Fatalf("%s, of pid %d, is %+v beside its successor", one, kept.PID, st)
+		}
+		if n := s.Starts(s.T, s.job, id); n != 0 {
+			s.Fatalf("%s was started %d times beside %s", id, n, one)
+		}
+	}
+	holds(two)
+	if err := s.b.Release(s.ctx, s.job, []backend.ID{two}, backend.Drained); err != nil {
+		s.Fatalf("Release of what holds its place: %v", err)
+	}
+	s.waitGone(two)
+	s.refused(next(two), backend.Gone)
+	holds(three)
+	if err := s.b.Release(s.ctx, s.job, []backend.ID{one}, backend.Drained); err != nil {
+		s.Fatalf("Release: %v", err)
+	}
+	if st := s.waitFor(three, backend.StateRunning); st.Beside {
+		s.Errorf("%s is %+v when it runs", three, st)
+	}
+	s.waitGone(one)
+	s.waitStarts(three, 1)
+
+	four, five := worker(0, 4), worker(0, 5)
+	s.ensure(next(four))
+	s.eventually("the first that is not to be beside replaces both", func() error {
+		statuses, err := s.b.Ensure(s.ctx, s.job, []backend.Workload{s.workload(five, Steady)})
+		if err == nil && statuses[0].Err != nil {
+			err = statuses[0].Err
+		}
+		return err
+	})
+	s.waitFor(five, backend.StateRunning)
+	s.waitGone(three)
+	s.waitGone(four)
+	s.waitStarts(five, 1)
+	if n := s.Starts(s.T, s.job, four); n != 0 {
+		s.Errorf("%s was started %d times", four, n)
+	}
+}
+
 func (s *suite) partialFailure() {
 	statuses, err := s.b.Ensure(s.ctx, s.job, []backend.Workload{
 		s.workload(worker(0, 1), Steady), s.workload(worker(1, 1), Missing), s.workload(worker(2, 1), Steady),

@@ -30,6 +30,7 @@ type Cluster struct {
 
 type table struct {
 	Slots   int
+	Beside  bool          // Workload.Beside is honoured
 	Queue   time.Duration // what the inventory says of the wait for a place
 	NextPID int
 	Jobs    map[string]map[string]*entry // by job, then by backend.ID.String()
@@ -129,6 +130,11 @@ func (c *Cluster) SetSlots(n int) error {
 	return c.with(func(t *table) error { t.Slots = n; return nil })
 }
 
+// SetBeside says whether Workload.Beside is honoured. What it lets wait for a place, SetState makes pending; starting it holds one.
+func (c *Cluster) SetBeside(honoured bool) error {
+	return c.with(func(t *table) error { t.Beside = honoured; return nil })
+}
+
 // SetQueueWait is what the inventory says of the wait for a place.
 func (c *Cluster) SetQueueWait(d time.Duration) error {
 	return c.with(func(t *table) error { t.Queue = d; return nil })
@@ -175,6 +181,11 @@ func (c *Cluster) SetState(job string, id backend.ID, s backend.State, reason st
 			e.Status.Devices = nil
 		}
 	})
+}
+
+// SetBehind says whether others are before a workload in the cluster's queue.
+func (c *Cluster) SetBehind(job string, id backend.ID, behind bool) error {
+	return c.change(job, id, func(e *entry) { e.Status.Behind = behind })
 }
 
 // SetDeadline gives a workload a walltime.
@@ -232,7 +243,27 @@ func (t *table) sweep() {
 				e.finish(137, "killed after its grace")
 			}
 		}
+		for _, e := range entries {
+			if e.Status.Beside && (e.Released || !e.Status.State.Live()) {
+				e.Status.Beside = false
+			}
+			if e.Status.Beside && e.Status.State == backend.StateStarting && !olderLives(entries, e) {
+				e.Status.Beside, e.Status.Reason = false, ""
+				e.Log = "started\n"
+				t.start(e)
+			}
+		}
 	}
+}
+
+// olderLives says that a lower generation of e's role and rank lives.
+func olderLives(entries map[string]*entry, e *entry) bool {
+	for _, o := range entries {
+		if a, b := o.Workload.ID, e.Workload.ID; a.Role == b.Role && a.Rank == b.Rank && a.Generation < b.Generation && o.Status.State.Live() {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *entry) gone() bool { return e.Released && !e.Status.State.Live() }
@@ -364,6 +395,7 @@ func (t *table) ensureOne(job string, w backend.Workload) backend.Status {
 	refuse := func(e *backend.Error) backend.Status {
 		return backend.Status{ID: w.ID, State: backend.StateFailed, Reason: e.Message, Err: e}
 	}
+	beside := false
 	if old := t.newest(job, w.ID); old != nil {
 		known := old.Workload.ID.Generation
 		switch {
@@ -374,8 +406,16 @@ func (t *table) ensureOne(job string, w backend.Workload) backend.Status {
 		case known == w.ID.Generation:
 			return old.Status
 		}
-		old.Released = true
-		old.finish(137, "replaced")
+		for _, e := range t.Jobs[job] {
+			if e.Workload.ID.Role != w.ID.Role || e.Workload.ID.Rank != w.ID.Rank || !e.Status.State.Live() {
+				continue
+			}
+			if beside = w.Beside && t.Beside; !beside {
+				e.Released = true
+				e.finish(137, "replaced")
+			}
+		}
+		old.Released = old.Released || !beside
 	}
 	e := &entry{Workload: w, Status: backend.Status{ID: w.ID, Node: "fake", Address: "127.0.0.1"}}
 	program := w.Argv[0]
@@ -408,6 +448,10 @@ func (t *table) ensureOne(job string, w backend.Workload) backend.Status {
 		t.Jobs[job] = map[string]*entry{}
 	}
 	t.Jobs[job][w.ID.String()] = e
+	if beside {
+		e.Status.State, e.Status.Beside, e.Status.Reason = backend.StateStarting, true, "it holds its place until the generation before it has ended"
+		return e.Status
+	}
 	t.start(e)
 	e.Log = "started\n"
 	switch program {

@@ -154,7 +154,9 @@ func (b *Backend) enter(ctx context.Context, call Call) (after func() error, err
 
 // Info implements backend.Backend.
 func (b *Backend) Info(context.Context) (backend.Info, error) {
-	return backend.Info{Name: "fake", Version: "1", Drains: true, GPUs: false, Survives: true}, nil
+	beside := false
+	err := b.cluster.with(func(t *table) error { beside = t.Beside; return nil })
+	return backend.Info{Name: "fake", Version: "1", Drains: true, GPUs: false, Survives: true, Beside: beside}, err
 }
 
 // Close implements backend.Backend.

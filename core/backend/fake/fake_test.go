@@ -88,7 +88,13 @@ func harness(cluster *fake.Cluster) conformance.Harness {
 }
 
 func TestConformance(t *testing.T) {
-	conformance.Run(t, func(*testing.T) conformance.Harness { return harness(fake.NewCluster(slots)) })
+	conformance.Run(t, func(t *testing.T) conformance.Harness {
+		cluster := fake.NewCluster(slots)
+		if err := cluster.SetBeside(true); err != nil {
+			t.Fatal(err)
+		}
+		return harness(cluster)
+	})
 }
 
 // launch starts this test binary as a plugin over the cluster in the file.
