@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -193,6 +194,14 @@ type ServerView struct {
 	Restarts     int       `json:"restarts"`
 	PID          int       `json:"pid,omitempty"`
 	Node         string    `json:"node,omitempty"`
+	// Beside says that it is the successor of one that still serves, and waits for a place or holds one: Reason says which.
+	Beside bool   `json:"beside,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Serving are the servers without those that wait to follow one of them.
+func (v *View) Serving() []ServerView {
+	return slices.DeleteFunc(slices.Clone(v.Servers), func(s ServerView) bool { return s.Beside })
 }
 
 // Joined says that the chief counts the worker: only then are its rate, its busy share and its queue known.

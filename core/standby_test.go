@@ -61,6 +61,9 @@ func TestServerHasASuccessorBesideIt(t *testing.T) {
 	if w := r.s.View().Waits; !strings.Contains(w, "a place for the successor of ps-1") || !strings.Contains(w, "3 jobs are before it") || r.s.serverAway() {
 		t.Fatalf("it waits for %q", w)
 	}
+	if v := r.s.View(); len(v.Servers) != 3 || len(v.Serving()) != 2 || !v.Servers[2].Beside || v.Servers[2].Up || v.Servers[2].Reason == "" {
+		t.Errorf("shown are the servers %+v", v.Servers)
+	}
 	r.waits(false)
 	r.until("it has taken over", r.isLive("ps-0-g1 ps-1-g2 worker-0-g1 worker-1-g1"))
 	r.wantCalls("release ps-1-g1 drained")

@@ -358,6 +358,8 @@ func writeProcesses(w io.Writer, now time.Time, workers []core.WorkerView, serve
 		}
 		says := []string{plan.Thousands(p.Rows) + " rows", "no snapshot since it started"}
 		switch {
+		case p.Beside:
+			up, says = "waits", []string{p.Reason}
 		case !p.Known:
 			up, says = "unknown", []string{"rows and snapshot unknown"}
 		case !p.LastSnapshot.IsZero():

@@ -286,7 +286,7 @@ func waiting(s core.Sample) string {
 func (f Frame) model(width int) string {
 	v := f.View
 	basis := ""
-	if word := v.ModelBasis.Word(v.Sample.Running, len(v.Servers)); word != "" {
+	if word := v.ModelBasis.Word(v.Sample.Running, len(v.Serving())); word != "" {
 		basis = " (" + word + ")"
 	}
 	busy := basis + ", busy " + percent(v.Sample.Busy)
@@ -321,17 +321,17 @@ func (f Frame) totals() string {
 	if v.AUC != nil && *v.AUC >= 0 && *v.AUC <= 1 {
 		text += fmt.Sprintf("  AUC so far %.4f", *v.AUC)
 	}
-	up := 0
-	for _, s := range v.Servers {
+	up, servers := 0, v.Serving()
+	for _, s := range servers {
 		if s.Up {
 			up++
 		}
 	}
 	colour := "8"
-	if up < len(v.Servers) {
+	if up < len(servers) {
 		colour = "1"
 	}
-	return f.line("trained", text+f.style(colour).Render(fmt.Sprintf("  %d/%s up", up, job.Count(len(v.Servers), "server"))))
+	return f.line("trained", text+f.style(colour).Render(fmt.Sprintf("  %d/%s up", up, job.Count(len(servers), "server"))))
 }
 
 // decision is the last one.
