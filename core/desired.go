@@ -40,7 +40,7 @@ type desired struct {
 	ServerPauses      []time.Duration `json:"server_pauses,omitempty"`
 	// ServerWaits are the last measured waits of servers' successors for their places, oldest first.
 	ServerWaits []time.Duration `json:"server_waits,omitempty"`
-	// HandOvers tell of the last processes that others took over from before the cluster ended them, oldest first.
+	// HandOvers tell of the last processes that others took over from before the cluster ended them, and of restores from an older checkpoint, oldest first.
 	HandOvers []Note `json:"hand_overs,omitempty"`
 	// Draining are the workers on their way out.
 	Draining []leaving `json:"draining,omitempty"`

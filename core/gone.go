@@ -20,7 +20,7 @@ import (
 )
 
 // CheckModel says, as a diagnostic of the job file, that the checkpoint which the job had is not there: the trainers would begin a new model in its place. That there
-// was one is known from what the job's scheduler wrote down, and from what remains in the checkpoint folder.
+// was one is known from what the job's scheduler wrote down, and from what remains in the checkpoint folder. It warns of a checkpoint that is older than that.
 func CheckModel(j *job.Job, want *Wanted) hcl.Diagnostics {
 	folder := CheckpointFolder(j)
 	trained, ran := trainedIn(j, (*desired)(want))
@@ -37,7 +37,7 @@ func CheckModel(j *job.Job, want *Wanted) hcl.Diagnostics {
 	case !recorded:
 		lost = fmt.Sprintf("there is no checkpoint in %s any more", folder)
 	case trained == nil || !trained.Final || rpc.Holds(folder, "tablets/*/*.snap") || rpc.Holds(folder, "written/*/*.json"):
-		return nil // the trainers know which tablets there were, or there was no snapshot yet
+		return olderModel(j, trained) // of what is lost the trainers know which tablets there were, or there was no snapshot yet
 	default:
 		lost = fmt.Sprintf("no snapshot is in %s any more", filepath.Join(folder, "tablets"))
 	}
@@ -57,6 +57,22 @@ func CheckModel(j *job.Job, want *Wanted) hcl.Diagnostics {
 	return hcl.Diagnostics{j.ErrorAt("checkpoint.dir", "The checkpoint that this job had is gone", fmt.Sprintf(
 		"%s, and %s. Mount the folder, or bring back from a backup what is missing: a run would begin a new model. To give the model up: %s; the next run begins a new one.",
 		words, lost, strings.Join(giveUp, ", and ")))}
+}
+
+// olderModel warns that the snapshots have fewer records than the job had trained when it was stopped, of which it had written all.
+func olderModel(j *job.Job, trained *Totals) hcl.Diagnostics {
+	r, ok := readJobRecord(j)
+	if !ok || trained == nil || !trained.Final {
+		return nil
+	}
+	had := trained.Trained + trained.Dead
+	has, known := rpc.RestoreRecords(CheckpointFolder(j), r.Timeline, r.Servers)
+	if !known || has >= had {
+		return nil
+	}
+	return hcl.Diagnostics{j.WarningAt("checkpoint.dir", "The checkpoint is older than what this job has trained", fmt.Sprintf(
+		"It had %s records when it was stopped, and the snapshots in %s have %s: they are an older copy. A run trains the others again, as far as the topic still has them.",
+		plan.Thousands(had), CheckpointFolder(j), plan.Thousands(has)))}
 }
 
 // hasModel says that the job has a checkpoint, as far as its scheduler knows: it has trained, or its state was seen there. From then on nobody makes it anew.

@@ -2,10 +2,14 @@ package core
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/rpc"
@@ -141,6 +145,57 @@ func TestGoneCheckpointOfAJobThatDied(t *testing.T) {
 	}
 	r.open("run")
 	r.until("it goes on", r.settled(2))
+}
+
+// An older copy of a stopped job's checkpoint is put back: whoever takes it up is told how much of it is trained again. Under a job that runs it shows when the
+// next chief has less than the one before, and knows of no loss.
+func TestOlderCheckpointIsTold(t *testing.T) {
+	r := stoppedAfter(t, 4000)
+	r.chief.write("job", map[string]any{"timeline": "t1", "fingerprint": r.job.Fingerprint(), "servers": 2})
+	has := func(records ...uint64) hcl.Diagnostics {
+		t.Helper()
+		for i, n := range records {
+			r.chief.write(fmt.Sprintf("written/%d", i), map[string]any{"timeline": "t1", "tablets": map[int]any{i: map[string]any{"records": n}}})
+		}
+		return CheckModel(r.job, r.wanted())
+	}
+	if diags := has(4000, 4000); len(diags) > 0 {
+		t.Errorf("of a whole checkpoint it says %v", diags)
+	}
+	want := "It had 4,000 records when it was stopped, and the snapshots in " + CheckpointFolder(r.job) + " have 3,100"
+	if diags := has(4000, 3100); len(diags) != 1 || diags.HasErrors() || *diags[0].Subject != r.job.Range("checkpoint.dir") || !strings.HasPrefix(diags[0].Detail, want) {
+		t.Errorf("it says %v, want %q", diags, want)
+	}
+	restored := func(records uint64, rollbacks ...*rpc.Rollback) {
+		t.Helper()
+		r.chief.stop()
+		r.chief.start()
+		r.chief.with(func(st *rpc.JobStatus) {
+			st.TrainedRecords, st.Rollbacks = records, rollbacks
+			for _, sv := range st.Servers {
+				sv.Metrics.TrainedRecords = records
+			}
+		})
+		r.beat()
+	}
+	r.open("run")
+	told := func() (n int) {
+		for _, note := range r.s.View().Notes {
+			if strings.HasPrefix(note.Text, "the job was restored with 3,") {
+				n++
+			}
+		}
+		return n
+	}
+	restored(3100)
+	r.beats(3)
+	if told() != 1 {
+		t.Errorf("its notes are %+v", r.s.View().Notes)
+	}
+	restored(3050, &rpc.Rollback{Server: 1, Incarnation: 9, UnixMs: time.Now().UnixMilli(), Offsets: 50, Remaining: 50})
+	if told() != 1 {
+		t.Errorf("what the chief knows to be lost is told twice: %+v", r.s.View().Notes)
+	}
 }
 
 // Who never trained has nothing to lose: neither a job that was stopped before, nor one of which claims are left, which a server makes before it asks the brokers

@@ -83,7 +83,25 @@ func TakeLease(lg *slog.Logger, j *job.Job, stateDir string, force bool) (*Lease
 func (l *Lease) draft() string { return filepath.Join(l.dir, "scheduler") }
 
 func (l *Lease) failed(err error) error {
-	return fmt.Errorf("take job %q for this scheduler, in its checkpoint folder %s: %w", l.job, l.dir, err)
+	return fmt.Errorf("take job %q for this scheduler, in its checkpoint folder %s: %w%s", l.job, l.dir, err, folderAdvice(err))
+}
+
+// folderAdvice says what helps where a scheduler cannot use the checkpoint folder.
+func folderAdvice(err error) string {
+	for _, known := range []struct {
+		err    error
+		advice string
+	}{
+		{unix.EROFS, "the file system is read-only: mount it writable on this machine too, since a scheduler notes there that it has the job"},
+		{fs.ErrPermission, "a scheduler notes there that it has the job: let this user write in the folder, or run Kale as one who may"},
+		{unix.ENOSPC, "free some space there"}, {unix.EDQUOT, "free some space there, or raise the quota"},
+		{unix.ESTALE, "the file system has failed: see that it is mounted"}, {unix.EIO, "the file system has failed: see that it is mounted"},
+	} {
+		if errors.Is(err, known.err) {
+			return " (" + known.advice + ")"
+		}
+	}
+	return ""
 }
 
 // take tries until it has the highest number, or another scheduler has the job. It gives whose lease it ended.
@@ -285,7 +303,7 @@ func (l *Lease) renew() error {
 	case own.Nonce != l.nonce:
 		return fmt.Errorf("%w: %s", errUnleased, path)
 	case gone != nil:
-		return fmt.Errorf("renew the lease of job %q: %w", l.job, gone)
+		return fmt.Errorf("renew the lease of job %q: %w%s", l.job, gone, folderAdvice(gone))
 	}
 	if own, unread = readHolder(path); unread != nil || own.Nonce != l.nonce { // what it says after the touch was so then
 		return l.unseen(cmp.Or(unread, fmt.Errorf("%s has just become another's", path)))
@@ -298,7 +316,7 @@ func (l *Lease) renew() error {
 }
 
 func (l *Lease) unseen(err error) error {
-	return fmt.Errorf("see that job %q is still this scheduler's: %w", l.job, err)
+	return fmt.Errorf("see that job %q is still this scheduler's: %w%s", l.job, err, folderAdvice(err))
 }
 
 // loses notes that another scheduler has the job, or had it. damaged: it is not known which.

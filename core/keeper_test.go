@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/fake"
@@ -347,6 +348,50 @@ func TestDamagedLease(t *testing.T) {
 		}
 		mustTake(t, j, false)
 	}
+}
+
+// A checkpoint folder in which a scheduler cannot note that it has the job is refused with what helps, and so is one that becomes so.
+func TestLeaseInAFolderThatTakesNothing(t *testing.T) {
+	if os.Geteuid() != 0 {
+		j := leaseJob(t)
+		if err := os.Chmod(j.Checkpoint.Dir, 0o500); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := TakeLease(silentLog, j, "/state", false); err == nil || !strings.Contains(err.Error(), "let this user write in the folder") {
+			t.Errorf("%v", err)
+		}
+		t.Skip("only root may mount a file system to make it read-only")
+	}
+	j := leaseJob(t)
+	if err := unix.Mount("kale", j.Checkpoint.Dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("no file system can be mounted here, to make it read-only: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(j.Checkpoint.Dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	l := mustTake(t, j, false)
+	mounted := func(flags uintptr) {
+		t.Helper()
+		if err := unix.Mount("kale", j.Checkpoint.Dir, "tmpfs", unix.MS_REMOUNT|flags, "size=1m"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mounted(unix.MS_RDONLY)
+	const says = "read-only file system (the file system is read-only: mount it writable on this machine too, since a scheduler notes there that it has the job)"
+	l.sureFrom(time.Now().Add(-leaseSure - time.Second))
+	if err := l.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "renew the lease") || !strings.Contains(err.Error(), says) {
+		t.Errorf("who has the job: %v", err)
+	}
+	if _, err := TakeLease(silentLog, j, "/state", true); err == nil || !strings.Contains(err.Error(), j.Checkpoint.Dir) || !strings.Contains(err.Error(), says) {
+		t.Errorf("who wants it: %v", err)
+	}
+	mounted(0)
+	if err := l.Check(t.Context()); err != nil {
+		t.Errorf("when it can be written again: %v", err)
+	}
+	l.Close()
 }
 
 // While the folder cannot be reached its scheduler goes on for as long as nobody can have taken the job, and then holds.

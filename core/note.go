@@ -42,7 +42,7 @@ func (s *Scheduler) noteGrowth(now time.Time) (changed bool) {
 // handOversKept is how many are told of.
 const handOversKept = 50
 
-// remember keeps what is told of a process that another one took over from.
+// remember keeps what is told of a process that another one took over from, or of an older checkpoint.
 func (d *desired) remember(n Note) {
 	d.HandOvers = append(d.HandOvers, n)
 	d.HandOvers = slices.Clone(d.HandOvers[max(0, len(d.HandOvers)-handOversKept):])

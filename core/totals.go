@@ -1,10 +1,12 @@
 package core
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
 )
 
@@ -17,6 +19,8 @@ type Totals struct {
 	// Skips and DeadLetter say what became of the dead ones: they are in no topic, since stream.on_undecodable is "skip"; or in this one.
 	Skips      bool   `json:"skips_undecodable,omitempty"`
 	DeadLetter string `json:"dead_letter,omitempty"`
+	// Chief is the one that counted.
+	Chief uint64 `json:"chief,omitempty"`
 	// Final: nothing was trained after it was counted, and a snapshot has all of it.
 	Final bool `json:"final,omitempty"`
 }
@@ -27,7 +31,7 @@ func totalsOf(st *rpc.JobStatus) *Totals {
 	if n == nil {
 		return nil
 	}
-	t := &Totals{Trained: *n, Dead: st.GetDeadRecords(), Lost: st.GetLostOffsets()}
+	t := &Totals{Chief: st.GetChief(), Trained: *n, Dead: st.GetDeadRecords(), Lost: st.GetLostOffsets()}
 	if auc, ok := AUC(st.GetTotals().GetValidation()); ok {
 		t.AUC = &auc
 	}
@@ -44,6 +48,7 @@ func (s *Scheduler) remember() {
 	if s.seen.chiefErr == nil {
 		if t := totalsOf(s.seen.chief); t != nil {
 			t.Skips, t.DeadLetter = Skips(s.job), s.job.Stream.DeadLetter
+			s.noteOlder(t)
 			s.want.Totals = t
 		}
 	}
@@ -59,4 +64,18 @@ func (s *Scheduler) remember() {
 		}
 	}
 	slices.SortFunc(s.want.Processes, backend.ID.Compare)
+}
+
+// noteOlder tells that a chief which follows another one has less than that one had, where it knows of nothing that was lost: it knows what is in the checkpoint,
+// which may be an older copy that was put back.
+func (s *Scheduler) noteOlder(now *Totals) {
+	was, st := s.want.Totals, s.seen.chief
+	known := slices.ContainsFunc(st.GetRollbacks(), func(r *rpc.Rollback) bool { return r.GetDoneUnixMs() == 0 || r.GetUnixMs() >= st.GetStartedUnixMs() })
+	if known || was == nil || was.Chief == now.Chief || was.Trained+was.Dead <= now.Trained+now.Dead {
+		return
+	}
+	n := Note{At: s.seen.at, Text: fmt.Sprintf("the job was restored with %s records, and had %s when its chief was heard last: its checkpoint had no more, or an older copy of it was put back; the others are trained again",
+		plan.Thousands(now.Trained+now.Dead), plan.Thousands(was.Trained+was.Dead))}
+	s.lg.Warn("restored with less than was trained", "says", n.Text)
+	s.want.remember(n)
 }

@@ -42,7 +42,7 @@ func TestTotalsOutliveTheStop(t *testing.T) {
 			if g.Dead == nil || *g.Dead != 7 || g.Lost == nil || *g.Lost != 3 {
 				t.Errorf("under the names of a job that runs: dead %v, lost %v", g.Dead, g.Lost)
 			}
-			if got := *g.Totals; got != (Totals{Trained: 1200, Dead: 7, Lost: 3, DeadLetter: "dead", Final: !force}) {
+			if got := *g.Totals; got != (Totals{Chief: 1, Trained: 1200, Dead: 7, Lost: 3, DeadLetter: "dead", Final: !force}) {
 				t.Errorf("totals %+v", got)
 			}
 			if want := []backend.ID{server(0, 1), server(1, 1), worker(0, 1), worker(1, 1)}; !slices.Equal(g.Processes, want) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,15 +34,26 @@ func TestChangesBesideAScheduler(t *testing.T) {
 			t.Errorf("stop -force: %s", r.err)
 		}
 	})
-	run := s.start("run", file, "-var", "checkpoints="+checkpoints, "-plain")
-	run.eventually("a worker that has trained", func() bool {
-		var v core.View
-		r := s.run("status", "life", "-json")
-		return r.code == exitDone && json.Unmarshal([]byte(r.out), &v) == nil && v.Sample.Running > 0 && v.Trained != nil && *v.Trained > 0
-	})
+	trains := func(more uint64) {
+		t.Helper()
+		from := uint64(0)
+		s.start("run", file, "-var", "checkpoints="+checkpoints, "-plain").eventually("a worker that has trained", func() bool {
+			var v core.View
+			r := s.run("status", "life", "-json")
+			if r.code != exitDone || json.Unmarshal([]byte(r.out), &v) != nil || v.Sample.Running == 0 || v.Trained == nil {
+				return false
+			}
+			if from == 0 {
+				from = *v.Trained
+			}
+			return *v.Trained > from+more
+		})
+	}
+	trains(0)
+	commands := []string{"validate", "plan"}
 	says := func(code int, want ...string) {
 		t.Helper()
-		for _, command := range []string{"validate", "plan"} {
+		for _, command := range commands {
 			r := s.run(command, file, "-var", "checkpoints="+checkpoints)
 			r.err = strings.Join(strings.Fields(r.err), " ") // lines are folded
 			for _, text := range want {
@@ -49,7 +61,7 @@ func TestChangesBesideAScheduler(t *testing.T) {
 					t.Errorf("%s does not say %q: %s", command, text, r.err)
 				}
 			}
-			if r.code != code || len(want) == 0 && strings.Contains(r.err, "What runs") {
+			if r.code != code || len(want) == 0 && (strings.Contains(r.err, "What runs") || strings.Contains(r.err, "is older than")) {
 				t.Errorf("%s: %d %s", command, r.code, r.err)
 			}
 		}
@@ -73,4 +85,19 @@ func TestChangesBesideAScheduler(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(exitDone)
+
+	// Once the job has stopped, an older copy of its checkpoint that was put back is warned of.
+	commands = commands[:1]
+	s.must("stop", "life")
+	says(exitDone)
+	if err := os.CopyFS(checkpoints+".old", os.DirFS(checkpoints)); err != nil {
+		t.Fatal(err)
+	}
+	trains(200)
+	s.must("stop", "life")
+	says(exitDone)
+	if err := errors.Join(os.Rename(checkpoints, checkpoints+".away"), os.Rename(checkpoints+".old", checkpoints)); err != nil {
+		t.Fatal(err)
+	}
+	says(exitDone, "The checkpoint is older than what this job has trained")
 }

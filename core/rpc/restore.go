@@ -48,11 +48,8 @@ func WrittenFolder(server int) string { return filepath.Join("written", strconv.
 func RestorePoint(folder, timeline string, servers int) (next map[int32]int64, known bool) {
 	next = map[int32]int64{}
 	for i := range servers {
-		var note struct {
-			Timeline string          `json:"timeline"`
-			Applied  map[int32]int64 `json:"applied"`
-		}
-		if !NewestRecord(filepath.Join(folder, WrittenFolder(i)), &note) || note.Timeline != timeline || len(note.Applied) == 0 {
+		note, found := readNote(folder, timeline, i)
+		if !found || len(note.Applied) == 0 {
 			return nil, false
 		}
 		for p, o := range note.Applied {
@@ -62,6 +59,36 @@ func RestorePoint(folder, timeline string, servers int) (next map[int32]int64, k
 		}
 	}
 	return next, servers > 0
+}
+
+// RestoreRecords is how many records each tablet of so many servers has at least in its newest snapshot, dead ones included, by the same notes.
+func RestoreRecords(folder, timeline string, servers int) (least uint64, known bool) {
+	for i := range servers {
+		note, found := readNote(folder, timeline, i)
+		if !found {
+			return 0, false
+		}
+		for _, t := range note.Tablets {
+			if !known || t.Records < least {
+				least, known = t.Records, true
+			}
+		}
+	}
+	return least, known
+}
+
+// note is the part of a checkpoint.Manifest that says where its server goes on.
+type note struct {
+	Timeline string          `json:"timeline"`
+	Applied  map[int32]int64 `json:"applied"`
+	Tablets  map[int]struct {
+		Records uint64 `json:"records"`
+	} `json:"tablets"`
+}
+
+func readNote(folder, timeline string, server int) (n note, found bool) {
+	found = NewestRecord(filepath.Join(folder, WrittenFolder(server)), &n) && n.Timeline == timeline
+	return n, found
 }
 
 // NewestRecord reads the newest record of a folder of them, as trainer/checkpoint writes them, without verifying it; false: there is none that can be read.
