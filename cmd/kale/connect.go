@@ -97,14 +97,15 @@ func (a *app) wanted(ctx context.Context, name, dir string) (*core.Wanted, error
 	if !errors.Is(err, state.ErrLocked) {
 		return w, err
 	}
-	c, err := a.connect(ctx, name)
+	c, err := a.answering(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
 	ctx, enough := context.WithTimeout(ctx, 2*a.patience)
 	defer enough()
-	return c.Wanted(ctx)
+	w, err = c.Wanted(ctx)
+	return w, a.asked(name, err)
 }
 
 // noScheduler is api.ErrNoScheduler with advice, which is looked for when somebody is to read it.
@@ -135,6 +136,19 @@ func (a *app) reach(ctx context.Context, name string) (*api.Client, error) {
 		if !told {
 			a.advise("job %q: %s; waiting for it up to %s\n", name, a.silence(name), silentPatience)
 		}
+	}
+	return c, nil
+}
+
+// answering is connect to a scheduler that answers within a.patience, for who can do without it. api.ErrSilent: it does not.
+func (a *app) answering(ctx context.Context, name string) (*api.Client, error) {
+	c, err := a.connect(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if a.isSilent(ctx, c) {
+		c.Close()
+		return nil, a.asked(name, api.ErrSilent)
 	}
 	return c, nil
 }

@@ -65,7 +65,9 @@ func (a *app) forget(ctx context.Context, arg string, force bool) error {
 		if err := a.keepsNothing(ctx, name, dir); err != nil {
 			return fmt.Errorf("forget job %q: %w", name, err)
 		}
-	case v != nil || g.Scheduler:
+	case v == nil && g.Scheduler:
+		return fmt.Errorf("forget job %q: %s: kale stop %s%s first", name, g.Says, a.stateFlag(), name)
+	case v != nil:
 		return fmt.Errorf("forget job %q: its scheduler runs: kale stop %s%s first", name, a.stateFlag(), name)
 	case !force && g.State != core.StateStopped && g.State != core.StateNeverStarted && g.State != core.StateGone:
 		return fmt.Errorf("forget job %q: it is not known to have stopped (%s): kale stop %s%s first", name, g.Says, a.stateFlag(), name)

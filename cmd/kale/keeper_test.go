@@ -97,6 +97,7 @@ func TestOneSchedulerPerCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.eventually("its suspension", func() bool { return backend.Suspended(pid) })
+	s.patience = time.Second
 	for _, line := range [][]string{args(b), args(a), args(a, "-take-over")} {
 		r := s.run(line...)
 		for _, says := range []string{fmt.Sprintf("kill -CONT %d lets it go on", pid), fmt.Sprintf("kill -9 %d ends it alone", pid)} {
@@ -106,7 +107,6 @@ func TestOneSchedulerPerCheckpoint(t *testing.T) {
 		}
 	}
 	// No command waits for it: each tells what its process does and what helps, or does without it.
-	s.patience = time.Second
 	for _, line := range [][]string{{"explain"}, {"report"}, {"scale", "2"}, {"scale", "auto"}, {"pause"}, {"resume"}, {"stop"}, {"stop", "-force"}} {
 		r := s.run(append([]string{line[0], "life", "-state-dir", a}, line[1:]...)...)
 		for _, says := range []string{fmt.Sprintf("pid %d is suspended: kill -CONT %d lets it go on", pid, pid), fmt.Sprintf("kill -9 %d ends that scheduler alone", pid), "kale run"} {
@@ -117,6 +117,16 @@ func TestOneSchedulerPerCheckpoint(t *testing.T) {
 	}
 	if r := s.run("logs", "life", "-state-dir", a); r.code != exitDone || !strings.Contains(r.out, "ps-0-g1 | ") {
 		t.Errorf("logs beside one that is suspended: exit code %d, %s%s", r.code, r.out, r.err)
+	}
+	for _, command := range []string{"validate", "plan"} {
+		r := s.run(command, file, "-state-dir", a, "-var", "checkpoints="+filepath.Join(dir, "checkpoints"))
+		if says := fmt.Sprintf("pid %d is suspended: kill -CONT %d lets it go on", pid, pid); r.code != exitDone || !strings.Contains(r.err, says) {
+			t.Errorf("%s beside one that is suspended: exit code %d, %s%s; want %q", command, r.code, r.out, r.err, says)
+		}
+	}
+	r = s.run("doctor", file, "-state-dir", a, "-var", "checkpoints="+filepath.Join(dir, "checkpoints"))
+	if says := "a scheduler of this job has " + filepath.Join(a, "life", "api.sock") + ", and has not answered"; !strings.Contains(r.out, says) {
+		t.Errorf("doctor beside one that is suspended: %s%s; want %q", r.out, r.err, says)
 	}
 	s.patience = 0
 	if l, err := s.app(&buffer{}, &buffer{}).load(file, jobFlags{vars: []string{"checkpoints=" + filepath.Join(dir, "checkpoints")}}); err != nil {

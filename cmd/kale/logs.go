@@ -107,11 +107,7 @@ func (a *app) logSource(ctx context.Context, arg string, f logFlags) (name strin
 	if name, err = a.jobName(arg); err != nil {
 		return name, nil, err
 	}
-	c, err := a.connect(ctx, name)
-	if err == nil && a.isSilent(ctx, c) {
-		c.Close()
-		err = a.asked(name, api.ErrSilent)
-	}
+	c, err := a.answering(ctx, name)
 	switch {
 	case err == nil && !f.follow:
 		return name, apiLogs{c: c}, nil

@@ -20,6 +20,9 @@ func (p Patient) machine() group {
 	}}
 }
 
+// aliveLimit is for how long a scheduler is waited for that has the socket.
+const aliveLimit = 2 * time.Second
+
 // socket says whether the scheduler's socket can be made, and whether somebody answers there already.
 func (p Patient) socket(ctx context.Context) []Finding {
 	const check = "scheduler's socket"
@@ -30,7 +33,12 @@ func (p Patient) socket(ctx context.Context) []Finding {
 	c, err := api.Dial(ctx, path)
 	switch {
 	case err == nil:
-		c.Close()
+		defer c.Close()
+		ctx, enough := context.WithTimeout(ctx, aliveLimit)
+		defer enough()
+		if errors.Is(c.Alive(ctx), api.ErrSilent) {
+			return []Finding{ok(check, "a scheduler of this job has %s, and has not answered within %s", path, aliveLimit).but(Warn, "Is it suspended (kill -CONT lets it go on), or does it hang? kale status names its process, and what helps.")}
+		}
 		return []Finding{ok(check, "a scheduler of this job answers on %s", path)}
 	case !errors.Is(err, api.ErrNoScheduler):
 		return []Finding{ok(check, "%v", err).but(Fail, fmt.Sprintf("See who holds %s: another user's scheduler, or one that hangs.", path))}
