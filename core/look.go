@@ -103,6 +103,7 @@ func (s *Scheduler) look(asked context.Context) *seen {
 	}
 	n.cannotStart = append(n.cannotStart, s.troubledServers(n)...)
 	s.lookBehind(ctx, n)
+	s.lookKept(ctx, n)
 	if asked.Err() != nil {
 		return n // the scheduler ends: silence means nothing
 	}

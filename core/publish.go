@@ -341,6 +341,7 @@ func (s *Scheduler) problems() []string {
 	if why := n.misdated(); why != "" {
 		out = append(out, why)
 	}
+	out = append(out, s.retentionNear(n.at)...)
 	out = append(out, s.untoldNow()...)
 	out = append(out, s.losing()...)
 	if h := s.want.Ceiling; h != nil && h.Max > 0 {

@@ -124,6 +124,8 @@ type Scheduler struct {
 	leaseDown      bool
 	arrivalsDown   bool
 	missed         missed
+	topicKept      *traffic.Kept // nil: not asked yet
+	topicKeptAt    time.Time
 	kafkaDown      bool
 	chiefDown      bool
 	absence        absence

@@ -27,6 +27,7 @@ func TestBrokers(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			brokers := start(t)
 			t.Run("Topic", func(t *testing.T) { testTopic(t, brokers) })
+			t.Run("Kept", func(t *testing.T) { testKept(t, brokers) })
 			t.Run("EndsAndStarts", func(t *testing.T) { testEndsAndStarts(t, brokers) })
 			t.Run("Stamps", func(t *testing.T) { testStamps(t, brokers) })
 			t.Run("Held", func(t *testing.T) { testHeld(t, brokers) })
@@ -122,6 +123,24 @@ func (x *topic) deleteBefore(partition int32, offset int64) {
 }
 
 func ptr(s string) *string { return &s }
+
+func testKept(t *testing.T, brokers []string) {
+	x := newTopic(t, brokers, "kept", 2, map[string]*string{"retention.ms": ptr("60000"), "retention.bytes": ptr("1000000")})
+	x.write(1, 50, time.Now())
+	x.flush()
+	x.deleteBefore(1, 10)
+	got, err := x.watch.Kept(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Retention != time.Minute || got.RetentionBytes != 1_000_000 || got.Offsets[0] != 0 || got.Offsets[1] != 40 || got.Bytes[1] <= 0 {
+		t.Errorf("%+v", got)
+	}
+	none := newTopic(t, brokers, "kept-for-ever", 1, map[string]*string{"retention.ms": ptr("-1"), "retention.bytes": ptr("-1")})
+	if got, err := none.watch.Kept(t.Context()); err != nil || got.Retention >= 0 || got.RetentionBytes >= 0 || got.Bytes != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
 
 func testTopic(t *testing.T, brokers []string) {
 	x := newTopic(t, brokers, "described", 3, map[string]*string{"retention.ms": ptr("3600000"), "cleanup.policy": ptr("compact,delete")})

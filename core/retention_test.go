@@ -1,0 +1,77 @@
+package core
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// That retention will overtake what is to be trained is told before it has removed anything, by the topic's configuration as it is now.
+func TestRetentionIsForeseen(t *testing.T) {
+	old := time.Now().Add(-4 * time.Hour)
+	for name, c := range map[string]struct {
+		config  map[string]string
+		applied int64
+		says    string // "": nothing
+	}{
+		"for long enough":        {map[string]string{"retention.ms": "36000000"}, 20, ""},
+		"for ever":               {map[string]string{"retention.ms": "-1"}, 20, ""},
+		"half of the time":       {map[string]string{"retention.ms": "25200000"}, 20, "the oldest record that is not trained is 4h old, and the topic is kept for 7h (retention.ms): when it is that old, the brokers may remove it; raise it"},
+		"more than the time":     {map[string]string{"retention.ms": "10800000"}, 20, "the oldest record that is not trained is 4h old, and the topic is kept for 3h (retention.ms): the brokers may remove it at any moment; raise it"},
+		"half of the bytes":      {map[string]string{"retention.ms": "-1", "retention.bytes": "100"}, 20, "partition 0: about "},
+		"far from all the bytes": {map[string]string{"retention.ms": "-1", "retention.bytes": "200000"}, 20, ""},
+		"all is trained":         {map[string]string{"retention.ms": "10800000", "retention.bytes": "100"}, 50, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.fill(50, func(i int) time.Time { return old })
+			r.configure(c.config)
+			r.started(1)
+			r.chief.with(func(s *rpc.JobStatus) {
+				for _, p := range s.Partitions {
+					p.Applied = c.applied
+				}
+			})
+			r.beat()
+			r.s.topicKeptAt = time.Time{} // a minute has passed
+			r.beat()
+			got := strings.Join(r.s.View().Problems, "\n")
+			if c.says == "" && got != "" || !strings.Contains(got, c.says) {
+				t.Errorf("problems %q, want %q", got, c.says)
+			}
+			r.chief.with(func(s *rpc.JobStatus) {
+				s.Problems = []*rpc.PartitionProblem{{Partition: 1, Kind: rpc.PartitionProblem_KIND_RETENTION_NEAR, Needed: 20, Detail: "it is near"}}
+			})
+			r.beat()
+			if got := r.s.View().Problems; len(got) != 1 {
+				t.Errorf("where the chief says so: %q", got)
+			}
+		})
+	}
+}
+
+// configure changes the topic's configuration.
+func (r *rig) configure(config map[string]string) {
+	r.t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(r.broker.Addr()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer cl.Close()
+	var changes []kadm.AlterConfig
+	for k, v := range config {
+		changes = append(changes, kadm.AlterConfig{Op: kadm.SetConfig, Name: k, Value: &v})
+	}
+	got, err := kadm.NewClient(cl).AlterTopicConfigs(r.t.Context(), changes, rigTopic)
+	if err == nil {
+		_, err = got.On(rigTopic, func(a *kadm.AlterConfigsResponse) error { return a.Err })
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
