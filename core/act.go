@@ -215,7 +215,6 @@ func lingering(ctx context.Context, timeout time.Duration) (context.Context, con
 
 // missing renders what is wanted and does not run; changed says that generations were raised, which must be saved before they are used.
 func (s *Scheduler) missing(now time.Time) (ws []backend.Workload, changed bool) {
-	s.loads.begun = s.hasModel()
 	add := func(role string, rank int, gens map[int]uint64, render func(int, uint64) backend.Workload) {
 		if gens[rank] == 0 {
 			gens[rank], changed = 1, true

@@ -98,6 +98,7 @@ func (s *Scheduler) look(asked context.Context) *seen {
 		wg.Go(func() { n.serverRoom = s.roomFor(ctx, s.want.Servers, s.loads.server) })
 	}
 	wg.Wait()
+	s.loads.begun = s.hasModel()
 	if n.unlisted() == "" {
 		s.listed, s.listedAt = n.list, n.at
 	}

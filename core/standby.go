@@ -127,7 +127,6 @@ func (s *Scheduler) submitSuccessor(ctx context.Context, index int, now time.Tim
 			b.next = max(b.next, o.ID.Generation+1)
 		}
 	}
-	s.loads.begun = s.hasModel()
 	w := s.loads.server(index, b.next)
 	w.Beside = true
 	if s.want.note([]backend.Workload{w}, startsWith(s.job)) {

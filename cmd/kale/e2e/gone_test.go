@@ -82,3 +82,43 @@ func TestCheckpointTakenAwayUnderAJob(t *testing.T) {
 	r.produced(nil)
 	r.exact(600)
 }
+
+// An older copy of the whole checkpoint folder, with the lease and the claims of then, is put back under a job that runs, and servers are killed. The scheduler goes on,
+// nothing is given out twice for it, and each record is trained once.
+func TestOlderCheckpointPutBackUnderAJob(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, kafkatest.Embedded(t), options{})
+	r.run()
+	p := r.steadyTraffic(300)
+	r.awaitSteady("two workers train", 2)
+	r.awaitMore(300)
+	dir := r.job.Checkpoint.Dir
+	r.await("there is a copy of the checkpoint", func() string {
+		if err := errors.Join(os.RemoveAll(dir+".old"), os.CopyFS(dir+".old", os.DirFS(dir))); err != nil {
+			return err.Error() // what is replaced meanwhile is missing
+		}
+		return ""
+	})
+	r.killScheduler()
+	r.run() // with another lease
+	for rank := range 2 {
+		r.kill9(backend.RoleServer, rank)
+	}
+	r.awaitSteady("two workers train with new servers", 2)
+	r.awaitMore(300)
+
+	if err := errors.Join(os.Rename(dir, dir+".newer"), os.Rename(dir+".old", dir)); err != nil {
+		t.Fatal(err)
+	}
+	for rank := range 2 {
+		r.kill9(backend.RoleServer, 1-rank)
+		r.awaitSteady(fmt.Sprintf("two workers train after server %d was killed", 1-rank), 2)
+		r.awaitMore(300)
+	}
+	r.endTraffic(p)
+	r.awaitTrained("everything is trained")
+	r.stop()
+	r.gone()
+	r.produced(nil)
+	r.exact(1200)
+}
