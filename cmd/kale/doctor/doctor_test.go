@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,10 +149,19 @@ func TestMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
+	if f := p.socket(t.Context())[0]; f.State != Warn || !strings.Contains(f.Says, "has not answered within") {
+		t.Errorf("one whose scheduler is silent: %+v", f)
+	}
+	srv := &http.Server{Handler: http.NotFoundHandler()}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(l) }() // ends with the server
 	if f := p.socket(t.Context())[0]; f.State != OK || !strings.Contains(f.Says, "a scheduler of this job answers") {
 		t.Errorf("one that is taken: %+v", f)
 	}
+	if err := srv.Close(); err != nil {
+		t.Error(err)
+	}
+	<-done
 	t.Setenv("XDG_RUNTIME_DIR", "/"+strings.Repeat("x", 200))
 	p.StateDir = "/" + strings.Repeat("y", 200)
 	if f := p.socket(t.Context())[0]; f.State != Fail || f.Do == "" {
