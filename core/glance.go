@@ -105,7 +105,7 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 		return g, nil
 	}
 	s := &Scheduler{job: &job.Job{Name: name}, want: want, seen: &seen{}}
-	s.job.Checkpoint.Dir = want.Checkpoint
+	s.job.Checkpoint.Dir, s.job.Backend.Name = want.Checkpoint, want.Backend
 	s.glance(ctx, list)
 	g.judge(s, list != nil)
 	return g, nil

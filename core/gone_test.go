@@ -12,7 +12,9 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/state"
 )
 
 // stoppedAfter is a job that has trained so many records and was stopped in order, with a last snapshot.
@@ -124,6 +126,21 @@ func TestGoneCheckpointOfAJobThatDied(t *testing.T) {
 		}
 	}
 	ended(server(0, 1), worker(0, 1), worker(1, 1))
+	own := r.s.want.Backend
+	for _, on := range []string{job.BackendLocal, own} { // the one that it runs on decides what may be wrong with the folder
+		r.s.want.Backend = on
+		st, err := state.Open(r.state)
+		if err == nil {
+			err = errors.Join(st.Put(desiredKey, r.s.want), st.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := GlanceAt(t.Context(), r.state, "ctr", nil)
+		if err != nil || len(g.Problems) == 0 || !strings.HasPrefix(g.Problems[0], "the checkpoint folder "+folder+" is gone") || strings.Contains(g.Problems[0], "nodes") != (on == own) {
+			t.Errorf("without a scheduler, on %s: %v, %+v", on, err, g)
+		}
+	}
 	r.open("run")
 	r.beat()
 	r.wantCalls()
