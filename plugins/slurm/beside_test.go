@@ -1,0 +1,43 @@
+package slurm
+
+import (
+	"testing"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
+)
+
+// On a full cluster a successor waits for its turn beside the one before it, which runs on: behind others that came before it, it is said to be. When its turn
+// comes it holds its place, whatever is queued after it, and starts when the one before has ended.
+func TestSuccessorWaitsForItsTurn(t *testing.T) {
+	s := newSite(t, "")
+	one, two := worker(0, 1), worker(0, 2)
+	s.ensure(s.gpuWorkload(one, conformance.Steady, 2))
+	pid := s.waitState(one, backend.StateRunning).PID
+	s.started(t, s.job, one, 1)
+	other := func() string { // which needs a whole node, of two
+		return s.slurm("sbatch", "--parsable", "--gres=gpu:2", "--output=/dev/null", "--wrap=sleep 600")
+	}
+	before := []string{other(), other()}
+	w := s.gpuWorkload(two, conformance.Steady, 2)
+	w.Beside = true
+	s.ensure(w)
+	s.waitFor(two, "behind others", func(st backend.Status) bool {
+		return st.State == backend.StatePending && st.Behind && st.Beside && st.Reason != ""
+	})
+	after := other()
+	s.slurm("scancel", before...)
+	s.waitFor(two, "in its place", func(st backend.Status) bool {
+		return st.State == backend.StateStarting && st.Beside && !st.Behind && st.Node != ""
+	})
+	if st := s.waitState(one, backend.StateRunning); st.PID != pid {
+		t.Errorf("the one before went from pid %d to %d", pid, st.PID)
+	}
+	s.started(t, s.job, two, 0)
+	if err := s.b.Release(t.Context(), s.job, []backend.ID{one}, backend.Drained); err != nil {
+		t.Fatal(err)
+	}
+	s.waitFor(two, "running", func(st backend.Status) bool { return st.State == backend.StateRunning && !st.Beside })
+	s.started(t, s.job, two, 1)
+	s.slurm("scancel", after)
+}
