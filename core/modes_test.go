@@ -1,0 +1,97 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/fake"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+// Observe decides and records, and the backend is only looked at.
+func TestObserveTouchesNothing(t *testing.T) {
+	r := newRig(t, rigOptions{mode: job.ModeObserve})
+	r.beats(4)
+	r.observed()
+	if d := r.decision(); d.Kind != plan.KindOut || d.Target != 1 || !r.s.last.ObserveOnly {
+		t.Errorf("decision %s to %d, observed only %v", d.Kind, d.Target, r.s.last.ObserveOnly)
+	}
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "scale", Target: 3}}); err == nil || !strings.Contains(err.Error(), `autoscale.mode is "observe"`) {
+		t.Errorf("scale: %v", err)
+	}
+}
+
+// A job that runs is seen as it is, also in the middle of a rescale that another mode has begun.
+func TestObserveOfAJobThatRuns(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(3)
+	r.order("auto", 0)
+	r.chief.with(func(*rpc.JobStatus) { r.chief.slow = true })
+	r.s.aim(r.now, plan.Decision{Kind: plan.KindIn, Target: 2})
+	if err := r.s.save(); err != nil {
+		t.Fatal(err)
+	}
+	r.job.Autoscale.Mode = job.ModeObserve
+	for _, again := range []func(){r.reopen, r.forget} {
+		again()
+		r.beats(3)
+		r.observed()
+		if r.s.seen.chiefErr != nil {
+			t.Fatal(r.s.seen.chiefErr)
+		}
+		if o := r.s.last.Observation; o.Workers.Running < 2 || o.Target != o.Workers.Running || o.Action.Kind != "" {
+			t.Errorf("observed: target %d, %+v, action %+v", o.Target, o.Workers, o.Action)
+		}
+	}
+	if asked := r.chief.asked(); len(asked) > 0 {
+		t.Errorf("asked to drain: %q", asked)
+	}
+}
+
+func (r *rig) observed() {
+	r.t.Helper()
+	for _, c := range r.backend.Calls() {
+		if !slices.Contains([]fake.Op{fake.OpConfigure, fake.OpPlan, fake.OpList, fake.OpInventory, fake.OpLogs}, c.Op) {
+			r.t.Errorf("observe mode called %s %v", c.Op, c.IDs)
+		}
+	}
+}
+
+// The paper's pause-and-restart: everybody leaves before the first of the new number starts.
+func TestRestartModeDrainsAllAndStartsTheNewNumber(t *testing.T) {
+	for _, to := range []int{4, 1} {
+		t.Run(fmt.Sprint(to), func(t *testing.T) {
+			m := &mortal{}
+			r := newRig(t, rigOptions{mode: job.ModeRestart, wrap: func(b backend.Backend) backend.Backend { m.Backend = b; return m }})
+			m.before = r.mustBeSaved
+			r.started(2)
+			r.chief.with(func(*rpc.JobStatus) { r.chief.slow = true })
+			r.order("scale", to)
+			r.beats(3)
+			r.wantCalls()
+			if o := r.s.last.Observation; o.Target != to {
+				t.Errorf("while everybody leaves the target in force is %d, want %d", o.Target, to)
+			}
+			r.reopen() // in the middle
+			r.beat()
+			r.s.tickAt = r.now.Add(time.Hour) // so that no decision saves what the rest must
+			r.chief.set(0, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+			r.beats(2)
+			r.wantCalls("release worker-0-g1 drained")
+			r.chief.set(1, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+			r.until("the new number runs", r.settled(to))
+			want := []string{"release worker-0-g1 drained", "release worker-1-g1 drained", "ensure worker-0-g2", "ensure worker-1-g2", "ensure worker-2-g1", "ensure worker-3-g1"}
+			r.wantCalls(want[:2+to]...)
+			all := r.rescales()
+			if got := all[len(all)-1]; got.From != 2 || got.To != to || got.Aborted {
+				t.Errorf("recorded %+v", got)
+			}
+		})
+	}
+}

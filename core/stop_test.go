@@ -1,0 +1,286 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/fake"
+	"github.com/kale-sched/kale/core/rpc"
+)
+
+func TestStopDrainsSnapshotsAndReleases(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	hold := make(chan struct{})
+	r.chief.with(func(*rpc.JobStatus) { r.chief.slow, r.chief.hold = true, hold })
+	r.order("stop", 0)
+	r.beats(3)
+	r.wantCalls()
+	r.chief.with(func(*rpc.JobStatus) {
+		if r.chief.requested > 0 {
+			t.Error("the last snapshot was asked for while workers train")
+		}
+	})
+	for rank := range 2 {
+		r.chief.set(rank, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+	}
+	r.beats(5)
+	r.wantCalls("release worker-0-g1 drained", "release worker-1-g1 drained") // the servers stay until the snapshot is written
+	if v := r.s.View(); !v.Stopping || v.Stopped {
+		t.Errorf("stopping %v, stopped %v", v.Stopping, v.Stopped)
+	}
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "scale", Target: 3}}); err == nil || !strings.Contains(err.Error(), "being stopped") {
+		t.Errorf("scale while it stops: %v", err)
+	}
+	close(hold)
+	eventually(t, "the job stops", func() error {
+		if r.beat(); !r.s.want.Stopped {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	r.wantCalls("release worker-0-g1 drained", "release worker-1-g1 drained", "release ps-0-g1 drained", "release ps-1-g1 drained")
+	if r.chief.snapshots != 1 {
+		t.Errorf("%d snapshots were written", r.chief.snapshots)
+	}
+	if v := r.s.View(); v.Stopping || !v.Stopped || len(v.Problems) > 0 {
+		t.Errorf("stopping %v, stopped %v, problems %q", v.Stopping, v.Stopped, v.Problems)
+	}
+}
+
+// A job that was stopped can be run again: its silence while it starts is a start.
+func TestStoppedJobStartsAgain(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.order("stop", 0)
+	r.stops()
+	r.chief.stop()
+	r.reopen()
+	r.beats(2)
+	r.mustBeLive("ps-0-g2 ps-1-g2 worker-0-g2 worker-1-g2") // the pin of 2 is kept
+	if o := r.s.last.Observation; o.Hold.Unknown || o.Workers.Unknown > 0 {
+		t.Errorf("hold %+v, workers %+v", o.Hold, o.Workers)
+	}
+	r.until("it runs", r.settled(2))
+}
+
+// stops beats until the job has stopped; the snapshot is written by another goroutine.
+func (r *rig) stops() {
+	r.t.Helper()
+	eventually(r.t, "the job stops", func() error {
+		if r.beat(); !r.s.want.Stopped {
+			return fmt.Errorf("problems %q", r.s.View().Problems)
+		}
+		return nil
+	})
+	if live := r.live(); live != "" {
+		r.t.Errorf("live after the stop: %s", live)
+	}
+}
+
+// A stop needs the servers until they have written the last snapshot: when one cannot start meanwhile, why is shown, and nothing is claimed of what only the
+// chief knows.
+func TestStopSaysWhyItsChiefDoesNotStart(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.fill(50, func(int) time.Time { return r.now.Add(-time.Minute) })
+	r.started(1)
+	r.chief.with(func(s *rpc.JobStatus) {
+		for _, p := range s.Partitions {
+			p.Applied = 50
+		}
+	})
+	r.beat()
+	r.chief.stop()
+	r.order("stop", 0)
+	if err := r.cluster.Print("ctr", server(0, 1), "no space left on device\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cluster.Exit("ctr", server(0, 1), 1); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the cause is shown", func() error {
+		_, err := r.problem("no space left on device")
+		return err
+	})
+	r.beats(3) // another one is started, and is not the chief yet
+	if _, err := r.problem("ps-0-g1 has ended 1×"); err != nil {
+		t.Error(err)
+	}
+	if s := r.s.View().Sample; s.Lag != nil || s.LagRecords != nil || !strings.HasPrefix(s.LagUnknown, "what is trained is unknown") {
+		t.Errorf("lag %v, %v records: %q; the chief had trained all", s.Lag, s.LagRecords, s.LagUnknown)
+	}
+	r.chief.start()
+	r.joinAll()
+	r.stops()
+	if ps := r.s.View().Problems; len(ps) > 0 {
+		t.Errorf("problems of a job that has stopped: %q", ps)
+	}
+}
+
+func TestStopWhenNothingRuns(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.order("stop", 0)
+	r.beat()
+	if !r.s.want.Stopped {
+		t.Error("not stopped")
+	}
+	r.wantCalls()
+}
+
+// A stop of a job whose chief never came up must not wait for it.
+func TestStopBeforeTheChiefWasThere(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.beats(2)
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1")
+	r.order("stop", 0)
+	r.stops()
+}
+
+// What ended with its machine, or by itself, was never released, and is given up when the job is stopped, by force too: nothing is kept for one that is taken up again.
+func TestStopReleasesWhatHadEnded(t *testing.T) {
+	for _, how := range []string{"stop", "stop by force", "kill"} {
+		t.Run(how, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(2)
+			for _, st := range r.list() {
+				state, why := backend.StateFailed, "the machine went down"
+				if st.ID == worker(1, 1) {
+					state, why = backend.StateExited, "it ended with code 0: done"
+				}
+				if err := r.cluster.SetState(r.job.Name, st.ID, state, why); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.mark()
+			switch how {
+			case "kill":
+				if err := r.s.Kill(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			case "stop":
+				r.order("stop", 0)
+				r.stops()
+			default:
+				if err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop", Force: true}}); err != nil {
+					t.Fatal(err)
+				}
+				r.stops()
+			}
+			r.wantCalls("release ps-0-g1 forced", "release ps-1-g1 forced", "release worker-0-g1 forced", "release worker-1-g1 forced")
+		})
+	}
+}
+
+// A stop whose scheduler died goes on when the job is opened to be stopped; opened to be run, it runs.
+func TestStopInterrupted(t *testing.T) {
+	for name, run := range map[string]bool{"and gone on with": false, "and run again": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(2)
+			hold := make(chan struct{})
+			r.chief.with(func(*rpc.JobStatus) { r.chief.hold = hold })
+			r.order("stop", 0)
+			r.beats(4)
+			r.mustBeLive("ps-0-g1 ps-1-g1")
+			r.reopen()
+			close(hold)
+			if run {
+				r.until("it runs", r.settled(2))
+				r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g2 worker-1-g2")
+				return
+			}
+			r.s.want.Stopping = true // as Run does with Options.Stop
+			r.stops()
+		})
+	}
+}
+
+// A snapshot that fails is tried again and shown, and what the stop needs is repaired meanwhile.
+func TestStopWaitsForItsSnapshot(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.chief.with(func(*rpc.JobStatus) { r.chief.snapshotErr = status.Error(codes.Internal, "the disk is full") })
+	r.order("stop", 0)
+	eventually(t, "the failure is shown", func() error {
+		r.beat()
+		_, err := r.problem("the last snapshot is not written yet")
+		return err
+	})
+	r.mustBeLive("ps-0-g1 ps-1-g1")
+	if err := r.cluster.Exit("ctr", server(1, 1), 137); err != nil {
+		t.Fatal(err)
+	}
+	r.until("a server that ends is needed for it", r.isLive("ps-0-g1 ps-1-g2"))
+	r.chief.with(func(*rpc.JobStatus) { r.chief.snapshotErr = nil })
+	r.stops()
+}
+
+// A backend that cannot end what is to end is what a stop waits for, and it is said why.
+func TestStopSaysWhyNothingIsReleased(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.backend.FailNext(fake.OpRelease, backend.Errorf(backend.Blocked, "release worker-0-g1: no space left on device"))
+	r.order("stop", 0)
+	eventually(t, "the failure is shown", func() error {
+		r.beat()
+		_, err := r.problem("the backend ends nothing: release worker-0-g1: no space left on device")
+		return err
+	})
+	r.stops()
+}
+
+func TestForcedStopWaitsForNothing(t *testing.T) {
+	r := newRig(t, rigOptions{trainer: "stubborn"})
+	r.started(2)
+	r.chief.stop()
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop", Force: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if r.reopen(); r.s.want.Forced {
+		t.Error("the force outlives the scheduler that was told of it")
+	}
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop", Force: true}}); err != nil {
+		t.Fatal(err)
+	}
+	r.beat()
+	if !r.s.want.Stopped || r.live() != "" {
+		t.Errorf("stopped %v, live %q", r.s.want.Stopped, r.live())
+	}
+}
+
+// What a stop waits for is named: who is silent, who has yet to write, and a backend that does not answer.
+func TestStopSaysWhatItWaitsFor(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.beats(2)
+	hold := make(chan struct{})
+	r.chief.with(func(*rpc.JobStatus) { r.chief.hold = hold })
+	waits := func(want string) {
+		t.Helper()
+		if got := r.s.View().Waits; got != want {
+			t.Errorf("waits for %q, want %q", got, want)
+		}
+	}
+	r.order("stop", 0)
+	r.beats(3)
+	waits("the last snapshot")
+	r.chief.with(func(st *rpc.JobStatus) { st.Servers[0].Metrics.LastSnapshotUnixMs = time.Now().UnixMilli() })
+	r.beat()
+	waits("the last snapshot, which ps-1 has yet to write")
+	r.hang(server(1, 1))
+	r.beats(5)
+	waits("the last snapshot, which ps-1 has yet to write; and for ps-1-g1, which has not answered for 10s (after 30s it is ended by force and started again)")
+	r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
+	r.beat()
+	waits("the backend, which does not answer: scripted (unavailable)")
+	r.chief.serverUp(1)
+	close(hold)
+	r.stops()
+}
