@@ -64,6 +64,9 @@ func (s *Scheduler) look(asked context.Context) *seen {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		if n.endsErr = s.offline(); n.endsErr != nil {
+			return
+		}
 		asked := time.Now().Round(0) // by the wall clock: the monotonic one stands still while a machine sleeps
 		n.ends, n.endsErr = s.kafka.Ends(ctx)
 		n.at = time.Now()
@@ -115,6 +118,14 @@ func (s *Scheduler) look(asked context.Context) *seen {
 	s.note(&s.backendDown, n.listErr, "the backend")
 	s.note(&s.leaseDown, n.leaseErr, "the checkpoint folder")
 	return n
+}
+
+// offline says that the brokers have been asked in vain already, for a preview, which asks them once.
+func (s *Scheduler) offline() error {
+	if s.opt.Offline {
+		return errors.New("the brokers do not answer")
+	}
+	return nil
 }
 
 // silent says that nobody answers for the chief. Before a job has begun that is no news: the record of its last chief stays in the checkpoint folder.

@@ -64,7 +64,9 @@ func (a *app) audit(ctx context.Context, arg string, f jobFlags) error {
 	if err != nil {
 		return err
 	}
+	answered := a.awaitBrokers(l.Stream.Brokers)
 	info, diags, err := doctor.CheckTopics(ctx, l.Job)
+	answered()
 	if err == nil && info.Err != nil {
 		err = fmt.Errorf("audit job %q: ask the brokers about topic %q: %w", l.Name, l.Stream.Topic, info.Err)
 	}

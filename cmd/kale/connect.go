@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/state"
+	"github.com/kale-sched/kale/core/traffic"
 )
 
 // jobName is the name of the job that an argument names, as a name or as a job file. The file is read only for its name: it may lack
@@ -158,6 +161,21 @@ func (a *app) isSilent(ctx context.Context, c *api.Client) bool {
 	ctx, enough := context.WithTimeout(ctx, a.patience)
 	defer enough()
 	return errors.Is(c.Alive(ctx), api.ErrSilent)
+}
+
+// awaitBrokers says that brokers are waited for, and how long, where they have not answered within a.patience. The caller calls answered when they have, or
+// when it gives up.
+func (a *app) awaitBrokers(brokers []string) (answered func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() { // ends with answered, which waits for it
+		defer close(ended)
+		select {
+		case <-done:
+		case <-time.After(a.patience):
+			a.advise("waiting for the brokers at %s, which have not answered yet, up to %s\n", strings.Join(brokers, ", "), traffic.RequestTimeout)
+		}
+	}()
+	return sync.OnceFunc(func() { close(done); <-ended })
 }
 
 // holder is the process that has a job's state, 0 where none is known to live, and whether it is suspended.

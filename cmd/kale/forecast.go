@@ -172,9 +172,12 @@ func (a *app) topicHistory(ctx context.Context, o traffic.ClientOptions, step, r
 	arrivals := traffic.NewArrivals(traffic.ArrivalsOptions{Keep: reach + 2*step, Step: step})
 	bar := a.progress()
 	defer bar.done()
+	answered := a.awaitBrokers(o.Brokers)
+	defer answered()
 	end := time.Now().Truncate(step)
 	start := end.Add(-reach).Truncate(step)
 	_, err = traffic.Backfill(ctx, cl, arrivals, traffic.BackfillOptions{Step: step, From: start, To: end, Progress: func(done, total int) {
+		answered()
 		bar.step("reading the arrival history from the brokers", done, total)
 	}})
 	if err != nil {

@@ -114,7 +114,9 @@ func (a *app) sampleTopic(ctx context.Context, f *initFlags) error {
 		return err
 	}
 	defer cl.Close()
+	answered := a.awaitBrokers(f.in.Brokers)
 	info, err := cl.Topic(ctx)
+	answered()
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w; are the brokers' addresses right?", err)

@@ -241,7 +241,7 @@ func (a *app) preflight(ctx context.Context, l *loaded, how inspection) (job.Top
 	if !how.offline {
 		var found hcl.Diagnostics
 		var err error
-		info, found, err = askBrokers(ctx, l, recordFlags{any: how.any || l.again})
+		info, found, err = a.askBrokers(ctx, l, recordFlags{any: how.any || l.again})
 		if err != nil {
 			return info, nil, err
 		}
@@ -271,7 +271,7 @@ func (a *app) preflight(ctx context.Context, l *loaded, how inspection) (job.Top
 }
 
 // askBrokers asks the brokers about the job's topics and their newest records, and holds the job against the answer.
-func askBrokers(ctx context.Context, l *loaded, f recordFlags) (info job.TopicInfo, diags hcl.Diagnostics, err error) {
+func (a *app) askBrokers(ctx context.Context, l *loaded, f recordFlags) (info job.TopicInfo, diags hcl.Diagnostics, err error) {
 	j := l.Job
 	if !l.draft.Sound("stream", "stream.topic", "stream.start", "stream.on_lost", "stream.on_undecodable", "stream.dead_letter") || !l.draft.Known("stream.topic") {
 		l.omit(topic)
@@ -286,7 +286,9 @@ func askBrokers(ctx context.Context, l *loaded, f recordFlags) (info job.TopicIn
 	if !l.draft.Sound("stream.dead_letter") {
 		j.Stream.DeadLetter = "" // what is wrong with it was told
 	}
+	answered := a.awaitBrokers(j.Stream.Brokers)
 	info, diags, err = doctor.CheckTopics(ctx, j)
+	answered()
 	if err != nil || info.Err != nil || !info.Exists || info.Partitions == 0 {
 		if diags.HasErrors() {
 			l.omit(records)

@@ -169,7 +169,7 @@ var reaches = []time.Duration{time.Hour, 6 * time.Hour, 24 * time.Hour, 3 * 24 *
 // profilable finds out whether the job can be profiled now: brokers, history, trainer, room. It starts nothing.
 func (a *app) profilable(ctx context.Context, b *bench, o *profile.Options, f profileFlags) (records int64, err error) {
 	l := b.l
-	_, diags, err := askBrokers(ctx, l, f.recordFlags)
+	_, diags, err := a.askBrokers(ctx, l, f.recordFlags)
 	if err == nil {
 		err = a.tell(l, slices.Concat(diags, core.CheckFolder(l.Job)))
 	}

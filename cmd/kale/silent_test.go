@@ -86,6 +86,21 @@ func TestSlowScheduler(t *testing.T) {
 	}
 }
 
+// Brokers that take connections and answer nothing are said to be waited for.
+func TestMuteBrokers(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // the system takes connections, and nobody reads them
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mute.Close() }) // nothing was written to it
+	s := newShell(t)
+	s.patience = 50 * time.Millisecond
+	b := s.start("init", "-brokers", mute.Addr().String(), "-topic", "clicks", "-o", filepath.Join(t.TempDir(), "x.hcl"))
+	says := "waiting for the brokers at " + mute.Addr().String() + ", which have not answered yet, up to 10s"
+	b.eventually(says, func() bool { return strings.Contains(b.err.String(), says) })
+	b.end()
+}
+
 // The list asks all schedulers at the same time: here none answers before all have been asked.
 func TestListAsksAllAtOnce(t *testing.T) {
 	s := newShell(t)

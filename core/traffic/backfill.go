@@ -100,8 +100,10 @@ type filler struct {
 }
 
 func (f *filler) run(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
 	var err error
-	if f.parts, err = f.c.partitions(ctx); err != nil {
+	if f.parts, err = within(bounded, f.c, f.c.partitions); err != nil {
 		return err
 	}
 	slices.Sort(f.parts)

@@ -16,8 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// requestTimeout bounds one request with its retries, so that a broker that is away is known to be away within it.
-const requestTimeout = 10 * time.Second
+// RequestTimeout bounds one request with its retries, so that a broker that is away is known to be away within it.
+const RequestTimeout = 10 * time.Second
 
 var (
 	// ErrNoTopic says that the topic does not exist.
@@ -35,8 +35,8 @@ type ClientOptions struct {
 }
 
 // Client asks a Kafka cluster about one topic. It is safe for concurrent use. Every method makes requests, blocks until
-// they are answered or ten seconds of retries have passed, and changes nothing at the broker. Ends, Starts, At and Stamps return when
-// their context ends, whatever the brokers do.
+// they are answered or RequestTimeout has passed, and changes nothing at the broker. They return when their context ends,
+// whatever the brokers do.
 type Client struct {
 	topic   string
 	brokers []string
@@ -57,7 +57,7 @@ func NewClient(o ClientOptions) (*Client, error) {
 	opts := []kgo.Opt{
 		kgo.WithHooks(&c.contact),
 		kgo.AlwaysRetryEOF(), // a broker that is killed looks like one that wants SASL, which is not retried otherwise
-		kgo.RetryTimeout(requestTimeout),
+		kgo.RetryTimeout(RequestTimeout),
 		kgo.MetadataMinAge(time.Second),
 		kgo.RetryBackoffFn(func(tries int) time.Duration {
 			return min(50*time.Millisecond<<min(tries, 4), 500*time.Millisecond)
@@ -103,10 +103,10 @@ func (i Info) Compacted() bool {
 
 // Topic describes the topic. That it does not exist is no error: Exists is false then.
 func (c *Client) Topic(ctx context.Context) (Info, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	info := Info{Name: c.topic}
-	td, err := c.adm.ListTopics(ctx, c.topic)
+	td, err := within(ctx, c, func(ctx context.Context) (kadm.TopicDetails, error) { return c.adm.ListTopics(ctx, c.topic) })
 	if err != nil {
 		return info, fmt.Errorf("ask the brokers for topic %q: %w", c.topic, err)
 	}
@@ -118,7 +118,9 @@ func (c *Client) Topic(ctx context.Context) (Info, error) {
 		return info, fmt.Errorf("ask the brokers for topic %q: %w", c.topic, t.Err)
 	}
 	info.Exists, info.ID, info.Partitions = true, t.ID, len(t.Partitions)
-	rcs, err := c.adm.DescribeTopicConfigs(ctx, c.topic)
+	rcs, err := within(ctx, c, func(ctx context.Context) (kadm.ResourceConfigs, error) {
+		return c.adm.DescribeTopicConfigs(ctx, c.topic)
+	})
 	if err == nil {
 		var rc kadm.ResourceConfig
 		if rc, err = rcs.On(c.topic, nil); err == nil {
@@ -189,7 +191,7 @@ func (c *Client) At(ctx context.Context, t time.Time) (map[int32]int64, error) {
 
 // Committed is what a group has committed of the topic, by partition: only of those of which it has.
 func (c *Client) Committed(ctx context.Context, group string) (map[int32]int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	got, err := within(ctx, c, func(ctx context.Context) (kadm.OffsetResponses, error) { return c.adm.FetchOffsets(ctx, group) })
 	if err == nil {
@@ -236,22 +238,27 @@ func (c *Client) Held(ctx context.Context, since time.Time) (records int64, err 
 // last moment at which a partition from which something was deleted begins. It is zero where the topic holds no record. It relies on the
 // records' timestamps.
 func (c *Client) KnownSince(ctx context.Context) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	fail := func(err error) (time.Time, error) {
+	since, err := within(ctx, c, c.knownSince)
+	if err != nil {
 		return time.Time{}, fmt.Errorf("find the oldest records of topic %q: %w", c.topic, err)
 	}
+	return since, nil
+}
+
+func (c *Client) knownSince(ctx context.Context) (time.Time, error) {
 	parts, err := c.partitions(ctx)
 	if err != nil {
-		return fail(err)
+		return time.Time{}, err
 	}
 	starts, err := c.list(ctx, parts, atStart)
 	if err != nil {
-		return fail(err)
+		return time.Time{}, err
 	}
 	firsts, err := c.list(ctx, parts, 0)
 	if err != nil {
-		return fail(err)
+		return time.Time{}, err
 	}
 	var since, deleted time.Time
 	for p, l := range firsts {
@@ -279,7 +286,7 @@ const (
 )
 
 func (c *Client) offsets(ctx context.Context, what string, at int64) (map[int32]int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	listed, err := within(ctx, c, func(ctx context.Context) (map[int32]listedOffset, error) {
 		parts, err := c.partitions(ctx)

@@ -246,6 +246,12 @@ func TestMuteBroker(t *testing.T) {
 	want := "the brokers at " + mute.Addr().String() + " accept connections and do not answer"
 	for name, ask := range map[string]func(context.Context) error{
 		"ends":   func(ctx context.Context) error { _, err := c.Ends(ctx); return err },
+		"topic":  func(ctx context.Context) error { _, err := c.Topic(ctx); return err },
+		"oldest": func(ctx context.Context) error { _, err := c.KnownSince(ctx); return err },
+		"past": func(ctx context.Context) error {
+			_, err := Backfill(ctx, c, NewArrivals(ArrivalsOptions{}), BackfillOptions{From: t0, To: t0.Add(time.Hour)})
+			return err
+		},
 		"stamps": func(ctx context.Context) error { _, err := c.Stamps(ctx, map[int32]int64{0: 0}); return err },
 	} {
 		eventually(t, name+" say who does not answer", func() bool {

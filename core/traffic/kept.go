@@ -32,7 +32,7 @@ func (c *Client) Kept(ctx context.Context) (Kept, error) {
 	if err != nil {
 		return k, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
 	topic, all := make(kadm.TopicsSet), []int32{}
 	k.Bytes, k.Offsets = map[int32]int64{}, map[int32]int64{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -80,7 +81,8 @@ func within[T any](ctx context.Context, c *Client, ask func(context.Context) (T,
 
 // silence says in words that nobody answered in time, where that is what happened.
 func (c *Client) silence(err error) error {
-	if !errors.Is(err, context.DeadlineExceeded) {
+	var timed net.Error // also where franz-go's own patience ended first
+	if !errors.Is(err, context.DeadlineExceeded) && !(errors.As(err, &timed) && timed.Timeout()) {
 		return err
 	}
 	brokers := strings.Join(c.brokers, ", ")

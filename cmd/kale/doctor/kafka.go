@@ -108,9 +108,9 @@ func (p Patient) seeds(ctx context.Context, opts []kgo.Opt) (out []Finding, foun
 func reason(err error) string {
 	var op *net.OpError
 	switch {
-	case errors.As(err, &op):
+	case errors.As(err, &op) && !op.Timeout():
 		return op.Error()
-	case errors.Is(err, context.DeadlineExceeded):
+	case op != nil, errors.Is(err, context.DeadlineExceeded):
 		return fmt.Sprintf("no answer within %v", brokerLimit)
 	}
 	return err.Error()
