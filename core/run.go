@@ -1,0 +1,176 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/kale-sched/kale/core/traffic"
+)
+
+// Run back-fills the arrival history and then looks, decides and acts until ctx ends. Training goes on after that. Orders are taken from the beginning.
+// LostError, HeldError: another scheduler has the job.
+func (s *Scheduler) Run(ctx context.Context) error {
+	if s.opt.Stop {
+		s.want.Stopping, s.stopSince = true, time.Now()
+	} else {
+		s.warmUp(ctx)
+	}
+	defer s.endOnce.Do(func() { close(s.ended) })
+	defer s.endSnapshot()
+	defer s.missed.end()
+	pace := s.job.Autoscale.Watch
+	t := time.NewTicker(pace)
+	defer t.Stop()
+	for {
+		if err := s.beat(ctx); err != nil {
+			return err
+		}
+		if p := s.pace(time.Now()); p != pace {
+			pace = p
+			t.Reset(p)
+		}
+		if s.want.Stopped && s.unsaved == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			s.lg.Info("the scheduler ends; training goes on")
+			return nil
+		case c := <-s.commands:
+			c.done <- s.obey(ctx, c)
+		case <-t.C:
+		}
+	}
+}
+
+// warmUp back-fills, and takes orders meanwhile. A stop needs no history.
+func (s *Scheduler) warmUp(ctx context.Context) {
+	filling, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	go func() { // waited for below; ends with filling, and touches the arrivals only
+		defer close(done)
+		s.backfill(filling)
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		case c := <-s.commands:
+			c.done <- s.obey(ctx, c)
+			if s.want.Stopping {
+				cancel()
+				<-done
+				return
+			}
+		}
+	}
+}
+
+// backfillTimeout bounds the back-fill: meanwhile nothing is looked at or repaired.
+const backfillTimeout = 3 * time.Minute
+
+// backfill asks the broker for the arrivals of the past, so that forecasts start warm. Without it the scheduler works and says that it is cold.
+func (s *Scheduler) backfill(ctx context.Context) traffic.Backfilled {
+	j := s.job
+	now := time.Now()
+	o := traffic.BackfillOptions{Step: j.Forecast.Interval, From: now.Add(-j.Forecast.History - j.Forecast.Horizon), To: now}
+	if s.opt.Progress != nil {
+		o.Progress = func(done, total int) { s.opt.Progress("reading the arrival history from the broker", done, total) }
+	}
+	bounded, cancel := context.WithTimeout(ctx, backfillTimeout)
+	defer cancel()
+	got, err := traffic.Backfill(bounded, s.kafka, s.arrivals, o)
+	if err != nil {
+		s.missed.from(o.From)
+		if ctx.Err() == nil {
+			s.lg.Warn("no arrival history: forecasts start cold, until the brokers tell it", "err", err)
+		}
+		return traffic.Backfilled{}
+	}
+	s.lg.Info("arrival history read from the broker", "samples", got.Samples, "known_from", got.KnownFrom, "requests", got.Requests, "took", got.Elapsed)
+	return got
+}
+
+// beat is one look and a step.
+func (s *Scheduler) beat(ctx context.Context) error {
+	n := s.look(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	s.seen = n
+	return s.step(ctx, time.Now())
+}
+
+// step takes in what was seen, decides when it is time to, does what is to be done, and shows it. LostError, HeldError: the job is another scheduler's, and
+// nothing was touched.
+func (s *Scheduler) step(ctx context.Context, now time.Time) error {
+	if lost := new(LostError); errors.As(s.seen.leaseErr, &lost) {
+		return lost
+	}
+	s.dropLease()
+	if err := s.takeLease(s.want.Stopping); err != nil {
+		if held := new(HeldError); errors.As(err, &held) {
+			return err
+		}
+		s.seen.leaseErr = err
+	}
+	s.follow(now)
+	s.readBack(ctx, now)
+	s.followRollbacks(now)
+	s.followLosses(now)
+	s.keepBeside()
+	s.listen(now)
+	s.heed(ctx, now)
+	err := s.carryOn(ctx, now)
+	if err != nil && s.unsaved == nil {
+		s.lg.Error("the scheduler's state cannot be saved; nothing is decided or changed until it can, and training goes on", "err", err)
+	} else if err == nil && s.unsaved != nil {
+		s.lg.Info("the scheduler's state can be saved again")
+	}
+	s.unsaved = err
+	s.tellPool()
+	s.publish(now)
+	return nil
+}
+
+// carryOn decides and acts. An error says that the state could not be saved: what is wanted is then not acted on before it has been.
+func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
+	if s.unsaved != nil {
+		if !s.want.Stopping { // a stop goes on with what little fits: it is how a full disk is left
+			if err := s.store.Room(); err != nil {
+				return err
+			}
+		}
+		if err := s.save(); err != nil {
+			return err
+		}
+	}
+	if err := s.takeOver(); err != nil {
+		return err
+	}
+	if grew, stands, told, heard := s.noteGrowth(now), s.noteStanding(), s.notePolicies(), s.noteHeard(); grew || stands || told || heard {
+		if err := s.save(); err != nil {
+			return err
+		}
+	}
+	s.followQueue()
+	s.heedShortage(now)
+	s.tellPool()
+	s.heedPool()
+	if s.undecided && s.seen.unknown(s.begun()) == "" {
+		s.tickAt = now
+	}
+	if !s.tickAt.After(now) && !s.want.Stopping {
+		if err := s.decide(now); err != nil {
+			return err
+		}
+		s.tickAt = now.Add(s.job.Autoscale.Tick)
+		s.undecided = s.undecided && s.last.Observation.Hold.Unknown
+		if s.want.Target == 0 && (s.last.Observation.Hold.Unknown || s.last.Pool != nil) {
+			s.tickAt = now // a job that could not be started yet need not wait for long
+		}
+	}
+	return s.act(ctx, now)
+}
