@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -68,7 +69,18 @@ func (c *chiefLink) connect() (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-func (c *chiefLink) find() (rpc.ChiefRecord, error) { return c.meet.find(rpc.FindChief(c.dir, c.job)) }
+// find falls back on where the chief was last: in a checkpoint folder that was taken away there is none, and it may live.
+func (c *chiefLink) find() (rpc.ChiefRecord, error) {
+	rec, err := c.meet.find(rpc.FindChief(c.dir, c.job))
+	if errors.Is(err, rpc.ErrNoChief) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.at.Address != "" {
+			return c.at, nil
+		}
+	}
+	return rec, err
+}
 
 func dialChief(rec rpc.ChiefRecord) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+rec.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -146,6 +146,8 @@ func (s *Scheduler) hear(si *silence, past time.Duration, now time.Time) {
 		if r, ok := s.replacements[placeOf(si.id)]; ok && now.Sub(r.last) > hungRest {
 			delete(s.replacements, placeOf(si.id))
 		}
+	case s.seen.modelGone: // the chief is not found, or has stepped back because it cannot read the folder either: it gets its time anew when that is back
+		si.lasts, si.asks = 0, 0
 	case !si.heard && told && d.at.After(si.told): // a sign of life will do until it answers: it may be beyond a firewall
 		si.told, si.lasts, si.asks = d.at, 0, 0
 	case got == heardOf:
@@ -233,7 +235,7 @@ func (s *Scheduler) silentNow() []string {
 			continue
 		}
 		text := fmt.Sprintf("%s has not answered for %v", si.id, si.lasts.Round(time.Second))
-		if s.job.Autoscale.Mode != job.ModeObserve && !s.seen.modelGone {
+		if s.job.Autoscale.Mode != job.ModeObserve {
 			text += fmt.Sprintf("; after %v it is ended by force and started again", s.limit(si, s.listened).Round(time.Second))
 		}
 		out = append(out, text)

@@ -186,6 +186,29 @@ func TestSilenceThatIsNotKnownReplacesNobody(t *testing.T) {
 			defer r.chief.mu.Unlock()
 			r.chief.refuse = status.Error(codes.PermissionDenied, "scripted")
 		},
+		"the checkpoint folder is away, and the chief has stepped back": func(r *rig) {
+			folder := CheckpointFolder(r.job)
+			move := func(from, to string) {
+				if err := os.Rename(from, to); err != nil {
+					r.t.Fatal(err)
+				}
+			}
+			r.hang(server(1, 1))
+			r.beats(5)
+			r.chief.stop()
+			move(folder, folder+".away")
+			for range 45 {
+				r.beat()
+				ps := r.s.View().Problems
+				if text := strings.Join(ps, "\n"); !strings.HasPrefix(text, "the checkpoint folder "+folder+" is gone") || strings.Contains(text, "answer") || strings.Contains(text, "no chief") {
+					r.t.Fatalf("problems %q", ps)
+				}
+			}
+			move(folder+".away", folder)
+			r.beats(20)
+			r.chief.start()
+			r.chief.serverUp(1)
+		},
 		"the process is not running": func(r *rig) {
 			if err := r.cluster.SetState("ctr", server(1, 1), backend.StateStarting, "a new image"); err != nil {
 				r.t.Fatal(err)

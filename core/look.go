@@ -112,7 +112,7 @@ func (s *Scheduler) look(asked context.Context) *seen {
 		return n // the scheduler ends: silence means nothing
 	}
 	s.note(&s.kafkaDown, n.endsErr, "Kafka")
-	if s.begun() && n.moving == "" || !silent(n.chiefErr) {
+	if s.begun() && n.moving == "" && !n.modelGone || !silent(n.chiefErr) {
 		s.note(&s.chiefDown, n.chiefErr, "the chief")
 	}
 	s.note(&s.backendDown, n.listErr, "the backend")
@@ -261,11 +261,17 @@ func (n *seen) noEnds() string {
 	return why
 }
 
+// What is unknown because the checkpoint folder is gone, which is a problem by itself.
+const (
+	leaseGone = "whether another scheduler has the job meanwhile cannot be seen while its checkpoint folder is gone"
+	chiefGone = "what the chief does is unknown while the job's checkpoint folder is gone"
+)
+
 // unknown says why nothing may be decided on this look, or "".
 func (n *seen) unknown(started bool) string {
 	switch {
 	case n.leaseErr != nil && n.modelGone:
-		return "whether another scheduler has the job meanwhile cannot be seen while its checkpoint folder is gone"
+		return leaseGone
 	case n.leaseErr != nil:
 		return "whether this is still the job's scheduler is unknown: " + n.leaseErr.Error()
 	case n.unlisted() != "":
@@ -275,6 +281,8 @@ func (n *seen) unknown(started bool) string {
 	case started && status.Code(n.chiefErr) == codes.Unauthenticated:
 		return "the chief refuses this scheduler: the job was started with another token, which is lost with the scheduler's state and its checkpoint folder's; " +
 			"training goes on, but only kale stop -force and a new kale run bring it back under control"
+	case n.chiefErr != nil && started && n.modelGone && silent(n.chiefErr):
+		return chiefGone
 	case n.chiefErr != nil && started && n.moving != "" && silent(n.chiefErr):
 		return n.moving
 	case n.chiefErr != nil && started:

@@ -359,7 +359,7 @@ func (s *Scheduler) problems() []string {
 	if s.snapshotErr != nil && s.want.Stopping && len(failures) == 0 {
 		out = append(out, "the last snapshot is not written yet: "+s.snapshotErr.Error()+"; kale stop -force does without")
 	}
-	if why := n.unknown(s.begun()); why != "" && !(n.modelGone && n.leaseErr != nil) {
+	if why := n.unknown(s.begun()); why != "" && why != leaseGone && why != chiefGone {
 		out = append(out, why)
 	}
 	return out

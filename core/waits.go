@@ -86,9 +86,6 @@ func (s *Scheduler) stopWaits() string {
 
 // unanswered says which servers a stop needs and does not hear, and what becomes of them.
 func (s *Scheduler) unanswered() string {
-	if s.seen.modelGone {
-		return "" // then nothing becomes of them
-	}
 	var mute []string
 	for i := range s.job.Servers.Count {
 		id := backend.ID{Role: backend.RoleServer, Rank: i, Generation: s.want.Servers[i]}
@@ -147,7 +144,7 @@ func (s *Scheduler) serverWaits(index int) string {
 	if w := s.allocationWaits(id); w != "" {
 		return w
 	}
-	if err := s.seen.chiefErr; err == nil && !s.well(id) || err != nil && silent(err) && index == 0 { // the chief is in server 0
+	if err := s.seen.chiefErr; err == nil && !s.well(id) || err != nil && silent(err) && index == 0 && !s.seen.modelGone { // the chief is in server 0
 		return id.String() + " to be up"
 	}
 	return ""

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
@@ -75,6 +76,59 @@ func TestCheckpointTakenAwayUnderAJob(t *testing.T) {
 	}
 	r.awaitSteady("two workers train as before", 2)
 	r.awaitMore(300)
+	r.endTraffic(p)
+	r.awaitTrained("everything is trained")
+	r.stop()
+	r.gone()
+	r.produced(nil)
+	r.exact(600)
+}
+
+// The checkpoint folder is away for longer than a process may be silent: the chief, which cannot read it either, steps back meanwhile. Nobody is replaced for that, then or
+// when the folder is back, people are told why nobody answers, and each record is trained once.
+func TestCheckpointAwayForLongReplacesNobody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, kafkatest.Embedded(t), options{})
+	r.run()
+	p := r.steadyTraffic(300)
+	r.awaitSteady("two workers train", 2)
+	r.awaitMore(300)
+
+	before := r.chiefIncarnation()
+	dir := r.job.Checkpoint.Dir
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	const hungAfter = 30 * time.Second // as in core
+	away := time.Now()
+	r.await("the folder was away for longer than a silent process is waited for", func() string {
+		v, err := r.view()
+		if err != nil {
+			return err.Error()
+		}
+		for _, text := range append(v.Problems, v.Waits) {
+			if strings.Contains(text, "answer") || strings.Contains(text, "no chief") {
+				r.fatalf("of a job whose folder is gone is said: %q, waits %q", v.Problems, v.Waits)
+			}
+		}
+		if lasts := time.Since(away); lasts < hungAfter+10*time.Second {
+			return lasts.String()
+		}
+		return ""
+	})
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitSteady("two workers train as before", 2)
+	r.awaitMore(300)
+	if now := r.chiefIncarnation(); now != before {
+		r.fatalf("the chief is incarnation %d, before it was %d", now, before)
+	}
+	for rank := range 2 {
+		if id := r.process(backend.RoleServer, rank).ID; id.Generation != 1 {
+			r.fatalf("server %d was replaced by %s", rank, id)
+		}
+	}
 	r.endTraffic(p)
 	r.awaitTrained("everything is trained")
 	r.stop()
