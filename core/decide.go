@@ -50,6 +50,7 @@ func (s *Scheduler) observe(now time.Time) plan.Observation {
 	lag := s.lag(now)
 	history := s.history(now)
 	s.lastHistory = plan.Series{Start: history.Start, Step: history.Step, Values: plan.Values(history.Values)}
+	s.foresee.doubt = s.outages.doubt(now, history.Step)
 	v := Sight{
 		Now: now, History: history, Forecast: s.foresee.forecast(now, history),
 		BacklogRecords: lag.records, Lag: lag.age, LagKnown: lag.ageKnown && !s.seen.chief.GetRepairing(),
@@ -107,12 +108,15 @@ func (s *Scheduler) begun() bool { return s.want.Target > 0 && s.want.Trained }
 // joinTime is the measured join time and the wait in the cluster's queue as it is now.
 func (s *Scheduler) joinTime() plan.Measured { return joinTime(s.job, s.want.Joins, s.queueWait()) }
 
-// history is the measured arrival rate in bins of the forecast's interval, up to the last whole bin.
+// history is the measured arrival rate in bins of the forecast's interval, up to the last whole bin; unknown where an outage of the brokers distorts it.
 func (s *Scheduler) history(now time.Time) forecast.Series {
 	step := s.job.Forecast.Interval
 	end := now.Truncate(step)
 	start := end.Add(-s.job.Forecast.History).Truncate(step)
-	return forecast.Series{Start: start, Step: step, Values: s.arrivals.Series(step, start, end)}
+	h := forecast.Series{Start: start, Step: step, Values: s.arrivals.Series(step, start, end)}
+	s.outages.forget(start)
+	s.outages.blank(h)
+	return h
 }
 
 // aim makes a decision the new target and opens the rescale that leads to it.

@@ -28,6 +28,7 @@ type foresight struct {
 	gate    *forecast.Gate
 	model   *forecast.ONNXModel // nil: seasonal only
 	warm    bool
+	doubt   string // why no forecast is trusted now, whatever the gate says; ""
 	last    plan.Forecast
 }
 
@@ -116,6 +117,9 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 	}
 	f.last = f.planned(fc)
 	f.last.Trusted, f.last.Reason, f.last.Calibrated = v.Trusted, reason, v.Scored
+	if f.doubt != "" {
+		f.last.Trusted, f.last.Calibrated, f.last.Reason = false, false, f.doubt
+	}
 	f.last.Beyond = f.beyond(history)
 	return f.last
 }

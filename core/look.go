@@ -162,6 +162,7 @@ func meanBusy(job string, devices []backend.Device) (share float64, known bool) 
 // follow takes what was seen into the histories: arrivals, progress, throughput.
 func (s *Scheduler) follow(now time.Time) {
 	n := s.seen
+	s.outages.heard(n.at, n.endsErr, s.job.Forecast.Interval, s.job.Forecast.Horizon)
 	if n.endsErr == nil {
 		if err := s.arrivals.Observe(n.at, n.ends); err != nil {
 			if errors.Is(err, traffic.ErrShrunk) {

@@ -123,6 +123,7 @@ type Scheduler struct {
 	leaseDown      bool
 	arrivalsDown   bool
 	missed         missed
+	outages        outages       // of the brokers
 	topicKept      *traffic.Kept // nil: not asked yet
 	topicKeptAt    time.Time
 	kafkaDown      bool
