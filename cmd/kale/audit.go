@@ -29,8 +29,9 @@ their hashes, which one record that is missing and another that is repeated do n
 It reads the newest snapshots in the checkpoint folder and all of the log from the job's first record on. It asks no process of the job and changes
 nothing, so it can be given at any time; of a job that runs, what is newer than its snapshots counts as not yet trained.
 
-Of what retention has removed since it was trained, the counts and hashes of the offsets take the log's place. Where fewer records were
-counted there than offsets are gone (a transaction leaves such holes, and so would a loss) nobody can tell any more: the verdict is unknown.
+Of what retention has removed since it was trained, the counts and hashes of the offsets take the log's place, without those that were given
+up before they were trained (EXPIRED). Where fewer records were counted there than offsets are gone (a transaction leaves such holes, and so
+would a loss), or a partition's offsets were given up in several spans that nobody kept, nobody can tell any more: the verdict is unknown.
 
 Exit code 0: exact; 1: not exact, or unknown. -json prints the verdict ("exact", "not exact", "unknown") and the same figures, for all partitions
 together (total) and for each; of the tablets that of which each is least good. mismatched_tablets do not agree, lacking_tablets
@@ -108,8 +109,12 @@ func (p audited) verdict() error {
 	case audit.NotExact:
 		return fmt.Errorf("job %q is not exact: %s missing, %s; the first that does not agree: %s", p.Job, counted(p.Total.Missing, "record"), plan.Thousands(p.Total.Repeated)+" repeated", p.Mismatch)
 	case audit.Unknown:
-		return fmt.Errorf("job %q cannot be checked whole: retention has removed %s that it had trained, and fewer records were counted there. Transactions leave such holes, a loss would too; "+
-			"all tablets have counted the same there, none more records than there were offsets, and none fewer than the log still has", p.Job, counted(p.Total.Unproven, "offset"))
+		why := fmt.Sprintf("and of %s there no record was counted. Transactions leave such holes, a loss would too", plan.Thousands(p.Total.Uncounted))
+		if p.Total.Uncounted == 0 {
+			why = "and as many records were counted there, but others were given up between them, and which is not known: by their number each was counted once, and the hash sums cannot say so too"
+		}
+		return fmt.Errorf("job %q cannot be checked whole: retention has removed %s that it had trained, %s; "+
+			"all tablets have counted the same there, none more records than there were offsets, and none fewer than the log still has", p.Job, counted(p.Total.Unproven, "offset"), why)
 	}
 	return nil
 }

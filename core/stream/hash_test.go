@@ -51,3 +51,25 @@ func BenchmarkRecordHash(b *testing.B) {
 		h.sum(3, int64(i))
 	}
 }
+
+func TestHasSpan(t *testing.T) {
+	sum := WholeSum("clicks", 1, 7, 10)
+	for name, c := range map[string]struct {
+		partition   int32
+		from, to, n int64
+		want        bool
+	}{
+		"within":         {1, 0, 20, 3, true},
+		"at the start":   {1, 7, 20, 3, true},
+		"at the end":     {1, 0, 10, 3, true},
+		"all":            {1, 7, 10, 3, true},
+		"cut off":        {1, 0, 9, 3, false},
+		"too short":      {1, 7, 9, 3, false},
+		"of other size":  {1, 0, 20, 2, false},
+		"of another one": {0, 0, 20, 3, false},
+	} {
+		if got := HasSpan("clicks", c.partition, c.from, c.to, c.n, sum); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -131,6 +131,21 @@ func WholeSum(topic string, partition int32, from, to int64) (sum uint64) {
 	return sum
 }
 
+// HasSpan says whether some n consecutive offsets in [from, to) have the sum of hashes that WholeSum gives of them.
+func HasSpan(topic string, partition int32, from, to, n int64, sum uint64) bool {
+	if n > to-from {
+		return false
+	}
+	have, h := WholeSum(topic, partition, from, from+n), newHasher(topic)
+	for o := from; have != sum; o++ {
+		if o+n >= to {
+			return false
+		}
+		have += h.sum(partition, o+n) - h.sum(partition, o)
+	}
+	return true
+}
+
 // Extent is where the log of a topic begins and ends now.
 type Extent struct {
 	// ID is the topic's, as kadm writes it: another one of the same name has another. That of a broker before Kafka 3.1 is all zero bytes.

@@ -46,7 +46,8 @@ type cell struct {
 	missing     int64 // records of the log that were not counted although their offsets were applied
 	repeated    int64
 	removed     int64 // offsets that the log does not have any more, what was given up as lost left out
-	unproven    int64 // of those, where fewer records were counted: it cannot be told whether the others were records
+	unproven    int64 // of those, where it cannot be told whether each was counted once: fewer records were counted, or which offsets were given up is not known
+	uncounted   int64 // of those, how many no record was counted of: there were holes, or they are missing
 	waiting     int64 // records of the log beyond what is applied
 }
 
@@ -134,7 +135,7 @@ func (c *comparison) cuts(log stream.Extent) map[int32][]int64 {
 
 // compare holds each tablet against the sums of the log. Where the numbers agree and the hashes do not, one record at least is missing and another one doubled.
 func (c *comparison) compare(log map[int32][]stream.PartitionSum) {
-	whole := wholeSums{topic: c.job.Topic, known: map[wholeSpan]uint64{}}
+	whole := wholeSums{topic: c.job.Topic, known: map[wholeSpan]uint64{}, found: map[soughtSpan]bool{}}
 	for _, t := range c.ledgers.Sums {
 		row := map[int32]cell{}
 		for _, p := range slices.Sorted(maps.Keys(c.starts)) {
@@ -192,12 +193,7 @@ func (c *comparison) cell(p int32, sum *rpc.PartitionSum, log []stream.Partition
 		x.inLog, want = x.inLog+s.N, want+s.Sum
 	}
 	gone := spans.Subtract(x.applied, &there)
-	for _, l := range c.job.Lost {
-		if l.Partition == p {
-			gone = spans.Subtract(gone, spans.Of(spans.Span{Begin: l.Begin, End: l.End}))
-		}
-	}
-	x.removed = gone.Size()
+	x.removed = max(0, gone.Size()-x.lostOffsets)
 	counted, have := x.trained+x.dead, sum.GetHash()+sum.GetDeadHash()
 	rest := counted - x.inLog // what was counted of the offsets that are gone
 	switch {
@@ -208,11 +204,18 @@ func (c *comparison) cell(p int32, sum *rpc.PartitionSum, log []stream.Partition
 		x.repeated = rest - x.removed
 		return x, fmt.Sprintf("%d records were counted, the log has %d%s", counted, x.inLog, andRemoved(x.removed))
 	case rest < x.removed: // there were holes, or what is missing
-		x.unproven = x.removed
+		x.unproven, x.uncounted = x.removed, x.removed-rest
 		return x, ""
 	}
-	for _, sp := range gone.Spans() {
-		want += whole.sum(p, sp)
+	want += whole.of(p, gone)
+	switch lost := c.givenUp(p, gone); {
+	case have == want && x.lostOffsets == 0, x.lostOffsets > 0 && whole.hasSpan(p, gone, x.lostOffsets, want-have):
+		return x, ""
+	case x.lostOffsets > 0 && lost.Size() != x.lostOffsets: // it was in more than one span, and nobody kept in which
+		x.unproven = x.removed
+		return x, ""
+	case x.lostOffsets > 0:
+		want -= whole.of(p, lost)
 	}
 	if have != want {
 		x.repeated = 1
@@ -222,6 +225,17 @@ func (c *comparison) cell(p int32, sum *rpc.PartitionSum, log []stream.Partition
 		return x, fmt.Sprintf("%d records with hash sum %016x were counted, and it should be %016x", counted, have, want)
 	}
 	return x, ""
+}
+
+// givenUp are the offsets of a set that an operator has given up. A tablet may have trained some of them, which another had yet to repair.
+func (c *comparison) givenUp(p int32, of *spans.Set) *spans.Set {
+	out := &spans.Set{}
+	for _, l := range c.job.Lost {
+		if l.Partition == p {
+			out.Add(l.Begin, l.End)
+		}
+	}
+	return spans.Intersect(out, of)
 }
 
 func andRemoved(offsets int64) string {
@@ -245,7 +259,7 @@ func (c *comparison) agree() {
 			if c.cells[i][p].unproven == 0 {
 				continue // held against the log
 			}
-			key := fmt.Sprint(p, c.cells[i][p].applied)
+			key := fmt.Sprint(p, c.cells[i][p].applied, sum.GetLostOffsets()) // a tablet that had to repair may have lost more
 			is := content{sum.GetN(), sum.GetDeadN(), sum.GetHash(), sum.GetDeadHash()}
 			was, ok := first[key]
 			if !ok {
@@ -257,15 +271,45 @@ func (c *comparison) agree() {
 	}
 }
 
-// wholeSums remembers the hash sums of spans of which every offset was a record: all tablets have the same spans.
+// wholeSums remembers the hash sums of spans of which every offset was a record, and which were looked for: all tablets have the same spans.
 type wholeSums struct {
 	topic string
 	known map[wholeSpan]uint64
+	found map[soughtSpan]bool
 }
 
 type wholeSpan struct {
 	partition int32
 	spans.Span
+}
+
+// soughtSpan are n consecutive offsets in a span, by their hash sum.
+type soughtSpan struct {
+	wholeSpan
+	n   int64
+	sum uint64
+}
+
+// of is the hash sum of a set of which every offset was a record.
+func (w wholeSums) of(partition int32, set *spans.Set) (sum uint64) {
+	for _, sp := range set.Spans() {
+		sum += w.sum(partition, sp)
+	}
+	return sum
+}
+
+// hasSpan says whether a set has n consecutive offsets with a hash sum.
+func (w wholeSums) hasSpan(partition int32, set *spans.Set, n int64, sum uint64) bool {
+	for _, sp := range set.Spans() {
+		key := soughtSpan{wholeSpan{partition, sp}, n, sum}
+		if _, ok := w.found[key]; !ok {
+			w.found[key] = stream.HasSpan(w.topic, partition, sp.Begin, sp.End, n, sum)
+		}
+		if w.found[key] {
+			return true
+		}
+	}
+	return false
 }
 
 func (w wholeSums) sum(partition int32, sp spans.Span) uint64 {
@@ -308,5 +352,6 @@ func (x *cell) add(y cell) {
 	x.repeated += y.repeated
 	x.removed += y.removed
 	x.unproven += y.unproven
+	x.uncounted += y.uncounted
 	x.waiting += y.waiting
 }

@@ -70,8 +70,10 @@ type Figures struct {
 	Repeated    int64 `json:"repeated_records"`
 	// Removed offsets were trained, and the log does not have them any more.
 	Removed int64 `json:"removed_offsets"`
-	// Unproven of them are in partitions where fewer records were counted than offsets are gone: whether the others were records is not known.
+	// Unproven of them are in partitions where fewer records were counted than offsets are gone, or where it is not known which offsets were given up.
 	Unproven int64 `json:"unproven_offsets"`
+	// Uncounted of them were counted as no record: whether they were any is not known.
+	Uncounted int64 `json:"uncounted_offsets,omitempty"`
 	// Waiting are the records of the log that are not trained yet, as the snapshots have it.
 	Waiting int64 `json:"waiting_records"`
 }
@@ -139,6 +141,6 @@ func (x cell) worse(y cell) int {
 
 func (x cell) figures() Figures {
 	return Figures{
-		InLog: x.inLog, Trained: x.trained, Dead: x.dead, LostOffsets: x.lostOffsets, Missing: x.missing, Repeated: x.repeated, Removed: x.removed, Unproven: x.unproven, Waiting: x.waiting,
+		InLog: x.inLog, Trained: x.trained, Dead: x.dead, LostOffsets: x.lostOffsets, Missing: x.missing, Repeated: x.repeated, Removed: x.removed, Unproven: x.unproven, Uncounted: x.uncounted, Waiting: x.waiting,
 	}
 }
