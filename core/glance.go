@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -95,8 +96,19 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 	g.Processes = want.Processes
 	switch {
 	case want.Stopped:
-		g.State, g.Says, g.Checkpoint = StateStopped, "everything that it ran was released; "+ModelWords(want.LastCheckpoint, name), ""
-		g.Problems = append(standingWords(want.Standing), Unrepaired(g.Rollbacks)...)
+		j := &job.Job{Name: name}
+		j.Checkpoint.Dir = want.LastCheckpoint
+		model := ModelWords(want.LastCheckpoint, name)
+		diags := CheckModel(j, (*Wanted)(want))
+		if diags.HasErrors() {
+			g.Stuck = "its checkpoint is gone"
+			model = g.Stuck
+		}
+		for _, d := range diags {
+			g.Problems = append(g.Problems, d.Summary+": "+d.Detail)
+		}
+		g.State, g.Says, g.Checkpoint = StateStopped, "everything that it ran was released; "+model, ""
+		g.Problems = slices.Concat(g.Problems, standingWords(want.Standing), Unrepaired(g.Rollbacks))
 		for _, r := range rpc.CannotStart(want.LastCheckpoint, name, len(want.Servers)) {
 			g.Problems = append(g.Problems, "when it ran last, "+cannotStart(r))
 		}

@@ -89,6 +89,9 @@ func TestGoneCheckpointIsNotBegunAnewInSilence(t *testing.T) {
 				}
 			}
 			r.wantCalls()
+			if g, err := GlanceAt(t.Context(), r.state, "ctr", nil); c.state == own && (err != nil || g.State != StateStopped || g.Stuck != "its checkpoint is gone" || len(g.Problems) != 1 || g.Problems[0] != d.Summary+": "+d.Detail) {
+				t.Errorf("a status says %+v, %v", g, err)
+			}
 			if _, diags, err := NewPreview(t.Context(), r.options("run")); err != nil || !diags.HasErrors() {
 				t.Errorf("a preview does not say so: %v, %v", diags, err)
 			}

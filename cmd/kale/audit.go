@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,6 +91,12 @@ func (a *app) audit(ctx context.Context, arg string, f jobFlags) error {
 	switch {
 	case ctx.Err() != nil:
 		return errors.New("audit: interrupted; nothing was changed")
+	case errors.Is(err, audit.ErrNothing):
+		want, unread := a.wanted(ctx, l.Name, l.dir)
+		if unread != nil {
+			return err
+		}
+		return cmp.Or(a.diagnose(l.files, core.CheckModel(l.Job, want)), err)
 	case err != nil:
 		return err
 	}

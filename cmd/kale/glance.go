@@ -165,6 +165,8 @@ func (a *app) advice(g *core.Glance) string {
 		return fmt.Sprintf("kale stop %s%s goes on with it; %s takes the job up again", a.stateFlag(), g.Job, run)
 	case g.State == core.StateNeverStarted:
 		return run + " starts it"
+	case g.State == core.StateStopped && g.Stuck != "":
+		return "with that mended, " + run + " takes it up again"
 	}
 	return run + " takes it up again"
 }

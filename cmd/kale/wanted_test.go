@@ -86,10 +86,25 @@ func TestChangesBesideAScheduler(t *testing.T) {
 	}
 	says(exitDone)
 
-	// Once the job has stopped, an older copy of its checkpoint that was put back is warned of.
 	commands = commands[:1]
 	s.must("stop", "life")
 	says(exitDone)
+	// When it has stopped, everybody says that its checkpoint is away, and nobody that a run would go on.
+	if err := os.Rename(checkpoints, checkpoints+".away"); err != nil {
+		t.Fatal(err)
+	}
+	gone := "and there is no checkpoint in " + filepath.Join(checkpoints, "life") + " any more"
+	for _, args := range [][]string{{"doctor", file, "-var", "checkpoints=" + checkpoints, "-no-probe"}, {"audit", file, "-var", "checkpoints=" + checkpoints}, {"status", "life"}} {
+		r := s.run(args...)
+		says := strings.Join(strings.Fields(r.out+r.err), " ")
+		if !strings.Contains(says, gone) || strings.Contains(says, "ok checkpoint folder") || strings.Contains(says, "no model of it") {
+			t.Errorf("kale %v: %d %s%s", args, r.code, r.out, r.err)
+		}
+	}
+	if err := os.Rename(checkpoints+".away", checkpoints); err != nil {
+		t.Fatal(err)
+	}
+	// An older copy of it that was put back is warned of.
 	if err := os.CopyFS(checkpoints+".old", os.DirFS(checkpoints)); err != nil {
 		t.Fatal(err)
 	}

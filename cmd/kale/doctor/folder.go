@@ -42,11 +42,14 @@ func (p Patient) checkpoints(context.Context) []Finding {
 	if diags := core.CheckFolder(p.Job); len(diags) > 0 {
 		return judged(check, diags, Finding{})
 	}
+	diags := core.CheckModel(p.Job, p.Wanted)
+	if diags.HasErrors() { // what could be written in its place says nothing
+		return judged(check, diags, Finding{})
+	}
 	f := tryFolder(check, dir, place(p.Job, "checkpoint.dir"))
 	if f.State == OK && kindOf(dir) == inMemory {
 		f = f.but(Warn, "It is in memory (tmpfs): the model is lost when this machine starts again. Use a folder on a disk.")
 	}
-	diags := core.CheckModel(p.Job, p.Wanted)
 	if !p.unsound("stream.topic", "features", "model", "servers") {
 		diags = append(diags, core.CheckCheckpoint(p.Job)...)
 	}
