@@ -59,10 +59,11 @@ func (r jobRecord) otherTopic(t traffic.Info) (id kadm.TopicID, other bool) {
 }
 
 // CheckResume says, as warnings at the stream block, what in the topic would hold a job that is taken up from its checkpoint: it is another topic of the same name,
-// or retention has removed what is to be trained next. It has nothing to say of a job that runs, whose chief says so itself, nor where the brokers do not answer.
+// or retention has removed what is to be trained next. Of a job that runs it says only the first: how far it has got its chief knows. Where the brokers do not
+// answer it says nothing.
 func CheckResume(ctx context.Context, j *job.Job, want *Wanted) hcl.Diagnostics {
 	r, ok := readJobRecord(j)
-	if !ok || want.Runs() {
+	if !ok {
 		return nil
 	}
 	opts, err := KafkaOpts(j)
@@ -79,11 +80,15 @@ func CheckResume(ctx context.Context, j *job.Job, want *Wanted) hcl.Diagnostics 
 		return nil
 	}
 	if id, other := r.otherTopic(topic); other {
+		stuck := "would be"
+		if want.Runs() {
+			stuck = "is"
+		}
 		return hcl.Diagnostics{j.WarningAt("stream.topic", "The topic was created again", fmt.Sprintf(
-			"Topic %q has id %s, and the checkpoint in %s belongs to %s: the job would be stuck. Start a new job (another checkpoint.dir) to train on the new topic.",
-			j.Stream.Topic, id, CheckpointFolder(j), r.TopicID))}
+			"Topic %q has id %s, and the checkpoint in %s belongs to %s: the job %s stuck. Start a new job (another checkpoint.dir) to train on the new topic.",
+			j.Stream.Topic, id, CheckpointFolder(j), r.TopicID, stuck))}
 	}
-	if j.Stream.OnLost == job.OnLostSkip {
+	if want.Runs() || j.Stream.OnLost == job.OnLostSkip {
 		return nil
 	}
 	starts, err := kafka.Starts(ctx)

@@ -70,6 +70,10 @@ func TestWhatHoldsAJobThatIsTakenUpIsToldBefore(t *testing.T) {
 	if got := told(); len(got) != 1 || !strings.HasPrefix(got[0], "The topic was created again: ") || !strings.Contains(got[0], topics[rigTopic].ID.String()) {
 		t.Errorf("of another topic it says %q", got)
 	}
+	runs := CheckResume(t.Context(), r.job, &Wanted{Target: 1})
+	if len(runs) != 1 || runs[0].Summary != "The topic was created again" || !strings.Contains(runs[0].Detail, "the job is stuck") {
+		t.Errorf("of another topic under a job that runs it says %v", runs)
+	}
 	p, diags, err := NewPreview(t.Context(), r.options("run"))
 	if err != nil || diags.HasErrors() {
 		t.Fatal(err, diags)
