@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"sync"
 	"time"
 
@@ -29,6 +30,22 @@ type chiefLink struct {
 	at   rpc.ChiefRecord
 }
 
+// rpcError is what gRPC says of a call that failed, in words for people. Its code is that of the error inside.
+type rpcError struct{ error }
+
+func (e rpcError) Unwrap() error { return e.error }
+
+// unreached is how gRPC says that a connection was not made, and why.
+var unreached = regexp.MustCompile(`^(?:last )?connection error: desc = "(?:transport: )?(?:Error while dialing: )?(.*)"$`)
+
+func (e rpcError) Error() string {
+	st := status.Convert(e.error)
+	if st.Code() == codes.DeadlineExceeded { // in one wording, whatever the connection waited for
+		return "no answer in time"
+	}
+	return unreached.ReplaceAllString(st.Message(), "it cannot be reached: $1")
+}
+
 // call runs f with a client of the current chief. When f fails the connection is dropped, so that the next call looks for the chief again.
 func (c *chiefLink) call(ctx context.Context, timeout time.Duration, f func(context.Context, rpc.ChiefClient) error) error {
 	conn, err := c.connect()
@@ -39,10 +56,7 @@ func (c *chiefLink) call(ctx context.Context, timeout time.Duration, f func(cont
 	defer cancel()
 	if err := f(ctx, rpc.NewChiefClient(conn)); err != nil {
 		c.drop(conn)
-		if status.Code(err) == codes.DeadlineExceeded { // in one wording, whatever the connection waited for
-			err = status.Error(codes.DeadlineExceeded, "no answer in time")
-		}
-		return fmt.Errorf("ask the chief at %s: %w", c.address(), err)
+		return fmt.Errorf("ask the chief at %s: %w", c.address(), rpcError{err})
 	}
 	return nil
 }
@@ -160,7 +174,7 @@ func (c *chiefLink) snapshot(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, rpc.TokenKey, c.token), timeout)
 	defer cancel()
 	if _, err := rpc.NewChiefClient(conn).Snapshot(ctx, &rpc.SnapshotRequest{}); err != nil {
-		return fmt.Errorf("ask the chief at %s for a snapshot: %w", rec.Address, err)
+		return fmt.Errorf("ask the chief at %s for a snapshot: %w", rec.Address, rpcError{err})
 	}
 	return nil
 }

@@ -43,6 +43,8 @@ type fakeChief struct {
 	snapshotErr error         // why none can be
 	hold        chan struct{} // a snapshot waits until it is closed
 	refuse      error         // answer of every call
+	mute        bool          // it takes calls and answers none, as a process that is suspended
+	pauses      int           // calls of Pause that reached it
 }
 
 // newFakeChief makes a chief that is not up: see start. The folders are those that a trainer makes.
@@ -115,8 +117,15 @@ func (c *fakeChief) stop() {
 func (c *fakeChief) enter(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	c.mu.Lock()
-	refuse, token := c.refuse, c.token
+	refuse, token, mute := c.refuse, c.token, c.mute
+	if _, ok := req.(*rpc.PauseRequest); ok {
+		c.pauses++
+	}
 	c.mu.Unlock()
+	if mute {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if got := md.Get("kale-token"); len(got) != 1 || got[0] != token {
 		return nil, status.Error(codes.Unauthenticated, "the token in \"kale-token\" is not this job's: the caller belongs to another job or to an earlier run of it")
 	}

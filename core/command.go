@@ -100,7 +100,7 @@ func (s *Scheduler) take(ctx context.Context, o Order) error {
 		m.Pinned, m.Target = false, 0
 	case "pause", "resume":
 		paused := o.Kind == "pause"
-		if err := s.chief.pause(ctx, paused); err != nil {
+		if err := s.tellPaused(ctx, paused); err != nil {
 			return fmt.Errorf("%s job %q: %w", o.Kind, s.job.Name, err)
 		}
 		s.want.pause(paused, time.Now())
@@ -117,4 +117,18 @@ func (s *Scheduler) take(ctx context.Context, o Order) error {
 		return fmt.Errorf("unknown order %q: there are scale, auto, pause, resume and stop", o.Kind)
 	}
 	return nil
+}
+
+// tellPaused tells the chief whether the job is paused. One that has just been asked in vain is not asked again: an order need not wait for it, and must not come
+// to it later, when it goes on.
+func (s *Scheduler) tellPaused(ctx context.Context, paused bool) error {
+	again := fmt.Sprintf("give it again when kale status %s shows that the chief answers", s.job.Name)
+	if s.seen != nil && s.begun() && silent(s.seen.chiefErr) {
+		return fmt.Errorf("%w. The order is not taken and changes nothing: %s", s.chiefSilent(s.seen.chiefErr), again)
+	}
+	err := s.chief.pause(ctx, paused)
+	if err != nil && s.begun() && silent(err) {
+		return fmt.Errorf("%w. The order is not taken, though a chief that goes on may still follow it: %s, which also says whether the job is paused", s.chiefSilent(err), again)
+	}
+	return err
 }

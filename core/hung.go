@@ -234,13 +234,46 @@ func (s *Scheduler) silentNow() []string {
 		if !si.heard || si.asks == 0 || isChief(si.id) && si.asks < 2 {
 			continue
 		}
-		text := fmt.Sprintf("%s has not answered for %v", si.id, si.lasts.Round(time.Second))
-		if s.job.Autoscale.Mode != job.ModeObserve {
-			text += fmt.Sprintf("; after %v it is ended by force and started again", s.limit(si, s.listened).Round(time.Second))
-		}
-		out = append(out, text)
+		out = append(out, fmt.Sprintf("%s has not answered for %v%s", si.id, si.lasts.Round(time.Second), s.fate(si)))
 	}
 	return out
+}
+
+// fate is what becomes of a process that goes on not to answer, as the end of a sentence.
+func (s *Scheduler) fate(si *silence) string {
+	if s.job.Autoscale.Mode == job.ModeObserve {
+		return ""
+	}
+	return fmt.Sprintf("; after %v it is ended by force and started again", s.limit(si, s.listened).Round(time.Second))
+}
+
+// chiefSilent says for people that the chief does not answer: which process that is, where, and what becomes of it.
+func (s *Scheduler) chiefSilent(err error) error {
+	place := backend.ID{Role: backend.RoleServer}
+	if s.seen == nil {
+		return fmt.Errorf("the chief does not answer: %w", err)
+	}
+	if s.seen.moving != "" {
+		return fmt.Errorf("the chief does not answer: %s: %w", s.seen.moving, err)
+	}
+	who := fmt.Sprintf("parameter server %d", place.Rank)
+	for _, st := range s.listed {
+		if placeOf(st.ID) != place || st.ID.Generation != s.want.Servers[place.Rank] {
+			continue
+		}
+		who += ", " + st.ID.String()
+		if st.PID > 0 {
+			who += fmt.Sprintf(", process %d", st.PID)
+		}
+		if st.Node != "" {
+			who += " on " + st.Node
+		}
+	}
+	fate := ""
+	if si := s.silences[place]; si != nil {
+		fate = s.fate(si)
+	}
+	return fmt.Errorf("the chief (%s) does not answer: %w%s", who, err, fate)
 }
 
 // patience is for how long a process may answer nothing.

@@ -2,9 +2,11 @@ package core
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -240,5 +242,64 @@ func TestPauseShowsAtOnce(t *testing.T) {
 	r.order("resume", 0)
 	if v := r.s.View(); v.State != StateRunning || !v.PausedSince.IsZero() {
 		t.Errorf("%s, paused since %v", v.State, v.PausedSince)
+	}
+}
+
+// An order that only the chief can carry out is refused beside one that does not answer, in words for people: who that is, what becomes of it, and what to do. A chief
+// that is known not to answer is not even asked, lest the order comes to it later.
+func TestOrdersBesideAChiefThatDoesNotAnswer(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	mute := func(on bool) { r.chief.with(func(*rpc.JobStatus) { r.chief.mute = on }) }
+	mute(true)
+	refused := func(kind, want string) {
+		t.Helper()
+		err := r.s.obey(t.Context(), command{Order: Order{Kind: kind}})
+		if err == nil || !regexp.MustCompile(want).MatchString(err.Error()) {
+			t.Errorf("%s: %v, want %s", kind, err, want)
+		}
+	}
+	const who = ` job "ctr": the chief \(parameter server 0, ps-0-g1, process \d+ on \S+\) does not answer: ask the chief at [0-9.:]+: no answer in time; after 30s it is ended by force and started again\. The order is not taken`
+	refused("pause", "^pause"+who+`, though a chief that goes on may still follow it: give it again when kale status ctr shows that the chief answers, which also says whether the job is paused$`)
+	r.beat()
+	for _, kind := range []string{"pause", "resume"} {
+		refused(kind, "^"+kind+who+` and changes nothing: give it again when kale status ctr shows that the chief answers$`)
+	}
+	raw, err := json.Marshal(r.s.View())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(raw), "rpc error") || !strings.Contains(string(raw), "no answer in time") {
+		t.Errorf("the view says: %s", raw)
+	}
+	r.chief.with(func(*rpc.JobStatus) {
+		if r.s.want.Manual.Paused || r.chief.pauses != 1 {
+			t.Errorf("paused %v; the chief was asked %d times", r.s.want.Manual.Paused, r.chief.pauses)
+		}
+	})
+	mute(false)
+	r.beat()
+	r.order("pause", 0)
+	r.chief.stop()
+	r.beat()
+	if text := r.s.View().Sample.Unknown; !strings.Contains(text, "it cannot be reached: dial tcp") || strings.Contains(text, "desc = ") {
+		t.Errorf("of a chief that is gone: %s", text)
+	}
+}
+
+// An order that waits is taken before the next look, which may take as long as the last one.
+func TestAnOrderGoesBeforeALook(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.s.commands = make(chan command, 1)
+	look := make(chan time.Time, 1)
+	for range 64 {
+		c := command{Order: Order{Kind: "dance"}, done: make(chan error, 1)}
+		r.s.commands <- c
+		if len(look) == 0 {
+			look <- time.Now()
+		}
+		if !r.s.await(t.Context(), look) || len(c.done) == 0 {
+			t.Fatal("it looked first")
+		}
 	}
 }

@@ -33,15 +33,29 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		if s.want.Stopped && s.unsaved == nil {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !s.await(ctx, t.C) {
 			s.lg.Info("the scheduler ends; training goes on")
 			return nil
-		case c := <-s.commands:
-			c.done <- s.obey(ctx, c)
-		case <-t.C:
 		}
 	}
+}
+
+// await waits until it is time to look, or for an order, which it carries out. An order that waits already goes first, however late the look is. false: ctx has ended.
+func (s *Scheduler) await(ctx context.Context, look <-chan time.Time) bool {
+	select {
+	case c := <-s.commands:
+		c.done <- s.obey(ctx, c)
+		return true
+	default:
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case c := <-s.commands:
+		c.done <- s.obey(ctx, c)
+	case <-look:
+	}
+	return true
 }
 
 // warmUp back-fills, and takes orders meanwhile. A stop needs no history.
