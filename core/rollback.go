@@ -1,7 +1,9 @@
 package core
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -125,7 +127,11 @@ func (s *Scheduler) followRollbacks(now time.Time) {
 }
 
 func (s *Scheduler) recordRollback(now time.Time, r Rollback) {
-	s.lg.Warn("rollback", "server", r.Server, "incarnation", r.Incarnation, "says", r.String())
+	level := slog.LevelWarn
+	if !r.UnderWay() && r.At.Before(s.started) { // the chief tells what happened before this scheduler's state was
+		level = slog.LevelInfo
+	}
+	s.lg.Log(context.Background(), level, "rollback", "server", r.Server, "incarnation", r.Incarnation, "says", r.String())
 	if err := s.store.Append(state.Rollbacks, now, r); err != nil {
 		s.lg.Error("a rollback could not be recorded", "err", err)
 	}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -95,5 +96,26 @@ func TestRepairThatIsNotDoneIsNotCalledDone(t *testing.T) {
 	g, err := GlanceAt(t.Context(), r.state, r.job.Name, nil)
 	if diff := cmp.Diff(want, g.Problems); err != nil || diff != "" {
 		t.Error(err, diff)
+	}
+}
+
+// A rollback that was over before the scheduler began, of which its state does not know, is kept and shown with its time, and is no warning of now.
+func TestRollbackOfBeforeIsNoWarning(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	var log strings.Builder
+	r.s.lg = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	at := time.UnixMilli(r.s.started.Add(-10 * time.Minute).UnixMilli())
+	over := &rpc.Rollback{Server: 1, Incarnation: 7, UnixMs: at.UnixMilli(), Offsets: 500, DoneUnixMs: at.Add(4 * time.Second).UnixMilli()}
+	r.chief.with(func(s *rpc.JobStatus) { s.Rollbacks = []*rpc.Rollback{over} })
+	r.beat()
+	if v := r.s.View(); len(v.Rollbacks) != 1 || !v.Rollbacks[0].At.Equal(at) || strings.Contains(log.String(), "msg=rollback") {
+		t.Errorf("in the view: %+v; in the log: %s", v.Rollbacks, &log)
+	}
+	under := &rpc.Rollback{Server: 0, Incarnation: 8, UnixMs: at.UnixMilli(), Offsets: 500, Remaining: 400}
+	r.chief.with(func(s *rpc.JobStatus) { s.Rollbacks = []*rpc.Rollback{over, under} })
+	r.beat()
+	if !strings.Contains(log.String(), "level=WARN msg=rollback") {
+		t.Errorf("one that is not made good yet: %s", &log)
 	}
 }
