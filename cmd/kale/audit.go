@@ -181,10 +181,33 @@ func (p audited) says() (out []string) {
 	if x.Waiting > 0 {
 		out = append(out, "NOT YET: "+p.lacking())
 	}
+	if s := p.aboveGaps(); s != "" {
+		out = append(out, s)
+	}
 	for _, s := range p.Skipped {
 		out = append(out, "an older snapshot was taken, as a server would that starts now, since the newest is damaged: "+s)
 	}
 	return out
+}
+
+// aboveGaps says which rows count more than what lies below their UP TO.
+func (p audited) aboveGaps() string {
+	var in []int32
+	offsets := int64(0)
+	for _, x := range p.Partitions {
+		if x.Beyond > 0 {
+			in, offsets = append(in, x.Partition), offsets+x.Beyond
+		}
+	}
+	if len(in) == 0 {
+		return ""
+	}
+	rows, count := "rows of partitions", "count"
+	if len(in) == 1 {
+		rows, count = "row of partition", "counts"
+	}
+	return fmt.Sprintf("UP TO is how far every tablet has all; the %s %s %s what is trained above it too, %s: what lies between was being trained, or trained again, when the snapshots were written",
+		rows, someOf(in), count, counted(offsets, "offset"))
 }
 
 // mismatched says how many tablets do not agree, and which.
@@ -217,7 +240,7 @@ func (p audited) lacking() string {
 		job.Count(len(names), "tablet"), someOf(names), counted(worst.Records, "record"))
 }
 
-// someOf names the first tablets of a list.
+// someOf names the first tablets, or partitions, of a list.
 func someOf(tablets []int32) string {
 	const most = 5
 	var names []string

@@ -101,6 +101,28 @@ func TestProofNamesTheTablets(t *testing.T) {
 	}
 }
 
+// What is trained above the first gap is in the row too, and told: a repair that has not ended leaves such a gap.
+func TestWhatIsTrainedAboveAGapIsTold(t *testing.T) {
+	gap := func(id int32) *rpc.TabletSums {
+		t := upTo(2, tablet(id, 1, 4))
+		t.Partitions[0].Applied.Above = []*rpc.Span{{Begin: 4, End: 5}}
+		return t
+	}
+	for name, c := range map[string]struct {
+		tablets []*rpc.TabletSums
+		want    Partition
+	}{
+		"no gap":                      {[]*rpc.TabletSums{upTo(3, tablet(0, 1, 2))}, Partition{From: 1, To: 3, Figures: Figures{InLog: 2, Trained: 2, Waiting: 2}}},
+		"in each tablet":              {[]*rpc.TabletSums{gap(0), gap(1)}, Partition{From: 1, To: 2, Beyond: 1, Figures: Figures{InLog: 2, Trained: 2, Waiting: 2}}},
+		"in a tablet that lacks more": {[]*rpc.TabletSums{upTo(4, tablet(0, 1, 2, 3)), gap(1)}, Partition{From: 1, To: 2, Beyond: 1, Figures: Figures{InLog: 2, Trained: 2, Waiting: 2}}},
+	} {
+		got := against(0, 5, []int64{1, 2, 3, 4}, len(c.tablets), c.tablets...).proof()
+		if d := gocmp.Diff([]Partition{c.want}, got.Partitions); d != "" || got.Verdict != Exact {
+			t.Errorf("%s: %s (%s)\n%s", name, got.Verdict, got.Mismatch, d)
+		}
+	}
+}
+
 // What retention has removed since it was trained is held against its offsets where each was a record; where that cannot be, no more is claimed than is known.
 func TestRetentionAfterTraining(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/kale-sched/kale/trainer/spans"
 )
 
 // Verdict is what an audit comes to.
@@ -54,6 +56,8 @@ type Partition struct {
 	// From and To are the offset from which on the job trains, and the first one that is not trained everywhere.
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
+	// Beyond are the offsets above To that are trained already, and in the figures.
+	Beyond int64 `json:"offsets_beyond,omitempty"`
 	Figures
 }
 
@@ -106,7 +110,8 @@ func (c *comparison) proof() Proof {
 			}
 			to = min(to, row[p].applied.Watermark(c.starts[p]))
 		}
-		out.Partitions = append(out.Partitions, Partition{p, c.starts[p], to, worst.figures()})
+		beyond := spans.Subtract(worst.applied, spans.Of(spans.Span{Begin: c.starts[p], End: to})).Size()
+		out.Partitions = append(out.Partitions, Partition{p, c.starts[p], to, beyond, worst.figures()})
 		all.add(worst)
 	}
 	out.Total = all.figures()
