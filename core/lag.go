@@ -27,7 +27,7 @@ type lag struct {
 	why          string // what is not known is not
 }
 
-// lookBehind finds where training stands, and asks the brokers when the oldest untrained records entered that were there before the history of arrivals begins.
+// lookBehind finds where training stands, and asks the brokers when the oldest untrained records entered of which the history of arrivals does not tell.
 func (s *Scheduler) lookBehind(ctx context.Context, n *seen) {
 	if n.endsErr != nil {
 		return // nothing can be told without them
@@ -51,8 +51,8 @@ func (s *Scheduler) lookBehind(ctx context.Context, n *seen) {
 		if _, ok := s.arrivals.EnteredAt(p, next); ok || next >= n.ends[p] {
 			continue
 		}
-		if was, ok := known[p]; ok && next >= was {
-			continue // it entered since the last look
+		if was, ok := known[p]; ok && next >= was && s.arrivals.Fresh(n.at) {
+			continue // it entered since the last look, which was not long ago
 		}
 		ask[p] = next
 	}
@@ -156,7 +156,7 @@ func (s *Scheduler) lag(now time.Time) lag {
 		default:
 			l.ageKnown = false
 			if l.why == "" {
-				l.why = fmt.Sprintf("the next record of partition %d entered before the history of arrivals begins", p.Partition)
+				l.why = fmt.Sprintf("when the next record of partition %d entered has still to be asked of the brokers", p.Partition)
 			}
 		}
 		l.records, l.age = l.records+p.Records, max(l.age, age)

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/traffic"
 )
 
 // fill writes n records into each partition, the i-th of them with the timestamp at(i).
@@ -205,5 +206,29 @@ func TestUnknownLagSaysWhy(t *testing.T) {
 				t.Errorf("the decision says %q", rec.LagUnknown)
 			}
 		})
+	}
+}
+
+// After a time in which the scheduler looked at nothing, as one that was suspended, the lag is known at its first look.
+func TestLagIsKnownAtTheFirstLookAfterAGap(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.steadyTraffic()
+	r.started(1)
+	now := time.Now()
+	since := now.Add(-42 * time.Second)
+	r.s.arrivals = traffic.NewArrivals(traffic.ArrivalsOptions{Step: time.Second})
+	if _, err := traffic.Backfill(t.Context(), r.s.kafka, r.s.arrivals, traffic.BackfillOptions{From: since.Add(-time.Minute), To: since}); err != nil {
+		t.Fatal(err)
+	}
+	_, ends := r.s.arrivals.Ends()
+	r.chief.with(func(st *rpc.JobStatus) {
+		for _, p := range st.Partitions {
+			p.Applied = ends[p.Partition] + 20 // two seconds later
+		}
+	})
+	r.now = now.Add(-time.Second)
+	r.beat()
+	if s := r.s.View().Sample; s.Lag == nil || *s.Lag < 38 {
+		t.Errorf("lag %v: %q; want the 40 s since the first record entered that is not trained, or more", s.Lag, s.LagUnknown)
 	}
 }
