@@ -137,6 +137,9 @@ func (s *Scheduler) recordRollback(now time.Time, r Rollback) {
 	}
 }
 
+// Rollbacks are those that are still shown, of a scheduler that does not run (any more): one that has only killed its job has no View.
+func (s *Scheduler) Rollbacks() []Rollback { return s.rollbacks }
+
 func rollbackOf(m *rpc.Rollback) Rollback {
 	r := Rollback{Server: int(m.GetServer()), Incarnation: m.GetIncarnation(), At: moment(m.GetUnixMs()), Offsets: m.GetOffsets(), Remaining: m.GetRemaining(), Fallbacks: m.GetFallbacks()}
 	if ms := m.GetSnapshotUnixMs(); ms > 0 {

@@ -119,3 +119,21 @@ func TestRollbackOfBeforeIsNoWarning(t *testing.T) {
 		t.Errorf("one that is not made good yet: %s", &log)
 	}
 }
+
+// A job that a scheduler kills which has never looked at it has what the one before saw of its repair.
+func TestKilledJobTellsWhatIsNotRepaired(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.chief.with(func(s *rpc.JobStatus) {
+		s.Rollbacks = []*rpc.Rollback{{Server: 1, Incarnation: 8, UnixMs: r.now.UnixMilli(), Offsets: 1500, Remaining: 1500}}
+	})
+	r.beat()
+	r.reopen()
+	if err := r.s.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"of the 1,500 offsets that parameter server 1 had lost, 1,500 were not trained again when the job stopped; the next run trains them"}
+	if diff := cmp.Diff(want, Unrepaired(r.s.Rollbacks())); diff != "" {
+		t.Error(diff)
+	}
+}

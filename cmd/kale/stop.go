@@ -91,7 +91,7 @@ func (a *app) stopOnce(ctx context.Context, arg string, f stopFlags) error {
 	case v != nil:
 		return fmt.Errorf("the scheduler of job %q ended, and another one has taken the job up: kale stop %s%s stops that one", name, a.stateFlag(), name)
 	case g.State == core.StateStopped:
-		return a.sayStopped(name, g.Rollbacks)
+		return a.sayStopped(name, "", g.Rollbacks)
 	}
 	fmt.Fprintln(a.err, "the scheduler went away before the job had stopped; going on without it")
 	return a.stopWithout(ctx, name, f)
@@ -103,8 +103,9 @@ func ended(err error) bool {
 	return !errors.Is(err, api.ErrSilent) && (errors.Is(err, api.ErrNoScheduler) || !errors.As(err, &refused) || refused.Ended())
 }
 
-func (a *app) sayStopped(name string, rollbacks []core.Rollback) error {
-	fmt.Fprintf(a.out, "job %q has stopped\n", name)
+// sayStopped says so with what is left to be trained again; already is " already" of a job that this stop found so.
+func (a *app) sayStopped(name, already string, rollbacks []core.Rollback) error {
+	fmt.Fprintf(a.out, "job %q has stopped%s\n", name, already)
 	for _, text := range core.Unrepaired(rollbacks) {
 		fmt.Fprintln(a.out, text)
 	}
@@ -214,8 +215,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 		case v != nil:
 			return errTakenUp
 		case g.State == core.StateStopped:
-			fmt.Fprintf(a.out, "job %q has stopped already\n", name)
-			return nil
+			return a.sayStopped(name, " already", g.Rollbacks)
 		case g.State == core.StateNeverStarted:
 			fmt.Fprintf(a.out, "job %q was never started\n", name)
 			return nil
@@ -239,11 +239,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if err != nil {
 		return err
 	}
-	var rollbacks []core.Rollback
-	if v := s.View(); v != nil {
-		rollbacks = v.Rollbacks
-	}
-	return a.sayStopped(name, rollbacks)
+	return a.sayStopped(name, "", s.Rollbacks())
 }
 
 // drive runs a scheduler that was opened to stop its job, with progress, until the job has stopped.
