@@ -60,7 +60,7 @@ type desired struct {
 	Checkpoint string `json:"checkpoint,omitempty"`
 	// Backend is the one on which it was started; empty when nothing runs.
 	Backend string `json:"backend,omitempty"`
-	// Started is what of the job file the processes that are wanted were started with; of those that an older version started it is not known.
+	// Started is what of the job file the processes that are wanted were started with; those that an older version started are not in it.
 	Started []started `json:"started,omitempty"`
 	// Policies is what the chief does with records that cannot be trained, as it said last; nil: it has not said.
 	Policies *rpc.Policies `json:"policies,omitempty"`
@@ -205,18 +205,21 @@ func (d *desired) leave(rank int, now time.Time) {
 // adopt takes over what runs and is not known: all of it when the scheduler's own state was lost, what is newer when the state is an old one. It
 // reports whether it learnt anything. What it knows and does not want, it leaves alone.
 func (d *desired) adopt(list []backend.Status) (changed bool) {
+	var found []backend.ID
 	for _, s := range list {
 		live := s.State.Live() && s.State != backend.StateStopping
 		switch s.ID.Role {
 		case backend.RoleServer:
 			if s.ID.Generation > d.Servers[s.ID.Rank] && !succeeds(list, s) {
 				d.Servers[s.ID.Rank], changed = s.ID.Generation, true
+				found = append(found, s.ID)
 			}
 		case backend.RoleWorker:
 			if s.ID.Generation <= d.Workers[s.ID.Rank] {
 				continue
 			}
 			d.Workers[s.ID.Rank], changed = s.ID.Generation, true
+			found = append(found, s.ID)
 			if live {
 				d.Trained = true
 				if !slices.Contains(d.Ranks, s.ID.Rank) {
@@ -224,6 +227,9 @@ func (d *desired) adopt(list []backend.Status) (changed bool) {
 				}
 			}
 		}
+	}
+	if changed {
+		d.Started = append(d.Started, started{Processes: found})
 	}
 	slices.Sort(d.Ranks)
 	d.Target = len(d.Ranks)

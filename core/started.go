@@ -22,7 +22,8 @@ import (
 // startedWith is what of the job file processes have for as long as they live, for people, by its path in the file: "model.batch": "128". Secrets are not in it.
 type startedWith map[string]string
 
-// started is what some of the processes that are wanted were started with.
+// started is what some of the processes that are wanted were started with. With is nil where that is not known: a scheduler without the state of the one that
+// had started them found them running.
 type started struct {
 	With      startedWith  `json:"with"`
 	Processes []backend.ID `json:"processes"`
@@ -267,6 +268,11 @@ func NotTakenUp(j *job.Job, want *Wanted, known func(path string) bool) (diags h
 		diags = append(diags, j.WarningAt(path, "What runs does not take up this change", fmt.Sprintf(
 			"%s: %s %s; only what is started from now on has %s. kale stop %s and then kale run %s change it for all.", path, who, does, has, j.Name, j.File)))
 	}
+	if n, of := d.startedUnknown(), len(d.wantedRanks())+len(d.Servers); n > 0 {
+		diags = append(diags, j.WarningAt("", "Not all that runs could be compared with this file", fmt.Sprintf(
+			"%d of %d processes were started before this scheduler's state was: what this file said then is not known, so a change that they do not take up is not told. "+
+				"kale stop %s and then kale run %s start all with what it says now.", n, of, j.Name, j.File)))
+	}
 	differ := untold(j, d.Policies)
 	for _, path := range slices.Sorted(maps.Keys(differ)) {
 		if known == nil || known(path) && known("autoscale.mode") {
@@ -277,6 +283,18 @@ func NotTakenUp(j *job.Job, want *Wanted, known func(path string) bool) (diags h
 	}
 	job.InFileOrder(diags)
 	return diags
+}
+
+// startedUnknown counts the wanted processes of which it is not known what they were started with.
+func (d *desired) startedUnknown() (n int) {
+	for _, s := range d.Started {
+		for _, id := range s.Processes {
+			if s.With == nil && d.wants(id) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // keep counts the wanted processes of a role that have another value of a part of the job file than the file has now, of those of which it is known, and says

@@ -1,7 +1,10 @@
 package core
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -146,5 +149,54 @@ func TestChangesThatAreNotTakenUp(t *testing.T) {
 	want["model.batch"] = "2 of 3 workers that run keep 1024"
 	if got["model.batch"] != want["model.batch"] || got["checkpoint.every"] != want["checkpoint.every"] {
 		t.Errorf("after a scale-out: %v", got)
+	}
+}
+
+// Of what a scheduler found running after its state was lost, nobody knows what it was started with: that is said, until it was started anew.
+func TestWhatIsFoundCannotBeCompared(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(r.state, "state.db")); err != nil {
+		t.Fatal(err)
+	}
+	r.open("run")
+	r.beats(3)
+	r.order("scale", 3)
+	r.until("a third worker trains", r.settled(3))
+	changed := *r.job
+	changed.Model.Batch = 256
+	reopened := func() hcl.Diagnostics {
+		t.Helper()
+		r.reopen()
+		w, err := WantedIn(r.s.store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return NotTakenUp(&changed, w, nil)
+	}
+	diags := reopened()
+	if len(diags) != 2 {
+		t.Fatalf("%v", diags)
+	}
+	if d := diags[0]; d.Severity != hcl.DiagWarning || !strings.HasPrefix(d.Detail, "4 of 5 processes were started before this scheduler's state was") || !strings.Contains(d.Detail, "kale stop ctr and then kale run ctr.hcl") {
+		t.Errorf("of what was found: %v", d)
+	}
+	if d := diags[1]; !strings.HasPrefix(d.Detail, "model.batch: What runs keeps 1024") {
+		t.Errorf("of what was started since: %v", d)
+	}
+	r.order("stop", 0)
+	r.until("it has stopped", func() error {
+		if !r.s.want.Stopped {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	r.reopen()
+	r.started(2)
+	if diags := reopened(); len(diags) != 1 || !strings.HasPrefix(diags[0].Detail, "model.batch: ") {
+		t.Errorf("after it was started anew: %v", diags)
 	}
 }
