@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 )
 
 type logFlags struct {
@@ -87,18 +89,70 @@ func (a *app) printLogs(ctx context.Context, src logSource, process string, line
 		return err
 	}
 	o := backend.LogOptions{Tail: lines}
+	giveUp := time.Now().Add(openPatience)
 	if process != "" {
-		return copyLog(ctx, src, process, o, a.out, "")
+		return a.printLog(ctx, src, process, o, "", giveUp)
 	}
 	if len(names) == 0 {
 		fmt.Fprintln(a.err, "the job has no processes now")
 	}
+	unread := 0
 	for _, name := range names {
-		if err := copyLog(ctx, src, name, o, a.out, name+" | "); err != nil {
-			fmt.Fprintf(a.err, "kale: %v\n", err)
+		err := a.printLog(ctx, src, name, o, name+" | ", giveUp)
+		if err == nil {
+			continue
+		}
+		fmt.Fprintf(a.err, "kale: %v\n", err)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !goneLog(err) {
+			unread++
 		}
 	}
+	if unread > 0 {
+		return fmt.Errorf("%s of %d could not be read to the end, for the reasons above; try again when the backend answers: kale doctor says whether it does", job.Count(unread, "log"), len(names))
+	}
 	return nil
+}
+
+// openPatience is how long kale logs goes on to open logs of a backend that does not answer, all together: a plugin that did not answer is started again in less.
+const openPatience = 10 * time.Second
+
+// goneLog says that a log is not there any more, nor will be.
+func goneLog(err error) bool {
+	if said := new(api.Error); errors.As(err, &said) {
+		return said.Status == http.StatusNotFound
+	}
+	return backend.CodeOf(err) == backend.Gone
+}
+
+// unansweredLog says that the backend did not answer, which may be so for a moment.
+func unansweredLog(err error) bool {
+	if said := new(api.Error); errors.As(err, &said) {
+		return said.Status == http.StatusBadGateway
+	}
+	said := new(backend.Error)
+	return errors.As(err, &said) && said.Code == backend.Unavailable
+}
+
+// printLog prints one log. A backend that does not answer is asked again until giveUp.
+func (a *app) printLog(ctx context.Context, src logSource, process string, o backend.LogOptions, prefix string, giveUp time.Time) error {
+	for told := false; ; told = true {
+		rc, err := src.open(ctx, process, o)
+		if err == nil {
+			return copyLog(ctx, rc, process, a.out, prefix)
+		}
+		if !unansweredLog(err) || ctx.Err() != nil || !time.Now().Before(giveUp) {
+			return err
+		}
+		if !told {
+			fmt.Fprintf(a.err, "trying again: %v\n", err)
+		}
+		if err := wait(ctx, processesPoll); err != nil {
+			return err
+		}
+	}
 }
 
 // logSource is where a job's logs come from: its scheduler or, where there is none or it does not answer, its backend. What is followed comes from the backend, so
@@ -177,12 +231,8 @@ func (a *app) logProcesses(ctx context.Context, src logSource) ([]string, error)
 	}
 }
 
-// copyLog prints one log, each line behind a prefix.
-func copyLog(ctx context.Context, src logSource, process string, o backend.LogOptions, w io.Writer, prefix string) error {
-	rc, err := src.open(ctx, process, o)
-	if err != nil {
-		return err
-	}
+// copyLog prints one log that is open, each line behind a prefix, and closes it.
+func copyLog(ctx context.Context, rc io.ReadCloser, process string, w io.Writer, prefix string) error {
 	defer rc.Close()
 	defer context.AfterFunc(ctx, func() { rc.Close() })()
 	r := bufio.NewReader(rc)

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
 )
 
@@ -14,6 +16,8 @@ import (
 type lateLogs struct {
 	mute  int
 	names []string
+	shut  int // so many logs cannot be opened
+	gone  bool
 }
 
 func (l *lateLogs) processes(context.Context) ([]string, string, error) {
@@ -24,6 +28,12 @@ func (l *lateLogs) processes(context.Context) ([]string, string, error) {
 }
 
 func (l *lateLogs) open(_ context.Context, process string, _ backend.LogOptions) (io.ReadCloser, error) {
+	if l.gone {
+		return nil, backend.Errorf(backend.Gone, "read the log of %s: it is gone", process)
+	}
+	if l.shut--; l.shut >= 0 {
+		return nil, &api.Error{Status: http.StatusBadGateway, Message: "read the log of " + process + ": the plugin ended during the call: it hangs: no answer within 10s"}
+	}
 	return io.NopCloser(strings.NewReader("hello from " + process + "\n")), nil
 }
 
@@ -35,10 +45,41 @@ func TestLogsWaitForABackendThatCannotTell(t *testing.T) {
 		src               lateLogs
 		out, errs, failed string
 	}{
-		"it answers":         {lateLogs{0, []string{"ps-0-g1"}}, "ps-0-g1 | hello from ps-0-g1\n", "", ""},
-		"it answers later":   {lateLogs{7, []string{"ps-0-g1"}}, "ps-0-g1 | hello from ps-0-g1\n", "waiting to see which processes there are: the backend does not answer: its plugin was started again\n", ""},
-		"there are none":     {lateLogs{3, nil}, "", "waiting to see which processes there are: the backend does not answer: its plugin was started again\nthe job has no processes now\n", ""},
-		"it does not answer": {lateLogs{1 << 20, nil}, "", "waiting to see which processes there are: the backend does not answer: its plugin was started again\n", "which processes there are is unknown, also after 30s: the backend does not answer: its plugin was started again; try again when the backend answers"},
+		"it answers":         {lateLogs{names: []string{"ps-0-g1"}}, "ps-0-g1 | hello from ps-0-g1\n", "", ""},
+		"it answers later":   {lateLogs{mute: 7, names: []string{"ps-0-g1"}}, "ps-0-g1 | hello from ps-0-g1\n", "waiting to see which processes there are: the backend does not answer: its plugin was started again\n", ""},
+		"there are none":     {lateLogs{mute: 3}, "", "waiting to see which processes there are: the backend does not answer: its plugin was started again\nthe job has no processes now\n", ""},
+		"it does not answer": {lateLogs{mute: 1 << 20}, "", "waiting to see which processes there are: the backend does not answer: its plugin was started again\n", "which processes there are is unknown, also after 30s: the backend does not answer: its plugin was started again; try again when the backend answers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out, errs strings.Builder
+				a := &app{out: &out, err: &errs}
+				err := a.printLogs(t.Context(), &c.src, "", 0)
+				failed := ""
+				if err != nil {
+					failed = err.Error()
+				}
+				if out.String() != c.out || errs.String() != c.errs || failed != c.failed {
+					t.Errorf("it prints %q and %q, and fails with %q", out.String(), errs.String(), failed)
+				}
+			})
+		})
+	}
+}
+
+// A log that cannot be opened is tried again for a while: a plugin that hung has a successor. Where it cannot be read to the end of that, the command has failed; a log
+// that is gone is no failure.
+func TestLogsThatCannotBeOpened(t *testing.T) {
+	const hangs = "read the log of ps-0-g1: the plugin ended during the call: it hangs: no answer within 10s"
+	names := []string{"ps-0-g1"}
+	for name, c := range map[string]struct {
+		src               lateLogs
+		out, errs, failed string
+	}{
+		"at first": {lateLogs{names: names, shut: 3}, "ps-0-g1 | hello from ps-0-g1\n", "trying again: " + hangs + "\n", ""},
+		"ever": {lateLogs{names: names, shut: 1 << 20}, "", "trying again: " + hangs + "\nkale: " + hangs + "\n",
+			"1 log of 1 could not be read to the end, for the reasons above; try again when the backend answers: kale doctor says whether it does"},
+		"being gone": {lateLogs{names: names, gone: true}, "", "kale: read the log of ps-0-g1: it is gone (gone)\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
