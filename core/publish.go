@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -316,10 +317,19 @@ func unsavedWords(dir string, err error) string {
 	return fmt.Sprintf("nothing is decided or changed, because the scheduler's state in %s cannot be saved: %s. Training goes on", dir, why)
 }
 
+// movedWords say what it means that the scheduler's state is not where it was, and what helps.
+func (s *Scheduler) movedWords() string {
+	return fmt.Sprintf("the state of this scheduler (process %d) is not in %s any more, since it was moved or removed: commands do not reach the scheduler there, and what it learns is lost when it ends. "+
+		"Training goes on. Put the folder back as it was or, where it is lost, end this scheduler (Ctrl-C, kill %d) and give kale run %s again, which takes up what runs", os.Getpid(), s.opt.StateDir, os.Getpid(), s.job.File)
+}
+
 // problems are what an operator should read, the gravest first.
 func (s *Scheduler) problems() []string {
 	n := s.seen
 	var out []string
+	if s.store.Moved() {
+		out = append(out, s.movedWords())
+	}
 	if s.unsaved != nil {
 		out = append(out, unsavedWords(s.opt.StateDir, s.unsaved))
 	}

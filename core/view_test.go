@@ -2,8 +2,11 @@ package core
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -159,4 +162,29 @@ func scrambled(chance *rand.Rand, f protoreflect.FieldDescriptor) protoreflect.V
 		return protoreflect.ValueOfBytes([]byte{0xff})
 	}
 	return protoreflect.ValueOfString("worker-" + string(rune('0'+chance.IntN(4))))
+}
+
+// A scheduler whose state folder was taken away under it says so, with what helps, until the folder is back.
+func TestStateTakenAwayIsAProblem(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.beat()
+	const says = "is not in %s any more, since it was moved or removed"
+	if _, err := r.problem(fmt.Sprintf(says, r.state)); err == nil {
+		t.Error("the folder is there, and missed")
+	}
+	if err := os.Rename(r.state, r.state+".away"); err != nil {
+		t.Fatal(err)
+	}
+	r.beat()
+	if text, err := r.problem(fmt.Sprintf(says, r.state)); err != nil || !strings.Contains(text, "Training goes on") || !strings.Contains(text, "kale run ctr.hcl again") {
+		t.Errorf("%v, %q", err, text)
+	}
+	if err := os.Rename(r.state+".away", r.state); err != nil {
+		t.Fatal(err)
+	}
+	r.beat()
+	if p := r.s.View().Problems; len(p) > 0 {
+		t.Errorf("the folder is back: %q", p)
+	}
 }

@@ -52,7 +52,8 @@ var (
 type Store struct {
 	db     *bbolt.DB
 	path   string
-	holder string // the file that names this process; "" of a reader
+	file   fs.FileInfo // the file that is open; nil of a reader
+	holder string      // the file that names this process; "" of a reader
 }
 
 // holderFile names the process that has the state open, for people: the lock is the database's.
@@ -91,6 +92,9 @@ func Open(dir string) (*Store, error) {
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare the job's state %s: %w", path, err), db.Close())
+	}
+	if s.file, err = os.Stat(path); err != nil {
+		return nil, errors.Join(fmt.Errorf("see the job's state %s: %w", path, err), db.Close())
 	}
 	holder := filepath.Join(dir, holderFile)
 	_ = os.WriteFile(holder, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600) // a full disk keeps nobody from running: Holder then does not know
@@ -175,6 +179,12 @@ func (s *Store) view(f func(*bbolt.Tx) error) error {
 
 func (s *Store) update(f func(*bbolt.Tx) error) error {
 	return guard(func() error { return s.db.Update(f) })
+}
+
+// Moved says that the path of the file that a scheduler has open leads to no file, or to another one: somebody has moved or removed it, or its folder.
+func (s *Store) Moved() bool {
+	now, err := os.Stat(s.path)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(s.file, now)
 }
 
 // Close releases the file.

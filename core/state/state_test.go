@@ -219,3 +219,39 @@ func TestOpenBesideTrials(t *testing.T) {
 		}
 	}
 }
+
+// A file that was moved away or replaced while it is open is told from one that is where it was.
+func TestMoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "ctr")
+	s := open(t, dir)
+	expect := func(want bool, when string) {
+		t.Helper()
+		if s.Moved() != want {
+			t.Errorf("%s: moved is %v", when, !want)
+		}
+	}
+	rename := func(from, to string) {
+		t.Helper()
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(false, "where it was")
+	rename(dir, dir+".away")
+	expect(true, "with its folder away")
+	other, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	expect(true, "with another one in its place")
+	rename(dir, dir+".other")
+	rename(dir+".away", dir)
+	expect(false, "put back")
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	expect(true, "removed")
+}
