@@ -227,7 +227,11 @@ func (p audited) lacking() string {
 	worst, least := p.Lacking[0], p.Lacking[len(p.Lacking)-1]
 	switch rest := p.Tablets - len(p.Mismatched); {
 	case worst.Records == least.Records && len(p.Lacking) >= rest:
-		return fmt.Sprintf("%s of the log are newer than what the snapshots hold", counted(worst.Records, "record"))
+		verb := "are"
+		if worst.Records == 1 {
+			verb = "is"
+		}
+		return fmt.Sprintf("%s of the log %s newer than what the snapshots hold", counted(worst.Records, "record"), verb)
 	case len(p.Lacking) >= rest:
 		return fmt.Sprintf("each tablet has its own snapshot, and all are older than the log's end: tablet %d lacks most, %s; tablet %d least, %s. The rows show of each partition the tablet that lacks most",
 			worst.Tablet, counted(worst.Records, "record"), least.Tablet, plan.Thousands(least.Records))

@@ -280,6 +280,11 @@ func (a *app) topicTrace(ctx context.Context, where string, f replayFlags, j *jo
 	if f.days > 0 {
 		reach = time.Duration(f.days)*24*time.Hour + replay.PastNeeded(j)
 	}
+	if most := j.Forecast.Interval * (traffic.MaxTimes - 1); reach > most {
+		reach = most
+		a.advise("the last %s of topic %q are read, which are %s steps of forecast.interval (%s): the most that brokers are asked for\n", job.Length(most), topic,
+			number(traffic.MaxTimes), job.FormatDuration(j.Forecast.Interval))
+	}
 	s, err := a.topicHistory(ctx, o, j.Forecast.Interval, reach)
 	if err != nil {
 		return replay.Trace{}, err

@@ -197,6 +197,13 @@ func TestReplayTopic(t *testing.T) {
 	if !strings.Contains(r.out, "topic clicks: ") || !strings.Contains(r.out, "m of arrivals were replayed: figures a day are as if it went on like that for one") {
 		t.Errorf("%s", r.out)
 	}
+	file := filepath.Join(t.TempDir(), "clicks.hcl") // its bins are of seconds: what is asked of the brokers has a bound
+	s.must("init", "-brokers", ready.Addr, "-topic", "clicks", "-o", file)
+	if r := s.must("replay", "-trace", "kafka://"+ready.Addr+"/clicks", "-job", file, "-seeds", "1", "-policies", "static,follow"); !strings.Contains(r.out, "topic clicks: ") {
+		t.Errorf("%s", r.out)
+	} else if !strings.Contains(r.err, "200,000 steps of forecast.interval") {
+		t.Errorf("it does not say how far back it reads:\n%s", r.err)
+	}
 	b.interrupt()
 	b.end()
 }

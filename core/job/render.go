@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -12,10 +13,23 @@ import (
 
 // Render writes diagnostics for people: file:line:column, the line with what is meant underlined, and the advice.
 // files may lack sources, whose snippets are then left out. Advice is wrapped to width characters (0: not at all).
-// Passwords that stand in a file are blotted out (Discreet). Render returns the first error of w.
+// Passwords that stand in a file are blotted out (Discreet). Of more than mostRendered it writes the first, errors before warnings, and how many are left.
+// Render returns the first error of w.
 func Render(w io.Writer, files Files, diags hcl.Diagnostics, width int, color bool) error {
 	p := painter(color)
+	left := len(diags) - mostRendered
+	if left > 0 {
+		diags = slices.Clone(diags)
+		slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int { return int(a.Severity) - int(b.Severity) })
+		diags = diags[:mostRendered]
+	}
 	diags = Discreet(files, diags)
+	secrets := map[string][][2]int{}
+	for _, d := range diags {
+		if d.Subject != nil && files[d.Subject.Filename] != nil && secrets[d.Subject.Filename] == nil {
+			secrets[d.Subject.Filename] = append([][2]int{}, secretsIn(d.Subject.Filename, files[d.Subject.Filename])...)
+		}
+	}
 	var out bytes.Buffer
 	for i, d := range diags {
 		if i > 0 {
@@ -30,18 +44,25 @@ func Render(w io.Writer, files Files, diags hcl.Diagnostics, width int, color bo
 		}
 		fmt.Fprintf(&out, "%s: %s\n", paint(kind), p.bold(oneLine(d.Summary)))
 		if d.Subject != nil {
-			snippet(&out, files[d.Subject.Filename], *d.Subject, width, paint)
+			snippet(&out, files[d.Subject.Filename], secrets[d.Subject.Filename], *d.Subject, width, paint)
 		}
 		for _, line := range wrap(d.Detail, width-4) {
 			fmt.Fprintf(&out, "    %s\n", line)
 		}
 	}
+	if left > 0 {
+		fmt.Fprintf(&out, "\nand %d more: mend these first\n", left)
+	}
 	_, err := w.Write(out.Bytes())
 	return err
 }
 
+// mostRendered is how many diagnostics people are shown at once.
+const mostRendered = 100
+
 // snippet writes the first line of r and underlines what r covers of it.
-func snippet(out *bytes.Buffer, file *hcl.File, r hcl.Range, width int, paint func(string) string) {
+// secrets are where passwords stand in the file.
+func snippet(out *bytes.Buffer, file *hcl.File, secrets [][2]int, r hcl.Range, width int, paint func(string) string) {
 	if file == nil || r.Start.Byte < 0 || r.Start.Byte > len(file.Bytes) || len(file.Bytes) == 0 {
 		return
 	}
@@ -53,7 +74,7 @@ func snippet(out *bytes.Buffer, file *hcl.File, r hcl.Range, width int, paint fu
 	}
 	end := min(max(r.End.Byte, r.Start.Byte), to)
 	var secret [][2]int
-	for _, s := range secretsIn(r.Filename, file) {
+	for _, s := range secrets {
 		secret = append(secret, [2]int{s[0] - from, s[1] - from})
 	}
 	before, meant, after := blot(string(src[from:to]), secret, r.Start.Byte-from, end-from)

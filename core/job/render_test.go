@@ -73,6 +73,30 @@ func TestRenderKeepsToTheWidth(t *testing.T) {
 	}
 }
 
+// Of thousands of mistakes the first are shown, the errors before warnings, and how many are left.
+func TestRenderManyMistakes(t *testing.T) {
+	src := strings.Repeat("x = 1\n", 5000)
+	var diags hcl.Diagnostics
+	for i := range 5000 {
+		severity := hcl.DiagWarning
+		if i == 4000 {
+			severity = hcl.DiagError
+		}
+		diags = append(diags, at(severity, hcl.Range{Filename: "f", Start: hcl.Pos{Line: i + 1, Column: 1, Byte: 6 * i}, End: hcl.Pos{Line: i + 1, Column: 2, Byte: 6*i + 1}}, "Odd", ""))
+	}
+	var out bytes.Buffer
+	if err := Render(&out, Files{"f": {Bytes: []byte(src)}}, diags, 80, false); err != nil {
+		t.Fatal(err)
+	}
+	got := out.String()
+	if !strings.HasPrefix(got, "f:4001:1: error: Odd") || strings.Count(got, ": Odd\n") != 100 || !strings.HasSuffix(got, "\nand 4900 more: mend these first\n") {
+		t.Errorf("%d shown:\n%.200s\n…\n%s", strings.Count(got, ": Odd\n"), got, got[len(got)-200:])
+	}
+	if diags[0].Severity != hcl.DiagWarning {
+		t.Error("the caller's diagnostics were put in another order")
+	}
+}
+
 func TestRenderColours(t *testing.T) {
 	if got := renderOne(t, "a = 1", 0, 1, 0, true); !strings.Contains(got, "\x1b[1;31merror\x1b[0m") {
 		t.Errorf("%q", got)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// maxTimes bounds what one call asks of the broker: five months of minutes.
-const maxTimes = 200_000
+// MaxTimes bounds what one call asks of the broker, in steps: five months of minutes.
+const MaxTimes = 200_000
 
 // BackfillOptions say which past to ask the broker for.
 type BackfillOptions struct {
@@ -66,8 +66,8 @@ func ReadPast(ctx context.Context, c *Client, a *Arrivals, o BackfillOptions) (P
 	switch {
 	case o.Step > a.o.MaxGap:
 		return Past{}, fmt.Errorf("backfill the arrivals of topic %q: steps of %v are longer than the %v across which the history interpolates: make MaxGap longer, or the steps shorter", c.topic, o.Step, a.o.MaxGap)
-	case o.To.Sub(o.From)/o.Step > maxTimes:
-		return Past{}, fmt.Errorf("backfill the arrivals of topic %q: from %s to %s in steps of %v are %d requests, more than %d: make the steps longer", c.topic, o.From.Format(time.RFC3339), o.To.Format(time.RFC3339), o.Step, o.To.Sub(o.From)/o.Step, maxTimes)
+	case o.To.Sub(o.From)/o.Step > MaxTimes:
+		return Past{}, fmt.Errorf("backfill the arrivals of topic %q: from %s to %s in steps of %v are %d requests, more than %d: make the steps longer", c.topic, o.From.Format(time.RFC3339), o.To.Format(time.RFC3339), o.Step, o.To.Sub(o.From)/o.Step, MaxTimes)
 	}
 	f := &filler{c: c, o: o}
 	if err := f.run(ctx); err != nil {

@@ -78,6 +78,9 @@ func (p *printer) lines(v *core.View) []string {
 	if first {
 		out = append(out, f.event(v.Now, "job", p.opening(v)))
 	}
+	if v.Stopping && (first || !before.Stopping) {
+		out = append(out, f.event(v.Now, "stop", "a stop has been ordered: what runs is ended, and the job goes on from its last snapshot with the next run"))
+	}
 	out = append(out, p.decisions(f, before)...)
 	out = append(out, p.rescales(f, before)...)
 	out = append(out, p.troubles(f)...)

@@ -382,6 +382,20 @@ type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
+// That a job ends by an order, whoever gave it, is told once.
+func TestPlainTellsOfAStop(t *testing.T) {
+	p := &printer{options: Options{Zone: time.UTC, Every: time.Hour}}
+	for i, tt := range []struct {
+		stopping bool
+		want     int
+	}{{false, 0}, {true, 1}, {true, 0}} {
+		got := strings.Join(p.lines(&core.View{Job: "ads", Now: time.Unix(int64(i+1), 0), Stopping: tt.stopping}), "\n")
+		if n := strings.Count(got, "a stop has been ordered"); n != tt.want {
+			t.Errorf("look %d tells %d times of a stop, want %d:\n%s", i, n, tt.want, got)
+		}
+	}
+}
+
 func TestPlainTellsThatItCannotWrite(t *testing.T) {
 	if err := Plain(t.Context(), brokenPipe{}, source(t), Options{}); err == nil || err.Error() != "show the job: broken pipe" {
 		t.Error(err)
