@@ -25,7 +25,7 @@ type Glance struct {
 	Job       string `json:"job"`
 	State     State  `json:"state"`
 	Scheduler bool   `json:"scheduler"` // false, save where one runs that cannot be asked
-	// Elsewhere is the scheduler that has the job, or had it last, where its state is in another folder: what is known in this one is older, and left out.
+	// Elsewhere is the scheduler that has the job, or had it last, where its state is in another folder, or in none any more: what is known in this one is older, and left out.
 	Elsewhere *Keeper   `json:"elsewhere,omitempty"`
 	Says      string    `json:"says"` // the state for people
 	Now       time.Time `json:"now"`

@@ -89,7 +89,16 @@ func (k *Keeper) Elsewhere(stateDir string) bool {
 	return err != nil || info.ModTime().Before(k.Since)
 }
 
-// GlanceElsewhere is what can be told of a job whose scheduler has, or had, its state in another folder: what that one is, and what the chief and, unless list
+// Bereft says that the keeper lives on this machine and has its state in no folder any more: somebody has moved or removed it. Nothing reaches it then.
+func (k *Keeper) Bereft() bool {
+	if !k.Held || k.Elsewhere(k.StateDir) {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(k.StateDir, "state.db"))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// GlanceElsewhere is what can be told of a job whose scheduler has, or had, its state in another folder, or in none any more: what that one is, and what the chief and, unless list
 // is nil, the backend say now.
 func GlanceElsewhere(ctx context.Context, j *job.Job, k *Keeper, list Lister) *Glance {
 	until := k.Until.Local().Format("2006-01-02 15:04:05")

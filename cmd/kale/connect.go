@@ -55,7 +55,9 @@ func (a *app) jobName(arg string) (string, error) {
 
 // errNoScheduler says what to do when nobody answers for a job.
 func (a *app) errNoScheduler(name string) error {
-	if _, k := a.elsewhere(name); k != nil && k.Held {
+	if _, k := a.elsewhere(name); k != nil && k.Bereft() {
+		return fmt.Errorf("the scheduler of job %q, %s, cannot be asked: %s", name, k.Words(), a.bereft(k, name))
+	} else if k != nil && k.Held {
 		return fmt.Errorf("job %q has its scheduler elsewhere: %s. Give the same command there, with -state-dir %s", name, k.Words(), quoted([]string{filepath.Dir(k.StateDir)}))
 	}
 	if run, starts := a.starts(name); starts {

@@ -61,7 +61,7 @@ func (a *app) forget(ctx context.Context, arg string, force bool) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("forget job %q: %w", name, err)
-	case g != nil && g.Elsewhere != nil:
+	case g != nil && g.Elsewhere != nil && !g.Elsewhere.Bereft():
 		if err := a.keepsNothing(ctx, name, dir); err != nil {
 			return fmt.Errorf("forget job %q: %w", name, err)
 		}

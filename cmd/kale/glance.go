@@ -95,7 +95,7 @@ func (a *app) noteStart(g *core.Glance) {
 	g.Scheduler = true
 }
 
-// elsewhere is the scheduler that has the job, or had it last, where its state is not in this state folder: what this one knows is then older. nil: it is, or
+// elsewhere is the scheduler that has the job, or had it last, where its state is not in this state folder, which then knows what is older or nothing. nil: it is, or
 // that cannot be told.
 func (a *app) elsewhere(name string) (*job.Job, *core.Keeper) {
 	quiet := *a
@@ -105,10 +105,16 @@ func (a *app) elsewhere(name string) (*job.Job, *core.Keeper) {
 		return nil, nil
 	}
 	k, err := core.KeeperOf(l.Job)
-	if err != nil || k == nil || !k.Elsewhere(l.dir) {
+	if err != nil || k == nil || !k.Elsewhere(l.dir) && !k.Bereft() {
 		return nil, nil
 	}
 	return l.Job, k
+}
+
+// bereft says what helps where the scheduler that has a job has lost its state folder.
+func (a *app) bereft(k *core.Keeper, name string) string {
+	return fmt.Sprintf("its state is not in %s any more, since it was moved or removed, and no command reaches it: put the folder back as it was or, where it is lost, "+
+		"kill %d ends that scheduler alone, and %s takes up what runs", k.StateDir, k.Process.PID, a.runLine(name))
 }
 
 // there is a command on a job for the scheduler that has its state in another folder.
@@ -149,6 +155,8 @@ func (a *app) silence(name string) string {
 func (a *app) advice(g *core.Glance) string {
 	run := a.runLine(g.Job)
 	switch {
+	case g.Elsewhere != nil && g.Elsewhere.Bereft():
+		return a.bereft(g.Elsewhere, g.Job)
 	case g.Elsewhere != nil:
 		dir, _ := a.jobDir(g.Job)
 		text := there("status", g.Elsewhere, g.Job) + " tells more"

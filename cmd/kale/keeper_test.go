@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/stream"
 )
 
@@ -195,5 +197,58 @@ func TestOneSchedulerPerCheckpoint(t *testing.T) {
 		if syscall.Kill(pid, 0) == nil {
 			t.Errorf("%s, process %d, lives after the stop", id, pid)
 		}
+	}
+}
+
+// A scheduler that lives and whose state folder was taken away is told of with that very folder too, with what helps, and nothing is done without it.
+func TestSchedulerWithoutItsState(t *testing.T) {
+	s := newShell(t)
+	file := lifeAt(t, "127.0.0.1:1")
+	l, err := s.app(&buffer{}, &buffer{}).load(file, jobFlags{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := state.Open(l.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	lease, err := core.TakeLease(slog.New(slog.DiscardHandler), l.Job, l.dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(lease.Close)
+	if err := os.Rename(l.dir, l.dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	look := func(when string) {
+		t.Helper()
+		for _, tt := range []struct {
+			command string
+			code    int
+			says    string
+			more    []string
+		}{{"status", exitDone, "looks after it", nil}, {"pause", exitFailed, "cannot be asked", nil}, {"scale", exitFailed, "cannot be asked", []string{"2"}}} {
+			r := s.run(append([]string{tt.command, file}, tt.more...)...)
+			for _, says := range []string{tt.says, fmt.Sprintf("process %d of", os.Getpid()), "its state is not in " + l.dir + " any more", fmt.Sprintf("kill %d", os.Getpid()), "kale run " + file} {
+				if r.code != tt.code || !strings.Contains(r.out+r.err, says) {
+					t.Errorf("%s: kale %s: exit code %d, %s%s; want %q", when, tt.command, r.code, r.out, r.err, says)
+				}
+			}
+			if strings.Contains(r.out+r.err, "never started") {
+				t.Errorf("%s: kale %s: %s%s", when, tt.command, r.out, r.err)
+			}
+		}
+	}
+	look("the folder is gone")
+	if err := os.Mkdir(l.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	look("the folder is empty")
+	if err := saveInvocation(l.dir, invocation{File: file}); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.run("forget", "life"); r.code != exitFailed || !strings.Contains(r.err, "looks after it") {
+		t.Errorf("forget: exit code %d, %s%s", r.code, r.out, r.err)
 	}
 }
