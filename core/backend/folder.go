@@ -19,8 +19,12 @@ import (
 // WriteFile replaces the file at path, with mode 0600, or leaves it as it was. What it wrote survives a power cut.
 func WriteFile(path string, content []byte) error { return WriteFileMode(path, content, 0o600) }
 
-// WriteFileMode is WriteFile for a file that others may read too.
+// WriteFileMode is WriteFile for a file that others may read too. Where path is no file but a device, a pipe or a terminal, as /dev/stdout may be, it is written
+// to: a file that took its place would be in everybody's way.
 func WriteFileMode(path string, content []byte, mode os.FileMode) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return writeInto(path, content)
+	}
 	draft, err := WriteDraft(path, content, mode)
 	if err != nil {
 		return err
@@ -29,6 +33,16 @@ func WriteFileMode(path string, content []byte, mode os.FileMode) error {
 		_ = os.Remove(draft) // the first error tells more
 	}
 	return err
+}
+
+// writeInto writes to what is there.
+func writeInto(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Close())
 }
 
 // WriteDraft writes a whole file beside path, under a hidden name of its own: to be linked or renamed to path, or removed.

@@ -62,6 +62,31 @@ func TestWriteFile(t *testing.T) {
 	}
 }
 
+// What is no file is written to, and stays what it is: root could otherwise put a file in a device's place.
+func TestWriteFileIntoAPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan string, 1)
+	go func() { // ends with the writer, or with what stands in the pipe's place
+		raw, _ := os.ReadFile(pipe) // what is read is compared below
+		got <- string(raw)
+	}()
+	if err := backend.WriteFile(pipe, []byte("whole")); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(pipe); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+		t.Fatalf("the pipe is %v (%v) now", info.Mode(), err)
+	}
+	if text := <-got; text != "whole" {
+		t.Errorf("read %q", text)
+	}
+	if err := backend.WriteFile(os.DevNull, []byte("whole")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestJSONFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.json")
 	var got backend.ID
