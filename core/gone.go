@@ -33,7 +33,7 @@ func CheckModel(j *job.Job, want *Wanted) hcl.Diagnostics {
 	case !recorded && len(remains) > 0:
 		lost = lostState(folder, remains)
 	case !recorded && !ran:
-		return nil // it never had one
+		return movedModel(j, (*desired)(want))
 	case !recorded:
 		lost = fmt.Sprintf("there is no checkpoint in %s any more", folder)
 	case trained == nil || !trained.Final || rpc.Holds(folder, "tablets/*/*.snap") || rpc.Holds(folder, "written/*/*.json"):
@@ -57,6 +57,16 @@ func CheckModel(j *job.Job, want *Wanted) hcl.Diagnostics {
 	return hcl.Diagnostics{j.ErrorAt("checkpoint.dir", "The checkpoint that this job had is gone", fmt.Sprintf(
 		"%s, and %s. Mount the folder, or bring back from a backup what is missing: a run would begin a new model. To give the model up: %s; the next run begins a new one.",
 		words, lost, strings.Join(giveUp, ", and ")))}
+}
+
+// movedModel warns that the job has trained elsewhere than where its file looks for its checkpoint now, where there is none.
+func movedModel(j *job.Job, want *desired) hcl.Diagnostics {
+	if want == nil || !want.hasModel() || want.checkpoint() == "" || want.Target > 0 {
+		return nil // it never had one, or CheckRunning refuses another folder
+	}
+	return hcl.Diagnostics{j.WarningAt("checkpoint.dir", "A new model begins here", fmt.Sprintf(
+		"The job has trained before, with its checkpoint in %s, and there is none in %s: a run begins a new model. To go on with the one that there is, put the folder back as it was, or move the checkpoint here.",
+		filepath.Join(want.checkpoint(), j.Name), CheckpointFolder(j)))}
 }
 
 // olderModel warns that the snapshots have fewer records than the job had trained when it was stopped, of which it had written all.

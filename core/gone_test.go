@@ -37,6 +37,24 @@ func stoppedAfter(t *testing.T, records uint64) *rig {
 	return r
 }
 
+// A job whose file looks for its checkpoint elsewhere than where it has one would begin a new model: that is said at the line.
+func TestMovedCheckpointIsWarnedOf(t *testing.T) {
+	r := stoppedAfter(t, 4000)
+	was := CheckpointFolder(r.job)
+	r.job.Checkpoint.Dir = t.TempDir()
+	want, err := WantedAt(r.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	diags := CheckModel(r.job, want)
+	if len(diags) != 1 || diags.HasErrors() || diags[0].Summary != "A new model begins here" || !strings.Contains(diags[0].Detail, was) {
+		t.Errorf("%v", diags)
+	}
+	if diags := CheckModel(r.job, nil); len(diags) > 0 {
+		t.Errorf("of a job that has never run: %v", diags)
+	}
+}
+
 // A job that has trained does not begin a new model in silence where its checkpoint, or a part of it without which nothing can be restored, is gone: a run and a
 // plan are refused before anything is started, with what can be done. When it is back, the job goes on; when it is given up as they say, it begins.
 func TestGoneCheckpointIsNotBegunAnewInSilence(t *testing.T) {

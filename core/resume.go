@@ -63,8 +63,8 @@ func (r jobRecord) otherTopic(t traffic.Info) (id kadm.TopicID, other bool) {
 // answer it says nothing.
 func CheckResume(ctx context.Context, j *job.Job, want *Wanted) hcl.Diagnostics {
 	r, ok := readJobRecord(j)
-	if !ok {
-		return nil
+	if !ok || r.Fingerprint != j.Fingerprint() {
+		return nil // there is none, or CheckCheckpoint refuses it: another topic is not the same one made again
 	}
 	opts, err := KafkaOpts(j)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"text/tabwriter"
 	"time"
 
@@ -118,8 +119,25 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	if err := writeMeasured(a.out, rows); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.err, "to use it: forecast { model = %q } in the job file\n", f.out)
+	fmt.Fprintf(a.err, "to use it: forecast { model = %q } in the job file\n", fromFile(args, f.out))
 	return nil
+}
+
+// fromFile is a path as the job file that was named, if one was, has to say it: relative paths start at its folder.
+func fromFile(args []string, path string) string {
+	abs, err := filepath.Abs(path)
+	if len(args) == 0 || filepath.IsAbs(path) || err != nil {
+		return path
+	}
+	folder, err := filepath.Abs(filepath.Dir(args[0]))
+	if err != nil {
+		return abs
+	}
+	rel, err := filepath.Rel(folder, abs)
+	if err != nil {
+		return abs
+	}
+	return rel
 }
 
 type backtestFlags struct {

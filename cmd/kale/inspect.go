@@ -241,7 +241,7 @@ func (a *app) preflight(ctx context.Context, l *loaded, how inspection) (job.Top
 	if !how.offline {
 		var found hcl.Diagnostics
 		var err error
-		info, found, err = a.askBrokers(ctx, l, recordFlags{any: how.any || l.again})
+		info, found, err = a.askBrokers(ctx, l, recordFlags{any: how.any, again: l.again})
 		if err != nil {
 			return info, nil, err
 		}
@@ -303,8 +303,10 @@ func (a *app) askBrokers(ctx context.Context, l *loaded, f recordFlags) (info jo
 		if err != nil {
 			return info, diags, err
 		}
-		if f.any {
-			more = warnings(more)
+		for i, d := range warnings(more) {
+			if f.any || f.again && more[i].Summary != job.OtherFormat {
+				more[i] = d
+			}
 		}
 		diags = append(diags, more...)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -102,6 +103,45 @@ func TestRecordsThatDoNotFit(t *testing.T) {
 	produceValues(t, addr, "empty", `{"click":1,"user":"u"}`)
 	if r := s.must("validate", file); !strings.Contains(r.err, `warning: No record so far has the field "category"`) {
 		t.Errorf("a topic with one record: %s", r.err)
+	}
+}
+
+// A model that a command made is named as the job file has to: relative paths start at the file's folder.
+func TestFromFile(t *testing.T) {
+	for _, tt := range []struct{ file, path, want string }{
+		{"j1/ctr.hcl", "j1/ctr.onnx", "ctr.onnx"}, {"ctr.hcl", "ctr.onnx", "ctr.onnx"}, {"j1/ctr.hcl", "ctr.onnx", "../ctr.onnx"}, {"j1/ctr.hcl", "/m/ctr.onnx", "/m/ctr.onnx"},
+		{"", "m/ctr.onnx", "m/ctr.onnx"},
+	} {
+		args := []string{tt.file}
+		if tt.file == "" {
+			args = nil
+		}
+		if got := fromFile(args, tt.path); got != tt.want {
+			t.Errorf("%q for %q: %q, want %q", tt.path, tt.file, got, tt.want)
+		}
+	}
+}
+
+// A job that ran before may go on with records that do not fit, but not by a file that says that they have another format.
+func TestRecordsOfAJobThatRan(t *testing.T) {
+	s := newShell(t).withPrograms()
+	_, text := scaffolded(t, s)
+	for _, tt := range []struct {
+		from, to string
+		code     int
+		says     string
+	}{
+		{`format = "json"`, `format = "tfexample"`, exitFailed, "error: The records have another format"},
+		{`"user"`, `"nosuch"`, 0, `warning: No record has the field "nosuch"`},
+	} {
+		file := write(t, changed(t, text, tt.from, tt.to))
+		dir := filepath.Join(s.env["KALE_STATE_DIR"], "clicks")
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "state.db"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if r := s.run("validate", file); r.code != tt.code || !strings.Contains(r.err, tt.says) {
+			t.Errorf("exit code %d, want %d and %q:\n%s", r.code, tt.code, tt.says, r.err)
+		}
 	}
 }
 

@@ -203,6 +203,13 @@ func TestReplayTopic(t *testing.T) {
 		t.Errorf("%s", r.out)
 	} else if !strings.Contains(r.err, "200,000 steps of forecast.interval") {
 		t.Errorf("it does not say how far back it reads:\n%s", r.err)
+	} else if strings.Contains(r.out, "NaN") || strings.Contains(r.out, "Inf") {
+		t.Errorf("what workers.min does all day, with nothing above it, is compared:\n%s", r.out)
+	}
+	var all struct{ Policies []map[string]any }
+	r = s.must("replay", "-trace", "kafka://"+ready.Addr+"/clicks", "-job", file, "-seeds", "1", "-policies", "static,follow", "-json")
+	if err := json.Unmarshal([]byte(r.out), &all); err != nil || len(all.Policies) == 0 {
+		t.Errorf("%v:\n%s", err, r.out)
 	}
 	b.interrupt()
 	b.end()

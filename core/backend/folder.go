@@ -20,10 +20,14 @@ import (
 func WriteFile(path string, content []byte) error { return WriteFileMode(path, content, 0o600) }
 
 // WriteFileMode is WriteFile for a file that others may read too. Where path is no file but a device, a pipe or a terminal, as /dev/stdout may be, it is written
-// to: a file that took its place would be in everybody's way.
+// to: a file that took its place would be in everybody's way. A link's file is
+// replaced, and the link stays.
 func WriteFileMode(path string, content []byte, mode os.FileMode) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 		return writeInto(path, content)
+	}
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		path = to
 	}
 	draft, err := WriteDraft(path, content, mode)
 	if err != nil {

@@ -87,6 +87,24 @@ func TestWriteFileIntoAPipe(t *testing.T) {
 	}
 }
 
+// A link stays one: its file is replaced.
+func TestWriteFileBehindALink(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o600), os.Symlink("file", link)); err != nil {
+		t.Fatal(err)
+	}
+	if err := backend.WriteFile(link, []byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := os.ReadFile(file); err != nil || string(raw) != "new" {
+		t.Errorf("the file has %q (%v)", raw, err)
+	}
+	if to, err := os.Readlink(link); err != nil || to != "file" {
+		t.Errorf("the link leads to %q (%v)", to, err)
+	}
+}
+
 func TestJSONFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.json")
 	var got backend.ID

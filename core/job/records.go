@@ -96,6 +96,9 @@ func censusOf(samples [][]byte, format string) census {
 	return c
 }
 
+// OtherFormat is the summary of a diagnostic: no record has the format that the job file names, and they have the other one.
+const OtherFormat = "The records have another format"
+
 // otherFormat is about records of which none can be read.
 func (j *Job) otherFormat(samples [][]byte, c census) *hcl.Diagnostic {
 	is, other := j.Features.Format, FormatTFExample
@@ -104,7 +107,7 @@ func (j *Job) otherFormat(samples [][]byte, c census) *hcl.Diagnostic {
 	}
 	detail := fmt.Sprintf("None of the %s of topic %q can be read as %s (%v). ", newest(len(samples)), j.Stream.Topic, formatName[is], c.why)
 	if d := censusOf(samples, other); len(d.records) > d.unreadable {
-		return j.ErrorAt("features.format", "The records have another format", detail+fmt.Sprintf("They are %s: use format = %q.", formatName[other], other))
+		return j.ErrorAt("features.format", OtherFormat, detail+fmt.Sprintf("They are %s: use format = %q.", formatName[other], other))
 	}
 	return j.ErrorAt("features.format", "The records cannot be read", detail+fmt.Sprintf("They are not %s either. Is this the right topic? %s", formatName[other], j.fate()))
 }

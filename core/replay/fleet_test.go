@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -51,6 +52,8 @@ func TestFleetRefuses(t *testing.T) {
 		{FleetOptions{}, "a fleet of 0 jobs"},
 		{FleetOptions{Jobs: 3, GPUs: 5}, "workers.min, which is 2, so that 6 is the least"},
 		{FleetOptions{Jobs: 2, GPUs: 9, Priority: 3}, "3 jobs of a fleet of 2 have priority"},
+		{FleetOptions{Jobs: 1, GPUs: 9, ForecastNoise: -1}, "between 0 and 3"},
+		{FleetOptions{Jobs: 1, GPUs: 9, ForecastNoise: math.NaN()}, "between 0 and 3"},
 		{FleetOptions{Jobs: 1, GPUs: 9, Policy: "nonsense"}, "nonsense"},
 	} {
 		if _, err := Fleet(t.Context(), reference(t), SyntheticWeek(1), tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -51,7 +51,7 @@ type Metrics struct {
 	CostRatioOracle float64 `json:"cost_ratio_oracle"`
 	// CostAboveFloor is the cost without the GPU-hours of workers.min, which nobody can save.
 	CostAboveFloor            float64 `json:"cost_above_floor"`
-	CostAboveFloorRatioOracle float64 `json:"cost_above_floor_ratio_oracle"`
+	CostAboveFloorRatioOracle float64 `json:"cost_above_floor_ratio_oracle,omitempty"` // 0: the oracle has none
 	AUCPct                    float64 `json:"auc_pct"`
 	// GPUBusyPct is the share of the held GPU time in which something was trained, GPUAllocatedPct of what workers.max could hold.
 	GPUBusyPct      float64 `json:"gpu_busy_pct"`

@@ -67,7 +67,9 @@ func (o outcome) row(oracle []Metrics) Row {
 	for i := range o.by {
 		if len(oracle) == len(o.by) {
 			o.by[i].CostRatioOracle = o.by[i].Cost / oracle[i].Cost
-			o.by[i].CostAboveFloorRatioOracle = o.by[i].CostAboveFloor / oracle[i].CostAboveFloor
+			if floor := oracle[i].CostAboveFloor; floor > 1e-6 { // with workers.min all day nothing lies above it
+				o.by[i].CostAboveFloorRatioOracle = o.by[i].CostAboveFloor / floor
+			}
 		}
 	}
 	r := Row{Name: o.setting.Policy, Setting: o.setting.Label, Mark: markOf(o.setting.Policy), Params: o.setting.Params, by: o.by, trail: o.trail}

@@ -75,7 +75,11 @@ func (r *Report) cells(p Row, g group) []string {
 		fmt.Sprintf("%.3f", p.CostRatioOracle),
 	}
 	if r.floored() {
-		out = append(out, fmt.Sprintf("%.3f", p.CostAboveFloorRatioOracle))
+		above := "-"
+		if p.CostAboveFloorRatioOracle > 0 {
+			above = fmt.Sprintf("%.3f", p.CostAboveFloorRatioOracle)
+		}
+		out = append(out, above)
 	}
 	if g.paper {
 		hours, rescales := "", ""

@@ -2,8 +2,6 @@ package slurm
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,64 +10,6 @@ import (
 	"github.com/kale-sched/kale/core/backend/conformance"
 	"github.com/kale-sched/kale/plugins/slurm/slurmtest"
 )
-
-// While slurmctld is down nothing is gone and nothing has ended: all is unknown, and the list says that it is not complete. When it is back, all is as it
-// was, and what was asked for meanwhile starts once.
-func TestControllerKilled(t *testing.T) {
-	s := newSite(t, "")
-	s.ensure(s.workload(s.job, worker(0, 1), conformance.Steady))
-	s.waitState(worker(0, 1), backend.StateRunning)
-	s.started(t, s.job, worker(0, 1), 1) // before it is ended
-	if err := cluster.Settle(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	cluster.KillController()
-	conformance.Eventually(t, "the outage shows", func() error {
-		all, complete, err := s.b.List(t.Context(), s.job)
-		if err != nil {
-			t.Fatalf("List without slurmctld: %v; the folders are there", err)
-		}
-		if len(all) != 1 || all[0].State != backend.StateUnknown || complete {
-			return fmt.Errorf("List = %+v, complete %v", all, complete)
-		}
-		if !strings.Contains(all[0].Reason, "Slurm does not answer") {
-			t.Errorf("its reason is %q", all[0].Reason)
-		}
-		return nil
-	})
-	if _, err := s.b.Ensure(t.Context(), s.job, []backend.Workload{s.workload(s.job, worker(1, 1), conformance.Steady)}); err == nil || backend.CodeOf(err) != backend.Unavailable {
-		t.Errorf("Ensure without slurmctld: %v; want code %q", err, backend.Unavailable)
-	}
-	if _, err := s.b.Inventory(t.Context()); err == nil || backend.CodeOf(err) != backend.Unavailable {
-		t.Errorf("Inventory without slurmctld: %v; want code %q", err, backend.Unavailable)
-	}
-	// What is released meanwhile is released when Slurm is back, though nobody asks again.
-	if err := s.b.Release(t.Context(), s.job, []backend.ID{worker(0, 1)}, backend.Drained); err != nil {
-		t.Errorf("Release without slurmctld: %v; it can be put on record", err)
-	}
-	if raw, err := os.ReadFile(filepath.Join(s.shared(), s.job, "worker-0-g1", statusFile)); err != nil || !strings.Contains(string(raw), "state=running") {
-		t.Errorf("the workload did not outlive slurmctld: %s, %v", raw, err)
-	}
-	if err := cluster.StartController(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	conformance.Eventually(t, "the released one is gone and the other starts", func() error {
-		st, err := s.b.Ensure(t.Context(), s.job, []backend.Workload{s.workload(s.job, worker(1, 1), conformance.Steady)})
-		if err != nil {
-			return err
-		}
-		if st[0].Err != nil {
-			return st[0].Err
-		}
-		all, complete, err := s.b.List(t.Context(), s.job)
-		if err != nil || !complete || len(all) != 1 || all[0].State != backend.StateRunning {
-			return fmt.Errorf("List = %+v, %v, %w", all, complete, err)
-		}
-		return nil
-	})
-	s.started(t, s.job, worker(0, 1), 1)
-	s.started(t, s.job, worker(1, 1), 1)
-}
 
 // A node that dies takes its workload with it: failed, with the node's name; a higher generation runs elsewhere.
 func TestNodeDies(t *testing.T) {
