@@ -81,7 +81,18 @@ func TestCluster(t *testing.T) {
 	if err := c.Launched(ctx); err != nil {
 		t.Fatal(err)
 	}
+	for n := 1; n <= 2; n++ {
+		if got := c.managers(n); len(got) != 1 {
+			t.Errorf("node %d has the step managers %v; it runs one job", n, got)
+		}
+	}
 	c.KillNode(1)
+	wait("the dead node's manager is gone, the other lives", func() error {
+		if one, two := c.managers(1), c.managers(2); len(one) != 0 || len(two) != 1 {
+			return fmt.Errorf("managers are %v and %v", one, two)
+		}
+		return nil
+	})
 	if err := c.Fail(ctx, 1); err != nil {
 		t.Fatal(err)
 	}

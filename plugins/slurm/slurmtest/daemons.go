@@ -88,9 +88,6 @@ func (d *daemon) end(grace time.Duration) {
 	<-d.ended
 }
 
-// envNode marks what node n's slurmd starts; jobs have SLURMD_NODENAME instead.
-const envNode = "KALE_SLURMTEST_NODE="
-
 func (c *Cluster) launch(name string, env []string, argv ...string) (*daemon, error) {
 	out, err := os.OpenFile(c.log(name+".out"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -98,7 +95,7 @@ func (c *Cluster) launch(name string, env []string, argv ...string) (*daemon, er
 	}
 	defer out.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = append(append(c.Env(), envNode+name), env...), c.dir, out, out
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = append(c.Env(), env...), c.dir, out, out
 	return c.starter.start(cmd)
 }
 
@@ -258,7 +255,7 @@ func (c *Cluster) KillNode(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.nodes[n-1].end(0)
-	kill(c.strays(envNode + Node(n))) // the steps' managers first, or they would report their end
+	kill(c.managers(n)) // first: one that lived on would report that its script was killed by a signal, which is JobLaunchFailure
 	kill(c.strays("SLURMD_NODENAME=" + Node(n)))
 }
 
@@ -315,6 +312,26 @@ func kill(pids []int) {
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone by now
 	}
+}
+
+// managers gives node n's slurmstepd processes, told by the log that they write. Their environment tells nothing: their title is written over it.
+func (c *Cluster) managers(n int) []int {
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	var out []int
+	for _, proc := range all {
+		if name, _ := os.ReadFile(filepath.Join(proc, "comm")); !strings.HasPrefix(string(name), "slurmstepd") {
+			continue
+		}
+		files, _ := filepath.Glob(filepath.Join(proc, "fd", "*"))
+		writes := slices.ContainsFunc(files, func(fd string) bool {
+			path, _ := os.Readlink(fd) // it may be gone by now
+			return path == c.log(Node(n))
+		})
+		if pid, err := strconv.Atoi(filepath.Base(proc)); err == nil && writes {
+			out = append(out, pid)
+		}
+	}
+	return out
 }
 
 // strays gives the processes of this cluster's jobs, told by its folder in their environment or command line, and by the variables where some are given.
