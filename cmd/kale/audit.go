@@ -70,7 +70,7 @@ func (a *app) audit(ctx context.Context, arg string, f jobFlags) error {
 	info, diags, err := doctor.CheckTopics(ctx, l.Job)
 	answered()
 	if err == nil && info.Err != nil {
-		err = fmt.Errorf("audit job %q: ask the brokers about topic %q: %w", l.Name, l.Stream.Topic, info.Err)
+		err = fmt.Errorf("audit job %q: %w", l.Name, unanswered(info.Err))
 	}
 	if err == nil {
 		err = a.diagnose(l.files, diags)

@@ -350,7 +350,7 @@ func TestFailures(t *testing.T) {
 		{"no such trace", []string{"forecast", "backtest", "-trace", "none.csv"}, "none.csv"},
 		{"no such curve", []string{"produce", "-topic", "t", "-curve", "none.csv"}, "none.csv"},
 		{"nobody at the address", []string{"init", "-brokers", "127.0.0.1:1", "-topic", "t"}, `kale: ask the brokers for topic "t": `},
-		{"nobody at the address, and what to do", []string{"init", "-brokers", "127.0.0.1:1", "-topic", "t"}, "127.0.0.1:1: connect: connection refused; are the brokers' addresses right?"},
+		{"nobody at the address, and what to do", []string{"init", "-brokers", "127.0.0.1:1", "-topic", "t"}, "127.0.0.1:1: connect: connection refused; are the addresses right, and does a broker run there?"},
 		{"an address to listen on that is none", []string{"broker", "-listen", "nowhere"}, "want host:port"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

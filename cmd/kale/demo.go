@@ -58,6 +58,9 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
+	if err := checkOut(f.report); err != nil {
+		return err
+	}
 	outliveReaders()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

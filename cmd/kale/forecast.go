@@ -172,6 +172,9 @@ func (a *app) topicHistory(ctx context.Context, o traffic.ClientOptions, step, r
 	arrivals := traffic.NewArrivals(traffic.ArrivalsOptions{Keep: reach + 2*step, Step: step})
 	bar := a.progress()
 	defer bar.done()
+	if _, err := a.theTopic(ctx, cl, o); err != nil {
+		return forecast.Series{}, err
+	}
 	answered := a.awaitBrokers(o.Brokers)
 	defer answered()
 	end := time.Now().Truncate(step)
@@ -188,7 +191,7 @@ func (a *app) topicHistory(ctx context.Context, o traffic.ClientOptions, step, r
 	}
 	s := known(forecast.Series{Start: start, Step: step, Values: arrivals.Series(step, start, end)})
 	if s.Known() == 0 {
-		return s, fmt.Errorf("topic %q has no arrival history in the last %s: is anything written to it, with timestamps of then?", o.Topic, reach)
+		return s, fmt.Errorf("topic %q has no arrival history in the last %s: is anything written to it, with timestamps of then?", o.Topic, job.FormatDuration(reach))
 	}
 	return s, nil
 }

@@ -92,6 +92,9 @@ func writeMeasured(w io.Writer, rows []measured) error {
 }
 
 func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) error {
+	if err := checkOut(f.out); err != nil {
+		return err
+	}
 	p, err := a.past(ctx, args, f.historyFlags)
 	if err != nil {
 		return err

@@ -62,6 +62,11 @@ func (a *app) initJob(ctx context.Context, f initFlags) error {
 	if f.out != "" && !f.force && exists(f.out) {
 		return fmt.Errorf("%s is there already: choose another -o, or give -force to write over it", f.out)
 	}
+	if f.out != "" {
+		if err := checkOut(f.out); err != nil {
+			return err
+		}
+	}
 	if name, ok := strings.CutSuffix(filepath.Base(f.out), ".hcl"); ok && f.in.Name == "" && job.CheckName(name) == "" {
 		f.in.Name = name
 	}
@@ -109,19 +114,16 @@ func (a *app) initJob(ctx context.Context, f initFlags) error {
 func (a *app) sampleTopic(ctx context.Context, f *initFlags) error {
 	topic := f.in.Topic
 	opts := []kgo.Opt{kgo.SeedBrokers(f.in.Brokers...), kgo.ClientID("kale-init")}
-	cl, err := traffic.NewClient(traffic.ClientOptions{Brokers: f.in.Brokers, Topic: topic})
+	o := traffic.ClientOptions{Brokers: f.in.Brokers, Topic: topic}
+	cl, err := traffic.NewClient(o)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	answered := a.awaitBrokers(f.in.Brokers)
-	info, err := cl.Topic(ctx)
-	answered()
+	info, err := a.theTopic(ctx, cl, o)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w; are the brokers' addresses right?", err)
-	case !info.Exists:
-		return fmt.Errorf("topic %q does not exist%s", topic, topicsThere(doctor.TopicNames(ctx, f.in.Brokers, nil)))
+		return err
 	case info.Compacted():
 		return fmt.Errorf("topic %q is compacted: records vanish from its middle, so that they cannot be trained exactly once; use one with cleanup.policy=delete", topic)
 	}
@@ -144,15 +146,4 @@ func (a *app) sampleTopic(ctx context.Context, f *initFlags) error {
 	}
 	f.in.Partitions, f.in.Samples, f.in.Retention = info.Partitions, found.Values, info.Retention
 	return nil
-}
-
-func topicsThere(names []string) string {
-	if len(names) == 0 {
-		return ": the brokers have none that can be seen from here"
-	}
-	more := ""
-	if len(names) > 12 {
-		names, more = names[:12], " and others"
-	}
-	return fmt.Sprintf("; the brokers have: %s%s", listed(names), more)
 }

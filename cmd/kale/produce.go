@@ -16,6 +16,7 @@ import (
 
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/core/traffic"
 )
 
 // produceFlags are the flags of kale produce.
@@ -148,6 +149,9 @@ func (a *app) produce(ctx context.Context, p produceFlags, durationSet bool) err
 	if err != nil {
 		return err
 	}
+	if err := a.canProduce(ctx, p); err != nil {
+		return err
+	}
 	sum := produced{Topic: p.topic, Partitions: map[int32]int64{}}
 	began := time.Now()
 	if p.history > 0 {
@@ -170,6 +174,18 @@ func (a *app) produce(ctx context.Context, p produceFlags, durationSet bool) err
 		sum.Error = err.Error()
 	}
 	return errors.Join(err, a.printProduced(sum))
+}
+
+// canProduce asks for the topic before anything is written.
+func (a *app) canProduce(ctx context.Context, p produceFlags) error {
+	o := traffic.ClientOptions{Brokers: p.brokers, Topic: p.topic}
+	cl, err := traffic.NewClient(o)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	_, err = a.theTopic(ctx, cl, o)
+	return err
 }
 
 func (a *app) play(ctx context.Context, o stream.ProduceOptions, sum *produced) (int64, error) {

@@ -93,6 +93,11 @@ in three parts of the world and whose peaks need 2 to 16 workers.`,
 }
 
 func (a *app) replay(ctx context.Context, f replayFlags) error {
+	if f.out != "" {
+		if err := checkOut(f.out); err != nil {
+			return err
+		}
+	}
 	j, err := a.replayedJob(f)
 	if err != nil {
 		return err

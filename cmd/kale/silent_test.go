@@ -86,7 +86,7 @@ func TestSlowScheduler(t *testing.T) {
 	}
 }
 
-// Brokers that take connections and answer nothing are said to be waited for.
+// Brokers that take connections and answer nothing are said to be waited for, and then to do just that.
 func TestMuteBrokers(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // the system takes connections, and nobody reads them
 	if err != nil {
@@ -95,10 +95,23 @@ func TestMuteBrokers(t *testing.T) {
 	t.Cleanup(func() { _ = mute.Close() }) // nothing was written to it
 	s := newShell(t)
 	s.patience = 50 * time.Millisecond
-	b := s.start("init", "-brokers", mute.Addr().String(), "-topic", "clicks", "-o", filepath.Join(t.TempDir(), "x.hcl"))
-	says := "waiting for the brokers at " + mute.Addr().String() + ", which have not answered yet, up to 10s"
-	b.eventually(says, func() bool { return strings.Contains(b.err.String(), says) })
-	b.end()
+	addr := mute.Addr().String()
+	var all []*background
+	for _, args := range [][]string{
+		{"init", "-brokers", addr, "-topic", "clicks", "-o", filepath.Join(t.TempDir(), "x.hcl")},
+		{"produce", "-brokers", addr, "-topic", "clicks"},
+		{"replay", "-trace", "kafka://" + addr + "/clicks"},
+		{"audit", jobAt(t, addr)},
+	} {
+		all = append(all, s.start(args...))
+	}
+	waits := "waiting for the brokers at " + addr + ", which have not answered yet, up to 10s"
+	says := `ask the brokers for topic "clicks": the brokers at ` + addr + " accept connections and do not answer; are the addresses right, and does a broker run there?\n"
+	for _, b := range all {
+		if r := b.end(); r.code != exitFailed || strings.Count(r.err, waits) != 1 || !strings.HasSuffix(r.err, says) {
+			t.Errorf("exit code %d, %q; want %q and %q", r.code, r.err, waits, says)
+		}
+	}
 }
 
 // The list asks all schedulers at the same time: here none answers before all have been asked.

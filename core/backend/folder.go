@@ -36,7 +36,22 @@ func WriteFileMode(path string, content []byte, mode os.FileMode) error {
 	if err = os.Rename(draft, path); err != nil {
 		_ = os.Remove(draft) // the first error tells more
 	}
-	return err
+	return writing(path, err)
+}
+
+// writing is the error of a file that was to be written, by the name that it was to have.
+func writing(path string, err error) error {
+	var op *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &op):
+		err = op.Err
+	case errors.As(err, &link):
+		err = link.Err
+	default:
+		return err
+	}
+	return &fs.PathError{Op: "write", Path: path, Err: err}
 }
 
 // writeInto writes to what is there.
@@ -53,14 +68,14 @@ func writeInto(path string, content []byte) error {
 func WriteDraft(path string, content []byte, mode os.FileMode) (draft string, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
-		return "", err
+		return "", writing(path, err)
 	}
 	if mode != 0o600 { // which CreateTemp gives, also where nothing can be changed
 		err = f.Chmod(mode)
 	}
 	if err = errors.Join(err, writeOut(f, content)); err != nil {
 		_ = os.Remove(f.Name()) // the first error tells more
-		return "", err
+		return "", writing(path, err)
 	}
 	return f.Name(), nil
 }

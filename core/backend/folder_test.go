@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,8 +55,11 @@ func TestWriteFile(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "b"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := backend.WriteFile(filepath.Join(dir, "b"), []byte("x")); err == nil {
-		t.Error("a file took the place of a folder")
+	for _, name := range []string{"b", "none/c"} { // a folder, and a file in one that is not there
+		path := filepath.Join(dir, name)
+		if err := backend.WriteFile(path, []byte("x")); err == nil || !strings.HasPrefix(err.Error(), "write "+path+": ") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	if diff := cmp.Diff(map[string]string{"a": "", "b": "/"}, contents(t, dir)); diff != "" {
 		t.Errorf("after a failure (-want +got):\n%s", diff)
