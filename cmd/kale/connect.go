@@ -168,16 +168,21 @@ func (a *app) isSilent(ctx context.Context, c *api.Client) bool {
 // awaitBrokers says that brokers are waited for, and how long, where they have not answered within a.patience. The caller calls answered when they have, or
 // when it gives up.
 func (a *app) awaitBrokers(brokers []string) (answered func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() { // ends with answered, which waits for it
+	return a.await("waiting for the brokers at %s, which have not answered yet, up to %s\n", strings.Join(brokers, ", "), traffic.RequestTimeout)
+}
+
+// await advises what is waited for, where that takes longer than a.patience. The caller calls done when the wait is over.
+func (a *app) await(format string, args ...any) (done func()) {
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() { // ends with done, which waits for it
 		defer close(ended)
 		select {
-		case <-done:
+		case <-over:
 		case <-time.After(a.patience):
-			a.advise("waiting for the brokers at %s, which have not answered yet, up to %s\n", strings.Join(brokers, ", "), traffic.RequestTimeout)
+			a.advise(format, args...)
 		}
 	}()
-	return sync.OnceFunc(func() { close(done); <-ended })
+	return sync.OnceFunc(func() { close(over); <-ended })
 }
 
 // holder is the process that has a job's state, 0 where none is known to live, and whether it is suspended.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
@@ -60,14 +59,6 @@ Where a process was started again, a line that begins with "[kale] process ended
 	c.Flags().IntVarP(&f.lines, "lines", "n", 100, "how many `LINES` of the past")
 	c.Flags().BoolVarP(&f.follow, "follow", "f", false, "go on with what is written from now on, until the job has stopped, or Ctrl-C")
 	return c
-}
-
-// logSource is where logs come from: a scheduler, or its backend.
-type logSource interface {
-	// processes names those that there are; unknown says why there may be more, "": there are not.
-	processes(ctx context.Context) (names []string, unknown string, err error)
-	open(ctx context.Context, process string, o backend.LogOptions) (io.ReadCloser, error)
-	close() error
 }
 
 func (a *app) logs(ctx context.Context, arg, process string, f logFlags) (err error) {
@@ -155,55 +146,6 @@ func (a *app) printLog(ctx context.Context, src logSource, process string, o bac
 	}
 }
 
-// logSource is where a job's logs come from: its scheduler or, where there is none or it does not answer, its backend. What is followed comes from the backend, so
-// that no scheduler's end breaks it off; from the scheduler only where this program cannot ask the backend itself.
-func (a *app) logSource(ctx context.Context, arg string, f logFlags) (name string, src logSource, err error) {
-	if name, err = a.jobName(arg); err != nil {
-		return name, nil, err
-	}
-	c, err := a.answering(ctx, name)
-	switch {
-	case err == nil && !f.follow:
-		return name, apiLogs{c: c}, nil
-	case err == nil:
-		quiet := *a
-		quiet.err = io.Discard // the scheduler will do where the job file will not
-		if src, err := quiet.backendLogs(ctx, name, f.jobFlags); err == nil {
-			c.Close()
-			return name, src, nil
-		} else {
-			return name, apiLogs{c, fmt.Errorf("the backend cannot be asked without it: %w", a.inJobFile(name, err))}, nil
-		}
-	case errors.Is(err, api.ErrSilent):
-		src, without := a.backendLogs(ctx, name, f.jobFlags)
-		if without != nil {
-			err = fmt.Errorf("%w. The backend cannot be asked without it: %w", err, without)
-			return name, nil, err
-		}
-		return name, src, nil
-	case errors.Is(err, api.ErrNoScheduler):
-		src, err := a.backendLogs(ctx, name, f.jobFlags)
-		return name, src, err
-	}
-	return name, nil, err
-}
-
-func (a *app) backendLogs(ctx context.Context, name string, f jobFlags) (logSource, error) {
-	l, err := a.load(name, f)
-	if err != nil {
-		return nil, err
-	}
-	b, err := a.configured(ctx, l, l.dir)
-	if err != nil {
-		return nil, err
-	}
-	src := backendLogs{b: b, job: name}
-	if g, err := core.GlanceAt(ctx, l.dir, name, nil); err == nil { // else only what the backend lists
-		src.last = g.Processes
-	}
-	return src, nil
-}
-
 // How long kale logs waits for a backend that cannot say which processes there are, and how often it asks meanwhile.
 const (
 	processesPatience = 30 * time.Second
@@ -257,95 +199,3 @@ func printLine(w io.Writer, prefix, line string) error {
 	_, err := io.WriteString(w, prefix+strings.TrimSuffix(line, "\n")+"\n")
 	return err
 }
-
-type apiLogs struct {
-	c *api.Client
-	// only says why there is no other source, where one was wanted.
-	only error
-}
-
-func (s apiLogs) processes(ctx context.Context) (names []string, unknown string, err error) {
-	v, err := s.c.Status(ctx)
-	if err != nil && s.only != nil {
-		err = fmt.Errorf("%w; %w", err, s.only)
-	}
-	if err != nil {
-		return nil, "", err
-	}
-	return processNames(v), v.Unlisted, nil
-}
-
-func processNames(v *core.View) []string {
-	var out []string
-	for _, p := range v.Servers {
-		out = append(out, p.ID)
-	}
-	for _, p := range v.Workers {
-		out = append(out, p.ID)
-	}
-	return out
-}
-
-func (s apiLogs) open(ctx context.Context, process string, o backend.LogOptions) (io.ReadCloser, error) {
-	return s.c.Logs(ctx, process, o)
-}
-
-func (s apiLogs) close() error { s.c.Close(); return nil }
-
-type backendLogs struct {
-	b   *backend.Client
-	job string
-	// last are the processes that there were last: what they wrote is there for a while after they were released.
-	last []backend.ID
-}
-
-// view is the backend's list as far as names go; where it has nothing, what there was last.
-func (s backendLogs) view(ctx context.Context) (*core.View, error) {
-	list, complete, err := s.b.List(ctx, s.job)
-	if err != nil {
-		return nil, fmt.Errorf("list the processes of job %q: %w", s.job, err)
-	}
-	ids := s.last
-	if len(list) > 0 {
-		ids = nil
-	}
-	for _, st := range list {
-		ids = append(ids, st.ID)
-	}
-	v := &core.View{Job: s.job}
-	if !complete {
-		v.Unlisted = core.ListedInPart
-	}
-	for _, id := range ids {
-		if id.Role == backend.RoleServer {
-			v.Servers = append(v.Servers, core.ServerView{ID: id.String()})
-		} else {
-			v.Workers = append(v.Workers, core.WorkerView{ID: id.String()})
-		}
-	}
-	return v, nil
-}
-
-func (s backendLogs) processes(ctx context.Context) (names []string, unknown string, err error) {
-	v, err := s.view(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	return processNames(v), v.Unlisted, nil
-}
-
-func (s backendLogs) open(ctx context.Context, process string, o backend.LogOptions) (io.ReadCloser, error) {
-	id, err := backend.ParseID(process)
-	if err != nil {
-		v, err := s.view(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if id, err = api.Workload(v, process); err != nil {
-			return nil, err
-		}
-	}
-	return s.b.Logs(ctx, s.job, id, o)
-}
-
-func (s backendLogs) close() error { return s.b.Close() }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/backend"
 )
 
 // stuck gives a shell's state folder a job whose scheduler is answered for by h; its holder is this process.
@@ -130,5 +133,67 @@ func TestListAsksAllAtOnce(t *testing.T) {
 	}
 	if r := s.must("status"); strings.Count(r.out, "starting") != jobs {
 		t.Errorf("status of all jobs:\n%s", r.out)
+	}
+}
+
+// A scheduler that answers, and whose backend's plugin does not, keeps nobody waiting for logs: the backend is asked without it, which is said.
+func TestLogsBesideASilentPlugin(t *testing.T) {
+	s := newShell(t).withPrograms()
+	view := core.View{Job: "ctr", Servers: []core.ServerView{{ID: "ps-0-g1"}}, Workers: []core.WorkerView{{ID: "worker-0-g1"}}}
+	s.stuck("ctr", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/logs") {
+			silent(w, r)
+			return
+		}
+		w.Header().Set(api.VersionHeader, api.Version)
+		if err := json.NewEncoder(w).Encode(view); err != nil {
+			t.Error(err)
+		}
+	}))
+	if err := s.app(&buffer{}, &buffer{}).onBackend(t.Context(), "ctr", func(b backend.Backend) error {
+		var all []backend.Workload
+		for _, id := range []backend.ID{{Role: backend.RoleServer, Generation: 1}, {Role: backend.RoleWorker, Generation: 1}} {
+			all = append(all, backend.Workload{ID: id, Argv: []string{"/bin/sh", "-c", "echo hello from " + id.String()}})
+		}
+		_, err := b.Ensure(t.Context(), "ctr", all)
+		for _, w := range all { // what they wrote is whole when they have ended
+			if err == nil {
+				var log io.ReadCloser
+				if log, err = b.Logs(t.Context(), "ctr", w.ID, backend.LogOptions{Follow: true}); err == nil {
+					_, err = io.Copy(io.Discard, log)
+					err = errors.Join(err, log.Close())
+				}
+			}
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.patience = 2 * time.Second
+	const says = "job \"ctr\": its scheduler's backend does not answer; asking it without the scheduler\n"
+	for _, tt := range []struct {
+		args []string
+		out  string
+	}{
+		{[]string{"logs", "ctr"}, "ps-0-g1 | hello from ps-0-g1\nworker-0-g1 | hello from worker-0-g1\n"},
+		{[]string{"logs", "ctr", "worker-0"}, "hello from worker-0-g1\n"},
+	} {
+		if r := s.start(tt.args...).end(); r.code != exitDone || r.out != tt.out || r.err != says {
+			t.Errorf("kale %s: exit code %d, %q, %q", quoted(tt.args), r.code, r.out, r.err)
+		}
+	}
+	how, err := loadInvocation(filepath.Join(s.env["KALE_STATE_DIR"], "ctr"))
+	if err == nil {
+		err = os.Remove(how.File)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := s.start("logs", "ctr", "worker-0")
+	const waits = "job \"ctr\": its scheduler's backend does not answer; waiting for it\n"
+	b.eventually("that it waits is said", func() bool { return b.err.String() == waits })
+	b.interrupt()
+	if r := b.end(); r.out != "" || !strings.HasPrefix(r.err, waits) {
+		t.Errorf("without the job file: %q, %q", r.out, r.err)
 	}
 }
