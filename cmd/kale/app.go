@@ -38,8 +38,9 @@ type app struct {
 	stateDir string // flag -state-dir
 	asJSON   bool   // flag -json, of a command that has it
 	answer   *answer
-	judged   *judged // with -json, what is wrong with job files
-	file     string  // the job file that the command line names, absolute: of a job that has not run with this state folder
+	judged   *judged          // with -json, what is wrong with job files
+	silent   map[string]error // by the list of brokers: that they have not answered this command
+	file     string           // the job file that the command line names, absolute: of a job that has not run with this state folder
 }
 
 func newApp(in io.Reader, out, err io.Writer) *app {

@@ -13,7 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kale-sched/kale/cmd/kale/audit"
-	"github.com/kale-sched/kale/cmd/kale/doctor"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
@@ -66,9 +65,7 @@ func (a *app) audit(ctx context.Context, arg string, f jobFlags) error {
 	if err != nil {
 		return err
 	}
-	answered := a.awaitBrokers(l.Stream.Brokers)
-	info, diags, err := doctor.CheckTopics(ctx, l.Job)
-	answered()
+	info, diags, err := a.checkTopics(ctx, l.Job)
 	if err == nil && info.Err != nil {
 		err = fmt.Errorf("audit job %q: %w", l.Name, unanswered(info.Err))
 	}
@@ -84,9 +81,12 @@ func (a *app) audit(ctx context.Context, arg string, f jobFlags) error {
 	}
 	bar := a.progress()
 	began := time.Now()
+	came := a.await("waiting for the first records of the log, from the brokers at %s\n", strings.Join(l.Stream.Brokers, ", "))
 	proof, err := audit.Examine(ctx, audit.Stores{Kafka: append(opts, kgo.SeedBrokers(l.Stream.Brokers...)), Spec: core.TrainSpec(l.Job, "")}, func(done, all int64) {
+		came()
 		bar.show("read the log: %s of %s offsets%s", plan.Thousands(done), plan.Thousands(all), left(time.Since(began), int(done), int(all)))
 	})
+	came()
 	bar.done()
 	switch {
 	case ctx.Err() != nil:

@@ -18,7 +18,6 @@ import (
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/state"
-	"github.com/kale-sched/kale/core/traffic"
 )
 
 // jobName is the name of the job that an argument names, as a name or as a job file. The file is read only for its name: it may lack
@@ -167,8 +166,8 @@ func (a *app) isSilent(ctx context.Context, c *api.Client) bool {
 
 // awaitBrokers says that brokers are waited for, and how long, where they have not answered within a.patience. The caller calls answered when they have, or
 // when it gives up.
-func (a *app) awaitBrokers(brokers []string) (answered func()) {
-	return a.await("waiting for the brokers at %s, which have not answered yet, up to %s\n", strings.Join(brokers, ", "), traffic.RequestTimeout)
+func (a *app) awaitBrokers(brokers []string, limit time.Duration) (answered func()) {
+	return a.await("waiting for the brokers at %s, which have not answered yet, up to %s\n", strings.Join(brokers, ", "), limit)
 }
 
 // await advises what is waited for, where that takes longer than a.patience. The caller calls done when the wait is over.

@@ -79,7 +79,11 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 			sockets = l.dir
 		}
 		p := doctor.Patient{
-			Job: j, StateDir: l.dir, Log: lg, ProbeLimit: f.patient, Sound: func(path string) bool { return l.draft.Sound(path) },
+			Job: j, StateDir: l.dir, Log: lg, ProbeLimit: f.patient,
+			Waits: func(check string, limit time.Duration) (over func()) {
+				return a.await("no answer yet: %s; waiting up to %s\n", check, job.FormatDuration(limit))
+			},
+			Sound: func(path string) bool { return l.draft.Sound(path) },
 			Launch: func(ctx context.Context) (*backend.Client, error) {
 				path, diags := a.plugin(l)
 				if len(diags) > 0 {

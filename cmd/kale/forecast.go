@@ -175,7 +175,7 @@ func (a *app) topicHistory(ctx context.Context, o traffic.ClientOptions, step, r
 	if _, err := a.theTopic(ctx, cl, o); err != nil {
 		return forecast.Series{}, err
 	}
-	answered := a.awaitBrokers(o.Brokers)
+	answered := a.awaitBrokers(o.Brokers, traffic.RequestTimeout)
 	defer answered()
 	end := time.Now().Truncate(step)
 	start := end.Add(-reach).Truncate(step)

@@ -127,7 +127,9 @@ func (a *app) sampleTopic(ctx context.Context, f *initFlags) error {
 	case info.Compacted():
 		return fmt.Errorf("topic %q is compacted: records vanish from its middle, so that they cannot be trained exactly once; use one with cleanup.policy=delete", topic)
 	}
+	answered := a.awaitBrokers(f.in.Brokers, doctor.SampleTimeout)
 	found, err := doctor.NewestRecords(ctx, cl, topic, opts, f.samples)
+	answered()
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("read records of topic %q: %w", topic, ctx.Err())
@@ -137,7 +139,9 @@ func (a *app) sampleTopic(ctx context.Context, f *initFlags) error {
 		return fmt.Errorf("topic %q is empty: write some records first, for instance with kale produce -brokers %s -topic %s -duration 10s", topic,
 			quoted([]string{strings.Join(f.in.Brokers, ",")}), quoted([]string{topic}))
 	}
+	answered = a.awaitBrokers(f.in.Brokers, traffic.RequestTimeout)
 	since, err := cl.KnownSince(ctx)
+	answered()
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/traffic"
 )
 
 // inspection says how far a job is looked at.
@@ -286,29 +287,69 @@ func (a *app) askBrokers(ctx context.Context, l *loaded, f recordFlags) (info jo
 	if !l.draft.Sound("stream.dead_letter") {
 		j.Stream.DeadLetter = "" // what is wrong with it was told
 	}
-	answered := a.awaitBrokers(j.Stream.Brokers)
-	info, diags, err = doctor.CheckTopics(ctx, j)
-	answered()
-	if err != nil || info.Err != nil || !info.Exists || info.Partitions == 0 {
+	if info, diags, err = a.checkTopics(ctx, j); err != nil || info.Err != nil || !info.Exists || info.Partitions == 0 {
 		if diags.HasErrors() {
 			l.omit(records)
 		}
 		return info, diags, err
 	}
+	more, err := a.askFurther(ctx, l, f)
+	return info, append(diags, more...), err
+}
+
+// checkTopics is doctor.CheckTopics for brokers that may be silent: those that were for a job before are not waited for again.
+func (a *app) checkTopics(ctx context.Context, j *job.Job) (info job.TopicInfo, diags hcl.Diagnostics, err error) {
+	brokers := strings.Join(j.Stream.Brokers, ", ")
+	if silence := a.silent[brokers]; silence != nil {
+		info.Err = fmt.Errorf("ask the brokers for topic %q: %w", j.Stream.Topic, silence)
+		return info, j.TopicDiagnostics(info), nil
+	}
+	answered := a.awaitBrokers(j.Stream.Brokers, traffic.RequestTimeout)
+	defer answered()
+	info, diags, err = doctor.CheckTopics(ctx, j)
+	var silence traffic.Silence
+	if errors.As(info.Err, &silence) {
+		if a.silent == nil {
+			a.silent = map[string]error{}
+		}
+		a.silent[brokers] = silence
+	}
+	return info, diags, err
+}
+
+// askFurther asks brokers that have answered for a job's topics what else they know. Once they have left a question unanswered they are asked nothing more.
+func (a *app) askFurther(ctx context.Context, l *loaded, f recordFlags) (diags hcl.Diagnostics, err error) {
+	j := l.Job
+	var unasked []string
+	silent := false
+	ask := func(what string, limit time.Duration, question func() (hcl.Diagnostics, error)) {
+		if silent {
+			unasked = append(unasked, what)
+		}
+		if silent || err != nil {
+			return
+		}
+		began, answered := time.Now(), a.awaitBrokers(j.Stream.Brokers, limit)
+		var found hcl.Diagnostics
+		found, err = question()
+		answered()
+		diags, silent = append(diags, found...), time.Since(began) >= traffic.RequestTimeout
+	}
 	if l.unread == nil && l.can(checkpoint, "name", "checkpoint.dir") {
-		diags = append(diags, core.CheckResume(ctx, j, l.want)...)
+		ask("whether the topic still has what is to be trained", traffic.RequestTimeout, func() (hcl.Diagnostics, error) {
+			return core.CheckResume(ctx, j, l.want), nil
+		})
 	}
 	if l.draft.Known("model.kind") && l.draft.Known("features.format") {
-		_, more, err := doctor.CheckRecords(ctx, j)
-		if err != nil {
-			return info, diags, err
-		}
-		for i, d := range warnings(more) {
-			if f.any || f.again && more[i].Summary != job.OtherFormat {
-				more[i] = d
+		ask(records, doctor.SampleTimeout, func() (hcl.Diagnostics, error) {
+			_, found, err := doctor.CheckRecords(ctx, j)
+			for i, d := range warnings(found) {
+				if f.any || f.again && found[i].Summary != job.OtherFormat {
+					found[i] = d
+				}
 			}
-		}
-		diags = append(diags, more...)
+			return found, err
+		})
 	}
 	for _, p := range []string{"model.kind", "features.format", "features.label", "features.sparse", "features.dense"} {
 		if !l.draft.Known(p) { // what could be read was held against the records, where they could be
@@ -316,10 +357,12 @@ func (a *app) askBrokers(ctx context.Context, l *loaded, f recordFlags) (info jo
 		}
 	}
 	if l.can(capacity, "workers", "throughput", "servers") {
-		more, err := doctor.CheckThroughput(ctx, j, time.Now())
-		return info, append(diags, more...), err
+		ask(capacity, traffic.RequestTimeout, func() (hcl.Diagnostics, error) { return doctor.CheckThroughput(ctx, j, time.Now()) })
 	}
-	return info, diags, nil
+	if len(unasked) > 0 && ctx.Err() == nil {
+		diags = append(diags, j.WarningAt("stream.brokers", "The brokers have stopped answering", fmt.Sprintf("Not checked for that: %s.", strings.Join(unasked, "; "))))
+	}
+	return diags, err
 }
 
 // warnings are diagnostics that forbid nothing.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,9 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/stream"
 )
 
 // stuck gives a shell's state folder a job whose scheduler is answered for by h; its holder is this process.
@@ -108,11 +112,112 @@ func TestMuteBrokers(t *testing.T) {
 	} {
 		all = append(all, s.start(args...))
 	}
+	two := []string{"plan", "", ""}
+	for i := range two[1:] {
+		text := changed(t, read(t, jobAt(t, addr)), `"life"`, fmt.Sprintf("\"life-%d\"", i))
+		two[i+1] = write(t, text)
+	}
+	both, doctor := s.start(two...), s.start("doctor", jobAt(t, addr), "-no-probe")
 	waits := "waiting for the brokers at " + addr + ", which have not answered yet, up to 10s"
 	says := `ask the brokers for topic "clicks": the brokers at ` + addr + " accept connections and do not answer; are the addresses right, and does a broker run there?\n"
 	for _, b := range all {
 		if r := b.end(); r.code != exitFailed || strings.Count(r.err, waits) != 1 || !strings.HasSuffix(r.err, says) {
 			t.Errorf("exit code %d, %q; want %q and %q", r.code, r.err, waits, says)
+		}
+	}
+	r := both.end()
+	if says := "the brokers at " + addr + " accept connections and do not"; r.code != exitFailed || strings.Count(r.err, waits) != 1 || strings.Count(strings.Join(strings.Fields(r.err), " "), says) != 2 {
+		t.Errorf("plan of two jobs: exit code %d, %q; want %q once and %q twice", r.code, r.err, waits, says)
+	}
+	if r, says := doctor.end(), "no answer yet: brokers; waiting up to 15s\n"; !strings.Contains(r.err, says) || !strings.Contains(r.out, "no answer within 5s") {
+		t.Errorf("doctor: %q, %q; want %q", r.out, r.err, says)
+	}
+}
+
+// muteAt stands before a broker whose address it has its clients told, and gives them no answer any more from the first request of a kind (Kafka's API key) on.
+func muteAt(t *testing.T, key int16) (addr string) {
+	t.Helper()
+	front, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := stream.OpenBroker(t.Context(), nil, stream.BrokerOptions{Advertise: front.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	var mute atomic.Bool
+	var all sync.WaitGroup
+	var open []net.Conn // of the one goroutine that accepts
+	relay := func(client, server net.Conn) {
+		defer client.Close()
+		defer server.Close()
+		all.Go(func() {
+			defer client.Close()
+			for buf := make([]byte, 32<<10); ; {
+				n, err := server.Read(buf)
+				if _, werr := client.Write(buf[:n]); err != nil || werr != nil {
+					return
+				}
+			}
+		})
+		for head := make([]byte, 6); ; { // a length, and the API key
+			if _, err := io.ReadFull(client, head); err != nil {
+				return
+			}
+			if int16(binary.BigEndian.Uint16(head[4:])) == key {
+				mute.Store(true)
+			}
+			rest := io.LimitReader(client, int64(binary.BigEndian.Uint32(head))-2)
+			if mute.Load() {
+				_, err = io.Copy(io.Discard, rest)
+			} else if _, err = server.Write(head); err == nil {
+				_, err = io.Copy(server, rest)
+			}
+			if err != nil {
+				return
+			}
+		}
+	}
+	all.Go(func() {
+		for {
+			client, err := front.Accept()
+			if err != nil {
+				for _, conn := range open {
+					_ = conn.Close() // it may have ended
+				}
+				return
+			}
+			server, err := net.Dial("tcp", b.Addr())
+			if err != nil {
+				t.Error(err)
+				_ = client.Close()
+				continue
+			}
+			open = append(open, client)
+			all.Go(func() { relay(client, server) })
+		}
+	})
+	t.Cleanup(func() { _ = front.Close(); all.Wait() })
+	if err := stream.EnsureTopics(t.Context(), []kgo.Opt{kgo.SeedBrokers(front.Addr().String())}, []stream.TopicSpec{{Name: "clicks", Partitions: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	return front.Addr().String()
+}
+
+// Brokers that fall silent after some answers are waited for once, and what is not asked any more is said.
+func TestBrokersThatFallSilent(t *testing.T) {
+	s := newShell(t).withPrograms()
+	s.patience = 50 * time.Millisecond
+	const listOffsets = 2
+	addr := muteAt(t, listOffsets)
+	r := s.run("validate", jobAt(t, addr))
+	if waits := "waiting for the brokers at " + addr + ", which have not answered yet, up to 20s"; strings.Count(r.err, waits) != 1 {
+		t.Errorf("%q; want %q once", r.err, waits)
+	}
+	for _, says := range []string{"warning: The features could not be checked", "warning: The brokers have stopped answering", "Not checked for that: whether workers.max can train what arrives."} {
+		if !strings.Contains(strings.Join(strings.Fields(r.err), " "), says) {
+			t.Errorf("%q; want %q", r.err, says)
 		}
 	}
 }

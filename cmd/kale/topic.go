@@ -10,7 +10,7 @@ import (
 
 // theTopic asks the brokers about a topic that must be there; o says how cl reaches them.
 func (a *app) theTopic(ctx context.Context, cl *traffic.Client, o traffic.ClientOptions) (traffic.Info, error) {
-	answered := a.awaitBrokers(o.Brokers)
+	answered := a.awaitBrokers(o.Brokers, traffic.RequestTimeout)
 	info, err := cl.Topic(ctx)
 	answered()
 	switch {

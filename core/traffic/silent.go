@@ -12,6 +12,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// Silence says that brokers have not answered a question within RequestTimeout, or its context's time: they are likely to leave the next one unanswered too.
+type Silence struct {
+	text  string
+	cause error // nil: they accept connections, and do not answer
+}
+
+func (s Silence) Error() string { return s.text }
+
+func (s Silence) Unwrap() error { return s.cause }
+
 // contact knows whether brokers take what is sent to them, and whether they answer. Safe for concurrent use.
 type contact struct {
 	mu   sync.Mutex
@@ -87,7 +97,7 @@ func (c *Client) silence(err error) error {
 	}
 	brokers := strings.Join(c.brokers, ", ")
 	if c.contact.silent() {
-		return fmt.Errorf("the brokers at %s accept connections and do not answer", brokers)
+		return Silence{text: fmt.Sprintf("the brokers at %s accept connections and do not answer", brokers)}
 	}
-	return fmt.Errorf("the brokers at %s have not answered in time: %w", brokers, err)
+	return Silence{fmt.Sprintf("the brokers at %s have not answered in time: %v", brokers, err), err}
 }

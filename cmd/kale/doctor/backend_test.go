@@ -65,7 +65,7 @@ func TestBackend(t *testing.T) {
 	}
 	p := patient(t)
 	p.Launch = func(context.Context) (*backend.Client, error) { return nil, errors.New("no such program") }
-	if got := run(t.Context(), []group{p.backend()}); !slices.Equal(says(got), []string{"fail backend plugin", "skip backend block", "skip devices", "skip room"}) {
+	if got := run(t.Context(), []group{p.backend()}, nil); !slices.Equal(says(got), []string{"fail backend plugin", "skip backend block", "skip devices", "skip room"}) {
 		t.Errorf("no plugin: %q", says(got))
 	}
 }
@@ -119,7 +119,7 @@ func TestClusterIsAway(t *testing.T) {
 				{check: "backend block", limit: pluginLimit, vital: true, try: func(ctx context.Context) []Finding { return answers(ctx, c.b) }},
 				{check: "devices", limit: pluginLimit, try: func(context.Context) []Finding { tried = true; return []Finding{ok("devices", "")} }},
 			}}
-			got := g.run(t.Context())
+			got := g.run(t.Context(), nil)
 			if diff := cmp.Diff(c.want, says(got)); diff != "" || tried != (c.b.back > 0) {
 				t.Errorf("%s\n%+v", diff, got)
 			}

@@ -71,11 +71,11 @@ type group struct {
 }
 
 // run makes all groups' trials, the groups at the same time, and gives what they found in the groups' order.
-func run(ctx context.Context, groups []group) []Finding {
+func run(ctx context.Context, groups []group, waits Waits) []Finding {
 	found := make([][]Finding, len(groups))
 	var wg sync.WaitGroup // each goroutine has its own element of found; a group ends by its trials' limits
 	for i, g := range groups {
-		wg.Go(func() { found[i] = g.run(ctx) })
+		wg.Go(func() { found[i] = g.run(ctx, waits) })
 	}
 	wg.Wait()
 	var out []Finding
@@ -85,7 +85,7 @@ func run(ctx context.Context, groups []group) []Finding {
 	return out
 }
 
-func (g group) run(ctx context.Context) (out []Finding) {
+func (g group) run(ctx context.Context, waits Waits) (out []Finding) {
 	if g.end != nil {
 		defer g.end()
 	}
@@ -95,7 +95,9 @@ func (g group) run(ctx context.Context) (out []Finding) {
 			out = append(out, Finding{Check: t.check, State: Skip, Says: fmt.Sprintf("not tried, because of %q above", broken)})
 			continue
 		}
+		over := waits.begin(t)
 		found := t.bounded(ctx)
+		over()
 		for _, f := range found {
 			if f.State == Fail && t.vital {
 				if broken = t.check; f.Check == clusterCheck {
@@ -106,6 +108,16 @@ func (g group) run(ctx context.Context) (out []Finding) {
 		out = append(out, found...)
 	}
 	return out
+}
+
+// Waits is told what is tried, and for how long at most; it gives what is called when that is over. Trials of several groups are under way at once. nil: nobody asks.
+type Waits func(check string, limit time.Duration) (over func())
+
+func (w Waits) begin(t trial) (over func()) {
+	if w == nil {
+		return func() {}
+	}
+	return w(t.check, t.limit)
 }
 
 // bounded makes a trial within its limit. One that does not heed its context, such as a write to a file server that is away, is left behind:

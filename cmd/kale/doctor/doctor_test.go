@@ -52,7 +52,7 @@ func TestRun(t *testing.T) {
 				}},
 				{check: "deaf", limit: 5 * time.Second, try: func(context.Context) []Finding { <-forever; return nil }},
 			}},
-		})
+		}, nil)
 		want := []string{"ok slow", "warn quick", "fail base", "skip on base", "skip on that", "fail bad", "ok after bad", "fail heeds", "fail deaf"}
 		if diff := cmp.Diff(want, says(got)); diff != "" {
 			t.Error(diff)

@@ -33,6 +33,7 @@ type Patient struct {
 	// ProbeLimit is how long probes on the backend's nodes may take to be placed and to answer; 0: none are started.
 	ProbeLimit time.Duration
 	Log        *slog.Logger
+	Waits      Waits
 }
 
 // limits of trials. They are far above what is usual: what takes longer is as good as away.
@@ -60,7 +61,7 @@ func (p Patient) examine(ctx context.Context, groups ...group) []Finding {
 	}
 	made, _ := folder.Make(p.StateDir) // the plugin's socket goes there while the folder is tried: whether it can be made is for that trial
 	defer made.Remove()
-	return run(ctx, groups)
+	return run(ctx, groups, p.Waits)
 }
 
 // unsound says that one of the job file's parts has a mistake.

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// sampleTimeout bounds the reading of samples: of a slow broker's, those that came will do.
-	sampleTimeout = 20 * time.Second
+	// SampleTimeout bounds the reading of samples: of a slow broker's, those that came will do.
+	SampleTimeout = 20 * time.Second
 	// sampleBytes bounds what is read of them, where records are large.
 	sampleBytes = 32 << 20
 	// sampleRecords is how many records of a topic a job file is held against.
@@ -35,7 +35,7 @@ var errEnough = errors.New("enough records were read")
 // NewestRecords reads up to n of a topic's newest records. A topic that is empty gives none, and no error.
 func NewestRecords(ctx context.Context, cl *traffic.Client, topic string, opts []kgo.Opt, n int) (Sampled, error) {
 	var s Sampled
-	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	ctx, cancel := context.WithTimeout(ctx, SampleTimeout)
 	defer cancel()
 	starts, err := cl.Starts(ctx)
 	if err != nil {
