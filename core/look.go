@@ -241,9 +241,16 @@ func (n *seen) allocation(id backend.ID) (backend.Status, bool) {
 // ListedInPart says that a backend's list is not complete.
 const ListedInPart = "the backend could not look everywhere: what is missing from its list is unknown"
 
+// unseen is what stands in the way of a job whose look was blind: its backend tells nothing of its processes until a person has done something about it.
+const unseen = "what runs cannot be seen"
+
+func (n *seen) blind() bool { return n.listErr != nil && needsAPerson(n.listErr) }
+
 // unlisted says why the list of processes may not be all that there is, or "".
 func (n *seen) unlisted() string {
 	switch {
+	case n.blind():
+		return unseen + ": " + backend.AsError(n.listErr).Message
 	case n.listErr != nil:
 		return "the backend does not answer: " + n.listErr.Error()
 	case !n.complete:

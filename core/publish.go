@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
-	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
 )
@@ -320,12 +319,8 @@ func unsavedWords(dir string, err error) string {
 
 // movedWords say what it means that the scheduler's state is not where it was, and what helps.
 func (s *Scheduler) movedWords() string {
-	text := fmt.Sprintf("the state of this scheduler (process %d) is not in %s any more, since it was moved or removed: commands do not reach the scheduler there, and what it learns is lost when it ends. "+
-		"End it (Ctrl-C, kill %d) and give the same kale run again, which takes up what runs", os.Getpid(), s.opt.StateDir, os.Getpid())
-	if s.job.Backend.Name == job.BackendLocal {
-		text += ". Where the folder local in it went too, the job's processes are started anew, and those of before give way to them"
-	}
-	return text
+	return fmt.Sprintf("the state of this scheduler (process %d) is not in %s any more, since it was moved or removed: commands do not reach the scheduler there, and what it learns is lost when it ends. "+
+		"Training goes on. Put the folder back or, where it is lost, end this scheduler (Ctrl-C, kill %d) and give the same kale run again, which takes up what runs", os.Getpid(), s.opt.StateDir, os.Getpid())
 }
 
 // problems are what an operator should read, the gravest first.

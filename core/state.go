@@ -38,6 +38,8 @@ func (s *Scheduler) stateOf(sample Sample) State {
 		return StateStuck
 	case s.chiefFails():
 		return StateCannotStart
+	case s.seen.blind():
+		return StateStuck
 	case sample.Unknown != "":
 		return StateUnknown
 	case s.want.Manual.Paused:

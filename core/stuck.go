@@ -70,6 +70,9 @@ func (n *seen) stuck() string {
 	if n.modelGone {
 		return "its checkpoint folder is gone, or not shared by the nodes"
 	}
+	if n.blind() {
+		return unseen
+	}
 	if len(n.cannotStart) > 0 {
 		return fmt.Sprintf("parameter server %d cannot start", n.cannotStart[0].Server)
 	}

@@ -43,6 +43,7 @@ func TestUnknownHolds(t *testing.T) {
 	for name, c := range map[string]struct {
 		break_, mend func(*rig)
 		says         string
+		state        State // "": unknown
 	}{
 		"backend fails": {
 			break_: func(r *rig) {
@@ -50,6 +51,13 @@ func TestUnknownHolds(t *testing.T) {
 					r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
 				}
 			}, mend: func(*rig) {}, says: "the backend does not answer",
+		},
+		"backend needs a person": {
+			break_: func(r *rig) {
+				for range 4 {
+					r.backend.FailNext(fake.OpList, backend.Errorf(backend.Blocked, "scripted"))
+				}
+			}, mend: func(*rig) {}, says: "what runs cannot be seen: scripted", state: StateStuck,
 		},
 		"backend's list is partial": {
 			break_: func(r *rig) {
@@ -82,7 +90,14 @@ func TestUnknownHolds(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if v := r.s.View(); v.Sample.Lag != nil && strings.HasPrefix(name, "chief") {
+			v, want := r.s.View(), c.state
+			if want == "" {
+				want = StateUnknown
+			}
+			if v.State != want {
+				t.Errorf("the job is %s while %s", v.State, name)
+			}
+			if v.Sample.Lag != nil && strings.HasPrefix(name, "chief") {
 				t.Errorf("the lag is said to be %v s while %s", *v.Sample.Lag, name)
 			}
 			r.wantCalls()

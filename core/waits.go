@@ -16,6 +16,8 @@ func (s *Scheduler) waits() string {
 	switch {
 	case s.want.Stopped:
 		return ""
+	case s.want.Stopping && s.seen.blind():
+		return "what runs to be seen again"
 	case s.want.Stopping && s.seen.listErr != nil:
 		return "the backend, which does not answer: " + s.seen.listErr.Error()
 	case s.want.Stopping && !s.seen.complete:

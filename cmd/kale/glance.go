@@ -113,7 +113,7 @@ func (a *app) elsewhere(name string) (*job.Job, *core.Keeper) {
 
 // bereft says what helps where the scheduler that has a job has lost its state folder.
 func (a *app) bereft(k *core.Keeper, name string) string {
-	return fmt.Sprintf("its state is not in %s any more, since it was moved or removed, and no command reaches it: "+
+	return fmt.Sprintf("its state is not in %s any more, since it was moved or removed, and no command reaches it: put the folder back or, where it is lost, "+
 		"kill %d ends that scheduler alone, and %s takes up what runs", k.StateDir, k.Process.PID, a.runLine(name))
 }
 

@@ -245,16 +245,5 @@ func (a *app) again() string {
 	}))
 }
 
-// quoted writes arguments so that a shell reads them back.
-func quoted(args []string) string {
-	out := make([]string, len(args))
-	for i, s := range args {
-		if s == "" || strings.ContainsFunc(s, func(r rune) bool {
-			return !letter(byte(r)) && !strings.ContainsRune("0123456789-_./:=,@%+", r) || r > 127
-		}) {
-			s = "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-		}
-		out[i] = s
-	}
-	return strings.Join(out, " ")
-}
+// quoted is backend.Quoted of a list.
+func quoted(args []string) string { return backend.Quoted(args...) }

@@ -125,6 +125,11 @@ func (l *local) Ensure(ctx context.Context, job string, ws []backend.Workload) (
 	if err := s.mine(job); err != nil {
 		return nil, err
 	}
+	if slices.ContainsFunc(ws, func(w backend.Workload) bool { return !s.root().instance(job, w.ID).look().held }) {
+		if err := s.whole(""); err != nil { // of any job: what they hold is not known either
+			return nil, err
+		}
+	}
 	if err := l.endReplaced(ctx, s, job, ws, problems); err != nil {
 		return nil, err
 	}

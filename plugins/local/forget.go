@@ -38,6 +38,9 @@ func (s settings) forget(ctx context.Context, job, role, dir string) ([]string, 
 	if err != nil {
 		return nil, err
 	}
+	if err := s.found(job, views); err != nil {
+		return nil, err
+	}
 	var all []backend.Status
 	for _, v := range views {
 		all = append(all, v.status())

@@ -30,7 +30,16 @@ func (l *local) at(ctx context.Context, job string) (lodged, error) {
 	return l.lodge(s, job)
 }
 
-func (l *local) lodge(s settings, job string) (at lodged, err error) {
+func (l *local) lodge(s settings, job string) (lodged, error) {
+	at, err := l.lodging(s, job)
+	if err == nil && !exists(at.root().jobDir(job)) {
+		err = at.whole(job)
+	}
+	return at, err
+}
+
+// lodging is lodge, also where the folder is away and processes of the job are not: a job may be configured then, and gets on when it is back.
+func (l *local) lodging(s settings, job string) (at lodged, err error) {
 	at = lodged{settings: s, own: s.dir}
 	if s.beside == "" {
 		return at, nil
@@ -57,7 +66,10 @@ func (l *local) lodge(s settings, job string) (at lodged, err error) {
 	err = unix.Access(root(h.Dir).jobDir(job), unix.R_OK|unix.W_OK|unix.X_OK)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
-		return at, nil // it was removed, with everything in it
+		if len(root(h.Dir).bereft(job)) > 0 {
+			at.dir = h.Dir // it was moved under what runs
+		}
+		return at, nil // or else removed, with everything in it
 	case err != nil:
 		return at, backend.Errorf(backend.FileCode(err), "the processes of job %q are kept by %s in %s (%s says so), which this user, %s, cannot use (%w): "+
 			"run kale as %s; where none of them lives any more, remove that file", job, h.User, h.Dir, s.beside, me.User, err, h.User)
@@ -136,7 +148,7 @@ func lockDeserted(job string, r root) (free func(), deserted bool) {
 // deserted says that no process of the job lives in the folder, nor will.
 func (s settings) deserted(job string) bool {
 	views, err := s.root().scanJob(job)
-	return err == nil && !slices.ContainsFunc(views, func(v view) bool { return !v.over() })
+	return err == nil && !slices.ContainsFunc(views, func(v view) bool { return !v.over() }) && len(s.root().bereft(job)) == 0
 }
 
 // homes are the folders of others in which jobs' processes were seen to be kept.

@@ -86,6 +86,9 @@ func (v view) over() bool { return v.broken == nil && !v.held && (v.released != 
 // reaped reports whether a List has forgotten it.
 func (v view) reaped() bool { return v.broken == nil && !v.held && v.released != 0 }
 
+// lost says that the instance has no supervisor where it should have one, or is not there at all.
+func (v view) lost() bool { return !v.held && !v.over() }
+
 // look reads the instance. The lock is tested before the record is read: a supervisor writes its last record before
 // it lets go, so what is seen of a free instance is its end.
 func (i instance) look() view {

@@ -20,6 +20,7 @@
 //
 // DIR is what the block names. Where it names none, it is in the state folder of the scheduler that started the first of the job's processes which may live,
 // and stays there for as long as one may: a file beside the job's checkpoint (backend.Home) says so to the schedulers and commands with another state folder.
+// Where a folder is moved away under a supervisor that lives, its working directory tells where to, and nothing is started before it is back.
 package local
 
 import (
@@ -64,8 +65,12 @@ func (l *local) Info(context.Context) (backend.Info, error) {
 // Configure implements backend.Backend.
 func (l *local) Configure(ctx context.Context, cfg backend.Config) (backend.Diagnostics, error) {
 	diags, err := l.jobs.Configure(ctx, cfg, decode)
-	if err == nil && !diags.HasErrors() {
-		_, err = l.at(ctx, cfg.Job)
+	if err != nil || diags.HasErrors() {
+		return diags, err
+	}
+	s, err := l.jobs.Of(ctx, cfg.Job)
+	if err == nil {
+		_, err = l.lodging(s, cfg.Job)
 	}
 	return diags, err
 }
@@ -81,6 +86,9 @@ func (l *local) List(ctx context.Context, job string) ([]backend.Status, bool, e
 	}
 	views, err := s.root().scanJob(job)
 	if err != nil {
+		return nil, false, err
+	}
+	if err := s.found(job, views); err != nil {
 		return nil, false, err
 	}
 	var out []backend.Status
@@ -109,13 +117,20 @@ func (l *local) Release(ctx context.Context, job string, ids []backend.ID, how b
 	if err := s.mine(job); err != nil {
 		return err
 	}
-	var first error
+	var views []view
 	for _, id := range ids {
 		if err := id.Validate(); err != nil {
 			return err
 		}
+		views = append(views, s.root().instance(job, id).look())
+	}
+	if err := s.found(job, views); err != nil {
+		return err
+	}
+	var first error
+	for _, v := range views {
 		// Each is tried, whatever came of the ones before.
-		if err := s.root().instance(job, id).release(how); err != nil && first == nil {
+		if err := v.release(how); err != nil && first == nil {
 			first = err
 		}
 	}

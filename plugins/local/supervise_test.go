@@ -112,7 +112,7 @@ func TestReleaseOfTheLost(t *testing.T) {
 	}
 }
 
-// Who takes the folder away in which it is kept what runs has a second process started under the same name. The end of the first is no end of the second.
+// Where a folder was taken away under what runs, and another of its name was made by who could not see that, the end of the first process is no end of the second.
 func TestFolderTakenAwayUnderASupervisor(t *testing.T) {
 	c := newCluster(t)
 	b := inProcess(t, newGPUs())
@@ -121,10 +121,15 @@ func TestFolderTakenAwayUnderASupervisor(t *testing.T) {
 	ensure(t, b, "j", w)
 	first := waitFor(t, b, "j", "it runs", running)
 	old := c.record(t, "j").Supervisor
-	if err := os.RemoveAll(c.state()); err != nil {
+	at, err := b.at(t.Context(), "j")
+	if err != nil {
 		t.Fatal(err)
 	}
-	ensure(t, b, "j", w)
+	i := at.root().instance("j", workerOne)
+	spec := i.look().spec
+	if err := errors.Join(os.RemoveAll(c.state()), i.write(spec, nil), b.supervise(t.Context(), i)); err != nil {
+		t.Fatal(err)
+	}
 	waitFor(t, b, "j", "another one runs", func(st backend.Status) bool { return running(st) && st.PID != first.PID })
 	if err := syscall.Kill(first.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
