@@ -138,6 +138,10 @@ func (g *Glance) read(dir string) (want *desired, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
+	return g.readFrom(st)
+}
+
+func (g *Glance) readFrom(st *state.Store) (want *desired, err error) {
 	d, err := savedDesired(st)
 	if err != nil || d == nil {
 		return nil, err

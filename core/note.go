@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/kale-sched/kale/core/state"
 )
 
 // Note is something that happened to a job and that a person should know of, for a day.
@@ -46,6 +48,13 @@ const handOversKept = 50
 func (d *desired) remember(n Note) {
 	d.HandOvers = append(d.HandOvers, n)
 	d.HandOvers = slices.Clone(d.HandOvers[max(0, len(d.HandOvers)-handOversKept):])
+}
+
+// NotesIn are the notes that a job's state has.
+func NotesIn(st *state.Store, now time.Time) ([]Note, error) {
+	g := Glance{Now: now}
+	_, err := g.readFrom(st)
+	return g.Notes, err
 }
 
 // notes are what happened in the last day, the oldest first. Rollbacks under way are problems.

@@ -218,6 +218,43 @@ func (a *app) asked(name string, err error) error {
 	return silentScheduler{fmt.Sprintf("job %q: %s; kale status %s%s tells what its chief says%s", name, a.silence(name), a.stateFlag(), name, end)}
 }
 
+// storeWithout is a job's state for who could not reach its scheduler: none runs, or it is suspended, and then how old what it knew is, is said. why is what reach said.
+func (a *app) storeWithout(name string, why error) (*state.Store, error) {
+	_, suspended := a.holder(name)
+	if !errors.Is(why, api.ErrNoScheduler) && (!errors.Is(why, api.ErrSilent) || !suspended) {
+		return nil, why
+	}
+	dir, err := a.jobDir(name)
+	if err != nil {
+		return nil, err
+	}
+	if !exists(filepath.Join(dir, "state.db")) { // opening it would create it
+		return nil, a.errNoScheduler(name)
+	}
+	if errors.Is(why, api.ErrNoScheduler) {
+		return state.Open(dir)
+	}
+	says := a.silence(name)
+	st, err := state.OpenCopy(dir)
+	if err != nil {
+		return nil, errors.Join(why, err)
+	}
+	if _, suspended = a.holder(name); !suspended { // it may have written meanwhile
+		return nil, errors.Join(why, st.Close())
+	}
+	seen, err := state.Last[core.Sample](st, state.Samples, 1)
+	if err != nil {
+		return nil, errors.Join(why, err, st.Close())
+	}
+	age := "it had seen nothing yet"
+	if len(seen) > 0 {
+		now := time.Now()
+		age = fmt.Sprintf("this is what it knew %s ago, at %s", job.Length(now.Sub(seen[0].At).Round(time.Second)), clock(seen[0].At, now))
+	}
+	a.advise("job %q: %s; %s\n", name, says, age)
+	return st, nil
+}
+
 // reachArg is reach for a command's argument.
 func (a *app) reachArg(ctx context.Context, arg string) (string, *api.Client, error) {
 	name, err := a.jobName(arg)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
-	"github.com/kale-sched/kale/core/state"
 )
 
 type explainFlags struct {
@@ -27,7 +25,8 @@ func explainCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "explain JOB", Short: "The last decisions, with their arithmetic",
 		Long: `Shows how the last decisions came about: what was known, each term of the arithmetic, and the result. Without -all, the last
-decisions that changed something and the newest one, and what else happened since the first of them. It works with a running scheduler and, from the job's state, without.`,
+decisions that changed something and the newest one, and what else happened since the first of them. It works with a running scheduler and, from the job's state, without
+or beside one that is suspended.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.n < 1 || f.n > 10_000 {
@@ -103,7 +102,7 @@ func since(notes []core.Note, records []core.Record) []core.Note {
 // reader gives decisions, oldest first; with changes, only those that scale.
 type reader func(n int, changes bool) ([]core.Record, error)
 
-// decisions reads from the scheduler or, when none runs, from the job's state; and what else happened in the last day.
+// decisions reads from the scheduler or, when none runs or it is suspended, from the job's state; and what else happened in the last day.
 func (a *app) decisions(ctx context.Context, name string, f explainFlags) (records []core.Record, notes []core.Note, err error) {
 	c, err := a.reach(ctx, name)
 	if err == nil {
@@ -114,28 +113,15 @@ func (a *app) decisions(ctx context.Context, name string, f explainFlags) (recor
 		records, err = pick(f, func(n int, changes bool) ([]core.Record, error) { return c.Decisions(ctx, n, changes) })
 		return records, notes, a.asked(name, err)
 	}
-	if !errors.Is(err, api.ErrNoScheduler) {
-		return nil, nil, err
-	}
-	dir, err := a.jobDir(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	if !exists(filepath.Join(dir, "state.db")) { // opening it would create it
-		return nil, nil, a.errNoScheduler(name)
-	}
-	st, err := state.Open(dir)
+	st, err := a.storeWithout(name, err)
 	if err != nil {
 		return nil, nil, err
 	}
 	records, err = pick(f, func(n int, changes bool) ([]core.Record, error) { return api.Decisions(st, n, changes) })
-	if err := errors.Join(err, st.Close()); err != nil {
-		return nil, nil, err
+	if err == nil {
+		notes, err = core.NotesIn(st, time.Now())
 	}
-	if g, err := core.GlanceAt(ctx, dir, name, nil); err == nil { // else a scheduler has just taken it up
-		notes = g.Notes
-	}
-	return records, notes, nil
+	return records, notes, errors.Join(err, st.Close())
 }
 
 // pick chooses what is shown: the last n, or the last n changes and the newest decision after them.

@@ -94,6 +94,7 @@ func TestOneSchedulerPerCheckpoint(t *testing.T) {
 		}
 	}
 	// One that is suspended is said to be, with what helps; and from its own state folder it cannot be taken over, since it would not let go of that.
+	first.eventually("a decision", func() bool { return strings.Contains(s.run("explain", "life", "-all", "-state-dir", a).out, "why ") })
 	pid := process.Process.Pid
 	if err := process.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -109,12 +110,32 @@ func TestOneSchedulerPerCheckpoint(t *testing.T) {
 		}
 	}
 	// No command waits for it: each tells what its process does and what helps, or does without it.
-	for _, line := range [][]string{{"explain"}, {"report"}, {"scale", "2"}, {"scale", "auto"}, {"pause"}, {"resume"}, {"stop"}, {"stop", "-force"}} {
+	for _, line := range [][]string{{"scale", "2"}, {"scale", "auto"}, {"pause"}, {"resume"}, {"stop"}, {"stop", "-force"}} {
 		r := s.run(append([]string{line[0], "life", "-state-dir", a}, line[1:]...)...)
 		for _, says := range []string{fmt.Sprintf("pid %d is suspended: kill -CONT %d lets it go on", pid, pid), fmt.Sprintf("kill -9 %d ends that scheduler alone", pid), "kale run"} {
 			if r.code != exitFailed || !strings.Contains(r.err, says) || strings.Contains(r.err, "waiting") {
 				t.Errorf("kale %s beside one that is suspended: exit code %d, %s; want %q", quoted(line), r.code, r.err, says)
 			}
+		}
+	}
+	// What it had recorded is shown as it is on the disk, with its age.
+	page := filepath.Join(dir, "life.html")
+	for _, line := range [][]string{{"explain", "-all"}, {"explain", "-all", "-json"}, {"report", "-o", page}} {
+		r := s.run(append([]string{line[0], "life", "-state-dir", a}, line[1:]...)...)
+		for _, says := range []string{fmt.Sprintf("job \"life\": its scheduler does not answer (pid %d is suspended: kill -CONT %d lets it go on); this is what it knew ", pid, pid), "s ago, at "} {
+			if r.code != exitDone || strings.Count(r.err, says) != 1 {
+				t.Errorf("kale %s beside one that is suspended: exit code %d, %s; want %q", quoted(line), r.code, r.err, says)
+			}
+		}
+		shown, says := r.out, "why "
+		switch {
+		case line[0] == "report":
+			shown, says = read(t, page), `<span class="why">`
+		case len(line) == 3:
+			says = `"decision"`
+		}
+		if !strings.Contains(shown, says) {
+			t.Errorf("kale %s beside one that is suspended shows %.2000s; want %q", quoted(line), shown, says)
 		}
 	}
 	if r := s.run("logs", "life", "-state-dir", a); r.code != exitDone || !strings.Contains(r.out, "ps-0-g1 | ") {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +29,7 @@ func reportCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "report JOB", Short: "One HTML page with charts of what a job did and why",
 		Long: `Writes one self-contained HTML file: traffic, forecast and capacity, workers, lag, accelerators, and the decisions with their
-arithmetic. It works with a running scheduler and, from the job's state, without.`,
+arithmetic. It works with a running scheduler and, from the job's state, without or beside one that is suspended.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.report(cmd.Context(), args[0], f) },
 	}
@@ -68,19 +67,13 @@ func (a *app) reportPage(ctx context.Context, name string, f jobFlags, w io.Writ
 		defer c.Close()
 		return a.asked(name, c.Report(ctx, w))
 	}
-	if !errors.Is(err, api.ErrNoScheduler) {
+	st, err := a.storeWithout(name, err)
+	if err != nil {
 		return err
 	}
 	l, err := a.load(name, f)
 	if err != nil {
-		return err
-	}
-	if !exists(filepath.Join(l.dir, "state.db")) { // opening it would create it
-		return a.errNoScheduler(name)
-	}
-	st, err := state.Open(l.dir)
-	if err != nil {
-		return err
+		return errors.Join(err, st.Close())
 	}
 	return errors.Join(writeReport(w, l.Job, st), st.Close())
 }

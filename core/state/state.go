@@ -54,6 +54,7 @@ type Store struct {
 	path   string
 	file   fs.FileInfo // the file that is open; nil of a reader
 	holder string      // the file that names this process; "" of a reader
+	own    string      // the folder of a copy, which goes with it
 }
 
 // holderFile names the process that has the state open, for people: the lock is the database's.
@@ -193,7 +194,11 @@ func (s *Store) Close() error {
 		_ = os.Remove(s.holder) // while the lock is still ours; one that stays is overwritten by the next
 		s.holder = ""
 	}
-	return s.db.Close()
+	err := s.db.Close()
+	if s.own != "" {
+		err = errors.Join(err, os.RemoveAll(s.own))
+	}
+	return err
 }
 
 // Put saves v as JSON under a key, durably.

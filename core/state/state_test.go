@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.etcd.io/bbolt"
 )
 
 type entry struct{ N int }
@@ -134,6 +135,47 @@ func TestOpenReader(t *testing.T) {
 }
 
 // A file of which a part is lost is said to be damaged, and what to do: kale status of all jobs must not end of one.
+// A copy of a state that another process holds has what was written, and nothing of what was only begun; it leaves no file.
+func TestOpenCopy(t *testing.T) {
+	dir, t0 := t.TempDir(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	t.Setenv("TMPDIR", t.TempDir())
+	s := open(t, dir)
+	const wrote = 300
+	for i := range wrote {
+		if err := s.Append(Decisions, t0.Add(time.Duration(i)*time.Second), entry{i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketDecisions)
+		for i := range 2 * wrote {
+			if err := b.Put(key(t0.Add(time.Duration(i)*time.Second), uint64(i)), []byte(`{"N":-1}`)); err != nil {
+				return err
+			}
+		}
+		c, err := OpenCopy(dir)
+		if err != nil {
+			return err
+		}
+		got, err := Last[entry](c, Decisions, 2*wrote)
+		if len(got) != wrote || got[wrote-1].N != wrote-1 {
+			t.Errorf("the copy has %d entries", len(got))
+		}
+		return errors.Join(err, c.Close())
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
+		t.Errorf("copies leave %v, %v", left, err)
+	}
+	if _, err := OpenCopy(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a copy of nothing: %v", err)
+	}
+	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
+		t.Errorf("a copy of nothing leaves %v, %v", left, err)
+	}
+}
+
 func TestDamagedInPart(t *testing.T) {
 	for name, damage := range map[string]func(raw []byte) []byte{
 		"zeros": func(raw []byte) []byte { clear(raw[2*os.Getpagesize():]); return raw },
