@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -106,7 +107,7 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 		return f.last
 	}
 	if v.Changed {
-		f.lg.Warn("another forecaster is in use", "using", v.Using, "why", v.Why)
+		f.lg.Warn("another forecaster is in use", "using", v.Using, "why", cmp.Or(v.Why, v.Reason))
 	}
 	reason := v.Reason
 	if v.FallenBack {

@@ -1,10 +1,12 @@
 package core
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"log/slog"
@@ -222,5 +224,23 @@ func TestTooLittleHistory(t *testing.T) {
 	f.warm = false
 	if enough := say(200, 0); !enough.Trusted || strings.Contains(enough.Reason, "let go") {
 		t.Errorf("with enough: trusted %v, %q", enough.Trusted, enough.Reason)
+	}
+}
+
+// That another forecaster is in use than before is said with its reason, also where it is no falling back.
+func TestAnotherForecasterSaysWhy(t *testing.T) {
+	var log bytes.Buffer
+	j := parseJob(t, fmt.Sprintf(rigJob, "b:1", rigTopic, "live", t.TempDir()))
+	f, err := newForesight(slog.New(slog.NewTextHandler(&log, nil)), j, json.RawMessage(`{"Version":1,"Using":"onnx:old"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := forecast.Series{Start: time.Unix(1_800_000_000, 0), Step: time.Second, Values: make([]float64, 300)}
+	for i := range s.Values {
+		s.Values[i] = 100
+	}
+	f.forecast(s.End(), s)
+	if says := `msg="another forecaster is in use" using=seasonal why="the recent error of seasonal is 0.0 % over `; !strings.Contains(log.String(), says) {
+		t.Errorf("want %s in\n%s", says, log.String())
 	}
 }

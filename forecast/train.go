@@ -102,6 +102,9 @@ func TrainLinear(history Series, o LinearOptions) ([]byte, TrainReport, error) {
 	if known := history.Known(); 2*known < len(history.Values) {
 		return nil, TrainReport{}, fmt.Errorf("%s: only %d of %d bins of the history were measured; half of them are needed", who, known, len(history.Values))
 	}
+	if !slices.ContainsFunc(history.Values, func(v float64) bool { return v > 0 }) {
+		return nil, TrainReport{}, fmt.Errorf("%s: every measured rate is 0, from which nothing can be learnt: take a history with traffic in it", who)
+	}
 	t := &linearTrainer{plan: plan, actual: history.Values, data: newLinearData(plan, fillFromSeason(history.Values, seasons[0]))}
 	return t.train(history, seasons, o)
 }

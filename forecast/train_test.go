@@ -3,6 +3,7 @@ package forecast
 import (
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -142,5 +143,20 @@ func TestReadModelInfoOfALinearModel(t *testing.T) {
 	}
 	if _, err := onnx.Load(model); err != nil {
 		t.Error(err)
+	}
+}
+
+// Of a history without traffic nothing is made, and why is said.
+func TestNothingIsLearntFromSilence(t *testing.T) {
+	s := synthetic(2000, time.Second, func(i int) float64 {
+		if i%7 == 0 {
+			return math.NaN()
+		}
+		return 0
+	})
+	model, _, err := TrainLinear(s, demoOptions)
+	const want = "every measured rate is 0, from which nothing can be learnt"
+	if model != nil || err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%d bytes of a model, %v; want %q", len(model), err, want)
 	}
 }

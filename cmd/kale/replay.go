@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kale-sched/kale/cmd/internal/about"
 	"github.com/kale-sched/kale/core"
@@ -51,6 +52,9 @@ With -jobs a fleet shares one pool of GPUs for a day, and stands beside the same
 in three parts of the world and whose peaks need 2 to 16 workers.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(cmd.Flags()); err != nil {
+				return err
+			}
 			if f.jobs != 0 || cmd.Flags().Changed("jobs") {
 				return a.replayFleet(cmd, f)
 			}
@@ -82,7 +86,7 @@ in three parts of the world and whose peaks need 2 to 16 workers.`,
 	fl.Float64Var(&f.overCost, "violation-weight", f.overCost, "cost of a minute over the objective, in GPU-hours")
 	fl.Float64Var(&f.limits.AccumulatedLagMin, "oracle-lag", 0, "solve the oracle once more, with no more than so many `MINUTES` of accumulated lag a day")
 	fl.Float64Var(&f.limits.DowntimeMin, "oracle-downtime", 0, "solve the oracle once more, with no more than so many `MINUTES` of downtime a day")
-	fl.IntVar(&f.jobs, "jobs", 0, "replay a fleet of so many `JOBS` on one pool, and in parts (default: one job, no pool)")
+	fl.IntVar(&f.jobs, "jobs", 0, "replay a fleet of so many `JOBS`, at most "+number(replay.MostJobs)+", on one pool, and in parts (default: one job, no pool)")
 	fl.IntVar(&f.gpus, "gpus", 0, "of a fleet's pool (default: 8 for each job)")
 	fl.IntVar(&f.priority, "priority", 0, "how many `JOBS` of a fleet go before the others (default: a tenth)")
 	a.jsonFlag(c, "print the figures as JSON")
@@ -90,6 +94,19 @@ in three parts of the world and whose peaks need 2 to 16 workers.`,
 	fl.StringArrayVar(&f.vars, "var", nil, "`NAME=VALUE` of a variable of the job file; may be repeated")
 	fl.StringArrayVar(&f.varFiles, "var-file", nil, "`FILE` of NAME = VALUE for the job file's variables; may be repeated")
 	return c
+}
+
+// check refuses numbers that nothing can be replayed with.
+func (f *replayFlags) check(given *pflag.FlagSet) error {
+	for _, n := range []struct {
+		name    string
+		v, most int
+	}{{"seeds", f.seeds, replay.MostSeeds}, {"days", f.days, replay.MostDays}, {"forecast-every", f.forecastEvery, replay.MostDays * 24 * 60}} {
+		if given.Changed(n.name) && (n.v < 1 || n.v > n.most) {
+			return usagef("-%s %d: want 1 to %s", n.name, n.v, number(float64(n.most)))
+		}
+	}
+	return nil
 }
 
 func (a *app) replay(ctx context.Context, f replayFlags) error {

@@ -119,6 +119,39 @@ func TestReplayFleet(t *testing.T) {
 	}
 }
 
+// What -json prints has keys of one kind.
+func TestReplayKeys(t *testing.T) {
+	s := newShell(t)
+	for _, args := range [][]string{append([]string{"-days", "2", "-sweep"}, quick[2:]...), {"-jobs", "2"}} {
+		var got any
+		out := s.must(append([]string{"replay", "-synthetic", "week", "-json"}, args...)...).out
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatal(err)
+		}
+		if odd := oddKeys(got); len(odd) > 0 {
+			t.Errorf("replay %s has the keys %q", quoted(args), odd)
+		}
+	}
+}
+
+// oddKeys are those of a JSON value that are not in snake_case.
+func oddKeys(v any) (odd []string) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, in := range v {
+			if strings.ToLower(key) != key {
+				odd = append(odd, key)
+			}
+			odd = append(odd, oddKeys(in)...)
+		}
+	case []any:
+		for _, in := range v {
+			odd = append(odd, oddKeys(in)...)
+		}
+	}
+	return odd
+}
+
 // Mistakes are told where they are.
 func TestReplayMistakes(t *testing.T) {
 	s := newShell(t)
@@ -148,13 +181,17 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"-synthetic", "week", "-trace", "x.csv"}, exitUsage, "give one of them"},
 		{[]string{"-synthetic", "week", "-policies", "hpo"}, exitUsage, `Did you mean "hpa"?`},
 		{[]string{"-synthetic", "week", "-rescale", "8m..5m"}, exitUsage, "want live, or how long"},
-		{[]string{"-synthetic", "week", "-days", "-1"}, exitFailed, "0 or more"},
+		{[]string{"-synthetic", "week", "-days", "-1"}, exitUsage, "-days -1: want 1 to 3,650"},
+		{[]string{"-synthetic", "week", "-days", "0"}, exitUsage, "-days 0: want 1 to 3,650"},
+		{[]string{"-synthetic", "week", "-forecast-every", "0"}, exitUsage, "-forecast-every 0: want 1 to"},
 		{[]string{"-synthetic", "week", "-forecast-bias", "-2"}, exitFailed, "bias must lie between"},
-		{[]string{"-synthetic", "week", "-seeds", "-3"}, exitFailed, "seeds must be"},
+		{[]string{"-synthetic", "week", "-seeds", "-3"}, exitUsage, "-seeds -3: want 1 to 10,000"},
+		{[]string{"-synthetic", "week", "-seeds", "0"}, exitUsage, "-seeds 0: want 1 to 10,000"},
 		{[]string{"-synthetic", "week", "-gpus", "8"}, exitUsage, "say with -jobs how many"},
 		{[]string{"-synthetic", "week", "-jobs", "0"}, exitFailed, "a fleet of 0 jobs"},
+		{[]string{"-synthetic", "week", "-jobs", "100000"}, exitFailed, "a fleet of 100,000 jobs: want 1 to 10,000, which take some 4 GB of memory"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-gpus", "7"}, exitFailed, "so that 8 is the least"},
-		{[]string{"-synthetic", "week", "-jobs", "4", "-seeds", "0"}, exitFailed, "seeds must be"},
+		{[]string{"-synthetic", "week", "-jobs", "4", "-seeds", "0"}, exitUsage, "-seeds 0: want 1 to 10,000"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-sweep"}, exitUsage, "-sweep says nothing of a fleet"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-rescale", "5m..8m"}, exitUsage, "a fleet is rescaled live"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-policies", "hpo"}, exitUsage, `Did you mean "hpa"?`},

@@ -261,3 +261,26 @@ func TestCostLeavesRoomForTheModelsError(t *testing.T) {
 		t.Errorf("what was measured is told as a guess:\n%s", said)
 	}
 }
+
+// The range of the load holds what is expected, also where the forecast's past errors all lay on one side of it.
+func TestCostRangeHoldsWhatIsExpected(t *testing.T) {
+	o := busyMoment(1)
+	o.Rates = Series{}
+	o.Forecast.Trusted, o.Forecast.Calibrated = false, true
+	for i := range o.Forecast.Mean {
+		o.Forecast.Mean[i] = 0
+	}
+	o.Forecast.Scenarios = nil
+	for k := range 8 {
+		row := make(Values, len(o.Forecast.Mean))
+		for i := range row {
+			row[i] = float64(10 + k)
+		}
+		o.Forecast.Scenarios = append(o.Forecast.Scenarios, row)
+	}
+	d := policy(t, "cost").Decide(o)
+	const want = "expected next, by a forecast that is not trusted; 0 to "
+	if term, _ := d.Term("load"); term.Value != 0 || !strings.HasPrefix(term.Expr, want) {
+		t.Errorf("load %v %q; want %q", term.Value, term.Expr, want)
+	}
+}

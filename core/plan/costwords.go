@@ -182,7 +182,7 @@ func (p *program) account(s *sheet, costs []float64, at, best int) string {
 	o, v := s.o, p.v
 	reach := formatDuration(seconds(v.at[p.steps()]).Round(time.Second))
 	s.note("backlog", float64(max(o.BacklogRecords, 0)), "records", "")
-	s.note("load", v.mean[0], "records/s", fmt.Sprintf("expected next; %s to %s in nine of ten cases", formatNumber(v.load[0][0]), formatNumber(v.load[0][classes-1])))
+	s.note("load", v.mean[0], "records/s", v.expected(o.Forecast.Trusted))
 	if p.outage > 0 {
 		s.noteDuration("rescale outage", o.RescaleCost.Value, "nothing is trained meanwhile")
 	} else {
@@ -216,6 +216,16 @@ func (p *program) account(s *sheet, costs []float64, at, best int) string {
 		reason = fmt.Sprintf("%s is all that may be had", workers(p.workers[best]))
 	}
 	return reason
+}
+
+// expected says what the load of the first step rests on. The mean is the forecast's and the range that of its past errors, which need not hold it.
+func (v *view) expected(trusted bool) string {
+	by := ""
+	if !trusted {
+		by = ", by a forecast that is not trusted"
+	}
+	low, high := min(v.load[0][0], v.mean[0]), max(v.load[0][classes-1], v.mean[0])
+	return fmt.Sprintf("expected next%s; %s to %s in nine of ten cases", by, formatNumber(low), formatNumber(high))
 }
 
 // formatHours writes GPU-hours to the hundredth.

@@ -63,6 +63,9 @@ type member struct {
 	d      plan.Decision
 }
 
+// MostJobs is how many jobs a fleet may have: each takes 0.4 MB and a quarter of a second (a thousand were measured on two cores).
+const MostJobs = 10_000
+
 // fleetTick is the time between the rounds of a fleet, s: all its jobs decide in the same.
 const fleetTick = 60
 
@@ -99,8 +102,8 @@ func Fleet(ctx context.Context, base *job.Job, tr Trace, o FleetOptions) (FleetR
 func (o *FleetOptions) check(base *job.Job) error {
 	need := base.Workers.Min * base.PoolGPUs()
 	switch {
-	case o.Jobs < 1:
-		return fmt.Errorf("replay: a fleet of %d jobs: want 1 or more", o.Jobs)
+	case o.Jobs < 1 || o.Jobs > MostJobs:
+		return fmt.Errorf("replay: a fleet of %s jobs: want 1 to %s, which take some 4 GB of memory and about an hour", plan.Thousands(int64(o.Jobs)), plan.Thousands(MostJobs))
 	case o.GPUs < o.Jobs*need:
 		return fmt.Errorf("replay: %d GPUs for %d jobs: each is guaranteed workers.min, which is %d, so that %d is the least", o.GPUs, o.Jobs, need, o.Jobs*need)
 	case !(o.ForecastNoise >= 0 && o.ForecastNoise <= 3):

@@ -30,7 +30,10 @@ func (t *tally) minute(lag, share, maxLag float64) {
 }
 
 // Weights make one cost of a day: GPU-hours + Lag · accumulated lag in minutes + Violation · minutes in violation.
-type Weights struct{ Lag, Violation float64 }
+type Weights struct {
+	Lag       float64 `json:"lag"`
+	Violation float64 `json:"violation"`
+}
 
 // DefaultWeights are those of the reports.
 func DefaultWeights() Weights { return Weights{Lag: 0.01, Violation: 1} }

@@ -32,8 +32,11 @@ type Options struct {
 	Progress func(what string, done, total int)
 }
 
-// DefaultSeeds is how many seeds are run unless somebody says otherwise.
-const DefaultSeeds = 20
+// DefaultSeeds is how many seeds are run unless somebody says otherwise, MostSeeds how many at most.
+const (
+	DefaultSeeds = 20
+	MostSeeds    = 10_000
+)
 
 // PerfectForecast is the forecaster that knows the trace.
 const PerfectForecast = "perfect"
@@ -71,8 +74,8 @@ func New(ctx context.Context, j *job.Job, course *Course, o Options) (*Compariso
 	if err := o.World.validate(); err != nil {
 		return nil, err
 	}
-	if o.Seeds < 1 || o.Seeds > 10_000 || o.ForecastEvery < 1 || o.Price < 0 || o.Weights.Lag < 0 || o.Weights.Violation < 0 {
-		return nil, errors.New("replay: seeds must be 1 to 10000, price and weights 0 or more")
+	if o.Seeds < 1 || o.Seeds > MostSeeds || o.ForecastEvery < 1 || o.Price < 0 || o.Weights.Lag < 0 || o.Weights.Violation < 0 {
+		return nil, fmt.Errorf("replay: seeds must be 1 to %d, price and weights 0 or more", MostSeeds)
 	}
 	if l := o.OracleLimits; l != (Limits{}) && o.World.Live || !(l.AccumulatedLagMin >= 0) || !(l.DowntimeMin >= 0) {
 		return nil, errors.New("replay: limits of the oracle are minutes above 0, and for rescales that stop training")

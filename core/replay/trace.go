@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -89,7 +88,9 @@ type CourseOptions struct {
 // What of a trace is replayed unless somebody says otherwise, and what bridges and ends a stretch.
 const (
 	defaultDays = 14
-	day         = 24 * time.Hour
+	// MostDays is the most that may be asked for: ten years.
+	MostDays = 3650
+	day      = 24 * time.Hour
 	// CoarseBin is the longest bin that is taken as it is.
 	CoarseBin = 5 * time.Minute
 	// bridgedBins is the longest gap that is bridged by a straight line; a longer one ends a stretch.
@@ -104,8 +105,8 @@ func NewCourse(tr Trace, o CourseOptions) (*Course, error) {
 	if err := tr.Validate(); err != nil {
 		return nil, fmt.Errorf("trace %s: %w", tr.Name, err)
 	}
-	if o.Interval <= 0 || o.Days < 0 || o.ScaleTo < 0 {
-		return nil, errors.New("replay: the interval must be above 0, days and scale 0 or more")
+	if o.Interval <= 0 || o.Days < 0 || o.Days > MostDays || o.ScaleTo < 0 {
+		return nil, fmt.Errorf("replay: the interval must be above 0, days 0 to %d, scale 0 or more", MostDays)
 	}
 	rates, bridged := bridge(tr.Rates)
 	perDay := int(day / tr.Step)
