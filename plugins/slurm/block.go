@@ -325,23 +325,32 @@ func parseLimit(s string) (time.Duration, error) {
 	var days time.Duration
 	units := map[int][]time.Duration{1: {time.Minute}, 2: {time.Minute, time.Second}, 3: {time.Hour, time.Minute, time.Second}}
 	if before, after, ok := strings.Cut(s, "-"); ok {
-		var n int
+		var n int64
 		if _, err := fmt.Sscan(before, &n); err != nil {
 			return 0, err
 		}
-		days, s = time.Duration(n)*24*time.Hour, after
+		days, s = lasting(n, 24*time.Hour), after
 		units[1], units[2] = []time.Duration{time.Hour}, []time.Duration{time.Hour, time.Minute}
 	}
 	parts := strings.Split(s, ":")
 	total := days
 	for i, p := range parts {
-		var n int
+		var n int64
 		if _, err := fmt.Sscan(strings.TrimLeft(p[:len(p)-1], "0")+p[len(p)-1:], &n); err != nil {
 			return 0, err
 		}
-		total += time.Duration(n) * units[len(parts)][i]
+		total += lasting(n, units[len(parts)][i])
 	}
 	return total, nil
+}
+
+// lasting is n units, or endless where that is more: Slurm makes eight thousand years of a limit, which a Duration cannot hold, where the end of a job
+// without one is set.
+func lasting(n int64, unit time.Duration) time.Duration {
+	if n > int64(endless/unit) {
+		return endless
+	}
+	return time.Duration(n) * unit
 }
 
 // ours are sbatch's options that the backend sets itself, and what to use instead where there is something.

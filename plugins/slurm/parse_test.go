@@ -114,6 +114,7 @@ func TestParseLimit(t *testing.T) {
 	for s, want := range map[string]time.Duration{
 		"30": 30 * time.Minute, "2:30": 150 * time.Second, "1:02:03": time.Hour + 2*time.Minute + 3*time.Second, "1-0": 24 * time.Hour,
 		"2-03:04": 51*time.Hour + 4*time.Minute, "1-00:00:05": 24*time.Hour + 5*time.Second, "12h": 12 * time.Hour, "00:00": 0, "08": 8 * time.Minute,
+		"2982251-04:18:00": endless + 4*time.Hour + 18*time.Minute, "4294441698": endless,
 	} {
 		if got, err := parseLimit(s); err != nil || got != want {
 			t.Errorf("parseLimit(%q) = %v, %v; want %v", s, got, err, want)
@@ -134,7 +135,11 @@ func TestParseQueue(t *testing.T) {
 		line("15", "kale:j:worker-1-g1", "PENDING", "Resources", "", "N/A", "UNLIMITED", "N/A", "(null)") + lineMark + "cut off" + fieldMark +
 		"\n" + line("12", "kale:j:worker-2-g1", "PENDING", "Priority", "", "N/A", "1-0", "N/A", "kale ghi") +
 		line("16", "kale:j:worker-3-g1", "RUNNING", "None", "n1", "2026-01-02T03:04:05", "2:00:00", "2026-01-02T03:05:00", "kale jkl") + // somebody has set its end
-		line("17", "kale:j:worker-4-g1", "RUNNING", "None", "n1", "2026-01-02T03:04:05", "365-00:00:00", "2027-01-02T03:04:05", "kale mno")
+		line("17", "kale:j:worker-4-g1", "RUNNING", "None", "n1", "2026-01-02T03:04:05", "365-00:00:00", "2027-01-02T03:04:05", "kale mno") +
+		// What Slurm shows of jobs without a limit, and of one whose end was set.
+		line("18", "kale:j:worker-5-g1", "RUNNING", "None", "n1", "2026-01-02T03:04:05", "UNLIMITED", "NONE", "kale pqr") +
+		line("19", "kale:j:worker-6-g1", "RUNNING", "None", "n1", "2026-01-02T03:04:05", "UNLIMITED", "2026-01-02T03:05:00", "kale stu") +
+		line("20", "kale:j:worker-7-g1", "RUNNING", "None", "n1", "2026-01-02T03:04:05", "2982251-04:18:00", "2026-01-02T03:05:00", "kale vwx")
 	started := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	want := []row{
 		{id: "12", name: "kale:j:worker-0-g1", nonce: "abc", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(2 * time.Hour), cause: backend.EndWalltime},
@@ -142,6 +147,9 @@ func TestParseQueue(t *testing.T) {
 		{id: "12", name: "kale:j:worker-2-g1", nonce: "ghi", state: "PENDING", reason: "Priority"},
 		{id: "16", name: "kale:j:worker-3-g1", nonce: "jkl", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(55 * time.Second), cause: backend.EndPreemption},
 		{id: "17", name: "kale:j:worker-4-g1", nonce: "mno", state: "RUNNING", reason: "None", nodes: "n1", started: started},
+		{id: "18", name: "kale:j:worker-5-g1", nonce: "pqr", state: "RUNNING", reason: "None", nodes: "n1", started: started},
+		{id: "19", name: "kale:j:worker-6-g1", nonce: "stu", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(55 * time.Second), cause: backend.EndPreemption},
+		{id: "20", name: "kale:j:worker-7-g1", nonce: "vwx", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(55 * time.Second), cause: backend.EndPreemption},
 	}
 	if diff := cmp.Diff(want, parseQueue(out, ""), cmp.AllowUnexported(row{})); diff != "" {
 		t.Errorf("parseQueue (-want +got):\n%s", diff)
@@ -262,6 +270,9 @@ func TestBadNodes(t *testing.T) {
 		}
 		return r
 	}
+	fell := func(node string, ago time.Duration) view {
+		return view{report: report{State: backend.StateRunning, Node: node}, verdict: &verdict{State: "NODE_FAIL", Node: node, At: time.Now().Add(-ago)}}
+	}
 	running := view{report: report{State: backend.StateRunning, Node: "n1"}}
 	four := of("n1", "n2", "n3", "n4")
 	for _, tt := range []struct {
@@ -276,6 +287,8 @@ func TestBadNodes(t *testing.T) {
 		{"long ago", []view{failed("n1", 0, true), failed("n1", time.Hour, true)}, four, nil},
 		{"not at once", []view{failed("n1", 0, false), failed("n1", 0, false)}, four, nil},
 		{"something runs there", []view{failed("n1", 0, true), failed("n1", 0, true), running}, four, nil},
+		{"all that ran on a node went with it", []view{fell("n1", 3*time.Second), fell("n1", 0), fell("n1", time.Second)}, four, nil},
+		{"a node that fell twice", []view{fell("n1", 0), fell("n1", 20*time.Minute), fell("n1", 20*time.Minute)}, four, []string{"n1"}},
 		{"most nodes", []view{failed("n1", 0, true), failed("n1", 0, true)}, of("n1"), nil},
 	} {
 		if diff := cmp.Diff(tt.want, j.badNodes(tt.views, tt.room)); diff != "" {

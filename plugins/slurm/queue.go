@@ -131,16 +131,20 @@ func parseRow(f []string) (row, bool) {
 		return row{}, false
 	}
 	r := row{id: f[0], name: f[1], state: f[2], reason: f[3], nodes: f[4], nonce: nonce, started: parseTime(f[5])}
-	if limit, err := parseLimit(f[6]); err == nil && r.phase() != phaseQueued {
+	if r.phase() != phaseQueued {
+		limit, err := parseLimit(f[6])
+		if err != nil {
+			limit = endless // UNLIMITED
+		}
 		r.deadline, r.cause = deadlineOf(r.started, limit, parseTime(f[7]))
 	}
 	return r, true
 }
 
 // deadlineOf gives when Slurm ends a job. The limit is in whole minutes; the end may have been set to any moment, or to an earlier one by a preemption with a
-// grace.
+// grace, of a job without a limit too.
 func deadlineOf(started time.Time, limit time.Duration, end time.Time) (time.Time, backend.EndCause) {
-	switch deadline := started.Add(limit); {
+	switch deadline := started.Add(min(limit, endless)); {
 	case !started.IsZero() && !end.IsZero() && end.Before(deadline):
 		return end, backend.EndPreemption
 	case started.IsZero() || limit >= endless:

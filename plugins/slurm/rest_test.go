@@ -188,6 +188,8 @@ func TestRESTAnswers(t *testing.T) {
 			row{id: "1", name: "kale:j:worker-0-g1", nonce: "RR", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(time.Minute), cause: backend.EndPreemption}},
 		"waits, and is expected to start": {`{"job_id": 2, "name": "kale:j:worker-0-g1", "comment": "kale RR", "job_state": ["PENDING"], "state_reason": "Resources", "nodes": "", "start_time": {"set": true, "infinite": false, "number": 1795253928}, "time_limit": {"set": false, "infinite": true, "number": 0}}`,
 			row{id: "2", name: "kale:j:worker-0-g1", nonce: "RR", state: "PENDING", reason: "Resources"}},
+		"without limit, and its end was set": {`{"job_id": 4, "name": "kale:j:worker-0-g1", "comment": "kale RR", "job_state": "RUNNING", "state_reason": "None", "nodes": "n1", "start_time": 1795253928, "end_time": 1795253988, "time_limit": 4294441698}`,
+			row{id: "4", name: "kale:j:worker-0-g1", nonce: "RR", state: "RUNNING", reason: "None", nodes: "n1", started: started, deadline: started.Add(time.Minute), cause: backend.EndPreemption}},
 		"without limit": {`{"job_id": 3, "name": "kale:j:worker-0-g1", "comment": "kale RR", "job_state": ["CANCELLED", "COMPLETING"], "state_reason": "None", "nodes": "n1", "start_time": {"set": true, "infinite": false, "number": 1795253928}, "time_limit": {"set": true, "infinite": true, "number": 0}}`,
 			row{id: "3", name: "kale:j:worker-0-g1", nonce: "RR", state: "COMPLETING", reason: "None", nodes: "n1", started: started}},
 	} {

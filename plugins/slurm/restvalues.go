@@ -116,8 +116,12 @@ func (j restJob) row() (row, bool) {
 	}
 	if r.phase() == phaseQueued {
 		r.started = time.Time{} // when Slurm expects it to start
-	} else if j.TimeLimit.set {
-		r.deadline, r.cause = deadlineOf(r.started, time.Duration(j.TimeLimit.value)*time.Minute, j.End.time())
+	} else {
+		limit := endless
+		if j.TimeLimit.set {
+			limit = lasting(j.TimeLimit.value, time.Minute)
+		}
+		r.deadline, r.cause = deadlineOf(r.started, limit, j.End.time())
 	}
 	return r, true
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"net"
 	"slices"
 	"strings"
@@ -60,6 +61,30 @@ func TestBrokers(t *testing.T) {
 	got = patient(t, up).brokers(t.Context())
 	if !slices.Equal(says(got), []string{"ok broker 0", "fail broker 1"}) || !strings.Contains(got[1].Says, down.String()) || !strings.Contains(got[1].Do, "advertised.listeners") {
 		t.Errorf("an advertised address that does not answer: %+v", got)
+	}
+}
+
+// Brokers that go away between two questions are away: who may do without them is to know it.
+func TestBrokersThatGoAwayBetweenQuestions(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "clicks", "dead"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.ControlKey(kmsg.Metadata.Int16(), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		for _, topic := range req.(*kmsg.MetadataRequest).Topics {
+			if topic.Topic != nil && *topic.Topic == "dead" {
+				return nil, errors.New("it is gone"), true
+			}
+		}
+		return nil, nil, false
+	})
+	j := patient(t, c.ListenAddrs()[0]).Job
+	j.Stream.DeadLetter = "dead"
+	info, diags, err := CheckTopics(t.Context(), j)
+	if err != nil || info.Err == nil || !info.Exists || len(diags) != 1 || !strings.Contains(diags.Error(), `Cannot ask the brokers about topic "dead"`) {
+		t.Errorf("%+v, %v, %v", info, diags, err)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/kale-sched/kale/core/traffic"
 )
 
-// CheckTopics asks the brokers about the job's topics and holds the job against the answer.
+// CheckTopics asks the brokers about the job's topics and holds the job against the answer. Where they do not answer about one of them, the info's Err says so.
 func CheckTopics(ctx context.Context, j *job.Job) (job.TopicInfo, hcl.Diagnostics, error) {
 	info, diags, err := askStream(ctx, j)
 	if err != nil || info.Err != nil || j.Stream.DeadLetter == "" {
@@ -23,7 +23,12 @@ func CheckTopics(ctx context.Context, j *job.Job) (job.TopicInfo, hcl.Diagnostic
 	if err != nil {
 		return info, nil, err
 	}
-	return info, append(diags, j.DeadLetterDiagnostics(askTopic(ctx, j.Stream.Brokers, j.Stream.DeadLetter, opts))...), nil
+	dead := askTopic(ctx, j.Stream.Brokers, j.Stream.DeadLetter, opts)
+	if ctx.Err() != nil {
+		return info, nil, fmt.Errorf("ask the brokers about topic %q: interrupted", j.Stream.DeadLetter)
+	}
+	info.Err = dead.Err
+	return info, append(diags, j.DeadLetterDiagnostics(dead)...), nil
 }
 
 // askStream is CheckTopics for the topic that is trained on.

@@ -116,15 +116,40 @@ func (c *slurmStorm) killAgent(f chaos.Fault) (what string, undo func() error, v
 	return "slurmd of " + nodeName(n), c.nodeReturns(n), false
 }
 
-// loseNode takes a node's power, and gives it back.
+// loseNode takes a node's power, and gives it back. It acts until nothing that went with the node is said to run any more: Slurm may take a node that is back
+// at once for one that was never away, and then only the silence of the processes tells.
 func (c *slurmStorm) loseNode(f chaos.Fault) (what string, undo func() error, void bool) {
 	n := 1 + f.Of(slurmNodes)
 	if !c.take(nodeName(n)) {
 		return "", nil, true
 	}
+	lost, away := time.Now().Truncate(time.Second), true // Slurm's times have no fractions
 	c.slurm.KillNode(n)
-	return nodeName(n) + " and all that ran on it", c.nodeReturns(n), false
+	return nodeName(n) + " and all that ran on it", func() error {
+		if away {
+			if err := c.slurm.StartNode(n); err != nil {
+				c.fatalf("%v", err)
+			}
+			away = false
+		}
+		out, err := c.ask("squeue", "--noheader", "--states=RUNNING", "--nodelist="+slurmtest.Node(n), "--format=%j %S")
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(out) {
+			name, began, _ := strings.Cut(strings.TrimSpace(line), " ")
+			at, err := time.ParseInLocation(slurmTime, began, time.Local)
+			if err == nil && strings.HasPrefix(name, "kale:"+jobName+":") && at.Before(lost) {
+				return fmt.Errorf("Slurm says that %s, which ended with its node, runs", name)
+			}
+		}
+		c.busy[nodeName(n)] = false
+		return nil
+	}, false
 }
+
+// slurmTime is how Slurm's clients write and read times.
+const slurmTime = "2006-01-02T15:04:05"
 
 func (c *slurmStorm) nodeReturns(n int) func() error {
 	return c.freeing(nodeName(n), func() {
@@ -241,7 +266,7 @@ func (c *slurmStorm) endWalltime(f chaos.Fault) (what string, undo func() error,
 		return "", nil, true
 	}
 	i := f.Of(len(ids))
-	at := time.Now().Add(time.Minute).Format("2006-01-02T15:04:05")
+	at := time.Now().Add(time.Minute).Format(slurmTime)
 	if _, err := c.ask("scontrol", "update", "JobId="+ids[i], "EndTime="+at); err != nil {
 		return "", nil, true // it may have ended just now
 	}

@@ -31,10 +31,11 @@ type storm struct {
 // long as anything is waited for.
 const endWithin = 15 * time.Second
 
-// calmWithin bounds how long a job may need after a storm. Slurm's backend gives a launch that was lost a minute, and the next one of that place two.
+// calmWithin bounds how long a job may need after a storm, and after a fault until nothing of it is left. Slurm's backend gives a launch that was lost a minute,
+// and the next one of that place two; a process that was never heard of has two minutes to begin.
 const calmWithin = 5 * time.Minute
 
-// healing is what undoes a fault. While it gives an error it is tried again, for no longer than patience.
+// healing is what undoes a fault. While it gives an error it is tried again, for no longer than calmWithin.
 type healing struct {
 	at, since time.Time
 	fault     chaos.Fault
@@ -122,8 +123,8 @@ func (c *storm) tend() {
 	c.healing = rest
 	for _, h := range due {
 		if err := h.undo(); err != nil {
-			if now.Sub(h.since) > patience {
-				c.fatalf("fault %v could not be undone for %v: %v", h.fault, patience, err)
+			if now.Sub(h.since) > calmWithin {
+				c.fatalf("fault %v could not be undone for %v: %v", h.fault, calmWithin, err)
 			}
 			h.at = now.Add(poll)
 			c.healing = append(c.healing, h)
