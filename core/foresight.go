@@ -84,7 +84,20 @@ func CheckForecast(j *job.Job) hcl.Diagnostics {
 		return hcl.Diagnostics{j.ErrorAt("forecast.model", "The forecast model is for another interval", fmt.Sprintf(
 			"%s was trained on bins of %s, and forecast.interval is %s. %s", j.Forecast.Model, job.FormatDuration(info.Step), job.FormatDuration(j.Forecast.Interval), advice))}
 	}
-	return nil
+	return beyondModel(j, info, advice)
+}
+
+// beyondModel says what of the job file asks for more than its forecast model can give, or gives it less than it needs: it would never be used.
+func beyondModel(j *job.Job, info forecast.ModelInfo, advice string) (diags hcl.Diagnostics) {
+	if most := time.Duration(info.Horizon) * info.Step; j.Forecast.Horizon > most {
+		diags = append(diags, j.ErrorAt("forecast.horizon", "The forecast model does not reach so far", fmt.Sprintf(
+			"%s forecasts %s at most, and forecast.horizon is %s. Set horizon to %[2]s or less. %[4]s", j.Forecast.Model, job.FormatDuration(most), job.FormatDuration(j.Forecast.Horizon), advice)))
+	}
+	if least := time.Duration(info.Input) * info.Step; j.Forecast.History > 0 && j.Forecast.History < least {
+		diags = append(diags, j.ErrorAt("forecast.history", "The forecast model needs more history", fmt.Sprintf(
+			"%s forecasts from the last %s, and forecast.history is %s. Set history to %[2]s or more. %[4]s", j.Forecast.Model, job.FormatDuration(least), job.FormatDuration(j.Forecast.History), advice)))
+	}
+	return diags
 }
 
 // forecast is what is expected for the bins after the history, with the gate's verdict.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -169,6 +170,41 @@ func TestRecordsAreJudgedAsTheTrainerDoes(t *testing.T) {
 		diags := j.RecordDiagnostics([][]byte{[]byte(record)})
 		if (decoded != nil) != diags.HasErrors() {
 			t.Errorf("%s: the trainer says %v, validate says %v", record, decoded, diags)
+		}
+	}
+}
+
+// A job file that asks its forecast model for more than it can give, or gives it less than it needs, is told so where it does.
+func TestForecastModelIsHeldAgainstTheJob(t *testing.T) {
+	s := newShell(t).withPrograms()
+	_, text := scaffolded(t, s)
+	before, rest, _ := strings.Cut(changed(t, text, "autoscale {\n", "autoscale {\n    tau = \"1h\"\n"), "  forecast {\n")
+	_, after, _ := strings.Cut(rest, "\n  }\n")
+	dir := t.TempDir()
+	trace, model := filepath.Join(dir, "rates.csv"), filepath.Join(dir, "m.onnx")
+	if err := os.WriteFile(trace, []byte(daysOfTraffic()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var trained struct{ Input, Horizon int }
+	r := s.must("forecast", "train", "-trace", trace, "-interval", "30m", "-horizon", "3h", "-season", "24h", "-o", model, "-json")
+	if err := json.Unmarshal([]byte(r.out), &trained); err != nil || trained.Horizon != 6 {
+		t.Fatalf("%+v: %v", trained, err)
+	}
+	needs := job.FormatDuration(time.Duration(trained.Input) * 30 * time.Minute)
+	line := strings.Count(before, "\n") + 2
+	for _, tt := range []struct {
+		horizon, history string
+		says             string // "": it is valid
+	}{
+		{"3h", needs, ""},
+		{"3h30m", needs, fmt.Sprintf("%d:16: error: The forecast model does not reach so far | %[1]d | horizon = \"3h30m\" | ^^^^^^^ %s forecasts 3h at most, and forecast.horizon is 3h30m. Set horizon to 3h or less.", line+1, model)},
+		{"2h", "25h", fmt.Sprintf("%d:16: error: The forecast model needs more history | %[1]d | history = \"25h\" | ^^^^^ %s forecasts from the last %s, and forecast.history is 25h. Set history to %[3]s or more.", line+2, model, needs)},
+	} {
+		block := fmt.Sprintf("    interval = \"30m\"\n    horizon  = %q\n    history  = %q\n    season   = \"24h\"\n    model    = %q", tt.horizon, tt.history, model)
+		file := write(t, before+"  forecast {\n"+block+"\n  }\n"+after)
+		r := s.run("validate", file, "-offline")
+		if said := strings.Join(strings.Fields(r.err), " "); (r.code == exitDone) != (tt.says == "") || tt.says != "" && !strings.Contains(said, file+":"+tt.says) {
+			t.Errorf("horizon %s, history %s: exit code %d; want %q:\n%s%s", tt.horizon, tt.history, r.code, tt.says, r.out, r.err)
 		}
 	}
 }
