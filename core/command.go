@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kale-sched/kale/core/job"
@@ -74,10 +75,26 @@ func (s *Scheduler) showOrder() {
 	}
 	v := *old // views are replaced, never changed
 	v.Manual, v.PausedSince, v.Stopping, v.State = s.want.Manual, s.want.pausedSince(), s.want.Stopping, s.stateOf(s.lastSample)
+	if v.Manual.Paused {
+		v.standStill()
+	}
 	if s.opt.Pool != nil {
 		v.Pool = s.opt.Pool.share(s.job.Name)
 	}
 	s.view.Store(&v)
+}
+
+// standStill takes what was trained at the last look out of a view whose job was paused since.
+func (v *View) standStill() {
+	if v.Sample.Trained != nil {
+		v.Sample.Trained, v.Sample.Busy = new(0.), new(0.)
+	}
+	v.Workers = slices.Clone(v.Workers)
+	for i := range v.Workers {
+		if w := &v.Workers[i]; w.Rate != nil {
+			w.Rate, w.Busy = new(0.), new(0.)
+		}
+	}
 }
 
 // take makes an order part of what is wanted.

@@ -30,11 +30,11 @@ type Glance struct {
 	Says      string    `json:"says"` // the state for people
 	Now       time.Time `json:"now"`
 	// Target is the number of workers that is wanted, Running how many the chief counts on; nil: not known.
-	Target  int  `json:"target"`
+	Target  *int `json:"target,omitempty"`
 	Running *int `json:"running,omitempty"`
 	// Checkpoint is the folder that what runs was started with; "" when nothing does.
 	Checkpoint string      `json:"checkpoint,omitempty"`
-	Manual     plan.Manual `json:"manual"`
+	Manual     plan.Manual `json:"manual,omitzero"`
 	// LastSample is what was observed last, Decision and LastChange are the last decision and the last that scaled; all may be nil.
 	LastSample *Sample `json:"last_sample,omitempty"`
 	Decision   *Record `json:"decision,omitempty"`
@@ -82,7 +82,7 @@ type Lister func(ctx context.Context) (list []backend.Status, complete bool, err
 // GlanceAt reads the state of a job's last scheduler in dir and, when the job was left running, asks its chief and, unless list is nil, the backend.
 // The state is held for a moment only. state.ErrLocked: a scheduler has it.
 func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, error) {
-	g := &Glance{Job: name, Now: time.Now(), State: StateNeverStarted, Says: "no scheduler has taken it up yet"}
+	g := &Glance{Job: name, Now: time.Now(), State: StateNeverStarted, Says: "no scheduler has taken it up yet", Target: new(int)}
 	want, err := g.read(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return g, nil
@@ -90,7 +90,7 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 	if err != nil || want == nil {
 		return g, err
 	}
-	g.Target, g.Manual, g.written, g.Checkpoint = want.Target, want.Manual, want.Manual, want.Checkpoint
+	g.Target, g.Manual, g.written, g.Checkpoint = &want.Target, want.Manual, want.Manual, want.Checkpoint
 	g.count(want.Totals)
 	g.Past = g.Totals != nil && !g.Totals.Final
 	g.Processes = want.Processes
@@ -228,9 +228,9 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	case stuck != "" && !(listed && n.listErr == nil && n.complete && alive == 0):
 		g.Stuck, g.State, g.Says = stuck, StateStuck, stuck+", and no scheduler looks after it"
 	case n.chiefErr == nil && *g.Running > 0 && n.idle() > 0:
-		g.State, g.Says = StateUnknown, fmt.Sprintf("%d of %s are there, nothing has been trained for %s, and no scheduler looks after it", *g.Running, job.Count(g.Target, "worker"), n.idle())
+		g.State, g.Says = StateUnknown, fmt.Sprintf("%d of %s are there, nothing has been trained for %s, and no scheduler looks after it", *g.Running, job.Count(*g.Target, "worker"), n.idle())
 	case n.chiefErr == nil && *g.Running > 0:
-		g.State, g.Says = StateRunning, fmt.Sprintf("it trains on without a scheduler, with %d of %s", *g.Running, job.Count(g.Target, "worker"))
+		g.State, g.Says = StateRunning, fmt.Sprintf("it trains on without a scheduler, with %d of %s", *g.Running, job.Count(*g.Target, "worker"))
 	case n.chiefErr == nil:
 		g.State, g.Says = StateUnknown, "its chief answers, no worker trains, and no scheduler looks after it"
 	case !listed:
@@ -255,7 +255,7 @@ func (n *seen) ready(listed bool) int {
 	now := n.chief.GetNowUnixMs()
 	count := 0
 	for _, m := range n.chief.GetMembers() {
-		if m.GetState() != rpc.MemberState_MEMBER_STATE_READY && m.GetState() != rpc.MemberState_MEMBER_STATE_DRAINING {
+		if !counted(m) {
 			continue
 		}
 		if beat := m.GetLastBeatUnixMs(); beat > 0 && now-beat > silentMember.Milliseconds() {

@@ -364,7 +364,7 @@ func TestCheckpointFolderTakenAway(t *testing.T) {
 	}
 	r.until("it goes on", func() error {
 		r.joinAll()
-		if v := r.s.View(); len(v.Problems) > 0 || v.Stuck != "" || v.Sample.Running != 2 {
+		if v := r.s.View(); len(v.Problems) > 0 || v.Stuck != "" || running(v) != 2 {
 			return fmt.Errorf("%s, problems %q", v.Stuck, v.Problems)
 		}
 		return nil
@@ -434,7 +434,7 @@ func TestCheckpointFolderUnmounted(t *testing.T) {
 			}
 			r.until("it goes on", func() error {
 				r.joinAll()
-				if v := r.s.View(); len(v.Problems) > 0 || v.Stuck != "" || v.Sample.Running != 2 {
+				if v := r.s.View(); len(v.Problems) > 0 || v.Stuck != "" || running(v) != 2 {
 					return fmt.Errorf("%s, problems %q", v.Stuck, v.Problems)
 				}
 				return r.lost

@@ -114,7 +114,7 @@ func TestRun(t *testing.T) {
 	order(Order{Kind: "scale", Target: 3})
 	eventually(t, "the view shows three workers that train", func() error {
 		r.joinAll()
-		if v := r.s.View(); v == nil || v.Sample.Running != 3 || v.Rescale != nil {
+		if v := r.s.View(); v == nil || running(v) != 3 || v.Rescale != nil {
 			return fmt.Errorf("%+v", v)
 		}
 		return nil
@@ -224,8 +224,9 @@ func TestServerThatIsDownHoldsTheNumberOfWorkers(t *testing.T) {
 func TestPauseShowsAtOnce(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.started(1)
+	r.chief.with(func(st *rpc.JobStatus) { st.Members[0].RecordsPerSecond, st.Members[0].BusyShare = 700, 0.9 })
 	r.beat()
-	if v := r.s.View(); v.State != StateRunning || !v.PausedSince.IsZero() {
+	if v := r.s.View(); v.State != StateRunning || !v.PausedSince.IsZero() || *v.Sample.Trained != 700 || *v.Workers[0].Busy != 0.9 {
 		t.Fatalf("%s, paused since %v", v.State, v.PausedSince)
 	}
 	before := time.Now()
@@ -233,6 +234,9 @@ func TestPauseShowsAtOnce(t *testing.T) {
 	v := r.s.View()
 	if v.State != StatePaused || !v.Manual.Paused || v.PausedSince.Before(before.Add(-time.Second)) {
 		t.Errorf("%s, paused %v since %v", v.State, v.Manual.Paused, v.PausedSince)
+	}
+	if s, w := v.Sample, v.Workers[0]; *s.Trained != 0 || *s.Busy != 0 || *w.Rate != 0 || *w.Busy != 0 {
+		t.Errorf("a job that was just paused trains %v records/s, busy %v; its worker %v, busy %v", *s.Trained, *s.Busy, *w.Rate, *w.Busy)
 	}
 	r.order("pause", 0)
 	r.beat()

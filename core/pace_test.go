@@ -30,7 +30,7 @@ func TestRescaleAndStopHaveAPaceOfTheirOwn(t *testing.T) {
 	}
 	eventually(t, "three workers train and the rescale is over", func() error {
 		r.joinAll()
-		if v := r.s.View(); v == nil || v.Sample.Running != 3 || v.Rescale != nil {
+		if v := r.s.View(); v == nil || running(v) != 3 || v.Rescale != nil {
 			return fmt.Errorf("%+v", v)
 		}
 		return nil
@@ -236,7 +236,7 @@ func TestGlance(t *testing.T) {
 		if g.Trained == nil || *g.Running != 2 || g.LastChange == nil || g.LastSample == nil || !g.LastSample.At.Equal(last.Now) || len(g.Workers) > 0 {
 			t.Errorf("%+v", g)
 		}
-		if g = glance(listed); len(g.Workers) != 2 || g.Workers[1].Member != "ready" || len(g.Servers) != 2 || !g.Servers[0].Up {
+		if g = glance(listed); len(g.Workers) != 2 || g.Workers[1].Member != "ready" || len(g.Servers) != 2 || g.Servers[0].Up == nil || !*g.Servers[0].Up {
 			t.Errorf("processes %+v %+v", g.Workers, g.Servers)
 		}
 		killed := r.list()

@@ -54,8 +54,7 @@ func (s *Scheduler) sample(now time.Time) Sample {
 	n := s.seen
 	w := s.workers()
 	out := Sample{
-		At: now, Target: s.want.Target, Running: w.Running, Pending: w.Pending, Draining: w.Draining,
-		Capacity: finite(s.online.Model().Throughput(w.Running, s.job.Servers.Count)), Forecast: s.foresee.at(now),
+		At: now, Target: s.want.Target, Draining: w.Draining, Forecast: s.foresee.at(now),
 		Applied: n.applied(), Repairing: n.chief.GetRepairing(), Unknown: n.unknown(s.begun()),
 	}
 	if rate, ok := s.arrivals.Rate(now, max(s.job.Forecast.Interval, 4*s.job.Autoscale.Watch)); ok && n.endsErr == nil {
@@ -70,23 +69,43 @@ func (s *Scheduler) sample(now time.Time) Sample {
 		out.LagRecords = &lag.records
 	}
 	out.LagUnknown = lag.why
-	for _, st := range n.list {
-		if st.ID.Role == backend.RoleWorker && st.State.Live() {
-			out.Held++
+	if n.unlisted() == "" {
+		held := 0
+		for _, st := range n.list {
+			if st.ID.Role == backend.RoleWorker && st.State.Live() {
+				held++
+			}
 		}
+		out.Held = &held
 	}
+	if w.Unknown == 0 {
+		out.Pending = &w.Pending
+	}
+	if n.chiefErr == nil || !s.begun() || out.Held != nil && *out.Held == 0 {
+		s.sampleMembers(&out, w.Running)
+	}
+	return out
+}
+
+// sampleMembers is what the chief says of those that train: nobody, where it does not answer and none can.
+func (s *Scheduler) sampleMembers(out *Sample, running int) {
+	var trained, busy float64
 	ready := 0
-	for _, m := range n.chief.GetMembers() {
-		if m.GetState() == rpc.MemberState_MEMBER_STATE_READY || m.GetState() == rpc.MemberState_MEMBER_STATE_DRAINING {
-			out.Trained = finite(out.Trained + finite(m.GetRecordsPerSecond()))
-			out.Busy = finite(out.Busy + finite(m.GetBusyShare()))
+	for _, m := range s.seen.chief.GetMembers() {
+		if counted(m) {
+			trained = finite(trained + finite(m.GetRecordsPerSecond()))
+			busy = finite(busy + finite(m.GetBusyShare()))
 			ready++
 		}
 	}
-	if ready > 0 {
-		out.Busy /= float64(ready)
-	}
-	return out
+	busy /= float64(max(ready, 1))
+	capacity := finite(s.online.Model().Throughput(running, s.job.Servers.Count))
+	out.Running, out.Trained, out.Busy, out.Capacity = &running, &trained, &busy, &capacity
+}
+
+// counted says that the chief counts on a member: it has joined and has not left.
+func counted(m *rpc.MemberStatus) bool {
+	return m.GetState() == rpc.MemberState_MEMBER_STATE_READY || m.GetState() == rpc.MemberState_MEMBER_STATE_DRAINING
 }
 
 func (s *Scheduler) picture(now time.Time, sample Sample) *View {
@@ -94,7 +113,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 	v := &View{
 		Job: j.Name, State: s.stateOf(sample), Scheduler: true, Waits: s.waits(), Mode: j.Autoscale.Mode, Now: now, Started: s.started, MaxLag: j.SLO.MaxLag, Min: j.Workers.Min, Max: j.Workers.Max,
 		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, PausedSince: s.want.pausedSince(), Model: s.online.Model().String(), ModelBasis: s.basis(),
-		Trained: trainedRecords(n.chief), Dead: n.chief.GetDeadRecords(), Skips: Skips(j), DeadLetter: j.Stream.DeadLetter, Lost: n.chief.GetLostOffsets(), Emulated: j.Workers.EmulateStep > 0,
+		Skips: Skips(j), DeadLetter: j.Stream.DeadLetter, Emulated: j.Workers.EmulateStep > 0,
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped, LastStop: s.want.LastStop,
 		History: s.lastHistory, LastRescale: s.lastRescale, WorkerRenewal: s.want.LastRenewal, ServerRenewal: s.want.LastServerRenewal, Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(),
 	}
@@ -112,8 +131,8 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 		c := *r
 		v.Rescale = &c
 	}
-	if auc, ok := AUC(n.chief.GetTotals().GetValidation()); ok {
-		v.AUC = &auc
+	if t := totalsOf(n.chief); t != nil {
+		v.Trained, v.Dead, v.Lost, v.AUC = &t.Trained, &t.Dead, &t.Lost, t.AUC
 	}
 	v.Workers, v.Servers = s.processes()
 	v.Unlisted = n.unlisted()
@@ -161,10 +180,14 @@ func (s *Scheduler) workerView(st backend.Status) WorkerView {
 		return w
 	}
 	m := s.seen.member(st.ID.Rank, st.ID.Generation)
-	if w.Member = rpc.MemberStateName(m.GetState()); m == nil {
+	if m == nil {
 		w.Member, w.Reason = s.unjoined(st)
+		return w
 	}
-	w.Partitions, w.Rate, w.Busy, w.Queue = m.GetPartitions(), finite(m.GetRecordsPerSecond()), finite(m.GetBusyShare()), m.GetMetrics().GetQueueRecords()
+	w.Member, w.Partitions = rpc.MemberStateName(m.GetState()), append([]int32{}, m.GetPartitions()...)
+	if counted(m) {
+		w.Rate, w.Busy, w.Queue = new(finite(m.GetRecordsPerSecond())), new(finite(m.GetBusyShare())), new(m.GetMetrics().GetQueueRecords())
+	}
 	return w
 }
 
@@ -196,11 +219,12 @@ func (s *Scheduler) serverView(st backend.Status) ServerView {
 		if int(sv.GetInfo().GetIndex()) != st.ID.Rank {
 			continue
 		}
-		m := sv.GetMetrics()
-		v.Known = m != nil
-		v.Up, v.Incarnation, v.Rows, v.MemoryBytes, v.Error = sv.GetInfo().GetUp(), sv.GetInfo().GetIncarnation(), m.GetRows(), m.GetMemoryBytes(), m.GetSnapshotError()
-		if ms := m.GetLastSnapshotUnixMs(); ms > 0 {
-			v.LastSnapshot = moment(ms)
+		v.Up, v.Incarnation = new(sv.GetInfo().GetUp()), sv.GetInfo().GetIncarnation()
+		if m := sv.GetMetrics(); m != nil {
+			v.Known, v.Rows, v.MemoryBytes, v.Error = true, new(m.GetRows()), new(m.GetMemoryBytes()), m.GetSnapshotError()
+			if ms := m.GetLastSnapshotUnixMs(); ms > 0 {
+				v.LastSnapshot = moment(ms)
+			}
 		}
 	}
 	return v

@@ -9,14 +9,15 @@ import (
 	"github.com/kale-sched/kale/core/rpc"
 )
 
-// Sample is what was observed at one watch beat; core/state keeps them, and pictures are drawn from them.
+// Sample is what was observed at one watch beat; core/state keeps them, and pictures are drawn from them. What is not known is nil, and never zero: who was to
+// tell (the chief of Trained, Running, Busy and Capacity, the backend of Held, both of Pending, the brokers of Rate and Lag) did not answer.
 type Sample struct {
 	At time.Time `json:"at"`
-	// Rate is the arrival rate over the last interval, samples/s; nil when it is not known.
+	// Rate is the arrival rate over the last interval, samples/s.
 	Rate *float64 `json:"rate,omitempty"`
 	// Trained is the rate at which records are trained, samples/s, as the members report it.
-	Trained float64 `json:"trained"`
-	// Lag is the age of the oldest untrained record in seconds, LagRecords their number, each nil when it is not known, and LagUnknown why; Repairing says that
+	Trained *float64 `json:"trained,omitempty"`
+	// Lag is the age of the oldest untrained record in seconds, LagRecords their number, and LagUnknown why they are not known; Repairing says that
 	// both count records that were trained before.
 	Lag        *float64 `json:"lag_s,omitempty"`
 	LagRecords *int64   `json:"lag_records,omitempty"`
@@ -25,15 +26,15 @@ type Sample struct {
 	// Forecast is what had been expected for now, with its band.
 	Forecast *Band `json:"forecast,omitempty"`
 	// Capacity is F(running) by the model in force.
-	Capacity float64 `json:"capacity"`
-	Target   int     `json:"target"`
-	Running  int     `json:"running"`
-	Pending  int     `json:"pending"`
-	Draining int     `json:"draining"`
+	Capacity *float64 `json:"capacity,omitempty"`
+	Target   int      `json:"target"`
+	Running  *int     `json:"running,omitempty"`
+	Pending  *int     `json:"pending,omitempty"`
+	Draining int      `json:"draining"`
 	// Held counts all worker allocations that the backend has not released: they are paid for.
-	Held int `json:"held"`
+	Held *int `json:"held,omitempty"`
 	// Busy is the members' mean share of time in which the accelerator was busy.
-	Busy float64 `json:"busy"`
+	Busy *float64 `json:"busy,omitempty"`
 	// Applied is the trained watermark of each partition.
 	Applied map[int32]int64 `json:"applied,omitempty"`
 	Unknown string          `json:"unknown,omitempty"`
@@ -66,7 +67,7 @@ type Rescale struct {
 	ConfiguredCapacity float64 `json:"configured_capacity"`
 	Reason             string  `json:"reason"`
 	// Gap is the longest time in which a partition with unread records had no applied record, less the median of the steady state.
-	Gap time.Duration `json:"gap"`
+	Gap time.Duration `json:"gap" known:"GapKnown"`
 	// GapKnown is false when progress could not be followed for the whole time (the chief was away).
 	GapKnown bool `json:"gap_known"`
 	// Aborted says that another decision took its place before it was done, or that it was given up.
@@ -130,14 +131,15 @@ type View struct {
 	Manual   plan.Manual   `json:"manual"`
 	// PausedSince is when a person paused it; zero: nobody has.
 	PausedSince time.Time `json:"paused_since,omitzero"`
-	Waits       string    `json:"waits_for,omitempty"`       // what a change under way, or a stop, waits for
-	Cause       string    `json:"cause,omitempty"`           // why it cannot start, in the state of that name
-	Trained     *uint64   `json:"trained_records,omitempty"` // nil: not known
-	Dead        uint64    `json:"dead_records"`
-	Skips       bool      `json:"skips_undecodable,omitempty"` // they are in no topic: stream.on_undecodable is "skip"
+	Waits       string    `json:"waits_for,omitempty"` // what a change under way, or a stop, waits for
+	Cause       string    `json:"cause,omitempty"`     // why it cannot start, in the state of that name
+	// Trained is how many records were trained, Dead how many could not be decoded, and Lost how many offsets retention took before; nil: not known.
+	Trained *uint64 `json:"trained_records,omitempty"`
+	Dead    *uint64 `json:"dead_records,omitempty"`
+	Lost    *uint64 `json:"lost_offsets,omitempty"`
+	Skips   bool    `json:"skips_undecodable,omitempty"` // they are in no topic: stream.on_undecodable is "skip"
 	// DeadLetter is the topic that they are in; "": none.
 	DeadLetter string   `json:"dead_letter,omitempty"`
-	Lost       uint64   `json:"lost_offsets"`
 	AUC        *float64 `json:"auc,omitempty"`
 	Model      string   `json:"throughput_model"`
 	// ModelBasis says what of Model was measured, and where the prior comes from.
@@ -146,7 +148,7 @@ type View struct {
 	Emulated   bool           `json:"emulated_accelerator,omitempty"`
 	Join       plan.Measured  `json:"join_time"`
 	LastJoin   *Join          `json:"last_join,omitempty"`
-	Gap        plan.Measured  `json:"rescale_gap"`
+	Gap        plan.Measured  `json:"rescale_gap,omitzero"` // zero: none was measured
 	Stopping   bool           `json:"stopping,omitempty"`
 	Stopped    bool           `json:"stopped,omitempty"`
 	LastStop   time.Time      `json:"last_stop,omitzero"` // when the job stopped last, by this scheduler or one before
@@ -159,15 +161,16 @@ type History = plan.Series
 
 // WorkerView is one worker as the backend and the chief see it.
 type WorkerView struct {
-	ID         string    `json:"id"`
-	Rank       int       `json:"rank"`
-	Generation uint64    `json:"generation"`
-	Backend    string    `json:"backend"` // state of its allocation
-	Member     string    `json:"member"`  // state of its membership
-	Partitions []int32   `json:"partitions"`
-	Rate       float64   `json:"records_per_second"`
-	Busy       float64   `json:"busy"`
-	Queue      int64     `json:"queue_records"`
+	ID         string `json:"id"`
+	Rank       int    `json:"rank"`
+	Generation uint64 `json:"generation"`
+	Backend    string `json:"backend"` // state of its allocation
+	Member     string `json:"member"`  // state of its membership
+	// Partitions, Rate, Busy and Queue are by the chief's word; nil: it does not answer, or does not count the worker.
+	Partitions []int32   `json:"partitions,omitzero"`
+	Rate       *float64  `json:"records_per_second,omitempty"`
+	Busy       *float64  `json:"busy,omitempty"`
+	Queue      *int64    `json:"queue_records,omitempty"`
 	Node       string    `json:"node,omitempty"`
 	Devices    []string  `json:"devices,omitempty"`
 	Restarts   int       `json:"restarts"`
@@ -181,14 +184,15 @@ type WorkerView struct {
 
 // ServerView is one parameter server as the backend and the chief see it.
 type ServerView struct {
-	ID           string    `json:"id"`
-	Index        int       `json:"index"`
-	Backend      string    `json:"backend"`
-	Up           bool      `json:"up"`
-	Known        bool      `json:"known"` // the chief has heard from it; what follows is unknown otherwise
-	Incarnation  uint64    `json:"incarnation"`
-	Rows         uint64    `json:"rows"`
-	MemoryBytes  uint64    `json:"memory_bytes"`
+	ID      string `json:"id"`
+	Index   int    `json:"index"`
+	Backend string `json:"backend"`
+	// Up says whether the chief hears from it; nil: the chief does not answer. Known says that the server has told what follows, which is nil otherwise.
+	Up           *bool     `json:"up,omitempty"`
+	Known        bool      `json:"known"`
+	Incarnation  uint64    `json:"incarnation,omitempty"`
+	Rows         *uint64   `json:"rows,omitempty"`
+	MemoryBytes  *uint64   `json:"memory_bytes,omitempty"`
 	LastSnapshot time.Time `json:"last_snapshot,omitzero"`
 	Error        string    `json:"snapshot_error,omitempty"`
 	Restarts     int       `json:"restarts"`
@@ -202,9 +206,4 @@ type ServerView struct {
 // Serving are the servers without those that wait to follow one of them.
 func (v *View) Serving() []ServerView {
 	return slices.DeleteFunc(slices.Clone(v.Servers), func(s ServerView) bool { return s.Beside })
-}
-
-// Joined says that the chief counts the worker: only then are its rate, its busy share and its queue known.
-func (w WorkerView) Joined() bool {
-	return w.Member == rpc.MemberStateName(rpc.MemberState_MEMBER_STATE_READY) || w.Member == rpc.MemberStateName(rpc.MemberState_MEMBER_STATE_DRAINING)
 }

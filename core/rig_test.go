@@ -409,3 +409,11 @@ func server(rank int, generation uint64) backend.ID {
 
 // errKilled is what a mortal scheduler panics with.
 var errKilled = errors.New("killed")
+
+// running is how many workers a view knows to train, -1 where it does not know.
+func running(v *View) int {
+	if v.Sample.Running == nil {
+		return -1
+	}
+	return *v.Sample.Running
+}

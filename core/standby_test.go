@@ -61,7 +61,7 @@ func TestServerHasASuccessorBesideIt(t *testing.T) {
 	if w := r.s.View().Waits; !strings.Contains(w, "a place for the successor of ps-1") || !strings.Contains(w, "3 jobs are before it") || r.s.serverAway() {
 		t.Fatalf("it waits for %q", w)
 	}
-	if v := r.s.View(); len(v.Servers) != 3 || len(v.Serving()) != 2 || !v.Servers[2].Beside || v.Servers[2].Up || v.Servers[2].Reason == "" {
+	if v := r.s.View(); len(v.Servers) != 3 || len(v.Serving()) != 2 || !v.Servers[2].Beside || v.Servers[2].Up != nil || v.Servers[2].Reason == "" {
 		t.Errorf("shown are the servers %+v", v.Servers)
 	}
 	r.waits(false)

@@ -46,12 +46,12 @@ func (s *Scheduler) stateOf(sample Sample) State {
 		return StatePaused
 	case s.stuck() != "":
 		return StateStuck
-	case sample.Running == 0 && s.cannotStart() != "":
+	case sample.Running != nil && *sample.Running > 0:
+		return StateRunning
+	case s.cannotStart() != "":
 		return StateCannotStart
-	case sample.Running == 0:
-		return StateStarting
 	}
-	return StateRunning
+	return StateStarting
 }
 
 // crashLoop is how many ends of one process are no chance.

@@ -90,7 +90,7 @@ func (s *Scheduler) learn(sample estimator.Sample) {
 // unchanging are the members, all of them ready, when nothing is changing and all are there that should be; else nil.
 func (s *Scheduler) unchanging() []*rpc.MemberStatus {
 	n := s.seen
-	if n.chiefErr != nil || s.want.Rescale != nil || len(s.want.Draining) > 0 || n.chief.GetRepairing() {
+	if n.chiefErr != nil || s.want.Rescale != nil || len(s.want.Draining) > 0 || n.chief.GetRepairing() || n.chief.GetPaused() {
 		return nil
 	}
 	var out []*rpc.MemberStatus

@@ -22,8 +22,8 @@ func TestTotalsOutliveTheStop(t *testing.T) {
 				st.TrainedRecords, st.DeadRecords, st.LostOffsets = 1200, 7, 3
 			})
 			r.beat()
-			if v := r.s.View(); v.DeadLetter != "dead" || v.Dead != 7 {
-				t.Errorf("while it runs: %d dead, in %q", v.Dead, v.DeadLetter)
+			if v := r.s.View(); v.DeadLetter != "dead" || v.Dead == nil || *v.Dead != 7 {
+				t.Errorf("while it runs: %v dead, in %q", v.Dead, v.DeadLetter)
 			}
 			if err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop", Force: force}}); err != nil {
 				t.Fatal(err)

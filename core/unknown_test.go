@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -27,13 +28,67 @@ func TestFirstStartWithoutChiefIsNotUnknown(t *testing.T) {
 	if o := r.s.last.Observation; o.Hold.Unknown || o.Workers.Unknown > 0 || o.Workers.Pending != 1 {
 		t.Errorf("while the first servers start: hold %+v, workers %+v", o.Hold, o.Workers)
 	}
-	if v := r.s.View(); len(v.Problems) > 0 || v.Sample.Unknown != "" {
+	v := r.s.View()
+	if len(v.Problems) > 0 || v.Sample.Unknown != "" {
 		t.Errorf("a start is no problem: %q, unknown %q", v.Problems, v.Sample.Unknown)
+	}
+	if s := v.Sample; s.Running == nil || *s.Running != 0 || *s.Trained != 0 || *s.Busy != 0 || *s.Capacity != 0 || *s.Pending != 1 || *s.Held != 1 {
+		t.Errorf("of a job in which nobody trains yet that is not unknown: %+v", s)
 	}
 	for _, id := range []backend.ID{server(0, 1), server(1, 1), worker(0, 1)} {
 		if n := r.cluster.Starts("ctr", id); n != 1 {
 			t.Errorf("%s was started %d times", id, n)
 		}
+	}
+}
+
+// Of a job's picture, what cannot be known is left out: by whoever does not answer. What is known to be none is 0.
+func TestUnknownIsLeftOut(t *testing.T) {
+	broker := openBroker(t)
+	for name, c := range map[string]struct {
+		break_ func(*rig)
+		lacks  string
+	}{
+		"nothing":                   {func(*rig) {}, ""},
+		"chief is away":             {func(r *rig) { r.chief.stop() }, "dead_records lost_offsets sample.busy sample.capacity sample.pending sample.running sample.trained servers.memory_bytes servers.rows servers.up trained_records workers.busy workers.partitions workers.queue_records workers.records_per_second"},
+		"backend fails":             {func(r *rig) { r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted")) }, "sample.held"},
+		"backend's list is partial": {func(r *rig) { r.backend.PartialNext(worker(0, 1)) }, "sample.held"},
+		"a server was not heard": {func(r *rig) { r.chief.with(func(st *rpc.JobStatus) { st.Servers[0].Metrics = nil }) },
+			"dead_records lost_offsets servers.memory_bytes servers.rows trained_records"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{broker: broker})
+			r.started(2)
+			c.break_(r)
+			r.beat()
+			raw, err := json.Marshal(r.s.View())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var v map[string]any
+			if err := json.Unmarshal(raw, &v); err != nil {
+				t.Fatal(err)
+			}
+			v["servers"], v["workers"] = v["servers"].([]any)[0], v["workers"].([]any)[0]
+			var lacks []string
+			for _, path := range []string{"dead_records", "lost_offsets", "sample.busy", "sample.capacity", "sample.held", "sample.pending", "sample.running", "sample.trained",
+				"servers.memory_bytes", "servers.rows", "servers.up", "trained_records",
+				"workers.busy", "workers.partitions", "workers.queue_records", "workers.records_per_second"} {
+				in, key, deep := strings.Cut(path, ".")
+				object := v
+				if deep {
+					object = v[in].(map[string]any)
+				} else {
+					key = in
+				}
+				if _, found := object[key]; !found {
+					lacks = append(lacks, path)
+				}
+			}
+			if got := strings.Join(lacks, " "); got != c.lacks {
+				t.Errorf("left out is\n%q, want\n%q", got, c.lacks)
+			}
+		})
 	}
 }
 
@@ -171,8 +226,12 @@ func TestKafkaAwayHolds(t *testing.T) {
 		t.Errorf("decision %s to %d: %s", d.Kind, d.Target, d.Reason)
 	}
 	// A broker that is dead must not read as perfect freshness.
-	if smp := r.s.sample(r.now.Add(time.Second)); smp.Lag != nil || smp.Rate != nil {
+	smp := r.s.sample(r.now.Add(time.Second))
+	if smp.Lag != nil || smp.Rate != nil {
 		t.Errorf("lag %v and rate %v are shown although the ends of the log are unknown", smp.Lag, smp.Rate)
+	}
+	if smp.Running == nil || *smp.Running != 2 || smp.Trained == nil { // the chief answers
+		t.Errorf("%v workers train, %v records/s", smp.Running, smp.Trained)
 	}
 	r.wantCalls()
 }

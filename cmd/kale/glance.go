@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/kale-sched/kale/cmd/kale/view"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
@@ -260,8 +261,10 @@ func writeGlance(w io.Writer, g *core.Glance, advice string, width int) error {
 		row("last seen", "%s", clock(s.At, g.Now))
 	case g.State == core.StateStopped:
 		row("last seen", "%s  lag was %s%s", clock(s.At, g.Now), lag(*s), waiting(*s))
+	case s.Running == nil:
+		row("last seen", "%s  %s wanted, how many trained was unknown, lag %s", clock(s.At, g.Now), job.Count(s.Target, "worker"), lag(*s))
 	default:
-		row("last seen", "%s  %s train of %d wanted, lag %s", clock(s.At, g.Now), job.Count(s.Running, "worker"), s.Target, lag(*s))
+		row("last seen", "%s  %s %s of %d wanted, lag %s", clock(s.At, g.Now), job.Count(*s.Running, "worker"), view.Doing(*s, false), s.Target, lag(*s))
 	}
 	writeRecords(row, g.Now, g.LastChange, g.Decision)
 	if g.Trained != nil {

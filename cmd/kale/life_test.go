@@ -118,7 +118,8 @@ func TestLife(t *testing.T) {
 		}
 		return v
 	}
-	run.eventually("a worker that trains", func() bool { v := status(); return v.Sample.Running >= 1 && v.Trained != nil && *v.Trained > 0 })
+	train := func(v core.View, n int) bool { return v.Sample.Running != nil && *v.Sample.Running >= n }
+	run.eventually("a worker that trains", func() bool { v := status(); return train(v, 1) && v.Trained != nil && *v.Trained > 0 })
 	if text := s.must("status", file).out; !strings.Contains(text, "worker-0-g1") || !strings.Contains(text, "emulated accelerator") {
 		t.Errorf("status by the job file:\n%s", text)
 	}
@@ -130,7 +131,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("scale beyond the job file: %d %s", r.code, r.err)
 	}
 	s.must("scale", "life", "3")
-	run.eventually("3 workers", func() bool { return status().Sample.Running == 3 })
+	run.eventually("3 workers", func() bool { return train(status(), 3) })
 	says := func(want string, order ...string) {
 		t.Helper()
 		if r := s.must(order...); !strings.Contains(r.out, want) {
@@ -202,7 +203,7 @@ func TestLife(t *testing.T) {
 
 	// By its name the job is run as it was the last time: with its variables.
 	again := s.start("run", "life", "-plain")
-	again.eventually("training to be found", func() bool { v := status(); return v.Sample.Running >= 1 && v.Trained != nil && *v.Trained > 0 })
+	again.eventually("training to be found", func() bool { v := status(); return train(v, 1) && v.Trained != nil && *v.Trained > 0 })
 	if v := status(); v.LastChange == nil || !v.LastChange.Decision.At.Equal(alone.LastChange.Decision.At) && v.LastChange.Decision.At.Before(v.Started) {
 		t.Errorf("the last change is %+v, and was %+v before the scheduler ended", v.LastChange, alone.LastChange)
 	}
@@ -215,7 +216,7 @@ func TestLife(t *testing.T) {
 	if r := stopping.end(); r.code != exitDone || !strings.HasPrefix(r.out, "job \"life\" has stopped") {
 		t.Errorf("stop: exit code %d, %s%s", r.code, r.out, r.err)
 	}
-	waiting.eventually("training after that stop", func() bool { return status().Sample.Running >= 1 })
+	waiting.eventually("training after that stop", func() bool { return train(status(), 1) })
 	if r := s.must("stop", "life"); r.out != "job \"life\" has stopped\n" {
 		t.Errorf("stop: %s", r.out)
 	}
@@ -243,7 +244,7 @@ func TestLife(t *testing.T) {
 	if err := ending.Close(); err != nil {
 		t.Fatal(err)
 	}
-	third.eventually("training after the stop", func() bool { return status().Sample.Running >= 1 })
+	third.eventually("training after the stop", func() bool { return train(status(), 1) })
 	third.interrupt()
 	third.end()
 	if r := s.must("stop", "life"); !strings.Contains(r.out, "has stopped") {

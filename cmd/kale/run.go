@@ -213,10 +213,14 @@ func (a *app) farewell(l *loaded, v *core.View) {
 	switch {
 	case v.Stuck != "":
 		goesOn = v.Stuck + ": kale status " + a.stateFlag() + l.Name + " says what to do about it; what was started stays"
-	case v.Sample.Running == 0:
+	case v.Manual.Paused:
+		goesOn = "it stays paused"
+	case v.Sample.Unknown != "" || v.Sample.Running == nil:
+		goesOn = "whether training goes on is unknown; what was started stays"
+	case *v.Sample.Running == 0:
 		goesOn = "no worker was seen to train; what was started goes on trying"
 	}
-	goesOn += strings.Replace(losses{l.Name, v.Dead, v.Lost, v.Skips, v.DeadLetter}.String(), ",", "; so far", 1)
+	goesOn += strings.Replace(lossesOf(v).String(), ",", "; so far", 1)
 	a.advise("the scheduler of job %q has ended; %s\n  kale %s\ntakes it up again,\n  kale stop %s%s\nstops it\n",
 		l.Name, goesOn, a.again(), a.stateFlag(), l.Name)
 }

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// printJSON prints v as one line of JSON for scripts: as encoding/json has it, save that durations are seconds, under names that end in _s.
+// printJSON prints v as one line of JSON for scripts: as encoding/json has it, save that durations are seconds, under names that end in _s, and that a zero which is
+// not known is left out.
 // What is kept on disk and what schedulers and commands say to each other has them in nanoseconds, by the names that are in the types.
 func printJSON(w io.Writer, v any) error {
 	var b bytes.Buffer
@@ -149,7 +150,7 @@ func fieldsOf(v reflect.Value) []field {
 			}
 		case name == "":
 			out = append(out, fieldsOf(f)...)
-		case !omitted(v.Type().Field(i), f):
+		case !omitted(v.Type().Field(i), f) && !unknown(v, i):
 			out = append(out, field{name, f})
 		}
 	}
@@ -180,6 +181,12 @@ func jsonName(f reflect.StructField) (name string, shown bool) {
 		name += "_s"
 	}
 	return name, true
+}
+
+// unknown says that a struct's field i is a zero of which the field that its tag names (known:"LagKnown") says that it is not known: that is no value.
+func unknown(v reflect.Value, i int) bool {
+	flag := v.Type().Field(i).Tag.Get("known")
+	return flag != "" && v.Field(i).IsZero() && !v.FieldByName(flag).Bool()
 }
 
 // omitted says whether a field's tag leaves it out.

@@ -86,6 +86,46 @@ func TestDurationsAreSeconds(t *testing.T) {
 	}
 }
 
+// A zero that is not known is left out, and one that is known is printed.
+func TestUnknownZeroesAreLeftOut(t *testing.T) {
+	for want, o := range map[string]plan.Observation{
+		`"lag_known":false "util_known":false`:                                                                  {},
+		`"backlog_records":7 "lag_known":false "util_known":false`:                                              {BacklogRecords: 7},
+		`"backlog_records":0 "lag_s":0 "lag_known":true "utilisation":0 "util_known":true "trained":0 "busy":0`: {LagKnown: true, UtilKnown: true, Flow: plan.Flow{Known: true}},
+	} {
+		var b bytes.Buffer
+		if err := printJSON(&b, o); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for part := range strings.SplitSeq(strings.ReplaceAll(b.String(), "}", ","), ",") {
+			for _, name := range []string{"backlog_records", "lag_s", "lag_known", "utilisation", "util_known", "trained", "busy"} {
+				if strings.HasPrefix(part, `"`+name+`":`) {
+					got = append(got, part)
+				}
+			}
+		}
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	for want, r := range map[string]core.Rescale{`"gap_known":false`: {}, `"gap_s":0,"gap_known":true`: {GapKnown: true}} {
+		var b bytes.Buffer
+		if err := printJSON(&b, r); err != nil || !strings.Contains(b.String(), `"reason":"",`+want) {
+			t.Errorf("%v %s", err, b.String())
+		}
+	}
+	for _, o := range []reflect.Type{reflect.TypeFor[plan.Observation](), reflect.TypeFor[core.Rescale]()} {
+		for i := range o.NumField() {
+			if flag := o.Field(i).Tag.Get("known"); flag != "" {
+				if f, found := o.FieldByName(flag); !found || f.Type.Kind() != reflect.Bool {
+					t.Errorf("%v: %s is said to be known by %q", o, o.Field(i).Name, flag)
+				}
+			}
+		}
+	}
+}
+
 // In what is printed for scripts no object has two fields of one name, and no duration is without its unit.
 func TestNamesOfPrintedFields(t *testing.T) {
 	seen := map[reflect.Type]bool{}

@@ -37,11 +37,11 @@ it), running, stuck (something stands in its way until a person has done somethi
 (it was not stopped, and nothing of it runs), unknown.
 
 -json prints one object for a JOB, and an array without. Times of day are RFC 3339, durations seconds under names that end in _s, rates
-records per second. What is not known is left out. Of a JOB:
+records per second. What is not known is left out, and what is 0 is known to be. Of a JOB:
 
   job, state, scheduler   its name, its state as above, and whether a scheduler was asked
   says                    the state in a sentence, where no scheduler was asked
-  sample                  what was seen last: rate (arrivals), trained (both records/s), lag_s and lag_records (each left out where it is not known), lag_unknown (why), capacity (of the workers that run), target, running, pending, draining, held (workers), busy (0 to 1), forecast, unknown (why something is not known)
+  sample                  what was seen last: rate (arrivals), trained (both records/s), lag_s and lag_records, lag_unknown (why they are not known), capacity (of the workers that run), target, running, pending, draining, held (workers), busy (0 to 1), forecast, unknown (why something is not known)
   decision, last_change   the last decision and the last that scaled, with all that they were made from: see kale explain
   rescale, last_rescale   the change of workers under way and the last that ended; rollbacks, server_renewal, waits_for likewise
   forecast, history       what is expected from now on, and the arrivals that it was made from
@@ -233,40 +233,32 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 	} else {
 		row("lag", "%s of at most %s%s%s", lag(s), job.Length(v.MaxLag), waiting(s), repairing(s))
 	}
-	arrive, trained := "arrivals unknown", number(s.Trained)
-	if s.Rate != nil {
-		arrive = number(*s.Rate) + " records/s arrive"
-	}
-	if s.Unknown != "" {
-		trained = "unknown"
-	}
 	switch {
-	case v.Manual.Paused:
-		row("rate", "%s; while it is paused, none are trained", arrive)
-	case s.Rate == nil && trained == "unknown":
+	case s.Rate == nil && s.Trained == nil:
 		row("rate", "unknown")
+	case s.Trained == nil:
+		row("rate", "%s, how many are trained is unknown", arriving(s))
+	case v.Manual.Paused:
+		row("rate", "%s; while it is paused, none are trained", arriving(s))
 	case s.Rate == nil:
-		row("rate", "%s, %s records/s are trained", arrive, trained)
+		row("rate", "%s, %s records/s are trained", arriving(s), number(*s.Trained))
 	default:
-		row("rate", "%s, %s are trained", arrive, trained)
+		row("rate", "%s, %s are trained", arriving(s), number(*s.Trained))
 	}
 	if f := s.Forecast; f != nil {
 		row("forecast", "%s records/s for now (%s to %s), by %s%s", number(f.Mean), number(f.Lower), number(f.Upper), v.Forecast.Source, distrust(v))
 	} else {
 		row("forecast", "none%s", distrust(v))
 	}
-	if s.Unknown != "" {
+	if s.Running == nil || s.Capacity == nil || s.Busy == nil {
 		row("workers", "%d wanted (%d to %d); how many train is unknown%s", s.Target, v.Min, v.Max, emulated(v))
 	} else {
-		do := "train"
-		switch {
-		case v.Manual.Paused:
-			do = "ready"
-		case s.Running == 1:
-			do = "trains"
+		starting := "how many start is unknown"
+		if s.Pending != nil {
+			starting = fmt.Sprintf("%d starting", *s.Pending)
 		}
-		row("workers", "%d %s of %d wanted (%d to %d), %d starting, %d leaving; capacity %s records/s, %.0f %% busy%s", s.Running, do, s.Target, v.Min, v.Max,
-			s.Pending, s.Draining, number(s.Capacity), 100*s.Busy, emulated(v))
+		row("workers", "%d %s of %d wanted (%d to %d), %s, %d leaving; capacity %s records/s, %.0f %% busy%s", *s.Running, view.Doing(s, v.Manual.Paused), s.Target, v.Min, v.Max,
+			starting, s.Draining, number(*s.Capacity), 100**s.Busy, emulated(v))
 	}
 	if v.Pool != nil {
 		row("pool", "%s", v.Pool)
@@ -294,7 +286,7 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		row("join time", "%s, the median of %s; the last was %s", job.Length(v.Join.Value), job.Count(v.Join.Samples, "rescale"), j)
 	}
 	writeRecords(row, v.Now, v.LastChange, v.Decision)
-	row("trained", "%s%s%s", trainedTotal(v.Trained), aucSoFar(v.AUC), losses{v.Job, v.Dead, v.Lost, v.Skips, v.DeadLetter})
+	row("trained", "%s%s%s", trainedTotal(v.Trained), aucSoFar(v.AUC), lossesOf(v))
 	for _, n := range v.Notes {
 		row("note", "%s  %s", n.At.Local().Format("2006-01-02 15:04:05"), n.Text)
 	}
@@ -342,8 +334,8 @@ func writeProcesses(w io.Writer, now time.Time, workers []core.WorkerView, serve
 			restarts = 8 // tells of something that is wrong
 		}
 		rate, busy, queue := "-", "-", "-"
-		if p.Joined() {
-			rate, busy, queue = number(p.Rate), fmt.Sprintf("%.0f %%", 100*p.Busy), plan.Thousands(p.Queue)
+		if p.Rate != nil && p.Busy != nil && p.Queue != nil {
+			rate, busy, queue = number(*p.Rate), fmt.Sprintf("%.0f %%", 100**p.Busy), plan.Thousands(*p.Queue)
 		}
 		rows = append(rows, row{[]string{p.ID, p.Backend, p.Member, rate, busy, queue, partitions(p.Partitions, width), fmt.Sprint(p.Restarts),
 			strings.TrimSpace(p.Node + " " + strings.Join(p.Devices, ","))}, p.Reason})
@@ -352,18 +344,19 @@ func writeProcesses(w io.Writer, now time.Time, workers []core.WorkerView, serve
 		if p.Restarts > 0 {
 			restarts = 8
 		}
-		up := "down"
-		if p.Up {
-			up = "up"
+		up := "unknown"
+		if p.Up != nil {
+			up = map[bool]string{true: "up", false: "down"}[*p.Up]
 		}
-		says := []string{plan.Thousands(p.Rows) + " rows", "no snapshot since it started"}
+		says := []string{"rows and snapshot unknown"}
 		switch {
 		case p.Beside:
 			up, says = "waits", []string{p.Reason}
-		case !p.Known:
-			up, says = "unknown", []string{"rows and snapshot unknown"}
-		case !p.LastSnapshot.IsZero():
-			says[1] = "snapshot " + job.Length(now.Sub(p.LastSnapshot)) + " ago"
+		case p.Rows == nil:
+		case p.LastSnapshot.IsZero():
+			says = []string{plan.Thousands(*p.Rows) + " rows", "no snapshot since it started"}
+		default:
+			says = []string{plan.Thousands(*p.Rows) + " rows", "snapshot " + job.Length(now.Sub(p.LastSnapshot)) + " ago"}
 		}
 		rows = append(rows, row{[]string{p.ID, p.Backend, up, "", "", "", "", fmt.Sprint(p.Restarts), p.Node}, strings.Join(says, ", ")})
 	}
@@ -416,6 +409,15 @@ type losses struct {
 	dead, lost uint64
 	skips      bool
 	deadLetter string
+}
+
+// lossesOf are those that a view knows of.
+func lossesOf(v *core.View) losses {
+	l := losses{job: v.Job, skips: v.Skips, deadLetter: v.DeadLetter}
+	if v.Dead != nil && v.Lost != nil {
+		l.dead, l.lost = *v.Dead, *v.Lost
+	}
+	return l
 }
 
 func (l losses) String() string {

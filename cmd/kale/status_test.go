@@ -21,11 +21,11 @@ func TestWriteStatus(t *testing.T) {
 	auc, lag, rate := 0.71234, 1.5, 812.3
 	v := &core.View{
 		Job: "ctr", State: core.StateRunning, Waits: "worker-2-g1 to join", Mode: "live", Now: now, Started: now.Add(-time.Hour), MaxLag: 20 * time.Minute, Min: 1, Max: 6, Model: "async θ=(0.00125, 0, 0)", ModelBasis: plan.Basis{Prior: "a profile on one T4"},
-		Sample: core.Sample{Rate: &rate, Trained: 790, Lag: &lag, LagRecords: new(int64(1234)), Target: 3, Running: 2, Pending: 1, Capacity: 1600, Busy: 0.84,
+		Sample: core.Sample{Rate: &rate, Trained: new(790.), Lag: &lag, LagRecords: new(int64(1234)), Target: 3, Running: new(2), Pending: new(1), Capacity: new(1600.), Busy: new(0.84),
 			Forecast: &core.Band{Mean: 900, Lower: 850, Upper: 950}},
-		Forecast: plan.Forecast{Source: "seasonal", Trusted: true}, Trained: new(uint64(123456)), AUC: &auc, Dead: 2, Emulated: true,
-		Workers: []core.WorkerView{{ID: "worker-0-g1", Backend: "running", Member: "ready", Partitions: []int32{0, 1, 2}, Rate: 400, Busy: 0.8, Node: "a"}},
-		Servers: []core.ServerView{{ID: "ps-0-g1", Backend: "running", Up: true, Known: true, Rows: 5000, LastSnapshot: now.Add(-9 * time.Second)},
+		Forecast: plan.Forecast{Source: "seasonal", Trusted: true}, Trained: new(uint64(123456)), AUC: &auc, Dead: new(uint64(2)), Lost: new(uint64), Emulated: true,
+		Workers: []core.WorkerView{{ID: "worker-0-g1", Backend: "running", Member: "ready", Partitions: []int32{0, 1, 2}, Rate: new(400.), Busy: new(0.8), Queue: new(int64), Node: "a"}},
+		Servers: []core.ServerView{{ID: "ps-0-g1", Backend: "running", Up: new(true), Rows: new(uint64(5000)), LastSnapshot: now.Add(-9 * time.Second)},
 			{ID: "ps-0-g2", Backend: "starting", Beside: true, Reason: "it holds its place until the generation before it has ended"}},
 		Problems: []string{"partition 3: stuck"},
 		Pool: &core.PoolShare{Pool: "main", Size: 4, Held: 4, Share: pool.Share{Job: pool.Job{Name: "ctr", Ask: 3, Staying: 3, Guarantee: 1}, Goal: 1, Gives: 2},
@@ -57,15 +57,15 @@ func TestWidths(t *testing.T) {
 	v := &core.View{
 		Job: "ctr", State: core.StateRunning, Mode: "live", Now: now, Started: now.Add(-time.Hour), MaxLag: 20 * time.Minute, Min: 1, Max: 6, Model: "async θ=(0.00125, 0, 0)",
 		ModelBasis: plan.Basis{Prior: "a profile on one T4"},
-		Sample: core.Sample{Rate: &rate, Trained: 790, Lag: &lag, LagRecords: new(int64(1234)), Target: 3, Running: 2, Pending: 1, Capacity: 1600, Busy: 0.84,
+		Sample: core.Sample{Rate: &rate, Trained: new(790.), Lag: &lag, LagRecords: new(int64(1234)), Target: 3, Running: new(2), Pending: new(1), Capacity: new(1600.), Busy: new(0.84),
 			Forecast: &core.Band{Mean: 900, Lower: 850, Upper: 950}},
 		Forecast: plan.Forecast{Source: "seasonal", Trusted: true}, Trained: new(uint64(123456)),
 		Decision: &core.Record{Decision: plan.Decision{At: now, Kind: plan.KindOut, Current: 2, Target: 3, Reason: why}},
 		Workers: []core.WorkerView{
-			{ID: "worker-0-g1", Backend: "running", Member: "ready", Partitions: many, Rate: 400, Busy: 0.8, Queue: 1210, Node: "gpu-node-12", Devices: []string{"GPU-5", "GPU-6"}},
+			{ID: "worker-0-g1", Backend: "running", Member: "ready", Partitions: many, Rate: new(400.), Busy: new(0.8), Queue: new(int64(1210)), Node: "gpu-node-12", Devices: []string{"GPU-5", "GPU-6"}},
 			{ID: "worker-1-g12", Backend: "pending", Member: "unknown", Restarts: 2, Reason: "waits in the queue of partition gpu: Resources (16 GPUs of type h200 are asked for, and 3 are idle)"},
 		},
-		Servers:  []core.ServerView{{ID: "ps-0-g1", Backend: "running", Up: true, Known: true, Rows: 5000000, LastSnapshot: now.Add(-9 * time.Second), Node: "gpu-node-12"}},
+		Servers:  []core.ServerView{{ID: "ps-0-g1", Backend: "running", Up: new(true), Rows: new(uint64(5000000)), LastSnapshot: now.Add(-9 * time.Second), Node: "gpu-node-12"}},
 		Problems: []string{"worker 1 does not stay up: its last end was exit code 1, after 2 restarts; the log ends: [kale] the model's graph cannot be built"},
 	}
 	states := []jobState{
@@ -184,20 +184,48 @@ func TestPercentStaysWithItsNumber(t *testing.T) {
 
 // The line of a job in the list says what its pool gives it, where that is not what it asks for.
 func TestThePoolShowsInTheList(t *testing.T) {
-	v := &core.View{Min: 1, Max: 4, Sample: core.Sample{Running: 1, Target: 1}, Pool: &core.PoolShare{Pool: "main", Share: pool.Share{Job: pool.Job{Ask: 3, Limit: 4}, Goal: 1}}}
-	if got, want := headline(v), "1 worker of 1–4 trains, lag unknown, 0 trained, gets 1 of 3 from pool main"; got != want {
+	v := &core.View{Min: 1, Max: 4, Sample: core.Sample{Running: new(1), Trained: new(0.), Target: 1}, Pool: &core.PoolShare{Pool: "main", Share: pool.Share{Job: pool.Job{Ask: 3, Limit: 4}, Goal: 1}}}
+	if got, want := headline(v), "1 worker of 1–4 ready, lag unknown, arrivals unknown, 0 trained, gets 1 of 3 from pool main"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	v.Pool.Goal = 3
-	if got, want := headline(v), "1 worker of 1–4 trains, lag unknown, 0 trained, pool main"; got != want {
+	if got, want := headline(v), "1 worker of 1–4 ready, lag unknown, arrivals unknown, 0 trained, pool main"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// The list and the picture of a job say the same of what is not known, and what is known beside it: a stopped chief hides what is trained, a stopped broker what arrives.
+func TestTheListSaysWhatIsUnknown(t *testing.T) {
+	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
+	for want, s := range map[string]core.Sample{
+		"3 workers of 1–4 wanted, how many train is unknown, lag unknown, 175 records/s arrive|rate 175 records/s arrive, how many are trained is unknown|workers 3 wanted (1 to 4); how many train is unknown": {
+			Rate: new(175.), Target: 3, Held: new(3), Unknown: "the chief does not answer"},
+		"3 workers of 1–4 ready, lag unknown, arrivals unknown, 0 trained|rate arrivals unknown, 0 records/s are trained|workers 3 ready of 3 wanted (1 to 4), 0 starting, 0 leaving; capacity 2,400 records/s, 0 % busy": {
+			Running: new(3), Pending: new(int), Trained: new(0.), Busy: new(0.), Capacity: new(2400.), Target: 3, Unknown: "Kafka's end offsets are unknown"},
+		"2 workers of 1–4 train (target 3), lag unknown, 175 records/s arrive, 170 trained|rate 175 records/s arrive, 170 are trained|workers 2 train of 3 wanted (1 to 4), how many start is unknown, 0 leaving; capacity 1,600 records/s, 11 % busy": {
+			Running: new(2), Rate: new(175.), Trained: new(170.), Busy: new(0.11), Capacity: new(1600.), Target: 3, Unknown: "the backend does not answer"},
+	} {
+		v := &core.View{Job: "ctr", State: core.StateUnknown, Mode: "live", Now: now, Started: now, Min: 1, Max: 4, Sample: s}
+		var b strings.Builder
+		if err := writeStatus(&b, v, 0); err != nil {
+			t.Fatal(err)
+		}
+		got := headline(v)
+		for line := range strings.Lines(b.String()) {
+			if name, says, _ := strings.Cut(strings.TrimSpace(line), " "); name == "rate" || name == "workers" {
+				got += "|" + name + " " + strings.TrimSpace(says)
+			}
+		}
+		if got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
 	}
 }
 
 // While a job is paused, nobody is said to train.
 func TestPausedTrainsNothing(t *testing.T) {
-	v := &core.View{Job: "ctr", State: core.StatePaused, Min: 1, Max: 4, Manual: plan.Manual{Paused: true}, Sample: core.Sample{Running: 3, Target: 3, Trained: 126}}
-	if got, want := headline(v), "3 workers of 1–4 ready, paused, lag unknown"; got != want {
+	v := &core.View{Job: "ctr", State: core.StatePaused, Min: 1, Max: 4, Manual: plan.Manual{Paused: true}, Sample: core.Sample{Running: new(3), Pending: new(int), Target: 3, Trained: new(126.), Capacity: new(2400.), Busy: new(0.)}}
+	if got, want := headline(v), "3 workers of 1–4 ready, paused, lag unknown, arrivals unknown"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	v.PausedSince = time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)

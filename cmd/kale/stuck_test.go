@@ -14,8 +14,8 @@ import (
 func TestStuckIsSaid(t *testing.T) {
 	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
 	v := &core.View{
-		Job: "ctr", State: core.StateStuck, Stuck: "partition 3 stands still", Now: now, Started: now, Sample: core.Sample{Running: 2, Target: 2},
-		Dead: 1200, DeadLetter: "ctr-dead", Trained: new(uint64(5)), Problems: []string{"partition 3: a bad record"},
+		Job: "ctr", State: core.StateStuck, Stuck: "partition 3 stands still", Now: now, Started: now, Sample: core.Sample{Running: new(2), Target: 2},
+		Dead: new(uint64(1200)), Lost: new(uint64), DeadLetter: "ctr-dead", Trained: new(uint64(5)), Problems: []string{"partition 3: a bad record"},
 		Notes: []core.Note{{At: now.Add(-time.Hour), Text: "the topic grew from 4 to 6 partitions"}},
 	}
 	var b strings.Builder

@@ -40,7 +40,7 @@ func TestChangesBesideAScheduler(t *testing.T) {
 		s.start("run", file, "-var", "checkpoints="+checkpoints, "-plain").eventually("a worker that has trained", func() bool {
 			var v core.View
 			r := s.run("status", "life", "-json")
-			if r.code != exitDone || json.Unmarshal([]byte(r.out), &v) != nil || v.Sample.Running == 0 || v.Trained == nil {
+			if r.code != exitDone || json.Unmarshal([]byte(r.out), &v) != nil || v.Sample.Running == nil || *v.Sample.Running == 0 || v.Trained == nil {
 				return false
 			}
 			if from == 0 {

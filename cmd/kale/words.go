@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kale-sched/kale/cmd/kale/view"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
@@ -15,23 +16,21 @@ import (
 // headline is a view in one line.
 func headline(v *core.View) string {
 	s := v.Sample
-	do := "train"
-	switch {
-	case v.Manual.Paused:
-		do = "ready, paused"
-	case s.Running == 1:
-		do = "trains"
+	var parts []string
+	if s.Running == nil {
+		parts = append(parts, fmt.Sprintf("%s of %d–%d wanted, how many train is unknown", job.Count(s.Target, "worker"), v.Min, v.Max))
+	} else {
+		parts = append(parts, fmt.Sprintf("%s of %d–%d %s", job.Count(*s.Running, "worker"), v.Min, v.Max, view.Doing(s, v.Manual.Paused)))
+		if s.Target != *s.Running {
+			parts[0] += fmt.Sprintf(" (target %d)", s.Target)
+		}
 	}
-	parts := []string{fmt.Sprintf("%s of %d–%d %s", job.Count(s.Running, "worker"), v.Min, v.Max, do)}
-	if s.Target != s.Running {
-		parts[0] += fmt.Sprintf(" (target %d)", s.Target)
+	if v.Manual.Paused {
+		parts = append(parts, "paused")
 	}
-	parts = append(parts, "lag "+lag(s))
-	if s.Rate != nil {
-		parts = append(parts, number(*s.Rate)+" records/s arrive")
-	}
-	if s.Running > 0 && !v.Manual.Paused {
-		parts = append(parts, number(s.Trained)+" trained")
+	parts = append(parts, "lag "+lag(s), arriving(s))
+	if s.Trained != nil && s.Running != nil && *s.Running > 0 && !v.Manual.Paused {
+		parts = append(parts, number(*s.Trained)+" trained")
 	}
 	if p := v.Pool; p != nil && p.Short() > 0 {
 		parts = append(parts, fmt.Sprintf("gets %d of %d from pool %s", p.Goal, p.Ask, p.Pool))
@@ -47,6 +46,14 @@ func lag(s core.Sample) string {
 		return "unknown"
 	}
 	return job.Length(time.Duration(*s.Lag * float64(time.Second)))
+}
+
+// arriving is how many records arrive; unknown is never zero.
+func arriving(s core.Sample) string {
+	if s.Rate == nil {
+		return "arrivals unknown"
+	}
+	return number(*s.Rate) + " records/s arrive"
 }
 
 // waiting is how many records wait, where that is known.

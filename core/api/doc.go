@@ -9,6 +9,8 @@
 //	POST /v1/orders                              an order (core.Order)
 //	GET  /v1/report                              the report, HTML, where the program has one
 //
+// What is not known is left out, or a zero beside which a field says so (lag and lag_known).
+//
 // Every answer has the header Kale-Api-Version. An error has a status of 400 and above and the body {"error": "…"}, whose text is for
 // people. The handlers know nothing of the socket, so that they can be served elsewhere; whoever may open the socket may do everything, so it
 // belongs to its user alone (mode 0600 in a folder of mode 0700).

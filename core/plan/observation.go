@@ -24,9 +24,9 @@ type Observation struct {
 	// Forecast is what is expected from Now on.
 	Forecast Forecast `json:"forecast"`
 	// BacklogRecords is the number of records that wait to be trained.
-	BacklogRecords int64 `json:"backlog_records"`
+	BacklogRecords int64 `json:"backlog_records" known:"LagKnown"`
 	// Lag is the age of the oldest untrained record, if LagKnown.
-	Lag      time.Duration `json:"lag"`
+	Lag      time.Duration `json:"lag" known:"LagKnown"`
 	LagKnown bool          `json:"lag_known"`
 
 	// Target is the number of workers in force: what the shell was last told to
@@ -67,7 +67,7 @@ type Observation struct {
 	Fallback Fallback `json:"fallback"`
 	// Utilisation is the mean share of time that the accelerators were busy, 0 to
 	// 1, if UtilKnown.
-	Utilisation float64 `json:"utilisation"`
+	Utilisation float64 `json:"utilisation" known:"UtilKnown"`
 	UtilKnown   bool    `json:"util_known"`
 
 	// Flow is what the members did since the last decision or so.
@@ -115,10 +115,10 @@ func (s Series) Trimmed() Series {
 type Flow struct {
 	Known bool `json:"known,omitempty"`
 	// Trained is the rate at which records were trained, samples/s over all members.
-	Trained float64 `json:"trained,omitempty"`
+	Trained float64 `json:"trained"`
 	// Busy is the members' mean share of time spent training, 0 to 1. Unlike
 	// Utilisation, it needs no accelerator.
-	Busy float64 `json:"busy,omitempty"`
+	Busy float64 `json:"busy"`
 }
 
 // Workers counts the workers of a job by state.

@@ -121,8 +121,8 @@ func (s *simulation) beat(at time.Time) {
 	}
 	mean := s.expected(share)
 	sample := core.Sample{
-		At: at, Trained: trained, LagRecords: new(int64(s.backlog)), Capacity: capacity, Target: s.target, Running: s.running, Pending: s.pending,
-		Draining: s.draining, Held: s.running + s.pending + s.draining, Busy: math.Min(1, trained/capacity) * 0.97,
+		At: at, Trained: &trained, LagRecords: new(int64(s.backlog)), Capacity: &capacity, Target: s.target, Running: new(s.running), Pending: new(s.pending),
+		Draining: s.draining, Held: new(s.running + s.pending + s.draining), Busy: new(math.Min(1, trained/capacity) * 0.97),
 		Forecast: &core.Band{Mean: mean, Lower: 0.92 * mean, Upper: 1.09 * mean}, Rate: &rate, Lag: &lag,
 	}
 	if share < 0.01 {

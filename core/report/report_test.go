@@ -231,9 +231,9 @@ func TestEmbeddedDataAreTheSamples(t *testing.T) {
 	want := map[string][]*float64{}
 	for _, s := range in.Samples {
 		for name, v := range map[string]*float64{
-			"t": number(float64(s.At.UnixMilli()) / 1000), "rate": s.Rate, "trained": &s.Trained, "lag": s.Lag, "mean": &s.Forecast.Mean, "lower": &s.Forecast.Lower,
-			"upper": &s.Forecast.Upper, "capacity": &s.Capacity, "running": number(float64(s.Running)), "pending": number(float64(s.Pending)),
-			"draining": number(float64(s.Draining)), "target": number(float64(s.Target)), "held": number(float64(s.Held)), "busy": number(100 * s.Busy),
+			"t": number(float64(s.At.UnixMilli()) / 1000), "rate": s.Rate, "trained": s.Trained, "lag": s.Lag, "mean": &s.Forecast.Mean, "lower": &s.Forecast.Lower,
+			"upper": &s.Forecast.Upper, "capacity": s.Capacity, "running": number(float64(*s.Running)), "pending": number(float64(*s.Pending)),
+			"draining": number(float64(s.Draining)), "target": number(float64(s.Target)), "held": number(float64(*s.Held)), "busy": number(100 * *s.Busy),
 		} {
 			want[name] = append(want[name], v)
 		}

@@ -79,21 +79,26 @@ func tabulate(samples []core.Sample, outlook plan.Forecast) *table {
 			t.row(samples[i-1].At.Add(time.Millisecond))
 		}
 		k := t.row(s.At)
-		if s.Rate != nil {
-			t.Rate[k] = *s.Rate
-		}
 		if s.Lag != nil && !s.Repairing {
 			t.Lag[k] = *s.Lag
 		}
 		if s.Forecast != nil {
 			t.Mean[k], t.Lower[k], t.Upper[k] = s.Forecast.Mean, s.Forecast.Lower, s.Forecast.Upper
 		}
-		t.Trained[k], t.Capacity[k], t.Busy[k] = s.Trained, s.Capacity, 100*s.Busy
-		t.Running[k], t.Pending[k], t.Draining[k] = float64(s.Running), float64(s.Pending), float64(s.Draining)
-		t.Target[k], t.Held[k] = float64(s.Target), float64(s.Held)
+		t.Rate[k], t.Trained[k], t.Capacity[k], t.Busy[k] = drawn(s.Rate), drawn(s.Trained), drawn(s.Capacity), 100*drawn(s.Busy)
+		t.Running[k], t.Pending[k], t.Draining[k] = drawn(s.Running), drawn(s.Pending), float64(s.Draining)
+		t.Target[k], t.Held[k] = float64(s.Target), drawn(s.Held)
 	}
 	t.extend(outlook, samples[len(samples)-1].At)
 	return t
+}
+
+// drawn is a value in a column: nothing where it is not known.
+func drawn[T int | float64](v *T) float64 {
+	if v == nil {
+		return math.NaN()
+	}
+	return float64(*v)
 }
 
 // extend draws what is expected after the last sample.

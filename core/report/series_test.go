@@ -222,14 +222,17 @@ func TestViolations(t *testing.T) {
 // Where nobody looked there is an empty row; beyond the last sample there is only the forecast.
 func TestTabulate(t *testing.T) {
 	samples := lags(1, 1, 1)
-	samples = append(samples, core.Sample{At: at(60)}, core.Sample{At: at(61), Forecast: &core.Band{Mean: 5, Lower: 4, Upper: 6}})
+	for i := range samples {
+		samples[i].Running = new(i)
+	}
+	samples = append(samples, core.Sample{At: at(60)}, core.Sample{At: at(61), Running: new(int), Forecast: &core.Band{Mean: 5, Lower: 4, Upper: 6}})
 	outlook := plan.Forecast{At: at(59), Step: 2 * time.Second, Mean: plan.Values{1, 2, 3, 4}, Lower: plan.Values{0, 1, 2}, Upper: plan.Values{2, 3, 4, 5}}
 	got := tabulate(samples, outlook)
 	zero, nan := float64(midnight.Unix()), math.NaN()
 	want := map[string]column{
 		"t":       {zero, zero + 1, zero + 2, zero + 2.001, zero + 60, zero + 61, zero + 63, zero + 65},
 		"lag":     {1, 1, 1, nan, nan, nan, nan, nan},
-		"running": {0, 0, 0, nan, 0, 0, nan, nan},
+		"running": {0, 1, 2, nan, nan, 0, nan, nan}, // what is not known is a gap, and a zero is none
 		"mean":    {nan, nan, nan, nan, nan, 5, 3, 4},
 		"lower":   {nan, nan, nan, nan, nan, 4, 2, 4},
 		"upper":   {nan, nan, nan, nan, nan, 6, 4, 4},

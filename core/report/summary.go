@@ -88,19 +88,25 @@ type figures struct {
 	lags               []weighted
 	known, over        time.Duration // time with a known lag; of it, over the objective
 	worst              float64       // s
-	held, busy, busyOf time.Duration // worker time held; worker time busy, of running worker time
+	held, busy, busyOf time.Duration // worker time held, by the last count where there is none; worker time busy, of running worker time
 	watched            time.Duration
 }
 
 func (in *Input) figures() figures {
 	var f figures
+	held := 0
 	limit := stretch(in.Samples)
 	for i, s := range in.Samples {
 		d := span(in.Samples, i, limit)
 		f.watched += d
-		f.held += time.Duration(s.Held) * d
-		f.busy += time.Duration(s.Busy * float64(s.Running) * float64(d))
-		f.busyOf += time.Duration(s.Running) * d
+		if s.Held != nil {
+			held = *s.Held
+		}
+		f.held += time.Duration(held) * d
+		if s.Running != nil && s.Busy != nil {
+			f.busy += time.Duration(*s.Busy * float64(*s.Running) * float64(d))
+			f.busyOf += time.Duration(*s.Running) * d
+		}
 		if s.Lag == nil || s.Repairing || math.IsNaN(*s.Lag) {
 			continue
 		}
@@ -200,8 +206,8 @@ func (in *Input) rescaleTiles() []Tile {
 func (in *Input) extent() string {
 	low, high := math.MaxInt, 0
 	for _, s := range in.Samples {
-		if s.Running > 0 {
-			low, high = min(low, s.Running), max(high, s.Running)
+		if s.Running != nil && *s.Running > 0 {
+			low, high = min(low, *s.Running), max(high, *s.Running)
 		}
 	}
 	if high == 0 {

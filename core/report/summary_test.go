@@ -61,7 +61,13 @@ func TestFiguresAgreeWithACount(t *testing.T) {
 	in := Input{Meta: Meta{MaxLag: 2 * time.Second, Max: 9}}
 	now := midnight
 	for range 300 {
-		s := core.Sample{At: now, Held: r.IntN(9), Running: 1 + r.IntN(4), Busy: r.Float64()}
+		s := core.Sample{At: now}
+		if r.IntN(10) > 0 {
+			s.Held = new(r.IntN(9))
+		}
+		if r.IntN(10) > 0 {
+			s.Running, s.Busy = new(1+r.IntN(4)), new(r.Float64())
+		}
 		if r.IntN(10) > 0 {
 			s.Lag = number(math.Round(r.ExpFloat64()*100) / 100)
 		}
@@ -70,12 +76,18 @@ func TestFiguresAgreeWithACount(t *testing.T) {
 	}
 	var seen []float64
 	var over, held, busy, running float64
+	workers := 0 // held by the last count
 	for i := range len(in.Samples) - 1 {
 		s := in.Samples[i]
+		if s.Held != nil {
+			workers = *s.Held
+		}
 		for range in.Samples[i+1].At.Sub(s.At) / time.Millisecond {
-			held += float64(s.Held)
-			busy += s.Busy * float64(s.Running)
-			running += float64(s.Running)
+			held += float64(workers)
+			if s.Running != nil {
+				busy += *s.Busy * float64(*s.Running)
+				running += float64(*s.Running)
+			}
 			if s.Lag != nil {
 				seen = append(seen, *s.Lag)
 				if *s.Lag > 2 {

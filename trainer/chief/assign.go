@@ -198,10 +198,13 @@ func (m *machine) pace(w *member) time.Duration {
 	return max(m.opt.Beat, min(time.Duration(live)*time.Second/idleBeats, m.opt.LeaseTimeout/10))
 }
 
+// still says that nobody is to train: a person has paused the job, or its topic is gone.
+func (m *machine) still() bool { return m.paused || m.halted != nil }
+
 // directive renders the desired state of one member.
 func (m *machine) directive(now time.Time, w *member, interested []int32) *rpc.Directive {
 	d := &rpc.Directive{
-		Fence: m.fence(), Drain: w.drain, Paused: m.paused || m.halted != nil,
+		Fence: m.fence(), Drain: w.drain, Paused: m.still(),
 		NextBeatMs: m.pace(w).Milliseconds(), Servers: m.serverInfos(), Peers: m.peers(w), GiveBack: m.giveBack(now, w),
 		OnUndecodable: m.opt.Policies.GetOnUndecodable(),
 	}

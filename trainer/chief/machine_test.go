@@ -2,6 +2,7 @@ package chief
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -50,6 +51,7 @@ type stub struct {
 	state       rpc.MemberState
 	leases      map[int32]*rpc.LeaseReport
 	outstanding map[int32]*spans.Set
+	metrics     *rpc.WorkerMetrics
 	silence     time.Duration // for how long no broker has answered it
 	giveBack    bool          // the last directive's
 }
@@ -68,7 +70,7 @@ func join(t *testing.T, m *machine, now time.Time, rank int) *stub {
 // beat reports and reconciles, as the protocol asks of a worker.
 func (s *stub) beat(m *machine, now time.Time) *rpc.Directive {
 	s.seq++
-	req := &rpc.BeatRequest{Fence: &rpc.Fence{Timeline: "T", Chief: m.opt.Incarnation}, Member: s.name, Session: s.session, Seq: s.seq, State: s.state, CutOffMs: s.silence.Milliseconds()}
+	req := &rpc.BeatRequest{Fence: &rpc.Fence{Timeline: "T", Chief: m.opt.Incarnation}, Member: s.name, Session: s.session, Seq: s.seq, State: s.state, Metrics: s.metrics, CutOffMs: s.silence.Milliseconds()}
 	for _, l := range s.leases {
 		req.Leases = append(req.Leases, l)
 	}
@@ -473,5 +475,30 @@ func TestIdleMembersBeatSeldom(t *testing.T) {
 		if got := time.Duration(last.beat(m, t0).GetNextBeatMs()) * time.Millisecond; got != 50*time.Millisecond {
 			t.Errorf("one that drains beats every %v", got)
 		}
+	}
+}
+
+// A job that is paused trains nothing from then on, whatever it trained in the seconds before.
+func TestPausedMembersTrainNothing(t *testing.T) {
+	m := newTestMachine(1, 1)
+	report(t, m, at(0), 0, 1, nil)
+	w := join(t, m, at(0), 0)
+	for i := range 4 {
+		w.metrics = &rpc.WorkerMetrics{Records: uint64(100 * i), BusySeconds: 0.08 * float64(i)}
+		w.beat(m, at(100*i))
+	}
+	rates := func(ms int) [2]float64 {
+		s := m.status(at(ms)).GetMembers()[0]
+		return [2]float64{s.GetRecordsPerSecond(), s.GetBusyShare()}
+	}
+	if got := rates(300); math.Abs(got[0]-1000) > 1 || math.Abs(got[1]-0.8) > 0.001 {
+		t.Errorf("while it trains: %v", got)
+	}
+	m.paused = true
+	if got := rates(300); got != [2]float64{} {
+		t.Errorf("as soon as it is paused: %v", got)
+	}
+	if !w.beat(m, at(400)).GetPaused() {
+		t.Error("the worker is not told")
 	}
 }

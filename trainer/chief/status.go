@@ -149,6 +149,9 @@ func (p *partition) status() *rpc.PartitionStatus {
 
 func (m *machine) memberStatus(w *member) *rpc.MemberStatus {
 	rate, busy := w.rate.rates()
+	if m.still() {
+		rate, busy = 0, 0 // and not what the last seconds were, which had training in them
+	}
 	ms := &rpc.MemberStatus{
 		Member: w.name, Rank: w.rank, Generation: w.generation, State: w.state, Address: w.address, StartedUnixMs: w.startedMS,
 		JoinedUnixMs: unixMS(w.joined), ReadyUnixMs: unixMS(w.ready), FirstTrainedUnixMs: unixMS(w.firstTrained),

@@ -369,7 +369,7 @@ func causes(v *core.View) string {
 // freeze keeps the model as it is when the day begins: what it would be worth if it learnt no more.
 func (d *demo) freeze(ctx context.Context, s *core.Scheduler) error {
 	v := s.View()
-	if v == nil || v.Chief == nil || v.Sample.Running == 0 {
+	if v == nil || v.Chief == nil || v.Sample.Running == nil || *v.Sample.Running == 0 {
 		return fmt.Errorf("after %v of lead-in no worker trains%s (kale demo -keep leaves the logs to be read)", leadIn, causes(v))
 	}
 	if err := s.Snapshot(ctx); err != nil {

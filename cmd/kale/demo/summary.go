@@ -196,6 +196,7 @@ func (d *demo) fromSamples(st *state.Store, entries *audit.Entries, s *Summary) 
 	var over, total, busy, running, trained, could float64
 	prior := d.prior()
 	last := d.begin
+	held := 0 // by the last count
 	var applied map[int32]int64
 	err := state.Scan(st, state.Samples, d.begin, func(p core.Sample) bool {
 		if p.At.After(d.end) {
@@ -212,11 +213,16 @@ func (d *demo) fromSamples(st *state.Store, entries *audit.Entries, s *Summary) 
 		if lag > s.SLOMaxLagS {
 			over += dt
 		}
-		s.GPUHours += float64(p.Held) * dt / 3600
-		busy += p.Busy * float64(p.Running) * dt
-		running += float64(p.Running) * dt
-		trained += p.Trained * dt
-		could += prior.Throughput(p.Running, d.job.Servers.Count) * dt
+		if p.Held != nil {
+			held = *p.Held
+		}
+		s.GPUHours += float64(held) * dt / 3600
+		if p.Running != nil && p.Busy != nil && p.Trained != nil {
+			busy += *p.Busy * float64(*p.Running) * dt
+			running += float64(*p.Running) * dt
+			trained += *p.Trained * dt
+			could += prior.Throughput(*p.Running, d.job.Servers.Count) * dt
+		}
 		return true
 	})
 	if err != nil {

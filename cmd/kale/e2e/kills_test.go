@@ -147,8 +147,8 @@ func (r *rig) withoutScheduler() {
 		switch {
 		case err != nil:
 			return err.Error()
-		case v.Sample.Running != killWorkers || v.Sample.Unknown != "":
-			return fmt.Sprintf("it sees %d workers run; unknown: %q", v.Sample.Running, v.Sample.Unknown)
+		case v.Sample.Running == nil || *v.Sample.Running != killWorkers || v.Sample.Unknown != "":
+			return fmt.Sprintf("it sees %s workers run; unknown: %q", known(v.Sample.Running), v.Sample.Unknown)
 		}
 		return ""
 	})

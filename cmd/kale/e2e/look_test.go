@@ -61,6 +61,14 @@ func (r *rig) fatalf(format string, args ...any) {
 	r.t.Fatalf(format, args...)
 }
 
+// known is a value that a view may not know.
+func known[T any](v *T) string {
+	if v == nil {
+		return "unknown"
+	}
+	return fmt.Sprint(*v)
+}
+
 // describe is the job's state for whoever has to find out why a test failed.
 func (r *rig) describe() string {
 	var b strings.Builder
@@ -73,11 +81,8 @@ func (r *rig) describe() string {
 	if v, err := r.view(); err != nil {
 		fmt.Fprintln(&b, err)
 	} else {
-		fmt.Fprintf(&b, "target %d running %d pending %d draining %d, problems %q\n",
-			v.Sample.Target, v.Sample.Running, v.Sample.Pending, v.Sample.Draining, v.Problems)
-		if n := v.Sample.LagRecords; n != nil {
-			fmt.Fprintf(&b, "%d records wait\n", *n)
-		}
+		s := v.Sample
+		fmt.Fprintf(&b, "target %d running %s pending %s draining %d, %s records wait, problems %q\n", s.Target, known(s.Running), known(s.Pending), s.Draining, known(s.LagRecords), v.Problems)
 		if v.Decision != nil {
 			fmt.Fprintln(&b, v.Decision.Decision.Explain())
 		}

@@ -63,7 +63,7 @@ func deadLetters(t *testing.T, r *rig, _ options) {
 	r.endTraffic(p)
 	r.awaitTrained("everything is trained")
 	r.await("the scheduler has counted the dead letters", func() string {
-		if v, err := r.view(); err != nil || v.Dead != uint64(len(want)) {
+		if v, err := r.view(); err != nil || v.Dead == nil || *v.Dead != uint64(len(want)) {
 			return fmt.Sprintf("not %d of them: %+v (%v)", len(want), v, err)
 		}
 		return ""
@@ -278,7 +278,7 @@ func retentionOvertakes(t *testing.T, r *rig, o options) {
 	r.endTraffic(p)
 	r.awaitTrained("everything is trained")
 	r.await("the scheduler has counted the loss", func() string {
-		if v, err := r.view(); err != nil || v.Lost != removed {
+		if v, err := r.view(); err != nil || v.Lost == nil || *v.Lost != removed {
 			return fmt.Sprintf("not %d offsets: %+v (%v)", removed, v, err)
 		}
 		return ""

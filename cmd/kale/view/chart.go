@@ -9,7 +9,6 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/guptarohit/asciigraph"
 
-	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/job"
 )
 
@@ -202,20 +201,23 @@ func (f Frame) expected() (lower, upper, mean []point) {
 // capacity is F of the workers that ran, and after now of those that the plan has.
 func (f Frame) capacity(w window) []point {
 	var out []point
+	now := f.View.Sample.Capacity
 	for _, s := range f.Trail {
-		out = add(out, s.At, s.Capacity)
+		if s.Capacity != nil {
+			out = add(out, s.At, *s.Capacity)
+		}
 	}
-	if len(out) == 0 {
-		out = add(out, f.View.Now, f.View.Sample.Capacity)
+	if len(out) == 0 && now != nil {
+		out = add(out, f.View.Now, *now)
 	}
 	planned := f.planned()
 	for c := w.past + 1; c < w.columns; c++ {
-		from, _ := w.column(c)
-		v := f.View.Sample.Capacity
-		if planned != nil {
-			v = planned(from)
+		switch from, _ := w.column(c); {
+		case planned != nil:
+			out = add(out, from, planned(from))
+		case now != nil:
+			out = add(out, from, *now)
 		}
-		out = add(out, from, v)
 	}
 	return out
 }
@@ -231,14 +233,4 @@ func (f Frame) planned() func(time.Time) float64 {
 		i := min(max(int(at.Sub(p.Start)/p.Step), 0), len(p.Workers)-1)
 		return d.Observation.Model.Throughput(p.Workers[i], max(1, d.Observation.Servers))
 	}
-}
-
-// last is the newest known value of a kind among samples.
-func last(samples []core.Sample, value func(core.Sample) *float64) (float64, bool) {
-	for _, s := range slices.Backward(samples) {
-		if v := value(s); v != nil {
-			return *v, true
-		}
-	}
-	return 0, false
 }

@@ -85,7 +85,7 @@ func (d *demo) step(by time.Duration) *core.View {
 	lag := 0.06 + d.backlog/trained
 	v := &core.View{
 		Job: "demo", Mode: "live", Now: d.now, Started: d.start.Add(-3 * time.Second), MaxLag: 2 * time.Second, Min: 1, Max: 6, Emulated: true,
-		Model: d.model.String(), ModelBasis: plan.Basis{Prior: "a profile", Measured: []estimator.Evidence{{Workers: 2, Rate: 1600, Intervals: 4}}}, Trained: new(d.trained), Problems: d.problems, Servers: []core.ServerView{{Index: 0, Up: true}, {Index: 1, Up: true}},
+		Model: d.model.String(), ModelBasis: plan.Basis{Prior: "a profile", Measured: []estimator.Evidence{{Workers: 2, Rate: 1600, Intervals: 4}}}, Trained: new(d.trained), Problems: d.problems, Servers: []core.ServerView{{Index: 0, Up: new(true)}, {Index: 1, Up: new(true)}},
 	}
 	if auc := 0.71 + 0.03*float64(d.now.Sub(d.start))/float64(day); true {
 		v.AUC = &auc
@@ -102,14 +102,14 @@ func (d *demo) step(by time.Duration) *core.View {
 	v.History = plan.Series{Start: d.now.Truncate(time.Second).Add(-time.Duration(len(d.history)) * time.Second), Step: time.Second, Values: d.history}
 	mean := d.expected(d.now)
 	v.Sample = core.Sample{
-		At: d.now, Rate: &arrivals, Trained: trained, Lag: &lag, LagRecords: new(int64(lag * arrivals)), Forecast: &core.Band{Mean: mean, Lower: 0.9 * mean, Upper: 1.12 * mean},
-		Capacity: d.model.Throughput(d.running, 2), Target: d.target, Running: d.running, Pending: d.pending, Draining: d.draining, Held: d.running + d.pending + d.draining,
-		Busy: math.Min(1, trained/capacity),
+		At: d.now, Rate: &arrivals, Trained: &trained, Lag: &lag, LagRecords: new(int64(lag * arrivals)), Forecast: &core.Band{Mean: mean, Lower: 0.9 * mean, Upper: 1.12 * mean},
+		Capacity: new(d.model.Throughput(d.running, 2)), Target: d.target, Running: new(d.running), Pending: new(d.pending), Draining: d.draining, Held: new(d.running + d.pending + d.draining),
+		Busy: new(math.Min(1, trained/capacity)),
 	}
 	for i := range d.running + d.pending + d.draining {
-		w := core.WorkerView{ID: fmt.Sprintf("worker-%d.1", i), Rank: i, Backend: "running", Member: "ready", Rate: trained / float64(d.running), Busy: v.Sample.Busy, Queue: 128, Partitions: []int32{int32(i), int32(i + 6)}}
+		w := core.WorkerView{ID: fmt.Sprintf("worker-%d.1", i), Rank: i, Backend: "running", Member: "ready", Rate: new(trained / float64(d.running)), Busy: v.Sample.Busy, Queue: new(int64(128)), Partitions: []int32{int32(i), int32(i + 6)}}
 		if i >= d.running {
-			w.Member, w.Rate, w.Busy, w.Queue, w.Partitions = "joining", 0, 0, 0, nil
+			w.Member, w.Rate, w.Busy, w.Queue, w.Partitions = "joining", nil, nil, nil, nil
 		}
 		v.Workers = append(v.Workers, w)
 	}

@@ -223,18 +223,20 @@ func wordless(s string) string {
 // status is a view in one line.
 func status(v *core.View) string {
 	s := v.Sample
-	text := job.Count(s.Running, "worker")
-	if s.Pending > 0 {
-		text += fmt.Sprintf(" +%d starting", s.Pending)
+	text := "workers unknown"
+	if s.Running != nil {
+		text = job.Count(*s.Running, "worker")
+	}
+	switch {
+	case s.Pending == nil && s.Running != nil:
+		text += ", others unknown"
+	case s.Pending != nil && *s.Pending > 0:
+		text += fmt.Sprintf(" +%d starting", *s.Pending)
 	}
 	if s.Draining > 0 {
 		text += fmt.Sprintf(" -%d leaving", s.Draining)
 	}
-	arrivals := "unknown"
-	if s.Rate != nil {
-		arrivals = rate(*s.Rate) + "/s"
-	}
-	text += "  arrivals " + arrivals + ", trained " + rate(s.Trained) + "/s, capacity " + rate(s.Capacity) + "/s"
+	text += "  arrivals " + maybe(s.Rate, perSecond) + ", trained " + maybe(s.Trained, perSecond) + ", capacity " + maybe(s.Capacity, perSecond)
 	if s.Lag == nil {
 		text += "  lag unknown" + waiting(s)
 	} else {
@@ -246,11 +248,11 @@ func status(v *core.View) string {
 	if v.AUC != nil {
 		text += fmt.Sprintf("  AUC so far %.4f", *v.AUC)
 	}
-	if v.Lost > 0 {
-		text += fmt.Sprintf("  %s offsets LOST to retention", plan.Thousands(v.Lost))
+	if v.Lost != nil && *v.Lost > 0 {
+		text += fmt.Sprintf("  %s offsets LOST to retention", plan.Thousands(*v.Lost))
 	}
-	if v.Skips && v.Dead > 0 {
-		text += fmt.Sprintf("  %s skipped that could not be decoded", plan.Thousands(v.Dead))
+	if v.Skips && v.Dead != nil && *v.Dead > 0 {
+		text += fmt.Sprintf("  %s skipped that could not be decoded", plan.Thousands(*v.Dead))
 	}
 	return text
 }

@@ -159,11 +159,8 @@ func (f Frame) head(width int) string {
 // legend says what the chart's lines are, with their newest values, in one line or, where there is no room, in two.
 func (f Frame) legend(width int) []string {
 	v := f.View
-	arrivals := "unknown"
-	if now, ok := last(f.Trail, func(s core.Sample) *float64 { return s.Rate }); ok && v.Sample.Rate != nil {
-		arrivals = rate(now) + " records/s"
-	}
-	known := f.style("6").Render("── arrivals ") + arrivals + "  " + f.style("5").Render("━━ capacity ") + rate(v.Sample.Capacity)
+	arrivals := maybe(v.Sample.Rate, func(now float64) string { return rate(now) + " records/s" })
+	known := f.style("6").Render("── arrivals ") + arrivals + "  " + f.style("5").Render("━━ capacity ") + maybe(v.Sample.Capacity, rate)
 	expected, horizon := f.style("3").Render("╌╌ forecast ")+"none", ""
 	if n := len(v.Forecast.Mean); n > 0 {
 		expected = f.style("3").Render("╌╌ forecast ") + rate(v.Forecast.Mean[n-1])
@@ -209,29 +206,31 @@ func (f Frame) paragraph(label, text string, width, n int) []string {
 
 func (f Frame) workers(width int) string {
 	s, v := f.View.Sample, f.View
-	do := "train"
-	switch {
-	case v.Manual.Paused:
-		do = "ready"
-	case s.Running == 1:
-		do = "trains"
+	wanted := fmt.Sprintf("%d wanted (%d to %d)", s.Target, v.Min, v.Max)
+	if s.Running == nil {
+		return f.line("workers", f.dim(wanted)+f.style("3").Render("; how many train is unknown"))
 	}
-	text := fmt.Sprintf("  %d %s", s.Running, do)
-	if s.Pending > 0 {
-		text += f.style("3").Render(fmt.Sprintf("  %d starting", s.Pending))
+	text := fmt.Sprintf("  %d %s", *s.Running, Doing(s, v.Manual.Paused))
+	starting := 0
+	switch {
+	case s.Pending == nil:
+		text += f.style("3").Render("  others unknown")
+	case *s.Pending > 0:
+		starting = *s.Pending
+		text += f.style("3").Render(fmt.Sprintf("  %d starting", starting))
 	}
 	if s.Draining > 0 {
 		text += f.style("5").Render(fmt.Sprintf("  %d leaving", s.Draining))
 	}
-	text += f.dim(fmt.Sprintf("  of %d wanted (%d to %d)", s.Target, v.Min, v.Max))
-	slots := max(v.Max, s.Running+s.Pending+s.Draining)
+	text += f.dim("  of " + wanted)
+	slots := max(v.Max, *s.Running+starting+s.Draining)
 	room := max(4, min(width-labels-ansi.StringWidth(text), 40))
 	shown := min(slots, room)
 	if wide := min(4, room/max(slots, 1)); wide > 1 {
 		shown = slots * wide // each worker is as many cells
 	}
 	scale := func(n int) int { return (n*shown + slots/2) / max(slots, 1) }
-	running, pending, draining := scale(s.Running), scale(s.Running+s.Pending), scale(s.Running+s.Pending+s.Draining)
+	running, pending, draining := scale(*s.Running), scale(*s.Running+starting), scale(*s.Running+starting+s.Draining)
 	bar := f.style("4").Render(strings.Repeat("█", running)) + f.style("3").Render(strings.Repeat("▒", pending-running)) +
 		f.style("5").Render(strings.Repeat("░", draining-pending)) + f.dim(strings.Repeat("·", max(0, shown-draining)))
 	return f.line("workers", bar+text)
@@ -285,18 +284,22 @@ func waiting(s core.Sample) string {
 // model is what is trained of what could be, by the throughput model.
 func (f Frame) model(width int) string {
 	v := f.View
+	s := v.Sample
+	if s.Running == nil {
+		return f.line("training", f.style("3").Render("unknown")+f.dim("  "+clean(v.Model)))
+	}
 	basis := ""
-	if word := v.ModelBasis.Word(v.Sample.Running, len(v.Serving())); word != "" {
+	if word := v.ModelBasis.Word(*s.Running, len(v.Serving())); word != "" {
 		basis = " (" + word + ")"
 	}
-	busy := basis + ", busy " + percent(v.Sample.Busy)
+	busy := basis + ", busy " + maybe(s.Busy, percent)
 	if v.Emulated {
 		busy += " (emulated)"
 	}
 	if d := v.Decision; d != nil && d.Decision.Saturated {
 		busy += f.style("1").Render("  SATURATED")
 	}
-	of := rate(v.Sample.Trained) + " of " + rate(v.Sample.Capacity)
+	of := maybe(s.Trained, rate) + " of " + maybe(s.Capacity, rate)
 	for _, text := range []string{of + " records/s" + busy + f.dim("  "+clean(v.Model)), of + " records/s" + busy} {
 		if labels+ansi.StringWidth(text) <= width {
 			return f.line("training", text)
@@ -308,30 +311,33 @@ func (f Frame) model(width int) string {
 // totals are what was trained since the job began, and first what could not be.
 func (f Frame) totals() string {
 	v := f.View
-	text := "unknown number of records"
+	text := "unknown"
 	if v.Trained != nil {
 		text = plan.Thousands(*v.Trained) + " records"
 	}
-	if v.Dead > 0 {
-		text += f.style("3").Render(fmt.Sprintf("  %s could not be decoded", plan.Thousands(v.Dead)))
+	if v.Dead != nil && *v.Dead > 0 {
+		text += f.style("3").Render(fmt.Sprintf("  %s could not be decoded", plan.Thousands(*v.Dead)))
 	}
-	if v.Lost > 0 {
-		text += f.style("1").Render(fmt.Sprintf("  %s lost to retention", plan.Thousands(v.Lost)))
+	if v.Lost != nil && *v.Lost > 0 {
+		text += f.style("1").Render(fmt.Sprintf("  %s lost to retention", plan.Thousands(*v.Lost)))
 	}
 	if v.AUC != nil && *v.AUC >= 0 && *v.AUC <= 1 {
 		text += fmt.Sprintf("  AUC so far %.4f", *v.AUC)
 	}
-	up, servers := 0, v.Serving()
+	up, known, servers := 0, true, v.Serving()
 	for _, s := range servers {
-		if s.Up {
+		if known = known && s.Up != nil; known && *s.Up {
 			up++
 		}
 	}
-	colour := "8"
-	if up < len(servers) {
+	colour, count := "8", fmt.Sprintf("  %d/%s up", up, job.Count(len(servers), "server"))
+	switch {
+	case !known:
+		colour, count = "3", fmt.Sprintf("  %s, state unknown", job.Count(len(servers), "server"))
+	case up < len(servers):
 		colour = "1"
 	}
-	return f.line("trained", text+f.style(colour).Render(fmt.Sprintf("  %d/%s up", up, job.Count(len(servers), "server"))))
+	return f.line("trained", text+f.style(colour).Render(count))
 }
 
 // decision is the last one.

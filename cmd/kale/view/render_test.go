@@ -132,7 +132,15 @@ func TestScreens(t *testing.T) {
 			at(t, d, 48*time.Second)
 			d.unknown = "the chief does not answer since 40 s"
 			f := at(t, d, 50*time.Second)
-			f.View.Sample.Lag, f.View.Sample.LagRecords, f.View.Sample.Rate, f.View.Sample.Unknown = nil, nil, nil, d.unknown
+			f.View.Sample = core.Sample{At: f.View.Now, Target: f.View.Sample.Target, Unknown: d.unknown}
+			for i := range f.View.Workers {
+				w := &f.View.Workers[i]
+				w.Member, w.Partitions, w.Rate, w.Busy, w.Queue = "unknown", nil, nil, nil, nil
+			}
+			for i := range f.View.Servers {
+				f.View.Servers[i].Up = nil
+			}
+			f.View.Trained, f.View.AUC = nil, nil
 			f.View.Forecast.Trusted, f.View.Forecast.Reason = false, "it was worse than seasonal naive"
 			f.View.Manual = plan.Manual{Pinned: true, Target: 4}
 			return f
@@ -181,7 +189,7 @@ func TestStrangeNumbers(t *testing.T) {
 	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -5, 0, math.MaxFloat64, 1e-300} {
 		f := at(t, newDemo(t), 30*time.Second)
 		s := &f.View.Sample
-		s.Rate, s.Lag, s.Trained, s.Capacity, s.Busy, s.Forecast = &x, &x, x, x, x, &core.Band{Mean: x, Lower: x, Upper: x}
+		s.Rate, s.Lag, s.Trained, s.Capacity, s.Busy, s.Forecast = &x, &x, &x, &x, &x, &core.Band{Mean: x, Lower: x, Upper: x}
 		f.Trail = append(f.Trail, *s)
 		for i := range f.View.Forecast.Mean {
 			f.View.Forecast.Mean[i], f.View.Forecast.Lower[i], f.View.Forecast.Upper[i] = x, x, x
@@ -421,8 +429,11 @@ func TestPlainTellsOfLosses(t *testing.T) {
 		t.Errorf("notes (-want +got):\n%s", diff)
 	}
 	for want, v := range map[string]*core.View{
-		"  380,201 offsets LOST to retention  7 skipped that could not be decoded": {Lost: 380201, Dead: 7, Skips: true},
-		"  lag unknown": {Dead: 7, DeadLetter: "dead"},
+		"  380,201 offsets LOST to retention  7 skipped that could not be decoded":        {Lost: new(uint64(380201)), Dead: new(uint64(7)), Skips: true},
+		"workers unknown  arrivals 175/s, trained unknown, capacity unknown  lag unknown": {Sample: core.Sample{Rate: new(175.), Target: 3}},
+		"2 workers, others unknown  arrivals unknown, trained 0/s, capacity 1,600/s  lag unknown": {
+			Sample: core.Sample{Running: new(2), Trained: new(0.), Capacity: new(1600.), Target: 3}},
+		"  lag unknown": {Dead: new(uint64(7)), DeadLetter: "dead"},
 	} {
 		if got := status(v); !strings.HasSuffix(got, want) {
 			t.Errorf("%q does not end with %q", got, want)

@@ -24,7 +24,11 @@ func (f Frame) workerTable(room, width int) []string {
 		shown--
 	}
 	for _, w := range workers[:shown] {
-		out = append(out, strings.TrimRight(fmt.Sprintf(form, "", clean(w.ID), clean(w.Backend), clean(w.Member), rate(w.Rate), percent(w.Busy), rate(float64(w.Queue)), Partitions(w.Partitions)), " "))
+		trains, busy, queue := "-", "-", "-"
+		if w.Rate != nil && w.Busy != nil && w.Queue != nil {
+			trains, busy, queue = rate(*w.Rate), percent(*w.Busy), rate(float64(*w.Queue))
+		}
+		out = append(out, strings.TrimRight(fmt.Sprintf(form, "", clean(w.ID), clean(w.Backend), clean(w.Member), trains, busy, queue, Partitions(w.Partitions)), " "))
 	}
 	if more := len(workers) - shown; more > 0 {
 		out = append(out, f.dim(fmt.Sprintf("%-10sand %d more: kale status lists them", "", more)))

@@ -9,9 +9,21 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 )
+
+// Doing says what the workers do that the chief counts: they train or, where nothing is trained, are ready to.
+func Doing(s core.Sample, paused bool) string {
+	switch {
+	case paused || s.Trained == nil || *s.Trained == 0:
+		return "ready"
+	case s.Running != nil && *s.Running == 1:
+		return "trains"
+	}
+	return "train"
+}
 
 // clean makes one line of text from elsewhere that cannot command the terminal.
 func clean(s string) string {
@@ -61,6 +73,17 @@ func rate(v float64) string {
 	}
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
+
+// maybe writes a quantity that may not be known.
+func maybe(v *float64, write func(float64) string) string {
+	if v == nil {
+		return "unknown"
+	}
+	return write(*v)
+}
+
+// perSecond writes a rate with its unit.
+func perSecond(v float64) string { return rate(v) + "/s" }
 
 // digits writes three significant digits.
 func digits(v float64) string {
