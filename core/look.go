@@ -282,6 +282,8 @@ func (n *seen) unknown(started bool) string {
 		return leaseGone
 	case n.leaseErr != nil:
 		return "whether this is still the job's scheduler is unknown: " + n.leaseErr.Error()
+	case n.blind():
+		return unseen
 	case n.unlisted() != "":
 		return n.unlisted()
 	case n.endsErr != nil:

@@ -152,6 +152,8 @@ func roomDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
 		return nil, err
 	case err != nil && backend.CodeOf(err) == backend.Unsupported:
 		return nil, nil
+	case err != nil && backend.CodeOf(err) == backend.Blocked:
+		return hcl.Diagnostics{j.WarningAt("backend", "Whether the job would find room is not known", backend.AsError(err).Message+".")}, nil
 	case err != nil:
 		return hcl.Diagnostics{j.WarningAt("backend", "Whether the job would find room is not known", fmt.Sprintf("%v. Neither its room nor the names in the "+
 			"backend block (a partition, a node, …) were checked: see that the cluster is up and that the block says rightly how it is reached, and try again.", err))}, nil

@@ -86,6 +86,12 @@ func TestPlacement(t *testing.T) {
 	if err != nil || len(diags) != 1 || !strings.Contains(diags[0].Detail, "no such socket") || !strings.Contains(diags[0].Detail, "were checked") {
 		t.Errorf("a cluster that does not answer: %v, %v", diags, err)
 	}
+	// One that waits for a person says itself for what.
+	r.backend.FailNext(fake.OpPlan, backend.Errorf(backend.Blocked, "put the folder back"))
+	diags, err = PlacementDiagnostics(t.Context(), o)
+	if err != nil || len(diags) != 1 || !strings.Contains(diags[0].Detail, "put the folder back") || strings.Contains(diags[0].Detail, "the cluster is up") {
+		t.Errorf("a cluster that waits for a person: %v, %v", diags, err)
+	}
 
 	r = newRig(t, rigOptions{slots: 8})
 	r.started(8)

@@ -360,6 +360,9 @@ func (s *Scheduler) problems() []string {
 	if n.modelGone {
 		out = append(out, goneWords(s.job))
 	}
+	if n.blind() {
+		out = append(out, n.unlisted())
+	}
 	for _, r := range n.cannotStart {
 		if !n.modelGone { // it waits for that
 			out = append(out, cannotStart(r))
@@ -393,7 +396,7 @@ func (s *Scheduler) problems() []string {
 	if s.snapshotErr != nil && s.want.Stopping && len(failures) == 0 {
 		out = append(out, "the last snapshot is not written yet: "+s.snapshotErr.Error()+"; kale stop -force does without")
 	}
-	if why := n.unknown(s.begun()); why != "" && why != leaseGone && why != chiefGone {
+	if why := n.unknown(s.begun()); why != "" && why != leaseGone && why != chiefGone && why != unseen {
 		out = append(out, why)
 	}
 	return out

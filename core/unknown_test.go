@@ -144,6 +144,9 @@ func TestUnknownHolds(t *testing.T) {
 				if _, err := r.problem(c.says); err != nil {
 					t.Error(err)
 				}
+				if d := r.decision(); c.state == StateStuck && strings.Contains(d.Reason, "scripted") {
+					t.Errorf("the decision repeats the problem: %s", d.Reason)
+				}
 			}
 			v, want := r.s.View(), c.state
 			if want == "" {

@@ -92,7 +92,7 @@ func (s settings) whole(job string) error {
 		if exists(to) {
 			back = "mv -T " + backend.Quoted(to, to+".new") + "; " + back
 		}
-		return backend.Errorf(backend.Blocked, "processes of job %q live, and their folder was moved from %s to %s: put it back (%s), and all goes on. %s", job, to, from, back, until)
+		return backend.Errorf(backend.Blocked, "processes of job %q live, and their folder was moved: %s puts it back, and all goes on. %s", job, back, until)
 	}
 	var pids []string
 	for _, b := range lost {

@@ -134,6 +134,14 @@ func (p Patient) options(b backend.Backend) core.Options {
 	return core.Options{Job: p.Job, StateDir: p.StateDir, Backend: b, Trainer: cmp.Or(p.Trainer, "kale-trainer"), Env: p.Env, Log: p.Log}
 }
 
+// unasked is what helps where the backend could not be asked: one that waits for a person says itself for what.
+func unasked(err error) string {
+	if backend.CodeOf(err) == backend.Blocked {
+		return "With that done, run kale doctor again."
+	}
+	return "See that the cluster answers, and that this user may ask it."
+}
+
 // devices holds what the backend has against what one worker asks for.
 func (p Patient) devices(ctx context.Context, b backend.Backend) Finding {
 	const check = "devices"
@@ -142,7 +150,7 @@ func (p Patient) devices(ctx context.Context, b backend.Backend) Finding {
 	case err != nil && backend.CodeOf(err) == backend.Unsupported:
 		return Finding{Check: check, State: Skip, Says: "the backend does not tell what it has"}
 	case err != nil:
-		return ok(check, "%v", err).but(Fail, "See that the cluster answers, and that this user may ask it.")
+		return ok(check, "%v", err).but(Fail, unasked(err))
 	}
 	gpus, models := 0, map[string]bool{}
 	var names []string
@@ -233,7 +241,7 @@ func (p Patient) room(ctx context.Context, b backend.Backend) []Finding {
 		case err != nil && backend.CodeOf(err) == backend.Unsupported:
 			return []Finding{{Check: check, State: Skip, Says: "the backend cannot tell without starting something"}}
 		case err != nil:
-			return append(out, ok(name, "%v", err).but(Fail, "See that the cluster answers, and that this user may ask it."))
+			return append(out, ok(name, "%v", err).but(Fail, unasked(err)))
 		}
 		if len(report.Mistakes) > 0 {
 			return append(out, judged(byCluster, report.Mistakes.HCL(), ok(name, ""))...)
