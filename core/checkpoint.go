@@ -76,9 +76,30 @@ func keepToken(j *job.Job, token string) error {
 	return nil
 }
 
-// keepShape notes what the checkpoint's fingerprint stands for.
+// keptShape is what the checkpoint's fingerprint stands for, and what the job began with that no later file changes: "" and nil of one that an older version began.
+type keptShape struct {
+	job.Shape
+	Start string `json:"stream.start,omitempty"`
+	Seed  *int64 `json:"model.seed,omitempty"`
+}
+
+// readShape reads what keepShape wrote.
+func readShape(j *job.Job) (kept keptShape, err error) {
+	raw, err := os.ReadFile(filepath.Join(CheckpointFolder(j), shapeFile))
+	if err == nil {
+		err = json.Unmarshal(raw, &kept)
+	}
+	return kept, err
+}
+
+// keepShape notes the shape of a checkpoint that has just begun, or is gone on from.
 func keepShape(j *job.Job) error {
-	if err := backend.WriteJSON(filepath.Join(CheckpointFolder(j), shapeFile), j.Shape()); err != nil {
+	kept, err := readShape(j)
+	if errors.Is(err, fs.ErrNotExist) {
+		kept.Start, kept.Seed = TrainSpec(j, "").GetStream().GetStart(), &j.Model.Seed
+	}
+	kept.Shape = j.Shape()
+	if err := backend.WriteJSON(filepath.Join(CheckpointFolder(j), shapeFile), kept); err != nil {
 		return fmt.Errorf("keep the shape of job %q in its checkpoint folder: %w", j.Name, err)
 	}
 	return nil
@@ -142,7 +163,7 @@ func tryWriting(dir string) (err error) {
 	return os.WriteFile(filepath.Join(trial, "file"), []byte("kale"), 0o600)
 }
 
-// CheckCheckpoint says, as diagnostics of the job file, what was changed in it that the job's checkpoint does not allow. The trainers would refuse it
+// CheckCheckpoint says, as diagnostics of the job file, what was changed in it that the job's checkpoint does not allow, and, as warnings, what it makes meaningless. The trainers would refuse it
 // too, but only when one of them starts, and until then workers of both shapes could meet.
 func CheckCheckpoint(j *job.Job) hcl.Diagnostics {
 	r, ok := readJobRecord(j)
@@ -151,8 +172,12 @@ func CheckCheckpoint(j *job.Job) hcl.Diagnostics {
 	}
 	advice := fmt.Sprintf("Undo the change, or set checkpoint.dir to an empty folder to train a new model. The checkpoint is in %s.", filepath.Join(j.Checkpoint.Dir, j.Name))
 	var diags hcl.Diagnostics
+	kept, err := readShape(j)
 	if r.Fingerprint != j.Fingerprint() {
-		changes := shapeChanges(j)
+		var changes []string
+		if err == nil {
+			changes = j.Shape().Changes(kept.Shape)
+		}
 		for _, c := range changes {
 			path, _, _ := strings.Cut(c, " ")
 			diags = append(diags, j.ErrorAt(path, "The checkpoint belongs to another model", c+". "+advice))
@@ -166,18 +191,23 @@ func CheckCheckpoint(j *job.Job) hcl.Diagnostics {
 		diags = append(diags, j.ErrorAt("servers.count", "The number of servers cannot be changed yet",
 			fmt.Sprintf("The checkpoint was made with %d parameter servers and the file says %d. %s", r.Servers, j.Servers.Count, advice)))
 	}
-	return diags
+	return append(diags, otherBeginning(j, kept)...)
 }
 
-// shapeChanges names what differs from the shape that was kept, if one was.
-func shapeChanges(j *job.Job) []string {
-	raw, err := os.ReadFile(filepath.Join(j.Checkpoint.Dir, j.Name, shapeFile))
-	if err != nil {
-		return nil
+// otherBeginning warns of what was changed in the file of a job that has begun, and is only for one that begins.
+func otherBeginning(j *job.Job, began keptShape) (diags hcl.Diagnostics) {
+	advice := fmt.Sprintf("For a job that begins with it, set checkpoint.dir to an empty folder. The checkpoint is in %s.", CheckpointFolder(j))
+	if start := TrainSpec(j, "").GetStream().GetStart(); began.Start != "" && began.Start != start {
+		diags = append(diags, j.WarningAt("stream.start", "This job has begun already", fmt.Sprintf(
+			"It began at start = %q and goes on where it has got to; %q changes nothing of that. %s", began.Start, start, advice)))
 	}
-	var then job.Shape
-	if err := json.Unmarshal(raw, &then); err != nil {
-		return nil
+	if began.Seed != nil && *began.Seed != j.Model.Seed {
+		does := "changes nothing of that"
+		if j.Model.Kind == job.ModelDeepFM {
+			does = "is only that of the embeddings of values which come for the first time after kale stop and kale run"
+		}
+		diags = append(diags, j.WarningAt("model.seed", "This model has begun already", fmt.Sprintf(
+			"It began with seed %d and keeps what it has learnt; %d %s. %s", *began.Seed, j.Model.Seed, does, advice)))
 	}
-	return j.Shape().Changes(then)
+	return diags
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
+
 	"github.com/kale-sched/kale/core/backend/fake"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
@@ -343,4 +345,45 @@ func TestLastStopOutlivesIt(t *testing.T) {
 	if v := r.s.View(); at.IsZero() || !v.LastStop.Equal(at) || v.Stopped {
 		t.Errorf("taken up again it says that it stopped at %v, stopped %v; want %v", v.LastStop, v.Stopped, at)
 	}
+}
+
+// What only a job that begins takes up is said of one that has begun: where it starts to read, and the seed of its model.
+func TestWhatOnlyABeginningTakesUp(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	began := *r.job
+	changed := began
+	changed.Stream.Start, changed.Model.Seed = job.Start{Kind: job.StartLatest}, began.Model.Seed+1
+	if diags := CheckCheckpoint(&began); len(diags) > 0 {
+		t.Errorf("as it began: %v", diags)
+	}
+	check := func(when string, says ...string) {
+		t.Helper()
+		diags := CheckCheckpoint(&changed)
+		if len(diags) != len(says) {
+			t.Fatalf("%s: %v", when, diags)
+		}
+		for i, d := range diags {
+			if d.Severity != hcl.DiagWarning || !strings.Contains(d.Detail, says[i]) || !strings.Contains(d.Detail, CheckpointFolder(r.job)) {
+				t.Errorf("%s: %v; want %q", when, d, says[i])
+			}
+		}
+	}
+	seed := fmt.Sprintf("It began with seed %d and keeps what it has learnt; %d ", began.Model.Seed, changed.Model.Seed)
+	start := fmt.Sprintf(`It began at start = %q and goes on where it has got to; "latest" changes nothing of that.`, began.Stream.Start.Kind)
+	check("before it is run", start, seed)
+	r.job = &changed
+	r.open("run")
+	r.beats(3)
+	check("after it was run", start, seed)
+	if err := os.WriteFile(filepath.Join(CheckpointFolder(r.job), shapeFile), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check("of a job that an older version began")
+	r.reopen()
+	r.beats(3)
+	check("of one that this version goes on with")
 }

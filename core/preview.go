@@ -91,12 +91,11 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	if diags.HasErrors() {
 		return nil, nil, diags, nil
 	}
-	diags = NotTakenUp(o.Job, want, nil)
-	found, err := ConfigureBackend(ctx, o.Backend, o.Job, o.StateDir)
-	if diags = append(diags, found...); err != nil || diags.HasErrors() {
+	diags, err := ConfigureBackend(ctx, o.Backend, o.Job, o.StateDir)
+	if err != nil || diags.HasErrors() {
 		return nil, nil, diags, err
 	}
-	diags = slices.Concat(diags, CheckCheckpoint(o.Job), CheckModel(o.Job, want))
+	diags = slices.Concat(diags, NotTakenUp(ctx, o.list, o.Job, want, nil), CheckCheckpoint(o.Job), CheckModel(o.Job, want))
 	if diags.HasErrors() {
 		return nil, nil, diags, nil
 	}

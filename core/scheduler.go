@@ -138,6 +138,11 @@ type Scheduler struct {
 	diags    hcl.Diagnostics
 }
 
+// list asks the backend what it has of the job.
+func (o Options) list(ctx context.Context) (list []backend.Status, complete bool, err error) {
+	return o.Backend.List(ctx, o.Job.Name)
+}
+
 // assumedJoin is the join time before one was measured: a container, an image and a graph on a busy machine.
 const assumedJoin = 30 * time.Second
 
@@ -147,7 +152,6 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	var diags hcl.Diagnostics
 	want, unread := WantedAt(o.StateDir)
 	on := unread != nil || want.Runs() // whoever takes it up holds what runs, on nodes that may come back
 	if o.Stop {
@@ -155,19 +159,19 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 			return nil, diags, nil
 		}
 		o.Job = AsItRuns(o.Job, o.StateDir)
-	} else {
-		if diags := CheckRunning(o.Job, want); diags.HasErrors() {
-			return nil, diags, nil
-		}
-		diags = NotTakenUp(o.Job, want, nil)
+	} else if diags := CheckRunning(o.Job, want); diags.HasErrors() {
+		return nil, diags, nil
 	}
 	owner := jobOwner(o.Job)
 	if o.AnyOwner {
 		owner = backend.Owner{}
 	}
-	found, err := configureAs(ctx, o.Backend, o.Job, cmp.Or(o.BackendDir, o.StateDir), owner)
-	if diags = append(diags, found...); err != nil || diags.HasErrors() {
+	diags, err := configureAs(ctx, o.Backend, o.Job, cmp.Or(o.BackendDir, o.StateDir), owner)
+	if err != nil || diags.HasErrors() {
 		return nil, diags, err
+	}
+	if !o.Stop {
+		diags = append(diags, NotTakenUp(ctx, o.list, o.Job, want, nil)...)
 	}
 	s := &Scheduler{
 		opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), commands: make(chan command), ended: make(chan struct{}),

@@ -112,7 +112,7 @@ func TestObserveTellsNobodyOfChangedPolicies(t *testing.T) {
 	if err := r.s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	diags := NotTakenUp(r.job, r.wanted(), nil)
+	diags := NotTakenUp(t.Context(), nil, r.job, r.wanted(), nil)
 	if len(diags) != 1 || *diags[0].Subject != r.job.Range("stream.on_lost") || !strings.Contains(diags[0].Detail, `stream.on_lost: What runs goes on with "stop"; autoscale.mode is "observe", which changes nothing.`) {
 		t.Errorf("the file: %v", diags)
 	}
@@ -129,7 +129,7 @@ func TestObserveTellsNobodyOfChangedPolicies(t *testing.T) {
 	r.job.Autoscale.Mode = job.ModeLive
 	r.reopen()
 	r.beats(2)
-	if diags := NotTakenUp(r.job, (*Wanted)(r.s.want), nil); len(diags) > 0 || len(r.s.View().Problems) > 0 {
+	if diags := NotTakenUp(t.Context(), nil, r.job, (*Wanted)(r.s.want), nil); len(diags) > 0 || len(r.s.View().Problems) > 0 {
 		t.Errorf("in mode live: %v, %q", diags, r.s.View().Problems)
 	}
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -60,7 +61,7 @@ var heldFields = map[string]held{
 
 	"StreamSpec.brokers":           {path: "stream.brokers"},
 	"StreamSpec.topic":             {why: "CheckCheckpoint refuses another one"},
-	"StreamSpec.start":             {why: "it was resolved and pinned when the job began: no later start changes it"},
+	"StreamSpec.start":             {why: "CheckCheckpoint says that no later start changes it"},
 	"StreamSpec.on_lost":           {why: "the chief is told (keepPolicies), or it is told of (untold)"},
 	"StreamSpec.dead_letter":       {path: "stream.dead_letter", role: backend.RoleWorker},
 	"StreamSpec.on_undecodable":    {why: "the chief is told (keepPolicies), or it is told of (untold)"},
@@ -84,7 +85,7 @@ var heldFields = map[string]held{
 	"ModelSpec.hidden":        {why: "CheckCheckpoint refuses others"},
 	"ModelSpec.batch":         {path: "model.batch", role: backend.RoleWorker},
 	"ModelSpec.l2":            {path: "model.l2", role: backend.RoleWorker},
-	"ModelSpec.seed":          {path: "model.seed"},
+	"ModelSpec.seed":          {why: "CheckCheckpoint says what a later one does"},
 	"ModelSpec.optimiser":     {why: "CheckCheckpoint refuses another one"},
 	"ModelSpec.learning_rate": {path: "optimiser.learning_rate", role: backend.RoleServer},
 
@@ -231,13 +232,48 @@ func (d *desired) wants(id backend.ID) bool {
 	return d.Workers[id.Rank] == id.Generation && slices.Contains(d.wantedRanks(), id.Rank)
 }
 
-// NotTakenUp warns of what was changed in the file of a job that runs and what runs does not do, since processes keep what they were started with. known says
-// of which parts of the file that can be told; nil: of all.
-func NotTakenUp(j *job.Job, want *Wanted, known func(path string) bool) (diags hcl.Diagnostics) {
+// NotTakenUp warns of what was changed in the file of a job that runs and what runs does not do, since processes keep what they were started with. list tells which
+// of them have ended, as after a reboot: those start anew; nil: nobody can tell. known says of which parts of the file it can be told; nil: of all.
+func NotTakenUp(ctx context.Context, list Lister, j *job.Job, want *Wanted, known func(path string) bool) hcl.Diagnostics {
 	if !want.Runs() {
 		return nil
 	}
 	d := (*desired)(want)
+	diags := d.notTakenUp(j, known)
+	if len(diags) == 0 || list == nil {
+		return diags
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	there, complete, err := list(ctx)
+	if err != nil {
+		return diags
+	}
+	return d.living(there, complete).notTakenUp(j, known)
+}
+
+// living is d without what it says of wanted processes that have ended, by a backend's list, or that a complete one does not have.
+func (d *desired) living(list []backend.Status, complete bool) *desired {
+	ended := func(id backend.ID) bool {
+		i := slices.IndexFunc(list, func(st backend.Status) bool { return st.ID == id })
+		return i < 0 && complete || i >= 0 && !list[i].State.Live()
+	}
+	left, serves := *d, false
+	left.Started = nil
+	for _, s := range d.Started {
+		s.Processes = slices.DeleteFunc(slices.Clone(s.Processes), ended)
+		left.Started = append(left.Started, s)
+	}
+	for rank, generation := range d.Servers {
+		serves = serves || !ended(backend.ID{Role: backend.RoleServer, Rank: rank, Generation: generation})
+	}
+	if !serves {
+		left.Policies = nil // the next chief is started with the file's
+	}
+	return &left
+}
+
+func (d *desired) notTakenUp(j *job.Job, known func(path string) bool) (diags hcl.Diagnostics) {
 	now := startsWith(j)
 	roles, follows := map[string]string{}, map[string]string{}
 	for _, h := range heldFields {

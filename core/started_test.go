@@ -105,7 +105,7 @@ func TestChangesThatAreNotTakenUp(t *testing.T) {
 		}
 		return out
 	}
-	if diags := NotTakenUp(&was, r.wanted(), nil); len(diags) > 0 {
+	if diags := NotTakenUp(t.Context(), nil, &was, r.wanted(), nil); len(diags) > 0 {
 		t.Errorf("of a job that is as it runs: %v", diags)
 	}
 	want := map[string]string{
@@ -114,7 +114,7 @@ func TestChangesThatAreNotTakenUp(t *testing.T) {
 		"checkpoint.every": "What runs keeps 10m", "optimiser.learning_rate": "What runs keeps 0.05", "network.ports": "What runs keeps any", "stream.dead_letter": "What runs keeps none",
 		"stream.brokers": fmt.Sprintf("What runs keeps [%q]", was.Stream.Brokers[0]),
 	}
-	diags := NotTakenUp(&changed, r.wanted(), nil)
+	diags := NotTakenUp(t.Context(), nil, &changed, r.wanted(), nil)
 	if d := cmp.Diff(want, says(diags)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -124,7 +124,7 @@ func TestChangesThatAreNotTakenUp(t *testing.T) {
 		}
 	}
 
-	if diags := NotTakenUp(&changed, r.wanted(), func(path string) bool { return path != "model.batch" }); len(diags) != len(want)-1 {
+	if diags := NotTakenUp(t.Context(), nil, &changed, r.wanted(), func(path string) bool { return path != "model.batch" }); len(diags) != len(want)-1 {
 		t.Errorf("where the batch is not known: %v", diags)
 	}
 
@@ -145,7 +145,7 @@ func TestChangesThatAreNotTakenUp(t *testing.T) {
 	r.order("scale", 3)
 	r.beats(3)
 	end()
-	got := says(NotTakenUp(&changed, r.wanted(), nil))
+	got := says(NotTakenUp(t.Context(), nil, &changed, r.wanted(), nil))
 	want["model.batch"] = "2 of 3 workers that run keep 1024"
 	if got["model.batch"] != want["model.batch"] || got["checkpoint.every"] != want["checkpoint.every"] {
 		t.Errorf("after a scale-out: %v", got)
@@ -175,7 +175,7 @@ func TestWhatIsFoundCannotBeCompared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return NotTakenUp(&changed, w, nil)
+		return NotTakenUp(t.Context(), nil, &changed, w, nil)
 	}
 	diags := reopened()
 	if len(diags) != 2 {
@@ -198,5 +198,73 @@ func TestWhatIsFoundCannotBeCompared(t *testing.T) {
 	r.started(2)
 	if diags := reopened(); len(diags) != 1 || !strings.HasPrefix(diags[0].Detail, "model.batch: ") {
 		t.Errorf("after it was started anew: %v", diags)
+	}
+}
+
+// After a reboot nothing runs any more: a changed file holds for all that is started then, and nobody is told otherwise. Where a part has ended, the rest is counted.
+func TestWhatHasEndedTakesUpAChange(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	changed := *r.job
+	changed.Stream.Brokers = append(slices.Clone(changed.Stream.Brokers), "b:9092")
+	changed.Stream.OnLost, changed.Autoscale.Mode = job.OnLostSkip, job.ModeObserve
+	r.job = &changed
+	told := func() (says []string) {
+		t.Helper()
+		_, diags, err := NewPreview(t.Context(), r.options("run"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range diags {
+			says = append(says, d.Detail)
+		}
+		return says
+	}
+	want := told()
+	if len(want) != 2 || !strings.HasPrefix(want[0], "stream.on_lost: What runs goes on") || !strings.HasPrefix(want[1], "stream.brokers: What runs keeps") {
+		t.Fatalf("while all runs: %q", want)
+	}
+	all := r.list()
+	for i, st := range all {
+		if st.ID.Role == backend.RoleWorker {
+			continue
+		}
+		if err := r.cluster.Exit("ctr", st.ID, 137); err != nil {
+			t.Fatal(err)
+		}
+		all[i].State = backend.StateFailed
+	}
+	r.backend.PartialNext()
+	if d := cmp.Diff(want[1:], told()); d != "" { // the next chief goes by the file
+		t.Errorf("while the workers run (-want +got):\n%s", d)
+	}
+	for _, st := range all {
+		if st.State.Live() {
+			if err := r.cluster.Exit("ctr", st.ID, 137); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := told(); len(got) > 0 {
+		t.Errorf("when all has ended: %q", got)
+	}
+	changed.Autoscale.Mode = job.ModeLive
+	s, diags, err := Open(t.Context(), r.options("run"))
+	if err != nil || len(diags) > 0 {
+		t.Errorf("run when all has ended: %v, %v", diags, err)
+	}
+	if s == nil {
+		return
+	}
+	r.s = s
+	r.beats(3)
+	if got := NotTakenUp(t.Context(), nil, &changed, (*Wanted)(r.s.want), nil); len(got) > 0 {
+		t.Errorf("when all was started again: %v", got)
+	}
+	if err := r.s.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -190,13 +190,19 @@ func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (diags hc
 	} else if l.draft.Known("backend") && l.Backend.Name == job.BackendLocal {
 		l.omit(training)
 	}
-	if l.can(checkpoint, "name", "checkpoint.dir") {
+	held := l.can(checkpoint, "name", "checkpoint.dir")
+	notTakenUp := func(list core.Lister) hcl.Diagnostics {
+		if !held {
+			return nil
+		}
+		return l.new(core.NotTakenUp(ctx, list, l.Job, l.want, l.draft.Known))
+	}
+	if held {
 		running := core.CheckRunning(l.Job, l.want)
 		if diags = append(diags, l.new(running)...); running.HasErrors() {
 			l.omit(block)
 			return diags, unfit
 		}
-		diags = append(diags, l.new(core.NotTakenUp(l.Job, l.want, l.draft.Known))...)
 		diags = append(diags, l.new(slices.Concat(core.CheckCheckpoint(l.Job), core.CheckModel(l.Job, l.want)))...)
 	}
 	if !l.draft.Known("backend") {
@@ -204,7 +210,7 @@ func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (diags hc
 		if cluster {
 			l.omit(room)
 		}
-		return diags, unfit
+		return append(diags, notTakenUp(nil)...), unfit
 	}
 	path, more := a.plugin(l)
 	if diags = append(diags, more...); more.HasErrors() {
@@ -212,15 +218,20 @@ func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (diags hc
 		if cluster {
 			l.omit(room)
 		}
-		return diags, unfit
+		return append(diags, notTakenUp(nil)...), unfit
 	}
 	b, err := backend.Launch(ctx, lg, path, backend.Options{SocketDir: l.dir})
 	if err != nil {
-		return diags, errors.Join(unfit, err)
+		return append(diags, notTakenUp(nil)...), errors.Join(unfit, err)
 	}
 	o.Backend = b
 	more, err = core.ConfigureBackend(ctx, b, l.Job, l.dir)
 	diags = append(diags, l.new(more)...)
+	if cluster && err == nil && !more.HasErrors() {
+		diags = append(diags, notTakenUp(func(ctx context.Context) ([]backend.Status, bool, error) { return b.List(ctx, l.Name) })...)
+	} else {
+		diags = append(diags, notTakenUp(nil)...)
+	}
 	switch {
 	case err != nil || !cluster:
 	case more.HasErrors() || unfit == nil && o.Trainer == "": // a process without a program fits nowhere

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -114,7 +116,8 @@ func (a *app) load(arg string, f jobFlags) (*loaded, error) {
 	return l, err
 }
 
-// renamed says that a job which was run from the same file under another name runs still.
+// renamed says that a job which was run from the same file under another name runs still, or has stopped and is not the one that the file describes now. Of a file
+// that describes several jobs, by its variables, the others that have stopped are none of this one's business.
 func (a *app) renamed(ctx context.Context, l *loaded, arg string) hcl.Diagnostics {
 	if !isFile(arg) && l.Name != arg {
 		return hcl.Diagnostics{l.ErrorAt("name", fmt.Sprintf("The file of job %q describes job %q now", arg, l.Name),
@@ -125,18 +128,25 @@ func (a *app) renamed(ctx context.Context, l *loaded, arg string) hcl.Diagnostic
 		return nil
 	}
 	names, _ := a.jobs() // whoever needs the state folder says what is wrong with it
+	var stopped hcl.Diagnostics
 	for _, name := range names {
 		how, err := a.known(name)
 		dir, e := a.jobDir(name)
 		if err != nil || e != nil || name == l.Name || how.File != file {
 			continue
 		}
-		if want, _ := a.wanted(ctx, name, dir); want.Runs() { // what is not known is not told
+		want, _ := a.wanted(ctx, name, dir) // what is not known is not told
+		if want.Runs() {
 			return hcl.Diagnostics{l.WarningAt("name", fmt.Sprintf("Job %q, which this file described before, is not stopped", name),
 				fmt.Sprintf("Job %q is another one, which begins without a checkpoint. kale stop %s%s ends the first.", l.Name, a.stateFlag(), name))}
 		}
+		if want != nil && want.LastCheckpoint != "" && !l.again && maps.Equal(how.Vars, l.how.Vars) && slices.Equal(how.VarFiles, l.how.VarFiles) {
+			stopped = append(stopped, l.WarningAt("name", fmt.Sprintf("This file described job %q before", name), fmt.Sprintf(
+				"Job %q is another one, and begins anew; what job %q has trained stays with it, in %s. To go on with that, undo the change; kale forget %s%s ends this warning.",
+				l.Name, name, filepath.Join(want.LastCheckpoint, name), a.stateFlag(), name)))
+		}
 	}
-	return nil
+	return stopped
 }
 
 // ranIn says that a job ran with this state folder before.

@@ -89,6 +89,16 @@ func TestChangesBesideAScheduler(t *testing.T) {
 	commands = commands[:1]
 	s.must("stop", "life")
 	says(exitDone)
+	// What only a job that begins takes up is said of one that has stopped.
+	write(strings.NewReplacer(`topic   = "clicks"`, `topic   = "clicks"
+    start   = "earliest"`, `kind          = "lr"`, `kind          = "lr"
+    seed          = 7`).Replace(text))
+	says(exitDone, `It began at start = "latest" and goes on where it has got to; "earliest" changes nothing of that. For a job that begins with it, set checkpoint.dir to an empty folder.`,
+		"It began with seed 1 and keeps what it has learnt; 7 changes nothing of that.")
+	write(strings.ReplaceAll(text, `job "life"`, `job "other"`))
+	says(exitDone, `This file described job "life" before`, `Job "other" is another one, and begins anew; what job "life" has trained stays with it, in `+filepath.Join(checkpoints, "life"))
+	write(text)
+	says(exitDone)
 	// When it has stopped, everybody says that its checkpoint is away, and nobody that a run would go on.
 	if err := os.Rename(checkpoints, checkpoints+".away"); err != nil {
 		t.Fatal(err)
