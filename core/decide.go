@@ -102,8 +102,8 @@ func (s *Scheduler) serverDown() string {
 	return ""
 }
 
-// begun says whether the job's chief was seen with a worker: before that its silence is a beginning and not a fault.
-func (s *Scheduler) begun() bool { return s.want.Target > 0 && s.want.Trained }
+// begun says whether the job's chief was seen with a worker: before that its silence is a beginning and not a fault, as is that of a job of which nothing lives.
+func (s *Scheduler) begun() bool { return s.want.Target > 0 && s.want.Trained && !s.gone }
 
 // joinTime is the measured join time and the wait in the cluster's queue as it is now.
 func (s *Scheduler) joinTime() plan.Measured { return joinTime(s.job, s.want.Joins, s.queueWait()) }

@@ -40,7 +40,7 @@ func (s *Scheduler) lookBehind(ctx context.Context, n *seen) {
 		b.next, b.nextErr = s.begin(ctx)
 	case n.chiefErr == nil:
 		b.nextErr = errors.New("the chief has not seen the topic yet")
-	case !s.want.Trained && !s.want.Stopped && silent(n.chiefErr):
+	case (s.gone || !s.want.Trained && !s.want.Stopped) && silent(n.chiefErr):
 		b.next, b.nextErr = s.begin(ctx)
 	default:
 		b.nextErr = fmt.Errorf("what is trained is unknown: %w", n.chiefErr)

@@ -104,7 +104,9 @@ func TestLagOfMisdatedRecords(t *testing.T) {
 			r := newRig(t, rigOptions{})
 			r.fill(50, func(i int) time.Time { return c.first.Add(time.Duration(i) * time.Second) })
 			if c.history {
-				r.s.backfill(t.Context())
+				if _, err := r.s.backfill(t.Context()); err != nil {
+					t.Fatal(err)
+				}
 			}
 			r.started(1)
 			r.chief.with(func(s *rpc.JobStatus) {

@@ -106,6 +106,7 @@ func (s *Scheduler) look(asked context.Context) *seen {
 		s.listed, s.listedAt = n.list, n.at
 	}
 	n.cannotStart = append(n.cannotStart, s.troubledServers(n)...)
+	s.gone = s.store == nil && s.want.Target > 0 && n.unlisted() == "" && silent(n.chiefErr) && !slices.ContainsFunc(n.list, func(st backend.Status) bool { return st.State.Live() })
 	s.lookBehind(ctx, n)
 	s.lookKept(ctx, n)
 	if asked.Err() != nil {
@@ -133,9 +134,10 @@ func silent(err error) bool {
 	return errors.Is(err, rpc.ErrNoChief) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded
 }
 
-// note logs when something stops or starts to answer, once each. While the job is being stopped, silence is what is wanted.
+// note logs when something stops or starts to answer, once each. While the job is being stopped, silence is what is wanted; a preview says it in its decision.
 func (s *Scheduler) note(down *bool, err error, who string) {
 	switch {
+	case s.store == nil:
 	case err != nil && !*down && !s.want.Stopping:
 		s.lg.Warn("no answer; holding what is", "from", who, "err", err)
 	case err == nil && *down:

@@ -1,8 +1,10 @@
 package core
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/fake"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
@@ -190,6 +193,49 @@ func TestPreviewTouchesNothing(t *testing.T) {
 		}
 		r.wantCalls()
 	}
+}
+
+// Of a job of which nothing lives, and which was not stopped, a preview says that, and what a run would decide: its chief's silence holds nothing. Nor does a preview log
+// that nobody answers, which its decision says.
+func TestPreviewOfAJobThatDied(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.fill(50, func(i int) time.Time { return time.Now().Add(time.Duration(i-50) * time.Second) })
+	r.started(2)
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.chief.stop()
+	var log bytes.Buffer
+	preview := func() *Preview {
+		t.Helper()
+		log.Reset()
+		o := r.options("run")
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		p, diags, err := NewPreview(t.Context(), o)
+		if err != nil || diags.HasErrors() {
+			t.Fatal(diags, err)
+		}
+		if strings.Contains(log.String(), "level=WARN") {
+			t.Errorf("it logs\n%s", log.String())
+		}
+		return p
+	}
+	if p := preview(); p.Gone || !p.Record.Observation.Hold.Unknown {
+		t.Errorf("with processes that live: gone %v, hold %+v", p.Gone, p.Record.Observation.Hold)
+	}
+	for _, id := range []backend.ID{server(0, 1), server(1, 1), worker(0, 1), worker(1, 1)} {
+		if err := r.cluster.Exit("ctr", id, 137); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := preview()
+	if o := p.Record.Observation; !p.Gone || o.Hold != (plan.Hold{}) || o.Workers != (plan.Workers{Pending: 2}) || !o.LagKnown || p.Record.LagUnknown != "" {
+		t.Errorf("gone %v, hold %+v, workers %+v, lag known %v, %q", p.Gone, o.Hold, o.Workers, o.LagKnown, p.Record.LagUnknown)
+	}
+	if d := p.Record.Decision; d.Target < 1 || len(d.Hold) > 0 && d.Kind != plan.KindHold || len(p.Workloads) != 2+d.Target || len(p.Report.Placements) != 2+d.Target {
+		t.Errorf("decides %+v, places %+v", d, p.Report)
+	}
+	r.wantCalls()
 }
 
 // envFullDisk makes the test binary the process whose disk fills up: the limit is the whole process's.

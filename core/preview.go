@@ -29,6 +29,10 @@ type Preview struct {
 	Running []backend.Status
 	// Backfilled says what arrival history there is.
 	Backfilled traffic.Backfilled
+	// NoHistory is why the arrival history could not be read.
+	NoHistory error
+	// Gone says that nothing lives of the job, which was not stopped: a run takes it up again.
+	Gone bool
 	// Locked says that a scheduler of the job runs, so that what it has learnt was not read: the preview starts from the job file's prior.
 	Locked bool
 	// Offline says that the brokers were not asked: only the backend's part is known, and what is placed are workers.min.
@@ -108,9 +112,10 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 		return s, nil, diags, err
 	}
 	if !o.Offline {
-		p.Backfilled = s.backfill(ctx)
+		p.Backfilled, p.NoHistory = s.backfill(ctx)
 	}
 	s.seen = s.look(ctx)
+	p.Gone = s.gone
 	now := time.Now()
 	s.follow(now)
 	if s.want.Target == 0 && len(s.seen.list) > 0 {

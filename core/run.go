@@ -65,7 +65,9 @@ func (s *Scheduler) warmUp(ctx context.Context) {
 	done := make(chan struct{})
 	go func() { // waited for below; ends with filling, and touches the arrivals only
 		defer close(done)
-		s.backfill(filling)
+		if _, err := s.backfill(filling); err != nil && filling.Err() == nil {
+			s.lg.Warn("no arrival history: forecasts start cold, until the brokers tell it", "err", err)
+		}
 	}()
 	for {
 		select {
@@ -86,7 +88,7 @@ func (s *Scheduler) warmUp(ctx context.Context) {
 const backfillTimeout = 3 * time.Minute
 
 // backfill asks the broker for the arrivals of the past, so that forecasts start warm. Without it the scheduler works and says that it is cold.
-func (s *Scheduler) backfill(ctx context.Context) traffic.Backfilled {
+func (s *Scheduler) backfill(ctx context.Context) (traffic.Backfilled, error) {
 	j := s.job
 	now := time.Now()
 	o := traffic.BackfillOptions{Step: j.Forecast.Interval, From: now.Add(-j.Forecast.History - j.Forecast.Horizon), To: now}
@@ -98,13 +100,10 @@ func (s *Scheduler) backfill(ctx context.Context) traffic.Backfilled {
 	got, err := traffic.Backfill(bounded, s.kafka, s.arrivals, o)
 	if err != nil {
 		s.missed.from(o.From)
-		if ctx.Err() == nil {
-			s.lg.Warn("no arrival history: forecasts start cold, until the brokers tell it", "err", err)
-		}
-		return traffic.Backfilled{}
+		return traffic.Backfilled{}, err
 	}
 	s.lg.Info("arrival history read from the broker", "samples", got.Samples, "known_from", got.KnownFrom, "requests", got.Requests, "took", got.Elapsed)
-	return got
+	return got, nil
 }
 
 // beat is one look and a step.

@@ -64,8 +64,8 @@ type Scheduler struct {
 	job *job.Job
 	lg  *slog.Logger
 
-	store    *state.Store
-	lease    *Lease // nil: it only looks, or stops a job whose checkpoint folder cannot be written
+	store    *state.Store // nil: a preview, which looks once
+	lease    *Lease       // nil: it only looks, or stops a job whose checkpoint folder cannot be written
 	kafka    *traffic.Client
 	arrivals *traffic.Arrivals
 	meet     *rendezvous
@@ -119,6 +119,7 @@ type Scheduler struct {
 	unsaved        error    // nothing is decided or done until the desired state can be saved again
 	kept           bool     // the token and the shape are beside the checkpoint
 	modelSeen      bool     // the job's state was seen in the checkpoint folder
+	gone           bool     // of a preview: nothing lives of the job, which was not stopped
 	steady         steady
 	leaseDown      bool
 	arrivalsDown   bool

@@ -52,6 +52,7 @@ type planned struct {
 	NotAsked   string      `json:"not_asked,omitempty"`    // what could not be asked, and what is not known for it
 	HistoryAt  *time.Time  `json:"history_from,omitempty"` // nil: no arrival history
 	Scheduler  bool        `json:"scheduler_running,omitempty"`
+	Gone       bool        `json:"gone,omitempty"` // nothing runs of the job, which was not stopped
 	Running    []string    `json:"running"`
 	Placements []placement `json:"placements"`
 	Shortage   string      `json:"shortage,omitempty"`
@@ -189,14 +190,17 @@ func (a *app) warnUnknown(p *core.Preview) {
 	if p.Locked {
 		fmt.Fprintln(a.err, "a scheduler of this job is running: what it has learnt is not in this plan; kale explain and kale status show what it does")
 	}
-	if p.Backfilled.KnownFrom.IsZero() && !p.Offline {
+	switch {
+	case p.NoHistory != nil:
+		a.advise("the arrival history could not be read, so that the forecast starts cold: %v\n", p.NoHistory)
+	case p.Backfilled.KnownFrom.IsZero() && !p.Offline:
 		fmt.Fprintln(a.err, "the brokers hold no arrival history: the forecast starts cold")
 	}
 }
 
 func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview) planned {
 	out := planned{
-		Job: l.Name, Topic: l.Stream.Topic, Partitions: topic.Partitions, Scheduler: p.Locked, Running: []string{}, Placements: []placement{},
+		Job: l.Name, Topic: l.Stream.Topic, Partitions: topic.Partitions, Scheduler: p.Locked, Gone: p.Gone, Running: []string{}, Placements: []placement{},
 		Shortage: p.Report.Shortage, Record: p.Record,
 	}
 	if topic.Err != nil {
@@ -232,6 +236,9 @@ func writePlanned(w io.Writer, p planned) error {
 	}
 	if p.Pool != nil {
 		fmt.Fprintf(w, "pool     %s\n", p.Pool)
+	}
+	if p.Gone {
+		fmt.Fprintln(w, "gone     it was not stopped, and nothing of it runs any more: kale run takes it up again")
 	}
 	if len(p.Running) > 0 {
 		fmt.Fprintf(w, "running  %s\n", strings.Join(p.Running, ", "))

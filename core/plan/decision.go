@@ -106,7 +106,9 @@ func (d Decision) Explain() string {
 	}
 	fmt.Fprintf(&b, "  why   %s\n", d.Reason)
 	for _, h := range d.Hold {
-		fmt.Fprintf(&b, "  held  %s\n", h)
+		if !strings.Contains(d.Reason, h) {
+			fmt.Fprintf(&b, "  held  %s\n", h)
+		}
 	}
 	name, value := 0, 0
 	for _, t := range d.Terms {

@@ -147,7 +147,7 @@ func (s *sheet) follow(d *Decision, p proposal, want int, open bool) {
 	}
 	if lim.Clamp(want) != want {
 		want = lim.Clamp(want)
-		d.Source = "limits"
+		d.Source, d.Hold = "limits", nil // nothing holds it
 		d.Reason = fmt.Sprintf("the limits are %d to %d workers and %d are in force", lim.Min, lim.Max, s.current)
 		if lim.Why != "" {
 			d.Reason += ": " + lim.Why

@@ -55,6 +55,9 @@ func checkDecisions(t *testing.T, name string, cases []decideCase) {
 			if d.Target != c.target || d.Kind != c.kind || c.source != "" && d.Source != c.source {
 				t.Errorf("%s to %d by %q, want %s to %d by %q\n%s", d.Kind, d.Target, d.Source, c.kind, c.target, c.source, d.Explain())
 			}
+			if d.Source == "limits" && len(d.Hold) > 0 {
+				t.Errorf("what the limits change is held:\n%s", d.Explain())
+			}
 			if all := d.Reason + "\n" + strings.Join(d.Hold, "\n"); !strings.Contains(all, c.says) {
 				t.Errorf("the decision does not say %q:\n%s", c.says, d.Explain())
 			}
