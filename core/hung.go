@@ -153,6 +153,8 @@ func (s *Scheduler) hear(si *silence, past time.Duration, now time.Time) {
 	case got == heardOf:
 		si.lasts, si.asks = 0, 0
 	case got == noAnswer:
+		// The chief had it as a member, and no process of its generation came before it: it has begun, between two looks.
+		si.heard = si.heard || si.life.Restarts == 0 && s.seen.member(si.id.Rank, si.id.Generation).GetState() == rpc.MemberState_MEMBER_STATE_EXPELLED && si.id.Role == backend.RoleWorker
 		if si.asks == 0 && si.heard && !isChief(si.id) {
 			past += leaseTimeout // for which the chief has waited in vain already
 		}
@@ -231,7 +233,7 @@ func (s *Scheduler) silentNow() []string {
 	var out []string
 	for _, place := range slices.SortedFunc(maps.Keys(s.silences), backend.ID.Compare) {
 		si := s.silences[place]
-		if !si.heard || si.asks == 0 || isChief(si.id) && si.asks < 2 {
+		if !si.heard || si.lasts < time.Second || isChief(si.id) && si.asks < 2 {
 			continue
 		}
 		out = append(out, fmt.Sprintf("%s has not answered for %v%s", si.id, si.lasts.Round(time.Second), s.fate(si)))

@@ -102,6 +102,24 @@ func TestHungProcessIsReplaced(t *testing.T) {
 	}
 }
 
+// A silence of no second is no news yet, however often it was asked meanwhile.
+func TestShortSilenceIsNotTold(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.chief.stop()
+	for range 4 {
+		r.now = r.now.Add(-800 * time.Millisecond)
+		r.beat()
+		if p, err := r.problem("has not answered for"); err == nil {
+			t.Errorf("problem %q", p)
+		}
+	}
+	r.beat()
+	if _, err := r.problem("ps-0-g1 has not answered for 2s; after 30s"); err != nil {
+		t.Error(err)
+	}
+}
+
 // What has answered one scheduler has no more time to begin with under the next, such as that of a stop.
 func TestHungProcessHasNoTimeToStartUnderTheNextScheduler(t *testing.T) {
 	broker := openBroker(t)
@@ -281,6 +299,42 @@ func TestStartIsNotTakenForAHang(t *testing.T) {
 	if took := startTime + r.untilReplaced(server(0, 1)); took > startTime+hungAfter+5*time.Second {
 		t.Errorf("a chief that never came was ended after %v", took)
 	}
+}
+
+// A worker that joined and was lost between two looks has begun, by the chief's word: it has no more time to.
+func TestWorkerThatWasLostBetweenTwoLooks(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.order("scale", 2)
+	r.until("the worker is started", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1"))
+	r.mark()
+	r.chief.set(1, 1, rpc.MemberState_MEMBER_STATE_EXPELLED)
+	if took := r.untilReplaced(worker(1, 1)); took > hungAfter+5*time.Second {
+		t.Errorf("it was ended after %v", took)
+	}
+}
+
+// A process that ended, was started again and does not answer is in trouble as long as that lasts, though its backend calls it running.
+func TestSilentProcessIsStillInTrouble(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	if err := r.cluster.Crash("ctr", server(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	r.hang(server(1, 1))
+	for began := r.now; r.now.Sub(began) < troubleAge+10*time.Second; {
+		r.beat()
+	}
+	if _, err := r.problem("ps-1-g1 has ended 1×: crashed"); err != nil {
+		t.Error(err)
+	}
+	r.joinAll()
+	r.until("it is well", func() error {
+		if ps := r.s.View().Problems; len(ps) > 0 {
+			return fmt.Errorf("problems %q", ps)
+		}
+		return nil
+	})
 }
 
 // A scheduler that finds a process which has stood still since before it came does not take its age for a start.

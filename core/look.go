@@ -254,7 +254,7 @@ func (n *seen) unlisted() string {
 	case n.blind():
 		return unseen + ": " + backend.AsError(n.listErr).Message
 	case n.listErr != nil:
-		return "the backend does not answer: " + n.listErr.Error()
+		return backendSilent + n.listErr.Error()
 	case !n.complete:
 		return ListedInPart
 	}
@@ -263,7 +263,7 @@ func (n *seen) unlisted() string {
 
 // noEnds says why the topic's end offsets are not known, and what helps.
 func (n *seen) noEnds() string {
-	why := "Kafka's end offsets are unknown: " + n.endsErr.Error()
+	why := endsUnknown + n.endsErr.Error()
 	if errors.Is(n.endsErr, traffic.ErrNoTopic) || errors.Is(n.endsErr, kerr.UnknownTopicOrPartition) {
 		why += ". Where it was deleted, what was not trained of it is gone: kale stop ends the job and keeps its model, and a topic that is created in its place is another one, for a job with " +
 			"another checkpoint.dir. Where the brokers have only lost sight of it, or do not show it to this job any more, training goes on by itself once they do"
@@ -298,7 +298,24 @@ func (n *seen) unknown(started bool) string {
 	case n.chiefErr != nil && started && n.moving != "" && silent(n.chiefErr):
 		return n.moving
 	case n.chiefErr != nil && started:
-		return "the chief does not answer: " + n.chiefErr.Error()
+		return chiefMute + n.chiefErr.Error()
+	}
+	return ""
+}
+
+// Who does not answer, before how that showed at a look.
+const (
+	backendSilent = "the backend does not answer: "
+	endsUnknown   = "Kafka's end offsets are unknown: "
+	chiefMute     = "the chief does not answer: "
+)
+
+// Unanswered is who does not answer, of a problem that says so, or "": it shows in one way at one look and in another at the next, and is one problem.
+func Unanswered(problem string) (who string) {
+	for _, known := range []string{backendSilent, endsUnknown, chiefMute} {
+		if strings.HasPrefix(problem, known) {
+			return strings.TrimSuffix(known, ": ")
+		}
 	}
 	return ""
 }

@@ -37,7 +37,7 @@ type trouble struct {
 }
 
 const (
-	// A process that is well by the chief's word for troubleRest, or by the backend's for troubleAge, is no trouble any more.
+	// A process that is well by the chief's word for troubleRest, or by the backend's for troubleAge and is not asked in vain, is no trouble any more.
 	troubleRest = 15 * time.Second
 	troubleAge  = time.Minute
 	// The end of a log: so many lines, so many characters of them, within so much time and so many tries. It is looked for in so many lines and bytes, since
@@ -213,6 +213,9 @@ func tame(line string) string {
 func (s *Scheduler) recovered(t *trouble, now time.Time) bool {
 	quiet := now.Sub(t.last)
 	st, found := s.seen.allocation(t.id)
+	if si := s.silences[placeOf(t.id)]; si != nil && si.asks > 0 {
+		return false // it is asked in vain
+	}
 	return found && st.State == backend.StateRunning && quiet >= troubleRest && (quiet > troubleAge || s.well(t.id))
 }
 

@@ -75,6 +75,7 @@ const (
 	verdictLost     = "LOST"     // Slurm answers, and has long not known the job
 	verdictRejected = "REJECTED" // it never came to Slurm
 	verdictUnbegun  = "UNBEGUN"  // Slurm says that it runs, and its script never began
+	verdictStranded = "STRANDED" // Slurm says that it runs, and its script does not go on
 )
 
 // report is what run.sh knew last.

@@ -27,10 +27,29 @@ const (
 type orders struct {
 	mu      sync.Mutex
 	since   map[string]time.Time
-	leaving bool // something released may still be there
+	words   map[string]word // by nonce
+	leaving bool            // something released may still be there
 }
 
-func newOrders() *orders { return &orders{since: map[string]time.Time{}, leaving: true} }
+// word is what a script said last, and when it was first read here.
+type word struct {
+	text  string
+	since time.Time
+}
+
+func newOrders() *orders {
+	return &orders{since: map[string]time.Time{}, words: map[string]word{}, leaving: true}
+}
+
+// heard gives since when the word is the last one of nonce's script.
+func (o *orders) heard(text, nonce string, now time.Time) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.words[nonce].text != text {
+		o.words[nonce] = word{text, now}
+	}
+	return o.words[nonce].since
+}
 
 // first gives when what and nonce were first named together: now, the first time.
 func (o *orders) first(what, nonce string, now time.Time) time.Time {
@@ -64,6 +83,7 @@ func (o *orders) clear(what, nonce string) {
 func (o *orders) forget(nonce string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	delete(o.words, nonce)
 	for key := range o.since {
 		if strings.HasSuffix(key, " "+nonce) {
 			delete(o.since, key)
@@ -95,6 +115,14 @@ func (j *job) judge(v view, snap snapshot) view {
 			break
 		}
 		j.told.clear("wordless", v.record.Nonce)
+		if word := j.promised(v); word != "" {
+			waited := now.Sub(j.told.heard(word, v.record.Nonce, now))
+			if waited < promiseFor {
+				return v
+			}
+			found.State, found.Reason = verdictStranded, waited.Round(time.Second).String()
+			break
+		}
 		if v.row.phase() != phaseOver || v.awaitsLastWord() && now.Sub(j.told.first("over", v.record.Nonce, now)) < lastWordFor {
 			return v
 		}
@@ -171,6 +199,32 @@ func (j *job) launchLost(v view, waited time.Duration) bool {
 // wordless reports whether Slurm says that the job runs while nothing shows that its script has begun.
 func (v view) wordless() bool {
 	return v.row.phase() == phaseRunning && v.release == nil && v.claim == "" && v.report.State == ""
+}
+
+// promiseFor is how long a script may take to start its program, or start it again, after it said that it would in a moment: a file system over a network may
+// show that late.
+const promiseFor = lastWordFor
+
+// promised gives the word by which the script of a job that is said to run starts its program, or "" where nothing is expected of it now: a script that was lost
+// with its node between two processes leaves it, and Slurm may go on for half an hour to say that the job runs.
+func (j *job) promised(v view) string {
+	if v.row.phase() != phaseRunning || v.release != nil || v.report.State != backend.StateStarting {
+		return ""
+	}
+	if !v.report.Finished.IsZero() {
+		return v.report.Finished.String() + " " + v.report.Reason // each time anew
+	}
+	for id := v.id; v.record.Beside && id.Generation > 1; {
+		id.Generation--
+		before := j.instance(id)
+		if _, err := os.Stat(before.dir); err != nil {
+			continue
+		}
+		if _, err := os.Stat(before.path(verdictFile)); err != nil {
+			return "" // it may live
+		}
+	}
+	return v.report.Reason
 }
 
 // preclude takes the claim that the script would take, so that it never runs, and says whether it could.
@@ -271,6 +325,9 @@ func (v view) ended() (backend.State, string) {
 		return backend.StateFailed, fmt.Sprintf("Slurm no longer knows its job %s, and it left no word of its end", v.submission.JobID)
 	case v.verdict.State == verdictRejected:
 		return backend.StateFailed, "it never came to Slurm: sbatch failed, and no job of its name is there"
+	case v.verdict.State == verdictStranded:
+		return backend.StateFailed, fmt.Sprintf("its script on node %s was to start it, and did not for %s: it was lost with its node, which Slurm does not know; its job %s is cancelled",
+			v.verdict.Node, v.verdict.Reason, v.submission.JobID)
 	case v.verdict.State == verdictUnbegun:
 		return backend.StateFailed, fmt.Sprintf("its job %s was said to run on node %s for %s, and its script never began: the launch was lost with its slurmd, or a prolog takes that long; it is cancelled",
 			v.submission.JobID, v.verdict.Node, v.verdict.Reason)

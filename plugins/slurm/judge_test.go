@@ -18,6 +18,8 @@ func TestJudge(t *testing.T) {
 	submitted := submission{Tried: now.Add(-time.Hour), At: now.Add(-time.Hour), JobID: "7"}
 	unclear := submission{Tried: now.Add(-time.Second)}
 	running := report{State: backend.StateRunning, Node: "n1", First: now}
+	again := report{State: backend.StateStarting, Node: "n1", First: now, Finished: now, Reason: "it crashed with code 1; it starts again in 0.4 s"}
+	holds := report{State: backend.StateStarting, Node: "n1", Reason: "it holds its place until the generation before it has ended"}
 	exited := report{State: backend.StateExited, Reason: "it ended with code 0: done"}
 	listed := func(state string) map[string][]row {
 		return map[string][]row{"N": {{id: "7", nonce: "N", state: state, nodes: "n1", started: now.Add(-time.Hour)}}}
@@ -33,7 +35,9 @@ func TestJudge(t *testing.T) {
 		silent  time.Duration // since when it is known to run without a word
 		// restarted: its node's slurmd was started after it.
 		restarted bool
-		unbegun   bool // so was the generation before, until it was given up
+		unbegun   bool          // so was the generation before, until it was given up
+		promised  time.Duration // since when its script is to start its program
+		beside    verdict       // on the generation before, beside which it holds its place
 		claim     string
 		begun     time.Duration // since when its claim is known
 		account   *ending
@@ -51,6 +55,12 @@ func TestJudge(t *testing.T) {
 		{name: "silent for long", sub: submitted, rows: listed("RUNNING"), silent: 11 * time.Minute, state: backend.StateFailed, says: "its script never began", verdict: verdictUnbegun},
 		{name: "silent for long again", sub: submitted, rows: listed("RUNNING"), silent: 11 * time.Minute, unbegun: true, state: backend.StateStarting, says: "has written nothing yet"},
 		{name: "silent for twice as long", sub: submitted, rows: listed("RUNNING"), silent: 21 * time.Minute, unbegun: true, state: backend.StateFailed, says: "its script never began", verdict: verdictUnbegun},
+		{name: "between two processes", sub: submitted, report: again, rows: listed("RUNNING"), promised: 29 * time.Second, state: backend.StateStarting, says: "it starts again"},
+		{name: "between two processes for long", sub: submitted, report: again, rows: listed("RUNNING"), promised: 31 * time.Second, state: backend.StateFailed, says: "its script on node n1 was to start it, and did not for 31s", verdict: verdictStranded},
+		{name: "between two processes, released", sub: submitted, report: again, rows: listed("RUNNING"), promised: time.Hour, release: true, state: backend.StateStopping, says: "released"},
+		{name: "beside one that lives", sub: submitted, report: holds, rows: listed("RUNNING"), promised: time.Hour, beside: verdict{Node: "n1"}, state: backend.StateStarting, says: "holds its place"},
+		{name: "beside one that has ended", sub: submitted, report: holds, rows: listed("RUNNING"), promised: 29 * time.Second, beside: verdict{State: "COMPLETED"}, state: backend.StateStarting, says: "holds its place"},
+		{name: "beside one that has long ended", sub: submitted, report: holds, rows: listed("RUNNING"), promised: 31 * time.Second, beside: verdict{State: "COMPLETED"}, state: backend.StateFailed, says: "its script on node n1 was to start it", verdict: verdictStranded},
 		{name: "placed for long", sub: submitted, rows: listed("CONFIGURING"), silent: time.Hour, state: backend.StateStarting},
 		{name: "ended, job still there", sub: submitted, report: exited, rows: listed("COMPLETING"), state: backend.StateExited, says: "done"},
 		{name: "ended", sub: submitted, report: exited, rows: listed("COMPLETED"), state: backend.StateExited, says: "done", verdict: "COMPLETED"},
@@ -111,6 +121,20 @@ func TestJudge(t *testing.T) {
 				if err := errors.Join(os.MkdirAll(before.dir, 0o700), backend.WriteJSON(before.path(verdictFile), verdict{State: verdictUnbegun})); err != nil {
 					t.Fatal(err)
 				}
+			}
+			if tt.beside != (verdict{}) {
+				v.record.Beside = true
+				before := j.instance(worker(0, 1))
+				err := os.MkdirAll(before.dir, 0o700)
+				if err == nil && tt.beside.State != "" {
+					err = backend.WriteJSON(before.path(verdictFile), tt.beside)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if word := j.promised(v); word != "" && tt.promised > 0 {
+				j.told.heard(word, "N", now.Add(-tt.promised))
 			}
 			if tt.begun > 0 {
 				j.told.first("began", "N", now.Add(-tt.begun))

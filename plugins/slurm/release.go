@@ -94,9 +94,9 @@ func (j *job) leaving() bool {
 	return j.told.leaving
 }
 
-// unbegun reports whether Slurm still has the job of one that was given up because its script never began.
-func (v view) unbegun() bool {
-	return v.inQueue && v.verdict != nil && v.verdict.State == verdictUnbegun && v.row.phase() != phaseOver && v.row.phase() != phaseEnding
+// givenUp reports whether Slurm still has the job of one that was given up because its script never began, or does not go on.
+func (v view) givenUp() bool {
+	return v.inQueue && v.verdict != nil && (v.verdict.State == verdictUnbegun || v.verdict.State == verdictStranded) && v.row.phase() != phaseOver && v.row.phase() != phaseEnding
 }
 
 // enforce tells Slurm what the records demand: what is released ends, what is there twice or put back into the queue is cancelled. What waits is
@@ -117,9 +117,9 @@ func (j *job) enforce(ctx context.Context, views []view) {
 				waiting = append(waiting, r)
 			}
 		}
-		if v.unbegun() {
+		if v.givenUp() {
 			left = true
-			if j.told.due("unbegun", nonce, now, repeatAfter) {
+			if j.told.due("given up", nonce, now, repeatAfter) {
 				waiting = append(waiting, v.row)
 			}
 		}

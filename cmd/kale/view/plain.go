@@ -53,6 +53,7 @@ type printer struct {
 	held     bool
 	finished time.Time // end of the last rescale that was written
 	problems []string
+	shown    map[string][]string // by who does not answer: in which ways that was told to show
 	notes    []core.Note
 }
 
@@ -172,23 +173,36 @@ func since[T any](st *state.Store, l state.Log, at time.Time) (out []T) {
 }
 
 // troubles writes problems that came and those that are seen no longer, which a stop mends as little as a process that another one replaces. One whose
-// numbers change is the same problem.
+// numbers change is the same problem; of one that shows now in one way and now in another, each way is told once.
 func (p *printer) troubles(f Frame) []string {
 	var out []string
 	now := make([]string, len(f.View.Problems))
+	shown := map[string][]string{}
 	for i, problem := range f.View.Problems {
 		now[i] = clean(problem)
-		if !slices.ContainsFunc(p.problems, func(s string) bool { return Same(s, now[i]) }) {
+		told := p.problems
+		who := core.Unanswered(now[i])
+		if who != "" {
+			told, shown[who] = p.shown[who], append(p.shown[who], now[i])
+		}
+		if !slices.ContainsFunc(told, func(s string) bool { return Same(s, now[i]) }) {
 			out = append(out, f.event(f.View.Now, "problem", now[i]))
+		} else if who != "" {
+			shown[who] = told
 		}
 	}
 	for _, problem := range p.problems {
-		if !f.View.Stopping && !slices.ContainsFunc(now, func(s string) bool { return Same(s, problem) }) {
-			happened, _, _ := strings.Cut(problem, core.LogEnds) // the log's end was told with the problem
-			out = append(out, f.event(f.View.Now, "gone", happened))
+		who := core.Unanswered(problem)
+		if f.View.Stopping || who != "" && shown[who] != nil || slices.ContainsFunc(now, func(s string) bool { return Same(s, problem) }) {
+			continue
 		}
+		happened, _, _ := strings.Cut(problem, core.LogEnds) // the log's end was told with the problem
+		if who != "" {
+			happened = who
+		}
+		out = append(out, f.event(f.View.Now, "gone", happened))
 	}
-	p.problems = now
+	p.problems, p.shown = now, shown
 	return out
 }
 

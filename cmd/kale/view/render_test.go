@@ -293,6 +293,32 @@ func TestTroublesAreToldOnce(t *testing.T) {
 	}
 }
 
+// Who does not answer may show in another way at each look: each is told once while it lasts, and its end once.
+func TestSilenceIsOneProblem(t *testing.T) {
+	p := &printer{}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	const jobs, nodes = "the backend does not answer: list the jobs: EOF", "the backend does not answer: list the nodes: EOF"
+	var got []string
+	for _, problems := range [][]string{
+		{jobs}, {nodes}, {jobs}, {nodes, "the chief does not answer: write tcp 127.0.0.1:40012->127.0.0.1:9000: broken pipe"},
+		{"the chief does not answer: it cannot be reached"}, {"the chief does not answer: write tcp 127.0.0.1:40014->127.0.0.1:9000: broken pipe"}, nil, {jobs},
+	} {
+		got = append(got, p.troubles(Frame{View: &core.View{Now: at, Problems: problems}, Zone: time.UTC})...)
+	}
+	want := []string{
+		"03:04:05  problem   " + jobs,
+		"03:04:05  problem   " + nodes,
+		"03:04:05  problem   the chief does not answer: write tcp 127.0.0.1:40012->127.0.0.1:9000: broken pipe",
+		"03:04:05  problem   the chief does not answer: it cannot be reached",
+		"03:04:05  gone      the backend does not answer",
+		"03:04:05  gone      the chief does not answer",
+		"03:04:05  problem   " + jobs,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
 // A stop mends nothing: what was a problem before is not said to be gone because the job is being stopped.
 func TestAStopResolvesNothing(t *testing.T) {
 	p := &printer{}
