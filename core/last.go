@@ -12,6 +12,7 @@ import (
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/state"
 )
 
 // Keeper is the scheduler that has a job, or had it last, as what lies beside the job's checkpoint says. It may have its state in a folder of its own, on this
@@ -94,7 +95,10 @@ func (k *Keeper) Bereft() bool {
 	if !k.Held || k.Elsewhere(k.StateDir) {
 		return false
 	}
-	_, err := os.Stat(filepath.Join(k.StateDir, "state.db"))
+	st, err := state.OpenReader(k.StateDir)
+	if err == nil { // one that somebody has made meanwhile
+		return st.Close() == nil
+	}
 	return errors.Is(err, fs.ErrNotExist)
 }
 

@@ -39,7 +39,8 @@ func (a *app) jobDir(name string) (string, error) {
 
 // invocation is how a job was last run: what a command that knows only the job's name needs to do the same again.
 type invocation struct {
-	File     string            `json:"file"` // absolute
+	Job      string            `json:"job,omitempty"` // whose folder it lies in, whatever name that was given since
+	File     string            `json:"file"`          // absolute
 	Vars     map[string]string `json:"vars,omitempty"`
 	VarFiles []string          `json:"var_files,omitempty"` // absolute
 	Plugins  string            `json:"plugin_dir,omitempty"`
@@ -50,6 +51,7 @@ type invocation struct {
 const invocationFile = "invocation.json"
 
 func saveInvocation(dir string, v invocation) error {
+	v.Job = filepath.Base(dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the job's state folder: %w", err)
 	}
@@ -79,28 +81,58 @@ func loadInvocation(dir string) (invocation, error) {
 
 // jobs lists the jobs that have a state folder.
 func (a *app) jobs() ([]string, error) {
+	names, _, err := a.stateFolders()
+	return names, err
+}
+
+// stateFolders lists the jobs that have a state folder and, by job, the folders that were one before they were given another name.
+func (a *app) stateFolders() (names []string, moved map[string][]string, err error) {
 	root, err := a.stateRoot()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list the jobs of this machine: %w", err)
+		return nil, nil, fmt.Errorf("list the jobs of this machine: %w", err)
 	}
-	var names []string
+	moved = map[string][]string{}
 	for _, e := range entries {
-		if e.IsDir() && backend.ValidJob(e.Name()) == nil {
-			dir := filepath.Join(root, e.Name())
-			_, err := loadInvocation(dir)
-			if _, starts := isStarting(dir); starts || !errors.Is(err, fs.ErrNotExist) { // one that cannot be read is there
-				names = append(names, e.Name())
-			}
+		if !e.IsDir() {
+			continue
+		}
+		dir := filepath.Join(root, e.Name())
+		how, err := loadInvocation(dir)
+		if _, starts := isStarting(dir); err == nil && how.movedTo(dir) {
+			moved[how.Job] = append(moved[how.Job], dir)
+		} else if backend.ValidJob(e.Name()) == nil && (starts || !errors.Is(err, fs.ErrNotExist)) { // one that cannot be read is there
+			names = append(names, e.Name())
 		}
 	}
-	return names, nil
+	return names, moved, nil
+}
+
+// movedTo says that a folder in which this was found is not where it was written: somebody has moved a job's state folder.
+func (v invocation) movedTo(dir string) bool { return v.Job != "" && v.Job != filepath.Base(dir) }
+
+// putBack is what helps a job whose state folder was moved.
+func (a *app) putBack(name string, moved []string) string {
+	dir, err := a.jobDir(name)
+	if err != nil || len(moved) > 1 {
+		return fmt.Sprintf("of %s, move the one back that it had last", strings.Join(moved, ", "))
+	}
+	return backend.PutBack(moved[0], dir) + " puts it back"
+}
+
+// wasMoved says of a folder that it is no job of its name.
+func (a *app) wasMoved(name, dir string) error {
+	text := fmt.Sprintf("%s was the state folder of job %q", dir, name)
+	if own, err := a.jobDir(name); err == nil && exists(filepath.Join(own, invocationFile)) {
+		return unknownJob{fmt.Errorf("%s, which has another one now", text)}
+	}
+	return unknownJob{fmt.Errorf("%s: %s", text, a.putBack(name, []string{dir}))}
 }
 
 // isFile says that an argument names a job file and not a job.
@@ -125,9 +157,19 @@ func (a *app) noJob(name string) error {
 	if name == "" {
 		return errors.New("the job's name, or its file, is empty: is a variable of the shell not set?")
 	}
-	names, err := a.jobs()
-	if err != nil || len(names) == 0 {
-		return unknownJob{fmt.Errorf("no job %q is known on this machine: give its job file, or run it with kale run JOB.hcl", name)}
+	root, err := a.stateRoot()
+	if err != nil {
+		return err
 	}
-	return unknownJob{fmt.Errorf("no job %q is known on this machine. %sThere are: %s", name, job.DidYouMean(name, names), strings.Join(names, ", "))}
+	names, moved, err := a.stateFolders()
+	here, byFile := fmt.Sprintf("no job %q is known on this machine (state folder %s)", name, root), "its job file in place of its name finds it also where its state was moved or removed"
+	switch dirs := moved[name]; {
+	case len(dirs) > 0:
+		return unknownJob{fmt.Errorf("%s: its state folder was moved: %s", here, a.putBack(name, dirs))}
+	case a.file != "":
+		return unknownJob{errors.New(here)}
+	case err != nil || len(names) == 0:
+		return unknownJob{fmt.Errorf("%s: %s; kale run JOB.hcl runs it", here, byFile)}
+	}
+	return unknownJob{fmt.Errorf("%s. %sThere are: %s. Where it is another, %s", here, job.DidYouMean(name, names), strings.Join(names, ", "), byFile)}
 }

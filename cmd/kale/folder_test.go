@@ -51,6 +51,7 @@ func TestInvocation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	want.Job = "ctr"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -85,7 +86,7 @@ func TestInvocationFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := invocation{File: "/jobs/ctr.hcl", Vars: map[string]string{"a": "1", "b": "3", "c": "x=y"}, Plugins: "/opt", Trainer: "/t"}
+	want := invocation{Job: "ctr", File: "/jobs/ctr.hcl", Vars: map[string]string{"a": "1", "b": "3", "c": "x=y"}, Plugins: "/opt", Trainer: "/t"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -148,6 +149,64 @@ func TestDamagedInvocation(t *testing.T) {
 		for _, says := range []string{filepath.Join(dir, invocationFile), "is damaged", "remove the file"} {
 			if r.code != exitFailed || !strings.Contains(r.err, says) {
 				t.Errorf("%q: exit code %d, %s; want %q", content, r.code, r.err, says)
+			}
+		}
+	}
+}
+
+// A state folder that was given another name is no job of that name: it is told for what it is, wherever somebody looks for it or for its job.
+func TestStateFolderThatWasMoved(t *testing.T) {
+	s := newShell(t)
+	file := lifeAt(t, "127.0.0.1:1")
+	dir, err := s.app(&buffer{}, &buffer{}).jobDir("life")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := saveInvocation(dir, invocation{File: file}); err != nil {
+		t.Fatal(err)
+	}
+	aside := dir + ".bak"
+	if err := os.Rename(dir, aside); err != nil {
+		t.Fatal(err)
+	}
+	back := "mv -T " + aside + " " + dir + " puts it back"
+	for _, tt := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"status"}, exitDone, `job "life" is not listed, since its state folder was moved: ` + back},
+		{[]string{"status", "life"}, exitFailed, `no job "life" is known on this machine (state folder ` + filepath.Dir(dir) + "): its state folder was moved: " + back},
+		{[]string{"status", "life.bak"}, exitFailed, aside + ` was the state folder of job "life": ` + back},
+		{[]string{"forget", "life.bak"}, exitFailed, back},
+		{[]string{"status", file}, exitDone, "life, never started"},
+	} {
+		if r := s.run(tt.args...); r.code != tt.code || !strings.Contains(r.out+r.err, tt.says) {
+			t.Errorf("kale %s: exit code %d, %s%s; want %q", quoted(tt.args), r.code, r.out, r.err, tt.says)
+		}
+	}
+	if r := s.must("__complete", "status", ""); strings.Contains(r.out, "life") {
+		t.Errorf("completion offers %q", r.out)
+	}
+	if err := saveInvocation(dir, invocation{File: file}); err != nil { // the job runs anew, and the old folder is kept
+		t.Fatal(err)
+	}
+	if r := s.must("status"); strings.Contains(r.out, "life.bak") || !strings.Contains(r.out, "life  never started") {
+		t.Errorf("the list: %s", r.out)
+	}
+	if r := s.run("logs", "life.bak"); r.code != exitFailed || !strings.Contains(r.err, "has another one now") {
+		t.Errorf("what is of no use: exit code %d, %s", r.code, r.err)
+	}
+}
+
+// In a state folder that knows no job people are told which folder that is, and that a job's file finds what its name does not.
+func TestStateFolderWithoutTheJob(t *testing.T) {
+	s := newShell(t)
+	for _, args := range [][]string{{"status"}, {"status", "life"}, {"stop", "life"}, {"pause", "life"}, {"logs", "life"}, {"explain", "life"}} {
+		r := s.run(args...)
+		for _, says := range []string{"on this machine (state folder " + s.env["KALE_STATE_DIR"] + ")", "was moved or removed"} {
+			if !strings.Contains(r.out+r.err, says) {
+				t.Errorf("kale %s: %s%s; want %q", quoted(args), r.out, r.err, says)
 			}
 		}
 	}

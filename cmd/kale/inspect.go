@@ -24,6 +24,7 @@ type inspection struct {
 	offline bool // ask neither brokers nor the backend's cluster
 	lenient bool // brokers that do not answer forbid nothing
 	starts  bool // the job is about to be taken up: until the caller ends loaded.start, a stop waits for that
+	free    bool // whoever has the job is told before all that is wrong besides
 	// all: the backend is asked even where nothing is wrong so far. Otherwise only beside mistakes, so that all are told at once: who goes on asks it anyway.
 	all bool
 }
@@ -81,6 +82,11 @@ func (a *app) inspect(ctx context.Context, arg string, f jobFlags, how inspectio
 		return nil, job.TopicInfo{}, diags, err
 	}
 	if l.Job != nil && l.draft.Known("name") {
+		if how.free {
+			if err := a.taken(ctx, l); err != nil {
+				return l, job.TopicInfo{}, nil, err
+			}
+		}
 		diags = append(diags, a.renamed(ctx, l, arg)...)
 		if how.starts {
 			l.start = start(l.dir)

@@ -168,6 +168,9 @@ func (a *app) known(name string) (invocation, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return how, a.noJob(name)
 	}
+	if err == nil && a.file == "" && how.movedTo(dir) {
+		return how, a.wasMoved(how.Job, dir)
+	}
 	return how, err
 }
 

@@ -249,7 +249,8 @@ func TestSchedulerWithoutItsState(t *testing.T) {
 			code    int
 			says    string
 			more    []string
-		}{{"status", exitDone, "looks after it", nil}, {"pause", exitFailed, "cannot be asked", nil}, {"scale", exitFailed, "cannot be asked", []string{"2"}}} {
+		}{{"status", exitDone, "looks after it", nil}, {"pause", exitFailed, "cannot be asked", nil}, {"scale", exitFailed, "cannot be asked", []string{"2"}},
+			{"run", exitFailed, "kale: job \"life\" has a scheduler: ", nil}, {"stop", exitFailed, "looks after it", nil}} {
 			r := s.run(append([]string{tt.command, file}, tt.more...)...)
 			for _, says := range []string{tt.says, fmt.Sprintf("process %d of", os.Getpid()), "its state is not in " + l.dir + " any more", fmt.Sprintf("kill %d", os.Getpid()), "kale run " + file} {
 				if r.code != tt.code || !strings.Contains(r.out+r.err, says) {
@@ -266,6 +267,12 @@ func TestSchedulerWithoutItsState(t *testing.T) {
 		t.Fatal(err)
 	}
 	look("the folder is empty")
+	if other, err := state.Open(l.dir); err != nil {
+		t.Fatal(err)
+	} else if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	look("there is another state in it")
 	if err := saveInvocation(l.dir, invocation{File: file}); err != nil {
 		t.Fatal(err)
 	}

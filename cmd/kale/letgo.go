@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -13,6 +14,7 @@ import (
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/state"
 )
 
@@ -52,7 +54,7 @@ func (a *app) openFree(ctx context.Context, o core.Options, takeOver bool) (s *c
 	defer bar.done()
 	for {
 		s, diags, err := core.Open(ctx, o)
-		var who, waits string
+		var who, waits, after string
 		var limit time.Duration
 		over := err
 		if held := new(core.HeldError); errors.As(err, &held) {
@@ -60,9 +62,9 @@ func (a *app) openFree(ctx context.Context, o core.Options, takeOver bool) (s *c
 		} else if errors.Is(err, state.ErrLocked) {
 			who = schedulerAt(state.Holder(o.StateDir))
 			if waits, limit = a.endingOf(ctx, o, takeOver); limit > 0 {
-				over = fmt.Errorf("%w and has not ended after %s, though %s", err, limit, waits)
+				after = fmt.Sprintf(", and has not ended after %s, though %s", limit, waits)
 			}
-			over = a.whoHolds(o, over)
+			over = a.whoHolds(o, after)
 		} else {
 			return s, diags, err
 		}
@@ -137,15 +139,48 @@ func schedulerAt(pid int) string {
 	return fmt.Sprintf("the scheduler in process %d", pid)
 }
 
-// whoHolds adds to state.ErrLocked who has the job, and how to end that one alone.
-func (a *app) whoHolds(o core.Options, err error) error {
+// taken says who has a job that is about to be run, where that one is seen to live and to go on with it. It changes nothing.
+func (a *app) taken(ctx context.Context, l *loaded) error {
+	if !l.draft.Sound("checkpoint.dir") || l.Autoscale.Mode == job.ModeObserve {
+		return nil
+	}
+	held, err := core.HeldBy(l.Job)
+	if err != nil || held == nil || !held.Near {
+		return nil // who takes the job waits, or says what is wrong
+	}
+	k := &core.Keeper{Holder: held.By, Held: true}
+	switch o := (core.Options{Job: l.Job, StateDir: l.dir}); {
+	case k.Bereft():
+		own := *a
+		own.file, _ = filepath.Abs(l.how.File) // what cannot be made absolute is named as JOB.hcl
+		a = &own
+		return fmt.Errorf("job %q has a scheduler: %s; %s", l.Name, k.Words(), a.bereft(k, l.Name))
+	case k.Elsewhere(l.dir):
+		return held
+	default:
+		if _, limit := a.endingOf(ctx, o, false); limit > 0 {
+			return nil
+		}
+		return a.whoHolds(o, "")
+	}
+}
+
+// heldHere is state.ErrLocked with who has the job.
+type heldHere struct{ text string }
+
+func (e heldHere) Error() string { return e.text }
+
+func (heldHere) Is(target error) bool { return target == state.ErrLocked }
+
+// whoHolds is state.ErrLocked with who has the job, what is known of its end, and how to end that one alone.
+func (a *app) whoHolds(o core.Options, after string) error {
 	pid := state.Holder(o.StateDir)
 	end := "To end it alone, press Ctrl-C where it runs: training goes on"
 	if pid != 0 {
 		end = core.EndWords(pid, true)
 	}
-	return fmt.Errorf("%w: %s has it, and kale status %s%s shows what it does. %s. kale stop %s%s would end the job itself",
-		err, schedulerAt(pid), a.stateFlag(), o.Job.Name, end, a.stateFlag(), o.Job.Name)
+	return heldHere{fmt.Sprintf("job %q has a scheduler: %s%s; kale status %s%s shows what it does. %s. kale stop %s%s would end the job itself",
+		o.Job.Name, schedulerAt(pid), after, a.stateFlag(), o.Job.Name, end, a.stateFlag(), o.Job.Name)}
 }
 
 // awaitLetGo waits until no scheduler holds a job's state, and reads what it left: g. Where another scheduler has taken the job up, it is what that one

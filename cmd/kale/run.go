@@ -81,7 +81,7 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	if _, err := a.parseLogger(f.log); err != nil {
 		return usageError{err}
 	}
-	l, _, diags, err := a.inspect(ctx, arg, f.jobFlags, inspection{recordFlags: f.recordFlags, starts: true})
+	l, _, diags, err := a.inspect(ctx, arg, f.jobFlags, inspection{recordFlags: f.recordFlags, starts: true, free: !f.takeOver})
 	if l != nil {
 		defer l.start.end()
 	}

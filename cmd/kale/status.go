@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -116,7 +118,7 @@ type jobState struct {
 }
 
 func (a *app) overview(ctx context.Context, w io.Writer) error {
-	names, err := a.jobs()
+	names, moved, err := a.stateFolders()
 	if err != nil {
 		return err
 	}
@@ -134,12 +136,21 @@ func (a *app) overview(ctx context.Context, w io.Writer) error {
 	if a.asJSON {
 		return printJSON(w, states)
 	}
-	if len(states) == 0 {
-		fmt.Fprintln(w, "no job is known on this machine: kale run JOB.hcl runs one")
-		return nil
-	}
 	width, _ := terminal(a.out)
-	_, err = io.WriteString(w, overviewText(states, width))
+	text := overviewText(states, width)
+	if len(states) == 0 {
+		root, err := a.stateRoot()
+		if err != nil {
+			return err
+		}
+		text = folded(fmt.Sprintf("no job is known on this machine (state folder %s): kale run JOB.hcl runs one, and kale status JOB.hcl finds one whose state was moved or removed\n", root), width)
+	}
+	for _, name := range slices.Sorted(maps.Keys(moved)) {
+		if !slices.Contains(names, name) {
+			text += folded(fmt.Sprintf("job %q is not listed, since its state folder was moved: %s\n", name, a.putBack(name, moved[name])), width)
+		}
+	}
+	_, err = io.WriteString(w, text)
 	return err
 }
 

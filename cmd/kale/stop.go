@@ -190,6 +190,11 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 		return err
 	}
 	l.anyOwner = f.force && f.takeOver
+	if _, k := a.elsewhere(name); k != nil && k.Bereft() && !f.takeOver {
+		return fmt.Errorf("stop job %q: %s looks after it; %s; with -take-over the job is taken from that one, and stopped from here", name, k.Words(), a.bereft(k, name))
+	} else if k != nil && k.Held && !f.takeOver {
+		return fmt.Errorf("stop job %q: %s looks after it: %s stops it; with -take-over it is taken from that one, and stopped from here", name, k.Words(), there("stop", k, name))
+	}
 	b, err := a.configured(ctx, l, l.dir)
 	if err != nil {
 		return err
@@ -200,11 +205,6 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	}
 	if err := b.Close(); err != nil {
 		return err
-	}
-	if _, k := a.elsewhere(name); k != nil && k.Bereft() && !f.takeOver {
-		return fmt.Errorf("stop job %q: %s looks after it; %s; with -take-over the job is taken from that one, and stopped from here", name, k.Words(), a.bereft(k, name))
-	} else if k != nil && k.Held && !f.takeOver {
-		return fmt.Errorf("stop job %q: %s looks after it: %s stops it; with -take-over it is taken from that one, and stopped from here", name, k.Words(), there("stop", k, name))
 	}
 	if _, starts := isStarting(l.dir); starts {
 		return errTakenUp

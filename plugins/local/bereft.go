@@ -88,11 +88,7 @@ func (s settings) whole(job string) error {
 	const until = "Until then nothing is started or ended"
 	if i := slices.IndexFunc(lost, func(b bereft) bool { return b.now != "" }); i >= 0 {
 		from, to := parted(lost[i].now, lost[i].dir)
-		back := "mv -T " + backend.Quoted(from, to)
-		if exists(to) {
-			back = "mv -T " + backend.Quoted(to, to+".new") + "; " + back
-		}
-		return backend.Errorf(backend.Blocked, "processes of job %q live, and their folder was moved: %s puts it back, and all goes on. %s", job, back, until)
+		return backend.Errorf(backend.Blocked, "processes of job %q live, and their folder was moved: %s puts it back, and all goes on. %s", job, backend.PutBack(from, to), until)
 	}
 	var pids []string
 	for _, b := range lost {
