@@ -32,7 +32,8 @@ type Backfilled struct {
 
 // Backfill asks the broker where each partition ended at every Step from From to To (the first offset whose timestamp is
 // as late) and adds the answers to the history, so that a scheduler that has just started knows the arrivals of the past
-// days. It relies on the records' timestamps, as producers or the broker set them.
+// days. It relies on the records' timestamps, as producers or the broker set them; where their clock differs from this one
+// by minutes, as [Client.Skew] sees in what arrives meanwhile, it reckons with that.
 //
 // Unknown is never zero: before the first record that the log still holds, a partition from which retention has deleted
 // something is unknown, and before the first record of all partitions everything is. A history that has live
@@ -92,7 +93,8 @@ type filler struct {
 	first []int64 // offset where each partition's log starts
 	since []int64 // timestamp (ms) of its first record, -1 where it has none
 	times []time.Time
-	rows  [][]int64 // offsets by time and partition; nil where not asked for
+	skew  time.Duration // of the records' dates against the times
+	rows  [][]int64     // offsets by time and partition; nil where not asked for
 
 	mu       sync.Mutex // rows, requests, done
 	requests int
@@ -135,6 +137,9 @@ func (f *filler) run(ctx context.Context) error {
 	}
 	if f.ends, err = row(atEnd, false); err != nil {
 		return err
+	}
+	if time.Since(f.o.To) < skewMost {
+		f.skew, _, _ = f.c.Skew(ctx) // brokers that fail now fail at what is asked next
 	}
 	for t := f.o.From; !t.After(f.o.To); t = t.Add(f.o.Step) {
 		f.times = append(f.times, t)
@@ -187,10 +192,13 @@ func (f *filler) fill(ctx context.Context) error {
 	return nil
 }
 
+// dated is the timestamp (ms) of records that entered at a time.
+func (f *filler) dated(t time.Time) int64 { return t.Add(f.skew).UnixMilli() }
+
 // unborn says that no partition has a record as old as t.
 func (f *filler) unborn(t time.Time) bool {
 	for _, since := range f.since {
-		if since >= 0 && since <= t.UnixMilli() {
+		if since >= 0 && since <= f.dated(t) {
 			return false
 		}
 	}
@@ -201,7 +209,7 @@ func (f *filler) ask(ctx context.Context, i int) error {
 	if f.rows[i] != nil {
 		return nil
 	}
-	m, err := f.c.list(ctx, f.parts, f.times[i].UnixMilli())
+	m, err := f.c.list(ctx, f.parts, f.dated(f.times[i]))
 	if err != nil {
 		return fmt.Errorf("ask for the offsets at %s: %w", f.times[i].Format(time.RFC3339), err)
 	}
@@ -241,7 +249,7 @@ func (f *filler) samples() (out []sample, knownFrom time.Time) {
 			if n := len(out); n > 0 {
 				ends[p] = max(ends[p], out[n-1].ends[p])
 			}
-			if f.first[p] > 0 && (f.since[p] < 0 || t.UnixMilli() < f.since[p]) {
+			if f.first[p] > 0 && (f.since[p] < 0 || f.dated(t) < f.since[p]) {
 				ends[p] = unknown
 				whole = false
 			}

@@ -33,6 +33,7 @@ func TestBrokers(t *testing.T) {
 			t.Run("Held", func(t *testing.T) { testHeld(t, brokers) })
 			t.Run("Recreated", func(t *testing.T) { testRecreated(t, brokers) })
 			t.Run("Backfill", func(t *testing.T) { testBackfill(t, brokers) })
+			t.Run("Skew", func(t *testing.T) { testSkew(t, brokers) })
 		})
 	}
 }

@@ -120,14 +120,30 @@ func TestMachine(t *testing.T) {
 	}
 	now := time.Unix(1_800_000_000, 0)
 	for age, want := range map[time.Duration]State{0: OK, time.Hour: OK, -time.Second: OK, -time.Minute: Fail} {
-		if f := recordsClock(now, now.Add(-age).UnixNano())[0]; f.State != want {
+		if f := datedBy(now, now.Add(-age).UnixNano(), 0, "")[0]; f.State != want {
 			t.Errorf("a newest record of %v ago: %+v, want %s", age, f, want)
 		}
 	}
-	if f := recordsClock(now, time.UnixMilli(now.Unix()).UnixNano())[0]; f.State != Warn || !strings.Contains(f.Says, "dated 1970-01-") {
+	if f := datedBy(now, time.UnixMilli(now.Unix()).UnixNano(), 0, "")[0]; f.State != Warn || !strings.Contains(f.Says, "dated 1970-01-") {
 		t.Errorf("seconds taken for milliseconds: %+v", f)
 	}
-	if f := recordsClock(now, 0)[0]; f.State != Skip {
+	for _, tt := range []struct {
+		newest int64
+		skew   time.Duration
+		by     string
+		state  State
+		says   string
+	}{
+		{now.Add(-2 * time.Minute).UnixNano(), -2 * time.Minute, "CreateTime", Warn, "records are dated 2m behind this machine's clock when they enter: the producers' clock is behind, or they write that late"},
+		{0, -2 * time.Minute, "LogAppendTime", Warn, "the brokers' clock that is behind"},
+		{0, 2 * time.Minute, "LogAppendTime", Fail, "2m ahead of this machine's clock, by the brokers' clock"},
+		{now.UnixNano(), 0, "LogAppendTime", OK, "by the brokers' clock"},
+	} {
+		if f := datedBy(now, tt.newest, tt.skew, tt.by)[0]; f.State != tt.state || !strings.Contains(f.Says, tt.says) {
+			t.Errorf("%+v: %+v", tt, f)
+		}
+	}
+	if f := datedBy(now, 0, 0, "")[0]; f.State != Skip {
 		t.Errorf("no record: %+v", f)
 	}
 

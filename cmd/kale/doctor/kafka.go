@@ -17,6 +17,7 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/traffic"
 )
 
 const (
@@ -37,7 +38,7 @@ func (p Patient) kafka() group {
 		{check: "topic", limit: networkLimit, vital: true, needs: append(connection, "stream.topic"), try: p.topic},
 		{check: "records", limit: readLimit, needs: append(connection, "stream.topic", "features", "model.kind"), try: func(ctx context.Context) []Finding { return p.records(ctx, &newest) }},
 		{check: "dead-letter topic", limit: networkLimit, needs: append(connection, "stream.dead_letter"), try: p.deadLetter},
-		{check: "records' clock", limit: time.Second, needs: append(connection, "stream.topic", "features", "model.kind"), try: func(context.Context) []Finding { return recordsClock(time.Now(), newest.Load()) }},
+		{check: "records' clock", limit: networkLimit, needs: append(connection, "stream.topic", "features", "model.kind"), try: func(ctx context.Context) []Finding { return p.recordsClock(ctx, newest.Load()) }},
 	}}
 }
 
@@ -243,9 +244,44 @@ func authorised(ctx context.Context, opts []kgo.Opt, topic string) (int32, error
 	return resp.Topics[0].AuthorizedOperations, nil
 }
 
-// recordsClock holds the newest record's timestamp against this machine's clock: lag in seconds is their difference.
-func recordsClock(now time.Time, unixNano int64) []Finding {
+// recordsClock holds the records' timestamps against this machine's clock, of the newest one and of what enters meanwhile.
+func (p Patient) recordsClock(ctx context.Context, newest int64) []Finding {
+	now := time.Now()
+	opts, err := core.KafkaOpts(p.Job)
+	if err != nil {
+		return datedBy(now, newest, 0, "")
+	}
+	cl, err := traffic.NewClient(traffic.ClientOptions{Brokers: p.Job.Stream.Brokers, Topic: p.Job.Stream.Topic, Opts: opts})
+	if err != nil {
+		return datedBy(now, newest, 0, "")
+	}
+	defer cl.Close()
+	info, err := cl.Topic(ctx)
+	if err != nil {
+		return datedBy(now, newest, 0, "")
+	}
+	skew, _, err := cl.Skew(ctx)
+	if err != nil {
+		skew = 0 // the newest record tells what it can
+	}
+	return datedBy(now, newest, skew, info.TimestampType)
+}
+
+// datedBy judges by how much records are dated ahead of this machine's clock when they enter (negative: behind), as far as that is known, and the newest record's
+// timestamp: lag in seconds is their difference. by is the topic's message.timestamp.type.
+func datedBy(now time.Time, unixNano int64, skew time.Duration, by string) []Finding {
 	const check = "records' clock"
+	whose, why := "", "the producers' clock is behind, or they write that late"
+	if by == "LogAppendTime" {
+		whose, why = ", by the brokers' clock", "message.timestamp.type is LogAppendTime, so that it is the brokers' clock that is behind"
+	}
+	if unixNano == 0 && skew > 0 {
+		unixNano = now.Add(skew).UnixNano()
+	}
+	if skew < 0 {
+		return []Finding{ok(check, "records are dated %s behind this machine's clock when they enter: %s", job.Length(-skew.Round(time.Second)), why).
+			but(Warn, "Set the clocks of this machine, of the brokers and of the producers by the same time server (NTP): the lag in seconds of what waited while no scheduler looked is too long by that much.")}
+	}
 	if unixNano == 0 {
 		return []Finding{{Check: check, State: Skip, Says: "no record was read whose timestamp could be held against this clock"}}
 	}
@@ -256,8 +292,8 @@ func recordsClock(now time.Time, unixNano int64) []Finding {
 			but(Warn, "Have its producer set the timestamp, in milliseconds, or set the topic's message.timestamp.type to LogAppendTime: how long such records wait is not known after the scheduler was away.")}
 	}
 	if ahead > aheadLimit {
-		return []Finding{ok(check, "the newest record is of %s, %s ahead of this machine's clock", newest.Format(time.RFC3339), job.Length(ahead)).
+		return []Finding{ok(check, "the newest record is of %s, %s ahead of this machine's clock%s", newest.Format(time.RFC3339), job.Length(ahead), whose).
 			but(Fail, "Set the clocks of this machine, of the brokers and of the producers by the same time server (NTP): lag in seconds is wrong by that much.")}
 	}
-	return []Finding{ok(check, "the newest record is %s old", job.Length(max(-ahead, 0)))}
+	return []Finding{ok(check, "the newest record is %s old%s", job.Length(max(-ahead, 0)), whose)}
 }

@@ -1,13 +1,17 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -125,5 +129,51 @@ func TestDeadLetter(t *testing.T) {
 		if f := try(); f.State != want {
 			t.Errorf("operations %b: %+v, want %s", operations, f, want)
 		}
+	}
+}
+
+// Clocks that are behind show in what enters meanwhile: a newest record that is old may only be the last of a while.
+func TestRecordsClockBehind(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "clicks"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DefaultProduceTopic("clicks"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	const behind = 2 * time.Minute
+	write := func() {
+		if err := cl.ProduceSync(context.Background(), &kgo.Record{Value: []byte("{}"), Timestamp: time.Now().Add(-behind)}).FirstErr(); err != nil {
+			t.Error(err)
+		}
+	}
+	write()
+	p := patient(t, c.ListenAddrs()[0])
+	judged := func() Finding { return p.recordsClock(t.Context(), time.Now().Add(-behind).UnixNano())[0] }
+	if f := judged(); f.State != OK {
+		t.Errorf("a topic at rest: %+v", f)
+	}
+	over := make(chan struct{})
+	var writes sync.WaitGroup
+	writes.Go(func() { // ends when the test does
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				write()
+			}
+		}
+	})
+	defer func() { close(over); writes.Wait() }()
+	f := judged()
+	for deadline := time.Now().Add(time.Minute); f.State != Warn && time.Now().Before(deadline); {
+		f = judged()
+	}
+	if f.State != Warn || !strings.Contains(f.Says, "behind this machine's clock when they enter") || !strings.Contains(f.Do, "NTP") {
+		t.Errorf("records that enter: %+v", f)
 	}
 }
