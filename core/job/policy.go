@@ -26,7 +26,9 @@ type policyParam struct {
 
 // policies is in the order in which they are shown.
 var policies = []policySpec{
-	{"kale", "Eq. 10 and Algorithm 1 on the forecast, with the fallback on lag and utilisation (Kale §3.4); rho, tau, cooldowns and thresholds are the job's", nil},
+	{"kale", "Eq. 10 and Algorithm 1 on the forecast, with the fallback on lag and utilisation (Kale §3.4); rho, tau, cooldowns and thresholds are the job's", []policyParam{
+		{"multiple", 1, 1, 65536, false, "workers come and go by so many at once; the paper's plots show 2"},
+	}},
 	{"cost", "the course of least expected cost over the coming hours: GPU-hours, lag, violations, and what rescales cost", []policyParam{
 		{"lag", 12, 0, 1e+06, false, "what a lag as long as slo.max_lag costs, in GPUs; a shorter one in proportion"},
 		{"over", 60, 0, 1e+09, false, "what a lag over slo.max_lag costs besides, in GPUs"},
@@ -41,6 +43,7 @@ var policies = []policySpec{
 	}},
 	{"hpa", "Kubernetes' HorizontalPodAutoscaler on the workers' busy share", []policyParam{
 		{"target", 0.8, 0.01, 1, false, "busy share aimed at"},
+		{"demand", 0, 0, 1, false, "1: what arrives counts as usage, and not how busy the workers are, which a backlog keeps busy however many they are"},
 		{"tolerance", 0.1, 0, 10, false, "a ratio this close to 1 changes nothing"},
 		{"up_window", 0, 0, 10080, true, "stabilisation of a scale-out: the smallest wish of this long"},
 		{"down_window", 5, 0, 10080, true, "stabilisation of a scale-in: the largest wish of this long"},
@@ -58,6 +61,7 @@ var policies = []policySpec{
 		{"percentile", 1, 0.01, 1, false, "the statistic S over the window: 1 is the maximum, 0.95 the 95th percentile"},
 		{"margin", 0, 0, 10, false, "added to the usage, as a fraction"},
 		{"defer", 60, 0, 10080, true, "a fall below the largest wish of this long is put off (T_d)"},
+		{"demand", 0, 0, 1, false, "1: what arrives counts as usage, and not how busy the workers are, which a backlog keeps busy however many they are"},
 	}},
 	{"autopilot-short", "Autopilot with a window short enough to follow the day, as the Kale paper's plots show it", []policyParam{
 		{"target", 1, 0.01, 1, false, "usage of a worker aimed at (r*)"},
@@ -65,6 +69,7 @@ var policies = []policySpec{
 		{"percentile", 0.95, 0.01, 1, false, "the statistic S over the window"},
 		{"margin", 0.1, 0, 10, false, "added to the usage, as a fraction"},
 		{"defer", 10, 0, 10080, true, "a fall below the largest wish of this long is put off (T_d)"},
+		{"demand", 0, 0, 1, false, "1: what arrives counts as usage, and not how busy the workers are, which a backlog keeps busy however many they are"},
 	}},
 	{"madu", "Madu: the mean forecast plus z standard deviations, on a capacity taken for proportional", []policyParam{
 		{"z", 1.28, 0, 10, false, "standard deviations on top of the mean"},

@@ -21,6 +21,7 @@ type autopilot struct {
 	name                       string
 	target, percentile, margin float64
 	window, delay              time.Duration
+	demand                     bool
 }
 
 const (
@@ -30,14 +31,13 @@ const (
 )
 
 func newAutopilot(name string, p Params) autopilot {
-	return autopilot{name: name, target: p["target"], percentile: p["percentile"], margin: p["margin"], window: inMinutes(p["window"]), delay: inMinutes(p["defer"])}
+	return autopilot{name: name, target: p["target"], percentile: p["percentile"], margin: p["margin"], window: inMinutes(p["window"]), delay: inMinutes(p["defer"]), demand: p["demand"] != 0}
 }
 
 func (p autopilot) propose(s *sheet) proposal {
 	o, m := s.o, s.remember(p.name)
-	busy, ok := o.busy()
-	if ok && !s.settling() {
-		m.Metrics.note(o.Now, p.window, min(autopilotAverage, p.window/8), busy*float64(o.Workers.Running))
+	if used, why := s.used(p.demand); why == "" && !s.settling() {
+		m.Metrics.note(o.Now, p.window, min(autopilotAverage, p.window/8), used)
 	} else {
 		m.Metrics.forget(o.Now, p.window)
 	}

@@ -136,19 +136,27 @@ var derivedZ = func() (z [derivedScenarios]float64) {
 // [derivedScenarios] that wander through the quantiles as a random walk would: the
 // errors of steps i and k after the first are correlated by √(i/k), so that what is
 // off soon says little of what will be off late, and what is off late stays so.
-func (f Forecast) scenarios() []Values {
-	own := slices.DeleteFunc(slices.Clone(f.Scenarios), func(row Values) bool { return !fits(row, len(f.Mean)) })
+func (f Forecast) scenarios() []Values { return f.scenariosOf(len(f.Mean)) }
+
+// scenariosOf is scenarios of the first n steps; to derive them takes as long as they are many.
+func (f Forecast) scenariosOf(n int) []Values {
+	var own []Values
+	for _, row := range f.Scenarios {
+		if fits(row, len(f.Mean)) {
+			own = append(own, row[:n])
+		}
+	}
 	if len(own) >= 2 {
 		return own
 	}
 	rows := make([]Values, derivedScenarios)
 	for k := range rows {
-		rows[k] = make(Values, len(f.Mean))
+		rows[k] = make(Values, n)
 	}
 	levels := f.levelZ()
 	z := make([]float64, derivedScenarios)
 	order := make([]int, derivedScenarios)
-	for i := range f.Mean {
+	for i := range n {
 		rho := math.Sqrt(float64(i) / float64(i+1))
 		for k := range z {
 			// The golden ratio's multiples stand in for chance: they fill 0 to 1 evenly.

@@ -15,24 +15,34 @@ import (
 // nothing happens. Then the machinery of [behaviour].
 //
 // Ours: the metric is the busy share of the workers, and while a pause-and-restart
-// is under way none is ready, so it holds.
+// is under way none is ready, so it holds. With demand it is an external one, what
+// arrives, of which the HPA asks no worker whether it is ready.
 type hpa struct {
 	target float64
+	demand bool
 	behaviour
 }
 
 func (p hpa) propose(s *sheet) proposal {
-	busy, ok := s.o.busy()
+	used, why := s.used(p.demand)
 	ready, waiting := s.o.Workers.Running, s.o.Workers.Pending
+	if p.demand {
+		ready, waiting = s.current, 0
+	}
 	switch {
-	case !ok:
-		return s.idle("utilisation", "the workers' busy share is not known")
+	case why != "":
+		return s.idle("utilisation", why)
 	case ready == 0:
 		return s.idle("utilisation", "no worker is ready")
 	}
+	busy := used / float64(ready)
 	ratio := busy / p.target
-	s.note("busy share", busy, "", "of the workers that train")
-	s.note("ratio", ratio, "", fmt.Sprintf("busy share / target %g; within %g nothing changes", p.target, p.tolerance))
+	name, of := "busy share", "of the workers that train"
+	if p.demand {
+		name, of = "demand", "last rate / F(current)"
+	}
+	s.note(name, busy, "", of)
+	s.note("ratio", ratio, "", fmt.Sprintf("%s / target %g; within %g nothing changes", name, p.target, p.tolerance))
 	desired := s.current
 	switch near := math.Abs(1-ratio) <= p.tolerance; {
 	case near:
@@ -51,9 +61,32 @@ func (p hpa) propose(s *sheet) proposal {
 	}
 	load, _ := s.lastRate()
 	want := p.behave(s, "hpa", desired)
-	return proposal{want: want, load: load, source: "utilisation",
-		reason: fmt.Sprintf("the workers are %.0f %% busy, and %.0f %% is aimed at: %s", 100*busy, 100*p.target, workers(want))}
+	reason := fmt.Sprintf("the workers are %.0f %% busy", 100*busy)
+	if p.demand {
+		reason = fmt.Sprintf("what arrives keeps %.0f %% of the workers busy", 100*busy)
+	}
+	return proposal{want: want, load: load, source: "utilisation", reason: fmt.Sprintf("%s, and %.0f %% is aimed at: %s", reason, 100*p.target, workers(want))}
 }
+
+// used is how many workers are kept busy: as those that train show it, or, with
+// demand, by what arrives. A backlog keeps all of them busy, however many, and
+// is no demand. why says what is missing, or "".
+func (s *sheet) used(demand bool) (used float64, why string) {
+	if demand {
+		rate, ok := s.lastRate()
+		if f := s.capacity(s.current); ok && f > 0 {
+			return rate / f * float64(s.current), ""
+		}
+		return 0, "no rate was measured yet"
+	}
+	busy, ok := s.o.busy()
+	if !ok {
+		return 0, "the workers' busy share is not known"
+	}
+	return busy * float64(s.o.Workers.Running), ""
+}
+
+var demandParam = Param{Name: "demand", Max: 1, Doc: "1: what arrives counts as usage, and not how busy the workers are, which a backlog keeps busy however many they are"}
 
 // behaviour is what the HPA does between a wish and a change: tolerance,
 // stabilisation windows and rates [code, defaults of autoscaling/v2].

@@ -23,30 +23,46 @@ import (
 //     reaches; else the tail rule of Algorithm 1 would put off every scale-out.
 //   - Without a forecast to trust it is reactive: the largest rate of the last τ
 //     and the lag, scale-out only.
-type kale struct{}
+//   - Workers and servers keep their ratio, rounded up, so that workers come and go
+//     by so many at once: two in the paper, whose plotted day has even numbers only.
+type kale struct {
+	multiple int // 1 unless the job says so
+}
 
-func (kale) propose(s *sheet) proposal {
+func (k kale) propose(s *sheet) proposal {
 	mean, start, why := s.upcoming()
 	var p proposal
 	var expect float64 // the largest load expected until the lead, without headroom
 	if why == "" {
-		p, expect = s.planned(mean, start)
+		p, expect = k.planned(s, mean, start)
 	} else {
 		p, expect = s.reactive(why)
 	}
 	s.lagFallback(&p, expect)
 	s.utilisationFallback(&p, why == "", expect)
+	p.want = k.whole(p.want, s.o.Limits)
 	return p
 }
 
+// whole is the next multiple that is not less than w, or the limit below it.
+func (k kale) whole(w int, l Limits) int {
+	if k.multiple <= 1 {
+		return w
+	}
+	return min((w+k.multiple-1)/k.multiple*k.multiple, max(l.Max, w))
+}
+
 // planned reads the target off the stabilised plan.
-func (s *sheet) planned(mean []float64, start time.Time) (p proposal, expect float64) {
+func (k kale) planned(s *sheet, mean []float64, start time.Time) (p proposal, expect float64) {
 	o, step := s.o, s.o.Forecast.Step
 	loads := make([]float64, len(mean))
 	for i, v := range mean {
 		loads[i] = s.withHeadroom(v)
 	}
 	raw, saturated := eq10(loads, s.curve)
+	for i, w := range raw {
+		raw[i] = k.whole(w, o.Limits)
+	}
 	tau := s.reachableTau(start, step, len(mean))
 	head := o.Limits.Clamp(s.current)
 	plan := Stabilise(append([]int{head}, raw...), o.Rho, step, tau)[1:]
@@ -67,7 +83,11 @@ func (s *sheet) planned(mean []float64, start time.Time) (p proposal, expect flo
 	}
 	s.noteForecast(mean, soon, later)
 	need := slices.Max(raw[:soon])
-	s.note("Eq. 10", float64(need), "workers", fmt.Sprintf("most within the lead, smallest w with F(w) > load, within %d to %d", o.Limits.Min, o.Limits.Max))
+	smallest := "smallest w"
+	if k.multiple > 1 {
+		smallest = fmt.Sprintf("smallest multiple of %d", k.multiple)
+	}
+	s.note("Eq. 10", float64(need), "workers", fmt.Sprintf("most within the lead, %s with F(w) > load, within %d to %d", smallest, o.Limits.Min, o.Limits.Max))
 	s.note("Algorithm 1", float64(out), "workers", fmt.Sprintf("most within the lead, ρ = %d, τ = %s", max(o.Rho, 1), formatDuration(tau)))
 	s.note("until τ", float64(keep), "workers", "most within "+formatDuration(max(lead, tau))+": a scale-in goes no lower")
 	p.reason = s.planReason(p, expect, lead)

@@ -101,6 +101,33 @@ func TestKalePlan_Kale_3_4(t *testing.T) {
 	})
 }
 
+// Reference: Kale §3.3, §4.4: workers and servers keep their ratio, rounded up, and the plotted day has even numbers of workers only.
+func TestKaleMultiple_Kale_4_4(t *testing.T) {
+	p, err := New("kale", Params{"multiple": 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Observation)
+		target int
+	}{
+		{"rounded up", func(*Observation) {}, 8},
+		{"in the plan too", func(o *Observation) { o.setForecast(stepAt(100_000, 200_000, 5, 60)) }, 14},
+		{"a fall", func(o *Observation) { o.setForecast(flat(40_000, 60)) }, 4},
+		{"a lag to catch up", func(o *Observation) { o.Lag, o.BacklogRecords = 15*time.Minute, 90_000_000 }, 12},
+		{"no forecast", func(o *Observation) { o.Forecast.Trusted = false; o.setRates(200_000) }, 14},
+		{"no more than the limit", func(o *Observation) { o.Limits.Max = 27; o.setForecast(flat(900_000, 60)) }, 27},
+		{"what is over the limit comes down to it", func(o *Observation) { o.Target, o.Limits.Max = 30, 27; o.setForecast(flat(900_000, 60)) }, 27},
+	} {
+		o := reference()
+		c.change(&o)
+		if d := p.Decide(o); d.Target != c.target {
+			t.Errorf("%s: %d workers, want %d\n%s", c.name, d.Target, c.target, d.Explain())
+		}
+	}
+}
+
 // Reference: Kale §3.4.3, fallback; and README: it never scales in blind.
 func TestKaleFallback_Kale_3_4_3(t *testing.T) {
 	checkDecisions(t, "kale", []decideCase{

@@ -94,8 +94,8 @@ func (l *loop) step(d Decision) {
 //
 // KEDA is left out: it sizes by the backlog, and where capacity suffices there is
 // none, so it cannot come to rest. The others that go by utilisation come to rest
-// only where a rescale is live: an outage leaves a backlog, on which workers are
-// busy as if there were too few of them. That is theirs, and the replay shows it.
+// only where a rescale is live, or they go by demand: an outage leaves a backlog, on
+// which workers are busy as if there were too few of them.
 func TestPoliciesComeToRest(t *testing.T) {
 	t.Parallel()
 	for _, name := range Names() {
@@ -104,10 +104,20 @@ func TestPoliciesComeToRest(t *testing.T) {
 				if name == "cost" && rate != 173_000 { // it takes its time, and has tests of its own
 					continue
 				}
-				if name == "keda" || outage > 0 && slices.Contains([]string{"hpa", "autopilot", "autopilot-short"}, name) {
+				var params Params
+				switch name {
+				case "keda":
 					continue
+				case "hpa", "autopilot", "autopilot-short":
+					if outage > 0 {
+						params = Params{"demand": 1}
+					}
 				}
-				l, p := newLoop(func(time.Duration) float64 { return rate }), NewSuccession(policy(t, name))
+				made, err := New(name, params)
+				if err != nil {
+					t.Fatal(err)
+				}
+				l, p := newLoop(func(time.Duration) float64 { return rate }), NewSuccession(made)
 				l.outage, l.o.RescaleCost.Value = outage, outage
 				var changed []int
 				for i := range 200 {
@@ -226,6 +236,14 @@ func dayScenario(t *testing.T, name string, params Params) scenario {
 
 // TestDayScenarios writes the goldens that TestScenarios checks, with -update.
 func TestDayScenarios(t *testing.T) {
+	type golden struct {
+		file, name string
+		params     Params
+	}
+	days := []golden{
+		{"hpa_demand", "hpa", Params{"guard": 0, "demand": 1}}, {"autopilot-short_demand", "autopilot-short", Params{"guard": 0, "demand": 1}},
+		{"kale_multiple", "kale", Params{"multiple": 2}},
+	}
 	for _, name := range Names() {
 		params := Params{"guard": 0}
 		switch name {
@@ -234,13 +252,17 @@ func TestDayScenarios(t *testing.T) {
 		case "keda":
 			params["lag_threshold"] = 1e6
 		}
-		s := dayScenario(t, name, params)
+		days = append(days, golden{name, name, params})
+	}
+	for _, day := range days {
+		name := day.name
+		s := dayScenario(t, name, day.params)
 		got := s.run(t)
 		if *update {
 			for i := range s.Steps {
 				s.Steps[i].Decision = got[i]
 			}
-			s.write(t, filepath.Join("testdata", "day_"+name+".json"))
+			s.write(t, filepath.Join("testdata", "day_"+day.file+".json"))
 		}
 		least, most := 1<<20, 0
 		for _, d := range got {

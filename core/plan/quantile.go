@@ -32,14 +32,15 @@ func (p quantile) propose(s *sheet) proposal {
 	first, f := len(o.Forecast.Mean)-len(mean), o.Forecast
 	n := s.within(horizon, start, f.Step, len(mean))
 	var peaks []float64
-	for _, row := range f.scenarios() {
-		peaks = append(peaks, slices.Max(row[first:first+n]))
+	for _, row := range f.scenariosOf(first + n) {
+		peaks = append(peaks, slices.Max(row[first:]))
 	}
 	slices.Sort(peaks)
 	k := min(int(math.Ceil(float64(len(peaks)+1)*(1-p.epsilon)-1e-9)), len(peaks))
 	load := peaks[max(k, 1)-1]
+	z, levels := probit(1-p.epsilon), f.levelZ()
 	for i := range n {
-		load = max(load, f.Quantile(1-p.epsilon, first+i))
+		load = max(load, f.quantile(z, first+i, levels))
 	}
 	load = max(load, 0)
 	want, saturated := s.curve.Smallest(load)

@@ -59,8 +59,9 @@ func minutes(name string, def, most float64, doc string) Param {
 
 // registry lists the policies, in the order in which they are shown.
 var registry = []entry{
-	{Info{Name: "kale", Mark: MarkPaper, Doc: "Eq. 10 and Algorithm 1 on the forecast, with the fallback on lag and utilisation (Kale §3.4); rho, tau, cooldowns and thresholds are the job's"},
-		func(Params) planner { return kale{} }},
+	{Info{Name: "kale", Mark: MarkPaper, Doc: "Eq. 10 and Algorithm 1 on the forecast, with the fallback on lag and utilisation (Kale §3.4); rho, tau, cooldowns and thresholds are the job's", Params: []Param{
+		{Name: "multiple", Default: 1, Min: 1, Max: unlimited, Doc: "workers come and go by so many at once; the paper's plots show 2"},
+	}}, func(p Params) planner { return kale{multiple: int(p["multiple"])} }},
 	{Info{Name: "cost", Mark: MarkOurs, Doc: "the course of least expected cost over the coming hours: GPU-hours, lag, violations, and what rescales cost", Needs: Needs{Spread: true, Beyond: true}, Params: []Param{
 		{Name: "lag", Default: 12, Max: 1e6, Doc: "what a lag as long as slo.max_lag costs, in GPUs; a shorter one in proportion"},
 		{Name: "over", Default: 60, Max: 1e9, Doc: "what a lag over slo.max_lag costs besides, in GPUs"},
@@ -75,7 +76,10 @@ var registry = []entry{
 	}}, func(p Params) planner { return follow{margin: p["margin"]} }},
 	{Info{Name: "hpa", Mark: MarkCode, Doc: "Kubernetes' HorizontalPodAutoscaler on the workers' busy share", Params: append([]Param{
 		{Name: "target", Default: 0.8, Min: 0.01, Max: 1, Doc: "busy share aimed at"},
-	}, hpaParams...)}, func(p Params) planner { return hpa{target: p["target"], behaviour: hpaBehaviour(p)} }},
+		demandParam,
+	}, hpaParams...)}, func(p Params) planner {
+		return hpa{target: p["target"], demand: p["demand"] != 0, behaviour: hpaBehaviour(p)}
+	}},
 	{Info{Name: "keda", Mark: MarkCode, Doc: "KEDA's Kafka scaler: backlog over a threshold, through the HPA's machinery", Params: append([]Param{
 		{Name: "lag_threshold", Default: 10, Min: 1e-3, Max: 1e15, Doc: "records of backlog for each worker"},
 		{Name: "allow_idle", Max: 1, Doc: "1: more workers than partitions are allowed (allowIdleConsumers)"},
@@ -88,6 +92,7 @@ var registry = []entry{
 		{Name: "percentile", Default: 1, Min: 0.01, Max: 1, Doc: "the statistic S over the window: 1 is the maximum, 0.95 the 95th percentile"},
 		{Name: "margin", Max: 10, Doc: "added to the usage, as a fraction"},
 		minutes("defer", 60, week, "a fall below the largest wish of this long is put off (T_d)"),
+		demandParam,
 	}}, func(p Params) planner { return newAutopilot("autopilot", p) }},
 	{Info{Name: "autopilot-short", Mark: MarkOurs, Doc: "Autopilot with a window short enough to follow the day, as the Kale paper's plots show it", Params: []Param{
 		{Name: "target", Default: 1, Min: 0.01, Max: 1, Doc: "usage of a worker aimed at (r*)"},
@@ -95,6 +100,7 @@ var registry = []entry{
 		{Name: "percentile", Default: 0.95, Min: 0.01, Max: 1, Doc: "the statistic S over the window"},
 		{Name: "margin", Default: 0.10, Max: 10, Doc: "added to the usage, as a fraction"},
 		minutes("defer", 10, week, "a fall below the largest wish of this long is put off (T_d)"),
+		demandParam,
 	}}, func(p Params) planner { return newAutopilot("autopilot-short", p) }},
 	{Info{Name: "madu", Mark: MarkOurs, Doc: "Madu: the mean forecast plus z standard deviations, on a capacity taken for proportional", Needs: Needs{Spread: true}, Params: []Param{
 		{Name: "z", Default: 1.28, Max: 10, Doc: "standard deviations on top of the mean"},
