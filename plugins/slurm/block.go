@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -374,16 +375,12 @@ func (d *decoding) directives() {
 			at = ranges[i]
 		}
 		option := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "#SBATCH"))
-		if !strings.HasPrefix(option, "-") || strings.ContainsAny(option, "\n\r") {
-			d.fail(at, "Unsuitable directive", "It is %q; a directive is one option of sbatch, such as \"--mail-type=FAIL\".", line)
+		name, one := optionName(option)
+		if !one {
+			d.fail(at, "Unsuitable directive", "It is %q; a directive is one option of sbatch, such as \"--mail-type=FAIL\": write each as an element of its own.", line)
 			continue
 		}
-		name := strings.TrimLeft(option, "-")
-		if strings.HasPrefix(option, "--") {
-			name = name[:min(len(name), strings.IndexAny(name+"=", "= \t"))]
-		} else {
-			name = name[:min(len(name), 1)]
-		}
+		name = unabbreviated(name)
 		if instead, taken := ours[name]; taken {
 			advice := "leave it out: the backend sets it itself, and depends on it"
 			if instead != "" {
@@ -395,6 +392,37 @@ func (d *decoding) directives() {
 		d.s.options = append(d.s.options, option)
 		d.s.directives = append(d.s.directives, asked{option, at})
 	}
+}
+
+// Forms of one option of sbatch: its name, and what may follow as its value, which is one word. A short option that takes no value has none, or it would be
+// another option.
+var (
+	longOption  = regexp.MustCompile(`^--([A-Za-z0-9][A-Za-z0-9-]*)(=(\S*|"[^"]*"|'[^']*')|\s+([^-\s]\S*|"[^"]*"|'[^']*'))?$`)
+	shortFlag   = regexp.MustCompile(`^-([OkshuvVHQWI])$`)
+	shortOption = regexp.MustCompile(`^-([^OkshuvVHQWI-])(\S*|\s+([^-\s]\S*|"[^"]*"|'[^']*'))$`)
+)
+
+// optionName is the name of the one option of sbatch that a directive is; false: it is none, or more than one.
+func optionName(option string) (string, bool) {
+	for _, form := range []*regexp.Regexp{longOption, shortFlag, shortOption} {
+		if m := form.FindStringSubmatch(option); m != nil {
+			return m[1], true
+		}
+	}
+	return "", false
+}
+
+// unabbreviated is the option of ours that sbatch takes an abbreviated long name for; any other name is given back.
+func unabbreviated(name string) string {
+	if _, taken := ours[name]; taken || len(name) == 1 {
+		return name
+	}
+	for _, full := range slices.Sorted(maps.Keys(ours)) {
+		if strings.HasPrefix(full, name) {
+			return full
+		}
+	}
+	return name
 }
 
 // elements gives the places of a list attribute's elements; none where the list is computed.

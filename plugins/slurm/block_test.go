@@ -88,10 +88,38 @@ func TestDirectivesThatAreOurs(t *testing.T) {
 		if len(name) == 1 {
 			forms = []string{"-" + name + " 1", "-" + name + "1", "#SBATCH -" + name}
 		}
+		for n := 2; n < len(name); n++ { // sbatch takes abbreviations
+			forms = append(forms, "--"+name[:n]+"=1")
+		}
 		for _, form := range forms {
 			if _, diags := decode(configOf(fmt.Sprintf("shared_dir = \"/s\"\ndirectives = [%q]", form))); len(diags) != 1 {
 				t.Errorf("directive %q: %+v, want one error", form, diags)
 			}
+		}
+	}
+}
+
+// A directive is one option: a second one in the same string would be one that nobody has looked at. What is one option in sbatch's other forms is taken.
+func TestDirectiveIsOneOption(t *testing.T) {
+	of := func(line string) int {
+		_, diags := decode(configOf(fmt.Sprintf("shared_dir = \"/s\"\ndirectives = [%q]", line)))
+		return len(diags)
+	}
+	for _, line := range []string{
+		"--mail-type=FAIL --job-name=x", "--mail-type FAIL --hold", "--delay-boot=1 --hold", "--mail-type=FAIL -H", "--exclusive\t-H", "-d 1 -H", "-sH", "-s -H", "-vH",
+		`--mail-type="FAIL" --hold`, `--"job-name"=x`, `--job"-name"=x`, `--mail-type='A' --hold`, "--mail-type=FAIL # why", "--", "-", "-- --hold", "--mail-type=A\r--hold",
+		`--mail-type="A" "--hold"`, `--mail-type=\\" --hold`,
+	} {
+		if got := of(line); got != 1 {
+			t.Errorf("directive %q: %d errors, want one", line, got)
+		}
+	}
+	for _, line := range []string{
+		"--mail-type=FAIL", "--mail-type FAIL", "#SBATCH --mail-type=FAIL", "--exclusive", "-s", "-v", "-L matlab:2", "-Lmatlab:2", `--mail-user="Ann Other"`, "-d afterok:1",
+		"--wait-all-nodes=1", "--no-kill", "--mem-bind=local",
+	} {
+		if got := of(line); got != 0 {
+			t.Errorf("directive %q: %d errors, want none", line, got)
 		}
 	}
 }
