@@ -343,8 +343,12 @@ func unsavedWords(dir string, err error) string {
 
 // movedWords say what it means that the scheduler's state is not where it was, and what helps.
 func (s *Scheduler) movedWords() string {
-	return fmt.Sprintf("the state of this scheduler (process %d) is not in %s any more, since it was moved or removed: commands do not reach the scheduler there, and what it learns is lost when it ends. "+
-		"Training goes on. Put the folder back or, where it is lost, end this scheduler (Ctrl-C, kill %d) and give the same kale run again, which takes up what runs", os.Getpid(), s.opt.StateDir, os.Getpid())
+	pid, dir := os.Getpid(), s.opt.StateDir
+	text := fmt.Sprintf("the state of this scheduler (process %d) is not in %s any more, since it was moved or removed: commands do not reach the scheduler there, and what it learns is lost when it ends. Training goes on. ", pid, dir)
+	if now := s.store.Folder(); now != "" {
+		return text + backend.PutBack(now, dir) + " puts it back"
+	}
+	return text + fmt.Sprintf("Put the folder back or, where it is lost, end this scheduler (Ctrl-C, kill %d) and give the same kale run again, which takes up what runs", pid)
 }
 
 // problems are what an operator should read, the gravest first.

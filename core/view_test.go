@@ -177,7 +177,7 @@ func TestStateTakenAwayIsAProblem(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.beat()
-	if text, err := r.problem(fmt.Sprintf(says, r.state)); err != nil || !strings.Contains(text, "give the same kale run again") {
+	if text, err := r.problem(fmt.Sprintf(says, r.state)); err != nil || !strings.Contains(text, fmt.Sprintf("mv -T %[1]s.away %[1]s puts it back", r.state)) {
 		t.Errorf("%v, %q", err, text)
 	}
 	if err := os.Rename(r.state+".away", r.state); err != nil {

@@ -114,8 +114,13 @@ func (a *app) elsewhere(name string) (*job.Job, *core.Keeper) {
 
 // bereft says what helps where the scheduler that has a job has lost its state folder.
 func (a *app) bereft(k *core.Keeper, name string) string {
-	return fmt.Sprintf("its state is not in %s any more, since it was moved or removed, and no command reaches it: put the folder back or, where it is lost, "+
-		"kill %d ends that scheduler alone, and %s takes up what runs", k.StateDir, k.Process.PID, a.runLine(name))
+	const text = "its state is not in %s any more, since it was %s, and no command reaches it: "
+	for _, now := range state.OpenIn(k.Process.PID) {
+		if how, err := loadInvocation(now); err == nil && how.Job == name && now != k.StateDir {
+			return fmt.Sprintf(text+"%s puts it back", k.StateDir, "moved", backend.PutBack(now, k.StateDir))
+		}
+	}
+	return fmt.Sprintf(text+"put the folder back or, where it is lost, kill %d ends that scheduler alone, and %s takes up what runs", k.StateDir, "moved or removed", k.Process.PID, a.runLine(name))
 }
 
 // there is a command on a job for the scheduler that has its state in another folder.

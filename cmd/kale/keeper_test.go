@@ -242,7 +242,11 @@ func TestSchedulerWithoutItsState(t *testing.T) {
 	if err := os.Rename(l.dir, l.dir+".away"); err != nil {
 		t.Fatal(err)
 	}
-	look := func(when string) {
+	other := filepath.Join(t.TempDir(), "other.hcl")
+	if err := os.WriteFile(other, []byte(strings.Replace(read(t, file), `"life"`, `"other"`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	look := func(when string, helps ...string) {
 		t.Helper()
 		for _, tt := range []struct {
 			command string
@@ -250,9 +254,9 @@ func TestSchedulerWithoutItsState(t *testing.T) {
 			says    string
 			more    []string
 		}{{"status", exitDone, "looks after it", nil}, {"pause", exitFailed, "cannot be asked", nil}, {"scale", exitFailed, "cannot be asked", []string{"2"}},
-			{"run", exitFailed, "kale: job \"life\" has a scheduler: ", nil}, {"stop", exitFailed, "looks after it", nil}} {
+			{"run", exitFailed, "kale: job \"life\" has a scheduler: ", nil}, {"run", exitFailed, "kale: job \"life\" has a scheduler: ", []string{other}}, {"stop", exitFailed, "looks after it", nil}} {
 			r := s.run(append([]string{tt.command, file}, tt.more...)...)
-			for _, says := range []string{tt.says, fmt.Sprintf("process %d of", os.Getpid()), "its state is not in " + l.dir + " any more", fmt.Sprintf("kill %d", os.Getpid()), "kale run " + file} {
+			for _, says := range append(helps, tt.says, fmt.Sprintf("process %d of", os.Getpid()), "its state is not in "+l.dir+" any more") {
 				if r.code != tt.code || !strings.Contains(r.out+r.err, says) {
 					t.Errorf("%s: kale %s: exit code %d, %s%s; want %q", when, tt.command, r.code, r.out, r.err, says)
 				}
@@ -262,17 +266,23 @@ func TestSchedulerWithoutItsState(t *testing.T) {
 			}
 		}
 	}
-	look("the folder is gone")
-	if err := os.Mkdir(l.dir, 0o700); err != nil {
+	lost := []string{"put the folder back", fmt.Sprintf("kill %d", os.Getpid()), "kale run " + file}
+	look("the folder is gone", lost...)
+	how := filepath.Join(l.dir+".away", invocationFile)
+	if err := backend.WriteJSON(how, invocation{Job: "life", File: file}); err != nil { // as kale run does
 		t.Fatal(err)
 	}
-	look("the folder is empty")
+	look("the folder is gone, and known", "mv -T "+l.dir+".away "+l.dir+" puts it back")
+	if err := errors.Join(os.Remove(how), os.Mkdir(l.dir, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	look("the folder is empty", lost...)
 	if other, err := state.Open(l.dir); err != nil {
 		t.Fatal(err)
 	} else if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
-	look("there is another state in it")
+	look("there is another state in it", lost...)
 	if err := saveInvocation(l.dir, invocation{File: file}); err != nil {
 		t.Fatal(err)
 	}

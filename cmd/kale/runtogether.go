@@ -42,6 +42,11 @@ func (a *app) runTogether(ctx context.Context, args []string, f runFlags) error 
 		starts = append(starts, l.start)
 	}
 	jobs, pool, err := a.loadTogether(args, f.jobFlags, f.pool, begin, func(l *loaded, diags hcl.Diagnostics) error {
+		if l.Job != nil && l.draft.Known("name") && !f.takeOver {
+			if err := a.taken(ctx, l); err != nil {
+				return err
+			}
+		}
 		_, more, err := a.askAround(ctx, l, inspection{recordFlags: f.recordFlags}, diags.HasErrors())
 		if ctx.Err() != nil && l.Job != nil {
 			return a.interrupted(l)

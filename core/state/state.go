@@ -57,6 +57,8 @@ type Store struct {
 	own    string      // the folder of a copy, which goes with it
 }
 
+const stateFile = "state.db"
+
 // holderFile names the process that has the state open, for people: the lock is the database's.
 const holderFile = "holder"
 
@@ -74,7 +76,7 @@ func Holder(dir string) (pid int) {
 
 // Open opens dir/state.db, creating both. ErrLocked: a scheduler has it.
 func Open(dir string) (*Store, error) {
-	path := filepath.Join(dir, "state.db")
+	path := filepath.Join(dir, stateFile)
 	db, err := openFile(path)
 	if errors.Is(err, berrors.ErrTimeout) {
 		return nil, fmt.Errorf("open the job's state %s: %w", path, ErrLocked)
@@ -126,7 +128,7 @@ func openFile(path string) (db *bbolt.DB, err error) {
 // OpenReader opens dir/state.db for reading only; it must be closed soon, since no scheduler can start meanwhile. ErrLocked: a scheduler has it.
 // fs.ErrNotExist: there is none.
 func OpenReader(dir string) (*Store, error) {
-	path := filepath.Join(dir, "state.db")
+	path := filepath.Join(dir, stateFile)
 	if _, err := os.Stat(path); err != nil { // bbolt would create it
 		return nil, fmt.Errorf("read the job's state: %w", err)
 	}
@@ -186,6 +188,27 @@ func (s *Store) update(f func(*bbolt.Tx) error) error {
 func (s *Store) Moved() bool {
 	now, err := os.Stat(s.path)
 	return errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(s.file, now)
+}
+
+// Folder is where the file that a scheduler has open is now, wherever its folder was moved; "": it was removed, or that cannot be told.
+func (s *Store) Folder() string {
+	for _, dir := range OpenIn(os.Getpid()) {
+		if now, err := os.Stat(filepath.Join(dir, stateFile)); err == nil && os.SameFile(s.file, now) {
+			return dir
+		}
+	}
+	return ""
+}
+
+// OpenIn gives the folders whose state a process of this machine has open, wherever they were moved since. What was removed, or cannot be seen, is not among them.
+func OpenIn(pid int) (dirs []string) {
+	open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // the pattern is good
+	for _, fd := range open {
+		if path, err := os.Readlink(fd); err == nil && filepath.Base(path) == stateFile { // one that was removed has more behind its name
+			dirs = append(dirs, filepath.Dir(path))
+		}
+	}
+	return dirs
 }
 
 // Close releases the file.

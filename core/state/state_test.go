@@ -279,8 +279,16 @@ func TestMoved(t *testing.T) {
 		}
 	}
 	expect(false, "where it was")
+	in := func(want, when string) {
+		t.Helper()
+		if got := s.Folder(); got != want {
+			t.Errorf("%s: it is in %q, want %q", when, got, want)
+		}
+	}
+	in(dir, "where it was")
 	rename(dir, dir+".away")
 	expect(true, "with its folder away")
+	in(dir+".away", "with its folder away")
 	other, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -289,6 +297,7 @@ func TestMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(true, "with another one in its place")
+	in(dir+".away", "with another one in its place")
 	rename(dir, dir+".other")
 	rename(dir+".away", dir)
 	expect(false, "put back")
@@ -296,4 +305,5 @@ func TestMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(true, "removed")
+	in("", "removed")
 }
