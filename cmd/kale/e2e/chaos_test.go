@@ -122,12 +122,7 @@ func weather(t *testing.T, s *site, broker func(proxy string) *kafkatest.Cluster
 	if st, err := r.chief(); err != nil || st.GetTotals().GetForwardedRecords() == 0 {
 		r.fatalf("no record was forwarded between workers (%v)", err)
 	}
-	r.endTraffic(p)
-	r.awaitTrained("everything is trained")
-	r.stop()
-	r.gone()
-	r.produced(nil)
-	r.exact(int64(len(schedule)) * stormRate / 4)
+	r.finish(p, nil, int64(len(schedule))*stormRate/4)
 }
 
 // deck gives the cards of a site, or those of them that are asked for.

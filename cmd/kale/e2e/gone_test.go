@@ -12,18 +12,13 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
-	"github.com/kale-sched/kale/core/stream/kafkatest"
 )
 
 // The checkpoint folder of a job that runs is unmounted, and its servers and its scheduler are killed. Nobody makes a folder in its place, everybody says that it is
 // gone, and when it is back the job goes on by itself, with each record trained once.
 func TestCheckpointTakenAwayUnderAJob(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, kafkatest.Embedded(t), options{})
-	r.run()
-	p := r.steadyTraffic(300)
-	r.awaitSteady("two workers train", 2)
-	r.awaitMore(300)
+	r, p := training(t)
 
 	dir := r.job.Checkpoint.Dir
 	if err := errors.Join(os.Rename(dir, dir+".away"), os.Mkdir(dir, 0o700)); err != nil {
@@ -76,23 +71,14 @@ func TestCheckpointTakenAwayUnderAJob(t *testing.T) {
 	}
 	r.awaitSteady("two workers train as before", 2)
 	r.awaitMore(300)
-	r.endTraffic(p)
-	r.awaitTrained("everything is trained")
-	r.stop()
-	r.gone()
-	r.produced(nil)
-	r.exact(600)
+	r.finish(p, nil, 600)
 }
 
 // The checkpoint folder is away for longer than a process may be silent: the chief, which cannot read it either, steps back meanwhile. Nobody is replaced for that, then or
 // when the folder is back, people are told why nobody answers, and each record is trained once.
 func TestCheckpointAwayForLongReplacesNobody(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, kafkatest.Embedded(t), options{})
-	r.run()
-	p := r.steadyTraffic(300)
-	r.awaitSteady("two workers train", 2)
-	r.awaitMore(300)
+	r, p := training(t)
 
 	before := r.chiefIncarnation()
 	dir := r.job.Checkpoint.Dir
@@ -129,23 +115,14 @@ func TestCheckpointAwayForLongReplacesNobody(t *testing.T) {
 			r.fatalf("server %d was replaced by %s", rank, id)
 		}
 	}
-	r.endTraffic(p)
-	r.awaitTrained("everything is trained")
-	r.stop()
-	r.gone()
-	r.produced(nil)
-	r.exact(600)
+	r.finish(p, nil, 600)
 }
 
 // An older copy of the whole checkpoint folder, with the lease and the claims of then, is put back under a job that runs, and servers are killed. The scheduler goes on,
 // nothing is given out twice for it, and each record is trained once.
 func TestOlderCheckpointPutBackUnderAJob(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, kafkatest.Embedded(t), options{})
-	r.run()
-	p := r.steadyTraffic(300)
-	r.awaitSteady("two workers train", 2)
-	r.awaitMore(300)
+	r, p := training(t)
 	dir := r.job.Checkpoint.Dir
 	r.await("there is a copy of the checkpoint", func() string {
 		if err := errors.Join(os.RemoveAll(dir+".old"), os.CopyFS(dir+".old", os.DirFS(dir))); err != nil {
@@ -169,10 +146,5 @@ func TestOlderCheckpointPutBackUnderAJob(t *testing.T) {
 		r.awaitSteady(fmt.Sprintf("two workers train after server %d was killed", 1-rank), 2)
 		r.awaitMore(300)
 	}
-	r.endTraffic(p)
-	r.awaitTrained("everything is trained")
-	r.stop()
-	r.gone()
-	r.produced(nil)
-	r.exact(1200)
+	r.finish(p, nil, 1200)
 }

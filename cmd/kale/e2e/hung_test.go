@@ -7,17 +7,12 @@ import (
 	"testing"
 
 	"github.com/kale-sched/kale/core/backend"
-	"github.com/kale-sched/kale/core/stream/kafkatest"
 )
 
 // A chief that stands still, which its backend calls running, is ended and started again: training goes on, and every record is trained once.
 func TestHungChiefIsReplaced(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, kafkatest.Embedded(t), options{})
-	r.run()
-	p := r.steadyTraffic(300)
-	r.awaitSteady("two workers train", 2)
-	r.awaitMore(300)
+	r, p := training(t)
 
 	before, old := r.chiefIncarnation(), r.process(backend.RoleServer, 0)
 	r.signal(old.PID, syscall.SIGSTOP)
@@ -44,22 +39,13 @@ func TestHungChiefIsReplaced(t *testing.T) {
 	r.awaitSteady("two workers train with the new chief", 2)
 	r.awaitMore(300)
 
-	r.endTraffic(p)
-	r.awaitTrained("everything is trained")
-	r.stop()
-	r.gone()
-	r.produced(nil)
-	r.exact(600)
+	r.finish(p, nil, 600)
 }
 
 // A stop without a scheduler, beside a chief that stands still, says until when it waits for it, and ends; every record is trained once.
 func TestStopBesideAHungChief(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, kafkatest.Embedded(t), options{})
-	r.run()
-	p := r.steadyTraffic(300)
-	r.awaitSteady("two workers train", 2)
-	r.awaitMore(300)
+	r, p := training(t)
 	chief := r.process(backend.RoleServer, 0)
 	r.killScheduler()
 	r.signal(chief.PID, syscall.SIGSTOP)
@@ -77,10 +63,5 @@ func TestStopBesideAHungChief(t *testing.T) {
 	r.gone()
 	r.run()
 	r.awaitSteady("two workers train again", 2)
-	r.endTraffic(p)
-	r.awaitTrained("everything is trained")
-	r.stop()
-	r.gone()
-	r.produced(nil)
-	r.exact(600)
+	r.finish(p, nil, 600)
 }

@@ -12,18 +12,13 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
-	"github.com/kale-sched/kale/core/stream/kafkatest"
 )
 
 // The folder in which the job's processes are kept is moved away under them, alone or with the scheduler's state. They train on, nothing is started beside them, also by
 // a scheduler that is started meanwhile, people are told where it is and what helps, and with the folder back all goes on with the same processes.
 func TestStateMovedAwayUnderAJob(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, kafkatest.Embedded(t), options{})
-	r.run()
-	p := r.steadyTraffic(300)
-	r.awaitSteady("two workers train", 2)
-	r.awaitMore(300)
+	r, p := training(t)
 	before := r.pids()
 
 	move := func(folder string) {
@@ -91,10 +86,5 @@ func TestStateMovedAwayUnderAJob(t *testing.T) {
 	})
 	back(r.stateDir())
 
-	r.endTraffic(p)
-	r.awaitTrained("everything is trained")
-	r.stop()
-	r.gone()
-	r.produced(nil)
-	r.exact(1200)
+	r.finish(p, nil, 1200)
 }

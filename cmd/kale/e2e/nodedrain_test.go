@@ -58,12 +58,7 @@ func TestLeavesADrainedNodeOnNomad(t *testing.T) {
 	t.Logf("the node was left %v after its drain of %v had begun", time.Since(began).Round(100*time.Millisecond), deadline)
 	w.check(r)
 	r.awaitSteady("two workers train", 2)
-	r.endTraffic(p)
-	r.awaitTrained("everything is trained")
-	r.stop()
-	r.gone()
-	r.produced(nil)
-	r.exact(3000)
+	r.finish(p, nil, 3000)
 }
 
 // steadiness looks for moments in which fewer workers trained than were wanted.

@@ -31,10 +31,5 @@ func TestPowerFailure(t *testing.T) {
 		r.awaitSteady(fmt.Sprintf("it trains after the %s power failure", when), 2)
 		r.awaitMore(800)
 	}
-	r.endTraffic(p)
-	r.awaitTrained("everything is trained")
-	r.stop()
-	r.gone()
-	r.produced(nil)
-	r.exact(2400)
+	r.finish(p, nil, 2400)
 }

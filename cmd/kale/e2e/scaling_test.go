@@ -300,12 +300,7 @@ func TestObserveTouchesNothing(t *testing.T) {
 	if n := len(r.addresses); n != 3 {
 		r.fatalf("two servers and one worker have listened on %d addresses", n)
 	}
-	r.endTraffic(p)
-	r.awaitTrained("everything is trained")
-	r.stop()
-	r.gone()
-	r.produced(nil)
-	r.exact(400)
+	r.finish(p, nil, 400)
 }
 
 // awaitDecisions waits until the scheduler has decided several times, in vain, to have n workers.

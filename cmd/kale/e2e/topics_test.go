@@ -107,12 +107,7 @@ func partitionsAdded(t *testing.T, r *rig, _ options) {
 	r.awaitTrained("the added partitions are trained")
 	r.awaitSteady("the job trains", 2)
 	r.awaitMore(300)
-	r.endTraffic(p)
-	r.awaitTrained("everything is trained")
-	r.stop()
-	r.gone()
-	r.produced(extra)
-	r.exact(1000)
+	r.finish(p, extra, 1000)
 	_, pinned, err := audit.Frozen(r.stores())
 	if err != nil {
 		r.fatalf("%v", err)

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/core/stream/kafkatest"
 )
 
 // traffic is a curve of clicks that is being played.
@@ -55,6 +57,29 @@ func (r *rig) endTraffic(p *traffic) {
 		r.fatalf("%d records were sent and neither acknowledged nor refused", p.out.Unsettled)
 	}
 	r.t.Logf("%d records were produced", p.out.Total)
+}
+
+// training is a job of two workers on an embedded broker, in the middle of its work on steady traffic.
+func training(t *testing.T) (*rig, *traffic) {
+	t.Helper()
+	r := newRig(t, kafkatest.Embedded(t), options{})
+	r.run()
+	p := r.steadyTraffic(300)
+	r.awaitSteady("two workers train", 2)
+	r.awaitMore(300)
+	return r, p
+}
+
+// finish ends traffic and, when everything is trained, the job: nothing of it is left, and each record was trained once, at least so many; extra are those that were
+// produced beside the traffic, by partition.
+func (r *rig) finish(p *traffic, extra map[int32]int64, least int64) {
+	r.t.Helper()
+	r.endTraffic(p)
+	r.awaitTrained("everything is trained")
+	r.stop()
+	r.gone()
+	r.produced(extra)
+	r.exact(least)
 }
 
 // acknowledged are the records that the broker has taken of all traffic, by partition. All of it must have ended.

@@ -52,10 +52,5 @@ func TestOutlivesWalltimesOnSlurm(t *testing.T) {
 	} else {
 		t.Log(v.ServerRenewal)
 	}
-	r.endTraffic(p)
-	r.awaitTrained("everything is trained")
-	r.stop()
-	r.gone()
-	r.produced(nil)
-	r.exact(3000)
+	r.finish(p, nil, 3000)
 }
