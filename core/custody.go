@@ -72,7 +72,7 @@ type HeldError struct {
 func (e *HeldError) Error() string {
 	end, last := EndWords(e.By.Process.PID, e.Near), ""
 	if !e.Near {
-		last = fmt.Sprintf("; it last said so %s ago, and counts as gone after %s", e.Quiet.Round(time.Second), leaseLapse)
+		last = fmt.Sprintf("; it last said so %s ago, and counts as gone after %s", job.Length(e.Quiet.Round(time.Second)), job.Length(leaseLapse))
 	}
 	return fmt.Sprintf("job %q has a scheduler: %s keeps the job whose checkpoint is in %s%s. %s. kale run -take-over takes the job from it",
 		e.Job, e.By.Words(), e.Folder, last, end)

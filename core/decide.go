@@ -175,7 +175,7 @@ func (s *Scheduler) finishRescale(now time.Time) {
 	if err := s.store.Append(state.Rescales, now, r); err != nil {
 		s.lg.Error("a rescale could not be recorded", "err", err)
 	}
-	s.lg.Info("rescale done", "kind", string(r.Kind), "from", r.From, "to", r.To, "took", r.Done.Sub(r.Decided).Round(time.Millisecond), "gap", r.Gap, "aborted", r.Aborted)
+	s.lg.Info("rescale done", "kind", string(r.Kind), "from", r.From, "to", r.To, "took", r.Done.Sub(r.Decided).Round(time.Millisecond), "gap", r.Gap.Round(time.Millisecond), "aborted", r.Aborted)
 }
 
 // command is an order of a person, carried out by the goroutine that owns the job.

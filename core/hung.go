@@ -236,7 +236,7 @@ func (s *Scheduler) silentNow() []string {
 		if !si.heard || si.lasts < time.Second || isChief(si.id) && si.asks < 2 {
 			continue
 		}
-		out = append(out, fmt.Sprintf("%s has not answered for %v%s", si.id, si.lasts.Round(time.Second), s.fate(si)))
+		out = append(out, fmt.Sprintf("%s has not answered for %s%s", si.id, job.Length(si.lasts.Round(time.Second)), s.fate(si)))
 	}
 	return out
 }
@@ -246,7 +246,7 @@ func (s *Scheduler) fate(si *silence) string {
 	if s.job.Autoscale.Mode == job.ModeObserve {
 		return ""
 	}
-	return fmt.Sprintf("; after %v it is ended by force and started again", s.limit(si, s.listened).Round(time.Second))
+	return fmt.Sprintf("; after %s it is ended by force and started again", job.Length(s.limit(si, s.listened).Round(time.Second)))
 }
 
 // chiefSilent says for people that the chief does not answer: which process that is, where, and what becomes of it.
@@ -347,7 +347,7 @@ func (s *Scheduler) noteHung(si *silence, now time.Time) {
 
 // hungWords say for what a process that was ended has not answered.
 func hungWords(id backend.ID, lasted time.Duration, times int) string {
-	text := fmt.Sprintf("%s has not answered for %v; it was ended by force and started again", id, lasted)
+	text := fmt.Sprintf("%s has not answered for %s; it was ended by force and started again", id, job.Length(lasted))
 	if times > 1 {
 		text += fmt.Sprintf(" (%d ends lately)", times)
 	}

@@ -127,7 +127,7 @@ func (s *Scheduler) lag(now time.Time) lag {
 	n := s.seen
 	switch {
 	case n.endsErr != nil: // without the ends of now, all that was seen before may be trained and it would look like no lag
-		return lag{why: endsUnknown + n.endsErr.Error()}
+		return lag{why: n.noEnds()}
 	case n.behind.nextErr != nil:
 		return lag{why: n.behind.nextErr.Error()}
 	case recreated(n.chief.GetProblems()): // its offsets say nothing of what is trained

@@ -168,8 +168,17 @@ func TestDeletedTopicIsExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.beat()
-	if v := r.s.View(); v.State != StateUnknown || !strings.Contains(v.Sample.Unknown, "kale stop ends the job and keeps its model") || strings.Contains(v.Sample.LagUnknown, "kale stop") {
-		t.Errorf("%s: %q; lag: %q", v.State, v.Sample.Unknown, v.Sample.LagUnknown)
+	v := r.s.View()
+	said := strings.Join(append(v.Problems, v.Sample.Unknown, v.Sample.LagUnknown, r.decision().Explain()), "\n") // the advice is given once
+	if v.State != StateUnknown || strings.Count(said, "kale stop ends the job and keeps its model") != 1 || strings.Contains(said, "..") || strings.Contains(said, "UNKNOWN_TOPIC") {
+		t.Errorf("%s: %s", v.State, said)
+	}
+	r.chief.with(func(st *rpc.JobStatus) {
+		st.Problems = []*rpc.PartitionProblem{{Kind: rpc.PartitionProblem_KIND_RECREATED, Detail: "topic was deleted; kale stop ends the job"}}
+	})
+	r.beat()
+	if v := r.s.View(); v.State != StateStuck || len(v.Problems) != 1 || v.Problems[0] != "topic was deleted; kale stop ends the job" {
+		t.Errorf("%s: %q", v.State, v.Problems)
 	}
 }
 

@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/traffic"
@@ -71,7 +71,7 @@ func (s *Scheduler) look(asked context.Context) *seen {
 		n.ends, n.endsErr = s.kafka.Ends(ctx)
 		n.at = time.Now()
 		if took := n.at.Sub(asked); n.endsErr == nil && took > staleAnswer {
-			n.endsErr = fmt.Errorf("this scheduler stood still for %s before it could take the answer, which is too old by now", took.Round(time.Second))
+			n.endsErr = fmt.Errorf("this scheduler stood still for %s before it could take the answer, which is too old by now", job.Length(took))
 		}
 	})
 	wg.Go(func() {
@@ -261,15 +261,12 @@ func (n *seen) unlisted() string {
 	return ""
 }
 
-// noEnds says why the topic's end offsets are not known, and what helps.
-func (n *seen) noEnds() string {
-	why := endsUnknown + n.endsErr.Error()
-	if errors.Is(n.endsErr, traffic.ErrNoTopic) || errors.Is(n.endsErr, kerr.UnknownTopicOrPartition) {
-		why += ". Where it was deleted, what was not trained of it is gone: kale stop ends the job and keeps its model, and a topic that is created in its place is another one, for a job with " +
-			"another checkpoint.dir. Where the brokers have only lost sight of it, or do not show it to this job any more, training goes on by itself once they do"
-	}
-	return why
-}
+// noEnds says why the topic's end offsets are not known.
+func (n *seen) noEnds() string { return endsUnknown + n.endsErr.Error() }
+
+// noTopic is what helps where the topic is not there.
+const noTopic = ". Where it was deleted, what was not trained of it is gone: kale stop ends the job and keeps its model, and a topic that is created in its place is another one, for a job with " +
+	"another checkpoint.dir. Where the brokers have only lost sight of it, or do not show it to this job any more, training goes on by itself once they do"
 
 // What is unknown because the checkpoint folder is gone, which is a problem by itself.
 const (

@@ -53,13 +53,13 @@ func (l Loss) String() string {
 	return text
 }
 
-// problem is a loss that goes on, as an operator should read it.
-func (l Loss) problem(jobName string) string {
+// lossWords are a loss that goes on, as an operator should read it.
+func (s *Scheduler) lossWords(l Loss) string {
 	if l.Kind == LossRetention {
-		return fmt.Sprintf("retention removes records before they are trained: %s offsets were given up; raise the topic's retention.ms or retention.bytes, or give the job more workers",
-			plan.Thousands(l.Records))
+		return fmt.Sprintf("retention removes records before they are trained: %s offsets were given up; raise the topic's retention.ms or retention.bytes, or %s",
+			plan.Thousands(l.Records), s.trainSooner())
 	}
-	return fmt.Sprintf(`records cannot be decoded: %s were skipped (on_undecodable = "skip"); kale logs %s names them`, plan.Thousands(l.Records), jobName)
+	return fmt.Sprintf(`records cannot be decoded: %s were skipped (on_undecodable = "skip"); kale logs %s names them`, plan.Thousands(l.Records), s.job.Name)
 }
 
 // Losses reads from a job's state what was lost from a time on, without what is in a dead-letter topic.
@@ -131,7 +131,7 @@ func (s *Scheduler) losing() []string {
 	var out []string
 	for _, l := range s.losses {
 		if l.Open && l.DeadLetter == "" {
-			out = append(out, l.problem(s.job.Name))
+			out = append(out, s.lossWords(l))
 		}
 	}
 	return out

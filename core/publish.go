@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
+	"github.com/kale-sched/kale/core/traffic"
 )
 
 // Retention of the state's logs.
@@ -294,7 +296,7 @@ func chiefProblems(ps []*rpc.PartitionProblem) []string {
 			out[i] = partitionNames(with[what]) + ": " + what
 		}
 		if d := longest[what]; d > 0 {
-			out[i] += " for " + d.String()
+			out[i] += " for " + job.Length(d)
 		}
 	}
 	return out
@@ -400,7 +402,14 @@ func (s *Scheduler) problems() []string {
 	if s.snapshotErr != nil && s.want.Stopping && len(failures) == 0 {
 		out = append(out, "the last snapshot is not written yet: "+s.snapshotErr.Error()+"; kale stop -force does without")
 	}
-	if why := n.unknown(s.begun()); why != "" && why != leaseGone && why != chiefGone && why != unseen {
+	switch why := n.unknown(s.begun()); {
+	case why == "" || why == leaseGone || why == chiefGone || why == unseen:
+	case n.endsErr == nil || why != n.noEnds():
+		out = append(out, why)
+	case recreated(n.chief.GetProblems()): // which say it already
+	case errors.Is(n.endsErr, traffic.ErrNoTopic):
+		out = append(out, why+noTopic)
+	default:
 		out = append(out, why)
 	}
 	return out

@@ -73,7 +73,7 @@ func (s *Scheduler) readBack(ctx context.Context, now time.Time) {
 		case r.err == nil:
 			got := s.arrivals.Add(r.past)
 			s.foresee.warm = false // the forecasters are tried on it too
-			s.lg.Info("arrivals that were not observed have been read back from the broker", "since", r.since, "samples", got.Samples, "requests", got.Requests, "took", got.Elapsed)
+			s.lg.Info("arrivals that were not observed have been read back from the broker", "since", r.since, "samples", got.Samples, "requests", got.Requests, "took", got.Elapsed.Round(time.Millisecond))
 		case first:
 			s.lg.Warn("arrivals that were not observed cannot be read back from the broker; trying again, and forecasts lack them until then", "since", r.since, "err", r.err)
 		}

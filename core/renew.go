@@ -46,7 +46,7 @@ func (v *Renewed) String() string {
 	if v.At.After(v.Deadline) {
 		when = "after"
 	}
-	return fmt.Sprintf("%s gave way to %s%s%s, %v %s %v could end it, from %s on", v.Worker, v.Successor, moved(v.From, v.To), how, v.At.Sub(v.Deadline).Abs().Round(time.Second), when, v.Cause, v.Deadline.Format("15:04:05"))
+	return fmt.Sprintf("%s gave way to %s%s%s, %s %s %v could end it, from %s on", v.Worker, v.Successor, moved(v.From, v.To), how, job.Length(v.At.Sub(v.Deadline).Abs().Round(time.Second)), when, v.Cause, v.Deadline.Format("15:04:05"))
 }
 
 // wantedRanks are those of the wanted workers and of successors, ascending.

@@ -44,7 +44,7 @@ func (s *Scheduler) retentionNear(now time.Time) []string {
 	if s.topicKept == nil || s.want.Stopping {
 		return nil
 	}
-	const advice = "; raise it in the topic's configuration, or give the job more workers"
+	advice := "; raise it in the topic's configuration, or " + s.trainSooner()
 	if l, keeps := s.lag(now), s.topicKept.Retention; keeps > 0 && l.ageKnown && float64(l.age) > retentionShare*float64(keeps) {
 		if l.age > keeps {
 			return []string{fmt.Sprintf("the oldest record that is not trained is %s old, and the topic is kept for %s (retention.ms): the brokers may remove it at any moment%s",
@@ -58,6 +58,14 @@ func (s *Scheduler) retentionNear(now time.Time) []string {
 			p, job.FormatSize(int64(waits)), job.FormatSize(s.topicKept.RetentionBytes), advice)}
 	}
 	return nil
+}
+
+// trainSooner is what a person can do for a job that is behind.
+func (s *Scheduler) trainSooner() string {
+	if s.want.Manual.Paused {
+		return "let it train: kale resume " + s.job.Name
+	}
+	return "give the job more workers"
 }
 
 // mostBytes is the partition of which most waits to be trained, and about how many bytes that are, by the mean size of its records.

@@ -44,6 +44,11 @@ func TestRetentionIsForeseen(t *testing.T) {
 			if c.says == "" && got != "" || !strings.Contains(got, c.says) {
 				t.Errorf("problems %q, want %q", got, c.says)
 			}
+			r.order("pause", 0) // more workers do not help then
+			r.beat()
+			if got := strings.Join(r.s.View().Problems, "\n"); c.says != "" && (!strings.HasSuffix(got, ", or let it train: kale resume ctr") || strings.Contains(got, "more workers")) {
+				t.Errorf("while it is paused: %q", got)
+			}
 			r.chief.with(func(s *rpc.JobStatus) {
 				s.Problems = []*rpc.PartitionProblem{{Partition: 1, Kind: rpc.PartitionProblem_KIND_RETENTION_NEAR, Needed: 20, Detail: "it is near"}}
 			})

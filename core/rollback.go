@@ -43,7 +43,7 @@ func (r Rollback) UnderWay() bool { return r.Done.IsZero() && !r.Unknown }
 func (r Rollback) String() string {
 	from := "without a snapshot: it began anew"
 	if !r.Snapshot.IsZero() {
-		from = fmt.Sprintf("from a snapshot that was %v old", max(0, r.At.Sub(r.Snapshot)).Round(100*time.Millisecond))
+		from = fmt.Sprintf("from a snapshot that was %s old", job.Length(max(0, r.At.Sub(r.Snapshot))))
 	}
 	text := fmt.Sprintf("parameter server %d was restored %s", r.Server, from)
 	if r.Offsets > 0 || len(r.Fallbacks) == 0 { // else nobody knows how many it had

@@ -102,7 +102,7 @@ func (s *Scheduler) backfill(ctx context.Context) (traffic.Backfilled, error) {
 		s.missed.from(o.From)
 		return traffic.Backfilled{}, err
 	}
-	s.lg.Info("arrival history read from the broker", "samples", got.Samples, "known_from", got.KnownFrom, "requests", got.Requests, "took", got.Elapsed)
+	s.lg.Info("arrival history read from the broker", "samples", got.Samples, "known_from", got.KnownFrom, "requests", got.Requests, "took", got.Elapsed.Round(time.Millisecond))
 	return got, nil
 }
 

@@ -48,7 +48,7 @@ func TestShortageLowersTheTarget(t *testing.T) {
 		}
 	}
 	all := r.rescales()
-	if !strings.Contains(fmt.Sprint(all), "2 workers had no place for 10m0s") {
+	if !strings.Contains(fmt.Sprint(all), "2 workers had no place for 10m") {
 		t.Errorf("rescales %+v", all)
 	}
 	r.mark()

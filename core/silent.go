@@ -64,7 +64,7 @@ func (g *Glance) judgeSilent(idle time.Duration) {
 	case *g.Running == 0:
 		g.Says = "and by its chief no worker trains"
 	case idle > 0:
-		g.Says = fmt.Sprintf("and by its chief %s are there and nothing has been trained for %s", job.Count(*g.Running, "worker"), idle)
+		g.Says = fmt.Sprintf("and by its chief %s are there and nothing has been trained for %s", job.Count(*g.Running, "worker"), job.Length(idle))
 	default:
 		g.State, g.Says = StateRunning, fmt.Sprintf("and by its chief training goes on with %s", job.Count(*g.Running, "worker"))
 	}

@@ -168,7 +168,7 @@ func TestONNXModelForecastErrors(t *testing.T) {
 		steps int
 		want  string
 	}{
-		{"other step", m, minutes, 4, "trained on bins of 1s, and the history has bins of 1m0s"},
+		{"other step", m, minutes, 4, "trained on bins of 1s, and the history has bins of 1m"},
 		{"too far", m, demo(), 5, "forecasts 4 bins (4s), and 5 were asked for"},
 		{"short", m, demo().Until(epoch.Add(20 * time.Second)), 4, "it has 20 bins of 1s (20s) and 30 bins (30s) are needed"},
 		{"gap", m, gap, 4, "only 11 of the last 30 bins"},

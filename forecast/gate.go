@@ -293,7 +293,7 @@ func (g *Gate) trust(v *Verdict, now time.Time, history Series, steps int, o Gat
 	oldest := max(time.Duration(staleShare*float64(steps)), staleMinBins) * history.Step
 	switch {
 	case age > oldest:
-		v.Reason = fmt.Sprintf("the last measurement is %v old; a forecast of %v is trusted up to %v", age, time.Duration(steps)*history.Step, oldest)
+		v.Reason = fmt.Sprintf("the last measurement is %v old; a forecast of %v is trusted up to %v", length(age), length(time.Duration(steps)*history.Step), length(oldest))
 	case score.Bins < o.MinBins:
 		v.Reason = fmt.Sprintf("%s has been scored on %d forecast bins so far; %d are needed", v.Using, score.Bins, o.MinBins)
 	case score.WAPE > limit:

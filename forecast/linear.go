@@ -89,7 +89,7 @@ func planLinear(who string, history Series, seasons []int, o LinearOptions) (lin
 			p.input, lags[0], p.horizon))
 	}
 	if o.Input > 0 && p.input > o.Input {
-		return p, fmt.Errorf("%s: an input of %d bins holds no season and level window: it needs %d, that is %v", who, o.Input, p.input, time.Duration(p.input)*history.Step)
+		return p, fmt.Errorf("%s: an input of %d bins holds no season and level window: it needs %d, that is %v", who, o.Input, p.input, length(time.Duration(p.input)*history.Step))
 	}
 	for _, w := range levels {
 		if !slices.Contains(p.windows, w) && p.lags[0]+w+p.check <= limit {

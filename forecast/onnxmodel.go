@@ -142,10 +142,10 @@ func (m *ONNXModel) Forecast(history Series, steps int) (Forecast, error) {
 	}
 	switch {
 	case history.Step != m.info.Step:
-		return Forecast{}, fmt.Errorf("%s: model %s was trained on bins of %v, and the history has bins of %v: train a model on this history", who, m.path, m.info.Step, history.Step)
+		return Forecast{}, fmt.Errorf("%s: model %s was trained on bins of %v, and the history has bins of %v: train a model on this history", who, m.path, length(m.info.Step), length(history.Step))
 	case steps > m.info.Horizon:
 		return Forecast{}, fmt.Errorf("%s: model %s forecasts %d bins (%v), and %d were asked for: train one with a longer horizon", who, m.path,
-			m.info.Horizon, time.Duration(m.info.Horizon)*m.info.Step, steps)
+			m.info.Horizon, length(time.Duration(m.info.Horizon)*m.info.Step), steps)
 	case len(history.Values) < m.info.Input:
 		return Forecast{}, shortHistory(who, history, m.info.Input, "the model's input")
 	}

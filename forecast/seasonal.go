@@ -115,7 +115,7 @@ func (s *seasonal) candidates(history Series) ([]candidate, error) {
 	if len(cands) == 0 {
 		need := candidate{lag: season, level: levels[0]}.first() + minOrigins
 		return nil, shortHistory(s.Name(), history, need,
-			fmt.Sprintf("one season of %v, a level window and %d bins to test itself on", slices.Min(s.seasons), minOrigins))
+			fmt.Sprintf("one season of %v, a level window and %d bins to test itself on", length(slices.Min(s.seasons)), minOrigins))
 	}
 	return cands, nil
 }

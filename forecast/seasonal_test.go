@@ -204,7 +204,7 @@ func TestSeasonalErrors(t *testing.T) {
 		short   bool
 	}{
 		{"short", minute2, demo().Until(epoch.Add(100 * time.Second)), 20,
-			"seasonal: history is too short: it has 100 bins of 1s (1m40s) and 131 bins (2m11s) are needed: one season of 2m0s, a level window and 8 bins to test itself on", true},
+			"seasonal: history is too short: it has 100 bins of 1s (1m40s) and 131 bins (2m11s) are needed: one season of 2m, a level window and 8 bins to test itself on", true},
 		{"empty", minute2, Series{Start: epoch, Step: time.Second}, 20, "it has 0 bins", true},
 		{"no steps", minute2, demo(), 0, "a forecast of 0 steps", false},
 		{"no step", minute2, Series{Start: epoch}, 1, "a step of 0s", false},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -192,7 +193,25 @@ var ErrShortHistory = errors.New("history is too short")
 func shortHistory(who string, s Series, need int, why string) error {
 	have := len(s.Values)
 	return fmt.Errorf("%s: %w: it has %d bins of %v (%v) and %d bins (%v) are needed: %s", who, ErrShortHistory,
-		have, s.Step, time.Duration(have)*s.Step, need, time.Duration(need)*s.Step, why)
+		have, length(s.Step), length(time.Duration(have)*s.Step), need, length(time.Duration(need)*s.Step), why)
+}
+
+// length is a duration for people: 5.2s, 3m5s, 20m, 1h30m.
+func length(d time.Duration) string {
+	switch {
+	case d >= time.Minute:
+		d = d.Round(time.Second)
+	case d >= time.Second:
+		d = d.Round(100 * time.Millisecond)
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // checkRequest is what every forecaster asks of its arguments.
@@ -211,7 +230,7 @@ func checkRequest(who string, history Series, steps int) error {
 func seasonBins(who string, season, step time.Duration) (int, error) {
 	if season < 2*step || season%step != 0 {
 		return 0, fmt.Errorf("%s: a season of %v is not two or more whole bins of %v: choose a season that is a multiple of the step, or another step",
-			who, season, step)
+			who, length(season), length(step))
 	}
 	return int(season / step), nil
 }

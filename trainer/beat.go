@@ -240,7 +240,7 @@ func (c *conversation) beat(ctx context.Context) error {
 		return nil
 	}
 	if drained {
-		w.lg.Info("drained", "after", time.Since(w.started).Round(time.Millisecond))
+		w.lg.Info("drained: all that it held is trained or handed over", "ran_for", time.Since(w.started).Round(time.Millisecond))
 		return errDrained
 	}
 	w.obey(ctx, req, d)

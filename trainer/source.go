@@ -407,7 +407,8 @@ func (s *source) trouble(ctx context.Context, p int32, r *reader, err error) err
 		problem.Kind = rpc.PartitionProblem_KIND_RECREATED
 	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.InconsistentTopicID):
 		problem.Kind = rpc.PartitionProblem_KIND_RECREATED
-		problem.Detail = fmt.Sprintf("topic %q was deleted or created again: %v", s.w.topic, err)
+		problem.Detail = fmt.Sprintf("topic %q was deleted or created again, and what was not trained of it is gone: kale stop ends the job and keeps its model; a topic in its place is another one, "+
+			"for a job with another checkpoint.dir", s.w.topic)
 	case errors.As(err, &loss):
 		problem.Kind = rpc.PartitionProblem_KIND_RECREATED
 		problem.Detail = fmt.Sprintf("the broker lost records that had been read: %v", err)

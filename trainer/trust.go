@@ -83,7 +83,7 @@ func (p *serverProcess) trust(ctx context.Context) error {
 			suspended = doubt
 			p.chief.Suspend(doubt)
 			if doubt {
-				p.lg.Error("the checkpoint store cannot be read, so it is not known whether another chief has taken over: stepping back until it can", "store", p.store.Root(), "for", p.unverified())
+				p.lg.Error("the checkpoint store cannot be read, so it is not known whether another chief has taken over: stepping back until it can", "store", p.store.Root(), "for", p.unverified().Round(time.Second))
 			} else {
 				p.lg.Info("the checkpoint store can be read again, and this is still the chief")
 			}

@@ -69,7 +69,11 @@ func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
 		if r.Pool != nil && !r.Pool.Holds(r.Decision) {
 			fmt.Fprintf(&text, "  pool  %s\n", r.Pool)
 		}
-		if r.LagUnknown != "" {
+		switch {
+		case r.LagUnknown == "":
+		case strings.Contains(r.Decision.Reason, r.LagUnknown):
+			fmt.Fprintln(&text, "  the lag is not known for that reason")
+		default:
 			fmt.Fprintf(&text, "  the lag is not known: %s\n", r.LagUnknown)
 		}
 		for _, repair := range r.Repairs {

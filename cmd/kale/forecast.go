@@ -74,7 +74,7 @@ func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, er
 		p.steps = int(time.Duration(f.horizon) / p.series.Step)
 	}
 	if p.steps < 1 {
-		return p, usagef("-horizon %s is shorter than a bin of %s", f.horizon.String(), p.series.Step)
+		return p, usagef("-horizon %s is shorter than a bin of %s", f.horizon.String(), job.FormatDuration(p.series.Step))
 	}
 	if len(f.season) > 0 {
 		p.seasons = nil
@@ -88,7 +88,7 @@ func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, er
 	}
 	for _, s := range p.seasons {
 		if s <= 0 || s%p.series.Step != 0 {
-			return p, usagef("-season %s is not a whole number of bins of %s", s, p.series.Step)
+			return p, usagef("-season %s is not a whole number of bins of %s", job.FormatDuration(s), job.FormatDuration(p.series.Step))
 		}
 	}
 	return p, nil
@@ -118,7 +118,7 @@ func tracePast(ctx context.Context, f historyFlags) (past, error) {
 // coarser makes longer bins of a series, each the mean of those in it; one of which a part is not known is not known.
 func coarser(s forecast.Series, step time.Duration) (forecast.Series, error) {
 	if step < s.Step || step%s.Step != 0 {
-		return s, usagef("-interval %s is not a whole number of the trace's bins of %s", step, s.Step)
+		return s, usagef("-interval %s is not a whole number of the trace's bins of %s", job.FormatDuration(step), job.FormatDuration(s.Step))
 	}
 	n := int(step / s.Step)
 	skip := 0
@@ -151,7 +151,7 @@ func (a *app) topicPast(ctx context.Context, arg string, f historyFlags) (past, 
 		reach = time.Duration(f.history)
 	}
 	if step <= 0 || reach < step {
-		return past{}, usagef("-history %s does not hold a bin of -interval %s", reach, step)
+		return past{}, usagef("-history %s does not hold a bin of -interval %s", job.FormatDuration(reach), job.FormatDuration(step))
 	}
 	p := past{steps: int(j.Forecast.Horizon / step), seasons: j.Forecast.Season, source: "topic " + j.Stream.Topic, job: l}
 	opts, err := core.KafkaOpts(j)

@@ -99,7 +99,7 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.err, "training on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), p.series.Step, p.series.Known(), p.source)
+	fmt.Fprintf(a.err, "training on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
 	model, r, err := forecast.TrainLinear(p.series, forecast.LinearOptions{Horizon: p.steps, Seasons: p.seasons, Source: p.source})
 	if err != nil {
 		return err // it says what was attempted
@@ -181,7 +181,7 @@ func (a *app) backtest(ctx context.Context, args []string, f backtestFlags) erro
 		defer func() { _ = m.Close() }() // it was only read
 		forecasters = append(forecasters, m)
 	}
-	fmt.Fprintf(a.err, "measuring on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), p.series.Step, p.series.Known(), p.source)
+	fmt.Fprintf(a.err, "measuring on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
 	var rows []measured
 	for _, fc := range forecasters {
 		r, err := a.backtestOne(ctx, fc, p)

@@ -237,10 +237,18 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		row("problem", "%s", p)
 	}
 	if age := v.Now.Sub(s.At); !s.At.IsZero() && age > time.Second {
-		row("seen", "%s ago: the scheduler looks every autoscale.watch", job.Length(age))
+		why := ": the scheduler looks every autoscale.watch"
+		if s.Unknown != "" {
+			why = "" // and waits for who does not answer
+		}
+		row("seen", "%s ago%s", job.Length(age), why)
 	}
 	if s.Lag == nil {
-		row("lag", "unknown%s%s; the objective is at most %s", inBrackets(s.LagUnknown), waiting(s), job.Length(v.MaxLag))
+		why := s.LagUnknown
+		if slices.ContainsFunc(v.Problems, func(p string) bool { return strings.HasPrefix(p, why) }) {
+			why = "" // it is said above
+		}
+		row("lag", "unknown%s%s; the objective is at most %s", inBrackets(why), waiting(s), job.Length(v.MaxLag))
 	} else {
 		row("lag", "%s of at most %s%s%s", lag(s), job.Length(v.MaxLag), waiting(s), repairing(s))
 	}

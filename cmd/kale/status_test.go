@@ -267,6 +267,16 @@ func TestStatusTellsItsAgeAndNothingTwice(t *testing.T) {
 	if text := b.String(); strings.Contains(text, "ago:") {
 		t.Errorf("status of now:\n%s", text)
 	}
+	const away = "Kafka's end offsets are unknown: the topic does not exist"
+	v.Sample = core.Sample{At: now.Add(-4 * time.Second), LagUnknown: away, Unknown: away} // a look waits for who does not answer, which autoscale.watch does not say
+	v.Problems = []string{away + ". Where it was deleted, …"}
+	b.Reset()
+	if err := writeStatus(&b, v, 0); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.String(); strings.Count(text, away) != 1 || !strings.Contains(text, "seen         4s ago\n") || !strings.Contains(text, "lag          unknown; the objective") {
+		t.Errorf("status beside silent brokers:\n%s", text)
+	}
 }
 
 // The line of a job in the list says that there is more to read.

@@ -322,11 +322,8 @@ func (c *Client) same(ctx context.Context) (kadm.TopicDetail, error) {
 		return none, err
 	}
 	t := td[c.topic]
-	if errors.Is(t.Err, kerr.UnknownTopicOrPartition) {
-		return none, ErrNoTopic
-	}
 	if t.Err != nil {
-		return none, t.Err
+		return none, gone(t.Err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -337,6 +334,14 @@ func (c *Client) same(ctx context.Context) (kadm.TopicDetail, error) {
 		return none, ErrRecreated
 	}
 	return t, nil
+}
+
+// gone is ErrNoTopic for what brokers answer to a question about a topic that was deleted since its partitions were asked for, else err.
+func gone(err error) error {
+	if errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return ErrNoTopic
+	}
+	return err
 }
 
 // listedOffset is an answer of ListOffsets. By timestamp, offset is -1 where no record is as late as that.
@@ -362,12 +367,12 @@ func (c *Client) list(ctx context.Context, parts []int32, at int64) (map[int32]l
 	out := make(map[int32]listedOffset, len(parts))
 	for _, shard := range c.cl.RequestSharded(ctx, req) {
 		if shard.Err != nil {
-			return nil, shard.Err
+			return nil, gone(shard.Err)
 		}
 		for _, rt := range shard.Resp.(*kmsg.ListOffsetsResponse).Topics {
 			for _, rp := range rt.Partitions {
 				if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-					return nil, fmt.Errorf("partition %d: %w", rp.Partition, err)
+					return nil, fmt.Errorf("partition %d: %w", rp.Partition, gone(err))
 				}
 				out[rp.Partition] = listedOffset{offset: rp.Offset, stamp: rp.Timestamp}
 			}

@@ -81,7 +81,7 @@ func (c *Chief) forgive(now time.Time, gap time.Duration) {
 		}
 		return seen
 	}
-	c.lg.Warn("the chief itself was not running for a while; all leases are extended by it", "gap", gap)
+	c.lg.Warn("the chief itself was not running for a while; all leases are extended by it", "gap", gap.Round(time.Millisecond))
 	for _, w := range c.m.members {
 		w.seen = later(w.seen)
 	}
@@ -116,7 +116,7 @@ func (c *Chief) logRollbacks() {
 					"server", r.server, "incarnation", r.incarnation, "left", r.left)
 				continue
 			}
-			c.lg.Info("a parameter server has been trained again what it had lost", "server", r.server, "incarnation", r.incarnation, "took", r.done.Sub(r.at))
+			c.lg.Info("a parameter server has been trained again what it had lost", "server", r.server, "incarnation", r.incarnation, "took", r.done.Sub(r.at).Round(time.Millisecond))
 		}
 	}
 }

@@ -122,7 +122,7 @@ func (m *machine) status(now time.Time) *rpc.JobStatus {
 		st.Partitions = append(st.Partitions, p.status())
 		if m.retentionNear(p) {
 			st.Problems = append(st.Problems, &rpc.PartitionProblem{
-				Partition: p.id, Kind: rpc.PartitionProblem_KIND_RETENTION_NEAR, Needed: p.watermark, LogStart: p.logStart, Detail: retentionNear,
+				Partition: p.id, Kind: rpc.PartitionProblem_KIND_RETENTION_NEAR, Needed: p.watermark, LogStart: p.logStart, Detail: m.retentionWords(),
 			})
 		}
 		if p.lease != nil && len(p.lease.repairs) > 0 {

@@ -151,8 +151,14 @@ func (w *watcher) halt(p *rpc.PartitionProblem) {
 	w.c.mu.Unlock()
 }
 
-// retentionNear is what retention that comes near means.
-const retentionNear = "retention is about to remove records that are not trained yet: raise the topic's retention.ms or retention.bytes, or give the job more workers"
+// retentionWords say what retention that comes near means, and what helps.
+func (m *machine) retentionWords() string {
+	sooner := "give the job more workers"
+	if m.paused {
+		sooner = "let it train: kale resume " + m.opt.Job
+	}
+	return "retention is about to remove records that are not trained yet: raise the topic's retention.ms or retention.bytes, or " + sooner
+}
 
 // retention takes in where the logs start, and warns of those that come near what is still to be trained.
 func (w *watcher) retention(ctx context.Context) error {
@@ -173,7 +179,7 @@ func (w *watcher) retention(ctx context.Context) error {
 		p.logStart = l.Offset
 		near := w.c.m.retentionNear(p)
 		if near && !w.warned[l.Partition] {
-			w.c.lg.Warn(retentionNear, "partition", l.Partition, "log_start", l.Offset, "trained_to", p.watermark, "end", p.end)
+			w.c.lg.Warn(w.c.m.retentionWords(), "partition", l.Partition, "log_start", l.Offset, "trained_to", p.watermark, "end", p.end)
 		}
 		w.warned[l.Partition] = near
 	})

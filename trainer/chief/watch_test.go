@@ -222,6 +222,14 @@ func TestRule16WhenRetentionIsNear(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
+	m := newTestMachine(1, 1)
+	if got := m.retentionWords(); !strings.HasSuffix(got, ", or give the job more workers") {
+		t.Error(got)
+	}
+	m.paused = true
+	if got := m.retentionWords(); !strings.HasSuffix(got, ", or let it train: kale resume "+m.opt.Job) {
+		t.Errorf("while it is paused: %s", got)
+	}
 }
 
 // A snapshot that is asked for is over when every server has written one since.
