@@ -157,3 +157,42 @@ func TestTimeLimit(t *testing.T) {
 		t.Errorf("its reason is %q", st.Reason)
 	}
 }
+
+// A preemption with a grace shows as a deadline of what it will end, which has no time limit: neither its own nor its partition's.
+func TestPreemptionWithGrace(t *testing.T) {
+	if why := slurmtest.Missing(); why != "" {
+		t.Skip(why)
+	}
+	t.Parallel()
+	for _, partition := range []string{"DefaultTime=UNLIMITED", ""} { // without one, Slurm gives a year
+		t.Run(partition, func(t *testing.T) {
+			own, err := slurmtest.Start(t.Context(), slurmtest.Options{Nodes: 1, GPUsPerNode: -1, Conf: []string{
+				"PreemptType=preempt/partition_prio", "PreemptMode=CANCEL",
+				"PartitionName=low Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=3600 " + partition,
+				"PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF",
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := own.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			s := &site{T: t, job: "j", rig: &rig{dir: own.Shared(), extra: fmt.Sprintf("bin_dir = %q", own.Bin())}}
+			s.b = s.open()
+			s.ensure(s.workload(s.job, worker(0, 1), conformance.Steady))
+			if st := s.waitState(worker(0, 1), backend.StateRunning); !st.Deadline.IsZero() {
+				t.Errorf("before the preemption its deadline is %v", st.Deadline)
+			}
+			before := time.Now()
+			if _, err := own.Run(t.Context(), "sbatch", "--partition=high", "--exclusive", "--output=/dev/null", "--wrap=sleep 1000"); err != nil {
+				t.Fatal(err)
+			}
+			st := s.waitFor(worker(0, 1), "the preemption shows as its deadline", func(st backend.Status) bool { return !st.Deadline.IsZero() })
+			if end := st.Deadline; st.EndCause != backend.EndPreemption || end.Before(before.Add(50*time.Minute)) || end.After(time.Now().Add(time.Hour+time.Minute)) {
+				t.Errorf("its deadline is %v, by %v; want an hour from %v", st.Deadline, st.EndCause, before)
+			}
+		})
+	}
+}

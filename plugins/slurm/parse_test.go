@@ -296,3 +296,25 @@ func TestBadNodes(t *testing.T) {
 		}
 	}
 }
+
+// The end of a job without a limit that is being preempted is not in the queue's own line: it is the begin of the preemption and the grace.
+func TestParsePreempted(t *testing.T) {
+	parts := partitionGraces("PartitionName=low AllowGroups=ALL Default=YES GraceTime=45 Hidden=NO\nPartitionName=high GraceTime=0 Hidden=NO\n")
+	if diff := cmp.Diff(map[string]time.Duration{"low": 45 * time.Second}, parts); diff != "" {
+		t.Errorf("partitionGraces (-want +got):\n%s", diff)
+	}
+	qos := qosGraces("normal|00:00:00\nscavenge|00:02:00\n")
+	if diff := cmp.Diff(map[string]time.Duration{"scavenge": 2 * time.Minute}, qos); diff != "" {
+		t.Errorf("qosGraces (-want +got):\n%s", diff)
+	}
+	out := "12   2026-01-02T03:04:05   low   scavenge\n13   N/A   low   scavenge\n14   2026-01-02T03:04:05   high   normal\n"
+	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, tt := range []struct {
+		g    graces
+		want time.Time
+	}{{graces{last: parts}, began.Add(45 * time.Second)}, {graces{last: qos, qos: true}, began.Add(2 * time.Minute)}} {
+		if diff := cmp.Diff(map[string]time.Time{"12": tt.want}, parsePreempted(out, tt.g)); diff != "" {
+			t.Errorf("parsePreempted (-want +got):\n%s", diff)
+		}
+	}
+}

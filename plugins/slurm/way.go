@@ -18,7 +18,7 @@ type way struct {
 // controller makes what speaks to the cluster. It asks nothing yet.
 func (w way) controller() (controller, error) {
 	if w.address == "" {
-		return w.cli, nil
+		return &foreseeing{cli: w.cli}, nil
 	}
 	return newRest(w.restWay)
 }
