@@ -173,11 +173,7 @@ func (r *repairer) poll(ctx context.Context) {
 			}
 		}
 	}
-	for _, t := range r.tracks.by {
-		if t.quiet += waited; t.failed == nil && t.quiet > 3*repairAgain {
-			t.fail(fmt.Errorf("no record at or above offset %d arrives, though the span to repair ends at %d", t.needed(), t.end))
-		}
-	}
+	r.tracks.wait(waited, r.w.contact.quiet(time.Now()) > 0)
 }
 
 func (r *repairer) failAll(why error) {

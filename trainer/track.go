@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -69,6 +70,19 @@ func (t *track) cut(now time.Time) {
 func (t *track) fail(why error) {
 	t.failed = why
 	t.chunk.cutTail()
+}
+
+// wait counts for how long a poll has lasted, and fails the tracks to which none has brought anything for long. While no broker answers at all that says nothing of a
+// partition, and is told by itself.
+func (ts *tracks) wait(lasted time.Duration, silent bool) {
+	for _, t := range ts.by {
+		if t.quiet += lasted; silent {
+			t.quiet = 0
+		}
+		if t.failed == nil && t.quiet > 3*repairAgain {
+			t.fail(fmt.Errorf("no record at or above offset %d arrives, though the span to repair ends at %d", t.needed(), t.end))
+		}
+	}
 }
 
 // needed is the first offset that has yet to arrive.

@@ -205,6 +205,27 @@ func orNone(s *spans.Set) *spans.Set {
 	return s
 }
 
+// A partition of which nothing arrives fails, but not for brokers that answer nobody: what they lack is said of them, and their time does not count.
+func TestTracksWaitForSilentBrokers(t *testing.T) {
+	ts := tracks{chunkSize: 32, by: map[int32]*track{}}
+	tr := &track{partition: 3}
+	tr.aim(entry{id: 1, partition: 3, begin: 64, end: 96}, 32)
+	ts.by[3] = tr
+	ts.wait(2*repairAgain, false)
+	ts.wait(time.Hour, true)
+	if tr.failed != nil {
+		t.Errorf("of brokers that do not answer a partition is said: %v", tr.failed)
+	}
+	ts.wait(2*repairAgain, false)
+	if tr.failed != nil {
+		t.Errorf("brokers that answer again had no time: %v", tr.failed)
+	}
+	ts.wait(2*repairAgain, false)
+	if tr.failed == nil || tr.failed.Error() != "no record at or above offset 64 arrives, though the span to repair ends at 96" {
+		t.Errorf("nothing arrives, and it says %v", tr.failed)
+	}
+}
+
 // What was read before nothing more comes counts, and the rest is what is needed.
 func TestTrackFails(t *testing.T) {
 	r := newReread(1, 50, nil)

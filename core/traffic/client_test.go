@@ -3,6 +3,7 @@ package traffic
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"strings"
@@ -229,6 +230,26 @@ func testStamps(t *testing.T, brokers []string) {
 	late, err := x.watch.At(t.Context(), at(12))
 	if diff := cmp.Diff(map[int32]int64{0: 5, 1: 2, 2: 0, 3: 0}, late); diff != "" || err != nil {
 		t.Error(diff, err)
+	}
+}
+
+// A broker that closes connections may want TLS, as franz-go says, but not one that has answered before.
+func TestClosedConnectionsAreNoLackOfTLS(t *testing.T) {
+	brokers := fake(t)
+	c, err := NewClient(ClientOptions{Brokers: brokers, Topic: "clicks"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	closed := fmt.Errorf("ask: %w", new(kgo.ErrFirstReadEOF))
+	if got := c.silence(closed); !errors.Is(got, closed) {
+		t.Errorf("before an answer: %v", got)
+	}
+	if _, err := c.Topic(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.silence(closed).Error(), "the brokers at "+brokers[0]+" accept connections and close them at once"; got != want {
+		t.Errorf("after an answer: %q, want %q", got, want)
 	}
 }
 

@@ -24,8 +24,9 @@ func (s Silence) Unwrap() error { return s.cause }
 
 // contact knows whether brokers take what is sent to them, and whether they answer. Safe for concurrent use.
 type contact struct {
-	mu   sync.Mutex
-	mute map[string]bool // by address: the last that was sent has not been answered
+	mu    sync.Mutex
+	mute  map[string]bool // by address: the last that was sent has not been answered
+	heard bool            // one has answered
 }
 
 var (
@@ -54,6 +55,7 @@ func (c *contact) note(b kgo.BrokerMetadata, mute bool) {
 		c.mute = map[string]bool{}
 	}
 	c.mute[fmt.Sprintf("%s:%d", b.Host, b.Port)] = mute
+	c.heard = c.heard || !mute
 }
 
 // silent says that no broker that was spoken to has answered what it was sent last.
@@ -66,6 +68,13 @@ func (c *contact) silent() bool {
 		}
 	}
 	return len(c.mute) > 0
+}
+
+// answered says that a broker ever has.
+func (c *contact) answered() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.heard
 }
 
 // within asks, and gives up when ctx ends: franz-go waits for a connection that is being made for longer than a context allows. A question that was given up
@@ -89,8 +98,12 @@ func within[T any](ctx context.Context, c *Client, ask func(context.Context) (T,
 	}
 }
 
-// silence says in words that nobody answered in time, where that is what happened.
+// silence says in words that nobody answered in time, or that connections are closed without an answer, where that is what happened.
 func (c *Client) silence(err error) error {
+	// franz-go advises to look for TLS or SASL, which is no help once there has been an answer: a broker is being started, or what stands before it has none.
+	if closed := new(kgo.ErrFirstReadEOF); errors.As(err, &closed) && c.contact.answered() {
+		return fmt.Errorf("the brokers at %s accept connections and close them at once", strings.Join(c.brokers, ", "))
+	}
 	var timed net.Error // also where franz-go's own patience ended first
 	if !errors.Is(err, context.DeadlineExceeded) && !(errors.As(err, &timed) && timed.Timeout()) {
 		return err

@@ -51,7 +51,7 @@ func (v view) waits(a *api.AllocationListStub, st *backend.Status) {
 		st.State = backend.StateFailed
 		st.Reason = fmt.Sprintf("its node %s was lost before it had said that it runs there; what Nomad has started on %s instead waits", older.NodeName, a.NodeName)
 	default:
-		st.State, st.Reason = backend.StateStarting, "Nomad moves it to "+a.NodeName+", where it starts when the process before it has ended"
+		st.State, st.Reason = backend.StateStarting, v.whyMoved(older)+"; it starts again on "+a.NodeName+" when the process before it has ended"
 	}
 }
 

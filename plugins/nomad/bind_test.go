@@ -58,7 +58,7 @@ func TestPreemptedWorkerMoves(t *testing.T) {
 	})
 	waited := false
 	after := conformance.WaitFor(t, n, "j", w.ID, "runs elsewhere", func(st backend.Status) bool {
-		waited = waited || st.State == backend.StateStarting && strings.Contains(st.Reason, "Nomad moves it")
+		waited = waited || st.State == backend.StateStarting && strings.Contains(st.Reason, "when the process before it has ended")
 		return st.State == backend.StateRunning && st.Restarts == 1
 	})
 	if after.Node == fmt.Sprintf("n%d", at) || !waited {

@@ -21,6 +21,9 @@ type driftVerdict struct {
 	text  string // for people; empty when it is as it was submitted
 }
 
+// wasStopped is how a Nomad job differs that somebody stopped.
+const wasStopped = "it was stopped"
+
 // meetDrift compares the Nomad jobs with what was submitted, once for each change of them, and meets what others changed
 // as the settings say. It gives, by ID, what is to be said of it. What cannot be found out now is found out later.
 func (n *nomad) meetDrift(ctx context.Context, s settings, job string, p picture) map[backend.ID]string {
@@ -85,11 +88,14 @@ func (n *nomad) judge(ctx context.Context, s settings, job string, v view) (stri
 	if len(changed) == 0 {
 		return "", nil
 	}
-	text := "its Nomad job was changed, and not by Kale: " + strings.Join(changed, ", ")
+	text := ""
+	if others := slices.DeleteFunc(slices.Clone(changed), func(c string) bool { return c == wasStopped }); len(others) > 0 { // that it was stopped its state says
+		text = "its Nomad job was changed, and not by Kale: " + strings.Join(others, ", ")
+	}
 	n.lg.Warn("somebody changed a Nomad job", "job", job, "id", v.id.String(), "nomad_job", v.job.ID, "changed", changed, "drift", s.drift)
 	switch s.drift {
 	case driftRestore:
-		return text + "; it is being restored", s.restore(ctx, v, *submitted.Version, *now.Version)
+		return joined(text, "it is being restored"), s.restore(ctx, v, *submitted.Version, *now.Version)
 	case driftAdopt:
 		return "", s.adopt(ctx, job, v)
 	}
@@ -136,7 +142,7 @@ func differences(submitted, now *api.Job) []string {
 		}
 	}
 	if now.Stop != nil && *now.Stop {
-		out = append(out, "it was stopped")
+		out = append(out, wasStopped)
 	}
 	note("priority", submitted.Priority, now.Priority)
 	note("datacenters", submitted.Datacenters, now.Datacenters)

@@ -21,8 +21,9 @@ import (
 // The program comes over HTTP: the agent fetches it, checks it, and runs it by the name that the scheduler knows it by.
 func TestLately(t *testing.T) {
 	event := func(kind, message string) *api.TaskEvent { return &api.TaskEvent{Type: kind, DisplayMessage: message} }
-	crash := event(api.TaskTerminated, "Exit Code: 1")
-	crash.ExitCode = 1
+	crash, killed, again := event(api.TaskTerminated, "Exit Code: 1"), event(api.TaskTerminated, "Exit Code: 137, Signal: 9"), event(api.TaskRestarting, "Task restarting in 609.298677ms")
+	crash.ExitCode, crash.Message = 1, "no space"
+	killed.ExitCode, killed.Signal, again.StartDelay = 137, 9, 609298677
 	for _, tt := range []struct {
 		name   string
 		events []*api.TaskEvent
@@ -31,13 +32,52 @@ func TestLately(t *testing.T) {
 		{"nothing", nil, ""},
 		{"all is well", []*api.TaskEvent{event(api.TaskSetup, "a"), event(api.TaskStarted, "b ")}, "b"},
 		{"it has just failed", []*api.TaskEvent{event(api.TaskArtifactDownloadFailed, "checksums differ")}, "checksums differ"},
-		{"it is tried again", []*api.TaskEvent{event(api.TaskArtifactDownloadFailed, "checksums differ"), event(api.TaskRestarting, "in 1s"), event(api.TaskDownloadingArtifacts, "downloading")}, "checksums differ; downloading"},
+		{"it is tried again", []*api.TaskEvent{event(api.TaskArtifactDownloadFailed, "checksums differ"), again, event(api.TaskDownloadingArtifacts, "downloading")}, "checksums differ; downloading"},
 		{"it was tried again, and runs", []*api.TaskEvent{event(api.TaskDriverFailure, "no memory"), event(api.TaskStarted, "started")}, "started"},
-		{"it crashed", []*api.TaskEvent{event(api.TaskStarted, "started"), crash, event(api.TaskRestarting, "in 1s")}, "Exit Code: 1; in 1s"},
+		{"it crashed", []*api.TaskEvent{event(api.TaskStarted, "started"), crash, again}, "it crashed with code 1 (no space); it starts again in 600ms"},
+		{"it was killed", []*api.TaskEvent{event(api.TaskStarted, "started"), killed, again}, "it crashed with signal 9 (killed); it starts again in 600ms"},
 		{"it ended well", []*api.TaskEvent{event(api.TaskStarted, "started"), event(api.TaskTerminated, "Exit Code: 0"), event(api.TaskKilled, "killed")}, "killed"},
 	} {
-		if got := lately(tt.events); got != tt.want {
+		if got := joined(lately(tt.events)); got != tt.want {
 			t.Errorf("%s: lately = %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// What starts in another place says how and why the process before it ended, and not what Nomad is about to do.
+func TestMoved(t *testing.T) {
+	killed := &api.TaskState{Events: []*api.TaskEvent{{Type: api.TaskTerminated, ExitCode: 137, Signal: 9}}}
+	building := &api.TaskState{State: "pending", Events: []*api.TaskEvent{{Type: api.TaskSetup, DisplayMessage: "Building Task Directory"}}}
+	runs := &api.TaskState{State: "running", Events: []*api.TaskEvent{{Type: api.TaskStarted, DisplayMessage: "Task started by client"}}}
+	broken := &api.TaskState{State: "pending", Events: []*api.TaskEvent{{Type: api.TaskArtifactDownloadFailed, DisplayMessage: "checksums differ"}}}
+	alloc := func(node, client, why string, task *api.TaskState) *api.AllocationListStub {
+		return &api.AllocationListStub{NodeID: node, NodeName: node, ClientStatus: client, DesiredDescription: why, TaskStates: map[string]*api.TaskState{taskName: task}}
+	}
+	const preempted = "Preempted by alloc ID 1"
+	for _, tt := range []struct {
+		name   string
+		older  *api.AllocationListStub
+		newest *api.AllocationListStub
+		code   int
+		state  backend.State
+		want   string
+	}{
+		{"preempted", alloc("n1", "complete", preempted, killed), alloc("n2", "pending", "", building), 137, backend.StateStarting, "Nomad took it from n1: preempted by alloc ID 1; it starts again on n2"},
+		{"lost", alloc("n1", "lost", "alloc is lost", nil), alloc("n2", "pending", "", nil), 0, backend.StateStarting, "its node n1 was lost; it starts again on n2"},
+		{"waits for the one before", alloc("n1", "running", preempted, runs), alloc("n2", "pending", "", building), 0, backend.StateStarting, "Nomad took it from n1: preempted by alloc ID 1; it starts again on n2 when the process before it has ended"},
+		{"fails in its new place", alloc("n1", "complete", preempted, killed), alloc("n2", "pending", "", broken), 137, backend.StateStarting, "checksums differ"},
+		{"runs in its new place", alloc("n1", "complete", preempted, killed), alloc("n2", "running", "", runs), 137, backend.StateRunning, ""},
+	} {
+		v := view{
+			id: workerID(0, 1), job: &api.JobListStub{Status: "running"}, allocs: []*api.AllocationListStub{tt.older, tt.newest},
+			nodes: map[string]*api.NodeListStub{"n1": {Name: "n1", Status: "ready"}, "n2": {Name: "n2", Status: "ready"}},
+		}
+		if tt.older.ClientStatus == "lost" {
+			delete(v.nodes, "n1")
+		}
+		st := v.status(nil)
+		if st.State != tt.state || st.Reason != tt.want || st.ExitCode != tt.code || st.Restarts != 1 {
+			t.Errorf("%s: it is %s, %q, code %d, %d restarts; want %s, %q, code %d", tt.name, st.State, st.Reason, st.ExitCode, st.Restarts, tt.state, tt.want, tt.code)
 		}
 	}
 }

@@ -31,6 +31,7 @@ func (v view) status(whatEnded func(*api.AllocationListStub) (ending, bool)) bac
 		}
 		v.task(a, &st)
 		v.allocation(a, &st, whatEnded)
+		v.moved(a, &st)
 		v.waits(a, &st)
 	}
 	v.overrule(a, &st)
@@ -50,38 +51,91 @@ func (v view) task(a *api.AllocationListStub, st *backend.Status) {
 	if task.FinishedAt.IsZero() {
 		st.Finished = task.FinishedAt
 	}
-	for _, e := range task.Events {
-		if e.Type == api.TaskTerminated {
-			st.ExitCode = e.ExitCode
-			if e.Signal != 0 {
-				st.ExitCode = 128 + e.Signal
+	if e := lastEnd(a); e != nil {
+		st.ExitCode = exitCode(e)
+	}
+	st.Reason = joined(lately(task.Events))
+}
+
+// lastEnd is how the process of an allocation ended last, nil where none did.
+func lastEnd(a *api.AllocationListStub) (last *api.TaskEvent) {
+	if task := a.TaskStates[taskName]; task != nil {
+		for _, e := range task.Events {
+			if e.Type == api.TaskTerminated {
+				last = e
 			}
 		}
 	}
-	st.Reason = lately(task.Events)
+	return last
 }
 
-// lately gives what happened last to a task, and before it why it is not running, when something failed since it ran: Nomad
-// tries again and again, and its last word is of the next try.
-func lately(events []*api.TaskEvent) string {
-	failure, last := "", ""
+func exitCode(e *api.TaskEvent) int {
+	if e.Signal != 0 {
+		return 128 + e.Signal
+	}
+	return e.ExitCode
+}
+
+// lately gives what happened last to a task, and why it is not running, when something failed since it ran: Nomad tries again and again, and its last word is
+// of the next try.
+func lately(events []*api.TaskEvent) (failure, last string) {
 	for _, e := range events {
 		last = strings.TrimSpace(e.DisplayMessage)
 		switch e.Type {
 		case api.TaskStarted:
 			failure = ""
 		case api.TaskArtifactDownloadFailed, api.TaskDriverFailure, api.TaskSetupFailure, api.TaskFailedValidation:
-			failure = last
+			failure, last = last, ""
 		case api.TaskTerminated:
-			if e.ExitCode != 0 || e.Signal != 0 {
-				failure = last
+			if code := exitCode(e); code != 0 {
+				failure, last = "it crashed with "+backend.EndWords(code), ""
+				if why := strings.TrimSpace(e.Message); why != "" {
+					failure += " (" + why + ")"
+				}
 			}
+		case api.TaskRestarting:
+			last = fmt.Sprintf("it starts again in %v", time.Duration(e.StartDelay).Round(100*time.Millisecond))
 		}
 	}
-	if failure == last {
-		return last
+	return failure, last
+}
+
+// moved says of one that starts in another place, and has not failed there, how and why the process before it ended.
+func (v view) moved(a *api.AllocationListStub, st *backend.Status) {
+	if len(v.allocs) < 2 || ended(a) || lastEnd(a) != nil {
+		return
 	}
-	return joined(failure, last)
+	older := v.allocs[len(v.allocs)-2]
+	if e := lastEnd(older); e != nil {
+		st.ExitCode = exitCode(e)
+	}
+	if task := a.TaskStates[taskName]; task != nil {
+		if failure, _ := lately(task.Events); failure != "" {
+			return
+		}
+	}
+	if st.State == backend.StateStarting {
+		st.Reason = v.whyMoved(older) + "; it starts again on " + a.NodeName
+	}
+}
+
+// whyMoved says why an allocation was not the last one.
+func (v view) whyMoved(older *api.AllocationListStub) string {
+	switch why := older.DesiredDescription; {
+	case older.ClientStatus == api.AllocClientStatusLost:
+		return fmt.Sprintf("its node %s was lost", older.NodeName)
+	case v.drained(older):
+		return fmt.Sprintf("its node %s was drained by its administrator", older.NodeName)
+	case why != "":
+		return fmt.Sprintf("Nomad took it from %s: %s", older.NodeName, strings.ToLower(why[:1])+why[1:])
+	}
+	return "Nomad took it from " + older.NodeName
+}
+
+// drained says that an allocation's node was drained since it was placed there.
+func (v view) drained(a *api.AllocationListStub) bool {
+	n := v.nodes[a.NodeID]
+	return n != nil && n.LastDrain != nil && n.LastDrain.UpdatedAt.After(time.Unix(0, a.CreateTime))
 }
 
 // allocation judges by the newest allocation.
@@ -146,7 +200,7 @@ func (v view) completed(a *api.AllocationListStub, st *backend.Status, whatEnded
 
 // removed says why Nomad's servers ended an allocation whose job goes on.
 func (v view) removed(a *api.AllocationListStub) string {
-	if n := v.nodes[a.NodeID]; n != nil && n.LastDrain != nil && n.LastDrain.UpdatedAt.After(time.Unix(0, a.CreateTime)) {
+	if v.drained(a) {
 		return fmt.Sprintf("its node %s was drained by its administrator", a.NodeName)
 	}
 	return fmt.Sprintf("Nomad ended it on %s, and starts it nowhere else: %s", a.NodeName, a.DesiredDescription)
