@@ -81,7 +81,7 @@ func (p Patient) seeds(ctx context.Context, opts []kgo.Opt) (out []Finding, foun
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, brokerLimit)
 			defer cancel()
-			cl, err := kgo.NewClient(slices.Concat(opts, []kgo.Opt{kgo.SeedBrokers(addr), kgo.RetryTimeout(brokerLimit)})...)
+			cl, err := kgo.NewClient(slices.Concat(opts, []kgo.Opt{kgo.SeedBrokers(addr), kgo.RetryTimeout(brokerLimit), kgo.DialTimeout(brokerLimit), kgo.RequestTimeoutOverhead(brokerLimit)})...)
 			if err == nil {
 				defer cl.Close()
 				answers[i].brokers, err = kadm.NewClient(cl).ListBrokers(ctx)
