@@ -126,5 +126,5 @@ func nameTaken(ctx context.Context, o Options) hcl.Diagnostics {
 	if err == nil || backend.CodeOf(err) != backend.Conflict {
 		return nil
 	}
-	return hcl.Diagnostics{o.Job.ErrorAt("name", "The name is taken", backend.AsError(err).Message+".")}
+	return hcl.Diagnostics{o.Job.ErrorAt("name", "The name is taken", backend.AsError(err).Own()+".")}
 }

@@ -163,7 +163,7 @@ func TestNameTaken(t *testing.T) {
 	taken := func(diags hcl.Diagnostics, err error) {
 		t.Helper()
 		if err != nil || !diags.HasErrors() || diags[0].Summary != "The name is taken" || diags[0].Subject.Start.Line != 2 ||
-			!strings.Contains(diags[0].Detail, CheckpointFolder(r.job)) || !strings.Contains(diags[0].Detail, "another name") {
+			!strings.HasPrefix(diags[0].Detail, `the name "ctr" is taken on this cluster, by another job: `) || !strings.Contains(diags[0].Detail, CheckpointFolder(r.job)) || !strings.Contains(diags[0].Detail, "another name") {
 			t.Errorf("%v, %v", diags, err)
 		}
 	}

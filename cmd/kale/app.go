@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -37,7 +38,8 @@ type app struct {
 
 	stateDir string // flag -state-dir
 	asJSON   bool   // flag -json, of a command that has it
-	answer   *answer
+	printed  *printed
+	ongoing  bool             // what the command prints is no result: it does not fail where that cannot be written
 	judged   *judged          // with -json, what is wrong with job files
 	silent   map[string]error // by the list of brokers: that they have not answered this command
 	file     string           // the job file that the command line names, absolute: of a job that has not run with this state folder
@@ -57,13 +59,56 @@ func newApp(in io.Reader, out, err io.Writer) *app {
 // run carries out one command line and gives its exit code.
 func (a *app) run(ctx context.Context, args []string) int {
 	a.args = args
+	a.printed = &printed{w: a.out}
+	a.out = a.printed
+	args = dashes(args)
+	if completing(args) {
+		args = a.completeOneDash(args)
+	}
 	root := rootCommand(a)
-	root.SetArgs(dashes(args))
+	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil && !a.ongoing {
+		err = a.printed.err
+	}
 	if err == nil {
 		return exitDone
 	}
-	return a.fail(ctx, cmd, dashes(args), err)
+	return a.fail(ctx, cmd, args, err)
+}
+
+// completing says that a shell asks what a command line may go on with.
+func completing(args []string) bool {
+	return len(args) > 1 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd)
+}
+
+// completeOneDash lets a shell offer flags as we write them, save to somebody who has typed two dashes.
+func (a *app) completeOneDash(args []string) []string {
+	word := a.args[len(args)-1]
+	if !strings.HasPrefix(word, "-") || strings.HasPrefix(word, "--") {
+		return args
+	}
+	a.out = oneDashed{a.out}
+	return append(args[:len(args)-1:len(args)-1], "-"+word)
+}
+
+// oneDashed takes a dash from each line that begins with two.
+type oneDashed struct{ io.Writer }
+
+func (w oneDashed) Write(line []byte) (int, error) {
+	if !bytes.HasPrefix(line, []byte("--")) {
+		return w.Writer.Write(line)
+	}
+	n, err := w.Writer.Write(line[1:])
+	return n + 1, err
+}
+
+// behind is an output itself, for what draws on a terminal.
+func behind(w io.Writer) io.Writer {
+	if p, is := w.(*printed); is {
+		return p.w
+	}
+	return w
 }
 
 // complaint is an error as a command ends with it, wrapped on a terminal.
@@ -178,7 +223,7 @@ func unexpected(c *cobra.Command, arg string) error {
 
 // terminal says whether w is a terminal, and how wide.
 func terminal(w io.Writer) (width int, is bool) {
-	f, ok := w.(*os.File)
+	f, ok := behind(w).(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return 0, false
 	}

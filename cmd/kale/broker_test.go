@@ -27,6 +27,9 @@ func TestBroker(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &sum); err != nil {
 		t.Fatal(err)
 	}
+	if text := s.must("produce", "-brokers", ready.Addr, "-topic", "clicks", "-duration", "0").out; !strings.HasPrefix(text, "0 records in topic clicks at "+ready.Addr+" after ") {
+		t.Errorf("a summary without its broker: %s", text)
+	}
 	if sum.History == 0 || sum.Live != 0 || len(sum.Partitions) != 3 || sum.Unsettled != 0 {
 		t.Errorf("summary %+v", sum)
 	}

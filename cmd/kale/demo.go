@@ -197,7 +197,7 @@ func (v *demoView) show(s *core.Scheduler, done <-chan struct{}) {
 	run := view.Plain
 	if live {
 		run = func(ctx context.Context, out io.Writer, source func() *core.View, o view.Options) error {
-			return view.Run(ctx, v.a.in, out, source, o)
+			return view.Run(ctx, v.a.in, behind(out), source, o)
 		}
 	}
 	err := run(context.Background(), v.out, s.View, o)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
@@ -58,7 +59,7 @@ func (a *app) wantsJSON(c *cobra.Command, args []string) bool {
 
 // fail tells why a command has ended and gives its exit code. A result that was printed with -json has told scripts already.
 func (a *app) fail(ctx context.Context, c *cobra.Command, args []string, err error) int {
-	code, f := exitFailed, failure{judged: a.judged, Error: err.Error()}
+	code, f := exitFailed, failure{judged: a.judged, Error: job.Shorten(err.Error())}
 	var usage usageError
 	switch {
 	case errors.As(err, &usage):
@@ -71,7 +72,7 @@ func (a *app) fail(ctx context.Context, c *cobra.Command, args []string, err err
 	if f.judged != nil && f.Error == "" {
 		f.Error, f.Advice = f.first()
 	}
-	if a.wantsJSON(c, args) && (a.answer == nil || !a.answer.begun) {
+	if a.wantsJSON(c, args) && (a.printed == nil || !a.printed.begun) {
 		f.Error = cmp.Or(f.Error, err.Error())
 		if printJSON(a.out, f) == nil {
 			return code
@@ -140,13 +141,18 @@ func diagnosticsJSON(files job.Files, diags hcl.Diagnostics) []diagnosticJSON {
 	return out
 }
 
-// answer is standard output where JSON is asked for: it knows whether a result was printed.
-type answer struct {
+// printed is standard output: it knows whether anything was printed there, and whether it was taken.
+type printed struct {
 	w     io.Writer
 	begun bool
+	err   error // the first; a reader that has gone is none: it has read what it wanted
 }
 
-func (r *answer) Write(p []byte) (int, error) {
+func (r *printed) Write(p []byte) (int, error) {
 	r.begun = r.begun || len(p) > 0
-	return r.w.Write(p)
+	n, err := r.w.Write(p)
+	if err != nil && r.err == nil && !errors.Is(err, syscall.EPIPE) {
+		r.err = err
+	}
+	return n, err
 }

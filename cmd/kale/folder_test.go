@@ -224,6 +224,11 @@ func TestCompleteJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for word, want := range map[string]string{"-": "-data\tfolder", "-d": "-data\tfolder", "-da": "-data\tfolder", "--da": "--data\tfolder"} { // as they are written, and found again by what was typed
+		if r := s.must("__complete", "broker", word); !strings.HasPrefix(r.out, want) && !strings.Contains(r.out, "\n"+want) {
+			t.Errorf("after %q completion offers %q", word, r.out)
+		}
+	}
 	if r := s.must("__complete", "status", ""); !strings.Contains(r.out, "ads\nctr\n") {
 		t.Errorf("completion offers %q", r.out)
 	}

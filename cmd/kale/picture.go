@@ -85,7 +85,7 @@ func (s *screen) show(ctx context.Context, sch *core.Scheduler) error {
 	if !s.live {
 		return view.Plain(ctx, s.a.out, sch.View, o)
 	}
-	return view.Run(ctx, s.a.in, s.a.out, sch.View, o)
+	return view.Run(ctx, s.a.in, behind(s.a.out), sch.View, o)
 }
 
 func (s *screen) close() {

@@ -134,6 +134,7 @@ func (p produceFlags) options(ctx context.Context, durationSet bool) (stream.Pro
 
 // produced is the summary of kale produce.
 type produced struct {
+	Brokers     []string        `json:"brokers"`
 	Topic       string          `json:"topic"`
 	History     int64           `json:"history_records"`
 	Live        int64           `json:"live_records"`
@@ -152,7 +153,7 @@ func (a *app) produce(ctx context.Context, p produceFlags, durationSet bool) err
 	if err := a.canProduce(ctx, p); err != nil {
 		return err
 	}
-	sum := produced{Topic: p.topic, Partitions: map[int32]int64{}}
+	sum := produced{Brokers: p.brokers, Topic: p.topic, Partitions: map[int32]int64{}}
 	began := time.Now()
 	if p.history > 0 {
 		h := o
@@ -215,7 +216,7 @@ func (a *app) printProduced(s produced) error {
 	if s.Interrupted {
 		state = " when it was interrupted"
 	}
-	fmt.Fprintf(a.out, "%d records in topic %s after %s%s (%d of history, %d live)\n", s.History+s.Live, s.Topic,
+	fmt.Fprintf(a.out, "%d records in topic %s at %s after %s%s (%d of history, %d live)\n", s.History+s.Live, s.Topic, strings.Join(s.Brokers, ", "),
 		time.Duration(s.Elapsed*float64(time.Second)).Round(100*time.Millisecond), state, s.History, s.Live)
 	if s.Unsettled > 0 {
 		fmt.Fprintf(a.out, "%d more were sent and not acknowledged: they may be in the topic or not\n", s.Unsettled)

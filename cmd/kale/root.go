@@ -33,12 +33,6 @@ A first job:
   kale run ctr.hcl                     let it happen`,
 		SilenceUsage: true, SilenceErrors: true,
 		Args: noSuchCommand,
-		PersistentPreRun: func(*cobra.Command, []string) {
-			if a.asJSON {
-				a.answer = &answer{w: a.out}
-				a.out = a.answer
-			}
-		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version {
 				return a.version()

@@ -60,6 +60,7 @@ on this machine is no hindrance; of one on another machine that is known after a
 			if f.plain && f.live {
 				return usagef("-plain and -live exclude each other")
 			}
+			a.ongoing = true
 			if len(args) > 1 || f.pool != "" {
 				return a.runTogether(cmd.Context(), args, f)
 			}

@@ -79,7 +79,7 @@ func (a *app) repeat(ctx context.Context, f statusFlags, show func(ctx context.C
 		return show(ctx, a.out)
 	}
 	if !a.asJSON && a.pictured(a.out) {
-		return view.Pages(ctx, a.in, a.out, time.Duration(f.every), func(ctx context.Context) (string, error) {
+		return view.Pages(ctx, a.in, behind(a.out), time.Duration(f.every), func(ctx context.Context) (string, error) {
 			var b strings.Builder
 			err := show(ctx, &b)
 			return b.String(), err

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,6 +66,7 @@ type Error struct {
 	Field   string        // for InvalidField: the path, such as "workloads[2].argv"
 	After   time.Duration // for RetryAfter: how long to wait
 	cause   error
+	own     string // of one that came over the wire: the message of the other side
 }
 
 func (e *Error) Error() string {
@@ -80,6 +82,9 @@ func (e *Error) Error() string {
 	}
 	return b.String()
 }
+
+// Own is the backend's own message, without what was attempted here.
+func (e *Error) Own() string { return cmp.Or(e.own, e.Message) }
 
 // Unwrap gives the cause, if there is one on this side of the wire.
 func (e *Error) Unwrap() error { return e.cause }
@@ -181,7 +186,7 @@ func fromWire(ctx context.Context, doing string, err error) error {
 	for _, d := range st.Details() {
 		if pb, ok := d.(*backendpb.Error); ok {
 			e := errorFromPB(pb)
-			e.Message = doing + ": " + e.Message
+			e.Message, e.own = doing+": "+e.Message, e.Message
 			if st.Code() == codes.DeadlineExceeded { // the caller's own may pass a moment later
 				e.cause = context.DeadlineExceeded
 			}

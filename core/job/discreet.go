@@ -22,7 +22,7 @@ var (
 
 func isSecret(name string) bool { return secretName.MatchString(name) && !noFile.MatchString(name) }
 
-// Discreet is diagnostics whose words show no password that stands in the files.
+// Discreet is diagnostics whose words show no password that stands in the files, and are not too long to be read (Shorten).
 func Discreet(files Files, diags hcl.Diagnostics) hcl.Diagnostics {
 	var secrets []string
 	for name, file := range files {
@@ -38,9 +38,6 @@ func Discreet(files Files, diags hcl.Diagnostics) hcl.Diagnostics {
 			}
 		}
 	}
-	if len(secrets) == 0 {
-		return diags
-	}
 	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) }) // the longest first: a part of it must not stay
 	var pairs []string
 	for _, s := range slices.Compact(secrets) {
@@ -50,7 +47,7 @@ func Discreet(files Files, diags hcl.Diagnostics) hcl.Diagnostics {
 	out := make(hcl.Diagnostics, len(diags))
 	for i, d := range diags {
 		veiled := *d
-		veiled.Summary, veiled.Detail = hide.Replace(d.Summary), hide.Replace(d.Detail)
+		veiled.Summary, veiled.Detail = Shorten(hide.Replace(d.Summary)), Shorten(hide.Replace(d.Detail))
 		out[i] = &veiled
 	}
 	return out

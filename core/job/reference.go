@@ -12,7 +12,7 @@ import (
 func Reference(width int) string {
 	width = min(width, widestReference)
 	var out strings.Builder
-	out.WriteString(`A job file holds one job and the variables that it uses:
+	fmt.Fprintf(&out, `A job file holds one job and the variables that it uses, in %d KiB at most:
 
   variable "NAME" {          used as var.NAME; set by -var NAME=VALUE or -var-file FILE
     type        = string     string, number, bool, list(string), ...; optional
@@ -20,7 +20,7 @@ func Reference(width int) string {
     description = "..."
   }
 
-`)
+`, mostSource>>10)
 	describe(&out, schema, "", width)
 	out.WriteString("\nDurations: " + durationUnits + ".\nSizes: " + sizeUnits + ".\n")
 	names := slices.Sorted(maps.Keys(functions("", nil)))

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
@@ -13,7 +14,7 @@ import (
 
 // Render writes diagnostics for people: file:line:column, the line with what is meant underlined, and the advice.
 // files may lack sources, whose snippets are then left out. Advice is wrapped to width characters (0: not at all).
-// Passwords that stand in a file are blotted out (Discreet). Of more than mostRendered it writes the first, errors before warnings, and how many are left.
+// Passwords that stand in a file are blotted out, and words that nobody reads to their end shortened (Discreet). Of more than mostRendered it writes the first, errors before warnings, and how many are left.
 // Render returns the first error of w.
 func Render(w io.Writer, files Files, diags hcl.Diagnostics, width int, color bool) error {
 	p := painter(color)
@@ -79,6 +80,9 @@ func snippet(out *bytes.Buffer, file *hcl.File, secrets [][2]int, r hcl.Range, w
 	}
 	before, meant, after := blot(string(src[from:to]), secret, r.Start.Byte-from, end-from)
 	if room := width - 12; width > 0 && room > 20 {
+		if cut := []rune(meant); len(cut) > room {
+			meant, after = string(cut[:room-1])+"…", ""
+		}
 		before, after = clip(before, meant, after, room)
 	}
 	gutter := fmt.Sprintf("%4d", r.Start.Line)
@@ -157,6 +161,27 @@ func wrap(text string, width int) []string {
 		return nil
 	}
 	return lines
+}
+
+// The longest word that is shown whole, and how much of a longer one is.
+const (
+	longestWord = 300
+	shownHead   = 60
+	shownTail   = 20
+)
+
+// Shorten cuts out the middle of words that nobody reads to their end.
+func Shorten(text string) string {
+	if len(text) <= longestWord {
+		return text
+	}
+	words := strings.FieldsFunc(text, unicode.IsSpace)
+	for _, word := range words {
+		if r := []rune(word); len(r) > longestWord {
+			text = strings.Replace(text, word, string(r[:shownHead])+"…"+string(r[len(r)-shownTail:]), 1)
+		}
+	}
+	return text
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -44,6 +44,27 @@ func TestRenderUnderlinesWhatIsMeant(t *testing.T) {
 	}
 }
 
+// A word of thousands of characters is not shown whole, neither in the words nor in the line.
+func TestRenderShortensLongWords(t *testing.T) {
+	name := strings.Repeat("n", 5000)
+	_, files, diags := Parse([]byte(strings.Replace(minimal, `job "ctr"`, `job "`+name+`"`, 1)), "job.hcl", Options{})
+	var out bytes.Buffer
+	if err := Render(&out, files, diags, 100, false); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); !strings.Contains(got, `Unsuitable job name "nnn`) || strings.Contains(got, strings.Repeat("n", 100)) || len(got) > 800 {
+		t.Errorf("%d characters:\n%s", len(got), got)
+	}
+	for _, d := range Discreet(files, diags) {
+		if strings.Contains(d.Summary+d.Detail, strings.Repeat("n", 100)) {
+			t.Errorf("%d characters: %s", len(d.Summary+d.Detail), d.Summary)
+		}
+	}
+	if whole := "a path of " + strings.Repeat("x", 300); Shorten(whole) != whole {
+		t.Errorf("shortened to %q", Shorten(whole))
+	}
+}
+
 func TestRenderBlotsPasswords(t *testing.T) {
 	const src = `sasl { password = "open\"sesame" }`
 	got := renderOne(t, src, 0, 4, 0, false)

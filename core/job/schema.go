@@ -146,7 +146,7 @@ var workersBlock = &block{
 	attrs: []attribute{
 		{name: "min", field: integer(func(j *Job) *int { return &j.Workers.Min }, 1, 100000), fallback: "1", doc: "Never fewer."},
 		{name: "max", field: integer(func(j *Job) *int { return &j.Workers.Max }, 1, 100000), required: true, doc: "Never more. More than the topic has partitions is fine where forward is \"advanced\"."},
-		{name: "gpus", field: integer(func(j *Job) *int { return &j.Workers.GPUs }, 0, 64), fallback: "1", doc: "GPUs of one worker; 0 takes a slot without a GPU."},
+		{name: "gpus", field: integer(func(j *Job) *int { return &j.Workers.GPUs }, 0, 64), fallback: "1", doc: "GPUs of one worker; 0: none, it computes on CPUs (in a pool it counts as one)."},
 		{name: "cpu", field: number(func(j *Job) *float64 { return &j.Workers.CPU }, bound{least: 0, most: 4096, over: true}), fallback: "1", doc: "Cores of one worker."},
 		{name: "memory", field: size(func(j *Job) *int64 { return &j.Workers.Memory }, 16*mib, 64*tib), fallback: `"2GiB"`, doc: "Memory of one worker."},
 		{name: "emulate_step", field: duration(func(j *Job) *time.Duration { return &j.Workers.EmulateStep }, 0, time.Hour), fallback: `"0s"`,

@@ -206,18 +206,38 @@ type input struct {
 	name hcl.Range
 }
 
+// misfit says why a word is no number or truth value where t is one: quotes would not help.
+func misfit(word string, t cty.Type) error {
+	if !t.IsPrimitiveType() {
+		return nil
+	}
+	_, err := convert.Convert(cty.StringVal(word), t)
+	return err
+}
+
 // value gives the input the type of its variable.
 func (in input) value(s *scope, t cty.Type) (cty.Value, hcl.Diagnostics) {
 	if in.expr == nil && (t == cty.String || t == cty.DynamicPseudoType) {
 		return cty.StringVal(in.text), nil
 	}
 	expr, r := in.expr, in.at
+	unfit := func(err error) hcl.Diagnostics {
+		return hcl.Diagnostics{at(hcl.DiagError, r, "Value does not fit its variable", fmt.Sprintf("The variable is declared as %s: %s.", t.FriendlyName(), err))}
+	}
 	if expr == nil {
 		parsed, diags := hclsyntax.ParseExpression([]byte(in.text), r.Filename, r.Start)
 		if diags.HasErrors() {
+			if err := misfit(in.text, t); err != nil {
+				diags = unfit(err)
+			}
 			return cty.DynamicVal, diags
 		}
 		expr = parsed
+	}
+	if word := hcl.ExprAsKeyword(expr); word != "" && word != "null" {
+		if err := misfit(word, t); err != nil {
+			return cty.DynamicVal, unfit(err)
+		}
 	}
 	value, diags := (&scope{functions: s.functions}).value(expr)
 	if diags.HasErrors() {
@@ -225,8 +245,7 @@ func (in input) value(s *scope, t cty.Type) (cty.Value, hcl.Diagnostics) {
 	}
 	converted, err := convert.Convert(value, t)
 	if err != nil {
-		return cty.DynamicVal, hcl.Diagnostics{at(hcl.DiagError, r, "Value does not fit its variable",
-			fmt.Sprintf("The variable is declared as %s: %s.", t.FriendlyName(), err))}
+		return cty.DynamicVal, unfit(err)
 	}
 	return converted, nil
 }

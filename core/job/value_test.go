@@ -2,6 +2,7 @@ package job
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,6 +124,32 @@ variable "spare"  { default = null }
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// A word that is given to a number, or to a truth value, is told what is wanted: quotes would not help.
+func TestVariablesOfAnotherType(t *testing.T) {
+	src := strings.Replace(minimal, "max = 4", "max = var.m", 1)
+	file := filepath.Join(t.TempDir(), "x.vars")
+	if err := os.WriteFile(file, []byte("m = abc\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		kind string
+		opt  Options
+		says string
+	}{
+		{"number", Options{Vars: map[string]string{"m": "abc"}}, "declared as number: a number is required"},
+		{"number", Options{Vars: map[string]string{"m": "8 workers"}}, "declared as number: a number is required"},
+		{"number", Options{Vars: map[string]string{"m": "true"}}, "declared as number: a number is required"},
+		{"number", Options{VarFiles: []string{file}}, "declared as number: a number is required"},
+		{"bool", Options{Vars: map[string]string{"m": "yes"}}, "declared as bool: a bool is required"},
+		{"list(string)", Options{Vars: map[string]string{"m": "[abc]"}}, `Text needs quotes: "abc"`},
+	} {
+		_, files, diags := Parse([]byte(fmt.Sprintf("variable \"m\" { type = %s }\n", c.kind)+src), "job.hcl", c.opt)
+		if got := rendered(files, diags); len(diags) != 1 || !strings.Contains(got, c.says) {
+			t.Errorf("%s of %+v: want %q:\n%s", c.kind, c.opt, c.says, got)
+		}
 	}
 }
 
