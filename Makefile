@@ -62,10 +62,12 @@ bench: build ## benchmarks of what is hot; figures depend on the machine, compar
 REPLAY ?= -synthetic week -sweep
 bench-replay: build ## the policies over the published week, with outages of 5 to 8 minutes and live, tables and pages in .cache/replay; TRACES=DIR does the .csv.gz in DIR too
 	@mkdir -p .cache/replay
-	@for how in 5m..8m live; do \
-	  bin/kale replay $(REPLAY) -rescale $$how -o .cache/replay/week-$$how.html | tee .cache/replay/week-$$how.txt; \
+	@set -o pipefail; for how in 5m..8m live; do \
+	  echo "== week, $$how"; \
+	  bin/kale replay $(REPLAY) -rescale $$how -o .cache/replay/week-$$how.html | tee .cache/replay/week-$$how.txt || exit 1; \
 	  for trace in $(TRACES:%=%/*.csv.gz); do name=$$(basename $$trace .csv.gz); \
-	    bin/kale replay -trace $$trace -scale 28 -sweep -rescale $$how -o .cache/replay/$$name-$$how.html | tee .cache/replay/$$name-$$how.txt; \
+	    echo "== $$name, $$how"; \
+	    bin/kale replay -trace $$trace -scale 28 -sweep -rescale $$how -o .cache/replay/$$name-$$how.html | tee .cache/replay/$$name-$$how.txt || exit 1; \
 	  done; \
 	done
 

@@ -95,7 +95,7 @@ func (c *Comparison) playBlind(seeds int) []*tally {
 	if c.o.World.Live {
 		_, _, toll := b.playLiveOracle(0, liveGrid(c.j.SLO.MaxLag), -1, nil)
 		for k := range deciders {
-			o := b.newLiveOracle(k, 0, liveGrid(c.j.SLO.MaxLag))
+			o := b.newLiveOracle(k, 0, liveGrid(c.j.SLO.MaxLag), prices{Weights: c.o.Weights})
 			o.toll = toll
 			_, first := o.solve()
 			deciders[k] = followLive{o, first}

@@ -17,7 +17,7 @@ const (
 // playLimited is the cheapest schedule for one seed that the programme finds within the limits: lag and downtime are made dearer until it keeps to them, and what
 // it costs is counted at the report's prices. ok is false where no price does.
 func (c *Comparison) playLimited(seed uint64, l Limits, trail *Trail) (sum *tally, ok bool) {
-	g := restartGrid(c.j.SLO.MaxLag, c.o.World)
+	play := c.priced(seed)
 	price := prices{Weights: c.o.Weights}
 	lag := func(t *tally) bool {
 		return l.AccumulatedLagMin == 0 || t.lagSum/(t.seconds/day.Seconds()) <= l.AccumulatedLagMin
@@ -25,34 +25,53 @@ func (c *Comparison) playLimited(seed uint64, l Limits, trail *Trail) (sum *tall
 	down := func(t *tally) bool {
 		return l.DowntimeMin == 0 || t.downtime/60/(t.seconds/day.Seconds()) <= l.DowntimeMin
 	}
-	sum, _ = c.playPriced(seed, g, price, nil)
+	sum = play(price, nil)
 	for range limitRounds {
 		if lag(sum) && down(sum) {
 			break
 		}
 		if !lag(sum) || price.Lag > c.o.Weights.Lag {
 			base := max(c.o.Weights.Lag, 1e-4)
-			price.Lag = base * c.dearest(seed, g, price, lagDearest, func(p *prices, x float64) { p.Lag = base * x }, lag)
-			sum, _ = c.playPriced(seed, g, price, nil)
+			price.Lag = base * dearest(play, price, lagDearest, func(p *prices, x float64) { p.Lag = base * x }, lag)
+			sum = play(price, nil)
 		}
 		if !down(sum) || price.downtime > 0 {
-			price.downtime = 0.001 * c.dearest(seed, g, price, downDearest/0.001, func(p *prices, x float64) { p.downtime = 0.001 * x }, down)
-			sum, _ = c.playPriced(seed, g, price, nil)
+			price.downtime = 0.001 * dearest(play, price, downDearest/0.001, func(p *prices, x float64) { p.downtime = 0.001 * x }, down)
+			sum = play(price, nil)
 		}
 	}
 	if trail != nil {
-		sum, _ = c.playPriced(seed, g, price, trail)
+		sum = play(price, trail)
 	}
 	return sum, lag(sum) && down(sum)
 }
 
+// priced is the oracle of one seed, to be solved for prices.
+func (c *Comparison) priced(seed uint64) func(prices, *Trail) *tally {
+	if !c.o.World.Live {
+		g := restartGrid(c.j.SLO.MaxLag, c.o.World)
+		return func(p prices, trail *Trail) *tally {
+			sum, _ := c.playPriced(seed, g, p, trail)
+			return sum
+		}
+	}
+	toll := -1.0 // that of the report's prices, which come first, is where the search for others begins
+	return func(p prices, trail *Trail) *tally {
+		sum, _, found := c.playLivePriced(seed, liveGrid(c.j.SLO.MaxLag), p, toll, trail)
+		if toll < 0 {
+			toll = found
+		}
+		return sum
+	}
+}
+
 // dearest is the least factor, from 1 to most, with which the schedule keeps to its limit; most where none does.
-func (c *Comparison) dearest(seed uint64, g Grid, price prices, most float64, set func(*prices, float64), within func(*tally) bool) float64 {
+func dearest(play func(prices, *Trail) *tally, price prices, most float64, set func(*prices, float64), within func(*tally) bool) float64 {
 	lo, hi := 1.0, most
 	for range limitSteps {
 		mid := math.Sqrt(lo * hi)
 		set(&price, mid)
-		if t, _ := c.playPriced(seed, g, price, nil); within(t) {
+		if within(play(price, nil)) {
 			hi = mid
 		} else {
 			lo = mid

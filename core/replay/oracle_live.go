@@ -158,11 +158,11 @@ func (f followLive) decide(r *run) (int, bool) {
 	return goal, goal != w
 }
 
-func (c *Comparison) newLiveOracle(k int, seed uint64, g Grid) *liveOracle {
+func (c *Comparison) newLiveOracle(k int, seed uint64, g Grid, price prices) *liveOracle {
 	p := &c.course.Parts[k]
 	whole := int(p.Duration().Minutes())
 	o := &liveOracle{
-		oracle: oracle{c: c, part: p, price: prices{Weights: c.o.Weights}, s: newAges(c.arrived[k], whole, g), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max},
+		oracle: oracle{c: c, part: p, price: price, s: newAges(c.arrived[k], whole, g), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max},
 		lead:   make([]float64, whole), drain: make([]float64, whole),
 	}
 	for t := range o.lead {
@@ -183,9 +183,14 @@ const (
 // playLiveOracle finds the cheapest schedule with no more rescales than are allowed, for one seed. hint is the toll that another seed led to, negative
 // without one.
 func (c *Comparison) playLiveOracle(seed uint64, g Grid, hint float64, trail *Trail) (sum *tally, bound, toll float64) {
+	return c.playLivePriced(seed, g, prices{Weights: c.o.Weights}, hint, trail)
+}
+
+// playLivePriced is playLiveOracle for other prices than the report's.
+func (c *Comparison) playLivePriced(seed uint64, g Grid, price prices, hint float64, trail *Trail) (sum *tally, bound, toll float64) {
 	oracles := make([]*liveOracle, len(c.course.Parts))
 	for k := range oracles {
-		oracles[k] = c.newLiveOracle(k, seed, g)
+		oracles[k] = c.newLiveOracle(k, seed, g, price)
 	}
 	allowed := math.Inf(1)
 	if n := c.o.World.PerDay; n > 0 {

@@ -39,7 +39,7 @@ func TestOracleGrid(t *testing.T) {
 	}
 	c.o.World = LiveRescale()
 	costLive := func(g Grid) float64 {
-		sum, _ := c.playSchedules([]*liveOracle{c.newLiveOracle(0, 0, g)}, 0.05, 0, nil)
+		sum, _ := c.playSchedules([]*liveOracle{c.newLiveOracle(0, 0, g, prices{Weights: c.o.Weights})}, 0.05, 0, nil)
 		return c.costOf(sum)
 	}
 	g = liveGrid(c.j.SLO.MaxLag)
@@ -139,7 +139,7 @@ func TestLiveOracleWithinItsLimit(t *testing.T) {
 func TestLiveOracleWindows(t *testing.T) {
 	c := compare(t, reference(t), morning(), CourseOptions{}, Options{World: LiveRescale(), Forecaster: PerfectForecast})
 	solve := func(all bool) (float64, int) {
-		o := c.newLiveOracle(0, 0, liveGrid(c.j.SLO.MaxLag))
+		o := c.newLiveOracle(0, 0, liveGrid(c.j.SLO.MaxLag), prices{Weights: c.o.Weights})
 		o.toll = 0.05
 		if all {
 			cost, first := o.solve() // makes the tables
@@ -170,5 +170,29 @@ func TestOracleWithinLimits(t *testing.T) {
 	}
 	if m.Cost < f.Cost || m.Cost > f.Cost*1.2 {
 		t.Errorf("within limits the oracle costs %.1f, without %.1f", m.Cost, f.Cost)
+	}
+}
+
+// The same where rescales are live, within their number besides: downtime there is none of.
+func TestLiveOracleWithinLimits(t *testing.T) {
+	w := LiveRescale()
+	w.PerDay, w.Burst = 30, 5
+	c := compare(t, reference(t), minutely(morning().Rates[:240]...), CourseOptions{}, Options{World: w, Forecaster: PerfectForecast})
+	free, _, _ := c.playLiveOracle(0, liveGrid(c.j.SLO.MaxLag), -1, nil)
+	f := free.metrics(&c.fig)
+	l := Limits{AccumulatedLagMin: f.AccumulatedLagMin / 2}
+	sum, ok := c.playLimited(0, l, nil)
+	m := sum.metrics(&c.fig)
+	if !ok || m.AccumulatedLagMin > l.AccumulatedLagMin || sum.rescales > 5 {
+		t.Errorf("lag %.1f min of at most %.1f, %d rescales of at most 5, %v", m.AccumulatedLagMin, l.AccumulatedLagMin, sum.rescales, ok)
+	}
+	if m.Cost < f.Cost || m.Cost > f.Cost*1.2 {
+		t.Errorf("within limits the oracle costs %.1f, without %.1f", m.Cost, f.Cost)
+	}
+	course := c.course
+	for _, l := range []Limits{{DowntimeMin: 5}, {AccumulatedLagMin: -1}} {
+		if _, err := New(t.Context(), c.j, course, Options{World: w, Forecaster: PerfectForecast, OracleLimits: l}); err == nil {
+			t.Errorf("limits %+v are accepted where rescales are live", l)
+		}
 	}
 }

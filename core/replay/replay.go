@@ -26,7 +26,7 @@ type Options struct {
 	ForecastEvery int
 	// Forecaster is "" for the job's, "perfect" for one that knows the trace.
 	Forecaster string
-	// OracleLimits asks for the oracle once more, within limits. Only where a rescale stops training.
+	// OracleLimits asks for the oracle once more, within limits; that of downtime only where a rescale stops training.
 	OracleLimits Limits
 	// Progress, where set, is told how far the work is.
 	Progress func(what string, done, total int)
@@ -77,8 +77,11 @@ func New(ctx context.Context, j *job.Job, course *Course, o Options) (*Compariso
 	if o.Seeds < 1 || o.Seeds > MostSeeds || o.ForecastEvery < 1 || o.Price < 0 || o.Weights.Lag < 0 || o.Weights.Violation < 0 {
 		return nil, fmt.Errorf("replay: seeds must be 1 to %d, price and weights 0 or more", MostSeeds)
 	}
-	if l := o.OracleLimits; l != (Limits{}) && o.World.Live || !(l.AccumulatedLagMin >= 0) || !(l.DowntimeMin >= 0) {
-		return nil, errors.New("replay: limits of the oracle are minutes above 0, and for rescales that stop training")
+	switch l := o.OracleLimits; {
+	case !(l.AccumulatedLagMin >= 0) || !(l.DowntimeMin >= 0):
+		return nil, errors.New("replay: limits of the oracle are minutes above 0")
+	case l.DowntimeMin > 0 && o.World.Live:
+		return nil, errors.New("replay: the oracle's downtime is limited where a rescale stops training; live rescales have none")
 	}
 	model := core.Prior(j)
 	if err := model.Validate(); err != nil {
