@@ -79,7 +79,7 @@ func (s *Scheduler) flow() plan.Flow {
 			continue
 		}
 		f.Trained = finite(f.Trained + finite(m.GetRecordsPerSecond()))
-		f.Busy += min(max(finite(m.GetBusyShare()), 0), 1)
+		f.Busy += share(m.GetBusyShare())
 		n++
 	}
 	if n == 0 {

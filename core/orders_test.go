@@ -224,9 +224,9 @@ func TestServerThatIsDownHoldsTheNumberOfWorkers(t *testing.T) {
 func TestPauseShowsAtOnce(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.started(1)
-	r.chief.with(func(st *rpc.JobStatus) { st.Members[0].RecordsPerSecond, st.Members[0].BusyShare = 700, 0.9 })
+	r.chief.with(func(st *rpc.JobStatus) { st.Members[0].RecordsPerSecond, st.Members[0].BusyShare = 700, 1.0002 })
 	r.beat()
-	if v := r.s.View(); v.State != StateRunning || !v.PausedSince.IsZero() || *v.Sample.Trained != 700 || *v.Workers[0].Busy != 0.9 {
+	if v := r.s.View(); v.State != StateRunning || !v.PausedSince.IsZero() || *v.Sample.Trained != 700 || *v.Workers[0].Busy != 1 || *v.Sample.Busy != 1 {
 		t.Fatalf("%s, paused since %v", v.State, v.PausedSince)
 	}
 	before := time.Now()

@@ -96,7 +96,7 @@ func (s *Scheduler) sampleMembers(out *Sample, running int) {
 	for _, m := range s.seen.chief.GetMembers() {
 		if counted(m) {
 			trained = finite(trained + finite(m.GetRecordsPerSecond()))
-			busy = finite(busy + finite(m.GetBusyShare()))
+			busy += share(m.GetBusyShare())
 			ready++
 		}
 	}
@@ -104,6 +104,9 @@ func (s *Scheduler) sampleMembers(out *Sample, running int) {
 	capacity := finite(s.online.Model().Throughput(running, s.job.Servers.Count))
 	out.Running, out.Trained, out.Busy, out.Capacity = &running, &trained, &busy, &capacity
 }
+
+// share is one of 0 to 1, of which a member's clock may make a little more.
+func share(x float64) float64 { return min(max(finite(x), 0), 1) }
 
 // counted says that the chief counts on a member: it has joined and has not left.
 func counted(m *rpc.MemberStatus) bool {
@@ -188,7 +191,7 @@ func (s *Scheduler) workerView(st backend.Status) WorkerView {
 	}
 	w.Member, w.Partitions = rpc.MemberStateName(m.GetState()), append([]int32{}, m.GetPartitions()...)
 	if counted(m) {
-		w.Rate, w.Busy, w.Queue = new(finite(m.GetRecordsPerSecond())), new(finite(m.GetBusyShare())), new(m.GetMetrics().GetQueueRecords())
+		w.Rate, w.Busy, w.Queue = new(finite(m.GetRecordsPerSecond())), new(share(m.GetBusyShare())), new(m.GetMetrics().GetQueueRecords())
 	}
 	return w
 }
@@ -404,10 +407,7 @@ func (s *Scheduler) problems() []string {
 	}
 	switch why := n.unknown(s.begun()); {
 	case why == "" || why == leaseGone || why == chiefGone || why == unseen:
-	case n.endsErr == nil || why != n.noEnds():
-		out = append(out, why)
-	case recreated(n.chief.GetProblems()): // which say it already
-	case errors.Is(n.endsErr, traffic.ErrNoTopic):
+	case errors.Is(n.endsErr, traffic.ErrNoTopic) && why == n.noEnds() && !recreated(n.chief.GetProblems()): // which say what helps too
 		out = append(out, why+noTopic)
 	default:
 		out = append(out, why)

@@ -250,6 +250,9 @@ func status(v *core.View) string {
 	if s.Draining > 0 {
 		text += fmt.Sprintf(" -%d leaving", s.Draining)
 	}
+	if v.Manual.Paused {
+		text += ", paused"
+	}
 	text += "  arrivals " + maybe(s.Rate, perSecond) + ", trained " + maybe(s.Trained, perSecond) + ", capacity " + maybe(s.Capacity, perSecond)
 	if s.Lag == nil {
 		text += "  lag unknown" + waiting(s)

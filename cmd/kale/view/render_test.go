@@ -457,6 +457,8 @@ func TestPlainTellsOfLosses(t *testing.T) {
 	for want, v := range map[string]*core.View{
 		"  380,201 offsets LOST to retention  7 skipped that could not be decoded":        {Lost: new(uint64(380201)), Dead: new(uint64(7)), Skips: true},
 		"workers unknown  arrivals 175/s, trained unknown, capacity unknown  lag unknown": {Sample: core.Sample{Rate: new(175.), Target: 3}},
+		"2 workers, paused  arrivals 175/s, trained 0/s, capacity 1,600/s  lag 3s": {Manual: plan.Manual{Paused: true}, MaxLag: time.Minute,
+			Sample: core.Sample{Running: new(2), Pending: new(int), Rate: new(175.), Trained: new(0.), Capacity: new(1600.), Lag: new(3.), Target: 2}},
 		"2 workers, others unknown  arrivals unknown, trained 0/s, capacity 1,600/s  lag unknown": {
 			Sample: core.Sample{Running: new(2), Trained: new(0.), Capacity: new(1600.), Target: 3}},
 		"  lag unknown": {Dead: new(uint64(7)), DeadLetter: "dead"},
