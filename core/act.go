@@ -66,6 +66,9 @@ func (s *Scheduler) act(ctx context.Context, now time.Time) error {
 	if err := s.standBy(ctx, now); err != nil {
 		return err
 	}
+	if err := s.followEnds(now); err != nil {
+		return err
+	}
 	if err := s.renewServers(ctx, now); err != nil {
 		return err
 	}

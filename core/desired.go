@@ -38,6 +38,8 @@ type desired struct {
 	ServerRenewal     *ServerRenewal  `json:"server_renewal,omitempty"`
 	LastServerRenewal *ServerRenewal  `json:"last_server_renewal,omitempty"`
 	ServerPauses      []time.Duration `json:"server_pauses,omitempty"`
+	// EndedServers are those that the cluster ended before it was their turn, and whose successors are not up yet.
+	EndedServers []ServerRenewal `json:"ended_servers,omitempty"`
 	// ServerWaits are the last measured waits of servers' successors for their places, oldest first.
 	ServerWaits []time.Duration `json:"server_waits,omitempty"`
 	// HandOvers tell of the last processes that others took over from before the cluster ended them, and of restores from an older checkpoint, oldest first.

@@ -34,9 +34,13 @@ func (s *Scheduler) lookBehind(ctx context.Context, n *seen) {
 	}
 	b := &n.behind
 	switch {
-	case n.chiefErr == nil && len(n.chief.GetPartitions()) > 0 && (s.want.Trained || trainedRecords(n.chief) != nil):
+	case n.chiefErr == nil && len(n.chief.GetPartitions()) > 0 && trainedRecords(n.chief) != nil:
 		b.next = n.applied()
-	case n.chiefErr == nil && len(n.chief.GetPartitions()) > 0: // it has not heard from every server yet, and knows of nothing that is trained
+		s.trainedUpTo = b.next
+	// It has not heard from every server since it started, and knows of nothing that is trained.
+	case n.chiefErr == nil && len(n.chief.GetPartitions()) > 0 && s.want.Trained && s.trainedUpTo != nil:
+		b.next = s.trainedUpTo
+	case n.chiefErr == nil && len(n.chief.GetPartitions()) > 0:
 		b.next, b.nextErr = s.begin(ctx)
 	case n.chiefErr == nil:
 		b.nextErr = errors.New("the chief has not seen the topic yet")

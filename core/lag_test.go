@@ -87,6 +87,35 @@ func TestLagBeforeTheFirstAnswerIsOfTheNewestSnapshots(t *testing.T) {
 	wantLag("with a chief that has heard from nobody", 7)
 }
 
+// While a chief that started again has not heard from every server, what is trained is what the one before it said: to that one nothing is trained.
+func TestLagBesideAChiefThatStartedAgain(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.fill(50, func(int) time.Time { return r.now.Add(-time.Hour) })
+	r.started(1)
+	says := func(applied int64, heard bool) {
+		r.chief.with(func(s *rpc.JobStatus) {
+			for _, p := range s.Partitions {
+				p.Applied = applied
+			}
+			if s.Servers[1].Metrics = nil; heard {
+				s.Servers[1].Metrics = &rpc.ServerMetrics{}
+			}
+		})
+		r.now = time.Now() // the rig's clock is ahead of the brokers' by so many beats
+		r.beat()
+	}
+	says(45, true)
+	r.chief.start()
+	says(0, false)
+	if s := r.s.View().Sample; s.LagRecords == nil || *s.LagRecords != 4*5 {
+		t.Errorf("%v records wait, %q; want 20", s.LagRecords, s.LagUnknown)
+	}
+	says(40, true) // what a restored server lacks is trained again
+	if s := r.s.View().Sample; s.LagRecords == nil || *s.LagRecords != 4*10 {
+		t.Errorf("%v records wait, %q; want 40", s.LagRecords, s.LagUnknown)
+	}
+}
+
 // A record that is dated in the future, or has no date, says nothing of how long it waits: the lag is not known, and whoever dates records so is told of.
 func TestLagOfMisdatedRecords(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -35,6 +35,8 @@ type ServerRenewal struct {
 	// followed (the chief moves with server 0) it is the time from Released to Done, and Followed is false.
 	Paused   time.Duration `json:"paused"`
 	Followed bool          `json:"followed"`
+	// Ended: the cluster ended it before it was its turn to be renewed.
+	Ended bool `json:"ended,omitempty"`
 }
 
 // String is the renewal for people.
@@ -52,6 +54,9 @@ func (v *ServerRenewal) String() string {
 	most := ""
 	if !v.Followed {
 		most = "at most "
+	}
+	if v.Ended {
+		return fmt.Sprintf("%s%s was ended by %v before it was its turn to be renewed; training paused for %s%s", id, moved(v.From, v.To), v.Cause, most, job.Length(v.Paused))
 	}
 	when, why := "before", ""
 	if v.Released.After(v.Deadline) {
@@ -229,19 +234,28 @@ func laterOf(a, b time.Time) time.Time {
 
 // serverIsBack ends the renewal once the chief hears from the successor, and measures what it cost.
 func (s *Scheduler) serverIsBack(v *ServerRenewal, now time.Time) error {
-	if info := s.serverInfo(v.Index); info == nil || info.GetInfo().GetIncarnation() <= v.Incarnation {
+	done, back := s.isBack(v, now)
+	if !back {
 		return nil
 	}
-	done := *v
-	done.Done, done.To = now, s.nodeOf(serverID(v.Index, s.want.Servers[v.Index]))
-	if done.Paused, done.Followed = s.progress.gap(v.Released, now, v.Released.Add(-10*s.job.SLO.MaxLag), s.arrivals.EnteredAt); !done.Followed {
-		done.Paused = now.Sub(v.Released)
-	}
-	s.want.ServerPauses = keepLast(s.want.ServerPauses, now.Sub(v.Released))
-	s.want.ServerRenewal, s.want.LastServerRenewal = nil, &done
+	s.want.ServerRenewal, s.want.LastServerRenewal = nil, done
 	s.want.remember(Note{At: now, Text: "renewed " + done.String()})
 	s.lg.Info("a parameter server is renewed", "server", v.Index, "paused", done.Paused.Round(time.Millisecond), "followed", done.Followed)
 	return s.save()
+}
+
+// isBack says whether the chief hears from the successor of a server that left, and how long training paused for it.
+func (s *Scheduler) isBack(v *ServerRenewal, now time.Time) (done *ServerRenewal, back bool) {
+	if info := s.serverInfo(v.Index); info == nil || info.GetInfo().GetIncarnation() <= v.Incarnation {
+		return nil, false
+	}
+	end := *v
+	end.Done, end.To = now, s.nodeOf(serverID(v.Index, s.want.Servers[v.Index]))
+	if end.Paused, end.Followed = s.progress.gap(v.Released, now, v.Released.Add(-10*s.job.SLO.MaxLag), s.arrivals.EnteredAt); !end.Followed {
+		end.Paused = now.Sub(v.Released)
+	}
+	s.want.ServerPauses = keepLast(s.want.ServerPauses, now.Sub(v.Released))
+	return &end, true
 }
 
 // serverLeaves says that a server's process ends because it is renewed: that is no trouble.

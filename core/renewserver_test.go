@@ -231,6 +231,45 @@ func TestTheChiefIsEndedWithoutAnotherPlace(t *testing.T) {
 	}
 }
 
+// Servers of one walltime that the cluster ends while another one is renewed: of each it is said how long that paused training.
+func TestServerIsEndedBeforeItsTurn(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	if err := r.cluster.SetBeside(true); err != nil {
+		t.Fatal(err)
+	}
+	r.started(2)
+	r.serverIs(0, true, 5)
+	r.serverIs(1, true, 6)
+	end := r.now.Add(time.Hour)
+	for _, i := range []int{0, 1} {
+		if err := r.cluster.SetEnd("ctr", server(i, 1), end, backend.EndWalltime); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.beats(3)
+	r.now = end.Add(-5 * time.Minute)
+	r.beats(3)
+	r.s.want.ServerRenewal = &ServerRenewal{Index: 0, Generation: 1, Deadline: end, Cause: backend.EndWalltime, Incarnation: 5, Begun: r.now}
+	r.now = end
+	r.beat()
+	if err := r.cluster.Exit("ctr", server(1, 1), 0); err != nil {
+		t.Fatal(err)
+	}
+	r.serverIs(1, false, 6)
+	r.beat()
+	r.reopen() // in the middle of it
+	r.beats(5)
+	if len(r.s.want.EndedServers) != 1 || r.s.want.Servers[1] != 2 {
+		t.Fatalf("ended are %+v; wanted is generation %d", r.s.want.EndedServers, r.s.want.Servers[1])
+	}
+	r.serverIs(1, true, 9)
+	r.beat()
+	text, err := r.note("ps-1 was ended by its walltime before it was its turn to be renewed; training paused for")
+	if v := r.s.View().ServerRenewal; err != nil || len(r.s.want.EndedServers) > 0 || v == nil || v.Index != 1 || v.Paused <= 0 || v.Paused > time.Minute {
+		t.Errorf("%q, %v, %+v, last %+v", text, err, r.s.want.EndedServers, v)
+	}
+}
+
 // A server on a node that is being drained moves as soon as there is a place elsewhere, and until then it is said what it waits for.
 func TestServerLeavesADrainedNodeAtOnce(t *testing.T) {
 	r, f := full(t, time.Hour, backend.EndDrain)

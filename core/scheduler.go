@@ -81,6 +81,7 @@ type Scheduler struct {
 	want        *desired
 	memory      string          // the newest that the chief had kept beside the checkpoint when it was looked for last
 	beginning   map[int32]int64 // where the job goes on, as asked before its chief was up
+	trainedUpTo map[int32]int64 // what partitions were trained up to, as a chief said last that had heard from every server
 	seen        *seen
 	listed      []backend.Status // the last whole list
 	listedAt    time.Time
@@ -104,6 +105,7 @@ type Scheduler struct {
 	replacements map[backend.ID]replacement
 	beside       *bool           // whether the backend holds places for successors; nil: not asked
 	standbys     map[int]standby // of servers, by index
+	ends         map[int]dueEnd  // likewise
 	ensureErr    error           // of the last Ensure as a whole
 	releaseErr   error           // of the last Release of what is to leave
 	may          int             // workers, by the pool, when it was asked last
@@ -176,7 +178,7 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 	}
 	s := &Scheduler{
 		opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), commands: make(chan command), ended: make(chan struct{}),
-		backoff: map[backend.ID]retry{}, troubles: map[backend.ID]*trouble{}, silences: map[backend.ID]*silence{}, replacements: map[backend.ID]replacement{}, queued: map[backend.ID]bool{}, standbys: map[int]standby{},
+		backoff: map[backend.ID]retry{}, troubles: map[backend.ID]*trouble{}, silences: map[backend.ID]*silence{}, replacements: map[backend.ID]replacement{}, queued: map[backend.ID]bool{}, standbys: map[int]standby{}, ends: map[int]dueEnd{},
 		started: time.Now(), progress: newProgressLog(10 * time.Minute), diags: diags,
 	}
 	if !o.Stop {

@@ -39,7 +39,7 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 		return s.stopForced(ctx, now)
 	}
 	if s.want.Target > 0 || s.want.Restart > 0 || s.want.Rescale != nil {
-		s.want.Restart, s.want.Rescale, s.want.ServerRenewal = 0, nil, nil
+		s.want.Restart, s.want.Rescale, s.want.ServerRenewal, s.want.EndedServers = 0, nil, nil, nil
 		s.serverSnapshot.end()
 		s.want.setTarget(0, now, s.want.all)
 		if err := s.save(); err != nil {
@@ -124,7 +124,7 @@ func (s *Scheduler) stopped(now time.Time) error {
 		w.Totals.Final = w.Snapshotted && !forced
 	}
 	w.LastCheckpoint, w.LastStop = s.job.Checkpoint.Dir, time.Now()
-	w.Rescale, w.Restart, w.Ceiling, w.Unplaced, w.Renewals, w.ServerRenewal = nil, 0, nil, nil, nil, nil
+	w.Rescale, w.Restart, w.Ceiling, w.Unplaced, w.Renewals, w.ServerRenewal, w.EndedServers = nil, 0, nil, nil, nil, nil, nil
 	for rank := range w.Servers {
 		w.Servers[rank]++ // this one was released, and is not started again
 	}
