@@ -147,7 +147,11 @@ func CheckFolder(j *job.Job) hcl.Diagnostics {
 			return fail("The checkpoint folder cannot be written", "%s: %v. Snapshots go to %s: change its permissions, or choose another folder.", dir, err, filepath.Join(j.Checkpoint.Dir, j.Name))
 		}
 		if err := tryWriting(dir); err != nil {
-			return fail("The checkpoint folder cannot be written", "%v. Snapshots go to %s: choose another folder.", err, filepath.Join(j.Checkpoint.Dir, j.Name))
+			advice := "choose another folder"
+			if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) { // in another one a job that has trained would begin anew
+				advice = "free some space there"
+			}
+			return fail("The checkpoint folder cannot be written", "%v. Snapshots go to %s: %s.", err, filepath.Join(j.Checkpoint.Dir, j.Name), advice)
 		}
 		return nil
 	}

@@ -46,6 +46,26 @@ func TestCheckpointFolder(t *testing.T) {
 	}
 }
 
+// A full disk is no reason to choose another folder, where a job that has trained would begin anew.
+func TestCheckpointFolderIsFull(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("kale", dir, "tmpfs", 0, "size=4k"); err != nil {
+		t.Skipf("no file system can be mounted here, to fill it: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.WriteFile(filepath.Join(dir, "fills"), make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	diags := CheckFolder(parseJob(t, fmt.Sprintf(rigJob, "b:1", rigTopic, "live", dir)))
+	if len(diags) != 1 || !strings.HasSuffix(diags[0].Detail, "free some space there.") {
+		t.Errorf("%v", diags)
+	}
+}
+
 // unwritable is a folder that this process may not write, "" where there is none.
 func unwritable(t *testing.T, root string) string {
 	t.Helper()
