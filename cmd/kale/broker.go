@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,11 @@ func brokerCommand(a *app) *cobra.Command {
 		Use: "broker [-topic NAME:PARTITIONS]...", Short: "Run an embedded Kafka broker",
 		Long: `Runs a Kafka broker in this process until Ctrl-C. It is meant for trying things out and for tests, not for production.
 
-With -data its log survives, kill -9 included; without, it ends with the process.`,
+With -data its log survives, kill -9 included; without, it ends with the process. What is beyond a topic's retention.ms or retention.bytes
+is removed every 10 s.
+
+Started again on the same -data with a larger number, a topic gets more partitions. While it runs, Kafka's own tools change
+and delete topics: kafka-topics.sh, kafka-configs.sh, or any client.`,
 		Example: "  kale broker -data broker -topic clicks:8 -topic clicks-dead:1:retention.ms=604800000",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -32,6 +37,7 @@ With -data its log survives, kill -9 included; without, it ends with the process
 				}
 				o.Topics = append(o.Topics, spec)
 			}
+			o.Clean = 10 * time.Second
 			ctx := cmd.Context()
 			b, err := stream.OpenBroker(ctx, a.logger("warn"), o)
 			if err != nil {

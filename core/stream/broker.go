@@ -33,6 +33,8 @@ type BrokerOptions struct {
 	Addr    string // host:port, a loopback address as a rule; empty means 127.0.0.1 and a free port
 	DataDir string // created when absent; empty keeps the log in memory, where it ends with the process
 	Topics  []TopicSpec
+	// Clean is how often what is beyond retention.ms or retention.bytes is removed; 0 means each hour.
+	Clean time.Duration
 	// Advertise is the host:port that clients are told to connect to, for a broker behind a proxy; empty means where it listens.
 	Advertise string
 }
@@ -84,6 +86,9 @@ func OpenBroker(ctx context.Context, lg *slog.Logger, o BrokerOptions) (_ *Broke
 			}
 			return ln, nil
 		}),
+	}
+	if o.Clean > 0 {
+		opts = append(opts, kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": strconv.FormatInt(o.Clean.Milliseconds(), 10)}))
 	}
 	if o.DataDir != "" {
 		unlock, err := claimDataDir(o.DataDir)

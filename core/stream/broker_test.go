@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -152,5 +153,48 @@ func TestBrokerAdvertises(t *testing.T) {
 	}
 	if _, err := stream.OpenBroker(t.Context(), nil, stream.BrokerOptions{Advertise: "nowhere"}); err == nil {
 		t.Error("an advertised address without a port was taken")
+	}
+}
+
+// What is beyond a topic's retention is removed, and what is not stays.
+func TestRetentionRemoves(t *testing.T) {
+	b, err := stream.OpenBroker(t.Context(), nil, stream.BrokerOptions{Clean: 20 * time.Millisecond, Topics: []stream.TopicSpec{
+		{Name: "short", Partitions: 1, Config: map[string]string{"retention.ms": "60000"}},
+		{Name: "long", Partitions: 1, Config: map[string]string{"retention.ms": "7200000"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	for _, topic := range []string{"short", "long"} {
+		r := &kgo.Record{Topic: topic, Value: []byte("an hour old"), Timestamp: time.Now().Add(-time.Hour)}
+		if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := func(topic string) int64 {
+		t.Helper()
+		got, err := kadm.NewClient(cl).ListStartOffsets(t.Context(), topic)
+		if err == nil {
+			err = got.Error()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, _ := got.Lookup(topic, 0)
+		return o.Offset
+	}
+	for deadline := time.Now().Add(time.Minute); start("short") == 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing was removed within a minute")
+		}
+	}
+	if got := start("long"); got != 0 {
+		t.Errorf("a record of an hour ago was removed from a topic of two: it begins at %d", got)
 	}
 }
