@@ -452,7 +452,7 @@ func TestNewListsWhatExists(t *testing.T) {
 		{"kahle", nil, []string{`unknown policy "kahle"`, `did you mean "kale"?`, "kale, cost, static, follow"}},
 		{"zzz", nil, []string{"the policies are kale, cost, static, follow"}},
 		{"follow", Params{"magrin": 1}, []string{`no parameter "magrin"`, `did you mean "margin"?`}},
-		{"kale", Params{"x": 1}, []string{"it has guard"}},
+		{"kale", Params{"x": 1}, []string{"it has multiple, guard"}},
 		{"follow", Params{"margin": -1}, []string{"margin = -1", "0 to 10"}},
 		{"follow", Params{"margin": math.NaN()}, []string{"NaN"}},
 	} {
