@@ -24,6 +24,9 @@ const (
 	// hungAfter is how long a process that the backend calls running may answer nothing before it is ended and started again, asked at least hungAsks times.
 	hungAfter = 30 * time.Second
 	hungAsks  = 3
+	// awayAfter is the same for one of which the backend cannot tell whether it runs: its node does not answer the cluster either. Longer than a network's
+	// hiccups, and about as long as Slurm gives its nodes.
+	awayAfter = time.Minute
 	// startTime is how long a process may take from its start to its first answer: a server restores its tablets meanwhile.
 	startTime = 2 * time.Minute
 	// hungDoublings bounds by how much the patience grows with each process of a rank that has to be replaced; a rank that has answered for hungRest has it
@@ -45,6 +48,9 @@ type silence struct {
 	// lasts is for how long it has been asked in vain, asks how often. Time in which nobody could ask does not count.
 	lasts time.Duration
 	asks  int
+	// away: the backend cannot tell whether it runs; node is where it did.
+	away bool
+	node string
 }
 
 // life tells a process from the next one under the same ID.
@@ -90,9 +96,13 @@ func (s *Scheduler) listen(now time.Time) {
 			si = &silence{id: st.ID, life: l, chief: s.seen.chief.GetChief(), heard: heard && was.same(l)}
 			s.silences[place] = si
 		}
-		s.hear(si, past, now)
+		si.away, si.node = st.State == backend.StateUnknown, st.Node
 	}
 	maps.DeleteFunc(s.silences, func(place backend.ID, _ *silence) bool { return !running[place] })
+	chief := s.chiefAnswer()
+	for _, si := range s.silences {
+		s.hear(si, chief, past, now)
+	}
 }
 
 // noteHeard takes down who has answered, for the next scheduler: who has no more time to begin with. It says whether there is anything new to save.
@@ -113,9 +123,9 @@ func (s *Scheduler) noteHeard() (changed bool) {
 	return true
 }
 
-// answerable says that a process is wanted, runs, and is not on its way out.
+// answerable says that a process is wanted, runs as far as anybody can tell, and is not on its way out.
 func (s *Scheduler) answerable(st backend.Status) bool {
-	if st.State != backend.StateRunning {
+	if st.State != backend.StateRunning && (st.State != backend.StateUnknown || st.Started.IsZero()) {
 		return false
 	}
 	if id := st.ID; id.Role == backend.RoleServer {
@@ -135,10 +145,10 @@ const (
 )
 
 // hear counts the time since the last look as silence of a process, unless it has answered or could not be asked.
-func (s *Scheduler) hear(si *silence, past time.Duration, now time.Time) {
-	got := s.answerOf(si.id)
-	if chief := s.seen.chief.GetChief(); s.seen.chiefErr == nil && chief != si.chief {
-		si.chief, si.lasts, si.asks = chief, 0, 0 // who has not heard of it yet
+func (s *Scheduler) hear(si *silence, chief answer, past time.Duration, now time.Time) {
+	got := s.answerOf(si, chief)
+	if of := s.seen.chief.GetChief(); s.seen.chiefErr == nil && of != si.chief {
+		si.chief, si.lasts, si.asks = of, 0, 0 // who has not heard of it yet
 	}
 	switch d, told := s.meet.heard(si.id); {
 	case got == answered:
@@ -165,14 +175,14 @@ func (s *Scheduler) hear(si *silence, past time.Duration, now time.Time) {
 // isChief says that a process answers the scheduler itself.
 func isChief(id backend.ID) bool { return id.Role == backend.RoleServer && id.Rank == 0 }
 
-// answerOf says whether a process has answered at this look, by its own answer or by the chief's word.
-func (s *Scheduler) answerOf(id backend.ID) answer {
-	n := s.seen
+// answerOf says whether a process has answered at this look, by its own answer or by the chief's word; chief is the chief's.
+func (s *Scheduler) answerOf(si *silence, chief answer) answer {
+	n, id := s.seen, si.id
 	switch {
 	case n.saysWhy(id):
 		return notAsked
-	case isChief(id):
-		return s.chiefAnswer()
+	case isChief(id), n.chiefErr != nil && s.goneWithChief(si):
+		return chief
 	case n.chiefErr != nil || s.chiefIsNew():
 		return notAsked
 	case id.Role == backend.RoleServer:
@@ -186,6 +196,12 @@ func (s *Scheduler) answerOf(id backend.ID) answer {
 		return noAnswer
 	}
 	return answered
+}
+
+// goneWithChief says that a process was on the chief's node, of which the backend hears nothing: nobody else can tell more of it than of the chief.
+func (s *Scheduler) goneWithChief(si *silence) bool {
+	chief := s.silences[backend.ID{Role: backend.RoleServer}]
+	return si.away && chief != nil && chief.away && si.node != "" && si.node == chief.node
 }
 
 // memoryMark changes while the chief trains: every ten seconds it keeps beside the checkpoint what its workers and servers have reported to it since. One that
@@ -246,7 +262,15 @@ func (s *Scheduler) fate(si *silence) string {
 	if s.job.Autoscale.Mode == job.ModeObserve {
 		return ""
 	}
-	return fmt.Sprintf("; after %s it is ended by force and started again", job.Length(s.limit(si, s.listened).Round(time.Second)))
+	return fmt.Sprintf("; after %s it is %s and started again", job.Length(s.limit(si, s.listened).Round(time.Second)), endOf(si.away))
+}
+
+// endOf is what happens to a process that does not answer: what is away is ended when its node is back.
+func endOf(away bool) string {
+	if away {
+		return "given up"
+	}
+	return "ended by force"
 }
 
 // chiefSilent says for people that the chief does not answer: which process that is, where, and what becomes of it.
@@ -280,7 +304,11 @@ func (s *Scheduler) chiefSilent(err error) error {
 
 // patience is for how long a process may answer nothing.
 func (s *Scheduler) patience(si *silence) time.Duration {
-	return hungAfter << min(s.replacements[placeOf(si.id)].tries, hungDoublings)
+	least := hungAfter
+	if si.away {
+		least = awayAfter
+	}
+	return least << min(s.replacements[placeOf(si.id)].tries, hungDoublings)
 }
 
 // limit is how much silence there is until a process is ended: one that has not answered yet, in this life, has its time to start besides.
@@ -301,7 +329,7 @@ func (s *Scheduler) hangs(si *silence, now time.Time) bool {
 	return si.asks >= hungAsks && si.lasts >= s.limit(si, now)
 }
 
-// replaceHung ends by force what hangs, and makes a higher generation of it wanted. That the backend was told is not saved: after a crash of the scheduler
+// replaceHung ends by force what hangs, gives up what is away, and makes a higher generation of it wanted. That the backend was told is not saved: after a crash of the scheduler
 // in between it refuses the generation that it ended, and the next one is taken.
 func (s *Scheduler) replaceHung(ctx context.Context, now time.Time) error {
 	var hung []*silence
@@ -328,7 +356,7 @@ func (s *Scheduler) replaceHung(ctx context.Context, now time.Time) error {
 		gens[si.id.Rank] = si.id.Generation + 1
 		s.replacements[place] = replacement{tries: s.replacements[place].tries + 1, last: now}
 		delete(s.silences, place)
-		s.lg.Warn("a process has not answered; it is ended by force and started again", "workload", si.id.String(), "silent", si.lasts.Round(time.Second), "had_answered", si.heard)
+		s.lg.Warn("a process has not answered; it is "+endOf(si.away)+" and started again", "workload", si.id.String(), "silent", si.lasts.Round(time.Second), "had_answered", si.heard)
 		s.noteHung(si, now)
 	}
 	return s.save()
@@ -342,12 +370,12 @@ func (s *Scheduler) noteHung(si *silence, now time.Time) {
 		s.troubles[placeOf(si.id)] = t
 	}
 	t.times, t.last, t.over = t.times+1, now, true
-	t.died, t.hung, t.followed, t.tail, t.unread = si.id, si.lasts.Round(time.Second), false, "", 0
+	t.died, t.hung, t.away, t.followed, t.tail, t.unread = si.id, si.lasts.Round(time.Second), si.away, false, "", 0
 }
 
 // hungWords say for what a process that was ended has not answered.
-func hungWords(id backend.ID, lasted time.Duration, times int) string {
-	text := fmt.Sprintf("%s has not answered for %s; it was ended by force and started again", id, job.Length(lasted))
+func hungWords(id backend.ID, lasted time.Duration, away bool, times int) string {
+	text := fmt.Sprintf("%s has not answered for %s; it was %s and started again", id, job.Length(lasted), endOf(away))
 	if times > 1 {
 		text += fmt.Sprintf(" (%d ends lately)", times)
 	}

@@ -103,6 +103,63 @@ func TestHungProcessIsReplaced(t *testing.T) {
 }
 
 // A silence of no second is no news yet, however often it was asked meanwhile.
+// away makes the backend unable to tell whether a process runs, as of one on a node that is away.
+func (r *rig) away(id backend.ID) {
+	r.t.Helper()
+	if err := r.cluster.SetState("ctr", id, backend.StateUnknown, "its node is away"); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// A node that is away for good takes with it what ran there: what nobody has heard for as long is given up and started again. All that was on the chief's node
+// is so at once, though only the chief could tell of the others.
+func TestLostNodeIsGivenUp(t *testing.T) {
+	broker := openBroker(t)
+	for name, lost := range map[string][]backend.ID{
+		"the chief's":          {server(0, 1), server(1, 1), worker(0, 1)},
+		"another server's":     {server(1, 1)},
+		"a worker's":           {worker(1, 1)},
+		"two processes' alike": {server(1, 1), worker(0, 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{broker: broker})
+			r.started(2)
+			r.beats(2)
+			r.mark()
+			for _, id := range lost {
+				r.away(id)
+				r.hang(id)
+			}
+			began := r.now
+			r.until("it is said", func() error {
+				p, err := r.problem(lost[0].String() + " has not answered for ")
+				if err == nil && !strings.HasSuffix(p, "; after 1m it is given up and started again") {
+					return fmt.Errorf("problem %q", p)
+				}
+				return err
+			})
+			for _, id := range lost {
+				r.untilReplaced(id)
+			}
+			if took := r.now.Sub(began); took < awayAfter-leaseTimeout || took > awayAfter+5*time.Second {
+				t.Errorf("they were given up after %v of silence, want about %v", took, awayAfter)
+			}
+			r.until("their successors run", func() error {
+				for _, id := range lost {
+					id.Generation++
+					if n := r.cluster.Starts("ctr", id); n != 1 {
+						return fmt.Errorf("%s was started %d times", id, n)
+					}
+				}
+				return nil
+			})
+			if p, err := r.problem(lost[0].String() + " has not answered for "); err != nil || !strings.HasSuffix(p, "; it was given up and started again") {
+				t.Errorf("problem %q, %v", p, err)
+			}
+		})
+	}
+}
+
 func TestShortSilenceIsNotTold(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.started(1)
@@ -236,11 +293,10 @@ func TestSilenceThatIsNotKnownReplacesNobody(t *testing.T) {
 			}
 			r.hang(server(1, 1))
 		},
-		"where it runs is unknown": func(r *rig) {
-			if err := r.cluster.SetState("ctr", worker(0, 1), backend.StateUnknown, "its node is away"); err != nil {
-				r.t.Fatal(err)
-			}
-			r.hang(worker(0, 1))
+		"where it runs is unknown, and it answers": func(r *rig) {
+			r.away(worker(0, 1))
+			r.away(server(0, 1))
+			r.beats(2 * int(awayAfter/time.Second))
 		},
 		"the scheduler slept": func(r *rig) {
 			r.hang(server(1, 1))

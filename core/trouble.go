@@ -30,6 +30,7 @@ type trouble struct {
 	followed bool           // another process of the same ID comes after the one that ended
 	reason   string         // why it ended
 	hung     time.Duration  // for how long it had not answered when it was ended for that; 0: it ended by itself
+	away     bool           // then it was not ended but given up: nobody could tell whether it ran
 	tail     string         // the end of the log of the process that ended
 	unread   int            // how many more times its log is tried to be read
 	refusal  *backend.Error // why the backend does not start it; refused has it for people
@@ -302,7 +303,7 @@ func (s *Scheduler) hungLately() []string {
 // String keeps to one wording however often it has happened, so that who follows problems sees one that goes on.
 func (t *trouble) String() string {
 	if t.hung > 0 {
-		return hungWords(t.died, t.hung, t.times)
+		return hungWords(t.died, t.hung, t.away, t.times)
 	}
 	text := fmt.Sprintf("%s has ended %d×: %s", t.died, t.times, t.reason)
 	if t.tail != "" {

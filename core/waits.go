@@ -92,8 +92,8 @@ func (s *Scheduler) unanswered() string {
 	for i := range s.job.Servers.Count {
 		id := backend.ID{Role: backend.RoleServer, Rank: i, Generation: s.want.Servers[i]}
 		if si := s.silences[placeOf(id)]; si != nil && si.id == id && si.asks > 1 {
-			mute = append(mute, fmt.Sprintf("%s, which has not answered for %s (after %s it is ended by force and started again)",
-				id, job.Length(si.lasts.Truncate(time.Second)), job.Length(s.limit(si, s.listened).Round(time.Second))))
+			mute = append(mute, fmt.Sprintf("%s, which has not answered for %s (after %s it is %s and started again)",
+				id, job.Length(si.lasts.Truncate(time.Second)), job.Length(s.limit(si, s.listened).Round(time.Second)), endOf(si.away)))
 		}
 	}
 	if len(mute) == 0 {

@@ -85,7 +85,7 @@ func (v view) kept() backend.Status {
 	}
 	for _, a := range v.allocs {
 		if node := v.nodes[a.NodeID]; a.ClientStatus == api.AllocClientStatusLost && node != nil && node.Status != api.NodeStatusReady {
-			st.State, st.Reason = backend.StateUnknown, fmt.Sprintf("it may still run on node %s, which Nomad has lost; when the node is back, or purged (nomad node purge), that is known", node.Name)
+			st.State, st.Reason = backend.StateUnknown, fmt.Sprintf("it may still run on node %s, which Nomad has lost; when the node is back, or purged (POST /v1/node/ID/purge of Nomad's API), that is known", node.Name)
 		}
 	}
 	return st

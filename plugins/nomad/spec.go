@@ -33,7 +33,7 @@ const (
 const maxKillTimeout = 30 * time.Second
 
 // lostAfter is how long Nomad calls what runs on a node that does not answer unknown; after it, lost, and it would replace
-// it by itself: the scheduler decides long before that.
+// it by itself: the scheduler gives up what nobody hears long before that (core/hung.go).
 const lostAfter = 365 * 24 * time.Hour
 
 // Crashes start the program again for ever: a dozen times at once, then at the pace of the interval.

@@ -2,10 +2,12 @@ package e2e_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/stream/kafkatest"
 	"github.com/kale-sched/kale/plugins/nomad/nomadtest"
@@ -28,14 +30,7 @@ func TestLeavesADrainedNodeOnNomad(t *testing.T) {
 	r.scale(2)
 	r.awaitSteady("two workers train", 2)
 	p := r.steadyTraffic(300)
-	node := 0 // that of server 0: its successor makes a new chief
-	for _, st := range r.list() {
-		if st.State.Live() && st.ID.Role == "ps" && st.ID.Rank == 0 {
-			if _, err := fmt.Sscanf(st.Node, "n%d", &node); err != nil {
-				r.fatalf("%s is on %q", st.ID, st.Node)
-			}
-		}
-	}
+	node := r.chiefNode() // its successor makes a new chief
 	name := fmt.Sprintf("n%d", node)
 	began := time.Now()
 	if err := cluster.Drain(node, deadline); err != nil {
@@ -57,6 +52,72 @@ func TestLeavesADrainedNodeOnNomad(t *testing.T) {
 	})
 	t.Logf("the node was left %v after its drain of %v had begun", time.Since(began).Round(100*time.Millisecond), deadline)
 	w.check(r)
+	r.awaitSteady("two workers train", 2)
+	r.finish(p, nil, 3000)
+}
+
+// chiefNode is the number of the node on which server 0 runs.
+func (r *rig) chiefNode() (node int) {
+	for _, st := range r.list() {
+		if st.State.Live() && st.ID.Role == "ps" && st.ID.Rank == 0 {
+			if _, err := fmt.Sscanf(st.Node, "n%d", &node); err != nil {
+				r.fatalf("%s is on %q", st.ID, st.Node)
+			}
+		}
+	}
+	return node
+}
+
+// A node of a Nomad dies for good, and the chief with it. Nomad cannot tell whether what was there runs, and nobody does anything about the node: what nobody
+// has heard for long enough is started on another one. When the node is back after all, nothing is started on it twice, and every record is trained once.
+func TestOutlivesANodeOfANomad(t *testing.T) {
+	t.Parallel()
+	var cluster *nomadtest.Cluster
+	dies := &site{backend: onNomad.backend}
+	dies.start = func(r *rig) *site {
+		s, c, _, _ := nomadOf(r, nomadtest.Options{Clients: nomadNodes, GPUs: stormWorkers})
+		cluster = c
+		return s
+	}
+	r := newRig(t, kafkatest.Embedded(t), options{min: 1, max: 4, site: dies, watch: 2 * time.Second})
+	r.run()
+	r.scale(2)
+	r.awaitSteady("two workers train", 2)
+	p := r.steadyTraffic(300)
+	node := r.chiefNode()
+	name := fmt.Sprintf("n%d", node)
+	var was []string
+	for _, st := range r.list() {
+		if st.State.Live() && st.Node == name {
+			was = append(was, st.ID.String())
+		}
+	}
+	began := time.Now()
+	if err := cluster.CrashNode(node); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitFor("all trains on the nodes that are left", 6*time.Minute, func() string {
+		var waits []string
+		for _, st := range r.list() {
+			if st.State.Live() && st.State != backend.StateStopping && (st.Node == name || st.State != backend.StateRunning) {
+				waits = append(waits, fmt.Sprintf("%s on %s is %s: %s", st.ID, st.Node, st.State, st.Reason))
+			}
+		}
+		return strings.Join(waits, "; ")
+	})
+	r.awaitSteady("two workers train", 2)
+	t.Logf("what ran on the dead node (%s) had successors elsewhere that train %v after its death", strings.Join(was, ", "), time.Since(began).Round(time.Second))
+	if err := cluster.StartClient(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	r.await("what was given up is gone", func() string {
+		for _, st := range r.list() {
+			if st.State.Live() && st.Node == name && slices.Contains(was, st.ID.String()) {
+				return fmt.Sprintf("%s is %s: %s", st.ID, st.State, st.Reason)
+			}
+		}
+		return ""
+	})
 	r.awaitSteady("two workers train", 2)
 	r.finish(p, nil, 3000)
 }
