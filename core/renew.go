@@ -96,10 +96,19 @@ func (s *Scheduler) renew(now time.Time) error {
 	return s.save()
 }
 
-// unsteady counts the workers that are being replaced, or do not train for another reason.
+// unsteady counts the workers that are being replaced, or do not train for another reason. Those that wait in a queue are none: each would keep the next ones from
+// queueing in time.
 func (s *Scheduler) unsteady() int {
-	n := len(s.want.Renewals)
+	n := 0
+	for _, v := range s.want.Renewals {
+		if !s.queues() || !s.hasNoPlace(v.Successor) {
+			n++
+		}
+	}
 	for _, rank := range s.want.Ranks {
+		if s.queues() && s.hasNoPlace(rank) {
+			continue
+		}
 		if s.seen.member(rank, s.want.Workers[rank]).GetState() != rpc.MemberState_MEMBER_STATE_READY {
 			n++
 		}
@@ -108,10 +117,10 @@ func (s *Scheduler) unsteady() int {
 }
 
 // roomForOneMore says whether one more worker may be started for a handover beside those that run: the pool has a place to spare and the cluster is not known to be
-// full; soon says that there will be room when those that are on their way out have left. Whether the cluster has a place is seen when it is asked for one: a
+// full, or one that is has a queue; soon says that there will be room when those that are on their way out have left. Whether the cluster has a place is seen when it is asked for one: a
 // successor that gets none takes over when the old worker has to leave.
 func (s *Scheduler) roomForOneMore() (now, soon bool) {
-	if h := s.want.Ceiling; h != nil && h.Max > 0 {
+	if h := s.want.Ceiling; h != nil && h.Max > 0 && !s.queues() {
 		return false, false
 	}
 	n := len(s.want.Ranks)

@@ -118,8 +118,8 @@ func (s *Scheduler) declareShortage(now time.Time, waiting int, reason string) {
 	s.tickAt = now
 }
 
-// tryAgain lifts the bound when its time has come, when more run than it allows, or when the cluster shows more room than there was: more free devices, or a
-// place, with all that a worker needs, where there was none.
+// tryAgain lifts the bound when its time has come, when more run than it allows, or when the cluster shows more room than there was: more free devices that are not
+// for others, or a place, with all that a worker needs, where there was none.
 func (s *Scheduler) tryAgain(now time.Time) {
 	h := s.want.Ceiling
 	if h == nil || h.Max == 0 {
@@ -127,7 +127,8 @@ func (s *Scheduler) tryAgain(now time.Time) {
 	}
 	placed := s.placed()
 	inv := s.seen.inventory
-	room := inv != nil && inv.Free > h.Free && inv.Free >= max(1, s.job.Workers.GPUs) || h.Fits != nil && !*h.Fits && s.seen.workerRoom != nil && s.seen.workerRoom.fits
+	others := s.seen.workerRoom != nil && !s.seen.workerRoom.fits // what is free is theirs
+	room := inv != nil && inv.Free > h.Free && inv.Free >= max(1, s.job.Workers.GPUs) && !others || h.Fits != nil && !*h.Fits && s.seen.workerRoom != nil && s.seen.workerRoom.fits
 	if !room && placed <= h.Max && now.Before(h.Until) {
 		return
 	}
@@ -152,13 +153,13 @@ func (s *Scheduler) placed() int {
 	return n
 }
 
-// limits are the job file's, or narrower ones while the cluster is full: but with lag over its objective nobody is given up that waits for a place, and nobody
-// that runs ever.
+// limits are the job file's, or narrower ones while the cluster is full: but with lag over its objective, or in a queue, where it would lose its turn, nobody is
+// given up that waits for a place, and nobody that runs ever.
 func (s *Scheduler) limits(l lag) plan.Limits {
 	out := plan.Limits{Min: s.job.Workers.Min, Max: s.job.Workers.Max}
 	if h := s.want.Ceiling; h != nil && h.Max > 0 {
 		most := max(h.Max, s.placed())
-		if l.ageKnown && l.age > s.job.SLO.MaxLag {
+		if l.ageKnown && l.age > s.job.SLO.MaxLag || s.queues() {
 			most = max(most, s.want.Target)
 		}
 		if most < out.Max {

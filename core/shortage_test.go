@@ -230,6 +230,79 @@ func (f *fitting) Plan(_ context.Context, _ string, ws []backend.Workload) (back
 	return report, nil
 }
 
+// What waits in a queue keeps its turn there however long that takes, and a device that is free for others who wait is no room.
+func TestWhatQueuesKeepsItsTurn(t *testing.T) {
+	f := &fitting{}
+	r := newRig(t, rigOptions{slots: 16, wrap: func(b backend.Backend) backend.Backend { f.Backend = b; return f }})
+	if err := r.cluster.SetBeside(true); err != nil {
+		t.Fatal(err)
+	}
+	r.started(1)
+	r.order("scale", 3)
+	r.until("they are queued", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1"))
+	r.queue(worker(1, 1))
+	r.queue(worker(2, 1))
+	r.beat()
+	r.mark()
+	r.now = r.now.Add(r.job.Autoscale.PlaceTimeout)
+	r.beats(3)
+	h := r.s.want.Ceiling
+	if h == nil || h.Max != 1 || r.s.want.Target != 3 {
+		t.Fatalf("ceiling %+v, target %d", h, r.s.want.Target)
+	}
+	if err := r.cluster.SetSlots(20); err != nil { // others are before them
+		t.Fatal(err)
+	}
+	r.beats(5)
+	r.wantCalls()
+	if got := r.s.want.Ceiling; got == nil || got.Max != 1 || !got.Until.Equal(h.Until) {
+		t.Errorf("the ceiling was %+v and is %+v", h, got)
+	}
+	if err := r.cluster.SetState("ctr", worker(1, 1), backend.StateRunning, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cluster.SetState("ctr", worker(2, 1), backend.StateRunning, ""); err != nil {
+		t.Fatal(err)
+	}
+	r.until("all train", r.settled(3))
+	r.wantCalls()
+}
+
+// On a cluster with a queue that has no place for more, a worker's successor queues before the worker has to leave, whoever else waits, and the worker stays until
+// then.
+func TestSuccessorOfAWorkerQueuesOnAFullCluster(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	if err := r.cluster.SetBeside(true); err != nil {
+		t.Fatal(err)
+	}
+	r.started(2)
+	r.order("scale", 3)
+	r.until("it is queued", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1"))
+	r.queue(worker(2, 1))
+	r.beat()
+	r.now = r.now.Add(r.job.Autoscale.PlaceTimeout)
+	r.beats(2)
+	if h := r.s.want.Ceiling; h == nil || h.Max != 2 {
+		t.Fatalf("the ceiling is %+v", h)
+	}
+	r.mark()
+	end := r.now.Add(4 * time.Minute)
+	r.expire(4*time.Minute, worker(0, 1))
+	for r.now.Before(end.Add(-30 * time.Second)) {
+		r.beat()
+		if live := r.live(); !strings.Contains(live, "worker-0-g1") {
+			t.Fatalf("%v before its end live are %s", end.Sub(r.now), live)
+		}
+		if strings.Contains(r.live(), "worker-3-g1") {
+			r.queue(worker(3, 1))
+			if err := r.cluster.SetBehind("ctr", worker(3, 1), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r.wantCalls("ensure worker-3-g1")
+}
+
 // Room of any kind ends a shortage, not only devices.
 func TestRoomOfAnyKindEndsAShortage(t *testing.T) {
 	f := &fitting{fits: true}

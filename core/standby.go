@@ -58,6 +58,9 @@ func (s *Scheduler) holdsPlaces(ctx context.Context) bool {
 	return *s.beside
 }
 
+// queues says that what has no place waits for its turn in the cluster's queue, as far as that is known.
+func (s *Scheduler) queues() bool { return s.beside != nil && *s.beside }
+
 // standBy sees to it that servers which are due soon have a successor beside them, and that others have none.
 func (s *Scheduler) standBy(ctx context.Context, now time.Time) error {
 	if !s.holdsPlaces(ctx) {
@@ -163,7 +166,7 @@ func (s *Scheduler) roomForSuccessor(index int) *room {
 	if next, waits := s.successor(index); waits {
 		return &room{fits: next.State == backend.StateStarting, why: next.Reason}
 	}
-	if s.beside != nil && *s.beside && s.standbys[index].again.IsZero() {
+	if s.queues() && s.standbys[index].again.IsZero() {
 		return &room{why: "its successor is about to be submitted"}
 	}
 	return s.seen.serverRoom
