@@ -56,6 +56,9 @@ func (j *job) mistakes(ctx context.Context, nodes []node, refusals []*refusal) b
 			add(attrGRES, a.at, "No such GPU", absent(attrGRES, j.set.gpuType, models))
 		}
 	}
+	if a, set := j.set.asked[attrExclude]; set && j.set.excludesAll(nodes) {
+		add(attrExclude, a.at, "No node is left", j.noNodeLeft())
+	}
 	for _, r := range refusals {
 		if r == nil || told[r.attr] {
 			continue
@@ -65,6 +68,11 @@ func (j *job) mistakes(ctx context.Context, nodes []node, refusals []*refusal) b
 		}
 	}
 	return backend.FromHCL(backend.Config{}, diags)
+}
+
+// noNodeLeft says that the block leaves out all nodes, and what to do.
+func (j *job) noNodeLeft() string {
+	return fmt.Sprintf("exclude is %q, which leaves no node of the partition. Take from it the nodes that may be used.", j.set.exclude)
 }
 
 // place gives what the block asks for that was refused: the attribute, or the one directive that Slurm names.

@@ -28,6 +28,9 @@ func TestMistakes(t *testing.T) {
 		{`  reservation = "mine"`, []string{`no reservation "mine": there is none.`}},
 		{`  constraint = "nvlink"`, []string{"Invalid feature specification", "sinfo -o %f"}},
 		{`  exclude = "n77"`, []string{"Invalid node name", "correct exclude"}},
+		{`  exclude = "n[1-2]"`, []string{`exclude is "n[1-2]", which leaves no node of the partition`, "Take from it"}},
+		{`  exclude = "n[2-3]"`, []string{"Invalid node name", "correct exclude"}},
+		{`  exclude = "n2"`, nil},
 		{`  gres = "gpu:h20:%d"`, []string{`GPUs of the type "h20". Did you mean "h200"? There is h200.`}},
 		{`  gres = "gpu:h200:%d"`, nil},
 		{`  gpus = "b300:%d"`, []string{`GPUs of the type "b300". There is h200.`}},
@@ -56,7 +59,7 @@ func TestMistakes(t *testing.T) {
 			}
 			m := report.Mistakes[0]
 			column := strings.Index(tt.line, "=") + 3
-			if strings.Contains(tt.line, "[") {
+			if strings.Contains(tt.line, `["`) {
 				column++
 			}
 			if m.Filename != "job.hcl" || m.Start.Line != 42 || m.Start.Column != column || m.End.Column <= column {

@@ -46,18 +46,18 @@ func (j *job) badNodes(views []view, r *room) []string {
 		}
 	}
 	slices.Sort(bad)
-	suits := 0
+	allowed := 0 // those that are away for a moment count too, as all are after slurmctld has started
 	if r != nil {
 		for _, sp := range r.nodes {
-			if sp.suits {
-				suits++
+			if j.set.allows(sp.node) {
+				allowed++
 			}
 		}
 	}
 	if len(bad) == 0 {
 		return nil
 	}
-	if 2*len(bad) > suits {
+	if 2*len(bad) > allowed {
 		j.lg.Warn("workloads fail at once on most nodes: the program or its set-up is at fault; no node is left out", "nodes", bad)
 		return nil
 	}

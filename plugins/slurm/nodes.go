@@ -64,11 +64,20 @@ func (n node) drained() bool {
 	return false
 }
 
-// suits reports whether the job's workloads may be placed on the node.
-func (s settings) suits(n node) bool {
-	if !n.usable() || slices.Contains(strings.Split(s.exclude, ","), n.name) {
-		return false
-	}
+// suits reports whether the job's workloads may be placed on the node now.
+func (s settings) suits(n node) bool { return n.usable() && s.allows(n) }
+
+// allows reports whether the block lets the job's workloads be placed on the node.
+func (s settings) allows(n node) bool {
+	return s.inPartition(n) && !slices.Contains(hosts(s.exclude), n.name)
+}
+
+// excludesAll reports whether the block's exclude leaves none of the nodes that its partition has.
+func (s settings) excludesAll(nodes []node) bool {
+	return s.exclude != "" && slices.ContainsFunc(nodes, s.inPartition) && !slices.ContainsFunc(nodes, s.allows)
+}
+
+func (s settings) inPartition(n node) bool {
 	if s.partition == "" {
 		return true
 	}
@@ -257,6 +266,60 @@ func parseIndexes(s string) []int {
 		}
 		for i := a; i <= b; i++ {
 			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// hostsMost bounds what one list of hosts is taken apart into; longer ones Slurm does not take either.
+const hostsMost = 64 << 10
+
+// hosts gives the names in Slurm's form of a list: "a1,n[1-3,07-09],r[1-2]c[1-2]". What is no such list stays as it is.
+func hosts(list string) []string {
+	var out []string
+	from, depth := 0, 0
+	for i, c := range list + "," {
+		switch {
+		case c == '[':
+			depth++
+		case c == ']':
+			depth--
+		case c == ',' && depth == 0:
+			out = append(out, hostsOf(strings.TrimSpace(list[from:i]))...)
+			from = i + 1
+		}
+	}
+	if from < len(list) { // a bracket that is not closed
+		out = append(out, list[from:])
+	}
+	return out
+}
+
+// hostsOf takes one word of such a list apart, at its first brackets.
+func hostsOf(word string) []string {
+	head, rest, open := strings.Cut(word, "[")
+	ranges, tail, closed := strings.Cut(rest, "]")
+	if !open || !closed {
+		return []string{word}
+	}
+	var out []string
+	tails := hostsOf(tail)
+	for part := range strings.SplitSeq(ranges, ",") {
+		from, to, ranged := strings.Cut(part, "-")
+		if !ranged {
+			to = from
+		}
+		a, errA := strconv.Atoi(from)
+		b, errB := strconv.Atoi(to)
+		if errA != nil || errB != nil || b-a >= hostsMost {
+			return []string{word}
+		}
+		for i := a; i <= b; i++ {
+			for _, t := range tails {
+				if out = append(out, fmt.Sprintf("%s%0*d%s", head, len(from), i, t)); len(out) > hostsMost {
+					return []string{word}
+				}
+			}
 		}
 	}
 	return out

@@ -274,7 +274,10 @@ func TestBadNodes(t *testing.T) {
 		return view{report: report{State: backend.StateRunning, Node: node}, verdict: &verdict{State: "NODE_FAIL", Node: node, At: time.Now().Add(-ago)}}
 	}
 	running := view{report: report{State: backend.StateRunning, Node: "n1"}}
-	four := of("n1", "n2", "n3", "n4")
+	four, away := of("n1", "n2", "n3", "n4"), of("n1", "n2", "n3", "n4")
+	for i := range away.nodes[1:] {
+		away.nodes[i+1].suits = false
+	}
 	for _, tt := range []struct {
 		name  string
 		views []view
@@ -289,6 +292,7 @@ func TestBadNodes(t *testing.T) {
 		{"something runs there", []view{failed("n1", 0, true), failed("n1", 0, true), running}, four, nil},
 		{"all that ran on a node went with it", []view{fell("n1", 3*time.Second), fell("n1", 0), fell("n1", time.Second)}, four, nil},
 		{"a node that fell twice", []view{fell("n1", 0), fell("n1", 20*time.Minute), fell("n1", 20*time.Minute)}, four, []string{"n1"}},
+		{"one of four, of which the others have not answered yet", []view{failed("n1", 0, true), failed("n1", 0, true)}, away, []string{"n1"}},
 		{"most nodes", []view{failed("n1", 0, true), failed("n1", 0, true)}, of("n1"), nil},
 	} {
 		if diff := cmp.Diff(tt.want, j.badNodes(tt.views, tt.room)); diff != "" {
@@ -315,6 +319,17 @@ func TestParsePreempted(t *testing.T) {
 	}{{graces{last: parts}, began.Add(45 * time.Second)}, {graces{last: qos, qos: true}, began.Add(2 * time.Minute)}} {
 		if diff := cmp.Diff(map[string]time.Time{"12": tt.want}, parsePreempted(out, tt.g)); diff != "" {
 			t.Errorf("parsePreempted (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestHosts(t *testing.T) {
+	for list, want := range map[string][]string{
+		"": {""}, "n1": {"n1"}, "n1, n2": {"n1", "n2"}, "n[1-3]": {"n1", "n2", "n3"}, "a,n[08-10,12]x,b": {"a", "n08x", "n09x", "n10x", "n12x", "b"},
+		"r[1-2]c[1-2]": {"r1c1", "r1c2", "r2c1", "r2c2"}, "n[1-": {"n[1-"}, "n[a-b]": {"n[a-b]"}, "n[1-999999999]": {"n[1-999999999]"},
+	} {
+		if diff := cmp.Diff(want, hosts(list)); diff != "" {
+			t.Errorf("hosts(%q) (-want +got):\n%s", list, diff)
 		}
 	}
 }

@@ -51,6 +51,9 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 				if says, no, err = j.test(ctx, w); err != nil {
 					return backend.Report{}, err
 				}
+				if no != nil && j.set.excludesAll(c.nodes) {
+					says = j.noNodeLeft()
+				}
 				tested[w.Resources] = says
 				refusals = append(refusals, no)
 			}

@@ -172,7 +172,7 @@ func (b batch) submission(version string) any {
 		}
 		job["nodes"], job["environment"] = "1", list
 		if exclude != "" {
-			job["excluded_nodes"] = strings.Split(exclude, ",")
+			job["excluded_nodes"] = hosts(exclude)
 		}
 		if need.gpus > 0 {
 			job["tres_per_node"] = s.gres(need.gpus, "gres/")
