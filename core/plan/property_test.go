@@ -357,25 +357,32 @@ func TestJSONRoundTrip(t *testing.T) {
 	}
 }
 
-// FuzzDecide feeds arbitrary JSON observations to every policy: no panic, no
-// law broken, and the decision can be written down.
+// FuzzDecide feeds arbitrary JSON observations to every policy, and each once more
+// after a jump of the clock, ahead or back, with the state that the decision left:
+// no panic, no law broken, and the decision can be written down.
 func FuzzDecide(f *testing.F) {
 	rng := rand.New(rand.NewPCG(9, 10))
-	for range 20 {
-		f.Add([]byte(encode(f, randomObservation(rng))))
+	for _, jump := range []time.Duration{0, time.Minute, -time.Hour, 400 * 24 * time.Hour, math.MinInt64, math.MaxInt64} {
+		for range 4 {
+			f.Add([]byte(encode(f, randomObservation(rng))), int64(jump))
+		}
+		f.Add([]byte(encode(f, reference())), int64(jump))
 	}
-	f.Add([]byte(encode(f, reference())))
-	f.Add([]byte(`{"now":"2026-03-02T12:00:00Z","interval":1,"max_lag":1,"limits":{"min":0,"max":65536},"tau":9223372036854775807,"join_time":{"value":9223372036854775807},"model":{"form":"async","theta":[1e-300,0,0]},"forecast":{"at":"0001-01-01T00:00:00Z","step":1,"mean":[1,null,1e308],"trusted":true}}`))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		var o Observation
-		if json.Unmarshal(raw, &o) != nil {
+	f.Add([]byte(`{"now":"2026-03-02T12:00:00Z","interval":1,"max_lag":1,"limits":{"min":0,"max":65536},"tau":9223372036854775807,"join_time":{"value":9223372036854775807},"model":{"form":"async","theta":[1e-300,0,0]},"forecast":{"at":"0001-01-01T00:00:00Z","step":1,"mean":[1,null,1e308],"trusted":true}}`), int64(0))
+	f.Fuzz(func(t *testing.T, raw []byte, jump int64) {
+		var first Observation
+		if json.Unmarshal(raw, &first) != nil {
 			t.Skip()
 		}
-		before, note := readState(o.State, o.Now)
 		for _, name := range Names() {
-			d := checkLaws(t, policy(t, name), o, before, note, true)
-			if d.Explain() == "" {
-				t.Fatal("nothing explained")
+			o := first
+			for range 2 {
+				before, note := readState(o.State, o.Now)
+				d := checkLaws(t, policy(t, name), o, before, note, true)
+				if d.Explain() == "" {
+					t.Fatal("nothing explained")
+				}
+				o.State, o.Target, o.Now = d.State, d.Target, o.Now.Add(time.Duration(jump))
 			}
 		}
 	})
