@@ -56,6 +56,15 @@ func TestJudge(t *testing.T) {
 		{"one node", 1, func([]*probed) {}, []string{"warn nodes"}, []string{"only n1 could be tried"}},
 		{"not shared", 2, func(ps []*probed) { blind(ps[1], 0) }, []string{"fail checkpoint folder on nodes"},
 			[]string{"node n2 does not see what n1 wrote in", "checkpoint.dir is not shared", "(ctr.hcl:"}},
+		{"not shared by one of three", 3, func(ps []*probed) { blind(ps[1], 0); blind(ps[1], 2); blind(ps[0], 1) }, []string{"fail checkpoint folder on nodes"},
+			[]string{"node n2 does not see what n1, n3 wrote in", "node n1 does not see what n2 wrote in"}},
+		{"not shared by anybody", 4, func(ps []*probed) {
+			for i := range ps {
+				for j := range ps {
+					blind(ps[i], j)
+				}
+			}
+		}, []string{"fail checkpoint folder on nodes", "skip between nodes"}, []string{"none of the 4 nodes sees what another wrote in", "checkpoint.dir is not shared"}},
 		{"other content", 2, func(ps []*probed) { ps[0].saw()[1].Wrong = `it reads ""` }, []string{"fail checkpoint folder on nodes"}, []string{`node n1 does not read what n2 wrote`}},
 		{"not writable", 2, func(ps []*probed) { ps[0].wrote().Error = "permission denied"; blind(ps[1], 0) }, []string{"fail checkpoint folder on nodes"}, []string{"node n1 cannot write in", "permission denied"}},
 		{"full", 2, func(ps []*probed) { ps[1].wrote().Free = 1 << 20 }, []string{"fail checkpoint folder on nodes"}, []string{"Make room on n2"}},

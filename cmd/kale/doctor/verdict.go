@@ -245,7 +245,7 @@ func (e *expedition) shared() Finding {
 	const check = "checkpoint folder on nodes"
 	dir, where := e.p.Job.Checkpoint.Dir, place(e.p.Job, "checkpoint.dir")
 	var failed, blind []string
-	least, at, wrote := int64(math.MaxInt64), "", 0
+	least, at, wrote, pairs := int64(math.MaxInt64), "", 0, 0 // pairs of nodes of which one does not see what the other wrote
 	for _, one := range e.probes {
 		switch w := one.wrote(); {
 		case w == nil:
@@ -263,17 +263,25 @@ func (e *expedition) shared() Finding {
 			continue
 		}
 		saw := reader.saw()
+		var unseen []string
 		for _, writer := range e.probes {
 			if w := writer.wrote(); writer == reader || w == nil || w.Error != "" {
 				continue
 			}
 			switch s := saw[writer.index]; {
 			case s == nil:
-				blind = append(blind, fmt.Sprintf("node %s does not see what %s wrote in %s", reader.name(), writer.name(), dir))
+				unseen = append(unseen, writer.name())
 			case s.Wrong != "":
 				blind = append(blind, fmt.Sprintf("node %s does not read what %s wrote in %s: %s", reader.name(), writer.name(), dir, s.Wrong))
 			}
 		}
+		if len(unseen) > 0 {
+			blind = append(blind, fmt.Sprintf("node %s does not see what %s wrote in %s", reader.name(), strings.Join(unseen, ", "), dir))
+		}
+		pairs += len(unseen)
+	}
+	if pairs == wrote*(wrote-1) && wrote > 2 {
+		blind = []string{fmt.Sprintf("none of the %d nodes sees what another wrote in %s", wrote, dir)}
 	}
 	switch {
 	case len(failed) > 0:
