@@ -10,7 +10,8 @@ import (
 	"github.com/kale-sched/kale/core/plan"
 )
 
-// Ceiling says that the cluster had no place for all workers that were wanted. While it is in force no more are wanted than could be placed.
+// Ceiling says that the cluster had no place for all workers that were wanted. While it is in force no more are wanted than could be placed, or
+// than wait in the cluster's queue already.
 type Ceiling struct {
 	// Max is how many workers could be placed; 0: the shortage is over for now, and more are tried.
 	Max int `json:"max"`

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ const (
 	attrGRES        = "gres" // or gpus, whichever the block has
 	attrTime        = "time"
 	attrDirectives  = "directives"
+	attrToken       = "token_file" // or rest, where the block has no file
 )
 
 // asked is what the block asks for by an attribute, and where.
@@ -68,6 +70,28 @@ func (j *job) mistakes(ctx context.Context, nodes []node, refusals []*refusal) b
 		}
 	}
 	return backend.FromHCL(backend.Config{}, diags)
+}
+
+// tokenRefused gives what is wrong with the token where Slurm could not be asked anything for it; ok is false where it is another thing.
+func (j *job) tokenRefused(err error, ws []backend.Workload) (report backend.Report, ok bool) {
+	a, set := j.set.asked[attrToken]
+	const advice = "Give one that is good: what scontrol token prints, in token_file or SLURM_JWT."
+	var summary, detail string
+	switch no := refused(err); {
+	case !set:
+		return report, false
+	case errors.Is(err, errNoToken):
+		summary, detail = "The token cannot be read", fmt.Sprintf("%v. %s", err, advice)
+	case no != nil && no.Code == backend.Unauthorised:
+		summary, detail = "Slurm refuses the token", fmt.Sprintf("Slurm says: %s. %s", strings.TrimSuffix(no.said, "."), advice)
+	default:
+		return report, false
+	}
+	report.Mistakes = backend.FromHCL(backend.Config{}, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: a.at.Ptr()}})
+	for _, w := range ws {
+		report.Placements = append(report.Placements, backend.Placement{ID: w.ID, Reason: summary})
+	}
+	return report, true
 }
 
 // noNodeLeft says that the block leaves out all nodes, and what to do.

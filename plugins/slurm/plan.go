@@ -22,6 +22,9 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 	}
 	c, err := s.capture(ctx, j.queue)
 	if err != nil {
+		if report, ok := j.tokenRefused(err, ws); ok {
+			return report, nil
+		}
 		return backend.Report{}, err
 	}
 	views, room := c.views[j], c.room(j)

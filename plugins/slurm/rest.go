@@ -77,7 +77,7 @@ func (r *rest) token() (token, user string, err error) {
 	if r.tokenFile != "" {
 		raw, err := os.ReadFile(r.tokenFile)
 		if err != nil {
-			return "", "", fmt.Errorf("read the token for slurmrestd: %w", err)
+			return "", "", fmt.Errorf("%w: %w", errNoToken, err)
 		}
 		token = string(raw)
 	}
@@ -110,6 +110,9 @@ func userOf(token string) string {
 
 // mostAnswer bounds an answer: some thousand jobs, at 4 kB each.
 const mostAnswer = 256 << 20
+
+// errNoToken is that the file with the token cannot be read.
+var errNoToken = errors.New("read the token for slurmrestd")
 
 // errNoPath is that slurmrestd does not serve a path: another version, or a plugin that it was not started with.
 var errNoPath = errors.New("slurmrestd does not serve this path")

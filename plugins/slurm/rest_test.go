@@ -85,6 +85,15 @@ func (s *site) complaints() {
 	}
 }
 
+// wantMistake asks for a plan, which says what is wrong with the block.
+func (s *site) wantMistake(summary, detail string) {
+	s.Helper()
+	report, err := s.b.Plan(s.Context(), s.job, []backend.Workload{s.workload(s.job, worker(0, 1), conformance.Steady)})
+	if err != nil || report.Fits() || len(report.Mistakes) != 1 || report.Mistakes[0].Summary != summary || !strings.Contains(report.Mistakes[0].Detail, detail) {
+		s.Errorf("Plan: %+v, %v; want the mistake %q", report, err, summary)
+	}
+}
+
 // Through a slurmrestd of its own: what it says when something is wrong, its accounts, and what a token is good for.
 func TestREST(t *testing.T) {
 	t.Parallel()
@@ -110,7 +119,14 @@ func TestREST(t *testing.T) {
 			if _, err := s.b.Ensure(t.Context(), s.job, []backend.Workload{s.workload(s.job, worker(0, 1), conformance.Steady)}); err == nil {
 				t.Errorf("Ensure with token %q is accepted", content)
 			}
+			if content != "" {
+				s.wantMistake("Slurm refuses the token", "what scontrol token prints")
+			}
 		}
+		if err := os.Remove(bad); err != nil {
+			t.Fatal(err)
+		}
+		site(t, fmt.Sprintf("rest = %q\ntoken_file = %q\n", c.Rest(), bad)).wantMistake("The token cannot be read", bad)
 	})
 	t.Run("drain", func(t *testing.T) {
 		s := site(t, restBlock(c)+"time = \"10m\"\n")

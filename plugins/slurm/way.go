@@ -44,6 +44,10 @@ func (d *decoding) reach() {
 	if b.TokenFile != "" && !filepath.IsAbs(b.TokenFile) {
 		d.fail(b.TokenFileRange, "Path is not absolute", "token_file is %q; it is the absolute path of a file with what scontrol token prints.", b.TokenFile)
 	}
+	d.s.asked[attrToken] = asked{b.Rest, b.RestRange}
+	if b.TokenFile != "" {
+		d.s.asked[attrToken] = asked{b.TokenFile, b.TokenFileRange}
+	}
 	if b.Clusters != "" {
 		d.fail(b.ClustersRange, "Clusters without the command line", "slurmrestd speaks for one cluster: name that of the cluster in rest, or leave rest out.")
 	}
