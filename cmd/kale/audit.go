@@ -31,7 +31,8 @@ nothing, so it can be given at any time; of a job that runs, what is newer than 
 
 Of what retention has removed since it was trained, the counts and hashes of the offsets take the log's place, without those that were given
 up before they were trained (EXPIRED). Where fewer records were counted there than offsets are gone (a transaction leaves such holes, and so
-would a loss), or a partition's offsets were given up in several spans that nobody kept, nobody can tell any more: the verdict is unknown.
+would a loss), or a partition's offsets were given up in several spans that nobody kept, nobody can tell any more: the verdict is unknown. So it
+is where retention has removed what the snapshots do not have (gone_offsets).
 
 Exit code 0: exact; 1: not exact, or unknown. -json prints the verdict ("exact", "not exact", "unknown") and the same figures, for all partitions
 together (total) and for each; of the tablets that of which each is least good. mismatched_tablets do not agree, lacking_tablets
@@ -116,14 +117,27 @@ func (p audited) verdict() error {
 	case audit.NotExact:
 		return fmt.Errorf("job %q is not exact: %s missing, %s; the first that does not agree: %s", p.Job, counted(p.Total.Missing, "record"), plan.Thousands(p.Total.Repeated)+" repeated", p.Mismatch)
 	case audit.Unknown:
-		why := fmt.Sprintf("and of %s there no record was counted. Transactions leave such holes, a loss would too", plan.Thousands(p.Total.Uncounted))
-		if p.Total.Uncounted == 0 {
-			why = "and as many records were counted there, but others were given up between them, and which is not known: by their number each was counted once, and the hash sums cannot say so too"
-		}
-		return fmt.Errorf("job %q cannot be checked whole: retention has removed %s that it had trained, %s; "+
-			"all tablets have counted the same there, none more records than there were offsets, and none fewer than the log still has", p.Job, counted(p.Total.Unproven, "offset"), why)
+		return fmt.Errorf("job %q cannot be checked whole: %s", p.Job, strings.Join(p.unknown(), "; "))
 	}
 	return nil
+}
+
+// unknown says what cannot be told of.
+func (p audited) unknown() (out []string) {
+	x := p.Total
+	if x.Gone > 0 {
+		out = append(out, fmt.Sprintf("retention has removed %s that the snapshots do not have: where the job trains, they may have been trained since, which its next snapshots tell; where it is stopped, they never were, and never will be",
+			counted(x.Gone, "offset")))
+	}
+	if x.Unproven == 0 {
+		return out
+	}
+	why := fmt.Sprintf("and of %s there no record was counted. Transactions leave such holes, a loss would too", plan.Thousands(x.Uncounted))
+	if x.Uncounted == 0 {
+		why = "and as many records were counted there, but others were given up between them, and which is not known: by their number each was counted once, and the hash sums cannot say so too"
+	}
+	return append(out, fmt.Sprintf("retention has removed %s that it had trained, %s; "+
+		"all tablets have counted the same there, none more records than there were offsets, and none fewer than the log still has", counted(x.Unproven, "offset"), why))
 }
 
 // text is the proof for people.
@@ -177,6 +191,9 @@ func (p audited) says() (out []string) {
 	}
 	if len(p.Mismatched) > 0 {
 		out = append(out, fmt.Sprintf("not exact: %s; the rows show of each partition the tablet that is least good", p.mismatched()))
+	}
+	if x.Gone > 0 {
+		out = append(out, fmt.Sprintf("in no column: %s beyond UP TO that the log does not have any more", counted(x.Gone, "offset")))
 	}
 	if x.Waiting > 0 {
 		out = append(out, "NOT YET: "+p.lacking())

@@ -145,6 +145,7 @@ func TestAuditSaysWhyItIsUnknown(t *testing.T) {
 		figures audit.Figures
 		want    string
 	}{
+		"gone":  {audit.Figures{Gone: 122}, "retention has removed 122 offsets that the snapshots do not have: where the job trains, they may have been trained since"},
 		"holes": {audit.Figures{Removed: 40, Unproven: 40, Uncounted: 1}, "retention has removed 40 offsets that it had trained, and of 1 there no record was counted"},
 		"several spans": {audit.Figures{Removed: 40, Unproven: 40, LostOffsets: 5},
 			"retention has removed 40 offsets that it had trained, and as many records were counted there, but others were given up between them"},

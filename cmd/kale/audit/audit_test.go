@@ -133,7 +133,9 @@ func TestRetentionAfterTraining(t *testing.T) {
 		want     Figures
 	}{
 		"each offset was a record":       {3, 5, []int64{3, 4}, []*rpc.TabletSums{tablet(0, 1, 2, 3, 4)}, Exact, Figures{InLog: 2, Trained: 4, Removed: 2}},
-		"all are gone":                   {9, 9, nil, []*rpc.TabletSums{tablet(0, 1, 2, 3, 4)}, Exact, Figures{Trained: 4, Removed: 4}},
+		"all are gone":                   {5, 5, nil, []*rpc.TabletSums{tablet(0, 1, 2, 3, 4)}, Exact, Figures{Trained: 4, Removed: 4}},
+		"more than what was trained":     {7, 9, []int64{7, 8}, []*rpc.TabletSums{tablet(0, 1, 2, 3, 4)}, Unknown, Figures{Trained: 4, Removed: 4, Waiting: 2, Gone: 2}},
+		"and one is missing beside it":   {7, 9, []int64{7, 8}, []*rpc.TabletSums{tablet(0, 1, 2, 3, 3)}, NotExact, Figures{Trained: 4, Removed: 4, Repeated: 1, Waiting: 2, Gone: 2}},
 		"a hole, or one that is lost":    {3, 5, []int64{3, 4}, []*rpc.TabletSums{tablet(0, 2, 3, 4)}, Unknown, Figures{InLog: 2, Trained: 3, Removed: 2, Unproven: 2, Uncounted: 1}},
 		"a hole, and tablets differ":     {3, 5, []int64{3, 4}, []*rpc.TabletSums{tablet(0, 2, 3, 4), tablet(1, 1, 3, 4)}, NotExact, Figures{InLog: 2, Trained: 3, Removed: 2, Unproven: 2, Uncounted: 1}},
 		"one doubled in place of a hole": {3, 5, []int64{3, 4}, []*rpc.TabletSums{tablet(0, 2, 2, 3, 4)}, NotExact, Figures{InLog: 2, Trained: 4, Removed: 2, Repeated: 1}},

@@ -49,6 +49,7 @@ type cell struct {
 	unproven    int64 // of those, where it cannot be told whether each was counted once: fewer records were counted, or which offsets were given up is not known
 	uncounted   int64 // of those, how many no record was counted of: there were holes, or they are missing
 	waiting     int64 // records of the log beyond what is applied
+	gone        int64 // offsets beyond what is applied that the log does not have any more: never to be trained, unless they were since the snapshot
 }
 
 // compared reads a job's newest snapshots, and the log from the job's pinned start to its end.
@@ -184,6 +185,9 @@ func (c *comparison) cell(p int32, sum *rpc.PartitionSum, log []stream.Partition
 	x := cell{applied: appliedOf(c.starts[p], sum), trained: int64(sum.GetN()), dead: int64(sum.GetDeadN()), lostOffsets: int64(sum.GetLostOffsets())}
 	var want uint64
 	there := spans.Set{}
+	if len(log) > 0 {
+		x.gone = spans.Subtract(spans.Of(spans.Span{Begin: c.starts[p], End: max(c.starts[p], log[0].From)}), x.applied).Size()
+	}
 	for _, s := range log {
 		there.Add(s.From, s.To)
 		if s.From < s.To && !x.applied.Covers(s.From, s.To) {
@@ -333,8 +337,8 @@ func (c *comparison) counts() Counts {
 			out.Trained, out.Dead, out.LostOffsets = all.trained, all.dead, all.lostOffsets
 		}
 		out.Lost, out.Repeated = max(out.Lost, all.missing+all.waiting), max(out.Repeated, all.repeated)
-		if all.waiting+all.unproven > 0 && out.Mismatch == "" {
-			out.Mismatch = fmt.Sprintf("%d records of the log are not trained, and %d offsets that it has no more cannot be told of", all.waiting, all.unproven)
+		if all.waiting+all.unproven+all.gone > 0 && out.Mismatch == "" {
+			out.Mismatch = fmt.Sprintf("%d records of the log are not trained, and %d offsets that it has no more cannot be told of", all.waiting, all.unproven+all.gone)
 		}
 	}
 	if len(c.cells) != c.job.Tablets {
@@ -354,4 +358,5 @@ func (x *cell) add(y cell) {
 	x.unproven += y.unproven
 	x.uncounted += y.uncounted
 	x.waiting += y.waiting
+	x.gone += y.gone
 }

@@ -80,6 +80,8 @@ type Figures struct {
 	Uncounted int64 `json:"uncounted_offsets,omitempty"`
 	// Waiting are the records of the log that are not trained yet, as the snapshots have it.
 	Waiting int64 `json:"waiting_records"`
+	// Gone are offsets beyond what the snapshots have that the log does not have any more: they were trained since, or will never be.
+	Gone int64 `json:"gone_offsets,omitempty"`
 }
 
 // Examine holds what a job has trained against the log. progress, unless nil, is told how many of the log's offsets are read.
@@ -118,7 +120,7 @@ func (c *comparison) proof() Proof {
 	switch {
 	case out.Mismatch != "":
 		out.Verdict = NotExact
-	case out.Total.Unproven > 0:
+	case out.Total.Unproven > 0, out.Total.Gone > 0:
 		out.Verdict = Unknown
 	}
 	return out
@@ -141,11 +143,11 @@ func (c *comparison) lacking() (out []Lacking) {
 
 // worse orders cells of one partition.
 func (x cell) worse(y cell) int {
-	return cmp.Or(cmp.Compare(x.missing+x.repeated, y.missing+y.repeated), cmp.Compare(x.unproven, y.unproven), cmp.Compare(y.trained, x.trained))
+	return cmp.Or(cmp.Compare(x.missing+x.repeated, y.missing+y.repeated), cmp.Compare(x.unproven, y.unproven), cmp.Compare(x.gone, y.gone), cmp.Compare(y.trained, x.trained))
 }
 
 func (x cell) figures() Figures {
 	return Figures{
-		InLog: x.inLog, Trained: x.trained, Dead: x.dead, LostOffsets: x.lostOffsets, Missing: x.missing, Repeated: x.repeated, Removed: x.removed, Unproven: x.unproven, Uncounted: x.uncounted, Waiting: x.waiting,
+		InLog: x.inLog, Trained: x.trained, Dead: x.dead, LostOffsets: x.lostOffsets, Missing: x.missing, Repeated: x.repeated, Removed: x.removed, Unproven: x.unproven, Uncounted: x.uncounted, Waiting: x.waiting, Gone: x.gone,
 	}
 }
