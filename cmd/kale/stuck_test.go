@@ -56,3 +56,16 @@ func TestGlanceTellsWhatWasTrained(t *testing.T) {
 		}
 	}
 }
+
+// Of a job of which nothing was ever started, as in mode observe, nothing goes on, and there is nothing to stop.
+func TestFarewellOfNothing(t *testing.T) {
+	var says strings.Builder
+	a := &app{err: &says, args: []string{"run", "ctr.hcl"}}
+	v := &core.View{}
+	zero := 0
+	v.Sample.Running = &zero
+	a.farewell(&loaded{Job: &job.Job{Name: "ctr"}}, v)
+	if got := says.String(); !strings.Contains(got, "nothing of it runs") || strings.Contains(got, "goes on") || strings.Contains(got, "kale stop") {
+		t.Errorf("the farewell says %q", got)
+	}
+}
