@@ -215,7 +215,7 @@ func (a *app) farewell(l *loaded, v *core.View) {
 	case v.Stuck != "":
 		goesOn = v.Stuck + ": kale status " + a.stateFlag() + l.Name + " says what to do about it; what was started stays"
 	case len(v.Workers)+len(v.Servers) == 0 && v.Unlisted == "":
-		a.advise("the scheduler of job %q has ended; nothing of it runs\n  kale %s\nstarts its scheduler again\n", l.Name, a.again())
+		a.advise("the scheduler of job %q has ended; nothing of it runs\n  kale %s\ntakes it up again\n", l.Name, a.again())
 		return
 	case v.Manual.Paused:
 		goesOn = "it stays paused"
