@@ -44,12 +44,18 @@ func (a *app) jobName(arg string) (string, error) {
 			return name, nil
 		}
 	}
-	j, files, diags := job.Load(arg, nil, nil)
+	draft, files, diags := job.Read(arg, nil, nil)
+	if draft.Job != nil && draft.Known("name") {
+		if _, err := a.known(draft.Job.Name); err == nil { // as it was run here it can be read without what this file lacks
+			a.file = abs
+			return draft.Job.Name, nil
+		}
+	}
 	if err := a.diagnose(files, diags); err != nil {
 		return "", err
 	}
 	a.file = abs
-	return j.Name, nil
+	return draft.Job.Name, nil
 }
 
 // errNoScheduler says what to do when nobody answers for a job.

@@ -61,6 +61,21 @@ func saveInvocation(dir string, v invocation) error {
 	return nil
 }
 
+// startedFile is what the job file said when the job was started last.
+const startedFile = "started.hcl"
+
+// keepStarted keeps what the job file says, for when it is gone or changed. Who could read the file need not be who may read the copy.
+func (l *loaded) keepStarted() error {
+	file := l.files[l.how.File]
+	if file == nil {
+		return nil // it is the copy
+	}
+	if err := backend.WriteFileMode(filepath.Join(l.dir, startedFile), file.Bytes, 0o600); err != nil {
+		return fmt.Errorf("keep what the job file said: %w", err)
+	}
+	return nil
+}
+
 // loadInvocation reads how a job was last run; without that, what the scheduler keeps of its job file.
 func loadInvocation(dir string) (invocation, error) {
 	var v invocation

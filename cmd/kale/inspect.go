@@ -48,6 +48,11 @@ const standIn = "name"
 // read reads a job file as far as that goes. The job of what it gives is nil where nothing could be read.
 func (a *app) read(how invocation) (*loaded, hcl.Diagnostics, error) {
 	draft, files, diags := job.Read(how.File, how.Vars, how.VarFiles)
+	return a.drafted(how, draft, files, diags)
+}
+
+// drafted is what a draft of a job gives here.
+func (a *app) drafted(how invocation, draft *job.Draft, files job.Files, diags hcl.Diagnostics) (*loaded, hcl.Diagnostics, error) {
 	l := &loaded{Job: draft.Job, files: files, how: how, draft: draft}
 	if l.Job == nil {
 		if draft.Torn {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -96,13 +97,19 @@ func (a *app) invocation(arg string, f jobFlags) (invocation, error) {
 	return how, nil
 }
 
-// load reads a job. Diagnostics are printed; errShown says that they forbid to go on.
+// load reads a job. Diagnostics are printed; errShown says that they forbid to go on. Of a job that is named, whose file is gone or has mistakes by now, it is
+// what the file said when the job was started: so that a job which runs can always be looked at and stopped.
 func (a *app) load(arg string, f jobFlags) (*loaded, error) {
 	how, err := a.invocation(arg, f)
 	if err != nil {
 		return nil, err
 	}
 	l, diags, err := a.read(how)
+	if err == nil && diags.HasErrors() && !isFile(arg) {
+		if was, more := a.asStarted(arg, how); was != nil {
+			l, diags = was, more
+		}
+	}
 	if err == nil {
 		err = a.tell(l, diags)
 	}
@@ -114,6 +121,29 @@ func (a *app) load(arg string, f jobFlags) (*loaded, error) {
 		l.dir, err = a.jobDir(arg)
 	}
 	return l, err
+}
+
+// asStarted is a job as its file was when it was started last; nil: that is not kept, or cannot be used any more either.
+func (a *app) asStarted(name string, how invocation) (*loaded, hcl.Diagnostics) {
+	dir, err := a.jobDir(name)
+	if err != nil {
+		return nil, nil
+	}
+	src, err := os.ReadFile(filepath.Join(dir, startedFile))
+	if err != nil {
+		return nil, nil
+	}
+	draft, files, diags := job.ReadText(src, how.File, how.Vars, how.VarFiles)
+	l, diags, err := a.drafted(how, draft, files, diags)
+	if err != nil || diags.HasErrors() {
+		return nil, nil
+	}
+	what := "is not there any more"
+	if exists(how.File) {
+		what = "has mistakes, which kale validate shows"
+	}
+	a.advise("%s %s; the job is taken as it was when it was started\n", how.File, what)
+	return l, diags
 }
 
 // renamed says that a job which was run from the same file under another name runs still, or has stopped and is not the one that the file describes now. Of a file

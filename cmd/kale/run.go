@@ -165,6 +165,9 @@ func (a *app) serve(ctx context.Context, show *screen, l *loaded, b backend.Back
 	if err := saveInvocation(l.dir, how); err != nil {
 		return err
 	}
+	if err := l.keepStarted(); err != nil {
+		return err
+	}
 	socket, err := api.SocketPath(l.dir)
 	if err != nil {
 		return err

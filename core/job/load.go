@@ -51,6 +51,11 @@ func Read(path string, vars map[string]string, varFiles []string) (*Draft, Files
 	if err != nil {
 		return &Draft{}, Files{}, hcl.Diagnostics{unreadable("job file", path, err)}
 	}
+	return ReadText(src, path, vars, varFiles)
+}
+
+// ReadText is Read of what a file said when src was read from it.
+func ReadText(src []byte, path string, vars map[string]string, varFiles []string) (*Draft, Files, hcl.Diagnostics) {
 	return draft(src, path, Options{Vars: vars, VarFiles: varFiles})
 }
 
