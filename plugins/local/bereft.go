@@ -37,6 +37,9 @@ func (r root) bereft(job string) []bereft {
 		if !ok || job != "" && b.job != job {
 			continue
 		}
+		if _, forked := r.supervisorAt(parent(pid)); forked { // its program, which has its folder already and is about to be executed
+			continue
+		}
 		if its, err := os.Readlink(filepath.Join("/proc", e.Name(), "ns/pid")); err != nil || its != space {
 			continue
 		}
@@ -57,6 +60,20 @@ func (r root) supervisorAt(pid int) (bereft, bool) {
 	b := bereft{pid: pid, dir: string(argv[2])}
 	b.job = filepath.Base(filepath.Dir(b.dir))
 	return b, filepath.Dir(b.dir) == r.jobDir(b.job)
+}
+
+// parent is a process's parent, 0 where that cannot be told.
+func parent(pid int) int {
+	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return 0
+	}
+	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:]) // what stands before may contain anything
+	if len(fields) < 2 {
+		return 0
+	}
+	ppid, _ := strconv.Atoi(string(fields[1]))
+	return ppid
 }
 
 // isBereft compares the supervisor's working directory, which is its folder wherever that was moved, with what is where it was.

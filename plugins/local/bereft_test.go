@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -241,4 +242,50 @@ func TestSharedFolderMovedAwayGivesOutNothing(t *testing.T) {
 	ensure(t, k, "k", c.workload("k", first, conformance.Steady))
 	end(t, j, "j")
 	end(t, k, "k")
+}
+
+// A supervisor that starts its program is for a moment there twice: what was forked stands in the program's folder and is not executed yet. That is no supervisor whose
+// folder was moved.
+func TestForkIsNoSupervisor(t *testing.T) {
+	r := root(t.TempDir())
+	dir := r.instance("j", first).dir
+	if err := os.MkdirAll(filepath.Join(dir, "alloc"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	script := "(cd alloc; echo forked; read line; echo over); exit 0\n" // the parentheses fork, and nothing is executed
+	if err := os.WriteFile(filepath.Join(dir, SuperviseCommand), []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sh := exec.CommandContext(t.Context(), "/bin/sh", SuperviseCommand, dir)
+	sh.Dir = dir
+	in, err := sh.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := sh.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sh.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || lines.Text() != "forked" {
+		t.Fatalf("the shell says %q: %v", lines.Text(), lines.Err())
+	}
+	if lost := r.bereft("j"); len(lost) > 0 {
+		t.Errorf("with the folder in its place: %+v", lost)
+	}
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if lost := r.bereft("j"); len(lost) != 1 || lost[0].pid != sh.Process.Pid || lost[0].now != dir+".away" {
+		t.Errorf("with the folder away: %+v; want process %d alone", lost, sh.Process.Pid)
+	}
+	if _, err := fmt.Fprintln(in); err != nil {
+		t.Error(err)
+	}
+	if err := sh.Wait(); err != nil {
+		t.Error(err)
+	}
 }
