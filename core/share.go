@@ -41,7 +41,7 @@ type PoolShare struct {
 
 // String is the share for people.
 func (p *PoolShare) String() string {
-	return fmt.Sprintf("%q, %d of its %d GPUs are held: %s %s", p.Pool, p.Held, p.Size, p.Job.Name, p.Why)
+	return fmt.Sprintf("%q, %d of %s in use: %s %s", p.Pool, p.Held, job.Count(p.Size, "GPU"), p.Job.Name, p.Why)
 }
 
 // tell changes what the pool knows of a job, which is new to it or not.
@@ -208,14 +208,14 @@ func (p *PoolShare) Within(decide func(plan.Observation) plan.Decision, obs plan
 	switch {
 	case short && p.May < 1: // no room at all
 		d.Target, d.Kind, d.Source = d.Current, plan.KindHold, "pool"
-		d.Reason = fmt.Sprintf("hold at %s: pool %s", job.Count(d.Current, "worker"), p)
+		d.Reason = fmt.Sprintf("hold at %s: pool %q has none to give", job.Count(d.Current, "worker"), p.Pool)
 	case short:
 		obs.Limits.Max, obs.Limits.Min = min(obs.Limits.Max, p.May), min(obs.Limits.Min, p.May)
-		obs.Limits.Why = "pool " + p.String()
+		obs.Limits.Why = fmt.Sprintf("pool %q", p.Pool)
 		wants := d.Reason
 		if d = decide(obs); d.Target == p.May && !strings.Contains(d.Reason, obs.Limits.Why) {
 			// What is narrow is the pool's part, and not what the job file allows, of which the policy speaks.
-			d.Source, d.Reason = "pool", fmt.Sprintf("no more than %s by pool %s; without that: %s", job.Count(p.May, "worker"), p, wants)
+			d.Source, d.Reason = "pool", fmt.Sprintf("no more than %s by pool %q; without that: %s", job.Count(p.May, "worker"), p.Pool, wants)
 		}
 	}
 	if short || p.Short() > 0 {
@@ -229,7 +229,7 @@ func (p *PoolShare) Keeps(target int) string {
 	if p == nil || p.Goal >= target {
 		return ""
 	}
-	return fmt.Sprintf("for now pool %q makes that %d: %d of its %d GPUs are held, and %s %s", p.Pool, p.Goal, p.Held, p.Size, p.Job.Name, p.Why)
+	return fmt.Sprintf("for now pool %q makes that %d: %d of %s in use, and %s %s", p.Pool, p.Goal, p.Held, job.Count(p.Size, "GPU"), p.Job.Name, p.Why)
 }
 
 // held is how a decision says that the pool gives less than is asked for.

@@ -161,8 +161,11 @@ func TestADecisionNamesThePoolThatNarrowsIt(t *testing.T) {
 	share := PoolShare{Pool: "main", Size: 4, Held: 4, Why: "asks for 3, is guaranteed 1, holds 2; gets 1 of the pool's 4, beside a of higher priority"}
 	share.Job.Name, share.Ask, share.Limit, share.May, share.Goal = "b", 3, 8, 1, 1
 	_, d := share.Within(decide, params, decide(params))
-	want := `no more than 1 worker by pool "main", 4 of its 4 GPUs are held: b asks for 3, is guaranteed 1, holds 2; gets 1 of the pool's 4, beside a of higher priority; ` +
-		"without that: the plan needs 3 workers"
+	want := `no more than 1 worker by pool "main"; without that: the plan needs 3 workers`
+	held := `by pool "main", 4 of 4 GPUs in use: b asks for 3, is guaranteed 1, holds 2; gets 1 of the pool's 4, beside a of higher priority`
+	if !slices.Equal(d.Hold, []string{held}) {
+		t.Errorf("held %q", d.Hold)
+	}
 	if d.Target != 1 || d.Source != "pool" || d.Reason != want {
 		t.Errorf("%d by %s: %s", d.Target, d.Source, d.Reason)
 	}
@@ -176,7 +179,7 @@ func TestAnOrderBeyondThePoolsPart(t *testing.T) {
 	b.order("scale", 1)
 	p.until("a has 3 and b has 1", 3, 1)
 	b.order("scale", 4)
-	want := `for now pool "main" makes that 1: 4 of its 4 GPUs are held, and b asks for 4, is guaranteed 1, holds 1; gets 1 of the pool's 4, beside a of higher priority`
+	want := `for now pool "main" makes that 1: 4 of 4 GPUs in use, and b asks for 4, is guaranteed 1, holds 1; gets 1 of the pool's 4, beside a of higher priority`
 	if got := b.s.View().Pool.Keeps(4); got != want {
 		t.Errorf("b: %s", got)
 	}

@@ -222,10 +222,24 @@ func TestTheListSaysWhatIsUnknown(t *testing.T) {
 	}
 }
 
+// One record waits, and two wait.
+func TestHowManyWait(t *testing.T) {
+	for n, want := range map[int64]string{0: ", 0 records wait", 1: ", 1 record waits", 1200: ", 1,200 records wait"} {
+		if got := waiting(core.Sample{LagRecords: &n}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // While a job is paused, nobody is said to train.
 func TestPausedTrainsNothing(t *testing.T) {
 	v := &core.View{Job: "ctr", State: core.StatePaused, Min: 1, Max: 4, Manual: plan.Manual{Paused: true}, Sample: core.Sample{Running: new(3), Pending: new(int), Target: 3, Trained: new(126.), Capacity: new(2400.), Busy: new(0.)}}
-	if got, want := headline(v), "3 workers of 1–4 ready, paused, lag unknown, arrivals unknown"; got != want {
+	if got, want := headline(v), "3 workers of 1–4 ready, lag unknown, arrivals unknown"; got != want { // the state stands before it
+		t.Errorf("%q, want %q", got, want)
+	}
+	stuck := *v
+	stuck.State = core.StateStuck
+	if got, want := headline(&stuck), "3 workers of 1–4 ready, paused, lag unknown, arrivals unknown"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	v.PausedSince = time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)

@@ -25,7 +25,7 @@ func headline(v *core.View) string {
 			parts[0] += fmt.Sprintf(" (target %d)", s.Target)
 		}
 	}
-	if v.Manual.Paused {
+	if v.Manual.Paused && v.State != core.StatePaused { // which stands before the line
 		parts = append(parts, "paused")
 	}
 	parts = append(parts, "lag "+lag(s), arriving(s))
@@ -60,6 +60,9 @@ func arriving(s core.Sample) string {
 func waiting(s core.Sample) string {
 	if s.LagRecords == nil {
 		return ""
+	}
+	if *s.LagRecords == 1 {
+		return ", 1 record waits"
 	}
 	return fmt.Sprintf(", %s records wait", plan.Thousands(*s.LagRecords))
 }

@@ -278,6 +278,9 @@ func waiting(s core.Sample) string {
 	if s.LagRecords == nil {
 		return ""
 	}
+	if *s.LagRecords == 1 {
+		return "  1 record"
+	}
 	return fmt.Sprintf("  %s records", plan.Thousands(*s.LagRecords))
 }
 
@@ -382,7 +385,7 @@ func Reason(r *core.Record) string {
 	return strings.ReplaceAll(r.Decision.Reason, ": "+why, "")
 }
 
-// decided says what was decided and why.
+// decided says what was decided and why, with what a pool gives where that is less than was asked for.
 func decided(r *core.Record, why string) string {
 	d, text := r.Decision, ""
 	switch {
@@ -393,6 +396,9 @@ func decided(r *core.Record, why string) string {
 		text = fmt.Sprintf("%s at %d: ", d.Kind.Words(), d.Target)
 	}
 	text += why
+	if r.Pool != nil && r.Pool.Holds(d) {
+		text += fmt.Sprintf("; %s %s", r.Pool.Job.Name, r.Pool.Why)
+	}
 	if r.ObserveOnly {
 		text += " (observed only: nothing is done)"
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/pool"
 	"github.com/kale-sched/kale/core/state"
 )
 
@@ -238,6 +239,20 @@ func TestWords(t *testing.T) {
 		if got := rate(v); len(got) > labelWidth+1 {
 			t.Errorf("%q is wider than the chart's scale", got)
 		}
+	}
+}
+
+// A decision that a pool makes smaller says once what the pool gives, and why.
+func TestADecisionTellsOfItsPool(t *testing.T) {
+	share := &core.PoolShare{Pool: "main", Size: 3, Held: 3, Share: pool.Share{Job: pool.Job{Name: "ctr", Ask: 3, Limit: 4}, Goal: 1, May: 1}, Why: "asks for 3; gets 1 of the pool's 3, beside ads of higher priority"}
+	decide := func(plan.Observation) plan.Decision {
+		return plan.Decision{Kind: plan.KindIn, Current: 3, Target: 1, Reason: "the plan needs fewer"}
+	}
+	r := &core.Record{Pool: share}
+	_, r.Decision = share.Within(decide, plan.Observation{}, plan.Decision{Target: 3, Current: 3, Reason: "the plan needs 3 workers"})
+	const want = `scale in 3 → 1: no more than 1 worker by pool "main"; without that: the plan needs 3 workers; ctr asks for 3; gets 1 of the pool's 3, beside ads of higher priority`
+	if got := decided(r, Reason(r)); got != want {
+		t.Errorf("%s", got)
 	}
 }
 
