@@ -27,6 +27,11 @@ type Pool struct {
 // NewPool makes the pool of a pool file. Every job that shares it must be opened with it before any of them is run.
 func NewPool(rules *job.Pool) *Pool { return &Pool{rules: rules} }
 
+// Names says whether the pool file names a job, without which the pool is not run then.
+func (p *Pool) Names(name string) bool {
+	return slices.ContainsFunc(p.rules.Jobs, func(j job.PoolJob) bool { return j.Name == name })
+}
+
 // PoolShare is what a pool gives to a job, and why.
 type PoolShare struct {
 	// Pool is its name; Size, Held and Free are GPUs, as in [pool.Division].

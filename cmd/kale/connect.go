@@ -75,8 +75,8 @@ func (a *app) errNoScheduler(name string) error {
 func (a *app) runLine(name string) string {
 	arg := "JOB.hcl"
 	if dir, err := a.jobDir(name); err == nil {
-		if _, err := loadInvocation(dir); err == nil {
-			arg = name // run takes the file and the variables from the last run
+		if how, err := loadInvocation(dir); err == nil {
+			arg = quoted(how.names(name)) // run takes the file and the variables from the last run
 		} else if a.file != "" {
 			arg = quoted([]string{a.file})
 		}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -45,6 +46,16 @@ type invocation struct {
 	VarFiles []string          `json:"var_files,omitempty"` // absolute
 	Plugins  string            `json:"plugin_dir,omitempty"`
 	Trainer  string            `json:"trainer,omitempty"`
+	Pool     string            `json:"pool,omitempty"` // absolute; the pool in which it was run, with these jobs
+	With     []string          `json:"with,omitempty"`
+}
+
+// names are the arguments of a kale run that does the same again for the job of a name.
+func (v invocation) names(name string) []string {
+	if v.Pool == "" {
+		return []string{name}
+	}
+	return append(slices.Clone(v.With), "-pool", v.Pool)
 }
 
 // invocationFile may hold secrets that were given with -var, so only its owner reads it.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -159,7 +160,7 @@ func (a *app) silence(name string) string {
 
 // advice says what can be done about a job without a scheduler.
 func (a *app) advice(g *core.Glance) string {
-	run := a.runLine(g.Job)
+	run := a.together(g.Job) + a.runLine(g.Job)
 	switch {
 	case g.Elsewhere != nil && g.Elsewhere.Bereft():
 		return a.bereft(g.Elsewhere, g.Job)
@@ -183,6 +184,24 @@ func (a *app) advice(g *core.Glance) string {
 		return "with that mended, " + run + " takes it up again"
 	}
 	return run + " takes it up again"
+}
+
+// together says, of a job that was run in a pool with others, which schedulers of these are to end before it can be run with them again.
+func (a *app) together(name string) string {
+	how, err := a.known(name)
+	if err != nil {
+		return ""
+	}
+	var have, end []string
+	for _, other := range how.With {
+		if pid, _ := a.holder(other); other != name && pid != 0 {
+			have, end = append(have, other), append(end, fmt.Sprintf("kill %d", pid))
+		}
+	}
+	if len(have) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("its pool is run for %s now: %s ends that, training goes on, and then ", listed(have), strings.Join(slices.Compact(end), " and "))
 }
 
 // list asks a job's backend what runs.

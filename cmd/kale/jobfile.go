@@ -78,6 +78,7 @@ func (a *app) invocation(arg string, f jobFlags) (invocation, error) {
 		if how, err = a.known(arg); err != nil {
 			return how, err
 		}
+		how.Pool, how.With = "", nil // each run says its own
 	}
 	if how.Vars == nil {
 		how.Vars = map[string]string{}
@@ -216,7 +217,7 @@ func (l *loaded) durable() (invocation, error) {
 		full, err = filepath.Abs(path)
 		return full
 	}
-	how.File, how.Plugins = abs(how.File), abs(how.Plugins)
+	how.File, how.Plugins, how.Pool = abs(how.File), abs(how.Plugins), abs(how.Pool)
 	how.VarFiles = nil
 	for _, f := range l.how.VarFiles {
 		how.VarFiles = append(how.VarFiles, abs(f))

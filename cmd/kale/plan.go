@@ -125,7 +125,7 @@ func (a *app) loadPlanned(ctx context.Context, args []string, f planFlags) (jobs
 		}
 		return []*loaded{l}, []job.TopicInfo{topic}, nil, err
 	}
-	jobs, pool, err = a.loadTogether(args, f.jobFlags, f.pool, func(*loaded) {}, func(l *loaded, diags hcl.Diagnostics) error {
+	jobs, pool, err = a.loadTogether(ctx, args, f.jobFlags, f.pool, func(*loaded) {}, func(l *loaded, diags hcl.Diagnostics) error {
 		topic, more, err := a.askAround(ctx, l, how, diags.HasErrors())
 		topics = append(topics, topic)
 		if ctx.Err() != nil {

@@ -111,7 +111,7 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	if err := a.serve(ctx, show, l, b, s); err != nil {
 		return err
 	}
-	a.farewell(l, s.View())
+	a.farewell(l, s.View(), takeUp{command: a.again()})
 	return nil
 }
 
@@ -203,10 +203,17 @@ func (a *app) serve(ctx context.Context, show *screen, l *loaded, b backend.Back
 	return errors.Join(err, g.Wait())
 }
 
+// takeUp is how a job is taken up again: what comes first, the command, and what else that does.
+type takeUp struct{ first, command, also string }
+
+func (u takeUp) String() string {
+	return fmt.Sprintf("%s\n  kale %s\ntakes it up again%s", u.first, u.command, u.also)
+}
+
 // farewell says what goes on and how to take it up or stop it.
-func (a *app) farewell(l *loaded, v *core.View) {
+func (a *app) farewell(l *loaded, v *core.View, again takeUp) {
 	if v != nil && v.Stopped {
-		a.advise("job %q has stopped; %s\n  kale %s\ntakes it up again\n", l.Name, core.ModelWords(l.Checkpoint.Dir, l.Name), a.again())
+		a.advise("job %q has stopped; %s%v\n", l.Name, core.ModelWords(l.Checkpoint.Dir, l.Name), again)
 		return
 	}
 	if v == nil {
@@ -218,7 +225,7 @@ func (a *app) farewell(l *loaded, v *core.View) {
 	case v.Stuck != "":
 		goesOn = v.Stuck + ": kale status " + a.stateFlag() + l.Name + " says what to do about it; what was started stays"
 	case len(v.Workers)+len(v.Servers) == 0 && v.Unlisted == "":
-		a.advise("the scheduler of job %q has ended; nothing of it runs\n  kale %s\ntakes it up again\n", l.Name, a.again())
+		a.advise("the scheduler of job %q has ended; nothing of it runs%v\n", l.Name, again)
 		return
 	case v.Manual.Paused:
 		goesOn = "it stays paused"
@@ -228,8 +235,7 @@ func (a *app) farewell(l *loaded, v *core.View) {
 		goesOn = "no worker was seen to train; what was started goes on trying"
 	}
 	goesOn += strings.Replace(lossesOf(v).String(), ",", "; so far", 1)
-	a.advise("the scheduler of job %q has ended; %s\n  kale %s\ntakes it up again,\n  kale stop %s%s\nstops it\n",
-		l.Name, goesOn, a.again(), a.stateFlag(), l.Name)
+	a.advise("the scheduler of job %q has ended; %s%v,\n  kale stop %s%s\nstops it\n", l.Name, goesOn, again, a.stateFlag(), l.Name)
 }
 
 // interrupted says what runs of a job whose scheduler was ended before its first look: nothing of this run.
@@ -249,10 +255,10 @@ func (a *app) stateFlag() string {
 	return "-state-dir " + quoted([]string{a.stateDir}) + " "
 }
 
-// again is what this command was called with, for whoever takes the job up again: nobody has to be sent away then.
-func (a *app) again() string {
+// again is what this command was called with, without some of its jobs, for whoever takes the job up again: nobody has to be sent away then.
+func (a *app) again(without ...string) string {
 	return quoted(slices.DeleteFunc(slices.Clone(a.args), func(s string) bool {
-		return strings.HasPrefix(s, "-") && strings.HasPrefix(strings.TrimLeft(s, "-"), "take-over")
+		return strings.HasPrefix(s, "-") && strings.HasPrefix(strings.TrimLeft(s, "-"), "take-over") || slices.Contains(without, s)
 	}))
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/hashicorp/hcl/v2"
@@ -41,7 +43,7 @@ func (a *app) runTogether(ctx context.Context, args []string, f runFlags) error 
 		l.start = start(l.dir)
 		starts = append(starts, l.start)
 	}
-	jobs, pool, err := a.loadTogether(args, f.jobFlags, f.pool, begin, func(l *loaded, diags hcl.Diagnostics) error {
+	jobs, pool, err := a.loadTogether(ctx, args, f.jobFlags, f.pool, begin, func(l *loaded, diags hcl.Diagnostics) error {
 		if l.Job != nil && l.draft.Known("name") && !f.takeOver {
 			if err := a.taken(ctx, l); err != nil {
 				return err
@@ -56,13 +58,18 @@ func (a *app) runTogether(ctx context.Context, args []string, f runFlags) error 
 	if err != nil {
 		return err
 	}
-	return a.serveTogether(ctx, jobs, pool, f)
+	for _, l := range jobs {
+		if pool != nil {
+			l.how.Pool, l.how.With = f.pool, namesOf(jobs)
+		}
+	}
+	return a.serveTogether(ctx, &together{args: args, jobs: jobs, pool: pool, gone: map[string]bool{}}, f)
 }
 
 // loadTogether reads job files, which must name different jobs, and holds the pool file, if there is one, against them; begin is told of each whose
 // name is known; then judge is asked about each. Mistakes
 // in one file do not keep the others from being looked at.
-func (a *app) loadTogether(args []string, f jobFlags, poolFile string, begin func(*loaded), judge func(*loaded, hcl.Diagnostics) error) (jobs []*loaded, pool *core.Pool, err error) {
+func (a *app) loadTogether(ctx context.Context, args []string, f jobFlags, poolFile string, begin func(*loaded), judge func(*loaded, hcl.Diagnostics) error) (jobs []*loaded, pool *core.Pool, err error) {
 	files := map[string]string{}
 	var all []*job.Job
 	var found []hcl.Diagnostics
@@ -90,8 +97,8 @@ func (a *app) loadTogether(args []string, f jobFlags, poolFile string, begin fun
 	if poolFile != "" {
 		rules, sources, diags := job.LoadPool(poolFile)
 		if rules != nil && !mistaken {
-			diags = append(diags, rules.Check(all)...)
 			pool = core.NewPool(rules)
+			diags = append(append(diags, rules.Check(all)...), a.missing(ctx, rules, pool, poolFile, args, all)...)
 		}
 		err = a.diagnose(sources, diags)
 	}
@@ -106,6 +113,73 @@ func (a *app) loadTogether(args []string, f jobFlags, poolFile string, begin fun
 	return jobs, pool, err
 }
 
+// missing are jobs that were run in a pool last, run still, and are not among those that are to run in it now: what they hold would not count.
+func (a *app) missing(ctx context.Context, rules *job.Pool, pool *core.Pool, file string, args []string, all []*job.Job) (diags hcl.Diagnostics) {
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return nil
+	}
+	names, _ := a.jobs() // whoever needs the state folder says what is wrong with it
+	for _, name := range names {
+		how, err := a.known(name)
+		dir, e := a.jobDir(name)
+		if err != nil || e != nil || how.Pool != path || pool.Names(name) || slices.ContainsFunc(all, func(j *job.Job) bool { return j.Name == name }) {
+			continue
+		}
+		if want, _ := a.wanted(ctx, name, dir); want.Runs() { // what is not known is not told
+			diags = append(diags, rules.ErrorAt("gpus", fmt.Sprintf("Job %q holds some of the pool, and is not among the jobs", name), fmt.Sprintf(
+				"Run it with them, so that one process knows what each has: kale run %s%s. Or stop it first: kale stop %s%s.",
+				a.stateFlag(), quoted(append(slices.Clone(args), name, "-pool", file)), a.stateFlag(), name)))
+		}
+	}
+	return diags
+}
+
+// together is jobs that one process runs. It is safe for concurrent use.
+type together struct {
+	args []string // what names each of jobs
+	jobs []*loaded
+	pool *core.Pool // nil: each is on its own
+
+	mu   sync.Mutex
+	gone map[string]bool // whose scheduler has ended, and whether the job has stopped
+}
+
+func namesOf(jobs []*loaded) (names []string) {
+	for _, l := range jobs {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// end notes that the scheduler of a job has ended, and says how the job is taken up again. quitting: the others end too.
+func (t *together) end(a *app, name string, stopped, quitting bool) takeUp {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.gone[name] = stopped
+	var without, stay, begin []string
+	for i, l := range t.jobs {
+		stopped, gone := t.gone[l.Name]
+		switch {
+		case l.Name == name:
+		case stopped && t.pool != nil && t.pool.Names(l.Name):
+			begin = append(begin, l.Name)
+		case stopped, !gone && !quitting && t.pool == nil:
+			without = append(without, t.args[i])
+		case !gone && !quitting:
+			stay = append(stay, l.Name)
+		}
+	}
+	again := takeUp{command: a.again(without...)}
+	if len(stay) > 0 {
+		again.first = fmt.Sprintf("; end this kale run first (Ctrl-C; training of %s goes on), then", listed(stay))
+	}
+	if len(begin) > 0 {
+		again.also = fmt.Sprintf(", with %s, which the pool file names too", listed(begin))
+	}
+	return again
+}
+
 // served is a job whose scheduler is open.
 type served struct {
 	*loaded
@@ -117,23 +191,23 @@ type served struct {
 }
 
 // serveTogether opens all schedulers, then runs them until ctx ends or each has ended.
-func (a *app) serveTogether(ctx context.Context, jobs []*loaded, pool *core.Pool, f runFlags) error {
+func (a *app) serveTogether(ctx context.Context, t *together, f runFlags) error {
 	var open []served
 	defer func() {
 		for _, o := range open {
 			o.close()
 		}
 	}()
-	for _, l := range jobs {
+	for _, l := range t.jobs {
 		own := *a
-		if len(jobs) > 1 {
+		if len(t.jobs) > 1 {
 			own.out = a.out.(*lines).of(l.Name)
 		}
 		show, err := own.newScreen(l, f)
 		if err != nil {
 			return err
 		}
-		s, b, closeAll, err := own.open(ctx, l, core.Options{Log: show.lg, Progress: show.step, Pool: pool}, f.takeOver)
+		s, b, closeAll, err := own.open(ctx, l, core.Options{Log: show.lg, Progress: show.step, Pool: t.pool}, f.takeOver)
 		if err != nil {
 			show.close()
 			return err
@@ -149,7 +223,8 @@ func (a *app) serveTogether(ctx context.Context, jobs []*loaded, pool *core.Pool
 				fmt.Fprintf(a.err, "kale: %v; the other jobs go on\n", errs[i])
 			}
 			o.close() // whoever stopped this job waits until its state is free, and not for the others
-			o.a.farewell(o.loaded, o.s.View())
+			v := o.s.View()
+			o.a.farewell(o.loaded, v, t.end(a, o.Name, v != nil && v.Stopped, ctx.Err() != nil))
 		})
 	}
 	wg.Wait()

@@ -2,12 +2,18 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/stream"
 )
 
 // twoFiles are the files of two jobs that are right, and of a pool.
@@ -69,6 +75,108 @@ func TestRunTogetherRefuses(t *testing.T) {
 		r := s.run(c.args...)
 		if r.code != c.code || !strings.Contains(r.err, c.says) {
 			t.Errorf("kale %s: code %d, %s", strings.Join(c.args, " "), r.code, r.err)
+		}
+	}
+}
+
+// Two jobs of a pool, by their commands: one is stopped and taken up again, which takes the whole pool; nothing of the pool is run beside it.
+func TestAPoolsLife(t *testing.T) {
+	needONNX(t)
+	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 2})
+	s := newShell(t).withPrograms()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	jobFile := func(name string) string {
+		return write(name+".hcl", strings.NewReplacer("%BROKER%", addr, `job "life"`, fmt.Sprintf("job %q", name)).Replace(lifeJob))
+	}
+	a, b, pool := jobFile("a"), jobFile("b"), write("pool.hcl", "pool \"main\" {\n  gpus = 3\n}\n")
+	s.must("produce", "-brokers", addr, "-topic", "clicks", "-peak", "50", "-history", "60s", "-duration", "0")
+	t.Cleanup(func() { // whatever fails, no process may be left
+		for _, name := range []string{"a", "b"} {
+			if r := s.runCtx(context.Background(), "stop", name, "-force"); r.code != exitDone && !strings.Contains(r.err, "no job") {
+				t.Errorf("stop -force: %s", r.err)
+			}
+		}
+	})
+	command := []string{"run", a, b, "-pool", pool, "-var", "checkpoints=" + filepath.Join(dir, "checkpoints")}
+	run := s.start(command...)
+	for _, name := range []string{"a", "b"} {
+		run.eventually("a worker of "+name, func() bool { return strings.Contains(s.run("status", name).out, "1 ready of 1 wanted") })
+	}
+
+	// That a stopped job takes the pool with it is said where it is run, and to whoever looks at it.
+	s.must("stop", "a")
+	again := "kale " + quoted(command)
+	run.eventually("the end of a", func() bool { return strings.Contains(run.err.String(), "takes it up again") })
+	if want := "; end this kale run first (Ctrl-C; training of b goes on), then\n  " + again + "\ntakes it up again\n"; !strings.HasSuffix(run.err.String(), want) {
+		t.Errorf("the last words are not %q:\n%s", want, run.err.String())
+	}
+	short := "kale run a b -pool " + pool
+	if text := s.must("status", "a").out; !strings.Contains(text, fmt.Sprintf("its pool is run for b now: kill %d ends that, training goes on, and then %s takes it up again", os.Getpid(), short)) {
+		t.Errorf("status of a stopped job of a pool:\n%s", text)
+	}
+	for _, command := range []string{"run", "plan"} {
+		if r := s.run(command, "a", "-pool", pool); r.code != exitFailed || !strings.Contains(r.err, `Job "b" holds some of the pool`) || !strings.Contains(r.err, "kale run a b -pool") {
+			t.Errorf("%s without the other: exit code %d, %s", command, r.code, r.err)
+		}
+	}
+
+	// What was stopped is not begun again with what was not, but where the pool's file names it.
+	run.interrupt()
+	if r := run.end(); r.code != exitDone || !strings.Contains(r.err, "training goes on\n  kale run "+b+" -pool") {
+		t.Errorf("after Ctrl-C: exit code %d, %s", r.code, r.err)
+	}
+	if text := s.must("status", "b").out; !strings.Contains(text, short+" takes it up again") {
+		t.Errorf("status without a scheduler:\n%s", text)
+	}
+	// On its own it is of no pool any more.
+	alone := s.start("run", "b")
+	alone.eventually("its end", func() bool { return s.run("stop", "b").code == exitDone })
+	if r := alone.end(); r.code != exitDone || !strings.HasSuffix(r.err, "\n  kale run b\ntakes it up again\n") {
+		t.Errorf("alone: exit code %d, %s", r.code, r.err)
+	}
+	if text := s.must("status", "b").out; !strings.Contains(text, " kale run b takes it up again") {
+		t.Errorf("status of who ran alone:\n%s", text)
+	}
+}
+
+// How a job is taken up again depends on the jobs that were run with it.
+func TestWhoIsTakenUpTogether(t *testing.T) {
+	rules, _, diags := job.ParsePool([]byte("pool \"main\" {\n  gpus = 4\n  job \"a\" {\n  }\n}\n"), "pool.hcl")
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	pool := core.NewPool(rules)
+	for _, c := range []struct {
+		what     string
+		pool     *core.Pool
+		gone     map[string]bool // has it stopped?
+		ends     string
+		stopped  bool
+		quitting bool
+		want     string
+	}{
+		{"each on its own", nil, nil, "b", true, false, "\n  kale run b.hcl\ntakes it up again"},
+		{"Ctrl-C", nil, map[string]bool{"a": false}, "b", false, true, "\n  kale run a.hcl b.hcl c.hcl\ntakes it up again"},
+		{"Ctrl-C after a stop", nil, map[string]bool{"a": true}, "b", false, true, "\n  kale run b.hcl c.hcl\ntakes it up again"},
+		{"a pool", pool, nil, "b", true, false, "; end this kale run first (Ctrl-C; training of a and c goes on), then\n  kale run a.hcl b.hcl c.hcl\ntakes it up again"},
+		{"a pool that names who has stopped", pool, map[string]bool{"a": true, "c": true}, "b", true, false, "\n  kale run a.hcl b.hcl\ntakes it up again, with a, which the pool file names too"},
+	} {
+		jobs := &together{pool: c.pool, gone: map[string]bool{}}
+		maps.Copy(jobs.gone, c.gone)
+		own := &app{args: []string{"run"}}
+		for _, name := range []string{"a", "b", "c"} {
+			jobs.args, jobs.jobs = append(jobs.args, name+".hcl"), append(jobs.jobs, &loaded{Job: &job.Job{Name: name}})
+		}
+		own.args = append(own.args, jobs.args...)
+		if got := jobs.end(own, c.ends, c.stopped, c.quitting).String(); got != c.want {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestStuckIsSaid(t *testing.T) {
 	}
 	b.Reset()
 	a := newApp(nil, io.Discard, &b)
-	a.farewell(&loaded{Job: &job.Job{Name: "ctr"}}, v)
+	a.farewell(&loaded{Job: &job.Job{Name: "ctr"}}, v, takeUp{command: a.again()})
 	if got := b.String(); strings.Contains(got, "training goes on") || !strings.Contains(got, "partition 3 stands still: kale status ctr says what to do about it") {
 		t.Errorf("the farewell says %q", got)
 	}
@@ -64,7 +64,7 @@ func TestFarewellOfNothing(t *testing.T) {
 	v := &core.View{}
 	zero := 0
 	v.Sample.Running = &zero
-	a.farewell(&loaded{Job: &job.Job{Name: "ctr"}}, v)
+	a.farewell(&loaded{Job: &job.Job{Name: "ctr"}}, v, takeUp{command: a.again()})
 	if got := says.String(); !strings.Contains(got, "nothing of it runs") || strings.Contains(got, "goes on") || strings.Contains(got, "kale stop") {
 		t.Errorf("the farewell says %q", got)
 	}

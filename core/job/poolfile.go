@@ -181,6 +181,11 @@ func (p *Pool) Of(j *Job) PoolJob {
 	return out
 }
 
+// ErrorAt returns an error located at path, for checks that need more than the files.
+func (p *Pool) ErrorAt(path, summary, detail string) *hcl.Diagnostic {
+	return at(hcl.DiagError, rangeOf(p.ranges, path), summary, detail)
+}
+
 // PoolGPUs is how much of a pool a worker takes.
 func (j *Job) PoolGPUs() int { return max(j.Workers.GPUs, 1) }
 
@@ -188,7 +193,7 @@ func (j *Job) PoolGPUs() int { return max(j.Workers.GPUs, 1) }
 func (p *Pool) Check(jobs []*Job) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	fail := func(path, summary, detail string, args ...any) {
-		diags = append(diags, at(hcl.DiagError, rangeOf(p.ranges, path), summary, fmt.Sprintf(detail, args...)))
+		diags = append(diags, p.ErrorAt(path, summary, fmt.Sprintf(detail, args...)))
 	}
 	var names, sums []string
 	owed := 0
