@@ -32,8 +32,11 @@ func boundTemplate(nomadJob string) *api.Template {
 }
 
 // awaitsOlder gives the first allocation before the newest that may still have a process, nil when none may. One that was lost may: the server has given it
-// up without a word of its node's.
+// up without a word of its node's. What is bound to the newest runs, whatever becomes of the others: their node was purged, and may be back.
 func (v view) awaitsOlder() *api.AllocationListStub {
+	if a := v.latest(); a != nil && a.ID == v.bound {
+		return nil
+	}
 	for _, a := range v.allocs[:max(0, len(v.allocs)-1)] {
 		if (!ended(a) || a.ClientStatus == api.AllocClientStatusLost) && !v.buried(a) && v.nodes[a.NodeID] != nil {
 			return a
@@ -49,10 +52,47 @@ func (v view) waits(a *api.AllocationListStub, st *backend.Status) {
 	case older == nil || ended(a):
 	case older.ClientStatus == api.AllocClientStatusLost:
 		st.State = backend.StateFailed
-		st.Reason = fmt.Sprintf("its node %s was lost before it had said that it runs there; what Nomad has started on %s instead waits", older.NodeName, a.NodeName)
+		before := ""
+		if task := older.TaskStates[taskName]; task == nil || task.StartedAt.IsZero() {
+			before = " before it had said that it runs there"
+		}
+		st.Reason = fmt.Sprintf("its node %s was lost%s; what Nomad has started on %s instead waits", older.NodeName, before, a.NodeName)
 	default:
 		st.State, st.Reason = backend.StateStarting, v.whyMoved(older)+"; it starts again on "+a.NodeName+" when the process before it has ended"
 	}
+}
+
+// readBound finds out which allocations the workloads are bound to, where that makes a difference.
+func (s settings) readBound(ctx context.Context, views []view) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	for i, v := range views {
+		if v.released || v.job.Stop || v.awaitsOlder() == nil {
+			continue
+		}
+		g.Go(func() error {
+			items, err := s.readItems(gctx, v.job.ID)
+			if err == nil && items != nil {
+				views[i].bound = items.Items[boundKey]
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// readItems reads the first of a workload's variables; nil when that is gone: it is being released.
+func (s settings) readItems(ctx context.Context, nomadJob string) (*api.Variable, error) {
+	q, cancel := s.read(ctx)
+	defer cancel()
+	v, _, err := s.client.Variables().Read(payloadPaths(nomadJob)[0], q)
+	switch {
+	case errors.Is(err, api.ErrVariablePathNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, failed(err, capVariables, "read what %s is bound to", nomadJob)
+	}
+	return v, nil
 }
 
 // bind binds the workloads to their newest allocations, as soon as these are there and all earlier ones have ended. What
@@ -87,21 +127,13 @@ func (n *nomad) bind(ctx context.Context, s settings, p picture) {
 
 // bind binds one, unless its payload is gone: it is being released.
 func (s settings) bind(ctx context.Context, nomadJob, alloc string) error {
-	q, cancel := s.read(ctx)
-	defer cancel()
-	v, _, err := s.client.Variables().Read(payloadPaths(nomadJob)[0], q)
-	if errors.Is(err, api.ErrVariablePathNotFound) {
-		return nil
-	}
-	if err != nil {
-		return failed(err, capVariables, "read what %s is bound to", nomadJob)
-	}
-	if v.Items[boundKey] == alloc {
-		return nil
+	v, err := s.readItems(ctx, nomadJob)
+	if err != nil || v == nil || v.Items[boundKey] == alloc {
+		return err
 	}
 	v.Items[boundKey] = alloc
-	w, cancelCall := s.write(ctx)
-	defer cancelCall()
+	w, cancel := s.write(ctx)
+	defer cancel()
 	if _, _, err := s.client.Variables().CheckedUpdate(v, w); err != nil {
 		return failed(err, capVariables, "bind %s to allocation %s", nomadJob, alloc)
 	}

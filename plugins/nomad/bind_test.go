@@ -78,11 +78,12 @@ func TestPreemptedWorkerMoves(t *testing.T) {
 func TestMovedWaits(t *testing.T) {
 	nodes := map[string]*api.NodeListStub{"a": {ID: "a", Name: "n1"}, "b": {ID: "b", Name: "n2"}}
 	alloc := func(node, status string) *api.AllocationListStub {
-		return &api.AllocationListStub{NodeID: node, NodeName: nodes[node].Name, ClientStatus: status, TaskStates: map[string]*api.TaskState{taskName: {State: "running"}}}
+		return &api.AllocationListStub{ID: "on " + node, NodeID: node, NodeName: nodes[node].Name, ClientStatus: status, TaskStates: map[string]*api.TaskState{taskName: {State: "running"}}}
 	}
 	for _, tt := range []struct {
 		older string // state of the allocation on n1
 		gone  bool   // n1 is not known any more
+		bound bool   // to the allocation on n2
 		state backend.State
 		says  string
 	}{
@@ -90,10 +91,15 @@ func TestMovedWaits(t *testing.T) {
 		{older: api.AllocClientStatusUnknown, state: backend.StateStarting, says: "when the process before it has ended"},
 		{older: api.AllocClientStatusComplete, state: backend.StateRunning},
 		{older: api.AllocClientStatusFailed, state: backend.StateRunning},
-		{older: api.AllocClientStatusLost, state: backend.StateFailed, says: "its node n1 was lost"},
+		{older: api.AllocClientStatusLost, state: backend.StateFailed, says: "its node n1 was lost before it had said"},
 		{older: api.AllocClientStatusLost, gone: true, state: backend.StateRunning},
+		{older: api.AllocClientStatusLost, bound: true, state: backend.StateRunning},
+		{older: api.AllocClientStatusRunning, bound: true, state: backend.StateRunning},
 	} {
 		v := view{id: workerID(0, 1), job: &api.JobListStub{Status: "running"}, nodes: map[string]*api.NodeListStub{"b": nodes["b"]}}
+		if tt.bound {
+			v.bound = "on b"
+		}
 		if !tt.gone {
 			v.nodes["a"] = nodes["a"]
 		}

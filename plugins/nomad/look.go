@@ -21,6 +21,8 @@ type view struct {
 	nodes  map[string]*api.NodeListStub
 	drains map[string]time.Time // by node ID, of those that are being drained: when what runs there is ended
 
+	bound string // the ID of the allocation that it is bound to, where there is an older one that may still have a process
+
 	released bool
 	how      backend.How // how it was released; Forced when a higher generation replaced it
 }
@@ -42,8 +44,8 @@ func (p picture) find(id backend.ID) (view, bool) {
 	return view{}, false
 }
 
-// look asks Nomad for all of the job: four calls, however many workloads there are, and one for each of their nodes that
-// is being drained. It gives all or an error.
+// look asks Nomad for all of the job: four calls, however many workloads there are, one for each of their nodes that
+// is being drained, and one for each workload that was moved while its old process may live. It gives all or an error.
 func (s settings) look(ctx context.Context, job string) (picture, error) {
 	var p picture
 	var jobs []*api.JobListStub
@@ -83,7 +85,7 @@ func (s settings) look(ctx context.Context, job string) (picture, error) {
 	for i := range p.views {
 		p.views[i].drains = drains
 	}
-	return p, nil
+	return p, s.readBound(ctx, p.views)
 }
 
 func (s settings) allocations(ctx context.Context, namespace, filter string) ([]*api.AllocationListStub, error) {
