@@ -41,6 +41,9 @@ func (s *Scheduler) act(ctx context.Context, now time.Time) error {
 	if s.job.Autoscale.Mode == job.ModeObserve && !s.want.Stopping {
 		return nil
 	}
+	if s.want.Forced && s.seen.blind() && s.seen.leaseErr == nil {
+		return s.stop(ctx, now)
+	}
 	if s.seen.listErr != nil || !s.seen.complete || s.seen.leaseErr != nil {
 		return nil // unknown: nothing is started twice and nothing is released
 	}

@@ -24,8 +24,17 @@ func (s *Scheduler) Kill(ctx context.Context) error {
 func (s *Scheduler) releaseAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
-	for {
+	for unseen := false; ; {
 		list, complete, err := s.opt.Backend.List(ctx, s.job.Name)
+		if err != nil && needsAPerson(err) && !unseen { // who ends it by force has done what is to be done about what lives there
+			unseen = true
+			if err = s.opt.Backend.Release(ctx, s.job.Name, nil, backend.Forced); err == nil {
+				continue
+			}
+		}
+		if err != nil && needsAPerson(err) {
+			return fmt.Errorf("release job %q by force: %w", s.job.Name, err)
+		}
 		var ids []backend.ID
 		for _, st := range list {
 			if st.State.Live() {

@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -174,6 +175,37 @@ func TestStopReleasesWhatHadEnded(t *testing.T) {
 				r.stops()
 			}
 			r.wantCalls("release ps-0-g1 forced", "release ps-1-g1 forced", "release worker-0-g1 forced", "release worker-1-g1 forced")
+		})
+	}
+}
+
+// Where the backend cannot list what runs until a person has done something about it, a stop by force has it end what cannot be listed; one that drains waits.
+func TestForceEndsWhatCannotBeListed(t *testing.T) {
+	for _, how := range []string{"stop", "stop by force", "kill"} {
+		t.Run(how, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(2)
+			before := len(r.backend.Calls())
+			away := func() { r.backend.FailNext(fake.OpList, backend.Errorf(backend.Blocked, "its folder was moved")) }
+			if how == "kill" {
+				away()
+				if err := r.s.Kill(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				if err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop", Force: how == "stop by force"}}); err != nil {
+					t.Fatal(err)
+				}
+				away() // at the look, and when it is asked for all that there is
+				away()
+				r.beat()
+			}
+			ended := slices.ContainsFunc(r.backend.Calls()[before:], func(c fake.Call) bool {
+				return c.Op == fake.OpRelease && len(c.IDs) == 0 && c.How == backend.Forced
+			})
+			if want := how != "stop"; ended != want || r.s.want.Stopped != want {
+				t.Errorf("it is told to end what cannot be listed: %v; the job has stopped: %v; want %v", ended, r.s.want.Stopped, want)
+			}
 		})
 	}
 }

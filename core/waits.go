@@ -17,7 +17,7 @@ func (s *Scheduler) waits() string {
 	case s.want.Stopped:
 		return ""
 	case s.want.Stopping && s.seen.blind():
-		return "what runs to be seen again, which kale stop -force needs too"
+		return "what runs to be seen again: the problem says what helps"
 	case s.want.Stopping && s.seen.listErr != nil:
 		return "the backend, which does not answer: " + s.seen.listErr.Error()
 	case s.want.Stopping && !s.seen.complete:

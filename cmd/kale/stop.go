@@ -157,7 +157,7 @@ func (b *stopBar) stops(lasts time.Duration, v *core.View) {
 				b.say("problem: %s\n", p)
 			}
 		}
-		if !b.hinted && !strings.Contains(text, "kale stop -force") {
+		if !b.hinted && v.Unlisted == "" && !strings.Contains(text, "kale stop -force") { // which needs to see what runs, too
 			b.say("kale stop -force %s%s does without what it waits for\n", b.a.stateFlag(), b.name)
 		}
 		b.hinted = true
@@ -200,7 +200,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 		return err
 	}
 	list, complete, err := b.List(ctx, name)
-	if err != nil {
+	if err != nil && !(f.force && backend.CodeOf(err) == backend.Blocked) { // which force may do without
 		return errors.Join(fmt.Errorf("see what runs of job %q: %w", name, err), b.Close())
 	}
 	if err := b.Close(); err != nil {

@@ -67,7 +67,8 @@ type Backend interface {
 	// Release gives the workloads up: Drained asks them to stop and grants them their StopGrace, Forced ends them now
 	// (also those that are draining). It returns once that is on record, without waiting for their end; List shows
 	// them as stopping, then no longer. A released ID never starts again, and what it was given (Files, Env) is kept
-	// nowhere once List no longer shows it. Unknown and released IDs are no error.
+	// nowhere once List no longer shows it. Unknown and released IDs are no error. Forced without an ID ends what of the job lives and List cannot show, where
+	// the backend knows of such, as of processes whose folder was moved away.
 	Release(ctx context.Context, job string, ids []ID, how How) error
 
 	// Logs gives what the workload wrote, the last Tail lines of it, and goes on until the reader is closed, ctx ends

@@ -2,11 +2,16 @@ package local
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kale-sched/kale/core/backend"
 )
@@ -14,7 +19,7 @@ import (
 // bereft is a supervisor that lives, and whose folder is not where it was started: somebody has moved or removed it. It cannot be told anything, and its folder's
 // lock says nothing of it there.
 type bereft struct {
-	pid      int
+	processID
 	job, dir string // dir is where its folder was
 	now      string // where its folder is; "": it was removed
 }
@@ -57,9 +62,10 @@ func (r root) supervisorAt(pid int) (bereft, bool) {
 	if err != nil || len(argv) != 3 || string(argv[1]) != SuperviseCommand {
 		return bereft{}, false
 	}
-	b := bereft{pid: pid, dir: string(argv[2])}
+	b := bereft{dir: string(argv[2])}
 	b.job = filepath.Base(filepath.Dir(b.dir))
-	return b, filepath.Dir(b.dir) == r.jobDir(b.job)
+	b.processID, err = backend.ProcessOf(pid)
+	return b, err == nil && filepath.Dir(b.dir) == r.jobDir(b.job)
 }
 
 // parent is a process's parent, 0 where that cannot be told.
@@ -78,7 +84,7 @@ func parent(pid int) int {
 
 // isBereft compares the supervisor's working directory, which is its folder wherever that was moved, with what is where it was.
 func (b *bereft) isBereft() bool {
-	cwd := filepath.Join("/proc", strconv.Itoa(b.pid), "cwd")
+	cwd := filepath.Join("/proc", strconv.Itoa(b.PID), "cwd")
 	has, err := os.Stat(cwd)
 	if err != nil {
 		return false // it has ended, or is not ours to look at
@@ -102,17 +108,40 @@ func (s settings) whole(job string) error {
 	}
 	job = lost[0].job
 	lost = slices.DeleteFunc(lost, func(b bereft) bool { return b.job != job })
-	const until = "Until then nothing is started or ended"
+	const until = "Until then nothing is started, and only kale stop -force ends anything"
 	if i := slices.IndexFunc(lost, func(b bereft) bool { return b.now != "" }); i >= 0 {
 		from, to := parted(lost[i].now, lost[i].dir)
 		return backend.Errorf(backend.Blocked, "processes of job %q live, and their folder was moved: %s puts it back, and all goes on. %s", job, backend.PutBack(from, to), until)
 	}
 	var pids []string
 	for _, b := range lost {
-		pids = append(pids, strconv.Itoa(b.pid))
+		pids = append(pids, strconv.Itoa(b.PID))
 	}
-	return backend.Errorf(backend.Blocked, "processes of job %q live, and their folder %s was removed: end them (kill %s), and they are started anew. %s",
+	return backend.Errorf(backend.Blocked, "processes of job %q live, and their folder %s was removed: kill %s ends them, and the job's scheduler starts them anew (kale run, where none runs). %s",
 		job, topmostGone(lost[0].dir), strings.Join(pids, " "), until)
+}
+
+// endBereft ends by force the processes of a job whose folders are away, and waits for their end. Their supervisors cannot be told by a file; what they supervise
+// dies with them, by the kernel's hand.
+func (r root) endBereft(ctx context.Context, job string) error {
+	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)
+	defer cancel()
+	for _, b := range r.bereft(job) {
+		failed := func(err error) error {
+			return backend.Errorf(backend.Blocked, "end %s of job %q, whose folder is away: kill process %d: %w", filepath.Base(b.dir), job, b.PID, err)
+		}
+		if err := signalTo(b.processID, unix.SIGKILL); err != nil && !errors.Is(err, errNotThatProcess) {
+			return failed(err)
+		}
+		for b.Alive() {
+			select {
+			case <-ctx.Done():
+				return failed(ctx.Err())
+			case <-time.After(endingEvery):
+			}
+		}
+	}
+	return nil
 }
 
 // found is whole where a supervisor is missing.

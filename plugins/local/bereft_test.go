@@ -178,7 +178,7 @@ func TestFolderRemovedUnderAProcess(t *testing.T) {
 	if err := os.RemoveAll(h.folder("a")); err != nil {
 		t.Fatal(err)
 	}
-	h.refused(t, "removed", fmt.Sprintf("%s was removed: end them (kill %d)", h.folder("a"), supervisor.PID))
+	h.refused(t, "removed", fmt.Sprintf("%s was removed: kill %d ends them", h.folder("a"), supervisor.PID))
 	if err := syscall.Kill(supervisor.PID, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -196,6 +196,48 @@ func TestFolderRemovedUnderAProcess(t *testing.T) {
 		t.Errorf("then %+v runs", st)
 	}
 	end(t, h.a, "j")
+}
+
+// What cannot be listed, since its folder was moved or removed, can be ended by force from any state folder; then all starts anew.
+func TestEndedByForceWithItsFolderAway(t *testing.T) {
+	for name, takeAway := range map[string]func(dir string) error{
+		"moved": func(dir string) error { return os.Rename(dir, dir+".away") }, "removed": os.RemoveAll,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHomely(t)
+			if err := h.a.Release(t.Context(), "j", nil, backend.Forced); err != nil {
+				t.Fatal(err)
+			}
+			h.same(t, "its folder is in its place")
+			process, err := backend.ProcessOf(h.pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := takeAway(h.folder("a")); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.b.Release(t.Context(), "j", nil, backend.Drained); err == nil || !process.Alive() {
+				t.Errorf("a drain: %v, and it lives: %v", err, process.Alive())
+			}
+			if err := h.b.Release(t.Context(), "j", nil, backend.Forced); err != nil {
+				t.Fatal(err)
+			}
+			conformance.Eventually(t, "its end", func() error {
+				if process.Alive() {
+					return errors.New("it lives")
+				}
+				return nil
+			})
+			for _, l := range []*local{h.a, h.b} {
+				if st := list(t, l, "j"); st != nil {
+					t.Errorf("there is %+v", *st)
+				}
+			}
+			ensure(t, h.b, "j", h.work)
+			waitFor(t, h.b, "j", "a new start", running)
+			end(t, h.b, "j")
+		})
+	}
 }
 
 // Who removes the state of a job that was stopped starts anew.
@@ -279,7 +321,7 @@ func TestForkIsNoSupervisor(t *testing.T) {
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}
-	if lost := r.bereft("j"); len(lost) != 1 || lost[0].pid != sh.Process.Pid || lost[0].now != dir+".away" {
+	if lost := r.bereft("j"); len(lost) != 1 || lost[0].PID != sh.Process.Pid || lost[0].now != dir+".away" {
 		t.Errorf("with the folder away: %+v; want process %d alone", lost, sh.Process.Pid)
 	}
 	if _, err := fmt.Fprintln(in); err != nil {

@@ -110,6 +110,9 @@ func (l *local) Release(ctx context.Context, job string, ids []backend.ID, how b
 	if how != backend.Drained && how != backend.Forced {
 		return backend.Invalidf("how", "release %d workloads of job %q: %v is no way to release", len(ids), job, how)
 	}
+	if len(ids) == 0 && how == backend.Forced {
+		return l.endBereft(ctx, job)
+	}
 	s, err := l.at(ctx, job)
 	if err != nil {
 		return err
@@ -136,6 +139,22 @@ func (l *local) Release(ctx context.Context, job string, ids []backend.ID, how b
 	}
 	l.moveOut(job, s) // at once, where none of them lived: nobody may look again
 	return first
+}
+
+// endBereft ends by force what of the job is not listed, since its folder is away.
+func (l *local) endBereft(ctx context.Context, job string) error {
+	s, err := l.jobs.Of(ctx, job)
+	if err != nil {
+		return err
+	}
+	at, err := l.lodging(s, job)
+	if err == nil {
+		err = at.mine(job)
+	}
+	if err == nil {
+		err = at.root().endBereft(ctx, job)
+	}
+	return err
 }
 
 // Inventory implements backend.Backend. It covers every folder that a configured job uses.
