@@ -139,6 +139,9 @@ func (s *Scheduler) take(ctx context.Context, o Order) error {
 // tellPaused tells the chief whether the job is paused. One that has just been asked in vain is not asked again: an order need not wait for it, and must not come
 // to it later, when it goes on.
 func (s *Scheduler) tellPaused(ctx context.Context, paused bool) error {
+	if s.seen != nil && s.onlooks(s.seen) {
+		return fmt.Errorf("nothing of it runs, and its scheduler starts nothing: autoscale.mode is %q in the job file", job.ModeObserve)
+	}
 	again := fmt.Sprintf("give it again when kale status %s shows that the chief answers", s.job.Name)
 	if s.seen != nil && s.begun() && silent(s.seen.chiefErr) {
 		return fmt.Errorf("%w. The order is not taken and changes nothing: %s", s.chiefSilent(s.seen.chiefErr), again)

@@ -17,14 +17,19 @@ import (
 func (s *Scheduler) decide(now time.Time) error {
 	obs := s.observe(now)
 	obs, d, share := s.throughPool(obs, s.policy.Decide(obs))
+	observeOnly := s.job.Autoscale.Mode == job.ModeObserve
+	if observeOnly {
+		d.State = d.Undone(obs.State)
+	}
 	s.want.Policy, s.want.Gate = d.State, s.foresee.state()
-	rec := &Record{Observation: obs, Decision: d, LastJoin: s.want.LastJoin, Pool: share, Repairs: append(s.repairs(), s.hungLately()...), ObserveOnly: s.job.Autoscale.Mode == job.ModeObserve}
+	rec := &Record{Observation: obs, Decision: d, LastJoin: s.want.LastJoin, Pool: share, Repairs: append(s.repairs(), s.hungLately()...), ObserveOnly: observeOnly}
 	rec.LagUnknown = s.lagUnknown(obs)
+	rec.Differs = observeOnly && !obs.Hold.Unknown && rec.differs(s.lastChange)
 	s.last = rec
 	if err := s.store.Append(state.Decisions, now, rec); err != nil {
 		return err
 	}
-	if d.Kind == plan.KindOut || d.Kind == plan.KindIn {
+	if rec.Changes() {
 		s.lastChange = rec
 		if err := s.store.Put(changeKey, rec); err != nil {
 			return err

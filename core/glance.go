@@ -61,6 +61,9 @@ type Glance struct {
 	written plan.Manual
 }
 
+// Observed says that the last scheduler only observed (autoscale.mode = "observe").
+func (g *Glance) Observed() bool { return g.Decision != nil && g.Decision.ObserveOnly }
+
 // Holds says whether an order to scale, pause or resume is one that the next scheduler finds: written down or, a pause, kept by the chief.
 func (g *Glance) Holds(o Order) bool {
 	w := g.written
@@ -114,6 +117,9 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 		}
 		return g, nil
 	case want.Target == 0 && len(want.Servers) == 0 && !want.Stopping:
+		if g.Observed() {
+			g.Says = "a scheduler has only observed it, and nothing of it was started"
+		}
 		return g, nil
 	}
 	s := &Scheduler{job: &job.Job{Name: name}, want: want, seen: &seen{}}

@@ -41,11 +41,11 @@ func (s *Scheduler) lookBehind(ctx context.Context, n *seen) {
 	case n.chiefErr == nil && len(n.chief.GetPartitions()) > 0 && s.want.Trained && s.trainedUpTo != nil:
 		b.next = s.trainedUpTo
 	case n.chiefErr == nil && len(n.chief.GetPartitions()) > 0:
-		b.next, b.nextErr = s.begin(ctx)
+		b.next, b.nextErr = s.begin(ctx, n)
 	case n.chiefErr == nil:
 		b.nextErr = errors.New("the chief has not seen the topic yet")
 	case (s.gone || !s.want.Trained && !s.want.Stopped) && silent(n.chiefErr):
-		b.next, b.nextErr = s.begin(ctx)
+		b.next, b.nextErr = s.begin(ctx, n)
 	default:
 		b.nextErr = fmt.Errorf("what is trained is unknown: %w", n.chiefErr)
 	}
@@ -64,12 +64,15 @@ func (s *Scheduler) lookBehind(ctx context.Context, n *seen) {
 }
 
 // begin is where a job goes on whose chief does not know it yet: from its snapshots, else from where it was told to start. That may move with the topic, so
-// it is asked once.
-func (s *Scheduler) begin(ctx context.Context) (map[int32]int64, error) {
+// it is asked once. Where nothing of the job runs that is only observed, nothing waits for training.
+func (s *Scheduler) begin(ctx context.Context, n *seen) (map[int32]int64, error) {
 	if s.beginning != nil {
 		return s.beginning, nil
 	}
 	next, err := restorePoint(ctx, s.job, s.kafka)
+	if err == nil && next == nil && s.store != nil && s.onlooks(n) {
+		return nil, errors.New("nothing of the job runs, and mode observe starts nothing")
+	}
 	if err == nil && next == nil {
 		next, err = s.start(ctx, time.Now())
 	}

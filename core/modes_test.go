@@ -12,6 +12,7 @@ import (
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/state"
 )
 
 // Observe decides and records, and the backend is only looked at.
@@ -24,6 +25,58 @@ func TestObserveTouchesNothing(t *testing.T) {
 	}
 	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "scale", Target: 3}}); err == nil || !strings.Contains(err.Error(), `autoscale.mode is "observe"`) {
 		t.Errorf("scale: %v", err)
+	}
+}
+
+// Of a job of which nothing runs observe says that, and no lag, which only a job that trains can have. What it would do is told when that changes, by the next
+// scheduler too, and what it did not do starts no cooldown.
+func TestObserveOfNothing(t *testing.T) {
+	r := newRig(t, rigOptions{mode: job.ModeObserve, change: func(text string) string {
+		return strings.Replace(text, `cooldown_out = "0s"`, `cooldown_out = "1h"`, 1)
+	}})
+	r.chief.stop()
+	r.produce(0, 10)
+	r.beats(3)
+	first := r.s.View().LastChange
+	r.reopen()
+	r.beats(3)
+	v := r.s.View()
+	if d := v.Decision; first == nil || !v.LastChange.Decision.At.Equal(first.Decision.At) || !d.Decision.At.After(first.Decision.At) {
+		t.Fatalf("the same decision is told again: %+v, then %+v", first, v.LastChange)
+	}
+	if v.State != StateObserved || v.Sample.Target != 1 {
+		t.Errorf("state %q, %d workers wanted", v.State, v.Sample.Target)
+	}
+	if s := v.Sample; s.Lag != nil || s.LagRecords != nil || !strings.Contains(s.LagUnknown, "nothing of the job runs") {
+		t.Errorf("lag %v, %v records, %q", s.Lag, s.LagRecords, s.LagUnknown)
+	}
+	if state := string(r.s.want.Policy); strings.Contains(state, "last_out") {
+		t.Errorf("a cooldown began: %s", state)
+	}
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "pause"}}); err == nil || !strings.Contains(err.Error(), `nothing of it runs, and its scheduler starts nothing: autoscale.mode is "observe"`) {
+		t.Errorf("pause: %v", err)
+	}
+	r.job.Workers.Min = 2
+	r.reopen()
+	r.beats(3)
+	if d := r.s.View().LastChange.Decision; d.Target != 2 {
+		t.Errorf("what it would do now is not told: %+v", d)
+	}
+	var told []int
+	if err := state.Scan(r.s.store, state.Decisions, time.Time{}, func(rec Record) bool {
+		if rec.Changes() {
+			told = append(told, rec.Decision.Target)
+		}
+		return true
+	}); err != nil || !slices.Equal(told, []int{1, 2}) {
+		t.Errorf("told were decisions for %v workers: %v", told, err)
+	}
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	g, err := GlanceAt(t.Context(), r.state, r.job.Name, nil)
+	if err != nil || g.State != StateNeverStarted || !strings.Contains(g.Says, "only observed it") {
+		t.Errorf("a glance: %+v, %v", g, err)
 	}
 }
 
@@ -44,6 +97,9 @@ func TestObserveOfAJobThatRuns(t *testing.T) {
 		r.observed()
 		if r.s.seen.chiefErr != nil {
 			t.Fatal(r.s.seen.chiefErr)
+		}
+		if v := r.s.View(); v.State != StateRunning {
+			t.Errorf("state %q", v.State)
 		}
 		if o := r.s.last.Observation; o.Workers.Running < 2 || o.Target != o.Workers.Running || o.Action.Kind != "" {
 			t.Errorf("observed: target %d, %+v, action %+v", o.Target, o.Workers, o.Action)

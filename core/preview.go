@@ -122,7 +122,7 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 		s.want.adopt(s.seen.list)
 	}
 	obs := s.observe(now)
-	p.Record = Record{Observation: obs, Decision: s.policy.Decide(obs), LastJoin: s.want.LastJoin, LagUnknown: s.lagUnknown(obs)}
+	p.Record = Record{Observation: obs, Decision: s.policy.Decide(obs), LastJoin: s.want.LastJoin, LagUnknown: s.lagUnknown(obs), ObserveOnly: o.Job.Autoscale.Mode == job.ModeObserve}
 	p.Running = s.seen.list
 	if o.Pool != nil {
 		s.joinPool(false)

@@ -56,7 +56,7 @@ func (s *Scheduler) sample(now time.Time) Sample {
 	n := s.seen
 	w := s.workers()
 	out := Sample{
-		At: now, Target: s.want.Target, Draining: w.Draining, Forecast: s.foresee.at(now),
+		At: now, Target: s.target(), Draining: w.Draining, Forecast: s.foresee.at(now),
 		Applied: n.applied(), Repairing: n.chief.GetRepairing(), Unknown: n.unknown(s.begun()),
 	}
 	if rate, ok := s.arrivals.Rate(now, max(s.job.Forecast.Interval, 4*s.job.Autoscale.Watch)); ok && n.endsErr == nil {
@@ -87,6 +87,14 @@ func (s *Scheduler) sample(now time.Time) Sample {
 		s.sampleMembers(&out, w.Running)
 	}
 	return out
+}
+
+// target is how many workers are wanted or, where they are only observed, would be.
+func (s *Scheduler) target() int {
+	if s.job.Autoscale.Mode == job.ModeObserve && s.last != nil {
+		return s.last.Decision.Target
+	}
+	return s.want.Target
 }
 
 // sampleMembers is what the chief says of those that train: nobody, where it does not answer and none can.

@@ -89,8 +89,25 @@ type Record struct {
 	LagUnknown string `json:"lag_unknown,omitempty"`
 	// Pool is what the job's pool gives it, nil: it is in none. Decision is within that.
 	Pool *PoolShare `json:"pool,omitempty"`
-	// Observed only: nothing was done (autoscale.mode = "observe").
+	// Observed only: nothing was done (autoscale.mode = "observe"). Differs says that it is then another decision than the one before that differed.
 	ObserveOnly bool `json:"observe_only,omitempty"`
+	Differs     bool `json:"differs,omitempty"`
+}
+
+// Changes says that the decision changes how many workers there are or, where it is observed only, how many there would be.
+func (r *Record) Changes() bool {
+	if r.ObserveOnly {
+		return r.Differs
+	}
+	return r.Decision.Kind == plan.KindOut || r.Decision.Kind == plan.KindIn
+}
+
+// differs says that an observed decision wants something else than the change before it; nil: there is none.
+func (r *Record) differs(before *Record) bool {
+	if before == nil || !before.ObserveOnly {
+		return r.Decision.Target != r.Decision.Current
+	}
+	return r.Decision.Target != before.Decision.Target || r.Decision.Current != before.Decision.Current
 }
 
 // View is the scheduler's whole picture of its job at one moment. It is replaced, never changed: readers may keep it.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
 )
@@ -17,6 +18,7 @@ type State string
 const (
 	StateNeverStarted State = "never started"
 	StateStarting     State = "starting"     // wanted, and nobody trains yet
+	StateObserved     State = "observed"     // mode observe, and nothing of it runs
 	StateCannotStart  State = "cannot start" // nobody trains, and what would have to run does not stay up or is refused
 	StateRunning      State = "running"
 	StateStuck        State = "stuck" // something stands in its way until a person has done something about it
@@ -48,10 +50,17 @@ func (s *Scheduler) stateOf(sample Sample) State {
 		return StateStuck
 	case sample.Running != nil && *sample.Running > 0:
 		return StateRunning
+	case s.onlooks(s.seen):
+		return StateObserved
 	case s.cannotStart() != "":
 		return StateCannotStart
 	}
 	return StateStarting
+}
+
+// onlooks says that the scheduler only observes a job of which nothing lives.
+func (s *Scheduler) onlooks(n *seen) bool {
+	return s.job.Autoscale.Mode == job.ModeObserve && silent(n.chiefErr) && n.unlisted() == "" && !slices.ContainsFunc(n.list, func(st backend.Status) bool { return st.State.Live() })
 }
 
 // crashLoop is how many ends of one process are no chance.

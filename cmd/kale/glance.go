@@ -178,6 +178,8 @@ func (a *app) advice(g *core.Glance) string {
 		return ""
 	case g.State == core.StateStopping:
 		return fmt.Sprintf("kale stop %s%s goes on with it; %s takes the job up again", a.stateFlag(), g.Job, run)
+	case g.State == core.StateNeverStarted && g.Observed():
+		return fmt.Sprintf("%s goes on observing it or, with autoscale.mode = %q in its file, starts it", run, job.ModeLive)
 	case g.State == core.StateNeverStarted:
 		return run + " starts it"
 	case g.State == core.StateStopped && g.Stuck != "":
@@ -279,6 +281,10 @@ func writeGlance(w io.Writer, g *core.Glance, advice string, width int) error {
 	if m := g.Manual; m.Paused || m.Pinned {
 		row("order", "%s", manualLine(m))
 	}
+	wanted := "wanted"
+	if g.Observed() {
+		wanted = "that it would have"
+	}
 	switch s := g.LastSample; {
 	case s == nil:
 	case g.State == core.StateStopped && s.Lag == nil:
@@ -288,7 +294,7 @@ func writeGlance(w io.Writer, g *core.Glance, advice string, width int) error {
 	case s.Running == nil:
 		row("last seen", "%s  %s wanted, how many trained was unknown, lag %s", clock(s.At, g.Now), job.Count(s.Target, "worker"), lag(*s))
 	default:
-		row("last seen", "%s  %s %s of %d wanted, lag %s", clock(s.At, g.Now), job.Count(*s.Running, "worker"), view.Doing(*s, false), s.Target, lag(*s))
+		row("last seen", "%s  %s %s of %d %s, lag %s", clock(s.At, g.Now), job.Count(*s.Running, "worker"), view.Doing(*s, false), s.Target, wanted, lag(*s))
 	}
 	writeRecords(row, g.Now, g.LastChange, g.Decision)
 	if g.Trained != nil {

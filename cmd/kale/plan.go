@@ -237,6 +237,9 @@ func writePlanned(w io.Writer, p planned) error {
 	if p.Pool != nil {
 		fmt.Fprintf(w, "pool     %s\n", p.Pool)
 	}
+	if p.ObserveOnly {
+		fmt.Fprintln(w, `observe  autoscale.mode is "observe": kale run only decides and records, and would start and end nothing of this`)
+	}
 	if p.Gone {
 		fmt.Fprintln(w, "gone     it was not stopped, and nothing of it runs any more: kale run takes it up again")
 	}

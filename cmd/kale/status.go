@@ -34,7 +34,7 @@ func statusCommand(a *app) *cobra.Command {
 job that was not stopped from its chief and the backend, whether the job has stopped, trains on, or was never started. With no
 JOB, a line for every job that has run here; kale forget takes one from that list.
 
-A job is one of: never started, starting, cannot start (its processes are refused or end again and again: the cause is beside
+A job is one of: never started, observed (autoscale.mode is "observe", and nothing of it runs), starting, cannot start (its processes are refused or end again and again: the cause is beside
 it), running, stuck (something stands in its way until a person has done something about it), paused, stopping, stopped, gone
 (it was not stopped, and nothing of it runs), unknown.
 
@@ -44,7 +44,7 @@ records per second. What is not known is left out, and what is 0 is known to be.
   job, state, scheduler   its name, its state as above, and whether a scheduler was asked
   says                    the state in a sentence, where no scheduler was asked
   sample                  what was seen last: rate (arrivals), trained (both records/s), lag_s and lag_records, lag_unknown (why they are not known), capacity (of the workers that run), target, running, pending, draining, held (workers), busy (0 to 1), forecast, unknown (why something is not known)
-  decision, last_change   the last decision and the last that scaled, with all that they were made from: see kale explain
+  decision, last_change   the last decision and the last that scaled (of one that is observed only: the last that differed from the one before), with all that they were made from: see kale explain
   rescale, last_rescale   the change of workers under way and the last that ended; rollbacks, server_renewal, waits_for likewise
   forecast, history       what is expected from now on, and the arrivals that it was made from
   workers, servers        one object for each process
@@ -270,13 +270,13 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		row("forecast", "none%s", distrust(v))
 	}
 	if s.Running == nil || s.Capacity == nil || s.Busy == nil {
-		row("workers", "%d wanted (%d to %d); how many train is unknown%s", s.Target, v.Min, v.Max, emulated(v))
+		row("workers", "%s; how many train is unknown%s", view.Wanted(v), emulated(v))
 	} else {
 		starting := "how many start is unknown"
 		if s.Pending != nil {
 			starting = fmt.Sprintf("%d starting", *s.Pending)
 		}
-		row("workers", "%d %s of %d wanted (%d to %d), %s, %d leaving; capacity %s records/s, %.0f %% busy%s", *s.Running, view.Doing(s, v.Manual.Paused), s.Target, v.Min, v.Max,
+		row("workers", "%d %s of %s, %s, %d leaving; capacity %s records/s, %.0f %% busy%s", *s.Running, view.Doing(s, v.Manual.Paused), view.Wanted(v),
 			starting, s.Draining, number(*s.Capacity), 100**s.Busy, emulated(v))
 	}
 	if v.Pool != nil {
@@ -305,7 +305,9 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		row("join time", "%s, the median of %s; the last was %s", job.Length(v.Join.Value), job.Count(v.Join.Samples, "rescale"), j)
 	}
 	writeRecords(row, v.Now, v.LastChange, v.Decision)
-	row("trained", "%s%s%s", trainedTotal(v.Trained), aucSoFar(v.AUC), lossesOf(v))
+	if v.Trained != nil || v.State != core.StateObserved { // nobody could tell
+		row("trained", "%s%s%s", trainedTotal(v.Trained), aucSoFar(v.AUC), lossesOf(v))
+	}
 	for _, n := range v.Notes {
 		row("note", "%s  %s", n.At.Local().Format("2006-01-02 15:04:05"), n.Text)
 	}
@@ -321,7 +323,11 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 // writeRecords prints the last change and the last decision, each with its day where that is another than now's.
 func writeRecords(row func(name, format string, args ...any), now time.Time, change, last *core.Record) {
 	if d := change; d != nil {
-		row("last change", "%s  %s %d → %d: %s%s", clock(d.Decision.At, now), d.Decision.Kind.Words(), d.Decision.Current, d.Decision.Target, view.Reason(d), observeOnly(d.ObserveOnly))
+		name := "last change"
+		if d.ObserveOnly {
+			name = "would do"
+		}
+		row(name, "%s  %s", clock(d.Decision.At, now), view.Decided(d, view.Reason(d)))
 	}
 	if d := last; d != nil && (change == nil || !d.Decision.At.Equal(change.Decision.At)) {
 		row("decided", "%s  %s", clock(d.Decision.At, now), view.Reason(d))

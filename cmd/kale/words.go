@@ -17,12 +17,19 @@ import (
 func headline(v *core.View) string {
 	s := v.Sample
 	var parts []string
+	if v.State == core.StateObserved {
+		return fmt.Sprintf("nothing of it runs, it would have %s (%d–%d), %s", job.Count(s.Target, "worker"), v.Min, v.Max, arriving(s))
+	}
+	target := "target"
+	if v.Mode == job.ModeObserve {
+		target = "would have"
+	}
 	if s.Running == nil {
 		parts = append(parts, fmt.Sprintf("%s of %d–%d wanted, how many train is unknown", job.Count(s.Target, "worker"), v.Min, v.Max))
 	} else {
 		parts = append(parts, fmt.Sprintf("%s of %d–%d %s", job.Count(*s.Running, "worker"), v.Min, v.Max, view.Doing(s, v.Manual.Paused)))
 		if s.Target != *s.Running {
-			parts[0] += fmt.Sprintf(" (target %d)", s.Target)
+			parts[0] += fmt.Sprintf(" (%s %d)", target, s.Target)
 		}
 	}
 	if v.Manual.Paused && v.State != core.StatePaused { // which stands before the line
@@ -90,16 +97,12 @@ func number(v float64) string {
 	return plan.Thousands(int64(math.Round(v)))
 }
 
-func observeOnly(yes bool) string {
-	if yes {
-		return " (observed only)"
-	}
-	return ""
-}
-
 // stateWords are a job's state, with what it means where it is not what a job is run for.
 func stateWords(v *core.View) string {
-	if v.State != core.StatePaused || v.PausedSince.IsZero() {
+	switch {
+	case v.State == core.StateObserved:
+		return "observed (nothing of it runs, and nothing is started)"
+	case v.State != core.StatePaused || v.PausedSince.IsZero():
 		return string(v.State)
 	}
 	return fmt.Sprintf("paused since %s (nothing is trained, and no worker comes or goes, until kale resume %s)", clock(v.PausedSince, v.Now), v.Job)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
-	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/state"
 )
 
@@ -196,7 +195,7 @@ func Decisions(st *state.Store, n int, changes bool) ([]core.Record, error) {
 	}
 	var out []core.Record
 	err := state.Scan(st, state.Decisions, time.Time{}, func(r core.Record) bool {
-		if r.Decision.Kind == plan.KindOut || r.Decision.Kind == plan.KindIn {
+		if r.Changes() {
 			out = append(out, r)
 		}
 		return true

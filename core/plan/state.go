@@ -68,6 +68,14 @@ func (s state) at(now time.Time) state {
 	return s
 }
 
+// Undone is d's state where d is not carried out, and prev was the state before it: a change that was not made starts no cooldown.
+func (d Decision) Undone(prev json.RawMessage) json.RawMessage {
+	before, _ := readState(prev, d.At)
+	next, _ := readState(d.State, d.At)
+	next.LastOut, next.LastIn = before.LastOut, before.LastIn
+	return next.encode()
+}
+
 // encode writes the state. It cannot fail: its floats are finite (memory.go sees to
 // that), and its times come from JSON or from an observation whose Now was checked.
 func (s state) encode() json.RawMessage {

@@ -185,7 +185,7 @@ func (s *simulation) decide(at time.Time, rate, lag float64) {
 func trimmed(in Input) Input {
 	var changes, others []core.Record
 	for _, r := range in.Decisions {
-		if changed(r) {
+		if r.Changes() {
 			changes = keep(changes, r, shownChanges)
 		} else {
 			others = keep(others, r, shownOthers)

@@ -162,7 +162,7 @@ func (in *Input) readDecisions(st *state.Store) error {
 			return in.To.IsZero() || !at.After(in.To)
 		}
 		newest = &r
-		if changed(r) {
+		if r.Changes() {
 			changes = keep(changes, r, shownChanges)
 		} else {
 			others = keep(others, r, shownOthers)
@@ -178,10 +178,6 @@ func (in *Input) readDecisions(st *state.Store) error {
 		in.Outlook = newest.Observation.Forecast.Band()
 	}
 	return nil
-}
-
-func changed(r core.Record) bool {
-	return r.Decision.Kind == plan.KindOut || r.Decision.Kind == plan.KindIn
 }
 
 func keep(list []core.Record, r core.Record, n int) []core.Record {

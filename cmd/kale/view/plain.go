@@ -15,7 +15,7 @@ import (
 	"github.com/kale-sched/kale/core/state"
 )
 
-// Plain writes a line for each decision that changes something, each hold for lack of knowledge when it begins, each rescale that ends and each problem that appears or
+// Plain writes a line for each decision that changes something, each order to pause, resume or stop, each hold for lack of knowledge when it begins, each rescale that ends and each problem that appears or
 // goes away, and a status line every Options.Every. It returns nil when ctx ends or Options.EndsWhen is closed,
 // a moment later at most, and an error when out fails before that.
 func Plain(ctx context.Context, out io.Writer, source func() *core.View, o Options) error {
@@ -82,6 +82,7 @@ func (p *printer) lines(v *core.View) []string {
 	if v.Stopping && (first || !before.Stopping) {
 		out = append(out, f.event(v.Now, "stop", "a stop has been ordered: what runs is ended, and the job goes on from its last snapshot with the next run"))
 	}
+	out = append(out, f.pauses(before)...)
 	out = append(out, p.decisions(f, before)...)
 	out = append(out, p.rescales(f, before)...)
 	out = append(out, p.troubles(f)...)
@@ -103,21 +104,42 @@ func (f Frame) event(at time.Time, kind, text string) string {
 }
 
 func (p *printer) opening(v *core.View) string {
-	text := clean(v.Job) + ", mode " + clean(v.Mode) + fmt.Sprintf(", %d–%d workers, lag objective %s", v.Min, v.Max, job.Length(v.MaxLag))
+	text := clean(v.Job) + ", mode " + clean(v.Mode)
+	if v.Mode == job.ModeObserve {
+		text += " (decides and records, and touches nothing)"
+	}
+	text += fmt.Sprintf(", %d–%d workers, lag objective %s", v.Min, v.Max, job.Length(v.MaxLag))
 	if v.Emulated {
 		text += ", emulated accelerators"
 	}
 	return text
 }
 
+// pauses writes that the job was paused, and that it goes on. Who did is a person: an order does not say which.
+func (f Frame) pauses(before *core.View) []string {
+	v := f.View
+	was, ago := before != nil && before.Manual.Paused, ""
+	if before == nil && !v.PausedSince.IsZero() {
+		ago = " " + job.Length(v.Now.Sub(v.PausedSince)) + " ago"
+	}
+	switch {
+	case v.Stopping:
+	case v.Manual.Paused && !was:
+		return []string{f.event(v.Now, "pause", fmt.Sprintf("a person paused the job%s: nothing is trained, and no worker comes or goes, until kale resume %s", ago, v.Job))}
+	case was && !v.Manual.Paused:
+		return []string{f.event(v.Now, "resume", "a person resumed the job: training goes on, and so do decisions")}
+	}
+	return nil
+}
+
 // decisions writes changes that are new, and a hold that begins because the scheduler does not know enough; holds for a cooldown or a rescale
-// under way are everyday. What was decided before the first view is no news.
+// under way are everyday. What a scheduler before this one decided is no news.
 func (p *printer) decisions(f Frame, before *core.View) []string {
 	var out []string
 	v := f.View
 	if v.LastChange != nil && v.LastChange.Decision.At.After(p.change) {
 		for _, c := range p.changes(v, before) {
-			out = append(out, f.event(c.Decision.At, "decision", decided(c, c.Decision.Reason)))
+			out = append(out, f.event(c.Decision.At, "decision", Decided(c, c.Decision.Reason)))
 		}
 		p.change = v.LastChange.Decision.At
 	}
@@ -126,7 +148,7 @@ func (p *printer) decisions(f Frame, before *core.View) []string {
 	}
 	held := v.Decision.Decision.Kind == plan.KindHold && v.Decision.Observation.Hold.Unknown
 	if held && !p.held {
-		out = append(out, f.event(v.Decision.Decision.At, "decision", decided(v.Decision, v.Decision.Decision.Reason)))
+		out = append(out, f.event(v.Decision.Decision.At, "decision", Decided(v.Decision, v.Decision.Decision.Reason)))
 	}
 	p.held = held
 	return out
@@ -134,11 +156,14 @@ func (p *printer) decisions(f Frame, before *core.View) []string {
 
 // changes are the decisions between two views that changed something, in order.
 func (p *printer) changes(v, before *core.View) (out []*core.Record) {
-	if before == nil {
+	switch {
+	case before == nil && v.LastChange.Decision.At.Before(v.Started):
 		return nil
+	case before == nil:
+		return []*core.Record{v.LastChange}
 	}
 	for _, r := range since[core.Record](p.options.Store, state.Decisions, before.Now) {
-		if at := r.Decision.At; (r.Decision.Kind == plan.KindOut || r.Decision.Kind == plan.KindIn) && at.After(p.change) && at.Before(v.LastChange.Decision.At) {
+		if at := r.Decision.At; r.Changes() && at.After(p.change) && at.Before(v.LastChange.Decision.At) {
 			out = append(out, &r)
 		}
 	}
@@ -242,6 +267,8 @@ func status(v *core.View) string {
 		text = job.Count(*s.Running, "worker")
 	}
 	switch {
+	case v.Mode == job.ModeObserve && s.Running != nil && s.Target != *s.Running:
+		text += fmt.Sprintf(", would have %d", s.Target)
 	case s.Pending == nil && s.Running != nil:
 		text += ", others unknown"
 	case s.Pending != nil && *s.Pending > 0:

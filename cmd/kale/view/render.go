@@ -139,6 +139,8 @@ func (f Frame) head(width int) string {
 		left += f.dim(" · ") + f.style("1").Render("stopped")
 	case v.Stopping:
 		left += f.dim(" · ") + f.style("3").Render("stopping")
+	case v.State == core.StateObserved:
+		left += f.dim(" · ") + f.style("3").Render("nothing of it runs")
 	case v.Manual.Paused:
 		left += f.dim(" · ") + f.style("3").Render("paused")
 	case v.Manual.Pinned:
@@ -206,7 +208,7 @@ func (f Frame) paragraph(label, text string, width, n int) []string {
 
 func (f Frame) workers(width int) string {
 	s, v := f.View.Sample, f.View
-	wanted := fmt.Sprintf("%d wanted (%d to %d)", s.Target, v.Min, v.Max)
+	wanted := Wanted(v)
 	if s.Running == nil {
 		return f.line("workers", f.dim(wanted)+f.style("3").Render("; how many train is unknown"))
 	}
@@ -372,7 +374,7 @@ func (f Frame) change(width int) []string {
 
 // sentence says when and what was decided, and why.
 func (f Frame) sentence(r *core.Record) string {
-	return f.clock(r.Decision.At) + " " + decided(r, Reason(r))
+	return f.clock(r.Decision.At) + " " + Decided(r, Reason(r))
 }
 
 // Reason is why something was decided, without the gate's words on a forecast that is not trusted where those are long: they would leave no room for
@@ -385,8 +387,8 @@ func Reason(r *core.Record) string {
 	return strings.ReplaceAll(r.Decision.Reason, ": "+why, "")
 }
 
-// decided says what was decided and why, with what a pool gives where that is less than was asked for.
-func decided(r *core.Record, why string) string {
+// Decided says what was decided and why, with what a pool gives where that is less than was asked for.
+func Decided(r *core.Record, why string) string {
 	d, text := r.Decision, ""
 	switch {
 	case d.Kind == plan.KindHold: // Its reason begins with the words.

@@ -251,7 +251,7 @@ func TestADecisionTellsOfItsPool(t *testing.T) {
 	r := &core.Record{Pool: share}
 	_, r.Decision = share.Within(decide, plan.Observation{}, plan.Decision{Target: 3, Current: 3, Reason: "the plan needs 3 workers"})
 	const want = `scale in 3 → 1: no more than 1 worker by pool "main"; without that: the plan needs 3 workers; ctr asks for 3; gets 1 of the pool's 3, beside ads of higher priority`
-	if got := decided(r, Reason(r)); got != want {
+	if got := Decided(r, Reason(r)); got != want {
 		t.Errorf("%s", got)
 	}
 }
@@ -441,6 +441,64 @@ func TestPlainTellsOfAStop(t *testing.T) {
 		got := strings.Join(p.lines(&core.View{Job: "ads", Now: time.Unix(int64(i+1), 0), Stopping: tt.stopping}), "\n")
 		if n := strings.Count(got, "a stop has been ordered"); n != tt.want {
 			t.Errorf("look %d tells %d times of a stop, want %d:\n%s", i, n, tt.want, got)
+		}
+	}
+}
+
+// Of a pause and its end, ordered in another terminal or before this run, is told once what it means.
+func TestPlainTellsOfAPause(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	const means = ": nothing is trained, and no worker comes or goes, until kale resume ads"
+	for _, tt := range []struct {
+		name   string
+		paused []bool
+		want   []string
+	}{
+		{"meanwhile", []bool{false, true, true, false, false}, []string{"03:04:06  pause     a person paused the job" + means, "03:04:08  resume    a person resumed the job: training goes on, and so do decisions"}},
+		{"before", []bool{true, true}, []string{"03:04:05  pause     a person paused the job 1h ago" + means}},
+	} {
+		p := &printer{options: Options{Zone: time.UTC, Every: time.Hour}}
+		var got []string
+		for i, paused := range tt.paused {
+			v := &core.View{Job: "ads", Now: at.Add(time.Duration(i) * time.Second), Manual: plan.Manual{Paused: paused}}
+			if paused {
+				v.PausedSince = at.Add(-time.Hour)
+			}
+			for _, l := range p.lines(v) {
+				if strings.Contains(l, "a person") {
+					got = append(got, l)
+				}
+			}
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// The first decision of this scheduler may be made before its first picture: it is told; that of one before is not. One that is only observed is told when it differs.
+func TestPlainTellsOfTheFirstDecision(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, tt := range []struct {
+		made time.Time
+		want []string
+	}{
+		{at.Add(time.Second), []string{"03:04:06  decision  scale out 0 → 3: a reason (observed only: nothing is done)", "03:04:09  decision  stay at 2: a reason (observed only: nothing is done)"}},
+		{at.Add(-time.Second), []string{"03:04:09  decision  stay at 2: a reason (observed only: nothing is done)"}},
+	} {
+		p := &printer{options: Options{Zone: time.UTC, Every: time.Hour}}
+		change := &core.Record{Decision: plan.Decision{Kind: plan.KindOut, At: tt.made, Target: 3, Reason: "a reason"}, ObserveOnly: true, Differs: true}
+		last := &core.Record{Decision: plan.Decision{Kind: plan.KindNone, At: at.Add(4 * time.Second), Current: 2, Target: 2, Reason: "a reason"}, ObserveOnly: true, Differs: true}
+		var got []string
+		for i, c := range []*core.Record{change, change, last} {
+			for _, l := range p.lines(&core.View{Job: "ads", Started: at, Now: at.Add(time.Duration(i+2) * time.Second), Decision: c, LastChange: c}) {
+				if strings.Contains(l, "decision") {
+					got = append(got, l)
+				}
+			}
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -23,6 +24,15 @@ func Doing(s core.Sample, paused bool) string {
 		return "trains"
 	}
 	return "train"
+}
+
+// Wanted says how many workers are wanted, or would be.
+func Wanted(v *core.View) string {
+	word := "wanted"
+	if v.Mode == job.ModeObserve {
+		word = "that it would have"
+	}
+	return fmt.Sprintf("%d %s (%d to %d)", v.Sample.Target, word, v.Min, v.Max)
 }
 
 // clean makes one line of text from elsewhere that cannot command the terminal.
