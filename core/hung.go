@@ -96,12 +96,25 @@ func (s *Scheduler) listen(now time.Time) {
 			si = &silence{id: st.ID, life: l, chief: s.seen.chief.GetChief(), heard: heard && was.same(l)}
 			s.silences[place] = si
 		}
-		si.away, si.node = st.State == backend.StateUnknown, st.Node
+		away := st.State == backend.StateUnknown
+		if away && !si.away && !si.heard {
+			si.lasts, si.asks = 0, 0 // until now it was starting
+		}
+		si.away, si.node = away, st.Node
 	}
 	maps.DeleteFunc(s.silences, func(place backend.ID, _ *silence) bool { return !running[place] })
 	chief := s.chiefAnswer()
 	for _, si := range s.silences {
 		s.hear(si, chief, past, now)
+	}
+	if s.seen.chiefErr == nil {
+		return
+	}
+	for _, si := range s.silences {
+		if s.goneWithChief(si) { // that their node is away the backend may have learned later than the chief fell silent
+			gone := s.silences[backend.ID{Role: backend.RoleServer}]
+			si.lasts, si.asks = max(si.lasts, gone.lasts), max(si.asks, gone.asks)
+		}
 	}
 }
 
@@ -311,10 +324,10 @@ func (s *Scheduler) patience(si *silence) time.Duration {
 	return least << min(s.replacements[placeOf(si.id)].tries, hungDoublings)
 }
 
-// limit is how much silence there is until a process is ended: one that has not answered yet, in this life, has its time to start besides.
+// limit is how much silence there is until a process is ended: one that has not answered yet, in this life, has its time to start besides, unless its node is away.
 func (s *Scheduler) limit(si *silence, now time.Time) time.Duration {
 	patience := s.patience(si)
-	if si.heard {
+	if si.heard || si.away {
 		return patience
 	}
 	start := startTime << min(s.replacements[placeOf(si.id)].tries, hungDoublings)

@@ -102,7 +102,6 @@ func TestHungProcessIsReplaced(t *testing.T) {
 	}
 }
 
-// A silence of no second is no news yet, however often it was asked meanwhile.
 // away makes the backend unable to tell whether a process runs, as of one on a node that is away.
 func (r *rig) away(id backend.ID) {
 	r.t.Helper()
@@ -160,6 +159,54 @@ func TestLostNodeIsGivenUp(t *testing.T) {
 	}
 }
 
+// What the chief's node had is given up with the chief, though the backend says later than the chief's silence began that the node is away.
+func TestLostNodeIsGivenUpWithTheChief(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.beats(2)
+	r.mark()
+	lost := []backend.ID{server(0, 1), server(1, 1), worker(0, 1)}
+	for _, id := range lost {
+		r.hang(id)
+	}
+	began := r.now
+	r.beats(20) // for which the backend's own nodes may be silent before it says so
+	for _, id := range lost {
+		r.away(id)
+	}
+	for _, id := range lost {
+		r.untilReplaced(id)
+	}
+	if took := r.now.Sub(began); took < awayAfter-leaseTimeout || took > awayAfter+5*time.Second {
+		t.Errorf("they were given up after %v of silence, want about %v", took, awayAfter)
+	}
+}
+
+// What was still starting on a node has no time to start once the node is away: it is given up when nobody has heard of it or its node for as long as of others.
+func TestLostNodeIsGivenUpWithWhatStarts(t *testing.T) {
+	for name, before := range map[string]int{"it had just begun": 1, "it was about to be ended": int((startTime + hungAfter).Seconds()) - 5} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(2)
+			r.order("scale", 3)
+			id := worker(2, 1)
+			r.until("it runs", func() error {
+				if st, _ := r.s.seen.allocation(id); st.State != backend.StateRunning {
+					return fmt.Errorf("it is %q", st.State)
+				}
+				return nil
+			})
+			r.beats(before)
+			r.mark()
+			r.away(id)
+			if took := r.untilReplaced(id); took < awayAfter || took > awayAfter+5*time.Second {
+				t.Errorf("it was given up after %v, want about %v", took, awayAfter)
+			}
+		})
+	}
+}
+
+// A silence of no second is no news yet, however often it was asked meanwhile.
 func TestShortSilenceIsNotTold(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.started(1)
