@@ -12,6 +12,8 @@ import (
 // wrote down, not those at which the scheduler looked; clocks that differ between machines shift the borders between the parts, never below zero.
 type Join struct {
 	Worker string `json:"worker"`
+	// Decided is when the scale-out was decided; the worker may be gone by now, and another have its rank. Zero where an older scheduler wrote it down.
+	Decided time.Time `json:"decided,omitzero"`
 	// Placed is from the decision until its process ran: the scheduler's and the backend's part.
 	Placed time.Duration `json:"placed"`
 	// Started is from there until it had registered with the chief: its graph is built then.
@@ -49,7 +51,7 @@ func joinOf(m *rpc.MemberStatus, decided, now time.Time) Join {
 		return d
 	}
 	return Join{
-		Worker: m.GetMember(), Placed: part(m.GetStartedUnixMs()), Started: part(m.GetJoinedUnixMs()), Ready: part(m.GetReadyUnixMs()), First: part(m.GetFirstTrainedUnixMs()),
+		Worker: m.GetMember(), Decided: decided, Placed: part(m.GetStartedUnixMs()), Started: part(m.GetJoinedUnixMs()), Ready: part(m.GetReadyUnixMs()), First: part(m.GetFirstTrainedUnixMs()),
 	}
 }
 

@@ -32,6 +32,7 @@ func TestJoinOf(t *testing.T) {
 		"beyond what was seen": {&rpc.MemberStatus{StartedUnixMs: ms(1_000_000), JoinedUnixMs: ms(1000)}, Join{Placed: 10_000 * milli}},
 		"nothing known":        {&rpc.MemberStatus{}, Join{}},
 	} {
+		c.want.Decided = decided
 		got := joinOf(c.m, decided, decided.Add(10*time.Second))
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

@@ -73,7 +73,7 @@ func TestScaleOutIsDoneWhenTheNewWorkersTrain(t *testing.T) {
 	}
 	near := func(got, want time.Duration) bool { return (got - want).Abs() <= time.Millisecond }
 	j := v.LastJoin
-	if j == nil || j.Worker != "worker-3" || !near(j.Placed, 200*time.Millisecond) || !near(j.Started, 500*time.Millisecond) || !near(j.Ready, 300*time.Millisecond) || !near(j.First, 1345*time.Millisecond) {
+	if j == nil || j.Worker != "worker-3" || !j.Decided.Equal(began) || !near(j.Placed, 200*time.Millisecond) || !near(j.Started, 500*time.Millisecond) || !near(j.Ready, 300*time.Millisecond) || !near(j.First, 1345*time.Millisecond) {
 		t.Errorf("the last join divides into %v", j)
 	}
 	if v.LastRescale == nil || !v.LastRescale.Done.Equal(got.Done) {

@@ -64,7 +64,7 @@ func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
 		}
 		fmt.Fprint(&text, r.Decision.In(time.Local).Explain())
 		if r.LastJoin != nil {
-			fmt.Fprintf(&text, "  the last join: %v\n", r.LastJoin)
+			fmt.Fprintf(&text, "  the last join%s: %v\n", strings.TrimSuffix(decidedAt(*r.LastJoin, r.Decision.At), ","), r.LastJoin)
 		}
 		if r.Pool != nil && !r.Pool.Holds(r.Decision) {
 			fmt.Fprintf(&text, "  pool  %s\n", r.Pool)

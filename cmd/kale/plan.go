@@ -254,8 +254,11 @@ func writePlanned(w io.Writer, p planned) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, pl := range p.Placements {
 		where := strings.TrimSpace(pl.Node + " " + strings.Join(pl.Devices, ","))
-		if !pl.Fits {
+		switch {
+		case !pl.Fits:
 			where = "no room: " + pl.Reason
+		case where == "":
+			where = strings.TrimSuffix("room: "+pl.Reason, ": ")
 		}
 		fmt.Fprintf(t, "  %s\t%s\n", pl.ID, where)
 	}

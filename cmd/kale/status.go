@@ -302,7 +302,7 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		row("last renewal", "%s", r)
 	}
 	if j := v.LastJoin; j != nil {
-		row("join time", "%s, the median of %s; the last was %s", job.Length(v.Join.Value), job.Count(v.Join.Samples, "rescale"), j)
+		row("join time", "%s, the median of %s; the last%s was %s", job.Length(v.Join.Value), job.Count(v.Join.Samples, "rescale"), decidedAt(*j, v.Now), j)
 	}
 	writeRecords(row, v.Now, v.LastChange, v.Decision)
 	if v.Trained != nil || v.State != core.StateObserved { // nobody could tell
@@ -332,6 +332,14 @@ func writeRecords(row func(name, format string, args ...any), now time.Time, cha
 	if d := last; d != nil && (change == nil || !d.Decision.At.Equal(change.Decision.At)) {
 		row("decided", "%s  %s", clock(d.Decision.At, now), view.Reason(d))
 	}
+}
+
+// decidedAt is when a join began, as a part of a sentence; empty where that is not known.
+func decidedAt(j core.Join, now time.Time) string {
+	if j.Decided.IsZero() {
+		return ""
+	}
+	return ", decided " + clock(j.Decided, now) + ","
 }
 
 // clock is a time of day, with the date where that is not today.

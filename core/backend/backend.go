@@ -293,7 +293,7 @@ type Placement struct {
 	Fits    bool
 	Node    string
 	Devices []string
-	Reason  string // why it does not fit, or "runs already"
+	Reason  string // why it does not fit; of one that fits, what there is to say, as "runs already"
 }
 
 // LogOptions says which part of a log is wanted.

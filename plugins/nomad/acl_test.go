@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -13,18 +14,25 @@ import (
 	"github.com/kale-sched/kale/plugins/nomad/nomadtest"
 )
 
-// documentedPolicy takes the least-privilege policy out of the package's documentation.
+// documentedPolicy takes the least-privilege policy out of README.md, which has the same one as the package's documentation.
 func documentedPolicy(t *testing.T, namespace string) string {
 	t.Helper()
-	raw, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
+	policy := func(file, margin, name string) string {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := regexp.MustCompile(`(?ms)^` + margin + `namespace "` + name + `".*?^` + margin + `node \{.*?$`).FindString(string(raw))
+		if found == "" {
+			t.Fatalf("%s has no policy", file)
+		}
+		return strings.ReplaceAll(regexp.MustCompile(`(?m)^`+margin).ReplaceAllString(found, ""), `"`+name+`"`, `"`+namespace+`"`)
 	}
-	found := regexp.MustCompile(`(?ms)^//\tnamespace "NS".*?^//\tnode \{.*?$`).FindString(string(raw))
-	if found == "" {
-		t.Fatal("doc.go has no policy")
+	told := policy("README.md", "    ", "default")
+	if diff := cmp.Diff(told, policy("doc.go", "//\t", "NS")); diff != "" {
+		t.Errorf("the policy in doc.go is another one than that in README.md (-README +doc.go):\n%s", diff)
 	}
-	return strings.ReplaceAll(strings.ReplaceAll(found, "//\t", ""), `"NS"`, `"`+namespace+`"`)
+	return told
 }
 
 // The policy in the documentation is enough for everything that the backend does, and without it nothing works and the
@@ -80,7 +88,7 @@ func TestLeastPrivilege(t *testing.T) {
 	isMistake(t, r.planWith(t, "token = \""+token("nobody", `agent { policy = "read" }`)+"\""), 42, 9, "token")
 	isMistake(t, r.planWith(t, ""), 40, 19, "NOMAD_TOKEN")
 	n := as(token("kale", documentedPolicy(t, r.namespace)))
-	if report, err := n.Plan(t.Context(), "j", []backend.Workload{w}); err != nil || !report.Fits() {
+	if report, err := n.Plan(t.Context(), "j", []backend.Workload{w}); err != nil || !report.Fits() || report.Placements[0].Reason != nodeLater {
 		t.Errorf("Plan = %+v, %v", report, err)
 	}
 	ensure(t, n, "j", w)

@@ -323,6 +323,9 @@ func (n *nomad) stop(ctx context.Context, s settings, v view, how backend.How) e
 		if err == nil {
 			return nil
 		}
+		if backend.CodeOf(err) == backend.Gone { // there is nothing left to drain
+			break
+		}
 		n.lg.Warn("cannot reach the process to drain it; Nomad will, with a grace of at most its own", "nomad_job", v.job.ID, "err", err)
 	}
 	if v.job.Stop {

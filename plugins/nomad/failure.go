@@ -25,12 +25,13 @@ var failures = []struct {
 	code   backend.Code
 	advice string
 }{
-	{http.StatusForbidden, "", backend.Unauthorised, "the token lacks %s, or is not known: see the policy in plugins/nomad/doc.go"},
+	{http.StatusForbidden, "", backend.Unauthorised, "the token lacks %s, or is not known: plugins/nomad/README.md has the whole policy"},
 	{http.StatusUnauthorized, "", backend.Unauthorised, "the token is refused: set token in the backend block or NOMAD_TOKEN; needed is %s"},
 	{0, "ACL token not found", backend.Unauthorised, "the token is not known to this cluster: set token in the backend block or NOMAD_TOKEN; needed is %s"},
 	{0, "Permission denied", backend.Unauthorised, "the token lacks %s"},
 	{0, "Enforcing job modify index", backend.Conflict, ""},
 	{0, "No cluster leader", backend.Unavailable, "the servers elect a leader: it may be over in seconds"},
+	{0, "Task not running", backend.Gone, "it has ended, or is about to start again"},
 	{http.StatusNotFound, "Unknown allocation", backend.Gone, "its node has collected it"},
 	{0, noSuchRegion, backend.Blocked, "name a region that there is: nomad server members"},
 	{http.StatusNotFound, "No path to", backend.Unavailable, "its node does not answer Nomad's servers"},

@@ -98,6 +98,9 @@ func (s settings) freedBy(p picture, id backend.ID) int {
 	return total
 }
 
+// nodeLater is said of what fits: Nomad's plan tells what would not, and not where the rest would go.
+const nodeLater = "Nomad chooses its node when it is started"
+
 // fillIn asks Nomad's scheduler, and completes the report.
 func (s settings) fillIn(ctx context.Context, job string, report *backend.Report, off []string, groups []*api.TaskGroup, groupOf map[int]int, needs, freed int) error {
 	name := jobPrefix(job) + "plan"
@@ -114,7 +117,7 @@ func (s settings) fillIn(ctx context.Context, job string, report *backend.Report
 	}
 	if len(answer.FailedTGAllocs) == 0 {
 		for i := range groupOf {
-			report.Placements[i].Fits = true
+			report.Placements[i].Fits, report.Placements[i].Reason = true, nodeLater
 		}
 		return nil
 	}
@@ -135,7 +138,7 @@ func (s settings) fillIn(ctx context.Context, job string, report *backend.Report
 		name, place := *groups[at].Name, &report.Placements[i]
 		m := answer.FailedTGAllocs[name]
 		if m == nil || remaining(groupOf, groups, i, at) > m.CoalescedFailures+1 || needs <= free && freed > 0 && len(m.DimensionExhausted) > 0 {
-			place.Fits = true
+			place.Fits, place.Reason = true, nodeLater
 			continue
 		}
 		place.Reason = shortage(0, -1, m)
