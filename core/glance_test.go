@@ -70,4 +70,12 @@ func TestProblemsAreFolded(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	lost := func(partition int32, needed, start int64) *rpc.PartitionProblem {
+		return &rpc.PartitionProblem{Partition: partition, Kind: rpc.PartitionProblem_KIND_LOST, Needed: needed, LogStart: start}
+	}
+	got = chiefProblems([]*rpc.PartitionProblem{lost(0, 100, 1100), lost(1, 0, 2000), lost(1, 0, 2100)}) // two workers met the second
+	want = []string{"partitions 0–1: " + lostWords(3100)}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }

@@ -307,12 +307,16 @@ const (
 	chiefMute     = "the chief does not answer: "
 )
 
-// Unanswered is who does not answer, of a problem that says so, or "": it shows in one way at one look and in another at the next, and is one problem.
-func Unanswered(problem string) (who string) {
-	for _, known := range []string{backendSilent, endsUnknown, chiefMute} {
-		if strings.HasPrefix(problem, known) {
-			return strings.TrimSuffix(known, ": ")
+// Behind is what is behind a problem that shows in one way at one look and in another at the next, and is one problem: who does not answer, or that brokers remove
+// what is not trained; "": what it says itself.
+func Behind(problem string) string {
+	for _, silent := range []string{backendSilent, endsUnknown, chiefMute} {
+		if strings.HasPrefix(problem, silent) {
+			return strings.TrimSuffix(silent, ": ")
 		}
+	}
+	if text, _, _ := strings.Cut(problem, LogEnds); strings.Contains(text, "retention") {
+		return "retention is close to what is not trained, or beyond it"
 	}
 	return ""
 }

@@ -56,8 +56,8 @@ func (l Loss) String() string {
 // lossWords are a loss that goes on, as an operator should read it.
 func (s *Scheduler) lossWords(l Loss) string {
 	if l.Kind == LossRetention {
-		return fmt.Sprintf("retention removes records before they are trained: %s offsets were given up; raise the topic's retention.ms or retention.bytes, or %s",
-			plan.Thousands(l.Records), s.trainSooner())
+		return fmt.Sprintf("retention removes records before they are trained: %s offsets were given up; %s",
+			plan.Thousands(l.Records), s.trainSooner("raise the topic's retention.ms or retention.bytes"))
 	}
 	return fmt.Sprintf(`records cannot be decoded: %s were skipped (on_undecodable = "skip"); kale logs %s names them`, plan.Thousands(l.Records), s.job.Name)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/traffic"
@@ -249,12 +250,9 @@ const (
 	thenTakeUp   = "; then Ctrl-C and kale run again (training goes on)"
 )
 
-// chiefProblem is what stops a partition, for people.
+// chiefProblem is what stops a partition, for people, save that retention removed something of it (lostWords).
 func chiefProblem(p *rpc.PartitionProblem) string {
 	switch p.GetKind() {
-	case rpc.PartitionProblem_KIND_LOST:
-		return fmt.Sprintf("partition %d: retention removed offsets %d to %d before they were trained; the partition stands still until you accept the loss: set "+
-			"on_lost = \"skip\" in the stream block"+thenTakeUp, p.GetPartition(), p.GetNeeded(), p.GetLogStart()-1)
 	case rpc.PartitionProblem_KIND_UNDECODABLE:
 		return fmt.Sprintf("partition %d of %s; the partition stands still there, and nothing of it is lost. To do without such records, set on_undecodable = \"skip\" in the stream block"+
 			thenTakeUp+". To keep them, name a topic for them in stream.dead_letter"+thenRunAgain, p.GetPartition(), p.GetDetail())
@@ -266,6 +264,12 @@ func chiefProblem(p *rpc.PartitionProblem) string {
 		}
 	}
 	return fmt.Sprintf("partition %d: %s", p.GetPartition(), p.GetDetail())
+}
+
+// lostWords say what stops partitions of which retention removed so many offsets.
+func lostWords(offsets int64) string {
+	return fmt.Sprintf("retention removed untrained offsets (%s); training stands still there until you accept the loss: set on_lost = \"skip\" in the stream block"+thenTakeUp,
+		plan.Thousands(offsets))
 }
 
 // lasting parts what goes on from for how long it has, where a text ends so: "no broker has answered for 5s".
@@ -285,8 +289,21 @@ func chiefProblems(ps []*rpc.PartitionProblem) []string {
 	var out []string
 	with := map[string][]int32{} // partitions by what is wrong with them
 	longest := map[string]time.Duration{}
+	lost := map[int32]int64{} // offsets, by partition
+	for _, p := range ps {
+		if p.GetKind() == rpc.PartitionProblem_KIND_LOST {
+			lost[p.GetPartition()] = max(lost[p.GetPartition()], p.GetLogStart()-p.GetNeeded())
+		}
+	}
+	var offsets int64
+	for _, n := range lost {
+		offsets += n
+	}
 	for _, p := range ps {
 		text := chiefProblem(p)
+		if p.GetKind() == rpc.PartitionProblem_KIND_LOST {
+			text = fmt.Sprintf("partition %d: %s", p.GetPartition(), lostWords(offsets))
+		}
 		what, alone := strings.CutPrefix(text, fmt.Sprintf("partition %d: ", p.GetPartition()))
 		if !alone {
 			what = text
@@ -385,7 +402,11 @@ func (s *Scheduler) problems() []string {
 			out = append(out, cannotStart(r))
 		}
 	}
-	out = append(out, chiefProblems(n.chief.GetProblems())...)
+	near := s.retentionNear(n.at)
+	told := near != "" || slices.ContainsFunc(s.losses, func(l Loss) bool { return l.Kind == LossRetention && l.Open })
+	out = append(out, chiefProblems(slices.DeleteFunc(slices.Clone(n.chief.GetProblems()), func(p *rpc.PartitionProblem) bool {
+		return p.GetKind() == rpc.PartitionProblem_KIND_RETENTION_NEAR && p.GetLogStart() <= p.GetNeeded() && told // it shows in two ways
+	}))...)
 	var failures []string
 	if !s.want.Stopped {
 		failures = s.snapshotFailures()
@@ -395,7 +416,9 @@ func (s *Scheduler) problems() []string {
 	if why := n.misdated(); why != "" {
 		out = append(out, why)
 	}
-	out = append(out, s.retentionNear(n.at)...)
+	if near != "" {
+		out = append(out, near)
+	}
 	out = append(out, s.untoldNow()...)
 	out = append(out, s.losing()...)
 	if h := s.want.Ceiling; h != nil && h.Max > 0 {

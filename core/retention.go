@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kale-sched/kale/core/job"
@@ -16,6 +17,8 @@ const (
 	// retentionShare is the share of what is kept that may wait to be trained before it is said that retention comes near. Until then as much time is left again
 	// as has passed.
 	retentionShare = 0.5
+	// retentionCalm is the part of that share below which it is said no longer: what is just at it does not come and go.
+	retentionCalm = 0.8
 )
 
 // lookKept asks now and then how long the topic is kept. Where the brokers do not say, nothing is foreseen: the chief still tells of a log whose start has moved.
@@ -32,40 +35,49 @@ func (s *Scheduler) lookKept(ctx context.Context, n *seen) {
 	s.topicKept = &kept
 }
 
-// retentionNear foresees, by the topic's configuration, that retention will remove what is not trained yet, before it has removed anything. Where the chief
-// says so already it does not.
-func (s *Scheduler) retentionNear(now time.Time) []string {
-	for _, p := range s.seen.chief.GetProblems() {
+// retentionNear foresees, by the topic's configuration, that retention will remove what is not trained yet, before it has removed anything; "": it will not. What has
+// been removed the chief says, and what was given up, losing.
+func (s *Scheduler) retentionNear(now time.Time) string {
+	removed := func(p *rpc.PartitionProblem) bool {
 		switch p.GetKind() {
-		case rpc.PartitionProblem_KIND_RETENTION_NEAR, rpc.PartitionProblem_KIND_LOST, rpc.PartitionProblem_KIND_RECREATED:
-			return nil
+		case rpc.PartitionProblem_KIND_LOST, rpc.PartitionProblem_KIND_RECREATED:
+			return true
+		case rpc.PartitionProblem_KIND_RETENTION_NEAR:
+			return p.GetLogStart() > p.GetNeeded()
 		}
+		return false
 	}
-	if s.topicKept == nil || s.want.Stopping {
-		return nil
+	loses := func(l Loss) bool { return l.Kind == LossRetention && l.Open }
+	if s.topicKept == nil || s.want.Stopping || slices.ContainsFunc(s.seen.chief.GetProblems(), removed) || slices.ContainsFunc(s.losses, loses) {
+		s.near = ""
+		return ""
 	}
-	advice := "; raise it in the topic's configuration, or " + s.trainSooner()
-	if l, keeps := s.lag(now), s.topicKept.Retention; keeps > 0 && l.ageKnown && float64(l.age) > retentionShare*float64(keeps) {
-		if l.age > keeps {
-			return []string{fmt.Sprintf("the oldest record that is not trained is %s old, and the topic is kept for %s (retention.ms): the brokers may remove it at any moment%s",
-				coarse(l.age), job.FormatDuration(keeps), advice)}
-		}
-		return []string{fmt.Sprintf("the oldest record that is not trained is %s old, and the topic is kept for %s (retention.ms): when it is that old, the brokers may remove it%s",
-			coarse(l.age), job.FormatDuration(keeps), advice)}
+	share := retentionShare
+	if s.near != "" {
+		share *= retentionCalm
 	}
-	if p, waits := s.mostBytes(); s.topicKept.RetentionBytes > 0 && waits > retentionShare*float64(s.topicKept.RetentionBytes) {
-		return []string{fmt.Sprintf("partition %d: about %s wait to be trained, and each partition is kept up to %s (retention.bytes): beyond that the brokers remove them%s",
-			p, job.FormatSize(int64(waits)), job.FormatSize(s.topicKept.RetentionBytes), advice)}
+	l, keeps := s.lag(now), s.topicKept.Retention
+	p, waits := s.mostBytes()
+	most := s.topicKept.RetentionBytes
+	switch {
+	case keeps > 0 && l.ageKnown && float64(l.age) > share*float64(keeps):
+		s.near = fmt.Sprintf("the oldest record that is not trained is %s old, and brokers may remove what is older than %s (retention.ms); %s",
+			coarse(l.age), job.FormatDuration(keeps), s.trainSooner("raise that in the topic's configuration"))
+	case most > 0 && waits > share*float64(most):
+		s.near = fmt.Sprintf("partition %d: about %s wait to be trained, and brokers may remove what is beyond %s of a partition (retention.bytes); %s",
+			p, job.FormatSize(int64(waits)), job.FormatSize(most), s.trainSooner("raise that in the topic's configuration"))
+	case keeps < 0 || l.ageKnown: // what is not known now is as it was
+		s.near = ""
 	}
-	return nil
+	return s.near
 }
 
-// trainSooner is what a person can do for a job that is behind.
-func (s *Scheduler) trainSooner() string {
+// trainSooner is what a person can do for a job that is behind, beside keeping the topic for longer.
+func (s *Scheduler) trainSooner(keep string) string {
 	if s.want.Manual.Paused {
-		return "let it train: kale resume " + s.job.Name
+		return fmt.Sprintf("kale resume %s goes on training; or %s", s.job.Name, keep)
 	}
-	return "give the job more workers"
+	return keep + ", or give the job more workers"
 }
 
 // mostBytes is the partition of which most waits to be trained, and about how many bytes that are, by the mean size of its records.

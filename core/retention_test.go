@@ -21,8 +21,8 @@ func TestRetentionIsForeseen(t *testing.T) {
 	}{
 		"for long enough":        {map[string]string{"retention.ms": "36000000"}, 20, ""},
 		"for ever":               {map[string]string{"retention.ms": "-1"}, 20, ""},
-		"half of the time":       {map[string]string{"retention.ms": "25200000"}, 20, "the oldest record that is not trained is 4h old, and the topic is kept for 7h (retention.ms): when it is that old, the brokers may remove it; raise it"},
-		"more than the time":     {map[string]string{"retention.ms": "10800000"}, 20, "the oldest record that is not trained is 4h old, and the topic is kept for 3h (retention.ms): the brokers may remove it at any moment; raise it"},
+		"half of the time":       {map[string]string{"retention.ms": "25200000"}, 20, "the oldest record that is not trained is 4h old, and brokers may remove what is older than 7h (retention.ms); raise that in the topic's configuration, or give the job more workers"},
+		"more than the time":     {map[string]string{"retention.ms": "10800000"}, 20, "the oldest record that is not trained is 4h old, and brokers may remove what is older than 3h (retention.ms); raise that in the topic's configuration, or give the job more workers"},
 		"half of the bytes":      {map[string]string{"retention.ms": "-1", "retention.bytes": "100"}, 20, "partition 0: about "},
 		"far from all the bytes": {map[string]string{"retention.ms": "-1", "retention.bytes": "200000"}, 20, ""},
 		"all is trained":         {map[string]string{"retention.ms": "10800000", "retention.bytes": "100"}, 50, ""},
@@ -46,17 +46,46 @@ func TestRetentionIsForeseen(t *testing.T) {
 			}
 			r.order("pause", 0) // more workers do not help then
 			r.beat()
-			if got := strings.Join(r.s.View().Problems, "\n"); c.says != "" && (!strings.HasSuffix(got, ", or let it train: kale resume ctr") || strings.Contains(got, "more workers")) {
+			if got := strings.Join(r.s.View().Problems, "\n"); c.says != "" && (!strings.HasSuffix(got, "; kale resume ctr goes on training; or raise that in the topic's configuration") || strings.Contains(got, "more workers")) {
 				t.Errorf("while it is paused: %q", got)
 			}
 			r.chief.with(func(s *rpc.JobStatus) {
 				s.Problems = []*rpc.PartitionProblem{{Partition: 1, Kind: rpc.PartitionProblem_KIND_RETENTION_NEAR, Needed: 20, Detail: "it is near"}}
 			})
 			r.beat()
-			if got := r.s.View().Problems; len(got) != 1 {
+			if got := r.s.View().Problems; len(got) != 1 || (c.says != "") == strings.Contains(got[0], "it is near") {
 				t.Errorf("where the chief says so: %q", got)
 			}
+			r.chief.with(func(s *rpc.JobStatus) { s.Problems[0].LogStart = 40 })
+			r.beat()
+			if got := r.s.View().Problems; len(got) != 1 || got[0] != "partition 1: it is near" {
+				t.Errorf("where the chief says that some is removed: %q", got)
+			}
 		})
+	}
+}
+
+// What is at the edge of half the retention is one problem, which does not come and go.
+func TestRetentionThatIsNearStaysSo(t *testing.T) {
+	began := time.Now()
+	r := newRig(t, rigOptions{})
+	r.fill(50, func(i int) time.Time { return began.Add(time.Duration(i) * time.Minute).Add(-4 * time.Hour) })
+	r.configure(map[string]string{"retention.ms": "25200000"})
+	r.started(1)
+	for _, c := range []struct {
+		applied int64
+		near    bool
+	}{{50, false}, {49, false}, {20, true}, {49, true}, {50, false}, {49, false}} {
+		r.chief.with(func(s *rpc.JobStatus) {
+			for _, p := range s.Partitions {
+				p.Applied = c.applied
+			}
+		})
+		r.s.topicKeptAt = time.Time{}
+		r.beats(2)
+		if got := strings.Join(r.s.View().Problems, "\n"); strings.Contains(got, "may remove") != c.near {
+			t.Errorf("%d applied: %q", c.applied, got)
+		}
 	}
 }
 

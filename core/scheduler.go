@@ -128,6 +128,7 @@ type Scheduler struct {
 	missed         missed
 	outages        outages       // of the brokers
 	topicKept      *traffic.Kept // nil: not asked yet
+	near           string        // that retention comes near, as it was said last
 	topicKeptAt    time.Time
 	kafkaDown      bool
 	chiefDown      bool

@@ -78,7 +78,7 @@ func TestPoliciesOfAChangedFileAreTakenUp(t *testing.T) {
 	lost := &rpc.PartitionProblem{Partition: 2, Kind: rpc.PartitionProblem_KIND_LOST, Needed: 10, LogStart: 40}
 	r.chief.with(func(st *rpc.JobStatus) { st.Problems = []*rpc.PartitionProblem{lost} })
 	r.beat()
-	if _, err := r.problem("partition 2: retention removed offsets 10 to 39 before they were trained; the partition stands still until you accept the loss: " +
+	if _, err := r.problem("partition 2: retention removed untrained offsets (30); training stands still there until you accept the loss: " +
 		`set on_lost = "skip" in the stream block; then Ctrl-C and kale run again (training goes on)`); err != nil {
 		t.Error(err)
 	}

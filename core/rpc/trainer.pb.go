@@ -161,7 +161,7 @@ const (
 	PartitionProblem_KIND_DEAD_LETTER PartitionProblem_Kind = 4
 	// The record at needed cannot be decoded, and there is no dead-letter topic: the partition stands still there.
 	PartitionProblem_KIND_UNDECODABLE PartitionProblem_Kind = 5
-	// Retention comes near what is still to be trained, from needed on. Nothing is lost yet.
+	// Retention comes near what is still to be trained, from needed on. Past that (log_start) it is while nobody reads, so that nobody can tell what is lost.
 	PartitionProblem_KIND_RETENTION_NEAR PartitionProblem_Kind = 6
 )
 

@@ -51,3 +51,15 @@ func (m *machine) knownLogStart(p *partition) int64 {
 	}
 	return known
 }
+
+// toldLost says that a worker has met the hole that retention left in a partition.
+func (m *machine) toldLost(p *partition) bool {
+	for _, w := range m.members {
+		for _, pr := range w.problems {
+			if pr.GetPartition() == p.id && pr.GetKind() == rpc.PartitionProblem_KIND_LOST {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -74,6 +74,15 @@ func (m *machine) retentionNear(p *partition) bool {
 	return m.progressKnown() && p.logStart > p.start && p.logStart <= p.watermark && p.watermark-p.logStart < (p.end-p.watermark)/10
 }
 
+// retentionTakes says that a log's start is past what is still to be read while nobody reads, so that no worker can tell.
+func (m *machine) retentionTakes(p *partition) bool {
+	read := max(p.watermark, p.position)
+	if p.lease != nil {
+		read = max(read, p.lease.position)
+	}
+	return m.paused && m.progressKnown() && p.logStart > read && !m.toldLost(p)
+}
+
 func epochLess(a, b *rpc.Epoch) bool {
 	if a.GetChief() != b.GetChief() {
 		return a.GetChief() < b.GetChief()

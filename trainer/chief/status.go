@@ -120,9 +120,9 @@ func (m *machine) status(now time.Time) *rpc.JobStatus {
 	}
 	for _, p := range m.sorted() {
 		st.Partitions = append(st.Partitions, p.status())
-		if m.retentionNear(p) {
+		if taken := m.retentionTakes(p); taken || m.retentionNear(p) {
 			st.Problems = append(st.Problems, &rpc.PartitionProblem{
-				Partition: p.id, Kind: rpc.PartitionProblem_KIND_RETENTION_NEAR, Needed: p.watermark, LogStart: p.logStart, Detail: m.retentionWords(),
+				Partition: p.id, Kind: rpc.PartitionProblem_KIND_RETENTION_NEAR, Needed: p.watermark, LogStart: p.logStart, Detail: m.retentionWords(taken),
 			})
 		}
 		if p.lease != nil && len(p.lease.repairs) > 0 {

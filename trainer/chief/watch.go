@@ -151,13 +151,19 @@ func (w *watcher) halt(p *rpc.PartitionProblem) {
 	w.c.mu.Unlock()
 }
 
-// retentionWords say what retention that comes near means, and what helps.
-func (m *machine) retentionWords() string {
-	sooner := "give the job more workers"
-	if m.paused {
-		sooner = "let it train: kale resume " + m.opt.Job
+// retentionWords say what the brokers do, or are about to do, with what is not trained yet, and what helps.
+func (m *machine) retentionWords(taken bool) string {
+	does := "is about to remove"
+	if taken {
+		does = "removes"
 	}
-	return "retention is about to remove records that are not trained yet: raise the topic's retention.ms or retention.bytes, or " + sooner
+	helps := "raise the topic's retention.ms or retention.bytes"
+	if m.paused {
+		helps = fmt.Sprintf("kale resume %s goes on training; or %s", m.opt.Job, helps)
+	} else {
+		helps += ", or give the job more workers"
+	}
+	return fmt.Sprintf("retention %s records that are not trained yet; %s", does, helps)
 }
 
 // retention takes in where the logs start, and warns of those that come near what is still to be trained.
@@ -177,9 +183,10 @@ func (w *watcher) retention(ctx context.Context) error {
 			return
 		}
 		p.logStart = l.Offset
-		near := w.c.m.retentionNear(p)
+		taken := w.c.m.retentionTakes(p)
+		near := taken || w.c.m.retentionNear(p)
 		if near && !w.warned[l.Partition] {
-			w.c.lg.Warn(w.c.m.retentionWords(), "partition", l.Partition, "log_start", l.Offset, "trained_to", p.watermark, "end", p.end)
+			w.c.lg.Warn(w.c.m.retentionWords(taken), "partition", l.Partition, "log_start", l.Offset, "trained_to", p.watermark, "end", p.end)
 		}
 		w.warned[l.Partition] = near
 	})

@@ -223,12 +223,30 @@ func TestRule16WhenRetentionIsNear(t *testing.T) {
 		}
 	}
 	m := newTestMachine(1, 1)
-	if got := m.retentionWords(); !strings.HasSuffix(got, ", or give the job more workers") {
+	if got := m.retentionWords(false); !strings.HasSuffix(got, ", or give the job more workers") {
 		t.Error(got)
 	}
+}
+
+// While a job is paused no worker meets the hole that retention leaves: the chief tells of it, until one does.
+func TestRule16RetentionTakesFromAPausedJob(t *testing.T) {
+	m := newTestMachine(1, 1)
+	report(t, m, at(0), 0, 1, map[int32]*spans.Set{0: set(0, 100)})
+	p := m.partitions[0]
+	p.logStart, p.position, p.end = 150, 120, 1000
+	problems := func() []*rpc.PartitionProblem { return m.status(at(0)).GetProblems() }
+	if got := problems(); len(got) != 0 {
+		t.Errorf("while workers read: %v", got)
+	}
 	m.paused = true
-	if got := m.retentionWords(); !strings.HasSuffix(got, ", or let it train: kale resume "+m.opt.Job) {
-		t.Errorf("while it is paused: %s", got)
+	got := problems()
+	if len(got) != 1 || got[0].GetKind() != rpc.PartitionProblem_KIND_RETENTION_NEAR || got[0].GetNeeded() != 100 || got[0].GetLogStart() != 150 ||
+		!strings.HasPrefix(got[0].GetDetail(), "retention removes records that are not trained yet; kale resume "+m.opt.Job+" goes on training; or raise the topic's retention.ms") {
+		t.Errorf("while it is paused: %v", got)
+	}
+	p.logStart = 110 // a worker holds these
+	if got := problems(); len(got) != 0 {
+		t.Errorf("of what was read: %v", got)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -53,7 +54,7 @@ type printer struct {
 	held     bool
 	finished time.Time // end of the last rescale that was written
 	problems []string
-	shown    map[string][]string // by who does not answer: in which ways that was told to show
+	shown    map[string][]string // by what is behind a problem: in which ways that was told to show
 	notes    []core.Note
 }
 
@@ -206,24 +207,28 @@ func (p *printer) troubles(f Frame) []string {
 	for i, problem := range f.View.Problems {
 		now[i] = clean(problem)
 		told := p.problems
-		who := core.Unanswered(now[i])
-		if who != "" {
-			told, shown[who] = p.shown[who], append(p.shown[who], now[i])
+		what := core.Behind(now[i])
+		if what != "" {
+			if shown[what] == nil {
+				shown[what] = slices.Clip(p.shown[what])
+			}
+			told = shown[what]
 		}
 		if !slices.ContainsFunc(told, func(s string) bool { return Same(s, now[i]) }) {
 			out = append(out, f.event(f.View.Now, "problem", now[i]))
-		} else if who != "" {
-			shown[who] = told
+			if what != "" {
+				shown[what] = append(told, now[i])
+			}
 		}
 	}
 	for _, problem := range p.problems {
-		who := core.Unanswered(problem)
-		if f.View.Stopping || who != "" && shown[who] != nil || slices.ContainsFunc(now, func(s string) bool { return Same(s, problem) }) {
+		what := core.Behind(problem)
+		if f.View.Stopping || what != "" && shown[what] != nil || slices.ContainsFunc(now, func(s string) bool { return Same(s, problem) }) {
 			continue
 		}
 		happened, _, _ := strings.Cut(problem, core.LogEnds) // the log's end was told with the problem
-		if who != "" {
-			happened = who
+		if what != "" {
+			happened = what
 		}
 		out = append(out, f.event(f.View.Now, "gone", happened))
 	}
@@ -250,14 +255,10 @@ func Same(a, b string) bool {
 	return wordless(a) == wordless(b)
 }
 
-func wordless(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' || r == '.' || r == ',' {
-			return -1
-		}
-		return r
-	}, s)
-}
+// numbers are figures, lengths of time and sizes in whatever unit ("58s", "1m3s", "2.1GiB"), and which partitions.
+var numbers = regexp.MustCompile(`\bpartitions? [0-9–, ]+|[0-9][0-9.,]*([KMGT]?i?B|ns|µs|ms|[dhms])?`)
+
+func wordless(s string) string { return numbers.ReplaceAllString(s, "") }
 
 // status is a view in one line.
 func status(v *core.View) string {

@@ -123,7 +123,7 @@ func TestScreens(t *testing.T) {
 			d.surge = 6
 			d.problems = []string{
 				"parameter server 1: snapshots fail: write checkpoints/demo/tablet-17: no space left on device",
-				"partition 3: retention removed offsets 120 to 4511 before they were trained; the partition stands still until you accept the loss: set on_lost = \"skip\" in the stream block; then Ctrl-C and kale run again (training goes on)",
+				"partition 3: retention removed untrained offsets (4,392); training stands still there until you accept the loss: set on_lost = \"skip\" in the stream block; then Ctrl-C and kale run again (training goes on)",
 				"worker-2.1 failed: exit status 137", "the chief does not answer",
 			}
 			return at(t, d, 78*time.Second)
@@ -242,6 +242,24 @@ func TestWords(t *testing.T) {
 	}
 }
 
+// A problem whose numbers change is the same one, in whatever unit they stand and of however many partitions it is.
+func TestSame(t *testing.T) {
+	for _, same := range [][]string{
+		{"it is 58s old, of 20s", "it is 1m3s old, of 20s", "it is 2h old, of 20m"},
+		{"900KiB wait", "1.2MiB wait"},
+		{"partition 3: no broker answers for 9s", "partitions 0–1, 4: no broker answers for 1m10s"},
+	} {
+		for _, other := range same[1:] {
+			if !Same(same[0], other) {
+				t.Errorf("%q and %q", same[0], other)
+			}
+		}
+	}
+	if Same("worker-1 is slow", "worker-1 is gone") {
+		t.Error("two problems are one")
+	}
+}
+
 // A decision that a pool makes smaller says once what the pool gives, and why.
 func TestADecisionTellsOfItsPool(t *testing.T) {
 	share := &core.PoolShare{Pool: "main", Size: 3, Held: 3, Share: pool.Share{Job: pool.Job{Name: "ctr", Ask: 3, Limit: 4}, Goal: 1, May: 1}, Why: "asks for 3; gets 1 of the pool's 3, beside ads of higher priority"}
@@ -329,6 +347,21 @@ func TestSilenceIsOneProblem(t *testing.T) {
 		"03:04:05  gone      the chief does not answer",
 		"03:04:05  problem   " + jobs,
 	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
+// So may retention, as the brokers' settings foresee it, as the chief sees it, and when it has removed something.
+func TestRetentionIsOneProblem(t *testing.T) {
+	p := &printer{}
+	const near, taken = "the oldest record that is not trained is 50s old, and brokers may remove what is older than 1m (retention.ms); raise that", "partitions 0–1: retention removes records that are not trained yet"
+	var got []string
+	for _, problems := range [][]string{{near}, {taken}, {strings.Replace(near, "50s", "1m3s", 1)}, {"partition 0: retention removed untrained offsets (7)", near}, {near}, nil} {
+		got = append(got, p.troubles(Frame{View: &core.View{Now: time.Unix(1, 0), Problems: problems}, Zone: time.UTC})...)
+	}
+	want := []string{"00:00:01  problem   " + near, "00:00:01  problem   " + taken, "00:00:01  problem   partition 0: retention removed untrained offsets (7)",
+		"00:00:01  gone      retention is close to what is not trained, or beyond it"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}
