@@ -199,12 +199,7 @@ func (s *Scheduler) glance(ctx context.Context, list Lister) {
 func (g *Glance) judge(s *Scheduler, listed bool) {
 	n := s.seen
 	g.Workers, g.Servers = s.processes()
-	alive := 0
-	for _, st := range n.list {
-		if st.State.Live() {
-			alive++
-		}
-	}
+	alive := n.alive()
 	if n.chiefErr == nil {
 		g.Manual.Paused = n.chief.GetPaused()
 		t := totalsOf(n.chief)
@@ -251,7 +246,10 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	if n.chiefErr != nil && !silent(n.chiefErr) {
 		g.Problems = append(g.Problems, "the chief: "+n.chiefErr.Error())
 	}
-	if n.listErr != nil {
+	switch {
+	case n.blind():
+		g.Problems = append(g.Problems, n.unlisted())
+	case n.listErr != nil:
 		g.Problems = append(g.Problems, "the backend: "+n.listErr.Error())
 	}
 }
@@ -311,10 +309,16 @@ func ModelWords(dir, name string) string {
 	if _, err := os.ReadDir(folder); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Sprintf("whether %s holds its model cannot be seen: %v", folder, err)
 	}
-	if found, _ := filepath.Glob(filepath.Join(literal(folder), "tablets", "*", "[^.]*.snap")); len(found) > 0 { // the pattern is a good one
+	if hasSnapshot(folder) {
 		return "its model is in " + folder
 	}
 	return fmt.Sprintf("there is no model of it: no snapshot is in %s", folder)
+}
+
+// hasSnapshot says that a job's checkpoint folder has a snapshot of a tablet.
+func hasSnapshot(folder string) bool {
+	found, _ := filepath.Glob(filepath.Join(literal(folder), "tablets", "*", "[^.]*.snap")) // the pattern is a good one
+	return len(found) > 0
 }
 
 // literal is a path as a pattern that matches it alone.

@@ -118,3 +118,27 @@ func GlanceElsewhere(ctx context.Context, j *job.Job, k *Keeper, list Lister) *G
 	g.Scheduler, g.Elsewhere = k.Held, k
 	return g
 }
+
+// GlanceLost is what can be told of a job that its last scheduler left running in a state folder that knows nothing of that any more: what the chief and the backend say now.
+// nil: the job was stopped, or nothing was ever trained.
+func GlanceLost(ctx context.Context, j *job.Job, k *Keeper, list Lister) *Glance {
+	if k.Stopped || k.Held {
+		return nil
+	}
+	lost := ""
+	if _, err := os.Stat(k.StateDir); errors.Is(err, fs.ErrNotExist) {
+		lost = fmt.Sprintf("its state folder %s is gone, ", k.StateDir)
+	}
+	s := &Scheduler{job: j, want: &desired{}, seen: &seen{}}
+	s.glance(ctx, list)
+	n := s.seen
+	if n.chiefErr != nil && n.listErr == nil && n.complete && n.alive() == 0 {
+		if !hasSnapshot(CheckpointFolder(j)) {
+			return nil
+		}
+		return &Glance{Job: j.Name, State: StateGone, Now: time.Now(), Says: lost + "nothing of it runs any more; " + ModelWords(j.Checkpoint.Dir, j.Name)}
+	}
+	g := s.glanceOf(lost+"no scheduler looks after it", unheard{"its chief does not answer", "its chief and the backend do not answer"}, true)
+	g.Scheduler = false
+	return g
+}

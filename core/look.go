@@ -338,5 +338,12 @@ func (s *Scheduler) workers() plan.Workers {
 		}
 	}
 	w.Draining = len(s.want.Draining)
+	if n.listErr != nil && len(s.want.Ranks) == 0 { // of a job whose state is lost, its chief may tell whom nobody here has wanted
+		for _, m := range n.chief.GetMembers() {
+			if counted(m) {
+				w.Unknown++
+			}
+		}
+	}
 	return w
 }

@@ -21,27 +21,26 @@ type unheard struct{ chief, both string }
 func glanceNow(ctx context.Context, j *job.Job, scheduler string, no unheard, list Lister) *Glance {
 	s := &Scheduler{job: j, want: &desired{}, seen: &seen{}}
 	s.glance(ctx, list)
+	return s.glanceOf(scheduler, no, list != nil)
+}
+
+// glanceOf is glanceNow of who has asked, the backend too or not.
+func (s *Scheduler) glanceOf(scheduler string, no unheard, listed bool) *Glance {
+	j, n := s.job, s.seen
 	g := &Glance{Job: j.Name, State: StateUnknown, Scheduler: true, Now: time.Now(), Checkpoint: j.Checkpoint.Dir}
-	n := s.seen
 	g.Workers, g.Servers = s.processes()
-	listed := list != nil && n.listErr == nil && n.complete
+	whole := listed && n.listErr == nil && n.complete
 	switch {
 	case n.chiefErr == nil:
 		g.Manual.Paused = n.chief.GetPaused()
 		g.count(totalsOf(n.chief))
-		ready := n.ready(listed)
+		ready := n.ready(whole)
 		g.Running = &ready
 		g.Problems = append(g.Problems, chiefProblems(n.chief.GetProblems())...)
 		g.judgeSilent(n.idle())
+	case whole:
+		g.Says = fmt.Sprintf("%s; the backend says that %d of its processes live", no.chief, n.alive())
 	case listed:
-		alive := 0
-		for _, st := range n.list {
-			if st.State.Live() {
-				alive++
-			}
-		}
-		g.Says = fmt.Sprintf("%s; the backend says that %d of its processes live", no.chief, alive)
-	case list != nil:
 		g.Says = no.both
 	default:
 		g.Says = no.chief
@@ -50,10 +49,26 @@ func glanceNow(ctx context.Context, j *job.Job, scheduler string, no unheard, li
 	if n.chiefErr != nil && !silent(n.chiefErr) {
 		g.Problems = append(g.Problems, "the chief: "+n.chiefErr.Error())
 	}
-	if n.listErr != nil {
+	switch {
+	case n.blind():
+		g.Problems = append(g.Problems, n.unlisted())
+	case n.listErr != nil:
 		g.Problems = append(g.Problems, "the backend: "+n.listErr.Error())
 	}
+	if n.blind() {
+		g.State, g.Stuck = StateStuck, unseen
+	}
 	return g
+}
+
+// alive counts the processes that the backend lists as such.
+func (n *seen) alive() (alive int) {
+	for _, st := range n.list {
+		if st.State.Live() {
+			alive++
+		}
+	}
+	return alive
 }
 
 // judgeSilent says what the chief of a job makes of it that has trained nothing for so long (0: it trains, or there is nothing to train).

@@ -78,6 +78,8 @@ func (a *app) viewOrGlance(ctx context.Context, name string, thorough bool) (*co
 		g = &core.Glance{Job: name, State: core.StateUnknown, Scheduler: true, Now: time.Now(), Says: "its scheduler is about to answer, or about to end: ask again in a moment"}
 	case err != nil:
 		g = &core.Glance{Job: name, State: core.StateUnknown, Now: time.Now(), Says: err.Error()}
+	case g.State == core.StateNeverStarted:
+		g = cmp.Or(a.lost(ctx, name), g)
 	}
 	a.noteStart(g)
 	return nil, g, nil
@@ -111,6 +113,22 @@ func (a *app) elsewhere(name string) (*job.Job, *core.Keeper) {
 		return nil, nil
 	}
 	return l.Job, k
+}
+
+// lost is what can be told of a job of which this state folder says that it was never started, where a scheduler left it running with this one: what that wrote down was
+// removed. nil: none did, or that cannot be told.
+func (a *app) lost(ctx context.Context, name string) *core.Glance {
+	quiet := *a
+	quiet.err = io.Discard // what is wrong with the job file is for kale validate
+	l, err := quiet.load(name, jobFlags{})
+	if err != nil {
+		return nil
+	}
+	k, err := core.KeeperOf(l.Job)
+	if err != nil || k == nil {
+		return nil
+	}
+	return core.GlanceLost(ctx, l.Job, k, func(ctx context.Context) ([]backend.Status, bool, error) { return a.list(ctx, name) })
 }
 
 // bereft says what helps where the scheduler that has a job has lost its state folder.

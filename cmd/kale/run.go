@@ -235,6 +235,10 @@ func (a *app) farewell(l *loaded, v *core.View, again takeUp) {
 		goesOn = "no worker was seen to train; what was started goes on trying"
 	}
 	goesOn += strings.Replace(lossesOf(v).String(), ",", "; so far", 1)
+	if v.Stuck != "" && v.Unlisted != "" { // a stop would only wait
+		a.advise("the scheduler of job %q has ended; %s\n  kale %s\ntakes it up again\n", l.Name, goesOn, a.again())
+		return
+	}
 	a.advise("the scheduler of job %q has ended; %s%v,\n  kale stop %s%s\nstops it\n", l.Name, goesOn, again, a.stateFlag(), l.Name)
 }
 

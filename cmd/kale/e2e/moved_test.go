@@ -7,7 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/kale-sched/kale/core"
@@ -88,3 +91,68 @@ func TestStateMovedAwayUnderAJob(t *testing.T) {
 
 	r.finish(p, nil, 1200)
 }
+
+// The state folder is removed under a job that trains, without a scheduler and with one. Whoever looks is told which processes live, and what to do; what that says helps: the
+// processes end, and all starts anew without a record lost or repeated. A stop by force ends what lives there too.
+func TestStateRemovedUnderAJob(t *testing.T) {
+	t.Parallel()
+	r, p := training(t)
+	remove := func() {
+		t.Helper()
+		if err := os.RemoveAll(r.stateDir()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said := func(when string, args ...string) (says string) {
+		t.Helper()
+		c := r.child(args...)
+		c.wait(r)
+		says = strings.Join(strings.Fields(c.out.String()+c.err.String()), " ") // some wrap it
+		if !kills.MatchString(says) || strings.Contains(says, "never started") {
+			r.fatalf("%s: kale %q says %s", when, args, says)
+		}
+		return says
+	}
+	endThose := func(says string) {
+		t.Helper()
+		for _, pid := range strings.Fields(kills.FindStringSubmatch(says)[1]) {
+			n, err := strconv.Atoi(pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.signal(n, syscall.SIGTERM)
+		}
+	}
+
+	r.interrupt()
+	remove()
+	for _, command := range []string{"status", "stop", "logs", "explain", "report", "validate", "plan"} {
+		said("removed", command, r.file)
+	}
+	r.run()
+	r.interrupt()
+	says := said("a scheduler has come and gone", "status", r.name())
+	r.run()
+	endThose(says)
+	r.awaitSteady("what was told to be ended is started anew", 2)
+	r.awaitMore(300)
+
+	remove()
+	says = said("removed beside a scheduler", "status", r.file)
+	r.interrupt()
+	r.run()
+	endThose(says)
+	r.awaitSteady("after both were ended, all is started anew", 2)
+	r.awaitMore(300)
+
+	r.interrupt()
+	remove()
+	r.kale("stop", "-force", r.file)
+	r.gone()
+	r.run()
+	r.awaitSteady("after a stop by force it is taken up again", 2)
+	r.finish(p, nil, 1200)
+}
+
+// kills are the processes that a message says to end.
+var kills = regexp.MustCompile(`: kill ([0-9 ]+) ends them`)
