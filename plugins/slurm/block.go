@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/kale-sched/kale/core/backend"
 )
@@ -86,7 +87,7 @@ type settings struct {
 	env        map[string]string // wins over a workload's: it knows the nodes
 	options    []string          // sbatch options that are the same for every workload
 	asked      map[string]asked  // what the block asks the cluster for, by attribute
-	directives []asked
+	directives []asked           // further options of sbatch
 	exclude    string
 	partition  string
 	gpuOption  string // of sbatch, with one %d
@@ -96,6 +97,7 @@ type settings struct {
 	nice       *int
 	priority   *int
 	properties map[string]string // of a job, for slurmrestd
+	named      []asked           // the properties by name, each where it stands
 	prologue   []string
 	maxPending int
 	poll       time.Duration
@@ -128,6 +130,12 @@ type decoding struct {
 
 func (d *decoding) fail(subject hcl.Range, summary, detail string, args ...any) {
 	d.diags = append(d.diags, backend.Mistake(subject, summary, detail, args...))
+}
+
+// warn is fail for what Slurm takes, and may read otherwise than it was meant.
+func (d *decoding) warn(subject hcl.Range, summary, detail string, args ...any) {
+	d.fail(subject, summary, detail, args...)
+	d.diags[len(d.diags)-1].Severity = hcl.DiagWarning
 }
 
 func decode(cfg backend.Config) (settings, backend.Diagnostics) {
@@ -266,6 +274,10 @@ func (d *decoding) gpuTemplate() {
 		return
 	case b.GPUs != nil:
 		option, template, at = "gpus-per-node", *b.GPUs, b.GPUsRange
+		if rest, named := strings.CutPrefix(template, "gpu:"); named {
+			d.fail(at, "Unsuitable template", "gpus is %q, which to Slurm is a GPU of the type \"gpu\": write %q, or gres = %q.", template, rest, template)
+			return
+		}
 	case b.GRES != nil:
 		template = *b.GRES
 	}
@@ -313,7 +325,25 @@ func (d *decoding) limits() {
 	d.s.limit = limit
 	d.s.asked[attrTime] = asked{*b.Time, b.TimeRange}
 	d.s.options = append(d.s.options, fmt.Sprintf("--time=%d", d.s.minutes()))
+	switch {
+	case minutesSeconds.MatchString(*b.Time):
+		d.warn(b.TimeRange, "Time limit in minutes and seconds", "time is %q, which is %s to Slurm (minutes:seconds). If hours are meant, write %q; else %q.",
+			*b.Time, span(limit), *b.Time+":00", span(limit))
+	case limit < shortLimit:
+		d.warn(b.TimeRange, "Short time limit", "time is %q, which is %s. Each process is replaced before it is over, and a parameter server's replacement pauses training: give an hour or more, such as \"12h\".", *b.Time, span(limit))
+	}
 }
+
+// span is a time limit for people, in a form that time takes too.
+func span(d time.Duration) string {
+	return strings.Replace(strings.Replace(d.String(), "m0s", "m", 1), "h0m", "h", 1)
+}
+
+// shortLimit is the time limit below which a job is busy with its own renewal: an eighth and more of it goes to each.
+const shortLimit = 10 * time.Minute
+
+// minutesSeconds is Slurm's form that looks like hours and minutes.
+var minutesSeconds = regexp.MustCompile(`^\d+:\d+$`)
 
 // minutes gives the time limit as Slurm takes it.
 func (s settings) minutes() int { return int((s.limit + time.Minute - 1) / time.Minute) }
@@ -389,9 +419,36 @@ func (d *decoding) directives() {
 			d.fail(at, "Directive collides with the backend", "%q sets %s; %s.", line, name, advice)
 			continue
 		}
-		d.s.options = append(d.s.options, option)
+		if slices.Contains(printing, name) {
+			d.fail(at, "Directive that submits nothing", "With %q sbatch prints something and ends: take it out.", line)
+			continue
+		}
 		d.s.directives = append(d.s.directives, asked{option, at})
+		d.perProcess(name, asked{optionValue(option, name), at})
 	}
+}
+
+// printing are sbatch's options that keep it from submitting anything.
+var printing = []string{"version", "V", "help", "h", "usage", "u"}
+
+// perProcess warns of what Slurm takes of each job anew: each of the processes is a job, those that are started later too.
+func (d *decoding) perProcess(name string, a asked) {
+	switch name {
+	case "begin", "b", "begin_time":
+		if a.value != "now" && !datedTime.MatchString(a.value) {
+			d.warn(a.at, "Begin that counts anew for each process", "Slurm reads %q when a process is submitted: one that is added or replaced later waits so long again. Give it with its date (2030-01-31T13:00), or start kale run when training is to begin.", a.value)
+		}
+	case "deadline":
+		d.warn(a.at, "Deadline for each process", "At %q Slurm ends each process, and starts none later: training stands still until this is taken out. To end the job then, use kale stop.", a.value)
+	}
+}
+
+// datedTime are Slurm's forms of a time that come once: YYYY-MM-DD, MM/DD/YY, MMDDYY, seconds since 1970.
+var datedTime = regexp.MustCompile(`\d{4}-\d{1,2}-\d{1,2}|\d{1,2}/\d{1,2}/\d{2}|\d{6}`)
+
+// optionValue is what stands behind the name in one option of sbatch.
+func optionValue(option, name string) string {
+	return strings.Trim(strings.TrimLeft(strings.TrimPrefix(strings.TrimLeft(option, "-"), name), "= \t"), `"'`)
 }
 
 // Forms of one option of sbatch: its name, and what may follow as its value, which is one word. A short option that takes no value has none, or it would be
@@ -427,13 +484,7 @@ func unabbreviated(name string) string {
 
 // elements gives the places of a list attribute's elements; none where the list is computed.
 func (d *decoding) elements(name string) []hcl.Range {
-	start := hcl.Pos{Line: max(d.cfg.StartLine, 1), Column: max(d.cfg.StartColumn, 1), Byte: d.cfg.StartByte}
-	file, _ := hclsyntax.ParseConfig(d.cfg.Source, d.cfg.Filename, start) // it was decoded before
-	body, ok := file.Body.(*hclsyntax.Body)
-	if !ok || body.Attributes[name] == nil {
-		return nil
-	}
-	tuple, ok := body.Attributes[name].Expr.(*hclsyntax.TupleConsExpr)
+	tuple, ok := d.expression(name).(*hclsyntax.TupleConsExpr)
 	if !ok {
 		return nil
 	}
@@ -442,6 +493,32 @@ func (d *decoding) elements(name string) []hcl.Range {
 		out = append(out, e.Range())
 	}
 	return out
+}
+
+// keys gives the places of a map attribute's keys; none of those that are computed.
+func (d *decoding) keys(name string) map[string]hcl.Range {
+	object, ok := d.expression(name).(*hclsyntax.ObjectConsExpr)
+	if !ok {
+		return nil
+	}
+	out := map[string]hcl.Range{}
+	for _, item := range object.Items {
+		if key, diags := item.KeyExpr.Value(nil); !diags.HasErrors() && key.Type() == cty.String && key.IsKnown() && !key.IsNull() {
+			out[key.AsString()] = item.KeyExpr.Range()
+		}
+	}
+	return out
+}
+
+// expression is what an attribute of the block is set to; nil for one that it has not.
+func (d *decoding) expression(name string) hclsyntax.Expression {
+	start := hcl.Pos{Line: max(d.cfg.StartLine, 1), Column: max(d.cfg.StartColumn, 1), Byte: d.cfg.StartByte}
+	file, _ := hclsyntax.ParseConfig(d.cfg.Source, d.cfg.Filename, start) // it was decoded before
+	body, ok := file.Body.(*hclsyntax.Body)
+	if !ok || body.Attributes[name] == nil {
+		return nil
+	}
+	return body.Attributes[name].Expr
 }
 
 // program gives the path on the nodes of what argv0 names: the block's trainer or artifact for the trainer, an absolute path as it is, a program

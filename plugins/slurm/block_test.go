@@ -55,6 +55,9 @@ func TestBlockMistakes(t *testing.T) {
 		{"shared_dir = \"/s\"\nproperties = { licenses = \"x\" }", 12, "add rest", nil},
 		{"shared_dir = \"/s\"\ndirectives = [\n\"--mail-type=FAIL\",\n\"--job-name=x\",\n]", 14, "leave it out", nil},
 		{"shared_dir = \"/s\"\ndirectives = [\"#SBATCH -p gpu\"]", 12, "use partition instead", nil},
+		{"shared_dir = \"/s\"\ndirectives = [\"--version\"]", 12, "prints something and ends", nil},
+		{"shared_dir = \"/s\"\ngpus = \"gpu:h200:%d\"", 12, "write \"h200:%d\"", nil},
+		{"shared_dir = \"/s\"\nrest = \"unix:/s\"\nproperties = {\n licenses = \"x\"\n partition = \"x\"\n}", 15, "sets itself", nil},
 		{"shared_dir = \"/s\"\ndirectives = [\"mail\"]", 12, "one option of sbatch", nil},
 		{"shared_dir = \"/s\"\ndirectives = [\"--begin=now\\n#SBATCH --requeue\"]", 12, "one option of sbatch", nil},
 		{"shared_dir = \"/s\"\nartifact {\nsource = \"ftp://x\"\nchecksum = \"" + strings.Repeat("a", 64) + "\"\n}", 13, "https://", nil},
@@ -64,6 +67,46 @@ func TestBlockMistakes(t *testing.T) {
 		_, diags := decode(configOf(tt.source, tt.shared...))
 		if len(diags) != 1 || !diags.HasErrors() || diags[0].Start.Line != tt.line || !strings.Contains(diags[0].Summary+" "+diags[0].Detail, tt.says) {
 			t.Errorf("%s:\ngot %+v\nwant one error on line %d that says %q", tt.source, diags, tt.line, tt.says)
+		}
+	}
+}
+
+// What Slurm takes, and may read otherwise than it was meant, is said where it stands; what is plain is not.
+func TestBlockWarnings(t *testing.T) {
+	const begin = "when a process is submitted: one that is added or replaced later waits so long again"
+	for _, tt := range []struct{ line, says string }{
+		{`time = "1m"`, "which is 1m. Each process is replaced before it is over"},
+		{`time = "12:30"`, `which is 12m30s to Slurm (minutes:seconds). If hours are meant, write "12:30:00"; else "12m30s"`},
+		{`time = "12:30:00"`, ""},
+		{`time = "1-12:30"`, ""},
+		{`time = "10"`, ""},
+		{`time = "1h"`, ""},
+		{`directives = ["--begin=13:00"]`, begin},
+		{`directives = ["-b now+1hour"]`, begin},
+		{`directives = ["--begin=2030-01-31T13:00"]`, ""},
+		{`directives = ["--begin=1/31/30"]`, ""},
+		{`directives = ["--begin=now"]`, ""},
+		{`directives = ["--deadline=2030-01-31"]`, "ends each process, and starts none later"},
+		{`properties = { licenses = "x", begin_time = "13:00" }`, begin},
+	} {
+		lines := "shared_dir = \"/s\"\n"
+		if strings.HasPrefix(tt.line, "properties") {
+			lines += "rest = \"unix:/s\"\n"
+		}
+		cfg := configOf(lines + tt.line)
+		_, diags := decode(cfg)
+		if tt.says == "" {
+			if len(diags) > 0 {
+				t.Errorf("%s: %+v, want nothing", tt.line, diags)
+			}
+			continue
+		}
+		if len(diags) != 1 || diags.HasErrors() || !strings.Contains(diags[0].Detail, tt.says) {
+			t.Errorf("%s: %+v, want a warning that says %q", tt.line, diags, tt.says)
+			continue
+		}
+		if value := string(cfg.Source[diags[0].Start.Byte-cfg.StartByte : diags[0].End.Byte-cfg.StartByte]); !strings.Contains(tt.line, value) {
+			t.Errorf("%s: it is at %q", tt.line, value)
 		}
 	}
 }

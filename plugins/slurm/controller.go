@@ -28,6 +28,8 @@ type controller interface {
 	cancel(ctx context.Context, jobs ...jobRef) error
 	// names gives the partitions, accounts, … that there are for this user, by the block's attribute. known is false where it cannot tell.
 	names(ctx context.Context, attr string) (has []string, known bool, err error)
+	// longest gives how long a job may run in each partition; fallback is the partition of jobs that name none, "" where it is not known.
+	longest(ctx context.Context) (limits map[string]time.Duration, fallback string, err error)
 	// ended asks the database how jobs ended that were submitted since then. The error is errNoAccounting where there is none.
 	ended(ctx context.Context, since time.Time, jobs []jobRef) ([]ending, error)
 }
@@ -83,6 +85,18 @@ func (e *slurmError) Error() string {
 	return fmt.Sprintf("%s: %s", e.asking, strings.Join(strings.FieldsFunc(e.said, func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
 }
 
+// words are what Slurm said, without who said it.
+func (e *slurmError) words() string {
+	var out []string
+	for line := range strings.Lines(e.said) {
+		for _, prefix := range []string{"sbatch: ", "error: ", "allocation failure: "} {
+			line = strings.TrimPrefix(line, prefix)
+		}
+		out = append(out, strings.TrimSuffix(strings.TrimSpace(line), "."))
+	}
+	return strings.Join(out, "; ")
+}
+
 func (e *slurmError) Unwrap() error { return e.err }
 
 // refusals are what Slurm says when it refused a job for good, in lower case, with what that means, which attribute of the block it is about, and what to
@@ -104,6 +118,7 @@ var refusals = []struct {
 	{"violates accounting/qos policy", backend.NoCapacity, "", "a limit of the account or QOS is reached"},
 	{"reached limit on jobs", backend.NoCapacity, "", "a limit on submitted jobs is reached"},
 	{"requested time limit is invalid", backend.Blocked, attrTime, "lower time to what the partition allows"},
+	{"job dependency problem", backend.Blocked, attrDirectives, "correct directives"},
 	{"invalid feature", backend.Blocked, attrConstraint, "set constraint to features that sinfo -o %f shows"},
 	{"reservation is invalid", backend.Blocked, attrReservation, "set reservation to one that scontrol show reservation shows"},
 	{"reservation is not usable", backend.Blocked, "", "wait for the reservation, or leave it out"},
@@ -120,16 +135,17 @@ var refusals = []struct {
 	{"batch job submission is disabled", backend.Blocked, "", "ask the site"},
 	{"authentication fail", backend.Unauthorised, "", "give a token that is good: what scontrol token prints, in SLURM_JWT or token_file"},
 	{"protocol authentication error", backend.Unauthorised, "", "give a token that is good: what scontrol token prints, in SLURM_JWT or token_file"},
-	{"failure during parsing", backend.Blocked, "", "correct properties: slurmrestd does not take the job as it is"},
-	{"unknown key", backend.Blocked, "", "correct properties: slurmrestd does not take the job as it is"},
+	{"failure during parsing", backend.Blocked, attrProperties, "correct properties: slurmrestd does not take the job as it is"},
+	{"unknown key", backend.Blocked, attrProperties, "correct properties: slurmrestd does not take the job as it is"},
 }
 
 // refusal is that Slurm refused a job for good.
 type refusal struct {
 	*backend.Error
-	attr   string // of the block, which is at fault; empty where none is
-	said   string // what Slurm said
-	advice string
+	attr       string // of the block, which is at fault; empty where none is
+	said       string // what Slurm said
+	advice     string
+	directives []judged // those that are at fault, where the job was tried
 }
 
 // refused tells whether a job that was not taken was refused for good; nil when the outcome is open.
@@ -144,7 +160,7 @@ func refused(err error) *refusal {
 	said := strings.ToLower(e.said)
 	for _, r := range refusals {
 		if strings.Contains(said, r.says) {
-			return &refusal{Error: backend.Errorf(r.code, "%w; %s", err, r.advice), attr: r.attr, said: e.said, advice: r.advice}
+			return &refusal{Error: backend.Errorf(r.code, "%w; %s", err, r.advice), attr: r.attr, said: e.words(), advice: r.advice}
 		}
 	}
 	return nil

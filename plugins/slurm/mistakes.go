@@ -1,11 +1,13 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -23,6 +25,7 @@ const (
 	attrGRES        = "gres" // or gpus, whichever the block has
 	attrTime        = "time"
 	attrDirectives  = "directives"
+	attrProperties  = "properties"
 	attrToken       = "token_file" // or rest, where the block has no file
 )
 
@@ -58,6 +61,15 @@ func (j *job) mistakes(ctx context.Context, nodes []node, refusals []*refusal) b
 			add(attrGRES, a.at, "No such GPU", absent(attrGRES, j.set.gpuType, models))
 		}
 	}
+	if len(j.set.named) > 0 {
+		if has, known := j.names(ctx, attrProperties); known {
+			for _, p := range j.set.named {
+				if !slices.Contains(has, p.value) {
+					add(attrProperties, p.at, "No such property", absent(attrProperties, p.value, slices.DeleteFunc(has, isOurs)))
+				}
+			}
+		}
+	}
 	if a, set := j.set.asked[attrExclude]; set && j.set.excludesAll(nodes) {
 		add(attrExclude, a.at, "No node is left", j.noNodeLeft())
 	}
@@ -65,11 +77,73 @@ func (j *job) mistakes(ctx context.Context, nodes []node, refusals []*refusal) b
 		if r == nil || told[r.attr] {
 			continue
 		}
-		if a, set := j.set.place(r); set {
-			add(r.attr, a.at, "Slurm refuses it", fmt.Sprintf("Slurm says of %q: %s. Correct it: %s.", a.value, strings.TrimSuffix(r.said, "."), r.advice))
+		if a, set := j.set.asked[r.attr]; set {
+			add(r.attr, a.at, "Slurm refuses it", fmt.Sprintf("Slurm says of %q: %s. Correct it: %s.", a.value, r.said, r.advice))
+		}
+		for _, d := range r.directives {
+			add(attrDirectives, d.at, "Slurm refuses it", fmt.Sprintf("Slurm says of %q: %s. Correct it or take it out%s.", d.value, d.says, d.hint()))
 		}
 	}
+	if !told[attrTime] && !told[attrPartition] {
+		diags = append(diags, j.tooLong(ctx)...)
+	}
 	return backend.FromHCL(backend.Config{}, diags)
+}
+
+// tooLong warns of a time limit above that of all partitions which a job may go to: where Slurm does not refuse it, the job waits.
+func (j *job) tooLong(ctx context.Context) hcl.Diagnostics {
+	a, set := j.set.asked[attrTime]
+	if !set {
+		return nil
+	}
+	limits, fallback, err := j.queue.ctl.longest(ctx)
+	if err != nil {
+		j.lg.Warn("how long jobs may run cannot be asked", "err", err)
+		return nil
+	}
+	var most time.Duration
+	for name := range strings.SplitSeq(cmp.Or(j.set.partition, fallback), ",") {
+		limit, known := limits[name]
+		if !known || limit >= j.set.limit {
+			return nil
+		}
+		most = max(most, limit)
+	}
+	d := backend.Mistake(a.at, "Time limit above the partition's", "time is %q, and partition %s lets jobs run for %s at most: they would wait in the queue for ever, unless a QOS of theirs lifts that. Lower time.",
+		a.value, cmp.Or(j.set.partition, fallback), span(most))
+	d.Severity = hcl.DiagWarning
+	return hcl.Diagnostics{d}
+}
+
+// judged is a directive that Slurm refuses, and what it says.
+type judged struct {
+	asked
+	says string
+}
+
+// hint is what may have been meant by it.
+func (d judged) hint() string {
+	if name, _ := optionName(d.value); (name == "nodelist" || name == "w") && strings.Contains(d.says, "number of nodes") {
+		return ": it names all the nodes of a job, and each process is a job of one. To keep to some nodes, name the others in exclude, or use constraint"
+	}
+	return ""
+}
+
+// culprits gives the directives for which Slurm has refused such a job that it would take without any.
+func (j *job) culprits(ctx context.Context, b batch, no *slurmError) []judged {
+	all := b.set.directives
+	if b.set.directives = nil; len(all) == 0 || no.said == "" || j.queue.ctl.test(ctx, b) != nil {
+		return nil
+	}
+	var out []judged
+	for _, d := range all {
+		b.set.directives = []asked{d}
+		var e *slurmError
+		if err := j.queue.ctl.test(ctx, b); errors.As(err, &e) && e.said != "" {
+			out = append(out, judged{d, e.words()})
+		}
+	}
+	return out
 }
 
 // tokenRefused gives what is wrong with the token where Slurm could not be asked anything for it; ok is false where it is another thing.
@@ -83,7 +157,7 @@ func (j *job) tokenRefused(err error, ws []backend.Workload) (report backend.Rep
 	case errors.Is(err, errNoToken):
 		summary, detail = "The token cannot be read", fmt.Sprintf("%v. %s", err, advice)
 	case no != nil && no.Code == backend.Unauthorised:
-		summary, detail = "Slurm refuses the token", fmt.Sprintf("Slurm says: %s. %s", strings.TrimSuffix(no.said, "."), advice)
+		summary, detail = "Slurm refuses the token", fmt.Sprintf("Slurm says: %s. %s", no.said, advice)
 	default:
 		return report, false
 	}
@@ -97,23 +171,6 @@ func (j *job) tokenRefused(err error, ws []backend.Workload) (report backend.Rep
 // noNodeLeft says that the block leaves out all nodes, and what to do.
 func (j *job) noNodeLeft() string {
 	return fmt.Sprintf("exclude is %q, which leaves no node of the partition. Take from it the nodes that may be used.", j.set.exclude)
-}
-
-// place gives what the block asks for that was refused: the attribute, or the one directive that Slurm names.
-func (s settings) place(r *refusal) (asked, bool) {
-	if r.attr != attrDirectives {
-		a, set := s.asked[r.attr]
-		return a, set
-	}
-	for _, d := range s.directives {
-		option, _, _ := strings.Cut(strings.Fields(d.value)[0], "=")
-		stem := strings.ToLower(strings.TrimSuffix(strings.TrimLeft(option, "-"), "s")) // --licenses: "Invalid license specification"
-		long := strings.HasPrefix(option, "--")
-		if long && strings.Contains(strings.ToLower(r.said), stem) || !long && strings.Contains(r.said, "'"+option[1:2]+"'") {
-			return d, true
-		}
-	}
-	return asked{}, false
 }
 
 // names gives the partitions, accounts, … that there are for this user; known is false where the cluster does not tell.
@@ -140,6 +197,8 @@ func absent(attr, want string, has []string) string {
 	switch attr {
 	case attrAccount, attrQOS:
 		what += " for this user"
+	case attrProperties:
+		what = fmt.Sprintf("slurmrestd knows no property %q of a job", want)
 	case attrGRES:
 		what = fmt.Sprintf("No node has GPUs of the type %q", want)
 	}

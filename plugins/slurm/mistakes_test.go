@@ -35,8 +35,13 @@ func TestMistakes(t *testing.T) {
 		{`  gres = "gpu:h200:%d"`, nil},
 		{`  gpus = "b300:%d"`, []string{`GPUs of the type "b300". There is h200.`}},
 		{`  gres = "tpu:%d"`, []string{"Invalid generic resource", "sinfo -o %G"}},
-		{`  directives = ["--no-such-option=1"]`, []string{"unrecognized option", "correct directives"}},
-		{`  directives = ["--licenses=matlab"]`, []string{"Invalid license", "correct directives"}},
+		{`  directives = ["--no-such-option=1"]`, []string{`Slurm says of "--no-such-option=1": unrecognized option`, "Correct it or take it out."}},
+		{`  directives = ["--licenses=matlab"]`, []string{`: Invalid license specification. Correct it or take it out.`}},
+		{`  directives = ["--nodelist=n[1-2]"]`, []string{"invalid number of nodes", "names all the nodes of a job, and each process is a job of one"}},
+		{`  directives = ["--nodelist=n77"]`, []string{`Slurm says of "--nodelist=n77": Invalid node name specified.`}},
+		{`  directives = ["--dependency=foo"]`, []string{`Slurm says of "--dependency=foo": Job dependency problem. Correct`}},
+		{`  directives = ["--mincpus=500"]`, []string{`Slurm says of "--mincpus=500": Requested node configuration is not available.`}},
+		{`  directives = ["--mincpus=500", "--no-kill"]`, []string{`Slurm says of "--mincpus=500"`}},
 	} {
 		t.Run(strings.TrimSpace(tt.line), func(t *testing.T) {
 			cfg := s.config(s.job)
@@ -114,5 +119,33 @@ func TestAssociations(t *testing.T) {
 	}
 	if got := configValue(config, "ClusterName"); got != "kale" {
 		t.Errorf("ClusterName = %q", got)
+	}
+}
+
+// A time limit above the partition's is said at its place: Slurm takes such a job, and lets it wait.
+func TestTimeAboveThePartitions(t *testing.T) {
+	s := newSite(t, "")
+	for _, tt := range []struct{ limit, lines, says string }{
+		{"60", `time = "2h"`, "partition low lets jobs run for 1h at most"},
+		{"60", "time = \"2h\"\npartition = \"low\"", "partition low lets jobs run for 1h at most"},
+		{"60", "time = \"2h\"\npartition = \"low,high\"", ""},
+		{"60", `time = "1h"`, ""},
+		{"INFINITE", `time = "2h"`, ""},
+	} {
+		if _, err := cluster.Run(t.Context(), "scontrol", "update", "PartitionName=low", "MaxTime="+tt.limit); err != nil {
+			t.Fatal(err)
+		}
+		cfg := s.config(s.job)
+		cfg.Source = fmt.Appendf(nil, "\n  shared_dir = %q\n%s\n", s.shared(), tt.lines)
+		if diags, err := s.b.Configure(t.Context(), cfg); err != nil || len(diags) > 0 {
+			t.Fatal(diags, err)
+		}
+		report, err := s.b.Plan(t.Context(), s.job, []backend.Workload{s.gpuWorkload(worker(0, 1), conformance.Steady, 1)})
+		if err != nil || len(report.Mistakes) > 0 != (tt.says != "") || report.Mistakes.HasErrors() {
+			t.Fatalf("with MaxTime=%s, %s: %+v, %v", tt.limit, tt.lines, report, err)
+		}
+		if tt.says != "" && (!strings.Contains(report.Mistakes[0].Detail, tt.says) || report.Mistakes[0].Start.Line != 42 || report.Mistakes[0].Start.Column != 8) {
+			t.Errorf("with MaxTime=%s, %s: %+v", tt.limit, tt.lines, report.Mistakes[0])
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os/user"
 	"slices"
 	"strings"
+	"time"
 )
 
 // names asks slurmctld what there is for the user of what an attribute names. known is false where it cannot tell: accounts and QOS are only checked,
@@ -56,6 +57,42 @@ func (c cli) namesHere(ctx context.Context, attr string) (has []string, known bo
 		accounts = qos
 	}
 	return accounts, len(accounts) > 0, nil
+}
+
+func (c cli) longest(ctx context.Context) (limits map[string]time.Duration, fallback string, err error) {
+	limits = map[string]time.Duration{}
+	for i, c := range c.each() {
+		out, _, err := c.run(ctx, askTimeout, "", "scontrol", "--all", "--oneliner", "show", "partitions")
+		if err != nil {
+			return nil, "", err
+		}
+		here, standard := parseLongest(out)
+		for name, limit := range here {
+			limits[name] = max(limits[name], limit) // a job may go to any of them
+		}
+		if i > 0 && standard != fallback {
+			standard = ""
+		}
+		fallback = standard
+	}
+	return limits, fallback, nil
+}
+
+// parseLongest reads scontrol show partitions, one a line: how long a job may run in each, and the partition of jobs that name none.
+func parseLongest(out string) (limits map[string]time.Duration, fallback string) {
+	limits = map[string]time.Duration{}
+	for line := range strings.Lines(out) {
+		for _, name := range fieldOf(line, "PartitionName") {
+			limits[name] = endless
+			if limit, err := parseLimit(strings.Join(fieldOf(line, "MaxTime"), "")); err == nil { // else UNLIMITED
+				limits[name] = limit
+			}
+			if slices.Contains(fieldOf(line, "Default"), "YES") {
+				fallback = name
+			}
+		}
+	}
+	return limits, fallback
 }
 
 // fieldOf gives the values of a field, one of each line of scontrol's.

@@ -112,11 +112,23 @@ func (j *job) test(ctx context.Context, w backend.Workload) (says string, no *re
 	if err = j.queue.ctl.test(ctx, b); err == nil || errors.Is(err, errUntested) {
 		return "", nil, nil
 	}
-	if no = refused(err); no != nil {
+	no = refused(err)
+	var e *slurmError
+	if !errors.As(err, &e) {
+		e = &slurmError{}
+	}
+	if at := j.culprits(ctx, b, e); len(at) > 0 {
+		var said []string
+		for _, d := range at {
+			said = append(said, fmt.Sprintf("%q: %s", d.value, d.says))
+		}
+		no = &refusal{Error: backend.Errorf(backend.Blocked, "Slurm refuses directives: %s", strings.Join(said, "; ")), attr: attrDirectives, directives: at}
+	}
+	if no != nil {
 		return no.Message, no, nil
 	}
-	if e := (*slurmError)(nil); errors.As(err, &e) && strings.Contains(e.said, "allocation failure") {
-		return "Slurm would not take it: " + e.said, nil, nil
+	if strings.Contains(e.said, "allocation failure") {
+		return "Slurm would not take it: " + e.words(), nil, nil
 	}
 	return "", nil, unavailable(fmt.Sprintf("ask Slurm whether it would take %s of job %q", w.ID, j.name), err)
 }

@@ -61,6 +61,13 @@ func (s *site) complaints() {
 	if err != nil || len(report.Mistakes) != 2 || !strings.Contains(report.Mistakes[0].Detail, `Did you mean "kale"? There is kale.`) || report.Mistakes[0].Start.Column != 13 {
 		t.Errorf("Plan with names that are not there: %+v, %v", report, err)
 	}
+	for _, line := range []string{`no_such = "1"`, `license = "matlab"`, `"no_such" = "1"`} {
+		configure("properties = { licenses = \"a\", " + line + " }\n")
+		report, err := s.b.Plan(t.Context(), s.job, one)
+		if err != nil || len(report.Mistakes) != 1 || report.Fits() || !strings.Contains(report.Mistakes[0].Detail, "slurmrestd knows no property") || report.Mistakes[0].Start.Column != 32 {
+			t.Errorf("Plan with %s: %+v, %v", line, report, err)
+		}
+	}
 	configure("")
 	if report, err := s.b.Plan(t.Context(), s.job, one); err != nil || !report.Fits() || len(report.Placements[0].Devices) != 1 {
 		t.Errorf("Plan: %+v, %v", report, err)

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -94,6 +95,9 @@ func (r *rest) names(ctx context.Context, attr string) (has []string, known bool
 		Partitions   []named `json:"partitions"`
 		Reservations []named `json:"reservations"`
 	}
+	if attr == attrProperties {
+		return r.properties(ctx)
+	}
 	path, known := map[string]string{attrPartition: "/partitions", attrReservation: "/reservations"}[attr]
 	if !known {
 		return nil, false, nil // accounts and QOS are judged when a job is submitted
@@ -105,6 +109,44 @@ func (r *rest) names(ctx context.Context, attr string) (has []string, known bool
 		has = append(has, n.Name)
 	}
 	return has, true, nil
+}
+
+// properties gives the properties of a job that slurmrestd says it takes, in the version that is spoken.
+func (r *rest) properties(ctx context.Context) (has []string, known bool, err error) {
+	version, err := r.agreed(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	var answer struct {
+		Components struct {
+			Schemas map[string]struct {
+				Properties map[string]json.RawMessage `json:"properties"`
+			} `json:"schemas"`
+		} `json:"components"`
+	}
+	if err := r.ask(ctx, askTimeout, http.MethodGet, "/openapi/v3", nil, &answer); err != nil {
+		return nil, false, err
+	}
+	for _, schema := range []string{"_job_properties", "_job_desc_msg"} { // up to v0.0.38, and since v0.0.40
+		has = slices.AppendSeq(has, maps.Keys(answer.Components.Schemas[version+schema].Properties))
+	}
+	return has, len(has) > 0, nil
+}
+
+func (r *rest) longest(ctx context.Context) (limits map[string]time.Duration, fallback string, err error) {
+	var answer struct {
+		Partitions []restPartition `json:"partitions"`
+	}
+	if err := r.call(ctx, askTimeout, http.MethodGet, slurmAPI, "/partitions", nil, nil, &answer); err != nil {
+		return nil, "", err
+	}
+	limits = map[string]time.Duration{}
+	for _, p := range answer.Partitions {
+		if limits[p.Name] = p.longest(); slices.Contains(p.Flags, "default") {
+			fallback = p.Name
+		}
+	}
+	return limits, fallback, nil
 }
 
 // mostEnded bounds how many jobs one look into the accounts asks for: the database is asked for them one by one.

@@ -155,6 +155,26 @@ func (n restNode) node() node {
 	return out
 }
 
+// restPartition is a partition.
+type restPartition struct {
+	Name     string      `json:"name"`
+	Flags    restStrings `json:"flags"`          // in the old form; in the new one nothing says which is the default
+	Longest  restNumber  `json:"max_time_limit"` // minutes, in the old form; -1 for no limit
+	Maximums struct {
+		Time restNumber `json:"time"` // the same in the new form
+	} `json:"maximums"`
+}
+
+// longest gives how long a job may run in the partition.
+func (p restPartition) longest() time.Duration {
+	for _, limit := range []restNumber{p.Longest, p.Maximums.Time} {
+		if limit.set && limit.value > 0 {
+			return lasting(limit.value, time.Minute)
+		}
+	}
+	return endless
+}
+
 // restEnding is a job in the database.
 type restEnding struct {
 	ID      restNumber `json:"job_id"`

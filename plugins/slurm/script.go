@@ -104,6 +104,9 @@ func (b batch) script() string {
 		options = append(options, "--exclude="+nodes)
 	}
 	options = append(options, s.options...)
+	for _, d := range s.directives {
+		options = append(options, d.value)
+	}
 	var out strings.Builder
 	out.WriteString("#!/bin/sh\n")
 	for _, o := range options {

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"maps"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -59,10 +60,18 @@ func (d *decoding) reach() {
 			d.fail(b.CACertRange, "Certificates cannot be read", "%v.", err)
 		}
 	}
-	for name := range b.Properties {
-		if slices.Contains(ourProperties, name) {
-			d.fail(b.PropertiesRange, "Property collides with the backend", "properties has %q, which the backend sets itself, from the attributes of this block or the job's.", name)
+	places := d.keys("properties")
+	for _, name := range slices.Sorted(maps.Keys(b.Properties)) {
+		at, known := places[name]
+		if !known {
+			at = b.PropertiesRange
 		}
+		if isOurs(name) {
+			d.fail(at, "Property collides with the backend", "properties has %q, which the backend sets itself, from the attributes of this block or the job's.", name)
+			continue
+		}
+		d.s.named = append(d.s.named, asked{name, at})
+		d.perProcess(name, asked{b.Properties[name], at})
 	}
 	d.s.properties = b.Properties
 	d.ownDirectives()
@@ -92,3 +101,5 @@ func (d *decoding) ownDirectives() {
 var ourProperties = strings.Fields(`name comment nodes minimum_nodes maximum_nodes tasks tasks_per_node requeue cpus_per_task current_working_directory standard_output
 	standard_error standard_input open_mode partition account qos reservation constraints memory_per_node memory_per_cpu time_limit nice priority environment exclude_nodes
 	excluded_nodes gres gpus gpus_per_node tres_per_node tres_per_job array hold script user_id group_id signal`)
+
+func isOurs(property string) bool { return slices.Contains(ourProperties, property) }
