@@ -25,8 +25,9 @@ type Preview struct {
 	Workloads []backend.Workload
 	// Report says whether those of them that do not run yet could be placed.
 	Report backend.Report
-	// Running is what the backend has of the job.
-	Running []backend.Status
+	// Running is what the backend has of the job; Unlisted says why that may not be all, "": it is.
+	Running  []backend.Status
+	Unlisted string
 	// Backfilled says what arrival history there is.
 	Backfilled traffic.Backfilled
 	// NoHistory is why the arrival history could not be read.
@@ -123,7 +124,7 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	}
 	obs := s.observe(now)
 	p.Record = Record{Observation: obs, Decision: s.policy.Decide(obs), LastJoin: s.want.LastJoin, LagUnknown: s.lagUnknown(obs), ObserveOnly: o.Job.Autoscale.Mode == job.ModeObserve}
-	p.Running = s.seen.list
+	p.Running, p.Unlisted = s.seen.list, s.seen.unlisted()
 	if o.Pool != nil {
 		s.joinPool(false)
 		o.Pool.tell(o.Job.Name, s.wish(obs, p.Record.Decision))

@@ -51,6 +51,9 @@ func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
 		return err
 	}
 	if a.asJSON {
+		for i := range records {
+			records[i].Observation.Rates = records[i].Observation.Rates.Trimmed()
+		}
 		return printJSON(a.out, records)
 	}
 	notes = since(notes, records)

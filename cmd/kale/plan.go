@@ -52,8 +52,9 @@ type planned struct {
 	NotAsked   string      `json:"not_asked,omitempty"`    // what could not be asked, and what is not known for it
 	HistoryAt  *time.Time  `json:"history_from,omitempty"` // nil: no arrival history
 	Scheduler  bool        `json:"scheduler_running,omitempty"`
-	Gone       bool        `json:"gone,omitempty"` // nothing runs of the job, which was not stopped
-	Running    []string    `json:"running"`
+	Gone       bool        `json:"gone,omitempty"`              // nothing runs of the job, which was not stopped
+	Running    []string    `json:"running,omitzero"`            // nil: not known
+	Unlisted   string      `json:"processes_unknown,omitempty"` // why Running may not be all
 	Placements []placement `json:"placements"`
 	Shortage   string      `json:"shortage,omitempty"`
 	core.Record
@@ -200,7 +201,7 @@ func (a *app) warnUnknown(p *core.Preview) {
 
 func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview) planned {
 	out := planned{
-		Job: l.Name, Topic: l.Stream.Topic, Partitions: topic.Partitions, Scheduler: p.Locked, Gone: p.Gone, Running: []string{}, Placements: []placement{},
+		Job: l.Name, Topic: l.Stream.Topic, Partitions: topic.Partitions, Scheduler: p.Locked, Gone: p.Gone, Unlisted: p.Unlisted, Placements: []placement{},
 		Shortage: p.Report.Shortage, Record: p.Record,
 	}
 	if topic.Err != nil {
@@ -209,11 +210,15 @@ func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview) planned {
 	if at := p.Backfilled.KnownFrom; !at.IsZero() {
 		out.HistoryAt = &at
 	}
+	if p.Unlisted == "" {
+		out.Running = []string{}
+	}
 	for _, st := range p.Running {
 		if st.State.Live() {
 			out.Running = append(out.Running, st.ID.String())
 		}
 	}
+	out.Observation.Rates = out.Observation.Rates.Trimmed()
 	for _, pl := range p.Report.Placements {
 		out.Placements = append(out.Placements, placement{ID: pl.ID.String(), Fits: pl.Fits, Node: pl.Node, Devices: pl.Devices, Reason: pl.Reason})
 	}
@@ -242,6 +247,9 @@ func writePlanned(w io.Writer, p planned) error {
 	}
 	if p.Gone {
 		fmt.Fprintln(w, "gone     it was not stopped, and nothing of it runs any more: kale run takes it up again")
+	}
+	if p.Unlisted != "" {
+		fmt.Fprintf(w, "running  %s\n", p.Unlisted)
 	}
 	if len(p.Running) > 0 {
 		fmt.Fprintf(w, "running  %s\n", strings.Join(p.Running, ", "))

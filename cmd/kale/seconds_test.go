@@ -115,7 +115,13 @@ func TestUnknownZeroesAreLeftOut(t *testing.T) {
 			t.Errorf("%v %s", err, b.String())
 		}
 	}
-	for _, o := range []reflect.Type{reflect.TypeFor[plan.Observation](), reflect.TypeFor[core.Rescale]()} {
+	for want, d := range map[string]plan.Decision{`"load_known":false`: {}, `"load":0,"load_known":true`: {LoadKnown: true}} {
+		var b bytes.Buffer
+		if err := printJSON(&b, d); err != nil || !strings.Contains(b.String(), `"reason":"",`+want) {
+			t.Errorf("%v %s", err, b.String())
+		}
+	}
+	for _, o := range []reflect.Type{reflect.TypeFor[plan.Observation](), reflect.TypeFor[plan.Decision](), reflect.TypeFor[core.Rescale]()} {
 		for i := range o.NumField() {
 			if flag := o.Field(i).Tag.Get("known"); flag != "" {
 				if f, found := o.FieldByName(flag); !found || f.Type.Kind() != reflect.Bool {

@@ -41,9 +41,10 @@ type Decision struct {
 	// Plan is the plan that the decision was read from; empty for policies and
 	// situations without one.
 	Plan Plan `json:"plan,omitzero"`
-	// Load is what the target must carry and Capacity is F(Target), samples/s.
-	Load     Number `json:"load"`
-	Capacity Number `json:"capacity"`
+	// Load is what the target must carry, if LoadKnown, and Capacity is F(Target), samples/s.
+	Load      Number `json:"load" known:"LoadKnown"`
+	LoadKnown bool   `json:"load_known"`
+	Capacity  Number `json:"capacity"`
 	// Saturated tells that no permitted number of workers carries the load.
 	Saturated bool `json:"saturated,omitempty"`
 	// State is to be handed back in the next observation.

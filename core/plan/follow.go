@@ -12,8 +12,7 @@ type follow struct {
 func (p follow) propose(s *sheet) proposal {
 	rate, ok := s.lastRate()
 	if !ok {
-		why := "no rate was measured lately"
-		return proposal{want: s.current, source: "rate", reason: why, hold: []string{why}}
+		return s.idle("rate", "no rate was measured lately")
 	}
 	load := rate * (1 + p.margin)
 	want, saturated := s.curve.Smallest(load)

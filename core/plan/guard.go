@@ -84,7 +84,10 @@ func undecidable(d Decision, o Observation, why string) Decision {
 
 // settle applies the rules to a proposal and completes the decision.
 func (s *sheet) settle(d *Decision, p proposal, open bool) {
-	d.Plan, d.Load = p.plan, Number(p.load)
+	d.Plan = p.plan
+	if d.LoadKnown = finite(p.load); d.LoadKnown {
+		d.Load = Number(p.load)
+	}
 	want := s.o.Limits.Clamp(p.want)
 	s.noteWant(p, want)
 	switch frozen, pinned := s.frozen(want), s.o.Limits.Clamp(s.o.Manual.Target); {

@@ -59,7 +59,7 @@ func (p hpa) propose(s *sheet) proposal {
 			desired = ceilCount(again * all)
 		}
 	}
-	load, _ := s.lastRate()
+	load := s.lastLoad()
 	want := p.behave(s, "hpa", desired)
 	reason := fmt.Sprintf("the workers are %.0f %% busy", 100*busy)
 	if p.demand {

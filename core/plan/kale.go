@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -150,7 +151,7 @@ func (s *sheet) peak() float64 {
 // reactive follows the recent rate upwards, because the forecast cannot be used.
 func (s *sheet) reactive(why string) (p proposal, expect float64) {
 	window := max(s.o.Tau, s.o.lead())
-	p = proposal{want: s.current, source: "reactive", noIn: []string{why}}
+	p = proposal{want: s.current, load: math.NaN(), source: "reactive", noIn: []string{why}}
 	rate, ok := s.recentRate(window)
 	if !ok {
 		p.hold = []string{why, "no rate was measured in the last " + formatDuration(window)}

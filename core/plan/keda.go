@@ -36,7 +36,7 @@ func (p keda) propose(s *sheet) proposal {
 		s.note("partitions", float64(desired), "", "no more workers than these")
 	}
 	want := p.behave(s, "keda", desired)
-	load, _ := s.lastRate()
+	load := s.lastLoad()
 	return proposal{want: want, load: load, source: "lag",
 		reason: fmt.Sprintf("a backlog of %s records at %s for each worker: %s", formatNumber(backlog), formatNumber(p.threshold), workers(want))}
 }

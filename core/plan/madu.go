@@ -24,7 +24,7 @@ func (p madu) propose(s *sheet) proposal {
 	m := s.remember("madu")
 	if passed := o.Now.Sub(m.Planned); m.Want > 0 && !m.Planned.IsZero() && passed < p.every {
 		s.note("plan", float64(m.Want), "workers", "made "+formatDuration(passed)+" ago")
-		return proposal{want: m.Want, source: "forecast", reason: fmt.Sprintf("the plan of %s ago is for %s", formatDuration(passed), workers(m.Want))}
+		return proposal{want: m.Want, load: math.NaN(), source: "forecast", reason: fmt.Sprintf("the plan of %s ago is for %s", formatDuration(passed), workers(m.Want))}
 	}
 	mean, start, why := s.foreseen()
 	if why != "" {

@@ -153,5 +153,5 @@ func (s *sheet) settling() bool {
 
 // idle is a proposal to leave everything as it is.
 func (s *sheet) idle(source, why string) proposal {
-	return proposal{want: s.current, source: source, reason: why, hold: []string{why}}
+	return proposal{want: s.current, load: math.NaN(), source: source, reason: why, hold: []string{why}}
 }

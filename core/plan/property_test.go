@@ -426,3 +426,25 @@ func busyMoment(factor float64) Observation {
 	o.Forecast.Beyond.addSpread(32, 0.08)
 	return o
 }
+
+// A load that no policy can know is not 0, and a true 0 is known.
+func TestLoadIsKnownOrNot(t *testing.T) {
+	blind := reference()
+	blind.Rates, blind.Forecast, blind.LagKnown = Series{}, Forecast{}, false
+	quiet := reference()
+	quiet.setRates(0)
+	quiet.setForecast(flat(0, 60))
+	for _, name := range Names() {
+		p, err := New(name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := p.Decide(blind); d.LoadKnown || d.Load != 0 {
+			t.Errorf("%s: nothing is known, and the load is %v (known: %v)", name, d.Load, d.LoadKnown)
+		}
+		d := p.Decide(quiet)
+		if idle := len(d.Hold) > 0 && slices.Contains([]string{"flink", "autopilot", "autopilot-short", "hpa"}, name); d.Load != 0 || !d.LoadKnown && !idle {
+			t.Errorf("%s: nothing arrives, and the load is %v (known: %v): %s", name, d.Load, d.LoadKnown, d.Reason)
+		}
+	}
+}

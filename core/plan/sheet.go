@@ -21,7 +21,7 @@ type sheet struct {
 // proposal is what a policy wants, before the rules that bind every policy.
 type proposal struct {
 	want      int
-	load      float64 // what want has to carry, samples/s
+	load      float64 // what want has to carry, samples/s; NaN: not known
 	saturated bool
 	source    string
 	reason    string
@@ -88,6 +88,14 @@ func (s *sheet) lastRate() (rate float64, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// lastLoad is lastRate as a proposal's load.
+func (s *sheet) lastLoad() float64 {
+	if rate, ok := s.lastRate(); ok {
+		return rate
+	}
+	return math.NaN()
 }
 
 // upcoming is foreseen for a forecast that is trusted.

@@ -13,6 +13,6 @@ func (p static) propose(s *sheet) proposal {
 	if want == 0 {
 		want, why = s.o.Limits.Max, fmt.Sprintf("always the maximum, %s", workers(s.o.Limits.Max))
 	}
-	load, _ := s.lastRate()
+	load := s.lastLoad()
 	return proposal{want: want, load: load, saturated: load >= s.capacity(s.o.Limits.Clamp(want)), source: "static", reason: why}
 }

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -188,6 +189,10 @@ func TestLiveOracleWithinLimits(t *testing.T) {
 	}
 	if m.Cost < f.Cost || m.Cost > f.Cost*1.2 {
 		t.Errorf("within limits the oracle costs %.1f, without %.1f", m.Cost, f.Cost)
+	}
+	c.o.OracleLimits = Limits{AccumulatedLagMin: 1e-9}
+	if _, err := c.runLimited(t.Context()); err == nil || !strings.Contains(err.Error(), "within oracle-lag=1e-09 (minutes a day)") {
+		t.Errorf("a limit that cannot be kept: %v", err)
 	}
 	course := c.course
 	for _, l := range []Limits{{DowntimeMin: 5}, {AccumulatedLagMin: -1}} {

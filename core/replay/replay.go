@@ -79,7 +79,7 @@ func New(ctx context.Context, j *job.Job, course *Course, o Options) (*Compariso
 	}
 	switch l := o.OracleLimits; {
 	case !(l.AccumulatedLagMin >= 0) || !(l.DowntimeMin >= 0):
-		return nil, errors.New("replay: limits of the oracle are minutes above 0")
+		return nil, errors.New("replay: oracle-lag and oracle-downtime are minutes of 0 or more")
 	case l.DowntimeMin > 0 && o.World.Live:
 		return nil, errors.New("replay: the oracle's downtime is limited where a rescale stops training; live rescales have none")
 	}

@@ -148,12 +148,12 @@ func (c *Comparison) runLimited(ctx context.Context) (*outcome, error) {
 	if l == (Limits{}) {
 		return nil, nil
 	}
-	params := map[string]float64{}
+	params := map[string]float64{} // by the names of kale replay's flags
 	if l.AccumulatedLagMin > 0 {
-		params["accumulated_lag_min"] = l.AccumulatedLagMin
+		params["oracle-lag"] = l.AccumulatedLagMin
 	}
 	if l.DowntimeMin > 0 {
-		params["downtime_min"] = l.DowntimeMin
+		params["oracle-downtime"] = l.DowntimeMin
 	}
 	out := &outcome{setting: Setting{Policy: "oracle within limits", Label: LabelBest, Params: params}, by: make([]Metrics, c.o.Seeds), trail: &Trail{}}
 	return out, c.parallel(ctx, "solving the oracle within limits", c.o.Seeds, func(seed int) error {
@@ -163,7 +163,7 @@ func (c *Comparison) runLimited(ctx context.Context) (*outcome, error) {
 		}
 		sum, ok := c.playLimited(uint64(seed), l, trail)
 		if !ok {
-			return fmt.Errorf("replay: no price of lag and downtime brings the oracle within %s", formatParams(params))
+			return fmt.Errorf("replay: the oracle finds no schedule within %s (minutes a day): allow more", formatParams(params))
 		}
 		out.by[seed] = sum.metrics(&c.fig)
 		return nil

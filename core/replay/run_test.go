@@ -199,3 +199,23 @@ func TestDeterministic(t *testing.T) {
 		t.Errorf("ratios to the oracle: %v and %v", a.Policies[0].CostRatioOracle, a.Oracle.CostRatioOracle)
 	}
 }
+
+// A grid that goes on beyond its edge has the values that a person would write.
+func TestAGridsNextValueIsRound(t *testing.T) {
+	for _, tt := range []struct {
+		values []float64
+		best   float64
+		want   float64
+	}{
+		{[]float64{0.1, 0.2, 0.3}, 0.3, 0.4},
+		{[]float64{0.7, 0.8}, 0.8, 0.9},
+		{[]float64{0.15, 0.3}, 0.15, 0},
+		{[]float64{0.1 + 0.2 - 0.15, 0.3}, 0.1 + 0.2 - 0.15, 0}, // 2.8e-17 above 0.15
+	} {
+		grid := []Axis{{Name: "margin", Values: tt.values, Min: -1, Max: 10}}
+		more := extend(grid, Setting{Params: map[string]float64{"margin": tt.best}})
+		if len(more) != 1 || more[0].Params["margin"] != tt.want {
+			t.Errorf("after %v: %v, want %v", tt.values, more, tt.want)
+		}
+	}
+}

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 )
 
 // How a sweep searches.
@@ -105,7 +107,7 @@ func extend(grid []Axis, best Setting) (more []Setting) {
 			if a.Log {
 				return edge * edge / inner
 			}
-			return edge + (edge - inner)
+			return tidy(edge+(edge-inner), edge-inner)
 		}
 		var next float64
 		switch v {
@@ -124,6 +126,15 @@ func extend(grid []Axis, best Setting) (more []Setting) {
 		more = append(more, best.with(a.Name, next))
 	}
 	return more
+}
+
+// tidy is a value that was reached in steps of a grid, without what the machine's arithmetic adds to it: 0, and not 2.8e-17.
+func tidy(v, step float64) float64 {
+	unit := math.Abs(step) / 1e6
+	if n := math.Round(v / unit); math.Abs(v-n*unit) < unit/1e3 {
+		v, _ = strconv.ParseFloat(strconv.FormatFloat(n*unit, 'g', 12, 64), 64) // what was written is read
+	}
+	return v
 }
 
 // costs are the mean total costs of the settings.
