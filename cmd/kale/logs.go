@@ -87,24 +87,40 @@ func (a *app) printLogs(ctx context.Context, src logSource, process string, line
 	if len(names) == 0 {
 		fmt.Fprintln(a.err, "the job has no processes now")
 	}
-	unread := 0
+	unread, again, told := 0, "", reasons{}
 	for _, name := range names {
 		err := a.printLog(ctx, src, name, o, name+" | ", giveUp)
 		if err == nil {
 			continue
 		}
-		fmt.Fprintf(a.err, "kale: %v\n", err)
+		if goneLog(err) || told.isNew(name, err) {
+			fmt.Fprintf(a.err, "kale: %v\n", err)
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if !goneLog(err) {
 			unread++
 		}
+		if unansweredLog(err) {
+			again = "; try again when the backend answers: kale doctor says whether it does"
+		}
 	}
 	if unread > 0 {
-		return fmt.Errorf("%s of %d could not be read to the end, for the reasons above; try again when the backend answers: kale doctor says whether it does", job.Count(unread, "log"), len(names))
+		return fmt.Errorf("%s of %d could not be read to the end, as said above%s", job.Count(unread, "log"), len(names), again)
 	}
 	return nil
+}
+
+// reasons are why logs could not be read: what is the same for several processes is told once.
+type reasons map[string]bool
+
+// isNew says that this reason was not told yet, of whatever process.
+func (r reasons) isNew(process string, err error) bool {
+	why := strings.ReplaceAll(err.Error(), process, "")
+	told := r[why]
+	r[why] = true
+	return !told
 }
 
 // openPatience is how long kale logs goes on to open logs of a backend that does not answer, all together: a plugin that did not answer is started again in less.

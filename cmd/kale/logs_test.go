@@ -18,6 +18,7 @@ type lateLogs struct {
 	names []string
 	shut  int // so many logs cannot be opened
 	gone  bool
+	away  bool
 }
 
 func (l *lateLogs) processes(context.Context) ([]string, string, error) {
@@ -30,6 +31,9 @@ func (l *lateLogs) processes(context.Context) ([]string, string, error) {
 func (l *lateLogs) open(_ context.Context, process string, _ backend.LogOptions) (io.ReadCloser, error) {
 	if l.gone {
 		return nil, backend.Errorf(backend.Gone, "read the log of %s: it is gone", process)
+	}
+	if l.away {
+		return nil, &api.Error{Status: http.StatusConflict, Message: "read the log of " + process + ": its folder was moved (blocked)"}
 	}
 	if l.shut--; l.shut >= 0 {
 		return nil, &api.Error{Status: http.StatusBadGateway, Message: "read the log of " + process + ": the plugin ended during the call: it hangs: no answer within 10s"}
@@ -78,7 +82,9 @@ func TestLogsThatCannotBeOpened(t *testing.T) {
 	}{
 		"at first": {lateLogs{names: names, shut: 3}, "ps-0-g1 | hello from ps-0-g1\n", "trying again: " + hangs + "\n", ""},
 		"ever": {lateLogs{names: names, shut: 1 << 20}, "", "trying again: " + hangs + "\nkale: " + hangs + "\n",
-			"1 log of 1 could not be read to the end, for the reasons above; try again when the backend answers: kale doctor says whether it does"},
+			"1 log of 1 could not be read to the end, as said above; try again when the backend answers: kale doctor says whether it does"},
+		"of many for one reason": {lateLogs{names: []string{"ps-0-g1", "worker-0-g1", "worker-1-g1"}, away: true}, "", "kale: read the log of ps-0-g1: its folder was moved (blocked)\n",
+			"3 logs of 3 could not be read to the end, as said above"},
 		"being gone": {lateLogs{names: names, gone: true}, "", "kale: read the log of ps-0-g1: it is gone (gone)\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,4 +102,18 @@ func TestLogsThatCannotBeOpened(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who follows logs is told once, too, what keeps all of them from being read.
+func TestFollowedLogsThatCannotBeOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out, errs strings.Builder
+		a := &app{out: &out, err: &errs}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*newProcessesEvery)
+		defer cancel()
+		err := a.followLogs(ctx, &lateLogs{names: []string{"worker-0-g1", "worker-1-g1"}, away: true}, "ctr", "", 0)
+		if says := errs.String(); err != nil || strings.Count(says, "its folder was moved (blocked); trying again\n") != 1 || out.Len() > 0 {
+			t.Errorf("it prints %q and %q, and fails with %v", out.String(), says, err)
+		}
+	})
 }

@@ -29,14 +29,15 @@ type following struct {
 	seen    map[string]bool
 	open    atomic.Int32 // how many are being printed
 	all     sync.WaitGroup
-	mu      sync.Mutex // of the output: lines are written whole
+	mu      sync.Mutex // of the output: lines are written whole; and of told
+	told    reasons
 }
 
 // followLogs prints the last lines of the logs of a job's processes, or of one, and goes on until ctx ends, the job has stopped, or the one has ended that was named
 // with its generation. What comes later is printed from its first line.
 func (a *app) followLogs(ctx context.Context, src logSource, job, process string, past int) error {
 	printing, fail := context.WithCancelCause(ctx)
-	f := &following{a: a, src: src, process: process, fail: fail, seen: map[string]bool{}}
+	f := &following{a: a, src: src, process: process, fail: fail, seen: map[string]bool{}, told: reasons{}}
 	err := f.follow(printing, job, past)
 	if cause := context.Cause(printing); cause != nil {
 		err = cause // of what else went wrong
@@ -164,11 +165,20 @@ func (f *following) print(ctx context.Context, name string, past int) {
 			return
 		case !told:
 			told = true
-			f.a.advise("kale: %v; trying again\n", err)
+			f.say(name, err)
 		}
 		if wait(ctx, newProcessesEvery) != nil {
 			return
 		}
+	}
+}
+
+// say tells why a log is not printed yet, where that was not told of another one.
+func (f *following) say(name string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.told.isNew(name, err) {
+		f.a.advise("kale: %v; trying again\n", err)
 	}
 }
 

@@ -76,8 +76,11 @@ func (h *handler) openLogs(r *http.Request) (io.ReadCloser, error) {
 	rc, err := h.o.Logs(r.Context(), id, o)
 	if err != nil {
 		status := http.StatusBadGateway
-		if backend.CodeOf(err) == backend.Gone {
+		switch backend.CodeOf(err) {
+		case backend.Gone:
 			status = http.StatusNotFound
+		case backend.Blocked:
+			status = http.StatusConflict
 		}
 		return nil, failure{status, err} // it says what was read
 	}
