@@ -129,8 +129,11 @@ func (n *seen) misdated() string {
 	return ""
 }
 
-// lag is how far training is behind at now.
-func (s *Scheduler) lag(now time.Time) lag {
+// lag is how far training was behind when Kafka and the chief had answered, at the look that is over now.
+func (s *Scheduler) lag(now time.Time) lag { return s.lagAt(now.Add(-s.seen.since)) }
+
+// lagAt is how far training was behind at a moment of the look.
+func (s *Scheduler) lagAt(now time.Time) lag {
 	n := s.seen
 	switch {
 	case n.endsErr != nil: // without the ends of now, all that was seen before may be trained and it would look like no lag

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/kale-sched/kale/core/backend/fake"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/traffic"
 )
@@ -54,6 +55,27 @@ func TestLagIsKnownFromTheFirstLook(t *testing.T) {
 	wantLag("nothing runs", 4*50, time.Hour)
 	if o := r.decision(); r.s.last == nil || r.s.last.Observation.BacklogRecords != 200 || !r.s.last.Observation.LagKnown {
 		t.Errorf("the policy is told of %+v", o)
+	}
+}
+
+// Lag is of the moment at which Kafka and the chief have answered: a backend that takes its time does not make training look further behind.
+func TestLagDoesNotWaitForTheBackend(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.chief.stop()
+	old := r.now.Add(-time.Hour)
+	r.fill(1, func(int) time.Time { return old })
+	r.backend.HangNext(fake.OpList)
+	r.s.seen = r.s.look(t.Context())
+	over := time.Now()
+	if err := r.s.step(t.Context(), over); err != nil {
+		t.Fatal(err)
+	}
+	s := r.s.View().Sample
+	if r.s.seen.listErr == nil || s.Lag == nil {
+		t.Fatalf("the list: %v; lag %v: %q", r.s.seen.listErr, s.Lag, s.LagUnknown)
+	}
+	if got, before := time.Duration(*s.Lag*float64(time.Second)), over.Sub(old)-r.s.seen.since; r.s.seen.since <= 0 || got.Round(time.Millisecond) > before.Round(time.Millisecond) {
+		t.Errorf("the oldest waits for %v, and the brokers and the chief had answered %v before the look was over, when it had waited for %v", got, r.s.seen.since, before)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/kale-sched/kale/core/traffic"
 )
 
-// lookTimeout bounds each question of one look.
+// lookTimeout bounds each question of one look, and those that follow from the answers.
 const lookTimeout = 3 * time.Second
 
 // staleAnswer is how long after its question an answer of Kafka's says nothing of the time at which it is taken.
@@ -27,7 +27,9 @@ const staleAnswer = lookTimeout + time.Second
 
 // seen is what one look found. A part that failed has its error; it is unknown, and never taken for empty.
 type seen struct {
-	at       time.Time
+	at time.Time
+	// since is how long before the look was over Kafka and the chief had both answered: lag is of that moment, however slow the backend is.
+	since    time.Duration
 	ends     map[int32]int64
 	endsErr  error
 	behind   behind
@@ -56,6 +58,8 @@ func (s *Scheduler) look(asked context.Context) *seen {
 	ctx, cancel := context.WithTimeout(asked, lookTimeout)
 	defer cancel()
 	n := &seen{at: time.Now()}
+	chiefAt := n.at
+	defer func() { n.since = time.Since(laterOf(n.at, chiefAt)) }()
 	had := s.hasModel() && !s.want.Stopped
 	if v := s.want.ServerRenewal; v != nil && v.Index == 0 && !v.Released.IsZero() {
 		n.moving = "parameter server 0 is renewed, and the chief with it: " + v.String()
@@ -75,7 +79,9 @@ func (s *Scheduler) look(asked context.Context) *seen {
 		}
 	})
 	wg.Go(func() {
-		if n.chief, n.chiefErr = s.chief.status(ctx); n.chiefErr == nil {
+		n.chief, n.chiefErr = s.chief.status(ctx)
+		chiefAt = time.Now()
+		if n.chiefErr == nil {
 			n.progress, _ = s.chief.advances(ctx, s.progress.last) // a missing answer shows as a gap that is not known
 		}
 		n.cannotStart = n.servers(s.job)
@@ -107,8 +113,10 @@ func (s *Scheduler) look(asked context.Context) *seen {
 	}
 	n.cannotStart = append(n.cannotStart, s.troubledServers(n)...)
 	s.gone = s.store == nil && s.want.Target > 0 && n.unlisted() == "" && silent(n.chiefErr) && !slices.ContainsFunc(n.list, func(st backend.Status) bool { return st.State.Live() })
-	s.lookBehind(ctx, n)
-	s.lookKept(ctx, n)
+	further, cancel := context.WithTimeout(asked, lookTimeout) // a backend that was slow leaves them no less
+	defer cancel()
+	s.lookBehind(further, n)
+	s.lookKept(further, n)
 	if asked.Err() != nil {
 		return n // the scheduler ends: silence means nothing
 	}
