@@ -34,7 +34,7 @@ func boundTemplate(nomadJob string) *api.Template {
 // awaitsOlder gives the first allocation before the newest that may still have a process, nil when none may. One that was lost may: the server has given it
 // up without a word of its node's. What is bound to the newest runs, whatever becomes of the others: their node was purged, and may be back.
 func (v view) awaitsOlder() *api.AllocationListStub {
-	if a := v.latest(); a != nil && a.ID == v.bound {
+	if a := v.latest(); v.bound != "" && a.ID == v.bound {
 		return nil
 	}
 	for _, a := range v.allocs[:max(0, len(v.allocs)-1)] {

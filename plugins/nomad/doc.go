@@ -41,9 +41,10 @@
 //
 // A node's files (logs, how a workload ended) are read through the servers; the nodes' own addresses need not be reachable.
 //
-// On the node a small shell (start.sh) starts the program: it gives it its devices and files, merges its output,
-// passes on the request to stop, keeps the grace to the second (Nomad itself caps it at the client's
-// max_kill_timeout), and says how the process before it ended. It needs /bin/sh on the node or in the image.
+// On the node a small shell (start.sh, written into the task's folder as local/kale-start.sh) starts the program: it
+// gives it its devices and files, merges its output, passes on the request to stop, keeps the grace to the second (Nomad
+// itself caps it at the client's max_kill_timeout), and says how the process before it ended. It needs /bin/sh on the
+// node or in the image.
 //
 // Drivers: raw_exec sees the node as it is. exec and docker show a task a file system of its own: the shared folder is a host
 // volume of the clients (volume blocks), and the program comes in an artifact, in the image or in the clients' chroot. In a

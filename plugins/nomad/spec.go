@@ -17,10 +17,12 @@ import (
 	"github.com/kale-sched/kale/core/backend"
 )
 
-// startScript runs beside the program on the node.
+// startScript runs beside the program on the node, from the file startFile in the task's folder: as an argument it would fill every list of the node's processes.
 //
 //go:embed start.sh
 var startScript string
+
+const startFile = "kale-start.sh"
 
 // What Nomad reserves where the workload asks for nothing in particular.
 const (
@@ -88,14 +90,15 @@ func (s settings) task(w backend.Workload) *api.Task {
 		argv[0] = s.trainer // the scheduler names it by the path that it has itself
 	}
 	grace := graceOf(w)
-	args := append([]string{"-c", startScript, "kale", fmt.Sprintf("%.3f", grace.Seconds()), strconv.Itoa(w.Resources.GPUs)}, argv...)
-	for i, a := range args {
-		args[i] = literal(a)
+	args := []string{"${NOMAD_TASK_DIR}/" + startFile, fmt.Sprintf("%.3f", grace.Seconds()), strconv.Itoa(w.Resources.GPUs)}
+	for _, a := range argv {
+		args = append(args, literal(a))
 	}
 	t.Config = map[string]any{"command": "/bin/sh", "args": args}
 	if s.driver == "docker" { // whatever the image starts by itself; and reachable at the node's address, as others reach it
 		t.Config = map[string]any{"image": s.image, "entrypoint": []string{"/bin/sh"}, "args": args, "network_mode": "host"}
 	}
+	t.Templates = []*api.Template{{EmbeddedTmpl: ptr(startScript), DestPath: ptr("local/" + startFile), Perms: ptr("0644"), ChangeMode: ptr("noop")}}
 	t.KillSignal = "SIGTERM"
 	t.KillTimeout = ptr(min(grace+time.Second, maxKillTimeout)) // start.sh ends it at its grace; this is for when it cannot
 	t.LogConfig = &api.LogConfig{MaxFiles: ptr(4), MaxFileSizeMB: ptr(8)}

@@ -153,7 +153,7 @@ func TestRender(t *testing.T) {
 	args := task.Config["args"].([]string)
 	got := map[string]any{
 		"type": *job.Type, "count": *g.Count, "reschedules": *g.ReschedulePolicy.Attempts, "unlimited": *g.ReschedulePolicy.Unlimited, "replace": *g.Disconnect.Replace,
-		"signal": task.KillSignal, "kill timeout": *task.KillTimeout, "grace": args[3], "gpus": args[4], "argv": args[5:], "cpu": *task.Resources.CPU,
+		"signal": task.KillSignal, "kill timeout": *task.KillTimeout, "grace": args[1], "gpus": args[2], "argv": args[3:], "cpu": *task.Resources.CPU,
 		"memory": *task.Resources.MemoryMB, "device": task.Resources.Devices[0].Name, "devices": *task.Resources.Devices[0].Count,
 		"env": task.Env, "meta": []string{job.Meta[metaJob], job.Meta[metaID], job.Meta[metaGrace], job.Meta[metaSince]},
 	}
@@ -169,7 +169,10 @@ func TestRender(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", k, diff)
 		}
 	}
-	for _, tmpl := range task.Templates {
+	if start := task.Templates[0]; *start.EmbeddedTmpl != startScript || strings.Contains(startScript, "{{") || *start.ChangeMode != "noop" {
+		t.Errorf("the shell's text is written from %q, on change %s", *start.EmbeddedTmpl, *start.ChangeMode)
+	}
+	for _, tmpl := range task.Templates[1:] {
 		if *tmpl.Perms != "0600" || !strings.HasPrefix(*tmpl.DestPath, "secrets/") || *tmpl.ChangeMode != "noop" {
 			t.Errorf("a file is written as %s with mode %s, on change %s", *tmpl.DestPath, *tmpl.Perms, *tmpl.ChangeMode)
 		}
@@ -189,7 +192,7 @@ func TestRenderDocker(t *testing.T) {
 	g := job.TaskGroups[0]
 	task := g.Tasks[0]
 	args := task.Config["args"].([]string)
-	if diff := cmp.Diff([]string{"-c", "kale-trainer", "worker"}, []string{args[0], args[5], args[6]}); diff != "" {
+	if diff := cmp.Diff([]string{"${NOMAD_TASK_DIR}/" + startFile, "kale-trainer", "worker"}, []string{args[0], args[3], args[4]}); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)
 	}
 	delete(task.Config, "args")

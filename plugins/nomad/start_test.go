@@ -1,9 +1,12 @@
 package nomad
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -54,4 +57,28 @@ func TestStopsBeforeItsProgramRuns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The list of processes on a node shows what runs there in a line each: the shell's text is in a file.
+func TestCommandLinesAreShort(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "")
+	w := r.workload("j", workerID(0, 1), conformance.Steady)
+	pidFile := filepath.Join(r.dir, "pid")
+	w.Argv[2] = "echo $$ > " + pidFile + ".new; mv " + pidFile + ".new " + pidFile + "; " + w.Argv[2]
+	ensure(t, n, "j", w)
+	var pid int
+	conformance.Eventually(t, "it has said who it is", func() error {
+		raw, err := os.ReadFile(pidFile)
+		if err == nil {
+			pid, err = strconv.Atoi(strings.TrimSpace(string(raw)))
+		}
+		return err
+	})
+	shell, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", parentOf(t, pid)))
+	argv := strings.Split(strings.TrimSuffix(string(shell), "\x00"), "\x00")
+	if err != nil || len(argv) < 5 || argv[0] != "/bin/sh" || !strings.HasSuffix(argv[1], "/local/"+startFile) || !slices.Equal(argv[4:], w.Argv) {
+		t.Errorf("beside the program runs %q, %v", argv, err)
+	}
+	conformance.Drop(t, n, "j")
 }
