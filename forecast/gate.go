@@ -159,14 +159,23 @@ type Verdict struct {
 type Score struct {
 	Bins int     // forecast bins that have arrived
 	WAPE float64 // Σ|actual−mean| / Σ actual, a fraction; 1 where silence was not expected
+	// Seen are those of the bins that were forecast from before the end of the primary's training: what it says of them flatters it.
+	Seen int
 }
 
 // String is the score for people: 8.1 % over 120 bins.
 func (s Score) String() string {
-	if s.Bins == 0 {
-		return "not scored"
+	text := fmt.Sprintf("%.1f %% over %d bins", 100*s.WAPE, s.Bins)
+	switch s.Seen {
+	case 0:
+		if s.Bins == 0 {
+			return "not scored"
+		}
+		return text
+	case s.Bins:
+		return text + " that it was trained on"
 	}
-	return fmt.Sprintf("%.1f %% over %d bins", 100*s.WAPE, s.Bins)
+	return text + fmt.Sprintf(", %d of which it was trained on", s.Seen)
 }
 
 // Forecast predicts the steps bins after the history with the forecaster that has

@@ -152,6 +152,36 @@ func TestGateSurvivesFailures(t *testing.T) {
 	}
 }
 
+// taught is a model that says until when it was trained.
+type taught struct {
+	scripted
+	until time.Time
+}
+
+func (m taught) TrainedUntil() time.Time { return m.until }
+
+// What a model says of bins that it was trained on flatters it: the score says so, until enough others have come.
+func TestGateSaysWhatAModelWasTrainedOn(t *testing.T) {
+	s := exactDemo()
+	model := scripted{"model", always(1.05)}
+	for _, tt := range []struct {
+		until int
+		want  string
+	}{
+		{400, "the recent error of model is 5.0 % over 450 bins that it was trained on"},
+		{350, "the recent error of model is 5.0 % over 170 bins"},
+		{385, "the recent error of model is 5.0 % over 450 bins, 420 of which it was trained on"},
+	} {
+		g := newGate(t, taught{model, s.At(tt.until)}, scripted{"seasonal", always(1.2)})
+		if _, err := g.Warm(s.Until(s.At(400)), 20); err != nil {
+			t.Fatal(err)
+		}
+		if v := live(t, g, s, 400, 401)[0]; v.Reason != tt.want {
+			t.Errorf("trained until bin %d: %q, want %q", tt.until, v.Reason, tt.want)
+		}
+	}
+}
+
 func TestGateTrust(t *testing.T) {
 	s := exactDemo()
 	t.Run("not before it is scored", func(t *testing.T) {

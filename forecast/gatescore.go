@@ -196,7 +196,10 @@ func (g *Gate) scores(history Series, o GateOptions) gateScores {
 	n := len(history.Values)
 	from := history.Bin(history.End().Add(-o.Window))
 	for _, k := range g.state.Kept {
-		origin := history.Bin(k.At)
+		origin, seen := history.Bin(k.At), 0
+		if k.Seen {
+			seen = 1
+		}
 		for h := range max(len(k.Primary), len(k.Fallback)) {
 			i := origin + h
 			if i < max(from, 0) || i >= n || math.IsNaN(history.Values[i]) {
@@ -208,9 +211,11 @@ func (g *Gate) scores(history Series, o GateOptions) gateScores {
 			}
 			if h < len(k.Primary) {
 				aloneP.add(actual, k.Primary[h])
+				aloneP.seen += seen
 			}
 			if h < len(k.Primary) && h < len(k.Fallback) {
 				p.add(actual, k.Primary[h])
+				p.seen += seen
 				f.add(actual, k.Fallback[h])
 				if !k.Seen {
 					unseenP.add(actual, k.Primary[h])
@@ -227,7 +232,7 @@ func (g *Gate) scores(history Series, o GateOptions) gateScores {
 
 // misses sums errors for a Score.
 type misses struct {
-	bins           int
+	bins, seen     int
 	actual, missed float64
 }
 
@@ -238,7 +243,7 @@ func (m *misses) add(actual float64, said float32) {
 }
 
 func (m misses) score() Score {
-	s := Score{Bins: m.bins}
+	s := Score{Bins: m.bins, Seen: m.seen}
 	switch {
 	case m.actual > 0:
 		s.WAPE = m.missed / m.actual

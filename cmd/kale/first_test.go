@@ -21,6 +21,7 @@ import (
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/onnx"
 	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/forecast"
 )
 
 // A newcomer's first commands, one after the other: a topic with traffic becomes a job file that is valid and can be planned.
@@ -206,7 +207,11 @@ func TestForecastFromTrace(t *testing.T) {
 	}
 	model := filepath.Join(t.TempDir(), "m.onnx")
 	r := s.must("forecast", "train", "-trace", trace, "-interval", "30m", "-horizon", "3h", "-season", "24h", "-o", model, "-json")
-	var trained struct{ Errors []measured }
+	var trained struct {
+		Errors    []measured
+		Worse     *bool `json:"worse_than_seasonal"`
+		FallsBack *bool `json:"gate_falls_back"`
+	}
 	if err := json.Unmarshal([]byte(r.out), &trained); err != nil {
 		t.Fatal(err)
 	}
@@ -217,6 +222,9 @@ func TestForecastFromTrace(t *testing.T) {
 		}
 		byName[m.Forecaster] = *m.WAPE
 	}
+	if trained.Worse == nil || trained.FallsBack == nil || *trained.Worse != (byName["linear"] > byName["seasonal"]) {
+		t.Errorf("errors %v, and: worse %v, falls back %v", byName, trained.Worse, trained.FallsBack)
+	}
 	if byName["linear"] >= byName["naive"] {
 		t.Errorf("the trained model's error is %v, that of repeating yesterday %v", byName["linear"], byName["naive"])
 	}
@@ -224,9 +232,28 @@ func TestForecastFromTrace(t *testing.T) {
 		t.Skipf("ONNX Runtime is missing, so that the model cannot be run: make deps installs it (%v)", err)
 	}
 	text := s.must("forecast", "backtest", "-trace", trace, "-interval", "30m", "-horizon", "3h", "-season", "24h", "-model", model).out
-	for _, want := range []string{"seasonal", "onnx:linear"} {
+	for _, want := range []string{"seasonal", "onnx:linear", "onnx:linear was trained on what came before "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the backtest has no %q:\n%s", want, text)
+		}
+	}
+}
+
+// What is trained is held against the seasonal forecaster as a job's gate will do it, and a model that is worse is not recommended.
+func TestTrainedModelIsCompared(t *testing.T) {
+	for _, tt := range []struct {
+		model, seasonal  float64
+		worse, fallsBack *bool
+		says             string
+	}{
+		{0.12, 0.09, new(true), new(true), "The model is worse than seasonal: 12.0 % against 9.0 %, on the last part of the history, which neither had seen. As soon as live traffic shows the same, kale run forecasts with seasonal instead."},
+		{0.095, 0.09, new(true), new(false), "The model is no better than seasonal: 9.5 % against 9.0 %"},
+		{0.08, 0.09, new(false), new(false), "The model is better than seasonal: 8.0 % against 9.0 %"},
+		{math.NaN(), 0.09, nil, nil, "could not be compared"},
+	} {
+		got, err := compareTrained(tt.model, tt.seasonal, forecast.GateOptions{})
+		if err != nil || !cmp.Equal(got.worse, tt.worse) || !cmp.Equal(got.fallsBack, tt.fallsBack) || !strings.Contains(got.says, tt.says) {
+			t.Errorf("%v against %v: %+v, %v", tt.model, tt.seasonal, got, err)
 		}
 	}
 }

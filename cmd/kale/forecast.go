@@ -54,6 +54,14 @@ type past struct {
 	job     *loaded // nil for a trace
 }
 
+// gate is how the job judges a model file; a trace has the defaults.
+func (p past) gate() forecast.GateOptions {
+	if p.job == nil {
+		return forecast.GateOptions{}
+	}
+	return forecast.GateOptions{Window: p.job.Forecast.GateWindow, Tolerance: p.job.Forecast.GateTolerance}
+}
+
 func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, error) {
 	var p past
 	var err error

@@ -27,7 +27,8 @@ func forecastTrainCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "train JOB.hcl|-trace FILE -o MODEL.onnx", Short: "Train a small forecast model from history",
 		Long: `Trains a linear forecast model from the arrival history of a job's topic, or from a trace, and writes it as an ONNX file for the
-job's forecast block: forecast { model = "MODEL.onnx" }. It is measured on a part of the history that it has not seen.`,
+job's forecast block: forecast { model = "MODEL.onnx" }. It is measured, beside the seasonal forecaster, on the last part of
+the history before that is learnt too; where it is worse there, that is said, and what kale run's gate will make of it.`,
 		Example: "  kale forecast train ctr.hcl -o ctr.onnx\n  kale forecast train -trace rates.csv.gz -interval 5m -horizon 1h -o rates.onnx",
 		Args:    upTo(1), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -55,6 +56,8 @@ type measured struct {
 	Origins    int      `json:"origins"`
 	Failed     int      `json:"failed,omitempty"`
 	Why        string   `json:"first_failure,omitempty"`
+	// TrainedUntil is the end of what a model file had learnt from: on bins before that its error flatters it.
+	TrainedUntil *time.Time `json:"trained_until,omitempty"`
 }
 
 func measure(name string, origins int, e forecast.Errors) measured {
@@ -111,8 +114,13 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 		return fmt.Errorf("write the forecast model: %w", err)
 	}
 	rows := []measured{measure(r.Info.Name, r.Holdout, r.Model), measure("seasonal", r.Holdout, r.Seasonal), measure("naive", r.Holdout, r.Naive)}
+	v, err := compareTrained(r.Model.WAPE, r.Seasonal.WAPE, p.gate())
+	if err != nil {
+		return err
+	}
 	if a.asJSON {
 		return json.NewEncoder(a.out).Encode(map[string]any{
+			"worse_than_seasonal": v.worse, "gate_falls_back": v.fallsBack,
 			"model": f.out, "id": r.Info.ID, "step_s": r.Info.Step.Seconds(), "horizon": r.Info.Horizon, "input": r.Info.Input,
 			"trained_until": r.Info.TrainedUntil.Format(time.RFC3339), "holdout_from": r.From.Format(time.RFC3339), "errors": rows,
 		})
@@ -122,8 +130,44 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	if err := writeMeasured(a.out, rows); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.err, "to use it: forecast { model = %q } in the job file\n", fromFile(args, f.out))
+	width, _ := terminal(a.out)
+	fmt.Fprintf(a.out, "\n%s", folded(v.says+"\n", width))
+	use := "to use it"
+	if v.worse != nil && *v.worse {
+		use = "to use it all the same"
+	}
+	fmt.Fprintf(a.err, "%s: forecast { model = %q } in the job file\n", use, fromFile(args, f.out))
 	return nil
+}
+
+// comparison is a trained model beside the seasonal forecaster, both on bins that neither had seen. nil: it is not known.
+type comparison struct {
+	worse     *bool // by any amount
+	fallsBack *bool // by so much that the gate would not use it
+	says      string
+}
+
+// compareTrained holds the errors of a trained model and of the seasonal forecaster against each other as a job's gate does.
+func compareTrained(model, seasonal float64, o forecast.GateOptions) (comparison, error) {
+	if math.IsNaN(model+seasonal) || math.IsInf(model+seasonal, 0) {
+		return comparison{says: "The model could not be compared with seasonal: too little is known of the last part of the history."}, nil
+	}
+	fallsBack, err := forecast.Worse(model, seasonal, o)
+	if err != nil {
+		return comparison{}, err
+	}
+	worse := model > seasonal
+	v := comparison{worse: &worse, fallsBack: &fallsBack}
+	errs := fmt.Sprintf("%.1f %% against %.1f %%, on the last part of the history, which neither had seen", 100*model, 100*seasonal)
+	switch {
+	case fallsBack:
+		v.says = "The model is worse than seasonal: " + errs + ". As soon as live traffic shows the same, kale run forecasts with seasonal instead. Keep model = \"seasonal\" and train again on a longer history."
+	case worse:
+		v.says = "The model is no better than seasonal: " + errs + ". That is within forecast.gate_tolerance, so kale run would use it."
+	default:
+		v.says = "The model is better than seasonal: " + errs + ". kale run uses it while live traffic shows the same."
+	}
+	return v, nil
 }
 
 // fromFile is a path as the job file that was named, if one was, has to say it: relative paths start at its folder.
@@ -183,12 +227,19 @@ func (a *app) backtest(ctx context.Context, args []string, f backtestFlags) erro
 	}
 	fmt.Fprintf(a.err, "measuring on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
 	var rows []measured
+	var taught []string
 	for _, fc := range forecasters {
+		if m, ok := fc.(*forecast.ONNXModel); ok && m.TrainedUntil().After(p.series.Start) {
+			taught = append(taught, fmt.Sprintf("%s was trained on what came before %s: what it says of that flatters it.", m.Name(), m.TrainedUntil().Local().Format(time.DateTime)))
+		}
 		r, err := a.backtestOne(ctx, fc, p)
 		if err != nil {
 			return err
 		}
 		row := measure(r.Source, r.Origins, r.Errors)
+		if m, ok := fc.(*forecast.ONNXModel); ok && !m.TrainedUntil().IsZero() {
+			row.TrainedUntil = new(m.TrainedUntil())
+		}
 		if r.Failed > 0 {
 			row.Failed, row.Why = r.Failed, r.FirstError.Error()
 		}
@@ -197,7 +248,13 @@ func (a *app) backtest(ctx context.Context, args []string, f backtestFlags) erro
 	if a.asJSON {
 		return json.NewEncoder(a.out).Encode(map[string]any{"step_s": p.series.Step.Seconds(), "horizon": p.steps, "errors": rows})
 	}
-	return writeMeasured(a.out, rows)
+	if err := writeMeasured(a.out, rows); err != nil {
+		return err
+	}
+	for _, text := range taught {
+		fmt.Fprintln(a.out, text)
+	}
+	return nil
 }
 
 // breakable is a forecaster that gives up as soon as broken says why.
