@@ -170,9 +170,12 @@ func flagError(c *cobra.Command, err error) error {
 	}
 	var number *strconv.NumError
 	if errors.As(err, &number) { // strconv names its own functions
-		why := "it is not a number that can be given here"
-		if errors.Is(number, strconv.ErrRange) {
+		why := "it is not a whole number"
+		switch {
+		case errors.Is(number, strconv.ErrRange):
 			why = "it is beyond what can be given here"
+		case number.Func == "ParseFloat":
+			why = "it is not a number"
 		}
 		return usageError{errors.New(strings.Replace(oneDash(err.Error()), number.Error(), why, 1))}
 	}

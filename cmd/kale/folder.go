@@ -189,9 +189,14 @@ func (a *app) noJob(name string) error {
 	}
 	names, moved, err := a.stateFolders()
 	here, byFile := fmt.Sprintf("no job %q is known on this machine (state folder %s)", name, root), "its job file in place of its name finds it also where its state was moved or removed"
+	files, _ := filepath.Glob("*.hcl") // the pattern is right
 	switch dirs := moved[name]; {
 	case len(dirs) > 0:
 		return unknownJob{fmt.Errorf("%s: its state folder was moved: %s", here, a.putBack(name, dirs))}
+	case slices.Contains(files, name+".hcl"):
+		return unknownJob{fmt.Errorf("%s. Did you mean the file %s.hcl?", here, name)}
+	case strings.Contains(name, ".") && job.Nearest(name, files) != "":
+		return unknownJob{fmt.Errorf("%s. Did you mean the file %s?", here, job.Nearest(name, files))}
 	case a.file != "":
 		return unknownJob{errors.New(here)}
 	case err != nil || len(names) == 0:

@@ -93,6 +93,15 @@ func TestInvocationFlags(t *testing.T) {
 	if r := s.run("status", "crt"); r.code != exitFailed || !strings.Contains(r.err, `Did you mean "ctr"? There are: ctr`) {
 		t.Errorf("a misspelt job: %d %s", r.code, r.err)
 	}
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("ads.hcl", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"ads", "ads.hlc"} {
+		if r := s.run("validate", name); r.code != exitFailed || !strings.HasSuffix(strings.Join(strings.Fields(r.err), " "), "Did you mean the file ads.hcl?") {
+			t.Errorf("a job's file without its ending, or with another: %d %s", r.code, r.err)
+		}
+	}
 	if r := s.must("status", "ctr"); !strings.Contains(r.out, "ctr, never started") || !strings.Contains(r.out, "kale run ctr starts it") {
 		t.Errorf("a job without a scheduler: %s", r.out)
 	}

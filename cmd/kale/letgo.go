@@ -124,7 +124,7 @@ func (a *app) endingOf(ctx context.Context, o core.Options, takenOver bool) (wai
 	case errors.Is(busy, api.ErrNoScheduler), busy == nil && v.Stopped: // kale stop without a scheduler does not answer either
 		return "it is ending", stopTimeout
 	case busy == nil && v.Stopping:
-		return "it stops the job: " + remaining(v), stopTimeout
+		return "it stops the job" + remaining(v), stopTimeout
 	case takenOver:
 		return "the job was taken from it", letGoTimeout
 	}

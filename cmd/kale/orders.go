@@ -25,11 +25,14 @@ func scaleCommand(a *app) *cobra.Command {
 			if args[1] == "auto" {
 				return a.order(cmd.Context(), args[0], core.Order{Kind: "auto"}, "the policy decides again")
 			}
-			n, err := strconv.Atoi(args[1])
-			if err != nil || n < 1 {
+			n, err := strconv.ParseUint(args[1], 10, 31) // without a sign: +1 is not one more
+			switch _, swapped := strconv.ParseUint(args[0], 10, 31); {
+			case err != nil && swapped == nil:
+				return usagef("the job comes first: kale scale %s %s", args[1], args[0])
+			case err != nil || n < 1:
 				return noNumber(args[1])
 			}
-			return a.order(cmd.Context(), args[0], core.Order{Kind: "scale", Target: n}, fmt.Sprintf("%s from now on, until kale scale %s auto", job.Count(n, "worker"), args[0]))
+			return a.order(cmd.Context(), args[0], core.Order{Kind: "scale", Target: int(n)}, fmt.Sprintf("%s from now on, until kale scale %s auto", job.Count(int(n), "worker"), args[0]))
 		},
 	}
 	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/stream"
 	"github.com/kale-sched/kale/core/traffic"
 )
@@ -197,8 +198,8 @@ func (a *app) play(ctx context.Context, o stream.ProduceOptions, sum *produced) 
 		what = "history"
 	}
 	o.Progress = func(s stream.ProduceProgress) {
-		bar.show("%s: %3.0f %%  %s  at %s of the curve  %.0f records/s  %d sent, %d acknowledged", what, 100*s.Done,
-			s.Elapsed.Round(time.Second), s.At.Round(time.Minute), s.Rate, s.Sent, s.Acked)
+		bar.show("%s: %3.0f %%  %s  at %s of the curve  %s records/s  %s sent, %s acknowledged", what, 100*s.Done,
+			job.Length(s.Elapsed.Round(time.Second)), job.Length(s.At.Round(time.Minute)), number(s.Rate), plan.Thousands(s.Sent), plan.Thousands(s.Acked))
 	}
 	r, err := stream.Produce(ctx, a.logger("warn"), o)
 	for partition, n := range r.Acked {
@@ -216,14 +217,14 @@ func (a *app) printProduced(s produced) error {
 	if s.Interrupted {
 		state = " when it was interrupted"
 	}
-	fmt.Fprintf(a.out, "%d records in topic %s at %s after %s%s (%d of history, %d live)\n", s.History+s.Live, s.Topic, strings.Join(s.Brokers, ", "),
-		time.Duration(s.Elapsed*float64(time.Second)).Round(100*time.Millisecond), state, s.History, s.Live)
+	fmt.Fprintf(a.out, "%s records in topic %s at %s after %s%s (%s of history, %s live)\n", plan.Thousands(s.History+s.Live), s.Topic, strings.Join(s.Brokers, ", "),
+		job.Length(time.Duration(s.Elapsed*float64(time.Second))), state, plan.Thousands(s.History), plan.Thousands(s.Live))
 	if s.Unsettled > 0 {
 		fmt.Fprintf(a.out, "%d more were sent and not acknowledged: they may be in the topic or not\n", s.Unsettled)
 	}
 	var parts []string
 	for _, partition := range slices.Sorted(maps.Keys(s.Partitions)) {
-		parts = append(parts, fmt.Sprintf("%d: %d", partition, s.Partitions[partition]))
+		parts = append(parts, fmt.Sprintf("%d: %s", partition, plan.Thousands(s.Partitions[partition])))
 	}
 	if len(parts) > 0 {
 		fmt.Fprintf(a.out, "by partition  %s\n", strings.Join(parts, "  "))

@@ -149,7 +149,7 @@ type stopBar struct {
 func (a *app) stopBar(name string) *stopBar { return &stopBar{progress: a.progress(), name: name} }
 
 func (b *stopBar) stops(lasts time.Duration, v *core.View) {
-	text := fmt.Sprintf("stopping job %q, %s: %s", b.name, lasts.Round(time.Second), remaining(v))
+	text := fmt.Sprintf("stopping job %q, %s%s", b.name, lasts.Round(time.Second), remaining(v))
 	if lasts >= stopTakesLong {
 		for _, p := range v.Problems {
 			if !slices.ContainsFunc(b.problems, func(told string) bool { return view.Same(told, p) }) {
@@ -171,12 +171,15 @@ func (b *stopBar) say(format string, args ...any) {
 	b.a.advise(format, args...)
 }
 
-// remaining says what a stop waits for.
+// remaining says what a stop waits for; "": that has not been looked at yet.
 func remaining(v *core.View) string {
-	if v.Waits == "" {
-		return "nothing is left"
+	switch {
+	case v.Waits != "":
+		return ": waiting for " + v.Waits
+	case v.Stopped || len(v.Workers)+len(v.Servers) == 0 && v.Unlisted == "":
+		return ": nothing is left"
 	}
-	return "waiting for " + v.Waits
+	return ""
 }
 
 // stopWithout stops a job that no scheduler looks after, by being its scheduler for that long.

@@ -38,3 +38,13 @@ stopping job "ctr", 30s: waiting for the last snapshot, which fails
 		}
 	})
 }
+
+// A stop that has just been ordered is not said to have nothing left while something runs.
+func TestWhatAStopWaitsFor(t *testing.T) {
+	runs := []core.WorkerView{{ID: "worker-0-g1"}}
+	for want, v := range map[string]*core.View{"": {Workers: runs}, ": waiting for worker-0-g1": {Workers: runs, Waits: "worker-0-g1"}, ": nothing is left": {}} {
+		if got := remaining(v); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -83,7 +83,7 @@ func (s survey) roles(label string) (roles, error) {
 	}
 	switch {
 	case label != "" && !slices.Contains(names, label):
-		return r, fmt.Errorf("no record has the label %q: %sthe fields are %s", label, DidYouMean(label, names), strings.Join(names, ", "))
+		return r, fmt.Errorf("no record has the label %q. %sThe fields are %s", label, DidYouMean(label, names), strings.Join(names, ", "))
 	case label != "" && !slices.Contains(binary, label):
 		if len(binary) == 0 {
 			return r, fmt.Errorf("the field %q cannot be the label: a label is 0 or 1 in every record, and no field is", label)

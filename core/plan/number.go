@@ -103,6 +103,8 @@ func group(digits string) string {
 // formatDuration writes a duration without its zero units: 10m, 1h30m, 1.67s.
 func formatDuration(d time.Duration) string {
 	switch {
+	case d >= time.Minute:
+		d = d.Round(time.Second)
 	case d >= 10*time.Second:
 		d = d.Round(100 * time.Millisecond)
 	case d >= time.Second:
