@@ -198,6 +198,11 @@ func (p audited) says() (out []string) {
 	if x.Waiting > 0 {
 		out = append(out, "NOT YET: "+p.lacking())
 	}
+	for _, x := range p.Partitions {
+		if x.Undecodable {
+			out = append(out, p.standing(x))
+		}
+	}
 	if s := p.aboveGaps(); s != "" {
 		out = append(out, s)
 	}
@@ -207,12 +212,28 @@ func (p audited) says() (out []string) {
 	return out
 }
 
+// standing says of a partition that training is at a record of it that cannot be decoded.
+func (p audited) standing(x audit.Partition) string {
+	then := fmt.Sprintf("stands still there: kale status %s says what helps", p.Job)
+	switch {
+	case p.Skips:
+		then = `goes on there without it (on_undecodable = "skip")`
+	case p.DeadLetter != "":
+		then = fmt.Sprintf("goes on there once it is in topic %s", p.DeadLetter)
+	}
+	above := ""
+	if x.Beyond > 0 {
+		above = fmt.Sprintf("; the row has %s above it too, which are trained", counted(x.Beyond, "offset"))
+	}
+	return fmt.Sprintf("the record at offset %s of partition %d cannot be decoded, and training %s%s", plan.Thousands(x.To), x.Partition, then, above)
+}
+
 // aboveGaps says which rows count more than what lies below their UP TO.
 func (p audited) aboveGaps() string {
 	var in []int32
 	offsets := int64(0)
 	for _, x := range p.Partitions {
-		if x.Beyond > 0 {
+		if x.Beyond > 0 && !x.Undecodable {
 			in, offsets = append(in, x.Partition), offsets+x.Beyond
 		}
 	}

@@ -171,6 +171,8 @@ func TestAuditSaysWhichTablets(t *testing.T) {
 			"NOT YET: the snapshots of 1 tablet (7) are older than the log's end, and lack 1 record at most; the other snapshots have all. The rows show of each partition the tablet that lacks most"},
 		{audit.Proof{Tablets: 2, Partitions: []audit.Partition{{To: 40, Beyond: 250}, {Partition: 1, To: 30}, {Partition: 2, To: 40, Beyond: 3}}},
 			"UP TO is how far every tablet has all; the rows of partitions 0 and 2 count what is trained above it too, 253 offsets: what lies between was being trained, or trained again, when the snapshots were written"},
+		{audit.Proof{Job: "ctr", Partitions: []audit.Partition{{Partition: 2, To: 52545, Beyond: 128, Undecodable: true}}},
+			"the record at offset 52,545 of partition 2 cannot be decoded, and training stands still there: kale status ctr says what helps; the row has 128 offsets above it too, which are trained"},
 		{audit.Proof{Tablets: 64, Verdict: audit.NotExact, Mismatched: []int32{1, 2, 3, 4, 5, 6, 7}},
 			"not exact: 7 of 64 tablets do not agree (1, 2, 3, 4, 5 and 2 more), the other 57 do; the rows show of each partition the tablet that is least good"},
 		{audit.Proof{Tablets: 2, Verdict: audit.NotExact, Mismatched: []int32{0, 1}},

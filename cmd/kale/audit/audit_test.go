@@ -7,8 +7,11 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/core/stream/kafkatest"
 	"github.com/kale-sched/kale/trainer/checkpoint"
 	"github.com/kale-sched/kale/trainer/ps"
 )
@@ -256,5 +259,32 @@ func TestPercentile(t *testing.T) {
 	}
 	if Percentile(nil, 50) != 0 {
 		t.Error("no values have no percentile")
+	}
+}
+
+// Of a partition in which training is at a record that cannot be decoded that is told, and of none other.
+func TestARecordThatCannotBeDecodedIsTold(t *testing.T) {
+	k := kafkatest.Embedded(t)
+	k.CreateTopics(stream.TopicSpec{Name: "clicks", Partitions: 3})
+	cl, err := kgo.NewClient(append(k.Client(), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	for p, values := range [][]string{{`{"click":1}`, `{not json`, `{"click":0}`}, {`{not json`, `{"click":1}`}, {`{not json`}} {
+		for _, v := range values {
+			if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "clicks", Partition: int32(p), Value: []byte(v)}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	p := Proof{Topic: "clicks", Partitions: []Partition{
+		{Partition: 0, To: 1, Figures: Figures{Waiting: 2}}, {Partition: 1, To: 1, Figures: Figures{Waiting: 1}}, {Partition: 2, To: 1},
+	}}
+	err = p.decode(t.Context(), Stores{Kafka: k.Client(), Spec: &rpc.TrainSpec{Features: &rpc.FeatureSpec{Format: "json", Label: "click"}}})
+	for i, x := range p.Partitions {
+		if err != nil || x.Undecodable != (i == 0) {
+			t.Errorf("partition %d at offset %d cannot be decoded: %v (%v)", i, x.To, x.Undecodable, err)
+		}
 	}
 }

@@ -8,6 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/trainer"
 	"github.com/kale-sched/kale/trainer/spans"
 )
 
@@ -58,6 +62,8 @@ type Partition struct {
 	To   int64 `json:"to"`
 	// Beyond are the offsets above To that are trained already, and in the figures.
 	Beyond int64 `json:"offsets_beyond,omitempty"`
+	// Undecodable: the record at To cannot be decoded, so that the partition stands still there until the job file says what becomes of such.
+	Undecodable bool `json:"undecodable,omitempty"`
 	Figures
 }
 
@@ -90,7 +96,34 @@ func Examine(ctx context.Context, s Stores, progress func(done, all int64)) (Pro
 	if err != nil {
 		return Proof{}, fmt.Errorf("audit job %q: %w", s.Spec.GetJob(), err)
 	}
-	return c.proof(), nil
+	out := c.proof()
+	if err := out.decode(ctx, s); err != nil {
+		return Proof{}, fmt.Errorf("audit job %q: %w", out.Job, err)
+	}
+	return out, nil
+}
+
+// decode looks at the record at which each partition's training is, where there is one.
+func (p *Proof) decode(ctx context.Context, s Stores) error {
+	features := s.Spec.GetFeatures()
+	if features == nil {
+		return nil
+	}
+	dec, err := trainer.NewDecoder(features)
+	if err != nil {
+		return err
+	}
+	from, to := map[int32]int64{}, map[int32]int64{}
+	for _, x := range p.Partitions {
+		if x.Waiting > 0 && x.Gone == 0 {
+			from[x.Partition], to[x.Partition] = x.To, x.To+1
+		}
+	}
+	return stream.Scan(ctx, s.Kafka, p.Topic, from, to, func(r *kgo.Record) error {
+		i := slices.IndexFunc(p.Partitions, func(x Partition) bool { return x.Partition == r.Partition })
+		p.Partitions[i].Undecodable = dec.Decode(r.Value, &trainer.Example{}) != nil
+		return nil
+	})
 }
 
 func (c *comparison) proof() Proof {
@@ -113,7 +146,7 @@ func (c *comparison) proof() Proof {
 			to = min(to, row[p].applied.Watermark(c.starts[p]))
 		}
 		beyond := spans.Subtract(worst.applied, spans.Of(spans.Span{Begin: c.starts[p], End: to})).Size()
-		out.Partitions = append(out.Partitions, Partition{p, c.starts[p], to, beyond, worst.figures()})
+		out.Partitions = append(out.Partitions, Partition{Partition: p, From: c.starts[p], To: to, Beyond: beyond, Figures: worst.figures()})
 		all.add(worst)
 	}
 	out.Total = all.figures()
