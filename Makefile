@@ -25,7 +25,7 @@ help: ## what each target does
 	  while IFS='|' read -r target does; do printf '  make %-14s %s\n' "$$target" "$$(fold -s -w $$((width > 60 ? width - 23 : 40)) <<<"$$does" | sed 's/ *$$//; 2,$$s/^/                      /')"; done
 
 deps: ## check what the machine has and fetch what is pinned (ONNX Runtime; Kafka for the tests when Java and Maven are there)
-	@.ci/check-machine.sh
+	@.ci/check-machine.sh $(if $(filter deps,$(MAKECMDGOALS)),-v)
 	@.ci/fetch-onnxruntime.sh "$(ORT)"
 
 build: deps ## build the programs into bin/
