@@ -385,7 +385,10 @@ func (v view) present() (backend.State, string) {
 	slurmSays := stateOf(v.row.state).says
 	switch v.row.phase() {
 	case phaseQueued:
-		if v.claim != "" && !v.requeued {
+		switch {
+		case v.claim != "" && !v.requeued && v.report.State != "": // the look is older than that
+			return v.report.State, v.report.Reason
+		case v.claim != "" && !v.requeued:
 			return backend.StateStarting, "its job has begun"
 		}
 		if v.requeued {

@@ -70,6 +70,7 @@ var reasons = []struct{ reason, says string }{
 	{"None", ""},
 	{"Resources", "nothing that it fits on is free"},
 	{reasonPriority, "jobs of higher priority come first"},
+	{"DependencyNeverSatisfied", "the job that it waits for cannot end as it should any more (directives)"},
 	{"Dependency", "it waits for another job (directives)"},
 	{"BeginTime", "its begin time has not come (directives), or it was put back into the queue"},
 	{"JobHeldUser", "it is held: scontrol release lets it go"},
