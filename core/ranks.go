@@ -14,6 +14,8 @@ type candidate struct {
 	rank int
 	// standing is how much it would be missed.
 	standing standing
+	// queued is since when it waits in the cluster's queue, which gives up its place there when it leaves; zero: it does not, or that is not known.
+	queued time.Time
 	// deadline is when the cluster ends it anyhow; zero: never.
 	deadline time.Time
 	// slow: its steps take much longer than those of others.
@@ -32,8 +34,8 @@ const (
 // slowFactor is how many times the median step a straggler's step takes.
 const slowFactor = 1.5
 
-// victims are the n workers that leave, by the order in which they are best done without: those that are not placed, those that do not train yet, those whose
-// time is up first, stragglers, and then the highest ranks.
+// victims are the n workers that leave, by the order in which they are best done without: those that are not placed, the last in the cluster's queue before the
+// first, those that do not train yet, those whose time is up first, stragglers, and then the highest ranks.
 func victims(n int, cs []candidate) []int {
 	cs = slices.Clone(cs)
 	slices.SortFunc(cs, func(a, b candidate) int {
@@ -41,6 +43,13 @@ func victims(n int, cs []candidate) []int {
 			return c
 		}
 		switch {
+		case a.queued.IsZero() != b.queued.IsZero():
+			if a.queued.IsZero() {
+				return -1
+			}
+			return 1
+		case !a.queued.Equal(b.queued):
+			return b.queued.Compare(a.queued)
 		case a.deadline.IsZero() != b.deadline.IsZero():
 			if a.deadline.IsZero() {
 				return 1
@@ -82,6 +91,9 @@ func (s *Scheduler) candidates() []candidate {
 				}
 			case s.seen.listErr == nil && s.seen.complete && (!found || st.State == backend.StatePending || !st.State.Live()):
 				c.standing = notPlaced
+				if st.State == backend.StatePending {
+					c.queued = st.Submitted
+				}
 			}
 		}
 		out = append(out, c)

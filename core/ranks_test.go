@@ -20,13 +20,14 @@ func TestVictims(t *testing.T) {
 		cs   []candidate
 		want []int // all of them, in the order in which they leave
 	}{
-		"the highest ranks":       {[]candidate{{rank: 0, standing: trains}, {rank: 2, standing: trains}, {rank: 1, standing: trains}}, []int{2, 1, 0}},
-		"who is not placed":       {[]candidate{{rank: 0, standing: notPlaced}, {rank: 1, standing: trains}, {rank: 2, standing: joining}}, []int{0, 2, 1}},
-		"whose time is up":        {[]candidate{{rank: 0, standing: trains, deadline: soon}, {rank: 1, standing: trains, deadline: later}, {rank: 2, standing: trains}}, []int{0, 1, 2}},
-		"placing beats time":      {[]candidate{{rank: 0, standing: trains, deadline: soon}, {rank: 1, standing: notPlaced}}, []int{1, 0}},
-		"stragglers":              {[]candidate{{rank: 0, standing: trains, slow: true}, {rank: 1, standing: trains}, {rank: 2, standing: trains, slow: true}}, []int{2, 0, 1}},
-		"time beats being slow":   {[]candidate{{rank: 0, standing: trains, slow: true}, {rank: 1, standing: trains, deadline: later}}, []int{1, 0}},
-		"one time, highest ranks": {[]candidate{{rank: 3, standing: trains, deadline: soon}, {rank: 4, standing: trains, deadline: soon}}, []int{4, 3}},
+		"the highest ranks":        {[]candidate{{rank: 0, standing: trains}, {rank: 2, standing: trains}, {rank: 1, standing: trains}}, []int{2, 1, 0}},
+		"who is not placed":        {[]candidate{{rank: 0, standing: notPlaced}, {rank: 1, standing: trains}, {rank: 2, standing: joining}}, []int{0, 2, 1}},
+		"whose time is up":         {[]candidate{{rank: 0, standing: trains, deadline: soon}, {rank: 1, standing: trains, deadline: later}, {rank: 2, standing: trains}}, []int{0, 1, 2}},
+		"placing beats time":       {[]candidate{{rank: 0, standing: trains, deadline: soon}, {rank: 1, standing: notPlaced}}, []int{1, 0}},
+		"who is last in the queue": {[]candidate{{rank: 0, standing: notPlaced, queued: soon}, {rank: 1, standing: notPlaced, queued: later}, {rank: 2, standing: notPlaced, queued: soon}, {rank: 3, standing: notPlaced}}, []int{3, 1, 2, 0}},
+		"stragglers":               {[]candidate{{rank: 0, standing: trains, slow: true}, {rank: 1, standing: trains}, {rank: 2, standing: trains, slow: true}}, []int{2, 0, 1}},
+		"time beats being slow":    {[]candidate{{rank: 0, standing: trains, slow: true}, {rank: 1, standing: trains, deadline: later}}, []int{1, 0}},
+		"one time, highest ranks":  {[]candidate{{rank: 3, standing: trains, deadline: soon}, {rank: 4, standing: trains, deadline: soon}}, []int{4, 3}},
 	} {
 		before := slices.Clone(c.cs)
 		for n := range len(c.want) + 2 {
@@ -164,4 +165,30 @@ func TestAdoptKeepsTheGap(t *testing.T) {
 	if !slices.Equal(d.Ranks, []int{0, 4}) || d.Target != 2 || d.Servers[0] != 2 || d.Workers[4] != 7 || d.Workers[2] != 1 || !d.Trained {
 		t.Errorf("it became %+v", d)
 	}
+}
+
+// A scale-in gives up the places of those who came last into the cluster's queue, whatever their ranks.
+func TestScaleInKeepsTheFirstInTheQueue(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	waits := func(rank int, since time.Time) {
+		t.Helper()
+		id := workerID(rank, 1)
+		if err := r.cluster.SetState("ctr", id, backend.StatePending, "others come first"); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.cluster.SetTimes("ctr", id, since, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.order("scale", 3)
+	r.beat()
+	waits(1, r.now)
+	waits(2, r.now.Add(-time.Minute))
+	r.beat()
+	r.mark()
+	r.order("scale", 2)
+	r.beats(2)
+	r.wantCalls("release worker-1-g1 forced")
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-2-g1")
 }
