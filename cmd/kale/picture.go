@@ -79,7 +79,7 @@ func (a *app) newScreen(l *loaded, f runFlags) (*screen, error) {
 // show follows the scheduler until ctx ends or, with a picture, its user closes it.
 func (s *screen) show(ctx context.Context, sch *core.Scheduler) error {
 	o := view.Options{
-		Title: "Kale", Every: statusEvery, Note: s.note.text, Coloured: s.a.coloured(s.a.out), Hint: "q or Ctrl-C ends the scheduler; training goes on",
+		Title: "Kale", Every: statusEvery, Note: s.note.text, Coloured: s.a.coloured(s.a.out), Hint: "q or Ctrl-C ends the scheduler; what runs goes on",
 		Store: sch.Store(),
 	}
 	if !s.live {

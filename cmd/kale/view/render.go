@@ -369,6 +369,9 @@ func (f Frame) change(width int) []string {
 	if v.Decision == nil || v.LastChange == nil || v.LastChange.Decision.At.Equal(v.Decision.Decision.At) {
 		return nil
 	}
+	if now, was := v.Decision, v.LastChange; was.ObserveOnly && now.Decision.Target == was.Decision.Target && now.Decision.Current == was.Decision.Current {
+		return nil // it is that decision again
+	}
 	return f.paragraph("change", f.sentence(v.LastChange), width, 2)
 }
 

@@ -460,6 +460,26 @@ func TestWhatHappensBetweenTwoLooksIsTold(t *testing.T) {
 	}
 }
 
+// What is only observed is decided anew each time: the screen has it once, as long as it is the same.
+func TestScreenShowsAnObservedDecisionOnce(t *testing.T) {
+	f := at(t, newDemo(t), 40*time.Second)
+	v := *f.View
+	v.Mode, v.State = "observe", core.StateObserved
+	record := func(at time.Time, target int) *core.Record {
+		return &core.Record{Decision: plan.Decision{Kind: plan.KindOut, At: at, Target: target, Reason: "a reason"}, ObserveOnly: true}
+	}
+	v.LastChange, v.Decision = record(v.Now.Add(-time.Minute), 3), record(v.Now, 3)
+	f.View = &v
+	screen := Render(f, 120, 40)
+	if n := strings.Count(screen, "a reason"); n != 1 || !strings.Contains(screen, "nothing of it runs") || !strings.Contains(screen, "that it would have (1 to 6)") {
+		t.Errorf("the decision stands there %d times:\n%s", n, screen)
+	}
+	v.Decision = record(v.Now, 2)
+	if n := strings.Count(Render(f, 120, 40), "a reason"); n != 2 {
+		t.Errorf("another decision and the change before it: %d of them", n)
+	}
+}
+
 type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
