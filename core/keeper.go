@@ -63,7 +63,7 @@ type Lease struct {
 }
 
 // TakeLease takes a job for the scheduler in this process, whose state is in a folder. HeldError: another one has it, and force was not given.
-// fs.ErrNotExist: there is no checkpoint folder.
+// fs.ErrNotExist: there is no checkpoint folder. Its log is to name the job.
 func TakeLease(lg *slog.Logger, j *job.Job, stateDir string, force bool) (*Lease, error) {
 	l := &Lease{job: j.Name, dir: j.Checkpoint.Dir, asked: make(chan chan error), stop: make(chan struct{}), ended: make(chan struct{})}
 	began := time.Now()
@@ -72,7 +72,7 @@ func TakeLease(lg *slog.Logger, j *job.Job, stateDir string, force bool) (*Lease
 		return nil, err
 	}
 	if was != nil {
-		lg.Info("the job was taken over from another scheduler", "job", j.Name, "scheduler", was.Words())
+		lg.Info("the job was taken over from another scheduler", "scheduler", was.Words())
 	}
 	l.sureFrom(began)
 	go l.keep(lg) // ends with Close; alone touches the lease's file
@@ -252,7 +252,7 @@ func (l *Lease) keep(lg *slog.Logger) {
 			if !errors.As(err, &lost) && !errors.Is(err, errUnleased) {
 				l.noteLast()
 				if err := os.Remove(l.file(l.number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-					lg.Warn("that this scheduler has ended cannot be noted beside the checkpoint", "job", l.job, "err", err)
+					lg.Warn("that this scheduler has ended cannot be noted beside the checkpoint", "err", err)
 				}
 			}
 			return

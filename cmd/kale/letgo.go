@@ -40,7 +40,7 @@ func (a *app) openFree(ctx context.Context, o core.Options, takeOver bool) (s *c
 		if err := a.yields(ctx, o); err != nil {
 			return nil, nil, err
 		}
-		if o.Lease, err = core.TakeLease(o.Log, o.Job, o.StateDir, true); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if o.Lease, err = core.TakeLease(o.Log.With("job", o.Job.Name), o.Job, o.StateDir, true); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, nil, err
 		}
 		defer func() {

@@ -107,16 +107,16 @@ func (c *Chief) logRollbacks() {
 		switch {
 		case r.told == 0:
 			r.told = 1
-			c.lg.Warn("a parameter server was rolled back to its snapshot; what it lacks is trained again for it", "server", r.server, "incarnation", r.incarnation,
+			c.lg.Warn("a parameter server was rolled back to its snapshot; what it lacks is trained again for it", "of_server", r.server, "of_incarnation", r.incarnation,
 				"snapshot_unix_ms", r.snapshotMS, "offsets", c.m.remaining(r), "fallbacks", r.fallbacks)
 		case r.told == 1 && !r.done.IsZero():
 			r.told = 2
 			if r.left > 0 {
 				c.lg.Warn("a parameter server was replaced before it had been trained again what it had lost; the rest is part of the next repair",
-					"server", r.server, "incarnation", r.incarnation, "left", r.left)
+					"of_server", r.server, "of_incarnation", r.incarnation, "left", r.left)
 				continue
 			}
-			c.lg.Info("a parameter server has been trained again what it had lost", "server", r.server, "incarnation", r.incarnation, "took", r.done.Sub(r.at).Round(time.Millisecond))
+			c.lg.Info("a parameter server has been trained again what it had lost", "of_server", r.server, "of_incarnation", r.incarnation, "took", r.done.Sub(r.at).Round(time.Millisecond))
 		}
 	}
 }

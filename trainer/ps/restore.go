@@ -69,12 +69,12 @@ func Restore(lg *slog.Logger, opt Options) (*Server, error) {
 		s.fallbacks = append(s.fallbacks[:mostTold], fmt.Sprintf("%d more tablets likewise", more))
 	}
 	for _, text := range s.fallbacks {
-		lg.Error("not restored as it was last", "server", opt.Server, "incarnation", opt.Incarnation, "says", text)
+		lg.Error("not restored as it was last", "says", text)
 	}
 	if fresh > 0 && fresh < hi-lo {
-		lg.Warn("some tablets have no snapshot and start fresh", "server", opt.Server, "fresh", fresh, "tablets", hi-lo)
+		lg.Warn("some tablets have no snapshot and start fresh", "fresh", fresh, "tablets", hi-lo)
 	}
-	lg.Info("parameter server restored", "server", opt.Server, "incarnation", opt.Incarnation, "tablets", hi-lo, "fresh", fresh)
+	lg.Info("parameter server restored", "tablets", hi-lo, "fresh", fresh)
 	return s, nil
 }
 
@@ -117,12 +117,12 @@ func (s *Server) tryRestoreTablet(id int, written map[int]checkpoint.Written) (*
 			return nil, err
 		}
 		if err != nil && newest != nil {
-			s.lg.Warn("an older snapshot is damaged, which is not needed", "server", s.opt.Server, "tablet", g.Tablet, "file", s.opt.Store.Path(g), "error", err)
+			s.lg.Warn("an older snapshot is damaged, which is not needed", "tablet", g.Tablet, "file", s.opt.Store.Path(g), "error", err)
 			continue
 		}
 		if err != nil {
 			bad = append(bad, err)
-			s.lg.Error("snapshot skipped", "server", s.opt.Server, "tablet", g.Tablet, "file", s.opt.Store.Path(g), "error", err)
+			s.lg.Error("snapshot skipped", "tablet", g.Tablet, "file", s.opt.Store.Path(g), "error", err)
 			continue
 		}
 		if newest == nil {
@@ -140,7 +140,7 @@ func (s *Server) tryRestoreTablet(id int, written map[int]checkpoint.Written) (*
 	case err != nil:
 		return nil, err
 	case newest == nil && anew:
-		s.lg.Error("a tablet that cannot be restored begins anew, by order", "server", s.opt.Server, "tablet", id, "order", s.opt.Store.AnewPath(id))
+		s.lg.Error("a tablet that cannot be restored begins anew, by order", "tablet", id, "order", s.opt.Store.AnewPath(id))
 		s.fallbacks = append(s.fallbacks, anewWords(s.opt.Store, id, had, known))
 		return nil, nil
 	case newest == nil:

@@ -54,7 +54,7 @@ func (s *Server) Snapshot(ctx context.Context) error {
 	err := fmt.Errorf("%d of %d tablets not written; the first: %w", len(failed), len(s.tablets), first)
 	result.err = err.Error()
 	s.last.Store(&result)
-	s.lg.Error("snapshot failed", "server", s.opt.Server, "incarnation", s.opt.Incarnation, "generation", s.generation,
+	s.lg.Error("snapshot failed", "generation", s.generation,
 		"tablets_failed", len(failed), "tablets", len(s.tablets), "error", first)
 	return fmt.Errorf("snapshot of server %d: %w", s.opt.Server, err)
 }

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -114,6 +117,40 @@ func (r *rig) gone() {
 		r.t.Errorf("somebody still answers on the scheduler's socket (%v)", err)
 		if err == nil {
 			c.Close()
+		}
+	}
+}
+
+// An attribute of a line of a log, once what is quoted is left out.
+var (
+	quotedValue = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+	attribute   = regexp.MustCompile(`(?:^| )([a-z_]+)=`)
+)
+
+// logsAreClear wants that no line of the logs of the scheduler, its plugin and this machine's processes has an attribute twice.
+func (r *rig) logsAreClear() {
+	r.t.Helper()
+	logs := []string{r.logFile()}
+	for _, name := range []string{"output.log", "supervisor.log"} {
+		found, err := filepath.Glob(filepath.Join(r.stateDir(), "local", "backend-local", "jobs", r.name(), "*", name))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		logs = append(logs, found...)
+	}
+	for _, path := range logs {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			r.fatalf("%v", err)
+		}
+		for line := range strings.Lines(string(raw)) {
+			seen := map[string]bool{}
+			for _, a := range attribute.FindAllStringSubmatch(quotedValue.ReplaceAllString(line, ""), -1) {
+				if seen[a[1]] && strings.HasPrefix(line, "time=") {
+					r.t.Errorf("%s has %s twice in one line: %s", path, a[1], line)
+				}
+				seen[a[1]] = true
+			}
 		}
 	}
 }

@@ -78,6 +78,7 @@ func (r *rig) finish(p *traffic, extra map[int32]int64, least int64) {
 	r.awaitTrained("everything is trained")
 	r.stop()
 	r.gone()
+	r.logsAreClear()
 	r.produced(extra)
 	r.exact(least)
 }
