@@ -19,7 +19,7 @@ func TestReleaseOfWhatHasJustEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := r.workload("j", workerID(0, 1), conformance.Steady)
+	w := r.shell().Script("j", workerID(0, 1), `trap 'exit 0' TERM; `+conformance.CountStart+`sleep 1000 & wait`)
 	w.StopGrace = time.Minute // longer than Nomad's own: Kale asks the process itself
 	ensure(t, n, "j", w)
 	conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))

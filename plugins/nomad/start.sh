@@ -118,6 +118,10 @@ while :; do
   code=$?
   kill -0 "$pid" 2> /dev/null || break
 done
+# A signal may have ended the wait just when the program ended: asked again the shell tells its code, or 127 when it has told it already.
+wait "$pid" 2> /dev/null
+again=$?
+[ "$again" = 127 ] || code=$again
 [ -z "$session" ] || kill -s KILL -- "-$pid" 2> /dev/null # what it left running
 [ -z "${timer:-}" ] || kill -s KILL "$timer" 2> /dev/null
 

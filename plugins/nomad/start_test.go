@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kale-sched/kale/core/backend/conformance"
 )
@@ -56,6 +57,39 @@ func TestStopsBeforeItsProgramRuns(t *testing.T) {
 				t.Error("its program ran")
 			}
 		})
+	}
+}
+
+// A program that is asked to stop and ends well at once has ended well: the shell's wait, which the request ends too, tells no code of the program's. Which of the two
+// is first is the machine's choice, so it is tried often.
+func TestTellsTheCodeOfWhatEndsAtOnce(t *testing.T) {
+	for range 60 {
+		dir := t.TempDir()
+		at := func(path ...string) string { return filepath.Join(append([]string{dir}, path...)...) }
+		if err := os.MkdirAll(at("secrets", "kale"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at("secrets", "kale", ".env"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		program := "trap 'exit 0' TERM; sleep 1000 & : > " + at("runs") + "; wait" // which a signal always ends
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", startScript, "kale", "60.000", "0", "/bin/sh", "-c", program)
+		cmd.Env = append(os.Environ(), "NOMAD_TASK_DIR="+dir, "NOMAD_SECRETS_DIR="+at("secrets"), "NOMAD_ALLOC_ID=a", "NOMAD_ALLOC_INDEX=0")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for _, err := os.Stat(at("runs")); err != nil; _, err = os.Stat(at("runs")) {
+			time.Sleep(time.Millisecond)
+		}
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if said, err := os.ReadFile(at(".kale", "exit")); err != nil || string(said) != "0 it ended with code 0: done\n" {
+			t.Fatalf("it left the word %q, %v", said, err)
+		}
 	}
 }
 
