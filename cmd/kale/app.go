@@ -123,6 +123,12 @@ func (a *app) advise(format string, args ...any) {
 	fmt.Fprint(a.err, folded(fmt.Sprintf(format, args...), width))
 }
 
+// answer prints a result in words, wrapped to the terminal.
+func (a *app) answer(format string, args ...any) {
+	width, _ := terminal(a.out)
+	fmt.Fprint(a.out, folded(fmt.Sprintf(format, args...), width))
+}
+
 // usageError says that the command line is wrong: exit code 2.
 type usageError struct{ error }
 

@@ -85,12 +85,12 @@ func (a *app) forget(ctx context.Context, arg string, force bool) error {
 	if err := a.removeState(name); err != nil {
 		return fmt.Errorf("forget job %q: %w", name, err)
 	}
-	fmt.Fprintf(a.out, "job %q is forgotten; %s\n", name, checkpoint)
+	a.answer("job %q is forgotten; %s\n", name, checkpoint)
 	for _, what := range removed {
-		fmt.Fprintf(a.out, "removed: %s\n", what)
+		a.answer("removed: %s\n", what)
 	}
 	if stays != "" {
-		fmt.Fprintf(a.out, "not removed: %s\n", stays)
+		a.answer("not removed: %s\n", stays)
 	}
 	return nil
 }

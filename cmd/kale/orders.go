@@ -84,7 +84,7 @@ func (a *app) order(ctx context.Context, arg string, o core.Order, taken string)
 	} else if err != nil {
 		return a.asked(name, err)
 	}
-	fmt.Fprintf(a.out, "job %q: %s\n", name, cmp.Or(needless(o, before), taken+besidesOrder(o, a.glimpse(ctx, c))))
+	a.answer("job %q: %s\n", name, cmp.Or(needless(o, before), taken+besidesOrder(o, a.glimpse(ctx, c))))
 	return nil
 }
 

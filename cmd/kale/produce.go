@@ -217,17 +217,17 @@ func (a *app) printProduced(s produced) error {
 	if s.Interrupted {
 		state = " when it was interrupted"
 	}
-	fmt.Fprintf(a.out, "%s records in topic %s at %s after %s%s (%s of history, %s live)\n", plan.Thousands(s.History+s.Live), s.Topic, strings.Join(s.Brokers, ", "),
+	a.answer("%s records in topic %s at %s after %s%s (%s of history, %s live)\n", plan.Thousands(s.History+s.Live), s.Topic, strings.Join(s.Brokers, ", "),
 		job.Length(time.Duration(s.Elapsed*float64(time.Second))), state, plan.Thousands(s.History), plan.Thousands(s.Live))
 	if s.Unsettled > 0 {
-		fmt.Fprintf(a.out, "%d more were sent and not acknowledged: they may be in the topic or not\n", s.Unsettled)
+		a.answer("%d more were sent and not acknowledged: they may be in the topic or not\n", s.Unsettled)
 	}
 	var parts []string
 	for _, partition := range slices.Sorted(maps.Keys(s.Partitions)) {
 		parts = append(parts, fmt.Sprintf("%d: %s", partition, plan.Thousands(s.Partitions[partition])))
 	}
 	if len(parts) > 0 {
-		fmt.Fprintf(a.out, "by partition  %s\n", strings.Join(parts, "  "))
+		a.answer("by partition  %s\n", strings.Join(parts, "  "))
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func (a *app) stopOnce(ctx context.Context, arg string, f stopFlags) error {
 	case err != nil:
 		return err
 	case v != nil && v.LastStop.After(began):
-		fmt.Fprintf(a.out, "job %q has stopped, and has been taken up again since\n", name)
+		a.answer("job %q has stopped, and has been taken up again since\n", name)
 		return nil
 	case v != nil:
 		return fmt.Errorf("the scheduler of job %q ended, and another one has taken the job up: kale stop %s%s stops that one", name, a.stateFlag(), name)
@@ -105,9 +105,9 @@ func ended(err error) bool {
 
 // sayStopped says so with what is left to be trained again; already is " already" of a job that this stop found so.
 func (a *app) sayStopped(name, already string, rollbacks []core.Rollback) error {
-	fmt.Fprintf(a.out, "job %q has stopped%s\n", name, already)
+	a.answer("job %q has stopped%s\n", name, already)
 	for _, text := range core.Unrepaired(rollbacks) {
-		fmt.Fprintln(a.out, text)
+		a.answer("%s\n", text)
 	}
 	return nil
 }
@@ -222,7 +222,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 		case g.State == core.StateStopped:
 			return a.sayStopped(name, " already", g.Rollbacks)
 		case g.State == core.StateNeverStarted:
-			fmt.Fprintf(a.out, "job %q was never started\n", name)
+			a.answer("job %q was never started\n", name)
 			return nil
 		}
 	}

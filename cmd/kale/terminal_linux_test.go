@@ -230,3 +230,21 @@ func TestTerminalThatAnswersNothing(t *testing.T) {
 		}
 	}
 }
+
+// What a command answers in words is wrapped as its advice is.
+func TestAnswersFitTheTerminal(t *testing.T) {
+	s := newShell(t).withPrograms()
+	file := filepath.Join(t.TempDir(), strings.Repeat("a-long-way/", 6), "ctr.hcl")
+	if err := saveInvocation(filepath.Join(s.env["KALE_STATE_DIR"], "ctr"), invocation{File: file}); err != nil {
+		t.Fatal(err)
+	}
+	shown := s.onMute("forget", "ctr", "-force").end()
+	if !strings.Contains(shown, "is forgotten; ") {
+		t.Errorf("it is not said: %q", shown)
+	}
+	for _, line := range strings.Split(shown, "\r\n") {
+		if len(line) > 100 && strings.Contains(strings.TrimSpace(line), " ") {
+			t.Errorf("%q", line)
+		}
+	}
+}
