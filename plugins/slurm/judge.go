@@ -173,7 +173,10 @@ const (
 	// launchAtMost is how long it may be otherwise: a site's prolog takes time, and so does a launch on a machine that has much to do. It is doubled for
 	// every generation before that was given up for it.
 	launchAtMost = 10 * time.Minute
-	// sinceAge is how old a look may be by which it is judged since when an slurmd runs.
+	// deafFor is how long it may be otherwise while its node does not answer Slurm, which gives the node up only after SlurmdTimeout, five minutes where a
+	// site has not set it. The scheduler gives as long to what ran on such a node.
+	deafFor = time.Minute
+	// sinceAge is how old a look may be by which it is judged since when an slurmd runs, and whether it answers.
 	sinceAge = 10 * time.Second
 )
 
@@ -182,7 +185,13 @@ func (j *job) launchLost(v view, waited time.Duration) bool {
 	if waited < j.launchIn {
 		return false
 	}
-	if j.queue.since(context.Background(), v.row.cluster, v.row.nodes, sinceAge).After(v.row.started) {
+	n, known := j.queue.node(context.Background(), v.row.cluster, v.row.nodes, sinceAge)
+	switch {
+	case known && n.since.After(v.row.started):
+		return true
+	case !known || n.answers():
+		j.told.clear("deaf", v.record.Nonce)
+	case time.Since(j.told.first("deaf", v.record.Nonce, time.Now())) >= deafFor:
 		return true
 	}
 	patience := launchAtMost
@@ -353,9 +362,9 @@ func (v view) ended() (backend.State, string) {
 }
 
 // wasEnded tells of a workload whose program says that it is done, while Slurm says that it ended the job: a signal that reaches a program before the script
-// around it looks to the script as if the program had ended by itself.
+// around it looks to the script as if the program had ended by itself. Where the script was asked to stop, Slurm knows by whom.
 func (v view) wasEnded() bool {
-	if v.report.State != backend.StateExited {
+	if v.report.State != backend.StateExited && !v.wasAsked() {
 		return false
 	}
 	switch v.verdict.State {
@@ -364,6 +373,14 @@ func (v view) wasEnded() bool {
 	}
 	return false
 }
+
+// wasAsked reports whether the script ended the workload because it was asked to, by it knows not whom.
+func (v view) wasAsked() bool {
+	return v.report.State == backend.StateFailed && strings.HasPrefix(v.report.Reason, "Slurm or a person asked it to stop")
+}
+
+// askedFor is how long Slurm may take to say by whom a script was asked to stop: usually a second.
+const askedFor = 5 * time.Second
 
 // absent is the state of one that Slurm does not list.
 func (v view) absent() (backend.State, string) {
@@ -395,13 +412,15 @@ func (v view) present() (backend.State, string) {
 			return backend.StateStopping, slurmSays + "; it is cancelled: it must not run a second time under its ID"
 		}
 		if why := explain(v.row.reason); why != "" {
-			slurmSays += ": " + why
+			slurmSays += ": " + strings.ReplaceAll(why, "JOB", v.row.id)
 		}
 		return backend.StatePending, slurmSays
 	case phasePlaced:
 		return backend.StateStarting, slurmSays
 	case phaseRunning, phaseEnding:
 		switch {
+		case v.report.over() && v.wasAsked() && time.Since(v.report.Finished).Abs() < askedFor:
+			return backend.StateStopping, "Slurm or a person has asked it to stop"
 		case v.report.over():
 			return v.report.State, v.report.Reason
 		case v.row.phase() == phaseEnding:

@@ -20,6 +20,9 @@ func TestJudge(t *testing.T) {
 	running := report{State: backend.StateRunning, Node: "n1", First: now}
 	again := report{State: backend.StateStarting, Node: "n1", First: now, Finished: now, Reason: "it crashed with code 1; it starts again in 0.4 s"}
 	holds := report{State: backend.StateStarting, Node: "n1", Reason: "it holds its place until the generation before it has ended"}
+	asked := report{State: backend.StateFailed, Node: "n1", First: now, Finished: now, Reason: "Slurm or a person asked it to stop (a time limit, a preemption, scancel); it ended with code 0"}
+	askedLong := asked
+	askedLong.Finished = now.Add(-time.Minute)
 	exited := report{State: backend.StateExited, Reason: "it ended with code 0: done"}
 	listed := func(state string) map[string][]row {
 		return map[string][]row{"N": {{id: "7", nonce: "N", state: state, nodes: "n1", started: now.Add(-time.Hour)}}}
@@ -35,6 +38,8 @@ func TestJudge(t *testing.T) {
 		silent  time.Duration // since when it is known to run without a word
 		// restarted: its node's slurmd was started after it.
 		restarted bool
+		node      string        // the state of its node
+		deaf      time.Duration // since when that is known not to answer
 		unbegun   bool          // so was the generation before, until it was given up
 		promised  time.Duration // since when its script is to start its program
 		beside    verdict       // on the generation before, beside which it holds its place
@@ -47,12 +52,17 @@ func TestJudge(t *testing.T) {
 		verdict string
 	}{
 		{name: "running", sub: submitted, report: running, rows: listed("RUNNING"), state: backend.StateRunning},
+		{name: "held", sub: submitted, rows: map[string][]row{"N": {{id: "7", nonce: "N", state: "PENDING", reason: "JobHeldUser"}}}, state: backend.StatePending, says: "scontrol release 7 lets it go"},
 		{name: "silent script", sub: submitted, rows: listed("RUNNING"), state: backend.StateStarting, says: "has written nothing yet"},
 		{name: "silent since before its slurmd was started", sub: submitted, rows: listed("RUNNING"), silent: 16 * time.Second, restarted: true, state: backend.StateFailed, says: "its script never began", verdict: verdictUnbegun},
 		{name: "silent for a moment since", sub: submitted, rows: listed("RUNNING"), silent: 14 * time.Second, restarted: true, state: backend.StateStarting, says: "has written nothing yet"},
 		{name: "silent, but begun", sub: submitted, rows: listed("RUNNING"), silent: time.Hour, restarted: true, claim: "7", state: backend.StateStarting, says: "has written nothing yet"},
 		{name: "silent for minutes", sub: submitted, rows: listed("RUNNING"), silent: 9 * time.Minute, state: backend.StateStarting, says: "has written nothing yet"},
 		{name: "silent for long", sub: submitted, rows: listed("RUNNING"), silent: 11 * time.Minute, state: backend.StateFailed, says: "its script never began", verdict: verdictUnbegun},
+		{name: "silent on a node that does not answer", sub: submitted, rows: listed("RUNNING"), silent: 2 * time.Minute, node: "ALLOCATED*", deaf: 61 * time.Second, state: backend.StateFailed, says: "its script never began", verdict: verdictUnbegun},
+		{name: "silent on a node that does not answer through slurmrestd", sub: submitted, rows: listed("RUNNING"), silent: 2 * time.Minute, node: "ALLOCATED+NOT_RESPONDING", deaf: 61 * time.Second, state: backend.StateFailed, says: "its script never began", verdict: verdictUnbegun},
+		{name: "silent on a node that has just stopped to answer", sub: submitted, rows: listed("RUNNING"), silent: 2 * time.Minute, node: "ALLOCATED*", deaf: 59 * time.Second, state: backend.StateStarting, says: "has written nothing yet"},
+		{name: "silent on a node that answers again", sub: submitted, rows: listed("RUNNING"), silent: 2 * time.Minute, node: "ALLOCATED", deaf: 61 * time.Second, state: backend.StateStarting, says: "has written nothing yet"},
 		{name: "silent for long again", sub: submitted, rows: listed("RUNNING"), silent: 11 * time.Minute, unbegun: true, state: backend.StateStarting, says: "has written nothing yet"},
 		{name: "silent for twice as long", sub: submitted, rows: listed("RUNNING"), silent: 21 * time.Minute, unbegun: true, state: backend.StateFailed, says: "its script never began", verdict: verdictUnbegun},
 		{name: "between two processes", sub: submitted, report: again, rows: listed("RUNNING"), promised: 29 * time.Second, state: backend.StateStarting, says: "it starts again"},
@@ -62,6 +72,10 @@ func TestJudge(t *testing.T) {
 		{name: "beside one that has ended", sub: submitted, report: holds, rows: listed("RUNNING"), promised: 29 * time.Second, beside: verdict{State: "COMPLETED"}, state: backend.StateStarting, says: "holds its place"},
 		{name: "beside one that has long ended", sub: submitted, report: holds, rows: listed("RUNNING"), promised: 31 * time.Second, beside: verdict{State: "COMPLETED"}, state: backend.StateFailed, says: "its script on node n1 was to start it", verdict: verdictStranded},
 		{name: "placed for long", sub: submitted, rows: listed("CONFIGURING"), silent: time.Hour, state: backend.StateStarting},
+		{name: "asked to stop a moment ago", sub: submitted, report: asked, rows: listed("COMPLETING"), state: backend.StateStopping, says: "has asked it to stop"},
+		{name: "asked to stop, and Slurm says by whom", sub: submitted, report: asked, rows: listed("CANCELLED"), state: backend.StateFailed, says: "somebody cancelled its job, on node n1 (Slurm job 7: CANCELLED)", verdict: "CANCELLED"},
+		{name: "asked to stop by Slurm's warning", sub: submitted, report: asked, rows: listed("COMPLETED"), state: backend.StateFailed, says: "Slurm or a person asked it to stop", verdict: "COMPLETED"},
+		{name: "asked to stop, and Slurm takes long", sub: submitted, report: askedLong, rows: listed("COMPLETING"), state: backend.StateFailed, says: "Slurm or a person asked it to stop"},
 		{name: "ended, job still there", sub: submitted, report: exited, rows: listed("COMPLETING"), state: backend.StateExited, says: "done"},
 		{name: "ended", sub: submitted, report: exited, rows: listed("COMPLETED"), state: backend.StateExited, says: "done", verdict: "COMPLETED"},
 		{name: "preempted, and its program ended well", sub: submitted, report: exited, rows: listed("PREEMPTED"), state: backend.StateFailed, says: "a job of higher priority took its place", verdict: "PREEMPTED"},
@@ -110,6 +124,10 @@ func TestJudge(t *testing.T) {
 			j.queue = &queue{nodes: []node{{name: "n1", since: now.Add(-2 * time.Hour)}}, nodesAt: time.Now()}
 			if tt.restarted {
 				j.queue.nodes[0].since = now
+			}
+			j.queue.nodes[0].state = tt.node
+			if tt.deaf > 0 {
+				j.told.first("deaf", "N", now.Add(-tt.deaf))
 			}
 			if tt.silent > 0 {
 				j.told.first("wordless", "N", now.Add(-tt.silent))

@@ -52,6 +52,11 @@ func (n node) usable() bool {
 	return !strings.HasSuffix(n.state, "*")
 }
 
+// answers reports whether Slurm hears the node.
+func (n node) answers() bool {
+	return !strings.HasSuffix(n.state, "*") && !strings.Contains(n.state, "NOT_RESPONDING") && !strings.Contains(n.state, "NO_RESPOND")
+}
+
 // drainWords are the parts of a node's state by which its administrator wants it empty: it is drained, or expected to fail.
 var drainWords = []string{"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"}
 
@@ -167,18 +172,17 @@ func (q *queue) drainEnd(nodes []node, cluster, name string) (until time.Time, d
 	return time.Time{}, false
 }
 
-// since gives from when on a node's slurmd runs, by a look that is not older than maxAge; zero where that is not known.
-func (q *queue) since(ctx context.Context, cluster, name string, maxAge time.Duration) time.Time {
+// node gives a node, by a look that is not older than maxAge; known is false where there is none.
+func (q *queue) node(ctx context.Context, cluster, name string, maxAge time.Duration) (n node, known bool) {
 	nodes, err := q.lookWithin(ctx, maxAge)
 	if err != nil {
-		return time.Time{}
+		return node{}, false
 	}
-	for _, n := range nodes {
-		if n.is(cluster, name) {
-			return n.since
-		}
+	i := slices.IndexFunc(nodes, func(n node) bool { return n.is(cluster, name) })
+	if i < 0 {
+		return node{}, false
 	}
-	return time.Time{}
+	return nodes[i], true
 }
 
 // parseNodes reads scontrol show nodes, one node a line.

@@ -73,7 +73,7 @@ var reasons = []struct{ reason, says string }{
 	{"DependencyNeverSatisfied", "the job that it waits for cannot end as it should any more (directives)"},
 	{"Dependency", "it waits for another job (directives)"},
 	{"BeginTime", "its begin time has not come (directives), or it was put back into the queue"},
-	{"JobHeldUser", "it is held: scontrol release lets it go"},
+	{"JobHeldUser", "it is held: scontrol release JOB lets it go"},
 	{"JobHeldAdmin", "the site holds it: ask the site"},
 	{"ReqNodeNotAvail", "the nodes that it could run on are down, drained or reserved"},
 	{"Nodes required for job are DOWN", "the nodes that it could run on are down, drained or reserved"},
