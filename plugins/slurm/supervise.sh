@@ -146,6 +146,10 @@ while :; do
     kale_code=$?
     kill -0 "$kale_child" 2>/dev/null || break # else it was a signal that ended the wait
   done
+  # A signal may have ended the wait just when the program ended: asked again the shell tells its code, or 127 when it has told it already.
+  wait "$kale_child" 2>/dev/null
+  kale_again=$?
+  [ "$kale_again" = 127 ] || kale_code=$kale_again
   if [ -e "$kale_dir/released" ]; then kale_finish exited "released; it ended with $(kale_how "$kale_code")"; fi
   if [ -n "$kale_stopping" ]; then kale_finish failed "Slurm or a person asked it to stop (a time limit, a preemption, scancel); it ended with $(kale_how "$kale_code")"; fi
   case $kale_code in
