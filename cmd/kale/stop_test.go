@@ -48,3 +48,15 @@ func TestWhatAStopWaitsFor(t *testing.T) {
 		}
 	}
 }
+
+// Where what runs cannot be seen it is not said that force does without: the problem says what helps.
+func TestStopOfWhatCannotBeSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs strings.Builder
+		bar := (&app{err: &errs}).stopBar("ctr")
+		bar.stops(2*stopTakesLong, &core.View{Waits: "what runs to be seen again", Unlisted: "its folder was moved", Problems: []string{"put it back"}})
+		if got := errs.String(); !strings.Contains(got, "problem: put it back\n") || strings.Contains(got, "does without") {
+			t.Errorf("it says %q", got)
+		}
+	})
+}

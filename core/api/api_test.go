@@ -368,6 +368,9 @@ func TestLogs(t *testing.T) {
 		if id.Rank == 0 && id.Role == backend.RoleWorker {
 			return nil, backend.Errorf(backend.Gone, "its log is gone")
 		}
+		if o.Tail == 7 {
+			return nil, backend.Errorf(backend.Blocked, "its folder was moved")
+		}
 		if !o.Follow {
 			return io.NopCloser(strings.NewReader("a line\n")), nil
 		}
@@ -396,6 +399,13 @@ func TestLogs(t *testing.T) {
 			}
 		})
 	}
+	t.Run("that needs a person", func(t *testing.T) {
+		_, err := c.Logs(t.Context(), "ps-0", backend.LogOptions{Tail: 7})
+		var e *api.Error
+		if !errors.As(err, &e) || e.Status != http.StatusConflict || !strings.Contains(e.Message, "its folder was moved") {
+			t.Errorf("%v; it is no matter of trying again", err)
+		}
+	})
 	t.Run("follow", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		rc, err := c.Logs(ctx, "ps-0", backend.LogOptions{Follow: true})
