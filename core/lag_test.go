@@ -155,7 +155,7 @@ func TestLagOfMisdatedRecords(t *testing.T) {
 			r := newRig(t, rigOptions{})
 			r.fill(50, func(i int) time.Time { return c.first.Add(time.Duration(i) * time.Second) })
 			if c.history {
-				if _, err := r.s.backfill(t.Context()); err != nil {
+				if err := r.readHistory(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -113,7 +113,7 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 		return s, nil, diags, err
 	}
 	if !o.Offline {
-		p.Backfilled, p.NoHistory = s.backfill(ctx)
+		p.Backfilled, p.NoHistory = s.readHistory(ctx)
 	}
 	s.seen = s.look(ctx)
 	p.Gone = s.gone

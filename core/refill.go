@@ -7,8 +7,8 @@ import (
 	"github.com/kale-sched/kale/core/traffic"
 )
 
-// missed are arrivals that this scheduler has not observed and that are read back from the broker beside the looks: those of the time in which it was suspended,
-// its machine slept, or the brokers did not answer.
+// missed are arrivals that this scheduler has not observed and that are read back from the broker beside the looks: those of the days before it began, without which
+// nothing is decided, and those of the time in which it was suspended, its machine slept, or the brokers did not answer.
 type missed struct {
 	since   time.Time // from here to the last observation they are asked for next; zero: none are missing
 	failed  retry
@@ -17,6 +17,7 @@ type missed struct {
 
 // reading is a question to the broker that is under way.
 type reading struct {
+	first  bool // of the scheduler's life: nothing is decided before it has ended
 	since  time.Time
 	cancel context.CancelFunc
 	past   traffic.Past
@@ -48,6 +49,14 @@ func (m *missed) ended(now time.Time, err error) {
 	m.failed.tries++
 }
 
+// history is closed when the first question has been answered; nil once that was heard.
+func (m *missed) history() <-chan struct{} {
+	if m.reading == nil || !m.reading.first {
+		return nil
+	}
+	return m.reading.done
+}
+
 // end gives up what is being asked.
 func (m *missed) end() {
 	if m.reading != nil {
@@ -70,6 +79,8 @@ func (s *Scheduler) readBack(ctx context.Context, now time.Time) {
 		first := m.failed.tries == 0
 		m.ended(now, r.err)
 		switch {
+		case r.first:
+			s.tellHistory(r)
 		case r.err == nil:
 			got := s.arrivals.Add(r.past)
 			s.foresee.warm = false // the forecasters are tried on it too
@@ -83,6 +94,44 @@ func (s *Scheduler) readBack(ctx context.Context, now time.Time) {
 	}
 }
 
+// backfillTimeout bounds a question.
+const backfillTimeout = 3 * time.Minute
+
+const readingHistory = "reading the arrival history from the broker"
+
+// askHistory begins to ask for the arrivals of the days before the scheduler began, so that forecasts start warm.
+func (s *Scheduler) askHistory(ctx context.Context, now time.Time) {
+	o := traffic.BackfillOptions{Step: s.job.Forecast.Interval, From: now.Add(-s.job.Forecast.History - s.job.Forecast.Horizon), To: now}
+	if s.opt.Progress != nil {
+		o.Progress = func(done, total int) { s.opt.Progress(readingHistory, done, total) }
+	}
+	s.ask(ctx, o).first = true
+}
+
+// readHistory asks and waits for the answer.
+func (s *Scheduler) readHistory(ctx context.Context) (traffic.Backfilled, error) {
+	s.askHistory(ctx, time.Now())
+	r := s.missed.reading
+	<-r.done
+	s.missed.end()
+	return s.tellHistory(r), r.err
+}
+
+// tellHistory takes in the answer. Without one the scheduler works, and says that it is cold.
+func (s *Scheduler) tellHistory(r *reading) traffic.Backfilled {
+	if r.err != nil {
+		if s.opt.Progress != nil {
+			s.opt.Progress(readingHistory, 1, 1) // no more of it
+		}
+		s.lg.Warn("no arrival history: forecasts start cold, until the brokers tell it", "err", r.err)
+		return traffic.Backfilled{}
+	}
+	got := s.arrivals.Add(r.past)
+	s.foresee.warm = false // the forecasters are tried on it
+	s.lg.Info("arrival history read from the broker", "samples", got.Samples, "known_from", got.KnownFrom, "requests", got.Requests, "took", got.Elapsed.Round(time.Millisecond))
+	return got
+}
+
 // askBack begins to ask.
 func (s *Scheduler) askBack(ctx context.Context, since time.Time) {
 	_, last, _ := s.arrivals.Span()
@@ -91,11 +140,16 @@ func (s *Scheduler) askBack(ctx context.Context, since time.Time) {
 	if since.Before(oldest) {
 		since = oldest
 	}
+	s.ask(ctx, traffic.BackfillOptions{Step: s.job.Forecast.Interval, From: since, To: last})
+}
+
+func (s *Scheduler) ask(ctx context.Context, o traffic.BackfillOptions) *reading {
 	ctx, cancel := context.WithTimeout(ctx, backfillTimeout)
-	r := &reading{since: since, cancel: cancel, done: make(chan struct{})}
+	r := &reading{since: o.From, cancel: cancel, done: make(chan struct{})}
 	s.missed.reading = r
 	go func() { // ends with ctx; readBack takes its answer, or end waits for it. Of the arrivals it reads the options only.
 		defer close(r.done)
-		r.past, r.err = traffic.ReadPast(ctx, s.kafka, s.arrivals, traffic.BackfillOptions{Step: s.job.Forecast.Interval, From: since, To: last})
+		r.past, r.err = traffic.ReadPast(ctx, s.kafka, s.arrivals, o)
 	}()
+	return r
 }

@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/kale-sched/kale/core/traffic"
 )
 
-// Run back-fills the arrival history and then looks, decides and acts until ctx ends. Training goes on after that. Orders are taken from the beginning.
+// Run looks, decides and acts until ctx ends. Training goes on after that. Of a number of workers that nobody has pinned nothing is decided before the arrival history has
+// been read from the broker, or could not be; what was decided before is kept up meanwhile, and orders are taken.
 // LostError, HeldError: another scheduler has the job.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if s.opt.Stop {
 		s.want.Stopping, s.stopSince = true, time.Now()
 	} else {
-		s.warmUp(ctx)
+		s.askHistory(ctx, time.Now())
 	}
 	defer s.endOnce.Do(func() { close(s.ended) })
 	defer s.endSnapshot()
@@ -40,7 +39,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 }
 
-// await waits until it is time to look, or for an order, which it carries out. An order that waits already goes first, however late the look is. false: ctx has ended.
+// await waits until it is time to look, until the arrival history is there, or for an order, which it carries out. An order that waits already goes first, however
+// late the look is. false: ctx has ended.
 func (s *Scheduler) await(ctx context.Context, look <-chan time.Time) bool {
 	select {
 	case c := <-s.commands:
@@ -53,57 +53,10 @@ func (s *Scheduler) await(ctx context.Context, look <-chan time.Time) bool {
 		return false
 	case c := <-s.commands:
 		c.done <- s.obey(ctx, c)
+	case <-s.missed.history():
 	case <-look:
 	}
 	return true
-}
-
-// warmUp back-fills, and takes orders meanwhile. A stop needs no history.
-func (s *Scheduler) warmUp(ctx context.Context) {
-	filling, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := make(chan struct{})
-	go func() { // waited for below; ends with filling, and touches the arrivals only
-		defer close(done)
-		if _, err := s.backfill(filling); err != nil && filling.Err() == nil {
-			s.lg.Warn("no arrival history: forecasts start cold, until the brokers tell it", "err", err)
-		}
-	}()
-	for {
-		select {
-		case <-done:
-			return
-		case c := <-s.commands:
-			c.done <- s.obey(ctx, c)
-			if s.want.Stopping {
-				cancel()
-				<-done
-				return
-			}
-		}
-	}
-}
-
-// backfillTimeout bounds the back-fill: meanwhile nothing is looked at or repaired.
-const backfillTimeout = 3 * time.Minute
-
-// backfill asks the broker for the arrivals of the past, so that forecasts start warm. Without it the scheduler works and says that it is cold.
-func (s *Scheduler) backfill(ctx context.Context) (traffic.Backfilled, error) {
-	j := s.job
-	now := time.Now()
-	o := traffic.BackfillOptions{Step: j.Forecast.Interval, From: now.Add(-j.Forecast.History - j.Forecast.Horizon), To: now}
-	if s.opt.Progress != nil {
-		o.Progress = func(done, total int) { s.opt.Progress("reading the arrival history from the broker", done, total) }
-	}
-	bounded, cancel := context.WithTimeout(ctx, backfillTimeout)
-	defer cancel()
-	got, err := traffic.Backfill(bounded, s.kafka, s.arrivals, o)
-	if err != nil {
-		s.missed.from(o.From)
-		return traffic.Backfilled{}, err
-	}
-	s.lg.Info("arrival history read from the broker", "samples", got.Samples, "known_from", got.KnownFrom, "requests", got.Requests, "took", got.Elapsed.Round(time.Millisecond))
-	return got, nil
 }
 
 // beat is one look and a step.
@@ -175,7 +128,7 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 	if s.undecided && s.seen.unknown(s.begun()) == "" {
 		s.tickAt = now
 	}
-	if !s.tickAt.After(now) && !s.want.Stopping {
+	if !s.tickAt.After(now) && !s.want.Stopping && (s.want.Manual.Pinned || s.missed.history() == nil) {
 		if err := s.decide(now); err != nil {
 			return err
 		}
