@@ -168,15 +168,22 @@ func (s *Scheduler) holds(looked bool) (staying, leaving int) {
 	return staying, max(leaving, live-staying, 0)
 }
 
-// heedPool makes the job decide at once when the pool wants workers back, or has some that the job did not get when it asked.
+// heedPool makes the job decide at once when the pool wants workers back, or has some that the job did not get when it asked. A rescale under way is waited
+// for, unless it waits itself, for places: that may be for hours.
 func (s *Scheduler) heedPool() {
-	if s.opt.Pool == nil || s.want.Stopping || s.want.Rescale != nil || s.want.Restart > 0 || s.seen.unknown(s.begun()) != "" {
+	if s.opt.Pool == nil || s.want.Stopping || s.want.Rescale != nil && !s.onlyWaits() || s.want.Restart > 0 || s.seen.unknown(s.begun()) != "" {
 		return
 	}
 	sh := s.opt.Pool.share(s.job.Name)
 	if sh.May < s.want.Target || sh.May > s.want.Target && sh.May != s.may {
 		s.tickAt = s.seen.at
 	}
+}
+
+// onlyWaits says that all workers that a scale-out lacks wait for a place.
+func (s *Scheduler) onlyWaits() bool {
+	waiting := len(s.want.Unplaced)
+	return s.want.Rescale.Kind == plan.KindOut && waiting > 0 && waiting+s.workers().Running == s.want.Target
 }
 
 // throughPool asks the pool for what a decision wants. Where it gives less, the policy decides again, within that.

@@ -104,6 +104,29 @@ func (p *party) reopen() {
 	}
 }
 
+// A job whose workers wait for places in the cluster's queue gives of them to the others of its pool at once: whom they are for loses a turn with each moment.
+func TestWhoWaitsInTheQueueGivesAtOnce(t *testing.T) {
+	p := newParty(t, partyPool, "a", "b")
+	a, b := p.rigs[0], p.rigs[1]
+	p.until("both run", 1, 1)
+	b.order("scale", 3)
+	b.beat()
+	id := workerID(2, b.s.want.Workers[2])
+	if err := b.cluster.SetState("b", id, backend.StatePending, "nothing is free"); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		p.beat()
+	}
+	if b.s.want.Rescale == nil || b.s.want.Target != 3 {
+		t.Fatalf("b wants %d workers, and %+v is under way", b.s.want.Target, b.s.want.Rescale)
+	}
+	b.s.tickAt = b.now.Add(time.Hour)
+	a.order("scale", 2)
+	p.until("a has got one", 2, 2)
+	b.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1")
+}
+
 // The job with priority takes by drain what the other has beyond its guarantee, starts when that is free, and gives it back.
 func TestPriorityTakesByDrainAndGivesBack(t *testing.T) {
 	p := newParty(t, partyPool, "a", "b")
