@@ -178,7 +178,7 @@ func (s *Scheduler) hear(si *silence, chief answer, past time.Duration, now time
 	case got == noAnswer:
 		// The chief had it as a member, and no process of its generation came before it: it has begun, between two looks.
 		si.heard = si.heard || si.life.Restarts == 0 && s.seen.member(si.id.Rank, si.id.Generation).GetState() == rpc.MemberState_MEMBER_STATE_EXPELLED && si.id.Role == backend.RoleWorker
-		if si.asks == 0 && si.heard && !isChief(si.id) {
+		if si.asks == 0 && si.heard && s.seen.chiefErr == nil && !isChief(si.id) {
 			past += leaseTimeout // for which the chief has waited in vain already
 		}
 		si.lasts, si.asks = si.lasts+past, si.asks+1

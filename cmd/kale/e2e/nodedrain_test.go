@@ -84,6 +84,7 @@ func TestOutlivesANodeOfANomad(t *testing.T) {
 	r.scale(2)
 	r.awaitSteady("two workers train", 2)
 	p := r.steadyTraffic(300)
+	r.awaitMore(3000) // the scheduler has heard of all of them
 	node := r.chiefNode()
 	name := fmt.Sprintf("n%d", node)
 	var was []string
