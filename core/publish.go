@@ -84,7 +84,8 @@ func (s *Scheduler) sample(now time.Time) Sample {
 	if w.Unknown == 0 {
 		out.Pending = &w.Pending
 	}
-	if n.chiefErr == nil || !s.begun() || out.Held != nil && *out.Held == 0 {
+	strangers := w.Unknown > 0 && n.listErr != nil && len(s.want.Ranks) == 0 // its state is lost: they train, and it is not known which they are
+	if !strangers && (n.chiefErr == nil || !s.begun() || out.Held != nil && *out.Held == 0) {
 		s.sampleMembers(&out, w.Running)
 	}
 	return out

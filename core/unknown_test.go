@@ -169,6 +169,20 @@ func TestUnknownHolds(t *testing.T) {
 	}
 }
 
+// A scheduler whose state was lost, and that cannot see what runs, does not say that none of the members of which the chief tells train.
+func TestMembersOfALostStateAreNotNone(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.s.want = newDesired("")
+	for range 4 {
+		r.backend.FailNext(fake.OpList, backend.Errorf(backend.Blocked, "their folder was removed"))
+	}
+	r.beat()
+	if s := r.s.View().Sample; s.Running != nil || s.Trained != nil {
+		t.Errorf("%d workers train %v records/s", *s.Running, *s.Trained)
+	}
+}
+
 // While the backend does not answer, or not for all, the processes that it had listed are shown as unknown, with what was seen of them last.
 func TestUnseenProcessesAreShownAsUnknown(t *testing.T) {
 	r := newRig(t, rigOptions{})
