@@ -20,7 +20,8 @@
 //   - type batch: what ended with code 0 is over;
 //   - reschedule off and disconnect { replace = false }: a client that is lost keeps its one allocation, which is
 //     unknown until it is back; only a higher generation takes its place;
-//   - an allocation that people stop, or that is preempted, is started anew, once the one before it has ended (bind.go);
+//   - an allocation that people stop, or that is preempted, is started anew, once the one before it has ended; one whose
+//     node was lost and is purged is started anew at once, and goes on when that node is back after all (bind.go);
 //   - a node's drain leaves batch jobs alone until its deadline, which shows as the workload's Deadline: the scheduler
 //     starts a successor elsewhere in time (a drain without a deadline is met within an hour). What is still there then
 //     ends, and has failed: Nomad moves no batch job that ends well;
