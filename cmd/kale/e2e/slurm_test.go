@@ -3,6 +3,8 @@ package e2e_test
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -64,4 +66,75 @@ func slurmOf(r *rig, o slurmtest.Options) (*site, *slurmtest.Cluster, *lateSbatc
 func TestGrowsAndShrinksOnSlurm(t *testing.T) {
 	t.Parallel()
 	growsAndShrinks(t, kafkatest.Embedded(t), onSlurm, toSix)
+}
+
+// On a Slurm that others fill, workers wait in its queue and keep their places there while the job trains with those that it has: an order for fewer gives up the
+// last in the queue, whatever its rank, and the first starts when its turn has come, before others that came later.
+func TestWaitsItsTurnOnAFullSlurm(t *testing.T) {
+	t.Parallel()
+	var c *slurmtest.Cluster
+	full := &site{backend: onSlurm.backend}
+	full.start = func(r *rig) (s *site) {
+		s, c, _ = slurmOf(r, slurmtest.Options{Nodes: 1, GPUsPerNode: 3, CPUs: 64})
+		return s
+	}
+	r := newRig(t, kafkatest.Embedded(t), options{min: 1, max: 3, site: full})
+	slurm := func(args ...string) string {
+		t.Helper()
+		out, err := c.Run(t.Context(), args[0], args[1:]...)
+		if err != nil {
+			r.fatalf("%s: %v: %s", args[0], err, out)
+		}
+		return strings.TrimSpace(out)
+	}
+	other := func(name string) {
+		t.Helper()
+		slurm("sbatch", "--no-requeue", "--job-name="+name, "--gres=gpu:1", "--output=/dev/null", "--chdir=/", "--wrap=exec sleep 1000")
+	}
+	queue := func(state string) string { // names of workers and of others' jobs, the first that was submitted first
+		var names []string
+		for name := range strings.FieldsSeq(slurm("squeue", "--noheader", "--states="+state, "--sort=i", "--format=%j")) {
+			if short := strings.TrimPrefix(name, "kale:"+jobName+":"); !strings.HasPrefix(short, "ps-") {
+				names = append(names, short)
+			}
+		}
+		return strings.Join(names, " ")
+	}
+	waiting := func(what string, want ...string) (got []string) { // by the beginnings of their names
+		t.Helper()
+		r.await(what, func() string {
+			if got = strings.Fields(queue("PENDING")); !slices.EqualFunc(got, want, strings.HasPrefix) {
+				return fmt.Sprintf("%q wait, not %q", got, want)
+			}
+			return ""
+		})
+		return got
+	}
+	r.run()
+	r.scale(1)
+	r.awaitSteady("a worker trains", 1)
+	p := r.steadyTraffic(100)
+	other("early-1")
+	other("early-2")
+	r.await("others fill the cluster", func() string {
+		if got := queue("RUNNING"); strings.Count(got, "early-") != 2 {
+			return fmt.Sprintf("%q run", got)
+		}
+		return ""
+	})
+	r.scale(2)
+	first := waiting("the second waits", "worker-")[0]
+	r.scale(3)
+	second := waiting("and the third", first, "worker-")[1]
+	slurm("scancel", "--name=kale:"+jobName+":"+first) // by a person: its successor is the last
+	waiting("the second waits anew", second, first[:len("worker-0-g")])
+	other("late")
+	r.scale(2)
+	waiting("the last was given up, and the first was not", second, "late")
+	slurm("scancel", "--name=early-1")
+	r.awaitSteady("the first has its turn", 2)
+	waiting("another waits on", "late")
+	r.awaitMore(500)
+	slurm("scancel", "--name=late,early-2")
+	r.finish(p, nil, 500)
 }
