@@ -79,6 +79,7 @@ func TestLaunchFails(t *testing.T) {
 	}{
 		{"no such program", "kale-backend-absent", backend.Options{}, time.Minute, "build or install it"},
 		{"no plugin", "true", backend.Options{}, time.Minute, `start backend plugin "true"`},
+		{"killed", "sh", backend.Options{Args: []string{"-c", "kill -KILL $$"}}, time.Minute, `start backend plugin "sh": signal 9 (killed) ended it while it started; `},
 		{"silent program", "sleep", backend.Options{Args: []string{"1000"}}, 50 * time.Millisecond, "deadline"},
 		{"silent program, start timeout", "sleep", backend.Options{Args: []string{"1000"}, StartTimeout: 50 * time.Millisecond}, time.Minute, "timeout"},
 		{"bad options", "true", backend.Options{CallTimeout: -1}, time.Minute, "CallTimeout"},

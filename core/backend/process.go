@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,7 +25,9 @@ type process struct {
 	childEnds      []*os.File // closed once the child has them
 	parent         *os.File   // held open for as long as this process wants the plugin to live
 	exited         chan struct{}
-	waitErr        error           // valid once exited is closed
+	waitErr        error // valid once exited is closed
+	killed         atomic.Bool
+	fell           syscall.Signal  // the signal that ended it, where it is none of ours; valid once exited is closed
 	launch         context.Context // its end kills the process, until settled is called
 	settled        func() bool
 }
@@ -81,6 +84,9 @@ func (p *process) Start(context.Context) error {
 		state, err := p.cmd.Process.Wait()
 		if err == nil && !state.Success() {
 			err = fmt.Errorf("%v", state)
+			if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() && !p.killed.Load() {
+				p.fell = status.Signal()
+			}
 		}
 		p.waitErr = err
 		close(p.exited)
@@ -104,6 +110,7 @@ func (p *process) Kill(context.Context) error {
 }
 
 func (p *process) kill() {
+	p.killed.Store(true)
 	if p.cmd.Process != nil {
 		_ = p.cmd.Process.Kill() // the only failure is that it has ended, which is what is wanted
 	}
@@ -120,7 +127,12 @@ func (p *process) Name() string          { return p.cmd.Path }
 func (p *process) Stdout() io.ReadCloser { return p.stdout }
 func (p *process) Stderr() io.ReadCloser { return p.stderr }
 
+// Diagnose is asked where the plugin's output ends, or begins with something else than a plugin's.
 func (p *process) Diagnose(context.Context) string {
+	select {
+	case <-p.exited: // before go-plugin kills it, so that who ended it is known
+	case <-time.After(drainPipes):
+	}
 	return "Is it a Kale backend plugin, built for this machine and of a version that this program knows?"
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -67,6 +68,9 @@ func startSession(ctx context.Context, lg *slog.Logger, path string, opts Option
 		err = fmt.Errorf("it said nothing before the launch was given up: %w", context.Cause(ctx))
 	}
 	if err != nil {
+		if why := s.fell(); why != nil {
+			err = why
+		}
 		err = oneLine{err}
 		s.end(err, 0)
 		return nil, err
@@ -115,6 +119,26 @@ func (s *session) watch(ctx context.Context, opts Options) error {
 			}
 		}
 	}
+}
+
+// fell says which signal ended the process while it started; nil: none, or this side did.
+func (s *session) fell() error {
+	if s.proc == nil {
+		return nil
+	}
+	select {
+	case <-s.proc.exited:
+	default: // it runs, or was never started
+		return nil
+	}
+	if s.proc.fell == 0 {
+		return nil
+	}
+	text := EndWords(128+int(s.proc.fell)) + " ended it while it started"
+	if s.proc.fell == syscall.SIGKILL {
+		text += "; see (dmesg) whether this machine has run out of memory"
+	}
+	return errors.New(text)
 }
 
 func (s *session) exitReason() error {
