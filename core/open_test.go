@@ -284,9 +284,26 @@ func TestFullDiskHolds(t *testing.T) {
 	if v := r.s.View(); !v.Now.Equal(r.now) || v.Sample.Target != 2 {
 		t.Errorf("the view is of %v, with the target %d", v.Now, v.Sample.Target)
 	}
+	if v := r.s.View(); v.State != StateRunning {
+		t.Errorf("while the servers live it is %s: %q", v.State, v.Stuck)
+	}
+	if err := r.cluster.Exit("ctr", server(0, 1), 1); err != nil { // with the chief
+		t.Fatal(err)
+	}
+	r.chief.stop()
+	r.beats(3)
+	r.wantCalls()
+	if v := r.s.View(); v.State != StateStuck || v.Stuck != "ps-0-g1 cannot be started again" {
+		t.Errorf("without its server it is %s: %q", v.State, v.Stuck)
+	}
+	if p, err := r.problem("cannot be saved"); err != nil || strings.Contains(p, "goes on") || !strings.HasSuffix(p, "ps-0-g1, without which nothing is trained, cannot be started again") {
+		t.Errorf("without its server: %q, %v", p, err)
+	}
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		t.Fatal(err)
 	}
+	r.until("its server is started again", r.isLive("ps-0-g2 ps-1-g1 worker-0-g1 worker-1-g2"))
+	r.chief.start()
 	r.until("it goes on", r.settled(4))
 	r.beat()
 	if p, err := r.problem("cannot be saved"); err == nil {

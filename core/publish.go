@@ -355,7 +355,8 @@ func partitionNames(p []int32) string {
 }
 
 // unsavedWords say why the scheduler holds all that is, and what helps: not which of its writes failed, which changes from look to look.
-func unsavedWords(dir string, err error) string {
+// unstarted are servers that would have to be started.
+func unsavedWords(dir string, err error, unstarted []string) string {
 	why := err.Error()
 	for _, known := range []struct {
 		err    error
@@ -369,7 +370,11 @@ func unsavedWords(dir string, err error) string {
 			break
 		}
 	}
-	return fmt.Sprintf("nothing is decided or changed, because the scheduler's state in %s cannot be saved: %s. Training goes on", dir, why)
+	becomes := "Training goes on"
+	if len(unstarted) > 0 {
+		becomes = fmt.Sprintf("Until it can, %s, without which nothing is trained, cannot be started again", few(unstarted))
+	}
+	return fmt.Sprintf("nothing is decided or changed, because the scheduler's state in %s cannot be saved: %s. %s", dir, why, becomes)
 }
 
 // movedWords say what it means that the scheduler's state is not where it was, and what helps.
@@ -390,7 +395,7 @@ func (s *Scheduler) problems() []string {
 		out = append(out, s.movedWords())
 	}
 	if s.unsaved != nil {
-		out = append(out, unsavedWords(s.opt.StateDir, s.unsaved))
+		out = append(out, unsavedWords(s.opt.StateDir, s.unsaved, s.unstarted()))
 	}
 	if n.modelGone {
 		out = append(out, goneWords(s.job))

@@ -91,7 +91,7 @@ func (s *Scheduler) step(ctx context.Context, now time.Time) error {
 	s.heed(ctx, now)
 	err := s.carryOn(ctx, now)
 	if err != nil && s.unsaved == nil {
-		s.lg.Error("the scheduler's state cannot be saved; nothing is decided or changed until it can, and training goes on", "err", err)
+		s.lg.Error("the scheduler's state cannot be saved; nothing is decided or changed until it can", "err", err)
 	} else if err == nil && s.unsaved != nil {
 		s.lg.Info("the scheduler's state can be saved again")
 	}

@@ -55,7 +55,22 @@ func cannotStart(r rpc.RestoreRecord) string {
 
 // halted says that nothing at all can be trained until a person has done something about it.
 func (s *Scheduler) halted() bool {
-	return s.seen.modelGone || len(s.seen.cannotStart) > 0 || recreated(s.seen.chief.GetProblems())
+	return s.seen.modelGone || len(s.seen.cannotStart) > 0 || recreated(s.seen.chief.GetProblems()) || len(s.unstarted()) > 0
+}
+
+// unstarted are the servers that have ended and cannot be started again, because the scheduler's state cannot be saved: nothing is trained without them.
+func (s *Scheduler) unstarted() []string {
+	if s.unsaved == nil || s.want.Target == 0 || s.want.Stopped || s.want.Stopping || s.seen.unlisted() != "" {
+		return nil
+	}
+	var out []string
+	for i := range s.job.Servers.Count {
+		id := backend.ID{Role: backend.RoleServer, Rank: i, Generation: s.want.Servers[i]}
+		if st, found := s.seen.allocation(id); id.Generation > 0 && (!found || !st.State.Live()) {
+			out = append(out, id.String())
+		}
+	}
+	return out
 }
 
 // stuck is what stands in the job's way until a person has done something about it, in a few words; "": nothing.
@@ -63,7 +78,13 @@ func (s *Scheduler) stuck() string {
 	if s.want.Stopped || s.want.Stopping {
 		return ""
 	}
-	return s.seen.stuck()
+	if why := s.seen.stuck(); why != "" {
+		return why
+	}
+	if down := s.unstarted(); len(down) > 0 {
+		return few(down) + " cannot be started again"
+	}
+	return ""
 }
 
 func (n *seen) stuck() string {
