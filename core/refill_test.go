@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,6 +48,13 @@ func (r *rig) readHistory(ctx context.Context) error {
 	<-r.s.missed.history()
 	r.s.readBack(ctx, time.Now())
 	return q.err
+}
+
+// reads makes the history take as long to read as the test wants: until it is cancelled.
+func (r *rig) reads() *reading {
+	done := make(chan struct{})
+	r.s.missed.reading = &reading{first: true, cancel: sync.OnceFunc(func() { close(done) }), done: done}
+	return r.s.missed.reading
 }
 
 // beatsNow beats by the time of the world, until the arrivals are read back.
@@ -104,8 +112,7 @@ func TestRepairDoesNotWaitForTheHistory(t *testing.T) {
 	r.order("auto", 0)
 	r.beat()
 	r.reopen()
-	read := &reading{first: true, cancel: func() {}, done: make(chan struct{})}
-	r.s.missed.reading = read
+	read := r.reads()
 	before := r.s.last
 	if err := r.cluster.Exit("ctr", worker(1, 1), 1); err != nil {
 		t.Fatal(err)
@@ -127,11 +134,22 @@ func TestRepairDoesNotWaitForTheHistory(t *testing.T) {
 		t.Errorf("still before the history is there: %+v", r.s.last)
 	}
 	read.err = errors.New("the brokers are away")
-	close(read.done)
+	read.cancel()
 	r.beat()
 	if r.s.last == before {
 		t.Error("nothing is decided after it")
 	}
+}
+
+// Of a job that was never decided about nothing is started before the history is there.
+func TestFirstStartWaitsForTheHistory(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	read := r.reads()
+	r.beats(3)
+	r.mustBeLive("")
+	read.cancel()
+	r.beat()
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1")
 }
 
 // A question that fails is asked again, later each time; what is missed meanwhile is asked for with it.

@@ -138,5 +138,8 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 			s.tickAt = now // a job that could not be started yet need not wait for long
 		}
 	}
+	if s.want.Target == 0 && !s.want.Stopping && s.missed.history() != nil {
+		return nil // nothing is wanted yet that could need repair
+	}
 	return s.act(ctx, now)
 }
