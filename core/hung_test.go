@@ -497,7 +497,22 @@ func TestCheckpointFolderTakenAway(t *testing.T) {
 	if err := os.Rename(folder, folder+".away"); err != nil {
 		t.Fatal(err)
 	}
-	r.beat()
+	failed := func(says string) {
+		r.chief.with(func(s *rpc.JobStatus) { s.Servers[0].Metrics.SnapshotError = says })
+		r.beat()
+	}
+	failed(fmt.Sprintf("mkdir %s/tablets/3: no such file or directory", folder))
+	if v := r.s.View(); v.Stuck != "its checkpoint folder is gone, or not shared by the nodes; it trains on" {
+		t.Errorf("while it trains it is %s: %q", v.State, v.Stuck)
+	}
+	if p, err := r.problem("snapshots fail"); err == nil {
+		t.Errorf("beside the folder that is gone: %q", p)
+	}
+	failed("write tablet 3: no space left on device") // on a node that never shared it
+	if _, err := r.problem("parameter server 0: snapshots fail: write tablet 3"); err != nil {
+		t.Error(err)
+	}
+	failed("")
 	r.mark()
 	beats := func() {
 		t.Helper()

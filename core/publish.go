@@ -417,7 +417,11 @@ func (s *Scheduler) problems() []string {
 	if !s.want.Stopped {
 		failures = s.snapshotFailures()
 	}
-	out = append(out, failures...)
+	for _, f := range failures {
+		if !n.modelGone || !lacksFolder(f) { // of which the folder that is gone is the cause
+			out = append(out, f)
+		}
+	}
 	out = append(out, s.repairs()...)
 	if why := n.misdated(); why != "" {
 		out = append(out, why)

@@ -89,7 +89,11 @@ func (s *Scheduler) stuck() string {
 
 func (n *seen) stuck() string {
 	if n.modelGone {
-		return "its checkpoint folder is gone, or not shared by the nodes"
+		gone := "its checkpoint folder is gone, or not shared by the nodes"
+		if n.chiefErr == nil && !n.chief.GetPaused() && n.ready(n.unlisted() == "") > 0 && n.idle() == 0 {
+			gone += "; it trains on"
+		}
+		return gone
 	}
 	if n.blind() {
 		return unseen

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -138,6 +139,11 @@ func (s *Scheduler) snapshotFailures() (out []string) {
 		}
 	}
 	return out
+}
+
+// lacksFolder says that a snapshot fails because the checkpoint folder is not there, and not for what else a node may have.
+func lacksFolder(failure string) bool {
+	return strings.Contains(failure, syscall.ENOENT.Error()) || strings.Contains(failure, "the checkpoint is gone")
 }
 
 // serverWaits says what a wanted server lacks.
