@@ -40,6 +40,9 @@ func (p Patient) checkpoints(context.Context) []Finding {
 	const check = "checkpoint folder"
 	dir := filepath.Join(p.Job.Checkpoint.Dir, p.Job.Name)
 	if diags := core.CheckFolder(p.Job); len(diags) > 0 {
+		if _, err := writeTrial(existing(dir)); isFull(err) {
+			diags[0].Detail += " " + makeRoom(dir)
+		}
 		return judged(check, diags, Finding{})
 	}
 	diags := core.CheckModel(p.Job, p.Wanted)
@@ -119,18 +122,22 @@ func tryFolder(check, dir, setting string) Finding {
 		took, err = writeTrial(dir)
 	}
 	if err != nil {
-		return ok(check, "%s: %v", dir, err).but(Fail, folderAdvice(err, setting))
+		f := ok(check, "%s: %v", dir, err).but(Fail, folderAdvice(err, setting))
+		if isFull(err) {
+			f.Do = makeRoom(dir)
+		}
+		return f
 	}
-	free, err := roomIn(dir)
+	left, err := roomIn(dir)
 	if err != nil {
 		return ok(check, "%s: its file system does not say how much room there is: %v", dir, err).but(Warn, "See yourself that there is enough.")
 	}
-	f := ok(check, "%s: written and made durable in %s, %s free", dir, job.Length(took), gigabytes(free))
+	f := ok(check, "%s: written and made durable in %s, %s free", dir, job.Length(took), gigabytes(left.free))
 	switch {
-	case free < leastRoom:
-		return f.but(Fail, fmt.Sprintf("Make room, or choose another folder (%s).", setting))
-	case free < littleRoom:
-		return f.but(Warn, fmt.Sprintf("That is little: make room, or choose another folder (%s).", setting))
+	case left.free < leastRoom:
+		return f.but(Fail, makeRoom(dir))
+	case left.free < littleRoom:
+		return f.but(Warn, "That is little. "+makeRoom(dir))
 	case took > slowSync:
 		return f.but(Warn, "That is slow: a snapshot writes many files. Choose a faster disk.")
 	}
@@ -141,10 +148,59 @@ func folderAdvice(err error, setting string) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return fmt.Sprintf("Let this user write it, or choose another folder (%s).", setting)
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+	case isFull(err):
 		return fmt.Sprintf("Make room, or choose another folder (%s).", setting)
 	}
 	return fmt.Sprintf("Choose another folder (%s).", setting)
+}
+
+// room is what a file system still takes, in bytes; noFiles: of files none, whatever their size.
+type room struct {
+	free, size int64
+	noFiles    bool
+}
+
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// makeRoom names the file system that is full, and how to see what fills it. In another folder a job that has trained would begin anew: none is proposed.
+func makeRoom(dir string) string {
+	at := mountOf(dir)
+	left, err := roomIn(at)
+	du := fmt.Sprintf("du -xh %s | sort -h", at)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("Make room on %s: %s shows what takes it.", at, du)
+	case left.noFiles:
+		return fmt.Sprintf("The file system at %s takes no more files (inodes): remove some there; du -x --inodes %[1]s | sort -n shows where they are.", at)
+	case left.free >= littleRoom:
+		return fmt.Sprintf("The file system at %s has %s of %s free, so a quota is used up: have it raised, or remove some of your files there.", at, gigabytes(left.free), gigabytes(left.size))
+	}
+	return fmt.Sprintf("Make room on the file system at %s, of whose %s are free %s: %s shows what takes it.", at, gigabytes(left.size), gigabytes(left.free), du)
+}
+
+// existing is the deepest folder of a path that is there.
+func existing(dir string) string {
+	for dir != filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	return dir
+}
+
+// mountOf is the topmost folder above dir, or dir itself, that is on dir's file system; of a folder that is not there, where it would be.
+func mountOf(dir string) string {
+	at := existing(dir)
+	for at != filepath.Dir(at) && sameDevice(at, filepath.Dir(at)) {
+		at = filepath.Dir(at)
+	}
+	return at
+}
+
+func sameDevice(a, b string) bool {
+	var in, above syscall.Stat_t
+	return syscall.Stat(a, &in) == nil && syscall.Stat(b, &above) == nil && in.Dev == above.Dev
 }
 
 // writeTrial gives how long it took until a file of a mebibyte was durable under its last name.
@@ -186,4 +242,9 @@ func writeTrial(dir string) (took time.Duration, err error) {
 	return took, err
 }
 
-func gigabytes(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }
+func gigabytes(n int64) string {
+	if n < 1<<30 {
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}

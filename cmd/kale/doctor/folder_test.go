@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/fake"
@@ -124,5 +125,28 @@ func TestCheckState(t *testing.T) {
 	}
 	if left, err := os.ReadDir(root); err != nil || len(left) != 1 {
 		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
+// Of a disk that is full it is said which it is, how large, and how to see what fills it; a job that has trained is not sent to another folder.
+func TestFullFolder(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("kale", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("no file system can be mounted here, to fill it: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.WriteFile(filepath.Join(dir, "fills"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := patient(t)
+	p.Job.Checkpoint.Dir, p.StateDir = filepath.Join(dir, "a"), filepath.Join(dir, "state")
+	for _, f := range []Finding{p.checkpoints(t.Context())[0], p.stateFolder(t.Context())[0]} {
+		if f.State != Fail || !strings.Contains(f.Do, "file system at "+dir+", of whose 1 MiB are free 0 MiB: du -xh "+dir+" | sort -h") || strings.Contains(f.Do, "hoose") {
+			t.Errorf("%+v", f)
+		}
 	}
 }

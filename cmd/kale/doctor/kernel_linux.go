@@ -41,11 +41,11 @@ func kindOf(dir string) int {
 	return onDisk
 }
 
-// roomIn is how many bytes this user may still write in a folder.
-func roomIn(dir string) (int64, error) {
+// roomIn is what room the file system of a folder has for this user.
+func roomIn(dir string) (room, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, err
+		return room{}, err
 	}
-	return int64(st.Bavail) * st.Bsize, nil
+	return room{free: int64(st.Bavail) * st.Bsize, size: int64(st.Blocks) * st.Bsize, noFiles: st.Files > 0 && st.Ffree == 0}, nil
 }

@@ -17,11 +17,11 @@ const (
 // kindOf takes every folder for one on a disk.
 func kindOf(string) int { return onDisk }
 
-// roomIn is how many bytes this user may still write in a folder.
-func roomIn(dir string) (int64, error) {
+// roomIn is what room the file system of a folder has for this user.
+func roomIn(dir string) (room, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {
-		return 0, err
+		return room{}, err
 	}
-	return int64(st.Bavail) * int64(st.Bsize), nil
+	return room{free: int64(st.Bavail) * int64(st.Bsize), size: int64(st.Blocks) * int64(st.Bsize), noFiles: st.Files > 0 && st.Ffree == 0}, nil
 }
