@@ -81,6 +81,7 @@ func (s *Scheduler) readBack(ctx context.Context, now time.Time) {
 		switch {
 		case r.first:
 			s.tellHistory(r)
+			s.tickAt = time.Time{} // what was decided by a person's order meanwhile knew none of it
 		case r.err == nil:
 			got := s.arrivals.Add(r.past)
 			s.foresee.warm = false // the forecasters are tried on it too

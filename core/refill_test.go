@@ -141,6 +141,26 @@ func TestRepairDoesNotWaitForTheHistory(t *testing.T) {
 	}
 }
 
+// What is decided meanwhile about a number that a person has pinned knows no arrivals: it is decided anew once the history is there, however long a tick is.
+func TestPinnedNumberIsDecidedAnewWithTheHistory(t *testing.T) {
+	r := newRig(t, rigOptions{change: func(text string) string {
+		return strings.Replace(text, `tick         = "1s"`, `tick         = "10m"`, 1)
+	}})
+	r.started(2)
+	r.reopen()
+	read, before := r.reads(), r.s.last
+	r.beats(3)
+	without := r.s.last
+	if without == before {
+		t.Fatal("nothing was decided about what is pinned")
+	}
+	read.cancel()
+	r.beats(3)
+	if d := r.s.last; d == without || d.Decision.At.Sub(without.Decision.At) != 3*time.Second {
+		t.Errorf("decided at %v, and anew at %v", without.Decision.At, d.Decision.At)
+	}
+}
+
 // Of a job that was never decided about nothing is started before the history is there.
 func TestFirstStartWaitsForTheHistory(t *testing.T) {
 	r := newRig(t, rigOptions{})

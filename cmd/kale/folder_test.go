@@ -194,6 +194,9 @@ func TestStateFolderThatWasMoved(t *testing.T) {
 			t.Errorf("kale %s: exit code %d, %s%s; want %q", quoted(tt.args), r.code, r.out, r.err, tt.says)
 		}
 	}
+	if r := s.must("status"); strings.Contains(r.out, "no job is known") {
+		t.Errorf("of the one job that is told of: %s", r.out)
+	}
 	if r := s.must("__complete", "status", ""); strings.Contains(r.out, "life") {
 		t.Errorf("completion offers %q", r.out)
 	}

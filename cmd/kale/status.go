@@ -138,17 +138,17 @@ func (a *app) overview(ctx context.Context, w io.Writer) error {
 	}
 	width, _ := terminal(a.out)
 	text := overviewText(states, width)
-	if len(states) == 0 {
+	for _, name := range slices.Sorted(maps.Keys(moved)) {
+		if !slices.Contains(names, name) {
+			text += folded(fmt.Sprintf("job %q is not listed, since its state folder was moved: %s\n", name, a.putBack(name, moved[name])), width)
+		}
+	}
+	if text == "" {
 		root, err := a.stateRoot()
 		if err != nil {
 			return err
 		}
 		text = folded(fmt.Sprintf("no job is known on this machine (state folder %s): kale run JOB.hcl runs one, and kale status JOB.hcl finds one whose state was moved or removed\n", root), width)
-	}
-	for _, name := range slices.Sorted(maps.Keys(moved)) {
-		if !slices.Contains(names, name) {
-			text += folded(fmt.Sprintf("job %q is not listed, since its state folder was moved: %s\n", name, a.putBack(name, moved[name])), width)
-		}
 	}
 	_, err = io.WriteString(w, text)
 	return err
