@@ -26,6 +26,8 @@ type ServerRenewal struct {
 	To   string `json:"to,omitempty"`
 	// NoRoom is why the cluster has no place for the successor now, so that the old one stays; "": it has one.
 	NoRoom string `json:"no_room,omitempty"`
+	// Waited says that it once had none.
+	Waited bool `json:"waited,omitempty"`
 	// ends says that the cluster may end it any moment.
 	ends bool
 	// Released is when it was asked to end, after a snapshot; Done when the chief had heard of its successor.
@@ -60,7 +62,10 @@ func (v *ServerRenewal) String() string {
 	}
 	when, why := "before", ""
 	if v.Released.After(v.Deadline) {
-		when, why = "after", ", when no place had come free for its successor"
+		when = "after"
+		if v.Waited {
+			why = ", when no place had come free for its successor"
+		}
 	}
 	return fmt.Sprintf("%s%s %s %v could end it, from %s on%s; training paused for %s%s", id, moved(v.From, v.To), when, v.Cause, v.Deadline.Format("15:04:05"), why, most, job.Length(v.Paused))
 }
@@ -147,7 +152,7 @@ func (s *Scheduler) keepsItsPlace(v *ServerRenewal, now time.Time) bool {
 	if r == nil || r.fits || v.Cause == backend.EndDrain && !now.Before(v.Deadline.Add(-2*s.snapshotTime(v.Index)-2*s.job.Autoscale.Watch)) {
 		return false
 	}
-	v.NoRoom, v.ends = r.why, !now.Before(v.Deadline)
+	v.NoRoom, v.Waited, v.ends = r.why, true, !now.Before(v.Deadline)
 	return true
 }
 

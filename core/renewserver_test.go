@@ -207,8 +207,22 @@ func TestServerIsEndedWithoutAnotherPlace(t *testing.T) {
 	if v := r.s.View().ServerRenewal; v == nil || v.Done.IsZero() || len(r.s.View().Problems) > 0 {
 		t.Errorf("renewal %+v, problems %q", v, r.s.View().Problems)
 	}
-	if _, err := r.note("after its walltime could end it"); err != nil {
-		t.Error(err)
+	text, err := r.note("after its walltime could end it")
+	if err != nil || !strings.Contains(text, "when no place had come free for its successor") {
+		t.Errorf("%q: %v", text, err)
+	}
+}
+
+// A renewal that is late for another reason does not say that there was no place.
+func TestLateRenewalDoesNotBlameThePlaces(t *testing.T) {
+	at := time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
+	v := ServerRenewal{Cause: backend.EndWalltime, Deadline: at, Released: at.Add(3 * time.Second), Done: at.Add(5 * time.Second)}
+	if text := v.String(); !strings.Contains(text, "after its walltime could end it") || strings.Contains(text, "place") {
+		t.Error(text)
+	}
+	v.Waited = true
+	if text := v.String(); !strings.Contains(text, "when no place had come free for its successor") {
+		t.Error(text)
 	}
 }
 

@@ -325,9 +325,7 @@ func writeGlance(w io.Writer, g *core.Glance, advice string, width int) error {
 		}
 		row("trained", "%s", text)
 	}
-	for _, n := range g.Notes {
-		row("note", "%s  %s", n.At.Local().Format("2006-01-02 15:04:05"), n.Text)
-	}
+	writeNotes(row, g.Job, g.Notes)
 	for _, p := range g.Problems {
 		row("problem", "%s", p)
 	}

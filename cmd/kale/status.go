@@ -308,9 +308,7 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 	if v.Trained != nil || v.State != core.StateObserved { // nobody could tell
 		row("trained", "%s%s%s", trainedTotal(v.Trained), aucSoFar(v.AUC), lossesOf(v))
 	}
-	for _, n := range v.Notes {
-		row("note", "%s  %s", n.At.Local().Format("2006-01-02 15:04:05"), n.Text)
-	}
+	writeNotes(row, v.Job, v.Notes)
 	if err := t.Flush(); err != nil {
 		return err
 	}
@@ -318,6 +316,20 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		return err
 	}
 	return writeProcesses(w, v.Now, v.Workers, v.Servers, width)
+}
+
+// notesShown is how many notes a status has, so that those of days do not push the rest off the screen.
+const notesShown = 5
+
+// writeNotes prints the last notes.
+func writeNotes(row func(name, format string, args ...any), job string, notes []core.Note) {
+	if earlier := len(notes) - notesShown; earlier > 0 {
+		row("notes", "%d earlier, which kale status %s -json has", earlier, job)
+		notes = notes[earlier:]
+	}
+	for _, n := range notes {
+		row("note", "%s  %s", n.At.Local().Format("2006-01-02 15:04:05"), n.Text)
+	}
 }
 
 // writeRecords prints the last change and the last decision, each with its day where that is another than now's.

@@ -308,3 +308,21 @@ func TestProblemsShowInTheList(t *testing.T) {
 		}
 	}
 }
+
+// The notes of days do not push the rest of a status off the screen.
+func TestStatusShowsTheLastNotes(t *testing.T) {
+	var notes []core.Note
+	for i := range 33 {
+		notes = append(notes, core.Note{Text: fmt.Sprintf("renewal %d", i+1)})
+	}
+	show := func(notes []core.Note) (shown []string) {
+		writeNotes(func(name, format string, args ...any) { shown = append(shown, name+" "+fmt.Sprintf(format, args...)) }, "ctr", notes)
+		return shown
+	}
+	if got := show(notes); len(got) != 6 || got[0] != "notes 28 earlier, which kale status ctr -json has" || !strings.HasSuffix(got[1], "renewal 29") || !strings.HasSuffix(got[5], "renewal 33") {
+		t.Errorf("of 33: %q", got)
+	}
+	if got := show(notes[:5]); len(got) != 5 || !strings.HasSuffix(got[0], "renewal 1") {
+		t.Errorf("of 5: %q", got)
+	}
+}

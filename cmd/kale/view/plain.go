@@ -81,7 +81,7 @@ func (p *printer) lines(v *core.View) []string {
 		out = append(out, f.event(v.Now, "job", p.opening(v)))
 	}
 	if v.Stopping && (first || !before.Stopping) {
-		out = append(out, f.event(v.Now, "stop", "a stop has been ordered: what runs is ended, and the job goes on from its last snapshot with the next run"))
+		out = append(out, f.event(v.Now, "stop", "a stop has been ordered: what runs is drained, unless by force, and the next run goes on from its last snapshot"))
 	}
 	out = append(out, f.pauses(before)...)
 	out = append(out, p.decisions(f, before)...)
