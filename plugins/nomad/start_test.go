@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/kale-sched/kale/core/backend/conformance"
 )
@@ -72,15 +71,16 @@ func TestTellsTheCodeOfWhatEndsAtOnce(t *testing.T) {
 		if err := os.WriteFile(at("secrets", "kale", ".env"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		program := "trap 'exit 0' TERM; sleep 1000 & : > " + at("runs") + "; wait" // which a signal always ends
+		program := "trap 'exit 0' TERM; : > " + at("runs") + "; while :; do :; done" // which a signal ends at once
 		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", startScript, "kale", "60.000", "0", "/bin/sh", "-c", program)
 		cmd.Env = append(os.Environ(), "NOMAD_TASK_DIR="+dir, "NOMAD_SECRETS_DIR="+at("secrets"), "NOMAD_ALLOC_ID=a", "NOMAD_ALLOC_INDEX=0")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for _, err := os.Stat(at("runs")); err != nil; _, err = os.Stat(at("runs")) {
-			time.Sleep(time.Millisecond)
-		}
+		conformance.Eventually(t, "it runs", func() error {
+			_, err := os.Stat(at("runs"))
+			return err
+		})
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}

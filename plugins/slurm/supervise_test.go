@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
 )
 
 // A program that is asked to stop and ends well at once has ended well: the supervisor's wait, which the request ends too, tells no code of the program's. Which of
@@ -22,7 +23,7 @@ func TestTellsTheCodeOfWhatEndsAtOnce(t *testing.T) {
 		if err := os.Mkdir(at("alloc"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		program := "trap 'exit 0' TERM; sleep 1000 & echo $$ > pid; mv pid runs; wait" // which a signal always ends
+		program := "trap 'exit 0' TERM; echo $$ > pid; mv pid runs; while :; do :; done" // which a signal ends at once
 		w := backend.Workload{ID: backend.ID{Role: backend.RoleWorker, Generation: 1}, Argv: []string{"setsid", "/bin/sh", "-c", program}}
 		script := runScript(settings{}, instance{job: "j", id: w.ID, dir: dir}, w.Argv[0], "", w, time.Minute)
 		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", script)
@@ -30,9 +31,10 @@ func TestTellsTheCodeOfWhatEndsAtOnce(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for _, err := os.Stat(at("alloc/runs")); err != nil; _, err = os.Stat(at("alloc/runs")) {
-			time.Sleep(time.Millisecond)
-		}
+		conformance.Eventually(t, "it runs", func() error {
+			_, err := os.Stat(at("alloc/runs"))
+			return err
+		})
 		if err := os.WriteFile(at("released"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
