@@ -109,7 +109,7 @@ func TestFollowedLogsThatCannotBeOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out, errs strings.Builder
 		a := &app{out: &out, err: &errs}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*newProcessesEvery)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*newProcessesEvery-newProcessesEvery/2) // between two looks
 		defer cancel()
 		err := a.followLogs(ctx, &lateLogs{names: []string{"worker-0-g1", "worker-1-g1"}, away: true}, "ctr", "", 0)
 		if says := errs.String(); err != nil || strings.Count(says, "its folder was moved (blocked); trying again\n") != 1 || out.Len() > 0 {
