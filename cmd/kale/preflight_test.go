@@ -45,7 +45,12 @@ func scaffolded(t *testing.T, s *shell, topics ...stream.TopicSpec) (addr, text 
 
 func write(t *testing.T, text string) (file string) {
 	t.Helper()
-	file = filepath.Join(t.TempDir(), "job.hcl")
+	return writeIn(t, t.TempDir(), "job.hcl", text)
+}
+
+func writeIn(t *testing.T, dir, name, text string) (file string) {
+	t.Helper()
+	file = filepath.Join(dir, name)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

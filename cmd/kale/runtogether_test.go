@@ -20,13 +20,6 @@ import (
 func twoFiles(t *testing.T, pool string) (a, b, file string) {
 	t.Helper()
 	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
 	job := func(name string) string {
 		return fmt.Sprintf(`job %q {
   stream "kafka" {
@@ -51,7 +44,7 @@ func twoFiles(t *testing.T, pool string) (a, b, file string) {
 }
 `, name)
 	}
-	return write("a.hcl", job("a")), write("b.hcl", job("b")), write("pool.hcl", pool)
+	return writeIn(t, dir, "a.hcl", job("a")), writeIn(t, dir, "b.hcl", job("b")), writeIn(t, dir, "pool.hcl", pool)
 }
 
 // What is wrong with jobs that are to run together is said before a broker is asked.
@@ -85,17 +78,10 @@ func TestAPoolsLife(t *testing.T) {
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 2})
 	s := newShell(t).withPrograms()
 	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
 	jobFile := func(name string) string {
-		return write(name+".hcl", strings.NewReplacer("%BROKER%", addr, `job "life"`, fmt.Sprintf("job %q", name)).Replace(lifeJob))
+		return writeIn(t, dir, name+".hcl", strings.NewReplacer("%BROKER%", addr, `job "life"`, fmt.Sprintf("job %q", name)).Replace(lifeJob))
 	}
-	a, b, pool := jobFile("a"), jobFile("b"), write("pool.hcl", "pool \"main\" {\n  gpus = 3\n}\n")
+	a, b, pool := jobFile("a"), jobFile("b"), writeIn(t, dir, "pool.hcl", "pool \"main\" {\n  gpus = 3\n}\n")
 	s.must("produce", "-brokers", addr, "-topic", "clicks", "-peak", "50", "-history", "60s", "-duration", "0")
 	t.Cleanup(func() { // whatever fails, no process may be left
 		for _, name := range []string{"a", "b"} {

@@ -1,0 +1,118 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+)
+
+// away makes the backend unable to tell whether a process runs, as of one on a node that is away.
+func (r *rig) away(id backend.ID) {
+	r.t.Helper()
+	if err := r.cluster.SetState("ctr", id, backend.StateUnknown, "its node is away"); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// A node that is away for good takes with it what ran there: what nobody has heard for as long is given up and started again. All that was on the chief's node
+// is so at once, though only the chief could tell of the others.
+func TestLostNodeIsGivenUp(t *testing.T) {
+	broker := openBroker(t)
+	for name, lost := range map[string][]backend.ID{
+		"the chief's":          {server(0, 1), server(1, 1), worker(0, 1)},
+		"another server's":     {server(1, 1)},
+		"a worker's":           {worker(1, 1)},
+		"two processes' alike": {server(1, 1), worker(0, 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{broker: broker})
+			r.started(2)
+			r.beats(2)
+			r.mark()
+			for _, id := range lost {
+				r.away(id)
+				r.hang(id)
+			}
+			began := r.now
+			r.until("it is said", func() error {
+				p, err := r.problem(lost[0].String() + " has not answered for ")
+				if err == nil && !strings.HasSuffix(p, "; after 1m it is given up and started again") {
+					return fmt.Errorf("problem %q", p)
+				}
+				return err
+			})
+			for _, id := range lost {
+				r.untilReplaced(id)
+			}
+			if took := r.now.Sub(began); took < awayAfter-leaseTimeout || took > awayAfter+5*time.Second {
+				t.Errorf("they were given up after %v of silence, want about %v", took, awayAfter)
+			}
+			r.until("their successors run", func() error {
+				for _, id := range lost {
+					id.Generation++
+					if n := r.cluster.Starts("ctr", id); n != 1 {
+						return fmt.Errorf("%s was started %d times", id, n)
+					}
+				}
+				return nil
+			})
+			if p, err := r.problem(lost[0].String() + " has not answered for "); err != nil || !strings.HasSuffix(p, "; it was given up and started again") {
+				t.Errorf("problem %q, %v", p, err)
+			}
+		})
+	}
+}
+
+// What the chief's node had is given up with the chief, also where the backend says later than the chief's silence began that the node is away.
+func TestLostNodeIsGivenUpWithTheChief(t *testing.T) {
+	for _, later := range []int{0, 20} { // for so many looks the backend may believe that its node is well
+		t.Run(fmt.Sprintf("said %d looks later", later), func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(2)
+			r.beats(2)
+			r.mark()
+			lost := []backend.ID{worker(0, 1), server(1, 1), server(0, 1)}
+			for _, id := range lost {
+				r.hang(id)
+			}
+			began := r.now
+			r.beats(later)
+			for _, id := range lost {
+				r.away(id)
+			}
+			for _, id := range lost {
+				r.untilReplaced(id)
+				if took := r.now.Sub(began); took < awayAfter || took > awayAfter+5*time.Second {
+					t.Errorf("%s was given up after %v of silence, want about %v", id, took, awayAfter)
+				}
+			}
+		})
+	}
+}
+
+// What was still starting on a node has no time to start once the node is away: it is given up when nobody has heard of it or its node for as long as of others.
+func TestLostNodeIsGivenUpWithWhatStarts(t *testing.T) {
+	for name, before := range map[string]int{"it had just begun": 1, "it was about to be ended": int((startTime + hungAfter).Seconds()) - 5} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(2)
+			r.order("scale", 3)
+			id := worker(2, 1)
+			r.until("it runs", func() error {
+				if st, _ := r.s.seen.allocation(id); st.State != backend.StateRunning {
+					return fmt.Errorf("it is %q", st.State)
+				}
+				return nil
+			})
+			r.beats(before)
+			r.mark()
+			r.away(id)
+			if took := r.untilReplaced(id); took < awayAfter || took > awayAfter+5*time.Second {
+				t.Errorf("it was given up after %v, want about %v", took, awayAfter)
+			}
+		})
+	}
+}
