@@ -41,6 +41,9 @@ func (s *Scheduler) act(ctx context.Context, now time.Time) error {
 	if s.job.Autoscale.Mode == job.ModeObserve && !s.want.Stopping {
 		return nil
 	}
+	if s.changing != nil {
+		return nil
+	}
 	if s.want.Forced && s.seen.blind() && s.seen.leaseErr == nil {
 		return s.stop(ctx, now)
 	}
@@ -57,31 +60,19 @@ func (s *Scheduler) act(ctx context.Context, now time.Time) error {
 		return err
 	}
 	s.keepPolicies(ctx)
-	if err := s.sendStraysAway(); err != nil {
-		return err
+	return s.each(ctx, now, []func(context.Context, time.Time) error{
+		s.sendStraysAway, s.renew, s.replaceHung, s.standBy, s.followEnds, s.renewServers, s.ensure, s.drain, s.settle,
+	})
+}
+
+// each takes one step after another, up to an error or to a call that the backend has not answered.
+func (s *Scheduler) each(ctx context.Context, now time.Time, steps []func(context.Context, time.Time) error) error {
+	for _, step := range steps {
+		if err := step(ctx, now); err != nil || s.changing != nil {
+			return err
+		}
 	}
-	if err := s.renew(now); err != nil {
-		return err
-	}
-	if err := s.replaceHung(ctx, now); err != nil {
-		return err
-	}
-	if err := s.standBy(ctx, now); err != nil {
-		return err
-	}
-	if err := s.followEnds(now); err != nil {
-		return err
-	}
-	if err := s.renewServers(ctx, now); err != nil {
-		return err
-	}
-	if err := s.ensure(ctx, now); err != nil {
-		return err
-	}
-	if err := s.drain(ctx, now); err != nil {
-		return err
-	}
-	return s.settle(now)
+	return nil
 }
 
 // takeOver adopts what runs without the scheduler's knowledge, before anything is decided about it.
@@ -172,12 +163,11 @@ func (s *Scheduler) ensure(ctx context.Context, now time.Time) error {
 	if len(ws) == 0 {
 		return nil
 	}
-	ctx, cancel := lingering(ctx, backendTimeout)
-	defer cancel()
-	sts, err := s.opt.Backend.Ensure(ctx, s.job.Name, ws)
-	if err == nil && len(sts) != len(ws) {
-		err = fmt.Errorf("the backend answered for %d of %d processes: its plugin is not sound", len(sts), len(ws))
-	}
+	return s.askStart(ctx, ws, func(sts []backend.Status, err error) error { return s.ensured(ws, sts, err, now) })
+}
+
+// ensured takes in how it went.
+func (s *Scheduler) ensured(ws []backend.Workload, sts []backend.Status, err error, now time.Time) error {
 	if err != nil {
 		s.ensureErr = err
 		s.lg.Warn("the backend could not start workloads; trying again", "workloads", len(ws), "err", err)
@@ -188,7 +178,7 @@ func (s *Scheduler) ensure(ctx context.Context, now time.Time) error {
 		}
 		return nil
 	}
-	changed = false
+	changed := false
 	for i, st := range sts {
 		if st.Err != nil {
 			changed = s.refused(ws[i].ID, st.Err, now) || changed
@@ -389,7 +379,7 @@ func (s *Scheduler) drain(ctx context.Context, now time.Time) error {
 	}
 	s.want.Draining = keep
 	s.askToDrain(ctx, ask, now)
-	if err := s.release(ctx, gentle, backend.Drained); err != nil {
+	if err := s.release(ctx, gentle, backend.Drained); err != nil || s.changing != nil {
 		return err
 	}
 	return s.release(ctx, force, backend.Forced)
@@ -417,19 +407,18 @@ func (s *Scheduler) release(ctx context.Context, ids []backend.ID, how backend.H
 	if len(ids) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, backendTimeout)
-	defer cancel()
-	s.releaseErr = s.opt.Backend.Release(ctx, s.job.Name, ids, how)
-	if err := s.releaseErr; err != nil {
-		s.lg.Warn("the backend did not release workers; trying again", "workloads", len(ids), "how", how.String(), "err", err)
-		return nil
-	}
-	for i, l := range s.want.Draining {
-		if slices.Contains(ids, l.id()) {
-			s.want.Draining[i].Released = true
+	return s.askEnd(ctx, ids, how, func(err error) error {
+		if s.releaseErr = err; err != nil {
+			s.lg.Warn("the backend did not release workers; trying again", "workloads", len(ids), "how", how.String(), "err", err)
+			return nil
 		}
-	}
-	return s.save()
+		for i, l := range s.want.Draining {
+			if slices.Contains(ids, l.id()) {
+				s.want.Draining[i].Released = true
+			}
+		}
+		return s.save()
+	})
 }
 
 const (
@@ -441,7 +430,7 @@ const (
 )
 
 // settle closes the rescale under way when it is done.
-func (s *Scheduler) settle(now time.Time) error {
+func (s *Scheduler) settle(_ context.Context, now time.Time) error {
 	if s.want.Restart > 0 {
 		if len(s.want.Draining) > 0 {
 			return nil
@@ -523,7 +512,7 @@ func (s *Scheduler) hasWork(m *rpc.MemberStatus) bool {
 }
 
 // sendStraysAway makes workers leave that run, are known, and are not wanted.
-func (s *Scheduler) sendStraysAway() error {
+func (s *Scheduler) sendStraysAway(context.Context, time.Time) error {
 	strays := false
 	for _, st := range s.seen.list {
 		if st.ID.Role != backend.RoleWorker || !st.State.Live() || st.State == backend.StateStopping || s.leaving(st.ID) {

@@ -129,6 +129,9 @@ func (s *Scheduler) take(ctx context.Context, o Order) error {
 			s.stopSince = time.Now()
 		}
 		s.want.Stopping, s.want.Forced = true, o.Force
+		if o.Force && s.changing != nil {
+			s.changing.cancel() // who ends everything waits for nothing
+		}
 		s.lg.Info("stopping: drain, snapshot, release")
 	default:
 		return fmt.Errorf("unknown order %q: there are scale, auto, pause, resume and stop", o.Kind)

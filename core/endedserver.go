@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -20,7 +21,7 @@ type dueEnd struct {
 }
 
 // followEnds takes down which servers the cluster ended, and how long that paused training once their successors are up.
-func (s *Scheduler) followEnds(now time.Time) error {
+func (s *Scheduler) followEnds(_ context.Context, now time.Time) error {
 	changed := false
 	for i := range s.job.Servers.Count {
 		if v := s.endedNow(i, now); v != nil { // before its successor is watched

@@ -355,18 +355,23 @@ func (s *Scheduler) replaceHung(ctx context.Context, now time.Time) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, backendTimeout)
-	defer cancel()
-	if err := s.opt.Backend.Release(ctx, s.job.Name, ids, backend.Forced); err != nil {
-		s.lg.Warn("the backend did not end what hangs; trying again", "workloads", len(ids), "err", err)
-		return nil
-	}
+	return s.askEnd(ctx, ids, backend.Forced, func(err error) error {
+		if err != nil {
+			s.lg.Warn("the backend did not end what hangs; trying again", "workloads", len(ids), "err", err)
+			return nil
+		}
+		return s.endedHung(hung, now)
+	})
+}
+
+// endedHung takes in that what hung was ended.
+func (s *Scheduler) endedHung(hung []*silence, now time.Time) error {
 	for _, si := range hung {
 		place, gens := placeOf(si.id), s.want.Workers
 		if si.id.Role == backend.RoleServer {
 			gens = s.want.Servers
 		}
-		gens[si.id.Rank] = si.id.Generation + 1
+		gens[si.id.Rank] = max(gens[si.id.Rank], si.id.Generation+1)
 		s.replacements[place] = replacement{tries: s.replacements[place].tries + 1, last: now}
 		delete(s.silences, place)
 		s.lg.Warn("a process has not answered; it is "+endOf(si.away)+" and started again", "workload", si.id.String(), "silent", si.lasts.Round(time.Second), "had_answered", si.heard)

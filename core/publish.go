@@ -437,6 +437,9 @@ func (s *Scheduler) problems() []string {
 	out = append(out, s.silentNow()...)
 	out = append(out, s.troubled()...)
 	out = append(out, s.absence.lacking...)
+	if slow := s.slowly(); slow != "" {
+		out = append(out, slow)
+	}
 	if s.ensureErr != nil {
 		out = append(out, "the backend starts nothing: "+s.ensureErr.Error())
 	}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -65,7 +66,7 @@ func (s *Scheduler) renewing(rank int) bool {
 
 // renew replaces workers before the cluster ends them: by a warm successor where one more worker is allowed, so that capacity does not dip, else by a
 // successor under the same rank once the old one has left. Both hand over by drain.
-func (s *Scheduler) renew(now time.Time) error {
+func (s *Scheduler) renew(_ context.Context, now time.Time) error {
 	if s.job.Autoscale.Mode != job.ModeLive || s.seen.chiefErr != nil || s.chiefIsNew() {
 		return nil // who is ready is not known
 	}

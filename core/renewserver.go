@@ -131,17 +131,17 @@ func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
 	case v.Released.IsZero() && s.worthASnapshot(ctx, v, st, now):
 		return nil
 	}
-	call, cancel := context.WithTimeout(ctx, backendTimeout)
-	defer cancel()
-	if err := s.opt.Backend.Release(call, s.job.Name, []backend.ID{id}, backend.Drained); err != nil {
-		s.lg.Warn("the backend did not release a parameter server; trying again", "workload", id.String(), "err", err)
+	return s.askEnd(ctx, []backend.ID{id}, backend.Drained, func(err error) error {
+		if err != nil {
+			s.lg.Warn("the backend did not release a parameter server; trying again", "workload", id.String(), "err", err)
+			return nil
+		}
+		if v.Released.IsZero() {
+			v.Released = now
+			return s.save()
+		}
 		return nil
-	}
-	if v.Released.IsZero() {
-		v.Released = now
-		return s.save()
-	}
-	return nil
+	})
 }
 
 // keepsItsPlace says that a server stays although it is due, because the cluster has no place for its successor. What a walltime or a preemption ends stays until

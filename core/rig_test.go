@@ -169,8 +169,10 @@ func (r *rig) open(trainer string) {
 		r.t.Fatal(err, diags)
 	}
 	r.s = s
+	s.spawn = func(f func()) { f() }
 	r.t.Cleanup(func() {
 		s.missed.end()
+		s.endChange()
 		if err := s.Close(); err != nil {
 			r.t.Error(err)
 		}
@@ -183,6 +185,7 @@ func (r *rig) reopen() {
 	trainer := r.s.opt.Trainer
 	r.s.endSnapshot()
 	r.s.missed.end()
+	r.s.endChange()
 	if err := r.s.Close(); err != nil {
 		r.t.Fatal(err)
 	}
@@ -203,6 +206,7 @@ func (r *rig) wanted() *Wanted {
 func (r *rig) beat() {
 	r.t.Helper()
 	r.now = r.now.Add(time.Second)
+	r.s.noteUnsaved(r.s.hearChange())
 	r.s.seen = r.s.look(r.t.Context())
 	r.lost = r.s.step(r.t.Context(), r.now)
 }

@@ -18,6 +18,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	defer s.endOnce.Do(func() { close(s.ended) })
 	defer s.endSnapshot()
 	defer s.missed.end()
+	defer s.endChange()
 	pace := s.job.Autoscale.Watch
 	t := time.NewTicker(pace)
 	defer t.Stop()
@@ -39,7 +40,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 }
 
-// await waits until it is time to look, until the arrival history is there, or for an order, which it carries out. An order that waits already goes first, however
+// await waits until it is time to look, until the arrival history or the backend's answer is there, or for an order, which it carries out. An order that waits already goes first, however
 // late the look is. false: ctx has ended.
 func (s *Scheduler) await(ctx context.Context, look <-chan time.Time) bool {
 	select {
@@ -54,6 +55,7 @@ func (s *Scheduler) await(ctx context.Context, look <-chan time.Time) bool {
 	case c := <-s.commands:
 		c.done <- s.obey(ctx, c)
 	case <-s.missed.history():
+	case <-s.answered():
 	case <-look:
 	}
 	return true
@@ -61,6 +63,7 @@ func (s *Scheduler) await(ctx context.Context, look <-chan time.Time) bool {
 
 // beat is one look and a step.
 func (s *Scheduler) beat(ctx context.Context) error {
+	s.noteUnsaved(s.hearChange())
 	n := s.look(ctx)
 	if ctx.Err() != nil {
 		return nil
@@ -89,16 +92,26 @@ func (s *Scheduler) step(ctx context.Context, now time.Time) error {
 	s.keepBeside()
 	s.listen(now)
 	s.heed(ctx, now)
-	err := s.carryOn(ctx, now)
-	if err != nil && s.unsaved == nil {
-		s.lg.Error("the scheduler's state cannot be saved; nothing is decided or changed until it can", "err", err)
-	} else if err == nil && s.unsaved != nil {
+	if err := s.carryOn(ctx, now); err != nil {
+		s.noteUnsaved(err)
+	} else if s.unsaved != nil {
 		s.lg.Info("the scheduler's state can be saved again")
+		s.unsaved = nil
 	}
-	s.unsaved = err
 	s.tellPool()
 	s.publish(now)
 	return nil
+}
+
+// noteUnsaved takes down that the state could not be saved, if so.
+func (s *Scheduler) noteUnsaved(err error) {
+	if err == nil {
+		return
+	}
+	if s.unsaved == nil {
+		s.lg.Error("the scheduler's state cannot be saved; nothing is decided or changed until it can", "err", err)
+	}
+	s.unsaved = err
 }
 
 // carryOn decides and acts. An error says that the state could not be saved: what is wanted is then not acted on before it has been.

@@ -106,6 +106,8 @@ type Scheduler struct {
 	beside       *bool           // whether the backend holds places for successors; nil: not asked
 	standbys     map[int]standby // of servers, by index
 	ends         map[int]dueEnd  // likewise
+	changing     *change         // what the backend has not answered yet; nil: nothing
+	spawn        func(func())    // go, but in tests that want every answer at once
 	ensureErr    error           // of the last Ensure as a whole
 	releaseErr   error           // of the last Release of what is to leave
 	may          int             // workers, by the pool, when it was asked last
@@ -178,7 +180,7 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 		diags = append(diags, NotTakenUp(ctx, o.list, o.Job, want, nil)...)
 	}
 	s := &Scheduler{
-		opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), commands: make(chan command), ended: make(chan struct{}),
+		opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), commands: make(chan command), ended: make(chan struct{}), spawn: func(f func()) { go f() },
 		backoff: map[backend.ID]retry{}, troubles: map[backend.ID]*trouble{}, silences: map[backend.ID]*silence{}, replacements: map[backend.ID]replacement{}, queued: map[backend.ID]bool{}, standbys: map[int]standby{}, ends: map[int]dueEnd{},
 		started: time.Now(), progress: newProgressLog(10 * time.Minute), diags: diags,
 	}

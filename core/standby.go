@@ -73,13 +73,18 @@ func (s *Scheduler) standBy(ctx context.Context, now time.Time) error {
 		switch {
 		case waits && found && st.State == backend.StateRunning && st.Deadline.IsZero():
 			s.lg.Info("the successor of a parameter server is not needed; its place is given up", "workload", next.ID.String())
-			if err := s.releaseNow(ctx, next.ID); err != nil {
-				s.lg.Warn("the backend did not release the successor of a parameter server; trying again", "workload", next.ID.String(), "err", err)
+			if err := s.askEnd(ctx, []backend.ID{next.ID}, backend.Forced, func(err error) error { // it holds nothing but its place
+				if err != nil {
+					s.lg.Warn("the backend did not release the successor of a parameter server; trying again", "workload", next.ID.String(), "err", err)
+				}
+				return nil
+			}); err != nil || s.changing != nil {
+				return err
 			}
 		case waits:
 			s.notePlaced(i, next, now)
 		case found && st.State == backend.StateRunning && s.needsSuccessor(i, terms, starts, now) && !now.Before(s.standbys[i].again):
-			if err := s.submitSuccessor(ctx, i, now); err != nil {
+			if err := s.submitSuccessor(ctx, i, now); err != nil || s.changing != nil {
 				return err
 			}
 		}
@@ -137,28 +142,21 @@ func (s *Scheduler) submitSuccessor(ctx context.Context, index int, now time.Tim
 			return err
 		}
 	}
-	call, cancel := lingering(ctx, backendTimeout)
-	defer cancel()
-	sts, err := s.opt.Backend.Ensure(call, s.job.Name, []backend.Workload{w})
-	if err == nil && len(sts) == 1 && sts[0].Err != nil {
-		if err = sts[0].Err; sts[0].Err.Code == backend.Gone {
-			b.next, b.again = b.next+1, time.Time{}
-		}
-	}
 	s.standbys[index] = b
-	if err != nil {
-		s.lg.Warn("the successor of a parameter server was not submitted; trying again", "workload", w.ID.String(), "err", err)
+	return s.askStart(ctx, []backend.Workload{w}, func(sts []backend.Status, err error) error {
+		if err == nil && sts[0].Err != nil {
+			if err = sts[0].Err; sts[0].Err.Code == backend.Gone {
+				b.next, b.again = b.next+1, time.Time{}
+				s.standbys[index] = b
+			}
+		}
+		if err != nil {
+			s.lg.Warn("the successor of a parameter server was not submitted; trying again", "workload", w.ID.String(), "err", err)
+			return nil
+		}
+		s.lg.Info("the cluster will end a parameter server; its successor waits for a place beside it", "workload", w.ID.String())
 		return nil
-	}
-	s.lg.Info("the cluster will end a parameter server; its successor waits for a place beside it", "workload", w.ID.String())
-	return nil
-}
-
-// releaseNow gives a process up that holds nothing but its place.
-func (s *Scheduler) releaseNow(ctx context.Context, id backend.ID) error {
-	call, cancel := context.WithTimeout(ctx, backendTimeout)
-	defer cancel()
-	return s.opt.Backend.Release(call, s.job.Name, []backend.ID{id}, backend.Forced)
+	})
 }
 
 // roomForSuccessor says whether a server's successor has a place; nil: that is not known.

@@ -46,23 +46,18 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
-	if err := s.sendStraysAway(); err != nil {
+	if err := s.sendStraysAway(ctx, now); err != nil {
 		return err
 	}
 	servers, liveServers, liveWorkers := s.remaining()
 	if liveServers+liveWorkers == 0 {
-		s.releaseEnded(ctx, s.seen.list)
-		return s.stopped(now)
+		return s.change(ctx, "forget what has ended", backendTimeout, func(ctx context.Context) { s.releaseEnded(ctx, s.seen.list) }, func() error { return s.stopped(now) })
 	}
-	if !s.want.Snapshotted { // servers are needed until then: one that ends or hangs is repaired
-		if err := s.replaceHung(ctx, now); err != nil {
-			return err
-		}
-		if err := s.ensure(ctx, now); err != nil {
-			return err
-		}
+	steps := []func(context.Context, time.Time) error{s.replaceHung, s.ensure, s.drain}
+	if s.want.Snapshotted { // servers are needed until then: one that ends or hangs is repaired
+		steps = steps[2:]
 	}
-	if err := s.drain(ctx, now); err != nil {
+	if err := s.each(ctx, now, steps); err != nil || s.changing != nil {
 		return err
 	}
 	if len(s.want.Draining)+liveWorkers > 0 {
@@ -77,23 +72,24 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, backendTimeout)
-	defer cancel()
-	s.releaseErr = s.opt.Backend.Release(ctx, s.job.Name, servers, backend.Drained)
-	if err := s.releaseErr; err != nil {
-		s.lg.Warn("the backend did not release the servers; trying again", "err", err)
-	}
-	return nil
+	return s.askEnd(ctx, servers, backend.Drained, func(err error) error {
+		if s.releaseErr = err; err != nil {
+			s.lg.Warn("the backend did not release the servers; trying again", "err", err)
+		}
+		return nil
+	})
 }
 
 // stopForced releases everything without waiting for anything.
 func (s *Scheduler) stopForced(ctx context.Context, now time.Time) error {
-	s.releaseErr = s.releaseAll(ctx)
-	if err := s.releaseErr; err != nil {
-		s.lg.Warn("not everything is released yet; trying again", "err", err)
-		return nil
-	}
-	return s.stopped(now)
+	var err error
+	return s.change(ctx, "end everything", killTimeout, func(ctx context.Context) { err = s.releaseAll(ctx) }, func() error {
+		if s.releaseErr = err; err != nil {
+			s.lg.Warn("not everything is released yet; trying again", "err", err)
+			return nil
+		}
+		return s.stopped(now)
+	})
 }
 
 // releaseEnded gives up what ended without having been released, as where a machine went down: the backend would keep it for one that is taken up again.

@@ -1,0 +1,117 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend/fake"
+)
+
+// A backend that does not answer a start holds up no look, no decision and no order; it is told what it was asked and since when, and nothing else is asked meanwhile.
+func TestBackendThatHangsHoldsUpNothing(t *testing.T) {
+	for _, op := range []fake.Op{fake.OpEnsure, fake.OpRelease} {
+		t.Run(string(op), func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(2)
+			r.s.spawn = func(f func()) { go f() }
+			r.backend.HangNext(op)
+			asks := "start worker-2-g1"
+			if op == fake.OpEnsure {
+				r.order("scale", 3)
+			} else {
+				asks = "release worker-1-g1"
+				r.order("scale", 1)
+			}
+			r.until("the call is made", func() error {
+				if r.s.changing == nil {
+					return errors.New("nothing is asked")
+				}
+				return nil
+			})
+			before := r.s.last
+			r.mark()
+			looked := r.s.seen.at
+			r.beats(3)
+			if r.s.last == before || !r.s.seen.at.After(looked) {
+				t.Error("it neither looks nor decides beside the call")
+			}
+			r.wantCalls()
+			r.order("scale", 2)
+			r.s.changing.since = r.s.changing.since.Add(-slowChange)
+			r.beat()
+			if p, err := r.problem(asks); err != nil {
+				t.Error(err)
+			} else if !strings.Contains(p, "has not answered") {
+				t.Error(p)
+			}
+			r.s.changing.cancel()
+			<-r.s.changing.done
+			r.until("what is wanted runs", func() error {
+				if r.s.changing != nil {
+					return errors.New("the call is not over")
+				}
+				return r.settled(2)()
+			})
+			if _, err := r.problem("has not answered"); err == nil {
+				t.Errorf("it still says: %q", r.s.View().Problems)
+			}
+		})
+	}
+}
+
+// A list that was asked for before a start was answered does not know what was started: nothing is done by it.
+func TestNothingIsDoneByAListFromBeforeTheAnswer(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.s.spawn = func(f func()) { go f() }
+	r.backend.HangNext(fake.OpEnsure)
+	r.order("scale", 3)
+	r.until("the call is made", func() error {
+		if r.s.changing == nil {
+			return errors.New("nothing is asked")
+		}
+		return nil
+	})
+	r.mark()
+	r.now = r.now.Add(time.Second)
+	if err := r.s.hearChange(); err != nil {
+		t.Fatal(err)
+	}
+	r.s.seen = r.s.look(t.Context())
+	r.s.changing.cancel()
+	<-r.s.changing.done
+	if err := r.s.step(t.Context(), r.now); err != nil {
+		t.Fatal(err)
+	}
+	r.wantCalls()
+	r.until("it runs", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1"))
+}
+
+// Who stops a job by force waits for no answer.
+func TestForcedStopBesideAHangingStart(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.s.spawn = func(f func()) { go f() }
+	r.backend.HangNext(fake.OpEnsure)
+	r.order("scale", 3)
+	r.until("the call is made", func() error {
+		if r.s.changing == nil {
+			return errors.New("nothing is asked")
+		}
+		return nil
+	})
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop", Force: true}}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the job has stopped", func() error {
+		r.beat()
+		if !r.s.want.Stopped {
+			return fmt.Errorf("live are %q", r.live())
+		}
+		return nil
+	})
+	r.mustBeLive("")
+}
