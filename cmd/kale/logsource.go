@@ -191,8 +191,10 @@ func (s backendLogs) view(ctx context.Context) (*core.View, error) {
 	if len(list) > 0 {
 		ids = nil
 	}
+	beside := map[backend.ID]bool{}
 	for _, st := range list {
 		ids = append(ids, st.ID)
+		beside[st.ID] = st.Beside
 	}
 	v := &core.View{Job: s.job}
 	if !complete {
@@ -200,7 +202,7 @@ func (s backendLogs) view(ctx context.Context) (*core.View, error) {
 	}
 	for _, id := range ids {
 		if id.Role == backend.RoleServer {
-			v.Servers = append(v.Servers, core.ServerView{ID: id.String()})
+			v.Servers = append(v.Servers, core.ServerView{ID: id.String(), Beside: beside[id]})
 		} else {
 			v.Workers = append(v.Workers, core.WorkerView{ID: id.String()})
 		}

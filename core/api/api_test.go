@@ -433,6 +433,19 @@ func TestLogs(t *testing.T) {
 	})
 }
 
+// "ps-1" is the server that serves, whose log is asked for, and not the successor that waits for its end.
+func TestWorkloadIsWhoServes(t *testing.T) {
+	v := &core.View{
+		Servers: []core.ServerView{{ID: "ps-0-g2"}, {ID: "ps-1-g3"}, {ID: "ps-1-g4", Beside: true}, {ID: "ps-2-g5", Beside: true}},
+		Workers: []core.WorkerView{{ID: "worker-1-g7"}, {ID: "worker-1-g9"}},
+	}
+	for name, want := range map[string]string{"ps-0": "ps-0-g2", "ps-1": "ps-1-g3", "ps-1-g4": "ps-1-g4", "ps-2": "ps-2-g5", "worker-1": "worker-1-g9"} {
+		if id, err := api.Workload(v, name); err != nil || id.String() != want {
+			t.Errorf("%s is %s, want %s: %v", name, id, want, err)
+		}
+	}
+}
+
 func TestReport(t *testing.T) {
 	path := serve(t, newScheduler(t), api.Options{Report: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "<html>")

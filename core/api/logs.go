@@ -87,7 +87,7 @@ func (h *handler) openLogs(r *http.Request) (io.ReadCloser, error) {
 	return rc, nil
 }
 
-// Workload finds the process that a person means: "worker-3" is its newest generation in the view, "worker-3-g2" that one, whether the view
+// Workload finds the process that a person means: "worker-3" is its newest generation in the view that does not wait for another one's end, "worker-3-g2" that one, whether the view
 // still has it or not.
 func Workload(v *core.View, name string) (backend.ID, error) {
 	if id, err := backend.ParseID(name); err == nil {
@@ -108,11 +108,16 @@ func Workload(v *core.View, name string) (backend.ID, error) {
 			names = append(names, short)
 		}
 	}
-	for _, s := range v.Servers {
+	for _, s := range v.Serving() {
 		look(s.ID)
 	}
 	for _, w := range v.Workers {
 		look(w.ID)
+	}
+	if found.Generation == 0 { // of a server that has gone there may be its successor
+		for _, s := range v.Servers {
+			look(s.ID)
+		}
 	}
 	if found.Generation > 0 {
 		return found, nil
