@@ -296,10 +296,10 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		row("last rescale", "%s", view.RescaleWords(*r, nil, 0))
 	}
 	if r := v.WorkerRenewal; r != nil {
-		row("last renewal", "%s", r)
+		row("worker renewal", "%s", r)
 	}
 	if r := v.ServerRenewal; r != nil {
-		row("last renewal", "%s", r)
+		row("server renewal", "%s", r)
 	}
 	if j := v.LastJoin; j != nil {
 		row("join time", "%s, the median of %s; the last%s was %s", job.Length(v.Join.Value), job.Count(v.Join.Samples, "rescale"), decidedAt(*j, v.Now), j)
