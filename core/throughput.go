@@ -49,7 +49,7 @@ func CheckEmulated(j *job.Job) hcl.Diagnostics {
 	}
 	return hcl.Diagnostics{j.WarningAt("workers.emulate_step", "The emulated accelerator is slower than theta",
 		fmt.Sprintf("A step of up to %s takes at least %s, so that a worker trains %s records/s at most; throughput.theta promises %s (at workers.min = %d), and too few would be planned. "+
-			"Correct theta ([%.4g, 0, 0] for async), or shorten emulate_step.", job.Count(j.Model.Batch, "record"), job.FormatDuration(step), wholeRate(most),
+			"Correct theta ([%.4g, 0, 0] for async), or shorten emulate_step.", job.Count(j.Model.Batch, "record"), job.Length(step), wholeRate(most),
 			wholeRate(believed), n, 1/most))}
 }
 

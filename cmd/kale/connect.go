@@ -72,6 +72,10 @@ func (a *app) errNoScheduler(name string) error {
 		if g := a.lost(context.Background(), name); g != nil { // which bounds how long it asks
 			return fmt.Errorf("job %q: %s; %s takes it up again", name, strings.Join(append([]string{g.Says}, g.Problems...), "; "), a.runLine(name))
 		}
+	} else if err == nil {
+		if w, err := core.WantedAt(dir); err == nil && w != nil && w.Stopped {
+			return fmt.Errorf("job %q is stopped, and has no scheduler: start it again with %s", name, a.runLine(name))
+		}
 	}
 	return fmt.Errorf("no scheduler is running for job %q: start it with %s", name, a.runLine(name))
 }

@@ -227,6 +227,9 @@ func TestLife(t *testing.T) {
 	if g := glanceOf(t, s, "life"); g.State != core.StateStopped || g.Scheduler || g.LastChange == nil {
 		t.Errorf("status -json of a stopped job: %+v", g)
 	}
+	if r := s.run("pause", "life"); r.code != exitFailed || !strings.Contains(r.err, `job "life" is stopped, and has no scheduler: start it again with kale run`) {
+		t.Errorf("pause of a stopped job: exit code %d, %s", r.code, r.err)
+	}
 	if r := again.end(); r.code != exitDone || !strings.Contains(r.err, "has stopped") {
 		t.Errorf("run of a job that was stopped: exit code %d, %s", r.code, r.err)
 	}

@@ -96,9 +96,9 @@ type Backend interface {
 
 // ID names one incarnation of one process of a job.
 type ID struct {
-	Role       string // a name: lower-case letters, digits and '-', beginning with a letter
-	Rank       int    // from 0
-	Generation uint64 // from 1; a higher one replaces a lower one
+	Role       string `json:"role"`       // a name: lower-case letters, digits and '-', beginning with a letter
+	Rank       int    `json:"rank"`       // from 0
+	Generation uint64 `json:"generation"` // from 1; a higher one replaces a lower one
 }
 
 // String gives the ID in the form "worker-3-g2".

@@ -34,6 +34,10 @@ func TestParseID(t *testing.T) {
 	if want := (ID{Role: "my-role", Rank: 3, Generation: 12}); err != nil || id != want {
 		t.Errorf("ParseID = %+v, %v, want %+v", id, err, want)
 	}
+	const text = `{"role":"my-role","rank":3,"generation":12}` // as in kale status -json
+	if raw, err := json.Marshal(id); err != nil || string(raw) != text {
+		t.Errorf("as JSON it is %s, %v; want %s", raw, err, text)
+	}
 	for _, bad := range []string{"", "worker", "worker-1", "worker-1-g", "worker-+1-g1", "worker-01-g1", "Worker-1-g1", "worker-1-g0", ".new-123"} {
 		if id, err := ParseID(bad); err == nil {
 			t.Errorf("ParseID(%q) = %v, want an error", bad, id)
