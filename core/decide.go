@@ -52,18 +52,19 @@ func (s *Scheduler) lagUnknown(o plan.Observation) string {
 
 // observe is everything that the policy may know, at now.
 func (s *Scheduler) observe(now time.Time) plan.Observation {
-	lag := s.lag(now)
+	still := stillAt(s.seen.chief.GetProblems())
+	lag := s.lagAt(now.Add(-s.seen.since), still)
 	history := s.history(now)
 	s.lastHistory = plan.Series{Start: history.Start, Step: history.Step, Values: plan.Values(history.Values)}
 	s.foresee.doubt = s.outages.doubt(now, history.Step)
 	v := Sight{
 		Now: now, History: history, Forecast: s.foresee.forecast(now, history),
-		BacklogRecords: lag.records, Lag: lag.age, LagKnown: lag.ageKnown && !s.seen.chief.GetRepairing(),
+		BacklogRecords: lag.records, Lag: lag.age, LagKnown: lag.ageKnown && !s.seen.chief.GetRepairing(), Standing: len(still),
 		Target: s.want.Target, Workers: s.workers(), Model: s.online.Model(), Basis: s.basis(),
 		Gaps: s.want.Gaps, Joins: s.want.Joins, QueueWait: s.queueWait(), Limits: s.limits(lag),
 		Utilisation: s.seen.util, UtilKnown: s.seen.utilKnown, Rescale: s.want.Rescale,
 		Flow: s.flow(), Partitions: len(s.seen.chief.GetPartitions()),
-		Manual: s.want.Manual, State: s.want.Policy, Unknown: s.seen.unknown(s.begun()), Broken: s.serverDown(),
+		Manual: s.want.Manual, State: s.want.Policy, Unknown: s.seen.unknown(s.begun()), Broken: s.broken(),
 	}
 	v.ModelError = s.online.Confidence().Doubts(v.Limits.Min, max(v.Limits.Max, v.Target), func(int) int { return s.job.Servers.Count })
 	switch {
@@ -92,6 +93,17 @@ func (s *Scheduler) flow() plan.Flow {
 	}
 	f.Busy, f.Known = f.Busy/float64(n), true
 	return f
+}
+
+// broken says what keeps the job from training that no other number of workers mends; "" when nothing does.
+func (s *Scheduler) broken() string {
+	if down := s.serverDown(); down != "" {
+		return down
+	}
+	if p := s.seen.chief.GetProblems(); s.seen.chiefErr == nil && (recreated(p) || stuckWords(p, len(s.seen.chief.GetPartitions())) == allStand) {
+		return stuckWords(p, 0) + ", so that nothing is trained until a person has done something about it, with any number of workers"
+	}
+	return ""
 }
 
 // serverDown names a parameter server that the chief does not hear, of a job that has begun: lag then grows whatever the number of workers.

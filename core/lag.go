@@ -130,10 +130,10 @@ func (n *seen) misdated() string {
 }
 
 // lag is how far training was behind when Kafka and the chief had answered, at the look that is over now.
-func (s *Scheduler) lag(now time.Time) lag { return s.lagAt(now.Add(-s.seen.since)) }
+func (s *Scheduler) lag(now time.Time) lag { return s.lagAt(now.Add(-s.seen.since), nil) }
 
-// lagAt is how far training was behind at a moment of the look.
-func (s *Scheduler) lagAt(now time.Time) lag {
+// lagAt is how far training was behind at a moment of the look, but for some partitions.
+func (s *Scheduler) lagAt(now time.Time, but map[int32]bool) lag {
 	n := s.seen
 	switch {
 	case n.endsErr != nil: // without the ends of now, all that was seen before may be trained and it would look like no lag
@@ -151,6 +151,9 @@ func (s *Scheduler) lagAt(now time.Time) lag {
 	parts, _ := s.arrivals.Lags(now, n.behind.next)
 	l := lag{recordsKnown: len(parts) > 0, ageKnown: len(parts) > 0}
 	for _, p := range parts {
+		if but[p.Partition] {
+			continue
+		}
 		stamp, stamped := n.behind.stamps[p.Partition]
 		age := p.Age
 		switch _, ok := n.behind.next[p.Partition]; {

@@ -56,7 +56,7 @@ func (s *Scheduler) retentionNear(now time.Time) string {
 	if s.near != "" {
 		share *= retentionCalm
 	}
-	l, keeps := s.lagAt(now), s.topicKept.Retention
+	l, keeps := s.lagAt(now, nil), s.topicKept.Retention
 	p, waits := s.mostBytes()
 	most := s.topicKept.RetentionBytes
 	switch {

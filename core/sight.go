@@ -21,6 +21,8 @@ type Sight struct {
 	BacklogRecords int64
 	Lag            time.Duration
 	LagKnown       bool
+	// Standing partitions wait for a person: neither of these counts them.
+	Standing int
 	// Target is the number of workers in force; 0 before the first decision.
 	Target  int
 	Workers plan.Workers
@@ -55,7 +57,7 @@ type Sight struct {
 func (v Sight) Observation(j *job.Job) plan.Observation {
 	o := plan.Observation{
 		Now: v.Now, Interval: j.Autoscale.Tick, Forecast: v.Forecast,
-		BacklogRecords: v.BacklogRecords, Lag: v.Lag, LagKnown: v.LagKnown,
+		BacklogRecords: v.BacklogRecords, Lag: v.Lag, LagKnown: v.LagKnown, Standing: v.Standing,
 		Target: v.Target, Workers: v.Workers, Servers: j.Servers.Count, Model: v.Model, ModelError: v.ModelError, Basis: v.Basis,
 		RescaleCost: measured(v.Gaps, 0), JoinTime: joinTime(j, v.Joins, v.QueueWait),
 		Limits: v.Limits, Rho: j.Autoscale.Rho, Tau: j.Autoscale.Tau,

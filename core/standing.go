@@ -19,6 +19,17 @@ func stands(p *rpc.PartitionProblem) bool {
 	return false
 }
 
+// stillAt are the partitions with such problems.
+func stillAt(ps []*rpc.PartitionProblem) map[int32]bool {
+	out := map[int32]bool{}
+	for _, p := range ps {
+		if stands(p) {
+			out[p.GetPartition()] = true
+		}
+	}
+	return out
+}
+
 // noteStanding takes down where partitions stand, for whoever asks when no chief does answer any more, and says whether that is news. That a worker leaves
 // resolves nothing: what a partition stood at is forgotten when it has come past that, or when another problem of that partition is told.
 func (s *Scheduler) noteStanding() (changed bool) {

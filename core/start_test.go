@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
 )
 
 // What the backend refuses outright is said with its cause, and uses no generation up.
@@ -64,20 +66,40 @@ func TestCannotStartWhatCrashes(t *testing.T) {
 	}
 }
 
-// crashes ends server 0 with code 3 as often as a crash loop takes, and waits each time until it is tried again.
-func (r *rig) crashes() {
+func (r *rig) crashes() { r.crash(0) }
+
+// crash ends a server with code 3 as often as a crash loop takes, and waits each time until it is tried again.
+func (r *rig) crash(index int) {
 	r.t.Helper()
 	for g := uint64(1); g <= crashLoop; g++ {
-		if err := r.cluster.Exit("ctr", server(0, g), 3); err != nil {
+		if err := r.cluster.Exit("ctr", server(index, g), 3); err != nil {
 			r.t.Fatal(err)
 		}
 		r.until("it is tried again", func() error {
-			if r.cluster.Starts("ctr", server(0, g+1)) != 1 {
+			if r.cluster.Starts("ctr", server(index, g+1)) != 1 {
 				return context.DeadlineExceeded
 			}
 			return nil
 		})
 	}
+}
+
+// A job whose servers do not all stay up trains nothing, whoever else answers.
+func TestAServerThatCrashesIsNotRunning(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.chief.with(func(st *rpc.JobStatus) { st.Servers[1].Info.Up = false })
+	r.crash(1)
+	if v := r.s.View(); v.State != StateCannotStart || !strings.Contains(v.Cause, "ps-1-g3 has ended 3×: ended with code 3") {
+		t.Errorf("%s: %q", v.State, v.Cause)
+	}
+	r.joinAll()
+	r.until("it is up", func() error {
+		if v := r.s.View(); v.State != StateRunning || v.Cause != "" {
+			return fmt.Errorf("%s: %q", v.State, v.Cause)
+		}
+		return nil
+	})
 }
 
 // Of a job that has trained, a chief that is silent since its server ends again and again is no riddle.

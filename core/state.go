@@ -38,7 +38,7 @@ func (s *Scheduler) stateOf(sample Sample) State {
 		return StateStopping
 	case s.halted():
 		return StateStuck
-	case s.chiefFails():
+	case s.chiefFails() || s.serverFails():
 		return StateCannotStart
 	case s.seen.blind():
 		return StateStuck
@@ -70,6 +70,19 @@ const crashLoop = 3
 func (s *Scheduler) chiefFails() bool {
 	t := s.troubles[backend.ID{Role: backend.RoleServer}]
 	return t != nil && t.times >= crashLoop && s.seen.listErr == nil && s.seen.chiefErr != nil && silent(s.seen.chiefErr)
+}
+
+// serverFails says that nothing is trained because another server than the chief's does not stay up.
+func (s *Scheduler) serverFails() bool {
+	if s.serverDown() == "" || s.seen.listErr != nil {
+		return false
+	}
+	for place, t := range s.troubles {
+		if place.Role == backend.RoleServer && t.times >= crashLoop && !s.well(t.id) {
+			return true
+		}
+	}
+	return false
 }
 
 // cannotStart says why a job in which nobody trains will not get on by itself; "" when it may.

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -113,26 +114,21 @@ func recreated(ps []*rpc.PartitionProblem) bool {
 	return false
 }
 
+const allStand = "all partitions stand still"
+
 // stuckWords says which of so many partitions stand still.
 func stuckWords(ps []*rpc.PartitionProblem, of int) string {
 	if recreated(ps) {
 		return "the topic was deleted or created again"
 	}
-	seen := map[int32]bool{}
-	var standing []int32
-	for _, p := range ps {
-		if stands(p) && !seen[p.GetPartition()] {
-			seen[p.GetPartition()] = true
-			standing = append(standing, p.GetPartition())
-		}
-	}
-	switch n := len(standing); {
+	still := slices.Sorted(maps.Keys(stillAt(ps)))
+	switch n := len(still); {
 	case n == 0:
 		return ""
 	case n == 1 && of > 1:
-		return partitionNames(standing) + " stands still"
+		return partitionNames(still) + " stands still"
 	case n < of:
-		return partitionNames(standing) + " stand still"
+		return partitionNames(still) + " stand still"
 	}
-	return "all partitions stand still"
+	return allStand
 }

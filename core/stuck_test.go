@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
 )
 
@@ -62,6 +63,52 @@ func TestServerThatCannotStartIsToldAsIs(t *testing.T) {
 	r.beats(2)
 	if v := r.s.View(); v.State != StateRunning || v.Stuck != "" || len(v.Problems) > 0 {
 		t.Errorf("after it was mended the job is %s, %q: %q", v.State, v.Stuck, v.Problems)
+	}
+}
+
+// What stands still until a person has done something about it is not mended by more workers: where all partitions stand, nobody is added or let go, and where some
+// do, those that move decide.
+func TestStandingPartitionsTakeNoWorkers(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.fill(500, func(int) time.Time { return time.Now().Add(-5 * time.Minute) })
+	r.now = r.now.Add(-time.Minute) // until it has started: its clock must not be ahead
+	r.started(1)
+	r.order("auto", 0)
+	stands := func(ps ...int32) {
+		r.chief.with(func(st *rpc.JobStatus) {
+			st.Problems = nil
+			for _, p := range ps {
+				st.Problems = append(st.Problems, &rpc.PartitionProblem{Partition: p, Kind: rpc.PartitionProblem_KIND_UNDECODABLE, Needed: 0, LogStart: -1, Detail: "a bad record"})
+			}
+		})
+	}
+	decided := func() plan.Decision { // by the time of the world: lag is known
+		t.Helper()
+		for range 4 {
+			r.now, r.s.tickAt = time.Now().Add(-time.Second), time.Time{}
+			r.beat()
+		}
+		return r.decision()
+	}
+	stands(0, 1, 2, 3)
+	if d := decided(); d.Target != 1 || d.Kind != plan.KindHold || !strings.Contains(d.Reason, "all partitions stand still") {
+		t.Errorf("all stand: %s to %d: %s", d.Kind, d.Target, d.Reason)
+	}
+	r.chief.with(func(st *rpc.JobStatus) {
+		for _, p := range []int{0, 2, 3} {
+			st.Partitions[p].Applied = 500
+		}
+	})
+	stands(1)
+	if d, o := decided(), r.s.last.Observation; d.Target != 1 || o.BacklogRecords != 0 || o.Lag != 0 || !o.LagKnown || o.Standing != 1 || !strings.Contains(d.Explain(), "standing still") {
+		t.Errorf("one stands: to %d, %d wait for %s, known %v: %s\n%s", d.Target, o.BacklogRecords, o.Lag, o.LagKnown, d.Reason, d.Explain())
+	}
+	if v := r.s.View(); v.Sample.LagRecords == nil || *v.Sample.LagRecords != 500 {
+		t.Errorf("people are shown %+v", v.Sample)
+	}
+	r.chief.with(func(st *rpc.JobStatus) { st.Partitions[2].Applied = 0 })
+	if d := decided(); d.Target < 2 {
+		t.Errorf("one that moves waits: %s to %d: %s\n%s", d.Kind, d.Target, d.Reason, d.Explain())
 	}
 }
 

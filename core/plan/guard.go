@@ -89,6 +89,9 @@ func (s *sheet) settle(d *Decision, p proposal, open bool) {
 		d.Load = Number(p.load)
 	}
 	want := s.o.Limits.Clamp(p.want)
+	if n := s.o.Standing; n > 0 {
+		s.note("standing still", float64(n), "partitions", "until a person has done something about it; lag and backlog are of the others")
+	}
 	s.noteWant(p, want)
 	switch frozen, pinned := s.frozen(want), s.o.Limits.Clamp(s.o.Manual.Target); {
 	case frozen != "":

@@ -28,6 +28,8 @@ type Observation struct {
 	// Lag is the age of the oldest untrained record, if LagKnown.
 	Lag      time.Duration `json:"lag" known:"LagKnown"`
 	LagKnown bool          `json:"lag_known"`
+	// Standing is how many partitions stand still until a person has done something about it: no worker mends that, and neither Lag nor BacklogRecords counts them.
+	Standing int `json:"standing_partitions,omitempty"`
 
 	// Target is the number of workers in force: what the shell was last told to
 	// keep. 0 before the first decision; then the workers that exist count.
