@@ -11,6 +11,10 @@ type BacktestOptions struct {
 	Steps int // horizons per origin, 1 or more
 	First int // the first origin; 0 means the last 30 % of the history
 	Every int // bins from one origin to the next; 0 means Steps
+	// Whole leaves out the origins after which the history holds fewer than Steps bins.
+	Whole bool
+	// Season, in bins, is that of the naive forecast in MASE; 0 leaves MASE unknown.
+	Season int
 	// Visit, where set, is called with every origin and its forecast.
 	Visit func(origin int, f Forecast)
 }
@@ -24,13 +28,23 @@ type Errors struct {
 	// WAPE is Σ|actual−mean| / Σ actual, as a fraction: the error in samples for
 	// each sample that arrived. NaN without traffic.
 	WAPE float64
-	// MAE is the mean of |actual−mean|, in samples/s.
-	MAE float64
+	// MAE is the mean of |actual−mean| and RMSE the root of the mean of its square,
+	// in samples/s.
+	MAE, RMSE float64
+	// MASE is MAE divided by the mean of |y(t)−y(t−season)| over the history before
+	// the first origin. NaN without a season.
+	MASE float64
+	// Pinball is the mean of the pinball losses max(q·(actual−ŷ), (q−1)·(actual−ŷ))
+	// of the quantiles 0.1, 0.5 and 0.9, which every forecaster has, in samples/s. The
+	// point forecast and the band stand for those that a forecast does not list.
+	Pinball float64
 	// Bias is Σ(mean−actual) / Σ actual, as a fraction; positive when too much
 	// was expected.
 	Bias float64
-	// Coverage is the share of bins inside [Lower, Upper]; 0.8 is nominal.
-	Coverage float64
+	// Coverage is the share of bins inside [Lower, Upper]; 0.8 is nominal. Coverage90
+	// is that of those between the quantiles 0.05 and 0.95; NaN where a forecast has
+	// none.
+	Coverage, Coverage90 float64
 }
 
 // Report is what [Backtest] found.
@@ -64,12 +78,16 @@ func Backtest(f Forecaster, history Series, o BacktestOptions) (Report, error) {
 	if o.First < 1 || o.Every < 1 {
 		return Report{}, fmt.Errorf("backtest of %s: the first origin is %d and the distance %d; both must be 1 or more", f.Name(), o.First, o.Every)
 	}
-	if o.First >= n {
-		return Report{}, shortHistory("backtest of "+f.Name(), history, o.First+1, "the first origin must have a bin after it")
+	last, need, why := n-1, o.First+1, "the first origin must have a bin after it"
+	if o.Whole {
+		last, need, why = n-o.Steps, o.First+o.Steps, "the first origin must have a horizon after it"
+	}
+	if o.First > last {
+		return Report{}, shortHistory("backtest of "+f.Name(), history, need, why)
 	}
 	r := Report{Source: f.Name()}
 	total, per := tally{}, make([]tally, o.Steps)
-	for origin := o.First; origin < n; origin += o.Every {
+	for origin := o.First; origin <= last; origin += o.Every {
 		seen := Series{Start: history.Start, Step: history.Step, Values: history.Values[:origin:origin]}
 		fc, err := f.Forecast(seen, o.Steps)
 		r.Origins++
@@ -84,51 +102,116 @@ func Backtest(f Forecaster, history Series, o BacktestOptions) (Report, error) {
 			o.Visit(origin, fc)
 		}
 		for h := 0; h < o.Steps && origin+h < n; h++ {
-			total.add(history.Values[origin+h], fc.Mean[h], fc.Lower[h], fc.Upper[h])
-			per[h].add(history.Values[origin+h], fc.Mean[h], fc.Lower[h], fc.Upper[h])
+			total.add(history.Values[origin+h], fc.bin(h))
+			per[h].add(history.Values[origin+h], fc.bin(h))
 		}
 	}
 	if r.Failed == r.Origins {
 		return r, fmt.Errorf("backtest of %s: all %d forecasts failed, the first one so: %w", f.Name(), r.Failed, r.FirstError)
 	}
-	r.Errors = total.errors()
+	scale := naiveError(history.Values[:o.First], o.Season)
+	r.Errors = total.errors(scale)
 	for _, t := range per {
-		r.PerHorizon = append(r.PerHorizon, t.errors())
+		r.PerHorizon = append(r.PerHorizon, t.errors(scale))
 	}
 	return r, nil
 }
 
-// tally sums errors until they are asked for.
-type tally struct {
-	bins, busy, inside            int
-	actual, absolute, signed, rel float64
+// naiveError is the mean of |y(t)−y(t−season)| where both are known; NaN without.
+func naiveError(y []float64, season int) float64 {
+	sum, n := 0.0, 0
+	for i := season; season > 0 && i < len(y); i++ {
+		if d := math.Abs(y[i] - y[i-season]); d == d {
+			sum, n = sum+d, n+1
+		}
+	}
+	return sum / float64(n)
 }
 
-func (t *tally) add(actual, mean, lower, upper float64) {
-	if math.IsNaN(actual) || math.IsNaN(mean) {
+// said is what a forecast says of one bin.
+type said struct {
+	mean, lower, upper float64
+	q05, q50, q95      float64
+}
+
+// bin is what f says of bin h.
+func (f Forecast) bin(h int) said {
+	s := unsure(f.Mean[h])
+	s.lower, s.upper = f.Lower[h], f.Upper[h]
+	s.q50 = s.mean
+	for i, level := range f.Levels {
+		switch v := f.Quantiles[i][h]; level {
+		case 0.05:
+			s.q05 = v
+		case 0.5:
+			s.q50 = v
+		case 0.95:
+			s.q95 = v
+		}
+	}
+	return s
+}
+
+// unsure is a point forecast without a band.
+func unsure(mean float64) said {
+	nan := math.NaN()
+	return said{mean, nan, nan, nan, nan, nan}
+}
+
+// tally sums errors until they are asked for.
+type tally struct {
+	bins, busy                            int
+	actual, absolute, square, signed, rel float64
+	pinball, inside, inside90             float64
+}
+
+func (t *tally) add(actual float64, s said) {
+	if math.IsNaN(actual) || math.IsNaN(s.mean) {
 		return
 	}
 	t.bins++
 	t.actual += actual
-	t.absolute += math.Abs(actual - mean)
-	t.signed += mean - actual
+	t.absolute += math.Abs(actual - s.mean)
+	t.square += (actual - s.mean) * (actual - s.mean)
+	t.signed += s.mean - actual
 	if actual > 0 {
 		t.busy++
-		t.rel += math.Abs(actual-mean) / actual
+		t.rel += math.Abs(actual-s.mean) / actual
 	}
-	if lower <= actual && actual <= upper {
-		t.inside++
-	}
+	t.pinball += (pinball(lowerQuantile, actual, s.lower) + pinball(0.5, actual, s.q50) + pinball(upperQuantile, actual, s.upper)) / 3
+	t.inside += within(actual, s.lower, s.upper)
+	t.inside90 += within(actual, s.q05, s.q95)
 }
 
-// errors turns the sums into figures. A quotient without a denominator is NaN.
-func (t *tally) errors() Errors {
+func pinball(level, actual, quantile float64) float64 {
+	return max(level*(actual-quantile), (level-1)*(actual-quantile))
+}
+
+// within is 1 or 0; NaN without a band.
+func within(v, lower, upper float64) float64 {
+	switch {
+	case math.IsNaN(lower) || math.IsNaN(upper):
+		return math.NaN()
+	case lower <= v && v <= upper:
+		return 1
+	}
+	return 0
+}
+
+// errors turns the sums into figures; scale is the unit of MASE, in samples/s. A
+// quotient without a denominator is NaN.
+func (t *tally) errors(scale float64) Errors {
+	n := float64(t.bins)
 	return Errors{
-		Bins:     t.bins,
-		MAPE:     t.rel / float64(t.busy),
-		WAPE:     t.absolute / t.actual,
-		MAE:      t.absolute / float64(t.bins),
-		Bias:     t.signed / t.actual,
-		Coverage: float64(t.inside) / float64(t.bins),
+		Bins:       t.bins,
+		MAPE:       t.rel / float64(t.busy),
+		WAPE:       t.absolute / t.actual,
+		MAE:        t.absolute / n,
+		RMSE:       math.Sqrt(t.square / n),
+		MASE:       t.absolute / n / scale,
+		Pinball:    t.pinball / n,
+		Bias:       t.signed / t.actual,
+		Coverage:   t.inside / n,
+		Coverage90: t.inside90 / n,
 	}
 }

@@ -33,21 +33,22 @@ func TestSeriesBins(t *testing.T) {
 
 // Every figure is worked out by hand.
 func TestBacktestFigures(t *testing.T) {
-	s := synthetic(7, time.Second, func(i int) float64 { return []float64{1, 1, 10, 20, math.NaN(), 0, 30}[i] })
+	s := synthetic(7, time.Second, func(i int) float64 { return []float64{5.5, 1, 10, 20, math.NaN(), 0, 30}[i] })
+	nan := math.NaN()
 	// At every origin it says 12 (from 10 to 15) for each of two bins.
 	f := fixed{mean: 12, lower: 10, upper: 15}
-	r, err := Backtest(f, s, BacktestOptions{Steps: 2, First: 2, Every: 2})
+	r, err := Backtest(f, s, BacktestOptions{Steps: 2, First: 2, Every: 2, Season: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Origins 2, 4, 6; outcomes 10, 20 | unknown, 0 | 30. Errors +2, −8, +12, −18.
 	want := Report{Source: "fixed", Origins: 3,
-		Errors: Errors{Bins: 4, MAPE: (2./10 + 8./20 + 18./30) / 3, WAPE: 40. / 60, MAE: 10, Bias: -12. / 60, Coverage: 1. / 4},
+		Errors: Errors{Bins: 4, MAPE: (2./10 + 8./20 + 18./30) / 3, WAPE: 40. / 60, MAE: 10, RMSE: math.Sqrt(134), MASE: 10 / 4.5, Pinball: 13. / 3, Bias: -12. / 60, Coverage: 1. / 4, Coverage90: nan},
 		PerHorizon: []Errors{
-			{Bins: 2, MAPE: (2./10 + 18./30) / 2, WAPE: 20. / 40, MAE: 10, Bias: -16. / 40, Coverage: 1. / 2},
-			{Bins: 2, MAPE: 8. / 20, WAPE: 20. / 20, MAE: 10, Bias: 4. / 20, Coverage: 0},
+			{Bins: 2, MAPE: (2./10 + 18./30) / 2, WAPE: 20. / 40, MAE: 10, RMSE: math.Sqrt(164), MASE: 10 / 4.5, Pinball: 26. / 6, Bias: -16. / 40, Coverage: 1. / 2, Coverage90: nan},
+			{Bins: 2, MAPE: 8. / 20, WAPE: 20. / 20, MAE: 10, RMSE: math.Sqrt(104), MASE: 10 / 4.5, Pinball: 26. / 6, Bias: 4. / 20, Coverage: 0, Coverage90: nan},
 		}}
-	approx := cmp.Comparer(func(a, b float64) bool { return a == b || math.Abs(a-b) < 1e-12 })
+	approx := cmp.Comparer(func(a, b float64) bool { return a == b || math.Abs(a-b) < 1e-12 || math.IsNaN(a) && math.IsNaN(b) })
 	if diff := cmp.Diff(want, r, approx); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

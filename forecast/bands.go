@@ -94,20 +94,24 @@ func (r *residuals) quantiles(levels []float64) (rows [][]float64) {
 
 // spread puts quantiles, band and scenarios around f's Mean, which has as many
 // bins as there are horizons.
-func (r *residuals) spread(f *Forecast) {
-	f.Levels = slices.Clone(spreadLevels)
-	f.Quantiles = r.quantiles(f.Levels)
-	for _, row := range f.Quantiles {
-		r.onto(f.Mean, row)
+func (r *residuals) spread(f *Forecast) { r.put(f, r.quantiles(spreadLevels), r.scenarios()) }
+
+// put is spread with the quantiles, at spreadLevels, and scenarios of r at hand,
+// which may reach further than f.
+func (r *residuals) put(f *Forecast, quantiles, scenarios [][]float64) {
+	around := func(rows [][]float64) [][]float64 {
+		out := make([][]float64, len(rows))
+		for i, row := range rows {
+			out[i] = slices.Clone(row[:len(f.Mean)])
+			r.onto(f.Mean, out[i])
+		}
+		return out
 	}
+	f.Levels, f.Quantiles, f.Scenarios = slices.Clone(spreadLevels), around(quantiles), around(scenarios)
 	f.Lower, f.Upper = make([]float64, len(f.Mean)), make([]float64, len(f.Mean))
-	lower, upper := f.Quantiles[slices.Index(f.Levels, lowerQuantile)], f.Quantiles[slices.Index(f.Levels, upperQuantile)]
+	lower, upper := f.quantile(lowerQuantile), f.quantile(upperQuantile)
 	for h, m := range f.Mean {
 		f.Lower[h], f.Upper[h] = min(lower[h], m), max(upper[h], m)
-	}
-	f.Scenarios = r.scenarios()
-	for _, row := range f.Scenarios {
-		r.onto(f.Mean, row)
 	}
 }
 

@@ -23,6 +23,24 @@ func TestSeasonalConforms(t *testing.T) {
 	forecasttest.Conform(t, forecast.NewSeasonal([]time.Duration{2 * time.Minute}), wave(360), 20)
 }
 
+func TestNaiveConforms(t *testing.T) {
+	forecasttest.Conform(t, forecast.NewNaive(2*time.Minute), wave(360), 20)
+}
+
+func TestWindowAndEnsembleConform(t *testing.T) {
+	s := wave(600)
+	for _, kind := range []string{forecast.NLinear, forecast.DLinear} {
+		w, err := forecast.TrainWindow(s, forecast.WindowOptions{Kind: kind, Horizon: 20, Season: 2 * time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(kind, func(t *testing.T) { forecasttest.Conform(t, w, s, 20) })
+		t.Run("ensemble with "+kind, func(t *testing.T) {
+			forecasttest.Conform(t, forecast.NewEnsemble(forecast.NewSeasonal([]time.Duration{2 * time.Minute}), w), s, 20)
+		})
+	}
+}
+
 func TestONNXModelConforms(t *testing.T) {
 	onnxtest.Library(t)
 	s := wave(600)

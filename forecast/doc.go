@@ -3,18 +3,20 @@
 //
 // Input is a [Series]: samples per second in bins of equal length, the past of
 // one job. Output is a [Forecast]: the same quantity for the bins that follow,
-// with a point forecast and the 10 % and 90 % quantiles. Everything that turns
+// with a point forecast and quantiles, the 10 % and the 90 % at least. Everything that turns
 // one into the other is a [Forecaster]:
 //
 //   - [NewSeasonal]: level-corrected seasonal naive in pure Go. It needs no
 //     model and no training, and is what every other forecaster has to beat.
 //   - [OpenONNX]: any model file that keeps the contract of contract.go, run by
 //     ONNX Runtime. [TrainLinear] makes a small one from history.
+//   - [NewNaive], [TrainWindow] (NLinear and DLinear, learnt in Go) and
+//     [NewEnsemble]: what these two are measured beside.
 //   - [Gate]: one forecaster guarded by another. It scores both against what
 //     arrived, falls back when the first does worse, comes back when it is good
 //     again, and says which it used, why, and whether either is to be trusted.
 //
-// [Backtest] measures a forecaster by rolling origin.
+// [Backtest] measures a forecaster by rolling origin; kale forecast eval prints it.
 //
 // No forecaster reads a clock, a random source or anything but its arguments:
 // the same history gives the same forecast, and a change of the history after a

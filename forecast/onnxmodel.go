@@ -171,7 +171,11 @@ func (m *ONNXModel) Forecast(history Series, steps int) (Forecast, error) {
 // run feeds the end of y and returns the first steps bins of each output row, in
 // samples/s and no less than zero. The caller holds mu.
 func (m *ONNXModel) run(y []float64, steps int) ([][]float64, error) {
-	window, known, err := m.window(y)
+	season := 0
+	if len(m.info.SeasonBins) > 0 {
+		season = m.info.SeasonBins[0]
+	}
+	window, known, err := inputWindow(y, m.info.Input, season)
 	if err != nil {
 		return nil, err
 	}
@@ -211,10 +215,9 @@ func (m *ONNXModel) run(y []float64, steps int) ([][]float64, error) {
 	return rows, nil
 }
 
-// window is the model's input in samples/s, with the gaps filled, and which bins
-// were measured.
-func (m *ONNXModel) window(y []float64) (filled []float64, known []bool, err error) {
-	l := m.info.Input
+// inputWindow is a model's input, the last l bins of y in samples/s with the gaps
+// filled, and which bins were measured. A season of 0 bins is none.
+func inputWindow(y []float64, l, season int) (filled []float64, known []bool, err error) {
 	start := len(y) - l
 	known = make([]bool, l)
 	n := 0
@@ -234,10 +237,6 @@ func (m *ONNXModel) window(y []float64) (filled []float64, known []bool, err err
 		return nil, nil, fmt.Errorf("only %d of the last %d bins of the history were measured; it needs half of them", n, l)
 	case 2*last < recent:
 		return nil, nil, fmt.Errorf("only %d of the last %d bins of the history were measured; it needs half of them to see the level", last, recent)
-	}
-	season := 0
-	if len(m.info.SeasonBins) > 0 {
-		season = m.info.SeasonBins[0]
 	}
 	filled = fillFromSeason(y[max(0, start-season):], season)
 	return filled[len(filled)-l:], known, nil

@@ -24,23 +24,6 @@ type examples struct {
 	level   []float64
 }
 
-// spread picks at most limit origins of first…last, evenly.
-func (t *linearTrainer) spread(first, last, limit int) []int {
-	n := last - first + 1
-	if n <= 0 {
-		return nil
-	}
-	out := make([]int, 0, min(n, limit))
-	for k := range min(n, limit) {
-		if n <= limit {
-			out = append(out, first+k)
-		} else {
-			out = append(out, first+k*(n-1)/(limit-1))
-		}
-	}
-	return out
-}
-
 // prepare computes what the features of each origin share, once for all horizons.
 func (t *linearTrainer) prepare(origins []int) []linearOrigin {
 	out := make([]linearOrigin, len(origins))
@@ -82,7 +65,7 @@ func (t *linearTrainer) fit(origins []int, end int, ridge float64) [][]float64 {
 // crossResiduals are the errors of the model on every part of the history in turn,
 // fitted to the others: out of sample, and from all of it.
 func (t *linearTrainer) crossResiduals(first, last int, ridge float64) *residuals {
-	all := t.spread(first, last, ridgeOrigins)
+	all := spread(first, last, ridgeOrigins)
 	res := newResiduals(t.plan.horizon, scaleFloor*max(meanKnown(t.actual), math.SmallestNonzeroFloat64), len(all))
 	for k := range trainParts {
 		in, out := t.leaveOut(all, first, last, k)
@@ -101,12 +84,12 @@ func (t *linearTrainer) crossResiduals(first, last int, ridge float64) *residual
 // in turn, and returns the strongest whose Σ|error| in samples/s is within
 // ridgeSlack of the least: what little history cannot show to be better is not.
 func (t *linearTrainer) chooseRidge(first, last int) float64 {
-	all := t.spread(first, last, ridgeOrigins)
+	all := spread(first, last, ridgeOrigins)
 	loss := make([]float64, len(ridges))
 	for k := range trainParts {
 		in, out := t.leaveOut(all, first, last, k)
 		train, check := t.prepare(in), t.prepare(out)
-		for _, h := range t.spread(0, t.plan.horizon-1, ridgeHorizons) {
+		for _, h := range spread(0, t.plan.horizon-1, ridgeHorizons) {
 			seen, unseen := t.examples(train, h, last+t.plan.horizon), t.examples(check, h, last+t.plan.horizon)
 			for i, ridge := range ridges {
 				b := solve(seen, t.plan.prior(), ridge)
@@ -204,18 +187,16 @@ func dot(a, b []float64) float64 {
 func (t *linearTrainer) measure(r *TrainReport, history Series, coefficients [][]float64, seasons []int, cut, last int) {
 	var model, naive, seasonal tally
 	rival := NewSeasonal(durations(seasons, history.Step))
-	for _, o := range t.spread(cut, last, maxHoldoutOrigins) {
+	for _, o := range spread(cut, last, maxHoldoutOrigins) {
 		fc, err := rival.Forecast(Series{Start: history.Start, Step: history.Step, Values: t.actual[:o:o]}, t.plan.horizon)
 		for h, m := range t.data.predict(o, coefficients) {
 			a := t.actual[o+h]
-			model.add(a, m, m, m)
-			n := t.data.y[o+h-(h/seasons[0]+1)*seasons[0]]
-			naive.add(a, n, n, n)
+			model.add(a, unsure(m))
+			naive.add(a, unsure(t.data.y[o+h-(h/seasons[0]+1)*seasons[0]]))
 			if err == nil {
-				seasonal.add(a, fc.Mean[h], fc.Lower[h], fc.Upper[h])
+				seasonal.add(a, fc.bin(h))
 			}
 		}
 	}
-	r.Model, r.Naive, r.Seasonal = model.errors(), naive.errors(), seasonal.errors()
-	r.Model.Coverage, r.Naive.Coverage = math.NaN(), math.NaN() // They were given no band.
+	r.Model, r.Naive, r.Seasonal = model.errors(math.NaN()), naive.errors(math.NaN()), seasonal.errors(math.NaN())
 }

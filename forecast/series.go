@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -111,6 +112,14 @@ type Forecast struct {
 
 // End is where the last forecast bin ends.
 func (f Forecast) End() time.Time { return f.At.Add(time.Duration(len(f.Mean)) * f.Step) }
+
+// quantile is the row of Quantiles at the level; nil where there is none.
+func (f Forecast) quantile(level float64) []float64 {
+	if i := slices.Index(f.Levels, level); i >= 0 {
+		return f.Quantiles[i]
+	}
+	return nil
+}
 
 // Validate reports the first way in which f breaks what the fields promise.
 func (f Forecast) Validate() error {

@@ -122,13 +122,13 @@ func (t *linearTrainer) train(history Series, seasons []int, o LinearOptions) ([
 	ridge := t.chooseRidge(first, cut-t.plan.horizon)
 	r := TrainReport{
 		Lags: t.plan.lags, Windows: t.plan.windows, Features: t.plan.features(), Ridge: ridge,
-		From: history.At(cut), Holdout: len(t.spread(cut, last, maxHoldoutOrigins)),
+		From: history.At(cut), Holdout: len(spread(cut, last, maxHoldoutOrigins)),
 	}
 	// The holdout is measured with coefficients that end a horizon before it.
-	before := t.fit(t.spread(first, cut-t.plan.horizon, maxTrainOrigins), cut, ridge)
+	before := t.fit(spread(first, cut-t.plan.horizon, maxTrainOrigins), cut, ridge)
 	t.measure(&r, history, before, seasons, cut, last)
 
-	origins := t.spread(first, last, maxTrainOrigins)
+	origins := spread(first, last, maxTrainOrigins)
 	r.Origins = len(origins)
 	coefficients := t.fit(origins, len(t.actual), ridge)
 	r.Info = ModelInfo{

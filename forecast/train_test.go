@@ -119,7 +119,7 @@ func TestLinearGraphIsThePredictor(t *testing.T) {
 	tr := &linearTrainer{plan: plan, actual: s.Values, data: newLinearData(plan, s.Values)}
 	cut := plan.input + (len(s.Values)-plan.horizon-plan.input)*4/5
 	ridge := tr.chooseRidge(plan.input, cut-plan.horizon)
-	coefficients := tr.fit(tr.spread(plan.input, len(s.Values)-plan.horizon, maxTrainOrigins), len(s.Values), ridge)
+	coefficients := tr.fit(spread(plan.input, len(s.Values)-plan.horizon, maxTrainOrigins), len(s.Values), ridge)
 	for _, o := range []int{plan.input, 700, 1300 - plan.horizon} {
 		want := tr.data.predict(o, coefficients)
 		got := forecastOf(t, m, s.Until(s.At(o)), plan.horizon)

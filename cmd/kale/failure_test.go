@@ -67,21 +67,21 @@ func TestFailuresAreJSONWhereAsked(t *testing.T) {
 	}
 	const none, mistakes = `no job "nojob" is known on this machine`, "misspelt.hcl:"
 	lines := map[string][]struct{ args, says string }{
-		"status":            {{"nojob", none}, {"none.hcl", "none.hcl"}, {file, mistakes}},
-		"explain":           {{"nojob", none}, {"nojob -all", none}, {file, mistakes}},
-		"audit":             {{"nojob", none}, {file, mistakes}},
-		"profile show":      {{"nojob", none}, {file, mistakes}},
-		"profile":           {{"nojob", none}, {file + " -dry", mistakes}},
-		"plan":              {{"nojob", none}, {file, mistakes}, {file + " " + another, mistakes}},
-		"validate":          {{"nojob", none}, {file + " -offline", mistakes}},
-		"doctor":            {{"nojob", none}},
-		"broker":            {{"-listen nowhere", "want host:port"}},
-		"produce":           {{"-topic t -curve none.csv", "none.csv"}, {"-brokers 127.0.0.1:1 -topic t", "connection refused"}},
-		"demo":              {{"", "kale-backend-local"}},
-		"forecast train":    {{"-trace none.csv -o x.onnx", "none.csv"}, {file + " -o x.onnx", mistakes}},
-		"forecast backtest": {{"-trace none.csv", "none.csv"}},
-		"replay":            {{"-trace none.csv", "none.csv"}, {"-synthetic week -job " + file, mistakes}},
-		"version":           nil, // below
+		"status":         {{"nojob", none}, {"none.hcl", "none.hcl"}, {file, mistakes}},
+		"explain":        {{"nojob", none}, {"nojob -all", none}, {file, mistakes}},
+		"audit":          {{"nojob", none}, {file, mistakes}},
+		"profile show":   {{"nojob", none}, {file, mistakes}},
+		"profile":        {{"nojob", none}, {file + " -dry", mistakes}},
+		"plan":           {{"nojob", none}, {file, mistakes}, {file + " " + another, mistakes}},
+		"validate":       {{"nojob", none}, {file + " -offline", mistakes}},
+		"doctor":         {{"nojob", none}},
+		"broker":         {{"-listen nowhere", "want host:port"}},
+		"produce":        {{"-topic t -curve none.csv", "none.csv"}, {"-brokers 127.0.0.1:1 -topic t", "connection refused"}},
+		"demo":           {{"", "kale-backend-local"}},
+		"forecast train": {{"-trace none.csv -o x.onnx", "none.csv"}, {file + " -o x.onnx", mistakes}},
+		"forecast eval":  {{"-trace none.csv", "none.csv"}},
+		"replay":         {{"-trace none.csv", "none.csv"}, {"-synthetic week -job " + file, mistakes}},
+		"version":        nil, // below
 	}
 	names := jsonCommands(rootCommand(s.app(&buffer{}, &buffer{})))
 	if known := slices.Sorted(maps.Keys(lines)); !slices.Equal(slices.Sorted(slices.Values(names)), known) {

@@ -231,10 +231,10 @@ func TestForecastFromTrace(t *testing.T) {
 	if _, err := onnx.Locate(); err != nil {
 		t.Skipf("ONNX Runtime is missing, so that the model cannot be run: make deps installs it (%v)", err)
 	}
-	text := s.must("forecast", "backtest", "-trace", trace, "-interval", "30m", "-horizon", "3h", "-season", "24h", "-model", model).out
-	for _, want := range []string{"seasonal", "onnx:linear", "onnx:linear was trained on what came before "} {
+	text := s.must("forecast", "eval", "-trace", trace, "-interval", "30m", "-horizon", "3h", "-season", "24h", "-model", model).out
+	for _, want := range []string{"seasonal", "onnx:linear", "onnx:linear: trained on what came before "} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the backtest has no %q:\n%s", want, text)
+			t.Errorf("the measurement has no %q:\n%s", want, text)
 		}
 	}
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +25,7 @@ func forecastCommand(a *app) *cobra.Command {
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	c.AddCommand(forecastTrainCommand(a), forecastBacktestCommand(a))
+	c.AddCommand(forecastTrainCommand(a), forecastEvalCommand(a))
 	return c
 }
 
@@ -38,11 +40,10 @@ type historyFlags struct {
 
 func (f *historyFlags) register(c *cobra.Command) {
 	f.jobFlags.register(c)
-	c.Flags().StringVar(&f.trace, "trace", "", "`FILE` of lines \"timestamp,rate\" instead of a job's topic, .gz allowed")
-	c.Flags().Var(&f.interval, "interval", "length of a bin (default: the job's; of a trace its own)")
-	c.Flags().Var(&f.horizon, "horizon", "how far to forecast (default: the job's; for a trace 30m)")
+	c.Flags().StringVar(&f.trace, "trace", "", "`FILE` of lines \"timestamp,rate\" instead of a job's topic, .gz allowed, or kafka://BROKER[,BROKER]/TOPIC")
+	c.Flags().Var(&f.interval, "interval", "length of a bin (default: the job's; of a file its own; of kafka:// 1m)")
 	c.Flags().StringSliceVar(&f.season, "season", nil, "`DURATIONS` after which traffic repeats, such as 24h,7d (default: the job's; for a trace 24h,7d)")
-	c.Flags().Var(&f.history, "history", "how much past to read (default: the job's; of a trace all)")
+	c.Flags().Var(&f.history, "history", "how much past to read (default: the job's; of a file all; of kafka:// 28d)")
 }
 
 // past is a history with what is to be forecast from it.
@@ -69,7 +70,7 @@ func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, er
 	case f.trace != "" && len(args) > 0:
 		return p, usagef("a job and -trace are two histories: give one of them")
 	case f.trace != "":
-		p, err = tracePast(ctx, f)
+		p, err = a.tracePast(ctx, f)
 	case len(args) == 0:
 		return p, usagef("JOB.hcl or -trace is missing: say where the history comes from")
 	default:
@@ -102,8 +103,18 @@ func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, er
 	return p, nil
 }
 
-func tracePast(ctx context.Context, f historyFlags) (past, error) {
+func (a *app) tracePast(ctx context.Context, f historyFlags) (past, error) {
 	p := past{source: f.trace, seasons: []time.Duration{24 * time.Hour, 7 * 24 * time.Hour}}
+	if where, ok := strings.CutPrefix(f.trace, "kafka://"); ok {
+		o, err := topicAt(where)
+		if err != nil {
+			return p, err
+		}
+		step := cmp.Or(time.Duration(f.interval), time.Minute)
+		p.series, err = a.topicHistory(ctx, o, step, cmp.Or(time.Duration(f.history), topicReach))
+		p.steps = max(1, int(30*time.Minute/step))
+		return p, err
+	}
 	c, err := stream.ReadCurve(ctx, f.trace)
 	if err != nil {
 		return p, err

@@ -39,6 +39,7 @@ the history before that is learnt too; where it is worse there, that is said, an
 		},
 	}
 	f.register(c)
+	c.Flags().Var(&f.horizon, "horizon", "how far to forecast (default: the job's; for a trace 30m)")
 	c.Flags().StringVarP(&f.out, "out", "o", "", "`FILE` to write, .onnx")
 	a.jsonFlag(c, "print the measurement as JSON")
 	return c
@@ -54,29 +55,13 @@ type measured struct {
 	Bias       *float64 `json:"bias"`
 	Coverage   *float64 `json:"coverage_80"`
 	Origins    int      `json:"origins"`
-	Failed     int      `json:"failed,omitempty"`
-	Why        string   `json:"first_failure,omitempty"`
-	// TrainedUntil is the end of what a model file had learnt from: on bins before that its error flatters it.
-	TrainedUntil *time.Time `json:"trained_until,omitempty"`
 }
 
 func measure(name string, origins int, e forecast.Errors) measured {
-	num := func(v float64) *float64 {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return nil
-		}
-		return &v
-	}
-	return measured{Forecaster: name, Bins: e.Bins, WAPE: num(e.WAPE), MAPE: num(e.MAPE), MAE: num(e.MAE), Bias: num(e.Bias), Coverage: num(e.Coverage), Origins: origins}
+	return measured{Forecaster: name, Bins: e.Bins, WAPE: figure(e.WAPE), MAPE: figure(e.MAPE), MAE: figure(e.MAE), Bias: figure(e.Bias), Coverage: figure(e.Coverage), Origins: origins}
 }
 
 func writeMeasured(w io.Writer, rows []measured) error {
-	percent := func(v *float64) string {
-		if v == nil {
-			return "unknown"
-		}
-		return fmt.Sprintf("%.1f %%", 100**v)
-	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "FORECASTER\tERROR\tMAPE\tBIAS\tIN BAND\tFORECASTS")
 	for _, r := range rows {
@@ -86,11 +71,6 @@ func writeMeasured(w io.Writer, rows []measured) error {
 		return err
 	}
 	fmt.Fprintln(w, "ERROR is Σ|actual − forecast| / Σ actual; IN BAND should be 80 %.")
-	for _, r := range rows {
-		if r.Failed > 0 {
-			fmt.Fprintf(w, "%s failed at %d origins, the first time with: %s\n", r.Forecaster, r.Failed, r.Why)
-		}
-	}
 	return nil
 }
 
@@ -185,102 +165,4 @@ func fromFile(args []string, path string) string {
 		return abs
 	}
 	return rel
-}
-
-type backtestFlags struct {
-	historyFlags
-	models []string
-}
-
-func forecastBacktestCommand(a *app) *cobra.Command {
-	var f backtestFlags
-	c := &cobra.Command{
-		Use: "backtest JOB.hcl|-trace FILE", Short: "Measure forecasters on history",
-		Long: `Lets forecasters forecast at past moments of a history, each time from what lay before, and compares with what came. "seasonal" is
-always among them, and so is the job's own model.`,
-		Example: "  kale forecast backtest ctr.hcl -model ctr.onnx\n  kale forecast backtest -trace rates.csv.gz -interval 5m -horizon 1h",
-		Args:    upTo(1), ValidArgsFunction: a.completeJobs,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.backtest(cmd.Context(), args, f) },
-	}
-	f.register(c)
-	c.Flags().StringArrayVar(&f.models, "model", nil, "`FILE`.onnx to measure too; may be repeated")
-	a.jsonFlag(c, "print the measurement as JSON")
-	return c
-}
-
-func (a *app) backtest(ctx context.Context, args []string, f backtestFlags) error {
-	p, err := a.past(ctx, args, f.historyFlags)
-	if err != nil {
-		return err
-	}
-	if p.job != nil && p.job.Forecast.Model != job.ForecastSeasonal {
-		f.models = append([]string{p.job.Forecast.Model}, f.models...)
-	}
-	forecasters := []forecast.Forecaster{forecast.NewSeasonal(p.seasons)}
-	for _, path := range f.models {
-		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = m.Close() }() // it was only read
-		forecasters = append(forecasters, m)
-	}
-	fmt.Fprintf(a.err, "measuring on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
-	var rows []measured
-	var taught []string
-	for _, fc := range forecasters {
-		if m, ok := fc.(*forecast.ONNXModel); ok && m.TrainedUntil().After(p.series.Start) {
-			taught = append(taught, fmt.Sprintf("%s was trained on what came before %s: what it says of that flatters it.", m.Name(), m.TrainedUntil().Local().Format(time.DateTime)))
-		}
-		r, err := a.backtestOne(ctx, fc, p)
-		if err != nil {
-			return err
-		}
-		row := measure(r.Source, r.Origins, r.Errors)
-		if m, ok := fc.(*forecast.ONNXModel); ok && !m.TrainedUntil().IsZero() {
-			row.TrainedUntil = new(m.TrainedUntil())
-		}
-		if r.Failed > 0 {
-			row.Failed, row.Why = r.Failed, r.FirstError.Error()
-		}
-		rows = append(rows, row)
-	}
-	if a.asJSON {
-		return json.NewEncoder(a.out).Encode(map[string]any{"step_s": p.series.Step.Seconds(), "horizon": p.steps, "errors": rows})
-	}
-	if err := writeMeasured(a.out, rows); err != nil {
-		return err
-	}
-	for _, text := range taught {
-		fmt.Fprintln(a.out, text)
-	}
-	return nil
-}
-
-// breakable is a forecaster that gives up as soon as broken says why.
-type breakable struct {
-	forecast.Forecaster
-	broken func() error
-}
-
-func (b breakable) Forecast(history forecast.Series, steps int) (forecast.Forecast, error) {
-	if err := b.broken(); err != nil {
-		return forecast.Forecast{}, err
-	}
-	return b.Forecaster.Forecast(history, steps)
-}
-
-func (a *app) backtestOne(ctx context.Context, fc forecast.Forecaster, p past) (forecast.Report, error) {
-	bar := a.progress()
-	defer bar.done()
-	r, err := forecast.Backtest(breakable{fc, ctx.Err}, p.series, forecast.BacktestOptions{Steps: p.steps, Visit: func(origin int, _ forecast.Forecast) {
-		bar.show("backtest of %s: bin %d of %d", fc.Name(), origin, len(p.series.Values))
-	}})
-	if ctx.Err() != nil {
-		return r, fmt.Errorf("backtest of %s: interrupted", fc.Name())
-	}
-	if err != nil {
-		return r, fmt.Errorf("backtest of %s: %w", fc.Name(), err)
-	}
-	return r, nil
 }

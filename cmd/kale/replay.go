@@ -284,13 +284,21 @@ func (a *app) replayedTrace(ctx context.Context, f replayFlags, j *job.Job) (rep
 // topicReach is how far back the arrivals of a topic are read: what is replayed by default, and a past to forecast from.
 const topicReach = 28 * 24 * time.Hour
 
-// topicTrace reads the arrival history of BROKER[,BROKER]/TOPIC. TLS and SASL are those of -job.
-func (a *app) topicTrace(ctx context.Context, where string, f replayFlags, j *job.Job) (replay.Trace, error) {
+// topicAt reads BROKER[,BROKER]/TOPIC, which is what follows kafka:// in a -trace.
+func topicAt(where string) (traffic.ClientOptions, error) {
 	brokers, topic, ok := strings.Cut(where, "/")
 	if !ok || brokers == "" || topic == "" || strings.Contains(topic, "/") {
-		return replay.Trace{}, usagef("-trace %q: want kafka://BROKER[,BROKER]/TOPIC", f.trace)
+		return traffic.ClientOptions{}, usagef("-trace %q: want kafka://BROKER[,BROKER]/TOPIC", "kafka://"+where)
 	}
-	o := traffic.ClientOptions{Brokers: strings.Split(brokers, ","), Topic: topic}
+	return traffic.ClientOptions{Brokers: strings.Split(brokers, ","), Topic: topic}, nil
+}
+
+// topicTrace reads the arrival history of BROKER[,BROKER]/TOPIC. TLS and SASL are those of -job.
+func (a *app) topicTrace(ctx context.Context, where string, f replayFlags, j *job.Job) (replay.Trace, error) {
+	o, err := topicAt(where)
+	if err != nil {
+		return replay.Trace{}, err
+	}
 	if f.job != "" {
 		opts, err := core.KafkaOpts(j)
 		if err != nil {
@@ -304,12 +312,12 @@ func (a *app) topicTrace(ctx context.Context, where string, f replayFlags, j *jo
 	}
 	if most := j.Forecast.Interval * (traffic.MaxTimes - 1); reach > most {
 		reach = most
-		a.advise("the last %s of topic %q are read, which are %s steps of forecast.interval (%s): the most that brokers are asked for\n", job.Length(most), topic,
+		a.advise("the last %s of topic %q are read, which are %s steps of forecast.interval (%s): the most that brokers are asked for\n", job.Length(most), o.Topic,
 			number(traffic.MaxTimes), job.FormatDuration(j.Forecast.Interval))
 	}
 	s, err := a.topicHistory(ctx, o, j.Forecast.Interval, reach)
 	if err != nil {
 		return replay.Trace{}, err
 	}
-	return replay.Trace{Name: "topic " + topic, Curve: stream.Curve{Start: s.Start, Step: s.Step, Rates: s.Values}}, nil
+	return replay.Trace{Name: "topic " + o.Topic, Curve: stream.Curve{Start: s.Start, Step: s.Step, Rates: s.Values}}, nil
 }

@@ -38,13 +38,14 @@ func TestBrokersNotThere(t *testing.T) {
 		{[]string{"produce", "-brokers", nobody, "-topic", "clicks"}, refused},
 		{[]string{"replay", "-trace", "kafka://" + nobody + "/clicks"}, refused},
 		{[]string{"forecast", "train", down, "-o", filepath.Join(out, "m.onnx")}, refused},
-		{[]string{"forecast", "backtest", down}, refused},
+		{[]string{"forecast", "eval", down}, refused},
+		{[]string{"forecast", "eval", "-trace", "kafka://" + nobody + "/clicks"}, refused},
 		{[]string{"audit", down}, `audit job "life": ` + refused},
 		{[]string{"init", "-brokers", there, "-topic", "clicks"}, absent},
 		{[]string{"produce", "-brokers", there, "-topic", "clicks"}, absent},
 		{[]string{"replay", "-trace", "kafka://" + there + "/clicks"}, absent},
 		{[]string{"forecast", "train", up, "-o", filepath.Join(out, "m.onnx")}, absent},
-		{[]string{"forecast", "backtest", up}, absent},
+		{[]string{"forecast", "eval", up}, absent},
 	} {
 		if r := s.run(tt.args...); r.code != exitFailed || r.out != "" || r.err != "kale: "+tt.says+"\n" {
 			t.Errorf("kale %s: exit code %d, %q; want %q:\n%s", quoted(tt.args), r.code, r.out, tt.says, r.err)

@@ -1,0 +1,364 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/forecast"
+)
+
+// evalOrigins is at how many past moments the forecasters are measured unless -origins says otherwise.
+const evalOrigins = 500
+
+type evalFlags struct {
+	historyFlags
+	horizons []string
+	models   []string
+	origins  int
+	table    string
+	only     string
+	input    int
+}
+
+func forecastEvalCommand(a *app) *cobra.Command {
+	var f evalFlags
+	c := &cobra.Command{
+		Use: "eval JOB.hcl|-trace FILE|-table FOLDER", Short: "Measure forecasters on history",
+		Long: `Lets forecasters forecast at moments of the last 30 % of a history, each time from what lay before, and compares with what came at each
+horizon. Measured are naive (the bin of a season before), seasonal (what kale run forecasts with unless the job names a model), nlinear and dlinear
+(linear maps of the last bins, learnt from the first 70 %), ensemble (the mean of seasonal and nlinear), the job's own model and those of -model.
+
+With -table it measures on the files ETTh1.csv and ETTm2.csv (.gz allowed) of FOLDER as the published tables do: column OT, 12, 4 and 4 months to learn,
+to choose and to test, z-scored, every window of the test. Beside each cell is what FEDformer-f reached, of input 96.`,
+		Example: "  kale forecast eval ctr.hcl -model ctr.onnx\n  kale forecast eval -trace rates.csv.gz -interval 5m -horizon 15m,1h\n  kale forecast eval -table ett -only ETTh1/96",
+		Args:    upTo(1), ValidArgsFunction: a.completeJobs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case f.origins < 0 || f.input < 2:
+				return usagef("-origins %d, -input %d: want 0 or more moments and an input of 2 bins or more", f.origins, f.input)
+			case f.table == "" && (f.only != "" || cmd.Flags().Changed("input")):
+				return usagef("-only and -input are of -table: name the folder of its files")
+			case f.table == "":
+				return a.forecastEval(cmd.Context(), args, f)
+			case len(args) > 0 || f.trace != "":
+				return usagef("-table has files of its own: give no job and no -trace with it")
+			}
+			return a.forecastTable(cmd.Context(), f)
+		},
+	}
+	f.register(c)
+	fl := c.Flags()
+	fl.StringSliceVar(&f.horizons, "horizon", nil, "`DURATIONS` ahead to measure at (default 5m,15m,30m,1h,2h, as far as they are whole bins; of a job those below its horizon, and that)")
+	fl.StringArrayVar(&f.models, "model", nil, "`FILE`.onnx to measure too; may be repeated")
+	fl.IntVar(&f.origins, "origins", 0, "`NUMBER` of moments to forecast at (default 500; of a table all)")
+	fl.StringVar(&f.table, "table", "", "`FOLDER` with ETTh1.csv and ETTm2.csv: measure as the published tables do")
+	fl.StringVar(&f.only, "only", "", "`CELL` of the table, such as ETTh1/96")
+	fl.IntVar(&f.input, "input", 96, "`BINS` that nlinear sees in the table; seasonal always sees all that lay before")
+	a.jsonFlag(c, "print the measurement as JSON")
+	return c
+}
+
+// evalRow is one forecaster at one horizon; null where there is nothing to measure.
+type evalRow struct {
+	Model      string   `json:"model"`
+	HorizonMin float64  `json:"horizon_min"`
+	Bins       int      `json:"bins"`
+	MAE        *float64 `json:"mae"`
+	RMSE       *float64 `json:"rmse"`
+	WAPE       *float64 `json:"wape"`
+	MASE       *float64 `json:"mase"`
+	Pinball    *float64 `json:"pinball"`
+	Coverage80 *float64 `json:"coverage80"`
+	Coverage90 *float64 `json:"coverage90"`
+}
+
+// evalNote is what a reader of the rows of a forecaster has to know.
+type evalNote struct {
+	Model string `json:"model"`
+	Note  string `json:"note"`
+}
+
+// evaluation is what kale forecast eval prints.
+type evaluation struct {
+	Trace string     `json:"trace"`
+	StepS float64    `json:"step_s"`
+	From  time.Time  `json:"from"` // the first moment forecast at
+	Rows  []evalRow  `json:"rows"`
+	Notes []evalNote `json:"notes,omitempty"`
+}
+
+func (e *evaluation) note(model, format string, args ...any) {
+	e.Notes = append(e.Notes, evalNote{model, fmt.Sprintf(format, args...)})
+}
+
+func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) error {
+	p, err := a.past(ctx, args, f.historyFlags)
+	if err != nil {
+		return err
+	}
+	horizons, err := evalHorizons(f.horizons, p)
+	if err != nil {
+		return err
+	}
+	if p.job != nil && p.job.Forecast.Model != job.ForecastSeasonal {
+		f.models = append([]string{p.job.Forecast.Model}, f.models...)
+	}
+	first := len(p.series.Values) * 7 / 10
+	e := evaluation{Trace: p.source, StepS: p.series.Step.Seconds(), From: p.series.At(first)}
+	fmt.Fprintf(a.err, "measuring on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
+	forecasters := a.forecasters(p, first, slices.Max(horizons), &e)
+	for _, path := range f.models {
+		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = m.Close() }() // it was only read
+		if m.TrainedUntil().After(e.From) {
+			e.note(m.Name(), "trained on what came before %s: what it says of that flatters it", m.TrainedUntil().Local().Format(time.DateTime))
+		}
+		forecasters = append(forecasters, m)
+	}
+	if err := a.evalAll(ctx, forecasters, p, first, horizons, f.origins, &e); err != nil {
+		return err
+	}
+	slices.SortStableFunc(e.Rows, func(x, y evalRow) int { return int(math.Copysign(1, x.HorizonMin-y.HorizonMin)) })
+	if a.asJSON {
+		return json.NewEncoder(a.out).Encode(e)
+	}
+	return writeEvaluation(a.out, e)
+}
+
+// evalHorizons are in bins, shortest first.
+func evalHorizons(given []string, p past) ([]int, error) {
+	var out []int
+	for _, text := range given {
+		d, err := job.ParseDuration(text)
+		if err != nil {
+			return nil, usagef("-horizon %q: %w", text, err)
+		}
+		if d < p.series.Step || d%p.series.Step != 0 {
+			return nil, usagef("-horizon %s is not a whole number of bins of %s", job.FormatDuration(d), job.FormatDuration(p.series.Step))
+		}
+		out = append(out, int(d/p.series.Step))
+	}
+	if len(given) == 0 {
+		for _, d := range []time.Duration{5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour} {
+			if bins := int(d / p.series.Step); bins > 0 && d%p.series.Step == 0 && (p.job == nil || bins < p.steps) {
+				out = append(out, bins)
+			}
+		}
+		if p.job != nil || len(out) == 0 {
+			out = append(out, p.steps)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// forecasters are those that a history alone makes; what must be learnt is learnt from the bins before first.
+func (a *app) forecasters(p past, first, steps int, e *evaluation) []forecast.Forecaster {
+	season := slices.Min(p.seasons)
+	seasonal := forecast.NewSeasonal(p.seasons)
+	out := []forecast.Forecaster{forecast.NewNaive(season), seasonal}
+	for _, kind := range []string{forecast.NLinear, forecast.DLinear} {
+		fc, err := forecast.TrainWindow(p.series.Until(p.series.At(first)), forecast.WindowOptions{Kind: kind, Horizon: steps, Season: season})
+		if err != nil {
+			e.note(kind, "left out: %v", err)
+			continue
+		}
+		out = append(out, fc)
+		if kind == forecast.NLinear {
+			out = append(out, forecast.NewEnsemble(seasonal, fc))
+		}
+	}
+	return out
+}
+
+// recorded answers with the forecasts that were made before, by the bins of history that they saw.
+type recorded struct {
+	forecast.Forecaster
+	made map[int]forecast.Forecast
+	why  error // the first failure
+	asks int
+}
+
+func (r *recorded) Forecast(history forecast.Series, _ int) (forecast.Forecast, error) {
+	if f, ok := r.made[len(history.Values)]; ok {
+		return f, nil
+	}
+	return forecast.Forecast{}, errors.New("not every forecaster has an answer here")
+}
+
+// evalAll adds the rows of all forecasters, measured at the moments at which every one of them has an answer. One that has none at all is left out.
+func (a *app) evalAll(ctx context.Context, forecasters []forecast.Forecaster, p past, first int, horizons []int, origins int, e *evaluation) error {
+	if origins == 0 {
+		origins = evalOrigins
+	}
+	season := int(slices.Min(p.seasons) / p.series.Step)
+	every := strideOf(len(p.series.Values)-first, origins, season)
+	var all []*recorded
+	for _, fc := range forecasters {
+		r, err := a.record(ctx, fc, p.series, min(slices.Max(horizons), reachOf(fc)), first, every)
+		if err != nil {
+			return err
+		}
+		switch {
+		case len(r.made) > 0:
+			all = append(all, r)
+		case fc.Name() == "seasonal":
+			return r.why
+		default:
+			e.note(fc.Name(), "left out, it has no answer at any moment: %v", r.why)
+			continue
+		}
+		if failed := r.asks - len(r.made); failed > 0 {
+			e.note(fc.Name(), "no answer at %d of %d moments, at which none is measured: %v", failed, r.asks, r.why)
+		}
+	}
+	for _, r := range all {
+		for at := range r.made {
+			if slices.ContainsFunc(all, func(other *recorded) bool { _, ok := other.made[at]; return !ok }) {
+				delete(r.made, at)
+			}
+		}
+	}
+	for _, r := range all {
+		reached := slices.DeleteFunc(slices.Clone(horizons), func(h int) bool { return h > reachOf(r.Forecaster) })
+		if len(reached) < len(horizons) {
+			e.note(r.Name(), "forecasts no further than %s", job.FormatDuration(time.Duration(reachOf(r.Forecaster))*p.series.Step))
+		}
+		if len(reached) == 0 {
+			continue
+		}
+		b, err := forecast.Backtest(r, p.series, forecast.BacktestOptions{Steps: slices.Max(reached), First: first, Every: every, Season: season})
+		if err != nil {
+			return err
+		}
+		for _, h := range reached {
+			m := b.PerHorizon[h-1]
+			e.Rows = append(e.Rows, evalRow{
+				Model: r.Name(), HorizonMin: (time.Duration(h) * p.series.Step).Minutes(), Bins: m.Bins, MAE: figure(m.MAE), RMSE: figure(m.RMSE), WAPE: figure(m.WAPE),
+				MASE: figure(m.MASE), Pinball: figure(m.Pinball), Coverage80: figure(m.Coverage), Coverage90: figure(m.Coverage90),
+			})
+		}
+	}
+	return nil
+}
+
+// reachOf is how many bins a forecaster can forecast.
+func reachOf(fc forecast.Forecaster) int {
+	if m, ok := fc.(*forecast.ONNXModel); ok {
+		return m.Info().Horizon
+	}
+	return math.MaxInt
+}
+
+// record asks a forecaster at every moment.
+func (a *app) record(ctx context.Context, fc forecast.Forecaster, s forecast.Series, steps, first, every int) (*recorded, error) {
+	bar := a.progress()
+	defer bar.done()
+	r := &recorded{Forecaster: fc, made: map[int]forecast.Forecast{}}
+	for origin := first; origin < len(s.Values); origin += every {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("measure %s: interrupted", fc.Name())
+		}
+		bar.show("measuring %s: bin %d of %d", fc.Name(), origin, len(s.Values))
+		f, err := fc.Forecast(s.Until(s.At(origin)), steps)
+		r.asks++
+		if err != nil && r.why == nil {
+			r.why = err
+		}
+		if err == nil {
+			f.Scenarios = nil // only memory here
+			r.made[origin] = f
+		}
+	}
+	return r, nil
+}
+
+// strideOf is how far apart so many origins in n bins are, such that they fall on every phase of the season.
+func strideOf(n, origins, season int) int {
+	common := func(a, b int) int {
+		for b != 0 {
+			a, b = b, a%b
+		}
+		return a
+	}
+	every := max(1, n/origins)
+	for every > 1 && common(every, season) > 1 {
+		every++
+	}
+	return every
+}
+
+func writeEvaluation(w io.Writer, e evaluation) error {
+	least := map[float64]float64{} // pinball, by horizon
+	for _, r := range e.Rows {
+		if best, ok := least[r.HorizonMin]; r.Pinball != nil && (!ok || *r.Pinball < best) {
+			least[r.HorizonMin] = *r.Pinball
+		}
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "AHEAD\tFORECASTER\tWAPE\tMASE\tMAE\tRMSE\tPINBALL\tIN 90 %")
+	for _, r := range e.Rows {
+		best := ""
+		if r.Pinball != nil && *r.Pinball == least[r.HorizonMin] {
+			best = " *"
+		}
+		ahead := time.Duration(r.HorizonMin * float64(time.Minute)).Round(time.Second)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s\t%s\n", job.FormatDuration(ahead), r.Model, percent(r.WAPE), fixedTo(3, r.MASE), short(r.MAE), short(r.RMSE), short(r.Pinball), best, percent(r.Coverage90))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "* is the least pinball loss; WAPE is Σ|actual − forecast| / Σ actual; MASE is beside the naive error of the first 70 %.")
+	for _, n := range e.Notes {
+		fmt.Fprintf(w, "%s: %s\n", n.Model, n.Note)
+	}
+	return nil
+}
+
+const unknownFigure = "unknown"
+
+func percent(v *float64) string {
+	if v == nil {
+		return unknownFigure
+	}
+	return fmt.Sprintf("%.1f %%", 100**v)
+}
+
+func fixedTo(digits int, v *float64) string {
+	if v == nil {
+		return unknownFigure
+	}
+	return fmt.Sprintf("%.*f", digits, *v)
+}
+
+// short has four digits that count.
+func short(v *float64) string {
+	if v == nil {
+		return unknownFigure
+	}
+	if *v >= 1000 {
+		return fmt.Sprintf("%.0f", *v)
+	}
+	return fmt.Sprintf("%.4g", *v)
+}
+
+// figure is null for scripts where there is no number.
+func figure(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kale-sched/kale/forecast"
+)
+
+// published is a data set of the table. The figures are the MSE of FEDformer-f, univariate, input 96: of ETTm2 from its paper (Zhou et al., ICML 2022,
+// table 3), of ETTh1 from Zeng et al. (AAAI 2023), which ran it again.
+type published struct {
+	name  string
+	month int // bins
+	step  time.Duration
+	mse   map[int]float64 // by horizon, in bins
+}
+
+var publishedTable = []published{
+	{"ETTh1", 720, time.Hour, map[int]float64{96: 0.079, 192: 0.104, 336: 0.119, 720: 0.142}},
+	{"ETTm2", 2880, 15 * time.Minute, map[int]float64{96: 0.072, 192: 0.102, 336: 0.130, 720: 0.178}},
+}
+
+var publishedHorizons = []int{96, 192, 336, 720}
+
+// tableRow is one forecaster in one cell; errors are of z-scored values.
+type tableRow struct {
+	Dataset   string   `json:"dataset"`
+	Horizon   int      `json:"horizon"`
+	Model     string   `json:"model"`
+	MSE       *float64 `json:"mse"`
+	MAE       *float64 `json:"mae"`
+	Published float64  `json:"published_mse"`
+	Windows   int      `json:"windows"`
+	Seconds   float64  `json:"seconds"` // to learn and to forecast
+}
+
+func (a *app) forecastTable(ctx context.Context, f evalFlags) error {
+	cell := func(p published, h int) bool { return f.only == "" || f.only == fmt.Sprintf("%s/%d", p.name, h) }
+	var rows []tableRow
+	for _, p := range publishedTable {
+		if !slices.ContainsFunc(publishedHorizons, func(h int) bool { return cell(p, h) }) {
+			continue
+		}
+		s, err := readETT(f.table, p)
+		if err != nil {
+			return err
+		}
+		for _, h := range publishedHorizons {
+			if !cell(p, h) {
+				continue
+			}
+			cells, err := a.tableCell(ctx, p, s, h, f)
+			if err != nil {
+				return err
+			}
+			rows = append(rows, cells...)
+		}
+	}
+	if len(rows) == 0 {
+		return usagef("-only %q: want one of ETTh1 and ETTm2, a slash, and one of 96, 192, 336 and 720", f.only)
+	}
+	if a.asJSON {
+		return json.NewEncoder(a.out).Encode(rows)
+	}
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "CELL\tFORECASTER\tMSE\tMAE\tFEDFORMER-F\tWINDOWS\tTOOK")
+	for _, r := range rows {
+		fmt.Fprintf(t, "%s/%d\t%s\t%s\t%s\t%.3f\t%d\t%.0f s\n", r.Dataset, r.Horizon, r.Model, fixedTo(3, r.MSE), fixedTo(3, r.MAE), r.Published, r.Windows, r.Seconds)
+	}
+	return t.Flush()
+}
+
+// tableCell measures the forecasters on the test months: naive, nlinear of the input asked for, seasonal, and the mean of these two.
+func (a *app) tableCell(ctx context.Context, p published, s forecast.Series, h int, f evalFlags) ([]tableRow, error) {
+	const day = 24 * time.Hour
+	first := 16 * p.month
+	o := forecast.BacktestOptions{Steps: h, First: first, Every: 1, Whole: true}
+	if f.origins > 0 {
+		o.Every = strideOf(len(s.Values)-h-first+1, f.origins, int(day/p.step))
+	}
+	seasonal := forecast.NewSeasonal([]time.Duration{day, 7 * day})
+	began := time.Now()
+	nlinear, err := forecast.TrainWindow(s.Until(s.At(first)), forecast.WindowOptions{Kind: forecast.NLinear, Input: f.input, Horizon: h, Season: day})
+	if err != nil {
+		return nil, err
+	}
+	learnt := time.Since(began).Seconds()
+	var rows []tableRow
+	for _, fc := range []forecast.Forecaster{forecast.NewNaive(day), seasonal, nlinear, forecast.NewEnsemble(seasonal, nlinear)} {
+		began = time.Now()
+		r, err := a.backtest(ctx, fc, s, o)
+		if err != nil {
+			return nil, err
+		}
+		row := tableRow{Dataset: p.name, Horizon: h, Model: fc.Name(), MSE: figure(r.RMSE * r.RMSE), MAE: figure(r.MAE), Published: p.mse[h], Windows: r.Origins, Seconds: time.Since(began).Seconds()}
+		if fc == nlinear {
+			row.Seconds += learnt
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// breakable is a forecaster that gives up as soon as broken says why.
+type breakable struct {
+	forecast.Forecaster
+	broken func() error
+}
+
+func (b breakable) Forecast(history forecast.Series, steps int) (forecast.Forecast, error) {
+	if err := b.broken(); err != nil {
+		return forecast.Forecast{}, err
+	}
+	return b.Forecaster.Forecast(history, steps)
+}
+
+func (a *app) backtest(ctx context.Context, fc forecast.Forecaster, s forecast.Series, o forecast.BacktestOptions) (forecast.Report, error) {
+	bar := a.progress()
+	defer bar.done()
+	o.Visit = func(origin int, _ forecast.Forecast) {
+		bar.show("measuring %s: bin %d of %d", fc.Name(), origin, len(s.Values))
+	}
+	r, err := forecast.Backtest(breakable{fc, ctx.Err}, s, o)
+	if ctx.Err() != nil {
+		return r, fmt.Errorf("measure %s: interrupted", fc.Name())
+	}
+	return r, err
+}
+
+// readETT reads column OT of a data set, z-scored by the mean and the deviation of the first twelve months. Forecasters of rates know nothing below
+// zero, and ratios of levels: the values are lifted so far above it, by eleven times their range in these months, that a ratio is nearly a difference.
+func readETT(folder string, p published) (forecast.Series, error) {
+	path := filepath.Join(folder, p.name+".csv")
+	f, err := os.Open(path)
+	var r io.Reader = f
+	if errors.Is(err, os.ErrNotExist) {
+		path += ".gz"
+		if f, err = os.Open(path); err == nil {
+			r, err = gzip.NewReader(bufio.NewReader(f))
+		}
+	}
+	if err != nil {
+		return forecast.Series{}, fmt.Errorf("read the data set %s: %w", p.name, err)
+	}
+	defer f.Close()
+	s, err := parseETT(r, p)
+	if err != nil {
+		return s, fmt.Errorf("read the data set %s: %s: %w", p.name, path, err)
+	}
+	learn := s.Values[:12*p.month]
+	mean, square := 0.0, 0.0
+	for _, v := range learn {
+		mean += v / float64(len(learn))
+	}
+	for _, v := range learn {
+		square += (v - mean) * (v - mean) / float64(len(learn))
+	}
+	deviation := math.Sqrt(square)
+	if deviation == 0 {
+		return s, fmt.Errorf("read the data set %s: %s: column OT is %v throughout", p.name, path, mean)
+	}
+	lift := 11*(slices.Max(learn)-slices.Min(learn)) - slices.Min(learn)
+	for i, v := range s.Values {
+		s.Values[i] = (v + lift) / deviation
+	}
+	return s, nil
+}
+
+// parseETT reads the first 20 months of lines "date,…,OT".
+func parseETT(r io.Reader, p published) (forecast.Series, error) {
+	s := forecast.Series{Step: p.step}
+	in := csv.NewReader(r)
+	head, err := in.Read()
+	if err != nil {
+		return s, err
+	}
+	if len(head) < 2 || head[0] != "date" || head[len(head)-1] != "OT" {
+		return s, fmt.Errorf("its header is %q: want date first and OT last", strings.Join(head, ","))
+	}
+	for len(s.Values) < 20*p.month {
+		row, err := in.Read()
+		if errors.Is(err, io.EOF) {
+			return s, fmt.Errorf("it has %d rows of values; the table needs %d", len(s.Values), 20*p.month)
+		}
+		if err != nil {
+			return s, err
+		}
+		at, err := time.Parse(time.DateTime, row[0])
+		if err != nil {
+			return s, err
+		}
+		if len(s.Values) == 0 {
+			s.Start = at
+		}
+		if !at.Equal(s.End()) {
+			return s, fmt.Errorf("its row %d is of %s: want %s", len(s.Values)+2, row[0], s.End().Format(time.DateTime))
+		}
+		v, err := strconv.ParseFloat(row[len(row)-1], 64)
+		if err != nil {
+			return s, err
+		}
+		s.Values = append(s.Values, v)
+	}
+	return s, nil
+}
