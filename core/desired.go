@@ -230,7 +230,8 @@ func (d *desired) adopt(list []backend.Status) (changed bool) {
 			}
 		}
 	}
-	if changed {
+	found = slices.DeleteFunc(found, d.noted)
+	if len(found) > 0 {
 		d.Started = append(d.Started, started{Processes: found})
 	}
 	slices.Sort(d.Ranks)

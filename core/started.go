@@ -208,7 +208,7 @@ func (d *desired) note(ws []backend.Workload, with startedWith) (changed bool) {
 	var now []started
 	at := -1
 	for _, s := range d.Started {
-		s.Processes = slices.DeleteFunc(slices.Clone(s.Processes), func(id backend.ID) bool { return slices.Contains(ids, id) || !d.wants(id) })
+		s.Processes = slices.DeleteFunc(slices.Clone(s.Processes), func(id backend.ID) bool { return slices.Contains(ids, id) || !d.wants(id) && !d.follows(id) })
 		if len(s.Processes) == 0 {
 			continue
 		}
@@ -230,6 +230,16 @@ func (d *desired) wants(id backend.ID) bool {
 		return d.Servers[id.Rank] == id.Generation
 	}
 	return d.Workers[id.Rank] == id.Generation && slices.Contains(d.wantedRanks(), id.Rank)
+}
+
+// noted says that it was taken down what a process was started with.
+func (d *desired) noted(id backend.ID) bool {
+	return slices.ContainsFunc(d.Started, func(s started) bool { return slices.Contains(s.Processes, id) })
+}
+
+// follows says that a process is to take the place of a server that is wanted.
+func (d *desired) follows(id backend.ID) bool {
+	return id.Role == backend.RoleServer && id.Generation > d.Servers[id.Rank]
 }
 
 // NotTakenUp warns of what was changed in the file of a job that runs and what runs does not do, since processes keep what they were started with. list tells which

@@ -268,3 +268,35 @@ func TestWhatHasEndedTakesUpAChange(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What a server's successor was started with is known when it serves, whatever was started while it waited.
+func TestWhatASuccessorWasStartedWithIsKnown(t *testing.T) {
+	d := &desired{Target: 2, Ranks: []int{0, 1}, Servers: map[int]uint64{0: 1}, Workers: map[int]uint64{0: 1, 1: 1}}
+	then, now := startedWith{"model.batch": "64"}, startedWith{"model.batch": "128"}
+	start := func(with startedWith, ids ...backend.ID) {
+		var ws []backend.Workload
+		for _, id := range ids {
+			ws = append(ws, backend.Workload{ID: id})
+		}
+		d.note(ws, with)
+	}
+	start(then, server(0, 1), worker(0, 1))
+	start(then, server(0, 2)) // waits beside
+	start(now, worker(1, 1))
+	running := func(id backend.ID) backend.Status { return backend.Status{ID: id, State: backend.StateRunning} }
+	if !d.adopt([]backend.Status{{ID: server(0, 1), State: backend.StateExited}, running(server(0, 2)), running(worker(0, 1)), running(worker(1, 1))}) {
+		t.Fatal("the successor is not taken over")
+	}
+	if n := d.startedUnknown(); n != 0 {
+		t.Errorf("of %d processes it is not known what they were started with: %+v", n, d.Started)
+	}
+	if keeps, n, of := d.keep("model.batch", "", "128"); n != 2 || of != 3 || keeps != "64" {
+		t.Errorf("%d of %d have %s; want 2 of 3 and 64: %+v", n, of, keeps, d.Started)
+	}
+	start(now, worker(0, 2))
+	for _, s := range d.Started {
+		if slices.Contains(s.Processes, server(0, 1)) {
+			t.Errorf("what has been replaced is still noted: %+v", d.Started)
+		}
+	}
+}
