@@ -214,8 +214,8 @@ func (f *feeder) next() *chunk {
 	}
 }
 
-// add decodes a chunk into the batch. Records that cannot be decoded are in the dead-letter topic when it returns (rule 18); without such a
-// topic the chunk is cut before the first of them, unless the job says to skip them.
+// add decodes a chunk into the batch. Records that cannot be decoded are in the dead-letter topic when it returns (rule 18); where there is no such
+// topic, or it does not take them, the chunk is cut before the first of them, unless the job says to skip them.
 func (f *feeder) add(ctx context.Context, b *batch, c *chunk) error {
 	if f.w.pastHalt(c) {
 		return nil
@@ -228,12 +228,12 @@ func (f *feeder) add(ctx context.Context, b *batch, c *chunk) error {
 			hash: kafka.RecordHash(f.w.topic, c.partition, r.offset)}
 		if f.w.decoder != nil {
 			if err := f.w.decoder.Decode(r.value, &f.ex); err != nil {
-				if f.w.dead.stops() {
+				if f.w.dead.put(ctx, c, r, err) != nil {
+					if ctx.Err() != nil {
+						return ctx.Err()
+					}
 					b.cutLast(f.w.halt(c, r, err))
 					break
-				}
-				if err := f.w.dead.put(ctx, c, r, err); err != nil {
-					return err
 				}
 				b.dead = append(b.dead, t)
 				continue

@@ -280,9 +280,6 @@ func (w *worker) beatRequest(seq uint64) (req *rpc.BeatRequest, drained bool) {
 		req.Problems = append(req.Problems, w.repairProblems[p])
 	}
 	req.Problems = append(req.Problems, w.haltProblems()...)
-	if w.deadProblem != nil {
-		req.Problems = append(req.Problems, w.deadProblem)
-	}
 	return req, drained
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"google.golang.org/protobuf/proto"
@@ -95,8 +96,12 @@ func TestRule18DeadLetterTopicAway(t *testing.T) {
 	s := j.waitFor("the problem is reported", func(s *rpc.JobStatus) bool {
 		return len(s.GetProblems()) == 1 && s.GetProblems()[0].GetKind() == rpc.PartitionProblem_KIND_DEAD_LETTER
 	})
-	if s.GetPartitions()[0].GetApplied() != 0 {
-		t.Errorf("applied up to %d before the letter was written", s.GetPartitions()[0].GetApplied())
+	if n := j.applied(s, 0); n > 1 {
+		t.Errorf("applied up to %d before the letter was written", n)
+	}
+	if p := s.GetProblems()[0]; p.GetNeeded() != 1 || !strings.HasPrefix(p.GetDetail(), `topic "clicks": the record at offset 1 cannot be decoded (`) ||
+		!strings.HasSuffix(p.GetDetail(), `), and the dead-letter topic "dead", where it belongs, does not exist`) {
+		t.Errorf("the problem is at %d: %s", p.GetNeeded(), p.GetDetail())
 	}
 	if err := c.CreateTopic("dead", 1, nil); err != nil {
 		t.Fatal(err)
@@ -105,6 +110,94 @@ func TestRule18DeadLetterTopicAway(t *testing.T) {
 	j.checkOnce(map[int32][]int64{0: {0, 1}}, map[int32][]int64{0: {1}})
 	readDead(t, c, 1)
 	j.waitFor("the problem is withdrawn", func(s *rpc.JobStatus) bool { return len(s.GetProblems()) == 0 })
+}
+
+// TestRule18DeadLetterTopicCreatedAgain: a dead-letter topic that was deleted and created again is another one for its brokers, and takes letters as the first did.
+func TestRule18DeadLetterTopicCreatedAgain(t *testing.T) {
+	needONNX(t)
+	c := broker(t, 1, kfake.SeedTopics(1, "dead"))
+	cl := producer(t, c)
+	junk := func() {
+		t.Helper()
+		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: testTopic, Value: []byte("junk")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recreate := func() {
+		t.Helper()
+		if err := c.CreateTopic("dead", 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func() {
+		t.Helper()
+		if _, err := kadm.NewClient(cl).DeleteTopic(t.Context(), "dead"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	junk()
+	j := startJob(t, jobSpec(t, c, withModel("lr"), func(s *rpc.TrainSpec) { s.Stream.DeadLetter = "dead" }))
+	j.worker(0, 1)
+	j.waitApplied(map[int32]int64{0: 1})
+	remove()
+	junk()
+	j.waitFor("the topic is missed", func(s *rpc.JobStatus) bool { return len(s.GetProblems()) == 1 })
+	recreate()
+	j.waitApplied(map[int32]int64{0: 2})
+	if readDead(t, c, 1)[testTopic+"/0/1"] == nil {
+		t.Error("the topic that was created again lacks the letter")
+	}
+	remove() // and at once there again: nobody missed it
+	recreate()
+	junk()
+	j.waitApplied(map[int32]int64{0: 3})
+	j.waitFor("the problem is withdrawn", func(s *rpc.JobStatus) bool { return len(s.GetProblems()) == 0 })
+	j.checkOnce(map[int32][]int64{0: {0, 1, 2}}, map[int32][]int64{0: {0, 1, 2}})
+}
+
+// TestRule18DrainWithoutTheDeadLetterTopic: while the dead-letter topic is away its partition stands still and the other goes on, and a worker that is to leave
+// leaves; its successor stands there too, and every record is trained once when the topic comes.
+func TestRule18DrainWithoutTheDeadLetterTopic(t *testing.T) {
+	needONNX(t)
+	c := broker(t, 2)
+	cl := producer(t, c)
+	produce(t, cl, 0, 21)
+	for range 3 {
+		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: testTopic, Value: []byte("junk")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	produce(t, cl, 0, 100)
+	produce(t, cl, 1, 50)
+	j := startJob(t, jobSpec(t, c, withModel("lr"), func(s *rpc.TrainSpec) {
+		s.Stream.DeadLetter, s.GraceMs = "dead", (5 * time.Minute).Milliseconds() // longer than the test waits for the drain
+	}))
+	stands := func(s *rpc.JobStatus) bool {
+		ps := s.GetProblems()
+		return len(ps) == 1 && ps[0].GetKind() == rpc.PartitionProblem_KIND_DEAD_LETTER && ps[0].GetPartition() == 0 && ps[0].GetNeeded() == 21 &&
+			j.applied(s, 0) == 21 && j.applied(s, 1) == 50
+	}
+	w := j.worker(0, 1)
+	j.waitFor("the partition stands before the record, the other goes on", stands)
+	w.cancel()
+	eventually(t, func() bool {
+		select {
+		case <-w.done:
+			return true
+		default:
+			return false
+		}
+	}, func() string { return "the worker drains" })
+	j.worker(0, 2)
+	j.waitFor("its successor stands there too", stands)
+	if err := c.CreateTopic("dead", 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	ends := map[int32]int64{0: 124, 1: 50}
+	j.waitApplied(ends)
+	j.waitFor("the problem is withdrawn", func(s *rpc.JobStatus) bool { return len(s.GetProblems()) == 0 })
+	j.checkOnce(readLog(t, c, ends), map[int32][]int64{0: {21, 22, 23}})
+	readDead(t, c, 3)
 }
 
 // TestRule18WithoutATopicThePartitionStops: a record that cannot be decoded is not applied, what precedes it is trained, another partition goes

@@ -26,8 +26,8 @@ func (w *worker) halt(c *chunk, r record, reason error) *chunk {
 	if e == nil { // applied meanwhile, or of a session that was lost
 		return head
 	}
-	w.lg.Error("record cannot be decoded, and there is no dead-letter topic for it: its partition stops", "topic", w.topic, "partition", c.partition, "offset", r.offset,
-		"bytes", len(r.value), "reason", reason)
+	w.lg.Error("record can neither be decoded nor set aside: its partition stops", "topic", w.topic, "partition", c.partition, "offset", r.offset,
+		"bytes", len(r.value), "reason", reason, "dead_letter", w.dead.topic)
 	rest := *e
 	if head != nil {
 		e.end = at
@@ -59,9 +59,15 @@ func (w *worker) setAside(e *entry, why string) {
 	if e.from != nil { // nothing more is done about it here: should we go, its origin reads it again
 		e.from.tellTrained(e.remote)
 	}
-	if w.draining {
+	switch {
+	case w.draining:
 		w.ledger.remove(e.id)
-	} else {
+	case !w.dead.shut(): // there is a place since the record was decoded
+		e.state, e.from, e.remote = toRead, nil, 0
+		w.ledger.entries[e.id] = e
+		w.repairWake.set()
+		return
+	default:
 		e.state, e.why, e.from, e.remote = halted, why, nil, 0
 		w.ledger.entries[e.id], w.halts = e, true
 	}
@@ -83,9 +89,13 @@ func (w *worker) takePolicy(onUndecodable string) {
 	}
 	w.skips = skips
 	w.lg.Info("records that cannot be decoded and have no dead-letter topic", "on_undecodable", onUndecodable)
-	if !skips {
-		return
+	if skips {
+		w.release()
 	}
+}
+
+// release has all that stands still read again. Caller holds mu.
+func (w *worker) release() {
 	for _, e := range w.ledger.inState(halted) {
 		e.state, e.why = toRead, ""
 		w.repairWake.set()
@@ -115,9 +125,11 @@ func (w *worker) haltProblems() []*rpc.PartitionProblem {
 	}
 	var out []*rpc.PartitionProblem
 	for _, p := range slices.Sorted(maps.Keys(first)) {
-		out = append(out, &rpc.PartitionProblem{
-			Partition: p, Kind: rpc.PartitionProblem_KIND_UNDECODABLE, Needed: first[p].begin, LogStart: -1, Detail: first[p].why,
-		})
+		problem := &rpc.PartitionProblem{Partition: p, Kind: rpc.PartitionProblem_KIND_UNDECODABLE, Needed: first[p].begin, LogStart: -1, Detail: first[p].why}
+		if w.dead.topic != "" {
+			problem.Kind, problem.Detail = rpc.PartitionProblem_KIND_DEAD_LETTER, first[p].why+", and "+w.dead.trouble
+		}
+		out = append(out, problem)
 	}
 	return out
 }

@@ -22,7 +22,7 @@ const (
 	forwarded
 	// pushed: every server has acknowledged it; the chief has not confirmed it.
 	pushed
-	// halted: its first record cannot be decoded, and nothing says what to do with it (see halt). It is not touched any more.
+	// halted: its first record cannot be decoded, and has no place to go to (see halt). It is not touched until it has one.
 	halted
 )
 

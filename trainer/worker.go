@@ -132,7 +132,6 @@ type worker struct {
 	changes                 uint64           // how often one of them has been replaced
 	lostTaken               map[spanKey]bool // spans given up that are being pushed as empty
 	repairProblems          map[int32]*rpc.PartitionProblem
-	deadProblem             *rpc.PartitionProblem
 	halts                   bool // something stood still in this worker's life
 	skips                   bool // records that cannot be decoded and have no topic to go to
 }
@@ -222,6 +221,7 @@ func (w *worker) run(ctx context.Context) error {
 	batches, done := make(chan *batch), make(chan stepped, 1)
 	tasks.Go(func() { src.run(work) })
 	tasks.Go(func() { rep.run(work) })
+	tasks.Go(func() { w.dead.run(work) })
 	tasks.Go(func() { (&feeder{w: w, index: map[uint64]int32{}}).run(work, batches) })
 	tasks.Go(func() { w.failUnless(work, w.step(work, batches, done)) })
 	tasks.Go(func() { w.failUnless(work, w.push(work, done)) })
