@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -36,6 +37,7 @@ const (
 	speedup  = float64(24*time.Hour) / float64(day)
 	history  = 3 * day          // written with past timestamps
 	leadIn   = 30 * time.Second // from the end of the history to the day: the model learns its first steps, nothing of it is counted
+	leadMost = 90 * time.Second // more lead-in, where the machine is so busy that no worker trains after that
 	peak     = 2850             // records/s
 	settleIn = 20 * time.Second // for the last records to be trained after the day
 )
@@ -75,6 +77,7 @@ type demo struct {
 	curve  stream.Curve
 
 	written    time.Time // how far the history reaches
+	dawn       time.Time // when the curve's day begins: the demo's does then too, or later
 	begin, end time.Time // of the day
 	atBegin    *rpc.JobStatus
 	atEnd      *rpc.JobStatus
@@ -150,7 +153,8 @@ func (d *demo) past(ctx context.Context) error {
 	d.o.Step(fmt.Sprintf("writing %d past days of clicks", int(history/day)))
 	d.curve = stream.SyntheticWeek(d.o.Seed).ScaleTo(peak)
 	d.written = time.Now()
-	d.begin, d.end = d.written.Add(leadIn), d.written.Add(leadIn+day)
+	d.dawn = d.written.Add(leadIn)
+	d.begin, d.end = d.dawn, d.dawn.Add(day)
 	produced, err := d.produce(ctx, d.written.Add(-history), d.written, d.written)
 	if err != nil {
 		return err
@@ -174,7 +178,7 @@ func (d *demo) past(ctx context.Context) error {
 // produce plays the curve from one moment to another; until makes it history, the zero time plays live.
 func (d *demo) produce(ctx context.Context, from, to, until time.Time) (stream.Produced, error) {
 	return stream.Produce(ctx, d.o.Log, stream.ProduceOptions{
-		Client: d.kafka, Topic: "clicks", Curve: d.curve, Speedup: speedup, From: curveDay + time.Duration(float64(from.Sub(d.begin))*speedup),
+		Client: d.kafka, Topic: "clicks", Curve: d.curve, Speedup: speedup, From: curveDay + time.Duration(float64(from.Sub(d.dawn))*speedup),
 		Duration: to.Sub(from), Until: until, Seed: d.o.Seed, Drift: stream.DefaultDrift,
 	})
 }
@@ -294,6 +298,22 @@ func (d *demo) play(ctx context.Context) error {
 type playing struct {
 	halt context.CancelFunc
 	done chan error
+
+	mu    sync.Mutex
+	until time.Time
+}
+
+// goOn makes it go on until a later time.
+func (p *playing) goOn(until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.until = until
+}
+
+func (p *playing) end() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.until
 }
 
 // traffic first writes what would have arrived since the history was written, so that the record of arrivals has no hole, and then plays live.
@@ -302,10 +322,13 @@ func (d *demo) traffic(ctx context.Context) (*playing, error) {
 	if _, err := d.produce(ctx, d.written, now, now); err != nil {
 		return nil, err
 	}
-	p := &playing{done: make(chan error, 1)}
+	p := &playing{done: make(chan error, 1), until: d.end}
 	ctx, p.halt = context.WithCancel(ctx)
 	go func() { // ends with the day, or with halt
-		_, err := d.produce(ctx, now, d.end, time.Time{})
+		var err error
+		for from, to := now, p.end(); err == nil && from.Before(to); from, to = to, p.end() {
+			_, err = d.produce(ctx, from, to, time.Time{})
+		}
 		p.done <- err
 	}()
 	return p, nil
@@ -317,7 +340,11 @@ func (d *demo) live(ctx context.Context, s *core.Scheduler, ran <-chan error, p 
 	if err := waitUntil(ctx, d.begin, ran); err != nil {
 		return err
 	}
-	if err := d.freeze(ctx, s); err != nil {
+	v, err := d.workersTrain(ctx, s.View, ran, p)
+	if err != nil {
+		return err
+	}
+	if err := d.freeze(ctx, s, v); err != nil {
 		return err
 	}
 	d.o.Step(fmt.Sprintf("the day begins: what happens until %s counts", d.end.Format("15:04:05")))
@@ -366,12 +393,38 @@ func causes(v *core.View) string {
 	return ": " + strings.Join(why, "; ")
 }
 
-// freeze keeps the model as it is when the day begins: what it would be worth if it learnt no more.
-func (d *demo) freeze(ctx context.Context, s *core.Scheduler) error {
-	v := s.View()
-	if v == nil || v.Chief == nil || v.Sample.Running == nil || *v.Sample.Running == 0 {
-		return fmt.Errorf("after %v of lead-in no worker trains%s (kale demo -keep leaves the logs to be read)", leadIn, causes(v))
+// trains says that a view knows of a worker that trains.
+func trains(v *core.View) bool {
+	return v != nil && v.Chief != nil && v.Sample.Running != nil && *v.Sample.Running > 0
+}
+
+// workersTrain makes the lead-in longer, and the day as much later, until a worker trains: that takes long on a machine that does much else.
+func (d *demo) workersTrain(ctx context.Context, view func() *core.View, ran <-chan error, p *playing) (*core.View, error) {
+	v := view()
+	if trains(v) {
+		return v, nil
 	}
+	d.o.Step(fmt.Sprintf("no worker trains yet%s. The lead-in goes on until one does, for up to %v: this machine is slow, or does much else", causes(v), leadMost))
+	latest := d.begin.Add(leadMost)
+	for ; !trains(v); v = view() {
+		if time.Now().After(latest) {
+			return nil, fmt.Errorf("no worker trains %v after the history was written%s (kale demo -keep leaves the logs to be read)", latest.Sub(d.written).Round(time.Second), causes(v))
+		}
+		if err := waitUntil(ctx, time.Now().Add(leadPoll), ran); err != nil {
+			return nil, err
+		}
+	}
+	d.begin = time.Now()
+	d.end = d.begin.Add(day)
+	p.goOn(d.end)
+	return v, nil
+}
+
+// leadPoll is how often it is looked whether a worker trains.
+const leadPoll = 200 * time.Millisecond
+
+// freeze keeps the model as it is when the day begins: what it would be worth if it learnt no more.
+func (d *demo) freeze(ctx context.Context, s *core.Scheduler, v *core.View) error {
 	if err := s.Snapshot(ctx); err != nil {
 		return err
 	}
