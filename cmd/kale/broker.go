@@ -23,7 +23,7 @@ func brokerCommand(a *app) *cobra.Command {
 		Long: `Runs a Kafka broker in this process until Ctrl-C. It is meant for trying things out and for tests, not for production.
 
 With -data its log survives, kill -9 included; without, it ends with the process. What is beyond a topic's retention.ms or retention.bytes
-is removed every 10 s.
+is removed from the front of the log every 10 s. A topic with cleanup.policy=compact is not compacted.
 
 Started again on the same -data with a larger number, a topic gets more partitions. While it runs, Kafka's own tools change
 and delete topics: kafka-topics.sh, kafka-configs.sh, or any client.`,

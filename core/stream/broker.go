@@ -33,7 +33,7 @@ type BrokerOptions struct {
 	Addr    string // host:port, a loopback address as a rule; empty means 127.0.0.1 and a free port
 	DataDir string // created when absent; empty keeps the log in memory, where it ends with the process
 	Topics  []TopicSpec
-	// Clean is how often what is beyond retention.ms or retention.bytes is removed; 0 means each hour.
+	// Clean is how often what is beyond retention.ms or retention.bytes is removed; 0 means never. Logs are not compacted.
 	Clean time.Duration
 	// Advertise is the host:port that clients are told to connect to, for a broker behind a proxy; empty means where it listens.
 	Advertise string
@@ -49,10 +49,11 @@ var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 // With a DataDir, every record that a producer was told is written survives kill -9 of this process: it is in the
 // page cache of the operating system by then. A power cut may lose the last seconds, as it may with Kafka's defaults.
 type Broker struct {
-	cluster *kfake.Cluster
-	addr    string
-	unlock  func()
-	once    sync.Once
+	cluster   *kfake.Cluster
+	addr      string
+	stopClean func() // ends the cleaner and waits for it
+	unlock    func()
+	once      sync.Once
 }
 
 // OpenBroker starts a broker and creates the topics that it lacks; one that exists with fewer partitions is grown, with
@@ -64,7 +65,7 @@ func OpenBroker(ctx context.Context, lg *slog.Logger, o BrokerOptions) (_ *Broke
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{unlock: func() {}}
+	b := &Broker{stopClean: func() {}, unlock: func() {}}
 	defer func() {
 		if err != nil {
 			b.Close()
@@ -75,6 +76,7 @@ func OpenBroker(ctx context.Context, lg *slog.Logger, o BrokerOptions) (_ *Broke
 		kfake.Ports(port),
 		kfake.ClusterID("kale-embedded"),
 		kfake.WithLogger(kfakeLog{lg}),
+		kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": kfakeClean}),
 		kfake.ListenFn(func(network, address string) (net.Listener, error) {
 			ln, err := net.Listen(network, net.JoinHostPort(host, strconv.Itoa(port)))
 			if err != nil {
@@ -86,9 +88,6 @@ func OpenBroker(ctx context.Context, lg *slog.Logger, o BrokerOptions) (_ *Broke
 			}
 			return ln, nil
 		}),
-	}
-	if o.Clean > 0 {
-		opts = append(opts, kfake.BrokerConfigs(map[string]string{"log.cleaner.backoff.ms": strconv.FormatInt(o.Clean.Milliseconds(), 10)}))
 	}
 	if o.DataDir != "" {
 		unlock, err := claimDataDir(o.DataDir)
@@ -106,6 +105,16 @@ func OpenBroker(ctx context.Context, lg *slog.Logger, o BrokerOptions) (_ *Broke
 	}
 	if err := ensureTopics(ctx, b.addr, o.Topics); err != nil {
 		return nil, err
+	}
+	if o.Clean > 0 {
+		c, err := newCleaner(lg, b.cluster, b.addr)
+		if err != nil {
+			return nil, err
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		var done sync.WaitGroup
+		done.Go(func() { c.run(ctx, o.Clean) })
+		b.stopClean = func() { stop(); done.Wait() }
 	}
 	lg.Info("embedded broker is up", "addr", b.addr, "data", o.DataDir, "topics", len(o.Topics))
 	return b, nil
@@ -130,6 +139,7 @@ func (b *Broker) Brokers() []string { return []string{b.addr} }
 // Close stops listening, writes what is left to the data folder and frees it. It may be called more than once.
 func (b *Broker) Close() {
 	b.once.Do(func() {
+		b.stopClean()
 		if b.cluster != nil {
 			b.cluster.Close()
 		}

@@ -156,25 +156,37 @@ func TestBrokerAdvertises(t *testing.T) {
 	}
 }
 
-// What is beyond a topic's retention is removed, and what is not stays.
+// What is beyond a topic's retention is removed, as Kafka does, from the front of the log only: a record with an old timestamp behind fresh ones takes none of
+// them with it.
 func TestRetentionRemoves(t *testing.T) {
+	settings := func(key, value string) map[string]string { return map[string]string{key: value} }
 	b, err := stream.OpenBroker(t.Context(), nil, stream.BrokerOptions{Clean: 20 * time.Millisecond, Topics: []stream.TopicSpec{
-		{Name: "short", Partitions: 1, Config: map[string]string{"retention.ms": "60000"}},
-		{Name: "long", Partitions: 1, Config: map[string]string{"retention.ms": "7200000"}},
+		{Name: "short", Partitions: 1, Config: settings("retention.ms", "60000")},
+		{Name: "long", Partitions: 1, Config: settings("retention.ms", "7200000")},
+		{Name: "default", Partitions: 1},
+		{Name: "small", Partitions: 1, Config: settings("retention.bytes", "1000")},
+		{Name: "ever", Partitions: 1, Config: settings("retention.ms", "-1")},
+		{Name: "compact", Partitions: 1, Config: settings("cleanup.policy", "compact")},
+		{Name: "first", Partitions: 1},
+		{Name: "second", Partitions: 1},
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Addr()))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Addr()), kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	for _, topic := range []string{"short", "long"} {
-		r := &kgo.Record{Topic: topic, Value: []byte("an hour old"), Timestamp: time.Now().Add(-time.Hour)}
-		if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-			t.Fatal(err)
+	// Each record is a batch of its own.
+	produce := func(topic string, ages ...time.Duration) {
+		t.Helper()
+		for _, age := range ages {
+			r := &kgo.Record{Topic: topic, Value: make([]byte, 300), Timestamp: time.Now().Add(-age)}
+			if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	start := func(topic string) int64 {
@@ -189,12 +201,29 @@ func TestRetentionRemoves(t *testing.T) {
 		o, _ := got.Lookup(topic, 0)
 		return o.Offset
 	}
-	for deadline := time.Now().Add(time.Minute); start("short") == 0; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("nothing was removed within a minute")
+	const old = 240 * time.Hour
+	produce("short", time.Hour)
+	produce("long", time.Hour)
+	produce("default", old, old, 0, 0, old, 0, old)
+	produce("small", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+	produce("ever", old)
+	produce("compact", old)
+	// Once what came second is removed, all topics were looked at since what came first was.
+	for _, topic := range []string{"first", "second"} {
+		produce(topic, old)
+		for deadline := time.Now().Add(time.Minute); start(topic) == 0; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("nothing was removed within a minute")
+			}
 		}
 	}
-	if got := start("long"); got != 0 {
-		t.Errorf("a record of an hour ago was removed from a topic of two: it begins at %d", got)
+	got := map[string]int64{}
+	for _, topic := range []string{"short", "long", "default", "small", "ever", "compact"} {
+		got[topic] = start(topic)
+	}
+	// A batch is 300 bytes and its headers, so that three are the fewest with 1000 bytes.
+	want := map[string]int64{"short": 1, "long": 0, "default": 2, "small": 7, "ever": 0, "compact": 0}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("where the logs begin, want (-), got (+): %s", diff)
 	}
 }
