@@ -2,6 +2,7 @@ package core
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -192,6 +193,53 @@ func TestPreviewTouchesNothing(t *testing.T) {
 			t.Errorf("locked %v, want %v; %d running, %d wanted, hold %+v", p.Locked, locked, len(p.Running), len(p.Workloads), p.Record.Observation.Hold)
 		}
 		r.wantCalls()
+	}
+}
+
+// Beside a scheduler that runs, a preview decides as that would: by the order that a person gave it, and by what it has learnt.
+func TestPreviewDecidesAsTheSchedulerThatRuns(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.fill(50, func(i int) time.Time { return time.Now().Add(time.Duration(i-50) * time.Second) })
+	r.started(2)
+	r.order("auto", 0)
+	r.beats(3)
+	preview := func(o Options) *Preview {
+		t.Helper()
+		p, diags, err := NewPreview(t.Context(), o)
+		if err != nil || diags.HasErrors() {
+			t.Fatal(diags, err)
+		}
+		return p
+	}
+	if p := preview(r.options("run")); !p.Locked || !p.Unheard {
+		t.Errorf("of a scheduler that says nothing: locked %v, unheard %v", p.Locked, p.Unheard)
+	}
+	for _, order := range []Order{{Kind: "auto"}, {Kind: "scale", Target: 3}, {Kind: "pause"}} {
+		r.order(order.Kind, order.Target)
+		wanted, err := WantedIn(r.s.store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		was, err := json.Marshal(wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := r.options("run")
+		o.Wanted = wanted
+		beside := preview(o)
+		if now, err := json.Marshal(wanted); err != nil || !bytes.Equal(now, was) {
+			t.Errorf("%s: a preview made of what was handed to it (%v)\n%s", order.Kind, err, now)
+		}
+		if err := r.s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		after := preview(r.options("run"))
+		r.open("run")
+		b, a := beside.Record, after.Record
+		if !beside.Locked || beside.Unheard || after.Locked || b.Observation.Manual != r.s.want.Manual || b.Observation.Action != a.Observation.Action ||
+			b.Decision.Target != a.Decision.Target || b.Decision.Kind != a.Decision.Kind || b.Decision.Source != a.Decision.Source || len(b.Observation.State) == 0 || !bytes.Equal(b.Observation.State, a.Observation.State) {
+			t.Errorf("%s: locked %v, unheard %v; by hand %+v; beside the scheduler\n%s\nand without it\n%s", order.Kind, beside.Locked, beside.Unheard, b.Observation.Manual, b.Decision.Explain(), a.Decision.Explain())
+		}
 	}
 }
 

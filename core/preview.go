@@ -34,8 +34,9 @@ type Preview struct {
 	NoHistory error
 	// Gone says that nothing lives of the job, which was not stopped: a run takes it up again.
 	Gone bool
-	// Locked says that a scheduler of the job runs, so that what it has learnt was not read: the preview starts from the job file's prior.
-	Locked bool
+	// Locked says that a scheduler of the job runs. Unheard says that it did not tell what it wants (Options.Wanted): then what it has learnt, and what a person has
+	// ordered, is not in the preview, which starts from the job file's prior.
+	Locked, Unheard bool
 	// Offline says that the brokers were not asked: only the backend's part is known, and what is placed are workers.min.
 	Offline bool
 }
@@ -106,7 +107,7 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	}
 	s := &Scheduler{opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), started: time.Now(), progress: newProgressLog(10 * time.Minute), want: newDesired("")}
 	p := &Preview{Offline: o.Offline}
-	if p.Locked, err = s.readDesired(); err == nil {
+	if p.Locked, err = s.readDesired(want); err == nil {
 		err = s.connect(ctx)
 	}
 	if err != nil {
@@ -116,7 +117,8 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 		p.Backfilled, p.NoHistory = s.readHistory(ctx)
 	}
 	s.seen = s.look(ctx)
-	p.Gone = s.gone
+	s.gone = s.gone && !p.Locked // what the scheduler that runs has not started yet, it starts
+	p.Gone, p.Unheard = s.gone, p.Locked && want == nil
 	now := time.Now()
 	s.follow(now)
 	if s.want.Target == 0 && len(s.seen.list) > 0 {
@@ -132,14 +134,16 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	return s, p, diags, nil
 }
 
-// readDesired reads the state of the last scheduler, if there is one and none is running, and leaves it as it is.
-func (s *Scheduler) readDesired() (locked bool, err error) {
+// readDesired takes what is wanted as the scheduler that runs says (nil: it did not), else from the state of the last one, if there is one, and leaves that as it is.
+func (s *Scheduler) readDesired(says *Wanted) (locked bool, err error) {
 	if _, err := os.Stat(filepath.Join(s.opt.StateDir, "state.db")); err != nil {
 		return false, nil
 	}
 	st, err := state.Open(s.opt.StateDir)
 	if errors.Is(err, state.ErrLocked) {
-		return true, nil
+		err = s.want.copy(says)
+		s.want.open()
+		return true, err
 	}
 	if err != nil {
 		return false, err

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,7 +10,7 @@ import (
 )
 
 // Wanted is what a job's scheduler wants to run, and what it knows of what runs, as it wrote it down before it acted on it: what a job file that was changed since is
-// held against. It has no secret. A nil one says that nothing is known to be wanted.
+// held against, and what a preview decides from. It has no secret. A nil one says that nothing is known to be wanted.
 type Wanted desired
 
 // WantedAt reads what is wanted in a job's state folder; nil: nothing was written there. state.ErrLocked: a scheduler has it open, and can be asked (core/api).
@@ -31,7 +32,7 @@ func WantedIn(st *state.Store) (*Wanted, error) {
 	if err != nil || d == nil {
 		return nil, err
 	}
-	d.Token, d.Policy, d.Gate = "", nil, nil
+	d.Token = ""
 	return (*Wanted)(d), nil
 }
 
@@ -46,6 +47,18 @@ func savedDesired(st *state.Store) (*desired, error) {
 		return nil, fmt.Errorf("the job's state is of version %d and this program knows %d: use the program that wrote it", d.Version, desiredVersion)
 	}
 	return &d, nil
+}
+
+// copy makes d what is wanted by w's word, nothing of which d shares then; nil: d stays as it is.
+func (d *desired) copy(w *Wanted) error {
+	if w == nil {
+		return nil
+	}
+	raw, err := json.Marshal(w)
+	if err != nil {
+		return fmt.Errorf("copy what the job's scheduler wants: %w", err)
+	}
+	return json.Unmarshal(raw, d)
 }
 
 // Runs says that the job is wanted to run.

@@ -131,6 +131,9 @@ func TestLife(t *testing.T) {
 		t.Errorf("scale beyond the job file: %d %s", r.code, r.err)
 	}
 	s.must("scale", "life", "3")
+	if text := s.must("plan", file, "-var", checkpoints).out; !strings.Contains(text, "pinned to 3 workers by hand") {
+		t.Errorf("plan does not follow an order that the scheduler was given:\n%s", text)
+	}
 	run.eventually("3 workers", func() bool { return train(status(), 3) })
 	says := func(want string, order ...string) {
 		t.Helper()
@@ -166,7 +169,7 @@ func TestLife(t *testing.T) {
 	if r := s.run("run", "life", "-plain"); r.code != exitFailed || !strings.Contains(r.err, "kale status life") {
 		t.Errorf("a second scheduler: %d %s", r.code, r.err)
 	}
-	if r := s.must("plan", "life"); !strings.Contains(r.err, "a scheduler of this job is running") {
+	if r := s.must("plan", "life"); !strings.Contains(r.err, `a scheduler of job "life" is running`) {
 		t.Errorf("plan beside a scheduler: %s", r.err)
 	}
 

@@ -29,6 +29,7 @@ func planCommand(a *app) *cobra.Command {
 		Use: "plan JOB.hcl [JOB.hcl …]", Short: "What would be decided now, and where it would run",
 		Long: `Reads the arrival history from the brokers, forecasts, decides once with the code that kale run uses, and asks the backend
 where the result would go, and whether there is room for workers.min and workers.max. It starts nothing and writes nothing.
+Beside a scheduler that runs it decides as that would, with what it has learnt and the orders that it was given.
 
 Where the brokers do not answer it plans without them, for workers.min, and says so.
 
@@ -52,6 +53,7 @@ type planned struct {
 	NotAsked   string      `json:"not_asked,omitempty"`    // what could not be asked, and what is not known for it
 	HistoryAt  *time.Time  `json:"history_from,omitempty"` // nil: no arrival history
 	Scheduler  bool        `json:"scheduler_running,omitempty"`
+	Unheard    bool        `json:"scheduler_silent,omitempty"`  // it did not say what it wants: neither what it has learnt nor a person's order is in the plan
 	Gone       bool        `json:"gone,omitempty"`              // nothing runs of the job, which was not stopped
 	Running    []string    `json:"running,omitzero"`            // nil: not known
 	Unlisted   string      `json:"processes_unknown,omitempty"` // why Running may not be all
@@ -160,7 +162,7 @@ func closeBackends(all []core.Options) (err error) {
 func (a *app) showPlans(jobs []*loaded, topics []job.TopicInfo, ps []*core.Preview, f planFlags) error {
 	var out []planned
 	for i, l := range jobs {
-		a.warnUnknown(ps[i])
+		a.warnUnknown(l, ps[i])
 		out = append(out, newPlanned(l, topics[i], ps[i]))
 	}
 	switch {
@@ -187,9 +189,14 @@ func (a *app) showPlans(jobs []*loaded, topics []job.TopicInfo, ps []*core.Previ
 }
 
 // warnUnknown says on standard error what makes a plan worth less.
-func (a *app) warnUnknown(p *core.Preview) {
-	if p.Locked {
-		fmt.Fprintln(a.err, "a scheduler of this job is running: what it has learnt is not in this plan; kale explain and kale status show what it does")
+func (a *app) warnUnknown(l *loaded, p *core.Preview) {
+	switch {
+	case p.Unheard:
+		a.advise("a scheduler of job %q is running, and did not say what it has learnt and what it was ordered (kale scale, kale pause): neither is in this plan\n", l.Name)
+	case p.Locked && l.want.Stopping:
+		a.advise("job %q is being stopped: this is what a kale run would do then\n", l.Name)
+	case p.Locked:
+		a.advise("a scheduler of job %q is running: this is what it would decide now; kale explain and kale status show what it does\n", l.Name)
 	}
 	switch {
 	case p.NoHistory != nil:
@@ -201,7 +208,7 @@ func (a *app) warnUnknown(p *core.Preview) {
 
 func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview) planned {
 	out := planned{
-		Job: l.Name, Topic: l.Stream.Topic, Partitions: topic.Partitions, Scheduler: p.Locked, Gone: p.Gone, Unlisted: p.Unlisted, Placements: []placement{},
+		Job: l.Name, Topic: l.Stream.Topic, Partitions: topic.Partitions, Scheduler: p.Locked, Unheard: p.Unheard, Gone: p.Gone, Unlisted: p.Unlisted, Placements: []placement{},
 		Shortage: p.Report.Shortage, Record: p.Record,
 	}
 	if topic.Err != nil {
