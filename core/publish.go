@@ -249,14 +249,18 @@ func (s *Scheduler) serverView(st backend.Status) ServerView {
 const (
 	thenRunAgain = "; then stop the job and run it again"
 	thenTakeUp   = "; then Ctrl-C and kale run again (training goes on)"
+	thenGoesOn   = "; then the partition goes on by itself" // nothing of the file is changed
 )
 
 // chiefProblem is what stops a partition, for people, save that retention removed something of it (lostWords).
 func chiefProblem(p *rpc.PartitionProblem) string {
+	const halted = "partition %d of %s; the partition stands still there, and nothing of it is lost. "
 	switch p.GetKind() {
 	case rpc.PartitionProblem_KIND_UNDECODABLE:
-		return fmt.Sprintf("partition %d of %s; the partition stands still there, and nothing of it is lost. To do without such records, set on_undecodable = \"skip\" in the stream block"+
+		return fmt.Sprintf(halted+"To do without such records, set on_undecodable = \"skip\" in the stream block"+
 			thenTakeUp+". To keep them, name a topic for them in stream.dead_letter"+thenRunAgain, p.GetPartition(), p.GetDetail())
+	case rpc.PartitionProblem_KIND_DEAD_LETTER:
+		return fmt.Sprintf(halted+"Create or mend that topic (stream.dead_letter)"+thenGoesOn, p.GetPartition(), p.GetDetail())
 	case rpc.PartitionProblem_KIND_RECREATED:
 		return p.GetDetail()
 	case rpc.PartitionProblem_KIND_UNREACHABLE:

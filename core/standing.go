@@ -67,7 +67,7 @@ func standingWords(ps []*rpc.PartitionProblem) []string {
 	const runAgain = "; then run the job again"
 	out := chiefProblems(ps)
 	for i, p := range out {
-		out[i] = strings.NewReplacer(thenRunAgain, runAgain, thenTakeUp, runAgain).Replace(p)
+		out[i] = strings.NewReplacer(thenRunAgain, runAgain, thenTakeUp, runAgain, thenGoesOn, runAgain).Replace(p)
 	}
 	return out
 }

@@ -71,6 +71,22 @@ func TestStandingOutlivesTheStop(t *testing.T) {
 	says("past both")
 }
 
+// Of a record that its dead-letter topic does not take, what helps is said: while the job runs, and when it does not.
+func TestADeadLetterTopicThatTakesNothingIsToldOf(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	p := &rpc.PartitionProblem{Partition: 2, Kind: rpc.PartitionProblem_KIND_DEAD_LETTER, Needed: 21, LogStart: -1, Detail: "the record at offset 21 is no JSON"}
+	r.chief.with(func(st *rpc.JobStatus) { st.Problems = []*rpc.PartitionProblem{p} })
+	r.beat()
+	const text = "partition 2 of the record at offset 21 is no JSON; the partition stands still there, and nothing of it is lost. Create or mend that topic (stream.dead_letter); then "
+	if v := r.s.View(); len(v.Problems) != 1 || v.Problems[0] != text+"the partition goes on by itself" || v.Stuck != "partition 2 stands still" {
+		t.Errorf("while it runs: %q, %q", v.Problems, v.Stuck)
+	}
+	if got := standingWords([]*rpc.PartitionProblem{p}); len(got) != 1 || got[0] != text+"run the job again" {
+		t.Errorf("after a stop: %q", got)
+	}
+}
+
 // What a changed job file says of records that cannot be trained holds once a scheduler takes the job up, of a chief that is replaced too.
 func TestPoliciesOfAChangedFileAreTakenUp(t *testing.T) {
 	r := newRig(t, rigOptions{})
