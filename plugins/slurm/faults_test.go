@@ -59,6 +59,34 @@ func TestNodeDies(t *testing.T) {
 	}
 }
 
+// A node on which workers crash at once is left out, though the job's server, which does not need what is missing there, runs there: before and after.
+func TestServerSaysNothingOfWorkers(t *testing.T) {
+	s := newSite(t, "")
+	server := backend.ID{Role: backend.RoleServer, Generation: 1}
+	s.ensure(s.workload(s.job, server, conformance.Steady))
+	bad := s.waitState(server, backend.StateRunning).Node
+	other := slurmtest.Node(1)
+	if bad == other {
+		other = slurmtest.Node(2)
+	}
+	for rank := range 2 {
+		w := s.gpuWorkload(worker(rank, 1), conformance.Steady, 1)
+		w.Argv, w.Avoid = []string{"/bin/sh", "-c", "exit 1"}, []string{other}
+		s.ensure(w)
+	}
+	for rank := range 2 {
+		if st := s.waitState(worker(rank, 1), backend.StateFailed); st.Node != bad || !strings.Contains(st.Reason, "crashed 6 times in a row") {
+			t.Fatalf("worker %d on node %s, which the test made crash on %s, %s: %s", rank, st.Node, bad, st.State, st.Reason)
+		}
+	}
+	for rank := range 2 {
+		s.ensure(s.gpuWorkload(worker(rank, 2), conformance.Steady, 1))
+		if st := s.waitState(worker(rank, 2), backend.StateRunning); st.Node == bad {
+			t.Errorf("the next generation of worker %d runs on %s too", rank, bad)
+		}
+	}
+}
+
 // A job of higher priority takes a worker's place: failed, with the reason; what waits for GPUs says what for, and no more than max_pending wait.
 func TestPreemptionAndFullCluster(t *testing.T) {
 	s := newSite(t, "max_pending = 1")

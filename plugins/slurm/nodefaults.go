@@ -3,6 +3,8 @@ package slurm
 import (
 	"slices"
 	"time"
+
+	"github.com/kale-sched/kale/core/backend"
 )
 
 const (
@@ -10,38 +12,51 @@ const (
 	badFailures = 2
 	// badFor is how long such a failure counts.
 	badFor = 30 * time.Minute
+	// quickEnd is how soon after its start a process ends that fails at once, by supervise.sh.
+	quickEnd = 10 * time.Second
 	// oneFailure is within what time the workloads that a node took with it are told by Slurm: together they are one failure of that node.
 	oneFailure = time.Minute
 )
 
-// badNodes gives the nodes on which workloads of the job failed at once, or which failed themselves, several times and lately, with nothing that runs there since. They are known
-// from the folders, so a restart forgets none. When that would leave out more than half of the nodes, the fault is the program's, and none is left out.
+// mishap is something that speaks against a node: a process that failed at once there, or a failure of the node itself, which has no role.
+type mishap struct {
+	role string
+	at   time.Time // by the node's clock, where its script told
+}
+
+// badNodes gives the nodes on which workloads of the job failed at once, or which failed themselves, several times and lately. What lives there and began after such a
+// failure excuses it, if it is of the same role: a server that needs no GPU says nothing of the GPUs. They are known from the folders, so a restart forgets none. When that
+// would leave out more than half of the nodes, the fault is the program's, and none is left out.
 func (j *job) badNodes(views []view, r *room) []string {
-	failures := map[string]int{}
+	mishaps := map[string][]mishap{}
 	lost := map[string][]time.Time{} // when workloads went with their node
-	runs := map[string]bool{}
 	for _, v := range views {
 		switch {
-		case v.verdict == nil && v.report.State != "" && !v.report.over():
-			runs[v.report.Node] = true
 		case v.verdict == nil || time.Since(v.verdict.At) >= badFor:
 		case v.verdict.State == "NODE_FAIL":
 			lost[v.verdict.Node] = append(lost[v.verdict.Node], v.verdict.At)
 		case v.failedAtOnce():
-			failures[v.verdict.Node]++
+			mishaps[v.verdict.Node] = append(mishaps[v.verdict.Node], mishap{v.id.Role, v.failedWhen()})
 		}
 	}
 	for node, times := range lost {
 		slices.SortFunc(times, time.Time.Compare)
 		for i, at := range times {
 			if i == 0 || at.Sub(times[i-1]) > oneFailure {
-				failures[node]++
+				mishaps[node] = append(mishaps[node], mishap{at: at})
 			}
 		}
 	}
+	for _, v := range views {
+		if v.verdict == nil && v.report.steady() {
+			mishaps[v.report.Node] = slices.DeleteFunc(mishaps[v.report.Node], func(m mishap) bool {
+				return (m.role == "" || m.role == v.id.Role) && v.report.First.After(m.at)
+			})
+		}
+	}
 	var bad []string
-	for node, n := range failures {
-		if node != "" && n >= badFailures && !runs[node] {
+	for node, ms := range mishaps {
+		if node != "" && len(ms) >= badFailures {
 			bad = append(bad, node)
 		}
 	}
@@ -68,4 +83,17 @@ func (j *job) badNodes(views []view, r *room) []string {
 // failedAtOnce reports whether the node may be at fault: the program kept failing as soon as it was started, or the job failed without a word.
 func (v view) failedAtOnce() bool {
 	return v.report.Quick || v.report.State == "" && (v.verdict.State == "FAILED" || v.verdict.State == "LAUNCH_FAILED" || v.verdict.State == "BOOT_FAIL")
+}
+
+// failedWhen gives when what failedAtOnce did: as its script says, by the clock that also tells when others began on that node, or when Slurm was seen to say so.
+func (v view) failedWhen() time.Time {
+	if v.report.Quick && !v.report.Finished.IsZero() {
+		return v.report.Finished
+	}
+	return v.verdict.At
+}
+
+// steady reports whether the process runs, and for longer now than one that fails at once.
+func (r report) steady() bool {
+	return r.State == backend.StateRunning && time.Since(later(r.First, r.Finished)) >= quickEnd
 }

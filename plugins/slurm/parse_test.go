@@ -260,9 +260,19 @@ func TestClientEnviron(t *testing.T) {
 // Nodes on which workloads fail at once are left out for a while, unless most nodes are such.
 func TestBadNodes(t *testing.T) {
 	j := &job{lg: conformance.Logger(t)}
-	failed := func(node string, ago time.Duration, quick bool) view {
-		return view{report: report{State: backend.StateFailed, Node: node, Quick: quick}, verdict: &verdict{State: "COMPLETED", Node: node, At: time.Now().Add(-ago)}}
+	one := func(role string, r report, v *verdict) view {
+		return view{instance: instance{id: backend.ID{Role: role, Generation: 1}}, report: r, verdict: v}
 	}
+	failed := func(node string, ago time.Duration, quick bool) view {
+		at := time.Now().Add(-ago)
+		return one(backend.RoleWorker, report{State: backend.StateFailed, Node: node, Quick: quick, Finished: at}, &verdict{State: "COMPLETED", Node: node, At: at.Add(time.Second)})
+	}
+	runs := func(role string, r report) view {
+		r.Node = "n1"
+		return one(role, r, nil)
+	}
+	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
+	older, newer := report{State: backend.StateRunning, First: ago(3 * time.Minute)}, report{State: backend.StateRunning, First: ago(20 * time.Second)}
 	of := func(nodes ...string) *room {
 		r := &room{}
 		for _, n := range nodes {
@@ -273,7 +283,6 @@ func TestBadNodes(t *testing.T) {
 	fell := func(node string, ago time.Duration) view {
 		return view{report: report{State: backend.StateRunning, Node: node}, verdict: &verdict{State: "NODE_FAIL", Node: node, At: time.Now().Add(-ago)}}
 	}
-	running := view{report: report{State: backend.StateRunning, Node: "n1"}}
 	four, away := of("n1", "n2", "n3", "n4"), of("n1", "n2", "n3", "n4")
 	for i := range away.nodes[1:] {
 		away.nodes[i+1].suits = false
@@ -289,7 +298,14 @@ func TestBadNodes(t *testing.T) {
 		{"twice is", []view{failed("n1", 0, true), failed("n1", time.Minute, true)}, four, []string{"n1"}},
 		{"long ago", []view{failed("n1", 0, true), failed("n1", time.Hour, true)}, four, nil},
 		{"not at once", []view{failed("n1", 0, false), failed("n1", 0, false)}, four, nil},
-		{"something runs there", []view{failed("n1", 0, true), failed("n1", 0, true), running}, four, nil},
+		{"a worker runs there since", []view{failed("n1", time.Minute, true), failed("n1", time.Minute, true), runs(backend.RoleWorker, newer)}, four, nil},
+		{"a worker has run there from before", []view{failed("n1", time.Minute, true), failed("n1", time.Minute, true), runs(backend.RoleWorker, older)}, four, []string{"n1"}},
+		{"a worker runs there since, and two failed after it began", []view{failed("n1", time.Minute, true), failed("n1", 0, true), failed("n1", 0, true), runs(backend.RoleWorker, newer)}, four, []string{"n1"}},
+		{"a worker has only begun there", []view{failed("n1", time.Minute, true), failed("n1", time.Minute, true), runs(backend.RoleWorker, report{State: backend.StateRunning, First: ago(time.Second)})}, four, []string{"n1"}},
+		{"a worker crashes there again", []view{failed("n1", time.Minute, true), failed("n1", time.Minute, true), runs(backend.RoleWorker, report{State: backend.StateRunning, First: newer.First, Finished: ago(time.Second)})}, four, []string{"n1"}},
+		{"a worker waits there to start again", []view{failed("n1", time.Minute, true), failed("n1", time.Minute, true), runs(backend.RoleWorker, report{State: backend.StateStarting, First: newer.First})}, four, []string{"n1"}},
+		{"a server runs there, which says nothing of workers", []view{failed("n1", time.Minute, true), failed("n1", time.Minute, true), runs(backend.RoleServer, newer)}, four, []string{"n1"}},
+		{"a server runs there since the node fell", []view{fell("n1", time.Minute), fell("n1", 20*time.Minute), runs(backend.RoleServer, newer)}, four, nil},
 		{"all that ran on a node went with it", []view{fell("n1", 3*time.Second), fell("n1", 0), fell("n1", time.Second)}, four, nil},
 		{"a node that fell twice", []view{fell("n1", 0), fell("n1", 20*time.Minute), fell("n1", 20*time.Minute)}, four, []string{"n1"}},
 		{"one of four, of which the others have not answered yet", []view{failed("n1", 0, true), failed("n1", 0, true)}, away, []string{"n1"}},
