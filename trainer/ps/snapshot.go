@@ -23,8 +23,8 @@ const snapshotWriters = 4
 // frozen for the time of copying some pointers (tablet.cut) and written while pushes go on. Only what is on disk, synced and read back
 // counts, and moves the durable watermark.
 //
-// It returns checkpoint.ErrSuperseded when another incarnation has taken this server's tablets: the process must exit. After any
-// other error (a full disk, say) the older generations stand, the error is in Metrics, and serving goes on; the other tablets are
+// It returns checkpoint.ErrSuperseded when another incarnation has taken this server's tablets: the process must exit. One that ctx ends is given up, and nothing
+// is wrong. After any other error (a full disk, say) the older generations stand, the error is in Metrics, and serving goes on; the other tablets are
 // written all the same. Concurrent calls take turns.
 func (s *Server) Snapshot(ctx context.Context) error {
 	s.snapshotting.Lock()
@@ -52,6 +52,12 @@ func (s *Server) Snapshot(ctx context.Context) error {
 		first = failed[i]
 	}
 	err := fmt.Errorf("%d of %d tablets not written; the first: %w", len(failed), len(s.tablets), first)
+	if !slices.ContainsFunc(failed, func(err error) bool {
+		return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+	}) {
+		s.lg.Info("a snapshot was given up", "generation", s.generation, "tablets_not_written", len(failed), "tablets", len(s.tablets), "why", context.Cause(ctx))
+		return fmt.Errorf("snapshot of server %d: %w", s.opt.Server, err)
+	}
 	result.err = err.Error()
 	s.last.Store(&result)
 	s.lg.Error("snapshot failed", "generation", s.generation,

@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -409,6 +410,28 @@ func TestFailedSnapshotIsKeptAndServingGoesOn(t *testing.T) {
 	s = r.start(0)
 	if applied, _, durable := watermarks(s); applied != 30 || durable != 10 {
 		t.Errorf("restored applied %d, durable %d; want 30, 10", applied, durable)
+	}
+}
+
+// A snapshot that is given up, since who asked for it is gone or the server ends, is no fault of the store: it is not told as one that failed.
+func TestSnapshotGivenUpHasNotFailed(t *testing.T) {
+	r := newRig(t, 2, 1, 2, 1)
+	s := r.start(0)
+	r.push(s, request(s, nil, part(0, 0, 10)), 2, 0, 0)
+	r.snapshot(s)
+	good := s.Metrics()
+	r.push(s, request(s, nil, part(0, 10, 20)), 2, 0, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Snapshot(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("the snapshot that was given up: %v", err)
+	}
+	if m := s.Metrics(); m.SnapshotError != "" || m.LastSnapshotUnixMs != good.LastSnapshotUnixMs {
+		t.Errorf("metrics after it: %v", m)
+	}
+	r.snapshot(s)
+	if applied, _, _ := watermarks(r.start(0)); applied != 20 {
+		t.Errorf("after the next one %d records are restored, want 20", applied)
 	}
 }
 
