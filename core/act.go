@@ -443,7 +443,16 @@ func (s *Scheduler) settle(_ context.Context, now time.Time) error {
 		return s.save()
 	}
 	r := s.want.Rescale
-	if r == nil || s.seen.chiefErr != nil {
+	if r == nil {
+		return nil
+	}
+	if !r.Hindered && s.hindered(r) {
+		r.Hindered = true
+		if err := s.save(); err != nil {
+			return err
+		}
+	}
+	if s.seen.chiefErr != nil {
 		return nil
 	}
 	if missing := s.unsettled(r); missing != "" {
@@ -454,6 +463,21 @@ func (s *Scheduler) settle(_ context.Context, now time.Time) error {
 	}
 	s.finishRescale(now)
 	return s.save()
+}
+
+// hindered says that something other than their own start keeps the new workers of a rescale from training, as far as can be seen now.
+func (s *Scheduler) hindered(r *Rescale) bool {
+	if s.seen.chiefErr != nil {
+		return silent(s.seen.chiefErr)
+	}
+	if s.broken() != "" || s.seen.chief.GetPaused() || s.seen.endsErr != nil {
+		return true
+	}
+	still := stillAt(s.seen.chief.GetProblems())
+	return slices.ContainsFunc(r.Ranks, func(rank int) bool {
+		m := s.seen.member(rank, s.want.Workers[rank])
+		return m.GetFirstTrainedUnixMs() == 0 && slices.ContainsFunc(m.GetPartitions(), func(p int32) bool { return still[p] })
+	})
 }
 
 // unsettled names what a rescale still waits for, "" when it is done.

@@ -184,7 +184,7 @@ func (s *Scheduler) finishRescale(now time.Time) {
 	if r.From > 0 && r.GapKnown && !r.Aborted {
 		s.want.Gaps = keepLast(s.want.Gaps, r.Gap)
 	}
-	if r.Kind == plan.KindOut && r.From > 0 && !r.Aborted { // the first start waits for the servers too
+	if r.Kind == plan.KindOut && r.From > 0 && !r.Aborted && !r.Hindered { // the first start waits for the servers too
 		s.want.Joins = keepLast(s.want.Joins, max(0, r.Done.Sub(r.Decided)-s.waited(r.Ranks)))
 		s.want.LastJoin = r.Join
 	}

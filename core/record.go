@@ -74,6 +74,8 @@ type Rescale struct {
 	Aborted bool `json:"aborted,omitempty"`
 	// Unfinished says what it still waited for when it was given up.
 	Unfinished string `json:"unfinished,omitempty"`
+	// Hindered says that meanwhile something else kept the new workers, or all, from training, so that it tells nothing of how fast a worker joins.
+	Hindered bool `json:"hindered,omitempty"`
 }
 
 // Record is a decision with all that it was made from, as core/state keeps it and `kale explain` shows it.

@@ -81,6 +81,51 @@ func TestScaleOutIsDoneWhenTheNewWorkersTrain(t *testing.T) {
 	}
 }
 
+// What kept the new worker from training, other than its own start, is no part of the time that a worker takes to join.
+func TestHinderedRescaleIsNoJoinTime(t *testing.T) {
+	bad := func(p int32) *rpc.PartitionProblem {
+		return &rpc.PartitionProblem{Partition: p, Kind: rpc.PartitionProblem_KIND_UNDECODABLE, Needed: 21, LogStart: -1, Detail: "a bad record"}
+	}
+	for name, c := range map[string]struct {
+		hinders  func(*rpc.JobStatus)
+		hindered bool
+	}{
+		"nothing":                              {func(*rpc.JobStatus) {}, false},
+		"all partitions stand still":           {func(st *rpc.JobStatus) { st.Problems = []*rpc.PartitionProblem{bad(0), bad(1), bad(2), bad(3)} }, true},
+		"the new worker's partition does":      {func(st *rpc.JobStatus) { st.Problems = []*rpc.PartitionProblem{bad(0)} }, true},
+		"one that others have stands still":    {func(st *rpc.JobStatus) { st.Problems = []*rpc.PartitionProblem{bad(1)} }, false},
+		"training is paused":                   {func(st *rpc.JobStatus) { st.Paused = true }, true},
+		"a parameter server is not heard from": {func(st *rpc.JobStatus) { st.Servers[1].Info.Up = false }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(1)
+			r.beat() // the scheduler has seen that it trains
+			r.chief.with(func(st *rpc.JobStatus) { st.Partitions[0].End = 10 })
+			r.order("scale", 2)
+			r.chief.set(1, 1, rpc.MemberState_MEMBER_STATE_READY)
+			r.chief.with(func(st *rpc.JobStatus) { r.chief.find(1, 1).Partitions = []int32{0}; c.hinders(st) })
+			r.beat()
+			if r.s.want.Rescale == nil {
+				t.Fatal("the rescale is closed although the new worker has not trained")
+			}
+			r.chief.with(func(st *rpc.JobStatus) {
+				st.Problems, st.Paused, st.Servers[1].Info.Up = nil, false, true
+				r.chief.find(1, 1).FirstTrainedUnixMs = r.s.want.Rescale.Decided.Add(33 * time.Second).UnixMilli()
+			})
+			r.now = r.now.Add(time.Minute)
+			r.beat()
+			if r.s.want.Rescale != nil {
+				t.Fatal("the rescale is not closed although the new worker trains")
+			}
+			all := r.rescales()
+			if got := all[len(all)-1]; got.Aborted || got.Hindered != c.hindered || len(r.s.want.Joins) == 0 != c.hindered || (r.s.want.LastJoin == nil) != c.hindered {
+				t.Errorf("recorded %+v, join times %v, the last %v", got, r.s.want.Joins, r.s.want.LastJoin)
+			}
+		})
+	}
+}
+
 // A worker beyond the partitions trains only what others have no room for, which may be nothing for ever.
 func TestScaleOutIsDoneWithWorkersThatGetNothing(t *testing.T) {
 	r := newRig(t, rigOptions{})
