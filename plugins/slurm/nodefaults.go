@@ -31,12 +31,13 @@ func (j *job) badNodes(views []view, r *room) []string {
 	mishaps := map[string][]mishap{}
 	lost := map[string][]time.Time{} // when workloads went with their node
 	for _, v := range views {
+		node, at := v.whereEnded()
 		switch {
-		case v.verdict == nil || time.Since(v.verdict.At) >= badFor:
-		case v.verdict.State == "NODE_FAIL":
-			lost[v.verdict.Node] = append(lost[v.verdict.Node], v.verdict.At)
+		case time.Since(at) >= badFor:
 		case v.failedAtOnce():
-			mishaps[v.verdict.Node] = append(mishaps[v.verdict.Node], mishap{v.id.Role, v.failedWhen()})
+			mishaps[node] = append(mishaps[node], mishap{v.id.Role, at})
+		case v.verdict.State == "NODE_FAIL":
+			lost[node] = append(lost[node], at)
 		}
 	}
 	for node, times := range lost {
@@ -80,17 +81,21 @@ func (j *job) badNodes(views []view, r *room) []string {
 	return bad
 }
 
-// failedAtOnce reports whether the node may be at fault: the program kept failing as soon as it was started, or the job failed without a word.
+// failedAtOnce reports whether the node may be at fault for what has ended: the program kept failing as soon as it was started, or the job failed without a word.
 func (v view) failedAtOnce() bool {
 	return v.report.Quick || v.report.State == "" && (v.verdict.State == "FAILED" || v.verdict.State == "LAUNCH_FAILED" || v.verdict.State == "BOOT_FAIL")
 }
 
-// failedWhen gives when what failedAtOnce did: as its script says, by the clock that also tells when others began on that node, or when Slurm was seen to say so.
-func (v view) failedWhen() time.Time {
-	if v.report.Quick && !v.report.Finished.IsZero() {
-		return v.report.Finished
+// whereEnded gives where and when it ended, zero where it has not: as its script says, by the clock that also tells when others began on that node and before Slurm says so,
+// or as Slurm says.
+func (v view) whereEnded() (node string, at time.Time) {
+	switch {
+	case v.report.Quick:
+		return v.report.Node, v.report.Finished
+	case v.verdict != nil:
+		return v.verdict.Node, v.verdict.At
 	}
-	return v.verdict.At
+	return "", time.Time{}
 }
 
 // steady reports whether the process runs, and for longer now than one that fails at once.

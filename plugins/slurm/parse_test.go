@@ -267,6 +267,7 @@ func TestBadNodes(t *testing.T) {
 		at := time.Now().Add(-ago)
 		return one(backend.RoleWorker, report{State: backend.StateFailed, Node: node, Quick: quick, Finished: at}, &verdict{State: "COMPLETED", Node: node, At: at.Add(time.Second)})
 	}
+	quick := report{State: backend.StateFailed, Node: "n1", Quick: true, Finished: time.Now()}
 	runs := func(role string, r report) view {
 		r.Node = "n1"
 		return one(role, r, nil)
@@ -297,6 +298,7 @@ func TestBadNodes(t *testing.T) {
 		{"once is no habit", []view{failed("n1", 0, true)}, four, nil},
 		{"twice is", []view{failed("n1", 0, true), failed("n1", time.Minute, true)}, four, []string{"n1"}},
 		{"long ago", []view{failed("n1", 0, true), failed("n1", time.Hour, true)}, four, nil},
+		{"twice is, before Slurm says that the jobs are over", []view{one(backend.RoleWorker, quick, nil), one(backend.RoleWorker, quick, nil)}, four, []string{"n1"}},
 		{"not at once", []view{failed("n1", 0, false), failed("n1", 0, false)}, four, nil},
 		{"a worker runs there since", []view{failed("n1", time.Minute, true), failed("n1", time.Minute, true), runs(backend.RoleWorker, newer)}, four, nil},
 		{"a worker has run there from before", []view{failed("n1", time.Minute, true), failed("n1", time.Minute, true), runs(backend.RoleWorker, older)}, four, []string{"n1"}},
