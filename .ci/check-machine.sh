@@ -68,5 +68,5 @@ accounts="for the tests of Slurm's accounts, which are skipped without"
 extra slurmdbd slurmdbd "$accounts" "apt-get install slurmdbd" slurmctld -V
 extra MariaDB mariadbd "$accounts" "apt-get install mariadb-server" mariadbd --version
 [ -z "$verbose" ] || extra protoc protoc "for make proto alone, where a protocol is changed" "apt-get install protobuf-compiler" protoc --version
-[ -z "$verbose" ] || extra "NVIDIA driver" nvidia-smi "to compute on GPUs; without, Kale counts slots" "the site's NVIDIA driver" nvidia-smi --query-gpu=driver_version --format=csv,noheader
+[ -z "$verbose" ] || extra "NVIDIA driver" nvidia-smi "to compute on GPUs; without, workers compute on CPUs: gpus = 0 in the job file" "the site's NVIDIA driver" nvidia-smi --query-gpu=driver_version --format=csv,noheader
 exit $failed
