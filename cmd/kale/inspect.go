@@ -24,6 +24,7 @@ type inspection struct {
 	offline bool // ask neither brokers nor the backend's cluster
 	lenient bool // brokers that do not answer forbid nothing
 	starts  bool // the job is about to be taken up: until the caller ends loaded.start, a stop waits for that
+	alone   bool // the job is to be run or planned without a pool
 	free    bool // whoever has the job is told before all that is wrong besides
 	// all: the backend is asked even where nothing is wrong so far. Otherwise only beside mistakes, so that all are told at once: who goes on asks it anyway.
 	all bool
@@ -93,6 +94,9 @@ func (a *app) inspect(ctx context.Context, arg string, f jobFlags, how inspectio
 			}
 		}
 		diags = append(diags, a.renamed(ctx, l, arg)...)
+		if how.alone {
+			diags = append(diags, a.poolless(ctx, l, []string{arg}, how.starts)...)
+		}
 		if how.starts {
 			l.start = start(l.dir)
 		}

@@ -120,7 +120,7 @@ func (a *app) plan(ctx context.Context, args []string, f planFlags) error {
 
 // loadPlanned reads the jobs and their pool, and asks around (inspect).
 func (a *app) loadPlanned(ctx context.Context, args []string, f planFlags) (jobs []*loaded, topics []job.TopicInfo, pool *core.Pool, err error) {
-	how := inspection{recordFlags: f.recordFlags, lenient: true}
+	how := inspection{recordFlags: f.recordFlags, lenient: true, alone: true}
 	if len(args) == 1 && f.pool == "" {
 		l, topic, diags, err := a.inspect(ctx, args[0], f.jobFlags, how)
 		if l != nil && ctx.Err() == nil {
@@ -129,6 +129,9 @@ func (a *app) loadPlanned(ctx context.Context, args []string, f planFlags) (jobs
 		return []*loaded{l}, []job.TopicInfo{topic}, nil, err
 	}
 	jobs, pool, err = a.loadTogether(ctx, args, f.jobFlags, f.pool, func(*loaded) {}, func(l *loaded, diags hcl.Diagnostics) error {
+		if f.pool == "" {
+			diags = append(diags, a.poolless(ctx, l, args, false)...)
+		}
 		topic, more, err := a.askAround(ctx, l, how, diags.HasErrors())
 		topics = append(topics, topic)
 		if ctx.Err() != nil {

@@ -49,7 +49,8 @@ says:
 
 A job that wants more than is free gets it from those of lower priority, or of the same priority where workers are worth less; these drain first,
 keep their guarantees, and have the rest back when it is wanted no more. kale status and kale explain say what the pool gave or took, and why. All
-jobs of a pool must be run by one process: it is their targets that are counted. Name the pool each time: it is not remembered.
+jobs of a pool must be run by one process: it is their targets that are counted. Name the pool each time: while one that was run in it last trains on, the
+others are neither run nor planned without it.
 
 A job has one scheduler, wherever those that reach its checkpoint folder run: beside one that runs with another state folder, as another user or on another
 machine, run is refused, and says who has the job. -take-over takes it from that one, which then ends and touches nothing more. A scheduler that was killed
@@ -82,7 +83,7 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	if _, err := a.parseLogger(f.log); err != nil {
 		return usageError{err}
 	}
-	l, _, diags, err := a.inspect(ctx, arg, f.jobFlags, inspection{recordFlags: f.recordFlags, starts: true, free: !f.takeOver})
+	l, _, diags, err := a.inspect(ctx, arg, f.jobFlags, inspection{recordFlags: f.recordFlags, starts: true, alone: true, free: !f.takeOver})
 	if l != nil {
 		defer l.start.end()
 	}

@@ -49,6 +49,9 @@ func (a *app) runTogether(ctx context.Context, args []string, f runFlags) error 
 				return err
 			}
 		}
+		if f.pool == "" {
+			diags = append(diags, a.poolless(ctx, l, args, true)...)
+		}
 		_, more, err := a.askAround(ctx, l, inspection{recordFlags: f.recordFlags}, diags.HasErrors())
 		if ctx.Err() != nil && l.Job != nil {
 			return a.interrupted(l)
@@ -119,20 +122,64 @@ func (a *app) missing(ctx context.Context, rules *job.Pool, pool *core.Pool, fil
 	if err != nil {
 		return nil
 	}
+	for _, name := range a.members(ctx, path, func(name string) bool {
+		return pool.Names(name) || slices.ContainsFunc(all, func(j *job.Job) bool { return j.Name == name })
+	}) {
+		diags = append(diags, rules.ErrorAt("gpus", fmt.Sprintf("Job %q holds some of the pool, and is not among the jobs", name), fmt.Sprintf(
+			"Run it with them, so that one process knows what each has: kale run %s%s. Or stop it first: kale stop %s%s.",
+			a.stateFlag(), quoted(append(slices.Clone(args), name, "-pool", file)), a.stateFlag(), name)))
+	}
+	return diags
+}
+
+// members are the jobs that were run in a pool last and run still, without those that are not asked about. What is not known is not told.
+func (a *app) members(ctx context.Context, pool string, without func(name string) bool) (members []string) {
 	names, _ := a.jobs() // whoever needs the state folder says what is wrong with it
 	for _, name := range names {
 		how, err := a.known(name)
 		dir, e := a.jobDir(name)
-		if err != nil || e != nil || how.Pool != path || pool.Names(name) || slices.ContainsFunc(all, func(j *job.Job) bool { return j.Name == name }) {
+		if err != nil || e != nil || how.Pool != pool || without(name) {
 			continue
 		}
-		if want, _ := a.wanted(ctx, name, dir); want.Runs() { // what is not known is not told
-			diags = append(diags, rules.ErrorAt("gpus", fmt.Sprintf("Job %q holds some of the pool, and is not among the jobs", name), fmt.Sprintf(
-				"Run it with them, so that one process knows what each has: kale run %s%s. Or stop it first: kale stop %s%s.",
-				a.stateFlag(), quoted(append(slices.Clone(args), name, "-pool", file)), a.stateFlag(), name)))
+		if want, _ := a.wanted(ctx, name, dir); want.Runs() {
+			members = append(members, name)
 		}
 	}
-	return diags
+	return members
+}
+
+// poolless says that a job which is to be run or planned without a pool was run in one last, of which others run still: what each has would not count for the other.
+// args name the jobs that it is to be with; runs: they are to be run.
+func (a *app) poolless(ctx context.Context, l *loaded, args []string, runs bool) hcl.Diagnostics {
+	if l.Job == nil || !l.draft.Known("name") {
+		return nil
+	}
+	how, err := a.known(l.Name)
+	if err != nil || how.Pool == "" {
+		return nil
+	}
+	others := a.members(ctx, how.Pool, func(name string) bool { return name == l.Name })
+	if len(others) == 0 {
+		return nil
+	}
+	add := slices.DeleteFunc(slices.Clone(others), func(name string) bool {
+		other, err := a.known(name)
+		return slices.ContainsFunc(args, func(arg string) bool {
+			path, e := filepath.Abs(arg)
+			return arg == name || err == nil && e == nil && isFile(arg) && path == other.File
+		})
+	})
+	first := ": "
+	if end := a.together(l.Name); runs && end != "" {
+		first = "; " + end
+	}
+	leave := fmt.Sprintf("kale forget %s%s", a.stateFlag(), l.Name)
+	if want, _ := a.wanted(ctx, l.Name, l.dir); want.Runs() {
+		leave = fmt.Sprintf("kale stop %s%s, and then %s (its checkpoint stays)", a.stateFlag(), l.Name, leave)
+	}
+	return hcl.Diagnostics{l.ErrorAt("name", fmt.Sprintf("Job %q was run in a pool last, and -pool is missing", l.Name), fmt.Sprintf(
+		"%s of that pool trains on, and one process must know what each has%skale %s %s. To take job %q out of the pool: %s.",
+		listed(others), first, a.again(), quoted(append(add, "-pool", how.Pool)), l.Name, leave))}
 }
 
 // together is jobs that one process runs. It is safe for concurrent use.

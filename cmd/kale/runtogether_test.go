@@ -96,6 +96,32 @@ func TestAPoolsLife(t *testing.T) {
 		run.eventually("a worker of "+name, func() bool { return strings.Contains(s.run("status", name).out, "1 ready of 1 wanted") })
 	}
 
+	// The pool is not left in silence, neither beside its scheduler nor, below, without one; a plan for it heeds an order.
+	inFile := []string{a, "-var", "checkpoints=" + filepath.Join(dir, "checkpoints")}
+	poolless := func(what string, commands [][]string, also ...string) {
+		t.Helper()
+		for _, command := range commands {
+			r := s.run(command...)
+			says := strings.Join(strings.Fields(r.err), " ")
+			for _, want := range append([]string{`Job "a" was run in a pool last, and -pool is missing`, "b of that pool trains on", "kale " + quoted(command) + " b -pool " + pool + ". To take job \"a\" out of the pool: kale"}, also...) {
+				if r.code != exitFailed || !strings.Contains(says, want) {
+					t.Errorf("%s: kale %s: exit code %d, want %q:\n%s", what, quoted(command), r.code, want, r.err)
+				}
+			}
+		}
+		if r := s.run("plan", "a", "b"); r.code != exitFailed || !strings.Contains(strings.Join(strings.Fields(r.err), " "), "kale plan a b -pool "+pool) {
+			t.Errorf("%s: plan of all without -pool: exit code %d, %s", what, r.code, r.err)
+		}
+	}
+	plans := [][]string{{"plan", "a"}, append([]string{"plan"}, inFile...)}
+	runs := [][]string{{"run", "a"}, append([]string{"run"}, inFile...)}
+	poolless("beside the scheduler", plans, "kale stop a, and then kale forget a")
+	s.must("scale", "a", "2")
+	if text := s.must("plan", "a", "b", "-pool", pool).out; !strings.Contains(text, "pinned to 2 workers by hand") || !strings.Contains(text, "a asks for 2") {
+		t.Errorf("plan of a pool whose scheduler was given an order:\n%s", text)
+	}
+	s.must("scale", "a", "auto")
+
 	// That a stopped job takes the pool with it is said where it is run, and to whoever looks at it.
 	s.must("stop", "a")
 	again := "kale " + quoted(command)
@@ -113,6 +139,9 @@ func TestAPoolsLife(t *testing.T) {
 		}
 	}
 
+	poolless("of a stopped job", plans, "out of the pool: kale forget a.")
+	poolless("of a stopped job", runs, fmt.Sprintf("its pool is run for b now: kill %d ends that, training goes on, and then kale run", os.Getpid()))
+
 	// What was stopped is not begun again with what was not, but where the pool's file names it.
 	run.interrupt()
 	if r := run.end(); r.code != exitDone || !strings.Contains(r.err, "training goes on\n  kale run "+b+" -pool") {
@@ -121,7 +150,13 @@ func TestAPoolsLife(t *testing.T) {
 	if text := s.must("status", "b").out; !strings.Contains(text, short+" takes it up again") {
 		t.Errorf("status without a scheduler:\n%s", text)
 	}
-	// On its own it is of no pool any more.
+	poolless("without a scheduler", append(runs, plans...), "one process must know what each has: kale")
+	// What is forgotten is of no pool any more.
+	s.must("forget", "a")
+	if r := s.run(append([]string{"plan"}, inFile...)...); r.code != exitDone {
+		t.Errorf("plan of a job that was forgotten: exit code %d, %s", r.code, r.err)
+	}
+	// Nor is, on its own, who is the last of it.
 	alone := s.start("run", "b")
 	alone.eventually("its end", func() bool { return s.run("stop", "b").code == exitDone })
 	if r := alone.end(); r.code != exitDone || !strings.HasSuffix(r.err, "\n  kale run b\ntakes it up again\n") {
