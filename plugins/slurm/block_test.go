@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -231,5 +232,21 @@ exec /bin/sh '/s/kale/ctr/worker-3-g2/run.sh'
 		if !strings.Contains(got, want) {
 			t.Errorf("run.sh lacks %q:\n%s", want, got[:600])
 		}
+	}
+}
+
+// A checkpoint folder where the README says that it belongs is taken with the block that the README has.
+func TestBlockOfTheREADME(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, source, begins := strings.Cut(string(text), "\n    backend \"slurm\" {\n")
+	source, _, ends := strings.Cut(source, "\n    }\n")
+	if !begins || !ends || !strings.Contains(string(text), "checkpoint.dir below /mnt/shared,") {
+		t.Fatal("README.md has no block, or does not say where checkpoint.dir belongs")
+	}
+	if _, diags := decode(configOf(source, "/mnt/shared/ctr")); len(diags) > 0 {
+		t.Error(diags)
 	}
 }
