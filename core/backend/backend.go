@@ -222,6 +222,51 @@ type Status struct {
 	Err       *Error    // why the request for this workload failed; nil in a List
 }
 
+// String is the status in a few words, as messages and tests show it.
+func (st Status) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", st.ID, st.State)
+	if st.Node != "" {
+		fmt.Fprintf(&b, " on %s", st.Node)
+	}
+	if st.PID != 0 {
+		fmt.Fprintf(&b, ", pid %d", st.PID)
+	}
+	if len(st.Devices) > 0 {
+		fmt.Fprintf(&b, ", devices %s", strings.Join(st.Devices, " "))
+	}
+	if st.Restarts > 0 {
+		fmt.Fprintf(&b, ", started again %d×", st.Restarts)
+	}
+	if !st.State.Live() {
+		fmt.Fprintf(&b, ", exit code %d", st.ExitCode)
+	}
+	if st.Beside {
+		b.WriteString(", beside the one before it")
+	}
+	if st.Behind {
+		b.WriteString(", behind others in the queue")
+	}
+	for _, t := range []struct {
+		what string
+		at   time.Time
+	}{{"submitted", st.Submitted}, {"started", st.Started}, {"finished", st.Finished}} {
+		if !t.at.IsZero() {
+			fmt.Fprintf(&b, ", %s %s", t.what, t.at.Format("15:04:05.000"))
+		}
+	}
+	if !st.Deadline.IsZero() {
+		fmt.Fprintf(&b, ", ends by %s, for %s", st.Deadline.Format("15:04:05.000"), st.EndCause)
+	}
+	if st.Reason != "" {
+		fmt.Fprintf(&b, ": %s", st.Reason)
+	}
+	if st.Err != nil {
+		fmt.Fprintf(&b, "; refused: %v", st.Err)
+	}
+	return b.String()
+}
+
 // How says how a workload is to be released.
 type How int
 

@@ -189,3 +189,16 @@ func TestLogBridge(t *testing.T) {
 		t.Error("the plugin itself is not heard any more")
 	}
 }
+
+func TestStatusInWords(t *testing.T) {
+	at := time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
+	for want, st := range map[string]Status{
+		"worker-1-g2 pending, behind others in the queue: needs 3 GPUs, 1 free":                                                     {ID: ID{"worker", 1, 2}, State: StatePending, Behind: true, Reason: "needs 3 GPUs, 1 free"},
+		"ps-0-g1 running on n1, pid 7, devices 0 1, started again 2×, started 12:00:00.000, ends by 13:00:00.000, for its walltime": {ID: ID{"ps", 0, 1}, State: StateRunning, Node: "n1", PID: 7, Devices: []string{"0", "1"}, Restarts: 2, Started: at, Deadline: at.Add(time.Hour), EndCause: EndWalltime},
+		"ps-0-g1 failed, exit code 3; refused: too old (gone)":                                                                      {ID: ID{"ps", 0, 1}, State: StateFailed, ExitCode: 3, Err: Errorf(Gone, "too old")},
+	} {
+		if got := st.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -106,6 +107,7 @@ func Run(t *testing.T, newHarness func(t *testing.T) Harness) {
 			defer cancel()
 			s := &suite{T: t, Harness: newHarness(t), ctx: ctx, job: "conformance"}
 			s.b = s.open(s.job)
+			defer s.sweep()
 			tt.run(s)
 			s.cleanUp()
 		})
@@ -155,6 +157,24 @@ func (s *suite) cleanUp() {
 		}
 		return nil
 	})
+}
+
+// sweep releases what a rule that is broken has left running, as far as the backend can.
+func (s *suite) sweep() {
+	if !s.Failed() {
+		return
+	}
+	list, _, err := s.b.List(s.ctx, s.job)
+	var ids []backend.ID
+	for _, st := range list {
+		ids = append(ids, st.ID)
+	}
+	if len(ids) > 0 {
+		err = errors.Join(err, s.b.Release(s.ctx, s.job, ids, backend.Forced))
+	}
+	if err != nil {
+		s.Logf("what the rule has left may run on: %v", err)
+	}
 }
 
 func worker(rank int, generation uint64) backend.ID {

@@ -220,7 +220,7 @@ func (s *suite) capacity() {
 	}
 	report, err := s.b.Plan(s.ctx, s.job, ws)
 	if err != nil || len(report.Placements) != len(ws) || report.Fits() || report.Shortage == "" {
-		s.Fatalf("Plan of %d workloads on %d slots = %+v, %v; want a shortage", len(ws), s.Slots, report, err)
+		s.Fatalf("Plan of %d workloads on %d slots of one GPU = %+v, %v; want a shortage", len(ws), s.Slots, report, err)
 	}
 	if report, err = s.b.Plan(s.ctx, s.job, ws[:s.Slots]); err != nil || !report.Fits() {
 		s.Fatalf("Plan of %d workloads on as many slots = %+v, %v; want that they fit", s.Slots, report, err)

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -112,6 +114,51 @@ func TestConformanceOverPlugin(t *testing.T) {
 		h.Kill = conformance.KillPlugin
 		return h
 	})
+}
+
+// envBroken makes TestBrokenBackend run, on the cluster in that file.
+const envBroken = "KALE_TEST_BROKEN_CLUSTER"
+
+// broken answers for another workload than it was asked for.
+type broken struct{ backend.Backend }
+
+func (b broken) Ensure(ctx context.Context, job string, ws []backend.Workload) ([]backend.Status, error) {
+	statuses, err := b.Backend.Ensure(ctx, job, ws)
+	for i := range statuses {
+		statuses[i].ID.Rank++
+	}
+	return statuses, err
+}
+
+func TestBrokenBackend(t *testing.T) {
+	path := os.Getenv(envBroken)
+	if path == "" {
+		t.Skip("TestBrokenRuleLeavesNothing runs it")
+	}
+	conformance.Run(t, func(*testing.T) conformance.Harness {
+		cluster := fake.OpenCluster(path, slots)
+		h := harness(cluster)
+		h.Open = func(testing.TB) backend.Backend { return broken{fake.New(nil, cluster)} }
+		return h
+	})
+}
+
+// A rule that a backend breaks ends there, and leaves nothing running; what it says of a workload can be read.
+func TestBrokenRuleLeavesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cluster.json")
+	c := exec.Command(os.Args[0], "-test.run", "^TestBrokenBackend$/^EnsureTwiceIsOneProcess$")
+	c.Env = append(os.Environ(), envBroken+"="+path)
+	out, err := c.CombinedOutput()
+	if exit := new(exec.ExitError); !errors.As(err, &exit) || !strings.Contains(string(out), "statuses come in the order of the workloads") {
+		t.Fatalf("a backend that breaks the rule: %v\n%s", err, out)
+	}
+	b := fake.New(nil, fake.OpenCluster(path, slots))
+	if _, err := b.Configure(t.Context(), config("conformance")); err != nil {
+		t.Fatal(err)
+	}
+	if list, _, err := b.List(t.Context(), "conformance"); err != nil || len(list) > 0 {
+		t.Errorf("it leaves %v, %v", list, err)
+	}
 }
 
 func TestScript(t *testing.T) {
