@@ -186,7 +186,7 @@ func TestGoneCheckpointOfAJobThatDied(t *testing.T) {
 }
 
 // An older copy of a stopped job's checkpoint is put back: whoever takes it up is told how much of it is trained again. Under a job that runs it shows when the
-// next chief has less than the one before, and knows of no loss.
+// next chief has less than the one before, and knows of no loss; so it does when its servers were killed, and nobody is told that a copy was put back.
 func TestOlderCheckpointIsTold(t *testing.T) {
 	r := stoppedAfter(t, 4000)
 	r.chief.write("job", map[string]any{"timeline": "t1", "fingerprint": r.job.Fingerprint(), "servers": 2})
@@ -221,6 +221,9 @@ func TestOlderCheckpointIsTold(t *testing.T) {
 		for _, note := range r.s.View().Notes {
 			if strings.HasPrefix(note.Text, "the job was restored with 3,") {
 				n++
+				if want := "the job was restored with 3,100 records, and had 4,000 when its chief was heard last: the last snapshots in its checkpoint had no more; the others are trained again"; note.Text != want {
+					t.Errorf("it says %q, want %q", note.Text, want)
+				}
 			}
 		}
 		return n

@@ -66,15 +66,15 @@ func (s *Scheduler) remember() {
 	slices.SortFunc(s.want.Processes, backend.ID.Compare)
 }
 
-// noteOlder tells that a chief which follows another one has less than that one had, where it knows of nothing that was lost: it knows what is in the checkpoint,
-// which may be an older copy that was put back.
+// noteOlder tells that a chief which follows another one has less than that one had, where it knows of nothing that was lost: it knows what is in the checkpoint.
+// Servers that were killed go back to their last snapshots, and so does a job whose folder was replaced by an older copy: which it was cannot be told from here.
 func (s *Scheduler) noteOlder(now *Totals) {
 	was, st := s.want.Totals, s.seen.chief
 	known := slices.ContainsFunc(st.GetRollbacks(), func(r *rpc.Rollback) bool { return r.GetDoneUnixMs() == 0 || r.GetUnixMs() >= st.GetStartedUnixMs() })
 	if known || was == nil || was.Chief == now.Chief || was.Trained+was.Dead <= now.Trained+now.Dead {
 		return
 	}
-	n := Note{At: s.seen.at, Text: fmt.Sprintf("the job was restored with %s records, and had %s when its chief was heard last: its checkpoint had no more, or an older copy of it was put back; the others are trained again",
+	n := Note{At: s.seen.at, Text: fmt.Sprintf("the job was restored with %s records, and had %s when its chief was heard last: the last snapshots in its checkpoint had no more; the others are trained again",
 		plan.Thousands(now.Trained+now.Dead), plan.Thousands(was.Trained+was.Dead))}
 	s.lg.Warn("restored with less than was trained", "says", n.Text)
 	s.want.remember(n)
