@@ -175,7 +175,7 @@ func TestCrashLoopIsShownWithTheEndOfItsLog(t *testing.T) {
 	}
 	r.beat()
 	p, err := r.problem("worker-0-g1 has ended 1×: ended with code 1")
-	if err != nil || !strings.HasSuffix(p, `; its log ends: level=INFO msg="starting" | line two | kale-trainer: worker 0: no ONNX Runtime library: run make deps, or set KALE_ONNXRUNTIME`) {
+	if err != nil || !strings.HasSuffix(p, `; its log ends: line two | kale-trainer: worker 0: no ONNX Runtime library: run make deps, or set KALE_ONNXRUNTIME`) {
 		t.Errorf("problem %q, %v", p, err)
 	}
 	r.joinAll()
@@ -234,6 +234,10 @@ func TestTailIsOfTheProcessThatDied(t *testing.T) {
 				print(r, worker(0, 1), chatter)
 			},
 			"worker-0-g1 has ended 2×: crashed and was started again; its log ends: started | level=ERROR msg=second",
+		},
+		"it was killed, and had nothing to say about it": {
+			func(r *rig) { print(r, worker(0, 1), chatter); crash(r) },
+			"worker-0-g1 has ended 1×: crashed and was started again",
 		},
 		"it wrote little": {
 			func(r *rig) { crash(r); crash(r); print(r, worker(0, 1), chatter) },

@@ -166,7 +166,8 @@ func lastLife(text string, followed bool) string {
 	return lives[last-1]
 }
 
-// lastWords are the last lines of a text on one line, without the time at the start of a log's line, each told once, and as few as a person reads.
+// lastWords are the last lines of a text on one line, without the time at the start of a log's line, each told once, and as few as a person reads. What a log
+// says at level INFO or DEBUG is no cause of an end: of a process that was killed it is all that there is.
 func lastWords(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -179,11 +180,15 @@ func lastWords(text string) string {
 		}
 	}
 	var words []string
-	room := tailRunes
-	for i := len(lines) - 1; i >= 0 && len(words) < tailLines; i-- {
+	room, routine := tailRunes, 0
+	for i := len(lines) - 1; i >= 0 && len(words)+routine < tailLines; i-- {
 		line := []rune(lines[i])
 		if slices.Contains(words, lines[i]) {
 			continue // a process that crashes again and again says the same
+		}
+		if strings.HasPrefix(lines[i], "level=INFO ") || strings.HasPrefix(lines[i], "level=DEBUG ") {
+			routine++
+			continue
 		}
 		if len(line) > room && len(words) > 0 {
 			break
