@@ -165,7 +165,7 @@ type Score struct {
 
 // String is the score for people: 8.1 % over 120 bins.
 func (s Score) String() string {
-	text := fmt.Sprintf("%.1f %% over %d bins", 100*s.WAPE, s.Bins)
+	text := fmt.Sprintf("%s over %d bins", errorWords(s.WAPE), s.Bins)
 	switch s.Seen {
 	case 0:
 		if s.Bins == 0 {
@@ -176,6 +176,14 @@ func (s Score) String() string {
 		return text + " that it was trained on"
 	}
 	return text + fmt.Sprintf(", %d of which it was trained on", s.Seen)
+}
+
+// errorWords is a WAPE for people: after a sudden fall of the traffic it has no bound, and its digits say nothing.
+func errorWords(wape float64) string {
+	if wape > 10 {
+		return "more than ten times the traffic"
+	}
+	return fmt.Sprintf("%.1f %%", 100*wape)
 }
 
 // Forecast predicts the steps bins after the history with the forecaster that has
@@ -263,7 +271,7 @@ func (g *Gate) choose(v *Verdict, s gateScores, first Forecast, errFirst error, 
 		f.Note = joinNotes(f.Note, fmt.Sprintf("%s gave no forecast to compare with: %v", name, errSecond))
 	case g.state.FallenBack:
 		v.FallenBack = true
-		v.Why = fmt.Sprintf("its recent error is %v, and that of %s is %.1f %%", v.Primary, name, 100*v.Fallback.WAPE)
+		v.Why = fmt.Sprintf("its recent error is %v, and that of %s is %s", v.Primary, name, errorWords(v.Fallback.WAPE))
 	}
 	if v.FallenBack || g.primary == nil {
 		f, v.Recent = second, s.fallbackAlone

@@ -152,6 +152,20 @@ func TestGateSurvivesFailures(t *testing.T) {
 	}
 }
 
+// An error that has no bound is said in words.
+func TestScoreInWords(t *testing.T) {
+	for wape, want := range map[float64]string{
+		0.081:       "8.1 % over 120 bins",
+		10:          "1000.0 % over 120 bins",
+		728.764:     "more than ten times the traffic over 120 bins",
+		math.Inf(1): "more than ten times the traffic over 120 bins",
+	} {
+		if got := (Score{WAPE: wape, Bins: 120}).String(); got != want {
+			t.Errorf("%v is %q, want %q", wape, got, want)
+		}
+	}
+}
+
 // taught is a model that says until when it was trained.
 type taught struct {
 	scripted

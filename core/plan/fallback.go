@@ -43,7 +43,11 @@ func (s *sheet) lagFallback(p *proposal, expect float64) {
 	if more := s.current + 1; stuck && w <= s.current && p.want <= s.current && s.rises(more) {
 		w = more
 		s.note("lag does not fall", float64(w), "workers", "one more than in force, beyond what F says")
-		reason = fmt.Sprintf("%s and does not fall, though F says that %s suffice", over, workers(s.current))
+		suffice := "suffice"
+		if s.current == 1 {
+			suffice = "suffices"
+		}
+		reason = fmt.Sprintf("%s and does not fall, though F says that %s %s", over, workers(s.current), suffice)
 	}
 	if p.want < s.current && w <= s.current {
 		p.hold = append(p.hold, over+", so no worker is let go")

@@ -172,7 +172,14 @@ func TestKaleFallback_Kale_3_4_3(t *testing.T) {
 		{"lag that does not fall though F suffices: one more", func(o *Observation) {
 			o.Lag, o.BacklogRecords = 12*time.Minute, 1_000_000
 			o.State = state{Version: 1, LagOver: true, Lag: 11 * time.Minute}.encode()
-		}, 8, KindOut, "lag", "does not fall"},
+		}, 8, KindOut, "lag", "does not fall, though F says that 7 workers suffice"},
+		{"of one worker too", func(o *Observation) {
+			o.Target, o.Workers, o.Limits.Min = 1, Workers{Running: 1}, 1
+			o.setForecast(flat(1000, 60))
+			o.setRates(1000)
+			o.Lag, o.BacklogRecords = 12*time.Minute, 1000
+			o.State = state{Version: 1, LagOver: true, Lag: 11 * time.Minute}.encode()
+		}, 2, KindOut, "lag", "does not fall, though F says that 1 worker suffices"},
 		{"lag that was not known before the last decision: wait", func(o *Observation) {
 			o.Lag, o.BacklogRecords = 12*time.Minute, 1_000_000
 			o.State = state{Version: 1, LagOver: true, Lag: 11 * time.Minute, LagNew: true}.encode()
