@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -111,24 +112,22 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	var names []string
-	hint := ""
+	var names, meant []string
 	for _, c := range cmd.Commands() {
 		if !c.IsAvailableCommand() && !c.IsAdditionalHelpTopicCommand() {
 			continue
 		}
 		names = append(names, c.Name())
-		if slices.Contains(c.SuggestFor, args[0]) {
-			hint = c.Name()
+		if slices.Contains(c.SuggestFor, args[0]) || args[0] != "" && strings.HasPrefix(c.Name(), args[0]) {
+			meant = append(meant, strconv.Quote(c.Name()))
 		}
 	}
-	if hint == "" {
-		hint = job.Nearest(args[0], names)
+	if near := job.Nearest(args[0], names); len(meant) == 0 && near != "" {
+		meant = append(meant, strconv.Quote(near))
 	}
-	if hint != "" {
-		hint = fmt.Sprintf("Did you mean %q?", hint)
-	} else {
-		hint = fmt.Sprintf("There are: %s", strings.Join(names, ", "))
+	hint := fmt.Sprintf("There are: %s", strings.Join(names, ", "))
+	if len(meant) > 0 {
+		hint = fmt.Sprintf("Did you mean %s?", strings.Join(meant, " or "))
 	}
 	return usagef("there is no command %q. %s", cmd.CommandPath()+" "+args[0], hint)
 }
