@@ -87,7 +87,7 @@ var heldFields = map[string]held{
 	"ModelSpec.l2":            {path: "model.l2", role: backend.RoleWorker},
 	"ModelSpec.seed":          {why: "CheckCheckpoint says what a later one does"},
 	"ModelSpec.optimiser":     {why: "CheckCheckpoint refuses another one"},
-	"ModelSpec.learning_rate": {path: "optimiser.learning_rate", role: backend.RoleServer},
+	"ModelSpec.learning_rate": {path: "model.optimiser.learning_rate", role: backend.RoleServer},
 
 	"WorkerSpec.chunk":           {path: "workers.chunk", role: backend.RoleWorker},
 	"WorkerSpec.queue":           {path: "workers.queue", role: backend.RoleWorker, follows: "model.batch"},

@@ -83,7 +83,11 @@ func TestChangesThatAreNotTakenUp(t *testing.T) {
 		j.SLO.MaxLag, j.Autoscale.Headroom, j.Forecast.Horizon, j.Workers.Max = time.Minute, 0.5, 30*time.Second, 7
 		j.Stream.DeadLetter = "dead"
 	}
-	r := newRig(t, rigOptions{})
+	var text string
+	r := newRig(t, rigOptions{change: func(rig string) string {
+		text = strings.Replace(rig, `kind = "lr"`, "kind = \"lr\"\n    optimiser \"adagrad\" {\n      learning_rate = 0.05\n    }", 1)
+		return text
+	}})
 	r.started(2)
 	was := *r.job
 	end := func() {
@@ -111,7 +115,7 @@ func TestChangesThatAreNotTakenUp(t *testing.T) {
 	want := map[string]string{
 		"model.batch": "What runs keeps 1024", "model.linger": "What runs keeps 50ms", "workers.emulate_step": "What runs keeps 0s", "workers.memory": "What runs keeps 2GiB",
 		"servers.memory":   "What runs keeps 2GiB",
-		"checkpoint.every": "What runs keeps 10m", "optimiser.learning_rate": "What runs keeps 0.05", "network.ports": "What runs keeps any", "stream.dead_letter": "What runs keeps none",
+		"checkpoint.every": "What runs keeps 10m", "model.optimiser.learning_rate": "What runs keeps 0.05", "network.ports": "What runs keeps any", "stream.dead_letter": "What runs keeps none",
 		"stream.brokers": fmt.Sprintf("What runs keeps [%q]", was.Stream.Brokers[0]),
 	}
 	diags := NotTakenUp(t.Context(), nil, &changed, r.wanted(), nil)
@@ -119,6 +123,9 @@ func TestChangesThatAreNotTakenUp(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	for _, d := range diags {
+		if at := string(d.Subject.SliceBytes([]byte(text))); strings.Contains(d.Detail, "learning_rate: ") && at != "0.05" {
+			t.Errorf("it is told at %q, not where the file says it: %s", at, d.Detail)
+		}
 		if !strings.HasSuffix(d.Detail, "kale stop ctr and then kale run ctr.hcl change it for all.") {
 			t.Errorf("what to do is not said: %s", d.Detail)
 		}
