@@ -154,19 +154,26 @@ func (a *app) overview(ctx context.Context, w io.Writer) error {
 	return err
 }
 
+// longSays is how much may be said of a job before its line, on no terminal, no longer widens the lines of the others.
+const longSays = 80
+
 // overviewText is a line for each job. Where there is no room for it, the job file's path is left out, and what is said goes on under itself.
 func overviewText(states []jobState, width int) string {
-	job, state, says, file := 0, 0, 0, 0
+	job, state, says, file, column := 0, 0, 0, 0, 0
 	for _, s := range states {
 		job, state = max(job, utf8.RuneCountInString(s.Job)), max(state, utf8.RuneCountInString(string(s.State)))
-		says, file = max(says, utf8.RuneCountInString(s.Says)), max(file, utf8.RuneCountInString(s.File))
+		n := utf8.RuneCountInString(s.Says)
+		says, file = max(says, n), max(file, utf8.RuneCountInString(s.File))
+		if width > 0 || n <= longSays {
+			column = max(column, n)
+		}
 	}
 	withFile := width <= 0 || job+state+says+file+3*len(gap) <= width
 	var out strings.Builder
 	for _, s := range states {
 		head := padded(s.Job, job) + gap + padded(string(s.State), state) + gap
 		if withFile {
-			out.WriteString(strings.TrimRight(head+padded(s.Says, says)+gap+s.File, " ") + "\n")
+			out.WriteString(strings.TrimRight(head+padded(s.Says, column)+gap+s.File, " ") + "\n")
 			continue
 		}
 		out.WriteString(hang(head, strings.Repeat(" ", utf8.RuneCountInString(head)), s.Says, width))

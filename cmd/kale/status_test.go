@@ -16,6 +16,16 @@ import (
 	"github.com/kale-sched/kale/core/pool"
 )
 
+// On no terminal, what is long of one job does not widen the lines of the others.
+func TestLongOverviewLineWidensNoOther(t *testing.T) {
+	long := strings.Repeat("a long problem ", 20) + "ends"
+	got := overviewText([]jobState{{Job: "a", State: "running", Says: "well", File: "a.hcl"}, {Job: "b", State: "stuck", Says: long, File: "b.hcl"}, {Job: "c", State: "stopped", Says: "it was stopped", File: "c.hcl"}}, 0)
+	want := "a  running  well            a.hcl\nb  stuck    " + long + "  b.hcl\nc  stopped  it was stopped  c.hcl\n"
+	if got != want {
+		t.Errorf("it is\n%s\nwant\n%s", got, want)
+	}
+}
+
 func TestWriteStatus(t *testing.T) {
 	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
 	auc, lag, rate := 0.71234, 1.5, 812.3
