@@ -315,12 +315,12 @@ const (
 	chiefMute     = "the chief does not answer: "
 )
 
-// Behind is what is behind a problem that shows in one way at one look and in another at the next, and is one problem: who does not answer, or that brokers remove
-// what is not trained; "": what it says itself.
+// Behind is what is behind a problem that shows in one way at one look and in another at the next, and is one problem: who does not answer, that records cannot be
+// decoded, or that brokers remove what is not trained; "": what it says itself.
 func Behind(problem string) string {
-	for _, silent := range []string{backendSilent, endsUnknown, chiefMute} {
-		if strings.HasPrefix(problem, silent) {
-			return strings.TrimSuffix(silent, ": ")
+	for _, what := range []string{backendSilent, endsUnknown, chiefMute, undecodable} {
+		if strings.HasPrefix(problem, what) {
+			return strings.TrimSuffix(what, ": ")
 		}
 	}
 	if text, _, _ := strings.Cut(problem, LogEnds); strings.Contains(text, "retention") {

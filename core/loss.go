@@ -18,7 +18,7 @@ const (
 	LossUndecodable LossKind = "undecodable" // they cannot be decoded
 )
 
-// Loss is a time in which a job did without records again and again.
+// Loss is a time in which a job did not train records, again and again.
 type Loss struct {
 	Kind LossKind `json:"kind"`
 	// At is when the scheduler learnt of the first, Until of the last.
@@ -42,11 +42,14 @@ const lossRest = 10 * time.Minute
 const keepLosses = 366 * 24 * time.Hour
 
 func (l Loss) String() string {
-	n := plan.Thousands(l.Records)
-	text := fmt.Sprintf("records that could not be decoded and were skipped (on_undecodable = \"skip\"): %s", n)
-	if l.Kind == LossRetention {
-		text = fmt.Sprintf("offsets that retention removed before they were trained, and that were given up: %s", n)
+	text := `records that could not be decoded and were skipped (on_undecodable = "skip")`
+	switch {
+	case l.Kind == LossRetention:
+		text = "offsets that retention removed before they were trained, and that were given up"
+	case l.DeadLetter != "":
+		text = fmt.Sprintf("records that could not be decoded and are in topic %q (dead_letter)", l.DeadLetter)
 	}
+	text += ": " + plan.Thousands(l.Records)
 	if l.Total > l.Records {
 		text += fmt.Sprintf(", %s since the job began", plan.Thousands(l.Total))
 	}
@@ -59,16 +62,74 @@ func (s *Scheduler) lossWords(l Loss) string {
 		return fmt.Sprintf("retention removes records before they are trained: %s offsets were given up; %s",
 			plan.Thousands(l.Records), s.trainSooner("raise the topic's retention.ms or retention.bytes"))
 	}
-	return fmt.Sprintf(`records cannot be decoded: %s were skipped (on_undecodable = "skip"); kale logs %s names them`, plan.Thousands(l.Records), s.job.Name)
+	what := fmt.Sprintf(`%s were skipped (on_undecodable = "skip"); kale logs %s names them`, plan.Thousands(l.Records), s.job.Name)
+	if l.DeadLetter != "" {
+		what = fmt.Sprintf("%s in topic %q (dead_letter), each with its reason (header kale-reason)", plan.Thousands(l.Records), l.DeadLetter)
+	}
+	share := s.arrived.dead()
+	switch {
+	case share >= hardlyAny:
+		what = "nearly all of the newest, so that hardly anything is trained; " + what
+	case share > 0.5:
+		what = "most of the newest, which are not trained; " + what
+	default:
+		return undecodable + what
+	}
+	return fmt.Sprintf("%s%s. Are they as features.format (%q) and features.label (%q) say? kale validate reads the newest", undecodable, what, s.job.Features.Format, s.job.Features.Label)
 }
 
-// Losses reads from a job's state what was lost from a time on, without what is in a dead-letter topic.
-func Losses(st *state.Store, from time.Time) ([]Loss, error) {
-	all, err := countedLosses(st, from)
-	return slices.DeleteFunc(all, func(l Loss) bool { return l.DeadLetter != "" }), err
+// undecodable is the problem of records that cannot be decoded, before what becomes of them.
+const undecodable = "records cannot be decoded: "
+
+// arrivedOver and arrivedLeast are of how much time, and of how many records, the share of those is told that cannot be decoded; hardlyAny is that at which hardly
+// any other is left.
+const (
+	arrivedOver  = time.Minute
+	arrivedLeast = 20
+	hardlyAny    = 0.95
+)
+
+// arrived is how many records were trained, and how many could not be decoded, as counted at looks lately, the oldest first.
+type arrived []arrivedAt
+
+type arrivedAt struct {
+	at            time.Time
+	trained, dead uint64
 }
 
-func countedLosses(st *state.Store, from time.Time) (out []Loss, err error) {
+// add takes in what was counted at a look. A count that is lower than before is of a server that was rolled back.
+func (a *arrived) add(now arrivedAt) {
+	k := *a
+	if n := len(k); n > 0 {
+		switch last := k[n-1]; {
+		case now.trained < last.trained || now.dead < last.dead:
+			k = nil
+		case now.trained == last.trained && now.dead == last.dead:
+			return
+		}
+	}
+	k = append(k, now)
+	for len(k) > 2 && now.at.Sub(k[1].at) >= arrivedOver && k[1:].records() >= arrivedLeast {
+		k = k[1:]
+	}
+	*a = k
+}
+
+func (a arrived) records() uint64 {
+	first, last := a[0], a[len(a)-1]
+	return last.trained - first.trained + last.dead - first.dead
+}
+
+// dead is the share of those that cannot be decoded, 0 where too few have arrived.
+func (a arrived) dead() float64 {
+	if len(a) == 0 || a.records() < arrivedLeast {
+		return 0
+	}
+	return float64(a[len(a)-1].dead-a[0].dead) / float64(a.records())
+}
+
+// Losses reads from a job's state what was not trained from a time on.
+func Losses(st *state.Store, from time.Time) (out []Loss, err error) {
 	err = state.Scan(st, state.Losses, from, func(l Loss) bool {
 		out = append(out, l)
 		return true
@@ -84,6 +145,7 @@ func (s *Scheduler) followLosses(now time.Time) {
 	}
 	s.losses = slices.Clone(s.losses) // views share the old one
 	s.followLoss(now, Loss{Kind: LossRetention, Total: st.GetLostOffsets(), Timeline: st.GetTimeline()})
+	s.arrived.add(arrivedAt{now, *trainedRecords(st), st.GetDeadRecords()})
 	s.followLoss(now, Loss{Kind: LossUndecodable, Total: st.GetDeadRecords(), Timeline: st.GetTimeline(), DeadLetter: s.job.Stream.DeadLetter})
 }
 
@@ -111,9 +173,7 @@ func (s *Scheduler) followLoss(now time.Time, l Loss) {
 		l.At, l.Until, l.Records, l.Open = now, now, l.Total-before, true
 		s.losses = append(s.losses, l)
 		s.keepLoss(l)
-		if l.DeadLetter == "" {
-			s.lg.Warn("records are not trained", "why", string(l.Kind), "records", l.Records, "in_all", l.Total)
-		}
+		s.lg.Warn("records are not trained", "why", string(l.Kind), "records", l.Records, "in_all", l.Total, "dead_letter", l.DeadLetter)
 	case last != nil && last.Open && now.Sub(last.Until) >= lossRest:
 		last.Open = false
 	}
@@ -126,11 +186,11 @@ func (s *Scheduler) keepLoss(l Loss) {
 	}
 }
 
-// losing says what is being lost.
+// losing says what goes untrained.
 func (s *Scheduler) losing() []string {
 	var out []string
 	for _, l := range s.losses {
-		if l.Open && l.DeadLetter == "" {
+		if l.Open {
 			out = append(out, s.lossWords(l))
 		}
 	}

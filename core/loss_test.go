@@ -80,22 +80,66 @@ func TestLossesAreToldAndKept(t *testing.T) {
 	}
 }
 
-// Records in a dead-letter topic are not lost, and are not taken for skipped when the topic is given up.
-func TestRecordsInADeadLetterTopicAreNotLost(t *testing.T) {
-	r := newRig(t, rigOptions{change: func(text string) string {
-		return strings.Replace(text, `start   = "earliest"`, "start = \"earliest\"\n dead_letter = \"dead\"", 1)
-	}})
+// Records in a dead-letter topic are told of as those that are skipped, and are not taken for these when the topic is given up.
+func TestRecordsInADeadLetterTopicAreToldOf(t *testing.T) {
+	r := newRig(t, rigOptions{change: deadLettered})
 	r.started(1)
 	r.chief.with(func(s *rpc.JobStatus) { s.DeadRecords = 7 })
 	r.beat()
-	if v := r.s.View(); len(v.Problems)+len(v.Notes) > 0 {
+	const problem, note = `records cannot be decoded: 7 in topic "dead" (dead_letter), each with its reason (header kale-reason)`, `records that could not be decoded and are in topic "dead" (dead_letter): 7`
+	if v := r.s.View(); len(v.Problems) != 1 || v.Problems[0] != problem || len(v.Notes) != 1 || v.Notes[0].Text != note || !v.Notes[0].UnderWay {
 		t.Errorf("problems %q, notes %+v", v.Problems, v.Notes)
+	}
+	r.now = r.now.Add(lossRest)
+	r.beat()
+	if v := r.s.View(); len(v.Problems) > 0 || len(v.Notes) != 1 || v.Notes[0].UnderWay {
+		t.Errorf("long after the last: problems %q, notes %+v", v.Problems, v.Notes)
 	}
 	r.job.Stream.DeadLetter, r.job.Stream.OnUndecodable = "", job.OnLostSkip
 	r.reopen()
 	r.chief.with(func(s *rpc.JobStatus) { s.DeadRecords = 9 })
 	r.beat()
-	if n := r.s.View().Notes; len(n) != 1 || n[0].Text != `records that could not be decoded and were skipped (on_undecodable = "skip"): 2, 9 since the job began` {
+	if n := r.s.View().Notes; len(n) != 2 || n[0].Text != note || n[1].Text != `records that could not be decoded and were skipped (on_undecodable = "skip"): 2, 9 since the job began` {
 		t.Errorf("notes %+v", n)
+	}
+}
+
+func deadLettered(text string) string {
+	return strings.Replace(text, `start   = "earliest"`, "start = \"earliest\"\n dead_letter = \"dead\"", 1)
+}
+
+// Where most of what arrives cannot be decoded, that is said, and what may be the cause; not where a few records do, nor before there are some.
+func TestMostRecordsCannotBeDecoded(t *testing.T) {
+	r := newRig(t, rigOptions{change: deadLettered})
+	r.started(1)
+	said := func(trained, dead uint64) string {
+		t.Helper()
+		r.chief.with(func(s *rpc.JobStatus) { s.TrainedRecords, s.DeadRecords = trained, dead })
+		r.beat()
+		ps := r.s.View().Problems
+		if len(ps) != 1 || Behind(ps[0]) != "records cannot be decoded" {
+			t.Fatalf("%d trained, %d dead: problems %q", trained, dead, ps)
+		}
+		return strings.TrimSuffix(strings.TrimPrefix(ps[0], "records cannot be decoded: "), ` in topic "dead" (dead_letter), each with its reason (header kale-reason)`)
+	}
+	const asks = ` in topic "dead" (dead_letter), each with its reason (header kale-reason). Are they as features.format ("json") and features.label ("click") say? kale validate reads the newest`
+	for _, c := range []struct {
+		after         time.Duration
+		trained, dead uint64
+		want          string
+	}{
+		{0, 0, 1, "1"},
+		{0, 0, 19, "19"},
+		{0, 0, 20, "nearly all of the newest, so that hardly anything is trained; 20" + asks},
+		{time.Minute, 20_000, 30, "30"},
+		{time.Minute, 20_000, 10_000, "nearly all of the newest, so that hardly anything is trained; 10,000" + asks},
+		{time.Minute, 28_000, 20_000, "most of the newest, which are not trained; 20,000" + asks},
+		{time.Minute, 28_000, 20_000, "most of the newest, which are not trained; 20,000" + asks}, // nothing has arrived since
+		{time.Second, 900, 20, "20,000"}, // a server was rolled back
+	} {
+		r.now = r.now.Add(c.after)
+		if got := said(c.trained, c.dead); got != c.want {
+			t.Errorf("%d trained, %d dead: it says %q, want %q", c.trained, c.dead, got, c.want)
+		}
 	}
 }

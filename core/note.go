@@ -66,7 +66,7 @@ func notes(now time.Time, rollbacks []Rollback, losses []Loss, d *desired) []Not
 		}
 	}
 	for _, l := range losses {
-		if l.DeadLetter == "" && now.Sub(l.Until) < rollbackShown {
+		if now.Sub(l.Until) < rollbackShown {
 			out = append(out, Note{At: l.At, Text: l.String(), UnderWay: l.Open})
 		}
 	}

@@ -95,6 +95,7 @@ type Scheduler struct {
 	lastRescale *Rescale
 	rollbacks   []Rollback // replaced, never changed
 	losses      []Loss     // likewise
+	arrived     arrived
 	lastSample  Sample
 	lastHistory History
 	troubles    map[backend.ID]*trouble // by role and rank
@@ -221,7 +222,7 @@ func (s *Scheduler) open(ctx context.Context) (err error) {
 	if s.rollbacks, err = RecentRollbacks(s.store, s.started); err != nil {
 		return err
 	}
-	if s.losses, err = countedLosses(s.store, time.Time{}); err != nil {
+	if s.losses, err = Losses(s.store, time.Time{}); err != nil {
 		return err
 	}
 	if err := s.saveJobFile(); err != nil {

@@ -158,9 +158,13 @@ func Summarise(in Input) []Tile {
 
 // lossTiles are what was not trained; nothing where all was.
 func (in *Input) lossTiles() []Tile {
-	sums := map[core.LossKind]uint64{}
+	sums, setAside := map[core.LossKind]uint64{}, uint64(0)
 	for _, l := range in.Losses {
-		sums[l.Kind] += l.Records
+		if l.DeadLetter != "" {
+			setAside += l.Records
+		} else {
+			sums[l.Kind] += l.Records
+		}
 	}
 	var tiles []Tile
 	if n := sums[core.LossRetention]; n > 0 {
@@ -168,6 +172,9 @@ func (in *Input) lossTiles() []Tile {
 	}
 	if n := sums[core.LossUndecodable]; n > 0 {
 		tiles = append(tiles, Tile{Name: "Skipped", Value: plan.Thousands(n), Note: "records that could not be decoded", Verdict: Bad})
+	}
+	if setAside > 0 {
+		tiles = append(tiles, Tile{Name: "Set aside", Value: plan.Thousands(setAside), Note: "records that could not be decoded, in the dead-letter topic"})
 	}
 	return tiles
 }

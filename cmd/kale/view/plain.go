@@ -296,8 +296,13 @@ func status(v *core.View) string {
 	if v.Lost != nil && *v.Lost > 0 {
 		text += fmt.Sprintf("  %s offsets LOST to retention", plan.Thousands(*v.Lost))
 	}
-	if v.Skips && v.Dead != nil && *v.Dead > 0 {
-		text += fmt.Sprintf("  %s skipped that could not be decoded", plan.Thousands(*v.Dead))
+	if v.Dead != nil && *v.Dead > 0 {
+		switch n := plan.Thousands(*v.Dead); {
+		case v.Skips:
+			text += fmt.Sprintf("  %s skipped that could not be decoded", n)
+		case v.DeadLetter != "":
+			text += fmt.Sprintf("  %s in topic %s that could not be decoded", n, v.DeadLetter)
+		}
 	}
 	return text
 }

@@ -587,7 +587,8 @@ func TestPlainTellsOfLosses(t *testing.T) {
 			Sample: core.Sample{Running: new(2), Pending: new(int), Rate: new(175.), Trained: new(0.), Capacity: new(1600.), Lag: new(3.), Target: 2}},
 		"2 workers, others unknown  arrivals unknown, trained 0/s, capacity 1,600/s  lag unknown": {
 			Sample: core.Sample{Running: new(2), Trained: new(0.), Capacity: new(1600.), Target: 3}},
-		"  lag unknown": {Dead: new(uint64(7)), DeadLetter: "dead"},
+		"  lag unknown  1,200 in topic dead that could not be decoded": {Dead: new(uint64(1200)), DeadLetter: "dead"},
+		"  lag unknown": {Dead: new(uint64), DeadLetter: "dead"},
 	} {
 		if got := status(v); !strings.HasSuffix(got, want) {
 			t.Errorf("%q does not end with %q", got, want)
