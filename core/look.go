@@ -248,8 +248,15 @@ func (n *seen) allocation(id backend.ID) (backend.Status, bool) {
 	return n.list[i], true
 }
 
-// ListedInPart says that a backend's list is not complete.
-const ListedInPart = "the backend could not look everywhere: what is missing from its list is unknown"
+// ListedInPart says that a backend's list is not complete, and why.
+func ListedInPart(list []backend.Status) string {
+	for _, st := range list {
+		if st.Err != nil {
+			return "the backend could not look everywhere: " + st.Err.Message
+		}
+	}
+	return "the backend could not look everywhere: what is missing from its list is unknown"
+}
 
 // unseen is what stands in the way of a job whose look was blind: its backend tells nothing of its processes until a person has done something about it.
 const unseen = "what runs cannot be seen"
@@ -264,7 +271,7 @@ func (n *seen) unlisted() string {
 	case n.listErr != nil:
 		return backendSilent + n.listErr.Error()
 	case !n.complete:
-		return ListedInPart
+		return ListedInPart(n.list)
 	}
 	return ""
 }

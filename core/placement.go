@@ -48,7 +48,7 @@ func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, er
 	}
 	report, err := o.Backend.Plan(ctx, o.Job.Name, missing)
 	if err == nil && unseen == nil && !complete { // an error of Plan's says why
-		unseen = backend.Errorf(backend.Unavailable, "it could not look everywhere")
+		unseen = backend.Errorf(backend.Unavailable, "%s", ListedInPart(list))
 	}
 	if unseen != nil && len(report.Mistakes) == 0 { // what the block is wrong for may be why nothing is seen
 		err = unseen

@@ -121,6 +121,13 @@ func TestUnknownHolds(t *testing.T) {
 				}
 			}, mend: func(*rig) {}, says: "could not look everywhere",
 		},
+		"backend's list is partial, and says why": {
+			break_: func(r *rig) {
+				for range 4 {
+					r.backend.UnansweredNext(backend.Errorf(backend.Unavailable, "scripted"))
+				}
+			}, mend: func(*rig) {}, says: "the backend could not look everywhere: scripted",
+		},
 		"chief is away": {
 			break_: func(r *rig) { r.chief.stop() }, mend: func(r *rig) { r.chief.start() }, says: "the chief does not answer",
 		},

@@ -198,7 +198,7 @@ func (s backendLogs) view(ctx context.Context) (*core.View, error) {
 	}
 	v := &core.View{Job: s.job}
 	if !complete {
-		v.Unlisted = core.ListedInPart
+		v.Unlisted = core.ListedInPart(list)
 	}
 	for _, id := range ids {
 		if id.Role == backend.RoleServer {

@@ -61,7 +61,7 @@ type Backend interface {
 	Ensure(ctx context.Context, job string, ws []Workload) ([]Status, error)
 
 	// List gives every workload of the job that has not been released and reaped, ordered by role, rank, generation.
-	// When it could not look everywhere, complete is false, and what is absent is unknown.
+	// When it could not look everywhere, complete is false, what is absent is unknown, and the Err of what it could not look at says why.
 	List(ctx context.Context, job string) (statuses []Status, complete bool, err error)
 
 	// Release gives the workloads up: Drained asks them to stop and grants them their StopGrace, Forced ends them now
@@ -219,7 +219,7 @@ type Status struct {
 	EndCause  EndCause  // why there is a Deadline
 	Beside    bool      // its process has not started: pending it waits for a place, starting it holds one, until the generation before it has ended
 	Behind    bool      // it is pending, and others are before it in the cluster's queue: a place that comes free is theirs
-	Err       *Error    // why the request for this workload failed; nil in a List
+	Err       *Error    // why the request for this workload failed; in a List that is not complete, why the cluster told nothing of it
 }
 
 // String is the status in a few words, as messages and tests show it.

@@ -303,6 +303,9 @@ func (v view) devices() []string {
 
 func deviceID(node, index string) string { return node + ":" + index }
 
+// silence is said of what Slurm could not be asked about.
+const silence = "Slurm does not answer"
+
 func (v view) state() (backend.State, string) {
 	switch {
 	case v.broken != nil:
@@ -312,9 +315,9 @@ func (v view) state() (backend.State, string) {
 	case v.polled != nil && v.report.over() && v.release == nil:
 		return v.report.State, v.report.Reason
 	case v.polled != nil && v.release != nil:
-		return backend.StateStopping, "released, " + v.release.How + "; Slurm does not answer: " + v.polled.Error()
+		return backend.StateStopping, "released, " + v.release.How + "; " + silence
 	case v.polled != nil:
-		return backend.StateUnknown, "Slurm does not answer: " + v.polled.Error()
+		return backend.StateUnknown, silence
 	case v.release != nil:
 		return backend.StateStopping, "released, " + v.release.How
 	case !v.inQueue:

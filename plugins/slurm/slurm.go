@@ -225,6 +225,9 @@ func (s *slurm) List(ctx context.Context, name string) ([]backend.Status, bool, 
 		if until, drained := j.queue.drainEnd(nodes, v.submission.Cluster, st.Node); drained && st.State.Live() && st.State != backend.StateStopping {
 			st.OnDrainedNode(until)
 		}
+		if v.polled != nil && st.State.Live() {
+			st.Err = backend.Errorf(backend.Unavailable, silence+": %w", v.polled)
+		}
 		out = append(out, st)
 	}
 	return out, snap.err == nil, nil

@@ -55,8 +55,8 @@ func TestControllerKilled(t *testing.T) {
 		if len(all) != 1 || all[0].State != backend.StateUnknown || complete {
 			return fmt.Errorf("List = %+v, complete %v", all, complete)
 		}
-		if !strings.Contains(all[0].Reason, "Slurm does not answer") {
-			t.Errorf("its reason is %q", all[0].Reason)
+		if all[0].Reason != silence || all[0].Err == nil || !strings.Contains(all[0].Err.Message, silence+": squeue: ") {
+			t.Errorf("its reason is %q, and why it is unknown %v", all[0].Reason, all[0].Err)
 		}
 		return nil
 	})

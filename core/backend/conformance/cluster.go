@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -47,6 +48,8 @@ func (s *suite) hanging() {
 		switch {
 		case err == nil && complete && len(statuses) != len(pids):
 			return fmt.Sprintf("it says that %v is all there is", statuses)
+		case err == nil && !complete && !slices.ContainsFunc(statuses, func(st backend.Status) bool { return st.Err != nil }):
+			return fmt.Sprintf("it says of none of %+v why it could not look everywhere", statuses)
 		case err != nil && complete:
 			return fmt.Sprintf("it failed (%v) and says that it is complete", err)
 		case err != nil && backend.CodeOf(err) != backend.Unavailable:

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,7 +60,7 @@ type Backend struct {
 	jobs    map[string]bool          // configured
 	owners  map[string]backend.Owner // as configured
 	scripts map[Op][]script
-	hidden  [][]backend.ID // for each scripted partial list, what it leaves out
+	partial []partial // the scripted lists that are not complete
 	calls   []Call
 	wrong   backend.Diagnostics // what every Plan says of the block
 	closed  bool
@@ -101,7 +102,34 @@ func (b *Backend) Mistake(mistakes ...backend.Diagnostic) {
 func (b *Backend) PartialNext(hidden ...backend.ID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.hidden = append(b.hidden, hidden)
+	b.partial = append(b.partial, partial{hidden: hidden})
+}
+
+// UnansweredNext makes the next List tell of what lives only that it is unknown, and why, and say that it is not complete.
+func (b *Backend) UnansweredNext(why *backend.Error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.partial = append(b.partial, partial{why: why})
+}
+
+// partial is a list that is not complete: some are left out, or none and what lives is unknown.
+type partial struct {
+	hidden []backend.ID
+	why    *backend.Error
+}
+
+func (p partial) of(all []backend.Status) []backend.Status {
+	var seen []backend.Status
+	for _, st := range all {
+		if slices.Contains(p.hidden, st.ID) {
+			continue
+		}
+		if p.why != nil && st.State.Live() {
+			st = backend.Status{ID: st.ID, State: backend.StateUnknown, Reason: "the cluster does not answer", Err: p.why}
+		}
+		seen = append(seen, st)
+	}
+	return seen
 }
 
 func (b *Backend) script(op Op, s script) {
@@ -220,21 +248,12 @@ func (b *Backend) List(ctx context.Context, job string) ([]backend.Status, bool,
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.hidden) == 0 {
+	if len(b.partial) == 0 {
 		return all, true, nil
 	}
-	hide := map[backend.ID]bool{}
-	for _, id := range b.hidden[0] {
-		hide[id] = true
-	}
-	b.hidden = b.hidden[1:]
-	var seen []backend.Status
-	for _, s := range all {
-		if !hide[s.ID] {
-			seen = append(seen, s)
-		}
-	}
-	return seen, false, nil
+	p := b.partial[0]
+	b.partial = b.partial[1:]
+	return p.of(all), false, nil
 }
 
 // Release implements backend.Backend.
