@@ -128,7 +128,7 @@ func parseBody(src []byte, filename string, files Files) (*hclsyntax.Body, hcl.D
 var unquoted = regexp.MustCompile(`[0-9]+[a-zA-Z]+$`)
 
 // plainer puts the parser's errors into the order of lines, one for each, and says in plainer words what is wrong where
-// job files are mistyped most. What follows a quote that is not closed is its consequence, and left out.
+// job files are mistyped most. What follows a quote that is not closed, or a brace that closes nothing, is its consequence, and left out.
 func plainer(diags hcl.Diagnostics, src []byte, filename string) hcl.Diagnostics {
 	for _, d := range diags {
 		if d.Subject == nil {
@@ -149,12 +149,41 @@ func plainer(diags hcl.Diagnostics, src []byte, filename string) hcl.Diagnostics
 			}
 		case "Invalid single-argument block definition", "Argument definition required":
 			d.Summary, d.Detail = "More than one line is needed", "A block on one line holds one attribute. Write each attribute on a line of its own, and the closing brace too."
+		case "Argument or block definition required":
+			if bytes.HasPrefix(src[min(d.Subject.Start.Byte, len(src)):], []byte("}")) {
+				d.Summary, d.Detail = "Nothing is open that this brace could close", unopened(src, filename)
+				return out
+			}
 		case "Invalid multi-line string":
 			d.Summary, d.Detail = "Quote not closed", "A text in quotes ends on the line on which it begins."
 			return out
 		}
 	}
 	return out
+}
+
+// unopened says what may be wrong in a source with a closing brace too many: where one stands under another column than the line of the brace that it closes,
+// the one that it was meant to close is missing.
+func unopened(src []byte, filename string) string {
+	indent := func(r hcl.Range) int {
+		line := src[bytes.LastIndexByte(src[:r.Start.Byte], '\n')+1:]
+		return len(line) - len(bytes.TrimLeft(line, " \t"))
+	}
+	var open []hcl.Range
+	tokens, _ := hclsyntax.LexConfig(src, filename, hcl.InitialPos) // the parser has reported what the lexer dislikes
+	for _, token := range tokens {
+		switch {
+		case token.Type == hclsyntax.TokenOBrace:
+			open = append(open, token.Range)
+		case token.Type == hclsyntax.TokenCBrace && len(open) > 0:
+			begin := open[len(open)-1]
+			open = open[:len(open)-1]
+			if indent(token.Range) != indent(begin) {
+				return fmt.Sprintf("The } in line %d closes what line %d opens, and is indented otherwise: is the line missing above it that opens its block?", token.Range.Start.Line, begin.Start.Line)
+			}
+		}
+	}
+	return "Remove it; or is the line missing above that opens its block?"
 }
 
 func tooDeep(src []byte, filename string) (hcl.Range, bool) {
