@@ -79,7 +79,7 @@ var streamBlock = &block{
 		{name: "on_lost", field: choice(func(j *Job) *string { return &j.Stream.OnLost }, []string{OnLostStop, OnLostSkip}, nil), fallback: `"stop"`,
 			doc: "When retention removed records that were not trained yet: stop the partition until an operator decides, or skip them, counted and reported."},
 		{name: "dead_letter", field: text(func(j *Job) *string { return &j.Stream.DeadLetter }, "a Kafka topic name", CheckTopic),
-			doc: "Topic for records that cannot be decoded. Without it on_undecodable says what becomes of them."},
+			doc: "Topic for records that cannot be decoded; while it takes none, partitions stand still at them. Without it on_undecodable says what becomes of them."},
 		{name: "on_undecodable", field: choice(func(j *Job) *string { return &j.Stream.OnUndecodable }, []string{OnLostStop, OnLostSkip}, nil), fallback: `"stop"`,
 			doc: "When a record cannot be decoded and there is no dead_letter: stop its partition there until an operator decides, or skip it, counted and logged by its offset."},
 	},

@@ -157,7 +157,7 @@ const (
 	// The topic was deleted or created again (another topic id).
 	PartitionProblem_KIND_RECREATED   PartitionProblem_Kind = 2
 	PartitionProblem_KIND_UNREACHABLE PartitionProblem_Kind = 3
-	// A record can neither be decoded nor written to the dead-letter topic.
+	// The record at needed can neither be decoded nor written to the dead-letter topic: the partition stands still there.
 	PartitionProblem_KIND_DEAD_LETTER PartitionProblem_Kind = 4
 	// The record at needed cannot be decoded, and there is no dead-letter topic: the partition stands still there.
 	PartitionProblem_KIND_UNDECODABLE PartitionProblem_Kind = 5
