@@ -53,6 +53,7 @@ type printer struct {
 	change   time.Time // of the last decision that was written
 	held     bool
 	finished time.Time // end of the last rescale that was written
+	told     time.Time // of the last line that was written
 	problems []string
 	shown    map[string][]string // by what is behind a problem: in which ways that was told to show
 	notes    []core.Note
@@ -76,12 +77,9 @@ func (p *printer) lines(v *core.View) []string {
 	first := before == nil
 	p.memory.see(v)
 	f := Frame{View: v, Trail: p.memory.trail, Finished: p.memory.finished, Zone: p.options.Zone}
-	var out []string
-	if first {
-		out = append(out, f.event(v.Now, "job", p.opening(v)))
-	}
+	var out []event
 	if v.Stopping && (first || !before.Stopping) {
-		out = append(out, f.event(v.Now, "stop", "a stop has been ordered: what runs is drained, unless by force, and the next run goes on from its last snapshot"))
+		out = append(out, event{v.Now, "stop", "a stop has been ordered: what runs is drained, unless by force, and the next run goes on from its last snapshot"})
 	}
 	out = append(out, f.pauses(before)...)
 	out = append(out, p.decisions(f, before)...)
@@ -94,14 +92,43 @@ func (p *printer) lines(v *core.View) []string {
 	}
 	if p.status.IsZero() || v.Now.Sub(p.status) >= every {
 		p.status = v.Now
-		out = append(out, f.event(v.Now, "status", status(v)))
+		out = append(out, event{v.Now, "status", status(v)})
 	}
-	return out
+	out = p.ordered(out, v.Now)
+	if first {
+		out = slices.Insert(out, 0, event{out[0].at, "job", p.opening(v)}) // there is a status line at least
+	}
+	return f.text(out)
 }
 
-// event is one line: when, of what kind, and what.
-func (f Frame) event(at time.Time, kind, text string) string {
-	return fmt.Sprintf("%s  %-8s  %s", f.clock(at), kind, clean(text))
+// event is what one line tells: when, of what kind, and what.
+type event struct {
+	at         time.Time
+	kind, says string
+}
+
+// ordered are events in the order of their times, which are shown in seconds. What becomes known after later lines were written has the time of the view that tells it.
+func (p *printer) ordered(events []event, now time.Time) []event {
+	for i, e := range events {
+		if e.at.Truncate(time.Second).Before(p.told) {
+			events[i].at = now
+		}
+	}
+	slices.SortStableFunc(events, func(a, b event) int {
+		return a.at.Truncate(time.Second).Compare(b.at.Truncate(time.Second))
+	})
+	if n := len(events); n > 0 {
+		p.told = events[n-1].at.Truncate(time.Second)
+	}
+	return events
+}
+
+// text is a line for each event.
+func (f Frame) text(events []event) (lines []string) {
+	for _, e := range events {
+		lines = append(lines, fmt.Sprintf("%s  %-8s  %s", f.clock(e.at), e.kind, clean(e.says)))
+	}
+	return lines
 }
 
 func (p *printer) opening(v *core.View) string {
@@ -117,7 +144,7 @@ func (p *printer) opening(v *core.View) string {
 }
 
 // pauses writes that the job was paused, and that it goes on. Who did is a person: an order does not say which.
-func (f Frame) pauses(before *core.View) []string {
+func (f Frame) pauses(before *core.View) []event {
 	v := f.View
 	was, ago := before != nil && before.Manual.Paused, ""
 	if before == nil && !v.PausedSince.IsZero() {
@@ -126,30 +153,30 @@ func (f Frame) pauses(before *core.View) []string {
 	switch {
 	case v.Stopping:
 	case v.Manual.Paused && !was:
-		return []string{f.event(v.Now, "pause", fmt.Sprintf("a person paused the job%s: nothing is trained, and no worker comes or goes, until kale resume %s", ago, v.Job))}
+		return []event{{v.Now, "pause", fmt.Sprintf("a person paused the job%s: nothing is trained, and no worker comes or goes, until kale resume %s", ago, v.Job)}}
 	case was && !v.Manual.Paused:
-		return []string{f.event(v.Now, "resume", "a person resumed the job: training goes on, and so do decisions")}
+		return []event{{v.Now, "resume", "a person resumed the job: training goes on, and so do decisions"}}
 	}
 	return nil
 }
 
 // decisions writes changes that are new, and a hold that begins because the scheduler does not know enough; holds for a cooldown or a rescale
 // under way are everyday. What a scheduler before this one decided is no news.
-func (p *printer) decisions(f Frame, before *core.View) []string {
-	var out []string
+func (p *printer) decisions(f Frame, before *core.View) []event {
+	var out []event
 	v := f.View
 	if v.LastChange != nil && v.LastChange.Decision.At.After(p.change) {
 		for _, c := range p.changes(v, before) {
-			out = append(out, f.event(c.Decision.At, "decision", Decided(c, c.Decision.Reason)))
+			out = append(out, event{c.Decision.At, "decision", Decided(c, c.Decision.Reason)})
 		}
 		p.change = v.LastChange.Decision.At
 	}
 	if v.Decision == nil {
 		return out
 	}
-	held := v.Decision.Decision.Kind == plan.KindHold && v.Decision.Observation.Hold.Unknown
+	held := v.Decision.Decision.Kind == plan.KindHold && v.Decision.Observation.Hold.Unknown && !v.Decision.Decision.At.Before(v.Started)
 	if held && !p.held {
-		out = append(out, f.event(v.Decision.Decision.At, "decision", Decided(v.Decision, v.Decision.Decision.Reason)))
+		out = append(out, event{v.Decision.Decision.At, "decision", Decided(v.Decision, v.Decision.Decision.Reason)})
 	}
 	p.held = held
 	return out
@@ -172,7 +199,7 @@ func (p *printer) changes(v, before *core.View) (out []*core.Record) {
 }
 
 // rescales writes those that ended between two views, in order.
-func (p *printer) rescales(f Frame, before *core.View) (out []string) {
+func (p *printer) rescales(f Frame, before *core.View) (out []event) {
 	last := f.Finished
 	if last == nil || !last.Done.After(p.finished) {
 		return nil
@@ -180,7 +207,7 @@ func (p *printer) rescales(f Frame, before *core.View) (out []string) {
 	if before != nil {
 		ended := since[core.Rescale](p.options.Store, state.Rescales, before.Now)
 		for _, r := range append(slices.DeleteFunc(ended, func(r core.Rescale) bool { return !r.Decided.Before(last.Decided) || !r.Done.After(p.finished) }), *last) {
-			out = append(out, f.event(r.Done, "rescale", RescaleWords(r, f.Trail, f.horizon())))
+			out = append(out, event{r.Done, "rescale", RescaleWords(r, f.Trail, f.horizon())})
 		}
 	}
 	p.finished = last.Done
@@ -200,8 +227,8 @@ func since[T any](st *state.Store, l state.Log, at time.Time) (out []T) {
 
 // troubles writes problems that came and those that are seen no longer, which a stop mends as little as a process that another one replaces. One whose
 // numbers change is the same problem; of one that shows now in one way and now in another, each way is told once.
-func (p *printer) troubles(f Frame) []string {
-	var out []string
+func (p *printer) troubles(f Frame) []event {
+	var out []event
 	now := make([]string, len(f.View.Problems))
 	shown := map[string][]string{}
 	for i, problem := range f.View.Problems {
@@ -215,7 +242,7 @@ func (p *printer) troubles(f Frame) []string {
 			told = shown[what]
 		}
 		if !slices.ContainsFunc(told, func(s string) bool { return Same(s, now[i]) }) {
-			out = append(out, f.event(f.View.Now, "problem", now[i]))
+			out = append(out, event{f.View.Now, "problem", now[i]})
 			if what != "" {
 				shown[what] = append(told, now[i])
 			}
@@ -230,18 +257,18 @@ func (p *printer) troubles(f Frame) []string {
 		if what != "" {
 			happened = what
 		}
-		out = append(out, f.event(f.View.Now, "gone", happened))
+		out = append(out, event{f.View.Now, "gone", happened})
 	}
 	p.problems, p.shown = now, shown
 	return out
 }
 
 // notices writes what has happened since the last view; what happened before the first is no news. Of one whose text changes, the last word is written once; one that is under way is a problem.
-func (p *printer) notices(f Frame, first bool) []string {
-	var out []string
+func (p *printer) notices(f Frame, first bool) []event {
+	var out []event
 	for _, n := range f.View.Notes {
 		if !first && !n.UnderWay && !slices.ContainsFunc(p.notes, func(o core.Note) bool { return o.At.Equal(n.At) && o.Text == n.Text && !o.UnderWay }) {
-			out = append(out, f.event(n.At, "note", n.Text))
+			out = append(out, event{n.At, "note", n.Text})
 		}
 	}
 	p.notes = f.View.Notes

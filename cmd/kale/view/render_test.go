@@ -107,7 +107,7 @@ func TestNoTerminalGivesLines(t *testing.T) {
 	if err := Run(t.Context(), nil, &out, source(t), Options{EndsWhen: done, Zone: time.UTC}); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(out.String(), "09:14:30  job       demo, mode live, 1–6 workers, lag objective 2s, emulated accelerators\n") || strings.Contains(out.String(), "\x1b") {
+	if !strings.HasPrefix(out.String(), "09:14:29  job       demo, mode live, 1–6 workers, lag objective 2s, emulated accelerators\n") || strings.Contains(out.String(), "\x1b") {
 		t.Errorf("%q", out.String())
 	}
 }
@@ -315,7 +315,8 @@ func TestTroublesAreToldOnce(t *testing.T) {
 		{"worker-0-g1 has ended 2×: it crashed"},
 		nil,
 	} {
-		got = append(got, p.troubles(Frame{View: &core.View{Now: at, Problems: problems}, Zone: time.UTC})...)
+		f := Frame{View: &core.View{Now: at, Problems: problems}, Zone: time.UTC}
+		got = append(got, f.text(p.troubles(f))...)
 	}
 	want := []string{
 		"03:04:05  problem   worker-0-g1 has ended 1×: it crashed; its log ends: the cause",
@@ -336,7 +337,8 @@ func TestSilenceIsOneProblem(t *testing.T) {
 		{jobs}, {nodes}, {jobs}, {nodes, "the chief does not answer: write tcp 127.0.0.1:40012->127.0.0.1:9000: broken pipe"},
 		{"the chief does not answer: it cannot be reached"}, {"the chief does not answer: write tcp 127.0.0.1:40014->127.0.0.1:9000: broken pipe"}, nil, {jobs},
 	} {
-		got = append(got, p.troubles(Frame{View: &core.View{Now: at, Problems: problems}, Zone: time.UTC})...)
+		f := Frame{View: &core.View{Now: at, Problems: problems}, Zone: time.UTC}
+		got = append(got, f.text(p.troubles(f))...)
 	}
 	want := []string{
 		"03:04:05  problem   " + jobs,
@@ -358,7 +360,8 @@ func TestRetentionIsOneProblem(t *testing.T) {
 	const near, taken = "the oldest record that is not trained is 50s old, and brokers may remove what is older than 1m (retention.ms); raise that", "partitions 0–1: retention removes records that are not trained yet"
 	var got []string
 	for _, problems := range [][]string{{near}, {taken}, {strings.Replace(near, "50s", "1m3s", 1)}, {"partition 0: retention removed untrained offsets (7)", near}, {near}, nil} {
-		got = append(got, p.troubles(Frame{View: &core.View{Now: time.Unix(1, 0), Problems: problems}, Zone: time.UTC})...)
+		f := Frame{View: &core.View{Now: time.Unix(1, 0), Problems: problems}, Zone: time.UTC}
+		got = append(got, f.text(p.troubles(f))...)
 	}
 	want := []string{"00:00:01  problem   " + near, "00:00:01  problem   " + taken, "00:00:01  problem   partition 0: retention removed untrained offsets (7)",
 		"00:00:01  gone      retention is close to what is not trained, or beyond it"}
@@ -372,7 +375,7 @@ func TestAStopResolvesNothing(t *testing.T) {
 	p := &printer{}
 	p.troubles(Frame{View: &core.View{Now: time.Unix(1, 0), Problems: []string{"partition 2 stands still"}}, Zone: time.UTC})
 	if got := p.troubles(Frame{View: &core.View{Now: time.Unix(2, 0), Stopping: true}, Zone: time.UTC}); len(got) > 0 {
-		t.Errorf("a job that stops says %q", got)
+		t.Errorf("a job that stops says %+v", got)
 	}
 }
 
@@ -394,7 +397,7 @@ func TestRescaleIsTold(t *testing.T) {
 	v := *d.step(time.Second)
 	v.LastRescale = r
 	got := p.lines(&v)
-	if diff := cmp.Diff([]string{"09:14:03  rescale   scale-out 1 → 2 took 2.1s, gap 48ms, 18s ahead of the load"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"09:14:32  rescale   scale-out 1 → 2 took 2.1s, gap 48ms, 18s ahead of the load"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for want, change := range map[string]func(*core.Rescale){
@@ -556,6 +559,33 @@ func TestPlainTellsOfTheFirstDecision(t *testing.T) {
 	}
 }
 
+// Lines stand in the order of their times, as they are shown: what becomes known after later lines has the time at which it is told. What a scheduler before
+// this one held for is no news.
+func TestPlainLinesAreInOrder(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Date(2026, 1, 2, 3, 4, seconds, 0, time.UTC) }
+	hold := func(second int) *core.Record {
+		return &core.Record{Observation: plan.Observation{Hold: plan.Hold{Unknown: true}}, Decision: plan.Decision{Kind: plan.KindHold, At: at(second), Current: 1, Target: 1, Reason: "a reason"}}
+	}
+	change := &core.Record{Decision: plan.Decision{Kind: plan.KindOut, At: at(12), Target: 2, Reason: "a reason"}}
+	rescale := &core.Rescale{Kind: plan.KindOut, From: 1, To: 2, Decided: at(12), Done: at(14)}
+	p := &printer{options: Options{Zone: time.UTC, Every: 5 * time.Second}}
+	var got []string
+	for _, v := range []*core.View{
+		{Now: at(13), Decision: hold(9), LastChange: change},
+		{Now: at(18), Decision: hold(17), LastChange: change, Problems: []string{"a problem"}},
+		{Now: at(20), Decision: hold(17), LastChange: change, LastRescale: rescale, Problems: []string{"a problem"}, Notes: []core.Note{{At: at(16), Text: "a note"}, {At: at(19), Text: "another"}}},
+	} {
+		v.Job, v.Started = "ads", at(10)
+		for _, l := range p.lines(v) {
+			got = append(got, strings.Join(strings.Fields(l)[:2], " "))
+		}
+	}
+	want := []string{"03:04:12 job", "03:04:12 decision", "03:04:13 status", "03:04:17 decision", "03:04:18 problem", "03:04:18 status", "03:04:19 note", "03:04:20 rescale", "03:04:20 note"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestPlainTellsThatItCannotWrite(t *testing.T) {
 	if err := Plain(t.Context(), brokenPipe{}, source(t), Options{}); err == nil || err.Error() != "show the job: broken pipe" {
 		t.Error(err)
@@ -575,7 +605,8 @@ func TestPlainTellsOfLosses(t *testing.T) {
 	p := &printer{}
 	var got []string
 	for _, n := range []core.Note{{At: at, Text: "lost: 1", UnderWay: true}, {At: at, Text: "lost: 2", UnderWay: true}, {At: at, Text: "lost: 2"}, {At: at, Text: "lost: 2"}} {
-		got = append(got, p.notices(Frame{View: &core.View{Notes: []core.Note{n}}, Zone: time.UTC}, false)...)
+		f := Frame{View: &core.View{Notes: []core.Note{n}}, Zone: time.UTC}
+		got = append(got, f.text(p.notices(f, false))...)
 	}
 	if diff := cmp.Diff([]string{"03:04:05  note      lost: 2"}, got); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
