@@ -43,7 +43,9 @@ type block struct {
 	GPUs             *string           `hcl:"gpus,optional"`
 	GPUsRange        hcl.Range         `hcl:"gpus,attr_value_range"`
 	Nice             *int              `hcl:"nice,optional"`
+	NiceRange        hcl.Range         `hcl:"nice,attr_value_range"`
 	Priority         *int              `hcl:"priority,optional"`
+	PriorityRange    hcl.Range         `hcl:"priority,attr_value_range"`
 	Time             *string           `hcl:"time,optional"`
 	TimeRange        hcl.Range         `hcl:"time,attr_value_range"`
 	Prologue         []string          `hcl:"prologue,optional"`
@@ -101,6 +103,7 @@ type settings struct {
 	prologue   []string
 	maxPending int
 	poll       time.Duration
+	begins     backend.Config // the place of the block in its file, and no more
 }
 
 type artifact struct{ source, sha256, cache string }
@@ -111,6 +114,9 @@ const (
 	// defaultMaxPending is how many workloads of a job may wait in the queue when the block does not say.
 	defaultMaxPending = 16
 	defaultPoll       = 5 * time.Second
+	// mostNice and mostPriority are the largest numbers that sbatch takes: NICE_OFFSET less 3, and one less than NO_VAL, of slurm.h.
+	mostNice     = 1<<31 - 3
+	mostPriority = 1<<32 - 3
 )
 
 var (
@@ -140,6 +146,7 @@ func (d *decoding) warn(subject hcl.Range, summary, detail string, args ...any) 
 
 func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	d := &decoding{cfg: cfg, s: settings{asked: map[string]asked{}, owner: cfg.Owner}}
+	d.s.begins = backend.Config{Filename: cfg.Filename, StartLine: cfg.StartLine, StartColumn: cfg.StartColumn, StartByte: cfg.StartByte}
 	if d.diags = backend.DecodeBlock(cfg, &d.b); !backend.OnlyUnknown(d.diags) {
 		return settings{}, backend.FromHCL(cfg, d.diags)
 	}
@@ -257,9 +264,15 @@ func (d *decoding) placement() {
 	}
 	d.s.nice, d.s.priority = b.Nice, b.Priority
 	if b.Nice != nil {
+		if *b.Nice < -mostNice || *b.Nice > mostNice {
+			d.fail(b.NiceRange, "Unsuitable number", "nice is %d; Slurm takes %d to %d.", *b.Nice, -mostNice, mostNice)
+		}
 		d.s.options = append(d.s.options, fmt.Sprintf("--nice=%d", *b.Nice))
 	}
 	if b.Priority != nil {
+		if *b.Priority < 1 || *b.Priority > mostPriority {
+			d.fail(b.PriorityRange, "Unsuitable number", "priority is %d; Slurm takes 1 to %d. (0 would hold the jobs.)", *b.Priority, mostPriority)
+		}
 		d.s.options = append(d.s.options, fmt.Sprintf("--priority=%d", *b.Priority))
 	}
 }

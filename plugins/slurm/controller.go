@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"os/exec"
 	"strings"
 	"time"
@@ -154,8 +156,11 @@ func refused(err error) *refusal {
 	if !errors.As(err, &e) {
 		return nil
 	}
-	if errors.Is(e.err, exec.ErrNotFound) || strings.Contains(e.err.Error(), "no such file") {
+	switch {
+	case lackingProgram(err) != "":
 		return &refusal{Error: backend.Errorf(backend.Blocked, "%w; install Slurm's clients here, or set bin_dir to where they are", err)}
+	case lackingSocket(err):
+		return &refusal{Error: backend.Errorf(backend.Unavailable, "%w; start slurmrestd, or correct rest", err)}
 	}
 	said := strings.ToLower(e.said)
 	for _, r := range refusals {
@@ -164,4 +169,19 @@ func refused(err error) *refusal {
 		}
 	}
 	return nil
+}
+
+// lackingProgram names the client that this machine does not have, for which Slurm could not be asked; empty where it is another thing.
+func lackingProgram(err error) string {
+	var e *slurmError
+	if !errors.As(err, &e) || lackingSocket(err) || !errors.Is(e.err, exec.ErrNotFound) && !errors.Is(e.err, fs.ErrNotExist) {
+		return ""
+	}
+	return e.asking
+}
+
+// lackingSocket reports whether slurmrestd could not be asked since its socket is not there.
+func lackingSocket(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && errors.Is(op, fs.ErrNotExist)
 }

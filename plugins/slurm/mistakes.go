@@ -27,6 +27,8 @@ const (
 	attrDirectives  = "directives"
 	attrProperties  = "properties"
 	attrToken       = "token_file" // or rest, where the block has no file
+	attrRest        = "rest"
+	attrBinDir      = "bin_dir"
 )
 
 // asked is what the block asks for by an attribute, and where.
@@ -146,24 +148,31 @@ func (j *job) culprits(ctx context.Context, b batch, no *slurmError) []judged {
 	return out
 }
 
-// tokenRefused gives what is wrong with the token where Slurm could not be asked anything for it; ok is false where it is another thing.
-func (j *job) tokenRefused(err error, ws []backend.Workload) (report backend.Report, ok bool) {
-	a, set := j.set.asked[attrToken]
+// unaskable gives what in the block is wrong where Slurm could not be asked anything for it; ok is false where it is another thing.
+func (j *job) unaskable(err error, ws []backend.Workload) (report backend.Report, ok bool) {
 	const advice = "Give one that is good: what scontrol token prints, in token_file or SLURM_JWT."
-	var summary, detail string
-	switch no := refused(err); {
-	case !set:
-		return report, false
-	case errors.Is(err, errNoToken):
-		summary, detail = "The token cannot be read", fmt.Sprintf("%v. %s", err, advice)
-	case no != nil && no.Code == backend.Unauthorised:
-		summary, detail = "Slurm refuses the token", fmt.Sprintf("Slurm says: %s. %s", no.said, advice)
+	token, byREST := j.set.asked[attrToken]
+	no, program, socket := refused(err), lackingProgram(err), lackingSocket(err)
+	var m *hcl.Diagnostic
+	switch {
+	case byREST && errors.Is(err, errNoToken):
+		m = backend.Mistake(token.at, "The token cannot be read", "%v. %s", err, advice)
+	case byREST && no != nil && no.Code == backend.Unauthorised:
+		m = backend.Mistake(token.at, "Slurm refuses the token", "Slurm says: %s. %s", no.said, advice)
+	case socket:
+		rest := j.set.asked[attrRest]
+		m = backend.Mistake(rest.at, "No such socket", "rest is %q, and there is no such socket here. Start slurmrestd, which makes it, or correct rest.", rest.value)
+	case program != "" && j.set.way.binDir != "":
+		m = backend.Mistake(j.set.asked[attrBinDir].at, "Slurm's programs are not there", "bin_dir is %q, and there is no %s in it. Set it to the folder of this machine with sbatch, squeue, scontrol and scancel, "+
+			"or leave it out where they are in the PATH.", j.set.way.binDir, program)
+	case program != "":
+		m = backend.Mistake(hcl.Range{}, "Slurm's programs are not here", "There is no %s in the PATH. Install Slurm's clients on this machine, or set bin_dir to the folder that has them.", program)
 	default:
 		return report, false
 	}
-	report.Mistakes = backend.FromHCL(backend.Config{}, hcl.Diagnostics{{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: a.at.Ptr()}})
+	report.Mistakes = backend.FromHCL(j.set.begins, hcl.Diagnostics{m})
 	for _, w := range ws {
-		report.Placements = append(report.Placements, backend.Placement{ID: w.ID, Reason: summary})
+		report.Placements = append(report.Placements, backend.Placement{ID: w.ID, Reason: m.Summary})
 	}
 	return report, true
 }

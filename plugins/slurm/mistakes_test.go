@@ -31,6 +31,7 @@ func TestMistakes(t *testing.T) {
 		{`  exclude = "n[1-2]"`, []string{`exclude is "n[1-2]", which leaves no node of the partition`, "Take from it"}},
 		{`  exclude = "n[2-3]"`, []string{"Invalid node name", "correct exclude"}},
 		{`  exclude = "n2"`, nil},
+		{`  nice = 2147483645`, nil},
 		{`  gres = "gpu:h20:%d"`, []string{`GPUs of the type "h20". Did you mean "h200"? There is h200.`}},
 		{`  gres = "gpu:h200:%d"`, nil},
 		{`  gpus = "b300:%d"`, []string{`GPUs of the type "b300". There is h200.`}},
@@ -93,6 +94,39 @@ func TestMistakes(t *testing.T) {
 	}
 	if out, err := cluster.Run(context.WithoutCancel(t.Context()), "squeue", "--noheader"); err != nil || out != "" {
 		t.Errorf("asking left %q, %v", out, err)
+	}
+}
+
+// Where this machine lacks what Slurm is asked with, that is a mistake where the block says so, or where the block begins.
+func TestNothingToAskWith(t *testing.T) {
+	for _, tt := range []struct {
+		extra, path  string
+		line, column int
+		says         []string
+	}{
+		{`bin_dir = "/no/such/folder"`, "", 42, 11, []string{`bin_dir is "/no/such/folder"`, "there is no scontrol in it", "or leave it out"}},
+		{`rest = "unix:/no/such/socket"`, "", 42, 8, []string{`rest is "unix:/no/such/socket"`, "Start slurmrestd"}},
+		{``, "/no/such/folder", 40, 19, []string{"There is no scontrol in the PATH", "set bin_dir"}},
+	} {
+		t.Run(tt.extra+tt.path, func(t *testing.T) {
+			s := newSite(t, tt.extra)
+			if tt.path != "" {
+				t.Setenv("PATH", tt.path)
+			}
+			report, err := s.b.Plan(t.Context(), s.job, []backend.Workload{s.workload(s.job, worker(0, 1), conformance.Steady)})
+			if err != nil || len(report.Mistakes) != 1 || report.Fits() {
+				t.Fatalf("Plan: %+v, %v; want one mistake", report, err)
+			}
+			m := report.Mistakes[0]
+			if m.Severity != backend.SeverityError || m.Filename != "job.hcl" || m.Start.Line != tt.line || m.Start.Column != tt.column {
+				t.Errorf("it is at %s:%d:%d, want line %d, column %d", m.Filename, m.Start.Line, m.Start.Column, tt.line, tt.column)
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(m.Detail, want) {
+					t.Errorf("it says %q, want %q", m.Detail, want)
+				}
+			}
+		})
 	}
 }
 

@@ -28,6 +28,7 @@ func (w way) controller() (controller, error) {
 func (d *decoding) reach() {
 	b := &d.b
 	d.s.way = way{cli{binDir: b.BinDir, clusters: b.Clusters}, restWay{address: b.Rest, tokenFile: b.TokenFile, caCert: b.CACert}}
+	d.s.asked[attrBinDir], d.s.asked[attrRest] = asked{b.BinDir, b.BinDirRange}, asked{b.Rest, b.RestRange}
 	if b.BinDir != "" && !filepath.IsAbs(b.BinDir) {
 		d.fail(b.BinDirRange, "Folder is not absolute", "bin_dir is %q; it is the absolute path of the folder with sbatch, squeue, scontrol and scancel on this machine.", b.BinDir)
 	}
