@@ -1,6 +1,7 @@
 package nomad
 
 import (
+	"encoding/hex"
 	"maps"
 	"regexp"
 	"slices"
@@ -55,9 +56,10 @@ type block struct {
 }
 
 type artifactBlock struct {
-	Source   string    `hcl:"source"`
-	Checksum *string   `hcl:"checksum,optional"`
-	Range    hcl.Range `hcl:",def_range"`
+	Source      string    `hcl:"source"`
+	Checksum    *string   `hcl:"checksum,optional"`
+	ChecksumRng hcl.Range `hcl:"checksum,attr_value_range"`
+	Range       hcl.Range `hcl:",def_range"`
 }
 
 type constraintBlock struct {
@@ -202,9 +204,21 @@ func (d *decoder) program(s *settings) {
 	s.artifact = &api.TaskArtifact{GetterSource: &d.Artifact.Source, RelativeDest: ptr("local/kale")}
 	if d.Artifact.Checksum != nil {
 		s.artifact.GetterOptions = map[string]string{"checksum": *d.Artifact.Checksum}
+		if !isChecksum(*d.Artifact.Checksum) {
+			d.fail(d.Artifact.ChecksumRng, "Unsuitable checksum", "checksum is %q; it is the artifact's sum in hexadecimal digits after its kind and a colon, such as \"sha256:…\" with 64 of them; also md5, sha1 and sha512.",
+				*d.Artifact.Checksum)
+		}
 	} else {
 		d.add(hcl.DiagWarning, d.Artifact.Range, "Artifact without a checksum", "Every node runs whatever %s gives it at that moment; set checksum = \"sha256:…\".", d.Artifact.Source)
 	}
+}
+
+// isChecksum says whether Nomad takes the checksum of an artifact. What each node has to fill in shows only there.
+func isChecksum(checksum string) bool {
+	sizes := map[string]int{"md5": 16, "sha1": 20, "sha256": 32, "sha512": 64}
+	kind, sum, _ := strings.Cut(checksum, ":")
+	raw, err := hex.DecodeString(sum)
+	return strings.Contains(checksum, "${") || err == nil && sizes[kind] > 0 && len(raw) == sizes[kind]
 }
 
 // placement reads where it may run.

@@ -56,7 +56,7 @@ func TestBlock(t *testing.T) {
   image       = "registry.example/kale:1"
   artifact {
     source   = "https://example.com/kale-trainer.tar.gz"
-    checksum = "sha256:00"
+    checksum = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
   }
   env         = { OMP_NUM_THREADS = "4" }
   volume "jobs" {
@@ -105,6 +105,10 @@ func TestBlock(t *testing.T) {
 		{"a folder that is not mounted", "\n  driver = \"exec\"\n  shared_paths = [\"/mnt\"]\n  volume \"a\" {\n    path = \"/mnt\"\n    read_only = true\n  }\n", []string{"/mnt/jobs"}, []string{"error at 11,12: Folder is not mounted into the tasks"}},
 		{"docker without an image", "\n  driver = \"docker\"\n", nil, []string{"error at 11,12: No image"}},
 		{"an artifact that anybody can change", "\n  artifact {\n    source = \"https://example.com/x\"\n  }\n", nil, []string{"warning at 11,3: Artifact without a checksum"}},
+		{"a checksum that is none", "\n  artifact {\n    source = \"https://example.com/x\"\n    checksum = \"md5:abc\"\n  }\n", nil, []string{"error at 13,16: Unsuitable checksum"}},
+		{"a checksum without its kind", "\n  artifact {\n    source = \"https://example.com/x\"\n    checksum = \"d41d8cd98f00b204e9800998ecf8427e\"\n  }\n", nil, []string{"error at 13,16: Unsuitable checksum"}},
+		{"a checksum", "\n  artifact {\n    source = \"https://example.com/x\"\n    checksum = \"md5:d41d8cd98f00b204e9800998ecf8427e\"\n  }\n", nil, nil},
+		{"a checksum that the node has", "\n  artifact {\n    source = \"https://example.com/x\"\n    checksum = \"sha256:$${meta.sum}\"\n  }\n", nil, nil},
 		{"an address that is none", "\n  address = \"nomad.example:4646\"\n", nil, []string{"error at 11,13: Unsuitable address"}},
 		{"a relative shared folder", "\n  shared_paths = [\"mnt\"]\n", nil, []string{"error at 11,18: Unsuitable shared folder"}},
 		{"a CA that is not there", "\n  address = \"https://nomad.example:4646\"\n  ca_cert = \"/no/such/file\"\n", nil, []string{"error at 11,13: No client for Nomad"}},

@@ -28,6 +28,7 @@ var failures = []struct {
 	{http.StatusForbidden, "", backend.Unauthorised, "the token lacks %s, or is not known: plugins/nomad/README.md has the whole policy"},
 	{http.StatusUnauthorized, "", backend.Unauthorised, "the token is refused: set token in the backend block or NOMAD_TOKEN; needed is %s"},
 	{0, "ACL token not found", backend.Unauthorised, "the token is not known to this cluster: set token in the backend block or NOMAD_TOKEN; needed is %s"},
+	{0, "UUID must be 36 characters", backend.Unauthorised, "a token is the SecretID that nomad acl token self shows: set token in the backend block or NOMAD_TOKEN"},
 	{0, "Permission denied", backend.Unauthorised, "the token lacks %s"},
 	{0, "Enforcing job modify index", backend.Conflict, ""},
 	{0, "No cluster leader", backend.Unavailable, "the servers elect a leader: it may be over in seconds"},
@@ -40,6 +41,7 @@ var failures = []struct {
 	{http.StatusTooManyRequests, "", backend.RetryAfter, ""},
 	{http.StatusBadRequest, "HTTP request to an HTTPS server", backend.Blocked, "let the address begin with https:// (and see ca_cert)"},
 	{http.StatusBadRequest, "", backend.Blocked, "Nomad refuses what the backend block asks for"},
+	{0, "validation failed", backend.Blocked, "Nomad refuses what the backend block asks for"},
 	{0, "failed validation", backend.Blocked, "Nomad refuses what the backend block asks for"},
 }
 

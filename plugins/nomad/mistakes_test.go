@@ -64,6 +64,7 @@ func TestMistakes(t *testing.T) {
 		"the device's model":   {`device = "nvidia/gpu/H900"`, 1, 10, []string{`"nvidia/gpu/H900"`, "There is nvidia/gpu, nvidia/gpu/"}},
 		"a constraint":         {"constraint {\n  attribute = \"attr.kernel.name\"\n  value = \"linux\"\n}\nconstraint {\n  attribute = \"attr.kernel.name\"\n  value = \"windows\"\n}", 5, 1, []string{"None of the 2 nodes", `"${attr.kernel.name} = windows"`}},
 		"constraints together": {"constraint {\n  attribute = \"node.unique.name\"\n  value = \"n1\"\n}\nconstraint {\n  attribute = \"node.unique.name\"\n  operator = \"!=\"\n  value = \"n1\"\n}", 1, 1, []string{"none all of them", `"${node.unique.name} = n1"`}},
+		"a token that is none": {`token = "abc"`, 1, 9, []string{"UUID must be 36 characters", "SecretID"}},
 		"a constraint's form":  {"constraint {\n  attribute = \"attr.kernel.version\"\n  operator = \"version\"\n  value = \"much\"\n}", 1, 1, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,6 +82,11 @@ func TestMistakes(t *testing.T) {
 	n := r.configured(t, "j", "datacenters = [\"nowhere\"]\n")
 	if _, complete, err := n.List(t.Context(), "j"); err != nil || !complete {
 		t.Errorf("List: complete %v, %v", complete, err)
+	}
+	// What Nomad would never take is for a person to mend.
+	n = r.configured(t, "j", "constraint {\n  attribute = \"attr.kernel.version\"\n  operator = \"version\"\n  value = \"much\"\n}\n")
+	if sts, err := n.Ensure(t.Context(), "j", []backend.Workload{r.workload("j", workerID(0, 1), conformance.Steady)}); err != nil || sts[0].Err == nil || sts[0].Err.Code != backend.Blocked {
+		t.Errorf("Ensure with a constraint that is none: %+v, %v; want code %q", sts, err, backend.Blocked)
 	}
 	if jobs, _, err := r.raw(t).Jobs().List(nil); err != nil || len(jobs) > 0 {
 		t.Errorf("asking left the jobs %v, %v", jobs, err)
