@@ -119,7 +119,10 @@ func DecodeBlock(cfg Config, target any) hcl.Diagnostics {
 		evalCtx.Variables = map[string]cty.Value{"var": vars}
 	}
 	body, _ := file.Body.(*hclsyntax.Body)
-	return append(diags, inOurWords(gohcl.DecodeBody(body, evalCtx, target), body, target)...)
+	wrong := slices.DeleteFunc(gohcl.DecodeBody(body, evalCtx, target), func(d *hcl.Diagnostic) bool {
+		return d.Summary == "Unsuitable value type" && strings.HasSuffix(d.Detail, "value must be known") // it could not be evaluated, which is said beside it
+	})
+	return append(diags, inOurWords(wrong, body, target)...)
 }
 
 // hclWords are HCL's words for what a block has and may not, or lacks, with what it suggests.

@@ -135,6 +135,7 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	var d decoder
 	d.diags = backend.DecodeBlock(cfg, &d.block)
 	if !backend.OnlyUnknown(d.diags) {
+		d.adviseOnAttributes()
 		return settings{}, backend.FromHCL(cfg, d.diags)
 	}
 	s := settings{
@@ -160,6 +161,21 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 		d.connect(&s)
 	}
 	return s, backend.FromHCL(cfg, d.diags)
+}
+
+// adviseOnAttributes says of what is written as a Nomad job has it, ${node.class}, how the block has it: a job file has its own variables in such braces.
+func (d *decoder) adviseOnAttributes() {
+	for _, diag := range d.diags {
+		if diag.Expression == nil {
+			continue
+		}
+		for _, v := range diag.Expression.Variables() {
+			if root := v.RootName(); root == "node" || root == "attr" || root == "meta" {
+				diag.Summary = "Nomad's own variable"
+				diag.Detail = "In a constraint name a node's attribute without ${}: attribute = \"node.class\". Elsewhere write $${node.class}, which comes to Nomad as ${node.class}."
+			}
+		}
+	}
 }
 
 func value(p *string) string {

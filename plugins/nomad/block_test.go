@@ -109,6 +109,8 @@ func TestBlock(t *testing.T) {
 		{"a checksum without its kind", "\n  artifact {\n    source = \"https://example.com/x\"\n    checksum = \"d41d8cd98f00b204e9800998ecf8427e\"\n  }\n", nil, []string{"error at 13,16: Unsuitable checksum"}},
 		{"a checksum", "\n  artifact {\n    source = \"https://example.com/x\"\n    checksum = \"md5:d41d8cd98f00b204e9800998ecf8427e\"\n  }\n", nil, nil},
 		{"a checksum that the node has", "\n  artifact {\n    source = \"https://example.com/x\"\n    checksum = \"sha256:$${meta.sum}\"\n  }\n", nil, nil},
+		{"an attribute as a Nomad job has it", "\n  constraint {\n    attribute = \"${node.class}\"\n    value = \"gpu\"\n  }\n", nil, []string{"error at 12,20: Nomad's own variable"}},
+		{"an attribute that comes to Nomad so", "\n  constraint {\n    attribute = \"$${node.class}\"\n    value = \"gpu\"\n  }\n", nil, nil},
 		{"an address that is none", "\n  address = \"nomad.example:4646\"\n", nil, []string{"error at 11,13: Unsuitable address"}},
 		{"a relative shared folder", "\n  shared_paths = [\"mnt\"]\n", nil, []string{"error at 11,18: Unsuitable shared folder"}},
 		{"a CA that is not there", "\n  address = \"https://nomad.example:4646\"\n  ca_cert = \"/no/such/file\"\n", nil, []string{"error at 11,13: No client for Nomad"}},

@@ -132,7 +132,7 @@ var refusals = []struct {
 	{"invalid --", backend.Blocked, attrDirectives, "correct directives"},
 	{"node count specification invalid", backend.Blocked, "", "no node of the partition could ever run it"},
 	{"invalid license", backend.Blocked, attrDirectives, "correct directives: scontrol show licenses says what there is"},
-	{"invalid node name", backend.Blocked, attrExclude, "correct exclude"},
+	{"invalid node name", backend.Blocked, attrExclude, "set exclude to nodes that sinfo -N shows"},
 	{"partition is in a state that doesn't allow", backend.Blocked, "", "the partition is closed: ask the site, or set another"},
 	{"batch job submission is disabled", backend.Blocked, "", "ask the site"},
 	{"authentication fail", backend.Unauthorised, "", "give a token that is good: what scontrol token prints, in SLURM_JWT or token_file"},
