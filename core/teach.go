@@ -35,7 +35,7 @@ type memberID struct {
 
 // teach gives the throughput model what the steady interval under way shows. Where at every look for as long as the measured rates reach back all members
 // were busy with full batches, that is capacity. One look in which a member waited for records shows the arrival rate instead, and begins the interval anew;
-// such a rate teaches only where it is above what the model says can be trained.
+// such a rate teaches only where it is above what the model says can be trained. So does that of a full load that is too short to measure capacity often enough.
 func (s *Scheduler) teach(now time.Time) {
 	members := s.unchanging()
 	if !s.steady.follows(members) {
@@ -59,7 +59,7 @@ func (s *Scheduler) teach(now time.Time) {
 		sample := estimator.Sample{At: now, Workers: len(members), Rate: s.steady.reached(members)}
 		waited := !s.steady.hungry.Before(s.steady.since)
 		s.steady.restart(now, members)
-		if waited {
+		if waited || !s.online.Measured(sample.Workers, s.job.Servers.Count) {
 			s.learn(sample)
 		}
 	}

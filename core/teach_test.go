@@ -49,7 +49,7 @@ func TestWhatIsTrainedIsABoundOnCapacity(t *testing.T) {
 		t.Fatalf("F(2) = %v after 40 s of 3,000 records/s, want that less a step or so", got)
 	}
 	v := r.s.View()
-	if got := v.ModelBasis.String(); !strings.HasPrefix(got, "measured at least 2,9") || !strings.Contains(got, " at 2; elsewhere the prior (a guess)") {
+	if got := v.ModelBasis.String(); !strings.HasPrefix(got, "measured at least 2,9") || !strings.Contains(got, " records/s at 2 workers; elsewhere the prior (a guess)") {
 		t.Errorf("basis %q", got)
 	}
 	if got := v.Decision.Decision.Explain(); !strings.Contains(got, "F(2); at least 2,9") {
@@ -62,6 +62,21 @@ func TestWhatIsTrainedIsABoundOnCapacity(t *testing.T) {
 	r.trainFor(40, 1200, true) // what saturates them is capacity, whatever was reached before
 	if got := learnt(); math.Abs(got-2400) > 24 {
 		t.Errorf("F(2) = %v, and 2,400 saturates the members", got)
+	}
+}
+
+// Full load that is shorter than three intervals shows that the job file's guess is far too low; status says what it rests on.
+func TestAShortFullLoadCorrectsALowGuess(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.trainFor(1, 0, false)
+	r.trainFor(4, 100_000, true)
+	r.trainFor(20, 100, false)
+	if got := r.s.online.Model().Throughput(2, 2); got < 45_000 || got > 200_000 {
+		t.Errorf("F(2) = %v after 4 s of 200,000 records/s and then nothing to do; want what was seen to count", got)
+	}
+	if got := r.s.View().ModelBasis.String(); !strings.HasPrefix(got, "measured at least ") || !strings.Contains(got, " records/s at 2 workers") {
+		t.Errorf("basis %q", got)
 	}
 }
 

@@ -8,16 +8,43 @@ func (o *Online) contradicts(s Sample) bool {
 	return s.Workers >= 1 && s.Rate > 0 && s.Rate > o.model.Throughput(s.Workers, max(s.Servers, 1))
 }
 
+// fewShare is what counts of the highest rate that was reached, while fewer than
+// MinSamples intervals reached more. An interval that was miscounted, or a short
+// burst, by less than its inverse moves nothing; a prior that is far too low is
+// corrected by one full load, however short. [ours]
+const fewShare = 0.5
+
 // bound returns the rate in samples per second that MinSamples of the kept
-// intervals reached at least, 0 where there are not so many. So one interval that
-// was miscounted, or a burst, moves nothing.
-func (o *Online) bound(p OnlinePoint) float64 {
-	if len(p.Reached) < o.opt.MinSamples {
-		return 0
+// intervals reached at least, and how many show it; or fewShare of the highest,
+// where that is more and above the prior; else 0.
+func (o *Online) bound(p OnlinePoint) (rate float64, intervals int) {
+	n := len(p.Reached)
+	if n == 0 {
+		return 0, 0
 	}
-	s := slices.Clone(p.Reached)
-	slices.Sort(s)
-	return s[len(s)-o.opt.MinSamples]
+	s := slices.Sorted(slices.Values(p.Reached))
+	if n >= o.opt.MinSamples {
+		rate, intervals = s[n-o.opt.MinSamples], n
+	}
+	few := fewShare * s[n-1]
+	if few <= max(rate, o.prior.Throughput(p.Workers, max(p.Servers, 1))) {
+		return rate, intervals
+	}
+	above := 0
+	for _, r := range s {
+		if r >= few {
+			above++
+		}
+	}
+	return few, above
+}
+
+// Measured tells whether so many saturated intervals are known of a configuration
+// that its capacity rests on them, and not on the prior or on bounds alone.
+func (o *Online) Measured(workers, servers int) bool {
+	return slices.ContainsFunc(o.points, func(p OnlinePoint) bool {
+		return p.Workers == workers && (p.Servers == servers || !o.prior.Form.UsesServers()) && len(p.Rates) >= o.opt.MinSamples
+	})
 }
 
 // capacity returns the measured capacity of a point, 0 where it was not saturated
@@ -27,7 +54,7 @@ func (o *Online) capacity(p OnlinePoint) (rate float64, atLeast bool) {
 	if len(p.Rates) >= o.opt.MinSamples {
 		rate = weightedMedian(p.Rates, o.freshnessOf(p))
 	}
-	if b := o.bound(p); b > rate {
+	if b, _ := o.bound(p); b > rate {
 		rate, atLeast = b, true
 	}
 	if p.Level != 0 {
@@ -115,7 +142,7 @@ func (o *Online) Evidence() []Evidence {
 		}
 		e := Evidence{Workers: p.Workers, Servers: p.Servers, Rate: rate, AtLeast: atLeast, Intervals: len(p.Rates), Adjusted: p.Level != 0}
 		if atLeast {
-			e.Intervals = len(p.Reached)
+			_, e.Intervals = o.bound(p)
 		}
 		out = append(out, e)
 	}

@@ -61,16 +61,38 @@ func TestOnlineArrivalRateTeachesNothing(t *testing.T) {
 	}
 }
 
-// A bound is what several intervals reached: one that was miscounted moves nothing.
-func TestOnlineBoundNeedsSeveralIntervals(t *testing.T) {
+// A bound is what several intervals reached. Of fewer it is half, so that one that was miscounted by less than that moves nothing.
+func TestOnlineBoundOfFewIntervals(t *testing.T) {
 	o := newOnline(t, proportional, OnlineOptions{})
-	reached(t, o, t0, 2, 50_000)
-	reached(t, o, t0.Add(time.Minute), 2, 2000)
-	if !o.Model().Equal(proportional) {
-		t.Errorf("two intervals moved the model to %v; three are needed", o.Model())
+	reached(t, o, t0, 2, 2000)
+	reached(t, o, t0.Add(time.Minute), 2, 3000)
+	if !o.Model().Equal(proportional) || len(o.Evidence()) > 0 {
+		t.Errorf("two intervals moved the model to %v, evidence %+v; three are needed", o.Model(), o.Evidence())
 	}
 	reached(t, o, t0.Add(2*time.Minute), 2, 2100)
 	near(t, "F(2)", o.Model().Throughput(2, 2), 2000, 20)
+}
+
+// Full load that is too short for several intervals corrects a prior that is far too low; it is never unlearnt by lesser ones, and saturated ones outweigh it.
+func TestOnlineOneBurstCorrectsThePrior(t *testing.T) {
+	o := newOnline(t, proportional, OnlineOptions{})
+	reached(t, o, t0, 1, 160_000)
+	near(t, "F(1)", o.Model().Throughput(1, 1), 80_000, 800)
+	if d := cmp.Diff([]Evidence{{Workers: 1, Rate: 80_000, AtLeast: true, Intervals: 1}}, o.Evidence()); d != "" {
+		t.Errorf("evidence (-want +got):\n%s", d)
+	}
+	for i := range 20 {
+		before := o.Model().Throughput(1, 1)
+		reached(t, o, t0.Add(time.Duration(i+1)*time.Minute), 1, 85_000)
+		if f := o.Model().Throughput(1, 1); f < before*(1-1e-9) {
+			t.Fatalf("a bound of 85,000 lowered F(1) from %v to %v", before, f)
+		}
+	}
+	near(t, "F(1)", o.Model().Throughput(1, 1), 85_000, 850)
+	for i := range 3 {
+		observe(t, o, t0.Add(time.Duration(i+30)*time.Minute), 1, 1, 60_000)
+	}
+	near(t, "F(1), measured", o.Model().Throughput(1, 1), 60_000, 600)
 }
 
 // Capacity that was measured overrules what was only reached before, and what is reached later overrules what was measured before.

@@ -72,8 +72,11 @@ func (b Basis) String() string {
 		return "nothing measured yet, all by the prior: " + b.Prior
 	}
 	parts := make([]string, 0, len(b.Measured))
-	for _, e := range b.Measured {
+	for i, e := range b.Measured {
 		at := fmt.Sprint(e.Workers)
+		if i == 0 {
+			at = workers(e.Workers)
+		}
 		if e.Servers > 0 {
 			at += fmt.Sprintf(" on %d servers", e.Servers)
 		}

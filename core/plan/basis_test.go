@@ -18,12 +18,12 @@ func TestBasisSaysWhatWasMeasured(t *testing.T) {
 	}{
 		{Basis{}, 2, "", "", ""},
 		{Basis{Prior: "a guess"}, 2, "the prior: a guess", "prior", "nothing measured yet, all by the prior: a guess"},
-		{Basis{Prior: "a guess", Measured: fixed}, 2, "measured: 1,600 records/s", "measured", "measured 1,600 records/s at 2, at least 3,300 records/s at 4; elsewhere the prior (a guess) at their level"},
+		{Basis{Prior: "a guess", Measured: fixed}, 2, "measured: 1,600 records/s", "measured", "measured 1,600 records/s at 2 workers, at least 3,300 records/s at 4; elsewhere the prior (a guess) at their level"},
 		{Basis{Prior: "a guess", Measured: fixed}, 4, "at least 3,300 records/s was seen", "seen", ""},
 		{Basis{Prior: "a guess", Measured: fixed}, 3, "the prior, at the level of what was measured", "prior", ""},
-		{Basis{Measured: adjusted}, 2, "1,120 records/s by what capacity became elsewhere since it was measured", "adjusted", "measured 1,120 records/s at 2 (by what it became elsewhere), 2,300 records/s at 4"},
-		{Basis{Measured: fixed}, 3, "", "", "measured 1,600 records/s at 2, at least 3,300 records/s at 4"},
-		{Basis{Prior: "a guess", Measured: apart}, 2, "the prior, at the level of what was measured", "prior", "measured 1,600 records/s at 2 on 3 servers; elsewhere the prior (a guess) at their level"},
+		{Basis{Measured: adjusted}, 2, "1,120 records/s by what capacity became elsewhere since it was measured", "adjusted", "measured 1,120 records/s at 2 workers (by what it became elsewhere), 2,300 records/s at 4"},
+		{Basis{Measured: fixed}, 3, "", "", "measured 1,600 records/s at 2 workers, at least 3,300 records/s at 4"},
+		{Basis{Prior: "a guess", Measured: apart}, 2, "the prior, at the level of what was measured", "prior", "measured 1,600 records/s at 2 workers on 3 servers; elsewhere the prior (a guess) at their level"},
 	} {
 		if got := c.basis.Of(c.w, 2); got != c.of {
 			t.Errorf("%+v: of %d workers %q, want %q", c.basis, c.w, got, c.of)
