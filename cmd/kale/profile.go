@@ -112,7 +112,7 @@ func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
 	}
 	p, err := profile.New(l.Name, time.Now(), points, o.Global, conditions(l.Job))
 	if errors.Is(err, profile.ErrNothing) {
-		return fmt.Errorf("profile job %q: no point could be measured; nothing was stored", l.Name)
+		return nothingMeasured(l.Job, points)
 	}
 	if err != nil {
 		return fmt.Errorf("profile job %q: %w", l.Name, err)
@@ -122,6 +122,15 @@ func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
 		return err
 	}
 	return a.showProfile(l.dir, l.Workers.Max, p)
+}
+
+// nothingMeasured says what helps where no point could be measured.
+func nothingMeasured(j *job.Job, points []profile.Point) error {
+	advice := ""
+	if slices.ContainsFunc(points, func(p profile.Point) bool { return p.Few }) {
+		advice = fmt.Sprintf(". Wait until topic %q holds more records, or write some with kale produce -history; or measure for a shorter time, with -intervals 2 -interval 1s", j.Stream.Topic)
+	}
+	return fmt.Errorf("profile job %q: no point could be measured; nothing was stored%s", j.Name, advice)
 }
 
 // options are what the flags say of a job, without the records that there are.

@@ -198,3 +198,15 @@ func TestProfileRefusesInJSON(t *testing.T) {
 		t.Errorf("code %d, %v: %q %q", r.code, err, r.out, r.err)
 	}
 }
+
+// Where nothing could be measured for want of records, it is said what helps; where for another reason, nothing of records is said.
+func TestProfileOfTooFewRecordsSaysWhatHelps(t *testing.T) {
+	j := &job.Job{Name: "ctr", Stream: job.Stream{Topic: "clicks"}}
+	if text := nothingMeasured(j, []profile.Point{{Workers: 1, Few: true, Why: "the topic has too few records"}}).Error(); !strings.Contains(text, `Wait until topic "clicks" holds more records`) ||
+		!strings.Contains(text, "kale produce -history") || !strings.Contains(text, "-interval 1s") {
+		t.Error(text)
+	}
+	if text := nothingMeasured(j, []profile.Point{{Workers: 1, Why: "0 of 1 workers had joined"}}).Error(); strings.Contains(text, "records") {
+		t.Error(text)
+	}
+}

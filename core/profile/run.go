@@ -75,6 +75,8 @@ type Point struct {
 	Joined float64 `json:"join_s"`
 	// Why says why it was given up; "" where it was measured.
 	Why string `json:"why,omitempty"`
+	// Few says that it was since the topic has too few records.
+	Few bool `json:"too_few_records,omitempty"`
 }
 
 // Progress is how far a run has come.
@@ -111,6 +113,7 @@ type run struct {
 	points  []Point
 	total   int
 	workers int // of the bench; 0: it does not run
+	short   int // the fewest workers that trained all records, from the first one on, before they were measured; 0: none did
 }
 
 // servers measures all points with so many servers.
@@ -162,7 +165,9 @@ func (r *run) show(p Progress) {
 // measure measures one point. What is wrong with the point alone is in it; an error ends the run.
 func (r *run) measure(ctx context.Context, p, w int) error {
 	pt := Point{Workers: w, Servers: p}
-	if pt.Why = r.hopeless(w); pt.Why == "" {
+	if pt.Why = r.hopeless(w); pt.Why != "" {
+		pt.Few = true
+	} else {
 		again, err := r.attempt(ctx, &pt)
 		if err == nil && again {
 			// What was there to read is used up: from its beginning once more, with nothing trained by fewer workers before.
@@ -182,6 +187,9 @@ func (r *run) measure(ctx context.Context, p, w int) error {
 
 // hopeless says why w workers cannot be measured on the records that there are, by what fewer trained; "" where they may.
 func (r *run) hopeless(w int) string {
+	if r.short > 0 && w >= r.short {
+		return fmt.Sprintf("the topic has too few records: as many workers or fewer used up all %d too soon", r.o.Records)
+	}
 	known := r.measured()
 	if len(known) == 0 || r.o.Records <= 0 {
 		return ""
@@ -239,7 +247,12 @@ func (r *run) attempt(ctx context.Context, pt *Point) (again bool, err error) {
 		case len(m.rates) >= r.o.Intervals:
 			return false, nil
 		case phase == Filling && r.usedUp(l, pt.Workers):
-			pt.Why = fmt.Sprintf("the topic has too few records: all %d were trained before %d intervals were measured", r.o.Records, r.o.Intervals)
+			pt.Few, pt.Why = true, fmt.Sprintf("the topic has too few records: all %d were trained before %d intervals were measured", r.o.Records, r.o.Intervals)
+			if fresh {
+				r.short = pt.Workers
+				trained := max(time.Since(began).Seconds()-pt.Joined, r.o.Every.Seconds())
+				pt.Why += fmt.Sprintf("; it takes about %.0f or more", float64(r.o.Records)/trained*(time.Duration(r.o.Intervals+1)*r.o.Interval).Seconds())
+			}
 			return !fresh, nil
 		case pt.Joined == 0 && time.Since(began) > r.o.Patience:
 			pt.Why = r.because(fmt.Sprintf("%d of %d workers had joined after %v", m.joined, pt.Workers, r.o.Patience), l)

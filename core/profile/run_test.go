@@ -139,6 +139,30 @@ func TestRecordsThatDoNotLastForOnePointAreSaid(t *testing.T) {
 		if n := strings.Count(strings.Join(b.calls, ","), "start"); n != 1 { // it had begun at the beginning: again would be the same
 			t.Errorf("calls %q", b.calls)
 		}
+		if !points[0].Few || !strings.Contains(points[0].Why, "it takes about 2") { // 950/s over five intervals of 5 s
+			t.Errorf("%+v", points[0])
+		}
+	})
+}
+
+// What lasts for too short a time with one worker does not last for more: nothing more is started.
+func TestRecordsThatDoNotLastForTheFewestWorkersEndTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &fakeBench{rate: contended, records: 8000, batch: 10}
+		o := fakeOptions()
+		o.Servers, o.Extra, o.Most, o.Records = []int{1, 2}, 2, 8, 8000
+		points, err := Run(t.Context(), b, o, nil)
+		if err != nil || len(points) != 6 {
+			t.Fatalf("%+v, %v", points, err)
+		}
+		for _, p := range points[1:] {
+			if !p.Few || p.Why != "the topic has too few records: as many workers or fewer used up all 8000 too soon" {
+				t.Errorf("%+v", p)
+			}
+		}
+		if diff := cmp.Diff([]string{"start 1 workers, 1 servers", "end"}, b.calls); diff != "" {
+			t.Errorf("calls (-want +got):\n%s", diff)
+		}
 	})
 }
 
