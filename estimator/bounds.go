@@ -16,7 +16,7 @@ const fewShare = 0.5
 
 // bound returns the rate in samples per second that MinSamples of the kept
 // intervals reached at least, and how many show it; or fewShare of the highest,
-// where that is more and above the prior; else 0.
+// where that is more and above the prior, and capacity was not measured; else 0.
 func (o *Online) bound(p OnlinePoint) (rate float64, intervals int) {
 	n := len(p.Reached)
 	if n == 0 {
@@ -27,7 +27,7 @@ func (o *Online) bound(p OnlinePoint) (rate float64, intervals int) {
 		rate, intervals = s[n-o.opt.MinSamples], n
 	}
 	few := fewShare * s[n-1]
-	if few <= max(rate, o.prior.Throughput(p.Workers, max(p.Servers, 1))) {
+	if len(p.Rates) >= o.opt.MinSamples || few <= max(rate, o.prior.Throughput(p.Workers, max(p.Servers, 1))) {
 		return rate, intervals
 	}
 	above := 0

@@ -93,6 +93,8 @@ func TestOnlineOneBurstCorrectsThePrior(t *testing.T) {
 		observe(t, o, t0.Add(time.Duration(i+30)*time.Minute), 1, 1, 60_000)
 	}
 	near(t, "F(1), measured", o.Model().Throughput(1, 1), 60_000, 600)
+	reached(t, o, t0.Add(40*time.Minute), 1, 200_000)
+	near(t, "F(1), measured, after one interval that was miscounted", o.Model().Throughput(1, 1), 60_000, 600)
 }
 
 // Capacity that was measured overrules what was only reached before, and what is reached later overrules what was measured before.
