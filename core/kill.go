@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 )
 
 // killTimeout bounds Kill.
@@ -50,7 +51,14 @@ func (s *Scheduler) releaseAll(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("release job %q by force: %d workloads are left after %v", s.job.Name, len(ids), killTimeout), err)
+			left := job.Count(len(ids), "process") + " left"
+			if len(ids) == 0 {
+				left = "what is left is not known"
+			}
+			if err == nil && !complete {
+				err = errors.New(ListedInPart(list))
+			}
+			return errors.Join(fmt.Errorf("release job %q by force: after %v %s", s.job.Name, killTimeout, left), err)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -33,7 +33,7 @@ const retryMost = 2 * time.Hour
 
 // String is the shortage for people.
 func (h *Ceiling) String() string {
-	return fmt.Sprintf("the cluster has no place for more than %d workers: %s; more are tried at %s, or when there is room", h.Max, h.Reason, h.Until.Format("15:04:05"))
+	return fmt.Sprintf("the cluster has no place for more than %s: %s; more are tried at %s, or when there is room", job.Count(h.Max, "worker"), h.Reason, h.Until.Format("15:04:05"))
 }
 
 // heedShortage follows which wanted workers wait for a place. When some have waited for longer than autoscale.place_timeout the rescale under way is given up

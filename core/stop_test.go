@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -284,6 +285,19 @@ func TestForcedStopWaitsForNothing(t *testing.T) {
 	r.beat()
 	if !r.s.want.Stopped || r.live() != "" {
 		t.Errorf("stopped %v, live %q", r.s.want.Stopped, r.live())
+	}
+}
+
+// When its time is up, a release by force does not count what it could not see.
+func TestForceCountsNothingUnseen(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.backend.PartialNext(worker(0, 1), server(0, 1))
+	err := r.s.Kill(over)
+	if err == nil || !strings.Contains(err.Error(), "what is left is not known") || strings.Contains(err.Error(), " 0 ") {
+		t.Errorf("Kill: %v", err)
 	}
 }
 

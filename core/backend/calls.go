@@ -123,7 +123,7 @@ func (c *Client) Configure(ctx context.Context, cfg Config) (Diagnostics, error)
 
 // Plan implements Backend.
 func (c *Client) Plan(ctx context.Context, job string, ws []Workload) (Report, error) {
-	resp, err := on(ctx, c, fmt.Sprintf("plan %d workloads of job %q", len(ws), job),
+	resp, err := on(ctx, c, fmt.Sprintf("plan %s of job %q", workloads(len(ws)), job),
 		func(ctx context.Context, stub backendpb.BackendServiceClient) (*backendpb.PlanResponse, error) {
 			return stub.Plan(ctx, &backendpb.PlanRequest{Job: job, Workloads: each(ws, workloadToPB)})
 		})
@@ -135,7 +135,7 @@ func (c *Client) Plan(ctx context.Context, job string, ws []Workload) (Report, e
 
 // Ensure implements Backend.
 func (c *Client) Ensure(ctx context.Context, job string, ws []Workload) ([]Status, error) {
-	doing := fmt.Sprintf("start %d workloads of job %q", len(ws), job)
+	doing := fmt.Sprintf("start %s of job %q", workloads(len(ws)), job)
 	resp, err := on(ctx, c, doing,
 		func(ctx context.Context, stub backendpb.BackendServiceClient) (*backendpb.EnsureResponse, error) {
 			return stub.Ensure(ctx, &backendpb.EnsureRequest{Job: job, Workloads: each(ws, workloadToPB)})
@@ -147,6 +147,14 @@ func (c *Client) Ensure(ctx context.Context, job string, ws []Workload) ([]Statu
 		return nil, Errorf(Unavailable, "%s: the plugin answered with %d statuses, which breaks the contract", doing, len(resp.GetStatuses()))
 	}
 	return each(resp.GetStatuses(), statusFromPB), nil
+}
+
+// workloads is "1 workload", "3 workloads".
+func workloads(n int) string {
+	if n == 1 {
+		return "1 workload"
+	}
+	return fmt.Sprintf("%d workloads", n)
 }
 
 // List implements Backend.
@@ -163,7 +171,7 @@ func (c *Client) List(ctx context.Context, job string) ([]Status, bool, error) {
 
 // Release implements Backend.
 func (c *Client) Release(ctx context.Context, job string, ids []ID, how How) error {
-	_, err := on(ctx, c, fmt.Sprintf("release %d workloads of job %q, %s", len(ids), job, how),
+	_, err := on(ctx, c, fmt.Sprintf("release %s of job %q, %s", workloads(len(ids)), job, how),
 		func(ctx context.Context, stub backendpb.BackendServiceClient) (*backendpb.ReleaseResponse, error) {
 			return stub.Release(ctx, &backendpb.ReleaseRequest{Job: job, Ids: each(ids, idToPB), How: howToPB(how)})
 		})
