@@ -3,6 +3,7 @@ package nomad
 import (
 	"encoding/hex"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -285,18 +286,26 @@ func (d *decoder) connect(s *settings) {
 	set(&conf.TLSConfig.ClientKey, d.ClientKey)
 	set(&conf.TLSConfig.TLSServerName, d.ServerName)
 	if !strings.Contains(conf.Address, "://") {
-		d.fail(d.AddressRange, "Unsuitable address", "address is %q; it is the URL of a Nomad server or agent, such as \"http://nomad.example:4646\".", conf.Address)
+		d.fail(d.AddressRange, "Unsuitable address", "address is %q%s; it is the URL of a Nomad server or agent, such as \"http://nomad.example:4646\".", conf.Address, fromEnvironment(d.AddressRange, "NOMAD_ADDR"))
 		return
 	}
 	client, err := api.NewClient(conf)
 	if err != nil {
-		d.fail(d.AddressRange, "No client for Nomad", "The address %q or the TLS files cannot be used: %v.", conf.Address, err)
+		d.fail(d.AddressRange, "No client for Nomad", "The address %q%s or the TLS files cannot be used: %v.", conf.Address, fromEnvironment(d.AddressRange, "NOMAD_ADDR"), err)
 		return
 	}
 	s.client, s.cluster, s.region, s.namespace, s.hasToken = client, conf.Address+" "+conf.Region, conf.Region, conf.Namespace, conf.SecretID != ""
 	if s.namespace == "" {
 		s.namespace = api.DefaultNamespace
 	}
+}
+
+// fromEnvironment says where the value of an attribute comes from that the block does not have.
+func fromEnvironment(attribute hcl.Range, variable string) string {
+	if attribute.Filename != "" || os.Getenv(variable) == "" {
+		return ""
+	}
+	return " (by the environment: " + variable + ")"
 }
 
 func ptr[T any](v T) *T { return &v }

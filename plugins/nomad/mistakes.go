@@ -58,7 +58,7 @@ func (s settings) blame(err error) hcl.Diagnostics {
 		if err != nil {
 			return at(s.mistake(attrRegion, "No such region", "%s.", answer.Message))
 		}
-		return at(s.mistake(attrRegion, "No such region", "Nomad has no region %q%s", s.region, backend.Alternatives(s.region, regions)))
+		return at(s.mistake(attrRegion, "No such region", "Nomad has no region %q%s%s", s.region, fromEnvironment(s.places[attrRegion], "NOMAD_REGION"), backend.Alternatives(s.region, regions)))
 	case answer.Code == backend.Unauthorised && !s.hasToken:
 		return at(s.mistake(attrToken, "Nomad wants a token", "Set token in the backend block, or NOMAD_TOKEN in the environment: %s.", answer.Message))
 	case answer.Code == backend.Unauthorised:

@@ -78,6 +78,11 @@ func TestMistakes(t *testing.T) {
 			isMistake(t, report, firstLine+tt.line-1, tt.column, tt.says...)
 		})
 	}
+	// What the environment says is told from what the block says, and stands where the block begins.
+	t.Run("the environment's region", func(t *testing.T) {
+		t.Setenv("NOMAD_REGION", "europe")
+		isMistake(t, r.planWith(t, ""), 40, 19, `no region "europe" (by the environment: NOMAD_REGION). There is global.`)
+	})
 	// It does not keep anybody from looking.
 	n := r.configured(t, "j", "datacenters = [\"nowhere\"]\n")
 	if _, complete, err := n.List(t.Context(), "j"); err != nil || !complete {
