@@ -426,7 +426,13 @@ func (s *Scheduler) Store() *state.Store { return s.store }
 func (s *Scheduler) View() *View { return s.view.Load() }
 
 // save makes the desired state durable: always before it is acted on.
-func (s *Scheduler) save() error { return s.store.Put(desiredKey, s.want) }
+func (s *Scheduler) save() error {
+	err := s.store.Put(desiredKey, s.want)
+	if err != nil && s.want.Stopping && s.store.DropBallast() { // a stop may be what frees the disk
+		err = s.store.Put(desiredKey, s.want)
+	}
+	return err
+}
 
 // finite is x where JSON can carry it, else 0.
 func finite(x float64) float64 {

@@ -4,17 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/fake"
 	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/core/state"
 )
 
 func TestStopDrainsSnapshotsAndReleases(t *testing.T) {
@@ -329,4 +333,66 @@ func TestStopSaysWhatItWaitsFor(t *testing.T) {
 	r.chief.serverUp(1)
 	close(hold)
 	r.stops()
+}
+
+// A disk may be so full that not even what is wanted can be saved any more: nothing is decided then, but the job can be stopped, since some room is kept for that.
+func TestStopWhereNothingCanBeSaved(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(r.state, "state.db")
+	was, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("kale", r.state, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("no file system can be mounted here, to fill it: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(r.state, unix.MNT_DETACH) }) // before the scheduler is closed
+	if err := os.WriteFile(file, was, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.open("run")
+	r.beats(3)
+	full := func() {
+		f, err := os.Create(filepath.Join(r.state, "fills"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		for err == nil {
+			_, err = f.Write(make([]byte, 4096))
+		}
+		for i := 0; r.s.save() == nil; i++ { // what is free within the file
+			_ = r.s.store.Append(state.Samples, r.now, make([]byte, 1024)) // when it is full too, the next save tells
+			r.s.want.LastCheckpoint = strings.Repeat("x", 100*i)
+			if i > 1000 {
+				t.Fatal("the disk does not get full")
+			}
+		}
+	}
+	full()
+	r.beats(3)
+	if _, err := r.problem("cannot be saved"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "scale", Target: 3}}); err == nil {
+		t.Error("another order is taken, though it cannot be saved")
+	}
+	r.order("stop", 0)
+	r.until("it has stopped", func() error {
+		if !r.s.want.Stopped || r.s.unsaved != nil {
+			return fmt.Errorf("live are %q, unsaved: %w", r.live(), r.s.unsaved)
+		}
+		return nil
+	})
+	r.mustBeLive("")
+	if err := r.s.Close(); err != nil {
+		t.Error(err)
+	}
+	if w := r.wanted(); !w.Stopped {
+		t.Errorf("it is not known any more that it has stopped: %+v", w)
+	}
 }

@@ -55,6 +55,8 @@ type Store struct {
 	file   fs.FileInfo // the file that is open; nil of a reader
 	holder string      // the file that names this process; "" of a reader
 	own    string      // the folder of a copy, which goes with it
+	// ballast is a file beside it that is given up for room; "" of a reader.
+	ballast string
 }
 
 const stateFile = "state.db"
@@ -99,6 +101,8 @@ func Open(dir string) (*Store, error) {
 	if s.file, err = os.Stat(path); err != nil {
 		return nil, errors.Join(fmt.Errorf("see the job's state %s: %w", path, err), db.Close())
 	}
+	s.ballast = filepath.Join(dir, ballastFile)
+	s.keepBallast()
 	holder := filepath.Join(dir, holderFile)
 	_ = os.WriteFile(holder, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600) // a full disk keeps nobody from running: Holder then does not know
 	s.holder = holder
@@ -273,6 +277,24 @@ func (s *Store) Room() error {
 	}
 	return nil
 }
+
+const (
+	ballastFile = "ballast"
+	ballastSize = 128 << 10
+)
+
+// keepBallast sees to it that there is ballast. A disk that has no room for it is full already.
+func (s *Store) keepBallast() {
+	if info, err := os.Stat(s.ballast); err == nil && info.Size() >= ballastSize {
+		return
+	}
+	if err := os.WriteFile(s.ballast, make([]byte, ballastSize), 0o600); err != nil {
+		_ = os.Remove(s.ballast) // what was written of it
+	}
+}
+
+// DropBallast makes room on a disk that is full, for the little that must be saved to leave it, and says whether it could. The next Open takes ballast in again.
+func (s *Store) DropBallast() bool { return s.ballast != "" && os.Remove(s.ballast) == nil }
 
 // Append adds an entry to a log, durably.
 func (s *Store) Append(l Log, at time.Time, v any) error {
