@@ -10,27 +10,31 @@ import (
 	"github.com/kale-sched/kale/core/backend/fake"
 )
 
+// hangs orders so many workers, and the call that this takes is not answered.
+func (r *rig) hangs(op fake.Op, workers int) {
+	r.t.Helper()
+	r.s.spawn = func(f func()) { go f() }
+	r.backend.HangNext(op)
+	r.order("scale", workers)
+	r.until("the call is made", func() error {
+		if r.s.changing == nil {
+			return errors.New("nothing is asked")
+		}
+		return nil
+	})
+}
+
 // A backend that does not answer a start holds up no look, no decision and no order; it is told what it was asked and since when, and nothing else is asked meanwhile.
 func TestBackendThatHangsHoldsUpNothing(t *testing.T) {
 	for _, op := range []fake.Op{fake.OpEnsure, fake.OpRelease} {
 		t.Run(string(op), func(t *testing.T) {
 			r := newRig(t, rigOptions{})
 			r.started(2)
-			r.s.spawn = func(f func()) { go f() }
-			r.backend.HangNext(op)
-			asks := "start worker-2-g1"
-			if op == fake.OpEnsure {
-				r.order("scale", 3)
-			} else {
-				asks = "release worker-1-g1"
-				r.order("scale", 1)
+			asks, workers := "start worker-2-g1", 3
+			if op == fake.OpRelease {
+				asks, workers = "release worker-1-g1", 1
 			}
-			r.until("the call is made", func() error {
-				if r.s.changing == nil {
-					return errors.New("nothing is asked")
-				}
-				return nil
-			})
+			r.hangs(op, workers)
 			before := r.s.last
 			r.mark()
 			looked := r.s.seen.at
@@ -66,15 +70,7 @@ func TestBackendThatHangsHoldsUpNothing(t *testing.T) {
 func TestNothingIsDoneByAListFromBeforeTheAnswer(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.started(2)
-	r.s.spawn = func(f func()) { go f() }
-	r.backend.HangNext(fake.OpEnsure)
-	r.order("scale", 3)
-	r.until("the call is made", func() error {
-		if r.s.changing == nil {
-			return errors.New("nothing is asked")
-		}
-		return nil
-	})
+	r.hangs(fake.OpEnsure, 3)
 	r.mark()
 	r.now = r.now.Add(time.Second)
 	if err := r.s.hearChange(); err != nil {
@@ -94,15 +90,7 @@ func TestNothingIsDoneByAListFromBeforeTheAnswer(t *testing.T) {
 func TestForcedStopBesideAHangingStart(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.started(2)
-	r.s.spawn = func(f func()) { go f() }
-	r.backend.HangNext(fake.OpEnsure)
-	r.order("scale", 3)
-	r.until("the call is made", func() error {
-		if r.s.changing == nil {
-			return errors.New("nothing is asked")
-		}
-		return nil
-	})
+	r.hangs(fake.OpEnsure, 3)
 	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop", Force: true}}); err != nil {
 		t.Fatal(err)
 	}
