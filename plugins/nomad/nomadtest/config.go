@@ -146,6 +146,8 @@ acl {
 }
 `
 
+// clientConfig is of an agent that keeps what has ended, and its output, however full the machine's disk is: by default Nomad removes it at once when that is more
+// than four fifths.
 const clientConfig = common + `
 ports {
   http = %d
@@ -158,6 +160,8 @@ client {
   memory_total_mb    = 64000
   min_dynamic_port   = 20000
   gc_interval        = "1h"
+  gc_disk_usage_threshold  = 100
+  gc_inode_usage_threshold = 100
   cgroup_parent      = %q
   options = {
     "driver.allowlist"     = %q
