@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -131,7 +132,7 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 	if err := a.evalAll(ctx, forecasters, p, first, horizons, f.origins, &e); err != nil {
 		return err
 	}
-	slices.SortStableFunc(e.Rows, func(x, y evalRow) int { return int(math.Copysign(1, x.HorizonMin-y.HorizonMin)) })
+	slices.SortStableFunc(e.Rows, func(x, y evalRow) int { return cmp.Compare(x.HorizonMin, y.HorizonMin) })
 	if a.asJSON {
 		return json.NewEncoder(a.out).Encode(e)
 	}
