@@ -3,9 +3,10 @@
 //
 // One goroutine owns a job (Scheduler.Run). It has two beats: every watch interval it looks (look.go), brings what runs nearer to what is wanted
 // (act.go, stop.go) and takes note of what does not stay up (trouble.go); every tick it decides (decide.go). While a stop or a rescale is under way it
-// looks more often (Scheduler.pace). What it asks the backend to change goes on beside that (change.go), as does the arrival history (refill.go). Without a scheduler GlanceAt tells what becomes of a job. What must survive a restart is in
-// core/state; everything else is found again from the backend and the chief, so the scheduler can stop at any moment and training goes on. What
-// must survive even the loss of that state, the job's token and the shape of its model, is kept beside the checkpoint (checkpoint.go).
+// looks more often (Scheduler.pace). What it asks the backend to change goes on beside that (change.go), as does the arrival history (refill.go).
+// Without a scheduler GlanceAt tells what becomes of a job. What must survive a restart is in core/state; everything else is found again from the
+// backend and the chief, so the scheduler can stop at any moment and training goes on. What must survive even the loss of that state, the job's
+// token and the shape of its model, is kept beside the checkpoint (checkpoint.go).
 //
 // Where to look, by what one asks:
 //

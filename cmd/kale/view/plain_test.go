@@ -1,0 +1,354 @@
+package view
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/state"
+)
+
+// Where the output is no terminal, the picture is lines without any command to a terminal.
+func TestNoTerminalGivesLines(t *testing.T) {
+	done := make(chan struct{})
+	close(done)
+	var out bytes.Buffer
+	if err := Run(t.Context(), nil, &out, source(t), Options{EndsWhen: done, Zone: time.UTC}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(out.String(), "09:14:29  job       demo, mode live, 1–6 workers, lag objective 2s, emulated accelerators\n") || strings.Contains(out.String(), "\x1b") {
+		t.Errorf("%q", out.String())
+	}
+}
+
+// The lines of a run: what changed, what a rescale cost, a hold once, problems that come and go without their numbers, and a status now and then.
+func TestPlainLines(t *testing.T) {
+	d := newDemo(t)
+	p := printer{options: Options{Zone: time.UTC, Every: 15 * time.Second}}
+	var got []string
+	for d.now.Before(d.start.Add(70 * time.Second)) {
+		switch s := d.now.Sub(d.start); {
+		case s >= 66*time.Second:
+			d.unknown = ""
+		case s >= 63*time.Second:
+			d.unknown = "the chief does not answer"
+		case s >= 55*time.Second:
+			d.problems = nil
+		case s >= 52*time.Second:
+			d.problems = []string{"partition 3: 14 records behind"}
+		case s >= 50*time.Second:
+			d.problems = []string{"partition 3: 12 records behind"}
+		}
+		v := d.step(250 * time.Millisecond)
+		got = append(got, p.lines(v)...)
+		if again := p.lines(v); len(again) > 0 {
+			t.Errorf("one view twice: %q", again)
+		}
+	}
+	golden(t, "lines.txt", strings.Join(got, "\n"))
+	if p.lines(nil) != nil {
+		t.Error("no view gives lines")
+	}
+}
+
+// A process that ends again is the same problem, whatever its log says now; that it is resolved does not tell the log a second time.
+func TestTroublesAreToldOnce(t *testing.T) {
+	p := &printer{}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	var got []string
+	for _, problems := range [][]string{
+		{"worker-0-g1 has ended 1×: it crashed" + core.LogEnds + "the cause"},
+		{"worker-0-g1 has ended 2×: it crashed" + core.LogEnds + "another cause"},
+		{"worker-0-g1 has ended 2×: it crashed"},
+		nil,
+	} {
+		f := Frame{View: &core.View{Now: at, Problems: problems}, Zone: time.UTC}
+		got = append(got, f.text(p.troubles(f))...)
+	}
+	want := []string{
+		"03:04:05  problem   worker-0-g1 has ended 1×: it crashed; its log ends: the cause",
+		"03:04:05  gone      worker-0-g1 has ended 2×: it crashed",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
+// Who does not answer may show in another way at each look: each is told once while it lasts, and its end once.
+func TestSilenceIsOneProblem(t *testing.T) {
+	p := &printer{}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	const jobs, nodes = "the backend does not answer: list the jobs: EOF", "the backend does not answer: list the nodes: EOF"
+	var got []string
+	for _, problems := range [][]string{
+		{jobs}, {nodes}, {jobs}, {nodes, "the chief does not answer: write tcp 127.0.0.1:40012->127.0.0.1:9000: broken pipe"},
+		{"the chief does not answer: it cannot be reached"}, {"the chief does not answer: write tcp 127.0.0.1:40014->127.0.0.1:9000: broken pipe"}, nil, {jobs},
+	} {
+		f := Frame{View: &core.View{Now: at, Problems: problems}, Zone: time.UTC}
+		got = append(got, f.text(p.troubles(f))...)
+	}
+	want := []string{
+		"03:04:05  problem   " + jobs,
+		"03:04:05  problem   " + nodes,
+		"03:04:05  problem   the chief does not answer: write tcp 127.0.0.1:40012->127.0.0.1:9000: broken pipe",
+		"03:04:05  problem   the chief does not answer: it cannot be reached",
+		"03:04:05  gone      the backend does not answer",
+		"03:04:05  gone      the chief does not answer",
+		"03:04:05  problem   " + jobs,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
+// So may retention, as the brokers' settings foresee it, as the chief sees it, and when it has removed something.
+func TestRetentionIsOneProblem(t *testing.T) {
+	p := &printer{}
+	const near, taken = "the oldest record that is not trained is 50s old, and brokers may remove what is older than 1m (retention.ms); raise that", "partitions 0–1: retention removes records that are not trained yet"
+	var got []string
+	for _, problems := range [][]string{{near}, {taken}, {strings.Replace(near, "50s", "1m3s", 1)}, {"partition 0: retention removed untrained offsets (7)", near}, {near}, nil} {
+		f := Frame{View: &core.View{Now: time.Unix(1, 0), Problems: problems}, Zone: time.UTC}
+		got = append(got, f.text(p.troubles(f))...)
+	}
+	want := []string{"00:00:01  problem   " + near, "00:00:01  problem   " + taken, "00:00:01  problem   partition 0: retention removed untrained offsets (7)",
+		"00:00:01  gone      retention is close to what is not trained, or beyond it"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
+// A stop mends nothing: what was a problem before is not said to be gone because the job is being stopped.
+func TestAStopResolvesNothing(t *testing.T) {
+	p := &printer{}
+	p.troubles(Frame{View: &core.View{Now: time.Unix(1, 0), Problems: []string{"partition 2 stands still"}}, Zone: time.UTC})
+	if got := p.troubles(Frame{View: &core.View{Now: time.Unix(2, 0), Stopping: true}, Zone: time.UTC}); len(got) > 0 {
+		t.Errorf("a job that stops says %+v", got)
+	}
+}
+
+// What a view says of a finished rescale is shown, with its gap and how far ahead it was.
+func TestRescaleIsTold(t *testing.T) {
+	d := newDemo(t)
+	p := printer{options: Options{Zone: time.UTC}}
+	p.lines(d.step(time.Second))
+	begin := d.now
+	for range 30 {
+		quiet := *d.step(time.Second)
+		quiet.Rescale = nil
+		p.lines(&quiet)
+	}
+	r := &core.Rescale{
+		Kind: plan.KindOut, From: 1, To: 2, Decided: begin, FirstTrained: begin.Add(2 * time.Second), Done: begin.Add(2100 * time.Millisecond),
+		ConfiguredCapacity: 700, Gap: 48 * time.Millisecond, GapKnown: true,
+	}
+	v := *d.step(time.Second)
+	v.LastRescale = r
+	got := p.lines(&v)
+	if diff := cmp.Diff([]string{"09:14:32  rescale   scale-out 1 → 2 took 2.1s, gap 48ms, 18s ahead of the load"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for want, change := range map[string]func(*core.Rescale){
+		"start 0 → 2 took 2.1s, gap 48ms":                                   func(r *core.Rescale) { r.From = 0 },
+		"scale-in 1 → 2 took 2.1s":                                          func(r *core.Rescale) { r.Kind, r.GapKnown = plan.KindIn, false },
+		"scale-out 1 → 2 given up after 2.1s: worker 1, which is not ready": func(r *core.Rescale) { r.Aborted, r.Unfinished = true, "worker 1, which is not ready" },
+		"scale-out 1 → 2 replaced by another decision after 2.1s":           func(r *core.Rescale) { r.Aborted = true },
+		"scale-out 1 → 2 took 2.1s, gap 48ms, 10s after the load came": func(r *core.Rescale) {
+			r.FirstTrained = begin.Add(10 * time.Second)
+			r.ConfiguredCapacity = 1
+			r.Decided, r.Done = begin.Add(-time.Second), begin.Add(1100*time.Millisecond)
+		},
+	} {
+		c := *r
+		change(&c)
+		if got := RescaleWords(c, p.memory.trail, 0); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// Two orders that follow each other between two looks at the job are two decisions and two rescales, and each has its line.
+func TestWhatHappensBetweenTwoLooksIsTold(t *testing.T) {
+	st, err := state.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	d := newDemo(t)
+	p := printer{options: Options{Zone: time.UTC, Store: st, Every: time.Hour}}
+	p.lines(d.step(time.Second))
+	begin := d.now
+	v := *d.step(time.Second)
+	v.Rescale = nil
+	for i, to := range []int{1, 3, 2} {
+		kind, at := plan.KindOut, begin.Add(time.Duration(i)*80*time.Millisecond)
+		if to == 2 {
+			kind = plan.KindIn
+		}
+		c := &core.Record{Decision: plan.Decision{Kind: kind, At: at, Current: v.Sample.Target, Target: to, Reason: "by hand"}}
+		r := &core.Rescale{Kind: kind, From: v.Sample.Target, To: to, Decided: at, Done: at.Add(70 * time.Millisecond), Aborted: to == 3}
+		if err := errors.Join(st.Append(state.Decisions, at, c), st.Append(state.Rescales, r.Done, r)); err != nil {
+			t.Fatal(err)
+		}
+		v.Now, v.LastChange, v.Decision, v.LastRescale, v.Sample.Target = at, c, c, r, to
+		if to == 1 {
+			seen := v
+			p.lines(&seen)
+		}
+	}
+	want := []string{
+		"09:14:01  decision  scale out 1 → 3: by hand",
+		"09:14:01  decision  scale in 3 → 2: by hand",
+		"09:14:01  rescale   scale-out 1 → 3 replaced by another decision after 70ms",
+		"09:14:01  rescale   scale-in 3 → 2 took 70ms",
+	}
+	if diff := cmp.Diff(want, p.lines(&v)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+// That a job ends by an order, whoever gave it, is told once.
+func TestPlainTellsOfAStop(t *testing.T) {
+	p := &printer{options: Options{Zone: time.UTC, Every: time.Hour}}
+	for i, tt := range []struct {
+		stopping bool
+		want     int
+	}{{false, 0}, {true, 1}, {true, 0}} {
+		got := strings.Join(p.lines(&core.View{Job: "ads", Now: time.Unix(int64(i+1), 0), Stopping: tt.stopping}), "\n")
+		if n := strings.Count(got, "a stop has been ordered"); n != tt.want {
+			t.Errorf("look %d tells %d times of a stop, want %d:\n%s", i, n, tt.want, got)
+		}
+	}
+}
+
+// Of a pause and its end, ordered in another terminal or before this run, is told once what it means.
+func TestPlainTellsOfAPause(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	const means = ": nothing is trained, and no worker comes or goes, until kale resume ads"
+	for _, tt := range []struct {
+		name   string
+		paused []bool
+		want   []string
+	}{
+		{"meanwhile", []bool{false, true, true, false, false}, []string{"03:04:06  pause     a person paused the job" + means, "03:04:08  resume    a person resumed the job: training goes on, and so do decisions"}},
+		{"before", []bool{true, true}, []string{"03:04:05  pause     a person paused the job 1h ago" + means}},
+	} {
+		p := &printer{options: Options{Zone: time.UTC, Every: time.Hour}}
+		var got []string
+		for i, paused := range tt.paused {
+			v := &core.View{Job: "ads", Now: at.Add(time.Duration(i) * time.Second), Manual: plan.Manual{Paused: paused}}
+			if paused {
+				v.PausedSince = at.Add(-time.Hour)
+			}
+			for _, l := range p.lines(v) {
+				if strings.Contains(l, "a person") {
+					got = append(got, l)
+				}
+			}
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// The first decision of this scheduler may be made before its first picture: it is told; that of one before is not. One that is only observed is told when it differs.
+func TestPlainTellsOfTheFirstDecision(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, tt := range []struct {
+		made time.Time
+		want []string
+	}{
+		{at.Add(time.Second), []string{"03:04:06  decision  scale out 0 → 3: a reason (observed only: nothing is done)", "03:04:09  decision  stay at 2: a reason (observed only: nothing is done)"}},
+		{at.Add(-time.Second), []string{"03:04:09  decision  stay at 2: a reason (observed only: nothing is done)"}},
+	} {
+		p := &printer{options: Options{Zone: time.UTC, Every: time.Hour}}
+		change := &core.Record{Decision: plan.Decision{Kind: plan.KindOut, At: tt.made, Target: 3, Reason: "a reason"}, ObserveOnly: true, Differs: true}
+		last := &core.Record{Decision: plan.Decision{Kind: plan.KindNone, At: at.Add(4 * time.Second), Current: 2, Target: 2, Reason: "a reason"}, ObserveOnly: true, Differs: true}
+		var got []string
+		for i, c := range []*core.Record{change, change, last} {
+			for _, l := range p.lines(&core.View{Job: "ads", Started: at, Now: at.Add(time.Duration(i+2) * time.Second), Decision: c, LastChange: c}) {
+				if strings.Contains(l, "decision") {
+					got = append(got, l)
+				}
+			}
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+// Lines stand in the order of their times, as they are shown: what becomes known after later lines has the time at which it is told. What a scheduler before
+// this one held for is no news.
+func TestPlainLinesAreInOrder(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Date(2026, 1, 2, 3, 4, seconds, 0, time.UTC) }
+	hold := func(second int) *core.Record {
+		return &core.Record{Observation: plan.Observation{Hold: plan.Hold{Unknown: true}}, Decision: plan.Decision{Kind: plan.KindHold, At: at(second), Current: 1, Target: 1, Reason: "a reason"}}
+	}
+	change := &core.Record{Decision: plan.Decision{Kind: plan.KindOut, At: at(12), Target: 2, Reason: "a reason"}}
+	rescale := &core.Rescale{Kind: plan.KindOut, From: 1, To: 2, Decided: at(12), Done: at(14)}
+	p := &printer{options: Options{Zone: time.UTC, Every: 5 * time.Second}}
+	var got []string
+	for _, v := range []*core.View{
+		{Now: at(13), Decision: hold(9), LastChange: change},
+		{Now: at(18), Decision: hold(17), LastChange: change, Problems: []string{"a problem"}},
+		{Now: at(20), Decision: hold(17), LastChange: change, LastRescale: rescale, Problems: []string{"a problem"}, Notes: []core.Note{{At: at(16), Text: "a note"}, {At: at(19), Text: "another"}}},
+	} {
+		v.Job, v.Started = "ads", at(10)
+		for _, l := range p.lines(v) {
+			got = append(got, strings.Join(strings.Fields(l)[:2], " "))
+		}
+	}
+	want := []string{"03:04:12 job", "03:04:12 decision", "03:04:13 status", "03:04:17 decision", "03:04:18 problem", "03:04:18 status", "03:04:19 note", "03:04:20 rescale", "03:04:20 note"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestPlainTellsThatItCannotWrite(t *testing.T) {
+	if err := Plain(t.Context(), brokenPipe{}, source(t), Options{}); err == nil || err.Error() != "show the job: broken pipe" {
+		t.Error(err)
+	}
+}
+
+// What was not trained is in each status line, and what goes on is no note before it is over.
+func TestPlainTellsOfLosses(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	p := &printer{}
+	var got []string
+	for _, n := range []core.Note{{At: at, Text: "lost: 1", UnderWay: true}, {At: at, Text: "lost: 2", UnderWay: true}, {At: at, Text: "lost: 2"}, {At: at, Text: "lost: 2"}} {
+		f := Frame{View: &core.View{Notes: []core.Note{n}}, Zone: time.UTC}
+		got = append(got, f.text(p.notices(f, false))...)
+	}
+	if diff := cmp.Diff([]string{"03:04:05  note      lost: 2"}, got); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+	for want, v := range map[string]*core.View{
+		"  380,201 offsets LOST to retention  7 skipped that could not be decoded":        {Lost: new(uint64(380201)), Dead: new(uint64(7)), Skips: true},
+		"workers unknown  arrivals 175/s, trained unknown, capacity unknown  lag unknown": {Sample: core.Sample{Rate: new(175.), Target: 3}},
+		"2 workers, paused  arrivals 175/s, trained 0/s, capacity 1,600/s  lag 3s": {Manual: plan.Manual{Paused: true}, MaxLag: time.Minute,
+			Sample: core.Sample{Running: new(2), Pending: new(int), Rate: new(175.), Trained: new(0.), Capacity: new(1600.), Lag: new(3.), Target: 2}},
+		"2 workers, others unknown  arrivals unknown, trained 0/s, capacity 1,600/s  lag unknown": {
+			Sample: core.Sample{Running: new(2), Trained: new(0.), Capacity: new(1600.), Target: 3}},
+		"  lag unknown  1,200 in topic dead that could not be decoded": {Dead: new(uint64(1200)), DeadLetter: "dead"},
+		"  lag unknown": {Dead: new(uint64), DeadLetter: "dead"},
+	} {
+		if got := status(v); !strings.HasSuffix(got, want) {
+			t.Errorf("%q does not end with %q", got, want)
+		}
+	}
+}
