@@ -81,6 +81,11 @@ func TestFailuresAreJSONWhereAsked(t *testing.T) {
 		"forecast train": {{"-trace none.csv -o x.onnx", "none.csv"}, {file + " -o x.onnx", mistakes}},
 		"forecast eval":  {{"-trace none.csv", "none.csv"}},
 		"replay":         {{"-trace none.csv", "none.csv"}, {"-synthetic week -job " + file, mistakes}},
+		"scale":          {{"nojob 2", none}},
+		"pause":          {{"nojob", none}},
+		"resume":         {{"nojob", none}},
+		"stop":           {{"nojob", none}},
+		"forget":         {{"nojob", none}},
 		"version":        nil, // below
 	}
 	names := jsonCommands(rootCommand(s.app(&buffer{}, &buffer{})))

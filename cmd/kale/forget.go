@@ -39,6 +39,7 @@ forget gives the lost one up.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.forget(cmd.Context(), args[0], force) },
 	}
 	c.Flags().BoolVar(&force, "force", false, "take it from the list though what its backend keeps cannot be removed")
+	a.jsonFlag(c, orderedJSON)
 	return c
 }
 
@@ -85,14 +86,14 @@ func (a *app) forget(ctx context.Context, arg string, force bool) error {
 	if err := a.removeState(name); err != nil {
 		return fmt.Errorf("forget job %q: %w", name, err)
 	}
-	a.answer("job %q is forgotten; %s\n", name, checkpoint)
+	says := []string{fmt.Sprintf("job %q is forgotten; %s", name, checkpoint)}
 	for _, what := range removed {
-		a.answer("removed: %s\n", what)
+		says = append(says, "removed: "+what)
 	}
 	if stays != "" {
-		a.answer("not removed: %s\n", stays)
+		says = append(says, "not removed: "+stays)
 	}
-	return nil
+	return a.done(ordered{Job: name, Order: "forget", Changed: true, Says: says})
 }
 
 // forgetThere removes what the job's backend keeps of it. stays is what it does not, and why, where that is no error.

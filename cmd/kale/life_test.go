@@ -147,9 +147,11 @@ func TestLife(t *testing.T) {
 	says("it is paused already, since ", "pause", "life")
 	says("2 workers from now on, until kale scale life auto; the job is paused, so that no worker comes or goes before kale resume life", "scale", "life", "2")
 	says("paused: nothing is trained until resume; then 2 workers until scale auto", "status", "life")
-	says(`job "life": training goes on`, "resume", "life")
+	says(`{"job":"life","order":"scale","workers":2,"changed":false,"says":["job \"life\": 2 workers already, until kale scale life auto; the job is paused`, "scale", "life", "2", "-json")
+	says(`{"job":"life","order":"resume","changed":true,"says":["job \"life\": training goes on"]}`+"\n", "resume", "life", "-json")
 	says("job \"life\": the policy decides again\n", "scale", "life", "auto")
 	run.eventually("the policy's return", func() bool { v := status(); return !v.Manual.Pinned && !v.Manual.Paused })
+	says("job \"life\": the policy decides already\n", "scale", "life", "auto")
 
 	if text := s.must("explain", "life").out; !strings.Contains(text, "pinned to 3 workers by hand") {
 		t.Errorf("explain:\n%s", text)
@@ -256,7 +258,9 @@ func TestLife(t *testing.T) {
 	if r := s.must("stop", "life"); !strings.Contains(r.out, "has stopped") {
 		t.Errorf("stop without a scheduler: %s", r.out)
 	}
-	s.must("stop", "life", "-force") // nothing is left to be forced
+	if r := s.must("stop", "life", "-force", "-json"); r.out != `{"job":"life","order":"stop","changed":false,"says":["job \"life\" has stopped already"]}`+"\n" { // nothing is left to be forced
+		t.Errorf("stop -json of a stopped job: %s", r.out)
+	}
 	var p planned
 	if err := json.Unmarshal([]byte(s.must("plan", "life", "-json").out), &p); err != nil || len(p.Running) != 0 {
 		t.Errorf("after the stop there runs %v (%v)", p.Running, err)

@@ -35,6 +35,7 @@ func scaleCommand(a *app) *cobra.Command {
 			return a.order(cmd.Context(), args[0], core.Order{Kind: "scale", Target: int(n)}, fmt.Sprintf("%s from now on, until kale scale %s auto", job.Count(int(n), "worker"), args[0]))
 		},
 	}
+	a.jsonFlag(c, orderedJSON)
 	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if m := negative.FindString(err.Error()); m != "" { // a negative number looks like a flag
 			return noNumber(m)
@@ -51,7 +52,7 @@ func noNumber(arg string) error {
 }
 
 func pauseCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "pause JOB", Short: "Stop training for a while; workers stay",
 		Long: "Tells the job to train nothing until resume. Workers stay, lag grows, and the number of workers is left alone.",
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
@@ -59,16 +60,42 @@ func pauseCommand(a *app) *cobra.Command {
 			return a.order(cmd.Context(), args[0], core.Order{Kind: "pause"}, "paused; kale resume "+args[0]+" goes on")
 		},
 	}
+	a.jsonFlag(c, orderedJSON)
+	return c
 }
 
 func resumeCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "resume JOB", Short: "Go on training after pause",
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.order(cmd.Context(), args[0], core.Order{Kind: "resume"}, "training goes on")
 		},
 	}
+	a.jsonFlag(c, orderedJSON)
+	return c
+}
+
+// ordered is what a person's order came to.
+type ordered struct {
+	Job     string   `json:"job"`
+	Order   string   `json:"order"`             // scale, auto, pause, resume, stop or forget
+	Workers int      `json:"workers,omitempty"` // of scale
+	Changed bool     `json:"changed"`           // false: it was so already
+	Says    []string `json:"says"`              // in words, a line each
+}
+
+const orderedJSON = "one JSON object: job, order, changed and what it says"
+
+// done prints what an order came to.
+func (a *app) done(o ordered) error {
+	if a.asJSON {
+		return printJSON(a.out, o)
+	}
+	for _, line := range o.Says {
+		a.answer("%s\n", line)
+	}
+	return nil
 }
 
 // order hands an order to a job's scheduler and says that it was taken.
@@ -84,8 +111,9 @@ func (a *app) order(ctx context.Context, arg string, o core.Order, taken string)
 	} else if err != nil {
 		return a.asked(name, err)
 	}
-	a.answer("job %q: %s\n", name, cmp.Or(needless(o, before), taken+besidesOrder(o, a.glimpse(ctx, c))))
-	return nil
+	idle := needless(o, before)
+	says := cmp.Or(idle, taken) + besidesOrder(o, a.glimpse(ctx, c))
+	return a.done(ordered{Job: name, Order: o.Kind, Workers: o.Target, Changed: idle == "", Says: []string{fmt.Sprintf("job %q: %s", name, says)}})
 }
 
 // glimpse is a scheduler's picture, nil where it does not give one soon: an order holds, whoever can be asked what comes of it.
@@ -109,6 +137,10 @@ func needless(o core.Order, v *core.View) string {
 		return fmt.Sprintf("it is paused already; kale resume %s goes on", v.Job)
 	case o.Kind == "resume" && !v.Manual.Paused:
 		return "it is not paused, and goes on as before"
+	case o.Kind == "scale" && v.Manual.Pinned && v.Manual.Target == o.Target:
+		return fmt.Sprintf("%s already, until kale scale %s auto", job.Count(o.Target, "worker"), v.Job)
+	case o.Kind == "auto" && !v.Manual.Pinned:
+		return "the policy decides already"
 	}
 	return ""
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/kale-sched/kale/core/state"
 )
 
+const orderStop = "stop"
+
 type stopFlags struct {
 	jobFlags
 	force    bool
@@ -40,6 +42,7 @@ and gives the processes of another job of that name to nobody; -force -take-over
 	f.register(c)
 	c.Flags().BoolVar(&f.force, "force", false, "kill at once: no drain, no snapshot")
 	registerTakeOver(c, &f.takeOver)
+	a.jsonFlag(c, orderedJSON)
 	c.Flags().StringVar(&f.log, "log", "warn", "least level of the log on standard error: "+logLevels)
 	return c
 }
@@ -73,7 +76,7 @@ func (a *app) stopOnce(ctx context.Context, arg string, f stopFlags) error {
 	}
 	defer c.Close()
 	began := time.Now()
-	switch err := a.give(ctx, name, c, core.Order{Kind: "stop", Force: f.force}); {
+	switch err := a.give(ctx, name, c, core.Order{Kind: orderStop, Force: f.force}); {
 	case err == nil:
 		if err := a.awaitStop(ctx, name, began, func() (*core.View, error) { return a.viewFrom(ctx, c) }); err != nil {
 			return err
@@ -86,12 +89,11 @@ func (a *app) stopOnce(ctx context.Context, arg string, f stopFlags) error {
 	case err != nil:
 		return err
 	case v != nil && v.LastStop.After(began):
-		a.answer("job %q has stopped, and has been taken up again since\n", name)
-		return nil
+		return a.done(ordered{Job: name, Order: orderStop, Changed: true, Says: []string{fmt.Sprintf("job %q has stopped, and has been taken up again since", name)}})
 	case v != nil:
 		return fmt.Errorf("the scheduler of job %q ended, and another one has taken the job up: kale stop %s%s stops that one", name, a.stateFlag(), name)
 	case g.State == core.StateStopped:
-		return a.sayStopped(name, "", g.Rollbacks)
+		return a.sayStopped(name, true, g.Rollbacks)
 	}
 	fmt.Fprintln(a.err, "the scheduler went away before the job had stopped; going on without it")
 	return a.stopWithout(ctx, name, f)
@@ -103,13 +105,13 @@ func ended(err error) bool {
 	return !errors.Is(err, api.ErrSilent) && (errors.Is(err, api.ErrNoScheduler) || !errors.As(err, &refused) || refused.Ended())
 }
 
-// sayStopped says so with what is left to be trained again; already is " already" of a job that this stop found so.
-func (a *app) sayStopped(name, already string, rollbacks []core.Rollback) error {
-	a.answer("job %q has stopped%s\n", name, already)
-	for _, text := range core.Unrepaired(rollbacks) {
-		a.answer("%s\n", text)
+// sayStopped says so with what is left to be trained again; changed is false of a job that this stop found so.
+func (a *app) sayStopped(name string, changed bool, rollbacks []core.Rollback) error {
+	says := fmt.Sprintf("job %q has stopped", name)
+	if !changed {
+		says += " already"
 	}
-	return nil
+	return a.done(ordered{Job: name, Order: orderStop, Changed: changed, Says: append([]string{says}, core.Unrepaired(rollbacks)...)})
 }
 
 // stopPoll is how often a stop's progress is looked at.
@@ -220,10 +222,9 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 		case v != nil:
 			return errTakenUp
 		case g.State == core.StateStopped:
-			return a.sayStopped(name, " already", g.Rollbacks)
+			return a.sayStopped(name, false, g.Rollbacks)
 		case g.State == core.StateNeverStarted:
-			a.answer("job %q was never started\n", name)
-			return nil
+			return a.done(ordered{Job: name, Order: orderStop, Says: []string{fmt.Sprintf("job %q was never started", name)}})
 		}
 	}
 	s, _, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Stop: true, AnyOwner: l.anyOwner}, f.takeOver)
@@ -244,7 +245,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.sayStopped(name, "", s.Rollbacks())
+	return a.sayStopped(name, true, s.Rollbacks())
 }
 
 // drive runs a scheduler that was opened to stop its job, with progress, until the job has stopped.
