@@ -58,8 +58,8 @@ func (r jobRecord) otherTopic(t traffic.Info) (id kadm.TopicID, other bool) {
 	return id, t.Exists && r.TopicID != "" && id != (kadm.TopicID{}) && id.String() != r.TopicID
 }
 
-// CheckResume says, as warnings at the stream block, what in the topic would hold a job that is taken up from its checkpoint: it is another topic of the same name,
-// or retention has removed what is to be trained next. Of a job that runs it says only the first: how far it has got its chief knows. Where the brokers do not
+// CheckResume says at the stream block what in the topic would hold a job that is taken up from its checkpoint: it is another topic of the same name, which is an
+// error where nothing runs, or retention has removed what is to be trained next, a warning: other partitions may go on. Of a job that runs it says only the first: how far it has got its chief knows. Where the brokers do not
 // answer it says nothing.
 func CheckResume(ctx context.Context, j *job.Job, want *Wanted) hcl.Diagnostics {
 	r, ok := readJobRecord(j)
@@ -80,11 +80,11 @@ func CheckResume(ctx context.Context, j *job.Job, want *Wanted) hcl.Diagnostics 
 		return nil
 	}
 	if id, other := r.otherTopic(topic); other {
-		stuck := "would be"
-		if want.Runs() {
-			stuck = "is"
+		at, stuck := j.ErrorAt, "would be"
+		if want.Runs() { // what runs of it is to be looked after, and ended
+			at, stuck = j.WarningAt, "is"
 		}
-		return hcl.Diagnostics{j.WarningAt("stream.topic", "The topic was created again", fmt.Sprintf(
+		return hcl.Diagnostics{at("stream.topic", "The topic was created again", fmt.Sprintf(
 			"Topic %q has id %s, and the checkpoint in %s belongs to %s: the job %s stuck. Start a new job (another checkpoint.dir) to train on the new topic.",
 			j.Stream.Topic, id, CheckpointFolder(j), r.TopicID, stuck))}
 	}

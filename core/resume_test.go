@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -32,6 +33,9 @@ func TestWhatHoldsAJobThatIsTakenUpIsToldBefore(t *testing.T) {
 	}
 	told := func() (all []string) {
 		for _, d := range CheckResume(t.Context(), r.job, r.wanted()) {
+			if d.Severity == hcl.DiagError {
+				d.Summary = "error: " + d.Summary
+			}
 			all = append(all, d.Summary+": "+d.Detail)
 		}
 		return all
@@ -67,11 +71,11 @@ func TestWhatHoldsAJobThatIsTakenUpIsToldBefore(t *testing.T) {
 	if got, err := adm.CreateTopic(t.Context(), rigPartitions, 1, nil, rigTopic); err != nil || got.Err != nil {
 		t.Fatal(err, got.Err)
 	}
-	if got := told(); len(got) != 1 || !strings.HasPrefix(got[0], "The topic was created again: ") || !strings.Contains(got[0], topics[rigTopic].ID.String()) {
+	if got := told(); len(got) != 1 || !strings.HasPrefix(got[0], "error: The topic was created again: ") || !strings.Contains(got[0], topics[rigTopic].ID.String()) {
 		t.Errorf("of another topic it says %q", got)
 	}
 	runs := CheckResume(t.Context(), r.job, &Wanted{Target: 1})
-	if len(runs) != 1 || runs[0].Summary != "The topic was created again" || !strings.Contains(runs[0].Detail, "the job is stuck") {
+	if len(runs) != 1 || runs[0].Severity != hcl.DiagWarning || runs[0].Summary != "The topic was created again" || !strings.Contains(runs[0].Detail, "the job is stuck") {
 		t.Errorf("of another topic under a job that runs it says %v", runs)
 	}
 	p, diags, err := NewPreview(t.Context(), r.options("run"))
