@@ -112,7 +112,7 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 	if err := a.serve(ctx, show, l, b, s); err != nil {
 		return err
 	}
-	a.farewell(l, s.View(), takeUp{command: a.again()})
+	a.advise("%v\n", a.farewell(l, s.View(), takeUp{command: a.again()}))
 	return nil
 }
 
@@ -202,45 +202,6 @@ func (a *app) serve(ctx context.Context, show *screen, l *loaded, b backend.Back
 	end()
 	endAPI()
 	return errors.Join(err, g.Wait())
-}
-
-// takeUp is how a job is taken up again: what comes first, the command, and what else that does.
-type takeUp struct{ first, command, also string }
-
-func (u takeUp) String() string {
-	return fmt.Sprintf("%s\n  kale %s\ntakes it up again%s", u.first, u.command, u.also)
-}
-
-// farewell says what goes on and how to take it up or stop it.
-func (a *app) farewell(l *loaded, v *core.View, again takeUp) {
-	if v != nil && v.Stopped {
-		a.advise("job %q has stopped; %s%v\n", l.Name, core.ModelWords(l.Checkpoint.Dir, l.Name), again)
-		return
-	}
-	if v == nil {
-		a.advise("%v\n", a.interrupted(l))
-		return
-	}
-	goesOn := "training goes on"
-	switch {
-	case v.Stuck != "":
-		goesOn = v.Stuck + ": kale status " + a.stateFlag() + l.Name + " says what to do about it; what was started stays"
-	case len(v.Workers)+len(v.Servers) == 0 && v.Unlisted == "":
-		a.advise("the scheduler of job %q has ended; nothing of it runs%v\n", l.Name, again)
-		return
-	case v.Manual.Paused:
-		goesOn = "it stays paused"
-	case v.Sample.Unknown != "" || v.Sample.Running == nil:
-		goesOn = "whether training goes on is unknown; what was started stays"
-	case *v.Sample.Running == 0:
-		goesOn = "no worker was seen to train; what was started goes on trying"
-	}
-	goesOn += strings.Replace(lossesOf(v).String(), ",", "; so far", 1)
-	if v.Stuck != "" && v.Unlisted != "" { // a stop would only wait
-		a.advise("the scheduler of job %q has ended; %s\n  kale %s\ntakes it up again\n", l.Name, goesOn, a.again())
-		return
-	}
-	a.advise("the scheduler of job %q has ended; %s%v,\n  kale stop %s%s\nstops it\n", l.Name, goesOn, again, a.stateFlag(), l.Name)
 }
 
 // interrupted says what runs of a job whose scheduler was ended before its first look: nothing of this run.

@@ -261,7 +261,12 @@ func (a *app) serveTogether(ctx context.Context, t *together, f runFlags) error 
 		}
 		open = append(open, served{l, &own, show, s, b, sync.OnceFunc(func() { closeAll(); show.close() })})
 	}
+	bye := func(o served, quitting bool) farewell {
+		v := o.s.View()
+		return o.a.farewell(o.loaded, v, t.end(a, o.Name, v != nil && v.Stopped, quitting))
+	}
 	errs := make([]error, len(open))
+	quit := make([]bool, len(open))
 	var wg sync.WaitGroup // each ends with ctx, or when its job has stopped
 	for i, o := range open {
 		wg.Go(func() {
@@ -270,11 +275,19 @@ func (a *app) serveTogether(ctx context.Context, t *together, f runFlags) error 
 				fmt.Fprintf(a.err, "kale: %v; the other jobs go on\n", errs[i])
 			}
 			o.close() // whoever stopped this job waits until its state is free, and not for the others
-			v := o.s.View()
-			o.a.farewell(o.loaded, v, t.end(a, o.Name, v != nil && v.Stopped, ctx.Err() != nil))
+			if quit[i] = ctx.Err() != nil; !quit[i] {
+				o.a.advise("%v\n", bye(o, false))
+			}
 		})
 	}
 	wg.Wait()
+	var last []farewell
+	for i, o := range open {
+		if quit[i] {
+			last = append(last, bye(o, true))
+		}
+	}
+	a.advise("%s", farewells(last))
 	return errors.Join(errs...)
 }
 

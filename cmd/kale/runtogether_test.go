@@ -91,10 +91,24 @@ func TestAPoolsLife(t *testing.T) {
 		}
 	})
 	command := []string{"run", a, b, "-pool", pool, "-var", "checkpoints=" + filepath.Join(dir, "checkpoints")}
-	run := s.start(command...)
-	for _, name := range []string{"a", "b"} {
-		run.eventually("a worker of "+name, func() bool { return strings.Contains(s.run("status", name).out, "1 ready of 1 wanted") })
+	var run *background
+	begin := func() {
+		t.Helper()
+		run = s.start(command...)
+		for _, name := range []string{"a", "b"} {
+			run.eventually("a worker of "+name, func() bool { return strings.Contains(s.run("status", name).out, "1 ready of 1 wanted") })
+		}
 	}
+	begin()
+
+	// What goes on of each is said, and what takes up both once.
+	run.interrupt()
+	words := "job \"a\" has ended; training goes on\nthe scheduler of job \"b\" has ended; training goes on\n  kale " + quoted(command) +
+		"\ntakes them up again,\n  kale stop a\n  kale stop b\nstops one\n"
+	if r := run.end(); r.code != exitDone || !strings.HasSuffix(r.err, words) {
+		t.Errorf("Ctrl-C: exit code %d, %s; want %q", r.code, r.err, words)
+	}
+	begin()
 
 	// The pool is not left in silence, neither beside its scheduler nor, below, without one; a plan for it heeds an order.
 	inFile := []string{a, "-var", "checkpoints=" + filepath.Join(dir, "checkpoints")}

@@ -28,10 +28,8 @@ func TestStuckIsSaid(t *testing.T) {
 			t.Errorf("status does not say %q:\n%s", want, b.String())
 		}
 	}
-	b.Reset()
-	a := newApp(nil, io.Discard, &b)
-	a.farewell(&loaded{Job: &job.Job{Name: "ctr"}}, v, takeUp{command: a.again()})
-	if got := b.String(); strings.Contains(got, "training goes on") || !strings.Contains(got, "partition 3 stands still: kale status ctr says what to do about it") {
+	a := newApp(nil, io.Discard, io.Discard)
+	if got := a.farewell(&loaded{Job: &job.Job{Name: "ctr"}}, v, takeUp{command: a.again()}).String(); strings.Contains(got, "training goes on") || !strings.Contains(got, "partition 3 stands still: kale status ctr says what to do about it") {
 		t.Errorf("the farewell says %q", got)
 	}
 }
@@ -59,13 +57,11 @@ func TestGlanceTellsWhatWasTrained(t *testing.T) {
 
 // Of a job of which nothing was ever started, as in mode observe, nothing goes on, and there is nothing to stop.
 func TestFarewellOfNothing(t *testing.T) {
-	var says strings.Builder
-	a := &app{err: &says, args: []string{"run", "ctr.hcl"}}
+	a := &app{args: []string{"run", "ctr.hcl"}}
 	v := &core.View{}
 	zero := 0
 	v.Sample.Running = &zero
-	a.farewell(&loaded{Job: &job.Job{Name: "ctr"}}, v, takeUp{command: a.again()})
-	if got := says.String(); !strings.Contains(got, "nothing of it runs") || strings.Contains(got, "goes on") || strings.Contains(got, "kale stop") {
+	if got := a.farewell(&loaded{Job: &job.Job{Name: "ctr"}}, v, takeUp{command: a.again()}).String(); !strings.Contains(got, "nothing of it runs") || strings.Contains(got, "goes on") || strings.Contains(got, "kale stop") {
 		t.Errorf("the farewell says %q", got)
 	}
 }
