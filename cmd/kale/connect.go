@@ -185,6 +185,11 @@ func (a *app) awaitBrokers(brokers []string, limit time.Duration) (answered func
 	return a.await("waiting for the brokers at %s, which have not answered yet, up to %s\n", strings.Join(brokers, ", "), limit)
 }
 
+// awaitBackend says that a job's backend is waited for, as awaitBrokers does of brokers. What it asks of its cluster is bounded by itself.
+func (a *app) awaitBackend(j *job.Job) (answered func()) {
+	return a.await("waiting for the backend %q, which has not answered yet\n", j.Backend.Name)
+}
+
 // await advises what is waited for, where that takes longer than a.patience. The caller calls done when the wait is over.
 func (a *app) await(format string, args ...any) (done func()) {
 	over, ended := make(chan struct{}), make(chan struct{})

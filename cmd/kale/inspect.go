@@ -235,6 +235,7 @@ func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (diags hc
 		}
 		return append(diags, notTakenUp(nil)...), unfit
 	}
+	defer a.awaitBackend(l.Job)()
 	b, err := backend.Launch(ctx, lg, path, backend.Options{SocketDir: l.dir})
 	if err != nil {
 		return append(diags, notTakenUp(nil)...), errors.Join(unfit, err)

@@ -99,7 +99,9 @@ func (a *app) plan(ctx context.Context, args []string, f planFlags) error {
 	for i := range ps {
 		if err == nil && !diags[i].HasErrors() {
 			var more hcl.Diagnostics
+			answered := a.awaitBackend(jobs[i].Job)
 			more, err = core.PlacementDiagnostics(ctx, all[i])
+			answered()
 			diags[i] = append(diags[i], more...)
 		}
 	}

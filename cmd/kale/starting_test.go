@@ -14,6 +14,7 @@ import (
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/state"
+	"github.com/kale-sched/kale/core/stream"
 )
 
 // lifeAt writes lifeJob with a broker's address to a file.
@@ -177,22 +178,45 @@ func TestStopWaitsForRunThatStarts(t *testing.T) {
 	}
 }
 
+// slowPlugin is a folder with a plugin of the local backend that says nothing until it may answer.
+func slowPlugin(t *testing.T) (dir string, asked func() bool, answer func()) {
+	t.Helper()
+	dir = t.TempDir()
+	began, on := filepath.Join(dir, "began"), filepath.Join(dir, "on")
+	script := fmt.Sprintf("#!/bin/sh\n: >%q\nwhile [ ! -e %q ]; do sleep 0.05; done\nexec %q\n", began, on, filepath.Join(binDir, "kale-backend-local"))
+	if err := os.WriteFile(filepath.Join(dir, "kale-backend-local"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir, func() bool { return exists(began) }, func() {
+		if err := os.WriteFile(on, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A backend that takes its time is said to be waited for.
+func TestValidateSaysThatItWaitsForTheBackend(t *testing.T) {
+	s := newShell(t).withPrograms()
+	s.patience = 50 * time.Millisecond
+	dir, _, answer := slowPlugin(t)
+	validate := s.start("validate", lifeAt(t, broker(t, stream.TopicSpec{Name: "clicks", Partitions: 2})), "-plugin-dir", dir)
+	const waits = "waiting for the backend \"local\", which has not answered yet\n"
+	validate.eventually("word of what it waits for", func() bool { return strings.Contains(validate.err.String(), waits) })
+	answer()
+	if r := validate.end(); r.code != exitDone || strings.Count(r.err, waits) != 1 {
+		t.Errorf("exit code %d: %s%s", r.code, r.out, r.err)
+	}
+}
+
 // A run that takes the job up while a stop looks at what runs is stopped too.
 func TestStopOfJobThatIsTakenUpMeanwhile(t *testing.T) {
 	s := newShell(t).withPrograms()
 	file := lifeAt(t, "127.0.0.1:1")
-	dir := t.TempDir()
-	asked, on := filepath.Join(dir, "asked"), filepath.Join(dir, "on")
-	script := fmt.Sprintf("#!/bin/sh\n: >%q\nwhile [ ! -e %q ]; do sleep 0.05; done\nexec %q\n", asked, on, filepath.Join(binDir, "kale-backend-local"))
-	if err := os.WriteFile(filepath.Join(dir, "kale-backend-local"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	dir, asked, answer := slowPlugin(t)
 	stop := s.start("stop", file, "-plugin-dir", dir)
-	stop.eventually("question what runs", func() bool { return exists(asked) })
+	stop.eventually("question what runs", asked)
 	s.take(file)
-	if err := os.WriteFile(on, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	answer()
 	if r := stop.end(); r.code != exitDone || r.out != stoppedThat {
 		t.Errorf("exit code %d: %s%s", r.code, r.out, r.err)
 	}
