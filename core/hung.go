@@ -48,6 +48,8 @@ type silence struct {
 	// lasts is for how long it has been asked in vain, asks how often. Time in which nobody could ask does not count.
 	lasts time.Duration
 	asks  int
+	// still is the backend's reason for one that has begun and is kept from running, as Slurm does when it suspends a job; it is not asked meanwhile.
+	still string
 	// away: the backend cannot tell whether it runs; node is where it did.
 	away bool
 	node string
@@ -84,18 +86,27 @@ func (s *Scheduler) listen(now time.Time) {
 	}
 	running := map[backend.ID]bool{}
 	for _, st := range s.seen.list {
-		if !s.answerable(st) {
+		began := st
+		if st.State == backend.StateStarting && st.Reason != "" && !st.Started.IsZero() {
+			began.State = backend.StateRunning
+		}
+		if !s.answerable(began) {
 			continue
 		}
 		place := placeOf(st.ID)
-		running[place] = true
 		l := life{Restarts: st.Restarts, PID: st.PID, Started: st.Started}
 		si := s.silences[place]
 		if si == nil || si.id != st.ID || !si.life.same(l) {
 			was, heard := s.want.Heard[st.ID.String()] // by the scheduler before
 			si = &silence{id: st.ID, life: l, chief: s.seen.chief.GetChief(), heard: heard && was.same(l)}
-			s.silences[place] = si
 		}
+		if si.still = ""; began.State != st.State {
+			if !si.heard {
+				continue // it has not begun yet
+			}
+			si.still, si.lasts, si.asks = st.Reason, 0, 0
+		}
+		running[place], s.silences[place] = true, si
 		away := st.State == backend.StateUnknown
 		if away && !si.away && !si.heard {
 			si.lasts, si.asks = 0, 0 // until now it was starting
@@ -159,6 +170,9 @@ const (
 
 // hear counts the time since the last look as silence of a process, unless it has answered or could not be asked.
 func (s *Scheduler) hear(si *silence, chief answer, past time.Duration, now time.Time) {
+	if si.still != "" {
+		return
+	}
 	got := s.answerOf(si, chief)
 	if of := s.seen.chief.GetChief(); s.seen.chiefErr == nil && of != si.chief {
 		si.chief, si.lasts, si.asks = of, 0, 0 // who has not heard of it yet
@@ -262,6 +276,10 @@ func (s *Scheduler) silentNow() []string {
 	var out []string
 	for _, place := range slices.SortedFunc(maps.Keys(s.silences), backend.ID.Compare) {
 		si := s.silences[place]
+		if si.still != "" {
+			out = append(out, fmt.Sprintf("%s stands still: %s", si.id, si.still))
+			continue
+		}
 		if !si.heard || si.lasts < time.Second || isChief(si.id) && si.asks < 2 {
 			continue
 		}

@@ -101,6 +101,40 @@ func TestHungProcessIsReplaced(t *testing.T) {
 	}
 }
 
+// A process that had begun and that its cluster keeps from running is named, is not taken for one that hangs, and has all its time to answer when it goes on.
+func TestProcessThatItsClusterKeepsStillIsTold(t *testing.T) {
+	broker := openBroker(t)
+	for name, id := range map[string]backend.ID{"the chief": server(0, 1), "a server": server(1, 1), "a worker": worker(0, 1)} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{broker: broker})
+			r.started(1)
+			r.beats(2)
+			if err := r.cluster.SetState("ctr", id, backend.StateStarting, "the cluster has suspended it"); err != nil {
+				t.Fatal(err)
+			}
+			r.hang(id)
+			r.beats(2 * int(hungAfter/time.Second))
+			if _, err := r.problem(id.String() + " stands still: the cluster has suspended it"); err != nil {
+				t.Error(err)
+			}
+			if p, err := r.problem("has not answered"); err == nil {
+				t.Errorf("problem %q", p)
+			}
+			if err := r.cluster.SetState("ctr", id, backend.StateRunning, ""); err != nil {
+				t.Fatal(err)
+			}
+			began := r.now
+			r.untilReplaced(id)
+			if took := r.now.Sub(began); took < hungAfter-leaseTimeout {
+				t.Errorf("ended after %v of silence", took)
+			}
+			if p, err := r.problem("stands still"); err == nil {
+				t.Errorf("problem %q of one that runs", p)
+			}
+		})
+	}
+}
+
 // A silence of no second is no news yet, however often it was asked meanwhile.
 func TestShortSilenceIsNotTold(t *testing.T) {
 	r := newRig(t, rigOptions{})
