@@ -290,7 +290,7 @@ func (s *Scheduler) silentNow() []string {
 
 // fate is what becomes of a process that goes on not to answer, as the end of a sentence.
 func (s *Scheduler) fate(si *silence) string {
-	if s.job.Autoscale.Mode == job.ModeObserve {
+	if s.job.Autoscale.Mode == job.ModeObserve || si.still != "" {
 		return ""
 	}
 	return fmt.Sprintf("; after %s it is %s and started again", job.Length(s.limit(si, s.listened).Round(time.Second)), endOf(si.away))

@@ -117,8 +117,10 @@ func TestProcessThatItsClusterKeepsStillIsTold(t *testing.T) {
 			if _, err := r.problem(id.String() + " stands still: the cluster has suspended it"); err != nil {
 				t.Error(err)
 			}
-			if p, err := r.problem("has not answered"); err == nil {
-				t.Errorf("problem %q", p)
+			for _, wrong := range []string{"has not answered", "ended by force"} {
+				if p, err := r.problem(wrong); err == nil {
+					t.Errorf("problem %q", p)
+				}
 			}
 			if err := r.cluster.SetState("ctr", id, backend.StateRunning, ""); err != nil {
 				t.Fatal(err)
