@@ -130,6 +130,20 @@ func TestTrainerThatIsOnNoNode(t *testing.T) {
 	}
 }
 
+// Nodes of which the same is to be said share a finding.
+func TestNodesThatAreAlikeShareAFinding(t *testing.T) {
+	e := expeditionOf(t, 3, func(ps []*probed) { ps[1].compute().ONNX, ps[1].compute().NoONNX = "", "no libonnxruntime" })
+	var found []string
+	for _, f := range e.judge() {
+		if strings.HasPrefix(f.Check, "trainer on n") || strings.HasPrefix(f.Check, "ONNX Runtime on n") {
+			found = append(found, string(f.State)+" "+f.Check)
+		}
+	}
+	if diff := cmp.Diff([]string{"ok trainer on n1, n2, n3", "ok ONNX Runtime on n1, n3", "fail ONNX Runtime on n2"}, found); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Where workers compute on GPUs the CUDA provider is tried too, and what is wrong with it is said with what to install.
 func TestJudgeCUDA(t *testing.T) {
 	const failed = `onnx: create a session: device "cuda": this ONNX Runtime cannot use a GPU (OrtSessionOptionsAppendExecutionProvider_Cuda: `
@@ -175,7 +189,7 @@ func TestJudgeCUDA(t *testing.T) {
 			for _, f := range e.judge() {
 				text := f.Says + " " + f.Do
 				switch {
-				case f.Check != "ONNX Runtime on GPUs of n1":
+				case !strings.HasPrefix(f.Check, "ONNX Runtime on GPUs of n1"):
 					if f.State != OK && !strings.HasSuffix(f.Check, "of n2") {
 						t.Errorf("%s is %s: %s", f.Check, f.State, text)
 					}

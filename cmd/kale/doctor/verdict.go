@@ -100,13 +100,17 @@ func (e *expedition) notPlaced(ctx context.Context, err error, late bool) Findin
 func (e *expedition) judge() []Finding {
 	out := []Finding{e.where()}
 	var lack []*probed
+	var ran []Finding
 	for _, one := range e.probes {
 		if one.lacksTrainer() {
 			lack = append(lack, one)
 			continue
 		}
-		out = append(out, e.ran(one)...)
+		for _, f := range e.ran(one) {
+			ran = alike(ran, f, one.name())
+		}
 	}
+	out = append(out, ran...)
 	if len(lack) > 0 {
 		out = append(out, noTrainer(lack))
 	}
@@ -120,6 +124,18 @@ func (e *expedition) judge() []Finding {
 		out = append(out, e.betweenNodes()...)
 	}
 	return out
+}
+
+// alike adds what was found on a node: nodes of which the same is found share a finding, whose check ends with their names.
+func alike(all []Finding, f Finding, node string) []Finding {
+	what := strings.TrimSuffix(f.Check, node)
+	for i, o := range all {
+		if strings.HasPrefix(o.Check, what) && o.State == f.State && o.Says == f.Says && o.Do == f.Do {
+			all[i].Check += ", " + node
+			return all
+		}
+	}
+	return append(all, f)
 }
 
 // lacksTrainer says that the shell of the node found no program to run, or none that it may run.
