@@ -1,5 +1,7 @@
 package onnx
 
+import "math"
+
 // Operators that work element by element. Two operands broadcast as in numpy; the gradient of a stretched operand is summed back
 // to its shape.
 
@@ -132,6 +134,19 @@ func (g *Graph) Softplus(x *Tensor) *Tensor {
 
 // LogSigmoid is log(sigmoid(x)) = −softplus(−x), finite where the sigmoid itself rounds to zero.
 func (g *Graph) LogSigmoid(x *Tensor) *Tensor { return g.Neg(g.Softplus(g.Neg(x))) }
+
+// Erf is the error function 2/√π ∫₀ˣ e^(−t²) dt.
+func (g *Graph) Erf(x *Tensor) *Tensor {
+	return g.unary("Erf", x, func(_, dy *Tensor) *Tensor {
+		return g.Mul(dy, g.Mul(g.Exp(g.Neg(g.Square(x))), g.Scalar(2/math.SqrtPi)))
+	})
+}
+
+// Gelu is x·Φ(x), where Φ is the normal distribution function, by [Graph.Erf] and not by its tanh approximation.
+func (g *Graph) Gelu(x *Tensor) *Tensor {
+	phi := g.Add(g.Erf(g.Mul(x, g.Scalar(1/math.Sqrt2))), g.Scalar(1))
+	return g.Mul(g.Mul(x, g.Scalar(0.5)), phi)
+}
 
 // Square is x².
 func (g *Graph) Square(x *Tensor) *Tensor { return g.Mul(x, x) }

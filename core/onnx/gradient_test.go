@@ -48,6 +48,8 @@ func opCases() []opCase {
 		{name: "Sigmoid", lo: -3, hi: 3, apply: one((*G).Sigmoid), curved: true},
 		{name: "Softplus", lo: -3, hi: 3, apply: one((*G).Softplus), curved: true},
 		{name: "LogSigmoid", lo: -3, hi: 3, apply: one((*G).LogSigmoid), curved: true},
+		{name: "Erf", apply: one((*G).Erf), curved: true},
+		{name: "Gelu", lo: -3, hi: 3, apply: one((*G).Gelu), curved: true},
 		{name: "Square", apply: one((*G).Square), curved: true},
 		{name: "Pow 3", op: "Pow", apply: func(g *G, x in) *onnx.Tensor { return g.Pow(x[0], 3) }, curved: true},
 		{name: "Pow -0.5", op: "Pow", lo: 0.5, hi: 2, apply: func(g *G, x in) *onnx.Tensor { return g.Pow(x[0], -0.5) }, curved: true},

@@ -34,6 +34,8 @@ func TestOperatorValues(t *testing.T) {
 		{"Exp", []int{2}, []float32{0, 1}, (*G).Exp, []int{2}, []float32{1, math.E}},
 		{"Log", []int{2}, []float32{1, math.E}, (*G).Log, []int{2}, []float32{0, 1}},
 		{"Sqrt", []int{2}, []float32{4, 2}, (*G).Sqrt, []int{2}, []float32{2, math.Sqrt2}},
+		{"Erf", []int{3}, []float32{-0.5, 0, 1}, (*G).Erf, []int{3}, []float32{-0.5204999, 0, 0.8427008}}, // Abramowitz and Stegun, table 7.1
+		{"Gelu", []int{3}, []float32{-1, 0, 1}, (*G).Gelu, []int{3}, []float32{-0.15865526, 0, 0.8413447}},
 		{"Square", []int{2}, []float32{-3, 2}, (*G).Square, []int{2}, []float32{9, 4}},
 		{"Pow", []int{2}, []float32{4, 9}, func(g *G, x *T) *T { return g.Pow(x, 1.5) }, []int{2}, []float32{8, 27}},
 		{"Tanh", []int{2}, []float32{0, 0.5}, (*G).Tanh, []int{2}, []float32{0, 0.46211717}},
