@@ -1,0 +1,181 @@
+// Package fedformer builds FEDformer-f (Zhou et al. 2022; Kale §3.2), univariate, as a graph of plain ONNX operators.
+//
+// Input is a batch of windows, scaled history and the time features of its bins; output is the bins that follow, so scaled.
+// It departs from the authors' code: Fourier transforms are constant cosine and sine matrices of the chosen modes, as core/onnx
+// differentiates those as any other product; tanh is of the real and of the imaginary part each, as plain ONNX has no complex
+// numbers; every mode goes back to its own frequency; dropout is left out.
+package fedformer
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/kale-sched/kale/core/onnx"
+)
+
+// Config gives the sizes. Label + Horizon and Input are counted in bins.
+type Config struct {
+	Batch, Input, Label, Horizon, Marks int
+	Width, Heads, Hidden                int
+	Encoders, Decoders, Average, Modes  int
+	Seed                                uint64
+}
+
+// Small is quick to train on a CPU; Paper is the authors' size.
+func Small(horizon int) Config {
+	return Config{1, 96, 48, horizon, 4, 64, 8, 256, 2, 1, 24, 32, 1}
+}
+
+// Paper is the authors' default size.
+func Paper(horizon int) Config {
+	return Config{1, 96, 48, horizon, 4, 512, 8, 2048, 2, 1, 24, 64, 1}
+}
+
+// modes are the frequencies kept of n bins, in rising order: at random, as the authors', and the same for the same seed.
+func (c Config) modes(n int, stream uint64) []int {
+	all := rand.New(rand.NewPCG(c.Seed, stream)).Perm(n / 2)
+	chosen := all[:min(c.Modes, len(all))]
+	slices.Sort(chosen)
+	return chosen
+}
+
+// net builds one model. weight gives the tensor of a parameter.
+type net struct {
+	*onnx.Graph
+	c      Config
+	weight func(name string, shape ...int) *onnx.Tensor
+}
+
+// Forward maps x [Batch,Input,1] with marks xm [Batch,Input,Marks] and ym [Batch,Label+Horizon,Marks] to [Batch,Horizon,1].
+func Forward(g *onnx.Graph, c Config, x, xm, ym *onnx.Tensor, weight func(name string, shape ...int) *onnx.Tensor) *onnx.Tensor {
+	n := net{g, c, weight}
+	whole := c.Label + c.Horizon
+	season, trend := n.decompose(x)
+	zero := n.Const(make([]float32, c.Batch*c.Horizon), c.Batch, c.Horizon, 1)
+	trend = n.Concat(1, n.Slice(trend, 1, c.Input-c.Label, c.Input), n.Add(zero, n.ReduceMean(x, true, 1)))
+	season = n.Concat(1, n.Slice(season, 1, c.Input-c.Label, c.Input), zero)
+
+	me, md := c.modes(c.Input, 1), c.modes(whole, 2)
+	h := n.embed("enc", x, xm)
+	for i := range c.Encoders {
+		p := fmt.Sprintf("enc%d", i)
+		h, _ = n.decompose(n.Add(h, n.block(p, "enc.f", h, me)))
+		h, _ = n.decompose(n.Add(h, n.feed(p, h)))
+	}
+	h = n.norm("enc.norm", h)
+	d := n.embed("dec", season, ym)
+	for i := range c.Decoders {
+		p := fmt.Sprintf("dec%d", i)
+		var t1, t2, t3 *onnx.Tensor
+		d, t1 = n.decompose(n.Add(d, n.block(p, "dec.f", d, md)))
+		d, t2 = n.decompose(n.Add(d, n.cross(p+".cross", d, h, md, me)))
+		d, t3 = n.decompose(n.Add(d, n.feed(p, d)))
+		trend = n.Add(trend, n.conv(p+".trend", n.Add(n.Add(t1, t2), t3), 1))
+	}
+	d = n.Add(n.linear("out", n.norm("dec.norm", d), 1), n.weight("out.b", 1))
+	return n.Slice(n.Add(d, trend), 1, c.Label, whole)
+}
+
+func (n net) linear(name string, x *onnx.Tensor, out int) *onnx.Tensor {
+	return n.MatMul(x, n.weight(name+".w", x.Shape()[2], out))
+}
+
+func (n net) affine(name string, x *onnx.Tensor) *onnx.Tensor {
+	return n.Add(n.linear(name, x, n.c.Width), n.weight(name+".b", n.c.Width))
+}
+
+// conv is a circular convolution of width 3 over time.
+func (n net) conv(name string, x *onnx.Tensor, out int) *onnx.Tensor {
+	l := x.Shape()[1]
+	before := n.Concat(1, n.Slice(x, 1, l-1, l), n.Slice(x, 1, 0, l-1))
+	after := n.Concat(1, n.Slice(x, 1, 1, l), n.Slice(x, 1, 0, 1))
+	return n.linear(name, n.Concat(2, before, x, after), out)
+}
+
+func (n net) embed(name string, x, marks *onnx.Tensor) *onnx.Tensor {
+	return n.Add(n.conv(name+".value", x, n.c.Width), n.linear(name+".time", marks, n.c.Width))
+}
+
+func (n net) feed(name string, x *onnx.Tensor) *onnx.Tensor {
+	return n.linear(name+".down", n.Gelu(n.linear(name+".up", x, n.c.Hidden)), n.c.Width)
+}
+
+// norm is a layer norm over the channels, less its mean over time.
+func (n net) norm(name string, x *onnx.Tensor) *onnx.Tensor {
+	e := n.Sub(x, n.ReduceMean(x, true, 2))
+	e = n.Div(e, n.Sqrt(n.Add(n.ReduceMean(n.Square(e), true, 2), n.Scalar(1e-5))))
+	e = n.Add(n.Mul(e, n.weight(name+".g", n.c.Width)), n.weight(name+".b", n.c.Width))
+	return n.Sub(e, n.ReduceMean(e, true, 1))
+}
+
+// decompose splits off the moving average over time; beyond the ends the first and the last bin repeat.
+func (n net) decompose(x *onnx.Tensor) (season, trend *onnx.Tensor) {
+	l, k := x.Shape()[1], n.c.Average
+	m := make([]float32, l*l)
+	for t := range l {
+		for j := range k {
+			m[t*l+min(max(t-(k-1-(k-1)/2)+j, 0), l-1)] += 1 / float32(k)
+		}
+	}
+	trend = n.MatMul(n.Const(m, l, l), x)
+	return n.Sub(x, trend), trend
+}
+
+// spectrum is the real parts, then the imaginary ones, of the modes of x, by head: [2M,Heads,Batch,Width/Heads].
+func (n net) spectrum(x *onnx.Tensor, modes []int) *onnx.Tensor {
+	l, m := x.Shape()[1], len(modes)
+	f := make([]float32, 2*m*l)
+	for k, w := range modes {
+		for t := range l {
+			s, c := math.Sincos(2 * math.Pi * float64(w*t%l) / float64(l))
+			f[k*l+t], f[(m+k)*l+t] = float32(c), float32(-s)
+		}
+	}
+	y := n.MatMul(n.Const(f, 2*m, l), x)
+	return n.Transpose(n.Reshape(y, n.c.Batch, 2*m, n.c.Heads, n.c.Width/n.c.Heads), 1, 2, 0, 3)
+}
+
+// mix multiplies each mode of each head by its complex matrix and goes back to l bins of time, [Batch,l,Width].
+func (n net) mix(name string, re, im *onnx.Tensor, modes []int, l int) *onnx.Tensor {
+	m, e := len(modes), n.c.Width/n.c.Heads
+	wr, wi := n.weight(name+".re", m, n.c.Heads, e, e), n.weight(name+".im", m, n.c.Heads, e, e)
+	re, im = n.Sub(n.MatMul(re, wr), n.MatMul(im, wi)), n.Add(n.MatMul(re, wi), n.MatMul(im, wr))
+	back := make([]float32, l*2*m)
+	for k, w := range modes {
+		scale := 2 / float64(l)
+		if w == 0 {
+			scale /= 2
+		}
+		for t := range l {
+			s, c := math.Sincos(2 * math.Pi * float64(w*t%l) / float64(l))
+			back[t*2*m+k], back[t*2*m+m+k] = float32(scale*c), float32(-scale*s)
+		}
+	}
+	y := n.Reshape(n.Transpose(n.Concat(0, re, im), 2, 0, 1, 3), n.c.Batch, 2*m, n.c.Width)
+	return n.MatMul(n.Const(back, l, 2*m), y)
+}
+
+// block is the Fourier-enhanced block; the layers of a kind share the weights named shared.
+func (n net) block(name, shared string, x *onnx.Tensor, modes []int) *onnx.Tensor {
+	s, m := n.spectrum(n.affine(name+".q", x), modes), len(modes)
+	return n.affine(name+".o", n.mix(shared, n.Slice(s, 0, 0, m), n.Slice(s, 0, m, 2*m), modes, x.Shape()[1]))
+}
+
+// cross is the frequency-enhanced attention of x to memory, whose keys are its values.
+func (n net) cross(name string, x, memory *onnx.Tensor, mq, mk []int) *onnx.Tensor {
+	part := func(s *onnx.Tensor, from, to int) *onnx.Tensor { // [Batch,Heads,M,E]
+		return n.Transpose(n.Slice(s, 0, from, to), 2, 1, 0, 3)
+	}
+	q, k := n.spectrum(n.affine(name+".q", x), mq), n.spectrum(n.affine(name+".k", memory), mk)
+	qr, qi := part(q, 0, len(mq)), part(q, len(mq), 2*len(mq))
+	kr, ki := part(k, 0, len(mk)), part(k, len(mk), 2*len(mk))
+	krt, kit := n.Transpose(kr, 0, 1, 3, 2), n.Transpose(ki, 0, 1, 3, 2)
+	ar := n.Tanh(n.Sub(n.MatMul(qr, krt), n.MatMul(qi, kit)))
+	ai := n.Tanh(n.Add(n.MatMul(qr, kit), n.MatMul(qi, krt)))
+	vr := n.Transpose(n.Sub(n.MatMul(ar, kr), n.MatMul(ai, ki)), 2, 1, 0, 3)
+	vi := n.Transpose(n.Add(n.MatMul(ar, ki), n.MatMul(ai, kr)), 2, 1, 0, 3)
+	y := n.mix(name+".f", vr, vi, mq, x.Shape()[1])
+	return n.affine(name+".o", n.Mul(y, n.Scalar(1/float32(n.c.Width*n.c.Width))))
+}
