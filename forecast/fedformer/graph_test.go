@@ -10,10 +10,10 @@ import (
 )
 
 // build makes the inference model with weights drawn from the seed.
-func build(t testing.TB, c Config) []byte {
+func build(t testing.TB, c Config) ([]byte, map[string][]float32) {
 	t.Helper()
 	g, r := onnx.NewGraph(), rand.New(rand.NewPCG(c.Seed, 3))
-	made := map[string]*onnx.Tensor{}
+	made, values := map[string]*onnx.Tensor{}, map[string][]float32{}
 	weight := func(name string, shape ...int) *onnx.Tensor {
 		if made[name] == nil {
 			size := 1
@@ -24,7 +24,7 @@ func build(t testing.TB, c Config) []byte {
 			for i := range v {
 				v[i] = float32((r.Float64()*2 - 1) / math.Sqrt(float64(shape[max(0, len(shape)-2)])))
 			}
-			made[name] = g.Const(v, shape...)
+			made[name], values[name] = g.Const(v, shape...), v
 		}
 		return made[name]
 	}
@@ -36,20 +36,52 @@ func build(t testing.TB, c Config) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return model
+	return model, values
 }
 
-func TestTheGraphRuns(t *testing.T) {
-	s := onnxtest.Session(t, build(t, Small(24)))
-	if err := s.Run(); err != nil {
-		t.Fatal(err)
+// TestAgreesWithTheFFT compares the graph with the float64 model by FFT, at the same weights, for both sizes.
+func TestAgreesWithTheFFT(t *testing.T) {
+	for name, c := range map[string]Config{"width 64": Small(96), "width 512": Paper(96)} {
+		t.Run(name, func(t *testing.T) {
+			model, weights := build(t, c)
+			s, r := onnxtest.Session(t, model), rand.New(rand.NewPCG(7, 7))
+			fill := func(name string, rows, cols int) matrix {
+				to, err := s.Float32(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m := zeros(rows, cols)
+				for i := range to {
+					to[i] = float32(r.Float64()*2 - 1)
+					m[i/cols][i%cols] = float64(to[i])
+				}
+				return m
+			}
+			x, xm, ym := fill("x", c.Input, 1), fill("xm", c.Input, c.Marks), fill("ym", c.Label+c.Horizon, c.Marks)
+			if err := s.Run(); err != nil {
+				t.Fatal(err)
+			}
+			got, err := s.Float32("y")
+			if err != nil {
+				t.Fatal(err)
+			}
+			worst, size := 0.0, 0.0
+			for i, row := range (reference{c, weights}).forward(x, xm, ym) {
+				worst, size = math.Max(worst, math.Abs(row[0]-float64(got[i]))), math.Max(size, math.Abs(row[0]))
+			}
+			t.Logf("worst difference %.2g of values up to %.2g", worst, size)
+			if !(worst <= 1e-4) {
+				t.Errorf("the graph differs from the reference by up to %g; want 1e-4 at most", worst)
+			}
+		})
 	}
 }
 
 func BenchmarkInference(b *testing.B) {
 	for name, c := range map[string]Config{"width 64": Small(96), "width 512": Paper(96)} {
 		b.Run(name, func(b *testing.B) {
-			s := onnxtest.Session(b, build(b, c))
+			model, _ := build(b, c)
+			s := onnxtest.Session(b, model)
 			for b.Loop() {
 				if err := s.Run(); err != nil {
 					b.Fatal(err)
