@@ -96,3 +96,35 @@ func BenchmarkInference(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkGradients is the forward and the reverse pass of one minibatch, without the optimiser's update.
+func BenchmarkGradients(b *testing.B) {
+	c := Small(96)
+	c.Batch = 32
+	g, made := onnx.NewGraph(), map[string]*onnx.Tensor{}
+	var weights []*onnx.Tensor
+	weight := func(name string, shape ...int) *onnx.Tensor {
+		if made[name] == nil {
+			made[name] = g.Input(name, onnx.Float32, shape...)
+			weights = append(weights, made[name])
+		}
+		return made[name]
+	}
+	x, xm := g.Input("x", onnx.Float32, c.Batch, c.Input, 1), g.Input("xm", onnx.Float32, c.Batch, c.Input, c.Marks)
+	ym := g.Input("ym", onnx.Float32, c.Batch, c.Label+c.Horizon, c.Marks)
+	want := g.Input("want", onnx.Float32, c.Batch, c.Horizon, 1)
+	loss := g.ReduceMean(g.Square(g.Sub(Forward(g, c, x, xm, ym, weight), want)), false)
+	for i, d := range g.Gradients(loss, weights...) {
+		g.Output("d "+weights[i].Name(), d)
+	}
+	model, err := g.Model(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := onnxtest.Session(b, model)
+	for b.Loop() {
+		if err := s.Run(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
