@@ -1,9 +1,3 @@
-// Package fedformer builds FEDformer-f (Zhou et al. 2022; Kale §3.2), univariate, as a graph of plain ONNX operators.
-//
-// Input is a batch of windows, scaled history and the time features of its bins; output is the bins that follow, so scaled.
-// It departs from the authors' code: Fourier transforms are constant cosine and sine matrices of the chosen modes, as core/onnx
-// differentiates those as any other product; tanh is of the real and of the imaginary part each, as plain ONNX has no complex
-// numbers; every mode goes back to its own frequency; dropout is left out.
 package fedformer
 
 import (
@@ -14,24 +8,6 @@ import (
 
 	"github.com/kale-sched/kale/core/onnx"
 )
-
-// Config gives the sizes. Label + Horizon and Input are counted in bins.
-type Config struct {
-	Batch, Input, Label, Horizon, Marks int
-	Width, Heads, Hidden                int
-	Encoders, Decoders, Average, Modes  int
-	Seed                                uint64
-}
-
-// Small is quick to train on a CPU; Paper is the authors' size.
-func Small(horizon int) Config {
-	return Config{1, 96, 48, horizon, 4, 64, 8, 256, 2, 1, 24, 32, 1}
-}
-
-// Paper is the authors' default size.
-func Paper(horizon int) Config {
-	return Config{1, 96, 48, horizon, 4, 512, 8, 2048, 2, 1, 24, 64, 1}
-}
 
 // modes are the frequencies kept of n bins, in rising order: at random, as the authors', and the same for the same seed.
 func (c Config) modes(n int, stream uint64) []int {
@@ -48,7 +24,8 @@ type net struct {
 	weight func(name string, shape ...int) *onnx.Tensor
 }
 
-// Forward maps x [Batch,Input,1] with marks xm [Batch,Input,Marks] and ym [Batch,Label+Horizon,Marks] to [Batch,Horizon,1].
+// Forward maps x [Batch,Input,1] with marks xm [Batch,Input,Marks] and ym [Batch,Label+Horizon,Marks] to [Batch,Horizon,1]. Without marks both are nil.
+// weight gives the tensor of a parameter; one name is one parameter. c is valid.
 func Forward(g *onnx.Graph, c Config, x, xm, ym *onnx.Tensor, weight func(name string, shape ...int) *onnx.Tensor) *onnx.Tensor {
 	n := net{g, c, weight}
 	whole := c.Label + c.Horizon
@@ -70,7 +47,7 @@ func Forward(g *onnx.Graph, c Config, x, xm, ym *onnx.Tensor, weight func(name s
 		p := fmt.Sprintf("dec%d", i)
 		var t1, t2, t3 *onnx.Tensor
 		d, t1 = n.decompose(n.Add(d, n.block(p, "dec.f", d, md)))
-		d, t2 = n.decompose(n.Add(d, n.cross(p+".cross", d, h, md, me)))
+		d, t2 = n.decompose(n.Add(d, n.cross(p+".cross", "cross.f", d, h, md, me)))
 		d, t3 = n.decompose(n.Add(d, n.feed(p, d)))
 		trend = n.Add(trend, n.conv(p+".trend", n.Add(n.Add(t1, t2), t3), 1))
 	}
@@ -95,7 +72,11 @@ func (n net) conv(name string, x *onnx.Tensor, out int) *onnx.Tensor {
 }
 
 func (n net) embed(name string, x, marks *onnx.Tensor) *onnx.Tensor {
-	return n.Add(n.conv(name+".value", x, n.c.Width), n.linear(name+".time", marks, n.c.Width))
+	value := n.conv(name+".value", x, n.c.Width)
+	if n.c.Marks == 0 {
+		return value
+	}
+	return n.Add(value, n.linear(name+".time", marks, n.c.Width))
 }
 
 func (n net) feed(name string, x *onnx.Tensor) *onnx.Tensor {
@@ -163,8 +144,8 @@ func (n net) block(name, shared string, x *onnx.Tensor, modes []int) *onnx.Tenso
 	return n.affine(name+".o", n.mix(shared, n.Slice(s, 0, 0, m), n.Slice(s, 0, m, 2*m), modes, x.Shape()[1]))
 }
 
-// cross is the frequency-enhanced attention of x to memory, whose keys are its values.
-func (n net) cross(name string, x, memory *onnx.Tensor, mq, mk []int) *onnx.Tensor {
+// cross is the frequency-enhanced attention of x to memory, whose keys are its values; the layers share the weights named shared.
+func (n net) cross(name, shared string, x, memory *onnx.Tensor, mq, mk []int) *onnx.Tensor {
 	part := func(s *onnx.Tensor, from, to int) *onnx.Tensor { // [Batch,Heads,M,E]
 		return n.Transpose(n.Slice(s, 0, from, to), 2, 1, 0, 3)
 	}
@@ -176,6 +157,6 @@ func (n net) cross(name string, x, memory *onnx.Tensor, mq, mk []int) *onnx.Tens
 	ai := n.Tanh(n.Add(n.MatMul(qr, kit), n.MatMul(qi, krt)))
 	vr := n.Transpose(n.Sub(n.MatMul(ar, kr), n.MatMul(ai, ki)), 2, 1, 0, 3)
 	vi := n.Transpose(n.Add(n.MatMul(ar, ki), n.MatMul(ai, kr)), 2, 1, 0, 3)
-	y := n.mix(name+".f", vr, vi, mq, x.Shape()[1])
+	y := n.mix(shared, vr, vi, mq, x.Shape()[1])
 	return n.affine(name+".o", n.Mul(y, n.Scalar(1/float32(n.c.Width*n.c.Width))))
 }

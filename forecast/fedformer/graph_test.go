@@ -25,7 +25,7 @@ func build(t testing.TB, c Config) ([]byte, map[string][]float32) {
 			for i := range v {
 				v[i] = float32((r.Float64()*2 - 1) / math.Sqrt(float64(shape[max(0, len(shape)-2)])))
 			}
-			if strings.Contains(name, ".cross.f.") { // else the division by Width² hides the attention
+			if strings.HasPrefix(name, "cross.f.") { // else the division by Width² hides the attention
 				for i := range v {
 					v[i] *= float32(c.Width*c.Width) / 8
 				}

@@ -147,7 +147,7 @@ func (r reference) block(name, shared string, x matrix, modes []int) matrix {
 	return r.linear(name+".o", r.mix(shared, spectrum(r.linear(name+".q", x, true), modes), modes, len(x)), true)
 }
 
-func (r reference) cross(name string, x, memory matrix, mq, mk []int) matrix {
+func (r reference) cross(name, shared string, x, memory matrix, mq, mk []int) matrix {
 	q, k := spectrum(r.linear(name+".q", x, true), mq), spectrum(r.linear(name+".k", memory, true), mk)
 	e := r.c.Width / r.c.Heads
 	v := make([][]complex128, len(q))
@@ -168,7 +168,7 @@ func (r reference) cross(name string, x, memory matrix, mq, mk []int) matrix {
 			}
 		}
 	}
-	y := r.mix(name+".f", v, mq, len(x))
+	y := r.mix(shared, v, mq, len(x))
 	for _, row := range y {
 		for j := range row {
 			row[j] /= float64(r.c.Width * r.c.Width)
@@ -204,7 +204,7 @@ func (r reference) forward(x, xm, ym matrix) matrix {
 		p := fmt.Sprintf("dec%d", i)
 		var t1, t2, t3 matrix
 		d, t1 = r.decompose(add(d, r.block(p, "dec.f", d, md)))
-		d, t2 = r.decompose(add(d, r.cross(p+".cross", d, h, md, me)))
+		d, t2 = r.decompose(add(d, r.cross(p+".cross", "cross.f", d, h, md, me)))
 		d, t3 = r.decompose(add(d, r.feed(p, d)))
 		trend = add(trend, r.conv(p+".trend", add(t1, t2, t3)))
 	}
