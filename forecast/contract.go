@@ -22,6 +22,13 @@ import (
 //	                it (the first of season_bins), or, where that is unknown, the
 //	                straight line between its neighbours.
 //	known   [1,L]   optional: 1 where the bin was measured, 0 where it was filled.
+//	history_time  [1,L,F]   optional: the time features of these bins,
+//	forecast_time [1,H,F]   and of the H bins that follow.
+//
+// A time feature says where in a cycle of the calendar a bin begins, in UTC: 0 at
+// the cycle's first unit and 1 at its last, less 0.5. They are second_of_minute,
+// minute_of_hour, hour_of_day, day_of_week (from Monday), day_of_month (of 31) and
+// day_of_year (of 366); the metadata name those that the model asks for.
 //
 // Output, float32:
 //
@@ -46,6 +53,8 @@ import (
 //	                             and 0.9 must be among them, and 0.5 is the point
 //	                             forecast. Absent: one row, and the band is made by
 //	                             replaying the model over the history
+//	kale.forecast.time_features * comma-separated, in their order in the inputs, such
+//	                             as hour_of_day,day_of_week; F is how many they are
 //	kale.forecast.trained_at     RFC 3339
 //	kale.forecast.trained_until* RFC 3339: the end of the history it was trained on
 //	kale.forecast.trained_bins   how many bins that was
@@ -62,14 +71,17 @@ const (
 	metaSeasons      = metaPrefix + "season_bins"
 	metaNormalise    = metaPrefix + "normalise"
 	metaQuantiles    = metaPrefix + "quantiles"
+	metaTimeFeatures = metaPrefix + "time_features"
 	metaTrainedAt    = metaPrefix + "trained_at"
 	metaTrainedUntil = metaPrefix + "trained_until"
 	metaTrainedBins  = metaPrefix + "trained_bins"
 	metaSource       = metaPrefix + "source"
 
-	inputHistory   = "history"
-	inputKnown     = "known"
-	outputForecast = "forecast"
+	inputHistory      = "history"
+	inputKnown        = "known"
+	inputHistoryTime  = "history_time"
+	inputForecastTime = "forecast_time"
+	outputForecast    = "forecast"
 )
 
 // Normalisations of a model's input and output.
@@ -91,6 +103,7 @@ type ModelInfo struct {
 	SeasonBins   []int
 	Normalise    string
 	Quantiles    []float64 // one per row of the output; nil: one row, the point forecast
+	TimeFeatures []string  // of the contract, in the order of the inputs; nil: it asks for none
 	TrainedAt    time.Time
 	TrainedUntil time.Time // zero when the file does not say
 	TrainedBins  int
@@ -113,10 +126,12 @@ func ReadModelInfo(model []byte) (ModelInfo, error) {
 	}
 	sum := sha256.Sum256(model)
 	info.ID = hex.EncodeToString(sum[:6])
-	inputs := []onnx.TensorInfo{{Name: inputHistory, Type: onnx.Float32, Shape: []int{1, info.Input}}}
-	if wantsKnown(m) {
-		inputs = append(inputs, onnx.TensorInfo{Name: inputKnown, Type: onnx.Float32, Shape: []int{1, info.Input}})
+	if asks := wants(m, inputHistoryTime) || wants(m, inputForecastTime); asks && len(info.TimeFeatures) == 0 {
+		return ModelInfo{}, fmt.Errorf("its inputs ask for time features, and %s, which says for which, is missing from its metadata", metaTimeFeatures)
+	} else if !asks && len(info.TimeFeatures) > 0 {
+		return ModelInfo{}, fmt.Errorf("its %s is %q, and it has neither an input %s nor %s that takes them", metaTimeFeatures, strings.Join(info.TimeFeatures, ","), inputHistoryTime, inputForecastTime)
 	}
+	inputs := info.inputs(m)
 	outputs := []onnx.TensorInfo{{Name: outputForecast, Type: onnx.Float32, Shape: []int{info.rows(), info.Horizon}}}
 	if err := m.Expect(inputs, outputs); err != nil {
 		return ModelInfo{}, fmt.Errorf("by its metadata the input is %d bins, the horizon %d and the forecast has %d rows: %w",
@@ -125,8 +140,23 @@ func ReadModelInfo(model []byte) (ModelInfo, error) {
 	return info, nil
 }
 
-func wantsKnown(m *onnx.Model) bool {
-	return slices.ContainsFunc(m.Inputs, func(t onnx.TensorInfo) bool { return t.Name == inputKnown })
+// inputs are those of the contract: history, and of the others those that m has.
+func (i ModelInfo) inputs(m *onnx.Model) []onnx.TensorInfo {
+	inputs := []onnx.TensorInfo{{Name: inputHistory, Type: onnx.Float32, Shape: []int{1, i.Input}}}
+	for _, t := range []onnx.TensorInfo{
+		{Name: inputKnown, Type: onnx.Float32, Shape: []int{1, i.Input}},
+		{Name: inputHistoryTime, Type: onnx.Float32, Shape: []int{1, i.Input, len(i.TimeFeatures)}},
+		{Name: inputForecastTime, Type: onnx.Float32, Shape: []int{1, i.Horizon, len(i.TimeFeatures)}},
+	} {
+		if wants(m, t.Name) {
+			inputs = append(inputs, t)
+		}
+	}
+	return inputs
+}
+
+func wants(m *onnx.Model, input string) bool {
+	return slices.ContainsFunc(m.Inputs, func(t onnx.TensorInfo) bool { return t.Name == input })
 }
 
 // rows is how many rows the output has.
@@ -149,6 +179,9 @@ func (i ModelInfo) metadata() map[string]string {
 	}
 	if len(i.Quantiles) > 0 {
 		m[metaQuantiles] = joinWith(i.Quantiles, func(q float64) string { return strconv.FormatFloat(q, 'g', -1, 64) })
+	}
+	if len(i.TimeFeatures) > 0 {
+		m[metaTimeFeatures] = strings.Join(i.TimeFeatures, ",")
 	}
 	if !i.TrainedUntil.IsZero() {
 		m[metaTrainedUntil] = i.TrainedUntil.UTC().Format(time.RFC3339Nano)
@@ -181,16 +214,17 @@ func readMetadata(meta map[string]string) (ModelInfo, error) {
 		return ModelInfo{}, fmt.Errorf("its %s is %q and this program reads version %s: train it again with this program, or use a program that reads %s", metaVersion, v, contractVersion, v)
 	}
 	info := ModelInfo{
-		Name:        r.text(metaName, true),
-		Input:       r.count(metaInput, maxModelBins),
-		Horizon:     r.count(metaHorizon, maxModelBins),
-		Step:        r.seconds(metaStep),
-		SeasonBins:  r.seasons(metaSeasons),
-		Normalise:   r.text(metaNormalise, true),
-		Quantiles:   r.quantiles(metaQuantiles),
-		TrainedAt:   r.time(metaTrainedAt, true),
-		TrainedBins: r.count(metaTrainedBins, math.MaxInt32),
-		Source:      r.text(metaSource, false),
+		Name:         r.text(metaName, true),
+		Input:        r.count(metaInput, maxModelBins),
+		Horizon:      r.count(metaHorizon, maxModelBins),
+		Step:         r.seconds(metaStep),
+		SeasonBins:   r.seasons(metaSeasons),
+		Normalise:    r.text(metaNormalise, true),
+		Quantiles:    r.quantiles(metaQuantiles),
+		TimeFeatures: r.timeFeatures(metaTimeFeatures),
+		TrainedAt:    r.time(metaTrainedAt, true),
+		TrainedBins:  r.count(metaTrainedBins, math.MaxInt32),
+		Source:       r.text(metaSource, false),
 	}
 	info.TrainedUntil = r.time(metaTrainedUntil, false)
 	if n := info.Normalise; n != "" && n != NormaliseNone && n != NormaliseMean {
@@ -288,6 +322,23 @@ func (r *metaReader) quantiles(key string) []float64 {
 		if !slices.Contains(out, q) {
 			r.fault(key, "%q, want %g among them", v, q)
 		}
+	}
+	return out
+}
+
+func (r *metaReader) timeFeatures(key string) []string {
+	v := r.text(key, false)
+	if v == "" {
+		return nil
+	}
+	var out []string
+	for _, name := range strings.Split(v, ",") {
+		name = strings.TrimSpace(name)
+		if !slices.Contains(timeFeatureNames(), name) || slices.Contains(out, name) {
+			r.fault(key, "%q, want some of %s, each once", v, strings.Join(timeFeatureNames(), ", "))
+			return nil
+		}
+		out = append(out, name)
 	}
 	return out
 }

@@ -46,6 +46,46 @@ func lastValue(input, horizon int) func(g *onnx.Graph) {
 	}
 }
 
+// clock is a model of 30 bins to 4 whose forecast is of the time alone: the first feature of the bin, ten times its second, and a hundred times
+// the first of the history's last bin, each from 0 to 1.
+func clock(g *onnx.Graph) {
+	past, ahead := g.Input("history_time", onnx.Float32, 1, 30, 2), g.Input("forecast_time", onnx.Float32, 1, 4, 2)
+	feature := func(t *onnx.Tensor, i, bins int) *onnx.Tensor {
+		return g.Add(g.Reshape(g.Slice(t, 2, i, i+1), 1, bins), g.Scalar(0.5))
+	}
+	sum := g.Add(feature(ahead, 0, 4), g.Mul(feature(ahead, 1, 4), g.Scalar(10)))
+	sum = g.Add(sum, g.Mul(g.Slice(feature(past, 0, 30), 1, 29, 30), g.Scalar(100)))
+	history := g.Input("history", onnx.Float32, 1, 30)
+	g.Output("forecast", g.Add(sum, g.Mul(g.Slice(history, 1, 0, 1), g.Scalar(0))))
+}
+
+// A model is told the time in UTC, whatever zone the history's times are in.
+func TestTimeFeatures(t *testing.T) {
+	info := goodInfo()
+	info.Step, info.Normalise, info.TimeFeatures = time.Hour, NormaliseNone, []string{"hour_of_day", "day_of_week"}
+	m := open(t, modelFile(t, info, nil, clock))
+	s := synthetic(30, time.Hour, func(int) float64 { return 5 })
+	// The last bin is that of Saturday 22 h; the 23rd hour, then Sunday.
+	s.Start = time.Date(2026, 3, 7, 23, 0, 0, 0, time.UTC).Add(-30 * time.Hour).In(time.FixedZone("", 5*3600+1800))
+	f := forecastOf(t, m, s, 4)
+	last := 100 * 22.0 / 23
+	near(t, "what the clock says", f.Mean, []float64{last + 1 + 10*5.0/6, last + 10, last + 1.0/23 + 10, last + 2.0/23 + 10}, 1e-4)
+
+	// Of every feature the first and the last unit.
+	for name, c := range map[string]struct{ first, last time.Time }{
+		"second_of_minute": {epoch, epoch.Add(59 * time.Second)},
+		"minute_of_hour":   {epoch, epoch.Add(59 * time.Minute)},
+		"hour_of_day":      {epoch, epoch.Add(23 * time.Hour)},
+		"day_of_week":      {time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), epoch},
+		"day_of_month":     {epoch, epoch.AddDate(0, 0, 30)},
+		"day_of_year":      {time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2024, 12, 31, 23, 0, 0, 0, time.UTC)},
+	} {
+		if a, b := marks([]string{name}, c.first, time.Hour, 1), marks([]string{name}, c.last, time.Hour, 1); a[0] != -0.5 || b[0] != 0.5 {
+			t.Errorf("%s is %v at %v and %v at %v", name, a, c.first, b, c.last)
+		}
+	}
+}
+
 func TestModelFilesThatBreakTheContract(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -73,6 +113,14 @@ func TestModelFilesThatBreakTheContract(t *testing.T) {
 		{"a further input", nil, func(g *onnx.Graph) {
 			g.Output("forecast", g.Add(g.Slice(g.Input("history", onnx.Float32, 1, 30), 1, 0, 4), g.Input("weather", onnx.Float32, 1, 4)))
 		}, []string{"it wants another input, weather float32[1,4]"}},
+		{"time features that there are not", map[string]string{metaTimeFeatures: "hour_of_day,phase_of_moon"}, clock,
+			[]string{`time_features is "hour_of_day,phase_of_moon", want some of second_of_minute, minute_of_hour, hour_of_day`}},
+		{"a time feature twice", map[string]string{metaTimeFeatures: "hour_of_day,hour_of_day"}, clock, []string{"each once"}},
+		{"time features unnamed", nil, clock, []string{"its inputs ask for time features, and kale.forecast.time_features, which says for which, is missing"}},
+		{"time features that nothing takes", map[string]string{metaTimeFeatures: "hour_of_day"}, lastValue(30, 4),
+			[]string{`time_features is "hour_of_day", and it has neither an input history_time nor forecast_time`}},
+		{"another number of time features", map[string]string{metaTimeFeatures: "hour_of_day"}, clock,
+			[]string{`input "history_time": want float32[1,30,1], got float32[1,30,2]`, `input "forecast_time": want float32[1,4,1], got float32[1,4,2]`}},
 		{"integers", nil, func(g *onnx.Graph) {
 			g.Output("forecast", g.Cast(g.Slice(g.Input("history", onnx.Float32, 1, 30), 1, 0, 4), onnx.Int64))
 		}, []string{`output "forecast": want float32[1,4], got int64[1,4]`}},
@@ -117,6 +165,7 @@ func TestOpenONNXErrors(t *testing.T) {
 func TestMetadataRoundTrip(t *testing.T) {
 	want := goodInfo()
 	want.SeasonBins, want.Quantiles = []int{120, 840}, []float64{0.05, 0.1, 0.5, 0.9}
+	want.TimeFeatures = []string{"day_of_week", "hour_of_day"}
 	want.TrainedUntil, want.Source, want.Step = epoch.Add(-time.Hour), "kafka clicks", 1500*time.Millisecond
 	got, err := readMetadata(want.metadata())
 	if err != nil {

@@ -39,8 +39,9 @@ type ONNXModel struct {
 	mu      sync.Mutex // guards session and the slices bound to it
 	session *onnx.Session
 	history []float32
-	known   []float32 // nil when the model does not ask for it
 	output  []float32
+	// nil when the model does not ask for it
+	known, historyTime, forecastTime []float32
 }
 
 // OpenONNX opens the model file at path. The errors tell apart that the file
@@ -83,26 +84,20 @@ func (m *ONNXModel) start(model []byte, o ONNXOptions) error {
 	if err != nil {
 		return err
 	}
-	shapes := map[string][]int{
-		inputHistory:   {1, m.info.Input},
-		outputForecast: {m.info.rows(), m.info.Horizon},
-	}
-	if wantsKnown(described) {
-		shapes[inputKnown] = []int{1, m.info.Input}
+	shapes := map[string][]int{outputForecast: {m.info.rows(), m.info.Horizon}}
+	bound := map[string]*[]float32{outputForecast: &m.output}
+	all := map[string]*[]float32{inputHistory: &m.history, inputKnown: &m.known, inputHistoryTime: &m.historyTime, inputForecastTime: &m.forecastTime}
+	for _, t := range m.info.inputs(described) {
+		shapes[t.Name], bound[t.Name] = t.Shape, all[t.Name]
 	}
 	m.session, err = rt.NewSession(model, onnx.SessionOptions{Threads: o.Threads, Shapes: shapes})
 	if err != nil {
 		return err
 	}
-	var errKnown error
-	if shapes[inputKnown] != nil {
-		m.known, errKnown = m.session.Float32(inputKnown)
-	}
-	history, errHistory := m.session.Float32(inputHistory)
-	output, errOutput := m.session.Float32(outputForecast)
-	m.history, m.output = history, output
-	if err := errors.Join(errHistory, errKnown, errOutput); err != nil {
-		return errors.Join(err, m.session.Close())
+	for name, to := range bound {
+		if *to, err = m.session.Float32(name); err != nil {
+			return errors.Join(err, m.session.Close())
+		}
 	}
 	return nil
 }
@@ -116,7 +111,7 @@ func (m *ONNXModel) ID() string { return m.info.ID }
 // Info is what the model says about itself.
 func (m *ONNXModel) Info() ModelInfo {
 	i := m.info
-	i.SeasonBins, i.Quantiles = slices.Clone(i.SeasonBins), slices.Clone(i.Quantiles)
+	i.SeasonBins, i.Quantiles, i.TimeFeatures = slices.Clone(i.SeasonBins), slices.Clone(i.Quantiles), slices.Clone(i.TimeFeatures)
 	return i
 }
 
@@ -151,14 +146,14 @@ func (m *ONNXModel) Forecast(history Series, steps int) (Forecast, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	rows, err := m.run(history.Values, steps)
+	rows, err := m.run(history, steps)
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: model %s: %w", who, m.path, err)
 	}
 	f := Forecast{At: history.End(), Step: history.Step, Source: who}
 	if m.info.Quantiles == nil {
 		f.Mean = rows[0]
-		m.replayBand(&f, history.Values)
+		m.replayBand(&f, history)
 		return f, nil
 	}
 	f.Levels, f.Quantiles = inOrderOfLevel(m.info.Quantiles, rows)
@@ -168,9 +163,10 @@ func (m *ONNXModel) Forecast(history Series, steps int) (Forecast, error) {
 	return f, nil
 }
 
-// run feeds the end of y and returns the first steps bins of each output row, in
+// run feeds the end of history and returns the first steps bins of each output row, in
 // samples/s and no less than zero. The caller holds mu.
-func (m *ONNXModel) run(y []float64, steps int) ([][]float64, error) {
+func (m *ONNXModel) run(history Series, steps int) ([][]float64, error) {
+	y := history.Values
 	season := 0
 	if len(m.info.SeasonBins) > 0 {
 		season = m.info.SeasonBins[0]
@@ -199,6 +195,13 @@ func (m *ONNXModel) run(y []float64, steps int) ([][]float64, error) {
 				m.known[i] = 1
 			}
 		}
+	}
+	names, step := m.info.TimeFeatures, history.Step
+	if m.historyTime != nil {
+		copy(m.historyTime, marks(names, history.At(len(y)-m.info.Input), step, m.info.Input))
+	}
+	if m.forecastTime != nil {
+		copy(m.forecastTime, marks(names, history.End(), step, m.info.Horizon))
 	}
 	if err := m.session.Run(); err != nil {
 		return nil, err
@@ -256,10 +259,10 @@ func fillFromSeason(y []float64, season int) []float64 {
 	return out
 }
 
-// replayBand runs the model at past origins, as far as the history y reaches, and
+// replayBand runs the model at past origins, as far as the history reaches, and
 // puts the spread of its errors around f's Mean. The caller holds mu.
-func (m *ONNXModel) replayBand(f *Forecast, y []float64) {
-	steps := len(f.Mean)
+func (m *ONNXModel) replayBand(f *Forecast, history Series) {
+	y, steps := history.Values, len(f.Mean)
 	unit := max(meanKnown(y), math.SmallestNonzeroFloat64)
 	lo, hi := m.info.Input, len(y)-steps
 	count := max(min(hi-lo+1, replayOrigins), 0)
@@ -269,7 +272,7 @@ func (m *ONNXModel) replayBand(f *Forecast, y []float64) {
 		if count > 1 {
 			o = lo + k*(hi-lo)/(count-1)
 		}
-		rows, err := m.run(y[:o], steps)
+		rows, err := m.run(history.Until(history.At(o)), steps)
 		if err != nil {
 			continue // A gap there; the others say enough.
 		}
