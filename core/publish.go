@@ -455,6 +455,7 @@ func (s *Scheduler) problems() []string {
 	}
 	switch why := n.unknown(s.begun()); {
 	case why == "" || why == leaseGone || why == chiefGone || why == unseen:
+	case why == n.noEnds() && recreated(n.chief.GetProblems()) && (errors.Is(n.endsErr, traffic.ErrRecreated) || errors.Is(n.endsErr, traffic.ErrShrunk)): // they say so
 	case errors.Is(n.endsErr, traffic.ErrNoTopic) && why == n.noEnds() && !recreated(n.chief.GetProblems()): // which say what helps too
 		out = append(out, why+noTopic)
 	default:
