@@ -1,8 +1,8 @@
 // Package fedformer is the forecaster of Kale §3.2: FEDformer-f (Zhou et al., ICML 2022), univariate, as a graph of plain ONNX operators that
 // core/onnx can differentiate.
 //
-// Input is a batch of windows of history, scaled, and the time features of their bins and of those to forecast; output is the bins that follow, so
-// scaled. A test compares it with a second implementation, in float64 and by FFT, at the same weights.
+// Input is a batch of windows of history and the time features of their bins and of those to forecast; output is the bins that follow. [Train] learns
+// its weights by Adam on ONNX Runtime. A test compares it with a second implementation, in float64 and by FFT, at the same weights.
 //
 // It follows the code that its authors published. What differs, and why:
 //
@@ -15,5 +15,9 @@
 //   - Modes are drawn from the seed by Go's PCG and not by NumPy's generator: as random, and other ones.
 //   - The value and the key projections that the published layers compute and never use are left out.
 //   - One moving average stands for the published mixture of averages: by its default there is one, whose share is 1.
-//   - There is no dropout: 5 % as published, for models trained on far more series than one.
+//   - There is no dropout, which is 5 % as published: the early stop does its work, and core/onnx has no random operator.
+//   - Each window is scaled to mean 0 and deviation 1 by itself, inside the graph, and its forecast back: traffic outgrows the scale of the
+//     months that a model has seen. The published code scales the whole series once.
+//   - [Train] begins with biases of 0 and halves the rate of Adam after each epoch that was no better on the validation windows, and not after every
+//     epoch: what is best for one series differs from another's.
 package fedformer
