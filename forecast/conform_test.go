@@ -59,3 +59,22 @@ func TestONNXModelConforms(t *testing.T) {
 	}()
 	forecasttest.Conform(t, m, s, 20)
 }
+
+func TestFEDformerConforms(t *testing.T) {
+	onnxtest.Library(t)
+	s := wave(600)
+	file, _, err := forecast.TrainFEDformer(t.Context(), s, forecast.FEDformerOptions{Horizon: 20, Seasons: []time.Duration{2 * time.Minute}, Width: 8, Epochs: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := forecast.NewONNX("model.onnx", file, forecast.ONNXOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	forecasttest.Conform(t, m, s, 20)
+}

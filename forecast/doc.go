@@ -9,7 +9,8 @@
 //   - [NewSeasonal]: level-corrected seasonal naive in pure Go. It needs no
 //     model and no training, and is what every other forecaster has to beat.
 //   - [OpenONNX]: any model file that keeps the contract of contract.go, run by
-//     ONNX Runtime. [TrainLinear] makes a small one from history.
+//     ONNX Runtime. [TrainLinear] makes a small one from history, and
+//     [TrainFEDformer] the paper's.
 //   - [NewNaive], [TrainWindow] (NLinear and DLinear, learnt in Go) and
 //     [NewEnsemble]: what these two are measured beside.
 //   - [Gate]: one forecaster guarded by another. It scores both against what

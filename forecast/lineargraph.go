@@ -4,8 +4,8 @@ import (
 	"github.com/kale-sched/kale/core/onnx"
 )
 
-// linearBand is the relative residual quantiles of the linear model per horizon:
-// the band is mean + quantile · max(mean, scaleFloor · mean of the window).
+// linearBand is the relative residual quantiles of the linear model per horizon,
+// as [bound] takes them.
 type linearBand struct{ lower, upper []float64 }
 
 // linearGraph writes the model as an ONNX graph of the contract, with the output
@@ -64,17 +64,20 @@ func linearGraph(p linearPlan, coefficients [][]float64, band linearBand, info M
 	sum := g.ReduceSum(g.Mul(features, g.Const(table, len(rows), horizon)), true, 0)
 	point := g.Relu(g.Mul(sum, level))
 
+	g.Output(outputForecast, g.Concat(0, bound(g, x, point, band.lower), point, bound(g, x, point, band.upper)))
+	return g.Model(info.metadata())
+}
+
+// bound is a quantile of the forecast point [1,H] of window x [1,L], of the relative errors q per horizon:
+// point + q · max(point, scaleFloor · mean of the window), and no less than 0.
+func bound(g *onnx.Graph, x, point *onnx.Tensor, q []float64) *onnx.Tensor {
 	least := g.Mul(g.ReduceMean(x, true, 1), g.Scalar(scaleFloor))
 	scale := g.Add(g.Relu(g.Sub(point, least)), least)
-	bound := func(q []float64) *onnx.Tensor {
-		c := make([]float32, horizon)
-		for h := range c {
-			c[h] = float32(q[h])
-		}
-		return g.Relu(g.Add(point, g.Mul(scale, g.Const(c, 1, horizon))))
+	c := make([]float32, len(q))
+	for h := range c {
+		c[h] = float32(q[h])
 	}
-	g.Output(outputForecast, g.Concat(0, bound(band.lower), point, bound(band.upper)))
-	return g.Model(info.metadata())
+	return g.Relu(g.Add(point, g.Mul(scale, g.Const(c, 1, len(c)))))
 }
 
 // smoother is the [H+2r,H] matrix that averages each 2r+1 consecutive elements.

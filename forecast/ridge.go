@@ -182,21 +182,3 @@ func dot(a, b []float64) float64 {
 	}
 	return s
 }
-
-// measure fills the report's errors over the holdout's origins, cut…last.
-func (t *linearTrainer) measure(r *TrainReport, history Series, coefficients [][]float64, seasons []int, cut, last int) {
-	var model, naive, seasonal tally
-	rival := NewSeasonal(durations(seasons, history.Step))
-	for _, o := range spread(cut, last, maxHoldoutOrigins) {
-		fc, err := rival.Forecast(Series{Start: history.Start, Step: history.Step, Values: t.actual[:o:o]}, t.plan.horizon)
-		for h, m := range t.data.predict(o, coefficients) {
-			a := t.actual[o+h]
-			model.add(a, unsure(m))
-			naive.add(a, unsure(t.data.y[o+h-(h/seasons[0]+1)*seasons[0]]))
-			if err == nil {
-				seasonal.add(a, fc.bin(h))
-			}
-		}
-	}
-	r.Model, r.Naive, r.Seasonal = model.errors(math.NaN()), naive.errors(math.NaN()), seasonal.errors(math.NaN())
-}

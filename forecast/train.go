@@ -3,8 +3,11 @@ package forecast
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
+
+	"github.com/kale-sched/kale/forecast/fedformer"
 )
 
 // LinearOptions say what [TrainLinear] makes.
@@ -39,20 +42,62 @@ func (o LinearOptions) validate() error {
 }
 
 // TrainReport says what was trained and how good it is. The three Errors are over
-// the holdout, the last fifth of the origins, which the coefficients that they
-// measure have not seen; those in the file are then fitted again to everything.
+// the holdout, the last origins, which what they measure has not seen: of the
+// linear model a fifth, and the coefficients in the file are then fitted again to
+// everything; of FEDformer a tenth, and it is not.
 type TrainReport struct {
 	Info     ModelInfo
-	Lags     []int     // bins
-	Windows  []int     // level windows, bins
-	Features int       // per horizon
 	Origins  int       // examples learnt from, per horizon
-	Ridge    float64   // the strength chosen, on what lies before the holdout
 	From     time.Time // the holdout's first origin
 	Holdout  int       // its origins
 	Model    Errors    // the model
 	Naive    Errors    // ŷ(t+h) = y(t+h−season), the shortest season
 	Seasonal Errors    // NewSeasonal, seeing at each origin what lies before it
+
+	// Of the linear model.
+	Lags     []int   // bins
+	Windows  []int   // level windows, bins
+	Features int     // per horizon
+	Ridge    float64 // the strength chosen, on what lies before the holdout
+
+	// Of FEDformer.
+	Epochs []fedformer.Progress // at their ends
+	Best   int                  // the epoch whose weights it has, from 1
+}
+
+// measure fills the report's errors over the origins of the holdout. filled is the
+// history without gaps, and predict the model's forecast.
+func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout []int, predict func(origin int) []float64) {
+	var model, naive, seasonal tally
+	rival := NewSeasonal(durations(seasons, history.Step))
+	for _, o := range holdout {
+		said := predict(o)
+		fc, err := rival.Forecast(history.Until(history.At(o)), len(said))
+		for h, m := range said {
+			a := history.Values[o+h]
+			model.add(a, unsure(m))
+			naive.add(a, unsure(filled[o+h-(h/seasons[0]+1)*seasons[0]]))
+			if err == nil {
+				seasonal.add(a, fc.bin(h))
+			}
+		}
+	}
+	r.Holdout = len(holdout)
+	r.Model, r.Naive, r.Seasonal = model.errors(math.NaN()), naive.errors(math.NaN()), seasonal.errors(math.NaN())
+}
+
+// seasonsOf are seasons in bins, shortest first, each once.
+func seasonsOf(who string, seasons []time.Duration, step time.Duration) ([]int, error) {
+	var bins []int
+	for _, s := range seasons {
+		b, err := seasonBins(who, s, step)
+		if err != nil {
+			return nil, err
+		}
+		bins = append(bins, b)
+	}
+	slices.Sort(bins)
+	return slices.Compact(bins), nil
 }
 
 // maxTrainOrigins bounds the examples per horizon: beyond some thousands of
@@ -85,16 +130,10 @@ func TrainLinear(history Series, o LinearOptions) ([]byte, TrainReport, error) {
 	if err := checkRequest(who, history, o.Horizon); err != nil {
 		return nil, TrainReport{}, err
 	}
-	var seasons []int
-	for _, s := range o.Seasons {
-		b, err := seasonBins(who, s, history.Step)
-		if err != nil {
-			return nil, TrainReport{}, err
-		}
-		seasons = append(seasons, b)
+	seasons, err := seasonsOf(who, o.Seasons, history.Step)
+	if err != nil {
+		return nil, TrainReport{}, err
 	}
-	slices.Sort(seasons)
-	seasons = slices.Compact(seasons)
 	plan, err := planLinear(who, history, seasons, o)
 	if err != nil {
 		return nil, TrainReport{}, err
@@ -122,11 +161,11 @@ func (t *linearTrainer) train(history Series, seasons []int, o LinearOptions) ([
 	ridge := t.chooseRidge(first, cut-t.plan.horizon)
 	r := TrainReport{
 		Lags: t.plan.lags, Windows: t.plan.windows, Features: t.plan.features(), Ridge: ridge,
-		From: history.At(cut), Holdout: len(spread(cut, last, maxHoldoutOrigins)),
+		From: history.At(cut),
 	}
 	// The holdout is measured with coefficients that end a horizon before it.
 	before := t.fit(spread(first, cut-t.plan.horizon, maxTrainOrigins), cut, ridge)
-	t.measure(&r, history, before, seasons, cut, last)
+	r.measure(history, t.data.y, seasons, spread(cut, last, maxHoldoutOrigins), func(o int) []float64 { return t.data.predict(o, before) })
 
 	origins := spread(first, last, maxTrainOrigins)
 	r.Origins = len(origins)

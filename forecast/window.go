@@ -77,17 +77,17 @@ func TrainWindow(history Series, o WindowOptions) (Forecaster, error) {
 	if w.input < 2 {
 		return nil, fmt.Errorf("%s: an input of %d bins: it needs 2 or more", who, w.input)
 	}
-	origins := w.origins(history.Values)
-	cut := len(origins) * 4 / 5
-	held := spreadOver(origins[cut:], maxTrainOrigins/4)
-	for cut > 0 && origins[cut-1]+w.horizon > held[0] { // outcomes are shared with nothing held out
+	all := origins(history.Values, w.input, w.horizon)
+	cut := len(all) * 4 / 5
+	held := spreadOver(all[cut:], maxTrainOrigins/4)
+	for cut > 0 && all[cut-1]+w.horizon > held[0] { // outcomes are shared with nothing held out
 		cut--
 	}
 	if cut < minOrigins {
-		return nil, fmt.Errorf("%s: only %d of %d bins of the history have a window before and outcomes after them that were measured: take a longer history, or one with fewer gaps", who, len(origins), len(history.Values))
+		return nil, fmt.Errorf("%s: only %d of %d bins of the history have a window before and outcomes after them that were measured: take a longer history, or one with fewer gaps", who, len(all), len(history.Values))
 	}
 	y := fillFromSeason(history.Values, season)
-	if !w.chooseRidge(y, spreadOver(origins[:cut], maxTrainOrigins), held, spreadOver(origins, maxTrainOrigins)) {
+	if !w.chooseRidge(y, spreadOver(all[:cut], maxTrainOrigins), held, spreadOver(all, maxTrainOrigins)) {
 		return nil, fmt.Errorf("%s: the rates of the history are too large or too far apart to be fitted", who)
 	}
 	return w, nil
@@ -95,7 +95,7 @@ func TrainWindow(history Series, o WindowOptions) (Forecaster, error) {
 
 // origins are the bins before which a window was half measured and after which
 // every outcome is known.
-func (w *window) origins(y []float64) []int {
+func origins(y []float64, input, horizon int) []int {
 	known := make([]int, len(y)+1)
 	for i, v := range y {
 		known[i+1] = known[i]
@@ -104,8 +104,8 @@ func (w *window) origins(y []float64) []int {
 		}
 	}
 	var out []int
-	for t := w.input; t+w.horizon <= len(y); t++ {
-		if 2*(known[t]-known[t-w.input]) >= w.input && known[t+w.horizon]-known[t] == w.horizon {
+	for t := input; t+horizon <= len(y); t++ {
+		if 2*(known[t]-known[t-input]) >= input && known[t+horizon]-known[t] == horizon {
 			out = append(out, t)
 		}
 	}

@@ -22,12 +22,23 @@ type net struct {
 	*onnx.Graph
 	c      Config
 	weight func(name string, shape ...int) *onnx.Tensor
+	tables map[string]*onnx.Tensor // constant matrices, which layers share
+}
+
+// table is the constant matrix of that name, filled once.
+func (n net) table(name string, rows, columns int, fill func(m []float32)) *onnx.Tensor {
+	if n.tables[name] == nil {
+		m := make([]float32, rows*columns)
+		fill(m)
+		n.tables[name] = n.Const(m, rows, columns)
+	}
+	return n.tables[name]
 }
 
 // Forward maps x [Batch,Input,1] with marks xm [Batch,Input,Marks] and ym [Batch,Label+Horizon,Marks] to [Batch,Horizon,1]. Without marks both are nil.
 // weight gives the tensor of a parameter; one name is one parameter. c is valid.
 func Forward(g *onnx.Graph, c Config, x, xm, ym *onnx.Tensor, weight func(name string, shape ...int) *onnx.Tensor) *onnx.Tensor {
-	n := net{g, c, weight}
+	n := net{g, c, weight, map[string]*onnx.Tensor{}}
 	whole := c.Label + c.Horizon
 	season, trend := n.decompose(x)
 	zero := n.Const(make([]float32, c.Batch*c.Horizon), c.Batch, c.Horizon, 1)
@@ -94,27 +105,29 @@ func (n net) norm(name string, x *onnx.Tensor) *onnx.Tensor {
 // decompose splits off the moving average over time; beyond the ends the first and the last bin repeat.
 func (n net) decompose(x *onnx.Tensor) (season, trend *onnx.Tensor) {
 	l, k := x.Shape()[1], n.c.Average
-	m := make([]float32, l*l)
-	for t := range l {
-		for j := range k {
-			m[t*l+min(max(t-(k-1-(k-1)/2)+j, 0), l-1)] += 1 / float32(k)
+	average := n.table(fmt.Sprintf("average of %d", l), l, l, func(m []float32) {
+		for t := range l {
+			for j := range k {
+				m[t*l+min(max(t-(k-1-(k-1)/2)+j, 0), l-1)] += 1 / float32(k)
+			}
 		}
-	}
-	trend = n.MatMul(n.Const(m, l, l), x)
+	})
+	trend = n.MatMul(average, x)
 	return n.Sub(x, trend), trend
 }
 
 // spectrum is the real parts, then the imaginary ones, of the modes of x, by head: [2M,Heads,Batch,Width/Heads].
 func (n net) spectrum(x *onnx.Tensor, modes []int) *onnx.Tensor {
 	l, m := x.Shape()[1], len(modes)
-	f := make([]float32, 2*m*l)
-	for k, w := range modes {
-		for t := range l {
-			s, c := math.Sincos(2 * math.Pi * float64(w*t%l) / float64(l))
-			f[k*l+t], f[(m+k)*l+t] = float32(c), float32(-s)
+	there := n.table(fmt.Sprintf("to modes %v of %d", modes, l), 2*m, l, func(f []float32) {
+		for k, w := range modes {
+			for t := range l {
+				s, c := math.Sincos(2 * math.Pi * float64(w*t%l) / float64(l))
+				f[k*l+t], f[(m+k)*l+t] = float32(c), float32(-s)
+			}
 		}
-	}
-	y := n.MatMul(n.Const(f, 2*m, l), x)
+	})
+	y := n.MatMul(there, x)
 	return n.Transpose(n.Reshape(y, n.c.Batch, 2*m, n.c.Heads, n.c.Width/n.c.Heads), 1, 2, 0, 3)
 }
 
@@ -123,19 +136,20 @@ func (n net) mix(name string, re, im *onnx.Tensor, modes []int, l int) *onnx.Ten
 	m, e := len(modes), n.c.Width/n.c.Heads
 	wr, wi := n.weight(name+".re", m, n.c.Heads, e, e), n.weight(name+".im", m, n.c.Heads, e, e)
 	re, im = n.Sub(n.MatMul(re, wr), n.MatMul(im, wi)), n.Add(n.MatMul(re, wi), n.MatMul(im, wr))
-	back := make([]float32, l*2*m)
-	for k, w := range modes {
-		scale := 2 / float64(l)
-		if w == 0 {
-			scale /= 2
+	back := n.table(fmt.Sprintf("from modes %v to %d", modes, l), l, 2*m, func(f []float32) {
+		for k, w := range modes {
+			scale := 2 / float64(l)
+			if w == 0 {
+				scale /= 2
+			}
+			for t := range l {
+				s, c := math.Sincos(2 * math.Pi * float64(w*t%l) / float64(l))
+				f[t*2*m+k], f[t*2*m+m+k] = float32(scale*c), float32(-scale*s)
+			}
 		}
-		for t := range l {
-			s, c := math.Sincos(2 * math.Pi * float64(w*t%l) / float64(l))
-			back[t*2*m+k], back[t*2*m+m+k] = float32(scale*c), float32(-scale*s)
-		}
-	}
+	})
 	y := n.Reshape(n.Transpose(n.Concat(0, re, im), 2, 0, 1, 3), n.c.Batch, 2*m, n.c.Width)
-	return n.MatMul(n.Const(back, l, 2*m), y)
+	return n.MatMul(back, y)
 }
 
 // block is the Fourier-enhanced block; the layers of a kind share the weights named shared.

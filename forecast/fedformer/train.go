@@ -1,6 +1,7 @@
 package fedformer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ type Data struct {
 type Options struct {
 	Rate     float64 // of Adam, to begin with; it is halved after an epoch that was no better on the validation windows
 	Epochs   int     // at most
-	Windows  int     // that an epoch goes over, drawn anew for each; 0: all
+	Windows  int     // of an epoch; 0: as many as there are to learn from
 	Patience int     // so many epochs in a row that are no better end it
 	Threads  int     // 0: 1
 	Runtime  onnx.Options
@@ -59,7 +60,7 @@ func (o Options) validate() error {
 		errs = append(errs, fmt.Errorf("the learning rate is %v; want a number above 0, no more than 1", o.Rate))
 	}
 	if o.Windows < 0 {
-		errs = append(errs, fmt.Errorf("an epoch of %d windows: want 1 or more, or 0 for all", o.Windows))
+		errs = append(errs, fmt.Errorf("an epoch of %d windows: want 1 or more, or 0 for as many as there are", o.Windows))
 	}
 	if o.Epochs < 1 || o.Patience < 1 {
 		errs = append(errs, fmt.Errorf("%d epochs, and patience for %d: want 1 or more of each", o.Epochs, o.Patience))
@@ -86,9 +87,7 @@ const leastDeviation = 1e-4
 
 // Train learns the weights of a model by Adam on minibatches of c.Batch windows. The same seed, data and threads give the same weights.
 func Train(ctx context.Context, c Config, d Data, o Options) (Trained, error) {
-	if o.Windows == 0 || o.Windows > len(d.Learn) {
-		o.Windows = len(d.Learn)
-	}
+	o.Windows = cmp.Or(o.Windows, len(d.Learn))
 	c.Batch = min(c.Batch, max(o.Windows, 1))
 	if err := errors.Join(c.Validate(), o.validate()); err != nil {
 		return Trained{}, err
@@ -110,6 +109,7 @@ type trainer struct {
 	d            Data
 	o            Options
 	shuffle      *rand.Rand
+	next         []int         // the windows of d.Learn that come next, as indices
 	learn, judge *onnx.Session // loss and gradients; forecasts alone
 	names        []string      // of the parameters, sorted
 	first        map[string][]float32
@@ -257,9 +257,9 @@ func (t *trainer) run(ctx context.Context) (Trained, error) {
 	return out, nil
 }
 
-// epoch goes over windows in random order; what remains of less than a minibatch is left out.
+// epoch goes over so many windows, in random order: over all of them before one comes again.
 func (t *trainer) epoch(ctx context.Context, p *Progress, rate float64) error {
-	order, sum := t.shuffle.Perm(len(t.d.Learn)), 0.0
+	sum := 0.0
 	outcome, loss := t.bound(t.learn, "outcome"), t.bound(t.learn, "loss")
 	at := make([]int, t.c.Batch)
 	for p.Batch < p.Batches {
@@ -267,7 +267,10 @@ func (t *trainer) epoch(ctx context.Context, p *Progress, rate float64) error {
 			return err
 		}
 		for i := range at {
-			at[i] = t.d.Learn[order[p.Batch*t.c.Batch+i]]
+			if len(t.next) == 0 {
+				t.next = t.shuffle.Perm(len(t.d.Learn))
+			}
+			at[i], t.next = t.d.Learn[t.next[0]], t.next[1:]
 		}
 		t.fill(t.learn, at, outcome)
 		if err := t.learn.Run(); err != nil {

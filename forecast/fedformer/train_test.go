@@ -64,7 +64,7 @@ func TestTrainLearnsTheCycle(t *testing.T) {
 	}
 }
 
-// The same seed gives the same weights and another seed others; an epoch may be of some of the windows.
+// The same seed gives the same weights and another seed others; an epoch may be of fewer windows than there are, or more.
 func TestTrainIsReproducible(t *testing.T) {
 	onnxtest.Library(t)
 	c, d := days()
@@ -83,6 +83,10 @@ func TestTrainIsReproducible(t *testing.T) {
 	}
 	if b := once(2); reflect.DeepEqual(a.Weights["out.w"], b.Weights["out.w"]) {
 		t.Error("two seeds gave one model")
+	}
+	c.Seed = 1
+	if more, err := Train(t.Context(), c, d, Options{Rate: 0.003, Epochs: 1, Patience: 1, Windows: 1000}); err != nil || more.Epochs[0].Batch != 62 {
+		t.Errorf("an epoch of 1000 windows: %+v, %v", more.Epochs, err)
 	}
 	if a.Epochs[0].Batches != 4 {
 		t.Errorf("an epoch of 64 windows has %d minibatches of 16", a.Epochs[0].Batches)
