@@ -23,12 +23,14 @@ const evalOrigins = 500
 
 type evalFlags struct {
 	historyFlags
-	horizons []string
-	models   []string
-	origins  int
-	table    string
-	only     string
-	input    int
+	fedformerFlags
+	fedformer bool
+	horizons  []string
+	models    []string
+	origins   int
+	table     string
+	only      string
+	input     int
 }
 
 func forecastEvalCommand(a *app) *cobra.Command {
@@ -37,13 +39,17 @@ func forecastEvalCommand(a *app) *cobra.Command {
 		Use: "eval JOB.hcl|-trace FILE|-table FOLDER", Short: "Measure forecasters on history",
 		Long: `Lets forecasters forecast at moments of the last 30 % of a history, each time from what lay before, and compares with what came at each
 horizon. Measured are naive (the bin of a season before), seasonal (what kale run forecasts with unless the job names a model), nlinear and dlinear
-(linear maps of the last bins, learnt from the first 70 %), ensemble (the mean of seasonal and nlinear), the job's own model and those of -model.
+(linear maps of the last bins, learnt from the first 70 %), ensemble (the mean of seasonal and nlinear), the job's own model and those of -model, and with -fedformer
+the paper's FEDformer-f, learnt from the first 70 %, which takes minutes.
 
 With -table it measures on the files ETTh1.csv and ETTm2.csv (.gz allowed) of FOLDER as the published tables do: column OT, 12, 4 and 4 months to learn,
 to choose and to test, z-scored, every window of the test. Beside each cell is what FEDformer-f reached, of input 96.`,
 		Example: "  kale forecast eval ctr.hcl -model ctr.onnx\n  kale forecast eval -trace rates.csv.gz -interval 5m -horizon 15m,1h\n  kale forecast eval -table ett -only ETTh1/96",
 		Args:    upTo(1), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(cmd, f.fedformer, "-fedformer"); err != nil {
+				return err
+			}
 			switch {
 			case f.origins < 0 || f.input < 2:
 				return usagef("-origins %d, -input %d: want 0 or more moments and an input of 2 bins or more", f.origins, f.input)
@@ -57,14 +63,16 @@ to choose and to test, z-scored, every window of the test. Beside each cell is w
 			return a.forecastTable(cmd.Context(), f)
 		},
 	}
-	f.register(c)
+	f.historyFlags.register(c)
+	f.fedformerFlags.register(c)
 	fl := c.Flags()
+	fl.BoolVar(&f.fedformer, "fedformer", false, "train FEDformer and measure it too")
 	fl.StringSliceVar(&f.horizons, "horizon", nil, "`DURATIONS` ahead to measure at (default 5m,15m,30m,1h,2h, as far as they are whole bins; of a job those below its horizon, and that)")
 	fl.StringArrayVar(&f.models, "model", nil, "`FILE`.onnx to measure too; may be repeated")
 	fl.IntVar(&f.origins, "origins", 0, "`NUMBER` of moments to forecast at (default 500; of a table all)")
 	fl.StringVar(&f.table, "table", "", "`FOLDER` with ETTh1.csv and ETTm2.csv: measure as the published tables do")
 	fl.StringVar(&f.only, "only", "", "`CELL` of the table, such as ETTh1/96")
-	fl.IntVar(&f.input, "input", 96, "`BINS` that nlinear sees in the table; seasonal always sees all that lay before")
+	fl.IntVar(&f.input, "input", 96, "`BINS` that nlinear and FEDformer see in the table; seasonal always sees all that lay before")
 	a.jsonFlag(c, "print the measurement as JSON")
 	return c
 }
@@ -118,6 +126,16 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 	e := evaluation{Trace: p.source, StepS: p.series.Step.Seconds(), From: p.series.At(first)}
 	fmt.Fprintf(a.err, "measuring on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
 	forecasters := a.forecasters(p, first, slices.Max(horizons), &e)
+	if f.fedformer {
+		o := forecast.FEDformerOptions{Horizon: slices.Max(horizons), Seasons: p.seasons}
+		m, note, err := a.learntFEDformer(ctx, p.series.Until(e.From), o, f.fedformerFlags)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = m.Close() }() // it was only read
+		e.note(m.Name(), "%s", note)
+		forecasters = append(forecasters, m)
+	}
 	for _, path := range f.models {
 		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{})
 		if err != nil {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kale-sched/kale/core/onnx"
 )
 
 // Every forecaster is measured at every horizon, on the same bins, and naive is the worst on traffic whose level changes.
@@ -49,6 +51,67 @@ func TestForecastEval(t *testing.T) {
 	}
 }
 
+// FEDformer is trained, measured beside the others, and run from the file that it was written to.
+func TestForecastFEDformer(t *testing.T) {
+	if _, err := onnx.Locate(); err != nil {
+		t.Skipf("ONNX Runtime is missing: make deps installs it (%v)", err)
+	}
+	s := newShell(t)
+	trace, model := filepath.Join(t.TempDir(), "rates.csv"), filepath.Join(t.TempDir(), "m.onnx")
+	if err := os.WriteFile(trace, []byte(daysOfTraffic()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	common := []string{"-trace", trace, "-interval", "30m", "-season", "24h", "-horizon", "3h", "-width", "8", "-epochs", "2", "-json"}
+	var trained struct {
+		Input, Horizon int
+		Errors         []measured
+		Epochs         []trainedEpoch
+		Best           int `json:"best_epoch"`
+	}
+	r := s.must(append([]string{"forecast", "train", "-model", "fedformer", "-o", model}, common...)...)
+	if err := json.Unmarshal([]byte(r.out), &trained); err != nil {
+		t.Fatal(err)
+	}
+	if trained.Input != 96 || trained.Horizon != 6 || len(trained.Epochs) != 2 || trained.Best < 1 || trained.Errors[0].Forecaster != "fedformer" || trained.Errors[0].WAPE == nil {
+		t.Errorf("%+v", trained)
+	}
+	if !strings.Contains(r.err, "epoch 2 of 2: loss ") {
+		t.Errorf("its progress:\n%s", r.err)
+	}
+	var e evaluation
+	if err := json.Unmarshal([]byte(s.must(append([]string{"forecast", "eval", "-fedformer", "-model", model, "-origins", "20"}, common...)...).out), &e); err != nil {
+		t.Fatal(err)
+	}
+	rows, notes := 0, ""
+	for _, r := range e.Rows {
+		if r.Model == "onnx:fedformer" && r.WAPE != nil && r.Coverage90 != nil {
+			rows++
+		}
+	}
+	for _, n := range e.Notes {
+		notes += n.Note + "\n"
+	}
+	if rows != 2 || !strings.Contains(notes, "width 8, input of 96 bins; trained in ") || !strings.Contains(notes, "flatters it") {
+		t.Errorf("%d rows of FEDformer, and the notes:\n%s", rows, notes)
+	}
+	for want, args := range map[string][]string{
+		"-seed is of FEDformer: give -model fedformer too":      {"train", "-seed", "2", "-o", model, "-trace", trace},
+		"-threads is of FEDformer: give -fedformer too":         {"eval", "-threads", "2", "-trace", trace},
+		"-width 0, -epochs 10: want 1 or more":                  {"train", "-model", "fedformer", "-width", "0", "-o", model, "-trace", trace},
+		`-model "prophet": want linear or fedformer`:            {"train", "-model", "prophet", "-o", model, "-trace", trace},
+		"-input 100: want 1 bin or more, with -model fedformer": {"train", "-input", "100", "-o", model, "-trace", trace},
+		"-fedformer too": {"eval", "-table", t.TempDir(), "-epochs", "2"},
+	} {
+		if r := s.run(append([]string{"forecast"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%v: exit code %d, %s", args, r.code, r.err)
+		}
+	}
+	r = s.run("forecast", "train", "-model", "fedformer", "-input", "60", "-trace", trace, "-season", "24h", "-o", model)
+	if r.code != exitFailed || !strings.Contains(r.err, "train fedformer: an input of 60 bins is shorter than one season of 144") {
+		t.Errorf("exit code %d, %s", r.code, r.err)
+	}
+}
+
 // The table is of windows of the four last months of twenty, in units of the deviation of the first twelve.
 func TestForecastTable(t *testing.T) {
 	s := newShell(t)
@@ -79,6 +142,13 @@ func TestForecastTable(t *testing.T) {
 	}
 	if got := strings.Join(models, " "); got != "naive seasonal nlinear ensemble" {
 		t.Fatalf("models %s", got)
+	}
+	if _, err := onnx.Locate(); err == nil {
+		args := []string{"forecast", "eval", "-table", dir, "-only", "ETTh1/96", "-origins", "4", "-fedformer", "-width", "8", "-epochs", "1"}
+		text := s.must(args...).out
+		if !strings.Contains(text, "ETTh1/96  onnx:fedformer") || !strings.Contains(text, "ETTh1/96 onnx:fedformer: width 8, input of 96 bins; trained in ") {
+			t.Errorf("with FEDformer:\n%s", text)
+		}
 	}
 	// The deviation is 10, and every second day lies 10 higher than the days beside it: naive is one deviation off on half of the bins.
 	if got := *rows[0].MSE; math.Abs(got-0.5) > 0.03 {

@@ -47,6 +47,7 @@ type tableRow struct {
 	Published float64  `json:"published_mse"`
 	Windows   int      `json:"windows"`
 	Seconds   float64  `json:"seconds"` // to learn and to forecast
+	Note      string   `json:"note,omitempty"`
 }
 
 func (a *app) forecastTable(ctx context.Context, f evalFlags) error {
@@ -82,10 +83,19 @@ func (a *app) forecastTable(ctx context.Context, f evalFlags) error {
 	for _, r := range rows {
 		fmt.Fprintf(t, "%s/%d\t%s\t%s\t%s\t%.3f\t%d\t%.0f s\n", r.Dataset, r.Horizon, r.Model, fixedTo(3, r.MSE), fixedTo(3, r.MAE), r.Published, r.Windows, r.Seconds)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if r.Note != "" {
+			fmt.Fprintf(a.out, "%s/%d %s: %s\n", r.Dataset, r.Horizon, r.Model, r.Note)
+		}
+	}
+	return nil
 }
 
-// tableCell measures the forecasters on the test months: naive, nlinear of the input asked for, seasonal, and the mean of these two.
+// tableCell measures the forecasters on the test months: naive, nlinear of the input asked for, seasonal, the mean of these two, and FEDformer where
+// that is asked for.
 func (a *app) tableCell(ctx context.Context, p published, s forecast.Series, h int, f evalFlags) ([]tableRow, error) {
 	const day = 24 * time.Hour
 	first := 16 * p.month
@@ -94,24 +104,35 @@ func (a *app) tableCell(ctx context.Context, p published, s forecast.Series, h i
 		o.Every = strideOf(len(s.Values)-h-first+1, f.origins, int(day/p.step))
 	}
 	seasonal := forecast.NewSeasonal([]time.Duration{day, 7 * day})
-	began := time.Now()
-	nlinear, err := forecast.TrainWindow(s.Until(s.At(first)), forecast.WindowOptions{Kind: forecast.NLinear, Input: f.input, Horizon: h, Season: day})
+	began, before := time.Now(), s.Until(s.At(first))
+	nlinear, err := forecast.TrainWindow(before, forecast.WindowOptions{Kind: forecast.NLinear, Input: f.input, Horizon: h, Season: day})
 	if err != nil {
 		return nil, err
 	}
-	learnt := time.Since(began).Seconds()
+	learnt := map[string]float64{nlinear.Name(): time.Since(began).Seconds()}
+	notes := map[string]string{}
+	forecasters := []forecast.Forecaster{forecast.NewNaive(day), seasonal, nlinear, forecast.NewEnsemble(seasonal, nlinear)}
+	if f.fedformer {
+		began = time.Now()
+		m, note, err := a.learntFEDformer(ctx, before, forecast.FEDformerOptions{Horizon: h, Input: f.input, Seasons: []time.Duration{day}}, f.fedformerFlags)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = m.Close() }() // it was only read
+		learnt[m.Name()], notes[m.Name()] = time.Since(began).Seconds(), note
+		forecasters = append(forecasters, m)
+	}
 	var rows []tableRow
-	for _, fc := range []forecast.Forecaster{forecast.NewNaive(day), seasonal, nlinear, forecast.NewEnsemble(seasonal, nlinear)} {
+	for _, fc := range forecasters {
 		began = time.Now()
 		r, err := a.backtest(ctx, fc, s, o)
 		if err != nil {
 			return nil, err
 		}
-		row := tableRow{Dataset: p.name, Horizon: h, Model: fc.Name(), MSE: figure(r.RMSE * r.RMSE), MAE: figure(r.MAE), Published: p.mse[h], Windows: r.Origins, Seconds: time.Since(began).Seconds()}
-		if fc == nlinear {
-			row.Seconds += learnt
-		}
-		rows = append(rows, row)
+		rows = append(rows, tableRow{
+			Dataset: p.name, Horizon: h, Model: fc.Name(), MSE: figure(r.RMSE * r.RMSE), MAE: figure(r.MAE), Published: p.mse[h], Windows: r.Origins,
+			Seconds: learnt[fc.Name()] + time.Since(began).Seconds(), Note: notes[fc.Name()],
+		})
 	}
 	return rows, nil
 }

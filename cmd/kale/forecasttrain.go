@@ -19,8 +19,16 @@ import (
 
 type trainFlags struct {
 	historyFlags
-	out string
+	fedformerFlags
+	out, model string
+	input      int
 }
+
+// The models that kale forecast train can make.
+const (
+	modelLinear    = "linear"
+	modelFEDformer = "fedformer"
+)
 
 func forecastTrainCommand(a *app) *cobra.Command {
 	var f trainFlags
@@ -28,18 +36,34 @@ func forecastTrainCommand(a *app) *cobra.Command {
 		Use: "train JOB.hcl|-trace FILE -o MODEL.onnx", Short: "Train a small forecast model from history",
 		Long: `Trains a linear forecast model from the arrival history of a job's topic, or from a trace, and writes it as an ONNX file for the
 job's forecast block: forecast { model = "MODEL.onnx" }. It is measured, beside the seasonal forecaster, on the last part of
-the history before that is learnt too; where it is worse there, that is said, and what kale run's gate will make of it.`,
-		Example: "  kale forecast train ctr.hcl -o ctr.onnx\n  kale forecast train -trace rates.csv.gz -interval 5m -horizon 1h -o rates.onnx",
+the history before that is learnt too; where it is worse there, that is said, and what kale run's gate will make of it.
+
+With -model fedformer it trains the paper's FEDformer-f instead, which takes minutes and needs ONNX Runtime. Its input cannot be shorter than one
+season: with bins of a minute that is a day of 1440 bins, and slow; bins of a quarter of an hour make it 96. Its loss is 1 where it does no
+better than each window's mean. It is measured on the last tenth of the history, which it does not learn.`,
+		Example: "  kale forecast train ctr.hcl -o ctr.onnx\n  kale forecast train -trace rates.csv.gz -interval 5m -horizon 1h -o rates.onnx\n  kale forecast train -trace rates.csv.gz -interval 15m -model fedformer -o rates.onnx",
 		Args:    upTo(1), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.out == "" {
 				return usagef("-o is missing: say where to write the model")
 			}
+			if f.model != modelLinear && f.model != modelFEDformer {
+				return usagef("-model %q: want %s or %s", f.model, modelLinear, modelFEDformer)
+			}
+			if err := f.check(cmd, f.model == modelFEDformer, "-model fedformer"); err != nil {
+				return err
+			}
+			if f.input < 0 || f.input > 0 && f.model != modelFEDformer {
+				return usagef("-input %d: want 1 bin or more, with -model fedformer", f.input)
+			}
 			return a.forecastTrain(cmd.Context(), args, f)
 		},
 	}
-	f.register(c)
+	f.historyFlags.register(c)
 	c.Flags().Var(&f.horizon, "horizon", "how far to forecast (default: the job's; for a trace 30m)")
+	c.Flags().StringVar(&f.model, "model", modelLinear, "`KIND` of model: linear or fedformer")
+	c.Flags().IntVar(&f.input, "input", 0, "`BINS` that FEDformer sees (default 96, or the shortest season where that is longer)")
+	f.fedformerFlags.register(c)
 	c.Flags().StringVarP(&f.out, "out", "o", "", "`FILE` to write, .onnx")
 	a.jsonFlag(c, "print the measurement as JSON")
 	return c
@@ -83,12 +107,19 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 		return err
 	}
 	fmt.Fprintf(a.err, "training on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
-	model, r, err := forecast.TrainLinear(p.series, forecast.LinearOptions{Horizon: p.steps, Seasons: p.seasons, Source: p.source})
-	if err != nil {
-		return err // it says what was attempted
+	var model []byte
+	var r forecast.TrainReport
+	if f.model == modelFEDformer {
+		o := forecast.FEDformerOptions{Horizon: p.steps, Input: f.input, Seasons: p.seasons, Source: p.source}
+		model, r, err = a.trainFEDformer(ctx, p.series, o, f.fedformerFlags)
+	} else {
+		model, r, err = forecast.TrainLinear(p.series, forecast.LinearOptions{Horizon: p.steps, Seasons: p.seasons, Source: p.source})
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("train a forecast model: interrupted; %s is as it was", f.out)
+	}
+	if err != nil {
+		return err // it says what was attempted
 	}
 	if err := backend.WriteFileMode(f.out, model, 0o644); err != nil {
 		return fmt.Errorf("write the forecast model: %w", err)
@@ -99,11 +130,15 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 		return err
 	}
 	if a.asJSON {
-		return json.NewEncoder(a.out).Encode(map[string]any{
+		said := map[string]any{
 			"worse_than_seasonal": v.worse, "gate_falls_back": v.fallsBack,
 			"model": f.out, "id": r.Info.ID, "step_s": r.Info.Step.Seconds(), "horizon": r.Info.Horizon, "input": r.Info.Input,
 			"trained_until": r.Info.TrainedUntil.Format(time.RFC3339), "holdout_from": r.From.Format(time.RFC3339), "errors": rows,
-		})
+		}
+		if f.model == modelFEDformer {
+			said["epochs"], said["best_epoch"] = trainedEpochs(r.Epochs), r.Best
+		}
+		return json.NewEncoder(a.out).Encode(said)
 	}
 	fmt.Fprintf(a.out, "%s: forecasts %s in bins of %s from the last %s\n\n", f.out, job.FormatDuration(time.Duration(r.Info.Horizon)*r.Info.Step),
 		job.FormatDuration(r.Info.Step), job.FormatDuration(time.Duration(r.Info.Input)*r.Info.Step))
