@@ -129,7 +129,7 @@ func (s *Scheduler) joinTime() plan.Measured { return joinTime(s.job, s.want.Joi
 func (s *Scheduler) history(now time.Time) forecast.Series {
 	step := s.job.Forecast.Interval
 	end := now.Truncate(step)
-	start := end.Add(-s.job.Forecast.History).Truncate(step)
+	start := end.Add(-s.job.Forecast.Past()).Truncate(step)
 	h := forecast.Series{Start: start, Step: step, Values: s.arrivals.Series(step, start, end)}
 	s.outages.forget(start)
 	s.outages.blank(h)

@@ -102,7 +102,7 @@ const readingHistory = "reading the arrival history from the broker"
 
 // askHistory begins to ask for the arrivals of the days before the scheduler began, so that forecasts start warm.
 func (s *Scheduler) askHistory(ctx context.Context, now time.Time) {
-	o := traffic.BackfillOptions{Step: s.job.Forecast.Interval, From: now.Add(-s.job.Forecast.History - s.job.Forecast.Horizon), To: now}
+	o := traffic.BackfillOptions{Step: s.job.Forecast.Interval, From: now.Add(-s.job.Forecast.Past() - s.job.Forecast.Horizon), To: now}
 	if s.opt.Progress != nil {
 		o.Progress = func(done, total int) { s.opt.Progress(readingHistory, done, total) }
 	}
@@ -137,7 +137,7 @@ func (s *Scheduler) tellHistory(r *reading) traffic.Backfilled {
 func (s *Scheduler) askBack(ctx context.Context, since time.Time) {
 	_, last, _ := s.arrivals.Span()
 	s.missed.since = time.Time{}
-	oldest := last.Add(-s.job.Forecast.History - s.job.Forecast.Horizon)
+	oldest := last.Add(-s.job.Forecast.Past() - s.job.Forecast.Horizon)
 	if since.Before(oldest) {
 		since = oldest
 	}

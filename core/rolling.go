@@ -49,7 +49,7 @@ func RollingForecasts(j *job.Job, needs plan.Needs, series forecast.Series, firs
 
 // pastOf is what a scheduler of j knows of the series when i bins are complete.
 func pastOf(j *job.Job, s forecast.Series, i int) forecast.Series {
-	from := max(0, i-int(j.Forecast.History/s.Step))
+	from := max(0, i-int(j.Forecast.Past()/s.Step))
 	return forecast.Series{Start: s.At(from), Step: s.Step, Values: s.Values[from:i:i]}
 }
 

@@ -292,7 +292,7 @@ func (s *Scheduler) connect(ctx context.Context) error {
 		return err
 	}
 	s.arrivals = traffic.NewArrivals(traffic.ArrivalsOptions{
-		Keep: j.Forecast.History + 2*j.Forecast.Horizon, Step: j.Forecast.Interval,
+		Keep: j.Forecast.Past() + 2*j.Forecast.Horizon, Step: j.Forecast.Interval,
 		Fine: max(10*j.Forecast.Interval, 4*j.SLO.MaxLag), MaxGap: max(3*j.Forecast.Interval, 4*j.Autoscale.Watch),
 	})
 	if s.meet, err = openRendezvous(ctx, s.lg, j, s.want.Token, s.store); err != nil {

@@ -192,6 +192,24 @@ func TestForecastOfAMoment(t *testing.T) {
 }
 
 // Too little history: what happens meanwhile, until when, and what ends it; in the same words as time passes.
+// A history of one season, which a job file may ask for, is enough for a forecast that is trusted: what is needed besides is looked back on too.
+func TestHistoryOfOneSeason(t *testing.T) {
+	j := parseJob(t, fmt.Sprintf(rigJob, "b:1", rigTopic, "live", t.TempDir()))
+	j.Forecast.History = j.Forecast.Season[0]
+	f, err := newForesight(slog.New(slog.DiscardHandler), j, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := forecast.Series{Start: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC), Step: j.Forecast.Interval, Values: make([]float64, 1000)}
+	for i := range s.Values {
+		s.Values[i] = 100 + 50*math.Sin(2*math.Pi*float64(i)*s.Step.Seconds()/j.Forecast.Season[0].Seconds())
+	}
+	past := pastOf(j, s, len(s.Values))
+	if got := f.forecast(past.End(), past); !got.Trusted {
+		t.Errorf("not trusted: %s", got.Reason)
+	}
+}
+
 func TestTooLittleHistory(t *testing.T) {
 	j := parseJob(t, fmt.Sprintf(rigJob, "b:1", rigTopic, "live", t.TempDir())) // interval 1 s, horizon 20 s, season 1 min
 	f, err := newForesight(slog.New(slog.DiscardHandler), j, nil)

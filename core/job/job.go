@@ -225,6 +225,16 @@ type Forecast struct {
 	GateTolerance float64         `json:"gate_tolerance"`
 }
 
+// Past is how far back forecasts look: History or, where that is little more than the shortest season, as much as they need to be trusted: a season, so that
+// there is something to repeat, and two horizons, so that it can be told how well that does.
+func (f Forecast) Past() time.Duration {
+	past := f.History
+	if len(f.Season) > 0 {
+		past = max(past, f.Season[0]+2*f.Horizon)
+	}
+	return past
+}
+
 // ForecastSeasonal is the seasonal forecaster that needs no model file.
 const ForecastSeasonal = "seasonal"
 

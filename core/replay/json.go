@@ -22,7 +22,7 @@ func PastNeeded(j *job.Job) time.Duration {
 	if len(j.Forecast.Season) > 0 {
 		need = 2 * j.Forecast.Season[0]
 	}
-	return min(need, j.Forecast.History)
+	return min(need, j.Forecast.Past())
 }
 
 // RateOf is what so many workers of the job train, samples/s; a fraction lies on a straight line between its neighbours. 0 workers are 0.
