@@ -38,7 +38,7 @@ func allowed(from, to string) bool {
 		return in(to, "core/backend") // what a third party's plugin may use
 	case sub(from) == sub(to), top(from) == top(to) && top(from) != "core" && top(from) != "plugins":
 		return true // one noun and its parts
-	case from == "core" || in(from, "core/api") || in(from, "core/report") || in(from, "core/replay"):
+	case from == "core" || in(from, "core/api") || in(from, "core/report") || in(from, "core/replay") || in(from, "core/hindsight"):
 		return top(to) == "core" || in(to, "estimator") || in(to, "forecast")
 	case in(from, "core/plan"), in(from, "core/pool"), in(from, "core/profile"):
 		return in(to, "estimator")

@@ -80,6 +80,7 @@ func TestFailuresAreJSONWhereAsked(t *testing.T) {
 		"demo":           {{"", "kale-backend-local"}},
 		"forecast train": {{"-trace none.csv -o x.onnx", "none.csv"}, {file + " -o x.onnx", mistakes}},
 		"forecast eval":  {{"-trace none.csv", "none.csv"}},
+		"forecast show":  {{"nojob", none}, {file, mistakes}},
 		"replay":         {{"-trace none.csv", "none.csv"}, {"-synthetic week -job " + file, mistakes}},
 		"scale":          {{"nojob 2", none}},
 		"pause":          {{"nojob", none}},

@@ -20,12 +20,12 @@ import (
 
 func forecastCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use: "forecast", Short: "Train and measure forecasts of the arrival rate",
-		Long: `Trains forecast models from the arrival history of a job's topic, or from a trace, and measures forecasters on it.`,
+		Use: "forecast", Short: "Train, measure and show forecasts of the arrival rate",
+		Long: `Trains forecast models from the arrival history of a job's topic, or from a trace, measures forecasters on it, and shows how those of a job came out.`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	c.AddCommand(forecastTrainCommand(a), forecastEvalCommand(a))
+	c.AddCommand(forecastTrainCommand(a), forecastEvalCommand(a), forecastShowCommand(a))
 	return c
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/hindsight"
 	"github.com/kale-sched/kale/core/onnx"
 	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/stream"
@@ -100,7 +101,7 @@ func TestLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkpoints := "checkpoints=" + filepath.Join(dir, "checkpoints")
-	traffic := s.start("produce", "-brokers", addr, "-topic", "clicks", "-peak", "300", "-from", "12h", "-history", "60s")
+	traffic := s.start("produce", "-brokers", addr, "-topic", "clicks", "-peak", "300", "-from", "12h", "-history", "2m")
 	t.Cleanup(func() { // whatever fails above, no process may be left
 		if r := s.runCtx(context.Background(), "stop", "life", "-force"); r.code != exitDone && !strings.Contains(r.err, "no job") {
 			t.Errorf("stop -force: %s", r.err)
@@ -156,6 +157,17 @@ func TestLife(t *testing.T) {
 	if text := s.must("explain", "life").out; !strings.Contains(text, "pinned to 3 workers by hand") {
 		t.Errorf("explain:\n%s", text)
 	}
+	run.eventually("a forecast that has come to its time", func() bool {
+		var r hindsight.Review
+		got := s.run("forecast", "show", "life", "-ahead", "1s,4s", "-json")
+		return got.code == exitDone && json.Unmarshal([]byte(got.out), &r) == nil && len(r.Leads) == 2 && r.Leads[1].Bins > 0 && r.Leads[1].In90 != nil && len(r.Bins) > 0
+	})
+	if text := s.must("forecast", "show", "life").out; !strings.Contains(text, "by seasonal") || !strings.Contains(text, "AHEAD") || !strings.Contains(text, "10S AHEAD") {
+		t.Errorf("forecast show:\n%s", text)
+	}
+	if r := s.run("forecast", "show", "life", "-ahead", "1500ms"); r.code != exitFailed || !strings.Contains(r.err, "whole bins of 1s, which 1.5s is not") {
+		t.Errorf("forecast show of a part of a bin: exit code %d, %s", r.code, r.err)
+	}
 	if text := s.must("logs", "life", "worker-0", "-n", "50").out; !strings.Contains(text, "worker=0") {
 		t.Errorf("logs of a worker:\n%s", text)
 	}
@@ -195,6 +207,9 @@ func TestLife(t *testing.T) {
 	}
 	if r := s.run("forget", "life"); r.code != exitFailed || !strings.Contains(r.err, "kale stop life first") {
 		t.Errorf("forget of a job that trains: %d %s", r.code, r.err)
+	}
+	if text := s.must("forecast", "show", "life", "-n", "1").out; !strings.Contains(text, "1S AHEAD") {
+		t.Errorf("forecast show without a scheduler:\n%s", text)
 	}
 	if text := s.must("explain", "life", "-all", "-n", "2").out; strings.Count(text, "why ") != 2 {
 		t.Errorf("explain without a scheduler:\n%s", text)

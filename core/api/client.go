@@ -11,10 +11,12 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/hindsight"
 )
 
 // callTimeout bounds a call whose context has no deadline; longer than the server waits for an order to be taken.
@@ -100,6 +102,20 @@ func (c *Client) Samples(ctx context.Context, since time.Time) ([]core.Sample, e
 // Rescales are the last n finished rescales, oldest first.
 func (c *Client) Rescales(ctx context.Context, n int) ([]core.Rescale, error) {
 	return call[[]core.Rescale](ctx, c, "/v1/rescales", url.Values{"n": {strconv.Itoa(n)}}, nil)
+}
+
+// Hindsight is how past forecasts came out; see hindsight.Of.
+func (c *Client) Hindsight(ctx context.Context, o hindsight.Options) (hindsight.Review, error) {
+	q := url.Values{"bins": {strconv.Itoa(o.Bins)}}
+	if !o.From.IsZero() {
+		q.Set("from", o.From.UTC().Format(time.RFC3339Nano))
+	}
+	var leads []string
+	for _, lead := range o.Leads {
+		leads = append(leads, lead.String())
+	}
+	q.Set("leads", strings.Join(leads, ","))
+	return call[hindsight.Review](ctx, c, "/v1/hindsight", q, nil)
 }
 
 // Wanted is what the scheduler wants to run, as it wrote it down; nil: nothing yet.

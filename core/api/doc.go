@@ -4,6 +4,7 @@
 //	GET  /v1/decisions?n=5&changes=true          the last decisions, oldest first (core.Record)
 //	GET  /v1/samples?since=2026-01-31T06:00:00Z  what was observed since (core.Sample)
 //	GET  /v1/rescales?n=20                       finished rescales, oldest first (core.Rescale)
+//	GET  /v1/hindsight?from=2026-01-31T06:00:00Z&leads=5m,30m&bins=10    how past forecasts came out (hindsight.Review)
 //	GET  /v1/wanted                              what it wants to run, as it wrote it down (core.Wanted); null: nothing yet
 //	GET  /v1/workloads/worker-3/logs?tail=100&follow=true    what a process wrote, as text
 //	POST /v1/orders                              an order (core.Order)

@@ -12,10 +12,12 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/hindsight"
 	"github.com/kale-sched/kale/core/state"
 )
 
@@ -37,6 +39,7 @@ type Options struct {
 // Limits of answers and of waiting.
 const (
 	defaultDecisions = 5
+	defaultBins      = 10
 	maxEntries       = 100_000
 	maxOrderBytes    = 1 << 16
 	orderTimeout     = 20 * time.Second // for the scheduler to take an order: it may be in the middle of a look
@@ -82,6 +85,7 @@ func Handler(lg *slog.Logger, s scheduler, o Options) http.Handler {
 	mux.HandleFunc("GET /v1/decisions", h.answer(h.decisions))
 	mux.HandleFunc("GET /v1/samples", h.answer(h.samples))
 	mux.HandleFunc("GET /v1/rescales", h.answer(h.rescales))
+	mux.HandleFunc("GET /v1/hindsight", h.answer(h.hindsight))
 	mux.HandleFunc("GET /v1/wanted", h.answer(func(*http.Request) (any, error) { return core.WantedIn(h.s.Store()) }))
 	mux.HandleFunc("POST /v1/orders", h.answer(h.order))
 	mux.HandleFunc("GET /v1/workloads/{id}/logs", h.logs)
@@ -212,14 +216,37 @@ func orEmpty[T any](v []T, err error) ([]T, error) {
 }
 
 func (h *handler) samples(r *http.Request) (any, error) {
-	var since time.Time
-	if text := r.URL.Query().Get("since"); text != "" {
-		var err error
-		if since, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			return nil, failf(http.StatusBadRequest, "since=%q is not a time such as 2026-01-31T06:00:00Z", text)
-		}
+	since, err := moment(r, "since")
+	if err != nil {
+		return nil, err
 	}
 	return Samples(h.s.Store(), since)
+}
+
+func (h *handler) hindsight(r *http.Request) (any, error) {
+	var o hindsight.Options
+	var err error
+	if o.From, err = moment(r, "from"); err != nil {
+		return nil, err
+	}
+	if o.Bins, err = number(r, "bins", defaultBins); err != nil {
+		return nil, err
+	}
+	for text := range strings.SplitSeq(r.URL.Query().Get("leads"), ",") {
+		if text == "" {
+			continue
+		}
+		lead, err := time.ParseDuration(text)
+		if err != nil {
+			return nil, failf(http.StatusBadRequest, "leads: %q is not a length of time such as 15m", text)
+		}
+		o.Leads = append(o.Leads, lead)
+	}
+	review, err := hindsight.Of(h.s.Store(), o)
+	if errors.Is(err, hindsight.ErrNone) || errors.Is(err, hindsight.ErrLead) {
+		return nil, failure{http.StatusConflict, err}
+	}
+	return review, err
 }
 
 // Samples reads what was observed since a time, at most the first 100,000 entries: ask again from the last one's time for the rest.
@@ -268,6 +295,16 @@ func (h *handler) order(r *http.Request) (any, error) {
 	default:
 		return nil, failure{http.StatusConflict, err}
 	}
+}
+
+// moment is a time that a question names; zero: it names none.
+func moment(r *http.Request, name string) (at time.Time, err error) {
+	if text := r.URL.Query().Get(name); text != "" {
+		if at, err = time.Parse(time.RFC3339Nano, text); err != nil {
+			return at, failf(http.StatusBadRequest, "%s=%q is not a time such as 2026-01-31T06:00:00Z", name, text)
+		}
+	}
+	return at, nil
 }
 
 func number(r *http.Request, name string, otherwise int) (int, error) {
