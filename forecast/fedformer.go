@@ -32,12 +32,13 @@ type FEDformerOptions struct {
 
 // How FEDformer is trained. Batch and patience are as published.
 const (
-	fedformerBatch    = 32
-	fedformerPatience = 3
-	fedformerEpochs   = 10
-	fedformerRate     = 1e-3 // published is 1e-4, at eight times the width
-	fedformerInput    = 96
-	fedformerWidth    = 64
+	fedformerBatch     = 32
+	fedformerBatchBins = 20_000 // at most, of the windows of a minibatch together: memory
+	fedformerPatience  = 3
+	fedformerEpochs    = 10
+	fedformerRate      = 1e-3 // published is 1e-4, at eight times the width
+	fedformerInput     = 96
+	fedformerWidth     = 64
 	// An epoch is of so many windows at least, however short the history, and of so many bins at most, those of all its windows together: those of a
 	// long input overlap, and one more says little that is new.
 	fedformerEpochLeast = 100 * fedformerBatch
@@ -98,14 +99,18 @@ type fedformerTrainer struct {
 
 func newFEDformerTrainer(history Series, seasons []int, o FEDformerOptions) *fedformerTrainer {
 	c := fedformer.Small(o.Horizon)
-	c.Batch, c.Season, c.Seed = fedformerBatch, seasons[0], o.Seed
+	c.Season, c.Seed = seasons[0], o.Seed
 	c.Input = cmp.Or(o.Input, max(fedformerInput, seasons[0]))
 	c.Label, c.Average = max(c.Input/2, 1), min(c.Average, c.Input)
+	c.Batch = max(min(fedformerBatch, fedformerBatchBins/windowBins(c)), 1)
 	if o.Width != 0 {
 		c.Width, c.Hidden = o.Width, 4*o.Width
 	}
 	return &fedformerTrainer{history: history, seasons: seasons, options: o, config: c, filled: fillFromSeason(history.Values, seasons[0])}
 }
+
+// windowBins is how many bins the encoder and the decoder see of one window.
+func windowBins(c fedformer.Config) int { return max(c.Input+c.Label+c.Horizon, 1) }
 
 func (t *fedformerTrainer) train(ctx context.Context) ([]byte, TrainReport, error) {
 	var r TrainReport
@@ -114,11 +119,10 @@ func (t *fedformerTrainer) train(ctx context.Context) ([]byte, TrainReport, erro
 	}
 	t.chooseFeatures()
 	o, h := t.options, t.history
-	bins := t.config.Input + t.config.Label + t.config.Horizon
 	trained, err := fedformer.Train(ctx, t.config, fedformer.Data{
 		Window: t.window, Marks: marks(t.features, h.Start, h.Step, len(h.Values)), Learn: t.learn, Validate: spreadOver(t.validate, fedformerJudged),
 	}, fedformer.Options{
-		Rate: fedformerRate, Epochs: cmp.Or(o.Epochs, fedformerEpochs), Windows: max(min(max(len(t.learn), fedformerEpochLeast), fedformerEpochBins/bins), fedformerBatch), Patience: fedformerPatience,
+		Rate: fedformerRate, Epochs: cmp.Or(o.Epochs, fedformerEpochs), Windows: max(min(max(len(t.learn), fedformerEpochLeast), fedformerEpochBins/windowBins(t.config)), fedformerBatch), Patience: fedformerPatience,
 		Threads: o.Threads, Runtime: o.Runtime, Progress: o.Progress,
 	})
 	if err != nil {

@@ -39,7 +39,7 @@ job's forecast block: forecast { model = "MODEL.onnx" }. It is measured, beside 
 the history before that is learnt too; where it is worse there, that is said, and what kale run's gate will make of it.
 
 With -model fedformer it trains the paper's FEDformer-f instead, which takes minutes and needs ONNX Runtime. Its input cannot be shorter than one
-season: with bins of a minute that is a day of 1440 bins, and slow; bins of a quarter of an hour make it 96. Its loss is 1 where it does no
+season: with bins of a minute that is a day of 1440 bins; bins of a quarter of an hour make it 96, and faster. Its loss is 1 where it does no
 better than each window's mean. It is measured on the last tenth of the history, which it does not learn.`,
 		Example: "  kale forecast train ctr.hcl -o ctr.onnx\n  kale forecast train -trace rates.csv.gz -interval 5m -horizon 1h -o rates.onnx\n  kale forecast train -trace rates.csv.gz -interval 15m -model fedformer -o rates.onnx",
 		Args:    upTo(1), ValidArgsFunction: a.completeJobs,

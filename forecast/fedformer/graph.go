@@ -104,16 +104,52 @@ func (n net) norm(name string, x *onnx.Tensor) *onnx.Tensor {
 
 // decompose splits off the moving average over time; beyond the ends the first and the last bin repeat.
 func (n net) decompose(x *onnx.Tensor) (season, trend *onnx.Tensor) {
-	l, k := x.Shape()[1], n.c.Average
-	average := n.table(fmt.Sprintf("average of %d", l), l, l, func(m []float32) {
+	if l := x.Shape()[1]; l <= averageByMatrix {
+		trend = n.MatMul(n.averages(l), x)
+	} else {
+		trend = n.Mul(n.windowSums(x), n.Scalar(1/float32(n.c.Average)))
+	}
+	return n.Sub(x, trend), trend
+}
+
+// averageByMatrix is up to how many bins one product with a matrix is faster than the many sums that do the same.
+const averageByMatrix = 512
+
+// averages is the matrix of the moving average over l bins.
+func (n net) averages(l int) *onnx.Tensor {
+	return n.table(fmt.Sprintf("average of %d", l), l, l, func(m []float32) {
 		for t := range l {
-			for j := range k {
-				m[t*l+min(max(t-(k-1-(k-1)/2)+j, 0), l-1)] += 1 / float32(k)
+			for j := range n.c.Average {
+				m[t*l+min(max(t-n.c.before()+j, 0), l-1)] += 1 / float32(n.c.Average)
 			}
 		}
 	})
-	trend = n.MatMul(average, x)
-	return n.Sub(x, trend), trend
+}
+
+// before is how many bins before its own a moving average begins.
+func (c Config) before() int { return c.Average - 1 - (c.Average-1)/2 }
+
+// windowSums are the sums under the moving average: of 1, 2, 4 … neighbours, of which those that make up its length are added.
+func (n net) windowSums(x *onnx.Tensor) *onnx.Tensor {
+	l, k, before := x.Shape()[1], n.c.Average, n.c.before()
+	first, last := n.Slice(x, 1, 0, 1), n.Slice(x, 1, l-1, l)
+	sums := n.Concat(1, append(append(slices.Repeat([]*onnx.Tensor{first}, before), x), slices.Repeat([]*onnx.Tensor{last}, k-1-before)...)...)
+	var total *onnx.Tensor
+	for width, from := 1, 0; ; width *= 2 { // sums are of width neighbours
+		if k&width != 0 {
+			part := n.Slice(sums, 1, from, from+l)
+			if from += width; total == nil {
+				total = part
+			} else {
+				total = n.Add(total, part)
+			}
+		}
+		if from == k {
+			return total
+		}
+		m := sums.Shape()[1]
+		sums = n.Add(n.Slice(sums, 1, 0, m-width), n.Slice(sums, 1, width, m))
+	}
 }
 
 // spectrum is the real parts, then the imaginary ones, of the modes of x, by head: [2M,Heads,Batch,Width/Heads].

@@ -192,14 +192,20 @@ func (r reference) forward(x, xm, ym matrix) matrix {
 		}
 	}
 	me, md := c.modes(c.Input, 1), c.modes(whole, 2)
-	h := add(r.conv("enc.value", x), r.linear("enc.time", xm, false))
+	embed := func(name string, v, marks matrix) matrix {
+		if marks == nil {
+			return r.conv(name+".value", v)
+		}
+		return add(r.conv(name+".value", v), r.linear(name+".time", marks, false))
+	}
+	h := embed("enc", x, xm)
 	for i := range c.Encoders {
 		p := fmt.Sprintf("enc%d", i)
 		h, _ = r.decompose(add(h, r.block(p, "enc.f", h, me)))
 		h, _ = r.decompose(add(h, r.feed(p, h)))
 	}
 	h = r.norm("enc.norm", h)
-	d := add(r.conv("dec.value", season), r.linear("dec.time", ym, false))
+	d := embed("dec", season, ym)
 	for i := range c.Decoders {
 		p := fmt.Sprintf("dec%d", i)
 		var t1, t2, t3 matrix
