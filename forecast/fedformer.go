@@ -74,8 +74,9 @@ func TrainFEDformer(ctx context.Context, history Series, o FEDformerOptions) ([]
 	if err := c.Validate(); err != nil {
 		return nil, TrainReport{}, fmt.Errorf("%s: %w", who, err)
 	}
-	if need := c.Input + 3*c.Horizon + fedformerLeast; len(history.Values) < need {
-		return nil, TrainReport{}, shortHistory(who, history, need, fmt.Sprintf("an input of %d bins, three horizons of %d, and something to learn from", c.Input, c.Horizon))
+	if need := c.Input + 11*c.Horizon + fedformerLeast; len(history.Values) < need {
+		return nil, TrainReport{}, shortHistory(who, history, need, fmt.Sprintf("an input of %d bins, eleven horizons of %d, as the tenths that are not learnt lie a horizon apart, and something to learn from",
+			c.Input, c.Horizon))
 	}
 	model, r, err := t.train(ctx)
 	if err != nil {

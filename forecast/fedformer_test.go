@@ -142,7 +142,7 @@ func TestTrainFEDformerErrors(t *testing.T) {
 		{s, func(o *FEDformerOptions) { o.Width = 20 }, "a width of 20 cannot be divided among 8 heads", false},
 		{s, func(o *FEDformerOptions) { o.Horizon = 0 }, "a forecast of 0 steps", false},
 		{s, func(o *FEDformerOptions) { o.Epochs = -1 }, "-1 epochs", false},
-		{hours(150), nil, "three horizons of 12", true},
+		{hours(150), nil, "eleven horizons of 12", true},
 		{unknown, nil, "only 0 of 900 bins of the history have a window before and outcomes after them that were measured", false},
 	} {
 		o := good
@@ -153,6 +153,13 @@ func TestTrainFEDformerErrors(t *testing.T) {
 		_, _, err := TrainFEDformer(t.Context(), c.s, o)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Count(err.Error(), "train fedformer") != 1 || errors.Is(err, ErrShortHistory) != c.short {
 			t.Errorf("%v; want it to say %q", err, c.want)
+		}
+	}
+	// What is said to be needed is enough.
+	good.Epochs = 1
+	for n, enough := range map[int]bool{48 + 11*12 + fedformerLeast: true, 48 + 11*12 + fedformerLeast - 1: false} {
+		if _, _, err := TrainFEDformer(t.Context(), hours(n), good); (err == nil) != enough {
+			t.Errorf("with %d bins: %v", n, err)
 		}
 	}
 	ctx, stop := context.WithCancel(t.Context())

@@ -110,6 +110,14 @@ func TestForecastFEDformer(t *testing.T) {
 	if r.code != exitFailed || !strings.Contains(r.err, "train fedformer: an input of 60 bins is shorter than one season of 144") {
 		t.Errorf("exit code %d, %s", r.code, r.err)
 	}
+	// Interrupted, it ends at the next minibatch and leaves the model that was there.
+	before := read(t, model)
+	b := s.start("forecast", "train", "-model", "fedformer", "-trace", trace, "-season", "24h", "-o", model, "-width", "8", "-epochs", "1000000")
+	b.eventually("epoch", func() bool { return strings.Contains(b.err.String(), "epoch 1 of 1000000: loss ") })
+	b.interrupt()
+	if r := b.end(); r.code != exitFailed || !strings.Contains(r.err, "interrupted; "+model+" is as it was") || read(t, model) != before {
+		t.Errorf("exit code %d, %s", r.code, r.err)
+	}
 }
 
 // The table is of windows of the four last months of twenty, in units of the deviation of the first twelve.
