@@ -26,11 +26,13 @@ type foresight struct {
 	needs  plan.Needs // of the job's policy
 	// outlook is forecast.Outlook, or what remembers its answers.
 	outlook func(forecast.Series, []time.Duration) (forecast.Forecast, error)
-	gate    *forecast.Gate
-	model   *forecast.ONNXModel // nil: seasonal only
-	warm    bool
-	doubt   string // why no forecast is trusted now, whatever the gate says; ""
-	last    plan.Forecast
+	// calendar has the job file's events.
+	calendar forecast.Calendar
+	gate     *forecast.Gate
+	model    *forecast.ONNXModel // nil: seasonal only
+	warm     bool
+	doubt    string // why no forecast is trusted now, whatever the gate says; ""
+	last     plan.Forecast
 }
 
 // newForesight opens the job's forecast model. One that cannot be used is an error: the job file names it, and a person must know.
@@ -40,17 +42,17 @@ func newForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage) (*foresigh
 
 // wrappedForesight is newForesight with something put in front of each of its forecasters.
 func wrappedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, wrap func(forecast.Forecaster) forecast.Forecaster) (*foresight, error) {
-	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), season: slices.Min(j.Forecast.Season), all: j.Forecast.Season, needs: plan.NeedsOf(j.Autoscale.Policy), outlook: forecast.Outlook}
+	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), season: slices.Min(j.Forecast.Season), all: j.Forecast.Season, needs: plan.NeedsOf(j.Autoscale.Policy), outlook: forecast.Outlook, calendar: CalendarOf(j)}
 	var primary forecast.Forecaster
 	if j.Forecast.Model != job.ForecastSeasonal {
 		m, err := forecast.OpenONNX(j.Forecast.Model, forecast.ONNXOptions{Threads: 1})
 		if err != nil {
 			return nil, fmt.Errorf("forecast.model of job %q: %w", j.Name, err)
 		}
-		f.model, primary = m, wrap(m)
+		f.model, primary = m, f.calendar.With(wrap(m))
 	}
 	var err error
-	f.gate, err = forecast.NewGate(primary, wrap(forecast.NewSeasonal(j.Forecast.Season)), forecast.GateOptions{Window: j.Forecast.GateWindow, Tolerance: j.Forecast.GateTolerance})
+	f.gate, err = forecast.NewGate(primary, f.calendar.With(wrap(forecast.NewSeasonal(j.Forecast.Season))), forecast.GateOptions{Window: j.Forecast.GateWindow, Tolerance: j.Forecast.GateTolerance})
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +66,14 @@ func wrappedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, wrap f
 		}
 	}
 	return f, nil
+}
+
+// CalendarOf is what a job file knows of the traffic that its past does not tell.
+func CalendarOf(j *job.Job) (c forecast.Calendar) {
+	for _, e := range j.Forecast.Events {
+		c = append(c, forecast.Event{Name: e.Name, From: e.From, To: e.To, Uplift: e.Uplift})
+	}
+	return c
 }
 
 // CheckForecast says, as diagnostics of the job file, why its forecast model could not be used.
@@ -130,6 +140,9 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 		reason += "; " + short
 	}
 	f.last = f.planned(fc)
+	if events := f.calendar.Within(fc.At, fc.End()); events != "" {
+		reason += "; " + events
+	}
 	f.last.Trusted, f.last.Reason, f.last.Calibrated = v.Trusted, reason, v.Scored
 	if f.doubt != "" {
 		f.last.Trusted, f.last.Calibrated, f.last.Reason = false, false, f.doubt
@@ -173,11 +186,11 @@ func (f *foresight) beyond(history forecast.Series) *plan.Forecast {
 	if !f.needs.Beyond {
 		return nil
 	}
-	fc, err := f.outlook(history, f.all)
+	fc, err := f.outlook(f.calendar.Plain(history), f.all)
 	if err != nil {
 		return nil
 	}
-	out := f.planned(fc)
+	out := f.planned(f.calendar.Apply(fc))
 	out.Trusted = true
 	return &out
 }

@@ -210,6 +210,40 @@ func TestHistoryOfOneSeason(t *testing.T) {
 	}
 }
 
+// An event of the job file is foreseen, and said; a season later nobody expects it again.
+func TestEvents(t *testing.T) {
+	j := parseJob(t, fmt.Sprintf(rigJob, "b:1", rigTopic, "live", t.TempDir())) // interval 1 s, horizon 20 s, season 1 min
+	begin := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	from := begin.Add(290 * time.Second)
+	j.Forecast.Events = []job.Event{{Name: "sale", From: from, To: from.Add(20 * time.Second), Uplift: 3}}
+	f, err := newForesight(slog.New(slog.DiscardHandler), j, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := forecast.Series{Start: begin, Step: time.Second, Values: make([]float64, 600)}
+	for i := range s.Values {
+		s.Values[i] = 100
+		if at := s.At(i); !at.Before(from) && at.Before(from.Add(20*time.Second)) {
+			s.Values[i] = 300
+		}
+	}
+	for _, c := range []struct {
+		at     int
+		events bool
+	}{{280, true}, {295, true}, {345, false}, {360, false}} {
+		past := s.Until(s.At(c.at))
+		got := f.forecast(past.End(), past)
+		for h, v := range got.Mean {
+			if want := s.Values[c.at+h]; math.Abs(v-want) > 0.01*want {
+				t.Errorf("at %d s, %d s ahead: %v, want %v", c.at, h+1, v, want)
+			}
+		}
+		if !got.Trusted || strings.Contains(got.Reason, "; sale counts ×3") != c.events {
+			t.Errorf("at %d s: trusted %v, %q", c.at, got.Trusted, got.Reason)
+		}
+	}
+}
+
 func TestTooLittleHistory(t *testing.T) {
 	j := parseJob(t, fmt.Sprintf(rigJob, "b:1", rigTopic, "live", t.TempDir())) // interval 1 s, horizon 20 s, season 1 min
 	f, err := newForesight(slog.New(slog.DiscardHandler), j, nil)

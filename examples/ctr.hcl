@@ -112,6 +112,11 @@ job "ctr" {
     # A model file that forecast the last two hours worse than "seasonal" by more than a tenth is not used.
     gate_window    = "2h"
     gate_tolerance = 0.1
+
+    # What people know and the past does not tell: a sale, a campaign, a holiday (uplift below 1).
+    events = [
+      { name = "autumn sale", from = "2026-09-25T16:00:00Z", to = "2026-09-27T22:00:00Z", uplift = 1.8 },
+    ]
   }
 
   autoscale {

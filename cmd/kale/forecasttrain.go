@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/forecast"
@@ -105,6 +106,9 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	p, err := a.past(ctx, args, f.historyFlags)
 	if err != nil {
 		return err
+	}
+	if p.job != nil {
+		p.series = core.CalendarOf(p.job.Job).Plain(p.series)
 	}
 	fmt.Fprintf(a.err, "training on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
 	var model []byte

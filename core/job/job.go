@@ -223,6 +223,15 @@ type Forecast struct {
 	Model         string          `json:"model"`
 	GateWindow    time.Duration   `json:"gate_window_ns"`
 	GateTolerance float64         `json:"gate_tolerance"`
+	Events        []Event         `json:"events,omitempty"`
+}
+
+// Event is a time in which a known cause changes the traffic to Uplift times what would come without it.
+type Event struct {
+	Name   string    `json:"name"`
+	From   time.Time `json:"from"`
+	To     time.Time `json:"to"`
+	Uplift float64   `json:"uplift"`
 }
 
 // Past is how far back forecasts look: History or, where that is little more than the shortest season, as much as they need to be trusted: a season, so that

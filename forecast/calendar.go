@@ -1,0 +1,134 @@
+package forecast
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Event is a time in which a known cause changes the traffic: a sale, a campaign, a holiday.
+type Event struct {
+	Name     string
+	From, To time.Time
+	Uplift   float64 // what comes is so many times what would come without it; above 0
+}
+
+// Calendar is what people know of the traffic that its past does not tell.
+type Calendar []Event
+
+// With gives a forecaster that forecasts from the history as it would have been without the events, and then adds those that are to come: no event is forgotten
+// before it begins, or expected again a season later. Without events it is f itself.
+func (c Calendar) With(f Forecaster) Forecaster {
+	if len(c) == 0 {
+		return f
+	}
+	return calendared{f, c}
+}
+
+// Plain is the history as it would have been without the events. Its values are a copy where any changes.
+func (c Calendar) Plain(history Series) Series {
+	out := history
+	changed := false
+	for i := range history.Values {
+		uplift := c.uplift(history.At(i), history.Step)
+		if uplift == 1 {
+			continue
+		}
+		if !changed {
+			out.Values, changed = slices.Clone(history.Values), true
+		}
+		out.Values[i] /= uplift
+	}
+	return out
+}
+
+// Apply is a forecast with the events: what it says of their bins is multiplied, with its band, quantiles and scenarios. It shares no values with f then.
+func (c Calendar) Apply(f Forecast) Forecast {
+	factors := make([]float64, len(f.Mean))
+	changes := false
+	for i := range factors {
+		factors[i] = c.uplift(f.At.Add(time.Duration(i)*f.Step), f.Step)
+		changes = changes || factors[i] != 1
+	}
+	if !changes {
+		return f
+	}
+	times := func(row []float64) []float64 {
+		out := slices.Clone(row)
+		for i := range out {
+			out[i] *= factors[i]
+		}
+		return out
+	}
+	f.Mean, f.Lower, f.Upper = times(f.Mean), times(f.Lower), times(f.Upper)
+	for _, rows := range []*[][]float64{&f.Quantiles, &f.Scenarios} {
+		*rows = slices.Clone(*rows)
+		for k, row := range *rows {
+			(*rows)[k] = times(row)
+		}
+	}
+	return f
+}
+
+// Within names the events of a time, for people; "": there is none.
+func (c Calendar) Within(from, to time.Time) string {
+	var names []string
+	for _, e := range c {
+		if e.From.Before(to) && from.Before(e.To) {
+			names = append(names, fmt.Sprintf("%s counts ×%.4g", e.Name, e.Uplift))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// uplift is the factor of the bin that begins at a moment, that of all its events together. An event that covers a part of it counts by that part.
+func (c Calendar) uplift(at time.Time, step time.Duration) float64 {
+	factor := 1.0
+	for _, e := range c {
+		from, to := at, at.Add(step)
+		if e.From.After(from) {
+			from = e.From
+		}
+		if e.To.Before(to) {
+			to = e.To
+		}
+		if share := float64(to.Sub(from)) / float64(step); share > 0 {
+			factor *= 1 + (e.Uplift-1)*share
+		}
+	}
+	return factor
+}
+
+// calendared is a forecaster that heeds a calendar.
+type calendared struct {
+	Forecaster
+	calendar Calendar
+}
+
+// Forecast implements [Forecaster].
+func (c calendared) Forecast(history Series, steps int) (Forecast, error) {
+	if err := checkRequest(c.Name(), history, steps); err != nil {
+		return Forecast{}, err
+	}
+	f, err := c.Forecaster.Forecast(c.calendar.Plain(history), steps)
+	if err != nil {
+		return f, err
+	}
+	return c.calendar.Apply(f), nil
+}
+
+// ID and TrainedUntil pass on what a model file says of itself: the gate asks.
+func (c calendared) ID() string {
+	if m, ok := c.Forecaster.(interface{ ID() string }); ok {
+		return m.ID()
+	}
+	return ""
+}
+
+func (c calendared) TrainedUntil() time.Time {
+	if m, ok := c.Forecaster.(interface{ TrainedUntil() time.Time }); ok {
+		return m.TrainedUntil()
+	}
+	return time.Time{}
+}
