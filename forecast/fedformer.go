@@ -18,7 +18,7 @@ type FEDformerOptions struct {
 	Horizon int             // bins that the model forecasts, 1 or more
 	Seasons []time.Duration // at least one, such as a day; each a whole number of bins
 	Input   int             // bins of history that it asks for; 0: 96 as published, or the shortest season where that is longer
-	Width   int             // channels, a multiple of 8; 0: 64. The published model has 512
+	Width   int             // channels, a multiple of 8; 0: 64. The published model has 512, and from there on 64 modes and not 32
 	Seed    uint64
 	Threads int // 0: 1
 	Epochs  int // at most; 0: 10, as published
@@ -38,7 +38,6 @@ const (
 	fedformerEpochs    = 10
 	fedformerRate      = 1e-3 // published is 1e-4, at eight times the width
 	fedformerInput     = 96
-	fedformerWidth     = 64
 	// An epoch is of so many windows at least, however short the history, and of so many bins at most, those of all its windows together: those of a
 	// long input overlap, and one more says little that is new.
 	fedformerEpochLeast = 100 * fedformerBatch
@@ -107,6 +106,9 @@ func newFEDformerTrainer(history Series, seasons []int, o FEDformerOptions) *fed
 	if o.Width != 0 {
 		c.Width, c.Hidden = o.Width, 4*o.Width
 	}
+	if paper := fedformer.Paper(o.Horizon); c.Width >= paper.Width {
+		c.Modes = paper.Modes
+	}
 	return &fedformerTrainer{history: history, seasons: seasons, options: o, config: c, filled: fillFromSeason(history.Values, seasons[0])}
 }
 
@@ -120,10 +122,11 @@ func (t *fedformerTrainer) train(ctx context.Context) ([]byte, TrainReport, erro
 	}
 	t.chooseFeatures()
 	o, h := t.options, t.history
+	windows := min(max(len(t.learn), fedformerEpochLeast), fedformerEpochBins/windowBins(t.config))
 	trained, err := fedformer.Train(ctx, t.config, fedformer.Data{
 		Window: t.window, Marks: marks(t.features, h.Start, h.Step, len(h.Values)), Learn: t.learn, Validate: spreadOver(t.validate, fedformerJudged),
 	}, fedformer.Options{
-		Rate: fedformerRate, Epochs: cmp.Or(o.Epochs, fedformerEpochs), Windows: max(min(max(len(t.learn), fedformerEpochLeast), fedformerEpochBins/windowBins(t.config)), fedformerBatch), Patience: fedformerPatience,
+		Rate: fedformerRate, Epochs: cmp.Or(o.Epochs, fedformerEpochs), Windows: max(windows, t.config.Batch), Patience: fedformerPatience,
 		Threads: o.Threads, Runtime: o.Runtime, Progress: o.Progress,
 	})
 	if err != nil {

@@ -6,8 +6,8 @@
 //
 // It follows the code that its authors published. What differs, and why:
 //
-//   - Fourier transforms and the moving average are products with constant matrices, of the chosen modes only: the same values, and
-//     core/onnx has no FFT to differentiate.
+//   - Fourier transforms are products with constant matrices, of the chosen modes only, and so is the moving average of a short window: the same
+//     values, and core/onnx has no FFT and no pooling to differentiate.
 //   - The attention's tanh is of the real and of the imaginary part, each by itself. That of complex numbers grows without bound at its
 //     poles, and plain ONNX has no complex numbers.
 //   - A Fourier block puts each mode back at its own frequency, as the paper's equations do. The published block puts the chosen modes
@@ -18,6 +18,8 @@
 //   - There is no dropout, which is 5 % as published: the early stop does its work, and core/onnx has no random operator.
 //   - Each window is scaled to mean 0 and deviation 1 by itself, inside the graph, and its forecast back: traffic outgrows the scale of the
 //     months that a model has seen. The published code scales the whole series once.
+//   - Of the time features those are left out that come round less than twice in what is learnt from, such as the day of the year: what they say of the
+//     days ahead was never seen. forecast.TrainFEDformer chooses them.
 //   - [Train] begins with biases of 0 and halves the rate of Adam after each epoch that was no better on the validation windows, and not after every
 //     epoch: what is best for one series differs from another's.
 package fedformer
