@@ -69,7 +69,7 @@ func (a *app) learntFEDformer(ctx context.Context, s forecast.Series, o forecast
 		return nil, "", err
 	}
 	note := fmt.Sprintf("width %d, input of %d bins; trained in %s on %s; epoch %d of %d was best", f.width, r.Info.Input,
-		job.FormatDuration(time.Since(began).Round(time.Second)), counted(int64(f.threads), "thread"), r.Best, len(r.Epochs))
+		job.FormatDuration(time.Since(began).Round(time.Second)), job.Count(f.threads, "thread"), r.Best, len(r.Epochs))
 	m, err := forecast.NewONNX("just trained", file, forecast.ONNXOptions{})
 	return m, note, err
 }
