@@ -276,8 +276,13 @@ func (n *seen) unlisted() string {
 	return ""
 }
 
-// noEnds says why the topic's end offsets are not known.
-func (n *seen) noEnds() string { return endsUnknown + n.endsErr.Error() }
+// noEnds says why the topic's end offsets are not known; "": they are.
+func (n *seen) noEnds() string {
+	if n.endsErr == nil {
+		return ""
+	}
+	return endsUnknown + n.endsErr.Error()
+}
 
 // noTopic is what helps where the topic is not there.
 const noTopic = ". Where it was deleted, what was not trained of it is gone: kale stop ends the job and keeps its model, and a topic that is created in its place is another one, for a job with " +
