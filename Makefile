@@ -51,7 +51,7 @@ test: build ## all tests with the race detector, real Kafka included where Java 
 	@$(RUNTESTS) --packages "$$(go list ./plugins/... ./... | grep -v /cmd/kale/e2e | tr '\n' ' ')" -- $(TESTFLAGS) -p $(AT_ONCE) -timeout 25m
 	@$(RUNTESTS) --packages ./cmd/kale/e2e -- $(TESTFLAGS) -timeout 40m # alone: it runs the whole product, and a machine of two cores has no room for more
 
-lint: ## golangci-lint, pinned, and generated code up to date
+lint: ## golangci-lint, pinned
 	@.ci/fetch-tool.sh "$(TOOLS)" github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
 	@"$(TOOLS)/golangci-lint" run ./...
 

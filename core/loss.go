@@ -47,7 +47,7 @@ func (l Loss) String() string {
 	case l.Kind == LossRetention:
 		text = "offsets that retention removed before they were trained, and that were given up"
 	case l.DeadLetter != "":
-		text = fmt.Sprintf("records that could not be decoded and are in topic %q (dead_letter)", l.DeadLetter)
+		text = fmt.Sprintf("records that could not be decoded and were put into topic %q (dead_letter)", l.DeadLetter)
 	}
 	text += ": " + plan.Thousands(l.Records)
 	if l.Total > l.Records {

@@ -86,7 +86,7 @@ func TestRecordsInADeadLetterTopicAreToldOf(t *testing.T) {
 	r.started(1)
 	r.chief.with(func(s *rpc.JobStatus) { s.DeadRecords = 7 })
 	r.beat()
-	const problem, note = `records cannot be decoded: 7 in topic "dead" (dead_letter), each with its reason (header kale-reason)`, `records that could not be decoded and are in topic "dead" (dead_letter): 7`
+	const problem, note = `records cannot be decoded: 7 in topic "dead" (dead_letter), each with its reason (header kale-reason)`, `records that could not be decoded and were put into topic "dead" (dead_letter): 7`
 	if v := r.s.View(); len(v.Problems) != 1 || v.Problems[0] != problem || len(v.Notes) != 1 || v.Notes[0].Text != note || !v.Notes[0].UnderWay {
 		t.Errorf("problems %q, notes %+v", v.Problems, v.Notes)
 	}

@@ -291,6 +291,9 @@ func lasting(text string) (what string, lasts time.Duration) {
 // chiefProblems are the problems of a job's partitions, for people: partitions with the same one are named together, with the longest of their times, and what two
 // workers met alike is told once.
 func chiefProblems(ps []*rpc.PartitionProblem) []string {
+	if recreated(ps) { // whatever else was wrong is of a log that is gone
+		ps = slices.DeleteFunc(slices.Clone(ps), func(p *rpc.PartitionProblem) bool { return p.GetKind() != rpc.PartitionProblem_KIND_RECREATED })
+	}
 	var out []string
 	with := map[string][]int32{} // partitions by what is wrong with them
 	longest := map[string]time.Duration{}

@@ -154,7 +154,7 @@ func TestStuckIsNotUnknown(t *testing.T) {
 	if _, err := adm.CreateTopics(t.Context(), rigPartitions, 1, nil, rigTopic); err != nil {
 		t.Fatal(err)
 	}
-	say(&rpc.PartitionProblem{Partition: -1, Kind: rpc.PartitionProblem_KIND_RECREATED, Detail: "another topic: start a new job"})
+	say(bad(2), &rpc.PartitionProblem{Partition: -1, Kind: rpc.PartitionProblem_KIND_RECREATED, Detail: "another topic: start a new job"})
 	is(StateStuck, "the topic was deleted or created again")
 	if v := r.s.View(); v.Sample.Unknown == "" || !slices.Equal(v.Problems, []string{"another topic: start a new job"}) { // the cause once
 		t.Errorf("unknown is %q, the problems are %q", v.Sample.Unknown, v.Problems)

@@ -66,7 +66,9 @@ func (a *app) audit(ctx context.Context, arg string, f jobFlags) error {
 	if err != nil {
 		return err
 	}
-	info, diags, err := a.checkTopics(ctx, l.Job)
+	asked := *l.Job
+	asked.Stream.DeadLetter = "" // it is not read
+	info, diags, err := a.checkTopics(ctx, &asked)
 	if err == nil && info.Err != nil {
 		err = fmt.Errorf("audit job %q: %w", l.Name, unanswered(info.Err))
 	}

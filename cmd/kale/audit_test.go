@@ -54,6 +54,16 @@ func TestAudit(t *testing.T) {
 	if r := s.run("audit", file); r.code != exitFailed || !strings.Contains(r.err, "the job has not begun to train") || len(under(t, dir)) != 1 {
 		t.Errorf("before it has run: exit code %d, %s; in its folder: %v", r.code, r.err, under(t, dir))
 	}
+	letters := filepath.Join(dir, "letters.hcl")
+	if err := os.WriteFile(letters, []byte(strings.Replace(text, `on_undecodable = "skip"`, `dead_letter = "gone"`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.run("audit", letters); r.code != exitFailed || !strings.Contains(r.err, "the job has not begun to train") {
+		t.Errorf("with a dead-letter topic that is not there: exit code %d, %s", r.code, r.err)
+	}
+	if err := os.Remove(letters); err != nil {
+		t.Fatal(err)
+	}
 	sums, err := stream.LogSum(t.Context(), []kgo.Opt{kgo.SeedBrokers(addr)}, "clicks", nil, nil)
 	if err != nil {
 		t.Fatal(err)

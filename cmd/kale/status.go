@@ -480,7 +480,7 @@ func (l losses) String() string {
 		case l.skips:
 			s += fmt.Sprintf(` and were skipped (on_undecodable = "skip"; kale logs %s names them)`, l.job)
 		case l.deadLetter != "":
-			s += fmt.Sprintf(" and are in topic %s", l.deadLetter)
+			s += fmt.Sprintf(" and were put into topic %s", l.deadLetter)
 		}
 	}
 	if l.lost > 0 {

@@ -22,7 +22,7 @@ func TestStuckIsSaid(t *testing.T) {
 	if err := writeStatus(&b, v, 0); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ctr, stuck", "partition 3 stands still: see the problems", "5 records, 1,200 could not be decoded and are in topic ctr-dead\n",
+	for _, want := range []string{"ctr, stuck", "partition 3 stands still: see the problems", "5 records, 1,200 could not be decoded and were put into topic ctr-dead\n",
 		"2026-01-31 05:00:00  the topic grew from 4 to 6 partitions\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("status does not say %q:\n%s", want, b.String())
@@ -37,7 +37,7 @@ func TestStuckIsSaid(t *testing.T) {
 // What a job had trained is told when it does not run any more, and whether that is the last word.
 func TestGlanceTellsWhatWasTrained(t *testing.T) {
 	for past, want := range map[bool]string{
-		false: "trained  1,200 records, AUC so far 0.7123 (each record scored before it is trained), 7 could not be decoded and are in topic dead, 3 offsets lost to retention\n",
+		false: "trained  1,200 records, AUC so far 0.7123 (each record scored before it is trained), 7 could not be decoded and were put into topic dead, 3 offsets lost to retention\n",
 		true:  "3 offsets lost to retention, when that was last asked\n",
 	} {
 		auc := 0.71234

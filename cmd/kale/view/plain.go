@@ -226,7 +226,7 @@ func since[T any](st *state.Store, l state.Log, at time.Time) (out []T) {
 }
 
 // troubles writes problems that came and those that are seen no longer, which a stop mends as little as a process that another one replaces. One whose
-// numbers change is the same problem; of one that shows now in one way and now in another, each way is told once.
+// numbers change is the same problem; of one that shows now in one way and now in another, each cause is told once.
 func (p *printer) troubles(f Frame) []event {
 	var out []event
 	now := make([]string, len(f.View.Problems))
@@ -241,7 +241,7 @@ func (p *printer) troubles(f Frame) []event {
 			}
 			told = shown[what]
 		}
-		if !slices.ContainsFunc(told, func(s string) bool { return Same(s, now[i]) }) {
+		if !slices.ContainsFunc(told, func(s string) bool { return Same(s, now[i]) || what != "" && Same(cause(s), cause(now[i])) }) {
 			out = append(out, event{f.View.Now, "problem", now[i]})
 			if what != "" {
 				shown[what] = append(told, now[i])
@@ -281,6 +281,9 @@ func Same(a, b string) bool {
 	b, _, _ = strings.Cut(b, core.LogEnds)
 	return wordless(a) == wordless(b)
 }
+
+// cause is the last part of a problem: who does not answer one question answers others as little, for the same reason.
+func cause(problem string) string { return problem[strings.LastIndex(problem, ": ")+1:] }
 
 // numbers are figures, lengths of time and sizes in whatever unit ("58s", "1m3s", "2.1GiB"), and which partitions.
 var numbers = regexp.MustCompile(`\bpartitions? [0-9–, ]+|[0-9][0-9.,]*([KMGT]?i?B|ns|µs|ms|[dhms])?`)

@@ -80,14 +80,14 @@ func TestTroublesAreToldOnce(t *testing.T) {
 	}
 }
 
-// Who does not answer may show in another way at each look: each is told once while it lasts, and its end once.
+// Who does not answer may show in another way at each look: each cause is told once while it lasts, whatever was asked, and its end once.
 func TestSilenceIsOneProblem(t *testing.T) {
 	p := &printer{}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	const jobs, nodes = "the backend does not answer: list the jobs: EOF", "the backend does not answer: list the nodes: EOF"
+	const jobs, nodes, slow = "the backend does not answer: list the jobs: EOF", "the backend does not answer: list the nodes: EOF", "the backend does not answer: list the nodes: i/o timeout"
 	var got []string
 	for _, problems := range [][]string{
-		{jobs}, {nodes}, {jobs}, {nodes, "the chief does not answer: write tcp 127.0.0.1:40012->127.0.0.1:9000: broken pipe"},
+		{jobs}, {nodes}, {slow}, {jobs}, {nodes, "the chief does not answer: write tcp 127.0.0.1:40012->127.0.0.1:9000: broken pipe"},
 		{"the chief does not answer: it cannot be reached"}, {"the chief does not answer: write tcp 127.0.0.1:40014->127.0.0.1:9000: broken pipe"}, nil, {jobs},
 	} {
 		f := Frame{View: &core.View{Now: at, Problems: problems}, Zone: time.UTC}
@@ -95,7 +95,7 @@ func TestSilenceIsOneProblem(t *testing.T) {
 	}
 	want := []string{
 		"03:04:05  problem   " + jobs,
-		"03:04:05  problem   " + nodes,
+		"03:04:05  problem   " + slow,
 		"03:04:05  problem   the chief does not answer: write tcp 127.0.0.1:40012->127.0.0.1:9000: broken pipe",
 		"03:04:05  problem   the chief does not answer: it cannot be reached",
 		"03:04:05  gone      the backend does not answer",
