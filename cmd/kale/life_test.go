@@ -101,7 +101,9 @@ func TestLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkpoints := "checkpoints=" + filepath.Join(dir, "checkpoints")
-	traffic := s.start("produce", "-brokers", addr, "-topic", "clicks", "-peak", "300", "-from", "12h", "-history", "2m")
+	produce := []string{"produce", "-brokers", addr, "-topic", "clicks", "-peak", "300", "-from", "12h"}
+	s.must(append(produce, "-history", "2m", "-duration", "0")...) // to its end: a scheduler that sees it come sees a burst
+	traffic := s.start(produce...)
 	t.Cleanup(func() { // whatever fails above, no process may be left
 		if r := s.runCtx(context.Background(), "stop", "life", "-force"); r.code != exitDone && !strings.Contains(r.err, "no job") {
 			t.Errorf("stop -force: %s", r.err)
