@@ -43,38 +43,30 @@ func TestWindowAndEnsembleConform(t *testing.T) {
 
 func TestONNXModelConforms(t *testing.T) {
 	onnxtest.Library(t)
-	s := wave(600)
-	file, _, err := forecast.TrainLinear(s, forecast.LinearOptions{Horizon: 20, Seasons: []time.Duration{2 * time.Minute}})
-	if err != nil {
-		t.Fatal(err)
+	s, seasons := wave(600), []time.Duration{2 * time.Minute}
+	for name, train := range map[string]func() ([]byte, forecast.TrainReport, error){
+		"linear": func() ([]byte, forecast.TrainReport, error) {
+			return forecast.TrainLinear(s, forecast.LinearOptions{Horizon: 20, Seasons: seasons})
+		},
+		"fedformer": func() ([]byte, forecast.TrainReport, error) {
+			return forecast.TrainFEDformer(t.Context(), s, forecast.FEDformerOptions{Horizon: 20, Seasons: seasons, Width: 8, Epochs: 1})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file, _, err := train()
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := forecast.NewONNX("model.onnx", file, forecast.ONNXOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := m.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			forecasttest.Conform(t, m, s, 20)
+		})
 	}
-	m, err := forecast.NewONNX("model.onnx", file, forecast.ONNXOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	forecasttest.Conform(t, m, s, 20)
-}
-
-func TestFEDformerConforms(t *testing.T) {
-	onnxtest.Library(t)
-	s := wave(600)
-	file, _, err := forecast.TrainFEDformer(t.Context(), s, forecast.FEDformerOptions{Horizon: 20, Seasons: []time.Duration{2 * time.Minute}, Width: 8, Epochs: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := forecast.NewONNX("model.onnx", file, forecast.ONNXOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	forecasttest.Conform(t, m, s, 20)
 }
