@@ -23,7 +23,8 @@ type foresight struct {
 	steps  int
 	season time.Duration // the shortest
 	all    []time.Duration
-	needs  plan.Needs // of the job's policy
+	needed time.Duration // of history, for a forecast to be trusted
+	needs  plan.Needs    // of the job's policy
 	// outlook is forecast.Outlook, or what remembers its answers.
 	outlook func(forecast.Series, []time.Duration) (forecast.Forecast, error)
 	// calendar has the job file's events.
@@ -42,7 +43,7 @@ func newForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage) (*foresigh
 
 // wrappedForesight is newForesight with something put in front of each of its forecasters.
 func wrappedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, wrap func(forecast.Forecaster) forecast.Forecaster) (*foresight, error) {
-	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), season: slices.Min(j.Forecast.Season), all: j.Forecast.Season, needs: plan.NeedsOf(j.Autoscale.Policy), outlook: forecast.Outlook, calendar: CalendarOf(j)}
+	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), season: slices.Min(j.Forecast.Season), all: j.Forecast.Season, needed: j.Forecast.Needed(), needs: plan.NeedsOf(j.Autoscale.Policy), outlook: forecast.Outlook, calendar: CalendarOf(j)}
 	var primary forecast.Forecaster
 	if j.Forecast.Model != job.ForecastSeasonal {
 		m, err := forecast.OpenONNX(j.Forecast.Model, forecast.ONNXOptions{Threads: 1})
@@ -71,7 +72,7 @@ func wrappedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, wrap f
 // CalendarOf is what a job file knows of the traffic that its past does not tell.
 func CalendarOf(j *job.Job) (c forecast.Calendar) {
 	for _, e := range j.Forecast.Events {
-		c = append(c, forecast.Event{Name: e.Name, From: e.From, To: e.To, Uplift: e.Uplift})
+		c = append(c, forecast.Event(e))
 	}
 	return c
 }
@@ -103,7 +104,7 @@ func beyondModel(j *job.Job, info forecast.ModelInfo, advice string) (diags hcl.
 		diags = append(diags, j.ErrorAt("forecast.horizon", "The forecast model does not reach so far", fmt.Sprintf(
 			"%s forecasts %s at most, and forecast.horizon is %s. Set horizon to %[2]s or less. %[4]s", j.Forecast.Model, job.FormatDuration(most), job.FormatDuration(j.Forecast.Horizon), advice)))
 	}
-	if least := time.Duration(info.Input) * info.Step; j.Forecast.History > 0 && j.Forecast.History < least {
+	if least := time.Duration(info.Input) * info.Step; j.Forecast.History > 0 && j.Forecast.Past() < least {
 		diags = append(diags, j.ErrorAt("forecast.history", "The forecast model needs more history", fmt.Sprintf(
 			"%s forecasts from the last %s, and forecast.history is %s. Set history to %[2]s or more. %[4]s", j.Forecast.Model, job.FormatDuration(least), job.FormatDuration(j.Forecast.History), advice)))
 	}
@@ -196,22 +197,20 @@ func (f *foresight) beyond(history forecast.Series) *plan.Forecast {
 }
 
 // short says, where the known history is too short for the season, until when that lasts, what happens meanwhile and what can be done; else "".
-// Needed are a season, so that there is something to repeat, and two horizons, so that the gate can tell how well that does (forecast.GateOptions).
 // The text stays the same while time passes: it stands in decisions.
 func (f *foresight) short(history forecast.Series) string {
-	need := f.season + 2*time.Duration(f.steps)*history.Step
 	const stamp = "2006-01-02 15:04"
 	known := slices.IndexFunc(history.Values, func(v float64) bool { return !math.IsNaN(v) })
 	meanwhile := "workers are added as traffic demands, and none is let go"
 	switch {
 	case known < 0:
-		return fmt.Sprintf("no arrivals are known yet, and a season of %s needs about %s of them: until then %s", job.FormatDuration(f.season), job.FormatDuration(need), meanwhile)
-	case history.End().Sub(history.At(known)) >= need:
+		return fmt.Sprintf("no arrivals are known yet, and a season of %s needs about %s of them: until then %s", job.FormatDuration(f.season), job.FormatDuration(f.needed), meanwhile)
+	case history.End().Sub(history.At(known)) >= f.needed:
 		return ""
 	}
 	since := history.At(known).Local()
 	return fmt.Sprintf("arrivals are known only since %s, and a season of %s needs about %s of them: until about %s %s (older records in the topic, or a shorter forecast.season, end that sooner)",
-		since.Format(stamp), job.FormatDuration(f.season), job.FormatDuration(need), since.Add(need).Format(stamp), meanwhile)
+		since.Format(stamp), job.FormatDuration(f.season), job.FormatDuration(f.needed), since.Add(f.needed).Format(stamp), meanwhile)
 }
 
 // state is what the gate remembers, to survive a restart.

@@ -28,7 +28,7 @@ type Options struct {
 type Review struct {
 	Source  string        `json:"source"` // of the newest forecast
 	Trusted bool          `json:"trusted"`
-	Reason  string        `json:"reason,omitempty"` // why it is not
+	Reason  string        `json:"reason,omitempty"` // the gate's words for that
 	Step    time.Duration `json:"step"`             // length of a bin
 	Leads   []Lead        `json:"leads"`
 	Bins    []Bin         `json:"bins"`
@@ -56,7 +56,7 @@ type Bin struct {
 var (
 	// ErrNone says that no decision was made from a forecast yet.
 	ErrNone = errors.New("no decision was made from a forecast yet")
-	// ErrLead says that a lead is shorter than a bin.
+	// ErrLead says that a lead is no whole number of bins.
 	ErrLead = errors.New("a forecast is for whole bins")
 )
 

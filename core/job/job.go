@@ -234,15 +234,17 @@ type Event struct {
 	Uplift float64   `json:"uplift"`
 }
 
-// Past is how far back forecasts look: History or, where that is little more than the shortest season, as much as they need to be trusted: a season, so that
-// there is something to repeat, and two horizons, so that it can be told how well that does.
-func (f Forecast) Past() time.Duration {
-	past := f.History
-	if len(f.Season) > 0 {
-		past = max(past, f.Season[0]+2*f.Horizon)
+// Needed is how much history a forecast needs to be trusted: a season, so that there is something to repeat, and two horizons, so that the gate can tell how well that
+// does (forecast.GateOptions).
+func (f Forecast) Needed() time.Duration {
+	if len(f.Season) == 0 {
+		return 2 * f.Horizon
 	}
-	return past
+	return f.Season[0] + 2*f.Horizon
 }
+
+// Past is how far back forecasts look.
+func (f Forecast) Past() time.Duration { return max(f.History, f.Needed()) }
 
 // ForecastSeasonal is the seasonal forecaster that needs no model file.
 const ForecastSeasonal = "seasonal"
