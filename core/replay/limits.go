@@ -30,14 +30,16 @@ func (c *Comparison) playLimited(seed uint64, l Limits, trail *Trail) (sum *tall
 		if lag(sum) && down(sum) {
 			break
 		}
+		before := price
 		if !lag(sum) || price.Lag > c.o.Weights.Lag {
 			base := max(c.o.Weights.Lag, 1e-4)
-			price.Lag = base * dearest(play, price, lagDearest, func(p *prices, x float64) { p.Lag = base * x }, lag)
-			sum = play(price, nil)
+			sum = dearest(play, &price, lagDearest, func(x float64) { price.Lag = base * x }, lag)
 		}
 		if !down(sum) || price.downtime > 0 {
-			price.downtime = 0.001 * dearest(play, price, downDearest/0.001, func(p *prices, x float64) { p.downtime = 0.001 * x }, down)
-			sum = play(price, nil)
+			sum = dearest(play, &price, downDearest/0.001, func(x float64) { price.downtime = 0.001 * x }, down)
+		}
+		if price == before {
+			break
 		}
 	}
 	if trail != nil {
@@ -65,17 +67,23 @@ func (c *Comparison) priced(seed uint64) func(prices, *Trail) *tally {
 	}
 }
 
-// dearest is the least factor, from 1 to most, with which the schedule keeps to its limit; most where none does.
-func dearest(play func(prices, *Trail) *tally, price prices, most float64, set func(*prices, float64), within func(*tally) bool) float64 {
+// dearest sets the least factor, from 1 to most, with which the schedule keeps to its limit, and plays it; most where none does.
+func dearest(play func(prices, *Trail) *tally, price *prices, most float64, set func(float64), within func(*tally) bool) *tally {
 	lo, hi := 1.0, most
+	set(hi)
+	sum := play(*price, nil)
+	if !within(sum) {
+		return sum
+	}
 	for range limitSteps {
 		mid := math.Sqrt(lo * hi)
-		set(&price, mid)
-		if within(play(price, nil)) {
-			hi = mid
+		set(mid)
+		if t := play(*price, nil); within(t) {
+			hi, sum = mid, t
 		} else {
 			lo = mid
 		}
 	}
-	return hi
+	set(hi)
+	return sum
 }

@@ -204,11 +204,10 @@ func (c *Comparison) playLivePriced(seed uint64, g Grid, price prices, hint floa
 	switch {
 	case math.IsInf(allowed, 1):
 	case hint >= 0:
-		for toll = hint; toll < tollMost; toll = max(toll*tollGrows, 1e-4) {
-			if t, _ := try(toll, nil); within(t) {
-				break
-			}
-		}
+		toll = tollFrom(hint, func(toll float64) bool {
+			t, _ := try(toll, nil)
+			return within(t)
+		})
 	default:
 		if t, _ := try(0, nil); within(t) {
 			break
@@ -230,6 +229,31 @@ func (c *Comparison) playLivePriced(seed uint64, g Grid, price prices, hint floa
 		bound = sum.metrics(&c.fig).Cost * sum.seconds / day.Seconds()
 	}
 	return sum, bound, toll
+}
+
+// tollFrom is the least toll within the limit among hint, hint·tollGrows, hint·tollGrows², …, found in steps that double and are then halved; tollMost where none
+// below it is.
+func tollFrom(hint float64, within func(toll float64) bool) float64 {
+	if within(hint) {
+		return hint
+	}
+	first := max(hint, 1e-4)
+	at := func(k int) float64 { return min(first*math.Pow(tollGrows, float64(k)), tollMost) }
+	lo, hi := 0, 1
+	if hint < first {
+		lo, hi = -1, 0
+	}
+	for at(hi) < tollMost && !within(at(hi)) {
+		lo, hi = hi, hi+max(1, 2*(hi-lo))
+	}
+	for hi-lo > 1 {
+		if mid := (lo + hi) / 2; within(at(mid)) {
+			hi = mid
+		} else {
+			lo = mid
+		}
+	}
+	return at(hi)
 }
 
 // playSchedules solves all parts for a toll and carries the schedules out, with no limit on rescales but the toll.

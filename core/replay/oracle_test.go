@@ -175,6 +175,27 @@ func TestOracleWithinLimits(t *testing.T) {
 }
 
 // The same where rescales are live, within their number besides: downtime there is none of.
+// The walk in small steps is what tollFrom stands for, and takes tens of times as many solutions.
+func TestTollFrom(t *testing.T) {
+	for _, hint := range []float64{0, 1e-4, 0.003, 0.2, 3.9, 4} {
+		for _, least := range []float64{0, 5e-5, 1e-4, 0.0031, 0.19, 0.2, 0.7, 3.99, 9} {
+			tries := 0
+			within := func(toll float64) bool { tries++; return toll >= least }
+			got := tollFrom(hint, within)
+			if tries > 20 {
+				t.Errorf("from %g to %g: %d solutions", hint, least, tries)
+			}
+			want := hint
+			for want < tollMost && want < least {
+				want = min(max(want*tollGrows, 1e-4), tollMost)
+			}
+			if math.Abs(got-want) > 1e-9 {
+				t.Errorf("from %g to %g: %g, the walk gives %g", hint, least, got, want)
+			}
+		}
+	}
+}
+
 func TestLiveOracleWithinLimits(t *testing.T) {
 	w := LiveRescale()
 	w.PerDay, w.Burst = 30, 5
