@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"gonum.org/v1/gonum/stat"
 )
 
 // The quantiles of Forecast.Lower and Forecast.Upper.
@@ -55,6 +57,67 @@ func (r *residuals) add(h int, actual, said float64) {
 		r.at[h] = append(r.at[h], e)
 		r.paths[len(r.paths)-1][h] = e
 	}
+}
+
+// How [residuals.temper] sees unrest.
+const (
+	unrestFloor = 0.01 // so much is always there, as a share of the rate
+	unrestMost  = 4.0  // errors are scaled by this at most,
+	unrestLeast = 0.5  // and this at least: after a calm a spike comes as it does
+)
+
+// temper scales the errors to an unrest of now, since they come in bursts: unrest[k] is
+// how far off things were just before the k-th forecast, relative to the rate, and its
+// error is taken to be ∝ (unrest + unrestFloor)^p. p, within 0 and 1, is the slope of
+// log |error| over log unrest among the forecasts, as far as these prove it: where unrest
+// tells nothing, nothing is scaled. An unknown unrest, NaN, scales nothing either.
+func (r *residuals) temper(unrest []float64, now float64) {
+	xs, ys := make([]float64, 0, len(unrest)), make([]float64, 0, len(unrest))
+	for k, u := range unrest {
+		sum, n := 0.0, 0.0
+		for _, e := range r.paths[k] {
+			if e == e {
+				sum, n = sum+math.Abs(e), n+1
+			}
+		}
+		if u == u && n > 0 {
+			xs, ys = append(xs, math.Log(u+unrestFloor)), append(ys, math.Log(sum/n+unrestFloor))
+		}
+	}
+	if len(xs) < minOrigins {
+		return
+	}
+	power := provenSlope(xs, ys)
+	if !(power > 0) { // NaN where there was always the same unrest
+		return
+	}
+	for h := range r.at {
+		r.at[h] = r.at[h][:0]
+	}
+	for k, u := range unrest {
+		scale := 1.0
+		if f := math.Pow((now+unrestFloor)/(u+unrestFloor), min(power, 1)); f == f {
+			scale = min(max(f, unrestLeast), unrestMost)
+		}
+		for h, e := range r.paths[k] {
+			if e == e {
+				r.paths[k][h] = scale * e
+				r.at[h] = append(r.at[h], scale*e)
+			}
+		}
+	}
+}
+
+// provenSlope is the slope of y over x less two of its standard errors; NaN where all x
+// are the same.
+func provenSlope(x, y []float64) float64 {
+	offset, slope := stat.LinearRegression(x, y, nil, false)
+	mean, missed, spread := stat.Mean(x, nil), 0.0, 0.0
+	for i, v := range x {
+		e := y[i] - offset - slope*v
+		missed, spread = missed+e*e, spread+(v-mean)*(v-mean)
+	}
+	return slope - 2*math.Sqrt(missed/float64(len(x)-2)/spread)
 }
 
 // count is the number of outcomes over all horizons.

@@ -30,6 +30,7 @@ type mixture struct {
 	trials []trial
 	past   [][]float64 // past[c][h]: weight of candidate c at horizon h by past origins
 	room   room
+	unrest float64 // at the origin of the forecast
 }
 
 // part is a stretch of a candidate's course: horizons from … to − 1 are those of
@@ -40,11 +41,13 @@ type part struct {
 }
 
 // trial is a past origin: the level ratios of the candidates there, part by part,
-// NaN for one that was not defined, and how they were doing just then.
+// NaN for one that was not defined, how they were doing just then, and how far off that
+// was: see [mixture.recent].
 type trial struct {
 	origin int
 	ratios []float64
 	recent []float64
+	unrest float64
 }
 
 // room is what a mixture computes in.
@@ -84,7 +87,7 @@ func newMixture(y []float64, cands []candidate, steps int) *mixture {
 		}
 		t := trial{origin: o, ratios: m.room.ratios[k*ratios : (k+1)*ratios], recent: m.room.recent[k*len(cands) : (k+1)*len(cands)]}
 		m.say(t)
-		m.recent(o, t.recent)
+		t.unrest = m.recent(o, t.recent)
 		m.trials[k] = t
 	}
 	m.weigh()
@@ -159,9 +162,11 @@ func (m *mixture) say(t trial) {
 }
 
 // recent weighs the candidates by how they did in the last bins before origin
-// o, as seen from a few origins within these bins.
-func (m *mixture) recent(o int, weights []float64) {
+// o, as seen from a few origins within these bins, and returns the unrest: how far off
+// they were there, by these weights and relative to the rate; NaN where that is unknown.
+func (m *mixture) recent(o int, weights []float64) (unrest float64) {
 	bins := m.recentBins()
+	off, total := 0.0, 0.0
 	first := m.room.firstRecent[:0] // the errors of candidate 0, in the order of the loops below
 	for c, cand := range m.cands {
 		e, f, n, k := 0.0, 0.0, 0.0, 0
@@ -188,8 +193,12 @@ func (m *mixture) recent(o int, weights []float64) {
 			}
 		}
 		weights[c] = m.weight(e, f, n, recentPower, 1)
+		if n > 0 {
+			off, total = off+weights[c]*e/n, total+weights[c]
+		}
 	}
 	m.room.firstRecent = first
+	return off / total / max(meanKnown(m.y[max(0, o-bins):o]), scaleFloor*m.unit)
 }
 
 // weigh weighs the candidates by their errors at the trials, per horizon,
@@ -279,7 +288,7 @@ func (m *mixture) weight(e, f, n, power, prior float64) float64 {
 func (m *mixture) at(o int) []float64 {
 	t := trial{origin: o, ratios: make([]float64, len(m.room.ratios)/max(len(m.trials), 1)), recent: make([]float64, len(m.cands))}
 	m.say(t)
-	m.recent(o, t.recent)
+	m.unrest = m.recent(o, t.recent)
 	out := make([]float64, m.steps)
 	m.blend(out, t)
 	return out
@@ -328,17 +337,20 @@ func (m *mixture) blend(out []float64, t trial) {
 }
 
 // residuals replays the mix at the trials' origins, each with the recent
-// weights of its own moment, and collects how far off it was.
+// weights of its own moment, and collects how far off it was, as much as that is in the
+// unrest of the forecast that [mixture.at] made.
 func (m *mixture) residuals() *residuals {
 	res := newResiduals(m.steps, scaleFloor*m.unit, len(m.trials))
-	mean := make([]float64, m.steps)
-	for _, t := range m.trials {
+	mean, unrest := make([]float64, m.steps), make([]float64, len(m.trials))
+	for k, t := range m.trials {
 		m.blend(mean, t)
+		unrest[k] = t.unrest
 		res.begin()
 		for h := range min(m.steps, len(m.y)-t.origin) {
 			res.add(h, m.y[t.origin+h], mean[h])
 		}
 	}
+	res.temper(unrest, m.unrest)
 	return res
 }
 

@@ -28,7 +28,9 @@ type seasonal struct {
 //
 // Band, quantiles and scenarios come from the forecaster's own past, relative to
 // what it would have said: the quantiles are those of what arrived, per horizon,
-// and a scenario is the course of the errors of one past forecast.
+// and a scenario is the course of the errors of one past forecast. Where the errors
+// were the larger, the further off the bins just before, they are scaled to how far off
+// the last bins are now.
 //
 // Seasons are for instance a day and a week. Each must be a whole number of
 // bins. The history must hold the shortest season, a level window and eight bins

@@ -59,6 +59,79 @@ func TestQuantilesCover(t *testing.T) {
 	}
 }
 
+// Errors come in bursts: a band is wide where the last bins were missed by much and
+// narrow where they were not, and covers as much in either.
+func TestBandFollowsUnrest(t *testing.T) {
+	const season, spell = 120, 30
+	rng := rand.New(rand.NewPCG(5, 7))
+	s := synthetic(2400, time.Second, func(i int) float64 {
+		noise := 0.02
+		if i/spell%2 == 1 {
+			noise = 0.2
+		}
+		return 1000 * cycle(float64(i)/season) * math.Exp(noise*rng.NormFloat64())
+	})
+	var width, covered, n [2]float64
+	for o := 1200; o < len(s.Values); o += 7 {
+		k, at := o/spell%2, o%spell
+		if at < 12 || at > spell-2 { // the last bins, and the next, are of one spell
+			continue
+		}
+		f := forecastOf(t, NewSeasonal([]time.Duration{season * time.Second}), s.Until(s.At(o)), 1)
+		lower, upper := f.quantile(0.05)[0], f.quantile(0.95)[0]
+		width[k] += (upper - lower) / f.Mean[0]
+		covered[k] += within(s.Values[o], lower, upper)
+		n[k]++
+	}
+	for k, name := range []string{"calm", "restless"} {
+		width[k], covered[k] = width[k]/n[k], covered[k]/n[k]
+		t.Logf("%s: the 90 %% band is %.3f of the mean wide and covers %.3f of %v", name, width[k], covered[k], n[k])
+	}
+	if !(width[1] > 2*width[0]) {
+		t.Errorf("the band is %.3f of the mean wide in restless spells and %.3f in calm ones", width[1], width[0])
+	}
+	if covered[1] < 0.78 {
+		t.Errorf("%.3f of what came in restless spells lay in the 90 %% band", covered[1])
+	}
+}
+
+// Errors are scaled to the unrest of now where the forecasts show that they depend on it.
+func TestTemperScalesWhatUnrestExplains(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		power float64 // of the unrest in the errors
+		now   float64 // the unrest, of which 0.1 is usual
+		want  float64 // by what the mean error is multiplied
+	}{
+		{"unrest tells nothing", 0, 10, 1},
+		{"twice the usual unrest", 1, 0.2, 1.8}, // two, less what is not proven
+		{"not more than fourfold", 1, 50, 4},
+		{"not less than half", 1, 0, 0.5},
+		{"unknown", 1, math.NaN(), 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(3, 9))
+			res, unrest, before, after := newResiduals(1, 1, 128), make([]float64, 128), 0.0, 0.0
+			for k := range unrest {
+				unrest[k] = 0.1 * math.Exp(0.3*rng.NormFloat64())
+				res.begin()
+				res.add(0, 100*(1+math.Pow(unrest[k], c.power)*(0.8+0.4*rng.Float64())), 100)
+				before += res.at[0][k]
+			}
+			res.temper(unrest, c.now)
+			for k, e := range res.at[0] {
+				if e != res.paths[k][0] {
+					t.Fatalf("forecast %d has the error %v among the outcomes and %v on its path", k, e, res.paths[k][0])
+				}
+				after += e
+			}
+			if math.Abs(after/before/c.want-1) > 0.1 {
+				t.Errorf("errors are %.3f times what they were, want about %v", after/before, c.want)
+			}
+		})
+	}
+}
+
 // TestQuantilesCoverTraces measures coverage on real traffic.
 func TestQuantilesCoverTraces(t *testing.T) {
 	for _, c := range []struct {
