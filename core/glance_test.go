@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -77,5 +78,20 @@ func TestProblemsAreFolded(t *testing.T) {
 	want = []string{"partitions 0–1: " + lostWords(3100)}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	halted := func(partition int32, kind rpc.PartitionProblem_Kind) *rpc.PartitionProblem {
+		return &rpc.PartitionProblem{Partition: partition, Kind: kind, Detail: fmt.Sprintf(`topic "t": the record at offset %d cannot be decoded (no JSON)`, 20+partition)}
+	}
+	const bad = rpc.PartitionProblem_KIND_UNDECODABLE
+	got = chiefProblems([]*rpc.PartitionProblem{halted(3, bad), problem(6, "another"), halted(1, bad), halted(2, bad)})
+	want = []string{`records that cannot be decoded stop partitions 1–3, and nothing of that is lost. Partition 1 of topic "t": the record at offset 21 cannot be decoded (no JSON). ` +
+		`To do without such records, set on_undecodable = "skip" in the stream block; then Ctrl-C and kale run again (training goes on). To keep them, name a topic for them in ` +
+		`stream.dead_letter; then stop the job and run it again`, "partition 6: another"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// Which of them stand there changes from look to look, and is one problem.
+	if a, b := Behind(got[0]), Behind(chiefProblems([]*rpc.PartitionProblem{halted(5, bad)})[0]); a == "" || a != b {
+		t.Errorf("behind them is %q and %q", a, b)
 	}
 }

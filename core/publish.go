@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -249,26 +250,38 @@ func (s *Scheduler) serverView(st backend.Status) ServerView {
 const (
 	thenRunAgain = "; then stop the job and run it again"
 	thenTakeUp   = "; then Ctrl-C and kale run again (training goes on)"
-	thenGoesOn   = "; then the partition goes on by itself" // nothing of the file is changed
+	thenGoesOn   = "; then training goes on there by itself" // nothing of the file is changed
 )
 
-// chiefProblem is what stops a partition, for people, save that retention removed something of it (lostWords).
+// chiefProblem is what is wrong with a partition, for people, save what retention removed of it (lostWords) and the record that it stands at (haltedWords).
 func chiefProblem(p *rpc.PartitionProblem) string {
-	const halted = "partition %d of %s; the partition stands still there, and nothing of it is lost. "
-	switch p.GetKind() {
-	case rpc.PartitionProblem_KIND_UNDECODABLE:
-		return fmt.Sprintf(halted+"To do without such records, set on_undecodable = \"skip\" in the stream block"+
-			thenTakeUp+". To keep them, name a topic for them in stream.dead_letter"+thenRunAgain, p.GetPartition(), p.GetDetail())
-	case rpc.PartitionProblem_KIND_DEAD_LETTER:
-		return fmt.Sprintf(halted+"Create or mend that topic (stream.dead_letter)"+thenGoesOn, p.GetPartition(), p.GetDetail())
-	case rpc.PartitionProblem_KIND_RECREATED:
+	if p.GetKind() == rpc.PartitionProblem_KIND_RECREATED || p.GetKind() == rpc.PartitionProblem_KIND_UNREACHABLE && p.GetPartition() < 0 { // a whole topic's, a whole worker's
 		return p.GetDetail()
-	case rpc.PartitionProblem_KIND_UNREACHABLE:
-		if p.GetPartition() < 0 { // a whole worker's
-			return p.GetDetail()
-		}
 	}
 	return fmt.Sprintf("partition %d: %s", p.GetPartition(), p.GetDetail())
+}
+
+// halts says that a partition stands still at a record that can neither be decoded nor set aside.
+func halts(p *rpc.PartitionProblem) bool {
+	return p.GetKind() == rpc.PartitionProblem_KIND_UNDECODABLE || p.GetKind() == rpc.PartitionProblem_KIND_DEAD_LETTER
+}
+
+// haltsAt is how haltedWords begin.
+const haltsAt = "records that cannot be decoded stop "
+
+// haltedWords are the partitions that halt for the same reason, with the record of the first of them, and what helps.
+func haltedWords(ps []*rpc.PartitionProblem) string {
+	first := slices.MinFunc(ps, func(a, b *rpc.PartitionProblem) int { return cmp.Compare(a.GetPartition(), b.GetPartition()) })
+	var names []int32
+	for _, p := range ps {
+		names = append(names, p.GetPartition())
+	}
+	text := fmt.Sprintf(haltsAt+"%s, and nothing of that is lost. Partition %d of %s. ", partitionNames(names), first.GetPartition(), first.GetDetail())
+	if first.GetKind() == rpc.PartitionProblem_KIND_DEAD_LETTER {
+		return text + "Create or mend that topic (stream.dead_letter)" + thenGoesOn
+	}
+	return text + "To do without such records, set on_undecodable = \"skip\" in the stream block" + thenTakeUp +
+		". To keep them, name a topic for them in stream.dead_letter" + thenRunAgain
 }
 
 // lostWords say what stops partitions of which retention removed so many offsets.
@@ -295,6 +308,12 @@ func chiefProblems(ps []*rpc.PartitionProblem) []string {
 		ps = slices.DeleteFunc(slices.Clone(ps), func(p *rpc.PartitionProblem) bool { return p.GetKind() != rpc.PartitionProblem_KIND_RECREATED })
 	}
 	var out []string
+	for _, kind := range []rpc.PartitionProblem_Kind{rpc.PartitionProblem_KIND_DEAD_LETTER, rpc.PartitionProblem_KIND_UNDECODABLE} {
+		if same := slices.DeleteFunc(slices.Clone(ps), func(p *rpc.PartitionProblem) bool { return p.GetKind() != kind }); len(same) > 0 {
+			out = append(out, haltedWords(same))
+		}
+	}
+	ps = slices.DeleteFunc(slices.Clone(ps), halts)
 	with := map[string][]int32{} // partitions by what is wrong with them
 	longest := map[string]time.Duration{}
 	lost := map[int32]int64{} // offsets, by partition

@@ -45,15 +45,15 @@ func TestStandingOutlivesTheStop(t *testing.T) {
 			t.Errorf("%s, %s: the problems (-want +got):\n%s", what, g.State, diff)
 		}
 	}
-	const advice = "; the partition stands still there, and nothing of it is lost. To do without such records, set " +
-		`on_undecodable = "skip" in the stream block; then run the job again. To keep them, name a topic for them in stream.dead_letter; then run the job again`
+	const standsAt = "records that cannot be decoded stop partition 2, and nothing of that is lost. Partition 2 of "
+	const advice = `. To do without such records, set on_undecodable = "skip" in the stream block; then run the job again. To keep them, name a topic for them in stream.dead_letter; then run the job again`
 
 	problems(bad(2, 21, "the record at offset 21 is no JSON"), &rpc.PartitionProblem{Partition: 1, Kind: rpc.PartitionProblem_KIND_UNREACHABLE, Detail: "no broker answers"})
 	r.beat()
 	problems() // its worker is replaced, and the next has not come that far
 	r.beat()
 	stop()
-	says("after a stop", "partition 2 of the record at offset 21 is no JSON"+advice)
+	says("after a stop", standsAt+"the record at offset 21 is no JSON"+advice)
 
 	r.open("run")
 	r.started(1)
@@ -61,7 +61,7 @@ func TestStandingOutlivesTheStop(t *testing.T) {
 	r.chief.with(func(st *rpc.JobStatus) { st.Partitions[2].Applied, st.Problems = 40, []*rpc.PartitionProblem{second} })
 	r.beat()
 	stop()
-	says("past the first, at a second", "partition 2 of another record"+advice)
+	says("past the first, at a second", standsAt+"another record"+advice)
 
 	r.open("run")
 	r.started(1)
@@ -78,8 +78,8 @@ func TestADeadLetterTopicThatTakesNothingIsToldOf(t *testing.T) {
 	p := &rpc.PartitionProblem{Partition: 2, Kind: rpc.PartitionProblem_KIND_DEAD_LETTER, Needed: 21, LogStart: -1, Detail: "the record at offset 21 is no JSON"}
 	r.chief.with(func(st *rpc.JobStatus) { st.Problems = []*rpc.PartitionProblem{p} })
 	r.beat()
-	const text = "partition 2 of the record at offset 21 is no JSON; the partition stands still there, and nothing of it is lost. Create or mend that topic (stream.dead_letter); then "
-	if v := r.s.View(); len(v.Problems) != 1 || v.Problems[0] != text+"the partition goes on by itself" || v.Stuck != "partition 2 stands still" {
+	const text = "records that cannot be decoded stop partition 2, and nothing of that is lost. Partition 2 of the record at offset 21 is no JSON. Create or mend that topic (stream.dead_letter); then "
+	if v := r.s.View(); len(v.Problems) != 1 || v.Problems[0] != text+"training goes on there by itself" || v.Stuck != "partition 2 stands still" {
 		t.Errorf("while it runs: %q, %q", v.Problems, v.Stuck)
 	}
 	if got := standingWords([]*rpc.PartitionProblem{p}); len(got) != 1 || got[0] != text+"run the job again" {
