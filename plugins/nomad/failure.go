@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -78,6 +79,10 @@ func failed(err error, capability, doing string, args ...any) *backend.Error {
 func unreachable(err error, doing string) *backend.Error {
 	if advice := distrust(err); advice != "" {
 		return backend.Errorf(backend.Blocked, "%s: %w; %s", doing, err, advice)
+	}
+	var request *url.Error // says only which path of Nomad's interface was asked for
+	if errors.As(err, &request) {
+		err = request.Err
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" && !errors.Is(err, context.Canceled) {
