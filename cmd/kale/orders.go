@@ -150,8 +150,11 @@ func besidesOrder(o core.Order, v *core.View) (says string) {
 	if v == nil || o.Kind != "scale" && o.Kind != "auto" {
 		return ""
 	}
-	if v.Manual.Paused {
+	switch {
+	case v.Manual.Paused:
 		says = fmt.Sprintf("; the job is paused, so that no worker comes or goes before kale resume %s", v.Job)
+	case v.Unlisted != "" && core.Behind(v.Unlisted) != "":
+		says = fmt.Sprintf("; %s, so that no worker comes or goes until it does", core.Behind(v.Unlisted))
 	}
 	if o.Kind == "scale" && v.Manual.Target == o.Target {
 		if less := v.Pool.Keeps(o.Target); less != "" {

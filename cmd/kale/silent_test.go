@@ -302,3 +302,17 @@ func TestLogsBesideASilentPlugin(t *testing.T) {
 		t.Errorf("without the job file: %q, %q", r.out, r.err)
 	}
 }
+
+// An order that has to wait for the backend says so.
+func TestOrdersBesideASilentBackend(t *testing.T) {
+	v := &core.View{Job: "ctr", Unlisted: "the backend does not answer: list jobs: slurmctld is down"}
+	for kind, want := range map[string]string{"scale": "; the backend does not answer, so that no worker comes or goes until it does", "pause": ""} {
+		if got := besidesOrder(core.Order{Kind: kind, Target: 3}, v); got != want {
+			t.Errorf("%s: %q, want %q", kind, got, want)
+		}
+	}
+	v.Unlisted = core.ListedInPart(nil)
+	if got := besidesOrder(core.Order{Kind: "scale", Target: 3}, v); got != "" {
+		t.Errorf("a list that is not whole: %q", got)
+	}
+}
