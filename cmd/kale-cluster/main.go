@@ -38,3 +38,21 @@ func run(args []string) int {
 	}
 	return 0
 }
+
+// emptyFolder makes the folder that a cluster is to have where it is not there yet, and refuses one that has something in it; "" is a temporary one.
+func emptyFolder(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the folder of the cluster (-dir): %w", err)
+	}
+	has, err := os.ReadDir(dir)
+	if err == nil && len(has) > 0 {
+		err = fmt.Errorf("%s is not empty (it has %s): name one that is empty or not there yet", dir, has[0].Name())
+	}
+	if err != nil {
+		return fmt.Errorf("read the folder of the cluster (-dir): %w", err)
+	}
+	return nil
+}

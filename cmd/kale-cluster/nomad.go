@@ -14,7 +14,7 @@ func runNomad(ctx context.Context, args []string) error {
 	clients := flags.Int("clients", 2, "how many client nodes")
 	gpus := flags.Int("gpus", 4, "fake GPUs of each node")
 	acl := flags.Bool("acl", false, "with access control")
-	dir := flags.String("dir", "", "an empty folder for the cluster (default: a temporary one, removed at the end)")
+	dir := flags.String("dir", "", "an empty `FOLDER` for the cluster, made where it is not there (default: a temporary one, removed at the end)")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -23,6 +23,9 @@ func runNomad(ctx context.Context, args []string) error {
 	}
 	if why := nomadtest.Missing(); why != "" {
 		return errors.New(why)
+	}
+	if err := emptyFolder(*dir); err != nil {
+		return err
 	}
 	c, err := nomadtest.Start(ctx, nomadtest.Options{Clients: *clients, GPUs: *gpus, ACL: *acl, Dir: *dir})
 	if err != nil {

@@ -16,11 +16,14 @@ func runSlurm(ctx context.Context, args []string) error {
 	cpus := flags.Int("cpus", 64, "CPUs that each node claims to have")
 	accounting := flags.Bool("accounting", false, "with slurmdbd and a database of its own, so that sacct works (needs slurmdbd and mariadb-server)")
 	rest := flags.Bool("rest", false, "with slurmrestd on a unix socket (needs slurmrestd and slurm-wlm-jwt-plugin)")
-	dir := flags.String("dir", "", "an empty folder for the cluster (default: a temporary one, removed at the end)")
+	dir := flags.String("dir", "", "an empty `FOLDER` for the cluster, made where it is not there (default: a temporary one, removed at the end)")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
 		}
+		return err
+	}
+	if err := emptyFolder(*dir); err != nil {
 		return err
 	}
 	c, err := slurmtest.Start(ctx, slurmtest.Options{Nodes: *nodes, GPUsPerNode: *gpus, CPUs: *cpus, Dir: *dir, Accounting: *accounting, Rest: *rest})
