@@ -170,18 +170,20 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// A checkpoint folder where the README says that it belongs is taken with the block that the README has.
-func TestBlockOfTheREADME(t *testing.T) {
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, source, begins := strings.Cut(string(text), "\n    backend \"nomad\" {\n")
-	source, _, ends := strings.Cut(source, "\n    }\n")
-	if !begins || !ends || !strings.Contains(string(text), "checkpoint.dir below /mnt/shared,") {
-		t.Fatal("README.md has no block, or does not say where checkpoint.dir belongs")
-	}
-	if diags := configure(t, "\n"+source+"\n", "/mnt/shared/ctr"); len(diags) > 0 {
-		t.Error(diags)
+// A checkpoint folder where the READMEs say that it belongs is taken with the block that they have.
+func TestBlockOfTheREADMEs(t *testing.T) {
+	for _, readme := range []string{"README.md", "../../README.md"} {
+		text, err := os.ReadFile(readme)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, source, begins := strings.Cut(string(text), "\n    backend \"nomad\" {\n")
+		source, _, ends := strings.Cut(source, "\n    }\n")
+		if !begins || !ends || !strings.Contains(string(text), "checkpoint.dir below /mnt/shared,") {
+			t.Fatalf("%s has no block, or does not say where checkpoint.dir belongs", readme)
+		}
+		if diags := configure(t, "\n"+source+"\n", "/mnt/shared/ctr"); len(diags) > 0 {
+			t.Errorf("%s: %v", readme, diags)
+		}
 	}
 }

@@ -238,18 +238,20 @@ exec /bin/sh '/s/kale/ctr/worker-3-g2/run.sh'
 	}
 }
 
-// A checkpoint folder where the README says that it belongs is taken with the block that the README has.
-func TestBlockOfTheREADME(t *testing.T) {
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, source, begins := strings.Cut(string(text), "\n    backend \"slurm\" {\n")
-	source, _, ends := strings.Cut(source, "\n    }\n")
-	if !begins || !ends || !strings.Contains(string(text), "checkpoint.dir below /mnt/shared,") {
-		t.Fatal("README.md has no block, or does not say where checkpoint.dir belongs")
-	}
-	if _, diags := decode(configOf(source, "/mnt/shared/ctr")); len(diags) > 0 {
-		t.Error(diags)
+// A checkpoint folder where the READMEs say that it belongs is taken with the block that they have.
+func TestBlockOfTheREADMEs(t *testing.T) {
+	for _, readme := range []string{"README.md", "../../README.md"} {
+		text, err := os.ReadFile(readme)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, source, begins := strings.Cut(string(text), "\n    backend \"slurm\" {\n")
+		source, _, ends := strings.Cut(source, "\n    }\n")
+		if !begins || !ends || !strings.Contains(string(text), "checkpoint.dir below /mnt/shared,") {
+			t.Fatalf("%s has no block, or does not say where checkpoint.dir belongs", readme)
+		}
+		if _, diags := decode(configOf(source, "/mnt/shared/ctr")); len(diags) > 0 {
+			t.Errorf("%s: %v", readme, diags)
+		}
 	}
 }
