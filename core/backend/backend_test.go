@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/hcl/v2"
 )
 
 func FuzzParseID(f *testing.F) {
@@ -142,6 +143,43 @@ func TestDecodeBlock(t *testing.T) {
 				t.Errorf("to HCL and back: %s", cmp.Diff(diags, back))
 			}
 		})
+	}
+}
+
+// A value of another type than its attribute's is told in our words, and once.
+func TestValuesOfAnotherType(t *testing.T) {
+	type block struct {
+		Count *int              `hcl:"count,optional"`
+		At    hcl.Range         `hcl:"count,attr_value_range"`
+		On    *bool             `hcl:"on,optional"`
+		Name  *string           `hcl:"name,optional"`
+		Paths []string          `hcl:"paths,optional"`
+		Env   map[string]string `hcl:"env,optional"`
+	}
+	for source, want := range map[string]string{
+		`count = "q"`:      "A number is needed here: Write one number, without quotes.",
+		`count = [1]`:      "A number is needed here: This is a list: write one number, without quotes.",
+		`count = 1.5`:      "A whole number is needed here: Write one without a fraction.",
+		`on = 3`:           "true or false is needed here: This is a number: write one of the two, without quotes.",
+		`name = {}`:        `A string is needed here: This is a map: write it in quotes, as in "x".`,
+		`paths = "/a"`:     `A list is needed here: This is a string: write it in brackets, as in ["x", "y"].`,
+		`env = "A"`:        `A map is needed here: This is a string: write it in braces, as in { NAME = "value" }.`,
+		`env = { A = [] }`: `A string is needed in element "A": This is a list: write it in quotes, as in "x".`,
+	} {
+		var b block
+		cfg := Config{Filename: "job.hcl", Source: []byte("\n" + source + "\n")}
+		found := DecodeBlock(cfg, &b)
+		found = append(found, Mistake(b.At, "Unsuitable count", "it is 0")) // what a backend then makes of it
+		if b.At.Empty() {
+			found = found[:len(found)-1]
+		}
+		var got []string
+		for _, d := range FromHCL(cfg, found) {
+			got = append(got, d.Summary+": "+d.Detail)
+		}
+		if !cmp.Equal(got, []string{want}) {
+			t.Errorf("%s: %q, want %q", source, got, want)
+		}
 	}
 }
 

@@ -79,10 +79,18 @@ func (ds Diagnostics) HCL() hcl.Diagnostics {
 	return out
 }
 
-// FromHCL takes HCL's diagnostics into the contract's form. One without a place gets the block's start.
+// FromHCL takes HCL's diagnostics into the contract's form. One without a place gets the block's start. Of a value that could not be read for its type, nothing
+// more is said.
 func FromHCL(cfg Config, diags hcl.Diagnostics) Diagnostics {
 	var out Diagnostics
+	var unread []hcl.Range
 	for _, d := range diags {
+		if d.Subject != nil && slices.ContainsFunc(unread, d.Subject.Overlaps) {
+			continue
+		}
+		if d.Subject != nil && strings.Contains(d.Summary, isNeeded) {
+			unread = append(unread, *d.Subject)
+		}
 		start := Position(cfg.startPos())
 		o := Diagnostic{
 			Severity: SeverityError, Summary: d.Summary, Detail: d.Detail,
@@ -128,9 +136,16 @@ func DecodeBlock(cfg Config, target any) hcl.Diagnostics {
 // hclWords are HCL's words for what a block has and may not, or lacks, with what it suggests.
 var hclWords = regexp.MustCompile(`^(?:An argument named|Blocks of type|The argument) "([^"]*)" (?:is not expected here|are not expected here|is required, but no definition was found)\.\s*(.*)$`)
 
-// inOurWords says of what is unknown or missing in a block what is said of a job file's other blocks.
+// hclNeeds are HCL's words for a value of another type than the attribute's: the element of which it is said, what it needs, and what it is.
+var hclNeeds = regexp.MustCompile(`^Unsuitable value: (?:(element "[^"]*"): )?(?:(?:a )?(\S+)(?: of \S+)?(?: is)? required(?:, but have (.*))?|value must be a (whole number)\b.*)$`)
+
+// inOurWords says of what is unknown, missing or of another type in a block what is said of a job file's other blocks.
 func inOurWords(diags hcl.Diagnostics, body *hclsyntax.Body, target any) hcl.Diagnostics {
 	for _, d := range diags {
+		if m := hclNeeds.FindStringSubmatch(d.Detail); m != nil {
+			d.Summary, d.Detail = needed(m[1], m[2]+m[4], m[3])
+			continue
+		}
 		m := hclWords.FindStringSubmatch(d.Detail)
 		if m == nil {
 			continue
@@ -151,6 +166,35 @@ func inOurWords(diags hcl.Diagnostics, body *hclsyntax.Body, target any) hcl.Dia
 		}
 	}
 	return diags
+}
+
+// isNeeded is in the summary of a value of another type than its attribute's.
+const isNeeded = " is needed "
+
+// needed says what to write where an attribute, or an element of it, needs a value of another type than is there.
+func needed(element, what, have string) (summary, detail string) {
+	summary, detail = "Another value"+isNeeded+"here", "It must be a "+what+"."
+	for _, kind := range []struct{ hcl, needs, write string }{
+		{"number", "A number", "one number, without quotes"},
+		{"whole number", "A whole number", "one without a fraction"},
+		{"bool", "true or false", "one of the two, without quotes"},
+		{"string", "A string", `it in quotes, as in "x"`},
+		{"list", "A list", `it in brackets, as in ["x", "y"]`},
+		{"set", "A list", `it in brackets, as in ["x", "y"]`},
+		{"map", "A map", `it in braces, as in { NAME = "value" }`},
+		{"object", "A map", `it in braces, as in { NAME = "value" }`},
+	} {
+		if what == kind.hcl {
+			summary, detail = kind.needs+isNeeded+"here", "Write "+kind.write+"."
+		}
+	}
+	if have = strings.NewReplacer("tuple", "a list", "list", "a list", "object", "a map", "map", "a map", "bool", "true or false", "number", "a number", "string", "a string").Replace(have); have != "" {
+		detail = "This is " + have + ": w" + strings.TrimPrefix(detail, "W")
+	}
+	if element != "" {
+		summary = strings.Replace(summary, "here", "in "+element, 1)
+	}
+	return summary, detail
 }
 
 // OnlyUnknown reports whether all that DecodeBlock found wrong are attributes and blocks that are not known: what is known was read, and can be checked.

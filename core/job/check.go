@@ -91,7 +91,8 @@ func (d *decoder) checkStream(j *Job) {
 }
 
 func (d *decoder) checkFeatures(j *Job) {
-	d.must(j.Model.Kind == ModelCounting || len(j.Features.Sparse)+len(j.Features.Dense) > 0, "features.sparse", []string{"features.dense", "model.kind"},
+	some := len(j.Features.Sparse)+len(j.Features.Dense) > 0
+	d.must(j.Model.Kind == ModelCounting || some || !d.ok("model.kind"), "features.sparse", []string{"features.dense"},
 		"No features", "Name at least one field in sparse or dense: there is nothing to learn from.")
 	seen := map[string]string{}
 	for _, group := range []struct {
@@ -131,7 +132,7 @@ func (d *decoder) checkModel(j *Job) {
 	d.must(j.Servers.Count <= m.Tablets, "servers.count", []string{"model.tablets"}, "More servers than tablets",
 		"%d servers share %d tablets: a server without one has nothing to do. Raise model.tablets.", j.Servers.Count, m.Tablets)
 	d.must(m.Kind != ModelDeepFM || len(m.Hidden) > 0, "model.hidden", []string{"model.kind"}, "No deep part", `DeepFM needs at least one layer, as in [64, 32]; "lr" has none.`)
-	d.must(m.Kind != ModelDeepFM || len(j.Features.Sparse) > 0, "features.sparse", []string{"model.kind", "features.dense"},
+	d.must(m.Kind != ModelDeepFM || len(j.Features.Sparse) > 0 || len(j.Features.Dense) == 0, "features.sparse", []string{"model.kind", "features.dense"},
 		"DeepFM needs sparse features", `Its factorisation machine works on embeddings. Name categorical fields in sparse, or use kind = "lr".`)
 }
 
