@@ -57,12 +57,16 @@ func (c *Comparison) priced(seed uint64) func(prices, *Trail) *tally {
 			return sum
 		}
 	}
-	toll := -1.0 // that of the report's prices, which come first, is where the search for others begins
+	var lags, tolls []float64 // the dearer lag is, the more rescales are worth: the search for a toll begins with what a lower price of lag led to
 	return func(p prices, trail *Trail) *tally {
-		sum, _, found := c.playLivePriced(seed, liveGrid(c.j.SLO.MaxLag), p, toll, trail)
-		if toll < 0 {
-			toll = found
+		hint := -1.0
+		for k, lag := range lags {
+			if lag <= p.Lag {
+				hint = max(hint, tolls[k])
+			}
 		}
+		sum, _, found := c.playLivePriced(seed, liveGrid(c.j.SLO.MaxLag), p, hint, trail)
+		lags, tolls = append(lags, p.Lag), append(tolls, found)
 		return sum
 	}
 }

@@ -144,7 +144,8 @@ func (c *Comparison) runAll(ctx context.Context, what string, settings []Setting
 	return out, err
 }
 
-// parallel does n pieces of work on all processors and returns the error of the first piece that failed, or that of a context that has ended.
+// parallel does n pieces of work on all processors and returns the error of the first piece that failed, or that of a context that has ended; no
+// piece is begun once one has failed.
 func (c *Comparison) parallel(ctx context.Context, what string, n int, work func(k int) error) error {
 	errs := make([]error, n)
 	next := make(chan int, n)
@@ -154,16 +155,19 @@ func (c *Comparison) parallel(ctx context.Context, what string, n int, work func
 	close(next)
 	var wait sync.WaitGroup
 	var lock sync.Mutex
-	done := 0
+	done, failed := 0, false
 	for range min(runtime.GOMAXPROCS(0), n) { // each ends when next is empty, and is waited for below
 		wait.Go(func() {
 			for k := range next {
-				if ctx.Err() != nil {
+				lock.Lock()
+				over := failed
+				lock.Unlock()
+				if over || ctx.Err() != nil {
 					return
 				}
 				errs[k] = work(k)
 				lock.Lock()
-				done++
+				done, failed = done+1, failed || errs[k] != nil
 				c.o.Progress(what, done, n)
 				lock.Unlock()
 			}

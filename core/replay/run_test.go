@@ -1,7 +1,10 @@
 package replay
 
 import (
+	"errors"
 	"math"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -217,5 +220,15 @@ func TestAGridsNextValueIsRound(t *testing.T) {
 		if len(more) != 1 || more[0].Params["margin"] != tt.want {
 			t.Errorf("after %v: %v, want %v", tt.values, more, tt.want)
 		}
+	}
+}
+
+// Work that cannot be done for one seed is not tried for all others first.
+func TestParallelEndsWithTheFirstError(t *testing.T) {
+	c := &Comparison{o: Options{Progress: func(string, int, int) {}}}
+	var begun atomic.Int32
+	err := c.parallel(t.Context(), "failing", 1000, func(int) error { begun.Add(1); return errors.New("cannot be done") })
+	if err == nil || int(begun.Load()) > runtime.GOMAXPROCS(0) {
+		t.Errorf("%v after %d pieces", err, begun.Load())
 	}
 }
