@@ -232,6 +232,9 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 		g.State, g.Says = StateUnknown, fmt.Sprintf("%d of %s are there, nothing has been trained for %s, and no scheduler looks after it", *g.Running, job.Count(*g.Target, "worker"), job.Length(n.idle()))
 	case n.chiefErr == nil && *g.Running > 0:
 		g.State, g.Says = StateRunning, fmt.Sprintf("it trains on without a scheduler, with %d of %s", *g.Running, job.Count(*g.Target, "worker"))
+	case n.chiefErr == nil && listed && n.listErr == nil && n.complete && n.aliveAs(backend.RoleWorker) == 0:
+		g.Stuck = "no worker runs"
+		g.State, g.Says = StateStuck, g.Stuck+", and no scheduler looks after it, which would start one"
 	case n.chiefErr == nil:
 		g.State, g.Says = StateUnknown, "its chief answers, no worker trains, and no scheduler looks after it"
 	case !listed:

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -149,5 +150,35 @@ func TestRestartModeDrainsAllAndStartsTheNewNumber(t *testing.T) {
 				t.Errorf("recorded %+v", got)
 			}
 		})
+	}
+}
+
+// A scheduler that is asked to end in the midst of a restart starts the workers first: nobody else would, and training goes on without a scheduler.
+func TestARestartIsFinishedBeforeTheSchedulerEnds(t *testing.T) {
+	r := newRig(t, rigOptions{mode: job.ModeRestart})
+	r.started(2)
+	r.chief.with(func(*rpc.JobStatus) { r.chief.slow = true })
+	ctx, end := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- r.s.Run(ctx) }()
+	if err := r.s.Do(ctx, Order{Kind: "scale", Target: 3}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all are asked to drain", func() error {
+		if got := r.chief.asked(); len(got) < 2 {
+			return fmt.Errorf("asked %q", got)
+		}
+		return nil
+	})
+	end()
+	for rank := range 2 {
+		r.chief.set(rank, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+	}
+	if err := <-ran; err != nil {
+		t.Fatal(err)
+	}
+	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g2 worker-1-g2 worker-2-g1")
+	if v := r.s.View(); len(v.Workers) != 3 {
+		t.Errorf("shown at the end: %+v", v.Workers)
 	}
 }

@@ -153,6 +153,30 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	r.mustBeLive("ps-0-g1 ps-1-g1") // training would go on
 }
 
+// What was started just before the end is shown: whoever is told that nothing runs holds GPUs and does not know.
+func TestWhatWasStartedLastIsShown(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	ctx, cancel := context.WithCancel(t.Context())
+	r.s.opt.Backend = endingAfter{r.s.opt.Backend, cancel}
+	if err := r.s.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if v := r.s.View(); r.live() == "" || len(v.Servers) != 2 {
+		t.Errorf("%q runs, and shown is %+v", r.live(), v.Servers)
+	}
+}
+
+// endingAfter ends the scheduler as soon as something was started.
+type endingAfter struct {
+	backend.Backend
+	end func()
+}
+
+func (b endingAfter) Ensure(ctx context.Context, name string, ws []backend.Workload) ([]backend.Status, error) {
+	defer b.end()
+	return b.Backend.Ensure(ctx, name, ws)
+}
+
 // A broker that does not answer makes the back-fill last for minutes. Orders are taken meanwhile, and a stop does not wait for its end.
 func TestOrdersAreTakenDuringTheBackfill(t *testing.T) {
 	r := newRig(t, rigOptions{})

@@ -3,7 +3,10 @@ package core
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
+
+	"github.com/kale-sched/kale/core/backend"
 )
 
 // Run looks, decides and acts until ctx ends. Training goes on after that. Of a number of workers that nobody has pinned nothing is decided before the arrival history has
@@ -34,10 +37,58 @@ func (s *Scheduler) Run(ctx context.Context) error {
 			return nil
 		}
 		if !s.await(ctx, t.C) {
+			if err := s.endRestart(); err != nil {
+				return err
+			}
+			s.endChange()
+			s.lookLast()
 			s.lg.Info("the scheduler ends; training goes on")
 			return nil
 		}
 	}
+}
+
+const (
+	// restartPatience is for how long a restart of all workers is gone on with when the scheduler is asked to end: without a scheduler nobody would start them again.
+	restartPatience = 30 * time.Second
+	// lastLook is how long the backend is given to say what runs when the scheduler ends.
+	lastLook = 2 * time.Second
+)
+
+// endRestart has the workers started that a restart (autoscale.mode) has ended, so that training goes on without this scheduler.
+func (s *Scheduler) endRestart() error {
+	if s.want.Restart == 0 || s.want.Stopping {
+		return nil
+	}
+	s.lg.Warn("the scheduler is to end in the midst of a restart: it starts the workers first, so that training goes on", "workers", s.want.Restart, "within", restartPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), restartPatience)
+	defer cancel()
+	t := time.NewTicker(quickPace)
+	defer t.Stop()
+	listed := func(rank int) bool {
+		_, found := s.seen.allocation(backend.ID{Role: backend.RoleWorker, Rank: rank, Generation: s.want.Workers[rank]})
+		return found
+	}
+	for !s.want.Stopping && (s.want.Restart > 0 || slices.ContainsFunc(s.want.Ranks, func(rank int) bool { return !listed(rank) })) {
+		if err := s.beat(ctx); err != nil {
+			return err
+		}
+		if !s.await(ctx, t.C) {
+			break
+		}
+	}
+	return nil
+}
+
+// lookLast shows what runs when the scheduler ends, which may have been started since it looked.
+func (s *Scheduler) lookLast() {
+	if s.seen == nil || s.view.Load() == nil || s.want.Stopped {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lastLook)
+	defer cancel()
+	s.seen.list, s.seen.complete, s.seen.listErr = s.opt.Backend.List(ctx, s.job.Name)
+	s.view.Store(s.picture(time.Now(), s.lastSample))
 }
 
 // await waits until it is time to look, until the arrival history or the backend's answer is there, or for an order, which it carries out. An order that waits already goes first, however

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 )
 
@@ -62,9 +63,11 @@ func (s *Scheduler) glanceOf(scheduler string, no unheard, listed bool) *Glance 
 }
 
 // alive counts the processes that the backend lists as such.
-func (n *seen) alive() (alive int) {
+func (n *seen) alive() int { return n.aliveAs(backend.RoleServer) + n.aliveAs(backend.RoleWorker) }
+
+func (n *seen) aliveAs(role string) (alive int) {
 	for _, st := range n.list {
-		if st.State.Live() {
+		if st.State.Live() && st.ID.Role == role {
 			alive++
 		}
 	}

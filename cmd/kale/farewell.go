@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/backend"
 )
 
 // takeUp is how a job is taken up again: what comes first, the command, and what else that does.
@@ -50,10 +52,14 @@ func (a *app) farewell(l *loaded, v *core.View, again takeUp) farewell {
 		return farewell{says: fmt.Sprintf("the scheduler of job %q has ended; nothing of it runs", l.Name), again: again}
 	case v.Manual.Paused:
 		goesOn = "it stays paused"
+	case v.State == core.StateStarting:
+		goesOn = "what was started starts on"
 	case v.Sample.Unknown != "" || v.Sample.Running == nil:
 		goesOn = "whether training goes on is unknown; what was started stays"
+	case *v.Sample.Running == 0 && v.Unlisted == "" && !slices.ContainsFunc(v.Workers, func(w core.WorkerView) bool { return backend.State(w.Backend).Live() }):
+		goesOn = "no worker runs, so that nothing is trained until it is taken up again"
 	case *v.Sample.Running == 0:
-		goesOn = "no worker was seen to train; what was started goes on trying"
+		goesOn = "no worker trains yet; what was started goes on trying"
 	}
 	goesOn += strings.Replace(lossesOf(v).String(), ",", "; so far", 1)
 	f := farewell{says: fmt.Sprintf("the scheduler of job %q has ended; %s", l.Name, goesOn), again: again}

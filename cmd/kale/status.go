@@ -478,9 +478,9 @@ func (l losses) String() string {
 		s += fmt.Sprintf(", %s could not be decoded", plan.Thousands(l.dead))
 		switch {
 		case l.skips:
-			s += fmt.Sprintf(` and were skipped (on_undecodable = "skip"; kale logs %s names them)`, l.job)
+			s += fmt.Sprintf(` (such are skipped now, by on_undecodable; kale logs %s names them)`, l.job)
 		case l.deadLetter != "":
-			s += fmt.Sprintf(" and were put into topic %s", l.deadLetter)
+			s += fmt.Sprintf(" (such go into topic %s now)", l.deadLetter)
 		}
 	}
 	if l.lost > 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 )
 
@@ -22,7 +23,7 @@ func TestStuckIsSaid(t *testing.T) {
 	if err := writeStatus(&b, v, 0); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"ctr, stuck", "partition 3 stands still: see the problems", "5 records, 1,200 could not be decoded and were put into topic ctr-dead\n",
+	for _, want := range []string{"ctr, stuck", "partition 3 stands still: see the problems", "5 records, 1,200 could not be decoded (such go into topic ctr-dead now)\n",
 		"2026-01-31 05:00:00  the topic grew from 4 to 6 partitions\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("status does not say %q:\n%s", want, b.String())
@@ -37,7 +38,7 @@ func TestStuckIsSaid(t *testing.T) {
 // What a job had trained is told when it does not run any more, and whether that is the last word.
 func TestGlanceTellsWhatWasTrained(t *testing.T) {
 	for past, want := range map[bool]string{
-		false: "trained  1,200 records, AUC so far 0.7123 (each record scored before it is trained), 7 could not be decoded and were put into topic dead, 3 offsets lost to retention\n",
+		false: "trained  1,200 records, AUC so far 0.7123 (each record scored before it is trained), 7 could not be decoded (such go into topic dead now), 3 offsets lost to retention\n",
 		true:  "3 offsets lost to retention, when that was last asked\n",
 	} {
 		auc := 0.71234
@@ -63,5 +64,26 @@ func TestFarewellOfNothing(t *testing.T) {
 	v.Sample.Running = &zero
 	if got := a.farewell(&loaded{Job: &job.Job{Name: "ctr"}}, v, takeUp{command: a.again()}).String(); !strings.Contains(got, "nothing of it runs") || strings.Contains(got, "goes on") || strings.Contains(got, "kale stop") {
 		t.Errorf("the farewell says %q", got)
+	}
+}
+
+// Whoever ends a scheduler is told whether anything is trained without it, and whether something holds GPUs.
+func TestFarewellSaysWhatRuns(t *testing.T) {
+	server := []core.ServerView{{ID: "ps-0-g1", Backend: string(backend.StateRunning)}}
+	for name, c := range map[string]struct {
+		v    core.View
+		want string
+	}{
+		"no worker lives": {core.View{State: core.StateRunning, Servers: server, Workers: []core.WorkerView{{Backend: string(backend.StateExited)}}, Sample: core.Sample{Running: new(0)}},
+			"no worker runs, so that nothing is trained until it is taken up again\n"},
+		"a worker lives": {core.View{State: core.StateRunning, Servers: server, Workers: []core.WorkerView{{Backend: string(backend.StateRunning)}}, Sample: core.Sample{Running: new(0)}},
+			"no worker trains yet; what was started goes on trying\n"},
+		"all starts": {core.View{State: core.StateStarting, Servers: server, Sample: core.Sample{Unknown: "the chief does not answer"}}, "what was started starts on\n"},
+	} {
+		a := newApp(nil, io.Discard, io.Discard)
+		got := a.farewell(&loaded{Job: &job.Job{Name: "ctr"}}, &c.v, takeUp{command: "run ctr.hcl"}).String()
+		if !strings.Contains(got, `the scheduler of job "ctr" has ended; `+c.want) || !strings.Contains(got, "kale stop ctr") {
+			t.Errorf("%s: %q, want %q and how it is stopped", name, got, c.want)
+		}
 	}
 }
