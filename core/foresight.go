@@ -137,8 +137,8 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 	if v.FallenBack {
 		reason = fc.Note + "; " + v.Reason
 	}
-	if !v.Trusted && short != "" {
-		reason += "; " + short
+	if short != "" && (f.model == nil || v.FallenBack || !v.Trusted) { // a model may look back on less than a season
+		v.Trusted, v.Scored, reason = false, false, short
 	}
 	f.last = f.planned(fc)
 	if events := f.calendar.Within(fc.At, fc.End()); events != "" {

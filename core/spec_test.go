@@ -273,6 +273,11 @@ func TestTooLittleHistory(t *testing.T) {
 	if none := say(0, 0); none.Trusted || !strings.Contains(none.Reason, "no arrivals are known yet") || !strings.Contains(none.Reason, "none is let go") {
 		t.Errorf("without any: trusted %v, %q", none.Trusted, none.Reason)
 	}
+	for later := range 70 { // what it scores meanwhile does not break what was said
+		if got := say(30, later); got.Trusted || got.Calibrated || got.Reason != first.Reason {
+			t.Fatalf("%d s later: trusted %v, calibrated %v, %q", later, got.Trusted, got.Calibrated, got.Reason)
+		}
+	}
 	f.warm = false
 	if enough := say(200, 0); !enough.Trusted || strings.Contains(enough.Reason, "let go") {
 		t.Errorf("with enough: trusted %v, %q", enough.Trusted, enough.Reason)

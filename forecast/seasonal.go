@@ -48,6 +48,7 @@ func (s *seasonal) Forecast(history Series, steps int) (Forecast, error) {
 	if err := checkRequest(s.Name(), history, steps); err != nil {
 		return Forecast{}, err
 	}
+	history = history.sinceKnown() // from before there was a topic no season can be looked up
 	cands, err := s.candidates(history)
 	if err != nil {
 		return Forecast{}, err

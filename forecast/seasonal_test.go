@@ -275,3 +275,30 @@ func BenchmarkSeasonal(b *testing.B) {
 		})
 	}
 }
+
+// Bins from before the topic began are no history: a season that was not measured is not looked up, nor replaced by what came since.
+func TestSeasonalCountsWhatWasMeasured(t *testing.T) {
+	const season = 120
+	begins := func(known int) Series {
+		return synthetic(3*season, time.Second, func(i int) float64 {
+			switch since := i - (3*season - known); {
+			case since < 0:
+				return math.NaN()
+			case since < 40:
+				return 100
+			}
+			return 150
+		})
+	}
+	f := NewSeasonal([]time.Duration{season * time.Second})
+	if _, err := f.Forecast(begins(season-10), 30); !errors.Is(err, ErrShortHistory) {
+		t.Errorf("less than a season was measured: %v", err)
+	}
+	fc, err := f.Forecast(begins(2*season), 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fc.Mean[29] < 149 || fc.Mean[29] > 151 {
+		t.Errorf("after a change of level a season ago: %.0f, want 150", fc.Mean[29])
+	}
+}

@@ -59,6 +59,15 @@ func (s Series) Known() int {
 	return n
 }
 
+// sinceKnown is the series from its first measured bin on; the whole where none was measured.
+func (s Series) sinceKnown() Series {
+	first := slices.IndexFunc(s.Values, func(v float64) bool { return v == v })
+	if first <= 0 {
+		return s
+	}
+	return Series{Start: s.At(first), Step: s.Step, Values: s.Values[first:]}
+}
+
 // Validate reports the first thing that makes the series unusable: a step that
 // is not positive, or a rate that is negative or infinite. NaN is allowed.
 func (s Series) Validate() error {
