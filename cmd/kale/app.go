@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/kale-sched/kale/cmd/kale/view"
 	"github.com/kale-sched/kale/core/job"
 )
 
@@ -248,10 +249,10 @@ func (a *app) coloured(w io.Writer) bool {
 	return a.pictured(w) && a.getenv("NO_COLOR") == ""
 }
 
-// pictured says whether w can show what renews itself: a terminal that is not dumb.
+// pictured says whether w can show what renews itself: a terminal that is not dumb, and that is ours.
 func (a *app) pictured(w io.Writer) bool {
 	_, is := terminal(w)
-	return is && a.getenv("TERM") != "dumb"
+	return is && a.getenv("TERM") != "dumb" && view.Foreground(behind(w).(*os.File))
 }
 
 // textWidth is the width to which advice for people is wrapped.

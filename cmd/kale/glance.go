@@ -170,7 +170,7 @@ func (a *app) silence(name string) string {
 	case pid == 0:
 		return says
 	case suspended:
-		return fmt.Sprintf("%s (pid %d is suspended: kill -CONT %d lets it go on)", says, pid, pid)
+		return fmt.Sprintf("%s (pid %d is suspended: kill -CONT %d lets it go on, or fg in the shell that has it)", says, pid, pid)
 	default:
 		return fmt.Sprintf("%s (pid %d runs)", says, pid)
 	}

@@ -122,7 +122,7 @@ func TestOneSchedulerPerCheckpoint(t *testing.T) {
 	page := filepath.Join(dir, "life.html")
 	for _, line := range [][]string{{"explain", "-all"}, {"explain", "-all", "-json"}, {"report", "-o", page}} {
 		r := s.run(append([]string{line[0], "life", "-state-dir", a}, line[1:]...)...)
-		for _, says := range []string{fmt.Sprintf("job \"life\": its scheduler does not answer (pid %d is suspended: kill -CONT %d lets it go on); this is what it knew ", pid, pid), "s ago, at "} {
+		for _, says := range []string{fmt.Sprintf("job \"life\": its scheduler does not answer (pid %d is suspended: kill -CONT %d lets it go on, or fg in the shell that has it); this is what it knew ", pid, pid), "s ago, at "} {
 			if r.code != exitDone || strings.Count(r.err, says) != 1 {
 				t.Errorf("kale %s beside one that is suspended: exit code %d, %s; want %q", quoted(line), r.code, r.err, says)
 			}

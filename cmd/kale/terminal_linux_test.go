@@ -231,6 +231,17 @@ func TestTerminalThatAnswersNothing(t *testing.T) {
 	}
 }
 
+// What runs in the background of a terminal shows lines, and is not stopped for taking the keys of who is in the foreground.
+func TestInTheBackgroundOfATerminal(t *testing.T) {
+	s := newShell(t).withPrograms()
+	m := s.startOnMute(exec.Command("sh", "-c", `set -m; "$0" status -watch -every 20ms & read go; kill $!; wait $!; echo it ended`, s.exe))
+	m.untilTimes(3, "no job is known")
+	m.types("\n")
+	if shown := m.end(); strings.Contains(shown, enterScreen) || !strings.Contains(shown, "it ended") {
+		t.Errorf("it shows a picture, or has not ended: %q", shown)
+	}
+}
+
 // What a command answers in words is wrapped as its advice is.
 func TestAnswersFitTheTerminal(t *testing.T) {
 	s := newShell(t).withPrograms()

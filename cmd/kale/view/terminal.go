@@ -47,6 +47,13 @@ func terminalOf(v any) *os.File {
 	return nil
 }
 
+// Foreground says whether a terminal's keys are ours: one that has us in the background, as after kale run &, stops who takes them. One that controls no processes of
+// ours takes any.
+func Foreground(terminal *os.File) bool {
+	group, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
+	return err != nil || group == unix.Getpgrp()
+}
+
 // keyboard is where keys are typed for a picture.
 type keyboard struct {
 	in     io.Reader   // nil: there are none
