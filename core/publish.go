@@ -286,8 +286,8 @@ func haltedWords(ps []*rpc.PartitionProblem) string {
 
 // lostWords say what stops partitions of which retention removed so many offsets.
 func lostWords(offsets int64) string {
-	return fmt.Sprintf("retention removed untrained offsets (%s); training stands still there until you accept the loss: set on_lost = \"skip\" in the stream block"+thenTakeUp,
-		plan.Thousands(offsets))
+	return fmt.Sprintf("retention removed untrained offsets (%s when training stopped there, and more since); training stands still there until you accept the loss: first let the topic keep its records for "+
+		"longer (retention.ms, retention.bytes), then set on_lost = \"skip\" in the stream block"+thenTakeUp, plan.Thousands(offsets))
 }
 
 // lasting parts what goes on from for how long it has, where a text ends so: "no broker has answered for 5s".

@@ -94,7 +94,7 @@ func TestPoliciesOfAChangedFileAreTakenUp(t *testing.T) {
 	lost := &rpc.PartitionProblem{Partition: 2, Kind: rpc.PartitionProblem_KIND_LOST, Needed: 10, LogStart: 40}
 	r.chief.with(func(st *rpc.JobStatus) { st.Problems = []*rpc.PartitionProblem{lost} })
 	r.beat()
-	if _, err := r.problem("partition 2: retention removed untrained offsets (30); training stands still there until you accept the loss: " +
+	if _, err := r.problem("partition 2: retention removed untrained offsets (30 when training stopped there, and more since); training stands still there until you accept the loss: first let the topic keep its records for longer (retention.ms, retention.bytes), then " +
 		`set on_lost = "skip" in the stream block; then Ctrl-C and kale run again (training goes on)`); err != nil {
 		t.Error(err)
 	}

@@ -27,8 +27,8 @@ func CheckThroughput(j *job.Job, rate float64, over time.Duration) hcl.Diagnosti
 		advice = fmt.Sprintf("by this theta it takes %d", w)
 	}
 	return hcl.Diagnostics{j.WarningAt("throughput.theta", "More arrives than the workers can train",
-		fmt.Sprintf("Topic %q had %s records/s on average over the last %s, and %s (workers.max) train %s records/s: the job would fall behind for ever. "+
-			"Raise workers.max (%s), or correct theta, in seconds per record, if it is not what a worker takes.",
+		fmt.Sprintf("Topic %q had %s records/s on average over the last %s, and %s (workers.max) train %s records/s by the file's theta: where that is right, the job falls behind for ever. "+
+			"Raise workers.max (%s), or correct theta, in seconds per record: kale profile measures it, and status says what a job that runs has measured.",
 			j.Stream.Topic, wholeRate(rate), job.FormatDuration(over), job.Count(j.Workers.Max, "worker"), wholeRate(most), advice))}
 }
 

@@ -135,7 +135,7 @@ job "ctr" {
 
     place_timeout = "10m" # then want no more workers than the cluster has room for
 
-    # While the forecast is not trusted.
+    # What corrects the plan: lag and, where GPUs tell it, how busy they are.
     fallback {
       lag_over          = "10m"
       utilisation_over  = 0.9

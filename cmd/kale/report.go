@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kale-sched/kale/cmd/internal/about"
+	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
@@ -67,32 +68,42 @@ func (a *app) reportPage(ctx context.Context, name string, f jobFlags, w io.Writ
 		defer c.Close()
 		return a.asked(name, c.Report(ctx, w))
 	}
+	_, g, _ := a.viewOrGlance(ctx, name, false) // without it the page has what was, and not what stands in the job's way now
 	st, err := a.storeWithout(name, err)
 	if err != nil {
 		return err
+	}
+	var problems []string
+	if g != nil {
+		problems = g.Problems
 	}
 	l, err := a.load(name, f)
 	if err != nil {
 		return errors.Join(err, st.Close())
 	}
-	return errors.Join(writeReport(w, l.Job, st), st.Close())
+	return errors.Join(writeReport(w, l.Job, st, problems), st.Close())
 }
 
-func writeReport(w io.Writer, j *job.Job, st *state.Store) error {
+func writeReport(w io.Writer, j *job.Job, st *state.Store, problems []string) error {
 	meta := report.MetaOf(j)
 	meta.Outlook, meta.Generated, meta.Version = true, time.Now(), about.Build().Version
 	in, err := report.FromStore(st, meta)
 	if err != nil {
 		return err
 	}
+	in.Problems = problems
 	return report.Write(w, in)
 }
 
 // reportHandler serves a running job's report.
-func reportHandler(j *job.Job, st *state.Store) http.Handler {
+func reportHandler(j *job.Job, st *state.Store, view func() *core.View) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var page bytes.Buffer
-		if err := writeReport(&page, j, st); err != nil {
+		var problems []string
+		if v := view(); v != nil {
+			problems = v.Problems
+		}
+		if err := writeReport(&page, j, st, problems); err != nil {
 			api.Fail(w, http.StatusInternalServerError, err)
 			return
 		}

@@ -191,7 +191,7 @@ func (a *app) serve(ctx context.Context, show *screen, l *loaded, b backend.Back
 			Logs: func(ctx context.Context, id backend.ID, o backend.LogOptions) (io.ReadCloser, error) {
 				return b.Logs(ctx, l.Name, id, o)
 			},
-			Report: reportHandler(l.Job, s.Store()),
+			Report: reportHandler(l.Job, s.Store(), s.View),
 		})
 	})
 	g.Go(func() error {

@@ -132,13 +132,30 @@ func (a *app) missing(ctx context.Context, rules *job.Pool, pool *core.Pool, fil
 	return diags
 }
 
+// samePool says whether two paths, of which one may be "", are of one pool: of one file, or of two that give it the same name, as a copy does.
+func samePool(a, b string) bool {
+	if a == "" || b == "" || a == b {
+		return a == b
+	}
+	nameOf := func(file string) string {
+		rules, _, _ := job.LoadPool(file) // who runs it is told what is wrong with it
+		if rules == nil {
+			return ""
+		}
+		return rules.Name
+	}
+	at, err := filepath.EvalSymlinks(a)
+	bt, e := filepath.EvalSymlinks(b)
+	return err == nil && e == nil && (at == bt || nameOf(at) != "" && nameOf(at) == nameOf(bt))
+}
+
 // members are the jobs that were run in a pool last and run still, without those that are not asked about. What is not known is not told.
 func (a *app) members(ctx context.Context, pool string, without func(name string) bool) (members []string) {
 	names, _ := a.jobs() // whoever needs the state folder says what is wrong with it
 	for _, name := range names {
 		how, err := a.known(name)
 		dir, e := a.jobDir(name)
-		if err != nil || e != nil || how.Pool != pool || without(name) {
+		if err != nil || e != nil || without(name) || !samePool(how.Pool, pool) {
 			continue
 		}
 		if want, _ := a.wanted(ctx, name, dir); want.Runs() {

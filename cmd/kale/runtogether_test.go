@@ -247,3 +247,25 @@ func TestLinesOfJobs(t *testing.T) {
 		t.Errorf("lines: %v", seen)
 	}
 }
+
+// A pool is the same by whatever path its file is named, and in a copy of it: what its jobs hold counts.
+func TestAPoolIsItsName(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for name, text := range map[string]string{"pool.hcl": "pool \"main\" {\n  gpus = 5\n}\n", "copy.hcl": "pool \"main\" {\n  gpus = 6\n}\n", "other.hcl": "pool \"other\" {\n  gpus = 5\n}\n"} {
+		if err := os.WriteFile(at(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(at("pool.hcl"), at("link.hcl")); err != nil {
+		t.Fatal(err)
+	}
+	for other, want := range map[string]bool{"pool.hcl": true, "link.hcl": true, "copy.hcl": true, "other.hcl": false, "none.hcl": false} {
+		if got := samePool(at("pool.hcl"), at(other)); got != want {
+			t.Errorf("pool.hcl and %s: %v", other, got)
+		}
+	}
+	if samePool("", at("pool.hcl")) || !samePool(at("gone.hcl"), at("gone.hcl")) {
+		t.Error("no pool is one, or a file that is gone is another than itself")
+	}
+}

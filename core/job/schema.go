@@ -217,11 +217,11 @@ var autoscaleBlock = &block{
 	blocks: []*block{{
 		name: "params", optional: true, params: true, doc: "Numbers of the policy; what is left out has its default. Those of another policy are refused.",
 	}, {
-		name: "fallback", doc: "Thresholds that scale while the forecast is not trusted (Kale §3.4.3).",
+		name: "fallback", doc: "Thresholds that correct what is planned (Kale §3.4.3). Busy time is that of GPUs, as NVML reports it: of jobs without GPUs it is not known.",
 		attrs: []attribute{
-			{name: "lag_over", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Fallback.LagOver }, 10*time.Millisecond, forever), derived: "half of slo.max_lag", doc: "Scale out above this lag."},
-			{name: "utilisation_over", field: number(func(j *Job) *float64 { return &j.Autoscale.Fallback.UtilisationOver }, bound{least: 0, most: 1, over: true}), fallback: "0.9", doc: "Scale out above this share of busy time."},
-			{name: "utilisation_under", field: number(func(j *Job) *float64 { return &j.Autoscale.Fallback.UtilisationUnder }, bound{least: 0, most: 1}), fallback: "0.3", doc: "Scale in below this share of busy time, while lag is within its objective."},
+			{name: "lag_over", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Fallback.LagOver }, 10*time.Millisecond, forever), derived: "half of slo.max_lag", doc: "Scale out above this lag, whatever is forecast."},
+			{name: "utilisation_over", field: number(func(j *Job) *float64 { return &j.Autoscale.Fallback.UtilisationOver }, bound{least: 0, most: 1, over: true}), fallback: "0.9", doc: "Scale out above this share of busy time, whatever is forecast."},
+			{name: "utilisation_under", field: number(func(j *Job) *float64 { return &j.Autoscale.Fallback.UtilisationUnder }, bound{least: 0, most: 1}), fallback: "0.3", doc: "Scale in below this share of busy time, while lag is within its objective and the forecast is trusted: without one, none is let go."},
 		},
 	}},
 }

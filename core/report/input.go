@@ -26,6 +26,8 @@ type Input struct {
 	Outlook plan.Forecast
 	// Summary is shown first, in this order; without one, [Summarise]'s is.
 	Summary []Tile
+	// Problems are what stands in the job's way when the report is made; they are shown before all else.
+	Problems []string
 	// Notes are sentences under the summary.
 	Notes []string
 }

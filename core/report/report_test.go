@@ -288,6 +288,16 @@ func TestRescaleRows(t *testing.T) {
 	}
 }
 
+// What stands in a job's way now is said before what was.
+func TestReportBeginsWithProblems(t *testing.T) {
+	in := demoInput(t)
+	in.Problems = []string{"the topic was <created> again"}
+	text := strings.Join(parse(t, written(t, in)).texts, " ")
+	if at, tiles := strings.Index(text, in.Problems[0]), strings.Index(text, "records"); at < 0 || at > tiles {
+		t.Errorf("the problem stands at %d, the first figure at %d of %.300q", at, tiles, text)
+	}
+}
+
 // A summary of a part of the time says so, and what is outside that part is told as not counted.
 func TestReportSaysWhatIsCounted(t *testing.T) {
 	in := demoInput(t)

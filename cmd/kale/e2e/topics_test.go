@@ -247,7 +247,7 @@ func retentionOvertakes(t *testing.T, r *rig, o options) {
 		if err != nil {
 			return err.Error()
 		}
-		want := fmt.Sprintf("partition %d: retention removed untrained offsets (%d);", victim, removed)
+		want := fmt.Sprintf("partition %d: retention removed untrained offsets (%d when training stopped there", victim, removed)
 		if all := strings.Join(v.Problems, "\n"); !strings.Contains(all, want) {
 			return fmt.Sprintf("want %q, its problems are %q", want, v.Problems)
 		}
