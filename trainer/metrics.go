@@ -85,6 +85,9 @@ func (m *metrics) stepBegins(now time.Time, saturated bool) {
 	}
 }
 
+// stepGrows is how many mean steps one counts as at most: a step in which the process was suspended says nothing of the next.
+const stepGrows = 2
+
 // stepEnds counts a finished step that took so long, and scores its predictions: they were made before the step's records were trained
 // (progressive validation). Replayed records are left out (rule 22). first: it was the first step.
 func (m *metrics) stepEnds(b *batch, g *gradients, took time.Duration) (first bool) {
@@ -98,7 +101,7 @@ func (m *metrics) stepEnds(b *batch, g *gradients, took time.Duration) (first bo
 	if m.stepSeconds == 0 {
 		m.stepSeconds = took.Seconds()
 	}
-	m.stepSeconds += 0.1 * (took.Seconds() - m.stepSeconds)
+	m.stepSeconds += 0.1 * (min(took.Seconds(), stepGrows*m.stepSeconds) - m.stepSeconds)
 	if g == nil {
 		return first
 	}

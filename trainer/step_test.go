@@ -194,6 +194,30 @@ func TestRule22ReplaysAreNotValidated(t *testing.T) {
 	}
 }
 
+// A step in which the process was suspended for minutes does not make the next ones be thought as long, for which the pull of each would wait; one that has become
+// slower is learnt.
+func TestSuspendedStepIsNoMeasure(t *testing.T) {
+	var m metrics
+	b := &batch{}
+	now := time.Unix(100, 0)
+	for range 20 {
+		m.stepBegins(now, true)
+		m.stepEnds(b, nil, 50*time.Millisecond)
+	}
+	m.stepBegins(now, true)
+	m.stepEnds(b, nil, 5*time.Minute)
+	if _, step := m.stepLeft(now); step > 60*time.Millisecond {
+		t.Errorf("after a step of five minutes one of 50 ms is thought to take %v", step)
+	}
+	for range 60 {
+		m.stepBegins(now, true)
+		m.stepEnds(b, nil, 400*time.Millisecond)
+	}
+	if _, step := m.stepLeft(now); step < 380*time.Millisecond {
+		t.Errorf("steps take 400 ms by now, and are thought to take %v", step)
+	}
+}
+
 // TestSaturatedMeansEveryStep: one step that had to wait for records, and the interval teaches nothing about capacity.
 func TestSaturatedMeansEveryStep(t *testing.T) {
 	var m metrics

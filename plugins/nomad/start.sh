@@ -17,6 +17,8 @@ final() {
   exit 0
 }
 
+# Somebody has Nomad restart what has ended for good: what it was given is gone, and the scheduler starts the next generation.
+[ ! -e "$state/exit" ] || exit 0
 if [ "${NOMAD_ALLOC_INDEX:-0}" != 0 ]; then
   final 3 "a second copy of this workload was asked for, which never runs"
 fi
@@ -47,7 +49,7 @@ if [ -e "$state/lives" ]; then
   if [ -e "$state/ended" ]; then ended=$(cat "$state/ended"); else ended="it was killed from outside"; fi
   printf '[kale] process ended: %s\n' "$ended"
 fi
-rm -f "$state/ended" "$state/exit"
+rm -f "$state/ended"
 
 export KALE_ALLOC_DIR="$NOMAD_SECRETS_DIR/kale"
 zipped="$NOMAD_SECRETS_DIR/kale-zipped"

@@ -93,6 +93,32 @@ func TestTellsTheCodeOfWhatEndsAtOnce(t *testing.T) {
 	}
 }
 
+// Somebody has Nomad restart what has ended for good, as with nomad alloc restart: what it was given is gone, so that it runs no more, and its end stays as it was told. It
+// was a crash without end, which Nomad went on with and no successor took the place of.
+func TestRestartOfWhatHasEnded(t *testing.T) {
+	dir := t.TempDir()
+	at := func(path ...string) string { return filepath.Join(append([]string{dir}, path...)...) }
+	if err := os.MkdirAll(at("secrets", "kale"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(at("secrets", "kale", ".env"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", startScript, "kale", "60.000", "0", "/bin/sh", "-c", "echo x >> "+at("ran"))
+		cmd.Env = append(os.Environ(), "NOMAD_TASK_DIR="+dir, "NOMAD_SECRETS_DIR="+at("secrets"), "NOMAD_ALLOC_ID=a", "NOMAD_ALLOC_INDEX=0")
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("it ends with %v, which Nomad answers with another start: %s", err, said)
+		}
+		if said, err := os.ReadFile(at(".kale", "exit")); err != nil || string(said) != "0 it ended with code 0: done\n" {
+			t.Errorf("it left the word %q, %v", said, err)
+		}
+	}
+	if ran, err := os.ReadFile(at("ran")); err != nil || string(ran) != "x\n" {
+		t.Errorf("its program ran %q, %v", ran, err)
+	}
+}
+
 // The list of processes on a node shows what runs there in a line each: the shell's text is in a file.
 func TestCommandLinesAreShort(t *testing.T) {
 	r := newRig(t)
