@@ -19,6 +19,7 @@ type fieldStats struct {
 	integers int             // of them, those with a whole number
 	binary   int             // of them, those with 0 or 1 (or a truth value)
 	values   map[string]bool // distinct values, up to mostValues
+	early    int             // how many distinct values the first mostValues samples have
 }
 
 const mostValues = 1000
@@ -40,6 +41,17 @@ func (f *fieldStats) add(v value) {
 	if len(f.values) < mostValues {
 		f.values[text] = true
 	}
+	if f.seen <= mostValues {
+		f.early = len(f.values)
+	}
+}
+
+// fewestForUnique is how many records must be looked at before their being all different means something.
+const fewestForUnique = 100
+
+// unique says that nearly every record has a value of its own.
+func (f *fieldStats) unique() bool {
+	return f.seen >= fewestForUnique && 20*f.early >= 19*min(f.seen, mostValues)
 }
 
 // survey is what samples show about a stream: its format and its fields, in the order of their names.

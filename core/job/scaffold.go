@@ -70,6 +70,7 @@ func Scaffold(in ScaffoldInput) ([]byte, error) {
 type roles struct {
 	label                 string
 	sparse, dense, moment []string
+	unique                []string // those of sparse that have another value in nearly every record: maybe they name the record
 }
 
 func (s survey) roles(label string) (roles, error) {
@@ -109,6 +110,9 @@ func (s survey) roles(label string) (roles, error) {
 			r.dense = append(r.dense, f.name)
 		default:
 			r.sparse = append(r.sparse, f.name)
+			if f.unique() {
+				r.unique = append(r.unique, f.name)
+			}
 		}
 	}
 	if len(r.sparse)+len(r.dense) == 0 {
@@ -145,6 +149,11 @@ func (in ScaffoldInput) file(s survey, r roles) string {
 	left := ""
 	if len(r.moment) > 0 {
 		left = fmt.Sprintf("\n# Left out, because they name a moment: %s.", strings.Join(quoteAll(r.moment), ", "))
+	}
+	if len(r.unique) > 0 {
+		why := fmt.Sprintf("Nearly every record looked at has its own value of %s: what names the record (a request, an impression) and not what it is about teaches the model nothing and fills the servers' memory, so leave it out.",
+			strings.Join(quoteAll(r.unique), ", "))
+		left += "\n# " + strings.Join(wrap(why, 110), "\n# ")
 	}
 	return fmt.Sprintf(`# Written by "kale init" from %s of topic %s.
 # "kale help jobfile" lists every attribute and its default.

@@ -155,6 +155,32 @@ func TestScaffoldSeason(t *testing.T) {
 	}
 }
 
+// A category that is another in nearly every record may be the record's own name; the file says so where enough records were looked at.
+func TestScaffoldMarksWhatNamesTheRecord(t *testing.T) {
+	records := func(n, users int) [][]byte {
+		out := make([][]byte, n)
+		for i := range out {
+			out[i] = fmt.Appendf(nil, `{"click":%d,"request":"r%d","user":"u%d","hour":%d,"price":%g}`, i%2, i, i%users, i%24, float64(i)+0.5)
+		}
+		return out
+	}
+	const says = "has its own value of"
+	for _, c := range []struct {
+		n, users int
+		want     string // "": nothing is said
+	}{
+		{50, 10, ""}, {200, 100, `value of "request":`}, {200, 195, `value of "request", "user":`}, {5000, 1100, `value of "request", "user":`}, {5000, 900, `value of "request":`},
+	} {
+		src, err := Scaffold(ScaffoldInput{Brokers: []string{"b:1"}, Topic: "t", Partitions: 2, Samples: records(c.n, c.users)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(src); c.want == "" && strings.Contains(text, says) || !strings.Contains(text, c.want) {
+			t.Errorf("%d records of %d users:\n%s", c.n, c.users, text)
+		}
+	}
+}
+
 // One of a thing is not "1 things".
 func TestScaffoldCounts(t *testing.T) {
 	src, err := Scaffold(ScaffoldInput{Brokers: []string{"b:1"}, Topic: "t", Partitions: 1, Samples: clicks(1), Label: "click"})

@@ -44,6 +44,7 @@ type Report struct {
 	Policies []Row `json:"policies"`
 
 	course *Course
+	policy string // the job's
 	price  float64
 	gpus   float64
 	model  func(w int) float64
@@ -214,7 +215,7 @@ func (c *Comparison) report() *Report {
 	r := &Report{
 		Trace: c.course.Trace, Days: c.course.Days(), Seeds: c.o.Seeds, Bin: c.course.Bin.Seconds(), Coarse: c.course.Coarse, Scale: c.course.Scale,
 		Peak: c.course.Peak, From: parts[0].Start, To: last.Start.Add(last.Duration()), Rescale: "live", Min: c.j.Workers.Min, Max: c.j.Workers.Max,
-		MaxLag: c.j.SLO.MaxLag.Seconds(), Weights: c.o.Weights, course: c.course, price: c.o.Price, gpus: c.fig.gpus,
+		MaxLag: c.j.SLO.MaxLag.Seconds(), Weights: c.o.Weights, course: c.course, policy: c.j.Autoscale.Policy, price: c.o.Price, gpus: c.fig.gpus,
 		model: func(w int) float64 { return c.capacity[w] },
 	}
 	if !c.o.World.Live {

@@ -201,6 +201,31 @@ func TestHeadlineClaimsNoMoreThanIsKnown(t *testing.T) {
 	}
 }
 
+// The first sentence is of the job's own policy where that is one of Kale's, and says where another of Kale's costs less.
+func TestHeadlineIsOfTheJobsPolicy(t *testing.T) {
+	row := func(name string, cost float64) Row {
+		return Row{Name: name, Setting: LabelDefault, Metrics: Metrics{Cost: cost, GPUHours: cost}}
+	}
+	for _, tt := range []struct {
+		policy     string
+		kale, cost float64
+		says, not  string
+	}{
+		{"kale", 100, 90, `Kale's "kale" would have held 100`, "zzz"},
+		{"kale", 100, 90, `; by "cost" it would have cost 10 % less.`, "zzz"},
+		{"kale", 100, 99.9, `Kale's "kale"`, "cost"},
+		{"cost", 100, 90, `Kale's "cost" would have held 90`, "less."},
+		{"cost", 90, 100, `; by "kale" it would have cost 10 % less.`, "zzz"},
+		{"hpa", 100, 90, `Kale's "cost"`, "less."},
+		{"", 100, 90, `Kale's "cost"`, "less."},
+	} {
+		r := Report{MaxLag: 1200, Days: 1, Max: 28, Policies: []Row{row("kale", tt.kale), row("cost", tt.cost), row("hpa", 50)}, gpus: 1, course: &Course{}, policy: tt.policy}
+		if got := r.Headline(); !strings.Contains(got, tt.says) || strings.Contains(got, tt.not) {
+			t.Errorf("policy %q, kale %g, cost %g: %s", tt.policy, tt.kale, tt.cost, got)
+		}
+	}
+}
+
 // Forecast errors that are asked for reach the policies, and cost something.
 func TestForecastErrors(t *testing.T) {
 	cost := func(w World) float64 {

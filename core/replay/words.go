@@ -8,7 +8,7 @@ import (
 	"github.com/kale-sched/kale/core/job"
 )
 
-// Headline is what the comparison comes to, in one sentence: what Kale's own policy would have saved.
+// Headline is what the comparison comes to, in one sentence: what the job's policy would have saved, or else Kale's own; and whether another of Kale's is cheaper.
 func (r *Report) Headline() string {
 	k := r.ours()
 	if k == nil {
@@ -36,6 +36,9 @@ func (r *Report) Headline() string {
 	default:
 		text += fmt.Sprintf("; the oracle, which is no bound here, holds %.0f", r.Oracle.GPUHours)
 	}
+	if p := r.least(func(p *Row) bool { return ownPolicy(p.Name) && p.Setting != LabelBest }); p != nil && p.Name != k.Name && p.Cost < 0.99*k.Cost {
+		text += fmt.Sprintf("; by %q it would have cost %.0f %% less", p.Name, 100*(1-p.Cost/k.Cost))
+	}
 	if r.short() {
 		text = fmt.Sprintf("By %s of arrivals, reckoned up to a day: %s", r.length(), text)
 	}
@@ -58,9 +61,16 @@ func (r *Report) boundless() string {
 func (r *Report) short() bool    { return r.Days < 0.99 }
 func (r *Report) length() string { return job.Length(time.Duration(r.Days * 24 * float64(time.Hour))) }
 
-// ours is the row of Kale's own policy: cost, else kale; as the job has it, before its other settings.
+// ownPolicy says that a policy is Kale's own.
+func ownPolicy(name string) bool { return name == "cost" || name == "kale" }
+
+// ours is the row of Kale's own policy: the job's, else cost, else kale; as the job has it, before its other settings.
 func (r *Report) ours() *Row {
-	for _, name := range []string{"cost", "kale"} {
+	names := []string{"cost", "kale"}
+	if ownPolicy(r.policy) {
+		names = append([]string{r.policy}, names...)
+	}
+	for _, name := range names {
 		for _, setting := range []string{LabelDefault, LabelPaper, LabelBest} {
 			for i := range r.Policies {
 				if p := &r.Policies[i]; p.Name == name && p.Setting == setting {
@@ -87,7 +97,7 @@ func (r *Report) oracles() []Row {
 func (r *Report) cheapest() *Row { return r.least(func(*Row) bool { return true }) }
 
 func (r *Report) cheapestRival() *Row {
-	return r.least(func(p *Row) bool { return p.Name != "cost" && p.Name != "kale" })
+	return r.least(func(p *Row) bool { return !ownPolicy(p.Name) })
 }
 
 func (r *Report) least(among func(*Row) bool) *Row {
