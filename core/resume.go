@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/traffic"
 )
@@ -58,9 +60,9 @@ func (r jobRecord) otherTopic(t traffic.Info) (id kadm.TopicID, other bool) {
 	return id, t.Exists && r.TopicID != "" && id != (kadm.TopicID{}) && id.String() != r.TopicID
 }
 
-// CheckResume says at the stream block what in the topic would hold a job that is taken up from its checkpoint: it is another topic of the same name, which is an
-// error where nothing runs, or retention has removed what is to be trained next, a warning: other partitions may go on. Of a job that runs it says only the first: how far it has got its chief knows. Where the brokers do not
-// answer it says nothing.
+// CheckResume says at the stream block what in the topic holds a job, or would hold it as soon as it is taken up from its checkpoint: it is another topic of the
+// same name, which is an error where nothing runs; or, as warnings, for other partitions may go on: retention has removed what is to be trained next, and records
+// that cannot be decoded. Of a job that runs it says what its chief said last. Where the brokers do not answer it says nothing.
 func CheckResume(ctx context.Context, j *job.Job, want *Wanted) hcl.Diagnostics {
 	r, ok := readJobRecord(j)
 	if !ok || r.Fingerprint != j.Fingerprint() {
@@ -88,24 +90,59 @@ func CheckResume(ctx context.Context, j *job.Job, want *Wanted) hcl.Diagnostics 
 			"Topic %q has id %s, and the checkpoint in %s belongs to %s: the job %s stuck. Start a new job (another checkpoint.dir) to train on the new topic.",
 			j.Stream.Topic, id, CheckpointFolder(j), r.TopicID, stuck))}
 	}
+	diags := standingDiagnostics(j, want)
 	if want.Runs() || j.Stream.OnLost == job.OnLostSkip {
-		return nil
+		return diags
 	}
 	starts, err := kafka.Starts(ctx)
 	if err != nil {
-		return nil
+		return diags
 	}
 	next, err := restorePoint(ctx, j, kafka)
 	if err != nil {
-		return nil
+		return diags
 	}
-	var diags hcl.Diagnostics
+	var cut []int32
+	var gone int64
 	for _, p := range slices.Sorted(maps.Keys(next)) {
 		if first, ok := starts[p]; ok && first > next[p] {
-			diags = append(diags, j.WarningAt("stream", "Retention has removed what is not trained yet", fmt.Sprintf(
-				"Of partition %d, offsets %d to %d are gone, and the checkpoint goes on at the first of them: the partition would stand still. To accept the loss, set on_lost = \"skip\" in the stream block.",
-				p, next[p], first-1)))
+			cut, gone = append(cut, p), gone+first-next[p]
 		}
+	}
+	if len(cut) == 0 {
+		return diags
+	}
+	first := cut[0]
+	return append(diags, j.WarningAt("stream", "Retention has removed what is not trained yet", fmt.Sprintf(
+		"%s would stand still: offsets to be trained next are gone, %s in all, of partition %d those from %d to %d. To accept the loss, set on_lost = \"skip\" in the stream block, and first let the topic keep its records for longer (retention.ms, retention.bytes).",
+		capital(partitionNames(cut)), plan.Thousands(gone), first, next[first], starts[first]-1)))
+}
+
+// standingDiagnostics say where a job's partitions stood when its chief said so last, as far as its file does not mend that by now: a job that runs has not read
+// that yet. Of a job that has stopped, what retention removed is told from the topic itself.
+func standingDiagnostics(j *job.Job, want *Wanted) (diags hcl.Diagnostics) {
+	if want == nil {
+		return nil
+	}
+	summary, words := "Partitions would stand still", standingWords
+	if want.Runs() {
+		summary, words = "Partitions stand still", chiefProblems
+	}
+	for _, text := range words(slices.DeleteFunc(slices.Clone(want.Standing), func(p *rpc.PartitionProblem) bool {
+		switch p.GetKind() {
+		case rpc.PartitionProblem_KIND_UNDECODABLE:
+			return !want.Runs() && (j.Stream.DeadLetter != "" || j.Stream.OnUndecodable == job.OnLostSkip)
+		case rpc.PartitionProblem_KIND_DEAD_LETTER:
+			return !want.Runs() && j.Stream.DeadLetter == ""
+		case rpc.PartitionProblem_KIND_LOST:
+			return !want.Runs()
+		}
+		return true // of another topic is told by who asks for it
+	})) {
+		diags = append(diags, j.WarningAt("stream", summary, capital(text)+"."))
 	}
 	return diags
 }
+
+// capital is a text that begins as a sentence does.
+func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }

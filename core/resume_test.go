@@ -55,7 +55,7 @@ func TestWhatHoldsAJobThatIsTakenUpIsToldBefore(t *testing.T) {
 	if got, err := adm.DeleteRecords(t.Context(), gone); err != nil || got.Error() != nil {
 		t.Fatal(err, got.Error())
 	}
-	if got := told(); len(got) != 1 || !strings.Contains(got[0], "Of partition 0, offsets 20 to 29 are gone") || !strings.Contains(got[0], `set on_lost = "skip"`) {
+	if got := told(); len(got) != 1 || !strings.Contains(got[0], "Partition 0 would stand still: offsets to be trained next are gone, 10 in all, of partition 0 those from 20 to 29.") || !strings.Contains(got[0], `set on_lost = "skip"`) {
 		t.Errorf("of what retention removed it says %q", got)
 	}
 	r.job.Stream.OnLost = job.OnLostSkip
@@ -87,6 +87,44 @@ func TestWhatHoldsAJobThatIsTakenUpIsToldBefore(t *testing.T) {
 	}
 	if p.Record.Decision.Target != 1 {
 		t.Errorf("it would not start, and so would not come to say what it is stuck at: %+v", p.Record.Decision)
+	}
+}
+
+// Where partitions stood when the chief said so last is told of a job that runs and of one that has stopped, of that unless its file mends it.
+func TestWhereAJobStandsIsToldByItsFile(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.chief.write("job", map[string]any{"timeline": "t1", "fingerprint": r.job.Fingerprint(), "servers": 2, "tablets": r.job.Model.Tablets, "starts": map[int32]int64{0: 0}})
+	bad := &rpc.PartitionProblem{Partition: 1, Kind: rpc.PartitionProblem_KIND_UNDECODABLE, Needed: 7, Detail: "t stands at offset 7: no JSON"}
+	letters := &rpc.PartitionProblem{Partition: 2, Kind: rpc.PartitionProblem_KIND_DEAD_LETTER, Needed: 9, Detail: "t stands at offset 9: no such topic"}
+	lost := &rpc.PartitionProblem{Partition: 3, Kind: rpc.PartitionProblem_KIND_LOST, Needed: 5, LogStart: 8}
+	for _, c := range []struct {
+		name           string
+		target         int
+		standing       []*rpc.PartitionProblem
+		letters, skips string
+		want           []string // in the texts, one each
+	}{
+		{"runs, nothing", 1, nil, "", "", nil},
+		{"runs", 1, []*rpc.PartitionProblem{bad, lost}, "", "", []string{"Partitions stand still: Records that cannot be decoded stop partition 1", "Partitions stand still: Partition 3: retention removed untrained offsets (3 "}},
+		{"runs, its file mended", 1, []*rpc.PartitionProblem{bad}, "", job.OnLostSkip, []string{"then Ctrl-C and kale run again"}},
+		{"stopped", 0, []*rpc.PartitionProblem{bad, lost}, "", "", []string{"Partitions would stand still: Records that cannot be decoded stop partition 1"}},
+		{"stopped, its file mended", 0, []*rpc.PartitionProblem{bad}, "", job.OnLostSkip, nil},
+		{"stopped, with a topic for letters now", 0, []*rpc.PartitionProblem{bad}, "dead", "", nil},
+		{"stopped, no topic for letters", 0, []*rpc.PartitionProblem{letters}, "dead", "", []string{"then run the job again."}},
+		{"stopped, letters no more", 0, []*rpc.PartitionProblem{letters}, "", job.OnLostSkip, nil},
+	} {
+		j := *r.job
+		j.Stream.DeadLetter, j.Stream.OnUndecodable = c.letters, c.skips
+		diags := CheckResume(t.Context(), &j, &Wanted{Target: c.target, Standing: c.standing})
+		if len(diags) != len(c.want) {
+			t.Errorf("%s: %d are told, not %d: %v", c.name, len(diags), len(c.want), diags)
+			continue
+		}
+		for i, d := range diags {
+			if text := d.Summary + ": " + d.Detail; d.Severity != hcl.DiagWarning || !strings.Contains(text, c.want[i]) {
+				t.Errorf("%s: %q, not %q in it", c.name, text, c.want[i])
+			}
+		}
 	}
 }
 
