@@ -45,6 +45,7 @@ func TestTwoClusters(t *testing.T) {
 	}
 	s := &site{T: t, rig: &rig{on: near, dir: dir, extra: fmt.Sprintf("bin_dir = %q\nclusters = \"near,far\"\nmax_pending = 0", near.Bin())}, job: "j"}
 	s.b = s.open()
+	mustRefuseClusters(t, near, "near,fra", `Slurm's database has no cluster "fra". Did you mean "far"? There is far, near.`, "known by database")
 	inventory := func(free int) backend.Inventory {
 		t.Helper()
 		inv, err := s.b.Inventory(t.Context())
@@ -138,4 +139,35 @@ func TestTwoClusters(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// A cluster that the database does not have is a mistake at its place, and a job with it says why nothing of it can be seen.
+func mustRefuseClusters(t *testing.T, on *slurmtest.Cluster, clusters, says, listed string) {
+	t.Helper()
+	dir, err := os.MkdirTemp(on.Shared(), "t-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{T: t, rig: &rig{on: on, dir: dir, extra: fmt.Sprintf("bin_dir = %q", on.Bin())}, job: "wrong"}
+	s.b = s.open()
+	cfg := s.config(s.job)
+	line := fmt.Sprintf("  clusters = %q", clusters)
+	cfg.Source = fmt.Appendf(nil, "\n  shared_dir = %q\n%s\n  bin_dir = %q\n", s.shared(), line, on.Bin())
+	if diags, err := s.b.Configure(t.Context(), cfg); err != nil || len(diags) > 0 {
+		t.Fatal(diags, err)
+	}
+	report, err := s.b.Plan(t.Context(), s.job, []backend.Workload{s.gpuWorkload(worker(0, 1), conformance.Steady, 1)})
+	if err != nil || len(report.Mistakes) != 1 || report.Mistakes[0].Detail != says || report.Mistakes[0].Start.Column != strings.Index(line, "=")+3 {
+		t.Errorf("of clusters = %q it says %+v, %v; want %q", clusters, report, err, says)
+	}
+	list, complete, err := s.b.List(t.Context(), s.job)
+	if err == nil || complete || !strings.Contains(err.Error(), listed) {
+		t.Errorf("it lists %v, complete %v, %v; want %q", list, complete, err, listed)
+	}
+}
+
+// Without a database there is one cluster, that of this machine.
+func TestClustersWithoutADatabase(t *testing.T) {
+	s := newSite(t, "")
+	mustRefuseClusters(t, s.on, "far", `clusters is "far", and the cluster of this machine has no database (slurmdbd), by which others are found. Leave clusters out.`, "talking to database")
 }

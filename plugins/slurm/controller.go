@@ -135,6 +135,7 @@ var refusals = []struct {
 	{"invalid node name", backend.Blocked, attrExclude, "set exclude to nodes that sinfo -N shows"},
 	{"partition is in a state that doesn't allow", backend.Blocked, "", "the partition is closed: ask the site, or set another"},
 	{"batch job submission is disabled", backend.Blocked, "", "ask the site"},
+	{"known by database", backend.Blocked, attrClusters, "set clusters to names that sacctmgr show clusters lists"},
 	{"authentication fail", backend.Unauthorised, "", "give a token that is good: what scontrol token prints, in SLURM_JWT or token_file"},
 	{"protocol authentication error", backend.Unauthorised, "", "give a token that is good: what scontrol token prints, in SLURM_JWT or token_file"},
 	{"failure during parsing", backend.Blocked, attrProperties, "correct properties: slurmrestd does not take the job as it is"},

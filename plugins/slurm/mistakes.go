@@ -20,6 +20,7 @@ const (
 	attrAccount     = "account"
 	attrQOS         = "qos"
 	attrReservation = "reservation"
+	attrClusters    = "clusters"
 	attrConstraint  = "constraint"
 	attrExclude     = "exclude"
 	attrGRES        = "gres" // or gpus, whichever the block has
@@ -149,7 +150,7 @@ func (j *job) culprits(ctx context.Context, b batch, no *slurmError) []judged {
 }
 
 // unaskable gives what in the block is wrong where Slurm could not be asked anything for it; ok is false where it is another thing.
-func (j *job) unaskable(err error, ws []backend.Workload) (report backend.Report, ok bool) {
+func (j *job) unaskable(ctx context.Context, err error, ws []backend.Workload) (report backend.Report, ok bool) {
 	const advice = "Give one that is good: what scontrol token prints, in token_file or SLURM_JWT."
 	token, byREST := j.set.asked[attrToken]
 	no, program, socket := refused(err), lackingProgram(err), lackingSocket(err)
@@ -159,6 +160,8 @@ func (j *job) unaskable(err error, ws []backend.Workload) (report backend.Report
 		m = backend.Mistake(token.at, "The token cannot be read", "%v. %s", err, advice)
 	case byREST && no != nil && no.Code == backend.Unauthorised:
 		m = backend.Mistake(token.at, "Slurm refuses the token", "Slurm says: %s. %s", no.said, advice)
+	case no != nil && no.attr == attrClusters, j.set.way.clusters != "" && databaseless(err):
+		m = j.clusterless(ctx, no)
 	case socket:
 		rest := j.set.asked[attrRest]
 		m = backend.Mistake(rest.at, "No such socket", "rest is %q, and there is no such socket here. Start slurmrestd, which makes it, or correct rest.", rest.value)
@@ -167,7 +170,8 @@ func (j *job) unaskable(err error, ws []backend.Workload) (report backend.Report
 			"or leave it out where they are in the PATH.", j.set.way.binDir, program)
 	case program != "":
 		m = backend.Mistake(hcl.Range{}, "Slurm's programs are not here", "There is no %s in the PATH. Install Slurm's clients on this machine, or set bin_dir to the folder that has them.", program)
-	default:
+	}
+	if m == nil {
 		return report, false
 	}
 	report.Mistakes = backend.FromHCL(j.set.begins, hcl.Diagnostics{m})
@@ -175,6 +179,32 @@ func (j *job) unaskable(err error, ws []backend.Workload) (report backend.Report
 		report.Placements = append(report.Placements, backend.Placement{ID: w.ID, Reason: m.Summary})
 	}
 	return report, true
+}
+
+// databaseless says that Slurm did not answer since its database does not, or since it has none.
+func databaseless(err error) bool {
+	var e *slurmError
+	return errors.As(err, &e) && strings.Contains(e.said, "talking to database")
+}
+
+// clusterless is what is wrong with clusters where Slurm could not be asked for it; nil where that is another thing: its database may only be away.
+func (j *job) clusterless(ctx context.Context, no *refusal) *hcl.Diagnostic {
+	a := j.set.asked[attrClusters]
+	has, known, err := j.queue.ctl.names(ctx, attrClusters)
+	if known {
+		for _, want := range strings.Split(a.value, ",") {
+			if !slices.Contains(has, want) {
+				return backend.Mistake(a.at, "No such cluster", "%s", absent(attrClusters, want, has))
+			}
+		}
+	}
+	switch {
+	case err != nil && strings.Contains(err.Error(), "supported accounting_storage"):
+		return backend.Mistake(a.at, "No database of clusters", "clusters is %q, and the cluster of this machine has no database (slurmdbd), by which others are found. Leave clusters out.", a.value)
+	case no != nil:
+		return backend.Mistake(a.at, "Slurm refuses it", "Slurm says of %q: %s. Correct it: %s.", a.value, no.said, no.advice)
+	}
+	return nil
 }
 
 // noNodeLeft says that the block leaves out all nodes, and what to do.
@@ -194,8 +224,11 @@ func (j *job) names(ctx context.Context, attr string) (has []string, known bool)
 }
 
 func attrNoun(attr string) string {
-	if attr == attrQOS {
+	switch attr {
+	case attrQOS:
 		return "QOS"
+	case attrClusters:
+		return "cluster"
 	}
 	return attr
 }
@@ -206,6 +239,8 @@ func absent(attr, want string, has []string) string {
 	switch attr {
 	case attrAccount, attrQOS:
 		what += " for this user"
+	case attrClusters:
+		what = fmt.Sprintf("Slurm's database has no cluster %q", want)
 	case attrProperties:
 		what = fmt.Sprintf("slurmrestd knows no property %q of a job", want)
 	case attrGRES:

@@ -11,6 +11,11 @@ import (
 // names asks slurmctld what there is for the user of what an attribute names. known is false where it cannot tell: accounts and QOS are only checked,
 // and only known, where the site has a database and enforces them.
 func (c cli) names(ctx context.Context, attr string) (has []string, known bool, err error) {
+	if attr == attrClusters {
+		c.clusters = "" // sacctmgr has no such option
+		out, _, err := c.run(ctx, askTimeout, "", "sacctmgr", "--parsable2", "--noheader", "show", "clusters", "format=Cluster")
+		return strings.Fields(out), err == nil, err
+	}
 	for _, c := range c.each() { // a job may go to any of them
 		some, known, err := c.namesHere(ctx, attr)
 		if err != nil || !known {

@@ -22,7 +22,7 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 	}
 	c, err := s.capture(ctx, j.queue)
 	if err != nil {
-		if report, ok := j.unaskable(err, ws); ok {
+		if report, ok := j.unaskable(ctx, err, ws); ok {
 			return report, nil
 		}
 		return backend.Report{}, err

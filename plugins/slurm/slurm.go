@@ -215,7 +215,7 @@ func (s *slurm) List(ctx context.Context, name string) ([]backend.Status, bool, 
 		return nil, false, err
 	}
 	j.enforce(ctx, views)
-	nodes := j.nodesOf(ctx, views)
+	nodes, told := j.nodesOf(ctx, views), false
 	var out []backend.Status
 	for _, v := range views {
 		if v.reaped() {
@@ -228,9 +228,21 @@ func (s *slurm) List(ctx context.Context, name string) ([]backend.Status, bool, 
 		if v.polled != nil && st.State.Live() {
 			st.Err = backend.Errorf(backend.Unavailable, silence+": %w", v.polled)
 		}
+		told = told || st.Err != nil
 		out = append(out, st)
 	}
+	if snap.err != nil && !told { // nothing here could say why the list may not be all
+		return nil, false, unlooked(snap.err)
+	}
 	return out, snap.err == nil, nil
+}
+
+// unlooked is the error of a queue that could not be looked at: for good where Slurm refuses that, until it answers where it does not.
+func unlooked(err error) *backend.Error {
+	if no := refused(err); no != nil {
+		return no.Error
+	}
+	return unavailable("look at the queue", err)
 }
 
 // look polls Slurm, if the last poll is older than maxAge, and reads the job's folders.
