@@ -49,7 +49,9 @@ type silence struct {
 	lasts time.Duration
 	asks  int
 	// still is the backend's reason for one that has begun and is kept from running, as Slurm does when it suspends a job; it is not asked meanwhile.
-	still string
+	// stillFor is for how long; once that is autoscale.place_timeout, it is ended and started again where the cluster has room.
+	still    string
+	stillFor time.Duration
 	// away: the backend cannot tell whether it runs; node is where it did.
 	away bool
 	node string
@@ -104,7 +106,9 @@ func (s *Scheduler) listen(now time.Time) {
 			if !si.heard {
 				continue // it has not begun yet
 			}
-			si.still, si.lasts, si.asks = st.Reason, 0, 0
+			si.still, si.stillFor, si.lasts, si.asks = st.Reason, si.stillFor+past, 0, 0
+		} else {
+			si.stillFor = 0
 		}
 		running[place], s.silences[place] = true, si
 		away := st.State == backend.StateUnknown
@@ -277,7 +281,7 @@ func (s *Scheduler) silentNow() []string {
 	for _, place := range slices.SortedFunc(maps.Keys(s.silences), backend.ID.Compare) {
 		si := s.silences[place]
 		if si.still != "" {
-			out = append(out, fmt.Sprintf("%s stands still: %s", si.id, si.still))
+			out = append(out, fmt.Sprintf("%s stands still: %s%s", si.id, si.still, s.fate(si)))
 			continue
 		}
 		if !si.heard || si.lasts < time.Second || isChief(si.id) && si.asks < 2 {
@@ -290,8 +294,14 @@ func (s *Scheduler) silentNow() []string {
 
 // fate is what becomes of a process that goes on not to answer, as the end of a sentence.
 func (s *Scheduler) fate(si *silence) string {
-	if s.job.Autoscale.Mode == job.ModeObserve || si.still != "" {
+	if s.job.Autoscale.Mode == job.ModeObserve {
 		return ""
+	}
+	if si.still != "" {
+		if r := s.roomElsewhere(si); r != nil && !r.fits {
+			return "; it is ended and started again as soon as there is room elsewhere: " + r.why
+		}
+		return fmt.Sprintf("; after %s of that it is ended and started again, if there is room elsewhere", job.FormatDuration(s.job.Autoscale.PlaceTimeout))
 	}
 	return fmt.Sprintf("; after %s it is %s and started again", job.Length(s.limit(si, s.listened).Round(time.Second)), endOf(si.away))
 }
@@ -360,15 +370,48 @@ func (s *Scheduler) hangs(si *silence, now time.Time) bool {
 	return si.asks >= hungAsks && si.lasts >= s.limit(si, now)
 }
 
-// replaceHung ends by force what hangs, gives up what is away, and makes a higher generation of it wanted. That the backend was told is not saved: after a crash of the scheduler
+// overdue says that a process has stood still for so long that a place elsewhere is looked for.
+func (s *Scheduler) overdue(si *silence) bool {
+	return si.still != "" && si.stillFor >= s.job.Autoscale.PlaceTimeout
+}
+
+// roomElsewhere says whether the cluster has a place for the successor of a process that has stood still for too long; nil: it has not, or that is not known.
+func (s *Scheduler) roomElsewhere(si *silence) *room {
+	switch {
+	case !s.overdue(si):
+		return nil
+	case si.id.Role == backend.RoleServer:
+		return s.seen.serverRoom
+	}
+	return s.seen.workerRoom
+}
+
+// endsStill picks of those that have stood still for too long one of each role that is to be started elsewhere: where there is room for one there may not be for two.
+func (s *Scheduler) endsStill() []*silence {
+	var out []*silence
+	roles := map[string]bool{}
+	for _, place := range slices.SortedFunc(maps.Keys(s.silences), backend.ID.Compare) {
+		si := s.silences[place]
+		if r := s.roomElsewhere(si); r != nil && r.fits && !roles[si.id.Role] {
+			roles[si.id.Role] = true
+			out = append(out, si)
+		}
+	}
+	return out
+}
+
+// replaceHung ends by force what hangs, or stands still and has room elsewhere, gives up what is away, and makes a higher generation of it wanted. That the backend was told is not saved: after a crash of the scheduler
 // in between it refuses the generation that it ended, and the next one is taken.
 func (s *Scheduler) replaceHung(ctx context.Context, now time.Time) error {
-	var hung []*silence
-	var ids []backend.ID
+	hung := s.endsStill()
 	for _, place := range slices.SortedFunc(maps.Keys(s.silences), backend.ID.Compare) {
 		if si := s.silences[place]; s.hangs(si, now) {
-			hung, ids = append(hung, si), append(ids, si.id)
+			hung = append(hung, si)
 		}
+	}
+	var ids []backend.ID
+	for _, si := range hung {
+		ids = append(ids, si.id)
 	}
 	if len(ids) == 0 {
 		return nil
@@ -392,7 +435,11 @@ func (s *Scheduler) endedHung(hung []*silence, now time.Time) error {
 		gens[si.id.Rank] = max(gens[si.id.Rank], si.id.Generation+1)
 		s.replacements[place] = replacement{tries: s.replacements[place].tries + 1, last: now}
 		delete(s.silences, place)
-		s.lg.Warn("a process has not answered; it is "+endOf(si.away)+" and started again", "workload", si.id.String(), "silent", si.lasts.Round(time.Second), "had_answered", si.heard)
+		if si.still != "" {
+			s.lg.Warn("a process stood still; it is ended and started again where there is room", "workload", si.id.String(), "still", si.stillFor.Round(time.Second), "reason", si.still)
+		} else {
+			s.lg.Warn("a process has not answered; it is "+endOf(si.away)+" and started again", "workload", si.id.String(), "silent", si.lasts.Round(time.Second), "had_answered", si.heard)
+		}
 		s.noteHung(si, now)
 	}
 	return s.save()
@@ -406,12 +453,18 @@ func (s *Scheduler) noteHung(si *silence, now time.Time) {
 		s.troubles[placeOf(si.id)] = t
 	}
 	t.times, t.last, t.over = t.times+1, now, true
-	t.died, t.hung, t.away, t.followed, t.tail, t.unread = si.id, si.lasts.Round(time.Second), si.away, false, "", 0
+	t.died, t.hung, t.away, t.still, t.followed, t.tail, t.unread = si.id, si.lasts.Round(time.Second), si.away, si.still, false, "", 0
+	if si.still != "" {
+		t.hung = si.stillFor.Round(time.Second)
+	}
 }
 
-// hungWords say for what a process that was ended has not answered.
-func hungWords(id backend.ID, lasted time.Duration, away bool, times int) string {
+// hungWords say for what a process that was ended has not answered, or stood still.
+func hungWords(id backend.ID, lasted time.Duration, away bool, still string, times int) string {
 	text := fmt.Sprintf("%s has not answered for %s; it was %s and started again", id, job.Length(lasted), endOf(away))
+	if still != "" {
+		text = fmt.Sprintf("%s stood still for %s (%s); it was ended and started again where there was room", id, job.Length(lasted), still)
+	}
 	if times > 1 {
 		text += fmt.Sprintf(" (%d ends lately)", times)
 	}

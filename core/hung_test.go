@@ -137,6 +137,52 @@ func TestProcessThatItsClusterKeepsStillIsTold(t *testing.T) {
 	}
 }
 
+// A worker that its cluster has suspended is waited for as long as for a place, and where there is none elsewhere longer; where there is, it is ended and another one
+// takes over.
+func TestProcessThatStandsStillIsStartedElsewhere(t *testing.T) {
+	r := newRig(t, rigOptions{slots: 2, change: func(text string) string {
+		return strings.Replace(text, "autoscale {", "autoscale {\n    place_timeout = \"20s\"", 1)
+	}})
+	r.started(2)
+	r.beats(2)
+	id := worker(1, 1)
+	if err := r.cluster.SetState("ctr", id, backend.StateStarting, "the cluster has suspended it"); err != nil {
+		t.Fatal(err)
+	}
+	r.hang(id)
+	r.mark()
+	r.beats(10)
+	if w := r.s.View().Workers; len(w) != 2 || w[1].Backend != "suspended" || w[0].Backend != "running" {
+		t.Errorf("the workers are said to be %+v", w)
+	}
+	if _, err := r.problem(id.String() + " stands still: the cluster has suspended it; after 20s of that it is ended and started again, if there is room elsewhere"); err != nil {
+		t.Error(err)
+	}
+	r.beats(60)
+	if _, err := r.problem(id.String() + " stands still: the cluster has suspended it; it is ended and started again as soon as there is room elsewhere: needs 1 slots, 0 free"); err != nil {
+		t.Error(err)
+	}
+	r.wantCalls()
+	if err := r.cluster.SetSlots(3); err != nil {
+		t.Fatal(err)
+	}
+	r.until("another one is started", func() error {
+		if _, found := r.s.seen.allocation(worker(1, 2)); !found {
+			return fmt.Errorf("the list is %v", r.s.seen.list)
+		}
+		return nil
+	})
+	r.wantCalls("release "+id.String()+" forced", "ensure "+worker(1, 2).String())
+	r.beat()
+	if rep, want := strings.Join(r.s.last.Repairs, "\n"), id.String()+" stood still for "; !strings.Contains(rep, want) || !strings.Contains(rep, "(the cluster has suspended it)") {
+		t.Errorf("explain says %q", rep)
+	}
+	r.until("the job is well", r.settled(2))
+	if p, err := r.problem("stands still"); err == nil {
+		t.Errorf("problem %q", p)
+	}
+}
+
 // A silence of no second is no news yet, however often it was asked meanwhile.
 func TestShortSilenceIsNotTold(t *testing.T) {
 	r := newRig(t, rigOptions{})

@@ -184,9 +184,17 @@ func (s *Scheduler) unseen() []backend.Status {
 	return out
 }
 
+// stateNow is a process's state for people: one that had begun and is kept from running is not starting.
+func (s *Scheduler) stateNow(st backend.Status) string {
+	if si := s.silences[placeOf(st.ID)]; si != nil && si.id == st.ID && si.still != "" {
+		return "suspended"
+	}
+	return string(st.State)
+}
+
 func (s *Scheduler) workerView(st backend.Status) WorkerView {
 	w := WorkerView{
-		ID: st.ID.String(), Rank: st.ID.Rank, Generation: st.ID.Generation, Backend: string(st.State), Node: st.Node, Devices: st.Devices,
+		ID: st.ID.String(), Rank: st.ID.Rank, Generation: st.ID.Generation, Backend: s.stateNow(st), Node: st.Node, Devices: st.Devices,
 		Restarts: st.Restarts, PID: st.PID, Reason: st.Reason, Since: sane(st.Started), Deadline: sane(st.Deadline), EndCause: st.EndCause, Member: "unknown",
 	}
 	if s.seen.chiefErr != nil {
@@ -226,7 +234,7 @@ func (s *Scheduler) unjoined(st backend.Status) (member, reason string) {
 }
 
 func (s *Scheduler) serverView(st backend.Status) ServerView {
-	v := ServerView{ID: st.ID.String(), Index: st.ID.Rank, Backend: string(st.State), Restarts: st.Restarts, PID: st.PID, Node: st.Node}
+	v := ServerView{ID: st.ID.String(), Index: st.ID.Rank, Backend: s.stateNow(st), Restarts: st.Restarts, PID: st.PID, Node: st.Node}
 	if st.Beside {
 		v.Beside, v.Reason = true, st.Reason
 		return v // what the chief knows is of the one before

@@ -181,6 +181,11 @@ func (s *Scheduler) asksRoom() (worker, server bool) {
 	h, v := s.want.Ceiling, s.want.ServerRenewal
 	worker = h != nil && h.Max > 0
 	server = v != nil && v.Released.IsZero() && s.want.Servers[v.Index] == v.Generation
+	for _, si := range s.silences {
+		if s.overdue(si) {
+			worker, server = worker || si.id.Role == backend.RoleWorker, server || si.id.Role == backend.RoleServer
+		}
+	}
 	for i := 0; s.seen != nil && i < s.job.Servers.Count; i++ {
 		st, found := s.seen.allocation(serverID(i, s.want.Servers[i]))
 		server = server || found && st.State.Live() && st.EndCause == backend.EndDrain

@@ -30,6 +30,7 @@ type trouble struct {
 	followed bool           // another process of the same ID comes after the one that ended
 	reason   string         // why it ended
 	hung     time.Duration  // for how long it had not answered when it was ended for that; 0: it ended by itself
+	still    string         // then it had stood still by the backend's word, for this reason
 	away     bool           // then it was not ended but given up: nobody could tell whether it ran
 	tail     string         // the end of the log of the process that ended
 	unread   int            // how many more times its log is tried to be read
@@ -106,7 +107,7 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 	if over && !t.over || !over && again {
 		t.times, t.last = t.times+max(1, st.Restarts-t.restarts), now
 		t.died, t.followed, t.tail, t.unread = st.ID, !over, "", tailTries
-		t.over, t.restarts, t.finished, t.hung = over, st.Restarts, st.Finished, 0
+		t.over, t.restarts, t.finished, t.hung, t.still = over, st.Restarts, st.Finished, 0, ""
 		t.reason, _, _ = strings.Cut(st.Reason, "; it starts again") // when is no news for long
 		if t.reason == "" {
 			t.reason = "it ended with " + backend.EndWords(st.ExitCode)
@@ -308,7 +309,7 @@ func (s *Scheduler) hungLately() []string {
 // String keeps to one wording however often it has happened, so that who follows problems sees one that goes on.
 func (t *trouble) String() string {
 	if t.hung > 0 {
-		return hungWords(t.died, t.hung, t.away, t.times)
+		return hungWords(t.died, t.hung, t.away, t.still, t.times)
 	}
 	text := fmt.Sprintf("%s has ended %d×: %s", t.died, t.times, t.reason)
 	if t.tail != "" {

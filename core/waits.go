@@ -22,7 +22,7 @@ func (s *Scheduler) waits() string {
 	case s.want.Stopping && s.seen.listErr != nil:
 		return "the backend, which does not answer: " + s.seen.listErr.Error()
 	case s.want.Stopping && !s.seen.complete:
-		return "the backend, which could not look everywhere"
+		return "the backend, which" + strings.TrimPrefix(ListedInPart(s.seen.list), "the backend")
 	case s.seen.listErr != nil || !s.seen.complete:
 		return ""
 	case s.want.Stopping:
