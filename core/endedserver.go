@@ -18,6 +18,7 @@ type dueEnd struct {
 	cause       backend.EndCause
 	incarnation uint64 // as the chief knew it
 	node        string
+	quiet       time.Time // since when it has not answered, zero: it has
 }
 
 // followEnds takes down which servers the cluster ended, and how long that paused training once their successors are up.
@@ -28,7 +29,7 @@ func (s *Scheduler) followEnds(_ context.Context, now time.Time) error {
 			s.want.EndedServers = append(s.want.EndedServers, *v)
 			changed = true
 		}
-		s.watchEnd(i)
+		s.watchEnd(i, now)
 	}
 	for _, v := range slices.Clone(s.want.EndedServers) {
 		done, back := s.isBack(&v, now)
@@ -48,13 +49,21 @@ func (s *Scheduler) followEnds(_ context.Context, now time.Time) error {
 }
 
 // watchEnd notes when a server is to end.
-func (s *Scheduler) watchEnd(index int) {
+func (s *Scheduler) watchEnd(index int, now time.Time) {
 	id := serverID(index, s.want.Servers[index])
 	st, found := s.seen.allocation(id)
+	quiet := time.Time{}
+	if si := s.silences[placeOf(id)]; si != nil && si.id == id && si.lasts > 0 {
+		quiet = now.Add(-si.lasts)
+	}
 	if !found || st.State != backend.StateRunning {
+		if was := s.ends[index]; was.id == id && !quiet.IsZero() {
+			was.quiet = quiet
+			s.ends[index] = was
+		}
 		return
 	}
-	d := dueEnd{id: id, deadline: st.Deadline, cause: st.EndCause, node: st.Node}
+	d := dueEnd{id: id, deadline: st.Deadline, cause: st.EndCause, node: st.Node, quiet: quiet}
 	if was := s.ends[index]; was.id == id {
 		d.incarnation = was.incarnation
 	}

@@ -39,6 +39,8 @@ type ServerRenewal struct {
 	Followed bool          `json:"followed"`
 	// Ended: the cluster ended it before it was its turn to be renewed.
 	Ended bool `json:"ended,omitempty"`
+	// Failed is why it ended by itself, before it was asked to and before the cluster was to end it; "": it did not.
+	Failed string `json:"failed,omitempty"`
 }
 
 // String is the renewal for people.
@@ -56,6 +58,9 @@ func (v *ServerRenewal) String() string {
 	most := ""
 	if !v.Followed {
 		most = "at most "
+	}
+	if v.Failed != "" {
+		return fmt.Sprintf("%s%s failed before it was renewed (%s); training paused for %s%s", id, moved(v.From, v.To), v.Failed, most, job.Length(v.Paused))
 	}
 	if v.Ended {
 		return fmt.Sprintf("%s%s was ended by %v before it was its turn to be renewed; training paused for %s%s", id, moved(v.From, v.To), v.Cause, most, job.Length(v.Paused))
@@ -102,12 +107,12 @@ func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
 		s.want.ServerRenewal = v
 		return s.save()
 	}
-	if v.Released.IsZero() && s.want.Servers[v.Index] > v.Generation { // it ended before it was asked to, and its successor has started
-		v.Released = now
-	}
 	id := serverID(v.Index, v.Generation)
 	st, found := s.seen.allocation(id)
 	gone := !found || !st.State.Live()
+	if v.Released.IsZero() && (gone || s.want.Servers[v.Index] > v.Generation) {
+		s.endedFirst(v, st, now)
+	}
 	switch {
 	case s.want.Servers[v.Index] > v.Generation:
 		return s.serverIsBack(v, now)
@@ -117,9 +122,6 @@ func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
 			next = st.ID.Generation
 		}
 		s.want.Servers[v.Index], v.NoRoom = next, ""
-		if v.Released.IsZero() { // it ended before it was asked to
-			v.Released = now
-		}
 		return s.save()
 	case v.Released.IsZero() && st.Deadline.IsZero() && st.State == backend.StateRunning:
 		s.lg.Info("the cluster lets a parameter server go on after all", "server", v.Index, "was_to_end_by", v.Cause.String())
@@ -136,12 +138,39 @@ func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
 			s.lg.Warn("the backend did not release a parameter server; trying again", "workload", id.String(), "err", err)
 			return nil
 		}
-		if v.Released.IsZero() {
-			v.Released = now
-			return s.save()
+		if !v.Released.IsZero() {
+			return nil
 		}
-		return nil
+		v.Released = now
+		if quiet := s.ends[v.Index].quiet; !quiet.IsZero() && now.Sub(quiet) > leaseTimeout {
+			s.endedFirst(v, st, now) // with whatever has silenced it
+		}
+		return s.save()
 	})
+}
+
+// endedFirst takes in that a server which was to be renewed has ended before it was asked to: when, as far as that is known, and whether the cluster ended it as
+// it had announced or it failed.
+func (s *Scheduler) endedFirst(v *ServerRenewal, st backend.Status, now time.Time) {
+	v.Released = now
+	quiet := s.ends[v.Index].quiet
+	switch {
+	case st.Finished.After(v.Begun) && st.Finished.Before(now):
+		v.Released = st.Finished
+	case !quiet.IsZero() && s.ends[v.Index].id.Generation == v.Generation:
+		v.Released = quiet
+	}
+	if !v.Released.Before(v.Deadline) {
+		return
+	}
+	v.Failed = "it ended by itself"
+	if !quiet.IsZero() {
+		v.Failed = "it did not answer any more"
+	}
+	if st.Reason != "" && !st.State.Live() {
+		v.Failed = st.Reason
+	}
+	s.lg.Warn("a parameter server that was to be renewed has failed before", "server", v.Index, "why", v.Failed)
 }
 
 // keepsItsPlace says that a server stays although it is due, because the cluster has no place for its successor. What a walltime or a preemption ends stays until
@@ -244,7 +273,11 @@ func (s *Scheduler) serverIsBack(v *ServerRenewal, now time.Time) error {
 		return nil
 	}
 	s.want.ServerRenewal, s.want.LastServerRenewal = nil, done
-	s.want.remember(Note{At: now, Text: "renewed " + done.String()})
+	text := done.String()
+	if done.Failed == "" && !done.Ended {
+		text = "renewed " + text
+	}
+	s.want.remember(Note{At: now, Text: text})
 	s.lg.Info("a parameter server is renewed", "server", v.Index, "paused", done.Paused.Round(time.Millisecond), "followed", done.Followed)
 	return s.save()
 }

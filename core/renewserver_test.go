@@ -120,6 +120,59 @@ func TestServerRenewalIsOvertaken(t *testing.T) {
 	})
 }
 
+// That a server failed which was to be renewed is told as that, from when it fell silent on, and not as its walltime's end.
+func TestServerThatFailsBeforeItIsRenewed(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails func(t *testing.T, r *rig)
+		says  string
+	}{
+		"ends": {func(t *testing.T, r *rig) {
+			if err := r.cluster.Exit("ctr", server(1, 1), 3); err != nil {
+				t.Fatal(err)
+			}
+		}, "ps-1 failed before it was renewed ("},
+		"its node is lost": {func(t *testing.T, r *rig) {
+			if err := r.cluster.SetState("ctr", server(1, 1), backend.StateUnknown, "node n1 does not answer"); err != nil {
+				t.Fatal(err)
+			}
+			r.hang(server(1, 1))
+		}, "ps-1 failed before it was renewed (it did not answer any more); training paused for "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := expiring(t)
+			r.chief.mu.Lock()
+			r.chief.snapshotErr = errors.New("disk full") // so that it is not asked to end before
+			r.chief.mu.Unlock()
+			r.until("it is due", func() error {
+				if r.s.want.ServerRenewal == nil {
+					return errors.New("not yet")
+				}
+				return nil
+			})
+			failed := r.now
+			c.fails(t, r)
+			r.until("its successor is started", func() error {
+				if r.s.want.Servers[1] < 2 {
+					return errors.New("it is waited for")
+				}
+				return nil
+			})
+			r.serverIs(1, true, 9)
+			r.beats(2)
+			v := r.s.View().ServerRenewal
+			if r.s.want.ServerRenewal != nil || v == nil || v.Failed == "" || v.Ended || !strings.HasPrefix(v.String(), c.says) {
+				t.Fatalf("renewal under way %+v, last %v; want %q", r.s.want.ServerRenewal, v, c.says)
+			}
+			if late := v.Released.Sub(failed); late.Abs() > 10*time.Second {
+				t.Errorf("it is said to have left %v after it did", late)
+			}
+			if text, err := r.note("ps-1"); err != nil || strings.Contains(text, "renewed ps-1") || strings.Contains(text, "walltime") {
+				t.Errorf("the note says %q, %v", text, err)
+			}
+		})
+	}
+}
+
 // Servers of one walltime are renewed one after the other.
 func TestServersRenewOneAfterTheOther(t *testing.T) {
 	r := newRig(t, rigOptions{})
