@@ -261,6 +261,7 @@ func TestUsageErrors(t *testing.T) {
 		says string
 	}{
 		{"runn", `no command "kale runn". Did you mean "run"?`},
+		{"halp", `Did you mean "help"?`},
 		{"frobnicate", `no command "kale frobnicate". There are: run, stop, status,`},
 		{"help frobnicate", `no command "kale frobnicate". There are: run, stop, status,`},
 		{"help runn", `Did you mean "run"?`},
@@ -313,6 +314,8 @@ func TestUsageErrors(t *testing.T) {
 		{"init -topic t -name " + strings.Repeat("n", 64), "at most 63 lower-case letters"},
 		{"init -topic t -name é", "at most 63 lower-case letters"},
 		{"produce -topic t -scale 2 -peak 3", "two ways to say one thing"},
+		{"produce -topic t -peak 0", "-peak 0 would write nothing"},
+		{"produce -topic t -scale 0", "-scale 0 would write nothing"},
 		{"produce -topic t -peak -1", "must be positive"},
 		{"produce -topic t -speedup 0", "must be above 0"},
 		{"produce -topic t -duration 5", `"5" has no unit`},

@@ -53,7 +53,7 @@ start warm. -duration 0 writes nothing else.`,
   kale produce -topic clicks -curve rates.csv.gz -scale 0.01 -from 24h`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.produce(cmd.Context(), p, cmd.Flags().Changed("duration"))
+			return a.produce(cmd.Context(), p, cmd.Flags().Changed)
 		},
 	}
 	f := c.Flags()
@@ -78,7 +78,7 @@ start warm. -duration 0 writes nothing else.`,
 }
 
 // options checks the flags and makes the options of playing live; history is derived from them.
-func (p produceFlags) options(ctx context.Context, durationSet bool) (stream.ProduceOptions, error) {
+func (p produceFlags) options(ctx context.Context, given func(flag string) bool) (stream.ProduceOptions, error) {
 	o := stream.ProduceOptions{
 		Client: []kgo.Opt{kgo.SeedBrokers(p.brokers...), kgo.ClientID("kale-produce")}, Topic: p.topic, Speedup: p.speedup,
 		From: time.Duration(p.from), Duration: time.Duration(p.duration), Skew: p.skew, HotPartitions: p.hot, Seed: p.seed, Drift: p.drift,
@@ -94,6 +94,15 @@ func (p produceFlags) options(ctx context.Context, durationSet bool) (stream.Pro
 	}
 	if p.scale < 0 || p.peak < 0 || math.IsNaN(p.scale+p.peak) || math.IsInf(p.scale+p.peak, 0) {
 		return o, usagef("-scale and -peak must be positive numbers")
+	}
+	for _, n := range []struct {
+		name  string
+		value float64
+		given bool
+	}{{"scale", p.scale, given("scale")}, {"peak", p.peak, given("peak")}} {
+		if n.given && n.value == 0 {
+			return o, usagef("-%s 0 would write nothing: it must be above 0", n.name)
+		}
 	}
 	if p.speedup <= 0 {
 		return o, usagef("-speedup %v: it must be above 0", p.speedup)
@@ -124,7 +133,7 @@ func (p produceFlags) options(ctx context.Context, durationSet bool) (stream.Pro
 	if p.peak > 0 {
 		o.Curve = o.Curve.ScaleTo(p.peak)
 	}
-	if !durationSet {
+	if !given("duration") {
 		o.Duration = time.Duration(float64(o.Curve.Duration()) / p.speedup)
 	}
 	if err := o.Validate(); err != nil {
@@ -146,8 +155,8 @@ type produced struct {
 	Error       string          `json:"error,omitempty"` // why it ended early
 }
 
-func (a *app) produce(ctx context.Context, p produceFlags, durationSet bool) error {
-	o, err := p.options(ctx, durationSet)
+func (a *app) produce(ctx context.Context, p produceFlags, given func(flag string) bool) error {
+	o, err := p.options(ctx, given)
 	if err != nil {
 		return err
 	}
@@ -162,7 +171,7 @@ func (a *app) produce(ctx context.Context, p produceFlags, durationSet bool) err
 		h.From = o.From - time.Duration(float64(p.history)*p.speedup)
 		sum.History, err = a.play(ctx, h, &sum)
 	}
-	if err == nil && (!durationSet || o.Duration > 0) {
+	if err == nil && (!given("duration") || o.Duration > 0) {
 		sum.Live, err = a.play(ctx, o, &sum)
 	}
 	sum.Elapsed = time.Since(began).Seconds()

@@ -122,7 +122,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 			meant = append(meant, strconv.Quote(c.Name()))
 		}
 	}
-	if near := job.Nearest(args[0], names); len(meant) == 0 && near != "" {
+	if near := job.Nearest(args[0], append(slices.Clip(names), "help")); len(meant) == 0 && near != "" {
 		meant = append(meant, strconv.Quote(near))
 	}
 	hint := fmt.Sprintf("There are: %s", strings.Join(names, ", "))

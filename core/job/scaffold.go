@@ -97,7 +97,7 @@ func (s survey) roles(label string) (roles, error) {
 		return r, fmt.Errorf("no field is 0 or 1 in every record, so there is no label to predict (the fields are %s)", strings.Join(names, ", "))
 	}
 	if r.label == "" {
-		return r, fmt.Errorf("name the label: it could be any of %s", strings.Join(binary, ", "))
+		return r, fmt.Errorf("name the label with -label: it could be any of %s", strings.Join(binary, ", "))
 	}
 	for _, f := range s.fields {
 		numeric := f.texts == 0

@@ -133,8 +133,8 @@ func (t Term) text() string {
 	if t.Unit == "s" && finite(float64(t.Value)) && t.Value > -1e9 && t.Value < 1e9 {
 		return formatDuration(time.Duration(float64(t.Value) * float64(time.Second)))
 	}
-	if t.Unit == "workers" && t.Value == 1 {
-		return workers(1)
+	if one, plural := strings.CutSuffix(t.Unit, "s"); plural && one != "" && t.Value == 1 && !strings.Contains(t.Unit, "/") {
+		return "1 " + one
 	}
 	return strings.TrimRight(formatNumber(float64(t.Value))+" "+t.Unit, " ")
 }

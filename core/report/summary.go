@@ -36,20 +36,25 @@ func span(samples []core.Sample, i int, limit time.Duration) time.Duration {
 }
 
 // Ahead is how long the first new worker of a scale-out had trained when arrivals first went over what the old workers carry by the job
-// file's throughput prior; negative when it came too late. nil: a scale-in, a first start, or a load that never came within the horizon.
+// file's throughput prior; negative when it came too late: of a load that was there when the change was decided, from when it had come. nil: a scale-in, a first start, or a load that never came within the horizon.
 func Ahead(r core.Rescale, samples []core.Sample, horizon time.Duration) *time.Duration {
 	if r.Kind != plan.KindOut || r.From < 1 || r.FirstTrained.IsZero() || r.ConfiguredCapacity <= 0 {
 		return nil
 	}
 	from, _ := slices.BinarySearchFunc(samples, r.Decided, func(s core.Sample, t time.Time) int { return s.At.Compare(t) })
-	for _, s := range samples[from:] {
-		if horizon > 0 && s.At.Sub(r.Decided) > horizon {
+	over := func(i int) bool { return samples[i].Rate != nil && *samples[i].Rate > r.ConfiguredCapacity }
+	for i := from; i < len(samples); i++ {
+		if horizon > 0 && samples[i].At.Sub(r.Decided) > horizon {
 			return nil
 		}
-		if s.Rate != nil && *s.Rate > r.ConfiguredCapacity {
-			d := s.At.Sub(r.FirstTrained)
-			return &d
+		if !over(i) {
+			continue
 		}
+		for i <= from && i > 0 && over(i-1) { // it was there before
+			i--
+		}
+		d := samples[i].At.Sub(r.FirstTrained)
+		return &d
 	}
 	return nil
 }

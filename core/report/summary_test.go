@@ -33,6 +33,7 @@ func TestAhead(t *testing.T) {
 	}{
 		"ahead":                      {nil, rates(1, 1, 1, 1, 1, 11), 10 * time.Second, spanOf(2 * time.Second)},
 		"late":                       {nil, rates(1, 11, 1, 1, 1, 11), 10 * time.Second, spanOf(-2 * time.Second)},
+		"was there at the decision":  {nil, rates(11, 11, 1, 1, 1, 11), 10 * time.Second, spanOf(-3 * time.Second)},
 		"at the capacity is not yet": {nil, rates(1, 10, 1, 1, 1, 11), 10 * time.Second, spanOf(2 * time.Second)},
 		"before the decision":        {nil, rates(11, 1, 1, 1, 1, 1), 10 * time.Second, nil},
 		"never":                      {nil, rates(1, 1, 1, 1, 1, 1), 10 * time.Second, nil},

@@ -25,6 +25,7 @@ job "ctr" {
       { name = "misspelt", from = "2026-11-27T18:00:00Z", untl = "2026-11-28T00:00:00Z", uplift = 2 },
       { name = "", from = "2026-11-27T18:00:00Z", to = "2026-11-28T00:00:00Z", uplift = 2 },
       { name = "words", from = "2026-11-27T18:00:00Z", to = "2026-11-28T00:00:00Z", uplift = "much" },
+      { name = "much", from = "2026-02-30T00:00:00Z", to = "tomorrow", uplft = 180, uplift = -1 },
       "2026-11-27",
       null,
     ]
