@@ -32,6 +32,28 @@ func CheckThroughput(j *job.Job, rate float64, over time.Duration) hcl.Diagnosti
 			j.Stream.Topic, wholeRate(rate), job.FormatDuration(over), job.Count(j.Workers.Max, "worker"), wholeRate(most), advice))}
 }
 
+// superlinear is how many times a worker's share more workers may train each and still be taken for what is possible: caches and rounding do a little.
+const superlinear = 1.1
+
+// CheckSuperlinear warns, as diagnostics of the job file, where by throughput.theta workers train more each the more there are: no data parallel job does, so that theta
+// is another's, or its coefficients are in the wrong places.
+func CheckSuperlinear(j *job.Job) hcl.Diagnostics {
+	model := Prior(j)
+	one := model.Throughput(1, j.Servers.Count)
+	most, w := 0.0, 0
+	for n := 2; n <= j.Workers.Max; n++ {
+		if share := model.Throughput(n, j.Servers.Count) / (float64(n) * one); share > most {
+			most, w = share, n
+		}
+	}
+	if one <= 0 || !(most > superlinear) {
+		return nil
+	}
+	return hcl.Diagnostics{j.WarningAt("throughput.theta", "More workers train more each, by theta",
+		fmt.Sprintf("By the file's theta one worker trains %s records/s, and %d train %s: %.1f times as much each, which no job does. Too few would be planned. "+
+			"kale help jobfile says what each coefficient of the form %q is; kale profile measures them.", wholeRate(one), w, wholeRate(most*one*float64(w)), most, j.Throughput.Form))}
+}
+
 // emulatedSlack is by how much theta may round what an emulated accelerator lets a worker train.
 const emulatedSlack = 1.02
 

@@ -44,6 +44,27 @@ func TestCheckThroughput(t *testing.T) {
 	}
 }
 
+// A theta by which workers train more each the more there are is warned of at its line; one by which they train less, or a little more, is not.
+func TestCheckSuperlinear(t *testing.T) {
+	for _, c := range []struct{ theta, says string }{
+		{"[0.001, 0, 0]", ""}, {"[0.001, 0.00005, 0]", ""}, {"[0.001, 0, 0.0005]", ""},
+		{"[0, 0.0025, 0]", "one worker trains 400 records/s, and 8 train 25,600: 8.0 times as much each"},
+	} {
+		text := strings.Replace(rigJob, "theta = [0.001, 0, 0]", "theta = "+c.theta, 1)
+		text = fmt.Sprintf(text, "localhost:9092", "clicks", "live", t.TempDir())
+		diags := CheckSuperlinear(parseJob(t, text))
+		if c.says == "" {
+			if len(diags) > 0 {
+				t.Errorf("%s: it says %v", c.theta, diags)
+			}
+			continue
+		}
+		if len(diags) != 1 || diags[0].Severity != hcl.DiagWarning || !strings.Contains(diags[0].Detail, c.says) || !strings.Contains(strings.Split(text, "\n")[diags[0].Subject.Start.Line-1], "theta") {
+			t.Errorf("%s: %v; want %q at theta", c.theta, diags, c.says)
+		}
+	}
+}
+
 // A theta that promises more than the emulated accelerator lets a worker train is warned of at that accelerator's line; one that is rounded is not.
 func TestCheckEmulated(t *testing.T) {
 	for _, c := range []struct {

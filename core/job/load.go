@@ -325,6 +325,9 @@ func (d *decoder) variable(b *hclsyntax.Block, in input, given bool) cty.Value {
 	kind, value, ok := cty.DynamicPseudoType, cty.NilVal, true
 	if a := b.Body.Attributes["type"]; a != nil {
 		t, diags := typeexpr.TypeConstraint(a.Expr)
+		for _, diag := range diags {
+			diag.Detail = DidYouMean(hcl.ExprAsKeyword(a.Expr), variableTypes) + diag.Detail
+		}
 		d.diags = append(d.diags, diags...)
 		if diags.HasErrors() {
 			return cty.DynamicVal
@@ -454,3 +457,6 @@ func listOr(names []string, none string) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// variableTypes are the types of variables that are one word.
+var variableTypes = []string{"string", "number", "bool", "any"}

@@ -44,3 +44,6 @@ job "ctr" {
   backend "local" {
   }
 }
+variable "typo" {
+  type = nmber
+}
