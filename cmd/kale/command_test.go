@@ -261,7 +261,7 @@ func TestUsageErrors(t *testing.T) {
 		says string
 	}{
 		{"runn", `no command "kale runn". Did you mean "run"?`},
-		{"halp", `Did you mean "help"?`},
+		{"helpp", `Did you mean "help"?`},
 		{"frobnicate", `no command "kale frobnicate". There are: run, stop, status,`},
 		{"help frobnicate", `no command "kale frobnicate". There are: run, stop, status,`},
 		{"help runn", `Did you mean "run"?`},
