@@ -107,6 +107,9 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 			g.Stuck = "its checkpoint is gone"
 			model = g.Stuck
 		}
+		if recreated(want.Standing) && g.Stuck == "" {
+			g.Stuck = "its topic was deleted or created again"
+		}
 		for _, d := range diags {
 			g.Problems = append(g.Problems, d.Summary+": "+d.Detail)
 		}

@@ -69,6 +69,14 @@ func TestStandingOutlivesTheStop(t *testing.T) {
 	r.beat()
 	stop()
 	says("past both")
+	r.open("run")
+	r.started(1)
+	problems(&rpc.PartitionProblem{Partition: -1, Kind: rpc.PartitionProblem_KIND_RECREATED, Detail: "the topic has another id"})
+	r.beat()
+	stop()
+	if g, err := GlanceAt(t.Context(), r.state, r.job.Name, nil); err != nil || g.State != StateStopped || g.Stuck != "its topic was deleted or created again" || len(g.Problems) != 1 {
+		t.Errorf("of another topic: %s, stuck %q, problems %q, %v", g.State, g.Stuck, g.Problems, err)
+	}
 }
 
 // Of a record that its dead-letter topic does not take, what helps is said: while the job runs, and when it does not.
