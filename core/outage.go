@@ -18,6 +18,7 @@ type outages struct {
 	last    time.Time // when the brokers answered last
 	vain    int       // how often they have been asked in vain since
 	failing time.Time // when that was first
+	missed  time.Time // when they were asked in vain last
 	past    []outage  // oldest first
 }
 
@@ -32,6 +33,7 @@ func (o *outages) heard(at time.Time, err error, step, most time.Duration) {
 		if o.vain++; o.vain == 1 {
 			o.failing = at
 		}
+		o.missed = at
 		return
 	}
 	if o.vain > 1 && at.Sub(o.failing) >= step {
@@ -42,6 +44,14 @@ func (o *outages) heard(at time.Time, err error, step, most time.Duration) {
 		o.past = append(o.past, outage{from: from, back: at, settled: at.Add(min(at.Sub(from), most))})
 	}
 	o.vain, o.last = 0, at
+}
+
+// reconnecting is how long workers may take to notice that brokers answer again.
+const reconnecting = 10 * time.Second
+
+// away says that the brokers do not answer the scheduler, or have just begun to again: that they do not answer a worker either is the same.
+func (o *outages) away(now time.Time) bool {
+	return o.vain > 0 || !o.missed.IsZero() && now.Sub(o.missed) < reconnecting
 }
 
 // forget drops the outages that were over before a time.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/traffic"
 )
 
@@ -96,5 +97,30 @@ func TestOneMissingAnswerIsNoOutage(t *testing.T) {
 	}
 	if why := o.doubt(at.Add(66*time.Second), time.Second); why != "" {
 		t.Error(why)
+	}
+}
+
+// That brokers answer no worker is told where they answer the scheduler; where they do not, that is told, and it is one thing.
+func TestBrokersThatAnswerNobodyAreToldOnce(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	const says = "no broker of [b:1] has answered"
+	r.chief.with(func(s *rpc.JobStatus) {
+		s.Problems = []*rpc.PartitionProblem{{Partition: 1, Kind: rpc.PartitionProblem_KIND_UNREACHABLE, Detail: says + " for 4s"}}
+	})
+	told := func() bool {
+		_, err := r.problem(says)
+		return err == nil
+	}
+	if r.beat(); !told() {
+		t.Errorf("of a worker that is cut off: problems %q", r.s.View().Problems)
+	}
+	r.s.outages.heard(time.Now(), errors.New("the brokers do not answer"), time.Minute, time.Hour)
+	if r.beat(); told() {
+		t.Errorf("of brokers that have just begun to answer again: problems %q", r.s.View().Problems)
+	}
+	r.s.outages.missed = time.Now().Add(-reconnecting)
+	if r.beat(); !told() {
+		t.Errorf("of a worker that is still cut off: problems %q", r.s.View().Problems)
 	}
 }

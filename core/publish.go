@@ -445,7 +445,13 @@ func (s *Scheduler) problems() []string {
 	near := s.retentionNear(n.at)
 	told := near != "" || slices.ContainsFunc(s.losses, func(l Loss) bool { return l.Kind == LossRetention && l.Open })
 	out = append(out, chiefProblems(slices.DeleteFunc(slices.Clone(n.chief.GetProblems()), func(p *rpc.PartitionProblem) bool {
-		return p.GetKind() == rpc.PartitionProblem_KIND_RETENTION_NEAR && p.GetLogStart() <= p.GetNeeded() && told // it shows in two ways
+		switch p.GetKind() { // what shows in two ways
+		case rpc.PartitionProblem_KIND_RETENTION_NEAR:
+			return p.GetLogStart() <= p.GetNeeded() && told
+		case rpc.PartitionProblem_KIND_UNREACHABLE:
+			return s.outages.away(n.at)
+		}
+		return false
 	}))...)
 	var failures []string
 	if !s.want.Stopped {
