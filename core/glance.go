@@ -232,7 +232,11 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	case stuck != "" && !(listed && n.listErr == nil && n.complete && alive == 0):
 		g.Stuck, g.State, g.Says = stuck, StateStuck, stuck+", and no scheduler looks after it"
 	case n.chiefErr == nil && *g.Running > 0 && n.idle() > 0:
-		g.State, g.Says = StateUnknown, fmt.Sprintf("%d of %s are there, nothing has been trained for %s, and no scheduler looks after it", *g.Running, job.Count(*g.Target, "worker"), job.Length(n.idle()))
+		are := "are"
+		if *g.Running == 1 {
+			are = "is"
+		}
+		g.State, g.Says = StateUnknown, fmt.Sprintf("%d of %s %s there, nothing has been trained for %s, and no scheduler looks after it", *g.Running, job.Count(*g.Target, "worker"), are, job.Length(n.idle()))
 	case n.chiefErr == nil && *g.Running > 0:
 		g.State, g.Says = StateRunning, fmt.Sprintf("it trains on without a scheduler, with %d of %s", *g.Running, job.Count(*g.Target, "worker"))
 	case n.chiefErr == nil && listed && n.listErr == nil && n.complete && n.aliveAs(backend.RoleWorker) == 0:
