@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -154,7 +155,11 @@ func besidesOrder(o core.Order, v *core.View) (says string) {
 	case v.Manual.Paused:
 		says = fmt.Sprintf("; the job is paused, so that no worker comes or goes before kale resume %s", v.Job)
 	case v.Unlisted != "" && core.Behind(v.Unlisted) != "":
-		says = fmt.Sprintf("; %s, so that no worker comes or goes until it does", core.Behind(v.Unlisted))
+		what, until := core.Behind(v.Unlisted), "does"
+		if strings.HasSuffix(what, " cannot be seen") {
+			until = "can"
+		}
+		says = fmt.Sprintf("; %s, so that no worker comes or goes until it %s", what, until)
 	}
 	if o.Kind == "scale" && v.Manual.Target == o.Target {
 		if less := v.Pool.Keeps(o.Target); less != "" {

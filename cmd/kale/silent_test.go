@@ -311,6 +311,10 @@ func TestOrdersBesideASilentBackend(t *testing.T) {
 			t.Errorf("%s: %q, want %q", kind, got, want)
 		}
 	}
+	v.Unlisted = "what runs cannot be seen: list the jobs: Permission denied"
+	if got, want := besidesOrder(core.Order{Kind: "scale", Target: 3}, v), "; what runs cannot be seen, so that no worker comes or goes until it can"; got != want {
+		t.Errorf("a backend that refuses: %q, want %q", got, want)
+	}
 	v.Unlisted = core.ListedInPart(nil)
 	if got := besidesOrder(core.Order{Kind: "scale", Target: 3}, v); got != "" {
 		t.Errorf("a list that is not whole: %q", got)
