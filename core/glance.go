@@ -108,7 +108,7 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 			model = g.Stuck
 		}
 		if recreated(want.Standing) && g.Stuck == "" {
-			g.Stuck = "its topic was deleted or created again"
+			g.Stuck = recreatedWords(want.Standing)
 		}
 		for _, d := range diags {
 			g.Problems = append(g.Problems, d.Summary+": "+d.Detail)

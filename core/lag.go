@@ -141,7 +141,7 @@ func (s *Scheduler) lagAt(now time.Time, but map[int32]bool) lag {
 	case n.behind.nextErr != nil:
 		return lag{why: n.behind.nextErr.Error()}
 	case recreated(n.chief.GetProblems()): // its offsets say nothing of what is trained
-		return lag{why: "the topic was deleted or created again"}
+		return lag{why: recreatedWords(n.chief.GetProblems())}
 	case len(n.behind.next) == 0:
 		return lag{why: "nobody has looked yet"}
 	}

@@ -292,6 +292,23 @@ func haltedWords(ps []*rpc.PartitionProblem) string {
 		". To keep them, name a topic for them in stream.dead_letter" + thenRunAgain
 }
 
+// truncatedWords say of which partitions the end was cut off, where the first of them ended and was read to, and what helps.
+func truncatedWords(ps []*rpc.PartitionProblem) string {
+	first := slices.MinFunc(ps, func(a, b *rpc.PartitionProblem) int { return cmp.Compare(a.GetPartition(), b.GetPartition()) })
+	var names []int32
+	for _, p := range ps {
+		names = append(names, p.GetPartition())
+	}
+	text := "the brokers lost the end of the log of " + partitionNames(names)
+	if end := first.GetLogStart(); end >= 0 {
+		text += fmt.Sprintf(": that of partition %d ended at offset %d, and was read up to %d", first.GetPartition(), end, first.GetNeeded())
+	}
+	return text + ". So it is after an unclean election, or where brokers came back with an older copy of their data. " + truncatedAdvice + thenRunAgain
+}
+
+const truncatedAdvice = "What is written there now, up to where it was read before, has offsets that are trained already, and is not trained. Training stands still, and nothing that was trained " +
+	"is lost. To go on with what comes after, set on_lost = \"skip\" in the stream block (or begin a new job, with another checkpoint.dir, which trains all that there is)"
+
 // lostWords say what stops partitions of which retention removed so many offsets.
 func lostWords(offsets int64) string {
 	return fmt.Sprintf("retention removed untrained offsets (%s when training stopped there, and more since); training stands still there until you accept the loss: first let the topic keep its records for "+
@@ -313,9 +330,13 @@ func lasting(text string) (what string, lasts time.Duration) {
 // workers met alike is told once.
 func chiefProblems(ps []*rpc.PartitionProblem) []string {
 	if recreated(ps) { // whatever else was wrong is of a log that is gone
-		ps = slices.DeleteFunc(slices.Clone(ps), func(p *rpc.PartitionProblem) bool { return p.GetKind() != rpc.PartitionProblem_KIND_RECREATED })
+		ps = slices.DeleteFunc(slices.Clone(ps), func(p *rpc.PartitionProblem) bool { return !ofAnotherLog(p) })
 	}
 	var out []string
+	if cut := slices.DeleteFunc(slices.Clone(ps), func(p *rpc.PartitionProblem) bool { return !isTruncated(p) }); len(cut) > 0 {
+		out = append(out, truncatedWords(cut))
+		ps = slices.DeleteFunc(slices.Clone(ps), isTruncated)
+	}
 	for _, kind := range []rpc.PartitionProblem_Kind{rpc.PartitionProblem_KIND_DEAD_LETTER, rpc.PartitionProblem_KIND_UNDECODABLE} {
 		if same := slices.DeleteFunc(slices.Clone(ps), func(p *rpc.PartitionProblem) bool { return p.GetKind() != kind }); len(same) > 0 {
 			out = append(out, haltedWords(same))

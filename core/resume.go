@@ -91,14 +91,24 @@ func CheckResume(ctx context.Context, j *job.Job, want *Wanted) hcl.Diagnostics 
 			j.Stream.Topic, id, CheckpointFolder(j), r.TopicID, stuck))}
 	}
 	diags := standingDiagnostics(j, want)
-	if want.Runs() || j.Stream.OnLost == job.OnLostSkip {
-		return diags
-	}
-	starts, err := kafka.Starts(ctx)
-	if err != nil {
+	if want.Runs() {
 		return diags
 	}
 	next, err := restorePoint(ctx, j, kafka)
+	if err != nil {
+		return diags
+	}
+	ends, err := kafka.Ends(ctx)
+	if err != nil {
+		return diags
+	}
+	if d := truncation(j, want, next, ends); d != nil {
+		return append(diags, d)
+	}
+	if j.Stream.OnLost == job.OnLostSkip {
+		return diags
+	}
+	starts, err := kafka.Starts(ctx)
 	if err != nil {
 		return diags
 	}
@@ -118,6 +128,37 @@ func CheckResume(ctx context.Context, j *job.Job, want *Wanted) hcl.Diagnostics 
 		capital(partitionNames(cut)), plan.Thousands(gone), first, next[first], starts[first]-1)))
 }
 
+// truncation says that the ends of a topic's log were cut off, as far as its ends or what the job stood at tell: an error, unless such records may be skipped and
+// the log has come past what is trained.
+func truncation(j *job.Job, want *Wanted, next, ends map[int32]int64) *hcl.Diagnostic {
+	const summary = "The end of the topic's log was cut off"
+	var cut []*rpc.PartitionProblem
+	for _, p := range slices.Sorted(maps.Keys(next)) {
+		if end, ok := ends[p]; ok && end < next[p] {
+			cut = append(cut, &rpc.PartitionProblem{Partition: p, Needed: next[p], LogStart: end})
+		}
+	}
+	if len(cut) > 0 {
+		var names []int32
+		for _, p := range cut {
+			names = append(names, p.GetPartition())
+		}
+		return j.ErrorAt("stream.topic", summary, fmt.Sprintf("The log of %s ends before what is trained: that of partition %d at offset %d, and it is trained up to %d. So it is after an unclean election, or where "+
+			"brokers came back with an older copy of their data. Mend the brokers' data; or begin a new job (another checkpoint.dir), which trains all that the topic has; or wait until more is written than was trained, "+
+			"and set on_lost = \"skip\" in the stream block: what has offsets that are trained already is then not trained.", partitionNames(names), cut[0].GetPartition(), cut[0].GetLogStart(), cut[0].GetNeeded()))
+	}
+	if want == nil {
+		return nil
+	}
+	if cut = slices.DeleteFunc(slices.Clone(want.Standing), func(p *rpc.PartitionProblem) bool { return !isTruncated(p) }); len(cut) == 0 {
+		return nil
+	}
+	if j.Stream.OnLost == job.OnLostSkip {
+		return j.WarningAt("stream.on_lost", summary, "What was written there since, up to the offsets that are trained already, is not trained; it goes on with what comes after.")
+	}
+	return j.ErrorAt("stream.topic", summary, capital(strings.ReplaceAll(truncatedWords(cut), thenRunAgain, "; then run the job again"))+".")
+}
+
 // standingDiagnostics say where a job's partitions stood when its chief said so last, as far as its file does not mend that by now: a job that runs has not read
 // that yet. Of a job that has stopped, what retention removed is told from the topic itself.
 func standingDiagnostics(j *job.Job, want *Wanted) (diags hcl.Diagnostics) {
@@ -134,7 +175,7 @@ func standingDiagnostics(j *job.Job, want *Wanted) (diags hcl.Diagnostics) {
 			return !want.Runs() && (j.Stream.DeadLetter != "" || j.Stream.OnUndecodable == job.OnLostSkip)
 		case rpc.PartitionProblem_KIND_DEAD_LETTER:
 			return !want.Runs() && j.Stream.DeadLetter == ""
-		case rpc.PartitionProblem_KIND_LOST:
+		case rpc.PartitionProblem_KIND_LOST, rpc.PartitionProblem_KIND_TRUNCATED:
 			return !want.Runs()
 		}
 		return true // of another topic is told by who asks for it

@@ -48,6 +48,15 @@ func TestWhatHoldsAJobThatIsTakenUpIsToldBefore(t *testing.T) {
 	if got := told(); len(got) > 0 {
 		t.Errorf("of a log that is whole it says %q", got)
 	}
+	r.chief.write("written/0", map[string]any{"timeline": "t1", "applied": map[int32]int64{0: 20, 1: 62, 2: 30, 3: 55}})
+	for _, c := range []string{job.OnLostStop, job.OnLostSkip} { // while the log has not grown past it, neither goes on
+		r.job.Stream.OnLost = c
+		if got := told(); len(got) != 1 || !strings.HasPrefix(got[0], "error: The end of the topic's log was cut off: The log of partitions 1, 3 ends before what is trained: that of partition 1 at offset 50, and it is trained up to 62.") {
+			t.Errorf("of a log that ends before what is trained it says %q", got)
+		}
+	}
+	r.job.Stream.OnLost = job.OnLostStop
+	r.chief.write("written/0", map[string]any{"timeline": "t1", "applied": map[int32]int64{0: 20, 1: 50, 2: 30, 3: 31}})
 	gone := kadm.Offsets{}
 	for p := range int32(rigPartitions) {
 		gone.Add(kadm.Offset{Topic: rigTopic, Partition: p, At: 30, LeaderEpoch: -1})
@@ -97,6 +106,18 @@ func TestWhereAJobStandsIsToldByItsFile(t *testing.T) {
 	bad := &rpc.PartitionProblem{Partition: 1, Kind: rpc.PartitionProblem_KIND_UNDECODABLE, Needed: 7, Detail: "t stands at offset 7: no JSON"}
 	letters := &rpc.PartitionProblem{Partition: 2, Kind: rpc.PartitionProblem_KIND_DEAD_LETTER, Needed: 9, Detail: "t stands at offset 9: no such topic"}
 	lost := &rpc.PartitionProblem{Partition: 3, Kind: rpc.PartitionProblem_KIND_LOST, Needed: 5, LogStart: 8}
+	cut := &rpc.PartitionProblem{Partition: 1, Kind: rpc.PartitionProblem_KIND_TRUNCATED, Needed: 50, LogStart: 30}
+	for _, lost := range []struct{ policy, says string }{
+		{job.OnLostStop, "error: The brokers lost the end of the log of partition 1: that of partition 1 ended at offset 30, and was read up to 50."}, {job.OnLostSkip, "What was written there since, up to the offsets that are trained already, is not trained; "},
+	} {
+		j := *r.job
+		j.Stream.OnLost = lost.policy
+		diags := CheckResume(t.Context(), &j, &Wanted{Standing: []*rpc.PartitionProblem{cut}})
+		says, isError := strings.CutPrefix(lost.says, "error: ")
+		if len(diags) != 1 || !strings.HasPrefix(diags[0].Detail, says) || (diags[0].Severity == hcl.DiagError) != isError {
+			t.Errorf("of a log that was cut off, with on_lost %q, it says %v", lost.policy, diags)
+		}
+	}
 	for _, c := range []struct {
 		name           string
 		target         int
@@ -106,6 +127,7 @@ func TestWhereAJobStandsIsToldByItsFile(t *testing.T) {
 	}{
 		{"runs, nothing", 1, nil, "", "", nil},
 		{"runs", 1, []*rpc.PartitionProblem{bad, lost}, "", "", []string{"Partitions stand still: Records that cannot be decoded stop partition 1", "Partitions stand still: Partition 3: retention removed untrained offsets (3 "}},
+		{"runs, cut off", 1, []*rpc.PartitionProblem{cut, lost}, "", "", []string{"Partitions stand still: The brokers lost the end of the log of partition 1"}},
 		{"runs, its file mended", 1, []*rpc.PartitionProblem{bad}, "", job.OnLostSkip, []string{"then Ctrl-C and kale run again"}},
 		{"stopped", 0, []*rpc.PartitionProblem{bad, lost}, "", "", []string{"Partitions would stand still: Records that cannot be decoded stop partition 1"}},
 		{"stopped, its file mended", 0, []*rpc.PartitionProblem{bad}, "", job.OnLostSkip, nil},

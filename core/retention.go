@@ -40,7 +40,7 @@ func (s *Scheduler) lookKept(ctx context.Context, n *seen) {
 func (s *Scheduler) retentionNear(now time.Time) string {
 	removed := func(p *rpc.PartitionProblem) bool {
 		switch p.GetKind() {
-		case rpc.PartitionProblem_KIND_LOST, rpc.PartitionProblem_KIND_RECREATED:
+		case rpc.PartitionProblem_KIND_LOST, rpc.PartitionProblem_KIND_RECREATED, rpc.PartitionProblem_KIND_TRUNCATED:
 			return true
 		case rpc.PartitionProblem_KIND_RETENTION_NEAR:
 			return p.GetLogStart() > p.GetNeeded()

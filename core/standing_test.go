@@ -74,7 +74,7 @@ func TestStandingOutlivesTheStop(t *testing.T) {
 	problems(&rpc.PartitionProblem{Partition: -1, Kind: rpc.PartitionProblem_KIND_RECREATED, Detail: "the topic has another id"})
 	r.beat()
 	stop()
-	if g, err := GlanceAt(t.Context(), r.state, r.job.Name, nil); err != nil || g.State != StateStopped || g.Stuck != "its topic was deleted or created again" || len(g.Problems) != 1 {
+	if g, err := GlanceAt(t.Context(), r.state, r.job.Name, nil); err != nil || g.State != StateStopped || g.Stuck != "the topic was deleted or created again" || len(g.Problems) != 1 {
 		t.Errorf("of another topic: %s, stuck %q, problems %q, %v", g.State, g.Stuck, g.Problems, err)
 	}
 }

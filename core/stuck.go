@@ -105,13 +105,23 @@ func (n *seen) stuck() string {
 	return stuckWords(n.chief.GetProblems(), len(n.chief.GetPartitions()))
 }
 
-func recreated(ps []*rpc.PartitionProblem) bool {
-	for _, p := range ps {
-		if p.GetKind() == rpc.PartitionProblem_KIND_RECREATED {
-			return true
-		}
+// recreated says that the log is not the one that was trained: of another topic, or its end was cut off.
+func recreated(ps []*rpc.PartitionProblem) bool { return slices.ContainsFunc(ps, ofAnotherLog) }
+
+func ofAnotherLog(p *rpc.PartitionProblem) bool {
+	return p.GetKind() == rpc.PartitionProblem_KIND_RECREATED || isTruncated(p)
+}
+
+func isTruncated(p *rpc.PartitionProblem) bool {
+	return p.GetKind() == rpc.PartitionProblem_KIND_TRUNCATED
+}
+
+// recreatedWords say what has become of the topic.
+func recreatedWords(ps []*rpc.PartitionProblem) string {
+	if slices.ContainsFunc(ps, func(p *rpc.PartitionProblem) bool { return p.GetKind() == rpc.PartitionProblem_KIND_RECREATED }) {
+		return "the topic was deleted or created again"
 	}
-	return false
+	return "the end of the topic's log was cut off"
 }
 
 const allStand = "all partitions stand still"
@@ -119,7 +129,7 @@ const allStand = "all partitions stand still"
 // stuckWords says which of so many partitions stand still.
 func stuckWords(ps []*rpc.PartitionProblem, of int) string {
 	if recreated(ps) {
-		return "the topic was deleted or created again"
+		return recreatedWords(ps)
 	}
 	still := slices.Sorted(maps.Keys(stillAt(ps)))
 	switch n := len(still); {

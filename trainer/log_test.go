@@ -1,9 +1,16 @@
 package trainer
 
 import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kale-sched/kale/core/rpc"
@@ -79,5 +86,53 @@ func TestRule17RecreatedTopic(t *testing.T) {
 	})
 	if got := j.status().GetTrainedRecords(); got != 50 {
 		t.Errorf("%d records trained, want the old topic's 50", got)
+	}
+}
+
+// TestRule17TruncatedLog: the broker comes back with an older copy of its data. The log ends below what was read, which is told as that, and nothing more is trained
+// under the offsets that are trained already, also once the log has grown past them.
+func TestRule17TruncatedLog(t *testing.T) {
+	data, old := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "old")
+	var port int
+	open := func() *kfake.Cluster {
+		c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, testTopic), kfake.DataDir(data), kfake.SyncWrites(), kfake.Ports(port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c := open()
+	_, text, err := net.SplitHostPort(c.ListenAddrs()[0])
+	if err == nil {
+		port, err = strconv.Atoi(text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	produce(t, producer(t, c), 0, 30)
+	c.Close()
+	if err := os.CopyFS(old, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	c = open()
+	j := startJob(t, jobSpec(t, c))
+	j.worker(0, 1)
+	produce(t, producer(t, c), 0, 20)
+	j.waitApplied(map[int32]int64{0: 50})
+	c.Close()
+	if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(old))); err != nil {
+		t.Fatal(err)
+	}
+	c = open()
+	t.Cleanup(c.Close)
+	cut := func(s *rpc.JobStatus) bool {
+		p := s.GetProblems()
+		return len(p) == 1 && p[0].GetKind() == rpc.PartitionProblem_KIND_TRUNCATED && p[0].GetPartition() == 0 && p[0].GetNeeded() == 50 && p[0].GetLogStart() == 30
+	}
+	j.waitFor("it is told that the log was cut", cut)
+	produce(t, producer(t, c), 0, 40)
+	time.Sleep(3 * time.Second) // in which a worker fetches many times
+	if s := j.status(); !cut(s) || s.GetTrainedRecords() != 50 {
+		t.Errorf("past that: %d records trained, want the old log's 50; problems %v", s.GetTrainedRecords(), s.GetProblems())
 	}
 }

@@ -398,8 +398,8 @@ func (s *source) trouble(ctx context.Context, p int32, r *reader, err error) err
 			problem.Kind, problem.LogStart = rpc.PartitionProblem_KIND_LOST, start
 			problem.Detail = fmt.Sprintf("retention removed offsets %d to %d before they were trained", r.chunk.seen, start-1)
 		case end < r.chunk.seen:
-			problem.Kind = rpc.PartitionProblem_KIND_RECREATED
-			problem.Detail = fmt.Sprintf("the log ends at %d, below offset %d that was read before: it was truncated or created again", end, r.chunk.seen)
+			problem.Kind, problem.LogStart = rpc.PartitionProblem_KIND_TRUNCATED, end
+			problem.Detail = fmt.Sprintf("the log ends at %d, below offset %d to which it was read: its end was cut off", end, r.chunk.seen)
 		default:
 			return nil // back in range
 		}
@@ -410,7 +410,7 @@ func (s *source) trouble(ctx context.Context, p int32, r *reader, err error) err
 		problem.Detail = fmt.Sprintf("topic %q was deleted or created again, and what was not trained of it is gone: kale stop ends the job and keeps its model; a topic in its place is another one, "+
 			"for a job with another checkpoint.dir", s.w.topic)
 	case errors.As(err, &loss):
-		problem.Kind = rpc.PartitionProblem_KIND_RECREATED
+		problem.Kind, problem.LogStart = rpc.PartitionProblem_KIND_TRUNCATED, max(loss.ResetTo, -1)
 		problem.Detail = fmt.Sprintf("the broker lost records that had been read: %v", err)
 	default:
 		problem.Kind = rpc.PartitionProblem_KIND_UNREACHABLE
