@@ -102,6 +102,16 @@ func (k *Keeper) Bereft() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
+// Forgotten says that the keeper's state folder was on this machine and is there no more.
+func (k *Keeper) Forgotten() bool {
+	me := thisHolder(k.StateDir)
+	if k.Host != me.Host && !k.Near(me.Origin) {
+		return false
+	}
+	_, err := os.Stat(k.StateDir)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // GlanceElsewhere is what can be told of a job whose scheduler has, or had, its state in another folder, or in none any more: what that one is, and what the chief and, unless list
 // is nil, the backend say now.
 func GlanceElsewhere(ctx context.Context, j *job.Job, k *Keeper, list Lister) *Glance {
@@ -120,10 +130,14 @@ func GlanceElsewhere(ctx context.Context, j *job.Job, k *Keeper, list Lister) *G
 }
 
 // GlanceLost is what can be told of a job that its last scheduler left running in a state folder that knows nothing of that any more: what the chief and the backend say now.
-// nil: the job was stopped, or nothing was ever trained.
+// Of one that had stopped it tells where its model is. nil: nothing was ever trained, or a scheduler has it.
 func GlanceLost(ctx context.Context, j *job.Job, k *Keeper, list Lister) *Glance {
-	if k.Stopped || k.Held {
+	switch {
+	case k.Held, k.Stopped && !hasSnapshot(CheckpointFolder(j)):
 		return nil
+	case k.Stopped:
+		return &Glance{Job: j.Name, State: StateStopped, Now: time.Now(), Says: fmt.Sprintf("it was stopped at %s, and what the scheduler knew of it was forgotten; %s",
+			k.Until.Local().Format("2006-01-02 15:04:05"), ModelWords(j.Checkpoint.Dir, j.Name))}
 	}
 	lost := ""
 	if _, err := os.Stat(k.StateDir); errors.Is(err, fs.ErrNotExist) {

@@ -182,6 +182,8 @@ func (a *app) advice(g *core.Glance) string {
 	switch {
 	case g.Elsewhere != nil && g.Elsewhere.Bereft():
 		return a.bereft(g.Elsewhere, g.Job)
+	case g.Elsewhere != nil && !g.Scheduler && g.Elsewhere.Forgotten():
+		return run + " takes it up again"
 	case g.Elsewhere != nil:
 		dir, _ := a.jobDir(g.Job)
 		text := there("status", g.Elsewhere, g.Job) + " tells more"

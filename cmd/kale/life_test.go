@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -298,6 +299,17 @@ func TestLife(t *testing.T) {
 	if err := os.Rename(folder+".away", folder); err != nil {
 		t.Fatal(err)
 	}
+	strange := &shell{t: t, env: map[string]string{"KALE_STATE_DIR": shortDir(t)}, exe: s.exe, patience: s.patience} // a folder that knows nothing of it
+	whole := filepath.Join(dir, "whole.hcl")                                                                         // without a variable that has no value
+	if err := os.WriteFile(whole, []byte(strings.NewReplacer("%BROKER%", addr, "type = string", "default = "+strconv.Quote(filepath.Join(dir, "checkpoints"))).Replace(lifeJob)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := strange.must("stop", whole); !strings.Contains(r.out, `job "life" has stopped already, at `) || !strings.Contains(r.out, "its model is in "+folder) {
+		t.Errorf("stop from another state folder: %s%s", r.out, r.err)
+	}
+	if r := strange.must("status", whole); !strings.Contains(r.out, "stopped: it was stopped at ") || !strings.Contains(r.out, "tells more") {
+		t.Errorf("status from another state folder: %s%s", r.out, r.err)
+	}
 	if r := s.must("forget", "life"); !strings.Contains(r.out, "its checkpoint stays in "+folder) || !strings.Contains(r.out, "removed: the logs and records of ") {
 		t.Errorf("forget: %s", r.out)
 	}
@@ -309,6 +321,12 @@ func TestLife(t *testing.T) {
 	}
 	if r := s.run("forget", "life"); r.code != exitFailed || !strings.Contains(r.err, `no job "life"`) {
 		t.Errorf("forget again: %d %s", r.code, r.err)
+	}
+	for who, at := range map[string]*shell{"that forgot it": s, "that never had it": strange} {
+		if r := at.must("status", whole); !strings.Contains(r.out, "stopped: it was stopped at ") || !strings.Contains(r.out, "its model is in "+folder) || strings.Contains(r.out, "tells more") ||
+			!strings.Contains(r.out, "takes it up again") {
+			t.Errorf("status of a job that was forgotten, in a state folder %s: %s%s", who, r.out, r.err)
+		}
 	}
 }
 

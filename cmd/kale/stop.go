@@ -224,7 +224,11 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 		case g.State == core.StateStopped:
 			return a.sayStopped(name, false, g.Rollbacks)
 		case g.State == core.StateNeverStarted:
-			return a.done(ordered{Job: name, Order: orderStop, Says: []string{fmt.Sprintf("job %q was never started", name)}})
+			says := fmt.Sprintf("job %q was never started", name)
+			if k, err := core.KeeperOf(l.Job); err == nil && k != nil && k.Stopped && !k.Held {
+				says = fmt.Sprintf("job %q has stopped already, at %s; %s", name, k.Until.Local().Format("2006-01-02 15:04:05"), core.ModelWords(l.Checkpoint.Dir, name))
+			}
+			return a.done(ordered{Job: name, Order: orderStop, Says: []string{says}})
 		}
 	}
 	s, _, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Stop: true, AnyOwner: l.anyOwner}, f.takeOver)

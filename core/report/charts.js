@@ -125,6 +125,14 @@
     charts.push({ u, box, height, fit });
   };
 
+  // What came, was trained and can be trained is seen whole; a forecast far above all that, as one that knows too little, is cut off and stands in the legend.
+  const rates = (u, min, max) => {
+    const [from, to] = u.series[0].idxs ?? [0, t.t.length - 1];
+    let seen = 0;
+    for (let i = from ?? 0; i <= (to ?? -1); i++) for (const v of [t.rate[i], t.trained[i], t.capacity[i]]) seen = Math.max(seen, v ?? 0);
+    return [0, (seen > 0 ? Math.min(max ?? seen, 2 * seen) : max || 1) * 1.08];
+  };
+
   const drawAll = () => {
     const none = (u, v) => "";
     make("traffic", "Arrivals, trained records, forecast and capacity over time", [t.upper, t.lower, t.mean, t.capacity, t.rate, t.trained], [
@@ -135,7 +143,7 @@
       line("capacity of the workers that train", "capacity", { paths: step, width: 1.4, value: quantity("") }),
       line("arrivals", "arrivals", { width: 3.5, value: quantity("") }),
       line("trained", "trained", { width: 1.3, value: quantity("") }),
-    ], { range: (u, min, max) => [0, (max || 1) * 1.08] }, valueAxis("records per second", { values: (u, v) => v.map(short) }),
+    ], { range: rates }, valueAxis("records per second", { values: (u, v) => v.map(short) }),
     { bands: [{ series: [1, 2], fill: css("band") }], hooks: { drawClear: [aside, under(underWay, "shade")], draw: [marks(true)] } });
 
     // States stand on each other; the legend says each one's own number.
