@@ -24,7 +24,7 @@ help: ## what each target does
 	@width=$$(tput cols 2>/dev/null || echo 100); grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | \
 	  while IFS='|' read -r target does; do printf '  make %-14s %s\n' "$$target" "$$(fold -s -w $$((width > 60 ? width - 23 : 40)) <<<"$$does" | sed 's/ *$$//; 2,$$s/^/                      /')"; done
 
-deps: ## check what the machine has and fetch what is pinned (ONNX Runtime; Kafka for the tests when Java and Maven are there)
+deps: ## check what the machine has and fetch ONNX Runtime, pinned (Kafka and Nomad are fetched by make test)
 	@.ci/check-machine.sh $(if $(filter deps,$(MAKECMDGOALS)),-v)
 	@.ci/fetch-onnxruntime.sh "$(ORT)"
 

@@ -64,8 +64,9 @@ type life struct {
 	Started  time.Time `json:"started,omitzero"`
 }
 
+// same says that both are the same process; a backend may not tell the PID of one that its cluster keeps from running.
 func (l life) same(o life) bool {
-	return l.Restarts == o.Restarts && l.PID == o.PID && l.Started.Equal(o.Started)
+	return l.Restarts == o.Restarts && (l.PID == o.PID || l.PID == 0 || o.PID == 0) && l.Started.Equal(o.Started)
 }
 
 // replacement bounds how often a rank's process is replaced because it hangs.
@@ -98,6 +99,9 @@ func (s *Scheduler) listen(now time.Time) {
 		place := placeOf(st.ID)
 		l := life{Restarts: st.Restarts, PID: st.PID, Started: st.Started}
 		si := s.silences[place]
+		if si != nil && si.id == st.ID && si.life.same(l) && l.PID != 0 {
+			si.life = l
+		}
 		if si == nil || si.id != st.ID || !si.life.same(l) {
 			was, heard := s.want.Heard[st.ID.String()] // by the scheduler before
 			si = &silence{id: st.ID, life: l, chief: s.seen.chief.GetChief(), heard: heard && was.same(l)}

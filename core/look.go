@@ -267,7 +267,11 @@ func (n *seen) blind() bool { return n.listErr != nil && needsAPerson(n.listErr)
 func (n *seen) unlisted() string {
 	switch {
 	case n.blind():
-		return unseen + ": " + backend.AsError(n.listErr).Message
+		text := unseen + ": " + backend.AsError(n.listErr).Message
+		if backend.CodeOf(n.listErr) == backend.Unauthorised {
+			text += ". Where its credentials were replaced, end this scheduler (Ctrl-C) and give the same kale run again with the new ones: training goes on"
+		}
+		return text
 	case n.listErr != nil:
 		return backendSilent + n.listErr.Error()
 	case !n.complete:

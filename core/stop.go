@@ -64,7 +64,13 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	if !s.want.Snapshotted {
-		if !s.snapshotWritten(ctx) {
+		if st := s.unplacedChief(); st != nil {
+			if st.Submitted.IsZero() || now.Sub(st.Submitted) < chiefPlace {
+				return nil
+			}
+			s.lg.Warn("there is no place for the server that the last snapshot needs; the job stops without, and goes on from what its servers have written", "workload", st.ID.String(), "reason", st.Reason)
+			s.snapshot.end()
+		} else if !s.snapshotWritten(ctx) {
 			return nil
 		}
 		s.want.Snapshotted = true

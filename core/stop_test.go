@@ -397,3 +397,52 @@ func TestStopWhereNothingCanBeSaved(t *testing.T) {
 		t.Errorf("it is not known any more that it has stopped: %+v", w)
 	}
 }
+
+// A stop that needs a server which waits in its cluster's queue says so, and does without the last snapshot after a while: what the server's process before trained it
+// has kept, and nothing was trained since.
+func TestStopDoesNotWaitForAPlace(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.order("pause", 0)
+	r.beats(2)
+	if err := errors.Join(r.cluster.SetState("ctr", server(0, 1), backend.StatePending, "nothing that it fits on is free"), r.cluster.SetTimes("ctr", server(0, 1), r.now, time.Time{})); err != nil {
+		t.Fatal(err)
+	}
+	r.chief.stop()
+	r.order("stop", 0)
+	began := r.now
+	if err := r.cluster.Exit("ctr", worker(0, 1), 0); err != nil {
+		t.Fatal(err)
+	}
+	r.beats(5)
+	if w := r.s.View().Waits; !strings.Contains(w, "a place for ps-0-g1 (nothing that it fits on is free), which the last snapshot needs") {
+		t.Errorf("it waits for %q", w)
+	}
+	r.until("it has stopped", func() error {
+		if !r.s.want.Stopped {
+			return fmt.Errorf("live are %s, it waits for %q", r.live(), r.s.View().Waits)
+		}
+		return nil
+	})
+	if took := r.now.Sub(began); took < chiefPlace || took > 2*chiefPlace {
+		t.Errorf("it took %v", took)
+	}
+	if n := r.chief.written(); n != 0 {
+		t.Errorf("%d snapshots were written", n)
+	}
+}
+
+// A stop that what its cluster has suspended holds up names that first.
+func TestStopNamesWhatStandsStill(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.beats(2)
+	if err := r.cluster.SetState("ctr", server(1, 1), backend.StateStarting, "the cluster has suspended it"); err != nil {
+		t.Fatal(err)
+	}
+	r.order("stop", 0)
+	r.beats(2)
+	if w := r.s.View().Waits; !strings.HasPrefix(w, "ps-1-g1, which stands still (the cluster has suspended it); then for worker-0-g1 to drain") {
+		t.Errorf("it waits for %q", w)
+	}
+}

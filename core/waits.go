@@ -80,11 +80,40 @@ func (s *Scheduler) stopWaits() string {
 	case s.want.Forced:
 		return few(append(workers, servers...))
 	case len(workers) > 0:
-		return few(workers) + s.unanswered()
+		return s.keptStill() + few(workers) + s.unanswered()
+	case len(servers) > 0 && !s.want.Snapshotted && s.unplacedChief() != nil:
+		st := s.unplacedChief()
+		return fmt.Sprintf("a place for %s (%s), which the last snapshot needs; %s after it was asked for it is done without: what its process before wrote stays", st.ID, st.Reason, job.Length(chiefPlace))
 	case len(servers) > 0 && !s.want.Snapshotted:
-		return "the last snapshot" + s.writers() + s.snapshotTrouble() + s.unanswered()
+		return s.keptStill() + "the last snapshot" + s.writers() + s.snapshotTrouble() + s.unanswered()
 	}
 	return few(servers)
+}
+
+// keptStill names what its cluster keeps from running, for which everything else waits, as the beginning of a sentence.
+func (s *Scheduler) keptStill() string {
+	var still []string
+	for _, st := range s.seen.list {
+		if st.State == backend.StateStarting && !st.Started.IsZero() && st.Reason != "" {
+			still = append(still, fmt.Sprintf("%s, which stands still (%s)", st.ID, st.Reason))
+		}
+	}
+	if len(still) == 0 {
+		return ""
+	}
+	return few(still) + "; then for "
+}
+
+// chiefPlace is how long a stop waits for a place for server 0, without which there is no last snapshot.
+const chiefPlace = 30 * time.Second
+
+// unplacedChief is server 0 where it waits in its cluster's queue, nil where it does not. Nothing is trained then that its process before has not kept.
+func (s *Scheduler) unplacedChief() *backend.Status {
+	st, found := s.seen.allocation(serverID(0, s.want.Servers[0]))
+	if !found || st.State != backend.StatePending || s.seen.chiefErr == nil {
+		return nil
+	}
+	return &st
 }
 
 // unanswered says which servers a stop needs and does not hear, and what becomes of them.

@@ -49,7 +49,7 @@ func produceCommand(a *app) *cobra.Command {
 -history writes past records first, as fast as they can be, with timestamps that end now: what a scheduler needs to
 start warm. -duration 0 writes nothing else.`,
 		Example: `  kale produce -topic clicks -peak 4000
-  kale produce -topic clicks -peak 4000 -speedup 720 -history 6m -duration 4m    a day in two minutes
+  kale produce -topic clicks -peak 4000 -speedup 720 -history 6m -duration 4m    # a day in two minutes
   kale produce -topic clicks -curve rates.csv.gz -scale 0.01 -from 24h`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

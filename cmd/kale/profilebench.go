@@ -209,6 +209,11 @@ func (b *bench) End(ctx context.Context) error {
 		err = errors.Join(err, c.sched.Close())
 	}
 	if c.backend != nil {
+		if err == nil && c.sched != nil {
+			if _, e := c.backend.Forget(ctx, c.job.Name, ""); e != nil && backend.CodeOf(e) != backend.Unsupported {
+				err = fmt.Errorf("remove what the backend keeps of it: %w", e)
+			}
+		}
 		err = errors.Join(err, c.backend.Close())
 	}
 	if err != nil {

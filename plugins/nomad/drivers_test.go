@@ -82,6 +82,23 @@ func TestMoved(t *testing.T) {
 	}
 }
 
+// What somebody had Nomad restart did not end by itself.
+func TestRestartedByHandIsTold(t *testing.T) {
+	const asked = "User requested running tasks to restart"
+	event := func(kind, message string) *api.TaskEvent { return &api.TaskEvent{Type: kind, DisplayMessage: message} }
+	for want, events := range map[string][]*api.TaskEvent{
+		"somebody had Nomad restart it (" + asked + "); it ended in order": {event(api.TaskStarted, ""), event(api.TaskRestartSignal, asked), event(api.TaskTerminated, "Exit Code: 0"), event(api.TaskRestarting, ""), event(api.TaskTerminated, "")},
+		"it ended with code 0: done":                                       {event(api.TaskStarted, ""), event(api.TaskTerminated, "Exit Code: 0")},
+	} {
+		a := &api.AllocationListStub{NodeID: "n1", NodeName: "n1", ClientStatus: "complete", DesiredStatus: "run", TaskStates: map[string]*api.TaskState{taskName: {State: "dead", Events: events}}}
+		v := view{id: workerID(0, 1), job: &api.JobListStub{Status: "dead"}, allocs: []*api.AllocationListStub{a}, nodes: map[string]*api.NodeListStub{"n1": {Name: "n1", Status: "ready"}}}
+		st := v.status(func(*api.AllocationListStub) (ending, bool) { return ending{reason: "it ended with code 0: done"}, true })
+		if st.State != backend.StateExited || st.Reason != want {
+			t.Errorf("it is %s, %q; want %q", st.State, st.Reason, want)
+		}
+	}
+}
+
 func TestArtifact(t *testing.T) {
 	r := newRig(t)
 	program, err := conformance.Build(t.TempDir(), "github.com/kale-sched/kale/cmd/kale-trainer")

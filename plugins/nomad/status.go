@@ -192,10 +192,27 @@ func (v view) completed(a *api.AllocationListStub, st *backend.Status, whatEnded
 		if e.code != 0 {
 			st.State = backend.StateFailed
 		}
+		if why := restartedByHand(a); why != "" {
+			st.Reason = why
+		}
 	}
 	if a.DesiredStatus != api.AllocDesiredStatusRun && !v.job.Stop {
 		st.State, st.Reason = backend.StateFailed, v.removed(a)
 	}
+}
+
+// restartedByHand says that somebody had Nomad restart an allocation, which ended its process in order; "": nobody did.
+func restartedByHand(a *api.AllocationListStub) string {
+	task := a.TaskStates[taskName]
+	if task == nil {
+		return ""
+	}
+	for _, e := range task.Events {
+		if e.Type == api.TaskRestartSignal {
+			return fmt.Sprintf("somebody had Nomad restart it (%s); it ended in order", strings.TrimSpace(e.DisplayMessage))
+		}
+	}
+	return ""
 }
 
 // removed says why Nomad's servers ended an allocation whose job goes on.

@@ -171,11 +171,14 @@ func (c *Cluster) Crash(job string, id backend.ID) error {
 	})
 }
 
-// SetState forces a workload's state, as when a node is lost. One that is pending holds no slots.
+// SetState forces a workload's state, as when a node is lost. One that is pending holds no slots, and of one that only starts no process is known.
 func (c *Cluster) SetState(job string, id backend.ID, s backend.State, reason string) error {
 	return c.change(job, id, func(e *entry) {
 		if e.Status.State, e.Status.Reason = s, reason; s == backend.StatePending {
 			e.Status.Devices = nil
+		}
+		if s == backend.StateStarting {
+			e.Status.PID = 0
 		}
 	})
 }
