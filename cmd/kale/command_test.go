@@ -314,6 +314,8 @@ func TestUsageErrors(t *testing.T) {
 		{"init -topic t -name " + strings.Repeat("n", 64), "at most 63 lower-case letters"},
 		{"init -topic t -name é", "at most 63 lower-case letters"},
 		{"produce -topic t -scale 2 -peak 3", "two ways to say one thing"},
+		{"forecast train -trace x.csv -o good.txt", "ends in .onnx"},
+		{"replay -synthetic week -days 1 -forecast-every 1000", "-forecast-every 1000: a forecast would be 16h39m old before the next one"},
 		{"produce -topic t -peak 0", "-peak 0 would write nothing"},
 		{"produce -topic t -scale 0", "-scale 0 would write nothing"},
 		{"produce -topic t -peak -1", "must be positive"},

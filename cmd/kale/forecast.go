@@ -81,6 +81,9 @@ func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, er
 	}
 	if f.horizon != 0 {
 		p.steps = int(time.Duration(f.horizon) / p.series.Step)
+		if rest := time.Duration(f.horizon) % p.series.Step; p.steps > 0 && rest != 0 {
+			return p, usagef("-horizon %s is not a whole number of bins of %s", f.horizon.String(), job.FormatDuration(p.series.Step))
+		}
 	}
 	if p.steps < 1 {
 		return p, usagef("-horizon %s is shorter than a bin of %s", f.horizon.String(), job.FormatDuration(p.series.Step))

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -47,6 +48,9 @@ better than each window's mean. It is measured on the last tenth of the history,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.out == "" {
 				return usagef("-o is missing: say where to write the model")
+			}
+			if !strings.HasSuffix(f.out, ".onnx") {
+				return usagef("-o %s: the name of a model ends in .onnx, by which a job file knows it", f.out)
 			}
 			if f.model != modelLinear && f.model != modelFEDformer {
 				return usagef("-model %q: want %s or %s", f.model, modelLinear, modelFEDformer)
@@ -155,7 +159,13 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	if v.worse != nil && *v.worse {
 		use = "to use it all the same"
 	}
-	fmt.Fprintf(a.err, "%s: forecast { model = %q } in the job file\n", use, fromFile(args, f.out))
+	if p.job != nil {
+		fmt.Fprintf(a.err, "%s: forecast { model = %q } in the job file\n", use, fromFile(args, f.out))
+		return nil
+	}
+	horizon, sees := time.Duration(r.Info.Horizon)*r.Info.Step, time.Duration(r.Info.Input)*r.Info.Step
+	fmt.Fprintf(a.err, "%s, in the job file:\n  forecast {\n    model    = %q\n    interval = %q\n    horizon  = %q # or less\n    history  = %q # or more\n  }\n", use, fromFile(args, f.out),
+		job.FormatDuration(r.Info.Step), job.FormatDuration(horizon), job.FormatDuration(sees))
 	return nil
 }
 

@@ -142,6 +142,10 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		a.advise("%s forecasts are to be made, one every %s, which takes long; -forecast-every %d makes %s\n", number(float64(n)),
 			job.FormatDuration(time.Duration(f.forecastEvery)*j.Forecast.Interval), f.fewer(j, course, n), number(float64(course.Forecasts(f.fewer(j, course, n)))))
 	}
+	if age := time.Duration(f.forecastEvery-1) * j.Forecast.Interval; age >= j.Forecast.Horizon {
+		return usagef("-forecast-every %d: a forecast would be %s old before the next one, and reaches %s (forecast.horizon): at most %d", f.forecastEvery, job.FormatDuration(age),
+			job.FormatDuration(j.Forecast.Horizon), int(j.Forecast.Horizon/j.Forecast.Interval))
+	}
 	cmp, err := replay.New(ctx, j, course, o)
 	if err != nil {
 		return err

@@ -165,5 +165,5 @@ Flags:
 Flags of every command:
 {{.InheritedFlags.FlagUsages | oneDash | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableSubCommands}}
 
-"{{.CommandPath}} COMMAND -help" says more about one.{{end}}
+"{{.CommandPath}} COMMAND -help" says more about one.{{if not .HasParent}} "kale help jobfile" lists all that a job file can say.{{end}}{{end}}
 `
