@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -57,9 +58,18 @@ func (f *fieldStats) unique() bool {
 // survey is what samples show about a stream: its format and its fields, in the order of their names.
 type survey struct {
 	format  string
-	samples int
+	samples int // that could be read
 	fields  []*fieldStats
+	nested  []string // fields that hold a list or an object wherever they are
+	bad     int      // samples that could not be read
+	why     error    // of the first of these
 }
+
+// fewBad is one in how many samples may be unreadable in a stream that is worth training on.
+const fewBad = 10
+
+// few says that so many of all are few enough to do without.
+func few(n, all int) bool { return n*fewBad <= all }
 
 // look reads samples, all as JSON objects or all as tf.train.Example. Fields that hold neither a text nor a number are
 // left out.
@@ -94,14 +104,22 @@ type takeApart func(record []byte) (map[string]value, error)
 var readers = map[string]takeApart{FormatJSON: readJSON, FormatTFExample: readExample}
 
 func surveyWith(samples [][]byte, format string) (survey, error) {
-	fields := map[string]*fieldStats{}
+	s := survey{format: format}
+	fields, nested := map[string]*fieldStats{}, map[string]bool{}
 	for i, sample := range samples {
 		record, err := readers[format](sample)
 		if err != nil {
-			return survey{}, fmt.Errorf("record %d of %d: %w", i+1, len(samples), err)
+			if s.bad++; s.bad == 1 {
+				s.why = fmt.Errorf("record %d of %d: %w", i+1, len(samples), err)
+			}
+			if !few(s.bad, len(samples)) {
+				return survey{}, s.why
+			}
+			continue
 		}
 		for name, v := range record {
 			if v.nothing {
+				nested[name] = nested[name] || v.several
 				continue
 			}
 			f := fields[name]
@@ -112,15 +130,28 @@ func surveyWith(samples [][]byte, format string) (survey, error) {
 			f.add(v)
 		}
 	}
-	s := survey{format: format, samples: len(samples)}
+	s.samples = len(samples) - s.bad
 	for _, f := range fields {
 		s.fields = append(s.fields, f)
 	}
+	for _, name := range slices.Sorted(maps.Keys(nested)) {
+		if fields[name] == nil && nested[name] {
+			s.nested = append(s.nested, name)
+		}
+	}
 	slices.SortFunc(s.fields, func(a, b *fieldStats) int { return strings.Compare(a.name, b.name) })
 	if len(s.fields) == 0 {
-		return survey{}, errors.New("no record has a field with a text or a number")
+		return survey{}, errors.New("no record has a field with a text or a number" + s.unseen())
 	}
 	return s, nil
+}
+
+// unseen says which fields were not looked into, as the end of a sentence.
+func (s survey) unseen() string {
+	if len(s.nested) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; lists and objects are not looked into (%s): a feature or a label is a field of its own, at the top of the record", strings.Join(s.nested, ", "))
 }
 
 func readJSON(record []byte) (map[string]value, error) {

@@ -78,13 +78,13 @@ func (s survey) roles(label string) (roles, error) {
 	var names, binary []string
 	for _, f := range s.fields {
 		names = append(names, f.name)
-		if f.binary == f.seen && f.texts == 0 && f.seen == s.samples {
+		if f.binary == f.seen && f.texts == 0 && few(s.samples-f.seen, s.samples) {
 			binary = append(binary, f.name)
 		}
 	}
 	switch {
 	case label != "" && !slices.Contains(names, label):
-		return r, fmt.Errorf("no record has the label %q. %sThe fields are %s", label, DidYouMean(label, names), strings.Join(names, ", "))
+		return r, fmt.Errorf("no record has the label %q. %sThe fields are %s%s", label, DidYouMean(label, names), strings.Join(names, ", "), s.unseen())
 	case label != "" && !slices.Contains(binary, label):
 		if len(binary) == 0 {
 			return r, fmt.Errorf("the field %q cannot be the label: a label is 0 or 1 in every record, and no field is", label)
@@ -94,7 +94,7 @@ func (s survey) roles(label string) (roles, error) {
 		r.label = inferLabel(binary)
 	}
 	if r.label == "" && len(binary) == 0 {
-		return r, fmt.Errorf("no field is 0 or 1 in every record, so there is no label to predict (the fields are %s)", strings.Join(names, ", "))
+		return r, fmt.Errorf("no field is 0 or 1 in every record, so there is no label to predict (the fields are %s)%s", strings.Join(names, ", "), s.unseen())
 	}
 	if r.label == "" {
 		return r, fmt.Errorf("name the label with -label: it could be any of %s", strings.Join(binary, ", "))
@@ -147,13 +147,26 @@ func (in ScaffoldInput) file(s survey, r roles) string {
 		history = fmt.Sprintf("    history = %s\n", quote(FormatDuration(o.history)))
 	}
 	left := ""
+	note := func(format string, args ...any) {
+		left += "\n# " + strings.Join(wrap(fmt.Sprintf(format, args...), 110), "\n# ")
+	}
+	if s.bad > 0 {
+		note("%s looked at could not be read (%v): a dead-letter topic keeps such, and on_undecodable = \"skip\" does without.", Count(s.bad, "record"), s.why)
+	}
+	for _, f := range s.fields {
+		if lack := s.samples - f.seen; f.name == r.label && lack > 0 {
+			note("%s looked at lack the label: they cannot be trained, and are taken for ones that cannot be decoded.", Count(lack, "record"))
+		}
+	}
+	if len(s.nested) > 0 {
+		note("Left out, because they hold lists or objects: %s. A feature is one text or one number.", strings.Join(quoteAll(s.nested), ", "))
+	}
 	if len(r.moment) > 0 {
-		left = fmt.Sprintf("\n# Left out, because they name a moment: %s.", strings.Join(quoteAll(r.moment), ", "))
+		note("Left out, because they name a moment: %s.", strings.Join(quoteAll(r.moment), ", "))
 	}
 	if len(r.unique) > 0 {
-		why := fmt.Sprintf("Nearly every record looked at has its own value of %s: what names the record (a request, an impression) and not what it is about teaches the model nothing and fills the servers' memory, so leave it out.",
+		note("Nearly every record looked at has its own value of %s: what names the record (a request, an impression) and not what it is about teaches the model nothing and fills the servers' memory, so leave it out.",
 			strings.Join(quoteAll(r.unique), ", "))
-		left += "\n# " + strings.Join(wrap(why, 110), "\n# ")
 	}
 	return fmt.Sprintf(`# Written by "kale init" from %s of topic %s.
 # "kale help jobfile" lists every attribute and its default.

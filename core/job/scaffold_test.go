@@ -181,6 +181,49 @@ func TestScaffoldMarksWhatNamesTheRecord(t *testing.T) {
 	}
 }
 
+// A few records that cannot be used forbid no job file: it says what becomes of them. So it does of fields that are no single value.
+func TestScaffoldOfATopicWithSomeBadRecords(t *testing.T) {
+	records := func(n int, bad ...string) [][]byte {
+		out := make([][]byte, n)
+		for i := range out {
+			out[i] = fmt.Appendf(nil, `{"click":%d,"user":"u%d","tags":["a"],"geo":{"city":"x"}}`, i%2, i%7)
+		}
+		for i, r := range bad {
+			out[n-1-i] = []byte(r)
+		}
+		return out
+	}
+	text := func(samples [][]byte) (string, error) {
+		src, err := Scaffold(ScaffoldInput{Brokers: []string{"b:1"}, Topic: "t", Partitions: 2, Samples: samples})
+		return strings.Join(strings.Fields(strings.ReplaceAll(string(src), "#", "")), " "), err
+	}
+	for _, c := range []struct {
+		name    string
+		samples [][]byte
+		says    []string
+	}{
+		{"good", records(100), []string{`from 100 records of`, `Left out, because they hold lists or objects: "geo", "tags".`}},
+		{"one that is no JSON", records(100, "not json"), []string{"from 99 records of", "1 record looked at could not be read (record 100 of 100: ", `on_undecodable = "skip"`}},
+		{"some without a label", records(100, `{"click":null,"user":"u"}`, `{"user":"u"}`), []string{"2 records looked at lack the label"}},
+	} {
+		if got, err := text(c.samples); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		} else {
+			for _, want := range c.says {
+				if !strings.Contains(got, want) {
+					t.Errorf("%s: %q is not in %s", c.name, want, got)
+				}
+			}
+		}
+	}
+	if _, err := text(records(9, "not json")); err == nil || !strings.Contains(err.Error(), "record 9 of 9") {
+		t.Errorf("one of nine: %v", err)
+	}
+	if _, err := text(records(10, `{"user":"u"}`, `{"user":"v"}`)); err == nil || !strings.Contains(err.Error(), "no field is 0 or 1 in every record") || !strings.Contains(err.Error(), "lists and objects are not looked into (geo, tags)") {
+		t.Errorf("two of ten without a label: %v", err)
+	}
+}
+
 // One of a thing is not "1 things".
 func TestScaffoldCounts(t *testing.T) {
 	src, err := Scaffold(ScaffoldInput{Brokers: []string{"b:1"}, Topic: "t", Partitions: 1, Samples: clicks(1), Label: "click"})
