@@ -92,7 +92,9 @@ func TestRestartedByHandIsTold(t *testing.T) {
 	} {
 		a := &api.AllocationListStub{NodeID: "n1", NodeName: "n1", ClientStatus: "complete", DesiredStatus: "run", TaskStates: map[string]*api.TaskState{taskName: {State: "dead", Events: events}}}
 		v := view{id: workerID(0, 1), job: &api.JobListStub{Status: "dead"}, allocs: []*api.AllocationListStub{a}, nodes: map[string]*api.NodeListStub{"n1": {Name: "n1", Status: "ready"}}}
-		st := v.status(func(*api.AllocationListStub) (ending, bool) { return ending{reason: "it ended with code 0: done"}, true })
+		st := v.status(func(*api.AllocationListStub) (ending, bool) {
+			return ending{reason: "it ended with code 0: done"}, true
+		})
 		if st.State != backend.StateExited || st.Reason != want {
 			t.Errorf("it is %s, %q; want %q", st.State, st.Reason, want)
 		}
