@@ -155,6 +155,9 @@ func TestProcessThatStandsStillIsStartedElsewhere(t *testing.T) {
 	if w := r.s.View().Workers; len(w) != 2 || w[1].Backend != "suspended" || w[0].Backend != "running" {
 		t.Errorf("the workers are said to be %+v", w)
 	}
+	if v := r.s.View(); v.Waits != id.String()+" to go on (the cluster has suspended it)" {
+		t.Errorf("it waits for %q", v.Waits)
+	}
 	if _, err := r.problem(id.String() + " stands still: the cluster has suspended it; after 20s of that it is ended and started again, if there is room elsewhere"); err != nil {
 		t.Error(err)
 	}

@@ -215,6 +215,9 @@ func (s *Scheduler) allocationWaits(id backend.ID) string {
 		return ""
 	}
 	text := id.String() + " to start"
+	if si := s.silences[placeOf(id)]; si != nil && si.id == id && si.still != "" {
+		text = id.String() + " to go on"
+	}
 	if t := s.troubles[placeOf(id)]; t != nil && t.refused != "" {
 		return text + " (" + t.refused + ")"
 	}
