@@ -39,6 +39,14 @@ func run(args []string) int {
 	return 0
 }
 
+// leaves says what a cluster leaves when it ends.
+func leaves(dir string) string {
+	if dir == "" {
+		return "leaves nothing"
+	}
+	return "leaves the folder " + dir + " as it is then"
+}
+
 // emptyFolder makes the folder that a cluster is to have where it is not there yet, and refuses one that has something in it; "" is a temporary one.
 func emptyFolder(dir string) error {
 	if dir == "" {

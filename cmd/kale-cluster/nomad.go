@@ -48,8 +48,8 @@ and a job file with
 
 %s is shared by all nodes: the place for checkpoint.dir.
 %s is %s.
-Ctrl-C ends it and leaves nothing.
-`, c.Shared(), c.Shared(), c.Private(), apart)
+Ctrl-C ends it and %s.
+`, c.Shared(), c.Shared(), c.Private(), apart, leaves(*dir))
 	<-ctx.Done()
 	return c.Stop()
 }

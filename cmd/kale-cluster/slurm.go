@@ -53,8 +53,8 @@ and a job file with
 %[7]s  }
 
 %[4]s is shared by all nodes; %s is %s.
-Ctrl-C ends it and leaves nothing.
-`, *nodes, *gpus, c.Conf(), c.Shared(), c.Private(), apart, through)
+Ctrl-C ends it and %[8]s.
+`, *nodes, *gpus, c.Conf(), c.Shared(), c.Private(), apart, through, leaves(*dir))
 	<-ctx.Done()
 	return c.Close()
 }

@@ -146,6 +146,9 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		return usagef("-forecast-every %d: a forecast would be %s old before the next one, and reaches %s (forecast.horizon): at most %d", f.forecastEvery, job.FormatDuration(age),
 			job.FormatDuration(j.Forecast.Horizon), int(j.Forecast.Horizon/j.Forecast.Interval))
 	}
+	if runs := float64(max(len(f.policies), 1) * f.seeds); len(f.policies) == 0 && runs*float64(len(replay.Policies()))*course.Days() > manyRunDays {
+		a.advise("%.0f days are replayed with %d policies and %d seeds, which takes minutes; -days 3 -seeds 3 gives a first look\n", course.Days(), len(replay.Policies()), f.seeds)
+	}
 	cmp, err := replay.New(ctx, j, course, o)
 	if err != nil {
 		return err
@@ -172,6 +175,9 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 
 // manyForecasts is more than those of two weeks of minutes.
 const manyForecasts = 40_000
+
+// manyRunDays is how many days are replayed in about a minute.
+const manyRunDays = 1000
 
 // fewer is a -forecast-every with which there are not too many, n being those of now: one forecast for each bin of the trace, where that is enough.
 func (f *replayFlags) fewer(j *job.Job, c *replay.Course, n int) int {
