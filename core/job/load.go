@@ -244,6 +244,8 @@ func (d *decoder) file(body *hclsyntax.Body, opt Options, files Files) {
 
 func (d *decoder) misplaced(b *hclsyntax.Block, best string) {
 	switch {
+	case b.Type == "pool":
+		d.fail(b.TypeRange, "A pool in a job file", "A pool has a file of its own, and jobs are run in it with kale run -pool POOL.hcl JOB.hcl [JOB.hcl …].")
 	case best != "":
 		d.fail(b.TypeRange, fmt.Sprintf("Unknown block %q", b.Type), "Did you mean %q?", best)
 	case schema.homeOf(b.Type) != "":

@@ -33,7 +33,9 @@ func (j *Job) RecordDiagnostics(samples [][]byte) hcl.Diagnostics {
 		diags = append(diags, j.WarningAt("features.format", "Some records cannot be read",
 			fmt.Sprintf("%d of the %s of topic %q are no %s (%v). %s", c.unreadable, newest(len(samples)), j.Stream.Topic, formatName[j.Features.Format], c.why, j.fate())))
 	}
-	diags = append(diags, j.labelDiagnostics(c)...)
+	if j.Features.Label != "" { // else it was said that there is none
+		diags = append(diags, j.labelDiagnostics(c)...)
+	}
 	for i, name := range j.Features.Sparse {
 		diags = append(diags, j.fieldDiagnostics(c, name, fmt.Sprintf("features.sparse[%d]", i), func(value) string { return "" })...)
 	}

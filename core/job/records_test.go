@@ -92,3 +92,11 @@ func FuzzRecords(f *testing.F) {
 		located(t, files, job.RecordDiagnostics([][]byte{record, record}))
 	})
 }
+
+// Of a label that the job file does not have nothing is said of the records.
+func TestRecordsWithoutALabel(t *testing.T) {
+	j := &Job{Stream: Stream{Topic: "t"}, Features: Features{Format: FormatJSON, Sparse: []string{"user"}}}
+	if diags := j.RecordDiagnostics([][]byte{[]byte(`{"click":1,"user":"u"}`), []byte(`{"click":0,"user":"v"}`)}); len(diags) > 0 {
+		t.Errorf("it says %v", diags)
+	}
+}
