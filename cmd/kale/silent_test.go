@@ -21,6 +21,7 @@ import (
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/stream"
 )
 
@@ -37,9 +38,11 @@ func (s *shell) stuck(name string, h http.Handler) {
 	if err := saveInvocation(dir, invocation{File: file}); err != nil {
 		s.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "holder"), fmt.Appendln(nil, os.Getpid()), 0o600); err != nil {
+	st, err := state.Open(dir)
+	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.t.Cleanup(func() { _ = st.Close() })
 	l, err := net.Listen("unix", filepath.Join(dir, "api.sock"))
 	if err != nil {
 		s.t.Fatal(err)

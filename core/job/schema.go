@@ -77,7 +77,7 @@ var streamBlock = &block{
 		{name: "start", field: start(func(j *Job) *Start { return &j.Stream.Start }), fallback: `"latest"`,
 			doc: "Where a job without a checkpoint begins; later it continues from its checkpoint."},
 		{name: "on_lost", field: choice(func(j *Job) *string { return &j.Stream.OnLost }, []string{OnLostStop, OnLostSkip}, nil), fallback: `"stop"`,
-			doc: "When retention removed records that were not trained yet: stop the partition until an operator decides, or skip them, counted and reported."},
+			doc: "When retention removed records that were not trained yet: stop the partition until an operator decides, or skip them, counted and reported. skip also lets a job go on that stood at a log whose end was cut off, past what is trained."},
 		{name: "dead_letter", field: text(func(j *Job) *string { return &j.Stream.DeadLetter }, "a Kafka topic name", CheckTopic),
 			doc: "Topic for records that cannot be decoded; while it takes none, partitions stand still at them. Without it on_undecodable says what becomes of them."},
 		{name: "on_undecodable", field: choice(func(j *Job) *string { return &j.Stream.OnUndecodable }, []string{OnLostStop, OnLostSkip}, nil), fallback: `"stop"`,

@@ -15,6 +15,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -64,8 +65,11 @@ const stateFile = "state.db"
 // holderFile names the process that has the state open, for people: the lock is the database's.
 const holderFile = "holder"
 
-// Holder is the process that has dir/state.db open or had it last, 0 where that is not known.
+// Holder is the process that has dir/state.db open, 0 where none has or it is not known.
 func Holder(dir string) (pid int) {
+	if !locked(filepath.Join(dir, stateFile)) {
+		return 0 // whoever had it last has ended, and another process may have its number
+	}
 	raw, err := os.ReadFile(filepath.Join(dir, holderFile))
 	if err != nil {
 		return 0
@@ -74,6 +78,16 @@ func Holder(dir string) (pid int) {
 		return 0
 	}
 	return pid
+}
+
+// locked says that a process has a database open to write to it.
+func locked(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }() // which gives up the lock
+	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
 
 // Open opens dir/state.db, creating both. ErrLocked: a scheduler has it.

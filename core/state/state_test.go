@@ -45,6 +45,33 @@ func TestOneSchedulerAtATime(t *testing.T) {
 	open(t, dir)
 }
 
+// The holder is a process that has the state open now: one that ended, by whatever way, has no part in it, and its number may be another's.
+func TestHolder(t *testing.T) {
+	dir := t.TempDir()
+	st, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid := Holder(dir); pid != os.Getpid() {
+		t.Errorf("of a state that is open the holder is %d, not %d", pid, os.Getpid())
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, holderFile), fmt.Appendln(nil, os.Getpid()), 0o600); err != nil { // as of one that was killed
+		t.Fatal(err)
+	}
+	if pid := Holder(dir); pid != 0 {
+		t.Errorf("of a state that nobody has open the holder is %d", pid)
+	}
+	if st, err = Open(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestKeysSurviveReopening(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
