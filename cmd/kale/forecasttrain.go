@@ -49,9 +49,6 @@ better than each window's mean. It is measured on the last tenth of the history,
 			if f.out == "" {
 				return usagef("-o is missing: say where to write the model")
 			}
-			if !strings.HasSuffix(f.out, ".onnx") {
-				return usagef("-o %s: the name of a model ends in .onnx, by which a job file knows it", f.out)
-			}
 			if f.model != modelLinear && f.model != modelFEDformer {
 				return usagef("-model %q: want %s or %s", f.model, modelLinear, modelFEDformer)
 			}
@@ -106,6 +103,9 @@ func writeMeasured(w io.Writer, rows []measured) error {
 func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) error {
 	if err := checkOut(f.out); err != nil {
 		return err
+	}
+	if !strings.HasSuffix(f.out, ".onnx") {
+		return usagef("-o %s: the name of a model ends in .onnx, by which a job file knows it", f.out)
 	}
 	p, err := a.past(ctx, args, f.historyFlags)
 	if err != nil {
