@@ -235,6 +235,9 @@ func (s *Scheduler) unjoined(st backend.Status) (member, reason string) {
 
 func (s *Scheduler) serverView(st backend.Status) ServerView {
 	v := ServerView{ID: st.ID.String(), Index: st.ID.Rank, Backend: s.stateNow(st), Restarts: st.Restarts, PID: st.PID, Node: st.Node}
+	if st.State != backend.StateRunning {
+		v.Reason = st.Reason
+	}
 	if st.Beside {
 		v.Beside, v.Reason = true, st.Reason
 		return v // what the chief knows is of the one before

@@ -217,7 +217,7 @@ type ServerView struct {
 	Restarts     int       `json:"restarts"`
 	PID          int       `json:"pid,omitempty"`
 	Node         string    `json:"node,omitempty"`
-	// Beside says that it is the successor of one that still serves, and waits for a place or holds one: Reason says which.
+	// Beside says that it is the successor of one that still serves, and waits for a place or holds one: Reason says which. Of one that does not run Reason says why.
 	Beside bool   `json:"beside,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }

@@ -47,6 +47,9 @@ func (v *Renewed) String() string {
 	if v.At.After(v.Deadline) {
 		when = "after"
 	}
+	if v.Cause == backend.EndDrain && when == "before" { // which may end nobody by itself
+		return fmt.Sprintf("%s gave way to %s%s%s, since its node is drained", v.Worker, v.Successor, moved(v.From, v.To), how)
+	}
 	return fmt.Sprintf("%s gave way to %s%s%s, %s %s %v could end it, from %s on", v.Worker, v.Successor, moved(v.From, v.To), how, job.Length(v.At.Sub(v.Deadline).Abs().Round(time.Second)), when, v.Cause, v.Deadline.Format("15:04:05"))
 }
 

@@ -148,7 +148,7 @@ func TestDrainedNodeIsLeftAtOnce(t *testing.T) {
 				}
 			}
 			v := r.s.want.LastRenewal
-			if v == nil || v.Cause != backend.EndDrain || !v.Warm || !strings.Contains(v.String(), "before the drain of its node could end it") {
+			if v == nil || v.Cause != backend.EndDrain || !v.Warm || !strings.Contains(v.String(), ", since its node is drained") {
 				t.Errorf("the last renewal is %v", v)
 			}
 		})

@@ -72,6 +72,9 @@ func (v *ServerRenewal) String() string {
 			why = ", when no place had come free for its successor"
 		}
 	}
+	if v.Cause == backend.EndDrain && when == "before" {
+		return fmt.Sprintf("%s%s, since its node is drained; training paused for %s%s", id, moved(v.From, v.To), most, job.Length(v.Paused))
+	}
 	return fmt.Sprintf("%s%s %s %v could end it, from %s on%s; training paused for %s%s", id, moved(v.From, v.To), when, v.Cause, v.Deadline.Format("15:04:05"), why, most, job.Length(v.Paused))
 }
 

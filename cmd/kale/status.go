@@ -410,6 +410,13 @@ func writeProcesses(w io.Writer, now time.Time, workers []core.WorkerView, serve
 		default:
 			says = []string{plan.Thousands(*p.Rows) + " rows", "snapshot " + job.Length(now.Sub(p.LastSnapshot)) + " ago"}
 		}
+		switch {
+		case p.Reason == "" || p.Beside:
+		case p.Rows == nil:
+			says = []string{p.Reason}
+		default:
+			says = append([]string{p.Reason}, says...)
+		}
 		rows = append(rows, row{[]string{p.ID, p.Backend, up, "", "", "", "", fmt.Sprint(p.Restarts), p.Node}, strings.Join(says, ", ")})
 	}
 	if len(rows) == 0 {

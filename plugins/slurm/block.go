@@ -178,7 +178,9 @@ func (d *decoding) folders() {
 		if !filepath.IsAbs(p) {
 			d.fail(b.SharedPathsRange, "Shared folder is not absolute", "shared_paths names %q; give absolute paths.", p)
 		}
-		roots = append(roots, filepath.Clean(p))
+		if root := filepath.Clean(p); !slices.Contains(roots, root) {
+			roots = append(roots, root)
+		}
 	}
 	for _, p := range d.cfg.Shared {
 		if !slices.ContainsFunc(roots, func(root string) bool { return within(p, root) }) {

@@ -69,7 +69,7 @@ const reasonPriority = "Priority"
 var reasons = []struct{ reason, says string }{
 	{"None", ""},
 	{"Resources", "nothing that it fits on is free"},
-	{reasonPriority, "jobs of higher priority come first"},
+	{reasonPriority, "other jobs come first: of higher priority, or submitted before"},
 	{"DependencyNeverSatisfied", "the job that it waits for cannot end as it should any more (directives)"},
 	{"Dependency", "it waits for another job (directives)"},
 	{"BeginTime", "its begin time has not come (directives), or it was put back into the queue"},
