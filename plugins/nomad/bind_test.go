@@ -40,6 +40,7 @@ func TestPreemptedWorkerMoves(t *testing.T) {
 	w.Argv[2], w.Resources.GPUs, w.StopGrace = slow, 1, 20*time.Second
 	ensure(t, n, "j", w)
 	conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	r.shell().AwaitStarts(t, "j", w.ID, 1) // or it might be moved before it has counted its start
 	at := r.nodeOf(t, "j", w.ID)
 
 	gpus := uint64(gpusPerNode)

@@ -37,6 +37,7 @@ func TestKilledSupervisorsDoubleNothing(t *testing.T) {
 				}
 				return err
 			})
+			r.shell().AwaitStarts(t, "j", w.ID, 1) // or it might be killed before it has counted its start
 			above := pid
 			for range tt.up {
 				above = parentOf(t, above)
