@@ -8,7 +8,8 @@ import (
 
 // How candidates are weighed; see the note at levelShares.
 const (
-	maxOrigins  = 128     // past origins at which the candidates are tested
+	maxOrigins  = 512     // past origins at which the candidates are tested, at some horizons,
+	maxFollowed = 160     // and those of them that are followed at every horizon, for the band
 	spanSeasons = 14      // over which these are spread: two weeks, if a season is a day
 	pastPower   = 4.0     // weight ∝ (error at past origins)^-pastPower
 	recentPower = 2.0     //        · (error in the last bins)^-recentPower
@@ -28,7 +29,9 @@ type mixture struct {
 	lags   []*levels // one for each lag that occurs
 	unit   float64   // mean known rate, samples/s; 1 when there is no traffic
 	trials []trial
+	probes []int       // the horizons at which trials are looked at, in rising order
 	past   [][]float64 // past[c][h]: weight of candidate c at horizon h by past origins
+	stack  stack
 	room   room
 	unrest float64 // at the origin of the forecast
 }
@@ -53,8 +56,8 @@ type trial struct {
 // room is what a mixture computes in.
 type room struct {
 	ratios, recent         []float64 // of all trials
-	first                  []float64 // errors of candidate 0: [trial][h]
-	e, f, n                []float64 // by horizon, and their running sums
+	first                  []float64 // errors of candidate 0: [trial][probe]
+	e, f, n                []float64 // by probe, and their running sums
 	firstRecent, sum, some []float64
 }
 
@@ -68,6 +71,14 @@ func grown[T any](buf []T, n int) []T {
 	return buf[:n]
 }
 
+// part is which of a candidate's parts horizon h is in.
+func (c candidate) part(h int) int {
+	if h < c.lag {
+		return 0
+	}
+	return h / c.lag
+}
+
 // newMixture weighs the candidates. Who made it calls [mixture.done] after.
 func newMixture(y []float64, cands []candidate, steps int) *mixture {
 	m := mixtures.Get().(*mixture)
@@ -75,6 +86,7 @@ func newMixture(y []float64, cands []candidate, steps int) *mixture {
 	if m.unit <= 0 {
 		m.unit = 1
 	}
+	m.probes = probes(m.probes[:0], steps)
 	lo, hi := m.span()
 	ratios := m.divide(lo)
 	count := min(hi-lo+1, maxOrigins)
@@ -201,15 +213,39 @@ func (m *mixture) recent(o int, weights []float64) (unrest float64) {
 	return off / total / max(meanKnown(m.y[max(0, o-bins):o]), scaleFloor*m.unit)
 }
 
+// probes appends the horizons that stand for all of them: neighbours are about as hard to
+// foresee as each other, the more so the further away.
+func probes(out []int, steps int) []int {
+	for h, apart := 0, 1; h < steps-1; h += apart {
+		out = append(out, h)
+		if h+1 >= 4*apart {
+			apart *= 2
+		}
+	}
+	return append(out, steps-1)
+}
+
+// around are the probes from … to − 1 that are pooled with probe i: those that are at most a quarter
+// of its distance away, or a bin.
+func (m *mixture) around(i int) (from, to int) {
+	reach := m.probes[i]/4 + 1
+	for from = i; from > 0 && m.probes[i]-m.probes[from-1] <= reach; from-- {
+	}
+	for to = i + 1; to < len(m.probes) && m.probes[to]-m.probes[i] <= reach; to++ {
+	}
+	return from, to
+}
+
 // weigh weighs the candidates by their errors at the trials, per horizon,
 // pooled over neighbouring horizons. Candidate c is compared with candidate 0 on
 // the bins for which both said something, so that one which was defined only on
 // an easy part gains nothing by it.
 func (m *mixture) weigh() {
 	room := &m.room
+	count := len(m.probes)
 	m.past = grown(m.past, len(m.cands))
-	room.first = grown(room.first, len(m.trials)*m.steps)
-	room.e, room.f, room.n = grown(room.e, m.steps+1), grown(room.f, m.steps+1), grown(room.n, m.steps+1)
+	room.first = grown(room.first, len(m.trials)*count)
+	room.e, room.f, room.n = grown(room.e, count+1), grown(room.f, count+1), grown(room.n, count+1)
 	at := 0
 	for c := range m.cands {
 		m.compare(c, at)
@@ -219,19 +255,25 @@ func (m *mixture) weigh() {
 			prior = 1 // save the first.
 		}
 		m.past[c] = grown(m.past[c], m.steps)
-		for h := range m.steps {
-			r := h/4 + 1
-			from, to := max(0, h-r), min(m.steps, h+r+1)
+		begin := 0 // of the horizons that are nearer to this probe than to the ones beside it
+		for i, h := range m.probes {
+			from, to := m.around(i)
 			es, fs, ns := room.e[to]-room.e[from], room.f[to]-room.f[from], room.n[to]-room.n[from]
 			if ns < minOrigins {
 				ns = 0
 			}
-			m.past[c][h] = m.weight(es, fs, ns, pastPower, prior)
+			weight, end := m.weight(es, fs, ns, pastPower, prior), m.steps
+			if i+1 < count {
+				end = (h+m.probes[i+1])/2 + 1
+			}
+			for ; begin < end; begin++ {
+				m.past[c][begin] = weight
+			}
 		}
 	}
 }
 
-// compare leaves in e, f and n of the room the running sums over the horizons of the
+// compare leaves in e, f and n of the room the running sums over the probes of the
 // errors of candidate c, those of candidate 0, and how many they are. at is where the
 // candidate's ratios begin in a trial.
 func (m *mixture) compare(c, at int) {
@@ -239,38 +281,40 @@ func (m *mixture) compare(c, at int) {
 	clear(room.e)
 	clear(room.f)
 	clear(room.n)
+	e, f, n := room.e[1:], room.f[1:], room.n[1:]
 	for k, t := range m.trials {
+		first := room.first[k*len(m.probes):]
 		known := min(m.steps, len(m.y)-t.origin)
-		first := room.first[k*m.steps:][:known]
-		for i, p := range m.parts[c] {
+		actual := m.y[t.origin : t.origin+known]
+		i := 0
+		for j, p := range m.parts[c] {
 			if p.from >= known {
 				break
 			}
-			r := t.ratios[at+i]
+			r := t.ratios[at+j]
 			if r != r { // not defined here
-				if c == 0 {
-					for h := p.from; h < min(p.to, known); h++ {
-						first[h] = r
+				for ; i < len(m.probes) && m.probes[i] < p.to; i++ {
+					if c == 0 {
+						first[i] = r
 					}
 				}
 				continue
 			}
-			to := min(p.to, known)
-			said, first := m.y[t.origin+p.from-p.lag:t.origin+to-p.lag], first[p.from:to]
-			e, f, n := room.e[p.from+1:to+1], room.f[p.from+1:to+1], room.n[p.from+1:to+1]
-			for h, a := range m.y[t.origin+p.from : t.origin+to] {
-				d := math.Abs(a - said[h]*r)
+			said := m.y[t.origin-p.lag+p.from:]
+			for ; i < len(m.probes) && m.probes[i] < min(p.to, known); i++ {
+				h := m.probes[i]
+				d := math.Abs(actual[h] - said[h-p.from]*r)
 				if c == 0 {
-					first[h] = d
+					first[i] = d
 				}
-				if d0 := first[h]; d+d0 == d+d0 {
-					e[h], f[h], n[h] = e[h]+d, f[h]+d0, n[h]+1
+				if d0 := first[i]; d+d0 == d+d0 {
+					e[i], f[i], n[i] = e[i]+d, f[i]+d0, n[i]+1
 				}
 			}
 		}
 	}
-	for h := range m.steps {
-		room.e[h+1], room.f[h+1], room.n[h+1] = room.e[h]+room.e[h+1], room.f[h]+room.f[h+1], room.n[h]+room.n[h+1]
+	for i := range m.probes {
+		room.e[i+1], room.f[i+1], room.n[i+1] = room.e[i]+room.e[i+1], room.f[i]+room.f[i+1], room.n[i]+room.n[i+1]
 	}
 }
 
@@ -284,14 +328,49 @@ func (m *mixture) weight(e, f, n, power, prior float64) float64 {
 	return math.Pow((f+floor)/(e+floor), power)
 }
 
-// at is the mix at origin o; NaN where no candidate knows.
+// at is the forecast at origin o; NaN where nothing is known.
 func (m *mixture) at(o int) []float64 {
+	out, t := m.mix(o)
+	m.stack.learn(m)
+	m.stack.onto(m, out, t)
+	return out
+}
+
+// mix is what the candidates say together at origin o; NaN where none knows.
+func (m *mixture) mix(o int) ([]float64, trial) {
 	t := trial{origin: o, ratios: make([]float64, len(m.room.ratios)/max(len(m.trials), 1)), recent: make([]float64, len(m.cands))}
 	m.say(t)
 	m.unrest = m.recent(o, t.recent)
 	out := make([]float64, m.steps)
 	m.blend(out, t)
-	return out
+	return out, t
+}
+
+// foresaw is what the mix says of a bin beside the origin of t: of the one h bins after the first that is forecast, by the
+// weights there, or, with h below 0, of one that has arrived, by those of the first. NaN where no candidate knows.
+func (m *mixture) foresaw(t trial, h int) float64 {
+	sum, total, some, at := 0.0, 0.0, math.NaN(), 0
+	ahead := max(h, 0)
+	for c, cand := range m.cands {
+		p := cand.part(ahead)
+		i := t.origin + h - m.parts[c][p].lag
+		r := t.ratios[at+p]
+		at += len(m.parts[c])
+		if r != r || i < 0 {
+			continue
+		}
+		if v := m.y[i] * r; v == v {
+			if some != some {
+				some = v
+			}
+			w := m.past[c][ahead] * t.recent[c]
+			sum, total = sum+w*v, total+w
+		}
+	}
+	if total > 0 {
+		return sum / total
+	}
+	return some
 }
 
 // blend writes the weighted mean of what is known into out. Where nothing that
@@ -336,15 +415,18 @@ func (m *mixture) blend(out []float64, t trial) {
 	}
 }
 
-// residuals replays the mix at the trials' origins, each with the recent
+// residuals makes the forecast again at origins of the trials, each with the recent
 // weights of its own moment, and collects how far off it was, as much as that is in the
 // unrest of the forecast that [mixture.at] made.
 func (m *mixture) residuals() *residuals {
-	res := newResiduals(m.steps, scaleFloor*m.unit, len(m.trials))
-	mean, unrest := make([]float64, m.steps), make([]float64, len(m.trials))
-	for k, t := range m.trials {
+	every := (len(m.trials) + maxFollowed - 1) / maxFollowed
+	res := newResiduals(m.steps, scaleFloor*m.unit, maxFollowed)
+	mean, unrest := make([]float64, m.steps), make([]float64, 0, maxFollowed)
+	for k := (len(m.trials) - 1) % every; k < len(m.trials); k += every { // the newest is among them
+		t := m.trials[k]
 		m.blend(mean, t)
-		unrest[k] = t.unrest
+		m.stack.onto(m, mean, t)
+		unrest = append(unrest, t.unrest)
 		res.begin()
 		for h := range min(m.steps, len(m.y)-t.origin) {
 			res.add(h, m.y[t.origin+h], mean[h])
@@ -356,14 +438,19 @@ func (m *mixture) residuals() *residuals {
 
 // meanKnown is the mean of the known bins; 0 when there is none.
 func meanKnown(y []float64) float64 {
+	if mean := meanOrNaN(y); mean == mean {
+		return mean
+	}
+	return 0
+}
+
+// meanOrNaN is the mean of the known bins; NaN when there is none.
+func meanOrNaN(y []float64) float64 {
 	sum, n := 0.0, 0
 	for _, v := range y {
 		if v == v {
 			sum, n = sum+v, n+1
 		}
-	}
-	if n == 0 {
-		return 0
 	}
 	return sum / float64(n)
 }

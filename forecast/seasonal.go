@@ -12,7 +12,7 @@ type seasonal struct {
 	seasons []time.Duration
 }
 
-// NewSeasonal returns the level-corrected seasonal naive forecaster:
+// NewSeasonal returns the level-corrected seasonal naive forecaster, stacked. It begins from
 //
 //	ŷ(t+h) = y(t+h−lag) · ratio,  ratio = Σ y(t−i) / Σ y(t−i−lag),  i = 1…L
 //
@@ -25,6 +25,11 @@ type seasonal struct {
 // from candidates that are slow to see it. A bin for which a candidate knows
 // nothing is left to the others; one for which none knows anything is
 // interpolated between its neighbours.
+//
+// What the mix cannot say is stacked on it: that what the last bins were off by goes on, that
+// the rate stays as it was lately, that a phase is as it was in the mean of many seasons. How
+// much each of these is worth at a horizon is learnt at the past origins, and no more of it is
+// taken than is proven there: see stack.go.
 //
 // Band, quantiles and scenarios come from the forecaster's own past, relative to
 // what it would have said: the quantiles are those of what arrived, per horizon,

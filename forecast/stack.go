@@ -1,0 +1,320 @@
+package forecast
+
+import "math"
+
+// How opinions are stacked; see [stack].
+const (
+	stackRounds = 2     // opinions that are taken in, one after another
+	stackGain   = 0.005 // by which share of the error one must be better to be looked at
+	profileMost = 14    // seasons over which a phase is averaged
+)
+
+// stackShares are the shares that an opinion may have of what is forecast.
+var stackShares = [...]float64{0.25, 0.5, 0.75, 1}
+
+// stack adds to a mixture what the mixture cannot say: what it was off by in the last bins goes on,
+// the rate stays as it was lately, or the season's course is that of many seasons together. How much
+// of these opinions is taken in, is learnt at the past origins, per horizon: that one, at that share, after
+// which the errors are least, once more on top of it, and again. A gain is taken in as far as it is proven: a share is
+// made the smaller by (1 − (standard error / gain)²), as James and Stein shrink a mean.
+//
+// On a stream that keeps to its season nothing is taken in.
+type stack struct {
+	season  int
+	peaks   []float64 // peaks[i]: the highest known bin before bin i
+	profile []float64 // profile[i]: mean of the known bins at the phase of bin i up to it, over up to profileMost seasons, without the highest and the lowest
+	known   []sums    // over the bins before bin i that are known
+	paired  []sums    // and over those of which the profile a season before is known too
+	weights [opinions][]float64
+	room    stackRoom
+}
+
+// sums are over known bins: of the rate, of the profile a season before, and how many they are.
+type sums struct{ now, then, n float64 }
+
+// The opinions. The weight at index 0 is the mixture's own.
+const (
+	theMix   = iota
+	missedOn // + what the last bin was off by
+	missed3On
+	holdLast // the mean over the last bin
+	hold3
+	hold24th // and over the last 24th of a season, an hour of a day
+	hold6th
+	profiled // the profile
+	profiledLevel
+	opinions
+)
+
+// held are the lengths of the holds, as a share of the season, from their least in bins.
+func (s *stack) held(opinion int) int {
+	switch opinion {
+	case holdLast:
+		return 1
+	case hold3:
+		return 3
+	case hold24th:
+		return max(6, s.season/24)
+	}
+	return max(12, s.season/6)
+}
+
+// opinion is all opinions at one origin, as far as they do not depend on the horizon: what is added to the mix,
+// the rate that is held, what the profile is multiplied by. NaN where it has none.
+type opinion [opinions]float64
+
+// stackRoom is what a stack is learnt in: all are [probe][trial].
+type stackRoom struct {
+	actual, said []float64
+	others       [opinions][]float64
+	loss, out    []float64
+	best         []float64
+	which        []int
+	share        []float64
+}
+
+// prepare looks over the history of m.
+func (s *stack) prepare(m *mixture) {
+	s.season = m.cands[0].lag
+	y := m.y
+	s.profile = grown(s.profile, len(y))
+	s.peaks, s.known, s.paired = grown(s.peaks, len(y)+1), grown(s.known, len(y)+1), grown(s.paired, len(y)+1)
+	s.peaks[0], s.known[0], s.paired[0] = 0, sums{}, sums{}
+	for i, v := range y {
+		s.peaks[i+1] = s.peaks[i]
+		if v > s.peaks[i] {
+			s.peaks[i+1] = v
+		}
+		sum, n, least, most := 0.0, 0.0, math.Inf(1), 0.0
+		for j, first := i, i-profileMost*s.season; j > first && j >= 0; j -= s.season {
+			if v := y[j]; v == v {
+				sum, n, least, most = sum+v, n+1, min(least, v), max(most, v)
+			}
+		}
+		if n > 2 {
+			sum, n = max(0, sum-least-most), n-2
+		}
+		s.profile[i] = sum / n
+		s.known[i+1], s.paired[i+1] = s.known[i], s.paired[i]
+		if v != v {
+			continue
+		}
+		s.known[i+1].now += v
+		s.known[i+1].n++
+		if i >= s.season && s.profile[i-s.season] == s.profile[i-s.season] {
+			s.paired[i+1].now += v
+			s.paired[i+1].then += s.profile[i-s.season]
+		}
+	}
+}
+
+// ask gives the opinions at the origin of t.
+func (s *stack) ask(m *mixture, t trial) (o opinion) {
+	sum, n := 0.0, 0.0
+	for back := 1; back <= 3; back++ {
+		if t.origin >= back {
+			if d := m.y[t.origin-back] - m.foresaw(t, -back); d == d {
+				sum, n = sum+d, n+1
+			}
+		}
+		switch back {
+		case 1:
+			o[missedOn] = sum / n
+		case 3:
+			o[missed3On] = sum / n
+		}
+	}
+	for h := holdLast; h <= hold6th; h++ {
+		from, to := s.known[max(0, t.origin-s.held(h))], s.known[t.origin]
+		o[h] = max(0, to.now-from.now) / (to.n - from.n)
+	}
+	o[profiled], o[profiledLevel] = 1, s.level(t.origin)
+	return o
+}
+
+// level is the rate of the last quarter of a season over the profile's.
+func (s *stack) level(origin int) float64 {
+	from, to := s.paired[max(0, origin-s.season/4)], s.paired[origin]
+	now, then := to.now-from.now, to.then-from.then
+	if !(then > 0) {
+		return 1
+	}
+	return math.Min(math.Max(now/then, 1/levelMaxRatio), levelMaxRatio)
+}
+
+// says is opinion k at horizon h after the origin, where the mix says mean: that itself where it has none.
+func (s *stack) says(k int, o opinion, origin, h int, mean, most float64) float64 {
+	v := o[k]
+	switch k {
+	case theMix:
+		v = mean
+	case missedOn, missed3On:
+		v += mean
+	case profiled, profiledLevel:
+		if at := origin + h - (h/s.season+1)*s.season; at >= 0 {
+			v *= s.profile[at]
+		} else {
+			v = mean
+		}
+	}
+	if v != v {
+		return mean
+	}
+	return min(v, max(mean, most))
+}
+
+// most is the highest rate that was known a quarter of a season before the origin. An opinion that says more than that
+// and than the mix goes by a burst of which nothing is known.
+func (s *stack) most(origin int) float64 { return s.peaks[max(0, origin-s.season/4)] }
+
+// learn finds the weights of the opinions at each probe from the trials of m.
+func (s *stack) learn(m *mixture) {
+	s.prepare(m)
+	trials, probes := len(m.trials), len(m.probes)
+	room := &s.room
+	room.actual, room.said = grown(room.actual, trials*probes), grown(room.said, trials*probes)
+	for k := range opinions {
+		room.others[k] = grown(room.others[k], trials*probes)
+		s.weights[k] = grown(s.weights[k], probes)
+		for i := range probes {
+			s.weights[k][i] = 0
+		}
+	}
+	for k, t := range m.trials {
+		o, most := s.ask(m, t), s.most(t.origin)
+		for i, h := range m.probes {
+			at := i*trials + k
+			room.actual[at], room.said[at] = math.NaN(), m.foresaw(t, h)
+			if t.origin+h < len(m.y) {
+				room.actual[at] = m.y[t.origin+h]
+			}
+			if d := room.actual[at] - room.said[at]; d != d { // nothing is learnt here: all agree
+				room.actual[at], room.said[at] = 0, 0
+				for k := missedOn; k < opinions; k++ {
+					room.others[k][at] = 0
+				}
+				continue
+			}
+			for k := missedOn; k < opinions; k++ {
+				room.others[k][at] = s.says(k, o, t.origin, h, room.said[at], most)
+			}
+		}
+	}
+	for i := range probes {
+		s.weights[theMix][i] = 1
+	}
+	room.loss = grown(room.loss, probes)
+	room.best, room.which, room.share = grown(room.best, probes), grown(room.which, probes), grown(room.share, probes)
+	for range stackRounds {
+		if !s.round(m) {
+			return
+		}
+	}
+}
+
+// round takes in one opinion more at each probe, where one is proven to help.
+func (s *stack) round(m *mixture) (helped bool) {
+	trials, room := len(m.trials), &s.room
+	try := func(k int, share float64) {
+		for i := range m.probes {
+			at := i * trials
+			sum, actual, said, other := 0.0, room.actual[at:at+trials], room.said[at:at+trials], room.others[k][at:at+trials]
+			said, other = said[:len(actual)], other[:len(actual)]
+			for j, a := range actual { // an unknown bin is not worth a branch in here: see learn
+				sum += math.Abs(a - said[j] - share*(other[j]-said[j]))
+			}
+			room.loss[i] = sum
+		}
+		for i := range m.probes {
+			from, to := m.around(i)
+			loss := 0.0
+			for _, l := range room.loss[from:to] {
+				loss += l
+			}
+			switch {
+			case k == theMix:
+				room.best[i], room.which[i], room.share[i] = (1-stackGain)*loss, theMix, 0
+			case loss < room.best[i]:
+				room.best[i], room.which[i], room.share[i] = loss, k, share
+			}
+		}
+	}
+	try(theMix, 0)
+	for k := missedOn; k < opinions; k++ {
+		for _, share := range stackShares {
+			try(k, share)
+		}
+	}
+	for i := range m.probes {
+		if room.share[i] > 0 {
+			room.share[i] *= s.proven(m, i)
+		}
+		helped = helped || room.share[i] > 0
+	}
+	for i, k := range room.which {
+		share := room.share[i]
+		if share == 0 {
+			continue
+		}
+		for j := range s.weights {
+			s.weights[j][i] *= 1 - share
+		}
+		s.weights[k][i] += share
+		at := i * trials
+		said, other := room.said[at:at+trials], room.others[k][at:at+trials]
+		for j := range said {
+			said[j] += share * (other[j] - said[j])
+		}
+	}
+	return helped
+}
+
+// proven is the share of the gain at probe i that is proven, from 0 to 1.
+func (s *stack) proven(m *mixture, i int) float64 {
+	trials, room := len(m.trials), &s.room
+	from, to := m.around(i)
+	k, share := room.which[i], room.share[i]
+	sum, squares, n := 0.0, 0.0, 0.0
+	for j := range trials { // neighbouring horizons of one origin are no further proof
+		gain := 0.0
+		for p := from; p < to; p++ {
+			at := p*trials + j
+			a, said := room.actual[at], room.said[at]
+			gain += math.Abs(a-said) - math.Abs(a-said-share*(room.others[k][at]-said))
+		}
+		if gain != 0 { // else nothing is known there, or both say the same
+			sum, squares, n = sum+gain, squares+gain*gain, n+1
+		}
+	}
+	if n < minOrigins || sum <= 0 {
+		return 0
+	}
+	mean := sum / n
+	return max(0, 1-(squares/n-mean*mean)/n/(mean*mean))
+}
+
+// onto makes of mean, which is the mix at the origin of t, the forecast there. Between the probes
+// the weights go over into each other.
+func (s *stack) onto(m *mixture, mean []float64, t trial) {
+	o := s.ask(m, t)
+	most := s.most(t.origin)
+	for i, from := range m.probes {
+		next := min(i+1, len(m.probes)-1)
+		to := max(from+1, m.probes[next])
+		out := grown(s.room.out, to-from)
+		clear(out)
+		for k := range opinions {
+			w, rise := s.weights[k][i], (s.weights[k][next]-s.weights[k][i])/float64(to-from)
+			if w == 0 && rise == 0 {
+				continue
+			}
+			for h := range out {
+				out[h] += (w + rise*float64(h)) * s.says(k, o, t.origin, from+h, mean[from+h], most)
+			}
+		}
+		for h, v := range out {
+			mean[from+h] = max(0, v)
+		}
+		s.room.out = out
+	}
+}
