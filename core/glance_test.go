@@ -55,6 +55,13 @@ func TestStopSaysWhyItsSnapshotFails(t *testing.T) {
 	if got := s.snapshotFailures(); len(got) != 1 || got[0] != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+	for i, e := range []string{"write tablet 3: no space left on device", "write tablet 4: read-only file system", "", "write tablet 9: no space left on device"} {
+		s.seen.chief.Servers = append(s.seen.chief.Servers[:i], &rpc.ServerStatus{Info: &rpc.ServerInfo{Index: int32(i)}, Metrics: &rpc.ServerMetrics{SnapshotError: e}})
+	}
+	both := []string{"parameter servers 0, 3: snapshots fail: write tablet 3: no space left on device", "parameter server 1: snapshots fail: write tablet 4: read-only file system"}
+	if diff := cmp.Diff(both, s.snapshotFailures()); diff != "" {
+		t.Errorf("of several servers (-want +got):\n%s", diff)
+	}
 }
 
 // Partitions with the same problem are named together, and one that is a worker's is told once.

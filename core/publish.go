@@ -287,7 +287,7 @@ func haltedWords(ps []*rpc.PartitionProblem) string {
 	for _, p := range ps {
 		names = append(names, p.GetPartition())
 	}
-	text := fmt.Sprintf(haltsAt+"%s, and nothing of that is lost. Partition %d of %s. ", partitionNames(names), first.GetPartition(), first.GetDetail())
+	text := fmt.Sprintf(haltsAt+"%s, and nothing of that is lost. Partition %d of %s. ", numbered("partition", names), first.GetPartition(), first.GetDetail())
 	if first.GetKind() == rpc.PartitionProblem_KIND_DEAD_LETTER {
 		return text + "Create or mend that topic (stream.dead_letter)" + thenGoesOn
 	}
@@ -302,7 +302,7 @@ func truncatedWords(ps []*rpc.PartitionProblem) string {
 	for _, p := range ps {
 		names = append(names, p.GetPartition())
 	}
-	text := "the brokers lost the end of the log of " + partitionNames(names)
+	text := "the brokers lost the end of the log of " + numbered("partition", names)
 	if end := first.GetLogStart(); end >= 0 {
 		text += fmt.Sprintf(": that of partition %d ended at offset %d, and was read up to %d", first.GetPartition(), end, first.GetNeeded())
 	}
@@ -380,7 +380,7 @@ func chiefProblems(ps []*rpc.PartitionProblem) []string {
 	}
 	for i, what := range out {
 		if len(with[what]) > 0 {
-			out[i] = partitionNames(with[what]) + ": " + what
+			out[i] = numbered("partition", with[what]) + ": " + what
 		}
 		if d := longest[what]; d > 0 {
 			out[i] += " for " + job.Length(d)
@@ -389,12 +389,12 @@ func chiefProblems(ps []*rpc.PartitionProblem) []string {
 	return out
 }
 
-// partitionNames is "partition 3", "partitions 0–3, 6".
-func partitionNames(p []int32) string {
+// numbered is "partition 3", "partitions 0–3, 6".
+func numbered(what string, p []int32) string {
 	slices.Sort(p)
 	p = slices.Compact(p)
 	if len(p) == 1 {
-		return fmt.Sprintf("partition %d", p[0])
+		return fmt.Sprintf("%s %d", what, p[0])
 	}
 	var parts []string
 	for i := 0; i < len(p); {
@@ -409,7 +409,7 @@ func partitionNames(p []int32) string {
 		}
 		i = j + 1
 	}
-	return "partitions " + strings.Join(parts, ", ")
+	return what + "s " + strings.Join(parts, ", ")
 }
 
 // unsavedWords say why the scheduler holds all that is, and what helps: not which of its writes failed, which changes from look to look.

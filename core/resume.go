@@ -125,7 +125,7 @@ func CheckResume(ctx context.Context, j *job.Job, want *Wanted) hcl.Diagnostics 
 	first := cut[0]
 	return append(diags, j.WarningAt("stream", "Retention has removed what is not trained yet", fmt.Sprintf(
 		"%s would stand still: offsets to be trained next are gone, %s in all, of partition %d those from %d to %d. To accept the loss, set on_lost = \"skip\" in the stream block, and first let the topic keep its records for longer (retention.ms, retention.bytes).",
-		capital(partitionNames(cut)), plan.Thousands(gone), first, next[first], starts[first]-1)))
+		capital(numbered("partition", cut)), plan.Thousands(gone), first, next[first], starts[first]-1)))
 }
 
 // truncation says that the ends of a topic's log were cut off, as far as its ends or what the job stood at tell: an error, unless such records may be skipped and
@@ -145,7 +145,7 @@ func truncation(j *job.Job, want *Wanted, next, ends map[int32]int64) *hcl.Diagn
 		}
 		return j.ErrorAt("stream.topic", summary, fmt.Sprintf("The log of %s ends before what is trained: that of partition %d at offset %d, and it is trained up to %d. So it is after an unclean election, or where "+
 			"brokers came back with an older copy of their data. Mend the brokers' data; or begin a new job (another checkpoint.dir), which trains all that the topic has; or wait until more is written than was trained, "+
-			"and set on_lost = \"skip\" in the stream block: what has offsets that are trained already is then not trained.", partitionNames(names), cut[0].GetPartition(), cut[0].GetLogStart(), cut[0].GetNeeded()))
+			"and set on_lost = \"skip\" in the stream block: what has offsets that are trained already is then not trained.", numbered("partition", names), cut[0].GetPartition(), cut[0].GetLogStart(), cut[0].GetNeeded()))
 	}
 	if want == nil {
 		return nil

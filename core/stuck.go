@@ -136,9 +136,9 @@ func stuckWords(ps []*rpc.PartitionProblem, of int) string {
 	case n == 0:
 		return ""
 	case n == 1 && of > 1:
-		return partitionNames(still) + " stands still"
+		return numbered("partition", still) + " stands still"
 	case n < of:
-		return partitionNames(still) + " stand still"
+		return numbered("partition", still) + " stand still"
 	}
 	return allStand
 }

@@ -157,15 +157,27 @@ func (s *Scheduler) snapshotTrouble() string {
 	return ", which fails (it is tried again; kale stop -force does without it)"
 }
 
-// snapshotFailures are what keeps servers from writing snapshots, by their own word; while the chief does not answer, by their last.
+// snapshotFailures are what keeps servers from writing snapshots, by their own word; while the chief does not answer, by their last. What several
+// fail at for one cause, such as a disk that is full, is told once, in the words of the first.
 func (s *Scheduler) snapshotFailures() (out []string) {
 	if s.seen.chiefErr != nil {
 		return s.failing
 	}
+	var causes []string
+	first, servers := map[string]string{}, map[string][]int32{}
 	for _, sv := range s.seen.chief.GetServers() {
-		if e := sv.GetMetrics().GetSnapshotError(); e != "" {
-			out = append(out, fmt.Sprintf("parameter server %d: snapshots fail: %s", sv.GetInfo().GetIndex(), e))
+		e := sv.GetMetrics().GetSnapshotError()
+		if e == "" {
+			continue
 		}
+		cause := e[strings.LastIndex(e, ": ")+1:]
+		if first[cause] == "" {
+			causes, first[cause] = append(causes, cause), e
+		}
+		servers[cause] = append(servers[cause], sv.GetInfo().GetIndex())
+	}
+	for _, c := range causes {
+		out = append(out, numbered("parameter server", servers[c])+": snapshots fail: "+first[c])
 	}
 	return out
 }
