@@ -53,7 +53,12 @@ func (r *residuals) begin() {
 // add notes one outcome at horizon h of the forecast that [residuals.begin]
 // began. Unknowns are skipped.
 func (r *residuals) add(h int, actual, said float64) {
-	if e := (actual - said) / max(said, r.floor); e == e {
+	r.note(h, (actual-said)/max(said, r.floor))
+}
+
+// note notes a relative error at horizon h of the forecast that [residuals.begin] began.
+func (r *residuals) note(h int, e float64) {
+	if e == e {
 		r.at[h] = append(r.at[h], e)
 		r.paths[len(r.paths)-1][h] = e
 	}

@@ -9,7 +9,7 @@ import (
 // How candidates are weighed; see the note at levelShares.
 const (
 	maxOrigins  = 512     // past origins at which the candidates are tested, at some horizons,
-	maxFollowed = 160     // and those of them that are followed at every horizon, for the band
+	maxFollowed = 256     // and those of them that are followed at every horizon, for the band
 	spanSeasons = 14      // over which these are spread: two weeks, if a season is a day
 	pastPower   = 4.0     // weight ∝ (error at past origins)^-pastPower
 	recentPower = 2.0     //        · (error in the last bins)^-recentPower
@@ -19,8 +19,8 @@ const (
 	scaleFloor  = 0.05    // residuals are relative to no less than this share of it
 )
 
-// mixture is one seasonal forecast under way. What it needs room for is kept for
-// the next one, since a scheduler makes a forecast at each tick.
+// mixture is a mix of candidates at work: over the trials when a [lesson] is learnt, at one origin when a forecast is
+// made by it. What it needs room for is kept for the next one, since a scheduler makes a forecast at each tick.
 type mixture struct {
 	y      []float64
 	steps  int
@@ -33,7 +33,7 @@ type mixture struct {
 	past   [][]float64 // past[c][h]: weight of candidate c at horizon h by past origins
 	stack  stack
 	room   room
-	unrest float64 // at the origin of the forecast
+	count  int // parts of all candidates together
 }
 
 // part is a stretch of a candidate's course: horizons from … to − 1 are those of
@@ -79,8 +79,8 @@ func (c candidate) part(h int) int {
 	return h / c.lag
 }
 
-// newMixture weighs the candidates. Who made it calls [mixture.done] after.
-func newMixture(y []float64, cands []candidate, steps int) *mixture {
+// study weighs the candidates at so many past origins. Who began it calls [mixture.done] after.
+func study(y []float64, cands []candidate, steps, origins int) *mixture {
 	m := mixtures.Get().(*mixture)
 	m.y, m.steps, m.cands, m.unit = y, steps, cands, meanKnown(y)
 	if m.unit <= 0 {
@@ -88,16 +88,16 @@ func newMixture(y []float64, cands []candidate, steps int) *mixture {
 	}
 	m.probes = probes(m.probes[:0], steps)
 	lo, hi := m.span()
-	ratios := m.divide(lo)
-	count := min(hi-lo+1, maxOrigins)
+	m.divide(lo)
+	count := min(hi-lo+1, origins)
 	m.trials = grown(m.trials, count)
-	m.room.ratios, m.room.recent = grown(m.room.ratios, count*ratios), grown(m.room.recent, count*len(cands))
+	m.room.ratios, m.room.recent = grown(m.room.ratios, count*m.count), grown(m.room.recent, count*len(cands))
 	for k := range count {
 		o := hi
 		if count > 1 {
 			o = lo + k*(hi-lo)/(count-1)
 		}
-		t := trial{origin: o, ratios: m.room.ratios[k*ratios : (k+1)*ratios], recent: m.room.recent[k*len(cands) : (k+1)*len(cands)]}
+		t := trial{origin: o, ratios: m.room.ratios[k*m.count : (k+1)*m.count], recent: m.room.recent[k*len(cands) : (k+1)*len(cands)]}
 		m.say(t)
 		t.unrest = m.recent(o, t.recent)
 		m.trials[k] = t
@@ -113,8 +113,9 @@ func (m *mixture) done() {
 }
 
 // divide finds the parts of the candidates, and the levels that these need from
-// origin lo on. It returns how many parts there are.
-func (m *mixture) divide(lo int) (count int) {
+// origin lo on.
+func (m *mixture) divide(lo int) {
+	m.count = 0
 	reach := 0 // how far before an origin a ratio looks
 	for _, c := range m.cands {
 		reach = max(reach, 4*c.level+m.recentBins())
@@ -134,10 +135,9 @@ func (m *mixture) divide(lo int) (count int) {
 				used++
 			}
 			m.parts[i] = append(m.parts[i], part{from: from, to: min(from+c.lag, m.steps), lag: lag, levels: m.lags[k]})
-			count++
+			m.count++
 		}
 	}
-	return count
 }
 
 // span is where the trials' origins lie: over the last spanSeasons of the
@@ -328,19 +328,11 @@ func (m *mixture) weight(e, f, n, power, prior float64) float64 {
 	return math.Pow((f+floor)/(e+floor), power)
 }
 
-// at is the forecast at origin o; NaN where nothing is known.
-func (m *mixture) at(o int) []float64 {
-	out, t := m.mix(o)
-	m.stack.learn(m)
-	m.stack.onto(m, out, t)
-	return out
-}
-
 // mix is what the candidates say together at origin o; NaN where none knows.
 func (m *mixture) mix(o int) ([]float64, trial) {
-	t := trial{origin: o, ratios: make([]float64, len(m.room.ratios)/max(len(m.trials), 1)), recent: make([]float64, len(m.cands))}
+	t := trial{origin: o, ratios: make([]float64, m.count), recent: make([]float64, len(m.cands))}
 	m.say(t)
-	m.unrest = m.recent(o, t.recent)
+	t.unrest = m.recent(o, t.recent)
 	out := make([]float64, m.steps)
 	m.blend(out, t)
 	return out, t
@@ -413,27 +405,6 @@ func (m *mixture) blend(out []float64, t trial) {
 			out[h] = some[h]
 		}
 	}
-}
-
-// residuals makes the forecast again at origins of the trials, each with the recent
-// weights of its own moment, and collects how far off it was, as much as that is in the
-// unrest of the forecast that [mixture.at] made.
-func (m *mixture) residuals() *residuals {
-	every := (len(m.trials) + maxFollowed - 1) / maxFollowed
-	res := newResiduals(m.steps, scaleFloor*m.unit, maxFollowed)
-	mean, unrest := make([]float64, m.steps), make([]float64, 0, maxFollowed)
-	for k := (len(m.trials) - 1) % every; k < len(m.trials); k += every { // the newest is among them
-		t := m.trials[k]
-		m.blend(mean, t)
-		m.stack.onto(m, mean, t)
-		unrest = append(unrest, t.unrest)
-		res.begin()
-		for h := range min(m.steps, len(m.y)-t.origin) {
-			res.add(h, m.y[t.origin+h], mean[h])
-		}
-	}
-	res.temper(unrest, m.unrest)
-	return res
 }
 
 // meanKnown is the mean of the known bins; 0 when there is none.

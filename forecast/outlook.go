@@ -40,6 +40,8 @@ func (s Series) Coarsen(k int) Series {
 const (
 	outlookShare = 96
 	outlookReach = 4
+	// Its bins are others at every bin of the history, so that it is learnt each time anew.
+	outlookOrigins = 128
 )
 
 // Outlook is what lies beyond a forecast's horizon: the seasonal forecast of the
@@ -60,7 +62,7 @@ func Outlook(history Series, seasons []time.Duration) (Forecast, error) {
 		return Forecast{}, err
 	}
 	coarse := history.Coarsen(outlookBins(season, history.Step))
-	f, err := NewSeasonal(seasons).Forecast(coarse, int((season/outlookReach+coarse.Step-1)/coarse.Step))
+	f, err := (&seasonal{seasons: seasons, origins: outlookOrigins}).Forecast(coarse, int((season/outlookReach+coarse.Step-1)/coarse.Step))
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: %w", who, err)
 	}

@@ -4,12 +4,17 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"time"
 )
 
 // seasonal is the forecaster that [NewSeasonal] describes.
 type seasonal struct {
 	seasons []time.Duration
+	origins int // past ones that it learns from
+
+	mu      sync.Mutex
+	lessons []*lesson // that were learnt last; a forecast is the same without them
 }
 
 // NewSeasonal returns the level-corrected seasonal naive forecaster, stacked. It begins from
@@ -43,7 +48,7 @@ type seasonal struct {
 // itself, up to a change of level that is a level window old, is continued
 // without error.
 func NewSeasonal(seasons []time.Duration) Forecaster {
-	return &seasonal{seasons: slices.Clone(seasons)}
+	return &seasonal{seasons: slices.Clone(seasons), origins: maxOrigins}
 }
 
 func (s *seasonal) Name() string { return "seasonal" }
@@ -54,18 +59,16 @@ func (s *seasonal) Forecast(history Series, steps int) (Forecast, error) {
 		return Forecast{}, err
 	}
 	history = history.sinceKnown() // from before there was a topic no season can be looked up
-	cands, err := s.candidates(history)
+	l, y, err := s.lesson(history, steps)
 	if err != nil {
 		return Forecast{}, err
 	}
-	m := newMixture(history.Values, cands, steps)
-	defer m.done()
-	mean := m.at(len(history.Values))
+	mean, errors := l.forecast(y)
 	if !fillGaps(mean) {
 		return Forecast{}, fmt.Errorf("%s: none of the %d bins asked for was measured one season before or earlier: it needs a history with fewer gaps", s.Name(), steps)
 	}
 	f := Forecast{At: history.End(), Step: history.Step, Mean: mean, Source: s.Name()}
-	m.residuals().spread(&f)
+	errors.spread(&f)
 	return f, nil
 }
 

@@ -4,13 +4,13 @@ import "math"
 
 // How opinions are stacked; see [stack].
 const (
-	stackRounds = 2     // opinions that are taken in, one after another
+	stackRounds = 3     // opinions that are taken in, one after another
 	stackGain   = 0.005 // by which share of the error one must be better to be looked at
 	profileMost = 14    // seasons over which a phase is averaged
 )
 
 // stackShares are the shares that an opinion may have of what is forecast.
-var stackShares = [...]float64{0.25, 0.5, 0.75, 1}
+var stackShares = [...]float64{0.2, 0.4, 0.6, 0.8, 1}
 
 // stack adds to a mixture what the mixture cannot say: what it was off by in the last bins goes on,
 // the rate stays as it was lately, or the season's course is that of many seasons together. How much
@@ -73,18 +73,21 @@ type stackRoom struct {
 	share        []float64
 }
 
-// prepare looks over the history of m.
-func (s *stack) prepare(m *mixture) {
+// prepare looks over the history of m, for origins two seasons after bin from or later.
+func (s *stack) prepare(m *mixture, from int) {
 	s.season = m.cands[0].lag
 	y := m.y
 	s.profile = grown(s.profile, len(y))
 	s.peaks, s.known, s.paired = grown(s.peaks, len(y)+1), grown(s.known, len(y)+1), grown(s.paired, len(y)+1)
-	s.peaks[0], s.known[0], s.paired[0] = 0, sums{}, sums{}
+	s.peaks[0], s.known[from], s.paired[from] = 0, sums{}, sums{}
 	for i, v := range y {
 		s.peaks[i+1] = s.peaks[i]
 		if v > s.peaks[i] {
 			s.peaks[i+1] = v
 		}
+	}
+	for i := from; i < len(y); i++ {
+		v := y[i]
 		sum, n, least, most := 0.0, 0.0, math.Inf(1), 0.0
 		for j, first := i, i-profileMost*s.season; j > first && j >= 0; j -= s.season {
 			if v := y[j]; v == v {
@@ -101,7 +104,7 @@ func (s *stack) prepare(m *mixture) {
 		}
 		s.known[i+1].now += v
 		s.known[i+1].n++
-		if i >= s.season && s.profile[i-s.season] == s.profile[i-s.season] {
+		if i >= from+s.season && s.profile[i-s.season] == s.profile[i-s.season] {
 			s.paired[i+1].now += v
 			s.paired[i+1].then += s.profile[i-s.season]
 		}
@@ -169,7 +172,7 @@ func (s *stack) most(origin int) float64 { return s.peaks[max(0, origin-s.season
 
 // learn finds the weights of the opinions at each probe from the trials of m.
 func (s *stack) learn(m *mixture) {
-	s.prepare(m)
+	s.prepare(m, 0)
 	trials, probes := len(m.trials), len(m.probes)
 	room := &s.room
 	room.actual, room.said = grown(room.actual, trials*probes), grown(room.said, trials*probes)

@@ -3,6 +3,7 @@ package forecast
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -16,9 +17,11 @@ func stacked(t *testing.T, s Series, season, steps, first int) (mix, with [2]flo
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := newMixture(s.Values[:o], cands, steps)
-		plain, _ := m.mix(o)
-		all := m.at(o)
+		m := study(s.Values[:o], cands, steps, maxOrigins)
+		all, at := m.mix(o)
+		plain := slices.Clone(all)
+		m.stack.learn(m)
+		m.stack.onto(m, all, at)
 		m.done()
 		for h, a := range s.Values[o : o+steps] {
 			i := 0

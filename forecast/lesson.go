@@ -1,0 +1,138 @@
+package forecast
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"slices"
+	"sync"
+)
+
+// What a seasonal forecast has learnt is kept, since it changes slowly and costs a hundred times what a forecast by it does.
+const (
+	lessonShare = 96 // of the shortest season: a quarter of an hour of a day. So long a lesson serves.
+	lessonsKept = 4  // of one forecaster
+)
+
+// lesson is what past origins teach: how the candidates weigh, what is stacked on them, and how far off that was. It is
+// learnt from the bins up to the last milestone, of which there are lessonShare a season, counted from the epoch: so that it is the same
+// whether it was kept or is learnt again, and a forecast depends on nothing but its history. Only the weights are so old: level ratios, what was
+// recent and what is stacked are taken at the origin itself.
+type lesson struct {
+	of   lessonOf
+	once sync.Once
+
+	steps   int
+	cands   []candidate
+	unit    float64
+	probes  []int
+	past    [][]float64
+	weights [opinions][]float64
+	errors  [][]float64 // of past forecasts, relative to what they said; see [residuals]
+	unrest  []float64   // at their origins
+}
+
+// lessonOf is what a lesson depends on.
+type lessonOf struct {
+	history [sha256.Size]byte
+	steps   int
+}
+
+// lesson finds what the forecaster has learnt by the history, or learns it. y is the history without the bins before its first milestone.
+func (s *seasonal) lesson(history Series, steps int) (l *lesson, y []float64, err error) {
+	cands, err := s.candidates(history)
+	if err != nil {
+		return nil, nil, err
+	}
+	from, to := milestones(history, cands[0].lag)
+	past := Series{Start: history.At(from), Step: history.Step, Values: history.Values[from:to]}
+	marked, err := s.candidates(past)
+	if err != nil || len(marked) < len(cands) { // every bin counts
+		past, from, marked = history, 0, cands
+	}
+	of := lessonOf{history: digest(past), steps: steps}
+	s.mu.Lock()
+	i := slices.IndexFunc(s.lessons, func(l *lesson) bool { return l.of == of })
+	if i < 0 {
+		l = &lesson{of: of}
+		s.lessons = slices.Insert(s.lessons, 0, l)[:min(len(s.lessons)+1, lessonsKept)]
+	} else {
+		l = s.lessons[i]
+	}
+	s.mu.Unlock()
+	l.once.Do(func() { l.learn(past.Values, marked, steps, s.origins) })
+	return l, history.Values[from:], nil
+}
+
+// milestones are the first and the last one of the history.
+func milestones(history Series, season int) (from, to int) {
+	every := int64(max(season/lessonShare, 1))
+	first := history.Start.UnixNano() / int64(history.Step)
+	from = int((every - (first%every+every)%every) % every)
+	to = len(history.Values)
+	to -= int(((first+int64(to))%every + every) % every)
+	return min(from, to), to
+}
+
+func digest(s Series) [sha256.Size]byte {
+	raw := make([]byte, 0, 8*(len(s.Values)+1))
+	raw = binary.LittleEndian.AppendUint64(raw, uint64(s.Step))
+	for _, v := range s.Values {
+		raw = binary.LittleEndian.AppendUint64(raw, math.Float64bits(v))
+	}
+	return sha256.Sum256(raw)
+}
+
+// learn learns the lesson from a history.
+func (l *lesson) learn(y []float64, cands []candidate, steps, origins int) {
+	m := study(y, cands, steps, origins)
+	defer m.done()
+	m.stack.learn(m)
+	l.steps, l.cands, l.unit, l.probes = steps, cands, m.unit, slices.Clone(m.probes)
+	for c := range cands {
+		l.past = append(l.past, slices.Clone(m.past[c]))
+	}
+	for k, w := range m.stack.weights {
+		l.weights[k] = slices.Clone(w)
+	}
+	// The forecast is made again at origins of the trials, each with the recent weights of its own moment.
+	mean, res := make([]float64, steps), l.residuals()
+	every := (len(m.trials) + maxFollowed - 1) / maxFollowed
+	for k := (len(m.trials) - 1) % every; k < len(m.trials); k += every { // the newest is among them
+		t := m.trials[k]
+		m.blend(mean, t)
+		m.stack.onto(m, mean, t)
+		l.unrest = append(l.unrest, t.unrest)
+		res.begin()
+		for h := range min(steps, len(y)-t.origin) {
+			res.add(h, y[t.origin+h], mean[h])
+		}
+	}
+	l.errors = res.paths
+}
+
+func (l *lesson) residuals() *residuals { return newResiduals(l.steps, scaleFloor*l.unit, maxFollowed) }
+
+// forecast is what follows y, NaN where nothing is known, and the errors to expect, as much as there is unrest now.
+func (l *lesson) forecast(y []float64) (mean []float64, _ *residuals) {
+	m := mixtures.Get().(*mixture)
+	own, probes, weights := m.past, m.probes, m.stack.weights // the lesson's are not to be written to
+	m.y, m.steps, m.cands, m.unit, m.past, m.probes, m.stack.weights = y, l.steps, l.cands, l.unit, l.past, l.probes, l.weights
+	defer func() {
+		m.past, m.probes, m.stack.weights = own, probes, weights
+		m.done()
+	}()
+	m.divide(len(y))
+	mean, t := m.mix(len(y))
+	m.stack.prepare(m, max(0, len(y)-2*l.cands[0].lag))
+	m.stack.onto(m, mean, t)
+	res := l.residuals()
+	for _, path := range l.errors {
+		res.begin()
+		for h, e := range path {
+			res.note(h, e)
+		}
+	}
+	res.temper(l.unrest, t.unrest)
+	return mean, res
+}
