@@ -343,6 +343,7 @@ func (s *Scheduler) chiefIsNew() bool {
 func (s *Scheduler) drain(ctx context.Context, now time.Time) error {
 	var ask []string
 	var gentle, force []backend.ID
+	var undrained []bool // those of force that held something
 	keep := make([]leaving, 0, len(s.want.Draining))
 	for _, l := range s.want.Draining {
 		st, found := s.seen.allocation(l.id())
@@ -369,20 +370,24 @@ func (s *Scheduler) drain(ctx context.Context, now time.Time) error {
 		case releaseDrained:
 			gentle = append(gentle, l.id())
 		case releaseForced:
-			if st.State == backend.StatePending || s.heldNothing(l, st) {
-				s.lg.Info("a leaving worker that has not joined is released at once; it held nothing", "workload", l.id().String())
-			} else {
-				s.lg.Warn("a leaving worker is released without its drain; what it held is trained again", "workload", l.id().String())
-			}
 			force = append(force, l.id())
+			undrained = append(undrained, !(st.State == backend.StatePending || s.heldNothing(l, st)))
 		}
 	}
 	s.want.Draining = keep
 	s.askToDrain(ctx, ask, now)
-	if err := s.release(ctx, gentle, backend.Drained); err != nil || s.changing != nil {
+	if err := s.release(ctx, gentle, backend.Drained, nil); err != nil || s.changing != nil {
 		return err
 	}
-	return s.release(ctx, force, backend.Forced)
+	return s.release(ctx, force, backend.Forced, func() { // once: a backend that refuses is asked again
+		for i, id := range force {
+			if undrained[i] {
+				s.lg.Warn("a leaving worker is released without its drain; what it held is trained again", "workload", id.String())
+			} else {
+				s.lg.Info("a leaving worker that has not joined is released at once; it held nothing", "workload", id.String())
+			}
+		}
+	})
 }
 
 // askToDrain asks the chief, and starts the clock of those that it asked for the first time.
@@ -402,8 +407,8 @@ func (s *Scheduler) askToDrain(ctx context.Context, members []string, now time.T
 	}
 }
 
-// release gives leaving workers up. Only when the backend has taken it are they noted as released.
-func (s *Scheduler) release(ctx context.Context, ids []backend.ID, how backend.How) error {
+// release gives leaving workers up. Only when the backend has taken it are they noted as released, and told.
+func (s *Scheduler) release(ctx context.Context, ids []backend.ID, how backend.How, tell func()) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -416,6 +421,9 @@ func (s *Scheduler) release(ctx context.Context, ids []backend.ID, how backend.H
 			if slices.Contains(ids, l.id()) {
 				s.want.Draining[i].Released = true
 			}
+		}
+		if tell != nil {
+			tell()
 		}
 		return s.save()
 	})

@@ -230,8 +230,11 @@ func (i instance) release(how backend.How) error {
 	}
 	if err != nil {
 		advice := ""
-		if fullDisk(err) {
+		switch {
+		case fullDisk(err):
 			advice = "; free some space there, or end its processes yourself"
+		case errors.Is(err, unix.EROFS):
+			advice = "; make that folder writable again, or end its processes yourself"
 		}
 		return backend.Errorf(backend.FileCode(err), "release %s of job %q: %w%s", i.id, i.job, err, advice)
 	}
@@ -294,7 +297,7 @@ func readReleased(dir string) (backend.How, error) {
 
 // held reports whether some process holds the lock at path.
 func held(path string) (bool, error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := os.Open(path) // to look is allowed on a file system that has become read-only
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -194,6 +195,57 @@ func onSmallDisk(t *testing.T, c cluster) (b backend.Backend, disk string) {
 	cfg.Source = fmt.Appendf(nil, "\ndir = %q\n", filepath.Join(disk, "state"))
 	configure(t, b, cfg)
 	return b, disk
+}
+
+// What runs and what has ended is known on a disk that has become read-only, and an order that cannot be written down says what to do.
+func TestReadOnlyDisk(t *testing.T) {
+	c := newCluster(t)
+	b, disk := onSmallDisk(t, c)
+	runs, ended := c.workload("j", workerOne, conformance.Steady), c.workload("j", backend.ID{Role: backend.RoleWorker, Rank: 1, Generation: 1}, conformance.ExitZero)
+	ensure(t, b, "j", runs)
+	before := waitFor(t, b, "j", "it runs", running)
+	ensure(t, b, "j", ended)
+	state := func() map[backend.ID]backend.State {
+		t.Helper()
+		statuses, complete, err := b.List(t.Context(), "j")
+		if err != nil || !complete {
+			t.Fatalf("List: %v, complete: %v", err, complete)
+		}
+		states := map[backend.ID]backend.State{}
+		for _, st := range statuses {
+			states[st.ID] = st.State
+			if st.ID == workerOne && st.PID != before.PID {
+				t.Errorf("%s is process %d, and was %d", st.ID, st.PID, before.PID)
+			}
+		}
+		return states
+	}
+	want := map[backend.ID]backend.State{runs.ID: backend.StateRunning, ended.ID: backend.StateExited}
+	conformance.Eventually(t, "the second has ended", func() error {
+		if got := state(); !maps.Equal(got, want) {
+			return fmt.Errorf("it is %v", got)
+		}
+		return nil
+	})
+	for _, flags := range []uintptr{unix.MS_BIND, unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY} { // what its supervisor has open stays so
+		if err := unix.Mount(disk, disk, "", flags, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := state(); !maps.Equal(got, want) {
+		t.Errorf("on a read-only disk they are %v, want %v", got, want)
+	}
+	err := b.Release(t.Context(), "j", []backend.ID{workerOne}, backend.Drained)
+	if !errors.Is(err, unix.EROFS) && (err == nil || !strings.Contains(err.Error(), unix.EROFS.Error())) || !strings.Contains(err.Error(), "make that folder writable again") {
+		t.Errorf("release on a read-only disk: %v; want what to do", err)
+	}
+	if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Release(t.Context(), "j", []backend.ID{workerOne}, backend.Drained); err != nil {
+		t.Error(err)
+	}
+	conformance.Drop(t, b, "j")
 }
 
 // What runs can be ended when the disk has become full, by force too where it was asked to end before.
