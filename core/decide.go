@@ -171,6 +171,7 @@ func (s *Scheduler) finishRescale(now time.Time) {
 		return
 	}
 	s.want.Rescale = nil
+	r.Settled = now
 	switch r.Done = now; {
 	case r.Aborted:
 	case r.Kind == plan.KindIn && s.job.Autoscale.Mode != job.ModeRestart:

@@ -22,6 +22,8 @@ type Join struct {
 	Ready time.Duration `json:"ready"`
 	// First is from there until its first records were trained, 0 for one that got nothing to train.
 	First time.Duration `json:"first"`
+	// Idle says that it had got nothing to train by then: it is ready, and First is 0.
+	Idle bool `json:"idle,omitempty"`
 }
 
 // Total is the whole join time.
@@ -29,7 +31,11 @@ func (j Join) Total() time.Duration { return j.Placed + j.Started + j.Ready + j.
 
 // String is the division for people.
 func (j Join) String() string {
-	return fmt.Sprintf("%s in %s: placed %s, started %s, ready %s, first record %s", j.Worker, job.Length(j.Total()), job.Length(j.Placed), job.Length(j.Started), job.Length(j.Ready), job.Length(j.First))
+	first := "first record " + job.Length(j.First)
+	if j.Idle {
+		first = "and has got nothing to train yet"
+	}
+	return fmt.Sprintf("%s in %s: placed %s, started %s, ready %s, %s", j.Worker, job.Length(j.Total()), job.Length(j.Placed), job.Length(j.Started), job.Length(j.Ready), first)
 }
 
 // joinOf divides a member's join, between the decision and now.
@@ -52,6 +58,7 @@ func joinOf(m *rpc.MemberStatus, decided, now time.Time) Join {
 	}
 	return Join{
 		Worker: m.GetMember(), Decided: decided, Placed: part(m.GetStartedUnixMs()), Started: part(m.GetJoinedUnixMs()), Ready: part(m.GetReadyUnixMs()), First: part(m.GetFirstTrainedUnixMs()),
+		Idle: m.GetFirstTrainedUnixMs() <= 0,
 	}
 }
 

@@ -58,6 +58,8 @@ type Rescale struct {
 	// Done is when the last new worker had trained, or the last leaving one had handed over everything, by the chief's clock; when that was seen, where
 	// the chief did not say. Zero while it is under way.
 	Done time.Time `json:"done,omitzero"`
+	// Settled is when nothing of it was waited for any more, such as a worker that hung or an idle one that might have got something yet.
+	Settled time.Time `json:"settled,omitzero"`
 	// Join divides the time of the last new worker; nil for a scale-in.
 	Join *Join `json:"join,omitempty"`
 	// FirstTrained is when the first new worker trained; zero for a scale-in.

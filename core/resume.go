@@ -169,10 +169,17 @@ func standingDiagnostics(j *job.Job, want *Wanted) (diags hcl.Diagnostics) {
 	if want.Runs() {
 		summary, words = "Partitions stand still", chiefProblems
 	}
+	var mended []int32
 	for _, text := range words(slices.DeleteFunc(slices.Clone(want.Standing), func(p *rpc.PartitionProblem) bool {
 		switch p.GetKind() {
 		case rpc.PartitionProblem_KIND_UNDECODABLE:
-			return !want.Runs() && (j.Stream.DeadLetter != "" || j.Stream.OnUndecodable == job.OnLostSkip)
+			if j.Stream.DeadLetter == "" && j.Stream.OnUndecodable != job.OnLostSkip {
+				return false
+			}
+			if want.Runs() {
+				mended = append(mended, p.GetPartition())
+			}
+			return true
 		case rpc.PartitionProblem_KIND_DEAD_LETTER:
 			return !want.Runs() && j.Stream.DeadLetter == ""
 		case rpc.PartitionProblem_KIND_LOST, rpc.PartitionProblem_KIND_TRUNCATED:
@@ -181,6 +188,14 @@ func standingDiagnostics(j *job.Job, want *Wanted) (diags hcl.Diagnostics) {
 		return true // of another topic is told by who asks for it
 	})) {
 		diags = append(diags, j.WarningAt("stream", summary, capital(text)+"."))
+	}
+	if len(mended) > 0 {
+		attribute, does := "stream.on_undecodable", "does without such records"
+		if j.Stream.DeadLetter != "" {
+			attribute, does = "stream.dead_letter", "names a topic for such records"
+		}
+		diags = append(diags, j.WarningAt(attribute, summary, fmt.Sprintf("%s%s, and nothing of that is lost. This file %s: the job goes on as soon as it is run with it (Ctrl-C of the scheduler that runs, then kale run again).",
+			capital(haltsAt), numbered("partition", mended), does)))
 	}
 	return diags
 }

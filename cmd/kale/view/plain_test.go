@@ -158,6 +158,9 @@ func TestRescaleIsTold(t *testing.T) {
 		"scale-in 1 → 2 took 2.1s":                                          func(r *core.Rescale) { r.Kind, r.GapKnown = plan.KindIn, false },
 		"scale-out 1 → 2 given up after 2.1s: worker 1, which is not ready": func(r *core.Rescale) { r.Aborted, r.Unfinished = true, "worker 1, which is not ready" },
 		"scale-out 1 → 2 replaced by another decision after 2.1s":           func(r *core.Rescale) { r.Aborted = true },
+		"start 0 → 2 took 2.1s, settled 16s later, worker-1 has got nothing to train yet, gap 48ms": func(r *core.Rescale) {
+			r.From, r.Settled, r.Join = 0, r.Done.Add(16*time.Second), &core.Join{Worker: "worker-1", Idle: true}
+		},
 		"scale-out 1 → 2 took 2.1s, gap 48ms, 10s after the load came": func(r *core.Rescale) {
 			r.FirstTrained = begin.Add(10 * time.Second)
 			r.ConfiguredCapacity = 1

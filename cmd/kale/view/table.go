@@ -57,6 +57,9 @@ func Partitions(p []int32) string {
 	return strings.Join(parts, ",")
 }
 
+// lateSettled is how much later than it was done a rescale is settled that something held up: more than from one look to the next.
+const lateSettled = 3 * time.Second
+
 // RescaleWords says how a finished rescale went: what it changed, how long it took, the gap in training, and whether the new workers trained
 // before the load that needed them, as far as samples tell. samples are by time; horizon is the forecast's.
 func RescaleWords(r core.Rescale, samples []core.Sample, horizon time.Duration) string {
@@ -75,6 +78,12 @@ func RescaleWords(r core.Rescale, samples []core.Sample, horizon time.Duration) 
 		return text + " replaced by another decision after " + job.Length(r.Done.Sub(r.Decided))
 	}
 	text += " took " + job.Length(r.Done.Sub(r.Decided))
+	if later := r.Settled.Sub(r.Done); later >= lateSettled {
+		text += ", settled " + job.Length(later) + " later"
+	}
+	if r.Join != nil && r.Join.Idle {
+		text += ", " + r.Join.Worker + " has got nothing to train yet"
+	}
 	if r.GapKnown {
 		text += ", gap " + job.Length(r.Gap)
 	}
