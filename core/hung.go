@@ -90,7 +90,8 @@ func (s *Scheduler) listen(now time.Time) {
 	running := map[backend.ID]bool{}
 	for _, st := range s.seen.list {
 		began := st
-		if st.State == backend.StateStarting && st.Reason != "" && !st.Started.IsZero() {
+		ended := !st.Finished.IsZero() && !st.Finished.Before(st.Started) // and is started again: see [trouble]
+		if st.State == backend.StateStarting && st.Reason != "" && !st.Started.IsZero() && !ended {
 			began.State = backend.StateRunning
 		}
 		if !s.answerable(began) {

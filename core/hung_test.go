@@ -101,6 +101,27 @@ func TestHungProcessIsReplaced(t *testing.T) {
 	}
 }
 
+// A process that ended and is started again in a moment stands not still: that it ended is told, once.
+func TestCrashedProcessStandsNotStill(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.beats(2)
+	id := worker(0, 1)
+	if err := r.cluster.SetFinished("ctr", id, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cluster.SetState("ctr", id, backend.StateStarting, "it crashed with signal 9 (killed); it starts again in 200ms"); err != nil {
+		t.Fatal(err)
+	}
+	r.beat()
+	if p, err := r.problem("stands still"); err == nil {
+		t.Errorf("problem %q", p)
+	}
+	if _, err := r.problem(id.String() + " has ended 1×: it crashed with signal 9 (killed)"); err != nil {
+		t.Error(err)
+	}
+}
+
 // A process that had begun and that its cluster keeps from running is named, is not taken for one that hangs, and has all its time to answer when it goes on.
 func TestProcessThatItsClusterKeepsStillIsTold(t *testing.T) {
 	broker := openBroker(t)

@@ -142,6 +142,11 @@ func (c *Cluster) SetTimes(job string, id backend.ID, submitted, started time.Ti
 	return c.change(job, id, func(e *entry) { e.Status.Submitted, e.Status.Started = submitted, started })
 }
 
+// SetFinished says when a workload's process ended last.
+func (c *Cluster) SetFinished(job string, id backend.ID, at time.Time) error {
+	return c.change(job, id, func(e *entry) { e.Status.Finished = at })
+}
+
 // change runs f on one workload.
 func (c *Cluster) change(job string, id backend.ID, f func(*entry)) error {
 	return c.with(func(t *table) error {
