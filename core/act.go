@@ -77,10 +77,22 @@ func (s *Scheduler) each(ctx context.Context, now time.Time, steps []func(contex
 
 // takeOver adopts what runs without the scheduler's knowledge, before anything is decided about it.
 func (s *Scheduler) takeOver() error {
-	if s.seen.listErr != nil || !s.seen.complete || !s.want.adopt(s.seen.list) {
+	if s.seen.listErr != nil || !s.seen.complete {
 		return nil
 	}
-	s.lg.Info("found processes of the job that were not known; taking them over", "workers", s.want.Target, "servers", len(s.want.Servers))
+	found := s.want.adopt(s.seen.list)
+	if found {
+		s.lg.Info("found processes of the job that were not known; taking them over", "workers", s.want.Target, "servers", len(s.want.Servers))
+	}
+	if s.lease != nil && s.lease.elsewhere {
+		if s.lease.elsewhere = false; s.want.giveUp(s.seen.list) {
+			s.lg.Info("another scheduler, with a state folder of its own, has let workers of the job go since; going on with those that run", "workers", s.want.Target)
+			found = true
+		}
+	}
+	if !found {
+		return nil
+	}
 	return s.save()
 }
 

@@ -239,6 +239,26 @@ func (d *desired) adopt(list []backend.Status) (changed bool) {
 	return changed
 }
 
+// giveUp takes back, of an old state, the workers that somebody has let go since: where some of the wanted ones run, and others do not. It reports whether
+// there are any.
+func (d *desired) giveUp(list []backend.Status) (changed bool) {
+	runs := func(rank int) bool {
+		return slices.ContainsFunc(list, func(st backend.Status) bool {
+			return st.ID == workerID(rank, d.Workers[rank]) && st.State.Live() && st.State != backend.StateStopping
+		})
+	}
+	if !slices.ContainsFunc(d.Ranks, runs) {
+		return false // nothing is known of what was wanted last
+	}
+	before := len(d.Ranks)
+	d.Ranks = slices.DeleteFunc(d.Ranks, func(rank int) bool { return !runs(rank) })
+	if len(d.Ranks) == before {
+		return false
+	}
+	d.Target, d.Rescale = len(d.Ranks), nil
+	return true
+}
+
 // pause notes whether the job is paused, and since when.
 func (d *desired) pause(paused bool, now time.Time) {
 	if paused && !d.Manual.Paused {

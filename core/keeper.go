@@ -60,17 +60,21 @@ type Lease struct {
 	sure  atomic.Pointer[time.Time] // until when it is ours for certain
 	seen  time.Time                 // its file's age when it was seen last, by its file system's clock; touched by keep alone once that runs
 	lost  atomic.Pointer[LostError]
+	// elsewhere says that a scheduler with another state folder had the job last, so that what is in this one's may be old.
+	elsewhere bool
 }
 
 // TakeLease takes a job for the scheduler in this process, whose state is in a folder. HeldError: another one has it, and force was not given.
 // fs.ErrNotExist: there is no checkpoint folder. Its log is to name the job.
 func TakeLease(lg *slog.Logger, j *job.Job, stateDir string, force bool) (*Lease, error) {
 	l := &Lease{job: j.Name, dir: j.Checkpoint.Dir, asked: make(chan chan error), stop: make(chan struct{}), ended: make(chan struct{})}
+	last, _ := KeeperOf(j) // what keeps that from being read is met again below
 	began := time.Now()
 	was, err := l.take(thisHolder(stateDir), force)
 	if err != nil {
 		return nil, err
 	}
+	l.elsewhere = last != nil && (last.StateDir != stateDir || last.Host != l.me.Host)
 	if was != nil {
 		lg.Info("the job was taken over from another scheduler", "scheduler", was.Words())
 	}

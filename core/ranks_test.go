@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/fake"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
 )
@@ -164,6 +165,57 @@ func TestAdoptKeepsTheGap(t *testing.T) {
 	}
 	if !slices.Equal(d.Ranks, []int{0, 4}) || d.Target != 2 || d.Servers[0] != 2 || d.Workers[4] != 7 || d.Workers[2] != 1 || !d.Trained {
 		t.Errorf("it became %+v", d)
+	}
+}
+
+// A scheduler that comes back to a job which another one, with a state folder of its own, has made smaller, starts nobody again.
+func TestOlderStateStartsNobodyAgain(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(4)
+	r.order("auto", 0) // no person wants four
+	own, trainer := r.state, r.s.opt.Trainer
+	moveTo := func(state string) {
+		t.Helper()
+		if err := r.s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r.state = state
+		r.open(trainer)
+	}
+	moveTo(t.TempDir())
+	r.order("scale", 2)
+	r.until("two are left", r.settled(2))
+	moveTo(own)
+	r.mark()
+	r.beat()
+	for _, c := range r.backend.Calls()[r.marked:] {
+		if c.Op == fake.OpEnsure && slices.ContainsFunc(c.IDs, func(id backend.ID) bool { return id.Role == backend.RoleWorker && id.Rank >= 2 }) {
+			t.Errorf("it starts %v", c.IDs)
+		}
+	}
+	if n := r.s.want.Target; n != 2 {
+		t.Errorf("it wants %d workers, and 2 run", n)
+	}
+	live := func(ids ...backend.ID) (out []backend.Status) {
+		for _, id := range ids {
+			out = append(out, backend.Status{ID: id, State: backend.StateRunning})
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		list []backend.Status
+		want []int
+	}{
+		"nobody runs":            {nil, []int{0, 1, 2}},
+		"one has been let go":    {live(worker(0, 1), worker(2, 1)), []int{0, 2}},
+		"one waits in a queue":   {append(live(worker(0, 1), worker(1, 1)), backend.Status{ID: worker(2, 1), State: backend.StatePending}), []int{0, 1, 2}},
+		"another is being ended": {append(live(worker(0, 1), worker(1, 1)), backend.Status{ID: worker(2, 1), State: backend.StateStopping}), []int{0, 1}},
+	} {
+		d := newDesired("x")
+		d.Ranks, d.Workers, d.Target = []int{0, 1, 2}, map[int]uint64{0: 1, 1: 1, 2: 1}, 3
+		if changed := d.giveUp(c.list); changed != (len(c.want) < 3) || !slices.Equal(d.Ranks, c.want) || d.Target != len(c.want) {
+			t.Errorf("%s: %v of %v are wanted (changed: %v), want %v", name, d.Ranks, d.Target, changed, c.want)
+		}
 	}
 }
 
