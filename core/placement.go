@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -57,6 +59,47 @@ func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, er
 		return fail(err)
 	}
 	return report, nil
+}
+
+// BlockMistakes are what the cluster says is wrong in the backend block, for a job with so many workers: of what does not run yet, and of what runs, as if it
+// were to be started anew with the block of now.
+func BlockMistakes(ctx context.Context, o Options, workers int) (hcl.Diagnostics, error) {
+	report, err := CouldPlace(ctx, o, workers)
+	if err != nil || len(report.Mistakes) > 0 {
+		return report.Mistakes.HCL(), err
+	}
+	return mistakesAnew(ctx, o)
+}
+
+// mistakesAnew asks about a successor of one process of each role that runs: whether it would find room says nothing of the block, and does not count.
+func mistakesAnew(ctx context.Context, o Options) (hcl.Diagnostics, error) {
+	list, _, err := o.Backend.List(ctx, o.Job.Name)
+	if err != nil {
+		return nil, err
+	}
+	loads, err := newWorkloads(o.Job, o.Trainer, "", "", o.Env)
+	if err != nil {
+		return nil, err
+	}
+	anew := map[string]backend.Workload{}
+	for _, st := range list {
+		switch id := st.ID; {
+		case !st.State.Live():
+		case id.Role == backend.RoleServer && id.Rank < o.Job.Servers.Count:
+			anew[id.Role] = loads.server(id.Rank, supposed)
+		case id.Role == backend.RoleWorker:
+			anew[id.Role] = loads.worker(id.Rank, supposed)
+		}
+	}
+	if len(anew) == 0 {
+		return nil, nil
+	}
+	var ws []backend.Workload
+	for _, role := range slices.Sorted(maps.Keys(anew)) {
+		ws = append(ws, anew[role])
+	}
+	report, err := o.Backend.Plan(ctx, o.Job.Name, ws)
+	return report.Mistakes.HCL(), err
 }
 
 // Shortage is what a report says is missing, "" when everything fits.
@@ -160,6 +203,9 @@ func roomDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
 	}
 	if len(least.Mistakes) > 0 {
 		return least.Mistakes.HCL(), nil
+	}
+	if wrong, err := mistakesAnew(ctx, o); err == nil && len(wrong) > 0 { // that it could not be asked is said of the room
+		return wrong, nil
 	}
 	if why := Shortage(least); why != "" {
 		if inv, err := o.Backend.Inventory(ctx); err == nil && inv.Total > 0 && j.Workers.Min*j.Workers.GPUs > inv.Total {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/hcl/v2"
+
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/fake"
 )
@@ -207,6 +209,15 @@ func TestMistakesOfTheBlock(t *testing.T) {
 	o.Job, o.Backend = &larger, b
 	if s, diags, err = Open(t.Context(), o); err != nil || diags.HasErrors() {
 		t.Fatalf("to go on: %v, %v", diags, err)
+	}
+	o.Job = r.job // of which all runs
+	for _, ask := range []func() (hcl.Diagnostics, error){
+		func() (hcl.Diagnostics, error) { return PlacementDiagnostics(t.Context(), o) },
+		func() (hcl.Diagnostics, error) { return BlockMistakes(t.Context(), o, 1) },
+	} {
+		if diags, err := ask(); err != nil || !diags.HasErrors() || diags[0].Subject.Start.Line != 7 {
+			t.Errorf("asked about a job that runs: %v, %v", diags, err)
+		}
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

@@ -120,14 +120,14 @@ const byCluster = "backend block, by the cluster"
 
 // mistakes is what the cluster says is wrong in the block, such as a partition that it does not have: what is said of devices and of room would be wrong too.
 func (p Patient) mistakes(ctx context.Context, b backend.Backend) []Finding {
-	report, err := core.CouldPlace(ctx, p.options(b), max(1, p.Job.Workers.Min))
+	wrong, err := core.BlockMistakes(ctx, p.options(b), max(1, p.Job.Workers.Min))
 	if err != nil && backend.CodeOf(err) == backend.Conflict {
 		return []Finding{ok("job name", "%s", backend.AsError(err).Message).but(Fail, fmt.Sprintf("Give the job another name (%s).", place(p.Job, "name")))}
 	}
-	if err != nil || len(report.Mistakes) == 0 {
+	if err != nil || len(wrong) == 0 {
 		return nil // room says why it cannot be asked
 	}
-	return judged(byCluster, report.Mistakes.HCL(), Finding{})
+	return judged(byCluster, wrong, Finding{})
 }
 
 func (p Patient) options(b backend.Backend) core.Options {
