@@ -26,7 +26,8 @@ const (
 	drainLimit = 12 * time.Second
 	// removeLimit is another part of it, for what is left on the disk.
 	removeLimit = 2 * time.Second
-	// anotherLimit is how long one more node may take to be found once a probe runs: a cluster may have no other that is free.
+	// anotherLimit is how long one more node may take to be found once a probe runs: a cluster may have no other that is free. It is at most half of the time that
+	// is left, so that those that run can tell all that they find.
 	anotherLimit = 20 * time.Second
 	// settleLimit is how long a file may take to be seen on other nodes, from when all probes have written.
 	settleLimit = 10 * time.Second
@@ -197,7 +198,11 @@ func (e *expedition) send(ctx context.Context) error {
 		}
 		placing := ctx
 		if i > 0 {
-			bounded, cancel := context.WithTimeout(ctx, anotherLimit)
+			limit := anotherLimit
+			if end, bound := ctx.Deadline(); bound {
+				limit = min(limit, time.Until(end)/2)
+			}
+			bounded, cancel := context.WithTimeout(ctx, limit)
 			defer cancel()
 			placing = bounded
 		}

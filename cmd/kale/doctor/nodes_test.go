@@ -85,8 +85,15 @@ func TestJudge(t *testing.T) {
 		}, []string{"fail trainer on n1"}, []string{"ONNX Runtime was tried and did not answer", "signal 11 (segmentation fault)"}},
 		{"in time but for one thing", 2, func(ps []*probed) {
 			ps[0].lines = slices.DeleteFunc(ps[0].lines, func(l probe.Line) bool { return l.Network != nil })
-		}, []string{"fail trainer on n1"}, []string{"not answered everything in time"}},
-		{"no logs", 2, func(ps []*probed) { ps[0].lines, ps[0].noLog = nil, errors.New("not allowed"); blind(ps[1], 0) }, []string{"fail trainer on n1", "skip between nodes"}, []string{"not allowed"}},
+		}, []string{"fail trainer on n1"}, []string{"not answered everything within", "-probe-timeout waits longer"}},
+		{"no logs", 2, func(ps []*probed) { ps[0].lines, ps[0].noLog = nil, errors.New("not allowed"); blind(ps[1], 0) }, []string{"fail trainer on n1", "skip between nodes"}, []string{"not allowed", "keeps its log from being read"}},
+		{"no leave to read logs", 2, func(ps []*probed) {
+			ps[0].lines, ps[0].noLog = nil, backend.Errorf(backend.Unauthorised, `the token lacks "read-logs"`)
+			blind(ps[1], 0)
+		}, []string{"fail trainer on n1", "skip between nodes"}, []string{`lacks "read-logs"`, "Give whoever runs kale what is lacking"}},
+		{"no trainer, and no log", 1, func(ps []*probed) {
+			ps[0].lines, ps[0].status = nil, backend.Status{Node: "n1", State: backend.StateFailed, ExitCode: 127, Reason: "the program /opt/kale-trainer is not there"}
+		}, []string{"warn nodes", "fail trainer on n1", "skip checkpoint folder on nodes"}, []string{"(the program /opt/kale-trainer is not there)"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var bad []string
@@ -269,5 +276,43 @@ func TestNodesThatHaveNoRoom(t *testing.T) {
 		if len(b.released) == 0 || b.released[0].Role != "doctor" || len(b.asked) > 0 && b.asked[0] != b.released[0] {
 			t.Errorf("asked for %v, released %v", b.asked, b.released)
 		}
+	}
+}
+
+// lonely has one node: a probe runs there at once, and no other ever finds a place.
+type lonely struct {
+	refusing
+	asked map[int]bool
+}
+
+func (l *lonely) Ensure(ctx context.Context, job string, ws []backend.Workload) ([]backend.Status, error) {
+	if ws[0].ID.Rank > ranksFrom(l.asked, ws[0].ID.Rank) {
+		return l.refusing.Ensure(ctx, job, ws)
+	}
+	return []backend.Status{{ID: ws[0].ID, State: backend.StateRunning, Node: "n1"}}, nil
+}
+
+// ranksFrom is the least of the ranks that were asked for.
+func ranksFrom(asked map[int]bool, rank int) int {
+	asked[rank] = true
+	least := rank
+	for r := range asked {
+		least = min(least, r)
+	}
+	return least
+}
+
+// The search for a second node leaves the first one's probe half of the time to answer.
+func TestSearchLeavesTimeToAnswer(t *testing.T) {
+	p := patient(t)
+	p.ProbeLimit, p.Job.Backend.Name = 2*time.Second, "slurm"
+	e := &expedition{p: p, b: &lonely{asked: map[int]bool{}}, run: "r", over: p.over()}
+	ctx, cancel := context.WithTimeout(t.Context(), p.ProbeLimit)
+	defer cancel()
+	if err := e.send(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if ctx.Err() != nil || len(e.probes) != 1 || e.unfound == "" {
+		t.Errorf("the time is over: %v; %d probes run; no other node: %q", ctx.Err(), len(e.probes), e.unfound)
 	}
 }

@@ -149,7 +149,11 @@ func noTrainer(lack []*probed) Finding {
 	for _, one := range lack {
 		names = append(names, one.name())
 	}
-	return ok("trainer on "+strings.Join(names, ", "), "it is not there, or may not be run%s", words(strings.Join(lack[0].rest, "\n"))).but(Fail, installTrainer)
+	says := words(strings.Join(lack[0].rest, "\n"))
+	if reason := lack[0].status.Reason; says == "" && reason != "" { // a node that has not even its path in a log
+		says = " (" + reason + ")"
+	}
+	return ok("trainer on "+strings.Join(names, ", "), "it is not there, or may not be run%s", says).but(Fail, installTrainer)
 }
 
 // where says on which nodes probes ran.
@@ -199,14 +203,16 @@ const installTrainer = "Have the trainer of this version of Kale on every node: 
 
 // silent is the finding on a probe that has not told everything.
 func (e *expedition) silent(one *probed) Finding {
-	says := "it has not answered everything in time"
+	says, do := "it did not run: "+one.ended(), installTrainer
 	switch {
+	case one.noLog != nil && backend.CodeOf(one.noLog) == backend.Unauthorised:
+		says, do = fmt.Sprintf("what it says cannot be read: %v", one.noLog), "Give whoever runs kale what is lacking; workers do without, and kale logs and the causes of their ends do not."
 	case one.noLog != nil:
-		says = fmt.Sprintf("what it says cannot be read: %v", one.noLog)
-	case !one.status.State.Live():
-		says = "it did not run: " + one.ended()
+		says, do = fmt.Sprintf("what it says cannot be read: %v", one.noLog), "See on that node what keeps its log from being read, and try again."
+	case one.status.State.Live():
+		says = fmt.Sprintf("it has not answered everything within %s", job.Length(e.p.ProbeLimit))
+		do = "Look at the node: it may be busy, or the trainer there of another version. -probe-timeout waits longer."
 	}
-	do := installTrainer
 	if one.wrote() != nil && one.compute() == nil {
 		says += "; ONNX Runtime was tried and did not answer"
 		do = fmt.Sprintf("Install a library that works on that node (%s names it), or see kale-trainer version there.", onnx.LibraryEnv)
