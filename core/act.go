@@ -359,7 +359,7 @@ func (s *Scheduler) drain(ctx context.Context, now time.Time) error {
 	keep := make([]leaving, 0, len(s.want.Draining))
 	for _, l := range s.want.Draining {
 		st, found := s.seen.allocation(l.id())
-		if !found || l.Released && !st.State.Live() {
+		if !found || l.Released && (!st.State.Live() || s.outOfReach(st, now.Sub(l.Since))) {
 			s.lg.Info("worker released", "workload", l.id().String(), "took", now.Sub(l.Since).Round(time.Millisecond))
 			if l.Released && !l.Asked.IsZero() {
 				s.want.Drains = keepLast(s.want.Drains, now.Sub(l.Since))

@@ -99,6 +99,8 @@ type desired struct {
 	// Snapshotted: the last snapshot of the stop has been written.
 	Snapshotted bool `json:"snapshotted,omitempty"`
 	Stopped     bool `json:"stopped,omitempty"`
+	// LeftAway says what the last stop left on nodes that did not answer their cluster; empty: nothing.
+	LeftAway string `json:"left_away,omitempty"`
 	// LastStop is when the job stopped last, also after it has been taken up again.
 	LastStop time.Time `json:"last_stop,omitzero"`
 }

@@ -57,6 +57,8 @@ type Glance struct {
 	Notes []Note `json:"notes,omitempty"`
 	// Rollbacks are those of the last day, the oldest first.
 	Rollbacks []Rollback `json:"rollbacks,omitempty"`
+	// LeftAway says what the last stop left on nodes that did not answer their cluster; empty: nothing, or the job has not stopped.
+	LeftAway string `json:"left_away,omitempty"`
 	// written are the orders that the last scheduler wrote down, whatever the chief says.
 	written plan.Manual
 }
@@ -114,6 +116,7 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 			g.Problems = append(g.Problems, d.Summary+": "+d.Detail)
 		}
 		g.State, g.Says, g.Checkpoint = StateStopped, "everything that it ran was released; "+model, ""
+		g.LeftAway = want.LeftAway
 		g.Problems = slices.Concat(g.Problems, standingWords(want.Standing), Unrepaired(g.Rollbacks))
 		for _, r := range rpc.CannotStart(want.LastCheckpoint, name, len(want.Servers)) {
 			g.Problems = append(g.Problems, "when it ran last, "+cannotStart(r))

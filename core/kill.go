@@ -7,24 +7,30 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
-	"github.com/kale-sched/kale/core/job"
 )
 
 // killTimeout bounds Kill.
 const killTimeout = 20 * time.Second
 
 // Kill releases everything that the job runs, by force, waits until it is gone, and notes that the job has stopped. Records that were being trained are
-// trained again when the job is started again. Run must not be running.
+// trained again when the job is started again. Run must not be running. What is on nodes that do not answer their cluster is released and not waited for: LeftAway
+// names it.
 func (s *Scheduler) Kill(ctx context.Context) error {
-	if err := s.releaseAll(ctx); err != nil {
+	left, err := s.releaseAll(ctx)
+	if err != nil {
 		return err
 	}
-	return s.stopped(time.Now())
+	return s.stopped(time.Now(), left)
 }
 
-func (s *Scheduler) releaseAll(ctx context.Context) error {
+// LeftAway says what the last stop left on nodes that did not answer their cluster; "": nothing.
+func (s *Scheduler) LeftAway() string { return s.want.LeftAway }
+
+// releaseAll gives what it left on nodes that are away.
+func (s *Scheduler) releaseAll(ctx context.Context) (left []backend.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)
 	defer cancel()
+	forced := map[backend.ID]bool{} // the backend has taken it
 	for unseen := false; ; {
 		list, complete, err := s.opt.Backend.List(ctx, s.job.Name)
 		if err != nil && needsAPerson(err) && !unseen { // who ends it by force has done what is to be done about what lives there
@@ -34,31 +40,42 @@ func (s *Scheduler) releaseAll(ctx context.Context) error {
 			}
 		}
 		if err != nil && needsAPerson(err) {
-			return fmt.Errorf("release job %q by force: %w", s.job.Name, err)
+			return nil, fmt.Errorf("release job %q by force: %w", s.job.Name, err)
 		}
 		var ids []backend.ID
+		left = nil
 		for _, st := range list {
-			if st.State.Live() {
+			switch {
+			case st.State == backend.StateStopping && st.Away && forced[st.ID]:
+				left = append(left, st)
+			case st.State.Live():
 				ids = append(ids, st.ID)
 			}
 		}
 		if err == nil && complete && len(ids) == 0 {
 			s.releaseEnded(ctx, list)
-			return nil
+			return left, nil
 		}
 		if len(ids) > 0 {
-			err = errors.Join(err, s.opt.Backend.Release(ctx, s.job.Name, ids, backend.Forced))
+			refusal := s.opt.Backend.Release(ctx, s.job.Name, ids, backend.Forced)
+			for _, id := range ids {
+				forced[id] = refusal == nil
+			}
+			err = errors.Join(err, refusal)
 		}
 		select {
 		case <-ctx.Done():
-			left := job.Count(len(ids), "process") + " left"
-			if len(ids) == 0 {
-				left = "what is left is not known"
+			remains := "1 process is left"
+			switch n := len(ids); {
+			case n == 0:
+				remains = "what is left is not known"
+			case n > 1:
+				remains = fmt.Sprintf("%d processes are left", n)
 			}
 			if err == nil && !complete {
 				err = errors.New(ListedInPart(list))
 			}
-			return errors.Join(fmt.Errorf("release job %q by force: after %v %s", s.job.Name, killTimeout, left), err)
+			return nil, errors.Join(fmt.Errorf("release job %q by force: after %v %s", s.job.Name, killTimeout, remains), err)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // away makes the backend unable to tell whether a process runs, as of one on a node that is away.
 func (r *rig) away(id backend.ID) {
 	r.t.Helper()
-	if err := r.cluster.SetState("ctr", id, backend.StateUnknown, "its node is away"); err != nil {
+	if err := r.cluster.SetAway("ctr", id, true); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -113,6 +113,7 @@ type Scheduler struct {
 	releaseErr   error           // of the last Release of what is to leave
 	may          int             // workers, by the pool, when it was asked last
 	stopSince    time.Time       // when this scheduler began to stop the job
+	stopLasts    time.Duration   // since then, at its last step
 	recorded     time.Time       // when the last sample was recorded
 	snapshot     askedSnapshot   // of a stop
 	// snapshotFrom is when each server had written its newest snapshot as that one was asked for, by the server's clock; nil: it was not asked for.

@@ -35,6 +35,7 @@ func (s *Scheduler) pace(now time.Time) time.Duration {
 
 // stop drains all workers, writes a snapshot, releases the servers, and is done when nothing is left.
 func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
+	s.stopLasts = now.Sub(s.stopSince)
 	if s.want.Forced {
 		return s.stopForced(ctx, now)
 	}
@@ -49,9 +50,9 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	if err := s.sendStraysAway(ctx, now); err != nil {
 		return err
 	}
-	servers, liveServers, liveWorkers := s.remaining()
+	servers, liveServers, liveWorkers, left := s.remaining()
 	if liveServers+liveWorkers == 0 {
-		return s.change(ctx, "forget what has ended", backendTimeout, func(ctx context.Context) { s.releaseEnded(ctx, s.seen.list) }, func() error { return s.stopped(now) })
+		return s.change(ctx, "forget what has ended", backendTimeout, func(ctx context.Context) { s.releaseEnded(ctx, s.seen.list) }, func() error { return s.stopped(now, left) })
 	}
 	steps := []func(context.Context, time.Time) error{s.replaceHung, s.ensure, s.drain}
 	if s.want.Snapshotted { // servers are needed until then: one that ends or hangs is repaired
@@ -88,13 +89,14 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 
 // stopForced releases everything without waiting for anything.
 func (s *Scheduler) stopForced(ctx context.Context, now time.Time) error {
+	var left []backend.Status
 	var err error
-	return s.change(ctx, "end everything", killTimeout, func(ctx context.Context) { err = s.releaseAll(ctx) }, func() error {
+	return s.change(ctx, "end everything", killTimeout, func(ctx context.Context) { left, err = s.releaseAll(ctx) }, func() error {
 		if s.releaseErr = err; err != nil {
 			s.lg.Warn("not everything is released yet; trying again", "err", err)
 			return nil
 		}
-		return s.stopped(now)
+		return s.stopped(now, left)
 	})
 }
 
@@ -116,10 +118,11 @@ func (s *Scheduler) releaseEnded(ctx context.Context, list []backend.Status) {
 	}
 }
 
-// stopped notes that nothing of the job is left.
-func (s *Scheduler) stopped(now time.Time) error {
+// stopped notes that nothing of the job is left, save what was released on nodes that are away.
+func (s *Scheduler) stopped(now time.Time, left []backend.Status) error {
 	w := s.want
 	forced := w.Forced
+	s.noteLeft(now, left)
 	s.meet.forget()
 	w.Stopped, w.Stopping, w.Forced, w.Trained, w.Target, w.Ranks, w.Draining, w.Checkpoint, w.Backend = true, false, false, false, 0, nil, nil, "", ""
 	if w.Totals != nil {
@@ -139,10 +142,13 @@ func (s *Scheduler) stopped(now time.Time) error {
 	return s.save()
 }
 
-// remaining lists the servers that the backend still has, and counts the processes that may live.
-func (s *Scheduler) remaining() (servers []backend.ID, liveServers, liveWorkers int) {
+// remaining lists the servers that the backend still has, and counts the processes that may live and whose end is waited for; left are the others, on nodes that
+// are away.
+func (s *Scheduler) remaining() (servers []backend.ID, liveServers, liveWorkers int, left []backend.Status) {
 	for _, st := range s.seen.list {
 		switch {
+		case s.outOfReach(st, s.stopLasts):
+			left = append(left, st)
 		case st.ID.Role == backend.RoleServer:
 			servers = append(servers, st.ID)
 			if st.State.Live() {
@@ -152,7 +158,7 @@ func (s *Scheduler) remaining() (servers []backend.ID, liveServers, liveWorkers 
 			liveWorkers++
 		}
 	}
-	return servers, liveServers, liveWorkers
+	return servers, liveServers, liveWorkers, left
 }
 
 // snapshotWritten asks for the last snapshot, once at a time, and says whether it has been written.

@@ -69,7 +69,7 @@ func (s *Scheduler) stopWaits() string {
 	var workers, servers []string
 	for _, st := range s.seen.list {
 		switch {
-		case !st.State.Live():
+		case !st.State.Live() || s.outOfReach(st, s.stopLasts):
 		case st.ID.Role == backend.RoleWorker:
 			workers = append(workers, st.ID.String()+" to drain")
 		default:

@@ -52,7 +52,7 @@ type Backend interface {
 	// Ensure starts those of the workloads that are missing, and leaves alone those that run or have ended by
 	// themselves for good. The first specification under an ID wins: another one under the same ID changes nothing.
 	//   - A generation above the newest known one of that role and rank replaces it: the old one is stopped, by force,
-	//     before the new one starts.
+	//     before the new one starts; where its node does not answer the cluster, before anything else runs there.
 	//   - A generation below it, or one that was released, is refused with Gone.
 	// What does not fit now is refused with NoCapacity, or waits as pending where Info.Queues says so. A program that cannot be run is
 	// refused too, or, where only the node can tell, ends as failed with the reason.
@@ -219,7 +219,9 @@ type Status struct {
 	EndCause  EndCause  // why there is a Deadline
 	Beside    bool      // its process has not started: pending it waits for a place, starting it holds one, until the generation before it has ended
 	Behind    bool      // it is pending, and others are before it in the cluster's queue: a place that comes free is theirs
-	Err       *Error    // why the request for this workload failed; in a List that is not complete, why the cluster told nothing of it
+	// Away: its node does not answer the cluster. Whether it runs is not known, and one that was released ends when the node is back or the cluster has given it up.
+	Away bool
+	Err  *Error // why the request for this workload failed; in a List that is not complete, why the cluster told nothing of it
 }
 
 // String is the status in a few words, as messages and tests show it.
@@ -246,6 +248,9 @@ func (st Status) String() string {
 	}
 	if st.Behind {
 		b.WriteString(", behind others in the queue")
+	}
+	if st.Away {
+		b.WriteString(", on a node that is away")
 	}
 	for _, t := range []struct {
 		what string

@@ -100,7 +100,7 @@ func statusToPB(s Status) *backendpb.Status {
 		Id: idToPB(s.ID), State: stateToPB(s.State), Node: s.Node, Address: s.Address, Devices: s.Devices,
 		Pid: int64(s.PID), Restarts: int64(s.Restarts), ExitCode: int64(s.ExitCode), Reason: s.Reason,
 		Started: timeToPB(s.Started), Finished: timeToPB(s.Finished), Error: errorToPB(s.Err),
-		Submitted: timeToPB(s.Submitted), Deadline: timeToPB(s.Deadline), EndCause: string(s.EndCause), Beside: s.Beside, Behind: s.Behind,
+		Submitted: timeToPB(s.Submitted), Deadline: timeToPB(s.Deadline), EndCause: string(s.EndCause), Beside: s.Beside, Behind: s.Behind, Away: s.Away,
 	}
 }
 
@@ -109,7 +109,7 @@ func statusFromPB(pb *backendpb.Status) Status {
 		ID: idFromPB(pb.GetId()), State: stateFromPB(pb.GetState()), Node: pb.GetNode(), Address: pb.GetAddress(),
 		Devices: pb.GetDevices(), PID: int(pb.GetPid()), Restarts: int(pb.GetRestarts()), ExitCode: int(pb.GetExitCode()),
 		Reason: pb.GetReason(), Started: timeFromPB(pb.GetStarted()), Finished: timeFromPB(pb.GetFinished()),
-		Submitted: timeFromPB(pb.GetSubmitted()), Deadline: timeFromPB(pb.GetDeadline()), EndCause: EndCause(pb.GetEndCause()), Beside: pb.GetBeside(), Behind: pb.GetBehind(), Err: errorFromPB(pb.GetError()),
+		Submitted: timeFromPB(pb.GetSubmitted()), Deadline: timeFromPB(pb.GetDeadline()), EndCause: EndCause(pb.GetEndCause()), Beside: pb.GetBeside(), Behind: pb.GetBehind(), Away: pb.GetAway(), Err: errorFromPB(pb.GetError()),
 	}
 }
 

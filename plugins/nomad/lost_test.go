@@ -70,7 +70,7 @@ func TestNodeLostAndBack(t *testing.T) {
 					_ = tt.back(context.Background(), r.cluster, node) // for the tests that follow; this one has failed
 				}
 			}()
-			conformance.WaitFor(t, n, "j", old.ID, "is unknown", in(backend.StateUnknown))
+			conformance.WaitFor(t, n, "j", old.ID, "is unknown, and its node away", func(st backend.Status) bool { return st.State == backend.StateUnknown && st.Away })
 			successor, _ := worker(0, 2)
 			conformance.Eventually(t, "a higher generation is accepted", func() error {
 				sts, err := n.Ensure(t.Context(), "j", []backend.Workload{successor})
@@ -82,6 +82,7 @@ func TestNodeLostAndBack(t *testing.T) {
 			conformance.WaitFor(t, n, "j", successor.ID, "waits, and says for what", func(st backend.Status) bool {
 				return st.State == backend.StatePending && strings.HasPrefix(st.Reason, "needs 2 GPUs, 0 free") && strings.HasSuffix(st.Reason, "may still run on: "+before.Node)
 			})
+			conformance.WaitFor(t, n, "j", old.ID, "was released, and its node is away", func(st backend.Status) bool { return st.State == backend.StateStopping && st.Away })
 			if err := tt.back(t.Context(), r.cluster, node); err != nil {
 				t.Fatal(err)
 			}

@@ -2,6 +2,7 @@ package nomad
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,7 +36,21 @@ func (v view) status(whatEnded func(*api.AllocationListStub) (ending, bool)) bac
 		v.waits(a, &st)
 	}
 	v.overrule(a, &st)
+	st.Away = st.State.Live() && v.away()
 	return st
+}
+
+// away reports whether all that may live of the workload is on nodes that do not answer; where it was released, Nomad must have been told so too.
+func (v view) away() bool {
+	if v.released {
+		return v.unreachable() && slices.ContainsFunc(v.allocs, func(a *api.AllocationListStub) bool { return !ended(a) })
+	}
+	a := v.latest()
+	if a == nil || ended(a) {
+		return false
+	}
+	n := v.nodes[a.NodeID]
+	return a.ClientStatus == api.AllocClientStatusUnknown || n != nil && n.Status != api.NodeStatusReady
 }
 
 // task reads what Nomad's client says about the process.

@@ -116,7 +116,8 @@ func (j *job) endReplaced(ctx context.Context, ws []backend.Workload, problems [
 			return nil // place says what is still there
 		}
 		j.enforce(bounded, views)
-		if !slices.ContainsFunc(ending, func(id backend.ID) bool { v, ok := find(views, id); return ok && !v.over() }) {
+		markAway(views, j.nodesOf(bounded, views))
+		if !slices.ContainsFunc(ending, func(id backend.ID) bool { v, ok := find(views, id); return ok && !v.settled() }) {
 			return nil
 		}
 		select {
@@ -138,6 +139,7 @@ func (s *slurm) place(ctx context.Context, j *job, ws []backend.Workload, proble
 	if err != nil {
 		return err
 	}
+	markAway(views, j.nodesOf(ctx, views))
 	var fresh []int
 	for i, w := range ws {
 		if problems[i] != nil {
@@ -153,7 +155,7 @@ func (s *slurm) place(ctx context.Context, j *job, ws []backend.Workload, proble
 		case known && generation == w.ID.Generation && !newest.unsubmitted():
 			// It has its job.
 		case known && generation < w.ID.Generation && !w.Beside && before(views, w.ID) != nil:
-			problems[i] = backend.Errorf(backend.Conflict, "start %s of job %q: generation %d is still ending; ask again", w.ID, j.name, before(views, w.ID).id.Generation)
+			problems[i] = before(views, w.ID).stillEnding(fmt.Sprintf("start %s of job %q", w.ID, j.name))
 		default:
 			fresh = append(fresh, i)
 		}
@@ -171,7 +173,7 @@ func (s *slurm) place(ctx context.Context, j *job, ws []backend.Workload, proble
 		}
 		j.lg.Warn("what is free is not known; jobs are submitted all the same, up to max_pending", "err", err)
 	}
-	bad := j.badNodes(views, room)
+	bad := append(j.badNodes(views, room), j.unendingNodes(views, room)...)
 	var ready []int // with their folders
 	made := make([]view, len(ws))
 	for _, i := range fresh {
@@ -221,10 +223,28 @@ func (v view) unsubmitted() bool {
 		v.submission.JobID == "" && time.Since(v.submission.Tried) > 2*time.Second
 }
 
-// before gives the last generation before the id's of which a process may live; nil: there is none.
+// settled reports whether a higher generation may start: nothing of it lives, or it was given up and its node does not answer Slurm, which ends it there before
+// anything else when the node is back. The new one keeps off that node.
+func (v view) settled() bool {
+	return v.over() || v.away != "" && v.givenUpByForce()
+}
+
+// stillEnding refuses what a generation that has not ended keeps from starting.
+func (v view) stillEnding(doing string) *backend.Error {
+	where := ""
+	if v.placed() {
+		where = " on node " + v.row.nodes
+		if v.row.phase() == phaseEnding {
+			where += fmt.Sprintf(", which is taken to be away where that takes %v", unendingFor)
+		}
+	}
+	return backend.Errorf(backend.Conflict, "%s: generation %d is still ending%s; ask again", doing, v.id.Generation, where)
+}
+
+// before gives the last generation before the id's that is to end first; nil: there is none.
 func before(views []view, id backend.ID) (last *view) {
 	for i, v := range views { // ordered by generation
-		if v.id.Role == id.Role && v.id.Rank == id.Rank && v.id.Generation < id.Generation && !v.over() {
+		if v.id.Role == id.Role && v.id.Rank == id.Rank && v.id.Generation < id.Generation && !v.settled() {
 			last = &views[i]
 		}
 	}

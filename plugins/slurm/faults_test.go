@@ -59,6 +59,63 @@ func TestNodeDies(t *testing.T) {
 	}
 }
 
+// What ran on a node that does not answer Slurm, which has not given it up yet, is unknown; once it is released, a higher generation runs elsewhere, and when the
+// node is back the old one is ended there.
+func TestNodeIsAway(t *testing.T) {
+	s := newSite(t, "")
+	s.ensure(s.gpuWorkload(worker(0, 1), conformance.Steady, 1))
+	st := s.waitState(worker(0, 1), backend.StateRunning)
+	var dead int
+	if _, err := fmt.Sscanf(st.Node, "n%d", &dead); err != nil {
+		t.Fatalf("it runs on node %q", st.Node)
+	}
+	s.started(t, s.job, worker(0, 1), 1)
+	if err := cluster.Launched(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cluster.KillNode(dead)
+	back := false
+	start := func() {
+		if back = true; cluster.StartNode(dead) != nil {
+			t.Error("the node does not start")
+		}
+	}
+	defer func() {
+		if !back {
+			start()
+		}
+	}()
+	if err := s.b.Release(t.Context(), s.job, []backend.ID{worker(0, 1)}, backend.Forced); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Eventually(t, "a higher generation is accepted", func() error {
+		if st := s.ensure(s.gpuWorkload(worker(0, 2), conformance.Steady, 1)); st.Err != nil {
+			return st.Err
+		}
+		return nil
+	})
+	if again := s.waitState(worker(0, 2), backend.StateRunning); again.Node == st.Node {
+		t.Errorf("the next generation runs on %s, which is dead", again.Node)
+	}
+	old := s.waitFor(worker(0, 1), "it is away", func(st backend.Status) bool { return st.Away })
+	vain, silent := "released, forced; Slurm tries in vain to end it on "+st.Node, "released, forced; its node "+st.Node+" does not answer Slurm"
+	if old.State != backend.StateStopping || old.Reason != vain && old.Reason != silent {
+		t.Errorf("the old one is %s, %q; want %s, %q or %q", old.State, old.Reason, backend.StateStopping, vain, silent)
+	}
+	s.waitFor(worker(0, 1), "Slurm knows that too", func(st backend.Status) bool { return st.Reason == silent })
+	start()
+	conformance.Eventually(t, "the old one is gone", func() error {
+		all, _, err := s.b.List(t.Context(), s.job)
+		for _, st := range all {
+			if st.ID == worker(0, 1) {
+				return fmt.Errorf("it is %s: %s", st.State, st.Reason)
+			}
+		}
+		return err
+	})
+	s.started(t, s.job, worker(0, 1), 1)
+}
+
 // A node on which workers crash at once is left out, though the job's server, which does not need what is missing there, runs there: before and after.
 func TestServerSaysNothingOfWorkers(t *testing.T) {
 	s := newSite(t, "")

@@ -129,6 +129,7 @@ type view struct {
 	requeued bool
 	recent   bool // it was submitted after the look at the queue began: its absence says nothing
 	surplus  []row
+	away     string  // why a process of it may live on a node that does not answer; empty: it does (markAway)
 	account  *ending // how its job ended, by the cluster's accounts, when Slurm no longer shows it
 }
 

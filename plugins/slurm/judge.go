@@ -266,6 +266,7 @@ func (v view) status() backend.Status {
 		st.Node = v.row.nodes
 	}
 	st.State, st.Reason = v.state()
+	st.Away = v.away != "" && st.State.Live()
 	st.Behind = st.State == backend.StatePending && v.row.reason == reasonPriority
 	st.Beside = v.record.Beside && v.report.First.IsZero() && st.State.Live()
 	if st.State == backend.StateRunning || st.State == backend.StateStopping {
@@ -318,8 +319,12 @@ func (v view) state() (backend.State, string) {
 		return backend.StateStopping, "released, " + v.release.How + "; " + silence
 	case v.polled != nil:
 		return backend.StateUnknown, silence
+	case v.release != nil && v.away != "":
+		return backend.StateStopping, "released, " + v.release.How + "; " + v.away
 	case v.release != nil:
 		return backend.StateStopping, "released, " + v.release.How
+	case v.away != "" && v.row.phase() == phaseRunning:
+		return backend.StateUnknown, v.away + "; it may be running"
 	case !v.inQueue:
 		return v.absent()
 	}

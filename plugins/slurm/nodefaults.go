@@ -24,6 +24,20 @@ type mishap struct {
 	at   time.Time // by the node's clock, where its script told
 }
 
+// unendingNodes gives the nodes on which Slurm ends something in vain and of which it does not know yet that they are away, unless no other node is left.
+func (j *job) unendingNodes(views []view, r *room) []string {
+	var away []string
+	for _, v := range views {
+		if v.away != "" && v.unending() && !slices.Contains(away, v.row.nodes) {
+			away = append(away, v.row.nodes)
+		}
+	}
+	if r == nil || !slices.ContainsFunc(r.nodes, func(sp spot) bool { return sp.suits && !slices.Contains(away, sp.name) }) {
+		return nil
+	}
+	return away
+}
+
 // badNodes gives the nodes on which workloads of the job failed at once, or which failed themselves, several times and lately. What lives there and began after such a
 // failure excuses it, if it is of the same role: a server that needs no GPU says nothing of the GPUs. They are known from the folders, so a restart forgets none. When that
 // would leave out more than half of the nodes, the fault is the program's, and none is left out.

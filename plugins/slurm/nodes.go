@@ -152,8 +152,11 @@ func (q *queue) lookWithin(ctx context.Context, maxAge time.Duration) ([]node, e
 	return nodes, nil
 }
 
-// drainSeen is how old a look may be by which it is judged whether a node is being drained.
+// drainSeen is how old a look may be by which it is judged whether a node answers, and is being drained.
 const drainSeen = 20 * time.Second
+
+// awaySeen is the same where something that was released does not end: whether its node answers is what its successor waits to know.
+const awaySeen = 3 * time.Second
 
 // drainEnd gives until when what runs on a node that is being drained is to leave it; drained is false where it is not drained. Slurm itself lets it run on.
 func (q *queue) drainEnd(nodes []node, cluster, name string) (until time.Time, drained bool) {

@@ -216,6 +216,7 @@ func (s *slurm) List(ctx context.Context, name string) ([]backend.Status, bool, 
 	}
 	j.enforce(ctx, views)
 	nodes, told := j.nodesOf(ctx, views), false
+	markAway(views, nodes)
 	var out []backend.Status
 	for _, v := range views {
 		if v.reaped() {
@@ -257,14 +258,49 @@ func (j *job) look(ctx context.Context, maxAge time.Duration) ([]view, snapshot,
 
 // nodesOf gives the nodes where something of the views may run; those of an earlier look where Slurm does not answer.
 func (j *job) nodesOf(ctx context.Context, views []view) []node {
-	if !slices.ContainsFunc(views, func(v view) bool { return v.inQueue && v.row.phase() == phaseRunning }) {
+	if !slices.ContainsFunc(views, view.placed) {
 		return nil
 	}
-	nodes, err := j.queue.lookWithin(ctx, drainSeen)
+	maxAge := drainSeen
+	if slices.ContainsFunc(views, func(v view) bool { return v.placed() && v.release != nil }) {
+		maxAge = awaySeen
+	}
+	nodes, err := j.queue.lookWithin(ctx, maxAge)
 	if err != nil {
-		j.lg.Warn("cannot see which nodes are being drained; trying again", "err", err)
+		j.lg.Warn("cannot see which nodes answer Slurm, and which are being drained; trying again", "err", err)
 	}
 	return nodes
+}
+
+// placed reports whether a process of the view may live on the node that Slurm names.
+func (v view) placed() bool {
+	return v.inQueue && !v.over() && (v.row.phase() == phaseRunning || v.row.phase() == phaseEnding)
+}
+
+// markAway notes of which views the node does not answer: Slurm says so, or it has been ending the job there in vain.
+func markAway(views []view, nodes []node) {
+	for i, v := range views {
+		switch {
+		case !v.placed() || v.report.over():
+		case slices.ContainsFunc(nodes, func(n node) bool { return n.is(v.submission.Cluster, v.row.nodes) && !n.answers() }):
+			views[i].away = fmt.Sprintf("its node %s does not answer Slurm", v.row.nodes)
+		case v.unending():
+			views[i].away = "Slurm tries in vain to end it on " + v.row.nodes
+		}
+	}
+}
+
+// unendingFor is how long Slurm may take to end a job by force before its node is taken to be away: the script ends itself at once. Slurm says that a node does
+// not answer only after it has asked it a few times, a third of SlurmdTimeout apart, which is minutes where a site has not set it.
+const unendingFor = 15 * time.Second
+
+// unending reports whether Slurm has been ending the view's job by force for longer than a node that answers takes.
+func (v view) unending() bool {
+	return v.row.phase() == phaseEnding && v.givenUpByForce() && time.Since(v.release.At) >= unendingFor
+}
+
+func (v view) givenUpByForce() bool {
+	return v.release != nil && v.release.How == backend.Forced.String()
 }
 
 // address gives the instance's status, with where others reach its node.

@@ -578,7 +578,9 @@ type Status struct {
 	// Its process has not started: it waits for the end of the generation before it.
 	Beside bool `protobuf:"varint,16,opt,name=beside,proto3" json:"beside,omitempty"`
 	// It is pending, and others are before it in the cluster's queue.
-	Behind        bool `protobuf:"varint,17,opt,name=behind,proto3" json:"behind,omitempty"`
+	Behind bool `protobuf:"varint,17,opt,name=behind,proto3" json:"behind,omitempty"`
+	// Its node does not answer the cluster: whether it runs is not known, and one that was released ends when the node is back, or is given up by the cluster.
+	Away          bool `protobuf:"varint,18,opt,name=away,proto3" json:"away,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -728,6 +730,13 @@ func (x *Status) GetBeside() bool {
 func (x *Status) GetBehind() bool {
 	if x != nil {
 		return x.Behind
+	}
+	return false
+}
+
+func (x *Status) GetAway() bool {
+	if x != nil {
+		return x.Away
 	}
 	return false
 }
@@ -2252,7 +2261,7 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\n" +
 	"FilesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\xe1\x04\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\xf5\x04\n" +
 	"\x06Status\x12#\n" +
 	"\x02id\x18\x01 \x01(\v2\x13.kale.backend.v1.IDR\x02id\x12,\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x16.kale.backend.v1.StateR\x05state\x12\x12\n" +
@@ -2271,7 +2280,8 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\bdeadline\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1b\n" +
 	"\tend_cause\x18\x0f \x01(\tR\bendCause\x12\x16\n" +
 	"\x06beside\x18\x10 \x01(\bR\x06beside\x12\x16\n" +
-	"\x06behind\x18\x11 \x01(\bR\x06behind\"J\n" +
+	"\x06behind\x18\x11 \x01(\bR\x06behind\x12\x12\n" +
+	"\x04away\x18\x12 \x01(\bR\x04away\"J\n" +
 	"\bPosition\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x03R\x04line\x12\x16\n" +
 	"\x06column\x18\x02 \x01(\x03R\x06column\x12\x12\n" +

@@ -185,12 +185,33 @@ func (c *Cluster) SetState(job string, id backend.ID, s backend.State, reason st
 		if s == backend.StateStarting {
 			e.Status.PID = 0
 		}
+		if !s.Live() {
+			e.Status.Away = false
+		}
 	})
 }
 
 // SetBehind says whether others are before a workload in the cluster's queue.
 func (c *Cluster) SetBehind(job string, id backend.ID, behind bool) error {
 	return c.change(job, id, func(e *entry) { e.Status.Behind = behind })
+}
+
+// SetAway says whether a workload's node answers the cluster. While it does not, whether the workload runs is not known, and to release it ends it when the
+// node is back.
+func (c *Cluster) SetAway(job string, id backend.ID, away bool) error {
+	return c.change(job, id, func(e *entry) {
+		if !e.Status.State.Live() || e.Status.Away == away {
+			return
+		}
+		switch e.Status.Away = away; {
+		case away:
+			e.Status.State, e.Status.Reason = backend.StateUnknown, "its node is away"
+		case e.Released:
+			e.finish(137, "ended when its node was back")
+		default:
+			e.Status.State, e.Status.Reason = backend.StateRunning, ""
+		}
+	})
 }
 
 // SetDeadline gives a workload a walltime.
@@ -230,6 +251,10 @@ func (c *Cluster) Starts(job string, id backend.ID) int {
 
 func (e *entry) finish(code int, reason string) {
 	if !e.Status.State.Live() {
+		return
+	}
+	if e.Status.Away && e.Released {
+		e.Status.State = backend.StateStopping
 		return
 	}
 	e.Status.State, e.Status.ExitCode, e.Status.Reason = backend.StateExited, code, reason
