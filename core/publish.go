@@ -242,6 +242,9 @@ func (s *Scheduler) serverView(st backend.Status) ServerView {
 		v.Beside, v.Reason = true, st.Reason
 		return v // what the chief knows is of the one before
 	}
+	if st.State == backend.StateStopping && s.replaced(st.ID) {
+		return v // and here of the one after
+	}
 	for _, sv := range s.seen.chief.GetServers() {
 		if int(sv.GetInfo().GetIndex()) != st.ID.Rank {
 			continue

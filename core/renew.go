@@ -42,6 +42,9 @@ func (v *Renewed) String() string {
 	how := ""
 	if !v.Warm {
 		how = ", which was not ready yet"
+		if v.Cause != backend.EndDrain {
+			return fmt.Sprintf("%s left for %s%s%s: %v could end it from %s on", v.Worker, v.Successor, moved(v.From, v.To), how, v.Cause, v.Deadline.Format("15:04:05"))
+		}
 	}
 	when := "before"
 	if v.At.After(v.Deadline) {

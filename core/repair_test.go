@@ -333,6 +333,10 @@ func TestEndsAreCountedOnce(t *testing.T) {
 			t.Errorf("after look %d: ended %d times, want %d", i, tr.times, c.times)
 		}
 	}
+	ended := backend.Status{ID: worker(0, 2), State: backend.StateUnknown, Finished: at(9), Restarts: 1, ExitCode: 137, Reason: "the cluster does not answer"}
+	if r.s.compare(ended, r.now); tr.reason != "it ended with signal 9 (killed)" {
+		t.Errorf("what ended while the cluster did not answer did so because %q", tr.reason)
+	}
 }
 
 func TestLastWords(t *testing.T) {

@@ -36,11 +36,15 @@ func (s *Scheduler) pace(now time.Time) time.Duration {
 // stop drains all workers, writes a snapshot, releases the servers, and is done when nothing is left.
 func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	s.stopLasts = now.Sub(s.stopSince)
+	if r := s.want.Rescale; r != nil {
+		r.Aborted, r.Unfinished = true, "the job was stopped"
+		s.finishRescale(now)
+	}
 	if s.want.Forced {
 		return s.stopForced(ctx, now)
 	}
-	if s.want.Target > 0 || s.want.Restart > 0 || s.want.Rescale != nil {
-		s.want.Restart, s.want.Rescale, s.want.ServerRenewal, s.want.EndedServers = 0, nil, nil, nil
+	if s.want.Target > 0 || s.want.Restart > 0 {
+		s.want.Restart, s.want.ServerRenewal, s.want.EndedServers = 0, nil, nil
 		s.serverSnapshot.end()
 		s.want.setTarget(0, now, s.want.all)
 		if err := s.save(); err != nil {

@@ -459,6 +459,11 @@ func TestStopDoesNotWaitForNodesThatAreAway(t *testing.T) {
 			r.joinAll()
 			r.serverIs(1, true, 2)
 			r.beats(2)
+			for _, sv := range r.s.View().Servers {
+				if known := sv.Up != nil; known != (sv.ID != "ps-1-g1") {
+					t.Errorf("what the chief says is shown of %s: %v", sv.ID, known)
+				}
+			}
 			switch how {
 			case "stop":
 				r.order("stop", 0)
@@ -559,5 +564,33 @@ func (r *rig) lose(ids ...backend.ID) {
 	}
 	for _, id := range ids {
 		r.untilReplaced(id)
+	}
+}
+
+// A rescale that a stop cuts short has not come about: it is recorded as given up.
+func TestStopGivesUpARescale(t *testing.T) {
+	for _, force := range []bool{false, true} {
+		r := newRig(t, rigOptions{})
+		r.started(1)
+		before := len(r.rescales())
+		r.order("scale", 3)
+		r.beats(2)
+		if err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop", Force: force}}); err != nil {
+			t.Fatal(err)
+		}
+		r.chief.set(0, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+		eventually(t, "the job stops", func() error {
+			if r.beat(); !r.s.want.Stopped {
+				return fmt.Errorf("it waits for %q", r.s.View().Waits)
+			}
+			return nil
+		})
+		all := r.rescales()
+		if len(all) != before+1 {
+			t.Fatalf("force %v: rescales %+v, want one more than %d", force, all, before)
+		}
+		if last := all[len(all)-1]; last.To != 3 || !last.Aborted || last.Unfinished != "the job was stopped" {
+			t.Errorf("force %v: the last rescale is %+v", force, last)
+		}
 	}
 }

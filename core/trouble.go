@@ -109,7 +109,7 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 		t.died, t.followed, t.tail, t.unread = st.ID, !over, "", tailTries
 		t.over, t.restarts, t.finished, t.hung, t.still = over, st.Restarts, st.Finished, 0, ""
 		t.reason, _, _ = strings.Cut(st.Reason, "; it starts again") // when is no news for long
-		if t.reason == "" {
+		if t.reason == "" || st.State == backend.StateUnknown {      // of what is unknown the reason is no end's
 			t.reason = "it ended with " + backend.EndWords(st.ExitCode)
 		}
 		s.lg.Warn("a process that is wanted has ended", "workload", st.ID.String(), "times", t.times, "state", string(st.State), "exit", st.ExitCode, "reason", st.Reason)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 )
 
@@ -56,10 +57,18 @@ type planned struct {
 	Unheard    bool        `json:"scheduler_silent,omitempty"`  // it did not say what it wants: neither what it has learnt nor a person's order is in the plan
 	Gone       bool        `json:"gone,omitempty"`              // nothing runs of the job, which was not stopped
 	Running    []string    `json:"running,omitzero"`            // nil: not known
+	NotRunning []notRuns   `json:"not_running,omitempty"`       // what is there and does not run: it waits for a place, starts, ends, or is not heard of
 	Unlisted   string      `json:"processes_unknown,omitempty"` // why Running may not be all
 	Placements []placement `json:"placements"`
 	Shortage   string      `json:"shortage,omitempty"`
 	core.Record
+}
+
+// notRuns is a process that the backend has and that does not run, by its word.
+type notRuns struct {
+	ID     string `json:"id"`
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
 }
 
 type placement struct {
@@ -226,8 +235,11 @@ func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview) planned {
 		out.Running = []string{}
 	}
 	for _, st := range p.Running {
-		if st.State.Live() {
+		switch {
+		case st.State == backend.StateRunning:
 			out.Running = append(out.Running, st.ID.String())
+		case st.State.Live():
+			out.NotRunning = append(out.NotRunning, notRuns{st.ID.String(), string(st.State), st.Reason})
 		}
 	}
 	out.Observation.Rates = out.Observation.Rates.Trimmed()
@@ -266,7 +278,19 @@ func writePlanned(w io.Writer, p planned) error {
 	if len(p.Running) > 0 {
 		fmt.Fprintf(w, "running  %s\n", strings.Join(p.Running, ", "))
 	}
-	if len(p.Placements) == 0 {
+	for _, n := range p.NotRunning {
+		line := "others   " + n.ID + " is " + n.State
+		if n.Reason != "" {
+			line += " (" + n.Reason + ")"
+		}
+		fmt.Fprintln(w, line)
+	}
+	switch {
+	case len(p.Placements) > 0:
+	case len(p.NotRunning) > 0:
+		fmt.Fprintln(w, "start    nothing more: what is wanted is there, or asked for")
+		return nil
+	default:
 		fmt.Fprintln(w, "start    nothing: all that is wanted runs")
 		return nil
 	}

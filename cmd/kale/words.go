@@ -102,6 +102,8 @@ func stateWords(v *core.View) string {
 	switch {
 	case v.State == core.StateObserved:
 		return "observed (nothing of it runs, and nothing is started)"
+	case v.State == core.StateStarting && v.Trained != nil && *v.Trained > 0:
+		return "starting (nothing is trained now)"
 	case v.State != core.StatePaused || v.PausedSince.IsZero():
 		return string(v.State)
 	}

@@ -206,7 +206,11 @@ func (s *sheet) noteWant(p proposal, want int) {
 		s.note("before limits", float64(p.want), "workers", fmt.Sprintf("limits are %s", s.o.Limits))
 	}
 	s.note("wanted", float64(want), "workers", "by "+p.source)
-	s.noteCapacity("F(current)", s.current, "")
+	remark := ""
+	if pending := min(s.o.Workers.Pending, s.current-s.o.Workers.Running); pending > 0 {
+		remark = fmt.Sprintf(", with %d that do not train yet", pending)
+	}
+	s.noteCapacity("F(current)", s.current, remark)
 	if want != s.current {
 		s.noteCapacity("F(wanted)", want, "")
 	}

@@ -63,6 +63,7 @@ func TestMoved(t *testing.T) {
 		want   string
 	}{
 		{"preempted", alloc("n1", "complete", preempted, killed), alloc("n2", "pending", "", building), 137, backend.StateStarting, "Nomad took it from n1: preempted by alloc ID 1; it starts again on n2"},
+		{"stopped by somebody", alloc("n1", "complete", "alloc is being migrated", killed), alloc("n2", "pending", "", building), 137, backend.StateStarting, "somebody had Nomad stop it on n1; it starts again on n2"},
 		{"lost", alloc("n1", "lost", "alloc is lost", nil), alloc("n2", "pending", "", nil), 0, backend.StateStarting, "its node n1 was lost; it starts again on n2"},
 		{"waits for the one before", alloc("n1", "running", preempted, runs), alloc("n2", "pending", "", building), 0, backend.StateStarting, "Nomad took it from n1: preempted by alloc ID 1; it starts again on n2 when the process before it has ended"},
 		{"fails in its new place", alloc("n1", "complete", preempted, killed), alloc("n2", "pending", "", broken), 137, backend.StateStarting, "checksums differ"},

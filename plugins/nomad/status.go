@@ -134,6 +134,9 @@ func (v view) moved(a *api.AllocationListStub, st *backend.Status) {
 	}
 }
 
+// migrated is why an allocation ended that somebody had Nomad stop, or that a drain moved.
+const migrated = "alloc is being migrated"
+
 // whyMoved says why an allocation was not the last one.
 func (v view) whyMoved(older *api.AllocationListStub) string {
 	switch why := older.DesiredDescription; {
@@ -141,6 +144,8 @@ func (v view) whyMoved(older *api.AllocationListStub) string {
 		return fmt.Sprintf("its node %s was lost", older.NodeName)
 	case v.drained(older):
 		return fmt.Sprintf("its node %s was drained by its administrator", older.NodeName)
+	case why == migrated:
+		return fmt.Sprintf("somebody had Nomad stop it on %s", older.NodeName)
 	case why != "":
 		return fmt.Sprintf("Nomad took it from %s: %s", older.NodeName, strings.ToLower(why[:1])+why[1:])
 	}
@@ -234,6 +239,9 @@ func restartedByHand(a *api.AllocationListStub) string {
 func (v view) removed(a *api.AllocationListStub) string {
 	if v.drained(a) {
 		return fmt.Sprintf("its node %s was drained by its administrator", a.NodeName)
+	}
+	if a.DesiredDescription == migrated {
+		return fmt.Sprintf("somebody had Nomad stop it on %s", a.NodeName)
 	}
 	return fmt.Sprintf("Nomad ended it on %s, and starts it nowhere else: %s", a.NodeName, a.DesiredDescription)
 }

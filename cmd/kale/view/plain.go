@@ -57,6 +57,7 @@ type printer struct {
 	problems []string
 	shown    map[string][]string // by what is behind a problem: in which ways that was told to show
 	notes    []core.Note
+	began    time.Time // of the first view: what happened before is no news, however late it is known
 }
 
 // print writes what is new in a view. nil, and one that was seen before, is nothing new.
@@ -266,8 +267,11 @@ func (p *printer) troubles(f Frame) []event {
 // notices writes what has happened since the last view; what happened before the first is no news. Of one whose text changes, the last word is written once; one that is under way is a problem.
 func (p *printer) notices(f Frame, first bool) []event {
 	var out []event
+	if first {
+		p.began = f.View.Now
+	}
 	for _, n := range f.View.Notes {
-		if !first && !n.UnderWay && !slices.ContainsFunc(p.notes, func(o core.Note) bool { return o.At.Equal(n.At) && o.Text == n.Text && !o.UnderWay }) {
+		if !first && !n.UnderWay && (!n.At.Before(p.began) || slices.ContainsFunc(p.notes, func(o core.Note) bool { return o.At.Equal(n.At) })) && !slices.ContainsFunc(p.notes, func(o core.Note) bool { return o.At.Equal(n.At) && o.Text == n.Text && !o.UnderWay }) {
 			out = append(out, event{n.At, "note", n.Text})
 		}
 	}

@@ -340,6 +340,11 @@ func TestPlainTellsOfLosses(t *testing.T) {
 	if diff := cmp.Diff([]string{"03:04:05  note      lost: 2"}, got); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
 	}
+	late := &printer{}
+	late.notices(Frame{View: &core.View{Now: at}, Zone: time.UTC}, true)
+	if said := late.notices(Frame{View: &core.View{Notes: []core.Note{{At: at.Add(-time.Hour), Text: "long ago"}, {At: at.Add(time.Second), Text: "now"}}}, Zone: time.UTC}, false); len(said) != 1 || said[0].says != "now" {
+		t.Errorf("of a note from before and one from after the first view it tells %+v", said)
+	}
 	for want, v := range map[string]*core.View{
 		"  380,201 offsets LOST to retention  7 skipped that could not be decoded":        {Lost: new(uint64(380201)), Dead: new(uint64(7)), Skips: true},
 		"workers unknown  arrivals 175/s, trained unknown, capacity unknown  lag unknown": {Sample: core.Sample{Rate: new(175.), Target: 3}},
