@@ -21,6 +21,7 @@ func (s *Scheduler) decide(now time.Time) error {
 	if observeOnly {
 		d.State = d.Undone(obs.State)
 	}
+	s.noteForecaster(now)
 	s.want.Policy, s.want.Gate = d.State, s.foresee.state()
 	rec := &Record{Observation: obs, Decision: d, LastJoin: s.want.LastJoin, Pool: share, Repairs: append(s.repairs(), s.hungLately()...), ObserveOnly: observeOnly}
 	rec.LagUnknown = s.lagUnknown(obs)

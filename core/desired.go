@@ -56,6 +56,8 @@ type desired struct {
 	// Policy is the policy's own state.
 	Policy json.RawMessage `json:"policy,omitempty"`
 	Gate   json.RawMessage `json:"gate,omitempty"`
+	// Retraining is what is known of forecast models that were trained anew; nil: nothing.
+	Retraining *retraining `json:"retraining,omitempty"`
 	// Throughput is what the throughput model has learnt.
 	Throughput estimator.OnlineState `json:"throughput"`
 	// Checkpoint is the folder that what runs was started with; empty when nothing does.

@@ -21,6 +21,7 @@ import (
 type foresight struct {
 	lg     *slog.Logger
 	steps  int
+	step   time.Duration
 	season time.Duration // the shortest
 	all    []time.Duration
 	needed time.Duration // of history, for a forecast to be trusted
@@ -31,6 +32,10 @@ type foresight struct {
 	calendar forecast.Calendar
 	gate     *forecast.Gate
 	model    *forecast.ONNXModel // nil: seasonal only
+	path     string              // its file, "" where there is none
+	fileID   string              // of the job file's model, "" for seasonal
+	wrap     func(forecast.Forecaster) forecast.Forecaster
+	changed  string // since it was taken note of last: which forecaster is in use now, and why; ""
 	warm     bool
 	doubt    string // why no forecast is trusted now, whatever the gate says; ""
 	last     plan.Forecast
@@ -43,14 +48,14 @@ func newForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage) (*foresigh
 
 // wrappedForesight is newForesight with something put in front of each of its forecasters.
 func wrappedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, wrap func(forecast.Forecaster) forecast.Forecaster) (*foresight, error) {
-	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), season: slices.Min(j.Forecast.Season), all: j.Forecast.Season, needed: j.Forecast.Needed(), needs: plan.NeedsOf(j.Autoscale.Policy), outlook: forecast.Outlook, calendar: CalendarOf(j)}
+	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), step: j.Forecast.Interval, season: slices.Min(j.Forecast.Season), all: j.Forecast.Season, needed: j.Forecast.Needed(), needs: plan.NeedsOf(j.Autoscale.Policy), outlook: forecast.Outlook, calendar: CalendarOf(j), wrap: wrap}
 	var primary forecast.Forecaster
 	if j.Forecast.Model != job.ForecastSeasonal {
 		m, err := forecast.OpenONNX(j.Forecast.Model, forecast.ONNXOptions{Threads: 1})
 		if err != nil {
 			return nil, fmt.Errorf("forecast.model of job %q: %w", j.Name, err)
 		}
-		f.model, primary = m, f.calendar.With(wrap(m))
+		f.model, f.path, f.fileID, primary = m, j.Forecast.Model, m.Info().ID, f.calendar.With(wrap(m))
 	}
 	var err error
 	f.gate, err = forecast.NewGate(primary, f.calendar.With(wrap(forecast.NewSeasonal(j.Forecast.Season))), forecast.GateOptions{Window: j.Forecast.GateWindow, Tolerance: j.Forecast.GateTolerance})
@@ -58,15 +63,66 @@ func wrappedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, wrap f
 		return nil, err
 	}
 	if len(saved) > 0 {
-		var st forecast.GateState
-		if err = json.Unmarshal(saved, &st); err == nil {
-			err = f.gate.Restore(st)
-		}
-		if err != nil {
+		if err := f.restore(saved); err != nil {
 			lg.Warn("what the forecast gate had learnt cannot be used", "err", err)
 		}
 	}
 	return f, nil
+}
+
+// fits says whether a model can take the place of the one in use, as an error where it cannot. id is the one that it must have, "": any.
+func (f *foresight) fits(raw []byte, id string) error {
+	info, err := forecast.ReadModelInfo(raw)
+	switch {
+	case err != nil:
+		return err
+	case id != "" && info.ID != id:
+		return fmt.Errorf("it is model %s, and not %s", info.ID, id)
+	case info.Step != f.step || info.Horizon < f.steps:
+		return fmt.Errorf("it forecasts %d bins of %v, and the job asks for %d of %v", info.Horizon, info.Step, f.steps, f.step)
+	}
+	return nil
+}
+
+// use puts the model of a file in the place of the one in use. It is tried on the past at the next forecast.
+func (f *foresight) use(path string) error {
+	m, err := forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1})
+	if err != nil {
+		return err
+	}
+	f.gate.Replace(f.calendar.With(f.wrap(m)))
+	f.close()
+	f.model, f.path, f.warm = m, path, false
+	return nil
+}
+
+// takePromoted uses the model that was promoted by a scheduler before, where the job file's is the one that it was promoted over and it still fits.
+func (f *foresight) takePromoted(path string, r *retraining, saved json.RawMessage) {
+	if r == nil || r.Promoted == "" || r.Over != f.fileID {
+		return
+	}
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		err = f.fits(raw, r.Promoted)
+	}
+	if err == nil {
+		err = f.use(path)
+	}
+	if err == nil && len(saved) > 0 {
+		err = f.restore(saved)
+	}
+	if err != nil {
+		f.lg.Warn("the forecast model that was trained anew cannot be used; the job file's is", "err", err)
+	}
+}
+
+// restore gives the gate what it had learnt.
+func (f *foresight) restore(saved json.RawMessage) error {
+	var st forecast.GateState
+	if err := json.Unmarshal(saved, &st); err != nil {
+		return err
+	}
+	return f.gate.Restore(st)
 }
 
 // CalendarOf is what a job file knows of the traffic that its past does not tell.
@@ -132,6 +188,7 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 	}
 	if v.Changed {
 		f.lg.Warn("another forecaster is in use", "using", v.Using, "why", cmp.Or(v.Why, v.Reason))
+		f.changed = fmt.Sprintf("forecasts are made by %s now: %s", v.Using, cmp.Or(v.Why, v.Reason))
 	}
 	reason := v.Reason
 	if v.FallenBack {

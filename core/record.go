@@ -138,6 +138,8 @@ type View struct {
 	WorkerRenewal *Renewed `json:"worker_renewal,omitempty"`
 	// ServerRenewal is the last parameter server that was replaced before its walltime ended; it is not changed any more.
 	ServerRenewal *ServerRenewal `json:"server_renewal,omitempty"`
+	// Retraining tells of the forecast models that are trained anew; nil: none is.
+	Retraining *Retraining `json:"retraining,omitempty"`
 	// Stuck is what stands in the job's way until a person has done something about it, in a few words; "": nothing.
 	Stuck string `json:"stuck,omitempty"`
 	// Notes are what happened in the last day, the oldest first.

@@ -20,6 +20,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}
 	defer s.endOnce.Do(func() { close(s.ended) })
 	defer s.endSnapshot()
+	defer s.endTraining()
 	defer s.missed.end()
 	defer s.endChange()
 	pace := s.job.Autoscale.Watch
@@ -201,6 +202,9 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 		if s.want.Target == 0 && (s.last.Observation.Hold.Unknown || s.last.Pool != nil) {
 			s.tickAt = now // a job that could not be started yet need not wait for long
 		}
+	}
+	if err := s.retrain(ctx, now); err != nil {
+		return err
 	}
 	if s.want.Target == 0 && !s.want.Stopping && s.missed.history() != nil {
 		return nil // nothing is wanted yet that could need repair

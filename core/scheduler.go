@@ -54,6 +54,8 @@ type Options struct {
 	Wanted *Wanted
 	// Offline says that the brokers do not answer: a preview does not wait for them.
 	Offline bool
+	// TrainForecast trains a forecast model and measures it, without the caller's help but for ctx: where forecast.retrain asks for it. nil: nothing is trained anew.
+	TrainForecast func(ctx context.Context, t ForecastTraining) (ForecastTrained, error)
 	// Progress is told of long work, may be nil.
 	Progress func(what string, done, total int)
 }
@@ -74,6 +76,7 @@ type Scheduler struct {
 	prior    estimator.Model
 	online   *estimator.Online
 	foresee  *foresight
+	training *trainingRun // of a forecast model; nil: none
 	loads    *workloads
 	progress *progressLog
 
@@ -317,6 +320,9 @@ func (s *Scheduler) connect(ctx context.Context) error {
 	}
 	if s.foresee, err = newForesight(s.lg, j, s.want.Gate); err != nil {
 		return err
+	}
+	if j.Forecast.Retrain > 0 {
+		s.foresee.takePromoted(filepath.Join(s.opt.StateDir, promotedFile), s.want.Retraining, s.want.Gate)
 	}
 	s.loads, err = newWorkloads(j, s.opt.Trainer, s.want.Token, s.meet.address, s.opt.Env)
 	return err

@@ -113,6 +113,9 @@ job "ctr" {
     gate_window    = "2h"
     gate_tolerance = 0.1
 
+    # Once a day a model is trained from what has arrived, beside the scheduler. It is used where it is better on recent traffic than what is in use.
+    retrain = "24h"
+
     # What people know and the past does not tell: a sale, a campaign, a holiday (uplift below 1).
     events = [
       { name = "autumn sale", from = "2026-09-25T16:00:00Z", to = "2026-09-27T22:00:00Z", uplift = 1.8 },

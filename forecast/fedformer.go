@@ -25,6 +25,7 @@ type FEDformerOptions struct {
 	// TrainedAt and Source go into the file as those of LinearOptions.
 	TrainedAt time.Time
 	Source    string
+	Against   Forecaster // likewise
 	Runtime   onnx.Options
 	// Progress, where set, is told how far the training is.
 	Progress func(fedformer.Progress)
@@ -235,7 +236,7 @@ func (t *fedformerTrainer) measure(r *TrainReport, w fedformer.Weights, info Mod
 	if len(held) == 0 {
 		return nil, errors.New("the model has no answer at any moment of the last tenth of the history: too little was measured there")
 	}
-	r.measure(t.history, t.filled, t.seasons, held, func(at int) []float64 { return said[at] })
+	r.measure(t.history, t.filled, t.seasons, held, t.options.Against, func(at int) []float64 { return said[at] })
 	return res.quantiles(fedformerLevels), nil
 }
 

@@ -24,6 +24,10 @@ type LinearOptions struct {
 	TrainedAt time.Time
 	// Source goes into the file: where the history came from.
 	Source string
+	// Against, where set, is measured on the holdout too, such as the model that is
+	// to be replaced. Where it was trained on the holdout's beginning, all are measured
+	// on what comes after that, as far as there is enough of it.
+	Against Forecaster
 }
 
 // validate checks what can be checked without the history.
@@ -53,6 +57,7 @@ type TrainReport struct {
 	Model    Errors    // the model
 	Naive    Errors    // ŷ(t+h) = y(t+h−season), the shortest season
 	Seasonal Errors    // NewSeasonal, seeing at each origin what lies before it
+	Against  Errors    // the options' Against, likewise; without one of no bins
 
 	// Of the linear model.
 	Lags     []int   // bins
@@ -67,12 +72,20 @@ type TrainReport struct {
 
 // measure fills the report's errors over the origins of the holdout. filled is the
 // history without gaps, and predict the model's forecast.
-func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout []int, predict func(origin int) []float64) {
-	var model, naive, seasonal tally
+func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout []int, against Forecaster, predict func(origin int) []float64) {
+	holdout = unseen(history, holdout, against)
+	r.From = history.At(holdout[0])
+	var model, naive, seasonal, other tally
 	rival := NewSeasonal(durations(seasons, history.Step))
 	for _, o := range holdout {
 		said := predict(o)
-		fc, err := rival.Forecast(history.Until(history.At(o)), len(said))
+		past := history.Until(history.At(o))
+		fc, err := rival.Forecast(past, len(said))
+		var theirs Forecast
+		failed := errors.New("none")
+		if against != nil {
+			theirs, failed = against.Forecast(past, len(said))
+		}
 		for h, m := range said {
 			a := history.Values[o+h]
 			model.add(a, unsure(m))
@@ -80,10 +93,29 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 			if err == nil {
 				seasonal.add(a, fc.bin(h))
 			}
+			if failed == nil {
+				other.add(a, theirs.bin(h))
+			}
 		}
 	}
 	r.Holdout = len(holdout)
-	r.Model, r.Naive, r.Seasonal = model.errors(math.NaN()), naive.errors(math.NaN()), seasonal.errors(math.NaN())
+	r.Model, r.Naive, r.Seasonal, r.Against = model.errors(math.NaN()), naive.errors(math.NaN()), seasonal.errors(math.NaN()), other.errors(math.NaN())
+}
+
+// leastUnseen is how many origins a comparison needs.
+const leastUnseen = 12
+
+// unseen are those of the origins that lie after what a forecaster was trained on, or all where too few do.
+func unseen(history Series, origins []int, f Forecaster) []int {
+	trained, ok := f.(interface{ TrainedUntil() time.Time })
+	if !ok {
+		return origins
+	}
+	later := slices.DeleteFunc(slices.Clone(origins), func(o int) bool { return history.At(o).Before(trained.TrainedUntil()) })
+	if len(later) < leastUnseen {
+		return origins
+	}
+	return later
 }
 
 // seasonsOf are seasons in bins, shortest first, each once.
@@ -165,7 +197,7 @@ func (t *linearTrainer) train(history Series, seasons []int, o LinearOptions) ([
 	}
 	// The holdout is measured with coefficients that end a horizon before it.
 	before := t.fit(spread(first, cut-t.plan.horizon, maxTrainOrigins), cut, ridge)
-	r.measure(history, t.data.y, seasons, spread(cut, last, maxHoldoutOrigins), func(o int) []float64 { return t.data.predict(o, before) })
+	r.measure(history, t.data.y, seasons, spread(cut, last, maxHoldoutOrigins), o.Against, func(o int) []float64 { return t.data.predict(o, before) })
 
 	origins := spread(first, last, maxTrainOrigins)
 	r.Origins = len(origins)

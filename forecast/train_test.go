@@ -160,3 +160,25 @@ func TestNothingIsLearntFromSilence(t *testing.T) {
 		t.Errorf("%d bytes of a model, %v; want %q", len(model), err, want)
 	}
 }
+
+// A model is measured beside the one that it is to replace, on what neither was trained on, as far as there is enough of that.
+func TestTrainAgainst(t *testing.T) {
+	s := autoregressive(1200, 120, time.Second, 5)
+	before, _ := train(t, s.Until(s.At(1100)), demoOptions)
+	o := demoOptions
+	old := open(t, before)
+	o.Against = old
+	_, r := train(t, s, o)
+	if r.From.Before(s.At(1100)) || r.Against.Bins == 0 || r.Against.Bins != r.Model.Bins || !(r.Against.WAPE > 0) {
+		t.Errorf("measured from %v, which is before %v; the old one %+v, the new one %+v", r.From, s.At(1100), r.Against, r.Model)
+	}
+	o.Against = nil
+	newest, alone := train(t, s, o)
+	if !alone.From.Before(r.From) || alone.Against.Bins != 0 {
+		t.Errorf("alone it is measured from %v, %+v", alone.From, alone.Against)
+	}
+	o.Against = open(t, newest)
+	if _, r = train(t, s, o); !r.From.Equal(alone.From) || r.Against.Bins == 0 {
+		t.Errorf("beside one that has seen all it is measured from %v, %+v", r.From, r.Against)
+	}
+}

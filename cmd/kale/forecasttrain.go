@@ -22,8 +22,8 @@ import (
 type trainFlags struct {
 	historyFlags
 	fedformerFlags
-	out, model string
-	input      int
+	out, model, against string
+	input               int
 }
 
 // The models that kale forecast train can make.
@@ -42,7 +42,10 @@ the history before that is learnt too; where it is worse there, that is said, an
 
 With -model fedformer it trains the paper's FEDformer-f instead, which takes minutes and needs ONNX Runtime. Its input cannot be shorter than one
 season: with bins of a minute that is a day of 1440 bins; bins of a quarter of an hour make it 96, and faster. Its loss is 1 where it does no
-better than each window's mean. It is measured on the last tenth of the history, which it does not learn.`,
+better than each window's mean. It is measured on the last tenth of the history, which it does not learn.
+
+A scheduler does this by itself where the job file says how often (forecast.retrain), and takes the new model where it is better. As it does, -against
+measures another model, such as the one in use, beside the new one: on what neither has seen.`,
 		Example: "  kale forecast train ctr.hcl -o ctr.onnx\n  kale forecast train -trace rates.csv.gz -interval 5m -horizon 1h -o rates.onnx\n  kale forecast train -trace rates.csv.gz -interval 15m -model fedformer -o rates.onnx",
 		Args:    upTo(1), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,6 +68,7 @@ better than each window's mean. It is measured on the last tenth of the history,
 	c.Flags().Var(&f.horizon, "horizon", "how far to forecast (default: the job's; for a trace 30m)")
 	c.Flags().StringVar(&f.model, "model", modelLinear, "`KIND` of model: linear or fedformer")
 	c.Flags().IntVar(&f.input, "input", 0, "`BINS` that FEDformer sees (default 96, or the shortest season where that is longer)")
+	c.Flags().StringVar(&f.against, "against", "", "`FILE` of a model that is measured on the same part of the history, such as the one in use")
 	f.fedformerFlags.register(c)
 	c.Flags().StringVarP(&f.out, "out", "o", "", "`FILE` to write, .onnx")
 	a.jsonFlag(c, "print the measurement as JSON")
@@ -114,14 +118,28 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	if p.job != nil {
 		p.series = core.CalendarOf(p.job.Job).Plain(p.series)
 	}
+	var against *forecast.ONNXModel
+	if f.against != "" {
+		if against, err = forecast.OpenONNX(f.against, forecast.ONNXOptions{Threads: 1}); err != nil {
+			return fmt.Errorf("-against: %w", err)
+		}
+		defer func() { _ = against.Close() }() // it was only read
+	}
 	fmt.Fprintf(a.err, "training on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
 	var model []byte
 	var r forecast.TrainReport
 	if f.model == modelFEDformer {
 		o := forecast.FEDformerOptions{Horizon: p.steps, Input: f.input, Seasons: p.seasons, Source: p.source}
+		if against != nil {
+			o.Against = against
+		}
 		model, r, err = a.trainFEDformer(ctx, p.series, o, f.fedformerFlags)
 	} else {
-		model, r, err = forecast.TrainLinear(p.series, forecast.LinearOptions{Horizon: p.steps, Seasons: p.seasons, Source: p.source})
+		o := forecast.LinearOptions{Horizon: p.steps, Seasons: p.seasons, Source: p.source}
+		if against != nil {
+			o.Against = against
+		}
+		model, r, err = forecast.TrainLinear(p.series, o)
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("train a forecast model: interrupted; %s is as it was", f.out)
@@ -133,6 +151,9 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 		return fmt.Errorf("write the forecast model: %w", err)
 	}
 	rows := []measured{measure(r.Info.Name, r.Holdout, r.Model), measure("seasonal", r.Holdout, r.Seasonal), measure("naive", r.Holdout, r.Naive)}
+	if against != nil {
+		rows = append(rows, measure(filepath.Base(f.against), r.Holdout, r.Against))
+	}
 	v, err := compareTrained(r.Model.WAPE, r.Seasonal.WAPE, p.gate())
 	if err != nil {
 		return err

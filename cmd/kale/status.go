@@ -302,6 +302,9 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 	if r := v.LastRescale; r != nil {
 		row("last rescale", "%s", view.RescaleWords(*r, nil, 0))
 	}
+	if r := v.Retraining; r != nil {
+		row("retraining", "%s", retrainingWords(r, v.Now))
+	}
 	if r := v.WorkerRenewal; r != nil {
 		row("worker renewal", "%s", r)
 	}

@@ -110,6 +110,18 @@ func stateWords(v *core.View) string {
 	return fmt.Sprintf("paused since %s (nothing is trained, and no worker comes or goes, until kale resume %s)", clock(v.PausedSince, v.Now), v.Job)
 }
 
+// retrainingWords say what came of the last forecast model that was trained anew, and when the next one is.
+func retrainingWords(r *core.Retraining, now time.Time) string {
+	next := "a forecast model is being trained anew"
+	if !r.Next.IsZero() {
+		next = "a forecast model is trained anew at " + clock(r.Next, now)
+	}
+	if r.Says == "" {
+		return next
+	}
+	return fmt.Sprintf("%s; %s: %s", next, clock(r.Last, now), r.Says)
+}
+
 func manualLine(m plan.Manual) string {
 	switch {
 	case m.Paused && m.Pinned:

@@ -199,6 +199,8 @@ func (d *decoder) checkForecast(j *Job) {
 		d.must(f.GateWindow >= f.Interval, "forecast.gate_window", interval, "Gate window shorter than an interval",
 			"gate_window is %s and the interval %s: use at least one interval.", FormatDuration(f.GateWindow), FormatDuration(f.Interval))
 	}
+	d.must(f.Retrain == 0 || f.Retrain >= f.Interval, "forecast.retrain", interval, "Retrained more often than there is news",
+		"retrain is %s and the interval %s: use at least one interval.", FormatDuration(f.Retrain), FormatDuration(f.Interval))
 	d.must(len(f.Season) > 0, "forecast.season", nil, "No season", `Name at least one, as in "24h".`)
 	d.checkSeasons(f)
 }

@@ -48,6 +48,7 @@
 //	forecast.model                           "seasonal"
 //	forecast.gate_window                     4 x horizon
 //	forecast.gate_tolerance                  0.1
+//	forecast.retrain                         never
 //	autoscale.policy                         "kale"
 //	autoscale.mode                           "live"
 //	autoscale.rho                            1

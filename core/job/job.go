@@ -223,6 +223,7 @@ type Forecast struct {
 	Model         string          `json:"model"`
 	GateWindow    time.Duration   `json:"gate_window_ns"`
 	GateTolerance float64         `json:"gate_tolerance"`
+	Retrain       time.Duration   `json:"retrain_ns,omitempty"` // 0: never
 	Events        []Event         `json:"events,omitempty"`
 }
 

@@ -192,6 +192,8 @@ var forecastBlock = &block{
 		{name: "model", field: forecaster(func(j *Job) *string { return &j.Forecast.Model }), fallback: `"seasonal"`, doc: "The forecaster."},
 		{name: "gate_window", field: duration(func(j *Job) *time.Duration { return &j.Forecast.GateWindow }, time.Second, 30*day), derived: "4 x horizon", doc: "Recent past on which a model file is held against \"seasonal\"."},
 		{name: "gate_tolerance", field: number(func(j *Job) *float64 { return &j.Forecast.GateTolerance }, bound{least: 0, most: 10}), fallback: "0.1", doc: "The model file may be worse by this share before \"seasonal\" takes over."},
+		{name: "retrain", field: duration(func(j *Job) *time.Duration { return &j.Forecast.Retrain }, time.Second, 366*day), derived: "never",
+			doc: "How often a model is trained anew from what has arrived, beside the scheduler, on one core and within a bound of memory: of the kind of the model file, or linear beside \"seasonal\". It takes the place of the one in use only where it is better on recent traffic that neither has seen; kale status tells of it."},
 		{name: "events", field: list[Event]{name: "list of objects", bounds: "each with name, from, to, uplift", dst: func(j *Job) *[]Event { return &j.Forecast.Events }, read: readEvent},
 			doc: "Known causes that change the traffic, such as a sale, or a holiday (uplift below 1): from one time to another, as 2026-11-27T18:00:00Z, what comes is uplift times what would come without. The forecast heeds them ahead, and does not expect them again a season later."},
 	},

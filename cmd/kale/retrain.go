@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/forecast"
+)
+
+// retrainMemory bounds the memory of the process that trains a forecast model anew, in bytes, and retrainCPU the time that it may compute.
+const (
+	retrainMemory = 1 << 30
+	retrainCPU    = 30 * time.Minute
+)
+
+// trainAnew is core.Options.TrainForecast: kale forecast train in a process of its own, on one core, at the lowest priority, with a bound of memory and of time
+// (bound). It ends with this process.
+func (a *app) trainAnew(ctx context.Context, t core.ForecastTraining) (out core.ForecastTrained, err error) {
+	dir, err := os.MkdirTemp("", "kale-retrain-")
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	trace := filepath.Join(dir, "arrivals.csv")
+	if err := writeTrace(trace, t.History); err != nil {
+		return out, err
+	}
+	args := []string{"forecast", "train", "-json", "-trace", trace, "-interval", job.FormatDuration(t.History.Step), "-o", t.Out, "-model", t.Kind,
+		"-horizon", job.FormatDuration(time.Duration(t.Horizon) * t.History.Step)}
+	for _, s := range t.Seasons {
+		args = append(args, "-season", job.FormatDuration(s))
+	}
+	if t.Input > 0 {
+		args = append(args, "-input", strconv.Itoa(t.Input))
+	}
+	if t.Current != "" {
+		args = append(args, "-against", t.Current)
+	}
+	var said, trouble bytes.Buffer
+	cmd := exec.CommandContext(ctx, a.exe, args...)
+	if nice, err := exec.LookPath("nice"); err == nil {
+		cmd = exec.CommandContext(ctx, nice, append([]string{"-n", "19", a.exe}, args...)...)
+	}
+	cmd.Env = append(backend.CleanEnviron(), "GOMAXPROCS=1", fmt.Sprintf("GOMEMLIMIT=%d", retrainMemory*3/4))
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &said, &trouble, time.Second
+	if err := runBound(cmd); err != nil {
+		if ctx.Err() != nil {
+			return out, ctx.Err()
+		}
+		return out, failedAnew(err, said.Bytes(), trouble.String())
+	}
+	return trainedAnew(said.Bytes())
+}
+
+// runBound runs a process within its bounds, from a thread that lives for as long as it does: with that one's end the process ends too.
+func runBound(cmd *exec.Cmd) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	bound(cmd)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if err := limit(cmd.Process.Pid); err != nil {
+		_ = cmd.Process.Kill()
+		return errors.Join(err, cmd.Wait())
+	}
+	return cmd.Wait()
+}
+
+// failedAnew is why a training failed: what it says with -json, else the last that it wrote.
+func failedAnew(err error, said []byte, trouble string) error {
+	var why struct {
+		Error string `json:"error"`
+	}
+	if json.Unmarshal(said, &why) != nil || why.Error == "" {
+		if why.Error = lastLine(strings.TrimSpace(trouble)); why.Error == "" {
+			return err
+		}
+	}
+	if strings.Contains(why.Error, forecast.ErrShortHistory.Error()) {
+		return shortAnew{why.Error}
+	}
+	return fmt.Errorf("%s (%w)", why.Error, err)
+}
+
+// shortAnew is forecast.ErrShortHistory of another process, in its words.
+type shortAnew struct{ says string }
+
+func (e shortAnew) Error() string { return e.says }
+func (e shortAnew) Unwrap() error { return forecast.ErrShortHistory }
+
+func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n')+1:] }
+
+// trainedAnew reads what kale forecast train -json prints.
+func trainedAnew(raw []byte) (core.ForecastTrained, error) {
+	nan := math.NaN()
+	out := core.ForecastTrained{Model: nan, Current: nan, Seasonal: nan, Naive: nan}
+	var said struct {
+		ID        string     `json:"id"`
+		From      time.Time  `json:"holdout_from"`
+		FallsBack *bool      `json:"gate_falls_back"`
+		Errors    []measured `json:"errors"`
+	}
+	if err := json.Unmarshal(raw, &said); err != nil {
+		return out, fmt.Errorf("read what kale forecast train has printed: %w", err)
+	}
+	out.ID, out.From, out.FallsBack = said.ID, said.From, said.FallsBack == nil || *said.FallsBack
+	for i, to := range []*float64{&out.Model, &out.Seasonal, &out.Naive, &out.Current} { // in the order of forecastTrain
+		if i < len(said.Errors) && said.Errors[i].WAPE != nil {
+			*to, out.Origins = *said.Errors[i].WAPE, said.Errors[i].Origins
+		}
+	}
+	return out, nil
+}
+
+// writeTrace writes the known bins of a series as a trace that ParseCurve reads.
+func writeTrace(path string, s forecast.Series) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := bufio.NewWriter(f)
+	fmt.Fprintln(w, "timestamp,rate")
+	for i, v := range s.Values {
+		if !math.IsNaN(v) {
+			fmt.Fprintf(w, "%s,%s\n", s.At(i).UTC().Format(time.RFC3339Nano), strconv.FormatFloat(v, 'g', -1, 64))
+		}
+	}
+	return w.Flush()
+}

@@ -1,0 +1,239 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/forecast"
+)
+
+// A forecast model grows old as traffic changes. Every forecast.retrain another one is trained from what has arrived (Options.TrainForecast, in a process of its
+// own, so that no look and no decision waits for it), measured beside the one in use on recent traffic that neither has seen, and put in its place where it is
+// better. The one that is in use is kept in the state folder; the job file's stays as it is, and takes its place again when that file names another model.
+
+// ForecastTraining is what a forecast model is trained from.
+type ForecastTraining struct {
+	History forecast.Series // without the job file's events
+	Horizon int             // bins
+	Seasons []time.Duration
+	Kind    string // "linear" or "fedformer"
+	Input   int    // bins that the model sees; 0: as many as its kind chooses
+	// Current is the file of the model in use, "": none, and the seasonal forecaster is.
+	Current string
+	// Out is the file to write.
+	Out string
+	// Tolerance and the window are those of the job's gate.
+	Gate forecast.GateOptions
+}
+
+// ForecastTrained is what came of it: the errors (WAPE, a fraction) are over the same bins, which none of them has seen. NaN: not known.
+type ForecastTrained struct {
+	ID                              string
+	Origins                         int
+	From                            time.Time
+	Model, Current, Seasonal, Naive float64
+	// FallsBack: the job's gate would not use it beside the seasonal forecaster.
+	FallsBack bool
+}
+
+// The kinds of model that can be trained, by the names that their files have.
+const (
+	kindLinear    = "linear"
+	kindFEDformer = "fedformer"
+)
+
+// promotedFile is the name of the model that was promoted last, in the state folder; candidateFile that of one that is being trained.
+const (
+	promotedFile  = "forecast.onnx"
+	candidateFile = "forecast-candidate.onnx"
+)
+
+// retraining is what is known of the models that were trained anew, and kept.
+type retraining struct {
+	// Tried is when one was trained last, or when it was first known that one shall be.
+	Tried time.Time `json:"tried,omitzero"`
+	// Promoted is the ID of the one in use, "": the job file's is. Over is that of the job file's when it was promoted, "" for "seasonal".
+	Promoted string `json:"promoted,omitempty"`
+	Over     string `json:"over,omitempty"`
+	// Says is what came of the last one, for people.
+	Says string `json:"says,omitempty"`
+}
+
+// Retraining is what people are told of it.
+type Retraining struct {
+	// Next is when a model is trained anew next; zero while one is. Last is when one was tried last, and Says what came of it.
+	Next time.Time `json:"next,omitzero"`
+	Last time.Time `json:"last,omitzero"`
+	Says string    `json:"says,omitempty"`
+	// Model is the ID of the one that was promoted and is in use; "": the job file's is.
+	Model string `json:"model,omitempty"`
+}
+
+// retrainingNow is for the view; nil: forecast.retrain is not set.
+func (s *Scheduler) retrainingNow() *Retraining {
+	r := s.want.Retraining
+	if s.job.Forecast.Retrain <= 0 || r == nil {
+		return nil
+	}
+	out := &Retraining{Says: r.Says}
+	if s.training == nil {
+		out.Next = r.Tried.Add(s.job.Forecast.Retrain)
+	}
+	if r.Says != "" {
+		out.Last = r.Tried
+	}
+	if m := s.foresee.model; m != nil && m.Info().ID == r.Promoted {
+		out.Model = r.Promoted
+	}
+	return out
+}
+
+// trainingRun is a training under way.
+type trainingRun struct {
+	began  time.Time
+	what   ForecastTraining
+	cancel context.CancelFunc
+	done   chan struct{} // closed when got and err are there
+	got    ForecastTrained
+	err    error
+}
+
+// retrain begins a training when it is due, and takes in what has come of one.
+func (s *Scheduler) retrain(ctx context.Context, now time.Time) error {
+	every := s.job.Forecast.Retrain
+	if every <= 0 || s.opt.TrainForecast == nil || s.want.Stopping {
+		s.endTraining()
+		return nil
+	}
+	if t := s.training; t != nil {
+		select {
+		case <-t.done:
+			s.training = nil
+			return s.trained(now, t)
+		default:
+			return nil
+		}
+	}
+	r := s.want.Retraining
+	if r == nil {
+		s.want.Retraining = &retraining{Tried: now}
+		return s.save()
+	}
+	if now.Sub(r.Tried) < every || s.missed.history() != nil {
+		return nil
+	}
+	r.Tried = now
+	s.train(ctx, now)
+	return s.save()
+}
+
+// train begins a training.
+func (s *Scheduler) train(ctx context.Context, now time.Time) {
+	f := s.job.Forecast
+	what := ForecastTraining{
+		History: s.foresee.calendar.Plain(s.history(now)), Horizon: s.foresee.steps, Seasons: f.Season, Kind: kindLinear, Current: s.foresee.path,
+		Out: filepath.Join(s.opt.StateDir, candidateFile), Gate: forecast.GateOptions{Window: f.GateWindow, Tolerance: f.GateTolerance},
+	}
+	if m := s.foresee.model; m != nil && m.Info().Name == kindFEDformer {
+		what.Kind, what.Input = kindFEDformer, m.Info().Input
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(f.Retrain, time.Minute))
+	t := &trainingRun{began: now, what: what, cancel: cancel, done: make(chan struct{})}
+	s.training = t
+	s.spawn(func() { // ends with ctx, at the latest with the scheduler: endTraining
+		defer close(t.done)
+		t.got, t.err = s.opt.TrainForecast(ctx, what)
+	})
+}
+
+// endTraining ends one that is under way; what it has come to is dropped.
+func (s *Scheduler) endTraining() {
+	t := s.training
+	if t == nil {
+		return
+	}
+	t.cancel()
+	<-t.done
+	s.training = nil
+	_ = os.Remove(t.what.Out) // the next one writes it anew
+}
+
+// trained takes in what a training has come to: a better model is promoted.
+func (s *Scheduler) trained(now time.Time, t *trainingRun) error {
+	t.cancel()
+	r := s.want.Retraining
+	took := job.Length(now.Sub(t.began))
+	better, why := t.got.better(t.what.Current != "")
+	switch {
+	case t.err != nil && errors.Is(t.err, forecast.ErrShortHistory):
+		r.Says = "not trained anew: " + t.err.Error()
+		s.lg.Info("the forecast model was not trained anew", "why", t.err)
+	case t.err != nil:
+		r.Says = "could not be trained anew: " + t.err.Error()
+		s.lg.Warn("the forecast model could not be trained anew; the one in use stays", "err", t.err)
+		s.want.remember(Note{At: now, Text: "the forecast model " + r.Says})
+	case !better:
+		r.Says = "one that was trained anew was not taken: " + why
+		s.lg.Info("a forecast model that was trained anew is not taken", "took", took, "why", why)
+	default:
+		if err := s.promote(t.what.Out, t.got.ID); err != nil {
+			r.Says = "one that was trained anew could not be taken: " + err.Error()
+			s.lg.Warn("a forecast model that was trained anew could not be taken; the one in use stays", "err", err)
+			break
+		}
+		r.Promoted, r.Over = t.got.ID, s.foresee.fileID
+		r.Says = fmt.Sprintf("trained anew in %s, and promoted: %s", took, why)
+		s.lg.Info("a forecast model that was trained anew is promoted", "id", t.got.ID, "took", took, "why", why)
+		s.want.remember(Note{At: now, Text: "a forecast model that was trained anew is in use: " + why})
+	}
+	_ = os.Remove(t.what.Out) // where it was promoted it is gone
+	return s.save()
+}
+
+// better says whether the model is to take the place of the one in use, and why or why not. replaces: that is a model and not the seasonal forecaster.
+func (t ForecastTrained) better(replaces bool) (bool, string) {
+	rival, name := t.Seasonal, "seasonal"
+	if replaces {
+		rival, name = t.Current, "the one in use"
+	}
+	if math.IsNaN(t.Model+rival+t.Seasonal+t.Naive) || math.IsInf(t.Model+rival+t.Seasonal+t.Naive, 0) {
+		return false, "too little is known of recent traffic to compare it"
+	}
+	errs := fmt.Sprintf("its error is %.2f %%, that of %s %.2f %%", 100*t.Model, name, 100*rival)
+	if replaces {
+		errs += fmt.Sprintf(", of seasonal %.2f %%", 100*t.Seasonal)
+	}
+	errs += fmt.Sprintf(", of seasonal naive %.2f %%, over %d forecasts since %s", 100*t.Naive, t.Origins, t.From.Local().Format("2006-01-02 15:04"))
+	return t.Model < rival && t.Model < t.Naive && !t.FallsBack, errs
+}
+
+// promote puts a model in the place of the one in use, and keeps it for the next scheduler.
+func (s *Scheduler) promote(file, id string) error {
+	path := filepath.Join(s.opt.StateDir, promotedFile)
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if err := s.foresee.fits(raw, id); err != nil {
+		return err
+	}
+	if err := backend.WriteFileMode(path, raw, 0o600); err != nil {
+		return err
+	}
+	return s.foresee.use(path)
+}
+
+// noteForecaster remembers, for people, that another forecaster is in use.
+func (s *Scheduler) noteForecaster(now time.Time) {
+	if text := s.foresee.changed; text != "" {
+		s.foresee.changed = ""
+		s.want.remember(Note{At: now, Text: text})
+	}
+}

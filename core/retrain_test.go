@@ -1,0 +1,196 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/onnx/onnxtest"
+	"github.com/kale-sched/kale/forecast"
+)
+
+// retrained is a rig whose job trains its forecast model anew every 10 s, with what a training is to come to, or fails with.
+type retrained struct {
+	*rig
+	asked []ForecastTraining
+	got   ForecastTrained
+	err   error
+}
+
+func newRetrained(t *testing.T) *retrained {
+	onnxtest.Library(t)
+	r := &retrained{rig: newRig(t, rigOptions{change: func(text string) string {
+		return strings.Replace(text, `history  = "1m"`, "history  = \"1m\"\n    retrain  = \"10s\"", 1)
+	}})}
+	r.s.opt.TrainForecast = r.train
+	return r
+}
+
+// train writes a model of its own each time, as the real one does.
+func (r *retrained) train(_ context.Context, what ForecastTraining) (ForecastTrained, error) {
+	r.asked = append(r.asked, what)
+	if r.err != nil {
+		return ForecastTrained{}, r.err
+	}
+	s := forecast.Series{Start: time.Unix(1_800_000_000, 0), Step: what.History.Step}
+	for i := range 600 {
+		s.Values = append(s.Values, 100+50*math.Sin(float64(i)/60*2*math.Pi)+float64((i*(7+len(r.asked)))%11))
+	}
+	raw, report, err := forecast.TrainLinear(s, forecast.LinearOptions{Horizon: what.Horizon, Seasons: what.Seasons})
+	if err != nil {
+		return ForecastTrained{}, err
+	}
+	got := r.got
+	got.ID = report.Info.ID
+	return got, os.WriteFile(what.Out, raw, 0o600)
+}
+
+// tried beats until a training has come to something.
+func (r *retrained) tried() string {
+	r.t.Helper()
+	n := len(r.asked)
+	r.until("a model is trained anew", func() error {
+		if len(r.asked) == n || r.s.training != nil {
+			return fmt.Errorf("%d were", len(r.asked))
+		}
+		return nil
+	})
+	return r.s.View().Retraining.Says
+}
+
+// A model that was trained anew takes the place of the one in use where it is better than that and than seasonal naive, and keeps it over a restart.
+func TestRetrainPromotesWhatIsBetter(t *testing.T) {
+	r := newRetrained(t)
+	r.started(1)
+	r.got = ForecastTrained{Origins: 24, From: r.now, Model: 0.03, Current: math.NaN(), Seasonal: 0.02, Naive: 0.05}
+	if says := r.tried(); r.s.foresee.model != nil || !strings.Contains(says, "was not taken: its error is 3.00 %, that of seasonal 2.00 %") {
+		t.Errorf("one that is worse than seasonal: %q", says)
+	}
+	if what := r.asked[0]; what.Kind != "linear" || what.Current != "" || what.Horizon != 20 || what.History.Step != time.Second {
+		t.Errorf("it was asked to train %+v", what)
+	}
+	r.got.Model = 0.01
+	says := r.tried()
+	first := r.s.want.Retraining.Promoted
+	if r.s.foresee.model == nil || r.s.foresee.model.ID() != first || !strings.Contains(says, "promoted: its error is 1.00 %, that of seasonal 2.00 %") {
+		t.Fatalf("one that is better: %q, model %v in use, %q promoted", says, r.s.foresee.model, first)
+	}
+	if _, err := r.note("a forecast model that was trained anew is in use: its error is 1.00 %"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(r.state, candidateFile)); err == nil {
+		t.Error("what was trained is left behind")
+	}
+
+	r.reopen()
+	r.s.opt.TrainForecast = r.train
+	if m := r.s.foresee.model; m == nil || m.ID() != first {
+		t.Fatalf("after a restart model %v is in use, want %s", m, first)
+	}
+	r.beat()
+	if v := r.s.View().Retraining; v == nil || v.Model != first || v.Next.IsZero() {
+		t.Errorf("after a restart it says %+v", v)
+	}
+	r.got.Model, r.got.Current = 0.012, 0.01
+	if says := r.tried(); r.s.foresee.model.ID() != first || !strings.Contains(says, "was not taken: its error is 1.20 %, that of the one in use 1.00 %") {
+		t.Errorf("one that is worse than the one in use: %q", says)
+	}
+	if what := r.asked[len(r.asked)-1]; what.Current != filepath.Join(r.state, promotedFile) {
+		t.Errorf("it is held against %q", what.Current)
+	}
+	r.got.Model, r.got.FallsBack = 0.009, true
+	if r.tried(); r.s.foresee.model.ID() != first {
+		t.Error("one that the gate would not use is taken")
+	}
+	r.got.FallsBack, r.got.Naive = false, 0.008
+	if r.tried(); r.s.foresee.model.ID() != first {
+		t.Error("one that is worse than seasonal naive is taken")
+	}
+	r.got.Naive = math.NaN()
+	if says := r.tried(); r.s.foresee.model.ID() != first || !strings.Contains(says, "too little is known") {
+		t.Errorf("one that cannot be compared: %q", says)
+	}
+	r.got.Naive = 0.05
+	if r.tried(); r.s.foresee.model.ID() == first || r.s.foresee.model.ID() != r.s.want.Retraining.Promoted {
+		t.Error("one that is better than the one in use is not taken")
+	}
+	r.s.want.Retraining.Over = "the ID of another file" // that the job file named
+	if err := r.s.save(); err != nil {
+		t.Fatal(err)
+	}
+	if r.reopen(); r.s.foresee.model != nil {
+		t.Error("a model that was promoted over another file is used")
+	}
+}
+
+// A training that fails changes nothing, and is told; one that cannot be taken up again is not either.
+func TestRetrainFails(t *testing.T) {
+	r := newRetrained(t)
+	r.started(1)
+	r.err = errors.New("signal: killed")
+	if says := r.tried(); says != "could not be trained anew: signal: killed" {
+		t.Errorf("it says %q", says)
+	}
+	if _, err := r.note("the forecast model could not be trained anew: signal: killed"); err != nil {
+		t.Error(err)
+	}
+	r.err = nil
+	r.got = ForecastTrained{Origins: 24, From: r.now, Model: 0.01, Seasonal: 0.02, Naive: 0.05}
+	if r.tried(); r.s.foresee.model == nil {
+		t.Fatal("it is not promoted")
+	}
+	if err := os.WriteFile(filepath.Join(r.state, promotedFile), []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r.reopen(); r.s.foresee.model != nil {
+		t.Error("garbage is used")
+	}
+	r.beats(2)
+	if r.s.last == nil {
+		t.Error("nothing is decided")
+	}
+}
+
+// While a model is trained, looks and decisions go on; a stop, and the scheduler's end, end it.
+func TestRetrainDelaysNothing(t *testing.T) {
+	r := newRetrained(t)
+	r.started(1)
+	r.s.spawn = func(f func()) { go f() }
+	ended := make(chan struct{})
+	r.s.opt.TrainForecast = func(ctx context.Context, what ForecastTraining) (ForecastTrained, error) {
+		r.asked = append(r.asked, what)
+		<-ctx.Done()
+		close(ended)
+		return ForecastTrained{}, ctx.Err()
+	}
+	r.until("a training is under way", func() error {
+		if r.s.training == nil {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	before := r.decision().At
+	r.beats(12)
+	if at := r.decision().At; at.Sub(before) < 10*time.Second || len(r.asked) != 1 {
+		t.Errorf("beside a training the last decision is of %v after it began; %d were begun", at.Sub(before), len(r.asked))
+	}
+	if v := r.s.View().Retraining; v == nil || !v.Next.IsZero() {
+		t.Errorf("it says %+v", v)
+	}
+	r.order("stop", 0)
+	r.beat()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Error("the stop does not end it")
+	}
+	if r.s.training != nil {
+		t.Error("it is under way still")
+	}
+}
