@@ -162,7 +162,7 @@ func (s *Scheduler) endTraining() {
 	t.cancel()
 	<-t.done
 	s.training = nil
-	_ = os.Remove(t.what.Out) // the next one writes it anew
+	removeCandidate(t.what.Out)
 }
 
 // trained takes in what a training has come to: a better model is promoted.
@@ -193,8 +193,15 @@ func (s *Scheduler) trained(now time.Time, t *trainingRun) error {
 		s.lg.Info("a forecast model that was trained anew is promoted", "id", t.got.ID, "took", took, "why", why)
 		s.want.remember(Note{At: now, Text: "a forecast model that was trained anew is in use: " + why})
 	}
-	_ = os.Remove(t.what.Out) // where it was promoted it is gone
+	removeCandidate(t.what.Out)
 	return s.save()
+}
+
+// removeCandidate removes a model that was trained, and what its training has left beside it. The next one would write them anew.
+func removeCandidate(path string) {
+	for _, name := range []string{path, path + ".part"} {
+		_ = os.Remove(name)
+	}
 }
 
 // better says whether the model is to take the place of the one in use, and why or why not. replaces: that is a model and not the seasonal forecaster.

@@ -29,6 +29,9 @@ type FEDformerOptions struct {
 	Runtime   onnx.Options
 	// Progress, where set, is told how far the training is.
 	Progress func(fedformer.Progress)
+	// Save, where set, is given the training after every epoch: ResumeFEDformer goes on with it. An error of its ends the training.
+	Save   func([]byte) error
+	resume []byte
 }
 
 // How FEDformer is trained. Batch and patience are as published.
@@ -128,7 +131,7 @@ func (t *fedformerTrainer) train(ctx context.Context) ([]byte, TrainReport, erro
 		Window: t.window, Marks: marks(t.features, h.Start, h.Step, len(h.Values)), Learn: t.learn, Validate: spreadOver(t.validate, fedformerJudged),
 	}, fedformer.Options{
 		Rate: fedformerRate, Epochs: cmp.Or(o.Epochs, fedformerEpochs), Windows: max(windows, t.config.Batch), Patience: fedformerPatience,
-		Threads: o.Threads, Runtime: o.Runtime, Progress: o.Progress,
+		Threads: o.Threads, Runtime: o.Runtime, Progress: o.Progress, Save: t.save(), Resume: o.resume,
 	})
 	if err != nil {
 		return nil, r, err

@@ -168,3 +168,37 @@ func TestTrainFEDformerErrors(t *testing.T) {
 		t.Errorf("stopped: %v", err)
 	}
 }
+
+// A training that was ended after an epoch is gone on with from what was saved, and from nothing else, and comes to the same model.
+func TestResumeFEDformer(t *testing.T) {
+	onnxtest.Library(t)
+	s, o := hours(700), fedformerOptions()
+	o.Epochs, o.TrainedAt = 3, epoch
+	s.Values[200] = math.NaN()
+	whole, want, err := TrainFEDformer(t.Context(), s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := errors.New("killed")
+	var part []byte
+	o.Save = func(b []byte) error { part = b; return killed }
+	if _, _, err := TrainFEDformer(t.Context(), s, o); !errors.Is(err, killed) {
+		t.Fatal(err)
+	}
+	again, r, source, err := ResumeFEDformer(t.Context(), part, FEDformerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(again, whole) || r.Best != want.Best || len(r.Epochs) != 3 || source != "test" {
+		t.Errorf("it is another model: %d and %d bytes, best of %d epochs %d, of the whole one %d; from %q", len(again), len(whole), len(r.Epochs), r.Best, want.Best, source)
+	}
+	more, r, _, err := ResumeFEDformer(t.Context(), part, FEDformerOptions{Epochs: 4})
+	if err != nil || len(r.Epochs) != 4 || len(more) == 0 {
+		t.Errorf("with one epoch more: %d epochs, %v", len(r.Epochs), err)
+	}
+	for _, bad := range [][]byte{nil, part[:20], part[:len(part)-1], append([]byte("x"), part...)} {
+		if _, _, _, err := ResumeFEDformer(t.Context(), bad, FEDformerOptions{}); !errors.Is(err, ErrNoPart) {
+			t.Errorf("of %d bytes: %v", len(bad), err)
+		}
+	}
+}

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/forecast"
 	"github.com/kale-sched/kale/forecast/fedformer"
@@ -45,8 +50,13 @@ func (f fedformerFlags) check(c *cobra.Command, trained bool, other string) erro
 func (a *app) trainFEDformer(ctx context.Context, s forecast.Series, o forecast.FEDformerOptions, f fedformerFlags) ([]byte, forecast.TrainReport, error) {
 	bar := a.progress()
 	defer bar.done()
-	o.Seed, o.Threads, o.Width, o.Epochs = f.seed, f.threads, f.width, f.epochs
-	o.Progress = func(p fedformer.Progress) {
+	o.Seed, o.Threads, o.Width, o.Epochs, o.Progress = f.seed, f.threads, f.width, f.epochs, a.epochs(bar)
+	return forecast.TrainFEDformer(ctx, s, o)
+}
+
+// epochs tells how far a training of FEDformer is.
+func (a *app) epochs(bar *progress) func(fedformer.Progress) {
+	return func(p fedformer.Progress) {
 		if math.IsNaN(p.Validation) {
 			bar.show("epoch %d of %d: minibatch %d of %d, loss %.3f", p.Epoch, p.Epochs, p.Batch, p.Batches, p.Loss)
 			return
@@ -54,7 +64,6 @@ func (a *app) trainFEDformer(ctx context.Context, s forecast.Series, o forecast.
 		bar.done()
 		fmt.Fprintf(a.err, "epoch %d of %d: loss %.3f, and %.3f on the windows that say when to stop\n", p.Epoch, p.Epochs, p.Loss, p.Validation)
 	}
-	return forecast.TrainFEDformer(ctx, s, o)
 }
 
 // learntFEDformer is FEDformer trained on a series, ready to forecast, and what to say of it. The caller closes it.
@@ -86,4 +95,57 @@ func trainedEpochs(all []fedformer.Progress) []trainedEpoch {
 		out = append(out, trainedEpoch{figure(p.Loss), figure(p.Validation)})
 	}
 	return out
+}
+
+// partSuffix ends the name of what keeps a training of FEDformer after each epoch, beside the model that it is to become.
+const partSuffix = ".part"
+
+func keepPart(out string) func([]byte) error {
+	return func(part []byte) error { return backend.WriteFile(out+partSuffix, part) }
+}
+
+// goesOn says how a training that was interrupted goes on, where it can.
+func goesOn(f trainFlags) string {
+	if _, err := os.Stat(f.out + partSuffix); err != nil || f.model != modelFEDformer {
+		return ""
+	}
+	return fmt.Sprintf("; kale forecast train -resume -o %s goes on after the last whole epoch", f.out)
+}
+
+// checkResume refuses what a training that is gone on with has already.
+func (f *trainFlags) checkResume(c *cobra.Command, args []string) (err error) {
+	if len(args) > 0 {
+		return usagef("-resume goes on with what %s was being trained from: leave %s out", f.out, args[0])
+	}
+	c.Flags().Visit(func(given *pflag.Flag) {
+		if !slices.Contains([]string{"resume", "out", "epochs", "against", "json", "state-dir"}, given.Name) {
+			err = usagef("-resume goes on as %s was being trained: leave -%s out; -epochs may be more", f.out, given.Name)
+		}
+	})
+	if !c.Flags().Changed("epochs") && err == nil {
+		f.epochs = 0
+	}
+	return err
+}
+
+// resumeFEDformer goes on with a training that was ended.
+func (a *app) resumeFEDformer(ctx context.Context, f trainFlags, against forecast.Forecaster) ([]byte, forecast.TrainReport, error) {
+	path := f.out + partSuffix
+	part, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, forecast.TrainReport{}, fmt.Errorf("go on with a training of FEDformer: there is no %s: none was ended before its end, after an epoch, that was to become %s", path, f.out)
+	}
+	if err != nil {
+		return nil, forecast.TrainReport{}, fmt.Errorf("go on with a training of FEDformer: %w", err)
+	}
+	bar := a.progress()
+	defer bar.done()
+	model, r, source, err := forecast.ResumeFEDformer(ctx, part, forecast.FEDformerOptions{Epochs: f.epochs, Against: against, Save: keepPart(f.out), Progress: a.epochs(bar)})
+	if errors.Is(err, forecast.ErrNoPart) {
+		err = fmt.Errorf("%s: %w: train anew", path, err)
+	}
+	if err == nil {
+		fmt.Fprintf(a.err, "went on with the training on %s\n", source)
+	}
+	return model, r, err
 }

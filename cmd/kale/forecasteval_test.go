@@ -115,8 +115,28 @@ func TestForecastFEDformer(t *testing.T) {
 	b := s.start("forecast", "train", "-model", "fedformer", "-trace", trace, "-season", "24h", "-o", model, "-width", "8", "-epochs", "1000000")
 	b.eventually("epoch", func() bool { return strings.Contains(b.err.String(), "epoch 1 of 1000000: loss ") })
 	b.interrupt()
-	if r := b.end(); r.code != exitFailed || !strings.Contains(r.err, "interrupted; "+model+" is as it was") || read(t, model) != before {
+	if r := b.end(); r.code != exitFailed || !strings.Contains(r.err, "interrupted; "+model+" is as it was") || read(t, model) != before || !strings.Contains(r.err, "kale forecast train -resume -o "+model+" goes on after the last whole epoch") {
 		t.Errorf("exit code %d, %s", r.code, r.err)
+	}
+	// And it goes on as it says, with nothing else than that.
+	r = s.must("forecast", "train", "-resume", "-o", model, "-epochs", "2")
+	if read(t, model) == before || !strings.Contains(r.err, "went on with the training on "+trace) || !strings.Contains(r.out, "fedformer") {
+		t.Errorf("%s\n%s", r.out, r.err)
+	}
+	for want, args := range map[string][]string{
+		"there is no " + model + ".part: none was ended": {"-resume", "-o", model},
+		"leave -trace out":  {"-resume", "-o", model, "-trace", trace},
+		"leave ctr.hcl out": {"-resume", "-o", model, "ctr.hcl"},
+	} {
+		if r := s.run(append([]string{"forecast", "train"}, args...)...); r.code == exitDone || !strings.Contains(r.err, want) {
+			t.Errorf("%v: exit code %d, %s", args, r.code, r.err)
+		}
+	}
+	if err := os.WriteFile(model+".part", []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.run("forecast", "train", "-resume", "-o", model); r.code != exitFailed || !strings.Contains(r.err, "or it was damaged: train anew") {
+		t.Errorf("of garbage: exit code %d, %s", r.code, r.err)
 	}
 }
 

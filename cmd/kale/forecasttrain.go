@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -24,6 +25,7 @@ type trainFlags struct {
 	fedformerFlags
 	out, model, against string
 	input               int
+	resume              bool
 }
 
 // The models that kale forecast train can make.
@@ -42,7 +44,8 @@ the history before that is learnt too; where it is worse there, that is said, an
 
 With -model fedformer it trains the paper's FEDformer-f instead, which takes minutes and needs ONNX Runtime. Its input cannot be shorter than one
 season: with bins of a minute that is a day of 1440 bins; bins of a quarter of an hour make it 96, and faster. Its loss is 1 where it does no
-better than each window's mean. It is measured on the last tenth of the history, which it does not learn.
+better than each window's mean. It is measured on the last tenth of the history, which it does not learn. After each
+epoch it is kept in MODEL.onnx.part, from which -resume goes on when it was ended.
 
 A scheduler does this by itself where the job file says how often (forecast.retrain), and takes the new model where it is better. As it does, -against
 measures another model, such as the one in use, beside the new one: on what neither has seen.`,
@@ -51,6 +54,12 @@ measures another model, such as the one in use, beside the new one: on what neit
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.out == "" {
 				return usagef("-o is missing: say where to write the model")
+			}
+			if f.resume {
+				if err := f.checkResume(cmd, args); err != nil {
+					return err
+				}
+				return a.forecastTrain(cmd.Context(), nil, f)
 			}
 			if f.model != modelLinear && f.model != modelFEDformer {
 				return usagef("-model %q: want %s or %s", f.model, modelLinear, modelFEDformer)
@@ -69,6 +78,7 @@ measures another model, such as the one in use, beside the new one: on what neit
 	c.Flags().StringVar(&f.model, "model", modelLinear, "`KIND` of model: linear or fedformer")
 	c.Flags().IntVar(&f.input, "input", 0, "`BINS` that FEDformer sees (default 96, or the shortest season where that is longer)")
 	c.Flags().StringVar(&f.against, "against", "", "`FILE` of a model that is measured on the same part of the history, such as the one in use")
+	c.Flags().BoolVar(&f.resume, "resume", false, "go on with a training of FEDformer that was ended: -o says which")
 	f.fedformerFlags.register(c)
 	c.Flags().StringVarP(&f.out, "out", "o", "", "`FILE` to write, .onnx")
 	a.jsonFlag(c, "print the measurement as JSON")
@@ -111,47 +121,52 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	if !strings.HasSuffix(f.out, ".onnx") {
 		return usagef("-o %s: the name of a model ends in .onnx, by which a job file knows it", f.out)
 	}
-	p, err := a.past(ctx, args, f.historyFlags)
-	if err != nil {
-		return err
+	var p past
+	var err error
+	if !f.resume {
+		if p, err = a.past(ctx, args, f.historyFlags); err != nil {
+			return err
+		}
+		if p.job != nil {
+			p.series = core.CalendarOf(p.job.Job).Plain(p.series)
+		}
 	}
-	if p.job != nil {
-		p.series = core.CalendarOf(p.job.Job).Plain(p.series)
-	}
-	var against *forecast.ONNXModel
+	var against forecast.Forecaster
 	if f.against != "" {
-		if against, err = forecast.OpenONNX(f.against, forecast.ONNXOptions{Threads: 1}); err != nil {
+		m, err := forecast.OpenONNX(f.against, forecast.ONNXOptions{Threads: 1})
+		if err != nil {
 			return fmt.Errorf("-against: %w", err)
 		}
-		defer func() { _ = against.Close() }() // it was only read
+		defer func() { _ = m.Close() }() // it was only read
+		against = m
 	}
-	fmt.Fprintf(a.err, "training on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
+	if !f.resume {
+		fmt.Fprintf(a.err, "training on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
+	}
 	var model []byte
 	var r forecast.TrainReport
-	if f.model == modelFEDformer {
-		o := forecast.FEDformerOptions{Horizon: p.steps, Input: f.input, Seasons: p.seasons, Source: p.source}
-		if against != nil {
-			o.Against = against
-		}
+	switch {
+	case f.resume:
+		f.model = modelFEDformer
+		model, r, err = a.resumeFEDformer(ctx, f, against)
+	case f.model == modelFEDformer:
+		o := forecast.FEDformerOptions{Horizon: p.steps, Input: f.input, Seasons: p.seasons, Source: p.source, Against: against, Save: keepPart(f.out)}
 		model, r, err = a.trainFEDformer(ctx, p.series, o, f.fedformerFlags)
-	} else {
-		o := forecast.LinearOptions{Horizon: p.steps, Seasons: p.seasons, Source: p.source}
-		if against != nil {
-			o.Against = against
-		}
-		model, r, err = forecast.TrainLinear(p.series, o)
+	default:
+		model, r, err = forecast.TrainLinear(p.series, forecast.LinearOptions{Horizon: p.steps, Seasons: p.seasons, Source: p.source, Against: against})
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("train a forecast model: interrupted; %s is as it was", f.out)
+		return fmt.Errorf("train a forecast model: interrupted; %s is as it was%s", f.out, goesOn(f))
 	}
 	if err != nil {
 		return err // it says what was attempted
 	}
+	defer func() { _ = os.Remove(f.out + partSuffix) }() // of FEDformer: what it was for is done
 	if err := backend.WriteFileMode(f.out, model, 0o644); err != nil {
 		return fmt.Errorf("write the forecast model: %w", err)
 	}
 	rows := []measured{measure(r.Info.Name, r.Holdout, r.Model), measure("seasonal", r.Holdout, r.Seasonal), measure("naive", r.Holdout, r.Naive)}
-	if against != nil {
+	if f.against != "" {
 		rows = append(rows, measure(filepath.Base(f.against), r.Holdout, r.Against))
 	}
 	v, err := compareTrained(r.Model.WAPE, r.Seasonal.WAPE, p.gate())

@@ -3,6 +3,7 @@ package fedformer
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -34,6 +35,10 @@ type Options struct {
 	Runtime  onnx.Options
 	// Progress, where set, is told of every minibatch and of the end of every epoch.
 	Progress func(Progress)
+	// Save, where set, is given the training after every epoch; Resume is what it was given last by a training that was ended, which is gone on with: the outcome
+	// is that of one that was not. An error of Save ends the training.
+	Save   func([]byte) error
+	Resume []byte
 }
 
 // Progress is how far a training is. Losses are mean squared errors beside those of forecasting each window's mean, which is 1.
@@ -109,9 +114,11 @@ type trainer struct {
 	d            Data
 	o            Options
 	shuffle      *rand.Rand
-	next         []int         // the windows of d.Learn that come next, as indices
-	learn, judge *onnx.Session // loss and gradients; forecasts alone
-	names        []string      // of the parameters, sorted
+	chance       *rand.PCG         // of shuffle
+	sum          [sha256.Size]byte // digest, where it is saved or gone on with
+	next         []int             // the windows of d.Learn that come next, as indices
+	learn, judge *onnx.Session     // loss and gradients; forecasts alone
+	names        []string          // of the parameters, sorted
 	first        map[string][]float32
 	second       map[string][]float32
 	steps        float64
@@ -119,7 +126,8 @@ type trainer struct {
 }
 
 func newTrainer(c Config, d Data, o Options) (*trainer, error) {
-	t := &trainer{c: c, d: d, o: o, shuffle: rand.New(rand.NewPCG(c.Seed, 4)), first: map[string][]float32{}, second: map[string][]float32{}}
+	chance := rand.NewPCG(c.Seed, 4)
+	t := &trainer{c: c, d: d, o: o, shuffle: rand.New(chance), chance: chance, first: map[string][]float32{}, second: map[string][]float32{}}
 	input, outcome := make([]float32, c.Input), make([]float32, c.Horizon)
 	squares := 0.0
 	for _, at := range d.Learn {
@@ -224,11 +232,17 @@ func (t *trainer) bound(s *onnx.Session, name string) []float32 {
 }
 
 func (t *trainer) run(ctx context.Context) (Trained, error) {
-	var out Trained
-	rate, least, waited := t.o.Rate, math.Inf(1), 0
-	for epoch := 1; epoch <= t.o.Epochs && waited < t.o.Patience; epoch++ {
+	if t.o.Save != nil || t.o.Resume != nil {
+		t.sum = t.digest()
+	}
+	s, err := t.resume()
+	if err != nil {
+		return Trained{}, err
+	}
+	out := Trained{Weights: s.BestWeights, Best: s.Best, Epochs: s.Epochs}
+	for epoch := s.Epoch + 1; epoch <= t.o.Epochs && s.Waited < t.o.Patience; epoch++ {
 		p := Progress{Epoch: epoch, Epochs: t.o.Epochs, Batches: t.o.Windows / t.c.Batch, Validation: math.NaN()}
-		if err := t.epoch(ctx, &p, rate); err != nil {
+		if err := t.epoch(ctx, &p, s.Rate); err != nil {
 			return out, err
 		}
 		for _, name := range t.names {
@@ -242,13 +256,17 @@ func (t *trainer) run(ctx context.Context) (Trained, error) {
 		if t.o.Progress != nil {
 			t.o.Progress(p)
 		}
-		if waited++; p.Validation < least {
-			least, waited, out.Best, out.Weights = p.Validation, 0, epoch, Weights{}
+		if s.Waited++; p.Validation < s.Least {
+			s.Least, s.Waited, out.Best, out.Weights = p.Validation, 0, epoch, Weights{}
 			for _, name := range t.names {
 				out.Weights[name] = slices.Clone(t.bound(t.learn, name))
 			}
 		} else {
-			rate /= 2
+			s.Rate /= 2
+		}
+		s.Epoch, s.Best, s.BestWeights, s.Epochs = epoch, out.Best, out.Weights, out.Epochs
+		if err := t.save(s); err != nil {
+			return out, fmt.Errorf("save the training after epoch %d: %w", epoch, err)
 		}
 	}
 	if out.Best == 0 {
