@@ -57,7 +57,7 @@ type planned struct {
 	Unheard    bool        `json:"scheduler_silent,omitempty"`  // it did not say what it wants: neither what it has learnt nor a person's order is in the plan
 	Gone       bool        `json:"gone,omitempty"`              // nothing runs of the job, which was not stopped
 	Running    []string    `json:"running,omitzero"`            // nil: not known
-	NotRunning []notRuns   `json:"not_running,omitempty"`       // what is there and does not run: it waits for a place, starts, ends, or is not heard of
+	NotRunning []notRuns   `json:"not_running,omitempty"`       // what is there and does not run: it waits for a place, starts, or is not heard of
 	Unlisted   string      `json:"processes_unknown,omitempty"` // why Running may not be all
 	Placements []placement `json:"placements"`
 	Shortage   string      `json:"shortage,omitempty"`
@@ -238,7 +238,7 @@ func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview) planned {
 		switch {
 		case st.State == backend.StateRunning:
 			out.Running = append(out.Running, st.ID.String())
-		case st.State.Live():
+		case st.State.Live() && st.State != backend.StateStopping: // what ends is in nobody's way
 			out.NotRunning = append(out.NotRunning, notRuns{st.ID.String(), string(st.State), st.Reason})
 		}
 	}

@@ -38,6 +38,7 @@ func TestPlanTellsWhatDoesNotRun(t *testing.T) {
 		{ID: backend.ID{Role: "worker", Generation: 1}, State: backend.StateUnknown, Reason: "its node n2 does not answer"},
 		{ID: backend.ID{Role: "worker", Rank: 1, Generation: 1}, State: backend.StatePending},
 		{ID: backend.ID{Role: "worker", Rank: 2, Generation: 1}, State: backend.StateFailed},
+		{ID: backend.ID{Role: "worker", Rank: 3, Generation: 1}, State: backend.StateStopping, Reason: "released, forced"},
 	}})
 	var out strings.Builder
 	if err := writePlanned(&out, p); err != nil {
