@@ -1,8 +1,8 @@
 package forecast
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
+	"hash/maphash"
 	"math"
 	"slices"
 	"sync"
@@ -34,8 +34,9 @@ type lesson struct {
 
 // lessonOf is what a lesson depends on.
 type lessonOf struct {
-	history [sha256.Size]byte
-	steps   int
+	bins  int
+	sum   uint64 // of the history: digest
+	steps int
 }
 
 // lesson finds what the forecaster has learnt by the history, or learns it. y is the history without the bins before its first milestone.
@@ -50,7 +51,7 @@ func (s *seasonal) lesson(history Series, steps int) (l *lesson, y []float64, er
 	if err != nil || len(marked) < len(cands) { // every bin counts
 		past, from, marked = history, 0, cands
 	}
-	of := lessonOf{history: digest(past), steps: steps}
+	of := lessonOf{bins: len(past.Values), sum: digest(past), steps: steps}
 	s.mu.Lock()
 	i := slices.IndexFunc(s.lessons, func(l *lesson) bool { return l.of == of })
 	if i < 0 {
@@ -74,13 +75,22 @@ func milestones(history Series, season int) (from, to int) {
 	return min(from, to), to
 }
 
-func digest(s Series) [sha256.Size]byte {
-	raw := make([]byte, 0, 8*(len(s.Values)+1))
-	raw = binary.LittleEndian.AppendUint64(raw, uint64(s.Step))
-	for _, v := range s.Values {
+// digestSeed is of this process: lessons are kept nowhere else.
+var digestSeed = maphash.MakeSeed()
+
+// digest stands for a series' step and values.
+func digest(s Series) uint64 {
+	var h maphash.Hash
+	h.SetSeed(digestSeed)
+	raw := binary.LittleEndian.AppendUint64(make([]byte, 0, 8192), uint64(s.Step))
+	for i, v := range s.Values {
 		raw = binary.LittleEndian.AppendUint64(raw, math.Float64bits(v))
+		if len(raw) == cap(raw) || i == len(s.Values)-1 {
+			_, _ = h.Write(raw) // it takes everything
+			raw = raw[:0]
+		}
 	}
-	return sha256.Sum256(raw)
+	return h.Sum64()
 }
 
 // learn learns the lesson from a history.
