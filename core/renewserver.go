@@ -329,6 +329,9 @@ func (s *Scheduler) drainWaits(index int) string {
 	case r != nil:
 		when += " (" + r.why + ")"
 	}
-	return fmt.Sprintf("%s to leave node %s, which is being drained: it moves %s, by %s at the latest; training then pauses for about %s",
-		id, st.Node, when, st.Deadline.Format("15:04"), job.Length(measured(s.want.ServerPauses, assumedServerPause).Value))
+	pause := "; training then pauses, for how long is not measured yet"
+	if m := measured(s.want.ServerPauses, 0); m.Samples > 0 {
+		pause = "; training then pauses for about " + job.Length(m.Value)
+	}
+	return fmt.Sprintf("%s to leave node %s, which is being drained: it moves %s, by %s at the latest%s", id, st.Node, when, st.Deadline.Format("15:04"), pause)
 }

@@ -163,12 +163,15 @@ func Unrepaired(all []Rollback) []string {
 	return out
 }
 
+// RepairEnds is how a problem ends that is a server's loss being made good: that it has been, a note tells.
+const RepairEnds = "; until that is done lag counts them too"
+
 // repairs says which rollbacks are being made good.
 func (s *Scheduler) repairs() []string {
 	var out []string
 	for _, r := range s.rollbacks {
 		if r.UnderWay() {
-			out = append(out, fmt.Sprintf("since %s: %s; until that is done lag counts them too", r.At.UTC().Format(time.RFC3339), r))
+			out = append(out, fmt.Sprintf("since %s: %s"+RepairEnds, r.At.UTC().Format(time.RFC3339), r))
 		}
 	}
 	return out

@@ -254,6 +254,9 @@ func (p *printer) troubles(f Frame) []event {
 		if f.View.Stopping || what != "" && shown[what] != nil || slices.ContainsFunc(now, func(s string) bool { return Same(s, problem) }) {
 			continue
 		}
+		if strings.HasSuffix(problem, core.RepairEnds) {
+			continue // a note has its last word, with its numbers
+		}
 		happened, _, _ := strings.Cut(problem, core.LogEnds) // the log's end was told with the problem
 		if what != "" {
 			happened = what

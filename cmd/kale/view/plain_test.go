@@ -66,6 +66,7 @@ func TestTroublesAreToldOnce(t *testing.T) {
 		{"worker-0-g1 has ended 1×: it crashed" + core.LogEnds + "the cause"},
 		{"worker-0-g1 has ended 2×: it crashed" + core.LogEnds + "another cause"},
 		{"worker-0-g1 has ended 2×: it crashed"},
+		{"server 0 lost 182 offsets" + core.RepairEnds},
 		nil,
 	} {
 		f := Frame{View: &core.View{Now: at, Problems: problems}, Zone: time.UTC}
@@ -73,6 +74,7 @@ func TestTroublesAreToldOnce(t *testing.T) {
 	}
 	want := []string{
 		"03:04:05  problem   worker-0-g1 has ended 1×: it crashed; its log ends: the cause",
+		"03:04:05  problem   server 0 lost 182 offsets; until that is done lag counts them too",
 		"03:04:05  gone      worker-0-g1 has ended 2×: it crashed",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
