@@ -1,6 +1,7 @@
 package nomad
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -73,6 +74,21 @@ func TestLeastPrivilege(t *testing.T) {
 		}
 		return n
 	}
+	revoked, _, err := admin.ACLTokens().Create(&api.ACLToken{Name: "revoked", Type: "client", Policies: []string{"none"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := as(revoked.SecretID)
+	if _, err := admin.ACLTokens().Delete(revoked.AccessorID, nil); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Eventually(t, "a token that was revoked is told as such", func() error { // servers know tokens for a while
+		_, _, err := n.List(t.Context(), "j")
+		if err == nil || backend.CodeOf(err) != backend.Unauthorised || !strings.Contains(err.Error(), "the token is not known to Nomad") {
+			return fmt.Errorf("List: %w", err)
+		}
+		return nil
+	})
 	stranger := as(token("stranger", `namespace "default" { policy = "read" }`))
 	if _, complete, err := stranger.List(t.Context(), "j"); err == nil || complete || backend.CodeOf(err) != backend.Unauthorised {
 		t.Errorf("List without rights: complete %v, %v; want code %q", complete, err, backend.Unauthorised)
@@ -87,7 +103,7 @@ func TestLeastPrivilege(t *testing.T) {
 	isMistake(t, r.planWith(t, `token = "11111111-2222-3333-4444-555555555555"`), 42, 9, "token", "is not known")
 	isMistake(t, r.planWith(t, "token = \""+token("nobody", `agent { policy = "read" }`)+"\""), 42, 9, "token")
 	isMistake(t, r.planWith(t, ""), 40, 19, "NOMAD_TOKEN")
-	n := as(token("kale", documentedPolicy(t, r.namespace)))
+	n = as(token("kale", documentedPolicy(t, r.namespace)))
 	if report, err := n.Plan(t.Context(), "j", []backend.Workload{w}); err != nil || !report.Fits() || report.Placements[0].Reason != nodeLater {
 		t.Errorf("Plan = %+v, %v", report, err)
 	}

@@ -76,6 +76,21 @@ func failed(err error, capability, doing string, args ...any) *backend.Error {
 	return backend.Errorf(backend.Unavailable, "%s: Nomad answers %d: %s", doing, answer.StatusCode(), strings.TrimSpace(answer.Body()))
 }
 
+// tokenGone is the error of calls that were refused: where Nomad does not know the token at all, that, since then every call names another capability that lacks.
+func (s settings) tokenGone(ctx context.Context, err error) error {
+	if backend.CodeOf(err) != backend.Unauthorised || !s.hasToken {
+		return err
+	}
+	q, cancel := s.read(ctx)
+	defer cancel()
+	var answer api.UnexpectedResponseError
+	if _, _, self := s.client.ACLTokens().Self(q); !errors.As(self, &answer) || answer.StatusCode() != http.StatusForbidden && !strings.Contains(answer.Body(), "token not found") {
+		return err
+	}
+	return backend.Errorf(backend.Unauthorised, "look at what runs: the token is not known to Nomad: it was revoked, has expired, or is another cluster's. What runs goes on; "+
+		"set token in the backend block or NOMAD_TOKEN to one that it knows, and start the scheduler again")
+}
+
 func unreachable(err error, doing string) *backend.Error {
 	if advice := distrust(err); advice != "" {
 		return backend.Errorf(backend.Blocked, "%s: %w; %s", doing, err, advice)

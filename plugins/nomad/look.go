@@ -75,7 +75,7 @@ func (s settings) look(ctx context.Context, job string) (picture, error) {
 		return err
 	})
 	if err := g.Wait(); err != nil {
-		return picture{}, err
+		return picture{}, s.tokenGone(ctx, err)
 	}
 	p.views, p.nodes = assemble(job, p.ledger, jobs, allocs, nodes), nodes
 	drains, err := s.drains(ctx, p.views, nodes)
