@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -151,6 +152,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 		v.Trained, v.Dead, v.Lost, v.AUC = &t.Trained, &t.Dead, &t.Lost, t.AUC
 	}
 	v.Workers, v.Servers = s.processes()
+	v.Left = s.left()
 	v.Unlisted = n.unlisted()
 	return v
 }
@@ -166,6 +168,17 @@ func (s *Scheduler) processes() (workers []WorkerView, servers []ServerView) {
 		}
 	}
 	return workers, servers
+}
+
+// left are the workers that have been, and are not now.
+func (s *Scheduler) left() (out []string) {
+	for _, rank := range slices.Sorted(maps.Keys(s.want.Workers)) {
+		id := workerID(rank, s.want.Workers[rank])
+		if id.Generation > 0 && !slices.Contains(s.want.wantedRanks(), rank) && !slices.ContainsFunc(s.seen.list, func(st backend.Status) bool { return placeOf(st.ID) == placeOf(id) }) {
+			out = append(out, id.String())
+		}
+	}
+	return out
 }
 
 // unseen are the processes that the last whole list had and that of now, which is not whole, lacks: they are unknown.

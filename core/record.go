@@ -148,6 +148,8 @@ type View struct {
 	Rollbacks []Rollback   `json:"rollbacks,omitempty"`
 	Workers   []WorkerView `json:"workers,omitempty"`
 	Servers   []ServerView `json:"servers,omitempty"`
+	// Left are workers that the job has had and has not now, the newest generation of each: the backend keeps their logs for a while.
+	Left []string `json:"left,omitempty"`
 	// Unlisted says why Workers and Servers may not be all; "": they are.
 	Unlisted string        `json:"processes_unknown,omitempty"`
 	Forecast plan.Forecast `json:"forecast"`

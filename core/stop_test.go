@@ -553,6 +553,19 @@ func TestLeavingWorkerOnANodeThatIsAway(t *testing.T) {
 	})
 }
 
+// A worker that has left is known by its rank, for its log.
+func TestWorkersThatHaveLeftAreKnown(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.order("scale", 1)
+	r.chief.set(1, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+	r.until("it has left", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1"))
+	r.beat()
+	if left := r.s.View().Left; !slices.Equal(left, []string{"worker-1-g1"}) {
+		t.Errorf("%q have left", left)
+	}
+}
+
 // lose takes a node away with what runs there, until that is given up.
 func (r *rig) lose(ids ...backend.ID) {
 	r.t.Helper()

@@ -438,11 +438,15 @@ func TestWorkloadIsWhoServes(t *testing.T) {
 	v := &core.View{
 		Servers: []core.ServerView{{ID: "ps-0-g2"}, {ID: "ps-1-g3"}, {ID: "ps-1-g4", Beside: true}, {ID: "ps-2-g5", Beside: true}},
 		Workers: []core.WorkerView{{ID: "worker-1-g7"}, {ID: "worker-1-g9"}},
+		Left:    []string{"worker-1-g6", "worker-3-g2"},
 	}
-	for name, want := range map[string]string{"ps-0": "ps-0-g2", "ps-1": "ps-1-g3", "ps-1-g4": "ps-1-g4", "ps-2": "ps-2-g5", "worker-1": "worker-1-g9"} {
+	for name, want := range map[string]string{"ps-0": "ps-0-g2", "ps-1": "ps-1-g3", "ps-1-g4": "ps-1-g4", "ps-2": "ps-2-g5", "worker-1": "worker-1-g9", "worker-3": "worker-3-g2"} {
 		if id, err := api.Workload(v, name); err != nil || id.String() != want {
 			t.Errorf("%s is %s, want %s: %v", name, id, want, err)
 		}
+	}
+	if _, err := api.Workload(v, "worker-4"); err == nil || strings.Contains(err.Error(), "worker-3") {
+		t.Errorf("of one that never was: %v", err)
 	}
 }
 

@@ -119,6 +119,13 @@ func Workload(v *core.View, name string) (backend.ID, error) {
 			look(s.ID)
 		}
 	}
+	if found.Generation == 0 { // what it wrote is kept for a while
+		there := len(names)
+		for _, id := range v.Left {
+			look(id)
+		}
+		names = names[:there]
+	}
 	if found.Generation > 0 {
 		return found, nil
 	}
