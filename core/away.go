@@ -10,8 +10,8 @@ import (
 )
 
 // outOfReach says that a process which was released is on a node that does not answer its cluster, and that nothing waits for its end: another one has its place, or
-// for as long as a silent process is given (awayAfter) nobody could tell whether it lives. The cluster ends it when the node is back; until then it can change
-// nothing of the model, since the chief and the servers refuse whoever was released (EXACTLY_ONCE.md).
+// for as long as a silent process is given (awayAfter) nobody could tell whether it lives. The cluster ends it when the node is back. Whatever
+// goes on there until then is shut out by the generation that takes its place, now or in the next run: of a job two never train into one model (EXACTLY_ONCE.md).
 func (s *Scheduler) outOfReach(st backend.Status, waited time.Duration) bool {
 	return st.State == backend.StateStopping && st.Away && (s.replaced(st.ID) || waited >= awayAfter)
 }
@@ -44,5 +44,5 @@ func leftWords(left []backend.Status) string {
 	default:
 		where = "nodes " + strings.Join(nodes, ", ") + " do"
 	}
-	return fmt.Sprintf("%s may still run: %s not answer the cluster, which ends what is left there when it is back; nothing of that reaches the model", strings.Join(who, ", "), where)
+	return fmt.Sprintf("%s may still run: %s not answer the cluster, which ends what is left there when it is back; the next run shuts it out", strings.Join(who, ", "), where)
 }
