@@ -172,8 +172,8 @@ func TestTrainFEDformerErrors(t *testing.T) {
 // A training that was ended after an epoch is gone on with from what was saved, and from nothing else, and comes to the same model.
 func TestResumeFEDformer(t *testing.T) {
 	onnxtest.Library(t)
-	s, o := hours(700), fedformerOptions()
-	o.Epochs, o.TrainedAt = 3, epoch
+	s, o := hours(600), fedformerOptions()
+	o.Epochs, o.TrainedAt, o.Horizon, o.Input, o.Width = 2, epoch, 6, 24, 8
 	s.Values[200] = math.NaN()
 	whole, want, err := TrainFEDformer(t.Context(), s, o)
 	if err != nil {
@@ -189,12 +189,8 @@ func TestResumeFEDformer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(again, whole) || r.Best != want.Best || len(r.Epochs) != 3 || source != "test" {
+	if !bytes.Equal(again, whole) || r.Best != want.Best || len(r.Epochs) != 2 || source != "test" {
 		t.Errorf("it is another model: %d and %d bytes, best of %d epochs %d, of the whole one %d; from %q", len(again), len(whole), len(r.Epochs), r.Best, want.Best, source)
-	}
-	more, r, _, err := ResumeFEDformer(t.Context(), part, FEDformerOptions{Epochs: 4})
-	if err != nil || len(r.Epochs) != 4 || len(more) == 0 {
-		t.Errorf("with one epoch more: %d epochs, %v", len(r.Epochs), err)
 	}
 	for _, bad := range [][]byte{nil, part[:20], part[:len(part)-1], append([]byte("x"), part...)} {
 		if _, _, _, err := ResumeFEDformer(t.Context(), bad, FEDformerOptions{}); !errors.Is(err, ErrNoPart) {
