@@ -122,7 +122,20 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 	if p.job != nil && p.job.Forecast.Model != job.ForecastSeasonal {
 		f.models = append([]string{p.job.Forecast.Model}, f.models...)
 	}
+	var models []*forecast.ONNXModel
+	for _, path := range f.models { // before anything is measured that takes long
+		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = m.Close() }() // it was only read
+		models = append(models, m)
+	}
 	first := len(p.series.Values) * 7 / 10
+	if left := len(p.series.Values) - first; slices.Max(horizons) > left {
+		return usagef("-horizon %s is longer than what is measured, the last %s of %s: take a shorter one, or a longer history",
+			job.FormatDuration(time.Duration(slices.Max(horizons))*p.series.Step), job.FormatDuration(time.Duration(left)*p.series.Step), p.source)
+	}
 	e := evaluation{Trace: p.source, StepS: p.series.Step.Seconds(), From: p.series.At(first)}
 	fmt.Fprintf(a.err, "measuring on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
 	forecasters := a.forecasters(p, first, slices.Max(horizons), &e)
@@ -136,12 +149,7 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 		e.note(m.Name(), "%s", note)
 		forecasters = append(forecasters, m)
 	}
-	for _, path := range f.models {
-		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = m.Close() }() // it was only read
+	for _, m := range models {
 		if m.TrainedUntil().After(e.From) {
 			e.note(m.Name(), "trained on what came before %s: what it says of that flatters it", m.TrainedUntil().Local().Format(time.DateTime))
 		}

@@ -44,6 +44,12 @@ func TestForecastEval(t *testing.T) {
 	if r := s.run("forecast", "eval", "-trace", trace, "-horizon", "15m"); r.code != exitUsage || !strings.Contains(r.err, "not a whole number of bins of 10m") {
 		t.Errorf("exit code %d: %s", r.code, r.err)
 	}
+	if r := s.run("forecast", "eval", "-trace", trace, "-horizon", "400d"); r.code != exitUsage || !strings.Contains(r.err, "-horizon 400d is longer than what is measured") {
+		t.Errorf("exit code %d: %s", r.code, r.err)
+	}
+	if r := s.run("forecast", "eval", "-trace", trace, "-model", "nope.onnx"); r.code != exitFailed || strings.Contains(r.err, "measuring on") {
+		t.Errorf("a model that is not there: exit code %d: %s", r.code, r.err)
+	}
 	// What cannot learn from a short history is left out, and that is said.
 	text := s.must("forecast", "eval", "-trace", trace, "-history", "3d", "-horizon", "1h", "-season", "24h").out
 	if !strings.Contains(text, "nlinear: left out: train nlinear: history is too short") || strings.Contains(text, "ensemble") {

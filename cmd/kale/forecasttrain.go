@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -223,7 +224,11 @@ func compareTrained(model, seasonal float64, o forecast.GateOptions) (comparison
 	}
 	worse := model > seasonal
 	v := comparison{worse: &worse, fallsBack: &fallsBack}
-	errs := fmt.Sprintf("%.1f %% against %.1f %%, on the last part of the history, which neither had seen", 100*model, 100*seasonal)
+	digits := 1
+	for digits < 4 && strconv.FormatFloat(100*model, 'f', digits, 64) == strconv.FormatFloat(100*seasonal, 'f', digits, 64) {
+		digits++ // as many as tell them apart
+	}
+	errs := fmt.Sprintf("%.*f %% against %.*f %%, on the last part of the history, which neither had seen", digits, 100*model, digits, 100*seasonal)
 	switch {
 	case fallsBack:
 		v.says = "The model is worse than seasonal: " + errs + ". As soon as live traffic shows the same, kale run forecasts with seasonal instead. Keep model = \"seasonal\" and train again on a longer history."

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -88,6 +89,9 @@ func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
 		return err
 	}
 	planned := newIntended(b, o, records)
+	if f.extra < 0 || f.interval > span(24*time.Hour) || f.patience > span(24*time.Hour) {
+		return usagef("-extra %d, -interval %s, -patience %s: want 0 or more points, and a day at most", f.extra, f.interval.String(), f.patience.String())
+	}
 	if f.dry {
 		return a.showIntended(planned)
 	}
@@ -104,6 +108,15 @@ func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
 		return fmt.Errorf("profile job %q: remove what an earlier run has left: %w", l.Name, err)
 	}
 	points, err := profile.Run(ctx, b, o, a.profileProgress())
+	if err == nil && b.start.Kind == job.StartTime && tooFew(points) { // workers train more than was believed
+		held, _, herr := history(ctx, l.Job, math.Inf(1))
+		if herr == nil && held > o.Records {
+			a.advise("What arrived since %s was trained too soon to measure anything: more is trained than was believed. Once more, with all %s records of the topic.\n",
+				b.start.Time.Local().Format("2006-01-02 15:04:05"), number(float64(held)))
+			o.Records, b.start = held, job.Start{Kind: job.StartEarliest}
+			points, err = profile.Run(ctx, b, o, a.profileProgress())
+		}
+	}
 	switch {
 	case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return fmt.Errorf("profile job %q: interrupted after %s; what was started is ended and removed, and nothing was stored", l.Name, job.Count(len(points), "point"))
@@ -122,6 +135,18 @@ func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
 		return err
 	}
 	return a.showProfile(l.dir, l.Workers.Max, p)
+}
+
+// tooFew says that nothing was measured, for want of records.
+func tooFew(points []profile.Point) bool {
+	few := false
+	for _, p := range points {
+		if p.Why == "" {
+			return false
+		}
+		few = few || p.Few
+	}
+	return few
 }
 
 // nothingMeasured says what helps where no point could be measured.

@@ -77,6 +77,11 @@ func TestThroughputFromTheProfile(t *testing.T) {
 		t.Errorf("%s", r.out)
 	}
 
+	// By its name alone, though nothing has run of the job.
+	if r := s.must("profile", "show", "ctr"); !strings.Contains(r.out, "model/measured") {
+		t.Errorf("%s", r.out)
+	}
+
 	// What it was measured under has changed: it holds, with a warning.
 	other := write(t, changed(t, profiledJob(t, text), "max  = ", "cpu  = 3\n    max  = "))
 	if r := s.must("validate", other); !strings.Contains(r.err, "The profile was measured under other conditions") || !strings.Contains(r.err, "workers.cpu (1, now 3)") {
@@ -208,5 +213,18 @@ func TestProfileOfTooFewRecordsSaysWhatHelps(t *testing.T) {
 	}
 	if text := nothingMeasured(j, []profile.Point{{Workers: 1, Why: "0 of 1 workers had joined"}}).Error(); strings.Contains(text, "records") {
 		t.Error(text)
+	}
+}
+
+// Only where nothing at all was measured, for want of records, is it tried again with more of them.
+func TestTooFew(t *testing.T) {
+	few, failed, measured := profile.Point{Few: true, Why: "too few"}, profile.Point{Why: "it crashed"}, profile.Point{Rates: []float64{1}}
+	for _, c := range []struct {
+		points []profile.Point
+		want   bool
+	}{{nil, false}, {[]profile.Point{few}, true}, {[]profile.Point{failed, few}, true}, {[]profile.Point{failed}, false}, {[]profile.Point{measured, few}, false}} {
+		if got := tooFew(c.points); got != c.want {
+			t.Errorf("%+v: %v", c.points, got)
+		}
 	}
 }

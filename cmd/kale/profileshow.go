@@ -23,6 +23,15 @@ func profileShowCommand(a *app) *cobra.Command {
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			l, err := a.load(args[0], f)
+			if dir, derr := a.jobDir(args[0]); err != nil && derr == nil { // a job that has only been profiled is known by nothing else
+				if p, perr := readProfile(dir); perr == nil {
+					most := 1
+					for _, pt := range p.Points {
+						most = max(most, pt.Workers)
+					}
+					return a.showProfile(dir, most, p)
+				}
+			}
 			if err != nil {
 				return err
 			}

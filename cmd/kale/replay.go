@@ -106,6 +106,20 @@ func (f *replayFlags) check(given *pflag.FlagSet) error {
 			return usagef("-%s %d: want 1 to %s", n.name, n.v, number(float64(n.most)))
 		}
 	}
+	for _, n := range []struct {
+		name           string
+		v, least, most float64
+	}{
+		{"scale", f.scale, 0, 1e6}, {"price", f.price, 0, 1e6}, {"lag-weight", f.lagWeight, 0, 1e9}, {"violation-weight", f.overCost, 0, 1e9},
+		{"forecast-noise", f.noise, 0, 10}, {"losses", f.losses, 0, 1440}, {"oracle-lag", f.limits.AccumulatedLagMin, 0, 1e9}, {"oracle-downtime", f.limits.DowntimeMin, 0, 1440},
+	} {
+		if given.Changed(n.name) && !(n.v >= n.least && n.v <= n.most) { // NaN is in no bounds
+			return usagef("-%s %v: want %s to %s", n.name, n.v, number(n.least), number(n.most))
+		}
+	}
+	if f.job == "" && (len(f.vars) > 0 || len(f.varFiles) > 0) {
+		return usagef("-var and -var-file are of a job file: say with -job which")
+	}
 	return nil
 }
 

@@ -95,7 +95,9 @@ func draft(src []byte, filename string, opt Options) (*Draft, Files, hcl.Diagnos
 func unreadable(what, path string, err error) *hcl.Diagnostic {
 	detail := err.Error() + "."
 	if os.IsNotExist(err) {
-		detail = "No such file. Is the path right? `kale init` writes a new job file."
+		if detail = "No such file. Is the path right?"; what == "job file" {
+			detail += " `kale init` writes a new job file."
+		}
 	}
 	return at(hcl.DiagError, hcl.Range{Filename: path, Start: hcl.InitialPos, End: hcl.InitialPos}, fmt.Sprintf("Cannot read the %s %s", what, path), detail)
 }

@@ -251,7 +251,8 @@ func (r *run) attempt(ctx context.Context, pt *Point) (again bool, err error) {
 			if fresh {
 				r.short = pt.Workers
 				trained := max(time.Since(began).Seconds()-pt.Joined, r.o.Every.Seconds())
-				pt.Why += fmt.Sprintf("; it takes about %.0f or more", float64(r.o.Records)/trained*(time.Duration(r.o.Intervals+1)*r.o.Interval).Seconds())
+				takes := float64(r.o.Records) / trained * (time.Duration(r.o.Intervals+1) * r.o.Interval).Seconds()
+				pt.Why += fmt.Sprintf("; it takes about %.0f or more", max(takes, 2*float64(r.o.Records))) // of what was trained before all had joined nothing is known
 			}
 			return !fresh, nil
 		case pt.Joined == 0 && time.Since(began) > r.o.Patience:
