@@ -70,8 +70,13 @@ func helpCommand() *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			cmd, rest, err := c.Root().Find(args)
-			if err != nil || cmd == nil || len(rest) > 0 {
+			switch {
+			case err != nil || cmd == nil || cmd == c.Root() && len(rest) > 0:
 				return noSuchCommand(c.Root(), args)
+			case len(rest) > 0 && cmd.HasAvailableSubCommands():
+				return noSuchCommand(cmd, rest)
+			case len(rest) > 0:
+				return usagef("%s has no commands of its own, and so none called %q", cmd.CommandPath(), rest[0])
 			}
 			cmd.InitDefaultHelpFlag()
 			return cmd.Help()

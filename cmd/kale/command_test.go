@@ -336,6 +336,9 @@ func TestUsageErrors(t *testing.T) {
 		{"forecast eval -trace x.csv -only ETTh1/96", "-only and -input are of -table"},
 		{"forecast eval -table ett -trace x.csv", "-table has files of its own"},
 		{"forecast eval -table ett -only ETTh9/96", "want one of ETTh1 and ETTm2"},
+		{"help nonsense", "there is no command \"kale nonsense\""},
+		{"help forecast nonsense", "there is no command \"kale forecast nonsense\". There are: train, eval, show"},
+		{"help run nonsense", "kale run has no commands of its own"},
 		{"version now", `unexpected argument "now"`},
 	} {
 		t.Run(tt.line, func(t *testing.T) {
@@ -359,6 +362,7 @@ func TestFailures(t *testing.T) {
 		says string
 	}{
 		{"no such job", []string{"status", "ctr"}, `no job "ctr" is known on this machine`},
+		{"a folder", []string{"validate", "."}, ". is a folder: "},
 		{"a job's name that is none", []string{"status", ".."}, `no job ".." is known`},
 		{"a variable of the shell that is not set", []string{"run", ""}, "is empty: is a variable of the shell not set?"},
 		{"no such file", []string{"validate", "none.hcl"}, "Cannot read the job file"},

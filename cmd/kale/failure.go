@@ -63,7 +63,7 @@ func (a *app) fail(ctx context.Context, c *cobra.Command, args []string, err err
 	var usage usageError
 	switch {
 	case errors.As(err, &usage):
-		code, f.Advice = exitUsage, fmt.Sprintf("See: %s -help", c.CommandPath())
+		code, f.Advice = exitUsage, fmt.Sprintf("See: %s -help", strings.TrimSuffix(c.CommandPath(), " help"))
 	case errors.Is(err, errShown):
 		f.Error = ""
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):

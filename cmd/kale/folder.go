@@ -190,6 +190,13 @@ func (a *app) noJob(name string) error {
 	names, moved, err := a.stateFolders()
 	here, byFile := fmt.Sprintf("no job %q is known on this machine (state folder %s)", name, root), "its job file in place of its name finds it also where its state was moved or removed"
 	files, _ := filepath.Glob("*.hcl") // the pattern is right
+	if info, err := os.Stat(name); err == nil && info.IsDir() && len(moved[name]) == 0 {
+		hint := "name a job's file in it"
+		if in, _ := filepath.Glob(filepath.Join(name, "*.hcl")); len(in) > 0 {
+			hint = "did you mean " + strings.Join(in[:min(len(in), 3)], " or ") + "?"
+		}
+		return unknownJob{fmt.Errorf("%s; %s is a folder: %s", here, name, hint)}
+	}
 	switch dirs := moved[name]; {
 	case len(dirs) > 0:
 		return unknownJob{fmt.Errorf("%s: its state folder was moved: %s", here, a.putBack(name, dirs))}
