@@ -183,6 +183,9 @@ func TestLife(t *testing.T) {
 	if page := s.must("report", "life", "-o", "-").out; !strings.HasPrefix(page, "<!") {
 		t.Errorf("the report begins with %q", page[:min(len(page), 40)])
 	}
+	if r := s.run("report", "life", "-o", t.TempDir()); r.code != exitFailed || !strings.Contains(r.err, "it is a folder: name a file in it") {
+		t.Errorf("a report into a folder: %d %s", r.code, r.err)
+	}
 	if r := s.run("run", "life", "-plain"); r.code != exitFailed || !strings.Contains(r.err, "kale status life") {
 		t.Errorf("a second scheduler: %d %s", r.code, r.err)
 	}

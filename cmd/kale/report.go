@@ -55,6 +55,9 @@ func (a *app) report(ctx context.Context, arg string, f reportFlags) error {
 	if f.out == "" {
 		f.out = name + ".html"
 	}
+	if err := checkOut(f.out); err != nil {
+		return err
+	}
 	if err := backend.WriteFileMode(f.out, page.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write the report: %w", err)
 	}
