@@ -78,7 +78,9 @@ func TestThroughputFromTheProfile(t *testing.T) {
 	}
 
 	// By its name alone, though nothing has run of the job.
-	if r := s.must("profile", "show", "ctr"); !strings.Contains(r.out, "model/measured") {
+	_, name, _ := strings.Cut(text, `job "`)
+	name, _, _ = strings.Cut(name, `"`)
+	if r := s.must("profile", "show", name); !strings.Contains(r.out, "model/measured") {
 		t.Errorf("%s", r.out)
 	}
 
