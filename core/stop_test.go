@@ -474,6 +474,7 @@ func TestStopGivesUpARescale(t *testing.T) {
 		}
 	}
 }
+
 // A worker that has left is known by its rank, for its log.
 func TestWorkersThatHaveLeftAreKnown(t *testing.T) {
 	r := newRig(t, rigOptions{})
