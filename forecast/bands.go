@@ -27,6 +27,8 @@ type residuals struct {
 	floor float64
 	at    [][]float64 // at[h]: the known errors at horizon h
 	paths [][]float64 // paths[k][h]: those of the k-th forecast, NaN where unknown
+
+	factors []float64 // by horizon; nil: 1. See [residuals.widen]
 }
 
 // newResiduals makes an empty collection for the given number of horizons, with
@@ -77,6 +79,29 @@ const (
 // log |error| over log unrest among the forecasts, as far as these prove it: where unrest
 // tells nothing, nothing is scaled. An unknown unrest, NaN, scales nothing either.
 func (r *residuals) temper(unrest []float64, now float64) {
+	power := r.unrestPower(unrest)
+	if power == 0 {
+		return
+	}
+	for h := range r.at {
+		r.at[h] = r.at[h][:0]
+	}
+	for k, u := range unrest {
+		scale := 1.0
+		if f := math.Pow((now+unrestFloor)/(u+unrestFloor), power); f == f {
+			scale = min(max(f, unrestLeast), unrestMost)
+		}
+		for h, e := range r.paths[k] {
+			if e == e {
+				r.paths[k][h] = scale * e
+				r.at[h] = append(r.at[h], scale*e)
+			}
+		}
+	}
+}
+
+// unrestPower is p of [residuals.temper], 0 where unrest tells nothing.
+func (r *residuals) unrestPower(unrest []float64) float64 {
 	xs, ys := make([]float64, 0, len(unrest)), make([]float64, 0, len(unrest))
 	for k, u := range unrest {
 		sum, n := 0.0, 0.0
@@ -90,27 +115,12 @@ func (r *residuals) temper(unrest []float64, now float64) {
 		}
 	}
 	if len(xs) < minOrigins {
-		return
+		return 0
 	}
-	power := provenSlope(xs, ys)
-	if !(power > 0) { // NaN where there was always the same unrest
-		return
+	if power := provenSlope(xs, ys); power > 0 { // NaN where there was always the same unrest
+		return min(power, 1)
 	}
-	for h := range r.at {
-		r.at[h] = r.at[h][:0]
-	}
-	for k, u := range unrest {
-		scale := 1.0
-		if f := math.Pow((now+unrestFloor)/(u+unrestFloor), min(power, 1)); f == f {
-			scale = min(max(f, unrestLeast), unrestMost)
-		}
-		for h, e := range r.paths[k] {
-			if e == e {
-				r.paths[k][h] = scale * e
-				r.at[h] = append(r.at[h], scale*e)
-			}
-		}
-	}
+	return 0
 }
 
 // provenSlope is the slope of y over x less two of its standard errors; NaN where all x
@@ -144,17 +154,26 @@ func (r *residuals) quantiles(levels []float64) (rows [][]float64) {
 		rows[i] = make([]float64, len(r.at))
 	}
 	var sorted []float64
+	var keys []int64
 	if len(r.at[0]) < minOrigins {
 		sorted = slices.Concat(r.at...)
 		slices.Sort(sorted)
 	}
 	for h, e := range r.at {
 		if len(e) >= minOrigins {
-			sorted = append(sorted[:0], e...)
-			slices.Sort(sorted)
+			keys = keys[:0]
+			for _, v := range e {
+				keys = append(keys, keyOf(v))
+			}
+			slices.Sort(keys)
+			sorted = sorted[:0]
+			for _, k := range keys {
+				sorted = append(sorted, valueOf(k))
+			}
 		}
+		middle := conformal(sorted, 0.5)
 		for i, q := range levels {
-			rows[i][h] = conformal(sorted, q)
+			rows[i][h] = r.widened(h, conformal(sorted, q), middle)
 		}
 	}
 	return rows
@@ -162,7 +181,10 @@ func (r *residuals) quantiles(levels []float64) (rows [][]float64) {
 
 // spread puts quantiles, band and scenarios around f's Mean, which has as many
 // bins as there are horizons.
-func (r *residuals) spread(f *Forecast) { r.put(f, r.quantiles(spreadLevels), r.scenarios()) }
+func (r *residuals) spread(f *Forecast) {
+	rows := r.quantiles(spreadLevels)
+	r.put(f, rows, r.scenarios(rows[slices.Index(spreadLevels, 0.5)]))
+}
 
 // put is spread with the quantiles, at spreadLevels, and scenarios of r at hand,
 // which may reach further than f.
@@ -192,8 +214,8 @@ func (r *residuals) onto(mean, row []float64) {
 
 // scenarios are the errors of up to maxScenarios past forecasts, spread over all
 // that were followed for more than half of the horizon, in relative terms.
-// Unknown bins are interpolated.
-func (r *residuals) scenarios() [][]float64 {
+// Unknown bins are interpolated. middle are the medians by horizon.
+func (r *residuals) scenarios(middle []float64) [][]float64 {
 	var full [][]float64
 	for _, p := range r.paths {
 		known := 0
@@ -212,6 +234,9 @@ func (r *residuals) scenarios() [][]float64 {
 		// The newest is always among them, and the others are evenly apart.
 		path := slices.Clone(full[len(full)-1-k*len(full)/n])
 		fillGaps(path)
+		for h, e := range path {
+			path[h] = r.widened(h, e, middle[h])
+		}
 		out = append(out, path)
 	}
 	return out
@@ -265,3 +290,11 @@ func inOrderOfLevel(levels []float64, rows [][]float64) ([]float64, [][]float64)
 	}
 	return sorted, out
 }
+
+// keyOf orders as its number does; integers sort faster than numbers, of which one may be NaN.
+func keyOf(v float64) int64 {
+	k := int64(math.Float64bits(v))
+	return k ^ int64(uint64(k>>63)>>1)
+}
+
+func valueOf(k int64) float64 { return math.Float64frombits(uint64(k ^ int64(uint64(k>>63)>>1))) }

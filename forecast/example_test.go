@@ -35,8 +35,8 @@ func ExampleNewSeasonal() {
 	// Output:
 	// 00:00 750 samples/s
 	// 00:15 751 samples/s
-	// 00:30 755 samples/s
-	// 00:45 762 samples/s
+	// 00:30 756 samples/s
+	// 00:45 763 samples/s
 }
 
 func ExampleBacktest() {
@@ -48,7 +48,7 @@ func ExampleBacktest() {
 	}
 	fmt.Printf("%s: %d origins, WAPE %.1f %%\n", r.Source, r.Origins, 100*r.WAPE)
 	// Output:
-	// seasonal: 72 origins, WAPE 0.5 %
+	// seasonal: 72 origins, WAPE 0.4 %
 }
 
 func ExampleTrainLinear() {

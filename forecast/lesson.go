@@ -10,7 +10,7 @@ import (
 
 // What a seasonal forecast has learnt is kept, since it changes slowly and costs a hundred times what a forecast by it does.
 const (
-	lessonShare = 96 // of the shortest season: a quarter of an hour of a day. So long a lesson serves.
+	lessonShare = 48 // of the shortest season: half an hour of a day. So long a lesson serves.
 	lessonsKept = 4  // of one forecaster
 )
 
@@ -30,6 +30,7 @@ type lesson struct {
 	weights [opinions][]float64
 	errors  [][]float64 // of past forecasts, relative to what they said; see [residuals]
 	unrest  []float64   // at their origins
+	widths  []float64   // [probe]: by which they are to be multiplied, for a band that holds what it should; see [residuals.widths]
 }
 
 // lessonOf is what a lesson depends on.
@@ -69,7 +70,7 @@ func (s *seasonal) lesson(history Series, steps int) (l *lesson, y []float64, er
 func milestones(history Series, season int) (from, to int) {
 	every := int64(max(season/lessonShare, 1))
 	first := history.Start.UnixNano() / int64(history.Step)
-	from = int((every - (first%every+every)%every) % every)
+	from = int(every - (first%every+every)%every)
 	to = len(history.Values)
 	to -= int(((first+int64(to))%every + every) % every)
 	return min(from, to), to
@@ -119,6 +120,7 @@ func (l *lesson) learn(y []float64, cands []candidate, steps, origins int) {
 		}
 	}
 	l.errors = res.paths
+	l.widths = res.widths(l.unrest, m)
 }
 
 func (l *lesson) residuals() *residuals { return newResiduals(l.steps, scaleFloor*l.unit, maxFollowed) }
@@ -144,5 +146,6 @@ func (l *lesson) forecast(y []float64) (mean []float64, _ *residuals) {
 		}
 	}
 	res.temper(l.unrest, t.unrest)
+	res.widen(l.probes, l.widths)
 	return mean, res
 }

@@ -8,9 +8,10 @@ import (
 
 // How candidates are weighed; see the note at levelShares.
 const (
-	maxOrigins  = 512     // past origins at which the candidates are tested, at some horizons,
+	maxOrigins  = 1024    // past origins at which the candidates are tested, at some horizons,
 	maxFollowed = 256     // and those of them that are followed at every horizon, for the band
-	spanSeasons = 14      // over which these are spread: two weeks, if a season is a day
+	spanSeasons = 28      // over which these are spread: four weeks, if a season is a day,
+	spanSteps   = 8       // and no fewer than so many times what is forecast: of a long horizon too something is learnt
 	pastPower   = 4.0     // weight ∝ (error at past origins)^-pastPower
 	recentPower = 2.0     //        · (error in the last bins)^-recentPower
 	recentShare = 1. / 48 // the last bins: this share of the shortest lag,
@@ -141,12 +142,12 @@ func (m *mixture) divide(lo int) {
 }
 
 // span is where the trials' origins lie: over the last spanSeasons of the
-// shortest season, as far as the history allows, and so that every horizon
+// shortest season, or spanSteps horizons where these are longer, as far as the history allows, and so that every horizon
 // has arrived where that leaves enough of them.
 func (m *mixture) span() (lo, hi int) {
 	n := len(m.y)
 	shortest := m.cands[0]
-	lo = max(shortest.first(), n-spanSeasons*shortest.lag)
+	lo = max(shortest.first(), n-max(spanSeasons*shortest.lag, spanSteps*m.steps))
 	hi = n - 1
 	if n-m.steps-lo >= maxOrigins {
 		hi = n - m.steps
@@ -325,7 +326,12 @@ func (m *mixture) weight(e, f, n, power, prior float64) float64 {
 		return prior
 	}
 	floor := errorFloor * m.unit * n
-	return math.Pow((f+floor)/(e+floor), power)
+	r := (f + floor) / (e + floor)
+	r *= r // power is 2
+	if power == pastPower {
+		r *= r
+	}
+	return r
 }
 
 // mix is what the candidates say together at origin o; NaN where none knows.

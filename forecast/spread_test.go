@@ -50,7 +50,7 @@ func shareBelow(t *testing.T, s Series, steps, first, every int) (levels, share 
 }
 
 func TestQuantilesCover(t *testing.T) {
-	levels, share, bins := shareBelow(t, noisy(1, 18), 60, 12*1440, 61)
+	levels, share, bins := shareBelow(t, noisy(1, 18), 60, 12*1440, 151)
 	for i, q := range levels {
 		t.Logf("level %.2f: %.3f of %d bins below", q, share[i], bins)
 		if d := math.Abs(share[i] - q); d > 0.06 {

@@ -3,6 +3,7 @@ package forecast
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"gonum.org/v1/gonum/mat"
@@ -232,7 +233,8 @@ func (w *window) chooseRidge(y []float64, train, held, all []int) bool {
 			w.residuals.add(h, y[o+h], max(mean, 0))
 		}
 	}
-	w.quantiles, w.scenarios = w.residuals.quantiles(spreadLevels), w.residuals.scenarios()
+	w.quantiles = w.residuals.quantiles(spreadLevels)
+	w.scenarios = w.residuals.scenarios(w.quantiles[slices.Index(spreadLevels, 0.5)])
 	w.residuals.at, w.residuals.paths = nil, nil
 	x, outcomes, _ = w.examples(y, all)
 	gram, rhs = normal(x, outcomes)

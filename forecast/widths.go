@@ -1,0 +1,67 @@
+package forecast
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
+)
+
+// How [residuals.widths] follows the band's coverage.
+const (
+	widthRate  = 0.05 // how fast
+	widthFirst = 24   // outcomes before the first band
+	widthMost  = 2.0  // and 1/widthMost: bounds
+)
+
+// widths are factors of the errors, one for each of m's probes: adaptive conformal inference (Gibbs and Candès, NeurIPS 2021) on
+// the width. The forecasts are gone through in the order of time, each with the band of those before it, multiplied; where an
+// outcome lies outside of it the factor grows, else it shrinks, so that in the long run one of ten does.
+func (r *residuals) widths(unrest []float64, m *mixture) []float64 {
+	power := r.unrestPower(unrest)
+	logs, out := make([]float64, len(m.probes)), make([]float64, len(m.probes))
+	for i, h := range m.probes {
+		sorted := make([]float64, 0, len(r.paths))
+		for k, path := range r.paths {
+			e := path[h] / math.Pow(unrest[k]+unrestFloor, power)
+			if e != e {
+				continue
+			}
+			if len(sorted) >= widthFirst {
+				middle, outside := conformal(sorted, 0.5), 0.0
+				f := math.Exp(logs[i])
+				if e < middle+f*(conformal(sorted, 0.05)-middle) || e > middle+f*(conformal(sorted, 0.95)-middle) {
+					outside = 1
+				}
+				logs[i] = min(max(logs[i]+widthRate*(outside-0.1), -math.Log(widthMost)), math.Log(widthMost))
+			}
+			at, _ := slices.BinarySearch(sorted, e)
+			sorted = slices.Insert(sorted, at, e)
+		}
+	}
+	for i := range out {
+		from, to := m.around(i)
+		out[i] = math.Exp(stat.Mean(logs[from:to], nil))
+	}
+	return out
+}
+
+// widen has the errors multiplied by widths, about each horizon's median. Between the probes they go over into each other.
+func (r *residuals) widen(probes []int, widths []float64) {
+	r.factors = make([]float64, len(r.at))
+	for i, from := range probes {
+		next := min(i+1, len(probes)-1)
+		to := max(from+1, probes[next])
+		for h := from; h < to; h++ {
+			r.factors[h] = widths[i] + (widths[next]-widths[i])*float64(h-from)/float64(to-from)
+		}
+	}
+}
+
+// widened is an error at horizon h, of which the median is middle, as [residuals.widen] has it.
+func (r *residuals) widened(h int, e, middle float64) float64 {
+	if r.factors == nil {
+		return e
+	}
+	return middle + r.factors[h]*(e-middle)
+}
