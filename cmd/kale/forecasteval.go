@@ -39,8 +39,9 @@ func forecastEvalCommand(a *app) *cobra.Command {
 		Use: "eval JOB.hcl|-trace FILE|-table FOLDER", Short: "Measure forecasters on history",
 		Long: `Lets forecasters forecast at moments of the last 30 % of a history, each time from what lay before, and compares with what came at each
 horizon. Measured are naive (the bin of a season before), seasonal (what kale run forecasts with unless the job names a model), nlinear and dlinear
-(linear maps of the last bins, learnt from the first 70 %), ensemble (the mean of seasonal and nlinear), the job's own model and those of -model, and with -fedformer
-the paper's FEDformer-f, learnt from the first 70 %, which takes minutes.
+(linear maps of the last bins, learnt from the first 70 %), sparsetsf (one linear map for each phase of the shortest season, from the last seven of them, learnt likewise),
+ensemble (the mean of seasonal and nlinear), the job's own model and those of -model, and with -fedformer the paper's FEDformer-f, learnt from the first 70 %, which takes
+minutes.
 
 With -table it measures on the files ETTh1.csv and ETTm2.csv (.gz allowed) of FOLDER as the published tables do: column OT, 12, 4 and 4 months to learn,
 to choose and to test, z-scored, every window of the test. Beside each cell is what FEDformer-f reached, of input 96.`,
@@ -72,7 +73,7 @@ to choose and to test, z-scored, every window of the test. Beside each cell is w
 	fl.IntVar(&f.origins, "origins", 0, "`NUMBER` of moments to forecast at (default 500; of a table all)")
 	fl.StringVar(&f.table, "table", "", "`FOLDER` with ETTh1.csv and ETTm2.csv: measure as the published tables do")
 	fl.StringVar(&f.only, "only", "", "`CELL` of the table, such as ETTh1/96")
-	fl.IntVar(&f.input, "input", 96, "`BINS` that nlinear and FEDformer see in the table; seasonal always sees all that lay before")
+	fl.IntVar(&f.input, "input", 96, "`BINS` that nlinear and FEDformer see in the table; sparsetsf sees seven days there, and seasonal all that lay before")
 	a.jsonFlag(c, "print the measurement as JSON")
 	return c
 }
@@ -197,7 +198,7 @@ func (a *app) forecasters(p past, first, steps int, e *evaluation) []forecast.Fo
 	season := slices.Min(p.seasons)
 	seasonal := forecast.NewSeasonal(p.seasons)
 	out := []forecast.Forecaster{forecast.NewNaive(season), seasonal}
-	for _, kind := range []string{forecast.NLinear, forecast.DLinear} {
+	for _, kind := range []string{forecast.NLinear, forecast.DLinear, forecast.SparseTSF} {
 		fc, err := forecast.TrainWindow(p.series.Until(p.series.At(first)), forecast.WindowOptions{Kind: kind, Horizon: steps, Season: season})
 		if err != nil {
 			e.note(kind, "left out: %v", err)

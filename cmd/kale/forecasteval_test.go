@@ -38,7 +38,7 @@ func TestForecastEval(t *testing.T) {
 		}
 	}
 	// Of the usual horizons 30 min, 1 h and 2 h are whole bins of 10 minutes.
-	if e.Trace != trace || len(e.Rows) != 3*5 || len(naive) != 3 || naive[30] == 0 {
+	if e.Trace != trace || len(e.Rows) != 3*6 || len(naive) != 3 || naive[30] == 0 {
 		t.Errorf("%d rows of %s, naive %v", len(e.Rows), e.Trace, naive)
 	}
 	if r := s.run("forecast", "eval", "-trace", trace, "-horizon", "15m"); r.code != exitUsage || !strings.Contains(r.err, "not a whole number of bins of 10m") {
@@ -174,7 +174,7 @@ func TestForecastTable(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if got := strings.Join(models, " "); got != "naive seasonal nlinear ensemble" {
+	if got := strings.Join(models, " "); got != "naive seasonal nlinear sparsetsf ensemble" {
 		t.Fatalf("models %s", got)
 	}
 	if _, err := onnx.Locate(); err == nil {
