@@ -29,7 +29,7 @@ func TestNaiveConforms(t *testing.T) {
 
 func TestWindowAndEnsembleConform(t *testing.T) {
 	s := wave(600)
-	for _, kind := range []string{forecast.NLinear, forecast.DLinear} {
+	for _, kind := range []string{forecast.NLinear, forecast.DLinear, forecast.SparseTSF} {
 		w, err := forecast.TrainWindow(s, forecast.WindowOptions{Kind: kind, Horizon: 20, Season: 2 * time.Minute})
 		if err != nil {
 			t.Fatal(err)

@@ -11,8 +11,8 @@
 //   - [OpenONNX]: any model file that keeps the contract of contract.go, run by
 //     ONNX Runtime. [TrainLinear] makes a small one from history, and
 //     [TrainFEDformer] the paper's.
-//   - [NewNaive], [TrainWindow] (NLinear and DLinear, learnt in Go) and
-//     [NewEnsemble]: what these two are measured beside.
+//   - [NewNaive], [TrainWindow] (NLinear, DLinear and SparseTSF, learnt in Go)
+//     and [NewEnsemble]: what these two are measured beside.
 //   - [Gate]: one forecaster guarded by another. It scores both against what
 //     arrived, falls back when the first does worse, comes back when it is good
 //     again, and says which it used, why, and whether either is to be trusted.

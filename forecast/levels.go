@@ -1,7 +1,5 @@
 package forecast
 
-import "math"
-
 // levelMaxRatio clips a level ratio to [1/5, 5]: a stream that grew by more
 // within a season is better described by an earlier season or by the bound.
 const levelMaxRatio = 5.0
@@ -58,5 +56,5 @@ func (l *levels) ratio(o, window int) float64 {
 	case then <= 0:
 		return levelMaxRatio
 	}
-	return math.Min(math.Max(now/then, 1/levelMaxRatio), levelMaxRatio)
+	return min(max(now/then, 1/levelMaxRatio), levelMaxRatio)
 }

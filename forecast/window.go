@@ -4,24 +4,33 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"gonum.org/v1/gonum/mat"
 )
 
-// The kinds of linear model that [TrainWindow] makes, after Zeng et al., "Are
-// Transformers Effective for Time Series Forecasting?" (AAAI 2023).
+// The kinds of linear model that [TrainWindow] makes: the first two after Zeng et al., "Are
+// Transformers Effective for Time Series Forecasting?" (AAAI 2023), the third after Lin et al.,
+// "SparseTSF: Modeling Long-term Time Series Forecasting with 1k Parameters" (ICML 2024).
 const (
 	// NLinear is a linear map of the window minus its last bin, added to that bin.
 	NLinear = "nlinear"
 	// DLinear is a linear map of the window's moving average over 25 bins, one of
 	// what remains, and a constant.
 	DLinear = "dlinear"
+	// SparseTSF is one linear map from a phase of the season, as it was in the window's
+	// seasons, to the same phase of those that follow: see sparse.go.
+	SparseTSF = "sparsetsf"
 )
 
+// windowKinds are all of them.
+var windowKinds = []string{NLinear, DLinear, SparseTSF}
+
 const (
-	windowLeast = 336 // bins of input at least: that of the published NLinear
-	dlinearMean = 25  // bins, as published
+	windowLeast = 336     // bins of input at least: that of the published NLinear
+	dlinearMean = 25      // bins, as published
+	maxRows     = 250_000 // of features, as examples
 )
 
 // windowRidges are the strengths tried, relative to the features' mean square.
@@ -30,10 +39,10 @@ var windowRidges = []float64{1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1}
 
 // WindowOptions say what [TrainWindow] makes.
 type WindowOptions struct {
-	Kind    string        // NLinear or DLinear
-	Input   int           // bins seen; 0: the season and one bin, no fewer than 336
+	Kind    string        // NLinear, DLinear or SparseTSF
+	Input   int           // bins seen; 0: the season and one bin, no fewer than 336; of SparseTSF see sparse.go
 	Horizon int           // bins forecast
-	Season  time.Duration // an unknown bin is filled with the one a season before
+	Season  time.Duration // an unknown bin is filled with the one a season before; it is SparseTSF's period
 }
 
 // window is the forecaster that [TrainWindow] describes.
@@ -42,7 +51,8 @@ type window struct {
 	step           time.Duration
 	input, horizon int
 	season         int        // bins
-	coefficients   *mat.Dense // features × horizon
+	around         int        // SparseTSF: a point is the mean of so many bins on either side of it, and its own
+	coefficients   *mat.Dense // features × columns
 	residuals      *residuals // out of sample
 	quantiles      [][]float64
 	scenarios      [][]float64
@@ -57,8 +67,8 @@ type window struct {
 // It is deterministic. Examples with an unknown outcome, or of whose window fewer
 // than half were measured, are left out.
 func TrainWindow(history Series, o WindowOptions) (Forecaster, error) {
-	if o.Kind != NLinear && o.Kind != DLinear {
-		return nil, fmt.Errorf("train forecaster %q: want %s or %s", o.Kind, NLinear, DLinear)
+	if !slices.Contains(windowKinds, o.Kind) {
+		return nil, fmt.Errorf("train forecaster %q: want %s", o.Kind, strings.Join(windowKinds, ", "))
 	}
 	who := "train " + o.Kind
 	if err := checkRequest(who, history, o.Horizon); err != nil {
@@ -70,28 +80,47 @@ func TrainWindow(history Series, o WindowOptions) (Forecaster, error) {
 	}
 	w := &window{kind: o.Kind, step: history.Step, input: o.Input, horizon: o.Horizon, season: season}
 	if w.input == 0 {
-		w.input = max(windowLeast, season+1)
+		w.input = w.usualInput(len(history.Values))
 	}
-	if need := w.input + w.horizon + minOrigins*4; len(history.Values) < need {
+	if err := w.checkInput(who); err != nil {
+		return nil, err
+	}
+	reach := w.rows() * w.columns()
+	if need := w.input + reach + minOrigins*4; len(history.Values) < need {
 		return nil, shortHistory(who, history, need, fmt.Sprintf("an input of %d bins, the horizon of %d, and something to learn from", w.input, w.horizon))
 	}
-	if w.input < 2 {
-		return nil, fmt.Errorf("%s: an input of %d bins: it needs 2 or more", who, w.input)
-	}
-	all := origins(history.Values, w.input, w.horizon)
+	all := origins(history.Values, w.input, reach)
 	cut := len(all) * 4 / 5
-	held := spreadOver(all[cut:], maxTrainOrigins/4)
-	for cut > 0 && all[cut-1]+w.horizon > held[0] { // outcomes are shared with nothing held out
+	held := spreadOver(all[cut:], w.limit(maxTrainOrigins/4))
+	for cut > 0 && all[cut-1]+reach > held[0] { // outcomes are shared with nothing held out
 		cut--
 	}
 	if cut < minOrigins {
 		return nil, fmt.Errorf("%s: only %d of %d bins of the history have a window before and outcomes after them that were measured: take a longer history, or one with fewer gaps", who, len(all), len(history.Values))
 	}
 	y := fillFromSeason(history.Values, season)
-	if !w.chooseRidge(y, spreadOver(all[:cut], maxTrainOrigins), held, spreadOver(all, maxTrainOrigins)) {
+	if !w.learn(y, spreadOver(all[:cut], w.limit(maxTrainOrigins)), held, spreadOver(all, w.limit(maxTrainOrigins))) {
 		return nil, fmt.Errorf("%s: the rates of the history are too large or too far apart to be fitted", who)
 	}
 	return w, nil
+}
+
+// usualInput is how many bins the kind sees of so many unless it is said.
+func (w *window) usualInput(bins int) int {
+	if w.kind == SparseTSF {
+		return min(max(bins/2/w.season, sparseLeast), sparseSeasons) * w.season
+	}
+	return max(windowLeast, w.season+1)
+}
+
+func (w *window) checkInput(who string) error {
+	switch {
+	case w.input < 2:
+		return fmt.Errorf("%s: an input of %d bins: it needs 2 or more", who, w.input)
+	case w.kind == SparseTSF && w.input%w.season != 0:
+		return fmt.Errorf("%s: an input of %d bins is not whole seasons of %d", who, w.input, w.season)
+	}
+	return nil
 }
 
 // origins are the bins before which a window was half measured and after which
@@ -139,25 +168,47 @@ func spreadOver(of []int, limit int) []int {
 	return out
 }
 
-// features is how many the kind has.
+// A window is one row of features, or one of each phase of the season. The forecast of bin h is of row h modulo rows and of column h/rows.
+
+// rows is how many rows of features a window has.
+func (w *window) rows() int {
+	if w.kind == SparseTSF {
+		return min(w.season, w.horizon)
+	}
+	return 1
+}
+
+// columns is how many bins are forecast from a row.
+func (w *window) columns() int { return (w.horizon + w.rows() - 1) / w.rows() }
+
+// features is how many a row has.
 func (w *window) features() int {
-	if w.kind == NLinear {
+	switch w.kind {
+	case NLinear:
 		return w.input - 1
+	case SparseTSF:
+		return w.input / w.season
 	}
 	return 2*w.input + 1
 }
 
-// fill writes the features of window x, and returns what a forecast of nothing but
+// limit is how many origins are taken where most would be: many rows of each are as many examples.
+func (w *window) limit(most int) int { return min(most, max(minOrigins, maxRows/w.rows())) }
+
+// fill writes the rows of features of window x, and returns what a forecast of nothing but
 // zeros means and the unit of all of it, both in samples/s. A unit of 0 is a silent
 // window.
 func (w *window) fill(x, features []float64) (base, unit float64) {
 	for _, v := range x {
 		unit += v / float64(len(x))
 	}
-	if unit == 0 {
+	switch {
+	case unit == 0:
 		return 0, 0
-	}
-	if w.kind == NLinear {
+	case w.kind == SparseTSF:
+		w.fillPhases(x, features, unit)
+		return unit, unit
+	case w.kind == NLinear:
 		base = x[len(x)-1]
 		for i := range features {
 			features[i] = (x[i] - base) / unit
@@ -180,31 +231,70 @@ func (w *window) fill(x, features []float64) (base, unit float64) {
 	return 0, unit
 }
 
-// examples are the features and outcomes of origins, and their units.
+// examples are the features and outcomes of origins, a row of each for every row of a window, and the units of the windows.
 func (w *window) examples(y []float64, origins []int) (x, outcomes *mat.Dense, units []float64) {
-	x, outcomes = mat.NewDense(len(origins), w.features(), nil), mat.NewDense(len(origins), w.horizon, nil)
+	rows, columns, k := w.rows(), w.columns(), w.features()
+	x, outcomes = mat.NewDense(len(origins)*rows, k, nil), mat.NewDense(len(origins)*rows, columns, nil)
 	for i, o := range origins {
-		base, unit := w.fill(y[o-w.input:o], x.RawRowView(i))
+		base, unit := w.fill(y[o-w.input:o], x.RawMatrix().Data[i*rows*k:(i+1)*rows*k])
 		units = append(units, unit)
 		if unit == 0 {
 			continue // nothing to learn: all zeros
 		}
-		for h, v := range y[o : o+w.horizon] {
-			outcomes.Set(i, h, (v-base)/unit)
+		for h, v := range y[o : o+rows*columns] {
+			outcomes.Set(i*rows+h%rows, h/rows, (v-base)/unit)
 		}
 	}
 	return x, outcomes, units
 }
 
-// chooseRidge fits to the origins of train at every strength, keeps the one that
+// setting is how a window is fitted, and what that came to on the origins held out.
+type setting struct {
+	loss   float64 // Σ|error|, in samples/s
+	around int
+	ridge  float64
+	said   mat.Dense // as the outcomes of examples
+}
+
+// learn fits to the origins of train with every setting, keeps the one that
 // is best on those held, with its errors there, and fits that to all. It reports
 // false where none can be solved.
-func (w *window) chooseRidge(y []float64, train, held, all []int) bool {
+func (w *window) learn(y []float64, train, held, all []int) bool {
+	best := setting{loss: math.Inf(1)}
+	for _, w.around = range w.surroundings() {
+		w.chooseRidge(y, train, held, &best)
+	}
+	if math.IsInf(best.loss, 1) {
+		return false
+	}
+	w.around = best.around
+	_, truth, units := w.examples(y, held)
+	rows := w.rows()
+	w.residuals = newResiduals(w.horizon, scaleFloor*max(meanKnown(y), math.SmallestNonzeroFloat64), len(held))
+	for i, o := range held {
+		w.residuals.begin()
+		for h := range w.horizon {
+			row, column := i*rows+h%rows, h/rows
+			mean := y[o+h] + units[i]*(best.said.At(row, column)-truth.At(row, column))
+			w.residuals.add(h, y[o+h], max(mean, 0))
+		}
+	}
+	w.quantiles = w.residuals.quantiles(spreadLevels)
+	w.scenarios = w.residuals.scenarios(w.quantiles[slices.Index(spreadLevels, 0.5)])
+	w.residuals.at, w.residuals.paths = nil, nil
+	x, outcomes, _ := w.examples(y, all)
+	gram, rhs := normal(x, outcomes)
+	w.coefficients = ridgeSolve(gram, rhs, best.ridge)
+	return w.coefficients != nil
+}
+
+// chooseRidge puts the strength that is best on the origins held into best, where it is better than that.
+func (w *window) chooseRidge(y []float64, train, held []int, best *setting) {
 	x, outcomes, _ := w.examples(y, train)
 	gram, rhs := normal(x, outcomes)
 	unseen, truth, units := w.examples(y, held)
-	best, strength := math.Inf(1), windowRidges[len(windowRidges)-1]
-	var said, kept mat.Dense
+	rows := w.rows()
+	var said mat.Dense
 	for _, ridge := range windowRidges {
 		b := ridgeSolve(gram, rhs, ridge)
 		if b == nil {
@@ -213,33 +303,16 @@ func (w *window) chooseRidge(y []float64, train, held, all []int) bool {
 		said.Mul(unseen, b)
 		loss := 0.0
 		for i, unit := range units {
-			for h, v := range truth.RawRowView(i) {
-				loss += unit * math.Abs(v-said.At(i, h))
+			for h := range w.horizon {
+				row, column := i*rows+h%rows, h/rows
+				loss += unit * math.Abs(truth.At(row, column)-said.At(row, column))
 			}
 		}
-		if loss < best {
-			best, strength = loss, ridge
-			kept.CloneFrom(&said)
+		if loss < best.loss {
+			best.loss, best.around, best.ridge = loss, w.around, ridge
+			best.said.CloneFrom(&said)
 		}
 	}
-	if math.IsInf(best, 1) {
-		return false
-	}
-	w.residuals = newResiduals(w.horizon, scaleFloor*max(meanKnown(y), math.SmallestNonzeroFloat64), len(held))
-	for i, o := range held {
-		w.residuals.begin()
-		for h, v := range truth.RawRowView(i) {
-			mean := y[o+h] + units[i]*(kept.At(i, h)-v)
-			w.residuals.add(h, y[o+h], max(mean, 0))
-		}
-	}
-	w.quantiles = w.residuals.quantiles(spreadLevels)
-	w.scenarios = w.residuals.scenarios(w.quantiles[slices.Index(spreadLevels, 0.5)])
-	w.residuals.at, w.residuals.paths = nil, nil
-	x, outcomes, _ = w.examples(y, all)
-	gram, rhs = normal(x, outcomes)
-	w.coefficients = ridgeSolve(gram, rhs, strength)
-	return w.coefficients != nil
 }
 
 // normal is the two sides of the normal equations, XᵀX and XᵀY.
@@ -293,13 +366,17 @@ func (w *window) Forecast(history Series, steps int) (Forecast, error) {
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: %w", w.kind, err)
 	}
-	features := make([]float64, w.features())
+	rows, k := w.rows(), w.features()
+	features := make([]float64, rows*k)
 	base, unit := w.fill(x, features)
-	var said mat.VecDense
-	said.MulVec(w.coefficients.Slice(0, len(features), 0, steps).T(), mat.NewVecDense(len(features), features))
 	f := Forecast{At: history.End(), Step: history.Step, Mean: make([]float64, steps), Source: w.kind}
-	for h := range f.Mean {
-		f.Mean[h] = max(0, base+unit*said.AtVec(h))
+	used := w.coefficients.Slice(0, k, 0, (steps+rows-1)/rows).T()
+	for row := range min(rows, steps) {
+		var said mat.VecDense
+		said.MulVec(used, mat.NewVecDense(k, features[row*k:(row+1)*k]))
+		for h := row; h < steps; h += rows {
+			f.Mean[h] = max(0, base+unit*said.AtVec(h/rows))
+		}
 	}
 	w.residuals.put(&f, w.quantiles, w.scenarios)
 	return f, nil

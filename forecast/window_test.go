@@ -3,6 +3,7 @@ package forecast
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -47,15 +48,17 @@ func TestWindowWithGaps(t *testing.T) {
 			s.Values[i] = math.NaN()
 		}
 	}
-	w, err := TrainWindow(s, WindowOptions{Kind: NLinear, Horizon: 12, Season: 2 * time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var want []float64
 	for i := range 12 {
 		want = append(want, cycle(float64(1500+i)/120))
 	}
-	near(t, "with gaps", forecastOf(t, w, s, 12).Mean, want, 0.01)
+	for _, kind := range []string{NLinear, SparseTSF} {
+		w, err := TrainWindow(s, WindowOptions{Kind: kind, Horizon: 12, Season: 2 * time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, kind+" with gaps", forecastOf(t, w, s, 12).Mean, want, 0.01)
+	}
 }
 
 func TestTrainWindowErrors(t *testing.T) {
@@ -72,8 +75,9 @@ func TestTrainWindowErrors(t *testing.T) {
 		o    WindowOptions
 		want string
 	}{
-		{"kind", tones(800), WindowOptions{Kind: "arima", Horizon: 5, Season: season}, `"arima": want nlinear or dlinear`},
+		{"kind", tones(800), WindowOptions{Kind: "arima", Horizon: 5, Season: season}, `"arima": want nlinear, dlinear, sparsetsf`},
 		{"short", tones(300), WindowOptions{Kind: NLinear, Horizon: 5, Season: season}, "history is too short"},
+		{"whole seasons", tones(800), WindowOptions{Kind: SparseTSF, Input: 130, Horizon: 5, Season: season}, "130 bins is not whole seasons of 120"},
 		{"input", tones(800), WindowOptions{Kind: NLinear, Input: 1, Horizon: 5, Season: season}, "needs 2 or more"},
 		{"gaps", unknown, WindowOptions{Kind: NLinear, Horizon: 20, Season: season}, "only 0 of 800 bins"},
 		{"season", tones(800), WindowOptions{Kind: NLinear, Horizon: 5}, "not two or more whole bins"},
@@ -85,11 +89,13 @@ func TestTrainWindowErrors(t *testing.T) {
 		})
 	}
 	silent := synthetic(800, time.Second, func(int) float64 { return 0 })
-	w, err := TrainWindow(silent, WindowOptions{Kind: NLinear, Horizon: 5, Season: season})
-	if err != nil {
-		t.Fatal(err)
+	for _, kind := range windowKinds {
+		w, err := TrainWindow(silent, WindowOptions{Kind: kind, Horizon: 5, Season: season})
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, "silence, of "+kind, forecastOf(t, w, silent, 5).Mean, make([]float64, 5), 0)
 	}
-	near(t, "silence", forecastOf(t, w, silent, 5).Mean, make([]float64, 5), 0)
 }
 
 // Naive looks a season further back where the last one is unknown.
@@ -151,5 +157,86 @@ func TestBacktestCoverage90(t *testing.T) {
 	near(t, "coverage", []float64{r.Coverage90}, []float64{float64(inside) / float64(bins)}, 1e-12)
 	if r.Origins != (900-20-600)/7+1 || r.Bins != bins {
 		t.Errorf("%d origins and %d bins, want %d whole ones and %d", r.Origins, r.Bins, (900-20-600)/7+1, bins)
+	}
+}
+
+// cross is a season of 24 bins whose shape of today is four fifths of that of two days ago and a fifth of that of three days ago, of a level of its own:
+// each phase goes its own way, by one law.
+func cross(n int) Series {
+	rng := rand.New(rand.NewPCG(7, 1))
+	shape := make([]float64, n)
+	for i := range shape {
+		switch {
+		case i < 72:
+			shape[i] = 100 * rng.Float64()
+		default:
+			shape[i] = 0.8*shape[i-48] + 0.2*shape[i-72]
+		}
+	}
+	return synthetic(n, time.Hour, func(i int) float64 { return 1000 + shape[i] })
+}
+
+// One map for all phases, and no more coefficients than that, continues what is linear in the past of each, over horizons of less than a season and of more.
+func TestSparseTSFContinuesEachPhase(t *testing.T) {
+	s := cross(24 * 40)
+	for _, c := range []struct{ horizon, columns int }{{1, 1}, {7, 1}, {24, 1}, {50, 3}, {96, 4}} {
+		f, err := TrainWindow(s.Until(s.At(24*30)), WindowOptions{Kind: SparseTSF, Input: 24 * 6, Horizon: c.horizon, Season: 24 * time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := f.(*window)
+		if n, m := w.coefficients.Dims(); n != 6 || m != c.columns {
+			t.Errorf("horizon %d: %d × %d coefficients, want 6 × %d", c.horizon, n, m, c.columns)
+		}
+		if w.around != 0 {
+			t.Errorf("horizon %d: points are means of %d bins on either side, where each tells all", c.horizon, w.around)
+		}
+		at := 24*33 + 5 // no whole number of seasons after what was learnt
+		near(t, "continued", forecastOf(t, w, s.Until(s.At(at)), c.horizon).Mean, s.Values[at:at+c.horizon], 1e-3)
+		part := c.horizon/2 + 1
+		near(t, "a part of the horizon", forecastOf(t, w, s.Until(s.At(at)), part).Mean, s.Values[at:at+part], 1e-3)
+	}
+}
+
+// The forecast is what the definition says, computed bin by bin: less the mean, the points' means, the phase's seasons times the coefficients, and the mean.
+func TestSparseTSFByItsDefinition(t *testing.T) {
+	const season = 24
+	s := synthetic(season*40, time.Hour, func(i int) float64 { return 500 * cycle(float64(i)/season) * (1 + 0.1*math.Sin(float64(i*i))) })
+	f, err := TrainWindow(s, WindowOptions{Kind: SparseTSF, Input: 5 * season, Horizon: 60, Season: season * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := f.(*window)
+	if w.around == 0 {
+		t.Error("points are single bins, in spite of the noise of each")
+	}
+	x := s.Values[len(s.Values)-w.input:]
+	mean := meanKnown(x)
+	want := make([]float64, 60)
+	for h := range want {
+		want[h] = mean
+		for j := range 5 {
+			sum, bins := 0.0, 0
+			for i := j*season + h%season - w.around; i <= j*season+h%season+w.around; i++ {
+				if i >= 0 && i < len(x) {
+					sum, bins = sum+x[i]-mean, bins+1
+				}
+			}
+			want[h] += w.coefficients.At(j, h/season) * sum / float64(bins)
+		}
+	}
+	near(t, "forecast", forecastOf(t, w, s, 60).Mean, want, 1e-9)
+}
+
+// Its window is whole seasons: seven, and fewer where the history is short.
+func TestSparseTSFInput(t *testing.T) {
+	for _, c := range []struct{ days, want int }{{40, 7}, {14, 7}, {13, 6}, {6, 3}} {
+		f, err := TrainWindow(cross(24*c.days), WindowOptions{Kind: SparseTSF, Horizon: 5, Season: 24 * time.Hour})
+		if err != nil {
+			t.Fatalf("%d days: %v", c.days, err)
+		}
+		if got := f.(*window).input; got != 24*c.want {
+			t.Errorf("of %d days it sees %d bins, want %d days", c.days, got, c.want)
+		}
 	}
 }

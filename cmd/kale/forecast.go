@@ -63,6 +63,14 @@ func (p past) gate() forecast.GateOptions {
 	return forecast.GateOptions{Window: p.job.Forecast.GateWindow, Tolerance: p.job.Forecast.GateTolerance}
 }
 
+// calendar has the events of the job file; a trace has none.
+func (p past) calendar() forecast.Calendar {
+	if p.job == nil {
+		return nil
+	}
+	return core.CalendarOf(p.job.Job)
+}
+
 func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, error) {
 	var p past
 	var err error

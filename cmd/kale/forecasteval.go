@@ -31,6 +31,8 @@ type evalFlags struct {
 	table     string
 	only      string
 	input     int
+	out       string
+	ahead     string
 }
 
 func forecastEvalCommand(a *app) *cobra.Command {
@@ -39,12 +41,15 @@ func forecastEvalCommand(a *app) *cobra.Command {
 		Use: "eval JOB.hcl|-trace FILE|-table FOLDER", Short: "Measure forecasters on history",
 		Long: `Lets forecasters forecast at moments of the last 30 % of a history, each time from what lay before, and compares with what came at each
 horizon. Measured are naive (the bin of a season before), seasonal (what kale run forecasts with unless the job names a model), nlinear and dlinear
-(linear maps of the last bins, learnt from the first 70 %), ensemble (the mean of seasonal and nlinear), the job's own model and those of -model, and with -fedformer
-the paper's FEDformer-f, learnt from the first 70 %, which takes minutes.
+(linear maps of the last bins, learnt from the first 70 %), sparsetsf (one linear map for each phase of the shortest season, from the last seven of them, learnt likewise),
+ensemble (the mean of seasonal and nlinear), the job's own model and those of -model, and with -fedformer the paper's FEDformer-f, learnt from the first 70 %, which takes
+minutes. Events of the job file count as they do in kale run: what is learnt is learnt from the history as it would have been without them.
+
+With -o it writes a page: the errors by horizon, and what came against what each forecaster had said of it one horizon before, with the band of 90 %.
 
 With -table it measures on the files ETTh1.csv and ETTm2.csv (.gz allowed) of FOLDER as the published tables do: column OT, 12, 4 and 4 months to learn,
 to choose and to test, z-scored, every window of the test. Beside each cell is what FEDformer-f reached, of input 96.`,
-		Example: "  kale forecast eval ctr.hcl -model ctr.onnx\n  kale forecast eval -trace rates.csv.gz -interval 5m -horizon 15m,1h\n  kale forecast eval -table ett -only ETTh1/96",
+		Example: "  kale forecast eval ctr.hcl -model ctr.onnx\n  kale forecast eval -trace rates.csv.gz -interval 5m -horizon 15m,1h -o eval.html\n  kale forecast eval -table ett -only ETTh1/96",
 		Args:    upTo(1), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(cmd, f.fedformer, "-fedformer"); err != nil {
@@ -55,8 +60,12 @@ to choose and to test, z-scored, every window of the test. Beside each cell is w
 				return usagef("-origins %d, -input %d: want 0 or more moments and an input of 2 bins or more", f.origins, f.input)
 			case f.table == "" && (f.only != "" || cmd.Flags().Changed("input")):
 				return usagef("-only and -input are of -table: name the folder of its files")
+			case f.ahead != "" && f.out == "":
+				return usagef("-ahead is of the page: name its file with -o")
 			case f.table == "":
 				return a.forecastEval(cmd.Context(), args, f)
+			case f.out != "":
+				return usagef("-o is not of -table: it has no page")
 			case len(args) > 0 || f.trace != "":
 				return usagef("-table has files of its own: give no job and no -trace with it")
 			}
@@ -72,7 +81,9 @@ to choose and to test, z-scored, every window of the test. Beside each cell is w
 	fl.IntVar(&f.origins, "origins", 0, "`NUMBER` of moments to forecast at (default 500; of a table all)")
 	fl.StringVar(&f.table, "table", "", "`FOLDER` with ETTh1.csv and ETTm2.csv: measure as the published tables do")
 	fl.StringVar(&f.only, "only", "", "`CELL` of the table, such as ETTh1/96")
-	fl.IntVar(&f.input, "input", 96, "`BINS` that nlinear and FEDformer see in the table; seasonal always sees all that lay before")
+	fl.IntVar(&f.input, "input", 96, "`BINS` that nlinear and FEDformer see in the table; sparsetsf sees seven days there, and seasonal all that lay before")
+	fl.StringVarP(&f.out, "out", "o", "", "`FILE` for an HTML page with the table and charts")
+	fl.StringVar(&f.ahead, "ahead", "", "`DURATION` that the forecasts drawn on the page looked ahead (default: the longest horizon)")
 	a.jsonFlag(c, "print the measurement as JSON")
 	return c
 }
@@ -99,11 +110,13 @@ type evalNote struct {
 
 // evaluation is what kale forecast eval prints.
 type evaluation struct {
-	Trace string     `json:"trace"`
-	StepS float64    `json:"step_s"`
-	From  time.Time  `json:"from"` // the first moment forecast at
-	Rows  []evalRow  `json:"rows"`
-	Notes []evalNote `json:"notes,omitempty"`
+	Trace string    `json:"trace"`
+	StepS float64   `json:"step_s"`
+	From  time.Time `json:"from"` // the first moment forecast at
+	Rows  []evalRow `json:"rows"`
+	// Events are those of the job file that the history has, in words.
+	Events string     `json:"events,omitempty"`
+	Notes  []evalNote `json:"notes,omitempty"`
 }
 
 func (e *evaluation) note(model, format string, args ...any) {
@@ -111,6 +124,11 @@ func (e *evaluation) note(model, format string, args ...any) {
 }
 
 func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) error {
+	if f.out != "" {
+		if err := checkOut(f.out); err != nil {
+			return err
+		}
+	}
 	p, err := a.past(ctx, args, f.historyFlags)
 	if err != nil {
 		return err
@@ -119,50 +137,83 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 	if err != nil {
 		return err
 	}
+	lead, err := f.lead(p, horizons)
+	if err != nil {
+		return err
+	}
 	if p.job != nil && p.job.Forecast.Model != job.ForecastSeasonal {
 		f.models = append([]string{p.job.Forecast.Model}, f.models...)
 	}
-	var models []*forecast.ONNXModel
-	for _, path := range f.models { // before anything is measured that takes long
-		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = m.Close() }() // it was only read
-		models = append(models, m)
+	models, err := openModels(f.models) // before anything is measured that takes long
+	defer closeModels(models)
+	if err != nil {
+		return err
 	}
 	first := len(p.series.Values) * 7 / 10
 	if left := len(p.series.Values) - first; slices.Max(horizons) > left {
 		return usagef("-horizon %s is longer than what is measured, the last %s of %s: take a shorter one, or a longer history",
 			job.FormatDuration(time.Duration(slices.Max(horizons))*p.series.Step), job.FormatDuration(time.Duration(left)*p.series.Step), p.source)
 	}
-	e := evaluation{Trace: p.source, StepS: p.series.Step.Seconds(), From: p.series.At(first)}
+	e := evaluation{Trace: p.source, StepS: p.series.Step.Seconds(), From: p.series.At(first), Events: p.calendar().Within(p.series.Start, p.series.End())}
 	fmt.Fprintf(a.err, "measuring on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
-	forecasters := a.forecasters(p, first, slices.Max(horizons), &e)
-	if f.fedformer {
-		o := forecast.FEDformerOptions{Horizon: slices.Max(horizons), Seasons: p.seasons}
-		m, note, err := a.learntFEDformer(ctx, p.series.Until(e.From), o, f.fedformerFlags)
-		if err != nil {
+	forecasters, done, err := a.evalForecasters(ctx, p, first, slices.Max(horizons), models, f, &e)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := a.evalAll(ctx, forecasters, p, first, horizons, f.origins, &e); err != nil {
+		return err
+	}
+	slices.SortStableFunc(e.Rows, func(x, y evalRow) int { return cmp.Compare(x.HorizonMin, y.HorizonMin) })
+	if f.out != "" {
+		if err := a.evalPage(ctx, forecasters, p, first, lead, e, f.out); err != nil {
 			return err
 		}
-		defer func() { _ = m.Close() }() // it was only read
+	}
+	if a.asJSON {
+		return json.NewEncoder(a.out).Encode(e)
+	}
+	return writeEvaluation(a.out, e)
+}
+
+// evalForecasters are all that are measured. done lets go of what was learnt for that.
+func (a *app) evalForecasters(ctx context.Context, p past, first, steps int, models []*forecast.ONNXModel, f evalFlags, e *evaluation) (out []forecast.Forecaster, done func(), err error) {
+	out, done = a.forecasters(p, first, steps, e), func() {}
+	if f.fedformer {
+		o := forecast.FEDformerOptions{Horizon: steps, Seasons: p.seasons}
+		m, note, err := a.learntFEDformer(ctx, p.calendar().Plain(p.series.Until(e.From)), o, f.fedformerFlags)
+		if err != nil {
+			return nil, nil, err
+		}
+		done = func() { _ = m.Close() } // it was only read
 		e.note(m.Name(), "%s", note)
-		forecasters = append(forecasters, m)
+		out = append(out, m)
 	}
 	for _, m := range models {
 		if m.TrainedUntil().After(e.From) {
 			e.note(m.Name(), "trained on what came before %s: what it says of that flatters it", m.TrainedUntil().Local().Format(time.DateTime))
 		}
-		forecasters = append(forecasters, m)
+		out = append(out, m)
 	}
-	if err := a.evalAll(ctx, forecasters, p, first, horizons, f.origins, &e); err != nil {
-		return err
+	return out, done, nil
+}
+
+// openModels opens what it can until the first that it cannot.
+func openModels(paths []string) (models []*forecast.ONNXModel, err error) {
+	for _, path := range paths {
+		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{})
+		if err != nil {
+			return models, err
+		}
+		models = append(models, m)
 	}
-	slices.SortStableFunc(e.Rows, func(x, y evalRow) int { return cmp.Compare(x.HorizonMin, y.HorizonMin) })
-	if a.asJSON {
-		return json.NewEncoder(a.out).Encode(e)
+	return models, nil
+}
+
+func closeModels(models []*forecast.ONNXModel) {
+	for _, m := range models {
+		_ = m.Close() // it was only read
 	}
-	return writeEvaluation(a.out, e)
 }
 
 // evalHorizons are in bins, shortest first.
@@ -192,13 +243,14 @@ func evalHorizons(given []string, p past) ([]int, error) {
 	return slices.Compact(out), nil
 }
 
-// forecasters are those that a history alone makes; what must be learnt is learnt from the bins before first.
+// forecasters are those that a history alone makes; what must be learnt is learnt from the bins before first, as they would have been without events.
 func (a *app) forecasters(p past, first, steps int, e *evaluation) []forecast.Forecaster {
 	season := slices.Min(p.seasons)
 	seasonal := forecast.NewSeasonal(p.seasons)
 	out := []forecast.Forecaster{forecast.NewNaive(season), seasonal}
-	for _, kind := range []string{forecast.NLinear, forecast.DLinear} {
-		fc, err := forecast.TrainWindow(p.series.Until(p.series.At(first)), forecast.WindowOptions{Kind: kind, Horizon: steps, Season: season})
+	learnt := p.calendar().Plain(p.series.Until(p.series.At(first)))
+	for _, kind := range []string{forecast.NLinear, forecast.DLinear, forecast.SparseTSF} {
+		fc, err := forecast.TrainWindow(learnt, forecast.WindowOptions{Kind: kind, Horizon: steps, Season: season})
 		if err != nil {
 			e.note(kind, "left out: %v", err)
 			continue
@@ -214,9 +266,10 @@ func (a *app) forecasters(p past, first, steps int, e *evaluation) []forecast.Fo
 // recorded answers with the forecasts that were made before, by the bins of history that they saw.
 type recorded struct {
 	forecast.Forecaster
-	made map[int]forecast.Forecast
-	why  error // the first failure
-	asks int
+	reach int // bins that it can forecast
+	made  map[int]forecast.Forecast
+	why   error // the first failure
+	asks  int
 }
 
 func (r *recorded) Forecast(history forecast.Series, _ int) (forecast.Forecast, error) {
@@ -235,7 +288,7 @@ func (a *app) evalAll(ctx context.Context, forecasters []forecast.Forecaster, p 
 	every := strideOf(len(p.series.Values)-first, origins, season)
 	var all []*recorded
 	for _, fc := range forecasters {
-		r, err := a.record(ctx, fc, p.series, min(slices.Max(horizons), reachOf(fc)), first, every)
+		r, err := a.record(ctx, fc, p, min(slices.Max(horizons), reachOf(fc)), first, every)
 		if err != nil {
 			return err
 		}
@@ -260,9 +313,9 @@ func (a *app) evalAll(ctx context.Context, forecasters []forecast.Forecaster, p 
 		}
 	}
 	for _, r := range all {
-		reached := slices.DeleteFunc(slices.Clone(horizons), func(h int) bool { return h > reachOf(r.Forecaster) })
+		reached := slices.DeleteFunc(slices.Clone(horizons), func(h int) bool { return h > r.reach })
 		if len(reached) < len(horizons) {
-			e.note(r.Name(), "forecasts no further than %s", job.FormatDuration(time.Duration(reachOf(r.Forecaster))*p.series.Step))
+			e.note(r.Name(), "forecasts no further than %s", job.FormatDuration(time.Duration(r.reach)*p.series.Step))
 		}
 		if len(reached) == 0 {
 			continue
@@ -290,17 +343,17 @@ func reachOf(fc forecast.Forecaster) int {
 	return math.MaxInt
 }
 
-// record asks a forecaster at every moment.
-func (a *app) record(ctx context.Context, fc forecast.Forecaster, s forecast.Series, steps, first, every int) (*recorded, error) {
+// record asks a forecaster, which heeds the job's events as it does in kale run, at every moment.
+func (a *app) record(ctx context.Context, fc forecast.Forecaster, p past, steps, first, every int) (*recorded, error) {
 	bar := a.progress()
 	defer bar.done()
-	r := &recorded{Forecaster: fc, made: map[int]forecast.Forecast{}}
+	s, r := p.series, &recorded{Forecaster: p.calendar().With(fc), reach: reachOf(fc), made: map[int]forecast.Forecast{}}
 	for origin := first; origin < len(s.Values); origin += every {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("measure %s: interrupted", fc.Name())
 		}
 		bar.show("measuring %s: bin %d of %d", fc.Name(), origin, len(s.Values))
-		f, err := fc.Forecast(s.Until(s.At(origin)), steps)
+		f, err := r.Forecaster.Forecast(s.Until(s.At(origin)), steps)
 		r.asks++
 		if err != nil && r.why == nil {
 			r.why = err
@@ -328,13 +381,24 @@ func strideOf(n, origins, season int) int {
 	return every
 }
 
-func writeEvaluation(w io.Writer, e evaluation) error {
-	least := map[float64]float64{} // pinball, by horizon
+// leastPinball is the least loss, by horizon.
+func leastPinball(e evaluation) map[float64]float64 {
+	least := map[float64]float64{}
 	for _, r := range e.Rows {
 		if best, ok := least[r.HorizonMin]; r.Pinball != nil && (!ok || *r.Pinball < best) {
 			least[r.HorizonMin] = *r.Pinball
 		}
 	}
+	return least
+}
+
+// horizonWords is a horizon in minutes for people.
+func horizonWords(minutes float64) string {
+	return job.FormatDuration(time.Duration(minutes * float64(time.Minute)).Round(time.Second))
+}
+
+func writeEvaluation(w io.Writer, e evaluation) error {
+	least := leastPinball(e)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "AHEAD\tFORECASTER\tWAPE\tMASE\tMAE\tRMSE\tPINBALL\tIN 90 %")
 	for _, r := range e.Rows {
@@ -342,13 +406,15 @@ func writeEvaluation(w io.Writer, e evaluation) error {
 		if r.Pinball != nil && *r.Pinball == least[r.HorizonMin] {
 			best = " *"
 		}
-		ahead := time.Duration(r.HorizonMin * float64(time.Minute)).Round(time.Second)
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s\t%s\n", job.FormatDuration(ahead), r.Model, percent(r.WAPE), fixedTo(3, r.MASE), short(r.MAE), short(r.RMSE), short(r.Pinball), best, percent(r.Coverage90))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s\t%s\n", horizonWords(r.HorizonMin), r.Model, percent(r.WAPE), fixedTo(3, r.MASE), short(r.MAE), short(r.RMSE), short(r.Pinball), best, percent(r.Coverage90))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	fmt.Fprintln(w, "* is the least pinball loss; WAPE is Σ|actual − forecast| / Σ actual; MASE is beside the naive error of the first 70 %.")
+	if e.Events != "" {
+		fmt.Fprintf(w, "forecast.events of the job: %s\n", e.Events)
+	}
 	for _, n := range e.Notes {
 		fmt.Fprintf(w, "%s: %s\n", n.Model, n.Note)
 	}

@@ -6,11 +6,15 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/onnx"
+	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/forecast"
 )
 
 // Every forecaster is measured at every horizon, on the same bins, and naive is the worst on traffic whose level changes.
@@ -38,7 +42,7 @@ func TestForecastEval(t *testing.T) {
 		}
 	}
 	// Of the usual horizons 30 min, 1 h and 2 h are whole bins of 10 minutes.
-	if e.Trace != trace || len(e.Rows) != 3*5 || len(naive) != 3 || naive[30] == 0 {
+	if e.Trace != trace || len(e.Rows) != 3*6 || len(naive) != 3 || naive[30] == 0 {
 		t.Errorf("%d rows of %s, naive %v", len(e.Rows), e.Trace, naive)
 	}
 	if r := s.run("forecast", "eval", "-trace", trace, "-horizon", "15m"); r.code != exitUsage || !strings.Contains(r.err, "not a whole number of bins of 10m") {
@@ -54,6 +58,117 @@ func TestForecastEval(t *testing.T) {
 	text := s.must("forecast", "eval", "-trace", trace, "-history", "3d", "-horizon", "1h", "-season", "24h").out
 	if !strings.Contains(text, "nlinear: left out: train nlinear: history is too short") || strings.Contains(text, "ensemble") {
 		t.Errorf("of three days:\n%s", text)
+	}
+}
+
+// An event of the job file is no error of a forecaster that nobody told of it: all are measured as kale run forecasts, which knows of it, and none learns it.
+func TestForecastEvalHeedsEvents(t *testing.T) {
+	const day = 24 * time.Hour
+	begin := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	series := forecast.Series{Start: begin, Step: 30 * time.Minute, Values: make([]float64, 40*48)}
+	sales := []job.Event{
+		{Name: "past sale", From: begin.Add(20 * day), To: begin.Add(21 * day), Uplift: 5}, // in what is learnt
+		{Name: "sale", From: begin.Add(33 * day), To: begin.Add(33*day + 6*time.Hour), Uplift: 4},
+	}
+	for i := range series.Values {
+		at := series.At(i)
+		series.Values[i] = 1000 + 400*math.Sin(2*math.Pi*float64(i)/48)
+		for _, e := range sales {
+			if !at.Before(e.From) && at.Before(e.To) {
+				series.Values[i] *= e.Uplift
+			}
+		}
+	}
+	measure := func(events []job.Event) map[string]float64 {
+		var out, err buffer
+		p := past{series: series, steps: 4, seasons: []time.Duration{day}, job: &loaded{Job: &job.Job{Forecast: job.Forecast{Events: events}}}}
+		a, e, first := newShell(t).app(&out, &err), evaluation{}, len(series.Values)*7/10
+		if err := a.evalAll(t.Context(), a.forecasters(p, first, 4, &e), p, first, []int{1, 4}, 0, &e); err != nil {
+			t.Fatal(err)
+		}
+		most := map[string]float64{}
+		for _, r := range e.Rows {
+			most[r.Model] = max(most[r.Model], *r.WAPE)
+		}
+		return most
+	}
+	told, untold := measure(sales), measure(nil)
+	if len(told) != 6 {
+		t.Fatalf("measured are %v, want six forecasters", told)
+	}
+	for model, e := range told {
+		if e > 0.002 {
+			t.Errorf("%s, told of the sales: WAPE %.4f, want next to nothing", model, e)
+		}
+		if untold[model] < 0.01 {
+			t.Errorf("%s, not told of them: WAPE %.4f, want more", model, untold[model])
+		}
+	}
+}
+
+// The page has every figure, and forecasts of bins from so long before: each is that of the history as it was then.
+func TestForecastEvalPage(t *testing.T) {
+	s := newShell(t)
+	dir := t.TempDir()
+	trace, page := filepath.Join(dir, "rates.csv"), filepath.Join(dir, "eval.html")
+	if err := os.WriteFile(trace, []byte(daysOfTraffic()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := s.must("forecast", "eval", "-trace", trace, "-origins", "20", "-horizon", "30m,1h", "-ahead", "20m", "-o", page, "-json")
+	var e evaluation
+	if err := json.Unmarshal([]byte(r.out), &e); err != nil {
+		t.Fatal(err)
+	}
+	html := read(t, page)
+	for _, row := range e.Rows {
+		if want := fmt.Sprintf("<td>%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td>", row.Model, percent(row.WAPE), fixedTo(3, row.MASE)); !strings.Contains(html, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	var p picture
+	if _, after, ok := strings.Cut(html, `<script type="application/json" id="data">`); !ok {
+		t.Fatal("no data in the page")
+	} else if err := json.NewDecoder(strings.NewReader(after)).Decode(&p); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Errors) != 6 || len(p.Courses) != 6 || strings.Join(p.Horizons, " ") != "30m 1h" || len(p.Errors[0].WAPE) != 2 {
+		t.Fatalf("errors of %d and courses of %d forecasters at %v", len(p.Errors), len(p.Courses), p.Horizons)
+	}
+	curve, err := stream.ReadCurve(t.Context(), trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	series := forecast.Series{Start: curve.Start, Step: curve.Step, Values: curve.Rates}
+	naive := p.Courses[0]
+	for i, at := range p.T {
+		bin := series.Bin(time.Unix(int64(at), 0))
+		if *p.Came[i] != series.Values[bin] {
+			t.Fatalf("bin %d: came %v, want %v", bin, *p.Came[i], series.Values[bin])
+		}
+		if i%50 != 0 {
+			continue
+		}
+		f, err := forecast.NewNaive(24*time.Hour).Forecast(series.Until(series.At(bin-1)), 2) // 20 minutes are two bins
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := slices.Index(f.Levels, 0.95)
+		if *naive.Mean[i] != f.Mean[1] || *naive.Upper[i] != f.Quantiles[k][1] {
+			t.Errorf("bin %d: naive said %v, up to %v; want %v and %v", bin, *naive.Mean[i], *naive.Upper[i], f.Mean[1], f.Quantiles[k][1])
+		}
+	}
+	for want, args := range map[string][]string{
+		"-ahead is of the page":       {"-trace", trace, "-ahead", "30m"},
+		"-ahead 25m: want whole bins": {"-trace", trace, "-ahead", "25m", "-o", page},
+		"no more than the longest":    {"-trace", trace, "-ahead", "3h", "-o", page},
+		"-o is not of -table":         {"-table", dir, "-o", page},
+	} {
+		if r := s.run(append([]string{"forecast", "eval"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%v: exit code %d, %s", args, r.code, r.err)
+		}
+	}
+	if r := s.run("forecast", "eval", "-trace", trace, "-o", dir); r.code != exitFailed || !strings.Contains(r.err, "it is a folder") || strings.Contains(r.err, "measuring") {
+		t.Errorf("a folder: exit code %d, %s", r.code, r.err)
 	}
 }
 
@@ -174,7 +289,7 @@ func TestForecastTable(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if got := strings.Join(models, " "); got != "naive seasonal nlinear ensemble" {
+	if got := strings.Join(models, " "); got != "naive seasonal nlinear sparsetsf ensemble" {
 		t.Fatalf("models %s", got)
 	}
 	if _, err := onnx.Locate(); err == nil {

@@ -94,8 +94,8 @@ func (a *app) forecastTable(ctx context.Context, f evalFlags) error {
 	return nil
 }
 
-// tableCell measures the forecasters on the test months: naive, nlinear of the input asked for, seasonal, the mean of these two, and FEDformer where
-// that is asked for.
+// tableCell measures the forecasters on the test months: naive, nlinear of the input asked for, seasonal, the mean of these two, sparsetsf of seven
+// days, and FEDformer where that is asked for.
 func (a *app) tableCell(ctx context.Context, p published, s forecast.Series, h int, f evalFlags) ([]tableRow, error) {
 	const day = 24 * time.Hour
 	first := 16 * p.month
@@ -110,8 +110,14 @@ func (a *app) tableCell(ctx context.Context, p published, s forecast.Series, h i
 		return nil, err
 	}
 	learnt := map[string]float64{nlinear.Name(): time.Since(began).Seconds()}
+	began = time.Now()
+	sparse, err := forecast.TrainWindow(before, forecast.WindowOptions{Kind: forecast.SparseTSF, Horizon: h, Season: day})
+	if err != nil {
+		return nil, err
+	}
+	learnt[sparse.Name()] = time.Since(began).Seconds()
 	notes := map[string]string{}
-	forecasters := []forecast.Forecaster{forecast.NewNaive(day), seasonal, nlinear, forecast.NewEnsemble(seasonal, nlinear)}
+	forecasters := []forecast.Forecaster{forecast.NewNaive(day), seasonal, nlinear, sparse, forecast.NewEnsemble(seasonal, nlinear)}
 	if f.fedformer {
 		began = time.Now()
 		m, note, err := a.learntFEDformer(ctx, before, forecast.FEDformerOptions{Horizon: h, Input: f.input, Seasons: []time.Duration{day}}, f.fedformerFlags)

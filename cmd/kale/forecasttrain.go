@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/forecast"
@@ -128,9 +127,7 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 		if p, err = a.past(ctx, args, f.historyFlags); err != nil {
 			return err
 		}
-		if p.job != nil {
-			p.series = core.CalendarOf(p.job.Job).Plain(p.series)
-		}
+		p.series = p.calendar().Plain(p.series)
 	}
 	var against forecast.Forecaster
 	if f.against != "" {

@@ -39,6 +39,7 @@ type Arrivals struct {
 	samples []sample // in order of time, ends not falling
 	coarse  int      // samples[:coarse] are Step or more apart
 	missed  time.Time
+	shrunk  bool // the last observation was refused since end offsets went down
 }
 
 // sample is the end offset of each partition, by its number, at a time; unknown where it is not known. A partition
@@ -46,6 +47,9 @@ type Arrivals struct {
 type sample struct {
 	at   time.Time
 	ends []int64
+	// cut says that what the offsets grew by since the sample before is not what arrived in the time between the two: the
+	// clock was set back, or the ends had gone down meanwhile.
+	cut bool
 }
 
 // NewArrivals makes an empty history.
@@ -67,52 +71,74 @@ func NewArrivals(o ArrivalsOptions) *Arrivals {
 
 // Observe adds the end offsets of all partitions as they are at now. Partitions may be more than before. A partition
 // that is missing, or ends lower than it did (ErrShrunk), is an error, and so is the time of the last observation; the
-// history stays as it was then. A time before that says that the clock was set back: what was observed after it is dropped.
+// history stays as it was then, and what arrives until the next observation that is none is unknown. A time before that of
+// the last says that the clock was set back: what was observed after it is dropped, and what has arrived since what is left is unknown.
 func (a *Arrivals) Observe(now time.Time, ends map[int32]int64) error {
 	now = now.Round(0) // records are dated by the wall clock, and the monotonic one stands still while a machine sleeps
-	s := sample{at: now, ends: make([]int64, len(ends))}
-	for p := range s.ends {
-		end, ok := ends[int32(p)]
-		if !ok {
-			return fmt.Errorf("observe end offsets: partition %d is missing among %d", p, len(ends))
-		}
-		if end < 0 {
-			return fmt.Errorf("observe end offsets: partition %d ends at %d, which no partition does", p, end)
-		}
-		s.ends[p] = end
+	s, err := newSample(now, ends)
+	if err != nil {
+		return err
 	}
 	kept := len(a.samples)
 	if kept > 0 {
-		last := a.samples[kept-1]
-		if now.Equal(last.at) {
-			return fmt.Errorf("observe end offsets: %s does not come after %s", now.Format(time.RFC3339Nano), last.at.Format(time.RFC3339Nano))
-		}
-		if len(s.ends) < len(last.ends) {
-			return fmt.Errorf("observe end offsets: %d partitions, where there were %d: %w", len(s.ends), len(last.ends), ErrShrunk)
-		}
-		for p, end := range last.ends {
-			if s.ends[p] < end {
-				return fmt.Errorf("observe end offsets: partition %d ends at %d, after %d: %w", p, s.ends[p], end, ErrShrunk)
-			}
+		if err := s.follows(a.samples[kept-1]); err != nil {
+			a.shrunk = a.shrunk || errors.Is(err, ErrShrunk)
+			return err
 		}
 	}
 	for kept > 0 && !now.After(a.samples[kept-1].at) {
 		kept--
 	}
 	a.missed = time.Time{}
-	if kept > 0 && now.Sub(a.samples[kept-1].at) > a.o.MaxGap {
+	gap := kept > 0 && now.Sub(a.samples[kept-1].at) > a.o.MaxGap
+	if gap {
 		a.missed = a.samples[kept-1].at
 	}
+	// After a gap the broker can be asked what arrived when, and what was observed by a clock that was ahead is gone.
+	s.cut = a.shrunk || kept < len(a.samples) && !gap
+	a.shrunk = false
 	a.samples = append(a.samples[:kept], s)
 	a.coarse = min(a.coarse, kept)
 	a.thin(now)
 	return nil
 }
 
+// newSample checks that there is an end for each partition.
+func newSample(now time.Time, ends map[int32]int64) (sample, error) {
+	s := sample{at: now, ends: make([]int64, len(ends))}
+	for p := range s.ends {
+		end, ok := ends[int32(p)]
+		if !ok {
+			return s, fmt.Errorf("observe end offsets: partition %d is missing among %d", p, len(ends))
+		}
+		if end < 0 {
+			return s, fmt.Errorf("observe end offsets: partition %d ends at %d, which no partition does", p, end)
+		}
+		s.ends[p] = end
+	}
+	return s, nil
+}
+
+// follows says why s cannot come after the last observation.
+func (s *sample) follows(last sample) error {
+	if s.at.Equal(last.at) {
+		return fmt.Errorf("observe end offsets: %s does not come after %s", s.at.Format(time.RFC3339Nano), last.at.Format(time.RFC3339Nano))
+	}
+	if len(s.ends) < len(last.ends) {
+		return fmt.Errorf("observe end offsets: %d partitions, where there were %d: %w", len(s.ends), len(last.ends), ErrShrunk)
+	}
+	for p, end := range last.ends {
+		if s.ends[p] < end {
+			return fmt.Errorf("observe end offsets: partition %d ends at %d, after %d: %w", p, s.ends[p], end, ErrShrunk)
+		}
+	}
+	return nil
+}
+
 // Missed says that the last observation came longer than MaxGap after the one before it, and when that was; the history may reach back less far.
 func (a *Arrivals) Missed() (since time.Time, missed bool) { return a.missed, !a.missed.IsZero() }
 
-// thin drops what is older than Keep, and of what is older than Fine all but one in each Step.
+// thin drops what is older than Keep, and of what is older than Fine all but one in each Step, and those on both sides of a cut.
 func (a *Arrivals) thin(now time.Time) {
 	old := now.Add(-a.o.Keep)
 	drop := sort.Search(len(a.samples), func(i int) bool { return !a.samples[i].at.Before(old) })
@@ -126,8 +152,9 @@ func (a *Arrivals) thin(now time.Time) {
 		return
 	}
 	kept := a.samples[:a.coarse]
-	for _, s := range a.samples[a.coarse:edge] {
-		if n := len(kept); n == 0 || s.at.Sub(kept[n-1].at) >= a.o.Step {
+	for i, s := range a.samples[a.coarse:edge] {
+		beside := s.cut || a.coarse+i+1 < len(a.samples) && a.samples[a.coarse+i+1].cut
+		if n := len(kept); n == 0 || beside || s.at.Sub(kept[n-1].at) >= a.o.Step {
 			kept = append(kept, s)
 		}
 	}
@@ -174,7 +201,8 @@ func (a *Arrivals) Rate(now time.Time, window time.Duration) (perSecond float64,
 }
 
 // Series is the mean arrival rate (offsets/s, all partitions) in each bin of length step from from to to; the last bin
-// is dropped unless it is whole. A bin that the history does not cover, or only across a gap longer than MaxGap, is NaN.
+// is dropped unless it is whole. A bin that the history does not cover, that begins or ends
+// in a gap longer than MaxGap, or has a cut in it, is NaN.
 func (a *Arrivals) Series(step time.Duration, from, to time.Time) []float64 {
 	if step <= 0 || !from.Before(to) {
 		return nil
@@ -186,12 +214,17 @@ func (a *Arrivals) Series(step time.Duration, from, to time.Time) []float64 {
 	return out
 }
 
-// between is the number of offsets that were added in (from, to], over all partitions, NaN where it is not known.
+// between is the number of records that arrived in (from, to], as offsets, over all partitions; NaN where it is not known.
 func (a *Arrivals) between(from, to time.Time) float64 {
 	lo, loShare, ok1 := a.locate(from)
 	hi, hiShare, ok2 := a.locate(to)
 	if !ok1 || !ok2 {
 		return math.NaN()
+	}
+	for _, s := range a.samples[lo+1 : max(lo, hi)+1] { // where to lies within a cut, it was not located
+		if s.cut {
+			return math.NaN()
+		}
 	}
 	sum := 0.0
 	for p := range a.samples[min(hi+1, len(a.samples)-1)].ends {
@@ -201,7 +234,7 @@ func (a *Arrivals) between(from, to time.Time) float64 {
 }
 
 // locate finds the observation at or before t and how far t is on the way to the next, 0 to 1. ok is false where t is
-// outside the history or in a gap longer than MaxGap.
+// outside the history, in a gap longer than MaxGap, or before a cut.
 func (a *Arrivals) locate(t time.Time) (i int, share float64, ok bool) {
 	i = sort.Search(len(a.samples), func(i int) bool { return a.samples[i].at.After(t) }) - 1
 	switch {
@@ -213,7 +246,7 @@ func (a *Arrivals) locate(t time.Time) (i int, share float64, ok bool) {
 		return 0, 0, false
 	}
 	gap := a.samples[i+1].at.Sub(a.samples[i].at)
-	if gap > a.o.MaxGap {
+	if gap > a.o.MaxGap || a.samples[i+1].cut {
 		return 0, 0, false
 	}
 	return i, float64(t.Sub(a.samples[i].at)) / float64(gap), true

@@ -126,7 +126,7 @@ func TestObserveRefuses(t *testing.T) {
 // that a machine sleeps.
 func TestClockSetBack(t *testing.T) {
 	a := observed(t, ArrivalsOptions{}, []float64{0, 0}, []float64{10, 100}, []float64{20, 200}, []float64{30, 300}, []float64{15, 310}, []float64{25, 410})
-	if diff := cmp.Diff([]float64{10, 10}, a.Series(10*time.Second, sec(5), sec(25)), cmpopts.EquateApprox(0, 16)); diff != "" {
+	if diff := cmp.Diff([]float64{10, math.NaN(), 10}, a.Series(5*time.Second, sec(5), sec(20)), cmpopts.EquateNaNs()); diff != "" {
 		t.Error(diff)
 	}
 	if first, last, _ := a.Span(); !first.Equal(sec(0)) || !last.Equal(sec(25)) {
@@ -141,6 +141,88 @@ func TestClockSetBack(t *testing.T) {
 	}
 	if _, last, _ := a.Span(); last != now.Round(0) {
 		t.Errorf("%v was observed at %v: with the monotonic clock", now, last)
+	}
+}
+
+// Ten records arrive each second, and a look every five seconds tells. Whatever happens to clock, topic or scheduler, a minute of which the rate is known has that rate:
+// what is not known is no traffic, and none is no peak.
+func TestWhatHappensIsNoTraffic(t *testing.T) {
+	const rate, look, begin, event, end = 10, 5, 0, 7200, 5 * 3600 // seconds
+	for name, tt := range map[string]struct {
+		clock   func(s int) int           // what it shows after so many seconds
+		end     func(s int) (int64, bool) // of the partition; false: nobody looks
+		unknown int                       // minutes after the first observation, at most
+	}{
+		"nothing":                            {unknown: 0},
+		"the clock is set back by an hour":   {clock: func(s int) int { return s - 3600*min(s/event, 1) }, unknown: 1},
+		"and by ten seconds":                 {clock: func(s int) int { return s - 10*min(s/event, 1) }, unknown: 2},
+		"it is set ahead by an hour":         {clock: func(s int) int { return s + 3600*min(s/event, 1) }, unknown: 61},
+		"for a minute":                       {clock: func(s int) int { return s + 3600*(min(s/event, 1)-min(s/(event+60), 1)) }, unknown: 3},
+		"for ten minutes":                    {clock: func(s int) int { return s + 3600*(min(s/event, 1)-min(s/(event+600), 1)) }, unknown: 12},
+		"for more than an hour":              {clock: func(s int) int { return s + 3600*(min(s/event, 1)-min(s/(event+5000-5000%look), 1)) }, unknown: 62},
+		"the scheduler sleeps ten minutes":   {end: func(s int) (int64, bool) { return rate * int64(s), s < event || s >= event+600 }, unknown: 11},
+		"the log loses its last ten seconds": {end: func(s int) (int64, bool) { return rate * int64(s-10*min(s/event, 1)), true }, unknown: 2},
+		"the log loses its last minutes":     {end: func(s int) (int64, bool) { return rate * int64(s-150*min(s/event, 1)), true }, unknown: 5},
+		"the topic is created again":         {end: func(s int) (int64, bool) { return rate * int64(s-event*min(s/event, 1)), true }, unknown: 121},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := NewArrivals(ArrivalsOptions{Fine: time.Minute})
+			now := 0
+			for s := begin; s < end; s += look {
+				now = s
+				if tt.clock != nil {
+					now = tt.clock(s)
+				}
+				ends, looks := int64(rate*s), true
+				if tt.end != nil {
+					ends, looks = tt.end(s)
+				}
+				if looks {
+					_ = a.Observe(sec(float64(now)), map[int32]int64{0: ends}) // what is refused is no observation
+				}
+			}
+			unknown := 0
+			for i, r := range a.Series(time.Minute, sec(begin), sec(float64(now-look))) {
+				if math.IsNaN(r) {
+					unknown++
+				} else if math.Abs(r-rate) > 1e-9 {
+					t.Errorf("minute %d: %v/s", i, r)
+				}
+			}
+			if unknown > tt.unknown {
+				t.Errorf("%d minutes are unknown, want %d at most", unknown, tt.unknown)
+			}
+		})
+	}
+}
+
+// What is looked up of a time by the dates of records contradicts what was observed where the clock has jumped: it is not taken for silence.
+func TestMergeAfterAJump(t *testing.T) {
+	for name, tt := range map[string]struct {
+		rows [][]float64
+		past []float64 // ends at the minutes 2, 3, …
+		want []float64
+	}{
+		"asleep":                       {[][]float64{{0, 0}, {60, 600}, {360, 3600}}, []float64{1200, 1800, 2400, 3000}, []float64{10, 10, 10, 10, 10, 10}},
+		"asleep in a lull":             {[][]float64{{0, 0}, {60, 600}, {360, 1200}}, []float64{1200, 1200, 1200, 1200}, []float64{10, 10, 0, 0, 0, 0}},
+		"the clock jumped ahead":       {[][]float64{{0, 0}, {60, 600}, {360, 605}}, []float64{120, 240, 360, 480}, []float64{10, math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN()}},
+		"the topic was created again":  {[][]float64{{0, 0}, {60, 600}, {90, 10}, {360, 3600}}, []float64{1200, 1800, 2400, 3000}, []float64{10, math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN()}},
+		"dates a little ahead of time": {[][]float64{{0, 0}, {60, 600}, {360, 3600}}, []float64{1000, 1600, 2200, 2800}, []float64{10, 400. / 60, 10, 10, 10, 800. / 60}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := NewArrivals(ArrivalsOptions{})
+			for _, row := range tt.rows {
+				_ = a.Observe(sec(row[0]), map[int32]int64{0: int64(row[1])})
+			}
+			var past []sample
+			for i, end := range tt.past {
+				past = append(past, sample{at: sec(float64(60 * (i + 2))), ends: []int64{int64(end)}})
+			}
+			a.merge(past)
+			if diff := cmp.Diff(tt.want, a.Series(time.Minute, sec(0), sec(360)), cmpopts.EquateNaNs(), cmpopts.EquateApprox(1e-9, 0)); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }
 

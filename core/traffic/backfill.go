@@ -276,6 +276,9 @@ func (a *Arrivals) merge(past []sample) int {
 				continue // after the last observation, or where there are enough
 			}
 		}
+		if a.contradicts(s, i) {
+			continue
+		}
 		var before, after *sample
 		if len(out) > 0 {
 			before = &out[len(out)-1]
@@ -291,6 +294,27 @@ func (a *Arrivals) merge(past []sample) int {
 	a.samples = append(out, a.samples[i:]...)
 	a.coarse = 0
 	return added
+}
+
+// contradicts says that a past sample before observation i cannot be of its time: the log is not the one from before the cut there, or it has fewer records a Step
+// later than were observed. Then the dates of records are not those of this clock, which has jumped ahead.
+func (a *Arrivals) contradicts(s sample, i int) bool {
+	if i == 0 {
+		return false
+	}
+	if i < len(a.samples) && a.samples[i].cut {
+		return true
+	}
+	before := a.samples[i-1]
+	if s.at.Sub(before.at) < a.o.Step {
+		return false
+	}
+	for p, end := range before.ends {
+		if p < len(s.ends) && s.ends[p] != unknown && s.ends[p] < end {
+			return true
+		}
+	}
+	return false
 }
 
 // holdBetween keeps s within its neighbours, either of which may be nil: timestamps are the producers', so that an

@@ -14,5 +14,6 @@
 // a topic written by transactions each transaction adds one offset per partition, its marker, that is no record, and
 // aborted records count too.
 //
-// Unknown is never zero: what the history does not reach is NaN, or reported as not known.
+// Unknown is never zero: what the history does not reach is NaN, or reported as not known. So is what arrived across a clock that was set back or ahead, and
+// across ends that went down: of neither do offsets say when it did.
 package traffic

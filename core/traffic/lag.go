@@ -7,7 +7,7 @@ import (
 
 // EnteredAt is when the record at an offset of a partition entered the queue, interpolated between the observations
 // before and after. ok is false where it has not been seen to enter yet, or entered before the history, or within a gap
-// that is longer than MaxGap.
+// that is longer than MaxGap, or just before a cut.
 func (a *Arrivals) EnteredAt(partition int32, offset int64) (at time.Time, ok bool) {
 	at, how := a.entered(int(partition), offset)
 	return at, how == entered
@@ -35,7 +35,7 @@ func (a *Arrivals) entered(p int, offset int64) (time.Time, entry) {
 	switch {
 	case from == unknown:
 		return after.at, enteredBefore
-	case after.at.Sub(before.at) > a.o.MaxGap:
+	case after.at.Sub(before.at) > a.o.MaxGap || after.cut:
 		return after.at, enteredBefore
 	}
 	// Of the n records that entered between the two, the k-th is taken to have entered at (k+1/2)/n of the way.

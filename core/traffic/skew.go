@@ -10,8 +10,9 @@ import (
 const (
 	// SkewLeast is how far clocks may differ before it counts: producers date records when they send them, and brokers give them out a little later.
 	SkewLeast = 5 * time.Second
-	// skewMost is how far they are taken to differ: what is dated further off is a past that somebody writes now.
-	skewMost = time.Hour
+	// skewMost is how far they are taken to differ: what is dated further off is a past that somebody writes now. A clock that takes the time of its zone for UTC, or
+	// summer time for winter time, is an hour off, and records are seen a little after their date.
+	skewMost = time.Hour + time.Minute
 	// skewWait is for how long records are waited for, whose dates tell; skewPoll how often it is looked, which is how exact the answer is.
 	skewWait = time.Second
 	skewPoll = 100 * time.Millisecond
