@@ -36,7 +36,7 @@ func (n naive) Forecast(history Series, steps int) (Forecast, error) {
 		return Forecast{}, fmt.Errorf("%s: none of the %d bins asked for was measured one season before or earlier: it needs a history with fewer gaps", n.Name(), steps)
 	}
 	lo, hi := max(season, len(y)-spanSeasons*season), max(season, len(y)-steps)
-	origins := spread(min(lo, hi), hi, maxOrigins)
+	origins := spread(min(lo, hi), hi, maxFollowed)
 	res := newResiduals(steps, scaleFloor*max(meanKnown(y), math.SmallestNonzeroFloat64), len(origins))
 	for _, o := range origins {
 		res.begin()
