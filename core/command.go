@@ -59,6 +59,9 @@ func (s *Scheduler) obey(ctx context.Context, c command) error {
 		w.Manual, w.Stopping, w.Forced = manual, stopping, forced
 		return err
 	}
+	if c.Kind == "scale" || c.Kind == "auto" {
+		s.keepOrder()
+	}
 	s.tickAt, s.undecided = time.Time{}, true // decide at once, or as soon as it is known what there is
 	if p := s.opt.Pool; p != nil && c.Kind == "scale" && !s.want.Manual.Paused {
 		p.tell(s.job.Name, func(j *pool.Job) { j.Ask = c.Target })

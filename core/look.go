@@ -210,6 +210,7 @@ func (s *Scheduler) keepBeside() {
 	if r, ok := readJobRecord(s.job); ok && r.Fingerprint == s.job.Fingerprint() {
 		err = errors.Join(err, keepShape(s.job))
 	}
+	s.keepOrder()
 	if s.kept = true; err != nil {
 		s.lg.Warn("the checkpoint folder cannot be written by the scheduler: if its own state is lost, the job must be stopped by force", "err", err)
 	}

@@ -213,7 +213,8 @@ func (s *Scheduler) open(ctx context.Context) (err error) {
 	if s.store, err = state.Open(s.opt.StateDir); err != nil {
 		return err
 	}
-	if err := s.loadDesired(); err != nil {
+	known, err := s.loadDesired()
+	if err != nil {
 		return err
 	}
 	if err := s.takeLease(s.opt.Stop || s.want.Stopping); err != nil {
@@ -238,7 +239,7 @@ func (s *Scheduler) open(ctx context.Context) (err error) {
 	if s.opt.Lease != nil {
 		s.lease = s.opt.Lease
 	}
-	return nil
+	return s.takeOrder(known)
 }
 
 // takeLease makes this scheduler the job's only one, where it is to change anything: one that observes does so only when it stops the job. While there is no
@@ -342,36 +343,36 @@ func onlineOptions(j *job.Job) estimator.OnlineOptions {
 	return estimator.OnlineOptions{PriorMin: max(1, j.Workers.Min), PriorMax: j.Workers.Max}
 }
 
-// loadDesired reads what was wanted last, or starts anew with a token of its own.
-func (s *Scheduler) loadDesired() error {
+// loadDesired reads what was wanted last, or starts anew with a token of its own: then it was not known.
+func (s *Scheduler) loadDesired() (known bool, err error) {
 	s.want = &desired{}
-	found, err := s.store.Get(desiredKey, s.want)
+	known, err = s.store.Get(desiredKey, s.want)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if s.want.migrate(); found && s.want.Version != desiredVersion {
-		return fmt.Errorf("the job's state in %s is of version %d and this program knows %d: use the program that wrote it, or move the folder away to start anew",
+	if s.want.migrate(); known && s.want.Version != desiredVersion {
+		return known, fmt.Errorf("the job's state in %s is of version %d and this program knows %d: use the program that wrote it, or move the folder away to start anew",
 			s.opt.StateDir, s.want.Version, desiredVersion)
 	}
-	if found {
+	if known {
 		s.want.open()
 		if was := s.want.checkpoint(); was != "" && !sameFolder(was, s.job.Checkpoint.Dir) {
 			s.want.Totals = nil // they are another checkpoint's
 		}
 		if was := s.want.Checkpoint; was != "" && !sameFolder(was, s.job.Checkpoint.Dir) && !s.opt.Stop {
-			return fmt.Errorf("run job %q: it runs with its checkpoint in %s, and checkpoint.dir now names %s, where nobody would find its chief: undo the change, "+
+			return known, fmt.Errorf("run job %q: it runs with its checkpoint in %s, and checkpoint.dir now names %s, where nobody would find its chief: undo the change, "+
 				"stop the job with kale stop, and then change it", s.job.Name, was, s.job.Checkpoint.Dir)
 		}
 		s.want.Checkpoint, s.want.Backend = s.job.Checkpoint.Dir, s.job.Backend.Name
-		return nil
+		return true, nil
 	}
 	var raw [16]byte
 	if _, err := rand.Read(raw[:]); err != nil {
-		return fmt.Errorf("draw a token: %w", err)
+		return known, fmt.Errorf("draw a token: %w", err)
 	}
 	s.want = newDesired(hex.EncodeToString(raw[:]))
 	s.want.Checkpoint, s.want.Backend = s.job.Checkpoint.Dir, s.job.Backend.Name
-	return nil
+	return false, nil
 }
 
 // loadLast reads the last decision, the last change and the last rescale of the schedulers before, for people: decisions are made from the desired state.

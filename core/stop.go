@@ -128,6 +128,7 @@ func (s *Scheduler) stopped(now time.Time, left []backend.Status) error {
 	forced := w.Forced
 	s.noteLeft(now, left)
 	s.meet.forget()
+	s.dropOrder()
 	w.Stopped, w.Stopping, w.Forced, w.Trained, w.Target, w.Ranks, w.Draining, w.Checkpoint, w.Backend = true, false, false, false, 0, nil, nil, "", ""
 	if w.Totals != nil {
 		w.Totals.Final = w.Snapshotted && !forced
