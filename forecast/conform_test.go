@@ -46,10 +46,10 @@ func TestONNXModelConforms(t *testing.T) {
 	s, seasons := wave(600), []time.Duration{2 * time.Minute}
 	for name, train := range map[string]func() ([]byte, forecast.TrainReport, error){
 		"linear": func() ([]byte, forecast.TrainReport, error) {
-			return forecast.TrainLinear(s, forecast.LinearOptions{Horizon: 20, Seasons: seasons})
+			return forecast.TrainLinear(s, forecast.LinearOptions{Horizon: 20, Seasons: seasons}.Quick())
 		},
 		"fedformer": func() ([]byte, forecast.TrainReport, error) {
-			return forecast.TrainFEDformer(t.Context(), s, forecast.FEDformerOptions{Horizon: 20, Seasons: seasons, Width: 8, Epochs: 1})
+			return forecast.TrainFEDformer(t.Context(), s, forecast.FEDformerOptions{Horizon: 20, Seasons: seasons, Width: 8, Epochs: 1}.Quick())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

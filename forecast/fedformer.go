@@ -32,6 +32,9 @@ type FEDformerOptions struct {
 	// Save, where set, is given the training after every epoch: ResumeFEDformer goes on with it. An error of its ends the training.
 	Save   func([]byte) error
 	resume []byte
+
+	holdout int // as that of LinearOptions
+	least   int // windows of an epoch, 0: fedformerEpochLeast. It is for tests too
 }
 
 // How FEDformer is trained. Batch and patience are as published.
@@ -126,7 +129,7 @@ func (t *fedformerTrainer) train(ctx context.Context) ([]byte, TrainReport, erro
 	}
 	t.chooseFeatures()
 	o, h := t.options, t.history
-	windows := min(max(len(t.learn), fedformerEpochLeast), fedformerEpochBins/windowBins(t.config))
+	windows := min(max(len(t.learn), cmp.Or(o.least, fedformerEpochLeast)), fedformerEpochBins/windowBins(t.config))
 	trained, err := fedformer.Train(ctx, t.config, fedformer.Data{
 		Window: t.window, Marks: marks(t.features, h.Start, h.Step, len(h.Values)), Learn: t.learn, Validate: spreadOver(t.validate, fedformerJudged),
 	}, fedformer.Options{
@@ -221,7 +224,7 @@ func (t *fedformerTrainer) measure(r *TrainReport, w fedformer.Weights, info Mod
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	held := spreadOver(t.held, maxHoldoutOrigins)
+	held := spreadOver(t.held, cmp.Or(t.options.holdout, maxHoldoutOrigins))
 	res := newResiduals(t.config.Horizon, scaleFloor*max(meanKnown(t.history.Values), math.SmallestNonzeroFloat64), len(held))
 	said := map[int][]float64{}
 	for _, at := range held {

@@ -39,7 +39,7 @@ func TestTrainFEDformer(t *testing.T) {
 	onnxtest.Library(t)
 	s, o := hours(900), fedformerOptions()
 	told := 0
-	o.Progress = func(fedformer.Progress) { told++ }
+	o.Progress, o.least = func(fedformer.Progress) { told++ }, 2400
 	file, r, err := TrainFEDformer(t.Context(), s, o)
 	if err != nil {
 		t.Fatal(err)
@@ -85,6 +85,7 @@ func TestTrainFEDformer(t *testing.T) {
 		t.Errorf("%.2f lie within 80 %% and %.2f within 90 %%", again.Coverage, again.Coverage90)
 	}
 	// The same options give the same file and another seed another.
+	o = o.Quick()
 	o.Progress, o.Epochs = nil, 1
 	file, _, err = TrainFEDformer(t.Context(), s, o)
 	if err != nil {
@@ -102,7 +103,7 @@ func TestTrainFEDformer(t *testing.T) {
 // Unknown bins and silent windows are nothing to learn from, and no reason to fail.
 func TestTrainFEDformerWithGaps(t *testing.T) {
 	onnxtest.Library(t)
-	s, o := hours(900), fedformerOptions()
+	s, o := hours(900), fedformerOptions().Quick()
 	for i := range s.Values {
 		switch {
 		case i%97 == 5, 300 <= i && i < 360:
@@ -123,7 +124,7 @@ func TestTrainFEDformerWithGaps(t *testing.T) {
 
 func TestTrainFEDformerErrors(t *testing.T) {
 	onnxtest.Library(t)
-	good, s := fedformerOptions(), hours(900)
+	good, s := fedformerOptions().Quick(), hours(900)
 	unknown := hours(900)
 	for i := range unknown.Values {
 		if i%10 == 0 {
@@ -172,7 +173,7 @@ func TestTrainFEDformerErrors(t *testing.T) {
 // A training that was ended after an epoch is gone on with from what was saved, and from nothing else, and comes to the same model.
 func TestResumeFEDformer(t *testing.T) {
 	onnxtest.Library(t)
-	s, o := hours(600), fedformerOptions()
+	s, o := hours(600), fedformerOptions().Quick()
 	o.Epochs, o.TrainedAt, o.Horizon, o.Input, o.Width = 2, epoch, 6, 24, 8
 	s.Values[200] = math.NaN()
 	whole, want, err := TrainFEDformer(t.Context(), s, o)
@@ -185,7 +186,7 @@ func TestResumeFEDformer(t *testing.T) {
 	if _, _, err := TrainFEDformer(t.Context(), s, o); !errors.Is(err, killed) {
 		t.Fatal(err)
 	}
-	again, r, source, err := ResumeFEDformer(t.Context(), part, FEDformerOptions{})
+	again, r, source, err := ResumeFEDformer(t.Context(), part, FEDformerOptions{}.Quick())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -315,7 +315,7 @@ func TestGateIsCausal(t *testing.T) {
 		b.Values[i] = 7
 	}
 	run := func(s Series) []Verdict {
-		return live(t, newGate(t, scripted{"model", always(1.1)}, NewSeasonal([]time.Duration{2 * time.Minute})), s, 660, 701)
+		return live(t, newGate(t, scripted{"model", always(1.1)}, NewNaive(2*time.Minute)), s, 660, 701)
 	}
 	if diff := cmp.Diff(run(a), run(b)); diff != "" {
 		t.Errorf("what comes after bin 700 changes verdicts before it:\n%s", diff)

@@ -8,14 +8,17 @@ import (
 	"time"
 )
 
-// noisy is a daily cycle in minutes with an error of level that lasts about an
-// hour, and noise from minute to minute.
+// noisyDay is its bins of five minutes.
+const noisyDay = 288
+
+// noisy is a daily cycle in bins of five minutes with an error of level that lasts
+// about an hour, and noise from bin to bin.
 func noisy(seed uint64, days int) Series {
 	rng := rand.New(rand.NewPCG(seed, 77))
 	level := 0.0
-	return synthetic(days*1440, time.Minute, func(i int) float64 {
-		level = 0.98*level + 0.012*rng.NormFloat64()
-		return cycle(float64(i%1440)/1440) * math.Exp(level+0.03*rng.NormFloat64())
+	return synthetic(days*noisyDay, 5*time.Minute, func(i int) float64 {
+		level = 0.904*level + 0.026*rng.NormFloat64()
+		return cycle(float64(i%noisyDay)/noisyDay) * math.Exp(level+0.03*rng.NormFloat64())
 	})
 }
 
@@ -50,7 +53,7 @@ func shareBelow(t *testing.T, s Series, steps, first, every int) (levels, share 
 }
 
 func TestQuantilesCover(t *testing.T) {
-	levels, share, bins := shareBelow(t, noisy(1, 18), 60, 12*1440, 151)
+	levels, share, bins := shareBelow(t, noisy(1, 18), 12, 12*noisyDay, 29)
 	for i, q := range levels {
 		t.Logf("level %.2f: %.3f of %d bins below", q, share[i], bins)
 		if d := math.Abs(share[i] - q); d > 0.06 {
@@ -165,10 +168,10 @@ func TestQuantilesCoverTraces(t *testing.T) {
 // truth.
 func TestScenariosKeepErrorsTogether(t *testing.T) {
 	s := noisy(2, 20)
-	const steps = 60
+	const steps = 12
 	f := NewSeasonal([]time.Duration{24 * time.Hour})
 	var truth, said, alone []float64
-	for o := 14 * 1440; o+steps <= len(s.Values); o += 83 {
+	for o := 14 * noisyDay; o+steps <= len(s.Values); o += 17 {
 		fc := forecastOf(t, f, s.Until(s.At(o)), steps)
 		if len(fc.Scenarios) != maxScenarios {
 			t.Fatalf("%d scenarios, want %d", len(fc.Scenarios), maxScenarios)

@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -28,6 +29,8 @@ type LinearOptions struct {
 	// to be replaced. Where it was trained on the holdout's beginning, all are measured
 	// on what comes after that, as far as there is enough of it.
 	Against Forecaster
+
+	holdout int // origins of the holdout at most, 0: maxHoldoutOrigins. The seasonal forecaster learns anew at each, which tests have no time for
 }
 
 // validate checks what can be checked without the history.
@@ -197,7 +200,7 @@ func (t *linearTrainer) train(history Series, seasons []int, o LinearOptions) ([
 	}
 	// The holdout is measured with coefficients that end a horizon before it.
 	before := t.fit(spread(first, cut-t.plan.horizon, maxTrainOrigins), cut, ridge)
-	r.measure(history, t.data.y, seasons, spread(cut, last, maxHoldoutOrigins), o.Against, func(o int) []float64 { return t.data.predict(o, before) })
+	r.measure(history, t.data.y, seasons, spread(cut, last, cmp.Or(o.holdout, maxHoldoutOrigins)), o.Against, func(o int) []float64 { return t.data.predict(o, before) })
 
 	origins := spread(first, last, maxTrainOrigins)
 	r.Origins = len(origins)

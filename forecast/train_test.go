@@ -63,8 +63,8 @@ func TestLinearModelOnAnAutoregressiveSeason(t *testing.T) {
 			var model, seasonal, naive, coverage float64
 			for seed := range c.seeds {
 				all := autoregressive(c.history+600, 120, time.Second, seed)
-				file, r := train(t, all.Until(all.At(c.history)), demoOptions)
-				o := BacktestOptions{Steps: 20, First: c.history, Every: 3}
+				file, r := train(t, all.Until(all.At(c.history)), demoOptions.Quick())
+				o := BacktestOptions{Steps: 20, First: c.history, Every: 7} // each bin is forecast from three moments
 				mine, err := Backtest(open(t, file), all, o)
 				if err != nil {
 					t.Fatal(err)
@@ -110,7 +110,7 @@ func naiveWAPE(s Series, season int, o BacktestOptions) float64 {
 
 func TestLinearGraphIsThePredictor(t *testing.T) {
 	s := autoregressive(1300, 120, time.Second, 5)
-	model, _ := train(t, s, demoOptions)
+	model, _ := train(t, s, demoOptions.Quick())
 	m := open(t, model)
 	plan, err := planLinear("test", s, []int{120}, demoOptions)
 	if err != nil {
@@ -129,7 +129,7 @@ func TestLinearGraphIsThePredictor(t *testing.T) {
 
 func TestReadModelInfoOfALinearModel(t *testing.T) {
 	s := autoregressive(1300, 120, time.Second, 5)
-	o := demoOptions
+	o := demoOptions.Quick()
 	o.TrainedAt = epoch.Add(time.Hour)
 	model, r := train(t, s, o)
 	again, _ := train(t, s, o)
@@ -164,8 +164,9 @@ func TestNothingIsLearntFromSilence(t *testing.T) {
 // A model is measured beside the one that it is to replace, on what neither was trained on, as far as there is enough of that.
 func TestTrainAgainst(t *testing.T) {
 	s := autoregressive(1200, 120, time.Second, 5)
-	before, _ := train(t, s.Until(s.At(1100)), demoOptions)
+	before, _ := train(t, s.Until(s.At(1100)), demoOptions.Quick())
 	o := demoOptions
+	o.holdout = 60 // a third of them, and no fewer than are needed, lie after what the old one has seen
 	old := open(t, before)
 	o.Against = old
 	_, r := train(t, s, o)

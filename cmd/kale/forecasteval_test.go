@@ -200,7 +200,7 @@ func TestForecastFEDformer(t *testing.T) {
 		t.Errorf("its progress:\n%s", r.err)
 	}
 	var e evaluation
-	if err := json.Unmarshal([]byte(s.must(append([]string{"forecast", "eval", "-fedformer", "-model", model, "-origins", "20"}, common...)...).out), &e); err != nil {
+	if err := json.Unmarshal([]byte(s.must(append([]string{"forecast", "eval", "-fedformer", "-model", model, "-origins", "20"}, append(common, "-epochs", "1")...)...).out), &e); err != nil {
 		t.Fatal(err)
 	}
 	rows, notes := 0, ""
@@ -233,7 +233,7 @@ func TestForecastFEDformer(t *testing.T) {
 	}
 	// Interrupted, it ends at the next minibatch and leaves the model that was there.
 	before := read(t, model)
-	b := s.start("forecast", "train", "-model", "fedformer", "-trace", trace, "-season", "24h", "-o", model, "-width", "8", "-epochs", "1000000")
+	b := s.start("forecast", "train", "-model", "fedformer", "-trace", trace, "-interval", "30m", "-season", "24h", "-horizon", "3h", "-input", "48", "-o", model, "-width", "8", "-epochs", "1000000")
 	b.eventually("epoch", func() bool { return strings.Contains(b.err.String(), "epoch 1 of 1000000: loss ") })
 	b.interrupt()
 	if r := b.end(); r.code != exitFailed || !strings.Contains(r.err, "interrupted; "+model+" is as it was") || read(t, model) != before || !strings.Contains(r.err, "kale forecast train -resume -o "+model+" goes on after the last whole epoch") {

@@ -37,38 +37,30 @@ func newAges(a *arrivals, minutes int, g Grid) *ages {
 // at is what had been trained when the oldest waiting sample is i steps old at the end of minute t.
 func (s *ages) at(t, i int) float64 { return s.arrived[max(t*s.m-i, 0)] }
 
-// walk finds ages for a number of trained samples that falls from call to call. It belongs to one loop.
-type walk struct {
-	s *ages
-	k int // the step in which the sample arrived, or a later one
-}
+// end is the step that ends minute t.
+func (s *ages) end(t int) int { return min(t*s.m, len(s.arrived)-1) }
 
-// from begins a walk at the end of minute t.
-func (s *ages) from(t int) walk { return walk{s, min(t*s.m, len(s.arrived)-1)} }
-
-// age is that of the oldest sample at the end of minute t when so many have been trained, in steps: a whole number and a rest below 1.
-func (w *walk) age(t int, trained float64) (whole int, rest float64) {
-	a := w.s.arrived
-	k := w.k
-	for k > 0 && a[k] > trained {
+// age is that of the oldest sample at step end when so many have been trained, in steps: a whole number and a rest below 1. arrived is S, and k the step in which
+// the sample arrived, or a later one; next is that for fewer trained samples: a loop in which they fall begins at end. It takes no ages, and gives k back, since it
+// is where a programme spends its time.
+func age(arrived []float64, end, k int, trained float64) (whole int, rest float64, next int) {
+	at := arrived[k]
+	for k > 0 && at > trained {
 		k--
+		at = arrived[k]
 	}
-	w.k = k + 1
-	if w.k > len(a)-1 {
-		w.k = len(a) - 1
-	}
+	next = min(k+1, len(arrived)-1)
 	// The sample arrived between k and k+1.
-	end := t * w.s.m
 	if k >= end {
-		return 0, 0
+		return 0, 0, next
 	}
 	share := 0.0
-	if d := a[k+1] - a[k]; d > 0 {
-		share = min((trained-a[k])/d, 1)
-	} else if trained >= a[k] {
+	if d := arrived[k+1] - at; d > 0 {
+		share = min((trained-at)/d, 1)
+	} else if trained >= at {
 		share = 1
 	}
 	x := float64(end-k) - share
 	whole = int(x)
-	return whole, x - float64(whole)
+	return whole, x - float64(whole), next
 }

@@ -84,27 +84,35 @@ func (o *oracle) last(v []float64) {
 	}
 }
 
-// lagCost is what a minute that ends with a lag of so many steps costs.
-func (o *oracle) lagCost(steps float64) float64 {
-	lag := steps / float64(o.s.m) // minutes
-	cost := o.price.Lag * lag
-	if lag*60 > o.c.j.SLO.MaxLag.Seconds() {
-		cost += o.price.Violation
+// lagPrice is what lag costs, apart from the programme: its loops have no time to look that up.
+type lagPrice struct{ perMinute, lag, most, violation float64 } // steps a minute; GPU-hours for a minute; s; GPU-hours
+
+func (o *oracle) lagPrice() lagPrice {
+	return lagPrice{float64(o.s.m), o.price.Lag, o.c.j.SLO.MaxLag.Seconds(), o.price.Violation}
+}
+
+// of is what a minute that ends with a lag of so many steps costs.
+func (p lagPrice) of(steps float64) float64 {
+	lag := steps / p.perMinute // minutes
+	cost := p.lag * lag
+	if lag*60 > p.most {
+		cost += p.violation
 	}
 	return cost
 }
 
-// after is the cost from the end of minute t on, with w workers, when so many samples have been trained then.
-func (o *oracle) after(v []float64, w int, step *walk, t int, trained float64) float64 {
-	whole, rest := step.age(t, trained)
-	n := o.s.n
-	row := v[(w-o.lo)*n : (w-o.lo+1)*n]
-	cost := o.lagCost(float64(whole) + rest)
+// after is the cost from the end of a minute on, when the oldest sample is whole + rest steps old then. row is V of that minute and of the workers.
+func (p lagPrice) after(row []float64, whole int, rest float64) float64 {
+	n := len(row)
+	cost := p.of(float64(whole) + rest)
 	if whole >= n-1 {
-		return cost + row[n-1] + tooOld*(float64(whole-n+1)+rest)/float64(o.s.m)
+		return cost + row[n-1] + tooOld*(float64(whole-n+1)+rest)/p.perMinute
 	}
 	return cost + row[whole]*(1-rest) + row[whole+1]*rest
 }
+
+// row is that of w workers in v, which is V of a minute.
+func (o *oracle) row(v []float64, w int) []float64 { return v[(w-o.lo)*o.s.n : (w-o.lo+1)*o.s.n] }
 
 // jumps finds, for every age at the end of minute t, the best number of workers to rescale to then, and the cost from there on.
 func (o *oracle) jumps(t int, jump []float64) {
@@ -117,23 +125,27 @@ func (o *oracle) jumps(t int, jump []float64) {
 	if t+n > s.minutes {
 		return
 	}
-	v := o.value(t + n)
+	v, price := o.value(t+n), o.lagPrice()
 	waiting := make([]float64, s.n) // the lag of the minutes that end within the outage
 	for i := range waiting {
 		for k := 1; k < n; k++ {
-			waiting[i] += o.lagCost(float64(min(i, t*s.m) + k*s.m))
+			waiting[i] += price.of(float64(min(i, t*s.m) + k*s.m))
 		}
 	}
-	all := s.arrived[(t+n)*s.m]
+	arrived, now, end := s.arrived, t*s.m, s.end(t+n)
+	all := arrived[(t+n)*s.m]
+	best := o.best[t*s.n : (t+1)*s.n]
 	for w := o.lo; w <= o.hi; w++ {
 		trains := o.c.capacity[w] * (60*float64(n) - out)
 		held := float64(w)*o.c.fig.gpus*float64(n)/60 + o.price.rescale + o.price.downtime*out/60
-		step := s.from(t + n)
-		for i := range s.n {
-			cost := held + waiting[i] + o.after(v, w, &step, t+n, min(s.at(t, i)+trains, all))
-			if cost < jump[i] {
+		row, k := o.row(v, w), end
+		for i, least := range jump {
+			var whole int
+			var rest float64
+			whole, rest, k = age(arrived, end, k, min(arrived[max(now-i, 0)]+trains, all))
+			if cost := held + waiting[i] + price.after(row, whole, rest); cost < least {
 				jump[i] = cost
-				o.best[t*s.n+i] = uint16(w)
+				best[i] = uint16(w)
 			}
 		}
 	}
@@ -142,18 +154,21 @@ func (o *oracle) jumps(t int, jump []float64) {
 // stay fills V(t): for every number of workers and age the cheaper of staying and rescaling.
 func (o *oracle) stay(t int, jump []float64) {
 	s := o.s
-	next, v := o.value(t+1), o.value(t)
-	all := s.arrived[(t+1)*s.m]
+	next, v, price := o.value(t+1), o.value(t), o.lagPrice()
+	arrived, now, end := s.arrived, t*s.m, s.end(t+1)
+	all := arrived[(t+1)*s.m]
 	for w := o.lo; w <= o.hi; w++ {
 		trains := o.c.capacity[w] * 60
 		held := float64(w) * o.c.fig.gpus / 60
-		step := s.from(t + 1)
-		row := v[(w-o.lo)*s.n : (w-o.lo+1)*s.n]
+		row, later, k := o.row(v, w), o.row(next, w), end
 		bits := o.rescale[(t*(o.hi-o.lo+1)+w-o.lo)*o.words:]
 		for i := range row {
-			cost := held + o.after(next, w, &step, t+1, min(s.at(t, i)+trains, all))
-			if jump[i] < cost {
-				cost = jump[i]
+			var whole int
+			var rest float64
+			whole, rest, k = age(arrived, end, k, min(arrived[max(now-i, 0)]+trains, all))
+			cost := held + price.after(later, whole, rest)
+			if other := jump[i]; other < cost {
+				cost = other
 				bits[i>>6] |= 1 << (i & 63)
 			}
 			row[i] = cost

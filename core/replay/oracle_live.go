@@ -88,8 +88,9 @@ func (o *liveOracle) solve() (cost float64, first int) {
 
 // choose fills V(t, w, ·) and the goals.
 func (o *liveOracle) choose(t, w int) {
-	s := o.s
-	row := o.value(t)[(w-o.lo)*s.n : (w-o.lo+1)*s.n]
+	s, price := o.s, o.lagPrice()
+	arrived, now, capacity := s.arrived, t*s.m, o.c.capacity[w]
+	row := o.row(o.value(t), w)
 	goal := o.goal[(t*(o.hi-o.lo+1)+w-o.lo)*s.n:]
 	for to := o.from[t]; to <= o.to[t]; to++ {
 		n, lead := 1, 0.0
@@ -104,23 +105,27 @@ func (o *liveOracle) choose(t, w int) {
 			continue
 		}
 		cost := extra + float64(to)*o.c.fig.gpus*float64(n)/60
-		before, after := o.c.capacity[w]*lead, o.c.capacity[to]*(60*float64(n)-lead)
-		inLead, all := o.arrivedBy(float64(t)*60+lead), s.arrived[(t+n)*s.m]
-		v := o.value(t + n)
-		step := s.from(t + n)
-		marks := make([]walk, n-1) // minutes that end within the lead
-		for k := range marks {
-			marks[k] = s.from(t + k + 1)
+		before, after := capacity*lead, o.c.capacity[to]*(60*float64(n)-lead)
+		inLead, all := o.arrivedBy(float64(t)*60+lead), arrived[(t+n)*s.m]
+		later, end := o.row(o.value(t+n), to), s.end(t+n)
+		k := end
+		marks := make([]int, n-1) // of the minutes that end within the lead, as k
+		for m := range marks {
+			marks[m] = s.end(t + m + 1)
 		}
-		for i := range row {
-			trained := s.at(t, i)
+		for i, least := range row {
+			trained := arrived[max(now-i, 0)]
 			sum := cost
-			for k := range marks {
-				whole, rest := marks[k].age(t+k+1, min(trained+o.c.capacity[w]*60*float64(k+1), s.arrived[(t+k+1)*s.m]))
-				sum += o.lagCost(float64(whole) + rest)
+			var whole int
+			var rest float64
+			for m, k := range marks {
+				minute := (t + m + 1) * s.m
+				whole, rest, marks[m] = age(arrived, minute, k, min(trained+capacity*60*float64(m+1), arrived[minute]))
+				sum += price.of(float64(whole) + rest)
 			}
-			sum += o.after(v, to, &step, t+n, min(min(trained+before, inLead)+after, all))
-			if sum < row[i] {
+			whole, rest, k = age(arrived, end, k, min(min(trained+before, inLead)+after, all))
+			sum += price.after(later, whole, rest)
+			if sum < least {
 				row[i], goal[i] = sum, uint16(to)
 			}
 		}

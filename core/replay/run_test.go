@@ -153,8 +153,12 @@ func TestCausal(t *testing.T) {
 	}
 	j := reference(t)
 	j.Forecast.Horizon, j.Forecast.History, j.Forecast.Season = 30*time.Minute, 48*time.Hour, j.Forecast.Season[:1]
-	decisions := func(tr Trace, policy string, w World) []plan.Decision {
-		c := compare(t, j, tr, CourseOptions{Days: 1}, Options{World: w, ForecastEvery: 30})
+	w := PaperRestart()
+	comparison := func(tr Trace) *Comparison { // its forecasts serve all policies
+		return compare(t, j, tr, CourseOptions{Days: 1}, Options{World: w, ForecastEvery: 30})
+	}
+	is, would := comparison(tr), comparison(other)
+	decisions := func(c *Comparison, policy string) []plan.Decision {
 		var log []plan.Decision
 		jj, p, err := Setting{Policy: policy, Label: LabelPaper}.apply(j, w)
 		if err != nil {
@@ -164,8 +168,7 @@ func TestCausal(t *testing.T) {
 		return log
 	}
 	for _, policy := range []string{"kale", "hpa", "quantile"} {
-		w := PaperRestart()
-		a, b := decisions(tr, policy, w), decisions(other, policy, w)
+		a, b := decisions(is, policy), decisions(would, policy)
 		until := monday.Add(time.Duration(half) * time.Minute)
 		compared, later := 0, false
 		for i := range a {
