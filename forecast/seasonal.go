@@ -41,6 +41,8 @@ type seasonal struct {
 // and a scenario is the course of the errors of one past forecast. Where the errors
 // were the larger, the further off the bins just before, they are scaled to how far off
 // the last bins are now.
+// Where more or fewer of the outcomes lie outside of the band than should, its width follows,
+// horizon by horizon: see widths.go.
 //
 // Seasons are for instance a day and a week. Each must be a whole number of
 // bins. The history must hold the shortest season, a level window and eight bins
