@@ -67,7 +67,8 @@ type opinion [opinions]float64
 type stackRoom struct {
 	actual, said []float64
 	others       [opinions][]float64
-	loss, out    []float64
+	loss         [][len(stackShares)]float64
+	out          []float64
 	best         []float64
 	which        []int
 	share        []float64
@@ -218,35 +219,44 @@ func (s *stack) learn(m *mixture) {
 // round takes in one opinion more at each probe, where one is proven to help.
 func (s *stack) round(m *mixture) (helped bool) {
 	trials, room := len(m.trials), &s.room
-	try := func(k int, share float64) {
+	// What each share of opinion k would leave of the errors is summed in one pass over them.
+	try := func(k int, shares [len(stackShares)]float64) {
 		for i := range m.probes {
 			at := i * trials
-			sum, actual, said, other := 0.0, room.actual[at:at+trials], room.said[at:at+trials], room.others[k][at:at+trials]
+			actual, said, other := room.actual[at:at+trials], room.said[at:at+trials], room.others[k][at:at+trials]
 			said, other = said[:len(actual)], other[:len(actual)]
+			var s0, s1, s2, s3, s4 float64
+			f0, f1, f2, f3, f4 := shares[0], shares[1], shares[2], shares[3], shares[4]
 			for j, a := range actual { // an unknown bin is not worth a branch in here: see learn
-				sum += math.Abs(a - said[j] - share*(other[j]-said[j]))
+				said := said[j]
+				off, by := a-said, other[j]-said
+				s0 += math.Abs(off - f0*by)
+				s1 += math.Abs(off - f1*by)
+				s2 += math.Abs(off - f2*by)
+				s3 += math.Abs(off - f3*by)
+				s4 += math.Abs(off - f4*by)
 			}
-			room.loss[i] = sum
+			room.loss[i] = [len(stackShares)]float64{s0, s1, s2, s3, s4}
 		}
-		for i := range m.probes {
-			from, to := m.around(i)
-			loss := 0.0
-			for _, l := range room.loss[from:to] {
-				loss += l
-			}
-			switch {
-			case k == theMix:
-				room.best[i], room.which[i], room.share[i] = (1-stackGain)*loss, theMix, 0
-			case loss < room.best[i]:
-				room.best[i], room.which[i], room.share[i] = loss, k, share
+		for n, share := range shares {
+			for i := range m.probes {
+				from, to := m.around(i)
+				loss := 0.0
+				for p := from; p < to; p++ {
+					loss += room.loss[p][n]
+				}
+				switch {
+				case k == theMix:
+					room.best[i], room.which[i], room.share[i] = (1-stackGain)*loss, theMix, 0
+				case loss < room.best[i]:
+					room.best[i], room.which[i], room.share[i] = loss, k, share
+				}
 			}
 		}
 	}
-	try(theMix, 0)
+	try(theMix, [len(stackShares)]float64{})
 	for k := missedOn; k < opinions; k++ {
-		for _, share := range stackShares {
-			try(k, share)
-		}
+		try(k, stackShares)
 	}
 	for i := range m.probes {
 		if room.share[i] > 0 {
