@@ -58,7 +58,7 @@ type audited struct {
 func (a *app) audit(ctx context.Context, arg string, f jobFlags) error {
 	if !isFile(arg) || len(f.vars)+len(f.varFiles) == 0 { // the variables with which it ran here
 		var err error
-		if arg, err = a.jobName(arg); err != nil {
+		if arg, err = a.jobName(arg, f.varFlags); err != nil {
 			return err
 		}
 	}

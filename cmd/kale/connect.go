@@ -20,9 +20,13 @@ import (
 	"github.com/kale-sched/kale/core/state"
 )
 
-// jobName is the name of the job that an argument names, as a name or as a job file. The file is read only for its name: it may lack
-// variables that matter elsewhere.
-func (a *app) jobName(arg string) (string, error) {
+// jobName is the name of the job that an argument names, as a name or as a job file. The file of a job that ran here is read only for its name, if at all: it may
+// lack variables, which are known from that run. Where several of a file's jobs ran here, the variables that are given tell which is meant.
+func (a *app) jobName(arg string, f varFlags) (string, error) {
+	vars, err := f.parsedVars()
+	if err != nil {
+		return "", err
+	}
 	if !isFile(arg) {
 		if _, err := a.known(arg); err != nil {
 			if _, starts := a.starts(arg); !starts || !errors.Is(err, errNoJob) {
@@ -39,23 +43,38 @@ func (a *app) jobName(arg string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, name := range names { // the file of a job that ran here: no need to know its variables again
+	ran := ""
+	for _, name := range names {
 		if how, err := a.known(name); err == nil && how.File == abs {
-			return name, nil
+			ran = name
+			break
 		}
 	}
-	draft, files, diags := job.Read(arg, nil, nil)
+	if ran != "" && f.none() {
+		return ran, nil
+	}
+	draft, files, diags := job.Read(arg, vars, f.varFiles)
 	if draft.Job != nil && draft.Known("name") {
-		if _, err := a.known(draft.Job.Name); err == nil { // as it was run here it can be read without what this file lacks
-			a.file = abs
+		if how, err := a.known(draft.Job.Name); err == nil { // as it was run here it can be read without what this file lacks
+			if how.File != abs {
+				a.given = given(abs, vars, f)
+			}
 			return draft.Job.Name, nil
 		}
+	}
+	if diags.HasErrors() && ran != "" {
+		return ran, nil
 	}
 	if err := a.diagnose(files, diags); err != nil {
 		return "", err
 	}
-	a.file = abs
+	a.given = given(abs, vars, f)
 	return draft.Job.Name, nil
+}
+
+// given is a job file with the variables of the command line.
+func given(file string, vars map[string]string, f varFlags) invocation {
+	return invocation{File: file, Vars: vars, VarFiles: f.varFiles}
 }
 
 // errNoScheduler says what to do when nobody answers for a job.
@@ -86,8 +105,8 @@ func (a *app) runLine(name string) string {
 	if dir, err := a.jobDir(name); err == nil {
 		if how, err := loadInvocation(dir); err == nil {
 			arg = quoted(how.names(name)) // run takes the file and the variables from the last run
-		} else if a.file != "" {
-			arg = quoted([]string{a.file})
+		} else if a.given.File != "" {
+			arg = quoted(a.given.anew())
 		}
 	}
 	return "kale run " + a.stateFlag() + arg
@@ -276,8 +295,8 @@ func (a *app) storeWithout(name string, why error) (*state.Store, error) {
 }
 
 // reachArg is reach for a command's argument.
-func (a *app) reachArg(ctx context.Context, arg string) (string, *api.Client, error) {
-	name, err := a.jobName(arg)
+func (a *app) reachArg(ctx context.Context, arg string, f varFlags) (string, *api.Client, error) {
+	name, err := a.jobName(arg, f)
 	if err != nil {
 		return "", nil, err
 	}

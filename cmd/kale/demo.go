@@ -31,6 +31,7 @@ type demoFlags struct {
 	log     string
 	keep    bool
 	backend string
+	peak    float64 // of tests, in place of the demo's own
 }
 
 func demoCommand(a *app) *cobra.Command {
@@ -39,7 +40,7 @@ func demoCommand(a *app) *cobra.Command {
 		Use: "demo", Short: "One job through a day of two minutes, on this machine",
 		Long: `Starts the embedded broker with a synthetic week of clicks, one job with up to six workers whose accelerator is emulated (on this
 machine's processes, or with -backend nomad or slurm on a private cluster that it starts and ends), and lets the scheduler follow a day that takes two minutes. It ends by itself with a summary computed from the broker's log, the
-tablets and the decision records, and leaves nothing but a report. Exit code 1 when something it is to show did not come true.`,
+tablets and the decision records, and leaves nothing but a report, also where it is killed. Exit code 1 when something it is to show did not come true.`,
 		Args: upTo(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },
 	}
@@ -68,6 +69,11 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	if err != nil {
 		return err
 	}
+	guard, err := a.guardDemo(o, f)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(o.Dir))
+	}
+	defer guard.dismiss() // the last of all
 	defer func() {
 		if f.keep {
 			fmt.Fprintf(a.err, "kale demo: the broker's data, the checkpoint and the logs are kept in %s\n", o.Dir)
@@ -98,7 +104,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 
 // demoOptions finds the programs and makes the demo's folder.
 func (a *app) demoOptions(lg *slog.Logger, f demoFlags, cancel context.CancelFunc) (demo.Options, error) {
-	o := demo.Options{Seed: f.seed, Log: lg, Env: map[string]string{}, FailedRC: exitFailed}
+	o := demo.Options{Seed: f.seed, Peak: f.peak, Log: lg, Env: map[string]string{}, FailedRC: exitFailed}
 	var err error
 	if o.Cluster, err = demoCluster(f.backend); err != nil {
 		return o, err

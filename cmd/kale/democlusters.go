@@ -58,6 +58,11 @@ func (n *demoNomad) Close() error {
 	return n.cluster.Stop()
 }
 
+// EndLeftover implements demo.Cluster: the agents ended with the process that started them, and what they ran did not.
+func (*demoNomad) EndLeftover(_ context.Context, o demo.Options) error {
+	return nomadtest.EndLeftover(demo.ClusterDir(o.Dir))
+}
+
 // demoSlurm is a private Slurm on this machine: two nodes of four pretended GPUs each.
 type demoSlurm struct{ cluster *slurmtest.Cluster }
 
@@ -82,4 +87,9 @@ func (s *demoSlurm) Close() error {
 		return nil
 	}
 	return s.cluster.Close()
+}
+
+// EndLeftover implements demo.Cluster: the daemons ended with the process that started them, and the jobs did not.
+func (*demoSlurm) EndLeftover(ctx context.Context, o demo.Options) error {
+	return slurmtest.EndLeftover(ctx, demo.ClusterDir(o.Dir))
 }

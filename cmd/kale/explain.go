@@ -16,6 +16,7 @@ import (
 )
 
 type explainFlags struct {
+	varFlags
 	n   int
 	all bool
 }
@@ -35,6 +36,7 @@ or beside one that is suspended.`,
 			return a.explain(cmd.Context(), args[0], f)
 		},
 	}
+	f.register(c)
 	c.Flags().IntVarP(&f.n, "lines", "n", 5, "how many `DECISIONS`")
 	c.Flags().BoolVar(&f.all, "all", false, "also decisions that changed nothing")
 	a.jsonFlag(c, "print observations and decisions as a JSON array, oldest first; times in seconds (_s)")
@@ -42,7 +44,7 @@ or beside one that is suspended.`,
 }
 
 func (a *app) explain(ctx context.Context, arg string, f explainFlags) error {
-	name, err := a.jobName(arg)
+	name, err := a.jobName(arg, f.varFlags)
 	if err != nil {
 		return err
 	}

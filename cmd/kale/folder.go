@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,6 +57,18 @@ func (v invocation) names(name string) []string {
 		return []string{name}
 	}
 	return append(slices.Clone(v.With), "-pool", v.Pool)
+}
+
+// anew are the arguments of a kale run of a file that has not run here.
+func (v invocation) anew() []string {
+	args := []string{v.File}
+	for _, name := range slices.Sorted(maps.Keys(v.Vars)) {
+		args = append(args, "-var", name+"="+v.Vars[name])
+	}
+	for _, file := range v.VarFiles {
+		args = append(args, "-var-file", file)
+	}
+	return args
 }
 
 // invocationFile may hold secrets that were given with -var, so only its owner reads it.
@@ -204,7 +217,7 @@ func (a *app) noJob(name string) error {
 		return unknownJob{fmt.Errorf("%s. Did you mean the file %s.hcl?", here, name)}
 	case strings.Contains(name, ".") && job.Nearest(name, files) != "":
 		return unknownJob{fmt.Errorf("%s. Did you mean the file %s?", here, job.Nearest(name, files))}
-	case a.file != "":
+	case a.given.File != "":
 		return unknownJob{errors.New(here)}
 	case err != nil || len(names) == 0:
 		return unknownJob{fmt.Errorf("%s: %s; kale run JOB.hcl runs it", here, byFile)}

@@ -2,9 +2,11 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,7 +84,7 @@ func TestInvocationFlags(t *testing.T) {
 	if err := saveInvocation(dir, invocation{File: "/jobs/ctr.hcl", Vars: map[string]string{"a": "1", "b": "2"}, Plugins: "/opt"}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := a.invocation("ctr", jobFlags{vars: []string{"b=3", "c=x=y"}, trainer: "/t"})
+	got, err := a.invocation("ctr", jobFlags{varFlags: varFlags{vars: []string{"b=3", "c=x=y"}}, trainer: "/t"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,6 +222,43 @@ func TestStateFolderWithoutTheJob(t *testing.T) {
 			if !strings.Contains(r.out+r.err, says) {
 				t.Errorf("kale %s: %s%s; want %q", quoted(args), r.out, r.err, says)
 			}
+		}
+	}
+}
+
+// A job's file that needs variables finds its job in any state folder, with every command that takes a job.
+func TestFileWithVariables(t *testing.T) {
+	s := newShell(t).withPrograms()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "life.hcl")
+	text := strings.Replace(strings.ReplaceAll(lifeJob, `["%BROKER%"]`, "var.brokers"), `job "life"`, "variable \"brokers\" {\n  type = list(string)\n}\n\njob \"life\"", 1)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	vars := filepath.Join(dir, "life.vars")
+	if err := os.WriteFile(vars, []byte(fmt.Sprintf("checkpoints = %q\n", dir)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	given := []string{"-var", `brokers=["127.0.0.1:1"]`, "-var-file", vars}
+	for line, says := range map[string]string{
+		"stop": `job "life" was never started`, "stop -force": `job "life" was never started`, "status": "life, never started", "logs": "the job has no processes now",
+		"explain": `no scheduler is running for job "life"`, "report": `no scheduler is running for job "life"`, "pause": `no scheduler is running for job "life"`,
+		"resume": `no scheduler is running for job "life"`, "scale 2": "start it with kale run " + file + ` -var 'brokers=["127.0.0.1:1"]' -var-file ` + vars,
+		"forget": `no job "life" is known`, "forecast show": `no scheduler is running for job "life"`,
+	} {
+		command := strings.Fields(line)
+		args := append(append(slices.Clone(command), file), given...)
+		if command[0] == "scale" {
+			args = append([]string{"scale", file, "2"}, given...)
+		}
+		if r := s.run(args...); !strings.Contains(r.out+r.err, says) {
+			t.Errorf("kale %s: exit code %d, %s%s; want %q", quoted(args), r.code, r.out, r.err, says)
+		}
+		if r := s.run(args[:len(args)-len(given)]...); r.code != exitFailed || !strings.Contains(r.err, "-var") {
+			t.Errorf("kale %s without its variables: exit code %d, %s%s", line, r.code, r.out, r.err)
+		}
+		if r := s.run(append(args, "-var", "brokers")...); r.code != exitUsage || !strings.Contains(r.err, "want NAME=VALUE") {
+			t.Errorf("kale %s with a variable without a value: exit code %d, %s%s", line, r.code, r.out, r.err)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 )
 
 type showFlags struct {
+	varFlags
 	since span
 	ahead []string
 	bins  int
@@ -44,9 +45,10 @@ What other forecasters would have done on the same traffic is measured by kale f
 				}
 				o.Leads = append(o.Leads, lead)
 			}
-			return a.forecastShow(cmd.Context(), args[0], o)
+			return a.forecastShow(cmd.Context(), args[0], f.varFlags, o)
 		},
 	}
+	f.register(c)
 	c.Flags().Var(&f.since, "since", "how far to look back; decisions are kept for 14d")
 	c.Flags().StringSliceVar(&f.ahead, "ahead", nil, "`DURATIONS`, whole bins, that forecasts looked ahead (default: one bin, and a quarter, a half and all of the horizon)")
 	c.Flags().IntVarP(&f.bins, "lines", "n", 10, "how many of the last `BINS` to list")
@@ -54,8 +56,8 @@ What other forecasters would have done on the same traffic is measured by kale f
 	return c
 }
 
-func (a *app) forecastShow(ctx context.Context, arg string, o hindsight.Options) error {
-	name, err := a.jobName(arg)
+func (a *app) forecastShow(ctx context.Context, arg string, f varFlags, o hindsight.Options) error {
+	name, err := a.jobName(arg, f)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 
 func forgetCommand(a *app) *cobra.Command {
 	var force bool
+	var f varFlags
 	c := &cobra.Command{
 		Use: "forget JOB", Short: "Take a stopped job from this machine's list, and what its backend keeps of it",
 		Long: `Removes what is kept of a job that has stopped, and says what that was. On this machine these are its decisions and what was observed of it,
@@ -36,15 +37,16 @@ forget names: with its tablets go the job's token and shape.json, by which a sch
 Where the checkpoint of a job that has trained is gone, as on a volume that is not mounted, no command begins a new model in its place:
 forget gives the lost one up.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.forget(cmd.Context(), args[0], force) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.forget(cmd.Context(), args[0], f, force) },
 	}
+	f.register(c)
 	c.Flags().BoolVar(&force, "force", false, "take it from the list though what its backend keeps cannot be removed")
 	a.jsonFlag(c, orderedJSON)
 	return c
 }
 
-func (a *app) forget(ctx context.Context, arg string, force bool) error {
-	name, err := a.jobName(arg)
+func (a *app) forget(ctx context.Context, arg string, f varFlags, force bool) error {
+	name, err := a.jobName(arg, f)
 	if err != nil {
 		return err
 	}

@@ -19,22 +19,34 @@ import (
 	"github.com/kale-sched/kale/core/job"
 )
 
-// jobFlags are the flags of commands that read a job file.
-type jobFlags struct {
+// varFlags give a job file's variables: of every command that may be given such a file.
+type varFlags struct {
 	vars     []string
 	varFiles []string
-	plugins  string
-	trainer  string
+}
+
+func (f *varFlags) register(c *cobra.Command) {
+	c.Flags().StringArrayVar(&f.vars, "var", nil, "`NAME=VALUE` of a variable of the job file; may be repeated")
+	c.Flags().StringArrayVar(&f.varFiles, "var-file", nil, "`FILE` of NAME = VALUE for the job file's variables; may be repeated")
+}
+
+// none says that no variable was given.
+func (f varFlags) none() bool { return len(f.vars)+len(f.varFiles) == 0 }
+
+// jobFlags are the flags of commands that read a job file.
+type jobFlags struct {
+	varFlags
+	plugins string
+	trainer string
 }
 
 func (f *jobFlags) register(c *cobra.Command) {
-	c.Flags().StringArrayVar(&f.vars, "var", nil, "`NAME=VALUE` of a variable of the job file; may be repeated")
-	c.Flags().StringArrayVar(&f.varFiles, "var-file", nil, "`FILE` of NAME = VALUE for the job file's variables; may be repeated")
+	f.varFlags.register(c)
 	c.Flags().StringVar(&f.plugins, "plugin-dir", "", "`FOLDER` with the backend plugins (default: beside kale, then $PATH)")
 	c.Flags().StringVar(&f.trainer, "trainer", "", "`PATH` of kale-trainer on the allocations (default: beside kale, then $PATH)")
 }
 
-func (f *jobFlags) parsedVars() (map[string]string, error) {
+func (f varFlags) parsedVars() (map[string]string, error) {
 	vars := map[string]string{}
 	for _, v := range f.vars {
 		name, value, ok := strings.Cut(v, "=")
@@ -193,13 +205,15 @@ func (a *app) known(name string) (invocation, error) {
 		return invocation{}, err
 	}
 	how, err := loadInvocation(dir)
-	if errors.Is(err, fs.ErrNotExist) && a.file != "" {
-		return invocation{File: a.file}, nil
+	if errors.Is(err, fs.ErrNotExist) && a.given.File != "" {
+		how = a.given
+		how.Vars = maps.Clone(how.Vars)
+		return how, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return how, a.noJob(name)
 	}
-	if err == nil && a.file == "" && how.movedTo(dir) {
+	if err == nil && a.given.File == "" && how.movedTo(dir) {
 		return how, a.wasMoved(how.Job, dir)
 	}
 	return how, err

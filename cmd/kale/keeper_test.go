@@ -152,7 +152,7 @@ func TestOneSchedulerPerCheckpoint(t *testing.T) {
 		t.Errorf("doctor beside one that is suspended: %s%s; want %q", r.out, r.err, says)
 	}
 	s.patience = 0
-	if l, err := s.app(&buffer{}, &buffer{}).load(file, jobFlags{vars: []string{"checkpoints=" + filepath.Join(dir, "checkpoints")}}); err != nil {
+	if l, err := s.app(&buffer{}, &buffer{}).load(file, jobFlags{varFlags: varFlags{vars: []string{"checkpoints=" + filepath.Join(dir, "checkpoints")}}}); err != nil {
 		t.Fatal(err)
 	} else if held, err := core.HeldBy(l.Job); err != nil || held == nil || held.By.Process.PID != pid {
 		t.Errorf("then the job is held by %+v, %v", held, err)

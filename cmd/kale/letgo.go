@@ -152,7 +152,8 @@ func (a *app) taken(ctx context.Context, l *loaded) error {
 	switch o := (core.Options{Job: l.Job, StateDir: l.dir}); {
 	case k.Bereft():
 		own := *a
-		own.file, _ = filepath.Abs(l.how.File) // what cannot be made absolute is named as JOB.hcl
+		own.given = invocation{Vars: l.how.Vars, VarFiles: l.how.VarFiles}
+		own.given.File, _ = filepath.Abs(l.how.File) // what cannot be made absolute is named as JOB.hcl
 		a = &own
 		return fmt.Errorf("job %q has a scheduler: %s; %s", l.Name, k.Words(), a.bereft(k, l.Name))
 	case k.Elsewhere(l.dir):

@@ -24,7 +24,7 @@ type logSource interface {
 // logSource is where a job's logs come from: its scheduler or, where there is none or it does not answer, its backend. What is followed comes from the backend, so
 // that no scheduler's end breaks it off; from the scheduler only where this program cannot ask the backend itself.
 func (a *app) logSource(ctx context.Context, arg string, f logFlags) (name string, src logSource, err error) {
-	if name, err = a.jobName(arg); err != nil {
+	if name, err = a.jobName(arg, f.varFlags); err != nil {
 		return name, nil, err
 	}
 	quiet := *a

@@ -17,6 +17,9 @@ import (
 const bounce = 500 * time.Millisecond
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == demoGuardCommand {
+		os.Exit(demoGuardMain(os.Stdin, os.Stderr, os.Args[2:]))
+	}
 	a := newApp(os.Stdin, os.Stdout, os.Stderr)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -17,6 +17,7 @@ import (
 )
 
 func scaleCommand(a *app) *cobra.Command {
+	var f varFlags
 	c := &cobra.Command{
 		Use: "scale JOB N|auto", Short: "Pin a job's number of workers, or let the policy decide again",
 		Long:    "Tells the running scheduler to keep N workers until told otherwise; auto lets the policy decide again.",
@@ -24,7 +25,7 @@ func scaleCommand(a *app) *cobra.Command {
 		Args:    exactly("JOB", "the number of workers (or auto)"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[1] == "auto" {
-				return a.order(cmd.Context(), args[0], core.Order{Kind: "auto"}, "the policy decides again")
+				return a.order(cmd.Context(), args[0], f, core.Order{Kind: "auto"}, "the policy decides again")
 			}
 			n, err := strconv.ParseUint(args[1], 10, 31) // without a sign: +1 is not one more
 			switch _, swapped := strconv.ParseUint(args[0], 10, 31); {
@@ -33,9 +34,10 @@ func scaleCommand(a *app) *cobra.Command {
 			case err != nil || n < 1:
 				return noNumber(args[1])
 			}
-			return a.order(cmd.Context(), args[0], core.Order{Kind: "scale", Target: int(n)}, fmt.Sprintf("%s from now on, until kale scale %s auto", job.Count(int(n), "worker"), args[0]))
+			return a.order(cmd.Context(), args[0], f, core.Order{Kind: "scale", Target: int(n)}, fmt.Sprintf("%s from now on, until kale scale %s auto", job.Count(int(n), "worker"), args[0]))
 		},
 	}
+	f.register(c)
 	a.jsonFlag(c, orderedJSON)
 	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if m := negative.FindString(err.Error()); m != "" { // a negative number looks like a flag
@@ -53,26 +55,30 @@ func noNumber(arg string) error {
 }
 
 func pauseCommand(a *app) *cobra.Command {
+	var f varFlags
 	c := &cobra.Command{
 		Use: "pause JOB", Short: "Stop training for a while; workers stay",
 		Long: "Tells the job to train nothing until resume. Workers stay, lag grows, and the number of workers is left alone.",
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.order(cmd.Context(), args[0], core.Order{Kind: "pause"}, "paused; kale resume "+args[0]+" goes on")
+			return a.order(cmd.Context(), args[0], f, core.Order{Kind: "pause"}, "paused; kale resume "+args[0]+" goes on")
 		},
 	}
+	f.register(c)
 	a.jsonFlag(c, orderedJSON)
 	return c
 }
 
 func resumeCommand(a *app) *cobra.Command {
+	var f varFlags
 	c := &cobra.Command{
 		Use: "resume JOB", Short: "Go on training after pause",
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.order(cmd.Context(), args[0], core.Order{Kind: "resume"}, "training goes on")
+			return a.order(cmd.Context(), args[0], f, core.Order{Kind: "resume"}, "training goes on")
 		},
 	}
+	f.register(c)
 	a.jsonFlag(c, orderedJSON)
 	return c
 }
@@ -100,8 +106,8 @@ func (a *app) done(o ordered) error {
 }
 
 // order hands an order to a job's scheduler and says that it was taken.
-func (a *app) order(ctx context.Context, arg string, o core.Order, taken string) error {
-	name, c, err := a.reachArg(ctx, arg)
+func (a *app) order(ctx context.Context, arg string, f varFlags, o core.Order, taken string) error {
+	name, c, err := a.reachArg(ctx, arg, f)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ arithmetic. It works with a running scheduler and, from the job's state, without
 }
 
 func (a *app) report(ctx context.Context, arg string, f reportFlags) error {
-	name, err := a.jobName(arg)
+	name, err := a.jobName(arg, f.varFlags)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 )
 
 type statusFlags struct {
+	varFlags
 	watch bool
 	every span
 }
@@ -58,7 +59,7 @@ records per second. What is not known is left out, and what is 0 is known to be.
 			if len(args) == 0 {
 				return a.repeat(cmd.Context(), f, a.overview)
 			}
-			name, err := a.jobName(args[0])
+			name, err := a.jobName(args[0], f.varFlags)
 			if err != nil {
 				return err
 			}
@@ -68,6 +69,7 @@ records per second. What is not known is left out, and what is 0 is known to be.
 		},
 	}
 	a.jsonFlag(c, "print the whole picture as JSON, times in seconds (_s); with -watch one line each")
+	f.register(c)
 	c.Flags().BoolVarP(&f.watch, "watch", "w", false, "show it again and again until q or Ctrl-C; the arrow keys go through what does not fit")
 	c.Flags().Var(&f.every, "every", "how often -watch shows it")
 	return c

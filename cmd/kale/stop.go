@@ -59,7 +59,7 @@ func (a *app) stopJob(ctx context.Context, arg string, f stopFlags) error {
 }
 
 func (a *app) stopOnce(ctx context.Context, arg string, f stopFlags) error {
-	name, c, err := a.reachArg(ctx, arg)
+	name, c, err := a.reachArg(ctx, arg, f.varFlags)
 	if err != nil && !errors.Is(err, api.ErrSilent) {
 		switch starts, err := a.awaitStart(ctx, cmp.Or(name, arg)); {
 		case err != nil:

@@ -20,6 +20,9 @@ type Cluster interface {
 	Start(ctx context.Context, dir string) (Place, error)
 	// Close ends every process that Start started. It is called once, also after a Start that failed.
 	Close() error
+	// EndLeftover ends every process of the job and of the cluster that an earlier process has left which ran a demo with these options and was killed. It needs no
+	// Start, and touches nothing else.
+	EndLeftover(ctx context.Context, o Options) error
 }
 
 // Place is what the demo needs to know of a cluster that runs.

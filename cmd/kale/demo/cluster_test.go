@@ -59,6 +59,7 @@ var errBroken = errors.New("no room")
 
 func (*broken) Start(context.Context, string) (Place, error) { return Place{}, errBroken }
 func (b *broken) Close() error                               { b.closed++; return nil }
+func (*broken) EndLeftover(context.Context, Options) error   { return nil }
 
 // A cluster that fails to start is closed, and the demo ends with its error.
 func TestClusterThatDoesNotStartIsClosed(t *testing.T) {

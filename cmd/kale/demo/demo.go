@@ -6,6 +6,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ const (
 	history  = 3 * day          // written with past timestamps
 	leadIn   = 30 * time.Second // from the end of the history to the day: the model learns its first steps, nothing of it is counted
 	leadMost = 90 * time.Second // more lead-in, where the machine is so busy that no worker trains after that
-	peak     = 2850             // records/s
+	peak     = 2850             // records/s, unless Options.Peak says otherwise
 	settleIn = 20 * time.Second // for the last records to be trained after the day
 )
 
@@ -56,6 +57,8 @@ type Options struct {
 	Dir string
 	// Seed of traffic and clicks.
 	Seed uint64
+	// Peak is the highest rate of the day, records/s; 0: what six workers are needed for.
+	Peak float64
 	Log  *slog.Logger
 	// Step is told what the demo is doing, one line each.
 	Step func(string)
@@ -100,7 +103,7 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 	if o.Step == nil {
 		o.Step = func(string) {}
 	}
-	d := &demo{o: o, stateDir: filepath.Join(o.Dir, "state")}
+	d := &demo{o: o, stateDir: stateDir(o.Dir)}
 	defer func() {
 		if closed := o.Cluster.Close(); closed != nil {
 			err = errors.Join(err, fmt.Errorf("end the cluster of the demo: %w", closed))
@@ -137,9 +140,18 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 	return Result{Summary: sum, Store: st, Job: d.job, Begin: d.begin, End: d.end}, nil
 }
 
+// jobFileName is the job's file in the demo's folder.
+const jobFileName = "demo.hcl"
+
+// stateDir is the folder of the scheduler's state in the demo's.
+func stateDir(dir string) string { return filepath.Join(dir, "state") }
+
+// ClusterDir is the folder of the cluster in the demo's.
+func ClusterDir(dir string) string { return filepath.Join(dir, "cluster") }
+
 // settleDown starts the cluster.
 func (d *demo) settleDown(ctx context.Context) error {
-	dir := filepath.Join(d.o.Dir, "cluster")
+	dir := ClusterDir(d.o.Dir)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return fmt.Errorf("make a folder for the demo's cluster: %w", err)
 	}
@@ -151,7 +163,7 @@ func (d *demo) settleDown(ctx context.Context) error {
 // past writes the history, trains the forecaster on what the broker says of it, and loads the job file.
 func (d *demo) past(ctx context.Context) error {
 	d.o.Step(fmt.Sprintf("writing %d past days of clicks", int(history/day)))
-	d.curve = stream.SyntheticWeek(d.o.Seed).ScaleTo(peak)
+	d.curve = stream.SyntheticWeek(d.o.Seed).ScaleTo(cmp.Or(d.o.Peak, peak))
 	d.written = time.Now()
 	d.dawn = d.written.Add(leadIn)
 	d.begin, d.end = d.dawn, d.dawn.Add(day)
@@ -184,7 +196,7 @@ func (d *demo) produce(ctx context.Context, from, to, until time.Time) (stream.P
 }
 
 func (d *demo) load(model string) (*job.Job, error) {
-	path := filepath.Join(d.o.Dir, "demo.hcl")
+	path := filepath.Join(d.o.Dir, jobFileName)
 	text, err := jobFile(d.place)
 	if err != nil {
 		return nil, err

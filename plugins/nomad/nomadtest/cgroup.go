@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// cgroup is the name of the control group that holds those of the cluster's tasks. Nomad's own default is shared by all agents
+// cgroup is the name of the control group that holds those of the tasks of the cluster in a folder. Nomad's own default is shared by all agents
 // of a machine, and stays.
-func (c *Cluster) cgroup() string { return "kale-nomad-" + filepath.Base(c.dir) }
+func cgroup(dir string) string { return "kale-nomad-" + filepath.Base(dir) }
 
 // removeCgroups removes the groups of that name in every hierarchy, and all below them. What ran in them has ended.
 func removeCgroups(name string) error {

@@ -257,6 +257,13 @@ func (c *Cluster) poll(ctx context.Context, a *agent, what string, cond func(*ap
 	}
 }
 
+// EndLeftover ends all that a cluster has run whose folder this is and whose agents have ended, as they do with the process that started them. It leaves the folder.
+func EndLeftover(dir string) error {
+	err := sweep(envMark + "=" + dir + "\x00")
+	unmount(dir)
+	return errors.Join(err, removeCgroups(cgroup(dir)))
+}
+
 // Stop ends the cluster and all that it ran. It is idempotent.
 func (c *Cluster) Stop() error {
 	for _, a := range c.clients {
@@ -265,9 +272,7 @@ func (c *Cluster) Stop() error {
 	if c.server != nil {
 		c.server.kill()
 	}
-	err := sweep(envMark + "=" + c.dir + "\x00")
-	unmount(c.dir)
-	err = errors.Join(err, removeCgroups(c.cgroup()))
+	err := EndLeftover(c.dir)
 	if c.own {
 		err = errors.Join(err, os.RemoveAll(c.dir))
 	}

@@ -50,7 +50,7 @@ func (c *Cluster) configure(bin binaries) error {
 	for i := range c.opts.Clients {
 		name := fmt.Sprintf("n%d", i+1)
 		port := ports[3+i]
-		text := fmt.Sprintf(clientConfig, port, ports[1], c.cgroup(), strings.Join(c.opts.Drivers, ","), c.Shared(), c.opts.ACL, bin.plugins, c.opts.GPUs, "GPU-"+name)
+		text := fmt.Sprintf(clientConfig, port, ports[1], cgroup(c.dir), strings.Join(c.opts.Drivers, ","), c.Shared(), c.opts.ACL, bin.plugins, c.opts.GPUs, "GPU-"+name)
 		a, err := c.newAgent(name, port, bin, env, text+chroot+tls)
 		if err != nil {
 			return err

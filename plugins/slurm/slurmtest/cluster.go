@@ -137,7 +137,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 // Conf is the path of slurm.conf: what SLURM_CONF must name.
-func (c *Cluster) Conf() string { return filepath.Join(c.dir, "slurm.conf") }
+func (c *Cluster) Conf() string { return confIn(c.dir) }
+
+func confIn(dir string) string { return filepath.Join(dir, "slurm.conf") }
 
 // Bin is a folder with Slurm's clients for this cluster, which need no SLURM_CONF: what a backend block's bin_dir may name.
 func (c *Cluster) Bin() string { return filepath.Join(c.dir, "bin") }

@@ -135,6 +135,13 @@ func (c *Cluster) guard() error {
 	return nil
 }
 
+// EndLeftover does what the guard does, and returns when that is done: it ends what runs of a cluster whose folder this is and whose process is gone. It leaves the folder.
+func EndLeftover(ctx context.Context, dir string) error {
+	cmd := exec.CommandContext(ctx, "sh", "-c", mourn, "sh", confIn(dir), "")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	return cmd.Run()
+}
+
 // StartController starts slurmctld, which keeps its state over KillController, and waits until it answers.
 func (c *Cluster) StartController(ctx context.Context) error {
 	path, err := find("slurmctld")
