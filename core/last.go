@@ -24,6 +24,17 @@ type Keeper struct {
 	// Held: it lives, or is believed to. Until is else when it gave its last sign of life.
 	Held  bool      `json:"held"`
 	Until time.Time `json:"until,omitzero"`
+
+	job *job.Job // whose; nil where that is not known
+}
+
+// HeldKeeper is the scheduler that holds a job, as others see it; nil: none does.
+func HeldKeeper(j *job.Job) (*Keeper, *HeldError, error) {
+	held, err := HeldBy(j)
+	if err != nil || held == nil {
+		return nil, nil, err
+	}
+	return &Keeper{Holder: held.By, Held: true, job: j}, held, nil
 }
 
 func (l *Lease) lastFile() string { return filepath.Join(l.dir, l.prefix()+"last") }
@@ -42,12 +53,8 @@ func (l *Lease) noteLast() {
 // KeeperOf says who has a job, or had it last; nil where nobody is known to.
 func KeeperOf(j *job.Job) (*Keeper, error) {
 	l := &Lease{job: j.Name, dir: j.Checkpoint.Dir}
-	held, err := HeldBy(j)
-	if err != nil {
-		return nil, err
-	}
-	if held != nil {
-		return &Keeper{Holder: held.By, Held: true}, nil
+	if k, _, err := HeldKeeper(j); err != nil || k != nil {
+		return k, err
 	}
 	numbers, err := l.numbers()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -96,10 +103,22 @@ func (k *Keeper) Bereft() bool {
 		return false
 	}
 	st, err := state.OpenReader(k.StateDir)
-	if err == nil { // one that somebody has made meanwhile
-		return st.Close() == nil
+	switch {
+	case err == nil: // one that somebody has made meanwhile, or its own, which a scheduler that ends lets go of right after its lease
+		err = st.Close()
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
 	}
-	return errors.Is(err, fs.ErrNotExist)
+	if err != nil {
+		return false
+	}
+	return k.job == nil || k.holds()
+}
+
+// holds says that the keeper has its lease still.
+func (k *Keeper) holds() bool {
+	held, err := HeldBy(k.job)
+	return err == nil && held != nil && held.By.Nonce == k.Nonce
 }
 
 // Forgotten says that the keeper's state folder was on this machine and is there no more.

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/kale-sched/kale/core/state"
 	"time"
 )
 
@@ -55,5 +57,35 @@ func TestKeeperOf(t *testing.T) {
 	}
 	if k, err := KeeperOf(j); err == nil || !strings.Contains(err.Error(), l.lastFile()) || !strings.Contains(err.Error(), "remove the file") {
 		t.Errorf("a damaged word: %+v, %v", k, err)
+	}
+}
+
+// A scheduler whose state folder is free while it holds the job has lost that folder; one that has given both back since it was asked about is ending, and has lost nothing.
+func TestBereftIsNotWhoEnds(t *testing.T) {
+	j, dir := leaseJob(t), t.TempDir()
+	l, err := TakeLease(silentLog, j, dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := state.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, held, err := HeldKeeper(j)
+	if err != nil || held == nil {
+		t.Fatal(held, err)
+	}
+	if k.Bereft() {
+		t.Error("a scheduler with its state open has lost it")
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !k.Bereft() {
+		t.Error("the folder is not its own any more")
+	}
+	l.Close()
+	if k.Bereft() {
+		t.Error("a scheduler that has ended has lost its state")
 	}
 }

@@ -144,11 +144,10 @@ func (a *app) taken(ctx context.Context, l *loaded) error {
 	if !l.draft.Sound("checkpoint.dir") || l.Autoscale.Mode == job.ModeObserve {
 		return nil
 	}
-	held, err := core.HeldBy(l.Job)
+	k, held, err := core.HeldKeeper(l.Job)
 	if err != nil || held == nil || !held.Near {
 		return nil // who takes the job waits, or says what is wrong
 	}
-	k := &core.Keeper{Holder: held.By, Held: true}
 	switch o := (core.Options{Job: l.Job, StateDir: l.dir}); {
 	case k.Bereft():
 		own := *a
