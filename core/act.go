@@ -107,8 +107,8 @@ func (s *Scheduler) keepPaused(ctx context.Context) error {
 		}
 		return nil
 	}
-	s.lg.Info("the job is paused; kale resume goes on")
-	s.want.pause(true, time.Now())
+	s.lg.Info("the job was paused before this scheduler came; kale resume goes on")
+	s.want.pause(true, time.Time{}) // since when, the chief does not say
 	return s.save()
 }
 

@@ -78,6 +78,7 @@ func (s *Scheduler) showOrder() {
 	}
 	v := *old // views are replaced, never changed
 	v.Manual, v.PausedSince, v.Stopping, v.State = s.want.Manual, s.want.pausedSince(), s.want.Stopping, s.stateOf(s.lastSample)
+	v.Stuck = s.stuck()
 	if v.Manual.Paused {
 		v.standStill()
 	}

@@ -50,7 +50,7 @@ type desired struct {
 	Rescale *Rescale `json:"rescale,omitempty"`
 	// Restart is the target that a pause-and-restart rescale will have once everybody has left; 0: none is under way.
 	Restart int `json:"restart,omitempty"`
-	// PausedAt is when it was paused last.
+	// PausedAt is when it was paused last; zero: that is not known, as of a pause that only the chief knew of.
 	PausedAt time.Time   `json:"paused_at,omitzero"`
 	Manual   plan.Manual `json:"manual"`
 	// Policy is the policy's own state.
@@ -271,7 +271,7 @@ func (d *desired) pause(paused bool, now time.Time) {
 	d.Manual.Paused = paused
 }
 
-// pausedSince is when the job was paused; zero: it is not.
+// pausedSince is when the job was paused; zero: it is not, or that is not known.
 func (d *desired) pausedSince() time.Time {
 	if !d.Manual.Paused {
 		return time.Time{}

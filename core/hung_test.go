@@ -325,6 +325,9 @@ func TestSilenceThatIsNotKnownReplacesNobody(t *testing.T) {
 			}
 			for range 45 {
 				r.beat()
+				if v := r.s.View(); !strings.HasSuffix(v.Stuck, "; whether it trains on is not known") {
+					r.t.Fatalf("the job is %s: %q", v.State, v.Stuck)
+				}
 				ps := r.s.View().Problems
 				if text := strings.Join(ps, "\n"); !strings.HasPrefix(text, "the checkpoint folder "+folder+" is gone") || strings.Contains(text, "answer") || strings.Contains(text, "no chief") {
 					r.t.Fatalf("problems %q", ps)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/rpc"
 )
 
 // behind is what a look found about where training stands.
@@ -129,6 +130,16 @@ func (n *seen) misdated() string {
 	return ""
 }
 
+// logStart is where the log of a partition began, of which retention has removed untrained offsets, when the chief was told so; 0: it was told of none.
+func (n *seen) logStart(partition int32) (start int64) {
+	for _, p := range n.chief.GetProblems() {
+		if p.GetPartition() == partition && p.GetKind() == rpc.PartitionProblem_KIND_LOST {
+			start = max(start, p.GetLogStart())
+		}
+	}
+	return start
+}
+
 // lag is how far training was behind when Kafka and the chief had answered, at the look that is over now.
 func (s *Scheduler) lag(now time.Time) lag { return s.lagAt(now.Add(-s.seen.since), nil) }
 
@@ -172,7 +183,8 @@ func (s *Scheduler) lagAt(now time.Time, but map[int32]bool) lag {
 				l.why = fmt.Sprintf("when the next record of partition %d entered has still to be asked of the brokers", p.Partition)
 			}
 		}
-		l.records, l.age = l.records+p.Records, max(l.age, age)
+		waits := max(0, p.Records-max(0, n.logStart(p.Partition)-n.behind.next[p.Partition])) // without what retention has removed of it
+		l.records, l.age = l.records+waits, max(l.age, age)
 	}
 	if !l.ageKnown && n.behind.stampsErr != nil {
 		l.why = n.behind.stampsErr.Error()

@@ -138,6 +138,24 @@ func TestLagBesideAChiefThatStartedAgain(t *testing.T) {
 	}
 }
 
+// What retention has removed before it was trained does not wait any more.
+func TestRemovedRecordsDoNotWait(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.fill(50, func(int) time.Time { return r.now.Add(-time.Hour) })
+	r.started(1)
+	r.chief.with(func(s *rpc.JobStatus) {
+		for _, p := range s.Partitions {
+			p.Applied = 40
+		}
+		s.Problems = []*rpc.PartitionProblem{{Partition: 2, Kind: rpc.PartitionProblem_KIND_LOST, Needed: 40, LogStart: 47}}
+	})
+	r.now = time.Now() // the rig's clock is ahead of the brokers' by so many beats
+	r.beat()
+	if s := r.s.View().Sample; s.LagRecords == nil || *s.LagRecords != 3*10+3 {
+		t.Errorf("%v records wait, %q; want 33", s.LagRecords, s.LagUnknown)
+	}
+}
+
 // A record that is dated in the future, or has no date, says nothing of how long it waits: the lag is not known, and whoever dates records so is told of.
 func TestLagOfMisdatedRecords(t *testing.T) {
 	for name, c := range map[string]struct {

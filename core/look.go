@@ -335,7 +335,10 @@ const (
 // Behind is what is behind a problem that shows in one way at one look and in another at the next, and is one problem: who does not answer, that records cannot be
 // decoded, or that brokers remove what is not trained; "": what it says itself.
 func Behind(problem string) string {
-	for _, what := range []string{backendSilent, endsUnknown, chiefMute, unseen + ": ", undecodable, haltsAt + "partition"} {
+	if strings.HasPrefix(problem, haltsAt+"partition") {
+		return "partitions stand still at records that cannot be decoded"
+	}
+	for _, what := range []string{backendSilent, endsUnknown, chiefMute, unseen + ": ", undecodable} {
 		if strings.HasPrefix(problem, what) {
 			return strings.TrimSuffix(what, ": ")
 		}

@@ -273,6 +273,17 @@ func TestPauseShowsAtOnce(t *testing.T) {
 	}
 }
 
+// A pause that only the chief knows of was ordered before this scheduler came: since when is not known, and not made up.
+func TestPauseOfOneBefore(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.chief.with(func(st *rpc.JobStatus) { st.Paused = true })
+	r.beats(2)
+	if v := r.s.View(); v.State != StatePaused || !v.Manual.Paused || !v.PausedSince.IsZero() {
+		t.Errorf("%s, paused %v since %v", v.State, v.Manual.Paused, v.PausedSince)
+	}
+}
+
 // An order that only the chief can carry out is refused beside one that does not answer, in words for people: who that is, what becomes of it, and what to do. A chief
 // that is known not to answer is not even asked, lest the order comes to it later.
 func TestOrdersBesideAChiefThatDoesNotAnswer(t *testing.T) {

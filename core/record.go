@@ -140,7 +140,8 @@ type View struct {
 	ServerRenewal *ServerRenewal `json:"server_renewal,omitempty"`
 	// Retraining tells of the forecast models that are trained anew; nil: none is.
 	Retraining *Retraining `json:"retraining,omitempty"`
-	// Stuck is what stands in the job's way until a person has done something about it, in a few words; "": nothing.
+	// Stuck is what stands in the job's way until a person has done something about it, in a few words; "": nothing. Of a job that stops, or has, it is what keeps it
+	// from being run again.
 	Stuck string `json:"stuck,omitempty"`
 	// Notes are what happened in the last day, the oldest first.
 	Notes []Note `json:"notes,omitempty"`
@@ -154,7 +155,7 @@ type View struct {
 	Unlisted string        `json:"processes_unknown,omitempty"`
 	Forecast plan.Forecast `json:"forecast"`
 	Manual   plan.Manual   `json:"manual"`
-	// PausedSince is when a person paused it; zero: nobody has.
+	// PausedSince is when a person paused it; zero: nobody has, or that is not known (Manual.Paused tells).
 	PausedSince time.Time `json:"paused_since,omitzero"`
 	Waits       string    `json:"waits_for,omitempty"` // what a change under way, or a stop, waits for
 	Cause       string    `json:"cause,omitempty"`     // why it cannot start, in the state of that name

@@ -76,7 +76,10 @@ func (s *Scheduler) unstarted() []string {
 
 // stuck is what stands in the job's way until a person has done something about it, in a few words; "": nothing.
 func (s *Scheduler) stuck() string {
-	if s.want.Stopped || s.want.Stopping {
+	if s.want.Stopped || s.want.Stopping { // what is wrong with a partition is for the next run; this keeps any from beginning
+		if recreated(s.want.Standing) {
+			return recreatedWords(s.want.Standing)
+		}
 		return ""
 	}
 	if why := s.seen.stuck(); why != "" {
@@ -93,6 +96,8 @@ func (n *seen) stuck() string {
 		gone := "its checkpoint folder is gone, or not shared by the nodes"
 		if n.chiefErr == nil && !n.chief.GetPaused() && n.ready(n.unlisted() == "") > 0 && n.idle() == 0 {
 			gone += "; it trains on"
+		} else if n.chiefErr != nil && n.aliveAs(backend.RoleWorker) > 0 {
+			gone += "; whether it trains on is not known"
 		}
 		return gone
 	}

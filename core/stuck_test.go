@@ -169,6 +169,20 @@ func TestStuckIsNotUnknown(t *testing.T) {
 	r.open("run")
 }
 
+// A job that stops because its topic is another one now cannot be run again as it is: that is told from the stop on.
+func TestStopOfAnotherTopic(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.chief.with(func(s *rpc.JobStatus) {
+		s.Problems = []*rpc.PartitionProblem{{Partition: -1, Kind: rpc.PartitionProblem_KIND_RECREATED, Detail: "another topic: start a new job"}}
+	})
+	r.beats(2)
+	r.order("stop", 0)
+	if v := r.s.View(); v.State != StateStopping || v.Stuck != "the topic was deleted or created again" {
+		t.Errorf("%s: %q", v.State, v.Stuck)
+	}
+}
+
 // Partitions that are added are told of for a day, by the scheduler that saw it and by those after it.
 func TestGrownTopicIsNoted(t *testing.T) {
 	r := newRig(t, rigOptions{})

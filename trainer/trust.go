@@ -95,7 +95,7 @@ func (p *serverProcess) trust(ctx context.Context) error {
 // steppedDown refuses what is asked of a chief that has stepped back.
 func (p *serverProcess) steppedDown(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if p.chief != nil && p.chief.Suspended() && strings.HasPrefix(info.FullMethod, "/"+rpc.Chief_ServiceDesc.ServiceName+"/") {
-		return nil, status.Errorf(codes.Unavailable, "this chief (incarnation %d) has not been able to read the checkpoint store %s for %v, so it has stepped back: another may have taken over; make the store readable for it",
+		return nil, status.Errorf(codes.Unavailable, "this chief (incarnation %d) has not been able to read the checkpoint store %s for %v, so it has stepped back until it can, and whether workers train on is not known here: make the store readable for it",
 			p.incarnation, p.store.Root(), p.unverified().Round(time.Second))
 	}
 	return handler(ctx, req)

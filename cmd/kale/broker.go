@@ -23,7 +23,8 @@ func brokerCommand(a *app) *cobra.Command {
 		Long: `Runs a Kafka broker in this process until Ctrl-C. It is meant for trying things out and for tests, not for production.
 
 With -data its log survives, kill -9 included; without, it ends with the process. What is beyond a topic's retention.ms or retention.bytes
-is removed from the front of the log every 10 s. A topic with cleanup.policy=compact is not compacted.
+is removed from the front of the log every 10 s. A topic with cleanup.policy=compact is not compacted. It knows max.message.bytes and
+message.timestamp.type too, and refuses other settings, which it would not honour.
 
 Started again on the same -data with a larger number, a topic gets more partitions. While it runs, Kafka's own tools change
 and delete topics: kafka-topics.sh, kafka-configs.sh, or any client.`,
@@ -91,6 +92,9 @@ func parseTopic(s string) (stream.TopicSpec, error) {
 		key, value, ok := strings.Cut(kv, "=")
 		if !ok || key == "" {
 			return stream.TopicSpec{}, fmt.Errorf("topic %q: %q is not a setting; want KEY=VALUE, such as retention.ms=3600000", s, kv)
+		}
+		if err := stream.CheckSetting(key, value); err != nil {
+			return stream.TopicSpec{}, fmt.Errorf("topic %q: %w", parts[0], err)
 		}
 		t.Config[key] = value
 	}

@@ -94,3 +94,11 @@ func TestProduceToNoTopic(t *testing.T) {
 		t.Errorf("exit code %d, %q, %s", r.code, r.out, r.err)
 	}
 }
+
+// More hot partitions than there are is a mistake.
+func TestMoreHotPartitionsThanThereAre(t *testing.T) {
+	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 4})
+	if r := newShell(t).run("produce", "-brokers", addr, "-topic", "clicks", "-hot", "50", "-duration", "1s"); r.code != exitUsage || !strings.Contains(r.err, `-hot 50: topic "clicks" has 4 partitions`) {
+		t.Errorf("exit code %d, %s%s", r.code, r.out, r.err)
+	}
+}

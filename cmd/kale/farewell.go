@@ -39,7 +39,11 @@ func (f farewell) String() string {
 // farewell says what goes on of a job whose scheduler has ended, and how it is taken up or stopped.
 func (a *app) farewell(l *loaded, v *core.View, again takeUp) farewell {
 	if v != nil && v.Stopped {
-		return farewell{says: fmt.Sprintf("job %q has stopped; %s", l.Name, core.ModelWords(l.Checkpoint.Dir, l.Name)), again: again}
+		says := fmt.Sprintf("job %q has stopped; %s", l.Name, core.ModelWords(l.Checkpoint.Dir, l.Name))
+		if v.Stuck != "" {
+			says += fmt.Sprintf("; %s: kale status %s%s says what to do about that first", v.Stuck, a.stateFlag(), l.Name)
+		}
+		return farewell{says: says, again: again}
 	}
 	if v == nil {
 		return farewell{says: a.interrupted(l).Error()}
@@ -63,9 +67,7 @@ func (a *app) farewell(l *loaded, v *core.View, again takeUp) farewell {
 	}
 	goesOn += strings.Replace(lossesOf(v).String(), ",", "; so far", 1)
 	f := farewell{says: fmt.Sprintf("the scheduler of job %q has ended; %s", l.Name, goesOn), again: again}
-	if v.Stuck != "" && v.Unlisted != "" { // a stop would only wait
-		f.again = takeUp{command: a.again()}
-	} else {
+	if v.Stuck == "" || v.Unlisted == "" { // else a stop would only wait
 		f.stop = "kale stop " + a.stateFlag() + l.Name
 	}
 	return f

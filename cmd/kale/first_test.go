@@ -251,10 +251,21 @@ func TestTrainedModelIsCompared(t *testing.T) {
 		{0.08, 0.09, new(false), new(false), "The model is better than seasonal: 8.0 % against 9.0 %"},
 		{math.NaN(), 0.09, nil, nil, "could not be compared"},
 	} {
-		got, err := compareTrained(tt.model, tt.seasonal, forecast.GateOptions{})
+		got, err := compareTrained(tt.model, tt.seasonal, 0.2, forecast.GateOptions{})
+		if err == nil && strings.Contains(got.says, "naive") {
+			t.Errorf("%v against %v: what is worse than both is named: %s", tt.model, tt.seasonal, got.says)
+		}
 		if err != nil || !cmp.Equal(got.worse, tt.worse) || !cmp.Equal(got.fallsBack, tt.fallsBack) || !strings.Contains(got.says, tt.says) {
 			t.Errorf("%v against %v: %+v, %v", tt.model, tt.seasonal, got, err)
 		}
+	}
+}
+
+// Where the simplest forecaster was the best, that is said too, whatever the model was held against.
+func TestNaiveWasBetter(t *testing.T) {
+	got, err := compareTrained(0.164, 0.177, 0.08, forecast.GateOptions{})
+	if err != nil || !strings.Contains(got.says, "better than seasonal: 16.4 % against 17.7 %") || !strings.Contains(got.says, "naive, which expects what came a season before, was better than both here (8.0 %)") {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

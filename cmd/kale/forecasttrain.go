@@ -167,7 +167,7 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	if f.against != "" {
 		rows = append(rows, measure(filepath.Base(f.against), r.Holdout, r.Against))
 	}
-	v, err := compareTrained(r.Model.WAPE, r.Seasonal.WAPE, p.gate())
+	v, err := compareTrained(r.Model.WAPE, r.Seasonal.WAPE, r.Naive.WAPE, p.gate())
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ type comparison struct {
 }
 
 // compareTrained holds the errors of a trained model and of the seasonal forecaster against each other as a job's gate does.
-func compareTrained(model, seasonal float64, o forecast.GateOptions) (comparison, error) {
+func compareTrained(model, seasonal, naive float64, o forecast.GateOptions) (comparison, error) {
 	if math.IsNaN(model+seasonal) || math.IsInf(model+seasonal, 0) {
 		return comparison{says: "The model could not be compared with seasonal: too little is known of the last part of the history."}, nil
 	}
@@ -233,6 +233,9 @@ func compareTrained(model, seasonal float64, o forecast.GateOptions) (comparison
 		v.says = "The model is no better than seasonal: " + errs + ". That is within forecast.gate_tolerance, so kale run would use it."
 	default:
 		v.says = "The model is better than seasonal: " + errs + ". kale run uses it while live traffic shows the same."
+	}
+	if naive < model && naive < seasonal {
+		v.says += fmt.Sprintf(" naive, which expects what came a season before, was better than both here (%.1f %%): where it stays so, a longer history may tell the model more.", 100*naive)
 	}
 	return v, nil
 }

@@ -195,7 +195,10 @@ func (a *app) canProduce(ctx context.Context, p produceFlags) error {
 		return err
 	}
 	defer cl.Close()
-	_, err = a.theTopic(ctx, cl, o)
+	info, err := a.theTopic(ctx, cl, o)
+	if err == nil && p.hot > info.Partitions {
+		return usagef("-hot %d: topic %q has %s", p.hot, p.topic, job.Count(info.Partitions, "partition"))
+	}
 	return err
 }
 

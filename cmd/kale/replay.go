@@ -96,6 +96,17 @@ in three parts of the world and whose peaks need 2 to 16 workers.`,
 	return c
 }
 
+// exact is a number as a bound that is not rounded.
+func exact(v float64) string {
+	if v != math.Trunc(v) {
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return number(v)
+}
+
+// mostScale is the largest -scale, in workers.
+const mostScale = 1e6
+
 // check refuses numbers that nothing can be replayed with.
 func (f *replayFlags) check(given *pflag.FlagSet) error {
 	for _, n := range []struct {
@@ -110,12 +121,15 @@ func (f *replayFlags) check(given *pflag.FlagSet) error {
 		name           string
 		v, least, most float64
 	}{
-		{"scale", f.scale, 0, 1e6}, {"price", f.price, 0, 1e6}, {"lag-weight", f.lagWeight, 0, 1e9}, {"violation-weight", f.overCost, 0, 1e9},
-		{"forecast-noise", f.noise, 0, 10}, {"losses", f.losses, 0, 1440}, {"oracle-lag", f.limits.AccumulatedLagMin, 0, 1e9}, {"oracle-downtime", f.limits.DowntimeMin, 0, 1440},
+		{"price", f.price, 0, 1e6}, {"lag-weight", f.lagWeight, 0, 1e9}, {"violation-weight", f.overCost, 0, 1e9},
+		{"forecast-noise", f.noise, 0, replay.MostNoise}, {"forecast-bias", f.bias, replay.LeastBias, replay.MostBias}, {"losses", f.losses, 0, 1440}, {"oracle-lag", f.limits.AccumulatedLagMin, 0, 1e9}, {"oracle-downtime", f.limits.DowntimeMin, 0, 1440},
 	} {
 		if given.Changed(n.name) && !(n.v >= n.least && n.v <= n.most) { // NaN is in no bounds
-			return usagef("-%s %v: want %s to %s", n.name, n.v, number(n.least), number(n.most))
+			return usagef("-%s %v: want %s to %s", n.name, n.v, exact(n.least), exact(n.most))
 		}
+	}
+	if given.Changed("scale") && !(f.scale > 0 && f.scale <= mostScale) {
+		return usagef("-scale %v: want a number above 0, up to %s", f.scale, number(mostScale))
 	}
 	if f.job == "" && (len(f.vars) > 0 || len(f.varFiles) > 0) {
 		return usagef("-var and -var-file are of a job file: say with -job which")

@@ -252,6 +252,9 @@ func TestPausedTrainsNothing(t *testing.T) {
 	if got, want := headline(&stuck), "3 workers of 1–4 ready, paused, lag unknown, arrivals unknown"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+	if got, want := stateWords(v), "paused since before this scheduler came (nothing is trained"; !strings.HasPrefix(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 	v.PausedSince = time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
 	v.Now = v.PausedSince.Add(time.Minute)
 	var b strings.Builder

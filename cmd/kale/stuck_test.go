@@ -67,6 +67,27 @@ func TestFarewellOfNothing(t *testing.T) {
 	}
 }
 
+// A job whose topic was created again is not said to be taken up by a run as it is.
+func TestFarewellOfAnotherTopic(t *testing.T) {
+	a := &app{args: []string{"run", "g3.hcl"}}
+	j := &job.Job{Name: "g3"}
+	j.Checkpoint.Dir = t.TempDir()
+	got := a.farewell(&loaded{Job: j}, &core.View{Stopped: true, Stuck: "the topic was deleted or created again"}, takeUp{command: a.again()}).String()
+	if !strings.Contains(got, "; the topic was deleted or created again: kale status g3 says what to do about that first\n  kale run g3.hcl\ntakes it up again") {
+		t.Errorf("the farewell says %q", got)
+	}
+}
+
+// Of one that is stuck and not seen it is said as of others how it is taken up: without the jobs that have stopped.
+func TestFarewellOfWhatIsNotSeen(t *testing.T) {
+	a := &app{args: []string{"run", "g1.hcl", "g2.hcl", "g3.hcl"}}
+	v := &core.View{State: core.StateStuck, Stuck: "its folder is gone", Unlisted: "its folder was removed"}
+	got := a.farewell(&loaded{Job: &job.Job{Name: "g2"}}, v, takeUp{command: a.again("g3.hcl")}).String()
+	if !strings.Contains(got, "kale run g1.hcl g2.hcl\ntakes it up again") || strings.Contains(got, "kale stop") {
+		t.Errorf("the farewell says %q", got)
+	}
+}
+
 // Whoever ends a scheduler is told whether anything is trained without it, and whether something holds GPUs.
 func TestFarewellSaysWhatRuns(t *testing.T) {
 	server := []core.ServerView{{ID: "ps-0-g1", Backend: string(backend.StateRunning)}}

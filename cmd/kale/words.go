@@ -104,10 +104,14 @@ func stateWords(v *core.View) string {
 		return "observed (nothing of it runs, and nothing is started)"
 	case v.State == core.StateStarting && v.Trained != nil && *v.Trained > 0:
 		return "starting (nothing is trained now)"
-	case v.State != core.StatePaused || v.PausedSince.IsZero():
+	case v.State != core.StatePaused:
 		return string(v.State)
 	}
-	return fmt.Sprintf("paused since %s (nothing is trained, and no worker comes or goes, until kale resume %s)", clock(v.PausedSince, v.Now), v.Job)
+	since := "since before this scheduler came"
+	if !v.PausedSince.IsZero() {
+		since = "since " + clock(v.PausedSince, v.Now)
+	}
+	return fmt.Sprintf("paused %s (nothing is trained, and no worker comes or goes, until kale resume %s)", since, v.Job)
 }
 
 // retrainingWords say what came of the last forecast model that was trained anew, and when the next one is.

@@ -186,7 +186,10 @@ func fromWire(ctx context.Context, doing string, err error) error {
 	for _, d := range st.Details() {
 		if pb, ok := d.(*backendpb.Error); ok {
 			e := errorFromPB(pb)
-			e.Message, e.own = doing+": "+e.Message, e.Message
+			e.own = e.Message
+			if !strings.HasPrefix(e.Message, doing+": ") { // many backends say it themselves
+				e.Message = doing + ": " + e.Message
+			}
 			if st.Code() == codes.DeadlineExceeded { // the caller's own may pass a moment later
 				e.cause = context.DeadlineExceeded
 			}

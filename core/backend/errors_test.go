@@ -42,6 +42,14 @@ func TestErrorsCrossTheWire(t *testing.T) {
 	}
 }
 
+// What was attempted is said once, also by a backend that says it itself.
+func TestAttemptIsSaidOnce(t *testing.T) {
+	const text = "read the log of ps-1-g1 of job \"vx\": it never was"
+	if err := fromWire(t.Context(), "read the log of ps-1-g1 of job \"vx\"", toWire(Errorf(Gone, "%s", text))); err.Error() != text+" (gone)" {
+		t.Errorf("%q, want %q", err, text)
+	}
+}
+
 func TestErrorsOfTheTransport(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -106,8 +106,8 @@ func (o *FleetOptions) check(base *job.Job) error {
 		return fmt.Errorf("replay: a fleet of %s jobs: want 1 to %s, which take some 4 GB of memory and about an hour", plan.Thousands(int64(o.Jobs)), plan.Thousands(MostJobs))
 	case o.GPUs < o.Jobs*need:
 		return fmt.Errorf("replay: %d GPUs for %d jobs: each is guaranteed workers.min, which is %d, so that %d is the least", o.GPUs, o.Jobs, need, o.Jobs*need)
-	case !(o.ForecastNoise >= 0 && o.ForecastNoise <= 3):
-		return fmt.Errorf("replay: forecasts with an error of %g: want a standard deviation between 0 and 3, as a share", o.ForecastNoise)
+	case !(o.ForecastNoise >= 0 && o.ForecastNoise <= MostNoise):
+		return fmt.Errorf("replay: forecasts with an error of %g: want a standard deviation between 0 and %v, as a share", o.ForecastNoise, MostNoise)
 	case o.Priority < 0 || o.Priority > o.Jobs:
 		return fmt.Errorf("replay: %d jobs of a fleet of %d have priority: want 0 to %d", o.Priority, o.Jobs, o.Jobs)
 	}

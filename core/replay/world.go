@@ -10,6 +10,13 @@ import (
 	"github.com/kale-sched/kale/core/plan"
 )
 
+// The bounds of what spoils forecasts: of a share that is added to each, and of a standard deviation.
+const (
+	LeastBias = -0.99
+	MostBias  = 10.
+	MostNoise = 3.
+)
+
 // World is how the simulated cluster behaves: what a rescale costs, and what goes wrong.
 type World struct {
 	// Live says that training goes on through a rescale (guarantee 2 of the design); otherwise it pauses and restarts, as the paper's does.
@@ -80,8 +87,8 @@ func (w World) validate() error {
 		return fmt.Errorf("replay: %d rescales a day, %d at once: want fewer at once than a day", w.PerDay, w.Burst)
 	case !(w.LossesPerDay >= 0 && w.LossesPerDay <= 1440):
 		return errors.New("replay: workers lost a day: want 0 to 1440")
-	case !(w.ForecastBias > -1 && w.ForecastBias <= 10) || !(w.ForecastNoise >= 0 && w.ForecastNoise <= 3):
-		return errors.New("replay: the forecast's bias must lie between -1 and 10, its noise between 0 and 3")
+	case !(w.ForecastBias >= LeastBias && w.ForecastBias <= MostBias) || !(w.ForecastNoise >= 0 && w.ForecastNoise <= MostNoise):
+		return fmt.Errorf("replay: the forecast's bias must lie between %v and %v, its noise between 0 and %v", LeastBias, MostBias, MostNoise)
 	}
 	return nil
 }

@@ -66,6 +66,10 @@ type Produced struct {
 	Elapsed   time.Duration
 }
 
+// mostProduced is the highest rate, records/s, that is played: some ten times of what one process can write (300,000 to 600,000 records/s on one machine), so that one
+// that is a mistake does not run for ever.
+const mostProduced = 1e7
+
 // Validate says what is wrong with the options, or nothing.
 func (o ProduceOptions) Validate() error {
 	switch {
@@ -79,8 +83,10 @@ func (o ProduceOptions) Validate() error {
 		return fmt.Errorf("produce to %q: a skew of %v; it is a share, from 0 to 1", o.Topic, o.Skew)
 	case o.HotPartitions < 0:
 		return fmt.Errorf("produce to %q: %d hot partitions", o.Topic, o.HotPartitions)
-	case math.IsNaN(o.Drift) || math.IsInf(o.Drift, 0):
-		return fmt.Errorf("produce to %q: a drift of %v turns a day", o.Topic, o.Drift)
+	case !(o.Drift >= 0) || math.IsInf(o.Drift, 0):
+		return fmt.Errorf("produce to %q: a drift of %v turns a day: it must not be negative", o.Topic, o.Drift)
+	case o.Curve.Peak() > mostProduced:
+		return fmt.Errorf("produce to %q: a rate of %g records/s: want at most %g", o.Topic, o.Curve.Peak(), mostProduced)
 	}
 	if _, err := ParseFormat(string(o.Format)); err != nil {
 		return fmt.Errorf("produce to %q: %w", o.Topic, err)

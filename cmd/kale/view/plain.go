@@ -80,7 +80,11 @@ func (p *printer) lines(v *core.View) []string {
 	f := Frame{View: v, Trail: p.memory.trail, Finished: p.memory.finished, Zone: p.options.Zone}
 	var out []event
 	if v.Stopping && (first || !before.Stopping) {
-		out = append(out, event{v.Now, "stop", "a stop has been ordered: what runs is drained, unless by force, and the next run goes on from its last snapshot"})
+		next := ", and the next run goes on from its last snapshot"
+		if v.Stuck != "" {
+			next = "; " + clean(v.Stuck) + ", and the job cannot be run again before that is mended"
+		}
+		out = append(out, event{v.Now, "stop", "a stop has been ordered: what runs is drained, unless by force" + next})
 	}
 	out = append(out, f.pauses(before)...)
 	out = append(out, p.decisions(f, before)...)
@@ -147,14 +151,17 @@ func (p *printer) opening(v *core.View) string {
 // pauses writes that the job was paused, and that it goes on. Who did is a person: an order does not say which.
 func (f Frame) pauses(before *core.View) []event {
 	v := f.View
-	was, ago := before != nil && before.Manual.Paused, ""
-	if before == nil && !v.PausedSince.IsZero() {
-		ago = " " + job.Length(v.Now.Sub(v.PausedSince)) + " ago"
+	was, who := before != nil && before.Manual.Paused, "a person paused the job"
+	switch {
+	case v.PausedSince.IsZero():
+		who = "the job was paused before this scheduler came"
+	case before == nil:
+		who += " " + job.Length(max(0, v.Now.Sub(v.PausedSince))) + " ago"
 	}
 	switch {
 	case v.Stopping:
 	case v.Manual.Paused && !was:
-		return []event{{v.Now, "pause", fmt.Sprintf("a person paused the job%s: nothing is trained, and no worker comes or goes, until kale resume %s", ago, v.Job)}}
+		return []event{{v.Now, "pause", fmt.Sprintf("%s: nothing is trained, and no worker comes or goes, until kale resume %s", who, v.Job)}}
 	case was && !v.Manual.Paused:
 		return []event{{v.Now, "resume", "a person resumed the job: training goes on, and so do decisions"}}
 	}

@@ -270,6 +270,40 @@ func TestPlainTellsOfAPause(t *testing.T) {
 	}
 }
 
+// Since when a job is paused may not be known, and by a clock that differs it may be since a moment from now.
+func TestPlainTellsOfAPauseBefore(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for since, want := range map[time.Time]string{{}: "the job was paused before this scheduler came: nothing is trained", now.Add(21 * time.Millisecond): "a person paused the job 0s ago: nothing is trained"} {
+		p := &printer{options: Options{Zone: time.UTC, Every: time.Hour}}
+		if got := strings.Join(p.lines(&core.View{Job: "ads", Now: now, Manual: plan.Manual{Paused: true}, PausedSince: since}), "\n"); !strings.Contains(got, want) {
+			t.Errorf("%s; want %q", got, want)
+		}
+	}
+}
+
+// A stop of a job that cannot be run again as it is does not promise that.
+func TestPlainTellsOfAStopForGood(t *testing.T) {
+	p := &printer{options: Options{Zone: time.UTC, Every: time.Hour}}
+	got := strings.Join(p.lines(&core.View{Job: "ads", Now: time.Unix(1, 0), Stopping: true, Stuck: "the topic was deleted or created again"}), "\n")
+	if !strings.Contains(got, "unless by force; the topic was deleted or created again, and the job cannot be run again before that is mended") || strings.Contains(got, "goes on from") {
+		t.Error(got)
+	}
+}
+
+// Records that stop partitions are one problem, and its end is a whole sentence.
+func TestHaltIsOneProblem(t *testing.T) {
+	p := &printer{}
+	var got []string
+	for _, problems := range [][]string{{"records that cannot be decoded stop partitions 0–1, and nothing of that is lost. Partition 0 of …"}, {"records that cannot be decoded stop partition 1, and nothing of that is lost. Partition 1 of …"}, nil} {
+		f := Frame{View: &core.View{Now: time.Unix(1, 0), Problems: problems}, Zone: time.UTC}
+		got = append(got, f.text(p.troubles(f))...)
+	}
+	want := "00:00:01  gone      partitions stand still at records that cannot be decoded"
+	if len(got) == 0 || got[len(got)-1] != want {
+		t.Errorf("%q; want %q at the end", got, want)
+	}
+}
+
 // The first decision of this scheduler may be made before its first picture: it is told; that of one before is not. One that is only observed is told when it differs.
 func TestPlainTellsOfTheFirstDecision(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
