@@ -132,21 +132,27 @@ func (d judged) hint() string {
 	return ""
 }
 
-// culprits gives the directives for which Slurm has refused such a job that it would take without any.
-func (j *job) culprits(ctx context.Context, b batch, no *slurmError) []judged {
+// culprits gives the directives for which Slurm has refused such a job, and what it says of the job without any, nil where it would take that. While it refuses
+// that too, only directives of which it says something else can be told.
+func (j *job) culprits(ctx context.Context, b batch, no *slurmError) (out []judged, bare error) {
 	all := b.set.directives
-	if b.set.directives = nil; len(all) == 0 || no.said == "" || j.queue.ctl.test(ctx, b) != nil {
-		return nil
+	if len(all) == 0 || no.said == "" {
+		return nil, nil
 	}
-	var out []judged
+	b.set.directives = nil
+	bare = j.queue.ctl.test(ctx, b)
+	without := new(slurmError)
+	if bare != nil && !errors.As(bare, &without) {
+		return nil, nil // Slurm could not be asked
+	}
 	for _, d := range all {
 		b.set.directives = []asked{d}
 		var e *slurmError
-		if err := j.queue.ctl.test(ctx, b); errors.As(err, &e) && e.said != "" {
+		if err := j.queue.ctl.test(ctx, b); errors.As(err, &e) && e.said != "" && e.words() != without.words() {
 			out = append(out, judged{d, e.words()})
 		}
 	}
-	return out
+	return out, bare
 }
 
 // unaskable gives what in the block is wrong where Slurm could not be asked anything for it; ok is false where it is another thing.

@@ -88,6 +88,16 @@ func TestMistakes(t *testing.T) {
 	if err != nil || len(report.Mistakes) != 2 {
 		t.Errorf("%+v, %v; want two mistakes", report, err)
 	}
+	// A directive that sbatch does not know hides nothing from who is to correct the block, and is not hidden.
+	cfg = s.config(s.job)
+	cfg.Source = append(cfg.Source, "exclude = \"n77\"\ndirectives = [\"--no-such-option=1\"]\n"...)
+	if diags, err := s.b.Configure(t.Context(), cfg); err != nil || len(diags) > 0 {
+		t.Fatal(diags, err)
+	}
+	report, err = s.b.Plan(t.Context(), s.job, []backend.Workload{s.gpuWorkload(worker(0, 1), conformance.Steady, 1)})
+	if err != nil || len(report.Mistakes) != 2 || report.Fits() || !strings.Contains(report.Mistakes[0].Detail, "Invalid node name") || !strings.Contains(report.Mistakes[1].Detail, "unrecognized option") {
+		t.Errorf("%+v, %v; want a mistake in exclude and one in directives", report, err)
+	}
 	// It does not keep anybody from looking, nor from giving up.
 	if _, complete, err := s.b.List(t.Context(), s.job); err != nil || !complete {
 		t.Errorf("List: complete %v, %v", complete, err)

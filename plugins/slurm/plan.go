@@ -50,15 +50,15 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 			}
 			says, done := tested[w.Resources]
 			if !done {
-				var no *refusal
+				var no []*refusal
 				if says, no, err = j.test(ctx, w); err != nil {
 					return backend.Report{}, err
 				}
-				if no != nil && j.set.excludesAll(c.nodes) {
+				if len(no) > 0 && j.set.excludesAll(c.nodes) {
 					says = j.noNodeLeft()
 				}
 				tested[w.Resources] = says
-				refusals = append(refusals, no)
+				refusals = append(refusals, no...)
 			}
 			if says != "" {
 				place.Reason, report.Shortage = says, says
@@ -106,26 +106,32 @@ func (r *room) giveBack(v view) {
 	}
 }
 
-// test asks Slurm whether it would take such a job; says is why not, empty when it would. no is its refusal, where it is one of those that are known.
-func (j *job) test(ctx context.Context, w backend.Workload) (says string, no *refusal, err error) {
+// test asks Slurm whether it would take such a job; says is why not, empty when it would. no are its refusals, where they are of those that are known.
+func (j *job) test(ctx context.Context, w backend.Workload) (says string, no []*refusal, err error) {
 	b := batch{set: j.set, instance: j.instance(w.ID), record: record{Nonce: "test", Resources: w.Resources, StopGrace: w.StopGrace, Warning: j.set.warning(w.StopGrace)}}
 	if err = j.queue.ctl.test(ctx, b); err == nil || errors.Is(err, errUntested) {
 		return "", nil, nil
 	}
-	no = refused(err)
 	var e *slurmError
 	if !errors.As(err, &e) {
 		e = &slurmError{}
 	}
-	if at := j.culprits(ctx, b, e); len(at) > 0 {
+	at, bare := j.culprits(ctx, b, e)
+	if len(at) == 0 {
+		bare = err
+	}
+	if r := refused(bare); r != nil {
+		no = append(no, r)
+	}
+	if len(at) > 0 {
 		var said []string
 		for _, d := range at {
 			said = append(said, fmt.Sprintf("%q: %s", d.value, d.says))
 		}
-		no = &refusal{Error: backend.Errorf(backend.Blocked, "Slurm refuses directives: %s", strings.Join(said, "; ")), attr: attrDirectives, directives: at}
+		no = append(no, &refusal{Error: backend.Errorf(backend.Blocked, "Slurm refuses directives: %s", strings.Join(said, "; ")), attr: attrDirectives, directives: at})
 	}
-	if no != nil {
-		return no.Message, no, nil
+	if len(no) > 0 {
+		return no[0].Message, no, nil
 	}
 	if strings.Contains(e.said, "allocation failure") {
 		return "Slurm would not take it: " + e.words(), nil, nil
