@@ -99,13 +99,16 @@ func (c *Cluster) launch(name string, env []string, argv ...string) (*daemon, er
 	return c.starter.start(cmd)
 }
 
-// mourn is what the guard runs: it waits until the process that holds its standard input is gone, and ends the jobs, which nobody else would.
+// mourn is what the guard runs: it waits until the process that holds its standard input is gone, and ends the jobs, which nobody else would: what
+// names the cluster and is no job's is a person's own.
 const mourn = `cat >/dev/null
 left=yes tries=0
 while [ -n "$left" ] && [ $tries -lt 20 ]; do
   left= tries=$((tries + 1))
   for p in /proc/[0-9]*; do
-    tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qxF "SLURM_CONF=$1" || continue
+    env=$(tr '\0' '\n' <"$p/environ" 2>/dev/null) || continue
+    printf '%s\n' "$env" | grep -qxF "SLURM_CONF=$1" || continue
+    printf '%s\n' "$env" | grep -q '^SLURM_JOB_ID=' || continue
     kill -9 "${p#/proc/}" 2>/dev/null && left=yes
   done
 done
