@@ -58,7 +58,7 @@ func TestDemoThatIsKilled(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	<-ended
+	_ = <-ended
 	folders := func() []string {
 		found, _ := filepath.Glob(filepath.Join(temp, "kale-demo-*")) // the pattern is right
 		return found

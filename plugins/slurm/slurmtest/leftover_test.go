@@ -10,15 +10,18 @@ import (
 // What a cluster that was killed leaves are its jobs; a program that a person started to use the cluster, with SLURM_CONF in its environment, is left alone.
 func TestLeftoversAreJobs(t *testing.T) {
 	dir := t.TempDir()
-	start := func(env ...string) (ended chan error) {
+	start := func(env ...string) (ended chan struct{}) {
 		t.Helper()
 		cmd := exec.Command("sleep", "600")
 		cmd.Env = append(os.Environ(), env...)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		ended = make(chan error, 1)
-		go func() { ended <- cmd.Wait() }() // ends with the process, below at the latest
+		ended = make(chan struct{})
+		go func() { // ends with the process, below at the latest
+			defer close(ended)
+			_ = cmd.Wait() // killed or not
+		}()
 		t.Cleanup(func() { _ = cmd.Process.Kill() })
 		return ended
 	}
