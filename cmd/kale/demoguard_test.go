@@ -58,7 +58,9 @@ func TestDemoThatIsKilled(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	_ = <-ended
+	if err := <-ended; err == nil {
+		t.Fatal("a demo that was killed says that it ended well")
+	}
 	folders := func() []string {
 		found, _ := filepath.Glob(filepath.Join(temp, "kale-demo-*")) // the pattern is right
 		return found
