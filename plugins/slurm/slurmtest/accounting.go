@@ -46,14 +46,23 @@ func (c *Cluster) startAccounting(ctx context.Context) error {
 	}
 	data := filepath.Join(c.dir, "db")
 	who := "--user=" + User() // MariaDB asks root to say that it means it
-	small := []string{"--no-defaults", who, "--datadir=" + data, "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=4M"}
+	small := []string{"--no-defaults", who, "--datadir=" + data, "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=4M", "--innodb-use-native-aio=0"}
 	install, err := find("mariadb-install-db")
 	if err != nil {
 		return err
 	}
-	install0 := exec.CommandContext(ctx, install, append(small, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")...)
-	if out, err := install0.CombinedOutput(); err != nil {
-		return fmt.Errorf("make a database: %w: %s", err, tail(string(out)))
+	for try := 1; ; try++ { // beside other starts it has been seen to fail, and then not again
+		cmd := exec.CommandContext(ctx, install, append(small, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")...)
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			break
+		}
+		if try == 2 {
+			return fmt.Errorf("make a database: %w: %s", err, tail(string(out)))
+		}
+		if err := os.RemoveAll(data); err != nil {
+			return fmt.Errorf("make a database: %w", err)
+		}
 	}
 	if c.database, err = c.launchFound(nil, "mariadbd", append(small, "--socket="+filepath.Join(c.dir, "db.sock"), "--pid-file="+filepath.Join(c.dir, "db.pid"),
 		"--bind-address=127.0.0.1", "--port="+strconv.Itoa(c.dbPort), "--skip-networking=0", "--skip-grant-tables",
