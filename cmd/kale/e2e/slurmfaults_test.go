@@ -61,6 +61,9 @@ type slurmStorm struct {
 	late  *lateSbatch
 }
 
+// foreignPrefix begins the names of others' jobs.
+const foreignPrefix = "foreign-"
+
 // slurmctld is what a fault takes that keeps slurmctld from answering.
 const slurmctld = "slurmctld"
 
@@ -102,6 +105,13 @@ func (c *slurmStorm) killController(chaos.Fault) (what string, undo func() error
 			c.fatalf("%v", err)
 		}
 		c.busy[slurmctld] = false
+		for name, there := range c.busy { // that others' work was cancelled just before is lost too, and it is back
+			if strings.HasPrefix(name, foreignPrefix) && !there {
+				if _, err := c.ask("scancel", "--name="+name); err != nil {
+					return err
+				}
+			}
+		}
 		return nil
 	}, false
 }
@@ -212,12 +222,14 @@ func (c *slurmStorm) cancelWorker(f chaos.Fault) (what string) {
 
 // foreign submits work of others, which holds its places until it is cancelled.
 func (c *slurmStorm) foreign(f chaos.Fault, args ...string) (undo func() error, err error) {
-	name := fmt.Sprintf("foreign-%d", f.Number)
+	name := fmt.Sprint(foreignPrefix, f.Number)
 	if _, err := c.ask("sbatch", append([]string{"--no-requeue", "--job-name=" + name, "--output=/dev/null", "--chdir=/", "--wrap=exec sleep 1000"}, args...)...); err != nil {
 		return nil, err
 	}
+	c.busy[name] = true
 	return func() error {
 		_, err := c.ask("scancel", "--name="+name) // none is left where slurmctld has lost it
+		c.busy[name] = err != nil
 		return err
 	}, nil
 }
