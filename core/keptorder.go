@@ -22,8 +22,12 @@ type keptOrder struct {
 
 func orderPath(j *job.Job) string { return filepath.Join(CheckpointFolder(j), orderFile) }
 
-// keepOrder writes down the order in force. Before the job has a checkpoint folder there is nobody to take it over.
+// keepOrder writes down the order in force. Before the job has a checkpoint folder there is nobody to take it over. One that only observes is given none, and another
+// scheduler may have the job.
 func (s *Scheduler) keepOrder() {
+	if s.lease == nil {
+		return
+	}
 	m := s.want.Manual
 	var was keptOrder
 	err := backend.ReadJSON(orderPath(s.job), &was)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"testing"
+
+	"github.com/kale-sched/kale/core/job"
 )
 
 // An order that a person gave holds for the scheduler that takes the job over, with a state folder of its own, and an older one does not come back with the one before.
@@ -104,5 +106,24 @@ func TestOrderEndsWithTheJob(t *testing.T) {
 	}
 	if !r.s.want.Manual.Pinned {
 		t.Error("the scheduler's own state has forgotten it: kale run goes on with the number that was ordered")
+	}
+}
+
+// A scheduler that only observes leaves the order of the one that has the job alone.
+func TestObserverKeepsNoOrder(t *testing.T) {
+	r := newRig(t, rigOptions{mode: job.ModeObserve})
+	if err := os.MkdirAll(CheckpointFolder(r.job), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const order = `{"pinned":true,"target":4}`
+	if err := os.WriteFile(orderPath(r.job), []byte(order), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.beats(3)
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "auto"}}); err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := os.ReadFile(orderPath(r.job)); err != nil || string(raw) != order {
+		t.Errorf("the order is %s now (%v)", raw, err)
 	}
 }
