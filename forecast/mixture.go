@@ -12,8 +12,8 @@ const (
 	maxFollowed = 256     // and those of them that are followed at every horizon, for the band
 	spanSeasons = 28      // over which these are spread: four weeks, if a season is a day,
 	spanSteps   = 8       // and no fewer than so many times what is forecast: of a long horizon too something is learnt
-	pastPower   = 4.0     // weight ∝ (error at past origins)^-pastPower
-	recentPower = 2.0     //        · (error in the last bins)^-recentPower
+	pastSquares = 2       // weight ∝ (error at past origins)^-4, squared so many times,
+	lastSquares = 1       //        · (error in the last bins)^-2
 	recentShare = 1. / 48 // the last bins: this share of the shortest lag,
 	recentMin   = 6       // but no fewer than these
 	errorFloor  = 1e-6    // errors below this share of the mean rate are equal
@@ -205,7 +205,7 @@ func (m *mixture) recent(o int, weights []float64) (unrest float64) {
 				}
 			}
 		}
-		weights[c] = m.weight(e, f, n, recentPower, 1)
+		weights[c] = m.weight(e, f, n, lastSquares, 1)
 		if n > 0 {
 			off, total = off+weights[c]*e/n, total+weights[c]
 		}
@@ -263,7 +263,7 @@ func (m *mixture) weigh() {
 			if ns < minOrigins {
 				ns = 0
 			}
-			weight, end := m.weight(es, fs, ns, pastPower, prior), m.steps
+			weight, end := m.weight(es, fs, ns, pastSquares, prior), m.steps
 			if i+1 < count {
 				end = (h+m.probes[i+1])/2 + 1
 			}
@@ -319,16 +319,15 @@ func (m *mixture) compare(c, at int) {
 	}
 }
 
-// weight is (f/e)^power for the summed errors e of a candidate and f of the
-// first one over n bins, or prior without any.
-func (m *mixture) weight(e, f, n, power, prior float64) float64 {
+// weight is f/e for the summed errors e of a candidate and f of the first one over n
+// bins, squared so many times, or prior without any.
+func (m *mixture) weight(e, f, n float64, squares int, prior float64) float64 {
 	if n == 0 {
 		return prior
 	}
 	floor := errorFloor * m.unit * n
 	r := (f + floor) / (e + floor)
-	r *= r // power is 2
-	if power == pastPower {
+	for range squares {
 		r *= r
 	}
 	return r
