@@ -165,7 +165,8 @@ func muteAt(t *testing.T, key int16) (addr string) {
 			}
 		})
 		for head := make([]byte, 6); ; { // a length, and the API key
-			if _, err := io.ReadFull(client, head); err != nil {
+			_, err := io.ReadFull(client, head)
+			if err != nil {
 				return
 			}
 			if int16(binary.BigEndian.Uint16(head[4:])) == key {
