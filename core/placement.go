@@ -16,15 +16,13 @@ import (
 const supposed = 1 << 40
 
 // CouldPlace asks the backend, which must have been configured, whether the job's servers and so many workers could run now, beside what
-// others run. It has no side effect. What runs of them already counts as placed and is not in the report.
+// others run. It has no side effect. What runs of them already counts as placed and is not in the report. Where nothing is seen, what the block is wrong for may
+// be why, which is then the report's mistakes.
 func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, error) {
 	fail := func(err error) (backend.Report, error) {
 		return backend.Report{}, fmt.Errorf("ask backend %q whether the servers and %d of the workers could run: %w", o.Job.Backend.Name, workers, err)
 	}
 	list, complete, unseen := o.Backend.List(ctx, o.Job.Name)
-	if unseen != nil && backend.CodeOf(unseen) == backend.Unavailable {
-		return fail(unseen)
-	}
 	runs := map[backend.ID]bool{}
 	for _, st := range list {
 		runs[placeOf(st.ID)] = runs[placeOf(st.ID)] || st.State.Live()
@@ -52,7 +50,7 @@ func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, er
 	if err == nil && unseen == nil && !complete { // an error of Plan's says why
 		unseen = backend.Errorf(backend.Unavailable, "%s", ListedInPart(list))
 	}
-	if unseen != nil && len(report.Mistakes) == 0 { // what the block is wrong for may be why nothing is seen
+	if unseen != nil && len(report.Mistakes) == 0 {
 		err = unseen
 	}
 	if err != nil {
@@ -172,8 +170,12 @@ func impossible(ctx context.Context, o Options) hcl.Diagnostics {
 	return append(diags, report.Mistakes.HCL()...)
 }
 
+// ClusterSilent is the summary of the diagnostic that says that the cluster could not be asked: an error only to whom its answer decides.
+const ClusterSilent = "The cluster does not answer"
+
 // PlacementDiagnostics are warnings where the job's servers with workers.min or workers.max workers would find no room now: a job waits for
-// room, so that none of it is a mistake. A worker that fits on no node at all is an error, and so is what the cluster says is wrong in the backend block.
+// room, so that none of it is a mistake. A worker that fits on no node at all is an error, and so is what the cluster says is wrong in the backend block, and that
+// it could not be asked (ClusterSilent).
 func PlacementDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
 	if diags := nameTaken(ctx, o); diags.HasErrors() {
 		return diags, nil
@@ -198,7 +200,7 @@ func roomDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
 	case err != nil && backend.CodeOf(err) == backend.Blocked:
 		return hcl.Diagnostics{j.WarningAt("backend", "Whether the job would find room is not known", backend.AsError(err).Message+".")}, nil
 	case err != nil:
-		return hcl.Diagnostics{j.WarningAt("backend", "Whether the job would find room is not known", fmt.Sprintf("%v. Neither its room nor the names in the "+
+		return hcl.Diagnostics{j.ErrorAt("backend", ClusterSilent, fmt.Sprintf("%v. Neither the job's room nor the names in the "+
 			"backend block (a partition, a node, …) were checked: see that the cluster is up and that the block says rightly how it is reached, and try again.", err))}, nil
 	}
 	if len(least.Mistakes) > 0 {

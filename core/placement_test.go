@@ -26,7 +26,7 @@ func TestPlacement(t *testing.T) {
 		{"room for all", 8, nil, "", ""},
 		{"room for some", 3, nil, "could not grow to workers.max now: ", "workers.max"},
 		{"no room", 0, nil, "would not find room now: For its servers and 1 worker (workers.min) backend", "workers.min"},
-		{"no answer", 8, errors.New("the controller is away"), "the controller is away", "backend"},
+		{"no answer", 8, errors.New("the controller is away"), ClusterSilent + ": ask backend", "backend"},
 		{"a backend that cannot tell", 8, backend.Errorf(backend.Unsupported, "no dry run here"), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestPlacement(t *testing.T) {
 				r.backend.FailNext(fake.OpPlan, c.fail)
 			}
 			diags, err := PlacementDiagnostics(t.Context(), o)
-			if err != nil || diags.HasErrors() {
+			if silent := c.path == "backend"; err != nil || diags.HasErrors() != silent {
 				t.Fatal(diags, err)
 			}
 			if c.says == "" {
@@ -175,8 +175,14 @@ func TestMistakesOfTheBlock(t *testing.T) {
 	if _, err := ConfigureBackend(t.Context(), b, r.job, r.state); err != nil {
 		t.Fatal(err)
 	}
-	if diags, err := PlacementDiagnostics(t.Context(), o); err != nil || len(diags) != 1 || !diags.HasErrors() || diags[0].Subject.Start.Line != 7 {
-		t.Errorf("PlacementDiagnostics = %v, %v", diags, err)
+	for _, silent := range []bool{false, true} {
+		if silent { // for what is wrong in the block
+			b.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "no such socket")) // of the look for whose the name is
+			b.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "no such socket")) // of that for what runs
+		}
+		if diags, err := PlacementDiagnostics(t.Context(), o); err != nil || len(diags) != 1 || !diags.HasErrors() || diags[0].Subject.Start.Line != 7 {
+			t.Errorf("PlacementDiagnostics = %v, %v; the cluster lists nothing: %v", diags, err, silent)
+		}
 	}
 	apart := *r.job // the rig's scheduler has the other one
 	apart.Checkpoint.Dir = t.TempDir()

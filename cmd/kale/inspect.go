@@ -22,7 +22,7 @@ import (
 type inspection struct {
 	recordFlags
 	offline bool // ask neither brokers nor the backend's cluster
-	lenient bool // brokers that do not answer forbid nothing
+	lenient bool // brokers and a cluster that do not answer forbid nothing
 	starts  bool // the job is about to be taken up: until the caller ends loaded.start, a stop waits for that
 	alone   bool // the job is to be run or planned without a pool
 	free    bool // whoever has the job is told before all that is wrong besides
@@ -134,7 +134,9 @@ func (a *app) askAround(ctx context.Context, l *loaded, how inspection, mistaken
 	}
 	if err == nil && (how.all || mistaken || diags.HasErrors()) {
 		var more hcl.Diagnostics
-		more, err = a.askBackend(ctx, l, !how.offline)
+		if more, err = a.askBackend(ctx, l, !how.offline); l.again || how.lenient || !how.all {
+			more = whileSilent(more)
+		}
 		diags = append(diags, more...)
 	}
 	return info, diags, err
@@ -391,6 +393,17 @@ func (a *app) askFurther(ctx context.Context, l *loaded, f recordFlags) (diags h
 		diags = append(diags, j.WarningAt("stream.brokers", "The brokers have stopped answering", fmt.Sprintf("Not checked for that: %s.", strings.Join(unasked, "; "))))
 	}
 	return diags, err
+}
+
+// whileSilent are diagnostics of which that the cluster does not answer forbids nothing.
+func whileSilent(diags hcl.Diagnostics) hcl.Diagnostics {
+	out := slices.Clone(diags)
+	for i, d := range out {
+		if d.Summary == core.ClusterSilent {
+			out[i] = warnings(hcl.Diagnostics{d})[0]
+		}
+	}
+	return out
 }
 
 // warnings are diagnostics that forbid nothing.

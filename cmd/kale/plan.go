@@ -111,7 +111,7 @@ func (a *app) plan(ctx context.Context, args []string, f planFlags) error {
 			answered := a.awaitBackend(jobs[i].Job)
 			more, err = core.PlacementDiagnostics(ctx, all[i])
 			answered()
-			diags[i] = append(diags[i], more...)
+			diags[i] = append(diags[i], whileSilent(more)...)
 		}
 	}
 	err = errors.Join(err, closeBackends(all))

@@ -114,9 +114,9 @@ func TestNothingToAskWith(t *testing.T) {
 		line, column int
 		says         []string
 	}{
-		{`bin_dir = "/no/such/folder"`, "", 42, 11, []string{`bin_dir is "/no/such/folder"`, "there is no scontrol in it", "or leave it out"}},
+		{`bin_dir = "/no/such/folder"`, "", 42, 11, []string{`bin_dir is "/no/such/folder"`, "there is no squeue in it", "or leave it out"}},
 		{`rest = "unix:/no/such/socket"`, "", 42, 8, []string{`rest is "unix:/no/such/socket"`, "Start slurmrestd"}},
-		{``, "/no/such/folder", 40, 19, []string{"There is no scontrol in the PATH", "set bin_dir"}},
+		{``, "/no/such/folder", 40, 19, []string{"There is no squeue in the PATH", "set bin_dir"}},
 	} {
 		t.Run(tt.extra+tt.path, func(t *testing.T) {
 			s := newSite(t, tt.extra)

@@ -31,9 +31,19 @@ func (r row) ref() jobRef { return jobRef{r.id, r.cluster} }
 
 // snapshot is one look at the queue. With err, rows are not known.
 type snapshot struct {
-	began time.Time // of the look: a job that was submitted later need not be in it
+	began time.Time // of the look: a job that was submitted later need not be in it; of one that failed, its end
 	rows  map[string][]row
 	err   error
+	took  time.Duration // until it failed
+}
+
+// stands reports whether the look still does for who wants one that is not older than maxAge. One that failed does for as long as it took: who asks one thing
+// after the other of a cluster that hangs waits for it once.
+func (s snapshot) stands(maxAge time.Duration) bool {
+	if s.err != nil {
+		maxAge = max(maxAge, s.took)
+	}
+	return time.Since(s.began) < maxAge
 }
 
 // queue looks at a cluster's queue, once for all jobs that are on it.
@@ -80,7 +90,7 @@ const noncePrefix = "kale "
 func (q *queue) poll(ctx context.Context, maxAge time.Duration) snapshot {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if time.Since(q.last.began) < maxAge || ctx.Err() != nil {
+	if q.last.stands(maxAge) || ctx.Err() != nil {
 		if q.last.began.IsZero() {
 			return snapshot{err: errors.New("the queue was not asked for yet")}
 		}
@@ -90,7 +100,7 @@ func (q *queue) poll(ctx context.Context, maxAge time.Duration) snapshot {
 	rows, err := q.ctl.jobs(context.WithoutCancel(ctx)) // the answer serves others too
 	q.last = snapshot{began: began, err: err}
 	if err != nil {
-		q.last.began = time.Now() // it took its time
+		q.last.took, q.last.began = time.Since(began), time.Now()
 		return q.last
 	}
 	q.last.rows = map[string][]row{}

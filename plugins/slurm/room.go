@@ -40,15 +40,16 @@ func (s *slurm) capture(ctx context.Context, q *queue) (captured, error) {
 	var c captured
 	for try := 0; ; try++ {
 		before := q.poll(ctx, 0)
+		if before.err != nil {
+			return c, unavailable("look at the queue", before.err)
+		}
 		var err error
 		if c.nodes, err = q.look(ctx); err != nil {
 			return c, unavailable("look at the nodes", err)
 		}
 		after := q.poll(ctx, 0)
-		for _, snap := range []snapshot{before, after} {
-			if snap.err != nil {
-				return c, unavailable("look at the queue", snap.err)
-			}
+		if after.err != nil {
+			return c, unavailable("look at the queue", after.err)
 		}
 		if waiting(before) != waiting(after) && try < 4 {
 			continue
