@@ -297,6 +297,41 @@ func (s *Scheduler) silentNow() []string {
 	return out
 }
 
+// goesOn says that a process answers of which the backend cannot tell whether it runs.
+func (s *Scheduler) goesOn(st backend.Status) bool {
+	si := s.silences[placeOf(st.ID)]
+	return st.State == backend.StateUnknown && si != nil && si.id == st.ID && si.heard && si.asks == 0 && s.seen.chiefErr == nil && s.answerOf(si, answered) == answered
+}
+
+// adrift says for people what answers though the backend cannot tell whether it runs, since its node is away, for each reason that the backend gives.
+func (s *Scheduler) adrift() (out []string) {
+	if s.seen.unlisted() != "" { // which is said
+		return nil
+	}
+	var reasons []string
+	who := map[string][]string{}
+	for _, st := range slices.SortedFunc(slices.Values(s.seen.list), func(a, b backend.Status) int { return a.ID.Compare(b.ID) }) {
+		if !s.goesOn(st) {
+			continue
+		}
+		if who[st.Reason] == nil {
+			reasons = append(reasons, st.Reason)
+		}
+		who[st.Reason] = append(who[st.Reason], st.ID.String())
+	}
+	for _, reason := range reasons {
+		answer, them, fate := "answer", "them", ". What ends or falls silent there is started again"
+		if len(who[reason]) == 1 {
+			answer, them = "answers", "it"
+		}
+		if s.want.Stopping || s.job.Autoscale.Mode == job.ModeObserve {
+			fate = ""
+		}
+		out = append(out, fmt.Sprintf("%s %s, though backend %q does not see %s run (%s)%s", strings.Join(who[reason], ", "), answer, s.job.Backend.Name, them, reason, fate))
+	}
+	return out
+}
+
 // fate is what becomes of a process that goes on not to answer, as the end of a sentence.
 func (s *Scheduler) fate(si *silence) string {
 	if s.job.Autoscale.Mode == job.ModeObserve {

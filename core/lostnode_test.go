@@ -93,6 +93,43 @@ func TestLostNodeIsGivenUpWithTheChief(t *testing.T) {
 	}
 }
 
+// What answers on a node that is away is not waited for, and is said to go on, until its node is back.
+func TestWhatGoesOnOnANodeThatIsAway(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.beats(2)
+	for _, id := range []backend.ID{server(0, 1), worker(1, 1)} {
+		r.away(id)
+	}
+	r.until("it is said", func() error {
+		p, err := r.problem("ps-0-g1, worker-1-g1 answer, though ")
+		if err == nil && !strings.HasSuffix(p, "(its node is away). What ends or falls silent there is started again") {
+			return fmt.Errorf("problem %q", p)
+		}
+		return err
+	})
+	if w := r.s.View().Waits; w != "" {
+		t.Errorf("it waits for %s", w)
+	}
+	r.hang(worker(1, 1)) // alone
+	r.until("the other one is waited for", func() error {
+		if w := r.s.View().Waits; w != "worker-1-g1 to answer (its node is away)" {
+			return fmt.Errorf("it waits for %q", w)
+		}
+		_, err := r.problem("ps-0-g1 answers, though ")
+		return err
+	})
+	if err := r.cluster.SetAway("ctr", server(0, 1), false); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the node of the first is back", func() error {
+		if p, err := r.problem("ps-0-g1 answers, though "); err == nil {
+			return fmt.Errorf("it is said still: %s", p)
+		}
+		return nil
+	})
+}
+
 // What was still starting on a node has no time to start once the node is away: it is given up when nobody has heard of it or its node for as long as of others.
 func TestLostNodeIsGivenUpWithWhatStarts(t *testing.T) {
 	for name, before := range map[string]int{"it had just begun": 1, "it was about to be ended": int((startTime + hungAfter).Seconds()) - 5} {

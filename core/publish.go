@@ -515,6 +515,7 @@ func (s *Scheduler) problems() []string {
 		out = append(out, h.String())
 	}
 	out = append(out, s.silentNow()...)
+	out = append(out, s.adrift()...)
 	out = append(out, s.troubled()...)
 	out = append(out, s.absence.lacking...)
 	if slow := s.slowly(); slow != "" {

@@ -223,12 +223,16 @@ func (s *Scheduler) workerWaits(rank int) string {
 // allocationWaits says what the backend has yet to do for a process.
 func (s *Scheduler) allocationWaits(id backend.ID) string {
 	st, found := s.seen.allocation(id)
-	if found && st.State == backend.StateRunning {
+	if found && (st.State == backend.StateRunning || s.goesOn(st)) {
 		return ""
 	}
 	text := id.String() + " to start"
-	if si := s.silences[placeOf(id)]; si != nil && si.id == id && si.still != "" {
+	switch si := s.silences[placeOf(id)]; {
+	case si == nil || si.id != id:
+	case si.still != "":
 		text = id.String() + " to go on"
+	case si.heard:
+		text = id.String() + " to answer"
 	}
 	if t := s.troubles[placeOf(id)]; t != nil && t.refused != "" {
 		return text + " (" + t.refused + ")"
