@@ -107,6 +107,9 @@ func (s *Scheduler) look(asked context.Context) *seen {
 		wg.Go(func() { n.serverRoom = s.roomFor(ctx, s.want.Servers, s.loads.server) })
 	}
 	wg.Wait()
+	if n.inventory != nil {
+		s.excluded = excludedFrom(s.job.Name, n.inventory)
+	}
 	s.loads.begun = s.hasModel()
 	if n.unlisted() == "" {
 		s.listed, s.listedAt = n.list, n.at

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -185,7 +187,38 @@ func PlacementDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, erro
 		return never, nil
 	}
 	more, err := roomDiagnostics(ctx, o)
-	return append(never, more...), err
+	return slices.Concat(never, excludedNodes(ctx, o), more), err
+}
+
+// excludedFrom gives the nodes that the backend keeps a job off.
+func excludedFrom(name string, inv *backend.Inventory) (out []backend.Exclusion) {
+	for _, x := range inv.Excluded {
+		if x.Job == "" || x.Job == name {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// excludedWords say for people that a node is left out, until when and why.
+func excludedWords(x backend.Exclusion) string {
+	until := ""
+	if !x.Until.IsZero() {
+		until = " until " + x.Until.Local().Format(time.TimeOnly)
+	}
+	return fmt.Sprintf("nothing more is started on node %s%s: %s", x.Node, until, x.Reason)
+}
+
+// excludedNodes warn of the nodes that the backend keeps the job off now.
+func excludedNodes(ctx context.Context, o Options) (diags hcl.Diagnostics) {
+	inv, err := o.Backend.Inventory(ctx)
+	if err != nil {
+		return nil // whoever needs it says so
+	}
+	for _, x := range excludedFrom(o.Job.Name, &inv) {
+		diags = append(diags, o.Job.WarningAt("backend", fmt.Sprintf("Node %s is left out", x.Node), "By backend "+strconv.Quote(o.Job.Backend.Name)+", "+excludedWords(x)+"."))
+	}
+	return diags
 }
 
 // roomDiagnostics is PlacementDiagnostics for a job that fits on the nodes that there are.

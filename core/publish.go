@@ -517,6 +517,9 @@ func (s *Scheduler) problems() []string {
 	out = append(out, s.silentNow()...)
 	out = append(out, s.adrift()...)
 	out = append(out, s.troubled()...)
+	for _, x := range s.excluded {
+		out = append(out, excludedWords(x))
+	}
 	out = append(out, s.absence.lacking...)
 	if slow := s.slowly(); slow != "" {
 		out = append(out, slow)

@@ -88,6 +88,7 @@ type Scheduler struct {
 	seen        *seen
 	listed      []backend.Status // the last whole list
 	listedAt    time.Time
+	excluded    []backend.Exclusion // nodes that the backend kept the job off when that was last known
 	backoff     map[backend.ID]retry
 	tickAt      time.Time
 	undecided   bool // an order has been taken that no decision could follow yet

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -322,4 +323,34 @@ func TestAPlaceThatIsNotGivenIsNoRoom(t *testing.T) {
 	r.mark()
 	r.beats(5)
 	r.wantCalls()
+}
+
+// A node that the backend keeps the job off is named while that lasts, to who looks at the job and to who plans it, with the reason and the end.
+func TestExcludedNodesAreNamed(t *testing.T) {
+	r := newRig(t, rigOptions{slots: 8})
+	r.started(1)
+	if err := r.cluster.SetTimes("ctr", worker(0, 1), r.now, r.now); err != nil { // a cluster with a queue
+		t.Fatal(err)
+	}
+	until := time.Date(2026, 5, 1, 9, 30, 0, 0, time.Local)
+	if err := r.cluster.SetExcluded(backend.Exclusion{Job: "ctr", Node: "n3", Reason: "2 processes failed there", Until: until}, backend.Exclusion{Job: "other", Node: "n4"}); err != nil {
+		t.Fatal(err)
+	}
+	const says = "nothing more is started on node n3 until 09:30:00: 2 processes failed there"
+	r.until("it is said", func() error {
+		_, err := r.problem(says)
+		return err
+	})
+	if diags, err := PlacementDiagnostics(t.Context(), r.options("run")); err != nil || len(diags) == 0 || diags[0].Summary != "Node n3 is left out" || !strings.Contains(diags[0].Detail, says) {
+		t.Errorf("PlacementDiagnostics = %v, %v", diags, err)
+	}
+	if err := r.cluster.SetExcluded(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is said no more", func() error {
+		if p, err := r.problem("n3"); err == nil {
+			return errors.New(p)
+		}
+		return nil
+	})
 }

@@ -363,6 +363,15 @@ type Inventory struct {
 	NodeMemoryBytes int64
 	// QueueWait is how long one more workload waits for a place, learnt from earlier ones (an upper quartile); 0 when not known. LearnQueueWait gives it.
 	QueueWait time.Duration
+	// Excluded are the nodes on which the backend starts nothing more of a job for a while, by its own judgement.
+	Excluded []Exclusion
+}
+
+// Exclusion is a node on which the backend starts nothing more of a job for a while.
+type Exclusion struct {
+	Job, Node string
+	Reason    string    // "2 processes failed there at once"
+	Until     time.Time // zero: as long as the reason lasts
 }
 
 // Device is one GPU, one MIG instance or one slot.

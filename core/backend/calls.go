@@ -187,11 +187,7 @@ func (c *Client) Inventory(ctx context.Context) (Inventory, error) {
 	if err != nil {
 		return Inventory{}, err
 	}
-	return Inventory{
-		Total: int(resp.GetTotal()), Free: int(resp.GetFree()), Devices: each(resp.GetDevices(), deviceFromPB),
-		CPUMilli: int(resp.GetCpuMilli()), MemoryBytes: resp.GetMemoryBytes(),
-		NodeCPUMilli: int(resp.GetNodeCpuMilli()), NodeMemoryBytes: resp.GetNodeMemoryBytes(), QueueWait: resp.GetQueueWait().AsDuration(),
-	}, nil
+	return inventoryFromPB(resp), nil
 }
 
 // Forget implements Backend. A plugin that was built before there was such a call is Unsupported.

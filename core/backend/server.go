@@ -12,7 +12,6 @@ import (
 
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/kale-sched/kale/core/backend/backendpb"
 )
@@ -203,14 +202,7 @@ func (s *server) Inventory(ctx context.Context, _ *backendpb.InventoryRequest) (
 	if err != nil {
 		return nil, toWire(err)
 	}
-	answer := &backendpb.InventoryResponse{
-		Total: int64(inv.Total), Free: int64(inv.Free), Devices: each(inv.Devices, deviceToPB),
-		CpuMilli: int64(inv.CPUMilli), MemoryBytes: inv.MemoryBytes, NodeCpuMilli: int64(inv.NodeCPUMilli), NodeMemoryBytes: inv.NodeMemoryBytes,
-	}
-	if inv.QueueWait > 0 {
-		answer.QueueWait = durationpb.New(inv.QueueWait)
-	}
-	return answer, nil
+	return inventoryToPB(inv), nil
 }
 
 func (s *server) Watch(req *backendpb.WatchRequest, stream grpc.ServerStreamingServer[backendpb.WatchResponse]) error {

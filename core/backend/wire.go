@@ -195,6 +195,35 @@ func deviceFromPB(pb *backendpb.Device) Device {
 	}
 }
 
+func inventoryToPB(inv Inventory) *backendpb.InventoryResponse {
+	pb := &backendpb.InventoryResponse{
+		Total: int64(inv.Total), Free: int64(inv.Free), Devices: each(inv.Devices, deviceToPB),
+		CpuMilli: int64(inv.CPUMilli), MemoryBytes: inv.MemoryBytes, NodeCpuMilli: int64(inv.NodeCPUMilli), NodeMemoryBytes: inv.NodeMemoryBytes,
+		Excluded: each(inv.Excluded, exclusionToPB),
+	}
+	if inv.QueueWait > 0 {
+		pb.QueueWait = durationpb.New(inv.QueueWait)
+	}
+	return pb
+}
+
+func inventoryFromPB(pb *backendpb.InventoryResponse) Inventory {
+	return Inventory{
+		Total: int(pb.GetTotal()), Free: int(pb.GetFree()), Devices: each(pb.GetDevices(), deviceFromPB),
+		CPUMilli: int(pb.GetCpuMilli()), MemoryBytes: pb.GetMemoryBytes(),
+		NodeCPUMilli: int(pb.GetNodeCpuMilli()), NodeMemoryBytes: pb.GetNodeMemoryBytes(), QueueWait: pb.GetQueueWait().AsDuration(),
+		Excluded: each(pb.GetExcluded(), exclusionFromPB),
+	}
+}
+
+func exclusionToPB(x Exclusion) *backendpb.Exclusion {
+	return &backendpb.Exclusion{Job: x.Job, Node: x.Node, Reason: x.Reason, Until: timeToPB(x.Until)}
+}
+
+func exclusionFromPB(pb *backendpb.Exclusion) Exclusion {
+	return Exclusion{Job: pb.GetJob(), Node: pb.GetNode(), Reason: pb.GetReason(), Until: timeFromPB(pb.GetUntil())}
+}
+
 func howToPB(h How) backendpb.How {
 	switch h {
 	case Drained:

@@ -96,6 +96,7 @@ func TestValuesCrossTheWire(t *testing.T) {
 	crosses(t, placementToPB, placementFromPB)
 	crosses(t, reportToPB, reportFromPB)
 	crosses(t, deviceToPB, deviceFromPB)
+	crosses(t, inventoryToPB, inventoryFromPB)
 	for _, row := range stateTable {
 		if got := stateFromPB(stateToPB(row.state)); got != row.state {
 			t.Errorf("state %q became %q", row.state, got)

@@ -173,7 +173,10 @@ func (s *slurm) place(ctx context.Context, j *job, ws []backend.Workload, proble
 		}
 		j.lg.Warn("what is free is not known; jobs are submitted all the same, up to max_pending", "err", err)
 	}
-	bad := append(j.badNodes(views, room), j.unendingNodes(views, room)...)
+	bad := j.excluded(views, room)
+	for _, x := range bad {
+		j.lg.Warn("a node is left out", "node", x.node, "why", x.why, "until", x.until)
+	}
 	var ready []int // with their folders
 	made := make([]view, len(ws))
 	for _, i := range fresh {
@@ -186,7 +189,7 @@ func (s *slurm) place(ctx context.Context, j *job, ws []backend.Workload, proble
 		made[i] = v
 		ready = append(ready, i)
 	}
-	j.submitAll(ctx, ready, ws, made, views, bad, problems)
+	j.submitAll(ctx, ready, ws, made, views, nodesOf(bad), problems)
 	j.prune(views)
 	return nil
 }

@@ -1,7 +1,9 @@
 package slurm
 
 import (
+	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -46,7 +48,7 @@ func TestNodeDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	st = s.waitState(worker(0, 1), backend.StateFailed)
-	if !strings.Contains(st.Reason, "its node failed") || !strings.Contains(st.Reason, st.Node) || !strings.Contains(st.Reason, "NODE_FAIL") {
+	if !strings.Contains(st.Reason, "its node was set down") || !strings.Contains(st.Reason, st.Node) || !strings.Contains(st.Reason, "NODE_FAIL") {
 		t.Errorf("its reason is %q", st.Reason)
 	}
 	inv, err := s.b.Inventory(t.Context())
@@ -142,6 +144,68 @@ func TestServerSaysNothingOfWorkers(t *testing.T) {
 			t.Errorf("the next generation of worker %d runs on %s too", rank, bad)
 		}
 	}
+	// Who asks is told of it, and that only the other node counts.
+	inv, err := s.b.Inventory(t.Context())
+	if err != nil || len(inv.Excluded) != 1 {
+		t.Fatalf("Inventory = %+v, %v; want one excluded node", inv, err)
+	}
+	x := inv.Excluded[0]
+	if left := time.Until(x.Until); x.Job != s.job || x.Node != bad || x.Reason != "2 of the job's processes failed there as soon as they were started" || left <= 0 || left > badFor {
+		t.Errorf("excluded is %+v", x)
+	}
+	ask := []backend.Workload{s.gpuWorkload(worker(2, 1), conformance.Steady, 1)}
+	report, err := s.b.Plan(t.Context(), s.job, ask)
+	if says := "needs 1 GPU, 0 free (" + bad + " is left out until "; err != nil || report.Fits() || !strings.Contains(report.Shortage, says) {
+		t.Errorf("Plan = %+v, %v; want %q", report, err, says)
+	}
+	// Its administrator takes it out of use, mends it, and puts it into use again: then it counts as soon as it answers.
+	if err := cluster.Drain(t.Context(), numberOf(t, bad)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.b.Inventory(t.Context()); err != nil { // which looks at the nodes
+		t.Fatal(err)
+	}
+	if err := cluster.Resume(t.Context(), numberOf(t, bad)); err != nil {
+		t.Fatal(err)
+	}
+	for _, when := range []string{"it is in use again", "it is so for the next scheduler too"} {
+		conformance.Eventually(t, when, func() error {
+			if report, err := s.b.Plan(t.Context(), s.job, ask); err != nil || !report.Fits() {
+				return fmt.Errorf("Plan = %+v, %w", report, err)
+			}
+			return nil
+		})
+		s.b = s.open()
+	}
+}
+
+// What a person who sets a node down takes away speaks against no node.
+func TestNodeIsSetDown(t *testing.T) {
+	s := newSite(t, "")
+	s.ensure(s.gpuWorkload(worker(0, 1), conformance.Steady, 1))
+	st := s.waitState(worker(0, 1), backend.StateRunning)
+	s.started(t, s.job, worker(0, 1), 1)
+	if err := cluster.Fail(t.Context(), numberOf(t, st.Node)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cluster.Resume(context.WithoutCancel(t.Context()), numberOf(t, st.Node)) }() // it has come back by itself
+	if st := s.waitState(worker(0, 1), backend.StateFailed); !strings.HasPrefix(st.Reason, "its node was set down, on node "+st.Node) {
+		t.Errorf("its reason is %q", st.Reason)
+	}
+	var v verdict
+	path := filepath.Join(s.shared(), s.job, worker(0, 1).String(), verdictFile)
+	if err := backend.ReadJSON(path, &v); err != nil || !v.Ordered {
+		t.Errorf("%s says %+v, %v", path, v, err)
+	}
+}
+
+// numberOf gives a node's number.
+func numberOf(t *testing.T, node string) (n int) {
+	t.Helper()
+	if _, err := fmt.Sscanf(node, "n%d", &n); err != nil {
+		t.Fatalf("node %q: %v", node, err)
+	}
+	return n
 }
 
 // A job of higher priority takes a worker's place: failed, with the reason; what waits for GPUs says what for, and no more than max_pending wait.

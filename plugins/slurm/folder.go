@@ -68,6 +68,7 @@ type verdict struct {
 	// ExitCode is the script's, by the cluster's accounts: 128+n when signal n ended it.
 	ExitCode int  `json:",omitempty"`
 	Accounts bool `json:",omitempty"` // the accounts told, and not the queue
+	Ordered  bool `json:",omitempty"` // of NODE_FAIL: the node was well, and was set down by whoever may
 }
 
 // Verdicts that are not Slurm's.

@@ -130,6 +130,10 @@ func (j *job) judge(v view, snap snapshot) view {
 		if found.Node == "" {
 			found.Node = v.row.nodes
 		}
+		if found.State == "NODE_FAIL" {
+			n, known := j.queue.node(context.Background(), v.row.cluster, found.Node, quickest)
+			found.Ordered = known && n.stood(v.row.started)
+		}
 	case v.submission.Tried.IsZero():
 		if v.release == nil {
 			return v
@@ -352,6 +356,9 @@ func (v view) ended() (backend.State, string) {
 	reason := stateOf(v.verdict.State).says
 	if v.verdict.State == "FAILED" && v.report.State != "" {
 		reason = "its job was ended from outside: its script was killed, or its node came back without it"
+	}
+	if v.verdict.Ordered {
+		reason = "its node was set down"
 	}
 	if v.verdict.Node != "" {
 		reason += ", on node " + v.verdict.Node

@@ -3,6 +3,7 @@ package slurm
 import (
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -69,6 +70,17 @@ func (n node) drained() bool {
 	return false
 }
 
+// takenOut reports whether the node was taken out of use by whoever may, and not by its own silence: it comes back by their word alone.
+func (n node) takenOut() bool {
+	return n.drained() || n.answers() && slices.Contains(strings.Split(n.state, "+"), "DOWN")
+}
+
+// stood reports whether the node was well while a job ran there that began then, of which Slurm says that its node failed: it answers, and was set down, or its
+// slurmd has run since before that. Where a site lets nodes come back by themselves, one that was set down by hand does so at once.
+func (n node) stood(began time.Time) bool {
+	return n.takenOut() || n.answers() && !n.since.IsZero() && n.since.Before(began)
+}
+
 // suits reports whether the job's workloads may be placed on the node now.
 func (s settings) suits(n node) bool { return n.usable() && s.allows(n) }
 
@@ -105,6 +117,7 @@ func (q *queue) look(ctx context.Context) ([]node, error) {
 	q.nodes, q.nodesAt = nodes, time.Now()
 	drained := map[string]time.Time{}
 	for _, n := range nodes {
+		q.noteHeld(n)
 		if key := n.cluster + "/" + n.name; n.drained() {
 			if drained[key] = q.drained[key]; drained[key].IsZero() {
 				drained[key] = q.nodesAt.UTC()
@@ -113,6 +126,24 @@ func (q *queue) look(ctx context.Context) ([]node, error) {
 	}
 	q.drained = drained
 	return nodes, nil
+}
+
+// noteHeld notes a node that was taken out of use, and when it was put into use again. q.mu is held.
+func (q *queue) noteHeld(n node) {
+	switch key := n.cluster + "/" + n.name; {
+	case n.takenOut():
+		q.held[key] = true
+	case n.usable() && q.held[key]:
+		delete(q.held, key)
+		q.restored[n.name] = q.nodesAt.UTC()
+	}
+}
+
+// restoredAt gives when nodes that were taken out of use were seen to be put into use again.
+func (q *queue) restoredAt() map[string]time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return maps.Clone(q.restored)
 }
 
 // addressOf gives where others reach a node: its address in slurm.conf, or its name while that is not known.

@@ -259,7 +259,8 @@ func TestClientEnviron(t *testing.T) {
 
 // Nodes on which workloads fail at once are left out for a while, unless most nodes are such.
 func TestBadNodes(t *testing.T) {
-	j := &job{lg: conformance.Logger(t)}
+	j := &job{name: "j", lg: conformance.Logger(t), queue: newQueue(nil, defaultPoll), set: settings{dir: t.TempDir()}}
+	j.queue.restored["n9"] = time.Now()
 	one := func(role string, r report, v *verdict) view {
 		return view{instance: instance{id: backend.ID{Role: role, Generation: 1}}, report: r, verdict: v}
 	}
@@ -283,6 +284,11 @@ func TestBadNodes(t *testing.T) {
 	}
 	fell := func(node string, ago time.Duration) view {
 		return view{report: report{State: backend.StateRunning, Node: node}, verdict: &verdict{State: "NODE_FAIL", Node: node, At: time.Now().Add(-ago)}}
+	}
+	down := func(node string, ago time.Duration) view {
+		v := fell(node, ago)
+		v.verdict.Ordered = true
+		return v
 	}
 	four, away := of("n1", "n2", "n3", "n4"), of("n1", "n2", "n3", "n4")
 	for i := range away.nodes[1:] {
@@ -310,10 +316,13 @@ func TestBadNodes(t *testing.T) {
 		{"a server runs there since the node fell", []view{fell("n1", time.Minute), fell("n1", 20*time.Minute), runs(backend.RoleServer, newer)}, four, nil},
 		{"all that ran on a node went with it", []view{fell("n1", 3*time.Second), fell("n1", 0), fell("n1", time.Second)}, four, nil},
 		{"a node that fell twice", []view{fell("n1", 0), fell("n1", 20*time.Minute), fell("n1", 20*time.Minute)}, four, []string{"n1"}},
+		{"a node that was set down twice", []view{down("n1", 0), down("n1", 20*time.Minute)}, four, nil},
+		{"a node that fell twice, and was put into use again", []view{fell("n9", time.Second), fell("n9", 20*time.Minute)}, of("n1", "n9"), nil},
+		{"a node that fails anew since it was put into use", []view{failed("n9", -time.Second, true), failed("n9", -time.Second, true)}, of("n1", "n9"), []string{"n9"}},
 		{"one of four, of which the others have not answered yet", []view{failed("n1", 0, true), failed("n1", 0, true)}, away, []string{"n1"}},
 		{"most nodes", []view{failed("n1", 0, true), failed("n1", 0, true)}, of("n1"), nil},
 	} {
-		if diff := cmp.Diff(tt.want, j.badNodes(tt.views, tt.room)); diff != "" {
+		if diff := cmp.Diff(tt.want, nodesOf(j.badNodes(tt.views, tt.room))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}

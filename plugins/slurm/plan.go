@@ -28,6 +28,8 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 		return backend.Report{}, err
 	}
 	views, room := c.views[j], c.room(j)
+	markAway(views, c.nodes)
+	j.excluded(views, room)
 	var report backend.Report
 	needs, free := 0, room.freeGPUs(j.set)
 	tested := map[backend.Resources]string{}
@@ -80,7 +82,7 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 		report.Placements = append(report.Placements, place)
 	}
 	if needs > free {
-		report.Shortage = fmt.Sprintf("needs %s, %d free", gpuNoun(needs), free)
+		report.Shortage = fmt.Sprintf("needs %s, %d free", gpuNoun(needs), free) + room.without()
 	}
 	if len(tested) > 0 {
 		report.Mistakes = j.mistakes(ctx, c.nodes, refusals)

@@ -58,12 +58,15 @@ type queue struct {
 	nodes   []node
 	nodesAt time.Time
 	drained map[string]time.Time // since when nodes were seen to be drained, by cluster and name
+	// held are the nodes that were seen to be taken out of use, by cluster and name; restored is when such were seen to be put into use again, by name.
+	held     map[string]bool
+	restored map[string]time.Time
 
 	accounts accounts
 }
 
 func newQueue(c controller, slowest time.Duration) *queue {
-	return &queue{ctl: c, slowest: slowest, changed: time.Now()}
+	return &queue{ctl: c, slowest: slowest, changed: time.Now(), held: map[string]bool{}, restored: map[string]time.Time{}}
 }
 
 // quickest is how often Slurm is asked at most; slurmctld serves a squeue in milliseconds.

@@ -12,8 +12,9 @@ import (
 
 // room is what is free on the cluster for new workloads, after what waits already; a nil room is not known.
 type room struct {
-	nodes   []spot
-	waiting int // workloads of the job that wait and do not fit now
+	nodes    []spot
+	waiting  int         // workloads of the job that wait and do not fit now
+	excluded []exclusion // nodes that the job is kept off
 }
 
 // spot is a node of the room.
@@ -192,7 +193,7 @@ func (r *room) freeGPUs(s settings) int {
 func (r *room) lacks(s settings, res backend.Resources) string {
 	need, free := s.need(res), r.freeGPUs(s)
 	if need.gpus > free {
-		return fmt.Sprintf("needs %s, %d free", gpuNoun(need.gpus), free)
+		return fmt.Sprintf("needs %s, %d free", gpuNoun(need.gpus), free) + r.without()
 	}
 	var and []string
 	if need.gpus > 0 {
@@ -202,7 +203,19 @@ func (r *room) lacks(s settings, res backend.Resources) string {
 	if need.memoryMB > 0 {
 		and = append(and, fmt.Sprintf("%d MB", need.memoryMB))
 	}
-	return "needs " + strings.Join(and, " and ") + " on one node, and no node has that free"
+	return "needs " + strings.Join(and, " and ") + " on one node, and no node has that free" + r.without()
+}
+
+// without names the nodes that do not count, as the end of a sentence.
+func (r *room) without() string {
+	var out []string
+	for _, x := range r.excluded {
+		out = append(out, x.String())
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(out, "; ") + ")"
 }
 
 // admit says whether one more workload may be submitted: it fits now, or so many may wait.
@@ -240,8 +253,11 @@ func (s *slurm) Inventory(ctx context.Context) (backend.Inventory, error) {
 			waits = append(waits, queueWaits(views)...)
 		}
 		rooms := map[*job]*room{}
-		for owner := range c.views {
+		for owner, views := range c.views {
 			rooms[owner] = c.room(owner)
+			for _, x := range owner.excluded(views, rooms[owner]) {
+				inv.Excluded = append(inv.Excluded, backend.Exclusion{Job: owner.name, Node: x.node, Reason: x.why, Until: x.until})
+			}
 		}
 		for i, n := range c.nodes {
 			for owner := range c.views {

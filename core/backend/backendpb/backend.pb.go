@@ -1940,8 +1940,10 @@ type InventoryResponse struct {
 	// The most that one node has; 0 when not known.
 	NodeCpuMilli    int64 `protobuf:"varint,7,opt,name=node_cpu_milli,json=nodeCpuMilli,proto3" json:"node_cpu_milli,omitempty"`
 	NodeMemoryBytes int64 `protobuf:"varint,8,opt,name=node_memory_bytes,json=nodeMemoryBytes,proto3" json:"node_memory_bytes,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Nodes on which nothing more of a job is started for a while.
+	Excluded      []*Exclusion `protobuf:"bytes,9,rep,name=excluded,proto3" json:"excluded,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InventoryResponse) Reset() {
@@ -2030,6 +2032,82 @@ func (x *InventoryResponse) GetNodeMemoryBytes() int64 {
 	return 0
 }
 
+func (x *InventoryResponse) GetExcluded() []*Exclusion {
+	if x != nil {
+		return x.Excluded
+	}
+	return nil
+}
+
+type Exclusion struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Job    string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Node   string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	Reason string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Absent: as long as the reason lasts.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Exclusion) Reset() {
+	*x = Exclusion{}
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Exclusion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Exclusion) ProtoMessage() {}
+
+func (x *Exclusion) ProtoReflect() protoreflect.Message {
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
+func (*Exclusion) Descriptor() ([]byte, []int) {
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Exclusion) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *Exclusion) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Exclusion) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Exclusion) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 type WatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -2039,7 +2117,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2051,7 +2129,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2064,7 +2142,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{26}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WatchRequest) GetJob() string {
@@ -2085,7 +2163,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[27]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2175,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[27]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2188,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{27}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchResponse) GetId() *ID {
@@ -2138,7 +2216,7 @@ type ForgetRequest struct {
 
 func (x *ForgetRequest) Reset() {
 	*x = ForgetRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[28]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2228,7 @@ func (x *ForgetRequest) String() string {
 func (*ForgetRequest) ProtoMessage() {}
 
 func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[28]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2241,7 @@ func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{28}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ForgetRequest) GetJob() string {
@@ -2190,7 +2268,7 @@ type ForgetResponse struct {
 
 func (x *ForgetResponse) Reset() {
 	*x = ForgetResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[29]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2280,7 @@ func (x *ForgetResponse) String() string {
 func (*ForgetResponse) ProtoMessage() {}
 
 func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[29]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2293,7 @@ func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{29}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ForgetResponse) GetRemoved() []string {
@@ -2362,7 +2440,7 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x04 \x01(\x03R\vmemoryBytes\x12\x17\n" +
 	"\aheld_by\x18\x05 \x01(\tR\x06heldBy\x12%\n" +
 	"\vutilisation\x18\x06 \x01(\x01H\x00R\vutilisation\x88\x01\x01B\x0e\n" +
-	"\f_utilisation\"\xbc\x02\n" +
+	"\f_utilisation\"\xf4\x02\n" +
 	"\x11InventoryResponse\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\x03R\x05total\x12\x12\n" +
 	"\x04free\x18\x02 \x01(\x03R\x04free\x121\n" +
@@ -2372,7 +2450,13 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\n" +
 	"queue_wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tqueueWait\x12$\n" +
 	"\x0enode_cpu_milli\x18\a \x01(\x03R\fnodeCpuMilli\x12*\n" +
-	"\x11node_memory_bytes\x18\b \x01(\x03R\x0fnodeMemoryBytes\" \n" +
+	"\x11node_memory_bytes\x18\b \x01(\x03R\x0fnodeMemoryBytes\x126\n" +
+	"\bexcluded\x18\t \x03(\v2\x1a.kale.backend.v1.ExclusionR\bexcluded\"{\n" +
+	"\tExclusion\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x120\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\" \n" +
 	"\fWatchRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\"b\n" +
 	"\rWatchResponse\x12#\n" +
@@ -2437,7 +2521,7 @@ func file_core_backend_backendpb_backend_proto_rawDescGZIP() []byte {
 }
 
 var file_core_backend_backendpb_backend_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_core_backend_backendpb_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_core_backend_backendpb_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_core_backend_backendpb_backend_proto_goTypes = []any{
 	(Code)(0),                     // 0: kale.backend.v1.Code
 	(State)(0),                    // 1: kale.backend.v1.State
@@ -2469,30 +2553,31 @@ var file_core_backend_backendpb_backend_proto_goTypes = []any{
 	(*InventoryRequest)(nil),      // 27: kale.backend.v1.InventoryRequest
 	(*Device)(nil),                // 28: kale.backend.v1.Device
 	(*InventoryResponse)(nil),     // 29: kale.backend.v1.InventoryResponse
-	(*WatchRequest)(nil),          // 30: kale.backend.v1.WatchRequest
-	(*WatchResponse)(nil),         // 31: kale.backend.v1.WatchResponse
-	(*ForgetRequest)(nil),         // 32: kale.backend.v1.ForgetRequest
-	(*ForgetResponse)(nil),        // 33: kale.backend.v1.ForgetResponse
-	nil,                           // 34: kale.backend.v1.Workload.EnvEntry
-	nil,                           // 35: kale.backend.v1.Workload.FilesEntry
-	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
+	(*Exclusion)(nil),             // 30: kale.backend.v1.Exclusion
+	(*WatchRequest)(nil),          // 31: kale.backend.v1.WatchRequest
+	(*WatchResponse)(nil),         // 32: kale.backend.v1.WatchResponse
+	(*ForgetRequest)(nil),         // 33: kale.backend.v1.ForgetRequest
+	(*ForgetResponse)(nil),        // 34: kale.backend.v1.ForgetResponse
+	nil,                           // 35: kale.backend.v1.Workload.EnvEntry
+	nil,                           // 36: kale.backend.v1.Workload.FilesEntry
+	(*durationpb.Duration)(nil),   // 37: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
 }
 var file_core_backend_backendpb_backend_proto_depIdxs = []int32{
 	0,  // 0: kale.backend.v1.Error.code:type_name -> kale.backend.v1.Code
-	36, // 1: kale.backend.v1.Error.after:type_name -> google.protobuf.Duration
+	37, // 1: kale.backend.v1.Error.after:type_name -> google.protobuf.Duration
 	5,  // 2: kale.backend.v1.Workload.id:type_name -> kale.backend.v1.ID
-	34, // 3: kale.backend.v1.Workload.env:type_name -> kale.backend.v1.Workload.EnvEntry
-	35, // 4: kale.backend.v1.Workload.files:type_name -> kale.backend.v1.Workload.FilesEntry
+	35, // 3: kale.backend.v1.Workload.env:type_name -> kale.backend.v1.Workload.EnvEntry
+	36, // 4: kale.backend.v1.Workload.files:type_name -> kale.backend.v1.Workload.FilesEntry
 	6,  // 5: kale.backend.v1.Workload.resources:type_name -> kale.backend.v1.Resources
-	36, // 6: kale.backend.v1.Workload.stop_grace:type_name -> google.protobuf.Duration
+	37, // 6: kale.backend.v1.Workload.stop_grace:type_name -> google.protobuf.Duration
 	5,  // 7: kale.backend.v1.Status.id:type_name -> kale.backend.v1.ID
 	1,  // 8: kale.backend.v1.Status.state:type_name -> kale.backend.v1.State
-	37, // 9: kale.backend.v1.Status.started:type_name -> google.protobuf.Timestamp
-	37, // 10: kale.backend.v1.Status.finished:type_name -> google.protobuf.Timestamp
+	38, // 9: kale.backend.v1.Status.started:type_name -> google.protobuf.Timestamp
+	38, // 10: kale.backend.v1.Status.finished:type_name -> google.protobuf.Timestamp
 	4,  // 11: kale.backend.v1.Status.error:type_name -> kale.backend.v1.Error
-	37, // 12: kale.backend.v1.Status.submitted:type_name -> google.protobuf.Timestamp
-	37, // 13: kale.backend.v1.Status.deadline:type_name -> google.protobuf.Timestamp
+	38, // 12: kale.backend.v1.Status.submitted:type_name -> google.protobuf.Timestamp
+	38, // 13: kale.backend.v1.Status.deadline:type_name -> google.protobuf.Timestamp
 	2,  // 14: kale.backend.v1.Diagnostic.severity:type_name -> kale.backend.v1.Severity
 	9,  // 15: kale.backend.v1.Diagnostic.start:type_name -> kale.backend.v1.Position
 	9,  // 16: kale.backend.v1.Diagnostic.end:type_name -> kale.backend.v1.Position
@@ -2510,34 +2595,36 @@ var file_core_backend_backendpb_backend_proto_depIdxs = []int32{
 	3,  // 28: kale.backend.v1.ReleaseRequest.how:type_name -> kale.backend.v1.How
 	5,  // 29: kale.backend.v1.LogsRequest.id:type_name -> kale.backend.v1.ID
 	28, // 30: kale.backend.v1.InventoryResponse.devices:type_name -> kale.backend.v1.Device
-	36, // 31: kale.backend.v1.InventoryResponse.queue_wait:type_name -> google.protobuf.Duration
-	5,  // 32: kale.backend.v1.WatchResponse.id:type_name -> kale.backend.v1.ID
-	1,  // 33: kale.backend.v1.WatchResponse.state:type_name -> kale.backend.v1.State
-	11, // 34: kale.backend.v1.BackendService.Info:input_type -> kale.backend.v1.InfoRequest
-	13, // 35: kale.backend.v1.BackendService.Configure:input_type -> kale.backend.v1.ConfigureRequest
-	16, // 36: kale.backend.v1.BackendService.Plan:input_type -> kale.backend.v1.PlanRequest
-	19, // 37: kale.backend.v1.BackendService.Ensure:input_type -> kale.backend.v1.EnsureRequest
-	21, // 38: kale.backend.v1.BackendService.List:input_type -> kale.backend.v1.ListRequest
-	23, // 39: kale.backend.v1.BackendService.Release:input_type -> kale.backend.v1.ReleaseRequest
-	25, // 40: kale.backend.v1.BackendService.Logs:input_type -> kale.backend.v1.LogsRequest
-	27, // 41: kale.backend.v1.BackendService.Inventory:input_type -> kale.backend.v1.InventoryRequest
-	30, // 42: kale.backend.v1.BackendService.Watch:input_type -> kale.backend.v1.WatchRequest
-	32, // 43: kale.backend.v1.BackendService.Forget:input_type -> kale.backend.v1.ForgetRequest
-	12, // 44: kale.backend.v1.BackendService.Info:output_type -> kale.backend.v1.InfoResponse
-	15, // 45: kale.backend.v1.BackendService.Configure:output_type -> kale.backend.v1.ConfigureResponse
-	18, // 46: kale.backend.v1.BackendService.Plan:output_type -> kale.backend.v1.PlanResponse
-	20, // 47: kale.backend.v1.BackendService.Ensure:output_type -> kale.backend.v1.EnsureResponse
-	22, // 48: kale.backend.v1.BackendService.List:output_type -> kale.backend.v1.ListResponse
-	24, // 49: kale.backend.v1.BackendService.Release:output_type -> kale.backend.v1.ReleaseResponse
-	26, // 50: kale.backend.v1.BackendService.Logs:output_type -> kale.backend.v1.LogsResponse
-	29, // 51: kale.backend.v1.BackendService.Inventory:output_type -> kale.backend.v1.InventoryResponse
-	31, // 52: kale.backend.v1.BackendService.Watch:output_type -> kale.backend.v1.WatchResponse
-	33, // 53: kale.backend.v1.BackendService.Forget:output_type -> kale.backend.v1.ForgetResponse
-	44, // [44:54] is the sub-list for method output_type
-	34, // [34:44] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	37, // 31: kale.backend.v1.InventoryResponse.queue_wait:type_name -> google.protobuf.Duration
+	30, // 32: kale.backend.v1.InventoryResponse.excluded:type_name -> kale.backend.v1.Exclusion
+	38, // 33: kale.backend.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	5,  // 34: kale.backend.v1.WatchResponse.id:type_name -> kale.backend.v1.ID
+	1,  // 35: kale.backend.v1.WatchResponse.state:type_name -> kale.backend.v1.State
+	11, // 36: kale.backend.v1.BackendService.Info:input_type -> kale.backend.v1.InfoRequest
+	13, // 37: kale.backend.v1.BackendService.Configure:input_type -> kale.backend.v1.ConfigureRequest
+	16, // 38: kale.backend.v1.BackendService.Plan:input_type -> kale.backend.v1.PlanRequest
+	19, // 39: kale.backend.v1.BackendService.Ensure:input_type -> kale.backend.v1.EnsureRequest
+	21, // 40: kale.backend.v1.BackendService.List:input_type -> kale.backend.v1.ListRequest
+	23, // 41: kale.backend.v1.BackendService.Release:input_type -> kale.backend.v1.ReleaseRequest
+	25, // 42: kale.backend.v1.BackendService.Logs:input_type -> kale.backend.v1.LogsRequest
+	27, // 43: kale.backend.v1.BackendService.Inventory:input_type -> kale.backend.v1.InventoryRequest
+	31, // 44: kale.backend.v1.BackendService.Watch:input_type -> kale.backend.v1.WatchRequest
+	33, // 45: kale.backend.v1.BackendService.Forget:input_type -> kale.backend.v1.ForgetRequest
+	12, // 46: kale.backend.v1.BackendService.Info:output_type -> kale.backend.v1.InfoResponse
+	15, // 47: kale.backend.v1.BackendService.Configure:output_type -> kale.backend.v1.ConfigureResponse
+	18, // 48: kale.backend.v1.BackendService.Plan:output_type -> kale.backend.v1.PlanResponse
+	20, // 49: kale.backend.v1.BackendService.Ensure:output_type -> kale.backend.v1.EnsureResponse
+	22, // 50: kale.backend.v1.BackendService.List:output_type -> kale.backend.v1.ListResponse
+	24, // 51: kale.backend.v1.BackendService.Release:output_type -> kale.backend.v1.ReleaseResponse
+	26, // 52: kale.backend.v1.BackendService.Logs:output_type -> kale.backend.v1.LogsResponse
+	29, // 53: kale.backend.v1.BackendService.Inventory:output_type -> kale.backend.v1.InventoryResponse
+	32, // 54: kale.backend.v1.BackendService.Watch:output_type -> kale.backend.v1.WatchResponse
+	34, // 55: kale.backend.v1.BackendService.Forget:output_type -> kale.backend.v1.ForgetResponse
+	46, // [46:56] is the sub-list for method output_type
+	36, // [36:46] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_core_backend_backendpb_backend_proto_init() }
@@ -2552,7 +2639,7 @@ func file_core_backend_backendpb_backend_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_backend_backendpb_backend_proto_rawDesc), len(file_core_backend_backendpb_backend_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

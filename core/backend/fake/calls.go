@@ -231,7 +231,7 @@ func (c *Cluster) forget(owner backend.Owner, job, role string) (removed []strin
 func (c *Cluster) inventory() (backend.Inventory, error) {
 	var inv backend.Inventory
 	err := c.with(func(t *table) error {
-		inv.QueueWait = t.Queue
+		inv.QueueWait, inv.Excluded = t.Queue, t.Excluded
 		for i, holder := range t.held() {
 			inv.Total++
 			if holder == "" {

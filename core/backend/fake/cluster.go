@@ -26,12 +26,13 @@ type Cluster struct {
 }
 
 type table struct {
-	Slots   int
-	Beside  bool          // Workload.Beside is honoured
-	Queue   time.Duration // what the inventory says of the wait for a place
-	NextPID int
-	Jobs    map[string]map[string]*entry // by job, then by backend.ID.String()
-	Owners  map[string]backend.Owner     // by job
+	Slots    int
+	Beside   bool          // Workload.Beside is honoured
+	Queue    time.Duration // what the inventory says of the wait for a place
+	Excluded []backend.Exclusion
+	NextPID  int
+	Jobs     map[string]map[string]*entry // by job, then by backend.ID.String()
+	Owners   map[string]backend.Owner     // by job
 }
 
 // entry is one workload, kept until it is forgotten: a released one is a tombstone.
@@ -135,6 +136,11 @@ func (c *Cluster) SetBeside(honoured bool) error {
 // SetQueueWait is what the inventory says of the wait for a place.
 func (c *Cluster) SetQueueWait(d time.Duration) error {
 	return c.with(func(t *table) error { t.Queue = d; return nil })
+}
+
+// SetExcluded says which nodes jobs are kept off; nothing follows from it.
+func (c *Cluster) SetExcluded(nodes ...backend.Exclusion) error {
+	return c.with(func(t *table) error { t.Excluded = nodes; return nil })
 }
 
 // SetTimes says when a workload was handed to the cluster and when its process started.
