@@ -324,9 +324,9 @@ func TestEndsAreCountedOnce(t *testing.T) {
 		{backend.Status{State: backend.StateStarting, Finished: at(1), Reason: "it crashed with code 1; it starts again in 1s"}, 1},
 		{backend.Status{State: backend.StateStarting, Finished: at(1), Reason: "it crashed with code 1; it starts again in 1s"}, 1},
 		{backend.Status{State: backend.StateRunning, Finished: at(1), Restarts: 1}, 1},
-		{backend.Status{State: backend.StateRunning, Finished: at(5), Restarts: 3}, 4}, // two ends were missed
-		{backend.Status{State: backend.StateFailed, Finished: at(6), Restarts: 3}, 5},
-		{backend.Status{State: backend.StateFailed, Finished: at(6), Restarts: 3}, 5},
+		{backend.Status{State: backend.StateRunning, Finished: at(5), Restarts: 3}, 3}, // two ends were missed
+		{backend.Status{State: backend.StateFailed, Finished: at(6), Restarts: 3}, 4},
+		{backend.Status{State: backend.StateFailed, Finished: at(6), Restarts: 3}, 4},
 	} {
 		c.st.ID = worker(0, 1)
 		if r.s.compare(c.st, r.now); tr.times != c.times {

@@ -24,6 +24,7 @@ type trouble struct {
 	restarts int        // of that one, when it last ended
 	finished time.Time  // when that one last ended, as the backend says
 	over     bool       // that one has ended for good
+	awaited  bool       // it has ended, by when it finished, and the start that is to follow was not seen yet
 	times    int        // how often processes of this rank have ended lately
 	last     time.Time
 	died     backend.ID     // the generation that ended last
@@ -97,15 +98,20 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 		}
 	}
 	if t.id != st.ID {
-		t.id, t.restarts, t.finished, t.over = st.ID, 0, time.Time{}, false
+		t.id, t.restarts, t.finished, t.over, t.awaited = st.ID, 0, time.Time{}, false, false
 	}
 	if st.State.Live() {
 		t.refusal, t.refused = nil, ""
 	}
-	over := !st.State.Live()
-	again := st.Finished.After(t.finished) || st.Finished.IsZero() && st.Restarts > t.restarts
+	over, finished := !st.State.Live(), st.Finished.After(t.finished)
+	if t.awaited && !finished && st.Restarts > t.restarts { // as where a cluster starts it in another place
+		t.awaited = false
+		t.restarts++
+	}
+	again := finished || st.Finished.IsZero() && st.Restarts > t.restarts
 	if over && !t.over || !over && again {
 		t.times, t.last = t.times+max(1, st.Restarts-t.restarts), now
+		t.awaited = finished && !over && st.Restarts == t.restarts
 		t.died, t.followed, t.tail, t.unread = st.ID, !over, "", tailTries
 		t.over, t.restarts, t.finished, t.hung, t.still = over, st.Restarts, st.Finished, 0, ""
 		t.reason, _, _ = strings.Cut(st.Reason, "; it starts again") // when is no news for long
