@@ -512,7 +512,13 @@ func (s *Scheduler) problems() []string {
 	out = append(out, s.untoldNow()...)
 	out = append(out, s.losing()...)
 	if h := s.want.Ceiling; h != nil && h.Max > 0 {
-		out = append(out, h.String())
+		waiting := 0
+		for _, rank := range s.want.Ranks {
+			if _, waits := s.waitsForPlace(rank); waits {
+				waiting++
+			}
+		}
+		out = append(out, h.words(len(s.want.Ranks), waiting))
 	}
 	out = append(out, s.silentNow()...)
 	out = append(out, s.adrift()...)

@@ -26,15 +26,17 @@ type ServerRenewal struct {
 	To   string `json:"to,omitempty"`
 	// NoRoom is why the cluster has no place for the successor now, so that the old one stays; "": it has one.
 	NoRoom string `json:"no_room,omitempty"`
-	// Waited says that it once had none.
-	Waited bool `json:"waited,omitempty"`
+	// Lacked is when the cluster said last that it had none; zero: it never did.
+	Lacked time.Time `json:"lacked,omitzero"`
 	// ends says that the cluster may end it any moment.
 	ends bool
 	// Released is when it was asked to end, after a snapshot; Done when the chief had heard of its successor.
 	Released time.Time `json:"released,omitzero"`
 	Done     time.Time `json:"done,omitzero"`
+	// Served is when the chief last heard from it after that, zero where it did not: until then nothing paused.
+	Served time.Time `json:"served,omitzero"`
 	// Paused is how long training stood still: the longest time in which a partition with unread records had no applied record. Where that could not be
-	// followed (the chief moves with server 0) it is the time from Released to Done, and Followed is false.
+	// followed (the chief moves with server 0) it is the time from Served, or Released, to Done, and Followed is false.
 	Paused   time.Duration `json:"paused"`
 	Followed bool          `json:"followed"`
 	// Ended: the cluster ended it before it was its turn to be renewed.
@@ -42,6 +44,9 @@ type ServerRenewal struct {
 	// Failed is why it ended by itself, before it was asked to and before the cluster was to end it; "": it did not.
 	Failed string `json:"failed,omitempty"`
 }
+
+// lackedLately is for how long it counts that there was no place: the scheduler looks oftener.
+const lackedLately = 30 * time.Second
 
 // String is the renewal for people.
 func (v *ServerRenewal) String() string {
@@ -68,7 +73,7 @@ func (v *ServerRenewal) String() string {
 	when, why := "before", ""
 	if v.Released.After(v.Deadline) {
 		when = "after"
-		if v.Waited {
+		if !v.Lacked.IsZero() && v.Released.Sub(v.Lacked) < lackedLately { // and not before the cluster fell silent
 			why = ", when no place had come free for its successor"
 		}
 	}
@@ -113,6 +118,9 @@ func (s *Scheduler) renewServers(ctx context.Context, now time.Time) error {
 	id := serverID(v.Index, v.Generation)
 	st, found := s.seen.allocation(id)
 	gone := !found || !st.State.Live()
+	if !v.Released.IsZero() && !gone && s.well(id) && s.serverInfo(v.Index).GetInfo().GetIncarnation() == v.Incarnation {
+		v.Served = now
+	}
 	if v.Released.IsZero() && (gone || s.want.Servers[v.Index] > v.Generation) {
 		s.endedFirst(v, st, now)
 	}
@@ -184,7 +192,9 @@ func (s *Scheduler) keepsItsPlace(v *ServerRenewal, now time.Time) bool {
 	if r == nil || r.fits || v.Cause == backend.EndDrain && !now.Before(v.Deadline.Add(-2*s.snapshotTime(v.Index)-2*s.job.Autoscale.Watch)) {
 		return false
 	}
-	v.NoRoom, v.Waited, v.ends = r.why, true, !now.Before(v.Deadline)
+	if v.NoRoom, v.ends = r.why, !now.Before(v.Deadline); !r.unasked {
+		v.Lacked = now
+	}
 	return true
 }
 
@@ -293,9 +303,9 @@ func (s *Scheduler) isBack(v *ServerRenewal, now time.Time) (done *ServerRenewal
 	end := *v
 	end.Done, end.To = now, s.nodeOf(serverID(v.Index, s.want.Servers[v.Index]))
 	if end.Paused, end.Followed = s.progress.gap(v.Released, now, v.Released.Add(-10*s.job.SLO.MaxLag), s.arrivals.EnteredAt); !end.Followed {
-		end.Paused = now.Sub(v.Released)
+		end.Paused = now.Sub(laterOf(v.Released, v.Served))
 	}
-	s.want.ServerPauses = keepLast(s.want.ServerPauses, now.Sub(v.Released))
+	s.want.ServerPauses = keepLast(s.want.ServerPauses, now.Sub(laterOf(v.Released, v.Served)))
 	return &end, true
 }
 

@@ -273,7 +273,11 @@ func TestLateRenewalDoesNotBlameThePlaces(t *testing.T) {
 	if text := v.String(); !strings.Contains(text, "after its walltime could end it") || strings.Contains(text, "place") {
 		t.Error(text)
 	}
-	v.Waited = true
+	v.Lacked = at.Add(-2 * lackedLately) // it was asked no more since
+	if text := v.String(); strings.Contains(text, "place") {
+		t.Error(text)
+	}
+	v.Lacked = at
 	if text := v.String(); !strings.Contains(text, "when no place had come free for its successor") {
 		t.Error(text)
 	}

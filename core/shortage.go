@@ -31,9 +31,17 @@ type Ceiling struct {
 // retryMost bounds the time from one try to find room to the next.
 const retryMost = 2 * time.Hour
 
-// String is the shortage for people.
-func (h *Ceiling) String() string {
-	return fmt.Sprintf("the cluster has no place for more than %s: %s; more are tried at %s, or when there is room", job.Count(h.Max, "worker"), h.Reason, h.Until.Format("15:04:05"))
+// words are the shortage for people, while so many workers wait of those that are wanted.
+func (h *Ceiling) words(wanted, waiting int) string {
+	most := h.Max
+	if waiting > 0 { // as few as the job file allows are wanted
+		most = min(most, max(0, wanted-waiting))
+	}
+	what := "more than " + job.Count(most, "worker")
+	if most == 0 {
+		what = "a single worker"
+	}
+	return fmt.Sprintf("the cluster has no place for %s: %s; more are tried at %s, or when there is room", what, h.Reason, h.Until.Format("15:04:05"))
 }
 
 // heedShortage follows which wanted workers wait for a place. When some have waited for longer than autoscale.place_timeout the rescale under way is given up
@@ -172,8 +180,9 @@ func (s *Scheduler) limits(l lag) plan.Limits {
 
 // room says whether the cluster had a place for one more process of a kind, beside all that runs, and why not.
 type room struct {
-	fits bool
-	why  string
+	fits    bool
+	why     string
+	unasked bool // why is no answer of the cluster's
 }
 
 // asksRoom says for which kinds of processes it is asked whether the cluster has a place for one more.

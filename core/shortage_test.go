@@ -354,3 +354,16 @@ func TestExcludedNodesAreNamed(t *testing.T) {
 		return nil
 	})
 }
+
+// It is not said that there is no place for more than a worker where there is none for one.
+func TestShortageOfTheFirstWorker(t *testing.T) {
+	h := &Ceiling{Max: 2, Reason: "needs 1 GPU, 0 free"} // workers.min
+	for _, tt := range []struct {
+		waiting int
+		says    string
+	}{{2, "no place for a single worker: needs"}, {1, "no place for more than 1 worker: needs"}, {0, "no place for more than 2 workers: needs"}} {
+		if got := h.words(2, tt.waiting); !strings.Contains(got, tt.says) {
+			t.Errorf("while %d wait it says %q, want %q", tt.waiting, got, tt.says)
+		}
+	}
+}

@@ -71,14 +71,9 @@ func (s *Scheduler) standBy(ctx context.Context, now time.Time) error {
 		next, waits := s.successor(i)
 		st, found := s.seen.allocation(serverID(i, s.want.Servers[i]))
 		switch {
-		case waits && found && st.State == backend.StateRunning && st.Deadline.IsZero():
-			s.lg.Info("the successor of a parameter server is not needed; its place is given up", "workload", next.ID.String())
-			if err := s.askEnd(ctx, []backend.ID{next.ID}, backend.Forced, func(err error) error { // it holds nothing but its place
-				if err != nil {
-					s.lg.Warn("the backend did not release the successor of a parameter server; trying again", "workload", next.ID.String(), "err", err)
-				}
-				return nil
-			}); err != nil || s.changing != nil {
+		case waits && found && st.State == backend.StateRunning && (st.Deadline.IsZero() || next.EndCause == backend.EndDrain):
+			s.lg.Info("the successor of a parameter server is not needed, or the node that it is on is drained; its place is given up", "workload", next.ID.String(), "node", next.Node)
+			if err := s.giveUpPlace(ctx, i, next.ID); err != nil || s.changing != nil {
 				return err
 			}
 		case waits:
@@ -90,6 +85,20 @@ func (s *Scheduler) standBy(ctx context.Context, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// giveUpPlace ends a successor, which holds nothing but its place.
+func (s *Scheduler) giveUpPlace(ctx context.Context, index int, id backend.ID) error {
+	return s.askEnd(ctx, []backend.ID{id}, backend.Forced, func(err error) error {
+		if err != nil {
+			s.lg.Warn("the backend did not release the successor of a parameter server; trying again", "workload", id.String(), "err", err)
+			return nil
+		}
+		b := s.standbys[index]
+		b.next, b.again = max(b.next, id.Generation+1), time.Time{}
+		s.standbys[index] = b
+		return nil
+	})
 }
 
 // needsSuccessor says that it is time to have a server's successor wait for its place.
@@ -162,10 +171,10 @@ func (s *Scheduler) submitSuccessor(ctx context.Context, index int, now time.Tim
 // roomForSuccessor says whether a server's successor has a place; nil: that is not known.
 func (s *Scheduler) roomForSuccessor(index int) *room {
 	if next, waits := s.successor(index); waits {
-		return &room{fits: next.State == backend.StateStarting, why: next.Reason}
+		return &room{fits: next.State == backend.StateStarting, why: next.Reason, unasked: next.State == backend.StateUnknown}
 	}
 	if s.queues() && s.standbys[index].again.IsZero() {
-		return &room{why: "its successor is about to be submitted"}
+		return &room{why: "its successor is about to be submitted", unasked: true}
 	}
 	return s.seen.serverRoom
 }

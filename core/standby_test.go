@@ -143,3 +143,14 @@ func TestSuccessorFails(t *testing.T) {
 		t.Errorf("problems %q", p)
 	}
 }
+
+// A successor whose node is drained while it holds its place there gives that up for another one: the server would have to move twice.
+func TestSuccessorLeavesADrainedNode(t *testing.T) {
+	r, end := crowded(t)
+	r.waits(false)
+	if err := r.cluster.SetEnd("ctr", server(1, 2), end.Add(time.Hour), backend.EndDrain); err != nil {
+		t.Fatal(err)
+	}
+	r.until("there is another one", r.isLive("ps-0-g1 ps-1-g1 ps-1-g3 worker-0-g1 worker-1-g1"))
+	r.wantCalls("release ps-1-g2 forced", "ensure ps-1-g3")
+}
