@@ -21,6 +21,13 @@ func main() { os.Exit(run(os.Args[1:])) }
 
 // run gives the exit code: 0, 1 (failed) or 2 (usage).
 func run(args []string) int {
+	if len(args) > 0 && args[0] == guardCommand {
+		if err := guardMain(os.Stdin, args[1:]); err != nil {
+			fmt.Fprintf(os.Stderr, "kale-cluster: %v\n", err)
+			return 1
+		}
+		return 0
+	}
 	if len(args) == 0 || clusters[args[0]] == nil {
 		var kinds []string
 		for kind := range clusters {

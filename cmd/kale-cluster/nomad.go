@@ -5,11 +5,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/kale-sched/kale/plugins/nomad/nomadtest"
 )
 
-func runNomad(ctx context.Context, args []string) error {
+func runNomad(ctx context.Context, args []string) (err error) {
 	flags := flag.NewFlagSet("kale-cluster nomad", flag.ContinueOnError)
 	clients := flags.Int("clients", 2, "how many client nodes")
 	gpus := flags.Int("gpus", 4, "fake GPUs of each node")
@@ -27,7 +29,19 @@ func runNomad(ctx context.Context, args []string) error {
 	if err := emptyFolder(*dir); err != nil {
 		return err
 	}
-	c, err := nomadtest.Start(ctx, nomadtest.Options{Clients: *clients, GPUs: *gpus, ACL: *acl, Dir: *dir})
+	folder, err := clusterFolder(*dir)
+	if err != nil {
+		return err
+	}
+	g, err := startGuard(folder, *dir == "")
+	if err != nil {
+		return err
+	}
+	defer g.dismiss()
+	if *dir == "" {
+		defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	}
+	c, err := nomadtest.Start(ctx, nomadtest.Options{Clients: *clients, GPUs: *gpus, ACL: *acl, Dir: folder})
 	if err != nil {
 		return err
 	}
@@ -52,4 +66,16 @@ Ctrl-C ends it and %s.
 `, c.Shared(), c.Shared(), c.Private(), apart, leaves(*dir))
 	<-ctx.Done()
 	return c.Stop()
+}
+
+// clusterFolder is the absolute path of the folder that was asked for; "" asks for a temporary one.
+func clusterFolder(dir string) (string, error) {
+	if dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.MkdirTemp("", "kale-nomad-")
+	if err != nil {
+		return "", fmt.Errorf("make the cluster's folder: %w", err)
+	}
+	return dir, nil
 }
