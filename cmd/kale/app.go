@@ -39,6 +39,7 @@ type app struct {
 
 	stateDir string // flag -state-dir
 	asJSON   bool   // flag -json, of a command that has it
+	plugins  string // flag -plugin-dir, of a command that reads no job file but that of a job's last run
 	printed  *printed
 	ongoing  bool             // what the command prints is no result: it does not fail where that cannot be written
 	judged   *judged          // with -json, what is wrong with job files

@@ -331,6 +331,8 @@ func TestUsageErrors(t *testing.T) {
 		{"produce -topic t -drift -1", "a drift of -1 turns a day: it must not be negative"},
 		{"produce -topic t -peak 1e12 -duration 2s", "a rate of 1e+12 records/s: want at most 1e+07"},
 		{"init", "-topic is missing"},
+		{"init -topic t -backend slurn", "-backend \"slurn\": want one of local, nomad, slurm"},
+		{"init -topic t -backend slurm", "-backend slurm needs -checkpoint FOLDER"},
 		{"init -topic t -samples 0", "want 1 to 100000"},
 		{"init -topic t -gpus -1", "want 0 or more"},
 		{"forecast train -trace x.csv", "-o is missing"},

@@ -40,6 +40,7 @@ forget gives the lost one up.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.forget(cmd.Context(), args[0], f, force) },
 	}
 	f.register(c)
+	c.Flags().StringVar(&a.plugins, "plugin-dir", "", pluginDirUsage)
 	c.Flags().BoolVar(&force, "force", false, "take it from the list though what its backend keeps cannot be removed")
 	a.jsonFlag(c, orderedJSON)
 	return c

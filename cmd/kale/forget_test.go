@@ -27,6 +27,11 @@ func TestForgetOnAClusterThatIsGone(t *testing.T) {
 			t.Errorf("forget: exit code %d, %s; want %q", r.code, r.err, want)
 		}
 	}
+	if folder := t.TempDir(); true { // where the plugins are may have changed since
+		if r := s.run("forget", "-plugin-dir", folder, "clicks"); r.code != exitFailed || !strings.Contains(r.err, folder) {
+			t.Errorf("forget -plugin-dir: exit code %d, %s; want that %s is named", r.code, r.err, folder)
+		}
+	}
 	if text := s.must("status").out; !strings.Contains(text, "clicks") {
 		t.Errorf("status after a forget that failed:\n%s", text)
 	}

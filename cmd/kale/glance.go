@@ -239,13 +239,16 @@ func (a *app) list(ctx context.Context, name string) (list []backend.Status, com
 func (a *app) onBackend(ctx context.Context, name string, do func(backend.Backend) error) error {
 	quiet := *a
 	quiet.err = io.Discard // what is wrong with the job file is for kale validate
-	l, err := quiet.load(name, jobFlags{})
+	l, err := quiet.load(name, jobFlags{plugins: a.plugins})
 	if err != nil {
 		return fmt.Errorf("ask it what runs: %w", a.inJobFile(name, err))
 	}
+	if _, diags := quiet.plugin(l); diags.HasErrors() {
+		return fmt.Errorf("ask it what runs: %s", strings.TrimSuffix(diags[0].Detail, "."))
+	}
 	b, err := quiet.configured(ctx, l, l.dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("ask it what runs: %w", a.inJobFile(name, err))
 	}
 	err = do(b)
 	if e := b.Close(); e != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,14 +32,21 @@ func initCommand(a *app) *cobra.Command {
 		Use: "init -topic TOPIC", Short: "Write a first job file from what is in a topic",
 		Long: `Reads some of a topic's newest records, infers from them what they are made of (label, categories, quantities), and writes a
 job file that is valid as it is. Read it before you run it: what was inferred is marked.`,
-		Example: "  kale init -brokers kafka-1:9092 -topic clicks -o ctr.hcl\n  kale init -topic clicks -label clicked > ctr.hcl",
-		Args:    exactly(),
+		Example: "  kale init -brokers kafka-1:9092 -topic clicks -o ctr.hcl\n  kale init -topic clicks -label clicked > ctr.hcl\n" +
+			"  kale init -topic clicks -backend slurm -checkpoint /mnt/shared/checkpoints -gpus 1 -o ctr.hcl",
+		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.in.Topic == "" {
 				return usagef("-topic is missing: say which topic to train on")
 			}
 			if f.samples < 1 || f.samples > 100_000 {
 				return usagef("-samples %d: want 1 to 100000", f.samples)
+			}
+			if !slices.Contains(job.ScaffoldBackends, f.in.Backend) {
+				return usagef("-backend %q: want one of %s", f.in.Backend, strings.Join(job.ScaffoldBackends, ", "))
+			}
+			if f.in.Backend != job.BackendLocal && !filepath.IsAbs(f.in.Checkpoint) {
+				return usagef("-backend %s needs -checkpoint FOLDER, the absolute path of a folder that the nodes share", f.in.Backend)
 			}
 			if f.in.GPUs < 0 {
 				return usagef("-gpus %d: want 0 or more", f.in.GPUs)
@@ -51,6 +59,7 @@ job file that is valid as it is. Read it before you run it: what was inferred is
 	c.Flags().StringVar(&f.in.Name, "name", "", "name of the job (default: from -o, or else from the topic)")
 	c.Flags().StringVar(&f.in.Label, "label", "", "field to predict (default: inferred)")
 	c.Flags().StringVar(&f.in.Checkpoint, "checkpoint", "", "`FOLDER` for checkpoints (default: checkpoints beside the job file)")
+	c.Flags().StringVar(&f.in.Backend, "backend", job.BackendLocal, "where the job runs, a `NAME`: "+strings.Join(job.ScaffoldBackends, ", "))
 	c.Flags().IntVar(&f.in.GPUs, "gpus", 0, "GPUs per worker")
 	c.Flags().IntVar(&f.samples, "samples", 1000, "how many records to look at")
 	c.Flags().StringVarP(&f.out, "out", "o", "", "`FILE` to write (default: standard output)")

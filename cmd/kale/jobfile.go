@@ -40,9 +40,11 @@ type jobFlags struct {
 	trainer string
 }
 
+const pluginDirUsage = "`FOLDER` with the backend plugins (default: beside kale, then $PATH)"
+
 func (f *jobFlags) register(c *cobra.Command) {
 	f.varFlags.register(c)
-	c.Flags().StringVar(&f.plugins, "plugin-dir", "", "`FOLDER` with the backend plugins (default: beside kale, then $PATH)")
+	c.Flags().StringVar(&f.plugins, "plugin-dir", "", pluginDirUsage)
 	c.Flags().StringVar(&f.trainer, "trainer", "", "`PATH` of kale-trainer on the allocations (default: beside kale, then $PATH)")
 }
 
@@ -239,11 +241,12 @@ func (l *loaded) durable() (invocation, error) {
 	return how, err
 }
 
-// diagnose prints diagnostics. errShown: there are errors among them; with -json they are printed as the command ends (fail).
+// diagnose prints diagnostics, by whichever command in the same order (inOrder). errShown: there are errors among them; with -json they are printed as the command ends (fail).
 func (a *app) diagnose(files job.Files, diags hcl.Diagnostics) error {
 	if len(diags) == 0 {
 		return nil
 	}
+	diags = inOrder(slices.Clone(diags))
 	if a.asJSON && diags.HasErrors() {
 		a.judge(diagnosticsJSON(files, diags)...)
 		return errShown

@@ -22,6 +22,7 @@ func Reference(width int) string {
 
 `, mostSource>>10)
 	describe(&out, schema, "", width)
+	describeBackends(&out, width)
 	out.WriteString("\nDurations: " + durationUnits + ".\nSizes: " + sizeUnits + ".\n")
 	names := slices.Sorted(maps.Keys(functions("", nil)))
 	out.WriteString("Functions: " + strings.Join(names, ", ") + `.

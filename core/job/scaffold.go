@@ -3,6 +3,7 @@ package job
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +22,8 @@ type ScaffoldInput struct {
 	Samples    [][]byte // values of records: JSON objects or tf.train.Example
 	Label      string   // empty: inferred from the samples
 	GPUs       int      // per worker
+	// Backend is where the job runs; "": on this machine. On a cluster Checkpoint is an absolute path, and its parent folder is taken to be what the nodes share.
+	Backend string
 	// History is how far back the topic's records reach now, and Retention how long they stay; 0: not known, and Retention negative: for ever.
 	History, Retention time.Duration
 	Checkpoint         string // folder; empty: checkpoints beside the job file, in which each job has a folder of its own
@@ -236,13 +239,40 @@ job %s {
     dir = %s
   }
 
-  backend "local" {
-  }
-}
+%s}
 `, Count(s.samples, "record"), in.Topic, quote(in.Name), quoteList(in.Brokers), quote(in.Topic), quote(in.Topic+"-dead"), left,
 		quote(s.format), quote(r.label), quoteList(r.sparse), quoteList(r.dense), quote(kind),
 		Count(in.Partitions, "partition"), max(1, min(in.Partitions, 8)), in.GPUs,
-		comment(in.ShortSeason()), quote(FormatDuration(o.interval)), quote(FormatDuration(o.horizon)), quote(FormatDuration(o.season)), history, quote(in.Checkpoint))
+		comment(in.ShortSeason()), quote(FormatDuration(o.interval)), quote(FormatDuration(o.horizon)), quote(FormatDuration(o.season)), history, quote(in.Checkpoint), in.backend())
+}
+
+// ScaffoldBackends are the backends for which Scaffold writes a block.
+var ScaffoldBackends = []string{BackendLocal, "nomad", "slurm"}
+
+// backend writes the backend block.
+func (in ScaffoldInput) backend() string {
+	shared := filepath.Dir(in.Checkpoint)
+	const program = `    # Where the nodes have the trainer, and ONNX Runtime for it:
+    # trainer = "/opt/kale/kale-trainer"
+    # env     = { KALE_ONNXRUNTIME = "/opt/kale/libonnxruntime.so" }
+`
+	switch in.Backend {
+	case "slurm":
+		return fmt.Sprintf(`  # The nodes and this machine mount %s at the same path.
+  backend "slurm" {
+    shared_dir   = %s
+    shared_paths = %s
+%s    # partition = "gpu"
+  }
+`, shared, quote(filepath.Join(shared, "kale")), quoteList([]string{shared}), program)
+	case "nomad":
+		return fmt.Sprintf(`  # The nodes and this machine mount %s at the same path. NOMAD_ADDR and NOMAD_TOKEN say how Nomad is reached.
+  backend "nomad" {
+    shared_paths = %s
+%s  }
+`, shared, quoteList([]string{shared}), program)
+	}
+	return "  backend \"local\" {\n  }\n"
 }
 
 // outlook is how a first job file foresees traffic.

@@ -290,3 +290,19 @@ func TestJSONThatIsNoObject(t *testing.T) {
 		}
 	}
 }
+
+// A first job file has the block of the backend that it is for, with what the nodes share taken from where the checkpoint is.
+func TestScaffoldForACluster(t *testing.T) {
+	in := ScaffoldInput{Brokers: []string{"b:1"}, Topic: "t", Partitions: 2, Samples: clicks(30), Checkpoint: "/mnt/shared/checkpoints"}
+	for name, says := range map[string]string{
+		"":      "\n  backend \"local\" {\n  }\n}\n",
+		"slurm": "\n    shared_dir   = \"/mnt/shared/kale\"\n    shared_paths = [\"/mnt/shared\"]\n",
+		"nomad": "\n  backend \"nomad\" {\n    shared_paths = [\"/mnt/shared\"]\n",
+	} {
+		in.Backend = name
+		src, err := Scaffold(in) // which loads it
+		if err != nil || !strings.Contains(string(src), says) {
+			t.Errorf("%q: %v; want %q in\n%s", name, err, says, src)
+		}
+	}
+}

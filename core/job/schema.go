@@ -253,6 +253,6 @@ var networkBlock = &block{
 
 var backendBlock = &block{
 	name: "backend", labelled: true, required: true, raw: true,
-	doc:   `Where processes run. The label names the plugin, which reads the body: examples/ctr.hcl comments on those of "local".`,
+	doc:   `Where processes run. The label names the plugin, which reads the body: those of Kale's own are below.`,
 	begin: func(j *Job, label string) { j.Backend.Name = label },
 }
