@@ -8,6 +8,7 @@ import (
 	"net"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -136,11 +137,21 @@ var refusals = []struct {
 	{"partition is in a state that doesn't allow", backend.Blocked, "", "the partition is closed: ask the site, or set another"},
 	{"batch job submission is disabled", backend.Blocked, "", "ask the site"},
 	{"known by database", backend.Blocked, attrClusters, "set clusters to names that sacctmgr show clusters lists"},
-	{"authentication fail", backend.Unauthorised, "", "give a token that is good: what scontrol token prints, in SLURM_JWT or token_file"},
-	{"protocol authentication error", backend.Unauthorised, "", "give a token that is good: what scontrol token prints, in SLURM_JWT or token_file"},
+	{"authentication fail", backend.Unauthorised, "", adviceMunge},
+	{"protocol authentication error", backend.Unauthorised, "", adviceMunge},
 	{"failure during parsing", backend.Blocked, attrProperties, "correct properties: slurmrestd does not take the job as it is"},
 	{"unknown key", backend.Blocked, attrProperties, "correct properties: slurmrestd does not take the job as it is"},
 }
+
+const (
+	// adviceMunge is what to do where Slurm does not trust its own clients.
+	adviceMunge = "see that munged runs on this machine, with the cluster's key"
+	// adviceToken is the same of slurmrestd.
+	adviceToken = "give a token that is good, which scontrol token prints: in the file that token_file names, which is read anew each time, or else in the environment as SLURM_JWT"
+)
+
+// throughREST reports whether slurmrestd was asked.
+func (e *slurmError) throughREST() bool { return strings.HasPrefix(e.asking, restName) }
 
 // refusal is that Slurm refused a job for good.
 type refusal struct {
@@ -162,10 +173,17 @@ func refused(err error) *refusal {
 		return &refusal{Error: backend.Errorf(backend.Blocked, "%w; install Slurm's clients here, or set bin_dir to where they are", err)}
 	case lackingSocket(err):
 		return &refusal{Error: backend.Errorf(backend.Unavailable, "%w; start slurmrestd, or correct rest", err)}
+	case e.throughREST() && errors.Is(err, syscall.ECONNREFUSED):
+		return &refusal{Error: backend.Errorf(backend.Unavailable, "%w; nobody listens there: start slurmrestd, or correct rest", err)}
+	case errors.Is(err, errNoToken):
+		return &refusal{Error: backend.Errorf(backend.Unavailable, "%w; %s", err, adviceToken)}
 	}
 	said := strings.ToLower(e.said)
 	for _, r := range refusals {
 		if strings.Contains(said, r.says) {
+			if r.advice == adviceMunge && e.throughREST() {
+				r.advice = adviceToken
+			}
 			return &refusal{Error: backend.Errorf(r.code, "%w; %s", err, r.advice), attr: r.attr, said: e.words(), advice: r.advice}
 		}
 	}

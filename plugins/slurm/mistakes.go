@@ -157,7 +157,10 @@ func (j *job) culprits(ctx context.Context, b batch, no *slurmError) (out []judg
 
 // unaskable gives what in the block is wrong where Slurm could not be asked anything for it; ok is false where it is another thing.
 func (j *job) unaskable(ctx context.Context, err error, ws []backend.Workload) (report backend.Report, ok bool) {
-	const advice = "Give one that is good: what scontrol token prints, in token_file or SLURM_JWT."
+	advice := "Give one that is good, which scontrol token prints: in the environment as SLURM_JWT, or in a file that token_file names."
+	if j.set.way.tokenFile != "" {
+		advice = "Write one that is good, which scontrol token prints, to that file."
+	}
 	token, byREST := j.set.asked[attrToken]
 	no, program, socket := refused(err), lackingProgram(err), lackingSocket(err)
 	var m *hcl.Diagnostic

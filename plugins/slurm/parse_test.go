@@ -5,10 +5,12 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -230,6 +232,22 @@ func TestRefused(t *testing.T) {
 	}
 	if got := refused(&slurmError{asking: "sbatch", err: &exec.Error{Name: "sbatch", Err: exec.ErrNotFound}}); got == nil || got.Code != backend.Blocked || !strings.Contains(got.Message, "bin_dir") {
 		t.Errorf("no sbatch = %v", got)
+	}
+	dial := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	for _, tt := range []struct {
+		err      slurmError
+		code     backend.Code
+		says     string
+		saysNone string
+	}{
+		{slurmError{asking: restName + ": GET /jobs", said: "Authentication failure"}, backend.Unauthorised, "token_file", "munged"},
+		{slurmError{asking: "squeue", said: "Protocol authentication error"}, backend.Unauthorised, "munged", "token"},
+		{slurmError{asking: restName + ": GET /jobs", err: errNoToken}, backend.Unavailable, "read anew each time", "munged"},
+		{slurmError{asking: restName + ": GET /jobs", err: dial}, backend.Unavailable, "start slurmrestd", "token"},
+	} {
+		if got := refused(&tt.err); got == nil || got.Code != tt.code || !strings.Contains(got.Message, tt.says) || strings.Contains(got.Message, tt.saysNone) {
+			t.Errorf("refused(%v) = %v; want %v, %q and not %q", &tt.err, got, tt.code, tt.says, tt.saysNone)
+		}
 	}
 	if got := refused(nil); got != nil {
 		t.Errorf("no error = %v", got)

@@ -26,6 +26,9 @@ var restVersions = []string{"v0.0.42", "v0.0.41", "v0.0.40", "v0.0.38"}
 // oldRest is the version in which numbers are plain numbers and states plain strings, and some properties of a job have other names.
 const oldRest = "v0.0.38"
 
+// restName begins who is asked of what slurmrestd was asked.
+const restName = "slurmrestd"
+
 // envToken names the environment variable with the token, as for Slurm's own clients.
 const envToken = "SLURM_JWT"
 
@@ -121,7 +124,7 @@ var errNoPath = errors.New("slurmrestd does not serve this path")
 func (r *rest) ask(ctx context.Context, within time.Duration, method, path string, body, out any) error {
 	bounded, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	asking := "slurmrestd: " + method + " " + path
+	asking := restName + ": " + method + " " + path
 	failed := func(err error) error {
 		if bounded.Err() != nil {
 			err = fmt.Errorf("no answer within %v (is slurmctld down?): %w", within, bounded.Err())
@@ -236,7 +239,7 @@ func (r *rest) agreed(ctx context.Context) (string, error) {
 		r.version = v
 		return v, nil
 	}
-	return "", &slurmError{asking: "slurmrestd", err: fmt.Errorf(
+	return "", &slurmError{asking: restName, err: fmt.Errorf(
 		"it serves none of the versions %s: start it with one of them (slurmrestd -d list), or leave rest out to use the command line", strings.Join(restVersions, ", "))}
 }
 

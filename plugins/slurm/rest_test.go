@@ -127,7 +127,7 @@ func TestREST(t *testing.T) {
 				t.Errorf("Ensure with token %q is accepted", content)
 			}
 			if content != "" {
-				s.wantMistake("Slurm refuses the token", "what scontrol token prints")
+				s.wantMistake("Slurm refuses the token", "which scontrol token prints, to that file")
 			}
 		}
 		if err := os.Remove(bad); err != nil {

@@ -227,7 +227,9 @@ func (s *slurm) List(ctx context.Context, name string) ([]backend.Status, bool, 
 			st.OnDrainedNode(until)
 		}
 		if v.polled != nil && st.State.Live() {
-			st.Err = backend.Errorf(backend.Unavailable, silence+": %w", v.polled)
+			if st.Err = backend.Errorf(backend.Unavailable, silence+": %w", v.polled); refused(v.polled) != nil {
+				st.Err = backend.Errorf(backend.Unavailable, "look at the queue: %s", refused(v.polled).Message)
+			}
 		}
 		told = told || st.Err != nil
 		out = append(out, st)
