@@ -85,6 +85,7 @@ type settings struct {
 	region      string
 	namespace   string
 	hasToken    bool
+	trust       *trust
 	driver      string
 	image       string
 	user        string
@@ -295,6 +296,7 @@ func (d *decoder) connect(s *settings) {
 		return
 	}
 	s.client, s.cluster, s.region, s.namespace, s.hasToken = client, conf.Address+" "+conf.Region, conf.Region, conf.Namespace, conf.SecretID != ""
+	s.trust = &trust{}
 	if s.namespace == "" {
 		s.namespace = api.DefaultNamespace
 	}

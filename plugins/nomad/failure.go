@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -74,6 +75,43 @@ func failed(err error, capability, doing string, args ...any) *backend.Error {
 		return backend.Errorf(row.code, "%s: Nomad answers %d: %s%s", doing, answer.StatusCode(), strings.TrimSpace(answer.Body()), advice)
 	}
 	return backend.Errorf(backend.Unavailable, "%s: Nomad answers %d: %s", doing, answer.StatusCode(), strings.TrimSpace(answer.Body()))
+}
+
+// restartTime is for how long Nomad may refuse a token that it took before: a server that has just been started answers so until it has its state.
+const restartTime = 15 * time.Second
+
+// trust is whether Nomad takes the token, as far as was seen. It is safe for concurrent use; of a nil one nothing was seen.
+type trust struct {
+	mu    sync.Mutex
+	taken bool
+	since time.Time // when it was refused first since it was taken; zero: it was not
+}
+
+// note takes in what a call came to, and says whether its refusal may pass.
+func (t *trust) note(err error, now time.Time) (passing bool) {
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case err == nil:
+		t.taken, t.since = true, time.Time{}
+	case backend.CodeOf(err) == backend.Unauthorised && t.taken:
+		if t.since.IsZero() {
+			t.since = now
+		}
+		return now.Sub(t.since) < restartTime
+	}
+	return false
+}
+
+// refusedNow is the error of a look that failed: where Nomad refuses a token that it took a moment ago, one that may pass.
+func (s settings) refusedNow(ctx context.Context, err error) error {
+	if s.trust.note(err, time.Now()) {
+		return backend.Errorf(backend.Unavailable, "%s; it took the token a moment ago: where its servers were just started, that passes", backend.AsError(err).Message)
+	}
+	return s.tokenGone(ctx, err)
 }
 
 // tokenGone is the error of calls that were refused: where Nomad does not know the token at all, that, since then every call names another capability that lacks.

@@ -75,8 +75,9 @@ func (s settings) look(ctx context.Context, job string) (picture, error) {
 		return err
 	})
 	if err := g.Wait(); err != nil {
-		return picture{}, s.tokenGone(ctx, err)
+		return picture{}, s.refusedNow(ctx, err)
 	}
+	s.trust.note(nil, time.Now())
 	p.views, p.nodes = assemble(job, p.ledger, jobs, allocs, nodes), nodes
 	drains, err := s.drains(ctx, p.views, nodes)
 	if err != nil {
