@@ -115,9 +115,9 @@ func Shortage(r backend.Report) string {
 	return "the backend does not say why"
 }
 
-// neverFits are errors where a worker asks for more devices than any node has, or a process for more memory or CPUs. Where the inventory is not known, or shows
+// NeverFits are errors where a worker asks for more devices than any node has, or a process for more memory or CPUs. Where the inventory is not known, or shows
 // no device at all on a cluster, whose nodes may come later, it says nothing.
-func neverFits(ctx context.Context, o Options) hcl.Diagnostics {
+func NeverFits(ctx context.Context, o Options) hcl.Diagnostics {
 	j := o.Job
 	inv, err := o.Backend.Inventory(ctx)
 	if err != nil {
@@ -163,7 +163,7 @@ func beyondAnyNode(j *job.Job, inv backend.Inventory) (diags hcl.Diagnostics) {
 // impossible gives what in the job no waiting makes possible: a worker that fits on no node, and what the cluster says is wrong in the backend's block, such as
 // a partition that it does not have. What cannot be asked now is no mistake.
 func impossible(ctx context.Context, o Options) hcl.Diagnostics {
-	diags := neverFits(ctx, o)
+	diags := NeverFits(ctx, o)
 	report, err := CouldPlace(ctx, o, max(1, o.Job.Workers.Min))
 	if err != nil {
 		o.Log.Warn("whether the job can be placed is not known; it is tried", "err", err)
@@ -182,7 +182,7 @@ func PlacementDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, erro
 	if diags := nameTaken(ctx, o); diags.HasErrors() {
 		return diags, nil
 	}
-	never := neverFits(ctx, o)
+	never := NeverFits(ctx, o)
 	if never.HasErrors() {
 		return never, nil
 	}

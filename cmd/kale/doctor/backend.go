@@ -218,6 +218,9 @@ func (p Patient) running(ctx context.Context, b backend.Backend) (n int) {
 func (p Patient) room(ctx context.Context, b backend.Backend) []Finding {
 	const check = "room"
 	o := p.options(b)
+	if never := core.NeverFits(ctx, o); never.HasErrors() { // nothing that comes free helps
+		return judged(check, never, Finding{})
+	}
 	already := ""
 	if n := p.running(ctx, b); n > 0 {
 		already = fmt.Sprintf("; %s of this job run already and keep their places", job.Count(n, "worker"))

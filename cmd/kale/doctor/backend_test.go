@@ -30,7 +30,7 @@ func TestBackend(t *testing.T) {
 		{"room for all", 4, nil, 1, []string{"ok backend block", "warn devices", "ok room for 2 workers", "ok room for 4 workers"}, "there is"},
 		{"room for some", 3, nil, 1, []string{"ok backend block", "warn devices", "ok room for 2 workers", "warn room for 4 workers"}, "workers.max"},
 		{"no room", 1, nil, 1, []string{"ok backend block", "warn devices", "fail room for 2 workers", "warn room for 4 workers"}, "needs"},
-		{"less than one worker", 1, nil, 2, []string{"ok backend block", "fail devices", "fail room for 2 workers", "warn room for 4 workers"}, "One worker asks for 2"},
+		{"less than one worker", 1, nil, 2, []string{"ok backend block", "fail devices", "fail room"}, "has more than 1. Lower workers.gpus."},
 		{"without GPUs", 0, nil, 0, []string{"ok backend block", "ok devices", "ok room for 2 workers", "ok room for 4 workers"}, "workers use none"},
 		{"a cluster that is away", 4, map[fake.Op]error{fake.OpInventory: errors.New("no route"), fake.OpPlan: errors.New("no route")}, 1,
 			[]string{"ok backend block", "fail devices", "fail room for 2 workers"}, "no route"},
