@@ -419,3 +419,16 @@ func (r *rig) note(text string) (string, error) {
 	}
 	return "", fmt.Errorf("no note says %q: %+v", text, r.s.View().Notes)
 }
+
+// A server that serves on after it was asked to end, as while its cluster does not answer, pauses nothing until it is heard no more.
+func TestServerThatServesOnPausesNothing(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.serverIs(1, true, 9)
+	r.beat()
+	v := &ServerRenewal{Index: 1, Generation: 1, Incarnation: 6, Released: r.now.Add(-80 * time.Second), Served: r.now.Add(-10 * time.Second)}
+	r.s.progress = newProgressLog(time.Minute) // of that time nothing is known
+	if done, back := r.s.isBack(v, r.now); !back || done.Followed || done.Paused != 10*time.Second {
+		t.Errorf("%+v, %v; want a pause of 10s at most", done, back)
+	}
+}
