@@ -61,7 +61,8 @@ func TestReplayCSV(t *testing.T) {
 // The form of -json is that which the README describes.
 func TestReplayJSON(t *testing.T) {
 	s := newShell(t)
-	r := s.must(append([]string{"replay", "-synthetic", "week", "-json"}, quick...)...)
+	args := append([]string{"replay", "-synthetic", "week", "-forecaster", "perfect", "-json"}, quick...)
+	r := s.must(args...)
 	var got struct {
 		Trace         string
 		Days          float64
@@ -88,8 +89,7 @@ func TestReplayJSON(t *testing.T) {
 	if c := got.Policies[0]["cost"].(float64); got.Policies[0]["name"] != "static" || math.Abs(c-672) > 1e-6 {
 		t.Errorf("the first policy is %v and costs %v", got.Policies[0]["name"], c)
 	}
-	again := s.must(append([]string{"replay", "-synthetic", "week", "-json"}, quick...)...)
-	if again.out != r.out {
+	if again := s.must(args...); again.out != r.out {
 		t.Error("the same command printed something else")
 	}
 }
