@@ -160,6 +160,21 @@ func (s *sheet) follow(d *Decision, p proposal, want int, open bool) {
 		}
 	}
 	d.Target = want
+	d.Reason = s.atTheMost(want) + d.Reason
+}
+
+// atTheMost says that the lag is over the objective with all workers that are allowed,
+// where that is so: then it is the limit that a person can change, whatever the policy says.
+func (s *sheet) atTheMost(want int) string {
+	o := s.o
+	if !o.lagKnown() || o.Lag <= o.MaxLag || want < o.Limits.Max || s.current < o.Limits.Max {
+		return ""
+	}
+	said := fmt.Sprintf("the lag of %s is over the objective of %s, and no more than %s are allowed", formatDuration(o.Lag), formatDuration(o.MaxLag), workers(o.Limits.Max))
+	if o.Limits.Why != "" {
+		said += " (" + o.Limits.Why + ")"
+	}
+	return said + "; "
 }
 
 func (s *sheet) againstOut() []string {
