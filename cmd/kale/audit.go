@@ -36,7 +36,18 @@ is where retention has removed what the snapshots do not have (gone_offsets).
 
 Exit code 0: exact; 1: not exact, or unknown. -json prints the verdict ("exact", "not exact", "unknown") and the same figures, for all partitions
 together (total) and for each; of the tablets that of which each is least good. mismatched_tablets do not agree, lacking_tablets
-are only behind the log's end, which is no fault: each is written at its own time. Where removed_offsets is not 0, log_records leaves out what was in them.`,
+are only behind the log's end, which is no fault: each is written at its own time. Where removed_offsets is not 0, log_records leaves out what was in them.
+Its names for the table's columns:
+  to                UP TO: the first offset that is not trained everywhere
+  log_records       IN THE LOG
+  trained_records   TRAINED
+  dead_records      DEAD, or SKIPPED
+  missing_records   MISSING
+  repeated_records  REPEATED
+  lost_offsets      EXPIRED: given up, since retention was faster
+  removed_offsets   REMOVED: trained, and then removed by retention
+  waiting_records   NOT YET: the log has them, the snapshots do not
+  unproven_offsets  those of removed_offsets where nobody can tell`,
 		Example: "  kale audit ctr\n  kale audit ctr.hcl -json",
 		Args:    exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.audit(cmd.Context(), args[0], f) },

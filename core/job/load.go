@@ -114,6 +114,11 @@ func parseBody(src []byte, filename string, files Files) (*hclsyntax.Body, hcl.D
 		files[filename] = &hcl.File{} // nobody wants to see it
 		return nil, hcl.Diagnostics{at(hcl.DiagError, r, "Not a text", "The file holds zero bytes, as programs and archives do. Is this a job file?")}
 	}
+	if i := bytes.IndexByte(src, '\r'); i >= 0 && bytes.IndexByte(src, '\n') < 0 {
+		files[filename] = &hcl.File{} // it would be shown as one line
+		r := hcl.Range{Filename: filename, Start: hcl.InitialPos, End: hcl.InitialPos}
+		return nil, hcl.Diagnostics{at(hcl.DiagError, r, "Lines end in a carriage return alone", `HCL's end in a line feed: tr '\r' '\n' <OLD >NEW makes such a file.`)}
+	}
 	if r, deep := tooDeep(src, filename); deep {
 		return nil, hcl.Diagnostics{at(hcl.DiagError, r, "Nested too deeply", fmt.Sprintf("More than %d brackets stand inside each other.", mostNesting))}
 	}

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -55,6 +56,14 @@ func (s *scope) value(expr hclsyntax.Expression) (cty.Value, hcl.Diagnostics) {
 	for _, d := range diags {
 		if d.Subject == nil {
 			d.Subject = expr.Range().Ptr()
+		}
+		if extra, is := hcl.DiagnosticExtra[hclsyntax.FunctionCallUnknownDiagExtra](d); is {
+			name := extra.CalledFunctionName()
+			d.Summary = fmt.Sprintf("Unknown function %q", name)
+			known := slices.Sorted(maps.Keys(s.functions))
+			if d.Detail = strings.TrimSpace(DidYouMean(name, known)); d.Detail == "" {
+				d.Detail = fmt.Sprintf("There are %s.", strings.Join(known, ", "))
+			}
 		}
 	}
 	if !diags.HasErrors() {

@@ -14,6 +14,7 @@ job "ctr" {
     sparse = ["user", "item"]
   }
   workers {
+    min = rand(1, 4)
     max = max("a", 2)
   }
   throughput {

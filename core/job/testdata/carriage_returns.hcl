@@ -1,0 +1,1 @@
+job "x" {  slo { max_lag = "5s" }}
