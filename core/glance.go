@@ -47,6 +47,8 @@ type Glance struct {
 	AUC     *float64 `json:"auc,omitempty"`
 	Totals  *Totals  `json:"totals,omitempty"`
 	Past    bool     `json:"totals_past,omitempty"`
+	// Snapshots are the records that its snapshots have, dead ones included, where they are fewer than it had trained when that was last asked; nil: they are not, or that is not known.
+	Snapshots *uint64 `json:"snapshot_records,omitempty"`
 	// Processes are those that there were last, whose logs a backend may still have.
 	Processes []backend.ID `json:"processes,omitempty"`
 	Workers   []WorkerView `json:"workers,omitempty"`
@@ -104,6 +106,9 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 		j := &job.Job{Name: name}
 		j.Checkpoint.Dir = want.LastCheckpoint
 		model := ModelWords(want.LastCheckpoint, name)
+		if has, less := snapshotsLack(j, g.Totals); less && g.Past {
+			g.Snapshots = &has
+		}
 		diags := CheckModel(j, (*Wanted)(want))
 		if diags.HasErrors() {
 			g.Stuck = "its checkpoint is gone"

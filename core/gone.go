@@ -71,18 +71,24 @@ func movedModel(j *job.Job, want *desired) hcl.Diagnostics {
 
 // olderModel warns that the snapshots have fewer records than the job had trained when it was stopped, of which it had written all.
 func olderModel(j *job.Job, trained *Totals) hcl.Diagnostics {
-	r, ok := readJobRecord(j)
-	if !ok || trained == nil || !trained.Final {
+	has, less := snapshotsLack(j, trained)
+	if !less || !trained.Final {
 		return nil
 	}
 	had := trained.Trained + trained.Dead
-	has, known := rpc.RestoreRecords(CheckpointFolder(j), r.Timeline, r.Servers)
-	if !known || has >= had {
-		return nil
-	}
 	return hcl.Diagnostics{j.WarningAt("checkpoint.dir", "The checkpoint is older than what this job has trained", fmt.Sprintf(
 		"It had %s records when it was stopped, and the snapshots in %s have %s: they are an older copy. A run trains the others again, as far as the topic still has them.",
 		plan.Thousands(had), CheckpointFolder(j), plan.Thousands(has)))}
+}
+
+// snapshotsLack says how many records the snapshots of a job that does not run have, dead ones included, where they are fewer than it is known to have trained.
+func snapshotsLack(j *job.Job, trained *Totals) (has uint64, less bool) {
+	r, ok := readJobRecord(j)
+	if !ok || trained == nil {
+		return 0, false
+	}
+	has, known := rpc.RestoreRecords(CheckpointFolder(j), r.Timeline, r.Servers)
+	return has, known && has < trained.Trained+trained.Dead
 }
 
 // hasModel says that the job has a checkpoint, as far as its scheduler knows: it has trained, or its state was seen there. From then on nobody makes it anew.

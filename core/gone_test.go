@@ -239,6 +239,54 @@ func TestOlderCheckpointIsTold(t *testing.T) {
 	}
 }
 
+// A job that was killed goes back to its snapshots, of which no person has restored any: a stop of the next run before its servers have counted
+// does not make what was counted in the one before something that was written.
+func TestKilledJobHasNoOlderCopy(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.chief.with(func(st *rpc.JobStatus) { st.TrainedRecords = 4000 })
+	r.beat()
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop", Force: true}}); err != nil {
+		t.Fatal(err)
+	}
+	r.stops()
+	r.chief.stop()
+	told := func() {
+		t.Helper()
+		r.chief.write("job", map[string]any{"timeline": "t1", "fingerprint": r.job.Fingerprint(), "servers": 2})
+		for i := range 2 {
+			r.chief.write(fmt.Sprintf("written/%d", i), map[string]any{"timeline": "t1", "tablets": map[int]any{i: map[string]any{"records": 3100 + i}}})
+		}
+		if err := r.s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if diags := CheckModel(r.job, r.wanted()); len(diags) > 0 {
+			t.Errorf("it says %v", diags)
+		}
+		g, err := GlanceAt(t.Context(), r.state, "ctr", nil)
+		if err != nil || !g.Past || g.Snapshots == nil || *g.Snapshots != 3100 || len(g.Problems) > 0 {
+			t.Errorf("a status says %+v, %v", g, err)
+		}
+	}
+	told()
+	r.open("run")
+	r.chief.with(func(st *rpc.JobStatus) {
+		for _, sv := range st.Servers {
+			sv.Metrics = nil // they restore still
+		}
+	})
+	r.until("the chief is heard", func() error {
+		r.joinAll()
+		if r.s.seen == nil {
+			return errors.New("it has not looked")
+		}
+		return r.s.seen.chiefErr
+	})
+	r.order("stop", 0)
+	r.stops()
+	told()
+}
+
 // Who never trained has nothing to lose: neither a job that was stopped before, nor one of which claims are left, which a server makes before it asks the brokers
 // where the stream starts. Nor has one that begins a new model in another folder, whatever it had trained in the last.
 func TestNothingIsGoneOfWhatNeverWas(t *testing.T) {

@@ -130,8 +130,8 @@ func (s *Scheduler) stopped(now time.Time, left []backend.Status) error {
 	s.meet.forget()
 	s.dropOrder()
 	w.Stopped, w.Stopping, w.Forced, w.Trained, w.Target, w.Ranks, w.Draining, w.Checkpoint, w.Backend = true, false, false, false, 0, nil, nil, "", ""
-	if w.Totals != nil {
-		w.Totals.Final = w.Snapshotted && !forced
+	if forced && w.Totals != nil {
+		w.Totals.Final = false
 	}
 	w.LastCheckpoint, w.LastStop = s.job.Checkpoint.Dir, time.Now()
 	w.Rescale, w.Restart, w.Ceiling, w.Unplaced, w.Renewals, w.ServerRenewal, w.EndedServers = nil, 0, nil, nil, nil, nil, nil
@@ -179,11 +179,14 @@ func (s *Scheduler) snapshotWritten(ctx context.Context) bool {
 		return false
 	}
 	if errors.Is(err, rpc.ErrNoChief) && !s.want.Trained {
-		return true // nothing was ever trained
+		return true // nothing was trained in this run: what the last one had written holds
 	}
 	s.snapshotErr, s.snapshotFrom = err, nil
 	if err != nil && ctx.Err() == nil {
 		s.lg.Warn("the last snapshot was not written; trying again", "err", err)
+	}
+	if err == nil && s.want.Totals != nil {
+		s.want.Totals.Final = s.seen.chiefErr == nil && s.want.Totals.Chief == s.seen.chief.GetChief() // what an earlier one counted may never have been written
 	}
 	return err == nil
 }

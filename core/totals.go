@@ -49,6 +49,9 @@ func (s *Scheduler) remember() {
 		if t := totalsOf(s.seen.chief); t != nil {
 			t.Skips, t.DeadLetter = Skips(s.job), s.job.Stream.DeadLetter
 			s.noteOlder(t)
+			if was := s.want.Totals; was != nil {
+				t.Final = s.want.Snapshotted && was.Final && was.Chief == t.Chief
+			}
 			s.want.Totals = t
 		}
 	}

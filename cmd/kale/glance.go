@@ -17,6 +17,7 @@ import (
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/state"
 )
 
@@ -327,6 +328,9 @@ func writeGlance(w io.Writer, g *core.Glance, advice string, width int) error {
 		}
 		if g.Past {
 			text += ", when that was last asked"
+		}
+		if g.Snapshots != nil {
+			text += fmt.Sprintf("; its snapshots have %s, and the next run trains the others again", plan.Thousands(*g.Snapshots))
 		}
 		row("trained", "%s", text)
 	}

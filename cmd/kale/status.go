@@ -50,6 +50,7 @@ records per second. What is not known is left out, and what is 0 is known to be.
   forecast, history       what is expected from now on, and the arrivals that it was made from
   workers, servers        one object for each process
   trained_records, auc    since the job began; dead_records, lost_offsets: what could not be trained
+  totals_past             the totals are those of when its chief was heard last; snapshot_records: what its snapshots have, where that is less
   problems                what an operator should read, the gravest first`,
 		Args: upTo(1), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {

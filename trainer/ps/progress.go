@@ -100,7 +100,7 @@ func tabletSums(tablet int, inc uint64, steps int64, ledgers []ledger, starts ma
 	return out
 }
 
-// Metrics are the server's counters since its process started, and its sizes now.
+// Metrics are the server's counters since its process started, and its sizes now. What it has trained is what each of its tablets has: the least of them.
 func (s *Server) Metrics() *rpc.ServerMetrics {
 	m := &rpc.ServerMetrics{
 		Pushes: s.pushes.Load(), Pulls: s.pulls.Load(),
@@ -111,17 +111,17 @@ func (s *Server) Metrics() *rpc.ServerMetrics {
 		m.LastSnapshotUnixMs, m.SnapshotSeconds, m.SnapshotError = last.doneUnixMs, last.seconds, last.err
 	}
 	for i, t := range s.tablets {
+		var trained, dead, lost uint64
 		t.mu.RLock()
 		m.Rows += uint64(len(t.rows.ids))
 		m.MemoryBytes += t.rows.bytes() + t.counts.bytes() + 4*uint64(len(t.dense.v))
-		if i == 0 {
-			for _, l := range t.ledgers {
-				m.TrainedRecords += l.N
-				m.DeadRecords += l.DeadN
-				m.LostOffsets += l.Lost
-			}
+		for _, l := range t.ledgers {
+			trained, dead, lost = trained+l.N, dead+l.DeadN, lost+l.Lost
 		}
 		t.mu.RUnlock()
+		if i == 0 || trained+dead < m.TrainedRecords+m.DeadRecords { // one restored from an older snapshot lacks what the others have
+			m.TrainedRecords, m.DeadRecords, m.LostOffsets = trained, dead, lost
+		}
 	}
 	return m
 }

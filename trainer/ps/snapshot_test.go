@@ -311,6 +311,9 @@ func TestDamagedSnapshotIsReportedAndSkipped(t *testing.T) {
 		t.Errorf("applied %d, touched %d; want 20, 30", applied, touched)
 	}
 	m := s.Metrics()
+	if m.TrainedRecords != 20 {
+		t.Errorf("%d records are trained, of which one of the tablets has 20", m.TrainedRecords)
+	}
 	if m.SnapshotError != "" {
 		t.Errorf("that a snapshot cannot be read is told as one that was not written: %q", m.SnapshotError)
 	}
