@@ -114,6 +114,11 @@ func parseBody(src []byte, filename string, files Files) (*hclsyntax.Body, hcl.D
 		files[filename] = &hcl.File{} // nobody wants to see it
 		return nil, hcl.Diagnostics{at(hcl.DiagError, r, "Not a text", "The file holds zero bytes, as programs and archives do. Is this a job file?")}
 	}
+	if bytes.IndexByte(src, '\r') >= 0 && bytes.IndexByte(src, '\n') < 0 {
+		r := hcl.Range{Filename: filename, Start: hcl.InitialPos, End: hcl.InitialPos}
+		files[filename] = &hcl.File{} // it is one line
+		return nil, hcl.Diagnostics{at(hcl.DiagError, r, "Lines end in carriage returns alone", "Save the file with line feeds (Unix) or both (Windows): without one, all of it is one line.")}
+	}
 	if r, deep := tooDeep(src, filename); deep {
 		return nil, hcl.Diagnostics{at(hcl.DiagError, r, "Nested too deeply", fmt.Sprintf("More than %d brackets stand inside each other.", mostNesting))}
 	}

@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -53,6 +54,9 @@ func (s *scope) value(expr hclsyntax.Expression) (cty.Value, hcl.Diagnostics) {
 	}
 	value, diags := expr.Value(context)
 	for _, d := range diags {
+		if _, unknown := hcl.DiagnosticExtra[hclsyntax.FunctionCallUnknownDiagExtra](d); unknown {
+			d.Detail += fmt.Sprintf(" There are %s.", strings.Join(slices.Sorted(maps.Keys(s.functions)), ", "))
+		}
 		if d.Subject == nil {
 			d.Subject = expr.Range().Ptr()
 		}
