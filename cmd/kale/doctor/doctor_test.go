@@ -154,6 +154,9 @@ func TestMachine(t *testing.T) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	p.StateDir = dir
+	if f := (Patient{StateDir: filepath.Join(dir, "none")}).socket(t.Context())[0]; f.State != Skip {
+		t.Errorf("in a folder that could not be made: %+v", f)
+	}
 	if f := p.socket(t.Context())[0]; f.State != OK || !strings.Contains(f.Says, "is free") {
 		t.Errorf("a free socket: %+v", f)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"github.com/kale-sched/kale/core/api"
@@ -42,6 +43,9 @@ func (p Patient) socket(ctx context.Context) []Finding {
 		return []Finding{ok(check, "a scheduler of this job answers on %s", path)}
 	case !errors.Is(err, api.ErrNoScheduler):
 		return []Finding{ok(check, "%v", err).but(Fail, fmt.Sprintf("See who holds %s: another user's scheduler, or one that hangs.", path))}
+	}
+	if info, err := os.Stat(p.StateDir); err != nil || !info.IsDir() {
+		return []Finding{{Check: check, State: Skip, Says: fmt.Sprintf("not tried: there is no state folder %s", p.StateDir)}}
 	}
 	return []Finding{ok(check, "%s is free", path)}
 }
