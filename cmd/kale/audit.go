@@ -34,20 +34,24 @@ up before they were trained (EXPIRED). Where fewer records were counted there th
 would a loss), or a partition's offsets were given up in several spans that nobody kept, nobody can tell any more: the verdict is unknown. So it
 is where retention has removed what the snapshots do not have (gone_offsets).
 
+The columns, and their keys under -json:
+
+  UP TO       to                how far every tablet has all, an offset
+  IN THE LOG  log_records       the records that the log holds of what is trained
+  TRAINED     trained_records   those that every tablet has counted
+  DEAD        dead_records      could not be decoded; SKIPPED where the job file leaves them out
+  MISSING     missing_records   in the log, and not counted
+  REPEATED    repeated_records  counted more than once
+  EXPIRED     lost_offsets      removed by retention before they were trained, and given up
+  REMOVED     removed_offsets   removed since they were trained
+  NOT YET     waiting_records   in the log, and newer than the snapshots
+
+In no column are, of removed_offsets, unproven_offsets (nobody can tell any more whether each was trained once) and of those uncounted_offsets
+(counted as no record); gone_offsets; and offsets_beyond, those trained above UP TO.
+
 Exit code 0: exact; 1: not exact, or unknown. -json prints the verdict ("exact", "not exact", "unknown") and the same figures, for all partitions
 together (total) and for each; of the tablets that of which each is least good. mismatched_tablets do not agree, lacking_tablets
-are only behind the log's end, which is no fault: each is written at its own time. Where removed_offsets is not 0, log_records leaves out what was in them.
-Its names for the table's columns:
-  to                UP TO: the first offset that is not trained everywhere
-  log_records       IN THE LOG
-  trained_records   TRAINED
-  dead_records      DEAD, or SKIPPED
-  missing_records   MISSING
-  repeated_records  REPEATED
-  lost_offsets      EXPIRED: given up, since retention was faster
-  removed_offsets   REMOVED: trained, and then removed by retention
-  waiting_records   NOT YET: the log has them, the snapshots do not
-  unproven_offsets  those of removed_offsets where nobody can tell`,
+are only behind the log's end, which is no fault: each is written at its own time. Where removed_offsets is not 0, log_records leaves out what was in them.`,
 		Example: "  kale audit ctr\n  kale audit ctr.hcl -json",
 		Args:    exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.audit(cmd.Context(), args[0], f) },

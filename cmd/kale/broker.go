@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/stream"
 )
 
@@ -26,7 +27,8 @@ With -data its log survives, kill -9 included; without, it ends with the process
 is removed from the front of the log every 10 s. A topic with cleanup.policy=compact is not compacted. It knows max.message.bytes and
 message.timestamp.type too, and refuses other settings, which it would not honour.
 
-Started again on the same -data with a larger number, a topic gets more partitions. While it runs, Kafka's own tools change
+Started again on the same -data with a larger number, a topic gets more partitions; with a smaller one it keeps what it has, which is
+warned of. While it runs, Kafka's own tools change
 and delete topics: kafka-topics.sh, kafka-configs.sh, or any client.`,
 		Example: "  kale broker -data broker -topic clicks:8 -topic clicks-dead:1:retention.ms=604800000",
 		Args:    exactly(),
@@ -86,6 +88,9 @@ func parseTopic(s string) (stream.TopicSpec, error) {
 	n, err := strconv.Atoi(parts[1])
 	if err != nil || n < 1 {
 		return stream.TopicSpec{}, fmt.Errorf("topic %q: %q is not a number of partitions, 1 or more", s, parts[1])
+	}
+	if n > stream.MostPartitions {
+		return stream.TopicSpec{}, fmt.Errorf("topic %q: %s partitions are more than this broker can have, %s", s, plan.Thousands(n), plan.Thousands(stream.MostPartitions))
 	}
 	t := stream.TopicSpec{Name: parts[0], Partitions: n, Config: map[string]string{}}
 	for _, kv := range parts[2:] {

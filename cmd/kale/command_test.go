@@ -325,6 +325,8 @@ func TestUsageErrors(t *testing.T) {
 		{"produce -topic t -speedup 0", "must be above 0"},
 		{"produce -topic t -duration 5", `"5" has no unit`},
 		{"produce -topic t -history -5m", "must not be negative"},
+		{"produce -topic t -history 1000000h", "records are dated from 1970 on"},
+		{"broker -topic a:99999999", "99,999,999 partitions are more than this broker can have"},
 		{"produce -topic t -synthetic month", `there is "week"`},
 		{"produce -topic t -format xml", "xml"},
 		{"produce -topic t -skew 7", "kew"},

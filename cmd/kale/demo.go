@@ -59,6 +59,9 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
+	if f.report, err = filepath.Abs(f.report); err != nil { // while there is a working folder
+		return fmt.Errorf("demo: %w", err)
+	}
 	if err := checkOut(f.report); err != nil {
 		return err
 	}
@@ -93,13 +96,11 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	}
 	defer func() { _ = res.Store.Close() }() // it was only read
 	sum := res.Summary
-	if sum.Report, err = filepath.Abs(f.report); err != nil {
-		return fmt.Errorf("demo: %w", err)
+	unwritten := writeDemoReport(res, f.report)
+	if sum.Report = f.report; unwritten != nil {
+		sum.Report = ""
 	}
-	if err := writeDemoReport(res, f.report); err != nil {
-		return err
-	}
-	return a.demoResult(f, sum, time.Since(began))
+	return errors.Join(a.demoResult(f, sum, time.Since(began)), unwritten)
 }
 
 // demoOptions finds the programs and makes the demo's folder.
@@ -145,7 +146,9 @@ func (a *app) demoResult(f demoFlags, sum demo.Summary, took time.Duration) erro
 		var text strings.Builder
 		fmt.Fprintf(&text, "\nWhat the stores say after a day of two minutes (whole demo: %.0f s)\n", took.Seconds())
 		sum.Print(&text)
-		fmt.Fprintf(&text, "  report  %s\n", sum.Report)
+		if sum.Report != "" {
+			fmt.Fprintf(&text, "  report  %s\n", sum.Report)
+		}
 		width, _ := terminal(a.out)
 		if _, err := io.WriteString(a.out, folded(text.String(), width)); err != nil {
 			return fmt.Errorf("demo: print the summary: %w", err)

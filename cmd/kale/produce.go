@@ -139,7 +139,7 @@ func (p produceFlags) options(ctx context.Context, given func(flag string) bool)
 	if err := o.Validate(); err != nil {
 		return o, usageError{err}
 	}
-	return o, nil
+	return o, p.dated(time.Now(), o.Curve)
 }
 
 // produced is the summary of kale produce.
@@ -185,6 +185,15 @@ func (a *app) produce(ctx context.Context, p produceFlags, given func(flag strin
 		sum.Error = err.Error()
 	}
 	return errors.Join(err, a.printProduced(sum))
+}
+
+// dated refuses a past that no record can be dated in: their times are counted from 1970 on.
+func (p produceFlags) dated(now time.Time, c stream.Curve) error {
+	if most := now.Sub(time.Unix(0, 0)); time.Duration(p.history) > most {
+		return usagef("-history %s would be about %s records, the first of %d: records are dated from 1970 on, which is %s ago", p.history.String(),
+			number(c.Mean()*time.Duration(p.history).Seconds()), now.Add(-time.Duration(p.history)).Year(), job.Length(most.Truncate(24*time.Hour)))
+	}
+	return nil
 }
 
 // canProduce asks for the topic before anything is written.

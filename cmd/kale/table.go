@@ -56,6 +56,20 @@ func (t table) text(width int) string {
 	}
 	line(func(c int) string { return t.columns[c].name }, "")
 	for _, r := range t.rows {
+		first, last, inside := t.free(r, shown, widths)
+		if !beside && inside {
+			var s string
+			for i, c := range shown {
+				switch {
+				case i == first:
+					s += padded(r.note, t.room(shown[first:last+1], widths)) + gap
+				case i < first || i > last:
+					s += padded(r.cells[c], widths[c]) + gap
+				}
+			}
+			out.WriteString(strings.TrimRight(s, " ") + "\n")
+			continue
+		}
 		line(func(c int) string { return r.cells[c] }, r.note)
 		if !beside && r.note != "" {
 			out.WriteString(hang("    ", "    ", r.note, width))
@@ -65,6 +79,27 @@ func (t table) text(width int) string {
 		out.WriteString(hang("", "", "(A wider terminal also shows "+strings.ToLower(listed(missing))+".)", width))
 	}
 	return out.String()
+}
+
+// free finds neighbours among the columns that are shown in which a row has nothing, and its note has room.
+func (t table) free(r row, shown, widths []int) (first, last int, found bool) {
+	for first = 0; first < len(shown) && r.note != ""; first = last + 1 {
+		for last = first; last < len(shown) && r.cells[shown[last]] == ""; last++ {
+		}
+		if last > first && utf8.RuneCountInString(r.note) <= t.room(shown[first:last], widths) {
+			return first, last - 1, true
+		}
+	}
+	return 0, 0, false
+}
+
+// room is how wide some columns are together.
+func (t table) room(columns, widths []int) int {
+	n := -len(gap)
+	for _, c := range columns {
+		n += widths[c] + len(gap)
+	}
+	return n
 }
 
 // choose says which columns there is room for, in their order, and names the others: those of the most worth that fit.

@@ -89,10 +89,14 @@ func (e *Error) Own() string { return cmp.Or(e.own, e.Message) }
 // Unwrap gives the cause, if there is one on this side of the wire.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Errorf makes an Error; a %w among its operands becomes its cause.
+// Errorf makes an Error; a %w among its operands becomes its cause. That the cause has the same code is said once.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Code: code, Message: err.Error(), cause: errors.Unwrap(err)}
+	e := &Error{Code: code, Message: err.Error(), cause: errors.Unwrap(err)}
+	if inner := (*Error)(nil); code != InvalidField && code != RetryAfter && errors.As(err, &inner) && inner.Code == code {
+		e.Message = strings.TrimSuffix(e.Message, fmt.Sprintf(" (%s)", code))
+	}
+	return e
 }
 
 // Invalidf makes an InvalidField error for the field at path.

@@ -119,3 +119,16 @@ func TestNoAnswerSaysHowLongWasWaited(t *testing.T) {
 		t.Errorf("with all the time that a call has: %v", err)
 	}
 }
+
+// What is wrapped again with the same code says it once.
+func TestCodeIsSaidOnce(t *testing.T) {
+	full := Errorf(Blocked, "write x: no space left on device")
+	for code, want := range map[Code]string{
+		Blocked:     "start ps-0: write x: no space left on device (blocked)",
+		Unavailable: "start ps-0: write x: no space left on device (blocked) (unavailable)",
+	} {
+		if got := Errorf(code, "start ps-0: %w", full).Error(); got != want {
+			t.Errorf("says %q, want %q", got, want)
+		}
+	}
+}

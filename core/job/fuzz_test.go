@@ -55,6 +55,7 @@ func TestHostileSources(t *testing.T) {
 		"long ternary":   "a = " + strings.Repeat("true ? ", 5000),
 		"too large":      strings.Repeat("# comment\n", 100000),
 		"zero bytes":     "a = \"\x00\"\n",
+		"CR alone":       "job \"ctr\" {\r}\r",
 		"not UTF-8":      "a = \"\xff\xfe\"\n",
 	} {
 		job, files, diags := Parse([]byte(src), "job.hcl", Options{})

@@ -106,6 +106,13 @@ func (s *sheet) settle(d *Decision, p proposal, open bool) {
 	default:
 		s.follow(d, p, want, open)
 	}
+	if m := s.o.Manual; m.Pinned {
+		expr := "by hand, whatever the policy wants"
+		if pinned := s.o.Limits.Clamp(m.Target); pinned != m.Target {
+			expr += fmt.Sprintf("; the limits of %s make it %d", s.o.Limits, pinned)
+		}
+		s.note("pinned", float64(m.Target), "workers", expr)
+	}
 	s.conclude(d, p)
 }
 

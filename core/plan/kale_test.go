@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -429,6 +430,26 @@ func TestGuards(t *testing.T) {
 		{"a state of the future", func(o *Observation) { o.State = []byte(`{"v":7,"last_out":{"odd":1}}`); out(o) }, 13, KindOut, "forecast", "saved state has version 7 and this program knows 1, so it starts afresh"},
 		{"a broken state", func(o *Observation) { o.State = []byte(`{"v":`); out(o) }, 13, KindOut, "forecast", "could not be read"},
 	})
+}
+
+// A pin is in the arithmetic, after what the policy wants.
+func TestPinIsInTheArithmetic(t *testing.T) {
+	p, err := New("kale", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := reference()
+	o.Manual = Manual{Pinned: true, Target: 99}
+	d := p.Decide(o)
+	lines := strings.Split(strings.TrimSpace(d.Explain()), "\n")
+	if i := slices.IndexFunc(lines, func(l string) bool {
+		return strings.Contains(l, "pinned  ") && strings.Contains(l, "99 workers  by hand, whatever the policy wants; the limits of 2 to 28 make it 28")
+	}); i < 0 || i <= slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, "  wanted  ") }) {
+		t.Errorf("it explains:\n%s", d.Explain())
+	}
+	if term, ok := d.Term("pinned"); !ok || term.Value != 99 {
+		t.Errorf("the term is %+v", term)
+	}
 }
 
 func TestStaticAndFollow(t *testing.T) {

@@ -39,6 +39,9 @@ type BrokerOptions struct {
 	Advertise string
 }
 
+// MostPartitions is how many partitions a topic of an embedded broker may have: measured, so many are created in 0.5 s, and 10,000 written down at the end in 3 s.
+const MostPartitions = 100_000
+
 const topicPoll = 20 * time.Millisecond
 
 // topicName is what Kafka accepts; kfake accepts more.
@@ -57,7 +60,7 @@ type Broker struct {
 }
 
 // OpenBroker starts a broker and creates the topics that it lacks; one that exists with fewer partitions is grown, with
-// more it is an error. Topics are created here and never by a client's metadata request, because kfake forgets those
+// more it keeps them, with a warning in the log. Topics are created here and never by a client's metadata request, because kfake forgets those
 // when it is killed. A data folder serves one broker at a time. ctx bounds the opening only: end with [Broker.Close].
 func OpenBroker(ctx context.Context, lg *slog.Logger, o BrokerOptions) (_ *Broker, err error) {
 	lg = orSilent(lg)
@@ -103,7 +106,7 @@ func OpenBroker(ctx context.Context, lg *slog.Logger, o BrokerOptions) (_ *Broke
 	if b.cluster, err = kfake.NewCluster(opts...); err != nil {
 		return nil, openError(net.JoinHostPort(host, strconv.Itoa(port)), o.DataDir, err)
 	}
-	if err := ensureTopics(ctx, b.addr, o.Topics); err != nil {
+	if err := ensureTopics(ctx, lg, b.addr, o.Topics); err != nil {
 		return nil, err
 	}
 	if o.Clean > 0 {
@@ -175,6 +178,8 @@ func (o BrokerOptions) validate() (host string, port int, err error) {
 			return "", 0, fmt.Errorf("embedded broker: topic %q: a name has 1 to 249 letters, digits, dots, dashes and underscores", t.Name)
 		case t.Partitions < 1:
 			return "", 0, fmt.Errorf("embedded broker: topic %q has %d partitions; it needs at least 1", t.Name, t.Partitions)
+		case t.Partitions > MostPartitions:
+			return "", 0, fmt.Errorf("embedded broker: topic %q has %d partitions; it may have %d at most", t.Name, t.Partitions, MostPartitions)
 		case seen[t.Name]:
 			return "", 0, fmt.Errorf("embedded broker: topic %q is named twice", t.Name)
 		}
@@ -216,6 +221,11 @@ func openError(addr, dir string, err error) error {
 // until they can be used. One with more partitions than asked is an error: Kafka cannot take partitions away. New topics
 // get one replica.
 func EnsureTopics(ctx context.Context, opts []kgo.Opt, topics []TopicSpec) error {
+	return eachTopic(opts, topics, func(adm *kadm.Client, t TopicSpec) error { return ensureTopic(ctx, adm, t) })
+}
+
+// eachTopic does something for topics with one client.
+func eachTopic(opts []kgo.Opt, topics []TopicSpec, ensure func(*kadm.Client, TopicSpec) error) error {
 	// What the client knows of topics must not be older than a look at them: its own 5 s would be waited for after each creation.
 	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.AlwaysRetryEOF(), kgo.MetadataMinAge(topicPoll)}, opts...)...)
 	if err != nil {
@@ -224,20 +234,36 @@ func EnsureTopics(ctx context.Context, opts []kgo.Opt, topics []TopicSpec) error
 	defer cl.Close()
 	adm := kadm.NewClient(cl)
 	for _, t := range topics {
-		if err := ensureTopic(ctx, adm, t); err != nil {
+		if err := ensure(adm, t); err != nil {
 			return fmt.Errorf("create topic %q with %d partitions: %w", t.Name, t.Partitions, err)
 		}
 	}
 	return nil
 }
 
-func ensureTopics(ctx context.Context, addr string, topics []TopicSpec) error {
+// ensureTopics is EnsureTopics for an embedded broker, which starts again with topics that a client has grown meanwhile.
+func ensureTopics(ctx context.Context, lg *slog.Logger, addr string, topics []TopicSpec) error {
 	if len(topics) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	return EnsureTopics(ctx, []kgo.Opt{kgo.SeedBrokers(addr)}, topics)
+	return eachTopic([]kgo.Opt{kgo.SeedBrokers(addr)}, topics, func(adm *kadm.Client, t TopicSpec) error {
+		err := ensureTopic(ctx, adm, t)
+		if more := tooMany(0); errors.As(err, &more) {
+			lg.Warn("the topic has more partitions than were asked for, and keeps them: they cannot be made fewer", "topic", t.Name, "has", int(more), "asked", t.Partitions)
+			t.Partitions = int(more)
+			err = awaitTopic(ctx, adm, t)
+		}
+		return err
+	})
+}
+
+// tooMany is how many partitions a topic has of which fewer were asked for.
+type tooMany int
+
+func (n tooMany) Error() string {
+	return fmt.Sprintf("it exists with %d partitions, which cannot be made fewer: ask for %[1]d, or use another topic", int(n))
 }
 
 func ensureTopic(ctx context.Context, adm *kadm.Client, t TopicSpec) error {
@@ -258,7 +284,7 @@ func ensureTopic(ctx context.Context, adm *kadm.Client, t TopicSpec) error {
 	}
 	switch n := len(has[t.Name].Partitions); {
 	case n > t.Partitions:
-		return fmt.Errorf("it exists with %d partitions, which cannot be made fewer: ask for %d, or use another topic", n, n)
+		return tooMany(n)
 	case n < t.Partitions:
 		r, err := adm.UpdatePartitions(ctx, t.Partitions, t.Name)
 		if err != nil {

@@ -61,7 +61,7 @@ func rateChart(f Frame, width, height int) []string {
 	if f.Coloured {
 		colours, axis = []asciigraph.AnsiColor{yellow, yellow, yellow, magenta, cyan}, grey
 	}
-	drawn := asciigraph.PlotMany(series, asciigraph.Height(height-1), asciigraph.LowerBound(0), asciigraph.UpperBound(highest*1.05),
+	drawn := asciigraph.PlotMany(series, asciigraph.Height(height-1), asciigraph.LowerBound(0), asciigraph.UpperBound(roundTick(highest*1.05/float64(height-1))*float64(height-1)),
 		asciigraph.SeriesChars(lineBand, lineBand, lineForecast, lineCapacity, asciigraph.DefaultCharSet),
 		asciigraph.SeriesColors(colours...), asciigraph.AxisColor(axis), asciigraph.LabelColor(axis), asciigraph.YAxisValueFormatter(func(v float64) string {
 			label := rate(math.Abs(v))
@@ -70,6 +70,17 @@ func rateChart(f Frame, width, height int) []string {
 	lines := strings.Split(drawn, "\n")
 	at := slices.IndexFunc([]rune(ansi.Strip(lines[0])), func(r rune) bool { return r == '┤' || r == '┼' }) // where the axis stands
 	return append(lines, f.style("8").Render(w.axis(max(at, 0))))
+}
+
+// roundTick is the least round number that is not below x > 0: the lines of a chart stand so far apart.
+func roundTick(x float64) float64 {
+	unit := math.Pow(10, math.Floor(math.Log10(x)))
+	for _, n := range []float64{1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8} {
+		if n*unit >= x {
+			return n * unit
+		}
+	}
+	return 10 * unit
 }
 
 // window maps columns to time.

@@ -320,7 +320,7 @@ func status(v *core.View) string {
 		text += fmt.Sprintf(" +%d starting", *s.Pending)
 	}
 	if s.Draining > 0 {
-		text += fmt.Sprintf(" -%d leaving", s.Draining)
+		text += fmt.Sprintf(", %d leaving", s.Draining)
 	}
 	if v.Manual.Paused {
 		text += ", paused"
