@@ -247,7 +247,7 @@ func TestBlockOfTheREADMEs(t *testing.T) {
 		}
 		_, source, begins := strings.Cut(string(text), "\n    backend \"slurm\" {\n")
 		source, _, ends := strings.Cut(source, "\n    }\n")
-		if !begins || !ends || !strings.Contains(string(text), "checkpoint.dir below /mnt/shared,") {
+		if !begins || !ends || !strings.Contains(string(text), "-checkpoint /mnt/shared/") {
 			t.Fatalf("%s has no block, or does not say where checkpoint.dir belongs", readme)
 		}
 		if _, diags := decode(configOf(source, "/mnt/shared/ctr")); len(diags) > 0 {

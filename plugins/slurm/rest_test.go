@@ -193,7 +193,8 @@ func TestVersionIsNegotiated(t *testing.T) {
 		t.Errorf("of versions that are not known: %v", err)
 	}
 	h.Close()
-	if _, err := r.jobs(t.Context()); err == nil || refused(err) != nil {
+	_, err = r.jobs(t.Context())
+	if no := refused(err); no == nil || no.Code != backend.Unavailable || !strings.Contains(no.Message, "start slurmrestd") {
 		t.Errorf("without slurmrestd: %v", err)
 	}
 }

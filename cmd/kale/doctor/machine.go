@@ -40,10 +40,11 @@ func (p Patient) socket(ctx context.Context) []Finding {
 			return []Finding{ok(check, "a scheduler of this job has %s, and has not answered within %s", path, aliveLimit).but(Warn, "Is it suspended (kill -CONT lets it go on), or does it hang? kale status names its process, and what helps.")}
 		}
 		return []Finding{ok(check, "a scheduler of this job answers on %s", path)}
-	case len(CheckState(p.StateDir)) > 0:
-		return nil // that is said of the folder
 	case !errors.Is(err, api.ErrNoScheduler):
 		return []Finding{ok(check, "%v", err).but(Fail, fmt.Sprintf("See who holds %s: another user's scheduler, or one that hangs.", path))}
+	}
+	if len(CheckState(p.StateDir)) > 0 {
+		return nil // that is said of the folder
 	}
 	return []Finding{ok(check, "%s is free", path)}
 }
