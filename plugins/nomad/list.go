@@ -23,6 +23,7 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 	if err != nil {
 		return nil, false, err
 	}
+	began := time.Now()
 	p, err := s.look(ctx, job)
 	if err != nil {
 		return nil, false, err
@@ -55,7 +56,12 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 	if err := g.Wait(); err != nil {
 		return nil, false, err
 	}
-	out = append(out, purged(p)...)
+	for _, st := range purged(p) {
+		if n.starts.Since(began, job, st.ID) {
+			st.State, st.Reason = backend.StatePending, "its Nomad job is being submitted"
+		}
+		out = append(out, st)
+	}
 	slices.SortFunc(out, func(a, b backend.Status) int { return a.ID.Compare(b.ID) })
 	return out, true, nil
 }

@@ -128,6 +128,7 @@ type view struct {
 	inQueue bool
 	// requeued is that it was in the queue once more after it had run: a look that began after its claim was seen shows it waiting.
 	requeued bool
+	starting bool // it is being submitted, or was when this was looked at
 	recent   bool // it was submitted after the look at the queue began: its absence says nothing
 	surplus  []row
 	away     string  // why a process of it may live on a node that does not answer; empty: it does (markAway)
@@ -136,6 +137,7 @@ type view struct {
 
 // scan looks at every instance of the job, by ID. No folder means no instances.
 func (j *job) scan(ctx context.Context, snap snapshot) ([]view, error) {
+	began := time.Now()
 	entries, err := os.ReadDir(j.dir())
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(j.set.dir); err == nil {
@@ -160,6 +162,7 @@ func (j *job) scan(ctx context.Context, snap snapshot) ([]view, error) {
 				continue // it was pruned meanwhile
 			}
 		}
+		v.starting = v.submission.JobID == "" && j.starts.Since(began, j.name, id)
 		views = append(views, v)
 	}
 	j.consult(ctx, views, snap)

@@ -402,6 +402,8 @@ func (v view) absent() (backend.State, string) {
 	switch {
 	case v.report.over():
 		return v.report.State, v.report.Reason
+	case v.starting:
+		return backend.StatePending, "it is being submitted to Slurm"
 	case v.submission.Tried.IsZero():
 		return backend.StateFailed, "it was accepted, but the backend was ended before it submitted it"
 	case v.submission.JobID == "":
