@@ -46,7 +46,10 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 		}
 		g.Go(func() error {
 			st := n.statusOf(ctx, s, v)
-			st.Reason = joined(st.Reason, drift[v.id])
+			st.Reason = joined(st.Reason, drift[v.id].text)
+			if drift[v.id].back && v.job.Stop && !st.State.Live() {
+				st.State = backend.StatePending
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			out = append(out, st)
