@@ -182,7 +182,10 @@ func (s *Scheduler) ensure(ctx context.Context, now time.Time) error {
 func (s *Scheduler) ensured(ws []backend.Workload, sts []backend.Status, err error, now time.Time) error {
 	if err != nil {
 		s.ensureErr = err
-		s.lg.Warn("the backend could not start workloads; trying again", "workloads", len(ws), "err", err)
+		if says := err.Error(); says != s.ensureSaid { // it is tried at every look
+			s.lg.Warn("the backend could not start workloads; trying again", "workloads", len(ws), "err", err)
+			s.ensureSaid = says
+		}
 		if after := backend.AsError(err).After; after > 0 {
 			for _, w := range ws {
 				s.hold(w.ID, now, after)
@@ -190,6 +193,7 @@ func (s *Scheduler) ensured(ws []backend.Workload, sts []backend.Status, err err
 		}
 		return nil
 	}
+	s.ensureSaid = ""
 	changed := false
 	for i, st := range sts {
 		if st.Err != nil {

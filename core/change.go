@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -13,6 +14,7 @@ import (
 // else is started or ended: what is known of the cluster is from before it.
 type change struct {
 	what   string // for people: "start worker-1-g1"
+	starts []backend.ID
 	since  time.Time
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the call is over
@@ -28,8 +30,12 @@ const (
 
 // change makes a call on the backend and has hear take its answer in: now, where it comes at once, and else before a later look. An error is that of hear.
 func (s *Scheduler) change(ctx context.Context, what string, timeout time.Duration, call func(context.Context), hear func() error) error {
+	return s.undertake(ctx, &change{what: what, hear: hear}, timeout, call)
+}
+
+func (s *Scheduler) undertake(ctx context.Context, c *change, timeout time.Duration, call func(context.Context)) error {
 	ctx, cancel := lingering(ctx, timeout)
-	c := &change{what: what, since: time.Now(), cancel: cancel, done: make(chan struct{}), hear: hear}
+	c.since, c.cancel, c.done = time.Now(), cancel, make(chan struct{})
 	s.spawn(func() { // ends with ctx; hearChange takes what it leaves, once done is closed
 		defer close(c.done)
 		defer cancel()
@@ -113,11 +119,20 @@ func (s *Scheduler) askStart(ctx context.Context, ws []backend.Workload, hear fu
 	for _, w := range ws {
 		ids = append(ids, w.ID)
 	}
-	return s.change(ctx, "start "+named(ids), backendTimeout, func(ctx context.Context) {
+	c := &change{what: "start " + named(ids), starts: ids, hear: func() error { return hear(sts, err) }}
+	return s.undertake(ctx, c, backendTimeout, func(ctx context.Context) {
 		if sts, err = s.opt.Backend.Ensure(ctx, s.job.Name, ws); err == nil && len(sts) != len(ws) {
 			err = fmt.Errorf("the backend answered for %d of %d processes: its plugin is not sound", len(sts), len(ws))
 		}
-	}, func() error { return hear(sts, err) })
+	})
+}
+
+// unbegun says of a process which the backend has on record, and does not start, that it has not ended: it is being started, or was refused.
+func (s *Scheduler) unbegun(st backend.Status) bool {
+	if st.State.Live() || !st.Started.IsZero() {
+		return false
+	}
+	return s.denied(st.ID) || s.changing != nil && slices.Contains(s.changing.starts, st.ID)
 }
 
 // askEnd has the backend release workloads.

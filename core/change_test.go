@@ -1,12 +1,16 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/fake"
 )
 
@@ -102,4 +106,60 @@ func TestForcedStopBesideAHangingStart(t *testing.T) {
 		return nil
 	})
 	r.mustBeLive("")
+}
+
+// onRecord has lists show what is asked for as a plugin may that writes down what it has accepted before it hands it to the cluster.
+type onRecord struct {
+	backend.Backend
+	mu    sync.Mutex
+	asked []backend.ID
+}
+
+func (b *onRecord) Ensure(ctx context.Context, job string, ws []backend.Workload) ([]backend.Status, error) {
+	b.mu.Lock()
+	for _, w := range ws {
+		b.asked = append(b.asked, w.ID)
+	}
+	b.mu.Unlock()
+	return b.Backend.Ensure(ctx, job, ws)
+}
+
+func (b *onRecord) List(ctx context.Context, job string) ([]backend.Status, bool, error) {
+	list, complete, err := b.Backend.List(ctx, job)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, id := range b.asked {
+		if !slices.ContainsFunc(list, func(st backend.Status) bool {
+			return st.ID.Role == id.Role && st.ID.Rank == id.Rank && st.ID.Generation >= id.Generation
+		}) {
+			list = append(list, backend.Status{ID: id, State: backend.StateFailed, Reason: "it was not submitted"})
+		}
+	}
+	return list, complete, err
+}
+
+// What is on record and is only being started, or was refused, has not ended: it is started under the ID that it was given.
+func TestWhatIsBeingStartedHasNotEnded(t *testing.T) {
+	unended := func(r *rig) {
+		t.Helper()
+		r.beats(3)
+		if p, err := r.problem("has ended"); err == nil {
+			t.Error(p)
+		}
+	}
+	wrap := func(b backend.Backend) backend.Backend { return &onRecord{Backend: b} }
+	r := newRig(t, rigOptions{wrap: wrap})
+	r.started(2)
+	r.hangs(fake.OpEnsure, 3)
+	unended(r)
+
+	r = newRig(t, rigOptions{wrap: wrap, slots: 2})
+	r.order("scale", 3)
+	r.beat()
+	r.until("one is refused", func() error { _, err := r.problem("worker-2-g1 is not started"); return err })
+	unended(r)
+	if err := r.cluster.SetSlots(16); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it runs", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1"))
 }

@@ -113,6 +113,7 @@ type Scheduler struct {
 	ends         map[int]dueEnd  // likewise
 	changing     *change         // what the backend has not answered yet; nil: nothing
 	spawn        func(func())    // go, but in tests that want every answer at once
+	ensureSaid   string          // what was logged last of one, since one went well
 	ensureErr    error           // of the last Ensure as a whole
 	releaseErr   error           // of the last Release of what is to leave
 	may          int             // workers, by the pool, when it was asked last

@@ -65,7 +65,7 @@ func (s *Scheduler) heed(ctx context.Context, now time.Time) {
 	}
 	var unread []*trouble
 	for _, st := range s.seen.list {
-		if s.leaving(st.ID) || s.replaced(st.ID) || s.want.Stopping && !s.wanted(st.ID) || st.State == backend.StateStopping || s.serverLeaves(st.ID) || succeeds(s.seen.list, st) {
+		if s.leaving(st.ID) || s.replaced(st.ID) || s.want.Stopping && !s.wanted(st.ID) || st.State == backend.StateStopping || s.serverLeaves(st.ID) || succeeds(s.seen.list, st) || s.unbegun(st) {
 			continue
 		}
 		s.compare(st, now)

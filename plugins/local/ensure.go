@@ -130,6 +130,7 @@ func (l *local) Ensure(ctx context.Context, job string, ws []backend.Workload) (
 			return nil, err
 		}
 	}
+	defer l.starts.Begin(job, ws)()
 	if err := l.endReplaced(ctx, s, job, ws, problems); err != nil {
 		return nil, err
 	}

@@ -86,6 +86,11 @@ func (v view) over() bool { return v.broken == nil && !v.held && (v.released != 
 // reaped reports whether a List has forgotten it.
 func (v view) reaped() bool { return v.broken == nil && !v.held && v.released != 0 }
 
+// unbegun says that no supervisor was seen to have it yet.
+func (v view) unbegun() bool {
+	return v.broken == nil && !v.held && !v.recorded && v.released == 0
+}
+
 // lost says that the instance has no supervisor where it should have one, or is not there at all.
 func (v view) lost() bool { return !v.held && !v.over() }
 

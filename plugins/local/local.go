@@ -30,6 +30,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -43,7 +44,8 @@ type local struct {
 	gpus gpuSource
 	jobs backend.Jobs[settings]
 
-	homes homes
+	homes  homes
+	starts backend.Starts
 }
 
 // New gives the backend. The program that calls it must run Supervise when its arguments are SuperviseCommand and a
@@ -84,6 +86,7 @@ func (l *local) List(ctx context.Context, job string) ([]backend.Status, bool, e
 	if err := s.mine(job); err != nil {
 		return nil, false, err
 	}
+	began := time.Now()
 	views, err := s.root().scanJob(job)
 	if err != nil {
 		return nil, false, err
@@ -99,7 +102,11 @@ func (l *local) List(ctx context.Context, job string) ([]backend.Status, bool, e
 			}
 			continue
 		}
-		out = append(out, v.status())
+		st := v.status()
+		if v.unbegun() && l.starts.Since(began, job, v.id) {
+			st.State, st.Reason = backend.StateStarting, ""
+		}
+		out = append(out, st)
 	}
 	l.moveOut(job, s)
 	return out, true, nil

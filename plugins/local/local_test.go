@@ -169,3 +169,27 @@ func BenchmarkList(b *testing.B) {
 	b.StopTimer()
 	conformance.Drop(b, l, "j")
 }
+
+// What has its folder and is only being started has not ended; where nobody starts it any more, it has failed.
+func TestBeingStartedHasNotEnded(t *testing.T) {
+	c := newCluster(t)
+	l := inProcess(t, newGPUs())
+	configure(t, l, c.config("j"))
+	w := backend.Workload{ID: backend.ID{Role: backend.RoleWorker, Generation: 1}}
+	at, err := l.at(t.Context(), "j")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := at.root().instance("j", w.ID)
+	if err := errors.Join(os.MkdirAll(i.dir, 0o700), backend.WriteJSON(filepath.Join(i.dir, specFile), spec{Job: "j", ID: w.ID})); err != nil {
+		t.Fatal(err)
+	}
+	end := l.starts.Begin("j", []backend.Workload{w})
+	if st := list(t, l, "j"); st == nil || st.State != backend.StateStarting {
+		t.Errorf("while it is being started it is %+v", st)
+	}
+	end()
+	if st := list(t, l, "j"); st == nil || st.State != backend.StateFailed {
+		t.Errorf("when nobody starts it it is %+v", st)
+	}
+}

@@ -146,7 +146,7 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	}
 	s.begins = backend.Config{Filename: cfg.Filename, StartLine: cfg.StartLine, StartColumn: cfg.StartColumn, StartByte: cfg.StartByte}
 	s.places = map[string]hcl.Range{
-		attrRegion: d.RegionRange, attrNamespace: d.NamespaceRng, attrToken: d.TokenRange, attrNodePool: d.PoolRange, attrDatacenters: d.CentersRange,
+		attrAddress: d.AddressRange, attrRegion: d.RegionRange, attrNamespace: d.NamespaceRng, attrToken: d.TokenRange, attrNodePool: d.PoolRange, attrDatacenters: d.CentersRange,
 		attrDriver: d.DriverRange, attrDevice: d.DeviceRange,
 	}
 	d.program(&s)

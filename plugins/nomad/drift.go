@@ -19,6 +19,7 @@ import (
 type driftVerdict struct {
 	index uint64 // JobModifyIndex of what was looked at
 	text  string // for people; empty when it is as it was submitted
+	back  bool   // it is being brought back: nothing is to take its place
 }
 
 // wasStopped is how a Nomad job differs that somebody stopped.
@@ -26,9 +27,9 @@ const wasStopped = "it was stopped"
 
 // meetDrift compares the Nomad jobs with what was submitted, once for each change of them, and meets what others changed
 // as the settings say. It gives, by ID, what is to be said of it. What cannot be found out now is found out later.
-func (n *nomad) meetDrift(ctx context.Context, s settings, job string, p picture) map[backend.ID]string {
-	var mu sync.Mutex // guards texts
-	texts := map[backend.ID]string{}
+func (n *nomad) meetDrift(ctx context.Context, s settings, job string, p picture) map[backend.ID]driftVerdict {
+	var mu sync.Mutex // guards found
+	found := map[backend.ID]driftVerdict{}
 	var g errgroup.Group
 	g.SetLimit(atOnce)
 	for _, v := range p.views {
@@ -40,74 +41,116 @@ func (n *nomad) meetDrift(ctx context.Context, s settings, job string, p picture
 		n.mu.Unlock()
 		if known && old.index == v.job.JobModifyIndex {
 			mu.Lock()
-			texts[v.id] = old.text
+			found[v.id] = old
 			mu.Unlock()
 			continue
 		}
 		g.Go(func() error {
-			text, err := n.judge(ctx, s, job, v)
+			text, back, err := n.judge(ctx, s, job, v)
+			verdict := driftVerdict{v.job.JobModifyIndex, text, back}
 			if err != nil {
-				n.lg.Debug("cannot tell whether others changed a Nomad job", "nomad_job", v.job.ID, "err", err)
-				return nil
+				n.lg.Debug("cannot tell whether others changed a Nomad job, or meet that", "nomad_job", v.job.ID, "err", err)
+				verdict = driftVerdict{back: s.drift == driftRestore && v.job.Stop} // at the next look
 			}
 			mu.Lock()
-			texts[v.id] = text
+			found[v.id] = verdict
 			mu.Unlock()
+			if err != nil {
+				return nil
+			}
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			n.known[v.job.ID] = driftVerdict{v.job.JobModifyIndex, text}
+			n.known[v.job.ID] = verdict
 			return nil
 		})
 	}
 	_ = g.Wait() // none of them fails
-	return texts
+	return found
 }
 
-// judge looks at one Nomad job that has changed since it was last looked at.
-func (n *nomad) judge(ctx context.Context, s settings, job string, v view) (string, error) {
+// submittedTag marks the version that was submitted, once others have changed it: Nomad (from 1.9) does not forget a version that has a tag, and the last six.
+const submittedTag = "kale-submitted"
+
+// judge looks at one Nomad job that has changed since it was last looked at. back: it is being brought back.
+func (n *nomad) judge(ctx context.Context, s settings, job string, v view) (text string, back bool, err error) {
 	q, cancel := s.read(ctx)
 	defer cancel()
 	now, _, err := s.client.Jobs().Info(v.job.ID, q)
 	if err != nil {
-		return "", failed(err, capRead, "read the Nomad job of %s", v.id)
+		return "", false, failed(err, capRead, "read the Nomad job of %s", v.id)
 	}
 	if now.Version == nil || *now.Version == 0 {
-		return "", nil // nobody changed it: ours is its first version
+		return "", false, nil // nobody changed it: ours is its first version
 	}
 	versions, _, _, err := s.client.Jobs().Versions(v.job.ID, false, q)
 	if err != nil {
-		return "", failed(err, capRead, "read the versions of the Nomad job of %s", v.id)
+		return "", false, failed(err, capRead, "read the versions of the Nomad job of %s", v.id)
 	}
-	// The first one, or where there were so many changes (of ours: steer) that Nomad has forgotten it, the oldest it knows.
+	// The first one, or where there were so many changes that Nomad has forgotten it, the oldest it knows, which may be another's.
 	versions = slices.DeleteFunc(versions, func(j *api.Job) bool { return j.Version == nil })
 	if len(versions) == 0 {
-		return "", backend.Errorf(backend.Unavailable, "read the versions of the Nomad job of %s: Nomad knows none", v.id)
+		return "", false, backend.Errorf(backend.Unavailable, "read the versions of the Nomad job of %s: Nomad knows none", v.id)
 	}
 	submitted := slices.MinFunc(versions, func(a, b *api.Job) int { return cmp.Compare(*a.Version, *b.Version) })
+	sure := *submitted.Version == 0
+	if at := slices.IndexFunc(versions, func(j *api.Job) bool { return j.VersionTag != nil && j.VersionTag.Name == submittedTag }); at >= 0 {
+		submitted, sure = versions[at], true
+	}
 	changed := differences(submitted, now)
 	if len(changed) == 0 {
-		return "", nil
+		return "", false, nil
 	}
-	text := ""
+	if ours, err := s.isReleased(ctx, job, v.id); err != nil || ours { // since the look: it was Kale that stopped it
+		return "", false, err
+	}
 	if others := slices.DeleteFunc(slices.Clone(changed), func(c string) bool { return c == wasStopped }); len(others) > 0 { // that it was stopped its state says
 		text = "its Nomad job was changed, and not by Kale: " + strings.Join(others, ", ")
 	}
 	n.lg.Warn("somebody changed a Nomad job", "job", job, "id", v.id.String(), "nomad_job", v.job.ID, "changed", changed, "drift", s.drift)
 	switch s.drift {
 	case driftRestore:
-		return joined(text, "it is being restored"), s.restore(ctx, v, *submitted.Version, *now.Version)
+		if !sure {
+			return joined(text, "it is not restored: Nomad has forgotten what was submitted"), false, nil
+		}
+		err := n.restore(ctx, s, job, v, *submitted.Version, *now.Version)
+		if err != nil && needsAPerson(err) {
+			return joined(text, "it cannot be restored: "+backend.AsError(err).Message), false, nil
+		}
+		return joined(text, "it is being restored"), true, err
 	case driftAdopt:
-		return "", s.adopt(ctx, job, v)
+		return "", false, s.adopt(ctx, job, v)
 	}
-	return text, nil
+	return text, false, nil
+}
+
+// needsAPerson says that trying again does not help.
+func needsAPerson(err error) bool {
+	code := backend.CodeOf(err)
+	return code == backend.Unauthorised || code == backend.Blocked
+}
+
+// isReleased says whether a workload is given up by now. Who stops its Nomad job for that writes it down first.
+func (s settings) isReleased(ctx context.Context, job string, id backend.ID) (bool, error) {
+	l, err := s.readLedger(ctx, job)
+	return l.released(id), err
 }
 
 // restore brings back what was submitted, unless somebody was faster once more.
-func (s settings) restore(ctx context.Context, v view, submitted, version uint64) error {
+func (n *nomad) restore(ctx context.Context, s settings, job string, v view, submitted, version uint64) error {
 	opts, cancel := s.write(ctx)
 	defer cancel()
+	if _, err := s.client.Jobs().TagVersion(v.job.ID, submitted, submittedTag, "what Kale submitted", opts); err != nil {
+		n.lg.Debug("cannot have Nomad remember what was submitted", "nomad_job", v.job.ID, "err", err)
+	}
 	if _, _, err := s.client.Jobs().Revert(v.job.ID, submitted, &version, opts, "", ""); err != nil {
 		return failed(err, capSubmit, "restore the Nomad job of %s", v.id)
+	}
+	gone, err := s.isReleased(ctx, job, v.id)
+	if err != nil || !gone {
+		return err
+	}
+	if _, _, err := s.client.Jobs().Deregister(v.job.ID, false, opts); err != nil && !notFound(err) { // it was given up meanwhile
+		return failed(err, capSubmit, "stop %s", v.id)
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/nomad/api"
+
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/conformance"
 )
@@ -87,4 +89,105 @@ func absentWorker(rank int) func([]backend.Status) error {
 		}
 		return nil
 	}
+}
+
+// A worker that somebody has stopped is restored, and until it runs again no list says that it has ended: nothing is to be started in its place.
+func TestRestoredIsNotReplaced(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", fmt.Sprintf("  drift = %q\n", driftRestore))
+	id := workerID(0, 1)
+	ensure(t, n, "j", r.workload("j", id, conformance.Steady))
+	conformance.WaitFor(t, n, "j", id, "runs", in(backend.StateRunning))
+	r.started(t, "j", id, 1)
+	r.lose(t, "j", id)
+	conformance.Eventually(t, "it has ended", func() error {
+		allocs, _, err := r.raw(t).Jobs().Allocations(nomadJob("j", id), true, nil)
+		if err == nil && (len(allocs) != 1 || allocs[0].ClientStatus != api.AllocClientStatusComplete) {
+			err = fmt.Errorf("%d allocations, the first is %s", len(allocs), allocs[0].ClientStatus)
+		}
+		return err
+	})
+	conformance.WaitFor(t, n, "j", id, "runs again", func(st backend.Status) bool {
+		if !st.State.Live() {
+			t.Errorf("it is said to have ended: %v: %s", st, st.Reason)
+		}
+		return st.State == backend.StateRunning && st.Restarts == 1
+	})
+	r.started(t, "j", id, 2)
+	conformance.Drop(t, n, "j")
+}
+
+// However often a Nomad job is changed, it is what was submitted that is restored, also when Nomad remembers only later versions; and then it is left alone.
+func TestRestoresWhatWasSubmitted(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", fmt.Sprintf("  drift = %q\n", driftRestore))
+	id := workerID(0, 1)
+	ensure(t, n, "j", r.workload("j", id, conformance.Steady))
+	conformance.WaitFor(t, n, "j", id, "runs", in(backend.StateRunning))
+	jobs := r.raw(t).Jobs()
+	restored := func() (version uint64) {
+		t.Helper()
+		conformance.Eventually(t, "it is restored", func() error {
+			if _, _, err := n.List(t.Context(), "j"); err != nil {
+				return err
+			}
+			job, _, err := jobs.Info(nomadJob("j", id), nil)
+			if err != nil {
+				return err
+			}
+			if version = *job.Version; *job.Priority != 50 {
+				return fmt.Errorf("version %d has the priority %d", version, *job.Priority)
+			}
+			return nil
+		})
+		return version
+	}
+	var version uint64
+	for _, edits := range []int{2, 1, 1, 1} {
+		for i := range edits {
+			job, _, err := jobs.Info(nomadJob("j", id), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			*job.Priority = 40 + i
+			if _, _, err := jobs.Register(job, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		version = restored()
+	}
+	for range 3 {
+		if now := restored(); now != version {
+			t.Errorf("version %d was well, and now there is %d", version, now)
+		}
+	}
+	conformance.Drop(t, n, "j")
+}
+
+// What Kale itself has stopped since a look at it is nobody's change, and stays stopped.
+func TestOwnStopIsNoDrift(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", fmt.Sprintf("  drift = %q\n", driftRestore))
+	id := workerID(0, 1)
+	ensure(t, n, "j", r.workload("j", id, conformance.Steady))
+	conformance.WaitFor(t, n, "j", id, "runs", in(backend.StateRunning))
+	s, err := n.jobs.Of(t.Context(), "j")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := s.look(t.Context(), "j")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Release(t.Context(), "j", []backend.ID{id}, backend.Forced); err != nil {
+		t.Fatal(err)
+	}
+	clear(n.known) // as where the look is the first that shows a change
+	if found := n.meetDrift(t.Context(), s, "j", before); found[id].text != "" || found[id].back {
+		t.Errorf("it is taken for somebody's: %+v", found[id])
+	}
+	if job, _, err := r.raw(t).Jobs().Info(nomadJob("j", id), nil); err != nil || !*job.Stop {
+		t.Errorf("it is not stopped any more (%v)", err)
+	}
+	conformance.Drop(t, n, "j")
 }

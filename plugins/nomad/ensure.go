@@ -36,6 +36,7 @@ func (n *nomad) Ensure(ctx context.Context, job string, ws []backend.Workload) (
 		return nil, err
 	}
 	s.payloadProblems(job, ws, problems)
+	defer n.starts.Begin(job, ws)()
 	if err := s.claim(ctx, job, ws, problems); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package nomad
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -19,6 +20,9 @@ import (
 
 // noSuchRegion is how Nomad says that it does not know where a region is, in lower case.
 const noSuchRegion = "no path to region"
+
+// onlyTLS is how an HTTPS server answers who does not speak TLS.
+const onlyTLS = "HTTP request to an HTTPS server"
 
 // failures is the one place where Nomad's answers meet the contract's codes. The first row that fits counts.
 var failures = []struct {
@@ -41,7 +45,7 @@ var failures = []struct {
 	{0, "nonexistent namespace", backend.Blocked, "create the namespace, or name another one in the backend block"},
 	{0, "node pool", backend.Blocked, "name a node pool that exists"},
 	{http.StatusTooManyRequests, "", backend.RetryAfter, ""},
-	{http.StatusBadRequest, "HTTP request to an HTTPS server", backend.Blocked, "let the address begin with https:// (and see ca_cert)"},
+	{http.StatusBadRequest, onlyTLS, backend.Blocked, "let the address begin with https:// (and see ca_cert)"},
 	{http.StatusBadRequest, "", backend.Blocked, "Nomad refuses what the backend block asks for"},
 	{0, "validation failed", backend.Blocked, "Nomad refuses what the backend block asks for"},
 	{0, "failed validation", backend.Blocked, "Nomad refuses what the backend block asks for"},
@@ -150,7 +154,7 @@ func distrust(err error) string {
 	var name x509.HostnameError
 	var certificate x509.CertificateInvalidError
 	switch {
-	case errors.Is(err, http.ErrSchemeMismatch):
+	case noTLS(err):
 		return "let the address begin with http://: no TLS is spoken there"
 	case errors.As(err, &authority):
 		return "set ca_cert (NOMAD_CACERT) to the file of the authority that signed the certificate of Nomad's agents"
@@ -163,6 +167,15 @@ func distrust(err error) string {
 	}
 	return ""
 }
+
+// noTLS says that the other side does not speak TLS, which the address asks for.
+func noTLS(err error) bool {
+	var record tls.RecordHeaderError
+	return errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record)
+}
+
+// distrusted says that the two sides do not agree on TLS, or on whether it is spoken.
+func distrusted(err error) bool { return distrust(err) != "" || strings.Contains(err.Error(), onlyTLS) }
 
 // notFound reports whether Nomad knows no such thing.
 func notFound(err error) bool {

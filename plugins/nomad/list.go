@@ -23,6 +23,7 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 	if err != nil {
 		return nil, false, err
 	}
+	began := time.Now()
 	p, err := s.look(ctx, job)
 	if err != nil {
 		return nil, false, err
@@ -45,7 +46,10 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 		}
 		g.Go(func() error {
 			st := n.statusOf(ctx, s, v)
-			st.Reason = joined(st.Reason, drift[v.id])
+			st.Reason = joined(st.Reason, drift[v.id].text)
+			if drift[v.id].back && v.job.Stop && !st.State.Live() {
+				st.State = backend.StatePending
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			out = append(out, st)
@@ -55,7 +59,12 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 	if err := g.Wait(); err != nil {
 		return nil, false, err
 	}
-	out = append(out, purged(p)...)
+	for _, st := range purged(p) {
+		if n.starts.Since(began, job, st.ID) {
+			st.State, st.Reason = backend.StatePending, "its Nomad job is being submitted"
+		}
+		out = append(out, st)
+	}
 	slices.SortFunc(out, func(a, b backend.Status) int { return a.ID.Compare(b.ID) })
 	return out, true, nil
 }

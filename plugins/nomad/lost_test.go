@@ -153,3 +153,31 @@ func TestKeepOff(t *testing.T) {
 		t.Errorf("taken for drift (-want +got):\n%s", diff)
 	}
 }
+
+// What is in the ledger and is only being submitted waits; where nobody submits it any more, it has failed.
+func TestBeingSubmittedHasNotEnded(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "")
+	s, err := n.jobs.Of(t.Context(), "j")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws := []backend.Workload{r.workload("j", workerID(0, 1), conformance.Steady)}
+	end := n.starts.Begin("j", ws)
+	if err := s.claim(t.Context(), "j", ws, make([]*backend.Error, 1)); err != nil {
+		t.Fatal(err)
+	}
+	is := func(when string, want backend.State, says string) {
+		t.Helper()
+		all, _, err := n.List(t.Context(), "j")
+		if err != nil || len(all) != 1 || all[0].State != want || !strings.Contains(all[0].Reason, says) {
+			t.Errorf("%s: List = %+v, %v", when, all, err)
+		}
+	}
+	is("before it is submitted", backend.StatePending, "being submitted")
+	end()
+	is("when nobody submits it", backend.StateFailed, "was not submitted")
+	ensure(t, n, "j", ws...)
+	conformance.WaitFor(t, n, "j", ws[0].ID, "runs", in(backend.StateRunning))
+	conformance.Drop(t, n, "j")
+}

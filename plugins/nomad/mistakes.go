@@ -17,6 +17,7 @@ import (
 
 // Attributes of the block whose values a cluster has or has not.
 const (
+	attrAddress     = "address"
 	attrRegion      = "region"
 	attrNamespace   = "namespace"
 	attrToken       = "token"
@@ -53,6 +54,8 @@ func (s settings) blame(err error) hcl.Diagnostics {
 	}
 	at := func(d *hcl.Diagnostic) hcl.Diagnostics { return hcl.Diagnostics{d} }
 	switch says := strings.ToLower(answer.Message); {
+	case distrusted(err):
+		return at(s.mistake(attrAddress, "Nomad cannot be spoken to so", "%s%s.", answer.Message, fromEnvironment(s.places[attrAddress], "NOMAD_ADDR")))
 	case strings.Contains(says, noSuchRegion):
 		regions, err := s.client.Regions().List()
 		if err != nil {

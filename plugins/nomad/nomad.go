@@ -18,6 +18,8 @@ type nomad struct {
 	lg   *slog.Logger
 	jobs backend.Jobs[settings]
 
+	starts backend.Starts
+
 	submitting singleflight.Group // by job and workload
 
 	mu    sync.Mutex

@@ -68,6 +68,9 @@ func TestTLS(t *testing.T) {
 			if err == nil || complete || backend.CodeOf(err) != backend.Blocked || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("List: complete %v, %v; want code %q and advice on %q", complete, err, backend.Blocked, tt.want)
 			}
+			if report, err := open(t, tt.source).Plan(t.Context(), "j", []backend.Workload{r.workload("j", workerID(0, 1), conformance.Steady)}); err != nil || !report.Mistakes.HasErrors() {
+				t.Errorf("Plan: %+v, %v; want a mistake of the block", report, err)
+			}
 		})
 	}
 	for _, tt := range []struct {
@@ -105,4 +108,14 @@ func TestNoTLSWhereItIsAskedFor(t *testing.T) {
 	if _, _, err := n.List(t.Context(), "j"); err == nil || backend.CodeOf(err) != backend.Blocked || !strings.Contains(err.Error(), "http://") {
 		t.Errorf("List: %v; want code %q and advice to use http://", err, backend.Blocked)
 	}
+	cfg := r.config("j")
+	cfg.Source = append([]byte("\n"), source...)
+	if diags, err := n.Configure(t.Context(), cfg); err != nil || diags.HasErrors() {
+		t.Fatal(diags, err)
+	}
+	report, err := n.Plan(t.Context(), "j", []backend.Workload{r.workload("j", workerID(0, 1), conformance.Steady)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	isMistake(t, report, 41, 11, "begin with http://")
 }

@@ -169,6 +169,7 @@ func (d *decoding) folders() {
 		return
 	}
 	d.s.dir = filepath.Clean(b.SharedDir)
+	d.s.asked[attrSharedDir] = asked{b.SharedDir, b.SharedDirRange}
 	if !plainWord.MatchString(d.s.dir) || strings.Contains(d.s.dir, "%") {
 		d.fail(b.SharedDirRange, "Unsuitable folder name",
 			"shared_dir is %q; Slurm's options cannot carry blanks, quotes, '%%' or characters that mean something to a shell.", b.SharedDir)

@@ -36,12 +36,15 @@ func (s *slurm) Ensure(ctx context.Context, name string, ws []backend.Workload) 
 	if err != nil {
 		return nil, err
 	}
+	end := sync.OnceFunc(j.starts.Begin(name, ws))
+	defer end()
 	if err := j.endReplaced(ctx, ws, problems); err != nil {
 		return nil, err
 	}
 	if err := s.place(ctx, j, ws, problems); err != nil {
 		return nil, err
 	}
+	end()
 	views, _, err := j.look(ctx, j.queue.freshness())
 	if err != nil {
 		return nil, err

@@ -128,7 +128,9 @@ type view struct {
 	inQueue bool
 	// requeued is that it was in the queue once more after it had run: a look that began after its claim was seen shows it waiting.
 	requeued bool
-	recent   bool // it was submitted after the look at the queue began: its absence says nothing
+	behind   *backend.ID // the one of its job that is before it in the queue, and the first there; nil: there is none
+	starting bool        // it is being submitted, or was when this was looked at
+	recent   bool        // it was submitted after the look at the queue began: its absence says nothing
 	surplus  []row
 	away     string  // why a process of it may live on a node that does not answer; empty: it does (markAway)
 	account  *ending // how its job ended, by the cluster's accounts, when Slurm no longer shows it
@@ -136,6 +138,7 @@ type view struct {
 
 // scan looks at every instance of the job, by ID. No folder means no instances.
 func (j *job) scan(ctx context.Context, snap snapshot) ([]view, error) {
+	began := time.Now()
 	entries, err := os.ReadDir(j.dir())
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(j.set.dir); err == nil {
@@ -160,6 +163,7 @@ func (j *job) scan(ctx context.Context, snap snapshot) ([]view, error) {
 				continue // it was pruned meanwhile
 			}
 		}
+		v.starting = v.submission.JobID == "" && j.starts.Since(began, j.name, id)
 		views = append(views, v)
 	}
 	j.consult(ctx, views, snap)
@@ -167,7 +171,23 @@ func (j *job) scan(ctx context.Context, snap snapshot) ([]view, error) {
 		views[i] = j.judge(views[i], snap)
 	}
 	slices.SortFunc(views, func(a, b view) int { return a.id.Compare(b.id) })
+	markBehind(views)
 	return views, nil
+}
+
+// markBehind notes which views wait behind one of their own job that is the first in the queue: what keeps that waiting keeps them too.
+func markBehind(views []view) {
+	waits := func(v view, reason string) bool {
+		return v.inQueue && !v.over() && v.release == nil && v.row.phase() == phaseQueued && v.row.reason == reason
+	}
+	for i, v := range views {
+		if !waits(v, reasonPriority) {
+			continue
+		}
+		if at := slices.IndexFunc(views, func(o view) bool { return o.row.cluster == v.row.cluster && waits(o, reasonResources) }); at >= 0 {
+			views[i].behind = &views[at].id
+		}
+	}
 }
 
 // dirAdvice ends the messages about a shared folder that cannot be used.

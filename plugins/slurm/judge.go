@@ -402,6 +402,8 @@ func (v view) absent() (backend.State, string) {
 	switch {
 	case v.report.over():
 		return v.report.State, v.report.Reason
+	case v.starting:
+		return backend.StatePending, "it is being submitted to Slurm"
 	case v.submission.Tried.IsZero():
 		return backend.StateFailed, "it was accepted, but the backend was ended before it submitted it"
 	case v.submission.JobID == "":
@@ -426,7 +428,11 @@ func (v view) present() (backend.State, string) {
 		if v.requeued {
 			return backend.StateStopping, slurmSays + "; it is cancelled: it must not run a second time under its ID"
 		}
-		if why := explain(v.row.reason); why != "" {
+		reason := v.row.reason
+		if v.behind != nil {
+			reason, slurmSays = reasonResources, slurmSays+", behind "+v.behind.String()+" of the same job"
+		}
+		if why := explain(reason); why != "" {
 			slurmSays += ": " + strings.ReplaceAll(why, "JOB", v.row.id)
 		}
 		return backend.StatePending, slurmSays

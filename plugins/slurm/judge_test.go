@@ -238,3 +238,36 @@ func (c *canceller) cancel(_ context.Context, jobs ...jobRef) error {
 	c.cancelled = append(c.cancelled, jobs...)
 	return nil
 }
+
+// What has its folder and is only being submitted waits; where nobody submits it any more, it has failed.
+func TestBeingSubmittedHasNotEnded(t *testing.T) {
+	j := &job{name: "j", set: settings{dir: t.TempDir()}, lg: conformance.Logger(t), told: newOrders(), queue: newQueue(&canceller{}, time.Second), starts: &backend.Starts{}}
+	w := backend.Workload{ID: worker(0, 1)}
+	i := j.instance(w.ID)
+	if err := i.write(record{Job: "j", ID: w.ID, Nonce: "N"}, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	is := func(when string, want backend.State, says string) {
+		t.Helper()
+		views, err := j.scan(t.Context(), snapshot{began: time.Now()})
+		if err != nil || len(views) != 1 {
+			t.Fatalf("%s: %+v, %v", when, views, err)
+		}
+		if st := views[0].status(); st.State != want || !strings.Contains(st.Reason, says) {
+			t.Errorf("%s it is %s: %q", when, st.State, st.Reason)
+		}
+	}
+	end := j.starts.Begin("j", []backend.Workload{w})
+	is("before it is tried", backend.StatePending, "being submitted")
+	if err := backend.WriteJSON(i.path(submissionFile), submission{Tried: time.Now().Add(-time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	is("while sbatch runs", backend.StatePending, "being submitted")
+	end()
+	time.Sleep(time.Millisecond)
+	is("after sbatch has failed", backend.StateUnknown, "it may yet come")
+	if err := os.Remove(i.path(submissionFile)); err != nil {
+		t.Fatal(err)
+	}
+	is("without a try", backend.StateFailed, "was ended before it submitted it")
+}

@@ -5,11 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/kale-sched/kale/core/backend"
 )
@@ -30,6 +34,7 @@ const (
 	attrToken       = "token_file" // or rest, where the block has no file
 	attrRest        = "rest"
 	attrBinDir      = "bin_dir"
+	attrSharedDir   = "shared_dir"
 )
 
 // asked is what the block asks for by an attribute, and where.
@@ -183,11 +188,51 @@ func (j *job) unaskable(ctx context.Context, err error, ws []backend.Workload) (
 	if m == nil {
 		return report, false
 	}
+	return j.impossible(m, ws), true
+}
+
+// impossible is the report of a block by which nothing can be placed.
+func (j *job) impossible(m *hcl.Diagnostic, ws []backend.Workload) (report backend.Report) {
 	report.Mistakes = backend.FromHCL(j.set.begins, hcl.Diagnostics{m})
 	for _, w := range ws {
 		report.Placements = append(report.Placements, backend.Placement{ID: w.ID, Reason: m.Summary})
 	}
-	return report, true
+	return report
+}
+
+// unusable is what is wrong with the shared folder where it cannot be made or written here, nil where it can. It leaves nothing.
+func (j *job) unusable() *hcl.Diagnostic {
+	dir := j.set.dir
+	for {
+		info, err := os.Stat(dir)
+		if err == nil && !info.IsDir() {
+			err = &fs.PathError{Op: "use", Path: dir, Err: unix.ENOTDIR}
+		}
+		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
+			dir = filepath.Dir(dir)
+			continue
+		}
+		var tried string
+		if err == nil {
+			tried, err = os.MkdirTemp(dir, ".kale-try-")
+		}
+		if err == nil {
+			err = os.Remove(tried)
+		}
+		if err == nil {
+			return nil
+		}
+		var at *fs.PathError
+		if errors.As(err, &at) {
+			err = at.Err
+		}
+		a, what := j.set.asked[attrSharedDir], "written"
+		if dir != j.set.dir {
+			what = "made"
+		}
+		return backend.Mistake(a.at, "Shared folder cannot be used", "shared_dir is %q, and cannot be %s on this machine: %s: %v. Set it to a folder that this machine and all nodes can read and write; "+
+			"is its file system mounted here?", a.value, what, dir, err)
+	}
 }
 
 // databaseless says that Slurm did not answer since its database does not, or since it has none.

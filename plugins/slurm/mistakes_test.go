@@ -3,6 +3,8 @@ package slurm
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -191,5 +193,37 @@ func TestTimeAboveThePartitions(t *testing.T) {
 		if tt.says != "" && (!strings.Contains(report.Mistakes[0].Detail, tt.says) || report.Mistakes[0].Start.Line != 42 || report.Mistakes[0].Start.Column != 8) {
 			t.Errorf("with MaxTime=%s, %s: %+v", tt.limit, tt.lines, report.Mistakes[0])
 		}
+	}
+}
+
+// A shared folder that cannot be made or written on this machine is a mistake at its place, before anything is asked of Slurm; looking leaves nothing.
+func TestSharedFolderThatCannotBeUsed(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for shared, says := range map[string]string{
+		filepath.Join(dir, "made", "later"): "",
+		dir:                                 "",
+		"/proc/nope":                        `shared_dir is "/proc/nope", and cannot be made on this machine: /proc: no such file or directory. Set it`,
+		file:                                "cannot be written on this machine: " + file + ": not a directory",
+		filepath.Join(file, "below"):        "not a directory",
+	} {
+		s, diags := decode(backend.Config{Job: "j", Filename: "job.hcl", StartLine: 40, Source: fmt.Appendf(nil, "\n  shared_dir = %q\n", shared)})
+		if diags.HasErrors() {
+			t.Fatal(diags)
+		}
+		m := (&job{name: "j", set: s}).unusable()
+		switch {
+		case (m == nil) != (says == ""):
+			t.Errorf("%s: %v", shared, m)
+		case m != nil && (!strings.Contains(m.Detail, says) || m.Subject == nil || m.Subject.Start.Line != 41):
+			t.Errorf("%s: %v", shared, m)
+		}
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("it leaves %v (%v)", left, err)
 	}
 }

@@ -277,7 +277,7 @@ func TestClientEnviron(t *testing.T) {
 
 // Nodes on which workloads fail at once are left out for a while, unless most nodes are such.
 func TestBadNodes(t *testing.T) {
-	j := &job{name: "j", lg: conformance.Logger(t), queue: newQueue(nil, defaultPoll), set: settings{dir: t.TempDir()}}
+	j := &job{name: "j", lg: conformance.Logger(t), starts: &backend.Starts{}, queue: newQueue(nil, defaultPoll), set: settings{dir: t.TempDir()}}
 	j.queue.restored["n9"] = time.Now()
 	one := func(role string, r report, v *verdict) view {
 		return view{instance: instance{id: backend.ID{Role: role, Generation: 1}}, report: r, verdict: v}

@@ -20,6 +20,9 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 	if err != nil {
 		return backend.Report{}, err
 	}
+	if m := j.unusable(); m != nil {
+		return j.impossible(m, ws), nil
+	}
 	c, err := s.capture(ctx, j.queue)
 	if err != nil {
 		if report, ok := j.unaskable(ctx, err, ws); ok {

@@ -3,9 +3,14 @@ package slurm
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/conformance"
 )
 
 // hanging is a controller that answers nothing, and takes its time.
@@ -39,5 +44,38 @@ func TestQueueThatHangs(t *testing.T) {
 		}
 		time.Sleep(askTimeout)
 		ask(2)
+	})
+}
+
+// A job that waits behind its own is told what the first of them waits for: no other job keeps it waiting.
+func TestWaitsBehindItsOwn(t *testing.T) {
+	s := newSite(t, "")
+	var ws []backend.Workload
+	for rank := range 5 {
+		ws = append(ws, s.gpuWorkload(worker(rank, 1), conformance.Steady, 2))
+	}
+	if _, err := s.b.Ensure(t.Context(), s.job, ws); err != nil {
+		t.Fatal(err)
+	}
+	const nothing = "Resources: nothing that it fits on is free"
+	conformance.Eventually(t, "all that wait say what is missing", func() error {
+		all, _, err := s.b.List(t.Context(), s.job)
+		if err != nil {
+			return err
+		}
+		first, behind := 0, 0
+		for _, st := range all {
+			switch {
+			case st.State != backend.StatePending:
+			case st.Reason == "it waits in Slurm's queue: "+nothing:
+				first++
+			case strings.HasPrefix(st.Reason, "it waits in Slurm's queue, behind worker-") && strings.HasSuffix(st.Reason, " of the same job: "+nothing) && st.Behind:
+				behind++
+			}
+		}
+		if first != 1 || behind != 2 {
+			return fmt.Errorf("List = %+v", all)
+		}
+		return nil
 	})
 }

@@ -67,6 +67,7 @@ type job struct {
 	launchIn time.Duration
 	place    *sync.Mutex // held while folders are made and jobs submitted; outlives a new configuration
 	told     *orders
+	starts   *backend.Starts
 }
 
 // New gives the backend. lg may be nil.
@@ -105,9 +106,9 @@ func (s *slurm) Configure(ctx context.Context, cfg backend.Config) (backend.Diag
 		q = newQueue(ctl, set.poll)
 		s.queues[set.way] = q
 	}
-	j := &job{name: cfg.Job, set: set, queue: q, lg: s.lg.With("job", cfg.Job), submitIn: s.submitIn, launchIn: s.launchIn, place: &sync.Mutex{}, told: newOrders()}
+	j := &job{name: cfg.Job, set: set, queue: q, lg: s.lg.With("job", cfg.Job), submitIn: s.submitIn, launchIn: s.launchIn, place: &sync.Mutex{}, told: newOrders(), starts: &backend.Starts{}}
 	if old := s.jobs[cfg.Job]; old != nil {
-		j.place, j.told = old.place, old.told
+		j.place, j.told, j.starts = old.place, old.told, old.starts
 	}
 	s.jobs[cfg.Job] = j
 	if !s.reaping {

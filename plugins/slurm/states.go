@@ -63,12 +63,15 @@ func stateOf(name string) slurmState {
 }
 
 // reasonPriority is that of a job which others come before; the first in the queue waits for Resources.
-const reasonPriority = "Priority"
+const (
+	reasonPriority  = "Priority"
+	reasonResources = "Resources"
+)
 
 // reasons says for people what squeue's reasons mean; the first that the reason begins with counts.
 var reasons = []struct{ reason, says string }{
 	{"None", ""},
-	{"Resources", "nothing that it fits on is free"},
+	{reasonResources, "nothing that it fits on is free"},
 	{reasonPriority, "other jobs come first: of higher priority, or submitted before"},
 	{"DependencyNeverSatisfied", "the job that it waits for cannot end as it should any more (directives)"},
 	{"Dependency", "it waits for another job (directives)"},
