@@ -47,9 +47,9 @@ func (c *storm) rage(schedule []chaos.Fault) {
 	for _, f := range schedule {
 		c.pass(f.After)
 		what, undo, void := c.strike(f)
-		for end := time.Now().Add(patience); void; what, undo, void = c.strike(f) {
+		for end := time.Now().Add(calmWithin); void; what, undo, void = c.strike(f) {
 			if time.Now().After(end) {
-				c.fatalf("fault %v could not be applied within %v: what it would hit is away, or in another fault's hands", f, patience)
+				c.fatalf("fault %v could not be applied within %v: what it would hit is away, or in another fault's hands", f, calmWithin)
 			}
 			c.pass(poll)
 		}
