@@ -126,7 +126,11 @@ func (r *rendezvous) listen(where string) (net.Listener, error) {
 		if err == nil {
 			return lis, nil
 		}
-		r.lg.Warn("the port that running trainers know is taken; they find the chief here no more, and in the checkpoint folder still", "port", r.kept.Port, "err", err)
+		level := slog.LevelWarn
+		if r.kept.Chief == (rpc.ChiefRecord{}) { // nothing that was started got as far as to ask
+			level = slog.LevelDebug
+		}
+		r.lg.Log(context.Background(), level, "the port that running trainers know is taken; they find the chief here no more, and in the checkpoint folder still", "port", r.kept.Port, "err", err)
 	}
 	for p := firstPort; where == "" && p <= lastPort; p++ {
 		if lis, err := at(p); err == nil {

@@ -1,9 +1,11 @@
 package core
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -358,17 +360,23 @@ func TestPortIsTaken(t *testing.T) {
 	}
 	free := *r.job
 	free.Network.Listen = "127.0.0.1:0"
-	if err := r.s.store.Put(rendezvousKey, meeting{Port: taken.Addr().(*net.TCPAddr).Port}); err != nil {
-		t.Fatal(err)
-	}
-	meet, err := openRendezvous(t.Context(), r.s.lg, &free, "x", r.s.store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer meet.close()
-	var kept meeting
-	if _, err := r.s.store.Get(rendezvousKey, &kept); err != nil || meet.address != fmt.Sprint("127.0.0.1:", kept.Port) || meet.address == taken.Addr().String() {
-		t.Errorf("it listens at %s and keeps port %d, %v", meet.address, kept.Port, err)
+	for _, chief := range []rpc.ChiefRecord{{}, {Address: "127.0.0.1:1", Incarnation: 1}} { // where none was ever heard of nobody knows the port
+		if err := r.s.store.Put(rendezvousKey, meeting{Port: taken.Addr().(*net.TCPAddr).Port, Chief: chief}); err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		meet, err := openRendezvous(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), &free, "x", r.s.store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer meet.close()
+		var kept meeting
+		if _, err := r.s.store.Get(rendezvousKey, &kept); err != nil || meet.address != fmt.Sprint("127.0.0.1:", kept.Port) || meet.address == taken.Addr().String() {
+			t.Errorf("it listens at %s and keeps port %d, %v", meet.address, kept.Port, err)
+		}
+		if warned := strings.Contains(log.String(), "port that running trainers know is taken"); warned != (chief.Address != "") {
+			t.Errorf("with the chief %+v it says %q", chief, &log)
+		}
 	}
 }
 

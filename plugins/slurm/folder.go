@@ -132,8 +132,9 @@ type view struct {
 	starting bool        // it is being submitted, or was when this was looked at
 	recent   bool        // it was submitted after the look at the queue began: its absence says nothing
 	surplus  []row
-	away     string  // why a process of it may live on a node that does not answer; empty: it does (markAway)
-	account  *ending // how its job ended, by the cluster's accounts, when Slurm no longer shows it
+	foreseen time.Time // when it was first seen that Slurm preempts it
+	away     string    // why a process of it may live on a node that does not answer; empty: it does (markAway)
+	account  *ending   // how its job ended, by the cluster's accounts, when Slurm no longer shows it
 }
 
 // scan looks at every instance of the job, by ID. No folder means no instances.

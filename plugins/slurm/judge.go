@@ -101,6 +101,9 @@ func (j *job) judge(v view, snap snapshot) view {
 	switch {
 	case v.inQueue:
 		j.told.clear("missing", v.record.Nonce)
+		if v.row.cause == backend.EndPreemption {
+			v.foreseen = j.told.first("preempted", v.record.Nonce, now)
+		}
 		if v.row.phase() == phaseQueued && v.claim != "" {
 			v.requeued = snap.began.After(j.told.first("began", v.record.Nonce, now)) // else it began after the look, or while it was taken
 		} else {
@@ -288,13 +291,21 @@ func (v view) status() backend.Status {
 	return st
 }
 
-// deadline is from when on Slurm may ask it to stop, or end it. Of a limit that is short beside that it is the middle: earlier, nobody could do anything.
+// deadline is from when on Slurm may ask it to stop, or end it. Of a limit that is short beside that it is the middle: earlier, nobody could do anything. Nor could
+// anybody before a preemption was seen.
 func (v view) deadline() time.Time {
 	at := v.row.deadline
 	if at.IsZero() || v.record.Warning == 0 {
 		return at
 	}
-	return at.Add(-min(v.record.Warning+warnEarly, at.Sub(v.row.started)/2))
+	from := at.Add(-min(v.record.Warning+warnEarly, at.Sub(v.row.started)/2))
+	if from.Before(v.foreseen) {
+		from = v.foreseen
+	}
+	if from.After(at) {
+		return at
+	}
+	return from
 }
 
 // devices names the node with each, since every node counts its own from 0.

@@ -200,6 +200,11 @@ func TestDeadlineIsBeforeTheWarning(t *testing.T) {
 			t.Errorf("limit %v, grace %v: the deadline is %v after the start, want %v", tt.limit, tt.grace, got, tt.want)
 		}
 	}
+	seen := started.Add(2 * time.Hour)
+	v := view{row: row{started: started, deadline: seen.Add(30 * time.Second)}, record: record{Warning: time.Minute}, foreseen: seen}
+	if got := v.deadline(); !got.Equal(seen) {
+		t.Errorf("a preemption that was seen at %v could end it from %v on", seen, got)
+	}
 	if at := (view{record: record{Warning: time.Minute}}).deadline(); !at.IsZero() {
 		t.Errorf("one without a limit has the deadline %v", at)
 	}
