@@ -19,8 +19,6 @@ RUNTESTS := "$(TOOLS)/gotestsum" --format pkgname-and-test-fails
 TESTFLAGS := -race -vet=off
 # Packages under test at once: many wait for servers more than they compute. The longest come first.
 AT_ONCE := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 4 ? n : 4)))
-# End-to-end tests at once, likewise; each runs the whole product.
-WHOLE_AT_ONCE := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 3 ? n : 3)))
 
 help: ## what each target does
 	@width=$$(tput cols 2>/dev/null || echo 100); grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | \
@@ -51,7 +49,7 @@ test: build ## all tests with the race detector, real Kafka included where Java 
 	@go vet ./...
 	@.ci/fetch-tool.sh "$(TOOLS)" gotest.tools/gotestsum@$(GOTESTSUM)
 	@$(RUNTESTS) --packages "$$(go list ./plugins/... ./... | grep -v /cmd/kale/e2e | tr '\n' ' ')" -- $(TESTFLAGS) -p $(AT_ONCE) -timeout 25m
-	@$(RUNTESTS) --packages ./cmd/kale/e2e -- $(TESTFLAGS) -parallel $(WHOLE_AT_ONCE) -timeout 40m # with nothing beside it
+	@$(RUNTESTS) --packages ./cmd/kale/e2e -- $(TESTFLAGS) -timeout 40m # alone: it runs the whole product, and a machine of two cores has no room for more
 
 lint: ## golangci-lint, pinned
 	@.ci/fetch-tool.sh "$(TOOLS)" github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
