@@ -37,7 +37,7 @@ func runNomad(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer g.dismiss()
+	defer g.Dismiss()
 	if *dir == "" {
 		defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	}

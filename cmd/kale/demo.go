@@ -76,7 +76,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(o.Dir))
 	}
-	defer guard.dismiss() // the last of all
+	defer guard.Dismiss() // the last of all
 	defer func() {
 		if f.keep {
 			fmt.Fprintf(a.err, "kale demo: the broker's data, the checkpoint and the logs are kept in %s\n", o.Dir)

@@ -8,11 +8,10 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"time"
 
+	"github.com/kale-sched/kale/cmd/internal/guard"
 	"github.com/kale-sched/kale/cmd/kale/demo"
 )
 
@@ -22,50 +21,25 @@ const demoGuardCommand = "demo-guard"
 // demoGuardLimit bounds what a guard does once its demo is gone.
 const demoGuardLimit = 3 * time.Minute
 
-// demoGuard is a process that outlives a demo which is killed, and then ends what that has started and removes its folder. It waits at a pipe, the other end of which
-// only the demo holds.
-type demoGuard struct {
-	cmd  *exec.Cmd
-	pipe io.WriteCloser
-}
-
 // guarded is what a guard writes down of its own failure, in the demo's folder.
 const guarded = "guard.log"
 
-// guardDemo starts the guard of a demo, in a session of its own, so that what ends the demo's does not end it. The caller dismisses it.
-func (a *app) guardDemo(o demo.Options, f demoFlags) (*demoGuard, error) {
-	failed := func(err error) (*demoGuard, error) {
-		return nil, fmt.Errorf("demo: start the process that cleans up should this one be killed: %w", err)
-	}
+// guardDemo starts the guard of a demo, which ends what a demo that is killed has started and removes its folder. The caller dismisses it.
+func (a *app) guardDemo(o demo.Options, f demoFlags) (*guard.Guard, error) {
 	plugin, err := o.Plugin(f.backend)
 	if err != nil {
-		return failed(err)
+		return nil, fmt.Errorf("demo: %w", err)
 	}
 	log, err := os.Create(filepath.Join(o.Dir, guarded))
 	if err != nil {
-		return failed(err)
+		return nil, fmt.Errorf("demo: %w", err)
 	}
 	defer log.Close() // the guard has its own
-	cmd := exec.Command(a.exe, demoGuardCommand, "-backend", f.backend, "-plugin", plugin, fmt.Sprintf("-keep=%v", f.keep), o.Dir)
-	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = "/", log, &syscall.SysProcAttr{Setsid: true}
-	pipe, err := cmd.StdinPipe()
+	g, err := guard.Start(log, a.exe, demoGuardCommand, "-backend", f.backend, "-plugin", plugin, fmt.Sprintf("-keep=%v", f.keep), o.Dir)
 	if err != nil {
-		return failed(err)
+		return nil, fmt.Errorf("demo: %w", err)
 	}
-	if err := cmd.Start(); err != nil {
-		return failed(err)
-	}
-	return &demoGuard{cmd, pipe}, nil
-}
-
-// dismiss ends the guard of a demo that has cleaned up by itself.
-func (g *demoGuard) dismiss() {
-	if g == nil {
-		return
-	}
-	_, _ = g.pipe.Write([]byte{'.'}) // a guard that is gone needs no word
-	_ = g.pipe.Close()
-	_ = g.cmd.Wait()
+	return g, nil
 }
 
 // demoGuardMain is the guard's process. It gives its exit code.
@@ -77,7 +51,7 @@ func demoGuardMain(in io.Reader, complain io.Writer, args []string) int {
 		fmt.Fprintln(complain, "kale "+demoGuardCommand+" is started by kale demo.")
 		return exitUsage
 	}
-	if word, err := io.ReadAll(in); err != nil || len(word) > 0 {
+	if !guard.Orphaned(in) {
 		return exitDone
 	}
 	cluster, err := demoCluster(*name)
