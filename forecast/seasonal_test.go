@@ -174,11 +174,11 @@ func TestSeasonalBandsCoverNoise(t *testing.T) {
 	s := synthetic(120*40, time.Second, func(i int) float64 {
 		return cycle(float64(i)/120) * math.Exp(0.1*rng.NormFloat64())
 	})
-	r, err := Backtest(NewSeasonal([]time.Duration{2 * time.Minute}), s, BacktestOptions{Steps: 20, First: 600, Every: 41})
+	r, err := Backtest(NewSeasonal([]time.Duration{2 * time.Minute}), s, BacktestOptions{Steps: 20, First: 600, Every: 83})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 100 origins, far from independent: the nominal 80 % to a few points.
+	// 50 origins, far from independent: the nominal 80 % to a few points.
 	if r.Coverage < 0.75 || r.Coverage > 0.85 {
 		t.Errorf("the 10–90 %% band covers %.3f of the bins, want about 0.80", r.Coverage)
 	}

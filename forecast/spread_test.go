@@ -53,7 +53,7 @@ func shareBelow(t *testing.T, s Series, steps, first, every int) (levels, share 
 }
 
 func TestQuantilesCover(t *testing.T) {
-	levels, share, bins := shareBelow(t, noisy(1, 18), 12, 12*noisyDay, 29)
+	levels, share, bins := shareBelow(t, noisy(1, 18), 12, 12*noisyDay, 59)
 	for i, q := range levels {
 		t.Logf("level %.2f: %.3f of %d bins below", q, share[i], bins)
 		if d := math.Abs(share[i] - q); d > 0.06 {
@@ -171,7 +171,7 @@ func TestScenariosKeepErrorsTogether(t *testing.T) {
 	const steps = 12
 	f := NewSeasonal([]time.Duration{24 * time.Hour})
 	var truth, said, alone []float64
-	for o := 14 * noisyDay; o+steps <= len(s.Values); o += 17 {
+	for o := 14 * noisyDay; o+steps <= len(s.Values); o += 37 {
 		fc := forecastOf(t, f, s.Until(s.At(o)), steps)
 		if len(fc.Scenarios) != maxScenarios {
 			t.Fatalf("%d scenarios, want %d", len(fc.Scenarios), maxScenarios)

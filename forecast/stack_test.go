@@ -12,7 +12,7 @@ import (
 func stacked(t *testing.T, s Series, season, steps, first int) (mix, with [2]float64) {
 	t.Helper()
 	total := [2]float64{}
-	for o := first; o+steps <= len(s.Values); o += 23 {
+	for o := first; o+steps <= len(s.Values); o += 37 {
 		cands, err := (&seasonal{seasons: []time.Duration{time.Duration(season) * s.Step}}).candidates(s.Until(s.At(o)))
 		if err != nil {
 			t.Fatal(err)

@@ -25,7 +25,7 @@ func TestForecastEval(t *testing.T) {
 		t.Fatal(err)
 	}
 	var e evaluation
-	if err := json.Unmarshal([]byte(s.must("forecast", "eval", "-trace", trace, "-origins", "40", "-json").out), &e); err != nil {
+	if err := json.Unmarshal([]byte(s.must("forecast", "eval", "-trace", trace, "-origins", "20", "-json").out), &e); err != nil {
 		t.Fatal(err)
 	}
 	bins, naive := map[float64]int{}, map[float64]float64{}
@@ -65,14 +65,14 @@ func TestForecastEval(t *testing.T) {
 func TestForecastEvalHeedsEvents(t *testing.T) {
 	const day = 24 * time.Hour
 	begin := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-	series := forecast.Series{Start: begin, Step: 30 * time.Minute, Values: make([]float64, 40*48)}
+	series := forecast.Series{Start: begin, Step: time.Hour, Values: make([]float64, 40*24)}
 	sales := []job.Event{
 		{Name: "past sale", From: begin.Add(20 * day), To: begin.Add(21 * day), Uplift: 5}, // in what is learnt
 		{Name: "sale", From: begin.Add(33 * day), To: begin.Add(33*day + 6*time.Hour), Uplift: 4},
 	}
 	for i := range series.Values {
 		at := series.At(i)
-		series.Values[i] = 1000 + 400*math.Sin(2*math.Pi*float64(i)/48)
+		series.Values[i] = 1000 + 400*math.Sin(2*math.Pi*float64(i)/24)
 		for _, e := range sales {
 			if !at.Before(e.From) && at.Before(e.To) {
 				series.Values[i] *= e.Uplift
@@ -83,7 +83,7 @@ func TestForecastEvalHeedsEvents(t *testing.T) {
 		var out, err buffer
 		p := past{series: series, steps: 4, seasons: []time.Duration{day}, job: &loaded{Job: &job.Job{Forecast: job.Forecast{Events: events}}}}
 		a, e, first := newShell(t).app(&out, &err), evaluation{}, len(series.Values)*7/10
-		if err := a.evalAll(t.Context(), a.forecasters(p, first, 4, &e), p, first, []int{1, 4}, 96, &e); err != nil {
+		if err := a.evalAll(t.Context(), a.forecasters(p, first, 4, &e), p, first, []int{1, 4}, 48, &e); err != nil {
 			t.Fatal(err)
 		}
 		most := map[string]float64{}
@@ -114,7 +114,7 @@ func TestForecastEvalPage(t *testing.T) {
 	if err := os.WriteFile(trace, []byte(daysOfTraffic()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := s.must("forecast", "eval", "-trace", trace, "-origins", "20", "-horizon", "30m,1h", "-ahead", "20m", "-o", page, "-json")
+	r := s.must("forecast", "eval", "-trace", trace, "-origins", "10", "-horizon", "30m,1h", "-ahead", "20m", "-o", page, "-json")
 	var e evaluation
 	if err := json.Unmarshal([]byte(r.out), &e); err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestForecastTable(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "ETTh1.csv"), []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args, want := []string{"forecast", "eval", "-table", dir, "-only", "ETTh1/96", "-origins", "6", "-json"}, "naive seasonal nlinear sparsetsf ensemble"
+	args, want := []string{"forecast", "eval", "-table", dir, "-only", "ETTh1/96", "-origins", "4", "-json"}, "naive seasonal nlinear sparsetsf ensemble"
 	if _, err := onnx.Locate(); err == nil {
 		args, want = append(args, "-fedformer", "-width", "8", "-epochs", "1"), want+" onnx:fedformer"
 	}
