@@ -153,9 +153,9 @@ func daily(at time.Duration) float64 {
 func TestRestartInMidReplayChangesNothing(t *testing.T) {
 	t.Parallel()
 	for _, name := range Names() {
-		decisions := 360
+		decisions := 240
 		if name == "cost" { // it takes its time
-			decisions = 150
+			decisions = 90
 		}
 		run := func(l *loop, n int, restarts bool) (targets []int) {
 			p := policy(t, name)

@@ -238,7 +238,7 @@ func TestLaws(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	kinds := map[string]int{}
-	for i := range 1600 {
+	for i := range 1000 {
 		o := randomObservation(rng)
 		if i%3 > 0 { // a rescale is live
 			o.RescaleCost = Measured{}
@@ -270,7 +270,7 @@ func TestLaws(t *testing.T) {
 func TestMonotoneInLoad(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
-	for range 600 {
+	for range 300 {
 		o := randomObservation(rng)
 		o.Model, o.UtilKnown = linear, false
 		more := o

@@ -81,10 +81,10 @@ func TestOracleAgainstAllSchedules(t *testing.T) {
 	for first := 2; first <= 6; first++ {
 		try(sequence{0: first})
 		for a := 2; a <= 6; a++ {
-			for at := 4; at < 110; at += 5 {
+			for at := 4; at < 110; at += 7 {
 				try(sequence{0: first, time.Duration(at) * time.Minute: a})
 				for b := 2; b <= 6; b++ {
-					for again := at + 10; again < 112; again += 8 {
+					for again := at + 10; again < 112; again += 11 {
 						try(sequence{0: first, time.Duration(at) * time.Minute: a, time.Duration(again) * time.Minute: b})
 					}
 				}
