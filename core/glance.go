@@ -44,6 +44,7 @@ type Glance struct {
 	Trained *uint64  `json:"trained_records,omitempty"`
 	Dead    *uint64  `json:"dead_records,omitempty"`
 	Lost    *uint64  `json:"lost_offsets,omitempty"`
+	CutOff  *uint64  `json:"cut_off_offsets,omitempty"`
 	AUC     *float64 `json:"auc,omitempty"`
 	Totals  *Totals  `json:"totals,omitempty"`
 	Past    bool     `json:"totals_past,omitempty"`
@@ -142,9 +143,9 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 
 // count takes in what the job has trained; nil: that is not known.
 func (g *Glance) count(t *Totals) {
-	g.Totals, g.Trained, g.Dead, g.Lost, g.AUC = t, nil, nil, nil, nil
+	g.Totals, g.Trained, g.Dead, g.Lost, g.CutOff, g.AUC = t, nil, nil, nil, nil, nil
 	if t != nil {
-		g.Trained, g.Dead, g.Lost, g.AUC = &t.Trained, &t.Dead, &t.Lost, t.AUC
+		g.Trained, g.Dead, g.Lost, g.CutOff, g.AUC = &t.Trained, &t.Dead, &t.Lost, &t.CutOff, t.AUC
 	}
 }
 

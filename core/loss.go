@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
 )
 
@@ -16,6 +17,7 @@ type LossKind string
 const (
 	LossRetention   LossKind = "retention"   // removed before they were trained, and given up
 	LossUndecodable LossKind = "undecodable" // they cannot be decoded
+	LossCutOff      LossKind = "cut_off"     // they have offsets that were trained before the end of the log was cut off
 )
 
 // Loss is a time in which a job did not train records, again and again.
@@ -24,7 +26,7 @@ type Loss struct {
 	// At is when the scheduler learnt of the first, Until of the last.
 	At    time.Time `json:"at"`
 	Until time.Time `json:"until"`
-	// Records are those of this time (of retention: offsets), Total all since the job began.
+	// Records are those of this time (of retention and of a log that was cut off: offsets), Total all since the job began.
 	Records uint64 `json:"records"`
 	Total   uint64 `json:"total"`
 	// DeadLetter is the topic that they are in; "": none.
@@ -44,6 +46,8 @@ const keepLosses = 366 * 24 * time.Hour
 func (l Loss) String() string {
 	text := `records that could not be decoded and were skipped (on_undecodable = "skip")`
 	switch {
+	case l.Kind == LossCutOff:
+		text = "offsets that were trained before the end of the topic's log was cut off, where it has, or will have, other records, which are not trained"
 	case l.Kind == LossRetention:
 		text = "offsets that retention removed before they were trained, and that were given up"
 	case l.DeadLetter != "":
@@ -58,7 +62,10 @@ func (l Loss) String() string {
 
 // lossWords are a loss that goes on, as an operator should read it.
 func (s *Scheduler) lossWords(l Loss) string {
-	if l.Kind == LossRetention {
+	switch l.Kind {
+	case LossCutOff:
+		return fmt.Sprintf("the end of the topic's log was cut off: what it has there now, at %s offsets that were trained already, is not trained; kale audit %s counts it", plan.Thousands(l.Records), s.job.Name)
+	case LossRetention:
 		return fmt.Sprintf("retention removes records before they are trained: %s offsets were given up; %s",
 			plan.Thousands(l.Records), s.trainSooner("raise the topic's retention.ms or retention.bytes"))
 	}
@@ -146,7 +153,16 @@ func (s *Scheduler) followLosses(now time.Time) {
 	s.losses = slices.Clone(s.losses) // views share the old one
 	s.followLoss(now, Loss{Kind: LossRetention, Total: st.GetLostOffsets(), Timeline: st.GetTimeline()})
 	s.arrived.add(arrivedAt{now, *trainedRecords(st), st.GetDeadRecords()})
+	s.followLoss(now, Loss{Kind: LossCutOff, Total: cutOff(st), Timeline: st.GetTimeline()})
 	s.followLoss(now, Loss{Kind: LossUndecodable, Total: st.GetDeadRecords(), Timeline: st.GetTimeline(), DeadLetter: s.job.Stream.DeadLetter})
+}
+
+// cutOff is how many offsets were read before the end of the log was cut off below them.
+func cutOff(st *rpc.JobStatus) (n uint64) {
+	for _, sp := range st.GetCutOff() {
+		n += uint64(max(0, sp.GetEnd()-sp.GetBegin()))
+	}
+	return n
 }
 
 // followLoss holds a count of now against what was counted of its kind. It is lower after a server was rolled back, until that is made good.
@@ -180,7 +196,7 @@ func (s *Scheduler) followLoss(now time.Time, l Loss) {
 }
 
 func (s *Scheduler) keepLoss(l Loss) {
-	kinds := []LossKind{LossRetention, LossUndecodable}
+	kinds := []LossKind{LossRetention, LossUndecodable, LossCutOff}
 	if err := s.store.Set(state.Losses, l.At, uint64(slices.Index(kinds, l.Kind)), l); err != nil {
 		s.lg.Error("a loss could not be recorded", "err", err)
 	}
@@ -190,7 +206,7 @@ func (s *Scheduler) keepLoss(l Loss) {
 func (s *Scheduler) losing() []string {
 	var out []string
 	for _, l := range s.losses {
-		if l.Open {
+		if l.Open && !(l.Kind == LossCutOff && recreated(s.seen.chief.GetProblems())) { // which say so
 			out = append(out, s.lossWords(l))
 		}
 	}

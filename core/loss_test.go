@@ -80,6 +80,45 @@ func TestLossesAreToldAndKept(t *testing.T) {
 	}
 }
 
+// That the end of the log was cut off is told while the job stands at it, by that; then as a problem for a while and as a note; and with the totals throughout, also
+// without a scheduler.
+func TestALogThatWasCutOffIsCounted(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.chief.with(func(s *rpc.JobStatus) {
+		s.CutOff = []*rpc.Span{{Partition: 0, Begin: 11668, End: 11796}, {Partition: 1, Begin: 11857, End: 11987}}
+		s.Problems = []*rpc.PartitionProblem{{Partition: 0, Kind: rpc.PartitionProblem_KIND_TRUNCATED, Needed: 11796, LogStart: 11668}}
+	})
+	r.beat()
+	const note = "offsets that were trained before the end of the topic's log was cut off, where it has, or will have, other records, which are not trained: 258"
+	told := func(when string, problem string) {
+		t.Helper()
+		v := r.s.View()
+		if len(v.Notes) != 1 || v.Notes[0].Text != note || v.CutOff == nil || *v.CutOff != 258 {
+			t.Errorf("%s: notes %+v, cut off %v", when, v.Notes, v.CutOff)
+		}
+		if problem == "" && len(v.Problems) > 0 || problem != "" && (len(v.Problems) != 1 || !strings.Contains(v.Problems[0], problem)) {
+			t.Errorf("%s: problems %q, want %q", when, v.Problems, problem)
+		}
+	}
+	told("while it stands there", "the brokers lost the end of the log of partition 0")
+	r.chief.with(func(s *rpc.JobStatus) { s.Problems = nil })
+	r.beat()
+	told("when it goes on", "the end of the topic's log was cut off: what it has there now, at 258 offsets that were trained already, is not trained; kale audit ctr counts it")
+	r.now = r.now.Add(lossRest)
+	r.beat()
+	told("later", "")
+	r.reopen()
+	r.beat()
+	told("to the next scheduler", "")
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := GlanceAt(t.Context(), r.state, r.job.Name, nil); err != nil || len(g.Notes) != 1 || g.CutOff == nil || *g.CutOff != 258 {
+		t.Errorf("without a scheduler: %+v, %v", g, err)
+	}
+}
+
 // Records in a dead-letter topic are told of as those that are skipped, and are not taken for these when the topic is given up.
 func TestRecordsInADeadLetterTopicAreToldOf(t *testing.T) {
 	r := newRig(t, rigOptions{change: deadLettered})

@@ -149,7 +149,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 		v.Rescale = &c
 	}
 	if t := totalsOf(n.chief); t != nil {
-		v.Trained, v.Dead, v.Lost, v.AUC = &t.Trained, &t.Dead, &t.Lost, t.AUC
+		v.Trained, v.Dead, v.Lost, v.CutOff, v.AUC = &t.Trained, &t.Dead, &t.Lost, &t.CutOff, t.AUC
 	}
 	v.Workers, v.Servers = s.processes()
 	v.Left = s.left()

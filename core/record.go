@@ -163,7 +163,9 @@ type View struct {
 	Trained *uint64 `json:"trained_records,omitempty"`
 	Dead    *uint64 `json:"dead_records,omitempty"`
 	Lost    *uint64 `json:"lost_offsets,omitempty"`
-	Skips   bool    `json:"skips_undecodable,omitempty"` // they are in no topic: stream.on_undecodable is "skip"
+	// CutOff is how many offsets were trained before the end of the log was cut off below them: what the log has there now is not trained.
+	CutOff *uint64 `json:"cut_off_offsets,omitempty"`
+	Skips  bool    `json:"skips_undecodable,omitempty"` // they are in no topic: stream.on_undecodable is "skip"
 	// DeadLetter is the topic that they are in; "": none.
 	DeadLetter string   `json:"dead_letter,omitempty"`
 	AUC        *float64 `json:"auc,omitempty"`

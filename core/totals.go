@@ -15,6 +15,7 @@ type Totals struct {
 	Trained uint64   `json:"trained_records"`
 	Dead    uint64   `json:"dead_records"`
 	Lost    uint64   `json:"lost_offsets"`
+	CutOff  uint64   `json:"cut_off_offsets"`
 	AUC     *float64 `json:"auc,omitempty"`
 	// Skips and DeadLetter say what became of the dead ones: they are in no topic, since stream.on_undecodable is "skip"; or in this one.
 	Skips      bool   `json:"skips_undecodable,omitempty"`
@@ -31,7 +32,7 @@ func totalsOf(st *rpc.JobStatus) *Totals {
 	if n == nil {
 		return nil
 	}
-	t := &Totals{Chief: st.GetChief(), Trained: *n, Dead: st.GetDeadRecords(), Lost: st.GetLostOffsets()}
+	t := &Totals{Chief: st.GetChief(), Trained: *n, Dead: st.GetDeadRecords(), Lost: st.GetLostOffsets(), CutOff: cutOff(st)}
 	if auc, ok := AUC(st.GetTotals().GetValidation()); ok {
 		t.AUC = &auc
 	}

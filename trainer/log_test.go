@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/trainer/checkpoint"
 )
 
 // TestRule15Transactions: committed and aborted transactions, with control records between the records and at the very end. Progress reaches the last
@@ -115,8 +116,9 @@ func TestRule17TruncatedLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	c = open()
-	j := startJob(t, jobSpec(t, c))
-	j.worker(0, 1)
+	j := &job{t: t, spec: jobSpec(t, c, func(s *rpc.TrainSpec) { s.Servers, s.Stream.Start = 1, "earliest" })}
+	ps := j.server(0)
+	w := j.worker(0, 1)
 	produce(t, producer(t, c), 0, 20)
 	j.waitApplied(map[int32]int64{0: 50})
 	c.Close()
@@ -134,5 +136,29 @@ func TestRule17TruncatedLog(t *testing.T) {
 	time.Sleep(3 * time.Second) // in which a worker fetches many times
 	if s := j.status(); !cut(s) || s.GetTrainedRecords() != 50 {
 		t.Errorf("past that: %d records trained, want the old log's 50; problems %v", s.GetTrainedRecords(), s.GetProblems())
+	}
+	// That is kept: the log itself does not tell any more.
+	kept := func(s *rpc.JobStatus) bool {
+		c := s.GetCutOff()
+		return len(c) == 1 && c[0].GetPartition() == 0 && c[0].GetBegin() == 30 && c[0].GetEnd() == 50
+	}
+	if s := j.status(); !kept(s) {
+		t.Errorf("it says %v of what was cut off", s.GetCutOff())
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	was := j.status().GetChief()
+	if err := ps.stop(); err != nil {
+		t.Fatal(err)
+	}
+	j.server(0)
+	j.waitFor("the next chief knows", func(s *rpc.JobStatus) bool { return s.GetChief() > was && kept(s) && len(s.GetProblems()) == 0 })
+	store, err := checkpoint.Open(j.spec.GetCheckpointDir(), j.spec.GetJob())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state, err := store.LoadJob(); err != nil || len(state.CutOff) != 1 || state.CutOff[0].Seen.IsZero() {
+		t.Errorf("in the job's state: %+v, %v; want one, with its time", state.CutOff, err)
 	}
 }

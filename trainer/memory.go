@@ -27,7 +27,7 @@ func (p *serverProcess) saveJob(change func(*checkpoint.JobState)) error {
 	if err := p.store.SaveJob(next, p.incarnation); err != nil {
 		return err
 	}
-	p.job.Starts, p.job.Lost = next.Starts, next.Lost // the rest is read without the lock
+	p.job.Starts, p.job.Lost, p.job.CutOff = next.Starts, next.Lost, next.CutOff // the rest is read without the lock
 	return nil
 }
 
@@ -45,6 +45,24 @@ func lostSpans(lost []checkpoint.LostSpan) []*rpc.Span {
 	var out []*rpc.Span
 	for _, l := range lost {
 		out = append(out, &rpc.Span{Partition: l.Partition, Begin: l.Begin, End: l.End})
+	}
+	return out
+}
+
+// keepCutOff makes durable that the end of the log was cut off.
+func (p *serverProcess) keepCutOff(found []*rpc.Span) error {
+	return p.saveJob(func(job *checkpoint.JobState) {
+		job.CutOff = slices.Clone(job.CutOff)
+		for _, sp := range found {
+			job.CutOff = append(job.CutOff, checkpoint.CutOff{Partition: sp.GetPartition(), At: sp.GetBegin(), ReadTo: sp.GetEnd(), Seen: time.Now().UTC()})
+		}
+	})
+}
+
+func cutOffSpans(cuts []checkpoint.CutOff) []*rpc.Span {
+	var out []*rpc.Span
+	for _, c := range cuts {
+		out = append(out, &rpc.Span{Partition: c.Partition, Begin: c.At, End: c.ReadTo})
 	}
 	return out
 }

@@ -109,7 +109,7 @@ type serverProcess struct {
 	verified    atomic.Int64
 	newestChief atomic.Uint64
 
-	jobMu sync.Mutex // guards job.Starts and job.Lost once tasks run
+	jobMu sync.Mutex // guards job.Starts, job.Lost and job.CutOff once tasks run
 
 	mu       sync.Mutex
 	snapDone uint64
@@ -310,7 +310,7 @@ func (p *serverProcess) startChief(ctx context.Context, srv *grpc.Server, fresh 
 		Job: p.spec.GetJob(), Timeline: p.job.Timeline, TopicID: p.job.TopicID, Incarnation: p.incarnation, MapVersion: p.job.MapVersion,
 		Servers: p.job.Servers, Starts: p.job.Starts, Fresh: fresh, LeaseTimeout: millis(p.spec.GetLeaseTimeoutMs()),
 		Beat: millis(p.spec.GetBeatMs()), Grace: millis(p.spec.GetGraceMs()), Policies: policies(p.spec.GetStream()),
-		Lost: lostSpans(p.job.Lost), KeepLost: p.keepLost, Memory: p.loadMemory(),
+		Lost: lostSpans(p.job.Lost), KeepLost: p.keepLost, CutOff: cutOffSpans(p.job.CutOff), KeepCutOff: p.keepCutOff, Memory: p.loadMemory(),
 	}, p.dial)
 	rpc.RegisterChiefServer(srv, p.chief)
 	adm, err := p.admin()

@@ -24,7 +24,8 @@ func auditCommand(a *app) *cobra.Command {
 		Use: "audit JOB", SuggestFor: []string{"verify", "prove", "check"}, Short: "Whether every record was trained once, by the log and the snapshots",
 		Long: `Holds what a job has trained against the topic's log: how many records the log has up to where the job has got, and how many of
 them every tablet has trained, set aside as dead letters, left out, or trained twice. A tablet keeps the number of its records and the sum of
-their hashes, which one record that is missing and another that is repeated do not leave as they were.
+their hashes, which one record that is missing and another that is repeated do not leave as they were. A record is its partition and offset: what
+is in it is in no hash, and is not compared.
 
 It reads the newest snapshots in the checkpoint folder and all of the log from the job's first record on. It asks no process of the job and changes
 nothing, so it can be given at any time; of a job that runs, what is newer than its snapshots counts as not yet trained.
@@ -33,6 +34,10 @@ Of what retention has removed since it was trained, the counts and hashes of the
 up before they were trained (EXPIRED). Where fewer records were counted there than offsets are gone (a transaction leaves such holes, and so
 would a loss), or a partition's offsets were given up in several spans that nobody kept, nobody can tell any more: the verdict is unknown. So it
 is where retention has removed what the snapshots do not have (gone_offsets).
+
+Where the end of the log was cut off below what is trained (an unclean election, brokers with an older copy of their data), the log has other
+records at such offsets now, or will have: they are never trained, and the verdict is not exact, or unknown as long as there are none. The job
+keeps where that was, as its workers met it. A log that was cut off and had grown past that before a worker read it again cannot be told from one that was not.
 
 The columns, and their keys under -json:
 
@@ -43,11 +48,12 @@ The columns, and their keys under -json:
   MISSING     missing_records   in the log, and not counted
   REPEATED    repeated_records  counted more than once
   EXPIRED     lost_offsets      removed by retention before they were trained, and given up
-  REMOVED     removed_offsets   removed since they were trained
+  REMOVED     removed_offsets   removed from the log, or cut off, since they were trained
   NOT YET     waiting_records   in the log, and newer than the snapshots
 
 In no column are, of removed_offsets, unproven_offsets (nobody can tell any more whether each was trained once) and of those uncounted_offsets
-(counted as no record); gone_offsets; and offsets_beyond, those trained above UP TO.
+(counted as no record), and cut_off_offsets (of a log whose end was cut off); replaced_records, those that the log has there now; gone_offsets;
+and offsets_beyond, those trained above UP TO. cut_off of a partition says at which offset its log was cut, read_to what, and when that was seen.
 
 Exit code 0: exact; 1: not exact, or unknown. -json prints the verdict ("exact", "not exact", "unknown") and the same figures, for all partitions
 together (total) and for each; of the tablets that of which each is least good. mismatched_tablets do not agree, lacking_tablets
@@ -132,6 +138,9 @@ func (a *app) audit(ctx context.Context, arg string, f jobFlags) error {
 func (p audited) verdict() error {
 	switch p.Verdict {
 	case audit.NotExact:
+		if p.Mismatch == "" {
+			return fmt.Errorf("job %q is not exact: of the log %s never trained, under offsets that were trained before the end of the log was cut off", p.Job, areRecords(p.Total.Replaced))
+		}
 		return fmt.Errorf("job %q is not exact: %s missing, %s; the first that does not agree: %s", p.Job, counted(p.Total.Missing, "record"), plan.Thousands(p.Total.Repeated)+" repeated", p.Mismatch)
 	case audit.Unknown:
 		return fmt.Errorf("job %q cannot be checked whole: %s", p.Job, strings.Join(p.unknown(), "; "))
@@ -145,6 +154,9 @@ func (p audited) unknown() (out []string) {
 	if x.Gone > 0 {
 		out = append(out, fmt.Sprintf("retention has removed %s that the snapshots do not have: where the job trains, they may have been trained since, which its next snapshots tell; where it is stopped, they never were, and never will be",
 			counted(x.Gone, "offset")))
+	}
+	if x.CutOff > 0 {
+		out = append(out, fmt.Sprintf("the end of the log was cut off below %s that had been trained, and it may have been cut lower than where it ended when that was seen", counted(x.CutOff, "offset")))
 	}
 	if x.Unproven == 0 {
 		return out
@@ -195,7 +207,10 @@ func (p audited) text(width int) string {
 func (p audited) says() (out []string) {
 	x := p.Total
 	if p.Verdict == audit.Exact {
-		out = append(out, fmt.Sprintf("exact: every tablet has counted %s, each once: their numbers and hash sums are those of the log", counted(x.Trained+x.Dead, "record")))
+		out = append(out, fmt.Sprintf("exact: every tablet has counted %s, each once: their numbers and hash sums, of partitions and offsets, are those of the log", counted(x.Trained+x.Dead, "record")))
+	}
+	if x.CutOff > 0 {
+		out = append(out, p.cutOff())
 	}
 	if x.Dead > 0 {
 		out = append(out, strings.TrimPrefix(losses{job: p.Job, dead: uint64(x.Dead), skips: p.Skips, deadLetter: p.DeadLetter}.String(), ", "))
@@ -227,6 +242,44 @@ func (p audited) says() (out []string) {
 		out = append(out, "an older snapshot was taken, as a server would that starts now, since the newest is damaged: "+s)
 	}
 	return out
+}
+
+// cutOff says where the end of the log was cut off, and what has become of it.
+func (p audited) cutOff() string {
+	var at []string
+	for _, x := range p.Partitions {
+		for _, c := range x.Cuts {
+			text := fmt.Sprintf("partition %d at offset %s (read up to %s", x.Partition, plan.Thousands(c.At), plan.Thousands(c.ReadTo))
+			if !c.Seen.IsZero() {
+				text += ", seen " + clock(c.Seen, time.Now())
+			}
+			at = append(at, text+")")
+		}
+	}
+	const most = 5
+	if more := len(at) - most; more > 0 {
+		at = append(at[:most], fmt.Sprintf("%d more", more))
+	}
+	x := p.Total
+	if x.Replaced == 0 {
+		return fmt.Sprintf("unknown: the end of the log was cut off, %s: the log has %s no more that were trained, and what is written there next has offsets that are trained already, and is not trained",
+			listed(at), counted(x.CutOff, "offset"))
+	}
+	text := fmt.Sprintf("not exact: the end of the log was cut off, %s: %s trained before that, and of what the log has there now %s never trained", listed(at), areOffsets(x.CutOff), areRecords(x.Replaced))
+	if p.Mismatch == "" && x.Unproven == 0 {
+		text += ". By offset alone all is exact; what is in the records is not compared"
+	}
+	return text
+}
+
+func areOffsets(n int64) string { return counted(n, "offset") + were(n) }
+func areRecords(n int64) string { return counted(n, "record") + were(n) }
+
+func were(n int64) string {
+	if n == 1 {
+		return " was"
+	}
+	return " were"
 }
 
 // standing says of a partition that training is at a record of it that cannot be decoded.

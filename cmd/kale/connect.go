@@ -257,8 +257,9 @@ func (a *app) asked(name string, err error) error {
 	return silentScheduler{fmt.Sprintf("job %q: %s; kale status %s%s tells what its chief says%s", name, a.silence(name), a.stateFlag(), name, end)}
 }
 
-// storeWithout is a job's state for who could not reach its scheduler: none runs, or it is suspended, and then how old what it knew is, is said. why is what reach said.
-func (a *app) storeWithout(name string, why error) (*state.Store, error) {
+// storeWithout is a job's state for who could not reach its scheduler: none runs, or it is suspended, and then how old what it knew is, is said; or
+// the job was taken over from another state folder, and that this one is older is. why is what reach said, command who asks.
+func (a *app) storeWithout(name, command string, why error) (*state.Store, error) {
 	_, suspended := a.holder(name)
 	if !errors.Is(why, api.ErrNoScheduler) && (!errors.Is(why, api.ErrSilent) || !suspended) {
 		return nil, why
@@ -271,7 +272,11 @@ func (a *app) storeWithout(name string, why error) (*state.Store, error) {
 		return nil, a.errNoScheduler(name)
 	}
 	if errors.Is(why, api.ErrNoScheduler) {
-		return state.Open(dir)
+		st, err := state.Open(dir)
+		if err == nil {
+			a.adviseOlder(name, dir, command)
+		}
+		return st, err
 	}
 	says := a.silence(name)
 	st, err := state.OpenCopy(dir)
@@ -292,6 +297,23 @@ func (a *app) storeWithout(name string, why error) (*state.Store, error) {
 	}
 	a.advise("job %q: %s; %s\n", name, says, age)
 	return st, nil
+}
+
+// adviseOlder says, of a job that a scheduler with another state folder has taken over, that what this one knows is older.
+func (a *app) adviseOlder(name, dir, command string) {
+	_, k := a.elsewhere(name)
+	if k == nil {
+		return
+	}
+	has := "had it last"
+	if k.Held {
+		has = "looks after it"
+	}
+	text := fmt.Sprintf("job %q: %s %s; what the state folder %s knows of the job is older", name, k.Words(), has, dir)
+	if !k.Bereft() && !k.Forgotten() {
+		text += ": " + there(command, k, name) + " tells more"
+	}
+	a.advise("%s\n", text)
 }
 
 // reachArg is reach for a command's argument.

@@ -122,7 +122,7 @@ func (a *app) decisions(ctx context.Context, name string, f explainFlags) (recor
 		records, err = pick(f, func(n int, changes bool) ([]core.Record, error) { return c.Decisions(ctx, n, changes) })
 		return records, notes, a.asked(name, err)
 	}
-	st, err := a.storeWithout(name, err)
+	st, err := a.storeWithout(name, "explain", err)
 	if err != nil {
 		return nil, nil, err
 	}

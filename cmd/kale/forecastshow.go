@@ -81,7 +81,7 @@ func (a *app) hindsight(ctx context.Context, name string, o hindsight.Options) (
 		r, err := c.Hindsight(ctx, o)
 		return r, a.asked(name, err)
 	}
-	st, err := a.storeWithout(name, err)
+	st, err := a.storeWithout(name, "forecast show", err)
 	if err != nil {
 		return hindsight.Review{}, err
 	}

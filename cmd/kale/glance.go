@@ -324,7 +324,7 @@ func writeGlance(w io.Writer, g *core.Glance, advice string, width int) error {
 	if g.Trained != nil {
 		text := trainedTotal(g.Trained)
 		if t := g.Totals; t != nil {
-			text += aucSoFar(t.AUC) + losses{g.Job, t.Dead, t.Lost, t.Skips, t.DeadLetter}.String()
+			text += aucSoFar(t.AUC) + losses{g.Job, t.Dead, t.Lost, t.CutOff, t.Skips, t.DeadLetter}.String()
 		}
 		if g.Past {
 			text += ", when that was last asked"

@@ -202,6 +202,18 @@ func TestOneSchedulerPerCheckpoint(t *testing.T) {
 			t.Errorf("kale %s with the other state folder: exit code %d, %s%s; want %q", tt.command, r.code, r.out, r.err, tt.says)
 		}
 	}
+	// What it had recorded itself is shown, and said to be older, with who has the job.
+	for _, line := range [][]string{{"explain", "life"}, {"explain", "life", "-json"}, {"report", "life", "-o", page}, {"explain", file, "-var", "checkpoints=" + filepath.Join(dir, "checkpoints")}} {
+		r := s.run(append(line, "-state-dir", b)...)
+		for _, says := range []string{fmt.Sprintf("what the state folder %s knows of the job is older", filepath.Join(b, "life")), "looks after it", "kale " + line[0] + " -state-dir " + a + " life tells more"} {
+			if r.code != exitDone || strings.Count(r.err, says) != 1 {
+				t.Errorf("kale %s with the other state folder: exit code %d, %s; want %q", quoted(line), r.code, r.err, says)
+			}
+		}
+		if r := s.run(append(line, "-state-dir", a)...); r.code != exitDone || strings.Contains(r.err, "older") {
+			t.Errorf("kale %s with the state folder that has it: exit code %d, %s", quoted(line), r.code, r.err)
+		}
+	}
 	third.interrupt()
 	if r := third.end(); r.code != exitDone {
 		t.Errorf("the one that has it: exit code %d, %s", r.code, r.err)

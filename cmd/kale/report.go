@@ -72,7 +72,7 @@ func (a *app) reportPage(ctx context.Context, name string, f jobFlags, w io.Writ
 		return a.asked(name, c.Report(ctx, w))
 	}
 	_, g, _ := a.viewOrGlance(ctx, name, false) // without it the page has what was, and not what stands in the job's way now
-	st, err := a.storeWithout(name, err)
+	st, err := a.storeWithout(name, "report", err)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ records per second. What is not known is left out, and what is 0 is known to be.
   rescale, last_rescale   the change of workers under way and the last that ended; rollbacks, server_renewal, waits_for likewise
   forecast, history       what is expected from now on, and the arrivals that it was made from
   workers, servers        one object for each process
-  trained_records, auc    since the job began; dead_records, lost_offsets: what could not be trained
+  trained_records, auc    since the job began; dead_records, lost_offsets: what could not be trained; cut_off_offsets: trained before the end of the log was cut off, what it has there now is not
   totals_past             the totals are those of when its chief was heard last; snapshot_records: what its snapshots have, where that is less
   problems                what an operator should read, the gravest first`,
 		Args: upTo(1), ValidArgsFunction: a.completeJobs,
@@ -472,6 +472,7 @@ func aucSoFar(auc *float64) string {
 type losses struct {
 	job        string
 	dead, lost uint64
+	cutOff     uint64
 	skips      bool
 	deadLetter string
 }
@@ -481,6 +482,9 @@ func lossesOf(v *core.View) losses {
 	l := losses{job: v.Job, skips: v.Skips, deadLetter: v.DeadLetter}
 	if v.Dead != nil && v.Lost != nil {
 		l.dead, l.lost = *v.Dead, *v.Lost
+	}
+	if v.CutOff != nil {
+		l.cutOff = *v.CutOff
 	}
 	return l
 }
@@ -498,6 +502,9 @@ func (l losses) String() string {
 	}
 	if l.lost > 0 {
 		s += fmt.Sprintf(", %s offsets lost to retention", plan.Thousands(l.lost))
+	}
+	if l.cutOff > 0 {
+		s += fmt.Sprintf(", %s of them before the end of the log was cut off (what it has at their offsets now is not trained; kale audit %s counts it)", counted(int64(l.cutOff), "offset"), l.job)
 	}
 	return s
 }

@@ -3131,7 +3131,10 @@ type JobStatus struct {
 	// What restored servers had forgotten, as far as this chief knows, oldest first; the last few.
 	Rollbacks []*Rollback `protobuf:"bytes,19,rep,name=rollbacks,proto3" json:"rollbacks,omitempty"`
 	// In force.
-	Policies      *Policies `protobuf:"bytes,20,opt,name=policies,proto3" json:"policies,omitempty"`
+	Policies *Policies `protobuf:"bytes,20,opt,name=policies,proto3" json:"policies,omitempty"`
+	// Offsets that were read before the end of the log was cut off at, or somewhat below, their begin (KIND_TRUNCATED): by partition, since the job began. What is
+	// written there since is not trained.
+	CutOff        []*Span `protobuf:"bytes,21,rep,name=cut_off,json=cutOff,proto3" json:"cut_off,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3302,6 +3305,13 @@ func (x *JobStatus) GetRollbacks() []*Rollback {
 func (x *JobStatus) GetPolicies() *Policies {
 	if x != nil {
 		return x.Policies
+	}
+	return nil
+}
+
+func (x *JobStatus) GetCutOff() []*Span {
+	if x != nil {
+		return x.CutOff
 	}
 	return nil
 }
@@ -5845,7 +5855,7 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\x06starts\x18\x04 \x03(\v2\x12.kale.v1.OffsetSetR\x06starts\x12 \n" +
 	"\fnext_beat_ms\x18\x05 \x01(\x03R\n" +
 	"nextBeatMs\"\x0f\n" +
-	"\rStatusRequest\"\xf6\x05\n" +
+	"\rStatusRequest\"\x9e\x06\n" +
 	"\tJobStatus\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\btimeline\x18\x02 \x01(\tR\btimeline\x12\x14\n" +
@@ -5870,7 +5880,8 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\btopic_id\x18\x11 \x01(\tR\atopicId\x12\x1e\n" +
 	"\vnow_unix_ms\x18\x12 \x01(\x03R\tnowUnixMs\x12/\n" +
 	"\trollbacks\x18\x13 \x03(\v2\x11.kale.v1.RollbackR\trollbacks\x12-\n" +
-	"\bpolicies\x18\x14 \x01(\v2\x11.kale.v1.PoliciesR\bpolicies\"J\n" +
+	"\bpolicies\x18\x14 \x01(\v2\x11.kale.v1.PoliciesR\bpolicies\x12&\n" +
+	"\acut_off\x18\x15 \x03(\v2\r.kale.v1.SpanR\x06cutOff\"J\n" +
 	"\bPolicies\x12\x17\n" +
 	"\aon_lost\x18\x01 \x01(\tR\x06onLost\x12%\n" +
 	"\x0eon_undecodable\x18\x02 \x01(\tR\ronUndecodable\"C\n" +
@@ -6211,74 +6222,75 @@ var file_core_rpc_trainer_proto_depIdxs = []int32{
 	29, // 43: kale.v1.JobStatus.problems:type_name -> kale.v1.PartitionProblem
 	41, // 44: kale.v1.JobStatus.rollbacks:type_name -> kale.v1.Rollback
 	38, // 45: kale.v1.JobStatus.policies:type_name -> kale.v1.Policies
-	38, // 46: kale.v1.SetPoliciesRequest.policies:type_name -> kale.v1.Policies
-	1,  // 47: kale.v1.MemberStatus.state:type_name -> kale.v1.MemberState
-	26, // 48: kale.v1.MemberStatus.metrics:type_name -> kale.v1.WorkerMetrics
-	22, // 49: kale.v1.ServerStatus.info:type_name -> kale.v1.ServerInfo
-	34, // 50: kale.v1.ServerStatus.metrics:type_name -> kale.v1.ServerMetrics
-	47, // 51: kale.v1.ChiefMemory.processes:type_name -> kale.v1.ProcessMetrics
-	26, // 52: kale.v1.ChiefMemory.retired:type_name -> kale.v1.WorkerMetrics
-	12, // 53: kale.v1.ChiefMemory.applied:type_name -> kale.v1.OffsetSet
-	46, // 54: kale.v1.ChiefMemory.rollbacks:type_name -> kale.v1.KeptRollback
-	41, // 55: kale.v1.KeptRollback.rollback:type_name -> kale.v1.Rollback
-	12, // 56: kale.v1.KeptRollback.lost:type_name -> kale.v1.OffsetSet
-	26, // 57: kale.v1.ProcessMetrics.metrics:type_name -> kale.v1.WorkerMetrics
-	49, // 58: kale.v1.AdvancesResponse.advances:type_name -> kale.v1.Advance
-	12, // 59: kale.v1.SnapshotResponse.durable:type_name -> kale.v1.OffsetSet
-	11, // 60: kale.v1.MarkLostRequest.span:type_name -> kale.v1.Span
-	61, // 61: kale.v1.SumsResponse.tablets:type_name -> kale.v1.TabletSums
-	62, // 62: kale.v1.TabletSums.partitions:type_name -> kale.v1.PartitionSum
-	12, // 63: kale.v1.PartitionSum.applied:type_name -> kale.v1.OffsetSet
-	13, // 64: kale.v1.PullRequest.fence:type_name -> kale.v1.Fence
-	11, // 65: kale.v1.RangePart.span:type_name -> kale.v1.Span
-	13, // 66: kale.v1.PushRequest.fence:type_name -> kale.v1.Fence
-	65, // 67: kale.v1.PushRequest.parts:type_name -> kale.v1.RangePart
-	68, // 68: kale.v1.PushResponse.partial:type_name -> kale.v1.Missing
-	11, // 69: kale.v1.Missing.spans:type_name -> kale.v1.Span
-	70, // 70: kale.v1.ForwardRequest.chunk:type_name -> kale.v1.Chunk
-	11, // 71: kale.v1.Chunk.span:type_name -> kale.v1.Span
-	71, // 72: kale.v1.Chunk.records:type_name -> kale.v1.Record
-	14, // 73: kale.v1.Rendezvous.FindChief:input_type -> kale.v1.FindChiefRequest
-	16, // 74: kale.v1.Rendezvous.Announce:input_type -> kale.v1.AnnounceRequest
-	18, // 75: kale.v1.Rendezvous.Alive:input_type -> kale.v1.AliveRequest
-	20, // 76: kale.v1.Chief.Join:input_type -> kale.v1.JoinRequest
-	25, // 77: kale.v1.Chief.Beat:input_type -> kale.v1.BeatRequest
-	33, // 78: kale.v1.Chief.ServerBeat:input_type -> kale.v1.ServerBeatRequest
-	36, // 79: kale.v1.Chief.Status:input_type -> kale.v1.StatusRequest
-	48, // 80: kale.v1.Chief.Advances:input_type -> kale.v1.AdvancesRequest
-	51, // 81: kale.v1.Chief.Drain:input_type -> kale.v1.DrainRequest
-	53, // 82: kale.v1.Chief.Pause:input_type -> kale.v1.PauseRequest
-	55, // 83: kale.v1.Chief.Snapshot:input_type -> kale.v1.SnapshotRequest
-	39, // 84: kale.v1.Chief.SetPolicies:input_type -> kale.v1.SetPoliciesRequest
-	57, // 85: kale.v1.Chief.MarkLost:input_type -> kale.v1.MarkLostRequest
-	59, // 86: kale.v1.Chief.Sums:input_type -> kale.v1.SumsRequest
-	63, // 87: kale.v1.ParameterServer.Pull:input_type -> kale.v1.PullRequest
-	66, // 88: kale.v1.ParameterServer.Push:input_type -> kale.v1.PushRequest
-	59, // 89: kale.v1.ParameterServer.TabletSums:input_type -> kale.v1.SumsRequest
-	69, // 90: kale.v1.Peer.Forward:input_type -> kale.v1.ForwardRequest
-	15, // 91: kale.v1.Rendezvous.FindChief:output_type -> kale.v1.ChiefPlace
-	17, // 92: kale.v1.Rendezvous.Announce:output_type -> kale.v1.AnnounceResponse
-	19, // 93: kale.v1.Rendezvous.Alive:output_type -> kale.v1.AliveResponse
-	21, // 94: kale.v1.Chief.Join:output_type -> kale.v1.JoinResponse
-	30, // 95: kale.v1.Chief.Beat:output_type -> kale.v1.Directive
-	35, // 96: kale.v1.Chief.ServerBeat:output_type -> kale.v1.ServerDirective
-	37, // 97: kale.v1.Chief.Status:output_type -> kale.v1.JobStatus
-	50, // 98: kale.v1.Chief.Advances:output_type -> kale.v1.AdvancesResponse
-	52, // 99: kale.v1.Chief.Drain:output_type -> kale.v1.DrainResponse
-	54, // 100: kale.v1.Chief.Pause:output_type -> kale.v1.PauseResponse
-	56, // 101: kale.v1.Chief.Snapshot:output_type -> kale.v1.SnapshotResponse
-	40, // 102: kale.v1.Chief.SetPolicies:output_type -> kale.v1.SetPoliciesResponse
-	58, // 103: kale.v1.Chief.MarkLost:output_type -> kale.v1.MarkLostResponse
-	60, // 104: kale.v1.Chief.Sums:output_type -> kale.v1.SumsResponse
-	64, // 105: kale.v1.ParameterServer.Pull:output_type -> kale.v1.PullResponse
-	67, // 106: kale.v1.ParameterServer.Push:output_type -> kale.v1.PushResponse
-	60, // 107: kale.v1.ParameterServer.TabletSums:output_type -> kale.v1.SumsResponse
-	72, // 108: kale.v1.Peer.Forward:output_type -> kale.v1.ForwardResponse
-	91, // [91:109] is the sub-list for method output_type
-	73, // [73:91] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	11, // 46: kale.v1.JobStatus.cut_off:type_name -> kale.v1.Span
+	38, // 47: kale.v1.SetPoliciesRequest.policies:type_name -> kale.v1.Policies
+	1,  // 48: kale.v1.MemberStatus.state:type_name -> kale.v1.MemberState
+	26, // 49: kale.v1.MemberStatus.metrics:type_name -> kale.v1.WorkerMetrics
+	22, // 50: kale.v1.ServerStatus.info:type_name -> kale.v1.ServerInfo
+	34, // 51: kale.v1.ServerStatus.metrics:type_name -> kale.v1.ServerMetrics
+	47, // 52: kale.v1.ChiefMemory.processes:type_name -> kale.v1.ProcessMetrics
+	26, // 53: kale.v1.ChiefMemory.retired:type_name -> kale.v1.WorkerMetrics
+	12, // 54: kale.v1.ChiefMemory.applied:type_name -> kale.v1.OffsetSet
+	46, // 55: kale.v1.ChiefMemory.rollbacks:type_name -> kale.v1.KeptRollback
+	41, // 56: kale.v1.KeptRollback.rollback:type_name -> kale.v1.Rollback
+	12, // 57: kale.v1.KeptRollback.lost:type_name -> kale.v1.OffsetSet
+	26, // 58: kale.v1.ProcessMetrics.metrics:type_name -> kale.v1.WorkerMetrics
+	49, // 59: kale.v1.AdvancesResponse.advances:type_name -> kale.v1.Advance
+	12, // 60: kale.v1.SnapshotResponse.durable:type_name -> kale.v1.OffsetSet
+	11, // 61: kale.v1.MarkLostRequest.span:type_name -> kale.v1.Span
+	61, // 62: kale.v1.SumsResponse.tablets:type_name -> kale.v1.TabletSums
+	62, // 63: kale.v1.TabletSums.partitions:type_name -> kale.v1.PartitionSum
+	12, // 64: kale.v1.PartitionSum.applied:type_name -> kale.v1.OffsetSet
+	13, // 65: kale.v1.PullRequest.fence:type_name -> kale.v1.Fence
+	11, // 66: kale.v1.RangePart.span:type_name -> kale.v1.Span
+	13, // 67: kale.v1.PushRequest.fence:type_name -> kale.v1.Fence
+	65, // 68: kale.v1.PushRequest.parts:type_name -> kale.v1.RangePart
+	68, // 69: kale.v1.PushResponse.partial:type_name -> kale.v1.Missing
+	11, // 70: kale.v1.Missing.spans:type_name -> kale.v1.Span
+	70, // 71: kale.v1.ForwardRequest.chunk:type_name -> kale.v1.Chunk
+	11, // 72: kale.v1.Chunk.span:type_name -> kale.v1.Span
+	71, // 73: kale.v1.Chunk.records:type_name -> kale.v1.Record
+	14, // 74: kale.v1.Rendezvous.FindChief:input_type -> kale.v1.FindChiefRequest
+	16, // 75: kale.v1.Rendezvous.Announce:input_type -> kale.v1.AnnounceRequest
+	18, // 76: kale.v1.Rendezvous.Alive:input_type -> kale.v1.AliveRequest
+	20, // 77: kale.v1.Chief.Join:input_type -> kale.v1.JoinRequest
+	25, // 78: kale.v1.Chief.Beat:input_type -> kale.v1.BeatRequest
+	33, // 79: kale.v1.Chief.ServerBeat:input_type -> kale.v1.ServerBeatRequest
+	36, // 80: kale.v1.Chief.Status:input_type -> kale.v1.StatusRequest
+	48, // 81: kale.v1.Chief.Advances:input_type -> kale.v1.AdvancesRequest
+	51, // 82: kale.v1.Chief.Drain:input_type -> kale.v1.DrainRequest
+	53, // 83: kale.v1.Chief.Pause:input_type -> kale.v1.PauseRequest
+	55, // 84: kale.v1.Chief.Snapshot:input_type -> kale.v1.SnapshotRequest
+	39, // 85: kale.v1.Chief.SetPolicies:input_type -> kale.v1.SetPoliciesRequest
+	57, // 86: kale.v1.Chief.MarkLost:input_type -> kale.v1.MarkLostRequest
+	59, // 87: kale.v1.Chief.Sums:input_type -> kale.v1.SumsRequest
+	63, // 88: kale.v1.ParameterServer.Pull:input_type -> kale.v1.PullRequest
+	66, // 89: kale.v1.ParameterServer.Push:input_type -> kale.v1.PushRequest
+	59, // 90: kale.v1.ParameterServer.TabletSums:input_type -> kale.v1.SumsRequest
+	69, // 91: kale.v1.Peer.Forward:input_type -> kale.v1.ForwardRequest
+	15, // 92: kale.v1.Rendezvous.FindChief:output_type -> kale.v1.ChiefPlace
+	17, // 93: kale.v1.Rendezvous.Announce:output_type -> kale.v1.AnnounceResponse
+	19, // 94: kale.v1.Rendezvous.Alive:output_type -> kale.v1.AliveResponse
+	21, // 95: kale.v1.Chief.Join:output_type -> kale.v1.JoinResponse
+	30, // 96: kale.v1.Chief.Beat:output_type -> kale.v1.Directive
+	35, // 97: kale.v1.Chief.ServerBeat:output_type -> kale.v1.ServerDirective
+	37, // 98: kale.v1.Chief.Status:output_type -> kale.v1.JobStatus
+	50, // 99: kale.v1.Chief.Advances:output_type -> kale.v1.AdvancesResponse
+	52, // 100: kale.v1.Chief.Drain:output_type -> kale.v1.DrainResponse
+	54, // 101: kale.v1.Chief.Pause:output_type -> kale.v1.PauseResponse
+	56, // 102: kale.v1.Chief.Snapshot:output_type -> kale.v1.SnapshotResponse
+	40, // 103: kale.v1.Chief.SetPolicies:output_type -> kale.v1.SetPoliciesResponse
+	58, // 104: kale.v1.Chief.MarkLost:output_type -> kale.v1.MarkLostResponse
+	60, // 105: kale.v1.Chief.Sums:output_type -> kale.v1.SumsResponse
+	64, // 106: kale.v1.ParameterServer.Pull:output_type -> kale.v1.PullResponse
+	67, // 107: kale.v1.ParameterServer.Push:output_type -> kale.v1.PushResponse
+	60, // 108: kale.v1.ParameterServer.TabletSums:output_type -> kale.v1.SumsResponse
+	72, // 109: kale.v1.Peer.Forward:output_type -> kale.v1.ForwardResponse
+	92, // [92:110] is the sub-list for method output_type
+	74, // [74:92] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_core_rpc_trainer_proto_init() }

@@ -40,6 +40,17 @@ type JobState struct {
 	CreatedAt time.Time       `json:"created_at"`
 	// Lost are the spans that an operator has given up (rule 16): a later chief must not ask again.
 	Lost []LostSpan `json:"lost,omitempty"`
+	// CutOff says where the log's end was cut off (rule 17): once it has grown again, nothing else does.
+	CutOff []CutOff `json:"cut_off,omitempty"`
+}
+
+// CutOff says that the end of a partition's log was cut off: an unclean election, brokers with an older copy of their data. The log ended at offset At when that was
+// seen, and had been read up to ReadTo. It was cut there or, where some more had been written until it was seen, somewhat below.
+type CutOff struct {
+	Partition int32     `json:"partition"`
+	At        int64     `json:"at"`
+	ReadTo    int64     `json:"read_to"`
+	Seen      time.Time `json:"seen,omitzero"`
 }
 
 // LostSpan is [Begin, End) of one partition, removed by retention before it was trained.

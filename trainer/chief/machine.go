@@ -28,6 +28,9 @@ type Options struct {
 	// Lost are spans that were given up before; KeepLost makes another one durable, nil: it is not.
 	Lost     []*rpc.Span
 	KeepLost func(*rpc.Span) error
+	// CutOff are offsets that were read before the end of the log was cut off below them; KeepCutOff makes others durable, nil: they are not.
+	CutOff     []*rpc.Span
+	KeepCutOff func([]*rpc.Span) error
 	// Memory is what the chief before kept, nil when there is nothing.
 	Memory *rpc.ChiefMemory
 }
@@ -86,6 +89,7 @@ func newMachine(o Options, now time.Time) *machine {
 	for _, sp := range o.Lost {
 		m.keepLost(sp.GetPartition(), sp.GetBegin(), sp.GetEnd())
 	}
+	m.keepCutOff(o.CutOff)
 	m.remember(o.Memory)
 	return m
 }

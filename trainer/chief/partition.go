@@ -26,6 +26,7 @@ type partition struct {
 	lease  *lease
 	grants uint64 // last grant id
 	lost   *spans.Set
+	cutOff *spans.Set // offsets that were read before the log's end was cut off below them
 }
 
 // lease says who reads a partition. At most one member holds it; while it is being handed over nobody fetches.
@@ -49,7 +50,7 @@ type repair struct {
 // addPartition makes a partition known with its pinned start. Known ones are left alone.
 func (m *machine) addPartition(p int32, start int64) {
 	if m.partitions[p] == nil {
-		m.partitions[p] = &partition{id: p, applied: spans.Of(), lost: spans.Of(), start: start, position: start, watermark: start, frontier: start, durable: start, end: -1, logStart: -1}
+		m.partitions[p] = &partition{id: p, applied: spans.Of(), lost: spans.Of(), cutOff: spans.Of(), start: start, position: start, watermark: start, frontier: start, durable: start, end: -1, logStart: -1}
 	}
 }
 

@@ -89,7 +89,7 @@ func (m *machine) status(now time.Time) *rpc.JobStatus {
 	st := &rpc.JobStatus{
 		Job: m.opt.Job, Timeline: m.opt.Timeline, Chief: m.opt.Incarnation, MapVersion: m.opt.MapVersion,
 		StartedUnixMs: m.started.UnixMilli(), InGrace: m.inGrace(now), Paused: m.paused, TopicId: m.opt.TopicID,
-		NowUnixMs: now.UnixMilli(), Totals: m.totals(), Rollbacks: m.rollbackStatus(), Policies: m.opt.Policies,
+		NowUnixMs: now.UnixMilli(), Totals: m.totals(), Rollbacks: m.rollbackStatus(), Policies: m.opt.Policies, CutOff: m.cutOff(),
 	}
 	if m.halted != nil {
 		st.Problems = append(st.Problems, m.halted)

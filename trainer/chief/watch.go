@@ -25,7 +25,7 @@ type WatchOptions struct {
 }
 
 // Watch looks at the topic until ctx ends: end offsets (last stable), added partitions, a re-created topic, retention that comes near
-// what is still needed; and commits durable offsets. Kafka being away is logged once and waited for.
+// what is still needed; writes down where its end was cut off, as workers tell; and commits durable offsets. Kafka being away is logged once and waited for.
 func (c *Chief) Watch(ctx context.Context, o WatchOptions) error {
 	if o.Every <= 0 {
 		o.Every = 250 * time.Millisecond
@@ -58,10 +58,12 @@ type watcher struct {
 	o         WatchOptions
 	failing   bool
 	warned    map[int32]bool // of retention
+	unkept    bool           // that the log's end was cut off could not be written down
 	committed map[int32]int64
 }
 
 func (w *watcher) look(ctx context.Context, whole bool) error {
+	w.keepCutOff()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if whole {

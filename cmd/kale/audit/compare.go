@@ -29,8 +29,8 @@ type comparison struct {
 	job     checkpoint.JobState
 	ledgers ps.Ledgers
 	starts  map[int32]int64
-	end     map[int32]int64  // of the log
-	cells   []map[int32]cell // by tablet with a snapshot, then partition
+	cutOff  map[int32][]checkpoint.CutOff // where the end of the log was cut off, by partition
+	cells   []map[int32]cell              // by tablet with a snapshot, then partition
 	// mismatch is the first that does not agree, mismatched are the tablets that do not.
 	mismatch   string
 	mismatched map[int32]bool
@@ -49,6 +49,8 @@ type cell struct {
 	unproven    int64 // of those, where it cannot be told whether each was counted once: fewer records were counted, or which offsets were given up is not known
 	uncounted   int64 // of those, how many no record was counted of: there were holes, or they are missing
 	waiting     int64 // records of the log beyond what is applied
+	cutOff      int64 // offsets of the removed ones that were read before the end of the log was cut off below them
+	replaced    int64 // records that the log has there now: other ones, which were never trained
 	gone        int64 // offsets beyond what is applied that the log does not have any more: never to be trained, unless they were since the snapshot
 }
 
@@ -85,7 +87,7 @@ func compared(ctx context.Context, s Stores, progress func(done, all int64)) (*c
 			return nil, fmt.Errorf("topic %q has no partition %d, of which the job has trained records", c.job.Topic, p)
 		}
 	}
-	c.end = log.End
+	c.cutOff = c.cutsOff(log.End)
 	sums, err := stream.LogSums(ctx, s.Kafka, c.job.Topic, c.cuts(log), progress)
 	if err != nil {
 		return nil, fmt.Errorf("%w; where retention removes records just now, try again", err)
@@ -116,12 +118,13 @@ func (c *comparison) cuts(log stream.Extent) map[int32][]int64 {
 			p := sum.GetPartition()
 			ends := out[p][:2:2]
 			for _, sp := range appliedOf(c.starts[p], sum).Spans() {
-				for _, at := range []int64{sp.Begin, sp.End} {
-					if at > ends[0] && at < ends[1] {
-						out[p] = append(out[p], at)
-					}
-				}
+				out[p] = within(out[p], ends, sp.Begin, sp.End)
 			}
+		}
+	}
+	for p, cuts := range c.cutOff {
+		for _, cut := range cuts {
+			out[p] = within(out[p], out[p][:2:2], cut.At, cut.ReadTo)
 		}
 	}
 	for p := range out {
@@ -132,6 +135,51 @@ func (c *comparison) cuts(log stream.Extent) map[int32][]int64 {
 		}
 	}
 	return out
+}
+
+// within adds those places to a list that lie between two ends.
+func within(list, ends []int64, places ...int64) []int64 {
+	for _, at := range places {
+		if at > ends[0] && at < ends[1] {
+			list = append(list, at)
+		}
+	}
+	return list
+}
+
+// cutsOff are where the end of a log was cut off: as the job's chief has it and, where no worker has met it yet, as the log's ends tell, which are below what is applied
+// in a snapshot. Tablets that have applied less do not need them.
+func (c *comparison) cutsOff(ends map[int32]int64) map[int32][]checkpoint.CutOff {
+	out := map[int32][]checkpoint.CutOff{}
+	for _, cut := range c.job.CutOff {
+		if _, known := c.starts[cut.Partition]; known {
+			out[cut.Partition] = append(out[cut.Partition], cut)
+		}
+	}
+	for p, start := range c.starts {
+		read := ends[p]
+		for _, t := range c.ledgers.Sums {
+			for _, sum := range t.GetPartitions() {
+				if spans := appliedOf(start, sum).Spans(); sum.GetPartition() == p && len(spans) > 0 {
+					read = max(read, spans[len(spans)-1].End)
+				}
+			}
+		}
+		known := slices.ContainsFunc(out[p], func(cut checkpoint.CutOff) bool { return cut.At <= ends[p] && cut.ReadTo >= read })
+		if read > ends[p] && !known {
+			out[p] = append(out[p], checkpoint.CutOff{Partition: p, At: ends[p], ReadTo: read})
+		}
+	}
+	return out
+}
+
+// cutOffOf are the offsets of a set that were read before the end of the log was cut off below them.
+func (c *comparison) cutOffOf(p int32, of *spans.Set) *spans.Set {
+	out := &spans.Set{}
+	for _, cut := range c.cutOff[p] {
+		out.Add(cut.At, cut.ReadTo)
+	}
+	return spans.Intersect(out, of)
 }
 
 // compare holds each tablet against the sums of the log. Where the numbers agree and the hashes do not, one record at least is missing and another one doubled.
@@ -184,16 +232,22 @@ func (c *comparison) without() (out []int32) {
 func (c *comparison) cell(p int32, sum *rpc.PartitionSum, log []stream.PartitionSum, whole wholeSums) (cell, string) {
 	x := cell{applied: appliedOf(c.starts[p], sum), trained: int64(sum.GetN()), dead: int64(sum.GetDeadN()), lostOffsets: int64(sum.GetLostOffsets())}
 	var want uint64
-	there := spans.Set{}
+	there, cut := spans.Set{}, c.cutOffOf(p, x.applied)
+	x.cutOff = cut.Size()
 	if len(log) > 0 {
 		x.gone = spans.Subtract(spans.Of(spans.Span{Begin: c.starts[p], End: max(c.starts[p], log[0].From)}), x.applied).Size()
 	}
 	for _, s := range log {
-		there.Add(s.From, s.To)
-		if s.From < s.To && !x.applied.Covers(s.From, s.To) {
+		switch {
+		case s.From < s.To && cut.Covers(s.From, s.To): // what was trained there is gone
+			x.replaced += s.N
+			continue
+		case s.From < s.To && !x.applied.Covers(s.From, s.To):
+			there.Add(s.From, s.To)
 			x.waiting += s.N
 			continue
 		}
+		there.Add(s.From, s.To)
 		x.inLog, want = x.inLog+s.N, want+s.Sum
 	}
 	gone := spans.Subtract(x.applied, &there)
@@ -332,11 +386,14 @@ func (c *comparison) counts() Counts {
 		for _, x := range row {
 			all.add(x)
 		}
-		out.Produced = all.inLog + all.waiting // the same of every tablet
+		out.Produced = all.inLog + all.waiting + all.replaced // the same of every tablet
 		if out.Trained < 0 || all.trained < out.Trained {
 			out.Trained, out.Dead, out.LostOffsets = all.trained, all.dead, all.lostOffsets
 		}
-		out.Lost, out.Repeated = max(out.Lost, all.missing+all.waiting), max(out.Repeated, all.repeated)
+		out.Lost, out.Repeated = max(out.Lost, all.missing+all.waiting+all.replaced), max(out.Repeated, all.repeated)
+		if all.cutOff > 0 && out.Mismatch == "" {
+			out.Mismatch = fmt.Sprintf("the end of the log was cut off below %d offsets that were trained", all.cutOff)
+		}
 		if all.waiting+all.unproven+all.gone > 0 && out.Mismatch == "" {
 			out.Mismatch = fmt.Sprintf("%d records of the log are not trained, and %d offsets that it has no more cannot be told of", all.waiting, all.unproven+all.gone)
 		}
@@ -359,4 +416,6 @@ func (x *cell) add(y cell) {
 	x.uncounted += y.uncounted
 	x.waiting += y.waiting
 	x.gone += y.gone
+	x.cutOff += y.cutOff
+	x.replaced += y.replaced
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kale-sched/kale/core/stream"
 	"github.com/kale-sched/kale/trainer"
+	"github.com/kale-sched/kale/trainer/checkpoint"
 	"github.com/kale-sched/kale/trainer/spans"
 )
 
@@ -21,7 +22,7 @@ type Verdict string
 const (
 	// Exact: every record of the log was counted once, by every tablet, as far as they have got.
 	Exact Verdict = "exact"
-	// NotExact: some record was lost or repeated.
+	// NotExact: some record was lost or repeated, or the log has other records under offsets that were trained.
 	NotExact Verdict = "not exact"
 	// Unknown: nothing was seen to be wrong, and not all of it could be held against the log.
 	Unknown Verdict = "unknown"
@@ -64,6 +65,8 @@ type Partition struct {
 	Beyond int64 `json:"offsets_beyond,omitempty"`
 	// Undecodable: the record at To cannot be decoded, so that the partition stands still there until the job file says what becomes of such.
 	Undecodable bool `json:"undecodable,omitempty"`
+	// Cuts are where the end of the log was cut off below what is trained.
+	Cuts []checkpoint.CutOff `json:"cut_off,omitempty"`
 	Figures
 }
 
@@ -80,6 +83,10 @@ type Figures struct {
 	Repeated    int64 `json:"repeated_records"`
 	// Removed offsets were trained, and the log does not have them any more.
 	Removed int64 `json:"removed_offsets"`
+	// CutOff of them were trained before the end of the log was cut off below them.
+	CutOff int64 `json:"cut_off_offsets,omitempty"`
+	// Replaced are the records that the log has at such offsets now: they were never trained, and never will be.
+	Replaced int64 `json:"replaced_records,omitempty"`
 	// Unproven of them are in partitions where fewer records were counted than offsets are gone, or where it is not known which offsets were given up.
 	Unproven int64 `json:"unproven_offsets"`
 	// Uncounted of them were counted as no record: whether they were any is not known.
@@ -146,15 +153,25 @@ func (c *comparison) proof() Proof {
 			to = min(to, row[p].applied.Watermark(c.starts[p]))
 		}
 		beyond := spans.Subtract(worst.applied, spans.Of(spans.Span{Begin: c.starts[p], End: to})).Size()
-		out.Partitions = append(out.Partitions, Partition{Partition: p, From: c.starts[p], To: to, Beyond: beyond, Figures: worst.figures()})
+		out.Partitions = append(out.Partitions, Partition{Partition: p, From: c.starts[p], To: to, Beyond: beyond, Cuts: c.cutsIn(p, worst.applied), Figures: worst.figures()})
 		all.add(worst)
 	}
 	out.Total = all.figures()
 	switch {
-	case out.Mismatch != "":
+	case out.Mismatch != "", out.Total.Replaced > 0:
 		out.Verdict = NotExact
-	case out.Total.Unproven > 0, out.Total.Gone > 0:
+	case out.Total.Unproven > 0, out.Total.Gone > 0, out.Total.CutOff > 0:
 		out.Verdict = Unknown
+	}
+	return out
+}
+
+// cutsIn are the places where the end of the log was cut off below some offsets of a set.
+func (c *comparison) cutsIn(p int32, applied *spans.Set) (out []checkpoint.CutOff) {
+	for _, cut := range c.cutOff[p] {
+		if spans.Intersect(applied, spans.Of(spans.Span{Begin: cut.At, End: cut.ReadTo})).Size() > 0 {
+			out = append(out, cut)
+		}
 	}
 	return out
 }
@@ -182,5 +199,6 @@ func (x cell) worse(y cell) int {
 func (x cell) figures() Figures {
 	return Figures{
 		InLog: x.inLog, Trained: x.trained, Dead: x.dead, LostOffsets: x.lostOffsets, Missing: x.missing, Repeated: x.repeated, Removed: x.removed, Unproven: x.unproven, Uncounted: x.uncounted, Waiting: x.waiting, Gone: x.gone,
+		CutOff: x.cutOff, Replaced: x.replaced,
 	}
 }

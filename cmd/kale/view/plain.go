@@ -340,6 +340,9 @@ func status(v *core.View) string {
 	if v.Lost != nil && *v.Lost > 0 {
 		text += fmt.Sprintf("  %s offsets LOST to retention", plan.Thousands(*v.Lost))
 	}
+	if v.CutOff != nil && *v.CutOff > 0 {
+		text += fmt.Sprintf("  %s offsets CUT OFF the log's end once trained", plan.Thousands(*v.CutOff))
+	}
 	if v.Dead != nil && *v.Dead > 0 {
 		switch n := plan.Thousands(*v.Dead); {
 		case v.Skips:

@@ -326,6 +326,9 @@ func (f Frame) totals() string {
 	if v.Lost != nil && *v.Lost > 0 {
 		text += f.style("1").Render(fmt.Sprintf("  %s lost to retention", plan.Thousands(*v.Lost)))
 	}
+	if v.CutOff != nil && *v.CutOff > 0 {
+		text += f.style("1").Render(fmt.Sprintf("  %s cut off the log once trained", plan.Thousands(*v.CutOff)))
+	}
 	if v.AUC != nil && *v.AUC >= 0 && *v.AUC <= 1 {
 		text += fmt.Sprintf("  AUC so far %.4f", *v.AUC)
 	}
