@@ -121,8 +121,11 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 		for _, d := range diags {
 			g.Problems = append(g.Problems, d.Summary+": "+d.Detail)
 		}
-		g.State, g.Says, g.Checkpoint = StateStopped, "everything that it ran was released; "+model, ""
-		g.LeftAway = want.LeftAway
+		released := "everything that it ran was released"
+		if g.LeftAway = want.LeftAway; g.LeftAway != "" {
+			released = "released, but not all of it has been seen to end"
+		}
+		g.State, g.Says, g.Checkpoint = StateStopped, released+"; "+model, ""
 		g.Problems = slices.Concat(g.Problems, standingWords(want.Standing), Unrepaired(g.Rollbacks))
 		for _, r := range rpc.CannotStart(want.LastCheckpoint, name, len(want.Servers)) {
 			g.Problems = append(g.Problems, "when it ran last, "+cannotStart(r))

@@ -42,6 +42,7 @@ func (s *Scheduler) releaseAll(ctx context.Context) (left []backend.Status, err 
 		if err != nil && needsAPerson(err) {
 			return nil, fmt.Errorf("release job %q by force: %w", s.job.Name, err)
 		}
+		s.pass(list)
 		var ids []backend.ID
 		left = nil
 		for _, st := range list {

@@ -44,6 +44,17 @@ func (s *Scheduler) successor(index int) (st backend.Status, found bool) {
 	return backend.Status{}, false
 }
 
+// pass has every server's next generation be above those that are listed, which a stop releases.
+func (s *Scheduler) pass(list []backend.Status) {
+	for _, st := range list {
+		if id := st.ID; id.Role == backend.RoleServer {
+			b := s.standbys[id.Rank]
+			b.next = max(b.next, id.Generation+1)
+			s.standbys[id.Rank] = b
+		}
+	}
+}
+
 // holdsPlaces says whether the backend lets a successor hold its place.
 func (s *Scheduler) holdsPlaces(ctx context.Context) bool {
 	if s.beside == nil {

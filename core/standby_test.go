@@ -2,6 +2,7 @@ package core
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -153,4 +154,32 @@ func TestSuccessorLeavesADrainedNode(t *testing.T) {
 	}
 	r.until("there is another one", r.isLive("ps-0-g1 ps-1-g1 ps-1-g3 worker-0-g1 worker-1-g1"))
 	r.wantCalls("release ps-1-g2 forced", "ensure ps-1-g3")
+}
+
+// What a stop released, successors too, has a generation that is not used again: a backend would refuse it.
+func TestStopPassesTheGenerationOfASuccessor(t *testing.T) {
+	r, _ := crowded(t)
+	r.order("stop", 0)
+	r.until("it has stopped", func() error {
+		if !r.s.want.Stopped {
+			return fmt.Errorf("live are %s", r.live())
+		}
+		return nil
+	})
+	if got := r.s.want.Servers[1]; got != 3 {
+		t.Errorf("ps-1 is started again with generation %d, and ps-1-g2 was released", got)
+	}
+	if got := r.s.want.Servers[0]; got != 2 {
+		t.Errorf("ps-0 is started again with generation %d, want 2", got)
+	}
+}
+
+func TestKillPassesTheGenerationOfASuccessor(t *testing.T) {
+	r, _ := crowded(t)
+	if err := r.s.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.s.want.Servers[1]; got != 3 {
+		t.Errorf("ps-1 is started again with generation %d, and ps-1-g2 was released", got)
+	}
 }

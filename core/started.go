@@ -309,10 +309,14 @@ func (d *desired) notTakenUp(j *job.Job, known func(path string) bool) (diags hc
 			who, does = fmt.Sprintf("%d of %s that run", n, job.Count(of, nouns[roles[path]])), "keep "+keeps
 		}
 		if path == backendBlock {
-			does, has = map[bool]string{true: "were", false: "was"}[n < of]+" started with another block", "this one"
+			does = map[bool]string{true: "were", false: "was"}[n < of] + " started with another block"
+		}
+		from := "only what is started from now on has " + has
+		if path == backendBlock { // which has both
+			from = "what it says of a process holds only for what is started from now on; what it says of what Kale does, as drift, holds at once"
 		}
 		diags = append(diags, j.WarningAt(path, "What runs does not take up this change", fmt.Sprintf(
-			"%s: %s %s; only what is started from now on has %s. kale stop %s and then kale run %s change it for all.", path, who, does, has, j.Name, j.File)))
+			"%s: %s %s; %s. kale stop %s and then kale run %s change it for all.", path, who, does, from, j.Name, j.File)))
 	}
 	if n, of := d.startedUnknown(), len(d.wantedRanks())+len(d.Servers); n > 0 {
 		diags = append(diags, j.WarningAt("", "Not all that runs could be compared with this file", fmt.Sprintf(

@@ -54,6 +54,7 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	if err := s.sendStraysAway(ctx, now); err != nil {
 		return err
 	}
+	s.pass(s.seen.list)
 	servers, liveServers, liveWorkers, left := s.remaining()
 	if liveServers+liveWorkers == 0 {
 		return s.change(ctx, "forget what has ended", backendTimeout, func(ctx context.Context) { s.releaseEnded(ctx, s.seen.list) }, func() error { return s.stopped(now, left) })
@@ -135,8 +136,8 @@ func (s *Scheduler) stopped(now time.Time, left []backend.Status) error {
 	}
 	w.LastCheckpoint, w.LastStop = s.job.Checkpoint.Dir, time.Now()
 	w.Rescale, w.Restart, w.Ceiling, w.Unplaced, w.Renewals, w.ServerRenewal, w.EndedServers = nil, 0, nil, nil, nil, nil, nil
-	for rank := range w.Servers {
-		w.Servers[rank]++ // this one was released, and is not started again
+	for rank := range w.Servers { // this one was released, and is not started again, nor is one that was to succeed it
+		w.Servers[rank] = max(w.Servers[rank]+1, s.standbys[rank].next)
 	}
 	for _, r := range s.rollbacks {
 		if r.UnderWay() { // with what is left of it, for the next run and for who asks

@@ -55,7 +55,7 @@ func (l ledger) released(id backend.ID) bool {
 }
 
 const (
-	capVariables = `variables "read" and "write" on "kale/*" and "nomad/jobs/kale-*"`
+	capVariables = `variables "read", "write", "list" and "destroy" on "kale/*" and "nomad/jobs/kale-*"`
 	capSubmit    = `the namespace capability "submit-job"`
 	capRead      = `the namespace capabilities "read-job" and "list-jobs"`
 	capLifecycle = `the namespace capability "alloc-lifecycle"`
