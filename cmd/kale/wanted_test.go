@@ -68,7 +68,7 @@ func TestChangesBesideAScheduler(t *testing.T) {
 	}
 	says(exitDone)
 	write(strings.NewReplacer("batch         = 64", "batch         = 128", `gpus = "none"`, "# nothing").Replace(text))
-	says(exitDone, "model.batch: What runs keeps 64; only what is started from now on has 128.", "backend: What runs was started with another block; only what is started from now on has this one.")
+	says(exitDone, "model.batch: What runs keeps 64; only what is started from now on has 128.", "backend: What runs was started with another block; what it says of a process holds only for what is started from now on;")
 	write(strings.ReplaceAll(text, `gpus = "none"`, `  gpus   =   "none" # as before`))
 	says(exitDone)
 	checkpoints += "2"
