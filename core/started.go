@@ -313,7 +313,7 @@ func (d *desired) notTakenUp(j *job.Job, known func(path string) bool) (diags hc
 		}
 		from := "only what is started from now on has " + has
 		if path == backendBlock { // which has both
-			from = "what it says of a process holds only for what is started from now on; what it says of what Kale does, as drift, holds at once"
+			from = "what it says of a process holds only for what is started from now on; what it says of what Kale itself does holds at once"
 		}
 		diags = append(diags, j.WarningAt(path, "What runs does not take up this change", fmt.Sprintf(
 			"%s: %s %s; %s. kale stop %s and then kale run %s change it for all.", path, who, does, from, j.Name, j.File)))

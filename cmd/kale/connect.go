@@ -309,7 +309,7 @@ func (a *app) adviseOlder(name, dir, command string) {
 	if k.Held {
 		has = "looks after it"
 	}
-	text := fmt.Sprintf("job %q: %s %s; what the state folder %s knows of the job is older", name, k.Words(), has, dir)
+	text := fmt.Sprintf("job %q: %s %s; %s", name, k.Words(), has, isOlder(dir))
 	if !k.Bereft() && !k.Forgotten() {
 		text += ": " + there(command, k, name) + " tells more"
 	}

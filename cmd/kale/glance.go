@@ -177,6 +177,11 @@ func (a *app) silence(name string) string {
 	}
 }
 
+// isOlder says that a state folder knows less of a job than the one whose scheduler had it since.
+func isOlder(dir string) string {
+	return fmt.Sprintf("what the state folder %s knows of the job is older", dir)
+}
+
 // advice says what can be done about a job without a scheduler.
 func (a *app) advice(g *core.Glance) string {
 	run := a.together(g.Job) + a.runLine(g.Job)
@@ -189,7 +194,7 @@ func (a *app) advice(g *core.Glance) string {
 		dir, _ := a.jobDir(g.Job)
 		text := there("status", g.Elsewhere, g.Job) + " tells more"
 		if ranIn(dir) {
-			text += fmt.Sprintf("; what the state folder %s knows of the job is older, and left out", dir)
+			text += "; " + isOlder(dir) + ", and left out"
 		}
 		if !g.Scheduler {
 			text += ". " + run + " takes it up again"

@@ -29,7 +29,7 @@ func TestFleetOnAPool(t *testing.T) {
 	}
 	shared := play(o)
 	few := o
-	few.Jobs, few.GPUs, few.Priority = 2, 15, 1
+	few.Jobs, few.GPUs, few.Priority = 4, 30, 1
 	if once, again := play(few), play(few); again != once {
 		t.Errorf("another run of the same (-want +got):\n%s", cmp.Diff(once, again))
 	}
