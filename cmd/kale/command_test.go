@@ -264,6 +264,7 @@ func TestUsageErrors(t *testing.T) {
 		{"helpp", `Did you mean "help"?`},
 		{"frobnicate", `no command "kale frobnicate". There are: run, stop, status,`},
 		{"help frobnicate", `no command "kale frobnicate". There are: run, stop, status,`},
+		{"bogus", `no command "kale bogus". There are: run, stop,`},
 		{"help runn", `Did you mean "run"?`},
 		{"up", `Did you mean "run"?`},
 		{"ps", `Did you mean "status"?`},

@@ -209,7 +209,10 @@ func (a *app) advice(g *core.Glance) string {
 	case g.State == core.StateNeverStarted:
 		return run + " starts it"
 	case g.State == core.StateStopped && g.Stuck != "":
-		return "with that mended, " + run + " takes it up again"
+		if strings.HasSuffix(g.Says, g.Stuck) {
+			return "with that mended, " + run + " takes it up again"
+		}
+		return g.Stuck + "; with that mended, as the problem below says, " + run + " takes it up again"
 	}
 	return run + " takes it up again"
 }

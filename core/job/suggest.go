@@ -11,7 +11,7 @@ import (
 
 // Nearest returns the candidate that given was probably meant to be, or "" when none is close. Ties go to the earlier candidate.
 // Close is, without regard to case, a Levenshtein distance of 1 for names of up to three letters, 2 for up to seven, else 3; two letters
-// that changed places count as 1.
+// that changed places count as 1. What is farther than a third of its letters was meant only where it begins alike.
 func Nearest(given string, candidates []string) string {
 	lower := strings.ToLower(given)
 	best, bound := "", 4
@@ -28,6 +28,9 @@ func Nearest(given string, candidates []string) string {
 		d := levenshtein.Distance(lower, other, nil)
 		if d == 2 && letters(lower) == letters(other) {
 			d = 1
+		}
+		if d > max(1, utf8.RuneCountInString(given)/3) && (lower == "" || other == "" || lower[0] != other[0]) {
+			continue
 		}
 		if d < bound {
 			best, bound = candidate, d

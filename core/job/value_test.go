@@ -76,7 +76,7 @@ func TestNearest(t *testing.T) {
 	names := []string{"stream", "slo", "servers", "tau", "rho", "label", "l2", "min", "max", "run", "logs"}
 	for given, want := range map[string]string{
 		"steam": "stream", "SLO": "slo", "server": "servers", "taw": "tau", "completely": "", "rhoo": "rho", "lable": "label", "mxa": "max", "strema": "stream",
-		"lag": "", "dim": "", "up": "", "ps": "", "kail": "", "nosuch": "", // what is as far away as it is long was not meant
+		"lag": "", "dim": "", "up": "", "ps": "", "kail": "", "nosuch": "", "bogus": "", "": "", // what is as far away as it is long was not meant
 	} {
 		if got := Nearest(given, names); got != want {
 			t.Errorf("%s: %q, want %q", given, got, want)

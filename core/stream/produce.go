@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
@@ -304,6 +305,9 @@ func (p *producer) settled(r *kgo.Record, err error) {
 		p.lost++
 		if p.err == nil {
 			p.err = fmt.Errorf("write a record to partition %d: %w", r.Partition, err)
+			if errors.Is(err, kerr.UnknownServerError) { // so answers a broker, the embedded one too, that cannot write to its disk
+				p.err = fmt.Errorf("%w; the broker's own log says why; is its disk full?", p.err)
+			}
 		}
 	}
 	p.mu.Unlock()
