@@ -182,8 +182,10 @@ func (s *Scheduler) finishRescale(now time.Time) {
 			r.Done = r.Decided.Add(r.Join.Total())
 		}
 	}
-	r.Gap, r.GapKnown = s.progress.gap(r.Decided, now, r.Decided.Add(-10*s.job.SLO.MaxLag), s.arrivals.EnteredAt)
-	if r.From > 0 && r.GapKnown && !r.Aborted {
+	if r.From > 0 { // before a start nothing was trained that it could interrupt
+		r.Gap, r.GapKnown = s.progress.gap(r.Decided, now, r.Decided.Add(-10*s.job.SLO.MaxLag), s.arrivals.EnteredAt)
+	}
+	if r.GapKnown && !r.Aborted {
 		s.want.Gaps = keepLast(s.want.Gaps, r.Gap)
 	}
 	if r.Kind == plan.KindOut && r.From > 0 && !r.Aborted && !r.Hindered { // the first start waits for the servers too

@@ -337,6 +337,9 @@ func (s *Scheduler) fate(si *silence) string {
 	if s.job.Autoscale.Mode == job.ModeObserve {
 		return ""
 	}
+	if s.unsaved != nil {
+		return "; nothing comes of that until the scheduler's state can be saved"
+	}
 	if si.still != "" {
 		if r := s.roomElsewhere(si); r != nil && !r.fits {
 			return "; it is ended and started again as soon as there is room elsewhere: " + r.why
@@ -441,7 +444,7 @@ func (s *Scheduler) endsStill() []*silence {
 }
 
 // replaceHung ends by force what hangs, or stands still and has room elsewhere, gives up what is away, and makes a higher generation of it wanted. That the backend was told is not saved: after a crash of the scheduler
-// in between it refuses the generation that it ended, and the next one is taken.
+// in between it refuses the generation that it ended, and the next one is taken. Nothing is ended whose successor could not be saved.
 func (s *Scheduler) replaceHung(ctx context.Context, now time.Time) error {
 	hung := s.endsStill()
 	for _, place := range slices.SortedFunc(maps.Keys(s.silences), backend.ID.Compare) {
@@ -455,6 +458,11 @@ func (s *Scheduler) replaceHung(ctx context.Context, now time.Time) error {
 	}
 	if len(ids) == 0 {
 		return nil
+	}
+	if !s.want.Stopping { // which is how a full disk is left
+		if err := s.store.Room(); err != nil {
+			return err
+		}
 	}
 	return s.askEnd(ctx, ids, backend.Forced, func(err error) error {
 		if err != nil {

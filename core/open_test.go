@@ -335,6 +335,17 @@ func TestFullDiskHolds(t *testing.T) {
 	if v := r.s.View(); v.State != StateRunning {
 		t.Errorf("while the servers live it is %s: %q", v.State, v.Stuck)
 	}
+	r.hang(server(1, 1))
+	r.beats(int(hungAfter/time.Second) + 10)
+	r.wantCalls()
+	if p, err := r.problem("ps-1-g1 has not answered for "); err != nil || !strings.HasSuffix(p, "; nothing comes of that until the scheduler's state can be saved") {
+		t.Errorf("of a server that hangs: %q, %v", p, err)
+	}
+	if p, err := r.problem("cannot be saved"); err != nil || !strings.HasSuffix(p, ". What runs is left as it is") {
+		t.Errorf("while a server hangs: %q, %v", p, err)
+	}
+	r.chief.with(func(s *rpc.JobStatus) { s.Servers[1].Info.Up = true })
+	r.beat()
 	if err := r.cluster.Exit("ctr", server(0, 1), 1); err != nil { // with the chief
 		t.Fatal(err)
 	}
@@ -396,7 +407,7 @@ func TestDiskThatIsAllButFullIsOneProblem(t *testing.T) {
 		_, err := r.problem("cannot be saved")
 		return err
 	})
-	want := fmt.Sprintf("nothing is decided or changed, because the scheduler's state in %s cannot be saved: file too large; raise the limit on the size of files (ulimit -f). Training goes on", r.state)
+	want := fmt.Sprintf("nothing is decided or changed, because the scheduler's state in %s cannot be saved: file too large; raise the limit on the size of files (ulimit -f). What runs trains on", r.state)
 	for range 40 {
 		r.beat()
 		if got := r.s.View().Problems; !slices.Equal(got, []string{want}) {

@@ -428,9 +428,8 @@ func numbered(what string, p []int32) string {
 	return what + "s " + strings.Join(parts, ", ")
 }
 
-// unsavedWords say why the scheduler holds all that is, and what helps: not which of its writes failed, which changes from look to look.
-// unstarted are servers that would have to be started.
-func unsavedWords(dir string, err error, unstarted []string) string {
+// unsavedWords say why the scheduler holds all that is, what helps, and what that means: not which of its writes failed, which changes from look to look.
+func unsavedWords(dir string, err error, means string) string {
 	why := err.Error()
 	for _, known := range []struct {
 		err    error
@@ -444,11 +443,35 @@ func unsavedWords(dir string, err error, unstarted []string) string {
 			break
 		}
 	}
-	becomes := "Training goes on"
-	if len(unstarted) > 0 {
-		becomes = fmt.Sprintf("Until it can, %s, without which nothing is trained, cannot be started again", few(unstarted))
+	return fmt.Sprintf("nothing is decided or changed, because the scheduler's state in %s cannot be saved: %s. %s", dir, why, means)
+}
+
+// unsavedMeans says what it means for the job that the scheduler's state cannot be saved.
+func (s *Scheduler) unsavedMeans() string {
+	switch down := s.unstarted(); {
+	case s.want.Stopping:
+		return "The stop gets no further than what can be done without"
+	case len(down) > 0:
+		return fmt.Sprintf("Until it can, %s, without which nothing is trained, cannot be started again", few(down))
+	case s.trains():
+		return "What runs trains on"
 	}
-	return fmt.Sprintf("nothing is decided or changed, because the scheduler's state in %s cannot be saved: %s. %s", dir, why, becomes)
+	return "What runs is left as it is"
+}
+
+// trains says that the job's servers are up and workers train, or would if there were anything to train.
+func (s *Scheduler) trains() bool {
+	n := s.seen
+	if n.chiefErr != nil || n.chief.GetPaused() || s.halted() || n.ready(n.unlisted() == "") == 0 || n.idle() > 0 {
+		return false
+	}
+	for i := range s.job.Servers.Count {
+		id := backend.ID{Role: backend.RoleServer, Rank: i, Generation: s.want.Servers[i]}
+		if si := s.silences[placeOf(id)]; !s.well(id) || si != nil && si.id == id && si.asks > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // movedWords say what it means that the scheduler's state is not where it was, and what helps.
@@ -469,7 +492,7 @@ func (s *Scheduler) problems() []string {
 		out = append(out, s.movedWords())
 	}
 	if s.unsaved != nil {
-		out = append(out, unsavedWords(s.opt.StateDir, s.unsaved, s.unstarted()))
+		out = append(out, unsavedWords(s.opt.StateDir, s.unsaved, s.unsavedMeans()))
 	}
 	if n.modelGone {
 		out = append(out, goneWords(s.job))

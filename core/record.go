@@ -68,9 +68,10 @@ type Rescale struct {
 	OldCapacity        float64 `json:"old_capacity"`
 	ConfiguredCapacity float64 `json:"configured_capacity"`
 	Reason             string  `json:"reason"`
-	// Gap is the longest time in which a partition with unread records had no applied record, less the median of the steady state.
+	// Gap is the longest time in which a partition with unread records had no applied record, less the median of the steady state. It may last longer than the
+	// rescale: a partition may still have waited at Done. A start (From 0) has none.
 	Gap time.Duration `json:"gap" known:"GapKnown"`
-	// GapKnown is false when progress could not be followed for the whole time (the chief was away).
+	// GapKnown is false when progress could not be followed for the whole time (the chief was away), and of a start.
 	GapKnown bool `json:"gap_known"`
 	// Aborted says that another decision took its place before it was done, or that it was given up.
 	Aborted bool `json:"aborted,omitempty"`

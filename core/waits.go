@@ -122,8 +122,11 @@ func (s *Scheduler) unanswered() string {
 	for i := range s.job.Servers.Count {
 		id := backend.ID{Role: backend.RoleServer, Rank: i, Generation: s.want.Servers[i]}
 		if si := s.silences[placeOf(id)]; si != nil && si.id == id && si.asks > 1 {
-			mute = append(mute, fmt.Sprintf("%s, which has not answered for %s (after %s it is %s and started again)",
-				id, job.Length(si.lasts.Truncate(time.Second)), job.Length(s.limit(si, s.listened).Round(time.Second)), endOf(si.away)))
+			fate := fmt.Sprintf("after %s it is %s and started again", job.Length(s.limit(si, s.listened).Round(time.Second)), endOf(si.away))
+			if s.unsaved != nil {
+				fate = "nothing comes of that until the scheduler's state can be saved"
+			}
+			mute = append(mute, fmt.Sprintf("%s, which has not answered for %s (%s)", id, job.Length(si.lasts.Truncate(time.Second)), fate))
 		}
 	}
 	if len(mute) == 0 {

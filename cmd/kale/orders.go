@@ -58,7 +58,8 @@ func pauseCommand(a *app) *cobra.Command {
 	var f varFlags
 	c := &cobra.Command{
 		Use: "pause JOB", Short: "Stop training for a while; workers stay",
-		Long: "Tells the job to train nothing until resume. Workers stay, lag grows, and the number of workers is left alone.",
+		Long: `Tells the job to train nothing until resume. Workers stay, lag grows, and the number of workers is left alone. In mode "observe" too:
+Kale touches nothing there by itself, but pause, resume and stop act.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.order(cmd.Context(), args[0], f, core.Order{Kind: "pause"}, "paused; kale resume "+args[0]+" goes on")

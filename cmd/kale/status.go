@@ -349,7 +349,10 @@ func writeNotes(row func(name, format string, args ...any), job string, notes []
 func writeRecords(row func(name, format string, args ...any), now time.Time, change, last *core.Record) {
 	if d := change; d != nil {
 		name := "last change"
-		if d.ObserveOnly {
+		switch {
+		case d.Decision.Kind == plan.KindHold:
+			name = "last hold"
+		case d.ObserveOnly:
 			name = "would do"
 		}
 		row(name, "%s  %s", clock(d.Decision.At, now), view.Decided(d, view.Reason(d)))

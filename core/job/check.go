@@ -7,7 +7,9 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/hashicorp/hcl/v2"
 )
@@ -322,6 +324,9 @@ func checkBroker(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || host == "" {
 		return `A broker is written host:port, as in "kafka-1:9092" or "[2001:db8::1]:9092".`
+	}
+	if strings.ContainsFunc(host, unicode.IsSpace) {
+		return fmt.Sprintf("%q is not a host: there is a blank in it. "+`A broker is written host:port, as in "kafka-1:9092"; several are each in quotes, with commas between.`, host)
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
 		return fmt.Sprintf("%q is not a port: use 1 to 65535.", port)

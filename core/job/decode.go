@@ -159,22 +159,26 @@ func (d *decoder) attribute(spec *block, a *attribute, body *hclsyntax.Body, lab
 	case diags.HasErrors() || !value.IsWhollyKnown():
 		d.bad[path] = true // Already reported: here, or where the variable got its value.
 		if value.IsKnown() && !value.IsNull() && strings.HasPrefix(a.field.kind(), "list") {
-			d.set(a, value, path, written.Expr.Range(), elements)
+			d.set(a, value, path, written.Expr)
 		}
 	case value.IsNull() && a.required:
 		d.bad[path] = true
 		d.fail(written.Expr.Range(), fmt.Sprintf("%q has no value", a.name), "%s It cannot be null.", a.doc)
 	case !value.IsNull(): // null is the default.
-		d.set(a, value, path, written.Expr.Range(), elements)
+		d.set(a, value, path, written.Expr)
 	}
 }
 
-func (d *decoder) set(a *attribute, value cty.Value, path string, whole hcl.Range, elements []hcl.Range) {
+func (d *decoder) set(a *attribute, value cty.Value, path string, expr hclsyntax.Expression) {
+	elements := elementRanges(expr)
 	for _, p := range a.field.set(d.job.Dir, d.job, value) {
 		d.bad[path] = true
-		r := whole
+		r := expr.Range()
 		if p.element > 0 && p.element <= len(elements) {
 			r = elements[p.element-1]
+			if part, written := partRange(expr.(*hclsyntax.TupleConsExpr).Exprs[p.element-1], p.part); written {
+				r = part
+			}
 		}
 		d.fail(r, p.summary, "%s", p.advice(a))
 	}
@@ -185,9 +189,9 @@ func (p *problem) advice(a *attribute) string {
 	switch {
 	case !p.empty:
 		return p.detail
-	case p.element > 0:
+	case p.element > 0 && p.part == "":
 		return p.detail + ", or remove it from the list."
-	case a.required:
+	case a.required || p.part != "":
 		return p.detail + "."
 	}
 	return p.detail + ", or remove the attribute."
@@ -374,6 +378,23 @@ func inOrder(attrs hclsyntax.Attributes) []*hclsyntax.Attribute {
 }
 
 // elementRanges returns where the elements of a list written in place stand.
+// partRange is where the value of an object's part stands or, of a part that is none, its name.
+func partRange(expr hclsyntax.Expression, name string) (hcl.Range, bool) {
+	object, ok := expr.(*hclsyntax.ObjectConsExpr)
+	if !ok || name == "" {
+		return hcl.Range{}, false
+	}
+	for _, item := range object.Items {
+		if key, diags := item.KeyExpr.Value(nil); !diags.HasErrors() && key.Type() == cty.String && key.IsKnown() && key.AsString() == name {
+			if !slices.Contains(eventParts, name) {
+				return item.KeyExpr.Range(), true
+			}
+			return item.ValueExpr.Range(), true
+		}
+	}
+	return hcl.Range{}, false
+}
+
 func elementRanges(expr hclsyntax.Expression) []hcl.Range {
 	tuple, ok := expr.(*hclsyntax.TupleConsExpr)
 	if !ok {

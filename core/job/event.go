@@ -17,7 +17,7 @@ var eventParts = []string{"name", "from", "to", "uplift"}
 // eventForm is a whole event.
 const eventForm = `{ name = "sale", from = "2026-11-27T18:00:00Z", to = "2026-11-28T00:00:00Z", uplift = 1.8 }`
 
-// readEvent reads one object of forecast.events; what is wrong with several of its parts is one problem, with all of it.
+// readEvent reads one object of forecast.events; what is wrong with each of its parts is a problem of its own.
 func readEvent(_ string, v cty.Value) (e Event, _ *problem) {
 	if !v.Type().IsObjectType() && !v.Type().IsMapType() {
 		return e, wrong("An event is needed here", "This is %s: write %s.", typeName(v), eventForm)
@@ -31,6 +31,7 @@ func readEvent(_ string, v cty.Value) (e Event, _ *problem) {
 		}
 		p := read(v)
 		if p != nil {
+			p.part = name
 			all = append(all, p)
 		}
 		return p == nil
@@ -53,7 +54,9 @@ func readEvent(_ string, v cty.Value) (e Event, _ *problem) {
 	}
 	from, to := moment("from", &e.From), moment("to", &e.To)
 	if from && to && !e.From.Before(e.To) {
-		all = append(all, wrong("An event that ends before it begins", "The event %q is from %s to %s.", e.Name, e.From.Format(time.RFC3339), e.To.Format(time.RFC3339)))
+		p := wrong("An event that ends before it begins", "The event %q is from %s to %s.", e.Name, e.From.Format(time.RFC3339), e.To.Format(time.RFC3339))
+		p.part = "to"
+		all = append(all, p)
 	}
 	part("uplift", func(v cty.Value) (p *problem) {
 		if e.Uplift, p = asNumber(v); p == nil && !(e.Uplift > 0 && e.Uplift <= mostUplift) {
@@ -68,7 +71,9 @@ func readEvent(_ string, v cty.Value) (e Event, _ *problem) {
 func eventShape(parts map[string]cty.Value) (all []*problem) {
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
 		if !slices.Contains(eventParts, name) {
-			all = append(all, wrong(fmt.Sprintf("Unknown part %q of an event", name), "%sAn event has %s.", DidYouMean(name, eventParts), strings.Join(eventParts, ", ")))
+			p := wrong(fmt.Sprintf("Unknown part %q of an event", name), "%sAn event has %s.", DidYouMean(name, eventParts), strings.Join(eventParts, ", "))
+			p.part = name
+			all = append(all, p)
 		}
 	}
 	var lacks []string
@@ -105,14 +110,7 @@ func together(all []*problem) *problem {
 	case 1:
 		return all[0]
 	}
-	var summaries, details []string
-	for _, p := range all {
-		summaries = append(summaries, p.summary)
-		if !slices.Contains(details, p.detail) {
-			details = append(details, p.detail)
-		}
-	}
-	return wrong(strings.Join(summaries, "; "), "%s", strings.Join(details, " "))
+	return &problem{parts: all}
 }
 
 // mostUplift bounds the factor of an event, so that a slip (percent for a factor) is found here.

@@ -24,7 +24,9 @@ type field interface {
 type problem struct {
 	summary, detail string
 	element         int
-	empty           bool // a text that says nothing: the detail lacks what else could be done than to write one
+	part            string     // the element's part that is wrong, where it is one
+	parts           []*problem // each of a part of the element; nothing else is set then
+	empty           bool       // a text that says nothing: the detail lacks what else could be done than to write one
 }
 
 func wrong(summary, detail string, args ...any) *problem {
@@ -92,8 +94,14 @@ func (l list[T]) set(dir string, j *Job, v cty.Value) []*problem {
 		}
 		value, p := l.read(dir, element)
 		if p != nil {
-			p.element = n
-			problems = append(problems, p)
+			each := []*problem{p}
+			if len(p.parts) > 0 {
+				each = p.parts
+			}
+			for _, p := range each {
+				p.element = n
+			}
+			problems = append(problems, each...)
 		}
 		values = append(values, value)
 	}
@@ -396,6 +404,9 @@ func asNumber(v cty.Value) (float64, *problem) {
 		return 0, wrong("A number is needed here", "This is %s: write one number, without quotes.", typeName(v))
 	}
 	f, _ := n.AsBigFloat().Float64()
+	if n.AsBigFloat().IsInf() { // which no number that is written is
+		return 0, wrong("Division by zero", "Nothing comes of a division by zero. Write the number itself.")
+	}
 	if math.IsInf(f, 0) {
 		return 0, wrong("Number out of range", "The number is larger than any that can be used here.")
 	}

@@ -294,6 +294,12 @@ func (d *decoder) variables(blocks []*hclsyntax.Block, opt Options, files Files)
 	inputs := d.inputs(opt, files)
 	values := map[string]cty.Value{}
 	declared := map[string]hcl.Range{}
+	times := map[string]int{}
+	for _, b := range blocks {
+		if len(b.Labels) == 1 {
+			times[b.Labels[0]]++
+		}
+	}
 	for _, b := range blocks {
 		if len(b.Labels) != 1 {
 			d.fail(b.DefRange(), `Block "variable" needs one label`, `Write variable "NAME" { … }.`)
@@ -301,7 +307,7 @@ func (d *decoder) variables(blocks []*hclsyntax.Block, opt Options, files Files)
 		}
 		name := b.Labels[0]
 		if first, twice := declared[name]; twice {
-			d.fail(b.DefRange(), fmt.Sprintf("Second variable %q", name), "The first is on line %d.", first.Start.Line)
+			d.fail(b.DefRange(), fmt.Sprintf("Second variable %q", name), "The first is on line %d. Merge the two.", first.Start.Line)
 			continue
 		}
 		if !hclsyntax.ValidIdentifier(name) {
@@ -310,7 +316,7 @@ func (d *decoder) variables(blocks []*hclsyntax.Block, opt Options, files Files)
 		}
 		declared[name] = b.DefRange()
 		in, given := inputs[name]
-		values[name] = d.variable(b, in, given)
+		values[name] = d.variable(b, in, given, times[name] > 1)
 	}
 	names := slices.Sorted(maps.Keys(values))
 	for _, name := range slices.Sorted(maps.Keys(inputs)) {
@@ -321,7 +327,8 @@ func (d *decoder) variables(blocks []*hclsyntax.Block, opt Options, files Files)
 	return values
 }
 
-func (d *decoder) variable(b *hclsyntax.Block, in input, given bool) cty.Value {
+// variable is the value of one. Of one that is declared twice it is not said that it has none: that may stand in the other.
+func (d *decoder) variable(b *hclsyntax.Block, in input, given, twice bool) cty.Value {
 	known := []string{"default", "description", "type"}
 	for _, a := range inOrder(b.Body.Attributes) {
 		if !slices.Contains(known, a.Name) {
@@ -335,7 +342,7 @@ func (d *decoder) variable(b *hclsyntax.Block, in input, given bool) cty.Value {
 	if a := b.Body.Attributes["type"]; a != nil {
 		t, diags := typeexpr.TypeConstraint(a.Expr)
 		for _, diag := range diags {
-			diag.Detail = DidYouMean(hcl.ExprAsKeyword(a.Expr), variableTypes) + diag.Detail
+			diag.Detail = DidYouMean(hcl.ExprAsKeyword(a.Expr), variableTypes) + diag.Detail + " " + typeForms
 		}
 		d.diags = append(d.diags, diags...)
 		if diags.HasErrors() {
@@ -364,6 +371,8 @@ func (d *decoder) variable(b *hclsyntax.Block, in input, given bool) cty.Value {
 		d.diags = append(d.diags, diags...)
 		return v
 	case !ok:
+		return cty.DynamicVal
+	case value == cty.NilVal && twice:
 		return cty.DynamicVal
 	case value == cty.NilVal:
 		name := b.Labels[0]
@@ -466,6 +475,9 @@ func listOr(names []string, none string) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// typeForms say how a variable's type is written.
+const typeForms = "Write string, number, bool or any, or one of them as in list(string), set(number) or map(bool)."
 
 // variableTypes are the types of variables that are one word.
 var variableTypes = []string{"string", "number", "bool", "any"}

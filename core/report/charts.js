@@ -102,6 +102,20 @@
     }
   });
   const aside = data.counted ? under([[t.t[0], data.counted[0]], [data.counted[1], t.t[t.t.length - 1]]], "aside") : () => {};
+  const unseen = under(data.unwatched, "aside");
+  const blind = (u) => {
+    unseen(u);
+    inside(u, (c, b, px) => {
+      c.fillStyle = css("soft")();
+      c.font = 11 * px + "px system-ui, sans-serif";
+      c.textBaseline = "middle";
+      c.textAlign = "center";
+      for (const [from, to] of data.unwatched) {
+        const left = Math.max(x(u, from), b.left), right = Math.min(x(u, to), b.left + b.width);
+        if (right - left > c.measureText("not watched").width + 12 * px) c.fillText("not watched", (left + right) / 2, b.top + b.height / 2);
+      }
+    });
+  };
   const underWay = data.rescales.map((r) => [r.decided, r.done]);
 
   const step = uPlot.paths.stepped({ align: 1 });
@@ -144,7 +158,7 @@
       line("arrivals", "arrivals", { width: 3.5, value: quantity("") }),
       line("trained", "trained", { width: 1.3, value: quantity("") }),
     ], { range: rates }, valueAxis("records per second", { values: (u, v) => v.map(short) }),
-    { bands: [{ series: [1, 2], fill: css("band") }], hooks: { drawClear: [aside, under(underWay, "shade")], draw: [marks(true)] } });
+    { bands: [{ series: [1, 2], fill: css("band") }], hooks: { drawClear: [aside, blind, under(underWay, "shade")], draw: [marks(true)] } });
 
     // States stand on each other; the legend says each one's own number.
     const sum = (...columns) => columns[0].map((_, i) => columns.reduce((a, c) => (a == null || c[i] == null ? null : a + c[i]), 0));
@@ -157,7 +171,7 @@
       line("held (paid for)", "held", { paths: step, dash: [2, 3], value: quantity("") }),
       line("wanted", "capacity", { paths: step, width: 1.6, dash: [7, 3], value: quantity("") }),
     ], { range: (u, min, max) => [0, Math.max(max || 0, data.max || 0, 1) * 1.12] }, valueAxis("workers", { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] }),
-    { bands: [{ series: [2, 1], fill: css("pending") }, { series: [3, 2], fill: css("draining") }], hooks: { drawClear: [aside], draw: [marks(false)] } });
+    { bands: [{ series: [2, 1], fill: css("pending") }, { series: [3, 2], fill: css("draining") }], hooks: { drawClear: [aside, blind], draw: [marks(false)] } });
 
     // The objective is in the picture unless lag would be a flat line under it; then words say where it is.
     // A lag of more than 30 days is of a record with a wrong date: it is out of the picture, which is of the others, and words say so.
@@ -197,10 +211,10 @@
     };
     make("lag", "Lag over time against its objective", [t.lag], [line("lag", "lag", { value: (u, v) => duration(v) })],
       { range: () => [0, top] }, valueAxis(unit === "s" ? "seconds" : unit === "min" ? "minutes" : "hours", { incrs: scaled, values: (u, v) => v.map((s) => grouped.format(s / per)) }),
-      { hooks: { drawClear: [aside, under(data.violations, "violation")], draw: [marks(false), objective] } });
+      { hooks: { drawClear: [aside, blind, under(data.violations, "violation")], draw: [marks(false), objective] } });
 
     make("busy", "Share of time that accelerators were busy", [t.busy], [line(data.emulated ? "busy (emulated)" : "busy", "busy", { class: "area", fill: css("busyfill"), value: quantity(" %") })],
-      { range: () => [0, 105] }, valueAxis("percent", { splits: [0, 25, 50, 75, 100] }), { hooks: { drawClear: [aside, under(underWay, "shade")], draw: [marks(false)] } });
+      { range: () => [0, 105] }, valueAxis("percent", { splits: [0, 25, 50, 75, 100] }), { hooks: { drawClear: [aside, blind, under(underWay, "shade")], draw: [marks(false)] } });
   };
   drawAll();
 

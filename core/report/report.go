@@ -46,6 +46,7 @@ type payload struct {
 	Max        int          `json:"max"`
 	Table      *table       `json:"table"`
 	Violations [][2]float64 `json:"violations"`
+	Unwatched  [][2]float64 `json:"unwatched"` // from and to, s since 1970
 	Rescales   []mark       `json:"rescales"`
 	End        float64      `json:"end"`               // of what was observed; beyond it is the outlook
 	Counted    []float64    `json:"counted,omitempty"` // from and to, s since 1970
@@ -72,6 +73,8 @@ type page struct {
 	Ended      stamp
 	Written    stamp
 	Counted    []stamp
+	Watched    string // "8m48s of 40m27s"; "": all the time
+	Unwatched  string // how long the rest is
 	Drawn      int
 	Rescales   []rescaleRow
 	Decisions  []decisionRow
@@ -120,6 +123,9 @@ func Write(w io.Writer, in Input) error {
 	if in.partly() {
 		p.Counted = []stamp{stampOf(in.CountedFrom, first), stampOf(in.CountedTo, first)}
 	}
+	if watched, of, partly := in.watch(); partly {
+		p.Watched, p.Unwatched = job.Length(watched)+" of "+job.Length(of), job.Length(of-watched)
+	}
 	if p.Heading == "" {
 		p.Heading = in.Job
 	}
@@ -153,10 +159,13 @@ func hashSource(s string) string {
 func (in *Input) payload() payload {
 	p := payload{
 		Emulated: in.Emulated, MaxLag: in.MaxLag.Seconds(), Max: in.Max, Table: tabulate(in.Samples, in.Outlook).thin(maxRows),
-		Violations: violations(in.Samples, in.MaxLag), Rescales: []mark{}, End: unix(in.Samples[len(in.Samples)-1].At),
+		Violations: violations(in.Samples, in.MaxLag), Unwatched: [][2]float64{}, Rescales: []mark{}, End: unix(in.Samples[len(in.Samples)-1].At),
 	}
 	if in.partly() {
 		p.Counted = []float64{unix(in.CountedFrom), unix(in.CountedTo)}
+	}
+	for _, s := range unwatched(in.Samples) {
+		p.Unwatched = append(p.Unwatched, [2]float64{unix(s[0]), unix(s[1])})
 	}
 	for _, r := range in.Rescales {
 		p.Rescales = append(p.Rescales, mark{r.Kind, r.From, r.To, unix(r.Decided), unix(r.Done)})

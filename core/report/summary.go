@@ -35,6 +35,27 @@ func span(samples []core.Sample, i int, limit time.Duration) time.Duration {
 	return 0
 }
 
+// unwatched are the times between samples in which nobody looked.
+func unwatched(samples []core.Sample) (out [][2]time.Time) {
+	limit := stretch(samples)
+	for i := 1; i < len(samples); i++ {
+		if from, to := samples[i-1].At, samples[i].At; to.Sub(from) > limit {
+			out = append(out, [2]time.Time{from, to})
+		}
+	}
+	return out
+}
+
+// watch says for how long of the time from the first sample to the last somebody looked: all figures are of that. partly: not nearly all the time.
+func (in *Input) watch() (watched, of time.Duration, partly bool) {
+	of = in.Samples[len(in.Samples)-1].At.Sub(in.Samples[0].At)
+	watched = of
+	for _, s := range unwatched(in.Samples) {
+		watched -= s[1].Sub(s[0])
+	}
+	return watched, of, of-watched > of/100
+}
+
 // Ahead is how long the first new worker of a scale-out had trained when arrivals first went over what the old workers carry by the job
 // file's throughput prior; negative when it came too late: of a load that was there when the change was decided, from when it had come. nil: a scale-in, a first start, or a load that never came within the horizon.
 func Ahead(r core.Rescale, samples []core.Sample, horizon time.Duration) *time.Duration {
@@ -132,10 +153,14 @@ func Summarise(in Input) []Tile {
 		return nil
 	}
 	f := in.figures()
+	ofTheTime, throughout := "of the time", "throughout"
+	if watched, _, partly := in.watch(); partly {
+		ofTheTime, throughout = "of the "+job.Length(watched)+" watched", "throughout the "+job.Length(watched)+" watched"
+	}
 	var tiles []Tile
 	if f.known > 0 && in.MaxLag > 0 {
 		share := 100 * (1 - float64(f.over)/float64(f.known))
-		t := Tile{Name: "Within the objective", Value: percent(share), Note: "of the time, lag was at most " + job.Length(in.MaxLag), Verdict: Good}
+		t := Tile{Name: "Within the objective", Value: percent(share), Note: ofTheTime + ", lag was at most " + job.Length(in.MaxLag), Verdict: Good}
 		if share < 99.5 {
 			t.Verdict = Bad
 		}
@@ -152,7 +177,7 @@ func Summarise(in Input) []Tile {
 	if constant := time.Duration(in.Max) * f.watched; constant > 0 {
 		tiles = append(tiles, Tile{
 			Name: in.unit() + "-hours", Value: fmt.Sprintf("%.3g", f.held.Hours()*float64(max(1, in.GPUs))),
-			Note: fmt.Sprintf("%.0f %% of the %.3g of %d workers throughout", 100*float64(f.held)/float64(constant), constant.Hours()*float64(max(1, in.GPUs)), in.Max),
+			Note: fmt.Sprintf("%.0f %% of the %.3g of %d workers %s", 100*float64(f.held)/float64(constant), constant.Hours()*float64(max(1, in.GPUs)), in.Max, throughout),
 		})
 	}
 	if f.busyOf > 0 {
@@ -185,7 +210,7 @@ func (in *Input) lossTiles() []Tile {
 }
 
 func (in *Input) rescaleTiles() []Tile {
-	var out, ahead, inward, measured int
+	var out, ahead, inward, measured, unknown int
 	var gap time.Duration
 	for _, r := range in.Rescales {
 		switch {
@@ -199,18 +224,27 @@ func (in *Input) rescaleTiles() []Tile {
 		if r.Ahead != nil && *r.Ahead > 0 {
 			ahead++
 		}
-		if r.GapKnown {
-			measured++
-			gap = max(gap, r.Gap)
+		if !r.GapKnown {
+			unknown++
+			continue
 		}
+		measured++
+		gap = max(gap, r.Gap)
 	}
 	tiles := []Tile{
 		{Name: "Scale-outs", Value: fmt.Sprint(out), Note: fmt.Sprintf("%d ahead of the load that needed them", ahead)},
 		{Name: "Scale-ins", Value: fmt.Sprint(inward), Note: in.extent()},
 	}
-	if measured > 0 {
-		tiles = append(tiles, Tile{Name: "Longest gap of a rescale", Value: job.Length(gap), Note: "without a record applied, beyond the usual"})
+	tile := Tile{Name: "Longest gap of a rescale", Value: job.Length(gap), Note: "without a record applied, beyond the usual"}
+	switch {
+	case measured == 0 && unknown == 0:
+		return tiles
+	case measured == 0:
+		tile.Value = "unknown"
+	case unknown > 0:
+		tile.Note += fmt.Sprintf("; %d unknown", unknown)
 	}
+	tiles = append(tiles, tile)
 	return tiles
 }
 

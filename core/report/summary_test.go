@@ -287,3 +287,64 @@ func TestLossesAreInTheReport(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// What nobody watched is said, in the head, by the figures and in the charts; a moment that is missing is not.
+func TestTimeThatNobodyWatchedIsSaid(t *testing.T) {
+	in := Input{Meta: Meta{Job: "ctr", MaxLag: 2 * time.Second, Max: 4}}
+	for i := range 528 {
+		at := midnight.Add(time.Duration(i) * time.Second)
+		if i >= 264 {
+			at = at.Add(31*time.Minute + 40*time.Second)
+		}
+		in.Samples = append(in.Samples, core.Sample{At: at, Held: new(2), Lag: number(0.1)})
+	}
+	for _, tile := range Summarise(in) {
+		switch tile.Name {
+		case "Within the objective":
+			if tile.Note != "of the 8m46s watched, lag was at most 2s" {
+				t.Error(tile)
+			}
+		case "Worker-hours":
+			if tile.Note != "50 % of the 0.584 of 4 workers throughout the 8m46s watched" {
+				t.Error(tile)
+			}
+		}
+	}
+	page := parse(t, written(t, in))
+	text := strings.Join(page.texts, " ")
+	for _, words := range []string{"8m46s of 40m27s", "For 31m41s no scheduler looked"} {
+		if !strings.Contains(text, words) {
+			t.Errorf("the page does not say %q: %.600s", words, text)
+		}
+	}
+	if p := in.payload(); len(p.Unwatched) != 1 || p.Unwatched[0][1]-p.Unwatched[0][0] != 1901 {
+		t.Errorf("shaded is %v", p.Unwatched)
+	}
+	in.Samples = slices.DeleteFunc(in.Samples, func(s core.Sample) bool { return s.At.Sub(midnight) > 4*time.Minute })
+	if text := strings.Join(parse(t, written(t, in)).texts, " "); strings.Contains(text, "watched") {
+		t.Errorf("of a time that was watched throughout: %.600s", text)
+	}
+}
+
+// A gap that is not known is counted beside the longest of the others.
+func TestUnknownGapsAreCounted(t *testing.T) {
+	in := demoInput(t)
+	in.Rescales[1].GapKnown = false
+	gap := func() (out Tile) {
+		for _, tile := range Summarise(in) {
+			if tile.Name == "Longest gap of a rescale" {
+				out = tile
+			}
+		}
+		return out
+	}
+	if got := gap().Note; got != "without a record applied, beyond the usual; 1 unknown" {
+		t.Error(got)
+	}
+	for i := range in.Rescales {
+		in.Rescales[i].GapKnown = false
+	}
+	if got := gap().Value; got != "unknown" {
+		t.Error(got)
+	}
+}

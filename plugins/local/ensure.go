@@ -2,6 +2,7 @@ package local
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -280,7 +281,8 @@ func (i instance) write(sp spec, files map[string][]byte) error {
 	if err != nil {
 		return err
 	}
-	return backend.WriteFolder(i.dir, map[string][]byte{specFile: raw, lockFile: nil, reservedFile: []byte(roomForRelease)}, files)
+	own := map[string][]byte{specFile: raw, lockFile: nil, reservedFile: []byte(roomForRelease), spareFile: bytes.Repeat([]byte(" "), recordRoom)}
+	return backend.WriteFolder(i.dir, own, files)
 }
 
 // supervise starts the instance's supervisor if it should have one and does not, and waits until it says that it

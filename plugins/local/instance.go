@@ -1,6 +1,8 @@
 package local
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,6 +24,7 @@ const (
 	statusFile   = "status.json"
 	releasedFile = "released"
 	reservedFile = "reserved"
+	spareFile    = "spare"
 	outputFile   = "output.log"
 	ownLogFile   = "supervisor.log"
 )
@@ -273,6 +276,34 @@ func (i instance) writeReleased(how backend.How) error {
 		return err // of before there was such a file, or where to write over a file takes room too
 	}
 	return os.Rename(room, path)
+}
+
+// recordRoom is how long every record is: one of which the next one is written in place is as long. A file of it takes a block of the usual file systems.
+const recordRoom = 4096
+
+// writeRecord puts on record what became of the workload; on a full disk in the room that is kept for it, which changes places with the record before: what runs
+// goes on there, and whoever looks must see what runs.
+func (i instance) writeRecord(r record) error {
+	raw, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	raw = append(raw, bytes.Repeat([]byte(" "), max(0, recordRoom-len(raw)))...) // which JSON does not mind
+	path, spare := filepath.Join(i.dir, statusFile), filepath.Join(i.dir, spareFile)
+	err = backend.WriteFile(path, raw)
+	if !fullDisk(err) || len(raw) > recordRoom {
+		return err
+	}
+	if e := overwrite(spare, raw); e != nil {
+		return err // of before there was such a file, or where to write over a file takes room too
+	}
+	switch e := unix.Renameat2(unix.AT_FDCWD, spare, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE); {
+	case e == nil:
+		return nil
+	case errors.Is(e, unix.ENOENT): // the first record
+		return os.Rename(spare, path)
+	}
+	return err
 }
 
 func fullDisk(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

@@ -11,6 +11,7 @@
 //	                        /status.json what the supervisor last knew
 //	                        /released    present once the workload was given up: it never starts again
 //	                        /reserved    the room that released takes, for when the disk is full
+//	                        /spare       the room that status.json takes, for when the disk is full
 //	                        /output.log  what the workload wrote, with one older part beside it
 //	                        /alloc/      the workload's own folder and working directory (KALE_ALLOC_DIR)
 //

@@ -274,6 +274,27 @@ func TestReleaseOnAFullDisk(t *testing.T) {
 	})
 }
 
+// What is killed when the disk has become full is started again there, as often as it happens, and whoever looks sees the process that runs.
+func TestCrashOnAFullDisk(t *testing.T) {
+	c := newCluster(t)
+	b, disk := onSmallDisk(t, c)
+	ensure(t, b, "j", c.workload("j", workerOne, conformance.Steady))
+	before := waitFor(t, b, "j", "it runs", running)
+	err := os.WriteFile(filepath.Join(disk, "full"), make([]byte, 64<<10), 0o600)
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	for restarts := 1; restarts <= 3; restarts++ {
+		if err := unix.Kill(before.PID, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		before = waitFor(t, b, "j", "it runs again", func(st backend.Status) bool {
+			return running(st) && st.Restarts == restarts && st.PID != before.PID && !st.Finished.IsZero()
+		})
+	}
+	conformance.Drop(t, b, "j")
+}
+
 func TestFullDisk(t *testing.T) {
 	c := newCluster(t)
 	b, _ := onSmallDisk(t, c)

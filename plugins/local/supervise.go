@@ -197,7 +197,7 @@ func (s *supervisor) writeRecord() error {
 			return nil
 		}
 	}
-	err := backend.WriteJSON(filepath.Join(s.dir, statusFile), s.record)
+	err := instance{dir: s.dir}.writeRecord(s.record)
 	s.stale = err != nil
 	return err
 }

@@ -359,7 +359,7 @@ func TestUnreadableRecordIsUnknown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(status, good[:len(good)/2], 0o600); err != nil {
+	if err := os.WriteFile(status, half(good), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if st := list(t, b, "j"); st == nil || st.State != backend.StateUnknown || !strings.Contains(st.Reason, statusFile) {

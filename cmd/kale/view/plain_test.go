@@ -156,11 +156,12 @@ func TestRescaleIsTold(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for want, change := range map[string]func(*core.Rescale){
-		"start 0 → 2 took 2.1s, gap 48ms":                                   func(r *core.Rescale) { r.From = 0 },
-		"scale-in 1 → 2 took 2.1s":                                          func(r *core.Rescale) { r.Kind, r.GapKnown = plan.KindIn, false },
-		"scale-out 1 → 2 given up after 2.1s: worker 1, which is not ready": func(r *core.Rescale) { r.Aborted, r.Unfinished = true, "worker 1, which is not ready" },
-		"scale-out 1 → 2 replaced by another decision after 2.1s":           func(r *core.Rescale) { r.Aborted = true },
-		"start 0 → 2 took 2.1s, settled 16s later, worker-1 has got nothing to train yet, gap 48ms": func(r *core.Rescale) {
+		"start 0 → 2 took 2.1s": func(r *core.Rescale) { r.From = 0 },
+		"scale-out 1 → 2 took 2.1s, gap 3s (a partition waited on after that), 18s ahead of the load": func(r *core.Rescale) { r.Gap = 3 * time.Second },
+		"scale-in 1 → 2 took 2.1s, gap unknown":                                                       func(r *core.Rescale) { r.Kind, r.GapKnown = plan.KindIn, false },
+		"scale-out 1 → 2 given up after 2.1s: worker 1, which is not ready":                           func(r *core.Rescale) { r.Aborted, r.Unfinished = true, "worker 1, which is not ready" },
+		"scale-out 1 → 2 replaced by another decision after 2.1s":                                     func(r *core.Rescale) { r.Aborted = true },
+		"start 0 → 2 took 2.1s, settled 16s later, worker-1 has got nothing to train yet": func(r *core.Rescale) {
 			r.From, r.Settled, r.Join = 0, r.Done.Add(16*time.Second), &core.Join{Worker: "worker-1", Idle: true}
 		},
 		"scale-out 1 → 2 took 2.1s, gap 48ms, 10s after the load came": func(r *core.Rescale) {
@@ -214,7 +215,7 @@ func TestWhatHappensBetweenTwoLooksIsTold(t *testing.T) {
 		"09:14:01  decision  scale out 1 → 3: by hand",
 		"09:14:01  decision  scale in 3 → 2: by hand",
 		"09:14:01  rescale   scale-out 1 → 3 replaced by another decision after 70ms",
-		"09:14:01  rescale   scale-in 3 → 2 took 70ms",
+		"09:14:01  rescale   scale-in 3 → 2 took 70ms, gap unknown",
 	}
 	if diff := cmp.Diff(want, p.lines(&v)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -375,7 +375,14 @@ func (f Frame) change(width int) []string {
 	if now, was := v.Decision, v.LastChange; was.ObserveOnly && now.Decision.Target == was.Decision.Target && now.Decision.Current == was.Decision.Current {
 		return nil // it is that decision again
 	}
-	return f.paragraph("change", f.sentence(v.LastChange), width, 2)
+	name := "change"
+	switch {
+	case v.LastChange.Decision.Kind == plan.KindHold: // a new reason not to do anything
+		name = "hold"
+	case v.LastChange.ObserveOnly:
+		name = "would do"
+	}
+	return f.paragraph(name, f.sentence(v.LastChange), width, 2)
 }
 
 // sentence says when and what was decided, and why.

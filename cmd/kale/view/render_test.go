@@ -276,6 +276,11 @@ func TestScreenShowsAnObservedDecisionOnce(t *testing.T) {
 	if n := strings.Count(Render(f, 120, 40), "a reason"); n != 2 {
 		t.Errorf("another decision and the change before it: %d of them", n)
 	}
+	v.Decision, v.LastChange = record(v.Now, 2), record(v.Now.Add(-time.Minute), 3)
+	v.LastChange.Decision.Kind = plan.KindHold
+	if screen := Render(f, 120, 40); !strings.Contains(screen, "\nhold  ") || strings.Contains(screen, "\nchange") {
+		t.Errorf("a hold is called another thing:\n%s", screen)
+	}
 }
 
 func BenchmarkRender(b *testing.B) {

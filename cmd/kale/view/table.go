@@ -60,6 +60,19 @@ func Partitions(p []int32) string {
 // lateSettled is how much later than it was done a rescale is settled that something held up: more than from one look to the next.
 const lateSettled = 3 * time.Second
 
+// gapWords say for how long a rescale interrupted training somewhere, with what goes before; a start interrupts nothing.
+func gapWords(r core.Rescale) string {
+	switch {
+	case r.From < 1:
+		return ""
+	case !r.GapKnown:
+		return ", gap unknown"
+	case r.Gap > r.Done.Sub(r.Decided):
+		return ", gap " + job.Length(r.Gap) + " (a partition waited on after that)"
+	}
+	return ", gap " + job.Length(r.Gap)
+}
+
 // RescaleWords says how a finished rescale went: what it changed, how long it took, the gap in training, and whether the new workers trained
 // before the load that needed them, as far as samples tell. samples are by time; horizon is the forecast's.
 func RescaleWords(r core.Rescale, samples []core.Sample, horizon time.Duration) string {
@@ -84,9 +97,7 @@ func RescaleWords(r core.Rescale, samples []core.Sample, horizon time.Duration) 
 	if r.Join != nil && r.Join.Idle {
 		text += ", " + r.Join.Worker + " has got nothing to train yet"
 	}
-	if r.GapKnown {
-		text += ", gap " + job.Length(r.Gap)
-	}
+	text += gapWords(r)
 	if ahead := report.Ahead(r, samples, horizon); ahead != nil {
 		if *ahead >= 0 {
 			text += ", " + job.Length(*ahead) + " ahead of the load"
