@@ -348,14 +348,7 @@ func writeNotes(row func(name, format string, args ...any), job string, notes []
 // writeRecords prints the last change and the last decision, each with its day where that is another than now's.
 func writeRecords(row func(name, format string, args ...any), now time.Time, change, last *core.Record) {
 	if d := change; d != nil {
-		name := "last change"
-		switch {
-		case d.Decision.Kind == plan.KindHold:
-			name = "last hold"
-		case d.ObserveOnly:
-			name = "would do"
-		}
-		row(name, "%s  %s", clock(d.Decision.At, now), view.Decided(d, view.Reason(d)))
+		row(view.ChangeName("last change", "last hold", d), "%s  %s", clock(d.Decision.At, now), view.Decided(d, view.Reason(d)))
 	}
 	if d := last; d != nil && (change == nil || !d.Decision.At.Equal(change.Decision.At)) {
 		row("decided", "%s  %s", clock(d.Decision.At, now), view.Reason(d))

@@ -200,6 +200,9 @@ func (in *Input) lossTiles() []Tile {
 	if n := sums[core.LossRetention]; n > 0 {
 		tiles = append(tiles, Tile{Name: "Lost to retention", Value: plan.Thousands(n), Note: "offsets, removed before they were trained", Verdict: Bad})
 	}
+	if n := sums[core.LossCutOff]; n > 0 {
+		tiles = append(tiles, Tile{Name: "Cut off the log", Value: plan.Thousands(n), Note: "offsets, once they were trained; what the log has there now is not", Verdict: Bad})
+	}
 	if n := sums[core.LossUndecodable]; n > 0 {
 		tiles = append(tiles, Tile{Name: "Skipped", Value: plan.Thousands(n), Note: "records that could not be decoded", Verdict: Bad})
 	}

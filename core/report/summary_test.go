@@ -261,7 +261,7 @@ func TestLossesAreInTheReport(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, tile := range in.Summary {
-			if slices.Contains([]string{"Lost to retention", "Skipped", "Set aside"}, tile.Name) {
+			if slices.Contains([]string{"Lost to retention", "Cut off the log", "Skipped", "Set aside"}, tile.Name) {
 				out = append(out, tile.Name+": "+tile.Value)
 			}
 		}
@@ -276,14 +276,15 @@ func TestLossesAreInTheReport(t *testing.T) {
 		{Kind: core.LossRetention, At: at(9), Until: at(9), Records: 1, Total: 380202},
 		{Kind: core.LossUndecodable, At: at(2), Until: at(2), Records: 7, Total: 7},
 		{Kind: core.LossUndecodable, At: at(2), Until: at(2), Records: 5, Total: 12, DeadLetter: "dead"},
+		{Kind: core.LossCutOff, At: at(2), Until: at(2), Records: 258, Total: 258},
 	} {
 		if err := st.Set(state.Losses, l.At, uint64(i), l); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got := names()
-	if len(got) != 7 || got[0] != "Lost to retention: 380,201" || got[1] != "Skipped: 7" || got[2] != "Set aside: 5" ||
-		!strings.HasSuffix(got[3], " UTC: offsets that retention removed before they were trained, and that were given up: 380,000.") {
+	if len(got) != 9 || got[0] != "Lost to retention: 380,201" || got[1] != "Cut off the log: 258" || got[2] != "Skipped: 7" || got[3] != "Set aside: 5" ||
+		!strings.HasSuffix(got[4], " UTC: offsets that retention removed before they were trained, and that were given up: 380,000.") {
 		t.Errorf("%q", got)
 	}
 }

@@ -375,14 +375,18 @@ func (f Frame) change(width int) []string {
 	if now, was := v.Decision, v.LastChange; was.ObserveOnly && now.Decision.Target == was.Decision.Target && now.Decision.Current == was.Decision.Current {
 		return nil // it is that decision again
 	}
-	name := "change"
+	return f.paragraph(ChangeName("change", "hold", v.LastChange), f.sentence(v.LastChange), width, 2)
+}
+
+// ChangeName is what a decision that says something new is called: a change or a hold, as the caller names them, or what would be done where nothing is.
+func ChangeName(change, hold string, r *core.Record) string {
 	switch {
-	case v.LastChange.Decision.Kind == plan.KindHold: // a new reason not to do anything
-		name = "hold"
-	case v.LastChange.ObserveOnly:
-		name = "would do"
+	case r.Decision.Kind == plan.KindHold: // a new reason not to do anything
+		return hold
+	case r.ObserveOnly:
+		return "would do"
 	}
-	return f.paragraph(name, f.sentence(v.LastChange), width, 2)
+	return change
 }
 
 // sentence says when and what was decided, and why.
