@@ -199,6 +199,23 @@ func TestNodeIsSetDown(t *testing.T) {
 	}
 }
 
+// A job that somebody puts back into the queue is cancelled, and that is not called somebody else's cancellation.
+func TestRequeuedByHand(t *testing.T) {
+	s := newSite(t, "")
+	id := worker(0, 1)
+	s.ensure(s.gpuWorkload(id, conformance.Steady, 1))
+	s.waitState(id, backend.StateRunning)
+	s.started(t, s.job, id, 1)
+	number := strings.TrimSpace(s.slurm("squeue", "--noheader", "--name="+jobName(s.job, id), "--format=%A"))
+	s.slurm("scontrol", "update", "JobId="+number, "Requeue=1")
+	s.slurm("scontrol", "requeue", number)
+	st := s.waitState(id, backend.StateFailed)
+	if !strings.HasPrefix(st.Reason, "Slurm put its job back into the queue after it had begun") || !strings.Contains(st.Reason, "Kale cancelled it") {
+		t.Errorf("its reason is %q", st.Reason)
+	}
+	s.started(t, s.job, id, 1)
+}
+
 // numberOf gives a node's number.
 func numberOf(t *testing.T, node string) (n int) {
 	t.Helper()

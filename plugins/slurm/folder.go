@@ -25,6 +25,7 @@ const (
 	statusFile     = "status"
 	releasedFile   = "released"
 	verdictFile    = "verdict.json"
+	cancelsFile    = "cancels.json"
 	outputFile     = "output.log"
 	slurmLogFile   = "slurm.log"
 )
@@ -69,6 +70,8 @@ type verdict struct {
 	ExitCode int  `json:",omitempty"`
 	Accounts bool `json:",omitempty"` // the accounts told, and not the queue
 	Ordered  bool `json:",omitempty"` // of NODE_FAIL: the node was well, and was set down by whoever may
+	// Ours is why this backend cancelled the job; empty: it did not.
+	Ours string `json:",omitempty"`
 }
 
 // Verdicts that are not Slurm's.
@@ -78,6 +81,30 @@ const (
 	verdictUnbegun  = "UNBEGUN"  // Slurm says that it runs, and its script never began
 	verdictStranded = "STRANDED" // Slurm says that it runs, and its script does not go on
 )
+
+// cancels says of jobs, by their number, why this backend is cancelling them though nobody gave the workload up. It is written before Slurm is told: whatever
+// becomes of the answer, a cancellation of ours is not taken for somebody else's.
+type cancels map[string]string
+
+// noteCancel puts on record that this backend cancels the job, and why.
+func (i instance) noteCancel(jobID, why string) error {
+	known := cancels{}
+	if err := backend.ReadJSON(i.path(cancelsFile), &known); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if known[jobID] != "" {
+		return nil
+	}
+	known[jobID] = why
+	return backend.WriteJSON(i.path(cancelsFile), known)
+}
+
+// cancelled says why this backend cancelled the job; "" where it did not, or cannot tell.
+func (i instance) cancelled(jobID string) string {
+	known := cancels{}
+	_ = backend.ReadJSON(i.path(cancelsFile), &known)
+	return known[jobID]
+}
 
 // report is what run.sh knew last.
 type report struct {

@@ -162,6 +162,9 @@ func (j *job) judge(v view, snap snapshot) view {
 		}
 		found.State = verdictLost
 	}
+	if found.State == "CANCELLED" || found.State == "COMPLETED" && !v.report.over() { // or it came to begin a second time, which is nothing
+		found.Ours = v.cancelled(v.jobID())
+	}
 	if err := backend.WriteJSON(v.path(verdictFile), found); err != nil {
 		j.lg.Warn("cannot write down how a job ended; trying again", "id", v.id.String(), "err", err)
 		return v
@@ -364,6 +367,9 @@ func (v view) ended() (backend.State, string) {
 		return backend.StateFailed, fmt.Sprintf("its job %s was said to run on node %s for %s, and its script never began: the launch was lost with its slurmd, or a prolog takes that long; it is cancelled",
 			v.submission.JobID, v.verdict.Node, v.verdict.Reason)
 	}
+	if v.verdict.Ours != "" {
+		return backend.StateFailed, v.verdict.Ours
+	}
 	reason := stateOf(v.verdict.State).says
 	if v.verdict.State == "FAILED" && v.report.State != "" {
 		reason = "its job was ended from outside: its script was killed, or its node came back without it"
@@ -408,6 +414,22 @@ func (v view) wasAsked() bool {
 // askedFor is how long Slurm may take to say by whom a script was asked to stop: usually a second.
 const askedFor = 5 * time.Second
 
+// askedToStop is said meanwhile.
+const askedToStop = "Slurm or a person has asked it to stop"
+
+// askedJustNow reports whether the script was asked to stop, and Slurm may yet say by whom.
+func (v view) askedJustNow() bool {
+	return v.report.over() && v.wasAsked() && time.Since(v.report.Finished).Abs() < askedFor
+}
+
+// jobID is the number of the job that stands for it.
+func (v view) jobID() string {
+	if v.inQueue {
+		return v.row.id
+	}
+	return v.submission.JobID
+}
+
 // absent is the state of one that Slurm does not list.
 func (v view) absent() (backend.State, string) {
 	switch {
@@ -431,13 +453,15 @@ func (v view) present() (backend.State, string) {
 	switch v.row.phase() {
 	case phaseQueued:
 		switch {
+		case v.claim != "" && !v.requeued && v.askedJustNow():
+			return backend.StateStopping, askedToStop
 		case v.claim != "" && !v.requeued && v.report.State != "": // the look is older than that
 			return v.report.State, v.report.Reason
 		case v.claim != "" && !v.requeued:
 			return backend.StateStarting, "its job has begun"
 		}
 		if v.requeued {
-			return backend.StateStopping, slurmSays + "; it is cancelled: it must not run a second time under its ID"
+			return backend.StateStopping, "Slurm has put its job back into the queue; it is cancelled: it must not run a second time under its ID"
 		}
 		reason := v.row.reason
 		if v.behind != nil {
@@ -451,8 +475,8 @@ func (v view) present() (backend.State, string) {
 		return backend.StateStarting, slurmSays
 	case phaseRunning, phaseEnding:
 		switch {
-		case v.report.over() && v.wasAsked() && time.Since(v.report.Finished).Abs() < askedFor:
-			return backend.StateStopping, "Slurm or a person has asked it to stop"
+		case v.askedJustNow():
+			return backend.StateStopping, askedToStop
 		case v.report.over():
 			return v.report.State, v.report.Reason
 		case v.row.phase() == phaseEnding:

@@ -3,6 +3,7 @@ package slurm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -228,8 +229,79 @@ func TestBeginsDuringTheLook(t *testing.T) {
 		}
 	}
 	at(time.Now(), "PENDING")
+	if err := os.MkdirAll(i.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	if j.enforce(t.Context(), []view{at(time.Now().Add(time.Second), "PENDING")}); len(tl.cancelled) != 1 || tl.cancelled[0].id != "7" {
 		t.Errorf("put back into the queue: cancelled %v", tl.cancelled)
+	}
+}
+
+// What this backend cancels itself is told as that, and why: by the next process too, and where the answer to the cancellation was lost.
+func TestOwnCancelIsNobodyElses(t *testing.T) {
+	began := time.Now().Add(-time.Hour)
+	lost := errors.New("scancel: no answer within 10s")
+	for name, tt := range map[string]struct {
+		node  node
+		twice bool // Slurm has a second job of it, which began meanwhile
+		fails error
+		says  string
+	}{
+		"its node does not answer": {node: node{state: "DOWN*"}, says: "its node n1 failed, and Slurm put its job back into the queue; Kale cancelled it"},
+		"its node came back":       {node: node{state: "IDLE", since: began.Add(time.Minute)}, fails: lost, says: "its node n1 failed, and Slurm put its job back into the queue; Kale cancelled it"},
+		"its node was set down":    {node: node{state: "IDLE+DRAIN", since: began.Add(-time.Hour)}, says: "its node n1 was set down, and Slurm put its job back into the queue; Kale cancelled it"},
+		"by hand":                  {node: node{state: "IDLE", since: began.Add(-time.Hour)}, fails: lost, says: "Slurm put its job back into the queue after it had begun"},
+		"twice":                    {node: node{state: "MIXED"}, twice: true, fails: lost, says: "Slurm had two jobs of it; Kale cancelled the second, which had just begun"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tl, dir := &canceller{fails: tt.fails}, t.TempDir()
+			tt.node.name = "n1"
+			open := func() *job { // a process
+				q := newQueue(tl, time.Second)
+				q.nodes, q.nodesAt = []node{tt.node}, time.Now()
+				return &job{name: "j", set: settings{dir: dir}, lg: conformance.Logger(t), launchIn: launchTimeout, told: newOrders(), queue: q}
+			}
+			j := open()
+			i := j.instance(worker(0, 1))
+			sub := submission{Tried: began, At: began, JobID: "7"}
+			err := errors.Join(i.write(record{Job: "j", ID: i.id, Nonce: "N"}, "", nil), backend.WriteJSON(i.path(submissionFile), sub),
+				os.WriteFile(i.path(statusFile), fmt.Appendf(nil, "state=running\nnode=n1\nfirst=%d\n", began.Unix()), 0o600))
+			if !tt.twice {
+				err = errors.Join(err, os.Symlink("7", i.path(claimFile)))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			look := func(after time.Duration, rows ...row) view {
+				t.Helper()
+				views, err := j.scan(t.Context(), snapshot{began: time.Now().Add(after), rows: map[string][]row{"N": rows}})
+				if err != nil || len(views) != 1 {
+					t.Fatalf("%+v, %v", views, err)
+				}
+				j.enforce(t.Context(), views)
+				return views[0]
+			}
+			waits, over, id := row{id: "7", nonce: "N", state: "PENDING"}, row{id: "7", nonce: "N", state: "CANCELLED", nodes: "n1"}, "7"
+			if tt.twice {
+				second := waits
+				second.id = "8"
+				look(0, waits, second)
+				if err := os.Symlink("8", i.path(claimFile)); err != nil {
+					t.Fatal(err)
+				}
+				id, over.id = "8", "8"
+			} else {
+				look(0, waits)
+				look(time.Second, waits)
+			}
+			if len(tl.cancelled) != 1 || tl.cancelled[0].id != id {
+				t.Fatalf("cancelled: %v, want %s", tl.cancelled, id)
+			}
+			j = open()
+			if st := look(2*time.Second, over).status(); st.State != backend.StateFailed || !strings.HasPrefix(st.Reason, tt.says) {
+				t.Errorf("it is %s: %q; want %q", st.State, st.Reason, tt.says)
+			}
+		})
 	}
 }
 
@@ -237,12 +309,15 @@ func TestBeginsDuringTheLook(t *testing.T) {
 type canceller struct {
 	controller
 	cancelled []jobRef
+	fails     error // what a cancellation gives, which is done all the same
 }
 
 func (c *canceller) cancel(_ context.Context, jobs ...jobRef) error {
 	c.cancelled = append(c.cancelled, jobs...)
-	return nil
+	return c.fails
 }
+
+func (*canceller) nodes(context.Context) ([]node, error) { return nil, errors.New("no answer") }
 
 // What has its folder and is only being submitted waits; where nobody submits it any more, it has failed.
 func TestBeingSubmittedHasNotEnded(t *testing.T) {

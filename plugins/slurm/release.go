@@ -114,6 +114,7 @@ func (j *job) enforce(ctx context.Context, views []view) {
 		for _, r := range v.surplus {
 			if j.told.due("surplus "+r.id, nonce, now, repeatAfter) {
 				j.lg.Warn("a workload has two Slurm jobs; the surplus one is cancelled", "id", v.id.String(), "slurm_job", r.id)
+				j.ownUp(v, r.id, fmt.Sprintf("Slurm had two jobs of it; Kale cancelled the second, which had just begun (Slurm job %s)", r.id))
 				waiting = append(waiting, r)
 			}
 		}
@@ -130,6 +131,7 @@ func (j *job) enforce(ctx context.Context, views []view) {
 		case p == phaseOver, p == phaseEnding:
 		case v.release == nil:
 			if v.requeued && j.told.due("requeued", nonce, now, repeatAfter) {
+				j.ownUp(v, v.row.id, j.whyRequeued(ctx, v))
 				waiting = append(waiting, v.row)
 			}
 		case p == phaseQueued:
@@ -164,6 +166,28 @@ func (j *job) enforce(ctx context.Context, views []view) {
 			j.lg.Warn("Slurm did not take an order; it is repeated", "order", order.what, "jobs", fmt.Sprint(len(order.rows)), "err", err)
 		}
 	}
+}
+
+// ownUp puts on record that a job is cancelled by this backend, and why.
+func (j *job) ownUp(v view, jobID, why string) {
+	if err := v.noteCancel(jobID, why); err != nil {
+		j.lg.Warn("cannot note why a job is cancelled: it will seem to be somebody else's doing", "id", v.id.String(), "slurm_job", jobID, "err", err)
+	}
+}
+
+// whyRequeued says of a job that was put back into the queue after it had begun how that came, as far as its node tells.
+func (j *job) whyRequeued(ctx context.Context, v view) string {
+	began := v.report.First
+	what := "Slurm put its job back into the queue after it had begun: its node failed, slurmctld lost its start, or somebody requeued it"
+	n, known := j.queue.node(ctx, v.submission.Cluster, v.report.Node, quickest)
+	switch {
+	case !known:
+	case n.takenOut():
+		what = fmt.Sprintf("its node %s was set down, and Slurm put its job back into the queue", n.name)
+	case !n.answers(), !began.IsZero() && n.since.After(began):
+		what = fmt.Sprintf("its node %s failed, and Slurm put its job back into the queue", n.name)
+	}
+	return fmt.Sprintf("%s; Kale cancelled it, since it must not run a second time under its ID (Slurm job %s)", what, v.row.id)
 }
 
 // forget removes what a workload was given, of which some may be secret, once it is over and given up: its files, and the script with its environment.

@@ -145,6 +145,9 @@ func TestREST(t *testing.T) {
 		if left := time.Until(st.Deadline); left < 5*time.Minute || left > 10*time.Minute {
 			t.Errorf("its deadline is in %v", left)
 		}
+		if out, err := c.Run(t.Context(), "squeue", "--noheader", "--name="+jobName(s.job, id), "--Format=Requeue"); err != nil || strings.TrimSpace(out) != "0" {
+			t.Errorf("whether Slurm may put it back into the queue: %q, %v; want 0", out, err)
+		}
 		if err := s.b.Release(t.Context(), s.job, []backend.ID{id}, backend.Drained); err != nil {
 			t.Fatal(err)
 		}
@@ -269,16 +272,16 @@ func TestRESTSubmission(t *testing.T) {
 	b := batch{s, j.instance(worker(3, 2)), r, []string{"n4"}}
 	for version, own := range map[string]map[string]any{
 		oldRest: {
-			"nodes": 1, "exclude_nodes": "n9,n4", "gres": "gpu:h200:2,nvme:1",
+			"nodes": 1, "no_requeue": true, "exclude_nodes": "n9,n4", "gres": "gpu:h200:2,nvme:1",
 			"environment": map[string]any{"HOME": "/home/me", "USER": "me", "PATH": "/usr/local/bin:/usr/bin:/bin"},
 		},
 		"v0.0.42": {
-			"nodes": "1", "excluded_nodes": []any{"n9", "n4"}, "tres_per_node": "gres/gpu:h200:2,gres/nvme:1",
+			"nodes": "1", "requeue": false, "excluded_nodes": []any{"n9", "n4"}, "tres_per_node": "gres/gpu:h200:2,gres/nvme:1",
 			"environment": []any{"HOME=/home/me", "PATH=/usr/local/bin:/usr/bin:/bin", "USER=me"},
 		},
 	} {
 		job := map[string]any{
-			"name": "kale:ctr:worker-3-g2", "comment": "kale NONCE", "tasks": 1, "requeue": false, "cpus_per_task": 3, "memory_per_node": 5121, "time_limit": 120,
+			"name": "kale:ctr:worker-3-g2", "comment": "kale NONCE", "tasks": 1, "cpus_per_task": 3, "memory_per_node": 5121, "time_limit": 120,
 			"current_working_directory": "/s/kale/ctr/worker-3-g2/alloc", "standard_output": "/s/kale/ctr/worker-3-g2/slurm.log", "open_mode": "append",
 			"partition": "gpu", "account": "ml", "constraints": "h200&nvlink", "nice": 10, "licenses": "matlab",
 		}

@@ -177,7 +177,7 @@ func (b batch) submission(version string) any {
 	s, i, r := b.set, b.instance, b.record
 	need := s.need(r.Resources)
 	job := map[string]any{
-		"name": jobName(i.job, i.id), "comment": noncePrefix + r.Nonce, "tasks": 1, "requeue": false, "cpus_per_task": need.cpus,
+		"name": jobName(i.job, i.id), "comment": noncePrefix + r.Nonce, "tasks": 1, "cpus_per_task": need.cpus,
 		"current_working_directory": i.path(backend.AllocFolder), "standard_output": i.path(slurmLogFile), "open_mode": "append",
 	}
 	for attr, key := range map[string]string{attrPartition: "partition", attrAccount: "account", attrQOS: "qos", attrReservation: "reservation", attrConstraint: "constraints"} {
@@ -200,7 +200,8 @@ func (b batch) submission(version string) any {
 	exclude := b.excluded()
 	env := jobEnvironment()
 	if version == oldRest {
-		job["nodes"], job["environment"] = 1, env
+		// Its requeue is that of sbatch, which switches on what stands there, be it false.
+		job["nodes"], job["environment"], job["no_requeue"] = 1, env, true
 		if exclude != "" {
 			job["exclude_nodes"] = exclude
 		}
@@ -212,7 +213,7 @@ func (b batch) submission(version string) any {
 		for _, name := range slices.Sorted(maps.Keys(env)) {
 			list = append(list, name+"="+env[name])
 		}
-		job["nodes"], job["environment"] = "1", list
+		job["nodes"], job["environment"], job["requeue"] = "1", list, false
 		if exclude != "" {
 			job["excluded_nodes"] = hosts(exclude)
 		}

@@ -12,6 +12,7 @@
 //	                   /status           what run.sh knew last
 //	                   /released         present once the workload was given up, with its deadline: it never starts again
 //	                   /verdict.json     how Slurm says that the job ended, kept because Slurm forgets
+//	                   /cancels.json     why this backend cancels a job of its own accord: one that is too many, or was put back into the queue
 //	                   /output.log       what the workload wrote last, about 8 MiB; output.log.1 is what it wrote before, 16 MiB at most, and what is older is
 //	                                     gone. slurm.log beside it is what Slurm wrote
 //	                   /alloc/           the workload's own folder and working directory (KALE_ALLOC_DIR)

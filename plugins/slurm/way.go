@@ -99,7 +99,7 @@ func (d *decoding) ownDirectives() {
 }
 
 // ourProperties are the properties of a job that the backend sets itself.
-var ourProperties = strings.Fields(`name comment nodes minimum_nodes maximum_nodes tasks tasks_per_node requeue cpus_per_task current_working_directory standard_output
+var ourProperties = strings.Fields(`name comment nodes minimum_nodes maximum_nodes tasks tasks_per_node requeue no_requeue cpus_per_task current_working_directory standard_output
 	standard_error standard_input open_mode partition account qos reservation constraints memory_per_node memory_per_cpu time_limit nice priority environment exclude_nodes
 	excluded_nodes gres gpus gpus_per_node tres_per_node tres_per_job array hold script user_id group_id signal`)
 
