@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kale-sched/kale/cmd/internal/folder"
@@ -45,7 +46,8 @@ type expedition struct {
 	meet    string    // address that probes call back
 	ours    bool      // what answers there is this process
 	probes  []*probed
-	unfound string // why there is no further node
+	unfound string   // why there is no further node
+	gpus    []string // the nodes that have GPUs, as far as the backend tells
 }
 
 // probed is one probe and what came of it.
@@ -234,7 +236,9 @@ func (e *expedition) knownNodes(ctx context.Context) int {
 	}
 	names := map[string]bool{}
 	for _, d := range inv.Devices {
-		names[d.Node] = true
+		if names[d.Node] = true; !strings.HasPrefix(d.ID, "slot-") {
+			e.gpus = append(e.gpus, d.Node)
+		}
 	}
 	return len(names)
 }

@@ -218,6 +218,50 @@ func TestJudgeCUDA(t *testing.T) {
 	}
 }
 
+// Where no node that was tried, and has GPUs where the backend tells which have, can make the CUDA provider, no worker would start: that is a failure.
+func TestNoNodeComputesOnGPUs(t *testing.T) {
+	const driver, library = "CUDA failure 35: CUDA driver version is insufficient", "Failed to load shared library"
+	for name, tt := range map[string]struct {
+		says [2]string // of nodes n1 and n2; "-": nothing yet
+		gpus []string  // the nodes that have GPUs, as far as the backend tells
+		want []State
+	}{
+		"none of two":                      {[2]string{library, library}, nil, []State{Fail}},
+		"none of two, for two reasons":     {[2]string{library, driver}, nil, []State{Fail, Fail}},
+		"one can":                          {[2]string{library, ""}, nil, []State{Warn, OK}},
+		"one could":                        {[2]string{library, "CUDA failure 100: no CUDA-capable device"}, nil, []State{Warn, OK}},
+		"one has not said":                 {[2]string{library, "-"}, nil, []State{Warn, Warn}},
+		"neither has GPUs":                 {[2]string{driver, driver}, []string{"n3"}, []State{Warn}},
+		"the one that has GPUs":            {[2]string{library, ""}, []string{"n1"}, []State{Fail, OK}},
+		"the one that has none cannot":     {[2]string{driver, ""}, []string{"n2"}, []State{Warn, OK}},
+		"neither, and one has no GPU":      {[2]string{driver, library}, []string{"n2"}, []State{Warn, Fail}},
+		"all that have GPUs are elsewhere": {[2]string{driver, library}, []string{"n3", "n4"}, []State{Warn, Warn}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := expeditionOf(t, 2, func([]*probed) {})
+			e.p.Job.Backend.Name, e.p.Job.Workers.GPUs, e.p.Job.Workers.EmulateStep, e.gpus = "slurm", 1, 0, tt.gpus
+			for i, o := range e.probes {
+				if o.cuda().Error = tt.says[i]; tt.says[i] == "-" {
+					o.lines = slices.DeleteFunc(o.lines, func(l probe.Line) bool { return l.CUDA != nil })
+				}
+			}
+			var got []State
+			for _, f := range e.judge() {
+				if !strings.HasPrefix(f.Check, "ONNX Runtime on GPUs of ") {
+					continue
+				}
+				got = append(got, f.State)
+				if no := strings.HasPrefix(f.Do, "No worker would start"); no != (f.State == Fail) {
+					t.Errorf("%s of %s: %s", f.State, f.Check, f.Do)
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 // refusing has no place for anything.
 type refusing struct {
 	backend.Backend

@@ -233,16 +233,37 @@ var (
 	missingLibrary = regexp.MustCompile(`Failed to load library (\S+) with error: ([^\x1b]+)`)
 )
 
+// cannotCompute reports whether a node's probe says for sure that a worker there could not compute on a GPU.
+func (o *probed) cannotCompute() bool {
+	told := o.cuda()
+	if told == nil {
+		return o.compute() != nil && !o.status.State.Live() // it ended by the trial
+	}
+	return told.Error != "" && !noDevice.MatchString(told.Error)
+}
+
+// noneComputes reports whether the node is one of those where workers would be placed, none of which could compute on a GPU: of those with GPUs, where the backend
+// tells which have some.
+func (e *expedition) noneComputes(one *probed) bool {
+	suits := func(o *probed) bool { return len(e.gpus) == 0 || slices.Contains(e.gpus, o.status.Node) }
+	return suits(one) && !slices.ContainsFunc(e.probes, func(o *probed) bool { return suits(o) && !o.cannotCompute() })
+}
+
 // onGPU judges whether workers could compute on the GPUs of a node, as far as that can be told without one.
 func (e *expedition) onGPU(one *probed) Finding {
 	check, where := "ONNX Runtime on GPUs of "+one.name(), place(e.p.Job, "workers.gpus")
 	do := fmt.Sprintf("Workers compute on GPUs (%s): on every node with GPUs install the GPU build of ONNX Runtime, with libonnxruntime_providers_shared.so and "+
 		"libonnxruntime_providers_cuda.so beside the library that %s names, and the CUDA libraries with cuBLAS and cuDNN that it was built for, where the loader finds them "+
 		"(ldconfig, or LD_LIBRARY_PATH in the backend block's env). Or compute on CPUs: set workers.gpus to 0.", where, onnx.LibraryEnv)
-	told := one.cuda()
+	told, bad := one.cuda(), Warn
+	driver := fmt.Sprintf("Where workers are to compute on GPUs (%s), install a newer driver: nvidia-smi says which is there. A node without GPUs needs none.", where)
+	if e.noneComputes(one) {
+		const no = "No worker would start: no node that was tried could compute on a GPU. "
+		bad, do, driver = Fail, no+do, no+driver+" Or compute on CPUs: set workers.gpus to 0."
+	}
 	switch {
 	case told == nil && !one.status.State.Live():
-		return ok(check, "its CUDA provider was tried and ended the probe: %s%s", one.ended(), words(strings.Join(one.rest, "\n"))).but(Warn, do)
+		return ok(check, "its CUDA provider was tried and ended the probe: %s%s", one.ended(), words(strings.Join(one.rest, "\n"))).but(bad, do)
 	case told == nil:
 		return ok(check, "its CUDA provider was tried and did not answer in time").but(Warn, do)
 	case told.Error == "":
@@ -250,8 +271,7 @@ func (e *expedition) onGPU(one *probed) Finding {
 	case noDevice.MatchString(told.Error):
 		return ok(check, "its CUDA provider can be loaded; the probe, which asks for no GPU, sees none to compute on")
 	case noDriver.MatchString(told.Error):
-		return ok(check, "its CUDA provider can be loaded, and there is no NVIDIA driver, or one that is too old for it").
-			but(Warn, fmt.Sprintf("Where workers are to compute on GPUs (%s), install a newer driver: nvidia-smi says which is there. A node without GPUs needs none.", where))
+		return ok(check, "its CUDA provider can be loaded, and there is no NVIDIA driver, or one that is too old for it").but(bad, driver)
 	}
 	says := told.Error
 	for _, line := range one.rest {
@@ -259,7 +279,7 @@ func (e *expedition) onGPU(one *probed) Finding {
 			says = fmt.Sprintf("%s cannot be loaded: %s", filepath.Base(m[1]), strings.TrimSpace(m[2]))
 		}
 	}
-	return ok(check, "its CUDA provider cannot be made: %s", says).but(Warn, do)
+	return ok(check, "its CUDA provider cannot be made: %s", says).but(bad, do)
 }
 
 // shared judges whether the nodes have the checkpoint folder in common.
