@@ -44,6 +44,8 @@ type desired struct {
 	ServerWaits []time.Duration `json:"server_waits,omitempty"`
 	// HandOvers tell of the last processes that others took over from before the cluster ended them, and of restores from an older checkpoint, oldest first.
 	HandOvers []Note `json:"hand_overs,omitempty"`
+	// Remarked is of when the last of a process's remarks was that was taken down as a note, by its ID.
+	Remarked map[string]time.Time `json:"remarked,omitempty"`
 	// Draining are the workers on their way out.
 	Draining []leaving `json:"draining,omitempty"`
 	// Rescale is the one under way.

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -39,6 +40,35 @@ func (s *Scheduler) noteGrowth(now time.Time) (changed bool) {
 	}
 	s.want.Partitions = n
 	return true
+}
+
+// noteRemarks takes down what the backend remarks on processes, each once, and says whether there is anything new to save.
+func (s *Scheduler) noteRemarks() (changed bool) {
+	if s.seen.listErr != nil {
+		return false
+	}
+	told := map[string]time.Time{}
+	if !s.seen.complete { // those that are not seen may be back
+		maps.Copy(told, s.want.Remarked)
+	}
+	for _, st := range s.seen.list {
+		id := st.ID.String()
+		last := s.want.Remarked[id]
+		for _, r := range st.Remarks {
+			if !r.At.After(last) {
+				continue
+			}
+			s.want.remember(Note{At: r.At, Text: id + ": " + r.Text})
+			s.lg.Warn("the backend remarks on a process", "workload", id, "at", r.At, "says", r.Text)
+			last, changed = r.At, true
+		}
+		if !last.IsZero() {
+			told[id] = last
+		}
+	}
+	changed = changed || len(told) != len(s.want.Remarked)
+	s.want.Remarked = told
+	return changed
 }
 
 // handOversKept is how many are told of.

@@ -181,7 +181,8 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 	if err := s.takeOver(); err != nil {
 		return err
 	}
-	if grew, stands, told, heard := s.noteGrowth(now), s.noteStanding(), s.notePolicies(), s.noteHeard(); grew || stands || told || heard {
+	grew, remarked := s.noteGrowth(now), s.noteRemarks()
+	if stands, told, heard := s.noteStanding(), s.notePolicies(), s.noteHeard(); grew || remarked || stands || told || heard {
 		if err := s.save(); err != nil {
 			return err
 		}

@@ -221,7 +221,9 @@ type Status struct {
 	Behind    bool      // it is pending, and others are before it in the cluster's queue: a place that comes free is theirs
 	// Away: its node does not answer the cluster. Whether it runs is not known, and one that was released ends when the node is back or the cluster has given it up.
 	Away bool
-	Err  *Error // why the request for this workload failed; in a List that is not complete, why the cluster told nothing of it
+	// Remarks are what others did to it in the cluster and what became of that, the oldest first, where it is as it should be again: each is told of once.
+	Remarks []Remark
+	Err     *Error // why the request for this workload failed; in a List that is not complete, why the cluster told nothing of it
 }
 
 // String is the status in a few words, as messages and tests show it.
@@ -270,6 +272,12 @@ func (st Status) String() string {
 		fmt.Fprintf(&b, "; refused: %v", st.Err)
 	}
 	return b.String()
+}
+
+// Remark is something that happened to a workload and that a person should know of.
+type Remark struct {
+	At   time.Time
+	Text string // begins without the workload's name
 }
 
 // How says how a workload is to be released.

@@ -101,7 +101,22 @@ func statusToPB(s Status) *backendpb.Status {
 		Pid: int64(s.PID), Restarts: int64(s.Restarts), ExitCode: int64(s.ExitCode), Reason: s.Reason,
 		Started: timeToPB(s.Started), Finished: timeToPB(s.Finished), Error: errorToPB(s.Err),
 		Submitted: timeToPB(s.Submitted), Deadline: timeToPB(s.Deadline), EndCause: string(s.EndCause), Beside: s.Beside, Behind: s.Behind, Away: s.Away,
+		Remarks: remarksToPB(s.Remarks),
 	}
+}
+
+func remarksToPB(rs []Remark) (out []*backendpb.Remark) {
+	for _, r := range rs {
+		out = append(out, &backendpb.Remark{At: timeToPB(r.At), Text: r.Text})
+	}
+	return out
+}
+
+func remarksFromPB(pbs []*backendpb.Remark) (out []Remark) {
+	for _, pb := range pbs {
+		out = append(out, Remark{At: timeFromPB(pb.GetAt()), Text: pb.GetText()})
+	}
+	return out
 }
 
 func statusFromPB(pb *backendpb.Status) Status {
@@ -110,6 +125,7 @@ func statusFromPB(pb *backendpb.Status) Status {
 		Devices: pb.GetDevices(), PID: int(pb.GetPid()), Restarts: int(pb.GetRestarts()), ExitCode: int(pb.GetExitCode()),
 		Reason: pb.GetReason(), Started: timeFromPB(pb.GetStarted()), Finished: timeFromPB(pb.GetFinished()),
 		Submitted: timeFromPB(pb.GetSubmitted()), Deadline: timeFromPB(pb.GetDeadline()), EndCause: EndCause(pb.GetEndCause()), Beside: pb.GetBeside(), Behind: pb.GetBehind(), Away: pb.GetAway(), Err: errorFromPB(pb.GetError()),
+		Remarks: remarksFromPB(pb.GetRemarks()),
 	}
 }
 

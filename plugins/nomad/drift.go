@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 	"golang.org/x/sync/errgroup"
@@ -20,6 +21,8 @@ type driftVerdict struct {
 	index uint64 // JobModifyIndex of what was looked at
 	text  string // for people; empty when it is as it was submitted
 	back  bool   // it is being brought back: nothing is to take its place
+	// remarks are what was changed and brought back, as far as Nomad remembers it.
+	remarks []backend.Remark
 }
 
 // wasStopped is how a Nomad job differs that somebody stopped.
@@ -46,9 +49,8 @@ func (n *nomad) meetDrift(ctx context.Context, s settings, job string, p picture
 			continue
 		}
 		g.Go(func() error {
-			text, back, err := n.judge(ctx, s, job, v)
-			verdict := driftVerdict{v.job.JobModifyIndex, text, back}
-			if err != nil {
+			verdict, err := n.judge(ctx, s, job, v)
+			if verdict.index = v.job.JobModifyIndex; err != nil {
 				n.lg.Debug("cannot tell whether others changed a Nomad job, or meet that", "nomad_job", v.job.ID, "err", err)
 				verdict = driftVerdict{back: s.drift == driftRestore && v.job.Stop} // at the next look
 			}
@@ -71,25 +73,26 @@ func (n *nomad) meetDrift(ctx context.Context, s settings, job string, p picture
 // submittedTag marks the version that was submitted, once others have changed it: Nomad (from 1.9) does not forget a version that has a tag, and the last six.
 const submittedTag = "kale-submitted"
 
-// judge looks at one Nomad job that has changed since it was last looked at. back: it is being brought back.
-func (n *nomad) judge(ctx context.Context, s settings, job string, v view) (text string, back bool, err error) {
+// judge looks at one Nomad job that has changed since it was last looked at.
+func (n *nomad) judge(ctx context.Context, s settings, job string, v view) (driftVerdict, error) {
+	none, text := driftVerdict{}, ""
 	q, cancel := s.read(ctx)
 	defer cancel()
 	now, _, err := s.client.Jobs().Info(v.job.ID, q)
 	if err != nil {
-		return "", false, failed(err, capRead, "read the Nomad job of %s", v.id)
+		return none, failed(err, capRead, "read the Nomad job of %s", v.id)
 	}
 	if now.Version == nil || *now.Version == 0 {
-		return "", false, nil // nobody changed it: ours is its first version
+		return none, nil // nobody changed it: ours is its first version
 	}
 	versions, _, _, err := s.client.Jobs().Versions(v.job.ID, false, q)
 	if err != nil {
-		return "", false, failed(err, capRead, "read the versions of the Nomad job of %s", v.id)
+		return none, failed(err, capRead, "read the versions of the Nomad job of %s", v.id)
 	}
 	// The first one, or where there were so many changes that Nomad has forgotten it, the oldest it knows, which may be another's.
 	versions = slices.DeleteFunc(versions, func(j *api.Job) bool { return j.Version == nil })
 	if len(versions) == 0 {
-		return "", false, backend.Errorf(backend.Unavailable, "read the versions of the Nomad job of %s: Nomad knows none", v.id)
+		return none, backend.Errorf(backend.Unavailable, "read the versions of the Nomad job of %s: Nomad knows none", v.id)
 	}
 	submitted := slices.MinFunc(versions, func(a, b *api.Job) int { return cmp.Compare(*a.Version, *b.Version) })
 	sure := *submitted.Version == 0
@@ -98,10 +101,13 @@ func (n *nomad) judge(ctx context.Context, s settings, job string, v view) (text
 	}
 	changed := differences(submitted, now)
 	if len(changed) == 0 {
-		return "", false, nil
+		if s.drift == driftRestore {
+			none.remarks = restorations(submitted, versions)
+		}
+		return none, nil
 	}
 	if ours, err := s.isReleased(ctx, job, v.id); err != nil || ours { // since the look: it was Kale that stopped it
-		return "", false, err
+		return none, err
 	}
 	if others := slices.DeleteFunc(slices.Clone(changed), func(c string) bool { return c == wasStopped }); len(others) > 0 { // that it was stopped its state says
 		text = "its Nomad job was changed, and not by Kale: " + strings.Join(others, ", ")
@@ -110,17 +116,45 @@ func (n *nomad) judge(ctx context.Context, s settings, job string, v view) (text
 	switch s.drift {
 	case driftRestore:
 		if !sure {
-			return joined(text, "it is not restored: Nomad has forgotten what was submitted"), false, nil
+			return driftVerdict{text: joined(text, "it is not restored: Nomad has forgotten what was submitted")}, nil
 		}
 		err := n.restore(ctx, s, job, v, *submitted.Version, *now.Version)
 		if err != nil && needsAPerson(err) {
-			return joined(text, "it cannot be restored: "+backend.AsError(err).Message), false, nil
+			return driftVerdict{text: joined(text, "it cannot be restored: "+backend.AsError(err).Message)}, nil
 		}
-		return joined(text, "it is being restored"), true, err
+		return driftVerdict{text: joined(text, "it is being restored"), back: true}, err
 	case driftAdopt:
-		return "", false, s.adopt(ctx, job, v)
+		return none, s.adopt(ctx, job, v)
 	}
-	return text, false, nil
+	return driftVerdict{text: text}, nil
+}
+
+// restorations tells what others changed and when that was brought back, by the versions that Nomad remembers. It does not tell who they were.
+func restorations(submitted *api.Job, versions []*api.Job) (out []backend.Remark) {
+	versions = slices.SortedFunc(slices.Values(versions), func(a, b *api.Job) int { return cmp.Compare(*a.Version, *b.Version) })
+	at := func(j *api.Job) time.Time {
+		if j.SubmitTime == nil {
+			return time.Time{}
+		}
+		return time.Unix(0, *j.SubmitTime)
+	}
+	var changed []string
+	var since time.Time
+	for _, j := range versions {
+		switch now := differences(submitted, j); {
+		case len(now) > 0:
+			if changed == nil {
+				since = at(j)
+			}
+			changed = now
+		case changed != nil:
+			back := at(j)
+			out = append(out, backend.Remark{At: back, Text: fmt.Sprintf("somebody changed its Nomad job at %s (%s); Kale restored it at %s",
+				since.Format(time.TimeOnly), strings.Join(changed, ", "), back.Format(time.TimeOnly))})
+			changed = nil
+		}
+	}
+	return out
 }
 
 // needsAPerson says that trying again does not help.

@@ -2,8 +2,10 @@ package nomad
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -59,8 +61,43 @@ func TestDrift(t *testing.T) {
 			if restored := *job.Priority == 50; restored != (tt.drift == driftRestore) {
 				t.Errorf("the edited job's priority is %d", *job.Priority)
 			}
+			for rank, says := range []string{"(priority 50 → 40); Kale restored it at ", "(it was stopped); Kale restored it at "} {
+				wantRemarks(t, n, workerID(rank, 1), tt.drift == driftRestore, says)
+			}
 			conformance.Drop(t, n, "j")
 		})
+	}
+}
+
+// wantRemarks asks for one remark of a worker, or for none. It is there for the next plugin too.
+func wantRemarks(t *testing.T, n *nomad, id backend.ID, one bool, says string) {
+	t.Helper()
+	var seen backend.Remark
+	for _, who := range []string{"this plugin", "the next"} {
+		conformance.Eventually(t, "what others did is remarked on by "+who, func() error {
+			all, _, err := n.List(t.Context(), "j")
+			if err != nil {
+				return err
+			}
+			at := slices.IndexFunc(all, func(st backend.Status) bool { return st.ID == id })
+			switch {
+			case !one && at >= 0 && len(all[at].Remarks) > 0:
+				t.Errorf("%s remarks %+v", who, all[at].Remarks)
+			case !one:
+			case at < 0 || len(all[at].Remarks) != 1:
+				return fmt.Errorf("statuses are %+v", all)
+			case !strings.HasPrefix(all[at].Remarks[0].Text, "somebody changed its Nomad job at ") || !strings.Contains(all[at].Remarks[0].Text, says):
+				t.Errorf("%s remarks %q", who, all[at].Remarks[0].Text)
+			case !seen.At.IsZero() && seen != all[at].Remarks[0], time.Since(all[at].Remarks[0].At).Abs() > time.Minute:
+				t.Errorf("%s remarks %+v after %+v", who, all[at].Remarks[0], seen)
+			default:
+				seen = all[at].Remarks[0]
+			}
+			return nil
+		})
+		n.mu.Lock()
+		clear(n.known)
+		n.mu.Unlock()
 	}
 }
 

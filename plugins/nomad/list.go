@@ -46,7 +46,7 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 		}
 		g.Go(func() error {
 			st := n.statusOf(ctx, s, v)
-			st.Reason = joined(st.Reason, drift[v.id].text)
+			st.Reason, st.Remarks = joined(st.Reason, drift[v.id].text), drift[v.id].remarks
 			if drift[v.id].back && v.job.Stop && !st.State.Live() {
 				st.State = backend.StatePending
 			}

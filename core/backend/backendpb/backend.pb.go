@@ -580,7 +580,9 @@ type Status struct {
 	// It is pending, and others are before it in the cluster's queue.
 	Behind bool `protobuf:"varint,17,opt,name=behind,proto3" json:"behind,omitempty"`
 	// Its node does not answer the cluster: whether it runs is not known, and one that was released ends when the node is back, or is given up by the cluster.
-	Away          bool `protobuf:"varint,18,opt,name=away,proto3" json:"away,omitempty"`
+	Away bool `protobuf:"varint,18,opt,name=away,proto3" json:"away,omitempty"`
+	// What others did to it and what became of that, the oldest first.
+	Remarks       []*Remark `protobuf:"bytes,19,rep,name=remarks,proto3" json:"remarks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -741,6 +743,66 @@ func (x *Status) GetAway() bool {
 	return false
 }
 
+func (x *Status) GetRemarks() []*Remark {
+	if x != nil {
+		return x.Remarks
+	}
+	return nil
+}
+
+// Remark is something that a person should know of, once.
+type Remark struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Remark) Reset() {
+	*x = Remark{}
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Remark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Remark) ProtoMessage() {}
+
+func (x *Remark) ProtoReflect() protoreflect.Message {
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Remark.ProtoReflect.Descriptor instead.
+func (*Remark) Descriptor() ([]byte, []int) {
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Remark) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Remark) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 type Position struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Line          int64                  `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
@@ -752,7 +814,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[5]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +826,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[5]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +839,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{5}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Position) GetLine() int64 {
@@ -815,7 +877,7 @@ type Diagnostic struct {
 
 func (x *Diagnostic) Reset() {
 	*x = Diagnostic{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[6]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +889,7 @@ func (x *Diagnostic) String() string {
 func (*Diagnostic) ProtoMessage() {}
 
 func (x *Diagnostic) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[6]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +902,7 @@ func (x *Diagnostic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Diagnostic.ProtoReflect.Descriptor instead.
 func (*Diagnostic) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{6}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Diagnostic) GetSeverity() Severity {
@@ -893,7 +955,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[7]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +967,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[7]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +980,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{7}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{8}
 }
 
 type InfoResponse struct {
@@ -939,7 +1001,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[8]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -951,7 +1013,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[8]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -964,7 +1026,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{8}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *InfoResponse) GetName() string {
@@ -1035,7 +1097,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[9]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1047,7 +1109,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[9]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1060,7 +1122,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{9}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ConfigureRequest) GetJob() string {
@@ -1131,7 +1193,7 @@ type Owner struct {
 
 func (x *Owner) Reset() {
 	*x = Owner{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[10]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1205,7 @@ func (x *Owner) String() string {
 func (*Owner) ProtoMessage() {}
 
 func (x *Owner) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[10]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1218,7 @@ func (x *Owner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owner.ProtoReflect.Descriptor instead.
 func (*Owner) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{10}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Owner) GetId() string {
@@ -1182,7 +1244,7 @@ type ConfigureResponse struct {
 
 func (x *ConfigureResponse) Reset() {
 	*x = ConfigureResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[11]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1194,7 +1256,7 @@ func (x *ConfigureResponse) String() string {
 func (*ConfigureResponse) ProtoMessage() {}
 
 func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[11]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1207,7 +1269,7 @@ func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureResponse.ProtoReflect.Descriptor instead.
 func (*ConfigureResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{11}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ConfigureResponse) GetDiagnostics() []*Diagnostic {
@@ -1227,7 +1289,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[12]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1301,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[12]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1314,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{12}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PlanRequest) GetJob() string {
@@ -1282,7 +1344,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[13]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1294,7 +1356,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[13]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1307,7 +1369,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{13}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Placement) GetId() *ID {
@@ -1356,7 +1418,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[14]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1430,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[14]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1443,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{14}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PlanResponse) GetPlacements() []*Placement {
@@ -1415,7 +1477,7 @@ type EnsureRequest struct {
 
 func (x *EnsureRequest) Reset() {
 	*x = EnsureRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[15]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1489,7 @@ func (x *EnsureRequest) String() string {
 func (*EnsureRequest) ProtoMessage() {}
 
 func (x *EnsureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[15]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1502,7 @@ func (x *EnsureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureRequest.ProtoReflect.Descriptor instead.
 func (*EnsureRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{15}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EnsureRequest) GetJob() string {
@@ -1466,7 +1528,7 @@ type EnsureResponse struct {
 
 func (x *EnsureResponse) Reset() {
 	*x = EnsureResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[16]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1540,7 @@ func (x *EnsureResponse) String() string {
 func (*EnsureResponse) ProtoMessage() {}
 
 func (x *EnsureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[16]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1553,7 @@ func (x *EnsureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureResponse.ProtoReflect.Descriptor instead.
 func (*EnsureResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{16}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EnsureResponse) GetStatuses() []*Status {
@@ -1510,7 +1572,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[17]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +1584,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[17]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +1597,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{17}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListRequest) GetJob() string {
@@ -1555,7 +1617,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[18]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1629,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[18]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1642,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{18}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListResponse) GetStatuses() []*Status {
@@ -1608,7 +1670,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[19]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1682,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[19]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1695,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{19}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReleaseRequest) GetJob() string {
@@ -1665,7 +1727,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[20]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1739,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[20]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1752,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{20}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{21}
 }
 
 type LogsRequest struct {
@@ -1705,7 +1767,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[21]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1779,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[21]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1792,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{21}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -1771,7 +1833,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[22]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +1845,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[22]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +1858,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{22}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LogsResponse) GetData() []byte {
@@ -1814,7 +1876,7 @@ type InventoryRequest struct {
 
 func (x *InventoryRequest) Reset() {
 	*x = InventoryRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[23]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1826,7 +1888,7 @@ func (x *InventoryRequest) String() string {
 func (*InventoryRequest) ProtoMessage() {}
 
 func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[23]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1839,7 +1901,7 @@ func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryRequest.ProtoReflect.Descriptor instead.
 func (*InventoryRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{23}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{24}
 }
 
 type Device struct {
@@ -1858,7 +1920,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[24]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +1932,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[24]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +1945,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{24}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Device) GetId() string {
@@ -1948,7 +2010,7 @@ type InventoryResponse struct {
 
 func (x *InventoryResponse) Reset() {
 	*x = InventoryResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[25]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +2022,7 @@ func (x *InventoryResponse) String() string {
 func (*InventoryResponse) ProtoMessage() {}
 
 func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[25]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +2035,7 @@ func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryResponse.ProtoReflect.Descriptor instead.
 func (*InventoryResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{25}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *InventoryResponse) GetTotal() int64 {
@@ -2052,7 +2114,7 @@ type Exclusion struct {
 
 func (x *Exclusion) Reset() {
 	*x = Exclusion{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2126,7 @@ func (x *Exclusion) String() string {
 func (*Exclusion) ProtoMessage() {}
 
 func (x *Exclusion) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2139,7 @@ func (x *Exclusion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
 func (*Exclusion) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{26}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Exclusion) GetJob() string {
@@ -2117,7 +2179,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[27]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2129,7 +2191,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[27]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2142,7 +2204,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{27}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchRequest) GetJob() string {
@@ -2163,7 +2225,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[28]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2175,7 +2237,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[28]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2188,7 +2250,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{28}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchResponse) GetId() *ID {
@@ -2216,7 +2278,7 @@ type ForgetRequest struct {
 
 func (x *ForgetRequest) Reset() {
 	*x = ForgetRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[29]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2290,7 @@ func (x *ForgetRequest) String() string {
 func (*ForgetRequest) ProtoMessage() {}
 
 func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[29]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2303,7 @@ func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{29}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ForgetRequest) GetJob() string {
@@ -2268,7 +2330,7 @@ type ForgetResponse struct {
 
 func (x *ForgetResponse) Reset() {
 	*x = ForgetResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[30]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2342,7 @@ func (x *ForgetResponse) String() string {
 func (*ForgetResponse) ProtoMessage() {}
 
 func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[30]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2355,7 @@ func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{30}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ForgetResponse) GetRemoved() []string {
@@ -2339,7 +2401,7 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\n" +
 	"FilesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\xf5\x04\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\xa8\x05\n" +
 	"\x06Status\x12#\n" +
 	"\x02id\x18\x01 \x01(\v2\x13.kale.backend.v1.IDR\x02id\x12,\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x16.kale.backend.v1.StateR\x05state\x12\x12\n" +
@@ -2359,7 +2421,11 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\tend_cause\x18\x0f \x01(\tR\bendCause\x12\x16\n" +
 	"\x06beside\x18\x10 \x01(\bR\x06beside\x12\x16\n" +
 	"\x06behind\x18\x11 \x01(\bR\x06behind\x12\x12\n" +
-	"\x04away\x18\x12 \x01(\bR\x04away\"J\n" +
+	"\x04away\x18\x12 \x01(\bR\x04away\x121\n" +
+	"\aremarks\x18\x13 \x03(\v2\x17.kale.backend.v1.RemarkR\aremarks\"H\n" +
+	"\x06Remark\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"J\n" +
 	"\bPosition\x12\x12\n" +
 	"\x04line\x18\x01 \x01(\x03R\x04line\x12\x16\n" +
 	"\x06column\x18\x02 \x01(\x03R\x06column\x12\x12\n" +
@@ -2521,7 +2587,7 @@ func file_core_backend_backendpb_backend_proto_rawDescGZIP() []byte {
 }
 
 var file_core_backend_backendpb_backend_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_core_backend_backendpb_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_core_backend_backendpb_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_core_backend_backendpb_backend_proto_goTypes = []any{
 	(Code)(0),                     // 0: kale.backend.v1.Code
 	(State)(0),                    // 1: kale.backend.v1.State
@@ -2532,99 +2598,102 @@ var file_core_backend_backendpb_backend_proto_goTypes = []any{
 	(*Resources)(nil),             // 6: kale.backend.v1.Resources
 	(*Workload)(nil),              // 7: kale.backend.v1.Workload
 	(*Status)(nil),                // 8: kale.backend.v1.Status
-	(*Position)(nil),              // 9: kale.backend.v1.Position
-	(*Diagnostic)(nil),            // 10: kale.backend.v1.Diagnostic
-	(*InfoRequest)(nil),           // 11: kale.backend.v1.InfoRequest
-	(*InfoResponse)(nil),          // 12: kale.backend.v1.InfoResponse
-	(*ConfigureRequest)(nil),      // 13: kale.backend.v1.ConfigureRequest
-	(*Owner)(nil),                 // 14: kale.backend.v1.Owner
-	(*ConfigureResponse)(nil),     // 15: kale.backend.v1.ConfigureResponse
-	(*PlanRequest)(nil),           // 16: kale.backend.v1.PlanRequest
-	(*Placement)(nil),             // 17: kale.backend.v1.Placement
-	(*PlanResponse)(nil),          // 18: kale.backend.v1.PlanResponse
-	(*EnsureRequest)(nil),         // 19: kale.backend.v1.EnsureRequest
-	(*EnsureResponse)(nil),        // 20: kale.backend.v1.EnsureResponse
-	(*ListRequest)(nil),           // 21: kale.backend.v1.ListRequest
-	(*ListResponse)(nil),          // 22: kale.backend.v1.ListResponse
-	(*ReleaseRequest)(nil),        // 23: kale.backend.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),       // 24: kale.backend.v1.ReleaseResponse
-	(*LogsRequest)(nil),           // 25: kale.backend.v1.LogsRequest
-	(*LogsResponse)(nil),          // 26: kale.backend.v1.LogsResponse
-	(*InventoryRequest)(nil),      // 27: kale.backend.v1.InventoryRequest
-	(*Device)(nil),                // 28: kale.backend.v1.Device
-	(*InventoryResponse)(nil),     // 29: kale.backend.v1.InventoryResponse
-	(*Exclusion)(nil),             // 30: kale.backend.v1.Exclusion
-	(*WatchRequest)(nil),          // 31: kale.backend.v1.WatchRequest
-	(*WatchResponse)(nil),         // 32: kale.backend.v1.WatchResponse
-	(*ForgetRequest)(nil),         // 33: kale.backend.v1.ForgetRequest
-	(*ForgetResponse)(nil),        // 34: kale.backend.v1.ForgetResponse
-	nil,                           // 35: kale.backend.v1.Workload.EnvEntry
-	nil,                           // 36: kale.backend.v1.Workload.FilesEntry
-	(*durationpb.Duration)(nil),   // 37: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
+	(*Remark)(nil),                // 9: kale.backend.v1.Remark
+	(*Position)(nil),              // 10: kale.backend.v1.Position
+	(*Diagnostic)(nil),            // 11: kale.backend.v1.Diagnostic
+	(*InfoRequest)(nil),           // 12: kale.backend.v1.InfoRequest
+	(*InfoResponse)(nil),          // 13: kale.backend.v1.InfoResponse
+	(*ConfigureRequest)(nil),      // 14: kale.backend.v1.ConfigureRequest
+	(*Owner)(nil),                 // 15: kale.backend.v1.Owner
+	(*ConfigureResponse)(nil),     // 16: kale.backend.v1.ConfigureResponse
+	(*PlanRequest)(nil),           // 17: kale.backend.v1.PlanRequest
+	(*Placement)(nil),             // 18: kale.backend.v1.Placement
+	(*PlanResponse)(nil),          // 19: kale.backend.v1.PlanResponse
+	(*EnsureRequest)(nil),         // 20: kale.backend.v1.EnsureRequest
+	(*EnsureResponse)(nil),        // 21: kale.backend.v1.EnsureResponse
+	(*ListRequest)(nil),           // 22: kale.backend.v1.ListRequest
+	(*ListResponse)(nil),          // 23: kale.backend.v1.ListResponse
+	(*ReleaseRequest)(nil),        // 24: kale.backend.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),       // 25: kale.backend.v1.ReleaseResponse
+	(*LogsRequest)(nil),           // 26: kale.backend.v1.LogsRequest
+	(*LogsResponse)(nil),          // 27: kale.backend.v1.LogsResponse
+	(*InventoryRequest)(nil),      // 28: kale.backend.v1.InventoryRequest
+	(*Device)(nil),                // 29: kale.backend.v1.Device
+	(*InventoryResponse)(nil),     // 30: kale.backend.v1.InventoryResponse
+	(*Exclusion)(nil),             // 31: kale.backend.v1.Exclusion
+	(*WatchRequest)(nil),          // 32: kale.backend.v1.WatchRequest
+	(*WatchResponse)(nil),         // 33: kale.backend.v1.WatchResponse
+	(*ForgetRequest)(nil),         // 34: kale.backend.v1.ForgetRequest
+	(*ForgetResponse)(nil),        // 35: kale.backend.v1.ForgetResponse
+	nil,                           // 36: kale.backend.v1.Workload.EnvEntry
+	nil,                           // 37: kale.backend.v1.Workload.FilesEntry
+	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
 }
 var file_core_backend_backendpb_backend_proto_depIdxs = []int32{
 	0,  // 0: kale.backend.v1.Error.code:type_name -> kale.backend.v1.Code
-	37, // 1: kale.backend.v1.Error.after:type_name -> google.protobuf.Duration
+	38, // 1: kale.backend.v1.Error.after:type_name -> google.protobuf.Duration
 	5,  // 2: kale.backend.v1.Workload.id:type_name -> kale.backend.v1.ID
-	35, // 3: kale.backend.v1.Workload.env:type_name -> kale.backend.v1.Workload.EnvEntry
-	36, // 4: kale.backend.v1.Workload.files:type_name -> kale.backend.v1.Workload.FilesEntry
+	36, // 3: kale.backend.v1.Workload.env:type_name -> kale.backend.v1.Workload.EnvEntry
+	37, // 4: kale.backend.v1.Workload.files:type_name -> kale.backend.v1.Workload.FilesEntry
 	6,  // 5: kale.backend.v1.Workload.resources:type_name -> kale.backend.v1.Resources
-	37, // 6: kale.backend.v1.Workload.stop_grace:type_name -> google.protobuf.Duration
+	38, // 6: kale.backend.v1.Workload.stop_grace:type_name -> google.protobuf.Duration
 	5,  // 7: kale.backend.v1.Status.id:type_name -> kale.backend.v1.ID
 	1,  // 8: kale.backend.v1.Status.state:type_name -> kale.backend.v1.State
-	38, // 9: kale.backend.v1.Status.started:type_name -> google.protobuf.Timestamp
-	38, // 10: kale.backend.v1.Status.finished:type_name -> google.protobuf.Timestamp
+	39, // 9: kale.backend.v1.Status.started:type_name -> google.protobuf.Timestamp
+	39, // 10: kale.backend.v1.Status.finished:type_name -> google.protobuf.Timestamp
 	4,  // 11: kale.backend.v1.Status.error:type_name -> kale.backend.v1.Error
-	38, // 12: kale.backend.v1.Status.submitted:type_name -> google.protobuf.Timestamp
-	38, // 13: kale.backend.v1.Status.deadline:type_name -> google.protobuf.Timestamp
-	2,  // 14: kale.backend.v1.Diagnostic.severity:type_name -> kale.backend.v1.Severity
-	9,  // 15: kale.backend.v1.Diagnostic.start:type_name -> kale.backend.v1.Position
-	9,  // 16: kale.backend.v1.Diagnostic.end:type_name -> kale.backend.v1.Position
-	9,  // 17: kale.backend.v1.ConfigureRequest.start:type_name -> kale.backend.v1.Position
-	14, // 18: kale.backend.v1.ConfigureRequest.owner:type_name -> kale.backend.v1.Owner
-	10, // 19: kale.backend.v1.ConfigureResponse.diagnostics:type_name -> kale.backend.v1.Diagnostic
-	7,  // 20: kale.backend.v1.PlanRequest.workloads:type_name -> kale.backend.v1.Workload
-	5,  // 21: kale.backend.v1.Placement.id:type_name -> kale.backend.v1.ID
-	17, // 22: kale.backend.v1.PlanResponse.placements:type_name -> kale.backend.v1.Placement
-	10, // 23: kale.backend.v1.PlanResponse.mistakes:type_name -> kale.backend.v1.Diagnostic
-	7,  // 24: kale.backend.v1.EnsureRequest.workloads:type_name -> kale.backend.v1.Workload
-	8,  // 25: kale.backend.v1.EnsureResponse.statuses:type_name -> kale.backend.v1.Status
-	8,  // 26: kale.backend.v1.ListResponse.statuses:type_name -> kale.backend.v1.Status
-	5,  // 27: kale.backend.v1.ReleaseRequest.ids:type_name -> kale.backend.v1.ID
-	3,  // 28: kale.backend.v1.ReleaseRequest.how:type_name -> kale.backend.v1.How
-	5,  // 29: kale.backend.v1.LogsRequest.id:type_name -> kale.backend.v1.ID
-	28, // 30: kale.backend.v1.InventoryResponse.devices:type_name -> kale.backend.v1.Device
-	37, // 31: kale.backend.v1.InventoryResponse.queue_wait:type_name -> google.protobuf.Duration
-	30, // 32: kale.backend.v1.InventoryResponse.excluded:type_name -> kale.backend.v1.Exclusion
-	38, // 33: kale.backend.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	5,  // 34: kale.backend.v1.WatchResponse.id:type_name -> kale.backend.v1.ID
-	1,  // 35: kale.backend.v1.WatchResponse.state:type_name -> kale.backend.v1.State
-	11, // 36: kale.backend.v1.BackendService.Info:input_type -> kale.backend.v1.InfoRequest
-	13, // 37: kale.backend.v1.BackendService.Configure:input_type -> kale.backend.v1.ConfigureRequest
-	16, // 38: kale.backend.v1.BackendService.Plan:input_type -> kale.backend.v1.PlanRequest
-	19, // 39: kale.backend.v1.BackendService.Ensure:input_type -> kale.backend.v1.EnsureRequest
-	21, // 40: kale.backend.v1.BackendService.List:input_type -> kale.backend.v1.ListRequest
-	23, // 41: kale.backend.v1.BackendService.Release:input_type -> kale.backend.v1.ReleaseRequest
-	25, // 42: kale.backend.v1.BackendService.Logs:input_type -> kale.backend.v1.LogsRequest
-	27, // 43: kale.backend.v1.BackendService.Inventory:input_type -> kale.backend.v1.InventoryRequest
-	31, // 44: kale.backend.v1.BackendService.Watch:input_type -> kale.backend.v1.WatchRequest
-	33, // 45: kale.backend.v1.BackendService.Forget:input_type -> kale.backend.v1.ForgetRequest
-	12, // 46: kale.backend.v1.BackendService.Info:output_type -> kale.backend.v1.InfoResponse
-	15, // 47: kale.backend.v1.BackendService.Configure:output_type -> kale.backend.v1.ConfigureResponse
-	18, // 48: kale.backend.v1.BackendService.Plan:output_type -> kale.backend.v1.PlanResponse
-	20, // 49: kale.backend.v1.BackendService.Ensure:output_type -> kale.backend.v1.EnsureResponse
-	22, // 50: kale.backend.v1.BackendService.List:output_type -> kale.backend.v1.ListResponse
-	24, // 51: kale.backend.v1.BackendService.Release:output_type -> kale.backend.v1.ReleaseResponse
-	26, // 52: kale.backend.v1.BackendService.Logs:output_type -> kale.backend.v1.LogsResponse
-	29, // 53: kale.backend.v1.BackendService.Inventory:output_type -> kale.backend.v1.InventoryResponse
-	32, // 54: kale.backend.v1.BackendService.Watch:output_type -> kale.backend.v1.WatchResponse
-	34, // 55: kale.backend.v1.BackendService.Forget:output_type -> kale.backend.v1.ForgetResponse
-	46, // [46:56] is the sub-list for method output_type
-	36, // [36:46] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	39, // 12: kale.backend.v1.Status.submitted:type_name -> google.protobuf.Timestamp
+	39, // 13: kale.backend.v1.Status.deadline:type_name -> google.protobuf.Timestamp
+	9,  // 14: kale.backend.v1.Status.remarks:type_name -> kale.backend.v1.Remark
+	39, // 15: kale.backend.v1.Remark.at:type_name -> google.protobuf.Timestamp
+	2,  // 16: kale.backend.v1.Diagnostic.severity:type_name -> kale.backend.v1.Severity
+	10, // 17: kale.backend.v1.Diagnostic.start:type_name -> kale.backend.v1.Position
+	10, // 18: kale.backend.v1.Diagnostic.end:type_name -> kale.backend.v1.Position
+	10, // 19: kale.backend.v1.ConfigureRequest.start:type_name -> kale.backend.v1.Position
+	15, // 20: kale.backend.v1.ConfigureRequest.owner:type_name -> kale.backend.v1.Owner
+	11, // 21: kale.backend.v1.ConfigureResponse.diagnostics:type_name -> kale.backend.v1.Diagnostic
+	7,  // 22: kale.backend.v1.PlanRequest.workloads:type_name -> kale.backend.v1.Workload
+	5,  // 23: kale.backend.v1.Placement.id:type_name -> kale.backend.v1.ID
+	18, // 24: kale.backend.v1.PlanResponse.placements:type_name -> kale.backend.v1.Placement
+	11, // 25: kale.backend.v1.PlanResponse.mistakes:type_name -> kale.backend.v1.Diagnostic
+	7,  // 26: kale.backend.v1.EnsureRequest.workloads:type_name -> kale.backend.v1.Workload
+	8,  // 27: kale.backend.v1.EnsureResponse.statuses:type_name -> kale.backend.v1.Status
+	8,  // 28: kale.backend.v1.ListResponse.statuses:type_name -> kale.backend.v1.Status
+	5,  // 29: kale.backend.v1.ReleaseRequest.ids:type_name -> kale.backend.v1.ID
+	3,  // 30: kale.backend.v1.ReleaseRequest.how:type_name -> kale.backend.v1.How
+	5,  // 31: kale.backend.v1.LogsRequest.id:type_name -> kale.backend.v1.ID
+	29, // 32: kale.backend.v1.InventoryResponse.devices:type_name -> kale.backend.v1.Device
+	38, // 33: kale.backend.v1.InventoryResponse.queue_wait:type_name -> google.protobuf.Duration
+	31, // 34: kale.backend.v1.InventoryResponse.excluded:type_name -> kale.backend.v1.Exclusion
+	39, // 35: kale.backend.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	5,  // 36: kale.backend.v1.WatchResponse.id:type_name -> kale.backend.v1.ID
+	1,  // 37: kale.backend.v1.WatchResponse.state:type_name -> kale.backend.v1.State
+	12, // 38: kale.backend.v1.BackendService.Info:input_type -> kale.backend.v1.InfoRequest
+	14, // 39: kale.backend.v1.BackendService.Configure:input_type -> kale.backend.v1.ConfigureRequest
+	17, // 40: kale.backend.v1.BackendService.Plan:input_type -> kale.backend.v1.PlanRequest
+	20, // 41: kale.backend.v1.BackendService.Ensure:input_type -> kale.backend.v1.EnsureRequest
+	22, // 42: kale.backend.v1.BackendService.List:input_type -> kale.backend.v1.ListRequest
+	24, // 43: kale.backend.v1.BackendService.Release:input_type -> kale.backend.v1.ReleaseRequest
+	26, // 44: kale.backend.v1.BackendService.Logs:input_type -> kale.backend.v1.LogsRequest
+	28, // 45: kale.backend.v1.BackendService.Inventory:input_type -> kale.backend.v1.InventoryRequest
+	32, // 46: kale.backend.v1.BackendService.Watch:input_type -> kale.backend.v1.WatchRequest
+	34, // 47: kale.backend.v1.BackendService.Forget:input_type -> kale.backend.v1.ForgetRequest
+	13, // 48: kale.backend.v1.BackendService.Info:output_type -> kale.backend.v1.InfoResponse
+	16, // 49: kale.backend.v1.BackendService.Configure:output_type -> kale.backend.v1.ConfigureResponse
+	19, // 50: kale.backend.v1.BackendService.Plan:output_type -> kale.backend.v1.PlanResponse
+	21, // 51: kale.backend.v1.BackendService.Ensure:output_type -> kale.backend.v1.EnsureResponse
+	23, // 52: kale.backend.v1.BackendService.List:output_type -> kale.backend.v1.ListResponse
+	25, // 53: kale.backend.v1.BackendService.Release:output_type -> kale.backend.v1.ReleaseResponse
+	27, // 54: kale.backend.v1.BackendService.Logs:output_type -> kale.backend.v1.LogsResponse
+	30, // 55: kale.backend.v1.BackendService.Inventory:output_type -> kale.backend.v1.InventoryResponse
+	33, // 56: kale.backend.v1.BackendService.Watch:output_type -> kale.backend.v1.WatchResponse
+	35, // 57: kale.backend.v1.BackendService.Forget:output_type -> kale.backend.v1.ForgetResponse
+	48, // [48:58] is the sub-list for method output_type
+	38, // [38:48] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_core_backend_backendpb_backend_proto_init() }
@@ -2632,14 +2701,14 @@ func file_core_backend_backendpb_backend_proto_init() {
 	if File_core_backend_backendpb_backend_proto != nil {
 		return
 	}
-	file_core_backend_backendpb_backend_proto_msgTypes[24].OneofWrappers = []any{}
+	file_core_backend_backendpb_backend_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_backend_backendpb_backend_proto_rawDesc), len(file_core_backend_backendpb_backend_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

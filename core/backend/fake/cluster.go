@@ -234,6 +234,11 @@ func (c *Cluster) SetEnd(job string, id backend.ID, at time.Time, cause backend.
 	})
 }
 
+// SetRemarks gives a workload what others did to it.
+func (c *Cluster) SetRemarks(job string, id backend.ID, remarks ...backend.Remark) error {
+	return c.change(job, id, func(e *entry) { e.Status.Remarks = remarks })
+}
+
 // Reap lets a workload that drains come to its end.
 func (c *Cluster) Reap(job string, id backend.ID) error {
 	return c.change(job, id, func(e *entry) {
