@@ -52,7 +52,7 @@ func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, er
 	if err == nil && unseen == nil && !complete { // an error of Plan's says why
 		unseen = backend.Errorf(backend.Unavailable, "%s", ListedInPart(list))
 	}
-	if unseen != nil && len(report.Mistakes) == 0 {
+	if unseen != nil && !report.Mistakes.HasErrors() {
 		err = unseen
 	}
 	if err != nil {
@@ -65,10 +65,14 @@ func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, er
 // were to be started anew with the block of now.
 func BlockMistakes(ctx context.Context, o Options, workers int) (hcl.Diagnostics, error) {
 	report, err := CouldPlace(ctx, o, workers)
-	if err != nil || len(report.Mistakes) > 0 {
+	if err != nil || report.Mistakes.HasErrors() {
 		return report.Mistakes.HCL(), err
 	}
-	return mistakesAnew(ctx, o)
+	anew, err := mistakesAnew(ctx, o)
+	if err == nil && len(anew) == 0 {
+		return report.Mistakes.HCL(), nil
+	}
+	return anew, err // what it warns of, each of the two tells
 }
 
 // mistakesAnew asks about a successor of one process of each role that runs: whether it would find room says nothing of the block, and does not count.
@@ -236,12 +240,22 @@ func roomDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
 		return hcl.Diagnostics{j.ErrorAt("backend", ClusterSilent, fmt.Sprintf("%v. Neither the job's room nor the names in the "+
 			"backend block (a partition, a node, …) were checked: see that the cluster is up and that the block says rightly how it is reached, and try again.", err))}, nil
 	}
-	if len(least.Mistakes) > 0 {
-		return least.Mistakes.HCL(), nil
+	told := least.Mistakes.HCL()
+	if told.HasErrors() {
+		return told, nil
 	}
-	if wrong, err := mistakesAnew(ctx, o); err == nil && len(wrong) > 0 { // that it could not be asked is said of the room
+	if wrong, err := mistakesAnew(ctx, o); err == nil && wrong.HasErrors() { // that it could not be asked is said of the room
 		return wrong, nil
+	} else if len(told) == 0 { // where all runs, it was not asked for before
+		told = wrong
 	}
+	room, err := roomFor(ctx, o, least)
+	return append(told, room...), err
+}
+
+// roomFor warns where the backend has no room for what the report of workers.min asked for, or for workers.max.
+func roomFor(ctx context.Context, o Options, least backend.Report) (hcl.Diagnostics, error) {
+	j := o.Job
 	if why := Shortage(least); why != "" {
 		if inv, err := o.Backend.Inventory(ctx); err == nil && inv.Total > 0 && j.Workers.Min*j.Workers.GPUs > inv.Total {
 			return hcl.Diagnostics{j.WarningAt("workers.min", "The job cannot fit, however long it waits",
@@ -255,7 +269,7 @@ func roomDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
 	if err != nil {
 		return hcl.Diagnostics{j.WarningAt("backend", "Whether the job could grow is not known", fmt.Sprintf("%v.", err))}, nil
 	}
-	if len(most.Mistakes) > 0 {
+	if most.Mistakes.HasErrors() {
 		return most.Mistakes.HCL(), nil
 	}
 	if why := Shortage(most); why != "" {

@@ -103,7 +103,31 @@ func TestLeastPrivilege(t *testing.T) {
 	isMistake(t, r.planWith(t, `token = "11111111-2222-3333-4444-555555555555"`), 42, 9, "token", "is not known")
 	isMistake(t, r.planWith(t, "token = \""+token("nobody", `agent { policy = "read" }`)+"\""), 42, 9, "token")
 	isMistake(t, r.planWith(t, ""), 40, 19, "NOMAD_TOKEN")
-	n = as(token("kale", documentedPolicy(t, r.namespace)))
+	// What no look would miss is told, too.
+	without := func(capabilities ...string) string {
+		policy := documentedPolicy(t, r.namespace)
+		for _, c := range capabilities {
+			policy = strings.Replace(policy, `, "`+c+`"`, "", 1)
+		}
+		return token("less"+strings.Join(capabilities, ""), policy)
+	}
+	r.wantLacking(t, without("alloc-lifecycle"), `The token lacks the namespace capability "alloc-lifecycle"`)
+	r.wantLacking(t, without("alloc-lifecycle", "read-logs", "read-fs"), `The token lacks the namespace capabilities "alloc-lifecycle", "read-logs", "read-fs"`)
+	r.wantLacking(t, without("read-fs"), `The token lacks the namespace capability "read-fs"`)
+	r.wantLacking(t, without("read-logs"), "") // who reads files reads logs
+	r.wantLacking(t, c.Token(), "")
+	role, _, err := admin.ACLRoles().Create(&api.ACLRole{Name: "kale", Policies: []*api.ACLRolePolicyLink{{Name: "lessread-fs"}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byRole, _, err := admin.ACLTokens().Create(&api.ACLToken{Name: "by role", Type: "client", Roles: []*api.ACLTokenRoleLink{{ID: role.ID}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.wantLacking(t, byRole.SecretID, `The token lacks the namespace capability "read-fs"`)
+	all := token("kale", documentedPolicy(t, r.namespace))
+	r.wantLacking(t, all, "")
+	n = as(all)
 	if report, err := n.Plan(t.Context(), "j", []backend.Workload{w}); err != nil || !report.Fits() || report.Placements[0].Reason != nodeLater {
 		t.Errorf("Plan = %+v, %v", report, err)
 	}

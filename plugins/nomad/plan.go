@@ -36,7 +36,7 @@ func (n *nomad) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 	if diags := s.mistakes(ctx, p.nodes, gpus); len(diags) > 0 {
 		return s.mistaken(ws, diags), nil
 	}
-	report := backend.Report{Placements: make([]backend.Placement, len(ws))}
+	report := backend.Report{Placements: make([]backend.Placement, len(ws)), Mistakes: s.located(s.lackingCapabilities(ctx))}
 	var groups []*api.TaskGroup
 	shape := map[backend.Resources]int{}
 	groupOf := map[int]int{} // of a workload's index
@@ -124,7 +124,7 @@ func (s settings) fillIn(ctx context.Context, job string, report *backend.Report
 	if diags, err := s.unmet(ctx, all); err != nil {
 		return err
 	} else if len(diags) > 0 {
-		report.Mistakes = s.located(diags)
+		report.Mistakes = append(report.Mistakes, s.located(diags)...)
 	}
 	free := -1
 	if f, err := s.fleet(ctx, nil); err == nil {

@@ -246,7 +246,7 @@ func (p Patient) room(ctx context.Context, b backend.Backend) []Finding {
 		case err != nil:
 			return append(out, ok(name, "%v", err).but(Fail, unasked(err)))
 		}
-		if len(report.Mistakes) > 0 {
+		if report.Mistakes.HasErrors() {
 			return append(out, judged(byCluster, report.Mistakes.HCL(), ok(name, ""))...)
 		}
 		if why := core.Shortage(report); why != "" {
