@@ -108,12 +108,22 @@ func (s settings) inPartition(n node) bool {
 
 // look asks for the nodes.
 func (q *queue) look(ctx context.Context) ([]node, error) {
-	nodes, err := q.ctl.nodes(ctx)
-	if err != nil {
-		return nil, err
+	q.mu.Lock()
+	failed := q.noNodes
+	q.mu.Unlock()
+	if failed.err != nil && failed.stands(0) {
+		return nil, failed.err
 	}
+	began := time.Now()
+	nodes, err := q.ctl.nodes(ctx)
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.noNodes = (snapshot{}); err != nil {
+		if ctx.Err() == nil { // else it was the caller who did not wait
+			q.noNodes = snapshot{began: time.Now(), err: err, took: time.Since(began)}
+		}
+		return nil, err
+	}
 	q.nodes, q.nodesAt = nodes, time.Now()
 	drained := map[string]time.Time{}
 	for _, n := range nodes {

@@ -57,6 +57,8 @@ type queue struct {
 	changed time.Time         // when something was last seen or made to change
 	nodes   []node
 	nodesAt time.Time
+	// noNodes is the last look at the nodes, if it failed: as with the queue, who asks one thing after the other of a cluster that hangs waits for it once.
+	noNodes snapshot
 	drained map[string]time.Time // since when nodes were seen to be drained, by cluster and name
 	// held are the nodes that were seen to be taken out of use, by cluster and name; restored is when such were seen to be put into use again, by name.
 	held     map[string]bool

@@ -25,6 +25,37 @@ func (h *hanging) jobs(context.Context) ([]row, error) {
 	return nil, errors.New("no answer")
 }
 
+func (h *hanging) nodes(context.Context) ([]node, error) {
+	h.asked++
+	time.Sleep(askTimeout)
+	return nil, errors.New("no answer")
+}
+
+// A list of many processes whose nodes' addresses are not known waits for a cluster that hangs once, and not for each.
+func TestNodesThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hanging{}
+		q := newQueue(h, defaultPoll)
+		began := time.Now()
+		for i := range 14 {
+			if name := fmt.Sprintf("n%d", i); q.addressOf(t.Context(), "", name) != name {
+				t.Errorf("the address of %s is another", name)
+			}
+		}
+		if _, err := q.lookWithin(t.Context(), 0); err == nil {
+			t.Error("there are nodes")
+		}
+		if waited := time.Since(began); waited != askTimeout || h.asked != 1 {
+			t.Errorf("asked %d times, in %v; want once, and %v", h.asked, waited, askTimeout)
+		}
+		time.Sleep(askTimeout)
+		q.addressOf(t.Context(), "", "n1")
+		if h.asked != 2 {
+			t.Errorf("asked %d times in all, want twice", h.asked)
+		}
+	})
+}
+
 // Who asks one thing after the other of a cluster that hangs waits for it once, and it is asked again before long.
 func TestQueueThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
