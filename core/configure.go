@@ -33,6 +33,8 @@ func configureAs(ctx context.Context, b backend.Backend, j *job.Job, stateDir st
 		StartColumn: j.Backend.Start.Column, StartByte: j.Backend.Start.Byte, StateDir: filepath.Join(stateDir, j.Backend.Name), Variables: vars,
 		Shared: []string{j.Checkpoint.Dir}, Owner: owner,
 	}
+	at := j.Range("checkpoint.dir")
+	cfg.SharedAt = []backend.Range{{Filename: at.Filename, Start: backend.Position(at.Start), End: backend.Position(at.End)}}
 	for began := time.Now(); ; {
 		found, err := b.Configure(ctx, cfg)
 		if err == nil {

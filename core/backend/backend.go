@@ -310,6 +310,8 @@ type Config struct {
 	// Shared are folders, absolute, that every node must reach under the same path (the job's checkpoints). A backend that knows what its
 	// nodes share refuses, with a diagnostic, a folder that is not within it.
 	Shared []string
+	// SharedAt is where the job file names each of Shared, which is where a mistake about it belongs (SharedRange); of one that is not told, the list is shorter.
+	SharedAt []Range
 	// Owner says which job of that name this is. A name belongs to whose workloads were ensured under it, for as long as any of them is left: Plan, Ensure, List
 	// and Release for another owner are Conflict, before anything is started or stopped. It is kept in the cluster, as all else is.
 	Owner Owner

@@ -27,6 +27,21 @@ const (
 // Position is a place in a file: line and column from 1, byte from 0.
 type Position struct{ Line, Column, Byte int }
 
+// Range is a part of a file.
+type Range struct {
+	Filename   string
+	Start, End Position
+}
+
+// SharedRange is where the job file names the folder Shared[i]; otherwise where that is not told.
+func (cfg Config) SharedRange(i int, otherwise hcl.Range) hcl.Range {
+	if i >= len(cfg.SharedAt) || cfg.SharedAt[i].Start.Line == 0 {
+		return otherwise
+	}
+	at := cfg.SharedAt[i]
+	return hcl.Range{Filename: at.Filename, Start: hcl.Pos(at.Start), End: hcl.Pos(at.End)}
+}
+
 // Diagnostic is one mistake in a backend block: short summary, a detail that says the fix, and where.
 type Diagnostic struct {
 	Severity   Severity

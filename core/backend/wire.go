@@ -101,22 +101,16 @@ func statusToPB(s Status) *backendpb.Status {
 		Pid: int64(s.PID), Restarts: int64(s.Restarts), ExitCode: int64(s.ExitCode), Reason: s.Reason,
 		Started: timeToPB(s.Started), Finished: timeToPB(s.Finished), Error: errorToPB(s.Err),
 		Submitted: timeToPB(s.Submitted), Deadline: timeToPB(s.Deadline), EndCause: string(s.EndCause), Beside: s.Beside, Behind: s.Behind, Away: s.Away,
-		Remarks: remarksToPB(s.Remarks),
+		Remarks: each(s.Remarks, remarkToPB),
 	}
 }
 
-func remarksToPB(rs []Remark) (out []*backendpb.Remark) {
-	for _, r := range rs {
-		out = append(out, &backendpb.Remark{At: timeToPB(r.At), Text: r.Text})
-	}
-	return out
+func remarkToPB(r Remark) *backendpb.Remark {
+	return &backendpb.Remark{At: timeToPB(r.At), Text: r.Text}
 }
 
-func remarksFromPB(pbs []*backendpb.Remark) (out []Remark) {
-	for _, pb := range pbs {
-		out = append(out, Remark{At: timeFromPB(pb.GetAt()), Text: pb.GetText()})
-	}
-	return out
+func remarkFromPB(pb *backendpb.Remark) Remark {
+	return Remark{At: timeFromPB(pb.GetAt()), Text: pb.GetText()}
 }
 
 func statusFromPB(pb *backendpb.Status) Status {
@@ -125,7 +119,7 @@ func statusFromPB(pb *backendpb.Status) Status {
 		Devices: pb.GetDevices(), PID: int(pb.GetPid()), Restarts: int(pb.GetRestarts()), ExitCode: int(pb.GetExitCode()),
 		Reason: pb.GetReason(), Started: timeFromPB(pb.GetStarted()), Finished: timeFromPB(pb.GetFinished()),
 		Submitted: timeFromPB(pb.GetSubmitted()), Deadline: timeFromPB(pb.GetDeadline()), EndCause: EndCause(pb.GetEndCause()), Beside: pb.GetBeside(), Behind: pb.GetBehind(), Away: pb.GetAway(), Err: errorFromPB(pb.GetError()),
-		Remarks: remarksFromPB(pb.GetRemarks()),
+		Remarks: each(pb.GetRemarks(), remarkFromPB),
 	}
 }
 
@@ -135,6 +129,14 @@ func positionToPB(p Position) *backendpb.Position {
 
 func positionFromPB(pb *backendpb.Position) Position {
 	return Position{Line: int(pb.GetLine()), Column: int(pb.GetColumn()), Byte: int(pb.GetByte())}
+}
+
+func rangeToPB(r Range) *backendpb.Range {
+	return &backendpb.Range{Filename: r.Filename, Start: positionToPB(r.Start), End: positionToPB(r.End)}
+}
+
+func rangeFromPB(pb *backendpb.Range) Range {
+	return Range{Filename: pb.GetFilename(), Start: positionFromPB(pb.GetStart()), End: positionFromPB(pb.GetEnd())}
 }
 
 func diagnosticToPB(d Diagnostic) *backendpb.Diagnostic {
@@ -163,7 +165,7 @@ func configToPB(cfg Config) *backendpb.ConfigureRequest {
 	return &backendpb.ConfigureRequest{
 		Job: cfg.Job, Source: cfg.Source, Filename: cfg.Filename, StateDir: cfg.StateDir, Variables: cfg.Variables, Shared: cfg.Shared,
 		Start: positionToPB(Position{Line: cfg.StartLine, Column: cfg.StartColumn, Byte: cfg.StartByte}),
-		Owner: &backendpb.Owner{Id: cfg.Owner.ID, Words: cfg.Owner.Words},
+		Owner: &backendpb.Owner{Id: cfg.Owner.ID, Words: cfg.Owner.Words}, SharedAt: each(cfg.SharedAt, rangeToPB),
 	}
 }
 
@@ -172,7 +174,7 @@ func configFromPB(pb *backendpb.ConfigureRequest) Config {
 	return Config{
 		Job: pb.GetJob(), Source: pb.GetSource(), Filename: pb.GetFilename(), StateDir: pb.GetStateDir(),
 		StartLine: start.Line, StartColumn: start.Column, StartByte: start.Byte, Variables: pb.GetVariables(), Shared: pb.GetShared(),
-		Owner: Owner{ID: pb.GetOwner().GetId(), Words: pb.GetOwner().GetWords()},
+		Owner: Owner{ID: pb.GetOwner().GetId(), Words: pb.GetOwner().GetWords()}, SharedAt: each(pb.GetSharedAt(), rangeFromPB),
 	}
 }
 

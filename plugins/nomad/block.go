@@ -152,7 +152,7 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	d.program(&s)
 	d.placement(&s)
 	d.mounts(&s)
-	d.checkShared(s, cfg.Shared)
+	d.checkShared(s, cfg)
 	s.drift = d.oneOf(d.Drift, d.DriftRange, "drift", driftReport, driftRestore, driftAdopt)
 	for _, name := range slices.Sorted(maps.Keys(d.Env)) {
 		if !variableName.MatchString(name) || strings.ContainsRune(d.Env[name], 0) {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/nomad/api"
+
+	"github.com/kale-sched/kale/core/backend"
 )
 
 // volumeBlock is volume "NAME" { … }: a host volume of the clients, and where the tasks see it.
@@ -55,7 +57,8 @@ func (s settings) mount(g *api.TaskGroup, t *api.Task) {
 }
 
 // checkShared refuses a folder of the job that the nodes are not said to share.
-func (d *decoder) checkShared(s settings, wanted []string) {
+func (d *decoder) checkShared(s settings, cfg backend.Config) {
+	wanted := cfg.Shared
 	for _, dir := range d.Shared {
 		if !path.IsAbs(dir) {
 			d.fail(d.SharedRange, "Unsuitable shared folder", "shared_paths has %q; name absolute folders.", dir)
@@ -73,9 +76,9 @@ func (d *decoder) checkShared(s settings, wanted []string) {
 			"The job keeps %s, which every node must reach under that path. Name the folders that all clients mount with shared_paths, so that this can be checked.", strings.Join(wanted, ", "))
 		return
 	}
-	for _, dir := range wanted {
+	for i, dir := range wanted {
 		if !slices.ContainsFunc(d.Shared, func(root string) bool { return within(root, dir) }) {
-			d.fail(d.SharedRange, "Folder is not shared by the nodes",
+			d.fail(cfg.SharedRange(i, d.SharedRange), "Folder is not shared by the nodes",
 				"The job keeps %s, and what one node writes there another must read; shared_paths says that the nodes share only %s. Move the folder into one of these, or name the mount that holds it.",
 				dir, strings.Join(d.Shared, ", "))
 		}

@@ -183,9 +183,9 @@ func (d *decoding) folders() {
 			roots = append(roots, root)
 		}
 	}
-	for _, p := range d.cfg.Shared {
+	for i, p := range d.cfg.Shared {
 		if !slices.ContainsFunc(roots, func(root string) bool { return within(p, root) }) {
-			d.fail(b.SharedDirRange, "Folder is not shared by the nodes",
+			d.fail(d.cfg.SharedRange(i, b.SharedDirRange), "Folder is not shared by the nodes",
 				"The job keeps its checkpoints in %s, which every node must reach, but the folders that the nodes are said to share are %s. "+
 					"Move the folder there (checkpoint.dir), or name the file system that it is on in shared_paths if the nodes mount it at that path.",
 				p, strings.Join(roots, ", "))

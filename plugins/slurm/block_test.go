@@ -255,3 +255,21 @@ func TestBlockOfTheREADMEs(t *testing.T) {
 		}
 	}
 }
+
+// A folder that the nodes do not share is told where the job file names it, or at the block's own folder where that is not known.
+func TestFolderThatIsNotShared(t *testing.T) {
+	cfg := configOf("shared_dir = \"/s\"", "/s/cp", "/home/me/cp")
+	for want, at := range map[string][]backend.Range{
+		"job.hcl:11:14": {{}},
+		"ctr.hcl:7:11":  {{}, {Filename: "ctr.hcl", Start: backend.Position{Line: 7, Column: 11}, End: backend.Position{Line: 7, Column: 24}}},
+	} {
+		cfg.SharedAt = at
+		_, diags := decode(cfg)
+		if len(diags) != 1 || diags[0].Summary != "Folder is not shared by the nodes" || !strings.Contains(diags[0].Detail, "/home/me/cp") {
+			t.Fatalf("%v", diags)
+		}
+		if d := diags[0]; fmt.Sprintf("%s:%d:%d", d.Filename, d.Start.Line, d.Start.Column) != want {
+			t.Errorf("it is at %s:%v, want %s", d.Filename, d.Start, want)
+		}
+	}
+}

@@ -1090,7 +1090,9 @@ type ConfigureRequest struct {
 	// Folders that every node must reach under the same path.
 	Shared []string `protobuf:"bytes,7,rep,name=shared,proto3" json:"shared,omitempty"`
 	// Whose the workloads under the job's name are; absent when that is not told.
-	Owner         *Owner `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner *Owner `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Where the job file names each of the shared folders; fewer where that is not told.
+	SharedAt      []*Range `protobuf:"bytes,9,rep,name=shared_at,json=sharedAt,proto3" json:"shared_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1181,6 +1183,73 @@ func (x *ConfigureRequest) GetOwner() *Owner {
 	return nil
 }
 
+func (x *ConfigureRequest) GetSharedAt() []*Range {
+	if x != nil {
+		return x.SharedAt
+	}
+	return nil
+}
+
+type Range struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Filename      string                 `protobuf:"bytes,1,opt,name=filename,proto3" json:"filename,omitempty"`
+	Start         *Position              `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`
+	End           *Position              `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Range) Reset() {
+	*x = Range{}
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Range) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Range) ProtoMessage() {}
+
+func (x *Range) ProtoReflect() protoreflect.Message {
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Range.ProtoReflect.Descriptor instead.
+func (*Range) Descriptor() ([]byte, []int) {
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Range) GetFilename() string {
+	if x != nil {
+		return x.Filename
+	}
+	return ""
+}
+
+func (x *Range) GetStart() *Position {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *Range) GetEnd() *Position {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
 type Owner struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The same for as long as the job goes on from its checkpoint; no secret.
@@ -1193,7 +1262,7 @@ type Owner struct {
 
 func (x *Owner) Reset() {
 	*x = Owner{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[11]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1205,7 +1274,7 @@ func (x *Owner) String() string {
 func (*Owner) ProtoMessage() {}
 
 func (x *Owner) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[11]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1218,7 +1287,7 @@ func (x *Owner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owner.ProtoReflect.Descriptor instead.
 func (*Owner) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{11}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Owner) GetId() string {
@@ -1244,7 +1313,7 @@ type ConfigureResponse struct {
 
 func (x *ConfigureResponse) Reset() {
 	*x = ConfigureResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[12]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1325,7 @@ func (x *ConfigureResponse) String() string {
 func (*ConfigureResponse) ProtoMessage() {}
 
 func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[12]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1338,7 @@ func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureResponse.ProtoReflect.Descriptor instead.
 func (*ConfigureResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{12}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ConfigureResponse) GetDiagnostics() []*Diagnostic {
@@ -1289,7 +1358,7 @@ type PlanRequest struct {
 
 func (x *PlanRequest) Reset() {
 	*x = PlanRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[13]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1301,7 +1370,7 @@ func (x *PlanRequest) String() string {
 func (*PlanRequest) ProtoMessage() {}
 
 func (x *PlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[13]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1314,7 +1383,7 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
 func (*PlanRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{13}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PlanRequest) GetJob() string {
@@ -1344,7 +1413,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[14]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1425,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[14]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1438,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{14}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Placement) GetId() *ID {
@@ -1418,7 +1487,7 @@ type PlanResponse struct {
 
 func (x *PlanResponse) Reset() {
 	*x = PlanResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[15]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1430,7 +1499,7 @@ func (x *PlanResponse) String() string {
 func (*PlanResponse) ProtoMessage() {}
 
 func (x *PlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[15]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1443,7 +1512,7 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
 func (*PlanResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{15}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PlanResponse) GetPlacements() []*Placement {
@@ -1477,7 +1546,7 @@ type EnsureRequest struct {
 
 func (x *EnsureRequest) Reset() {
 	*x = EnsureRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[16]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1558,7 @@ func (x *EnsureRequest) String() string {
 func (*EnsureRequest) ProtoMessage() {}
 
 func (x *EnsureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[16]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1571,7 @@ func (x *EnsureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureRequest.ProtoReflect.Descriptor instead.
 func (*EnsureRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{16}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EnsureRequest) GetJob() string {
@@ -1528,7 +1597,7 @@ type EnsureResponse struct {
 
 func (x *EnsureResponse) Reset() {
 	*x = EnsureResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[17]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1609,7 @@ func (x *EnsureResponse) String() string {
 func (*EnsureResponse) ProtoMessage() {}
 
 func (x *EnsureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[17]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1622,7 @@ func (x *EnsureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnsureResponse.ProtoReflect.Descriptor instead.
 func (*EnsureResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{17}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EnsureResponse) GetStatuses() []*Status {
@@ -1572,7 +1641,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[18]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +1653,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[18]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +1666,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{18}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListRequest) GetJob() string {
@@ -1617,7 +1686,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[19]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1629,7 +1698,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[19]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1642,7 +1711,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{19}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListResponse) GetStatuses() []*Status {
@@ -1670,7 +1739,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[20]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1751,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[20]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1764,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{20}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReleaseRequest) GetJob() string {
@@ -1727,7 +1796,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[21]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1739,7 +1808,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[21]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1752,7 +1821,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{21}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{22}
 }
 
 type LogsRequest struct {
@@ -1767,7 +1836,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[22]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1848,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[22]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1861,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{22}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LogsRequest) GetJob() string {
@@ -1833,7 +1902,7 @@ type LogsResponse struct {
 
 func (x *LogsResponse) Reset() {
 	*x = LogsResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[23]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1845,7 +1914,7 @@ func (x *LogsResponse) String() string {
 func (*LogsResponse) ProtoMessage() {}
 
 func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[23]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1858,7 +1927,7 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
 func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{23}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LogsResponse) GetData() []byte {
@@ -1876,7 +1945,7 @@ type InventoryRequest struct {
 
 func (x *InventoryRequest) Reset() {
 	*x = InventoryRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[24]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +1957,7 @@ func (x *InventoryRequest) String() string {
 func (*InventoryRequest) ProtoMessage() {}
 
 func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[24]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +1970,7 @@ func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryRequest.ProtoReflect.Descriptor instead.
 func (*InventoryRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{24}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{25}
 }
 
 type Device struct {
@@ -1920,7 +1989,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[25]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2001,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[25]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2014,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{25}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Device) GetId() string {
@@ -2010,7 +2079,7 @@ type InventoryResponse struct {
 
 func (x *InventoryResponse) Reset() {
 	*x = InventoryResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2091,7 @@ func (x *InventoryResponse) String() string {
 func (*InventoryResponse) ProtoMessage() {}
 
 func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[26]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2104,7 @@ func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryResponse.ProtoReflect.Descriptor instead.
 func (*InventoryResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{26}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *InventoryResponse) GetTotal() int64 {
@@ -2114,7 +2183,7 @@ type Exclusion struct {
 
 func (x *Exclusion) Reset() {
 	*x = Exclusion{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[27]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2195,7 @@ func (x *Exclusion) String() string {
 func (*Exclusion) ProtoMessage() {}
 
 func (x *Exclusion) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[27]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2208,7 @@ func (x *Exclusion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exclusion.ProtoReflect.Descriptor instead.
 func (*Exclusion) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{27}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Exclusion) GetJob() string {
@@ -2179,7 +2248,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[28]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2191,7 +2260,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[28]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2204,7 +2273,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{28}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchRequest) GetJob() string {
@@ -2225,7 +2294,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[29]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2237,7 +2306,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[29]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2250,7 +2319,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{29}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchResponse) GetId() *ID {
@@ -2278,7 +2347,7 @@ type ForgetRequest struct {
 
 func (x *ForgetRequest) Reset() {
 	*x = ForgetRequest{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[30]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2359,7 @@ func (x *ForgetRequest) String() string {
 func (*ForgetRequest) ProtoMessage() {}
 
 func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[30]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2372,7 @@ func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRequest) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{30}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ForgetRequest) GetJob() string {
@@ -2330,7 +2399,7 @@ type ForgetResponse struct {
 
 func (x *ForgetResponse) Reset() {
 	*x = ForgetResponse{}
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[31]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2342,7 +2411,7 @@ func (x *ForgetResponse) String() string {
 func (*ForgetResponse) ProtoMessage() {}
 
 func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_core_backend_backendpb_backend_proto_msgTypes[31]
+	mi := &file_core_backend_backendpb_backend_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2355,7 +2424,7 @@ func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResponse) Descriptor() ([]byte, []int) {
-	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{31}
+	return file_core_backend_backendpb_backend_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ForgetResponse) GetRemoved() []string {
@@ -2446,7 +2515,7 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\x04gpus\x18\x04 \x01(\bR\x04gpus\x12\x1a\n" +
 	"\bsurvives\x18\x05 \x01(\bR\bsurvives\x12\x16\n" +
 	"\x06queues\x18\x06 \x01(\bR\x06queues\x12\x16\n" +
-	"\x06beside\x18\a \x01(\bR\x06beside\"\x8a\x02\n" +
+	"\x06beside\x18\a \x01(\bR\x06beside\"\xbf\x02\n" +
 	"\x10ConfigureRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\fR\x06source\x12\x1a\n" +
@@ -2455,7 +2524,12 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\tstate_dir\x18\x05 \x01(\tR\bstateDir\x12\x1c\n" +
 	"\tvariables\x18\x06 \x01(\fR\tvariables\x12\x16\n" +
 	"\x06shared\x18\a \x03(\tR\x06shared\x12,\n" +
-	"\x05owner\x18\b \x01(\v2\x16.kale.backend.v1.OwnerR\x05owner\"-\n" +
+	"\x05owner\x18\b \x01(\v2\x16.kale.backend.v1.OwnerR\x05owner\x123\n" +
+	"\tshared_at\x18\t \x03(\v2\x16.kale.backend.v1.RangeR\bsharedAt\"\x81\x01\n" +
+	"\x05Range\x12\x1a\n" +
+	"\bfilename\x18\x01 \x01(\tR\bfilename\x12/\n" +
+	"\x05start\x18\x02 \x01(\v2\x19.kale.backend.v1.PositionR\x05start\x12+\n" +
+	"\x03end\x18\x03 \x01(\v2\x19.kale.backend.v1.PositionR\x03end\"-\n" +
 	"\x05Owner\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05words\x18\x02 \x01(\tR\x05words\"R\n" +
@@ -2587,7 +2661,7 @@ func file_core_backend_backendpb_backend_proto_rawDescGZIP() []byte {
 }
 
 var file_core_backend_backendpb_backend_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_core_backend_backendpb_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_core_backend_backendpb_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_core_backend_backendpb_backend_proto_goTypes = []any{
 	(Code)(0),                     // 0: kale.backend.v1.Code
 	(State)(0),                    // 1: kale.backend.v1.State
@@ -2604,96 +2678,100 @@ var file_core_backend_backendpb_backend_proto_goTypes = []any{
 	(*InfoRequest)(nil),           // 12: kale.backend.v1.InfoRequest
 	(*InfoResponse)(nil),          // 13: kale.backend.v1.InfoResponse
 	(*ConfigureRequest)(nil),      // 14: kale.backend.v1.ConfigureRequest
-	(*Owner)(nil),                 // 15: kale.backend.v1.Owner
-	(*ConfigureResponse)(nil),     // 16: kale.backend.v1.ConfigureResponse
-	(*PlanRequest)(nil),           // 17: kale.backend.v1.PlanRequest
-	(*Placement)(nil),             // 18: kale.backend.v1.Placement
-	(*PlanResponse)(nil),          // 19: kale.backend.v1.PlanResponse
-	(*EnsureRequest)(nil),         // 20: kale.backend.v1.EnsureRequest
-	(*EnsureResponse)(nil),        // 21: kale.backend.v1.EnsureResponse
-	(*ListRequest)(nil),           // 22: kale.backend.v1.ListRequest
-	(*ListResponse)(nil),          // 23: kale.backend.v1.ListResponse
-	(*ReleaseRequest)(nil),        // 24: kale.backend.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),       // 25: kale.backend.v1.ReleaseResponse
-	(*LogsRequest)(nil),           // 26: kale.backend.v1.LogsRequest
-	(*LogsResponse)(nil),          // 27: kale.backend.v1.LogsResponse
-	(*InventoryRequest)(nil),      // 28: kale.backend.v1.InventoryRequest
-	(*Device)(nil),                // 29: kale.backend.v1.Device
-	(*InventoryResponse)(nil),     // 30: kale.backend.v1.InventoryResponse
-	(*Exclusion)(nil),             // 31: kale.backend.v1.Exclusion
-	(*WatchRequest)(nil),          // 32: kale.backend.v1.WatchRequest
-	(*WatchResponse)(nil),         // 33: kale.backend.v1.WatchResponse
-	(*ForgetRequest)(nil),         // 34: kale.backend.v1.ForgetRequest
-	(*ForgetResponse)(nil),        // 35: kale.backend.v1.ForgetResponse
-	nil,                           // 36: kale.backend.v1.Workload.EnvEntry
-	nil,                           // 37: kale.backend.v1.Workload.FilesEntry
-	(*durationpb.Duration)(nil),   // 38: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
+	(*Range)(nil),                 // 15: kale.backend.v1.Range
+	(*Owner)(nil),                 // 16: kale.backend.v1.Owner
+	(*ConfigureResponse)(nil),     // 17: kale.backend.v1.ConfigureResponse
+	(*PlanRequest)(nil),           // 18: kale.backend.v1.PlanRequest
+	(*Placement)(nil),             // 19: kale.backend.v1.Placement
+	(*PlanResponse)(nil),          // 20: kale.backend.v1.PlanResponse
+	(*EnsureRequest)(nil),         // 21: kale.backend.v1.EnsureRequest
+	(*EnsureResponse)(nil),        // 22: kale.backend.v1.EnsureResponse
+	(*ListRequest)(nil),           // 23: kale.backend.v1.ListRequest
+	(*ListResponse)(nil),          // 24: kale.backend.v1.ListResponse
+	(*ReleaseRequest)(nil),        // 25: kale.backend.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),       // 26: kale.backend.v1.ReleaseResponse
+	(*LogsRequest)(nil),           // 27: kale.backend.v1.LogsRequest
+	(*LogsResponse)(nil),          // 28: kale.backend.v1.LogsResponse
+	(*InventoryRequest)(nil),      // 29: kale.backend.v1.InventoryRequest
+	(*Device)(nil),                // 30: kale.backend.v1.Device
+	(*InventoryResponse)(nil),     // 31: kale.backend.v1.InventoryResponse
+	(*Exclusion)(nil),             // 32: kale.backend.v1.Exclusion
+	(*WatchRequest)(nil),          // 33: kale.backend.v1.WatchRequest
+	(*WatchResponse)(nil),         // 34: kale.backend.v1.WatchResponse
+	(*ForgetRequest)(nil),         // 35: kale.backend.v1.ForgetRequest
+	(*ForgetResponse)(nil),        // 36: kale.backend.v1.ForgetResponse
+	nil,                           // 37: kale.backend.v1.Workload.EnvEntry
+	nil,                           // 38: kale.backend.v1.Workload.FilesEntry
+	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
 }
 var file_core_backend_backendpb_backend_proto_depIdxs = []int32{
 	0,  // 0: kale.backend.v1.Error.code:type_name -> kale.backend.v1.Code
-	38, // 1: kale.backend.v1.Error.after:type_name -> google.protobuf.Duration
+	39, // 1: kale.backend.v1.Error.after:type_name -> google.protobuf.Duration
 	5,  // 2: kale.backend.v1.Workload.id:type_name -> kale.backend.v1.ID
-	36, // 3: kale.backend.v1.Workload.env:type_name -> kale.backend.v1.Workload.EnvEntry
-	37, // 4: kale.backend.v1.Workload.files:type_name -> kale.backend.v1.Workload.FilesEntry
+	37, // 3: kale.backend.v1.Workload.env:type_name -> kale.backend.v1.Workload.EnvEntry
+	38, // 4: kale.backend.v1.Workload.files:type_name -> kale.backend.v1.Workload.FilesEntry
 	6,  // 5: kale.backend.v1.Workload.resources:type_name -> kale.backend.v1.Resources
-	38, // 6: kale.backend.v1.Workload.stop_grace:type_name -> google.protobuf.Duration
+	39, // 6: kale.backend.v1.Workload.stop_grace:type_name -> google.protobuf.Duration
 	5,  // 7: kale.backend.v1.Status.id:type_name -> kale.backend.v1.ID
 	1,  // 8: kale.backend.v1.Status.state:type_name -> kale.backend.v1.State
-	39, // 9: kale.backend.v1.Status.started:type_name -> google.protobuf.Timestamp
-	39, // 10: kale.backend.v1.Status.finished:type_name -> google.protobuf.Timestamp
+	40, // 9: kale.backend.v1.Status.started:type_name -> google.protobuf.Timestamp
+	40, // 10: kale.backend.v1.Status.finished:type_name -> google.protobuf.Timestamp
 	4,  // 11: kale.backend.v1.Status.error:type_name -> kale.backend.v1.Error
-	39, // 12: kale.backend.v1.Status.submitted:type_name -> google.protobuf.Timestamp
-	39, // 13: kale.backend.v1.Status.deadline:type_name -> google.protobuf.Timestamp
+	40, // 12: kale.backend.v1.Status.submitted:type_name -> google.protobuf.Timestamp
+	40, // 13: kale.backend.v1.Status.deadline:type_name -> google.protobuf.Timestamp
 	9,  // 14: kale.backend.v1.Status.remarks:type_name -> kale.backend.v1.Remark
-	39, // 15: kale.backend.v1.Remark.at:type_name -> google.protobuf.Timestamp
+	40, // 15: kale.backend.v1.Remark.at:type_name -> google.protobuf.Timestamp
 	2,  // 16: kale.backend.v1.Diagnostic.severity:type_name -> kale.backend.v1.Severity
 	10, // 17: kale.backend.v1.Diagnostic.start:type_name -> kale.backend.v1.Position
 	10, // 18: kale.backend.v1.Diagnostic.end:type_name -> kale.backend.v1.Position
 	10, // 19: kale.backend.v1.ConfigureRequest.start:type_name -> kale.backend.v1.Position
-	15, // 20: kale.backend.v1.ConfigureRequest.owner:type_name -> kale.backend.v1.Owner
-	11, // 21: kale.backend.v1.ConfigureResponse.diagnostics:type_name -> kale.backend.v1.Diagnostic
-	7,  // 22: kale.backend.v1.PlanRequest.workloads:type_name -> kale.backend.v1.Workload
-	5,  // 23: kale.backend.v1.Placement.id:type_name -> kale.backend.v1.ID
-	18, // 24: kale.backend.v1.PlanResponse.placements:type_name -> kale.backend.v1.Placement
-	11, // 25: kale.backend.v1.PlanResponse.mistakes:type_name -> kale.backend.v1.Diagnostic
-	7,  // 26: kale.backend.v1.EnsureRequest.workloads:type_name -> kale.backend.v1.Workload
-	8,  // 27: kale.backend.v1.EnsureResponse.statuses:type_name -> kale.backend.v1.Status
-	8,  // 28: kale.backend.v1.ListResponse.statuses:type_name -> kale.backend.v1.Status
-	5,  // 29: kale.backend.v1.ReleaseRequest.ids:type_name -> kale.backend.v1.ID
-	3,  // 30: kale.backend.v1.ReleaseRequest.how:type_name -> kale.backend.v1.How
-	5,  // 31: kale.backend.v1.LogsRequest.id:type_name -> kale.backend.v1.ID
-	29, // 32: kale.backend.v1.InventoryResponse.devices:type_name -> kale.backend.v1.Device
-	38, // 33: kale.backend.v1.InventoryResponse.queue_wait:type_name -> google.protobuf.Duration
-	31, // 34: kale.backend.v1.InventoryResponse.excluded:type_name -> kale.backend.v1.Exclusion
-	39, // 35: kale.backend.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
-	5,  // 36: kale.backend.v1.WatchResponse.id:type_name -> kale.backend.v1.ID
-	1,  // 37: kale.backend.v1.WatchResponse.state:type_name -> kale.backend.v1.State
-	12, // 38: kale.backend.v1.BackendService.Info:input_type -> kale.backend.v1.InfoRequest
-	14, // 39: kale.backend.v1.BackendService.Configure:input_type -> kale.backend.v1.ConfigureRequest
-	17, // 40: kale.backend.v1.BackendService.Plan:input_type -> kale.backend.v1.PlanRequest
-	20, // 41: kale.backend.v1.BackendService.Ensure:input_type -> kale.backend.v1.EnsureRequest
-	22, // 42: kale.backend.v1.BackendService.List:input_type -> kale.backend.v1.ListRequest
-	24, // 43: kale.backend.v1.BackendService.Release:input_type -> kale.backend.v1.ReleaseRequest
-	26, // 44: kale.backend.v1.BackendService.Logs:input_type -> kale.backend.v1.LogsRequest
-	28, // 45: kale.backend.v1.BackendService.Inventory:input_type -> kale.backend.v1.InventoryRequest
-	32, // 46: kale.backend.v1.BackendService.Watch:input_type -> kale.backend.v1.WatchRequest
-	34, // 47: kale.backend.v1.BackendService.Forget:input_type -> kale.backend.v1.ForgetRequest
-	13, // 48: kale.backend.v1.BackendService.Info:output_type -> kale.backend.v1.InfoResponse
-	16, // 49: kale.backend.v1.BackendService.Configure:output_type -> kale.backend.v1.ConfigureResponse
-	19, // 50: kale.backend.v1.BackendService.Plan:output_type -> kale.backend.v1.PlanResponse
-	21, // 51: kale.backend.v1.BackendService.Ensure:output_type -> kale.backend.v1.EnsureResponse
-	23, // 52: kale.backend.v1.BackendService.List:output_type -> kale.backend.v1.ListResponse
-	25, // 53: kale.backend.v1.BackendService.Release:output_type -> kale.backend.v1.ReleaseResponse
-	27, // 54: kale.backend.v1.BackendService.Logs:output_type -> kale.backend.v1.LogsResponse
-	30, // 55: kale.backend.v1.BackendService.Inventory:output_type -> kale.backend.v1.InventoryResponse
-	33, // 56: kale.backend.v1.BackendService.Watch:output_type -> kale.backend.v1.WatchResponse
-	35, // 57: kale.backend.v1.BackendService.Forget:output_type -> kale.backend.v1.ForgetResponse
-	48, // [48:58] is the sub-list for method output_type
-	38, // [38:48] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	16, // 20: kale.backend.v1.ConfigureRequest.owner:type_name -> kale.backend.v1.Owner
+	15, // 21: kale.backend.v1.ConfigureRequest.shared_at:type_name -> kale.backend.v1.Range
+	10, // 22: kale.backend.v1.Range.start:type_name -> kale.backend.v1.Position
+	10, // 23: kale.backend.v1.Range.end:type_name -> kale.backend.v1.Position
+	11, // 24: kale.backend.v1.ConfigureResponse.diagnostics:type_name -> kale.backend.v1.Diagnostic
+	7,  // 25: kale.backend.v1.PlanRequest.workloads:type_name -> kale.backend.v1.Workload
+	5,  // 26: kale.backend.v1.Placement.id:type_name -> kale.backend.v1.ID
+	19, // 27: kale.backend.v1.PlanResponse.placements:type_name -> kale.backend.v1.Placement
+	11, // 28: kale.backend.v1.PlanResponse.mistakes:type_name -> kale.backend.v1.Diagnostic
+	7,  // 29: kale.backend.v1.EnsureRequest.workloads:type_name -> kale.backend.v1.Workload
+	8,  // 30: kale.backend.v1.EnsureResponse.statuses:type_name -> kale.backend.v1.Status
+	8,  // 31: kale.backend.v1.ListResponse.statuses:type_name -> kale.backend.v1.Status
+	5,  // 32: kale.backend.v1.ReleaseRequest.ids:type_name -> kale.backend.v1.ID
+	3,  // 33: kale.backend.v1.ReleaseRequest.how:type_name -> kale.backend.v1.How
+	5,  // 34: kale.backend.v1.LogsRequest.id:type_name -> kale.backend.v1.ID
+	30, // 35: kale.backend.v1.InventoryResponse.devices:type_name -> kale.backend.v1.Device
+	39, // 36: kale.backend.v1.InventoryResponse.queue_wait:type_name -> google.protobuf.Duration
+	32, // 37: kale.backend.v1.InventoryResponse.excluded:type_name -> kale.backend.v1.Exclusion
+	40, // 38: kale.backend.v1.Exclusion.until:type_name -> google.protobuf.Timestamp
+	5,  // 39: kale.backend.v1.WatchResponse.id:type_name -> kale.backend.v1.ID
+	1,  // 40: kale.backend.v1.WatchResponse.state:type_name -> kale.backend.v1.State
+	12, // 41: kale.backend.v1.BackendService.Info:input_type -> kale.backend.v1.InfoRequest
+	14, // 42: kale.backend.v1.BackendService.Configure:input_type -> kale.backend.v1.ConfigureRequest
+	18, // 43: kale.backend.v1.BackendService.Plan:input_type -> kale.backend.v1.PlanRequest
+	21, // 44: kale.backend.v1.BackendService.Ensure:input_type -> kale.backend.v1.EnsureRequest
+	23, // 45: kale.backend.v1.BackendService.List:input_type -> kale.backend.v1.ListRequest
+	25, // 46: kale.backend.v1.BackendService.Release:input_type -> kale.backend.v1.ReleaseRequest
+	27, // 47: kale.backend.v1.BackendService.Logs:input_type -> kale.backend.v1.LogsRequest
+	29, // 48: kale.backend.v1.BackendService.Inventory:input_type -> kale.backend.v1.InventoryRequest
+	33, // 49: kale.backend.v1.BackendService.Watch:input_type -> kale.backend.v1.WatchRequest
+	35, // 50: kale.backend.v1.BackendService.Forget:input_type -> kale.backend.v1.ForgetRequest
+	13, // 51: kale.backend.v1.BackendService.Info:output_type -> kale.backend.v1.InfoResponse
+	17, // 52: kale.backend.v1.BackendService.Configure:output_type -> kale.backend.v1.ConfigureResponse
+	20, // 53: kale.backend.v1.BackendService.Plan:output_type -> kale.backend.v1.PlanResponse
+	22, // 54: kale.backend.v1.BackendService.Ensure:output_type -> kale.backend.v1.EnsureResponse
+	24, // 55: kale.backend.v1.BackendService.List:output_type -> kale.backend.v1.ListResponse
+	26, // 56: kale.backend.v1.BackendService.Release:output_type -> kale.backend.v1.ReleaseResponse
+	28, // 57: kale.backend.v1.BackendService.Logs:output_type -> kale.backend.v1.LogsResponse
+	31, // 58: kale.backend.v1.BackendService.Inventory:output_type -> kale.backend.v1.InventoryResponse
+	34, // 59: kale.backend.v1.BackendService.Watch:output_type -> kale.backend.v1.WatchResponse
+	36, // 60: kale.backend.v1.BackendService.Forget:output_type -> kale.backend.v1.ForgetResponse
+	51, // [51:61] is the sub-list for method output_type
+	41, // [41:51] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_core_backend_backendpb_backend_proto_init() }
@@ -2701,14 +2779,14 @@ func file_core_backend_backendpb_backend_proto_init() {
 	if File_core_backend_backendpb_backend_proto != nil {
 		return
 	}
-	file_core_backend_backendpb_backend_proto_msgTypes[25].OneofWrappers = []any{}
+	file_core_backend_backendpb_backend_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_core_backend_backendpb_backend_proto_rawDesc), len(file_core_backend_backendpb_backend_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
