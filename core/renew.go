@@ -43,7 +43,7 @@ func (v *Renewed) String() string {
 	if !v.Warm {
 		how = ", which was not ready yet"
 		if v.Cause != backend.EndDrain {
-			return fmt.Sprintf("%s left for %s%s%s: %v could end it from %s on", v.Worker, v.Successor, moved(v.From, v.To), how, v.Cause, v.Deadline.Format("15:04:05"))
+			return fmt.Sprintf("%s left for %s%s%s: %v could end it at %s at the earliest", v.Worker, v.Successor, moved(v.From, v.To), how, v.Cause, v.Deadline.Format("15:04:05"))
 		}
 	}
 	when := "before"
@@ -53,7 +53,7 @@ func (v *Renewed) String() string {
 	if v.Cause == backend.EndDrain && when == "before" { // which may end nobody by itself
 		return fmt.Sprintf("%s gave way to %s%s%s, since its node is drained", v.Worker, v.Successor, moved(v.From, v.To), how)
 	}
-	return fmt.Sprintf("%s gave way to %s%s%s, %s %s %v could end it, from %s on", v.Worker, v.Successor, moved(v.From, v.To), how, job.Length(v.At.Sub(v.Deadline).Abs().Round(time.Second)), when, v.Cause, v.Deadline.Format("15:04:05"))
+	return fmt.Sprintf("%s gave way to %s%s%s, %s %s %v could end it (at %s at the earliest)", v.Worker, v.Successor, moved(v.From, v.To), how, job.Length(v.At.Sub(v.Deadline).Abs().Round(time.Second)), when, v.Cause, v.Deadline.Format("15:04:05"))
 }
 
 // wantedRanks are those of the wanted workers and of successors, ascending.
@@ -294,5 +294,5 @@ func (s *Scheduler) renewalWaits(v renewal) string {
 	if w := s.allocationWaits(id); w != "" {
 		return w
 	}
-	return id.String() + " to take over from " + workerID(v.Rank, v.Generation).String() + " before " + v.Cause.String() + " may end that, from " + v.Deadline.Format("15:04:05") + " on"
+	return id.String() + " to take over from " + workerID(v.Rank, v.Generation).String() + " before " + v.Cause.String() + " may end that (at " + v.Deadline.Format("15:04:05") + " at the earliest)"
 }

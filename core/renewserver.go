@@ -53,22 +53,18 @@ func (v *ServerRenewal) String() string {
 	id := fmt.Sprintf("ps-%d", v.Index)
 	switch {
 	case v.Released.IsZero() && v.NoRoom != "":
-		return fmt.Sprintf("a place for the successor of %s, which %v may end from %s on (%s); it trains on in its own until there is one%s",
+		return fmt.Sprintf("a place for the successor of %s, which %v may end at %s at the earliest (%s); it trains on in its own until there is one%s",
 			id, v.Cause, v.Deadline.Format("15:04:05"), v.NoRoom, v.atTheLatest())
 	case v.Released.IsZero():
-		return fmt.Sprintf("a snapshot, before %s is renewed (%v may end it from %s on)", id, v.Cause, v.Deadline.Format("15:04:05"))
+		return fmt.Sprintf("a snapshot, before %s is renewed (%v may end it at %s at the earliest)", id, v.Cause, v.Deadline.Format("15:04:05"))
 	case v.Done.IsZero():
-		return fmt.Sprintf("%s to be renewed before %v may end it, from %s on", id, v.Cause, v.Deadline.Format("15:04:05"))
-	}
-	most := ""
-	if !v.Followed {
-		most = "at most "
+		return fmt.Sprintf("%s to be renewed before %v may end it (at %s at the earliest)", id, v.Cause, v.Deadline.Format("15:04:05"))
 	}
 	if v.Failed != "" {
-		return fmt.Sprintf("%s%s failed before it was renewed (%s); training paused for %s%s", id, moved(v.From, v.To), v.Failed, most, job.Length(v.Paused))
+		return fmt.Sprintf("%s%s failed before it was renewed (%s); %s", id, moved(v.From, v.To), v.Failed, v.pause())
 	}
 	if v.Ended {
-		return fmt.Sprintf("%s%s was ended by %v before it was its turn to be renewed; training paused for %s%s", id, moved(v.From, v.To), v.Cause, most, job.Length(v.Paused))
+		return fmt.Sprintf("%s%s was ended by %v before it was its turn to be renewed; %s", id, moved(v.From, v.To), v.Cause, v.pause())
 	}
 	when, why := "before", ""
 	if v.Released.After(v.Deadline) {
@@ -78,9 +74,22 @@ func (v *ServerRenewal) String() string {
 		}
 	}
 	if v.Cause == backend.EndDrain && when == "before" {
-		return fmt.Sprintf("%s%s, since its node is drained; training paused for %s%s", id, moved(v.From, v.To), most, job.Length(v.Paused))
+		return fmt.Sprintf("%s%s, since its node is drained; %s", id, moved(v.From, v.To), v.pause())
 	}
-	return fmt.Sprintf("%s%s %s %v could end it, from %s on%s; training paused for %s%s", id, moved(v.From, v.To), when, v.Cause, v.Deadline.Format("15:04:05"), why, most, job.Length(v.Paused))
+	return fmt.Sprintf("%s%s %s %v could end it (at %s at the earliest)%s; %s", id, moved(v.From, v.To), when, v.Cause, v.Deadline.Format("15:04:05"), why, v.pause())
+}
+
+// pause says for how long training stood still. What was not followed, and seems to have taken no time, began before anybody saw it.
+func (v *ServerRenewal) pause() string {
+	switch {
+	case v.Followed && v.Paused <= 0:
+		return "training did not pause"
+	case v.Followed:
+		return "training paused for " + job.Length(v.Paused)
+	case v.Paused < time.Second:
+		return "for how long training paused is not known"
+	}
+	return "training paused for at most " + job.Length(v.Paused)
 }
 
 // atTheLatest says until when a server without a place for its successor stays.

@@ -432,3 +432,25 @@ func TestServerThatServesOnPausesNothing(t *testing.T) {
 		t.Errorf("%+v, %v; want a pause of 10s at most", done, back)
 	}
 }
+
+// Where nobody saw the beginning of a pause, it is not said to have taken no time.
+func TestHowLongTrainingPaused(t *testing.T) {
+	at := time.Date(2026, 11, 24, 15, 4, 5, 0, time.Local)
+	for want, v := range map[string]ServerRenewal{
+		"; training did not pause":                    {Followed: true},
+		"; training paused for 34ms":                  {Followed: true, Paused: 34 * time.Millisecond},
+		"; for how long training paused is not known": {},
+		"; training paused for at most 10s":           {Paused: 10 * time.Second},
+	} {
+		for _, how := range []func(*ServerRenewal){func(v *ServerRenewal) { v.Failed = "its node failed" }, func(v *ServerRenewal) { v.Ended = true }, func(*ServerRenewal) {}} {
+			v.Index, v.Deadline, v.Released, v.Done = 1, at, at.Add(-time.Minute), at
+			if how(&v); !strings.HasSuffix(v.String(), want) {
+				t.Errorf("%q does not end with %q", v.String(), want)
+			}
+		}
+	}
+	v := ServerRenewal{Index: 1, Deadline: at, Released: at.Add(-time.Minute), Done: at, Followed: true, Paused: time.Second}
+	if got, want := v.String(), "ps-1 before its walltime could end it (at 15:04:05 at the earliest); training paused for 1s"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
