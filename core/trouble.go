@@ -56,6 +56,9 @@ const (
 // LogEnds parts, in a problem, what happened from the end of a log. Two problems that are alike before it are one.
 const LogEnds = "; its log ends: "
 
+// TriedAgain ends a problem of a process that is not started.
+const TriedAgain = "; it is tried again"
+
 func placeOf(id backend.ID) backend.ID { return backend.ID{Role: id.Role, Rank: id.Rank} }
 
 // heed takes note of wanted processes that ended, and reads the end of their logs while the backend still has them.
@@ -291,7 +294,7 @@ func (s *Scheduler) troubled() []string {
 			continue // since the last look
 		}
 		if t.refused != "" {
-			out = append(out, fmt.Sprintf("%s is not started: %s; it is tried again", t.id, t.refused))
+			out = append(out, fmt.Sprintf("%s is not started: %s", t.id, t.refused)+TriedAgain)
 		} else if t.times > 0 {
 			out = append(out, t.String())
 		}

@@ -244,7 +244,9 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		row("because", "%s", v.Cause)
 	}
 	for _, p := range v.Problems {
-		row("problem", "%s", p)
+		if v.Cause == "" || strings.TrimSuffix(p, core.TriedAgain) != v.Cause {
+			row("problem", "%s", p)
+		}
 	}
 	if age := v.Now.Sub(s.At); !s.At.IsZero() && age > time.Second {
 		why := ": the scheduler looks every autoscale.watch"

@@ -26,6 +26,20 @@ func TestLongOverviewLineWidensNoOther(t *testing.T) {
 	}
 }
 
+// Why a job cannot start is a problem too, and is told once.
+func TestStatusTellsACauseOnce(t *testing.T) {
+	for _, problem := range []string{"worker-0-g1 is not started: no such image", "worker-0-g1 is not started: no such image; it is tried again"} {
+		v := &core.View{Job: "ctr", State: core.StateCannotStart, Mode: "live", Cause: "worker-0-g1 is not started: no such image", Problems: []string{"another", problem}}
+		var b strings.Builder
+		if err := writeStatus(&b, v, 0); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Count(b.String(), "no such image") != 1 || !strings.Contains(b.String(), "another") {
+			t.Errorf("it says\n%s", b.String())
+		}
+	}
+}
+
 func TestWriteStatus(t *testing.T) {
 	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
 	auc, lag, rate := 0.71234, 1.5, 812.3
