@@ -467,6 +467,13 @@ func TestSecondCopyNeverRuns(t *testing.T) {
 			first.Reason = tt.reason
 			asBefore := func() error {
 				all, complete, err := n.List(t.Context(), "j")
+				if restores := tt.drift == driftRestore; err == nil && len(all) == 1 {
+					told := all[0].Remarks
+					if len(told) > 1 || restores != (len(told) == 1) || restores && !strings.Contains(told[0].Text, "(count 1 → 2); Kale restored it") {
+						return fmt.Errorf("its remarks are %+v", told)
+					}
+					all[0].Remarks = nil
+				}
 				if err == nil {
 					err = diffError([]backend.Status{first}, all)
 				}
