@@ -19,7 +19,7 @@ import (
 
 // Every forecaster is measured at every horizon, on the same bins, and naive is the worst on traffic whose level changes.
 func TestForecastEval(t *testing.T) {
-	s := newShell(t)
+	s := newShell(t).asShipped()
 	trace := filepath.Join(t.TempDir(), "rates.csv")
 	if err := os.WriteFile(trace, []byte(daysOfTraffic()), 0o600); err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestForecastEvalHeedsEvents(t *testing.T) {
 
 // The page has every figure, and forecasts of bins from so long before: each is that of the history as it was then.
 func TestForecastEvalPage(t *testing.T) {
-	s := newShell(t)
+	s := newShell(t).asShipped()
 	dir := t.TempDir()
 	trace, page := filepath.Join(dir, "rates.csv"), filepath.Join(dir, "eval.html")
 	if err := os.WriteFile(trace, []byte(daysOfTraffic()), 0o600); err != nil {
@@ -177,7 +177,7 @@ func TestForecastFEDformer(t *testing.T) {
 	if _, err := onnx.Locate(); err != nil {
 		t.Skipf("ONNX Runtime is missing: make deps installs it (%v)", err)
 	}
-	s := newShell(t)
+	s := newShell(t).asShipped()
 	trace, model := filepath.Join(t.TempDir(), "rates.csv"), filepath.Join(t.TempDir(), "m.onnx")
 	if err := os.WriteFile(trace, []byte(daysOfTraffic()), 0o600); err != nil {
 		t.Fatal(err)
@@ -263,7 +263,7 @@ func TestForecastFEDformer(t *testing.T) {
 
 // The table is of windows of the four last months of twenty, in units of the deviation of the first twelve.
 func TestForecastTable(t *testing.T) {
-	s := newShell(t)
+	s := newShell(t).asShipped()
 	dir := t.TempDir()
 	var b strings.Builder
 	b.WriteString("date,HUFL,OT\n")
