@@ -20,6 +20,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/kale-sched/kale/cmd/internal/about"
+	"github.com/kale-sched/kale/core/onnx"
 	"github.com/kale-sched/kale/core/stream"
 )
 
@@ -196,6 +197,9 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(binDir) }()
+	if lib, err := onnx.Locate(); err == nil {
+		_ = os.Setenv(onnx.LibraryEnv, lib) // of workers too, wherever they are started
+	}
 	return m.Run()
 }
 

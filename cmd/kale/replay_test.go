@@ -20,6 +20,7 @@ var quick = []string{"-days", "1", "-seeds", "2", "-forecast-every", "120", "-po
 
 // A person with a CSV learns in one command what would have been saved: in text, as JSON and as a page that loads nothing.
 func TestReplayCSV(t *testing.T) {
+	t.Parallel()
 	s := newShell(t).asShipped()
 	dir := t.TempDir()
 	trace, page := filepath.Join(dir, "my.csv"), filepath.Join(dir, "out.html")
@@ -60,6 +61,7 @@ func TestReplayCSV(t *testing.T) {
 
 // The form of -json is that which the README describes.
 func TestReplayJSON(t *testing.T) {
+	t.Parallel()
 	s := newShell(t).asShipped()
 	args := append([]string{"replay", "-synthetic", "week", "-forecaster", "perfect", "-json"}, quick...)
 	r := s.must(args...)
@@ -96,6 +98,7 @@ func TestReplayJSON(t *testing.T) {
 
 // A fleet on one pool stands beside the same fleet in parts, in text and as JSON.
 func TestReplayFleet(t *testing.T) {
+	t.Parallel()
 	s := newShell(t).asShipped()
 	args := []string{"replay", "-synthetic", "week", "-jobs", "4", "-gpus", "30", "-priority", "1", "-forecast-noise", "0.05", "-policies", "follow,kale"}
 	text := s.must(append(args[:3:3], "-jobs", "2", "-gpus", "15", "-priority", "1", "-policies", "follow")...).out
@@ -121,6 +124,7 @@ func TestReplayFleet(t *testing.T) {
 
 // What -json prints has keys of one kind.
 func TestReplayKeys(t *testing.T) {
+	t.Parallel()
 	s := newShell(t).asShipped()
 	for _, args := range [][]string{append([]string{"-days", "2", "-sweep"}, quick[2:]...), {"-jobs", "2", "-policies", "follow"}} {
 		var got any
