@@ -33,6 +33,7 @@ func (s *shell) auditOf(job string) (p audited, text string) {
 // What a job has trained is held against the log: before it has trained, while it runs, when it has stopped, when retention has gone on since, when
 // the policy has given up what it removed, when a tablet's snapshots are gone, and when the topic is another.
 func TestAudit(t *testing.T) {
+	t.Parallel()
 	needONNX(t)
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 3})
 	s := newShell(t).withPrograms()

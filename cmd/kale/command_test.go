@@ -20,6 +20,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/kale-sched/kale/cmd/internal/about"
+	"github.com/kale-sched/kale/core/onnx"
 	"github.com/kale-sched/kale/core/stream"
 )
 
@@ -49,6 +50,7 @@ type shell struct {
 	env      map[string]string
 	exe      string
 	patience time.Duration // 0 is a minute: a machine that is busy is not a scheduler that is stuck
+	shipped  bool          // see asShipped
 }
 
 func newShell(t *testing.T) *shell {
@@ -77,11 +79,30 @@ func (s *shell) runCtx(ctx context.Context, args ...string) result {
 	var out, err buffer
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute) // a guard, far above what a busy machine takes
 	defer cancel()
-	code := s.app(&out, &err).run(ctx, args)
+	var code int
+	if s.shipped {
+		code = s.execute(ctx, &out, &err, args)
+	} else {
+		code = s.app(&out, &err).run(ctx, args)
+	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		s.t.Errorf("kale %s did not end by itself\n%s%s", quoted(args), out.String(), err.String())
 	}
 	return result{code, out.String(), err.String()}
+}
+
+// execute runs the program itself and returns its exit code.
+func (s *shell) execute(ctx context.Context, out, err *buffer, args []string) int {
+	s.t.Helper()
+	cmd := exec.CommandContext(ctx, s.exe, args...)
+	cmd.Stdout, cmd.Stderr, cmd.Env = out, err, os.Environ()
+	for name, value := range s.env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	if failed := cmd.Run(); cmd.ProcessState == nil {
+		s.t.Fatalf("run %s: %v", s.exe, failed)
+	}
+	return cmd.ProcessState.ExitCode()
 }
 
 // must runs a command line that has to do.
@@ -176,6 +197,9 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(binDir) }()
+	if lib, err := onnx.Locate(); err == nil {
+		_ = os.Setenv(onnx.LibraryEnv, lib) // of workers too, wherever they are started
+	}
 	return m.Run()
 }
 
@@ -186,6 +210,14 @@ func (s *shell) withPrograms() *shell {
 		s.t.Fatalf("build kale-backend-local and kale-trainer: %v", err)
 	}
 	s.exe = filepath.Join(binDir, "kale")
+	return s
+}
+
+// asShipped lets run and must run the program as it is shipped, without the race detector: for commands that compute for long
+// in packages whose own tests have the detector. start and what looks inside a command stay in the test's process.
+func (s *shell) asShipped() *shell {
+	s.t.Helper()
+	s.withPrograms().shipped = true
 	return s
 }
 

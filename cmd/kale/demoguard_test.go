@@ -17,6 +17,7 @@ const envKilledDemo = "KALE_TEST_DEMO_TO_KILL"
 
 // A demo that is killed leaves no process and no folder.
 func TestDemoThatIsKilled(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(envKilledDemo) != "" {
 		s := newShell(t)
 		s.exe = os.Getenv(envKilledDemo)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,12 +56,21 @@ type site struct {
 func (s *shell) withPlugin(name string) *shell {
 	s.t.Helper()
 	s.withPrograms()
-	build := exec.Command("go", "build", "-o", binDir+string(filepath.Separator), "../"+name)
-	if out, err := build.CombinedOutput(); err != nil {
-		s.t.Fatalf("build %s: %v\n%s", name, err, out)
+	build, _ := plugins.LoadOrStore(name, sync.OnceValue(func() error {
+		out, err := exec.Command("go", "build", "-o", binDir+string(filepath.Separator), "../"+name).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
+	}))
+	if err := build.(func() error)(); err != nil {
+		s.t.Fatalf("build %s: %v", name, err)
 	}
 	return s
 }
+
+// plugins are the builds of clusters' plugins, by name.
+var plugins sync.Map
 
 func slurmSite(t *testing.T) site {
 	t.Helper()
@@ -148,7 +158,10 @@ func nomadSite(t *testing.T) site {
 var mark = regexp.MustCompile(`\^+`)
 
 func TestDoctorOnSlurm(t *testing.T) { testDoctorOn(t, slurmSite) }
-func TestDoctorOnNomad(t *testing.T) { testDoctorOn(t, nomadSite) }
+func TestDoctorOnNomad(t *testing.T) {
+	t.Parallel()
+	testDoctorOn(t, nomadSite)
+}
 
 // On a real cluster the doctor proves what nodes share, whatever the job file says of it; and no command accepts a checkpoint folder that the job file
 // itself does not say is shared.

@@ -26,6 +26,7 @@ import (
 
 // A newcomer's first commands, one after the other: a topic with traffic becomes a job file that is valid and can be planned.
 func TestInitValidatePlan(t *testing.T) {
+	t.Parallel()
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 4}, stream.TopicSpec{Name: "empty", Partitions: 1},
 		stream.TopicSpec{Name: "compacted", Partitions: 1, Config: map[string]string{"cleanup.policy": "compact"}})
 	s := newShell(t).withPrograms()
@@ -80,6 +81,7 @@ func TestInitValidatePlan(t *testing.T) {
 
 // What only the brokers and the plugin know is reported at its place in the job file.
 func TestValidateAsksAround(t *testing.T) {
+	t.Parallel()
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 1}, stream.TopicSpec{Name: "old", Partitions: 1, Config: map[string]string{"cleanup.policy": "compact"}})
 	s := newShell(t).withPrograms()
 	s.must("produce", "-brokers", addr, "-topic", "clicks", "-history", "10s", "-duration", "0", "-peak", "50")
@@ -155,6 +157,7 @@ func TestRunInterruptedEarly(t *testing.T) {
 }
 
 func TestNoPlugin(t *testing.T) {
+	t.Parallel()
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 1})
 	s := newShell(t).withPrograms()
 	s.must("produce", "-brokers", addr, "-topic", "clicks", "-history", "10s", "-duration", "0", "-peak", "50")
@@ -200,6 +203,7 @@ func TestNoPlugin(t *testing.T) {
 
 // A model is trained from a trace, measured, and beats a plain repetition of yesterday.
 func TestForecastFromTrace(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	trace := filepath.Join(t.TempDir(), "rates.csv")
 	if err := os.WriteFile(trace, []byte(daysOfTraffic()), 0o600); err != nil {

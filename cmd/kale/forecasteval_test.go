@@ -19,7 +19,8 @@ import (
 
 // Every forecaster is measured at every horizon, on the same bins, and naive is the worst on traffic whose level changes.
 func TestForecastEval(t *testing.T) {
-	s := newShell(t)
+	t.Parallel()
+	s := newShell(t).asShipped()
 	trace := filepath.Join(t.TempDir(), "rates.csv")
 	if err := os.WriteFile(trace, []byte(daysOfTraffic()), 0o600); err != nil {
 		t.Fatal(err)
@@ -63,6 +64,7 @@ func TestForecastEval(t *testing.T) {
 
 // An event of the job file is no error of a forecaster that nobody told of it: all are measured as kale run forecasts, which knows of it, and none learns it.
 func TestForecastEvalHeedsEvents(t *testing.T) {
+	t.Parallel()
 	const day = 24 * time.Hour
 	begin := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	series := forecast.Series{Start: begin, Step: time.Hour, Values: make([]float64, 40*24)}
@@ -108,7 +110,8 @@ func TestForecastEvalHeedsEvents(t *testing.T) {
 
 // The page has every figure, and forecasts of bins from so long before: each is that of the history as it was then.
 func TestForecastEvalPage(t *testing.T) {
-	s := newShell(t)
+	t.Parallel()
+	s := newShell(t).asShipped()
 	dir := t.TempDir()
 	trace, page := filepath.Join(dir, "rates.csv"), filepath.Join(dir, "eval.html")
 	if err := os.WriteFile(trace, []byte(daysOfTraffic()), 0o600); err != nil {
@@ -174,10 +177,11 @@ func TestForecastEvalPage(t *testing.T) {
 
 // FEDformer is trained, measured beside the others, and run from the file that it was written to.
 func TestForecastFEDformer(t *testing.T) {
+	t.Parallel()
 	if _, err := onnx.Locate(); err != nil {
 		t.Skipf("ONNX Runtime is missing: make deps installs it (%v)", err)
 	}
-	s := newShell(t)
+	s := newShell(t).asShipped()
 	trace, model := filepath.Join(t.TempDir(), "rates.csv"), filepath.Join(t.TempDir(), "m.onnx")
 	if err := os.WriteFile(trace, []byte(daysOfTraffic()), 0o600); err != nil {
 		t.Fatal(err)
@@ -263,7 +267,8 @@ func TestForecastFEDformer(t *testing.T) {
 
 // The table is of windows of the four last months of twenty, in units of the deviation of the first twelve.
 func TestForecastTable(t *testing.T) {
-	s := newShell(t)
+	t.Parallel()
+	s := newShell(t).asShipped()
 	dir := t.TempDir()
 	var b strings.Builder
 	b.WriteString("date,HUFL,OT\n")

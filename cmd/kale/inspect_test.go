@@ -13,6 +13,7 @@ import (
 // Mistakes of the file itself, of its topic, its records, its folders, its forecast model and its backend block are told at once, each once, and what no answer
 // was to be had for is said.
 func TestMistakesOfEveryPartAtOnce(t *testing.T) {
+	t.Parallel()
 	s := newShell(t).withPrograms()
 	addr, text := scaffolded(t, s)
 	dir := t.TempDir()
@@ -70,6 +71,7 @@ func TestMistakesOfEveryPartAtOnce(t *testing.T) {
 
 // What a mistake leaves nothing to be asked about is named as not checked; nothing is said of the cluster or of a GPU that follows from the mistake.
 func TestNothingFollowsFromAMistake(t *testing.T) {
+	t.Parallel()
 	s := newShell(t).withPrograms()
 	if _, err := onnx.Locate(); err != nil {
 		t.Skipf("ONNX Runtime is missing: make deps installs it (%v)", err)

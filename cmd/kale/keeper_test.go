@@ -63,6 +63,7 @@ func (s *shell) listed(name, state string) (pids map[string]int) {
 // Two schedulers of one checkpoint folder, each with a state folder of its own: the second is refused and told who has the job; what was killed is no
 // hindrance, and what it started is found and not started again; with -take-over the first one ends; and a stop from either folder ends all.
 func TestOneSchedulerPerCheckpoint(t *testing.T) {
+	t.Parallel()
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 3})
 	s := newShell(t).withPrograms()
 	dir := t.TempDir()

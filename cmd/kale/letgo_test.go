@@ -24,6 +24,7 @@ func (s *another) Store() *state.Store                  { return nil }
 
 // Who runs a job that another scheduler has is told which process that is and how to end it alone; one that stops the job is waited for.
 func TestRunBesideAnotherScheduler(t *testing.T) {
+	t.Parallel()
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 3})
 	s := newShell(t).withPrograms()
 	dir := t.TempDir()

@@ -67,6 +67,7 @@ func changed(t *testing.T, text, from, to string) string {
 
 // A job whose features are not those of the records would train a useless model in silence, so nothing is planned or run with it.
 func TestRecordsThatDoNotFit(t *testing.T) {
+	t.Parallel()
 	s := newShell(t).withPrograms()
 	addr, text := scaffolded(t, s, stream.TopicSpec{Name: "empty", Partitions: 1})
 	for _, tt := range []struct {
@@ -181,6 +182,7 @@ func TestRecordsAreJudgedAsTheTrainerDoes(t *testing.T) {
 
 // A job file that asks its forecast model for more than it can give, or gives it less than it needs, is told so where it does.
 func TestForecastModelIsHeldAgainstTheJob(t *testing.T) {
+	t.Parallel()
 	s := newShell(t).withPrograms()
 	_, text := scaffolded(t, s)
 	before, rest, _ := strings.Cut(changed(t, text, "autoscale {\n", "autoscale {\n    tau = \"1h\"\n"), "  forecast {\n")
@@ -298,6 +300,7 @@ func TestPreflightOfThisMachine(t *testing.T) {
 
 // validate and plan say what the backend has no room for, and where that is asked for.
 func TestRoom(t *testing.T) {
+	t.Parallel()
 	s := newShell(t).withPrograms()
 	_, text := scaffolded(t, s)
 	text = changed(t, text, "gpus = 0", "gpus = 1\n    emulate_step = \"1ms\"")

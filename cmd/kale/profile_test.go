@@ -42,6 +42,7 @@ func storedProfile(t *testing.T, s *shell, file string) {
 
 // Where throughput.source is "profile", form and theta are those that were measured; without a profile a job that gives none itself is refused at that line.
 func TestThroughputFromTheProfile(t *testing.T) {
+	t.Parallel()
 	s := newShell(t).withPrograms()
 	_, text := scaffolded(t, s)
 	file := write(t, profiledJob(t, text))
@@ -111,6 +112,7 @@ func TestThetaHoldsUntilThereIsAProfile(t *testing.T) {
 
 // What makes a profile impossible is said before anything is started, with figures and advice.
 func TestProfileRefusals(t *testing.T) {
+	t.Parallel()
 	s := newShell(t).withPrograms()
 	addr, text := scaffolded(t, s, stream.TopicSpec{Name: "empty", Partitions: 1})
 	slots := changed(t, text, `backend "local" {`, "backend \"local\" {\n    gpus  = \"none\"\n    slots = 2")
@@ -167,6 +169,7 @@ func TestProfileTableSaysWhatIsWorthLittle(t *testing.T) {
 
 // -dry says what would be done and starts nothing.
 func TestProfileDry(t *testing.T) {
+	t.Parallel()
 	s := newShell(t).withPrograms()
 	addr, text := scaffolded(t, s)
 	s.must("produce", "-brokers", addr, "-topic", "clicks", "-history", "100s", "-duration", "0", "-peak", "5000")

@@ -20,7 +20,8 @@ var quick = []string{"-days", "1", "-seeds", "2", "-forecast-every", "120", "-po
 
 // A person with a CSV learns in one command what would have been saved: in text, as JSON and as a page that loads nothing.
 func TestReplayCSV(t *testing.T) {
-	s := newShell(t)
+	t.Parallel()
+	s := newShell(t).asShipped()
 	dir := t.TempDir()
 	trace, page := filepath.Join(dir, "my.csv"), filepath.Join(dir, "out.html")
 	var csv strings.Builder
@@ -60,7 +61,8 @@ func TestReplayCSV(t *testing.T) {
 
 // The form of -json is that which the README describes.
 func TestReplayJSON(t *testing.T) {
-	s := newShell(t)
+	t.Parallel()
+	s := newShell(t).asShipped()
 	args := append([]string{"replay", "-synthetic", "week", "-forecaster", "perfect", "-json"}, quick...)
 	r := s.must(args...)
 	var got struct {
@@ -96,7 +98,8 @@ func TestReplayJSON(t *testing.T) {
 
 // A fleet on one pool stands beside the same fleet in parts, in text and as JSON.
 func TestReplayFleet(t *testing.T) {
-	s := newShell(t)
+	t.Parallel()
+	s := newShell(t).asShipped()
 	args := []string{"replay", "-synthetic", "week", "-jobs", "4", "-gpus", "30", "-priority", "1", "-forecast-noise", "0.05", "-policies", "follow,kale"}
 	text := s.must(append(args[:3:3], "-jobs", "2", "-gpus", "15", "-priority", "1", "-policies", "follow")...).out
 	for _, want := range []string{"2 jobs on 15 GPUs for one day of synthetic week", ", 1 with priority", "each job has 7 GPUs", "follow, one pool", "follow, parts"} {
@@ -121,7 +124,8 @@ func TestReplayFleet(t *testing.T) {
 
 // What -json prints has keys of one kind.
 func TestReplayKeys(t *testing.T) {
-	s := newShell(t)
+	t.Parallel()
+	s := newShell(t).asShipped()
 	for _, args := range [][]string{append([]string{"-days", "2", "-sweep"}, quick[2:]...), {"-jobs", "2", "-policies", "follow"}} {
 		var got any
 		out := s.must(append([]string{"replay", "-synthetic", "week", "-json"}, args...)...).out

@@ -74,6 +74,7 @@ func TestRunTogetherRefuses(t *testing.T) {
 
 // Two jobs of a pool, by their commands: one is stopped and taken up again, which takes the whole pool; nothing of the pool is run beside it.
 func TestAPoolsLife(t *testing.T) {
+	t.Parallel()
 	needONNX(t)
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 2})
 	s := newShell(t).withPrograms()

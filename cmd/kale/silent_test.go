@@ -98,6 +98,7 @@ func TestSlowScheduler(t *testing.T) {
 
 // Brokers that take connections and answer nothing are said to be waited for, and then to do just that.
 func TestMuteBrokers(t *testing.T) {
+	t.Parallel()
 	mute, err := net.Listen("tcp", "127.0.0.1:0") // the system takes connections, and nobody reads them
 	if err != nil {
 		t.Fatal(err)
@@ -211,6 +212,7 @@ func muteAt(t *testing.T, key int16) (addr string) {
 
 // Brokers that fall silent after some answers are waited for once, and what is not asked any more is said.
 func TestBrokersThatFallSilent(t *testing.T) {
+	t.Parallel()
 	s := newShell(t).withPrograms()
 	s.patience = 50 * time.Millisecond
 	const listOffsets = 2
@@ -247,6 +249,7 @@ func TestListAsksAllAtOnce(t *testing.T) {
 
 // A scheduler that answers, and whose backend's plugin does not, keeps nobody waiting for logs: the backend is asked without it, which is said.
 func TestLogsBesideASilentPlugin(t *testing.T) {
+	t.Parallel()
 	s := newShell(t).withPrograms()
 	view := core.View{Job: "ctr", Servers: []core.ServerView{{ID: "ps-0-g1"}}, Workers: []core.WorkerView{{ID: "worker-0-g1"}}}
 	s.stuck("ctr", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,6 +14,7 @@ import (
 
 // A job that trains without a scheduler can be looked at and stopped though its file was broken by an edit, or moved away: it is taken as it was started.
 func TestJobWhoseFileIsGone(t *testing.T) {
+	t.Parallel()
 	needONNX(t)
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 3})
 	s := newShell(t).withPrograms()

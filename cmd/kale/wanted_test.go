@@ -15,6 +15,7 @@ import (
 
 // While a scheduler of the job runs, which has its state open, a changed file is held against what runs all the same, and a checkpoint that is gone is seen.
 func TestChangesBesideAScheduler(t *testing.T) {
+	t.Parallel()
 	needONNX(t)
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 3})
 	s := newShell(t).withPrograms()
