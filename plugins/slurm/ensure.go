@@ -311,6 +311,9 @@ func (j *job) submit(ctx context.Context, v view, first bool, bad []string) *bac
 	if e := note(); e != nil {
 		return e
 	}
+	if _, err := os.Stat(v.path(releasedFile)); err == nil { // what is released from now on finds that it was tried
+		return backend.Errorf(backend.Gone, "%s: it was released; use a higher generation", doing)
+	}
 	ref, err := j.queue.ctl.submit(ctx, j.submitIn, batch{j.set, v.instance, v.record, bad})
 	j.queue.stir()
 	if err == nil {

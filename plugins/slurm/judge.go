@@ -18,6 +18,8 @@ const (
 	missingFor = 20 * time.Second
 	// lateFor is how long a submission whose outcome is open may yet show up.
 	lateFor = 2 * submitTimeout
+	// lateReleasedFor is lateFor of one that was released meanwhile. Its script would see the release, and the job is cancelled where it shows up later still (givenUp).
+	lateReleasedFor = 3 * time.Second
 	// lastWordFor is how long the script's last word may take to be seen here after Slurm says that the job is over: file systems over a network
 	// remember for a while what was there before.
 	lastWordFor = 30 * time.Second
@@ -145,7 +147,11 @@ func (j *job) judge(v view, snap snapshot) view {
 	case v.recent:
 		return v
 	case v.submission.JobID == "":
-		if v.release == nil && now.Sub(v.submission.Tried) < lateFor {
+		late := lateFor
+		if v.release != nil {
+			late = lateReleasedFor
+		}
+		if now.Sub(v.submission.Tried) < late {
 			return v
 		}
 		found.State = verdictRejected

@@ -100,6 +100,8 @@ func TestJudge(t *testing.T) {
 		{name: "just submitted", sub: submission{Tried: now, At: now.Add(time.Minute), JobID: "7"}, state: backend.StatePending, says: "submitted as Slurm job 7"},
 		{name: "outcome open", sub: unclear, state: backend.StateUnknown, says: "may yet come"},
 		{name: "outcome open for long", sub: submission{Tried: now.Add(-time.Hour)}, state: backend.StateFailed, says: "never came", verdict: verdictRejected},
+		{name: "outcome open, released", sub: unclear, release: true, state: backend.StateStopping, says: "released"},
+		{name: "outcome open for long, released", sub: submission{Tried: now.Add(-4 * time.Second)}, release: true, state: backend.StateExited, says: "released", verdict: verdictRejected},
 		{name: "never submitted, released", release: true, state: backend.StateExited, says: "released", verdict: verdictRejected},
 		{name: "never submitted", state: backend.StateFailed, says: "before it submitted it"},
 	} {

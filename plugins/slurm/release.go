@@ -94,9 +94,11 @@ func (j *job) leaving() bool {
 	return j.told.leaving
 }
 
-// givenUp reports whether Slurm still has the job of one that was given up because its script never began, or does not go on.
+// givenUp reports whether Slurm still has the job of one that was given up because its script never began, or does not go on, or because the job had not come
+// to Slurm when that was judged.
 func (v view) givenUp() bool {
-	return v.inQueue && v.verdict != nil && (v.verdict.State == verdictUnbegun || v.verdict.State == verdictStranded) && v.row.phase() != phaseOver && v.row.phase() != phaseEnding
+	return v.inQueue && v.verdict != nil && (v.verdict.State == verdictUnbegun || v.verdict.State == verdictStranded || v.verdict.State == verdictRejected) &&
+		v.row.phase() != phaseOver && v.row.phase() != phaseEnding
 }
 
 // enforce tells Slurm what the records demand: what is released ends, what is there twice or put back into the queue is cancelled. What waits is

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -118,6 +119,32 @@ func TestSubmissionThatFailsAfterItSucceeded(t *testing.T) {
 			s.started(t, s.job, worker(0, 1), 1)
 		})
 	}
+}
+
+// A workload is released while sbatch is under way: its job, which comes to the queue later and would wait there, is cancelled.
+func TestReleasedWhileItIsSubmitted(t *testing.T) {
+	r := newRig(t)
+	begun := filepath.Join(t.TempDir(), "begun")
+	r.extra = fmt.Sprintf("bin_dir = %q", wrapped(t, fmt.Sprintf(`: >%q; sleep 5; exec "$real" --hold "$@"`, begun)))
+	s := &site{T: t, rig: r, job: "j"}
+	s.b = s.open()
+	ensured := make(chan struct{})
+	go func() {
+		defer close(ensured)
+		_, _ = s.b.Ensure(context.WithoutCancel(t.Context()), s.job, []backend.Workload{s.workload(s.job, worker(0, 1), conformance.Steady)}) // what it says of one that is gone is not tested here
+	}()
+	conformance.Eventually(t, "sbatch is under way", func() error { _, err := os.Stat(begun); return err })
+	if err := s.b.Release(t.Context(), s.job, []backend.ID{worker(0, 1)}, backend.Forced); err != nil {
+		t.Fatal(err)
+	}
+	<-ensured
+	conformance.Eventually(t, "nothing is left of it", func() error {
+		all, complete, err := s.b.List(t.Context(), s.job)
+		if queued := s.slurm("squeue", "--noheader", "-t", "PENDING,RUNNING", "-o", "%j"); err != nil || !complete || len(all) != 0 || queued != "" {
+			return fmt.Errorf("List = %+v, %v, %w; the queue has %q", all, complete, err, queued)
+		}
+		return nil
+	})
 }
 
 // sbatch fails before Slurm has the job: it is an error that says so, and the next Ensure submits it.
