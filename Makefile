@@ -14,13 +14,14 @@ PROTOC_GEN_GO := v1.36.12
 PROTOC_GEN_GO_GRPC := v1.6.0
 GOTESTSUM := v1.13.0
 
-# How `make test` runs tests: each once. What fails is named again at the end. go vet has looked at all packages before; go test would look again.
-RUNTESTS := "$(TOOLS)/gotestsum" --format pkgname-and-test-fails
+# How `make test` runs tests: each once. What fails is named again at the end. go vet is a part of `make lint`. A process with the race detector sleeps for
+# a second before it ends, for reports of others: a tenth will do.
+RUNTESTS := GORACE=atexit_sleep_ms=100 "$(TOOLS)/gotestsum" --format pkgname-and-test-fails
 # -race brings checks of unsafe pointers too. Packages of numbers have none of their own (core/law_test.go sees to that), and are checked at every math.Abs, which makes
 # them slower and shows nothing (forecast: 203 s of CPU, without 149). Everything else keeps the checks.
 NUMBERS := math $(addprefix github.com/kale-sched/kale/,forecast/... estimator core/plan core/replay)
 TESTFLAGS := -race -vet=off $(NUMBERS:%=-gcflags=%=-d=checkptr=0)
-# Packages under test at once: many wait for servers more than they compute. The longest come first.
+# Packages under test at once, and end-to-end tests: many wait for servers more than they compute. The longest come first.
 AT_ONCE := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 4 ? n : 4)))
 
 help: ## what each target does
@@ -49,10 +50,9 @@ test: BUILDFLAGS := -trimpath=false # as linters and tests compile: what is comp
 test: build ## all tests with the race detector, real Kafka included where Java and Maven are
 	@.ci/fetch-kafka.sh
 	@.ci/fetch-nomad.sh
-	@go vet ./...
 	@.ci/fetch-tool.sh "$(TOOLS)" gotest.tools/gotestsum@$(GOTESTSUM)
 	@$(RUNTESTS) --packages "$$(go list ./plugins/... ./... | grep -v /cmd/kale/e2e | tr '\n' ' ')" -- $(TESTFLAGS) -p $(AT_ONCE) -timeout 25m
-	@$(RUNTESTS) --packages ./cmd/kale/e2e -- $(TESTFLAGS) -timeout 40m # alone: it runs the whole product, and a machine of two cores has no room for more
+	@$(RUNTESTS) --packages ./cmd/kale/e2e -- $(TESTFLAGS) -parallel $(AT_ONCE) -timeout 40m # alone: it runs the whole product
 
 lint: ## golangci-lint, pinned
 	@.ci/fetch-tool.sh "$(TOOLS)" github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
