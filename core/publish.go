@@ -288,13 +288,16 @@ func chiefProblem(p *rpc.PartitionProblem) string {
 	return fmt.Sprintf("partition %d: %s", p.GetPartition(), p.GetDetail())
 }
 
-// halts says that a partition stands still at a record that can neither be decoded nor set aside.
+// halts says that a partition stands still at a record that can neither be decoded nor set aside, or not be trained.
 func halts(p *rpc.PartitionProblem) bool {
-	return p.GetKind() == rpc.PartitionProblem_KIND_UNDECODABLE || p.GetKind() == rpc.PartitionProblem_KIND_DEAD_LETTER
+	return p.GetKind() == rpc.PartitionProblem_KIND_UNDECODABLE || p.GetKind() == rpc.PartitionProblem_KIND_DEAD_LETTER || p.GetKind() == rpc.PartitionProblem_KIND_GRADIENT
 }
 
-// haltsAt is how haltedWords begin.
-const haltsAt = "records that cannot be decoded stop "
+// How haltedWords begin.
+const (
+	haltsAt  = "records that cannot be decoded stop "
+	absurdAt = "gradients that are not finite stop "
+)
 
 // haltedWords are the partitions that halt for the same reason, with the record of the first of them, and what helps.
 func haltedWords(ps []*rpc.PartitionProblem) string {
@@ -303,8 +306,16 @@ func haltedWords(ps []*rpc.PartitionProblem) string {
 	for _, p := range ps {
 		names = append(names, p.GetPartition())
 	}
-	text := fmt.Sprintf(haltsAt+"%s, and nothing of that is lost. Partition %d of %s. ", numbered("partition", names), first.GetPartition(), first.GetDetail())
-	if first.GetKind() == rpc.PartitionProblem_KIND_DEAD_LETTER {
+	begin := haltsAt
+	if first.GetKind() == rpc.PartitionProblem_KIND_GRADIENT {
+		begin = absurdAt
+	}
+	text := fmt.Sprintf(begin+"%s, and nothing of that is lost. Partition %d of %s. ", numbered("partition", names), first.GetPartition(), first.GetDetail())
+	switch first.GetKind() {
+	case rpc.PartitionProblem_KIND_GRADIENT:
+		return text + "The model's weights have grown too far, by too high a learning rate as a rule: lower it (learning_rate in model.optimiser)" + thenRunAgain +
+			", which tries that record again. Where it stands still there all the same, the weights are past mending: begin a new job (another checkpoint.dir)"
+	case rpc.PartitionProblem_KIND_DEAD_LETTER:
 		return text + "Create or mend that topic (stream.dead_letter)" + thenGoesOn
 	}
 	return text + "To do without such records, set on_undecodable = \"skip\" in the stream block" + thenTakeUp +
@@ -356,7 +367,8 @@ func chiefProblems(ps []*rpc.PartitionProblem) []string {
 		out = append(out, truncatedWords(cut))
 		ps = slices.DeleteFunc(slices.Clone(ps), isTruncated)
 	}
-	for _, kind := range []rpc.PartitionProblem_Kind{rpc.PartitionProblem_KIND_DEAD_LETTER, rpc.PartitionProblem_KIND_UNDECODABLE} {
+	for _, kind := range []rpc.PartitionProblem_Kind{rpc.PartitionProblem_KIND_DEAD_LETTER, rpc.PartitionProblem_KIND_UNDECODABLE,
+		rpc.PartitionProblem_KIND_GRADIENT} {
 		if same := slices.DeleteFunc(slices.Clone(ps), func(p *rpc.PartitionProblem) bool { return p.GetKind() != kind }); len(same) > 0 {
 			out = append(out, haltedWords(same))
 		}

@@ -180,6 +180,8 @@ func standingDiagnostics(j *job.Job, want *Wanted) (diags hcl.Diagnostics) {
 				mended = append(mended, p.GetPartition())
 			}
 			return true
+		case rpc.PartitionProblem_KIND_GRADIENT:
+			return false
 		case rpc.PartitionProblem_KIND_DEAD_LETTER:
 			return !want.Runs() && j.Stream.DeadLetter == ""
 		case rpc.PartitionProblem_KIND_LOST, rpc.PartitionProblem_KIND_TRUNCATED:

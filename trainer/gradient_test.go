@@ -76,3 +76,53 @@ func TestLargestDenseValueTrains(t *testing.T) {
 		})
 	}
 }
+
+// TestRule18AbsurdGradientStopsThePartition: where weights have grown so far that the gradient is not finite, the worker lives, what precedes the record is trained, and the
+// problem names the partition and the offset. A dead-letter topic, or doing without records that cannot be decoded, does not come into it. A drain ends.
+func TestRule18AbsurdGradientStopsThePartition(t *testing.T) {
+	needONNX(t)
+	c := broker(t, 1, kfake.SeedTopics(1, "dead"))
+	cl := producer(t, c)
+	produce(t, cl, 0, 21)
+	for i := range 400 { // with SGD, a few records at the bound that contradict one another
+		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: testTopic, Value: priced(i/2%2, []string{"1e13", "-1e13"}[i%2])}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := startJob(t, jobSpec(t, c, withModel("deepfm"), func(s *rpc.TrainSpec) {
+		s.Stream.DeadLetter = "dead"
+		s.Model.Optimiser, s.Model.LearningRate, s.Model.Batch = "sgd", 0.1, 16
+	}))
+	var w *process
+	stands := func(s *rpc.JobStatus) bool {
+		select {
+		case <-w.done:
+			t.Fatalf("the worker ended: %v", w.err)
+		default:
+		}
+		ps := s.GetProblems()
+		return len(ps) == 1 && ps[0].GetKind() == rpc.PartitionProblem_KIND_GRADIENT && ps[0].GetPartition() == 0 && ps[0].GetNeeded() == j.applied(s, 0)
+	}
+	w = j.worker(0, 1)
+	s := j.waitFor("the partition stands still", stands)
+	at := j.applied(s, 0)
+	if at < 21 || at > 420 {
+		t.Errorf("it stands at %d", at)
+	}
+	if d := s.GetProblems()[0].GetDetail(); !strings.HasPrefix(d, fmt.Sprintf(`topic "clicks": with the record at offset %d, of the batch's offsets `, at)) {
+		t.Errorf("the problem is: %s", d)
+	}
+	if err := w.stop(); err != nil {
+		t.Fatalf("the worker does not drain: %v", err)
+	}
+	for _, tb := range j.sums() { // of what was under way behind the record, some is trained
+		if n := int64(tb.GetPartitions()[0].GetN()); n < at || n >= 421 {
+			t.Errorf("tablet %d was trained with %d records, and stands at %d", tb.GetTablet(), n, at)
+		}
+	}
+	w = j.worker(0, 2)
+	j.waitFor("its successor stands still too", stands)
+	if n := j.status().GetDeadRecords(); n != 0 {
+		t.Errorf("%d records are set aside", n)
+	}
+}
