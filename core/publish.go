@@ -541,6 +541,9 @@ func (s *Scheduler) problems() []string {
 	if why := n.misdated(); why != "" {
 		out = append(out, why)
 	}
+	if why := AheadWords(s.missed.aheadNow(n.at)); why != "" {
+		out = append(out, why)
+	}
 	if near != "" {
 		out = append(out, near)
 	}

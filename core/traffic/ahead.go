@@ -21,6 +21,12 @@ func (a Ahead) String() string {
 	return fmt.Sprintf("the record at offset %d of partition %d is dated %s, ahead of this machine's clock by %v", a.Offset, a.Partition, a.Stamp.UTC().Format(time.RFC3339), a.By.Round(time.Second))
 }
 
+// AheadLeast is how far ahead a single record may be dated without a word: what it hides is short.
+const AheadLeast = time.Minute
+
+// AheadAdvice is what to do about such records.
+const AheadAdvice = "set the clock right of who writes such records, or the topic's message.timestamp.type to LogAppendTime"
+
 const (
 	// aheadLeast is how many records have to come at once for it to be asked whether they came before.
 	aheadLeast = 8
