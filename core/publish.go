@@ -496,12 +496,23 @@ func (s *Scheduler) movedWords() string {
 	return text + fmt.Sprintf("Put the folder back or, where it is lost, end this scheduler (Ctrl-C, kill %d) and give the same kale run again, which takes up what runs", pid)
 }
 
+// checkFor bounds how long a scheduler looks for damage in its state as it begins.
+const checkFor = 2 * time.Second
+
+// damagedWords say what damage to the file of a scheduler's state means, and what helps.
+func damagedWords(err error) string {
+	return fmt.Sprintf("decisions and orders of the past may be missing or wrong, and what is learnt now may be lost: %v. Training goes on. End this scheduler before you do (Ctrl-C), and give the same kale run again after it", err)
+}
+
 // problems are what an operator should read, the gravest first.
 func (s *Scheduler) problems() []string {
 	n := s.seen
 	var out []string
 	if s.store.Moved() {
 		out = append(out, s.movedWords())
+	}
+	if s.damaged != nil {
+		out = append(out, damagedWords(s.damaged))
 	}
 	if s.unsaved != nil {
 		out = append(out, unsavedWords(s.opt.StateDir, s.unsaved, s.unsavedMeans()))
