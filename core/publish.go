@@ -337,7 +337,11 @@ func truncatedWords(ps []*rpc.PartitionProblem) string {
 }
 
 const truncatedAdvice = "What is written there now, up to where it was read before, has offsets that are trained already, and is not trained. Training stands still, and nothing that was trained " +
-	"is lost. To go on with what comes after, set on_lost = \"skip\" in the stream block (or begin a new job, with another checkpoint.dir, which trains all that there is)"
+	"is lost. " + truncatedWaysOut
+
+// truncatedWaysOut are what helps where the end of a log was cut off, in the words of a job that runs and of one that is to.
+const truncatedWaysOut = "Mend the brokers' data; or begin a new job (another checkpoint.dir), which trains all that the topic has; or, once more is written there than was trained (kale run refuses before), " +
+	"set on_lost = \"skip\" in the stream block"
 
 // lostWords say what stops partitions of which retention removed so many offsets.
 func lostWords(offsets int64) string {
