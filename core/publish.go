@@ -497,7 +497,11 @@ func (s *Scheduler) movedWords() string {
 	if now := s.store.Folder(); now != "" {
 		return text + backend.PutBack(now, dir) + " puts it back"
 	}
-	return text + fmt.Sprintf("Put the folder back or, where it is lost, end this scheduler (Ctrl-C, kill %d) and give the same kale run again, which takes up what runs", pid)
+	text += fmt.Sprintf("Put the folder back or, where it is lost, end this scheduler (Ctrl-C, kill %d) and give the same kale run again, which ", pid)
+	if s.job.Backend.Name == job.BackendLocal { // what it keeps of them was there
+		return text + "names the processes to end first, since their folders were there too, and starts others in their place"
+	}
+	return text + "takes up what runs"
 }
 
 // checkFor bounds how long a scheduler looks for damage in its state as it begins.
