@@ -39,5 +39,9 @@ follow() { # reads what go build -v says
   ((SECONDS - started < 10)) || echo "built Kale in $((SECONDS - started)) s" >&2
 }
 
-go build -v -trimpath -o bin/ "$@" 2>&1 | follow
+# kale version names the commit: where git answers, whatever GOFLAGS has against it. Go fails where git does, as in a folder of another user.
+vcs=-buildvcs=false
+git status >/dev/null 2>&1 && vcs=-buildvcs=auto
+
+go build -v -trimpath "$vcs" -o bin/ "$@" 2>&1 | follow
 exit "${PIPESTATUS[0]}"

@@ -341,6 +341,9 @@ func Behind(problem string) string {
 	if strings.HasPrefix(problem, haltsAt+"partition") {
 		return "partitions stand still at records that cannot be decoded"
 	}
+	if strings.HasPrefix(problem, absurdAt+"partition") {
+		return "partitions stand still at gradients that are not finite"
+	}
 	for _, what := range []string{backendSilent, endsUnknown, chiefMute, unseen + ": ", undecodable} {
 		if strings.HasPrefix(problem, what) {
 			return strings.TrimSuffix(what, ": ")

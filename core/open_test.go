@@ -18,6 +18,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/fake"
 	"github.com/kale-sched/kale/core/job"
@@ -156,6 +158,33 @@ func TestStateOfAnotherVersionIsRefused(t *testing.T) {
 	}
 	if _, _, err := Open(t.Context(), r.options("run")); err == nil || !strings.Contains(err.Error(), "version 99") || !strings.Contains(err.Error(), "move the folder away") {
 		t.Errorf("opened: %v", err)
+	}
+}
+
+// A file of the state that opens, and is damaged further in, is taken up, and the scheduler says so from the start.
+func TestStateDamagedInPartIsToldOf(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	if v := r.s.View(); len(v.Problems) > 0 {
+		t.Fatalf("before: %q", v.Problems)
+	}
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bbolt.Open(filepath.Join(r.state, "state.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("decisions")).Put(make([]byte, 16), []byte(`{"at":"2026`))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r.open("run")
+	r.beat()
+	if v := r.s.View(); len(v.Problems) != 1 || !strings.Contains(v.Problems[0], "state.db: the file is damaged: move it away") || !strings.Contains(v.Problems[0], "give the same kale run again") {
+		t.Errorf("problems: %q", v.Problems)
 	}
 }
 

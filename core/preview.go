@@ -30,6 +30,8 @@ type Preview struct {
 	Unlisted string
 	// Backfilled says what arrival history there is.
 	Backfilled traffic.Backfilled
+	// Ahead are records dated ahead of this machine's clock, for which a part of it is missing.
+	Ahead []traffic.Ahead
 	// NoHistory is why the arrival history could not be read.
 	NoHistory error
 	// Gone says that nothing lives of the job, which was not stopped: a run takes it up again.
@@ -115,6 +117,7 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	}
 	if !o.Offline {
 		p.Backfilled, p.NoHistory = s.readHistory(ctx)
+		p.Ahead = s.missed.ahead
 	}
 	s.seen = s.look(ctx)
 	s.gone = s.gone && !p.Locked // what the scheduler that runs has not started yet, it starts

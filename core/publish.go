@@ -288,13 +288,16 @@ func chiefProblem(p *rpc.PartitionProblem) string {
 	return fmt.Sprintf("partition %d: %s", p.GetPartition(), p.GetDetail())
 }
 
-// halts says that a partition stands still at a record that can neither be decoded nor set aside.
+// halts says that a partition stands still at a record that can neither be decoded nor set aside, or not be trained.
 func halts(p *rpc.PartitionProblem) bool {
-	return p.GetKind() == rpc.PartitionProblem_KIND_UNDECODABLE || p.GetKind() == rpc.PartitionProblem_KIND_DEAD_LETTER
+	return p.GetKind() == rpc.PartitionProblem_KIND_UNDECODABLE || p.GetKind() == rpc.PartitionProblem_KIND_DEAD_LETTER || p.GetKind() == rpc.PartitionProblem_KIND_GRADIENT
 }
 
-// haltsAt is how haltedWords begin.
-const haltsAt = "records that cannot be decoded stop "
+// How haltedWords begin.
+const (
+	haltsAt  = "records that cannot be decoded stop "
+	absurdAt = "gradients that are not finite stop "
+)
 
 // haltedWords are the partitions that halt for the same reason, with the record of the first of them, and what helps.
 func haltedWords(ps []*rpc.PartitionProblem) string {
@@ -303,8 +306,16 @@ func haltedWords(ps []*rpc.PartitionProblem) string {
 	for _, p := range ps {
 		names = append(names, p.GetPartition())
 	}
-	text := fmt.Sprintf(haltsAt+"%s, and nothing of that is lost. Partition %d of %s. ", numbered("partition", names), first.GetPartition(), first.GetDetail())
-	if first.GetKind() == rpc.PartitionProblem_KIND_DEAD_LETTER {
+	begin := haltsAt
+	if first.GetKind() == rpc.PartitionProblem_KIND_GRADIENT {
+		begin = absurdAt
+	}
+	text := fmt.Sprintf(begin+"%s, and nothing of that is lost. Partition %d of %s. ", numbered("partition", names), first.GetPartition(), first.GetDetail())
+	switch first.GetKind() {
+	case rpc.PartitionProblem_KIND_GRADIENT:
+		return text + "The model's weights have grown too far, by too high a learning rate as a rule: lower it (learning_rate in model.optimiser)" + thenRunAgain +
+			", which tries that record again. Where it stands still there all the same, the weights are past mending: begin a new job (another checkpoint.dir)"
+	case rpc.PartitionProblem_KIND_DEAD_LETTER:
 		return text + "Create or mend that topic (stream.dead_letter)" + thenGoesOn
 	}
 	return text + "To do without such records, set on_undecodable = \"skip\" in the stream block" + thenTakeUp +
@@ -326,7 +337,11 @@ func truncatedWords(ps []*rpc.PartitionProblem) string {
 }
 
 const truncatedAdvice = "What is written there now, up to where it was read before, has offsets that are trained already, and is not trained. Training stands still, and nothing that was trained " +
-	"is lost. To go on with what comes after, set on_lost = \"skip\" in the stream block (or begin a new job, with another checkpoint.dir, which trains all that there is)"
+	"is lost. " + truncatedWaysOut
+
+// truncatedWaysOut are what helps where the end of a log was cut off, in the words of a job that runs and of one that is to.
+const truncatedWaysOut = "Mend the brokers' data; or begin a new job (another checkpoint.dir), which trains all that the topic has; or, once more is written there than was trained (kale run refuses before), " +
+	"set on_lost = \"skip\" in the stream block"
 
 // lostWords say what stops partitions of which retention removed so many offsets.
 func lostWords(offsets int64) string {
@@ -356,7 +371,8 @@ func chiefProblems(ps []*rpc.PartitionProblem) []string {
 		out = append(out, truncatedWords(cut))
 		ps = slices.DeleteFunc(slices.Clone(ps), isTruncated)
 	}
-	for _, kind := range []rpc.PartitionProblem_Kind{rpc.PartitionProblem_KIND_DEAD_LETTER, rpc.PartitionProblem_KIND_UNDECODABLE} {
+	for _, kind := range []rpc.PartitionProblem_Kind{rpc.PartitionProblem_KIND_DEAD_LETTER, rpc.PartitionProblem_KIND_UNDECODABLE,
+		rpc.PartitionProblem_KIND_GRADIENT} {
 		if same := slices.DeleteFunc(slices.Clone(ps), func(p *rpc.PartitionProblem) bool { return p.GetKind() != kind }); len(same) > 0 {
 			out = append(out, haltedWords(same))
 		}
@@ -481,7 +497,19 @@ func (s *Scheduler) movedWords() string {
 	if now := s.store.Folder(); now != "" {
 		return text + backend.PutBack(now, dir) + " puts it back"
 	}
-	return text + fmt.Sprintf("Put the folder back or, where it is lost, end this scheduler (Ctrl-C, kill %d) and give the same kale run again, which takes up what runs", pid)
+	text += fmt.Sprintf("Put the folder back or, where it is lost, end this scheduler (Ctrl-C, kill %d) and give the same kale run again, which ", pid)
+	if s.job.Backend.Name == job.BackendLocal { // what it keeps of them was there
+		return text + "names the processes to end first, since their folders were there too, and starts others in their place"
+	}
+	return text + "takes up what runs"
+}
+
+// checkFor bounds how long a scheduler looks for damage in its state as it begins.
+const checkFor = 2 * time.Second
+
+// damagedWords say what damage to the file of a scheduler's state means, and what helps.
+func damagedWords(err error) string {
+	return fmt.Sprintf("decisions and orders of the past may be missing or wrong, and what is learnt now may be lost: %v. Training goes on. End this scheduler before you do (Ctrl-C), and give the same kale run again after it", err)
 }
 
 // problems are what an operator should read, the gravest first.
@@ -490,6 +518,9 @@ func (s *Scheduler) problems() []string {
 	var out []string
 	if s.store.Moved() {
 		out = append(out, s.movedWords())
+	}
+	if s.damaged != nil {
+		out = append(out, damagedWords(s.damaged))
 	}
 	if s.unsaved != nil {
 		out = append(out, unsavedWords(s.opt.StateDir, s.unsaved, s.unsavedMeans()))
@@ -527,6 +558,9 @@ func (s *Scheduler) problems() []string {
 	}
 	out = append(out, s.repairs()...)
 	if why := n.misdated(); why != "" {
+		out = append(out, why)
+	}
+	if why := AheadWords(s.missed.aheadNow(n.at)); why != "" {
 		out = append(out, why)
 	}
 	if near != "" {

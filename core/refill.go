@@ -2,8 +2,11 @@ package core
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/traffic"
 )
 
@@ -13,6 +16,8 @@ type missed struct {
 	since   time.Time // from here to the last observation they are asked for next; zero: none are missing
 	failed  retry
 	reading *reading // nil: nothing is asked
+	// ahead are records that are dated ahead of this machine's clock, and hid what came after them when arrivals were read.
+	ahead []traffic.Ahead
 }
 
 // reading is a question to the broker that is under way.
@@ -85,6 +90,7 @@ func (s *Scheduler) readBack(ctx context.Context, now time.Time) {
 		case r.err == nil:
 			got := s.arrivals.Add(r.past)
 			s.foresee.warm = false // the forecasters are tried on it too
+			s.heedAhead(got)
 			s.lg.Info("arrivals that were not observed have been read back from the broker", "since", r.since, "samples", got.Samples, "requests", got.Requests, "took", got.Elapsed.Round(time.Millisecond))
 		case first:
 			s.lg.Warn("arrivals that were not observed cannot be read back from the broker; trying again, and forecasts lack them until then", "since", r.since, "err", r.err)
@@ -129,8 +135,40 @@ func (s *Scheduler) tellHistory(r *reading) traffic.Backfilled {
 	}
 	got := s.arrivals.Add(r.past)
 	s.foresee.warm = false // the forecasters are tried on it
+	s.heedAhead(got)
 	s.lg.Info("arrival history read from the broker", "samples", got.Samples, "known_from", got.KnownFrom, "requests", got.Requests, "took", got.Elapsed.Round(time.Millisecond))
 	return got
+}
+
+// heedAhead takes down which records are dated ahead of this machine's clock, and tells of them.
+func (s *Scheduler) heedAhead(got traffic.Backfilled) {
+	s.missed.ahead = slices.DeleteFunc(slices.Clone(got.Ahead), func(a traffic.Ahead) bool { return a.By < traffic.AheadLeast })
+	for _, a := range s.missed.ahead {
+		s.lg.Warn("a record is dated ahead of this machine's clock: what came after it is not in the arrival history", "partition", a.Partition, "offset", a.Offset, "dated", a.Stamp.UTC(), "ahead", a.By.Round(time.Second))
+	}
+	if n := len(got.Disordered); n > 0 {
+		a := got.Disordered[0]
+		s.lg.Warn("records of the past were dated ahead of those after them: what these hid is not in the arrival history", "records", n, "partition", a.Partition, "offset", a.Offset, "dated", a.Stamp.UTC(), "ahead", a.By.Round(time.Second))
+	}
+}
+
+// AheadWords say of the first of some records, which are dated ahead of this machine's clock, what it means and what to do; "" of none.
+func AheadWords(as []traffic.Ahead) string {
+	if len(as) == 0 {
+		return ""
+	}
+	a := as[0]
+	more := ""
+	if n := len(as) - 1; n > 0 {
+		more = fmt.Sprintf(" (and others, in %s)", job.Count(n, "other partition"))
+	}
+	return fmt.Sprintf("a record's clock is ahead of this machine's by %s: offset %d of partition %d is dated %s%s. Until then the brokers cannot tell when what came after it arrived: that is missing from the arrival history, as far as no scheduler "+
+		"observed it. To have it end, %s", job.Length(a.By), a.Offset, a.Partition, a.Stamp.UTC().Format(time.RFC3339), more, traffic.AheadAdvice)
+}
+
+// aheadNow are those that are ahead still.
+func (m *missed) aheadNow(now time.Time) []traffic.Ahead {
+	return slices.DeleteFunc(slices.Clone(m.ahead), func(a traffic.Ahead) bool { return !a.Stamp.After(now) })
 }
 
 // askBack begins to ask.

@@ -204,3 +204,41 @@ func TestMissedIsAskedForUntilItIsThere(t *testing.T) {
 		t.Errorf("what was missed meanwhile: due %v since %v", due, since)
 	}
 }
+
+// A record that is dated hours ahead is no traffic: a scheduler that starts after it was written sees the rate that there is or none, and says which record it is. So does a
+// plan.
+func TestARecordOfTomorrowIsNoTraffic(t *testing.T) {
+	r := newRig(t, rigOptions{change: longHistory})
+	began, tomorrow := time.Now().Add(-8*time.Minute), time.Now().Add(2*time.Hour)
+	r.fill(8*60*10, func(i int) time.Time {
+		if i == 7*60*10 { // a minute ago
+			return tomorrow
+		}
+		return began.Add(time.Duration(i) * 100 * time.Millisecond)
+	})
+	if err := r.readHistory(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.now = time.Now().Add(-time.Second)
+	r.beat()
+	now := time.Now()
+	for i, rate := range r.s.arrivals.Series(time.Second, now.Add(-7*time.Minute), now) {
+		if rate > 1.5*10*rigPartitions {
+			t.Errorf("%d s before now %.0f records/s are said to have arrived, of %d", 7*60-i, rate, 10*rigPartitions)
+		}
+	}
+	want := fmt.Sprintf("a record's clock is ahead of this machine's by 2h: offset 4200 of partition 0 is dated %s", tomorrow.UTC().Format(time.RFC3339))
+	said := func(problems []string) bool {
+		return strings.Contains(strings.Join(problems, "\n"), want) && strings.Contains(strings.Join(problems, "\n"), "LogAppendTime")
+	}
+	if v := r.s.View(); !said(v.Problems) {
+		t.Errorf("problems: %q, want one that begins with %q", v.Problems, want)
+	}
+	p, diags, err := NewPreview(t.Context(), r.options("run"))
+	if err != nil || diags.HasErrors() {
+		t.Fatal(err, diags)
+	}
+	if !said([]string{AheadWords(p.Ahead)}) {
+		t.Errorf("a plan says %q", AheadWords(p.Ahead))
+	}
+}

@@ -144,8 +144,8 @@ func truncation(j *job.Job, want *Wanted, next, ends map[int32]int64) *hcl.Diagn
 			names = append(names, p.GetPartition())
 		}
 		return j.ErrorAt("stream.topic", summary, fmt.Sprintf("The log of %s ends before what is trained: that of partition %d at offset %d, and it is trained up to %d. So it is after an unclean election, or where "+
-			"brokers came back with an older copy of their data. Mend the brokers' data; or begin a new job (another checkpoint.dir), which trains all that the topic has; or wait until more is written than was trained, "+
-			"and set on_lost = \"skip\" in the stream block: what has offsets that are trained already is then not trained.", numbered("partition", names), cut[0].GetPartition(), cut[0].GetLogStart(), cut[0].GetNeeded()))
+			"brokers came back with an older copy of their data. "+
+			"What is written there now, up to where it was read before, has offsets that are trained already, and is not trained. "+truncatedWaysOut+".", numbered("partition", names), cut[0].GetPartition(), cut[0].GetLogStart(), cut[0].GetNeeded()))
 	}
 	if want == nil {
 		return nil
@@ -180,6 +180,8 @@ func standingDiagnostics(j *job.Job, want *Wanted) (diags hcl.Diagnostics) {
 				mended = append(mended, p.GetPartition())
 			}
 			return true
+		case rpc.PartitionProblem_KIND_GRADIENT:
+			return false
 		case rpc.PartitionProblem_KIND_DEAD_LETTER:
 			return !want.Runs() && j.Stream.DeadLetter == ""
 		case rpc.PartitionProblem_KIND_LOST, rpc.PartitionProblem_KIND_TRUNCATED:

@@ -99,6 +99,18 @@ func TestWhatHoldsAJobThatIsTakenUpIsToldBefore(t *testing.T) {
 	}
 }
 
+// A job that runs and one that is to run are told the same ways out where the end of the log was cut off: among them that more must be written first.
+func TestOneWayOutOfALogThatWasCutOff(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	cut := []*rpc.PartitionProblem{{Partition: 1, Kind: rpc.PartitionProblem_KIND_TRUNCATED, Needed: 50, LogStart: 30}}
+	d := truncation(r.job, nil, map[int32]int64{1: 50}, map[int32]int64{1: 30})
+	for who, text := range map[string]string{"status": truncatedWords(cut), "run": d.Detail} {
+		if !strings.Contains(text, truncatedWaysOut) || !strings.Contains(text, "once more is written there than was trained") {
+			t.Errorf("%s: %s", who, text)
+		}
+	}
+}
+
 // Where partitions stood when the chief said so last is told of a job that runs and of one that has stopped, of that unless its file mends it.
 func TestWhereAJobStandsIsToldByItsFile(t *testing.T) {
 	r := newRig(t, rigOptions{})

@@ -127,6 +127,7 @@ type Scheduler struct {
 	serverSnapshot askedSnapshot // before a server is renewed
 	snapshotErr    error
 	failing        []string // what kept servers from writing snapshots when the chief answered last
+	damaged        error    // what is wrong with the file of its state, as it was found
 	unsaved        error    // nothing is decided or done until the desired state can be saved again
 	kept           bool     // the token and the shape are beside the checkpoint
 	modelSeen      bool     // the job's state was seen in the checkpoint folder
@@ -214,6 +215,9 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 func (s *Scheduler) open(ctx context.Context) (err error) {
 	if s.store, err = state.Open(s.opt.StateDir); err != nil {
 		return err
+	}
+	if s.damaged = s.store.Check(checkFor); s.damaged != nil {
+		s.lg.Warn("the scheduler's state is damaged: end it (Ctrl-C), move the file away, and give the same kale run again", "err", s.damaged)
 	}
 	known, err := s.loadDesired()
 	if err != nil {

@@ -95,6 +95,29 @@ func TestADeadLetterTopicThatTakesNothingIsToldOf(t *testing.T) {
 	}
 }
 
+// A gradient that is not finite is told with where it is and what helps, and the job is stuck; after a stop it is known still.
+func TestAnAbsurdGradientIsToldOf(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	p := &rpc.PartitionProblem{Partition: 2, Kind: rpc.PartitionProblem_KIND_GRADIENT, Needed: 21, LogStart: -1,
+		Detail: `topic "clicks": with the record at offset 21, of the batch's offsets 16 to 31, the gradient is not finite or beyond ±1e+18`}
+	r.chief.with(func(st *rpc.JobStatus) { st.Problems = []*rpc.PartitionProblem{p} })
+	r.beat()
+	const text = `gradients that are not finite stop partition 2, and nothing of that is lost. Partition 2 of topic "clicks": with the record at offset 21, of the batch's offsets 16 to 31, the gradient ` +
+		`is not finite or beyond ±1e+18. The model's weights have grown too far, by too high a learning rate as a rule: lower it (learning_rate in model.optimiser); then `
+	const more = "run the job again, which tries that record again. Where it stands still there all the same, the weights are past mending: begin a new job (another checkpoint.dir)"
+	v := r.s.View()
+	if want := text + strings.Replace(more, "run the job", "stop the job and run it", 1); len(v.Problems) != 1 || v.Problems[0] != want || v.Stuck != "partition 2 stands still" || v.State != StateStuck {
+		t.Errorf("while it runs it is %s: %q, %q", v.State, v.Problems, v.Stuck)
+	}
+	if got := standingWords([]*rpc.PartitionProblem{p}); len(got) != 1 || got[0] != text+more {
+		t.Errorf("after a stop: %q", got)
+	}
+	if diags := standingDiagnostics(r.job, &Wanted{Standing: []*rpc.PartitionProblem{p}}); len(diags) != 1 || !strings.HasPrefix(diags[0].Detail, "Gradients that are not finite stop partition 2") {
+		t.Errorf("before it runs again: %v", diags)
+	}
+}
+
 // What a changed job file says of records that cannot be trained holds once a scheduler takes the job up, of a chief that is replaced too.
 func TestPoliciesOfAChangedFileAreTakenUp(t *testing.T) {
 	r := newRig(t, rigOptions{})

@@ -33,10 +33,16 @@ func RowID(field int, value []byte) uint64 {
 	return xxhash.Sum64(append(b, value...))
 }
 
+// MaxDense bounds a dense value's magnitude. Values enter the model as they are. The gradient of the weight of a dense value x is at most |x| in logistic regression,
+// whatever its weights are, since the records of a batch weigh 1 together; in a network it is at most |x| times, of each layer above, its width times its largest
+// weight, for which the bound leaves a factor of 100,000 below what parameter servers take (ps.MaxGradient). AdaGrad and Adam move a weight by about
+// the learning rate at most, however large a gradient is, so that the factor is not used up; SGD has no such limit. Times in milliseconds since 1970 are within.
+const MaxDense = 1e13
+
 // Decoder turns a record's value into an Example. It is safe for concurrent use.
 //
-// A sparse field holds one string, number or boolean; absent and null are the empty string. A dense field holds a finite number (or a
-// boolean, or a string that is a number); absent and null are 0. The label must be there, and be 0, 1, true or false. Anything else
+// A sparse field holds one string, number or boolean; absent and null are the empty string. A dense field holds a number within ±MaxDense (or a
+// boolean, or a string that is such a number); absent and null are 0. The label must be there, and be 0, 1, true or false. Anything else
 // is an error, and the record goes to the dead-letter topic.
 type Decoder struct {
 	label string
@@ -139,8 +145,8 @@ func (d *Decoder) set(s *slot, v scalar, ex *Example) error {
 		}
 	}
 	if s.dense >= 0 {
-		if f := float32(n); n-n != 0 || math.IsInf(float64(f), 0) {
-			return fmt.Errorf("dense field %q is %g, not a finite float32", s.name, n)
+		if !(math.Abs(n) <= MaxDense) {
+			return fmt.Errorf("dense field %q is %g, not finite or beyond ±%g", s.name, n, MaxDense)
 		}
 		ex.Dense[s.dense] = float32(n)
 		ex.Seen[d.nSp+s.dense] = true

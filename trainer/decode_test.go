@@ -74,6 +74,7 @@ func TestDecodeJSONErrors(t *testing.T) {
 		{`{"click":"yes"}`, "not a number"},
 		{`{"click":1,"user":["a"]}`, `field "user" is a list`},
 		{`{"click":1,"price":1e39}`, "finite"},
+		{`{"click":1,"price":-1.0001e13}`, "beyond ±1e+13"},
 		{`{"click":1,"price":1e999}`, "out of range"},
 		{`{"click":1,"price":"NaN"}`, "finite"},
 		{`{"click":1,"price":""}`, "not a number"},

@@ -14,9 +14,16 @@ import (
 //
 // What other workers have already of the partition they train; beyond that the window holds them back.
 func (w *worker) halt(c *chunk, r record, reason error) *chunk {
+	w.lg.Error("record can neither be decoded nor set aside: its partition stops", "topic", w.topic, "partition", c.partition, "offset", r.offset,
+		"bytes", len(r.value), "reason", reason, "dead_letter", w.dead.topic)
+	return w.haltAt(c, r.offset, entry{why: fmt.Sprintf("topic %q: the record at offset %d cannot be decoded (%v)", w.topic, r.offset, reason)})
+}
+
+// haltAt stops a chunk's partition at an offset, for what is given, and returns the chunk's head.
+func (w *worker) haltAt(c *chunk, offset int64, given entry) *chunk {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	at := max(c.begin, r.offset)
+	at := max(c.begin, offset)
 	var head *chunk
 	if at > c.begin {
 		cut := *c
@@ -26,15 +33,13 @@ func (w *worker) halt(c *chunk, r record, reason error) *chunk {
 	if e == nil { // applied meanwhile, or of a session that was lost
 		return head
 	}
-	w.lg.Error("record can neither be decoded nor set aside: its partition stops", "topic", w.topic, "partition", c.partition, "offset", r.offset,
-		"bytes", len(r.value), "reason", reason, "dead_letter", w.dead.topic)
 	rest := *e
 	if head != nil {
 		e.end = at
 		rest.id, rest.from, rest.remote = w.ledger.newID(), nil, 0
 	}
 	rest.begin = at
-	w.setAside(&rest, fmt.Sprintf("topic %q: the record at offset %d cannot be decoded (%v)", w.topic, r.offset, reason))
+	w.setAside(&rest, given)
 	return head
 }
 
@@ -50,25 +55,25 @@ func (w *worker) pastHalt(c *chunk) bool {
 		return false
 	}
 	rest := *e
-	w.setAside(&rest, at.why)
+	w.setAside(&rest, *at)
 	return true
 }
 
-// setAside makes a halted entry of e, and stops its partition's lease. Caller holds mu.
-func (w *worker) setAside(e *entry, why string) {
+// setAside makes a halted entry of e, for what is given, and stops its partition's lease. Caller holds mu.
+func (w *worker) setAside(e *entry, given entry) {
 	if e.from != nil { // nothing more is done about it here: should we go, its origin reads it again
 		e.from.tellTrained(e.remote)
 	}
 	switch {
 	case w.draining:
 		w.ledger.remove(e.id)
-	case !w.dead.shut(): // there is a place since the record was decoded
+	case !given.gradient && !w.dead.shut(): // there is a place since the record was decoded
 		e.state, e.from, e.remote = toRead, nil, 0
 		w.ledger.entries[e.id] = e
 		w.repairWake.set()
 		return
 	default:
-		e.state, e.why, e.from, e.remote = halted, why, nil, 0
+		e.state, e.why, e.gradient, e.from, e.remote = halted, given.why, given.gradient, nil, 0
 		w.ledger.entries[e.id], w.halts = e, true
 	}
 	if l := w.leases[e.partition]; l != nil && !l.released && !l.stopped {
@@ -94,11 +99,13 @@ func (w *worker) takePolicy(onUndecodable string) {
 	}
 }
 
-// release has all that stands still read again. Caller holds mu.
+// release has all read again that stands still at a record which cannot be decoded. Caller holds mu.
 func (w *worker) release() {
 	for _, e := range w.ledger.inState(halted) {
-		e.state, e.why = toRead, ""
-		w.repairWake.set()
+		if !e.gradient {
+			e.state, e.why = toRead, ""
+			w.repairWake.set()
+		}
 	}
 	w.unhalt()
 }
@@ -126,7 +133,10 @@ func (w *worker) haltProblems() []*rpc.PartitionProblem {
 	var out []*rpc.PartitionProblem
 	for _, p := range slices.Sorted(maps.Keys(first)) {
 		problem := &rpc.PartitionProblem{Partition: p, Kind: rpc.PartitionProblem_KIND_UNDECODABLE, Needed: first[p].begin, LogStart: -1, Detail: first[p].why}
-		if w.dead.topic != "" {
+		switch {
+		case first[p].gradient:
+			problem.Kind = rpc.PartitionProblem_KIND_GRADIENT
+		case w.dead.topic != "":
 			problem.Kind, problem.Detail = rpc.PartitionProblem_KIND_DEAD_LETTER, first[p].why+", and "+w.dead.trouble
 		}
 		out = append(out, problem)

@@ -22,7 +22,8 @@ const (
 	forwarded
 	// pushed: every server has acknowledged it; the chief has not confirmed it.
 	pushed
-	// halted: its first record cannot be decoded, and has no place to go to (see halt). It is not touched until it has one.
+	// halted: its first record cannot be decoded, and has no place to go to (see halt), or has no gradient that could be pushed (see gradients). It is not touched
+	// until it has a place, or by this worker not at all.
 	halted
 )
 
@@ -39,8 +40,9 @@ type entry struct {
 	trained bool
 	// since is when the last work on it was done, by us (pushed) or by a peer (trained): from then on only the chief's word is missing.
 	since time.Time
-	// why a halted span is.
-	why string
+	// why a halted span is, and whether for its gradient.
+	why      string
+	gradient bool
 }
 
 // awaiting says that the span only waits to be confirmed.

@@ -77,6 +77,9 @@ func (e *engine) compute(b *batch, only []int) (*gradients, error) {
 	copy(s.Dense, b.dense)
 	weight := 1 / float32(e.spec.Batch)
 	clear(s.Weight)
+	// What padding has from an earlier batch may be beyond what these weights bear, and 0·∞ spreads.
+	clear(s.Dense[min(len(b.dense), len(s.Dense)):])
+	clear(s.Emb[min(len(b.slots)*e.width, len(s.Emb)):])
 	counted := n
 	if only == nil {
 		for i := range n {
@@ -169,7 +172,7 @@ func (w *worker) step(ctx context.Context, in <-chan *batch, out chan<- stepped)
 }
 
 // runStep occupies the accelerator with one batch: for as long as the computation takes or, when it is emulated, at least for the
-// stated time.
+// stated time. What of the batch has no gradient that could be pushed is not in it afterwards (see gradients).
 func (w *worker) runStep(ctx context.Context, b *batch, saturated bool) (*gradients, error) {
 	if b.records() == 0 {
 		return nil, nil
@@ -179,7 +182,7 @@ func (w *worker) runStep(ctx context.Context, b *batch, saturated bool) (*gradie
 	var g *gradients
 	if w.engine != nil {
 		var err error
-		if g, err = w.engine.compute(b, nil); err != nil {
+		if g, err = w.gradients(b); err != nil {
 			return nil, err
 		}
 	}

@@ -279,7 +279,7 @@ func TestSchedulerWithoutItsState(t *testing.T) {
 			}
 		}
 	}
-	lost := []string{"put the folder back", fmt.Sprintf("kill %d", os.Getpid()), "kale run " + file}
+	lost := []string{"put the folder back", fmt.Sprintf("kill %d", os.Getpid()), "kale run " + file, "names those to end first"}
 	look("the folder is gone", lost...)
 	how := filepath.Join(l.dir+".away", invocationFile)
 	if err := backend.WriteJSON(how, invocation{Job: "life", File: file}); err != nil { // as kale run does

@@ -218,6 +218,9 @@ func (a *app) warnUnknown(l *loaded, p *core.Preview) {
 	case p.Backfilled.KnownFrom.IsZero() && !p.Offline:
 		fmt.Fprintln(a.err, "the brokers hold no arrival history: the forecast starts cold")
 	}
+	if text := core.AheadWords(p.Ahead); text != "" {
+		a.advise("%s\n", text)
+	}
 }
 
 func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview) planned {

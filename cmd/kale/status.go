@@ -507,11 +507,14 @@ func (l losses) String() string {
 	return s
 }
 
-// partitions lists a worker's. On a terminal (width above 0) so many that they would take the room of the rest are counted.
+// partitions lists a worker's, marked as what is no count. On a terminal (width above 0) so many that they would take the room of the rest are counted.
 func partitions(p []int32, width int) string {
 	text := view.Partitions(p)
 	if width > 0 && len(text) > max(12, width/6) {
 		return fmt.Sprintf("%d of them", len(p))
+	}
+	if len(p) > 0 {
+		text = "p" + text
 	}
 	return text
 }

@@ -353,3 +353,12 @@ func TestStatusShowsTheLastNotes(t *testing.T) {
 		t.Errorf("of 5: %q", got)
 	}
 }
+
+// TestPartitionsAreNoCount: a worker's partitions are marked as such.
+func TestPartitionsAreNoCount(t *testing.T) {
+	for want, ps := range map[string][]int32{"-": nil, "p3": {3}, "p0,4": {0, 4}, "p0-2,7": {0, 1, 2, 7}, "30 of them": {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58}} {
+		if got := partitions(ps, 80); got != want {
+			t.Errorf("%v: %q, want %q", ps, got, want)
+		}
+	}
+}

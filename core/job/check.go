@@ -134,6 +134,9 @@ func (d *decoder) checkModel(j *Job) {
 	d.must(j.Servers.Count <= m.Tablets, "servers.count", []string{"model.tablets"}, "More servers than tablets",
 		"%d servers share %d tablets: a server without one has nothing to do. Raise model.tablets.", j.Servers.Count, m.Tablets)
 	d.must(m.Kind != ModelDeepFM || len(m.Hidden) > 0, "model.hidden", []string{"model.kind"}, "No deep part", `DeepFM needs at least one layer, as in [64, 32]; "lr" has none.`)
+	if _, written := j.ranges["model.hidden"]; written && m.Kind == ModelLR && len(m.Hidden) > 0 && d.ok("model.kind", "model.hidden") {
+		d.warn("model.hidden", "A model without hidden layers", `kind is %q, which has no deep part: hidden is not used. Leave it out, or use kind = %q.`, m.Kind, ModelDeepFM)
+	}
 	d.must(m.Kind != ModelDeepFM || len(j.Features.Sparse) > 0 || len(j.Features.Dense) == 0, "features.sparse", []string{"model.kind", "features.dense"},
 		"DeepFM needs sparse features", `Its factorisation machine works on embeddings. Name categorical fields in sparse, or use kind = "lr".`)
 }
@@ -240,6 +243,9 @@ func (d *decoder) checkAutoscale(j *Job) {
 		"watch is %s and tick %s: decisions would rest on old lag.", span(a.Watch), span(a.Tick))
 	d.must(lag >= a.Watch, "slo.max_lag", []string{"autoscale.watch"}, "max_lag shorter than watch",
 		"max_lag is %s and autoscale.watch %s: a violation could pass unseen.", span(lag), span(a.Watch))
+	if step := j.Workers.EmulateStep; step >= lag && d.ok("slo.max_lag", "workers.emulate_step") {
+		d.warn(d.written("slo.max_lag", []string{"workers.emulate_step"}), "A step takes as long as max_lag", "max_lag is %s and workers.emulate_step %s: a record that is trained in the very next step is over the objective when that ends.", span(lag), span(step))
+	}
 	d.must(a.Fallback.LagOver <= lag, "autoscale.fallback.lag_over", []string{"slo.max_lag"}, "lag_over is over max_lag",
 		"lag_over is %s and slo.max_lag %s: the fallback would act after the objective is broken.", span(a.Fallback.LagOver), span(lag))
 	d.must(a.Fallback.UtilisationUnder < a.Fallback.UtilisationOver, "autoscale.fallback.utilisation_under", []string{"autoscale.fallback.utilisation_over"},

@@ -212,10 +212,16 @@ func noLabel(v value) string {
 	return v.String()
 }
 
-// noQuantity says what a value is, unless it is a finite number, or a text that is one. "" when it is.
+// MaxDense bounds the magnitude of a numeric field's values, which enter the model as they are: a record with a larger one is taken for one that cannot be decoded.
+const MaxDense = 1e13
+
+// noQuantity says what a value is, unless it is a number within ±MaxDense, or a text that is one. "" when it is.
 func noQuantity(v value) string {
-	if n, ok := v.quantity(); ok && !math.IsInf(float64(float32(n)), 0) && !math.IsNaN(n) {
+	switch n, ok := v.quantity(); {
+	case ok && math.Abs(n) <= MaxDense:
 		return ""
+	case ok && !math.IsNaN(n):
+		return fmt.Sprintf("%s, beyond ±%g", v, MaxDense)
 	}
 	return v.String() + ", no number"
 }

@@ -18,6 +18,7 @@ type fieldStats struct {
 	seen     int             // samples that have it
 	texts    int             // of them, those with text
 	integers int             // of them, those with a whole number
+	beyond   int             // of them, those with a number that no numeric field may have
 	binary   int             // of them, those with 0 or 1 (or a truth value)
 	values   map[string]bool // distinct values, up to mostValues
 	early    int             // how many distinct values the first mostValues samples have
@@ -32,6 +33,9 @@ func (f *fieldStats) add(v value) {
 		text = fmt.Sprint(v.number)
 		if v.number == math.Trunc(v.number) {
 			f.integers++
+		}
+		if math.Abs(v.number) > MaxDense {
+			f.beyond++
 		}
 		if v.number == 0 || v.number == 1 {
 			f.binary++

@@ -109,7 +109,7 @@ func (s survey) roles(label string) (roles, error) {
 		case f.name == r.label:
 		case momentName.MatchString(f.name):
 			r.moment = append(r.moment, f.name)
-		case numeric && !category:
+		case numeric && !category && 2*f.beyond <= f.seen: // numbers beyond what may be a quantity name something
 			r.dense = append(r.dense, f.name)
 		default:
 			r.sparse = append(r.sparse, f.name)

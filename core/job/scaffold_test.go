@@ -66,6 +66,16 @@ func examplesOfClicks(n int, packed bool) [][]byte {
 	return out
 }
 
+// hashed are records with a hash, and one absurd value among quantities.
+func hashed(n int) [][]byte {
+	out := make([][]byte, n)
+	for i := range out {
+		out[i] = fmt.Appendf(nil, `{"click":%d,"h":%d,"x":%d.5}`, i%2, uint64(i+1)*0x9e3779b97f4a7c15>>1, i)
+	}
+	out[7] = []byte(`{"click":1,"h":1,"x":1e38}`)
+	return out
+}
+
 func TestScaffoldWritesAJobThatLoads(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -80,6 +90,8 @@ func TestScaffoldWritesAJobThatLoads(t *testing.T) {
 			Features{FormatJSON, "hour", []string{}, []string{"x"}}, 3, ModelLR},
 		{"only binary field", ScaffoldInput{Topic: "t", Partitions: 1, Samples: [][]byte{[]byte(`{"bought":true,"x":"${a}\n\"%{"}`), []byte(`{"bought":false,"x":"b"}`)}},
 			Features{FormatJSON, "bought", []string{"x"}, []string{}}, 1, ModelDeepFM},
+		{"numbers beyond what is a quantity", ScaffoldInput{Topic: "t", Partitions: 1, Samples: hashed(200)},
+			Features{FormatJSON, "click", []string{"h"}, []string{"x"}}, 1, ModelDeepFM},
 		{"odd names", ScaffoldInput{Topic: "t", Partitions: 0, Samples: [][]byte{[]byte(`{"y":1,"a\"${x}\n":"b"}`)}},
 			Features{FormatJSON, "y", []string{"a\"${x}\n"}, []string{}}, 1, ModelDeepFM},
 		{"tf.train.Example", ScaffoldInput{Topic: "t", Partitions: 4, Samples: examplesOfClicks(60, false)},

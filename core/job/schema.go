@@ -110,7 +110,7 @@ var featuresBlock = &block{
 			doc: "A record is a JSON object, or a tf.train.Example in protobuf."},
 		{name: "label", field: text(func(j *Job) *string { return &j.Features.Label }, "a field", nil), required: true, doc: "The field to predict: 0 or 1."},
 		{name: "sparse", field: names(func(j *Job) *[]string { return &j.Features.Sparse }, "fields"), fallback: "[]", doc: "Categorical fields; each value has a row of the embedding."},
-		{name: "dense", field: names(func(j *Job) *[]string { return &j.Features.Dense }, "fields"), fallback: "[]", doc: "Numeric fields."},
+		{name: "dense", field: names(func(j *Job) *[]string { return &j.Features.Dense }, "fields"), fallback: "[]", doc: "Numeric fields. They enter the model as they are. A record with a value beyond ±1e13 is taken for one that cannot be decoded."},
 		{name: "weight", later: notYet["weight"]},
 	},
 }

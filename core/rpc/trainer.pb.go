@@ -166,6 +166,8 @@ const (
 	// The log ends at log_start, below needed, to which it was read: its end was cut off (an unclean election, brokers with an older copy of their data). What is
 	// written up to needed from then on has other records under offsets that were trained.
 	PartitionProblem_KIND_TRUNCATED PartitionProblem_Kind = 7
+	// With the record at needed the gradient is not finite, or beyond what parameter servers take: the partition stands still there.
+	PartitionProblem_KIND_GRADIENT PartitionProblem_Kind = 8
 )
 
 // Enum value maps for PartitionProblem_Kind.
@@ -179,6 +181,7 @@ var (
 		5: "KIND_UNDECODABLE",
 		6: "KIND_RETENTION_NEAR",
 		7: "KIND_TRUNCATED",
+		8: "KIND_GRADIENT",
 	}
 	PartitionProblem_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":    0,
@@ -189,6 +192,7 @@ var (
 		"KIND_UNDECODABLE":    5,
 		"KIND_RETENTION_NEAR": 6,
 		"KIND_TRUNCATED":      7,
+		"KIND_GRADIENT":       8,
 	}
 )
 
@@ -5780,13 +5784,13 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\bpositive\x18\x01 \x03(\x04R\bpositive\x12\x1a\n" +
 	"\bnegative\x18\x02 \x03(\x04R\bnegative\"#\n" +
 	"\tHistogram\x12\x16\n" +
-	"\x06counts\x18\x01 \x03(\x04R\x06counts\"\xe2\x02\n" +
+	"\x06counts\x18\x01 \x03(\x04R\x06counts\"\xf5\x02\n" +
 	"\x10PartitionProblem\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\x05R\tpartition\x122\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1e.kale.v1.PartitionProblem.KindR\x04kind\x12\x16\n" +
 	"\x06needed\x18\x03 \x01(\x03R\x06needed\x12\x1b\n" +
 	"\tlog_start\x18\x04 \x01(\x03R\blogStart\x12\x16\n" +
-	"\x06detail\x18\x05 \x01(\tR\x06detail\"\xae\x01\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\"\xc1\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tKIND_LOST\x10\x01\x12\x12\n" +
@@ -5795,7 +5799,8 @@ const file_core_rpc_trainer_proto_rawDesc = "" +
 	"\x10KIND_DEAD_LETTER\x10\x04\x12\x14\n" +
 	"\x10KIND_UNDECODABLE\x10\x05\x12\x17\n" +
 	"\x13KIND_RETENTION_NEAR\x10\x06\x12\x12\n" +
-	"\x0eKIND_TRUNCATED\x10\a\"\xae\x03\n" +
+	"\x0eKIND_TRUNCATED\x10\a\x12\x11\n" +
+	"\rKIND_GRADIENT\x10\b\"\xae\x03\n" +
 	"\tDirective\x12$\n" +
 	"\x05fence\x18\x01 \x01(\v2\x0e.kale.v1.FenceR\x05fence\x12\x16\n" +
 	"\x06rejoin\x18\x02 \x01(\bR\x06rejoin\x12\x14\n" +

@@ -58,6 +58,8 @@ type Store struct {
 	own    string      // the folder of a copy, which goes with it
 	// ballast is a file beside it that is given up for room; "" of a reader.
 	ballast string
+	// short is by how many bytes the file was cut off when it was opened.
+	short int64
 }
 
 const stateFile = "state.db"
@@ -100,7 +102,7 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, unopened("open", path, err)
 	}
-	s := &Store{db: db, path: path}
+	s := &Store{db: db, path: path, short: missing(db, path)}
 	err = s.update(func(tx *bbolt.Tx) error {
 		for _, b := range buckets {
 			if _, err := tx.CreateBucketIfNotExists(b); err != nil {
@@ -144,11 +146,17 @@ func openFile(path string) (db *bbolt.DB, err error) {
 }
 
 // OpenReader opens dir/state.db for reading only; it must be closed soon, since no scheduler can start meanwhile. ErrLocked: a scheduler has it.
-// fs.ErrNotExist: there is none.
+// fs.ErrNotExist: there is none, or an empty file, of which a scheduler makes its own.
 func OpenReader(dir string) (*Store, error) {
 	path := filepath.Join(dir, stateFile)
-	if _, err := os.Stat(path); err != nil { // bbolt would create it
+	switch info, err := os.Stat(path); {
+	case err != nil: // bbolt would create it
 		return nil, fmt.Errorf("read the job's state: %w", err)
+	case info.Size() > 0:
+	case locked(path):
+		return nil, fmt.Errorf("read the job's state %s: %w", path, ErrLocked)
+	default: // bbolt would write to it
+		return nil, fmt.Errorf("read the job's state %s: the file is empty: %w", path, fs.ErrNotExist)
 	}
 	var db *bbolt.DB
 	err := guard(func() (err error) {
@@ -277,14 +285,16 @@ func (s *Store) Get(key string, v any) (found bool, err error) {
 
 // room is what must fit into the file before a store that could not be written counts as one that can be: all that one look writes, and more. On a disk that is
 // all but full some writes succeed and others do not.
-const room = 256 << 10
+const (
+	room    = 256 << 10
+	roomKey = "room"
+)
 
 // Room returns why nothing much can be written, nil where it can.
 func (s *Store) Room() error {
-	const probe = "room"
-	err := s.update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketKV).Put([]byte(probe), make([]byte, room)) })
+	err := s.update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketKV).Put([]byte(roomKey), make([]byte, room)) })
 	if err == nil {
-		err = s.update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketKV).Delete([]byte(probe)) })
+		err = s.update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketKV).Delete([]byte(roomKey)) })
 	}
 	if err != nil {
 		return fmt.Errorf("make room in %s: %w", s.path, err)

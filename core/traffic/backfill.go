@@ -28,12 +28,16 @@ type Backfilled struct {
 	Samples   int       // observations added
 	Requests  int
 	Elapsed   time.Duration
+	// Ahead are records dated ahead of this machine's clock, the first of each partition; Disordered those of the past that were dated ahead of what came after them.
+	// Of the times at which they hid what came, nothing is added.
+	Ahead, Disordered []Ahead
 }
 
 // Backfill asks the broker where each partition ended at every Step from From to To (the first offset whose timestamp is
 // as late) and adds the answers to the history, so that a scheduler that has just started knows the arrivals of the past
 // days. It relies on the records' timestamps, as producers or the broker set them; where their clock differs from this one
-// by minutes, as [Client.Skew] sees in what arrives meanwhile, it reckons with that.
+// by minutes, as [Client.Skew] sees in what arrives meanwhile, it reckons with that. Where single records are dated ahead of those after them,
+// the times at which they hide what came are left out ([Ahead]).
 //
 // Unknown is never zero: before the first record that the log still holds, a partition from which retention has deleted
 // something is unknown, and before the first record of all partitions everything is. A history that has live
@@ -70,12 +74,12 @@ func ReadPast(ctx context.Context, c *Client, a *Arrivals, o BackfillOptions) (P
 	case o.To.Sub(o.From)/o.Step > MaxTimes:
 		return Past{}, fmt.Errorf("backfill the arrivals of topic %q: from %s to %s in steps of %v are %d requests, more than %d: make the steps longer", c.topic, o.From.Format(time.RFC3339), o.To.Format(time.RFC3339), o.Step, o.To.Sub(o.From)/o.Step, MaxTimes)
 	}
-	f := &filler{c: c, o: o}
+	f := &filler{c: c, o: o, maxGap: a.o.MaxGap}
 	if err := f.run(ctx); err != nil {
 		return Past{}, fmt.Errorf("backfill the arrivals of topic %q: %w", c.topic, err)
 	}
 	samples, knownFrom := f.samples()
-	return Past{samples: samples, found: Backfilled{KnownFrom: knownFrom, Requests: f.requests, Elapsed: time.Since(began)}}, nil
+	return Past{samples: samples, found: Backfilled{KnownFrom: knownFrom, Requests: f.requests, Elapsed: time.Since(began), Ahead: f.ahead, Disordered: f.past}}, nil
 }
 
 // Add puts into the history what it lacks of a past.
@@ -95,6 +99,12 @@ type filler struct {
 	times []time.Time
 	skew  time.Duration // of the records' dates against the times
 	rows  [][]int64     // offsets by time and partition; nil where not asked for
+	// stamps are the timestamps (ms) of the records at these offsets, -1 where there is none.
+	stamps [][]int64
+	maxGap time.Duration
+	wrong  []bool // times whose answers are not to be trusted
+	ahead  []Ahead
+	past   []Ahead
 
 	mu       sync.Mutex // rows, requests, done
 	requests int
@@ -144,8 +154,11 @@ func (f *filler) run(ctx context.Context) error {
 	for t := f.o.From; !t.After(f.o.To); t = t.Add(f.o.Step) {
 		f.times = append(f.times, t)
 	}
-	f.rows = make([][]int64, len(f.times))
-	return f.fill(ctx)
+	f.rows, f.stamps = make([][]int64, len(f.times)), make([][]int64, len(f.times))
+	if err := f.fill(ctx); err != nil {
+		return err
+	}
+	return f.distrust(ctx)
 }
 
 // fill asks for the rows: the two ends first, and then, of each stretch whose ends differ, the middle. Stretches in
@@ -163,10 +176,10 @@ func (f *filler) fill(ctx context.Context) error {
 	if err := f.ask(ctx, last); err != nil {
 		return err
 	}
-	type stretch struct{ lo, hi int }
-	level := []stretch{{lo, last}}
+	type span struct{ lo, hi int }
+	level := []span{{lo, last}}
 	for len(level) > 0 {
-		var next []stretch
+		var next []span
 		g, gctx := errgroup.WithContext(ctx)
 		g.SetLimit(f.o.Parallel)
 		for _, s := range level {
@@ -175,13 +188,13 @@ func (f *filler) fill(ctx context.Context) error {
 			}
 			if slices.Equal(f.rows[s.lo], f.rows[s.hi]) {
 				for i := s.lo + 1; i < s.hi; i++ {
-					f.rows[i] = f.rows[s.lo]
+					f.rows[i], f.stamps[i] = f.rows[s.lo], f.stamps[s.lo]
 				}
 				f.advance(s.hi - s.lo - 1)
 				continue
 			}
 			mid := (s.lo + s.hi) / 2
-			next = append(next, stretch{s.lo, mid}, stretch{mid, s.hi})
+			next = append(next, span{s.lo, mid}, span{mid, s.hi})
 			g.Go(func() error { return f.ask(gctx, mid) })
 		}
 		if err := g.Wait(); err != nil {
@@ -213,15 +226,15 @@ func (f *filler) ask(ctx context.Context, i int) error {
 	if err != nil {
 		return fmt.Errorf("ask for the offsets at %s: %w", f.times[i].Format(time.RFC3339), err)
 	}
-	row := make([]int64, len(f.parts))
+	row, stamps := make([]int64, len(f.parts)), make([]int64, len(f.parts))
 	for p, l := range m {
-		row[p] = l.offset
+		row[p], stamps[p] = l.offset, l.stamp
 		if l.offset < 0 { // no record is as late: all that there is came before
 			row[p] = f.ends[p]
 		}
 	}
 	f.mu.Lock()
-	f.rows[i] = row
+	f.rows[i], f.stamps[i] = row, stamps
 	f.requests++
 	f.mu.Unlock()
 	f.advance(1)
@@ -240,7 +253,7 @@ func (f *filler) advance(n int) {
 // samples turns the answers into observations, with what is not known marked, and says from when on all is known.
 func (f *filler) samples() (out []sample, knownFrom time.Time) {
 	for i, t := range f.times {
-		if f.rows[i] == nil || f.unborn(t) {
+		if f.rows[i] == nil || f.wrong[i] || f.unborn(t) {
 			continue
 		}
 		ends := slices.Clone(f.rows[i])

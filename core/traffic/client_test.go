@@ -35,6 +35,7 @@ func TestBrokers(t *testing.T) {
 			t.Run("Recreated", func(t *testing.T) { testRecreated(t, brokers) })
 			t.Run("Backfill", func(t *testing.T) { testBackfill(t, brokers) })
 			t.Run("Skew", func(t *testing.T) { testSkew(t, brokers) })
+			t.Run("Ahead", func(t *testing.T) { testAhead(t, brokers) })
 		})
 	}
 }

@@ -171,10 +171,10 @@ func (s *Server) checkGradients(req *rpc.PushRequest, records uint64, bad func(s
 		return refuse("the %d dense weights of server %d need %d bytes of gradients, it has %d", hi-lo, s.opt.Server, want, len(req.Dense))
 	}
 	if i := firstAbsurd(req.Grads); i >= 0 {
-		return refuse("the gradient of row %d, weight %d, is %v, which is not finite or beyond ±%g", idAt(req.Ids, i/width), i%width, floatAt(req.Grads, i), float64(maxGradient))
+		return refuse("the gradient of row %d, weight %d, is %v, which is not finite or beyond ±%g", idAt(req.Ids, i/width), i%width, floatAt(req.Grads, i), float64(MaxGradient))
 	}
 	if i := firstAbsurd(req.Dense); i >= 0 {
-		return refuse("the gradient of dense weight %d is %v, which is not finite or beyond ±%g", lo+i, floatAt(req.Dense, i), float64(maxGradient))
+		return refuse("the gradient of dense weight %d is %v, which is not finite or beyond ±%g", lo+i, floatAt(req.Dense, i), float64(MaxGradient))
 	}
 	if records == 0 && (!allZero(req.Grads) || !allZero(req.Dense)) {
 		return refuse("it has gradients and no records")

@@ -26,12 +26,22 @@ func readFloats(v []float32, b []byte) {
 	}
 }
 
-// maxGradient bounds a gradient's magnitude: beyond it, its square, which optimisers accumulate, is not finite.
-const maxGradient = 1e18
+// MaxGradient bounds a gradient's magnitude: beyond it, its square, which optimisers accumulate, is not finite. A push with a larger one is refused.
+const MaxGradient = 1e18
 
-// firstAbsurd is the index of the first float32 in b that is NaN, infinite or beyond maxGradient; −1 when there is none.
+// Absurd says whether a gradient is not finite or beyond MaxGradient anywhere.
+func Absurd(grad []float32) bool {
+	for _, g := range grad {
+		if !(g <= MaxGradient && g >= -MaxGradient) {
+			return true
+		}
+	}
+	return false
+}
+
+// firstAbsurd is the index of the first float32 in b that is NaN, infinite or beyond MaxGradient; −1 when there is none.
 func firstAbsurd(b []byte) int {
-	limit := math.Float32bits(maxGradient)
+	limit := math.Float32bits(MaxGradient)
 	for i := 0; i+4 <= len(b); i += 4 {
 		// Without its sign bit, a float's bits grow with its magnitude, infinities and NaNs on top.
 		if binary.LittleEndian.Uint32(b[i:])&0x7fffffff > limit {

@@ -264,7 +264,17 @@ func (p Patient) recordsClock(ctx context.Context, newest int64) []Finding {
 	if err != nil {
 		skew = 0 // the newest record tells what it can
 	}
-	return datedBy(now, newest, skew, info.TimestampType)
+	out := datedBy(now, newest, skew, info.TimestampType)
+	found, err := cl.Ahead(ctx, skew, traffic.AheadLeast)
+	if err != nil || len(found) == 0 || slices.ContainsFunc(out, func(f Finding) bool { return f.State == Fail }) {
+		return out
+	}
+	says := "in " + job.Count(len(found), "partition") + " " + found[0].String()
+	if len(found) == 1 {
+		says = found[0].String()
+	}
+	return append(out, ok("records' clock", "%s", says).
+		but(Warn, "A scheduler that starts before that time lacks the arrivals since it was written: "+traffic.AheadAdvice+"."))
 }
 
 // datedBy judges by how much records are dated ahead of this machine's clock when they enter (negative: behind), as far as that is known, and the newest record's

@@ -177,3 +177,29 @@ func TestRecordsClockBehind(t *testing.T) {
 		t.Errorf("records that enter: %+v", f)
 	}
 }
+
+// A single record that is dated ahead of those after it is found, wherever it is, and named.
+func TestARecordOfTomorrow(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "clicks"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DefaultProduceTopic("clicks"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	now := time.Now()
+	tomorrow := now.Add(24 * time.Hour)
+	for _, at := range []time.Time{now, now, tomorrow, now, now} {
+		if err := cl.ProduceSync(t.Context(), &kgo.Record{Value: []byte(`{"click":1}`), Timestamp: at}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fs := patient(t, c.ListenAddrs()[0]).recordsClock(t.Context(), now.UnixNano())
+	if len(fs) != 2 || fs[0].State != OK || fs[1].State != Warn || fs[1].Check != "records' clock" ||
+		!strings.Contains(fs[1].Says, "the record at offset 2 of partition 0 is dated "+tomorrow.UTC().Format(time.RFC3339)+", ahead of this machine's clock by ") || !strings.Contains(fs[1].Do, "LogAppendTime") {
+		t.Errorf("%+v", fs)
+	}
+}
