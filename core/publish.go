@@ -560,7 +560,7 @@ func (s *Scheduler) problems() []string {
 	if why := n.misdated(); why != "" {
 		out = append(out, why)
 	}
-	if why := AheadWords(s.missed.aheadNow(n.at)); why != "" {
+	if why := AheadWords(s.missed.aheadNow(n.at, s.job.Forecast.Past())); why != "" {
 		out = append(out, why)
 	}
 	if near != "" {

@@ -17,7 +17,8 @@ type missed struct {
 	failed  retry
 	reading *reading // nil: nothing is asked
 	// ahead are records that are dated ahead of this machine's clock, and hid what came after them when arrivals were read.
-	ahead []traffic.Ahead
+	ahead   []traffic.Ahead
+	aheadAt time.Time // when that was
 }
 
 // reading is a question to the broker that is under way.
@@ -142,6 +143,7 @@ func (s *Scheduler) tellHistory(r *reading) traffic.Backfilled {
 
 // heedAhead takes down which records are dated ahead of this machine's clock, and tells of them.
 func (s *Scheduler) heedAhead(got traffic.Backfilled) {
+	s.missed.aheadAt = time.Now()
 	s.missed.ahead = slices.DeleteFunc(slices.Clone(got.Ahead), func(a traffic.Ahead) bool { return a.By < traffic.AheadLeast })
 	for _, a := range s.missed.ahead {
 		s.lg.Warn("a record is dated ahead of this machine's clock: what came after it is not in the arrival history", "partition", a.Partition, "offset", a.Offset, "dated", a.Stamp.UTC(), "ahead", a.By.Round(time.Second))
@@ -166,8 +168,11 @@ func AheadWords(as []traffic.Ahead) string {
 		"observed it. To have it end, %s", job.Length(a.By), a.Offset, a.Partition, a.Stamp.UTC().Format(time.RFC3339), more, traffic.AheadAdvice)
 }
 
-// aheadNow are those that are ahead still.
-func (m *missed) aheadNow(now time.Time) []traffic.Ahead {
+// aheadNow are those that are ahead still, until the scheduler has itself observed as much as forecasts need.
+func (m *missed) aheadNow(now time.Time, needed time.Duration) []traffic.Ahead {
+	if now.Sub(m.aheadAt) > needed {
+		return nil
+	}
 	return slices.DeleteFunc(slices.Clone(m.ahead), func(a traffic.Ahead) bool { return !a.Stamp.After(now) })
 }
 
