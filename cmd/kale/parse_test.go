@@ -96,7 +96,7 @@ func TestNumbers(t *testing.T) {
 		{number(math.NaN()), "unknown"}, {number(math.Inf(1)), "unknown"}, {number(1e20), "1e+20"}, {plan.Thousands(0), "0"}, {plan.Thousands(uint64(math.MaxUint64)), "18,446,744,073,709,551,615"},
 		{job.Length(1234 * time.Microsecond), "1.23ms"}, {job.Length(1234567 * time.Microsecond), "1.23s"}, {job.Length(20 * time.Minute), "20m"},
 		{job.Length(90*time.Minute + 20*time.Second), "1h30m"}, {job.Length(-2 * time.Second), "-2s"},
-		{partitions(nil, 0), "-"}, {partitions([]int32{0, 1, 2, 5, 7, 8}, 0), "0-2,5,7-8"}, {job.Count(1, "worker"), "1 worker"}, {job.Count(0, "worker"), "0 workers"},
+		{partitions(nil, 0), "-"}, {partitions([]int32{0, 1, 2, 5, 7, 8}, 0), "p0-2,5,7-8"}, {job.Count(1, "worker"), "1 worker"}, {job.Count(0, "worker"), "0 workers"},
 		{listed([]string{"a", "b", "c"}), "a, b and c"}, {listed(nil), ""},
 	} {
 		if tt.got != tt.want {

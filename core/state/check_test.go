@@ -62,7 +62,7 @@ func TestCheckFindsDamage(t *testing.T) {
 			if s, err = Open(dir); err != nil {
 				t.Fatal(err)
 			}
-			defer s.Close()
+			defer func() { _ = s.Close() }()
 			err = s.Check(time.Minute)
 			if x.says == "" && err != nil || x.says != "" && (err == nil || !strings.Contains(err.Error(), x.says) || !strings.Contains(err.Error(), path)) {
 				t.Errorf("checked: %v; want %q", err, x.says)
