@@ -338,11 +338,10 @@ const (
 // Behind is what is behind a problem that shows in one way at one look and in another at the next, and is one problem: who does not answer, that records cannot be
 // decoded, or that brokers remove what is not trained; "": what it says itself.
 func Behind(problem string) string {
-	if strings.HasPrefix(problem, haltsAt+"partition") {
-		return "partitions stand still at records that cannot be decoded"
-	}
-	if strings.HasPrefix(problem, absurdAt+"partition") {
-		return "partitions stand still at gradients that are not finite"
+	for _, h := range halting {
+		if strings.HasPrefix(problem, h.stops+"partition") {
+			return h.behind
+		}
 	}
 	for _, what := range []string{backendSilent, endsUnknown, chiefMute, unseen + ": ", undecodable} {
 		if strings.HasPrefix(problem, what) {

@@ -1,21 +1,18 @@
 package core
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
-	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/traffic"
@@ -273,177 +270,6 @@ func (s *Scheduler) serverView(st backend.Status) ServerView {
 	return v
 }
 
-// How a job takes what was changed in its file: its trainers are told of policies, all else needs new ones.
-const (
-	thenRunAgain = "; then stop the job and run it again"
-	thenTakeUp   = "; then Ctrl-C and kale run again (training goes on)"
-	thenGoesOn   = "; then training goes on there by itself" // nothing of the file is changed
-)
-
-// chiefProblem is what is wrong with a partition, for people, save what retention removed of it (lostWords) and the record that it stands at (haltedWords).
-func chiefProblem(p *rpc.PartitionProblem) string {
-	if p.GetKind() == rpc.PartitionProblem_KIND_RECREATED || p.GetKind() == rpc.PartitionProblem_KIND_UNREACHABLE && p.GetPartition() < 0 { // a whole topic's, a whole worker's
-		return p.GetDetail()
-	}
-	return fmt.Sprintf("partition %d: %s", p.GetPartition(), p.GetDetail())
-}
-
-// halts says that a partition stands still at a record that can neither be decoded nor set aside, or not be trained.
-func halts(p *rpc.PartitionProblem) bool {
-	return p.GetKind() == rpc.PartitionProblem_KIND_UNDECODABLE || p.GetKind() == rpc.PartitionProblem_KIND_DEAD_LETTER || p.GetKind() == rpc.PartitionProblem_KIND_GRADIENT
-}
-
-// How haltedWords begin.
-const (
-	haltsAt  = "records that cannot be decoded stop "
-	absurdAt = "gradients that are not finite stop "
-)
-
-// haltedWords are the partitions that halt for the same reason, with the record of the first of them, and what helps.
-func haltedWords(ps []*rpc.PartitionProblem) string {
-	first := slices.MinFunc(ps, func(a, b *rpc.PartitionProblem) int { return cmp.Compare(a.GetPartition(), b.GetPartition()) })
-	var names []int32
-	for _, p := range ps {
-		names = append(names, p.GetPartition())
-	}
-	begin := haltsAt
-	if first.GetKind() == rpc.PartitionProblem_KIND_GRADIENT {
-		begin = absurdAt
-	}
-	text := fmt.Sprintf(begin+"%s, and nothing of that is lost. Partition %d of %s. ", numbered("partition", names), first.GetPartition(), first.GetDetail())
-	switch first.GetKind() {
-	case rpc.PartitionProblem_KIND_GRADIENT:
-		return text + "The model's weights have grown too far, by too high a learning rate as a rule: lower it (learning_rate in model.optimiser)" + thenRunAgain +
-			", which tries that record again. Where it stands still there all the same, the weights are past mending: begin a new job (another checkpoint.dir)"
-	case rpc.PartitionProblem_KIND_DEAD_LETTER:
-		return text + "Create or mend that topic (stream.dead_letter)" + thenGoesOn
-	}
-	return text + "To do without such records, set on_undecodable = \"skip\" in the stream block" + thenTakeUp +
-		". To keep them, name a topic for them in stream.dead_letter" + thenRunAgain
-}
-
-// truncatedWords say of which partitions the end was cut off, where the first of them ended and was read to, and what helps.
-func truncatedWords(ps []*rpc.PartitionProblem) string {
-	first := slices.MinFunc(ps, func(a, b *rpc.PartitionProblem) int { return cmp.Compare(a.GetPartition(), b.GetPartition()) })
-	var names []int32
-	for _, p := range ps {
-		names = append(names, p.GetPartition())
-	}
-	text := "the brokers lost the end of the log of " + numbered("partition", names)
-	if end := first.GetLogStart(); end >= 0 {
-		text += fmt.Sprintf(": that of partition %d ended at offset %d, and was read up to %d", first.GetPartition(), end, first.GetNeeded())
-	}
-	return text + ". So it is after an unclean election, or where brokers came back with an older copy of their data. " + truncatedAdvice + thenRunAgain
-}
-
-const truncatedAdvice = "What is written there now, up to where it was read before, has offsets that are trained already, and is not trained. Training stands still, and nothing that was trained " +
-	"is lost. " + truncatedWaysOut
-
-// truncatedWaysOut are what helps where the end of a log was cut off, in the words of a job that runs and of one that is to.
-const truncatedWaysOut = "Mend the brokers' data; or begin a new job (another checkpoint.dir), which trains all that the topic has; or, once more is written there than was trained (kale run refuses before), " +
-	"set on_lost = \"skip\" in the stream block"
-
-// lostWords say what stops partitions of which retention removed so many offsets.
-func lostWords(offsets int64) string {
-	return fmt.Sprintf("retention removed untrained offsets (%s when training stopped there, and more since); training stands still there until you accept the loss: first let the topic keep its records for "+
-		"longer (retention.ms, retention.bytes), then set on_lost = \"skip\" in the stream block"+thenTakeUp, plan.Thousands(offsets))
-}
-
-// lasting parts what goes on from for how long it has, where a text ends so: "no broker has answered for 5s".
-func lasting(text string) (what string, lasts time.Duration) {
-	const word = " for "
-	if i := strings.LastIndex(text, word); i >= 0 {
-		if d, err := time.ParseDuration(text[i+len(word):]); err == nil {
-			return text[:i], d
-		}
-	}
-	return text, 0
-}
-
-// chiefProblems are the problems of a job's partitions, for people: partitions with the same one are named together, with the longest of their times, and what two
-// workers met alike is told once.
-func chiefProblems(ps []*rpc.PartitionProblem) []string {
-	if recreated(ps) { // whatever else was wrong is of a log that is gone
-		ps = slices.DeleteFunc(slices.Clone(ps), func(p *rpc.PartitionProblem) bool { return !ofAnotherLog(p) })
-	}
-	var out []string
-	if cut := slices.DeleteFunc(slices.Clone(ps), func(p *rpc.PartitionProblem) bool { return !isTruncated(p) }); len(cut) > 0 {
-		out = append(out, truncatedWords(cut))
-		ps = slices.DeleteFunc(slices.Clone(ps), isTruncated)
-	}
-	for _, kind := range []rpc.PartitionProblem_Kind{rpc.PartitionProblem_KIND_DEAD_LETTER, rpc.PartitionProblem_KIND_UNDECODABLE,
-		rpc.PartitionProblem_KIND_GRADIENT} {
-		if same := slices.DeleteFunc(slices.Clone(ps), func(p *rpc.PartitionProblem) bool { return p.GetKind() != kind }); len(same) > 0 {
-			out = append(out, haltedWords(same))
-		}
-	}
-	ps = slices.DeleteFunc(slices.Clone(ps), halts)
-	with := map[string][]int32{} // partitions by what is wrong with them
-	longest := map[string]time.Duration{}
-	lost := map[int32]int64{} // offsets, by partition
-	for _, p := range ps {
-		if p.GetKind() == rpc.PartitionProblem_KIND_LOST {
-			lost[p.GetPartition()] = max(lost[p.GetPartition()], p.GetLogStart()-p.GetNeeded())
-		}
-	}
-	var offsets int64
-	for _, n := range lost {
-		offsets += n
-	}
-	for _, p := range ps {
-		text := chiefProblem(p)
-		if p.GetKind() == rpc.PartitionProblem_KIND_LOST {
-			text = fmt.Sprintf("partition %d: %s", p.GetPartition(), lostWords(offsets))
-		}
-		what, alone := strings.CutPrefix(text, fmt.Sprintf("partition %d: ", p.GetPartition()))
-		if !alone {
-			what = text
-		}
-		what, lasts := lasting(what)
-		longest[what] = max(longest[what], lasts)
-		if _, told := with[what]; !told {
-			out = append(out, what)
-		}
-		if alone {
-			with[what] = append(with[what], p.GetPartition())
-		} else if _, told := with[what]; !told {
-			with[what] = nil
-		}
-	}
-	for i, what := range out {
-		if len(with[what]) > 0 {
-			out[i] = numbered("partition", with[what]) + ": " + what
-		}
-		if d := longest[what]; d > 0 {
-			out[i] += " for " + job.Length(d)
-		}
-	}
-	return out
-}
-
-// numbered is "partition 3", "partitions 0–3, 6".
-func numbered(what string, p []int32) string {
-	slices.Sort(p)
-	p = slices.Compact(p)
-	if len(p) == 1 {
-		return fmt.Sprintf("%s %d", what, p[0])
-	}
-	var parts []string
-	for i := 0; i < len(p); {
-		j := i
-		for j+1 < len(p) && p[j+1] == p[j]+1 {
-			j++
-		}
-		if part := strconv.Itoa(int(p[i])); j == i {
-			parts = append(parts, part)
-		} else {
-			parts = append(parts, fmt.Sprintf("%s–%d", part, p[j]))
-		}
-		i = j + 1
-	}
-	return what + "s " + strings.Join(parts, ", ")
-}
-
 // unsavedWords say why the scheduler holds all that is, what helps, and what that means: not which of its writes failed, which changes from look to look.
 func unsavedWords(dir string, err error, means string) string {
 	why := err.Error()
@@ -497,12 +323,11 @@ func (s *Scheduler) movedWords() string {
 	if now := s.store.Folder(); now != "" {
 		return text + backend.PutBack(now, dir) + " puts it back"
 	}
-	text += fmt.Sprintf("Put the folder back or, where it is lost, end this scheduler (Ctrl-C, kill %d) and give the same kale run again, which ", pid)
-	if s.job.Backend.Name == job.BackendLocal { // what it keeps of them was there
-		return text + "names the processes to end first, since their folders were there too, and starts others in their place"
-	}
-	return text + "takes up what runs"
+	return text + fmt.Sprintf("Put the folder back or, where it is lost, end this scheduler (Ctrl-C, kill %d) and give the same kale run again, which ", pid) + AnewWithoutState
 }
+
+// AnewWithoutState is what kale run does with what runs of a job whose scheduler has lost its state folder.
+const AnewWithoutState = "takes up what runs or, where the processes of backend \"local\" had their folders there too, names those to end first, in whose place it starts others"
 
 // checkFor bounds how long a scheduler looks for damage in its state as it begins.
 const checkFor = 2 * time.Second

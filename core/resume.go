@@ -197,7 +197,7 @@ func standingDiagnostics(j *job.Job, want *Wanted) (diags hcl.Diagnostics) {
 			attribute, does = "stream.dead_letter", "names a topic for such records"
 		}
 		diags = append(diags, j.WarningAt(attribute, summary, fmt.Sprintf("%s%s, and nothing of that is lost. This file %s: the job goes on as soon as it is run with it (Ctrl-C of the scheduler that runs, then kale run again).",
-			capital(haltsAt), numbered("partition", mended), does)))
+			capital(undecodableStop), numbered("partition", mended), does)))
 	}
 	return diags
 }

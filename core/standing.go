@@ -13,11 +13,10 @@ import (
 // stands says that a partition's problem is in the stream or in the job file, so that the partition stands until a person has done something about it.
 func stands(p *rpc.PartitionProblem) bool {
 	switch p.GetKind() {
-	case rpc.PartitionProblem_KIND_LOST, rpc.PartitionProblem_KIND_RECREATED, rpc.PartitionProblem_KIND_TRUNCATED, rpc.PartitionProblem_KIND_DEAD_LETTER, rpc.PartitionProblem_KIND_UNDECODABLE,
-		rpc.PartitionProblem_KIND_GRADIENT:
+	case rpc.PartitionProblem_KIND_LOST, rpc.PartitionProblem_KIND_RECREATED, rpc.PartitionProblem_KIND_TRUNCATED:
 		return true
 	}
-	return false
+	return halts(p)
 }
 
 // stillAt are the partitions with such problems.

@@ -140,7 +140,7 @@ func (a *app) bereft(k *core.Keeper, name string) string {
 			return fmt.Sprintf(text+"%s puts it back", k.StateDir, "moved", backend.PutBack(now, k.StateDir))
 		}
 	}
-	return fmt.Sprintf(text+"put the folder back or, where it is lost, kill %d ends that scheduler alone, and %s takes up what runs or, where the processes of backend \"local\" had their folders there too, names those to end first, in whose place it starts others", k.StateDir, "moved or removed", k.Process.PID, a.runLine(name))
+	return fmt.Sprintf(text+"put the folder back or, where it is lost, kill %d ends that scheduler alone, and %s %s", k.StateDir, "moved or removed", k.Process.PID, a.runLine(name), core.AnewWithoutState)
 }
 
 // there is a command on a job for the scheduler that has its state in another folder.

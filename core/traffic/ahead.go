@@ -110,10 +110,9 @@ func (f *filler) hide(a Ahead) {
 
 // stretch are times in a row, more than one, at which a partition is answered with the same record, and then with a much later one.
 type stretch struct {
-	partition   int32
 	first, last int   // of the times
 	offset      int64 // of the record
-	jump        int64
+	jump        int64 // records from it to the next answer
 }
 
 // distrustPast looks for records of the past that were dated ahead: all that was hidden by one seems to have come at once when its date was reached. Where it did come at once,
@@ -163,7 +162,7 @@ func (f *filler) suspects(p int32) []stretch {
 			i++
 			continue
 		}
-		s := stretch{partition: p, first: i, last: i, offset: f.rows[i][p]}
+		s := stretch{first: i, last: i, offset: f.rows[i][p]}
 		for s.last+1 < len(f.rows) && f.rows[s.last+1][p] == s.offset {
 			s.last++
 		}
