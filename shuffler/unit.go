@@ -91,7 +91,9 @@ type Options struct {
 	// Upper and Lower bound, as shares of Capacity, between which the readiness to accept forwarded chunks keeps its last value:
 	// refuse above Upper, accept again below Lower. Defaults 0.75 and 0.5 [ours: the paper names the bounds without values].
 	Upper, Lower float64
-	// InFlight is the most records that may be with peers and not settled. Default: 4 × Capacity.
+	// InFlight is the most records that may be with peers and not settled. Default: 4 × Capacity for each peer, so that the one reader of a hot
+	// partition can keep all of them busy: a peer has as much as its upper bound in its queue, a batch or two that it trains, and what is trained and not
+	// settled, which takes a few beats.
 	InFlight int
 	// Unanswered is the most records that may be on their way to one peer, neither accepted nor refused: its word that it accepts is late by the time of a
 	// message, and what it refuses comes back beyond the capacity. One chunk may always be. Default: Capacity / 2.
@@ -117,15 +119,15 @@ func (o Options) Validate() error {
 	return nil
 }
 
+// inFlightPerPeer is how many times the capacity of a queue may be away for each peer.
+const inFlightPerPeer = 4
+
 func (o Options) withDefaults() Options {
 	if o.Upper == 0 {
 		o.Upper = 0.75
 	}
 	if o.Lower == 0 {
 		o.Lower = min(0.5, o.Upper)
-	}
-	if o.InFlight == 0 {
-		o.InFlight = 4 * o.Capacity
 	}
 	if o.Unanswered == 0 {
 		o.Unanswered = o.Capacity / 2
@@ -221,7 +223,7 @@ func (u *Unit[T]) place(c Chunk[T], last bool) (Decision[T], bool) {
 	if last && c.Records > 0 {
 		return Decision[T]{}, false
 	}
-	if c.Records > 0 && u.opts.Mode != None && !u.closed && u.awayRecs+c.Records <= u.opts.InFlight && (u.opts.Mode == Basic || !u.room(c)) {
+	if c.Records > 0 && u.opts.Mode != None && !u.closed && u.awayRecs+c.Records <= u.inFlight() && (u.opts.Mode == Basic || !u.room(c)) {
 		if p, ok := u.choose(c); ok {
 			return u.send(c, p), true
 		}
@@ -231,6 +233,14 @@ func (u *Unit[T]) place(c Chunk[T], last bool) (Decision[T], bool) {
 	}
 	u.push(c)
 	return Decision[T]{Verdict: Keep, Chunk: c}, true
+}
+
+// inFlight is the most records that may be away.
+func (u *Unit[T]) inFlight() int {
+	if u.opts.InFlight > 0 {
+		return u.opts.InFlight
+	}
+	return inFlightPerPeer * u.opts.Capacity * len(u.peers)
 }
 
 // choose names the peer that gets a chunk, if one does.

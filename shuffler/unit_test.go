@@ -201,6 +201,30 @@ func TestFullEverywhereWaits(t *testing.T) {
 	}
 }
 
+// What may be with peers and not settled grows with their number: the one reader of a hot partition keeps as many busy as there are.
+func TestMorePeersHaveMoreInFlight(t *testing.T) {
+	for _, peers := range []int{1, 3, 20} {
+		u := newUnit(t, shuffler.Options{Mode: shuffler.Advanced, Capacity: 10})
+		for i := range peers {
+			accept(u, true, fmt.Sprintf("p%02d", i))
+		}
+		forwarded := 0
+		for id := uint64(1); ; id++ {
+			d := u.Offer(chunk{ID: id, Records: 10})
+			if d.Verdict == shuffler.Wait {
+				break
+			}
+			if d.Verdict == shuffler.Forward {
+				forwarded++
+				u.Accepted(id)
+			}
+		}
+		if forwarded != 4*peers {
+			t.Errorf("%d peers have %d chunks of a queue's capacity, want %d", peers, forwarded, 4*peers)
+		}
+	}
+}
+
 // If a receiver dies, the origin queues its chunks again, oldest first and before anything newer.
 func TestReceiverDiesChunksComeBack(t *testing.T) {
 	u := newUnit(t, shuffler.Options{Mode: shuffler.Advanced, Capacity: 10})
