@@ -18,6 +18,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/google/go-cmp/cmp"
 	"go.etcd.io/bbolt"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -181,11 +182,38 @@ func TestStateDamagedInPartIsToldOf(t *testing.T) {
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}
+	was := folderHas(t, r.state)
+	p, diags, err := NewPreview(t.Context(), r.options("run"))
+	if err != nil || diags.HasErrors() || !strings.Contains(p.Damaged, "state.db: the file is damaged: move it away") {
+		t.Errorf("a preview says %+v, %v, %v", p, diags, err)
+	}
+	if says, opens := DamagedState(r.state); !opens || !strings.Contains(says, "state.db: the file is damaged: move it away") {
+		t.Errorf("looked at: %q, opens %v", says, opens)
+	}
+	if diff := cmp.Diff(was, folderHas(t, r.state)); diff != "" {
+		t.Errorf("they changed the state folder (-was +is):\n%s", diff)
+	}
 	r.open("run")
 	r.beat()
 	if v := r.s.View(); len(v.Problems) != 1 || !strings.Contains(v.Problems[0], "state.db: the file is damaged: move it away") || !strings.Contains(v.Problems[0], "give the same kale run again") {
 		t.Errorf("problems: %q", v.Problems)
 	}
+}
+
+// folderHas are the files of a folder with what is in them.
+func folderHas(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := map[string]string{}
+	for _, f := range files {
+		if raw, err := os.ReadFile(filepath.Join(dir, f.Name())); err == nil {
+			has[f.Name()] = string(raw)
+		}
+	}
+	return has
 }
 
 func TestDamagedStateSaysWhatToDo(t *testing.T) {
@@ -202,6 +230,9 @@ func TestDamagedStateSaysWhatToDo(t *testing.T) {
 	}
 	if _, _, err := NewPreview(t.Context(), r.options("run")); err == nil || !strings.Contains(err.Error(), "move it away") {
 		t.Errorf("previewed: %v", err)
+	}
+	if says, opens := DamagedState(r.state); opens || !strings.Contains(says, "move it away") {
+		t.Errorf("looked at: %q, opens %v", says, opens)
 	}
 }
 

@@ -3,9 +3,8 @@ package core
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -39,6 +38,8 @@ type Preview struct {
 	// Locked says that a scheduler of the job runs. Unheard says that it did not tell what it wants (Options.Wanted): then what it has learnt, and what a person has
 	// ordered, is not in the preview, which starts from the job file's prior.
 	Locked, Unheard bool
+	// Damaged says what is wrong with the scheduler's state, and what helps; "": nothing was found, or the scheduler that runs has it, and tells.
+	Damaged string
 	// Offline says that the brokers were not asked: only the backend's part is known, and what is placed are workers.min.
 	Offline bool
 }
@@ -130,6 +131,9 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	obs := s.observe(now)
 	p.Record = Record{Observation: obs, Decision: s.policy.Decide(obs), LastJoin: s.want.LastJoin, LagUnknown: s.lagUnknown(obs), ObserveOnly: o.Job.Autoscale.Mode == job.ModeObserve}
 	p.Running, p.Unlisted = s.seen.list, s.seen.unlisted()
+	if s.damaged != nil {
+		p.Damaged = damagedRest(s.damaged)
+	}
 	if o.Pool != nil {
 		s.joinPool(false)
 		o.Pool.tell(o.Job.Name, s.wish(obs, p.Record.Decision))
@@ -139,18 +143,18 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 
 // readDesired takes what is wanted as the scheduler that runs says (nil: it did not), else from the state of the last one, if there is one, and leaves that as it is.
 func (s *Scheduler) readDesired(says *Wanted) (locked bool, err error) {
-	if _, err := os.Stat(filepath.Join(s.opt.StateDir, "state.db")); err != nil {
+	st, err := state.OpenReader(s.opt.StateDir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
-	}
-	st, err := state.Open(s.opt.StateDir)
-	if errors.Is(err, state.ErrLocked) {
+	case errors.Is(err, state.ErrLocked):
 		err = s.want.copy(says)
 		s.want.open()
 		return true, err
-	}
-	if err != nil {
+	case err != nil:
 		return false, err
 	}
+	s.damaged = st.Check(checkFor)
 	_, err = st.Get(desiredKey, s.want)
 	s.want.open()
 	return false, errors.Join(err, st.Close())

@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -334,7 +335,33 @@ const checkFor = 2 * time.Second
 
 // damagedWords say what damage to the file of a scheduler's state means, and what helps.
 func damagedWords(err error) string {
-	return fmt.Sprintf("decisions and orders of the past may be missing or wrong, and what is learnt now may be lost: %v. Training goes on. End this scheduler before you do (Ctrl-C), and give the same kale run again after it", err)
+	return fmt.Sprintf("%s, and what is learnt now may be lost: %v. Training goes on. End this scheduler before you do (Ctrl-C), and give the same kale run again after it", damagedMeans, err)
+}
+
+const damagedMeans = "decisions and orders of the past may be missing or wrong"
+
+// damagedRest is damagedWords where no scheduler runs.
+func damagedRest(err error) string { return fmt.Sprintf("%s: %v", damagedMeans, err) }
+
+// DamagedState says what is wrong with the state that the last scheduler of a job left in a folder, and what helps; "": nothing was found, there is none, or a
+// scheduler has it, which tells. opens is false where kale run could not take it up. Nothing is written.
+func DamagedState(dir string) (says string, opens bool) {
+	st, err := state.OpenReader(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, state.ErrLocked):
+		return "", true
+	case err != nil:
+		return err.Error(), false
+	}
+	defer func() { _ = st.Close() }() // it was only read
+	damaged := st.Check(checkFor)
+	if _, err := savedDesired(st); err != nil {
+		return err.Error(), false
+	}
+	if damaged != nil {
+		return damagedRest(damaged), true
+	}
+	return "", true
 }
 
 // problems are what an operator should read, the gravest first.

@@ -30,7 +30,7 @@ func doctorCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor JOB.hcl", Short: "Try everything that a job needs, and say what to mend",
 		Long: `Tries a job's set-up from end to end, many things at the same time: the brokers by the addresses that they tell their clients, the topics
-and their records, the backend's plugin with its devices and its room, the trainer and ONNX Runtime, the folders, ports and the clock. For what
+and their records, the backend's plugin with its devices and its room, the trainer and ONNX Runtime, the folders, the state that the job's last scheduler left, ports and the clock. For what
 is not well it says what to do. It starts no process of the job and leaves nothing behind.
 
 It also has the backend run a short probe (1 CPU, 512 MiB or, where workers compute on GPUs, 2 GiB; no GPU) on up to four different nodes, one on this machine: each writes a file into

@@ -30,7 +30,8 @@ func planCommand(a *app) *cobra.Command {
 		Use: "plan JOB.hcl [JOB.hcl …]", Short: "What would be decided now, and where it would run",
 		Long: `Reads the arrival history from the brokers, forecasts, decides once with the code that kale run uses, and asks the backend
 where the result would go, and whether there is room for workers.min and workers.max. It starts nothing and writes nothing.
-Beside a scheduler that runs it decides as that would, with what it has learnt and the orders that it was given.
+Beside a scheduler that runs it decides as that would, with what it has learnt and the orders that it was given; else with what
+the last one left, and says where that is damaged.
 
 Where the brokers do not answer it plans without them, for workers.min, and says so.
 
@@ -59,6 +60,7 @@ type planned struct {
 	Running    []string    `json:"running,omitzero"`            // nil: not known
 	NotRunning []notRuns   `json:"not_running,omitempty"`       // what is there and does not run: it waits for a place, starts, or is not heard of
 	Unlisted   string      `json:"processes_unknown,omitempty"` // why Running may not be all
+	Damaged    string      `json:"state_damaged,omitempty"`     // what is wrong with the scheduler's state, and what helps
 	Placements []placement `json:"placements"`
 	Shortage   string      `json:"shortage,omitempty"`
 	core.Record
@@ -218,6 +220,9 @@ func (a *app) warnUnknown(l *loaded, p *core.Preview) {
 	case p.Backfilled.KnownFrom.IsZero() && !p.Offline:
 		fmt.Fprintln(a.err, "the brokers hold no arrival history: the forecast starts cold")
 	}
+	if p.Damaged != "" {
+		a.advise("%s\n", p.Damaged)
+	}
 	if text := core.AheadWords(p.Ahead); text != "" {
 		a.advise("%s\n", text)
 	}
@@ -225,7 +230,7 @@ func (a *app) warnUnknown(l *loaded, p *core.Preview) {
 
 func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview) planned {
 	out := planned{
-		Job: l.Name, Topic: l.Stream.Topic, Partitions: topic.Partitions, Scheduler: p.Locked, Unheard: p.Unheard, Gone: p.Gone, Unlisted: p.Unlisted, Placements: []placement{},
+		Job: l.Name, Topic: l.Stream.Topic, Partitions: topic.Partitions, Scheduler: p.Locked, Unheard: p.Unheard, Gone: p.Gone, Unlisted: p.Unlisted, Damaged: p.Damaged, Placements: []placement{},
 		Shortage: p.Report.Shortage, Record: p.Record,
 	}
 	if topic.Err != nil {

@@ -169,7 +169,7 @@ func OpenReader(dir string) (*Store, error) {
 	if err != nil {
 		return nil, unopened("read", path, err)
 	}
-	return &Store{db: db, path: path}, nil
+	return &Store{db: db, path: path, short: missing(db, path)}, nil
 }
 
 // unopened says why a file was not opened, and what helps.

@@ -71,7 +71,20 @@ func (p Patient) stateFolder(context.Context) []Finding {
 	if f.State == OK && kindOf(p.StateDir) == onNetwork {
 		f = f.but(Warn, "It is on a network file system, where locks and mapped files are not to be relied on: choose a folder on a local disk with -state-dir or $KALE_STATE_DIR.")
 	}
-	return []Finding{f}
+	return append([]Finding{f}, p.lastState()...)
+}
+
+// lastState is what is wrong with the state that the job's last scheduler left, if anything.
+func (p Patient) lastState() []Finding {
+	says, opens := core.DamagedState(p.StateDir)
+	if says == "" {
+		return nil
+	}
+	f := ok("scheduler's state", "%s", says)
+	if !opens {
+		return []Finding{f.but(Fail, "Do so before the next kale run, which cannot take it up as it is.")}
+	}
+	return []Finding{f.but(Warn, "Do so before the next kale run, which would take it up as it is.")}
 }
 
 // stateSetting names what chooses the state folder.

@@ -1,18 +1,21 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/fake"
+	"github.com/kale-sched/kale/core/state"
 )
 
 // What the job itself holds is told from what others hold.
@@ -125,6 +128,66 @@ func TestCheckState(t *testing.T) {
 	}
 	if left, err := os.ReadDir(root); err != nil || len(left) != 1 {
 		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
+// The state that the job's last scheduler left is read, and left as it is: damage in part is warned of, and a file that kale run cannot take up is a failure.
+func TestLastStateIsLookedAt(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		state State // "": nothing is said
+		write func(dir string) error
+	}{
+		{"none", "", func(string) error { return nil }},
+		{"sound", "", func(dir string) error {
+			st, err := state.Open(dir)
+			if err != nil {
+				return err
+			}
+			return st.Close()
+		}},
+		{"in part", Warn, func(dir string) error {
+			st, err := state.Open(dir)
+			if err != nil {
+				return err
+			}
+			at := time.Unix(0, 0)
+			if err := errors.Join(st.Append(state.Decisions, at, strings.Repeat("why ", 3000)), st.Close()); err != nil {
+				return err
+			}
+			path := filepath.Join(dir, "state.db")
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(path, bytes.ReplaceAll(raw, []byte("why why "), []byte("why\xff\xffwhy")), 0o600)
+		}},
+		{"rubbish", Fail, func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "state.db"), []byte(strings.Repeat("rubbish ", 1000)), 0o600)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := patient(t)
+			if err := errors.Join(os.MkdirAll(p.StateDir, 0o700), c.write(p.StateDir)); err != nil {
+				t.Fatal(err)
+			}
+			was, _ := os.ReadFile(filepath.Join(p.StateDir, "state.db"))
+			var got State
+			for _, f := range p.stateFolder(t.Context()) {
+				if f.Check != "scheduler's state" {
+					continue
+				}
+				if got = f.State; !strings.Contains(f.Says, "state.db") || !strings.Contains(f.Says, "move it away") {
+					t.Errorf("it says %q", f.Says)
+				}
+			}
+			if got != c.state {
+				t.Errorf("it is found %q, want %q", got, c.state)
+			}
+			if is, _ := os.ReadFile(filepath.Join(p.StateDir, "state.db")); !bytes.Equal(was, is) {
+				t.Error("the file was changed")
+			}
+		})
 	}
 }
 
