@@ -67,6 +67,9 @@ func (s *Scheduler) observe(now time.Time) plan.Observation {
 		Flow: s.flow(), Partitions: len(s.seen.chief.GetPartitions()),
 		Manual: s.want.Manual, State: s.want.Policy, Unknown: s.seen.unknown(s.begun()), Broken: s.broken(),
 	}
+	if v.Unknown == unseen && v.Target == 0 { // the first decision of a job says by itself why nothing runs yet
+		v.Unknown = s.seen.unlisted()
+	}
 	v.ModelError = s.online.Confidence().Doubts(v.Limits.Min, max(v.Limits.Max, v.Target), func(int) int { return s.job.Servers.Count })
 	switch {
 	case s.job.Autoscale.Mode == job.ModeObserve:

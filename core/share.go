@@ -221,6 +221,9 @@ func (p *PoolShare) Within(decide func(plan.Observation) plan.Decision, obs plan
 	case short && p.May < 1: // no room at all
 		d.Target, d.Kind, d.Source = d.Current, plan.KindHold, "pool"
 		d.Reason = fmt.Sprintf("hold at %s: pool %q has none to give", job.Count(d.Current, "worker"), p.Pool)
+		if d.Current == 0 {
+			d.Reason = fmt.Sprintf("no worker is asked for yet: pool %q has none to give", p.Pool)
+		}
 	case short:
 		obs.Limits.Max, obs.Limits.Min = min(obs.Limits.Max, p.May), min(obs.Limits.Min, p.May)
 		obs.Limits.Why = fmt.Sprintf("pool %q", p.Pool)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/fake"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/core/rpc"
 )
@@ -170,5 +171,21 @@ func TestStartUnderWayIsFinished(t *testing.T) {
 	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1")
 	if r.s.ensureErr != nil {
 		t.Error(r.s.ensureErr)
+	}
+}
+
+// A scheduler that begins while its backend shows it nothing says how many workers are wanted, and why none is asked for: it holds none.
+func TestBeginningWithABackendThatIsBlocked(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.backend.FailNext(fake.OpList, backend.Errorf(backend.Blocked, "put the folder back"))
+	r.beat()
+	d := r.decision()
+	if d.Target != 0 || !strings.HasPrefix(d.Reason, "no worker is asked for yet, though 1 is wanted: ") || !strings.Contains(d.Reason, "put the folder back") {
+		t.Errorf("%d: %s", d.Target, d.Reason)
+	}
+	r.wantCalls()
+	r.beats(2)
+	if d := r.decision(); d.Target < 1 {
+		t.Errorf("when it answers: %d, %s", d.Target, d.Reason)
 	}
 }

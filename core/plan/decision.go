@@ -100,9 +100,12 @@ func (k Kind) Words() string {
 func (d Decision) Explain() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s: %s", d.At.Format("2006-01-02T15:04:05.999Z07:00"), d.Policy, d.Kind.Words())
-	if d.Target == d.Current {
+	switch {
+	case d.Target == 0 && d.Current == 0:
+		b.WriteString(", with no worker asked for yet\n")
+	case d.Target == d.Current:
 		fmt.Fprintf(&b, " at %s\n", workers(d.Target))
-	} else {
+	default:
 		fmt.Fprintf(&b, " from %d to %s\n", d.Current, workers(d.Target))
 	}
 	fmt.Fprintf(&b, "  why   %s\n", d.Reason)

@@ -75,11 +75,30 @@ func (g guarded) decide(o Observation, prev state, note string) (d Decision, nex
 // undecidable holds at the current target.
 func undecidable(d Decision, o Observation, why string) Decision {
 	d.Kind, d.Hold = KindHold, []string{why}
-	d.Reason = fmt.Sprintf("hold at %s: %s", workers(d.Current), why)
+	d.Reason = fmt.Sprintf("%s: %s", holdAt(d.Current, 0), why)
 	if y := o.Now.Year(); y < 2 || y > 9000 {
 		d.At = time.Time{}
 	}
 	return d
+}
+
+// holdAt says that nothing changes. Where no worker was asked for yet none is held, and what runs may not be known: what matters is how many are wanted (0:
+// that is not known) and do not come.
+func holdAt(current, want int) string {
+	switch {
+	case current > 0:
+		return "hold at " + workers(current)
+	case want > 0:
+		return fmt.Sprintf("no worker is asked for yet, though %d %s wanted", want, isAre(want))
+	}
+	return "no worker is asked for yet"
+}
+
+func isAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
 }
 
 // settle applies the rules to a proposal and completes the decision.
@@ -96,7 +115,7 @@ func (s *sheet) settle(d *Decision, p proposal, open bool) {
 	switch frozen, pinned := s.frozen(want), s.o.Limits.Clamp(s.o.Manual.Target); {
 	case frozen != "":
 		d.Hold = append(d.Hold, frozen)
-		d.Reason = fmt.Sprintf("hold at %s: %s", workers(d.Current), frozen)
+		d.Reason = fmt.Sprintf("%s: %s", holdAt(d.Current, want), frozen)
 	case s.o.Manual.Pinned:
 		d.Target, d.Source = pinned, "manual"
 		d.Reason = fmt.Sprintf("pinned to %s by hand", workers(s.o.Manual.Target))

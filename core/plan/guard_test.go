@@ -27,3 +27,22 @@ func TestLagAtTheMostWorkersNamesTheLimit(t *testing.T) {
 		}
 	}
 }
+
+// Before the first worker nothing is held: it is said how many are wanted, and why none is asked for.
+func TestNoWorkerIsAskedForYet(t *testing.T) {
+	o := reference()
+	o.Target, o.Workers = 0, Workers{}
+	o.Hold = Hold{Unknown: true, Reason: "what runs cannot be seen: put the folder back"}
+	d := policy(t, "kale").Decide(o)
+	want := "no worker is asked for yet, though 7 are wanted: the state of the job is not fully known: what runs cannot be seen: put the folder back"
+	if d.Kind != KindHold || d.Target != 0 || d.Reason != want {
+		t.Errorf("%s to %d: %q\nwant %q", d.Kind, d.Target, d.Reason, want)
+	}
+	if head, _, _ := strings.Cut(d.Explain(), "\n"); !strings.HasSuffix(head, "kale: hold, with no worker asked for yet") {
+		t.Errorf("it is explained as %q", head)
+	}
+	o.MaxLag = -1
+	if d := policy(t, "kale").Decide(o); !strings.HasPrefix(d.Reason, "no worker is asked for yet: max_lag is") {
+		t.Errorf("of an observation that makes no sense: %q", d.Reason)
+	}
+}
