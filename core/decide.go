@@ -64,7 +64,7 @@ func (s *Scheduler) observe(now time.Time) plan.Observation {
 		Target: s.want.Target, Workers: s.workers(), Model: s.online.Model(), Basis: s.basis(),
 		Gaps: s.want.Gaps, Joins: s.want.Joins, QueueWait: s.queueWait(), Limits: s.limits(lag),
 		Utilisation: s.seen.util, UtilKnown: s.seen.utilKnown, Rescale: s.want.Rescale,
-		Flow: s.flow(), Partitions: len(s.seen.chief.GetPartitions()),
+		Flow: s.flow(), Hottest: s.hottest(now.Add(-s.seen.since), still), Partitions: len(s.seen.chief.GetPartitions()),
 		Manual: s.want.Manual, State: s.want.Policy, Unknown: s.seen.unknown(s.begun()), Broken: s.broken(),
 	}
 	if v.Unknown == unseen && v.Target == 0 { // the first decision of a job says by itself why nothing runs yet

@@ -56,6 +56,21 @@ func (l *progressLog) add(now time.Time, r *rpc.AdvancesResponse) {
 	}
 }
 
+// rate is how fast a partition's watermark went forward between two moments, records/s; known is false where progress was not followed all that time.
+func (l *progressLog) rate(partition int32, from, to time.Time) (perSecond float64, known bool) {
+	points := l.byPart[partition]
+	if len(points) == 0 || points[0].at.After(from) || !from.Before(to) || slices.ContainsFunc(l.holes, func(h time.Time) bool { return !h.Before(from) }) {
+		return 0, false
+	}
+	before := points[0]
+	for _, p := range points {
+		if !p.at.After(from) {
+			before = p
+		}
+	}
+	return float64(max(0, points[len(points)-1].watermark-before.watermark)) / to.Sub(from).Seconds(), true
+}
+
 // entered says when the record at an offset entered the queue.
 type entered func(partition int32, offset int64) (time.Time, bool)
 

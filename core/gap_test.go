@@ -124,3 +124,29 @@ func TestMedian(t *testing.T) {
 		}
 	}
 }
+
+// How fast a partition goes forward is known where it was followed all that time: from the last advance at or before the beginning to the newest.
+func TestProgressRate(t *testing.T) {
+	l := progressOf([3]int64{0, 0, 100}, [3]int64{0, 900, 200}, [3]int64{0, 3000, 500}, [3]int64{1, 2000, 7}, [3]int64{0, 5000, 600})
+	for name, c := range map[string]struct {
+		partition int32
+		from, to  int64
+		rate      float64
+		known     bool
+	}{
+		"from an advance":         {0, 900, 4900, 100, true},
+		"from between two":        {0, 1000, 5000, 100, true},
+		"nothing since":           {0, 5000, 6000, 0, true},
+		"from before the first":   {1, 1000, 5000, 0, false},
+		"a partition of no worth": {2, 1000, 5000, 0, false},
+		"no time":                 {0, 5000, 5000, 0, false},
+	} {
+		if rate, known := l.rate(c.partition, msAt(c.from), msAt(c.to)); rate != c.rate || known != c.known {
+			t.Errorf("%s: %v, %v; want %v, %v", name, rate, known, c.rate, c.known)
+		}
+	}
+	l.add(msAt(6000), &rpc.AdvancesResponse{Chief: 2})
+	if _, known := l.rate(0, msAt(2000), msAt(6000)); known {
+		t.Error("across a change of chiefs it is known")
+	}
+}

@@ -388,6 +388,9 @@ func (s *Scheduler) problems() []string {
 			out = append(out, cannotStart(r))
 		}
 	}
+	if s.last != nil && s.last.Decision.NoHelp != "" {
+		out = append(out, s.last.Decision.NoHelp)
+	}
 	near := s.retentionNear(n.at)
 	told := near != "" || slices.ContainsFunc(s.losses, func(l Loss) bool { return l.Kind == LossRetention && l.Open })
 	out = append(out, chiefProblems(slices.DeleteFunc(slices.Clone(n.chief.GetProblems()), func(p *rpc.PartitionProblem) bool {

@@ -40,6 +40,8 @@ type Sight struct {
 	// Flow is how fast and how busily the members train, Partitions how many the topic has; 0: unknown.
 	Flow       plan.Flow
 	Partitions int
+	// Hottest is the partition that is furthest behind; a replay has none.
+	Hottest plan.Hottest
 	// Budget bounds how often the number of workers may change.
 	Budget plan.Budget
 	// Rescale is the one under way, nil for none.
@@ -63,7 +65,7 @@ func (v Sight) Observation(j *job.Job) plan.Observation {
 		Limits: v.Limits, Rho: j.Autoscale.Rho, Tau: j.Autoscale.Tau,
 		CooldownOut: j.Autoscale.CooldownOut, CooldownIn: j.Autoscale.CooldownIn, Headroom: j.Autoscale.Headroom, MaxLag: j.SLO.MaxLag,
 		Fallback: fallback(j.Autoscale.Fallback), Utilisation: v.Utilisation, UtilKnown: v.UtilKnown,
-		Flow: v.Flow, Partitions: v.Partitions, Budget: v.Budget, Manual: v.Manual, State: v.State,
+		Flow: v.Flow, Hottest: v.Hottest, Partitions: v.Partitions, Budget: v.Budget, Manual: v.Manual, State: v.State,
 	}
 	// The policy gets the rates of one horizon; the forecaster had the whole history.
 	n := min(len(v.History.Values), int(j.Forecast.Horizon/j.Forecast.Interval))

@@ -152,7 +152,7 @@ var workersBlock = &block{
 		{name: "emulate_step", field: duration(func(j *Job) *time.Duration { return &j.Workers.EmulateStep }, 0, time.Hour), fallback: `"0s"`,
 			doc: "Emulated accelerator: a step takes at least this long, so that one small machine can show many workers; the model runs on the CPU, whatever GPUs are asked for. 0s: no emulation."},
 		{name: "chunk", field: integer(func(j *Job) *int { return &j.Workers.Chunk }, 1, many), fallback: "64", doc: "Records that are forwarded and accounted for together."},
-		{name: "queue", field: integer(func(j *Job) *int { return &j.Workers.Queue }, 1, 1<<28), derived: "4 x model.batch", doc: "Records that a worker holds ready."},
+		{name: "queue", field: integer(func(j *Job) *int { return &j.Workers.Queue }, 1, 1<<28), derived: "4 x model.batch", doc: "Records that a worker holds ready. Of what it hands on, each other worker may have four times as many that are not trained yet."},
 		{name: "forward", field: choice(func(j *Job) *string { return &j.Workers.Forward }, []string{ForwardAdvanced, ForwardBasic, ForwardNone}, nil), fallback: `"advanced"`,
 			doc: "Full workers hand records to others (Kale §3.5), every worker spreads all its records evenly, or each keeps its own."},
 	},

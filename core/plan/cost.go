@@ -44,6 +44,7 @@ func (p cost) propose(s *sheet) proposal {
 	}
 	if why != "" {
 		out, expect := s.reactive(why)
+		s.load = out.load
 		s.lagFallback(&out, expect)
 		return out
 	}

@@ -47,6 +47,8 @@ type Decision struct {
 	Capacity  Number `json:"capacity"`
 	// Saturated tells that no permitted number of workers carries the load.
 	Saturated bool `json:"saturated,omitempty"`
+	// NoHelp says that the lag asks for more workers and more do not help, and why; "": that is not so.
+	NoHelp string `json:"more_do_not_help,omitempty"`
 	// State is to be handed back in the next observation.
 	State json.RawMessage `json:"state"`
 }

@@ -8,7 +8,8 @@
 //
 // The method is Kale §3.4 (SoCC 2024): [Eq10] turns a forecast into workers per
 // step, [Stabilise] is Algorithm 1, and the "kale" policy adds limits,
-// cooldowns and the fallback of §3.4.3 on lag and utilisation. What every
+// cooldowns and the fallback of §3.4.3 on lag and utilisation; whether workers that
+// were added for the lag are any use is in bottleneck.go. What every
 // policy must obey whatever it wants is in guard.go, once.
 //
 // Everything here is pure: no clock, no I/O, no randomness, no iteration over a

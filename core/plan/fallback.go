@@ -17,6 +17,10 @@ import (
 // workers in force suffice, the model is too hopeful (a slow GPU, a hot
 // partition) and one worker is added beyond it, while F still rises. What the lag was
 // before, or just after, it could not be known says nothing about that.
+//
+// Whether workers that were added for the lag are any use is judged by what is trained
+// (bottleneck.go): where it was none no more are added for it, and where those before
+// trained less than F says, these are kept for a while after the lag has fallen.
 func (s *sheet) lagFallback(p *proposal, expect float64) {
 	o := s.o
 	threshold := o.unforeseenLag()
@@ -39,7 +43,7 @@ func (s *sheet) lagFallback(p *proposal, expect float64) {
 	over := fmt.Sprintf("the lag of %s is over the fallback threshold of %s", formatDuration(o.Lag), formatDuration(threshold))
 	reason := fmt.Sprintf("%s; %s must be trained to catch up %s records within %s",
 		over, formatRate(need), formatNumber(backlog), formatDuration(o.catchUp()))
-	stuck := s.prev.LagOver && !s.prev.Blind && !s.prev.LagNew && o.Lag >= s.prev.Lag && o.Workers.Pending == 0
+	stuck := s.prev.LagOver && !s.prev.Blind && !s.prev.LagNew && o.Lag >= s.prev.Lag && o.Workers.Pending == 0 && s.next.Trial == nil
 	if more := s.current + 1; stuck && w <= s.current && p.want <= s.current && s.rises(more) {
 		w = more
 		s.note("lag does not fall", float64(w), "workers", "one more than in force, beyond what F says")
@@ -48,6 +52,14 @@ func (s *sheet) lagFallback(p *proposal, expect float64) {
 			suffice = "suffices"
 		}
 		reason = fmt.Sprintf("%s and does not fall, though F says that %s %s", over, workers(s.current), suffice)
+	}
+	if b := s.bottleneck(); b != nil {
+		reason, w = over+", but "+b.words(o)+"; "+b.again(o), min(w, max(p.want, s.current))
+		if p.want <= s.current {
+			p.want, p.source, p.reason, s.noHelp = s.current, "lag", reason, true
+			p.hold = append(p.hold, b.words(o))
+			return
+		}
 	}
 	if p.want < s.current && w <= s.current {
 		p.hold = append(p.hold, over+", so no worker is let go")

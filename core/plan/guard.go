@@ -63,6 +63,7 @@ func (g guarded) decide(o Observation, prev state, note string) (d Decision, nex
 		return undecidable(d, o, why), prev, why
 	}
 	s := &sheet{o: &o, current: d.Current, curve: curve(o.Model, o.Limits, o.Servers), prev: prev, next: prev}
+	s.judge()
 	p := g.propose(s)
 	s.settle(&d, p, g.open)
 	if note != "" {
@@ -193,7 +194,7 @@ func (s *sheet) follow(d *Decision, p proposal, want int, open bool) {
 // where that is so: then it is the limit that a person can change, whatever the policy says.
 func (s *sheet) atTheMost(want int) string {
 	o := s.o
-	if !o.lagKnown() || o.Lag <= o.MaxLag || want < o.Limits.Max || s.current < o.Limits.Max {
+	if !o.lagKnown() || o.Lag <= o.MaxLag || want < o.Limits.Max || s.current < o.Limits.Max || s.noHelp {
 		return ""
 	}
 	said := fmt.Sprintf("the lag of %s is over the objective of %s, and no more than %s are allowed", formatDuration(o.Lag), formatDuration(o.MaxLag), workers(o.Limits.Max))
@@ -289,6 +290,10 @@ func (s *sheet) conclude(d *Decision, p proposal) {
 	}
 	d.Capacity = Number(s.capacity(d.Target))
 	d.Saturated = p.saturated
+	s.begin(d)
+	if b := s.bottleneck(); b != nil && s.o.lagKnown() && s.o.Lag > s.o.unforeseenLag() {
+		d.NoHelp = b.words(s.o)
+	}
 	s.next.Blind = !s.o.lagKnown() || s.o.Hold.Unknown
 	s.next.LagNew = s.prev.Blind && !s.next.Blind
 	s.next.LagOver = s.o.lagKnown() && s.o.Lag > s.o.lagOver()

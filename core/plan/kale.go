@@ -39,6 +39,8 @@ func (k kale) propose(s *sheet) proposal {
 	} else {
 		p, expect = s.reactive(why)
 	}
+	s.load = p.load
+	s.keepEnough(&p)
 	s.lagFallback(&p, expect)
 	s.utilisationFallback(&p, why == "", expect)
 	p.want = k.whole(p.want, s.o.Limits)

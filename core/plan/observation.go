@@ -74,6 +74,8 @@ type Observation struct {
 
 	// Flow is what the members did since the last decision or so.
 	Flow Flow `json:"flow,omitzero"`
+	// Hottest is the partition that is furthest behind.
+	Hottest Hottest `json:"hottest,omitzero"`
 	// Partitions is the number of partitions of the topic; 0 when it is unknown.
 	Partitions int `json:"partitions,omitempty"`
 

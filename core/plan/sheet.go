@@ -16,6 +16,8 @@ type sheet struct {
 	prev    state // the state that the observation brought
 	next    state // the state that the decision hands on
 	terms   []Term
+	load    float64 // what is expected, with headroom and without a backlog; NaN or 0: not known
+	noHelp  bool    // the reason says that more workers do not help
 }
 
 // proposal is what a policy wants, before the rules that bind every policy.

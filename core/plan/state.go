@@ -29,6 +29,10 @@ type state struct {
 	// although the plan wants more; 0 for none. No new one before NoCapUntil.
 	Cap        int       `json:"cap,omitempty"`
 	NoCapUntil time.Time `json:"no_cap_until,omitzero"`
+	// Trial, Bottleneck and Short are what scale-outs for lag have shown, or are to show (bottleneck.go).
+	Trial      *trial      `json:"trial,omitempty"`
+	Bottleneck *bottleneck `json:"bottleneck,omitempty"`
+	Short      *shortfall  `json:"short,omitempty"`
 	// Memory is what one policy alone remembers.
 	Memory *memory `json:"memory,omitempty"`
 }
@@ -72,7 +76,7 @@ func (s state) at(now time.Time) state {
 func (d Decision) Undone(prev json.RawMessage) json.RawMessage {
 	before, _ := readState(prev, d.At)
 	next, _ := readState(d.State, d.At)
-	next.LastOut, next.LastIn = before.LastOut, before.LastIn
+	next.LastOut, next.LastIn, next.Trial = before.LastOut, before.LastIn, before.Trial
 	return next.encode()
 }
 

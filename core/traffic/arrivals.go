@@ -200,6 +200,17 @@ func (a *Arrivals) Rate(now time.Time, window time.Duration) (perSecond float64,
 	return n / window.Seconds(), !math.IsNaN(n)
 }
 
+// PartitionRate is Rate of one partition.
+func (a *Arrivals) PartitionRate(now time.Time, partition int32, window time.Duration) (perSecond float64, known bool) {
+	if _, known := a.Rate(now, window); !known || partition < 0 {
+		return math.NaN(), false
+	}
+	i := len(a.samples) - 1
+	lo, share, _ := a.locate(a.samples[i].at.Add(-window))
+	n := float64(a.end(int(partition), i)) - a.endAt(int(partition), lo, share)
+	return n / window.Seconds(), !math.IsNaN(n)
+}
+
 // Series is the mean arrival rate (offsets/s, all partitions) in each bin of length step from from to to; the last bin
 // is dropped unless it is whole. A bin that the history does not cover, that begins or ends
 // in a gap longer than MaxGap, or has a cut in it, is NaN.

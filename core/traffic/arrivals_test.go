@@ -87,6 +87,28 @@ func TestRate(t *testing.T) {
 	}
 }
 
+func TestPartitionRate(t *testing.T) {
+	a := observed(t, ArrivalsOptions{MaxGap: 20 * time.Second}, []float64{0, 0, 0}, []float64{10, 100, 50}, []float64{20, 400, 60})
+	for _, tt := range []struct {
+		partition int32
+		now       float64
+		window    time.Duration
+		want      float64
+		known     bool
+	}{
+		{0, 20, 10 * time.Second, 30, true},
+		{1, 20, 10 * time.Second, 1, true},
+		{1, 25, 15 * time.Second, (60 - 25) / 15., true},
+		{1, 20, 21 * time.Second, math.NaN(), false},
+		{-1, 20, 10 * time.Second, math.NaN(), false},
+	} {
+		got, known := a.PartitionRate(sec(tt.now), tt.partition, tt.window)
+		if known != tt.known || !cmp.Equal(got, tt.want, cmpopts.EquateNaNs(), cmpopts.EquateApprox(1e-9, 0)) {
+			t.Errorf("%+v: %v, %v", tt, got, known)
+		}
+	}
+}
+
 func TestObserveRefuses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		at   float64

@@ -1,0 +1,252 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Hottest is the partition whose oldest untrained record waits longest, and what became of it lately. A partition is read by one worker, which hands on
+// what it cannot train itself: how much of one partition is trained has limits that more workers do not move.
+type Hottest struct {
+	Known     bool  `json:"known,omitempty"`
+	Partition int32 `json:"partition"`
+	// Arriving and Trained are its rates over the last Window, records/s; Waiting is how many of its records are not trained.
+	Arriving float64       `json:"arriving"`
+	Trained  float64       `json:"trained"`
+	Waiting  int64         `json:"waiting"`
+	Window   time.Duration `json:"window"`
+	// Advice says, for people, what helps where more workers do not.
+	Advice string `json:"advice,omitempty"`
+}
+
+func (h Hottest) usable() bool {
+	return h.Known && h.Window > 0 && h.Arriving >= 0 && h.Trained >= 0 && finite(h.Arriving) && finite(h.Trained) && h.Waiting >= 0
+}
+
+// trial is a scale-out by which the lag is to fall, and of which is still to be seen whether it is any use; or, From as many as To, a look for as long whether
+// it could be any (oneIsBehind).
+type trial struct {
+	From int `json:"from"`
+	To   int `json:"to"`
+	// Hot and All are what was trained with From workers, of the hottest partition and in all, records/s.
+	Hot float64 `json:"hot"`
+	All float64 `json:"all"`
+	// Settled is since when all of To train; zero: not yet.
+	Settled time.Time `json:"settled,omitzero"`
+	// Lag is the lowest lag since then, and Most what was trained at most, in all.
+	Lag  time.Duration `json:"lag,omitempty"`
+	Most float64       `json:"most,omitempty"`
+	// Short is what counts where the trial is a success: From workers trained less than F says.
+	Short *shortfall `json:"short,omitempty"`
+}
+
+// bottleneck is what a trial has shown: that more workers train no more of one partition.
+type bottleneck struct {
+	Partition  int32     `json:"partition"`
+	From       int       `json:"from"`
+	To         int       `json:"to"`
+	Arriving   float64   `json:"arriving"`
+	Trained    float64   `json:"trained"`
+	Partitions int       `json:"partitions,omitempty"`
+	Since      time.Time `json:"since"`
+	// Tries is how often this was shown in a row; each makes the time until the next trial longer. 0: it is a suspicion.
+	Tries int `json:"tries"`
+}
+
+// shortfall is that Workers trained less than arrived, though F says that they train it: until it is over none of one more is let go for what F says.
+type shortfall struct {
+	Workers int       `json:"workers"`
+	Load    float64   `json:"load"`
+	Trained float64   `json:"trained"`
+	Since   time.Time `json:"since"`
+	Tries   int       `json:"tries"`
+}
+
+const (
+	// trialGain is which part of the throughput that F promises for more workers must be seen, and trialLeast the least that tells it from chance [ours].
+	trialGain, trialLeast = 0.15, 0.05
+	// retryAfter is how many cooldowns pass until what was shown once is tried again, twice as many each further time; changedAfter is after how many it is
+	// tried again where the traffic has changed by hotChange.
+	retryAfter, changedAfter = 10, 5
+	hotChange                = 1.5
+	retryMost                = 24 * time.Hour
+	// idleOf is the part of F below which workers train that have enough to do elsewhere, where of what waits at least hotShare is of one partition.
+	idleOf, hotShare = 0.5, 0.8
+	// shortOf is the part of F below which what is trained under a lag is less than F says, and shortLoad the part of the load below which it is another load.
+	shortOf, shortLoad = 0.9, 0.9
+)
+
+// cooled is so many of the longest cooldowns.
+func (o *Observation) cooled(n int) time.Duration {
+	return saturatingTimes(n, max(o.CooldownIn, o.CooldownOut, o.Tau, o.Interval))
+}
+
+// retryIn is how long what was shown so often in a row is believed.
+func (o *Observation) retryIn(tries int) time.Duration {
+	return min(saturatingTimes(1<<min(max(tries-1, 0), 16), o.cooled(retryAfter)), max(retryMost, o.cooled(retryAfter)))
+}
+
+// judge follows the trial under way. Where all its workers have trained for a window, the lag was over its threshold all the time, and neither the hottest
+// partition nor the job was trained faster than before, more workers do not help.
+func (s *sheet) judge() {
+	t, o, h := s.prev.Trial, s.o, s.o.Hottest
+	if t == nil {
+		return
+	}
+	next := *t
+	s.next.Trial = &next
+	switch {
+	case s.current < t.To:
+		s.next.Trial = nil
+		return
+	case s.current > t.To: // others were added meanwhile
+		next.To, next.Settled = s.current, time.Time{}
+	}
+	if s.settling() || o.Hold.Unknown || !h.usable() || !o.flowKnown() || !o.lagKnown() {
+		next.Settled = time.Time{}
+		return
+	}
+	if next.Settled.IsZero() || next.Settled.After(o.Now) {
+		next.Settled, next.Lag, next.Most = o.Now, o.Lag, o.Flow.Trained
+		return
+	}
+	next.Lag, next.Most = min(next.Lag, o.Lag), max(next.Most, rounded(o.Flow.Trained))
+	watched := next.From == next.To
+	switch {
+	case watched && !s.oneIsBehind():
+		s.next.Trial = nil
+	case o.Now.Sub(next.Settled) < h.Window:
+	case watched:
+		s.next.Trial = nil
+		s.found(&bottleneck{From: next.From, To: next.To, Tries: 1})
+	default:
+		s.tried(next)
+	}
+}
+
+// oneIsBehind says that the lag is one partition's, which gets more than is trained of it, while the workers train far less than F says they can.
+func (s *sheet) oneIsBehind() bool {
+	o, h := s.o, s.o.Hottest
+	return h.usable() && o.flowKnown() && o.lagKnown() && o.Lag > o.unforeseenLag() && !s.settling() && !o.Hold.Unknown && s.current > 1 &&
+		h.Trained < h.Arriving && float64(h.Waiting) >= hotShare*float64(o.BacklogRecords) && o.Flow.Trained < idleOf*s.capacity(s.current)
+}
+
+// found takes down what was shown, of the partition that is furthest behind now.
+func (s *sheet) found(b *bottleneck) {
+	o, h, was := s.o, s.o.Hottest, s.prev.Bottleneck
+	b.Partition, b.Arriving, b.Trained, b.Partitions, b.Since = h.Partition, rounded(h.Arriving), rounded(h.Trained), o.Partitions, o.Now
+	if was != nil && was.Partitions == b.Partitions && !was.changed(b.Arriving) && o.Now.Sub(was.Since) < 2*o.retryIn(was.Tries) {
+		b.Tries = was.Tries + 1
+	}
+	s.next.Bottleneck, s.next.Short = b, nil
+}
+
+// tried ends a trial: with more trained, in vain or, where the lag has fallen without more being trained, with a suspicion, which another such one confirms.
+func (s *sheet) tried(t trial) {
+	o, h := s.o, s.o.Hottest
+	s.next.Trial = nil
+	least := 1 + max(trialLeast, trialGain*(s.capacity(t.To)/s.capacity(t.From)-1))
+	s.note("trained before", t.All, "records/s", fmt.Sprintf("with %s, %s of them of the partition that was furthest behind", workers(t.From), formatRate(t.Hot)))
+	s.note("trained since", t.Most, "records/s", fmt.Sprintf("at most, with %s, and of partition %d %s; %.2f times as much shows that more help", workers(t.To), h.Partition, formatRate(h.Trained), least))
+	if h.Trained >= t.Hot*least || t.Most >= t.All*least {
+		s.next.Bottleneck = nil
+		if t.Short != nil {
+			s.next.Short = t.Short
+		}
+		return
+	}
+	b := &bottleneck{From: t.From, To: t.To}
+	if t.Lag > o.lagOver() {
+		b.Tries = 1
+	}
+	s.found(b)
+}
+
+// changed says that a rate is another one than that at which it was shown.
+func (b *bottleneck) changed(arriving float64) bool {
+	return arriving > b.Arriving*hotChange || arriving*hotChange < b.Arriving
+}
+
+// bottleneck is what was shown, where it is still believed: until its time has come or, after half of the least time, the traffic is another one; and while
+// the partitions are as many, and the one that is behind is not trained faster than was seen then.
+func (s *sheet) bottleneck() *bottleneck {
+	b, o, h := s.next.Bottleneck, s.o, s.o.Hottest
+	if b == nil || b.Tries < 1 {
+		return nil
+	}
+	age := o.Now.Sub(b.Since)
+	switch {
+	case age < 0, age >= o.retryIn(b.Tries), o.Partitions != b.Partitions && o.Partitions > 0:
+		return nil
+	case h.usable() && age >= o.cooled(changedAfter) && (b.changed(h.Arriving) || h.Trained > b.Trained*hotChange):
+		return nil
+	}
+	return b
+}
+
+// words say that more workers do not help, and what does. They stay the same for as long as it does.
+func (b *bottleneck) words(o *Observation) string {
+	text := fmt.Sprintf("more workers do not help: partition %d alone gets %s, of which %d workers train no more than %d did (%s)",
+		b.Partition, formatRate(b.Arriving), b.To, b.From, formatRate(b.Trained))
+	if b.From == b.To {
+		text = fmt.Sprintf("more workers do not help: partition %d alone gets %s, of which %s are trained, while %d workers could train more",
+			b.Partition, formatRate(b.Arriving), formatRate(b.Trained), b.To)
+	}
+	if o.Hottest.Advice != "" {
+		text += "; " + o.Hottest.Advice
+	}
+	return text
+}
+
+// again says when more workers are tried again.
+func (b *bottleneck) again(o *Observation) string {
+	return fmt.Sprintf("more are tried again in %s, or when partitions or traffic have changed", formatDuration(b.Since.Add(o.retryIn(b.Tries)).Sub(o.Now)))
+}
+
+// begin opens a trial where workers are added for the lag, or where it is to be seen whether more would help.
+func (s *sheet) begin(d *Decision) {
+	o := s.o
+	if d.Target == d.Current && s.next.Trial == nil && s.bottleneck() == nil && s.oneIsBehind() {
+		s.next.Trial = &trial{From: d.Current, To: d.Current, Hot: rounded(o.Hottest.Trained), All: rounded(o.Flow.Trained)}
+		return
+	}
+	if d.Kind != KindOut || d.Source != "lag" || d.Current < 1 || s.next.Trial != nil || s.settling() || !o.flowKnown() || !o.Hottest.usable() {
+		return
+	}
+	t := &trial{From: d.Current, To: d.Target, Hot: rounded(o.Hottest.Trained), All: rounded(o.Flow.Trained)}
+	s.next.Trial = t
+	f := s.capacity(s.current)
+	rate, ok := s.lastRate()
+	if s.prev.Blind || s.prev.LagNew || !ok || !(s.load <= f) || o.Flow.Trained >= min(rate, shortOf*f) {
+		return
+	}
+	t.Short = &shortfall{Workers: s.current, Load: rounded(s.load), Trained: t.All, Since: o.Now, Tries: 1}
+	if was := s.prev.Short; was != nil && s.load >= shortLoad*was.Load && s.load*shortLoad <= was.Load {
+		t.Short.Tries = was.Tries + 1
+	}
+}
+
+// keepEnough lets no more workers go for a load than leave one more than were too few for it, though F says that they are enough: else they would be let
+// go as soon as the lag has fallen, and added again when it has risen.
+func (s *sheet) keepEnough(p *proposal) {
+	short, o := s.next.Short, s.o
+	if short == nil || math.IsNaN(p.load) {
+		return
+	}
+	left := o.retryIn(short.Tries) - o.Now.Sub(short.Since)
+	if left <= 0 || left > o.retryIn(short.Tries) || p.load < shortLoad*short.Load {
+		return
+	}
+	least := min(short.Workers+1, s.current)
+	if p.want >= least {
+		return
+	}
+	why := fmt.Sprintf("%s trained %s while the lag rose, where F says %s, so that %s are kept for such a load for another %s",
+		workers(short.Workers), formatRate(short.Trained), formatRate(s.capacity(short.Workers)), workers(least), formatDuration(left))
+	s.note("too few before", float64(short.Workers), "workers", "trained less than arrived, and less than F says")
+	p.want, p.source, p.reason = least, "lag", p.reason+"; "+why
+	if least == s.current {
+		p.hold = append(p.hold, why)
+	}
+}
