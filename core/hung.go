@@ -484,9 +484,9 @@ func (s *Scheduler) endedHung(hung []*silence, now time.Time) error {
 		s.replacements[place] = replacement{tries: s.replacements[place].tries + 1, last: now}
 		delete(s.silences, place)
 		if si.still != "" {
-			s.lg.Warn("a process stood still; it is ended and started again where there is room", "workload", si.id.String(), "still", si.stillFor.Round(time.Second), "reason", si.still)
+			s.warn("a process stood still; it is ended and started again where there is room", "workload", si.id.String(), "still", si.stillFor.Round(time.Second), "reason", si.still)
 		} else {
-			s.lg.Warn("a process has not answered; it is "+endOf(si.away)+" and started again", "workload", si.id.String(), "silent", si.lasts.Round(time.Second), "had_answered", si.heard)
+			s.warn("a process has not answered; it is "+endOf(si.away)+" and started again", "workload", si.id.String(), "silent", si.lasts.Round(time.Second), "had_answered", si.heard)
 		}
 		s.noteHung(si, now)
 	}

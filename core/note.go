@@ -36,7 +36,7 @@ func (s *Scheduler) noteGrowth(now time.Time) (changed bool) {
 	}
 	if was := s.want.Partitions; was > 0 && n > was {
 		s.want.Growth = &growth{now, was, n}
-		s.lg.Warn("the topic grew", "topic", s.job.Stream.Topic, "from", was, "to", n)
+		s.warn("the topic grew", "topic", s.job.Stream.Topic, "from", was, "to", n)
 	}
 	s.want.Partitions = n
 	return true
@@ -59,7 +59,7 @@ func (s *Scheduler) noteRemarks() (changed bool) {
 				continue
 			}
 			s.want.remember(Note{At: r.At, Text: id + ": " + r.Text})
-			s.lg.Warn("the backend remarks on a process", "workload", id, "at", r.At, "says", r.Text)
+			s.warn("the backend remarks on a process", "workload", id, "at", r.At, "says", r.Text)
 			last, changed = r.At, true
 		}
 		if !last.IsZero() {

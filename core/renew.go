@@ -180,12 +180,12 @@ func (s *Scheduler) handOver(now time.Time) (changed bool) {
 		case s.isReady(v.Successor) && !s.serverAway():
 			s.lg.Info("a worker is renewed", "workload", workerID(v.Rank, v.Generation).String(), "by", v.Cause.String(), "successor", v.Successor, "before_deadline", v.Deadline.Sub(now).Round(time.Second))
 		case !found || !st.State.Live():
-			s.lg.Warn("a worker ended before its successor was ready", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
+			s.warn("a worker ended before its successor was ready", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
 		case !now.Before(v.Due) && s.hasNoPlace(v.Successor) && !s.isBehind(v.Successor) && s.othersFollow(v, now):
-			s.lg.Warn("a worker leaves before its successor is ready, which has no place beside it", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
+			s.warn("a worker leaves before its successor is ready, which has no place beside it", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
 			latest = now
 		case !now.Before(latest) && now.Before(v.Deadline): // one that outlives its deadline is asked to end by the cluster, and may train until then
-			s.lg.Warn("a worker has to leave before its successor is ready", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
+			s.warn("a worker has to leave before its successor is ready", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
 		default:
 			continue
 		}

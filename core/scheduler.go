@@ -42,6 +42,8 @@ type Options struct {
 	Env map[string]string
 	// Log may be nil: silent.
 	Log *slog.Logger
+	// Told says that a person reads the view's problems and notes where the log is read too: what they tell is no warning there, but level Info.
+	Told bool
 	// Pool is shared with other jobs; nil: the job has what its file and the cluster allow.
 	Pool *Pool
 	// Stop opens the job only to stop it: Run back-fills and decides nothing, drains, writes a snapshot, releases and returns.

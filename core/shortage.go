@@ -119,7 +119,7 @@ func (s *Scheduler) declareShortage(now time.Time, waiting int, reason string) {
 		h.Free = s.seen.inventory.Free
 	}
 	s.want.Ceiling = h
-	s.lg.Warn("the cluster has no place for all workers", "wanted", s.want.Target, "waiting", waiting, "now_at_most", h.Max, "reason", h.Reason, "again_at", h.Until)
+	s.warn("the cluster has no place for all workers", "wanted", s.want.Target, "waiting", waiting, "now_at_most", h.Max, "reason", h.Reason, "again_at", h.Until)
 	if r := s.want.Rescale; r != nil && r.Kind == plan.KindOut && h.Max < s.want.Target {
 		r.Aborted, r.Unfinished = true, fmt.Sprintf("%s had no place for %s: %s", job.Count(waiting, "worker"), job.FormatDuration(s.job.Autoscale.PlaceTimeout), h.Reason)
 		s.finishRescale(now)

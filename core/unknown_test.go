@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +39,22 @@ func TestFirstStartWithoutChiefIsNotUnknown(t *testing.T) {
 	for _, id := range []backend.ID{server(0, 1), server(1, 1), worker(0, 1)} {
 		if n := r.cluster.Starts("ctr", id); n != 1 {
 			t.Errorf("%s was started %d times", id, n)
+		}
+	}
+}
+
+// What a problem tells is no warning of the log where somebody reads both.
+func TestWhatIsToldIsNoWarning(t *testing.T) {
+	for _, told := range []bool{false, true} {
+		r := newRig(t, rigOptions{})
+		r.started(1)
+		var log strings.Builder
+		r.s.lg, r.s.opt.Told = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})), told
+		r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
+		r.chief.stop()
+		r.beat()
+		if p := r.s.View().Problems; len(p) == 0 || told != (log.Len() == 0) {
+			t.Errorf("told %v: problems %q, log %s", told, p, &log)
 		}
 	}
 }
