@@ -115,6 +115,9 @@ func (s *Scheduler) look(asked context.Context) *seen {
 	if n.unlisted() == "" {
 		s.listed, s.listedAt = n.list, n.at
 	}
+	if n.chiefErr == nil {
+		s.said, s.saidAt = n.chief, chiefAt
+	}
 	n.cannotStart = append(n.cannotStart, s.troubledServers(n)...)
 	s.gone = s.store == nil && s.want.Target > 0 && n.unlisted() == "" && silent(n.chiefErr) && !slices.ContainsFunc(n.list, func(st backend.Status) bool { return st.State.Live() })
 	further, cancel := context.WithTimeout(asked, lookTimeout) // a backend that was slow leaves them no less

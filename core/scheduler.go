@@ -22,6 +22,7 @@ import (
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/traffic"
 	"github.com/kale-sched/kale/estimator"
@@ -88,6 +89,8 @@ type Scheduler struct {
 	beginning   map[int32]int64 // where the job goes on, as asked before its chief was up
 	trainedUpTo map[int32]int64 // what partitions were trained up to, as a chief said last that had heard from every server
 	seen        *seen
+	said        *rpc.JobStatus // the chief's last answer, at saidAt
+	saidAt      time.Time
 	listed      []backend.Status // the last whole list
 	listedAt    time.Time
 	excluded    []backend.Exclusion // nodes that the backend kept the job off when that was last known
