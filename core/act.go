@@ -578,5 +578,5 @@ func (s *Scheduler) sendStraysAway(context.Context, time.Time) error {
 }
 
 func (s *Scheduler) leaving(id backend.ID) bool {
-	return id.Role == backend.RoleWorker && slices.ContainsFunc(s.want.Draining, func(l leaving) bool { return l.id() == id })
+	return s.want.leaves(id)
 }
