@@ -37,6 +37,17 @@ type Renewed struct {
 	Warm bool `json:"warm"`
 }
 
+// routine says that it went as it should: before the cluster could end the worker, and without a dip.
+func (v *Renewed) routine() bool { return v.Warm && !v.At.After(v.Deadline) }
+
+// shown is the renewal while it is told of, nil after that: for an hour where it was routine, else for a day.
+func (v *Renewed) shown(now time.Time) *Renewed {
+	if v == nil || !(Note{At: v.At, Routine: v.routine()}).shown(now) {
+		return nil
+	}
+	return v
+}
+
 // String is the renewal for people.
 func (v *Renewed) String() string {
 	how := ""
@@ -225,7 +236,7 @@ func (s *Scheduler) renewed(v renewal, generation uint64, now time.Time, warm bo
 	s.want.LastRenewal = &Renewed{
 		Worker: old.String(), Successor: next.String(), Cause: v.Cause, Deadline: v.Deadline, From: s.nodeOf(old), To: s.nodeOf(next), At: now, Warm: warm,
 	}
-	s.want.remember(Note{At: now, Text: s.want.LastRenewal.String()})
+	s.want.remember(Note{At: now, Text: s.want.LastRenewal.String(), Routine: s.want.LastRenewal.routine()})
 }
 
 // isReady says that the worker that is wanted under a rank is ready with the chief of now.
