@@ -183,7 +183,7 @@ func (s *Scheduler) ensured(ws []backend.Workload, sts []backend.Status, err err
 	if err != nil {
 		s.ensureErr = err
 		if says := err.Error(); says != s.ensureSaid { // it is tried at every look
-			s.lg.Warn("the backend could not start workloads; trying again", "workloads", len(ws), "err", err)
+			s.warn("the backend could not start workloads; trying again", "workloads", len(ws), "err", err)
 			s.ensureSaid = says
 		}
 		if after := backend.AsError(err).After; after > 0 {
@@ -275,7 +275,7 @@ func (s *Scheduler) refused(id backend.ID, err *backend.Error, now time.Time) bo
 		gens[id.Rank] = max(gens[id.Rank], id.Generation) + 1
 		return true
 	}
-	s.lg.Warn("a workload was not started; trying again", "workload", id.String(), "err", err)
+	s.warn("a workload was not started; trying again", "workload", id.String(), "err", err)
 	s.deny(id, err)
 	s.hold(id, now, err.After)
 	return false
@@ -430,7 +430,7 @@ func (s *Scheduler) release(ctx context.Context, ids []backend.ID, how backend.H
 	}
 	return s.askEnd(ctx, ids, how, func(err error) error {
 		if s.releaseErr = err; err != nil {
-			s.lg.Warn("the backend did not release workers; trying again", "workloads", len(ids), "how", how.String(), "err", err)
+			s.warn("the backend did not release workers; trying again", "workloads", len(ids), "how", how.String(), "err", err)
 			return nil
 		}
 		for i, l := range s.want.Draining {
@@ -578,5 +578,5 @@ func (s *Scheduler) sendStraysAway(context.Context, time.Time) error {
 }
 
 func (s *Scheduler) leaving(id backend.ID) bool {
-	return id.Role == backend.RoleWorker && slices.ContainsFunc(s.want.Draining, func(l leaving) bool { return l.id() == id })
+	return s.want.leaves(id)
 }

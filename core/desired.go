@@ -40,8 +40,9 @@ type desired struct {
 	ServerPauses      []time.Duration `json:"server_pauses,omitempty"`
 	// EndedServers are those that the cluster ended before it was their turn, and whose successors are not up yet.
 	EndedServers []ServerRenewal `json:"ended_servers,omitempty"`
-	// ServerWaits are the last measured waits of servers' successors for their places, oldest first.
-	ServerWaits []time.Duration `json:"server_waits,omitempty"`
+	// ServerWaits are the last measured waits of servers' successors for their places, oldest first, the last of them at ServerWaitedAt.
+	ServerWaits    []time.Duration `json:"server_waits,omitempty"`
+	ServerWaitedAt time.Time       `json:"server_waited_at,omitzero"`
 	// HandOvers tell of the last processes that others took over from before the cluster ended them, and of restores from an older checkpoint, oldest first.
 	HandOvers []Note `json:"hand_overs,omitempty"`
 	// Remarked is of when the last of a process's remarks was that was taken down as a note, by its ID.
@@ -87,8 +88,9 @@ type desired struct {
 	// Unplaced says since when wanted workers wait for a place, by rank; Ceiling is what followed from it, nil: nothing.
 	Unplaced map[int]time.Time `json:"unplaced,omitempty"`
 	Ceiling  *Ceiling          `json:"ceiling,omitempty"`
-	// Waits are the last measured waits in the cluster's queue, oldest first. Joins are without them.
-	Waits []time.Duration `json:"waits,omitempty"`
+	// Waits are the last measured waits in the cluster's queue, oldest first, the last of them at WaitedAt (zero: an older scheduler did not say). Joins are without them.
+	Waits    []time.Duration `json:"waits,omitempty"`
+	WaitedAt time.Time       `json:"waited_at,omitzero"`
 	// Drains are the last measured times that workers took to leave, oldest first.
 	Drains []time.Duration `json:"drains,omitempty"`
 	// Joins and Gaps are the last measured ones, oldest first.

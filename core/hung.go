@@ -297,6 +297,38 @@ func (s *Scheduler) silentNow() []string {
 	return out
 }
 
+// dark says for people who else does not answer while the backend does not tell all that runs, which is the one problem that is told of all that is unknown: Kafka, the
+// chief and, by its word, servers. What of the job is dead is not started again before the backend is back.
+func (s *Scheduler) dark() (out []string) {
+	n := s.seen
+	if n.unlisted() == "" || s.want.Stopping || !s.begun() || n.modelGone || n.leaseErr != nil {
+		return nil
+	}
+	fate := "; it is started again once the backend tells what became of it"
+	if s.job.Autoscale.Mode == job.ModeObserve {
+		fate = ""
+	}
+	if n.endsErr != nil {
+		out = append(out, n.noEnds())
+	}
+	if silent(n.chiefErr) && n.moving == "" {
+		return append(out, chiefMute+n.chiefErr.Error()+". Nobody can tell whether anything is trained"+fate)
+	}
+	for _, sv := range n.chief.GetServers() {
+		rank := int(sv.GetInfo().GetIndex())
+		id := serverID(rank, s.want.Servers[rank])
+		if st, found := n.allocation(id); sv.GetInfo().GetUp() || s.chiefIsNew() || found && st.State != backend.StateUnknown {
+			continue
+		}
+		since := ""
+		if beat := sv.GetLastBeatUnixMs(); beat > 0 {
+			since = " for " + job.Length(time.Duration(max(0, n.chief.GetNowUnixMs()-beat)*int64(time.Millisecond)).Round(time.Second))
+		}
+		out = append(out, fmt.Sprintf("%s has not answered%s, and training waits for it%s", id, since, fate))
+	}
+	return out
+}
+
 // goesOn says that a process answers of which the backend cannot tell whether it runs.
 func (s *Scheduler) goesOn(st backend.Status) bool {
 	si := s.silences[placeOf(st.ID)]
@@ -484,9 +516,9 @@ func (s *Scheduler) endedHung(hung []*silence, now time.Time) error {
 		s.replacements[place] = replacement{tries: s.replacements[place].tries + 1, last: now}
 		delete(s.silences, place)
 		if si.still != "" {
-			s.lg.Warn("a process stood still; it is ended and started again where there is room", "workload", si.id.String(), "still", si.stillFor.Round(time.Second), "reason", si.still)
+			s.warn("a process stood still; it is ended and started again where there is room", "workload", si.id.String(), "still", si.stillFor.Round(time.Second), "reason", si.still)
 		} else {
-			s.lg.Warn("a process has not answered; it is "+endOf(si.away)+" and started again", "workload", si.id.String(), "silent", si.lasts.Round(time.Second), "had_answered", si.heard)
+			s.warn("a process has not answered; it is "+endOf(si.away)+" and started again", "workload", si.id.String(), "silent", si.lasts.Round(time.Second), "had_answered", si.heard)
 		}
 		s.noteHung(si, now)
 	}

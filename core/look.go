@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -114,6 +115,9 @@ func (s *Scheduler) look(asked context.Context) *seen {
 	if n.unlisted() == "" {
 		s.listed, s.listedAt = n.list, n.at
 	}
+	if n.chiefErr == nil {
+		s.said, s.saidAt = n.chief, chiefAt
+	}
 	n.cannotStart = append(n.cannotStart, s.troubledServers(n)...)
 	s.gone = s.store == nil && s.want.Target > 0 && n.unlisted() == "" && silent(n.chiefErr) && !slices.ContainsFunc(n.list, func(st backend.Status) bool { return st.State.Live() })
 	further, cancel := context.WithTimeout(asked, lookTimeout) // a backend that was slow leaves them no less
@@ -145,12 +149,21 @@ func silent(err error) bool {
 	return errors.Is(err, rpc.ErrNoChief) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded
 }
 
+// warn logs what a problem or a note of the view tells too.
+func (s *Scheduler) warn(msg string, args ...any) {
+	level := slog.LevelWarn
+	if s.opt.Told {
+		level = slog.LevelInfo
+	}
+	s.lg.Log(context.Background(), level, msg, args...)
+}
+
 // note logs when something stops or starts to answer, once each. While the job is being stopped, silence is what is wanted; a preview says it in its decision.
 func (s *Scheduler) note(down *bool, err error, who string) {
 	switch {
 	case s.store == nil:
 	case err != nil && !*down && !s.want.Stopping:
-		s.lg.Warn("no answer; holding what is", "from", who, "err", err)
+		s.warn("no answer; holding what is", "from", who, "err", err)
 	case err == nil && *down:
 		s.lg.Info("answers again", "from", who)
 	}

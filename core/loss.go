@@ -189,7 +189,7 @@ func (s *Scheduler) followLoss(now time.Time, l Loss) {
 		l.At, l.Until, l.Records, l.Open = now, now, l.Total-before, true
 		s.losses = append(s.losses, l)
 		s.keepLoss(l)
-		s.lg.Warn("records are not trained", "why", string(l.Kind), "records", l.Records, "in_all", l.Total, "dead_letter", l.DeadLetter)
+		s.warn("records are not trained", "why", string(l.Kind), "records", l.Records, "in_all", l.Total, "dead_letter", l.DeadLetter)
 	case last != nil && last.Open && now.Sub(last.Until) >= lossRest:
 		last.Open = false
 	}

@@ -13,8 +13,21 @@ import (
 type Note struct {
 	At   time.Time `json:"at"`
 	Text string    `json:"text"`
+	// Routine: it went as it does again and again where walltimes are short, and is shown for routineShown only.
+	Routine bool `json:"routine,omitempty"`
 	// UnderWay: its text changes still, and it is a problem too.
 	UnderWay bool `json:"under_way,omitempty"`
+}
+
+// routineShown is how long what went as it should is told of.
+const routineShown = time.Hour
+
+// shown says that a note is told of still.
+func (n Note) shown(now time.Time) bool {
+	if n.Routine {
+		return now.Sub(n.At) < routineShown
+	}
+	return now.Sub(n.At) < rollbackShown
 }
 
 // growth is that a topic got partitions.
@@ -36,7 +49,7 @@ func (s *Scheduler) noteGrowth(now time.Time) (changed bool) {
 	}
 	if was := s.want.Partitions; was > 0 && n > was {
 		s.want.Growth = &growth{now, was, n}
-		s.lg.Warn("the topic grew", "topic", s.job.Stream.Topic, "from", was, "to", n)
+		s.warn("the topic grew", "topic", s.job.Stream.Topic, "from", was, "to", n)
 	}
 	s.want.Partitions = n
 	return true
@@ -59,7 +72,7 @@ func (s *Scheduler) noteRemarks() (changed bool) {
 				continue
 			}
 			s.want.remember(Note{At: r.At, Text: id + ": " + r.Text})
-			s.lg.Warn("the backend remarks on a process", "workload", id, "at", r.At, "says", r.Text)
+			s.warn("the backend remarks on a process", "workload", id, "at", r.At, "says", r.Text)
 			last, changed = r.At, true
 		}
 		if !last.IsZero() {
@@ -74,10 +87,13 @@ func (s *Scheduler) noteRemarks() (changed bool) {
 // handOversKept is how many are told of.
 const handOversKept = 50
 
-// remember keeps what is told of a process that another one took over from, or of an older checkpoint.
+// remember keeps what is told of a process that another one took over from, or of an older checkpoint. What was routine makes room first.
 func (d *desired) remember(n Note) {
-	d.HandOvers = append(d.HandOvers, n)
-	d.HandOvers = slices.Clone(d.HandOvers[max(0, len(d.HandOvers)-handOversKept):])
+	d.HandOvers = append(slices.Clone(d.HandOvers), n)
+	if len(d.HandOvers) > handOversKept {
+		least := max(0, slices.IndexFunc(d.HandOvers, func(n Note) bool { return n.Routine }))
+		d.HandOvers = slices.Delete(d.HandOvers, least, least+1)
+	}
 }
 
 // NotesIn are the notes that a job's state has.
@@ -104,7 +120,7 @@ func notes(now time.Time, rollbacks []Rollback, losses []Loss, d *desired) []Not
 		out = append(out, Note{At: g.At, Text: g.String()})
 	}
 	for _, n := range d.HandOvers {
-		if now.Sub(n.At) < rollbackShown {
+		if n.shown(now) {
 			out = append(out, n)
 		}
 	}

@@ -50,3 +50,35 @@ func TestRemarksAreNotes(t *testing.T) {
 	remark(0) // the backend has forgotten them: a note stands for a day
 	wantNotes(2)
 }
+
+// Renewals that went as they should are told of for an hour, others for a day; and they do not crowd those out.
+func TestRoutineNotesAgeOut(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	deadline := now.Add(time.Minute)
+	warm, cold := &Renewed{Warm: true, At: now, Deadline: deadline}, &Renewed{At: now, Deadline: deadline}
+	quick := &ServerRenewal{Released: now, Deadline: deadline, Done: now, Paused: time.Second}
+	slow, ended := *quick, *quick
+	slow.Paused, ended.Ended = time.Minute, true
+	for after, want := range map[time.Duration][5]bool{0: {true, true, true, true, true}, 2 * time.Hour: {false, true, false, true, true}, 25 * time.Hour: {}} {
+		then := now.Add(after)
+		got := [5]bool{warm.shown(then) != nil, cold.shown(then) != nil, quick.shown(then) != nil, slow.shown(then) != nil, ended.shown(then) != nil}
+		if got != want {
+			t.Errorf("after %v: warm, cold, quick, slow, ended are shown: %v, want %v", after, got, want)
+		}
+	}
+	d := newDesired("")
+	d.remember(Note{At: now, Text: "restored with less"})
+	for range handOversKept + 10 {
+		d.remember(Note{At: now, Text: "gave way", Routine: true})
+	}
+	if got := notes(now.Add(2*time.Hour), nil, nil, d); len(d.HandOvers) != handOversKept || len(got) != 1 || got[0].Text != "restored with less" {
+		t.Errorf("%d are kept; shown are %+v", len(d.HandOvers), got)
+	}
+	if got := notes(now, nil, nil, d); len(got) != handOversKept {
+		t.Errorf("%d are shown at once", len(got))
+	}
+	var none *Renewed
+	if none.shown(now) != nil || (*ServerRenewal)(nil).shown(now) != nil {
+		t.Error("none is shown")
+	}
+}

@@ -121,6 +121,9 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 		p.Ahead = s.missed.ahead
 	}
 	s.seen = s.look(ctx)
+	if p.Locked && s.want.Target > 0 && s.seen.unlisted() == "" {
+		s.want.catchUp(s.seen.list)
+	}
 	s.gone = s.gone && !p.Locked // what the scheduler that runs has not started yet, it starts
 	p.Gone, p.Unheard = s.gone, p.Locked && want == nil
 	now := time.Now()
@@ -139,6 +142,45 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 		o.Pool.tell(o.Job.Name, s.wish(obs, p.Record.Decision))
 	}
 	return s, p, diags, nil
+}
+
+// catchUp takes in what a scheduler has replaced since it said what it wants, and before the list was looked at: newer generations, and workers in the places of those
+// that are gone. Successors that only hold a place are not yet in anybody's.
+func (d *desired) catchUp(list []backend.Status) {
+	live := func(id backend.ID) bool {
+		return slices.ContainsFunc(list, func(st backend.Status) bool {
+			return st.ID == id && st.State.Live() && st.State != backend.StateStopping
+		})
+	}
+	var more []int // ranks of workers that nobody has said are wanted
+	for _, st := range list {
+		gens := d.Workers
+		if st.ID.Role == backend.RoleServer {
+			gens = d.Servers
+		}
+		if st.Beside || succeeds(list, st) || !live(st.ID) || d.leaves(st.ID) {
+			continue
+		}
+		if st.ID.Generation > gens[st.ID.Rank] {
+			gens[st.ID.Rank] = st.ID.Generation
+		}
+		if st.ID.Role == backend.RoleWorker && !slices.Contains(d.Ranks, st.ID.Rank) {
+			more = append(more, st.ID.Rank)
+		}
+	}
+	slices.Sort(more)
+	for i, rank := range d.Ranks {
+		if len(more) > 0 && !live(workerID(rank, d.Workers[rank])) {
+			d.Renewals = slices.DeleteFunc(d.Renewals, func(v renewal) bool { return v.Rank == rank || v.Successor == more[0] })
+			d.Ranks[i], more = more[0], more[1:]
+		}
+	}
+	slices.Sort(d.Ranks)
+}
+
+// leaves says that a worker is on its way out.
+func (d *desired) leaves(id backend.ID) bool {
+	return slices.ContainsFunc(d.Draining, func(l leaving) bool { return l.id() == id })
 }
 
 // readDesired takes what is wanted as the scheduler that runs says (nil: it did not), else from the state of the last one, if there is one, and leaves that as it is.

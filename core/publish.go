@@ -130,7 +130,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, PausedSince: s.want.pausedSince(), Model: s.online.Model().String(), ModelBasis: s.basis(),
 		Skips: Skips(j), DeadLetter: j.Stream.DeadLetter, Emulated: j.Workers.EmulateStep > 0,
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped, LastStop: s.want.LastStop,
-		History: s.lastHistory, LastRescale: s.lastRescale, WorkerRenewal: s.want.LastRenewal, ServerRenewal: s.want.LastServerRenewal, Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(), Retraining: s.retrainingNow(),
+		History: s.lastHistory, LastRescale: s.lastRescale, WorkerRenewal: s.want.LastRenewal.shown(now), ServerRenewal: s.want.LastServerRenewal.shown(now), Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(), Retraining: s.retrainingNow(),
 	}
 	if s.opt.Pool != nil {
 		v.Pool = s.opt.Pool.share(j.Name)
@@ -244,6 +244,20 @@ func (s *Scheduler) unjoined(st backend.Status) (member, reason string) {
 	return member, reason
 }
 
+var upOrDown = map[bool]string{true: "up", false: "down"}
+
+// lastSaid adds to a reason what the chief said when it was heard last, while it is not.
+func (s *Scheduler) lastSaid(reason, what string) string {
+	if s.seen.chiefErr == nil || s.said == nil || what == "" || s.want.Stopping {
+		return reason
+	}
+	text := "by the chief " + what + " at " + s.saidAt.Format(time.TimeOnly) + ", and not heard of since"
+	if reason == "" {
+		return text
+	}
+	return reason + "; " + text
+}
+
 func (s *Scheduler) serverView(st backend.Status) ServerView {
 	v := ServerView{ID: st.ID.String(), Index: st.ID.Rank, Backend: s.stateNow(st), Restarts: st.Restarts, PID: st.PID, Node: st.Node}
 	if st.State != backend.StateRunning {
@@ -255,6 +269,11 @@ func (s *Scheduler) serverView(st backend.Status) ServerView {
 	}
 	if st.State == backend.StateStopping && s.replaced(st.ID) {
 		return v // and here of the one after
+	}
+	for _, sv := range s.said.GetServers() {
+		if int(sv.GetInfo().GetIndex()) == st.ID.Rank && st.State == backend.StateUnknown {
+			v.Reason = s.lastSaid(v.Reason, upOrDown[sv.GetInfo().GetUp()])
+		}
 	}
 	for _, sv := range s.seen.chief.GetServers() {
 		if int(sv.GetInfo().GetIndex()) != st.ID.Rank {
@@ -459,7 +478,7 @@ func (s *Scheduler) problems() []string {
 	default:
 		out = append(out, why)
 	}
-	return out
+	return append(out, s.dark()...)
 }
 
 // AUC is the area under the ROC curve of predictions counted in bins by label: the chance that a positive is ranked above a negative, ties

@@ -135,7 +135,7 @@ type View struct {
 	Pool *PoolShare `json:"pool,omitempty"`
 	// LastRescale is the last one that ended; it is not changed any more.
 	LastRescale *Rescale `json:"last_rescale,omitempty"`
-	// WorkerRenewal is the last worker that gave way to a successor before the cluster could end it; it is not changed any more.
+	// WorkerRenewal is the last worker that gave way to a successor before the cluster could end it, for an hour, or a day where that went wrong; it is not changed any more.
 	WorkerRenewal *Renewed `json:"worker_renewal,omitempty"`
 	// ServerRenewal is the last parameter server that was replaced before its walltime ended; it is not changed any more.
 	ServerRenewal *ServerRenewal `json:"server_renewal,omitempty"`

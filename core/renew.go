@@ -37,6 +37,17 @@ type Renewed struct {
 	Warm bool `json:"warm"`
 }
 
+// routine says that it went as it should: before the cluster could end the worker, and without a dip.
+func (v *Renewed) routine() bool { return v.Warm && !v.At.After(v.Deadline) }
+
+// shown is the renewal while it is told of, nil after that: for an hour where it was routine, else for a day.
+func (v *Renewed) shown(now time.Time) *Renewed {
+	if v == nil || !(Note{At: v.At, Routine: v.routine()}).shown(now) {
+		return nil
+	}
+	return v
+}
+
 // String is the renewal for people.
 func (v *Renewed) String() string {
 	how := ""
@@ -180,12 +191,12 @@ func (s *Scheduler) handOver(now time.Time) (changed bool) {
 		case s.isReady(v.Successor) && !s.serverAway():
 			s.lg.Info("a worker is renewed", "workload", workerID(v.Rank, v.Generation).String(), "by", v.Cause.String(), "successor", v.Successor, "before_deadline", v.Deadline.Sub(now).Round(time.Second))
 		case !found || !st.State.Live():
-			s.lg.Warn("a worker ended before its successor was ready", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
+			s.warn("a worker ended before its successor was ready", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
 		case !now.Before(v.Due) && s.hasNoPlace(v.Successor) && !s.isBehind(v.Successor) && s.othersFollow(v, now):
-			s.lg.Warn("a worker leaves before its successor is ready, which has no place beside it", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
+			s.warn("a worker leaves before its successor is ready, which has no place beside it", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
 			latest = now
 		case !now.Before(latest) && now.Before(v.Deadline): // one that outlives its deadline is asked to end by the cluster, and may train until then
-			s.lg.Warn("a worker has to leave before its successor is ready", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
+			s.warn("a worker has to leave before its successor is ready", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
 		default:
 			continue
 		}
@@ -225,7 +236,7 @@ func (s *Scheduler) renewed(v renewal, generation uint64, now time.Time, warm bo
 	s.want.LastRenewal = &Renewed{
 		Worker: old.String(), Successor: next.String(), Cause: v.Cause, Deadline: v.Deadline, From: s.nodeOf(old), To: s.nodeOf(next), At: now, Warm: warm,
 	}
-	s.want.remember(Note{At: now, Text: s.want.LastRenewal.String()})
+	s.want.remember(Note{At: now, Text: s.want.LastRenewal.String(), Routine: s.want.LastRenewal.routine()})
 }
 
 // isReady says that the worker that is wanted under a rank is ready with the chief of now.

@@ -79,6 +79,19 @@ func (v *ServerRenewal) String() string {
 	return fmt.Sprintf("%s%s %s %v could end it (at %s at the earliest)%s; %s", id, moved(v.From, v.To), when, v.Cause, v.Deadline.Format("15:04:05"), why, v.pause())
 }
 
+// routine says that it went as it should: by turns, before the cluster could end the server, with a pause of seconds.
+func (v *ServerRenewal) routine() bool {
+	return v.Failed == "" && !v.Ended && !v.Released.After(v.Deadline) && v.Paused < assumedServerPause
+}
+
+// shown is like [Renewed.shown].
+func (v *ServerRenewal) shown(now time.Time) *ServerRenewal {
+	if v == nil || !(Note{At: v.Done, Routine: v.routine()}).shown(now) {
+		return nil
+	}
+	return v
+}
+
 // pause says for how long training stood still. What was not followed, and seems to have taken no time, began before anybody saw it.
 func (v *ServerRenewal) pause() string {
 	switch {
@@ -299,7 +312,7 @@ func (s *Scheduler) serverIsBack(v *ServerRenewal, now time.Time) error {
 	if done.Failed == "" && !done.Ended {
 		text = "renewed " + text
 	}
-	s.want.remember(Note{At: now, Text: text})
+	s.want.remember(Note{At: now, Text: text, Routine: done.routine()})
 	s.lg.Info("a parameter server is renewed", "server", v.Index, "paused", done.Paused.Round(time.Millisecond), "followed", done.Followed)
 	return s.save()
 }

@@ -1,9 +1,7 @@
 package core
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -127,11 +125,11 @@ func (s *Scheduler) followRollbacks(now time.Time) {
 }
 
 func (s *Scheduler) recordRollback(now time.Time, r Rollback) {
-	level := slog.LevelWarn
+	says := s.warn
 	if !r.UnderWay() && r.At.Before(s.started) { // the chief tells what happened before this scheduler's state was
-		level = slog.LevelInfo
+		says = s.lg.Info
 	}
-	s.lg.Log(context.Background(), level, "rollback", "server", r.Server, "incarnation", r.Incarnation, "says", r.String())
+	says("rollback", "server", r.Server, "incarnation", r.Incarnation, "says", r.String())
 	if err := s.store.Append(state.Rollbacks, now, r); err != nil {
 		s.lg.Error("a rollback could not be recorded", "err", err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/traffic"
 	"github.com/kale-sched/kale/estimator"
@@ -42,6 +43,8 @@ type Options struct {
 	Env map[string]string
 	// Log may be nil: silent.
 	Log *slog.Logger
+	// Told says that a person reads the view's problems and notes where the log is read too: what they tell is no warning there, but level Info.
+	Told bool
 	// Pool is shared with other jobs; nil: the job has what its file and the cluster allow.
 	Pool *Pool
 	// Stop opens the job only to stop it: Run back-fills and decides nothing, drains, writes a snapshot, releases and returns.
@@ -86,6 +89,8 @@ type Scheduler struct {
 	beginning   map[int32]int64 // where the job goes on, as asked before its chief was up
 	trainedUpTo map[int32]int64 // what partitions were trained up to, as a chief said last that had heard from every server
 	seen        *seen
+	said        *rpc.JobStatus // the chief's last answer, at saidAt
+	saidAt      time.Time
 	listed      []backend.Status // the last whole list
 	listedAt    time.Time
 	excluded    []backend.Exclusion // nodes that the backend kept the job off when that was last known

@@ -119,7 +119,7 @@ func (s *Scheduler) declareShortage(now time.Time, waiting int, reason string) {
 		h.Free = s.seen.inventory.Free
 	}
 	s.want.Ceiling = h
-	s.lg.Warn("the cluster has no place for all workers", "wanted", s.want.Target, "waiting", waiting, "now_at_most", h.Max, "reason", h.Reason, "again_at", h.Until)
+	s.warn("the cluster has no place for all workers", "wanted", s.want.Target, "waiting", waiting, "now_at_most", h.Max, "reason", h.Reason, "again_at", h.Until)
 	if r := s.want.Rescale; r != nil && r.Kind == plan.KindOut && h.Max < s.want.Target {
 		r.Aborted, r.Unfinished = true, fmt.Sprintf("%s had no place for %s: %s", job.Count(waiting, "worker"), job.FormatDuration(s.job.Autoscale.PlaceTimeout), h.Reason)
 		s.finishRescale(now)
@@ -239,16 +239,24 @@ func (s *Scheduler) followQueue() {
 			continue
 		}
 		s.queued[st.ID] = true
-		s.want.Waits = keepLast(s.want.Waits, max(0, st.Started.Sub(st.Submitted)))
+		s.want.Waits, s.want.WaitedAt = keepLast(s.want.Waits, max(0, st.Started.Sub(st.Submitted))), laterOf(s.want.WaitedAt, st.Started)
 	}
 }
 
-// queueWait is how long one more worker waits for its place: as the cluster says, else as was measured.
+// queueWait is how long one more worker waits for its place: as the cluster says, else as was measured, which counts for less and less.
 func (s *Scheduler) queueWait() time.Duration {
 	if s.seen != nil && s.seen.inventory != nil && s.seen.inventory.QueueWait > 0 {
 		return s.seen.inventory.QueueWait
 	}
-	return measured(s.want.Waits, 0).Value
+	return backend.Faded(measured(s.want.Waits, 0).Value, 0, s.since(s.want.WaitedAt))
+}
+
+// since is how long before the last look something was measured; 0 where that is not known.
+func (s *Scheduler) since(at time.Time) time.Duration {
+	if s.seen == nil || at.IsZero() {
+		return 0
+	}
+	return s.seen.at.Sub(at)
 }
 
 // waited is the longest time that new workers of a rescale waited in the queue, as far as that is known.

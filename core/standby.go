@@ -130,7 +130,7 @@ func (s *Scheduler) standbyLead(whole time.Duration) time.Duration {
 	part := func(share float64) time.Duration { return time.Duration(share * float64(whole)) }
 	wait := part(standbyShare)
 	if len(s.want.ServerWaits) > 0 {
-		wait = time.Duration(renewSafety*float64(slices.Max(s.want.ServerWaits))) + 2*s.job.Autoscale.Watch
+		wait = backend.Faded(time.Duration(renewSafety*float64(slices.Max(s.want.ServerWaits)))+2*s.job.Autoscale.Watch, wait, s.since(s.want.ServerWaitedAt))
 	}
 	return min(max(wait, s.queueWait()), part(standbyMost))
 }
@@ -143,7 +143,7 @@ func (s *Scheduler) notePlaced(index int, next backend.Status, now time.Time) {
 	}
 	b.placed = next.ID.Generation
 	s.standbys[index] = b
-	s.want.ServerWaits = keepLast(s.want.ServerWaits, max(0, now.Sub(next.Submitted)))
+	s.want.ServerWaits, s.want.ServerWaitedAt = keepLast(s.want.ServerWaits, max(0, now.Sub(next.Submitted))), now
 	s.lg.Info("the successor of a parameter server has its place, and holds it", "workload", next.ID.String(), "node", next.Node, "waited", now.Sub(next.Submitted).Round(time.Millisecond))
 }
 

@@ -86,7 +86,7 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	}
 	return s.askEnd(ctx, servers, backend.Drained, func(err error) error {
 		if s.releaseErr = err; err != nil {
-			s.lg.Warn("the backend did not release the servers; trying again", "err", err)
+			s.warn("the backend did not release the servers; trying again", "err", err)
 		}
 		return nil
 	})
@@ -98,7 +98,7 @@ func (s *Scheduler) stopForced(ctx context.Context, now time.Time) error {
 	var err error
 	return s.change(ctx, "end everything", killTimeout, func(ctx context.Context) { left, err = s.releaseAll(ctx) }, func() error {
 		if s.releaseErr = err; err != nil {
-			s.lg.Warn("not everything is released yet; trying again", "err", err)
+			s.warn("not everything is released yet; trying again", "err", err)
 			return nil
 		}
 		return s.stopped(now, left)
@@ -184,7 +184,7 @@ func (s *Scheduler) snapshotWritten(ctx context.Context) bool {
 	}
 	s.snapshotErr, s.snapshotFrom = err, nil
 	if err != nil && ctx.Err() == nil {
-		s.lg.Warn("the last snapshot was not written; trying again", "err", err)
+		s.warn("the last snapshot was not written; trying again", "err", err)
 	}
 	if err == nil && s.want.Totals != nil {
 		s.want.Totals.Final = s.seen.chiefErr == nil && s.want.Totals.Chief == s.seen.chief.GetChief() // what an earlier one counted may never have been written

@@ -80,6 +80,6 @@ func (s *Scheduler) noteOlder(now *Totals) {
 	}
 	n := Note{At: s.seen.at, Text: fmt.Sprintf("the job was restored with %s records, and had %s when its chief was heard last: the last snapshots in its checkpoint had no more; the others are trained again",
 		plan.Thousands(now.Trained+now.Dead), plan.Thousands(was.Trained+was.Dead))}
-	s.lg.Warn("restored with less than was trained", "says", n.Text)
+	s.warn("restored with less than was trained", "says", n.Text)
 	s.want.remember(n)
 }

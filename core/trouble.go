@@ -121,7 +121,7 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 		if t.reason == "" || st.State == backend.StateUnknown {      // of what is unknown the reason is no end's
 			t.reason = "it ended with " + backend.EndWords(st.ExitCode)
 		}
-		s.lg.Warn("a process that is wanted has ended", "workload", st.ID.String(), "times", t.times, "state", string(st.State), "exit", st.ExitCode, "reason", st.Reason)
+		s.warn("a process that is wanted has ended", "workload", st.ID.String(), "times", t.times, "state", string(st.State), "exit", st.ExitCode, "reason", st.Reason)
 	}
 	return t
 }

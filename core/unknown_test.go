@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +41,62 @@ func TestFirstStartWithoutChiefIsNotUnknown(t *testing.T) {
 		if n := r.cluster.Starts("ctr", id); n != 1 {
 			t.Errorf("%s was started %d times", id, n)
 		}
+	}
+}
+
+// What a problem tells is no warning of the log where somebody reads both.
+func TestWhatIsToldIsNoWarning(t *testing.T) {
+	for _, told := range []bool{false, true} {
+		r := newRig(t, rigOptions{})
+		r.started(1)
+		var log strings.Builder
+		r.s.lg, r.s.opt.Told = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})), told
+		r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
+		r.chief.stop()
+		r.beat()
+		if p := r.s.View().Problems; len(p) == 0 || told != (log.Len() == 0) {
+			t.Errorf("told %v: problems %q, log %s", told, p, &log)
+		}
+	}
+}
+
+// While the backend tells nothing, what does not answer else is told too: a server by the chief's word, with for how long, or the chief, with what it said last.
+func TestWhoIsDarkBesideTheBackend(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	away := func() {
+		r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
+		r.beat()
+	}
+	told := func(what string) bool {
+		return slices.ContainsFunc(r.s.View().Problems, func(p string) bool { return strings.Contains(p, what) })
+	}
+	away()
+	if p := r.s.View().Problems; len(p) != 1 {
+		t.Errorf("all but the backend answer: %q", p)
+	}
+	r.chief.with(func(st *rpc.JobStatus) {
+		st.Servers[1].Info.Up, st.Servers[1].LastBeatUnixMs = false, time.Now().UnixMilli()-34_000
+	})
+	away()
+	if !told("ps-1-g1 has not answered for 34s, and training waits for it; it is started again once the backend tells") || !told("the backend does not answer") {
+		t.Errorf("a server is down: %q", r.s.View().Problems)
+	}
+	at := r.s.saidAt.Format(time.TimeOnly)
+	r.chief.stop()
+	away()
+	if !told("the chief does not answer: ") || !told("the backend does not answer") || told("ps-1-g1") {
+		t.Errorf("the chief is away: %q", r.s.View().Problems)
+	}
+	for i, said := range []string{"up", "down"} {
+		v := r.s.View().Servers[i]
+		if v.Up != nil || !strings.HasSuffix(v.Reason, "; by the chief "+said+" at "+at+", and not heard of since") {
+			t.Errorf("%s: up %v, %q", v.ID, v.Up, v.Reason)
+		}
+	}
+	r.beat()
+	if told("the backend") || told("started again once") || strings.Contains(r.s.View().Servers[0].Reason, "by the chief") {
+		t.Errorf("the backend is back: %q, %q", r.s.View().Problems, r.s.View().Servers[0].Reason)
 	}
 }
 

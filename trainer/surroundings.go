@@ -16,7 +16,7 @@ import (
 )
 
 // brokerTimeout bounds one question to a broker of ReachBrokers.
-const brokerTimeout = 10 * time.Second
+const brokerTimeout = 5 * time.Second
 
 // Listen opens a port as a process of the job does on this machine: on the address that the specification's network gives here. via, a name or a network
 // in CIDR form, is used in place of the specification's interface.
@@ -37,7 +37,7 @@ func ReachBrokers(ctx context.Context, spec *rpc.TrainSpec) ([]Reached, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl, err := kgo.NewClient(append(opts, kgo.ClientID("kale-probe"), kgo.RequestRetries(1))...)
+	cl, err := kgo.NewClient(append(opts, kgo.ClientID("kale-probe"), kgo.RequestRetries(1), kgo.DialTimeout(brokerTimeout))...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to Kafka at %v: %w", spec.GetStream().GetBrokers(), err)
 	}

@@ -22,6 +22,7 @@ type doctorFlags struct {
 	jobFlags
 	noProbe bool
 	patient time.Duration
+	insists bool // patient was given
 	log     string
 }
 
@@ -36,14 +37,17 @@ is not well it says what to do. It starts no process of the job and leaves nothi
 It also has the backend run a short probe (1 CPU, 512 MiB or, where workers compute on GPUs, 2 GiB; no GPU) on up to four different nodes, one on this machine: each writes a file into
 checkpoint.dir and reads those of the others, so that a folder that is not shared is found before a job depends on it, and tries from there
 what a trainer would: its version, ONNX Runtime, its CUDA provider where workers need it, the brokers, the scheduler's address, the other nodes, and their clocks. Probes are released when
-they have answered, when -probe-timeout is over and at Ctrl-C; what runs of the job is not touched, nor another look at the same time. The probes of a look
+they have answered, when -probe-timeout is over (or, unless that is given, after 8 s where the cluster says that it has no place for one) and at Ctrl-C; what runs of the job is not touched, nor another look at the same time. The probes of a look
 that was killed end by themselves a minute after its -probe-timeout at most, and the next look after that removes what they and it have left.
 What the cluster keeps of probes goes with them, and beside those of another doctor with that one's.
 
 Exit code 1: something has failed, so that the job would not run. What is only worth knowing is a warning.`,
 		Example: "  kale doctor ctr.hcl\n  kale doctor ctr.hcl -json | jq '.checks[] | select(.state == \"fail\")'",
 		Args:    exactly("JOB.hcl"), ValidArgsFunction: a.completeJobs,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.doctor(cmd.Context(), args[0], f) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.insists = cmd.Flags().Changed("probe-timeout")
+			return a.doctor(cmd.Context(), args[0], f)
+		},
 	}
 	f.register(c)
 	a.jsonFlag(c, "print what was found as JSON")
@@ -79,7 +83,7 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 			sockets = l.dir
 		}
 		p := doctor.Patient{
-			Job: j, StateDir: l.dir, Log: lg, ProbeLimit: f.patient,
+			Job: j, StateDir: l.dir, Log: lg, ProbeLimit: f.patient, Insists: f.insists,
 			Waits: func(check string, limit time.Duration) (over func()) {
 				return a.await("no answer yet: %s; waiting up to %s\n", check, job.FormatDuration(limit))
 			},

@@ -101,7 +101,7 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 		return err
 	}
 	defer show.close()
-	s, b, closeAll, err := a.open(ctx, l, core.Options{Log: show.lg, Progress: show.step, TrainForecast: a.trainAnew}, f.takeOver)
+	s, b, closeAll, err := a.open(ctx, l, core.Options{Log: show.lg, Told: !show.live, Progress: show.step, TrainForecast: a.trainAnew}, f.takeOver)
 	if err != nil && ctx.Err() != nil {
 		return a.interrupted(l)
 	}

@@ -271,7 +271,7 @@ func (a *app) serveTogether(ctx context.Context, t *together, f runFlags) error 
 		if err != nil {
 			return err
 		}
-		s, b, closeAll, err := own.open(ctx, l, core.Options{Log: show.lg, Progress: show.step, Pool: t.pool, TrainForecast: own.trainAnew}, f.takeOver)
+		s, b, closeAll, err := own.open(ctx, l, core.Options{Log: show.lg, Told: !show.live, Progress: show.step, Pool: t.pool, TrainForecast: own.trainAnew}, f.takeOver)
 		if err != nil {
 			show.close()
 			return err

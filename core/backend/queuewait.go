@@ -2,6 +2,7 @@ package backend
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 )
@@ -13,8 +14,21 @@ type Wait struct {
 	Started   time.Time // when its process ran first; zero while it waits
 }
 
-// learnFrom is how many waits count, the newest: what was true of a cluster last week is not.
-const learnFrom = 32
+// learnFrom is how many waits count, the newest. Each counts in full for waitsHold, since queues follow the hours of the day, and half as much after each
+// further waitsHalve: what was true of a cluster last week is not.
+const (
+	learnFrom  = 32
+	waitsHold  = 24 * time.Hour
+	waitsHalve = 12 * time.Hour
+)
+
+// Faded is what a wait in a cluster's queue tells that was measured so long ago, where without it base would be assumed: the wait at first, and in the end base.
+func Faded(wait, base, ago time.Duration) time.Duration {
+	if ago <= waitsHold {
+		return wait
+	}
+	return base + time.Duration(float64(wait-base)*math.Exp2(-(ago-waitsHold).Hours()/waitsHalve.Hours()))
+}
 
 // LearnQueueWait gives what Inventory.QueueWait says at the time now: the upper quartile of the newest waits, 0 when there
 // are none. Workers' waits count and not those of others, as long as there are any: it is they that one more is asked for,
@@ -30,7 +44,7 @@ func LearnQueueWait(now time.Time, waits []Wait) time.Duration {
 	var lengths []time.Duration
 	for _, w := range known {
 		if !w.Started.IsZero() {
-			lengths = append(lengths, max(0, w.Started.Sub(w.Submitted)))
+			lengths = append(lengths, Faded(max(0, w.Started.Sub(w.Submitted)), 0, now.Sub(w.Started)))
 		}
 	}
 	usual := upperQuartile(lengths)

@@ -44,10 +44,23 @@ func TestLearnQueueWait(t *testing.T) {
 		{"servers alone", []Wait{server(waited(time.Hour, time.Minute))}, time.Minute},
 		{"clocks that differ", []Wait{{ID: ID{Role: RoleWorker}, Submitted: now, Started: now.Add(-time.Second)}}, 0},
 		{"never handed in", []Wait{{ID: ID{Role: RoleWorker}, Started: now}}, 0},
+		{"of yesterday", []Wait{waited(24*time.Hour, 8*time.Minute)}, 8 * time.Minute},
+		{"of the day before", []Wait{waited(48*time.Hour+8*time.Minute, 8*time.Minute)}, 2 * time.Minute},
+		{"of last week", []Wait{waited(168*time.Hour+8*time.Minute, 8*time.Minute)}, 8 * time.Minute >> 12},
+		{"of last week, and who waits now", []Wait{waited(168*time.Hour, 8*time.Minute), waited(time.Second, waits)}, time.Second},
 		{"the newest", append(append([]Wait(nil), old...), recent...), time.Second},
 	} {
 		if got := LearnQueueWait(now, tt.waits); got != tt.want {
 			t.Errorf("%s: LearnQueueWait = %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// What nobody has measured for long is what would be assumed without it.
+func TestFaded(t *testing.T) {
+	for ago, want := range map[time.Duration]time.Duration{0: time.Minute, 24 * time.Hour: time.Minute, 36 * time.Hour: 40 * time.Second, 48 * time.Hour: 30 * time.Second, 1000 * time.Hour: 20 * time.Second} {
+		if got := Faded(time.Minute, 20*time.Second, ago); got.Round(time.Millisecond) != want {
+			t.Errorf("a minute of %v ago, against 20 s: %v, want %v", ago, got, want)
 		}
 	}
 }

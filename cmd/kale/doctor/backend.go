@@ -24,11 +24,7 @@ func (p Patient) backend() group {
 				return []Finding{found}
 			}},
 			{check: "backend block", limit: pluginLimit, vital: true, needs: []string{"backend", "name"}, try: func(ctx context.Context) []Finding {
-				found := p.configure(ctx, b.Load())
-				if !Failed(found) {
-					found = append(found, answers(ctx, b.Load())...)
-				}
-				return found
+				return p.block(ctx, b.Load())
 			}},
 			{check: "devices", limit: pluginLimit, needs: []string{"backend", "name"}, try: func(ctx context.Context) []Finding { return []Finding{p.devices(ctx, b.Load())} }},
 			{check: "room", limit: pluginLimit, needs: []string{"backend", "name", "workers", "servers", "model"}, try: func(ctx context.Context) []Finding { return p.room(ctx, b.Load()) }},
@@ -103,17 +99,34 @@ func answers(ctx context.Context, b backend.Backend) []Finding {
 	}
 }
 
+// block has the plugin take the block, and asks the cluster whether it answers and, at the same time, what is wrong in the block: one that is away says neither.
+func (p Patient) block(ctx context.Context, b backend.Backend) []Finding {
+	found := p.configure(ctx, b)
+	if Failed(found) {
+		return found
+	}
+	asking, enough := context.WithCancel(ctx)
+	wrong := make(chan []Finding, 1)
+	go func() { wrong <- p.mistakes(asking, b) }() // ends with asking, and touches nothing else
+	away := answers(ctx, b)
+	if len(away) > 0 {
+		enough()
+	}
+	said := <-wrong
+	enough()
+	if len(away) > 0 {
+		return append(found, away...)
+	}
+	return append(found, said...)
+}
+
 func (p Patient) configure(ctx context.Context, b backend.Backend) []Finding {
 	const check = "backend block"
 	diags, err := core.ConfigureBackend(ctx, b, p.Job, p.StateDir)
 	if err != nil {
 		return []Finding{ok(check, "%v", err).but(Fail, "Look at the plugin's log: -log debug shows it.")}
 	}
-	found := judged(check, diags, ok(check, "backend %q takes it", p.Job.Backend.Name))
-	if diags.HasErrors() {
-		return found
-	}
-	return append(found, p.mistakes(ctx, b)...)
+	return judged(check, diags, ok(check, "backend %q takes it", p.Job.Backend.Name))
 }
 
 const byCluster = "backend block, by the cluster"

@@ -103,6 +103,36 @@ func (a *away) Inventory(context.Context) (backend.Inventory, error) {
 	return backend.Inventory{}, backend.Errorf(backend.Unavailable, "dial tcp 192.0.2.1:4646: connection refused")
 }
 
+// mute is a cluster that is away and says so of what it has, and lets who asks for a placement wait.
+type mute struct {
+	backend.Backend
+	away
+}
+
+func (m *mute) Inventory(ctx context.Context) (backend.Inventory, error) {
+	return m.away.Inventory(ctx)
+}
+
+func (m *mute) Plan(ctx context.Context, _ string, _ []backend.Workload) (backend.Report, error) {
+	<-ctx.Done()
+	return backend.Report{}, backend.Errorf(backend.Unavailable, "%w", ctx.Err())
+}
+
+// What is wrong in the block by the cluster's word is not waited for where the cluster is away.
+func TestNoWordOfAClusterThatIsAway(t *testing.T) {
+	p := patient(t)
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		got := p.block(t.Context(), &mute{Backend: fake.New(nil, fake.NewCluster(4))})
+		if diff := cmp.Diff([]string{"ok backend block", "fail cluster"}, says(got)); diff != "" {
+			t.Errorf("%s\n%+v", diff, got)
+		}
+		if took := time.Since(began); took > answerLimit+time.Second { // of the test's own clock
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 // A cluster that is away is said once, within seconds, with the address that was tried, and nothing is tried that needs it. One that is slow for a moment is not away.
 func TestClusterIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

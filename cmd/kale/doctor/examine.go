@@ -32,8 +32,10 @@ type Patient struct {
 	Env       map[string]string // given to trainers
 	// ProbeLimit is how long probes on the backend's nodes may take to be placed and to answer; 0: none are started.
 	ProbeLimit time.Duration
-	Log        *slog.Logger
-	Waits      Waits
+	// Insists has probes wait for a place for all of ProbeLimit, where the cluster says that it has none now.
+	Insists bool
+	Log     *slog.Logger
+	Waits   Waits
 }
 
 // limits of trials. They are far above what is usual: what takes longer is as good as away.

@@ -32,6 +32,8 @@ const (
 	anotherLimit = 20 * time.Second
 	// settleLimit is how long a file may take to be seen on other nodes, from when all probes have written.
 	settleLimit = 10 * time.Second
+	// fullLimit is how long a probe waits for its place where the cluster says that there is none: one that ends just then is told to us by then.
+	fullLimit = 8 * time.Second
 	// probeEvery is how often the cluster is asked how the probes do.
 	probeEvery = 300 * time.Millisecond
 )
@@ -251,10 +253,10 @@ func (e *expedition) drop(ctx context.Context, one *probed) {
 	e.probes = slices.DeleteFunc(e.probes, func(p *probed) bool { return p == one })
 }
 
-// place asks for a probe and waits until it is on a node, or has ended.
+// place asks for a probe and waits until it has begun on a node, or has ended. Where the cluster has no place now, it waits for fullLimit, unless the patient insists.
 func (e *expedition) place(ctx context.Context, one *probed, w backend.Workload) error {
-	why := "the cluster says nothing"
-	for {
+	why, began := "the cluster says nothing", time.Now()
+	for full := false; ; {
 		statuses, err := e.b.Ensure(ctx, e.p.Job.Name, []backend.Workload{w})
 		switch {
 		case ctx.Err() != nil: // what was known before says more
@@ -267,10 +269,18 @@ func (e *expedition) place(ctx context.Context, one *probed, w backend.Workload)
 			}
 		default:
 			one.status = statuses[0]
-			if st := one.status; !st.State.Live() || st.Node != "" && st.State == backend.StateRunning {
+			if one.status.State == backend.StateRunning && one.status.Node != "" || one.status.State != backend.StatePending && one.hasEnded() {
 				return nil
 			}
 			why = cmp.Or(one.status.Reason, why)
+		}
+		if waited := time.Since(began); !e.p.Insists && waited > fullLimit/2 {
+			if !full {
+				full = e.full(ctx, w)
+			}
+			if full && waited > fullLimit {
+				return &fullError{fmt.Sprintf("%s (%s)", why, one.state())}
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -278,6 +288,23 @@ func (e *expedition) place(ctx context.Context, one *probed, w backend.Workload)
 		case <-time.After(probeEvery):
 		}
 	}
+}
+
+// fullError is that a cluster has no place for a probe now, and why.
+type fullError struct{ why string }
+
+func (e *fullError) Error() string { return e.why }
+
+// full says that the cluster has no place for a probe like this one, by its own word: not where it cannot tell.
+func (e *expedition) full(ctx context.Context, w backend.Workload) bool {
+	w.ID.Rank += probe.Most // one that waits already would be told as placed
+	report, err := e.b.Plan(ctx, e.p.Job.Name, []backend.Workload{w})
+	return err == nil && !report.Fits()
+}
+
+// hasEnded says that its process has ended on its node, whether it is started again there or not.
+func (o *probed) hasEnded() bool {
+	return !o.status.State.Live() || o.status.Node != "" && o.status.Restarts > 0
 }
 
 func (o *probed) state() string {
@@ -310,8 +337,8 @@ func (e *expedition) gather(ctx context.Context) {
 		told, seen := true, true
 		for _, one := range e.probes {
 			e.listen(ctx, one)
-			told = told && (one.told() && !e.awaitsCUDA(one) || !one.status.State.Live())
-			seen = seen && (len(one.saw()) == len(e.probes)-1 || !one.status.State.Live())
+			told = told && (one.told() && !e.awaitsCUDA(one) || !one.status.State.Live() || one.lacksTrainer())
+			seen = seen && (len(one.saw()) == len(e.probes)-1 || !one.status.State.Live() || one.lacksTrainer())
 		}
 		if told && settled.IsZero() {
 			settled = time.Now()
@@ -334,7 +361,7 @@ func (e *expedition) listen(ctx context.Context, one *probed) {
 		var lines []probe.Line
 		var rest []string
 		if lines, rest, err = probe.Read(log, e.run); err == nil && len(lines) >= len(one.lines) {
-			one.lines, one.rest = lines, rest
+			one.lines, one.rest = lines, slices.DeleteFunc(rest, func(line string) bool { return strings.HasPrefix(line, backend.LogBoundary) }) // which is no word of it
 		}
 		err = errors.Join(err, log.Close())
 	}

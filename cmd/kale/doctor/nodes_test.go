@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -359,4 +361,91 @@ func TestSearchLeavesTimeToAnswer(t *testing.T) {
 	if ctx.Err() != nil || len(e.probes) != 1 || e.unfound == "" {
 		t.Errorf("the time is over: %v; %d probes run; no other node: %q", ctx.Err(), len(e.probes), e.unfound)
 	}
+}
+
+// queueing lets every probe wait in its queue, and says whether there is a place for one.
+type queueing struct {
+	refusing
+	fits bool
+	err  error
+}
+
+func (q *queueing) Ensure(_ context.Context, _ string, ws []backend.Workload) ([]backend.Status, error) {
+	return []backend.Status{{ID: ws[0].ID, State: backend.StatePending, Reason: "all nodes are drained"}}, nil
+}
+
+func (q *queueing) Plan(_ context.Context, _ string, ws []backend.Workload) (backend.Report, error) {
+	return backend.Report{Placements: []backend.Placement{{ID: ws[0].ID, Fits: q.fits}}}, q.err
+}
+
+// A probe for which the cluster has no place is given up soon; one that it may place any moment, or of which it cannot tell, and who insists, wait.
+func TestNoWaitWhereThereIsNoPlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		b       *queueing
+		insists bool
+		waits   time.Duration
+		says    string
+	}{
+		"no place":    {&queueing{}, false, fullLimit, "has no place for a probe (1 CPU, no GPU), and did not place one within 8s: all nodes are drained (pending)"},
+		"it insists":  {&queueing{}, true, time.Minute, "did not place a probe (1 CPU, no GPU) within 1m: all nodes are drained (pending)"},
+		"a place":     {&queueing{fits: true}, false, time.Minute, "did not place a probe (1 CPU, no GPU) within 1m"},
+		"cannot tell": {&queueing{err: errors.New("no route")}, false, time.Minute, "did not place a probe (1 CPU, no GPU) within 1m"},
+	} {
+		p := patient(t)
+		p.ProbeLimit, p.Insists, p.Job.Backend.Name = time.Minute, c.insists, "slurm"
+		synctest.Test(t, func(t *testing.T) {
+			e := &expedition{p: p, b: c.b, run: "r", over: p.over()}
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), p.ProbeLimit)
+			defer cancel()
+			err := e.send(ctx)
+			if took := time.Since(began); took < c.waits || took > c.waits+time.Second { // of the test's own clock
+				t.Errorf("%s: it took %v, want %v", name, took, c.waits)
+			}
+			if f := e.notPlaced(t.Context(), err, ctx.Err() != nil); f.State != Fail || !strings.Contains(f.Says, c.says) || !strings.Contains(f.Do, "-probe-timeout") {
+				t.Errorf("%s: %+v", name, f)
+			}
+		})
+	}
+}
+
+// crashing starts each probe on a node of its own, where it ends at once and is started again and again.
+type crashing struct {
+	refusing
+	list []backend.Status
+}
+
+func (c *crashing) Ensure(_ context.Context, _ string, ws []backend.Workload) ([]backend.Status, error) {
+	st := backend.Status{ID: ws[0].ID, State: backend.StateStarting, Node: fmt.Sprintf("n%d", len(c.list)+1), Restarts: 1, ExitCode: 127}
+	c.list = append(c.list, st)
+	return []backend.Status{st}, nil
+}
+
+func (c *crashing) List(context.Context, string) ([]backend.Status, bool, error) {
+	return c.list, true, nil
+}
+
+func (c *crashing) Logs(context.Context, string, backend.ID, backend.LogOptions) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader("exec: /opt/kale-trainer: not found\n" + backend.LogBoundary + "2026-01-01T00:00:00Z it crashed with code 127\n")), nil
+}
+
+// A trainer that is nowhere is known when its node's shell has said so once, not when the node has given up starting it.
+func TestNoWaitForATrainerThatIsNotThere(t *testing.T) {
+	p := patient(t)
+	p.ProbeLimit, p.Job.Backend.Name = time.Minute, "slurm"
+	synctest.Test(t, func(t *testing.T) {
+		e := &expedition{p: p, b: &crashing{}, run: "r", over: p.over()}
+		began := time.Now()
+		if err := e.send(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		e.gather(t.Context())
+		if took := time.Since(began); took > time.Second { // of the test's own clock
+			t.Errorf("it took %v", took)
+		}
+		found := e.judge()
+		if i := slices.IndexFunc(found, func(f Finding) bool { return f.Check == "trainer on n1, n2, n3, n4" }); i < 0 || !strings.Contains(found[i].Says, "/opt/kale-trainer: not found") {
+			t.Errorf("%+v", found)
+		}
+	})
 }

@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -86,9 +87,13 @@ func (e *expedition) awaitsCUDA(one *probed) bool {
 // notPlaced is the finding when not even one probe has found a place: within the time for it, or because it is refused.
 func (e *expedition) notPlaced(ctx context.Context, err error, late bool) Finding {
 	const do = "Free a place, or correct what the reason names; "
+	var full *fullError
 	switch {
 	case ctx.Err() != nil:
 		return Finding{Check: nodesCheck, State: Skip, Says: "interrupted"}
+	case errors.As(err, &full):
+		return ok(nodesCheck, "the cluster has no place for a probe (1 CPU, no GPU), and did not place one within %s: %v", job.Length(fullLimit), err).but(Fail,
+			do+"-probe-timeout DURATION waits longer, -no-probe tries no nodes.")
 	case late:
 		return ok(nodesCheck, "the cluster did not place a probe (1 CPU, no GPU) within %s: %v", job.Length(e.p.ProbeLimit), err).but(Fail,
 			do+"-probe-timeout waits longer, -no-probe tries no nodes.")
@@ -140,7 +145,7 @@ func alike(all []Finding, f Finding, node string) []Finding {
 
 // lacksTrainer says that the shell of the node found no program to run, or none that it may run.
 func (o *probed) lacksTrainer() bool {
-	return !o.status.State.Live() && o.compute() == nil && (o.status.ExitCode == 126 || o.status.ExitCode == 127)
+	return o.hasEnded() && o.compute() == nil && (o.status.ExitCode == 126 || o.status.ExitCode == 127)
 }
 
 // noTrainer is one finding for all the nodes that lack the trainer, with what the first one's shell says, which names the path.

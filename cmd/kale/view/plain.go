@@ -184,10 +184,23 @@ func (p *printer) decisions(f Frame, before *core.View) []event {
 	}
 	held := v.Decision.Decision.Kind == plan.KindHold && v.Decision.Observation.Hold.Unknown && !v.Decision.Decision.At.Before(v.Started)
 	if held && !p.held {
-		out = append(out, event{v.Decision.Decision.At, "decision", Decided(v.Decision, v.Decision.Decision.Reason)})
+		out = append(out, event{v.Decision.Decision.At, "decision", Decided(v.Decision, p.holds(v))})
 	}
 	p.held = held
 	return out
+}
+
+// holds is why the decision of now holds for lack of knowledge: what is not known has a line of its own where it is a problem.
+func (p *printer) holds(v *core.View) string {
+	reason, why := v.Decision.Decision.Reason, v.Decision.Observation.Hold.Reason
+	short, ends := strings.CutSuffix(reason, ": "+why)
+	told := slices.ContainsFunc(slices.Concat(p.problems, v.Problems), func(problem string) bool {
+		return Same(problem, why) || core.Behind(why) != "" && core.Behind(problem) == core.Behind(why)
+	})
+	if !ends || !told {
+		return reason
+	}
+	return short + ": a problem says why"
 }
 
 // changes are the decisions between two views that changed something, in order.

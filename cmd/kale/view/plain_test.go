@@ -3,6 +3,7 @@ package view
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,6 +107,30 @@ func TestSilenceIsOneProblem(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
+// What a hold does not know has its line as a problem, whichever of the two comes first; the decision tells it where no problem does.
+func TestACauseIsToldOnce(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	const mute = "the chief does not answer: it cannot be reached"
+	for name, c := range map[string]struct {
+		before, now []string
+		want        string
+	}{
+		"at once":          {nil, []string{mute}, "hold at 2 workers: not fully known: a problem says why"},
+		"before":           {[]string{mute}, []string{mute}, "hold at 2 workers: not fully known: a problem says why"},
+		"in other words":   {[]string{"the chief does not answer: broken pipe"}, nil, "hold at 2 workers: not fully known: a problem says why"},
+		"of somebody else": {[]string{"the backend does not answer: EOF"}, []string{"worker-0-g1 has ended 1×: killed"}, "hold at 2 workers: not fully known: " + mute},
+	} {
+		p := printer{options: Options{Zone: time.UTC, Every: time.Hour}}
+		p.lines(&core.View{Now: at, Started: at, Problems: c.before})
+		r := &core.Record{Observation: plan.Observation{Hold: plan.Hold{Unknown: true, Reason: mute}},
+			Decision: plan.Decision{Kind: plan.KindHold, At: at.Add(time.Second), Current: 2, Target: 2, Reason: "hold at 2 workers: not fully known: " + mute}}
+		got := p.lines(&core.View{Now: at.Add(time.Second), Started: at, Problems: c.now, Decision: r})
+		if want := "03:04:06  decision  " + c.want; !slices.Contains(got, want) {
+			t.Errorf("%s: %q lacks %q", name, got, want)
+		}
 	}
 }
 
