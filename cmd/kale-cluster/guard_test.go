@@ -17,9 +17,9 @@ func TestKilledNomadLeavesNothing(t *testing.T) {
 	if why := nomadtest.Missing(); why != "" {
 		t.Skip(why)
 	}
-	program := filepath.Join(t.TempDir(), "kale-cluster")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	program, err := conformance.Build(t.TempDir(), "github.com/kale-sched/kale/cmd/kale-cluster")
+	if err != nil {
+		t.Fatal(err)
 	}
 	temporary := t.TempDir()
 	c := exec.Command(program, "nomad", "-clients", "1", "-gpus", "1")

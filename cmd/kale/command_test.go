@@ -20,6 +20,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/kale-sched/kale/cmd/internal/about"
+	"github.com/kale-sched/kale/core/backend/conformance"
 	"github.com/kale-sched/kale/core/onnx"
 	"github.com/kale-sched/kale/core/stream"
 )
@@ -183,9 +184,8 @@ var binDir string
 
 // programs builds the other programs of Kale, once.
 var programs = sync.OnceValue(func() error {
-	cmd := exec.Command("go", "build", "-o", binDir+string(filepath.Separator), ".", "../kale-backend-local", "../kale-trainer")
-	cmd.Stderr = os.Stderr
-	return cmd.Run()
+	const module = "github.com/kale-sched/kale/cmd/"
+	return conformance.BuildAll(binDir, module+"kale", module+"kale-backend-local", module+"kale-trainer")
 })
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }

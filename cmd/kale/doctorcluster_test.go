@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kale-sched/kale/core/backend/conformance"
 	"github.com/kale-sched/kale/core/onnx"
 	"github.com/kale-sched/kale/core/stream"
 	"github.com/kale-sched/kale/plugins/nomad/nomadtest"
@@ -57,11 +58,7 @@ func (s *shell) withPlugin(name string) *shell {
 	s.t.Helper()
 	s.withPrograms()
 	build, _ := plugins.LoadOrStore(name, sync.OnceValue(func() error {
-		out, err := exec.Command("go", "build", "-o", binDir+string(filepath.Separator), "../"+name).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%w\n%s", err, out)
-		}
-		return nil
+		return conformance.BuildAll(binDir, "github.com/kale-sched/kale/cmd/"+name)
 	}))
 	if err := build.(func() error)(); err != nil {
 		s.t.Fatalf("build %s: %v", name, err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/kale-sched/kale/cmd/internal/about"
 	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/backend/conformance"
 	"github.com/kale-sched/kale/core/onnx"
 	"github.com/kale-sched/kale/core/stream"
 	"github.com/kale-sched/kale/forecast"
@@ -192,9 +193,8 @@ func TestNoPlugin(t *testing.T) {
 		t.Errorf("validate -json without the program: exit code %d: %s", r.code, r.out)
 	}
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "kale-backend-processes"), "../../examples/backend-processes")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if _, err := conformance.Build(dir, "github.com/kale-sched/kale/examples/backend-processes"); err != nil {
+		t.Fatal(err)
 	}
 	if r := s.must("validate", file, "-plugin-dir", dir); strings.Contains(r.err, "processes") {
 		t.Errorf("a plugin that does not come with Kale is no reason for a warning: %s", r.err)

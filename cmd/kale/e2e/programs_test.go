@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kale-sched/kale/core/backend/conformance"
 	"github.com/kale-sched/kale/core/onnx"
 )
 
@@ -129,8 +130,8 @@ func programs(t *testing.T) bins {
 		built = bins{dir: filepath.Join(scratch, "bin"), bare: filepath.Join(scratch, "bare", "kale-trainer")}
 		const module = "github.com/kale-sched/kale/cmd/"
 		buildErr = errors.Join(
-			goBuild("-o", built.dir+string(filepath.Separator), module+"kale", module+"kale-trainer", module+"kale-backend-local", module+"kale-backend-nomad", module+"kale-backend-slurm"),
-			goBuild("-o", filepath.Join(built.dir, "kale-backend-processes"), "github.com/kale-sched/kale/examples/backend-processes"),
+			conformance.BuildAll(built.dir, module+"kale", module+"kale-trainer", module+"kale-backend-local", module+"kale-backend-nomad", module+"kale-backend-slurm"),
+			conformance.BuildAll(built.dir, "github.com/kale-sched/kale/examples/backend-processes"),
 			goBuild("-tags", "kale_nodedup", "-o", built.bare, module+"kale-trainer"),
 		)
 	})
