@@ -164,8 +164,12 @@ func AheadWords(as []traffic.Ahead) string {
 	if n := len(as) - 1; n > 0 {
 		more = fmt.Sprintf(" (and others, in %s)", job.Count(n, "other partition"))
 	}
-	return fmt.Sprintf("a record's clock is ahead of this machine's by %s: offset %d of partition %d is dated %s%s. Until then the brokers cannot tell when what came after it arrived: that is missing from the arrival history, as far as no scheduler "+
-		"observed it. To have it end, %s", job.Length(a.By), a.Offset, a.Partition, a.Stamp.UTC().Format(time.RFC3339), more, traffic.AheadAdvice)
+	until := "Until then"
+	if latest := slices.MaxFunc(as, func(a, b traffic.Ahead) int { return a.Latest.Compare(b.Latest) }).Latest; latest.After(a.Stamp) {
+		until = fmt.Sprintf("Until %s, the latest of such dates,", latest.UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf("a record's clock is ahead of this machine's by %s: offset %d of partition %d is dated %s%s. %s the brokers cannot tell when what came after it arrived: that is missing from the arrival history, as far as this scheduler did not "+
+		"observe it itself. To have it end, %s", job.Length(a.By), a.Offset, a.Partition, a.Stamp.UTC().Format(time.RFC3339), more, until, traffic.AheadAdvice)
 }
 
 // aheadNow are those that are ahead still, until the scheduler has itself observed as much as forecasts need.
@@ -173,7 +177,7 @@ func (m *missed) aheadNow(now time.Time, needed time.Duration) []traffic.Ahead {
 	if now.Sub(m.aheadAt) > needed {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(m.ahead), func(a traffic.Ahead) bool { return !a.Stamp.After(now) })
+	return slices.DeleteFunc(slices.Clone(m.ahead), func(a traffic.Ahead) bool { return !a.Latest.After(now) })
 }
 
 // askBack begins to ask.

@@ -131,6 +131,9 @@ func TestStatusOfADamagedState(t *testing.T) {
 	if g := glanceOf(t, s, "ctr"); g.State != core.StateUnknown || !strings.Contains(g.Says, "move it away") {
 		t.Errorf("%+v", g)
 	}
+	if r := s.must("status", "ctr"); !strings.Contains(r.out, "with that mended, ") {
+		t.Errorf("status: %s", r.out)
+	}
 	if r := s.run("forget", "ctr"); r.code != exitFailed || len(under(t, dir)) != 2 {
 		t.Errorf("forget: %d, and %v is left: %s", r.code, under(t, dir), r.err)
 	}

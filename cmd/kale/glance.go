@@ -78,7 +78,7 @@ func (a *app) viewOrGlance(ctx context.Context, name string, thorough bool) (*co
 	case errors.Is(err, state.ErrLocked):
 		g = &core.Glance{Job: name, State: core.StateUnknown, Scheduler: true, Now: time.Now(), Says: "its scheduler is about to answer, or about to end: ask again in a moment"}
 	case err != nil:
-		g = &core.Glance{Job: name, State: core.StateUnknown, Now: time.Now(), Says: err.Error()}
+		g = &core.Glance{Job: name, State: core.StateUnknown, Now: time.Now(), Says: err.Error(), Stuck: err.Error()}
 	case g.State == core.StateNeverStarted:
 		g = cmp.Or(a.lost(ctx, name), g)
 	}
@@ -208,7 +208,7 @@ func (a *app) advice(g *core.Glance) string {
 		return fmt.Sprintf("%s goes on observing it or, with autoscale.mode = %q in its file, starts it", run, job.ModeLive)
 	case g.State == core.StateNeverStarted:
 		return run + " starts it"
-	case g.State == core.StateStopped && g.Stuck != "":
+	case g.State == core.StateUnknown && g.Stuck != "", g.State == core.StateStopped && g.Stuck != "":
 		if strings.HasSuffix(g.Says, g.Stuck) {
 			return "with that mended, " + run + " takes it up again"
 		}

@@ -61,6 +61,9 @@ A first job:
 		if c.Name() == "completion" {
 			c.Args = noSuchCommand
 			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			for _, shell := range c.Commands() {
+				shell.Args = exactly()
+			}
 		}
 	}
 	return root

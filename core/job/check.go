@@ -139,6 +139,52 @@ func (d *decoder) checkModel(j *Job) {
 	}
 	d.must(m.Kind != ModelDeepFM || len(j.Features.Sparse) > 0 || len(j.Features.Dense) == 0, "features.sparse", []string{"model.kind", "features.dense"},
 		"DeepFM needs sparse features", `Its factorisation machine works on embeddings. Name categorical fields in sparse, or use kind = "lr".`)
+	d.checkModelSize(j)
+}
+
+// What one model of one step may be at most, as in trainer/model, which the job file's reader may not import (cmd/kale holds that whatever passes here passes there).
+const (
+	maxLayers = 64
+	maxFields = 1 << 14
+	maxFloats = 1 << 30 // in one tensor
+)
+
+// checkModelSize finds what no process could hold, each value of which is sound by itself.
+func (d *decoder) checkModelSize(j *Job) {
+	m, f := j.Model, j.Features
+	for _, list := range []struct {
+		path string
+		len  int
+	}{{"features.sparse", len(f.Sparse)}, {"features.dense", len(f.Dense)}} {
+		d.must(list.len <= maxFields, list.path, nil, "Too many fields", "%d fields; there may be %d.", list.len, maxFields)
+	}
+	if m.Kind == ModelCounting {
+		return
+	}
+	width := 1
+	if m.Kind == ModelDeepFM {
+		width += m.EmbeddingDim
+		d.must(len(m.Hidden) <= maxLayers, "model.hidden", []string{"model.kind"}, "Too many layers", "%d layers; there may be %d.", len(m.Hidden), maxLayers)
+	}
+	size := []string{"model.embedding_dim", "model.kind", "features.sparse"}
+	batch := float64(m.Batch) * float64(len(f.Sparse)) * float64(width)
+	memory := batch * 4
+	d.must(batch <= maxFloats, "model.batch", size, "Batch too large", "%d records of %s with rows of %d numbers are %.3g numbers, and a step may hold %d: lower batch or embedding_dim.",
+		m.Batch, Count(len(f.Sparse), "sparse field"), width, batch, maxFloats)
+	if batch <= maxFloats && memory > float64(j.Workers.Memory) && d.ok(append(size, "model.batch", "workers.memory")...) {
+		d.warn("model.batch", "A batch larger than a worker's memory", "The embedding rows of %d records are %s, and workers.memory is %s: lower batch or embedding_dim, or raise workers.memory.",
+			m.Batch, FormatSize(int64(memory)), FormatSize(j.Workers.Memory))
+	}
+	if m.Kind != ModelDeepFM {
+		return
+	}
+	dense, in := 0.0, float64(len(f.Sparse)*m.EmbeddingDim+len(f.Dense))
+	for _, h := range m.Hidden {
+		dense, in = dense+(in+1)*float64(h), float64(h)
+	}
+	dense += in + 1 + float64(len(f.Dense))
+	d.must(dense <= maxFloats, "model.hidden", []string{"model.embedding_dim", "model.kind", "features.sparse", "features.dense"}, "Model too large",
+		"The deep part has %.3g weights, and there may be %d: make layers or embedding_dim smaller.", dense, maxFloats)
 }
 
 // forms are the throughput forms: Kale's Eqs. 9, 6, 8 and 5, then the others'.
@@ -158,6 +204,9 @@ func throughputForms() []string {
 	}
 	return names
 }
+
+// The sum of a step's coefficients that can be meant, in seconds.
+const leastTime, mostTime = 1e-15, 1e15
 
 func (d *decoder) checkThroughput(j *Job) {
 	t := j.Throughput
@@ -183,8 +232,9 @@ func (d *decoder) checkThroughput(j *Job) {
 	for _, theta := range times {
 		sum += theta
 	}
-	d.must(len(t.Theta) == 0 || (sum > 0 && !math.IsInf(sum, 0)), "throughput.theta", nil, "Throughput without limit",
-		"With every coefficient 0 a step would take no time. Measure one worker: [1/RATE, 0, 0] for async.")
+	d.must(len(t.Theta) == 0 || sum > leastTime, "throughput.theta", nil, "Throughput without limit",
+		"With coefficients that are all 0, or next to it, a step would take no time. Measure one worker: [1/RATE, 0, 0] for async.")
+	d.must(sum < mostTime, "throughput.theta", nil, "Throughput of nothing", "With coefficients that sum to %.3g s a step would never end. Measure one worker: [1/RATE, 0, 0] for async.", sum)
 	if form.batch && t.Batch == 0 && d.ok("throughput.form", "throughput.batch") {
 		d.fail(j.Range("throughput.form"), fmt.Sprintf("The form %q needs a batch", t.Form), "Add batch = M, the records of one step over all workers.")
 	}

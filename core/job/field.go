@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -205,7 +206,11 @@ func readInteger[T int | int64](least, most T) reader[T] {
 			return 0, wrong("A whole number is needed here", "%g is not whole: use %s.", f, between(int64(least), int64(most)))
 		}
 		if f < float64(least) || f > float64(most) {
-			return 0, wrong("Number out of range", "%g is out of range: use %s.", f, between(int64(least), int64(most)))
+			shown := strconv.FormatFloat(f, 'g', -1, 64)
+			if math.Abs(f) < 1e15 {
+				shown = strconv.FormatFloat(f, 'f', -1, 64)
+			}
+			return 0, wrong("Number out of range", "%s is out of range: use %s.", shown, between(int64(least), int64(most)))
 		}
 		return T(f), nil
 	}

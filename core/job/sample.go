@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -162,6 +163,9 @@ func readJSON(record []byte) (map[string]value, error) {
 	var object map[string]any
 	if err := json.Unmarshal(record, &object); err != nil {
 		if other := new(json.UnmarshalTypeError); errors.As(err, &other) {
+			if other.Type.Kind() != reflect.Map { // somewhere in it
+				return nil, fmt.Errorf("the %s in it is too large", other.Value)
+			}
 			return nil, fmt.Errorf("it is a JSON %s and no object", other.Value)
 		}
 		return nil, err

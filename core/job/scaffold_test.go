@@ -296,7 +296,8 @@ func FuzzSamples(f *testing.F) {
 
 // A record that is JSON and no object is called what it is, not by the name of a type of ours.
 func TestJSONThatIsNoObject(t *testing.T) {
-	for record, says := range map[string]string{"[1]": "it is a JSON array and no object", "1": "it is a JSON number and no object", `"x"`: "it is a JSON string and no object", "true": "it is a JSON bool and no object", "null": "null is no object"} {
+	for record, says := range map[string]string{"[1]": "it is a JSON array and no object", "1": "it is a JSON number and no object", `"x"`: "it is a JSON string and no object", "true": "it is a JSON bool and no object", "null": "null is no object",
+		`{"a":[1e999]}`: "the number 1e999 in it is too large"} {
 		if _, err := readJSON([]byte(record)); err == nil || err.Error() != says {
 			t.Errorf("%s: %v", record, err)
 		}

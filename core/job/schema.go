@@ -126,7 +126,7 @@ var modelBlock = &block{
 		{name: "mode", field: choice(func(j *Job) *string { return &j.Model.Mode }, []string{"async"}, map[string]string{"sync": notYet["sync"]}), fallback: `"async"`,
 			doc: "Workers push gradients without waiting for each other."},
 		{name: "linger", field: duration(func(j *Job) *time.Duration { return &j.Model.Linger }, 0, time.Hour), fallback: `"50ms"`, doc: "A batch that is not full is trained after this long."},
-		{name: "l2", field: number(func(j *Job) *float64 { return &j.Model.L2 }, bound{least: 0, most: math.MaxFloat64}), fallback: "0", doc: "Weight decay."},
+		{name: "l2", field: number(func(j *Job) *float64 { return &j.Model.L2 }, bound{least: 0, most: 0.99}), fallback: "0", doc: "Weight decay."},
 		{name: "seed", field: integer(func(j *Job) *int64 { return &j.Model.Seed }, 0, 1<<53), fallback: "1", doc: "Seed of the initial weights."},
 		{name: "tablets", field: integer(func(j *Job) *int { return &j.Model.Tablets }, 1, 4096), fallback: "64",
 			doc: "Pieces that parameters are cut into; at least as many as there may ever be servers. Fixed for the life of a checkpoint."},
@@ -135,7 +135,7 @@ var modelBlock = &block{
 		name: "optimiser", labelled: true, labels: []string{"adagrad", "adam", "sgd"}, label: "adagrad", doc: "How gradients change parameters. Not used by counting.",
 		begin: func(j *Job, label string) { j.Model.Optimiser.Kind = label },
 		attrs: []attribute{
-			{name: "learning_rate", field: number(func(j *Job) *float64 { return &j.Model.Optimiser.LearningRate }, bound{least: 0, most: 100, over: true}),
+			{name: "learning_rate", field: number(func(j *Job) *float64 { return &j.Model.Optimiser.LearningRate }, bound{least: 1e-12, most: 100}),
 				byLabel: map[string]string{"adagrad": "0.05", "adam": "0.001", "sgd": "0.1"}, doc: "Step size. Adagrad's epsilon is 1e-10; Adam's betas are 0.9 and 0.999, its epsilon 1e-8."},
 		},
 	}},

@@ -174,10 +174,10 @@ func OpenReader(dir string) (*Store, error) {
 
 // unopened says why a file was not opened, and what helps.
 func unopened(what, path string, err error) error {
-	if errors.Is(err, errDamaged) {
-		return fmt.Errorf("%s the job's state %s: %w", what, path, err)
+	if errno := syscall.Errno(0); !errors.Is(err, errDamaged) && !errors.As(err, &errno) { // it is not that the file cannot be reached
+		err = fmt.Errorf("%w (%w)", errDamaged, err)
 	}
-	return fmt.Errorf("%s the job's state %s: %w (if the file is damaged, move it away: the scheduler finds what runs from the backend and the chief)", what, path, err)
+	return fmt.Errorf("%s the job's state %s: %w", what, path, err)
 }
 
 var errDamaged = errors.New("the file is damaged: move it away, and the scheduler finds what runs from the backend and the chief")

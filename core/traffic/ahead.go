@@ -15,6 +15,7 @@ type Ahead struct {
 	Offset    int64
 	Stamp     time.Time
 	By        time.Duration // ahead of when it entered, or of the clock now: at least so much
+	Latest    time.Time     // the latest date of a record of the partition, as far as the brokers tell; else Stamp
 }
 
 func (a Ahead) String() string {
@@ -28,6 +29,8 @@ const AheadLeast = time.Minute
 const AheadAdvice = "set the clock right of who writes such records, or the topic's message.timestamp.type to LogAppendTime"
 
 const (
+	// latestStamp asks ListOffsets for the record with the latest timestamp.
+	latestStamp = -3
 	// aheadLeast is how many records have to come at once for it to be asked whether they came before.
 	aheadLeast = 8
 	// aheadChecks bounds how many stretches of a partition's past are looked into.
@@ -62,7 +65,16 @@ func (c *Client) ahead(ctx context.Context, parts []int32, skew, tolerance time.
 	for p, l := range m {
 		if l.offset >= 0 && l.stamp >= 0 {
 			at := time.UnixMilli(l.stamp)
-			out = append(out, Ahead{Partition: p, Offset: l.offset, Stamp: at, By: at.Sub(now)})
+			out = append(out, Ahead{Partition: p, Offset: l.offset, Stamp: at, By: at.Sub(now), Latest: at})
+		}
+	}
+	if len(out) == 0 {
+		return nil, nil
+	}
+	latest, _ := c.list(ctx, parts, latestStamp) // brokers before 3.0 do not tell (KIP-734)
+	for i, a := range out {
+		if l, ok := latest[a.Partition]; ok && l.stamp > a.Stamp.UnixMilli() {
+			out[i].Latest = time.UnixMilli(l.stamp)
 		}
 	}
 	slices.SortFunc(out, func(a, b Ahead) int { return cmp.Compare(a.Partition, b.Partition) })

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -14,19 +15,22 @@ func testAhead(t *testing.T, brokers []string) {
 	for name, tt := range map[string]struct {
 		odd    func(at time.Time) map[int]time.Time // records of partition 0 (real Kafka takes none more than an hour ahead) by the minute before now in which they are written, with their dates
 		hidden [2]int                               // minutes before now of which nothing is known
-		says   string
+		says   int                                  // minutes that the first is ahead of now, 0: none is
 	}{
-		"now":         {func(at time.Time) map[int]time.Time { return map[int]time.Time{30: at.Add(50 * time.Minute)} }, [2]int{30, 0}, "dated"},
-		"in the past": {func(at time.Time) map[int]time.Time { return map[int]time.Time{150: at.Add(-70 * time.Minute)} }, [2]int{150, 70}, ""},
+		"now": {func(at time.Time) map[int]time.Time { return map[int]time.Time{30: at.Add(50 * time.Minute)} }, [2]int{30, 0}, 50},
+		"one after the other": {func(at time.Time) map[int]time.Time {
+			return map[int]time.Time{40: at.Add(20 * time.Minute), 30: at.Add(50 * time.Minute)}
+		}, [2]int{40, 0}, 20},
+		"in the past": {func(at time.Time) map[int]time.Time { return map[int]time.Time{150: at.Add(-70 * time.Minute)} }, [2]int{150, 70}, 0},
 		"twice": {func(at time.Time) map[int]time.Time {
 			return map[int]time.Time{150: at.Add(-90 * time.Minute), 120: at.Add(-60 * time.Minute)}
-		}, [2]int{150, 60}, ""},
+		}, [2]int{150, 60}, 0},
 		"behind": {func(at time.Time) map[int]time.Time {
 			return map[int]time.Time{100: at.AddDate(-1, 0, 0), 50: at.AddDate(-40, 0, 0)}
-		}, [2]int{0, 0}, ""},
+		}, [2]int{0, 0}, 0},
 		"ahead and behind": {func(at time.Time) map[int]time.Time {
 			return map[int]time.Time{31: at.AddDate(-1, 0, 0), 30: at.Add(50 * time.Minute), 29: at.AddDate(-1, 0, 0)}
-		}, [2]int{30, 0}, "dated"},
+		}, [2]int{30, 0}, 50},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newTopic(t, brokers, "ahead-"+strings.ReplaceAll(name, " ", "-"), 2, nil)
@@ -68,15 +72,20 @@ func testAhead(t *testing.T, brokers []string) {
 			for _, a := range got.Ahead {
 				said += a.String()
 			}
-			if (tt.says != "") != strings.Contains(said, "partition 0 is dated") || tt.says != "" && !strings.Contains(said, "by 50m0s") && !strings.Contains(said, "by 49m5") {
+			if (tt.says != 0) != strings.Contains(said, "partition 0 is dated") || tt.says != 0 && !strings.Contains(said, fmt.Sprintf("by %dm0s", tt.says)) && !strings.Contains(said, fmt.Sprintf("by %dm5", tt.says-1)) {
 				t.Errorf("it says %q of records ahead", said)
 			}
 			if tt.hidden[1] > 0 && len(got.Disordered) == 0 {
 				t.Error("it does not say that records were dated ahead")
 			}
 			found, err := x.watch.Ahead(t.Context(), 0, time.Minute)
-			if err != nil || (len(found) == 1) != (tt.says != "") {
+			if err != nil || (len(found) == 1) != (tt.says != 0) {
 				t.Errorf("ahead of the clock are %v, %v", found, err)
+			}
+			for _, a := range found {
+				if want := now.Add(50 * time.Minute).Truncate(time.Millisecond); !a.Latest.Equal(want) {
+					t.Errorf("the latest date is %v, want %v", a.Latest, want)
+				}
 			}
 		})
 	}

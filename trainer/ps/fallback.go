@@ -54,13 +54,21 @@ func (u unrestorable) err(store *checkpoint.Store, of int) error {
 	if more := len(u) - mostTold; more > 0 {
 		what = append(what, fmt.Sprintf("and %d more tablets likewise", more))
 	}
-	order := "touch " + store.AnewPath(u[0].tablet)
+	order := "touch " + shellWord(store.AnewPath(u[0].tablet))
 	if len(u) > 1 {
 		order += " (and likewise for each of the others, by its number)"
 	}
 	return fmt.Errorf("%w: %d of %d tablets: %s. Bring the files back from a backup; or give up what the tablet had learnt: %s; "+
 		"it then begins anew and is trained again with what the topic still has from the pinned start on. Either is taken up within seconds",
 		ErrUnrestorable, len(u), of, strings.Join(what, "; "), order)
+}
+
+// shellWord is a path as a shell reads it.
+func shellWord(path string) string {
+	if strings.ContainsAny(path, " \t\n'\"\\$`!*?[](){}<>|&;#~") {
+		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	}
+	return path
 }
 
 // fallbackWords says why a tablet was not restored from its newest snapshot, and what is trained again for it.

@@ -65,14 +65,9 @@ func (v *About) read(info *debug.BuildInfo) {
 			v.Modified = s.Value == "true"
 		}
 	}
-}
-
-// name is the version for people: the one that Go makes of a revision says no more than that.
-func (v About) name() string {
 	if v.Revision != "" && strings.Contains(v.Version, v.Revision) {
-		return "(devel)"
+		v.Version = "(devel)" // the one that Go makes of a revision says no more than that
 	}
-	return v.Version
 }
 
 // Write prints it for people, under the program's name.
@@ -92,6 +87,6 @@ func (v About) Write(w io.Writer, program string) error {
 	case v.ONNX == "":
 		library = v.NoONNX
 	}
-	_, err := fmt.Fprintf(w, "%s %s%s\n%s %s\nONNX Runtime: %s\n", program, v.name(), revision, v.Go, v.Platform, library)
+	_, err := fmt.Fprintf(w, "%s %s%s\n%s %s\nONNX Runtime: %s\n", program, v.Version, revision, v.Go, v.Platform, library)
 	return err
 }

@@ -264,6 +264,9 @@ func (p Patient) recordsClock(ctx context.Context, newest int64) []Finding {
 	if err != nil {
 		skew = 0 // the newest record tells what it can
 	}
+	if last, ok := lastDated(ctx, cl, now); ok {
+		newest = last.UnixNano()
+	}
 	out := datedBy(now, newest, skew, info.TimestampType)
 	found, err := cl.Ahead(ctx, skew, traffic.AheadLeast)
 	if err != nil || len(found) == 0 || slices.ContainsFunc(out, func(f Finding) bool { return f.State == Fail }) {
@@ -275,6 +278,29 @@ func (p Patient) recordsClock(ctx context.Context, newest int64) []Finding {
 	}
 	return append(out, ok("records' clock", "%s", says).
 		but(Warn, "A scheduler that starts before that time lacks the arrivals since it was written: "+traffic.AheadAdvice+"."))
+}
+
+// lastDated is the date of the newest of the records with which partitions end, and leaves out those that are dated ahead where not all are: a single one is no sign
+// of a wrong clock.
+func lastDated(ctx context.Context, cl *traffic.Client, now time.Time) (newest time.Time, ok bool) {
+	ends, err := cl.Ends(ctx)
+	if err != nil {
+		return newest, false
+	}
+	last := map[int32]int64{}
+	for p, end := range ends {
+		if end > 0 {
+			last[p] = end - 1
+		}
+	}
+	stamps, _ := cl.Stamps(ctx, last) // one that is missing tells nothing
+	for _, at := range stamps {
+		switch ahead, had := at.Sub(now) > aheadLimit, newest.Sub(now) > aheadLimit; {
+		case !ok, had && !ahead, had == ahead && at.After(newest):
+			newest, ok = at, true
+		}
+	}
+	return newest, ok
 }
 
 // datedBy judges by how much records are dated ahead of this machine's clock when they enter (negative: behind), as far as that is known, and the newest record's
