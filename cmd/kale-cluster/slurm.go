@@ -12,7 +12,7 @@ import (
 func runSlurm(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("kale-cluster slurm", flag.ContinueOnError)
 	nodes := flags.Int("nodes", 4, "how many nodes")
-	gpus := flags.Int("gpus", 8, "fake GPUs of each node")
+	gpus := flags.Int("gpus", min(8, slurmtest.MostGPUs()), "fake GPUs of each node")
 	cpus := flags.Int("cpus", 64, "CPUs that each node claims to have")
 	accounting := flags.Bool("accounting", false, "with slurmdbd and a database of its own, so that sacct works (needs slurmdbd and mariadb-server)")
 	rest := flags.Bool("rest", false, "with slurmrestd on a unix socket (needs slurmrestd and slurm-wlm-jwt-plugin)")

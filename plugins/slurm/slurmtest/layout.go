@@ -2,6 +2,7 @@ package slurmtest
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"os/user"
@@ -79,6 +80,14 @@ func (c *Cluster) wrap() error {
 		}
 	}
 	return nil
+}
+
+// MostGPUs is how many fake GPUs a node may have at most: root makes as many as are asked for, others have the character devices that are there.
+func MostGPUs() int {
+	if os.Geteuid() != 0 {
+		return len(existing)
+	}
+	return math.MaxInt
 }
 
 // devices gives the fake GPUs of a node; all nodes have the same.
