@@ -46,7 +46,7 @@ cluster-nomad: build ## a private Nomad with fake GPUs on this machine, to try K
 	@.ci/fetch-nomad.sh
 	@bin/kale-cluster nomad
 
-test: BUILDFLAGS := -trimpath=false # as linters and tests compile: what is compiled for one serves the others
+test: BUILDFLAGS := -trimpath=false -buildvcs=false # as linters and tests build: what is compiled, or linked, for one serves the others
 test: build ## all tests with the race detector, real Kafka included where Java and Maven are
 	@.ci/fetch-kafka.sh
 	@.ci/fetch-nomad.sh

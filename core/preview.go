@@ -104,7 +104,7 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	if err != nil || diags.HasErrors() {
 		return nil, nil, diags, err
 	}
-	diags = slices.Concat(diags, NotTakenUp(ctx, o.list, o.Job, want, nil), CheckCheckpoint(o.Job), CheckModel(o.Job, want))
+	diags = slices.Concat(diags, NotTakenUp(ctx, o.list, o.Job, want, nil), CheckNetwork(o.Job), CheckCheckpoint(o.Job), CheckModel(o.Job, want))
 	if diags.HasErrors() {
 		return nil, nil, diags, nil
 	}

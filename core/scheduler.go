@@ -198,7 +198,7 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 		started: time.Now(), progress: newProgressLog(10 * time.Minute), diags: diags,
 	}
 	if !o.Stop {
-		diags = append(diags, CheckCheckpoint(o.Job)...)
+		diags = append(append(diags, CheckNetwork(o.Job)...), CheckCheckpoint(o.Job)...)
 	}
 	if !diags.HasErrors() && !o.Stop && !(on && servesStill(ctx, o)) {
 		diags = append(diags, CheckModel(o.Job, want)...)

@@ -142,7 +142,7 @@ func (f *feeder) untilPull() time.Duration {
 }
 
 // assemble fills one batch; it returns nil when ctx has ended. A batch that is not full waits for more until the linger is over, and for as
-// long as the accelerator is busy anyway.
+// long as the accelerator is busy anyway; in a worker that drains it waits for nothing.
 func (f *feeder) assemble(ctx context.Context) *batch {
 	b := &batch{}
 	clear(f.index)
@@ -167,7 +167,7 @@ func (f *feeder) assemble(ctx context.Context) *batch {
 		}
 		wait := time.Hour
 		if !first.IsZero() {
-			if wait = max(f.w.linger/2-time.Since(first), f.untilPull()); wait <= 0 {
+			if wait = max(f.w.linger/2-time.Since(first), f.untilPull()); wait <= 0 || f.w.drains() {
 				return b
 			}
 		}

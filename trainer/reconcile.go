@@ -242,7 +242,15 @@ func (w *worker) drain() {
 		w.ledger.remove(e.id)
 	}
 	w.sourceWake.wake()
+	w.feedWake.set()
 	w.beatNow.set()
+}
+
+// drains says whether the worker finishes what it holds, and takes no more.
+func (w *worker) drains() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.draining
 }
 
 // forget drops everything that the session answered for: the chief has given it to others.

@@ -187,6 +187,34 @@ func TestRule12DrainHandsOver(t *testing.T) {
 	}
 }
 
+// TestRule12DrainDoesNotLinger: what a draining worker holds is trained at once, however long a batch that is not full waits otherwise.
+func TestRule12DrainDoesNotLinger(t *testing.T) {
+	c := broker(t, 1)
+	cl := producer(t, c)
+	j := startJob(t, jobSpec(t, c, func(s *rpc.TrainSpec) { s.Worker.LingerMs = 3_600_000 }))
+	_, w := j.killableWorker(0, 1)
+	produce(t, cl, 0, 16) // a chunk
+	eventually(t, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.ledger.len() == 1 && w.unit.Len() == 0
+	}, func() string { return "a chunk waits in a batch for more\n" + w.dump() })
+	ch, done, err := j.chief()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	if _, err := ch.Drain(t.Context(), &rpc.DrainRequest{Members: []string{"worker-0"}}); err != nil {
+		t.Fatal(err)
+	}
+	j.waitFor("worker 0 has drained", func(s *rpc.JobStatus) bool {
+		return len(s.GetMembers()) == 1 && s.GetMembers()[0].GetState() == rpc.MemberState_MEMBER_STATE_DRAINED
+	})
+	ends := map[int32]int64{0: 16}
+	j.waitApplied(ends)
+	j.checkOnce(readLog(t, c, ends), nil)
+}
+
 // TestRule12ReceiverDies: one worker reads a hot partition and forwards; its receivers die with what they have accepted.
 func TestRule12ReceiverDies(t *testing.T) {
 	c := broker(t, 1)

@@ -193,7 +193,11 @@ func TestNoPlugin(t *testing.T) {
 		t.Errorf("validate -json without the program: exit code %d: %s", r.code, r.out)
 	}
 	dir := t.TempDir()
-	if _, err := conformance.Build(dir, "github.com/kale-sched/kale/examples/backend-processes"); err != nil {
+	program, err := conformance.Build(dir, "github.com/kale-sched/kale/examples/backend-processes")
+	if err == nil {
+		err = os.Rename(program, filepath.Join(dir, "kale-backend-processes"))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	if r := s.must("validate", file, "-plugin-dir", dir); strings.Contains(r.err, "processes") {

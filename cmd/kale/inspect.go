@@ -207,6 +207,9 @@ func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (diags hc
 	} else if l.draft.Known("backend") && l.Backend.Name == job.BackendLocal {
 		l.omit(training)
 	}
+	if l.draft.Known("backend") && l.draft.Known("network") {
+		diags = append(diags, l.new(core.CheckNetwork(l.Job))...)
+	}
 	held := l.can(checkpoint, "name", "checkpoint.dir")
 	notTakenUp := func(list core.Lister) hcl.Diagnostics {
 		if !held {

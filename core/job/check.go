@@ -296,6 +296,13 @@ func (d *decoder) checkAutoscale(j *Job) {
 	if step := j.Workers.EmulateStep; step >= lag && d.ok("slo.max_lag", "workers.emulate_step") {
 		d.warn(d.written("slo.max_lag", []string{"workers.emulate_step"}), "A step takes as long as max_lag", "max_lag is %s and workers.emulate_step %s: a record that is trained in the very next step is over the objective when that ends.", span(lag), span(step))
 	}
+	linger := j.Model.Linger
+	d.must(linger < lag, "model.linger", []string{"slo.max_lag"}, "linger as long as max_lag",
+		"model.linger is %s and slo.max_lag %s: a record that waits for its batch to fill would be over the objective.", span(linger), span(lag))
+	if over := a.Fallback.LagOver; linger < lag && linger >= over && d.ok("model.linger", "slo.max_lag", "autoscale.fallback.lag_over") {
+		d.warn(d.written("model.linger", []string{"autoscale.fallback.lag_over"}), "linger as long as lag_over",
+			"model.linger is %s and autoscale.fallback.lag_over %s: while few records come, they wait for so long that workers are added.", span(linger), span(over))
+	}
 	d.must(a.Fallback.LagOver <= lag, "autoscale.fallback.lag_over", []string{"slo.max_lag"}, "lag_over is over max_lag",
 		"lag_over is %s and slo.max_lag %s: the fallback would act after the objective is broken.", span(a.Fallback.LagOver), span(lag))
 	d.must(a.Fallback.UtilisationUnder < a.Fallback.UtilisationOver, "autoscale.fallback.utilisation_under", []string{"autoscale.fallback.utilisation_over"},

@@ -91,6 +91,14 @@ func portRange(dst func(*Job) *PortRange) field {
 
 func (d *decoder) checkNetwork(j *Job) {
 	n := j.Network
+	if room, least, most := n.Ports.Last-n.Ports.First+1, j.Servers.Count+j.Workers.Min, j.Servers.Count+j.Workers.Max; n.Ports.Last > 0 && j.Backend.Name == BackendLocal {
+		d.must(room >= least, "network.ports", []string{"workers.min", "servers.count", "backend"}, "Too few ports",
+			"On backend \"local\" every process is on this machine and needs a port of its own: at least %d (servers.count and workers.min), at most %d. There are %d.", least, most, room)
+		if room >= least && room < most && d.ok("network.ports", "workers.max", "servers.count", "backend") {
+			d.warn("network.ports", "Too few ports for all workers", "On backend \"local\" every process is on this machine and needs a port of its own: %d for servers.count and workers.max. There are %d, so that no more than %d workers can run.",
+				most, room, room-j.Servers.Count)
+		}
+	}
 	served := n.Listen != "" || j.Backend.Name != BackendLocal
 	d.must(n.Advertise == "" || served, "network.advertise", []string{"network.listen", "backend"}, "Nothing to advertise",
 		`On backend "local" the scheduler answers trainers only where listen says so. Add listen, or remove advertise.`)

@@ -14,7 +14,7 @@ type Ahead struct {
 	Partition int32
 	Offset    int64
 	Stamp     time.Time
-	By        time.Duration // ahead of when it entered, or of the clock now: at least so much
+	By        time.Duration // ahead of when it entered, at least so much, or of this machine's clock now: not above 0 where all others are dated behind that
 	Latest    time.Time     // the latest date of a record of the partition, as far as the brokers tell; else Stamp
 }
 
@@ -56,7 +56,8 @@ func (c *Client) Ahead(ctx context.Context, skew, tolerance time.Duration) ([]Ah
 }
 
 func (c *Client) ahead(ctx context.Context, parts []int32, skew, tolerance time.Duration) ([]Ahead, error) {
-	now := time.Now().Add(skew)
+	clock := time.Now()
+	now := clock.Add(skew)
 	m, err := c.list(ctx, parts, now.Add(tolerance).UnixMilli())
 	if err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func (c *Client) ahead(ctx context.Context, parts []int32, skew, tolerance time.
 	for p, l := range m {
 		if l.offset >= 0 && l.stamp >= 0 {
 			at := time.UnixMilli(l.stamp)
-			out = append(out, Ahead{Partition: p, Offset: l.offset, Stamp: at, By: at.Sub(now), Latest: at})
+			out = append(out, Ahead{Partition: p, Offset: l.offset, Stamp: at, By: at.Sub(clock), Latest: at})
 		}
 	}
 	if len(out) == 0 {

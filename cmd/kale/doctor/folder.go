@@ -71,6 +71,9 @@ func (p Patient) stateFolder(context.Context) []Finding {
 	if f.State == OK && kindOf(p.StateDir) == onNetwork {
 		f = f.but(Warn, "It is on a network file system, where locks and mapped files are not to be relied on: choose a folder on a local disk with -state-dir or $KALE_STATE_DIR.")
 	}
+	if f.State == Fail {
+		return []Finding{f}
+	}
 	return append([]Finding{f}, p.lastState()...)
 }
 

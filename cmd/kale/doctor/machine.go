@@ -49,6 +49,19 @@ func (p Patient) socket(ctx context.Context) []Finding {
 	return []Finding{ok(check, "%s is free", path)}
 }
 
+// scheduled says whether a scheduler of the job runs.
+func (p Patient) scheduled(ctx context.Context) bool {
+	path, err := api.SocketPath(p.StateDir)
+	if err != nil {
+		return false
+	}
+	c, err := api.Dial(ctx, path)
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
+}
+
 // ports listens on a free port of this machine and speaks with itself: so the job's processes find each other.
 func ports(ctx context.Context) []Finding {
 	const check = "ports"

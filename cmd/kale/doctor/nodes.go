@@ -88,6 +88,10 @@ func (p Patient) nodes(ctx context.Context, b backend.Backend) (out []Finding) {
 	if err != nil {
 		return []Finding{ok(nodesCheck, "%v", err).but(Fail, "Nodes call the scheduler at that address: correct the job's network block, or free the port.")}
 	}
+	if lis == nil && address != "" && !p.scheduled(ctx) {
+		out = append(out, ok(nodesCheck, "another process has the port of network.listen (%s) at %s", p.Job.Network.Listen, place(p.Job, "network.listen")).
+			but(Fail, "kale run would not start: free the port, or choose another."))
+	}
 	if e.meet = address; lis != nil {
 		e.ours = true
 		answering := make(chan struct{})

@@ -131,7 +131,7 @@ func programs(t *testing.T) bins {
 		const module = "github.com/kale-sched/kale/cmd/"
 		buildErr = errors.Join(
 			conformance.BuildAll(built.dir, module+"kale", module+"kale-trainer", module+"kale-backend-local", module+"kale-backend-nomad", module+"kale-backend-slurm"),
-			conformance.BuildAll(built.dir, "github.com/kale-sched/kale/examples/backend-processes"),
+			goBuild("-o", filepath.Join(built.dir, "kale-backend-processes"), "github.com/kale-sched/kale/examples/backend-processes"),
 			goBuild("-tags", "kale_nodedup", "-o", built.bare, module+"kale-trainer"),
 		)
 	})

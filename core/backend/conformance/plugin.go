@@ -12,6 +12,8 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,10 +30,10 @@ func Build(dir, importPath string) (program string, err error) {
 	return filepath.Join(dir, path.Base(importPath)), BuildAll(dir, importPath)
 }
 
-// BuildAll builds the programs of the packages at the import paths into the folder dir. What "make build" left in bin/ begins each: go build links it again only
+// BuildAll builds the programs of the packages at the import paths into the folder dir. What "make test" left in bin/ begins each: go build links it again only
 // where it is not what the source gives, and a link takes longer than most tests.
 func BuildAll(dir string, importPaths ...string) error {
-	args := []string{"build", "-o", dir + string(filepath.Separator)}
+	args := []string{"build", "-buildvcs=false", "-o", dir + string(filepath.Separator)} // a test's own process has no revision either
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -52,11 +54,8 @@ func asBuilt(bin, dir string, importPaths []string) (flags []string) {
 		if err != nil {
 			continue
 		}
-		had := map[string]string{}
-		for _, s := range info.Settings {
-			had[s.Key] = s.Value
-		}
-		flags = []string{"-trimpath=" + cmp.Or(had["-trimpath"], "false"), "-buildvcs=" + strconv.FormatBool(had["vcs"] != "")}
+		trims := slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "-trimpath" && s.Value == "true" })
+		flags = []string{"-trimpath=" + strconv.FormatBool(trims)}
 		if raw, err := os.ReadFile(from); err == nil {
 			_ = os.WriteFile(filepath.Join(dir, path.Base(p)), raw, 0o755) //nolint:gosec // a program
 		}
