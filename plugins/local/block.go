@@ -33,8 +33,8 @@ type settings struct {
 	dir     string // absolute
 	beside  string // the file that names dir for all schedulers of the job (backend.Home); empty: the block does
 	slots   int
-	gpus    bool   // use GPUs when there are any
-	trainer string // absolute path of the program to run for trainerName; empty: look for it
+	gpus    bool              // use GPUs when there are any
+	trainer string            // absolute path of the program to run for trainerName; empty: look for it
 	env     map[string]string // wins over a workload's: it knows the machine
 	owner   backend.Owner
 }
