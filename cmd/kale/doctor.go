@@ -100,6 +100,14 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 			p.Wanted, p.Unread = a.wanted(ctx, l.Name, l.dir)
 		}
 		p.Trainer, p.Env, p.NoTrainer = a.findTrainer(lg, l)
+		if block := l.blockTrainer(); l.Backend.Name == job.BackendLocal {
+			if block.Trainer != nil {
+				p.TrainerAt = located(block.TrainerRange)
+			}
+			if block.namesLibrary() {
+				p.LibraryAt = located(block.EnvRange)
+			}
+		}
 		found = append(found, doctor.Examine(ctx, p)...)
 	}
 	if ctx.Err() != nil {

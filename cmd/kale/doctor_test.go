@@ -95,6 +95,8 @@ func TestDoctor(t *testing.T) {
 		{"no room", "min  = 1", "min  = 2\n    gpus = 1 #", nil, "", []string{"room for 2 workers"}, "needs 2 slots, 1 free"},
 		{"no trainer", "", "", []string{"-trainer", "none"}, "", []string{"trainer"}, "make build"},
 		{"a trainer that crashes", "", "", []string{"-trainer", filepath.Join(script("t", "kill -SEGV $$"), "t")}, "", []string{"trainer"}, "it crashed"},
+		{"another program in the block", block, block + "    trainer = \"/bin/false\"\n", nil, "", []string{"trainer"}, "Correct trainer in the backend block ("},
+		{"no library in the block's environment", block, block + "    env = { KALE_ONNXRUNTIME = \"/no.so\" }\n", nil, "", []string{"ONNX Runtime"}, "in the backend block's env ("},
 		{"a broken library", "", "", nil, file, []string{"ONNX Runtime"}, "make deps"},
 		{"the checkpoint folder is a file", `dir = "checkpoints"`, fmt.Sprintf("dir = %q", file), nil, "", []string{"checkpoint folder"}, "Move it away"},
 		{"the state folder is a file", "", "", []string{"-state-dir", file}, "", []string{"devices", "room for 1 worker", "state folder", "scheduler's socket"}, "$KALE_STATE_DIR"},

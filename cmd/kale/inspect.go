@@ -247,7 +247,11 @@ func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (diags hc
 	}
 	o.Backend = b
 	more, err = core.ConfigureBackend(ctx, b, l.Job, l.dir)
-	diags = append(diags, l.new(more)...)
+	diags = append(diags, slices.DeleteFunc(l.new(more), func(d *hcl.Diagnostic) bool {
+		return slices.ContainsFunc(diags, func(told *hcl.Diagnostic) bool { // of the trainer, before the plugin
+			return d.Subject != nil && told.Subject != nil && told.Summary == d.Summary && *told.Subject == *d.Subject
+		})
+	})...)
 	if cluster && err == nil && !more.HasErrors() {
 		diags = append(diags, notTakenUp(func(ctx context.Context) ([]backend.Status, bool, error) { return b.List(ctx, l.Name) })...)
 	} else {

@@ -240,6 +240,9 @@ func TestPreflightOfThisMachine(t *testing.T) {
 	good := write(t, text)
 	before, _, _ := strings.Cut(text, `"deepfm"`)
 	kind := fmt.Sprintf("%s:%d:13", good, strings.Count(before, "\n")+1) // where the model's kind stands
+	const block = "backend \"local\" {\n"
+	before, _, _ = strings.Cut(text, block)
+	trainerAt := fmt.Sprintf("job.hcl:%d:15", strings.Count(before, "\n")+2) // what an attribute there is, behind its name and blanks
 	for _, tt := range []struct {
 		name string
 		args []string
@@ -256,6 +259,10 @@ func TestPreflightOfThisMachine(t *testing.T) {
 		{"a trainer that crashes", []string{good, "-trainer", crash}, "", `it crashed (signal: segmentation fault) (it says "some last words")`},
 		{"a library that is none", []string{good}, file, kind + ": error: No worker could train"},
 		{"a library that is not there", []string{good}, file + "-none", "which is not a file"},
+		{"another program in the block", []string{write(t, changed(t, text, block, block+"    trainer = \"/bin/false\"\n"))}, "", trainerAt + ": error: Trainer cannot be used"},
+		{"no program in the block", []string{write(t, changed(t, text, block, block+"    trainer = \"/no/such\"\n"))}, "", trainerAt + ": error: Trainer cannot be run"},
+		{"two trainers", []string{write(t, changed(t, text, block, block+"    trainer = \"/bin/false\"\n")), "-trainer", "/bin/true"}, "", trainerAt + ": error: Trainer named twice"},
+		{"no library in the block's environment", []string{write(t, changed(t, text, block, block+"    env     = { KALE_ONNXRUNTIME = \"/no.so\" }\n"))}, "", trainerAt + ": error: No worker could train"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.env != "" {
@@ -316,5 +323,32 @@ func TestRoom(t *testing.T) {
 				t.Errorf("%s with %s slots for at least %s: want %q: %s", command, tt.slots, tt.min, tt.says, r.err)
 			}
 		}
+	}
+}
+
+// Of the trainer and of its environment what the block of this machine's backend says is what is tried: a file that needs it is valid.
+func TestTrainerOfTheBlock(t *testing.T) {
+	s := newShell(t).withPrograms()
+	_, text := scaffolded(t, s)
+	lib, err := onnx.Locate()
+	if err != nil {
+		t.Skip(err)
+	}
+	tried := filepath.Join(t.TempDir(), "tried")
+	own := filepath.Join(filepath.Dir(tried), "own")
+	script := fmt.Sprintf("#!/bin/sh\necho \"$KALE_ONNXRUNTIME $MINE\" >> %s\nexec %s \"$@\"\n", tried, filepath.Join(binDir, "kale-trainer"))
+	if err := os.WriteFile(own, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(onnx.LibraryEnv, "/no/such/library.so")
+	file := write(t, changed(t, text, "backend \"local\" {\n", fmt.Sprintf("backend \"local\" {\n    trainer = %q\n    env = { %s = %q, MINE = \"x\" }\n", own, onnx.LibraryEnv, lib)))
+	s.must("validate", file)
+	r := s.run("doctor", file, "-no-probe")
+	if !strings.Contains(r.out, own+", version ") || !strings.Contains(strings.Join(strings.Fields(r.out), " "), "from "+lib+" computes") {
+		t.Errorf("doctor says, with exit code %d:\n%s%s", r.code, r.out, r.err)
+	}
+	got, err := os.ReadFile(tried)
+	if want := lib + " x\n"; err != nil || strings.ReplaceAll(string(got), want, "") != "" || len(got) == 0 {
+		t.Errorf("the trainer was tried with %q (%v), want %q", got, err, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os/exec"
 	"path/filepath"
 
@@ -85,7 +86,8 @@ func (a *app) configured(ctx context.Context, l *loaded, stateDir string) (*back
 }
 
 // trainer is findTrainer. Where trainers run on this machine, the program is tried besides: it must start, and ONNX Runtime must work in it. That it
-// does not is said at the model, which needs it, and that it does not on a GPU at the line that asks for one.
+// does not is said where the job file names the program or the library, else at the model, which needs it, and that it does not on a GPU at the line that asks
+// for one. Without a path there are diagnostics, or the plugin has some of the block.
 func (a *app) trainer(ctx context.Context, lg *slog.Logger, l *loaded) (path string, env map[string]string, diags hcl.Diagnostics, err error) {
 	if l.tried == nil {
 		path, env, diags, err := a.tryTrainer(ctx, lg, l)
@@ -106,16 +108,31 @@ type triedTrainer struct {
 
 func (a *app) tryTrainer(ctx context.Context, lg *slog.Logger, l *loaded) (path string, env map[string]string, diags hcl.Diagnostics, err error) {
 	path, env, err = a.findTrainer(lg, l)
-	if err != nil || l.Backend.Name != "local" {
+	var wrong *blockError
+	switch {
+	case errors.As(err, &wrong):
+		return "", env, hcl.Diagnostics{wrong.Diagnostic}, nil
+	case err != nil || l.Backend.Name != job.BackendLocal:
 		return path, env, nil, err
 	}
+	block := l.blockTrainer()
 	v, err := doctor.TryTrainer(ctx, path, env, onnx.CPU)
-	if err != nil {
+	switch {
+	case err != nil && block.Trainer != nil && ctx.Err() == nil:
+		diags = append(diags, mistake(block.TrainerRange, "Trainer cannot be used", "%v. trainer is the path of %s of this version of Kale; without it, the one beside kale is used.", err, trainerName))
+		return "", env, diags, nil
+	case err != nil && ctx.Err() == nil:
+		return "", nil, nil, fmt.Errorf("%w; is -trainer right?", err)
+	case err != nil:
 		return "", nil, nil, err
 	}
 	if v.NoONNX != "" {
 		if l.Model.Kind != job.ModelCounting { // a counting job computes nothing
-			diags = append(diags, l.ErrorAt("model.kind", "No worker could train", fmt.Sprintf("%s cannot use ONNX Runtime: %s.", path, v.NoONNX)))
+			d := l.ErrorAt("model.kind", "No worker could train", fmt.Sprintf("%s cannot use ONNX Runtime: %s.", path, v.NoONNX))
+			if block.namesLibrary() {
+				d.Subject = &block.EnvRange
+			}
+			diags = append(diags, d)
 		}
 		return path, env, diags, nil
 	}
@@ -134,35 +151,66 @@ func (a *app) tryTrainer(ctx context.Context, lg *slog.Logger, l *loaded) (path 
 	return path, env, diags, nil
 }
 
-// findTrainer is the path of kale-trainer and what its processes need in their environment.
+// trainerName is the name of the program that runs on the allocations.
+const trainerName = "kale-trainer"
+
+// blockError is a mistake in what the backend block says of the trainer.
+type blockError struct{ *hcl.Diagnostic }
+
+func (e *blockError) Error() string {
+	return fmt.Sprintf("%s: %s: %s", located(*e.Subject), e.Summary, e.Detail)
+}
+
+// findTrainer is the path of kale-trainer and what its processes need in their environment: on this machine what the backend block says of both, before what
+// is found. A blockError is for what the block says.
 func (a *app) findTrainer(lg *slog.Logger, l *loaded) (path string, env map[string]string, err error) {
-	path = l.how.Trainer
-	if path == "" {
-		if path, err = a.program("kale-trainer", ""); err != nil {
-			return "", nil, err
-		}
-	}
-	env = map[string]string{}
-	lib, err := onnx.Locate()
-	switch {
-	case err == nil:
-		if env[onnx.LibraryEnv], err = filepath.Abs(lib); err != nil {
-			return "", nil, err
-		}
-	case !errors.Is(err, onnx.ErrNoLibrary):
+	block, local := l.blockTrainer(), l.Backend.Name == job.BackendLocal
+	if env, err = libraryEnv(lg, block, local); err != nil {
 		return "", nil, err
-	case l.Backend.Name == "local": // the trainer says what is wrong when it is tried
-	default:
-		lg.Warn("workers must find ONNX Runtime by themselves; kale doctor tells where it is missing", "err", err)
 	}
-	if l.Backend.Name != "local" {
+	path = l.how.Trainer
+	if local && block.Trainer != nil { // the plugin takes it, whatever else is named
+		named, err := executable(*block.Trainer)
+		if err != nil {
+			return "", env, &blockError{mistake(block.TrainerRange, "Trainer cannot be run", "trainer is the path of the program %s: %v.", trainerName, err)}
+		}
+		if other, err := executable(path); path != "" && (err != nil || other != named) {
+			return "", env, &blockError{mistake(block.TrainerRange, "Trainer named twice", "trainer is %s, and -trainer is %s: leave one of them out.", *block.Trainer, path)}
+		}
+		return named, env, nil
+	}
+	if path == "" {
+		if path, err = a.program(trainerName, ""); err != nil {
+			return "", nil, err
+		}
+	}
+	if !local {
 		return path, env, nil // it is a path on other machines
 	}
-	if path, err = exec.LookPath(path); err == nil {
-		path, err = filepath.Abs(path)
-	}
-	if err != nil {
+	if path, err = executable(path); err != nil {
 		return "", nil, fmt.Errorf("find the trainer: %w; is -trainer right?", err)
 	}
 	return path, env, nil
+}
+
+// libraryEnv is the environment that trainers are given. That of the block is the backend's to give: here it is what the trainer is tried with.
+func libraryEnv(lg *slog.Logger, block blockTrainer, local bool) (map[string]string, error) {
+	env := map[string]string{}
+	lib, err := onnx.Locate()
+	switch {
+	case block.namesLibrary():
+	case err == nil:
+		if env[onnx.LibraryEnv], err = filepath.Abs(lib); err != nil {
+			return nil, err
+		}
+	case !errors.Is(err, onnx.ErrNoLibrary):
+		return nil, err
+	case local: // the trainer says what is wrong when it is tried
+	default:
+		lg.Warn("workers must find ONNX Runtime by themselves; kale doctor tells where it is missing", "err", err)
+	}
+	if local {
+		maps.Copy(env, block.Env)
+	}
+	return env, nil
 }

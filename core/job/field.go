@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -334,6 +335,9 @@ func forecaster(dst func(*Job) *string) field {
 	}}
 }
 
+// scheme is how a URL begins.
+var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
+
 func readPath(exists bool) reader[string] {
 	return func(dir string, v cty.Value) (string, *problem) {
 		s, p := readText(nil)(dir, v)
@@ -342,6 +346,9 @@ func readPath(exists bool) reader[string] {
 		}
 		if strings.ContainsRune(s, 0) {
 			return "", wrong("Unsuitable path", "A path cannot hold a zero byte.")
+		}
+		if scheme.MatchString(s) {
+			return "", wrong("A URL is no path", "%q is a URL, and this is a path in a file system: mount the bucket or the share, and give the path that it has there.", s)
 		}
 		full, err := atHome(s)
 		if err != nil {

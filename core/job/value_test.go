@@ -339,3 +339,19 @@ func TestListWithAnElementWithoutValue(t *testing.T) {
 	}
 	located(t, files, diags)
 }
+
+// A URL is not made a folder's name below the job file's.
+func TestURLIsNoPath(t *testing.T) {
+	for _, dir := range []string{"s3://bucket/x", "hdfs://h:1/x", "file:///x"} {
+		_, _, diags := Parse([]byte("job \"j\" {\ncheckpoint {\n  dir = \""+dir+"\"\n}\n}\n"), "job.hcl", Options{})
+		var got []string
+		for _, d := range diags {
+			if d.Subject != nil && strings.HasPrefix(d.Detail, fmt.Sprintf("%q is a URL", dir)) && strings.Contains(d.Detail, "mount") {
+				got = append(got, fmt.Sprintf("%s:%d:%d", d.Subject.Filename, d.Subject.Start.Line, d.Subject.Start.Column))
+			}
+		}
+		if len(got) != 1 || got[0] != "job.hcl:3:9" {
+			t.Errorf("%s is refused at %q: %v", dir, got, diags)
+		}
+	}
+}

@@ -1,12 +1,15 @@
 package local
 
 import (
+	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/kale-sched/kale/core/backend"
 )
@@ -30,9 +33,9 @@ type settings struct {
 	dir     string // absolute
 	beside  string // the file that names dir for all schedulers of the job (backend.Home); empty: the block does
 	slots   int
-	gpus    bool   // use GPUs when there are any
-	trainer string // absolute path of the program to run for trainerName; empty: look for it
-	env     map[string]string
+	gpus    bool              // use GPUs when there are any
+	trainer string            // absolute path of the program to run for trainerName; empty: look for it
+	env     map[string]string // wins over a workload's: it knows the machine
 	owner   backend.Owner
 }
 
@@ -81,12 +84,18 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 			fail(b.EnvRange, "Unsuitable name of an environment variable", "env has the name %q; a name has no '='.", name)
 		}
 	}
+	if _, has := b.Env[backend.EnvAllocDir]; has {
+		fail(b.EnvRange, "Kale's own environment variable", "env sets %s, which names each process's own folder; leave it out.", backend.EnvAllocDir)
+	}
 	var err error
 	switch {
 	case b.Dir != nil && *b.Dir == "":
 		fail(b.DirRange, "Empty folder name", "dir is the folder in which the backend keeps its processes' state and logs; leave it out to use Kale's own.")
 	case b.Dir != nil:
 		s.dir, err = filepath.Abs(*b.Dir)
+		if info, serr := os.Stat(s.dir); errors.Is(serr, unix.ENOTDIR) || serr == nil && !info.IsDir() {
+			fail(b.DirRange, "dir is no folder", "dir is %s, which is a file or below one; name a folder for the processes' state and logs, which is made when it is absent.", s.dir)
+		}
 	case cfg.StateDir != "":
 		if len(cfg.Shared) > 0 {
 			s.beside = backend.HomePath(cfg.Shared[0], cfg.Job, "local")
@@ -101,9 +110,10 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 	return s, backend.FromHCL(cfg, diags)
 }
 
-// program gives the absolute path of what argv0 names: the block's trainer, or what backend.LookProgram finds.
+// program gives the absolute path of what argv0 names: the block's trainer for the trainer, by whatever path the scheduler has for it, or else what
+// backend.LookProgram finds.
 func (s settings) program(self, argv0 string) (string, error) {
-	if argv0 == trainerName && s.trainer != "" {
+	if filepath.Base(argv0) == trainerName && s.trainer != "" {
 		return s.trainer, nil
 	}
 	return backend.LookProgram(self, argv0)

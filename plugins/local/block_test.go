@@ -2,6 +2,7 @@ package local
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -74,33 +75,44 @@ func TestBlockMistakes(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("diagnostics (-want +got):\n%s", diff)
 	}
+	for _, dir := range []string{"/etc/passwd", "/etc/passwd/below"} {
+		_, diags = decode(blockOf(fmt.Sprintf("\ndir = %q\n", dir), "/var/kale"))
+		if len(diags) != 1 || !diags.HasErrors() || diags[0].Start.Line != 11 || diags[0].Start.Column != 7 || !strings.Contains(diags[0].Detail, "a file") {
+			t.Errorf("dir %s: %+v", dir, diags)
+		}
+	}
+	_, diags = decode(blockOf("\nenv = { KALE_ALLOC_DIR = \"/tmp\" }\n", "/var/kale"))
+	if len(diags) != 1 || diags[0].Start.Line != 11 || diags[0].Start.Column != 7 || !strings.Contains(diags[0].Detail, "KALE_ALLOC_DIR") {
+		t.Errorf("a variable that Kale sets: %+v", diags)
+	}
 	_, diags = decode(blockOf("\n", ""))
 	if len(diags) != 1 || diags[0].Start.Line != 10 || !strings.Contains(diags[0].Detail, "set dir") {
 		t.Errorf("without a folder: %+v", diags)
 	}
 }
 
-// The trainer's name stands for the block's trainer; block and workload variables arrive, the workload's first.
+// The trainer, by whatever path the scheduler has for it, stands for the block's trainer. Variables of the block and of the workload arrive, the block's first, but none in
+// place of those that tell a process which folder is its own.
 func TestTrainerAndEnvironment(t *testing.T) {
 	c := newCluster(t)
 	trainer := filepath.Join(c.dir, "my-trainer")
-	script := "#!/bin/sh\necho \"$0 $1 $A $B $PLUGIN_CLIENT_CERT$KALE_BACKEND_PLUGIN$KALE_SUPERVISOR_READY_FD\"; pwd; ls -l hello\n"
+	script := "#!/bin/sh\necho \"$0 $1 $A $B $C $KALE_ONNXRUNTIME $PLUGIN_CLIENT_CERT$KALE_BACKEND_PLUGIN$KALE_SUPERVISOR_READY_FD\"; echo its own is $KALE_ALLOC_DIR; pwd; ls -l hello\n"
 	if err := os.WriteFile(trainer, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	b := launch(t)
 	cfg := c.config("j")
-	cfg.Source = fmt.Appendf(nil, "\ntrainer = %q\nenv = { A = \"block\", B = \"block\" }\n", trainer)
+	cfg.Source = fmt.Appendf(nil, "\ntrainer = %q\nenv = { A = \"block\", B = \"block\", KALE_ONNXRUNTIME = \"/block.so\" }\n", trainer)
 	configure(t, b, cfg)
 	w := c.workload("j", workerOne, conformance.Steady)
-	w.Argv = []string{trainerName, "worker"}
-	w.Env["B"] = "workload"
+	w.Argv = []string{"/opt/kale/" + trainerName, "worker"}
+	maps.Copy(w.Env, map[string]string{"B": "workload", "C": "workload", "KALE_ONNXRUNTIME": "/workload.so", backend.EnvAllocDir: "/tmp"})
 	w.Files = map[string][]byte{"hello": []byte("x")}
 	ensure(t, b, "j", w)
 	waitFor(t, b, "j", "it has ended", func(st backend.Status) bool { return st.State == backend.StateExited })
 	alloc := filepath.Join(c.state(), "backend-local", "jobs", "j", workerOne.String(), backend.AllocFolder)
 	got := readLog(t, b, "j", backend.LogOptions{})
-	for _, want := range []string{trainer + " worker block workload \n", alloc + "\n", "-rw-------"} {
+	for _, want := range []string{trainer + " worker block block workload /block.so \n", "its own is " + alloc + "\n", alloc + "\n", "-rw-------"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("it printed %q, want %q in it", got, want)
 		}

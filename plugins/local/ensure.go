@@ -253,11 +253,8 @@ func (l *local) create(s settings, job string, w backend.Workload, p *pool, inde
 	if sp.StopGrace == 0 {
 		sp.StopGrace = backend.DefaultStopGrace
 	}
-	for _, env := range []map[string]string{s.env, w.Env} {
-		for k, v := range env {
-			sp.Env[k] = v
-		}
-	}
+	maps.Copy(sp.Env, w.Env)
+	maps.Copy(sp.Env, s.env) // the block has the last word, but for what follows and what write sets
 	holder := job + "/" + w.ID.String()
 	if sp.Devices, err = p.take(w.Resources.GPUs, holder); err != nil {
 		return backend.Errorf(backend.NoCapacity, "%s: %w", doing, err)

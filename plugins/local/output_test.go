@@ -159,13 +159,13 @@ func TestFollowThroughRotation(t *testing.T) {
 func TestFolderThatCannotBeWritten(t *testing.T) {
 	c := newCluster(t)
 	file := filepath.Join(c.dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	b := inProcess(t, newGPUs())
 	cfg := c.config("j")
 	cfg.Source = fmt.Appendf(nil, "\ndir = %q\n", filepath.Join(file, "state"))
 	configure(t, b, cfg)
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	_, err := b.Ensure(t.Context(), "j", []backend.Workload{c.workload("j", workerOne, conformance.Steady)})
 	if err == nil || backend.CodeOf(err) != backend.Blocked || !strings.Contains(err.Error(), "set dir") {
 		t.Errorf("Ensure = %v, want code %q and what to do", err, backend.Blocked)

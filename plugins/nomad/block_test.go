@@ -89,6 +89,9 @@ func TestBlock(t *testing.T) {
 			"error at 11,17: Unknown value", "error at 12,17: Image without docker", "error at 17,17: Empty program name", "error at 16,17: Empty device name",
 			"error at 15,17: Unsuitable CPU unit", "error at 14,17: Unsuitable priority", "error at 13,17: Unknown value", "error at 18,17: Unsuitable environment variable",
 		}},
+		{"a variable that Kale sets", `
+  env = { KALE_ALLOC_DIR = "/tmp" }
+`, nil, []string{"error at 11,9: Kale's own environment variable"}},
 		{"volumes that cannot be", `
   driver = "exec"
   volume "a" {

@@ -21,7 +21,8 @@ const envFile = ".env"
 func (s settings) payload(w backend.Workload) (map[string][]byte, *backend.Error) {
 	env := map[string]string{}
 	maps.Copy(env, w.Env)
-	maps.Copy(env, s.env) // the block has the last word: paths on the nodes differ from the scheduler's
+	maps.Copy(env, s.env)            // the block has the last word: paths on the nodes differ from the scheduler's
+	delete(env, backend.EnvAllocDir) // start.sh sets it before it reads these
 	var b strings.Builder
 	b.WriteString("# the environment of the workload\n")
 	for _, name := range slices.Sorted(maps.Keys(env)) {

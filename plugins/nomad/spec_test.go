@@ -108,6 +108,18 @@ func TestParcel(t *testing.T) {
 	}
 }
 
+// What the block says of the nodes wins over what the scheduler has, and start.sh's folder over both.
+func TestEnvironmentOfTheBlock(t *testing.T) {
+	s := settings{env: map[string]string{"KALE_ONNXRUNTIME": "/opt/nodes.so"}}
+	files, err := s.payload(backend.Workload{ID: workerID(0, 1), Env: map[string]string{"A": "b", "KALE_ONNXRUNTIME": "/here/scheduler.so", backend.EnvAllocDir: "/tmp"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(files[envFile]), "# the environment of the workload\nexport A='b'\nexport KALE_ONNXRUNTIME='/opt/nodes.so'\n"; got != want {
+		t.Errorf("the environment is %q, want %q", got, want)
+	}
+}
+
 // content gives a file's content as it is in the parcel.
 func (p parcel) content(t *testing.T, name string) []byte {
 	t.Helper()

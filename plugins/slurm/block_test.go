@@ -33,6 +33,7 @@ func TestBlockMistakes(t *testing.T) {
 		{`shared_dir = "/s"`, 11, "checkpoints in /s2/cp", []string{"/s2/cp"}},
 		{"shared_dir = \"/s\"\ntrainer = \"kale-trainer\"", 12, "absolute path", nil},
 		{"shared_dir = \"/s\"\nenv = { \"A.B\" = \"x\" }", 12, "letters, digits", nil},
+		{"shared_dir = \"/s\"\nenv = { KALE_ALLOC_DIR = \"/tmp\" }", 12, "leave it out", nil},
 		{"shared_dir = \"/s\"\npartition = \"a b\"", 12, "one word", nil},
 		{"shared_dir = \"/s\"\npartition = \"a\\n#SBATCH --uid=0\"", 12, "one word", nil},
 		{"shared_dir = \"/s\"\nconstraint = \"a\\nb\"", 12, "features", nil},
@@ -187,6 +188,7 @@ func TestBatchScript(t *testing.T) {
   nice       = 10
   time       = "1-0"
   directives = ["#SBATCH --mail-type=FAIL"]
+  env        = { KALE_ONNXRUNTIME = "/opt/nodes.so" }
 `, "/s/kale/cp", "/scratch/me/cp"))
 	if len(diags) > 0 {
 		t.Fatal(diags)
@@ -222,7 +224,9 @@ exec /bin/sh '/s/kale/ctr/worker-3-g2/run.sh'
 	if diff := cmp.Diff(want, batch{s, i, r, []string{"n4"}}.script()); diff != "" {
 		t.Errorf("the batch script (-want +got):\n%s", diff)
 	}
-	w := backend.Workload{ID: i.id, Argv: []string{"/here/bin/kale-trainer", "worker", "it's", "--rank", "3"}, Env: map[string]string{"B": "b'c", "A": "$(x)"}}
+	w := backend.Workload{ID: i.id, Argv: []string{"/here/bin/kale-trainer", "worker", "it's", "--rank", "3"}, Env: map[string]string{
+		"B": "b'c", "A": "$(x)", "KALE_ONNXRUNTIME": "/here/scheduler.so", backend.EnvAllocDir: "/tmp",
+	}}
 	program, err := s.program("/here/bin/kale-backend-slurm", w.Argv[0])
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +234,7 @@ exec /bin/sh '/s/kale/ctr/worker-3-g2/run.sh'
 	got := runScript(s, i, program, "", w, r.StopGrace)
 	for _, want := range []string{
 		"  exec '/opt/kale/bin/kale-trainer' 'worker' 'it'\\''s' '--rank' '3'\n", "  export A='$(x)'\n  export B='b'\\''c'\n", "kale_grace=15.000\n",
-		"  export KALE_ALLOC_DIR='/s/kale/ctr/worker-3-g2/alloc'\n",
+		"  export KALE_ALLOC_DIR='/s/kale/ctr/worker-3-g2/alloc'\n  export KALE_ONNXRUNTIME='/opt/nodes.so'\n}\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("run.sh lacks %q:\n%s", want, got[:600])

@@ -216,7 +216,13 @@ func (l *look) makeFolder() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(l.dir, madePrefix+strconv.Itoa(l.Index)), raw, 0o600)
+	says := filepath.Join(l.dir, madePrefix+strconv.Itoa(l.Index))
+	if err := os.WriteFile(says, raw, 0o600); err != nil { // as on a full disk: nobody would know what is to be taken away
+		_ = os.Remove(says)
+		made.Remove()
+		return err
+	}
+	return nil
 }
 
 // madePrefix begins the names of the files in a run's folder that say which folders a probe has made for it: whoever is the last there takes them away.

@@ -4,11 +4,16 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kale-sched/kale/core/onnx"
 	"github.com/kale-sched/kale/core/rpc"
@@ -79,5 +84,29 @@ func TestTheLastProbeRemovesWhatOneMade(t *testing.T) {
 		if left, err := os.ReadDir(there); err != nil || len(left) > 0 {
 			t.Errorf("order %v: left are %v, %v", order, left, err)
 		}
+	}
+}
+
+// On a full disk folders can be made and files not written: none of them stays.
+func TestNothingIsLeftOnAFullDisk(t *testing.T) {
+	disk := t.TempDir()
+	if err := unix.Mount("kale", disk, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("no file system can be mounted here, to fill it: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(disk, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.WriteFile(filepath.Join(disk, "fills"), make([]byte, 64<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checkpoints := filepath.Join(disk, "deep", "checkpoints")
+	var out bytes.Buffer
+	l := &look{Options: Options{Spec: &rpc.TrainSpec{CheckpointDir: checkpoints}, Run: "r", Out: &out}, dir: Folder(checkpoints, "r"), seen: map[int]bool{}}
+	l.begin(note{Run: "r"})
+	l.clear()
+	if _, err := os.Stat(filepath.Join(disk, "deep")); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(out.String(), "no space left") {
+		t.Errorf("%s/deep is left (%v); the probe says %s", disk, err, out.String())
 	}
 }

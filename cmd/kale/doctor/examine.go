@@ -30,6 +30,8 @@ type Patient struct {
 	Trainer   string
 	NoTrainer error
 	Env       map[string]string // given to trainers
+	// TrainerAt and LibraryAt are where the backend block names the trainer and ONNX Runtime's library; empty: it does not.
+	TrainerAt, LibraryAt string
 	// ProbeLimit is how long probes on the backend's nodes may take to be placed and to answer; 0: none are started.
 	ProbeLimit time.Duration
 	// Insists has probes wait for a place for all of ProbeLimit, where the cluster says that it has none now.

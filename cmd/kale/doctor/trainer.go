@@ -30,6 +30,7 @@ func TryTrainer(ctx context.Context, path string, env map[string]string, device 
 	bounded, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(bounded, path, "version", "--json", "--device", device)
+	cmd.Dir = "/" // a process of the job has a folder of its own: what is relative to this one is not there
 	cmd.Env = os.Environ()
 	for name, value := range env {
 		cmd.Env = append(cmd.Env, name+"="+value)
@@ -51,9 +52,9 @@ func TryTrainer(ctx context.Context, path string, env map[string]string, device 
 	case errors.As(err, &exit) && !exit.Exited():
 		return v, fmt.Errorf("try the trainer %s: it crashed (%w)%s", path, err, words(said.String()))
 	case err != nil && !errors.As(err, &exit):
-		return v, fmt.Errorf("try the trainer %s: %w; is -trainer right?", path, err)
+		return v, fmt.Errorf("try the trainer %s: %w", path, err)
 	}
-	return v, fmt.Errorf("try the trainer %s: it does not say what it is: another program, or one of another version of Kale%s; is -trainer right?", path, words(said.String()))
+	return v, fmt.Errorf("try the trainer %s: it does not say what it is: another program, or one of another version of Kale%s", path, words(said.String()))
 }
 
 // words is what a program said last, for the end of a message.
@@ -86,12 +87,16 @@ func (p Patient) tryTrainer(ctx context.Context) []Finding {
 	case !p.local():
 		return []Finding{{Check: check, State: Skip, Says: "it runs on other machines: probes try it there"}}
 	}
+	advice := "Build it with make build, install it beside kale, or name it with -trainer."
+	if p.TrainerAt != "" {
+		advice = fmt.Sprintf("Correct trainer in the backend block (%s), or leave it out: then the program beside kale is used.", p.TrainerAt)
+	}
 	if p.NoTrainer != nil {
-		return []Finding{ok(check, "%v", p.NoTrainer).but(Fail, "Build it with make build, install it beside kale, or name it with -trainer.")}
+		return []Finding{ok(check, "%v", p.NoTrainer).but(Fail, advice)}
 	}
 	v, err := TryTrainer(ctx, p.Trainer, p.Env, onnx.CPU)
 	if err != nil {
-		return []Finding{ok(check, "%v", err).but(Fail, "Build it with make build, install it beside kale, or name it with -trainer.")}
+		return []Finding{ok(check, "%v", err).but(Fail, advice)}
 	}
 	runs := ok(check, "%s, version %s, runs", p.Trainer, v.Version)
 	if own := about.Build(); own.Version != v.Version || own.Revision != v.Revision {
@@ -102,7 +107,11 @@ func (p Patient) tryTrainer(ctx context.Context) []Finding {
 		if p.Job.Model.Kind == job.ModelCounting {
 			state = Warn // it computes nothing
 		}
-		return []Finding{runs, ok(library, "%s", v.NoONNX).but(state, fmt.Sprintf("Run make deps, or set %s to a library that works.", onnx.LibraryEnv))}
+		advice := fmt.Sprintf("Run make deps, or set %s to a library that works.", onnx.LibraryEnv)
+		if p.LibraryAt != "" {
+			advice = fmt.Sprintf("Set %s in the backend block's env (%s) to a library that works, or leave it out.", onnx.LibraryEnv, p.LibraryAt)
+		}
+		return []Finding{runs, ok(library, "%s", v.NoONNX).but(state, advice)}
 	}
 	return []Finding{runs, ok(library, "%s from %s computes", v.ONNXVersion, v.ONNX)}
 }
