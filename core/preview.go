@@ -211,7 +211,27 @@ func (s *Scheduler) place(ctx context.Context, p *Preview) error {
 	if p.Offline && want == 0 {
 		want = max(1, s.job.Workers.Min) // a decision needs to know what arrives; whether the first workers have room does not
 	}
-	var missing []backend.Workload
+	s.want.setTarget(want, time.Now(), func(n int) []int { return victims(n, s.candidates()) })
+	for range raisesMost {
+		missing := s.foreseen(p)
+		if len(missing) == 0 {
+			p.Report = backend.Report{}
+			return nil
+		}
+		var err error
+		if p.Report, err = s.opt.Backend.Plan(ctx, s.job.Name, missing); err != nil || !s.raise(p.Report) {
+			return err
+		}
+	}
+	return nil
+}
+
+// raisesMost is how often a preview asks again with newer generations: a backend that knows them tells all at once, and a scheduler may start some meanwhile.
+const raisesMost = 4
+
+// foreseen renders what the preview's job wants, and gives what of it does not run.
+func (s *Scheduler) foreseen(p *Preview) (missing []backend.Workload) {
+	p.Workloads = nil
 	add := func(w backend.Workload) {
 		p.Workloads = append(p.Workloads, w)
 		if st, found := s.seen.allocation(w.ID); !found || !st.State.Live() {
@@ -221,14 +241,23 @@ func (s *Scheduler) place(ctx context.Context, p *Preview) error {
 	for i := range s.job.Servers.Count {
 		add(s.loads.server(i, max(1, s.want.Servers[i])))
 	}
-	s.want.setTarget(want, time.Now(), func(n int) []int { return victims(n, s.candidates()) })
 	for _, rank := range s.want.Ranks {
 		add(s.loads.worker(rank, max(1, s.want.Workers[rank])))
 	}
-	if len(missing) == 0 {
-		return nil
+	return missing
+}
+
+// raise takes the next generation of what the backend has released or replaced, as a run does (refused): of that a state that was lost, or is an old one, does not
+// tell. It reports whether there is any.
+func (s *Scheduler) raise(r backend.Report) (raised bool) {
+	for _, p := range r.Placements {
+		gens := s.want.Workers
+		if p.ID.Role == backend.RoleServer {
+			gens = s.want.Servers
+		}
+		if !p.Fits && p.Newest >= p.ID.Generation {
+			gens[p.ID.Rank], raised = p.Newest+1, true
+		}
 	}
-	var err error
-	p.Report, err = s.opt.Backend.Plan(ctx, s.job.Name, missing)
-	return err
+	return raised
 }

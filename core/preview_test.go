@@ -90,3 +90,26 @@ func TestPlanInTheMidstOfARenewal(t *testing.T) {
 		t.Errorf("it would start %+v (beside a scheduler: %v)", p.Report.Placements, p.Locked)
 	}
 }
+
+// Without the scheduler's state a plan wants the generations that a run would start, which the backend knows: not those that were released.
+func TestPlanWithLostState(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.order("stop", 0)
+	r.stops()
+	r.chief.stop()
+	o := r.options("run")
+	o.StateDir = t.TempDir()
+	p, diags, err := NewPreview(t.Context(), o)
+	if err != nil || diags.HasErrors() {
+		t.Fatal(err, diags)
+	}
+	if !p.Report.Fits() || len(p.Report.Placements) != len(p.Workloads) || len(p.Workloads) < 3 {
+		t.Fatalf("of %d it would start %+v", len(p.Workloads), p.Report)
+	}
+	for i, w := range p.Workloads {
+		if placed := p.Report.Placements[i].ID; w.ID.Generation != 2 || placed != w.ID {
+			t.Errorf("wants %s and would start %s; want generation 2", w.ID, placed)
+		}
+	}
+}

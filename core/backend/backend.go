@@ -354,6 +354,9 @@ type Placement struct {
 	Node    string
 	Devices []string
 	Reason  string // why it does not fit; of one that fits, what there is to say, as "runs already"
+	// Newest is the newest generation known of its role and rank where it does not fit because it was released or replaced, for which Ensure would refuse it with
+	// Gone: one above it may be started. Else 0.
+	Newest uint64
 }
 
 // LogOptions says which part of a log is wanted.

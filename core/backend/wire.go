@@ -191,12 +191,12 @@ func reportFromPB(pb *backendpb.PlanResponse) Report {
 }
 
 func placementToPB(p Placement) *backendpb.Placement {
-	return &backendpb.Placement{Id: idToPB(p.ID), Fits: p.Fits, Node: p.Node, Devices: p.Devices, Reason: p.Reason}
+	return &backendpb.Placement{Id: idToPB(p.ID), Fits: p.Fits, Node: p.Node, Devices: p.Devices, Reason: p.Reason, Newest: p.Newest}
 }
 
 func placementFromPB(pb *backendpb.Placement) Placement {
 	return Placement{
-		ID: idFromPB(pb.GetId()), Fits: pb.GetFits(), Node: pb.GetNode(), Devices: pb.GetDevices(), Reason: pb.GetReason(),
+		ID: idFromPB(pb.GetId()), Fits: pb.GetFits(), Node: pb.GetNode(), Devices: pb.GetDevices(), Reason: pb.GetReason(), Newest: pb.GetNewest(),
 	}
 }
 

@@ -310,6 +310,7 @@ func (d *decoder) checkAutoscale(j *Job) {
 	if width := j.Workers.Max - j.Workers.Min; width > 0 && a.Policy == PolicyKale {
 		d.must(a.Rho <= width, "autoscale.rho", []string{"workers.max", "workers.min", "autoscale.policy"}, "rho too large",
 			"rho is %d, but the number of workers can change by %d at most: nothing would ever change.", a.Rho, width)
+		d.checkMultiple(j)
 	}
 	d.checkStatic(j)
 	d.checkReach(j)
@@ -339,6 +340,17 @@ func (d *decoder) checkReach(j *Job) {
 	}
 }
 
+// checkMultiple refuses a multiple by which each number of workers that is allowed becomes workers.max.
+func (d *decoder) checkMultiple(j *Job) {
+	m, set := j.Autoscale.Params["multiple"]
+	if !set {
+		return
+	}
+	least := math.Ceil(float64(max(j.Workers.Min, 1))/m) * m
+	d.must(least < float64(j.Workers.Max), "autoscale.params.multiple", []string{"workers.max", "workers.min"}, "multiple too large",
+		"multiple is %g, and no multiple of it is from workers.min, which is %d, to below workers.max, which is %d: nothing would ever change.", m, j.Workers.Min, j.Workers.Max)
+}
+
 // checkStatic holds the number of workers that policy "static" is given against what is allowed.
 func (d *decoder) checkStatic(j *Job) {
 	const path = "autoscale.params.workers"
@@ -346,7 +358,6 @@ func (d *decoder) checkStatic(j *Job) {
 	if j.Autoscale.Policy != PolicyStatic || !set || n == 0 { // 0 is workers.max
 		return
 	}
-	d.must(n == math.Trunc(n), path, nil, "Not a whole number of workers", "workers is %g: use %g or %g.", n, math.Floor(n), math.Ceil(n))
 	d.must(n <= float64(j.Workers.Max), path, []string{"workers.max"}, "workers is over max",
 		"The policy is to keep %g workers, and workers.max is %d: no more would ever run. Raise workers.max, or keep %d.", n, j.Workers.Max, j.Workers.Max)
 	d.must(n >= float64(j.Workers.Min), path, []string{"workers.min"}, "workers is under min",

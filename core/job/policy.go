@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,15 @@ type policyParam struct {
 	def, least, most float64
 	minutes          bool
 	doc              string
+}
+
+// whole says that a parameter is a count or a switch.
+func (p policyParam) whole() bool {
+	switch p.name {
+	case "multiple", "workers", "demand", "allow_idle", "guard":
+		return true
+	}
+	return false
 }
 
 // policies is in the order in which they are shown.
@@ -95,11 +105,12 @@ var policies = []policySpec{
 // guardParam is a number of every policy.
 var guardParam = policyParam{"guard", 1, 0, 1, false, "1: also Kale's rules for a safe scale-in and the job's cooldowns; 0: the policy's own machinery alone"}
 
-// PolicyNumber is a parameter of a policy: its default and the range that is allowed, in minutes where it is a time.
+// PolicyNumber is a parameter of a policy: its default and the range that is allowed, in minutes where it is a time. One that is Whole is a count or
+// a switch.
 type PolicyNumber struct {
 	Name              string
 	Default, Min, Max float64
-	Minutes           bool
+	Minutes, Whole    bool
 }
 
 // PolicyNumbers are the parameters that the policy of that name has in a job file, and whether there is such a policy.
@@ -110,7 +121,7 @@ func PolicyNumbers(policy string) ([]PolicyNumber, bool) {
 	}
 	out := make([]PolicyNumber, len(spec.params))
 	for i, p := range spec.params {
-		out[i] = PolicyNumber{Name: p.name, Default: p.def, Min: p.least, Max: p.most, Minutes: p.minutes}
+		out[i] = PolicyNumber{Name: p.name, Default: p.def, Min: p.least, Max: p.most, Minutes: p.minutes, Whole: p.whole()}
 	}
 	return out, true
 }
@@ -143,7 +154,11 @@ func (p policyParam) limits() string {
 	if p.minutes {
 		return "duration: " + spans(0, p.longest())
 	}
-	return "number: " + bound{least: p.least, most: p.most}.String()
+	kind := "number: "
+	if p.whole() {
+		kind = "whole number: "
+	}
+	return kind + bound{least: p.least, most: p.most}.String()
 }
 
 func (p policyParam) longest() time.Duration { return time.Duration(p.most * float64(time.Minute)) }
@@ -199,6 +214,9 @@ func (d *decoder) param(p policyParam, a *hclsyntax.Attribute, path string) {
 		v = span.Minutes()
 	} else {
 		v, wrong = readNumber(bound{least: p.least, most: p.most})(d.job.Dir, value)
+		if wrong == nil && p.whole() && v != math.Trunc(v) {
+			wrong = &problem{summary: "Not a whole number", detail: fmt.Sprintf("%s is %g: use %g or %g.", p.name, v, math.Floor(v), math.Ceil(v))}
+		}
 	}
 	if wrong != nil {
 		d.fail(a.Expr.Range(), wrong.summary, "%s", wrong.detail)

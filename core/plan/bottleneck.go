@@ -37,8 +37,21 @@ type trial struct {
 	// Lag is the lowest lag since then, and Most what was trained at most, in all.
 	Lag  time.Duration `json:"lag,omitempty"`
 	Most float64       `json:"most,omitempty"`
+	// Readings are what was read of the hottest partition since then, and their mean, records/s.
+	Readings reading `json:"readings,omitzero"`
 	// Short is what counts where the trial is a success: From workers trained less than F says.
 	Short *shortfall `json:"short,omitempty"`
+}
+
+// reading is the mean of so many rates, records/s.
+type reading struct {
+	Mean float64 `json:"mean"`
+	N    int     `json:"n"`
+}
+
+func (r *reading) add(rate float64) {
+	r.N++
+	r.Mean = rounded(r.Mean + (rate-r.Mean)/float64(r.N))
 }
 
 // bottleneck is what a trial has shown: that more workers train no more of one partition.
@@ -52,6 +65,10 @@ type bottleneck struct {
 	Since      time.Time `json:"since"`
 	// Tries is how often this was shown in a row; each makes the time until the next trial longer. 0: it is a suspicion.
 	Tries int `json:"tries"`
+	// Usual is what was read of the partition from the trial on until belief may end, and Over since when each reading is above that by hotChange; zero: the
+	// last one is not.
+	Usual reading   `json:"usual,omitzero"`
+	Over  time.Time `json:"over,omitzero"`
 }
 
 // shortfall is that Workers trained less than arrived, though F says that they train it: until it is over none of one more is let go for what F says.
@@ -73,6 +90,9 @@ const (
 	retryMost                = 24 * time.Hour
 	// idleOf is the part of F below which workers train that have enough to do elsewhere, where of what waits at least hotShare is of one partition.
 	idleOf, hotShare = 0.5, 0.8
+	// hotWindows is how many windows in a row show what is trained of one partition: its reader goes from one of its partitions to the next, so that one window
+	// has a third less of it or more than another [measured].
+	hotWindows = 3
 	// shortOf is the part of F below which what is trained under a lag is less than F says, and shortLoad the part of the load below which it is another load.
 	shortOf, shortLoad = 0.9, 0.9
 )
@@ -90,6 +110,7 @@ func (o *Observation) retryIn(tries int) time.Duration {
 // judge follows the trial under way. Where all its workers have trained for a window, the lag was over its threshold all the time, and neither the hottest
 // partition nor the job was trained faster than before, more workers do not help.
 func (s *sheet) judge() {
+	s.readOn()
 	t, o, h := s.prev.Trial, s.o, s.o.Hottest
 	if t == nil {
 		return
@@ -108,18 +129,19 @@ func (s *sheet) judge() {
 		return
 	}
 	if next.Settled.IsZero() || next.Settled.After(o.Now) {
-		next.Settled, next.Lag, next.Most = o.Now, o.Lag, o.Flow.Trained
+		next.Settled, next.Lag, next.Most, next.Readings = o.Now, o.Lag, o.Flow.Trained, reading{}
 		return
 	}
+	next.Readings.add(h.Trained)
 	next.Lag, next.Most = min(next.Lag, o.Lag), max(next.Most, rounded(o.Flow.Trained))
 	watched := next.From == next.To
 	switch {
 	case watched && !s.oneIsBehind():
 		s.next.Trial = nil
-	case o.Now.Sub(next.Settled) < h.Window:
+	case o.Now.Sub(next.Settled) < h.Window, watched && o.Now.Sub(next.Settled) < hotWindows*h.Window:
 	case watched:
 		s.next.Trial = nil
-		s.found(&bottleneck{From: next.From, To: next.To, Tries: 1})
+		s.found(&bottleneck{From: next.From, To: next.To, Tries: 1, Usual: next.Readings})
 	default:
 		s.tried(next)
 	}
@@ -132,10 +154,35 @@ func (s *sheet) oneIsBehind() bool {
 		h.Trained < h.Arriving && float64(h.Waiting) >= hotShare*float64(o.BacklogRecords) && o.Flow.Trained < idleOf*s.capacity(s.current)
 }
 
+// readOn follows what is trained of the partition by which more workers do not help: until belief may end it is learnt what is usual.
+func (s *sheet) readOn() {
+	b, o, h := s.prev.Bottleneck, s.o, s.o.Hottest
+	if b == nil {
+		return
+	}
+	next := *b
+	s.next.Bottleneck = &next
+	switch {
+	case !h.usable() || o.Now.Before(next.Since):
+		next.Over = time.Time{}
+	case h.Partition == next.Partition && o.Now.Sub(next.Since) < o.cooled(changedAfter):
+		next.Usual.add(h.Trained)
+	case h.Trained <= max(next.Trained, next.Usual.Mean)*hotChange:
+		next.Over = time.Time{}
+	case next.Over.IsZero() || next.Over.After(o.Now):
+		next.Over = o.Now
+	}
+}
+
+// faster says that for some windows in a row far more was trained of the partition than is usual.
+func (b *bottleneck) faster(o *Observation) bool {
+	return !b.Over.IsZero() && o.Now.Sub(b.Over) >= (hotWindows-1)*o.Hottest.Window
+}
+
 // found takes down what was shown, of the partition that is furthest behind now.
 func (s *sheet) found(b *bottleneck) {
 	o, h, was := s.o, s.o.Hottest, s.prev.Bottleneck
-	b.Partition, b.Arriving, b.Trained, b.Partitions, b.Since = h.Partition, rounded(h.Arriving), rounded(h.Trained), o.Partitions, o.Now
+	b.Partition, b.Arriving, b.Trained, b.Partitions, b.Since = h.Partition, rounded(h.Arriving), b.Usual.Mean, o.Partitions, o.Now
 	if was != nil && was.Partitions == b.Partitions && !was.changed(b.Arriving) && o.Now.Sub(was.Since) < 2*o.retryIn(was.Tries) {
 		b.Tries = was.Tries + 1
 	}
@@ -148,15 +195,15 @@ func (s *sheet) tried(t trial) {
 	s.next.Trial = nil
 	least := 1 + max(trialLeast, trialGain*(s.capacity(t.To)/s.capacity(t.From)-1))
 	s.note("trained before", t.All, "records/s", fmt.Sprintf("with %s, %s of them of the partition that was furthest behind", workers(t.From), formatRate(t.Hot)))
-	s.note("trained since", t.Most, "records/s", fmt.Sprintf("at most, with %s, and of partition %d %s; %.2f times as much shows that more help", workers(t.To), h.Partition, formatRate(h.Trained), least))
-	if h.Trained >= t.Hot*least || t.Most >= t.All*least {
+	s.note("trained since", t.Most, "records/s", fmt.Sprintf("at most, with %s, and of partition %d %s; %.2f times as much shows that more help", workers(t.To), h.Partition, formatRate(t.Readings.Mean), least))
+	if t.Readings.Mean >= t.Hot*least || t.Most >= t.All*least {
 		s.next.Bottleneck = nil
 		if t.Short != nil {
 			s.next.Short = t.Short
 		}
 		return
 	}
-	b := &bottleneck{From: t.From, To: t.To}
+	b := &bottleneck{From: t.From, To: t.To, Usual: t.Readings}
 	if t.Lag > o.lagOver() {
 		b.Tries = 1
 	}
@@ -169,7 +216,7 @@ func (b *bottleneck) changed(arriving float64) bool {
 }
 
 // bottleneck is what was shown, where it is still believed: until its time has come or, after half of the least time, the traffic is another one; and while
-// the partitions are as many, and the one that is behind is not trained faster than was seen then.
+// the partitions are as many, and the one that is behind is not trained faster than is usual.
 func (s *sheet) bottleneck() *bottleneck {
 	b, o, h := s.next.Bottleneck, s.o, s.o.Hottest
 	if b == nil || b.Tries < 1 {
@@ -179,8 +226,17 @@ func (s *sheet) bottleneck() *bottleneck {
 	switch {
 	case age < 0, age >= o.retryIn(b.Tries), o.Partitions != b.Partitions && o.Partitions > 0:
 		return nil
-	case h.usable() && age >= o.cooled(changedAfter) && (b.changed(h.Arriving) || h.Trained > b.Trained*hotChange):
+	case h.usable() && age >= o.cooled(changedAfter) && (b.changed(h.Arriving) || b.faster(o)):
 		return nil
+	}
+	return b
+}
+
+// believed is what is to be said of it: also while it is looked at anew whether it still holds, and nothing else has changed.
+func (s *sheet) believed() *bottleneck {
+	b, t, h := s.next.Bottleneck, s.next.Trial, s.o.Hottest
+	if b == nil || t == nil || t.From != t.To || b.Tries < 1 || !h.usable() || h.Partition != b.Partition || s.o.Partitions != b.Partitions || b.changed(h.Arriving) || b.faster(s.o) {
+		return s.bottleneck()
 	}
 	return b
 }

@@ -157,3 +157,31 @@ func TestOnePartitionIsBehind(t *testing.T) {
 		t.Errorf("when it has caught up, at %d: %q, %s", j.last.Target, j.last.NoHelp, j.last.Reason)
 	}
 }
+
+// The reader of a partition goes from one to the next of its partitions, so that what is trained of the one that is behind differs from window to window, and was
+// little in the first: that is no reason to believe anything else.
+func TestOnePartitionIsTrainedUnevenly(t *testing.T) {
+	j := newSkewed()
+	series := []float64{352, 565, 591, 364, 472, 594, 574, 565, 591}
+	j.limit = func(int) float64 { return series[j.sec/4%len(series)] }
+	j.all = func(int) float64 { return 1900 }
+	j.o.Limits.Max = 4
+	said, first := false, ""
+	for range 600 {
+		j.run(policy(t, "kale"), 1)
+		switch now := j.last.NoHelp != ""; {
+		case now && first == "":
+			said, first = true, j.last.NoHelp
+		case said && !now:
+			t.Fatalf("after %d s nothing is said any more: %s", j.sec, j.last.Reason)
+		}
+	}
+	if !strings.Contains(first, "of which 4") && !strings.Contains(first, "of which 5") {
+		t.Errorf("it says %q; want the mean of several windows, not the least", first)
+	}
+	series = []float64{1200} // now far more is trained of it
+	j.run(policy(t, "kale"), 90)
+	if j.last.NoHelp != "" {
+		t.Errorf("when far more is trained it still says %q", j.last.NoHelp)
+	}
+}

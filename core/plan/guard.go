@@ -291,7 +291,7 @@ func (s *sheet) conclude(d *Decision, p proposal) {
 	d.Capacity = Number(s.capacity(d.Target))
 	d.Saturated = p.saturated
 	s.begin(d)
-	if b := s.bottleneck(); b != nil && s.o.lagKnown() && s.o.Lag > s.o.unforeseenLag() {
+	if b := s.believed(); b != nil && s.o.lagKnown() && s.o.Lag > s.o.unforeseenLag() {
 		d.NoHelp = b.words(s.o)
 	}
 	s.next.Blind = !s.o.lagKnown() || s.o.Hold.Unknown

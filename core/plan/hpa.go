@@ -86,7 +86,7 @@ func (s *sheet) used(demand bool) (used float64, why string) {
 	return busy * float64(s.o.Workers.Running), ""
 }
 
-var demandParam = Param{Name: "demand", Max: 1, Doc: "1: what arrives counts as usage, and not how busy the workers are, which a backlog keeps busy however many they are"}
+var demandParam = Param{Name: "demand", Max: 1, Whole: true, Doc: "1: what arrives counts as usage, and not how busy the workers are, which a backlog keeps busy however many they are"}
 
 // behaviour is what the HPA does between a wish and a change: tolerance,
 // stabilisation windows and rates [code, defaults of autoscaling/v2].

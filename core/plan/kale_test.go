@@ -527,3 +527,15 @@ func TestNoMinutesInside(t *testing.T) {
 		}
 	}
 }
+
+// A switch is 0 or 1, and a count is whole.
+func TestWholeParams(t *testing.T) {
+	for _, c := range []struct {
+		policy, param string
+		value         float64
+	}{{"kale", "guard", 0.5}, {"kale", "multiple", 1.5}, {"static", "workers", 2.5}, {"hpa", "demand", 0.1}, {"keda", "allow_idle", 0.9}} {
+		if _, err := New(c.policy, Params{c.param: c.value}); err == nil || !strings.Contains(err.Error(), "whole number") {
+			t.Errorf("%s with %s = %g: %v", c.policy, c.param, c.value, err)
+		}
+	}
+}

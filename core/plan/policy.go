@@ -97,6 +97,9 @@ func New(name string, params Params) (Policy, error) {
 		if math.IsNaN(v) || v < p.Min || v > p.Max {
 			return nil, fmt.Errorf("policy %q: %s = %v; expected %v to %v", name, k, v, p.Min, p.Max)
 		}
+		if p.Whole && v != math.Trunc(v) {
+			return nil, fmt.Errorf("policy %q: %s = %v; expected a whole number", name, k, v)
+		}
 		full[k] = v
 	}
 	return guarded{name: name, open: full["guard"] == 0, planner: e.build(full)}, nil

@@ -24,6 +24,8 @@ type Param struct {
 	Default float64 `json:"default"`
 	Min     float64 `json:"min"`
 	Max     float64 `json:"max"`
+	// Whole says that it is a count or a switch.
+	Whole bool `json:"whole,omitempty"`
 	// Unit is UnitMinutes or "" for a plain number.
 	Unit string `json:"unit,omitempty"`
 	Doc  string `json:"doc"`
@@ -46,7 +48,7 @@ type entry struct {
 }
 
 // guardParam is a parameter of every policy; see [guarded].
-var guardParam = Param{Name: "guard", Default: 1, Min: 0, Max: 1, Doc: "1: also Kale's rules for a safe scale-in and the job's cooldowns; 0: the policy's own machinery alone"}
+var guardParam = Param{Name: "guard", Default: 1, Min: 0, Max: 1, Whole: true, Doc: "1: also Kale's rules for a safe scale-in and the job's cooldowns; 0: the policy's own machinery alone"}
 
 const (
 	week      = 7 * 24 * 60.0 // minutes
@@ -60,7 +62,7 @@ func minutes(name string, def, most float64, doc string) Param {
 // registry lists the policies, in the order in which they are shown.
 var registry = []entry{
 	{Info{Name: "kale", Mark: MarkPaper, Doc: "Eq. 10 and Algorithm 1 on the forecast, with the fallback on lag and utilisation (Kale §3.4); rho, tau, cooldowns and thresholds are the job's", Params: []Param{
-		{Name: "multiple", Default: 1, Min: 1, Max: unlimited, Doc: "workers come and go by so many at once; the paper's plots show 2"},
+		{Name: "multiple", Default: 1, Min: 1, Max: unlimited, Whole: true, Doc: "workers come and go by so many at once; the paper's plots show 2"},
 	}}, func(p Params) planner { return kale{multiple: int(p["multiple"])} }},
 	{Info{Name: "cost", Mark: MarkOurs, Doc: "the course of least expected cost over the coming hours: GPU-hours, lag, violations, and what rescales cost", Needs: Needs{Spread: true, Beyond: true}, Params: []Param{
 		{Name: "lag", Default: 12, Max: 1e6, Doc: "what a lag as long as slo.max_lag costs, in GPUs; a shorter one in proportion"},
@@ -69,7 +71,7 @@ var registry = []entry{
 		{Name: "model_error", Max: 1, Doc: "relative error that the throughput model is assumed to have at least"},
 	}}, func(p Params) planner { return newCost(p) }},
 	{Info{Name: "static", Mark: MarkPaper, Doc: "always the same number of workers: \"adequate resources\" in Kale Table 3", Params: []Param{
-		{Name: "workers", Max: unlimited, Doc: "how many; 0: the maximum"},
+		{Name: "workers", Max: unlimited, Whole: true, Doc: "how many; 0: the maximum"},
 	}}, func(p Params) planner { return static{workers: int(p["workers"])} }},
 	{Info{Name: "follow", Mark: MarkOurs, Doc: "the last measured rate plus a margin", Params: []Param{
 		{Name: "margin", Default: 0.03, Max: 10, Doc: "added to the rate, as a fraction"},
@@ -82,7 +84,7 @@ var registry = []entry{
 	}},
 	{Info{Name: "keda", Mark: MarkCode, Doc: "KEDA's Kafka scaler: backlog over a threshold, through the HPA's machinery", Params: append([]Param{
 		{Name: "lag_threshold", Default: 10, Min: 1e-3, Max: 1e15, Doc: "records of backlog for each worker"},
-		{Name: "allow_idle", Max: 1, Doc: "1: more workers than partitions are allowed (allowIdleConsumers)"},
+		{Name: "allow_idle", Max: 1, Whole: true, Doc: "1: more workers than partitions are allowed (allowIdleConsumers)"},
 	}, hpaParams...)}, func(p Params) planner {
 		return keda{threshold: p["lag_threshold"], allowIdle: p["allow_idle"] != 0, behaviour: hpaBehaviour(p)}
 	}},

@@ -336,8 +336,10 @@ func (p *processes) Plan(ctx context.Context, job string, ws []backend.Workload)
 		switch {
 		case problems[i] != nil:
 			place.Reason = problems[i].Message
+		case known.id == w.ID && known.released == "":
+			place.Fits, place.Devices, place.Reason = true, known.spec.Slots, "it is there already"
 		case known.id.Generation >= w.ID.Generation:
-			place.Fits, place.Devices, place.Reason = known.id == w.ID && known.released == "", known.spec.Slots, "there is "+known.id.String()+" already"
+			place.Newest, place.Reason = known.id.Generation, "it was released or replaced: the newest is "+known.id.String()
 		case missing != nil:
 			place.Reason = missing.Error()
 		default:

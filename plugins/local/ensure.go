@@ -63,7 +63,7 @@ func (l *local) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 		case problems[i] != nil:
 			place.Reason = problems[i].Message
 		case known && newest.id.Generation > w.ID.Generation, known && newest.id == w.ID && newest.released != 0:
-			place.Reason = fmt.Sprintf("it was released or replaced: the newest is %s", newest.id)
+			place.Newest, place.Reason = newest.id.Generation, fmt.Sprintf("it was released or replaced: the newest is %s", newest.id)
 		case known && newest.id == w.ID:
 			place.Fits, place.Devices, place.Reason = true, newest.spec.Devices, "it is there already"
 		default:

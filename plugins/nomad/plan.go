@@ -49,7 +49,8 @@ func (n *nomad) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 		case problems[i] != nil:
 			place.Reason = problems[i].Message
 		case p.ledger.released(w.ID):
-			place.Reason = fmt.Sprintf("it was released or replaced: the newest generation is %d", p.ledger.entries[seat(w.ID)].Generation)
+			place.Newest = p.ledger.entries[seat(w.ID)].Generation
+			place.Reason = fmt.Sprintf("it was released or replaced: the newest generation is %d", place.Newest)
 		case there && v.latest() != nil:
 			st := n.statusOf(ctx, s, v)
 			place.Fits, place.Node, place.Devices, place.Reason = true, st.Node, st.Devices, "it is there already"

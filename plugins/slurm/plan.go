@@ -44,7 +44,7 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 		case problems[i] != nil:
 			place.Reason = problems[i].Message
 		case known && (newest.id.Generation > w.ID.Generation || newest.id == w.ID && newest.release != nil):
-			place.Reason = fmt.Sprintf("it was released or replaced: the newest is %s", newest.id)
+			place.Newest, place.Reason = newest.id.Generation, fmt.Sprintf("it was released or replaced: the newest is %s", newest.id)
 		case known && newest.id == w.ID:
 			st := newest.status()
 			place.Fits, place.Node, place.Devices, place.Reason = true, st.Node, st.Devices, "it is there already"

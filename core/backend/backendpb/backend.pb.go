@@ -1407,6 +1407,7 @@ type Placement struct {
 	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	Devices       []string               `protobuf:"bytes,4,rep,name=devices,proto3" json:"devices,omitempty"`
 	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Newest        uint64                 `protobuf:"varint,6,opt,name=newest,proto3" json:"newest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1474,6 +1475,13 @@ func (x *Placement) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *Placement) GetNewest() uint64 {
+	if x != nil {
+		return x.Newest
+	}
+	return 0
 }
 
 type PlanResponse struct {
@@ -2537,13 +2545,14 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\vdiagnostics\x18\x01 \x03(\v2\x1b.kale.backend.v1.DiagnosticR\vdiagnostics\"X\n" +
 	"\vPlanRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x127\n" +
-	"\tworkloads\x18\x02 \x03(\v2\x19.kale.backend.v1.WorkloadR\tworkloads\"\x8a\x01\n" +
+	"\tworkloads\x18\x02 \x03(\v2\x19.kale.backend.v1.WorkloadR\tworkloads\"\xa2\x01\n" +
 	"\tPlacement\x12#\n" +
 	"\x02id\x18\x01 \x01(\v2\x13.kale.backend.v1.IDR\x02id\x12\x12\n" +
 	"\x04fits\x18\x02 \x01(\bR\x04fits\x12\x12\n" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x12\x18\n" +
 	"\adevices\x18\x04 \x03(\tR\adevices\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\"\x9f\x01\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06newest\x18\x06 \x01(\x04R\x06newest\"\x9f\x01\n" +
 	"\fPlanResponse\x12:\n" +
 	"\n" +
 	"placements\x18\x01 \x03(\v2\x1a.kale.backend.v1.PlacementR\n" +

@@ -26,6 +26,7 @@ func (s *suite) drained() {
 		s.Errorf("Release of what is gone: %v", err)
 	}
 	s.refused(s.workload(id, Steady), backend.Gone)
+	s.planRefuses(id, id.Generation)
 	s.waitStarts(id, 1)
 }
 

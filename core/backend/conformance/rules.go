@@ -115,10 +115,23 @@ func (s *suite) generations() {
 	s.waitFor(two, backend.StateRunning)
 	s.waitGone(one)
 	s.refused(s.workload(one, Steady), backend.Gone)
+	s.planRefuses(one, two.Generation)
 	s.waitStarts(one, 1)
 	s.waitStarts(two, 1)
 	if st := s.waitFor(neighbour, backend.StateRunning); st.PID != kept.PID {
 		s.Errorf("the neighbour's pid went from %d to %d", kept.PID, st.PID)
+	}
+}
+
+// planRefuses: Plan says of what Ensure would refuse with Gone which generation is the newest.
+func (s *suite) planRefuses(id backend.ID, newest uint64) {
+	s.Helper()
+	report, err := s.b.Plan(s.ctx, s.job, []backend.Workload{s.workload(id, Steady)})
+	if err != nil || len(report.Placements) != 1 {
+		s.Fatalf("Plan of %s = %+v, %v", id, report, err)
+	}
+	if p := report.Placements[0]; p.Fits || p.Newest != newest || p.Reason == "" {
+		s.Errorf("Plan of %s = %+v; want that it does not fit, and that the newest generation is %d", id, p, newest)
 	}
 }
 

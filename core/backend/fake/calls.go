@@ -40,6 +40,8 @@ func (c *Cluster) plan(owner backend.Owner, job string, ws []backend.Workload) (
 				p.Reason = problems[i].Message
 			case e != nil && e.Workload.ID == w.ID && !e.Released:
 				p.Fits, p.Devices, p.Reason = true, e.Status.Devices, "runs already"
+			case e != nil && e.Workload.ID.Generation >= w.ID.Generation:
+				p.Newest, p.Reason = e.Workload.ID.Generation, "it was released or replaced"
 			case w.Resources.GPUs <= left:
 				p.Fits, left, needs = true, left-w.Resources.GPUs, needs+w.Resources.GPUs
 			default:
