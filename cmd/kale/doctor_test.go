@@ -87,7 +87,7 @@ func TestDoctor(t *testing.T) {
 		{"a compacted topic", `topic   = "clicks"`, `topic   = "old"`, nil, "", []string{"topic"}, "cleanup.policy=delete"},
 		{"a field that no record has", `"user"`, `"usr"`, nil, "", []string{"records"}, `Did you mean "user"?`},
 		{"no such dead-letter topic", `dead_letter = "dead"`, `dead_letter = "dad"`, nil, "", []string{"dead-letter topic"}, `Did you mean "dead"?`},
-		{"records of tomorrow", `topic   = "clicks"`, `topic   = "ahead"`, nil, "", []string{"records' clock"}, "NTP"},
+		{"records of tomorrow", `topic   = "clicks"`, `topic   = "ahead"`, nil, "", []string{}, "NTP"},
 		{"no brokers", addr, "127.0.0.1:1", nil, "", []string{"broker address 127.0.0.1:1"}, "does a broker listen there"},
 		{"no plugin", "", "", []string{"-plugin-dir", t.TempDir()}, "", []string{"backend plugin"}, "-plugin-dir"},
 		{"a plugin that dies", "", "", []string{"-plugin-dir", script("kale-backend-local", "exit 3")}, "", []string{"backend plugin"}, "Install kale-backend-local"},
@@ -128,7 +128,10 @@ func TestDoctor(t *testing.T) {
 			for _, c := range e.Checks {
 				checks = append(checks, strings.Replace(c.Check, " "+host, " HOST", 1))
 				if c.State == "fail" && c.Check != "ONNX Runtime on a GPU" { // which this machine may not have
-					fails, advice = append(fails, c.Check), append(advice, c.Says, c.Do)
+					fails = append(fails, c.Check)
+				}
+				if c.State == "fail" || c.State == "warn" {
+					advice = append(advice, c.Says, c.Do)
 				}
 				if (c.State == "fail" || c.State == "warn") && c.Do == "" {
 					t.Errorf("%s says %q, and not what to do", c.Check, c.Says)
