@@ -136,7 +136,7 @@ func trainedIn(j *job.Job, want *desired) (t *Totals, ran bool) {
 
 // servesStill says that a parameter server of a job may live, which has the model in its memory.
 func servesStill(ctx context.Context, o Options) bool {
-	list, complete, err := o.Backend.List(ctx, o.Job.Name)
+	list, complete, err := o.list(ctx)
 	return err != nil || !complete || slices.ContainsFunc(list, func(st backend.Status) bool { return st.ID.Role == backend.RoleServer && st.State.Live() })
 }
 

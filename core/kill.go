@@ -32,7 +32,7 @@ func (s *Scheduler) releaseAll(ctx context.Context) (left []backend.Status, err 
 	defer cancel()
 	forced := map[backend.ID]bool{} // the backend has taken it
 	for unseen := false; ; {
-		list, complete, err := s.opt.Backend.List(ctx, s.job.Name)
+		list, complete, err := s.opt.list(ctx)
 		if err != nil && needsAPerson(err) && !unseen { // who ends it by force has done what is to be done about what lives there
 			unseen = true
 			if err = s.opt.Backend.Release(ctx, s.job.Name, nil, backend.Forced); err == nil {

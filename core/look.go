@@ -91,7 +91,7 @@ func (s *Scheduler) look(asked context.Context) *seen {
 		s.modelSeen = s.modelSeen || recorded
 	})
 	wg.Go(func() { n.leaseErr = s.lease.Check(ctx) })
-	wg.Go(func() { n.list, n.complete, n.listErr = s.opt.Backend.List(ctx, s.job.Name) })
+	wg.Go(func() { n.list, n.complete, n.listErr = s.opt.list(ctx) })
 	if s.asksInventory() {
 		wg.Go(func() {
 			if inv, err := s.opt.Backend.Inventory(ctx); err == nil {

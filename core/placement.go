@@ -24,7 +24,7 @@ func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, er
 	fail := func(err error) (backend.Report, error) {
 		return backend.Report{}, fmt.Errorf("ask backend %q whether the servers and %d of the workers could run: %w", o.Job.Backend.Name, workers, err)
 	}
-	list, complete, unseen := o.Backend.List(ctx, o.Job.Name)
+	list, complete, unseen := o.list(ctx)
 	runs := map[backend.ID]bool{}
 	for _, st := range list {
 		runs[placeOf(st.ID)] = runs[placeOf(st.ID)] || st.State.Live()
@@ -77,7 +77,7 @@ func BlockMistakes(ctx context.Context, o Options, workers int) (hcl.Diagnostics
 
 // mistakesAnew asks about a successor of one process of each role that runs: whether it would find room says nothing of the block, and does not count.
 func mistakesAnew(ctx context.Context, o Options) (hcl.Diagnostics, error) {
-	list, _, err := o.Backend.List(ctx, o.Job.Name)
+	list, _, err := o.list(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -15,6 +16,11 @@ import (
 
 // RoleProbe is the role of the short workloads with which kale doctor tries nodes. A scheduler leaves them alone.
 const RoleProbe = "doctor"
+
+// WithoutProbes leaves out of what a backend has of a job what kale doctor tries nodes with: it ends by itself, and nothing waits for it.
+func WithoutProbes(list []backend.Status) []backend.Status {
+	return slices.DeleteFunc(list, func(st backend.Status) bool { return st.ID.Role == RoleProbe })
+}
 
 // A probe's needs are small, so that it finds a place beside what runs; CUDA's libraries take more.
 const (

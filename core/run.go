@@ -88,7 +88,7 @@ func (s *Scheduler) lookLast() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lastLook)
 	defer cancel()
-	s.seen.list, s.seen.complete, s.seen.listErr = s.opt.Backend.List(ctx, s.job.Name)
+	s.seen.list, s.seen.complete, s.seen.listErr = s.opt.list(ctx)
 	s.view.Store(s.picture(time.Now(), s.lastSample))
 }
 

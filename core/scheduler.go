@@ -157,9 +157,10 @@ type Scheduler struct {
 	diags    hcl.Diagnostics
 }
 
-// list asks the backend what it has of the job.
+// list asks the backend what it has of the job; probes are left out.
 func (o Options) list(ctx context.Context) (list []backend.Status, complete bool, err error) {
-	return o.Backend.List(ctx, o.Job.Name)
+	list, complete, err = o.Backend.List(ctx, o.Job.Name)
+	return WithoutProbes(list), complete, err
 }
 
 // assumedJoin is the join time before one was measured: a container, an image and a graph on a busy machine.

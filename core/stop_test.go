@@ -487,3 +487,44 @@ func TestWorkersThatHaveLeftAreKnown(t *testing.T) {
 		t.Errorf("%q have left", left)
 	}
 }
+
+// What kale doctor tries nodes with belongs to no scheduler: a stop neither waits for it nor ends it, by force or not.
+func TestStopLeavesProbesAlone(t *testing.T) {
+	for _, how := range []string{"stop", "stop by force", "kill"} {
+		t.Run(how, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(2)
+			probe := backend.ID{Role: RoleProbe, Rank: 7, Generation: 1}
+			if st, err := r.backend.Ensure(t.Context(), r.job.Name, []backend.Workload{{ID: probe, Argv: []string{r.s.opt.Trainer, "probe"}}}); err != nil || len(st) != 1 || !st[0].State.Live() {
+				t.Fatal(st, err)
+			}
+			switch how {
+			case "kill":
+				if err := r.s.Kill(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			case "stop":
+				for rank := range 2 {
+					r.chief.set(rank, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+				}
+				r.order("stop", 0)
+			default:
+				if err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop", Force: true}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if how != "kill" {
+				eventually(t, "the job stops", func() error {
+					if r.beat(); !r.s.want.Stopped {
+						return errors.New(r.s.waits())
+					}
+					return nil
+				})
+			}
+			list, _, err := r.backend.List(t.Context(), r.job.Name)
+			if live := slices.DeleteFunc(slices.Clone(list), func(st backend.Status) bool { return !st.State.Live() }); err != nil || len(live) != 1 || live[0].ID != probe {
+				t.Errorf("what lives is %v (%v), want the probe alone; of %v", live, err, list)
+			}
+		})
+	}
+}

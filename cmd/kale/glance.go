@@ -241,7 +241,7 @@ func (a *app) list(ctx context.Context, name string) (list []backend.Status, com
 		list, complete, err = b.List(ctx, name)
 		return err
 	})
-	return list, complete, err
+	return core.WithoutProbes(list), complete, err
 }
 
 // onBackend does something with a job's backend, whose plugin is started for that.

@@ -218,7 +218,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if _, starts := isStarting(l.dir); starts {
 		return errTakenUp
 	}
-	if complete && !anyLive(list) {
+	if complete && !anyLive(core.WithoutProbes(list)) {
 		g, v, err := a.awaitLetGo(ctx, name)
 		switch {
 		case err != nil:

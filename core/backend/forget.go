@@ -54,7 +54,7 @@ func Staying(err error, format string, args ...any) error {
 // when no other is left there, the backend's own files and dir itself, unless strangers have files in it. Who calls it has locked out who makes such folders.
 func ForgetFolders(dir string, ids []ID, own ...string) (removed []string, err error) {
 	for _, id := range ids {
-		if err := os.RemoveAll(filepath.Join(dir, id.String())); err != nil {
+		if err := removeWhole(dir, id.String()); err != nil {
 			return nil, err
 		}
 	}
@@ -83,6 +83,21 @@ func ForgetFolders(dir string, ids []ID, own ...string) (removed []string, err e
 		return removed, nil
 	}
 	return removed, os.Remove(dir)
+}
+
+// removeWhole removes a folder of dir under another name: another process that writes a file into it just then could else leave it with nothing but that.
+func removeWhole(dir, name string) error {
+	aside, err := os.MkdirTemp(dir, draftPrefix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(dir, name), filepath.Join(aside, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(err, os.RemoveAll(aside))
+	}
+	return os.RemoveAll(aside)
 }
 
 func processes(n int) string {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -41,6 +42,38 @@ func TestForgetOfAnOlderPlugin(t *testing.T) {
 	c := &Client{opts: Options{}.WithDefaults(), cur: &session{stub: backendpb.NewBackendServiceClient(conn), done: context.Background()}}
 	if _, err := c.Forget(t.Context(), "j", ""); err == nil || CodeOf(err) != Unsupported || !strings.Contains(err.Error(), `forget what is kept of job "j"`) {
 		t.Errorf("Forget: %v; want code %q, and what was tried", err, Unsupported)
+	}
+}
+
+// Another process may write into a folder that is being removed: it is gone all the same, or stays whole.
+func TestForgetFoldersBesideAWriter(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "job")
+	id := ID{"doctor", 0, 1}
+	folder := filepath.Join(dir, id.String())
+	over := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() { // ends with the test
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				_ = WriteJSON(filepath.Join(folder, "verdict.json"), "lost") // it fails while there is no folder
+			}
+		}
+	})
+	defer writer.Wait()
+	defer close(over)
+	for range 200 {
+		if err := WriteFolder(folder, map[string][]byte{"record.json": nil}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ForgetFolders(dir, []ID{id}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(folder); err == nil {
+			t.Fatal("something of the folder is left")
+		}
 	}
 }
 
