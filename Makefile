@@ -22,7 +22,7 @@ RUNTESTS := GORACE=atexit_sleep_ms=100 "$(TOOLS)/gotestsum" --format pkgname-and
 NUMBERS := math $(addprefix github.com/kale-sched/kale/,forecast/... estimator core/plan core/replay)
 TESTFLAGS := -race -vet=off $(NUMBERS:%=-gcflags=%=-d=checkptr=0)
 # Packages under test at once, and end-to-end tests: many wait for servers more than they compute. The longest come first.
-AT_ONCE := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 5 ? n : 5)))
+AT_ONCE := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n > 4 ? n : 4)))
 
 help: ## what each target does
 	@width=$$(tput cols 2>/dev/null || echo 100); grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | \

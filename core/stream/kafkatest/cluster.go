@@ -149,6 +149,11 @@ func (c *Cluster) stop() {
 	}
 	p := c.proc
 	c.proc = nil
+	select {
+	case <-p.done: // whatever failed, this may be why
+		c.t.Logf("kafkatest: the %s broker at %s had ended by itself (%v); it said last: %s", c.kind, c.addr, p.cmd.ProcessState, p.out)
+	default:
+	}
 	_ = p.cmd.Process.Signal(syscall.SIGCONT) // in case it is suspended; it may be gone already
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
