@@ -10,12 +10,9 @@ import (
 	"github.com/kale-sched/kale/core/rpc"
 )
 
-// interfaceEnv has trainers listen elsewhere than network.interface says (trainer.InterfaceEnv).
-const interfaceEnv = "KALE_INTERFACE"
-
 // CheckNetwork says at network.interface that this machine, on which all processes of a job on backend "local" run, has nothing by that name.
 func CheckNetwork(j *job.Job) hcl.Diagnostics {
-	if j.Backend.Name != job.BackendLocal || j.Network.Interface == "" || os.Getenv(interfaceEnv) != "" {
+	if j.Backend.Name != job.BackendLocal || j.Network.Interface == "" || os.Getenv(rpc.InterfaceEnv) != "" {
 		return nil
 	}
 	have, err := rpc.HostAddresses()

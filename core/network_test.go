@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/rpc"
 )
 
 // On backend "local" an interface that this machine does not have is a mistake of the job file; elsewhere the nodes have it, or not.
 func TestInterfaceThatIsNotThere(t *testing.T) {
-	t.Setenv(interfaceEnv, "")
+	t.Setenv(rpc.InterfaceEnv, "")
 	for _, tt := range []struct {
 		backend, via, env string
 		wrong             bool
@@ -22,7 +23,7 @@ func TestInterfaceThatIsNotThere(t *testing.T) {
 		{job.BackendLocal, "ib9", "lo", false},
 		{"slurm", "ib9", "", false},
 	} {
-		t.Setenv(interfaceEnv, tt.env)
+		t.Setenv(rpc.InterfaceEnv, tt.env)
 		j := &job.Job{}
 		j.Backend.Name, j.Network.Interface = tt.backend, tt.via
 		diags := CheckNetwork(j)

@@ -17,9 +17,10 @@ import (
 // RoleProbe is the role of the short workloads with which kale doctor tries nodes. A scheduler leaves them alone.
 const RoleProbe = "doctor"
 
-// WithoutProbes leaves out of what a backend has of a job what kale doctor tries nodes with: it ends by itself, and nothing waits for it.
-func WithoutProbes(list []backend.Status) []backend.Status {
-	return slices.DeleteFunc(list, func(st backend.Status) bool { return st.ID.Role == RoleProbe })
+// Processes is what a backend has of a job, but for what kale doctor tries nodes with: that ends by itself, and nothing waits for it.
+func Processes(ctx context.Context, b backend.Backend, name string) (list []backend.Status, complete bool, err error) {
+	list, complete, err = b.List(ctx, name)
+	return slices.DeleteFunc(list, func(st backend.Status) bool { return st.ID.Role == RoleProbe }), complete, err
 }
 
 // A probe's needs are small, so that it finds a place beside what runs; CUDA's libraries take more.

@@ -157,10 +157,9 @@ type Scheduler struct {
 	diags    hcl.Diagnostics
 }
 
-// list asks the backend what it has of the job; probes are left out.
+// list asks the backend what it has of the job.
 func (o Options) list(ctx context.Context) (list []backend.Status, complete bool, err error) {
-	list, complete, err = o.Backend.List(ctx, o.Job.Name)
-	return WithoutProbes(list), complete, err
+	return Processes(ctx, o.Backend, o.Job.Name)
 }
 
 // assumedJoin is the join time before one was measured: a container, an image and a graph on a busy machine.

@@ -45,7 +45,7 @@ func ownAddress(ctx context.Context, spec *rpc.TrainSpec, via string) (netip.Add
 	if via == "" {
 		addr, err := rpc.SourceAddress(ctx, append([]string{n.GetRendezvous()}, spec.GetStream().GetBrokers()...)...)
 		if err != nil {
-			return addr, fmt.Errorf("%w, in the job file's network block or in %s", err, InterfaceEnv)
+			return addr, fmt.Errorf("%w, in the job file's network block or in %s", err, rpc.InterfaceEnv)
 		}
 		return addr, nil
 	}
@@ -55,13 +55,10 @@ func ownAddress(ctx context.Context, spec *rpc.TrainSpec, via string) (netip.Add
 	}
 	addr, err := rpc.ChooseAddress(via, have)
 	if err != nil {
-		return addr, fmt.Errorf("%w: correct network.interface, or set %s on this machine", err, InterfaceEnv)
+		return addr, fmt.Errorf("%w: correct network.interface, or set %s on this machine", err, rpc.InterfaceEnv)
 	}
 	return addr, nil
 }
-
-// InterfaceEnv is the environment variable that names, on a machine that differs from the others, the interface or network to listen on.
-const InterfaceEnv = "KALE_INTERFACE"
 
 // listenWithin takes a free port of an inclusive range, any port when last is 0. It begins at a random one: processes that start together do not all
 // knock at the same doors.

@@ -75,7 +75,7 @@ func command() *cobra.Command {
 	pf := root.PersistentFlags()
 	pf.StringVar(&o.spec, "spec", "", "the job's specification, JSON (default: spec.json in the folder that KALE_ALLOC_DIR names)")
 	pf.StringVar(&o.listen, "listen", "", "address to listen on, port 0 takes a free one (default: as the specification's network says, without one 127.0.0.1:0)")
-	pf.StringVar(&o.via, "interface", os.Getenv(trainer.InterfaceEnv), "interface (ib0) or network (10.0.0.0/8) to listen on, in place of the specification's; also "+trainer.InterfaceEnv)
+	pf.StringVar(&o.via, "interface", os.Getenv(rpc.InterfaceEnv), "interface (ib0) or network (10.0.0.0/8) to listen on, in place of the specification's; also "+rpc.InterfaceEnv)
 	pf.StringVar(&o.advertise, "advertise", "", "address that the job's other processes dial (default: the one listened on)")
 	root.AddCommand(serverCommand(&o), workerCommand(&o), probeCommand(&o), versionCommand())
 	return root

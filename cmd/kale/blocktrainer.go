@@ -39,11 +39,6 @@ func mistake(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic 
 	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...), Subject: &at}
 }
 
-// located is where a range begins, as a person reads it.
-func located(at hcl.Range) string {
-	return fmt.Sprintf("%s:%d:%d", at.Filename, at.Start.Line, at.Start.Column)
-}
-
 // executable is the absolute path of a program of this machine.
 func executable(path string) (string, error) {
 	path, err := exec.LookPath(path)

@@ -102,10 +102,10 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 		p.Trainer, p.Env, p.NoTrainer = a.findTrainer(lg, l)
 		if block := l.blockTrainer(); l.Backend.Name == job.BackendLocal {
 			if block.Trainer != nil {
-				p.TrainerAt = located(block.TrainerRange)
+				p.TrainerAt = job.Place(block.TrainerRange)
 			}
 			if block.namesLibrary() {
-				p.LibraryAt = located(block.EnvRange)
+				p.LibraryAt = job.Place(block.EnvRange)
 			}
 		}
 		found = append(found, doctor.Examine(ctx, p)...)

@@ -238,10 +238,10 @@ func (a *app) together(name string) string {
 // list asks a job's backend what runs.
 func (a *app) list(ctx context.Context, name string) (list []backend.Status, complete bool, err error) {
 	err = a.onBackend(ctx, name, func(b backend.Backend) (err error) {
-		list, complete, err = b.List(ctx, name)
+		list, complete, err = core.Processes(ctx, b, name)
 		return err
 	})
-	return core.WithoutProbes(list), complete, err
+	return list, complete, err
 }
 
 // onBackend does something with a job's backend, whose plugin is started for that.

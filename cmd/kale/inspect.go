@@ -253,7 +253,7 @@ func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (diags hc
 		})
 	})...)
 	if cluster && err == nil && !more.HasErrors() {
-		diags = append(diags, notTakenUp(func(ctx context.Context) ([]backend.Status, bool, error) { return b.List(ctx, l.Name) })...)
+		diags = append(diags, notTakenUp(func(ctx context.Context) ([]backend.Status, bool, error) { return core.Processes(ctx, b, l.Name) })...)
 	} else {
 		diags = append(diags, notTakenUp(nil)...)
 	}

@@ -158,7 +158,7 @@ const trainerName = "kale-trainer"
 type blockError struct{ *hcl.Diagnostic }
 
 func (e *blockError) Error() string {
-	return fmt.Sprintf("%s: %s: %s", located(*e.Subject), e.Summary, e.Detail)
+	return fmt.Sprintf("%s: %s: %s", job.Place(*e.Subject), e.Summary, e.Detail)
 }
 
 // findTrainer is the path of kale-trainer and what its processes need in their environment: on this machine what the backend block says of both, before what

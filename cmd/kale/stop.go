@@ -208,7 +208,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if err != nil {
 		return err
 	}
-	list, complete, err := b.List(ctx, name)
+	list, complete, err := core.Processes(ctx, b, name)
 	if err != nil && !(f.force && backend.CodeOf(err) == backend.Blocked) { // which force may do without
 		return errors.Join(fmt.Errorf("see what runs of job %q: %w", name, err), b.Close())
 	}
@@ -218,7 +218,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if _, starts := isStarting(l.dir); starts {
 		return errTakenUp
 	}
-	if complete && !anyLive(core.WithoutProbes(list)) {
+	if complete && !anyLive(list) {
 		g, v, err := a.awaitLetGo(ctx, name)
 		switch {
 		case err != nil:

@@ -172,6 +172,14 @@ const DefaultStopGrace = 30 * time.Second
 // EnvAllocDir names the environment variable with the folder that holds a workload's Files and is its own to write in.
 const EnvAllocDir = "KALE_ALLOC_DIR"
 
+// OwnEnv says what is wrong with an environment that a backend block gives to all processes where it sets what is each one's own; "": nothing.
+func OwnEnv(env map[string]string) string {
+	if _, has := env[EnvAllocDir]; !has {
+		return ""
+	}
+	return "env sets " + EnvAllocDir + ", which names each process's own folder; leave it out."
+}
+
 // LogBoundary begins the line in a workload's log that says how a process ended which is followed by another one of the
 // same ID. It is written at the end of the former, never before the first nor after one that is not followed.
 const LogBoundary = "[kale] process ended: "

@@ -21,89 +21,89 @@ type policySpec struct {
 type policyParam struct {
 	name             string
 	def, least, most float64
-	minutes          bool
+	kind             paramKind
 	doc              string
 }
 
-// whole says that a parameter is a count or a switch.
-func (p policyParam) whole() bool {
-	switch p.name {
-	case "multiple", "workers", "demand", "allow_idle", "guard":
-		return true
-	}
-	return false
-}
+// paramKind is what a parameter counts.
+type paramKind int
+
+const (
+	anyNumber   paramKind = iota
+	wholeNumber           // a count or a switch
+	inMinutes             // a time
+)
 
 // policies is in the order in which they are shown.
 var policies = []policySpec{
 	{"kale", "Eq. 10 and Algorithm 1 on the forecast, with the fallback on lag and utilisation (Kale §3.4); rho, tau, cooldowns and thresholds are the job's", []policyParam{
-		{"multiple", 1, 1, 65536, false, "workers come and go by so many at once; the paper's plots show 2"},
+		{"multiple", 1, 1, 65536, wholeNumber, "workers come and go by so many at once; the paper's plots show 2"},
 	}},
 	{"cost", "the course of least expected cost over the coming hours: GPU-hours, lag, violations, and what rescales cost", []policyParam{
-		{"lag", 12, 0, 1e+06, false, "what a lag as long as slo.max_lag costs, in GPUs; a shorter one in proportion"},
-		{"over", 60, 0, 1e+09, false, "what a lag over slo.max_lag costs besides, in GPUs"},
-		{"rescale", 0.5, 0, 1e+06, false, "what a rescale costs besides its outage, in GPU-hours"},
-		{"model_error", 0, 0, 1, false, "relative error that the throughput model is assumed to have at least"},
+		{"lag", 12, 0, 1e+06, anyNumber, "what a lag as long as slo.max_lag costs, in GPUs; a shorter one in proportion"},
+		{"over", 60, 0, 1e+09, anyNumber, "what a lag over slo.max_lag costs besides, in GPUs"},
+		{"rescale", 0.5, 0, 1e+06, anyNumber, "what a rescale costs besides its outage, in GPU-hours"},
+		{"model_error", 0, 0, 1, anyNumber, "relative error that the throughput model is assumed to have at least"},
 	}},
 	{"static", "always the same number of workers: \"adequate resources\" in Kale Table 3", []policyParam{
-		{"workers", 0, 0, 65536, false, "how many; 0: the maximum"},
+		{"workers", 0, 0, 65536, wholeNumber, "how many; 0: the maximum"},
 	}},
 	{"follow", "the last measured rate plus a margin", []policyParam{
-		{"margin", 0.03, 0, 10, false, "added to the rate, as a fraction"},
+		{"margin", 0.03, 0, 10, anyNumber, "added to the rate, as a fraction"},
 	}},
 	{"hpa", "Kubernetes' HorizontalPodAutoscaler on the workers' busy share", []policyParam{
-		{"target", 0.8, 0.01, 1, false, "busy share aimed at"},
-		{"demand", 0, 0, 1, false, "1: what arrives counts as usage, and not how busy the workers are, which a backlog keeps busy however many they are"},
-		{"tolerance", 0.1, 0, 10, false, "a ratio this close to 1 changes nothing"},
-		{"up_window", 0, 0, 10080, true, "stabilisation of a scale-out: the smallest wish of this long"},
-		{"down_window", 5, 0, 10080, true, "stabilisation of a scale-in: the largest wish of this long"},
+		{"target", 0.8, 0.01, 1, anyNumber, "busy share aimed at"},
+		{"demand", 0, 0, 1, wholeNumber, "1: what arrives counts as usage, and not how busy the workers are, which a backlog keeps busy however many they are"},
+		{"tolerance", 0.1, 0, 10, anyNumber, "a ratio this close to 1 changes nothing"},
+		{"up_window", 0, 0, 10080, inMinutes, "stabilisation of a scale-out: the smallest wish of this long"},
+		{"down_window", 5, 0, 10080, inMinutes, "stabilisation of a scale-in: the largest wish of this long"},
 	}},
 	{"keda", "KEDA's Kafka scaler: backlog over a threshold, through the HPA's machinery", []policyParam{
-		{"lag_threshold", 10, 0.001, 1e+15, false, "records of backlog for each worker"},
-		{"allow_idle", 0, 0, 1, false, "1: more workers than partitions are allowed (allowIdleConsumers)"},
-		{"tolerance", 0.1, 0, 10, false, "a ratio this close to 1 changes nothing"},
-		{"up_window", 0, 0, 10080, true, "stabilisation of a scale-out: the smallest wish of this long"},
-		{"down_window", 5, 0, 10080, true, "stabilisation of a scale-in: the largest wish of this long"},
+		{"lag_threshold", 10, 0.001, 1e+15, anyNumber, "records of backlog for each worker"},
+		{"allow_idle", 0, 0, 1, wholeNumber, "1: more workers than partitions are allowed (allowIdleConsumers)"},
+		{"tolerance", 0.1, 0, 10, anyNumber, "a ratio this close to 1 changes nothing"},
+		{"up_window", 0, 0, 10080, inMinutes, "stabilisation of a scale-out: the smallest wish of this long"},
+		{"down_window", 5, 0, 10080, inMinutes, "stabilisation of a scale-in: the largest wish of this long"},
 	}},
 	{"autopilot", "Google Autopilot, horizontal: the peak usage of the last three days over a target", []policyParam{
-		{"target", 0.8, 0.01, 1, false, "usage of a worker aimed at (r*)"},
-		{"window", 4320, 0, 40320, true, "how far back usage counts (T)"},
-		{"percentile", 1, 0.01, 1, false, "the statistic S over the window: 1 is the maximum, 0.95 the 95th percentile"},
-		{"margin", 0, 0, 10, false, "added to the usage, as a fraction"},
-		{"defer", 60, 0, 10080, true, "a fall below the largest wish of this long is put off (T_d)"},
-		{"demand", 0, 0, 1, false, "1: what arrives counts as usage, and not how busy the workers are, which a backlog keeps busy however many they are"},
+		{"target", 0.8, 0.01, 1, anyNumber, "usage of a worker aimed at (r*)"},
+		{"window", 4320, 0, 40320, inMinutes, "how far back usage counts (T)"},
+		{"percentile", 1, 0.01, 1, anyNumber, "the statistic S over the window: 1 is the maximum, 0.95 the 95th percentile"},
+		{"margin", 0, 0, 10, anyNumber, "added to the usage, as a fraction"},
+		{"defer", 60, 0, 10080, inMinutes, "a fall below the largest wish of this long is put off (T_d)"},
+		{"demand", 0, 0, 1, wholeNumber, "1: what arrives counts as usage, and not how busy the workers are, which a backlog keeps busy however many they are"},
 	}},
 	{"autopilot-short", "Autopilot with a window short enough to follow the day, as the Kale paper's plots show it", []policyParam{
-		{"target", 1, 0.01, 1, false, "usage of a worker aimed at (r*)"},
-		{"window", 60, 0, 40320, true, "how far back usage counts (T)"},
-		{"percentile", 0.95, 0.01, 1, false, "the statistic S over the window"},
-		{"margin", 0.1, 0, 10, false, "added to the usage, as a fraction"},
-		{"defer", 10, 0, 10080, true, "a fall below the largest wish of this long is put off (T_d)"},
-		{"demand", 0, 0, 1, false, "1: what arrives counts as usage, and not how busy the workers are, which a backlog keeps busy however many they are"},
+		{"target", 1, 0.01, 1, anyNumber, "usage of a worker aimed at (r*)"},
+		{"window", 60, 0, 40320, inMinutes, "how far back usage counts (T)"},
+		{"percentile", 0.95, 0.01, 1, anyNumber, "the statistic S over the window"},
+		{"margin", 0.1, 0, 10, anyNumber, "added to the usage, as a fraction"},
+		{"defer", 10, 0, 10080, inMinutes, "a fall below the largest wish of this long is put off (T_d)"},
+		{"demand", 0, 0, 1, wholeNumber, "1: what arrives counts as usage, and not how busy the workers are, which a backlog keeps busy however many they are"},
 	}},
 	{"madu", "Madu: the mean forecast plus z standard deviations, on a capacity taken for proportional", []policyParam{
-		{"z", 1.28, 0, 10, false, "standard deviations on top of the mean"},
-		{"target", 0.8, 0.01, 1, false, "utilisation aimed at (u*)"},
-		{"every", 30, 0, 10080, true, "time from one plan to the next"},
+		{"z", 1.28, 0, 10, anyNumber, "standard deviations on top of the mean"},
+		{"target", 0.8, 0.01, 1, anyNumber, "utilisation aimed at (u*)"},
+		{"every", 30, 0, 10080, inMinutes, "time from one plan to the next"},
 	}},
 	{"flink", "Flink's autoscaler (DS2): true processing rate against input, backlog and restart", []policyParam{
-		{"target", 0.7, 0.01, 1, false, "utilisation aimed at (u*)"},
-		{"boundary", 0.3, 0, 1, false, "distance from the target at which it acts"},
-		{"catch_up", 30, 0, 10080, true, "time within which backlog and restart are caught up"},
-		{"restart", 5, 0, 10080, true, "assumed restart; 0: as measured (restart tracking)"},
-		{"window", 15, 0, 10080, true, "metrics window; it must be full before a decision"},
-		{"stabilisation", 5, 0, 10080, true, "time after a rescale in which nothing is measured"},
-		{"down_interval", 60, 0, 10080, true, "a scale-in waits this long, and takes the largest wish meanwhile"},
-		{"max_down", 0.6, 0, 1, false, "most of the workers that one scale-in may take away"},
+		{"target", 0.7, 0.01, 1, anyNumber, "utilisation aimed at (u*)"},
+		{"boundary", 0.3, 0, 1, anyNumber, "distance from the target at which it acts"},
+		{"catch_up", 30, 0, 10080, inMinutes, "time within which backlog and restart are caught up"},
+		{"restart", 5, 0, 10080, inMinutes, "assumed restart; 0: as measured (restart tracking)"},
+		{"window", 15, 0, 10080, inMinutes, "metrics window; it must be full before a decision"},
+		{"stabilisation", 5, 0, 10080, inMinutes, "time after a rescale in which nothing is measured"},
+		{"down_interval", 60, 0, 10080, inMinutes, "a scale-in waits this long, and takes the largest wish meanwhile"},
+		{"max_down", 0.6, 0, 1, anyNumber, "most of the workers that one scale-in may take away"},
 	}},
 	{"quantile", "the fewest workers that carry the largest load of a window but for a small risk: MagicScaler, OptScaler, RobustScaler", []policyParam{
-		{"epsilon", 0.1, 0.001, 0.999, false, "accepted risk that the load of the window is larger"},
-		{"horizon", 20, 0, 10080, true, "length of the window; no less than the lead"},
+		{"epsilon", 0.1, 0.001, 0.999, anyNumber, "accepted risk that the load of the window is larger"},
+		{"horizon", 20, 0, 10080, inMinutes, "length of the window; no less than the lead"},
 	}},
 }
 
 // guardParam is a number of every policy.
-var guardParam = policyParam{"guard", 1, 0, 1, false, "1: also Kale's rules for a safe scale-in and the job's cooldowns; 0: the policy's own machinery alone"}
+var guardParam = policyParam{"guard", 1, 0, 1, wholeNumber, "1: also Kale's rules for a safe scale-in and the job's cooldowns; 0: the policy's own machinery alone"}
 
 // PolicyNumber is a parameter of a policy: its default and the range that is allowed, in minutes where it is a time. One that is Whole is a count or
 // a switch.
@@ -121,7 +121,7 @@ func PolicyNumbers(policy string) ([]PolicyNumber, bool) {
 	}
 	out := make([]PolicyNumber, len(spec.params))
 	for i, p := range spec.params {
-		out[i] = PolicyNumber{Name: p.name, Default: p.def, Min: p.least, Max: p.most, Minutes: p.minutes, Whole: p.whole()}
+		out[i] = PolicyNumber{Name: p.name, Default: p.def, Min: p.least, Max: p.most, Minutes: p.kind == inMinutes, Whole: p.kind == wholeNumber}
 	}
 	return out, true
 }
@@ -151,11 +151,11 @@ func (s *policySpec) all() []policyParam {
 
 // limits names the kind of value and its range.
 func (p policyParam) limits() string {
-	if p.minutes {
+	if p.kind == inMinutes {
 		return "duration: " + spans(0, p.longest())
 	}
 	kind := "number: "
-	if p.whole() {
+	if p.kind == wholeNumber {
 		kind = "whole number: "
 	}
 	return kind + bound{least: p.least, most: p.most}.String()
@@ -165,7 +165,7 @@ func (p policyParam) longest() time.Duration { return time.Duration(p.most * flo
 
 // standard is the default as it would be written.
 func (p policyParam) standard() string {
-	if p.minutes {
+	if p.kind == inMinutes {
 		return strconv.Quote(FormatDuration(time.Duration(p.def * float64(time.Minute))))
 	}
 	return strconv.FormatFloat(p.def, 'f', -1, 64)
@@ -208,13 +208,13 @@ func (d *decoder) param(p policyParam, a *hclsyntax.Attribute, path string) {
 	}
 	var v float64
 	var wrong *problem
-	if p.minutes {
+	if p.kind == inMinutes {
 		var span time.Duration
 		span, wrong = readDuration(0, p.longest())(d.job.Dir, value)
 		v = span.Minutes()
 	} else {
 		v, wrong = readNumber(bound{least: p.least, most: p.most})(d.job.Dir, value)
-		if wrong == nil && p.whole() && v != math.Trunc(v) {
+		if wrong == nil && p.kind == wholeNumber && v != math.Trunc(v) {
 			wrong = &problem{summary: "Not a whole number", detail: fmt.Sprintf("%s is %g: use %g or %g.", p.name, v, math.Floor(v), math.Ceil(v))}
 		}
 	}

@@ -41,7 +41,7 @@ func Render(w io.Writer, files Files, diags hcl.Diagnostics, width int, color bo
 			kind, paint = "warning", p.yellow
 		}
 		if d.Subject != nil {
-			fmt.Fprintf(&out, "%s: ", p.bold(fmt.Sprintf("%s:%d:%d", d.Subject.Filename, d.Subject.Start.Line, d.Subject.Start.Column)))
+			fmt.Fprintf(&out, "%s: ", p.bold(Place(*d.Subject)))
 		}
 		fmt.Fprintf(&out, "%s: %s\n", paint(kind), p.bold(oneLine(d.Summary)))
 		if d.Subject != nil {
@@ -199,3 +199,8 @@ func (p painter) paint(code, s string) string {
 func (p painter) red(s string) string    { return p.paint("1;31", s) }
 func (p painter) yellow(s string) string { return p.paint("1;33", s) }
 func (p painter) bold(s string) string   { return p.paint("1", s) }
+
+// Place is where a range begins, as people and editors read it: file:line:column.
+func Place(r hcl.Range) string {
+	return fmt.Sprintf("%s:%d:%d", r.Filename, r.Start.Line, r.Start.Column)
+}

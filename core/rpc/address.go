@@ -16,6 +16,9 @@ type HostAddress struct {
 	Addr      netip.Addr
 }
 
+// InterfaceEnv is the environment variable that names, on a machine that differs from the others, the interface or network on which trainers listen.
+const InterfaceEnv = "KALE_INTERFACE"
+
 // HostAddresses lists the addresses of the interfaces that are up, in the system's order.
 func HostAddresses() ([]HostAddress, error) {
 	interfaces, err := net.Interfaces()

@@ -37,8 +37,8 @@ const (
 	aheadChecks = 16
 )
 
-// Ahead are the first records, one of a partition at most, that are dated ahead of this machine's clock by more than a tolerance now; skew is by how much all records
-// are (Skew).
+// Ahead are the first records, one of a partition at most, that are dated ahead of this machine's clock by more than a tolerance now, and of what enters; skew is by
+// how much all records are (Skew).
 func (c *Client) Ahead(ctx context.Context, skew, tolerance time.Duration) ([]Ahead, error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
@@ -52,7 +52,7 @@ func (c *Client) Ahead(ctx context.Context, skew, tolerance time.Duration) ([]Ah
 	if err != nil {
 		return nil, fmt.Errorf("look for records of topic %q that are dated ahead: %w", c.topic, err)
 	}
-	return found, nil
+	return slices.DeleteFunc(found, func(a Ahead) bool { return a.By < tolerance }), nil
 }
 
 func (c *Client) ahead(ctx context.Context, parts []int32, skew, tolerance time.Duration) ([]Ahead, error) {

@@ -24,18 +24,11 @@ const (
 // and known is false where nothing tells: the newest record is dated otherwise, and no others come in a second, or they do not agree. Where the newest record is dated
 // about now it does not wait.
 func (c *Client) Skew(ctx context.Context) (skew time.Duration, known bool, err error) {
-	ends, err := c.Ends(ctx)
+	asked := time.Now()
+	newest, ends, err := c.LastStamps(ctx)
 	if err != nil {
 		return 0, false, fmt.Errorf("compare clocks: %w", err)
 	}
-	last := map[int32]int64{}
-	for p, end := range ends {
-		if end > 0 {
-			last[p] = end - 1
-		}
-	}
-	asked := time.Now()
-	newest, _ := c.Stamps(ctx, last) // one that is missing tells nothing
 	for _, stamp := range newest {
 		if off := stamp.Sub(asked); off > -SkewLeast && off < SkewLeast {
 			return 0, true, nil

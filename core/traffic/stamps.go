@@ -21,6 +21,21 @@ const stampBytes = 16 << 10
 // stampRequests is how many partitions are asked for at a time.
 const stampRequests = 8
 
+// LastStamps are the timestamps of the records with which the partitions end, and those ends. One that is missing tells nothing.
+func (c *Client) LastStamps(ctx context.Context) (stamps map[int32]time.Time, ends map[int32]int64, err error) {
+	if ends, err = c.Ends(ctx); err != nil {
+		return nil, nil, err
+	}
+	last := map[int32]int64{}
+	for p, end := range ends {
+		if end > 0 {
+			last[p] = end - 1
+		}
+	}
+	stamps, _ = c.Stamps(ctx, last)
+	return stamps, ends, nil
+}
+
 // Stamps is the timestamp of the record at an offset of each partition given or, where that holds none, of the next one that a reader of committed records sees.
 // What holds no such record yet, or not any more, is missing from the answer, and the error says why; of the others the answer counts all the same.
 func (c *Client) Stamps(ctx context.Context, at map[int32]int64) (map[int32]time.Time, error) {

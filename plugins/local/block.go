@@ -84,8 +84,8 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 			fail(b.EnvRange, "Unsuitable name of an environment variable", "env has the name %q; a name has no '='.", name)
 		}
 	}
-	if _, has := b.Env[backend.EnvAllocDir]; has {
-		fail(b.EnvRange, "Kale's own environment variable", "env sets %s, which names each process's own folder; leave it out.", backend.EnvAllocDir)
+	if detail := backend.OwnEnv(b.Env); detail != "" {
+		fail(b.EnvRange, "Kale's own environment variable", "%s", detail)
 	}
 	var err error
 	switch {

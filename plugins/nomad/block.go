@@ -159,8 +159,8 @@ func decode(cfg backend.Config) (settings, backend.Diagnostics) {
 			d.fail(d.EnvRange, "Unsuitable environment variable", "env has the name %q; a shell on the node sets it, so it has letters, digits and '_' only.", name)
 		}
 	}
-	if _, has := d.Env[backend.EnvAllocDir]; has {
-		d.fail(d.EnvRange, "Kale's own environment variable", "env sets %s, which names each process's own folder; leave it out.", backend.EnvAllocDir)
+	if detail := backend.OwnEnv(d.Env); detail != "" {
+		d.fail(d.EnvRange, "Kale's own environment variable", "%s", detail)
 	}
 	if !d.diags.HasErrors() {
 		d.connect(&s)

@@ -232,8 +232,8 @@ func (d *decoding) programs() {
 			d.fail(b.EnvRange, "Unsuitable name of an environment variable", "env has the name %q; a name is letters, digits and '_' and begins with no digit.", name)
 		}
 	}
-	if _, has := b.Env[backend.EnvAllocDir]; has {
-		d.fail(b.EnvRange, "Kale's own environment variable", "env sets %s, which names each process's own folder; leave it out.", backend.EnvAllocDir)
+	if detail := backend.OwnEnv(b.Env); detail != "" {
+		d.fail(b.EnvRange, "Kale's own environment variable", "%s", detail)
 	}
 }
 

@@ -90,7 +90,7 @@ func judged(check string, diags hcl.Diagnostics, fine Finding) []Finding {
 			f.State = Warn
 		}
 		if d.Subject != nil {
-			f.Says = fmt.Sprintf("%s (%s:%d:%d)", d.Summary, d.Subject.Filename, d.Subject.Start.Line, d.Subject.Start.Column)
+			f.Says = fmt.Sprintf("%s (%s)", d.Summary, job.Place(*d.Subject))
 		}
 		out = append(out, f)
 	}

@@ -119,8 +119,7 @@ func reason(err error) string {
 
 // place is where in the job file something stands.
 func place(j *job.Job, path string) string {
-	r := j.Range(path)
-	return fmt.Sprintf("%s:%d:%d", r.Filename, r.Start.Line, r.Start.Column)
+	return job.Place(j.Range(path))
 }
 
 func askBroker(ctx context.Context, cl *kgo.Client, b kadm.BrokerDetail) Finding {
@@ -269,7 +268,6 @@ func (p Patient) recordsClock(ctx context.Context, newest int64) []Finding {
 	}
 	out := datedBy(now, newest, skew, info.TimestampType)
 	found, err := cl.Ahead(ctx, skew, traffic.AheadLeast)
-	found = slices.DeleteFunc(found, func(a traffic.Ahead) bool { return a.By < traffic.AheadLeast })
 	if err != nil || len(found) == 0 {
 		return out
 	}
@@ -284,17 +282,10 @@ func (p Patient) recordsClock(ctx context.Context, newest int64) []Finding {
 // lastDated is the date of the newest of the records with which partitions end, and leaves out those that are dated ahead where not all are: a single one is no sign
 // of a wrong clock.
 func lastDated(ctx context.Context, cl *traffic.Client, now time.Time) (newest time.Time, ok bool) {
-	ends, err := cl.Ends(ctx)
+	stamps, _, err := cl.LastStamps(ctx)
 	if err != nil {
 		return newest, false
 	}
-	last := map[int32]int64{}
-	for p, end := range ends {
-		if end > 0 {
-			last[p] = end - 1
-		}
-	}
-	stamps, _ := cl.Stamps(ctx, last) // one that is missing tells nothing
 	for _, at := range stamps {
 		switch ahead, had := at.Sub(now) > aheadLimit, newest.Sub(now) > aheadLimit; {
 		case !ok, had && !ahead, had == ahead && at.After(newest):

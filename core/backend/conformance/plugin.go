@@ -57,7 +57,7 @@ func asBuilt(bin, dir string, importPaths []string) (flags []string) {
 		trims := slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "-trimpath" && s.Value == "true" })
 		flags = []string{"-trimpath=" + strconv.FormatBool(trims)}
 		if raw, err := os.ReadFile(from); err == nil {
-			_ = os.WriteFile(filepath.Join(dir, path.Base(p)), raw, 0o755) //nolint:gosec // a program
+			_ = os.WriteFile(filepath.Join(dir, path.Base(p)), raw, 0o755) // one that is cut short is linked anew
 		}
 	}
 	return flags
