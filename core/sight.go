@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/kale-sched/kale/core/job"
@@ -66,6 +67,10 @@ func (v Sight) Observation(j *job.Job) plan.Observation {
 		CooldownOut: j.Autoscale.CooldownOut, CooldownIn: j.Autoscale.CooldownIn, Headroom: j.Autoscale.Headroom, MaxLag: j.SLO.MaxLag,
 		Fallback: fallback(j.Autoscale.Fallback), Utilisation: v.Utilisation, UtilKnown: v.UtilKnown,
 		Flow: v.Flow, Hottest: v.Hottest, Partitions: v.Partitions, Budget: v.Budget, Manual: v.Manual, State: v.State,
+	}
+	if n := v.Partitions; j.Workers.Forward == job.ForwardNone && n > 0 && n < o.Limits.Max {
+		o.Limits.Max = max(n, o.Limits.Min)
+		o.Limits.Why = fmt.Sprintf(`the topic has %s, and with workers.forward = %q workers beyond that have nothing to do`, job.Count(n, "partition"), job.ForwardNone)
 	}
 	// The policy gets the rates of one horizon; the forecaster had the whole history.
 	n := min(len(v.History.Values), int(j.Forecast.Horizon/j.Forecast.Interval))
