@@ -95,6 +95,9 @@ func locked(path string) bool {
 // Open opens dir/state.db, creating both. ErrLocked: a scheduler has it.
 func Open(dir string) (*Store, error) {
 	path := filepath.Join(dir, stateFile)
+	if emptied(path) {
+		return nil, unopened("open", path, errEmptied)
+	}
 	db, err := openFile(path)
 	if errors.Is(err, berrors.ErrTimeout) {
 		return nil, fmt.Errorf("open the job's state %s: %w", path, ErrLocked)
@@ -146,7 +149,7 @@ func openFile(path string) (db *bbolt.DB, err error) {
 }
 
 // OpenReader opens dir/state.db for reading only; it must be closed soon, since no scheduler can start meanwhile. ErrLocked: a scheduler has it.
-// fs.ErrNotExist: there is none, or an empty file, of which a scheduler makes its own.
+// fs.ErrNotExist: there is none, or an empty file in which nothing ever was, of which a scheduler makes its own.
 func OpenReader(dir string) (*Store, error) {
 	path := filepath.Join(dir, stateFile)
 	switch info, err := os.Stat(path); {
@@ -155,6 +158,8 @@ func OpenReader(dir string) (*Store, error) {
 	case info.Size() > 0:
 	case locked(path):
 		return nil, fmt.Errorf("read the job's state %s: %w", path, ErrLocked)
+	case emptied(path):
+		return nil, unopened("read", path, errEmptied)
 	default: // bbolt would write to it
 		return nil, fmt.Errorf("read the job's state %s: the file is empty: %w", path, fs.ErrNotExist)
 	}
@@ -181,6 +186,19 @@ func unopened(what, path string, err error) error {
 }
 
 var errDamaged = errors.New("the file is damaged: move it away, and the scheduler finds what runs from the backend and the chief")
+
+var errEmptied = errors.New("it is empty, and what lies beside it says that a scheduler had written to it")
+
+// emptied says that a file has nothing in it though a scheduler once had it open: the ballast is made after the first entry. Without that it is a file of which a
+// scheduler makes its own.
+func emptied(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || info.Size() > 0 || locked(path) { // bbolt is at work on a new one
+		return false
+	}
+	_, err = os.Stat(filepath.Join(filepath.Dir(path), ballastFile))
+	return err == nil
+}
 
 // guard does something with a database: its library panics over a file that is damaged, and reads beyond one that was cut off.
 func guard(do func() error) (err error) {

@@ -212,6 +212,7 @@ func TestDamagedInPart(t *testing.T) {
 			return raw
 		},
 		"cut in half":   func(raw []byte) []byte { return raw[:len(raw)/2] },
+		"emptied":       func(raw []byte) []byte { return raw[:0] },
 		"cut to a head": func(raw []byte) []byte { return raw[:2*os.Getpagesize()] },
 	} {
 		t.Run(name, func(t *testing.T) {
