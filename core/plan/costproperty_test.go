@@ -60,47 +60,66 @@ func TestCostTakesNoWorkerThatTrainsNothing(t *testing.T) {
 	}
 }
 
+// noisyFall is a moment at which nothing waits and a rate of noise, 43,000 records/s in the mean, has just fallen from before to 1,600: the forecast holds
+// that for two minutes and returns to the mean.
+func noisyFall(before float64, live bool) Observation {
+	rng := rand.New(rand.NewPCG(21, 22))
+	const now, mean = 1_600.0, 43_000.0
+	o := reference()
+	o.Target, o.Workers.Running, o.BacklogRecords, o.Lag = 5, 5, 0, 0
+	o.RescaleCost = Measured{Value: 6 * time.Minute, Samples: 3}
+	o.JoinTime = o.RescaleCost
+	if live {
+		o.RescaleCost, o.JoinTime = Measured{Samples: 3}, Measured{Value: 40 * time.Second, Samples: 3}
+	}
+	o.setRates(before)
+	o.Rates.Values[29] = now
+	o.setForecast(stepAt(now, mean, 2, 120))
+	o.Forecast.Beyond = &Forecast{At: o.Now, Step: 15 * time.Minute, Mean: flat(mean, 24), Trusted: true}
+	for range 32 {
+		level := 0.5 + rng.Float64() // which lasts
+		row, noise := flat(level*now, 120), 0.0
+		for i := 2; i < len(row); i++ {
+			if (i-2)%5 == 0 {
+				noise = mean * rng.ExpFloat64()
+			}
+			row[i] = level * (noise + 2*mean) / 3
+		}
+		o.Forecast.Scenarios = append(o.Forecast.Scenarios, row)
+		o.Forecast.Beyond.Scenarios = append(o.Forecast.Beyond.Scenarios, flat(level*mean, 24))
+	}
+	return o
+}
+
 // Where the load is noise and nothing waits, a rate that has just fallen is no reason
 // for more workers: what the forecast says of the next minutes has heeded it.
 func TestCostAddsNoWorkersWhereTheRateFell(t *testing.T) {
 	t.Parallel()
-	rng := rand.New(rand.NewPCG(21, 22))
-	noise := func() float64 { return 43_000 * rng.ExpFloat64() }
-	course := func(n int, soon float64, rate func() float64) Values {
-		v, of := make(Values, n), 0.0
-		for i := range v {
-			if of = soon; i >= 2 {
-				if of = v[i-1]; (i-2)%5 == 0 {
-					of = rate()
-				}
+	for _, live := range []bool{false, true} {
+		for _, before := range []float64{35_000, 60_000, 90_000} {
+			o := noisyFall(before, live)
+			if d := policy(t, "cost").Decide(o); d.Target > 5 {
+				t.Errorf("outage %v, %v records/s until a minute ago: %d workers instead of 5\n%s", o.RescaleCost.Value, before, d.Target, d.Explain())
 			}
-			v[i] = of
 		}
-		return v
 	}
-	mean := func() float64 { return 43_000 }
-	for _, before := range []float64{35_000, 60_000, 90_000} {
-		o := reference()
-		o.Target, o.Workers.Running, o.BacklogRecords, o.Lag = 5, 5, 0, 0
-		o.RescaleCost = Measured{Value: 6 * time.Minute, Samples: 3}
-		o.JoinTime = o.RescaleCost
-		const now = 1_600
-		o.setRates(before)
-		o.Rates.Values[29] = now
-		o.setForecast(course(120, now, mean))
-		beyond := Forecast{At: o.Now, Step: 15 * time.Minute, Mean: course(24, mean(), mean), Trusted: true}
-		for range 32 {
-			level := 0.5 + rng.Float64() // which lasts
-			row := course(120, now, noise)
-			for i := range row {
-				row[i] = level * (row[i] + 2*o.Forecast.Mean[i]) / 3
-			}
-			o.Forecast.Scenarios = append(o.Forecast.Scenarios, row)
-			beyond.Scenarios = append(beyond.Scenarios, flat(level*mean(), 24))
+}
+
+// What the last minutes were off by moves the forecast no further than its own
+// scenarios go, and not at all where a rescale has to pay for hours.
+func TestCostHeedsNoMoreThanScenariosSay(t *testing.T) {
+	t.Parallel()
+	for _, live := range []bool{false, true} {
+		o := noisyFall(90_000, live)
+		s := &sheet{o: &o, current: o.Target, curve: curve(o.Model, o.Limits, o.Servers)}
+		v, most := s.look(0), 0.0
+		first, second := (2*1_600+3*43_000)/5.0, 43_000.0
+		for _, row := range o.Forecast.Scenarios {
+			most = max(most, (2*row[0]+3*row[2])/5/first)
 		}
-		o.Forecast.Beyond = &beyond
-		if d := policy(t, "cost").Decide(o); d.Target > 5 {
-			t.Errorf("%v records/s until a minute ago, %v now, 43,000 expected, nothing waits: %d workers instead of 5\n%s", before, now, d.Target, d.Explain())
+		after := v.mean[nearSteps]
+		if live && (after <= second || after > most*second) || !live && after != second {
+			t.Errorf("live %v: %.0f records/s after five minutes, %.0f by the forecast, whose highest scenario begins %.1f times as high", live, after, second, most)
 		}
 	}
 }

@@ -62,6 +62,9 @@ func (s *sheet) look(modelError float64) *view {
 		v.rows[j] = slices.Clone(c.between(v.at[j], v.at[j+1]))
 	}
 	v.pastRates(s.o.Rates, s.o.Now)
+	if s.o.outage() == 0 {
+		v.heed(near, split, nearSteps*s.o.Interval.Seconds())
+	}
 	v.correlate(split)
 	for j := range n {
 		v.load[j] = classLoads(slices.Clone(v.rows[j]), v.mean[j], max(modelError, s.errorAt(v.mean[j])))
@@ -71,6 +74,91 @@ func (s *sheet) look(modelError float64) *view {
 		v.likely = move(v.rho[0])[v.class(0, rate)]
 	}
 	return v
+}
+
+// heed corrects the scenarios of the forecast by what was measured in the last
+// block of so many seconds. How much of an error that was there just now is left at
+// a later step is read off the scenarios themselves, by regression on their first
+// block. A forecaster that has heeded the last measurements leaves little to do.
+//
+// With it, as much is known of the first step as will be known of later ones when
+// they come; if it were less, waiting would always seem to pay.
+//
+// What the forecast would have said of the last block is not known, and is drawn back
+// from its first two. That is wrong where these hold the last rate and return from
+// it, as under noise: so no error counts for more than the largest of the scenarios',
+// and the correction is left out where a rescale stops training. A live one is decided
+// anew within minutes; one with an outage has to pay for hours, of which five minutes
+// tell nothing that the forecaster has not seen.
+func (v *view) heed(c *courses, split int, block float64) {
+	first, second := c.mean.between(0, block), c.mean.between(block, 2*block)
+	before := max(2*first-second, 0.2*first) // the block that has passed, by the forecast's own trend
+	measured, ok := v.measured(block)
+	if !ok || !(before > 0) || !(first > 0) || !(second > 0) {
+		return
+	}
+	soon := relative(slices.Clone(c.between(0, block)), first)
+	was := min(max(measured/before-1, slices.Min(soon)), slices.Max(soon))
+	kept := correlation(soon, relative(c.between(block, 2*block), second))
+	narrow := 1 - math.Sqrt(1-kept*kept)
+	for j := range split {
+		m := v.mean[j]
+		if !(m > 0) {
+			continue
+		}
+		row := relative(slices.Clone(v.rows[j]), m)
+		slope := regression(soon, row)
+		shift := kept * slope * was
+		for k := range row {
+			v.rows[j][k] = max(m*(1+row[k]+shift-narrow*slope*soon[k]), 0)
+		}
+		v.mean[j] = max(m*(1+shift), 0)
+	}
+}
+
+// relative turns rates into shares of mean, above or below it.
+func relative(rows []float64, mean float64) []float64 {
+	for k := range rows {
+		rows[k] = rows[k]/mean - 1
+	}
+	return rows
+}
+
+// regression is the slope of b on a, made smaller by what chance alone gives with so
+// few scenarios; not negative.
+func regression(a, b []float64) float64 {
+	r := correlation(a, b)
+	n := float64(len(a))
+	sa, sb := spread(a), spread(b)
+	if !(sa > 0) || !(n*r*r > 1) {
+		return 0
+	}
+	return r * sb / sa * (1 - 1/(n*r*r))
+}
+
+// spread is the standard deviation.
+func spread(v []float64) float64 {
+	mean, sum := 0.0, 0.0
+	for _, x := range v {
+		mean += x / float64(len(v))
+	}
+	for _, x := range v {
+		sum += (x - mean) * (x - mean)
+	}
+	return math.Sqrt(sum / float64(len(v)))
+}
+
+// measured is the mean rate of the last block of so many seconds.
+func (v *view) measured(block float64) (rate float64, ok bool) {
+	n := len(v.past)
+	if n == 0 || !(v.pastStep > 0) {
+		return 0, false
+	}
+	k := min(max(int(math.Round(block/v.pastStep)), 1), n)
+	for _, x := range v.past[n-k:] {
+		rate += x / float64(k)
+	}
+	return rate, true
 }
 
 // correlate measures how the scenarios of each step are correlated with those of the
