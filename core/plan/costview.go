@@ -62,7 +62,9 @@ func (s *sheet) look(modelError float64) *view {
 		v.rows[j] = slices.Clone(c.between(v.at[j], v.at[j+1]))
 	}
 	v.pastRates(s.o.Rates, s.o.Now)
-	v.heed(near, split, nearSteps*s.o.Interval.Seconds())
+	if s.o.outage() == 0 {
+		v.heed(near, split, nearSteps*s.o.Interval.Seconds())
+	}
 	v.correlate(split)
 	for j := range n {
 		v.load[j] = classLoads(slices.Clone(v.rows[j]), v.mean[j], max(modelError, s.errorAt(v.mean[j])))
@@ -81,6 +83,13 @@ func (s *sheet) look(modelError float64) *view {
 //
 // With it, as much is known of the first step as will be known of later ones when
 // they come; if it were less, waiting would always seem to pay.
+//
+// What the forecast would have said of the last block is not known, and is drawn back
+// from its first two. That is wrong where these hold the last rate and return from
+// it, as under noise: so no error counts for more than the largest of the scenarios',
+// and the correction is left out where a rescale stops training. A live one is decided
+// anew within minutes; one with an outage has to pay for hours, of which five minutes
+// tell nothing that the forecaster has not seen.
 func (v *view) heed(c *courses, split int, block float64) {
 	first, second := c.mean.between(0, block), c.mean.between(block, 2*block)
 	before := max(2*first-second, 0.2*first) // the block that has passed, by the forecast's own trend
@@ -88,8 +97,8 @@ func (v *view) heed(c *courses, split int, block float64) {
 	if !ok || !(before > 0) || !(first > 0) || !(second > 0) {
 		return
 	}
-	was := measured/before - 1
 	soon := relative(slices.Clone(c.between(0, block)), first)
+	was := min(max(measured/before-1, slices.Min(soon)), slices.Max(soon))
 	kept := correlation(soon, relative(c.between(block, 2*block), second))
 	narrow := 1 - math.Sqrt(1-kept*kept)
 	for j := range split {
