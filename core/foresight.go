@@ -28,7 +28,7 @@ type foresight struct {
 	needs  plan.Needs    // of the job's policy
 	// outlook is forecast.Outlook, or what remembers its answers.
 	outlook func(forecast.Series, []time.Duration) (forecast.Forecast, error)
-	// calendar has the job file's events.
+	// calendar has the job file's events and time zone.
 	calendar forecast.Calendar
 	gate     *forecast.Gate
 	model    *forecast.ONNXModel // nil: seasonal only
@@ -127,8 +127,9 @@ func (f *foresight) restore(saved json.RawMessage) error {
 
 // CalendarOf is what a job file knows of the traffic that its past does not tell.
 func CalendarOf(j *job.Job) (c forecast.Calendar) {
+	c.Zone = j.Forecast.Zone()
 	for _, e := range j.Forecast.Events {
-		c = append(c, forecast.Event(e))
+		c.Events = append(c.Events, forecast.Event(e))
 	}
 	return c
 }
@@ -244,11 +245,11 @@ func (f *foresight) beyond(history forecast.Series) *plan.Forecast {
 	if !f.needs.Beyond {
 		return nil
 	}
-	fc, err := f.outlook(f.calendar.Plain(history), f.all)
+	fc, err := f.calendar.Forecast(history, len(history.Values), func(s forecast.Series, _ int) (forecast.Forecast, error) { return f.outlook(s, f.all) })
 	if err != nil {
 		return nil
 	}
-	out := f.planned(f.calendar.Apply(fc))
+	out := f.planned(fc)
 	out.Trusted = true
 	return &out
 }

@@ -14,20 +14,31 @@ type Event struct {
 	Uplift   float64 // what comes is so many times what would come without it; above 0
 }
 
-// Calendar is what people know of the traffic that its past does not tell.
-type Calendar []Event
+// Calendar is what people know of the traffic that its past does not tell. The zero value knows nothing.
+type Calendar struct {
+	// Events are in any order.
+	Events []Event
+	// Zone is where the people live whose day the traffic follows: where their clocks are put forward or back, so is its course. nil: clocks are not.
+	Zone *time.Location
+}
 
 // With gives a forecaster that forecasts from the history as it would have been without the events, and then adds those that are to come: no event is forgotten
-// before it begins, or expected again a season later. Without events it is f itself.
+// before it begins, or expected again a season later. It reads the history by the clock of the zone. Of a calendar that knows nothing it is f itself.
 func (c Calendar) With(f Forecaster) Forecaster {
-	if len(c) == 0 {
+	if len(c.Events) == 0 && c.Zone == nil {
 		return f
 	}
 	return calendared{f, c}
 }
 
-// Plain is the history as it would have been without the events. Its values are a copy where any changes.
+// Plain is what a forecaster learns from: the history as it would have been without the events, each bin at the hour that it had on the clock. Its end
+// stays where it is; where the clock was put forward in it an hour is unknown, and where it was put back one is the mean of two. Values are a copy where any changes.
 func (c Calendar) Plain(history Series) Series {
+	return byClock(c.Zone, c.without(history))
+}
+
+// without is the history as it would have been without the events.
+func (c Calendar) without(history Series) Series {
 	out := history
 	changed := false
 	for i := range history.Values {
@@ -43,8 +54,29 @@ func (c Calendar) Plain(history Series) Series {
 	return out
 }
 
-// Apply is a forecast with the events: what it says of their bins is multiplied, with its band, quantiles and scenarios. It shares no values with f then.
-func (c Calendar) Apply(f Forecast) Forecast {
+// Forecast asks a forecaster for so many bins after what it is to learn from, [Calendar.Plain], and puts the answer at the hours that they will have on the clock, with
+// the events that are to come. Where the clock is to skip an hour, it is asked for as much more.
+func (c Calendar) Forecast(history Series, steps int, ask func(Series, int) (Forecast, error)) (Forecast, error) {
+	plain := c.Plain(history)
+	more := 0
+	for _, by := range later(c.Zone, history.End(), history.Step, steps) {
+		more = max(more, by)
+	}
+	f, err := ask(plain, steps+more)
+	if err != nil && more > 0 {
+		f, err = ask(plain, steps) // a model that looks no further
+	}
+	if err != nil {
+		return f, err
+	}
+	if shifts := later(c.Zone, f.At, f.Step, min(steps, len(f.Mean))); shifts != nil {
+		f = onClock(f, shifts)
+	}
+	return c.apply(f), nil
+}
+
+// apply is a forecast with the events: what it says of their bins is multiplied, with its band, quantiles and scenarios. It shares no values with f then.
+func (c Calendar) apply(f Forecast) Forecast {
 	factors := make([]float64, len(f.Mean))
 	changes := false
 	for i := range factors {
@@ -54,18 +86,22 @@ func (c Calendar) Apply(f Forecast) Forecast {
 	if !changes {
 		return f
 	}
-	times := func(row []float64) []float64 {
+	return f.with(func(row []float64) []float64 {
 		out := slices.Clone(row)
 		for i := range out {
 			out[i] *= factors[i]
 		}
 		return out
-	}
-	f.Mean, f.Lower, f.Upper = times(f.Mean), times(f.Lower), times(f.Upper)
+	})
+}
+
+// with is a forecast of which every row was made anew: mean, band, quantiles and scenarios.
+func (f Forecast) with(row func([]float64) []float64) Forecast {
+	f.Mean, f.Lower, f.Upper = row(f.Mean), row(f.Lower), row(f.Upper)
 	for _, rows := range []*[][]float64{&f.Quantiles, &f.Scenarios} {
 		*rows = slices.Clone(*rows)
-		for k, row := range *rows {
-			(*rows)[k] = times(row)
+		for k, r := range *rows {
+			(*rows)[k] = row(r)
 		}
 	}
 	return f
@@ -74,7 +110,7 @@ func (c Calendar) Apply(f Forecast) Forecast {
 // Within names the events of a time, for people; "": there is none.
 func (c Calendar) Within(from, to time.Time) string {
 	var names []string
-	for _, e := range c {
+	for _, e := range c.Events {
 		if e.From.Before(to) && from.Before(e.To) {
 			names = append(names, fmt.Sprintf("%s counts ×%.4g", e.Name, e.Uplift))
 		}
@@ -85,7 +121,7 @@ func (c Calendar) Within(from, to time.Time) string {
 // uplift is the factor of the bin that begins at a moment, that of all its events together. An event that covers a part of it counts by that part.
 func (c Calendar) uplift(at time.Time, step time.Duration) float64 {
 	factor := 1.0
-	for _, e := range c {
+	for _, e := range c.Events {
 		from, to := at, at.Add(step)
 		if e.From.After(from) {
 			from = e.From
@@ -111,11 +147,7 @@ func (c calendared) Forecast(history Series, steps int) (Forecast, error) {
 	if err := checkRequest(c.Name(), history, steps); err != nil {
 		return Forecast{}, err
 	}
-	f, err := c.Forecaster.Forecast(c.calendar.Plain(history), steps)
-	if err != nil {
-		return f, err
-	}
-	return c.calendar.Apply(f), nil
+	return c.calendar.Forecast(history, steps, c.Forecaster.Forecast)
 }
 
 // ID and TrainedUntil pass on what a model file says of itself: the gate asks.

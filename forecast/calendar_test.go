@@ -49,7 +49,7 @@ func TestCalendarEvent(t *testing.T) {
 	from := truth.Start.Add(5*24*time.Hour + 8*time.Hour)
 	to := from.Add(4 * time.Hour)
 	scale(truth, from, to, 2)
-	calendar := Calendar{{Name: "sale", From: from, To: to, Uplift: 2}}
+	calendar := Calendar{Events: []Event{{Name: "sale", From: from, To: to, Uplift: 2}}}
 	plain := NewSeasonal([]time.Duration{24 * time.Hour})
 	known := calendar.With(plain)
 	origins := []time.Time{from.Add(-time.Hour), from, to.Add(-time.Hour), to, from.Add(23 * time.Hour), to.Add(23 * time.Hour)}
@@ -72,7 +72,7 @@ func TestCalendarApply(t *testing.T) {
 	at := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	low := []float64{8, 80}
 	f := Forecast{At: at, Step: time.Hour, Mean: []float64{10, 100}, Lower: low, Upper: []float64{12, 120}, Quantiles: [][]float64{low}, Scenarios: [][]float64{{9, 90}}}
-	got := Calendar{{Name: "sale", From: at.Add(time.Hour), To: at.Add(2 * time.Hour), Uplift: 2}}.Apply(f)
+	got := Calendar{Events: []Event{{Name: "sale", From: at.Add(time.Hour), To: at.Add(2 * time.Hour), Uplift: 2}}}.apply(f)
 	want := Forecast{At: at, Step: time.Hour, Mean: []float64{10, 200}, Lower: []float64{8, 160}, Upper: []float64{12, 240}, Quantiles: [][]float64{{8, 160}}, Scenarios: [][]float64{{9, 180}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -86,11 +86,11 @@ func TestCalendarApply(t *testing.T) {
 func TestCalendarPlain(t *testing.T) {
 	at := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	s := Series{Start: at, Step: time.Hour, Values: []float64{100, 100, 100, 100, 100, 100}}
-	c := Calendar{
+	c := Calendar{Events: []Event{
 		{Name: "half an hour", From: at.Add(30 * time.Minute), To: at.Add(time.Hour), Uplift: 3},
 		{Name: "less", From: at.Add(2 * time.Hour), To: at.Add(4 * time.Hour), Uplift: 0.5},
 		{Name: "within", From: at.Add(3 * time.Hour), To: at.Add(4 * time.Hour), Uplift: 4},
-	}
+	}}
 	for i, v := range c.Plain(s).Values {
 		if want := []float64{50, 100, 200, 50, 100, 100}[i]; v != want {
 			t.Errorf("bin %d is %v, want %v", i, v, want)

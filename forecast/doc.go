@@ -22,7 +22,8 @@
 // No forecaster reads a clock, a random source or anything but its arguments:
 // the same history gives the same forecast, and a change of the history after a
 // moment changes no forecast made at that moment. Bins are counted in elapsed
-// time, so a change to or from summer time does not exist here.
+// time, so a change to or from summer time does not exist for them: a [Calendar] with
+// a zone shows them each bin at the hour that it had on the clock (clock.go).
 //
 // A bin without a measurement is NaN. It is unknown, which is never zero: no
 // forecaster reads it as absence of traffic, and no score counts it.

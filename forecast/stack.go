@@ -13,7 +13,8 @@ const (
 var stackShares = [...]float64{0.2, 0.4, 0.6, 0.8, 1}
 
 // stack adds to a mixture what the mixture cannot say: what it was off by in the last bins goes on,
-// the rate stays as it was lately, or the season's course is that of many seasons together. How much
+// the rate stays as it was lately, or the season's course is that of many seasons together, with its noise or without; and what a [regression]
+// makes of them all. How much
 // of these opinions is taken in, is learnt at the past origins, per horizon: that one, at that share, after
 // which the errors are least, once more on top of it, and again. A gain is taken in as far as it is proven: a share is
 // made the smaller by (1 − (standard error / gain)²), as James and Stein shrink a mean.
@@ -23,6 +24,7 @@ type stack struct {
 	season  int
 	peaks   []float64 // peaks[i]: the highest known bin before bin i
 	profile []float64 // profile[i]: mean of the known bins at the phase of bin i up to it, over up to profileMost seasons, without the highest and the lowest
+	smooth  []float64 // the profile, averaged over a few bins
 	known   []sums    // over the bins before bin i that are known
 	paired  []sums    // and over those of which the profile a season before is known too
 	weights [opinions][]float64
@@ -41,9 +43,14 @@ const (
 	hold3
 	hold24th // and over the last 24th of a season, an hour of a day
 	hold6th
-	profiled // the profile
-	profiledLevel
+	profiled      // the profile
+	profiledLevel // at the level of the last quarter of a season
+	profiledHour  // at that of the last 24th
+	smooth        // the profile without its noise, at either
+	smoothHour
 	opinions
+
+	together = opinions // what a regression makes of all of them: see regression.go
 )
 
 // held are the lengths of the holds, as a share of the season, from their least in bins.
@@ -66,7 +73,8 @@ type opinion [opinions]float64
 // stackRoom is what a stack is learnt in: all are [probe][trial].
 type stackRoom struct {
 	actual, said []float64
-	others       [opinions][]float64
+	others       [opinions + 1][]float64
+	regression   regression
 	loss         [][len(stackShares)]float64
 	out          []float64
 	best         []float64
@@ -110,6 +118,23 @@ func (s *stack) prepare(m *mixture, from int) {
 			s.paired[i+1].then += s.profile[i-s.season]
 		}
 	}
+	s.soften(from)
+}
+
+// soften averages the profile over a 96th of a season on either side of each bin: a quarter of an hour of a day. It is looked up a season or more later,
+// so that none of it is from after the moment of a forecast, save those bins just before that moment's season: they are averaged over what there is.
+func (s *stack) soften(from int) {
+	n, reach := len(s.profile), max(1, s.season/96)
+	s.smooth = grown(s.smooth, n)
+	for i := from; i < n; i++ {
+		sum, count := 0.0, 0.0
+		for j := max(from, i-reach); j <= min(n-1, i+reach); j++ {
+			if v := s.profile[j]; v == v {
+				sum, count = sum+v, count+1
+			}
+		}
+		s.smooth[i] = sum / count
+	}
 }
 
 // ask gives the opinions at the origin of t.
@@ -132,13 +157,14 @@ func (s *stack) ask(m *mixture, t trial) (o opinion) {
 		from, to := s.known[max(0, t.origin-s.held(h))], s.known[t.origin]
 		o[h] = max(0, to.now-from.now) / (to.n - from.n)
 	}
-	o[profiled], o[profiledLevel] = 1, s.level(t.origin)
+	quarter, hour := s.level(t.origin, s.season/4), s.level(t.origin, max(6, s.season/24))
+	o[profiled], o[profiledLevel], o[profiledHour], o[smooth], o[smoothHour] = 1, quarter, hour, quarter, hour
 	return o
 }
 
-// level is the rate of the last quarter of a season over the profile's.
-func (s *stack) level(origin int) float64 {
-	from, to := s.paired[max(0, origin-s.season/4)], s.paired[origin]
+// level is the rate of the last bins over the profile's.
+func (s *stack) level(origin, bins int) float64 {
+	from, to := s.paired[max(0, origin-bins)], s.paired[origin]
 	now, then := to.now-from.now, to.then-from.then
 	if !(then > 0) {
 		return 1
@@ -154,9 +180,13 @@ func (s *stack) says(k int, o opinion, origin, h int, mean, most float64) float6
 		v = mean
 	case missedOn, missed3On:
 		v += mean
-	case profiled, profiledLevel:
+	case profiled, profiledLevel, profiledHour, smooth, smoothHour:
+		of := s.profile
+		if k >= smooth {
+			of = s.smooth
+		}
 		if at := origin + h - (h/s.season+1)*s.season; at >= 0 {
-			v *= s.profile[at]
+			v *= of[at]
 		} else {
 			v = mean
 		}
@@ -177,6 +207,7 @@ func (s *stack) learn(m *mixture) {
 	trials, probes := len(m.trials), len(m.probes)
 	room := &s.room
 	room.actual, room.said = grown(room.actual, trials*probes), grown(room.said, trials*probes)
+	room.others[together] = grown(room.others[together], trials*probes)
 	for k := range opinions {
 		room.others[k] = grown(room.others[k], trials*probes)
 		s.weights[k] = grown(s.weights[k], probes)
@@ -207,6 +238,7 @@ func (s *stack) learn(m *mixture) {
 	for i := range probes {
 		s.weights[theMix][i] = 1
 	}
+	room.regression.fit(m)
 	room.loss = grown(room.loss, probes)
 	room.best, room.which, room.share = grown(room.best, probes), grown(room.which, probes), grown(room.share, probes)
 	for range stackRounds {
@@ -255,7 +287,7 @@ func (s *stack) round(m *mixture) (helped bool) {
 		}
 	}
 	try(theMix, [len(stackShares)]float64{})
-	for k := missedOn; k < opinions; k++ {
+	for k := missedOn; k <= together; k++ {
 		try(k, stackShares)
 	}
 	for i := range m.probes {
@@ -272,7 +304,7 @@ func (s *stack) round(m *mixture) (helped bool) {
 		for j := range s.weights {
 			s.weights[j][i] *= 1 - share
 		}
-		s.weights[k][i] += share
+		s.add(k, i, share)
 		at := i * trials
 		said, other := room.said[at:at+trials], room.others[k][at:at+trials]
 		for j := range said {
@@ -280,6 +312,19 @@ func (s *stack) round(m *mixture) (helped bool) {
 		}
 	}
 	return helped
+}
+
+// add gives opinion k a share at probe i.
+func (s *stack) add(k, i int, share float64) {
+	if k != together {
+		s.weights[k][i] += share
+		return
+	}
+	s.weights[theMix][i] += share
+	for j, b := range s.room.regression.coefficients[i] {
+		s.weights[missedOn+j][i] += share * b
+		s.weights[theMix][i] -= share * b
+	}
 }
 
 // proven is the share of the gain at probe i that is proven, from 0 to 1.

@@ -95,6 +95,61 @@ func TestStackTakesNothingUnproven(t *testing.T) {
 	}
 }
 
+// A regression finds what several opinions have to do with the truth, says of an origin what the others teach, and is not drawn aside by what lies far off.
+func TestRegressionJoinsOpinions(t *testing.T) {
+	const trials = 600
+	rng := rand.New(rand.NewPCG(3, 8))
+	m := &mixture{unit: 100, probes: []int{0}, trials: make([]trial, trials)}
+	room := &m.stack.room
+	room.actual, room.said = make([]float64, trials), make([]float64, trials)
+	for k := range room.others {
+		room.others[k] = make([]float64, trials)
+	}
+	truth := make([]float64, trials)
+	for j := range trials {
+		room.said[j] = 100 + 10*rng.Float64()
+		for k := missedOn; k < opinions; k++ {
+			room.others[k][j] = room.said[j] + 10*rng.NormFloat64()
+		}
+		truth[j] = room.said[j] + 0.9*(room.others[missedOn][j]-room.said[j]) - 0.5*(room.others[hold24th][j]-room.said[j])
+		room.actual[j] = truth[j] + 0.3*rng.NormFloat64()
+		switch {
+		case j%50 == 7: // a burst
+			room.actual[j] += 2000
+		case j%50 == 8: // nothing is known: see learn
+			room.actual[j], room.said[j], truth[j] = 0, 0, 0
+			for k := range room.others {
+				room.others[k][j] = 0
+			}
+		}
+	}
+	room.regression.fit(m)
+	for k, b := range room.regression.coefficients[0] {
+		want := map[int]float64{missedOn: 0.9, hold24th: -0.5}[missedOn+k]
+		if math.Abs(b-want) > 0.05 {
+			t.Errorf("opinion %d counts %.3f, want %v", missedOn+k, b, want)
+		}
+	}
+	for j, want := range truth {
+		if got := room.others[together][j]; math.Abs(got-want) > 4 {
+			t.Errorf("origin %d: it says %.2f, want %.2f", j, got, want)
+		}
+	}
+	// What only one stretch of time teaches is not said of that stretch.
+	for j := range trials {
+		room.actual[j] = room.said[j]
+		if j < trials/regressionParts {
+			room.actual[j] += 0.5 * (room.others[holdLast][j] - room.said[j])
+		}
+	}
+	room.regression.fit(m)
+	for j := range trials / regressionParts {
+		if got := room.others[together][j]; math.Abs(got-room.said[j]) > 1 {
+			t.Fatalf("origin %d: it says %.2f of what only its neighbours teach, and the mix %.2f", j, got, room.said[j])
+		}
+	}
+}
+
 // The probes are every horizon at first and then further and further apart, the last one among them.
 func TestProbes(t *testing.T) {
 	for steps := 1; steps < 2000; steps++ {

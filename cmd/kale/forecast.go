@@ -36,6 +36,7 @@ type historyFlags struct {
 	interval, horizon span
 	season            []string
 	history           span
+	timezone          string
 }
 
 func (f *historyFlags) register(c *cobra.Command) {
@@ -44,6 +45,7 @@ func (f *historyFlags) register(c *cobra.Command) {
 	c.Flags().Var(&f.interval, "interval", "length of a bin (default: the job's; of a file its own; of kafka:// 1m)")
 	c.Flags().StringSliceVar(&f.season, "season", nil, "`DURATIONS` after which traffic repeats, such as 24h,7d (default: the job's; for a trace 24h,7d)")
 	c.Flags().Var(&f.history, "history", "how much past to read (default: the job's; of a file all; of kafka:// 28d)")
+	c.Flags().StringVar(&f.timezone, "timezone", "", "`NAME`, such as Europe/Berlin, of where a trace's day is lived: when clocks change there, so does its course (a job's: forecast.timezone)")
 }
 
 // past is a history with what is to be forecast from it.
@@ -52,7 +54,8 @@ type past struct {
 	steps   int
 	seasons []time.Duration
 	source  string
-	job     *loaded // nil for a trace
+	job     *loaded        // nil for a trace
+	zone    *time.Location // of a trace; nil: none
 }
 
 // gate is how the job judges a model file; a trace has the defaults.
@@ -63,10 +66,10 @@ func (p past) gate() forecast.GateOptions {
 	return forecast.GateOptions{Window: p.job.Forecast.GateWindow, Tolerance: p.job.Forecast.GateTolerance}
 }
 
-// calendar has the events of the job file; a trace has none.
+// calendar has the events and the time zone of the job file; of a trace the zone that was given.
 func (p past) calendar() forecast.Calendar {
 	if p.job == nil {
-		return nil
+		return forecast.Calendar{Zone: p.zone}
 	}
 	return core.CalendarOf(p.job.Job)
 }
@@ -81,6 +84,8 @@ func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, er
 		p, err = a.tracePast(ctx, f)
 	case len(args) == 0:
 		return p, usagef("JOB.hcl or -trace is missing: say where the history comes from")
+	case f.timezone != "":
+		return p, usagef("-timezone is a trace's: write forecast.timezone into %s", args[0])
 	default:
 		p, err = a.topicPast(ctx, args[0], f)
 	}
@@ -116,6 +121,12 @@ func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, er
 
 func (a *app) tracePast(ctx context.Context, f historyFlags) (past, error) {
 	p := past{source: f.trace, seasons: []time.Duration{24 * time.Hour, 7 * 24 * time.Hour}}
+	if f.timezone != "" {
+		var err error
+		if p.zone, err = job.LoadZone(f.timezone); err != nil {
+			return p, usagef("-timezone: %w", err)
+		}
+	}
 	if where, ok := strings.CutPrefix(f.trace, "kafka://"); ok {
 		o, err := topicAt(where)
 		if err != nil {

@@ -44,6 +44,7 @@
 //	forecast.interval                        "1m"
 //	forecast.horizon                         "30m"
 //	forecast.season                          "24h"
+//	forecast.timezone                        none: the clock is never changed
 //	forecast.history                         "72h"
 //	forecast.model                           "seasonal"
 //	forecast.gate_window                     4 x horizon

@@ -218,7 +218,8 @@ const SourceProfile = "profile"
 type Forecast struct {
 	Interval      time.Duration   `json:"interval_ns"`
 	Horizon       time.Duration   `json:"horizon_ns"`
-	Season        []time.Duration `json:"season_ns"` // ascending
+	Season        []time.Duration `json:"season_ns"`          // ascending
+	Timezone      string          `json:"timezone,omitempty"` // "": clocks are not put forward or back
 	History       time.Duration   `json:"history_ns"`
 	Model         string          `json:"model"`
 	GateWindow    time.Duration   `json:"gate_window_ns"`
@@ -242,6 +243,18 @@ func (f Forecast) Needed() time.Duration {
 		return 2 * f.Horizon
 	}
 	return f.Season[0] + 2*f.Horizon
+}
+
+// Zone is the time zone; nil where there is none.
+func (f Forecast) Zone() *time.Location {
+	if f.Timezone == "" {
+		return nil
+	}
+	zone, err := LoadZone(f.Timezone)
+	if err != nil {
+		return nil // Load has refused it
+	}
+	return zone
 }
 
 // Past is how far back forecasts look.

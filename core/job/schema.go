@@ -188,6 +188,8 @@ var forecastBlock = &block{
 		{name: "interval", field: duration(func(j *Job) *time.Duration { return &j.Forecast.Interval }, 100*time.Millisecond, day), fallback: `"1m"`, doc: "Length of one step of history and forecast."},
 		{name: "horizon", field: duration(func(j *Job) *time.Duration { return &j.Forecast.Horizon }, 100*time.Millisecond, 30*day), fallback: `"30m"`, doc: "How far ahead."},
 		{name: "season", field: durations(func(j *Job) *[]time.Duration { return &j.Forecast.Season }, time.Second, 366*day), fallback: `"24h"`, doc: "Length of a season; several, shortest first, as in [\"24h\", \"7d\"]."},
+		{name: "timezone", field: timezone(func(j *Job) *string { return &j.Forecast.Timezone }), derived: "none: the clock is never changed",
+			doc: "Where the people live whose day the traffic follows, as \"Europe/Berlin\": when their clocks are put forward or back, the course of the day is expected an hour earlier or later, from the first day on."},
 		{name: "history", field: duration(func(j *Job) *time.Duration { return &j.Forecast.History }, time.Second, 5*366*day), fallback: `"72h"`, doc: "Past that is read back from the broker on start, so that the forecast begins warm."},
 		{name: "model", field: forecaster(func(j *Job) *string { return &j.Forecast.Model }), fallback: `"seasonal"`, doc: "The forecaster."},
 		{name: "gate_window", field: duration(func(j *Job) *time.Duration { return &j.Forecast.GateWindow }, time.Second, 30*day), derived: "4 x horizon", doc: "Recent past on which a model file is held against \"seasonal\"."},
