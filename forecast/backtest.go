@@ -3,6 +3,10 @@ package forecast
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
 )
 
 // BacktestOptions say where a backtest puts its origins. An origin is an index
@@ -43,8 +47,10 @@ type Errors struct {
 	Bias float64
 	// Coverage is the share of bins inside [Lower, Upper]; 0.8 is nominal. Coverage90
 	// is that of those between the quantiles 0.05 and 0.95; NaN where a forecast has
-	// none.
-	Coverage, Coverage90 float64
+	// none. Coverage90SD is the standard deviation of the latter, as what lies outside comes in
+	// spells: by block bootstrap, over seasons, or over stretches of √n forecasts without one. It is
+	// there by horizon only.
+	Coverage, Coverage90, Coverage90SD float64
 }
 
 // Report is what [Backtest] found.
@@ -104,6 +110,7 @@ func Backtest(f Forecaster, history Series, o BacktestOptions) (Report, error) {
 		for h := 0; h < o.Steps && origin+h < n; h++ {
 			total.add(history.Values[origin+h], fc.bin(h))
 			per[h].add(history.Values[origin+h], fc.bin(h))
+			per[h].spell = append(per[h].spell, within(history.Values[origin+h], fc.bin(h).q05, fc.bin(h).q95))
 		}
 	}
 	if r.Failed == r.Origins {
@@ -111,8 +118,14 @@ func Backtest(f Forecaster, history Series, o BacktestOptions) (Report, error) {
 	}
 	scale := naiveError(history.Values[:o.First], o.Season)
 	r.Errors = total.errors(scale)
+	block := int(math.Ceil(math.Sqrt(float64(r.Origins))))
+	if o.Season > 0 {
+		block = max(1, o.Season/o.Every)
+	}
 	for _, t := range per {
-		r.PerHorizon = append(r.PerHorizon, t.errors(scale))
+		e := t.errors(scale)
+		e.Coverage90SD = blockDeviation(t.spell, block)
+		r.PerHorizon = append(r.PerHorizon, e)
 	}
 	return r, nil
 }
@@ -163,6 +176,7 @@ type tally struct {
 	bins, busy                            int
 	actual, absolute, square, signed, rel float64
 	pinball, inside, inside90             float64
+	spell                                 []float64 // 1 for each bin within the band of 90 %, 0 outside, NaN unknown
 }
 
 func (t *tally) add(actual float64, s said) {
@@ -183,14 +197,49 @@ func (t *tally) add(actual float64, s said) {
 	t.inside90 += within(actual, s.q05, s.q95)
 }
 
+// bootstraps is how many times the blocks are drawn anew. Their chance is always the same.
+const bootstraps = 1000
+
+// blockDeviation is the standard deviation of the mean of what is known of values, by bootstrap over blocks of so many of them that follow each other; NaN of fewer
+// than two blocks.
+func blockDeviation(values []float64, block int) float64 {
+	type sum struct{ hits, n float64 }
+	var blocks []sum
+	for part := range slices.Chunk(values, block) {
+		var b sum
+		for _, v := range part {
+			if v == v {
+				b.hits, b.n = b.hits+v, b.n+1
+			}
+		}
+		if b.n > 0 {
+			blocks = append(blocks, b)
+		}
+	}
+	if len(blocks) < 2 {
+		return math.NaN()
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	means := make([]float64, bootstraps)
+	for i := range means {
+		var total sum
+		for range blocks {
+			b := blocks[rng.IntN(len(blocks))]
+			total.hits, total.n = total.hits+b.hits, total.n+b.n
+		}
+		means[i] = total.hits / total.n
+	}
+	return stat.StdDev(means, nil)
+}
+
 func pinball(level, actual, quantile float64) float64 {
 	return max(level*(actual-quantile), (level-1)*(actual-quantile))
 }
 
-// within is 1 or 0; NaN without a band.
+// within is 1 or 0; NaN without a band, or of what is not known.
 func within(v, lower, upper float64) float64 {
 	switch {
-	case math.IsNaN(lower) || math.IsNaN(upper):
+	case math.IsNaN(v) || math.IsNaN(lower) || math.IsNaN(upper):
 		return math.NaN()
 	case lower <= v && v <= upper:
 		return 1
@@ -212,6 +261,6 @@ func (t *tally) errors(scale float64) Errors {
 		Pinball:    t.pinball / n,
 		Bias:       t.signed / t.actual,
 		Coverage:   t.inside / n,
-		Coverage90: t.inside90 / n,
+		Coverage90: t.inside90 / n, Coverage90SD: math.NaN(),
 	}
 }

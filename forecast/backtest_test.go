@@ -3,6 +3,7 @@ package forecast
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -43,10 +44,10 @@ func TestBacktestFigures(t *testing.T) {
 	}
 	// Origins 2, 4, 6; outcomes 10, 20 | unknown, 0 | 30. Errors +2, −8, +12, −18.
 	want := Report{Source: "fixed", Origins: 3,
-		Errors: Errors{Bins: 4, MAPE: (2./10 + 8./20 + 18./30) / 3, WAPE: 40. / 60, MAE: 10, RMSE: math.Sqrt(134), MASE: 10 / 4.5, Pinball: 13. / 3, Bias: -12. / 60, Coverage: 1. / 4, Coverage90: nan},
+		Errors: Errors{Bins: 4, MAPE: (2./10 + 8./20 + 18./30) / 3, WAPE: 40. / 60, MAE: 10, RMSE: math.Sqrt(134), MASE: 10 / 4.5, Pinball: 13. / 3, Bias: -12. / 60, Coverage: 1. / 4, Coverage90: nan, Coverage90SD: nan},
 		PerHorizon: []Errors{
-			{Bins: 2, MAPE: (2./10 + 18./30) / 2, WAPE: 20. / 40, MAE: 10, RMSE: math.Sqrt(164), MASE: 10 / 4.5, Pinball: 26. / 6, Bias: -16. / 40, Coverage: 1. / 2, Coverage90: nan},
-			{Bins: 2, MAPE: 8. / 20, WAPE: 20. / 20, MAE: 10, RMSE: math.Sqrt(104), MASE: 10 / 4.5, Pinball: 26. / 6, Bias: 4. / 20, Coverage: 0, Coverage90: nan},
+			{Bins: 2, MAPE: (2./10 + 18./30) / 2, WAPE: 20. / 40, MAE: 10, RMSE: math.Sqrt(164), MASE: 10 / 4.5, Pinball: 26. / 6, Bias: -16. / 40, Coverage: 1. / 2, Coverage90: nan, Coverage90SD: nan},
+			{Bins: 2, MAPE: 8. / 20, WAPE: 20. / 20, MAE: 10, RMSE: math.Sqrt(104), MASE: 10 / 4.5, Pinball: 26. / 6, Bias: 4. / 20, Coverage: 0, Coverage90: nan, Coverage90SD: nan},
 		}}
 	approx := cmp.Comparer(func(a, b float64) bool { return a == b || math.Abs(a-b) < 1e-12 || math.IsNaN(a) && math.IsNaN(b) })
 	if diff := cmp.Diff(want, r, approx); diff != "" {
@@ -193,5 +194,35 @@ func TestTrainLinearBridgesGaps(t *testing.T) {
 	}
 	if !(h.Model.WAPE < 1.3*r.Model.WAPE) {
 		t.Errorf("gaps in a seventh of the bins raise the holdout's WAPE from %.4f to %.4f", r.Model.WAPE, h.Model.WAPE)
+	}
+}
+
+// What lies outside in spells is less sure than what lies outside now and then.
+func TestBlockDeviation(t *testing.T) {
+	const n, block = 9000, 30
+	now, spells := make([]float64, n), make([]float64, n)
+	rng := rand.New(rand.NewPCG(5, 5))
+	for i := range n {
+		if rng.Float64() < 0.9 {
+			now[i] = 1
+		}
+		if i%block == 0 && rng.Float64() < 0.9 || i%block > 0 && spells[i-1] == 1 {
+			spells[i] = 1
+		}
+	}
+	for i := 5; i < n; i += 7 {
+		now[i] = math.NaN()
+	}
+	for _, c := range []struct {
+		name   string
+		values []float64
+		want   float64
+	}{{"now and then", now, math.Sqrt(0.09 / (n * 6 / 7))}, {"in spells", spells, math.Sqrt(0.09 / (n / block))}} {
+		if got := blockDeviation(c.values, block); math.Abs(got/c.want-1) > 0.2 {
+			t.Errorf("%s: %.5f, want about %.5f", c.name, got, c.want)
+		}
+	}
+	if got := blockDeviation(now[:block], block); got == got {
+		t.Errorf("of one block: %v", got)
 	}
 }

@@ -100,6 +100,8 @@ type evalRow struct {
 	Pinball    *float64 `json:"pinball"`
 	Coverage80 *float64 `json:"coverage80"`
 	Coverage90 *float64 `json:"coverage90"`
+	// Coverage90SD is its standard deviation by block bootstrap.
+	Coverage90SD *float64 `json:"coverage90_sd"`
 }
 
 // evalNote is what a reader of the rows of a forecaster has to know.
@@ -328,7 +330,7 @@ func (a *app) evalAll(ctx context.Context, forecasters []forecast.Forecaster, p 
 			m := b.PerHorizon[h-1]
 			e.Rows = append(e.Rows, evalRow{
 				Model: r.Name(), HorizonMin: (time.Duration(h) * p.series.Step).Minutes(), Bins: m.Bins, MAE: figure(m.MAE), RMSE: figure(m.RMSE), WAPE: figure(m.WAPE),
-				MASE: figure(m.MASE), Pinball: figure(m.Pinball), Coverage80: figure(m.Coverage), Coverage90: figure(m.Coverage90),
+				MASE: figure(m.MASE), Pinball: figure(m.Pinball), Coverage80: figure(m.Coverage), Coverage90: figure(m.Coverage90), Coverage90SD: figure(m.Coverage90SD),
 			})
 		}
 	}
@@ -397,6 +399,14 @@ func horizonWords(minutes float64) string {
 	return job.FormatDuration(time.Duration(minutes * float64(time.Minute)).Round(time.Second))
 }
 
+// coverage is the share of bins within the band of 90 %, and how sure that is.
+func coverage(r evalRow) string {
+	if r.Coverage90 == nil || r.Coverage90SD == nil {
+		return percent(r.Coverage90)
+	}
+	return fmt.Sprintf("%s ±%.1f", percent(r.Coverage90), 200**r.Coverage90SD)
+}
+
 func writeEvaluation(w io.Writer, e evaluation) error {
 	least := leastPinball(e)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -406,12 +416,12 @@ func writeEvaluation(w io.Writer, e evaluation) error {
 		if r.Pinball != nil && *r.Pinball == least[r.HorizonMin] {
 			best = " *"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s\t%s\n", horizonWords(r.HorizonMin), r.Model, percent(r.WAPE), fixedTo(3, r.MASE), short(r.MAE), short(r.RMSE), short(r.Pinball), best, percent(r.Coverage90))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s\t%s\n", horizonWords(r.HorizonMin), r.Model, percent(r.WAPE), fixedTo(3, r.MASE), short(r.MAE), short(r.RMSE), short(r.Pinball), best, coverage(r))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "* is the least pinball loss; WAPE is Σ|actual − forecast| / Σ actual; MASE is beside the naive error of the first 70 %.")
+	fmt.Fprintln(w, "* is the least pinball loss; WAPE is Σ|actual − forecast| / Σ actual; MASE is beside the naive error of the first 70 %. ± is two standard deviations, by block bootstrap over seasons.")
 	if e.Events != "" {
 		fmt.Fprintf(w, "forecast.events of the job: %s\n", e.Events)
 	}
