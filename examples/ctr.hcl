@@ -104,10 +104,11 @@ job "ctr" {
 
   forecast {
     interval = "1m"
-    horizon  = "30m"         # more than tau and the time in which a worker joins
-    season   = ["24h", "7d"] # days, and weekends
-    history  = "14d"         # read back from the broker on start, as far as its retention goes
-    model    = "seasonal"    # or the path of an .onnx file from `kale forecast train`
+    horizon  = "30m"           # more than tau and the time in which a worker joins
+    season   = ["24h", "7d"]   # days, and weekends
+    timezone = "Europe/Berlin" # when clocks are put forward or back there, so is the day's course
+    history  = "14d"           # read back from the broker on start, as far as its retention goes
+    model    = "seasonal"      # or the path of an .onnx file from `kale forecast train`
 
     # A model file that forecast the last two hours worse than "seasonal" by more than a tenth is not used.
     gate_window    = "2h"

@@ -145,7 +145,10 @@ func (in ScaffoldInput) file(s survey, r roles) string {
 	if len(r.sparse) == 0 {
 		kind = ModelLR
 	}
-	o, history := in.outlook(), ""
+	o, history, clock := in.outlook(), "", ""
+	if o.season%day == 0 {
+		clock = "    # timezone = \"Europe/Berlin\" # when clocks are put forward or back there, so is the day's course\n"
+	}
 	if o.history > 0 {
 		history = fmt.Sprintf("    history = %s\n", quote(FormatDuration(o.history)))
 	}
@@ -227,7 +230,7 @@ job %s {
     interval = %s
     horizon  = %s
     season   = %s
-%s  }
+%s%s  }
 
   # "observe" decides and records, and touches nothing: a good first week.
   autoscale {
@@ -243,7 +246,7 @@ job %s {
 `, Count(s.samples, "record"), in.Topic, quote(in.Name), quoteList(in.Brokers), quote(in.Topic), quote(in.Topic+"-dead"), left,
 		quote(s.format), quote(r.label), quoteList(r.sparse), quoteList(r.dense), quote(kind),
 		Count(in.Partitions, "partition"), max(1, min(in.Partitions, 8)), in.GPUs,
-		comment(in.ShortSeason()), quote(FormatDuration(o.interval)), quote(FormatDuration(o.horizon)), quote(FormatDuration(o.season)), history, quote(in.Checkpoint), in.backend())
+		comment(in.ShortSeason()), quote(FormatDuration(o.interval)), quote(FormatDuration(o.horizon)), quote(FormatDuration(o.season)), history, clock, quote(in.Checkpoint), in.backend())
 }
 
 // ScaffoldBackends are the backends for which Scaffold writes a block.
