@@ -29,6 +29,13 @@ func (s *Scheduler) Do(ctx context.Context, o Order) error {
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-s.ended: // it may have taken the order as its last
+		select {
+		case err := <-c.done:
+			return err
+		default:
+			return fmt.Errorf("%s: %w", o.Kind, ErrNotRunning)
+		}
 	}
 }
 

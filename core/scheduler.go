@@ -83,6 +83,8 @@ type Scheduler struct {
 	loads    *workloads
 	progress *progressLog
 
+	unheard atomic.Pointer[error] // why what the scheduler says cannot be written; nil: it can
+
 	// Owned by the goroutine of Run.
 	want        *desired
 	memory      string          // the newest that the chief had kept beside the checkpoint when it was looked for last

@@ -31,8 +31,9 @@ import (
 type scheduler struct {
 	view  *core.View
 	store *state.Store
-	deaf  bool // takes no orders
-	ended bool // its loop has ended
+	deaf  bool          // takes no orders
+	asked chan struct{} // closed when it is given one, where it is deaf; may be nil
+	ended bool          // its loop has ended
 
 	mu     sync.Mutex
 	orders []core.Order
@@ -43,6 +44,9 @@ func (s *scheduler) Store() *state.Store { return s.store }
 
 func (s *scheduler) Do(ctx context.Context, o core.Order) error {
 	if s.deaf {
+		if s.asked != nil {
+			close(s.asked)
+		}
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -245,6 +249,29 @@ func TestDeafScheduler(t *testing.T) {
 	if err := c.Order(ctx, core.Order{Kind: "stop"}); !errors.Is(err, api.ErrSilent) {
 		t.Errorf("order to a scheduler that takes none: %v", err)
 	}
+}
+
+// An order that an ending scheduler does not take any more is told to have come too late, and not to have been waited for in vain.
+func TestOrderToAnEndingScheduler(t *testing.T) {
+	s := newScheduler(t)
+	s.deaf = true
+	path := filepath.Join(shortDir(t), "api.sock")
+	l, err := api.Listen(path)
+	must(t, err)
+	ctx, end := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- api.Serve(ctx, nil, l, s, api.Options{}) }()
+	c := dial(t, path)
+	s.asked = make(chan struct{})
+	go func() {
+		<-s.asked
+		end()
+	}()
+	refused := new(api.Error)
+	if err := c.Order(t.Context(), core.Order{Kind: "stop"}); !errors.As(err, &refused) || !refused.Ended() || !strings.Contains(err.Error(), "not running") {
+		t.Errorf("the order: %v", err)
+	}
+	must(t, <-served)
 }
 
 // A scheduler whose process is stopped takes connections, since its kernel does, and answers nothing. The order says until when it may be carried out.

@@ -290,6 +290,8 @@ func (h *handler) order(r *http.Request) (any, error) {
 		return map[string]any{"taken": o}, nil
 	case errors.Is(err, core.ErrNotRunning) && ctx.Err() == nil:
 		return nil, failure{http.StatusGone, err}
+	case r.Context().Err() != nil: // whoever asked has gone, or this API ends because the scheduler does
+		return nil, failure{http.StatusGone, fmt.Errorf("%s: %w", o.Kind, core.ErrNotRunning)}
 	case ctx.Err() != nil:
 		return nil, failf(http.StatusServiceUnavailable, "the scheduler did not take the order %q within %s: it is starting, or ending; ask again", o.Kind, orderTimeout)
 	default:

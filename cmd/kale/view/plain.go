@@ -18,7 +18,7 @@ import (
 
 // Plain writes a line for each decision that changes something, each order to pause, resume or stop, each hold for lack of knowledge when it begins, each rescale that ends and each problem that appears or
 // goes away, and a status line every Options.Every. It returns nil when ctx ends or Options.EndsWhen is closed,
-// a moment later at most, and an error when out fails before that.
+// a moment later at most, and an error when out fails before that and nobody asked to be told of it (Options.Lost).
 func Plain(ctx context.Context, out io.Writer, source func() *core.View, o Options) error {
 	err := bounded(ctx, o.EndsWhen, nil, func() error { return plain(ctx, out, source, o) })
 	if errors.Is(err, errStuck) || ctx.Err() != nil {
@@ -45,6 +45,28 @@ func plain(ctx context.Context, out io.Writer, source func() *core.View, o Optio
 	}
 }
 
+// put writes lines, or tells who asked that they are lost. The first that can be written again says how many were.
+func (p *printer) put(out io.Writer, lines []string) error {
+	for i, line := range lines {
+		if p.lost > 0 {
+			line = fmt.Sprintf("(%s could not be written)\n%s", job.Count(p.lost, "line"), line)
+		}
+		_, err := fmt.Fprintln(out, line)
+		switch {
+		case err != nil && p.options.Lost == nil:
+			return err
+		case err != nil:
+			p.lost += len(lines) - i
+			p.options.Lost(err)
+			return nil
+		case p.lost > 0:
+			p.lost = 0
+			p.options.Lost(nil)
+		}
+	}
+	return nil
+}
+
 // printer turns successive views into lines.
 type printer struct {
 	options  Options
@@ -57,17 +79,13 @@ type printer struct {
 	problems []string
 	shown    map[string][]string // by what is behind a problem: in which ways that was told to show
 	notes    []core.Note
+	lost     int       // lines that could not be written since the last that could
 	began    time.Time // of the first view: what happened before is no news, however late it is known
 }
 
 // print writes what is new in a view. nil, and one that was seen before, is nothing new.
 func (p *printer) print(out io.Writer, v *core.View) error {
-	for _, line := range p.lines(v) {
-		if _, err := fmt.Fprintln(out, line); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.put(out, p.lines(v))
 }
 
 func (p *printer) lines(v *core.View) []string {

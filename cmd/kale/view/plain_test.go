@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -387,6 +388,41 @@ func TestPlainLinesAreInOrder(t *testing.T) {
 func TestPlainTellsThatItCannotWrite(t *testing.T) {
 	if err := Plain(t.Context(), brokenPipe{}, source(t), Options{}); err == nil || err.Error() != "show the job: broken pipe" {
 		t.Error(err)
+	}
+}
+
+// fullDisk takes writes while it has room.
+type fullDisk struct {
+	strings.Builder
+	full bool
+}
+
+func (d *fullDisk) Write(b []byte) (int, error) {
+	if d.full {
+		return 0, syscall.ENOSPC
+	}
+	return d.Builder.Write(b)
+}
+
+// Who asks to be told that lines cannot be written is, and the lines go on when they can.
+func TestPlainGoesOnWithoutItsOutput(t *testing.T) {
+	var told []error
+	p := &printer{options: Options{Lost: func(err error) { told = append(told, err) }}}
+	out := &fullDisk{}
+	for _, c := range []struct {
+		full  bool
+		lines []string
+	}{{false, []string{"a"}}, {true, []string{"b", "c"}}, {true, nil}, {true, []string{"d"}}, {false, []string{"e", "f"}}} {
+		out.full = c.full
+		if err := p.put(out, c.lines); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := out.String(), "a\n(3 lines could not be written)\ne\nf\n"; got != want {
+		t.Errorf("%q was written, want %q", got, want)
+	}
+	if want := []error{syscall.ENOSPC, syscall.ENOSPC, nil}; !slices.Equal(told, want) {
+		t.Errorf("told %v, want %v", told, want)
 	}
 }
 
