@@ -452,6 +452,9 @@ func (s *Scheduler) problems() []string {
 	if near != "" {
 		out = append(out, near)
 	}
+	if compacted := s.compacted(); compacted != "" {
+		out = append(out, compacted)
+	}
 	out = append(out, s.untoldNow()...)
 	out = append(out, s.losing()...)
 	if h := s.want.Ceiling; h != nil && h.Max > 0 {

@@ -35,6 +35,14 @@ func (s *Scheduler) lookKept(ctx context.Context, n *seen) {
 	s.topicKept = &kept
 }
 
+// compacted says that the topic has become one that is compacted; "": it is not, or that is not known.
+func (s *Scheduler) compacted() string {
+	if s.topicKept == nil || !job.Compacts(s.topicKept.CleanupPolicy) {
+		return ""
+	}
+	return fmt.Sprintf("topic %q is compacted (cleanup.policy=%s). %s", s.job.Stream.Topic, s.topicKept.CleanupPolicy, job.CompactedWords)
+}
+
 // retentionNear foresees, by the topic's configuration, that retention will remove what is not trained yet, before it has removed anything; "": it will not. What has
 // been removed the chief says, and what was given up, losing.
 func (s *Scheduler) retentionNear(now time.Time) string {

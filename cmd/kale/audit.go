@@ -94,7 +94,7 @@ func (a *app) audit(ctx context.Context, arg string, f jobFlags) error {
 		err = fmt.Errorf("audit job %q: %w", l.Name, unanswered(info.Err))
 	}
 	if err == nil {
-		err = a.diagnose(l.files, diags)
+		err = a.diagnose(l.files, l.Begun(diags))
 	}
 	if err != nil {
 		return err

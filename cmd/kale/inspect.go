@@ -324,7 +324,11 @@ func (a *app) askBrokers(ctx context.Context, l *loaded, f recordFlags) (info jo
 	if !l.draft.Sound("stream.dead_letter") {
 		j.Stream.DeadLetter = "" // what is wrong with it was told
 	}
-	if info, diags, err = a.checkTopics(ctx, j); err != nil || info.Err != nil || !info.Exists || info.Partitions == 0 {
+	info, diags, err = a.checkTopics(ctx, j)
+	if f.again {
+		diags = j.Begun(diags)
+	}
+	if err != nil || info.Err != nil || !info.Exists || info.Partitions == 0 {
 		if diags.HasErrors() {
 			l.omit(records)
 		}
