@@ -25,7 +25,7 @@ func CheckModel(j *job.Job, want *Wanted) hcl.Diagnostics {
 	folder := CheckpointFolder(j)
 	trained, ran := trainedIn(j, (*desired)(want))
 	recorded, err := hasJobRecord(folder)
-	remains := rpc.Remains(folder)
+	remains, damaged := rpc.Remains(folder), damagedState(folder)
 	var lost string
 	switch {
 	case err != nil:
@@ -36,6 +36,8 @@ func CheckModel(j *job.Job, want *Wanted) hcl.Diagnostics {
 		return movedModel(j, (*desired)(want))
 	case !recorded:
 		lost = fmt.Sprintf("there is no checkpoint in %s any more", folder)
+	case damaged != "":
+		return hcl.Diagnostics{j.ErrorAt("checkpoint.dir", "The checkpoint of this job is damaged", damaged)}
 	case trained == nil || !trained.Final || rpc.Holds(folder, "tablets/*/*.snap") || rpc.Holds(folder, "written/*/*.json"):
 		return olderModel(j, trained) // of what is lost the trainers know which tablets there were, or there was no snapshot yet
 	default:
@@ -115,6 +117,19 @@ func goneWords(j *job.Job) string {
 	}
 	return fmt.Sprintf("%s: %s. The model is only in the memory of the servers that still run: nothing is started, ended or replaced until then, and with it back the job goes on by itself. "+
 		"To give the model up: kale stop -force %[3]s, remove what is left of %[4]s, and kale forget %[3]s; the next run begins a new one", what, back, j.Name, folder)
+}
+
+// damagedState says that the job's state in a checkpoint cannot be read, nor its copy, and what helps; "": it can.
+func damagedState(folder string) string {
+	dir := filepath.Join(folder, rpc.JobStateFolder)
+	err := rpc.RecordDamage(dir)
+	switch {
+	case !errors.Is(err, rpc.ErrRecord):
+		return "" // who needs it says what is wrong
+	case rpc.OnlyRecord(dir):
+		return fmt.Sprintf("%s. Without it nothing else of the checkpoint can be used: bring it back from a backup.", capital(err.Error()))
+	}
+	return fmt.Sprintf("%s. Remove it to go back to the one before, or bring it back from a backup.", capital(err.Error()))
 }
 
 // lostState says that a checkpoint lacks the job's state.

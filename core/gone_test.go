@@ -55,6 +55,47 @@ func TestMovedCheckpointIsWarnedOf(t *testing.T) {
 	}
 }
 
+// A job's state that cannot be read, nor its copy, is told before anything is started, without the advice to remove the only one.
+func TestDamagedJobStateIsRefused(t *testing.T) {
+	r := stoppedAfter(t, 4000)
+	want, err := WantedAt(r.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(CheckpointFolder(r.job), rpc.JobStateFolder, "*.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	if diags := CheckModel(r.job, want); diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(files[0], text[:10], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	diags := CheckModel(r.job, want)
+	if len(diags) != 1 || !diags.HasErrors() || diags[0].Summary != "The checkpoint of this job is damaged" || !strings.Contains(diags[0].Detail, files[0]) ||
+		!strings.Contains(diags[0].Detail, "backup") || strings.Contains(diags[0].Detail, "Remove it") {
+		t.Errorf("%v", diags)
+	}
+	if err := os.WriteFile(files[0]+rpc.RecordCopy, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if diags := CheckModel(r.job, want); diags.HasErrors() {
+		t.Errorf("with a copy: %v", diags)
+	}
+	older := filepath.Join(filepath.Dir(files[0]), "00000000000000000000-0000000000.json")
+	if err := errors.Join(os.Remove(files[0]+rpc.RecordCopy), os.WriteFile(older, text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if diags := CheckModel(r.job, want); len(diags) != 1 || !strings.Contains(diags[0].Detail, "Remove it") {
+		t.Errorf("with one before it: %v", diags)
+	}
+}
+
 // A job that has trained does not begin a new model in silence where its checkpoint, or a part of it without which nothing can be restored, is gone: a run and a
 // plan are refused before anything is started, with what can be done. When it is back, the job goes on; when it is given up as they say, it begins.
 func TestGoneCheckpointIsNotBegunAnewInSilence(t *testing.T) {

@@ -1,8 +1,6 @@
 package checkpoint
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
+	"github.com/kale-sched/kale/core/rpc"
 )
 
 // jobVersion is the newest form of JobState that this program writes and reads.
@@ -208,15 +206,11 @@ func (s *Store) dropRecords(kind string, names []recordName, inc uint64) {
 	names = slices.Compact(names)
 	for i, n := range names {
 		if i >= keptRecords && n.inc <= inc {
-			_ = os.Remove(filepath.Join(s.root, kind, n.file()))
+			path := filepath.Join(s.root, kind, n.file())
+			_ = os.Remove(path)
+			_ = os.Remove(path + rpc.RecordCopy)
 		}
 	}
-}
-
-// envelope guards a record with a checksum of its bytes.
-type envelope struct {
-	Checksum string          `json:"xxhash64"`
-	Record   json.RawMessage `json:"record"`
 }
 
 // putRecord writes a record of a server under its name, durably, and tells a superseded writer so.
@@ -224,21 +218,29 @@ func (s *Store) putRecord(kind string, server int, name recordName, v any) error
 	if err := s.checkCurrent(server, name.inc); err != nil {
 		return err
 	}
-	body, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	text, err := json.Marshal(envelope{fmt.Sprintf("%016x", xxhash.Sum64(body)), body})
+	text, err := rpc.SealRecord(v)
 	if err != nil {
 		return err
 	}
 	dir := filepath.Join(s.root, kind)
-	tmp := filepath.Join(dir, "."+name.file()+".tmp")
+	if err := s.putFile(dir, name.file(), text); err != nil {
+		return err
+	}
+	if kind == rpc.JobStateFolder { // everything else depends on it, and it is small. Without a copy it is as good, as long as nobody damages it.
+		_ = s.putFile(dir, name.file()+rpc.RecordCopy, text)
+	}
+	// Only now is it known that no successor had claimed, and loaded, before this record was there to be loaded.
+	return s.checkCurrent(server, name.inc)
+}
+
+// putFile writes a file, atomically and durably.
+func (s *Store) putFile(dir, name string, text []byte) error {
+	tmp := filepath.Join(dir, "."+name+".tmp")
 	f, err := os.Create(tmp)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(text, '\n'))
+	_, err = f.Write(text)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		_ = os.Remove(tmp)
 		return err
@@ -246,15 +248,11 @@ func (s *Store) putRecord(kind string, server int, name recordName, v any) error
 	if err := s.point("record before rename"); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, filepath.Join(dir, name.file())); err != nil {
+	if err := os.Rename(tmp, filepath.Join(dir, name)); err != nil {
 		_ = os.Remove(tmp)
 		return err
 	}
-	if err := syncDir(dir); err != nil {
-		return err
-	}
-	// Only now is it known that no successor had claimed, and loaded, before this record was there to be loaded.
-	return s.checkCurrent(server, name.inc)
+	return syncDir(dir)
 }
 
 // newestRecord reads the newest record of a kind; fs.ErrNotExist when there is none.
@@ -277,20 +275,15 @@ func (s *Store) newestRecord(kind string, v any) error {
 
 // readRecord reads one record and verifies it.
 func (s *Store) readRecord(kind string, name recordName, v any) error {
-	path := filepath.Join(s.root, kind, name.file())
-	text, err := os.ReadFile(path)
-	if err != nil {
+	dir := filepath.Join(s.root, kind)
+	err := rpc.ReadRecord(filepath.Join(dir, name.file()), v)
+	switch {
+	case !errors.Is(err, rpc.ErrRecord):
 		return err
+	case kind == rpc.JobStateFolder && rpc.OnlyRecord(dir):
+		return fmt.Errorf("%w: %w; bring it back from a backup: without it nothing else of the checkpoint can be used", ErrDamaged, err)
 	}
-	var e envelope
-	if err := json.Unmarshal(text, &e); err != nil {
-		return fmt.Errorf("%w: %s: %w; remove it to go back to the one before", ErrDamaged, path, err)
-	}
-	var body bytes.Buffer
-	if err := json.Compact(&body, e.Record); err != nil || fmt.Sprintf("%016x", xxhash.Sum64(body.Bytes())) != e.Checksum {
-		return fmt.Errorf("%w: %s: its checksum is wrong; remove it to go back to the one before", ErrDamaged, path)
-	}
-	return json.Unmarshal(e.Record, v)
+	return fmt.Errorf("%w: %w; remove it to go back to the one before", ErrDamaged, err)
 }
 
 // parsePair reads names of the form A-B<suffix> with decimal A and B.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kale-sched/kale/core/rpc"
 )
 
 func state(mapVersion uint64) JobState {
@@ -116,13 +118,26 @@ func TestDamagedJobStateIsNotSkipped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	want, err := s.LoadJob()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, damage := range map[string]string{
 		"altered": strings.Replace(string(text), `"tablets":64`, `"tablets":63`, 1),
 		"torn":    string(text[:len(text)/2]),
 		"empty":   "",
 	} {
-		if err := os.WriteFile(path, []byte(damage), 0o600); err != nil {
+		if err := errors.Join(os.WriteFile(path, []byte(damage), 0o600), os.WriteFile(path+rpc.RecordCopy, text, 0o600)); err != nil {
 			t.Fatal(err)
+		}
+		if got, err := s.LoadJob(); err != nil || cmp.Diff(want, got) != "" {
+			t.Errorf("%s, with its copy: %v, %s", name, err, cmp.Diff(want, got))
+		}
+		if err := os.WriteFile(path+rpc.RecordCopy, []byte(damage), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.LoadJob(); !errors.Is(err, ErrDamaged) || !strings.HasSuffix(err.Error(), "remove it to go back to the one before") {
+			t.Errorf("%s, and its copy: %v", name, err)
 		}
 		if _, err := s.LoadJob(); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, want ErrDamaged and the file's name", name, err)
@@ -133,6 +148,28 @@ func TestDamagedJobStateIsNotSkipped(t *testing.T) {
 	}
 	if got, err := s.LoadJob(); err != nil || got.MapVersion != 0 {
 		t.Errorf("after its removal: map version %d, %v; want the one before", got.MapVersion, err)
+	}
+	path = filepath.Join(s.Root(), "job", names[1].file())
+	if err := errors.Join(os.WriteFile(path, text[1:], 0o600), os.Remove(path+rpc.RecordCopy)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.LoadJob(); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "backup") || strings.Contains(err.Error(), "remove it") {
+		t.Errorf("the only one: %v, want no advice to remove it", err)
+	}
+}
+
+// Copies of a job's state go with it.
+func TestCopiesAreDroppedWithTheirRecords(t *testing.T) {
+	s := open(t, t.TempDir())
+	inc := claimed(t, s, 0)
+	for v := range uint64(10) {
+		if err := s.SaveJob(state(v), inc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := os.ReadDir(filepath.Join(s.Root(), "job"))
+	if err != nil || len(entries) != 2*keptRecords {
+		t.Errorf("%d files, %v: %v", len(entries), err, entries)
 	}
 }
 
