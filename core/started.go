@@ -316,19 +316,19 @@ func (d *desired) notTakenUp(j *job.Job, known func(path string) bool) (diags hc
 			from = "what it says of a process holds only for what is started from now on; what it says of what Kale itself does holds at once"
 		}
 		diags = append(diags, j.WarningAt(path, "What runs does not take up this change", fmt.Sprintf(
-			"%s: %s %s; %s. kale stop %s and then kale run %s change it for all.", path, who, does, from, j.Name, j.File)))
+			"%s: %s %s; %s. kale stop %s and then kale run %s change it for all.", path, who, does, from, j.Name, backend.Quoted(j.File))))
 	}
 	if n, of := d.startedUnknown(), len(d.wantedRanks())+len(d.Servers); n > 0 {
 		diags = append(diags, j.WarningAt("", "Not all that runs could be compared with this file", fmt.Sprintf(
 			"%d of %d processes were started before this scheduler's state was: what this file said then is not known, so a change that they do not take up is not told. "+
-				"kale stop %s and then kale run %s start all with what it says now.", n, of, j.Name, j.File)))
+				"kale stop %s and then kale run %s start all with what it says now.", n, of, j.Name, backend.Quoted(j.File))))
 	}
 	differ := untold(j, d.Policies)
 	for _, path := range slices.Sorted(maps.Keys(differ)) {
 		if known == nil || known(path) && known("autoscale.mode") {
 			diags = append(diags, j.WarningAt(path, "What runs does not take up this change", fmt.Sprintf(
 				"%s: What runs goes on with %q; autoscale.mode is %q, which changes nothing. A scheduler in another mode tells what runs %q, and so do kale stop %s and kale run %s.",
-				path, differ[path][1], job.ModeObserve, differ[path][0], j.Name, j.File)))
+				path, differ[path][1], job.ModeObserve, differ[path][0], j.Name, backend.Quoted(j.File))))
 		}
 	}
 	job.InFileOrder(diags)

@@ -64,6 +64,14 @@ func TestServerThatCannotStartIsToldAsIs(t *testing.T) {
 	if v := r.s.View(); v.State != StateRunning || v.Stuck != "" || len(v.Problems) > 0 {
 		t.Errorf("after it was mended the job is %s, %q: %q", v.State, v.Stuck, v.Problems)
 	}
+	// A stop waits for it, and says so rather than what waits for it in turn.
+	r.chief.stop()
+	tellRestore(t, r.job, rpc.RestoreRecord{Server: 0, Incarnation: 4, At: r.now, Error: why})
+	r.order("stop", 0)
+	r.beats(2)
+	if w := r.s.View().Waits; !strings.HasPrefix(w, "parameter server 0, which cannot start, to be mended") || !strings.Contains(w, "kale stop -force ctr") {
+		t.Errorf("a stop waits for %q", w)
+	}
 }
 
 // What stands still until a person has done something about it is not mended by more workers: where all partitions stand, nobody is added or let go, and where some

@@ -79,6 +79,8 @@ func (s *Scheduler) stopWaits() string {
 	switch {
 	case s.want.Forced:
 		return few(append(workers, servers...))
+	case len(s.seen.cannotStart) > 0: // without it nothing drains, and no snapshot is written
+		return fmt.Sprintf("parameter server %d, which cannot start, to be mended: the problem says how; kale stop -force %s ends the job without it", s.seen.cannotStart[0].Server, s.job.Name)
 	case len(workers) > 0:
 		return s.keptStill() + few(workers) + s.unanswered()
 	case len(servers) > 0 && !s.want.Snapshotted && s.unplacedChief() != nil:

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -98,6 +99,13 @@ func TestProduceToNoTopic(t *testing.T) {
 // More hot partitions than there are is a mistake.
 func TestMoreHotPartitionsThanThereAre(t *testing.T) {
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 4})
+	zeros := filepath.Join(t.TempDir(), "zeros.csv")
+	if err := os.WriteFile(zeros, []byte("2026-01-01T00:00:00Z,0\n2026-01-01T00:01:00Z,0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := newShell(t).run("produce", "-brokers", addr, "-topic", "clicks", "-curve", zeros, "-peak", "50"); r.code != exitUsage || !strings.Contains(r.err, "is zero throughout") {
+		t.Errorf("a curve of zeros with a peak: exit code %d, %s", r.code, r.err)
+	}
 	if r := newShell(t).run("produce", "-brokers", addr, "-topic", "clicks", "-hot", "50", "-duration", "1s"); r.code != exitUsage || !strings.Contains(r.err, `-hot 50: topic "clicks" has 4 partitions`) {
 		t.Errorf("exit code %d, %s%s", r.code, r.out, r.err)
 	}

@@ -141,6 +141,26 @@ func TestParseCurve(t *testing.T) {
 	}
 }
 
+// endless is a file without an end of a line.
+type endless struct{ read int }
+
+func (e *endless) Read(p []byte) (int, error) {
+	clear(p)
+	e.read += len(p)
+	return len(p), nil
+}
+
+func TestCurveWithoutLines(t *testing.T) {
+	var zero endless
+	if _, err := ParseCurve("zero", &zero); err == nil || !strings.Contains(err.Error(), "read the arrival curve zero: more than 65536 bytes without the end of a line") || zero.read > 1<<20 {
+		t.Errorf("after %d bytes: %v", zero.read, err)
+	}
+	long := "# " + strings.Repeat("a comment of many words ", 2000) + "\ntimestamp,rate\n" + strings.Repeat("# short\n", 20000) + "2026-01-01T00:00:00Z,1\n2026-01-01T00:01:00Z,2\n"
+	if c, err := ParseCurve("long", strings.NewReader(long)); err != nil || len(c.Rates) != 2 {
+		t.Errorf("%d rates, %v", len(c.Rates), err)
+	}
+}
+
 func TestReadCurve(t *testing.T) {
 	const text = "timestamp,rate\n2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,2\n"
 	var packed bytes.Buffer

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"context"
 	"encoding/csv"
@@ -87,7 +88,7 @@ func ParseCurve(name string, r io.Reader) (Curve, error) {
 }
 
 func parseRows(name string, r io.Reader) (at []time.Time, rates []float64, lines []int, err error) {
-	cr := csv.NewReader(r)
+	cr := csv.NewReader(&lineBound{r: r})
 	cr.FieldsPerRecord = -1
 	cr.ReuseRecord = true
 	cr.TrimLeadingSpace = true
@@ -128,6 +129,30 @@ func parseRows(name string, r io.Reader) (at []time.Time, rates []float64, lines
 		}
 		at, rates, lines = append(at, t), append(rates, rate), append(lines, line)
 	}
+}
+
+// longestLine bounds a line of a trace, in bytes: what has none, such as /dev/zero, is no trace.
+const longestLine = 64 << 10
+
+var errNoLines = fmt.Errorf("more than %d bytes without the end of a line: this is no list of timestamps and rates", longestLine)
+
+// lineBound reads until a line is too long.
+type lineBound struct {
+	r io.Reader
+	n int // bytes since the last line ended
+}
+
+func (b *lineBound) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p[:min(len(p), longestLine)])
+	if i := bytes.LastIndexByte(p[:n], '\n'); i >= 0 {
+		b.n = n - i - 1
+	} else {
+		b.n += n
+	}
+	if b.n > longestLine {
+		return 0, errNoLines
+	}
+	return n, err
 }
 
 // place is name:line:column of a field of the row that was read last.

@@ -289,7 +289,7 @@ func (p *printer) troubles(f Frame) []event {
 	}
 	for _, problem := range p.problems {
 		what := core.Behind(problem)
-		if f.View.Stopping || what != "" && shown[what] != nil || slices.ContainsFunc(now, func(s string) bool { return Same(s, problem) }) {
+		if f.View.Stopping || what != "" && shown[what] != nil || slices.ContainsFunc(now, func(s string) bool { return Same(s, problem) || spread(s, problem) }) {
 			continue
 		}
 		if strings.HasSuffix(problem, core.RepairEnds) {
@@ -325,6 +325,13 @@ func Same(a, b string) bool {
 	a, _, _ = strings.Cut(a, core.LogEnds)
 	b, _, _ = strings.Cut(b, core.LogEnds)
 	return wordless(a) == wordless(b)
+}
+
+// spread tells whether two problems are one and the same thing that befalls others, or more of them: a process, a partition.
+func spread(a, b string) bool {
+	_, a, more := strings.Cut(a, ": ")
+	_, b, still := strings.Cut(b, ": ")
+	return more && still && Same(a, b)
 }
 
 // cause is the last part of a problem: who does not answer one question answers others as little, for the same reason.

@@ -458,3 +458,17 @@ func TestPlainTellsOfLosses(t *testing.T) {
 		}
 	}
 }
+
+// What befalls others too has not gone: only when it has ended for all of them is that said.
+func TestWhatSpreadsIsNotGone(t *testing.T) {
+	p := &printer{}
+	var got []string
+	for i, problems := range [][]string{{"parameter server 0: snapshots fail: no space"}, {"parameter servers 0–1: snapshots fail: no space"}, {"parameter server 1: snapshots fail: no space"}, nil} {
+		f := Frame{View: &core.View{Now: time.Unix(int64(i), 0), Problems: problems}, Zone: time.UTC}
+		got = append(got, f.text(p.troubles(f))...)
+	}
+	gone := slices.DeleteFunc(slices.Clone(got), func(l string) bool { return !strings.Contains(l, " gone ") })
+	if want := []string{"00:00:03  gone      parameter server 1: snapshots fail: no space"}; !slices.Equal(gone, want) {
+		t.Errorf("all that is said:\n%s\nwant of what has gone %q", strings.Join(got, "\n"), want)
+	}
+}
