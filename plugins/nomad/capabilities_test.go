@@ -14,7 +14,7 @@ import (
 func TestEffectiveCapabilities(t *testing.T) {
 	rules := func(pairs ...string) (out []namespaceRules) {
 		for i := 0; i < len(pairs); i += 2 {
-			out = append(out, namespaceRules{pairs[i], strings.Fields(pairs[i+1])})
+			out = append(out, namespaceRules{Name: pairs[i], Capabilities: strings.Fields(pairs[i+1])})
 		}
 		return out
 	}
@@ -28,11 +28,43 @@ func TestEffectiveCapabilities(t *testing.T) {
 		"of two policies":          {rules("ml-a", "read-fs", "ml-a", "read-logs"), []string{"read-fs", "read-logs"}},
 		"the closest pattern":      {rules("*", "a", "ml-*", "b", "m*", "c"), []string{"b"}},
 		"any":                      {rules("*", "a"), []string{"a"}},
-		"denied by one of two":     {rules("ml-a", "read-fs", "ml-a", "deny"), nil},
 		"denied for others":        {rules("*", "deny", "ml-a", "read-fs"), []string{"read-fs"}},
 		"of a pattern like a name": {rules("ml-?", "a"), nil},
 	} {
-		if diff := cmp.Diff(tt.want, effective(tt.rules, "ml-a")); diff != "" {
+		var got []string
+		for _, r := range effective(tt.rules, "ml-a") {
+			got = append(got, r.Capabilities...)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// Of rules for variables the closest counts too, and * stands for slashes.
+func TestVariablesOfAJob(t *testing.T) {
+	rules := func(pairs ...string) []namespaceRules {
+		var r namespaceRules
+		r.Variables = &struct{ Paths []variableRules }{}
+		for i := 0; i < len(pairs); i += 2 {
+			r.Variables.Paths = append(r.Variables.Paths, variableRules{pairs[i], strings.Fields(pairs[i+1])})
+		}
+		return []namespaceRules{{Name: "ml"}, r}
+	}
+	for name, tt := range map[string]struct {
+		rules []namespaceRules
+		want  []string
+	}{
+		"none":                {nil, nil},
+		"another's":           {rules("kale/*", "write"), nil},
+		"below it":            {rules("nomad/jobs/kale-*", "write destroy"), []string{"write", "destroy"}},
+		"all":                 {rules("*", "write"), []string{"write"}},
+		"the closest":         {rules("*", "destroy", "nomad/*", "write"), []string{"write"}},
+		"its own":             {rules("nomad/jobs/kale-ads/g", "read", "nomad/jobs/kale-ads/*", "write"), []string{"read"}},
+		"with one in between": {rules("nomad/*/g", "write"), []string{"write"}},
+		"denied":              {rules("nomad/*", "write deny"), nil},
+	} {
+		if diff := cmp.Diff(tt.want, ofVariable(tt.rules, "nomad/jobs/kale-ads/g")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
