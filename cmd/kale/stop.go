@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -235,7 +236,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 			return a.done(ordered{Job: name, Order: orderStop, Says: []string{says}})
 		}
 	}
-	s, _, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Stop: true, AnyOwner: l.anyOwner}, f.takeOver)
+	s, b, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Stop: true, AnyOwner: l.anyOwner}, f.takeOver)
 	if errors.Is(err, state.ErrLocked) {
 		if v, busy := a.view(ctx, name); busy == nil && !v.Stopping && !v.Stopped {
 			return errTakenUp
@@ -248,7 +249,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if f.force {
 		err = s.Kill(ctx)
 	} else {
-		err = a.drive(ctx, name, s)
+		err = a.drive(ctx, l, b, s)
 	}
 	if err != nil {
 		return err
@@ -256,11 +257,13 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	return a.sayStopped(name, true, s.Rollbacks(), s.LeftAway())
 }
 
-// drive runs a scheduler that was opened to stop its job, with progress, until the job has stopped.
-func (a *app) drive(ctx context.Context, name string, s *core.Scheduler) error {
+// drive runs a scheduler that was opened to stop its job, with progress, until the job has stopped. Others can ask it how far it is.
+func (a *app) drive(ctx context.Context, l *loaded, b backend.Backend, s *core.Scheduler) error {
+	name := l.Name
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	ran := make(chan error, 1)
+	ran, answered := make(chan error, 1), a.answerFor(ctx, l, b, s)
+	defer answered()
 	// Owned by this function, which waits for it; it ends with the stop or with ctx.
 	go func() { ran <- s.Run(ctx) }()
 	bar := a.stopBar(name)
@@ -280,6 +283,30 @@ func (a *app) drive(ctx context.Context, name string, s *core.Scheduler) error {
 				bar.stops(time.Since(began), v)
 			}
 		}
+	}
+}
+
+// answerFor serves the API of a scheduler that stops its job, until done is called. One that cannot be served does not keep the job from stopping.
+func (a *app) answerFor(ctx context.Context, l *loaded, b backend.Backend, s *core.Scheduler) (done func()) {
+	socket, err := api.SocketPath(l.dir)
+	if err != nil {
+		return func() {}
+	}
+	listener, err := api.Listen(socket)
+	if err != nil {
+		return func() {}
+	}
+	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
+	served := make(chan struct{})
+	go func() { // waited for by done
+		defer close(served)
+		_ = api.Serve(ctx, nil, listener, s, api.Options{Logs: func(ctx context.Context, id backend.ID, o backend.LogOptions) (io.ReadCloser, error) {
+			return b.Logs(ctx, l.Name, id, o)
+		}})
+	}()
+	return func() {
+		end()
+		<-served
 	}
 }
 
