@@ -189,8 +189,9 @@ func (s *Store) recordNames(kind string) ([]recordName, error) {
 	}
 	var out []recordName
 	for _, e := range entries {
-		if n, ok := parsePair(e.Name(), ".json"); ok {
-			out = append(out, recordName{n[0], n[1]})
+		n, ok := parsePair(e.Name(), ".json")
+		if name := (recordName{n[0], n[1]}); ok && name.file() == e.Name() { // what is called otherwise is not ours
+			out = append(out, name)
 		}
 	}
 	slices.SortFunc(out, func(a, b recordName) int { return b.compare(a) })

@@ -184,3 +184,26 @@ func TestJobStateOfANewerProgramIsRefused(t *testing.T) {
 		t.Errorf("%v, want advice to use a newer program", err)
 	}
 }
+
+// A file whose name means a number that this program writes otherwise is nobody's: it could not be opened under the name that it would have.
+func TestNamesThatAreNotOurs(t *testing.T) {
+	s := open(t, t.TempDir())
+	inc := claimed(t, s, 0)
+	if err := errors.Join(s.SaveJob(state(3), inc), os.MkdirAll(s.tabletDir(2), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{
+		filepath.Join(s.Root(), "job", "09999999999999999-0000000001.json"), filepath.Join(s.Root(), "job", "+9999999999999999999-0000000001.json"),
+		filepath.Join(s.tabletDir(2), "09999999999999999-00000000000000000999.snap"),
+	} {
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := s.LoadJob(); err != nil || got.MapVersion != 3 {
+		t.Errorf("the job's state: %+v, %v", got, err)
+	}
+	if got, err := s.Generations(2); err != nil || len(got) > 0 {
+		t.Errorf("snapshots: %v, %v", got, err)
+	}
+}
