@@ -325,6 +325,7 @@ func TestGarbage(t *testing.T) {
 		{name: "order of the wrong type", method: "POST", path: "/v1/orders", ctype: js, body: `{"kind":"scale","target":"four"}`, status: 400, says: "an order is"},
 		{name: "order without a type", method: "POST", path: "/v1/orders", body: `{"kind":"stop"}`, status: 415, says: "Content-Type"},
 		{name: "order that is endless", method: "POST", path: "/v1/orders", ctype: js, body: `{"kind":"` + strings.Repeat("x", 1<<17), status: 400, says: "an order is"},
+		{name: "order that is endless, and of no type", method: "POST", path: "/v1/orders", body: strings.Repeat("x", 1<<19), status: 415, says: "Content-Type"},
 		{name: "no logs", method: "GET", path: "/v1/workloads/worker-0/logs", status: 501, says: "no logs"},
 		{name: "no report", method: "GET", path: "/v1/report", status: 404, says: "no GET /v1/report"},
 	} {

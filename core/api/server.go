@@ -42,6 +42,7 @@ const (
 	defaultBins      = 10
 	maxEntries       = 100_000
 	maxOrderBytes    = 1 << 16
+	maxBodyBytes     = 1 << 20          // read of a request that is refused, so that its sender reads why and not of a broken pipe
 	orderTimeout     = 20 * time.Second // for the scheduler to take an order: it may be in the middle of a look
 	closeTimeout     = 2 * time.Second
 )
@@ -96,6 +97,7 @@ func Handler(lg *slog.Logger, s scheduler, o Options) http.Handler {
 		return nil, failf(http.StatusNotFound, "there is no %s %s in version %s of the scheduler's API", r.Method, r.URL.Path, Version)
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w = drained{w, r.Body}
 		w.Header().Set(VersionHeader, Version)
 		if v := r.Header.Get(VersionHeader); v != "" && v != Version {
 			h.fail(w, failf(http.StatusBadRequest, "the client speaks version %q of the API and this scheduler version %s: use a kale of the scheduler's version", v, Version))
@@ -104,6 +106,25 @@ func Handler(lg *slog.Logger, s scheduler, o Options) http.Handler {
 		mux.ServeHTTP(w, r)
 	})
 }
+
+// drained reads what the sender of a refused request still writes before it answers: a server that closes a connection
+// with bytes unread resets it, and its sender, still writing, is told of a broken pipe and never of the reason.
+type drained struct {
+	http.ResponseWriter
+	body io.Reader
+}
+
+func (d drained) WriteHeader(status int) {
+	if status >= http.StatusBadRequest {
+		// A sender that is slower, or sends more, has the broken pipe; not every ResponseWriter has a deadline.
+		_ = http.NewResponseController(d.ResponseWriter).SetReadDeadline(time.Now().Add(closeTimeout))
+		_, _ = io.CopyN(io.Discard, d.body, maxBodyBytes)
+	}
+	d.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for [http.ResponseController], which the logs flush by.
+func (d drained) Unwrap() http.ResponseWriter { return d.ResponseWriter }
 
 type handler struct {
 	lg *slog.Logger
