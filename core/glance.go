@@ -113,6 +113,9 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 		diags := CheckModel(j, (*Wanted)(want))
 		if diags.HasErrors() {
 			g.Stuck = "its checkpoint is gone"
+			if diags[0].Summary == damagedCheckpoint {
+				g.Stuck = "its checkpoint is damaged"
+			}
 			model = g.Stuck
 		}
 		if recreated(want.Standing) && g.Stuck == "" {

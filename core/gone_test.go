@@ -126,6 +126,51 @@ func TestGoneCheckpointIsNotBegunAnewInSilence(t *testing.T) {
 	r.open("run")
 }
 
+// A job's state of which no copy can be used any more is refused before anything is started, with what helps, which is not to remove the only one; one that has a copy
+// left is only warned of.
+func TestDamagedJobStateIsRefused(t *testing.T) {
+	r := stoppedAfter(t, 4000)
+	files, err := filepath.Glob(filepath.Join(CheckpointFolder(r.job), rpc.JobStateFolder, "*"+rpc.RecordEnding))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	path := files[0]
+	sound, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, damage := range map[string][]byte{"torn": sound[:10], "altered": []byte(strings.Replace(string(sound), "fingerprint", "finderprint", 1))} {
+		t.Run(name, func(t *testing.T) {
+			if err := os.WriteFile(path, damage, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, diags, err := Open(t.Context(), r.options("run"))
+			if err != nil || s != nil || !diags.HasErrors() {
+				t.Fatalf("opened: %v, %v, %v", s, diags, err)
+			}
+			d := diags[0]
+			if d.Summary != damagedCheckpoint || !strings.Contains(d.Detail, path) || !strings.Contains(d.Detail, "bring it back from a backup") || strings.Contains(d.Detail, "to go back") || !strings.Contains(d.Detail, "To give the model up: remove ") {
+				t.Errorf("it says %s: %s", d.Summary, d.Detail)
+			}
+			if _, diags, err := NewPreview(t.Context(), r.options("run")); err != nil || !diags.HasErrors() {
+				t.Errorf("a preview does not say so: %v, %v", diags, err)
+			}
+			if g, err := GlanceAt(t.Context(), r.state, "ctr", nil); err != nil || g.Stuck != "its checkpoint is damaged" || len(g.Problems) != 1 || g.Problems[0] != d.Summary+": "+d.Detail {
+				t.Errorf("a status says %+v, %v", g, err)
+			}
+			r.wantCalls()
+		})
+	}
+	if err := os.WriteFile(strings.TrimSuffix(path, rpc.RecordEnding)+rpc.CopyEnding, sound, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	diags := CheckModel(r.job, r.wanted())
+	if len(diags) != 1 || diags.HasErrors() || !strings.Contains(diags[0].Detail, path) || !strings.Contains(diags[0].Detail, "Its copy beside it is good") {
+		t.Errorf("with a copy: %v", diags)
+	}
+	r.open("run")
+}
+
 // A job that is wanted still, of which nothing lives after a reboot, is refused like one that was stopped where its checkpoint is gone. While one of its servers lives
 // it is taken up, with what that one has in its memory.
 func TestGoneCheckpointOfAJobThatDied(t *testing.T) {

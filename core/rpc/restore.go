@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -93,17 +92,11 @@ func readNote(folder, timeline string, server int) (n note, found bool) {
 
 // NewestRecord reads the newest record of a folder of them, as trainer/checkpoint writes them, without verifying it; false: there is none that can be read.
 func NewestRecord(folder string, v any) bool {
-	entries, err := os.ReadDir(folder)
-	if err != nil {
+	names, err := recordNames(folder, RecordEnding)
+	if err != nil || len(names) == 0 {
 		return false
 	}
-	newest := ""
-	for _, e := range entries {
-		if n := e.Name(); strings.HasSuffix(n, ".json") && !strings.HasPrefix(n, ".") {
-			newest = max(newest, n)
-		}
-	}
-	raw, err := os.ReadFile(filepath.Join(folder, newest))
+	raw, err := os.ReadFile(filepath.Join(folder, names[0]+RecordEnding))
 	if err != nil {
 		return false
 	}

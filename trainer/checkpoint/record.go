@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
+	"github.com/kale-sched/kale/core/rpc"
 )
 
 // jobVersion is the newest form of JobState that this program writes and reads.
@@ -68,11 +67,11 @@ type ChiefInfo struct {
 	Timeline    string `json:"timeline"`
 }
 
-// LoadJob reads the newest job state. ErrNoJob: there is none. ErrDamaged: the newest one does not verify; it is not skipped, since an
-// older state may lack the pinned start of a partition that has been trained since.
+// LoadJob reads the newest job state, from its copy where it must (MendJob). ErrNoJob: there is none. ErrDamaged: neither verifies; the state is not skipped, since an
+// older one may lack the pinned start of a partition that has been trained since.
 func (s *Store) LoadJob() (JobState, error) {
 	var st JobState
-	err := s.newestRecord("job", &st)
+	_, err := rpc.ReadJobState(s.root, &st)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = ErrNoJob
 	}
@@ -91,10 +90,50 @@ func (s *Store) SaveJob(st JobState, chiefInc uint64) error {
 	if st.Version == 0 {
 		st.Version = jobVersion
 	}
-	if err := s.saveNext("job", 0, st, chiefInc); err != nil {
+	if err := s.saveNext(rpc.JobStateFolder, 0, st, chiefInc); err != nil {
 		return fmt.Errorf("save the state of job %q: %w%s", s.job, err, advice(err))
 	}
 	return nil
+}
+
+// MendJob makes two of the newest job state again where there is only one of it that verifies: so it is of one that an older version saved, and of one of which a file
+// was damaged or lost, which was says. What a name stands for is written once and never changes, so that it does not matter who mends it, or when.
+func (s *Store) MendJob() (was, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was, err = s.mendJob()
+	if err != nil {
+		err = fmt.Errorf("keep two copies of the state of job %q: %w%s", s.job, err, advice(err))
+	}
+	return was, err
+}
+
+func (s *Store) mendJob() (was, err error) {
+	var st json.RawMessage
+	if was, err = rpc.ReadJobState(s.root, &st); err != nil {
+		return nil, err
+	}
+	names, err := s.recordNames(rpc.JobStateFolder)
+	if err != nil || len(names) == 0 {
+		return was, err
+	}
+	dir, record, copied := filepath.Join(s.root, rpc.JobStateFolder), names[0].file(), names[0].copyFile()
+	from, to := record, copied
+	if was != nil {
+		from, to = copied, record
+	} else if err := rpc.ReadRecord(filepath.Join(dir, copied), &st); err == nil {
+		return nil, nil
+	} else if errors.Is(err, ErrDamaged) {
+		was = err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, from))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // replaced by newer ones since it was listed
+	}
+	if err == nil {
+		err = s.place(dir, to, text)
+	}
+	return was, err
 }
 
 // saveNext saves a record of a kind above all that this incarnation of the server has saved.
@@ -173,6 +212,10 @@ type recordName struct{ inc, seq uint64 }
 
 func (n recordName) file() string { return fmt.Sprintf("%020d-%010d.json", n.inc, n.seq) }
 
+func (n recordName) copyFile() string {
+	return strings.TrimSuffix(n.file(), rpc.RecordEnding) + rpc.CopyEnding
+}
+
 func (n recordName) compare(m recordName) int {
 	switch {
 	case n.inc < m.inc || n.inc == m.inc && n.seq < m.seq:
@@ -191,12 +234,17 @@ func (s *Store) recordNames(kind string) ([]recordName, error) {
 	}
 	var out []recordName
 	for _, e := range entries {
-		if n, ok := parsePair(e.Name(), ".json"); ok {
-			out = append(out, recordName{n[0], n[1]})
+		file := e.Name()
+		if base, ok := strings.CutSuffix(file, rpc.CopyEnding); ok && kind == rpc.JobStateFolder {
+			file = base + rpc.RecordEnding
+		}
+		n, ok := parsePair(file, rpc.RecordEnding)
+		if name := (recordName{n[0], n[1]}); ok && name.file() == file { // else nobody would find it by its name
+			out = append(out, name)
 		}
 	}
 	slices.SortFunc(out, func(a, b recordName) int { return b.compare(a) })
-	return out, nil
+	return slices.Compact(out), nil
 }
 
 // keptRecords is how many records of a kind stay: more than one, so that a reader that has just listed finds its file.
@@ -209,14 +257,11 @@ func (s *Store) dropRecords(kind string, names []recordName, inc uint64) {
 	for i, n := range names {
 		if i >= keptRecords && n.inc <= inc {
 			_ = os.Remove(filepath.Join(s.root, kind, n.file()))
+			if kind == rpc.JobStateFolder {
+				_ = os.Remove(filepath.Join(s.root, kind, n.copyFile()))
+			}
 		}
 	}
-}
-
-// envelope guards a record with a checksum of its bytes.
-type envelope struct {
-	Checksum string          `json:"xxhash64"`
-	Record   json.RawMessage `json:"record"`
 }
 
 // putRecord writes a record of a server under its name, durably, and tells a superseded writer so.
@@ -224,21 +269,31 @@ func (s *Store) putRecord(kind string, server int, name recordName, v any) error
 	if err := s.checkCurrent(server, name.inc); err != nil {
 		return err
 	}
-	body, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	text, err := json.Marshal(envelope{fmt.Sprintf("%016x", xxhash.Sum64(body)), body})
+	text, err := rpc.EncodeRecord(v)
 	if err != nil {
 		return err
 	}
 	dir := filepath.Join(s.root, kind)
-	tmp := filepath.Join(dir, "."+name.file()+".tmp")
+	if err := s.place(dir, name.file(), text); err != nil {
+		return err
+	}
+	if kind == rpc.JobStateFolder {
+		if err := s.place(dir, name.copyFile(), text); err != nil {
+			return err
+		}
+	}
+	// Only now is it known that no successor had claimed, and loaded, before this record was there to be loaded.
+	return s.checkCurrent(server, name.inc)
+}
+
+// place writes a file of a folder whole and durably, or not at all.
+func (s *Store) place(dir, name string, text []byte) error {
+	tmp := filepath.Join(dir, "."+name+".tmp")
 	f, err := os.Create(tmp)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(text, '\n'))
+	_, err = f.Write(text)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		_ = os.Remove(tmp)
 		return err
@@ -246,15 +301,11 @@ func (s *Store) putRecord(kind string, server int, name recordName, v any) error
 	if err := s.point("record before rename"); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, filepath.Join(dir, name.file())); err != nil {
+	if err := os.Rename(tmp, filepath.Join(dir, name)); err != nil {
 		_ = os.Remove(tmp)
 		return err
 	}
-	if err := syncDir(dir); err != nil {
-		return err
-	}
-	// Only now is it known that no successor had claimed, and loaded, before this record was there to be loaded.
-	return s.checkCurrent(server, name.inc)
+	return syncDir(dir)
 }
 
 // newestRecord reads the newest record of a kind; fs.ErrNotExist when there is none.
@@ -271,26 +322,16 @@ func (s *Store) newestRecord(kind string, v any) error {
 		if errors.Is(err, fs.ErrNotExist) && try < 10 {
 			continue // replaced by newer ones and removed since it was listed
 		}
+		if errors.Is(err, ErrDamaged) {
+			err = fmt.Errorf("%w; remove it, and it is written anew", err)
+		}
 		return err
 	}
 }
 
 // readRecord reads one record and verifies it.
 func (s *Store) readRecord(kind string, name recordName, v any) error {
-	path := filepath.Join(s.root, kind, name.file())
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	var e envelope
-	if err := json.Unmarshal(text, &e); err != nil {
-		return fmt.Errorf("%w: %s: %w; remove it to go back to the one before", ErrDamaged, path, err)
-	}
-	var body bytes.Buffer
-	if err := json.Compact(&body, e.Record); err != nil || fmt.Sprintf("%016x", xxhash.Sum64(body.Bytes())) != e.Checksum {
-		return fmt.Errorf("%w: %s: its checksum is wrong; remove it to go back to the one before", ErrDamaged, path)
-	}
-	return json.Unmarshal(e.Record, v)
+	return rpc.ReadRecord(filepath.Join(s.root, kind, name.file()), v)
 }
 
 // parsePair reads names of the form A-B<suffix> with decimal A and B.

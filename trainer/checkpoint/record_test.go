@@ -98,39 +98,97 @@ func TestRule3ChiefThatSleptDoesNotHideItsSuccessor(t *testing.T) {
 	}
 }
 
-// A damaged job state is an error that names the file; going back to the one before is for the operator to decide.
-func TestDamagedJobStateIsNotSkipped(t *testing.T) {
+// A job's state lies there twice: where one file of it is damaged or lost the other is taken, and makes it whole again. Where both are, that is an error which names the
+// file; going back to the one before is for the operator to decide, and is proposed where there is one.
+func TestDamagedJobState(t *testing.T) {
 	s := open(t, t.TempDir())
 	inc := claimed(t, s, 0)
-	for v := range uint64(2) {
-		if err := s.SaveJob(state(v), inc); err != nil {
-			t.Fatal(err)
-		}
+	if err := s.SaveJob(state(0), inc); err != nil {
+		t.Fatal(err)
 	}
 	names, err := s.recordNames("job")
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(s.Root(), "job", names[0].file())
-	text, err := os.ReadFile(path)
+	files := func(n recordName) (record, copied string) {
+		return filepath.Join(s.Root(), "job", n.file()), filepath.Join(s.Root(), "job", n.copyFile())
+	}
+	record, copied := files(names[0])
+	sound, err := os.ReadFile(record)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, damage := range map[string]string{
-		"altered": strings.Replace(string(text), `"tablets":64`, `"tablets":63`, 1),
-		"torn":    string(text[:len(text)/2]),
-		"empty":   "",
-	} {
-		if err := os.WriteFile(path, []byte(damage), 0o600); err != nil {
+	write := func(path, text string) {
+		t.Helper()
+		var err error
+		if os.Remove(path); text != "lost" {
+			err = os.WriteFile(path, []byte(text), 0o600)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.LoadJob(); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: %v, want ErrDamaged and the file's name", name, err)
+	}
+	same := func() {
+		t.Helper()
+		for _, path := range []string{record, copied} {
+			if got, err := os.ReadFile(path); err != nil || string(got) != string(sound) {
+				t.Errorf("%s: %q, %v", path, got, err)
+			}
 		}
 	}
-	if err := os.Remove(path); err != nil {
+	same()
+	for name, damage := range map[string]string{
+		"altered": strings.Replace(string(sound), `"tablets":64`, `"tablets":63`, 1),
+		"torn":    string(sound[:10]),
+		"empty":   "",
+		"lost":    "lost",
+	} {
+		t.Run(name, func(t *testing.T) {
+			write(record, damage)
+			if got, err := s.LoadJob(); err != nil || got.Tablets != 64 {
+				t.Errorf("with its copy: %+v, %v", got, err)
+			}
+			if was, err := s.MendJob(); err != nil || was == nil || !strings.Contains(was.Error(), record) {
+				t.Errorf("mended: %v, %v", was, err)
+			}
+			same()
+			write(copied, damage)
+			if was, err := s.MendJob(); err != nil || (was == nil) != (damage == "lost") { // an older version writes none
+				t.Errorf("its copy is mended: %v, %v", was, err)
+			}
+			same()
+			if was, err := s.MendJob(); err != nil || was != nil {
+				t.Errorf("nothing was to mend: %v, %v", was, err)
+			}
+			if damage == "lost" {
+				return
+			}
+			write(record, damage)
+			write(copied, "lost") // an older version wrote none
+			if _, err := s.LoadJob(); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), record) || !strings.Contains(err.Error(), "there is none before it: bring it back from a backup") {
+				t.Errorf("%v, want ErrDamaged and the file's name", err)
+			}
+			write(record, string(sound))
+			write(copied, string(sound))
+		})
+	}
+	if err := s.SaveJob(state(1), inc); err != nil {
 		t.Fatal(err)
 	}
+	if names, err = s.recordNames("job"); err != nil {
+		t.Fatal(err)
+	}
+	record, copied = files(names[0])
+	write(record, "")
+	write(copied, "")
+	if _, err := s.LoadJob(); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "bring it back from a backup, or remove it and its copy (.copy) to go back to the one before") {
+		t.Errorf("%v", err)
+	}
+	if _, err := s.MendJob(); !errors.Is(err, ErrDamaged) {
+		t.Errorf("mended from nothing: %v", err)
+	}
+	write(record, "lost")
+	write(copied, "lost")
 	if got, err := s.LoadJob(); err != nil || got.MapVersion != 0 {
 		t.Errorf("after its removal: map version %d, %v; want the one before", got.MapVersion, err)
 	}
