@@ -273,8 +273,9 @@ func (s *Store) Generations(tablet int) ([]Generation, error) {
 	}
 	var out []Generation
 	for _, e := range entries {
-		if n, ok := parsePair(e.Name(), ".snap"); ok {
-			out = append(out, Generation{tablet, n[0], n[1]})
+		n, ok := parsePair(e.Name(), ".snap")
+		if g := (Generation{tablet, n[0], n[1]}); ok && g.file() == e.Name() { // else nobody would find it by its name
+			out = append(out, g)
 		}
 	}
 	slices.SortFunc(out, func(a, b Generation) int { return b.Compare(a) })
