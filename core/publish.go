@@ -407,6 +407,9 @@ func (s *Scheduler) problems() []string {
 			out = append(out, cannotStart(r))
 		}
 	}
+	if s.want.Compacted {
+		out = append(out, compactedWords)
+	}
 	if s.last != nil && s.last.Decision.NoHelp != "" {
 		out = append(out, s.last.Decision.NoHelp)
 	}

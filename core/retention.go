@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// keptEvery is how often the brokers are asked how long they keep the topic: somebody may change that.
-	keptEvery = time.Minute
+	// keptEvery is how often the brokers are asked how they keep the topic, and for how long: somebody may change that.
+	keptEvery = 30 * time.Second
 	// retentionShare is the share of what is kept that may wait to be trained before it is said that retention comes near. Until then as much time is left again
 	// as has passed.
 	retentionShare = 0.5
@@ -30,7 +30,7 @@ func (s *Scheduler) lookKept(ctx context.Context, n *seen) {
 	kept, err := s.kafka.Kept(ctx)
 	if err != nil {
 		s.lg.Debug("how long the topic is kept is not known", "err", err)
-		kept = traffic.Kept{Info: traffic.Info{Retention: -1, RetentionBytes: -1}}
+		kept = traffic.Kept{Info: traffic.Info{CleanupPolicy: kept.CleanupPolicy, Retention: -1, RetentionBytes: -1}}
 	}
 	s.topicKept = &kept
 }

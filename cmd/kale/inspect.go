@@ -330,6 +330,9 @@ func (a *app) askBrokers(ctx context.Context, l *loaded, f recordFlags) (info jo
 		}
 		return info, diags, err
 	}
+	if l.want.Runs() { // it trains on whether it has a scheduler or not, and one tells what that means
+		diags = butWarned(diags, job.Compacted(j.Stream.Topic))
+	}
 	more, err := a.askFurther(ctx, l, f)
 	return info, append(diags, more...), err
 }
@@ -403,10 +406,13 @@ func (a *app) askFurther(ctx context.Context, l *loaded, f recordFlags) (diags h
 }
 
 // whileSilent are diagnostics of which that the cluster does not answer forbids nothing.
-func whileSilent(diags hcl.Diagnostics) hcl.Diagnostics {
+func whileSilent(diags hcl.Diagnostics) hcl.Diagnostics { return butWarned(diags, core.ClusterSilent) }
+
+// butWarned are diagnostics of which those with a summary forbid nothing.
+func butWarned(diags hcl.Diagnostics, summary string) hcl.Diagnostics {
 	out := slices.Clone(diags)
 	for i, d := range out {
-		if d.Summary == core.ClusterSilent {
+		if d.Summary == summary {
 			out[i] = warnings(hcl.Diagnostics{d})[0]
 		}
 	}

@@ -9,6 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/cmd/kale/audit"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/stream"
 )
@@ -87,8 +91,29 @@ func TestChangesBesideAScheduler(t *testing.T) {
 	}
 	says(exitDone)
 
+	// A topic that was switched to compaction is a problem of what runs of a job, for which it keeps nobody from looking after it, and keeps one that has stopped from running.
+	isCompacted := `Topic "clicks" is compacted`
+	clean := func(policy string) {
+		t.Helper()
+		cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cl.Close()
+		if got, err := kadm.NewClient(cl).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "cleanup.policy", Value: &policy}}, "clicks"); err != nil || got[0].Err != nil {
+			t.Fatal(err, got)
+		}
+	}
+	clean("compact")
+	says(exitDone, isCompacted)
+
 	commands = commands[:1]
 	s.must("stop", "life")
+	says(exitFailed, isCompacted, "or set that of this one back to it")
+	if p, text := s.auditOf("life"); p.Verdict != audit.Exact || !p.Compacted || !strings.Contains(text, isCompacted) || !strings.Contains(text, "the topic is compacted, or was") {
+		t.Errorf("the audit says %s: %s", p.Verdict, text)
+	}
+	clean("delete")
 	says(exitDone)
 	// What only a job that begins takes up is said of one that has stopped.
 	write(strings.NewReplacer(`topic   = "clicks"`, `topic   = "clicks"

@@ -70,14 +70,20 @@ func topicList(topics []string) string {
 	return fmt.Sprintf("The brokers have: %s.", strings.Join(shown, ", "))
 }
 
+// Compacted says that the brokers remove records from the topic's middle.
+func (info TopicInfo) Compacted() bool {
+	return slices.ContainsFunc(strings.Split(info.CleanupPolicy, ","), func(policy string) bool { return strings.TrimSpace(policy) == "compact" })
+}
+
+// Compacted is the summary of the diagnostic which says that a topic is.
+func Compacted(topic string) string { return fmt.Sprintf("Topic %q is compacted", topic) }
+
 func (j *Job) cleanupDiagnostics(info TopicInfo) hcl.Diagnostics {
-	for _, policy := range strings.Split(info.CleanupPolicy, ",") {
-		if strings.TrimSpace(policy) == "compact" {
-			return hcl.Diagnostics{j.ErrorAt("stream.topic", fmt.Sprintf("Topic %q is compacted", j.Stream.Topic),
-				"Compaction removes records from the middle of the log, so that they could not be trained exactly once. Use a topic with cleanup.policy=delete.")}
-		}
+	if !info.Compacted() {
+		return nil
 	}
-	return nil
+	return hcl.Diagnostics{j.ErrorAt("stream.topic", Compacted(j.Stream.Topic),
+		"Compaction removes records from the middle of the log, so that they could not be trained exactly once. Use a topic with cleanup.policy=delete, or set that of this one back to it.")}
 }
 
 // retentionDiagnostics holds the times of the job against how long records stay.
