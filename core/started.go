@@ -297,7 +297,7 @@ func (d *desired) notTakenUp(j *job.Job, known func(path string) bool) (diags hc
 			roles[path] = backend.RoleServer
 		}
 	}
-	told := map[string]bool{}
+	told, file := map[string]bool{}, backend.Quoted(j.File)
 	for _, path := range slices.Sorted(maps.Keys(now)) {
 		keeps, n, of := d.keep(path, roles[path], now[path])
 		if n == 0 || told[follows[path]] || known != nil && !(known(path) && known(follows[path])) {
@@ -316,19 +316,19 @@ func (d *desired) notTakenUp(j *job.Job, known func(path string) bool) (diags hc
 			from = "what it says of a process holds only for what is started from now on; what it says of what Kale itself does holds at once"
 		}
 		diags = append(diags, j.WarningAt(path, "What runs does not take up this change", fmt.Sprintf(
-			"%s: %s %s; %s. kale stop %s and then kale run %s change it for all.", path, who, does, from, j.Name, j.File)))
+			"%s: %s %s; %s. kale stop %s and then kale run %s change it for all.", path, who, does, from, j.Name, file)))
 	}
 	if n, of := d.startedUnknown(), len(d.wantedRanks())+len(d.Servers); n > 0 {
 		diags = append(diags, j.WarningAt("", "Not all that runs could be compared with this file", fmt.Sprintf(
 			"%d of %d processes were started before this scheduler's state was: what this file said then is not known, so a change that they do not take up is not told. "+
-				"kale stop %s and then kale run %s start all with what it says now.", n, of, j.Name, j.File)))
+				"kale stop %s and then kale run %s start all with what it says now.", n, of, j.Name, file)))
 	}
 	differ := untold(j, d.Policies)
 	for _, path := range slices.Sorted(maps.Keys(differ)) {
 		if known == nil || known(path) && known("autoscale.mode") {
 			diags = append(diags, j.WarningAt(path, "What runs does not take up this change", fmt.Sprintf(
 				"%s: What runs goes on with %q; autoscale.mode is %q, which changes nothing. A scheduler in another mode tells what runs %q, and so do kale stop %s and kale run %s.",
-				path, differ[path][1], job.ModeObserve, differ[path][0], j.Name, j.File)))
+				path, differ[path][1], job.ModeObserve, differ[path][0], j.Name, file)))
 		}
 	}
 	job.InFileOrder(diags)

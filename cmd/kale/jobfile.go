@@ -166,7 +166,7 @@ func (a *app) asStarted(name string, how invocation) (*loaded, hcl.Diagnostics) 
 func (a *app) renamed(ctx context.Context, l *loaded, arg string) hcl.Diagnostics {
 	if !isFile(arg) && l.Name != arg {
 		return hcl.Diagnostics{l.ErrorAt("name", fmt.Sprintf("The file of job %q describes job %q now", arg, l.Name),
-			fmt.Sprintf("Undo the change; or stop the job, with kale stop %s%s, and then run the file: kale run %s.", a.stateFlag(), arg, l.how.File))}
+			fmt.Sprintf("Undo the change; or stop the job, with kale stop %s%s, and then run the file: kale run %s.", a.stateFlag(), arg, quoted([]string{l.how.File})))}
 	}
 	file, err := filepath.Abs(l.how.File)
 	if err != nil {

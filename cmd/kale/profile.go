@@ -445,7 +445,7 @@ func profiled(j *job.Job, dir string) (diags, lacking hcl.Diagnostics) {
 	p, err := readProfile(dir)
 	if err != nil {
 		if len(j.Throughput.Theta) == 0 {
-			detail := fmt.Sprintf("kale profile %s measures the job and stores one. Or give theta, which holds until there is one.", j.File)
+			detail := fmt.Sprintf("kale profile %s measures the job and stores one. Or give theta, which holds until there is one.", quoted([]string{j.File}))
 			if !errors.Is(err, os.ErrNotExist) {
 				detail = fmt.Sprintf("%v.", err)
 			}
@@ -459,7 +459,7 @@ func profiled(j *job.Job, dir string) (diags, lacking hcl.Diagnostics) {
 	}
 	if changed := p.Changed(conditions(j)); len(changed) > 0 {
 		diags = append(diags, j.WarningAt("throughput.source", "The profile was measured under other conditions",
-			fmt.Sprintf("Changed since: %s. What is measured as the job runs corrects it; kale profile %s measures anew.", listed(changed), j.File)))
+			fmt.Sprintf("Changed since: %s. What is measured as the job runs corrects it; kale profile %s measures anew.", listed(changed), quoted([]string{j.File}))))
 	}
 	j.Throughput = job.Throughput{Form: string(p.Model.Form), Theta: p.Model.Theta, Batch: int(p.Model.Batch), Source: p.Source()}
 	return diags, nil

@@ -272,7 +272,7 @@ func (a *app) drive(ctx context.Context, name string, s *core.Scheduler) error {
 		select {
 		case err := <-ran:
 			if v := s.View(); err == nil && (v == nil || !v.Stopped) {
-				err = fmt.Errorf("interrupted: job %q is half stopped; kale stop %s goes on", name, name)
+				err = fmt.Errorf("interrupted: job %q is half stopped; kale stop %s%s goes on", name, a.stateFlag(), name)
 			}
 			return err
 		case <-t.C:
