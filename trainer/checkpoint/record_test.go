@@ -120,8 +120,8 @@ func TestDamagedJobState(t *testing.T) {
 	}
 	write := func(path, text string) {
 		t.Helper()
-		var err error
-		if os.Remove(path); text != "lost" {
+		err := os.RemoveAll(path)
+		if err == nil && text != "lost" {
 			err = os.WriteFile(path, []byte(text), 0o600)
 		}
 		if err != nil {
