@@ -52,8 +52,9 @@ The columns, and their keys under -json:
   NOT YET     waiting_records   in the log, and newer than the snapshots
 
 In no column are, of removed_offsets, unproven_offsets (nobody can tell any more whether each was trained once) and of those uncounted_offsets
-(counted as no record), and cut_off_offsets (of a log whose end was cut off); compacted_records, counted and maybe removed by compaction since; replaced_records, those that the log has there now; gone_offsets;
-and offsets_beyond, those trained above UP TO. cut_off of a partition says at which offset its log was cut, read_to what, and when that was seen.
+(counted as no record), and cut_off_offsets (of a log whose end was cut off); replaced_records, those that the log has there now; gone_offsets;
+offsets_beyond, those trained above UP TO; and compacted_records, more than the log has now, of a topic that is compacted or was: compaction
+may have removed them since. cut_off of a partition says at which offset its log was cut, read_to what, and when that was seen.
 
 Exit code 0: exact; 1: not exact, or unknown. -json prints the verdict ("exact", "not exact", "unknown") and the same figures, for all partitions
 together (total) and for each; of the tablets that of which each is least good. mismatched_tablets do not agree, lacking_tablets
