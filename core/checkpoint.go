@@ -118,8 +118,8 @@ type jobRecord struct {
 
 // readJobRecord reads the newest record of the job's state; ok is false when there is none, or none that can be read: then the trainers judge.
 func readJobRecord(j *job.Job) (r jobRecord, ok bool) {
-	ok = rpc.NewestRecord(filepath.Join(CheckpointFolder(j), rpc.JobStateFolder), &r) && r.Fingerprint != ""
-	return r, ok
+	_, err := rpc.ReadJobState(CheckpointFolder(j), &r)
+	return r, err == nil && r.Fingerprint != ""
 }
 
 // CheckFolder says, as diagnostics of the job file, why the job's checkpoint folder cannot be used from this machine. It writes nothing: a

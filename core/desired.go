@@ -77,6 +77,9 @@ type desired struct {
 	Trained bool `json:"trained,omitempty"`
 	// Standing is what partitions stand at, as the chief said last: a job that has stopped still has that before it.
 	Standing []*rpc.PartitionProblem `json:"standing,omitempty"`
+	// Compacted: the topic was compacted when its configuration was read last; CompactedOnce: at some time.
+	Compacted     bool `json:"compacted,omitempty"`
+	CompactedOnce bool `json:"compacted_once,omitempty"`
 	// Partitions is how many the topic had when it was looked at last; Growth is when it last got more, nil: not that we know.
 	Partitions int     `json:"partitions,omitempty"`
 	Growth     *growth `json:"growth,omitempty"`

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,6 +114,9 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 		diags := CheckModel(j, (*Wanted)(want))
 		if diags.HasErrors() {
 			g.Stuck = "its checkpoint is gone"
+			if diags[0].Summary == damagedCheckpoint {
+				g.Stuck = "its checkpoint is damaged"
+			}
 			model = g.Stuck
 		}
 		if recreated(want.Standing) && g.Stuck == "" {
@@ -124,6 +128,10 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 		released := "everything that it ran was released"
 		if g.LeftAway = want.LeftAway; g.LeftAway != "" {
 			released = "released, but not all of it has been seen to end"
+		}
+		if want.Compacted {
+			g.Stuck = cmp.Or(g.Stuck, topicCompacted)
+			g.Problems = append(g.Problems, compactedWords)
 		}
 		g.State, g.Says, g.Checkpoint = StateStopped, released+"; "+model, ""
 		g.Problems = slices.Concat(g.Problems, standingWords(want.Standing), Unrepaired(g.Rollbacks))
@@ -231,6 +239,9 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	}
 	if n.modelGone {
 		g.Problems = append(g.Problems, goneWords(s.job))
+	}
+	if s.want.Compacted {
+		g.Problems = append(g.Problems, "when its scheduler looked last, "+compactedWords)
 	}
 	for _, r := range n.cannotStart {
 		g.Problems = append(g.Problems, cannotStart(r))

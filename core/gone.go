@@ -3,10 +3,9 @@ package core
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,41 +23,69 @@ import (
 func CheckModel(j *job.Job, want *Wanted) hcl.Diagnostics {
 	folder := CheckpointFolder(j)
 	trained, ran := trainedIn(j, (*desired)(want))
-	recorded, err := hasJobRecord(folder)
-	remains, damaged := rpc.Remains(folder), damagedState(folder)
+	recorded, err := rpc.HasJobState(folder)
+	remains := rpc.Remains(folder)
+	instead, damaged := jobStateDamage(folder)
 	var lost string
 	switch {
 	case err != nil:
 		return nil // who needs it says what is wrong with it
+	case damaged != nil:
+		return hcl.Diagnostics{j.ErrorAt("checkpoint.dir", damagedCheckpoint, fmt.Sprintf("%s. Without it nothing else of the checkpoint can be used. %s",
+			capital(damaged.Error()), giveUpModel(j, want, ran, true)))}
 	case !recorded && len(remains) > 0:
 		lost = lostState(folder, remains)
 	case !recorded && !ran:
 		return movedModel(j, (*desired)(want))
 	case !recorded:
 		lost = fmt.Sprintf("there is no checkpoint in %s any more", folder)
-	case damaged != "":
-		return hcl.Diagnostics{j.ErrorAt("checkpoint.dir", "The checkpoint of this job is damaged", damaged)}
 	case trained == nil || !trained.Final || rpc.Holds(folder, "tablets/*/*.snap") || rpc.Holds(folder, "written/*/*.json"):
-		return olderModel(j, trained) // of what is lost the trainers know which tablets there were, or there was no snapshot yet
+		return append(mended(j, instead), olderModel(j, trained)...) // of what is lost the trainers know which tablets there were, or there was no snapshot yet
 	default:
 		lost = fmt.Sprintf("no snapshot is in %s any more", filepath.Join(folder, "tablets"))
 	}
-	words, giveUp := "It has run before", []string{}
-	if want.Runs() {
-		giveUp = append(giveUp, "kale stop -force "+j.Name)
-	}
-	if recorded || len(remains) > 0 {
-		giveUp = append(giveUp, "remove "+folder)
-	}
+	words := "It has run before"
 	if trained != nil {
 		words = fmt.Sprintf("It has trained %s records", plan.Thousands(trained.Trained))
 	}
-	if ran {
-		giveUp = append(giveUp, "kale forget "+j.Name)
-	}
 	return hcl.Diagnostics{j.ErrorAt("checkpoint.dir", "The checkpoint that this job had is gone", fmt.Sprintf(
-		"%s, and %s. Mount the folder, or bring back from a backup what is missing: a run would begin a new model. To give the model up: %s; the next run begins a new one.",
-		words, lost, strings.Join(giveUp, ", and ")))}
+		"%s, and %s. Mount the folder, or bring back from a backup what is missing: a run would begin a new model. %s",
+		words, lost, giveUpModel(j, want, ran, recorded || len(remains) > 0)))}
+}
+
+const damagedCheckpoint = "The checkpoint of this job is damaged"
+
+// giveUpModel says how to give a model up that cannot be used any more. ran: the job has had workers there; rest: something is left in its folder.
+func giveUpModel(j *job.Job, want *Wanted, ran, rest bool) string {
+	var do []string
+	if want.Runs() {
+		do = append(do, "kale stop -force "+j.Name)
+	}
+	if rest {
+		do = append(do, "remove "+CheckpointFolder(j))
+	}
+	if ran {
+		do = append(do, "kale forget "+j.Name)
+	}
+	return fmt.Sprintf("To give the model up: %s; the next run begins a new one.", strings.Join(do, ", and "))
+}
+
+// jobStateDamage says what is wrong with the files of a job's state: damaged, that it cannot be used; instead, that a copy of it is.
+func jobStateDamage(folder string) (instead, damaged error) {
+	var any json.RawMessage
+	if instead, damaged = rpc.ReadJobState(folder, &any); !errors.Is(damaged, rpc.ErrDamaged) {
+		damaged = nil
+	}
+	return instead, damaged
+}
+
+// mended warns that the job's state was damaged, and is not lost.
+func mended(j *job.Job, instead error) hcl.Diagnostics {
+	if instead == nil {
+		return nil
+	}
+	return hcl.Diagnostics{j.WarningAt("checkpoint.dir", "A file of the checkpoint was damaged", fmt.Sprintf(
+		"%s. Its copy beside it is good, and is taken: nothing is lost, and the job's first server writes the file anew. See that the disk is sound.", capital(instead.Error())))}
 }
 
 // movedModel warns that the job has trained elsewhere than where its file looks for its checkpoint now, where there is none.
@@ -100,7 +127,7 @@ func (d *desired) hasModel() bool { return d.Trained || d.Totals != nil && d.Tot
 
 // modelGone says that the job's state is not in its checkpoint folder, where every job has it that ever had a chief.
 func modelGone(j *job.Job) bool {
-	recorded, err := hasJobRecord(CheckpointFolder(j))
+	recorded, err := rpc.HasJobState(CheckpointFolder(j))
 	return err == nil && !recorded
 }
 
@@ -117,19 +144,6 @@ func goneWords(j *job.Job) string {
 	}
 	return fmt.Sprintf("%s: %s. The model is only in the memory of the servers that still run: nothing is started, ended or replaced until then, and with it back the job goes on by itself. "+
 		"To give the model up: kale stop -force %[3]s, remove what is left of %[4]s, and kale forget %[3]s; the next run begins a new one", what, back, j.Name, folder)
-}
-
-// damagedState says that the job's state in a checkpoint cannot be read, nor its copy, and what helps; "": it can.
-func damagedState(folder string) string {
-	dir := filepath.Join(folder, rpc.JobStateFolder)
-	err := rpc.RecordDamage(dir)
-	switch {
-	case !errors.Is(err, rpc.ErrRecord):
-		return "" // who needs it says what is wrong
-	case rpc.OnlyRecord(dir):
-		return fmt.Sprintf("%s. Without it nothing else of the checkpoint can be used: bring it back from a backup.", capital(err.Error()))
-	}
-	return fmt.Sprintf("%s. Remove it to go back to the one before, or bring it back from a backup.", capital(err.Error()))
 }
 
 // lostState says that a checkpoint lacks the job's state.
@@ -157,12 +171,3 @@ func servesStill(ctx context.Context, o Options) bool {
 
 // checkpoint is checkpoint.dir of what runs, or else of what ran last; "": nothing did.
 func (d *desired) checkpoint() string { return cmp.Or(d.Checkpoint, d.LastCheckpoint) }
-
-// hasJobRecord says that a checkpoint has a record of the job's state, whether or not it can be used.
-func hasJobRecord(folder string) (bool, error) {
-	_, err := os.ReadDir(filepath.Join(folder, rpc.JobStateFolder))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return rpc.Holds(folder, rpc.JobStateFolder+"/*.json"), err
-}

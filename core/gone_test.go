@@ -55,47 +55,6 @@ func TestMovedCheckpointIsWarnedOf(t *testing.T) {
 	}
 }
 
-// A job's state that cannot be read, nor its copy, is told before anything is started, without the advice to remove the only one.
-func TestDamagedJobStateIsRefused(t *testing.T) {
-	r := stoppedAfter(t, 4000)
-	want, err := WantedAt(r.state)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(filepath.Join(CheckpointFolder(r.job), rpc.JobStateFolder, "*.json"))
-	if err != nil || len(files) != 1 {
-		t.Fatal(files, err)
-	}
-	if diags := CheckModel(r.job, want); diags.HasErrors() {
-		t.Fatal(diags)
-	}
-	text, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(files[0], text[:10], 0o600); err != nil {
-		t.Fatal(err)
-	}
-	diags := CheckModel(r.job, want)
-	if len(diags) != 1 || !diags.HasErrors() || diags[0].Summary != "The checkpoint of this job is damaged" || !strings.Contains(diags[0].Detail, files[0]) ||
-		!strings.Contains(diags[0].Detail, "backup") || strings.Contains(diags[0].Detail, "Remove it") {
-		t.Errorf("%v", diags)
-	}
-	if err := os.WriteFile(files[0]+rpc.RecordCopy, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if diags := CheckModel(r.job, want); diags.HasErrors() {
-		t.Errorf("with a copy: %v", diags)
-	}
-	older := filepath.Join(filepath.Dir(files[0]), "00000000000000000000-0000000000.json")
-	if err := errors.Join(os.Remove(files[0]+rpc.RecordCopy), os.WriteFile(older, text, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if diags := CheckModel(r.job, want); len(diags) != 1 || !strings.Contains(diags[0].Detail, "Remove it") {
-		t.Errorf("with one before it: %v", diags)
-	}
-}
-
 // A job that has trained does not begin a new model in silence where its checkpoint, or a part of it without which nothing can be restored, is gone: a run and a
 // plan are refused before anything is started, with what can be done. When it is back, the job goes on; when it is given up as they say, it begins.
 func TestGoneCheckpointIsNotBegunAnewInSilence(t *testing.T) {
@@ -163,6 +122,51 @@ func TestGoneCheckpointIsNotBegunAnewInSilence(t *testing.T) {
 	}
 	if err := errors.Join(os.RemoveAll(folder), os.RemoveAll(r.state)); err != nil { // as kale forget does
 		t.Fatal(err)
+	}
+	r.open("run")
+}
+
+// A job's state of which no copy can be used any more is refused before anything is started, with what helps, which is not to remove the only one; one that has a copy
+// left is only warned of.
+func TestDamagedJobStateIsRefused(t *testing.T) {
+	r := stoppedAfter(t, 4000)
+	files, err := filepath.Glob(filepath.Join(CheckpointFolder(r.job), rpc.JobStateFolder, "*"+rpc.RecordEnding))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	path := files[0]
+	sound, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, damage := range map[string][]byte{"torn": sound[:10], "altered": []byte(strings.Replace(string(sound), "fingerprint", "finderprint", 1))} {
+		t.Run(name, func(t *testing.T) {
+			if err := os.WriteFile(path, damage, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, diags, err := Open(t.Context(), r.options("run"))
+			if err != nil || s != nil || !diags.HasErrors() {
+				t.Fatalf("opened: %v, %v, %v", s, diags, err)
+			}
+			d := diags[0]
+			if d.Summary != damagedCheckpoint || !strings.Contains(d.Detail, path) || !strings.Contains(d.Detail, "bring it back from a backup") || strings.Contains(d.Detail, "to go back") || !strings.Contains(d.Detail, "To give the model up: remove ") {
+				t.Errorf("it says %s: %s", d.Summary, d.Detail)
+			}
+			if _, diags, err := NewPreview(t.Context(), r.options("run")); err != nil || !diags.HasErrors() {
+				t.Errorf("a preview does not say so: %v, %v", diags, err)
+			}
+			if g, err := GlanceAt(t.Context(), r.state, "ctr", nil); err != nil || g.Stuck != "its checkpoint is damaged" || len(g.Problems) != 1 || g.Problems[0] != d.Summary+": "+d.Detail {
+				t.Errorf("a status says %+v, %v", g, err)
+			}
+			r.wantCalls()
+		})
+	}
+	if err := os.WriteFile(strings.TrimSuffix(path, rpc.RecordEnding)+rpc.CopyEnding, sound, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	diags := CheckModel(r.job, r.wanted())
+	if len(diags) != 1 || diags.HasErrors() || !strings.Contains(diags[0].Detail, path) || !strings.Contains(diags[0].Detail, "Its copy beside it is good") {
+		t.Errorf("with a copy: %v", diags)
 	}
 	r.open("run")
 }

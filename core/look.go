@@ -86,7 +86,7 @@ func (s *Scheduler) look(asked context.Context) *seen {
 			n.progress, _ = s.chief.advances(ctx, s.progress.last) // a missing answer shows as a gap that is not known
 		}
 		n.cannotStart = n.servers(s.job)
-		recorded, err := hasJobRecord(CheckpointFolder(s.job))
+		recorded, err := rpc.HasJobState(CheckpointFolder(s.job))
 		n.modelGone = had && err == nil && !recorded
 		s.modelSeen = s.modelSeen || recorded
 	})

@@ -419,6 +419,9 @@ func (s *Scheduler) problems() []string {
 			out = append(out, cannotStart(r))
 		}
 	}
+	if s.want.Compacted {
+		out = append(out, compactedWords)
+	}
 	if s.last != nil && s.last.Decision.NoHelp != "" {
 		out = append(out, s.last.Decision.NoHelp)
 	}
@@ -451,9 +454,6 @@ func (s *Scheduler) problems() []string {
 	}
 	if near != "" {
 		out = append(out, near)
-	}
-	if compacted := s.compacted(); compacted != "" {
-		out = append(out, compacted)
 	}
 	out = append(out, s.untoldNow()...)
 	out = append(out, s.losing()...)

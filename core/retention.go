@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// keptEvery is how often the brokers are asked how long they keep the topic: somebody may change that.
-	keptEvery = time.Minute
+	// keptEvery is how often the brokers are asked how they keep the topic, and for how long: somebody may change that.
+	keptEvery = 30 * time.Second
 	// retentionShare is the share of what is kept that may wait to be trained before it is said that retention comes near. Until then as much time is left again
 	// as has passed.
 	retentionShare = 0.5
@@ -30,17 +30,9 @@ func (s *Scheduler) lookKept(ctx context.Context, n *seen) {
 	kept, err := s.kafka.Kept(ctx)
 	if err != nil {
 		s.lg.Debug("how long the topic is kept is not known", "err", err)
-		kept = traffic.Kept{Info: traffic.Info{Retention: -1, RetentionBytes: -1}}
+		kept = traffic.Kept{Info: traffic.Info{CleanupPolicy: kept.CleanupPolicy, Retention: -1, RetentionBytes: -1}}
 	}
 	s.topicKept = &kept
-}
-
-// compacted says that the topic has become one that is compacted; "": it is not, or that is not known.
-func (s *Scheduler) compacted() string {
-	if s.topicKept == nil || !job.Compacts(s.topicKept.CleanupPolicy) {
-		return ""
-	}
-	return fmt.Sprintf("topic %q is compacted (cleanup.policy=%s). %s", s.job.Stream.Topic, s.topicKept.CleanupPolicy, job.CompactedWords)
 }
 
 // retentionNear foresees, by the topic's configuration, that retention will remove what is not trained yet, before it has removed anything; "": it will not. What has

@@ -89,22 +89,6 @@ func TestRetentionThatIsNearStaysSo(t *testing.T) {
 	}
 }
 
-// That the topic is compacted from now on is told, and told no longer when it is not.
-func TestTopicThatIsCompactedMeanwhile(t *testing.T) {
-	r := newRig(t, rigOptions{})
-	r.fill(50, func(int) time.Time { return time.Now() })
-	r.started(1)
-	for _, policy := range []string{"delete", "compact", "compact,delete", "delete"} {
-		r.configure(map[string]string{"cleanup.policy": policy})
-		r.s.topicKeptAt = time.Time{} // a minute has passed
-		r.beat()
-		got := strings.Join(r.s.View().Problems, "\n")
-		if want := "is compacted (cleanup.policy=" + policy + ")"; strings.Contains(got, want) != strings.Contains(policy, "compact") {
-			t.Errorf("%s: problems %q", policy, got)
-		}
-	}
-}
-
 // configure changes the topic's configuration.
 func (r *rig) configure(config map[string]string) {
 	r.t.Helper()

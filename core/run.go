@@ -182,7 +182,7 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 		return err
 	}
 	grew, remarked := s.noteGrowth(now), s.noteRemarks()
-	if stands, told, heard := s.noteStanding(), s.notePolicies(), s.noteHeard(); grew || remarked || stands || told || heard {
+	if stands, told, heard, compacted := s.noteStanding(), s.notePolicies(), s.noteHeard(), s.noteCompaction(); grew || remarked || stands || told || heard || compacted {
 		if err := s.save(); err != nil {
 			return err
 		}

@@ -55,6 +55,10 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 		return err
 	}
 	s.pass(s.seen.list)
+	if s.nothingTrained() {
+		s.lg.Info("a server cannot start, and nothing was trained since the last stop, whose snapshot has all: everything is ended without another one")
+		return s.stopForced(ctx, now)
+	}
 	servers, liveServers, liveWorkers, left := s.remaining()
 	if liveServers+liveWorkers == 0 {
 		return s.change(ctx, "forget what has ended", backendTimeout, func(ctx context.Context) { s.releaseEnded(ctx, s.seen.list) }, func() error { return s.stopped(now, left) })
@@ -103,6 +107,17 @@ func (s *Scheduler) stopForced(ctx context.Context, now time.Time) error {
 		}
 		return s.stopped(now, left)
 	})
+}
+
+// nothingTrained says that this run has trained nothing, and never will: one of its servers cannot start, no chief has led the job since the one that wrote the last snapshot of
+// the stop before, and without one no worker trains. What is ended then has nothing that would have to be written.
+func (s *Scheduler) nothingTrained() bool {
+	was := s.want.Totals
+	if len(s.seen.cannotStart) == 0 || s.seen.chiefErr == nil || s.want.Trained || was == nil || !was.Final {
+		return false
+	}
+	last, err := rpc.FindChief(s.job.Checkpoint.Dir, s.job.Name)
+	return err == nil && last.Incarnation == was.Chief
 }
 
 // releaseEnded gives up what ended without having been released, as where a machine went down: the backend would keep it for one that is taken up again.

@@ -130,6 +130,54 @@ func TestStopSaysWhyItsChiefDoesNotStart(t *testing.T) {
 	}
 }
 
+// A stop of a job one of whose servers cannot start says which, and what does without it: nothing is drained without. Where no chief has led the job since its last snapshot,
+// nothing was trained that is not in that, and nothing is waited for.
+func TestStopWhereAServerCannotStart(t *testing.T) {
+	trouble := rpc.RestoreRecord{Server: 0, Incarnation: 9, Error: "damaged checkpoint file"}
+	t.Run("what was trained is in the memory of others", func(t *testing.T) {
+		r := newRig(t, rigOptions{})
+		r.started(2)
+		r.chief.stop()
+		tellRestore(t, r.job, trouble)
+		r.order("stop", 0)
+		r.beats(3)
+		const want = "parameter server 0, which cannot start (kale stop -force ends the job without a drain); then for worker-0-g1 to drain, worker-1-g1 to drain"
+		if v := r.s.View(); !v.Stopping || !strings.HasPrefix(v.Waits, want) {
+			t.Errorf("waits for %q, want %q", v.Waits, want)
+		}
+		if _, err := r.problem("parameter server 0 cannot start: damaged checkpoint file"); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("nothing was trained", func(t *testing.T) {
+		r := stoppedAfter(t, 4000)
+		was := *r.s.want.Totals
+		r.chief.stop()
+		r.open("run")
+		r.beats(2)
+		tellRestore(t, r.job, trouble)
+		r.order("stop", 0)
+		r.stops()
+		if got := *r.s.want.Totals; !got.Final || got.Trained != was.Trained {
+			t.Errorf("totals %+v, and were %+v", got, was)
+		}
+	})
+	t.Run("another chief has led it since", func(t *testing.T) {
+		r := stoppedAfter(t, 4000)
+		r.chief.stop()
+		r.open("run")
+		r.beats(2)
+		r.chief.start()
+		r.chief.stop() // nobody has heard it
+		tellRestore(t, r.job, trouble)
+		r.order("stop", 0)
+		r.beats(3)
+		if v := r.s.View(); !v.Stopping || !strings.HasPrefix(v.Waits, "parameter server 0, which cannot start") {
+			t.Errorf("waits for %q", v.Waits)
+		}
+	})
+}
+
 func TestStopWhenNothingRuns(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.order("stop", 0)

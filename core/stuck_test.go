@@ -23,7 +23,7 @@ import (
 func tellRestore(t *testing.T, j *job.Job, r rpc.RestoreRecord) {
 	t.Helper()
 	dir := filepath.Join(j.Checkpoint.Dir, j.Name, rpc.RestoreFolder(r.Server))
-	raw, err := rpc.SealRecord(r)
+	raw, err := rpc.EncodeRecord(r)
 	if err == nil {
 		err = errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, fmt.Sprintf("%020d-%010d.json", r.Incarnation, time.Now().UnixNano()%1e10)), raw, 0o600))
 	}

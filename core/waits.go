@@ -82,12 +82,12 @@ func (s *Scheduler) stopWaits() string {
 	case len(s.seen.cannotStart) > 0: // without it nothing drains, and no snapshot is written
 		return fmt.Sprintf("parameter server %d, which cannot start, to be mended: the problem says how; kale stop -force %s ends the job without it", s.seen.cannotStart[0].Server, s.job.Name)
 	case len(workers) > 0:
-		return s.keptStill() + few(workers) + s.unanswered()
+		return s.keptStill() + s.unstartable() + few(workers) + s.unanswered()
 	case len(servers) > 0 && !s.want.Snapshotted && s.unplacedChief() != nil:
 		st := s.unplacedChief()
 		return fmt.Sprintf("a place for %s (%s), which the last snapshot needs; %s after it was asked for it is done without: what its process before wrote stays", st.ID, st.Reason, job.Length(chiefPlace))
 	case len(servers) > 0 && !s.want.Snapshotted:
-		return s.keptStill() + "the last snapshot" + s.writers() + s.snapshotTrouble() + s.unanswered()
+		return s.keptStill() + s.unstartable() + "the last snapshot" + s.writers() + s.snapshotTrouble() + s.unanswered()
 	}
 	return few(servers)
 }
@@ -104,6 +104,18 @@ func (s *Scheduler) keptStill() string {
 		return ""
 	}
 	return few(still) + "; then for "
+}
+
+// unstartable names the servers that cannot start, without which nothing drains and nothing is written, as the beginning of a sentence. Why is among the problems.
+func (s *Scheduler) unstartable() string {
+	var servers []int32
+	for _, r := range s.seen.cannotStart {
+		servers = append(servers, int32(r.Server))
+	}
+	if len(servers) == 0 {
+		return ""
+	}
+	return numbered("parameter server", servers) + ", which cannot start (kale stop -force ends the job without a drain); then for "
 }
 
 // chiefPlace is how long a stop waits for a place for server 0, without which there is no last snapshot.

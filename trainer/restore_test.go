@@ -116,6 +116,47 @@ func TestRule4LostJobStateHoldsTheServer(t *testing.T) {
 	goesOn()
 }
 
+// Rule 4: the job's state is there twice. A file of it that is damaged between two runs is taken from the other one, with a word; while a chief runs, which has it in its
+// memory, both are written again.
+func TestRule4DamagedJobStateIsTakenFromItsCopy(t *testing.T) {
+	j, goesOn := stoppedJob(t)
+	said := &lines{}
+	dir := filepath.Join(j.spec.GetCheckpointDir(), j.spec.GetJob(), rpc.JobStateFolder)
+	damage := func(pattern string) {
+		t.Helper()
+		files, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, files, err)
+		}
+		for _, path := range files {
+			if err := os.Truncate(path, 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	store := checkpoint.Attach(j.spec.GetCheckpointDir(), j.spec.GetJob())
+	before, err := store.LoadJob()
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := func() bool {
+		now, err := store.LoadJob()
+		was, unmended := store.MendJob()
+		return err == nil && now.Timeline == before.Timeline && was == nil && unmended == nil
+	}
+	damage("*" + rpc.RecordEnding)
+	start(t, func(ctx context.Context) error {
+		return RunServer(ctx, slog.New(slog.NewTextHandler(said, nil)), j.spec, ServerOptions{Listen: "127.0.0.1:0"})
+	})
+	eventually(t, func() bool { return said.count("written anew from the other copy") == 1 }, func() string { return "a word of it in " + said.String() })
+	if !whole() {
+		t.Error("the file was not written anew")
+	}
+	goesOn()
+	damage("*")
+	eventually(t, whole, func() string { return "the chief writes its state again" })
+}
+
 // Rule 4: the folder of a checkpoint is taken away under a job that runs, by a move or by an unmount, and all its servers end. Who is started in their place, in
 // the same allocation or in another, makes nothing anew: it waits, says for what, and goes on when the folder is back; nothing is trained twice or lost.
 func TestRule4CheckpointThatIsGoneIsNotMadeAnew(t *testing.T) {

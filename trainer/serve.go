@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -214,6 +215,9 @@ func (p *serverProcess) loadJob(ctx context.Context) (fresh bool, err error) {
 		remains := rpc.Remains(p.store.Root()) // before the state is looked for, which comes first where it is made
 		p.job, err = p.store.LoadJob()
 		if err == nil && p.established() {
+			if p.index == 0 {
+				p.mendJob()
+			}
 			return fresh, p.checkJob()
 		}
 		if err != nil && !errors.Is(err, checkpoint.ErrNoJob) {
@@ -239,6 +243,22 @@ func (p *serverProcess) loadJob(ctx context.Context) (fresh bool, err error) {
 		if err := pause(ctx, 50*time.Millisecond); err != nil {
 			return false, err
 		}
+	}
+}
+
+// mendJob sees to it that there are two copies of the job's state. Where none of them can be used any more, a chief that runs has it, and saves it again.
+func (p *serverProcess) mendJob() {
+	p.jobMu.Lock()
+	was, err := p.store.MendJob()
+	p.jobMu.Unlock()
+	if errors.Is(err, checkpoint.ErrDamaged) && p.chief != nil {
+		was, err = err, p.saveJob(func(*checkpoint.JobState) {})
+	}
+	switch {
+	case err != nil && !errors.Is(err, checkpoint.ErrNoJob) && !errors.Is(err, fs.ErrNotExist): // what is missing is told elsewhere
+		p.lg.Warn("there is only one copy of the job's state, and no other can be made; trying again", "err", err)
+	case err == nil && was != nil:
+		p.lg.Warn("a file of the job's state was damaged or lost, and is written anew from the other copy of it: is the disk sound?", "was", was)
 	}
 }
 

@@ -43,8 +43,12 @@ func (p *serverProcess) verify(ctx context.Context) error {
 			p.newestChief.Store(max(p.newestChief.Load(), info.Incarnation))
 		}
 		older := unread == nil && info.Timeline == p.job.Timeline && info.Incarnation < p.incarnation || errors.Is(unread, checkpoint.ErrNoChief)
-		if p.index == 0 && err == nil && older {
+		switch {
+		case p.index != 0 || err != nil:
+		case older:
 			p.noteAgain()
+		default:
+			p.mendJob()
 		}
 	}
 	return nil

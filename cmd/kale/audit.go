@@ -53,7 +53,8 @@ The columns, and their keys under -json:
 
 In no column are, of removed_offsets, unproven_offsets (nobody can tell any more whether each was trained once) and of those uncounted_offsets
 (counted as no record), and cut_off_offsets (of a log whose end was cut off); replaced_records, those that the log has there now; gone_offsets;
-and offsets_beyond, those trained above UP TO. cut_off of a partition says at which offset its log was cut, read_to what, and when that was seen.
+offsets_beyond, those trained above UP TO; and compacted_records, more than the log has now, of a topic that is compacted or was: compaction
+may have removed them since. cut_off of a partition says at which offset its log was cut, read_to what, and when that was seen.
 
 Exit code 0: exact; 1: not exact, or unknown. -json prints the verdict ("exact", "not exact", "unknown") and the same figures, for all partitions
 together (total) and for each; of the tablets that of which each is least good. mismatched_tablets do not agree, lacking_tablets
@@ -94,11 +95,12 @@ func (a *app) audit(ctx context.Context, arg string, f jobFlags) error {
 		err = fmt.Errorf("audit job %q: %w", l.Name, unanswered(info.Err))
 	}
 	if err == nil {
-		err = a.diagnose(l.files, l.Begun(diags))
+		err = a.diagnose(l.files, butWarned(diags, job.Compacted(l.Stream.Topic)))
 	}
 	if err != nil {
 		return err
 	}
+	want, unread := a.wanted(ctx, l.Name, l.dir)
 	opts, err := core.KafkaOpts(l.Job)
 	if err != nil {
 		return err
@@ -106,7 +108,7 @@ func (a *app) audit(ctx context.Context, arg string, f jobFlags) error {
 	bar := a.progress()
 	began := time.Now()
 	came := a.await("waiting for the first records of the log, from the brokers at %s\n", strings.Join(l.Stream.Brokers, ", "))
-	proof, err := audit.Examine(ctx, audit.Stores{Kafka: append(opts, kgo.SeedBrokers(l.Stream.Brokers...)), Spec: core.TrainSpec(l.Job, "")}, func(done, all int64) {
+	proof, err := audit.Examine(ctx, audit.Stores{Kafka: append(opts, kgo.SeedBrokers(l.Stream.Brokers...)), Spec: core.TrainSpec(l.Job, ""), Compacted: info.Compacted() || want.WasCompacted()}, func(done, all int64) {
 		came()
 		bar.show("read the log: %s of %s offsets%s", plan.Thousands(done), plan.Thousands(all), left(time.Since(began), int(done), int(all)))
 	})
@@ -116,7 +118,6 @@ func (a *app) audit(ctx context.Context, arg string, f jobFlags) error {
 	case ctx.Err() != nil:
 		return errors.New("audit: interrupted; nothing was changed")
 	case errors.Is(err, audit.ErrNothing):
-		want, unread := a.wanted(ctx, l.Name, l.dir)
 		if unread != nil {
 			return err
 		}
@@ -157,6 +158,10 @@ func (p audited) unknown() (out []string) {
 	}
 	if x.CutOff > 0 {
 		out = append(out, fmt.Sprintf("the end of the log was cut off below %s that had been trained, and it may have been cut lower than where it ended when that was seen", counted(x.CutOff, "offset")))
+	}
+	if x.Compacted > 0 {
+		out = append(out, fmt.Sprintf("the topic is compacted, or was: of %s that %s counted the log has none now, and whether each was counted once nobody can tell; "+
+			"all tablets have counted the same there", counted(x.Compacted, "record"), strings.TrimSpace(were(x.Compacted))))
 	}
 	if x.Unproven == 0 {
 		return out
@@ -229,6 +234,9 @@ func (p audited) says() (out []string) {
 	}
 	if x.Waiting > 0 {
 		out = append(out, "NOT YET: "+p.lacking())
+	}
+	if p.Compacted {
+		out = append(out, "the topic is compacted, or was: what compaction removed before it was trained was never trained, and is in no column; set its cleanup.policy to delete")
 	}
 	for _, x := range p.Partitions {
 		if x.Undecodable {

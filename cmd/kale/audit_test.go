@@ -129,26 +129,6 @@ func TestAudit(t *testing.T) {
 		}
 	}
 
-	// That the topic is compacted from now on is told, and keeps nobody from counting what was trained before.
-	policy := func(to string) {
-		t.Helper()
-		changed, err := adm.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "cleanup.policy", Value: &to}}, "clicks")
-		if err == nil {
-			err = changed[0].Err
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	policy("compact")
-	if p, says = s.auditOf("life"); p.Verdict != audit.Exact || !strings.Contains(says, `warning: Topic "clicks" is compacted`) {
-		t.Errorf("of a topic that is compacted since: %s\n%s", p.Verdict, says)
-	}
-	if r := s.run("validate", file); r.code != exitDone || !strings.Contains(r.out+r.err, `warning: Topic "clicks" is compacted`) {
-		t.Errorf("validate, of a topic that is compacted since: exit code %d, %s%s", r.code, r.out, r.err)
-	}
-	policy("delete")
-
 	if err := os.RemoveAll(filepath.Join(dir, "life", "tablets", "000007")); err != nil {
 		t.Fatal(err)
 	}

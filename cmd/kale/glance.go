@@ -272,7 +272,7 @@ func (a *app) inJobFile(name string, err error) error {
 		return err
 	}
 	if how, e := a.invocation(name, jobFlags{}); e == nil {
-		return fmt.Errorf("there are mistakes in the job file: kale validate %s shows them", how.File)
+		return fmt.Errorf("there are mistakes in the job file: kale validate %s shows them", quoted([]string{how.File}))
 	}
 	return errors.New("there are mistakes in the job file, which kale validate shows")
 }

@@ -325,14 +325,14 @@ func (a *app) askBrokers(ctx context.Context, l *loaded, f recordFlags) (info jo
 		j.Stream.DeadLetter = "" // what is wrong with it was told
 	}
 	info, diags, err = a.checkTopics(ctx, j)
-	if f.again {
-		diags = j.Begun(diags)
-	}
 	if err != nil || info.Err != nil || !info.Exists || info.Partitions == 0 {
 		if diags.HasErrors() {
 			l.omit(records)
 		}
 		return info, diags, err
+	}
+	if l.want.Runs() { // it trains on whether it has a scheduler or not, and one tells what that means
+		diags = butWarned(diags, job.Compacted(j.Stream.Topic))
 	}
 	more, err := a.askFurther(ctx, l, f)
 	return info, append(diags, more...), err
@@ -407,10 +407,13 @@ func (a *app) askFurther(ctx context.Context, l *loaded, f recordFlags) (diags h
 }
 
 // whileSilent are diagnostics of which that the cluster does not answer forbids nothing.
-func whileSilent(diags hcl.Diagnostics) hcl.Diagnostics {
+func whileSilent(diags hcl.Diagnostics) hcl.Diagnostics { return butWarned(diags, core.ClusterSilent) }
+
+// butWarned are diagnostics of which those with a summary forbid nothing.
+func butWarned(diags hcl.Diagnostics, summary string) hcl.Diagnostics {
 	out := slices.Clone(diags)
 	for i, d := range out {
-		if d.Summary == core.ClusterSilent {
+		if d.Summary == summary {
 			out[i] = warnings(hcl.Diagnostics{d})[0]
 		}
 	}

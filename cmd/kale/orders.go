@@ -30,11 +30,11 @@ func scaleCommand(a *app) *cobra.Command {
 			n, err := strconv.ParseUint(args[1], 10, 31) // without a sign: +1 is not one more
 			switch _, swapped := strconv.ParseUint(args[0], 10, 31); {
 			case err != nil && swapped == nil:
-				return usagef("the job comes first: kale scale %s %s", args[1], args[0])
+				return usagef("the job comes first: kale scale %s", quoted([]string{args[1], args[0]}))
 			case err != nil || n < 1:
 				return noNumber(args[1])
 			}
-			return a.order(cmd.Context(), args[0], f, core.Order{Kind: "scale", Target: int(n)}, fmt.Sprintf("%s from now on, until kale scale %s auto", job.Count(int(n), "worker"), args[0]))
+			return a.order(cmd.Context(), args[0], f, core.Order{Kind: "scale", Target: int(n)}, fmt.Sprintf("%s from now on, until kale scale %s auto", job.Count(int(n), "worker"), quoted(args[:1])))
 		},
 	}
 	f.register(c)

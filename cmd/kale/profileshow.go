@@ -37,7 +37,7 @@ func profileShowCommand(a *app) *cobra.Command {
 			}
 			p, err := readProfile(l.dir)
 			if errors.Is(err, os.ErrNotExist) {
-				return fmt.Errorf("no profile of job %q is stored on this machine: kale profile %s%s measures one", l.Name, a.stateFlag(), l.File)
+				return fmt.Errorf("no profile of job %q is stored on this machine: kale profile %s%s measures one", l.Name, a.stateFlag(), quoted([]string{l.File}))
 			}
 			if err != nil {
 				return err

@@ -275,7 +275,7 @@ func (a *app) drive(ctx context.Context, l *loaded, b backend.Backend, s *core.S
 		select {
 		case err := <-ran:
 			if v := s.View(); err == nil && (v == nil || !v.Stopped) {
-				err = fmt.Errorf("interrupted: job %q is half stopped; kale stop %s goes on", name, name)
+				err = fmt.Errorf("interrupted: job %q is half stopped; kale stop %s%s goes on", name, a.stateFlag(), name)
 			}
 			return err
 		case <-t.C:

@@ -9,6 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kale-sched/kale/cmd/kale/audit"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/stream"
 )
@@ -87,8 +91,29 @@ func TestChangesBesideAScheduler(t *testing.T) {
 	}
 	says(exitDone)
 
+	// A topic that was switched to compaction is a problem of what runs of a job, for which it keeps nobody from looking after it, and keeps one that has stopped from running.
+	isCompacted := `Topic "clicks" is compacted`
+	clean := func(policy string) {
+		t.Helper()
+		cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cl.Close()
+		if got, err := kadm.NewClient(cl).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "cleanup.policy", Value: &policy}}, "clicks"); err != nil || got[0].Err != nil {
+			t.Fatal(err, got)
+		}
+	}
+	clean("compact")
+	says(exitDone, isCompacted)
+
 	commands = commands[:1]
 	s.must("stop", "life")
+	says(exitFailed, isCompacted, "or set that of this one back to it")
+	if p, text := s.auditOf("life"); p.Verdict != audit.Exact || !p.Compacted || !strings.Contains(text, isCompacted) || !strings.Contains(text, "the topic is compacted, or was") {
+		t.Errorf("the audit says %s: %s", p.Verdict, text)
+	}
+	clean("delete")
 	says(exitDone)
 	// What only a job that begins takes up is said of one that has stopped.
 	write(strings.NewReplacer(`topic   = "clicks"`, `topic   = "clicks"
@@ -114,6 +139,37 @@ func TestChangesBesideAScheduler(t *testing.T) {
 	}
 	if err := os.Rename(checkpoints+".away", checkpoints); err != nil {
 		t.Fatal(err)
+	}
+	// So does everybody of a job's state that is damaged, and nobody that the only one should be removed. With the copy of it the job would go on.
+	states, err := filepath.Glob(filepath.Join(checkpoints, "life", "job", "*"))
+	if err != nil || len(states) != 2 {
+		t.Fatal(states, err)
+	}
+	sound, err := os.ReadFile(states[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, damaged := range []string{"Its copy beside it is good, and is taken", "there is none before it: bring it back from a backup"} {
+		if err := os.WriteFile(states[1-i], sound[:10], 0o600); err != nil { // the record comes behind its copy
+			t.Fatal(err)
+		}
+		code := exitDone + i
+		says(code, damaged)
+		tries := [][]string{{"doctor", file, "-var", "checkpoints=" + checkpoints, "-no-probe"}, {"status", "life"}}
+		if code == exitFailed {
+			tries = append(tries, []string{"audit", file, "-var", "checkpoints=" + checkpoints}, []string{"run", file, "-var", "checkpoints=" + checkpoints, "-plain"})
+		}
+		for _, args := range tries {
+			r := s.run(args...)
+			if says := strings.Join(strings.Fields(r.out+r.err), " "); !strings.Contains(says, damaged) || strings.Contains(says, "to go back") || r.code != code && args[0] != "status" && code == exitFailed {
+				t.Errorf("kale %v: %d %s%s", args, r.code, r.out, r.err)
+			}
+		}
+	}
+	for _, path := range states {
+		if err := os.WriteFile(path, sound, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	// An older copy of it that was put back is warned of.
 	if err := os.CopyFS(checkpoints+".old", os.DirFS(checkpoints)); err != nil {

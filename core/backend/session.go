@@ -30,14 +30,18 @@ type session struct {
 	stub    backendpb.BackendServiceClient
 	started time.Time
 	// socketDir is ours, and removed at the end.
-	socketDir string
-	done      context.Context // ends, with the reason as its cause, when the session must not be used any more
-	cancel    context.CancelCauseFunc
+	socketDir  string
+	socketHost *os.File        // locked as long as it is needed; nil: it cannot be
+	done       context.Context // ends, with the reason as its cause, when the session must not be used any more
+	cancel     context.CancelCauseFunc
 }
 
 // startSession starts the process and shakes hands with it.
 func startSession(ctx context.Context, lg *slog.Logger, path string, opts Options) (*session, error) {
 	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := tryTemporary(); err != nil {
 		return nil, err
 	}
 	s := &session{started: time.Now()}
@@ -53,11 +57,11 @@ func startSession(ctx context.Context, lg *slog.Logger, path string, opts Option
 		Logger:           newHostLogger(lg, givenUp),
 		RunnerFunc: func(_ hclog.Logger, prepared *exec.Cmd, dir string) (runner.Runner, error) {
 			_ = os.Remove(dir) // go-plugin's, among temporary files, by a name that does not tell whose it is
-			own, err := makeSocketFolder(opts.SocketDir, s.started)
+			own, host, err := makeSocketFolder(opts.SocketDir, s.started)
 			if err != nil {
 				return nil, fmt.Errorf("make a folder for its socket: %w", err)
 			}
-			s.socketDir = own
+			s.socketDir, s.socketHost = own, host
 			p, err := newProcess(ctx, path, opts.Args, slices.Concat(prepared.Env, []string{plugin.EnvUnixSocketDir + "=" + own}, opts.Env))
 			s.proc = p
 			return p, err
@@ -152,7 +156,10 @@ func (s *session) exitReason() error {
 // when the process is gone.
 func (s *session) end(why error, grace time.Duration) {
 	s.cancel(why)
-	defer func() { _ = os.RemoveAll(s.socketDir) }() // an empty folder that stays behind harms nobody
+	defer func() {
+		_ = os.RemoveAll(s.socketDir) // one that stays is swept
+		_ = s.socketHost.Close()      // of nil, an error
+	}()
 	if s.proc == nil {
 		return
 	}

@@ -57,8 +57,25 @@ func TestSocketsAreSwept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// A host that was killed has left the file by which it would show that it lives: its folder is empty besides, or has a socket.
+	killed, killedLater, holds := folder("kale-plugin-7"), folder("kale-plugin-8"), folder("kale-plugin-9")
+	for _, dir := range []string{killed, killedLater, holds} {
+		host := lockFolder(dir)
+		if host == nil {
+			t.Fatal("no lock")
+		}
+		if dir == holds {
+			defer host.Close()
+		} else if err := host.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listen(killedLater) // its plugin has not noticed yet
+	if err := os.Chtimes(holds, now.Add(-time.Hour), now.Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
 	sweepSockets(base, now)
-	for dir, stays := range map[string]bool{live: true, dead: false, starting: true, never: false, other: true, naming: true, binding: true} {
+	for dir, stays := range map[string]bool{killed: false, killedLater: true, holds: true, live: true, dead: false, starting: true, never: false, other: true, naming: true, binding: true} {
 		if _, err := os.Stat(dir); (err == nil) != stays {
 			t.Errorf("%s: %v; want that it stays: %v", filepath.Base(dir), err, stays)
 		}
@@ -86,6 +103,16 @@ func TestSocketBase(t *testing.T) {
 		if got := socketBase(d); got != dir {
 			t.Errorf("%s: %q", what, got)
 		}
+	}
+}
+
+// Where nothing can be made among temporary files, that is what is wrong, and TMPDIR what helps.
+func TestPluginWithoutTemporaryFiles(t *testing.T) {
+	gone := filepath.Join(t.TempDir(), "none")
+	t.Setenv("TMPDIR", gone)
+	_, err := Launch(t.Context(), nil, "true", Options{})
+	if err == nil || !strings.Contains(err.Error(), "the folder for temporary files, "+gone+", is not there: make it, or set TMPDIR to one that is") {
+		t.Errorf("%v", err)
 	}
 }
 

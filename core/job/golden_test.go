@@ -125,9 +125,6 @@ func TestTopics(t *testing.T) {
 		diags = job.DeadLetterDiagnostics(c.info)
 		located(t, files, diags)
 		out.WriteString("== dead letter: " + c.name + "\n" + rendered(files, diags))
-		if Compacts(c.info.CleanupPolicy) {
-			out.WriteString("== topic of a job that has begun: " + c.name + "\n" + rendered(files, job.Begun(job.TopicDiagnostics(c.info))))
-		}
 	}
 	golden(t, filepath.Join("testdata", "topics.diag"), out.String())
 }

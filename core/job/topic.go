@@ -70,37 +70,21 @@ func topicList(topics []string) string {
 	return fmt.Sprintf("The brokers have: %s.", strings.Join(shown, ", "))
 }
 
+// Compacted says that the brokers remove records from the topic's middle.
+func (info TopicInfo) Compacted() bool {
+	return slices.ContainsFunc(strings.Split(info.CleanupPolicy, ","), func(policy string) bool { return strings.TrimSpace(policy) == "compact" })
+}
+
+// Compacted is the summary of the diagnostic which says that a topic is.
+func Compacted(topic string) string { return fmt.Sprintf("Topic %q is compacted", topic) }
+
 func (j *Job) cleanupDiagnostics(info TopicInfo) hcl.Diagnostics {
-	if !Compacts(info.CleanupPolicy) {
+	if !info.Compacted() {
 		return nil
 	}
-	return hcl.Diagnostics{j.ErrorAt("stream.topic", j.compacted(),
-		"Compaction removes records from the middle of the log, so that they could not be trained exactly once. Use a topic with cleanup.policy=delete.")}
+	return hcl.Diagnostics{j.ErrorAt("stream.topic", Compacted(j.Stream.Topic),
+		"Compaction removes records from the middle of the log, so that they could not be trained exactly once. Use a topic with cleanup.policy=delete, or set that of this one back to it.")}
 }
-
-// Compacts says that a topic's cleanup.policy has records removed from the middle of its log.
-func Compacts(policy string) bool {
-	return slices.ContainsFunc(strings.Split(policy, ","), func(p string) bool { return strings.TrimSpace(p) == "compact" })
-}
-
-func (j *Job) compacted() string { return fmt.Sprintf("Topic %q is compacted", j.Stream.Topic) }
-
-// Begun are the diagnostics of TopicDiagnostics for a job that has trained on its topic: that it is compacted since does not keep the job from being looked after, or what it
-// has trained from being counted.
-func (j *Job) Begun(diags hcl.Diagnostics) hcl.Diagnostics {
-	out := slices.Clone(diags)
-	for i, d := range out {
-		if d.Severity == hcl.DiagError && d.Summary == j.compacted() {
-			d := *d
-			d.Severity, d.Detail = hcl.DiagWarning, CompactedWords
-			out[i] = &d
-		}
-	}
-	return out
-}
-
-// CompactedWords says what compaction does to a job that trains, and what helps.
-const CompactedWords = "Compaction removes records from the middle of the log: those that it removes before they are trained never are, and what was trained cannot be held against the log any more. Set the topic's cleanup.policy back to delete."
 
 // retentionDiagnostics holds the times of the job against how long records stay.
 func (j *Job) retentionDiagnostics(info TopicInfo) hcl.Diagnostics {

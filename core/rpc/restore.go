@@ -2,12 +2,9 @@ package rpc
 
 import (
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -93,35 +90,18 @@ func readNote(folder, timeline string, server int) (n note, found bool) {
 	return n, found
 }
 
-// NewestRecord reads the newest record of a folder of them, as trainer/checkpoint writes them; false: there is none that can be read.
+// NewestRecord reads the newest record of a folder of them, as trainer/checkpoint writes them, without verifying it; false: there is none that can be read.
 func NewestRecord(folder string, v any) bool {
-	newest := newestRecord(folder)
-	return newest != "" && ReadRecord(filepath.Join(folder, newest), v) == nil
-}
-
-// RecordDamage says why the newest record of a folder cannot be read, nil where it can or there is none.
-func RecordDamage(folder string) error {
-	newest := newestRecord(folder)
-	if newest == "" {
-		return nil
+	names, err := recordNames(folder, RecordEnding)
+	if err != nil || len(names) == 0 {
+		return false
 	}
-	err := ReadRecord(filepath.Join(folder, newest), new(json.RawMessage))
-	if errors.Is(err, fs.ErrNotExist) { // replaced meanwhile
-		return nil
-	}
-	return err
-}
-
-// newestRecord is the name of the newest record of a folder; "": it has none.
-func newestRecord(folder string) (newest string) {
-	entries, err := os.ReadDir(folder)
+	raw, err := os.ReadFile(filepath.Join(folder, names[0]+RecordEnding))
 	if err != nil {
-		return ""
+		return false
 	}
-	for _, e := range entries {
-		if n := e.Name(); strings.HasSuffix(n, ".json") && !strings.HasPrefix(n, ".") {
-			newest = max(newest, n)
-		}
-	}
-	return newest
+	envelope := struct {
+		Record any `json:"record"`
+	}{v}
+	return json.Unmarshal(raw, &envelope) == nil
 }

@@ -119,7 +119,7 @@ func (s *Store) claims() ([]claim, error) {
 	for _, e := range entries {
 		digits, owner, owned := strings.Cut(e.Name(), serverMark)
 		c := claim{server: -1}
-		if c.number, err = strconv.ParseUint(digits, 10, 64); err != nil {
+		if c.number, err = strconv.ParseUint(digits, 10, 64); err != nil || claimName(c.number) != digits {
 			continue // not a claim: an editor's backup, .nfs…
 		}
 		if owned {

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -66,11 +67,11 @@ type ChiefInfo struct {
 	Timeline    string `json:"timeline"`
 }
 
-// LoadJob reads the newest job state. ErrNoJob: there is none. ErrDamaged: the newest one does not verify; it is not skipped, since an
-// older state may lack the pinned start of a partition that has been trained since.
+// LoadJob reads the newest job state, from its copy where it must (MendJob). ErrNoJob: there is none. ErrDamaged: neither verifies; the state is not skipped, since an
+// older one may lack the pinned start of a partition that has been trained since.
 func (s *Store) LoadJob() (JobState, error) {
 	var st JobState
-	err := s.newestRecord("job", &st)
+	_, err := rpc.ReadJobState(s.root, &st)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = ErrNoJob
 	}
@@ -89,10 +90,50 @@ func (s *Store) SaveJob(st JobState, chiefInc uint64) error {
 	if st.Version == 0 {
 		st.Version = jobVersion
 	}
-	if err := s.saveNext("job", 0, st, chiefInc); err != nil {
+	if err := s.saveNext(rpc.JobStateFolder, 0, st, chiefInc); err != nil {
 		return fmt.Errorf("save the state of job %q: %w%s", s.job, err, advice(err))
 	}
 	return nil
+}
+
+// MendJob makes two of the newest job state again where there is only one of it that verifies: so it is of one that an older version saved, and of one of which a file
+// was damaged or lost, which was says. What a name stands for is written once and never changes, so that it does not matter who mends it, or when.
+func (s *Store) MendJob() (was, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was, err = s.mendJob()
+	if err != nil {
+		err = fmt.Errorf("keep two copies of the state of job %q: %w%s", s.job, err, advice(err))
+	}
+	return was, err
+}
+
+func (s *Store) mendJob() (was, err error) {
+	var st json.RawMessage
+	if was, err = rpc.ReadJobState(s.root, &st); err != nil {
+		return nil, err
+	}
+	names, err := s.recordNames(rpc.JobStateFolder)
+	if err != nil || len(names) == 0 {
+		return was, err
+	}
+	dir, record, copied := filepath.Join(s.root, rpc.JobStateFolder), names[0].file(), names[0].copyFile()
+	from, to := record, copied
+	if was != nil {
+		from, to = copied, record
+	} else if err := rpc.ReadRecord(filepath.Join(dir, copied), &st); err == nil {
+		return nil, nil
+	} else if errors.Is(err, ErrDamaged) {
+		was = err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, from))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // replaced by newer ones since it was listed
+	}
+	if err == nil {
+		err = s.place(dir, to, text)
+	}
+	return was, err
 }
 
 // saveNext saves a record of a kind above all that this incarnation of the server has saved.
@@ -171,6 +212,10 @@ type recordName struct{ inc, seq uint64 }
 
 func (n recordName) file() string { return fmt.Sprintf("%020d-%010d.json", n.inc, n.seq) }
 
+func (n recordName) copyFile() string {
+	return strings.TrimSuffix(n.file(), rpc.RecordEnding) + rpc.CopyEnding
+}
+
 func (n recordName) compare(m recordName) int {
 	switch {
 	case n.inc < m.inc || n.inc == m.inc && n.seq < m.seq:
@@ -189,13 +234,17 @@ func (s *Store) recordNames(kind string) ([]recordName, error) {
 	}
 	var out []recordName
 	for _, e := range entries {
-		n, ok := parsePair(e.Name(), ".json")
-		if name := (recordName{n[0], n[1]}); ok && name.file() == e.Name() { // what is called otherwise is not ours
+		file := e.Name()
+		if base, ok := strings.CutSuffix(file, rpc.CopyEnding); ok && kind == rpc.JobStateFolder {
+			file = base + rpc.RecordEnding
+		}
+		n, ok := parsePair(file, rpc.RecordEnding)
+		if name := (recordName{n[0], n[1]}); ok && name.file() == file { // else nobody would find it by its name
 			out = append(out, name)
 		}
 	}
 	slices.SortFunc(out, func(a, b recordName) int { return b.compare(a) })
-	return out, nil
+	return slices.Compact(out), nil
 }
 
 // keptRecords is how many records of a kind stay: more than one, so that a reader that has just listed finds its file.
@@ -207,9 +256,10 @@ func (s *Store) dropRecords(kind string, names []recordName, inc uint64) {
 	names = slices.Compact(names)
 	for i, n := range names {
 		if i >= keptRecords && n.inc <= inc {
-			path := filepath.Join(s.root, kind, n.file())
-			_ = os.Remove(path)
-			_ = os.Remove(path + rpc.RecordCopy)
+			_ = os.Remove(filepath.Join(s.root, kind, n.file()))
+			if kind == rpc.JobStateFolder {
+				_ = os.Remove(filepath.Join(s.root, kind, n.copyFile()))
+			}
 		}
 	}
 }
@@ -219,23 +269,25 @@ func (s *Store) putRecord(kind string, server int, name recordName, v any) error
 	if err := s.checkCurrent(server, name.inc); err != nil {
 		return err
 	}
-	text, err := rpc.SealRecord(v)
+	text, err := rpc.EncodeRecord(v)
 	if err != nil {
 		return err
 	}
 	dir := filepath.Join(s.root, kind)
-	if err := s.putFile(dir, name.file(), text); err != nil {
+	if err := s.place(dir, name.file(), text); err != nil {
 		return err
 	}
-	if kind == rpc.JobStateFolder { // everything else depends on it, and it is small. Without a copy it is as good, as long as nobody damages it.
-		_ = s.putFile(dir, name.file()+rpc.RecordCopy, text)
+	if kind == rpc.JobStateFolder {
+		if err := s.place(dir, name.copyFile(), text); err != nil {
+			return err
+		}
 	}
 	// Only now is it known that no successor had claimed, and loaded, before this record was there to be loaded.
 	return s.checkCurrent(server, name.inc)
 }
 
-// putFile writes a file, atomically and durably.
-func (s *Store) putFile(dir, name string, text []byte) error {
+// place writes a file of a folder whole and durably, or not at all.
+func (s *Store) place(dir, name string, text []byte) error {
 	tmp := filepath.Join(dir, "."+name+".tmp")
 	f, err := os.Create(tmp)
 	if err != nil {
@@ -270,21 +322,16 @@ func (s *Store) newestRecord(kind string, v any) error {
 		if errors.Is(err, fs.ErrNotExist) && try < 10 {
 			continue // replaced by newer ones and removed since it was listed
 		}
+		if errors.Is(err, ErrDamaged) {
+			err = fmt.Errorf("%w; remove it, and it is written anew", err)
+		}
 		return err
 	}
 }
 
 // readRecord reads one record and verifies it.
 func (s *Store) readRecord(kind string, name recordName, v any) error {
-	dir := filepath.Join(s.root, kind)
-	err := rpc.ReadRecord(filepath.Join(dir, name.file()), v)
-	switch {
-	case !errors.Is(err, rpc.ErrRecord):
-		return err
-	case kind == rpc.JobStateFolder && rpc.OnlyRecord(dir):
-		return fmt.Errorf("%w: %w; bring it back from a backup: without it nothing else of the checkpoint can be used", ErrDamaged, err)
-	}
-	return fmt.Errorf("%w: %w; remove it to go back to the one before", ErrDamaged, err)
+	return rpc.ReadRecord(filepath.Join(s.root, kind, name.file()), v)
 }
 
 // parsePair reads names of the form A-B<suffix> with decimal A and B.

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/kale-sched/kale/core/rpc"
 )
 
 func state(mapVersion uint64) JobState {
@@ -100,76 +98,99 @@ func TestRule3ChiefThatSleptDoesNotHideItsSuccessor(t *testing.T) {
 	}
 }
 
-// A damaged job state is an error that names the file; going back to the one before is for the operator to decide.
-func TestDamagedJobStateIsNotSkipped(t *testing.T) {
+// A job's state lies there twice: where one file of it is damaged or lost the other is taken, and makes it whole again. Where both are, that is an error which names the
+// file; going back to the one before is for the operator to decide, and is proposed where there is one.
+func TestDamagedJobState(t *testing.T) {
 	s := open(t, t.TempDir())
 	inc := claimed(t, s, 0)
-	for v := range uint64(2) {
-		if err := s.SaveJob(state(v), inc); err != nil {
-			t.Fatal(err)
-		}
+	if err := s.SaveJob(state(0), inc); err != nil {
+		t.Fatal(err)
 	}
 	names, err := s.recordNames("job")
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(s.Root(), "job", names[0].file())
-	text, err := os.ReadFile(path)
+	files := func(n recordName) (record, copied string) {
+		return filepath.Join(s.Root(), "job", n.file()), filepath.Join(s.Root(), "job", n.copyFile())
+	}
+	record, copied := files(names[0])
+	sound, err := os.ReadFile(record)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := s.LoadJob()
-	if err != nil {
-		t.Fatal(err)
+	write := func(path, text string) {
+		t.Helper()
+		err := os.RemoveAll(path)
+		if err == nil && text != "lost" {
+			err = os.WriteFile(path, []byte(text), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+	same := func() {
+		t.Helper()
+		for _, path := range []string{record, copied} {
+			if got, err := os.ReadFile(path); err != nil || string(got) != string(sound) {
+				t.Errorf("%s: %q, %v", path, got, err)
+			}
+		}
+	}
+	same()
 	for name, damage := range map[string]string{
-		"altered": strings.Replace(string(text), `"tablets":64`, `"tablets":63`, 1),
-		"torn":    string(text[:len(text)/2]),
+		"altered": strings.Replace(string(sound), `"tablets":64`, `"tablets":63`, 1),
+		"torn":    string(sound[:10]),
 		"empty":   "",
+		"lost":    "lost",
 	} {
-		if err := errors.Join(os.WriteFile(path, []byte(damage), 0o600), os.WriteFile(path+rpc.RecordCopy, text, 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := s.LoadJob(); err != nil || cmp.Diff(want, got) != "" {
-			t.Errorf("%s, with its copy: %v, %s", name, err, cmp.Diff(want, got))
-		}
-		if err := os.WriteFile(path+rpc.RecordCopy, []byte(damage), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.LoadJob(); !errors.Is(err, ErrDamaged) || !strings.HasSuffix(err.Error(), "remove it to go back to the one before") {
-			t.Errorf("%s, and its copy: %v", name, err)
-		}
-		if _, err := s.LoadJob(); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: %v, want ErrDamaged and the file's name", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			write(record, damage)
+			if got, err := s.LoadJob(); err != nil || got.Tablets != 64 {
+				t.Errorf("with its copy: %+v, %v", got, err)
+			}
+			if was, err := s.MendJob(); err != nil || was == nil || !strings.Contains(was.Error(), record) {
+				t.Errorf("mended: %v, %v", was, err)
+			}
+			same()
+			write(copied, damage)
+			if was, err := s.MendJob(); err != nil || (was == nil) != (damage == "lost") { // an older version writes none
+				t.Errorf("its copy is mended: %v, %v", was, err)
+			}
+			same()
+			if was, err := s.MendJob(); err != nil || was != nil {
+				t.Errorf("nothing was to mend: %v, %v", was, err)
+			}
+			if damage == "lost" {
+				return
+			}
+			write(record, damage)
+			write(copied, "lost") // an older version wrote none
+			if _, err := s.LoadJob(); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), record) || !strings.Contains(err.Error(), "there is none before it: bring it back from a backup") {
+				t.Errorf("%v, want ErrDamaged and the file's name", err)
+			}
+			write(record, string(sound))
+			write(copied, string(sound))
+		})
 	}
-	if err := os.Remove(path); err != nil {
+	if err := s.SaveJob(state(1), inc); err != nil {
 		t.Fatal(err)
 	}
+	if names, err = s.recordNames("job"); err != nil {
+		t.Fatal(err)
+	}
+	record, copied = files(names[0])
+	write(record, "")
+	write(copied, "")
+	if _, err := s.LoadJob(); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "bring it back from a backup, or remove it and its copy (.copy) to go back to the one before") {
+		t.Errorf("%v", err)
+	}
+	if _, err := s.MendJob(); !errors.Is(err, ErrDamaged) {
+		t.Errorf("mended from nothing: %v", err)
+	}
+	write(record, "lost")
+	write(copied, "lost")
 	if got, err := s.LoadJob(); err != nil || got.MapVersion != 0 {
 		t.Errorf("after its removal: map version %d, %v; want the one before", got.MapVersion, err)
-	}
-	path = filepath.Join(s.Root(), "job", names[1].file())
-	if err := errors.Join(os.WriteFile(path, text[1:], 0o600), os.Remove(path+rpc.RecordCopy)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.LoadJob(); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "backup") || strings.Contains(err.Error(), "remove it") {
-		t.Errorf("the only one: %v, want no advice to remove it", err)
-	}
-}
-
-// Copies of a job's state go with it.
-func TestCopiesAreDroppedWithTheirRecords(t *testing.T) {
-	s := open(t, t.TempDir())
-	inc := claimed(t, s, 0)
-	for v := range uint64(10) {
-		if err := s.SaveJob(state(v), inc); err != nil {
-			t.Fatal(err)
-		}
-	}
-	entries, err := os.ReadDir(filepath.Join(s.Root(), "job"))
-	if err != nil || len(entries) != 2*keptRecords {
-		t.Errorf("%d files, %v: %v", len(entries), err, entries)
 	}
 }
 
@@ -182,28 +203,5 @@ func TestJobStateOfANewerProgramIsRefused(t *testing.T) {
 	}
 	if _, err := s.LoadJob(); err == nil || !strings.Contains(err.Error(), "newer kale-trainer") {
 		t.Errorf("%v, want advice to use a newer program", err)
-	}
-}
-
-// A file whose name means a number that this program writes otherwise is nobody's: it could not be opened under the name that it would have.
-func TestNamesThatAreNotOurs(t *testing.T) {
-	s := open(t, t.TempDir())
-	inc := claimed(t, s, 0)
-	if err := errors.Join(s.SaveJob(state(3), inc), os.MkdirAll(s.tabletDir(2), 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{
-		filepath.Join(s.Root(), "job", "09999999999999999-0000000001.json"), filepath.Join(s.Root(), "job", "+9999999999999999999-0000000001.json"),
-		filepath.Join(s.tabletDir(2), "09999999999999999-00000000000000000999.snap"),
-	} {
-		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := s.LoadJob(); err != nil || got.MapVersion != 3 {
-		t.Errorf("the job's state: %+v, %v", got, err)
-	}
-	if got, err := s.Generations(2); err != nil || len(got) > 0 {
-		t.Errorf("snapshots: %v, %v", got, err)
 	}
 }

@@ -267,3 +267,26 @@ func TestPruneKeepsTheNewestVerified(t *testing.T) {
 		t.Errorf("after the old server's last turn: %s", diff)
 	}
 }
+
+// What has another form of name than what is written here is no record, no claim and no snapshot: nobody would find it by its name.
+func TestNamesOfOtherForms(t *testing.T) {
+	s := open(t, t.TempDir())
+	inc := claimed(t, s, 0)
+	if err := errors.Join(s.SaveJob(state(4), inc), os.Mkdir(s.tabletDir(3), 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"job/09999999999999999-0000000009.json", "job/99999999999999999999-9.json", "tablets/000003/09999999999999999-00000000000000000999.snap", "claims/99999999999999999.server-0"} {
+		if err := os.WriteFile(filepath.Join(s.Root(), name), []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := s.LoadJob(); err != nil || got.MapVersion != 4 {
+		t.Errorf("the job's state is %+v, %v", got, err)
+	}
+	if got, err := s.Generations(3); err != nil || len(got) > 0 {
+		t.Errorf("the tablet has snapshots %v, %v", got, err)
+	}
+	if gone, err := s.Superseded(0, inc); err != nil || gone {
+		t.Errorf("the server is superseded: %v, %v", gone, err)
+	}
+}

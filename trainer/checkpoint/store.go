@@ -8,6 +8,7 @@
 //	DIR/JOB/claims/N              the number N has been given out (exclusive create)
 //	DIR/JOB/claims/N.server-K     … to parameter server K: its incarnation
 //	DIR/JOB/job/I-S.json          the job's state, saved by chief incarnation I as its S-th
+//	DIR/JOB/job/I-S.copy          the same again, which is taken where that is damaged or lost
 //	DIR/JOB/chief/I.json          where the chief of incarnation I listens
 //	DIR/JOB/memory/I-S.json       metrics of workers that have left, kept for the next chief
 //	DIR/JOB/tablets/T/I-G.snap    snapshot of tablet T by incarnation I, generation G
@@ -49,7 +50,7 @@ var (
 	// ErrSuperseded says that a higher incarnation has claimed the caller's place: its process must exit without writing more.
 	ErrSuperseded = errors.New("superseded by a newer incarnation")
 	// ErrDamaged says that a file of the store does not verify: it is torn, altered, or another one's.
-	ErrDamaged = errors.New("damaged checkpoint file")
+	ErrDamaged = rpc.ErrDamaged
 )
 
 // Store is one job's part of the checkpoint folder. Its methods are safe for concurrent use, by any number of processes.

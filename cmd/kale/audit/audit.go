@@ -24,6 +24,8 @@ type Stores struct {
 	Kafka []kgo.Opt
 	// Spec is the job as its trainers know it: topic, checkpoint folder, shape of the model.
 	Spec *rpc.TrainSpec
+	// Compacted: the log may lack records in its middle, which compaction removed.
+	Compacted bool
 }
 
 // Counts is the result of a check, over the records from the job's pinned start to the end of the log.

@@ -26,11 +26,12 @@ var (
 
 // comparison holds each tablet against the log, partition by partition.
 type comparison struct {
-	job     checkpoint.JobState
-	ledgers ps.Ledgers
-	starts  map[int32]int64
-	cutOff  map[int32][]checkpoint.CutOff // where the end of the log was cut off, by partition
-	cells   []map[int32]cell              // by tablet with a snapshot, then partition
+	job       checkpoint.JobState
+	ledgers   ps.Ledgers
+	starts    map[int32]int64
+	cutOff    map[int32][]checkpoint.CutOff // where the end of the log was cut off, by partition
+	cells     []map[int32]cell              // by tablet with a snapshot, then partition
+	compacted bool                          // records may have been removed from the log's middle
 	// mismatch is the first that does not agree, mismatched are the tablets that do not.
 	mismatch   string
 	mismatched map[int32]bool
@@ -51,13 +52,14 @@ type cell struct {
 	waiting     int64 // records of the log beyond what is applied
 	cutOff      int64 // offsets of the removed ones that were read before the end of the log was cut off below them
 	replaced    int64 // records that the log has there now: other ones, which were never trained
+	compacted   int64 // records that were counted beyond those that the log has now, where compaction may have removed them since
 	gone        int64 // offsets beyond what is applied that the log does not have any more: never to be trained, unless they were since the snapshot
 }
 
 // compared reads a job's newest snapshots, and the log from the job's pinned start to its end.
 func compared(ctx context.Context, s Stores, progress func(done, all int64)) (*comparison, error) {
 	store := checkpoint.Attach(s.Spec.GetCheckpointDir(), s.Spec.GetJob())
-	c := &comparison{}
+	c := &comparison{compacted: s.Compacted}
 	var err error
 	c.job, err = store.LoadJob()
 	if errors.Is(err, checkpoint.ErrNoJob) {
@@ -232,6 +234,7 @@ func (c *comparison) without() (out []int32) {
 func (c *comparison) cell(p int32, sum *rpc.PartitionSum, log []stream.PartitionSum, whole wholeSums) (cell, string) {
 	x := cell{applied: appliedOf(c.starts[p], sum), trained: int64(sum.GetN()), dead: int64(sum.GetDeadN()), lostOffsets: int64(sum.GetLostOffsets())}
 	var want uint64
+	var holes int64 // offsets within the log that have no record
 	there, cut := spans.Set{}, c.cutOffOf(p, x.applied)
 	x.cutOff = cut.Size()
 	if len(log) > 0 {
@@ -248,6 +251,7 @@ func (c *comparison) cell(p int32, sum *rpc.PartitionSum, log []stream.Partition
 			continue
 		}
 		there.Add(s.From, s.To)
+		holes += s.To - s.From - s.N
 		x.inLog, want = x.inLog+s.N, want+s.Sum
 	}
 	gone := spans.Subtract(x.applied, &there)
@@ -258,8 +262,13 @@ func (c *comparison) cell(p int32, sum *rpc.PartitionSum, log []stream.Partition
 	case rest < 0:
 		x.missing = -rest
 		return x, fmt.Sprintf("%d records with hash sum %016x were counted, the log has %d with %016x", counted, have, x.inLog, want)
+	case c.compacted && rest > x.removed && rest <= x.removed+holes:
+		x.compacted = rest
+		return x, ""
 	case rest > x.removed:
-		x.repeated = rest - x.removed
+		if x.repeated = rest - x.removed; c.compacted {
+			x.repeated -= holes
+		}
 		return x, fmt.Sprintf("%d records were counted, the log has %d%s", counted, x.inLog, andRemoved(x.removed))
 	case rest < x.removed: // there were holes, or what is missing
 		x.unproven, x.uncounted = x.removed, x.removed-rest
@@ -274,6 +283,10 @@ func (c *comparison) cell(p int32, sum *rpc.PartitionSum, log []stream.Partition
 		return x, ""
 	case x.lostOffsets > 0:
 		want -= whole.of(p, lost)
+	}
+	if have != want && c.compacted && holes > 0 && rest > 0 {
+		x.compacted = rest
+		return x, ""
 	}
 	if have != want {
 		x.repeated = 1
@@ -314,7 +327,7 @@ func (c *comparison) agree() {
 	for i, t := range c.ledgers.Sums {
 		for _, sum := range t.GetPartitions() {
 			p := sum.GetPartition()
-			if c.cells[i][p].unproven == 0 {
+			if c.cells[i][p].unproven+c.cells[i][p].compacted == 0 {
 				continue // held against the log
 			}
 			key := fmt.Sprint(p, c.cells[i][p].applied, sum.GetLostOffsets()) // a tablet that had to repair may have lost more
@@ -416,6 +429,7 @@ func (x *cell) add(y cell) {
 	x.uncounted += y.uncounted
 	x.waiting += y.waiting
 	x.gone += y.gone
+	x.compacted += y.compacted
 	x.cutOff += y.cutOff
 	x.replaced += y.replaced
 }

@@ -44,7 +44,9 @@ type Proof struct {
 	Oldest time.Time `json:"oldest_snapshot"`
 	Newest time.Time `json:"newest_snapshot"`
 	// Skipped are newer snapshots that cannot be read.
-	Skipped    []string    `json:"damaged_snapshots,omitempty"`
+	Skipped []string `json:"damaged_snapshots,omitempty"`
+	// Compacted: the topic is compacted, or was, so that its log may lack records in its middle.
+	Compacted  bool        `json:"compacted,omitempty"`
 	Total      Figures     `json:"total"`
 	Partitions []Partition `json:"partitions"`
 }
@@ -91,6 +93,8 @@ type Figures struct {
 	Unproven int64 `json:"unproven_offsets"`
 	// Uncounted of them were counted as no record: whether they were any is not known.
 	Uncounted int64 `json:"uncounted_offsets,omitempty"`
+	// Compacted were counted, and the log does not have them: it is compacted, or was.
+	Compacted int64 `json:"compacted_records,omitempty"`
 	// Waiting are the records of the log that are not trained yet, as the snapshots have it.
 	Waiting int64 `json:"waiting_records"`
 	// Gone are offsets beyond what the snapshots have that the log does not have any more: they were trained since, or will never be.
@@ -136,7 +140,7 @@ func (p *Proof) decode(ctx context.Context, s Stores) error {
 func (c *comparison) proof() Proof {
 	out := Proof{
 		Job: c.job.Job, Topic: c.job.Topic, Verdict: Exact, Mismatch: c.mismatch, Tablets: c.job.Tablets,
-		Oldest: c.ledgers.Oldest, Newest: c.ledgers.Newest, Partitions: []Partition{},
+		Oldest: c.ledgers.Oldest, Newest: c.ledgers.Newest, Partitions: []Partition{}, Compacted: c.compacted,
 	}
 	for _, err := range c.ledgers.Skipped {
 		out.Skipped = append(out.Skipped, err.Error())
@@ -160,7 +164,7 @@ func (c *comparison) proof() Proof {
 	switch {
 	case out.Mismatch != "", out.Total.Replaced > 0:
 		out.Verdict = NotExact
-	case out.Total.Unproven > 0, out.Total.Gone > 0, out.Total.CutOff > 0:
+	case out.Total.Compacted > 0, out.Total.Unproven > 0, out.Total.Gone > 0, out.Total.CutOff > 0:
 		out.Verdict = Unknown
 	}
 	return out
@@ -199,6 +203,6 @@ func (x cell) worse(y cell) int {
 func (x cell) figures() Figures {
 	return Figures{
 		InLog: x.inLog, Trained: x.trained, Dead: x.dead, LostOffsets: x.lostOffsets, Missing: x.missing, Repeated: x.repeated, Removed: x.removed, Unproven: x.unproven, Uncounted: x.uncounted, Waiting: x.waiting, Gone: x.gone,
-		CutOff: x.cutOff, Replaced: x.replaced,
+		CutOff: x.cutOff, Replaced: x.replaced, Compacted: x.compacted,
 	}
 }

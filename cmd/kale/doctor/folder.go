@@ -182,12 +182,12 @@ func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is
 func makeRoom(dir string) string {
 	at := mountOf(dir)
 	left, err := roomIn(at)
-	du := fmt.Sprintf("du -xh %s | sort -h", at)
+	du := fmt.Sprintf("du -xh %s | sort -h", backend.Quoted(at))
 	switch {
 	case err != nil:
 		return fmt.Sprintf("Make room on %s: %s shows what takes it.", at, du)
 	case left.noFiles:
-		return fmt.Sprintf("The file system at %s takes no more files (inodes): remove some there; du -x --inodes %[1]s | sort -n shows where they are.", at)
+		return fmt.Sprintf("The file system at %s takes no more files (inodes): remove some there; du -x --inodes %s | sort -n shows where they are.", at, backend.Quoted(at))
 	case left.free >= littleRoom:
 		return fmt.Sprintf("The file system at %s has %s of %s free, so a quota is used up: have it raised, or remove some of your files there.", at, gigabytes(left.free), gigabytes(left.size))
 	}
