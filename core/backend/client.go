@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -105,13 +103,6 @@ func Launch(ctx context.Context, lg *slog.Logger, path string, opts Options) (*C
 	c := &Client{lg: lg.With("plugin", filepath.Base(path)), path: found, opts: opts, stopped: make(chan struct{})}
 	s, err := c.start(ctx)
 	if err != nil {
-		if tmp := os.TempDir(); errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-			if f, failed := os.MkdirTemp(tmp, "kale-"); failed != nil {
-				err = fmt.Errorf("%w: nothing can be written to %s, which $TMPDIR names, or the system: make that folder, or name another one", err, tmp)
-			} else {
-				_ = os.Remove(f)
-			}
-		}
 		return nil, fmt.Errorf("start backend plugin %q: %w", path, err)
 	}
 	c.cur = s
