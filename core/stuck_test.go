@@ -69,7 +69,7 @@ func TestServerThatCannotStartIsToldAsIs(t *testing.T) {
 	tellRestore(t, r.job, rpc.RestoreRecord{Server: 0, Incarnation: 4, At: r.now, Error: why})
 	r.order("stop", 0)
 	r.beats(2)
-	if w := r.s.View().Waits; !strings.HasPrefix(w, "parameter server 0, which cannot start, to be mended") || !strings.Contains(w, "kale stop -force ctr") {
+	if w := r.s.View().Waits; !strings.HasPrefix(w, "parameter server 0, which cannot start: the problem says how to mend it, and kale stop -force ctr") {
 		t.Errorf("a stop waits for %q", w)
 	}
 }

@@ -79,8 +79,6 @@ func (s *Scheduler) stopWaits() string {
 	switch {
 	case s.want.Forced:
 		return few(append(workers, servers...))
-	case len(s.seen.cannotStart) > 0: // without it nothing drains, and no snapshot is written
-		return fmt.Sprintf("parameter server %d, which cannot start, to be mended: the problem says how; kale stop -force %s ends the job without it", s.seen.cannotStart[0].Server, s.job.Name)
 	case len(workers) > 0:
 		return s.keptStill() + s.unstartable() + few(workers) + s.unanswered()
 	case len(servers) > 0 && !s.want.Snapshotted && s.unplacedChief() != nil:
@@ -115,7 +113,7 @@ func (s *Scheduler) unstartable() string {
 	if len(servers) == 0 {
 		return ""
 	}
-	return numbered("parameter server", servers) + ", which cannot start (kale stop -force ends the job without a drain); then for "
+	return numbered("parameter server", servers) + ", which cannot start: the problem says how to mend it, and kale stop -force " + s.job.Name + " ends the job without it; then for "
 }
 
 // chiefPlace is how long a stop waits for a place for server 0, without which there is no last snapshot.
