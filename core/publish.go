@@ -478,7 +478,11 @@ func (s *Scheduler) problems() []string {
 	default:
 		out = append(out, why)
 	}
-	return append(out, s.dark()...)
+	out = append(out, s.dark()...)
+	if own := s.opt.Problems; own != nil {
+		out = append(out, own()...)
+	}
+	return out
 }
 
 // AUC is the area under the ROC curve of predictions counted in bins by label: the chance that a positive is ranked above a negative, ties

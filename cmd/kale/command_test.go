@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,14 +30,25 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 // buffer is an output that a test may read while a command still writes.
 type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+	mu   sync.Mutex
+	b    bytes.Buffer
+	full bool
 }
 
 func (b *buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.full {
+		return 0, syscall.ENOSPC
+	}
 	return b.b.Write(p)
+}
+
+// fill has it take nothing any more, or again.
+func (b *buffer) fill(full bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.full = full
 }
 
 func (b *buffer) String() string {
