@@ -247,9 +247,11 @@ func since[T any](st *state.Store, l state.Log, at time.Time) (out []T) {
 }
 
 // troubles writes problems that came and those that are seen no longer, which a stop mends as little as a process that another one replaces. One whose
-// numbers change is the same problem; of one that shows now in one way and now in another, each cause is told once.
+// numbers change is the same problem; of one that shows now in one way and now in another, each cause is told once. One whose subject's trouble is told in other
+// words at the same look, such as worse or wider ones, goes on.
 func (p *printer) troubles(f Frame) []event {
 	var out []event
+	var news []subject
 	now := make([]string, len(f.View.Problems))
 	shown := map[string][]string{}
 	for i, problem := range f.View.Problems {
@@ -264,6 +266,7 @@ func (p *printer) troubles(f Frame) []event {
 		}
 		if !slices.ContainsFunc(told, func(s string) bool { return Same(s, now[i]) || what != "" && Same(cause(s), cause(now[i])) }) {
 			out = append(out, event{f.View.Now, "problem", now[i]})
+			news = append(news, subjectOf(now[i]))
 			if what != "" {
 				shown[what] = append(told, now[i])
 			}
@@ -276,6 +279,9 @@ func (p *printer) troubles(f Frame) []event {
 		}
 		if strings.HasSuffix(problem, core.RepairEnds) {
 			continue // a note has its last word, with its numbers
+		}
+		if what == "" && slices.ContainsFunc(news, subjectOf(problem).meets) {
+			continue
 		}
 		happened, _, _ := strings.Cut(problem, core.LogEnds) // the log's end was told with the problem
 		if what != "" {

@@ -83,6 +83,49 @@ func TestTroublesAreToldOnce(t *testing.T) {
 	}
 }
 
+// A trouble that is told in other words, as when it widens, is not said to be gone; one that ends while another subject's begins is.
+func TestATroubleThatGoesOnIsNotGone(t *testing.T) {
+	const narrow, wide = "parameter server 0: snapshots fail: write /a: no space left on device", "parameter servers 0–1: snapshots fail: write /a: read-only file system"
+	for _, c := range []struct {
+		before, now string
+		goesOn      bool
+	}{
+		{narrow, wide, true},
+		{wide, "parameter server 1: snapshots fail: write /a: no space left on device", true},
+		{narrow, "parameter server 0 cannot start: its tablets are lost", true},
+		{narrow, "ps-0-g2 has ended 1×: it crashed", true},
+		{narrow, "parameter servers 1–3, 5: snapshots fail: write /a: read-only file system", false},
+		{"parameter servers 1, 4–6: snapshots fail: EOF", "parameter server 5: snapshots fail: it is full", true},
+		{"worker-0-g1 has ended 1×: it crashed" + core.LogEnds + "worker-3-g1 is gone", "worker-0-g2 has not answered for 5s; it is ended", true},
+		{"worker-0-g1, worker-2-g1 answer, though nobody sees them", "worker-2-g1 has ended 2×: it crashed", true},
+		{"worker-0-g1 has ended 1×: it crashed", "worker-10-g1 has ended 1×: it was killed", false},
+		{"worker-0-g1 has ended 1×: it crashed", "partition 0: nobody reads it", false},
+		{"partition 3: 12 records behind", "partitions 2–4: not read", true},
+		{"the backend starts nothing: no room", "the backend starts nothing: it refuses", true},
+		{"the backend starts nothing: no room", "the backend ends nothing: it refuses", false},
+		{narrow, "nothing is decided", false},
+	} {
+		p := &printer{}
+		var got []string
+		for i, problem := range []string{c.before, c.now, c.now, ""} {
+			v := &core.View{Now: time.Unix(int64(i), 0), Problems: []string{problem}}
+			if problem == "" {
+				v.Problems = nil
+			}
+			for _, e := range p.troubles(Frame{View: v}) {
+				got = append(got, e.kind)
+			}
+		}
+		want := []string{"problem", "problem", "gone"}
+		if !c.goesOn {
+			want = []string{"problem", "problem", "gone", "gone"}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q, then %q (-want +got):\n%s", c.before, c.now, diff)
+		}
+	}
+}
+
 // Who does not answer may show in another way at each look: each cause is told once while it lasts, whatever was asked, and its end once.
 func TestSilenceIsOneProblem(t *testing.T) {
 	p := &printer{}
