@@ -266,8 +266,9 @@ func (f *foresight) short(history forecast.Series) string {
 		return ""
 	}
 	since := history.At(known).Local()
+	until := since.Add(f.needed + time.Minute - 1).Truncate(time.Minute) // a minute that is named is not over
 	return fmt.Sprintf("arrivals are known only since %s, and a season of %s needs about %s of them: until about %s %s (older records in the topic, or a shorter forecast.season, end that sooner)",
-		since.Format(stamp), job.FormatDuration(f.season), job.FormatDuration(f.needed), since.Add(f.needed).Format(stamp), meanwhile)
+		since.Format(stamp), job.FormatDuration(f.season), job.FormatDuration(f.needed), until.Format(stamp), meanwhile)
 }
 
 // state is what the gate remembers, to survive a restart.

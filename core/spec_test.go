@@ -262,7 +262,7 @@ func TestTooLittleHistory(t *testing.T) {
 		return f.forecast(s.End(), s)
 	}
 	first := say(30, 0)
-	for _, want := range []string{"known only since 2026-01-31 11:59", "a season of 1m needs about 1m40s", "until about 2026-01-31 12:01 workers are added as traffic demands, and none is let go", "shorter forecast.season"} {
+	for _, want := range []string{"known only since 2026-01-31 11:59", "a season of 1m needs about 1m40s", "until about 2026-01-31 12:02 workers are added as traffic demands, and none is let go", "shorter forecast.season"} {
 		if first.Trusted || !strings.Contains(first.Reason, want) {
 			t.Errorf("trusted %v, %q; want %q in it", first.Trusted, first.Reason, want)
 		}
