@@ -30,7 +30,9 @@ func TestFollowedLogsEndWithTheirReader(t *testing.T) {
 	var errs buffer
 	a := &app{out: &printed{w: w}, err: &errs}
 	ended := make(chan error, 1)
-	go func() { ended <- a.followLogs(t.Context(), &fewLogs{lateLogs{names: []string{"ps-0-g1"}}}, "ctr", "", 0) }() // ends with its reader
+	go func() {
+		ended <- a.followLogs(t.Context(), &fewLogs{lateLogs{names: []string{"ps-0-g1"}}}, "ctr", "", 0)
+	}() // ends with its reader
 	if n, err := r.Read(make([]byte, 100)); err != nil || n == 0 {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -191,6 +192,39 @@ func TestReadCurve(t *testing.T) {
 	if _, err := ReadCurve(ctx, pipe); !errors.Is(err, context.Canceled) {
 		t.Errorf("a pipe that nobody writes to: %v", err)
 	}
+}
+
+// What never ends is refused before it fills the memory: a device, and a row that is none.
+func TestCurveWithoutEnd(t *testing.T) {
+	for path, want := range map[string]string{
+		"/dev/zero": "read the arrival curve /dev/zero: it is neither an ordinary file nor a pipe: name a file of lines \"timestamp,rate\"",
+		t.TempDir(): "it is a folder: name a file in it",
+	} {
+		if _, err := ReadCurve(t.Context(), path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+	const row = "2024-05-01T00:00:00Z,1\n"
+	for name, c := range map[string]struct{ begin, text string }{"a line": {row, "0"}, "a field": {row + "\"", "a\n"}, "comments": {row, "#\n"}} {
+		if _, err := ParseCurve("a.csv", io.MultiReader(strings.NewReader(c.begin), endless(c.text))); err == nil || err.Error() != "a.csv:2:1: no row ends within 16 MiB: this is no curve" {
+			t.Errorf("%s without end: %v", name, err)
+		}
+	}
+	many := strings.Repeat("# "+strings.Repeat("x", 1000)+"\n", 1000)
+	if _, err := ParseCurve("a.csv", strings.NewReader(strings.Repeat(many, 9)+row+strings.Repeat(many, 9)+"2024-05-01T00:01:00Z,1\n")); err != nil {
+		t.Errorf("many comments: %v", err)
+	}
+}
+
+// endless says the same again and again.
+type endless string
+
+func (e endless) Read(p []byte) (int, error) {
+	n := 0
+	for n+len(e) <= len(p) {
+		n += copy(p[n:], e)
+	}
+	return n, nil
 }
 
 func FuzzParseCurve(f *testing.F) {
