@@ -130,6 +130,9 @@ func (p produceFlags) options(ctx context.Context, given func(flag string) bool)
 	if p.scale > 0 {
 		o.Curve = o.Curve.Scale(p.scale)
 	}
+	if p.peak > 0 && o.Curve.Peak() == 0 {
+		return o, fmt.Errorf("-peak %v: the curve %s is 0 throughout, and a curve of zeros cannot be scaled to a peak", p.peak, p.curve)
+	}
 	if p.peak > 0 {
 		o.Curve = o.Curve.ScaleTo(p.peak)
 	}
