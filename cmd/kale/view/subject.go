@@ -22,7 +22,7 @@ var numbered = regexp.MustCompile(`^(partition|parameter server)s? ([0-9]+(?:–
 func subjectOf(problem string) (s subject) {
 	text, _, _ := strings.Cut(problem, core.LogEnds)
 	if m := numbered.FindStringSubmatch(text); m != nil {
-		s.kind = strings.Replace(m[1], "parameter server", string(backend.RoleServer), 1)
+		s.kind = strings.Replace(m[1], "parameter server", backend.RoleServer, 1)
 		for part := range strings.SplitSeq(m[2], ", ") {
 			first, last, more := strings.Cut(part, "–")
 			if !more {
@@ -35,10 +35,10 @@ func subjectOf(problem string) (s subject) {
 	for rest := text; ; {
 		name, after, _ := strings.Cut(rest, " ")
 		id, err := backend.ParseID(strings.TrimRight(name, ",:"))
-		if err != nil || s.kind != "" && s.kind != string(id.Role) {
+		if err != nil || s.kind != "" && s.kind != id.Role {
 			break
 		}
-		s.kind, s.numbers = string(id.Role), append(s.numbers, [2]int{id.Rank, id.Rank})
+		s.kind, s.numbers = id.Role, append(s.numbers, [2]int{id.Rank, id.Rank})
 		if rest = after; !strings.HasSuffix(name, ",") {
 			break
 		}
