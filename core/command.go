@@ -11,10 +11,18 @@ import (
 	"github.com/kale-sched/kale/core/pool"
 )
 
-// ErrNotRunning says that the scheduler's loop has ended.
-var ErrNotRunning = errors.New("the scheduler is not running")
+// What comes of an order that was neither taken nor refused.
+var (
+	// ErrNotRunning says that the scheduler's loop has ended.
+	ErrNotRunning = errors.New("the scheduler is not running")
+	// ErrNotTaken says that the giver's time was over before the loop had come to the order, which changes nothing.
+	ErrNotTaken = errors.New("the scheduler has not come to it")
+	// ErrUnsettled says that the giver's time was over while the loop was taking the order: it may hold.
+	ErrUnsettled = errors.New("the scheduler is not done with it")
+)
 
-// Do hands an order to the goroutine that owns the job and waits until it is taken (not until it is carried out: see View).
+// Do hands an order to the goroutine that owns the job and waits until it is taken (not until it is carried out: see View). Whatever ends the wait, an answer
+// that is there goes first, and then the loop's end.
 func (s *Scheduler) Do(ctx context.Context, o Order) error {
 	c := command{Order: o, done: make(chan error, 1)}
 	select {
@@ -22,20 +30,23 @@ func (s *Scheduler) Do(ctx context.Context, o Order) error {
 	case <-s.ended:
 		return fmt.Errorf("%s: %w", o.Kind, ErrNotRunning)
 	case <-ctx.Done():
-		return fmt.Errorf("%s: %w: %w", o.Kind, ErrNotRunning, ctx.Err())
+		select {
+		case <-s.ended:
+			return fmt.Errorf("%s: %w", o.Kind, ErrNotRunning)
+		default:
+			return fmt.Errorf("%s: %w: %w", o.Kind, ErrNotTaken, ctx.Err())
+		}
 	}
 	select {
 	case err := <-c.done:
 		return err
 	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.ended: // it may have taken the order as its last
-		select {
-		case err := <-c.done:
-			return err
-		default:
-			return fmt.Errorf("%s: %w", o.Kind, ErrNotRunning)
-		}
+	}
+	select {
+	case err := <-c.done:
+		return err
+	default:
+		return fmt.Errorf("%s: %w: %w", o.Kind, ErrUnsettled, ctx.Err())
 	}
 }
 

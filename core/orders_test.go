@@ -344,3 +344,35 @@ func TestAnOrderGoesBeforeALook(t *testing.T) {
 		}
 	}
 }
+
+// Whatever ends the wait for an order, its answer goes first, and then the loop's end: who asks at the very end is told what is true.
+func TestWhatComesOfAnOrderAtTheEnd(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	refused := errors.New("no")
+	for range 64 {
+		s := &Scheduler{commands: make(chan command), ended: make(chan struct{})}
+		if err := s.Do(over, Order{Kind: "stop"}); !errors.Is(err, ErrNotTaken) || errors.Is(err, ErrNotRunning) {
+			t.Fatalf("an order that a loop has not come to: %v", err)
+		}
+		close(s.ended)
+		if err := s.Do(over, Order{Kind: "stop"}); !errors.Is(err, ErrNotRunning) {
+			t.Fatalf("an order to a loop that has ended: %v", err)
+		}
+		for want, answers := range map[error]bool{refused: true, ErrUnsettled: false} {
+			s := &Scheduler{commands: make(chan command), ended: make(chan struct{})}
+			ctx, end := context.WithCancel(t.Context())
+			go func() { // ends with the order, which Do hands over
+				c := <-s.commands
+				if answers {
+					c.done <- refused
+				}
+				end()
+			}()
+			if err := s.Do(ctx, Order{Kind: "stop"}); !errors.Is(err, want) || !answers && !errors.Is(err, context.Canceled) {
+				t.Fatalf("an order that is being taken: %v, want %v", err, want)
+			}
+			end()
+		}
+	}
+}

@@ -383,18 +383,6 @@ func DamagedState(dir string) (says string, opens bool) {
 	return "", true
 }
 
-// Unheard says why what the scheduler says cannot be written where it was to be, such as to a file on a disk that is full; nil: it can again. It is a problem that is told
-// where it can be. Any goroutine may call it.
-func (s *Scheduler) Unheard(err error) {
-	if err == nil {
-		s.unheard.Store(nil)
-		return
-	}
-	if s.unheard.Swap(&err) == nil {
-		s.lg.Warn("what the scheduler says cannot be written, and is lost until it can", "err", err)
-	}
-}
-
 // problems are what an operator should read, the gravest first.
 func (s *Scheduler) problems() []string {
 	n := s.seen
@@ -476,9 +464,6 @@ func (s *Scheduler) problems() []string {
 	if slow := s.slowly(); slow != "" {
 		out = append(out, slow)
 	}
-	if err := s.unheard.Load(); err != nil {
-		out = append(out, fmt.Sprintf("the output of kale run cannot be written, and is lost until it can: %v", *err))
-	}
 	if s.ensureErr != nil {
 		out = append(out, "the backend starts nothing: "+s.ensureErr.Error())
 	}
@@ -496,7 +481,11 @@ func (s *Scheduler) problems() []string {
 	default:
 		out = append(out, why)
 	}
-	return append(out, s.dark()...)
+	out = append(out, s.dark()...)
+	if own := s.opt.Problems; own != nil {
+		out = append(out, own()...)
+	}
+	return out
 }
 
 // AUC is the area under the ROC curve of predictions counted in bins by label: the chance that a positive is ranked above a negative, ties

@@ -61,6 +61,9 @@ type Options struct {
 	TrainForecast func(ctx context.Context, t ForecastTraining) (ForecastTrained, error)
 	// Progress is told of long work, may be nil.
 	Progress func(what string, done, total int)
+	// Problems are those of the caller, which the view's end with, such as that nobody reads what it prints. It is asked at each look, by one goroutine of each
+	// scheduler that shares it, and may be nil.
+	Problems func() []string
 }
 
 // Scheduler owns one job: see the package comment. Open it, Run it, Close it. View and Do may be called from anywhere.
@@ -82,8 +85,6 @@ type Scheduler struct {
 	training *trainingRun // of a forecast model; nil: none
 	loads    *workloads
 	progress *progressLog
-
-	unheard atomic.Pointer[error] // why what the scheduler says cannot be written; nil: it can
 
 	// Owned by the goroutine of Run.
 	want        *desired

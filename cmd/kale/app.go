@@ -41,6 +41,7 @@ type app struct {
 	asJSON   bool   // flag -json, of a command that has it
 	plugins  string // flag -plugin-dir, of a command that reads no job file but that of a job's last run
 	printed  *printed
+	unheard  func() []string  // of kale run: that its output cannot be written
 	ongoing  bool             // what the command prints is no result: it does not fail where that cannot be written
 	judged   *judged          // with -json, what is wrong with job files
 	silent   map[string]error // by the list of brokers: that they have not answered this command
@@ -107,8 +108,11 @@ func (w oneDashed) Write(line []byte) (int, error) {
 
 // behind is an output itself, for what draws on a terminal.
 func behind(w io.Writer) io.Writer {
-	if p, is := w.(*printed); is {
-		return p.w
+	switch w := w.(type) {
+	case *printed:
+		return behind(w.w)
+	case *outlet:
+		return w.w
 	}
 	return w
 }

@@ -33,9 +33,11 @@ type following struct {
 	told    reasons
 }
 
-// followLogs prints the last lines of the logs of a job's processes, or of one, and goes on until ctx ends, the job has stopped, or the one has ended that was named
-// with its generation. What comes later is printed from its first line.
+// followLogs prints the last lines of the logs of a job's processes, or of one, and goes on until ctx ends, nobody reads them any more, the job has stopped, or the
+// one has ended that was named with its generation. What comes later is printed from its first line.
 func (a *app) followLogs(ctx context.Context, src logSource, job, process string, past int) error {
+	ctx, done := whileRead(ctx, a.out)
+	defer done()
 	printing, fail := context.WithCancelCause(ctx)
 	f := &following{a: a, src: src, process: process, fail: fail, seen: map[string]bool{}, told: reasons{}}
 	err := f.follow(printing, job, past)
@@ -45,7 +47,7 @@ func (a *app) followLogs(ctx context.Context, src logSource, job, process string
 	fail(nil)
 	f.all.Wait()
 	if ctx.Err() != nil {
-		return nil // Ctrl-C is how it usually ends
+		return nil // Ctrl-C is how it usually ends, or a reader that has read enough
 	}
 	return err
 }

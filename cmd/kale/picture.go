@@ -80,7 +80,7 @@ func (a *app) newScreen(l *loaded, f runFlags) (*screen, error) {
 func (s *screen) show(ctx context.Context, sch *core.Scheduler) error {
 	o := view.Options{
 		Title: "Kale", Every: statusEvery, Note: s.note.text, Coloured: s.a.coloured(s.a.out), Hint: "q or Ctrl-C ends the scheduler; what runs goes on",
-		Store: sch.Store(), Lost: sch.Unheard,
+		Store: sch.Store(),
 	}
 	if !s.live {
 		return view.Plain(ctx, s.a.out, sch.View, o)

@@ -62,6 +62,7 @@ on this machine is no hindrance; of one on another machine that is known after a
 				return usagef("-plain and -live exclude each other")
 			}
 			a.ongoing = true
+			a.outlive()
 			if len(args) > 1 || f.pool != "" {
 				return a.runTogether(cmd.Context(), args, f)
 			}
@@ -79,7 +80,6 @@ on this machine is no hindrance; of one on another machine that is known after a
 }
 
 func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
-	outliveReaders()
 	if _, err := a.parseLogger(f.log); err != nil {
 		return usageError{err}
 	}
@@ -101,7 +101,7 @@ func (a *app) runJob(ctx context.Context, arg string, f runFlags) error {
 		return err
 	}
 	defer show.close()
-	s, b, closeAll, err := a.open(ctx, l, core.Options{Log: show.lg, Told: !show.live, Progress: show.step, TrainForecast: a.trainAnew}, f.takeOver)
+	s, b, closeAll, err := a.open(ctx, l, core.Options{Log: show.lg, Told: !show.live, Progress: show.step, Problems: a.unheard, TrainForecast: a.trainAnew}, f.takeOver)
 	if err != nil && ctx.Err() != nil {
 		return a.interrupted(l)
 	}

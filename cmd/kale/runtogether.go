@@ -20,7 +20,6 @@ import (
 // runTogether runs the schedulers of several jobs in one process, on one pool of GPUs where -pool names one. None is started before all could be. One that
 // ends, stopped or by a failure, leaves the others alone.
 func (a *app) runTogether(ctx context.Context, args []string, f runFlags) error {
-	outliveReaders()
 	if _, err := a.parseLogger(f.log); err != nil {
 		return usageError{err}
 	}
@@ -271,7 +270,7 @@ func (a *app) serveTogether(ctx context.Context, t *together, f runFlags) error 
 		if err != nil {
 			return err
 		}
-		s, b, closeAll, err := own.open(ctx, l, core.Options{Log: show.lg, Told: !show.live, Progress: show.step, Pool: t.pool, TrainForecast: own.trainAnew}, f.takeOver)
+		s, b, closeAll, err := own.open(ctx, l, core.Options{Log: show.lg, Told: !show.live, Progress: show.step, Problems: own.unheard, Pool: t.pool, TrainForecast: own.trainAnew}, f.takeOver)
 		if err != nil {
 			show.close()
 			return err

@@ -11,11 +11,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -31,9 +33,10 @@ import (
 type scheduler struct {
 	view  *core.View
 	store *state.Store
-	deaf  bool          // takes no orders
-	asked chan struct{} // closed when it is given one, where it is deaf; may be nil
-	ended bool          // its loop has ended
+	deaf  bool            // takes no orders
+	ended bool            // its loop has ended
+	asked chan core.Order // of a deaf one; nil: nobody wants to know
+	says  error           // of a deaf one when time is over
 
 	mu     sync.Mutex
 	orders []core.Order
@@ -45,10 +48,14 @@ func (s *scheduler) Store() *state.Store { return s.store }
 func (s *scheduler) Do(ctx context.Context, o core.Order) error {
 	if s.deaf {
 		if s.asked != nil {
-			close(s.asked)
+			s.asked <- o
 		}
 		<-ctx.Done()
-		return ctx.Err()
+		says := s.says
+		if says == nil {
+			says = core.ErrNotTaken
+		}
+		return fmt.Errorf("%s: %w: %w", o.Kind, says, ctx.Err())
 	}
 	if s.ended {
 		return fmt.Errorf("stop: %w", core.ErrNotRunning)
@@ -251,27 +258,46 @@ func TestDeafScheduler(t *testing.T) {
 	}
 }
 
-// An order that an ending scheduler does not take any more is told to have come too late, and not to have been waited for in vain.
-func TestOrderToAnEndingScheduler(t *testing.T) {
-	s := newScheduler(t)
-	s.deaf = true
-	path := filepath.Join(shortDir(t), "api.sock")
-	l, err := api.Listen(path)
-	must(t, err)
-	ctx, end := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() { served <- api.Serve(ctx, nil, l, s, api.Options{}) }()
-	c := dial(t, path)
-	s.asked = make(chan struct{})
-	go func() {
-		<-s.asked
-		end()
-	}()
-	refused := new(api.Error)
-	if err := c.Order(t.Context(), core.Order{Kind: "stop"}); !errors.As(err, &refused) || !refused.Ended() || !strings.Contains(err.Error(), "not running") {
-		t.Errorf("the order: %v", err)
+// An order that waits when the scheduler ends is told so, whatever became of it: that it was not taken in time would be untrue, and that it did not hold may be.
+func TestOrderThatWaitsAtTheEnd(t *testing.T) {
+	for _, says := range []error{core.ErrNotRunning, core.ErrNotTaken, core.ErrUnsettled} {
+		s := newScheduler(t)
+		s.deaf, s.asked, s.says = true, make(chan core.Order, 1), says
+		path := filepath.Join(shortDir(t), "api.sock")
+		l, err := api.Listen(path)
+		must(t, err)
+		ctx, end := context.WithCancel(t.Context())
+		served := make(chan error, 1)
+		go func() { served <- api.Serve(ctx, nil, l, s, api.Options{}) }() // ended below
+		c := dial(t, path)
+		go func() { <-s.asked; end() }()
+		var e *api.Error
+		if err := c.Order(t.Context(), core.Order{Kind: "stop"}); !errors.As(err, &e) || !e.Ended() {
+			t.Errorf("%v: %v", says, err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 	}
-	must(t, <-served)
+}
+
+// What is said of an order when its time is over: whether it may hold.
+func TestOrderThatTakesTooLong(t *testing.T) {
+	for says, want := range map[error]string{
+		core.ErrNotTaken:  `the scheduler did not take the order "pause" within 20s: it is starting, or ending; ask again`,
+		core.ErrUnsettled: `the scheduler has begun to take the order "pause" and was not done with it within 20s: kale status tells whether it holds`,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &scheduler{deaf: true, says: says}
+			r := httptest.NewRequest(http.MethodPost, "/v1/orders", strings.NewReader(`{"kind":"pause"}`))
+			r.Header.Set("Content-Type", "application/json")
+			w, began := httptest.NewRecorder(), time.Now()
+			api.Handler(slog.New(slog.DiscardHandler), s, api.Options{}).ServeHTTP(w, r)
+			if text := strings.ReplaceAll(w.Body.String(), `\"`, `"`); w.Code != http.StatusServiceUnavailable || !strings.Contains(text, want) || time.Since(began) != 20*time.Second {
+				t.Errorf("after %s: %d, %s", time.Since(began), w.Code, text)
+			}
+		})
+	}
 }
 
 // A scheduler whose process is stopped takes connections, since its kernel does, and answers nothing. The order says until when it may be carried out.

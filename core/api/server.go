@@ -309,15 +309,20 @@ func (h *handler) order(r *http.Request) (any, error) {
 	switch err := h.s.Do(ctx, o); {
 	case err == nil:
 		return map[string]any{"taken": o}, nil
-	case errors.Is(err, core.ErrNotRunning) && ctx.Err() == nil:
+	case errors.Is(err, core.ErrNotRunning), undecided(err) && r.Context().Err() != nil: // else nobody waits, and the API ends after the loop
 		return nil, failure{http.StatusGone, err}
-	case r.Context().Err() != nil: // whoever asked has gone, or this API ends because the scheduler does
-		return nil, failure{http.StatusGone, fmt.Errorf("%s: %w", o.Kind, core.ErrNotRunning)}
-	case ctx.Err() != nil:
+	case errors.Is(err, core.ErrUnsettled):
+		return nil, failf(http.StatusServiceUnavailable, "the scheduler has begun to take the order %q and was not done with it within %s: kale status tells whether it holds", o.Kind, orderTimeout)
+	case errors.Is(err, core.ErrNotTaken):
 		return nil, failf(http.StatusServiceUnavailable, "the scheduler did not take the order %q within %s: it is starting, or ending; ask again", o.Kind, orderTimeout)
 	default:
 		return nil, failure{http.StatusConflict, err}
 	}
+}
+
+// undecided says that an order was neither taken nor refused.
+func undecided(err error) bool {
+	return errors.Is(err, core.ErrNotTaken) || errors.Is(err, core.ErrUnsettled)
 }
 
 // moment is a time that a question names; zero: it names none.

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -141,26 +142,6 @@ func TestParseCurve(t *testing.T) {
 	}
 }
 
-// endless is a file without an end of a line.
-type endless struct{ read int }
-
-func (e *endless) Read(p []byte) (int, error) {
-	clear(p)
-	e.read += len(p)
-	return len(p), nil
-}
-
-func TestCurveWithoutLines(t *testing.T) {
-	var zero endless
-	if _, err := ParseCurve("zero", &zero); err == nil || !strings.Contains(err.Error(), "read the arrival curve zero: more than 65536 bytes without the end of a line") || zero.read > 1<<20 {
-		t.Errorf("after %d bytes: %v", zero.read, err)
-	}
-	long := "# " + strings.Repeat("a comment of many words ", 2000) + "\ntimestamp,rate\n" + strings.Repeat("# short\n", 20000) + "2026-01-01T00:00:00Z,1\n2026-01-01T00:01:00Z,2\n"
-	if c, err := ParseCurve("long", strings.NewReader(long)); err != nil || len(c.Rates) != 2 {
-		t.Errorf("%d rates, %v", len(c.Rates), err)
-	}
-}
-
 func TestReadCurve(t *testing.T) {
 	const text = "timestamp,rate\n2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,2\n"
 	var packed bytes.Buffer
@@ -211,6 +192,39 @@ func TestReadCurve(t *testing.T) {
 	if _, err := ReadCurve(ctx, pipe); !errors.Is(err, context.Canceled) {
 		t.Errorf("a pipe that nobody writes to: %v", err)
 	}
+}
+
+// What never ends is refused before it fills the memory: a device, and a row that is none.
+func TestCurveWithoutEnd(t *testing.T) {
+	for path, want := range map[string]string{
+		"/dev/zero": "read the arrival curve /dev/zero: it is neither an ordinary file nor a pipe: name a file of lines \"timestamp,rate\"",
+		t.TempDir(): "it is a folder: name a file in it",
+	} {
+		if _, err := ReadCurve(t.Context(), path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+	const row = "2024-05-01T00:00:00Z,1\n"
+	for name, c := range map[string]struct{ begin, text string }{"a line": {row, "0"}, "a field": {row + "\"", "a\n"}, "comments": {row, "#\n"}} {
+		if _, err := ParseCurve("a.csv", io.MultiReader(strings.NewReader(c.begin), endless(c.text))); err == nil || err.Error() != "a.csv:2:1: no row ends within 16 MiB: this is no curve" {
+			t.Errorf("%s without end: %v", name, err)
+		}
+	}
+	many := strings.Repeat("# "+strings.Repeat("x", 1000)+"\n", 1000)
+	if _, err := ParseCurve("a.csv", strings.NewReader(strings.Repeat(many, 9)+row+strings.Repeat(many, 9)+"2024-05-01T00:01:00Z,1\n")); err != nil {
+		t.Errorf("many comments: %v", err)
+	}
+}
+
+// endless says the same again and again.
+type endless string
+
+func (e endless) Read(p []byte) (int, error) {
+	n := 0
+	for n+len(e) <= len(p) {
+		n += copy(p[n:], e)
+	}
+	return n, nil
 }
 
 func FuzzParseCurve(f *testing.F) {

@@ -2,13 +2,13 @@ package stream
 
 import (
 	"bufio"
-	"bytes"
 	"compress/gzip"
 	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"strconv"
@@ -19,7 +19,8 @@ import (
 // maxBins bounds what one wrong timestamp can make of a trace: 1-minute bins for 95 years.
 const maxBins = 50_000_000
 
-// ReadCurve reads a trace from a CSV file, gzip-compressed where its name ends in .gz. See [ParseCurve]. A pipe that nobody writes to is waited for, until ctx is done.
+// ReadCurve reads a trace from a CSV file, gzip-compressed where its name ends in .gz. See [ParseCurve]. A pipe that nobody writes to is waited for, until ctx is
+// done; what is neither a pipe nor an ordinary file, such as a device, is refused: it may never end.
 func ReadCurve(ctx context.Context, path string) (Curve, error) {
 	type result struct {
 		c   Curve
@@ -39,6 +40,15 @@ func ReadCurve(ctx context.Context, path string) (Curve, error) {
 }
 
 func readCurve(path string) (Curve, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return Curve{}, fmt.Errorf("read the arrival curve: %w", err)
+	case info.IsDir():
+		return Curve{}, fmt.Errorf("read the arrival curve %s: it is a folder: name a file in it", path)
+	case !info.Mode().IsRegular() && info.Mode()&fs.ModeNamedPipe == 0:
+		return Curve{}, fmt.Errorf("read the arrival curve %s: it is neither an ordinary file nor a pipe: name a file of lines \"timestamp,rate\"", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return Curve{}, fmt.Errorf("read the arrival curve: %w", err)
@@ -87,8 +97,29 @@ func ParseCurve(name string, r io.Reader) (Curve, error) {
 	return c, nil
 }
 
+// longestRow bounds what is read from the end of a row to the end of the next one, comments included.
+const longestRow = 16 << 20
+
+var errEndless = fmt.Errorf("no row ends within %d MiB", longestRow>>20)
+
+// rowBound reads no more than what is left for a row, which its user sets anew with each.
+type rowBound struct {
+	r    io.Reader
+	left int
+}
+
+func (b *rowBound) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errEndless
+	}
+	n, err := b.r.Read(p)
+	b.left -= n
+	return n, err
+}
+
 func parseRows(name string, r io.Reader) (at []time.Time, rates []float64, lines []int, err error) {
-	cr := csv.NewReader(&lineBound{r: r})
+	b := &rowBound{r: r, left: longestRow}
+	cr := csv.NewReader(b)
 	cr.FieldsPerRecord = -1
 	cr.ReuseRecord = true
 	cr.TrimLeadingSpace = true
@@ -97,6 +128,12 @@ func parseRows(name string, r io.Reader) (at []time.Time, rates []float64, lines
 		row, err := cr.Read()
 		if errors.Is(err, io.EOF) {
 			return at, rates, lines, nil
+		}
+		if errors.Is(err, errEndless) {
+			return nil, nil, nil, fmt.Errorf("%s:%d:1: %w: this is no curve", name, last(lines)+1, err)
+		}
+		if b.left = longestRow; len(at) >= maxBins {
+			return nil, nil, nil, fmt.Errorf("%s:%d:1: more than %d rows: this is no curve", name, last(lines), maxBins)
 		}
 		if err != nil {
 			var pe *csv.ParseError
@@ -129,30 +166,6 @@ func parseRows(name string, r io.Reader) (at []time.Time, rates []float64, lines
 		}
 		at, rates, lines = append(at, t), append(rates, rate), append(lines, line)
 	}
-}
-
-// longestLine bounds a line of a trace, in bytes: what has none, such as /dev/zero, is no trace.
-const longestLine = 64 << 10
-
-var errNoLines = fmt.Errorf("more than %d bytes without the end of a line: this is no list of timestamps and rates", longestLine)
-
-// lineBound reads until a line is too long.
-type lineBound struct {
-	r io.Reader
-	n int // bytes since the last line ended
-}
-
-func (b *lineBound) Read(p []byte) (int, error) {
-	n, err := b.r.Read(p[:min(len(p), longestLine)])
-	if i := bytes.LastIndexByte(p[:n], '\n'); i >= 0 {
-		b.n = n - i - 1
-	} else {
-		b.n += n
-	}
-	if b.n > longestLine {
-		return 0, errNoLines
-	}
-	return n, err
 }
 
 // place is name:line:column of a field of the row that was read last.

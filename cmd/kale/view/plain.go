@@ -18,7 +18,7 @@ import (
 
 // Plain writes a line for each decision that changes something, each order to pause, resume or stop, each hold for lack of knowledge when it begins, each rescale that ends and each problem that appears or
 // goes away, and a status line every Options.Every. It returns nil when ctx ends or Options.EndsWhen is closed,
-// a moment later at most, and an error when out fails before that and nobody asked to be told of it (Options.Lost).
+// a moment later at most, and an error when out fails before that.
 func Plain(ctx context.Context, out io.Writer, source func() *core.View, o Options) error {
 	err := bounded(ctx, o.EndsWhen, nil, func() error { return plain(ctx, out, source, o) })
 	if errors.Is(err, errStuck) || ctx.Err() != nil {
@@ -45,28 +45,6 @@ func plain(ctx context.Context, out io.Writer, source func() *core.View, o Optio
 	}
 }
 
-// put writes lines, or tells who asked that they are lost. The first that can be written again says how many were.
-func (p *printer) put(out io.Writer, lines []string) error {
-	for i, line := range lines {
-		if p.lost > 0 {
-			line = fmt.Sprintf("(%s could not be written)\n%s", job.Count(p.lost, "line"), line)
-		}
-		_, err := fmt.Fprintln(out, line)
-		switch {
-		case err != nil && p.options.Lost == nil:
-			return err
-		case err != nil:
-			p.lost += len(lines) - i
-			p.options.Lost(err)
-			return nil
-		case p.lost > 0:
-			p.lost = 0
-			p.options.Lost(nil)
-		}
-	}
-	return nil
-}
-
 // printer turns successive views into lines.
 type printer struct {
 	options  Options
@@ -79,13 +57,17 @@ type printer struct {
 	problems []string
 	shown    map[string][]string // by what is behind a problem: in which ways that was told to show
 	notes    []core.Note
-	lost     int       // lines that could not be written since the last that could
 	began    time.Time // of the first view: what happened before is no news, however late it is known
 }
 
 // print writes what is new in a view. nil, and one that was seen before, is nothing new.
 func (p *printer) print(out io.Writer, v *core.View) error {
-	return p.put(out, p.lines(v))
+	for _, line := range p.lines(v) {
+		if _, err := fmt.Fprintln(out, line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *printer) lines(v *core.View) []string {
@@ -265,9 +247,11 @@ func since[T any](st *state.Store, l state.Log, at time.Time) (out []T) {
 }
 
 // troubles writes problems that came and those that are seen no longer, which a stop mends as little as a process that another one replaces. One whose
-// numbers change is the same problem; of one that shows now in one way and now in another, each cause is told once.
+// numbers change is the same problem; of one that shows now in one way and now in another, each cause is told once. One whose subject's trouble is told in other
+// words at the same look, such as worse or wider ones, goes on.
 func (p *printer) troubles(f Frame) []event {
 	var out []event
+	var news []subject
 	now := make([]string, len(f.View.Problems))
 	shown := map[string][]string{}
 	for i, problem := range f.View.Problems {
@@ -282,6 +266,7 @@ func (p *printer) troubles(f Frame) []event {
 		}
 		if !slices.ContainsFunc(told, func(s string) bool { return Same(s, now[i]) || what != "" && Same(cause(s), cause(now[i])) }) {
 			out = append(out, event{f.View.Now, "problem", now[i]})
+			news = append(news, subjectOf(now[i]))
 			if what != "" {
 				shown[what] = append(told, now[i])
 			}
@@ -289,11 +274,14 @@ func (p *printer) troubles(f Frame) []event {
 	}
 	for _, problem := range p.problems {
 		what := core.Behind(problem)
-		if f.View.Stopping || what != "" && shown[what] != nil || slices.ContainsFunc(now, func(s string) bool { return Same(s, problem) || spread(s, problem) }) {
+		if f.View.Stopping || what != "" && shown[what] != nil || slices.ContainsFunc(now, func(s string) bool { return Same(s, problem) }) {
 			continue
 		}
 		if strings.HasSuffix(problem, core.RepairEnds) {
 			continue // a note has its last word, with its numbers
+		}
+		if what == "" && slices.ContainsFunc(news, subjectOf(problem).meets) {
+			continue
 		}
 		happened, _, _ := strings.Cut(problem, core.LogEnds) // the log's end was told with the problem
 		if what != "" {
@@ -325,13 +313,6 @@ func Same(a, b string) bool {
 	a, _, _ = strings.Cut(a, core.LogEnds)
 	b, _, _ = strings.Cut(b, core.LogEnds)
 	return wordless(a) == wordless(b)
-}
-
-// spread tells whether two problems are one and the same thing that befalls others, or more of them: a process, a partition.
-func spread(a, b string) bool {
-	_, a, more := strings.Cut(a, ": ")
-	_, b, still := strings.Cut(b, ": ")
-	return more && still && Same(a, b)
 }
 
 // cause is the last part of a problem: who does not answer one question answers others as little, for the same reason.

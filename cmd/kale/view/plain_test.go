@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -81,6 +80,49 @@ func TestTroublesAreToldOnce(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
+// A trouble that is told in other words, as when it widens, is not said to be gone; one that ends while another subject's begins is.
+func TestATroubleThatGoesOnIsNotGone(t *testing.T) {
+	const narrow, wide = "parameter server 0: snapshots fail: write /a: no space left on device", "parameter servers 0–1: snapshots fail: write /a: read-only file system"
+	for _, c := range []struct {
+		before, now string
+		goesOn      bool
+	}{
+		{narrow, wide, true},
+		{wide, "parameter server 1: snapshots fail: write /a: no space left on device", true},
+		{narrow, "parameter server 0 cannot start: its tablets are lost", true},
+		{narrow, "ps-0-g2 has ended 1×: it crashed", true},
+		{narrow, "parameter servers 1–3, 5: snapshots fail: write /a: read-only file system", false},
+		{"parameter servers 1, 4–6: snapshots fail: EOF", "parameter server 5: snapshots fail: it is full", true},
+		{"worker-0-g1 has ended 1×: it crashed" + core.LogEnds + "worker-3-g1 is gone", "worker-0-g2 has not answered for 5s; it is ended", true},
+		{"worker-0-g1, worker-2-g1 answer, though nobody sees them", "worker-2-g1 has ended 2×: it crashed", true},
+		{"worker-0-g1 has ended 1×: it crashed", "worker-10-g1 has ended 1×: it was killed", false},
+		{"worker-0-g1 has ended 1×: it crashed", "partition 0: nobody reads it", false},
+		{"partition 3: 12 records behind", "partitions 2–4: not read", true},
+		{"the backend starts nothing: no room", "the backend starts nothing: it refuses", true},
+		{"the backend starts nothing: no room", "the backend ends nothing: it refuses", false},
+		{narrow, "nothing is decided", false},
+	} {
+		p := &printer{}
+		var got []string
+		for i, problem := range []string{c.before, c.now, c.now, ""} {
+			v := &core.View{Now: time.Unix(int64(i), 0), Problems: []string{problem}}
+			if problem == "" {
+				v.Problems = nil
+			}
+			for _, e := range p.troubles(Frame{View: v}) {
+				got = append(got, e.kind)
+			}
+		}
+		want := []string{"problem", "problem", "gone"}
+		if !c.goesOn {
+			want = []string{"problem", "problem", "gone", "gone"}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q, then %q (-want +got):\n%s", c.before, c.now, diff)
+		}
 	}
 }
 
@@ -391,41 +433,6 @@ func TestPlainTellsThatItCannotWrite(t *testing.T) {
 	}
 }
 
-// fullDisk takes writes while it has room.
-type fullDisk struct {
-	strings.Builder
-	full bool
-}
-
-func (d *fullDisk) Write(b []byte) (int, error) {
-	if d.full {
-		return 0, syscall.ENOSPC
-	}
-	return d.Builder.Write(b)
-}
-
-// Who asks to be told that lines cannot be written is, and the lines go on when they can.
-func TestPlainGoesOnWithoutItsOutput(t *testing.T) {
-	var told []error
-	p := &printer{options: Options{Lost: func(err error) { told = append(told, err) }}}
-	out := &fullDisk{}
-	for _, c := range []struct {
-		full  bool
-		lines []string
-	}{{false, []string{"a"}}, {true, []string{"b", "c"}}, {true, nil}, {true, []string{"d"}}, {false, []string{"e", "f"}}} {
-		out.full = c.full
-		if err := p.put(out, c.lines); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, want := out.String(), "a\n(3 lines could not be written)\ne\nf\n"; got != want {
-		t.Errorf("%q was written, want %q", got, want)
-	}
-	if want := []error{syscall.ENOSPC, syscall.ENOSPC, nil}; !slices.Equal(told, want) {
-		t.Errorf("told %v, want %v", told, want)
-	}
-}
-
 // What was not trained is in each status line, and what goes on is no note before it is over.
 func TestPlainTellsOfLosses(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -456,19 +463,5 @@ func TestPlainTellsOfLosses(t *testing.T) {
 		if got := status(v); !strings.HasSuffix(got, want) {
 			t.Errorf("%q does not end with %q", got, want)
 		}
-	}
-}
-
-// What befalls others too has not gone: only when it has ended for all of them is that said.
-func TestWhatSpreadsIsNotGone(t *testing.T) {
-	p := &printer{}
-	var got []string
-	for i, problems := range [][]string{{"parameter server 0: snapshots fail: no space"}, {"parameter servers 0–1: snapshots fail: no space"}, {"parameter server 1: snapshots fail: no space"}, nil} {
-		f := Frame{View: &core.View{Now: time.Unix(int64(i), 0), Problems: problems}, Zone: time.UTC}
-		got = append(got, f.text(p.troubles(f))...)
-	}
-	gone := slices.DeleteFunc(slices.Clone(got), func(l string) bool { return !strings.Contains(l, " gone ") })
-	if want := []string{"00:00:03  gone      parameter server 1: snapshots fail: no space"}; !slices.Equal(gone, want) {
-		t.Errorf("all that is said:\n%s\nwant of what has gone %q", strings.Join(got, "\n"), want)
 	}
 }

@@ -35,8 +35,6 @@ type Options struct {
 	Coloured bool
 	// Store is where the job writes down what happens: [Plain] reads there what has followed each other between two looks. nil: only what views tell.
 	Store *state.Store
-	// Lost is told why the lines of [Plain] cannot be written, and nil once they can again; what there was to say meanwhile is lost. nil: Plain ends there.
-	Lost func(error)
 	// Every is the time between the status lines of [Plain]; 0 is 10 s.
 	Every time.Duration
 	// Zone is that of the clock; nil is the machine's.

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kale-sched/kale/core/stream"
+)
+
+// narrow is an output with so much room.
+type narrow struct {
+	room int
+	text strings.Builder
+}
+
+func (n *narrow) Write(p []byte) (int, error) {
+	took := min(len(p), n.room)
+	n.room -= took
+	n.text.Write(p[:took])
+	if took < len(p) {
+		return took, &fs.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.ENOSPC}
+	}
+	return took, nil
+}
+
+// What cannot be written is lost, said as long as that lasts, and said again where it is missing; a line that was cut off ends there.
+func TestOutputWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now().Local()
+		clocks := strings.NewReplacer("00:00:01", began.Add(time.Second).Format("15:04:05"), "00:00:03", began.Add(3*time.Second).Format("15:04:05"),
+			"00:00:04", began.Add(4*time.Second).Format("15:04:05"), "00:00:05", began.Add(5*time.Second).Format("15:04:05"), "2000-01-01", began.Format("2006-01-02"))
+		n := &narrow{room: 8}
+		o := &outlet{w: n}
+		say := func(line string) {
+			if took, err := o.Write([]byte(line)); took != len(line) || err != nil {
+				t.Errorf("write %q: %d, %v", line, took, err)
+			}
+			time.Sleep(time.Second)
+		}
+		say("one\n")
+		if got := o.problem(); got != "" {
+			t.Errorf("it has room: %s", got)
+		}
+		say("two and more\n")
+		say("three\n")
+		want := clocks.Replace("the scheduler's output cannot be written, and its lines are lost since 2000-01-01 00:00:01: write /dev/stdout: no space left on device: free some space there")
+		if got := o.problem(); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+		n.room = 1 << 10
+		if got := o.problem(); got != "" {
+			t.Errorf("it has room again: %s", got)
+		}
+		say("four\n")
+		n.room = 0
+		say("five\n")
+		n.room = 1 << 10
+		say("six\n")
+		want = clocks.Replace(`one
+two 
+kale: lines of 00:00:01 to 00:00:03 are missing here, since they could not be written: no space left on device
+four
+kale: lines of 00:00:04 to 00:00:05 are missing here, since they could not be written: no space left on device
+six
+`)
+		if got := n.text.String(); got != want {
+			t.Errorf("%q\nwant %q", got, want)
+		}
+	})
+}
+
+// A job is looked after, whatever becomes of what its scheduler prints: a log's disk that is full, for a while or for good, and a reader that has gone.
+func TestRunGoesOnWithoutItsOutput(t *testing.T) {
+	t.Parallel()
+	needONNX(t)
+	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 2})
+	s := newShell(t).withPrograms()
+	file := lifeAt(t, addr)
+	s.must("produce", "-brokers", addr, "-topic", "clicks", "-peak", "300", "-history", "2m", "-duration", "0")
+	t.Cleanup(func() { _ = s.runCtx(context.Background(), "stop", "life", "-force") }) // whatever fails, no process may be left
+	lost := func() bool {
+		r := s.run("status", "life")
+		return strings.Contains(strings.Join(strings.Fields(r.out), " "), "output cannot be written, and its lines are lost since")
+	}
+	follows := func(n string) {
+		t.Helper()
+		s.must("scale", "life", n)
+		if text := s.must("explain", "life").out; text == "" {
+			t.Error("it explains nothing")
+		}
+	}
+
+	run := s.start("run", file, "-plain")
+	run.eventually("its first lines", func() bool { return strings.Contains(run.out.String(), "status") })
+	run.out.fill(true)
+	run.err.fill(true)
+	follows("2")
+	run.eventually("word of the full disk", lost)
+	follows("1")
+	run.out.fill(false)
+	run.err.fill(false)
+	run.eventually("lines again", func() bool {
+		return !lost() && strings.Contains(run.out.String(), "are missing here")
+	})
+	run.interrupt()
+	if r := run.end(); r.code != exitDone {
+		t.Errorf("exit code %d: %s%s", r.code, r.out, r.err)
+	}
+
+	for _, into := range []string{"exec \"$0\" run life >/dev/full 2>&1", "\"$0\" run life 2>&1 | true"} {
+		cmd := exec.Command("sh", "-c", into, s.exe)
+		for name, value := range s.env {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+		cmd.Env = slices.Concat(os.Environ(), cmd.Env)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		deadline := time.Now().Add(time.Minute)
+		for !lost() && time.Now().Before(deadline) {
+			time.Sleep(50 * time.Millisecond)
+		}
+		if !lost() {
+			t.Errorf("%s: its status does not tell:\n%s", into, s.run("status", "life").out)
+		}
+		follows("2")
+		s.must("stop", "life")
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s: %v", into, err)
+		}
+	}
+}
