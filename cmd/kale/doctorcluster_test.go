@@ -331,3 +331,32 @@ func TestDoctorOnAFullCluster(t *testing.T) {
 		t.Errorf("left in the queue: %s %v", out, err)
 	}
 }
+
+// Where shared_dir itself is another folder on every node, no process of a job would start: that is what the doctor says, and where to change it.
+func TestDoctorOnNodesWithoutTheSharedFolder(t *testing.T) {
+	on := slurmSite(t)
+	s := newShell(t).withPlugin("kale-backend-slurm")
+	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 2})
+	for name, checkpoints := range map[string]string{"checkpoints beside it": filepath.Join(on.private, "kale", "cp"), "checkpoints are shared": filepath.Join(on.shared, "cp")} {
+		t.Run(name, func(t *testing.T) {
+			s := &shell{t: t, env: s.env, exe: s.exe}
+			block := fmt.Sprintf("    shared_dir = %q\n    shared_paths = [%q]\n", filepath.Join(on.private, "kale"), on.shared)
+			_, e := s.examine(write(t, fmt.Sprintf(clusterJob, addr, checkpoints, "slurm", block)), "-probe-timeout=5m")
+			says := ""
+			for _, c := range e.Checks {
+				if c.State != "fail" {
+					continue
+				}
+				says += strings.NewReplacer("n2, n1", "n1, n2").Replace(c.Check) + ": " + c.Says + " → " + c.Do + "\n"
+			}
+			for _, want := range []string{"start on n1, n2: ", "shared_dir (" + filepath.Join(on.private, "kale") + ")", "not the same folder", "every node mount at the same path", "job.hcl:"} {
+				if !strings.Contains(says, want) {
+					t.Errorf("it does not say %q: %s", want, says)
+				}
+			}
+			if strings.Contains(says, "trainer") || strings.Count(says, "\n") != 1 {
+				t.Errorf("it sends its reader elsewhere: %s", says)
+			}
+		})
+	}
+}

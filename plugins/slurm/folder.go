@@ -139,6 +139,9 @@ func (j *job) instance(id backend.ID) instance {
 
 func (i instance) path(name string) string { return filepath.Join(i.dir, name) }
 
+// sharedDir is the block's shared_dir, in which the instance's folder is in that of its job.
+func (i instance) sharedDir() string { return filepath.Dir(filepath.Dir(i.dir)) }
+
 // view is one look at an instance, in its folder and in Slurm's queue.
 type view struct {
 	instance

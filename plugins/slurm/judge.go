@@ -377,8 +377,13 @@ func (v view) ended() (backend.State, string) {
 		return backend.StateFailed, v.verdict.Ours
 	}
 	reason := stateOf(v.verdict.State).says
-	if v.verdict.State == "FAILED" && v.report.State != "" {
+	switch {
+	case v.verdict.State != "FAILED":
+	case v.report.State != "":
 		reason = "its job was ended from outside: its script was killed, or its node came back without it"
+	case v.claim == "" && v.unlogged():
+		reason = fmt.Sprintf("its script never began, and nothing of its node is seen in shared_dir (%s): that is not the same folder there, or may not be written there. Set it to a folder "+
+			"of a file system that this machine and every node mount at the same path", v.sharedDir())
 	}
 	if v.verdict.Ordered {
 		reason = "its node was set down"
@@ -397,6 +402,17 @@ func (v view) ended() (backend.State, string) {
 		reason += ", by the cluster's accounts"
 	}
 	return backend.StateFailed, reason + ")"
+}
+
+// unlogged reports whether neither the script nor Slurm has written anything into what this machine has of the workload's folder: a node that has the folder
+// too logs there why it could not begin.
+func (v view) unlogged() bool {
+	for _, name := range []string{slurmLogFile, outputFile} {
+		if info, err := os.Stat(v.path(name)); err == nil && info.Size() > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // wasEnded tells of a workload whose program says that it is done, while Slurm says that it ended the job: a signal that reaches a program before the script

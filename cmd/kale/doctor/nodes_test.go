@@ -82,6 +82,11 @@ func TestJudge(t *testing.T) {
 			ps[0].lines, ps[0].rest, ps[0].status.State, ps[0].status.ExitCode = nil, []string{`unknown command "probe"`}, backend.StateFailed, 2
 			blind(ps[1], 0)
 		}, []string{"fail trainer on n1", "skip between nodes"}, []string{"unknown command", "it ended with code 2"}},
+		{"not even begun", 2, func(ps []*probed) {
+			for _, o := range ps {
+				o.lines, o.status.State, o.status.Reason = nil, backend.StateFailed, "shared_dir is not there, on node "+o.status.Node
+			}
+		}, []string{"fail start on n1, n2", "skip checkpoint folder on nodes", "skip between nodes"}, []string{"shared_dir is not there", "the backend block (ctr.hcl:"}},
 		{"a library that kills", 2, func(ps []*probed) {
 			ps[0].lines, ps[0].status.State, ps[0].status.ExitCode = slices.Delete(ps[0].lines, 1, 2), backend.StateFailed, 139
 		}, []string{"fail trainer on n1"}, []string{"ONNX Runtime was tried and did not answer", "signal 11 (segmentation fault)"}},

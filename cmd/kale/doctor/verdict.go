@@ -104,11 +104,15 @@ func (e *expedition) notPlaced(ctx context.Context, err error, late bool) Findin
 // judge turns what the probes have said into findings.
 func (e *expedition) judge() []Finding {
 	out := []Finding{e.where()}
-	var lack []*probed
+	var lack, unbegun []*probed
 	var ran []Finding
 	for _, one := range e.probes {
 		if one.lacksTrainer() {
 			lack = append(lack, one)
+			continue
+		}
+		if one.unbegun() {
+			unbegun = append(unbegun, one)
 			continue
 		}
 		for _, f := range e.ran(one) {
@@ -118,6 +122,9 @@ func (e *expedition) judge() []Finding {
 	out = append(out, ran...)
 	if len(lack) > 0 {
 		out = append(out, noTrainer(lack))
+	}
+	if len(unbegun) > 0 {
+		out = append(out, e.neverBegan(unbegun))
 	}
 	out = append(out, e.shared())
 	for _, one := range e.probes {
@@ -159,6 +166,21 @@ func noTrainer(lack []*probed) Finding {
 		says = " (" + reason + ")"
 	}
 	return ok("trainer on "+strings.Join(names, ", "), "it is not there, or may not be run%s", says).but(Fail, installTrainer)
+}
+
+// unbegun says that the backend tells why the probe's program was not even tried: no process of it began, and nothing of one is in its log.
+func (o *probed) unbegun() bool {
+	return !o.status.State.Live() && o.status.Reason != "" && o.status.Started.IsZero() && o.status.Restarts == 0 && o.status.ExitCode == 0 && len(o.lines) == 0 && len(o.rest) == 0
+}
+
+// neverBegan is one finding for all the nodes on which no program was tried, with what the backend says of the first.
+func (e *expedition) neverBegan(those []*probed) Finding {
+	var names []string
+	for _, one := range those {
+		names = append(names, one.name())
+	}
+	return ok("start on "+strings.Join(names, ", "), "no program began: %s", those[0].status.Reason).but(Fail,
+		fmt.Sprintf("No process of the job would begin there: correct what is said of the backend block (%s), or see to the node.", place(e.p.Job, "backend")))
 }
 
 // where says on which nodes probes ran.
