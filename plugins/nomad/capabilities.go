@@ -25,39 +25,111 @@ var needed = []struct {
 	{"read-fs", "", "it is not known how processes end: that one is done, or another incarnation has its place"},
 }
 
+// neededOnVariables are the capabilities on variables of which the same is true: those of a job that has not begun yet are looked at by no other call.
+var neededOnVariables = []struct {
+	pattern  string // by which the documented policy names them
+	of       func(job string) []string
+	needs    []string
+	withouts map[string]string
+}{
+	{"kale/*", func(job string) []string { return []string{ledgerPath(job)} }, []string{"write", "destroy"}, map[string]string{
+		"write":   "nothing of the job can be started",
+		"destroy": "kale forget leaves whose the job's name is",
+	}},
+	{"nomad/jobs/kale-*", func(job string) []string {
+		return payloadPaths(nomadJob(job, backend.ID{Role: backend.RoleWorker, Generation: 1}))
+	}, []string{"read", "write", "list", "destroy"}, map[string]string{
+		"read":    "it is not known which allocation a process is bound to",
+		"write":   "nothing of the job can be started",
+		"list":    "the files of processes that others ended are not found, and stay there",
+		"destroy": "what a process was given, its secrets too, stays there when it has ended, and its release is tried again and again",
+	}},
+}
+
 // lackingCapabilities warns of capabilities that the token lacks. Where its policies cannot be read, as without access control, it says nothing.
-func (s settings) lackingCapabilities(ctx context.Context) hcl.Diagnostics {
-	has, known := s.capabilities(ctx)
+func (s settings) lackingCapabilities(ctx context.Context, job string) (diags hcl.Diagnostics) {
+	rules, known := s.rules(ctx)
 	if !known {
 		return nil
 	}
+	warn := func(summary, detail string, args ...any) {
+		d := s.mistake(attrToken, summary, "On the namespace %q its policies do not grant "+detail+". plugins/nomad/README.md has the whole policy.", append([]any{s.namespace}, args...)...)
+		d.Severity = hcl.DiagWarning
+		diags = append(diags, d)
+	}
+	has := effective(ofNamespaces(rules), s.namespace)
 	var lack, without []string
 	for _, n := range needed {
 		if !slices.Contains(has, n.capability) && (n.also == "" || !slices.Contains(has, n.also)) {
 			lack, without = append(lack, fmt.Sprintf("%q", n.capability)), append(without, n.without)
 		}
 	}
-	if len(lack) == 0 {
-		return nil
+	if len(lack) > 0 {
+		noun := "capability"
+		if len(lack) > 1 {
+			noun = "capabilities"
+		}
+		warn("The token lacks the namespace "+noun+" "+strings.Join(lack, ", "), "%s: %s", strings.Join(lack, ", "), strings.Join(without, "; "))
 	}
-	noun := "capability"
-	if len(lack) > 1 {
-		noun = "capabilities"
+	for _, n := range neededOnVariables {
+		var lack, without []string
+		for _, capability := range n.needs {
+			if slices.ContainsFunc(n.of(job), func(path string) bool {
+				return !slices.Contains(effective(ofVariables(rules), variable(s.namespace, path)), capability)
+			}) {
+				lack, without = append(lack, fmt.Sprintf("%q", capability)), append(without, n.withouts[capability])
+			}
+		}
+		if len(lack) > 0 {
+			warn(fmt.Sprintf("The token lacks %s on the variables %q", strings.Join(lack, ", "), n.pattern), "%s on the variables %s: %s",
+				strings.Join(lack, ", "), strings.Join(n.of(job), ", "), strings.Join(slices.Compact(without), "; "))
+		}
 	}
-	d := s.mistake(attrToken, "The token lacks the namespace "+noun+" "+strings.Join(lack, ", "),
-		"On the namespace %q its policies do not grant %s: %s. plugins/nomad/README.md has the whole policy.", s.namespace, strings.Join(lack, ", "), strings.Join(without, "; "))
-	d.Severity = hcl.DiagWarning
-	return hcl.Diagnostics{d}
+	return diags
 }
 
 // namespaceRules are the rules of a policy for the namespaces whose names fit a pattern.
 type namespaceRules struct {
 	Name         string
 	Capabilities []string // what its policy (read, write, …) stands for, too
+	Variables    *struct {
+		Paths []struct {
+			PathSpec     string
+			Capabilities []string
+		}
+	}
 }
 
-// capabilities are what the token may do in the namespace, by its policies, which anybody may read whose token has them; known is false where they cannot be read.
-func (s settings) capabilities(ctx context.Context) (has []string, known bool) {
+// rule is what is granted on that whose name fits a pattern.
+type rule struct {
+	pattern      string
+	capabilities []string
+}
+
+func ofNamespaces(all []namespaceRules) (out []rule) {
+	for _, r := range all {
+		out = append(out, rule{r.Name, r.Capabilities})
+	}
+	return out
+}
+
+func ofVariables(all []namespaceRules) (out []rule) {
+	for _, r := range all {
+		if r.Variables == nil {
+			continue
+		}
+		for _, p := range r.Variables.Paths {
+			out = append(out, rule{variable(r.Name, p.PathSpec), p.Capabilities})
+		}
+	}
+	return out
+}
+
+// variable is the name of a variable among those of all namespaces: rules for both name and path are held against it as one.
+func variable(namespace, path string) string { return namespace + "\x00" + path }
+
+// rules are those of the token's policies, which anybody may read whose token has them; known is false where they cannot be read.
+func (s settings) rules(ctx context.Context) (all []namespaceRules, known bool) {
 	if !s.hasToken {
 		return nil, false
 	}
@@ -71,7 +143,6 @@ func (s settings) capabilities(ctx context.Context) (has []string, known bool) {
 	if err != nil {
 		return nil, false
 	}
-	var all []namespaceRules
 	for _, p := range policies {
 		rules, err := s.rulesOf(q, p.Name)
 		if err != nil {
@@ -79,7 +150,7 @@ func (s settings) capabilities(ctx context.Context) (has []string, known bool) {
 		}
 		all = append(all, rules...)
 	}
-	return effective(all, s.namespace), true
+	return all, true
 }
 
 // rulesOf gives a policy's rules for namespaces, as Nomad has read them.
@@ -96,28 +167,43 @@ func (s settings) rulesOf(q *api.QueryOptions, policy string) ([]namespaceRules,
 	return answer.RulesJSON.Namespaces, nil
 }
 
-// effective gives what rules grant in a namespace: those for its name count, else those for the pattern that is closest to it. What is denied there is denied.
-func effective(rules []namespaceRules, namespace string) (has []string) {
-	closest, at := -1, ""
+// effective gives what rules grant on something: those for its name count, else those for the pattern that is closest to it. What is denied there is denied.
+func effective(rules []rule, name string) (has []string) {
+	closest, at, found := -1, "", false
 	for _, r := range rules {
-		distance := len(namespace) - len(r.Name) + strings.Count(r.Name, "*")
+		distance := len(name) - len(r.pattern) + strings.Count(r.pattern, "*")
 		switch {
-		case r.Name == namespace:
+		case r.pattern == name:
 			distance = -1
-		case !strings.Contains(r.Name, "*") || !matches(r.Name, namespace):
+		case !strings.Contains(r.pattern, "*") || !fits(r.pattern, name):
 			continue
 		}
-		if at == "" || distance < closest {
-			closest, at = distance, r.Name
+		if !found || distance < closest {
+			closest, at, found = distance, r.pattern, true
 		}
 	}
 	for _, r := range rules {
-		if r.Name == at {
-			has = append(has, r.Capabilities...)
+		if found && r.pattern == at {
+			has = append(has, r.capabilities...)
 		}
 	}
 	if slices.Contains(has, "deny") {
 		return nil
 	}
 	return has
+}
+
+// fits reports whether a name fits a pattern, in which "*" stands for anything, slashes too.
+func fits(pattern, name string) bool {
+	head, rest, wild := strings.Cut(pattern, "*")
+	after, begins := strings.CutPrefix(name, head)
+	if !wild || !begins {
+		return begins && after == ""
+	}
+	for i := range len(after) + 1 {
+		if fits(rest, after[i:]) {
+			return true
+		}
+	}
+	return false
 }

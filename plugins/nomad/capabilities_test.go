@@ -12,14 +12,14 @@ import (
 
 // Which rules count for a namespace is Nomad's to say (acl.matchingNamespaceCapabilitySet): its name, else the closest pattern; and one denial denies.
 func TestEffectiveCapabilities(t *testing.T) {
-	rules := func(pairs ...string) (out []namespaceRules) {
+	rules := func(pairs ...string) (out []rule) {
 		for i := 0; i < len(pairs); i += 2 {
-			out = append(out, namespaceRules{pairs[i], strings.Fields(pairs[i+1])})
+			out = append(out, rule{pairs[i], strings.Fields(pairs[i+1])})
 		}
 		return out
 	}
 	for name, tt := range map[string]struct {
-		rules []namespaceRules
+		rules []rule
 		want  []string
 	}{
 		"none":                     {nil, nil},
@@ -33,6 +33,28 @@ func TestEffectiveCapabilities(t *testing.T) {
 		"of a pattern like a name": {rules("ml-?", "a"), nil},
 	} {
 		if diff := cmp.Diff(tt.want, effective(tt.rules, "ml-a")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// Of rules for variables the namespace and the path count as one name, and a pattern goes over slashes.
+func TestEffectiveOnVariables(t *testing.T) {
+	const path = "nomad/jobs/kale-ctr-worker-0-g1/kale"
+	for name, tt := range map[string]struct {
+		rules []rule
+		want  []string
+	}{
+		"all of the job's":             {[]rule{{variable("ml", "nomad/jobs/kale-*"), []string{"read"}}}, []string{"read"}},
+		"the closest":                  {[]rule{{variable("ml", "nomad/*"), []string{"read"}}, {variable("ml", "nomad/jobs/*"), []string{"list"}}}, []string{"list"}},
+		"of many namespaces":           {[]rule{{variable("*", "nomad/*"), []string{"read"}}}, []string{"read"}},
+		"its own name":                 {[]rule{{variable("ml", path), []string{"write"}}, {variable("ml", "nomad/*"), []string{"read"}}}, []string{"write"}},
+		"another namespace's":          {[]rule{{variable("ops", "nomad/*"), []string{"read"}}}, nil},
+		"another path's":               {[]rule{{variable("ml", "kale/*"), []string{"read"}}}, nil},
+		"a star between":               {[]rule{{variable("ml", "nomad/*/kale"), []string{"read"}}}, []string{"read"}},
+		"a star between, other's ends": {[]rule{{variable("ml", "nomad/*/other"), []string{"read"}}}, nil},
+	} {
+		if diff := cmp.Diff(tt.want, effective(tt.rules, variable("ml", path))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

@@ -36,7 +36,7 @@ func (n *nomad) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 	if diags := s.mistakes(ctx, p.nodes, gpus); len(diags) > 0 {
 		return s.mistaken(ws, diags), nil
 	}
-	report := backend.Report{Placements: make([]backend.Placement, len(ws)), Mistakes: s.located(s.lackingCapabilities(ctx))}
+	report := backend.Report{Placements: make([]backend.Placement, len(ws)), Mistakes: s.located(s.lackingCapabilities(ctx, job))}
 	var groups []*api.TaskGroup
 	shape := map[backend.Resources]int{}
 	groupOf := map[int]int{} // of a workload's index
