@@ -132,6 +132,9 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped, LastStop: s.want.LastStop,
 		History: s.lastHistory, LastRescale: s.lastRescale, WorkerRenewal: s.want.LastRenewal.shown(now), ServerRenewal: s.want.LastServerRenewal.shown(now), Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(), Retraining: s.retrainingNow(),
 	}
+	if s.opt.Stop {
+		v.StopProcess = os.Getpid()
+	}
 	if s.opt.Pool != nil {
 		v.Pool = s.opt.Pool.share(j.Name)
 	}

@@ -172,17 +172,19 @@ type View struct {
 	AUC        *float64 `json:"auc,omitempty"`
 	Model      string   `json:"throughput_model"`
 	// ModelBasis says what of Model was measured, and where the prior comes from.
-	ModelBasis plan.Basis     `json:"throughput_basis"`
-	Problems   []string       `json:"problems,omitempty"`
-	Emulated   bool           `json:"emulated_accelerator,omitempty"`
-	Join       plan.Measured  `json:"join_time"`
-	LastJoin   *Join          `json:"last_join,omitempty"`
-	Gap        plan.Measured  `json:"rescale_gap,omitzero"` // zero: none was measured
-	Stopping   bool           `json:"stopping,omitempty"`
-	Stopped    bool           `json:"stopped,omitempty"`
-	LastStop   time.Time      `json:"last_stop,omitzero"` // when the job stopped last, by this scheduler or one before
-	History    History        `json:"history,omitzero"`
-	Chief      *rpc.JobStatus `json:"-"`
+	ModelBasis plan.Basis    `json:"throughput_basis"`
+	Problems   []string      `json:"problems,omitempty"`
+	Emulated   bool          `json:"emulated_accelerator,omitempty"`
+	Join       plan.Measured `json:"join_time"`
+	LastJoin   *Join         `json:"last_join,omitempty"`
+	Gap        plan.Measured `json:"rescale_gap,omitzero"` // zero: none was measured
+	Stopping   bool          `json:"stopping,omitempty"`
+	Stopped    bool          `json:"stopped,omitempty"`
+	// StopProcess is the kale stop that stops the job in the place of a scheduler; 0: a scheduler has it.
+	StopProcess int            `json:"stop_process,omitempty"`
+	LastStop    time.Time      `json:"last_stop,omitzero"` // when the job stopped last, by this scheduler or one before
+	History     History        `json:"history,omitzero"`
+	Chief       *rpc.JobStatus `json:"-"`
 }
 
 // History is the measured arrival rate that the last forecast was made from; NaN is null.

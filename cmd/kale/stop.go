@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kale-sched/kale/cmd/kale/view"
 	"github.com/kale-sched/kale/core"
@@ -32,7 +34,7 @@ func stopCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "stop JOB", SuggestFor: []string{"end", "kill", "down", "delete", "cancel"}, Short: "Drain a job, write a last snapshot, release everything",
 		Long: `Ends a job: workers finish what they hold, the servers write a snapshot, and everything is released. kale run takes it up again
-from there. It works with a running scheduler, which then ends too, and without.
+from there. It works with a running scheduler, which then ends too, and without. kale status tells how far it is.
 
 -force drains nothing and writes no snapshot: processes are killed, and the job goes on later from its last snapshot. A cluster knows whose a job's name is,
 and gives the processes of another job of that name to nobody; -force -take-over ends them all the same, for when nobody else can.`,
@@ -204,6 +206,9 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	} else if k != nil && k.Held && !f.takeOver {
 		return fmt.Errorf("stop job %q: %s looks after it: %s stops it; with -take-over it is taken from that one, and stopped from here", name, k.Words(), there("stop", k, name))
 	}
+	if exists(l.dir) {
+		defer noteProcess(l.dir, stoppingFile).end()
+	}
 	b, err := a.configured(ctx, l, l.dir)
 	if err != nil {
 		return err
@@ -235,7 +240,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 			return a.done(ordered{Job: name, Order: orderStop, Says: []string{says}})
 		}
 	}
-	s, _, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Stop: true, AnyOwner: l.anyOwner}, f.takeOver)
+	s, b, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Stop: true, AnyOwner: l.anyOwner}, f.takeOver)
 	if errors.Is(err, state.ErrLocked) {
 		if v, busy := a.view(ctx, name); busy == nil && !v.Stopping && !v.Stopped {
 			return errTakenUp
@@ -248,7 +253,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if f.force {
 		err = s.Kill(ctx)
 	} else {
-		err = a.drive(ctx, name, s)
+		err = a.drive(ctx, lg, l, b, s)
 	}
 	if err != nil {
 		return err
@@ -256,13 +261,24 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	return a.sayStopped(name, true, s.Rollbacks(), s.LeftAway())
 }
 
-// drive runs a scheduler that was opened to stop its job, with progress, until the job has stopped.
-func (a *app) drive(ctx context.Context, name string, s *core.Scheduler) error {
+// drive runs a scheduler that was opened to stop its job, with progress, until the job has stopped. Once it has looked it answers as every scheduler does, so that
+// others see how far the stop is, and may wait for it or force it.
+func (a *app) drive(ctx context.Context, lg *slog.Logger, l *loaded, b backend.Backend, s *core.Scheduler) error {
+	name := l.Name
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	ran := make(chan error, 1)
 	// Owned by this function, which waits for it; it ends with the stop or with ctx.
 	go func() { ran <- s.Run(ctx) }()
+	var api errgroup.Group // waited for below, ended by silence
+	apiCtx, silence := context.WithCancel(context.WithoutCancel(ctx))
+	defer func() {
+		silence()
+		if err := api.Wait(); err != nil {
+			lg.Warn("kale status cannot ask how far the stop is", "err", err)
+		}
+	}()
+	answers := false
 	bar := a.stopBar(name)
 	defer bar.done()
 	began := time.Now()
@@ -276,9 +292,15 @@ func (a *app) drive(ctx context.Context, name string, s *core.Scheduler) error {
 			}
 			return err
 		case <-t.C:
-			if v := s.View(); v != nil {
-				bar.stops(time.Since(began), v)
+			v := s.View()
+			if v == nil {
+				continue
 			}
+			if !answers {
+				answers = true
+				api.Go(func() error { return a.serveAPI(apiCtx, lg, l, b, s) })
+			}
+			bar.stops(time.Since(began), v)
 		}
 	}
 }
