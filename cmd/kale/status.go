@@ -321,7 +321,11 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		row("server renewal", "%s", r)
 	}
 	if j := v.LastJoin; j != nil {
-		row("join time", "%s, the median of %s; the last%s was %s", job.Length(v.Join.Value), job.Count(v.Join.Samples, "rescale"), decidedAt(*j, v.Now), j)
+		queue := ""
+		if v.Join.Queue > 0 {
+			queue = fmt.Sprintf(", and before it %s in the cluster's queue", job.Length(v.Join.Queue))
+		}
+		row("join time", "%s, the median of %s%s; the last%s was %s", job.Length(v.Join.Value-v.Join.Queue), job.Count(v.Join.Samples, "rescale"), queue, decidedAt(*j, v.Now), j)
 	}
 	writeRecords(row, v.Now, v.LastChange, v.Decision)
 	if v.Trained != nil || v.State != core.StateObserved { // nobody could tell

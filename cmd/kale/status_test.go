@@ -69,6 +69,21 @@ func TestWriteStatus(t *testing.T) {
 	golden(t, "status_unknown", out.String())
 }
 
+// The wait in the cluster's queue is told apart from the join time, which does not contain it.
+func TestStatusTellsTheQueueApart(t *testing.T) {
+	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
+	v := &core.View{Job: "ctr", State: core.StateRunning, Mode: "live", Now: now, Started: now, Join: plan.Measured{Value: 70 * time.Second, Samples: 3, Queue: time.Minute},
+		LastJoin: &core.Join{Worker: "worker-2", Placed: 42 * time.Second, Queued: 40 * time.Second, Started: 5 * time.Second}}
+	var b strings.Builder
+	if err := writeStatus(&b, v, 0); err != nil {
+		t.Fatal(err)
+	}
+	const want = "join time   10s, the median of 3 rescales, and before it 1m in the cluster's queue; the last was worker-2 in 47s: placed 42s (40s of it in the cluster's queue), started 5s"
+	if !strings.Contains(b.String(), want) {
+		t.Errorf("it says\n%s\nwant %q", b.String(), want)
+	}
+}
+
 // No line of what people see is wider than their terminal, and no word of it is cut: tables fold, and leave out what matters least.
 func TestWidths(t *testing.T) {
 	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
