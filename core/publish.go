@@ -270,8 +270,12 @@ func (s *Scheduler) serverView(st backend.Status) ServerView {
 		v.Beside, v.Reason = true, st.Reason
 		return v // what the chief knows is of the one before
 	}
-	if st.State == backend.StateStopping && s.replaced(st.ID) {
-		return v // and here of the one after
+	if s.replaced(st.ID) { // and here of the one after
+		v.Replaced, v.Reason = true, serverID(st.ID.Rank, s.want.Servers[st.ID.Rank]).String()+" has replaced it"
+		if st.Reason != "" {
+			v.Reason += "; " + st.Reason
+		}
+		return v
 	}
 	for _, sv := range s.said.GetServers() {
 		if int(sv.GetInfo().GetIndex()) == st.ID.Rank && st.State == backend.StateUnknown {

@@ -232,9 +232,11 @@ type ServerView struct {
 	// Beside says that it is the successor of one that still serves, and waits for a place or holds one: Reason says which. Of one that does not run Reason says why.
 	Beside bool   `json:"beside,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// Replaced says that its successor has its place: what the chief says is of that one.
+	Replaced bool `json:"replaced,omitempty"`
 }
 
-// Serving are the servers without those that wait to follow one of them.
+// Serving are the servers without those that wait to follow one of them, and without those that one of them has followed.
 func (v *View) Serving() []ServerView {
-	return slices.DeleteFunc(slices.Clone(v.Servers), func(s ServerView) bool { return s.Beside })
+	return slices.DeleteFunc(slices.Clone(v.Servers), func(s ServerView) bool { return s.Beside || s.Replaced })
 }

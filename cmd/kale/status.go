@@ -17,6 +17,7 @@ import (
 	"github.com/kale-sched/kale/cmd/kale/view"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 )
@@ -405,6 +406,9 @@ func writeProcesses(w io.Writer, now time.Time, workers []core.WorkerView, serve
 			strings.TrimSpace(p.Node + " " + strings.Join(p.Devices, ","))}, p.Reason})
 	}
 	for _, p := range servers {
+		if p.Replaced && !backend.State(p.Backend).Live() {
+			continue // its successor is there, and nothing is awaited of it
+		}
 		if p.Restarts > 0 {
 			restarts = 8
 		}
@@ -416,6 +420,8 @@ func writeProcesses(w io.Writer, now time.Time, workers []core.WorkerView, serve
 		switch {
 		case p.Beside:
 			up, says = "waits", []string{p.Reason}
+		case p.Replaced:
+			up, says = "replaced", []string{p.Reason}
 		case p.Rows == nil:
 		case p.LastSnapshot.IsZero():
 			says = []string{plan.Thousands(*p.Rows) + " rows", "no snapshot since it started"}
@@ -423,7 +429,7 @@ func writeProcesses(w io.Writer, now time.Time, workers []core.WorkerView, serve
 			says = []string{plan.Thousands(*p.Rows) + " rows", "snapshot " + job.Length(now.Sub(p.LastSnapshot)) + " ago"}
 		}
 		switch {
-		case p.Reason == "" || p.Beside:
+		case p.Reason == "" || p.Beside || p.Replaced:
 		case p.Rows == nil:
 			says = []string{p.Reason}
 		default:
