@@ -16,6 +16,8 @@ type Join struct {
 	Decided time.Time `json:"decided,omitzero"`
 	// Placed is from the decision until its process ran: the scheduler's and the backend's part.
 	Placed time.Duration `json:"placed"`
+	// Queued is what of Placed was the wait in the cluster's queue; 0: there was none, or that is not known.
+	Queued time.Duration `json:"queued,omitempty"`
 	// Started is from there until it had registered with the chief: its graph is built then.
 	Started time.Duration `json:"started"`
 	// Ready is from there until it was warm and could be given partitions.
@@ -35,7 +37,11 @@ func (j Join) String() string {
 	if j.Idle {
 		first = "and has got nothing to train yet"
 	}
-	return fmt.Sprintf("%s in %s: placed %s, started %s, ready %s, %s", j.Worker, job.Length(j.Total()), job.Length(j.Placed), job.Length(j.Started), job.Length(j.Ready), first)
+	queued := ""
+	if j.Queued > 0 {
+		queued = fmt.Sprintf(" (%s of it in the cluster's queue)", job.Length(j.Queued))
+	}
+	return fmt.Sprintf("%s in %s: placed %s%s, started %s, ready %s, %s", j.Worker, job.Length(j.Total()), job.Length(j.Placed), queued, job.Length(j.Started), job.Length(j.Ready), first)
 }
 
 // joinOf divides a member's join, between the decision and now.
@@ -70,7 +76,9 @@ func (s *Scheduler) slowestJoin(r *Rescale, now time.Time) *Join {
 		if m == nil {
 			continue
 		}
-		if j := joinOf(m, r.Decided, now); slowest == nil || j.Total() > slowest.Total() {
+		j := joinOf(m, r.Decided, now)
+		j.Queued = min(s.waited([]int{rank}), j.Placed)
+		if slowest == nil || j.Total() > slowest.Total() {
 			slowest = &j
 		}
 	}

@@ -132,6 +132,9 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Stopped: s.want.Stopped, LastStop: s.want.LastStop,
 		History: s.lastHistory, LastRescale: s.lastRescale, WorkerRenewal: s.want.LastRenewal.shown(now), ServerRenewal: s.want.LastServerRenewal.shown(now), Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(), Retraining: s.retrainingNow(),
 	}
+	if s.opt.Stop {
+		v.StopProcess = os.Getpid()
+	}
 	if s.opt.Pool != nil {
 		v.Pool = s.opt.Pool.share(j.Name)
 	}
@@ -267,8 +270,12 @@ func (s *Scheduler) serverView(st backend.Status) ServerView {
 		v.Beside, v.Reason = true, st.Reason
 		return v // what the chief knows is of the one before
 	}
-	if st.State == backend.StateStopping && s.replaced(st.ID) {
-		return v // and here of the one after
+	if s.replaced(st.ID) { // and here of the one after
+		v.Replaced, v.Reason = true, serverID(st.ID.Rank, s.want.Servers[st.ID.Rank]).String()+" replaces it"
+		if st.Reason != "" {
+			v.Reason += "; " + st.Reason
+		}
+		return v
 	}
 	for _, sv := range s.said.GetServers() {
 		if int(sv.GetInfo().GetIndex()) == st.ID.Rank && st.State == backend.StateUnknown {

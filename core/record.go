@@ -172,17 +172,19 @@ type View struct {
 	AUC        *float64 `json:"auc,omitempty"`
 	Model      string   `json:"throughput_model"`
 	// ModelBasis says what of Model was measured, and where the prior comes from.
-	ModelBasis plan.Basis     `json:"throughput_basis"`
-	Problems   []string       `json:"problems,omitempty"`
-	Emulated   bool           `json:"emulated_accelerator,omitempty"`
-	Join       plan.Measured  `json:"join_time"`
-	LastJoin   *Join          `json:"last_join,omitempty"`
-	Gap        plan.Measured  `json:"rescale_gap,omitzero"` // zero: none was measured
-	Stopping   bool           `json:"stopping,omitempty"`
-	Stopped    bool           `json:"stopped,omitempty"`
-	LastStop   time.Time      `json:"last_stop,omitzero"` // when the job stopped last, by this scheduler or one before
-	History    History        `json:"history,omitzero"`
-	Chief      *rpc.JobStatus `json:"-"`
+	ModelBasis plan.Basis    `json:"throughput_basis"`
+	Problems   []string      `json:"problems,omitempty"`
+	Emulated   bool          `json:"emulated_accelerator,omitempty"`
+	Join       plan.Measured `json:"join_time"`
+	LastJoin   *Join         `json:"last_join,omitempty"`
+	Gap        plan.Measured `json:"rescale_gap,omitzero"` // zero: none was measured
+	Stopping   bool          `json:"stopping,omitempty"`
+	Stopped    bool          `json:"stopped,omitempty"`
+	// StopProcess is the kale stop that stops the job in the place of a scheduler; 0: a scheduler has it.
+	StopProcess int            `json:"stop_process,omitempty"`
+	LastStop    time.Time      `json:"last_stop,omitzero"` // when the job stopped last, by this scheduler or one before
+	History     History        `json:"history,omitzero"`
+	Chief       *rpc.JobStatus `json:"-"`
 }
 
 // History is the measured arrival rate that the last forecast was made from; NaN is null.
@@ -230,9 +232,11 @@ type ServerView struct {
 	// Beside says that it is the successor of one that still serves, and waits for a place or holds one: Reason says which. Of one that does not run Reason says why.
 	Beside bool   `json:"beside,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// Replaced says that its successor has its place: what the chief says is of that one.
+	Replaced bool `json:"replaced,omitempty"`
 }
 
-// Serving are the servers without those that wait to follow one of them.
+// Serving are the servers without those that wait to follow one of them, and without those that one of them has followed.
 func (v *View) Serving() []ServerView {
-	return slices.DeleteFunc(slices.Clone(v.Servers), func(s ServerView) bool { return s.Beside })
+	return slices.DeleteFunc(slices.Clone(v.Servers), func(s ServerView) bool { return s.Beside || s.Replaced })
 }

@@ -148,8 +148,11 @@ func TestQueueWaitIsPartOfTheLead(t *testing.T) {
 	if join := median(r.s.want.Joins); r.s.joinTime().Value != join+40*time.Second || join > base {
 		t.Errorf("the lead is %v, joins without the queue take %v", r.s.joinTime(), join)
 	}
-	if got := r.s.last.Observation.JoinTime.Value; got < 40*time.Second {
-		t.Errorf("the policy plans with %v", got)
+	if got := r.s.last.Observation.JoinTime; got.Value < 40*time.Second || got.Queue != 40*time.Second {
+		t.Errorf("the policy plans with %+v", got)
+	}
+	if j := r.s.View().LastJoin; j == nil || j.Queued != min(40*time.Second, j.Placed) || j.Queued > 0 != strings.Contains(j.String(), "of it in the cluster's queue") {
+		t.Errorf("the last join is %v", j)
 	}
 	if err := r.cluster.SetQueueWait(3 * time.Minute); err != nil {
 		t.Fatal(err)

@@ -97,7 +97,7 @@ func Prior(j *job.Job) estimator.Model {
 // joinTime is the measured join time, or what is assumed before one was measured, and the wait for a place.
 func joinTime(j *job.Job, joins []time.Duration, wait time.Duration) plan.Measured {
 	m := measured(joins, min(assumedJoin, j.Forecast.Horizon/4))
-	m.Value += wait
+	m.Value, m.Queue = m.Value+wait, wait
 	return m
 }
 

@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,5 +182,24 @@ func TestKillPassesTheGenerationOfASuccessor(t *testing.T) {
 	}
 	if got := r.s.want.Servers[1]; got != 3 {
 		t.Errorf("ps-1 is started again with generation %d, and ps-1-g2 was released", got)
+	}
+}
+
+// A generation of a server that another has replaced, and that still lives on a node that is away, is shown as that, without what the chief says of its successor.
+func TestReplacedServerIsShownAsThat(t *testing.T) {
+	for _, state := range []backend.State{backend.StateStopping, backend.StateUnknown, backend.StateFailed} {
+		r := newRig(t, rigOptions{})
+		r.started(1)
+		r.serverIs(1, true, 9)
+		r.s.want.Servers[1] = 2
+		if err := r.cluster.SetState("ctr", server(1, 1), state, "its node is away"); err != nil {
+			t.Fatal(err)
+		}
+		r.s.seen = r.s.look(t.Context())
+		v := r.s.picture(r.now, r.s.sample(r.now))
+		got := v.Servers[slices.IndexFunc(v.Servers, func(s ServerView) bool { return s.ID == "ps-1-g1" })]
+		if !got.Replaced || got.Up != nil || got.Rows != nil || got.Reason != "ps-1-g2 replaces it; its node is away" || len(v.Serving()) != len(v.Servers)-1 {
+			t.Errorf("%s: it is shown as %+v, and serving are %+v", state, got, v.Serving())
+		}
 	}
 }

@@ -42,7 +42,7 @@ func (s *Scheduler) stateOf(sample Sample) State {
 		return StateCannotStart
 	case s.seen.blind():
 		return StateStuck
-	case sample.Unknown != "":
+	case sample.Unknown != "" && !s.toldByChief(sample):
 		return StateUnknown
 	case s.want.Manual.Paused:
 		return StatePaused
@@ -56,6 +56,13 @@ func (s *Scheduler) stateOf(sample Sample) State {
 		return StateCannotStart
 	}
 	return StateStarting
+}
+
+// toldByChief says that only the backend tells nothing, or not all, while the chief says that the job trains, or is paused as it was ordered: the cluster's
+// controller is not needed for that, and what becomes of the job is known without it.
+func (s *Scheduler) toldByChief(sample Sample) bool {
+	n := s.seen
+	return sample.Unknown == n.unlisted() && n.chiefErr == nil && (s.trains() || s.want.Manual.Paused && n.chief.GetPaused())
 }
 
 // onlooks says that the scheduler only observes a job of which nothing lives.

@@ -163,7 +163,7 @@ func TestUnknownHolds(t *testing.T) {
 				for range 4 {
 					r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
 				}
-			}, mend: func(*rig) {}, says: "the backend does not answer",
+			}, mend: func(*rig) {}, says: "the backend does not answer", state: StateRunning,
 		},
 		"backend needs a person": {
 			break_: func(r *rig) {
@@ -177,14 +177,14 @@ func TestUnknownHolds(t *testing.T) {
 				for range 4 {
 					r.backend.PartialNext(worker(0, 1), worker(1, 1), worker(2, 1), server(0, 1))
 				}
-			}, mend: func(*rig) {}, says: "could not look everywhere",
+			}, mend: func(*rig) {}, says: "could not look everywhere", state: StateRunning,
 		},
 		"backend's list is partial, and says why": {
 			break_: func(r *rig) {
 				for range 4 {
 					r.backend.UnansweredNext(backend.Errorf(backend.Unavailable, "scripted"))
 				}
-			}, mend: func(*rig) {}, says: "the backend could not look everywhere: scripted",
+			}, mend: func(*rig) {}, says: "the backend could not look everywhere: scripted", state: StateRunning,
 		},
 		"chief is away": {
 			break_: func(r *rig) { r.chief.stop() }, mend: func(r *rig) { r.chief.start() }, says: "the chief does not answer",
@@ -230,6 +230,32 @@ func TestUnknownHolds(t *testing.T) {
 			c.mend(r)
 			r.until("the order is followed", r.settled(1))
 			r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1")
+		})
+	}
+}
+
+// While the backend tells nothing, what becomes of the job is what its chief says: it trains, or is paused; it is unknown where a server is down, or nobody trains.
+func TestStateByTheChiefsWord(t *testing.T) {
+	broker := openBroker(t)
+	for name, c := range map[string]struct {
+		change func(*rig)
+		want   State
+	}{
+		"it trains":         {func(*rig) {}, StateRunning},
+		"it is paused":      {func(r *rig) { r.order("pause", 0) }, StatePaused},
+		"a server is down":  {func(r *rig) { r.chief.with(func(st *rpc.JobStatus) { st.Servers[1].Info.Up = false }) }, StateUnknown},
+		"nobody trains":     {func(r *rig) { r.chief.with(func(st *rpc.JobStatus) { st.Members = nil }) }, StateUnknown},
+		"the chief is away": {func(r *rig) { r.chief.stop() }, StateUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{broker: broker})
+			r.started(2)
+			c.change(r)
+			r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
+			r.beat()
+			if v := r.s.View(); v.State != c.want || v.Sample.Unknown == "" || r.decision().Kind != plan.KindHold {
+				t.Errorf("the job is %s, unknown %q, decision %s; want %s and a hold", v.State, v.Sample.Unknown, r.decision().Kind, c.want)
+			}
 		})
 	}
 }

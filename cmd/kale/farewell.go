@@ -58,7 +58,7 @@ func (a *app) farewell(l *loaded, v *core.View, again takeUp) farewell {
 		goesOn = "it stays paused"
 	case v.State == core.StateStarting:
 		goesOn = "what was started starts on"
-	case v.Sample.Unknown != "" || v.Sample.Running == nil:
+	case v.Sample.Unknown != "" && v.State != core.StateRunning || v.Sample.Running == nil:
 		goesOn = "whether training goes on is unknown; what was started stays"
 	case *v.Sample.Running == 0 && v.Unlisted == "" && !slices.ContainsFunc(v.Workers, func(w core.WorkerView) bool { return backend.State(w.Backend).Live() }):
 		goesOn = "no worker runs, so that nothing is trained until it is taken up again"

@@ -58,7 +58,9 @@ func (a *app) viewOrGlance(ctx context.Context, name string, thorough bool) (*co
 	case err == nil:
 		return v, nil, nil
 	case errors.As(err, &refused) && refused.Temporary():
-		return nil, &core.Glance{Job: name, State: core.StateStarting, Scheduler: true, Now: time.Now(), Says: "its scheduler has just started and has not looked yet"}, nil
+		g := &core.Glance{Job: name, State: core.StateStarting, Scheduler: true, Now: time.Now(), Says: "its scheduler has just started and has not looked yet"}
+		a.noteStop(g)
+		return nil, g, nil
 	case errors.Is(err, api.ErrSilent):
 		return nil, a.glanceSilent(ctx, name, list), ctx.Err()
 	case !errors.Is(err, api.ErrNoScheduler) && !ended(err):
@@ -83,6 +85,7 @@ func (a *app) viewOrGlance(ctx context.Context, name string, thorough bool) (*co
 		g = cmp.Or(a.lost(ctx, name), g)
 	}
 	a.noteStart(g)
+	a.noteStop(g)
 	return nil, g, nil
 }
 
@@ -98,6 +101,29 @@ func (a *app) noteStart(g *core.Glance) {
 		g.Says += "; " + run + " is about to take it up"
 	}
 	g.Scheduler = true
+}
+
+// noteStop has the picture of a job that runs say that a kale stop stops it, which has not looked yet or kills what runs.
+func (a *app) noteStop(g *core.Glance) {
+	switch g.State {
+	case core.StateNeverStarted, core.StateStopped, core.StateGone:
+		return
+	}
+	dir, err := a.jobDir(g.Job)
+	if err != nil {
+		return
+	}
+	if pid, stops := noted(dir, stoppingFile); stops {
+		g.State, g.Scheduler, g.Stuck, g.Says = core.StateStopping, true, "", stopsIt(pid)
+	}
+}
+
+// stopsIt names the kale stop that stops a job which has no other scheduler; 0: its process is not known.
+func stopsIt(pid int) string {
+	if pid == 0 {
+		return "a kale stop stops it"
+	}
+	return fmt.Sprintf("a kale stop (process %d) stops it", pid)
 }
 
 // elsewhere is the scheduler that has the job, or had it last, where its state is not in this state folder, which then knows what is older or nothing. nil: it is, or
@@ -284,6 +310,9 @@ func (a *app) brief(ctx context.Context, name string) jobState {
 		return jobState{Job: name, State: core.StateUnknown, Says: err.Error()}
 	case v != nil:
 		says := cmp.Or(v.Cause, headline(v))
+		if v.StopProcess != 0 {
+			says = stopsIt(v.StopProcess) + remaining(v)
+		}
 		if v.State == core.StateStuck {
 			says = v.Stuck + ", " + says
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"strings"
 
@@ -169,11 +170,7 @@ func (a *app) serve(ctx context.Context, show *screen, l *loaded, b backend.Back
 	if err := l.keepStarted(); err != nil {
 		return err
 	}
-	socket, err := api.SocketPath(l.dir)
-	if err != nil {
-		return err
-	}
-	listener, err := api.Listen(socket)
+	listener, err := listen(l)
 	if err != nil {
 		return err
 	}
@@ -187,12 +184,7 @@ func (a *app) serve(ctx context.Context, show *screen, l *loaded, b backend.Back
 	var g errgroup.Group // the API and the picture: waited for below, ended by endAPI and end
 	g.Go(func() error {
 		defer end()
-		return api.Serve(apiCtx, show.lg, listener, s, api.Options{
-			Logs: func(ctx context.Context, id backend.ID, o backend.LogOptions) (io.ReadCloser, error) {
-				return b.Logs(ctx, l.Name, id, o)
-			},
-			Report: reportHandler(l.Job, s.Store(), s.View),
-		})
+		return api.Serve(apiCtx, show.lg, listener, s, apiOptions(l, b, s))
 	})
 	g.Go(func() error {
 		defer end()
@@ -202,6 +194,25 @@ func (a *app) serve(ctx context.Context, show *screen, l *loaded, b backend.Back
 	end()
 	endAPI()
 	return errors.Join(err, g.Wait())
+}
+
+// apiOptions are what a scheduler's API serves beside it.
+func apiOptions(l *loaded, b backend.Backend, s *core.Scheduler) api.Options {
+	return api.Options{
+		Logs: func(ctx context.Context, id backend.ID, o backend.LogOptions) (io.ReadCloser, error) {
+			return b.Logs(ctx, l.Name, id, o)
+		},
+		Report: reportHandler(l.Job, s.Store(), s.View),
+	}
+}
+
+// listen opens the socket on which a job's scheduler answers.
+func listen(l *loaded) (net.Listener, error) {
+	socket, err := api.SocketPath(l.dir)
+	if err != nil {
+		return nil, err
+	}
+	return api.Listen(socket)
 }
 
 // interrupted says what runs of a job whose scheduler was ended before its first look: nothing of this run.

@@ -31,9 +31,15 @@ const startingFile = "starting"
 // startTries bounds how often the file is opened anew because another run that has just started removed it.
 const startTries = 100
 
+// stoppingFile is the same for a kale stop that is to stop a job which no scheduler looks after: it cannot say so itself before it has looked, nor while it kills.
+const stoppingFile = "stopping"
+
 // start notes that a job is about to be taken up with its state in a folder. Where that cannot be noted it is nil: who opens the state says what is wrong.
-func start(dir string) *starting {
-	path := filepath.Join(dir, startingFile)
+func start(dir string) *starting { return noteProcess(dir, startingFile) }
+
+// noteProcess notes in a file of a job's state folder what this process is about to do.
+func noteProcess(dir, file string) *starting {
+	path := filepath.Join(dir, file)
 	for range startTries {
 		made, err := folder.Make(dir)
 		if err != nil {
@@ -90,8 +96,11 @@ func isAt(f *os.File, path string) bool {
 }
 
 // isStarting says whether a kale run is about to take up the job that has its state in a folder, and in which process; 0: that is not known.
-func isStarting(dir string) (pid int, is bool) {
-	path := filepath.Join(dir, startingFile)
+func isStarting(dir string) (pid int, is bool) { return noted(dir, startingFile) }
+
+// noted says whether a process that lives has noted in a file of a job's state folder what it is about to do, and which; 0: that is not known.
+func noted(dir, file string) (pid int, is bool) {
+	path := filepath.Join(dir, file)
 	if !exists(path) {
 		return 0, false
 	}

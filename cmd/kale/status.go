@@ -17,6 +17,7 @@ import (
 	"github.com/kale-sched/kale/cmd/kale/view"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 )
@@ -236,7 +237,11 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	s := v.Sample
-	row("job", "%s, %s, %s, scheduler up since %s", v.Job, stateWords(v), v.Mode, clock(v.Started, v.Now))
+	if v.StopProcess != 0 {
+		row("job", "%s, %s, %s, %s since %s", v.Job, stateWords(v), v.Mode, stopsIt(v.StopProcess), clock(v.Started, v.Now))
+	} else {
+		row("job", "%s, %s, %s, scheduler up since %s", v.Job, stateWords(v), v.Mode, clock(v.Started, v.Now))
+	}
 	if v.State == core.StateStuck {
 		row("stuck", "%s: see the problems", v.Stuck)
 	}
@@ -317,7 +322,11 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		row("server renewal", "%s", r)
 	}
 	if j := v.LastJoin; j != nil {
-		row("join time", "%s, the median of %s; the last%s was %s", job.Length(v.Join.Value), job.Count(v.Join.Samples, "rescale"), decidedAt(*j, v.Now), j)
+		queue := ""
+		if v.Join.Queue > 0 {
+			queue = fmt.Sprintf(", and before it %s in the cluster's queue", job.Length(v.Join.Queue))
+		}
+		row("join time", "%s, the median of %s%s; the last%s was %s", job.Length(v.Join.Value-v.Join.Queue), job.Count(v.Join.Samples, "rescale"), queue, decidedAt(*j, v.Now), j)
 	}
 	writeRecords(row, v.Now, v.LastChange, v.Decision)
 	if v.Trained != nil || v.State != core.StateObserved { // nobody could tell
@@ -397,6 +406,9 @@ func writeProcesses(w io.Writer, now time.Time, workers []core.WorkerView, serve
 			strings.TrimSpace(p.Node + " " + strings.Join(p.Devices, ","))}, p.Reason})
 	}
 	for _, p := range servers {
+		if p.Replaced && !backend.State(p.Backend).Live() && slices.ContainsFunc(servers, func(o core.ServerView) bool { return o.Index == p.Index && !o.Replaced }) {
+			continue // its successor is there, and nothing is awaited of it
+		}
 		if p.Restarts > 0 {
 			restarts = 8
 		}
@@ -408,6 +420,8 @@ func writeProcesses(w io.Writer, now time.Time, workers []core.WorkerView, serve
 		switch {
 		case p.Beside:
 			up, says = "waits", []string{p.Reason}
+		case p.Replaced:
+			up, says = "replaced", []string{p.Reason}
 		case p.Rows == nil:
 		case p.LastSnapshot.IsZero():
 			says = []string{plan.Thousands(*p.Rows) + " rows", "no snapshot since it started"}
@@ -415,7 +429,7 @@ func writeProcesses(w io.Writer, now time.Time, workers []core.WorkerView, serve
 			says = []string{plan.Thousands(*p.Rows) + " rows", "snapshot " + job.Length(now.Sub(p.LastSnapshot)) + " ago"}
 		}
 		switch {
-		case p.Reason == "" || p.Beside:
+		case p.Reason == "" || p.Beside || p.Replaced:
 		case p.Rows == nil:
 			says = []string{p.Reason}
 		default:

@@ -50,7 +50,11 @@ func TestWriteStatus(t *testing.T) {
 		Forecast: plan.Forecast{Source: "seasonal", Trusted: true}, Trained: new(uint64(123456)), AUC: &auc, Dead: new(uint64(2)), Lost: new(uint64), Emulated: true,
 		Workers: []core.WorkerView{{ID: "worker-0-g1", Backend: "running", Member: "ready", Partitions: []int32{0, 1, 2}, Rate: new(400.), Busy: new(0.8), Queue: new(int64), Node: "a"}},
 		Servers: []core.ServerView{{ID: "ps-0-g1", Backend: "running", Up: new(true), Rows: new(uint64(5000)), LastSnapshot: now.Add(-9 * time.Second)},
-			{ID: "ps-0-g2", Backend: "starting", Beside: true, Reason: "it holds its place until the generation before it has ended"}},
+			{ID: "ps-0-g2", Backend: "starting", Beside: true, Reason: "it holds its place until the generation before it has ended"},
+			{ID: "ps-1-g1", Index: 1, Backend: "failed", Replaced: true, Reason: "ps-1-g3 replaces it; its node failed"},
+			{ID: "ps-1-g2", Index: 1, Backend: "stopping", Replaced: true, Reason: "ps-1-g3 replaces it; released, forced"},
+			{ID: "ps-1-g3", Index: 1, Backend: "starting"},
+			{ID: "ps-2-g1", Index: 2, Backend: "failed", Replaced: true, Reason: "ps-2-g2 replaces it; its node failed"}},
 		Problems: []string{"partition 3: stuck"},
 		Pool: &core.PoolShare{Pool: "main", Size: 4, Held: 4, Share: pool.Share{Job: pool.Job{Name: "ctr", Ask: 3, Staying: 3, Guarantee: 1}, Goal: 1, Gives: 2},
 			Why: "asks for 3, is guaranteed 1, holds 3; gets 1 of the pool's 4, beside ads of higher priority; gives 2 back for ads (priority 10)"},
@@ -67,6 +71,21 @@ func TestWriteStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "status_unknown", out.String())
+}
+
+// The wait in the cluster's queue is told apart from the join time, which does not contain it.
+func TestStatusTellsTheQueueApart(t *testing.T) {
+	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
+	v := &core.View{Job: "ctr", State: core.StateRunning, Mode: "live", Now: now, Started: now, Join: plan.Measured{Value: 70 * time.Second, Samples: 3, Queue: time.Minute},
+		LastJoin: &core.Join{Worker: "worker-2", Placed: 42 * time.Second, Queued: 40 * time.Second, Started: 5 * time.Second}}
+	var b strings.Builder
+	if err := writeStatus(&b, v, 0); err != nil {
+		t.Fatal(err)
+	}
+	const want = "join time   10s, the median of 3 rescales, and before it 1m in the cluster's queue; the last was worker-2 in 47s: placed 42s (40s of it in the cluster's queue), started 5s"
+	if !strings.Contains(b.String(), want) {
+		t.Errorf("it says\n%s\nwant %q", b.String(), want)
+	}
 }
 
 // No line of what people see is wider than their terminal, and no word of it is cut: tables fold, and leave out what matters least.

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +33,7 @@ func stopCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "stop JOB", SuggestFor: []string{"end", "kill", "down", "delete", "cancel"}, Short: "Drain a job, write a last snapshot, release everything",
 		Long: `Ends a job: workers finish what they hold, the servers write a snapshot, and everything is released. kale run takes it up again
-from there. It works with a running scheduler, which then ends too, and without.
+from there. It works with a running scheduler, which then ends too, and without. kale status tells how far it is.
 
 -force drains nothing and writes no snapshot: processes are killed, and the job goes on later from its last snapshot. A cluster knows whose a job's name is,
 and gives the processes of another job of that name to nobody; -force -take-over ends them all the same, for when nobody else can.`,
@@ -205,6 +205,9 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	} else if k != nil && k.Held && !f.takeOver {
 		return fmt.Errorf("stop job %q: %s looks after it: %s stops it; with -take-over it is taken from that one, and stopped from here", name, k.Words(), there("stop", k, name))
 	}
+	if exists(l.dir) {
+		defer noteProcess(l.dir, stoppingFile).end()
+	}
 	b, err := a.configured(ctx, l, l.dir)
 	if err != nil {
 		return err
@@ -249,7 +252,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if f.force {
 		err = s.Kill(ctx)
 	} else {
-		err = a.drive(ctx, l, b, s)
+		err = a.drive(ctx, lg, l, b, s)
 	}
 	if err != nil {
 		return err
@@ -257,13 +260,14 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	return a.sayStopped(name, true, s.Rollbacks(), s.LeftAway())
 }
 
-// drive runs a scheduler that was opened to stop its job, with progress, until the job has stopped. Others can ask it how far it is.
-func (a *app) drive(ctx context.Context, l *loaded, b backend.Backend, s *core.Scheduler) error {
+// drive runs a scheduler that was opened to stop its job, with progress, until the job has stopped. It answers as every scheduler does, so that others see how far
+// the stop is, and may wait for it or force it.
+func (a *app) drive(ctx context.Context, lg *slog.Logger, l *loaded, b backend.Backend, s *core.Scheduler) error {
 	name := l.Name
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	ran, answered := make(chan error, 1), a.answerFor(ctx, l, b, s)
-	defer answered()
+	ran, silence := make(chan error, 1), answerFor(ctx, lg, l, b, s)
+	defer silence()
 	// Owned by this function, which waits for it; it ends with the stop or with ctx.
 	go func() { ran <- s.Run(ctx) }()
 	bar := a.stopBar(name)
@@ -286,27 +290,23 @@ func (a *app) drive(ctx context.Context, l *loaded, b backend.Backend, s *core.S
 	}
 }
 
-// answerFor serves the API of a scheduler that stops its job, until done is called. One that cannot be served does not keep the job from stopping.
-func (a *app) answerFor(ctx context.Context, l *loaded, b backend.Backend, s *core.Scheduler) (done func()) {
-	socket, err := api.SocketPath(l.dir)
+// answerFor serves the API of a scheduler that stops its job, until silence is called. One that cannot be served does not keep the job from stopping.
+func answerFor(ctx context.Context, lg *slog.Logger, l *loaded, b backend.Backend, s *core.Scheduler) (silence func()) {
+	const unheard = "kale status cannot ask how far the stop is"
+	listener, err := listen(l)
 	if err != nil {
+		lg.Warn(unheard, "err", err)
 		return func() {}
 	}
-	listener, err := api.Listen(socket)
-	if err != nil {
-		return func() {}
-	}
-	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
-	served := make(chan struct{})
-	go func() { // waited for by done
-		defer close(served)
-		_ = api.Serve(ctx, nil, listener, s, api.Options{Logs: func(ctx context.Context, id backend.ID, o backend.LogOptions) (io.ReadCloser, error) {
-			return b.Logs(ctx, l.Name, id, o)
-		}})
-	}()
+	ctx, end := context.WithCancel(context.WithoutCancel(ctx)) // an interrupted stop answers until its loop has ended
+	served := make(chan error, 1)
+	// Owned by who calls silence, which ends it and waits for it.
+	go func() { served <- api.Serve(ctx, lg, listener, s, apiOptions(l, b, s)) }()
 	return func() {
 		end()
-		<-served
+		if err := <-served; err != nil {
+			lg.Warn(unheard, "err", err)
+		}
 	}
 }
 

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kale-sched/kale/core"
-	"github.com/kale-sched/kale/core/stream"
 )
 
 // A stop that takes long says each of its problems once, whatever figures change in them, and what does without; its lines stay short.
@@ -63,37 +59,4 @@ func TestStopOfWhatCannotBeSeen(t *testing.T) {
 			t.Errorf("it says %q", got)
 		}
 	})
-}
-
-// A stop that is its job's scheduler, since the one before has ended, is asked like one: how far it is, and by another stop, which waits for the same end.
-func TestStopWithoutASchedulerIsSeen(t *testing.T) {
-	t.Parallel()
-	needONNX(t)
-	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 2})
-	s := newShell(t).withPrograms()
-	raw, err := os.ReadFile(lifeAt(t, addr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := write(t, strings.NewReplacer(`emulate_step = "80ms"`, `emulate_step = "1500ms"`, `topic   = "clicks"`, "topic = \"clicks\"\nstart = \"earliest\"").Replace(string(raw)))
-	s.must("produce", "-brokers", addr, "-topic", "clicks", "-peak", "50", "-from", "12h", "-history", "30s", "-duration", "0")
-	t.Cleanup(func() { s.runCtx(context.Background(), "stop", "life", "-force") })
-	view := func() (v core.View) {
-		if r := s.run("status", "life", "-json"); r.code == exitDone {
-			_ = json.Unmarshal([]byte(r.out), &v) // what is none is asked for again
-		}
-		return v
-	}
-	run := s.start("run", file, "-plain")
-	run.eventually("the first records to be trained", func() bool { v := view(); return v.Trained != nil && *v.Trained > 0 })
-	run.interrupt()
-	run.end()
-	first := s.start("stop", "life")
-	first.eventually("a stop that is seen", func() bool { v := view(); return v.Scheduler && v.Stopping && v.Waits != "" })
-	second := s.start("stop", "life")
-	for name, stop := range map[string]*background{"first": first, "second": second} {
-		if r := stop.end(); r.code != exitDone || !strings.Contains(r.out, `job "life" has stopped`) {
-			t.Errorf("the %s stop: exit code %d: %s%s", name, r.code, r.out, r.err)
-		}
-	}
 }

@@ -104,6 +104,8 @@ func stateWords(v *core.View) string {
 		return "observed (nothing of it runs, and nothing is started)"
 	case v.State == core.StateStarting && v.Trained != nil && *v.Trained > 0:
 		return "starting (nothing is trained now)"
+	case v.State == core.StateRunning && v.Sample.Unknown != "":
+		return "running (by its chief's word; what the backend has is not known)"
 	case v.State != core.StatePaused:
 		return string(v.State)
 	}

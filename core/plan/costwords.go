@@ -186,7 +186,7 @@ func (p *program) account(s *sheet, costs []float64, at, best int) string {
 	if p.outage > 0 {
 		s.noteDuration("rescale outage", o.RescaleCost.Value, "nothing is trained meanwhile")
 	} else {
-		s.noteDuration("lead", o.JoinTime.Value, "until new workers train; the others go on")
+		s.noteDuration("lead", o.JoinTime.Value, o.JoinTime.parts()+" until new workers train; the others go on")
 	}
 	chosen := p.walk(s, at, best)
 	s.note("expected cost", costs[best], "GPU-h", fmt.Sprintf("%s now, over the next %s; along the plan: %s", workers(p.workers[best]), reach, chosen.text(false)))

@@ -39,6 +39,7 @@ func TestExplain(t *testing.T) {
 			o.JoinTime.Samples = 0
 			o.setForecast(flat(150_000, 12))
 		}},
+		{"a queue", "kale", func(o *Observation) { o.JoinTime.Value, o.JoinTime.Queue = 10*time.Minute, 6*time.Minute }},
 		{"unknown", "kale", func(o *Observation) { o.Hold = Hold{Unknown: true, Reason: "the chief does not answer since 40s"} }},
 		{"impossible", "kale", func(o *Observation) { o.Limits = Limits{Min: 9, Max: 3} }},
 		{"follow", "follow", func(o *Observation) { o.setRates(109_000) }},

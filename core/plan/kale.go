@@ -110,13 +110,21 @@ func (s *sheet) reachableTau(start time.Time, step time.Duration, n int) time.Du
 	return tau
 }
 
+// parts are a join time and the wait in the cluster's queue, which is in it, as a sum.
+func (m Measured) parts() string {
+	how, queue := "measured", ""
+	if m.Samples == 0 {
+		how = "assumed"
+	}
+	if m.Queue > 0 {
+		queue = fmt.Sprintf("wait in the cluster's queue %s + ", formatDuration(m.Queue))
+	}
+	return fmt.Sprintf("%sjoin time %s (%s)", queue, formatDuration(m.Value-m.Queue), how)
+}
+
 func (s *sheet) noteForecast(mean []float64, soon, later int) {
 	o := s.o
-	measured := "measured"
-	if o.JoinTime.Samples == 0 {
-		measured = "assumed"
-	}
-	s.noteDuration("lead", o.lead(), fmt.Sprintf("join time %s (%s) + autoscale.tick %s", formatDuration(o.JoinTime.Value), measured, formatDuration(o.Interval)))
+	s.noteDuration("lead", o.lead(), fmt.Sprintf("%s + autoscale.tick %s", o.JoinTime.parts(), formatDuration(o.Interval)))
 	s.note("forecast now", mean[0], "records/s", "by "+o.Forecast.Source)
 	s.note("forecast peak", slices.Max(mean[:soon]), "records/s", "largest mean within the lead")
 	s.note("load", s.withHeadroom(slices.Max(mean[:soon])), "records/s", fmt.Sprintf("forecast peak × (1 + %g)", o.Headroom))

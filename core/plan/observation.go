@@ -49,8 +49,8 @@ type Observation struct {
 	// RescaleCost is the time during which a rescale stops training: about 0 for
 	// a live one, minutes for pause-and-restart.
 	RescaleCost Measured `json:"rescale_cost"`
-	// JoinTime is the time from a decision until a new worker trains. The plan is
-	// read that much earlier.
+	// JoinTime is the time from a decision until a new worker trains, the wait in
+	// the cluster's queue included. The plan is read that much earlier.
 	JoinTime Measured `json:"join_time"`
 
 	Limits Limits `json:"limits"`
@@ -142,6 +142,8 @@ type Measured struct {
 	Value time.Duration `json:"value"`
 	// Samples is how often it was measured; 0 means that Value is an assumption.
 	Samples int `json:"samples"`
+	// Queue is what of Value is the wait for a place in the cluster's queue, as it is now.
+	Queue time.Duration `json:"queue,omitempty"`
 }
 
 // Fallback holds the thresholds of Kale §3.4.3.

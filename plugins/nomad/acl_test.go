@@ -115,9 +115,14 @@ func TestLeastPrivilege(t *testing.T) {
 	r.wantLacking(t, without("alloc-lifecycle", "read-logs", "read-fs"), `The token lacks the namespace capabilities "alloc-lifecycle", "read-logs", "read-fs"`)
 	r.wantLacking(t, without("read-fs"), `The token lacks the namespace capability "read-fs"`)
 	r.wantLacking(t, without("read-logs"), "") // who reads files reads logs
-	r.wantLacking(t, token("keeps", strings.ReplaceAll(documentedPolicy(t, r.namespace), `, "destroy"`, "")), "The token may not destroy the job's variables")
-	r.wantLacking(t, token("writesnot", strings.Replace(documentedPolicy(t, r.namespace), `"read", "write", "list", "destroy"`, `"read", "list", "destroy"`, 1)), "The token may not write the job's variables")
 	r.wantLacking(t, c.Token(), "")
+	onVariables := func(name, path, capabilities string) string {
+		whole := regexp.MustCompile(`(?m)^(\s*path "` + regexp.QuoteMeta(path) + `"\s*\{ capabilities = ).*$`)
+		return token(name, whole.ReplaceAllString(documentedPolicy(t, r.namespace), `${1}[`+capabilities+`] }`))
+	}
+	r.wantLacking(t, onVariables("keeps", "nomad/jobs/kale-*", `"read", "write", "list"`), `The token lacks "destroy" on the variables "nomad/jobs/kale-*"`)
+	r.wantLacking(t, onVariables("reads", "nomad/jobs/kale-*", `"read"`), `The token lacks "write", "destroy" on the variables "nomad/jobs/kale-*"`) // who reads lists
+	r.wantLacking(t, onVariables("remembers", "kale/*", `"read", "write", "list"`), `The token lacks "destroy" on the variables "kale/*"`)
 	role, _, err := admin.ACLRoles().Create(&api.ACLRole{Name: "kale", Policies: []*api.ACLRolePolicyLink{{Name: "lessread-fs"}}}, nil)
 	if err != nil {
 		t.Fatal(err)

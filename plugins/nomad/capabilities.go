@@ -3,7 +3,6 @@ package nomad
 import (
 	"context"
 	"fmt"
-	"iter"
 	"net/url"
 	"slices"
 	"strings"
@@ -26,89 +25,112 @@ var needed = []struct {
 	{"read-fs", "", "it is not known how processes end: that one is done, or another incarnation has its place"},
 }
 
-// neededOfVariables are likewise those on a job's variables: to read and list them is missed at once.
-var neededOfVariables = []struct{ capability, without string }{
-	{"write", "no process can be given its files"},
-	{"destroy", "what a process that is gone was given stays in Nomad, and the job cannot be forgotten"},
+// neededOnVariables are the capabilities on variables of which the same is true: those of a job that has not begun yet are looked at by no other call.
+var neededOnVariables = []struct {
+	pattern string // by which the documented policy names them
+	of      func(job string) []string
+	needs   []capabilityOnVariables
+}{
+	{"kale/*", func(job string) []string { return []string{ledgerPath(job)} }, []capabilityOnVariables{
+		{"write", "nothing of the job can be started"},
+		{"destroy", "kale forget leaves whose the job's name is"},
+	}},
+	{"nomad/jobs/kale-*", func(job string) []string {
+		return payloadPaths(nomadJob(job, backend.ID{Role: backend.RoleWorker, Generation: 1}))
+	}, []capabilityOnVariables{
+		{"read", "it is not known which allocation a process is bound to"},
+		{"write", "nothing of the job can be started"},
+		{"list", "the files of processes that others ended are not found, and stay there"},
+		{"destroy", "what a process was given, its secrets too, stays there when it has ended, and its release is tried again and again"},
+	}},
 }
+
+type capabilityOnVariables struct{ name, without string }
 
 // lackingCapabilities warns of capabilities that the token lacks for a job. Where its policies cannot be read, as without access control, it says nothing.
 func (s settings) lackingCapabilities(ctx context.Context, job string) (diags hcl.Diagnostics) {
-	rules, known := s.capabilities(ctx)
+	rules, known := s.rules(ctx)
 	if !known {
 		return nil
 	}
-	if d := s.lackingOfNamespace(rules); d != nil {
+	warn := func(summary, detail string, args ...any) {
+		d := s.mistake(attrToken, summary, "On the namespace %q its policies do not grant "+detail+". plugins/nomad/README.md has the whole policy.", append([]any{s.namespace}, args...)...)
+		d.Severity = hcl.DiagWarning
 		diags = append(diags, d)
 	}
-	if d := s.lackingOfVariables(rules, job); d != nil {
-		diags = append(diags, d)
-	}
-	return diags
-}
-
-// lackingOfVariables warns of what the token may not do with a job's variables; nil: nothing.
-func (s settings) lackingOfVariables(rules []namespaceRules, job string) *hcl.Diagnostic {
-	var lack, without []string
-	for _, n := range neededOfVariables {
-		for _, path := range []string{ledgerPath(job), payloadPaths(jobPrefix(job))[0]} {
-			if !slices.Contains(ofVariable(rules, path), n.capability) && !slices.Contains(without, n.without) {
-				lack, without = append(lack, fmt.Sprintf("%q", n.capability)), append(without, n.without)
-			}
-		}
-	}
-	if len(lack) == 0 {
-		return nil
-	}
-	d := s.mistake(attrToken, "The token may not "+strings.ReplaceAll(strings.Join(lack, " or "), `"`, "")+" the job's variables",
-		"On the namespace %q its policies do not grant %s on variables of \"kale/*\" and \"nomad/jobs/kale-*\": %s. plugins/nomad/README.md has the whole policy.", s.namespace, strings.Join(lack, ", "), strings.Join(without, "; "))
-	d.Severity = hcl.DiagWarning
-	return d
-}
-
-// lackingOfNamespace warns of what the token may not do in the namespace; nil: nothing.
-func (s settings) lackingOfNamespace(rules []namespaceRules) *hcl.Diagnostic {
-	var has []string
-	for _, r := range rules {
-		has = append(has, r.Capabilities...)
-	}
-	if slices.Contains(has, "deny") {
-		has = nil
-	}
+	has := effective(ofNamespaces(rules), s.namespace)
 	var lack, without []string
 	for _, n := range needed {
 		if !slices.Contains(has, n.capability) && (n.also == "" || !slices.Contains(has, n.also)) {
 			lack, without = append(lack, fmt.Sprintf("%q", n.capability)), append(without, n.without)
 		}
 	}
-	if len(lack) == 0 {
-		return nil
+	if len(lack) > 0 {
+		noun := "capability"
+		if len(lack) > 1 {
+			noun = "capabilities"
+		}
+		warn("The token lacks the namespace "+noun+" "+strings.Join(lack, ", "), "%s: %s", strings.Join(lack, ", "), strings.Join(without, "; "))
 	}
-	noun := "capability"
-	if len(lack) > 1 {
-		noun = "capabilities"
+	for _, n := range neededOnVariables {
+		var lack, without []string
+		for _, c := range n.needs {
+			if slices.ContainsFunc(n.of(job), func(path string) bool {
+				return !slices.Contains(effective(ofVariables(rules), variable(s.namespace, path)), c.name)
+			}) {
+				lack, without = append(lack, fmt.Sprintf("%q", c.name)), append(without, c.without)
+			}
+		}
+		if len(lack) > 0 {
+			warn(fmt.Sprintf("The token lacks %s on the variables %q", strings.Join(lack, ", "), n.pattern), "%s on the variables %s: %s",
+				strings.Join(lack, ", "), strings.Join(n.of(job), ", "), strings.Join(without, "; "))
+		}
 	}
-	d := s.mistake(attrToken, "The token lacks the namespace "+noun+" "+strings.Join(lack, ", "),
-		"On the namespace %q its policies do not grant %s: %s. plugins/nomad/README.md has the whole policy.", s.namespace, strings.Join(lack, ", "), strings.Join(without, "; "))
-	d.Severity = hcl.DiagWarning
-	return d
+	return diags
 }
 
 // namespaceRules are the rules of a policy for the namespaces whose names fit a pattern.
 type namespaceRules struct {
 	Name         string
 	Capabilities []string // what its policy (read, write, …) stands for, too
-	Variables    *struct{ Paths []variableRules }
+	Variables    *struct {
+		Paths []struct {
+			PathSpec     string
+			Capabilities []string
+		}
+	}
 }
 
-// variableRules are the rules for variables whose paths fit a pattern.
-type variableRules struct {
-	PathSpec     string
-	Capabilities []string
+// rule is what is granted on that whose name fits a pattern.
+type rule struct {
+	pattern      string
+	capabilities []string
 }
 
-// capabilities are the token's rules for the namespace, by its policies, which anybody may read whose token has them; known is false where they cannot be read.
-func (s settings) capabilities(ctx context.Context) (rules []namespaceRules, known bool) {
+func ofNamespaces(all []namespaceRules) (out []rule) {
+	for _, r := range all {
+		out = append(out, rule{r.Name, r.Capabilities})
+	}
+	return out
+}
+
+func ofVariables(all []namespaceRules) (out []rule) {
+	for _, r := range all {
+		if r.Variables == nil {
+			continue
+		}
+		for _, p := range r.Variables.Paths {
+			out = append(out, rule{variable(r.Name, p.PathSpec), p.Capabilities})
+		}
+	}
+	return out
+}
+
+// variable is the name of a variable among those of all namespaces: rules for both name and path are held against it as one.
+func variable(namespace, path string) string { return namespace + "\x00" + path }
+
+// rules are those of the token's policies, which anybody may read whose token has them; known is false where they cannot be read.
+func (s settings) rules(ctx context.Context) (all []namespaceRules, known bool) {
 	if !s.hasToken {
 		return nil, false
 	}
@@ -122,7 +144,6 @@ func (s settings) capabilities(ctx context.Context) (rules []namespaceRules, kno
 	if err != nil {
 		return nil, false
 	}
-	var all []namespaceRules
 	for _, p := range policies {
 		rules, err := s.rulesOf(q, p.Name)
 		if err != nil {
@@ -130,7 +151,7 @@ func (s settings) capabilities(ctx context.Context) (rules []namespaceRules, kno
 		}
 		all = append(all, rules...)
 	}
-	return effective(all, s.namespace), true
+	return all, true
 }
 
 // rulesOf gives a policy's rules for namespaces, as Nomad has read them.
@@ -147,41 +168,24 @@ func (s settings) rulesOf(q *api.QueryOptions, policy string) ([]namespaceRules,
 	return answer.RulesJSON.Namespaces, nil
 }
 
-// effective gives the rules that count in a namespace: those for its name, else those for the pattern that is closest to it.
-func effective(rules []namespaceRules, namespace string) (count []namespaceRules) {
-	at := closest(namespace, matches, func(yield func(string) bool) {
-		for _, r := range rules {
-			if !yield(r.Name) {
-				return
-			}
-		}
-	})
+// effective gives what rules grant on something: those for its name count, else those for the pattern that is closest to it. What is denied there is denied.
+func effective(rules []rule, name string) (has []string) {
+	closest, at, found := -1, "", false
 	for _, r := range rules {
-		if at != "" && r.Name == at {
-			count = append(count, r)
+		distance := len(name) - len(r.pattern) + strings.Count(r.pattern, "*")
+		switch {
+		case r.pattern == name:
+			distance = -1
+		case !strings.Contains(r.pattern, "*") || !fits(r.pattern, name):
+			continue
+		}
+		if !found || distance < closest {
+			closest, at, found = distance, r.pattern, true
 		}
 	}
-	return count
-}
-
-// ofVariable gives what rules of one namespace grant on a variable. What is denied there is denied.
-func ofVariable(rules []namespaceRules, path string) (has []string) {
-	var all []variableRules
 	for _, r := range rules {
-		if r.Variables != nil {
-			all = append(all, r.Variables.Paths...)
-		}
-	}
-	at := closest(path, globs, func(yield func(string) bool) {
-		for _, r := range all {
-			if !yield(r.PathSpec) {
-				return
-			}
-		}
-	})
-	for _, r := range all {
-		if at != "" && r.PathSpec == at {
-			has = append(has, r.Capabilities...)
+		if found && r.pattern == at {
+			has = append(has, r.capabilities...)
 		}
 	}
 	if slices.Contains(has, "deny") {
@@ -190,26 +194,8 @@ func ofVariable(rules []namespaceRules, path string) (has []string) {
 	return has
 }
 
-// closest is the pattern that counts for a name, as Nomad chooses it: the name itself, else the one that differs least from it; "": none fits.
-func closest(name string, fits func(pattern, name string) bool, patterns iter.Seq[string]) (at string) {
-	least := -1
-	for p := range patterns {
-		distance := len(name) - len(p) + strings.Count(p, "*")
-		switch {
-		case p == name:
-			distance = -1
-		case !strings.Contains(p, "*") || !fits(p, name):
-			continue
-		}
-		if at == "" || distance < least {
-			least, at = distance, p
-		}
-	}
-	return at
-}
-
-// globs tells whether a name fits a pattern in which * stands for anything, slashes included.
-func globs(pattern, name string) bool {
+// fits reports whether a name fits a pattern, in which "*" stands for anything, slashes too.
+func fits(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	rest, ok := strings.CutPrefix(name, parts[0])
 	if !ok || len(parts) == 1 {

@@ -12,14 +12,14 @@ import (
 
 // Which rules count for a namespace is Nomad's to say (acl.matchingNamespaceCapabilitySet): its name, else the closest pattern; and one denial denies.
 func TestEffectiveCapabilities(t *testing.T) {
-	rules := func(pairs ...string) (out []namespaceRules) {
+	rules := func(pairs ...string) (out []rule) {
 		for i := 0; i < len(pairs); i += 2 {
-			out = append(out, namespaceRules{Name: pairs[i], Capabilities: strings.Fields(pairs[i+1])})
+			out = append(out, rule{pairs[i], strings.Fields(pairs[i+1])})
 		}
 		return out
 	}
 	for name, tt := range map[string]struct {
-		rules []namespaceRules
+		rules []rule
 		want  []string
 	}{
 		"none":                     {nil, nil},
@@ -28,43 +28,34 @@ func TestEffectiveCapabilities(t *testing.T) {
 		"of two policies":          {rules("ml-a", "read-fs", "ml-a", "read-logs"), []string{"read-fs", "read-logs"}},
 		"the closest pattern":      {rules("*", "a", "ml-*", "b", "m*", "c"), []string{"b"}},
 		"any":                      {rules("*", "a"), []string{"a"}},
+		"denied by one of two":     {rules("ml-a", "read-fs", "ml-a", "deny"), nil},
 		"denied for others":        {rules("*", "deny", "ml-a", "read-fs"), []string{"read-fs"}},
 		"of a pattern like a name": {rules("ml-?", "a"), nil},
 	} {
-		var got []string
-		for _, r := range effective(tt.rules, "ml-a") {
-			got = append(got, r.Capabilities...)
-		}
-		if diff := cmp.Diff(tt.want, got); diff != "" {
+		if diff := cmp.Diff(tt.want, effective(tt.rules, "ml-a")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }
 
-// Of rules for variables the closest counts too, and * stands for slashes.
-func TestVariablesOfAJob(t *testing.T) {
-	rules := func(pairs ...string) []namespaceRules {
-		var r namespaceRules
-		r.Variables = &struct{ Paths []variableRules }{}
-		for i := 0; i < len(pairs); i += 2 {
-			r.Variables.Paths = append(r.Variables.Paths, variableRules{pairs[i], strings.Fields(pairs[i+1])})
-		}
-		return []namespaceRules{{Name: "ml"}, r}
-	}
+// Of rules for variables the namespace and the path count as one name, and a pattern goes over slashes.
+func TestEffectiveOnVariables(t *testing.T) {
+	const path = "nomad/jobs/kale-ctr-worker-0-g1/kale"
 	for name, tt := range map[string]struct {
-		rules []namespaceRules
+		rules []rule
 		want  []string
 	}{
-		"none":                {nil, nil},
-		"another's":           {rules("kale/*", "write"), nil},
-		"below it":            {rules("nomad/jobs/kale-*", "write destroy"), []string{"write", "destroy"}},
-		"all":                 {rules("*", "write"), []string{"write"}},
-		"the closest":         {rules("*", "destroy", "nomad/*", "write"), []string{"write"}},
-		"its own":             {rules("nomad/jobs/kale-ads/g", "read", "nomad/jobs/kale-ads/*", "write"), []string{"read"}},
-		"with one in between": {rules("nomad/*/g", "write"), []string{"write"}},
-		"denied":              {rules("nomad/*", "write deny"), nil},
+		"all of the job's":             {[]rule{{variable("ml", "nomad/jobs/kale-*"), []string{"read"}}}, []string{"read"}},
+		"the closest":                  {[]rule{{variable("ml", "nomad/*"), []string{"read"}}, {variable("ml", "nomad/jobs/*"), []string{"list"}}}, []string{"list"}},
+		"of many namespaces":           {[]rule{{variable("*", "nomad/*"), []string{"read"}}}, []string{"read"}},
+		"its own name":                 {[]rule{{variable("ml", path), []string{"write"}}, {variable("ml", "nomad/*"), []string{"read"}}}, []string{"write"}},
+		"another namespace's":          {[]rule{{variable("ops", "nomad/*"), []string{"read"}}}, nil},
+		"another path's":               {[]rule{{variable("ml", "kale/*"), []string{"read"}}}, nil},
+		"a star between":               {[]rule{{variable("ml", "nomad/*/kale"), []string{"read"}}}, []string{"read"}},
+		"a star between, other's ends": {[]rule{{variable("ml", "nomad/*/other"), []string{"read"}}}, nil},
+		"denied":                       {[]rule{{variable("ml", "nomad/*"), []string{"write", "deny"}}}, nil},
 	} {
-		if diff := cmp.Diff(tt.want, ofVariable(tt.rules, "nomad/jobs/kale-ads/g")); diff != "" {
+		if diff := cmp.Diff(tt.want, effective(tt.rules, variable("ml", path))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

@@ -20,13 +20,19 @@ import (
 type driftVerdict struct {
 	index uint64 // JobModifyIndex of what was looked at
 	text  string // for people; empty when it is as it was submitted
-	back  bool   // it is being brought back: nothing is to take its place
+	back  bool   // others ended it, and that is not met yet: nothing is to take its place
+	ended string // for people, of what others scaled to none, in place of how its process ended
+	// adopted: others ended it, and it is on record as released.
+	adopted bool
 	// remarks are what was changed and brought back, as far as Nomad remembers it.
 	remarks []backend.Remark
 }
 
-// wasStopped is how a Nomad job differs that somebody stopped.
-const wasStopped = "it was stopped"
+// How a Nomad job differs that somebody stopped, or scaled to none.
+const (
+	wasStopped = "it was stopped"
+	wasScaled  = "it was scaled to 0"
+)
 
 // meetDrift compares the Nomad jobs with what was submitted, once for each change of them, and meets what others changed
 // as the settings say. It gives, by ID, what is to be said of it. What cannot be found out now is found out later.
@@ -52,7 +58,7 @@ func (n *nomad) meetDrift(ctx context.Context, s settings, job string, p picture
 			verdict, err := n.judge(ctx, s, job, v)
 			if verdict.index = v.job.JobModifyIndex; err != nil {
 				n.lg.Debug("cannot tell whether others changed a Nomad job, or meet that", "nomad_job", v.job.ID, "err", err)
-				verdict = driftVerdict{back: s.drift == driftRestore && v.job.Stop} // at the next look
+				verdict = driftVerdict{back: verdict.back || s.drift != driftReport && v.job.Stop} // at the next look
 			}
 			mu.Lock()
 			found[v.id] = verdict
@@ -109,24 +115,33 @@ func (n *nomad) judge(ctx context.Context, s settings, job string, v view) (drif
 	if ours, err := s.isReleased(ctx, job, v.id); err != nil || ours { // since the look: it was Kale that stopped it
 		return none, err
 	}
-	if others := slices.DeleteFunc(slices.Clone(changed), func(c string) bool { return c == wasStopped }); len(others) > 0 { // that it was stopped its state says
+	stopped, scaled := slices.Contains(changed, wasStopped), slices.Contains(changed, wasScaled)
+	if others := slices.DeleteFunc(slices.Clone(changed), func(c string) bool { return c == wasStopped || c == wasScaled }); len(others) > 0 { // that it was ended its state says
 		text = "its Nomad job was changed, and not by Kale: " + strings.Join(others, ", ")
+	}
+	ended := ""
+	if scaled {
+		ended = "its Nomad job was scaled to 0, and not by Kale"
 	}
 	n.lg.Warn("somebody changed a Nomad job", "job", job, "id", v.id.String(), "nomad_job", v.job.ID, "changed", changed, "drift", s.drift)
 	switch s.drift {
 	case driftRestore:
 		if !sure {
-			return driftVerdict{text: joined(text, "it is not restored: Nomad has forgotten what was submitted")}, nil
+			return driftVerdict{ended: ended, text: joined(text, "it is not restored: Nomad has forgotten what was submitted")}, nil
 		}
 		err := n.restore(ctx, s, job, v, *submitted.Version, *now.Version)
 		if err != nil && needsAPerson(err) {
-			return driftVerdict{text: joined(text, "it cannot be restored: "+backend.AsError(err).Message)}, nil
+			return driftVerdict{ended: ended, text: joined(text, "it cannot be restored: "+backend.AsError(err).Message)}, nil
 		}
-		return driftVerdict{text: joined(text, "it is being restored"), back: true}, err
+		return driftVerdict{ended: ended, text: joined(text, "it is being restored"), back: stopped || scaled}, err
 	case driftAdopt:
-		return none, s.adopt(ctx, job, v)
+		if !stopped && !scaled {
+			return none, nil
+		}
+		err := s.adopt(ctx, job, v)
+		return driftVerdict{back: err != nil, adopted: err == nil}, err
 	}
-	return driftVerdict{text: text}, nil
+	return driftVerdict{ended: ended, text: text}, nil
 }
 
 // restorations tells what others changed and when that was brought back, by the versions that Nomad remembers. It does not tell who they were.
@@ -189,11 +204,8 @@ func (n *nomad) restore(ctx context.Context, s settings, job string, v view, sub
 	return nil
 }
 
-// adopt takes what others did for what is wanted: a workload that they stopped was released.
+// adopt takes what others did for what is wanted: a workload that they ended was released.
 func (s settings) adopt(ctx context.Context, job string, v view) error {
-	if !v.job.Stop {
-		return nil
-	}
 	_, err := s.changeLedger(ctx, job, func(l *ledger) bool {
 		e, known := l.entries[seat(v.id)]
 		if !known || e.Generation != v.id.Generation || e.Released != 0 {
@@ -232,7 +244,11 @@ func differences(submitted, now *api.Job) []string {
 		return append(out, "its groups or tasks")
 	}
 	a, b := *submitted.TaskGroups[0], *now.TaskGroups[0]
-	note("count", a.Count, b.Count)
+	if b.Count != nil && *b.Count == 0 && (a.Count == nil || *a.Count > 0) {
+		out = append(out, wasScaled)
+	} else {
+		note("count", a.Count, b.Count)
+	}
 	note("resources", a.Tasks[0].Resources, b.Tasks[0].Resources)
 	if asJSON(a.Tasks[0].Config) != asJSON(b.Tasks[0].Config) {
 		out = append(out, "what it runs")

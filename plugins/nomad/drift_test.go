@@ -228,3 +228,52 @@ func TestOwnStopIsNoDrift(t *testing.T) {
 	}
 	conformance.Drop(t, n, "j")
 }
+
+// A Nomad job of ours that somebody scales to none is as one that was stopped: it is told of, restored, or adopted; and who restores or adopts it never says that it
+// has ended by itself.
+func TestScaledToNone(t *testing.T) {
+	for _, tt := range []struct {
+		drift string
+		want  func(all []backend.Status) error
+	}{
+		{driftReport, want(0, backend.StateFailed, "its Nomad job was scaled to 0, and not by Kale")},
+		{driftRestore, want(0, backend.StateRunning, "")},
+		{driftAdopt, absentWorker(0)},
+	} {
+		t.Run(tt.drift, func(t *testing.T) {
+			r := newRig(t)
+			n := r.configured(t, "j", fmt.Sprintf("  drift = %q\n", tt.drift))
+			id := workerID(0, 1)
+			ensure(t, n, "j", r.workload("j", id, conformance.Steady))
+			conformance.WaitFor(t, n, "j", id, "runs", in(backend.StateRunning))
+			jobs := r.raw(t).Jobs()
+			if _, _, err := jobs.Scale(nomadJob("j", id), groupName, ptr(0), "by hand", false, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			conformance.Eventually(t, "Nomad has ended it", func() error {
+				allocs, _, err := jobs.Allocations(nomadJob("j", id), true, nil)
+				if err == nil && (len(allocs) != 1 || allocs[0].ClientStatus != api.AllocClientStatusComplete) {
+					err = fmt.Errorf("%d allocations, the first is %s", len(allocs), allocs[0].ClientStatus)
+				}
+				return err
+			})
+			conformance.Eventually(t, "that is met", func() error {
+				all, _, err := n.List(t.Context(), "j")
+				if err != nil {
+					return err
+				}
+				for _, st := range all {
+					if !st.State.Live() && tt.drift != driftReport {
+						t.Errorf("it is said to have ended: %v", st)
+					}
+				}
+				return tt.want(all)
+			})
+			if _, err := n.Ensure(t.Context(), "j", []backend.Workload{r.workload("j", workerID(0, 2), conformance.Steady)}); err != nil {
+				t.Error(err)
+			}
+			conformance.WaitFor(t, n, "j", workerID(0, 2), "takes its place", in(backend.StateRunning))
+			conformance.Drop(t, n, "j")
+		})
+	}
+}

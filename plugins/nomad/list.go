@@ -41,13 +41,20 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 	var g errgroup.Group
 	g.SetLimit(atOnce)
 	for _, v := range p.views {
+		d := drift[v.id]
+		if d.adopted && !v.released { // since the look
+			v.released, v.how = true, backend.Drained
+		}
 		if v.reaped() {
 			continue
 		}
 		g.Go(func() error {
 			st := n.statusOf(ctx, s, v)
-			st.Reason, st.Remarks = joined(st.Reason, drift[v.id].text), drift[v.id].remarks
-			if drift[v.id].back && v.job.Stop && !st.State.Live() {
+			if d.ended != "" && !st.State.Live() {
+				st.State, st.Reason = backend.StateFailed, d.ended
+			}
+			st.Reason, st.Remarks = joined(st.Reason, d.text), d.remarks
+			if d.back && !st.State.Live() {
 				st.State = backend.StatePending
 			}
 			mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -146,6 +147,8 @@ var refusals = []struct {
 const (
 	// adviceMunge is what to do where Slurm does not trust its own clients.
 	adviceMunge = "see that munged runs on this machine, with the cluster's key"
+	// adviceConf is what to do where Slurm's clients cannot read their configuration.
+	adviceConf = "let whoever runs kale read Slurm's configuration on this machine and the folders that it is in, or name one that can be read in kale's environment, as SLURM_CONF"
 	// adviceToken is the same of slurmrestd.
 	adviceToken = "give a token that is good, which scontrol token prints: in the file that token_file names, which is read anew each time, or else in the environment as SLURM_JWT"
 )
@@ -171,6 +174,8 @@ func refused(err error) *refusal {
 	switch {
 	case lackingProgram(err) != "":
 		return &refusal{Error: backend.Errorf(backend.Blocked, "%w; install Slurm's clients here, or set bin_dir to where they are", err)}
+	case lackingConf(err) != "":
+		return &refusal{Error: backend.Errorf(backend.Blocked, "%w; %s", err, adviceConf)}
 	case lackingSocket(err):
 		return &refusal{Error: backend.Errorf(backend.Unavailable, "%w; start slurmrestd, or correct rest", err)}
 	case e.throughREST() && errors.Is(err, syscall.ECONNREFUSED):
@@ -197,6 +202,29 @@ func lackingProgram(err error) string {
 		return ""
 	}
 	return e.asking
+}
+
+// lackingConf says why Slurm's clients could not read their configuration, and which; empty where it is another thing.
+func lackingConf(err error) string {
+	var e *slurmError
+	if !errors.As(err, &e) {
+		return ""
+	}
+	return unreadConf(e.said)
+}
+
+// unreadFile is what Slurm's clients say of a file of their configuration that they cannot read, or do not find: they look for it again for a minute then.
+var unreadFile = regexp.MustCompile(`s_p_parse_file: (?:unable to read|cannot stat file) "?([^"\n]*?)"?: ([^,\n]+)`)
+
+// unreadConf is lackingConf of what a client of Slurm's says.
+func unreadConf(said string) string {
+	if m := unreadFile.FindStringSubmatch(said); m != nil {
+		return fmt.Sprintf("%s: %s", m[1], strings.ToLower(m[2]))
+	}
+	if strings.Contains(said, "establish a configuration source") {
+		return "there is no slurm.conf here, and no server gives one"
+	}
+	return ""
 }
 
 // lackingSocket reports whether slurmrestd could not be asked since its socket is not there.

@@ -409,7 +409,7 @@ func (v view) ended() (backend.State, string) {
 func (v view) unlogged() bool {
 	for _, name := range []string{slurmLogFile, outputFile} {
 		if info, err := os.Stat(v.path(name)); err != nil || info.Size() > 0 {
-			return false
+			return false // one that is gone from here, where it was made empty, says nothing of the node
 		}
 	}
 	return true

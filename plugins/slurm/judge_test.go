@@ -47,6 +47,7 @@ func TestJudge(t *testing.T) {
 		claim     string
 		begun     time.Duration // since when its claim is known
 		account   *ending
+		logged    *string // what Slurm wrote into slurm.log; nil: the workload's folder is gone from here
 
 		state   backend.State
 		says    string
@@ -82,7 +83,9 @@ func TestJudge(t *testing.T) {
 		{name: "preempted, and its program ended well", sub: submitted, report: exited, rows: listed("PREEMPTED"), state: backend.StateFailed, says: "a job of higher priority took its place", verdict: "PREEMPTED"},
 		{name: "last word not seen yet", sub: submitted, report: running, rows: listed("COMPLETED"), state: backend.StateStopping, says: "last word"},
 		{name: "killed from outside", sub: submitted, report: running, rows: listed("FAILED"), state: backend.StateFailed, says: "ended from outside", verdict: "FAILED"},
-		{name: "never ran", sub: submitted, rows: listed("FAILED"), state: backend.StateFailed, says: "shared_dir", verdict: "FAILED"},
+		{name: "never ran, on a node that has not the folder", sub: submitted, rows: listed("FAILED"), logged: new(""), state: backend.StateFailed, says: "that is not the same folder there", verdict: "FAILED"},
+		{name: "never ran, and Slurm says why", sub: submitted, rows: listed("FAILED"), logged: new("cannot run /bin/sh"), state: backend.StateFailed, says: "slurm.log in its folder may say why", verdict: "FAILED"},
+		{name: "never ran, and its folder is gone from here", sub: submitted, rows: listed("FAILED"), state: backend.StateFailed, says: "slurm.log in its folder may say why", verdict: "FAILED"},
 		{name: "begun since the look", sub: submitted, rows: listed("PENDING"), claim: "7", state: backend.StateStarting, says: "has begun"},
 		{name: "started since the look", sub: submitted, report: running, rows: listed("PENDING"), claim: "7", state: backend.StateRunning},
 		{name: "crashed since the look", sub: submitted, report: again, rows: listed("PENDING"), claim: "7", state: backend.StateStarting, says: "it crashed with code 1"},
@@ -134,6 +137,13 @@ func TestJudge(t *testing.T) {
 			}
 			if tt.silent > 0 {
 				j.told.first("wordless", "N", now.Add(-tt.silent))
+			}
+			if tt.logged != nil {
+				for name, text := range map[string]string{slurmLogFile: *tt.logged, outputFile: ""} {
+					if err := os.WriteFile(i.path(name), []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
 			}
 			if tt.claim != "" {
 				if err := os.Symlink(tt.claim, i.path(claimFile)); err != nil {

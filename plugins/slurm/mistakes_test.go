@@ -113,17 +113,22 @@ func TestMistakes(t *testing.T) {
 func TestNothingToAskWith(t *testing.T) {
 	for _, tt := range []struct {
 		extra, path  string
+		conf         string
 		line, column int
 		says         []string
 	}{
-		{`bin_dir = "/no/such/folder"`, "", 42, 11, []string{`bin_dir is "/no/such/folder"`, "there is no squeue in it", "or leave it out"}},
-		{`rest = "unix:/no/such/socket"`, "", 42, 8, []string{`rest is "unix:/no/such/socket"`, "Start slurmrestd"}},
-		{``, "/no/such/folder", 40, 19, []string{"There is no squeue in the PATH", "set bin_dir"}},
+		{`bin_dir = "/no/such/folder"`, "", "", 42, 11, []string{`bin_dir is "/no/such/folder"`, "there is no squeue in it", "or leave it out"}},
+		{`rest = "unix:/no/such/socket"`, "", "", 42, 8, []string{`rest is "unix:/no/such/socket"`, "Start slurmrestd"}},
+		{``, "", "/no/such/slurm.conf", 40, 19, []string{"/no/such/slurm.conf: no such file or directory", "SLURM_CONF"}},
+		{``, "/no/such/folder", "", 40, 19, []string{"There is no squeue in the PATH", "set bin_dir"}},
 	} {
-		t.Run(tt.extra+tt.path, func(t *testing.T) {
+		t.Run(tt.extra+tt.path+tt.conf, func(t *testing.T) {
 			s := newSite(t, tt.extra)
 			if tt.path != "" {
 				t.Setenv("PATH", tt.path)
+			}
+			if tt.conf != "" {
+				t.Setenv("SLURM_CONF", tt.conf)
 			}
 			report, err := s.b.Plan(t.Context(), s.job, []backend.Workload{s.workload(s.job, worker(0, 1), conformance.Steady)})
 			if err != nil || len(report.Mistakes) != 1 || report.Fits() {

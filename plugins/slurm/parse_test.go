@@ -233,6 +233,16 @@ func TestRefused(t *testing.T) {
 	if got := refused(&slurmError{asking: "sbatch", err: &exec.Error{Name: "sbatch", Err: exec.ErrNotFound}}); got == nil || got.Code != backend.Blocked || !strings.Contains(got.Message, "bin_dir") {
 		t.Errorf("no sbatch = %v", got)
 	}
+	for says, want := range map[string]string{
+		"squeue: error: s_p_parse_file: unable to read \"/etc/slurm/slurm.conf\": Permission denied\nsqueue: error: ClusterName needs to be specified\nsqueue: fatal: Unable to process configuration file": "/etc/slurm/slurm.conf: permission denied",
+		"squeue: error: s_p_parse_file: cannot stat file /etc/slurm/slurm.conf: No such file or directory, retrying in 1sec up to 60sec":                                                                    "/etc/slurm/slurm.conf: no such file or directory",
+		"squeue: error: _establish_config_source: failed to fetch config\nsqueue: fatal: Could not establish a configuration source":                                                                        "there is no slurm.conf here",
+	} {
+		err := &slurmError{asking: "squeue", said: says, err: errors.New("exit status 1")}
+		if got := refused(err); got == nil || got.Code != backend.Blocked || !strings.Contains(got.Message, "SLURM_CONF") || !strings.HasPrefix(lackingConf(err), want) {
+			t.Errorf("squeue saying %q = %v, %q", says, got, lackingConf(err))
+		}
+	}
 	dial := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	for _, tt := range []struct {
 		err      slurmError

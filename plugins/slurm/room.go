@@ -42,15 +42,15 @@ func (s *slurm) capture(ctx context.Context, q *queue) (captured, error) {
 	for try := 0; ; try++ {
 		before := q.poll(ctx, 0)
 		if before.err != nil {
-			return c, unavailable("look at the queue", before.err)
+			return c, unasked("look at the queue", before.err)
 		}
 		var err error
 		if c.nodes, err = q.look(ctx); err != nil {
-			return c, unavailable("look at the nodes", err)
+			return c, unasked("look at the nodes", err)
 		}
 		after := q.poll(ctx, 0)
 		if after.err != nil {
-			return c, unavailable("look at the queue", after.err)
+			return c, unasked("look at the queue", after.err)
 		}
 		if waiting(before) != waiting(after) && try < 4 {
 			continue

@@ -242,12 +242,15 @@ func (s *slurm) List(ctx context.Context, name string) ([]backend.Status, bool, 
 	return out, snap.err == nil, nil
 }
 
-// unlooked is the error of a queue that could not be looked at: for good where Slurm refuses that, until it answers where it does not.
-func unlooked(err error) *backend.Error {
+// unlooked is the error of a queue that could not be looked at.
+func unlooked(err error) *backend.Error { return unasked("look at the queue", err) }
+
+// unasked is the error of what could not be asked: for good where Slurm refuses that, until it answers where it does not.
+func unasked(doing string, err error) *backend.Error {
 	if no := refused(err); no != nil {
 		return no.Error
 	}
-	return unavailable("look at the queue", err)
+	return unavailable(doing, err)
 }
 
 // look polls Slurm, if the last poll is older than maxAge, and reads the job's folders.

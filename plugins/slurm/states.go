@@ -42,7 +42,7 @@ var slurmStates = map[string]slurmState{
 	"STAGE_OUT":     {phaseEnding, "", "its files are being staged out"},
 	"COMPLETING":    {phaseEnding, "", "Slurm is cleaning up after it"},
 	"COMPLETED":     {phaseOver, backend.StateFailed, "its job ended, and left no word of how"},
-	"FAILED":        {phaseOver, backend.StateFailed, "its job failed before or beside its program: slurm.log in its folder may say why; is shared_dir there on the node?"},
+	"FAILED":        {phaseOver, backend.StateFailed, "its job failed before or beside its program: slurm.log in its folder may say why"},
 	"CANCELLED":     {phaseOver, backend.StateFailed, "somebody cancelled its job"},
 	"TIMEOUT":       {phaseOver, backend.StateFailed, "its time limit was reached"},
 	"DEADLINE":      {phaseOver, backend.StateFailed, "its deadline was reached"},

@@ -50,6 +50,7 @@ type expedition struct {
 	probes  []*probed
 	unfound string   // why there is no further node
 	gpus    []string // the nodes that have GPUs, as far as the backend tells
+	only    bool     // the backend tells of one node, and of no other
 }
 
 // probed is one probe and what came of it.
@@ -195,7 +196,7 @@ func (e *expedition) send(ctx context.Context) error {
 	var used []string
 	known := e.knownNodes(ctx)
 	for i := range most {
-		if i > 1 && known > 0 && i >= known {
+		if i > 1 && known > 0 && i >= known || i > 0 && e.only {
 			return nil // every node that the backend tells of has one
 		}
 		w, err := core.ProbeWorkload(core.Options{Job: e.p.Job, Trainer: e.p.Trainer, Env: e.p.Env}, core.Probe{
@@ -240,6 +241,7 @@ func (e *expedition) knownNodes(ctx context.Context) int {
 	if err != nil {
 		return 0
 	}
+	e.only = inv.MemoryBytes > 0 && inv.MemoryBytes == inv.NodeMemoryBytes
 	names := map[string]bool{}
 	for _, d := range inv.Devices {
 		if names[d.Node] = true; !strings.HasPrefix(d.ID, "slot-") {

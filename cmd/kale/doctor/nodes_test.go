@@ -368,6 +368,30 @@ func TestSearchLeavesTimeToAnswer(t *testing.T) {
 	}
 }
 
+// single is a cluster of one node, as its inventory says.
+type single struct{ lonely }
+
+func (single) Inventory(context.Context) (backend.Inventory, error) {
+	return backend.Inventory{MemoryBytes: 8 << 30, NodeMemoryBytes: 8 << 30}, nil
+}
+
+// On a cluster of one node no second one is looked for, nor missed.
+func TestTheOnlyNode(t *testing.T) {
+	p := patient(t)
+	p.Job.Backend.Name = "slurm"
+	b := &single{lonely{asked: map[int]bool{}}}
+	e := &expedition{p: p, b: b, run: "r", over: p.over()}
+	if err := e.send(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(e.probes) != 1 || len(b.asked) != 1 {
+		t.Errorf("%d probes run, %d were asked for", len(e.probes), len(b.asked))
+	}
+	if f := e.where(); f.State != OK || !strings.Contains(f.Says, "n1, the only node that the backend has now") {
+		t.Errorf("it is %s: %s", f.State, f.Says)
+	}
+}
+
 // queueing lets every probe wait in its queue, and says whether there is a place for one.
 type queueing struct {
 	refusing

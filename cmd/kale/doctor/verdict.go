@@ -190,6 +190,10 @@ func (e *expedition) where() Finding {
 		names = append(names, one.name())
 	}
 	f := ok(nodesCheck, "tried from inside on %s", strings.Join(names, ", "))
+	if e.only && !e.p.local() {
+		f.Says += ", the only node that the backend has now: what nodes share is proved when there is another"
+		return f
+	}
 	if len(names) == 1 && !e.p.local() {
 		f.Says = fmt.Sprintf("only %s could be tried: no second node was found: %s", names[0], e.unfound)
 		return f.but(Warn, "What nodes share is proved by two of them: try again when another is free. With one node only there is nothing to share.")
