@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 )
 
@@ -151,8 +152,13 @@ func TestQueueWaitIsPartOfTheLead(t *testing.T) {
 	if got := r.s.last.Observation.JoinTime; got.Value < 40*time.Second || got.Queue != 40*time.Second {
 		t.Errorf("the policy plans with %+v", got)
 	}
-	if j := r.s.View().LastJoin; j == nil || j.Queued != min(40*time.Second, j.Placed) || j.Queued > 0 != strings.Contains(j.String(), "of it in the cluster's queue") {
-		t.Errorf("the last join is %v", j)
+	ran := r.now.Truncate(time.Millisecond)
+	r.s.seen.member(2, 1).StartedUnixMs = ran.UnixMilli()
+	for placed, queued := range map[time.Duration]time.Duration{time.Minute: 40 * time.Second, 30 * time.Second: 30 * time.Second} { // clocks differ
+		j := r.s.slowestJoin(&Rescale{Ranks: []int{2}, Decided: ran.Add(-placed)}, ran.Add(time.Minute))
+		if want := fmt.Sprintf("placed %s (%s of it in the cluster's queue)", job.Length(placed), job.Length(queued)); j.Queued != queued || !strings.Contains(j.String(), want) {
+			t.Errorf("of a join that was placed in %v: %v, %v in the queue; want %q", placed, j, j.Queued, want)
+		}
 	}
 	if err := r.cluster.SetQueueWait(3 * time.Minute); err != nil {
 		t.Fatal(err)

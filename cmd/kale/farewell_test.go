@@ -1,6 +1,33 @@
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/job"
+)
+
+// A job that trains by its chief's word is said to run, and to train on when its scheduler has ended, though the backend does not tell what it has.
+func TestRunsByItsChiefsWord(t *testing.T) {
+	v := &core.View{Job: "ctr", State: core.StateRunning, Sample: core.Sample{Running: new(2), Unknown: "the backend does not answer"}, Unlisted: "the backend does not answer"}
+	a, l := &app{}, &loaded{Job: &job.Job{Name: "ctr"}}
+	for _, tt := range []struct {
+		state       core.State
+		words, says string
+	}{
+		{core.StateRunning, "running (by its chief's word; what the backend has is not known)", "training goes on"},
+		{core.StateUnknown, "unknown", "whether training goes on is unknown"},
+	} {
+		v.State = tt.state
+		if got := stateWords(v); got != tt.words {
+			t.Errorf("its state is %q, want %q", got, tt.words)
+		}
+		if got := a.farewell(l, v, takeUp{}).says; !strings.Contains(got, "; "+tt.says) {
+			t.Errorf("%s: its scheduler's last words are %q, want %q", tt.state, got, tt.says)
+		}
+	}
+}
 
 // Of jobs that end together, what takes up several is said once, after what goes on of each.
 func TestFarewells(t *testing.T) {

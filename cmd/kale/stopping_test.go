@@ -12,8 +12,56 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core"
+	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/stream"
 )
+
+// A kale stop that has a job's state and has not looked yet, or kills what runs, is named by its note: whether it answers or not.
+func TestStatusBeforeAStopHasLooked(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	dir := filepath.Join(s.env["KALE_STATE_DIR"], "life")
+	if err := saveInvocation(dir, invocation{}); err != nil {
+		t.Fatal(err)
+	}
+	held, err := state.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := held.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	says := fmt.Sprintf("life, stopping: a kale stop (process %d) stops it", os.Getpid())
+	look := func(what string, noted bool) {
+		if out := s.must("status", "life").out; strings.Contains(out, says) != noted {
+			t.Errorf("%s it says:\n%s", what, out)
+		}
+	}
+	look("of another process that has the state", false)
+	note := noteProcess(dir, stoppingFile)
+	look("of a stop that does not answer", true)
+	path, err := api.SocketPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := api.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- api.Serve(ctx, nil, l, &another{}, api.Options{}) }() // ended below
+	look("of a stop that answers and has not looked", true)
+	note.end()
+	look("of a scheduler that has not looked", false)
+	end()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
 
 // While kale stop stops a job whose scheduler was killed, kale status says so, by which process, and what it waits for; a second stop waits with it, and another
 // order is refused.

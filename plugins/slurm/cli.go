@@ -47,7 +47,7 @@ func (c cli) run(ctx context.Context, timeout time.Duration, stdin, name string,
 	if err == nil {
 		return out.String(), stderr, nil
 	}
-	if bounded.Err() != nil && unreadConf(stderr) == "" { // for which it waits
+	if bounded.Err() != nil {
 		err = fmt.Errorf("no answer within %v (is slurmctld down? try: scontrol ping): %w", timeout, bounded.Err())
 	}
 	return out.String(), stderr, &slurmError{asking: name, said: stderr, err: err}

@@ -204,24 +204,19 @@ func lackingProgram(err error) string {
 	return e.asking
 }
 
+// unreadFile is what Slurm's clients say of a file of their configuration that they cannot read, or do not find: they look for it again for a minute then.
+var unreadFile = regexp.MustCompile(`s_p_parse_file: (?:unable to read|cannot stat file) "?([^"\n]*?)"?: ([^,\n]+)`)
+
 // lackingConf says why Slurm's clients could not read their configuration, and which; empty where it is another thing.
 func lackingConf(err error) string {
 	var e *slurmError
 	if !errors.As(err, &e) {
 		return ""
 	}
-	return unreadConf(e.said)
-}
-
-// unreadFile is what Slurm's clients say of a file of their configuration that they cannot read, or do not find: they look for it again for a minute then.
-var unreadFile = regexp.MustCompile(`s_p_parse_file: (?:unable to read|cannot stat file) "?([^"\n]*?)"?: ([^,\n]+)`)
-
-// unreadConf is lackingConf of what a client of Slurm's says.
-func unreadConf(said string) string {
-	if m := unreadFile.FindStringSubmatch(said); m != nil {
+	if m := unreadFile.FindStringSubmatch(e.said); m != nil {
 		return fmt.Sprintf("%s: %s", m[1], strings.ToLower(m[2]))
 	}
-	if strings.Contains(said, "establish a configuration source") {
+	if strings.Contains(e.said, "establish a configuration source") {
 		return "there is no slurm.conf here, and no server gives one"
 	}
 	return ""

@@ -143,6 +143,12 @@ func TestNothingToAskWith(t *testing.T) {
 					t.Errorf("it says %q, want %q", m.Detail, want)
 				}
 			}
+			if tt.conf == "" {
+				return
+			}
+			if _, err := s.b.Inventory(t.Context()); backend.CodeOf(err) != backend.Blocked || !strings.Contains(err.Error(), "SLURM_CONF") || strings.Contains(err.Error(), "slurmctld") {
+				t.Errorf("Inventory: %v; want code %q, what to do, and nothing of Slurm's controller", err, backend.Blocked)
+			}
 		})
 	}
 }
