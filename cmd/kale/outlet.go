@@ -11,39 +11,121 @@ import (
 	"time"
 )
 
-// outlet is an output of a kale run, which goes on where that cannot be written, as on a disk that is full or to a reader that has gone: what would be written
-// meanwhile is lost, and is no error. It is safe for concurrent use where w is.
+// outletPatience is how long a kale run waits for an output that takes nothing and does not fail either, such as a pipe whose reader stands still.
+const outletPatience = time.Second
+
+var errUntaken = errors.New("who reads it stands still")
+
+// outlet is an output of a kale run, which goes on where that cannot be written, as on a disk that is full or to a reader that has gone or stands still: what would be
+// written meanwhile is lost, and is no error. It is safe for concurrent use, and writes one text after the other. It is made by newOutlet.
 type outlet struct {
-	w     io.Writer
-	mu    sync.Mutex // not held while w is written to, which may take long
-	err   error      // of the last write; nil: it was taken
-	since time.Time  // of the first write that failed after the last one that was taken
-	torn  bool       // the last line that was taken was not taken whole
+	w    io.Writer
+	turn chan struct{} // who has put something in writes
+
+	mu      sync.Mutex // not held while w is written to, which may take long
+	err     error      // why what was to be written last is lost, or is not taken yet; nil: it was taken
+	since   time.Time  // of the first that was lost after the last one that was taken
+	torn    bool       // the last line that was taken was not taken whole
+	stalled bool       // what is written now has waited for too long: nobody waits for it any more
 }
 
-// Write implements io.Writer; it does not fail. What can be written again begins with word of what is missing.
+func newOutlet(w io.Writer) *outlet { return &outlet{w: w, turn: make(chan struct{}, 1)} }
+
+// Write implements io.Writer; it does not fail, and waits no longer than outletPatience for those before and as long again. What can be written again begins with word of
+// what is missing.
 func (o *outlet) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	text, missing := p, o.missing(time.Now())
-	o.mu.Unlock()
-	if missing != "" {
-		text = append([]byte(missing), p...)
-	}
-	n, err := o.w.Write(text)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if err == nil {
-		o.err, o.torn = nil, false
+	if !o.comes() {
 		return len(p), nil
 	}
-	if n > 0 {
-		o.torn = text[n-1] != '\n'
+	began := time.Now()
+	o.mu.Lock()
+	was, since := o.err, o.since
+	text := append([]byte(o.missing(began)), p...) // a copy: who writes has p back before it is written
+	o.err = nil                                    // what is lost meanwhile is told by the next one
+	o.mu.Unlock()
+	taken := make(chan struct{})
+	go func() { // ends when the output has taken or refused it, or with the process
+		defer close(taken)
+		n, err := o.w.Write(text)
+		o.took(text[:n], err, was, since, began)
+		<-o.turn
+	}()
+	if !soon(taken) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		select {
+		case <-taken:
+		default:
+			o.stalled = true
+			o.lose(errUntaken, began)
+		}
 	}
-	if o.err == nil {
-		o.since = time.Now()
-	}
-	o.err = err
 	return len(p), nil
+}
+
+// comes waits for the turn of what is to be written; false: it is lost.
+func (o *outlet) comes() bool {
+	o.mu.Lock()
+	stalled := o.stalled
+	o.mu.Unlock()
+	limit := outletPatience
+	if stalled {
+		limit = 0
+	}
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	select {
+	case o.turn <- struct{}{}:
+		return true
+	default:
+	}
+	select {
+	case o.turn <- struct{}{}:
+		return true
+	case <-late.C:
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.lose(errUntaken, time.Now())
+		return false
+	}
+}
+
+// soon waits for something, no longer than outletPatience.
+func soon(done <-chan struct{}) bool {
+	late := time.NewTimer(outletPatience)
+	defer late.Stop()
+	select {
+	case <-done:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// lose takes down why something is lost, at a time.
+func (o *outlet) lose(why error, at time.Time) {
+	if o.err == nil {
+		o.since = at
+	}
+	o.err = why
+}
+
+// took takes down what became of a text of which so much was written: before, why what was to come before it is lost, since when.
+func (o *outlet) took(written []byte, err, before error, since, began time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stalled = false
+	if err == nil {
+		o.torn = false
+		return
+	}
+	if n := len(written); n > 0 {
+		o.torn = written[n-1] != '\n'
+	}
+	if before == nil {
+		since = began
+	}
+	o.err, o.since = err, since
 }
 
 // missing is what an output begins with that can be written again; "": it could be all the time.
@@ -81,6 +163,8 @@ func (o *outlet) problem() string {
 		advice = ": free some space there"
 	case errors.Is(o.err, syscall.EFBIG):
 		advice = ": raise the limit on the size of files (ulimit -f)"
+	case errors.Is(o.err, errUntaken):
+		advice = ": have it go on, as with Ctrl-Q in a terminal that Ctrl-S stopped"
 	case errors.Is(o.err, syscall.EPIPE), errors.Is(o.err, syscall.EIO):
 		advice = ": who read it has gone. To have lines again, end this scheduler and run the job again with another output; training goes on meanwhile"
 	}
@@ -90,7 +174,7 @@ func (o *outlet) problem() string {
 // outlive lets a command that has a job to look after go on where its outputs cannot be written. Commands whose output is their result fail then.
 func (a *app) outlive() {
 	outliveReaders()
-	out, errs := &outlet{w: a.printed.w}, &outlet{w: a.err}
+	out, errs := newOutlet(a.printed.w), newOutlet(a.err)
 	a.printed.w, a.err = out, errs
 	a.unheard = func() []string {
 		if what := cmp.Or(out.problem(), errs.problem()); what != "" { // both are mostly one file

@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -38,7 +41,7 @@ func TestOutputWithoutRoom(t *testing.T) {
 		clocks := strings.NewReplacer("00:00:01", began.Add(time.Second).Format("15:04:05"), "00:00:03", began.Add(3*time.Second).Format("15:04:05"),
 			"00:00:04", began.Add(4*time.Second).Format("15:04:05"), "00:00:05", began.Add(5*time.Second).Format("15:04:05"), "2000-01-01", began.Format("2006-01-02"))
 		n := &narrow{room: 8}
-		o := &outlet{w: n}
+		o := newOutlet(n)
 		say := func(line string) {
 			if took, err := o.Write([]byte(line)); took != len(line) || err != nil {
 				t.Errorf("write %q: %d, %v", line, took, err)
@@ -73,6 +76,53 @@ six
 `)
 		if got := n.text.String(); got != want {
 			t.Errorf("%q\nwant %q", got, want)
+		}
+	})
+}
+
+// Nobody waits for who does not read: what comes meanwhile is lost, and told when it is read again; what was being written is not lost.
+func TestOutputThatNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		o := newOutlet(w)
+		began := time.Now()
+		var all sync.WaitGroup
+		for _, line := range []string{"one\n", "two\n", "two\n"} { // the first is stuck, and the others wait for it
+			all.Go(func() {
+				if n, err := o.Write([]byte(line)); n != len(line) || err != nil {
+					t.Errorf("%d, %v", n, err)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		if took := time.Since(began); took > 2*outletPatience {
+			t.Errorf("they waited for %s", took)
+		}
+		began = time.Now()
+		for range 1000 {
+			_, _ = o.Write([]byte("lost\n")) // it does not fail
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("what comes when it is known waited for %s", took)
+		}
+		if got := o.problem(); !strings.Contains(got, "its lines are lost since") || !strings.Contains(got, "who reads it stands still: have it go on") {
+			t.Errorf("problem %q", got)
+		}
+		text := make(chan string)
+		go func() {
+			b, _ := io.ReadAll(r)
+			text <- string(b)
+		}()
+		synctest.Wait()
+		if got := o.problem(); got != "" {
+			t.Errorf("it is read again: %s", got)
+		}
+		_, _ = o.Write([]byte("last\n")) // it does not fail
+		_ = w.Close()
+		lines := strings.Split(<-text, "\n")
+		if len(lines) != 4 || lines[0] != "one" || !strings.Contains(lines[1], "are missing here, since they could not be written: who reads it stands still") || lines[2] != "last" {
+			t.Errorf("%q", lines)
 		}
 	})
 }
@@ -115,12 +165,14 @@ func TestRunGoesOnWithoutItsOutput(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", r.code, r.out, r.err)
 	}
 
-	for _, into := range []string{"exec \"$0\" run life >/dev/full 2>&1", "\"$0\" run life 2>&1 | true"} {
+	r, full := fullPipe(t)
+	for _, into := range []string{"exec \"$0\" run life >/dev/full 2>&1", "\"$0\" run life 2>&1 | true", "exec \"$0\" run life"} {
 		cmd := exec.Command("sh", "-c", into, s.exe)
 		for name, value := range s.env {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
 		cmd.Env = slices.Concat(os.Environ(), cmd.Env)
+		cmd.Stdout, cmd.Stderr = full, full // which the last of them writes to
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -137,4 +189,25 @@ func TestRunGoesOnWithoutItsOutput(t *testing.T) {
 			t.Errorf("%s: %v", into, err)
 		}
 	}
+	_ = r.Close()
+}
+
+// fullPipe is a pipe that takes nothing more, and nobody reads it.
+func fullPipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+	if err := w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = w.Write(make([]byte, 4096))
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	return r, w
 }
