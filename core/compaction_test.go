@@ -40,8 +40,15 @@ func TestRule15CompactionUnderAJobIsTold(t *testing.T) {
 	if err := r.s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if g, err := GlanceAt(t.Context(), r.state, "ctr", nil); err != nil || g.State != StateStopped || g.Stuck != topicCompacted || !slices.Contains(g.Problems, compactedWords) {
+	g, err := GlanceAt(t.Context(), r.state, "ctr", nil)
+	if err != nil || g.State != StateStopped || g.Stuck != topicCompacted || !slices.Contains(g.Problems, "when its scheduler looked last, "+compactedWords) {
 		t.Errorf("when it has stopped: %+v, %v", g, err)
+	}
+	if g.Compaction(true); g.Stuck != topicCompacted || !slices.Equal(g.Problems, []string{compactedWords}) {
+		t.Errorf("when it has stopped, as the brokers say: %+v", g)
+	}
+	if g.Compaction(false); g.Stuck != "" || len(g.Problems) > 0 {
+		t.Errorf("when it has stopped, and the policy is back: %+v", g)
 	}
 	r.configure(map[string]string{"cleanup.policy": "delete"})
 	r.open("run")

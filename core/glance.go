@@ -131,7 +131,7 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 		}
 		if want.Compacted {
 			g.Stuck = cmp.Or(g.Stuck, topicCompacted)
-			g.Problems = append(g.Problems, compactedWords)
+			g.Problems = append(g.Problems, "when its scheduler looked last, "+compactedWords)
 		}
 		g.State, g.Says, g.Checkpoint = StateStopped, released+"; "+model, ""
 		g.Problems = slices.Concat(g.Problems, standingWords(want.Standing), Unrepaired(g.Rollbacks))

@@ -148,13 +148,21 @@ func TestRule4DamagedJobStateIsTakenFromItsCopy(t *testing.T) {
 	start(t, func(ctx context.Context) error {
 		return RunServer(ctx, slog.New(slog.NewTextHandler(said, nil)), j.spec, ServerOptions{Listen: "127.0.0.1:0"})
 	})
-	eventually(t, func() bool { return said.count("written anew from the other copy") == 1 }, func() string { return "a word of it in " + said.String() })
+	eventually(t, func() bool { return said.count("is written anew") == 1 }, func() string { return "a word of it in " + said.String() })
 	if !whole() {
 		t.Error("the file was not written anew")
 	}
 	goesOn()
 	damage("*")
 	eventually(t, whole, func() string { return "the chief writes its state again" })
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	for _, path := range files {
+		err = errors.Join(err, os.Remove(path))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, whole, func() string { return "the chief writes its state again where no file is left" })
 }
 
 // Rule 4: the folder of a checkpoint is taken away under a job that runs, by a move or by an unmount, and all its servers end. Who is started in their place, in

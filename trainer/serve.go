@@ -216,7 +216,7 @@ func (p *serverProcess) loadJob(ctx context.Context) (fresh bool, err error) {
 		p.job, err = p.store.LoadJob()
 		if err == nil && p.established() {
 			if p.index == 0 {
-				p.mendJob()
+				p.mendJob(false)
 			}
 			return fresh, p.checkJob()
 		}
@@ -246,19 +246,25 @@ func (p *serverProcess) loadJob(ctx context.Context) (fresh bool, err error) {
 	}
 }
 
-// mendJob sees to it that there are two copies of the job's state. Where none of them can be used any more, a chief that runs has it, and saves it again.
-func (p *serverProcess) mendJob() {
+// mendJob sees to it that there are two copies of the job's state. Where none of them can be used any more, a chief that runs has it, and saves it again; where no file is
+// left, it does that only where the folder for them is, beside its own record as the chief: another folder is not the job's, such as one that a file system was mounted on, and one
+// that was moved away is to have its place free when it comes back.
+func (p *serverProcess) mendJob(ours bool) {
 	p.jobMu.Lock()
 	was, err := p.store.MendJob()
 	p.jobMu.Unlock()
-	if errors.Is(err, checkpoint.ErrDamaged) && p.chief != nil {
+	switch {
+	case p.chief == nil:
+	case errors.Is(err, checkpoint.ErrDamaged):
 		was, err = err, p.saveJob(func(*checkpoint.JobState) {})
+	case errors.Is(err, fs.ErrNotExist) && ours:
+		was, err = errors.New("no file of it was left"), p.saveJob(func(*checkpoint.JobState) {})
 	}
 	switch {
 	case err != nil && !errors.Is(err, checkpoint.ErrNoJob) && !errors.Is(err, fs.ErrNotExist): // what is missing is told elsewhere
 		p.lg.Warn("there is only one copy of the job's state, and no other can be made; trying again", "err", err)
 	case err == nil && was != nil:
-		p.lg.Warn("a file of the job's state was damaged or lost, and is written anew from the other copy of it: is the disk sound?", "was", was)
+		p.lg.Warn("a file of the job's state was damaged or lost, and is written anew, from the other copy of it or from the chief's memory: is the disk sound?", "was", was)
 	}
 }
 

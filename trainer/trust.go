@@ -48,7 +48,7 @@ func (p *serverProcess) verify(ctx context.Context) error {
 		case older:
 			p.noteAgain()
 		default:
-			p.mendJob()
+			p.mendJob(unread == nil && info.Incarnation == p.incarnation)
 		}
 	}
 	return nil

@@ -75,6 +75,8 @@ type audited struct {
 	// Skips says that dead records were skipped, DeadLetter in which topic they are, as the job file has it now.
 	Skips      bool   `json:"skips_undecodable,omitempty"`
 	DeadLetter string `json:"dead_letter,omitempty"`
+
+	compactedNow bool // the topic is, and not only was
 }
 
 func (a *app) audit(ctx context.Context, arg string, f jobFlags) error {
@@ -125,7 +127,7 @@ func (a *app) audit(ctx context.Context, arg string, f jobFlags) error {
 	case err != nil:
 		return err
 	}
-	out := audited{proof, core.CheckpointFolder(l.Job), core.Skips(l.Job), l.Stream.DeadLetter}
+	out := audited{proof, core.CheckpointFolder(l.Job), core.Skips(l.Job), l.Stream.DeadLetter, info.Compacted()}
 	if a.asJSON {
 		err = printJSON(a.out, out)
 	} else {
@@ -235,8 +237,11 @@ func (p audited) says() (out []string) {
 	if x.Waiting > 0 {
 		out = append(out, "NOT YET: "+p.lacking())
 	}
-	if p.Compacted {
-		out = append(out, "the topic is compacted, or was: what compaction removed before it was trained was never trained, and is in no column; set its cleanup.policy to delete")
+	switch {
+	case p.Compacted && p.compactedNow:
+		out = append(out, "the topic is compacted: what compaction removed before it was trained was never trained, and is in no column; set its cleanup.policy to delete")
+	case p.Compacted:
+		out = append(out, "the topic was compacted for a time: what compaction removed then before it was trained was never trained, and is in no column")
 	}
 	for _, x := range p.Partitions {
 		if x.Undecodable {

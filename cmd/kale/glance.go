@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/kale-sched/kale/cmd/kale/doctor"
 	"github.com/kale-sched/kale/cmd/kale/view"
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
@@ -87,6 +88,24 @@ func (a *app) viewOrGlance(ctx context.Context, name string, thorough bool) (*co
 	a.noteStart(g)
 	a.noteStop(g)
 	return nil, g, nil
+}
+
+// topicPatience is how long the picture of a job that has stopped waits for its brokers, which may be away with it.
+const topicPatience = 2 * time.Second
+
+// askTopic asks the brokers of a job that has stopped whether its topic is one that it can be run on again; where they do not answer, what its scheduler saw last stays.
+func (a *app) askTopic(ctx context.Context, g *core.Glance) {
+	quiet := *a
+	quiet.err = io.Discard // what is wrong with the job file, or with the brokers, is for kale validate
+	l, err := quiet.load(g.Job, jobFlags{})
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, topicPatience)
+	defer cancel()
+	if info, _, err := doctor.CheckTopics(ctx, l.Job); err == nil && info.Err == nil && info.CleanupPolicy != "" {
+		g.Compaction(info.Compacted())
+	}
 }
 
 // noteStart has a job's picture say that a kale run is about to take the job up.

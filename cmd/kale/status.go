@@ -203,6 +203,9 @@ func (a *app) viewFrom(ctx context.Context, c *api.Client) (*core.View, error) {
 
 func (a *app) jobStatus(ctx context.Context, w io.Writer, name string) error {
 	v, g, err := a.viewOrGlance(ctx, name, true)
+	if g != nil && g.State == core.StateStopped {
+		a.askTopic(ctx, g)
+	}
 	width, _ := terminal(a.out) // also where w is what -watch will print there
 	switch {
 	case err != nil:

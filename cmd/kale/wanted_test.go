@@ -110,11 +110,22 @@ func TestChangesBesideAScheduler(t *testing.T) {
 	commands = commands[:1]
 	s.must("stop", "life")
 	says(exitFailed, isCompacted, "or set that of this one back to it")
-	if p, text := s.auditOf("life"); p.Verdict != audit.Exact || !p.Compacted || !strings.Contains(text, isCompacted) || !strings.Contains(text, "the topic is compacted, or was") {
+	if p, text := s.auditOf("life"); p.Verdict != audit.Exact || !p.Compacted || !strings.Contains(text, isCompacted) || !strings.Contains(text, "the topic is compacted: what") {
 		t.Errorf("the audit says %s: %s", p.Verdict, text)
 	}
+	status := func(says, not string) {
+		t.Helper()
+		if got := strings.Join(strings.Fields(s.must("status", "life").out), " "); !strings.Contains(got, says) || strings.Contains(got, not) {
+			t.Errorf("status says %s; want %q, and no %q", got, says, not)
+		}
+	}
+	status("the topic is compacted; with that mended, as the problem below says", "when its scheduler looked last")
 	clean("delete")
 	says(exitDone)
+	status("takes it up again", "compacted")
+	if _, text := s.auditOf("life"); !strings.Contains(text, "the topic was compacted for a time: what") {
+		t.Errorf("the audit says %s", text)
+	}
 	// What only a job that begins takes up is said of one that has stopped.
 	write(strings.NewReplacer(`topic   = "clicks"`, `topic   = "clicks"
     start   = "earliest"`, `kind          = "lr"`, `kind          = "lr"
