@@ -188,6 +188,7 @@ func TestAuditSaysWhichTablets(t *testing.T) {
 			"not exact: 7 of 64 tablets do not agree (1, 2, 3, 4, 5 and 2 more), the other 57 do; the rows show of each partition the tablet that is least good"},
 		{audit.Proof{Tablets: 2, Verdict: audit.NotExact, Mismatched: []int32{0, 1}},
 			"not exact: none of the 2 tablets agrees; the rows show of each partition the tablet that is least good"},
+		{audit.Proof{Compacted: true}, "the topic was compacted for a time: what compaction removed then before it was trained was never trained, and is in no column"},
 	} {
 		if got := (audited{Proof: c.proof}).says(); len(got) != 1 || got[0] != c.want {
 			t.Errorf("%q, want %q", got, c.want)

@@ -27,6 +27,9 @@ type outlet struct {
 	since   time.Time  // of the first that was lost after the last one that was taken
 	torn    bool       // the last line that was taken was not taken whole
 	stalled bool       // what is written now has waited for too long: nobody waits for it any more
+	told    bool       // beside knows that something is lost
+
+	beside *outlet // the other output of the process, which is told that this one loses lines; may be nil
 }
 
 func newOutlet(w io.Writer) *outlet { return &outlet{w: w, turn: make(chan struct{}, 1)} }
@@ -34,6 +37,7 @@ func newOutlet(w io.Writer) *outlet { return &outlet{w: w, turn: make(chan struc
 // Write implements io.Writer; it does not fail, and waits no longer than outletPatience for those before and as long again. What can be written again begins with word of
 // what is missing.
 func (o *outlet) Write(p []byte) (int, error) {
+	defer o.tell()
 	if !o.comes() {
 		return len(p), nil
 	}
@@ -61,6 +65,20 @@ func (o *outlet) Write(p []byte) (int, error) {
 		}
 	}
 	return len(p), nil
+}
+
+// tell has the other output say, once, that this one loses lines: both may be one file, and then that one loses this.
+func (o *outlet) tell() {
+	if o.beside == nil {
+		return
+	}
+	o.mu.Lock()
+	why, news := o.err, (o.err != nil) != o.told
+	o.told = o.err != nil
+	o.mu.Unlock()
+	if news && why != nil {
+		_, _ = fmt.Fprintf(o.beside, "kale: standard output cannot be written, and its lines are lost until it can: %v\n", why) // it does not fail
+	}
 }
 
 // comes waits for the turn of what is to be written; false: it is lost.
@@ -175,6 +193,7 @@ func (o *outlet) problem() string {
 func (a *app) outlive() {
 	outliveReaders()
 	out, errs := newOutlet(a.printed.w), newOutlet(a.err)
+	out.beside = errs
 	a.printed.w, a.err = out, errs
 	a.unheard = func() []string {
 		if what := cmp.Or(out.problem(), errs.problem()); what != "" { // both are mostly one file

@@ -41,7 +41,8 @@ func TestOutputWithoutRoom(t *testing.T) {
 		clocks := strings.NewReplacer("00:00:01", began.Add(time.Second).Format("15:04:05"), "00:00:03", began.Add(3*time.Second).Format("15:04:05"),
 			"00:00:04", began.Add(4*time.Second).Format("15:04:05"), "00:00:05", began.Add(5*time.Second).Format("15:04:05"), "2000-01-01", began.Format("2006-01-02"))
 		n := &narrow{room: 8}
-		o := newOutlet(n)
+		o, beside := newOutlet(n), &narrow{room: 1 << 10}
+		o.beside = newOutlet(beside)
 		say := func(line string) {
 			if took, err := o.Write([]byte(line)); took != len(line) || err != nil {
 				t.Errorf("write %q: %d, %v", line, took, err)
@@ -76,6 +77,10 @@ six
 `)
 		if got := n.text.String(); got != want {
 			t.Errorf("%q\nwant %q", got, want)
+		}
+		want = strings.Repeat("kale: standard output cannot be written, and its lines are lost until it can: write /dev/stdout: no space left on device\n", 2) // once for each time
+		if got := beside.text.String(); got != want {
+			t.Errorf("beside it %q\nwant %q", got, want)
 		}
 	})
 }
