@@ -149,6 +149,9 @@ func TestRule4DamagedJobStateIsTakenFromItsCopy(t *testing.T) {
 		return RunServer(ctx, slog.New(slog.NewTextHandler(said, nil)), j.spec, ServerOptions{Listen: "127.0.0.1:0"})
 	})
 	eventually(t, func() bool { return said.count("is written anew") == 1 }, func() string { return "a word of it in " + said.String() })
+	if before, _, _ := strings.Cut(said.String(), "written anew"); strings.Contains(before, "parameter server is up") {
+		t.Error("the server serves before it has seen to it that there are two")
+	}
 	if !whole() {
 		t.Error("the file was not written anew")
 	}

@@ -132,6 +132,29 @@ func TestOutputThatNobodyReads(t *testing.T) {
 	})
 }
 
+// Either output that is lost is a problem, and none when it can be written again.
+func TestBothOutputsMayBeLost(t *testing.T) {
+	for name, which := range map[string]int{"standard output": 0, "standard error": 1} {
+		b := [2]*buffer{{}, {}}
+		a := &app{printed: &printed{w: b[0]}, err: b[1]}
+		a.out = a.printed
+		a.outlive()
+		b[which].fill(true)
+		_, outErr := io.WriteString(a.out, "a line\n")
+		_, errErr := io.WriteString(a.err, "a line\n")
+		if outErr != nil || errErr != nil {
+			t.Errorf("%s: writing fails: %v, %v", name, outErr, errErr)
+		}
+		if got := a.unheard(); len(got) != 1 || !strings.Contains(got[0], "its lines are lost since") {
+			t.Errorf("%s: problems %q", name, got)
+		}
+		b[which].fill(false)
+		if got := a.unheard(); len(got) > 0 || !strings.Contains(b[which].String(), "are missing here") {
+			t.Errorf("%s: when it can be written again: problems %q, %q", name, got, b[which])
+		}
+	}
+}
+
 // A job is looked after, whatever becomes of what its scheduler prints: a log's disk that is full, for a while or for good, and a reader that has gone.
 func TestRunGoesOnWithoutItsOutput(t *testing.T) {
 	t.Parallel()

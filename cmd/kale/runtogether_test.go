@@ -131,7 +131,17 @@ func TestAPoolsLife(t *testing.T) {
 	plans := [][]string{{"plan", "a"}, append([]string{"plan"}, inFile...)}
 	runs := [][]string{{"run", "a"}, append([]string{"run"}, inFile...)}
 	poolless("beside the scheduler", plans, "kale stop a, and then kale forget a")
+	// What cannot be printed of them is lost, which the status of each says; both are looked after meanwhile.
+	lost := func(name string) bool {
+		return strings.Contains(strings.Join(strings.Fields(s.run("status", name).out), " "), "output cannot be written, and its lines are lost since")
+	}
+	run.out.fill(true)
 	s.must("scale", "a", "2")
+	for _, name := range []string{"a", "b"} {
+		run.eventually("word of "+name+" that the output is full", func() bool { return lost(name) })
+	}
+	run.out.fill(false)
+	run.eventually("lines again", func() bool { return !lost("a") && !lost("b") && strings.Contains(run.out.String(), "are missing here") })
 	if text := s.must("plan", "a", "b", "-pool", pool).out; !strings.Contains(text, "pinned to 2 workers by hand") || !strings.Contains(text, "a asks for 2") {
 		t.Errorf("plan of a pool whose scheduler was given an order:\n%s", text)
 	}
