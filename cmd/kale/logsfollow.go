@@ -79,6 +79,9 @@ func (f *following) follow(ctx context.Context, job string, past int) error {
 			return err
 		}
 		if f.open.Load() == 0 {
+			if ctx.Err() != nil { // which has ended them
+				return ctx.Err()
+			}
 			if over, err := f.ended(ctx, job); over || err != nil {
 				return err
 			}
