@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -137,7 +138,11 @@ func goneWords(j *job.Job) string {
 	what, back := fmt.Sprintf("the checkpoint folder %s is gone", folder), "mount it or bring it back"
 	if remains := rpc.Remains(folder); len(remains) > 0 {
 		what = lostState(folder, remains)
-		back = "bring it back from a backup"
+		// The chief does not make the folder itself: what was moved away is to have its place free when it comes back.
+		back = "bring it back from a backup; or, where parameter server 0 still runs, make the folder again, empty: it writes its state there anew"
+		if stateFolder(folder) {
+			back = "parameter server 0 writes it anew, where it still runs; else bring it back from a backup"
+		}
 	}
 	if j.Backend.Name != job.BackendLocal {
 		what += " from this machine, or the nodes on which the servers run never shared it (kale doctor tries that)"
@@ -148,7 +153,17 @@ func goneWords(j *job.Job) string {
 
 // lostState says that a checkpoint lacks the job's state.
 func lostState(folder string, remains []string) string {
-	return fmt.Sprintf("%s is lost, without which what is left of its checkpoint (%s) cannot be used", filepath.Join(folder, rpc.JobStateFolder), strings.Join(remains, ", "))
+	what := filepath.Join(folder, rpc.JobStateFolder)
+	if stateFolder(folder) {
+		what = "the file of the job's state in " + what
+	}
+	return fmt.Sprintf("%s is lost, without which what is left of its checkpoint (%s) cannot be used", what, strings.Join(remains, ", "))
+}
+
+// stateFolder says that the folder of the job's state is there.
+func stateFolder(folder string) bool {
+	info, err := os.Stat(filepath.Join(folder, rpc.JobStateFolder))
+	return err == nil && info.IsDir()
 }
 
 // trainedIn is what a job has trained whose checkpoint is where the file says, by what its scheduler wrote; nil: nothing, or that is not known. ran: it has had

@@ -361,3 +361,29 @@ func TestNothingIsGoneOfWhatNeverWas(t *testing.T) {
 		t.Errorf("what the other checkpoint had is told as this one's: %+v", r.s.want.Totals)
 	}
 }
+
+// Of a job that still runs nothing is to be given up because the files of its state are lost, or their folder: its chief writes them anew where it is.
+func TestLostStateOfAJobThatRuns(t *testing.T) {
+	r := stoppedAfter(t, 4000)
+	dir := filepath.Join(CheckpointFolder(r.job), rpc.JobStateFolder)
+	for _, c := range []struct {
+		empty bool
+		says  []string
+	}{
+		{true, []string{"the file of the job's state in " + dir + " is lost", "parameter server 0 writes it anew, where it still runs; else bring it back from a backup"}},
+		{false, []string{dir + " is lost", "or, where parameter server 0 still runs, make the folder again, empty"}},
+	} {
+		err := os.RemoveAll(dir)
+		if c.empty {
+			err = errors.Join(err, os.Mkdir(dir, 0o755))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range c.says {
+			if got := goneWords(r.job); !strings.Contains(got, want) {
+				t.Errorf("it says %q, want %q", got, want)
+			}
+		}
+	}
+}
