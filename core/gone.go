@@ -138,11 +138,7 @@ func goneWords(j *job.Job) string {
 	what, back := fmt.Sprintf("the checkpoint folder %s is gone", folder), "mount it or bring it back"
 	if remains := rpc.Remains(folder); len(remains) > 0 {
 		what = lostState(folder, remains)
-		// The chief does not make the folder itself: what was moved away is to have its place free when it comes back.
-		back = "bring it back from a backup; or, where parameter server 0 still runs, make the folder again, empty: it writes its state there anew"
-		if stateFolder(folder) {
-			back = "parameter server 0 writes it anew, where it still runs; else bring it back from a backup"
-		}
+		back = "the parameter server 0 that had it writes it anew within seconds, where that runs still; one that was started since cannot: then bring it back from a backup"
 	}
 	if j.Backend.Name != job.BackendLocal {
 		what += " from this machine, or the nodes on which the servers run never shared it (kale doctor tries that)"

@@ -370,8 +370,8 @@ func TestLostStateOfAJobThatRuns(t *testing.T) {
 		empty bool
 		says  []string
 	}{
-		{true, []string{"the file of the job's state in " + dir + " is lost", "parameter server 0 writes it anew, where it still runs; else bring it back from a backup"}},
-		{false, []string{dir + " is lost", "or, where parameter server 0 still runs, make the folder again, empty"}},
+		{true, []string{"the file of the job's state in " + dir + " is lost", "the parameter server 0 that had it writes it anew within seconds"}},
+		{false, []string{dir + " is lost", "the parameter server 0 that had it writes it anew within seconds"}},
 	} {
 		err := os.RemoveAll(dir)
 		if c.empty {

@@ -247,8 +247,7 @@ func (p *serverProcess) loadJob(ctx context.Context) (fresh bool, err error) {
 }
 
 // mendJob sees to it that there are two copies of the job's state. Where none of them can be used any more, a chief that runs has it, and saves it again; where no file is
-// left, it does that only where the folder for them is, beside its own record as the chief: another folder is not the job's, such as one that a file system was mounted on, and one
-// that was moved away is to have its place free when it comes back.
+// left, it does that only in a folder that has its own record as the chief: another one is not the job's, such as one that a file system was mounted on.
 func (p *serverProcess) mendJob(ours bool) {
 	p.jobMu.Lock()
 	was, err := p.store.MendJob()
@@ -258,7 +257,9 @@ func (p *serverProcess) mendJob(ours bool) {
 	case errors.Is(err, checkpoint.ErrDamaged):
 		was, err = err, p.saveJob(func(*checkpoint.JobState) {})
 	case errors.Is(err, fs.ErrNotExist) && ours:
-		was, err = errors.New("no file of it was left"), p.saveJob(func(*checkpoint.JobState) {})
+		if err = p.store.MakeJobFolder(); err == nil {
+			was, err = errors.New("no file of it was left"), p.saveJob(func(*checkpoint.JobState) {})
+		}
 	}
 	switch {
 	case err != nil && !errors.Is(err, checkpoint.ErrNoJob) && !errors.Is(err, fs.ErrNotExist): // what is missing is told elsewhere

@@ -110,6 +110,14 @@ func (s *Store) Gone() error {
 	return fmt.Errorf("%w: %s had the checkpoint of job %q, and has it no more: mount the folder or bring it back, and the job goes on by itself", ErrGone, s.root, s.job)
 }
 
+// MakeJobFolder makes the folder of the job's state where it was lost. Only who has that state may: an empty one is in the way of one that is brought back.
+func (s *Store) MakeJobFolder() error {
+	if err := os.Mkdir(filepath.Join(s.root, rpc.JobStateFolder), 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(s.root)
+}
+
 func (s *Store) failed(err error) error {
 	return fmt.Errorf("open checkpoint store of job %q: %w%s", s.job, err, advice(err))
 }
