@@ -84,6 +84,9 @@ func TestCheckpointFolderTakenAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.stops()
+	if v := r.s.View(); v.Stuck != checkpointGone { // its last words say that nothing takes it up
+		t.Errorf("when it has stopped: stuck %q", v.Stuck)
+	}
 }
 
 // A volume that is unmounted leaves an empty folder in its place. Nothing is made in it, not a lease either, for a job that has a checkpoint: neither by its

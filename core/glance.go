@@ -113,7 +113,7 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 		}
 		diags := CheckModel(j, (*Wanted)(want))
 		if diags.HasErrors() {
-			g.Stuck = "its checkpoint is gone"
+			g.Stuck = checkpointGone
 			if diags[0].Summary == damagedCheckpoint {
 				g.Stuck = "its checkpoint is damaged"
 			}

@@ -74,11 +74,17 @@ func (s *Scheduler) unstarted() []string {
 	return out
 }
 
+// checkpointGone is what stands in the way of a job that has stopped and whose model is not there any more.
+const checkpointGone = "its checkpoint is gone"
+
 // stuck is what stands in the job's way until a person has done something about it, in a few words; "": nothing.
 func (s *Scheduler) stuck() string {
 	if s.want.Stopped || s.want.Stopping { // what is wrong with a partition is for the next run; this keeps any from beginning
 		if recreated(s.want.Standing) {
 			return recreatedWords(s.want.Standing)
+		}
+		if s.want.Stopped && s.hasModel() && modelGone(s.job) {
+			return checkpointGone
 		}
 		return ""
 	}

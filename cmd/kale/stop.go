@@ -143,7 +143,7 @@ func (a *app) awaitStop(ctx context.Context, name string, began time.Time, look 
 }
 
 // stopTakesLong is when a stop is said to take long.
-const stopTakesLong = 10 * time.Second
+const stopTakesLong = 5 * time.Second
 
 // stopBar shows how far a stop is. When it takes long, it says once what does without what it waits for, and each problem once.
 type stopBar struct {

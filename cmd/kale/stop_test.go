@@ -26,7 +26,7 @@ func TestStopSaysAProblemOnce(t *testing.T) {
 			bar.stops(time.Since(began), v)
 			time.Sleep(time.Second)
 		}
-		want := `problem: parameter server 0: snapshots fail: mkdir /ro/tablets/000010: read-only file system
+		want := `problem: parameter server 0: snapshots fail: mkdir /ro/tablets/000005: read-only file system
 kale stop -force ctr does without what it waits for
 stopping job "ctr", 10s: waiting for the last snapshot, which fails
 problem: another one
