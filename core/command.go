@@ -53,7 +53,8 @@ func (s *Scheduler) Do(ctx context.Context, o Order) error {
 // obey carries an order out, or says why it does not: then nothing has changed.
 func (s *Scheduler) obey(ctx context.Context, c command) error {
 	if c.Kind != "stop" && s.hasModel() && modelGone(s.job) {
-		return fmt.Errorf("%s job %q: its checkpoint folder %s is gone, and nothing is changed until it is back: mount it or bring it back, and give the order again", c.Kind, s.job.Name, CheckpointFolder(s.job))
+		what, back := gone(s.job)
+		return fmt.Errorf("%s job %q: %s, and nothing is changed until it is back: %s; and give the order again then", c.Kind, s.job.Name, what, back)
 	}
 	if err := s.lease.Check(ctx); err != nil {
 		advice := ""

@@ -13,6 +13,8 @@ import (
 const (
 	topicCompacted = "the topic is compacted"
 	compactedWords = topicCompacted + " (cleanup.policy): compaction removes records from the middle of the log, of which those that were not trained yet never will be, and nothing counts them; set cleanup.policy back to delete"
+	// compactedLast is the same without a scheduler.
+	compactedLast = "when its scheduler looked last, " + compactedWords
 )
 
 // noteCompaction takes down whether the topic is compacted, as its configuration said last, and says whether that is news. Where it could not be read, nothing is.

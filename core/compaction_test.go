@@ -30,7 +30,7 @@ func TestRule15CompactionUnderAJobIsTold(t *testing.T) {
 	if err := r.s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if g, err := GlanceAt(t.Context(), r.state, "ctr", nil); err != nil || !slices.Contains(g.Problems, "when its scheduler looked last, "+compactedWords) {
+	if g, err := GlanceAt(t.Context(), r.state, "ctr", nil); err != nil || !slices.Contains(g.Problems, compactedLast) {
 		t.Errorf("without a scheduler: %+v, %v", g, err)
 	}
 	r.open("run")
@@ -41,7 +41,7 @@ func TestRule15CompactionUnderAJobIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	g, err := GlanceAt(t.Context(), r.state, "ctr", nil)
-	if err != nil || g.State != StateStopped || g.Stuck != topicCompacted || !slices.Contains(g.Problems, "when its scheduler looked last, "+compactedWords) {
+	if err != nil || g.State != StateStopped || g.Stuck != topicCompacted || !slices.Contains(g.Problems, compactedLast) {
 		t.Errorf("when it has stopped: %+v, %v", g, err)
 	}
 	if g.Compaction(true); g.Stuck != topicCompacted || !slices.Equal(g.Problems, []string{compactedWords}) {

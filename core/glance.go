@@ -131,7 +131,7 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 		}
 		if want.Compacted {
 			g.Stuck = cmp.Or(g.Stuck, topicCompacted)
-			g.Problems = append(g.Problems, "when its scheduler looked last, "+compactedWords)
+			g.Problems = append(g.Problems, compactedLast)
 		}
 		g.State, g.Says, g.Checkpoint = StateStopped, released+"; "+model, ""
 		g.Problems = slices.Concat(g.Problems, standingWords(want.Standing), Unrepaired(g.Rollbacks))
@@ -241,7 +241,7 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 		g.Problems = append(g.Problems, goneWords(s.job))
 	}
 	if s.want.Compacted {
-		g.Problems = append(g.Problems, "when its scheduler looked last, "+compactedWords)
+		g.Problems = append(g.Problems, compactedLast)
 	}
 	for _, r := range n.cannotStart {
 		g.Problems = append(g.Problems, cannotStart(r))

@@ -132,10 +132,17 @@ func modelGone(j *job.Job) bool {
 	return err == nil && !recorded
 }
 
-// goneWords say what a checkpoint folder that was taken away under a job means, and what to do. One that the nodes do not share looks the same from here.
+// goneWords say what a checkpoint folder that was taken away under a job means, and what to do.
 func goneWords(j *job.Job) string {
+	what, back := gone(j)
+	return fmt.Sprintf("%s: %s. The model is only in the memory of the servers that still run: nothing is started, ended or replaced until then, and with it back the job goes on by itself. "+
+		"To give the model up: kale stop -force %[3]s, remove what is left of %[4]s, and kale forget %[3]s; the next run begins a new one", what, back, j.Name, CheckpointFolder(j))
+}
+
+// gone is what a job's checkpoint lacks, and how it is brought back. A folder that the nodes do not share looks from here like one that was taken away.
+func gone(j *job.Job) (what, back string) {
 	folder := CheckpointFolder(j)
-	what, back := fmt.Sprintf("the checkpoint folder %s is gone", folder), "mount it or bring it back"
+	what, back = fmt.Sprintf("the checkpoint folder %s is gone", folder), "mount it or bring it back"
 	if remains := rpc.Remains(folder); len(remains) > 0 {
 		what = lostState(folder, remains)
 		back = "the parameter server 0 that had it writes it anew within seconds, where that runs still; one that was started since cannot: then bring it back from a backup"
@@ -143,8 +150,7 @@ func goneWords(j *job.Job) string {
 	if j.Backend.Name != job.BackendLocal {
 		what += " from this machine, or the nodes on which the servers run never shared it (kale doctor tries that)"
 	}
-	return fmt.Sprintf("%s: %s. The model is only in the memory of the servers that still run: nothing is started, ended or replaced until then, and with it back the job goes on by itself. "+
-		"To give the model up: kale stop -force %[3]s, remove what is left of %[4]s, and kale forget %[3]s; the next run begins a new one", what, back, j.Name, folder)
+	return what, back
 }
 
 // lostState says that a checkpoint lacks the job's state.

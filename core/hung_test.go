@@ -320,7 +320,7 @@ func TestSilenceThatIsNotKnownReplacesNobody(t *testing.T) {
 			r.beats(5)
 			r.chief.stop()
 			move(folder, folder+".away")
-			if err := r.s.obey(r.t.Context(), command{Order: Order{Kind: "pause"}}); err == nil || !strings.Contains(err.Error(), "its checkpoint folder "+folder+" is gone") {
+			if err := r.s.obey(r.t.Context(), command{Order: Order{Kind: "pause"}}); err == nil || !strings.Contains(err.Error(), "the checkpoint folder "+folder+" is gone") {
 				r.t.Fatalf("a pause is answered with %v", err)
 			}
 			for range 45 {

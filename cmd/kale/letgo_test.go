@@ -38,11 +38,7 @@ func TestRunBesideAnotherScheduler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, err := api.SocketPath(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := api.Listen(path)
+	l, err := listen(folder)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,20 +49,25 @@ func (o *outlet) Write(p []byte) (int, error) {
 	o.mu.Unlock()
 	taken := make(chan struct{})
 	go func() { // ends when the output has taken or refused it, or with the process
-		defer close(taken)
 		n, err := o.w.Write(text)
+		o.mu.Lock()
 		o.took(text[:n], err, was, since, began)
+		close(taken) // with the lock, so that nobody takes for stalled what has just been taken
+		o.mu.Unlock()
 		<-o.turn
 	}()
-	if !soon(taken) {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		select {
-		case <-taken:
-		default:
-			o.stalled = true
-			o.lose(errUntaken, began)
-		}
+	select {
+	case <-taken:
+		return len(p), nil
+	case <-time.After(outletPatience):
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case <-taken:
+	default:
+		o.stalled = true
+		o.lose(errUntaken, began)
 	}
 	return len(p), nil
 }
@@ -81,46 +86,30 @@ func (o *outlet) tell() {
 	}
 }
 
-// comes waits for the turn of what is to be written; false: it is lost.
+// comes waits for the turn of what is to be written, unless nobody waits any more; false: it is lost.
 func (o *outlet) comes() bool {
-	o.mu.Lock()
-	stalled := o.stalled
-	o.mu.Unlock()
-	limit := outletPatience
-	if stalled {
-		limit = 0
-	}
-	late := time.NewTimer(limit)
-	defer late.Stop()
 	select {
 	case o.turn <- struct{}{}:
 		return true
 	default:
 	}
-	select {
-	case o.turn <- struct{}{}:
-		return true
-	case <-late.C:
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.lose(errUntaken, time.Now())
-		return false
+	o.mu.Lock()
+	stalled := o.stalled
+	o.mu.Unlock()
+	if !stalled {
+		select {
+		case o.turn <- struct{}{}:
+			return true
+		case <-time.After(outletPatience):
+		}
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lose(errUntaken, time.Now())
+	return false
 }
 
-// soon waits for something, no longer than outletPatience.
-func soon(done <-chan struct{}) bool {
-	late := time.NewTimer(outletPatience)
-	defer late.Stop()
-	select {
-	case <-done:
-		return true
-	case <-late.C:
-		return false
-	}
-}
-
-// lose takes down why something is lost, at a time.
+// lose takes down, with the lock, why something is lost, at a time.
 func (o *outlet) lose(why error, at time.Time) {
 	if o.err == nil {
 		o.since = at
@@ -128,10 +117,8 @@ func (o *outlet) lose(why error, at time.Time) {
 	o.err = why
 }
 
-// took takes down what became of a text of which so much was written: before, why what was to come before it is lost, since when.
+// took takes down, with the lock, what became of a text of which so much was written: before, why what was to come before it is lost, since when.
 func (o *outlet) took(written []byte, err, before error, since, began time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.stalled = false
 	if err == nil {
 		o.torn = false

@@ -170,7 +170,7 @@ func (a *app) serve(ctx context.Context, show *screen, l *loaded, b backend.Back
 	if err := l.keepStarted(); err != nil {
 		return err
 	}
-	listener, err := listen(l)
+	listener, err := listen(l.dir)
 	if err != nil {
 		return err
 	}
@@ -206,9 +206,9 @@ func apiOptions(l *loaded, b backend.Backend, s *core.Scheduler) api.Options {
 	}
 }
 
-// listen opens the socket on which a job's scheduler answers.
-func listen(l *loaded) (net.Listener, error) {
-	socket, err := api.SocketPath(l.dir)
+// listen opens the socket on which the scheduler answers that has its job's state in a folder.
+func listen(dir string) (net.Listener, error) {
+	socket, err := api.SocketPath(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -240,11 +240,11 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
 	s := v.Sample
+	by := "scheduler up"
 	if v.StopProcess != 0 {
-		row("job", "%s, %s, %s, %s since %s", v.Job, stateWords(v), v.Mode, stopsIt(v.StopProcess), clock(v.Started, v.Now))
-	} else {
-		row("job", "%s, %s, %s, scheduler up since %s", v.Job, stateWords(v), v.Mode, clock(v.Started, v.Now))
+		by = stopsIt(v.StopProcess)
 	}
+	row("job", "%s, %s, %s, %s since %s", v.Job, stateWords(v), v.Mode, by, clock(v.Started, v.Now))
 	if v.State == core.StateStuck {
 		row("stuck", "%s: see the problems", v.Stuck)
 	}

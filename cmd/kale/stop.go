@@ -293,7 +293,7 @@ func (a *app) drive(ctx context.Context, lg *slog.Logger, l *loaded, b backend.B
 // answerFor serves the API of a scheduler that stops its job, until silence is called. One that cannot be served does not keep the job from stopping.
 func answerFor(ctx context.Context, lg *slog.Logger, l *loaded, b backend.Backend, s *core.Scheduler) (silence func()) {
 	const unheard = "kale status cannot ask how far the stop is"
-	listener, err := listen(l)
+	listener, err := listen(l.dir)
 	if err != nil {
 		lg.Warn(unheard, "err", err)
 		return func() {}

@@ -43,11 +43,7 @@ func TestStatusBeforeAStopHasLooked(t *testing.T) {
 	look("of another process that has the state", false)
 	note := noteProcess(dir, stoppingFile)
 	look("of a stop that does not answer", true)
-	path, err := api.SocketPath(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := api.Listen(path)
+	l, err := listen(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,18 +66,13 @@ func TestStatusWhileAStopDrives(t *testing.T) {
 	needONNX(t)
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 3})
 	s := newShell(t).withPrograms()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "life.hcl")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(lifeJob, "%BROKER%", addr)), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	s.must("produce", "-brokers", addr, "-topic", "clicks", "-peak", "300", "-from", "12h", "-history", "10s", "-duration", "0")
 	t.Cleanup(func() { // whatever fails above, no process may be left
 		if r := s.runCtx(context.Background(), "stop", "life", "-force"); r.code != exitDone && !strings.Contains(r.err, "no job") {
 			t.Errorf("stop -force: %s", r.err)
 		}
 	})
-	cmd, run := s.startProcess("run", "-state-dir", s.env["KALE_STATE_DIR"], file, "-var", "checkpoints="+filepath.Join(dir, "checkpoints"), "-plain")
+	cmd, run := s.startProcess("run", "-state-dir", s.env["KALE_STATE_DIR"], lifeAt(t, addr), "-plain")
 	pid := 0
 	run.eventually("a worker that trains", func() bool {
 		var v core.View

@@ -180,7 +180,7 @@ func (j *job) unaskable(ctx context.Context, err error, ws []backend.Workload) (
 		rest := j.set.asked[attrRest]
 		m = backend.Mistake(rest.at, "No such socket", "rest is %q, and there is no such socket here. Start slurmrestd, which makes it, or correct rest.", rest.value)
 	case lackingConf(err) != "":
-		m = backend.Mistake(hcl.Range{}, "Slurm's configuration cannot be read", "Slurm's programs say of it: %s. L%s.", lackingConf(err), adviceConf[1:])
+		m = backend.Mistake(hcl.Range{}, "Slurm's configuration cannot be read", "Slurm's programs say of it: %s. To mend that, %s.", lackingConf(err), adviceConf)
 	case program != "" && j.set.way.binDir != "":
 		m = backend.Mistake(j.set.asked[attrBinDir].at, "Slurm's programs are not there", "bin_dir is %q, and there is no %s in it. Set it to the folder of this machine with sbatch, squeue, scontrol and scancel, "+
 			"or leave it out where they are in the PATH.", j.set.way.binDir, program)
