@@ -110,7 +110,8 @@ job "ctr" {
     history  = "14d"           # read back from the broker on start, as far as its retention goes
     model    = "seasonal"      # or the path of an .onnx file from `kale forecast train`
 
-    # A model file that forecast the last two hours worse than "seasonal" by more than a tenth is not used.
+    # A model file that forecast the last two hours worse than "seasonal" by more than a tenth, and by more than 1 % of the
+    # traffic (less moves no worker), is not used.
     gate_window    = "2h"
     gate_tolerance = 0.1
 

@@ -308,8 +308,12 @@ func (p *printer) notices(f Frame, first bool) []event {
 	return out
 }
 
-// Same tells whether two problems differ in their numbers, and in what a process wrote, at most.
+// Same tells whether two problems differ in their numbers, and in what a process wrote, at most. Of two processes with nothing in common each has its own.
 func Same(a, b string) bool {
+	x, y := subjectOf(a), subjectOf(b)
+	if x.processes() && y.processes() && !x.meets(y) {
+		return false
+	}
 	a, _, _ = strings.Cut(a, core.LogEnds)
 	b, _, _ = strings.Cut(b, core.LogEnds)
 	return wordless(a) == wordless(b)

@@ -83,6 +83,33 @@ func TestTroublesAreToldOnce(t *testing.T) {
 	}
 }
 
+// Two processes that end alike within seconds are two problems: each is told, and each is told to be gone. Of one, the generations and the numbers may change.
+func TestEachProcessHasItsOwnTrouble(t *testing.T) {
+	for _, c := range [][2]string{
+		{"ps-1-g2 has ended 1×: it was killed", "ps-0-g2 has ended 1×: it was killed"},
+		{"worker-0-g1 has ended 2×: it was killed", "worker-10-g1 has ended 1×: it was killed"},
+		{"parameter server 0: snapshots fail: EOF", "parameter server 1: snapshots fail: EOF"},
+	} {
+		p := &printer{}
+		at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		var got []string
+		for _, problems := range [][]string{{c[0]}, {c[1], c[0]}, {c[1], c[0]}, {c[1]}, nil} {
+			f := Frame{View: &core.View{Now: at, Problems: problems}, Zone: time.UTC}
+			got = append(got, f.text(p.troubles(f))...)
+		}
+		var want []string
+		for _, line := range []string{"problem   " + c[0], "problem   " + c[1], "gone      " + c[0], "gone      " + c[1]} {
+			want = append(want, "03:04:05  "+line)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("lines (-want +got):\n%s", diff)
+		}
+	}
+	if !Same("worker-0-g1 has ended 1×: it was killed", "worker-0-g2 has ended 2×: it was killed") {
+		t.Error("another generation of a rank is another problem")
+	}
+}
+
 // A trouble that is told in other words, as when it widens, is not said to be gone; one that ends while another subject's begins is.
 func TestATroubleThatGoesOnIsNotGone(t *testing.T) {
 	const narrow, wide = "parameter server 0: snapshots fail: write /a: no space left on device", "parameter servers 0–1: snapshots fail: write /a: read-only file system"

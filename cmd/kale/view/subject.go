@@ -58,6 +58,11 @@ func (s *subject) add(first, last string) {
 	}
 }
 
+// processes says whether a problem is of workers or servers that it names.
+func (s subject) processes() bool {
+	return s.kind == backend.RoleServer || s.kind == backend.RoleWorker
+}
+
 // meets says whether two subjects have something in common.
 func (s subject) meets(t subject) bool {
 	if s.kind != t.kind {
