@@ -67,6 +67,7 @@ extra sbatch sbatch "$slurm" "apt-get install slurm-client" slurmctld -V
 accounts="for the tests of Slurm's accounts, which are skipped without"
 extra slurmdbd slurmdbd "$accounts" "apt-get install slurmdbd" slurmctld -V
 extra MariaDB mariadbd "$accounts" "apt-get install mariadb-server" mariadbd --version
+extra Docker dockerd "for the tests of tasks that run in containers, which are skipped without" "apt-get install docker.io" dockerd --version
 [ -z "$verbose" ] || extra protoc protoc "for make proto alone, where a protocol is changed" "apt-get install protobuf-compiler" protoc --version
 [ -z "$verbose" ] || extra "NVIDIA driver" nvidia-smi "to compute on GPUs; without, workers compute on CPUs: gpus = 0 in the job file" "the site's NVIDIA driver" nvidia-smi --query-gpu=driver_version --format=csv,noheader
 exit $failed

@@ -50,7 +50,7 @@
 // Drivers: raw_exec sees the node as it is. exec and docker show a task a file system of its own: the shared folder is a host
 // volume of the clients (volume blocks), and the program comes in an artifact, in the image or in the clients' chroot. In a
 // container the shell takes the place of the image's entry point, and the network is the node's, where servers are looked
-// for. The suites run on real tasks of raw_exec and exec; for docker only what is submitted is tested.
+// for. The suites run on real tasks of each of the three.
 //
 // The policy that a token of the plugin needs, with ACLs on; the job's namespace for NS:
 //

@@ -145,26 +145,33 @@ func TestArtifact(t *testing.T) {
 	})
 }
 
-// The whole suite, by a driver that gives each task a file system and control groups of its own, as nobody.
-func TestConformanceByExec(t *testing.T) {
-	if why := nomadtest.MissingExec(); why != "" {
-		t.Skip(why)
+// The whole suite, by drivers that give each task a file system and control groups of its own: exec as nobody, docker in a container of an image.
+func TestConformanceByDriver(t *testing.T) {
+	for _, tt := range []struct{ driver, missing, block string }{
+		{"exec", nomadtest.MissingExec(), ""},
+		{"docker", nomadtest.MissingDocker(), fmt.Sprintf("  image = %q\n", nomadtest.Image)},
+	} {
+		t.Run(tt.driver, func(t *testing.T) {
+			if tt.missing != "" {
+				t.Skip(tt.missing)
+			}
+			c, err := nomadtest.Start(t.Context(), nomadtest.Options{Clients: nodes, GPUs: gpusPerNode, Drivers: []string{tt.driver}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := c.Stop(); err != nil {
+					t.Error(err)
+				}
+			})
+			conformance.Run(t, func(t *testing.T) conformance.Harness {
+				r := rigOn(t, c)
+				r.block = fmt.Sprintf("  driver = %q\n%s  volume \"shared\" {\n    path = %q\n  }\n", tt.driver, tt.block, c.Shared())
+				h := r.harness()
+				h.Open = func(t testing.TB) backend.Backend { return launch(t) }
+				h.Kill = conformance.KillPlugin
+				return h
+			})
+		})
 	}
-	c, err := nomadtest.Start(t.Context(), nomadtest.Options{Clients: nodes, GPUs: gpusPerNode, Drivers: []string{"exec"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	conformance.Run(t, func(t *testing.T) conformance.Harness {
-		r := rigOn(t, c)
-		r.block = fmt.Sprintf("  driver = \"exec\"\n  volume \"shared\" {\n    path = %q\n  }\n", c.Shared())
-		h := r.harness()
-		h.Open = func(t testing.TB) backend.Backend { return launch(t) }
-		h.Kill = conformance.KillPlugin
-		return h
-	})
 }

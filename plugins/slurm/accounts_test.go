@@ -245,3 +245,74 @@ func (s *site) accountsOfTheUser(c *slurmtest.Cluster) {
 		}
 	}
 }
+
+// Where QOS preempt each other, a grace shows as the deadline of what a job of a higher one will end; without one it fails, for that reason.
+func TestPreemptionByQOS(t *testing.T) {
+	t.Parallel()
+	if why := slurmtest.MissingAccounting(); why != "" {
+		t.Skip(why)
+	}
+	c, err := slurmtest.Start(t.Context(), slurmtest.Options{
+		Nodes: 1, GPUsPerNode: 2, Accounting: true, Conf: []string{"PreemptType=preempt/qos", "PreemptMode=CANCEL", "AccountingStorageEnforce=associations,qos"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, args := range [][]string{
+		{"add", "qos", "patient", "GraceTime=3600"}, {"add", "qos", "brief"}, {"add", "qos", "urgent", "Preempt=patient,brief", "Priority=100"},
+		{"modify", "user", "where", "name=" + slurmtest.User(), "set", "qos=normal,patient,brief,urgent"},
+	} {
+		if out, err := c.Run(t.Context(), "sacctmgr", append([]string{"--immediate"}, args...)...); err != nil {
+			t.Fatal(out, err)
+		}
+	}
+	for _, qos := range []string{"patient", "brief"} {
+		t.Run(qos, func(t *testing.T) {
+			dir, err := os.MkdirTemp(c.Shared(), "t-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &site{T: t, job: qos, rig: &rig{on: c, dir: dir, extra: fmt.Sprintf("bin_dir = %q\nqos = %q", c.Bin(), qos)}}
+			s.b = s.open()
+			w := s.gpuWorkload(worker(0, 1), conformance.Steady, 2)
+			conformance.Eventually(t, "slurmctld has heard of the QOS", func() error { // slurmdbd tells it
+				st := s.ensure(w)
+				if st.Err != nil {
+					return st.Err
+				}
+				return nil
+			})
+			if st := s.waitState(w.ID, backend.StateRunning); !st.Deadline.IsZero() {
+				t.Errorf("before the preemption its deadline is %v", st.Deadline)
+			}
+			before := time.Now()
+			id, err := c.Run(t.Context(), "sbatch", "--parsable", "--qos=urgent", "--gres=gpu:2", "--output=/dev/null", "--wrap=sleep 1000")
+			if err != nil {
+				t.Fatal(id, err)
+			}
+			switch qos {
+			case "patient":
+				st := s.waitFor(w.ID, "the preemption shows as its deadline", func(st backend.Status) bool { return !st.Deadline.IsZero() })
+				if end := st.Deadline; st.EndCause != backend.EndPreemption || end.Before(before.Add(50*time.Minute)) || end.After(time.Now().Add(time.Hour+time.Minute)) {
+					t.Errorf("its deadline is %v, by %v; want an hour from %v", st.Deadline, st.EndCause, before)
+				}
+			case "brief":
+				st := s.waitState(w.ID, backend.StateFailed)
+				if !strings.Contains(st.Reason, "PREEMPTED") && !strings.Contains(st.Reason, "preemption") {
+					t.Errorf("its reason is %q", st.Reason)
+				}
+			}
+			if out, err := c.Run(t.Context(), "scancel", strings.TrimSpace(id)); err != nil {
+				t.Error(out, err)
+			}
+			if err := s.b.Release(t.Context(), s.job, []backend.ID{w.ID}, backend.Forced); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -20,11 +20,14 @@ var libraries = regexp.MustCompile(`(/[^ ]+) \(0x`)
 func populate(root string, tools []string) error {
 	files := map[string]string{} // from the place there to the one here
 	for _, name := range tools {
-		path, err := exec.LookPath(name)
-		if err != nil {
-			return fmt.Errorf("make a root file system for tasks: %w", err)
+		path := name
+		if !filepath.IsAbs(name) {
+			var err error
+			if path, err = exec.LookPath(name); err != nil {
+				return fmt.Errorf("make a root file system for tasks: %w", err)
+			}
 		}
-		files["/bin/"+name] = path
+		files["/bin/"+filepath.Base(name)] = path
 		out, err := exec.Command("ldd", path).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("make a root file system for tasks: which libraries %s needs: %w\n%s", path, err, out)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,12 +17,14 @@ import (
 
 // Options says what a cluster is like.
 type Options struct {
-	Clients int      // nodes, named n1, n2, …; 0 means 1
-	GPUs    int      // on each node
-	ACL     bool     // with access control; Token has the management token then
-	TLS     bool     // the agents speak TLS only, and ask who speaks to them for a certificate: CACert, ClientCert
-	Drivers []string // that run tasks; nil means raw_exec. exec takes root and a kernel with control groups
-	Dir     string   // keeps everything; empty: a temporary folder, removed by Stop
+	Clients int               // nodes, named n1, n2, …; 0 means 1
+	GPUs    int               // on each node
+	ACL     bool              // with access control; Token has the management token then
+	TLS     bool              // the agents speak TLS only, and ask who speaks to them for a certificate: CACert, ClientCert
+	Drivers []string          // that run tasks; nil means raw_exec. exec takes root and a kernel with control groups, docker takes root and Docker's programs
+	Extra   []string          // paths of programs and libraries that tasks of exec and docker find in /bin, beside the shell and its tools
+	Volumes map[string]string // by their names, the folders that are host volumes of every client, beside "shared"
+	Dir     string            // keeps everything; empty: a temporary folder, removed by Stop
 }
 
 // Cluster is a Nomad of one server and some clients. Methods are for one goroutine at a time.
@@ -32,6 +35,7 @@ type Cluster struct {
 	opts    Options
 	server  *agent
 	clients []*agent
+	docker  *agent // nil without the driver docker
 	token   string
 	private bool // the clients have mount namespaces of their own
 }
@@ -68,7 +72,8 @@ func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	if c.dir, err = filepath.Abs(c.dir); err != nil {
 		return nil, err
 	}
-	c.private = os.Geteuid() == 0 && exec.Command("unshare", "-m", "--propagation", "private", "true").Run() == nil
+	// Docker would not see what clients mount in a namespace of their own, such as the tasks' secrets.
+	c.private = os.Geteuid() == 0 && !slices.Contains(c.opts.Drivers, "docker") && exec.Command("unshare", "-m", "--propagation", "private", "true").Run() == nil
 	if err := c.configure(bin); err != nil {
 		return nil, err
 	}
@@ -77,6 +82,11 @@ func Start(ctx context.Context, opts Options) (_ *Cluster, err error) {
 	}
 	if opts.ACL {
 		if err := c.bootstrap(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if slices.Contains(c.opts.Drivers, "docker") {
+		if err := c.startDocker(ctx, c.server.env); err != nil {
 			return nil, err
 		}
 	}
@@ -259,7 +269,7 @@ func (c *Cluster) poll(ctx context.Context, a *agent, what string, cond func(*ap
 
 // EndLeftover ends all that a cluster has run whose folder this is and whose agents have ended, as they do with the process that started them. It leaves the folder.
 func EndLeftover(dir string) error {
-	err := sweep(envMark + "=" + dir + "\x00")
+	err := errors.Join(sweep(envMark+"="+dir+"\x00"), killGroup(cgroup(dir)))
 	unmount(dir)
 	return errors.Join(err, removeCgroups(cgroup(dir)))
 }
@@ -269,8 +279,10 @@ func (c *Cluster) Stop() error {
 	for _, a := range c.clients {
 		a.kill()
 	}
-	if c.server != nil {
-		c.server.kill()
+	for _, a := range []*agent{c.server, c.docker} {
+		if a != nil {
+			a.kill()
+		}
 	}
 	err := EndLeftover(c.dir)
 	if c.own {

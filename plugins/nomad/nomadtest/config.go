@@ -3,6 +3,7 @@ package nomadtest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,10 +35,18 @@ func (c *Cluster) configure(bin binaries) error {
 	chroot := ""
 	if slices.Contains(c.opts.Drivers, "exec") {
 		root := filepath.Join(c.dir, "root")
-		if err := populate(root, chrootTools); err != nil {
+		if err := populate(root, append(slices.Clone(chrootTools), c.opts.Extra...)); err != nil {
 			return err
 		}
 		chroot = fmt.Sprintf(chrootConfig, root)
+	}
+	volumes := ""
+	for _, name := range slices.Sorted(maps.Keys(c.opts.Volumes)) {
+		volumes += fmt.Sprintf(volumeConfig, name, c.opts.Volumes[name])
+	}
+	docker := ""
+	if slices.Contains(c.opts.Drivers, "docker") {
+		docker = fmt.Sprintf(dockerConfig, "unix://"+c.dockerSocket())
 	}
 	env, err := c.agentsEnv()
 	if err != nil {
@@ -51,7 +60,7 @@ func (c *Cluster) configure(bin binaries) error {
 		name := fmt.Sprintf("n%d", i+1)
 		port := ports[3+i]
 		text := fmt.Sprintf(clientConfig, port, ports[1], cgroup(c.dir), strings.Join(c.opts.Drivers, ","), c.Shared(), c.opts.ACL, bin.plugins, c.opts.GPUs, "GPU-"+name)
-		a, err := c.newAgent(name, port, bin, env, text+chroot+tls)
+		a, err := c.newAgent(name, port, bin, env, text+volumes+chroot+docker+tls)
 		if err != nil {
 			return err
 		}
@@ -205,6 +214,29 @@ const chrootConfig = `
 client {
   chroot_env {
     %q = "/"
+  }
+}
+`
+
+const volumeConfig = `
+client {
+  host_volume %q {
+    path = %q
+  }
+}
+`
+
+// dockerConfig is of clients that share one Docker: none of them may end what it does not know.
+const dockerConfig = `
+plugin "docker" {
+  config {
+    endpoint = %q
+    gc {
+      image = false
+      dangling_containers {
+        enabled = false
+      }
+    }
   }
 }
 `
