@@ -61,7 +61,7 @@ func (s *Scheduler) act(ctx context.Context, now time.Time) error {
 	}
 	s.keepPolicies(ctx)
 	return s.each(ctx, now, []func(context.Context, time.Time) error{
-		s.sendStraysAway, s.renew, s.replaceHung, s.standBy, s.followEnds, s.renewServers, s.ensure, s.drain, s.settle,
+		s.sendStraysAway, s.renew, s.replaceHung, s.standBy, s.followEnds, s.renewServers, s.serversFirst, s.ensure, s.drain, s.settle,
 	})
 }
 
@@ -225,7 +225,7 @@ func lingering(ctx context.Context, timeout time.Duration) (context.Context, con
 	return long, func() { stop(); cancel() }
 }
 
-// missing renders what is wanted and does not run; changed says that generations were raised, which must be saved before they are used.
+// missing renders what is wanted and does not run, servers first; changed says that generations were raised, which must be saved before they are used.
 func (s *Scheduler) missing(now time.Time) (ws []backend.Workload, changed bool) {
 	add := func(role string, rank int, gens map[int]uint64, render func(int, uint64) backend.Workload) {
 		if gens[rank] == 0 {
@@ -251,6 +251,9 @@ func (s *Scheduler) missing(now time.Time) (ws []backend.Workload, changed bool)
 	}
 	for i := range s.job.Servers.Count {
 		add(backend.RoleServer, i, s.want.Servers, s.loads.server)
+	}
+	if s.makeWay {
+		return ws, changed
 	}
 	for _, rank := range s.want.wantedRanks() {
 		if !s.departing(rank) {
@@ -314,6 +317,8 @@ func (s *Scheduler) partingOf(l leaving, st backend.Status, now time.Time) parti
 		return releaseForced // it has no process that could hold anything
 	case errors.Is(s.seen.chiefErr, rpc.ErrNoChief) && !s.want.Trained:
 		return releaseForced // there never was a chief that it could have joined
+	case s.want.Stopping && s.unplacedChief() != nil && s.stopLasts > chiefPlace:
+		return releaseForced // no chief comes to ask it, or only one that has its place
 	case s.seen.chiefErr != nil:
 		return waitForChief
 	case m.GetState() == rpc.MemberState_MEMBER_STATE_DRAINED:

@@ -121,10 +121,25 @@ func (s *Scheduler) askStart(ctx context.Context, ws []backend.Workload, hear fu
 	}
 	c := &change{what: "start " + named(ids), starts: ids, hear: func() error { return hear(sts, err) }}
 	return s.undertake(ctx, c, backendTimeout, func(ctx context.Context) {
-		if sts, err = s.opt.Backend.Ensure(ctx, s.job.Name, ws); err == nil && len(sts) != len(ws) {
-			err = fmt.Errorf("the backend answered for %d of %d processes: its plugin is not sound", len(sts), len(ws))
+		n := slices.IndexFunc(ws, func(w backend.Workload) bool { return w.ID.Role == backend.RoleWorker })
+		if n > 0 { // servers, without which no worker trains, are first in the cluster's queue
+			if sts, err = s.ensureAll(ctx, ws[:n]); err != nil {
+				return
+			}
 		}
+		var more []backend.Status
+		more, err = s.ensureAll(ctx, ws[max(n, 0):])
+		sts = append(sts, more...)
 	})
+}
+
+// ensureAll asks the backend to start workloads, at once.
+func (s *Scheduler) ensureAll(ctx context.Context, ws []backend.Workload) ([]backend.Status, error) {
+	sts, err := s.opt.Backend.Ensure(ctx, s.job.Name, ws)
+	if err == nil && len(sts) != len(ws) {
+		err = fmt.Errorf("the backend answered for %d of %d processes: its plugin is not sound", len(sts), len(ws))
+	}
+	return sts, err
 }
 
 // unbegun says of a process which the backend has on record, and does not start, that it has not ended: it is being started, or was refused.

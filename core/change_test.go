@@ -108,6 +108,46 @@ func TestForcedStopBesideAHangingStart(t *testing.T) {
 	r.mustBeLive("")
 }
 
+// gated answers a release only once its gate is open.
+type gated struct {
+	backend.Backend
+	gate chan struct{}
+}
+
+func (b *gated) Release(ctx context.Context, job string, ids []backend.ID, how backend.How) error {
+	<-b.gate
+	return b.Backend.Release(ctx, job, ids, how)
+}
+
+// The answer to the last call of a stop, however late it comes, is the end of the job: nothing is decided or started after it.
+func TestNothingIsStartedAfterALateEndOfAStop(t *testing.T) {
+	b := &gated{gate: make(chan struct{})}
+	r := newRig(t, rigOptions{wrap: func(inner backend.Backend) backend.Backend {
+		b.Backend = inner
+		return b
+	}})
+	r.started(2)
+	r.s.spawn = func(f func()) { go f() }
+	if err := r.s.obey(t.Context(), command{Order: Order{Kind: "stop", Force: true}}); err != nil {
+		t.Fatal(err)
+	}
+	r.until("a call is not answered", func() error {
+		if r.s.changing == nil {
+			return errors.New("all are")
+		}
+		return nil
+	})
+	close(b.gate)
+	<-r.s.changing.done
+	r.mark()
+	r.beat()
+	if !r.s.want.Stopped {
+		t.Fatalf("live are %q", r.live())
+	}
+	r.wantCalls()
+	r.mustBeLive("")
+}
+
 // onRecord has lists show what is asked for as a plugin may that writes down what it has accepted before it hands it to the cluster.
 type onRecord struct {
 	backend.Backend

@@ -101,7 +101,7 @@ func (s *Scheduler) flow() plan.Flow {
 
 // broken says what keeps the job from training that no other number of workers mends; "" when nothing does.
 func (s *Scheduler) broken() string {
-	if down := s.serverDown(); down != "" {
+	if down := cmp.Or(s.withoutPlace(), s.serverDown()); down != "" {
 		return down
 	}
 	if p := s.seen.chief.GetProblems(); s.seen.chiefErr == nil && (recreated(p) || stuckWords(p, len(s.seen.chief.GetPartitions())) == allStand) {

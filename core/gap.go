@@ -19,6 +19,7 @@ type progressLog struct {
 type progressPoint struct {
 	at        time.Time
 	watermark int64
+	chief     uint64
 }
 
 func newProgressLog(horizon time.Duration) *progressLog {
@@ -40,7 +41,7 @@ func (l *progressLog) add(now time.Time, r *rpc.AdvancesResponse) {
 			continue
 		}
 		l.last = a.GetSeq()
-		l.byPart[a.GetPartition()] = append(l.byPart[a.GetPartition()], progressPoint{time.UnixMilli(a.GetUnixMs()), a.GetWatermark()})
+		l.byPart[a.GetPartition()] = append(l.byPart[a.GetPartition()], progressPoint{time.UnixMilli(a.GetUnixMs()), a.GetWatermark(), l.chief})
 	}
 	for p, points := range l.byPart {
 		cut := 0 // the last one stays: from it on, the partition waits
@@ -117,6 +118,25 @@ func (l *progressLog) gap(from, to time.Time, steadyFrom time.Time, when entered
 		return 0, false
 	}
 	return max(0, slices.Max(during)-usual), true
+}
+
+// bridged bounds the gap in [from, to] where another chief came meanwhile, so that it could not be followed: what the log lacks counts as waiting. It is not known
+// where nothing waited, and not yet while a partition that has records to train has not advanced under the chief of now.
+func (l *progressLog) bridged(from, to time.Time, when entered) (atMost time.Duration, known, yet bool) {
+	if !slices.ContainsFunc(l.holes, func(h time.Time) bool { return !h.Before(from) && !h.After(to) }) {
+		return 0, false, true
+	}
+	for p, points := range l.byPart {
+		last := points[len(points)-1]
+		if entry, waits := when(p, last.watermark); last.chief != l.chief && waits && entry.Before(to) {
+			return 0, false, false
+		}
+	}
+	waits := l.waits(from, to, from, when)
+	if len(waits) == 0 {
+		return 0, false, true
+	}
+	return slices.Max(waits), true, true
 }
 
 func median[T ~int64](v []T) T {

@@ -88,6 +88,40 @@ func TestGapIsUnknownAcrossAHole(t *testing.T) {
 	}
 }
 
+// Where another chief came, what is missing in between counts as waiting, once all that waits goes on.
+func TestGapAcrossAnotherChief(t *testing.T) {
+	type answer struct {
+		chief  uint64
+		points [][3]int64
+	}
+	before := answer{1, [][3]int64{{0, 900, 90}, {1, 950, 5}}}
+	for name, c := range map[string]struct {
+		next       answer
+		when       entered
+		atMost     time.Duration
+		known, yet bool
+	}{
+		"all go on":                  {answer{2, [][3]int64{{0, 1400, 95}, {1, 1450, 6}}}, always, 450 * time.Millisecond, true, true},
+		"one does not go on yet":     {answer{2, [][3]int64{{0, 1400, 95}}}, always, 0, false, false},
+		"one has nothing to train":   {answer{2, [][3]int64{{0, 1400, 95}}}, func(p int32, n int64) (time.Time, bool) { return msAt(0), p == 0 }, 400 * time.Millisecond, true, true},
+		"nothing waits":              {answer{2, nil}, never, 0, false, true},
+		"nothing goes on":            {answer{2, nil}, always, 0, false, false},
+		"it is the same chief still": {answer{1, [][3]int64{{0, 1400, 95}, {1, 1450, 6}}}, always, 0, false, true},
+	} {
+		l := newProgressLog(time.Minute)
+		for i, a := range []answer{before, c.next} {
+			r := &rpc.AdvancesResponse{Chief: a.chief}
+			for k, p := range a.points {
+				r.Advances = append(r.Advances, &rpc.Advance{Seq: uint64(10*i + k + 1), Partition: int32(p[0]), UnixMs: msAt(p[1]).UnixMilli(), Watermark: p[2]})
+			}
+			l.add(msAt(1000+500*int64(i)), r)
+		}
+		if atMost, known, yet := l.bridged(msAt(1000), msAt(1500), c.when); atMost != c.atMost || known != c.known || yet != c.yet {
+			t.Errorf("%s: at most %v, %v, %v; want %v, %v, %v", name, atMost, known, yet, c.atMost, c.known, c.yet)
+		}
+	}
+}
+
 // The log is bounded, and forgets no partition that waits.
 func TestProgressLogForgets(t *testing.T) {
 	l := newProgressLog(time.Minute)

@@ -35,10 +35,14 @@ type ServerRenewal struct {
 	Done     time.Time `json:"done,omitzero"`
 	// Served is when the chief last heard from it after that, zero where it did not: until then nothing paused.
 	Served time.Time `json:"served,omitzero"`
+	// Back is when the chief had first heard of its successor.
+	Back time.Time `json:"back,omitzero"`
 	// Paused is how long training stood still: the longest time in which a partition with unread records had no applied record. Where that could not be
-	// followed (the chief moves with server 0) it is the time from Served, or Released, to Done, and Followed is false.
+	// followed (the chief moves with server 0) Followed is false: Bridged, it is the longest time in which none is known, otherwise the time from Served, or
+	// Released, to Done.
 	Paused   time.Duration `json:"paused"`
 	Followed bool          `json:"followed"`
+	Bridged  bool          `json:"bridged,omitempty"`
 	// Ended: the cluster ended it before it was its turn to be renewed.
 	Ended bool `json:"ended,omitempty"`
 	// Failed is why it ended by itself, before it was asked to and before the cluster was to end it; "": it did not.
@@ -99,7 +103,7 @@ func (v *ServerRenewal) pause() string {
 		return "training did not pause"
 	case v.Followed:
 		return "training paused for " + job.Length(v.Paused)
-	case v.Paused < time.Second:
+	case v.Paused < time.Second && !v.Bridged:
 		return "for how long training paused is not known"
 	}
 	return "training paused for at most " + job.Length(v.Paused)
@@ -317,17 +321,29 @@ func (s *Scheduler) serverIsBack(v *ServerRenewal, now time.Time) error {
 	return s.save()
 }
 
+// goesOnWithin is for how long partitions are awaited to go on under a new chief.
+const goesOnWithin = 5 * time.Second
+
 // isBack says whether the chief hears from the successor of a server that left, and how long training paused for it.
 func (s *Scheduler) isBack(v *ServerRenewal, now time.Time) (done *ServerRenewal, back bool) {
 	if info := s.serverInfo(v.Index); info == nil || info.GetInfo().GetIncarnation() <= v.Incarnation {
 		return nil, false
 	}
+	if v.Back.IsZero() {
+		v.Back = now
+	}
 	end := *v
 	end.Done, end.To = now, s.nodeOf(serverID(v.Index, s.want.Servers[v.Index]))
 	if end.Paused, end.Followed = s.progress.gap(v.Released, now, v.Released.Add(-10*s.job.SLO.MaxLag), s.arrivals.EnteredAt); !end.Followed {
-		end.Paused = now.Sub(laterOf(v.Released, v.Served))
+		atMost, known, yet := s.progress.bridged(v.Released, now, s.arrivals.EnteredAt)
+		if !yet && now.Sub(v.Back) < goesOnWithin {
+			return nil, false
+		}
+		if end.Paused, end.Bridged = now.Sub(laterOf(v.Released, v.Served)), known; known {
+			end.Paused = atMost
+		}
 	}
-	s.want.ServerPauses = keepLast(s.want.ServerPauses, now.Sub(laterOf(v.Released, v.Served)))
+	s.want.ServerPauses = keepLast(s.want.ServerPauses, v.Back.Sub(laterOf(v.Released, v.Served)))
 	return &end, true
 }
 

@@ -441,6 +441,7 @@ func TestHowLongTrainingPaused(t *testing.T) {
 		"; training paused for 34ms":                  {Followed: true, Paused: 34 * time.Millisecond},
 		"; for how long training paused is not known": {},
 		"; training paused for at most 10s":           {Paused: 10 * time.Second},
+		"; training paused for at most 400ms":         {Paused: 400 * time.Millisecond, Bridged: true},
 	} {
 		for _, how := range []func(*ServerRenewal){func(v *ServerRenewal) { v.Failed = "its node failed" }, func(v *ServerRenewal) { v.Ended = true }, func(*ServerRenewal) {}} {
 			v.Index, v.Deadline, v.Released, v.Done = 1, at, at.Add(-time.Minute), at

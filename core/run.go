@@ -178,6 +178,9 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
+	if s.want.Stopped {
+		return nil // the answer that came before this look was the last of a stop
+	}
 	if err := s.takeOver(); err != nil {
 		return err
 	}

@@ -119,6 +119,9 @@ type Scheduler struct {
 	beside       *bool           // whether the backend holds places for successors; nil: not asked
 	standbys     map[int]standby // of servers, by index
 	ends         map[int]dueEnd  // likewise
+	unplaced     time.Time       // since when a server has had no place, as this scheduler saw it; zero: all have one
+	makeWay      bool            // for so long that workers make way for it: none is started
+	madeWay      time.Time       // when a worker left its place to one last
 	changing     *change         // what the backend has not answered yet; nil: nothing
 	spawn        func(func())    // go, but in tests that want every answer at once
 	ensureSaid   string          // what was logged last of one, since one went well

@@ -216,7 +216,7 @@ var autoscaleBlock = &block{
 		{name: "tick", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Tick }, 50*time.Millisecond, day), fallback: `"60s"`, doc: "Time between decisions."},
 		{name: "watch", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Watch }, 10*time.Millisecond, day), fallback: `"5s"`, doc: "Time between looks at lag and membership."},
 		{name: "place_timeout", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.PlaceTimeout }, time.Second, 30*day), fallback: `"10m"`,
-			doc: "When a worker waits longer than this for a place in the cluster, no more are wanted than could be placed, until there is room or, after as long again, more are tried. A process that its cluster has suspended for longer is ended and started again where there is room."},
+			doc: "When a worker waits longer than this for a place in the cluster, no more are wanted than could be placed, until there is room or, after as long again, more are tried. A parameter server that waits for a minute (or for this, where it is less) gets the place of a worker. A process that its cluster has suspended for longer is ended and started again where there is room."},
 	},
 	blocks: []*block{{
 		name: "params", optional: true, params: true, doc: "Numbers of the policy; what is left out has its default. Those of another policy are refused.",
