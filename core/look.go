@@ -102,10 +102,14 @@ func (s *Scheduler) look(asked context.Context) *seen {
 	}
 	worker, server := s.asksRoom()
 	if worker {
-		wg.Go(func() { n.workerRoom = s.roomFor(ctx, s.want.Workers, s.loads.worker) })
+		wg.Go(func() {
+			n.workerRoom = s.workerAsk.lately(s.roomEvery, func() *room { return s.roomFor(ctx, s.want.Workers, s.loads.worker) })
+		})
 	}
 	if server {
-		wg.Go(func() { n.serverRoom = s.roomFor(ctx, s.want.Servers, s.loads.server) })
+		wg.Go(func() {
+			n.serverRoom = s.serverAsk.lately(s.roomEvery, func() *room { return s.roomFor(ctx, s.want.Servers, s.loads.server) })
+		})
 	}
 	wg.Wait()
 	if n.inventory != nil {

@@ -156,6 +156,15 @@ func TestWaits(t *testing.T) {
 	r.beat()
 	waits("worker-1-g1 to be ready")
 	r.started(3)
+	if err := r.cluster.SetState("ctr", worker(1, 1), backend.StateStopping, "released, forced"); err != nil {
+		t.Fatal(err)
+	}
+	r.beat()
+	waits("worker-1-g1 to end (released, forced)")
+	if err := r.cluster.SetState("ctr", worker(1, 1), backend.StateRunning, ""); err != nil {
+		t.Fatal(err)
+	}
+	r.beat()
 	r.chief.with(func(*rpc.JobStatus) { r.chief.slow = true })
 	r.order("scale", 2)
 	r.beats(2)

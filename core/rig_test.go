@@ -169,7 +169,7 @@ func (r *rig) open(trainer string) {
 		r.t.Fatal(err, diags)
 	}
 	r.s = s
-	s.spawn = func(f func()) { f() }
+	s.spawn, s.roomEvery = func(f func()) { f() }, 0
 	r.t.Cleanup(func() {
 		s.missed.end()
 		s.endChange()

@@ -119,19 +119,22 @@ type Scheduler struct {
 	beside       *bool           // whether the backend holds places for successors; nil: not asked
 	standbys     map[int]standby // of servers, by index
 	ends         map[int]dueEnd  // likewise
-	unplaced     time.Time       // since when a server has had no place, as this scheduler saw it; zero: all have one
-	makeWay      bool            // for so long that workers make way for it: none is started
-	madeWay      time.Time       // when a worker left its place to one last
-	changing     *change         // what the backend has not answered yet; nil: nothing
-	spawn        func(func())    // go, but in tests that want every answer at once
-	ensureSaid   string          // what was logged last of one, since one went well
-	ensureErr    error           // of the last Ensure as a whole
-	releaseErr   error           // of the last Release of what is to leave
-	may          int             // workers, by the pool, when it was asked last
-	stopSince    time.Time       // when this scheduler began to stop the job
-	stopLasts    time.Duration   // since then, at its last step
-	recorded     time.Time       // when the last sample was recorded
-	snapshot     askedSnapshot   // of a stop
+	workerAsk    roomAsk
+	serverAsk    roomAsk
+	roomEvery    time.Duration // a constant, but in tests
+	unplaced     time.Time     // since when a server has had no place, as this scheduler saw it; zero: all have one
+	makeWay      bool          // for so long that workers make way for it: none is started
+	madeWay      time.Time     // when a worker left its place to one last
+	changing     *change       // what the backend has not answered yet; nil: nothing
+	spawn        func(func())  // go, but in tests that want every answer at once
+	ensureSaid   string        // what was logged last of one, since one went well
+	ensureErr    error         // of the last Ensure as a whole
+	releaseErr   error         // of the last Release of what is to leave
+	may          int           // workers, by the pool, when it was asked last
+	stopSince    time.Time     // when this scheduler began to stop the job
+	stopLasts    time.Duration // since then, at its last step
+	recorded     time.Time     // when the last sample was recorded
+	snapshot     askedSnapshot // of a stop
 	// snapshotFrom is when each server had written its newest snapshot as that one was asked for, by the server's clock; nil: it was not asked for.
 	snapshotFrom map[int32]int64
 
@@ -200,7 +203,7 @@ func Open(ctx context.Context, o Options) (*Scheduler, hcl.Diagnostics, error) {
 	}
 	s := &Scheduler{
 		opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), commands: make(chan command), ended: make(chan struct{}), spawn: func(f func()) { go f() },
-		backoff: map[backend.ID]retry{}, troubles: map[backend.ID]*trouble{}, silences: map[backend.ID]*silence{}, replacements: map[backend.ID]replacement{}, queued: map[backend.ID]bool{}, standbys: map[int]standby{}, ends: map[int]dueEnd{},
+		roomEvery: roomEvery, backoff: map[backend.ID]retry{}, troubles: map[backend.ID]*trouble{}, silences: map[backend.ID]*silence{}, replacements: map[backend.ID]replacement{}, queued: map[backend.ID]bool{}, standbys: map[int]standby{}, ends: map[int]dueEnd{},
 		started: time.Now(), progress: newProgressLog(10 * time.Minute), diags: diags,
 	}
 	if !o.Stop {

@@ -93,7 +93,7 @@ func (s *Scheduler) waitsForPlace(rank int) (why string, waits bool) {
 	if found {
 		return st.Reason, st.State == backend.StatePending
 	}
-	if t := s.troubles[placeOf(id)]; t != nil && t.refused != "" {
+	if t := s.troubles[placeOf(id)]; t != nil && t.refusal != nil && t.refusal.Code == backend.NoCapacity {
 		return t.refused, true
 	}
 	return "", false
@@ -183,6 +183,23 @@ type room struct {
 	fits    bool
 	why     string
 	unasked bool // why is no answer of the cluster's
+}
+
+// roomEvery is how often the cluster is asked at most whether it has a place for one more process of a kind: a Slurm uses up the number of a job for each answer.
+const roomEvery = 5 * time.Second
+
+// roomAsk is when that was asked last, and the answer.
+type roomAsk struct {
+	at   time.Time
+	says *room
+}
+
+// lately gives the answer, or asks anew where it is older than every.
+func (a *roomAsk) lately(every time.Duration, ask func() *room) *room {
+	if now := time.Now(); now.Sub(a.at) >= every {
+		a.at, a.says = now, ask()
+	}
+	return a.says
 }
 
 // asksRoom says for which kinds of processes it is asked whether the cluster has a place for one more.

@@ -376,3 +376,21 @@ func TestShortageOfTheFirstWorker(t *testing.T) {
 		}
 	}
 }
+
+// The cluster is asked for room no more often than it has to be.
+func TestRoomIsAskedForNowAndThen(t *testing.T) {
+	var a roomAsk
+	asked := 0
+	ask := func() *room {
+		asked++
+		return &room{why: strings.Repeat("x", asked)}
+	}
+	for _, c := range []struct {
+		every time.Duration
+		want  string
+	}{{time.Hour, "x"}, {time.Hour, "x"}, {0, "xx"}, {time.Hour, "xx"}} {
+		if got := a.lately(c.every, ask); got.why != c.want {
+			t.Errorf("every %v: the answer is number %d, want %d", c.every, len(got.why), len(c.want))
+		}
+	}
+}

@@ -246,6 +246,9 @@ func (s *Scheduler) allocationWaits(id backend.ID) string {
 		return ""
 	}
 	text := id.String() + " to start"
+	if found && st.State == backend.StateStopping { // another generation starts then
+		text = id.String() + " to end"
+	}
 	switch si := s.silences[placeOf(id)]; {
 	case si == nil || si.id != id:
 	case si.still != "":

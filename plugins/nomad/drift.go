@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -239,7 +240,9 @@ func differences(submitted, now *api.Job) []string {
 	if len(submitted.Constraints)+len(now.Constraints) > 0 { // none is written in two ways
 		note("constraints", submitted.Constraints, now.Constraints)
 	}
-	note("meta", submitted.Meta, now.Meta)
+	for _, key := range slices.Sorted(maps.Keys(merged(submitted.Meta, now.Meta))) {
+		note("meta."+key, entryOf(submitted.Meta, key), entryOf(now.Meta, key))
+	}
 	if len(submitted.TaskGroups) != 1 || len(now.TaskGroups) != 1 || len(now.TaskGroups[0].Tasks) != len(submitted.TaskGroups[0].Tasks) {
 		return append(out, "its groups or tasks")
 	}
@@ -259,6 +262,25 @@ func differences(submitted, now *api.Job) []string {
 	if asJSON(a) != asJSON(b) {
 		out = append(out, "other settings of its group")
 	}
+	return out
+}
+
+// entryOf gives a map's value, nil where there is none.
+func entryOf(m map[string]string, key string) *string {
+	v, has := m[key]
+	if !has {
+		return nil
+	}
+	return &v
+}
+
+// merged has the keys of both.
+func merged(a, b map[string]string) map[string]string {
+	out := maps.Clone(b)
+	if out == nil {
+		out = map[string]string{}
+	}
+	maps.Copy(out, a)
 	return out
 }
 

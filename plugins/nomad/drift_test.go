@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -275,5 +276,27 @@ func TestScaledToNone(t *testing.T) {
 			conformance.WaitFor(t, n, "j", workerID(0, 2), "takes its place", in(backend.StateRunning))
 			conformance.Drop(t, n, "j")
 		})
+	}
+}
+
+// Of the meta data what differs is named, and no more.
+func TestDifferencesOfMeta(t *testing.T) {
+	job := func(meta map[string]string) *api.Job {
+		return &api.Job{Meta: meta, TaskGroups: []*api.TaskGroup{{Tasks: []*api.Task{{}}}}}
+	}
+	ours := map[string]string{"kale_job": "ctr", "kale_grace": "15s"}
+	theirs := map[string]string{"kale_job": "ctr", "kale_grace": "1s", "owner": "CI"}
+	for _, c := range []struct {
+		before, now map[string]string
+		want        []string
+	}{
+		{ours, ours, nil},
+		{ours, theirs, []string{`meta.kale_grace "15s" → "1s"`, `meta.owner null → "CI"`}},
+		{theirs, ours, []string{`meta.kale_grace "1s" → "15s"`, `meta.owner "CI" → null`}},
+		{nil, ours, []string{`meta.kale_grace null → "15s"`, `meta.kale_job null → "ctr"`}},
+	} {
+		if diff := cmp.Diff(c.want, differences(job(c.before), job(c.now))); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
 	}
 }

@@ -121,7 +121,7 @@ func TestAccounting(t *testing.T) {
 		t.Skip(why)
 	}
 	c, err := slurmtest.Start(t.Context(), slurmtest.Options{
-		Nodes: 1, GPUsPerNode: 2, Accounting: true, Rest: slurmtest.MissingRest() == "", Conf: []string{"MinJobAge=2", "AccountingStorageEnforce=associations,qos"},
+		Nodes: 1, GPUsPerNode: 2, Accounting: true, Rest: slurmtest.MissingRest() == "", Conf: []string{"MinJobAge=2", "AccountingStorageEnforce=associations,limits,qos"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -220,8 +220,13 @@ func (s *site) accountsOfTheUser(c *slurmtest.Cluster) {
 			t.Fatal(out, err)
 		}
 	}
+	if out, err := c.Run(t.Context(), "sacctmgr", "--immediate", "modify", "qos", "high", "set", "MaxWall=120"); err != nil {
+		t.Fatal(out, err)
+	}
 	for _, tt := range []struct{ line, says string }{
 		{`account = "ml"`, ""},
+		{"account = \"ml\"\nqos = \"high\"\ntime = \"120\"", ""},
+		{"account = \"ml\"\nqos = \"high\"\ntime = \"240\"", `time is "240", and QOS high lets jobs run for 2h at most: they would wait in the queue for ever. Lower time.`},
 		{`account = "mll"`, `no account "mll" for this user. Did you mean "ml"? There is `},
 		{"account = \"ml\"\nqos = \"hihg\"", `no QOS "hihg" for this user. Did you mean "high"? There is high, normal.`},
 		{"account = \"ml\"\nqos = \"high\"", ""},

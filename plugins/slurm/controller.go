@@ -34,6 +34,8 @@ type controller interface {
 	names(ctx context.Context, attr string) (has []string, known bool, err error)
 	// longest gives how long a job may run in each partition; fallback is the partition of jobs that name none, "" where it is not known.
 	longest(ctx context.Context) (limits map[string]time.Duration, fallback string, err error)
+	// longestOf gives how long a job of a QOS may run, where that is enforced. known is false where it is not, or cannot be told.
+	longestOf(ctx context.Context, qos string) (limit time.Duration, known bool, err error)
 	// ended asks the database how jobs ended that were submitted since then. The error is errNoAccounting where there is none.
 	ended(ctx context.Context, since time.Time, jobs []jobRef) ([]ending, error)
 }
@@ -172,6 +174,8 @@ func refused(err error) *refusal {
 		return nil
 	}
 	switch {
+	case errors.Is(err, errNoToken): // whose file may be the one that is not there
+		return &refusal{Error: backend.Errorf(backend.Unavailable, "%w; %s", err, adviceToken)}
 	case lackingProgram(err) != "":
 		return &refusal{Error: backend.Errorf(backend.Blocked, "%w; install Slurm's clients here, or set bin_dir to where they are", err)}
 	case lackingConf(err) != "":
@@ -180,8 +184,6 @@ func refused(err error) *refusal {
 		return &refusal{Error: backend.Errorf(backend.Unavailable, "%w; start slurmrestd, or correct rest", err)}
 	case e.throughREST() && errors.Is(err, syscall.ECONNREFUSED):
 		return &refusal{Error: backend.Errorf(backend.Unavailable, "%w; nobody listens there: start slurmrestd, or correct rest", err)}
-	case errors.Is(err, errNoToken):
-		return &refusal{Error: backend.Errorf(backend.Unavailable, "%w; %s", err, adviceToken)}
 	}
 	said := strings.ToLower(e.said)
 	for _, r := range refusals {

@@ -95,6 +95,9 @@ func (j *job) mistakes(ctx context.Context, nodes []node, refusals []*refusal) b
 	if !told[attrTime] && !told[attrPartition] {
 		diags = append(diags, j.tooLong(ctx)...)
 	}
+	if !told[attrTime] && !told[attrQOS] {
+		diags = append(diags, j.tooLongOf(ctx)...)
+	}
 	return backend.FromHCL(backend.Config{}, diags)
 }
 
@@ -119,6 +122,25 @@ func (j *job) tooLong(ctx context.Context) hcl.Diagnostics {
 	}
 	d := backend.Mistake(a.at, "Time limit above the partition's", "time is %q, and partition %s lets jobs run for %s at most: they would wait in the queue for ever, unless a QOS of theirs lifts that. Lower time.",
 		a.value, cmp.Or(j.set.partition, fallback), span(most))
+	d.Severity = hcl.DiagWarning
+	return hcl.Diagnostics{d}
+}
+
+// tooLongOf warns of a time limit above that of the QOS.
+func (j *job) tooLongOf(ctx context.Context) hcl.Diagnostics {
+	a, set := j.set.asked[attrTime]
+	qos, has := j.set.asked[attrQOS]
+	if !set || !has {
+		return nil
+	}
+	limit, known, err := j.queue.ctl.longestOf(ctx, qos.value)
+	if err != nil {
+		j.lg.Warn("how long jobs of a QOS may run cannot be asked", "qos", qos.value, "err", err)
+	}
+	if !known || limit >= j.set.limit {
+		return nil
+	}
+	d := backend.Mistake(a.at, "Time limit above the QOS's", "time is %q, and QOS %s lets jobs run for %s at most: they would wait in the queue for ever. Lower time.", a.value, qos.value, span(limit))
 	d.Severity = hcl.DiagWarning
 	return hcl.Diagnostics{d}
 }

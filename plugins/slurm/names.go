@@ -83,6 +83,22 @@ func (c cli) longest(ctx context.Context) (limits map[string]time.Duration, fall
 	return limits, fallback, nil
 }
 
+func (c cli) longestOf(ctx context.Context, qos string) (limit time.Duration, known bool, err error) {
+	for _, c := range c.each() {
+		config, _, err := c.run(ctx, askTimeout, "", "scontrol", "--oneliner", "show", "config")
+		if err != nil || !enforces(config, attrTime) {
+			return 0, false, err
+		}
+	}
+	c.clusters = "" // sacctmgr has no such option
+	out, _, err := c.run(ctx, askTimeout, "", "sacctmgr", "--parsable2", "--noheader", "show", "qos", qos, "format=MaxWall")
+	if err != nil {
+		return 0, false, err
+	}
+	limit, err = parseLimit(strings.TrimSpace(out))
+	return limit, err == nil && limit > 0, nil // none: the QOS has no limit
+}
+
 // parseLongest reads scontrol show partitions, one a line: how long a job may run in each, and the partition of jobs that name none.
 func parseLongest(out string) (limits map[string]time.Duration, fallback string) {
 	limits = map[string]time.Duration{}
@@ -124,11 +140,14 @@ func configValue(config, name string) string {
 	return ""
 }
 
-// enforces reads whether scontrol show config says that accounts, or QOS, are checked.
+// enforces reads whether scontrol show config says that accounts, QOS, or the limits of these, are checked.
 func enforces(config, attr string) bool {
 	words := strings.Split(strings.ToLower(configValue(config, "AccountingStorageEnforce")), ",")
-	if attr == attrQOS {
+	switch attr {
+	case attrQOS:
 		return slices.Contains(words, "qos")
+	case attrTime:
+		return slices.Contains(words, "limits") || slices.Contains(words, "safe")
 	}
 	return slices.Contains(words, "associations") // slurmctld adds it where limits, safe or qos imply it
 }

@@ -149,6 +149,9 @@ func (r *rest) longest(ctx context.Context) (limits map[string]time.Duration, fa
 	return limits, fallback, nil
 }
 
+// longestOf does not know: slurmrestd tells of QOS by its database's interface alone, which sites may not have.
+func (r *rest) longestOf(context.Context, string) (time.Duration, bool, error) { return 0, false, nil }
+
 // mostEnded bounds how many jobs one look into the accounts asks for: the database is asked for them one by one.
 const mostEnded = 32
 
