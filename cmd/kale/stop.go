@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -159,7 +158,7 @@ func (b *stopBar) stops(lasts time.Duration, v *core.View) {
 	text := fmt.Sprintf("stopping job %q, %s%s", b.name, lasts.Round(time.Second), remaining(v))
 	if lasts >= stopTakesLong {
 		for _, p := range v.Problems {
-			if !slices.ContainsFunc(b.problems, func(told string) bool { return view.Same(told, p) }) {
+			if !view.Told(b.problems, p) {
 				b.problems = append(b.problems, p)
 				b.say("problem: %s\n", p)
 			}

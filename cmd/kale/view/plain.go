@@ -264,7 +264,7 @@ func (p *printer) troubles(f Frame) []event {
 			}
 			told = shown[what]
 		}
-		if !slices.ContainsFunc(told, func(s string) bool { return Same(s, now[i]) || what != "" && Same(cause(s), cause(now[i])) }) {
+		if !Told(told, now[i]) {
 			out = append(out, event{f.View.Now, "problem", now[i]})
 			news = append(news, subjectOf(now[i]))
 			if what != "" {
@@ -317,6 +317,14 @@ func Same(a, b string) bool {
 	a, _, _ = strings.Cut(a, core.LogEnds)
 	b, _, _ = strings.Cut(b, core.LogEnds)
 	return wordless(a) == wordless(b)
+}
+
+// Told tells whether a problem is one of those that were told: the same, or another way in which the same thing behind it shows, for the same cause.
+func Told(told []string, problem string) bool {
+	what := core.Behind(problem)
+	return slices.ContainsFunc(told, func(s string) bool {
+		return Same(s, problem) || what != "" && core.Behind(s) == what && Same(cause(s), cause(problem))
+	})
 }
 
 // cause is the last part of a problem: who does not answer one question answers others as little, for the same reason.

@@ -244,6 +244,21 @@ func TestSame(t *testing.T) {
 	}
 }
 
+// What does not answer one question answers others as little: that is told once. Another cause is told.
+func TestTold(t *testing.T) {
+	const told = "the backend does not answer: list allocations: it cannot be reached"
+	for problem, want := range map[string]bool{
+		told: true,
+		"the backend does not answer: read the ledger: it cannot be reached": true,
+		"the backend does not answer: read the ledger: permission denied":    false,
+		"the chief does not answer: it cannot be reached":                    false,
+	} {
+		if got := Told([]string{"worker-0-g1 is slow", told}, problem); got != want {
+			t.Errorf("%q was told: %v, want %v", problem, got, want)
+		}
+	}
+}
+
 // A decision that a pool makes smaller says once what the pool gives, and why.
 func TestADecisionTellsOfItsPool(t *testing.T) {
 	share := &core.PoolShare{Pool: "main", Size: 3, Held: 3, Share: pool.Share{Job: pool.Job{Name: "ctr", Ask: 3, Limit: 4}, Goal: 1, May: 1}, Why: "asks for 3; gets 1 of the pool's 3, beside ads of higher priority"}
