@@ -123,7 +123,7 @@ type Scheduler struct {
 	serverAsk    roomAsk
 	roomEvery    time.Duration // a constant, but in tests
 	unplaced     time.Time     // since when a server has had no place, as this scheduler saw it; zero: all have one
-	makeWay      bool          // for so long that workers make way for it: none is started
+	withheld     bool          // for so long that no worker is started, which could be given its place
 	madeWay      time.Time     // when a worker left its place to one last
 	changing     *change       // what the backend has not answered yet; nil: nothing
 	spawn        func(func())  // go, but in tests that want every answer at once

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/fake"
@@ -82,6 +83,51 @@ func TestWorkersMakeWayForAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("all are back", r.isLive("ps-0-g1 ps-1-g2 worker-0-g1 worker-1-g2 worker-2-g2 worker-3-g2"))
+}
+
+// In a queue that has an order only those leave it that are before the server, and come back behind it; a place that would be a stranger's is kept.
+func TestWorkersMakeWayInAQueue(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	if err := r.cluster.SetBeside(true); err != nil {
+		t.Fatal(err)
+	}
+	r.started(2)
+	r.order("scale", 4)
+	r.until("all run", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1 worker-3-g1"))
+	if err := r.cluster.Exit("ctr", server(1, 1), 1); err != nil {
+		t.Fatal(err)
+	}
+	r.serverIs(1, false, 6)
+	r.until("the server has a successor", r.isLive("ps-0-g1 ps-1-g2 worker-0-g1 worker-1-g1 worker-2-g1 worker-3-g1"))
+	at := time.Now()
+	for i, id := range []backend.ID{worker(2, 1), server(1, 2), worker(3, 1)} {
+		r.queue(id)
+		if err := r.cluster.SetTimes("ctr", id, at.Add(time.Duration(i)*time.Second), time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.cluster.SetBehind("ctr", server(1, 2), true); err != nil {
+		t.Fatal(err)
+	}
+	r.beat()
+	r.mark()
+	r.now = r.now.Add(serverPlace)
+	r.beat()
+	r.wantCalls("release worker-2-g1 forced", "ensure worker-2-g2")
+	if err := r.cluster.SetTimes("ctr", worker(2, 2), at.Add(time.Minute), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	r.queue(worker(2, 2))
+	r.mark()
+	r.now = r.now.Add(2 * serverPlace)
+	r.beats(2)
+	r.wantCalls() // the queue's first place is another's
+	if err := r.cluster.SetBehind("ctr", server(1, 2), false); err != nil {
+		t.Fatal(err)
+	}
+	r.beat()
+	r.wantCalls("release worker-1-g1 forced", "ensure worker-1-g2")
+	r.mustBeLive("ps-0-g1 ps-1-g2 worker-0-g1 worker-1-g2 worker-2-g2 worker-3-g1")
 }
 
 // A stop does not wait for workers to drain where the chief, which would drain them, has no place.
