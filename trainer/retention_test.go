@@ -75,7 +75,7 @@ func TestRule16GapBelowTheLogStartIsALoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.cl.Close()
+	defer s.close()
 	exchange(t, w, grants(grant(0, 1, 1, 10)))
 	s.reconcile()
 	fetched := kgo.FetchPartition{Partition: 0, LogStartOffset: 40, Records: []*kgo.Record{{Offset: 40, Value: []byte("x")}}}
