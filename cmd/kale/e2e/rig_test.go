@@ -50,6 +50,7 @@ type options struct {
 	site     *site         // where its processes run; nil is this machine, by backend "local"
 	disk     bool          // the checkpoints lie on a file system of their own, where this user may make one
 	proxied  bool          // a proxy stands in front of every server
+	place    time.Duration // place_timeout; 0 is 10 min
 	watch    time.Duration // how often the scheduler looks, and decides at most; 0 is 200 ms and 500 ms
 }
 
@@ -84,6 +85,9 @@ func (o options) hcl(brokers []string, checkpoints string) string {
 	}
 	if o.season == 0 {
 		o.season = 40 * time.Second
+	}
+	if o.place == 0 {
+		o.place = 10 * time.Minute
 	}
 	tick := o.watch
 	if o.watch == 0 {
@@ -145,6 +149,7 @@ func (o options) hcl(brokers []string, checkpoints string) string {
     cooldown_in  = "3s"
     tick         = "%s"
     watch        = "%s"
+    place_timeout = "%s"
   }
   checkpoint {
     dir   = %q
@@ -154,7 +159,7 @@ func (o options) hcl(brokers []string, checkpoints string) string {
 %s  }
 }
 `, o.name, strings.Join(brokers, `", "`), o.topic, o.start, o.onLost, o.topic+"-dead", o.model, batchSize, o.min, o.max, o.site.gpus, o.step,
-		o.step.Seconds()/batchSize, o.season, 3*o.season, o.policy, o.mode, tick, o.watch, checkpoints, o.every, o.site.backend, o.site.block)
+		o.step.Seconds()/batchSize, o.season, 3*o.season, o.policy, o.mode, tick, o.watch, o.place, checkpoints, o.every, o.site.backend, o.site.block)
 }
 
 // rig is one job on one broker. Its methods are for the goroutine of the test; what fails ends the test with what is known of the job.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/stream/kafkatest"
@@ -66,6 +67,42 @@ func slurmOf(r *rig, o slurmtest.Options) (*site, *slurmtest.Cluster, *lateSbatc
 func TestGrowsAndShrinksOnSlurm(t *testing.T) {
 	t.Parallel()
 	growsAndShrinks(t, kafkatest.Embedded(t), onSlurm, toSix)
+}
+
+// On a Slurm that has places for three of a job's processes its two servers get theirs, and one worker: at first, and when a server ends while workers wait for
+// the place that it leaves. Each record is trained once.
+func TestServersComeFirstOnSlurm(t *testing.T) {
+	t.Parallel()
+	var c *slurmtest.Cluster
+	narrow := &site{backend: onSlurm.backend}
+	narrow.start = func(r *rig) (s *site) {
+		s, c, _ = slurmOf(r, slurmtest.Options{Nodes: 1, GPUsPerNode: 4, CPUs: 3})
+		return s
+	}
+	r := newRig(t, kafkatest.Embedded(t), options{min: 1, max: 4, site: narrow, place: 5 * time.Second})
+	r.run() // and wants four
+	p := r.steadyTraffic(300)
+	r.awaitMore(300)
+	r.scale(3)
+	r.await("workers wait for a place", func() string {
+		for _, st := range r.list() {
+			if st.ID.Role == backend.RoleWorker && st.State == backend.StatePending {
+				return ""
+			}
+		}
+		return "none does"
+	})
+	if out, err := c.Run(t.Context(), "scancel", "--name=kale:"+jobName+":ps-1-g1"); err != nil {
+		t.Fatal(out, err)
+	}
+	r.await("the server has a successor", func() string {
+		if st := r.process(backend.RoleServer, 1); st.ID.Generation < 2 || st.State != backend.StateRunning {
+			return st.String()
+		}
+		return ""
+	})
+	r.awaitMore(300)
+	r.finish(p, nil, 600)
 }
 
 // On a Slurm that others fill, workers wait in its queue and keep their places there while the job trains with those that it has: an order for fewer gives up the
