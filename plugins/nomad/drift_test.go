@@ -300,3 +300,27 @@ func TestDifferencesOfMeta(t *testing.T) {
 		}
 	}
 }
+
+// A Nomad job of ours whose metadata somebody has taken away is ours; what only has such a name is not.
+func TestWithoutMetadata(t *testing.T) {
+	l := ledger{entries: map[string]entry{"worker-0": {Generation: 2}}}
+	for _, c := range []struct {
+		name string
+		meta map[string]string
+		ours bool
+	}{
+		{"kale-ctr-worker-0-g2", map[string]string{metaJob: "ctr", metaID: "worker-0-g2"}, true},
+		{"kale-ctr-worker-0-g2", nil, true},
+		{"kale-ctr-worker-0-g1", nil, true},
+		{"kale-ctr-worker-0-g3", nil, false},
+		{"kale-ctr-worker-1-g1", nil, false},
+		{"kale-ctr-worker-1-g1", map[string]string{metaJob: "ctr", metaID: "worker-1-g1"}, true},
+		{"kale-ctr-worker-0-g2", map[string]string{metaJob: "other", metaID: "worker-0-g2"}, false},
+		{"kale-ctr-nightly", nil, false},
+	} {
+		id, ours := idOf("ctr", l, &api.JobListStub{ID: c.name, Meta: c.meta})
+		if ours != c.ours || ours && nomadJob("ctr", id) != c.name {
+			t.Errorf("%s with %v: %v, ours %v", c.name, c.meta, id, ours)
+		}
+	}
+}

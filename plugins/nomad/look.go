@@ -126,12 +126,9 @@ func assemble(job string, l ledger, jobs []*api.JobListStub, allocs []*api.Alloc
 	}
 	var views []view
 	for _, j := range jobs {
-		if j.Meta[metaJob] != job {
-			continue // another job's whose name begins alike
-		}
-		id, err := backend.ParseID(j.Meta[metaID])
-		if err != nil || nomadJob(job, id) != j.ID {
-			continue // a stranger's
+		id, ours := idOf(job, l, j)
+		if !ours {
+			continue
 		}
 		v := view{id: id, job: j, allocs: byJob[j.ID], nodes: byNode}
 		slices.SortFunc(v.allocs, func(a, b *api.AllocationListStub) int { return cmp.Compare(a.CreateIndex, b.CreateIndex) })
@@ -144,6 +141,22 @@ func assemble(job string, l ledger, jobs []*api.JobListStub, allocs []*api.Alloc
 	}
 	slices.SortFunc(views, func(a, b view) int { return a.id.Compare(b.id) })
 	return views
+}
+
+// idOf gives the ID of the workload that a Nomad job of the job's prefix is. ours is false of another job's whose name begins alike, and of a stranger's. One whose
+// metadata somebody has taken away is known by its name and the ledger.
+func idOf(job string, l ledger, j *api.JobListStub) (id backend.ID, ours bool) {
+	name := j.Meta[metaID]
+	if j.Meta[metaJob] == "" {
+		name = strings.TrimPrefix(j.ID, jobPrefix(job))
+	} else if j.Meta[metaJob] != job {
+		return id, false
+	}
+	id, err := backend.ParseID(name)
+	if err != nil || nomadJob(job, id) != j.ID {
+		return id, false
+	}
+	return id, j.Meta[metaJob] != "" || l.entries[seat(id)].Generation >= id.Generation
 }
 
 // isCopy reports whether the allocation is one more than the workload's, which somebody asked for: it runs nothing (start.sh), so that its end is not the
