@@ -417,6 +417,9 @@ func (s *Scheduler) problems() []string {
 	if s.want.Compacted {
 		out = append(out, compactedWords)
 	}
+	if why := s.withoutPlace(); why != "" && s.unplacedLate {
+		out = append(out, why)
+	}
 	if s.last != nil && s.last.Decision.NoHelp != "" {
 		out = append(out, s.last.Decision.NoHelp)
 	}

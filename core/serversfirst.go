@@ -50,15 +50,15 @@ func because(reason string) string {
 func (s *Scheduler) serversFirst(ctx context.Context, now time.Time) error {
 	server, found := s.unplacedServer()
 	if !found {
-		s.unplaced, s.madeWay, s.withheld = time.Time{}, time.Time{}, false
+		s.unplaced, s.madeWay, s.unplacedLate, s.withheld = time.Time{}, time.Time{}, false, false
 		return nil
 	}
 	if s.unplaced.IsZero() {
 		s.unplaced = now
 	}
 	limit := min(serverPlace, s.job.Autoscale.PlaceTimeout)
-	late := now.Sub(s.unplaced) >= limit
-	if s.withheld = late && !s.queues(); !late {
+	s.unplacedLate = now.Sub(s.unplaced) >= limit
+	if s.withheld = s.unplacedLate && !s.queues(); !s.unplacedLate {
 		return nil
 	}
 	var before, placed []backend.ID

@@ -71,6 +71,9 @@ func TestWorkersMakeWayForAServer(t *testing.T) {
 		}
 		r.mark()
 	}
+	if _, err := r.problem("ps-1-g2 has no place ((Resources) needs 3 GPUs, 1 free), so that nothing is trained"); err != nil {
+		t.Error(err)
+	}
 	for _, text := range []string{"worker-2-g1 gave its place to ps-1-g2, which had none for ", "worker-1-g1 gave its place"} {
 		if _, err := r.note(text); err != nil {
 			t.Error(err)
