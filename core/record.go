@@ -179,6 +179,7 @@ type View struct {
 	LastJoin   *Join         `json:"last_join,omitempty"`
 	Gap        plan.Measured `json:"rescale_gap,omitzero"` // zero: none was measured
 	Stopping   bool          `json:"stopping,omitempty"`
+	Forced     bool          `json:"forced,omitempty"` // the stop waits for nothing
 	Stopped    bool          `json:"stopped,omitempty"`
 	// StopProcess is the kale stop that stops the job in the place of a scheduler; 0: a scheduler has it.
 	StopProcess int            `json:"stop_process,omitempty"`

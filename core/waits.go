@@ -67,11 +67,15 @@ func few(what []string) string {
 
 func (s *Scheduler) stopWaits() string {
 	var workers, servers []string
+	drains := " to drain"
+	if s.want.Forced {
+		drains = " to end"
+	}
 	for _, st := range s.seen.list {
 		switch {
 		case !st.State.Live() || s.outOfReach(st, s.stopLasts):
 		case st.ID.Role == backend.RoleWorker:
-			workers = append(workers, st.ID.String()+" to drain")
+			workers = append(workers, st.ID.String()+drains)
 		default:
 			servers = append(servers, st.ID.String()+" to end")
 		}

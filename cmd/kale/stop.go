@@ -163,7 +163,7 @@ func (b *stopBar) stops(lasts time.Duration, v *core.View) {
 				b.say("problem: %s\n", p)
 			}
 		}
-		if !b.hinted && v.Unlisted == "" && !strings.Contains(text, "kale stop -force") { // which needs to see what runs, too
+		if !b.hinted && v.Unlisted == "" && !v.Forced && !strings.Contains(text, "kale stop -force") { // which needs to see what runs, too
 			b.say("kale stop -force %s%s does without what it waits for\n", b.a.stateFlag(), b.name)
 		}
 		b.hinted = true

@@ -49,6 +49,20 @@ func TestWhatAStopWaitsFor(t *testing.T) {
 	}
 }
 
+// Who forces a stop is not told that force does without.
+func TestAForcedStopIsNotToldToForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for forced, want := range map[bool]bool{false: true, true: false} {
+			var errs strings.Builder
+			bar := (&app{err: &errs}).stopBar("ctr")
+			bar.stops(2*stopTakesLong, &core.View{Forced: forced, Waits: "worker-0-g1 to end"})
+			if got := errs.String(); strings.Contains(got, "does without") != want {
+				t.Errorf("forced %v: it says %q", forced, got)
+			}
+		}
+	})
+}
+
 // Where what runs cannot be seen it is not said that force does without: the problem says what helps.
 func TestStopOfWhatCannotBeSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

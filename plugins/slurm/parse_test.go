@@ -103,6 +103,7 @@ func TestStatesOfTheManual(t *testing.T) {
 func TestExplain(t *testing.T) {
 	for reason, want := range map[string]string{
 		"None": "", "(Resources)": "Resources: nothing that it fits on is free", "QOSMaxGRESPerUser": "QOSMaxGRESPerUser: a limit of its QOS is reached (sacctmgr show qos)",
+		"QOSMaxWallDurationPerJobLimit":      "QOSMaxWallDurationPerJobLimit: its time limit is above its QOS's: lower time (sacctmgr show qos)",
 		"QOSGrpGRES":                         "QOSGrpGRES: the QOS as a whole has reached its limit (sacctmgr show qos)",
 		"ReqNodeNotAvail, UnavailableNodes:": "ReqNodeNotAvail, UnavailableNodes:: the nodes that it could run on are down, drained or reserved", "Unheard": "Unheard",
 	} {

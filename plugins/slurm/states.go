@@ -91,6 +91,7 @@ var reasons = []struct{ reason, says string }{
 	{"BadConstraints", "no node has what constraint asks for"},
 	{"Licenses", "it waits for a licence"},
 	{"launch failed requeued held", "its node could not launch it, and Slurm holds it"},
+	{"QOSMaxWall", "its time limit is above its QOS's: lower time (sacctmgr show qos)"},
 	{"QOSMax", "a limit of its QOS is reached (sacctmgr show qos)"},
 	{"QOSGrp", "the QOS as a whole has reached its limit (sacctmgr show qos)"},
 	{"QOSJobLimit", "its QOS allows no more jobs (sacctmgr show qos)"},
