@@ -249,6 +249,32 @@ func TestBeginsDuringTheLook(t *testing.T) {
 	}
 }
 
+// A job that has ended and that Slurm takes for running again, as a controller does that was killed before it had saved its end, is cancelled, once in a while: it
+// would hold its place for minutes. One that has just ended is not.
+func TestPhantomIsCancelled(t *testing.T) {
+	for _, c := range []struct {
+		state string
+		ended time.Duration
+		want  int
+	}{{"RUNNING", time.Minute, 1}, {"RUNNING", time.Second, 0}, {"COMPLETING", time.Minute, 0}, {"COMPLETED", time.Minute, 0}} {
+		for _, released := range []bool{false, true} {
+			tl := &canceller{}
+			j := &job{name: "j", set: settings{dir: t.TempDir()}, lg: conformance.Logger(t), told: newOrders(), queue: newQueue(tl, time.Second)}
+			v := view{instance: j.instance(worker(0, 1)), record: record{Nonce: "N"}, verdict: &verdict{State: "COMPLETED"}, report: report{State: backend.StateExited, Finished: time.Now().Add(-c.ended)}}
+			v.row, v.inQueue = row{id: "7", nonce: "N", state: c.state, nodes: "n1"}, true
+			if released {
+				v.release = &release{How: backend.Drained.String()}
+			}
+			for range 3 { // looks
+				j.enforce(t.Context(), []view{v})
+			}
+			if len(tl.cancelled) != c.want {
+				t.Errorf("%s, ended %v ago, released %v: cancelled %v", c.state, c.ended, released, tl.cancelled)
+			}
+		}
+	}
+}
+
 // What this backend cancels itself is told as that, and why: by the next process too, and where the answer to the cancellation was lost.
 func TestOwnCancelIsNobodyElses(t *testing.T) {
 	began := time.Now().Add(-time.Hour)

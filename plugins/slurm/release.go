@@ -101,6 +101,15 @@ func (v view) givenUp() bool {
 		v.row.phase() != phaseOver && v.row.phase() != phaseEnding
 }
 
+// phantomAfter is how long Slurm may take a job for running whose script has ended.
+const phantomAfter = 15 * time.Second
+
+// phantom reports whether Slurm takes for running what has ended by its script's word, as a controller does that was killed before it had saved that: it would
+// hold the place for minutes.
+func (v view) phantom(now time.Time) bool {
+	return v.inQueue && v.over() && v.report.over() && v.row.phase() == phaseRunning && !v.report.Finished.IsZero() && now.Sub(v.report.Finished) > phantomAfter
+}
+
 // enforce tells Slurm what the records demand: what is released ends, what is there twice or put back into the queue is cancelled. What waits is
 // cancelled before what runs. Orders are repeated while nothing comes of them.
 func (j *job) enforce(ctx context.Context, views []view) {
@@ -125,6 +134,10 @@ func (j *job) enforce(ctx context.Context, views []view) {
 			if j.told.due("given up", nonce, now, repeatAfter) {
 				waiting = append(waiting, v.row)
 			}
+		}
+		if v.phantom(now) && j.told.due("phantom "+v.row.id, "", now, repeatAfter) {
+			j.lg.Warn("Slurm takes for running what has ended; its job is cancelled", "id", v.id.String(), "slurm_job", v.row.id)
+			waiting = append(waiting, v.row)
 		}
 		if !v.inQueue || v.over() {
 			continue
