@@ -6,7 +6,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
@@ -39,10 +38,17 @@ func TestTrainsInContainers(t *testing.T) {
 	p := r.steadyTraffic(300)
 	before := r.process("worker", 1).ID
 	r.signal(r.inContainer(before), syscall.SIGKILL)
-	r.awaitFor("the worker that was killed trains again", time.Minute, func() string { return r.steady(3)() })
+	r.await("the worker that was killed runs again", func() string {
+		if st := r.process("worker", 1); st.Restarts == 0 && st.ID == before {
+			return st.String()
+		}
+		return ""
+	})
+	r.awaitSteady("it trains again", 3)
+	r.awaitMore(600)
 	r.scale(1)
 	r.awaitSteady("one worker trains", 1)
-	r.finish(p, nil, 3000)
+	r.finish(p, nil, 600)
 }
 
 // inContainer is the process of a workload as this machine sees it, whatever its number in its container is.
