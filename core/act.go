@@ -252,7 +252,7 @@ func (s *Scheduler) missing(now time.Time) (ws []backend.Workload, changed bool)
 	for i := range s.job.Servers.Count {
 		add(backend.RoleServer, i, s.want.Servers, s.loads.server)
 	}
-	if s.withheld {
+	if s.withholds() {
 		return ws, changed
 	}
 	for _, rank := range s.want.wantedRanks() {

@@ -124,7 +124,6 @@ type Scheduler struct {
 	roomEvery    time.Duration // a constant, but in tests
 	unplaced     time.Time     // since when a server has had no place, as this scheduler saw it; zero: all have one
 	unplacedLate bool          // for so long that it is a problem, and workers make way for it
-	withheld     bool          // for so long that no worker is started, which could be given its place
 	madeWay      time.Time     // when a worker left its place to one last
 	changing     *change       // what the backend has not answered yet; nil: nothing
 	spawn        func(func())  // go, but in tests that want every answer at once

@@ -50,15 +50,14 @@ func because(reason string) string {
 func (s *Scheduler) serversFirst(ctx context.Context, now time.Time) error {
 	server, found := s.unplacedServer()
 	if !found {
-		s.unplaced, s.madeWay, s.unplacedLate, s.withheld = time.Time{}, time.Time{}, false, false
+		s.unplaced, s.madeWay, s.unplacedLate = time.Time{}, time.Time{}, false
 		return nil
 	}
 	if s.unplaced.IsZero() {
 		s.unplaced = now
 	}
 	limit := min(serverPlace, s.job.Autoscale.PlaceTimeout)
-	s.unplacedLate = now.Sub(s.unplaced) >= limit
-	if s.withheld = s.unplacedLate && !s.queues(); !s.unplacedLate {
+	if s.unplacedLate = now.Sub(s.unplaced) >= limit; !s.unplacedLate {
 		return nil
 	}
 	var before, placed []backend.ID
@@ -90,3 +89,6 @@ func (s *Scheduler) serversFirst(ctx context.Context, now time.Time) error {
 	}
 	return s.release(ctx, leave, backend.Forced, nil)
 }
+
+// withholds says that no worker is started, since it could be given the place that a server waits for: a queue that has an order has the server first.
+func (s *Scheduler) withholds() bool { return s.unplacedLate && !s.queues() }

@@ -225,7 +225,7 @@ func (s *Scheduler) workerWaits(rank int) string {
 	}
 	id := backend.ID{Role: backend.RoleWorker, Rank: rank, Generation: s.want.Workers[rank]}
 	if w := s.allocationWaits(id); w != "" {
-		if _, found := s.seen.allocation(id); !found && s.withheld {
+		if _, found := s.seen.allocation(id); !found && s.withholds() {
 			server, _ := s.unplacedServer()
 			return fmt.Sprintf("%s (once %s has a place)", w, server.ID)
 		}

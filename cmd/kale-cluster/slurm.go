@@ -13,7 +13,7 @@ func runSlurm(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("kale-cluster slurm", flag.ContinueOnError)
 	nodes := flags.Int("nodes", 4, "how many nodes")
 	gpus := flags.Int("gpus", min(8, slurmtest.MostGPUs()), "fake GPUs of each node")
-	cpus := flags.Int("cpus", 64, "CPUs that each node claims to have")
+	cpus := flags.Int("cpus", 64, "CPUs that each node claims to have, with 1000 MB of memory for each")
 	accounting := flags.Bool("accounting", false, "with slurmdbd and a database of its own, so that sacct works (needs slurmdbd and mariadb-server)")
 	rest := flags.Bool("rest", false, "with slurmrestd on a unix socket (needs slurmrestd and slurm-wlm-jwt-plugin)")
 	dir := flags.String("dir", "", "an empty `FOLDER` for the cluster, made where it is not there (default: a temporary one, removed at the end)")

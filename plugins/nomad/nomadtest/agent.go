@@ -141,16 +141,21 @@ func descendants(variable string) []int {
 // sweepWithin bounds the time for the processes that were killed to be gone.
 const sweepWithin = time.Minute
 
-// sweep kills the processes that have this in their environment, by pid, until there are none.
-func sweep(variable string) error {
+// sweepMarked kills the processes that have this in their environment.
+func sweepMarked(variable string) error {
+	return sweep(fmt.Sprintf("processes with %q", variable), func() []int { return descendants(variable) })
+}
+
+// sweep kills the processes that are found, by pid, until there are none; what says what they are.
+func sweep(what string, find func() []int) error {
 	deadline := time.Now().Add(sweepWithin)
 	for {
-		left := descendants(variable)
+		left := find()
 		if len(left) == 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("processes with %q do not end: %v", variable, left)
+			return fmt.Errorf("%s do not end: %v", what, left)
 		}
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile

@@ -3,8 +3,11 @@ package nomadtest
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -16,16 +19,45 @@ func cgroup(dir string) string { return "kale-nomad-" + filepath.Base(dir) }
 // removeCgroups removes the groups of that name in every hierarchy, and all below them. What ran in them has ended.
 func removeCgroups(name string) error {
 	var all []error
-	for _, pattern := range []string{"/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			return err
-		}
-		for _, dir := range found {
-			all = append(all, removeCgroup(dir))
-		}
+	for _, dir := range cgroups(name) {
+		all = append(all, removeCgroup(dir))
 	}
 	return errors.Join(all...)
+}
+
+// cgroups are the folders of the groups of a name, one in each hierarchy.
+func cgroups(name string) (dirs []string) {
+	for _, pattern := range []string{"/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name} {
+		found, err := filepath.Glob(pattern)
+		if err != nil { // only of a pattern that is none
+			panic("nomadtest: " + err.Error())
+		}
+		dirs = append(dirs, found...)
+	}
+	return dirs
+}
+
+// membersOf are the processes of the groups of a name and of those below them.
+func membersOf(name string) (pids []int) {
+	for _, dir := range cgroups(name) {
+		// What cannot be read has gone meanwhile.
+		_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error {
+			if filepath.Base(path) != "cgroup.procs" {
+				return nil
+			}
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				return nil //nolint:nilerr // as said
+			}
+			for _, field := range strings.Fields(string(raw)) {
+				if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
+					pids = append(pids, pid)
+				}
+			}
+			return nil
+		})
+	}
+	return pids
 }
 
 // removeCgroup removes one group and those below it: they are folders that look full and are removed as empty ones.

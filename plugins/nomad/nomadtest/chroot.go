@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 )
 
 // chrootTools are the programs that tasks of the driver exec find: what Kale's start.sh needs, and the tests' own. Nomad's
@@ -16,10 +17,10 @@ var chrootTools = []string{"sh", "cat", "chmod", "cp", "grep", "gzip", "mkdir", 
 // libraries finds absolute paths in what ldd prints.
 var libraries = regexp.MustCompile(`(/[^ ]+) \(0x`)
 
-// populate makes a root file system with the programs and the libraries that they need.
-func populate(root string, tools []string) error {
+// populate makes a root file system with chrootTools, more programs and libraries by their paths, and the libraries that all these need.
+func populate(root string, more []string) error {
 	files := map[string]string{} // from the place there to the one here
-	for _, name := range tools {
+	for _, name := range slices.Concat(chrootTools, more) {
 		path := name
 		if !filepath.IsAbs(name) {
 			var err error

@@ -269,7 +269,9 @@ func (c *Cluster) poll(ctx context.Context, a *agent, what string, cond func(*ap
 
 // EndLeftover ends all that a cluster has run whose folder this is and whose agents have ended, as they do with the process that started them. It leaves the folder.
 func EndLeftover(dir string) error {
-	err := errors.Join(sweep(envMark+"="+dir+"\x00"), killGroup(cgroup(dir)))
+	err := sweepMarked(envMark + "=" + dir + "\x00")
+	// Containers descend from Docker's shims and have an environment of their own.
+	err = errors.Join(err, sweep("processes of the control group "+cgroup(dir), func() []int { return membersOf(cgroup(dir)) }))
 	unmount(dir)
 	return errors.Join(err, removeCgroups(cgroup(dir)))
 }

@@ -35,7 +35,7 @@ func (c *Cluster) configure(bin binaries) error {
 	chroot := ""
 	if slices.Contains(c.opts.Drivers, "exec") {
 		root := filepath.Join(c.dir, "root")
-		if err := populate(root, append(slices.Clone(chrootTools), c.opts.Extra...)); err != nil {
+		if err := populate(root, c.opts.Extra); err != nil {
 			return err
 		}
 		chroot = fmt.Sprintf(chrootConfig, root)

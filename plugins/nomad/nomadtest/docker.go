@@ -12,11 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/hashicorp/nomad/api"
 )
@@ -53,7 +49,7 @@ func (c *Cluster) dockerSocket() string { return filepath.Join(c.dir, "docker", 
 func (c *Cluster) startDocker(ctx context.Context, env []string) error {
 	dir := filepath.Join(c.dir, "docker")
 	root := filepath.Join(dir, "image")
-	if err := populate(root, append(slices.Clone(chrootTools), c.opts.Extra...)); err != nil {
+	if err := populate(root, c.opts.Extra); err != nil {
 		return err
 	}
 	config := filepath.Join(dir, "daemon.json")                                                               // not the machine's own
@@ -113,55 +109,4 @@ func pack(w io.Writer, root string) error {
 		return err
 	}
 	return out.Close()
-}
-
-// killGroup kills what runs in a control group and in those below it, until there is nothing. Containers descend from Docker's shims and have an environment of
-// their own, by which sweep does not know them.
-func killGroup(name string) error {
-	deadline := time.Now().Add(sweepWithin)
-	for {
-		var left []int
-		for _, pattern := range []string{"/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name} {
-			found, err := filepath.Glob(pattern)
-			if err != nil {
-				return err
-			}
-			for _, dir := range found {
-				left = append(left, membersOf(dir)...)
-			}
-		}
-		if len(left) == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("processes of the control group %s do not end: %v", name, left)
-		}
-		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
-// membersOf are the processes of a control group and of those below it.
-func membersOf(dir string) (pids []int) {
-	raw, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	if err != nil {
-		return nil // it has gone
-	}
-	for _, field := range strings.Fields(string(raw)) {
-		if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
-			pids = append(pids, pid)
-		}
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return pids
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			pids = append(pids, membersOf(filepath.Join(dir, e.Name()))...)
-		}
-	}
-	return pids
 }

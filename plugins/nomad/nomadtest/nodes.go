@@ -36,7 +36,7 @@ func (c *Cluster) ResumeClient(ctx context.Context, n int) error {
 func (c *Cluster) CrashNode(n int) error {
 	a := c.clients[n-1]
 	a.kill()
-	return sweep("NOMAD_ALLOC_DIR=" + filepath.Join(a.dir, "data") + "/")
+	return sweepMarked("NOMAD_ALLOC_DIR=" + filepath.Join(a.dir, "data") + "/")
 }
 
 // ReplaceNode ends node n as CrashNode does, and starts another of the same name that knows nothing of it, as where a
