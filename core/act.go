@@ -368,9 +368,15 @@ func (s *Scheduler) drain(ctx context.Context, now time.Time) error {
 	keep := make([]leaving, 0, len(s.want.Draining))
 	for _, l := range s.want.Draining {
 		st, found := s.seen.allocation(l.id())
-		if !found || l.Released && (!st.State.Live() || s.outOfReach(st, now.Sub(l.Since))) {
+		l.noteAway(st, now)
+		silent, patience := l.silent(now)
+		away := l.Released && s.outOfReach(st, silent, patience)
+		if away { // nobody waits for it any more: whoever comes has another generation
+			s.want.Workers[l.Rank] = max(s.want.Workers[l.Rank], l.Generation+1)
+		}
+		if !found || away || l.Released && !st.State.Live() {
 			s.lg.Info("worker released", "workload", l.id().String(), "took", now.Sub(l.Since).Round(time.Millisecond))
-			if l.Released && !l.Asked.IsZero() {
+			if l.Released && !l.Asked.IsZero() && !away {
 				s.want.Drains = keepLast(s.want.Drains, now.Sub(l.Since))
 			}
 			continue
@@ -441,6 +447,7 @@ func (s *Scheduler) release(ctx context.Context, ids []backend.ID, how backend.H
 		for i, l := range s.want.Draining {
 			if slices.Contains(ids, l.id()) {
 				s.want.Draining[i].Released = true
+				s.want.Draining[i].Drained = s.seen.member(l.Rank, l.Generation).GetState() == rpc.MemberState_MEMBER_STATE_DRAINED
 			}
 		}
 		if tell != nil {

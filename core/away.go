@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,24 +10,93 @@ import (
 	"github.com/kale-sched/kale/core/backend"
 )
 
-// outOfReach says that a process which was released is on a node that does not answer its cluster, and that nothing waits for its end: another one has its place, or
-// for as long as a silent process is given (awayAfter) nobody could tell whether it lives. The cluster ends it when the node is back. Whatever
-// goes on there until then is shut out by the generation that takes its place, now or in the next run: of a job two never train into one model (EXACTLY_ONCE.md).
-func (s *Scheduler) outOfReach(st backend.Status, waited time.Duration) bool {
-	return st.State == backend.StateStopping && st.Away && (s.replaced(st.ID) || waited >= awayAfter)
+// How long the end of a process that was released is waited for while its node does not answer its cluster, which ends it when the node is back.
+const (
+	// awayDrained is for a worker that has handed over all that it held: what it does until then changes nothing.
+	awayDrained = 10 * time.Second
+	// shutOutAfter is how long after the servers were told to end a stop takes the places of those that are still there.
+	shutOutAfter = 10 * time.Second
+	// awayServer is for a server of a stop, whose last snapshot has been written, and whose place is taken by then.
+	awayServer = 15 * time.Second
+)
+
+// outOfReach says that a process which was released is on a node that has not answered its cluster for some time, and that nothing waits for its end: another one has
+// its place, or it has been given its patience. The cluster ends it when the node is back. Whatever goes on there until then is shut out by the
+// generation that takes its place, now or in the next run: of a job two never train into one model (EXACTLY_ONCE.md).
+func (s *Scheduler) outOfReach(st backend.Status, silent, patience time.Duration) bool {
+	return st.State == backend.StateStopping && st.Away && (s.replaced(st.ID) || silent >= patience)
 }
 
-// noteLeft takes down, for people, which processes a stop has left on nodes that are away.
+// mayLive says of a process that has ended, by its cluster's word, that the cluster has only given it up with its node, which is away still.
+func mayLive(st backend.Status) bool { return st.Away && !st.State.Live() }
+
+// noteAway takes down since when the node of a worker that was released does not answer.
+func (l *leaving) noteAway(st backend.Status, now time.Time) {
+	switch {
+	case !l.Released || !st.Away:
+		l.AwaySince = time.Time{}
+	case l.AwaySince.IsZero():
+		l.AwaySince = now
+	}
+}
+
+// silent is for how long a worker that was released is waited for in vain while its node does not answer, and patience for how long it is: of one that has drained, since
+// then; any other has as long as whatever answers nothing, from when it was to leave.
+func (l *leaving) silent(now time.Time) (silent, patience time.Duration) {
+	switch {
+	case !l.Drained:
+		return now.Sub(l.Since), awayAfter
+	case l.AwaySince.IsZero():
+		return 0, awayDrained
+	}
+	return now.Sub(l.AwaySince), awayDrained
+}
+
+// leftBehind says that a stop does not wait for a process on a node that is away.
+func (s *Scheduler) leftBehind(st backend.Status) bool {
+	if mayLive(st) {
+		return true
+	}
+	if st.ID.Role == backend.RoleServer && !s.serversTold.IsZero() {
+		return s.outOfReach(st, s.stopLasts-s.serversTold.Sub(s.stopSince), awayServer)
+	}
+	return s.outOfReach(st, s.stopLasts, awayAfter)
+}
+
+// shutServersOut takes the places of the servers that a stop has told to end and that are still there some time later, as where the daemon that should end them is dead:
+// they find that out by themselves, and end without writing. What they had is in the last snapshot.
+func (s *Scheduler) shutServersOut(ctx context.Context, now time.Time) error {
+	if s.shutOut || s.opt.ShutOut == nil || s.serversTold.IsZero() || now.Sub(s.serversTold) < shutOutAfter || now.Before(s.shutOutNext) {
+		return nil
+	}
+	var err error
+	return s.change(ctx, "take the places of servers that have not ended", backendTimeout, func(context.Context) { err = s.opt.ShutOut(s.job.Servers.Count) }, func() error {
+		if err != nil {
+			s.shutOutNext = now.Add(shutOutAfter)
+			s.warn("servers that have not ended cannot be told so through the checkpoint folder; trying again", "err", err)
+			return nil
+		}
+		s.shutOut = true
+		s.lg.Info("servers have not ended; their places in the checkpoint folder are taken, by which they end", "after", now.Sub(s.serversTold).Round(time.Second))
+		return nil
+	})
+}
+
+// noteLeft takes down, for people, which processes a stop has left on nodes that are away, once: a later stop that finds the same again has nothing new to say.
 func (s *Scheduler) noteLeft(now time.Time, left []backend.Status) {
-	if s.want.LeftAway = ""; len(left) == 0 {
+	if len(left) == 0 {
+		s.want.LeftAway = ""
 		return
 	}
-	s.want.LeftAway = leftWords(left)
-	s.want.remember(Note{At: now, Text: s.want.LeftAway})
+	text := leftWords(left)
+	if !strings.HasSuffix(s.want.LeftAway, text) {
+		s.want.LeftAway = "at " + now.Local().Format(time.DateTime) + " " + text
+		s.want.remember(Note{At: now, Text: text})
+	}
 	s.lg.Warn("the job has stopped without the end of what is on nodes that are away", "left", s.want.LeftAway)
 }
 
-// leftWords say what may still run on nodes that do not answer their cluster, and what becomes of it.
+// leftWords say what may still have run on nodes that did not answer their cluster, and what becomes of it.
 func leftWords(left []backend.Status) string {
 	var who, nodes []string
 	for _, st := range left {
@@ -36,13 +106,13 @@ func leftWords(left []backend.Status) string {
 		}
 	}
 	slices.Sort(nodes)
-	where := "its node does"
+	where := "its node"
 	switch len(nodes) {
 	case 0:
 	case 1:
-		where = "node " + nodes[0] + " does"
+		where = "node " + nodes[0]
 	default:
-		where = "nodes " + strings.Join(nodes, ", ") + " do"
+		where = "nodes " + strings.Join(nodes, ", ")
 	}
-	return fmt.Sprintf("%s may still run: %s not answer the cluster, which ends what is left there when it is back; the next run shuts it out", strings.Join(who, ", "), where)
+	return fmt.Sprintf("%s may still have run: %s did not answer the cluster, which ends what is left there when it is back; the next run shuts it out", strings.Join(who, ", "), where)
 }

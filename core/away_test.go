@@ -1,7 +1,9 @@
 package core
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,9 +63,9 @@ func TestStopDoesNotWaitForNodesThatAreAway(t *testing.T) {
 					return nil
 				})
 			}
-			const left = "ps-1-g1, worker-1-g1 may still run: node fake does not answer the cluster, which ends what is left there when it is back; the next run shuts it out"
-			if got := r.s.LeftAway(); got != left {
-				t.Errorf("it leaves %q, want %q", got, left)
+			const left = " ps-1-g1, worker-1-g1 may still have run: node fake did not answer the cluster, which ends what is left there when it is back; the next run shuts it out"
+			if got := r.s.LeftAway(); !strings.HasSuffix(got, left) || !strings.HasPrefix(got, "at ") {
+				t.Errorf("it leaves %q, want at a time %q", got, left)
 			}
 			if live := r.live(); live != "ps-1-g1 worker-1-g1" {
 				t.Errorf("live after the stop: %s", live)
@@ -72,30 +74,139 @@ func TestStopDoesNotWaitForNodesThatAreAway(t *testing.T) {
 	}
 }
 
-// A process whose node goes away while a stop ends it holds the stop up for as long as any silent one is waited for, and no longer; so does a worker that leaves.
-func TestStopWaitsForANodeThatIsAwayForAWhile(t *testing.T) {
-	r := newRig(t, rigOptions{})
-	r.started(1)
-	r.beats(2)
-	r.s.want.Snapshotted = true // so far it has come
-	r.order("stop", 0)
-	r.chief.set(0, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
-	if err := r.cluster.SetAway("ctr", worker(0, 1), true); err != nil {
-		t.Fatal(err)
-	}
+// stopAway stops a job some of whose nodes go away, and gives how long that took and what the stop waited for.
+func (r *rig) stopAway() (took time.Duration, waits []string) {
+	r.t.Helper()
 	began := r.now
 	r.s.stopSince = began // the rig has a clock of its own
 	r.until("the job stops", func() error {
-		if !r.s.want.Stopped {
+		if r.s.want.Stopped {
+			return nil
+		}
+		v := r.s.View()
+		if v == nil {
+			return errors.New("it has not looked yet")
+		}
+		w := v.Waits
+		if !slices.Contains(waits, w) {
+			waits = append(waits, w)
+		}
+		return fmt.Errorf("it waits for %q", w)
+	})
+	return r.now.Sub(began), waits
+}
+
+// A worker whose node goes away while a stop ends it holds the stop up for a moment where it has drained, and for as long as any silent one is waited for where it has
+// not. The next stop does not wait for it again.
+func TestStopWaitsForANodeThatIsAwayForAWhile(t *testing.T) {
+	for name, c := range map[string]struct {
+		state rpc.MemberState
+		least time.Duration
+	}{
+		"it has drained":     {rpc.MemberState_MEMBER_STATE_DRAINED, awayDrained},
+		"it has not drained": {rpc.MemberState_MEMBER_STATE_EXPELLED, awayAfter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(1)
+			r.beats(2)
+			r.order("stop", 0)
+			r.chief.set(0, 1, c.state)
+			if err := r.cluster.SetAway("ctr", worker(0, 1), true); err != nil {
+				t.Fatal(err)
+			}
+			took, waits := r.stopAway()
+			if took < c.least-time.Second || took > c.least+10*time.Second {
+				t.Errorf("it took %v, want about %v", took, c.least)
+			}
+			if !slices.Contains(waits, "worker-0-g1 to end (node fake does not answer the cluster)") {
+				t.Errorf("it waited for %q", waits)
+			}
+			left := r.s.LeftAway()
+			if !strings.Contains(left, " worker-0-g1 may still have run: ") {
+				t.Errorf("it leaves %q", left)
+			}
+			r.reopen()
+			r.s.want.Stopping = true
+			took, _ = r.stopAway()
+			if took > 2*time.Second {
+				t.Errorf("a later stop took %v", took)
+			}
+			if got := r.s.LeftAway(); got != left {
+				t.Errorf("a later stop says %q, want %q", got, left)
+			}
+			notes := 0
+			for _, n := range r.s.want.HandOvers {
+				if strings.Contains(n.Text, "may still have run") {
+					notes++
+				}
+			}
+			if notes != 1 {
+				t.Errorf("%d notes of it, want 1", notes)
+			}
+			if err := r.cluster.SetAway("ctr", worker(0, 1), false); err != nil {
+				t.Fatal(err)
+			}
+			r.reopen()
+			r.s.want.Stopping = true
+			if r.stopAway(); r.s.LeftAway() != "" {
+				t.Errorf("a stop after everything has ended says %q", r.s.LeftAway())
+			}
+		})
+	}
+}
+
+// Servers that do not end, as under a dead daemon, are shut out, once, and a stop waits for those on a node that is away a little longer than that.
+func TestStopShutsServersOut(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.beats(2)
+	var at []time.Time
+	refuse := true
+	r.s.opt.ShutOut = func(servers int) error {
+		if servers != r.s.job.Servers.Count {
+			t.Errorf("%d servers are shut out, want %d", servers, r.s.job.Servers.Count)
+		}
+		at = append(at, r.now)
+		if refuse {
+			refuse = false
+			return errors.New("the disk is full")
+		}
+		return nil
+	}
+	r.order("stop", 0)
+	r.chief.set(0, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
+	r.until("the worker has gone", func() error {
+		if live := r.live(); strings.Contains(live, "worker") {
+			return errors.New(live)
+		}
+		return nil
+	})
+	if err := r.cluster.SetAway("ctr", server(1, 1), true); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the servers are told to end", func() error {
+		if r.s.serversTold.IsZero() {
+			return errors.New("they are not")
+		}
+		return nil
+	})
+	told := r.s.serversTold
+	r.until("they are shut out, or the job has stopped", func() error {
+		if len(at) < 1 && !r.s.want.Stopped {
 			return fmt.Errorf("it waits for %q", r.s.View().Waits)
 		}
 		return nil
 	})
-	if took := r.now.Sub(began); took < awayAfter-time.Second || took > awayAfter+10*time.Second {
-		t.Errorf("it took %v, want about %v", took, awayAfter)
+	r.stopAway()
+	if len(at) != 1 || at[0].Sub(told) < shutOutAfter || at[0].Sub(told) > shutOutAfter+5*time.Second {
+		t.Errorf("they were told to end at %v and shut out at %v", told, at)
 	}
-	if !strings.HasPrefix(r.s.LeftAway(), "worker-0-g1 may still run: ") {
-		t.Errorf("it leaves %q", r.s.LeftAway())
+	if took := r.now.Sub(told); took < awayServer || took > awayServer+5*time.Second {
+		t.Errorf("the stop ended %v after it had told them, want about %v", took, awayServer)
+	}
+	if left := r.s.LeftAway(); !strings.Contains(left, " ps-1-g1 may still have run: ") {
+		t.Errorf("it leaves %q", left)
 	}
 }
 

@@ -121,8 +121,11 @@ type leaving struct {
 	Since      time.Time `json:"since"`
 	// Asked is when the chief was asked to drain it; not yet, again, while the chief is away.
 	Asked time.Time `json:"asked,omitzero"`
-	// Released: the backend was told, and took it.
+	// Released: the backend was told, and took it. Drained: it had handed over all that it held before.
 	Released bool `json:"released,omitempty"`
+	Drained  bool `json:"drained,omitempty"`
+	// AwaySince is since when its node has not answered its cluster, as seen once it was released; zero: it does.
+	AwaySince time.Time `json:"away_since,omitzero"`
 	// Relief takes its place, nil: nobody does.
 	Relief *relief `json:"relief,omitempty"`
 }

@@ -47,7 +47,7 @@ func (s *Scheduler) releaseAll(ctx context.Context) (left []backend.Status, err 
 		left = nil
 		for _, st := range list {
 			switch {
-			case st.State == backend.StateStopping && st.Away && forced[st.ID]:
+			case mayLive(st), st.State == backend.StateStopping && st.Away && forced[st.ID]:
 				left = append(left, st)
 			case st.State.Live():
 				ids = append(ids, st.ID)

@@ -51,6 +51,9 @@ type Options struct {
 	Stop bool
 	// AnyOwner lets the cluster take this for the job whoever's its name is: to end what nobody else can end any more.
 	AnyOwner bool
+	// ShutOut takes the parameter servers' places in the checkpoint store, so that whoever still serves there ends by itself without writing: a stop does that where
+	// the cluster does not end them. nil: nobody can.
+	ShutOut func(servers int) error
 	// Lease is the job's, where the caller has taken it already (TakeLease by force); Open takes it otherwise. An opened scheduler closes it.
 	Lease *Lease
 	// Wanted is, for a preview beside a scheduler that runs, what that one says; nil: it is read in StateDir.
@@ -133,6 +136,9 @@ type Scheduler struct {
 	may          int           // workers, by the pool, when it was asked last
 	stopSince    time.Time     // when this scheduler began to stop the job
 	stopLasts    time.Duration // since then, at its last step
+	serversTold  time.Time     // when a stop first told the servers to end; zero: not yet
+	shutOut      bool          // their places were taken since
+	shutOutNext  time.Time     // when that is tried again
 	recorded     time.Time     // when the last sample was recorded
 	snapshot     askedSnapshot // of a stop
 	// snapshotFrom is when each server had written its newest snapshot as that one was asked for, by the server's clock; nil: it was not asked for.

@@ -73,6 +73,9 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	if len(s.want.Draining)+liveWorkers > 0 {
 		return nil
 	}
+	if err := s.shutServersOut(ctx, now); err != nil || s.changing != nil {
+		return err
+	}
 	if !s.want.Snapshotted {
 		if st := s.unplacedChief(); st != nil {
 			if st.Submitted.IsZero() || now.Sub(st.Submitted) < chiefPlace {
@@ -91,6 +94,8 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	return s.askEnd(ctx, servers, backend.Drained, func(err error) error {
 		if s.releaseErr = err; err != nil {
 			s.warn("the backend did not release the servers; trying again", "err", err)
+		} else if s.serversTold.IsZero() {
+			s.serversTold = now
 		}
 		return nil
 	})
@@ -151,6 +156,11 @@ func (s *Scheduler) stopped(now time.Time, left []backend.Status) error {
 	}
 	w.LastCheckpoint, w.LastStop = s.job.Checkpoint.Dir, time.Now()
 	w.Rescale, w.Restart, w.Ceiling, w.Unplaced, w.Renewals, w.ServerRenewal, w.EndedServers = nil, 0, nil, nil, nil, nil, nil
+	for _, st := range left { // of which a later stop knows that nothing waits for it
+		if st.ID.Role == backend.RoleWorker {
+			w.Workers[st.ID.Rank] = max(w.Workers[st.ID.Rank], st.ID.Generation+1)
+		}
+	}
 	for rank := range w.Servers { // this one was released, and is not started again, nor is one that was to succeed it
 		w.Servers[rank] = max(w.Servers[rank]+1, s.standbys[rank].next)
 	}
@@ -168,7 +178,7 @@ func (s *Scheduler) stopped(now time.Time, left []backend.Status) error {
 func (s *Scheduler) remaining() (servers []backend.ID, liveServers, liveWorkers int, left []backend.Status) {
 	for _, st := range s.seen.list {
 		switch {
-		case s.outOfReach(st, s.stopLasts):
+		case s.leftBehind(st):
 			left = append(left, st)
 		case st.ID.Role == backend.RoleServer:
 			servers = append(servers, st.ID)

@@ -67,17 +67,17 @@ func few(what []string) string {
 
 func (s *Scheduler) stopWaits() string {
 	var workers, servers []string
-	drains := " to drain"
-	if s.want.Forced {
-		drains = " to end"
-	}
 	for _, st := range s.seen.list {
 		switch {
-		case !st.State.Live() || s.outOfReach(st, s.stopLasts):
+		case !st.State.Live() || s.leftBehind(st):
 		case st.ID.Role == backend.RoleWorker:
-			workers = append(workers, st.ID.String()+drains)
+			drains := " to drain"
+			if s.want.Forced || st.State == backend.StateStopping {
+				drains = " to end"
+			}
+			workers = append(workers, st.ID.String()+drains+onAway(st))
 		default:
-			servers = append(servers, st.ID.String()+" to end")
+			servers = append(servers, st.ID.String()+" to end"+onAway(st))
 		}
 	}
 	switch {
@@ -92,6 +92,17 @@ func (s *Scheduler) stopWaits() string {
 		return s.keptStill() + s.unstartable() + "the last snapshot" + s.writers() + s.snapshotTrouble() + s.unanswered()
 	}
 	return few(servers)
+}
+
+// onAway says of a process whose node does not answer its cluster that it does not.
+func onAway(st backend.Status) string {
+	switch {
+	case !st.Away:
+		return ""
+	case st.Node == "":
+		return " (its node does not answer the cluster)"
+	}
+	return " (node " + st.Node + " does not answer the cluster)"
 }
 
 // keptStill names what its cluster keeps from running, for which everything else waits, as the beginning of a sentence.

@@ -137,6 +137,7 @@ func (a *app) open(ctx context.Context, l *loaded, o core.Options, takeOver bool
 		return nil, nil, nil, err
 	}
 	o.Job, o.StateDir, o.Backend = l.Job, l.dir, b
+	o.ShutOut = func(servers int) error { return shutOut(l.Job, servers) }
 	s, diags, err := a.openFree(ctx, o, takeOver)
 	if err == nil {
 		err = a.diagnose(l.files, diags)

@@ -227,7 +227,8 @@ type Status struct {
 	EndCause  EndCause  // why there is a Deadline
 	Beside    bool      // its process has not started: pending it waits for a place, starting it holds one, until the generation before it has ended
 	Behind    bool      // it is pending, and others are before it in the cluster's queue: a place that comes free is theirs
-	// Away: its node does not answer the cluster. Whether it runs is not known, and one that was released ends when the node is back or the cluster has given it up.
+	// Away: its node does not answer the cluster. Whether it runs is not known, and one that was released ends when the node is back or the cluster has given it up. Of one
+	// that has ended by the cluster's word: it was given up with its node, which is away still, and may live there. A List has such a one though it was released.
 	Away bool
 	// Remarks are what others did to it in the cluster and what became of that, the oldest first, where it is as it should be again: each is told of once.
 	Remarks []Remark

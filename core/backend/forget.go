@@ -20,7 +20,7 @@ func Forgettable(job, role string, all []Status) ([]ID, error) {
 	for _, st := range all {
 		switch {
 		case role != "" && st.ID.Role != role:
-		case st.State.Live():
+		case st.State.Live() || st.Away:
 			live = append(live, st)
 		default:
 			ids = append(ids, st.ID)
@@ -33,7 +33,11 @@ func Forgettable(job, role string, all []Status) ([]ID, error) {
 	if n := len(live) - 1; n > 0 {
 		more = fmt.Sprintf(", and %d more have not ended", n)
 	}
-	return nil, Errorf(Blocked, "%s of job %q is %s%s%s: nothing is removed before that", live[0].ID, job, live[0].State, bracketed(live[0].Reason), more)
+	is := "is " + string(live[0].State)
+	if live[0].Away {
+		is = "may still run on node " + live[0].Node + ", which does not answer its cluster"
+	}
+	return nil, Errorf(Blocked, "%s of job %q %s%s%s: nothing is removed before that", live[0].ID, job, is, bracketed(live[0].Reason), more)
 }
 
 func bracketed(text string) string {

@@ -40,7 +40,7 @@ var policies = []policySpec{
 		{"multiple", 1, 1, 65536, wholeNumber, "workers come and go by so many at once; the paper's plots show 2"},
 	}},
 	{"cost", "the course of least expected cost over the coming hours: GPU-hours, lag, violations, and what rescales cost", []policyParam{
-		{"lag", 12, 0, 1e+06, anyNumber, "what a lag as long as slo.max_lag costs, in GPUs; a shorter one in proportion"},
+		{"lag", 18, 0, 1e+06, anyNumber, "what a lag as long as slo.max_lag costs, in GPUs; a shorter one in proportion"},
 		{"over", 60, 0, 1e+09, anyNumber, "what a lag over slo.max_lag costs besides, in GPUs"},
 		{"rescale", 0.5, 0, 1e+06, anyNumber, "what a rescale costs besides its outage, in GPU-hours"},
 		{"model_error", 0, 0, 1, anyNumber, "relative error that the throughput model is assumed to have at least"},

@@ -65,7 +65,7 @@ var registry = []entry{
 		{Name: "multiple", Default: 1, Min: 1, Max: unlimited, Whole: true, Doc: "workers come and go by so many at once; the paper's plots show 2"},
 	}}, func(p Params) planner { return kale{multiple: int(p["multiple"])} }},
 	{Info{Name: "cost", Mark: MarkOurs, Doc: "the course of least expected cost over the coming hours: GPU-hours, lag, violations, and what rescales cost", Needs: Needs{Spread: true, Beyond: true}, Params: []Param{
-		{Name: "lag", Default: 12, Max: 1e6, Doc: "what a lag as long as slo.max_lag costs, in GPUs; a shorter one in proportion"},
+		{Name: "lag", Default: 18, Max: 1e6, Doc: "what a lag as long as slo.max_lag costs, in GPUs; a shorter one in proportion"},
 		{Name: "over", Default: 60, Max: 1e9, Doc: "what a lag over slo.max_lag costs besides, in GPUs"},
 		{Name: "rescale", Default: 0.5, Max: 1e6, Doc: "what a rescale costs besides its outage, in GPU-hours"},
 		{Name: "model_error", Max: 1, Doc: "relative error that the throughput model is assumed to have at least"},

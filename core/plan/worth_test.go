@@ -24,9 +24,9 @@ func TestWorthOfAFlatLoad(t *testing.T) {
 		}
 	}
 	// By hand: with F = 6·16,000 the backlog grows by 4,000/s, its age as a share of 20 min by 4,000/100,000/1,200 a second, to 0.12 in the hour of the
-	// forecast: 12 GPUs for an age of 1 make 0.72 on the mean. So much the 7th prevents.
-	if got := worth[6]; math.Abs(got-0.72) > 1e-6 {
-		t.Errorf("the 7th worker is worth %v GPUs, by hand 0.72", got)
+	// forecast: 18 GPUs for an age of 1 make 1.08 on the mean. So much the 7th prevents.
+	if got := worth[6]; math.Abs(got-1.08) > 1e-6 {
+		t.Errorf("the 7th worker is worth %v GPUs, by hand 1.08", got)
 	}
 }
 

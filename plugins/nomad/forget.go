@@ -83,10 +83,9 @@ func (v view) kept() backend.Status {
 	case !st.State.Live(): // Nomad would start it again
 		st.State = backend.StateStopping
 	}
-	for _, a := range v.allocs {
-		if node := v.nodes[a.NodeID]; a.ClientStatus == api.AllocClientStatusLost && node != nil && node.Status != api.NodeStatusReady {
-			st.State, st.Reason = backend.StateUnknown, fmt.Sprintf("it may still run on node %s, which Nomad has lost; when the node is back, or purged (POST /v1/node/ID/purge of Nomad's API), that is known", node.Name)
-		}
+	if v.leftAway() {
+		st.Reason = "when the node is back, or purged (POST /v1/node/ID/purge of Nomad's API), that is known"
+		st.Away = true
 	}
 	return st
 }

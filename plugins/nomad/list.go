@@ -45,7 +45,7 @@ func (n *nomad) List(ctx context.Context, job string) ([]backend.Status, bool, e
 		if d.adopted && !v.released { // since the look
 			v.released, v.how = true, backend.Drained
 		}
-		if v.reaped() {
+		if v.reaped() && !v.leftAway() {
 			continue
 		}
 		g.Go(func() error {

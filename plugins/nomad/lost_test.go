@@ -181,3 +181,42 @@ func TestBeingSubmittedHasNotEnded(t *testing.T) {
 	conformance.WaitFor(t, n, "j", ws[0].ID, "runs", in(backend.StateRunning))
 	conformance.Drop(t, n, "j")
 }
+
+// What was released and is on a node that does not answer is listed as away, whatever Nomad calls its allocation, and nothing of it is forgotten until the node is back.
+func TestReleasedAndLostWithItsNode(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "")
+	w, doubled := r.alone("j", workerID(0, 1))
+	ensure(t, n, "j", w)
+	before := conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	r.started(t, "j", w.ID, 1)
+	node := r.nodeOf(t, "j", w.ID)
+	r.cluster.KillClient(node)
+	back := false
+	start := func() {
+		if back = true; r.cluster.StartClient(context.Background(), node) != nil {
+			t.Error("the node does not come back")
+		}
+	}
+	defer func() {
+		if !back {
+			start()
+		}
+	}()
+	conformance.WaitFor(t, n, "j", w.ID, "is away", func(st backend.Status) bool { return st.State == backend.StateUnknown && st.Away })
+	if err := n.Release(t.Context(), "j", []backend.ID{w.ID}, backend.Forced); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 { // Nomad evaluates it meanwhile
+		st := conformance.WaitFor(t, n, "j", w.ID, "is listed", func(st backend.Status) bool { return st.State != backend.StateUnknown })
+		if !st.Away || st.Node != before.Node || st.State != backend.StateStopping && st.State != backend.StateExited {
+			t.Fatalf("it is %s", st)
+		}
+		if _, err := n.Forget(t.Context(), "j", ""); backend.CodeOf(err) != backend.Blocked || !strings.Contains(err.Error(), "may still run on node "+before.Node) {
+			t.Fatalf("Forget = %v", err)
+		}
+	}
+	start()
+	neverDoubled(t, doubled)
+	conformance.Drop(t, n, "j")
+}

@@ -36,12 +36,23 @@ func (v view) status(whatEnded func(*api.AllocationListStub) (ending, bool)) bac
 		v.waits(a, &st)
 	}
 	v.overrule(a, &st)
-	st.Away = st.State.Live() && v.away()
+	st.Away = v.away()
 	return st
+}
+
+// leftAway reports whether an allocation was given up with its node, which is away still: what ran there may live.
+func (v view) leftAway() bool {
+	return slices.ContainsFunc(v.allocs, func(a *api.AllocationListStub) bool {
+		n := v.nodes[a.NodeID]
+		return a.ClientStatus == api.AllocClientStatusLost && n != nil && n.Status != api.NodeStatusReady
+	})
 }
 
 // away reports whether all that may live of the workload is on nodes that do not answer; where it was released, Nomad must have been told so too.
 func (v view) away() bool {
+	if v.over() {
+		return v.leftAway()
+	}
 	if v.released {
 		return v.unreachable() && slices.ContainsFunc(v.allocs, func(a *api.AllocationListStub) bool { return !ended(a) })
 	}
@@ -256,6 +267,9 @@ func (v view) overrule(a *api.AllocationListStub, st *backend.Status) {
 		}
 	case v.released:
 		st.State, st.Reason = backend.StateExited, "released, "+v.how.String()
+		if a != nil && v.leftAway() {
+			st.Reason += fmt.Sprintf("; its node %s does not answer Nomad, which has given it up with it", a.NodeName)
+		}
 	case v.job.Stop && !v.over():
 		st.State, st.Reason = backend.StateStopping, "its Nomad job was stopped, and not by Kale"
 	case v.job.Stop && (a == nil || a.DesiredStatus == api.AllocDesiredStatusStop):

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -361,4 +362,86 @@ func TestPreemptionWithGrace(t *testing.T) {
 			}
 		})
 	}
+}
+
+// onDaemon runs a worker on a node whose daemon then dies, while the worker lives on; back starts the daemon again.
+func (s *site) onDaemon(t *testing.T, id backend.ID) (node string, n int, back func()) {
+	t.Helper()
+	s.ensure(s.gpuWorkload(id, conformance.Steady, 1))
+	node = s.waitState(id, backend.StateRunning).Node
+	if _, err := fmt.Sscanf(node, "n%d", &n); err != nil {
+		t.Fatalf("it runs on node %q", node)
+	}
+	s.started(t, s.job, id, 1)
+	if err := cluster.Launched(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cluster.KillDaemon(n)
+	isBack := false
+	back = func() {
+		if isBack {
+			return
+		}
+		if isBack = true; cluster.StartNode(n) != nil {
+			t.Error("the node does not start")
+		}
+		conformance.Eventually(t, "the node is back", func() error {
+			out, err := cluster.Run(t.Context(), "sinfo", "--noheader", "-p", "low", "-n", node, "-o", "%T")
+			if state := strings.TrimSpace(out); err != nil || state != "idle" {
+				_, _ = cluster.Run(t.Context(), "scontrol", "update", "NodeName="+node, "State=RESUME") // which may not be needed
+				return fmt.Errorf("it is %s, %w", state, err)
+			}
+			return nil
+		})
+	}
+	return node, n, back
+}
+
+// What was released under a dead slurmd ends by its script, and is over by that one's word, though Slurm goes on for minutes to say that its job is there.
+func TestReleasedUnderADeadDaemon(t *testing.T) {
+	s := newSite(t, "")
+	id := worker(0, 1)
+	_, _, back := s.onDaemon(t, id)
+	defer back()
+	if err := s.b.Release(t.Context(), s.job, []backend.ID{id}, backend.Drained); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Eventually(t, "it is over", func() error {
+		all, complete, err := s.b.List(t.Context(), s.job)
+		if err == nil && !complete {
+			err = errors.New("not all is known")
+		}
+		for _, st := range all {
+			if st.ID == id {
+				return fmt.Errorf("it is %s", st)
+			}
+		}
+		return err
+	})
+	if left := s.slurm("squeue", "--noheader", "--states=all", "--name="+jobPrefix+s.job+":"+id.String(), "--format=%T"); left != "RUNNING" && left != "COMPLETING" {
+		t.Errorf("to Slurm its job is %q: this showed nothing", left)
+	}
+	s.started(t, s.job, id, 1)
+}
+
+// What Slurm gave up with a node that does not answer may live there: it is said so, and nothing of it is forgotten, until its script says that it has ended.
+func TestGivenUpWithItsNode(t *testing.T) {
+	s := newSite(t, "")
+	id := worker(0, 1)
+	node, n, back := s.onDaemon(t, id)
+	defer back()
+	if err := cluster.Fail(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	s.waitFor(id, "it was given up, and is away", func(st backend.Status) bool { return st.State == backend.StateFailed && st.Away })
+	if _, err := s.b.Forget(t.Context(), s.job, ""); backend.CodeOf(err) != backend.Blocked || !strings.Contains(err.Error(), id.String()+` of job "`+s.job+`" may still run on node `+node) {
+		t.Errorf("Forget = %v", err)
+	}
+	if err := s.b.Release(t.Context(), s.job, []backend.ID{id}, backend.Forced); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Eventually(t, "its script has ended it, and it is forgotten", func() error {
+		_, err := s.b.Forget(t.Context(), s.job, "")
+		return err
+	})
 }

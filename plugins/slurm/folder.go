@@ -70,6 +70,8 @@ type verdict struct {
 	ExitCode int  `json:",omitempty"`
 	Accounts bool `json:",omitempty"` // the accounts told, and not the queue
 	Ordered  bool `json:",omitempty"` // of NODE_FAIL: the node was well, and was set down by whoever may
+	// Away: Slurm gave it up with its node, or the node did not answer when it was judged, and its script had said nothing of its end: it may live there.
+	Away bool `json:",omitempty"`
 	// Ours is why this backend cancelled the job; empty: it did not.
 	Ours string `json:",omitempty"`
 }
@@ -163,7 +165,7 @@ type view struct {
 	recent   bool        // it was submitted after the look at the queue began: its absence says nothing
 	surplus  []row
 	foreseen time.Time // when it was first seen that Slurm preempts it
-	away     string    // why a process of it may live on a node that does not answer; empty: it does (markAway)
+	away     string    // why a process of it may live on a node that does not answer, though it may be over; empty: it does (markAway)
 	account  *ending   // how its job ended, by the cluster's accounts, when Slurm no longer shows it
 }
 

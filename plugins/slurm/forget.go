@@ -42,6 +42,7 @@ func (j *job) forgetRole(ctx context.Context, role string) ([]string, error) {
 	if snap.err != nil {
 		return nil, unavailable("see whether anything of the job is left in Slurm's queue", snap.err)
 	}
+	markAway(views, j.nodesOf(ctx, views))
 	var all []backend.Status
 	for _, v := range views {
 		all = append(all, v.status())

@@ -128,6 +128,10 @@ func (j *job) judge(v view, snap snapshot) view {
 			found.State, found.Reason = verdictStranded, waited.Round(time.Second).String()
 			break
 		}
+		if j.endedByWord(v, now) {
+			found.State = "COMPLETED"
+			break
+		}
 		if v.row.phase() != phaseOver || v.awaitsLastWord() && now.Sub(j.told.first("over", v.record.Nonce, now)) < lastWordFor {
 			return v
 		}
@@ -167,6 +171,10 @@ func (j *job) judge(v view, snap snapshot) view {
 			return v
 		}
 		found.State = verdictLost
+	}
+	if v.report.State != "" && !v.report.over() {
+		n, known := j.queue.node(context.Background(), v.submission.Cluster, found.Node, quickest)
+		found.Away = known && !n.answers() || found.State == "NODE_FAIL"
 	}
 	if found.State == "CANCELLED" || found.State == "COMPLETED" && !v.report.over() { // or it came to begin a second time, which is nothing
 		found.Ours = v.cancelled(v.jobID())
@@ -230,6 +238,18 @@ func (v view) wordless() bool {
 // show that late.
 const promiseFor = lastWordFor
 
+// wordFor is how long Slurm may take to see the end of what was released, after the script has told of it: usually a moment. Under a dead slurmd it takes minutes.
+const wordFor = 5 * time.Second
+
+// endedByWord reports whether what was released has ended by its script's word, which Slurm does not see. Its job is cancelled all the same (phantom).
+func (j *job) endedByWord(v view, now time.Time) bool {
+	if v.release == nil || !v.report.over() || v.row.phase() == phaseOver {
+		j.told.clear("word", v.record.Nonce)
+		return false
+	}
+	return now.Sub(j.told.first("word", v.record.Nonce, now)) >= wordFor
+}
+
 // promised gives the word by which the script of a job that is said to run starts its program, or "" where nothing is expected of it now: a script that was lost
 // with its node between two processes leaves it, and Slurm may go on for half an hour to say that the job runs.
 func (j *job) promised(v view) string {
@@ -282,7 +302,7 @@ func (v view) status() backend.Status {
 		st.Node = v.row.nodes
 	}
 	st.State, st.Reason = v.state()
-	st.Away = v.away != "" && st.State.Live()
+	st.Away = v.away != ""
 	st.Behind = st.State == backend.StatePending && v.row.reason == reasonPriority
 	st.Beside = v.record.Beside && v.report.First.IsZero() && st.State.Live()
 	if st.State == backend.StateRunning || st.State == backend.StateStopping {
@@ -358,6 +378,8 @@ func (v view) state() (backend.State, string) {
 // ended is the state of one whose job is over.
 func (v view) ended() (backend.State, string) {
 	switch {
+	case v.release != nil && v.away != "":
+		return backend.StateExited, "released, " + v.release.How + "; " + v.away + ", and Slurm has given it up with it"
 	case v.release != nil:
 		return backend.StateExited, "released, " + v.release.How
 	case v.report.over() && !v.wasEnded():

@@ -221,7 +221,7 @@ func (s *slurm) List(ctx context.Context, name string) ([]backend.Status, bool, 
 	markAway(views, nodes)
 	var out []backend.Status
 	for _, v := range views {
-		if v.reaped() {
+		if v.reaped() && v.away == "" {
 			continue
 		}
 		st := j.address(ctx, v)
@@ -265,7 +265,7 @@ func (j *job) look(ctx context.Context, maxAge time.Duration) ([]view, snapshot,
 
 // nodesOf gives the nodes where something of the views may run; those of an earlier look where Slurm does not answer.
 func (j *job) nodesOf(ctx context.Context, views []view) []node {
-	if !slices.ContainsFunc(views, view.placed) {
+	if !slices.ContainsFunc(views, func(v view) bool { return v.placed() || v.leftAway() }) {
 		return nil
 	}
 	maxAge := drainSeen
@@ -284,10 +284,17 @@ func (v view) placed() bool {
 	return v.inQueue && !v.over() && (v.row.phase() == phaseRunning || v.row.phase() == phaseEnding)
 }
 
+// leftAway reports whether Slurm has given the view's job up with a node that did not answer.
+func (v view) leftAway() bool { return v.over() && v.verdict.Away && !v.report.over() }
+
 // markAway notes of which views the node does not answer: Slurm says so, or it has been ending the job there in vain.
 func markAway(views []view, nodes []node) {
 	for i, v := range views {
 		switch {
+		case v.leftAway():
+			if slices.ContainsFunc(nodes, func(n node) bool { return n.is(v.submission.Cluster, v.verdict.Node) && !n.answers() }) {
+				views[i].away = fmt.Sprintf("its node %s does not answer Slurm", v.verdict.Node)
+			}
 		case !v.placed() || v.report.over():
 		case slices.ContainsFunc(nodes, func(n node) bool { return n.is(v.submission.Cluster, v.row.nodes) && !n.answers() }):
 			views[i].away = fmt.Sprintf("its node %s does not answer Slurm", v.row.nodes)

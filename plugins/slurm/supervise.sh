@@ -60,6 +60,14 @@ kale_force() { # ends it now
   [ -z "$kale_child" ] || kill -KILL "$kale_child" 2>/dev/null
 }
 
+kale_heed() { # ends what was released and Slurm does not end, as under a dead slurmd: the record of the release is in the folder
+  [ -e "$kale_dir/released" ] || return 0
+  case $(cat "$kale_dir/released" 2>/dev/null) in
+  *forced*) kill -USR2 $$ ;;
+  *) kill -TERM $$ ;;
+  esac
+}
+
 kale_bound() { # keeps output.log short: what is in it moves to output.log.1, and it is cut off in place, since the program has it open
   trap 'kill "$s" 2>/dev/null; exit 0' TERM
   trap - USR2
@@ -67,6 +75,7 @@ kale_bound() { # keeps output.log short: what is in it moves to output.log.1, an
   while :; do
     sleep 5 & s=$!
     wait "$s"
+    kale_heed
     size=$(($(wc -c <"$log"))) && [ "$size" -gt "$kale_bytes" ] || continue
     if [ "$size" -gt $((2 * kale_bytes)) ]; then
       { echo "[kale] $((size - kale_bytes)) bytes of output were left out here"; tail -c "$kale_bytes" "$log"; } >"$log.new" && mv -f "$log.new" "$log.1" && : >"$log"
