@@ -433,6 +433,7 @@ func TestGivenUpWithItsNode(t *testing.T) {
 	if err := cluster.Fail(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
+	s.slurm("scontrol", "update", "NodeName="+node, "State=NORESP") // which slurmctld finds out by itself in a minute
 	s.waitFor(id, "it was given up, and is away", func(st backend.Status) bool { return st.State == backend.StateFailed && st.Away })
 	if _, err := s.b.Forget(t.Context(), s.job, ""); backend.CodeOf(err) != backend.Blocked || !strings.Contains(err.Error(), id.String()+` of job "`+s.job+`" may still run on node `+node) {
 		t.Errorf("Forget = %v", err)
