@@ -82,6 +82,18 @@ func (s *Scheduler) shutServersOut(ctx context.Context, now time.Time) error {
 	})
 }
 
+// shutOutLeft takes the places of what a stop has left where its cluster cannot end it, where it has not done so before.
+func (s *Scheduler) shutOutLeft(left []backend.Status) {
+	if len(left) == 0 || s.shutOut || s.opt.ShutOut == nil {
+		return
+	}
+	if err := s.opt.ShutOut(s.job.Servers.Count); err != nil {
+		s.warn("what runs on nodes that are away cannot be told to end through the checkpoint folder", "err", err)
+		return
+	}
+	s.shutOut = true
+}
+
 // noteLeft takes down, for people, which processes a stop has left on nodes that are away, once: a later stop that finds the same again has nothing new to say.
 func (s *Scheduler) noteLeft(now time.Time, left []backend.Status) {
 	if len(left) == 0 {
@@ -93,7 +105,7 @@ func (s *Scheduler) noteLeft(now time.Time, left []backend.Status) {
 		s.want.LeftAway = "at " + now.Local().Format(time.DateTime) + " " + text
 		s.want.remember(Note{At: now, Text: text})
 	}
-	s.lg.Warn("the job has stopped without the end of what is on nodes that are away", "left", s.want.LeftAway)
+	s.warn("the job has stopped without the end of what is on nodes that are away", "left", s.want.LeftAway)
 }
 
 // leftWords say what may still have run on nodes that did not answer their cluster, and what becomes of it.
@@ -114,5 +126,5 @@ func leftWords(left []backend.Status) string {
 	default:
 		where = "nodes " + strings.Join(nodes, ", ")
 	}
-	return fmt.Sprintf("%s may still have run: %s did not answer the cluster, which ends what is left there when it is back; the next run shuts it out", strings.Join(who, ", "), where)
+	return fmt.Sprintf("%s may still have run: %s did not answer the cluster, which ends what is left there when it is back; what can read the checkpoint folder there ends by itself", strings.Join(who, ", "), where)
 }

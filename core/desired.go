@@ -227,7 +227,7 @@ func (d *desired) adopt(list []backend.Status) (changed bool) {
 		switch s.ID.Role {
 		case backend.RoleServer:
 			if s.ID.Generation > d.Servers[s.ID.Rank] && !succeeds(list, s) {
-				d.Servers[s.ID.Rank], changed = s.ID.Generation, true
+				d.Servers[s.ID.Rank], changed = beyond(s), true
 				found = append(found, s.ID)
 			}
 		case backend.RoleWorker:
@@ -251,6 +251,14 @@ func (d *desired) adopt(list []backend.Status) (changed bool) {
 	slices.Sort(d.Ranks)
 	d.Target = len(d.Ranks)
 	return changed
+}
+
+// beyond is the generation of a process that is taken over: of one that is on its way out, the next one.
+func beyond(st backend.Status) uint64 {
+	if st.State == backend.StateStopping {
+		return st.ID.Generation + 1
+	}
+	return st.ID.Generation
 }
 
 // giveUp takes back, of an old state, the workers that somebody has let go since: where some of the wanted ones run, and others do not. It reports whether

@@ -20,6 +20,7 @@ func (s *Scheduler) Kill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.shutOutLeft(left)
 	return s.stopped(time.Now(), left)
 }
 

@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -243,4 +244,15 @@ func TestScaleInKeepsTheFirstInTheQueue(t *testing.T) {
 	r.beats(2)
 	r.wantCalls("release worker-1-g1 forced")
 	r.mustBeLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-2-g1")
+}
+
+// A server on its way out, of whom the state knows nothing, is not taken for the job's: the next generation is.
+func TestAdoptLeavesWhatIsOnItsWayOut(t *testing.T) {
+	d := newDesired("token")
+	if !d.adopt([]backend.Status{{ID: server(0, 3), State: backend.StateStopping, Away: true}, {ID: server(1, 2), State: backend.StateRunning}}) {
+		t.Error("nothing was learnt")
+	}
+	if want := map[int]uint64{0: 4, 1: 2}; !maps.Equal(d.Servers, want) {
+		t.Errorf("servers of generations %v are wanted, want %v", d.Servers, want)
+	}
 }

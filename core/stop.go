@@ -61,7 +61,10 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	}
 	servers, liveServers, liveWorkers, left := s.remaining()
 	if liveServers+liveWorkers == 0 {
-		return s.change(ctx, "forget what has ended", backendTimeout, func(ctx context.Context) { s.releaseEnded(ctx, s.seen.list) }, func() error { return s.stopped(now, left) })
+		return s.change(ctx, "forget what has ended", backendTimeout, func(ctx context.Context) { s.releaseEnded(ctx, s.seen.list) }, func() error {
+			s.shutOutLeft(left)
+			return s.stopped(now, left)
+		})
 	}
 	steps := []func(context.Context, time.Time) error{s.replaceHung, s.ensure, s.drain}
 	if s.want.Snapshotted { // servers are needed until then: one that ends or hangs is repaired
@@ -110,6 +113,7 @@ func (s *Scheduler) stopForced(ctx context.Context, now time.Time) error {
 			s.warn("not everything is released yet; trying again", "err", err)
 			return nil
 		}
+		s.shutOutLeft(left)
 		return s.stopped(now, left)
 	})
 }

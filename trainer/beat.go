@@ -53,6 +53,9 @@ func (w *worker) beats(ctx context.Context) error {
 // errReplaced says that this process has no place in the job any more.
 var errReplaced = fmt.Errorf("the chief refuses this worker: %w", ErrFenced)
 
+// errLeftBehind says that the job of this process was stopped, by somebody who could not reach it.
+var errLeftBehind = fmt.Errorf("the job was stopped, and this worker was left behind: %w", ErrFenced)
+
 // conversation is the beat loop's own state; no other goroutine touches it.
 type conversation struct {
 	w      *worker
@@ -171,6 +174,7 @@ func (c *conversation) join(ctx context.Context) error {
 		return fmt.Errorf("join: %w", err)
 	}
 	c.joined, c.seq = true, 0
+	w.joined.Store(resp.GetChief())
 	if ms := resp.GetBeatMs(); ms > 0 {
 		c.every = millis(ms)
 	}

@@ -105,12 +105,19 @@ func (p *serverProcess) steppedDown(ctx context.Context, req any, info *grpc.Una
 	return handler(ctx, req)
 }
 
-// watchChief looks every so often whether a newer chief has published itself: the one that this worker knows may answer for ever and lead nobody.
-func (w *worker) watchChief(ctx context.Context) {
+// watchChief looks every so often whether a newer chief has published itself: the one that this worker knows may answer for ever and lead nobody. Where the job was stopped
+// since it joined its chief, nobody will come that it could train for (errLeftBehind).
+func (w *worker) watchChief(ctx context.Context) error {
 	for pause(ctx, min(max(millis(w.spec.GetLeaseTimeoutMs())/2, 200*time.Millisecond), 2*time.Second)) == nil {
 		if at, err := w.findChief(); err == nil && at.Incarnation > w.newestChief.Load() {
 			w.newestChief.Store(at.Incarnation)
 			w.beatNow.set()
 		}
+		if chief := w.joined.Load(); chief > 0 && w.stopped != nil {
+			if stopped, err := w.stopped(chief); err == nil && stopped {
+				return errLeftBehind
+			}
+		}
 	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/trainer/checkpoint"
 )
 
 // severed starts server 0 of a job with a way of its own to the checkpoint folder, and returns how to cut and mend that way.
@@ -126,5 +127,35 @@ func TestChiefGoesOnWhenTheStoreIsBack(t *testing.T) {
 		t.Errorf("chief %d with a member that joined at %d, want chief %d and %d: nobody was expelled", after.GetChief(), after.GetMembers()[0].GetJoinedUnixMs(),
 			before.GetChief(), before.GetMembers()[0].GetJoinedUnixMs())
 	}
+	j.checkOnce(readLog(t, c, ends), nil)
+}
+
+// A job that was stopped by somebody who could not reach its processes: all of them end by themselves, and those of the next run, which come before they have a chief, do not.
+func TestRule2WhatWasLeftBehindEnds(t *testing.T) {
+	c := broker(t, 1)
+	cl := producer(t, c)
+	j := &job{t: t, spec: jobSpec(t, c, shortLeases, func(s *rpc.TrainSpec) { s.Servers = 1 })}
+	left := map[string]*process{"server": j.server(0), "worker": j.worker(0, 1)}
+	produce(t, cl, 0, 100)
+	j.waitApplied(map[int32]int64{0: 100})
+	store := checkpoint.Attach(j.spec.GetCheckpointDir(), j.spec.GetJob())
+	if err := store.ShutOut(1); err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range left {
+		select {
+		case <-p.done:
+		case <-time.After(time.Minute):
+			t.Fatalf("the %s goes on", name)
+		}
+		if !errors.Is(p.err, ErrFenced) {
+			t.Errorf("the %s ended with %v, want that it is fenced", name, p.err)
+		}
+	}
+	j.worker(0, 2) // finds the old chief's record, and nobody there
+	j.server(0)
+	produce(t, cl, 0, 100)
+	ends := map[int32]int64{0: 200}
+	j.waitApplied(ends)
 	j.checkOnce(readLog(t, c, ends), nil)
 }

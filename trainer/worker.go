@@ -63,7 +63,7 @@ func RunWorker(ctx context.Context, lg *slog.Logger, spec *rpc.TrainSpec, opts W
 	if err != nil {
 		return fmt.Errorf("worker %d: %w", opts.Rank, err)
 	}
-	w.meet = meet
+	w.meet, w.stopped = meet, store.Stopped
 	w.findTopic = func() (string, error) {
 		job, err := store.LoadJob()
 		return job.TopicID, err
@@ -106,7 +106,10 @@ type worker struct {
 	sourceWake                    interrupter
 	contact                       contact // with the brokers
 	peersDone                     sync.WaitGroup
-	newestChief                   atomic.Uint64 // highest incarnation of a chief that was seen in the store
+	// stopped says whether the job was stopped since a chief's incarnation was given out; nil: never.
+	stopped     func(chief uint64) (bool, error)
+	joined      atomic.Uint64 // the incarnation of the chief that it joined last
+	newestChief atomic.Uint64 // highest incarnation of a chief that was seen in the store
 	// end ends everything with a cause, errDrained after a drain.
 	end context.CancelCauseFunc
 	// onStart, when set, is called once end works: tests end workers without a drain.
@@ -226,7 +229,7 @@ func (w *worker) run(ctx context.Context) error {
 	tasks.Go(func() { w.failUnless(work, w.step(work, batches, done)) })
 	tasks.Go(func() { w.failUnless(work, w.push(work, done)) })
 	tasks.Go(func() { w.failUnless(work, w.beats(work)) })
-	tasks.Go(func() { w.watchChief(work) })
+	tasks.Go(func() { w.failUnless(work, w.watchChief(work)) })
 	w.await(ctx, work)
 	tasks.Wait()
 	w.peersDone.Wait()

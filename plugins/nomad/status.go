@@ -36,16 +36,23 @@ func (v view) status(whatEnded func(*api.AllocationListStub) (ending, bool)) bac
 		v.waits(a, &st)
 	}
 	v.overrule(a, &st)
-	st.Away = v.away()
+	if st.Away = v.away(); st.Away && !st.State.Live() {
+		st.Node = v.lostOn()
+	}
 	return st
 }
 
 // leftAway reports whether an allocation was given up with its node, which is away still: what ran there may live.
-func (v view) leftAway() bool {
-	return slices.ContainsFunc(v.allocs, func(a *api.AllocationListStub) bool {
-		n := v.nodes[a.NodeID]
-		return a.ClientStatus == api.AllocClientStatusLost && n != nil && n.Status != api.NodeStatusReady
-	})
+func (v view) leftAway() bool { return v.lostOn() != "" }
+
+// lostOn names that node; "": there is none.
+func (v view) lostOn() string {
+	for _, a := range v.allocs {
+		if n := v.nodes[a.NodeID]; a.ClientStatus == api.AllocClientStatusLost && n != nil && n.Status != api.NodeStatusReady {
+			return n.Name
+		}
+	}
+	return ""
 }
 
 // away reports whether all that may live of the workload is on nodes that do not answer; where it was released, Nomad must have been told so too.
@@ -267,8 +274,8 @@ func (v view) overrule(a *api.AllocationListStub, st *backend.Status) {
 		}
 	case v.released:
 		st.State, st.Reason = backend.StateExited, "released, "+v.how.String()
-		if a != nil && v.leftAway() {
-			st.Reason += fmt.Sprintf("; its node %s does not answer Nomad, which has given it up with it", a.NodeName)
+		if node := v.lostOn(); node != "" {
+			st.Reason += fmt.Sprintf("; its node %s does not answer Nomad, which has given it up with it", node)
 		}
 	case v.job.Stop && !v.over():
 		st.State, st.Reason = backend.StateStopping, "its Nomad job was stopped, and not by Kale"

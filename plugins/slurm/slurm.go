@@ -292,7 +292,13 @@ func markAway(views []view, nodes []node) {
 	for i, v := range views {
 		switch {
 		case v.leftAway():
-			if slices.ContainsFunc(nodes, func(n node) bool { return n.is(v.submission.Cluster, v.verdict.Node) && !n.answers() }) {
+			at := slices.IndexFunc(nodes, func(n node) bool { return n.is(v.submission.Cluster, v.verdict.Node) })
+			switch {
+			case at < 0:
+			case nodes[at].answers(): // its slurmd ends what Slurm does not know; nor is it asked again
+				v.verdict.Away = false
+				_ = backend.WriteJSON(v.path(verdictFile), v.verdict) // else it is found out once more
+			default:
 				views[i].away = fmt.Sprintf("its node %s does not answer Slurm", v.verdict.Node)
 			}
 		case !v.placed() || v.report.over():

@@ -87,6 +87,42 @@ func (s *Store) Superseded(server int, inc uint64) (bool, error) {
 	return false, nil
 }
 
+// stoppedFile names the incarnation above which alone somebody may train: the job was stopped, and what is left of it is to end.
+const stoppedFile = "stopped"
+
+// ShutOut claims an incarnation for each parameter server of a job that was stopped, and notes that no process of an older chief is to go on: what a cluster cannot
+// end finds that out by itself. Whoever runs the job next has higher ones.
+func (s *Store) ShutOut(servers int) error {
+	highest := uint64(0)
+	var errs []error
+	for i := range servers {
+		n, err := s.ClaimIncarnation(i)
+		if err != nil && !errors.Is(err, ErrSuperseded) {
+			errs = append(errs, err)
+		}
+		highest = max(highest, n)
+	}
+	if highest > 0 {
+		if err := s.place(filepath.Join(s.root, "claims"), stoppedFile, []byte(claimName(highest))); err != nil {
+			errs = append(errs, fmt.Errorf("note that job %q was stopped: %w%s", s.job, err, advice(err)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Stopped says whether the job was stopped for good since the incarnation was given out: ShutOut.
+func (s *Store) Stopped(inc uint64) (bool, error) {
+	raw, err := os.ReadFile(filepath.Join(s.root, "claims", stoppedFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look whether job %q was stopped: %w%s", s.job, err, advice(err))
+	}
+	n, err := strconv.ParseUint(string(raw), 10, 64)
+	return err == nil && n > inc, nil //nolint:nilerr // a file that is not ours says nothing
+}
+
 // checkCurrent is an error that is ErrSuperseded when inc is not the server's newest claim any more.
 func (s *Store) checkCurrent(server int, inc uint64) error {
 	gone, err := s.Superseded(server, inc)

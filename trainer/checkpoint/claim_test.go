@@ -160,3 +160,31 @@ func TestRule2OlderCopyGivesOutNoNumberAgain(t *testing.T) {
 		t.Errorf("the copy gives out %d, and %d was given out before", again, given)
 	}
 }
+
+// Whoever has a chief from before the job was stopped is to end, and who has one from after it is not.
+func TestRule2ShutOut(t *testing.T) {
+	s := open(t, t.TempDir())
+	before := claimed(t, s, 0)
+	is := func(when string, inc uint64, want bool) {
+		t.Helper()
+		if stopped, err := s.Stopped(inc); err != nil || stopped != want {
+			t.Errorf("%s: stopped since %d: %v, %v; want %v", when, inc, stopped, err, want)
+		}
+	}
+	is("before", before, false)
+	if err := s.ShutOut(2); err != nil {
+		t.Fatal(err)
+	}
+	is("after", before, true)
+	for i := range 2 {
+		if gone, err := s.Superseded(i, before); err != nil || !gone {
+			t.Errorf("server %d has its place: %v", i, err)
+		}
+	}
+	next := claimed(t, s, 0)
+	is("in the next run", next, false)
+	if err := s.ShutOut(1); err != nil {
+		t.Fatal(err)
+	}
+	is("after a second stop", next, true)
+}

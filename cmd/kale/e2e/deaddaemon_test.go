@@ -10,11 +10,11 @@ import (
 	"github.com/kale-sched/kale/plugins/slurm/slurmtest"
 )
 
-// The daemon of the only node is dead while the job's processes live on there, and nobody can end them but themselves: a stop drains, writes its snapshot, and ends.
-// Nothing of the job lives after it, and the next run trains on from there: every record once.
+// The daemon of the only node is dead while the job's processes live on there, and nobody can end them but themselves: a stop drains, writes its snapshot, and ends; one by
+// force ends at once. Nothing of the job lives after it, and the next run trains on from there: every record once.
 func TestStopsWhereTheNodesDaemonIsDead(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(r *rig) (s *site, kill func(), restart func() error){
+	starts := map[string]func(r *rig) (s *site, kill func(), restart func() error){
 		"slurm": func(r *rig) (*site, func(), func() error) {
 			s, c, _ := slurmOf(r, slurmtest.Options{Nodes: 1, GPUsPerNode: 4, CPUs: 8})
 			return s, func() { c.KillDaemon(1) }, func() error { return c.StartNode(1) }
@@ -23,14 +23,18 @@ func TestStopsWhereTheNodesDaemonIsDead(t *testing.T) {
 			s, c, _, _ := nomadOf(r, nomadtest.Options{Clients: 1, GPUs: 4})
 			return s, func() { c.KillClient(1) }, func() error { return c.StartClient(r.t.Context(), 1) }
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
+	}
+	for _, c := range []struct {
+		name, on string
+		stop     []string
+	}{{"slurm", "slurm", nil}, {"nomad", "nomad", nil}, {"nomad by force", "nomad", []string{"-force"}}} {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var kill func()
 			var restart func() error
-			one := &site{backend: name}
+			one := &site{backend: c.on}
 			one.start = func(r *rig) (s *site) {
-				s, kill, restart = start(r)
+				s, kill, restart = starts[c.on](r)
 				return s
 			}
 			r := newRig(t, kafkatest.Embedded(t), options{min: 2, max: 2, site: one})
@@ -40,7 +44,17 @@ func TestStopsWhereTheNodesDaemonIsDead(t *testing.T) {
 			r.awaitMore(900)
 			kill()
 			r.awaitMore(300) // nobody misses the daemon
-			r.stop()
+			if len(c.stop) > 0 {
+				r.await("the node is known to be away", func() string {
+					for _, st := range r.list() {
+						if !st.Away {
+							return st.String()
+						}
+					}
+					return ""
+				})
+			}
+			r.stop(c.stop...)
 			r.await("nothing of the job lives", func() string {
 				var left []string
 				for _, what := range processes(r.dir) {

@@ -419,9 +419,9 @@ func (r *rig) scale(n int) {
 }
 
 // stop ends the job in order and waits for it. Its scheduler, if there is one, ends by itself when the job has stopped.
-func (r *rig) stop() {
+func (r *rig) stop(flags ...string) {
 	r.t.Helper()
-	r.kale("stop", r.name())
+	r.kale(append([]string{"stop", r.name()}, flags...)...)
 	if r.sched != nil {
 		r.awaitEnd("the job has stopped, and its scheduler ends")
 	}
