@@ -15,7 +15,7 @@ const (
 )
 
 // lesson is what past origins teach: how the candidates weigh, what is stacked on them, and how far off that was. It is
-// learnt from the bins up to the last milestone, of which there are lessonShare a season, counted from the epoch: so that it is the same
+// learnt from the bins up to the last milestone, of which there are lessonShare a season: so that it is the same
 // whether it was kept or is learnt again, and a forecast depends on nothing but its history. Only the weights are so old: level ratios, what was
 // recent and what is stacked are taken at the origin itself.
 type lesson struct {
@@ -28,6 +28,7 @@ type lesson struct {
 	probes  []int
 	past    [][]float64
 	weights [opinions][]float64
+	linear  *linearMap
 	errors  [][]float64 // of past forecasts, relative to what they said; see [residuals]
 	unrest  []float64   // at their origins
 	widths  []float64   // [probe]: by which they are to be multiplied, for a band that holds what it should; see [residuals.widths]
@@ -46,7 +47,7 @@ func (s *seasonal) lesson(history Series, steps int) (l *lesson, y []float64, er
 	if err != nil {
 		return nil, nil, err
 	}
-	from, to := milestones(history, cands[0].lag)
+	from, to := milestones(history, max(cands[0].lag/lessonShare, 1))
 	past := Series{Start: history.At(from), Step: history.Step, Values: history.Values[from:to]}
 	marked, err := s.candidates(past)
 	if err != nil || len(marked) < len(cands) { // every bin counts
@@ -62,13 +63,16 @@ func (s *seasonal) lesson(history Series, steps int) (l *lesson, y []float64, er
 		l = s.lessons[i]
 	}
 	s.mu.Unlock()
-	l.once.Do(func() { l.learn(past.Values, marked, steps, s.origins) })
+	l.once.Do(func() {
+		linear, at := s.linearMapOf(past, cands[0].lag, steps)
+		l.learn(past.Values, marked, steps, s.origins, linear, at)
+	})
 	return l, history.Values[from:], nil
 }
 
-// milestones are the first and the last one of the history.
-func milestones(history Series, season int) (from, to int) {
-	every := int64(max(season/lessonShare, 1))
+// milestones are the first and the last one of the history, where there is one every so many bins, counted from the epoch.
+func milestones(history Series, bins int) (from, to int) {
+	every := int64(bins)
 	first := history.Start.UnixNano() / int64(history.Step)
 	from = int(every - (first%every+every)%every)
 	to = len(history.Values)
@@ -95,10 +99,12 @@ func digest(s Series) uint64 {
 }
 
 // learn learns the lesson from a history.
-func (l *lesson) learn(y []float64, cands []candidate, steps, origins int) {
+func (l *lesson) learn(y []float64, cands []candidate, steps, origins int, linear *linearMap, from int) {
 	m := study(y, cands, steps, origins)
 	defer m.done()
+	m.stack.linear, m.stack.from = linear, from
 	m.stack.learn(m)
+	l.linear = linear
 	l.steps, l.cands, l.unit, l.probes = steps, cands, m.unit, slices.Clone(m.probes)
 	for c := range cands {
 		l.past = append(l.past, slices.Clone(m.past[c]))
@@ -112,7 +118,7 @@ func (l *lesson) learn(y []float64, cands []candidate, steps, origins int) {
 	for k := (len(m.trials) - 1) % every; k < len(m.trials); k += every { // the newest is among them
 		t := m.trials[k]
 		m.blend(mean, t)
-		m.stack.onto(m, mean, t)
+		m.stack.onto(m, mean, t, true)
 		l.unrest = append(l.unrest, t.unrest)
 		res.begin()
 		for h := range min(steps, len(y)-t.origin) {
@@ -136,8 +142,12 @@ func (l *lesson) forecast(y []float64) (mean []float64, _ *residuals) {
 	}()
 	m.divide(len(y))
 	mean, t := m.mix(len(y))
+	m.stack.linear = l.linear
+	if l.linear != nil {
+		m.stack.rooted.prepare(y, max(0, len(y)-l.linear.lags), l.cands[0].lag)
+	}
 	m.stack.prepare(m, max(0, len(y)-2*l.cands[0].lag))
-	m.stack.onto(m, mean, t)
+	m.stack.onto(m, mean, t, false)
 	res := l.residuals()
 	for _, path := range l.errors {
 		res.begin()

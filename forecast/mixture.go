@@ -109,7 +109,7 @@ func study(y []float64, cands []candidate, steps, origins int) *mixture {
 
 // done gives the mixture's room back; what it returned stays.
 func (m *mixture) done() {
-	m.y, m.cands = nil, nil
+	m.y, m.cands, m.stack.linear = nil, nil, nil
 	mixtures.Put(m)
 }
 

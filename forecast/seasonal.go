@@ -14,7 +14,8 @@ type seasonal struct {
 	origins int // past ones that it learns from
 
 	mu      sync.Mutex
-	lessons []*lesson // that were learnt last; a forecast is the same without them
+	lessons []*lesson    // that were learnt last; a forecast is the same without them
+	maps    []*linearMap // likewise
 }
 
 // NewSeasonal returns the level-corrected seasonal naive forecaster, stacked. It begins from
@@ -32,7 +33,7 @@ type seasonal struct {
 // interpolated between its neighbours.
 //
 // What the mix cannot say is stacked on it: that what the last bins were off by goes on, that
-// the rate stays as it was lately, that a phase is as it was in the mean of many seasons. How
+// the rate stays as it was lately, that a phase is as it was in the mean of many seasons, that what follows is a linear map of the last bins. How
 // much each of these is worth at a horizon is learnt at the past origins, and no more of it is
 // taken than is proven there: see stack.go.
 //

@@ -13,8 +13,8 @@ const (
 var stackShares = [...]float64{0.2, 0.4, 0.6, 0.8, 1}
 
 // stack adds to a mixture what the mixture cannot say: what it was off by in the last bins goes on,
-// the rate stays as it was lately, or the season's course is that of many seasons together, with its noise or without; and what a [regression]
-// makes of them all. How much
+// the rate stays as it was lately, the season's course is that of many seasons together, with its noise or without, or what follows is a [linearMap] of the last bins; and what a
+// [regression] makes of them all. How much
 // of these opinions is taken in, is learnt at the past origins, per horizon: that one, at that share, after
 // which the errors are least, once more on top of it, and again. A gain is taken in as far as it is proven: a share is
 // made the smaller by (1 − (standard error / gain)²), as James and Stein shrink a mean.
@@ -28,6 +28,9 @@ type stack struct {
 	known   []sums    // over the bins before bin i that are known
 	paired  []sums    // and over those of which the profile a season before is known too
 	weights [opinions][]float64
+	linear  *linearMap // nil: none
+	from    int        // where its history begins
+	rooted  rooted
 	room    stackRoom
 }
 
@@ -48,6 +51,7 @@ const (
 	profiledHour  // at that of the last 24th
 	smooth        // the profile without its noise, at either
 	smoothHour
+	mapped // a linear map of the last bins: see linearmap.go
 	opinions
 
 	together = opinions // what a regression makes of all of them: see regression.go
@@ -78,6 +82,7 @@ type stackRoom struct {
 	loss         [][len(stackShares)]float64
 	out          []float64
 	best         []float64
+	mapped       []float64 // by probe
 	which        []int
 	share        []float64
 }
@@ -215,8 +220,11 @@ func (s *stack) learn(m *mixture) {
 			s.weights[k][i] = 0
 		}
 	}
+	s.rooted.prepare(m.y, 0, s.season)
+	room.mapped = grown(room.mapped, probes)
 	for k, t := range m.trials {
 		o, most := s.ask(m, t), s.most(t.origin)
+		s.mapAt(room.mapped, t.origin, true)
 		for i, h := range m.probes {
 			at := i*trials + k
 			room.actual[at], room.said[at] = math.NaN(), m.foresaw(t, h)
@@ -230,6 +238,7 @@ func (s *stack) learn(m *mixture) {
 				}
 				continue
 			}
+			o[mapped] = room.mapped[i]
 			for k := missedOn; k < opinions; k++ {
 				room.others[k][at] = s.says(k, o, t.origin, h, room.said[at], most)
 			}
@@ -351,11 +360,32 @@ func (s *stack) proven(m *mixture, i int) float64 {
 	return max(0, 1-(squares/n-mean*mean)/n/(mean*mean))
 }
 
+// mapAt is what the linear map says at the probes from an origin; of a past one, by the coefficients that have not seen it.
+func (s *stack) mapAt(out []float64, origin int, past bool) {
+	if s.linear == nil {
+		for i := range out {
+			out[i] = math.NaN()
+		}
+		return
+	}
+	part := mapParts
+	if past {
+		part = s.linear.part(origin - s.from)
+	}
+	s.linear.says(out, &s.rooted, origin, part)
+}
+
 // onto makes of mean, which is the mix at the origin of t, the forecast there. Between the probes
-// the weights go over into each other.
-func (s *stack) onto(m *mixture, mean []float64, t trial) {
+// the weights go over into each other. An origin of the past is forecast as if its outcome were not known.
+func (s *stack) onto(m *mixture, mean []float64, t trial, past bool) {
 	o := s.ask(m, t)
 	most := s.most(t.origin)
+	off := grown(s.room.mapped, len(m.probes)) // what the linear map is off the mix by
+	s.room.mapped = off
+	s.mapAt(off, t.origin, past)
+	for i, h := range m.probes {
+		off[i] -= mean[h]
+	}
 	for i, from := range m.probes {
 		next := min(i+1, len(m.probes)-1)
 		to := max(from+1, m.probes[next])
@@ -367,6 +397,9 @@ func (s *stack) onto(m *mixture, mean []float64, t trial) {
 				continue
 			}
 			for h := range out {
+				if k == mapped {
+					o[mapped] = mean[from+h] + off[i] + (off[next]-off[i])*float64(h)/float64(to-from)
+				}
 				out[h] += (w + rise*float64(h)) * s.says(k, o, t.origin, from+h, mean[from+h], most)
 			}
 		}

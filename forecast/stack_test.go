@@ -21,7 +21,7 @@ func stacked(t *testing.T, s Series, season, steps, first int) (mix, with [2]flo
 		all, at := m.mix(o)
 		plain := slices.Clone(all)
 		m.stack.learn(m)
-		m.stack.onto(m, all, at)
+		m.stack.onto(m, all, at, false)
 		m.done()
 		for h, a := range s.Values[o : o+steps] {
 			i := 0

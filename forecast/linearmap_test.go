@@ -1,0 +1,160 @@
+package forecast
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// The sums of products are those of the definition, whatever the stretches.
+func TestProducts(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 5))
+	z := make([]float64, 200)
+	for i := range z {
+		z[i] = rng.NormFloat64()
+	}
+	const lags = 7
+	at := []int{0, 1, 2, 5, 11}
+	got := newProducts(lags, at)
+	var origins []int
+	for _, stretch := range [][2]int{{lags, 30}, {40, 41}, {44, 46}, {50, 180}} {
+		got.add(z, stretch[0], stretch[1])
+		for o := stretch[0]; o < stretch[1]; o++ {
+			origins = append(origins, o)
+		}
+	}
+	for i := range lags {
+		for j := i; j < lags; j++ {
+			want := 0.0
+			for _, o := range origins {
+				want += z[o-1-i] * z[o-1-j]
+			}
+			if d := got.gram[i*lags+j] - want; math.Abs(d) > 1e-9 {
+				t.Errorf("lags %d and %d: off by %v of %v", i, j, d, want)
+			}
+		}
+		for k, h := range at {
+			want := 0.0
+			for _, o := range origins {
+				want += z[o-1-i] * z[o+h]
+			}
+			if d := got.then[k*lags+i] - want; math.Abs(d) > 1e-9 {
+				t.Errorf("lag %d and horizon %d: off by %v of %v", i, h, d, want)
+			}
+		}
+	}
+}
+
+// What depends on the last bins by a rule that no season knows is foreseen by that rule, by coefficients that have not seen the origin too, though there were gaps.
+func TestLinearMapLearnsARule(t *testing.T) {
+	const season, n, steps = 48, 60 * 48, 12
+	rng := rand.New(rand.NewPCG(7, 1))
+	y := make([]float64, n)
+	for i := range y { // a wave of 17 bins, in the fourth root
+		r := 5 + math.Sin(2*math.Pi*float64(i)/17) + 0.01*rng.NormFloat64()
+		y[i] = r * r * r * r
+	}
+	for i := range n {
+		if i%500 < 100 && i > 1000 {
+			y[i] = math.NaN()
+		}
+	}
+	m := new(linearMap)
+	m.learn(y, season, probes(nil, steps))
+	var r rooted
+	r.prepare(y, 0, season)
+	out := make([]float64, len(m.probes))
+	tried := 0
+	for o := m.lags; o+steps <= n; o += 41 {
+		if r.known[o]-r.known[o-m.lags] < m.lags { // what is filled in from the season knows nothing of the rule
+			continue
+		}
+		for _, part := range []int{m.part(o), mapParts} {
+			m.says(out, &r, o, part)
+			for i, h := range m.probes {
+				want := math.Pow(5+math.Sin(2*math.Pi*float64(o+h)/17), 4)
+				if tried++; math.Abs(out[i]-want) > 0.1*want {
+					t.Errorf("from %d, %d bins on, by part %d: %.0f, want %.0f", o, h, part, out[i], want)
+				}
+			}
+		}
+	}
+	if tried < 100 {
+		t.Errorf("only %d forecasts were tried", tried)
+	}
+}
+
+// Where there is nothing to learn from there is no opinion: a short history, a silent one, a constant one, and one without a window before an origin.
+func TestLinearMapWithoutAnOpinion(t *testing.T) {
+	none := func(name string, y []float64, origin int) {
+		t.Helper()
+		m := new(linearMap)
+		m.learn(y, 24, probes(nil, 6))
+		var r rooted
+		r.prepare(y, 0, 24)
+		out := make([]float64, len(m.probes))
+		m.says(out, &r, origin, mapParts)
+		for i, v := range out {
+			if v == v {
+				t.Errorf("%s: it says %v at %d", name, v, m.probes[i])
+			}
+		}
+	}
+	rng := rand.New(rand.NewPCG(2, 9))
+	noise := func(n int) []float64 {
+		y := make([]float64, n)
+		for i := range y {
+			y[i] = 100 * rng.Float64()
+		}
+		return y
+	}
+	none("five bins", noise(5), 5)
+	none("a silent history", make([]float64, 1000), 1000)
+	constant := make([]float64, 1000)
+	for i := range constant {
+		constant[i] = 7
+	}
+	none("a constant one", constant, 1000)
+	none("before there is a window", noise(1000), 100)
+	gap := noise(1000)
+	for i := 600; i < 1000; i++ {
+		gap[i] = math.NaN()
+	}
+	none("after a long gap", gap, 1000)
+}
+
+// A map is learnt once a season, and is the same whether it was kept or not.
+func TestLinearMapIsKept(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	const season, days = 24, 40
+	y := make([]float64, days*season)
+	for i := range y {
+		y[i] = 100 * cycle(float64(i)/season) * (1 + 0.1*rng.NormFloat64())
+	}
+	whole := Series{Start: epoch, Step: time.Hour, Values: y}
+	kept := NewSeasonal([]time.Duration{24 * time.Hour})
+	seen := map[*linearMap]bool{}
+	for n := len(y) - 2*season; n <= len(y); n++ {
+		past := whole.Until(whole.At(n))
+		got, err := kept.Forecast(past, 6)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range kept.(*seasonal).maps {
+			seen[m] = true
+		}
+		anew, err := NewSeasonal([]time.Duration{24 * time.Hour}).Forecast(past, 6)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for h, v := range got.Mean {
+			if v != anew.Mean[h] {
+				t.Fatalf("of %d bins, %d on: %v, and %v by one that has kept nothing", n, h, v, anew.Mean[h])
+			}
+		}
+	}
+	if len(seen) != 3 {
+		t.Errorf("%d maps were learnt in two days, want one at each midnight", len(seen))
+	}
+}
