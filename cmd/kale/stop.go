@@ -238,7 +238,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 			return a.done(ordered{Job: name, Order: orderStop, Says: []string{says}})
 		}
 	}
-	s, b, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Stop: true, AnyOwner: l.anyOwner}, f.takeOver)
+	s, b, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Told: true, Stop: true, AnyOwner: l.anyOwner}, f.takeOver)
 	if errors.Is(err, state.ErrLocked) {
 		if v, busy := a.view(ctx, name); busy == nil && !v.Stopping && !v.Stopped {
 			return errTakenUp
