@@ -6,8 +6,9 @@
 // with a point forecast and quantiles, the 10 % and the 90 % at least. Everything that turns
 // one into the other is a [Forecaster]:
 //
-//   - [NewSeasonal]: level-corrected seasonal naive in pure Go. It needs no
-//     model and no training, and is what every other forecaster has to beat.
+//   - [NewSeasonal]: level-corrected seasonal naive in pure Go, stacked with what
+//     the last bins tell. It needs no model and no training of its own, and is what
+//     every other forecaster has to beat.
 //   - [OpenONNX]: any model file that keeps the contract of contract.go, run by
 //     ONNX Runtime. [TrainLinear] makes a small one from history, and
 //     [TrainFEDformer] the paper's.
