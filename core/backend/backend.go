@@ -387,6 +387,8 @@ type Inventory struct {
 	QueueWait time.Duration
 	// Excluded are the nodes on which the backend starts nothing more of a job for a while, by its own judgement.
 	Excluded []Exclusion
+	// Silent are the nodes where a configured job's workloads could be if they answered their cluster, by its word; sorted. A backend that cannot tell names none.
+	Silent []string
 }
 
 // Exclusion is a node on which the backend starts nothing more of a job for a while.
