@@ -110,6 +110,8 @@ type desired struct {
 	Stopped     bool `json:"stopped,omitempty"`
 	// LeftAway says what the last stop left on nodes that did not answer their cluster; empty: nothing.
 	LeftAway string `json:"left_away,omitempty"`
+	// Unwritten says why the last stop did without its last snapshot, and what follows; empty: it did not, or nothing was trained since the one before.
+	Unwritten string `json:"unwritten,omitempty"`
 	// LastStop is when the job stopped last, also after it has been taken up again.
 	LastStop time.Time `json:"last_stop,omitzero"`
 }
@@ -153,6 +155,13 @@ func (d *desired) open() {
 	}
 	if d.Servers == nil {
 		d.Servers = map[int]uint64{}
+	}
+}
+
+// trains notes that a worker trains or has trained in this run: what was said of the last snapshot of the stop before is past.
+func (d *desired) trains() {
+	if !d.Trained {
+		d.Trained, d.Unwritten = true, ""
 	}
 }
 
@@ -237,7 +246,7 @@ func (d *desired) adopt(list []backend.Status) (changed bool) {
 			d.Workers[s.ID.Rank], changed = s.ID.Generation, true
 			found = append(found, s.ID)
 			if live {
-				d.Trained = true
+				d.trains()
 				if !slices.Contains(d.Ranks, s.ID.Rank) {
 					d.Ranks = append(d.Ranks, s.ID.Rank)
 				}

@@ -63,6 +63,8 @@ type Glance struct {
 	Rollbacks []Rollback `json:"rollbacks,omitempty"`
 	// LeftAway says what the last stop left on nodes that did not answer their cluster; empty: nothing, or the job has not stopped.
 	LeftAway string `json:"left_away,omitempty"`
+	// Unwritten says why the last stop did without its last snapshot, and what follows; empty: it did not, or the job has not stopped.
+	Unwritten string `json:"unwritten,omitempty"`
 	// written are the orders that the last scheduler wrote down, whatever the chief says.
 	written plan.Manual
 }
@@ -126,6 +128,7 @@ func GlanceAt(ctx context.Context, dir, name string, list Lister) (*Glance, erro
 			g.Problems = append(g.Problems, d.Summary+": "+d.Detail)
 		}
 		released := "everything that it ran was released"
+		g.Unwritten = want.Unwritten
 		if g.LeftAway = want.LeftAway; g.LeftAway != "" {
 			released = "released, but not all of it has been seen to end"
 		}

@@ -27,6 +27,9 @@ func (s *Scheduler) Kill(ctx context.Context) error {
 // LeftAway says what the last stop left on nodes that did not answer their cluster; "": nothing.
 func (s *Scheduler) LeftAway() string { return s.want.LeftAway }
 
+// Unwritten says why the last stop did without its last snapshot, and what follows; "": it did not.
+func (s *Scheduler) Unwritten() string { return s.want.Unwritten }
+
 // releaseAll gives what it left on nodes that are away.
 func (s *Scheduler) releaseAll(ctx context.Context) (left []backend.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, killTimeout)

@@ -213,7 +213,9 @@ func (s *Scheduler) follow(now time.Time) {
 		s.progress.add(now, n.progress)
 	}
 	for _, m := range n.chief.GetMembers() {
-		s.want.Trained = s.want.Trained || m.GetState() == rpc.MemberState_MEMBER_STATE_READY
+		if m.GetState() == rpc.MemberState_MEMBER_STATE_READY {
+			s.want.trains()
+		}
 	}
 	s.remember()
 	s.failing = s.snapshotFailures()

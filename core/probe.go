@@ -15,7 +15,7 @@ import (
 )
 
 // RoleProbe is the role of the short workloads with which kale doctor tries nodes. A scheduler leaves them alone.
-const RoleProbe = "doctor"
+const RoleProbe = backend.RoleProbe
 
 // Processes is what a backend has of a job, but for what kale doctor tries nodes with: that ends by itself, and nothing waits for it.
 func Processes(ctx context.Context, b backend.Backend, name string) (list []backend.Status, complete bool, err error) {

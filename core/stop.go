@@ -3,9 +3,11 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/rpc"
 )
 
@@ -85,6 +87,7 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 				return nil
 			}
 			s.lg.Warn("there is no place for the server that the last snapshot needs; the job stops without, and goes on from what its servers have written", "workload", st.ID.String(), "reason", st.Reason)
+			s.noteUnwritten(now, *st)
 			s.snapshot.end()
 		} else if !s.snapshotWritten(ctx) {
 			return nil
@@ -215,10 +218,25 @@ func (s *Scheduler) snapshotWritten(ctx context.Context) bool {
 	if err != nil && ctx.Err() == nil {
 		s.warn("the last snapshot was not written; trying again", "err", err)
 	}
+	if err == nil {
+		s.want.Unwritten = ""
+	}
 	if err == nil && s.want.Totals != nil {
 		s.want.Totals.Final = s.seen.chiefErr == nil && s.want.Totals.Chief == s.seen.chief.GetChief() // what an earlier one counted may never have been written
 	}
 	return err == nil
+}
+
+// noteUnwritten takes down, for people, that a stop does without its last snapshot for want of a place for a server. Where nothing was trained since the last stop,
+// what was said of that one holds.
+func (s *Scheduler) noteUnwritten(now time.Time, st backend.Status) {
+	if !s.want.Trained {
+		return
+	}
+	text := fmt.Sprintf("the last snapshot was not written: %s, which it needs, had no place for %s%s; the job goes on from what its servers had written last",
+		st.ID, job.Length(chiefPlace), because(st.Reason))
+	s.want.Unwritten = "at " + now.Local().Format(time.DateTime) + " " + text
+	s.want.remember(Note{At: now, Text: text})
 }
 
 // endSnapshot gives up snapshots that are being waited for.

@@ -478,6 +478,39 @@ func TestStopDoesNotWaitForAPlace(t *testing.T) {
 	if n := r.chief.written(); n != 0 {
 		t.Errorf("%d snapshots were written", n)
 	}
+	const says = " the last snapshot was not written: ps-0-g1, which it needs, had no place for 30s (nothing that it fits on is free); the job goes on from what its servers had written last"
+	is := func(when string, want bool) {
+		t.Helper()
+		if got := r.s.Unwritten(); strings.HasSuffix(got, says) != want || (got != "") != want {
+			t.Errorf("%s it says %q; want %v", when, got, want)
+		}
+	}
+	is("after the stop", true)
+	r.reopen()
+	is("opened again, as by a later stop,", true)
+	if err := r.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	g, err := GlanceAt(t.Context(), r.state, "ctr", nil)
+	if err != nil || !strings.HasSuffix(g.Unwritten, says) {
+		t.Errorf("a glance says %q, %v", g.Unwritten, err)
+	}
+}
+
+// What a stop said of its last snapshot is past when the job trains again, and holds as long as it does not.
+func TestWhatWasUnwrittenIsPast(t *testing.T) {
+	d := newDesired("t")
+	d.Unwritten = "at noon"
+	if d.open(); d.Unwritten == "" {
+		t.Error("it is forgotten before anything was trained")
+	}
+	if d.trains(); d.Unwritten != "" || !d.Trained {
+		t.Errorf("when it trains: %+v", d)
+	}
+	d.Unwritten = "at one"
+	if d.trains(); d.Unwritten == "" {
+		t.Error("a stop's own word is forgotten by its next look")
+	}
 }
 
 // A stop that what its cluster has suspended holds up names that first.

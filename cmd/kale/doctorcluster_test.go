@@ -51,6 +51,7 @@ type site struct {
 	shared, private string
 	block           func(sharedPaths string) string // the backend block's lines
 	idle            func(t *testing.T)              // fails unless nothing is left on the cluster
+	kill            func(n int)                     // ends the daemon of node n as kill -9 does
 }
 
 // withPlugin adds a cluster's plugin to the programs.
@@ -88,7 +89,7 @@ func slurmSite(t *testing.T) site {
 	}
 	t.Setenv("SLURM_CONF", c.Conf())
 	return site{
-		backend: "slurm", shared: c.Shared(), private: c.Private(),
+		backend: "slurm", shared: c.Shared(), private: c.Private(), kill: c.KillNode,
 		block: func(paths string) string {
 			return fmt.Sprintf("    shared_dir = %q\n%s", c.Shared(), paths)
 		},
@@ -122,7 +123,7 @@ func nomadSite(t *testing.T) site {
 		t.Skip("nodes have folders of their own only as root")
 	}
 	return site{
-		backend: "nomad", shared: c.Shared(), private: c.Private(),
+		backend: "nomad", shared: c.Shared(), private: c.Private(), kill: c.KillClient,
 		block: func(paths string) string {
 			if paths == "" {
 				paths = fmt.Sprintf("    shared_paths = [%q]\n", c.Shared())
@@ -329,6 +330,30 @@ func TestDoctorOnAFullCluster(t *testing.T) {
 	out, err := exec.Command("squeue", "--noheader", "-o", "%j").CombinedOutput()
 	if err != nil || strings.Contains(string(out), "doctor") {
 		t.Errorf("left in the queue: %s %v", out, err)
+	}
+}
+
+func TestDoctorBesideADeadNodeOfSlurm(t *testing.T) { testDoctorBesideADeadNode(t, slurmSite) }
+func TestDoctorBesideADeadNodeOfNomad(t *testing.T) {
+	t.Parallel()
+	testDoctorBesideADeadNode(t, nomadSite)
+}
+
+// A node whose daemon is dead is named, whether the cluster knows that already or has placed a probe there; the other one is tried all the same.
+func testDoctorBesideADeadNode(t *testing.T, start func(*testing.T) site) {
+	on := start(t)
+	s := newShell(t).withPlugin("kale-backend-" + on.backend)
+	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 2})
+	on.kill(2)
+	_, e := s.examine(write(t, fmt.Sprintf(clusterJob, addr, filepath.Join(on.shared, "cp"), on.backend, on.block(""))), "-probe-timeout=1m")
+	named, tried := false, false
+	for _, c := range e.Checks {
+		t.Logf("%s %s: %s → %s", c.State, c.Check, c.Says, c.Do)
+		named = named || c.State == "warn" && c.Do != "" && (c.Check == "probe on n2" || c.Check == "nodes that answer" && strings.Contains(c.Says, "n2"))
+		tried = tried || c.Check == "nodes" && strings.Contains(c.Says, "n1")
+	}
+	if !named || !tried {
+		t.Errorf("n2 is named: %v; n1 is tried: %v", named, tried)
 	}
 }
 

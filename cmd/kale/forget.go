@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -105,18 +106,39 @@ func (a *app) forgetThere(ctx context.Context, name string, force bool, elsewher
 		return nil, "what its backend keeps, which is of the scheduler " + elsewhere.Words(), nil
 	}
 	err = a.onBackend(ctx, name, func(b backend.Backend) (err error) {
-		removed, err = b.Forget(ctx, name, "")
+		if removed, err = b.Forget(ctx, name, ""); err == nil {
+			stays = leftProbes(ctx, b, name)
+		}
 		return err
 	})
 	switch {
 	case err == nil:
-		return removed, "", nil
+		return removed, stays, nil
 	case backend.CodeOf(err) == backend.Unsupported:
 		return nil, fmt.Sprintf("what its backend keeps: the plugin is of an older Kale, which cannot forget (%v)", err), nil
 	case force:
 		return nil, fmt.Sprintf("what its backend keeps (%v)", err), nil
 	}
 	return nil, "", fmt.Errorf("%w. Where its cluster is gone for good: kale forget -force %s%s", err, a.stateFlag(), name)
+}
+
+// leftProbes says what is kept of probes of kale doctor that were left on nodes that are away; "": nothing.
+func leftProbes(ctx context.Context, b backend.Backend, name string) string {
+	list, _, err := b.List(ctx, name)
+	if err != nil {
+		return "" // what there was is removed
+	}
+	var left []string
+	for _, st := range list {
+		if st.LeftProbe() {
+			left = append(left, fmt.Sprintf("%s on node %s", st.ID, st.Node))
+		}
+	}
+	if len(left) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("what is kept of probes of kale doctor that were left on a node which does not answer: %s. They end with their node's return, and the next kale doctor of a job of this name removes that",
+		strings.Join(left, ", "))
 }
 
 // keepsNothing says why the state folder of a job that may not have stopped cannot be removed: the job's processes are kept in it.

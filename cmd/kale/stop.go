@@ -93,7 +93,7 @@ func (a *app) stopOnce(ctx context.Context, arg string, f stopFlags) error {
 	case v != nil:
 		return fmt.Errorf("the scheduler of job %q ended, and another one has taken the job up: kale stop %s%s stops that one", name, a.stateFlag(), name)
 	case g.State == core.StateStopped:
-		return a.sayStopped(name, true, g.Rollbacks, g.LeftAway)
+		return a.sayStopped(name, true, g.Rollbacks, g.Unwritten, g.LeftAway)
 	}
 	fmt.Fprintln(a.err, "the scheduler went away before the job had stopped; going on without it")
 	return a.stopWithout(ctx, name, f)
@@ -105,15 +105,18 @@ func ended(err error) bool {
 	return !errors.Is(err, api.ErrSilent) && (errors.Is(err, api.ErrNoScheduler) || !errors.As(err, &refused) || refused.Ended())
 }
 
-// sayStopped says so with what is left to be trained again, and what is left on nodes that are away; changed is false of a job that this stop found so.
-func (a *app) sayStopped(name string, changed bool, rollbacks []core.Rollback, leftAway string) error {
+// sayStopped says so with what is left to be trained again, that the last snapshot was not written, and what is left on nodes that are away, where there is such; changed
+// is false of a job that this stop found so.
+func (a *app) sayStopped(name string, changed bool, rollbacks []core.Rollback, unwritten, leftAway string) error {
 	says := fmt.Sprintf("job %q has stopped", name)
 	if !changed {
 		says += " already"
 	}
 	all := append([]string{says}, core.Unrepaired(rollbacks)...)
-	if leftAway != "" {
-		all = append(all, leftAway)
+	for _, more := range []string{unwritten, leftAway} {
+		if more != "" {
+			all = append(all, more)
+		}
 	}
 	return a.done(ordered{Job: name, Order: orderStop, Changed: changed, Says: all})
 }
@@ -229,7 +232,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 		case v != nil:
 			return errTakenUp
 		case g.State == core.StateStopped:
-			return a.sayStopped(name, false, g.Rollbacks, g.LeftAway)
+			return a.sayStopped(name, false, g.Rollbacks, g.Unwritten, g.LeftAway)
 		case g.State == core.StateNeverStarted:
 			says := fmt.Sprintf("job %q was never started", name)
 			if k, err := core.KeeperOf(l.Job); err == nil && k != nil && k.Stopped && !k.Held {
@@ -256,7 +259,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.sayStopped(name, true, s.Rollbacks(), s.LeftAway())
+	return a.sayStopped(name, true, s.Rollbacks(), s.Unwritten(), s.LeftAway())
 }
 
 // drive runs a scheduler that was opened to stop its job, with progress, until the job has stopped. It answers as every scheduler does, so that others see how far

@@ -39,6 +39,25 @@ stopping job "ctr", 30s: waiting for the last snapshot, which fails
 	})
 }
 
+// Who stopped a job reads at the end what the stop did without, and what it left.
+func TestStopSaysWhatItDidWithout(t *testing.T) {
+	const unwritten, left = "at noon the last snapshot was not written", "at noon worker-1-g1 may still have run"
+	for _, c := range []struct {
+		unwritten, left string
+		changed         bool
+		want            string
+	}{
+		{"", "", true, "job \"ctr\" has stopped\n"},
+		{unwritten, "", true, "job \"ctr\" has stopped\n" + unwritten + "\n"},
+		{unwritten, left, false, "job \"ctr\" has stopped already\n" + unwritten + "\n" + left + "\n"},
+	} {
+		var out strings.Builder
+		if err := (&app{out: &out}).sayStopped("ctr", c.changed, nil, c.unwritten, c.left); err != nil || out.String() != c.want {
+			t.Errorf("it says %q, %v; want %q", out.String(), err, c.want)
+		}
+	}
+}
+
 // A stop that has just been ordered is not said to have nothing left while something runs.
 func TestWhatAStopWaitsFor(t *testing.T) {
 	runs := []core.WorkerView{{ID: "worker-0-g1"}}

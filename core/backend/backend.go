@@ -24,10 +24,12 @@ import (
 	"time"
 )
 
-// The roles that the scheduler uses. A backend treats a role as a name and gives it no meaning.
+// The roles that the scheduler uses. A backend treats a role as a name and gives it no meaning, save that Forget waits for no probe on a node that is away.
 const (
 	RoleServer = "ps"
 	RoleWorker = "worker"
+	// RoleProbe is of the short workloads with which kale doctor tries nodes: they end by themselves.
+	RoleProbe = "doctor"
 )
 
 // Backend runs workloads somewhere.
@@ -88,6 +90,7 @@ type Backend interface {
 	// with the last of them, whose the name is. What it removed it says for people, one thing each. While one of them lives, or may, it removes nothing and is
 	// Blocked; for another owner than the one on record it is Conflict, also when nothing lives. Where it cannot look everywhere it is Unavailable. An error says
 	// what stays, and by which names it is found there. To forget what is forgotten is no error. IDs that are forgotten may start again.
+	// A probe (RoleProbe) that was released and is on a node that is away does not count, and what is kept of it stays, for a later Forget.
 	Forget(ctx context.Context, job, role string) (removed []string, err error)
 
 	// Close frees what the Backend holds and leaves the workloads running. It is idempotent.
@@ -387,6 +390,8 @@ type Inventory struct {
 	QueueWait time.Duration
 	// Excluded are the nodes on which the backend starts nothing more of a job for a while, by its own judgement.
 	Excluded []Exclusion
+	// Silent are the nodes where a configured job's workloads could be if they answered their cluster, by its word; sorted. A backend that cannot tell names none.
+	Silent []string
 }
 
 // Exclusion is a node on which the backend starts nothing more of a job for a while.

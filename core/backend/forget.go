@@ -13,13 +13,13 @@ import (
 // This file has what the Forgets of backends have in common.
 
 // Forgettable gives the IDs of a role, or of every role where that is empty, and is Blocked where one of these lives, or may. The statuses are of all that is kept,
-// of what List has forgotten too.
+// of what List has forgotten too. A probe that was left on a node that is away is neither forgotten nor waited for: see LeftProbe.
 func Forgettable(job, role string, all []Status) ([]ID, error) {
 	var ids []ID
 	var live []Status
 	for _, st := range all {
 		switch {
-		case role != "" && st.ID.Role != role:
+		case role != "" && st.ID.Role != role, st.LeftProbe():
 		case st.State.Live() || st.Away:
 			live = append(live, st)
 		default:
@@ -38,6 +38,12 @@ func Forgettable(job, role string, all []Status) ([]ID, error) {
 		is = "may still run on node " + live[0].Node + ", which does not answer its cluster"
 	}
 	return nil, Errorf(Blocked, "%s of job %q %s%s%s: nothing is removed before that", live[0].ID, job, is, bracketed(live[0].Reason), more)
+}
+
+// LeftProbe reports whether it is a probe that was released, or given up, on a node that does not answer. It trains nothing and ends by itself, and what its node
+// makes of it is known when that is back, which may be never: nothing waits for it.
+func (s Status) LeftProbe() bool {
+	return s.ID.Role == RoleProbe && s.Away && (s.State == StateStopping || !s.State.Live())
 }
 
 func bracketed(text string) string {

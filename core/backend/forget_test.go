@@ -45,6 +45,33 @@ func TestForgetOfAnOlderPlugin(t *testing.T) {
 	}
 }
 
+// What lives, or may, is not forgotten, nor anything beside it; but a probe that was left on a node that is away keeps nothing else, and stays itself.
+func TestForgettable(t *testing.T) {
+	worker, probe := ID{RoleWorker, 0, 1}, ID{RoleProbe, 62, 17}
+	over := Status{ID: worker, State: StateExited}
+	for name, c := range map[string]struct {
+		role    string
+		all     []Status
+		want    []ID
+		blocked string
+	}{
+		"all is over":                {"", []Status{over, {ID: probe, State: StateExited}}, []ID{worker, probe}, ""},
+		"a worker lives":             {"", []Status{{ID: worker, State: StateRunning}, {ID: probe, State: StateExited}}, nil, "worker-0-g1 of job \"j\" is running"},
+		"a worker may live":          {"", []Status{{ID: worker, State: StateStopping, Away: true, Node: "n3"}}, nil, "worker-0-g1 of job \"j\" may still run on node n3"},
+		"a probe lives":              {"", []Status{over, {ID: probe, State: StateStopping}}, nil, "doctor-62-g17 of job \"j\" is stopping"},
+		"a probe is away":            {"", []Status{over, {ID: probe, State: StateUnknown, Away: true, Node: "n3"}}, nil, "doctor-62-g17 of job \"j\" may still run"},
+		"a probe was left":           {"", []Status{over, {ID: probe, State: StateStopping, Away: true, Node: "n3"}}, []ID{worker}, ""},
+		"a probe went with its node": {RoleProbe, []Status{over, {ID: probe, State: StateFailed, Away: true, Node: "n3"}}, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ids, err := Forgettable("j", c.role, c.all)
+			if !slices.Equal(ids, c.want) || (err != nil) != (c.blocked != "") || err != nil && (CodeOf(err) != Blocked || !strings.HasPrefix(AsError(err).Message, c.blocked)) {
+				t.Errorf("%v, %v; want %v, %q", ids, err, c.want, c.blocked)
+			}
+		})
+	}
+}
+
 // Another process may write into a folder that is being removed: it is gone all the same, or stays whole.
 func TestForgetFoldersBesideAWriter(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "job")

@@ -217,7 +217,7 @@ func inventoryToPB(inv Inventory) *backendpb.InventoryResponse {
 	pb := &backendpb.InventoryResponse{
 		Total: int64(inv.Total), Free: int64(inv.Free), Devices: each(inv.Devices, deviceToPB),
 		CpuMilli: int64(inv.CPUMilli), MemoryBytes: inv.MemoryBytes, NodeCpuMilli: int64(inv.NodeCPUMilli), NodeMemoryBytes: inv.NodeMemoryBytes,
-		Excluded: each(inv.Excluded, exclusionToPB),
+		Excluded: each(inv.Excluded, exclusionToPB), Silent: inv.Silent,
 	}
 	if inv.QueueWait > 0 {
 		pb.QueueWait = durationpb.New(inv.QueueWait)
@@ -230,7 +230,7 @@ func inventoryFromPB(pb *backendpb.InventoryResponse) Inventory {
 		Total: int(pb.GetTotal()), Free: int(pb.GetFree()), Devices: each(pb.GetDevices(), deviceFromPB),
 		CPUMilli: int(pb.GetCpuMilli()), MemoryBytes: pb.GetMemoryBytes(),
 		NodeCPUMilli: int(pb.GetNodeCpuMilli()), NodeMemoryBytes: pb.GetNodeMemoryBytes(), QueueWait: pb.GetQueueWait().AsDuration(),
-		Excluded: each(pb.GetExcluded(), exclusionFromPB),
+		Excluded: each(pb.GetExcluded(), exclusionFromPB), Silent: pb.GetSilent(),
 	}
 }
 

@@ -108,6 +108,19 @@ func (f fleet) inventory() backend.Inventory {
 	return inv
 }
 
+// silent names the nodes that the job's workloads could be on and that Nomad does not hear. Nomad goes on to list a client that was replaced under its name.
+func (s settings) silent(nodes []*api.NodeListStub) (names []string) {
+	heard := func(name string) bool {
+		return slices.ContainsFunc(nodes, func(n *api.NodeListStub) bool { return n.Name == name && n.Status == api.NodeStatusReady })
+	}
+	for _, n := range nodes {
+		if (n.Status == api.NodeStatusDown || n.Status == api.NodeStatusDisconnected) && s.reaches(n) && !heard(n.Name) {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
 // memoryOf gives a device's memory in bytes, 0 when its plugin does not say.
 func memoryOf(d *api.NodeDeviceResource) int64 {
 	a := d.Attributes["memory"]
@@ -146,10 +159,16 @@ func (n *nomad) Inventory(ctx context.Context) (backend.Inventory, error) {
 			return backend.Inventory{}, err
 		}
 		one := f.inventory()
+		for _, s := range all {
+			if s.cluster == clusters[name].cluster {
+				inv.Silent = append(inv.Silent, s.silent(f.nodes)...)
+			}
+		}
 		inv.Total, inv.Free, inv.Devices = inv.Total+one.Total, inv.Free+one.Free, append(inv.Devices, one.Devices...)
 		inv.CPUMilli, inv.MemoryBytes = inv.CPUMilli+one.CPUMilli, inv.MemoryBytes+one.MemoryBytes
 		inv.NodeMemoryBytes = max(inv.NodeMemoryBytes, one.NodeMemoryBytes) // its CPUs are shares of MHz, and what a core of them is the job's block says
 	}
-	inv.QueueWait = n.queueWait(ctx, all)
+	slices.Sort(inv.Silent)
+	inv.Silent, inv.QueueWait = slices.Compact(inv.Silent), n.queueWait(ctx, all)
 	return inv, nil
 }

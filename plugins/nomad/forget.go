@@ -67,7 +67,13 @@ func (n *nomad) forget(ctx context.Context, s settings, job, role string) (remov
 	if purge > 0 {
 		removed = append(removed, fmt.Sprintf("%d Nomad jobs with their logs, %s…", purge, jobPrefix(job)))
 	}
-	cut, err := s.cutLedger(ctx, job, role, p.ledger)
+	stays := map[string]bool{}
+	for _, st := range all {
+		if st.LeftProbe() {
+			stays[seat(st.ID)] = true
+		}
+	}
+	cut, err := s.cutLedger(ctx, job, role, stays, p.ledger)
 	if cut {
 		removed = append(removed, "the variable "+ledgerPath(job))
 	}
@@ -90,15 +96,15 @@ func (v view) kept() backend.Status {
 	return st
 }
 
-// cutLedger takes the seats of a role out of the ledger, unless it is another one by now, and deletes it with the last of them.
-func (s settings) cutLedger(ctx context.Context, job, role string, l ledger) (deleted bool, err error) {
+// cutLedger takes the seats of a role, but for those that stay, out of the ledger, unless it is another one by now, and deletes it with the last of them.
+func (s settings) cutLedger(ctx context.Context, job, role string, stays map[string]bool, l ledger) (deleted bool, err error) {
 	if l.index == 0 {
 		return false, nil
 	}
 	changed := backend.Errorf(backend.Conflict, "remove what is kept of job %q: the ledger %s was changed meanwhile; is a scheduler at work on this job?", job, ledgerPath(job))
 	of := func(place string) bool {
 		id, err := backend.ParseID(place + "-g1")
-		return role == "" || err == nil && id.Role == role
+		return !stays[place] && (role == "" || err == nil && id.Role == role)
 	}
 	left := false
 	for place := range l.entries {

@@ -2,6 +2,7 @@ package nomad
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -219,4 +220,56 @@ func TestReleasedAndLostWithItsNode(t *testing.T) {
 	start()
 	neverDoubled(t, doubled)
 	conformance.Drop(t, n, "j")
+}
+
+// A probe that was left on a node that is away keeps nothing else of the job from being forgotten, and is forgotten when the node is back. Meanwhile the node is named.
+func TestProbeLeftOnItsNode(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "")
+	left := r.workload("j", backend.ID{Role: backend.RoleProbe, Rank: 62, Generation: 17}, conformance.Steady)
+	ensure(t, n, "j", left)
+	before := conformance.WaitFor(t, n, "j", left.ID, "runs", in(backend.StateRunning))
+	node := r.nodeOf(t, "j", left.ID)
+	r.cluster.KillClient(node)
+	back := false
+	start := func() {
+		if back = true; r.cluster.StartClient(context.Background(), node) != nil {
+			t.Error("the node does not come back")
+		}
+	}
+	defer func() {
+		if !back {
+			start()
+		}
+	}()
+	conformance.WaitFor(t, n, "j", left.ID, "is away", func(st backend.Status) bool { return st.Away })
+	if inv, err := n.Inventory(t.Context()); err != nil || !cmp.Equal(inv.Silent, []string{before.Node}) {
+		t.Errorf("silent are %q, %v", inv.Silent, err)
+	}
+	forget := func() error {
+		_, err := n.Forget(t.Context(), "j", "")
+		return err
+	}
+	if err := forget(); backend.CodeOf(err) != backend.Blocked {
+		t.Errorf("Forget of one that was not released = %v", err)
+	}
+	if err := n.Release(t.Context(), "j", []backend.ID{left.ID}, backend.Forced); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Eventually(t, "nothing waits for it", forget)
+	all, _, err := n.List(t.Context(), "j")
+	if err != nil || len(all) != 1 || all[0].ID != left.ID || !all[0].LeftProbe() {
+		t.Errorf("what was left is listed as %+v, %v", all, err)
+	}
+	start()
+	conformance.Eventually(t, "it is forgotten too", func() error {
+		if err := forget(); err != nil {
+			return err
+		}
+		all, _, err := n.List(t.Context(), "j")
+		if err == nil && len(all) > 0 {
+			err = fmt.Errorf("there is %s", all[0])
+		}
+		return err
+	})
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -445,4 +447,67 @@ func TestGivenUpWithItsNode(t *testing.T) {
 		_, err := s.b.Forget(t.Context(), s.job, "")
 		return err
 	})
+}
+
+// A probe that was left on a node whose daemon is dead keeps nothing else of the job from being forgotten, and is forgotten when the node is back. The node is named as soon
+// as Slurm knows that it does not answer.
+func TestProbeLeftOnItsNode(t *testing.T) {
+	s := newSite(t, "")
+	ended, left := worker(0, 1), backend.ID{Role: backend.RoleProbe, Rank: 62, Generation: 17}
+	brief := s.workload(s.job, ended, conformance.Steady)
+	brief.Argv = []string{"/bin/sh", "-c", "exit 0"}
+	s.ensure(brief)
+	s.waitState(ended, backend.StateExited)
+	node, other := slurmtest.Node(1), slurmtest.Node(2)
+	cluster.KillNode(1)
+	back := false
+	start := func() {
+		if back = true; cluster.StartNode(1) != nil {
+			t.Error("the node does not start")
+		}
+	}
+	defer func() {
+		if !back {
+			start()
+		}
+	}()
+	probe := s.workload(s.job, left, conformance.Steady)
+	probe.Avoid = []string{other}
+	s.ensure(probe)
+	s.waitFor(left, "it has a place", func(st backend.Status) bool { return st.Node == node && st.State == backend.StateStarting })
+	forget := func() error {
+		_, err := s.b.Forget(t.Context(), s.job, "")
+		return err
+	}
+	if err := forget(); backend.CodeOf(err) != backend.Blocked {
+		t.Errorf("Forget of one that was not released = %v", err)
+	}
+	if err := s.b.Release(t.Context(), s.job, []backend.ID{left}, backend.Forced); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Eventually(t, "nothing waits for it", forget)
+	has := func(id backend.ID) bool {
+		_, err := os.Stat(filepath.Join(s.shared(), s.job, id.String()))
+		return err == nil
+	}
+	if has(ended) || !has(left) {
+		t.Errorf("what ended is kept: %v, what was left: %v", has(ended), has(left))
+	}
+	s.slurm("scontrol", "update", "NodeName="+node, "State=NORESP") // which slurmctld finds out by itself in a minute
+	if inv, err := s.b.Inventory(t.Context()); err != nil || !slices.Equal(inv.Silent, []string{node}) {
+		t.Errorf("silent are %q, %v", inv.Silent, err)
+	}
+	start()
+	conformance.Eventually(t, "it is forgotten too", func() error {
+		if err := forget(); err != nil {
+			return err
+		}
+		if has(left) {
+			return errors.New("its folder is there")
+		}
+		return nil
+	})
+	if inv, err := s.b.Inventory(t.Context()); err != nil || len(inv.Silent) > 0 {
+		t.Errorf("silent are %q, %v", inv.Silent, err)
+	}
 }

@@ -3,6 +3,7 @@ package slurm
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -252,6 +253,11 @@ func (s *slurm) Inventory(ctx context.Context) (backend.Inventory, error) {
 		for _, views := range c.views {
 			waits = append(waits, queueWaits(views)...)
 		}
+		for _, n := range c.nodes {
+			if !n.answers() && slices.ContainsFunc(slices.Collect(maps.Keys(c.views)), func(j *job) bool { return j.set.allows(n) }) {
+				inv.Silent = append(inv.Silent, n.name)
+			}
+		}
 		rooms := map[*job]*room{}
 		for owner, views := range c.views {
 			rooms[owner] = c.room(owner)
@@ -268,7 +274,8 @@ func (s *slurm) Inventory(ctx context.Context) (backend.Inventory, error) {
 			}
 		}
 	}
-	inv.QueueWait = backend.LearnQueueWait(time.Now(), waits)
+	slices.Sort(inv.Silent)
+	inv.Silent, inv.QueueWait = slices.Compact(inv.Silent), backend.LearnQueueWait(time.Now(), waits)
 	return inv, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -26,7 +27,9 @@ func (p Patient) backend() group {
 			{check: "backend block", limit: pluginLimit, vital: true, needs: []string{"backend", "name"}, try: func(ctx context.Context) []Finding {
 				return p.block(ctx, b.Load())
 			}},
-			{check: "devices", limit: pluginLimit, needs: []string{"backend", "name"}, try: func(ctx context.Context) []Finding { return []Finding{p.devices(ctx, b.Load())} }},
+			{check: "devices", limit: pluginLimit, needs: []string{"backend", "name"}, try: func(ctx context.Context) []Finding {
+				return append([]Finding{p.devices(ctx, b.Load())}, silentNodes(ctx, b.Load(), nil)...)
+			}},
 			{check: "room", limit: pluginLimit, needs: []string{"backend", "name", "workers", "servers", "model"}, try: func(ctx context.Context) []Finding { return p.room(ctx, b.Load()) }},
 		},
 		end: func() {
@@ -199,6 +202,26 @@ func (p Patient) devices(ctx context.Context, b backend.Backend) Finding {
 	}
 	return f
 }
+
+// silentNodes names the nodes that the cluster does not hear, but for those that were told of: nothing is placed there, so that no probe tells of them. Without such
+// there is nothing to say.
+func silentNodes(ctx context.Context, b backend.Backend, told []string) []Finding {
+	inv, err := b.Inventory(ctx)
+	if err != nil {
+		return nil // devices says what is wrong
+	}
+	names := slices.DeleteFunc(inv.Silent, func(name string) bool { return slices.Contains(told, name) })
+	if len(names) == 0 {
+		return nil
+	}
+	do := "do"
+	if len(names) == 1 {
+		do = "does"
+	}
+	return []Finding{ok("nodes that answer", "%s %s not answer the cluster", strings.Join(names, ", "), do).but(Warn, "Nothing is started there until that is mended: "+seeToNode)}
+}
+
+const seeToNode = "See that the machine is up, and that the cluster's daemon runs there (slurmd, Nomad's client)."
 
 // own is how many of the devices this job itself holds: its processes run already.
 func (p Patient) own(ctx context.Context, b backend.Backend, inv backend.Inventory) (n int) {

@@ -25,6 +25,8 @@ const (
 	letGoLimit = 30 * time.Second
 	// drainLimit is the part of it after which probes are ended by force.
 	drainLimit = 12 * time.Second
+	// strandedLimit is yet another, for what has not begun on its node: where the node answers that ends at once.
+	strandedLimit = 5 * time.Second
 	// removeLimit is another part of it, for what is left on the disk.
 	removeLimit = 2 * time.Second
 	// anotherLimit is how long one more node may take to be found once a probe runs: a cluster may have no other that is free. It is at most half of the time that
@@ -50,6 +52,7 @@ type expedition struct {
 	probes  []*probed
 	unfound string   // why there is no further node
 	gpus    []string // the nodes that have GPUs, as far as the backend tells
+	unheard []string // the nodes that do not answer, by the backend's word before there were probes
 	only    bool     // the backend tells of one node, and of no other
 }
 
@@ -61,6 +64,28 @@ type probed struct {
 	lines  []probe.Line
 	rest   []string // of its log
 	noLog  error    // why the log cannot be read
+	first  string   // the node that it was placed on first
+	late   bool     // it has a place, and had not begun there when the time for that was over
+}
+
+// moved reports whether the cluster has given the probe up where it was placed first, and placed it elsewhere, where another one may be.
+func (o *probed) moved() bool {
+	return o.first != "" && o.status.Node != "" && o.status.Node != o.first
+}
+
+// absent reports whether the probe has a place, and nothing is to be expected of it: it does not begin there, or its node does not answer.
+func (o *probed) absent() bool {
+	return o.moved() || !o.told() && o.status.State.Live() && (o.status.Away || o.late && o.status.State != backend.StateRunning)
+}
+
+// present are the probes of which something is to be expected, or has come.
+func (e *expedition) present() (out []*probed) {
+	for _, one := range e.probes {
+		if !one.absent() {
+			out = append(out, one)
+		}
+	}
+	return out
 }
 
 // nodes starts probes on as many nodes as there are, up to probe.Most, and judges what they say.
@@ -103,9 +128,22 @@ func (p Patient) nodes(ctx context.Context, b backend.Backend) (out []Finding) {
 	defer func() { // also when ctx has ended: what was started is let go
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), letGoLimit-2*removeLimit)
 		defer cancel()
-		if err := e.letGo(bounded); err != nil {
+		left, err := e.letGo(bounded)
+		if len(left) > 0 {
+			out = append(out, leftThere(left))
+		}
+		if err != nil {
 			out = append(out, ok(nodesCheck, "the probes could not be released: %v", err).but(Warn,
 				fmt.Sprintf("They end by themselves after %v; look for workloads of the role %q.", p.ProbeLimit+letGoLimit, core.RoleProbe)))
+		}
+		if ctx.Err() == nil { // a cluster takes its time to find out
+			told := slices.Clone(e.unheard)
+			for _, one := range e.probes {
+				if one.absent() {
+					told = append(told, one.name())
+				}
+			}
+			out = append(out, silentNodes(bounded, b, told)...)
 		}
 		_, _ = b.Forget(bounded, p.Job.Name, core.RoleProbe) // what cannot be removed now, as beside another look, goes with the next one or with the job
 		e.sweep(missing)
@@ -186,7 +224,8 @@ func (e *expedition) sweep(missing folder.Made) {
 	missing.Remove()
 }
 
-// send starts one probe after the other, each on a node that has none yet. The error: not even one was placed.
+// send starts one probe after the other, each on a node that has none yet. One that has a place and does not begin there is left to itself. The error: not even one
+// was placed.
 func (e *expedition) send(ctx context.Context) error {
 	generation := uint64(e.over.UnixMilli()) // whoever comes later sees by it whether anybody awaits the probe
 	most := probe.Most
@@ -205,19 +244,22 @@ func (e *expedition) send(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		placing := ctx
+		placing, half := ctx, e.p.ProbeLimit/2
+		if end, bound := ctx.Deadline(); bound {
+			half = time.Until(end) / 2
+		}
 		if i > 0 {
-			limit := anotherLimit
-			if end, bound := ctx.Deadline(); bound {
-				limit = min(limit, time.Until(end)/2)
-			}
-			bounded, cancel := context.WithTimeout(ctx, limit)
+			bounded, cancel := context.WithTimeout(ctx, min(anotherLimit, half))
 			defer cancel()
 			placing = bounded
 		}
 		one := &probed{id: w.ID, index: i}
 		e.probes = append(e.probes, one) // before it is asked for: an answer that is lost must not lose the probe
-		if err := e.place(placing, one, w); err != nil {
+		if err := e.place(placing, one, w, half); err != nil {
+			if one.late = one.status.Node != "" && (one.status.State.Live() || one.moved()) && ctx.Err() == nil; one.late {
+				used = append(used, one.name())
+				continue
+			}
 			if i == 0 {
 				return err
 			}
@@ -241,6 +283,7 @@ func (e *expedition) knownNodes(ctx context.Context) int {
 	if err != nil {
 		return 0
 	}
+	e.unheard = inv.Silent
 	e.only = inv.MemoryBytes > 0 && inv.MemoryBytes == inv.NodeMemoryBytes
 	names := map[string]bool{}
 	for _, d := range inv.Devices {
@@ -259,9 +302,11 @@ func (e *expedition) drop(ctx context.Context, one *probed) {
 	e.probes = slices.DeleteFunc(e.probes, func(p *probed) bool { return p == one })
 }
 
-// place asks for a probe and waits until it has begun on a node, or has ended. Where the cluster has no place now, it waits for fullLimit, unless the patient insists.
-func (e *expedition) place(ctx context.Context, one *probed, w backend.Workload) error {
+// place asks for a probe and waits until it has begun on a node, or has ended. Where the cluster has no place now, it waits for fullLimit, unless the patient insists;
+// where it has one, and the probe does not begin there, for begins.
+func (e *expedition) place(ctx context.Context, one *probed, w backend.Workload, begins time.Duration) error {
 	why, began := "the cluster says nothing", time.Now()
+	var placed time.Time
 	for full := false; ; {
 		statuses, err := e.b.Ensure(ctx, e.p.Job.Name, []backend.Workload{w})
 		switch {
@@ -275,12 +320,23 @@ func (e *expedition) place(ctx context.Context, one *probed, w backend.Workload)
 			}
 		default:
 			one.status = statuses[0]
+			if one.first = cmp.Or(one.first, one.status.Node); one.moved() {
+				return fmt.Errorf("it was moved off %s", one.first)
+			}
 			if one.status.State == backend.StateRunning && one.status.Node != "" || one.status.State != backend.StatePending && one.hasEnded() {
 				return nil
 			}
 			why = cmp.Or(one.status.Reason, why)
 		}
-		if waited := time.Since(began); !e.p.Insists && waited > fullLimit/2 {
+		switch {
+		case one.status.Node == "":
+			placed = time.Time{}
+		case placed.IsZero():
+			placed = time.Now()
+		case time.Since(placed) > begins:
+			return fmt.Errorf("%s (%s)", why, one.state())
+		}
+		if waited := time.Since(began); !e.p.Insists && placed.IsZero() && waited > fullLimit/2 {
 			if !full {
 				full = e.full(ctx, w)
 			}
@@ -329,7 +385,7 @@ func passing(err error) bool {
 	return false
 }
 
-// gather reads the probes' logs until they have said everything, or can say no more.
+// gather reads the probes' logs until they have said everything, or can say no more. One of which nothing is to be expected is waited for only where there is no other.
 func (e *expedition) gather(ctx context.Context) {
 	var settled time.Time // when all had written
 	for {
@@ -340,11 +396,14 @@ func (e *expedition) gather(ctx context.Context) {
 				}
 			}
 		}
-		told, seen := true, true
 		for _, one := range e.probes {
 			e.listen(ctx, one)
+		}
+		present := e.present()
+		told, seen := len(present) > 0, true
+		for _, one := range present {
 			told = told && (one.told() && !e.awaitsCUDA(one) || !one.status.State.Live() || one.lacksTrainer())
-			seen = seen && (len(one.saw()) == len(e.probes)-1 || !one.status.State.Live() || one.lacksTrainer())
+			seen = seen && (len(one.saw()) >= len(present)-1 || !one.status.State.Live() || one.lacksTrainer())
 		}
 		if told && settled.IsZero() {
 			settled = time.Now()
@@ -376,15 +435,42 @@ func (e *expedition) listen(ctx context.Context, one *probed) {
 	}
 }
 
-// letGo releases the probes and waits for their end: first they are asked, so that they remove what they wrote.
-func (e *expedition) letGo(ctx context.Context) error {
-	var ids []backend.ID
+// letGo releases the probes and waits for their end: first they are asked, so that they remove what they wrote. left are those whose end their nodes do not tell.
+func (e *expedition) letGo(ctx context.Context) (left []*probed, err error) {
+	var ids, strange []backend.ID
 	for _, one := range e.probes {
-		ids = append(ids, one.id)
+		if one.absent() {
+			strange = append(strange, one.id)
+		} else {
+			ids = append(ids, one.id)
+		}
 	}
-	if len(ids) == 0 {
-		return nil
+	if len(strange) > 0 {
+		err = e.b.Release(ctx, e.p.Job.Name, strange, backend.Forced)
 	}
+	if len(ids) > 0 {
+		err = errors.Join(err, e.end(ctx, ids))
+	}
+	if err == nil && len(strange) > 0 {
+		soon, cancel := context.WithTimeout(ctx, strandedLimit)
+		_ = e.gone(soon, strange) // what lives still is left
+		cancel()
+	}
+	list, _, failed := e.b.List(context.WithoutCancel(ctx), e.p.Job.Name)
+	if failed != nil {
+		return nil, errors.Join(err, failed)
+	}
+	for _, one := range e.probes {
+		i := slices.IndexFunc(list, func(st backend.Status) bool { return st.ID == one.id })
+		if i >= 0 && (list[i].State.Live() && slices.Contains(strange, one.id) || list[i].Away) {
+			left = append(left, one)
+		}
+	}
+	return left, err
+}
+
+// end asks the workloads to end, and after a while makes them.
+func (e *expedition) end(ctx context.Context, ids []backend.ID) error {
 	err := e.b.Release(ctx, e.p.Job.Name, ids, backend.Drained)
 	if err == nil {
 		drained, cancel := context.WithTimeout(ctx, drainLimit)
@@ -400,7 +486,7 @@ func (e *expedition) letGo(ctx context.Context) error {
 	return e.gone(ctx, ids)
 }
 
-// gone waits until none of the workloads lives.
+// gone waits until none of the workloads lives, but for those on nodes that are away.
 func (e *expedition) gone(ctx context.Context, ids []backend.ID) error {
 	for {
 		list, complete, err := e.b.List(ctx, e.p.Job.Name)
@@ -408,7 +494,7 @@ func (e *expedition) gone(ctx context.Context, ids []backend.ID) error {
 			err = errors.New("the backend does not see everything")
 		}
 		for _, st := range list {
-			if slices.Contains(ids, st.ID) && st.State.Live() {
+			if slices.Contains(ids, st.ID) && st.State.Live() && !st.Away {
 				err = errors.Join(err, fmt.Errorf("%s is %s still", st.ID, st.State))
 			}
 		}

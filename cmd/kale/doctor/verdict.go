@@ -24,8 +24,13 @@ import (
 // badOffset is how far the clocks of two nodes may be apart, in seconds: records' times and lag in seconds are compared across them.
 const badOffset = 0.5
 
-// name is the node that a probe is on.
-func (o *probed) name() string { return cmp.Or(o.status.Node, "probe "+fmt.Sprint(o.index)) }
+// name is the node that a probe is on; of one that was moved, the one that it was sent to.
+func (o *probed) name() string {
+	if o.moved() {
+		return o.first
+	}
+	return cmp.Or(o.status.Node, "probe "+fmt.Sprint(o.index))
+}
 
 func (o *probed) wrote() *probe.Wrote {
 	for _, l := range o.lines {
@@ -105,8 +110,12 @@ func (e *expedition) notPlaced(ctx context.Context, err error, late bool) Findin
 func (e *expedition) judge() []Finding {
 	out := []Finding{e.where()}
 	var lack, unbegun []*probed
-	var ran []Finding
+	var ran, absent []Finding
 	for _, one := range e.probes {
+		if one.absent() {
+			absent = alike(absent, e.neverCame(one), one.name())
+			continue
+		}
 		if one.lacksTrainer() {
 			lack = append(lack, one)
 			continue
@@ -119,7 +128,7 @@ func (e *expedition) judge() []Finding {
 			ran = alike(ran, f, one.name())
 		}
 	}
-	out = append(out, ran...)
+	out = append(append(out, absent...), ran...)
 	if len(lack) > 0 {
 		out = append(out, noTrainer(lack))
 	}
@@ -132,7 +141,7 @@ func (e *expedition) judge() []Finding {
 			out = append(out, e.network(one, n))
 		}
 	}
-	if len(e.probes) > 1 {
+	if len(e.present()) > 1 {
 		out = append(out, e.betweenNodes()...)
 	}
 	return out
@@ -185,9 +194,17 @@ func (e *expedition) neverBegan(those []*probed) Finding {
 
 // where says on which nodes probes ran.
 func (e *expedition) where() Finding {
-	var names []string
+	names, mute := []string{}, []string{}
 	for _, one := range e.probes {
-		names = append(names, one.name())
+		if one.absent() {
+			mute = append(mute, one.name())
+		} else {
+			names = append(names, one.name())
+		}
+	}
+	if len(names) == 0 {
+		return ok(nodesCheck, "no probe has begun within %s; they were placed on %s", job.Length(e.p.ProbeLimit), strings.Join(mute, ", ")).but(Fail,
+			"No process of the job would begin there either, or not in this time. -probe-timeout waits longer, -no-probe tries no nodes.")
 	}
 	f := ok(nodesCheck, "tried from inside on %s", strings.Join(names, ", "))
 	if e.only && !e.p.local() {
@@ -195,10 +212,35 @@ func (e *expedition) where() Finding {
 		return f
 	}
 	if len(names) == 1 && !e.p.local() {
-		f.Says = fmt.Sprintf("only %s could be tried: no second node was found: %s", names[0], e.unfound)
+		f.Says = fmt.Sprintf("only %s could be tried: no second node was found: %s", names[0], cmp.Or(e.unfound, "nothing has begun on "+strings.Join(mute, ", ")))
 		return f.but(Warn, "What nodes share is proved by two of them: try again when another is free. With one node only there is nothing to share.")
 	}
 	return f
+}
+
+// neverCame is the finding on a probe that the cluster placed, and that has not begun there, or not ended.
+func (e *expedition) neverCame(one *probed) Finding {
+	says := fmt.Sprintf("a probe was placed there and has not begun (%s)", cmp.Or(one.status.Reason, one.state()))
+	switch {
+	case one.moved():
+		says = "a probe was placed there, and the cluster has taken it away from there: the node does not answer it, or was taken out of use"
+	case one.status.Away:
+		says = "a probe was placed there, and the node does not answer the cluster"
+	}
+	return ok("probe on "+one.name(), "%s", says).but(Warn, "What the job is given there would not begin either. "+seeToNode+" Where processes take long to begin, -probe-timeout waits longer.")
+}
+
+// leftThere is the finding on probes of whose end nothing is known.
+func leftThere(left []*probed) Finding {
+	var those, nodes []string
+	for _, one := range left {
+		those = append(those, fmt.Sprintf("%s on node %s", one.id, one.name()))
+		if !slices.Contains(nodes, one.name()) {
+			nodes = append(nodes, one.name())
+		}
+	}
+	return ok("probes", "left behind: %s; released, and not seen to end", strings.Join(those, ", ")).but(Warn,
+		fmt.Sprintf("The cluster ends that when it hears %s again. Nothing waits for it, neither kale stop nor, once the cluster knows that the node is away, kale forget.", strings.Join(nodes, ", ")))
 }
 
 // ran judges the trainer on one node, and its library.
@@ -318,6 +360,7 @@ func (e *expedition) shared() Finding {
 	const check = "checkpoint folder on nodes"
 	dir, where := e.p.Job.Checkpoint.Dir, place(e.p.Job, "checkpoint.dir")
 	var failed, blind []string
+	writer := ""
 	least, at, wrote, pairs := int64(math.MaxInt64), "", 0, 0 // pairs of nodes of which one does not see what the other wrote
 	for _, one := range e.probes {
 		switch w := one.wrote(); {
@@ -325,7 +368,7 @@ func (e *expedition) shared() Finding {
 		case w.Error != "":
 			failed = append(failed, fmt.Sprintf("node %s cannot write in %s: %s", one.name(), dir, w.Error))
 		default:
-			wrote++
+			wrote, writer = wrote+1, one.name()
 			if w.Free > 0 && w.Free < least {
 				least, at = w.Free, one.name()
 			}
@@ -367,7 +410,7 @@ func (e *expedition) shared() Finding {
 	}
 	f := ok(check, "%s wrote and read each other's files in %s", job.Count(wrote, "node"), dir)
 	if wrote == 1 {
-		f.Says = fmt.Sprintf("%s is written on %s", dir, e.probes[0].name())
+		f.Says = fmt.Sprintf("%s is written on %s", dir, writer)
 	}
 	if at == "" {
 		return f

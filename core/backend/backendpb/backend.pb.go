@@ -2080,7 +2080,9 @@ type InventoryResponse struct {
 	NodeCpuMilli    int64 `protobuf:"varint,7,opt,name=node_cpu_milli,json=nodeCpuMilli,proto3" json:"node_cpu_milli,omitempty"`
 	NodeMemoryBytes int64 `protobuf:"varint,8,opt,name=node_memory_bytes,json=nodeMemoryBytes,proto3" json:"node_memory_bytes,omitempty"`
 	// Nodes on which nothing more of a job is started for a while.
-	Excluded      []*Exclusion `protobuf:"bytes,9,rep,name=excluded,proto3" json:"excluded,omitempty"`
+	Excluded []*Exclusion `protobuf:"bytes,9,rep,name=excluded,proto3" json:"excluded,omitempty"`
+	// Nodes that do not answer their cluster.
+	Silent        []string `protobuf:"bytes,10,rep,name=silent,proto3" json:"silent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2174,6 +2176,13 @@ func (x *InventoryResponse) GetNodeMemoryBytes() int64 {
 func (x *InventoryResponse) GetExcluded() []*Exclusion {
 	if x != nil {
 		return x.Excluded
+	}
+	return nil
+}
+
+func (x *InventoryResponse) GetSilent() []string {
+	if x != nil {
+		return x.Silent
 	}
 	return nil
 }
@@ -2589,7 +2598,7 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x04 \x01(\x03R\vmemoryBytes\x12\x17\n" +
 	"\aheld_by\x18\x05 \x01(\tR\x06heldBy\x12%\n" +
 	"\vutilisation\x18\x06 \x01(\x01H\x00R\vutilisation\x88\x01\x01B\x0e\n" +
-	"\f_utilisation\"\xf4\x02\n" +
+	"\f_utilisation\"\x8c\x03\n" +
 	"\x11InventoryResponse\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\x03R\x05total\x12\x12\n" +
 	"\x04free\x18\x02 \x01(\x03R\x04free\x121\n" +
@@ -2600,7 +2609,9 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"queue_wait\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\tqueueWait\x12$\n" +
 	"\x0enode_cpu_milli\x18\a \x01(\x03R\fnodeCpuMilli\x12*\n" +
 	"\x11node_memory_bytes\x18\b \x01(\x03R\x0fnodeMemoryBytes\x126\n" +
-	"\bexcluded\x18\t \x03(\v2\x1a.kale.backend.v1.ExclusionR\bexcluded\"{\n" +
+	"\bexcluded\x18\t \x03(\v2\x1a.kale.backend.v1.ExclusionR\bexcluded\x12\x16\n" +
+	"\x06silent\x18\n" +
+	" \x03(\tR\x06silent\"{\n" +
 	"\tExclusion\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x16\n" +
