@@ -256,14 +256,14 @@ func (s *Scheduler) memoryMark() string {
 	return mark
 }
 
-// chiefAnswer is that of server 0. Its silence means nothing while nobody else answers the scheduler either.
+// chiefAnswer is that of server 0. Its silence means nothing while nobody else answers the scheduler either, unless its cluster does not hear its node.
 func (s *Scheduler) chiefAnswer() answer {
 	switch err := s.seen.chiefErr; {
 	case err == nil:
 		s.memory = s.memoryMark()
 		return answered
 	case errors.Is(err, rpc.ErrNoChief) || silent(err):
-		if ends := s.seen.endsErr; ends != nil && !errors.Is(ends, traffic.ErrShrunk) {
+		if ends := s.seen.endsErr; ends != nil && !errors.Is(ends, traffic.ErrShrunk) && !s.chiefAway() {
 			return notAsked
 		}
 		if mark := s.memoryMark(); mark != s.memory {
@@ -275,6 +275,12 @@ func (s *Scheduler) chiefAnswer() answer {
 		return notAsked
 	}
 	return answered // with a refusal
+}
+
+// chiefAway says that server 0 is on a node that does not answer its cluster: then it is not the scheduler alone that hears nothing of it.
+func (s *Scheduler) chiefAway() bool {
+	si := s.silences[backend.ID{Role: backend.RoleServer}]
+	return si != nil && si.away
 }
 
 // silentNow says for people who does not answer, and what becomes of it. That the chief does not is a problem by itself, and may be so for one look.

@@ -530,3 +530,23 @@ func TestChiefThatIsCutOffFromTheSchedulerAloneIsLeft(t *testing.T) {
 	r.wantCalls()
 	r.untilReplaced(server(0, 1))
 }
+
+// Where the cluster does not hear the chief's node either, the scheduler is not alone in that: the chief is given up though Kafka is away too.
+func TestChiefOnALostNodeIsGivenUpWhileKafkaIsSilent(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.beats(2)
+	r.mark()
+	r.away(server(0, 1))
+	r.chief.stop()
+	n := r.s.look(t.Context())
+	n.endsErr = errors.New("no route to host")
+	r.s.seen = n
+	for range int(awayAfter/time.Second) + 5 {
+		r.now = r.now.Add(time.Second)
+		r.lost = r.s.step(t.Context(), r.now)
+	}
+	if got := r.calls(); len(got) == 0 || got[0] != "release ps-0-g1 forced" {
+		t.Errorf("the backend was asked for %q", got)
+	}
+}
