@@ -131,7 +131,6 @@ func TestStopWaitsForANodeThatIsAwayForAWhile(t *testing.T) {
 			if !strings.Contains(left, " worker-0-g1 may still have run: ") {
 				t.Errorf("it leaves %q", left)
 			}
-			r.toStop = true
 			r.reopen()
 			r.s.want.Stopping = true
 			took, _ = r.stopAway()

@@ -158,10 +158,10 @@ func (d *desired) open() {
 	}
 }
 
-// trains notes that a worker trains or has trained in this run: what was said of the last snapshot of the stop before is past.
+// trains notes that a worker trains or has trained in this run: what was said of the stop before, of its last snapshot and of what it left, is past.
 func (d *desired) trains() {
 	if !d.Trained {
-		d.Trained, d.Unwritten = true, ""
+		d.Trained, d.Unwritten, d.LeftAway = true, "", ""
 	}
 }
 

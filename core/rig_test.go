@@ -23,7 +23,6 @@ import (
 
 // rig is a scheduler between a fake cluster, a scriptable chief and an embedded broker. Tests drive it beat by beat, with a clock of their own.
 type rig struct {
-	toStop  bool // schedulers are opened to stop the job
 	t       *testing.T
 	job     *job.Job
 	state   string // the scheduler's own folder
@@ -158,7 +157,7 @@ func (r *rig) options(trainer string) Options {
 		b = r.wrap(b)
 	}
 	return Options{
-		Job: r.job, StateDir: r.state, Backend: b, Trainer: trainer, Pool: r.pool, Stop: r.toStop,
+		Job: r.job, StateDir: r.state, Backend: b, Trainer: trainer, Pool: r.pool,
 		Log: slog.New(slog.NewTextHandler(r.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 }

@@ -382,9 +382,6 @@ func (s *Scheduler) loadDesired() (known bool, err error) {
 	}
 	if known {
 		s.want.open()
-		if !s.opt.Stop { // the run that begins has higher generations
-			s.want.LeftAway = ""
-		}
 		if was := s.want.checkpoint(); was != "" && !sameFolder(was, s.job.Checkpoint.Dir) {
 			s.want.Totals = nil // they are another checkpoint's
 		}

@@ -497,22 +497,6 @@ func TestStopDoesNotWaitForAPlace(t *testing.T) {
 	}
 }
 
-// What a stop said of its last snapshot is past when the job trains again, and holds as long as it does not.
-func TestWhatWasUnwrittenIsPast(t *testing.T) {
-	d := newDesired("t")
-	d.Unwritten = "at noon"
-	if d.open(); d.Unwritten == "" {
-		t.Error("it is forgotten before anything was trained")
-	}
-	if d.trains(); d.Unwritten != "" || !d.Trained {
-		t.Errorf("when it trains: %+v", d)
-	}
-	d.Unwritten = "at one"
-	if d.trains(); d.Unwritten == "" {
-		t.Error("a stop's own word is forgotten by its next look")
-	}
-}
-
 // A stop that what its cluster has suspended holds up names that first.
 func TestStopNamesWhatStandsStill(t *testing.T) {
 	r := newRig(t, rigOptions{})

@@ -19,9 +19,6 @@ const (
 // whether it was kept or is learnt again, and a forecast depends on nothing but its history. Only the weights are so old: level ratios, what was
 // recent and what is stacked are taken at the origin itself.
 type lesson struct {
-	of   lessonOf
-	once sync.Once
-
 	steps   int
 	cands   []candidate
 	unit    float64
@@ -41,6 +38,32 @@ type lessonOf struct {
 	steps int
 }
 
+// memory has the last things of a kind that were learnt, each of one history and once, whoever asks.
+type memory[T any] struct {
+	mu  sync.Mutex
+	all []*learnt[T] // newest first
+}
+
+type learnt[T any] struct {
+	of   lessonOf
+	once sync.Once
+	what T
+}
+
+// get finds what was learnt of something, or learns it. At most so many are kept.
+func (k *memory[T]) get(of lessonOf, most int, learn func(*T)) *T {
+	k.mu.Lock()
+	i := slices.IndexFunc(k.all, func(one *learnt[T]) bool { return one.of == of })
+	if i < 0 {
+		i = 0
+		k.all = slices.Insert(k.all, 0, &learnt[T]{of: of})[:min(len(k.all)+1, most)]
+	}
+	one := k.all[i]
+	k.mu.Unlock()
+	one.once.Do(func() { learn(&one.what) })
+	return &one.what
+}
+
 // lesson finds what the forecaster has learnt by the history, or learns it. y is the history without the bins before its first milestone.
 func (s *seasonal) lesson(history Series, steps int) (l *lesson, y []float64, err error) {
 	cands, err := s.candidates(history)
@@ -54,16 +77,7 @@ func (s *seasonal) lesson(history Series, steps int) (l *lesson, y []float64, er
 		past, from, marked = history, 0, cands
 	}
 	of := lessonOf{bins: len(past.Values), sum: digest(past), steps: steps}
-	s.mu.Lock()
-	i := slices.IndexFunc(s.lessons, func(l *lesson) bool { return l.of == of })
-	if i < 0 {
-		l = &lesson{of: of}
-		s.lessons = slices.Insert(s.lessons, 0, l)[:min(len(s.lessons)+1, lessonsKept)]
-	} else {
-		l = s.lessons[i]
-	}
-	s.mu.Unlock()
-	l.once.Do(func() {
+	l = s.lessons.get(of, lessonsKept, func(l *lesson) {
 		linear, at := s.linearMapOf(past, cands[0].lag, steps)
 		l.learn(past.Values, marked, steps, s.origins, linear, at)
 	})

@@ -27,15 +27,15 @@ func TestLessonIsOnlyKept(t *testing.T) {
 		if diff := cmp.Diff(forecastOf(t, NewSeasonal(seasons), past, steps), forecastOf(t, kept, past, steps)); diff != "" {
 			t.Fatalf("bin %d: a forecaster that was asked before (+) and one that was not (-):\n%s", k, diff)
 		}
-		for _, l := range kept.lessons {
-			learnt[l] = true
+		for _, l := range kept.lessons.all {
+			learnt[&l.what] = true
 		}
 	}
 	if len(learnt) > 4 { // both ends of the history pass three milestones, and together
 		t.Errorf("%d lessons were learnt for %d forecasts", len(learnt), 3*every)
 	}
-	if len(kept.lessons) > lessonsKept {
-		t.Errorf("%d lessons are kept, want %d at most", len(kept.lessons), lessonsKept)
+	if len(kept.lessons.all) > lessonsKept {
+		t.Errorf("%d lessons are kept, want %d at most", len(kept.lessons.all), lessonsKept)
 	}
 	changed := Series{Start: s.Start, Step: s.Step, Values: append([]float64(nil), s.Values[:n-every]...)}
 	before := forecastOf(t, kept, changed, steps)

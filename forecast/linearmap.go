@@ -2,8 +2,6 @@ package forecast
 
 import (
 	"math"
-	"slices"
-	"sync"
 
 	"gonum.org/v1/gonum/mat"
 )
@@ -22,9 +20,6 @@ const (
 // Series Forecasting?", AAAI 2023), by ridge regression in closed form, for each probe. It is of the fourth root of the rates, so that a burst does not count for all the
 // rest. It is an opinion of the [stack], and learnt anew once a season.
 type linearMap struct {
-	of   lessonOf
-	once sync.Once
-
 	lags        int
 	probes      []int
 	first, last int // origins that it is learnt from, in the bins of its history
@@ -72,16 +67,7 @@ func (s *seasonal) linearMapOf(past Series, season, steps int) (m *linearMap, fr
 	from, to := milestones(past, season)
 	past = Series{Start: past.At(from), Step: past.Step, Values: past.Values[from:to]}
 	of := lessonOf{bins: len(past.Values), sum: digest(past), steps: steps}
-	s.mu.Lock()
-	i := slices.IndexFunc(s.maps, func(m *linearMap) bool { return m.of == of })
-	if i < 0 {
-		m = &linearMap{of: of}
-		s.maps = slices.Insert(s.maps, 0, m)[:min(len(s.maps)+1, mapsKept)]
-	} else {
-		m = s.maps[i]
-	}
-	s.mu.Unlock()
-	m.once.Do(func() { m.learn(past.Values, season, probes(nil, steps)) })
+	m = s.maps.get(of, mapsKept, func(m *linearMap) { m.learn(past.Values, season, probes(nil, steps)) })
 	return m, from
 }
 

@@ -141,8 +141,8 @@ func TestLinearMapIsKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range kept.(*seasonal).maps {
-			seen[m] = true
+		for _, m := range kept.(*seasonal).maps.all {
+			seen[&m.what] = true
 		}
 		anew, err := NewSeasonal([]time.Duration{24 * time.Hour}).Forecast(past, 6)
 		if err != nil {

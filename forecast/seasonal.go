@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -13,9 +12,8 @@ type seasonal struct {
 	seasons []time.Duration
 	origins int // past ones that it learns from
 
-	mu      sync.Mutex
-	lessons []*lesson    // that were learnt last; a forecast is the same without them
-	maps    []*linearMap // likewise
+	lessons memory[lesson] // a forecast is the same without them
+	maps    memory[linearMap]
 }
 
 // NewSeasonal returns the level-corrected seasonal naive forecaster, stacked. It begins from

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -192,18 +193,8 @@ func TestReleasedAndLostWithItsNode(t *testing.T) {
 	before := conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
 	r.started(t, "j", w.ID, 1)
 	node := r.nodeOf(t, "j", w.ID)
-	r.cluster.KillClient(node)
-	back := false
-	start := func() {
-		if back = true; r.cluster.StartClient(context.Background(), node) != nil {
-			t.Error("the node does not come back")
-		}
-	}
-	defer func() {
-		if !back {
-			start()
-		}
-	}()
+	start := r.killClient(t, node)
+	defer start()
 	conformance.WaitFor(t, n, "j", w.ID, "is away", func(st backend.Status) bool { return st.State == backend.StateUnknown && st.Away })
 	if err := n.Release(t.Context(), "j", []backend.ID{w.ID}, backend.Forced); err != nil {
 		t.Fatal(err)
@@ -230,18 +221,8 @@ func TestProbeLeftOnItsNode(t *testing.T) {
 	ensure(t, n, "j", left)
 	before := conformance.WaitFor(t, n, "j", left.ID, "runs", in(backend.StateRunning))
 	node := r.nodeOf(t, "j", left.ID)
-	r.cluster.KillClient(node)
-	back := false
-	start := func() {
-		if back = true; r.cluster.StartClient(context.Background(), node) != nil {
-			t.Error("the node does not come back")
-		}
-	}
-	defer func() {
-		if !back {
-			start()
-		}
-	}()
+	start := r.killClient(t, node)
+	defer start()
 	conformance.WaitFor(t, n, "j", left.ID, "is away", func(st backend.Status) bool { return st.Away })
 	if inv, err := n.Inventory(t.Context()); err != nil || !cmp.Equal(inv.Silent, []string{before.Node}) {
 		t.Errorf("silent are %q, %v", inv.Silent, err)
@@ -271,5 +252,15 @@ func TestProbeLeftOnItsNode(t *testing.T) {
 			err = fmt.Errorf("there is %s", all[0])
 		}
 		return err
+	})
+}
+
+// killClient kills the agent of a node, whose tasks live on; start starts it again, once.
+func (r rig) killClient(t *testing.T, node int) (start func()) {
+	r.cluster.KillClient(node)
+	return sync.OnceFunc(func() {
+		if err := r.cluster.StartClient(context.Background(), node); err != nil {
+			t.Errorf("the node does not come back: %v", err)
+		}
 	})
 }

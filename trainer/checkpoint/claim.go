@@ -120,7 +120,10 @@ func (s *Store) Stopped(inc uint64) (bool, error) {
 		return false, fmt.Errorf("look whether job %q was stopped: %w%s", s.job, err, advice(err))
 	}
 	n, err := strconv.ParseUint(string(raw), 10, 64)
-	return err == nil && n > inc, nil //nolint:nilerr // a file that is not ours says nothing
+	if err != nil {
+		return false, fmt.Errorf("look whether job %q was stopped: %s is damaged: %w", s.job, filepath.Join(s.root, "claims", stoppedFile), err)
+	}
+	return n > inc, nil
 }
 
 // checkCurrent is an error that is ErrSuperseded when inc is not the server's newest claim any more.
