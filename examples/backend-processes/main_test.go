@@ -53,6 +53,7 @@ func harness(t *testing.T) conformance.Harness {
 		},
 		Workload: conformance.Shell{Dir: dir}.Workload,
 		Starts:   conformance.Shell{Dir: dir}.Starts,
+		Crash:    conformance.Shell{Dir: dir}.Crash,
 		Slots:    slots,
 		Keeps:    func() []string { return []string{dir} },
 		Stall: func(t testing.TB) func() {

@@ -17,7 +17,7 @@ import (
 
 func (c cluster) harness() conformance.Harness {
 	return conformance.Harness{
-		Config: c.config, BadConfig: c.badConfig, Workload: c.workload, Starts: c.starts, Slots: slots,
+		Config: c.config, BadConfig: c.badConfig, Workload: c.workload, Starts: c.starts, Crash: c.shell().Crash, Slots: slots,
 		Stall: c.stall, Lose: c.lose, Obscure: c.obscure, Keeps: func() []string { return []string{c.state()} },
 	}
 }

@@ -124,7 +124,7 @@ func (r rig) started(t testing.TB, job string, id backend.ID, want int) {
 
 func (r rig) harness() conformance.Harness {
 	return conformance.Harness{
-		Config: r.config, BadConfig: r.badConfig, Workload: r.workload, Starts: r.starts, Slots: slots,
+		Config: r.config, BadConfig: r.badConfig, Workload: r.workload, Starts: r.starts, Crash: r.shell().Crash, Slots: slots,
 		Stall: r.stall, Lose: r.lose, Obscure: r.obscure,
 	}
 }

@@ -163,7 +163,7 @@ func TestConformanceThroughREST(t *testing.T) {
 
 func (r *rig) harness() conformance.Harness {
 	return conformance.Harness{
-		Config: r.config, BadConfig: r.badConfig, Workload: r.workload, Starts: r.starts, Slots: slots,
+		Config: r.config, BadConfig: r.badConfig, Workload: r.workload, Starts: r.starts, Crash: r.shell().Crash, Slots: slots,
 		Open: func(t testing.TB) backend.Backend { return conformance.Launch(t, binary, backend.Options{}) }, Kill: conformance.KillPlugin,
 		Stall: r.stall, Lose: r.lose, Obscure: r.obscure, Keeps: func() []string { return []string{r.shared()} },
 	}

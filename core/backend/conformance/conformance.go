@@ -21,7 +21,7 @@ const (
 	Steady   Program = iota // runs until it is asked to stop, then ends with code 0
 	ExitZero                // ends with code 0 at once
 	Fenced                  // ends with code 3 at once: what a process that has been replaced does
-	Crash                   // ends with code 1 the first time, and then does as Steady
+	Crash                   // the first time, ends with code 1: when Harness.Crash says so, or by itself; then does as Steady
 	Stubborn                // ignores the request to stop
 	Echo                    // prints the file "hello" of its allocation folder and the variable GREETING, ends with code 0
 	Missing                 // a program that does not exist; a backend that queues may find that out late
@@ -39,6 +39,8 @@ type Harness struct {
 	Workload func(job string, id backend.ID, p Program) backend.Workload
 	// Starts says how often a process of the workload was started, as the processes themselves count it.
 	Starts func(t testing.TB, job string, id backend.ID) int
+	// Crash lets the first process of a workload that runs Crash end. Nil when it ends by itself, at once: then what it wrote must be in its log all the same.
+	Crash func(t testing.TB, job string, id backend.ID)
 	// Slots is how many workloads with Resources.GPUs = 1 the cluster holds; at least 3.
 	Slots int
 	// Kill ends the process that runs the backend as kill -9 does, and returns once that is noticed or sure to be.

@@ -35,7 +35,7 @@ func (s Shell) Workload(job string, id backend.ID, p Program) backend.Workload {
 		Steady:   `trap 'exit 0' TERM; ` + CountStart + ForEver,
 		ExitZero: CountStart + `exit 0`,
 		Fenced:   CountStart + `exit 3`,
-		Crash:    `trap 'exit 0' TERM; ` + CountStart + `[ -e crashed ] || { : > crashed; exit 1; }; ` + ForEver,
+		Crash:    `trap 'exit 0' TERM; ` + CountStart + `[ -e crashed ] || { : > crashed; until [ -e "$` + EnvStarts + `/$KALE_TEST_NAME.crash" ]; do sleep 0.05; done; exit 1; }; ` + ForEver,
 		Stubborn: `trap '' TERM; ` + CountStart + ForEver,
 		Echo:     CountStart + `cat "$` + backend.EnvAllocDir + `/hello"; echo; echo "$GREETING"`,
 	}[p])
@@ -61,6 +61,14 @@ func (s Shell) Starts(t testing.TB, job string, id backend.ID) int {
 		t.Fatal(err)
 	}
 	return bytes.Count(raw, []byte("\n"))
+}
+
+// Crash is a Harness.Crash.
+func (s Shell) Crash(t testing.TB, job string, id backend.ID) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(s.Dir, job+"."+id.String()+".crash"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // AwaitStarts waits until a process of the workload was started so often, as they count it, and fails the test where there were more. That a workload runs says
