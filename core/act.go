@@ -47,8 +47,11 @@ func (s *Scheduler) act(ctx context.Context, now time.Time) error {
 	if s.want.Forced && s.seen.blind() && s.seen.leaseErr == nil {
 		return s.stop(ctx, now)
 	}
-	if s.seen.listErr != nil || !s.seen.complete || s.seen.leaseErr != nil {
-		return nil // unknown: nothing is started twice and nothing is released
+	if s.seen.leaseErr != nil {
+		return nil
+	}
+	if s.seen.listErr != nil || !s.seen.complete { // unknown: nothing is started twice and nothing is released
+		return s.shutOutUnseen(ctx, now)
 	}
 	if s.seen.modelGone && !s.want.Forced {
 		return nil // the model is in the memory of what runs, and what would be started in its place begins anew

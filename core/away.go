@@ -16,6 +16,8 @@ const (
 	awayDrained = 10 * time.Second
 	// shutOutAfter is how long after the servers were told to end a stop takes the places of those that are still there.
 	shutOutAfter = 10 * time.Second
+	// shutOutUnseenAfter is how long a stop by force waits for a cluster that does not tell what runs before it does that.
+	shutOutUnseenAfter = 5 * time.Second
 	// awayServer is for a server of a stop, whose last snapshot has been written, and whose place is taken by then.
 	awayServer = 15 * time.Second
 )
@@ -66,18 +68,34 @@ func (s *Scheduler) leftBehind(st backend.Status) bool {
 // shutServersOut takes the places of the servers that a stop has told to end and that are still there some time later, as where the daemon that should end them is dead:
 // they find that out by themselves, and end without writing. What they had is in the last snapshot.
 func (s *Scheduler) shutServersOut(ctx context.Context, now time.Time) error {
-	if s.shutOut || s.opt.ShutOut == nil || s.serversTold.IsZero() || now.Sub(s.serversTold) < shutOutAfter || now.Before(s.shutOutNext) {
+	if s.serversTold.IsZero() || now.Sub(s.serversTold) < shutOutAfter {
+		return nil
+	}
+	return s.takePlaces(ctx, now, "servers have not ended")
+}
+
+// shutOutUnseen does for a stop by force what can be done while the cluster does not tell what runs. What it has of the job's processes is released when it answers.
+func (s *Scheduler) shutOutUnseen(ctx context.Context, now time.Time) error {
+	if !s.want.Stopping || !s.want.Forced || now.Sub(s.stopSince) < shutOutUnseenAfter {
+		return nil
+	}
+	return s.takePlaces(ctx, now, "the cluster does not tell what is to end")
+}
+
+// takePlaces takes the places of the job's processes in the checkpoint folder once, by which whoever can read it ends; where that fails it is tried again later.
+func (s *Scheduler) takePlaces(ctx context.Context, now time.Time, why string) error {
+	if s.shutOut || s.opt.ShutOut == nil || now.Before(s.shutOutNext) {
 		return nil
 	}
 	var err error
-	return s.change(ctx, "take the places of servers that have not ended", backendTimeout, func(context.Context) { err = s.opt.ShutOut(s.job.Servers.Count) }, func() error {
+	return s.change(ctx, "take the places of the job's processes in the checkpoint folder", backendTimeout, func(context.Context) { err = s.opt.ShutOut(s.job.Servers.Count) }, func() error {
 		if err != nil {
 			s.shutOutNext = now.Add(shutOutAfter)
-			s.warn("servers that have not ended cannot be told so through the checkpoint folder; trying again", "err", err)
+			s.warn(why+", and cannot be told so through the checkpoint folder; trying again", "err", err)
 			return nil
 		}
 		s.shutOut = true
-		s.lg.Info("servers have not ended; their places in the checkpoint folder are taken, by which they end", "after", now.Sub(s.serversTold).Round(time.Second))
+		s.lg.Info(why+"; the places of the job's processes in the checkpoint folder are taken, by which they end", "after", now.Sub(s.stopSince).Round(time.Second))
 		return nil
 	})
 }

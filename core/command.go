@@ -151,7 +151,7 @@ func (s *Scheduler) take(ctx context.Context, o Order) error {
 		if !s.want.Stopping {
 			s.stopSince = time.Now()
 		}
-		s.want.Stopping, s.want.Forced = true, o.Force
+		s.want.Stopping, s.want.Forced = true, o.Force || s.want.Forced // what was ordered by force has begun to end
 		if o.Force && s.changing != nil {
 			s.changing.cancel() // who ends everything waits for nothing
 		}

@@ -146,10 +146,12 @@ func newDesired(token string) *desired {
 	return &desired{Version: desiredVersion, Token: token, Workers: map[int]uint64{}, Servers: map[int]uint64{}}
 }
 
-// open makes a saved state ready to be acted on by a new scheduler. Whoever runs a job whose stop was interrupted wants it to run.
-func (d *desired) open() {
+// open makes a saved state ready to be acted on by a new scheduler. Whoever runs a job whose stop was interrupted wants it to run; who stops it goes on, by force where
+// that one was: it has begun to end what a stop in order needs.
+func (d *desired) open(stop bool) {
 	d.migrate()
-	d.Stopped, d.Stopping, d.Forced, d.Snapshotted = false, false, false, false
+	d.Forced = d.Forced && d.Stopping && stop
+	d.Stopped, d.Stopping, d.Snapshotted = false, false, false
 	if d.Workers == nil {
 		d.Workers = map[int]uint64{}
 	}

@@ -13,12 +13,23 @@ import (
 const killTimeout = 20 * time.Second
 
 // Kill releases everything that the job runs, by force, waits until it is gone, and notes that the job has stopped. Records that were being trained are
-// trained again when the job is started again. Run must not be running. What is on nodes that do not answer their cluster is released and not waited for: LeftAway
+// trained again when the job is started again. Where the cluster does not end everything in time, what can read the checkpoint folder ends by way of that. Run must not be running. What is on nodes that do not answer their cluster is released and not waited for: LeftAway
 // names it.
 func (s *Scheduler) Kill(ctx context.Context) error {
+	s.want.Stopping, s.want.Forced = true, true
+	if err := s.save(); err != nil {
+		s.warn("that the job is being stopped by force is not noted: a stop after this one would drain what is left of it", "err", err)
+	}
 	left, err := s.releaseAll(ctx)
-	if err != nil {
+	switch {
+	case err == nil:
+	case needsAPerson(err) || s.opt.ShutOut == nil || ctx.Err() != nil:
 		return err
+	default:
+		if shut := s.opt.ShutOut(s.job.Servers.Count); shut != nil {
+			return errors.Join(err, shut)
+		}
+		return fmt.Errorf("%w; %s. Once the cluster answers, kale stop %s releases what it still has", err, toldToEnd, s.job.Name)
 	}
 	s.shutOutLeft(left)
 	return s.stopped(time.Now(), left)

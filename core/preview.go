@@ -191,14 +191,14 @@ func (s *Scheduler) readDesired(says *Wanted) (locked bool, err error) {
 		return false, nil
 	case errors.Is(err, state.ErrLocked):
 		err = s.want.copy(says)
-		s.want.open()
+		s.want.open(false)
 		return true, err
 	case err != nil:
 		return false, err
 	}
 	s.damaged = st.Check(checkFor)
 	_, err = st.Get(desiredKey, s.want)
-	s.want.open()
+	s.want.open(false)
 	return false, errors.Join(err, st.Close())
 }
 

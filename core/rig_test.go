@@ -35,6 +35,7 @@ type rig struct {
 	wrap    func(backend.Backend) backend.Backend // what the scheduler sees of the backend
 	pool    *Pool                                 // nil: the job is alone
 	lost    error                                 // of the last beat
+	stop    bool                                  // schedulers that are opened only stop the job
 	marked  int                                   // calls of the backend that are history
 }
 
@@ -157,7 +158,7 @@ func (r *rig) options(trainer string) Options {
 		b = r.wrap(b)
 	}
 	return Options{
-		Job: r.job, StateDir: r.state, Backend: b, Trainer: trainer, Pool: r.pool,
+		Job: r.job, StateDir: r.state, Backend: b, Trainer: trainer, Pool: r.pool, Stop: r.stop,
 		Log: slog.New(slog.NewTextHandler(r.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 }

@@ -381,7 +381,7 @@ func (s *Scheduler) loadDesired() (known bool, err error) {
 			s.opt.StateDir, s.want.Version, desiredVersion)
 	}
 	if known {
-		s.want.open()
+		s.want.open(s.opt.Stop)
 		if was := s.want.checkpoint(); was != "" && !sameFolder(was, s.job.Checkpoint.Dir) {
 			s.want.Totals = nil // they are another checkpoint's
 		}

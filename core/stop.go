@@ -109,6 +109,11 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 
 // stopForced releases everything without waiting for anything.
 func (s *Scheduler) stopForced(ctx context.Context, now time.Time) error {
+	if s.releaseErr != nil {
+		if err := s.takePlaces(ctx, now, "the cluster has not ended everything"); err != nil || s.changing != nil {
+			return err
+		}
+	}
 	var left []backend.Status
 	var err error
 	return s.change(ctx, "end everything", killTimeout, func(ctx context.Context) { left, err = s.releaseAll(ctx) }, func() error {

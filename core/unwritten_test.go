@@ -6,7 +6,7 @@ import "testing"
 func TestWhatWasUnwrittenIsPast(t *testing.T) {
 	d := newDesired("t")
 	d.Unwritten = "at noon"
-	if d.open(); d.Unwritten == "" {
+	if d.open(false); d.Unwritten == "" {
 		t.Error("it is forgotten before anything was trained")
 	}
 	if d.trains(); d.Unwritten != "" || !d.Trained {

@@ -20,9 +20,9 @@ func (s *Scheduler) waits() string {
 	case s.want.Stopping && s.seen.blind():
 		return "what runs to be seen again: the problem says what helps"
 	case s.want.Stopping && s.seen.listErr != nil:
-		return "the backend, which does not answer: " + s.seen.listErr.Error()
+		return "the backend, which does not answer: " + s.seen.listErr.Error() + s.withoutCluster()
 	case s.want.Stopping && !s.seen.complete:
-		return "the backend, which" + strings.TrimPrefix(ListedInPart(s.seen.list), "the backend")
+		return "the backend, which" + strings.TrimPrefix(ListedInPart(s.seen.list), "the backend") + s.withoutCluster()
 	case s.seen.listErr != nil || !s.seen.complete:
 		return ""
 	case s.want.Stopping:
@@ -55,6 +55,20 @@ func (s *Scheduler) waits() string {
 	}
 	return few(what)
 }
+
+// withoutCluster says what ends, or would end, of a job that is being stopped while its cluster does not tell what runs.
+func (s *Scheduler) withoutCluster() string {
+	switch {
+	case !s.want.Forced:
+		return "; kale stop -force " + s.job.Name + " ends without it what can read the checkpoint folder"
+	case s.shutOut:
+		return "; " + toldToEnd
+	}
+	return ""
+}
+
+// toldToEnd says what a stop by force has done where the cluster could not be told.
+const toldToEnd = "what can read the checkpoint folder has been told there to end"
 
 // few names the first of several things.
 func few(what []string) string {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +35,8 @@ func stopCommand(a *app) *cobra.Command {
 		Long: `Ends a job: workers finish what they hold, the servers write a snapshot, and everything is released. kale run takes it up again
 from there. It works with a running scheduler, which then ends too, and without. kale status tells how far it is.
 
--force drains nothing and writes no snapshot: processes are killed, and the job goes on later from its last snapshot. A cluster knows whose a job's name is,
+-force drains nothing and writes no snapshot: processes are killed, and the job goes on later from its last snapshot. While the cluster
+does not answer, what can read the checkpoint folder is told there to end. A stop by force stays one. A cluster knows whose a job's name is,
 and gives the processes of another job of that name to nobody; -force -take-over ends them all the same, for when nobody else can.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.stopJob(cmd.Context(), args[0], f) },
@@ -215,7 +217,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 		return err
 	}
 	list, complete, err := core.Processes(ctx, b, name)
-	if err != nil && !(f.force && backend.CodeOf(err) == backend.Blocked) { // which force may do without
+	if unseen := []backend.Code{backend.Blocked, backend.Unavailable, backend.RetryAfter}; err != nil && !(f.force && slices.Contains(unseen, backend.CodeOf(err))) { // force does what can be done without
 		return errors.Join(fmt.Errorf("see what runs of job %q: %w", name, err), b.Close())
 	}
 	if err := b.Close(); err != nil {

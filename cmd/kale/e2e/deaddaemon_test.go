@@ -55,15 +55,7 @@ func TestStopsWhereTheNodesDaemonIsDead(t *testing.T) {
 				})
 			}
 			r.stop(c.stop...)
-			r.await("nothing of the job lives", func() string {
-				var left []string
-				for _, what := range processes(r.dir) {
-					if strings.Contains(what, "kale-trainer") {
-						left = append(left, what)
-					}
-				}
-				return strings.Join(left, "; ")
-			})
+			r.await("nothing of the job lives", r.trainersLeft)
 			if err := restart(); err != nil {
 				t.Fatal(err)
 			}
@@ -72,6 +64,97 @@ func TestStopsWhereTheNodesDaemonIsDead(t *testing.T) {
 					if st.State.Live() || st.State == backend.StateUnknown || st.Away {
 						return st.String()
 					}
+				}
+				return ""
+			})
+			r.run()
+			r.awaitSteady("its workers train again", 2)
+			r.awaitMore(300)
+			r.finish(p, nil, 1500)
+		})
+	}
+}
+
+// trainersLeft names the trainers of the job that live.
+func (r *rig) trainersLeft() string {
+	var left []string
+	for _, p := range trainees(r.dir) {
+		left = append(left, p.id.String())
+	}
+	return strings.Join(left, "; ")
+}
+
+// While slurmctld or Nomad's server is dead a stop in order waits for it, and one by force ends what trains all the same, with a scheduler and without. When the
+// cluster answers again nothing of the job is left in it, and the next run trains every record once.
+func TestForcedStopWhereTheControllerIsDead(t *testing.T) {
+	t.Parallel()
+	starts := map[string]func(r *rig) (s *site, kill func(), restart func() error){
+		"slurm": func(r *rig) (*site, func(), func() error) {
+			s, c, _ := slurmOf(r, slurmtest.Options{Nodes: 1, GPUsPerNode: 4, CPUs: 8})
+			return s, func() {
+				if err := c.Settle(r.t.Context()); err != nil {
+					r.t.Fatal(err)
+				}
+				c.KillController()
+			}, func() error { return c.StartController(r.t.Context()) }
+		},
+		"nomad": func(r *rig) (*site, func(), func() error) {
+			s, c, _, _ := nomadOf(r, nomadtest.Options{Clients: 1, GPUs: 4})
+			return s, c.KillServer, func() error { return c.StartServer(r.t.Context()) }
+		},
+	}
+	for _, c := range []struct {
+		name, on string
+		alone    bool // no scheduler runs
+	}{{"slurm", "slurm", false}, {"slurm without a scheduler", "slurm", true}, {"nomad", "nomad", false}, {"nomad without a scheduler", "nomad", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var kill func()
+			var restart func() error
+			one := &site{backend: c.on}
+			one.start = func(r *rig) (s *site) {
+				s, kill, restart = starts[c.on](r)
+				return s
+			}
+			r := newRig(t, kafkatest.Embedded(t), options{min: 2, max: 2, site: one})
+			r.run()
+			p := r.steadyTraffic(300)
+			r.awaitSteady("its workers train", 2)
+			r.awaitMore(900)
+			kill()
+			r.awaitMore(300) // nobody misses the controller
+			if c.alone {
+				r.interrupt()
+			} else {
+				plain := r.child("stop", r.name())
+				r.await("a stop in order says what force would do", func() string {
+					if out := plain.err.String(); !strings.Contains(out, "kale stop -force "+r.name()+" ends without it") {
+						return out
+					}
+					return ""
+				})
+			}
+			force := r.child("stop", r.name(), "-force")
+			r.await("nothing of the job lives", r.trainersLeft)
+			if c.alone {
+				r.await("the stop says what it did", func() string {
+					if out := force.err.String(); !strings.Contains(out, "has been told there to end. Once the cluster answers, kale stop "+r.name()) {
+						return out
+					}
+					return ""
+				})
+			}
+			if err := restart(); err != nil {
+				t.Fatal(err)
+			}
+			if c.alone {
+				r.stop()
+			} else {
+				r.awaitEnd("the job has stopped, and its scheduler ends")
+			}
+			r.await("the cluster has nothing of the job", func() string {
+				for _, st := range r.list() {
+					return st.String()
 				}
 				return ""
 			})

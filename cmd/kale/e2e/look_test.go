@@ -74,7 +74,11 @@ func (r *rig) describe() string {
 	var b strings.Builder
 	section := func(name string) { fmt.Fprintf(&b, "\n---- %s\n", name) }
 	section("processes by the backend")
-	for _, st := range r.list() {
+	list, complete, err := r.look.List(context.Background(), r.name())
+	if err != nil || !complete {
+		fmt.Fprintf(&b, "complete %v, error %v\n", complete, err)
+	}
+	for _, st := range list {
 		fmt.Fprintf(&b, "%s %s pid %d restarts %d exit %d %s\n", st.ID, st.State, st.PID, st.Restarts, st.ExitCode, st.Reason)
 	}
 	section("scheduler")

@@ -35,6 +35,8 @@ type site struct {
 
 	// faults are what the site can bring about besides chaos.Everywhere.
 	faults map[chaos.Kind]strikes
+	// tend looks after what the cluster itself may do amiss in a storm; nil where nothing is known of.
+	tend func(c *storm)
 	// shares are the cards of those faults in a deck.
 	shares []chaos.Share
 	// always: its storm is among the tests of every day.

@@ -25,7 +25,7 @@ const slurmNodes = 2
 func startSlurm(r *rig) *site {
 	r.t.Helper()
 	s, c, late := slurmOf(r, slurmtest.Options{Nodes: slurmNodes, GPUsPerNode: stormWorkers, CPUs: 64, Conf: twoPartitions})
-	s.faults = slurmFaults(c, late)
+	s.faults, s.tend = slurmFaults(c, late), leaks(c)
 	return s
 }
 

@@ -88,6 +88,7 @@ func (c *storm) calm() {
 	ready, last, since := c.steady(stormWorkers), "", time.Now()
 	digits := func(r rune) bool { return r >= '0' && r <= '9' }
 	c.rig.awaitFor("all workers are there and train", calmWithin, func() string {
+		c.tend()
 		missing := ready()
 		if len(missing) > 120 {
 			missing = missing[:120]
@@ -132,6 +133,9 @@ func (c *storm) tend() {
 		}
 		c.latest = time.Now()
 		c.journal.Heal(time.Now(), h.fault)
+	}
+	if c.site.tend != nil {
+		c.site.tend(c)
 	}
 	if c.sched == nil {
 		return

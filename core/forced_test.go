@@ -1,0 +1,119 @@
+package core
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/fake"
+)
+
+func (r *rig) force() {
+	r.t.Helper()
+	if err := r.s.obey(r.t.Context(), command{Order: Order{Kind: "stop", Force: true}}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// silentBeat is one look that the cluster does not answer.
+func (r *rig) silentBeat() {
+	r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
+	r.beat()
+}
+
+// While its cluster does not answer, a stop by force takes the places of the job's processes in the checkpoint folder, once more where that failed; a stop in order does
+// not, and says what force would do. What the cluster has is released when it answers.
+func TestForcedStopWhileTheClusterIsSilent(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	shutOut, refuse := 0, true
+	r.s.opt.ShutOut = func(int) error {
+		if refuse {
+			refuse = false
+			return errors.New("the disk is full")
+		}
+		shutOut++
+		return nil
+	}
+	r.order("stop", 0)
+	for began := r.now; r.now.Sub(began) < 2*shutOutUnseenAfter; {
+		r.silentBeat()
+	}
+	if waits := r.s.View().Waits; shutOut != 0 || !refuse || !strings.HasSuffix(waits, "kale stop -force ctr ends without it what can read the checkpoint folder") {
+		t.Fatalf("a stop in order has shut out %d times, and waits for %q", shutOut, waits)
+	}
+	r.force()
+	for began := r.now; r.now.Sub(began) < 2*shutOutAfter; {
+		r.silentBeat()
+	}
+	if waits := r.s.View().Waits; shutOut != 1 || !strings.HasSuffix(waits, toldToEnd) {
+		t.Fatalf("a stop by force has shut out %d times, and waits for %q", shutOut, waits)
+	}
+	if live := r.live(); live != "ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1" {
+		t.Fatalf("%s is left", live)
+	}
+	r.until("the job stops", func() error {
+		if !r.s.want.Stopped {
+			return errors.New(r.s.View().Waits)
+		}
+		return nil
+	})
+	r.mustBeLive("")
+}
+
+// A stop by force stays one, whoever orders another one after it.
+func TestForcedStopStaysOne(t *testing.T) {
+	stops := func(r *rig) {
+		t.Helper()
+		r.until("the job stops", func() error {
+			if !r.s.want.Stopped {
+				return errors.New("it has not")
+			}
+			return nil
+		})
+		if r.chief.snapshots != 0 {
+			t.Errorf("it wrote %d snapshots", r.chief.snapshots)
+		}
+	}
+	t.Run("by its scheduler", func(t *testing.T) {
+		r := newRig(t, rigOptions{})
+		r.started(2)
+		r.silentBeat()
+		r.force()
+		r.silentBeat()
+		r.order("stop", 0)
+		if r.silentBeat(); !r.s.View().Forced {
+			t.Error("the stop is not by force any more")
+		}
+		stops(r)
+	})
+	t.Run("of a job without a scheduler", func(t *testing.T) {
+		t.Parallel() // it takes killTimeout
+		r := newRig(t, rigOptions{})
+		r.started(2)
+		shutOut := 0
+		r.s.opt.ShutOut = func(int) error { shutOut++; return nil }
+		for range 1000 {
+			r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
+		}
+		err := r.s.Kill(t.Context())
+		if err == nil || shutOut != 1 || !strings.Contains(err.Error(), toldToEnd+". Once the cluster answers, kale stop ctr ") {
+			t.Fatalf("Kill = %v, and has shut out %d times", err, shutOut)
+		}
+		r.stop = true
+		r.reopen()
+		r.s.want.Stopping = true // as Run does
+		stops(r)
+	})
+	t.Run("a run after it runs", func(t *testing.T) {
+		r := newRig(t, rigOptions{})
+		r.started(2)
+		r.silentBeat()
+		r.force()
+		r.reopen()
+		if w := r.s.want; w.Stopping || w.Forced {
+			t.Errorf("it is being stopped: %v, by force: %v", w.Stopping, w.Forced)
+		}
+	})
+}
