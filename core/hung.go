@@ -27,6 +27,8 @@ const (
 	// awayAfter is the same for one of which the backend cannot tell whether it runs: its node does not answer the cluster either. Longer than a network's
 	// hiccups, and about as long as Slurm gives its nodes.
 	awayAfter = time.Minute
+	// endedAfter is the same for one that its cluster ends, as Slurm does a job that it has preempted, for as long as its node takes: nothing more comes of it.
+	endedAfter = 10 * time.Second
 	// startTime is how long a process may take from its start to its first answer: a server restores its tablets meanwhile.
 	startTime = 2 * time.Minute
 	// hungDoublings bounds by how much the patience grows with each process of a rank that has to be replaced; a rank that has answered for hungRest has it
@@ -55,6 +57,8 @@ type silence struct {
 	// away: the backend cannot tell whether it runs; node is where it did.
 	away bool
 	node string
+	// ending: its cluster ends it, and not by the scheduler's word.
+	ending bool
 }
 
 // life tells a process from the next one under the same ID.
@@ -120,7 +124,7 @@ func (s *Scheduler) listen(now time.Time) {
 		if away && !si.away && !si.heard {
 			si.lasts, si.asks = 0, 0 // until now it was starting
 		}
-		si.away, si.node = away, st.Node
+		si.away, si.node, si.ending = away, st.Node, st.State == backend.StateStopping
 	}
 	maps.DeleteFunc(s.silences, func(place backend.ID, _ *silence) bool { return !running[place] })
 	chief := s.chiefAnswer()
@@ -156,9 +160,9 @@ func (s *Scheduler) noteHeard() (changed bool) {
 	return true
 }
 
-// answerable says that a process is wanted, runs as far as anybody can tell, and is not on its way out.
+// answerable says that a process is wanted, runs as far as anybody can tell, and is not on its way out by the scheduler's word.
 func (s *Scheduler) answerable(st backend.Status) bool {
-	if st.State != backend.StateRunning && (st.State != backend.StateUnknown || st.Started.IsZero()) {
+	if st.State != backend.StateRunning && st.State != backend.StateStopping && (st.State != backend.StateUnknown || st.Started.IsZero()) {
 		return false
 	}
 	if id := st.ID; id.Role == backend.RoleServer {
@@ -230,6 +234,10 @@ func (s *Scheduler) answerOf(si *silence, chief answer) answer {
 	switch n.member(id.Rank, id.Generation).GetState() {
 	case rpc.MemberState_MEMBER_STATE_UNSPECIFIED, rpc.MemberState_MEMBER_STATE_EXPELLED:
 		return noAnswer
+	case rpc.MemberState_MEMBER_STATE_DRAINED:
+		if si.ending {
+			return noAnswer
+		}
 	}
 	return answered
 }
@@ -427,8 +435,11 @@ func (s *Scheduler) chiefSilent(err error) error {
 // patience is for how long a process may answer nothing.
 func (s *Scheduler) patience(si *silence) time.Duration {
 	least := hungAfter
-	if si.away {
+	switch {
+	case si.away:
 		least = awayAfter
+	case si.ending:
+		least = endedAfter
 	}
 	return least << min(s.replacements[placeOf(si.id)].tries, hungDoublings)
 }
@@ -436,7 +447,7 @@ func (s *Scheduler) patience(si *silence) time.Duration {
 // limit is how much silence there is until a process is ended: one that has not answered yet, in this life, has its time to start besides, unless its node is away.
 func (s *Scheduler) limit(si *silence, now time.Time) time.Duration {
 	patience := s.patience(si)
-	if si.heard || si.away {
+	if si.heard || si.away || si.ending {
 		return patience
 	}
 	start := startTime << min(s.replacements[placeOf(si.id)].tries, hungDoublings)

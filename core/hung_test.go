@@ -101,6 +101,50 @@ func TestHungProcessIsReplaced(t *testing.T) {
 	}
 }
 
+// What its cluster ends, and takes its time with, is given up once it is silent or has drained, and not while it drains.
+func TestReplacesWhatItsClusterIsEnding(t *testing.T) {
+	broker := openBroker(t)
+	for name, c := range map[string]struct {
+		id, next backend.ID
+		member   rpc.MemberState
+	}{
+		"a worker that is silent":   {worker(1, 1), worker(1, 2), rpc.MemberState_MEMBER_STATE_EXPELLED},
+		"a worker that has drained": {worker(1, 1), worker(1, 2), rpc.MemberState_MEMBER_STATE_DRAINED},
+		"a server":                  {server(1, 1), server(1, 2), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{broker: broker})
+			r.started(2)
+			r.beats(2)
+			if err := r.cluster.SetState("ctr", c.id, backend.StateStopping, "it was preempted"); err != nil {
+				t.Fatal(err)
+			}
+			if c.id.Role == backend.RoleWorker {
+				r.chief.set(c.id.Rank, c.id.Generation, rpc.MemberState_MEMBER_STATE_DRAINING)
+			}
+			r.mark()
+			for began := r.now; r.now.Sub(began) < 3*endedAfter; {
+				r.beat()
+			}
+			r.wantCalls() // it still answers
+			if c.id.Role == backend.RoleWorker {
+				r.chief.set(c.id.Rank, c.id.Generation, c.member)
+			} else {
+				r.hang(c.id)
+			}
+			if took := r.untilReplaced(c.id); took > endedAfter+5*time.Second {
+				t.Errorf("it was given up after %v", took)
+			}
+			r.until("its successor runs", func() error {
+				if st, found := r.s.seen.allocation(c.next); !found || st.State != backend.StateRunning {
+					return fmt.Errorf("%s is %q", c.next, st.State)
+				}
+				return nil
+			})
+		})
+	}
+}
+
 // A process that ended and is started again in a moment stands not still: that it ended is told, once.
 func TestCrashedProcessStandsNotStill(t *testing.T) {
 	r := newRig(t, rigOptions{})
