@@ -282,7 +282,7 @@ func (s *Scheduler) allocationWaits(id backend.ID) string {
 	case si == nil || si.id != id:
 	case si.still != "":
 		text = id.String() + " to go on"
-	case si.heard:
+	case si.heard && !si.ending:
 		text = id.String() + " to answer"
 	}
 	if t := s.troubles[placeOf(id)]; t != nil && t.refused != "" {
