@@ -253,6 +253,13 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	switch {
 	case s.want.Stopping && !(listed && n.listErr == nil && n.complete && alive == 0):
 		g.State, g.Says = StateStopping, "its stop was interrupted, and no scheduler goes on with it"
+		if n.chiefErr == nil && *g.Running > 0 && n.idle() == 0 {
+			trains := "train"
+			if *g.Running == 1 {
+				trains = "trains"
+			}
+			g.Says += fmt.Sprintf("; %s still %s", job.Count(*g.Running, "worker"), trains)
+		}
 	case n.chiefErr == nil && g.Manual.Paused:
 		g.State, g.Says = StatePaused, "it stays paused, and no scheduler looks after it"
 	case stuck != "" && !(listed && n.listErr == nil && n.complete && alive == 0):

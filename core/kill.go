@@ -13,7 +13,7 @@ import (
 const killTimeout = 20 * time.Second
 
 // Kill releases everything that the job runs, by force, waits until it is gone, and notes that the job has stopped. Records that were being trained are
-// trained again when the job is started again. Where the cluster does not end everything in time, what can read the checkpoint folder ends by way of that. Run must not be running. What is on nodes that do not answer their cluster is released and not waited for: LeftAway
+// trained again when the job is started again. Where that cannot be done in time, Run goes on with it. Run must not be running. What is on nodes that do not answer their cluster is released and not waited for: LeftAway
 // names it.
 func (s *Scheduler) Kill(ctx context.Context) error {
 	s.want.Stopping, s.want.Forced = true, true
@@ -21,15 +21,8 @@ func (s *Scheduler) Kill(ctx context.Context) error {
 		s.warn("that the job is being stopped by force is not noted: a stop after this one would drain what is left of it", "err", err)
 	}
 	left, err := s.releaseAll(ctx)
-	switch {
-	case err == nil:
-	case needsAPerson(err) || s.opt.ShutOut == nil || ctx.Err() != nil:
+	if err != nil {
 		return err
-	default:
-		if shut := s.opt.ShutOut(s.job.Servers.Count); shut != nil {
-			return errors.Join(err, shut)
-		}
-		return fmt.Errorf("%w; %s. Once the cluster answers, kale stop %s releases what it still has", err, toldToEnd, s.job.Name)
 	}
 	s.shutOutLeft(left)
 	return s.stopped(time.Now(), left)
@@ -48,13 +41,13 @@ func (s *Scheduler) releaseAll(ctx context.Context) (left []backend.Status, err 
 	forced := map[backend.ID]bool{} // the backend has taken it
 	for unseen := false; ; {
 		list, complete, err := s.opt.list(ctx)
-		if err != nil && needsAPerson(err) && !unseen { // who ends it by force has done what is to be done about what lives there
+		if err != nil && NeedsAPerson(err) && !unseen { // who ends it by force has done what is to be done about what lives there
 			unseen = true
 			if err = s.opt.Backend.Release(ctx, s.job.Name, nil, backend.Forced); err == nil {
 				continue
 			}
 		}
-		if err != nil && needsAPerson(err) {
+		if err != nil && NeedsAPerson(err) {
 			return nil, fmt.Errorf("release job %q by force: %w", s.job.Name, err)
 		}
 		s.pass(list)

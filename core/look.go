@@ -284,7 +284,7 @@ func ListedInPart(list []backend.Status) string {
 // unseen is what stands in the way of a job whose look was blind: its backend tells nothing of its processes until a person has done something about it.
 const unseen = "what runs cannot be seen"
 
-func (n *seen) blind() bool { return n.listErr != nil && needsAPerson(n.listErr) }
+func (n *seen) blind() bool { return n.listErr != nil && NeedsAPerson(n.listErr) }
 
 // unlisted says why the list of processes may not be all that there is, or "".
 func (n *seen) unlisted() string {

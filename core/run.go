@@ -14,7 +14,7 @@ import (
 // LostError, HeldError: another scheduler has the job.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if s.opt.Stop {
-		s.want.Stopping, s.stopSince = true, time.Now()
+		s.want.Stopping, s.want.Forced, s.stopSince = true, s.want.Forced || s.opt.Force, time.Now()
 	} else {
 		s.askHistory(ctx, time.Now())
 	}

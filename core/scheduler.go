@@ -49,6 +49,8 @@ type Options struct {
 	Pool *Pool
 	// Stop opens the job only to stop it: Run back-fills and decides nothing, drains, writes a snapshot, releases and returns.
 	Stop bool
+	// Force makes that a stop by force.
+	Force bool
 	// AnyOwner lets the cluster take this for the job whoever's its name is: to end what nobody else can end any more.
 	AnyOwner bool
 	// ShutOut takes the parameter servers' places in the checkpoint store, so that whoever still serves there ends by itself without writing: a stop does that where

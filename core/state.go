@@ -94,12 +94,12 @@ func (s *Scheduler) serverFails() bool {
 
 // cannotStart says why a job in which nobody trains will not get on by itself; "" when it may.
 func (s *Scheduler) cannotStart() string {
-	if s.ensureErr != nil && needsAPerson(s.ensureErr) {
+	if s.ensureErr != nil && NeedsAPerson(s.ensureErr) {
 		return "the backend starts nothing: " + s.ensureErr.Error()
 	}
 	for _, place := range slices.SortedFunc(maps.Keys(s.troubles), backend.ID.Compare) {
 		switch t := s.troubles[place]; {
-		case t.refusal != nil && needsAPerson(t.refusal):
+		case t.refusal != nil && NeedsAPerson(t.refusal):
 			return fmt.Sprintf("%s is not started: %s", t.id, t.refused)
 		case t.times >= crashLoop:
 			return t.String()
@@ -108,8 +108,8 @@ func (s *Scheduler) cannotStart() string {
 	return ""
 }
 
-// needsAPerson says that a backend's refusal does not pass by waiting.
-func needsAPerson(err error) bool {
+// NeedsAPerson says that a backend's refusal does not pass by waiting.
+func NeedsAPerson(err error) bool {
 	switch backend.CodeOf(err) {
 	case backend.NoCapacity, backend.RetryAfter, backend.Unavailable, backend.Conflict, backend.Gone:
 		return false

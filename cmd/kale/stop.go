@@ -217,7 +217,8 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 		return err
 	}
 	list, complete, err := core.Processes(ctx, b, name)
-	if unseen := []backend.Code{backend.Blocked, backend.Unavailable, backend.RetryAfter}; err != nil && !(f.force && slices.Contains(unseen, backend.CodeOf(err))) { // force does what can be done without
+	silent := err != nil && slices.Contains([]backend.Code{backend.Unavailable, backend.RetryAfter}, backend.CodeOf(err)) // which passes
+	if err != nil && !silent && !(f.force && backend.CodeOf(err) == backend.Blocked) {                                    // which force may do without
 		return errors.Join(fmt.Errorf("see what runs of job %q: %w", name, err), b.Close())
 	}
 	if err := b.Close(); err != nil {
@@ -243,9 +244,9 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 			return a.done(ordered{Job: name, Order: orderStop, Says: []string{says}})
 		}
 	}
-	s, b, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Told: true, Stop: true, AnyOwner: l.anyOwner}, f.takeOver)
+	s, b, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Told: true, Stop: true, Force: f.force, AnyOwner: l.anyOwner}, f.takeOver)
 	if errors.Is(err, state.ErrLocked) {
-		if v, busy := a.view(ctx, name); busy == nil && !v.Stopping && !v.Stopped {
+		if v, busy := a.view(ctx, name); busy == nil && !v.Stopped { // or another stop has begun meanwhile
 			return errTakenUp
 		}
 	}
@@ -253,9 +254,12 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 		return err
 	}
 	defer closeAll()
-	if f.force {
+	waits := !f.force || silent
+	if !waits {
 		err = s.Kill(ctx)
-	} else {
+		waits = err != nil && ctx.Err() == nil && !core.NeedsAPerson(err)
+	}
+	if waits {
 		err = a.drive(ctx, lg, l, b, s)
 	}
 	if err != nil {

@@ -106,7 +106,11 @@ func TestForcedStopWhereTheControllerIsDead(t *testing.T) {
 	for _, c := range []struct {
 		name, on string
 		alone    bool // no scheduler runs
-	}{{"slurm", "slurm", false}, {"slurm without a scheduler", "slurm", true}, {"nomad", "nomad", false}, {"nomad without a scheduler", "nomad", true}} {
+		plain    bool // a stop in order comes first
+	}{
+		{"slurm", "slurm", false, true}, {"slurm without a scheduler", "slurm", true, true},
+		{"nomad", "nomad", false, true}, {"nomad without a scheduler", "nomad", true, false},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var kill func()
@@ -125,31 +129,38 @@ func TestForcedStopWhereTheControllerIsDead(t *testing.T) {
 			r.awaitMore(300) // nobody misses the controller
 			if c.alone {
 				r.interrupt()
-			} else {
+			}
+			var stops []*child
+			if c.plain {
 				plain := r.child("stop", r.name())
+				stops = append(stops, plain)
 				r.await("a stop in order says what force would do", func() string {
 					if out := plain.err.String(); !strings.Contains(out, "kale stop -force "+r.name()+" ends without it") {
-						return out
+						return "it says " + out
 					}
 					return ""
 				})
 			}
 			force := r.child("stop", r.name(), "-force")
-			r.await("nothing of the job lives", r.trainersLeft)
-			if c.alone {
-				r.await("the stop says what it did", func() string {
-					if out := force.err.String(); !strings.Contains(out, "has been told there to end. Once the cluster answers, kale stop "+r.name()) {
-						return out
-					}
-					return ""
-				})
+			if stops = append(stops, force); !c.plain {
+				stops = append(stops, r.child("stop", r.name())) // another one at the same time
 			}
+			r.await("nothing of the job lives", r.trainersLeft)
+			r.await("the stop says what it did", func() string {
+				if out := force.err.String(); !strings.Contains(out, "what can read the checkpoint folder has been told there to end") {
+					return "it says " + out
+				}
+				return ""
+			})
 			if err := restart(); err != nil {
 				t.Fatal(err)
 			}
-			if c.alone {
-				r.stop()
-			} else {
+			for _, stop := range stops {
+				if code := stop.wait(r); code != 0 {
+					r.fatalf("a stop ends with exit code %d: %s", code, stop.err.String())
+				}
+			}
+			if !c.alone {
 				r.awaitEnd("the job has stopped, and its scheduler ends")
 			}
 			r.await("the cluster has nothing of the job", func() string {
