@@ -47,7 +47,7 @@ type Backend interface {
 	// job's configuration; workloads that run are untouched. It starts nothing.
 	Configure(ctx context.Context, cfg Config) (Diagnostics, error)
 
-	// Plan says whether the workloads could be placed now, beside what runs, with no side effect.
+	// Plan says whether the workloads could be placed now, beside what runs and off what they are to avoid, with no side effect.
 	// A shortage is in the Report, not an error.
 	Plan(ctx context.Context, job string, ws []Workload) (Report, error)
 
