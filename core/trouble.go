@@ -37,12 +37,16 @@ type trouble struct {
 	unread   int            // how many more times its log is tried to be read
 	refusal  *backend.Error // why the backend does not start it; refused has it for people
 	refused  string         // why the backend does not start it
+	since    time.Time      // when it was refused first, where that is for what ends in its place
 }
 
 const (
 	// A process that is well by the chief's word for troubleRest, or by the backend's for troubleAge and is not asked in vain, is no trouble any more.
 	troubleRest = 15 * time.Second
 	troubleAge  = time.Minute
+	// What is refused while the one before it ends waits for that (see waits); one that does not end within endsWithin is a trouble. A cluster may take a quarter of a
+	// minute to see that a node is away, as after a stop by force.
+	endsWithin = 30 * time.Second
 	// The end of a log: so many lines, so many characters of them, within so much time and so many tries. It is looked for in so many lines and bytes, since
 	// the next process under the same ID may have written much when it is read.
 	tailLines   = 3
@@ -104,7 +108,7 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 		t.id, t.restarts, t.finished, t.over, t.awaited = st.ID, 0, time.Time{}, false, false
 	}
 	if st.State.Live() {
-		t.refusal, t.refused = nil, ""
+		t.refusal, t.refused, t.since = nil, "", time.Time{}
 	}
 	over, finished := !st.State.Live(), st.Finished.After(t.finished)
 	if t.awaited && !finished && st.Restarts > t.restarts { // as where a cluster starts it in another place
@@ -268,7 +272,7 @@ func (s *Scheduler) well(id backend.ID) bool {
 }
 
 // deny takes note of why the backend did not start a process.
-func (s *Scheduler) deny(id backend.ID, err *backend.Error) {
+func (s *Scheduler) deny(id backend.ID, err *backend.Error, now time.Time) {
 	t := s.troubles[placeOf(id)]
 	if t == nil {
 		t = &trouble{id: id}
@@ -277,7 +281,17 @@ func (s *Scheduler) deny(id backend.ID, err *backend.Error) {
 	if t.id != id {
 		t.id, t.restarts, t.finished, t.over = id, 0, time.Time{}, false
 	}
-	t.refusal, t.refused = err, err.Error()
+	switch t.refusal, t.refused = err, err.Error(); {
+	case err.Code != backend.Conflict:
+		t.since = time.Time{}
+	case t.since.IsZero():
+		t.since = now
+	}
+}
+
+// ends says that a process is refused only until the one before it has ended.
+func (t *trouble) ends(now time.Time) bool {
+	return t.refused != "" && !t.since.IsZero() && now.Sub(t.since) < endsWithin
 }
 
 // denied says that the backend refused to start a process under this very ID: it has used nothing up.
@@ -293,7 +307,7 @@ func (s *Scheduler) troubled() []string {
 		if !s.wanted(t.id) {
 			continue // since the last look
 		}
-		if t.refused != "" {
+		if t.refused != "" && !t.ends(s.seen.at) {
 			out = append(out, fmt.Sprintf("%s is not started: %s", t.id, t.refused)+TriedAgain)
 		} else if t.times > 0 {
 			out = append(out, t.String())

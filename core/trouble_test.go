@@ -2,6 +2,8 @@ package core
 
 import (
 	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,5 +49,32 @@ func TestEndsAreToldInSteps(t *testing.T) {
 		if got.times != tt.times || got.reason != tt.reason {
 			t.Errorf("%s: %d ends, the last since %q; want %d, %q", tt.name, got.times, got.reason, tt.times, tt.reason)
 		}
+	}
+}
+
+// One that is refused since the one before it is ending, as after a stop by force, is waited for; it is a problem only when that takes long.
+func TestRefusalWhileTheOneBeforeEnds(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.order("scale", 2)
+	const why = `start worker-1-g1 of job "ctr": generation 1 is still ending on node n1`
+	refuse := func() {
+		r.s.want.Ranks, r.s.want.Target, r.s.want.Workers[1] = []int{0, 1}, 2, 1
+		r.s.refused(worker(1, 1), backend.Errorf(backend.Conflict, "%s", why), r.now)
+		r.s.seen.at = r.now
+	}
+	told := func() bool {
+		return slices.ContainsFunc(r.s.problems(), func(p string) bool { return strings.Contains(p, why) })
+	}
+	for began := r.now; r.now.Sub(began) < endsWithin; r.now = r.now.Add(time.Second) {
+		if refuse(); told() {
+			t.Fatalf("a problem after %v: %q", r.now.Sub(began), r.s.problems())
+		}
+		if w := r.s.allocationWaits(worker(1, 1)); !strings.Contains(w, why) {
+			t.Fatalf("it waits for %q", w)
+		}
+	}
+	if refuse(); !told() {
+		t.Errorf("no problem after %v: %q", endsWithin, r.s.problems())
 	}
 }
