@@ -120,6 +120,9 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 		t.times, t.last = t.times+max(1, st.Restarts-t.restarts), now
 		t.awaited = finished && !over && st.Restarts == t.restarts
 		t.died, t.followed, t.tail, t.unread = st.ID, !over, "", tailTries
+		if endedByOthers(st) {
+			t.unread = 0
+		}
 		t.over, t.restarts, t.finished, t.hung, t.still = over, st.Restarts, st.Finished, 0, ""
 		t.reason, _, _ = strings.Cut(st.Reason, "; it starts again") // when is no news for long
 		if t.reason == "" || st.State == backend.StateUnknown {      // of what is unknown the reason is no end's
@@ -128,6 +131,12 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 		s.warn("a process that is wanted has ended", "workload", st.ID.String(), "times", t.times, "state", string(st.State), "exit", st.ExitCode, "reason", st.Reason)
 	}
 	return t
+}
+
+// endedByOthers says that the cluster tells why it has ended a process, or who has: one that did well, or was asked or made to end. Then its log has nothing to do with it.
+func endedByOthers(st backend.Status) bool {
+	const killed, asked = 137, 143
+	return st.State == backend.StateFailed && st.Reason != "" && (st.ExitCode == 0 || st.ExitCode == killed || st.ExitCode == asked)
 }
 
 // readTails reads the ends of several logs at the same time.

@@ -78,3 +78,25 @@ func TestRefusalWhileTheOneBeforeEnds(t *testing.T) {
 		t.Errorf("no problem after %v: %q", endsWithin, r.s.problems())
 	}
 }
+
+// Of a process that was ended by the cluster, or by somebody there, what its log says last is no cause.
+func TestLogOfWhatOthersEndedIsNotQuoted(t *testing.T) {
+	const why = "somebody cancelled its job, on node n1 (Slurm job 7: CANCELLED, by uid 1000)"
+	for _, code := range []int{0, 137, 143, 3} {
+		r := newRig(t, rigOptions{})
+		r.started(1)
+		id := serverID(1, 1)
+		for _, err := range []error{
+			r.cluster.Print("ctr", id, "level=WARN msg=\"a worker is slow\"\n"), r.cluster.Exit("ctr", id, code), r.cluster.SetState("ctr", id, backend.StateFailed, why),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.beat()
+		p, err := r.problem("ps-1-g1 has ended 1×: " + why)
+		if quoted := strings.Contains(p, LogEnds); err != nil || quoted != (code == 3) {
+			t.Errorf("with code %d: %q, %v", code, p, err)
+		}
+	}
+}
