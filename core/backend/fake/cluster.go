@@ -234,6 +234,11 @@ func (c *Cluster) SetEnd(job string, id backend.ID, at time.Time, cause backend.
 	})
 }
 
+// SetAsks says that the cluster asks a workload to end, at its deadline or later, before it ends it.
+func (c *Cluster) SetAsks(job string, id backend.ID) error {
+	return c.change(job, id, func(e *entry) { e.Status.Asks = true })
+}
+
 // SetRemarks gives a workload what others did to it.
 func (c *Cluster) SetRemarks(job string, id backend.ID, remarks ...backend.Remark) error {
 	return c.change(job, id, func(e *entry) { e.Status.Remarks = remarks })
