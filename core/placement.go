@@ -213,7 +213,7 @@ func excludedWords(x backend.Exclusion) string {
 	return fmt.Sprintf("nothing more is started on node %s%s: %s", x.Node, until, x.Reason)
 }
 
-// excludedNodes warn of the nodes that the backend keeps the job off now.
+// excludedNodes warn of the nodes that the backend keeps the job off now, and of what a person has to mend in the cluster.
 func excludedNodes(ctx context.Context, o Options) (diags hcl.Diagnostics) {
 	inv, err := o.Backend.Inventory(ctx)
 	if err != nil {
@@ -221,6 +221,9 @@ func excludedNodes(ctx context.Context, o Options) (diags hcl.Diagnostics) {
 	}
 	for _, x := range excludedFrom(o.Job.Name, &inv) {
 		diags = append(diags, o.Job.WarningAt("backend", fmt.Sprintf("Node %s is left out", x.Node), "By backend "+strconv.Quote(o.Job.Backend.Name)+", "+excludedWords(x)+"."))
+	}
+	for _, fault := range inv.Faults {
+		diags = append(diags, o.Job.WarningAt("backend", "Something has to be mended in the cluster", fault+"."))
 	}
 	return diags
 }

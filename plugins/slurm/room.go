@@ -207,11 +207,16 @@ func (r *room) lacks(s settings, res backend.Resources, avoid ...string) string 
 	return "needs " + strings.Join(and, " and ") + " on one node, and no node has that free" + r.without()
 }
 
-// without names the nodes that do not count, as the end of a sentence.
+// without names the nodes that do not count, or that Slurm counts wrongly, as the end of a sentence.
 func (r *room) without() string {
 	var out []string
 	for _, x := range r.excluded {
 		out = append(out, x.String())
+	}
+	for _, sp := range r.nodes {
+		if fault := sp.miscounted(); fault != "" && sp.suits {
+			out = append(out, fault)
+		}
 	}
 	if len(out) == 0 {
 		return ""
@@ -260,6 +265,7 @@ func (s *slurm) Inventory(ctx context.Context) (backend.Inventory, error) {
 		}
 		rooms := map[*job]*room{}
 		for owner, views := range c.views {
+			inv.Faults = append(inv.Faults, owner.set.faults(c.nodes)...)
 			rooms[owner] = c.room(owner)
 			for _, x := range owner.excluded(views, rooms[owner]) {
 				inv.Excluded = append(inv.Excluded, backend.Exclusion{Job: owner.name, Node: x.node, Reason: x.why, Until: x.until})
@@ -275,7 +281,8 @@ func (s *slurm) Inventory(ctx context.Context) (backend.Inventory, error) {
 		}
 	}
 	slices.Sort(inv.Silent)
-	inv.Silent, inv.QueueWait = slices.Compact(inv.Silent), backend.LearnQueueWait(time.Now(), waits)
+	slices.Sort(inv.Faults)
+	inv.Silent, inv.Faults, inv.QueueWait = slices.Compact(inv.Silent), slices.Compact(inv.Faults), backend.LearnQueueWait(time.Now(), waits)
 	return inv, nil
 }
 

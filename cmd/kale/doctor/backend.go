@@ -29,7 +29,7 @@ func (p Patient) backend() group {
 			}},
 			{check: "devices", limit: pluginLimit, needs: []string{"backend", "name"}, try: func(ctx context.Context) []Finding {
 				_, silent := silentNodes(ctx, b.Load(), nil) // the room is without them
-				return append([]Finding{p.devices(ctx, b.Load())}, silent...)
+				return slices.Concat([]Finding{p.devices(ctx, b.Load())}, silent, faults(ctx, b.Load()))
 			}},
 			{check: "room", limit: pluginLimit, needs: []string{"backend", "name", "workers", "servers", "model"}, try: func(ctx context.Context) []Finding { return p.room(ctx, b.Load()) }},
 		},
@@ -223,6 +223,19 @@ func silentNodes(ctx context.Context, b backend.Backend, told []string) (names [
 }
 
 const seeToNode = "See that the machine is up, and that the cluster's daemon runs there (slurmd, Nomad's client)."
+
+// faults are what a person has to mend in the cluster, as the backend says.
+func faults(ctx context.Context, b backend.Backend) (found []Finding) {
+	inv, err := b.Inventory(ctx)
+	if err != nil {
+		return nil // devices says what is wrong
+	}
+	for _, fault := range inv.Faults {
+		says, do, _ := strings.Cut(fault, ": ")
+		found = append(found, ok("the cluster's own word", "%s", says).but(Warn, do+"."))
+	}
+	return found
+}
 
 // own is how many of the devices this job itself holds: its processes run already.
 func (p Patient) own(ctx context.Context, b backend.Backend, inv backend.Inventory) (n int) {

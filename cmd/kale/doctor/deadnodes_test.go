@@ -152,11 +152,11 @@ func TestNodesWhereNothingBegins(t *testing.T) {
 // silentOnes is a cluster that does not hear some of its nodes.
 type silentOnes struct {
 	refusing
-	names []string
+	names, faults []string
 }
 
 func (s *silentOnes) Inventory(context.Context) (backend.Inventory, error) {
-	return backend.Inventory{Silent: s.names}, nil
+	return backend.Inventory{Silent: s.names, Faults: s.faults}, nil
 }
 
 // Nodes that the cluster does not hear are named, though no probe is ever placed there.
@@ -210,5 +210,13 @@ func TestRoomWithoutADeadNode(t *testing.T) {
 				t.Errorf("with %d places elsewhere: %q; want %q", free, said, want)
 			}
 		})
+	}
+}
+
+// What has to be mended in the cluster is a warning, with what helps.
+func TestFaultsOfTheCluster(t *testing.T) {
+	found := faults(t.Context(), &silentOnes{faults: []string{"Slurm counts 8 GPUs of node n1 as used, and no job there has any: scontrol reconfigure gives them back"}})
+	if len(found) != 1 || found[0].State != Warn || found[0].Says != "Slurm counts 8 GPUs of node n1 as used, and no job there has any" || found[0].Do != "scontrol reconfigure gives them back." {
+		t.Errorf("%+v", found)
 	}
 }

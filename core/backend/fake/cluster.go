@@ -30,6 +30,7 @@ type table struct {
 	Beside   bool          // Workload.Beside is honoured
 	Queue    time.Duration // what the inventory says of the wait for a place
 	Excluded []backend.Exclusion
+	Faults   []string
 	NextPID  int
 	Jobs     map[string]map[string]*entry // by job, then by backend.ID.String()
 	Owners   map[string]backend.Owner     // by job
@@ -141,6 +142,11 @@ func (c *Cluster) SetQueueWait(d time.Duration) error {
 // SetExcluded says which nodes jobs are kept off; nothing follows from it.
 func (c *Cluster) SetExcluded(nodes ...backend.Exclusion) error {
 	return c.with(func(t *table) error { t.Excluded = nodes; return nil })
+}
+
+// SetFaults says what a person has to mend in the cluster; nothing follows from it.
+func (c *Cluster) SetFaults(faults ...string) error {
+	return c.with(func(t *table) error { t.Faults = faults; return nil })
 }
 
 // SetTimes says when a workload was handed to the cluster and when its process started.
