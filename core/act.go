@@ -282,7 +282,7 @@ func (s *Scheduler) refused(id backend.ID, err *backend.Error, now time.Time) bo
 		return true
 	}
 	s.warn("a workload was not started; trying again", "workload", id.String(), "err", err)
-	s.deny(id, err)
+	s.deny(id, err, now)
 	s.hold(id, now, err.After)
 	return false
 }

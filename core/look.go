@@ -113,7 +113,7 @@ func (s *Scheduler) look(asked context.Context) *seen {
 	}
 	wg.Wait()
 	if n.inventory != nil {
-		s.excluded = excludedFrom(s.job.Name, n.inventory)
+		s.excluded, s.faults = excludedFrom(s.job.Name, n.inventory), n.inventory.Faults
 	}
 	s.loads.begun = s.hasModel()
 	if n.unlisted() == "" {

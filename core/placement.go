@@ -19,8 +19,8 @@ const supposed = 1 << 40
 
 // CouldPlace asks the backend, which must have been configured, whether the job's servers and so many workers could run now, beside what
 // others run. It has no side effect. What runs of them already counts as placed and is not in the report. Where nothing is seen, what the block is wrong for may
-// be why, which is then the report's mistakes.
-func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, error) {
+// be why, which is then the report's mistakes. Those to avoid are nodes that do not count.
+func CouldPlace(ctx context.Context, o Options, workers int, avoid ...string) (backend.Report, error) {
 	fail := func(err error) (backend.Report, error) {
 		return backend.Report{}, fmt.Errorf("ask backend %q whether the servers and %d of the workers could run: %w", o.Job.Backend.Name, workers, err)
 	}
@@ -35,7 +35,7 @@ func CouldPlace(ctx context.Context, o Options, workers int) (backend.Report, er
 	}
 	var missing []backend.Workload
 	add := func(w backend.Workload) {
-		if !runs[placeOf(w.ID)] {
+		if w.Avoid = avoid; !runs[placeOf(w.ID)] {
 			missing = append(missing, w)
 		}
 	}
@@ -213,7 +213,7 @@ func excludedWords(x backend.Exclusion) string {
 	return fmt.Sprintf("nothing more is started on node %s%s: %s", x.Node, until, x.Reason)
 }
 
-// excludedNodes warn of the nodes that the backend keeps the job off now.
+// excludedNodes warn of the nodes that the backend keeps the job off now, and of what a person has to mend in the cluster.
 func excludedNodes(ctx context.Context, o Options) (diags hcl.Diagnostics) {
 	inv, err := o.Backend.Inventory(ctx)
 	if err != nil {
@@ -221,6 +221,9 @@ func excludedNodes(ctx context.Context, o Options) (diags hcl.Diagnostics) {
 	}
 	for _, x := range excludedFrom(o.Job.Name, &inv) {
 		diags = append(diags, o.Job.WarningAt("backend", fmt.Sprintf("Node %s is left out", x.Node), "By backend "+strconv.Quote(o.Job.Backend.Name)+", "+excludedWords(x)+"."))
+	}
+	for _, fault := range inv.Faults {
+		diags = append(diags, o.Job.WarningAt("backend", "Something has to be mended in the cluster", fault+"."))
 	}
 	return diags
 }

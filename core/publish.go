@@ -470,6 +470,7 @@ func (s *Scheduler) problems() []string {
 	for _, x := range s.excluded {
 		out = append(out, excludedWords(x))
 	}
+	out = append(out, s.faults...)
 	out = append(out, s.absence.lacking...)
 	if slow := s.slowly(); slow != "" {
 		out = append(out, slow)

@@ -195,6 +195,8 @@ func (s *Scheduler) handOver(now time.Time) (changed bool) {
 		case !now.Before(v.Due) && s.hasNoPlace(v.Successor) && !s.isBehind(v.Successor) && s.othersFollow(v, now):
 			s.warn("a worker leaves before its successor is ready, which has no place beside it", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
 			latest = now
+		case found && st.Asks && s.hasNoPlace(v.Successor): // it drains when it is asked, and what it gave up before that nobody of the job might get
+			continue
 		case !now.Before(latest) && now.Before(v.Deadline): // one that outlives its deadline is asked to end by the cluster, and may train until then
 			s.warn("a worker has to leave before its successor is ready", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
 		default:

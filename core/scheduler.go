@@ -101,6 +101,7 @@ type Scheduler struct {
 	saidAt      time.Time
 	listed      []backend.Status // the last whole list
 	listedAt    time.Time
+	faults      []string            // what a person has to mend in the cluster, as the backend said when that was last known
 	excluded    []backend.Exclusion // nodes that the backend kept the job off when that was last known
 	backoff     map[backend.ID]retry
 	tickAt      time.Time

@@ -353,7 +353,17 @@ func TestExcludedNodesAreNamed(t *testing.T) {
 	if diags, err := PlacementDiagnostics(t.Context(), r.options("run")); err != nil || len(diags) == 0 || diags[0].Summary != "Node n3 is left out" || !strings.Contains(diags[0].Detail, says) {
 		t.Errorf("PlacementDiagnostics = %v, %v", diags, err)
 	}
-	if err := r.cluster.SetExcluded(); err != nil {
+	if err := errors.Join(r.cluster.SetExcluded(), r.cluster.SetFaults("2 GPUs of n3 are lost: reconfigure")); err != nil {
+		t.Fatal(err)
+	}
+	r.until("a fault of the cluster is said", func() error {
+		_, err := r.problem("2 GPUs of n3 are lost: reconfigure")
+		return err
+	})
+	if diags, err := PlacementDiagnostics(t.Context(), r.options("run")); err != nil || len(diags) == 0 || diags[0].Detail != "2 GPUs of n3 are lost: reconfigure." {
+		t.Errorf("PlacementDiagnostics = %v, %v", diags, err)
+	}
+	if err := r.cluster.SetFaults(); err != nil {
 		t.Fatal(err)
 	}
 	r.until("it is said no more", func() error {

@@ -36,7 +36,7 @@ func TestCannotStartWhatIsRefused(t *testing.T) {
 func TestRefusedProcessThatIsListed(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	r.started(1)
-	r.s.deny(worker(1, 1), backend.Errorf(backend.Unauthorised, "not you"))
+	r.s.deny(worker(1, 1), backend.Errorf(backend.Unauthorised, "not you"), r.now)
 	r.s.want.Ranks, r.s.want.Target, r.s.want.Workers[1] = []int{0, 1}, 2, 1
 	r.s.seen.list = append(r.s.seen.list, backend.Status{ID: worker(1, 1), State: backend.StateFailed})
 	if ws, changed := r.s.missing(r.now); len(ws) != 1 || ws[0].ID != worker(1, 1) || changed {

@@ -37,12 +37,16 @@ type trouble struct {
 	unread   int            // how many more times its log is tried to be read
 	refusal  *backend.Error // why the backend does not start it; refused has it for people
 	refused  string         // why the backend does not start it
+	since    time.Time      // when it was refused first, where that is for what ends in its place
 }
 
 const (
 	// A process that is well by the chief's word for troubleRest, or by the backend's for troubleAge and is not asked in vain, is no trouble any more.
 	troubleRest = 15 * time.Second
 	troubleAge  = time.Minute
+	// What is refused while the one before it ends waits for that (see waits); one that does not end within endsWithin is a trouble. A cluster may take a quarter of a
+	// minute to see that a node is away, as after a stop by force.
+	endsWithin = 30 * time.Second
 	// The end of a log: so many lines, so many characters of them, within so much time and so many tries. It is looked for in so many lines and bytes, since
 	// the next process under the same ID may have written much when it is read.
 	tailLines   = 3
@@ -104,7 +108,7 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 		t.id, t.restarts, t.finished, t.over, t.awaited = st.ID, 0, time.Time{}, false, false
 	}
 	if st.State.Live() {
-		t.refusal, t.refused = nil, ""
+		t.refusal, t.refused, t.since = nil, "", time.Time{}
 	}
 	over, finished := !st.State.Live(), st.Finished.After(t.finished)
 	if t.awaited && !finished && st.Restarts > t.restarts { // as where a cluster starts it in another place
@@ -116,6 +120,9 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 		t.times, t.last = t.times+max(1, st.Restarts-t.restarts), now
 		t.awaited = finished && !over && st.Restarts == t.restarts
 		t.died, t.followed, t.tail, t.unread = st.ID, !over, "", tailTries
+		if endedByOthers(st) {
+			t.unread = 0
+		}
 		t.over, t.restarts, t.finished, t.hung, t.still = over, st.Restarts, st.Finished, 0, ""
 		t.reason, _, _ = strings.Cut(st.Reason, "; it starts again") // when is no news for long
 		if t.reason == "" || st.State == backend.StateUnknown {      // of what is unknown the reason is no end's
@@ -124,6 +131,12 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 		s.warn("a process that is wanted has ended", "workload", st.ID.String(), "times", t.times, "state", string(st.State), "exit", st.ExitCode, "reason", st.Reason)
 	}
 	return t
+}
+
+// endedByOthers says that the cluster tells why it has ended a process, or who has: one that did well, or was asked or made to end. Then its log has nothing to do with it.
+func endedByOthers(st backend.Status) bool {
+	const killed, asked = 137, 143
+	return st.State == backend.StateFailed && st.Reason != "" && (st.ExitCode == 0 || st.ExitCode == killed || st.ExitCode == asked)
 }
 
 // readTails reads the ends of several logs at the same time.
@@ -268,7 +281,7 @@ func (s *Scheduler) well(id backend.ID) bool {
 }
 
 // deny takes note of why the backend did not start a process.
-func (s *Scheduler) deny(id backend.ID, err *backend.Error) {
+func (s *Scheduler) deny(id backend.ID, err *backend.Error, now time.Time) {
 	t := s.troubles[placeOf(id)]
 	if t == nil {
 		t = &trouble{id: id}
@@ -277,7 +290,17 @@ func (s *Scheduler) deny(id backend.ID, err *backend.Error) {
 	if t.id != id {
 		t.id, t.restarts, t.finished, t.over = id, 0, time.Time{}, false
 	}
-	t.refusal, t.refused = err, err.Error()
+	switch t.refusal, t.refused = err, err.Error(); {
+	case err.Code != backend.Conflict:
+		t.since = time.Time{}
+	case t.since.IsZero():
+		t.since = now
+	}
+}
+
+// ends says that a process is refused only until the one before it has ended.
+func (t *trouble) ends(now time.Time) bool {
+	return t.refused != "" && !t.since.IsZero() && now.Sub(t.since) < endsWithin
 }
 
 // denied says that the backend refused to start a process under this very ID: it has used nothing up.
@@ -293,7 +316,7 @@ func (s *Scheduler) troubled() []string {
 		if !s.wanted(t.id) {
 			continue // since the last look
 		}
-		if t.refused != "" {
+		if t.refused != "" && !t.ends(s.seen.at) {
 			out = append(out, fmt.Sprintf("%s is not started: %s", t.id, t.refused)+TriedAgain)
 		} else if t.times > 0 {
 			out = append(out, t.String())

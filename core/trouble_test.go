@@ -2,6 +2,8 @@ package core
 
 import (
 	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +48,55 @@ func TestEndsAreToldInSteps(t *testing.T) {
 		}
 		if got.times != tt.times || got.reason != tt.reason {
 			t.Errorf("%s: %d ends, the last since %q; want %d, %q", tt.name, got.times, got.reason, tt.times, tt.reason)
+		}
+	}
+}
+
+// One that is refused since the one before it is ending, as after a stop by force, is waited for; it is a problem only when that takes long.
+func TestRefusalWhileTheOneBeforeEnds(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.order("scale", 2)
+	const why = `start worker-1-g1 of job "ctr": generation 1 is still ending on node n1`
+	refuse := func() {
+		r.s.want.Ranks, r.s.want.Target, r.s.want.Workers[1] = []int{0, 1}, 2, 1
+		r.s.refused(worker(1, 1), backend.Errorf(backend.Conflict, "%s", why), r.now)
+		r.s.seen.at = r.now
+	}
+	told := func() bool {
+		return slices.ContainsFunc(r.s.problems(), func(p string) bool { return strings.Contains(p, why) })
+	}
+	for began := r.now; r.now.Sub(began) < endsWithin; r.now = r.now.Add(time.Second) {
+		if refuse(); told() {
+			t.Fatalf("a problem after %v: %q", r.now.Sub(began), r.s.problems())
+		}
+		if w := r.s.allocationWaits(worker(1, 1)); !strings.Contains(w, why) {
+			t.Fatalf("it waits for %q", w)
+		}
+	}
+	if refuse(); !told() {
+		t.Errorf("no problem after %v: %q", endsWithin, r.s.problems())
+	}
+}
+
+// Of a process that was ended by the cluster, or by somebody there, what its log says last is no cause.
+func TestLogOfWhatOthersEndedIsNotQuoted(t *testing.T) {
+	const why = "somebody cancelled its job, on node n1 (Slurm job 7: CANCELLED, by uid 1000)"
+	for _, code := range []int{0, 137, 143, 3} {
+		r := newRig(t, rigOptions{})
+		r.started(1)
+		id := serverID(1, 1)
+		for _, err := range []error{
+			r.cluster.Print("ctr", id, "level=WARN msg=\"a worker is slow\"\n"), r.cluster.Exit("ctr", id, code), r.cluster.SetState("ctr", id, backend.StateFailed, why),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.beat()
+		p, err := r.problem("ps-1-g1 has ended 1×: " + why)
+		if quoted := strings.Contains(p, LogEnds); err != nil || quoted != (code == 3) {
+			t.Errorf("with code %d: %q, %v", code, p, err)
 		}
 	}
 }

@@ -41,7 +41,9 @@ they have answered, when -probe-timeout is over (or, unless that is given, after
 that was killed end by themselves a minute after its -probe-timeout at most, and the next look after that removes what they and it have left.
 What the cluster keeps of probes goes with them, and beside those of another doctor with that one's.
 
-Exit code 1: something has failed, so that the job would not run. What is only worth knowing is a warning.`,
+Exit code 1: something has failed, so that the job would not run. What is only worth knowing is a warning, and leaves the exit code at 0. A node that is of no use,
+as one where a probe does not begin or that does not answer its cluster, is a warning where the servers and workers.min have room on others, else a failure.
+With -json each check has its state (ok, warn, fail, skip); ok is whether none has failed, failed and warnings are how many have and warn.`,
 		Example: "  kale doctor ctr.hcl\n  kale doctor ctr.hcl -json | jq '.checks[] | select(.state == \"fail\")'",
 		Args:    exactly("JOB.hcl"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -114,7 +116,9 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 		return fmt.Errorf("examine %s: %w", how.File, ctx.Err())
 	}
 	if a.asJSON {
-		err = json.NewEncoder(a.out).Encode(map[string]any{"ok": !doctor.Failed(found), "checks": found})
+		err = json.NewEncoder(a.out).Encode(map[string]any{
+			"ok": !doctor.Failed(found), "failed": doctor.Count(found, doctor.Fail), "warnings": doctor.Count(found, doctor.Warn), "checks": found,
+		})
 	} else {
 		width, _ := terminal(a.out)
 		err = writeFindings(a.out, found, width)
@@ -128,10 +132,8 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 // writeFindings prints a line for each finding and, below it, what to do; lines are wrapped to width (0: not at all).
 func writeFindings(w io.Writer, found []doctor.Finding, width int) error {
 	widest := 0
-	tally := map[doctor.State]int{}
 	for _, f := range found {
 		widest = max(widest, utf8.RuneCountInString(f.Check))
-		tally[f.State]++
 	}
 	if width > 0 {
 		widest = min(widest, width/3)
@@ -145,7 +147,7 @@ func writeFindings(w io.Writer, found []doctor.Finding, width int) error {
 			out.WriteString(hang(indent+"→ ", indent+"  ", f.Do, width))
 		}
 	}
-	fmt.Fprintf(&out, "\n%d ok, %s, %d failed\n", tally[doctor.OK], job.Count(tally[doctor.Warn], "warning"), tally[doctor.Fail])
+	fmt.Fprintf(&out, "\n%d ok, %s, %d failed\n", doctor.Count(found, doctor.OK), job.Count(doctor.Count(found, doctor.Warn), "warning"), doctor.Count(found, doctor.Fail))
 	_, err := io.WriteString(w, out.String())
 	return err
 }

@@ -21,8 +21,10 @@ import (
 
 // examined is what kale doctor -json prints.
 type examined struct {
-	OK     bool `json:"ok"`
-	Checks []struct {
+	OK       bool `json:"ok"`
+	Failed   int  `json:"failed"`
+	Warnings int  `json:"warnings"`
+	Checks   []struct {
 		Check, State, Says, Do string
 	} `json:"checks"`
 }

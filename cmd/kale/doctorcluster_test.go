@@ -345,15 +345,22 @@ func testDoctorBesideADeadNode(t *testing.T, start func(*testing.T) site) {
 	s := newShell(t).withPlugin("kale-backend-" + on.backend)
 	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 2})
 	on.kill(2)
-	_, e := s.examine(write(t, fmt.Sprintf(clusterJob, addr, filepath.Join(on.shared, "cp"), on.backend, on.block(""))), "-probe-timeout=1m")
+	text := strings.ReplaceAll(clusterJob, "  workers {\n    max ", "  workers {\n    min  = 2\n    max ") // which one node has room for, and its two GPUs
+	r, e := s.examine(write(t, fmt.Sprintf(text, addr, filepath.Join(on.shared, "cp"), on.backend, on.block(""))), "-probe-timeout=1m")
 	named, tried := false, false
 	for _, c := range e.Checks {
 		t.Logf("%s %s: %s → %s", c.State, c.Check, c.Says, c.Do)
 		named = named || c.State == "warn" && c.Do != "" && (c.Check == "probe on n2" || c.Check == "nodes that answer" && strings.Contains(c.Says, "n2"))
+		if c.State == "fail" && strings.Contains(c.Check+c.Says, "n2") {
+			t.Errorf("n1 has room for all of the job, and yet it fails")
+		}
 		tried = tried || c.Check == "nodes" && strings.Contains(c.Says, "n1")
 	}
 	if !named || !tried {
 		t.Errorf("n2 is named: %v; n1 is tried: %v", named, tried)
+	}
+	if e.Warnings == 0 || e.OK != (r.code == exitDone) || e.OK != (e.Failed == 0) {
+		t.Errorf("%d warnings, %d failed, ok is %v, and the exit code %d", e.Warnings, e.Failed, e.OK, r.code)
 	}
 }
 

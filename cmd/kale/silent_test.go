@@ -327,3 +327,44 @@ func TestOrdersBesideASilentBackend(t *testing.T) {
 		t.Errorf("a list that is not whole: %q", got)
 	}
 }
+
+// A cluster that lets itself be called and answers nothing keeps a look at a job file waiting for a bounded time in all, and is told of with what was not checked.
+func TestValidateBesideAClusterThatHangs(t *testing.T) {
+	hang, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held []net.Conn
+	done := make(chan struct{})
+	go func() { // until hang is closed
+		defer close(done)
+		for {
+			c, err := hang.Accept()
+			if err != nil {
+				return
+			}
+			held = append(held, c)
+		}
+	}()
+	defer func() {
+		_ = hang.Close()
+		<-done
+		for _, c := range held {
+			_ = c.Close()
+		}
+	}()
+	s := newShell(t).withPlugin("kale-backend-nomad")
+	s.patience = time.Second
+	addr, dir := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 2}), t.TempDir()
+	block := fmt.Sprintf("    address = \"http://%s\"\n    shared_paths = [%q]\n    trainer = \"/opt/kale-trainer\"\n", hang.Addr(), dir)
+	r := s.run("validate", write(t, fmt.Sprintf(clusterJob, addr, filepath.Join(dir, "cp"), "nomad", block)))
+	says := strings.Join(strings.Fields(r.err+r.out), " ")
+	for _, want := range []string{"The cluster does not answer", "has not answered all of that within 5s; the rest was not checked", "kale validate -offline"} {
+		if !strings.Contains(says, want) {
+			t.Errorf("it does not say %q: %s", want, says)
+		}
+	}
+	if r.code != exitFailed {
+		t.Errorf("exit code %d", r.code)
+	}
+}

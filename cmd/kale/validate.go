@@ -21,7 +21,7 @@ func validateCommand(a *app) *cobra.Command {
 topic and its newest records, tries the trainer, and asks the backend's plugin about its block and whether there is room for the job now. It
 changes nothing. A mistake in one part keeps no other from being looked at; what could not be looked at because of one is said at the end.
 
-Brokers or a cluster that do not answer are an error, since nothing is known then of what only they know; of a job that ran here before, and for
+Brokers or a cluster that do not answer (the latter within 10 s in all) are an error, since nothing is known then of what only they know; of a job that ran here before, and for
 kale plan, they are a warning. -offline asks neither.`,
 		Args: exactly("JOB.hcl"), ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.validate(cmd.Context(), args[0], f) },

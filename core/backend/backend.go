@@ -47,7 +47,7 @@ type Backend interface {
 	// job's configuration; workloads that run are untouched. It starts nothing.
 	Configure(ctx context.Context, cfg Config) (Diagnostics, error)
 
-	// Plan says whether the workloads could be placed now, beside what runs, with no side effect.
+	// Plan says whether the workloads could be placed now, beside what runs and off what they are to avoid, with no side effect.
 	// A shortage is in the Report, not an error.
 	Plan(ctx context.Context, job string, ws []Workload) (Report, error)
 
@@ -228,6 +228,7 @@ type Status struct {
 	Finished  time.Time
 	Deadline  time.Time // from when on the cluster may end it by itself, or ask it to end; zero when it will not
 	EndCause  EndCause  // why there is a Deadline
+	Asks      bool      // at the Deadline, or later, the cluster asks it to end, and grants it its StopGrace before it ends it by itself: what drains then may go on until it is asked
 	Beside    bool      // its process has not started: pending it waits for a place, starting it holds one, until the generation before it has ended
 	Behind    bool      // it is pending, and others are before it in the cluster's queue: a place that comes free is theirs
 	// Away: its node does not answer the cluster. Whether it runs is not known, and one that was released ends when the node is back or the cluster has given it up. Of one
@@ -392,6 +393,8 @@ type Inventory struct {
 	Excluded []Exclusion
 	// Silent are the nodes where a configured job's workloads could be if they answered their cluster, by its word; sorted. A backend that cannot tell names none.
 	Silent []string
+	// Faults are what a person has to mend in the cluster, each with what helps: a count that is wrong.
+	Faults []string
 }
 
 // Exclusion is a node on which the backend starts nothing more of a job for a while.

@@ -37,6 +37,7 @@ func (st *Status) OnDrainedNode(until time.Time) {
 	case st.EndCause == EndWalltime:
 		st.EndCause = EndDrain
 	}
+	st.Asks = st.Asks && st.EndCause != EndDrain // nobody asks for a drain
 	if st.State == StateRunning {
 		st.Reason = "its node " + st.Node + " is being drained by its administrator"
 	}

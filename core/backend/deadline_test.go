@@ -23,8 +23,12 @@ func TestOnDrainedNode(t *testing.T) {
 		{"nobody knows when", Status{Deadline: now.Add(time.Minute), EndCause: EndWalltime}, time.Time{}, now.Add(time.Minute), EndWalltime},
 	} {
 		st := c.before
+		st.Asks = true
 		if st.OnDrainedNode(c.until); !st.Deadline.Equal(c.deadline) || st.EndCause != c.cause {
 			t.Errorf("%s: its end is %v by %q, want %v by %q", c.what, st.Deadline, st.EndCause, c.deadline, c.cause)
+		}
+		if st.Asks != (c.cause != EndDrain) {
+			t.Errorf("%s: it is asked to end: %v", c.what, st.Asks)
 		}
 	}
 }

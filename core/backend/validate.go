@@ -3,6 +3,7 @@ package backend
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -107,4 +108,17 @@ func ValidateAll(job string, ws []Workload) (each []*Error, err error) {
 		seen[p] = true
 	}
 	return each, nil
+}
+
+// AvoidedByAll gives the nodes that every one of the workloads is to keep off: what is free there is free for none of them.
+func AvoidedByAll(ws []Workload) (nodes []string) {
+	if len(ws) == 0 {
+		return nil
+	}
+	for _, node := range ws[0].Avoid {
+		if !slices.ContainsFunc(ws, func(w Workload) bool { return !slices.Contains(w.Avoid, node) }) {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
 }

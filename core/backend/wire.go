@@ -100,7 +100,7 @@ func statusToPB(s Status) *backendpb.Status {
 		Id: idToPB(s.ID), State: stateToPB(s.State), Node: s.Node, Address: s.Address, Devices: s.Devices,
 		Pid: int64(s.PID), Restarts: int64(s.Restarts), ExitCode: int64(s.ExitCode), Reason: s.Reason,
 		Started: timeToPB(s.Started), Finished: timeToPB(s.Finished), Error: errorToPB(s.Err),
-		Submitted: timeToPB(s.Submitted), Deadline: timeToPB(s.Deadline), EndCause: string(s.EndCause), Beside: s.Beside, Behind: s.Behind, Away: s.Away,
+		Submitted: timeToPB(s.Submitted), Deadline: timeToPB(s.Deadline), EndCause: string(s.EndCause), Beside: s.Beside, Behind: s.Behind, Away: s.Away, Asks: s.Asks,
 		Remarks: each(s.Remarks, remarkToPB),
 	}
 }
@@ -118,7 +118,7 @@ func statusFromPB(pb *backendpb.Status) Status {
 		ID: idFromPB(pb.GetId()), State: stateFromPB(pb.GetState()), Node: pb.GetNode(), Address: pb.GetAddress(),
 		Devices: pb.GetDevices(), PID: int(pb.GetPid()), Restarts: int(pb.GetRestarts()), ExitCode: int(pb.GetExitCode()),
 		Reason: pb.GetReason(), Started: timeFromPB(pb.GetStarted()), Finished: timeFromPB(pb.GetFinished()),
-		Submitted: timeFromPB(pb.GetSubmitted()), Deadline: timeFromPB(pb.GetDeadline()), EndCause: EndCause(pb.GetEndCause()), Beside: pb.GetBeside(), Behind: pb.GetBehind(), Away: pb.GetAway(), Err: errorFromPB(pb.GetError()),
+		Submitted: timeFromPB(pb.GetSubmitted()), Deadline: timeFromPB(pb.GetDeadline()), EndCause: EndCause(pb.GetEndCause()), Beside: pb.GetBeside(), Behind: pb.GetBehind(), Away: pb.GetAway(), Asks: pb.GetAsks(), Err: errorFromPB(pb.GetError()),
 		Remarks: each(pb.GetRemarks(), remarkFromPB),
 	}
 }
@@ -217,7 +217,7 @@ func inventoryToPB(inv Inventory) *backendpb.InventoryResponse {
 	pb := &backendpb.InventoryResponse{
 		Total: int64(inv.Total), Free: int64(inv.Free), Devices: each(inv.Devices, deviceToPB),
 		CpuMilli: int64(inv.CPUMilli), MemoryBytes: inv.MemoryBytes, NodeCpuMilli: int64(inv.NodeCPUMilli), NodeMemoryBytes: inv.NodeMemoryBytes,
-		Excluded: each(inv.Excluded, exclusionToPB), Silent: inv.Silent,
+		Excluded: each(inv.Excluded, exclusionToPB), Silent: inv.Silent, Faults: inv.Faults,
 	}
 	if inv.QueueWait > 0 {
 		pb.QueueWait = durationpb.New(inv.QueueWait)
@@ -230,7 +230,7 @@ func inventoryFromPB(pb *backendpb.InventoryResponse) Inventory {
 		Total: int(pb.GetTotal()), Free: int(pb.GetFree()), Devices: each(pb.GetDevices(), deviceFromPB),
 		CPUMilli: int(pb.GetCpuMilli()), MemoryBytes: pb.GetMemoryBytes(),
 		NodeCPUMilli: int(pb.GetNodeCpuMilli()), NodeMemoryBytes: pb.GetNodeMemoryBytes(), QueueWait: pb.GetQueueWait().AsDuration(),
-		Excluded: each(pb.GetExcluded(), exclusionFromPB), Silent: pb.GetSilent(),
+		Excluded: each(pb.GetExcluded(), exclusionFromPB), Silent: pb.GetSilent(), Faults: pb.GetFaults(),
 	}
 }
 

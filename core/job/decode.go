@@ -299,6 +299,11 @@ func (b *block) advise(name, best string) string {
 	if best != "" {
 		return fmt.Sprintf("Did you mean %q?", best)
 	}
+	for _, a := range b.attrs { // before what another block has under that name
+		if slices.Contains(a.others, name) {
+			return fmt.Sprintf("Here it is called %q.", a.name)
+		}
+	}
 	if home := schema.homeOf(name); home != "" && home != b.name {
 		return fmt.Sprintf("%q belongs in block %q.", name, home)
 	}

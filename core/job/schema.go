@@ -8,6 +8,7 @@ import (
 // attribute is one line of a block: its name, how it is read, what holds when it is left out, and what it means.
 type attribute struct {
 	name     string
+	others   []string // what people call it, who know it from elsewhere, or from another block
 	field    field
 	fallback string            // default, as it would be written in the file; "" with required unset: none
 	byLabel  map[string]string // defaults that depend on the block's label
@@ -70,7 +71,7 @@ var streamBlock = &block{
 	name: "stream", labelled: true, labels: []string{"kafka"}, required: true, doc: "Where records come from.",
 	begin: func(j *Job, label string) { j.Stream.Kind = label },
 	attrs: []attribute{
-		{name: "brokers", field: texts(func(j *Job) *[]string { return &j.Stream.Brokers }, "host:port each", checkBroker), required: true,
+		{name: "brokers", others: []string{"servers", "bootstrap_servers", "addresses"}, field: texts(func(j *Job) *[]string { return &j.Stream.Brokers }, "host:port each", checkBroker), required: true,
 			doc: "Brokers to begin with; the others are learnt from them."},
 		{name: "topic", field: text(func(j *Job) *string { return &j.Stream.Topic }, "a Kafka topic name", CheckTopic), required: true,
 			doc: "The topic to train on. It must not be compacted."},
@@ -185,7 +186,7 @@ var throughputBlock = &block{
 var forecastBlock = &block{
 	name: "forecast", doc: "How traffic is foreseen.",
 	attrs: []attribute{
-		{name: "interval", field: duration(func(j *Job) *time.Duration { return &j.Forecast.Interval }, 100*time.Millisecond, day), fallback: `"1m"`, doc: "Length of one step of history and forecast."},
+		{name: "interval", others: []string{"every", "step", "tick", "bin"}, field: duration(func(j *Job) *time.Duration { return &j.Forecast.Interval }, 100*time.Millisecond, day), fallback: `"1m"`, doc: "Length of one step of history and forecast."},
 		{name: "horizon", field: duration(func(j *Job) *time.Duration { return &j.Forecast.Horizon }, 100*time.Millisecond, 30*day), fallback: `"30m"`, doc: "How far ahead."},
 		{name: "season", field: durations(func(j *Job) *[]time.Duration { return &j.Forecast.Season }, time.Second, 366*day), fallback: `"24h"`, doc: "Length of a season; several, shortest first, as in [\"24h\", \"7d\"]."},
 		{name: "timezone", field: timezone(func(j *Job) *string { return &j.Forecast.Timezone }), derived: "none: the clock is never changed",
@@ -212,8 +213,8 @@ var autoscaleBlock = &block{
 		{name: "tau", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Tau }, 0, 30*day), fallback: `"10m"`, doc: "A change that lasts less long is smoothed away (Kale §3.4.2)."},
 		{name: "cooldown_out", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.CooldownOut }, 0, 30*day), fallback: `"1m"`, doc: "Least time from one scale-out to the next."},
 		{name: "cooldown_in", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.CooldownIn }, 0, 30*day), fallback: `"10m"`, doc: "Least time from any rescale to a scale-in."},
-		{name: "headroom", field: number(func(j *Job) *float64 { return &j.Autoscale.Headroom }, bound{least: 0, most: 10}), fallback: "0.1", doc: "Share by which capacity is planned above the forecast."},
-		{name: "tick", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Tick }, 50*time.Millisecond, day), fallback: `"60s"`, doc: "Time between decisions."},
+		{name: "headroom", others: []string{"margin"}, field: number(func(j *Job) *float64 { return &j.Autoscale.Headroom }, bound{least: 0, most: 10}), fallback: "0.1", doc: "Share by which capacity is planned above the forecast."},
+		{name: "tick", others: []string{"interval", "every"}, field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Tick }, 50*time.Millisecond, day), fallback: `"60s"`, doc: "Time between decisions."},
 		{name: "watch", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Watch }, 10*time.Millisecond, day), fallback: `"5s"`, doc: "Time between looks at lag and membership."},
 		{name: "place_timeout", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.PlaceTimeout }, time.Second, 30*day), fallback: `"10m"`,
 			doc: "When a worker waits longer than this for a place in the cluster, no more are wanted than could be placed, until there is room or, after as long again, more are tried. A parameter server that waits for a minute (or for this, where it is less) gets the place of a worker. A process that its cluster has suspended for longer is ended and started again where there is room."},
@@ -233,9 +234,9 @@ var autoscaleBlock = &block{
 var checkpointBlock = &block{
 	name: "checkpoint", required: true, doc: "Where parameters are kept.",
 	attrs: []attribute{
-		{name: "dir", field: path(func(j *Job) *string { return &j.Checkpoint.Dir }, false), required: true, doc: "Folder that every node that may run a server can reach."},
-		{name: "every", field: duration(func(j *Job) *time.Duration { return &j.Checkpoint.Every }, 100*time.Millisecond, 7*day), fallback: `"10m"`, doc: "Time between snapshots of a tablet (Kale §5). A server that has just started writes its first after 15 s, and doubles the time up to this."},
-		{name: "keep", field: integer(func(j *Job) *int { return &j.Checkpoint.Keep }, 1, 1000), fallback: "2", doc: "Generations that are kept."},
+		{name: "dir", others: []string{"path", "folder", "directory"}, field: path(func(j *Job) *string { return &j.Checkpoint.Dir }, false), required: true, doc: "Folder that every node that may run a server can reach."},
+		{name: "every", others: []string{"interval", "period"}, field: duration(func(j *Job) *time.Duration { return &j.Checkpoint.Every }, 100*time.Millisecond, 7*day), fallback: `"10m"`, doc: "Time between snapshots of a tablet (Kale §5). A server that has just started writes its first after 15 s, and doubles the time up to this."},
+		{name: "keep", others: []string{"history", "generations"}, field: integer(func(j *Job) *int { return &j.Checkpoint.Keep }, 1, 1000), fallback: "2", doc: "Generations that are kept."},
 	},
 }
 

@@ -24,6 +24,14 @@ func avoid(p picture) []string {
 	return ids
 }
 
+// offNodes keeps a workload off the nodes that it is to avoid, by name.
+func offNodes(names []string) (cs []*api.Constraint) {
+	for _, name := range names {
+		cs = append(cs, api.NewConstraint("${node.unique.name}", "!=", name))
+	}
+	return cs
+}
+
 // nodeID is the attribute that avoided nodes are told by.
 const nodeID = "${node.unique.id}"
 

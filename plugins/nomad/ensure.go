@@ -228,9 +228,7 @@ func (n *nomad) submit(ctx context.Context, s settings, job string, w backend.Wo
 	}
 	spec := s.render(time.Now(), job, w)
 	keepOff(spec, avoid(p))
-	for _, node := range w.Avoid {
-		spec.Constraints = append(spec.Constraints, api.NewConstraint("${node.unique.name}", "!=", node))
-	}
+	spec.Constraints = append(spec.Constraints, offNodes(w.Avoid)...)
 	opts, cancel := s.write(ctx)
 	defer cancel()
 	_, _, err := s.client.Jobs().RegisterOpts(spec, &api.RegisterOptions{EnforceIndex: true, ModifyIndex: 0}, opts)

@@ -59,6 +59,31 @@ func TestPlacementByTheBlock(t *testing.T) {
 	}
 }
 
+// What is on the nodes to avoid is free for nobody who is to avoid them.
+func TestPlanKeepsOffNodes(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "")
+	plan := func(many int) backend.Report {
+		var ws []backend.Workload
+		for rank := range many {
+			w := r.workload("j", workerID(rank, 1), conformance.Steady)
+			w.Resources.GPUs, w.Avoid = 1, []string{"n2"}
+			ws = append(ws, w)
+		}
+		report, err := n.Plan(t.Context(), "j", ws)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report
+	}
+	if two := plan(2); !two.Fits() {
+		t.Errorf("of two: %+v", two)
+	}
+	if three := plan(3); three.Fits() || !strings.HasPrefix(three.Shortage, "needs 3 GPUs, 2 free; ") {
+		t.Errorf("of three: %+v", three)
+	}
+}
+
 // model gives the name of the nodes' GPUs.
 func (r rig) model(t *testing.T) string {
 	t.Helper()

@@ -37,10 +37,8 @@ func (n *nomad) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 		return s.mistaken(ws, diags), nil
 	}
 	report := backend.Report{Placements: make([]backend.Placement, len(ws)), Mistakes: s.located(s.lackingCapabilities(ctx, job))}
-	var groups []*api.TaskGroup
-	shape := map[backend.Resources]int{}
-	groupOf := map[int]int{} // of a workload's index
-	needs, freed := 0, 0
+	q := question{groupOf: map[int]int{}, off: avoid(p), avoided: backend.AvoidedByAll(ws)}
+	shape := map[string]int{}
 	for i, w := range ws {
 		place := &report.Placements[i]
 		place.ID = w.ID
@@ -55,22 +53,23 @@ func (n *nomad) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 			st := n.statusOf(ctx, s, v)
 			place.Fits, place.Node, place.Devices, place.Reason = true, st.Node, st.Devices, "it is there already"
 		default:
-			needs += w.Resources.GPUs
-			freed += s.freedBy(p, w.ID)
-			at, known := shape[w.Resources]
+			q.needs += w.Resources.GPUs
+			q.freed += s.freedBy(p, w.ID)
+			key := fmt.Sprint(w.Resources, w.Avoid)
+			at, known := shape[key]
 			if !known {
-				at = len(groups)
-				shape[w.Resources] = at
-				groups = append(groups, s.planGroup(w, at))
+				at = len(q.groups)
+				shape[key] = at
+				q.groups = append(q.groups, s.planGroup(w, at))
 			}
-			*groups[at].Count++
-			groupOf[i] = at
+			*q.groups[at].Count++
+			q.groupOf[i] = at
 		}
 	}
-	if len(groups) == 0 {
+	if len(q.groups) == 0 {
 		return report, nil
 	}
-	if err := s.fillIn(ctx, job, &report, avoid(p), groups, groupOf, needs, freed); err != nil {
+	if err := s.fillIn(ctx, job, &report, q); err != nil {
 		if diags := s.blame(err); len(diags) > 0 {
 			return s.mistaken(ws, diags), nil
 		}
@@ -79,10 +78,19 @@ func (n *nomad) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 	return report, nil
 }
 
+// question is what Nomad's scheduler is asked to place.
+type question struct {
+	groups       []*api.TaskGroup
+	groupOf      map[int]int // of a workload's index
+	off          []string    // the nodes that all are kept off, by ID
+	avoided      []string    // those that all are to avoid, by name
+	needs, freed int         // GPUs that they need, and that come free when they replace others
+}
+
 // planGroup makes an empty group of w's shape.
 func (s settings) planGroup(w backend.Workload, at int) *api.TaskGroup {
 	g := s.group(w)
-	g.Name, g.Count = ptr(fmt.Sprintf("shape-%d", at)), ptr(0)
+	g.Name, g.Count, g.Constraints = ptr(fmt.Sprintf("shape-%d", at)), ptr(0), offNodes(w.Avoid)
 	return g
 }
 
@@ -103,21 +111,21 @@ func (s settings) freedBy(p picture, id backend.ID) int {
 const nodeLater = "Nomad chooses its node when it is started"
 
 // fillIn asks Nomad's scheduler, and completes the report.
-func (s settings) fillIn(ctx context.Context, job string, report *backend.Report, off []string, groups []*api.TaskGroup, groupOf map[int]int, needs, freed int) error {
+func (s settings) fillIn(ctx context.Context, job string, report *backend.Report, q question) error {
 	name := jobPrefix(job) + "plan"
 	opts, cancel := s.write(ctx)
 	defer cancel()
 	all := &api.Job{
 		ID: &name, Name: &name, Type: ptr(api.JobTypeBatch), Priority: s.priority, Datacenters: s.datacenters, NodePool: s.nodePool,
-		Namespace: &s.namespace, Constraints: s.constraints, TaskGroups: groups,
+		Namespace: &s.namespace, Constraints: s.constraints, TaskGroups: q.groups,
 	}
-	keepOff(all, off)
+	keepOff(all, q.off)
 	answer, _, err := s.client.Jobs().Plan(all, false, opts)
 	if err != nil {
 		return failed(err, capSubmit, "plan workloads of job %q", job)
 	}
 	if len(answer.FailedTGAllocs) == 0 {
-		for i := range groupOf {
+		for i := range q.groupOf {
 			report.Placements[i].Fits, report.Placements[i].Reason = true, nodeLater
 		}
 		return nil
@@ -129,32 +137,37 @@ func (s settings) fillIn(ctx context.Context, job string, report *backend.Report
 	}
 	free := -1
 	if f, err := s.fleet(ctx, nil); err == nil {
-		free = f.inventory().Free + freed
+		free = q.freed
+		for _, d := range f.inventory().Devices {
+			if d.HeldBy == "" && !slices.Contains(q.avoided, d.Node) {
+				free++
+			}
+		}
 	}
 	for i := range report.Placements { // those that come last are those that do not fit
-		at, asked := groupOf[i]
+		at, asked := q.groupOf[i]
 		if !asked {
 			continue
 		}
-		name, place := *groups[at].Name, &report.Placements[i]
+		name, place := *q.groups[at].Name, &report.Placements[i]
 		m := answer.FailedTGAllocs[name]
-		if m == nil || remaining(groupOf, groups, i, at) > m.CoalescedFailures+1 || needs <= free && freed > 0 && len(m.DimensionExhausted) > 0 {
+		if m == nil || q.remaining(i, at) > m.CoalescedFailures+1 || q.needs <= free && q.freed > 0 && len(m.DimensionExhausted) > 0 {
 			place.Fits, place.Reason = true, nodeLater
 			continue
 		}
 		place.Reason = shortage(0, -1, m)
-		report.Shortage = shortage(needs, free, m)
+		report.Shortage = shortage(q.needs, free, m)
 	}
 	return nil
 }
 
 // remaining gives how many workloads of the group there are from index i on.
-func remaining(groupOf map[int]int, groups []*api.TaskGroup, i, at int) int {
+func (q question) remaining(i, at int) int {
 	before := 0
-	for j, g := range groupOf {
+	for j, g := range q.groupOf {
 		if g == at && j < i {
 			before++
 		}
 	}
-	return *groups[at].Count - before
+	return *q.groups[at].Count - before
 }

@@ -303,6 +303,7 @@ func (v view) status() backend.Status {
 	}
 	st.State, st.Reason = v.state()
 	st.Away = v.away != ""
+	st.Asks = st.EndCause == backend.EndWalltime && v.record.StopGrace > 0 && v.record.Warning >= v.record.StopGrace
 	st.Behind = st.State == backend.StatePending && v.row.reason == reasonPriority
 	st.Beside = v.record.Beside && v.report.First.IsZero() && st.State.Live()
 	if st.State == backend.StateRunning || st.State == backend.StateStopping {

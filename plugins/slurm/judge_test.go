@@ -202,7 +202,8 @@ func TestDeadlineIsBeforeTheWarning(t *testing.T) {
 	}{
 		{limit: 12 * time.Hour, grace: 30 * time.Second, want: 12*time.Hour - 2*time.Minute},
 		{limit: 4 * time.Minute, grace: 10 * time.Second, want: 140 * time.Second},
-		{limit: 2 * time.Minute, grace: 30 * time.Second, want: time.Minute}, // asked half a minute before its end, or up to a minute earlier
+		{limit: 3 * time.Minute, grace: 30 * time.Second, want: 90 * time.Second}, // asked half a minute before its end, or up to a minute earlier: not before that
+		{limit: 2 * time.Minute, grace: 30 * time.Second, want: time.Minute},      // asked half a minute before its end, or up to a minute earlier
 		{limit: 2 * time.Minute, grace: 30 * time.Second, want: 2 * time.Minute, unwarned: true},
 	} {
 		v := view{row: row{started: started, deadline: started.Add(tt.limit)}}
@@ -211,6 +212,13 @@ func TestDeadlineIsBeforeTheWarning(t *testing.T) {
 		}
 		if got := v.deadline().Sub(started); got != tt.want {
 			t.Errorf("limit %v, grace %v: the deadline is %v after the start, want %v", tt.limit, tt.grace, got, tt.want)
+		}
+	}
+	for limit, asks := range map[time.Duration]bool{12 * time.Hour: true, 3 * time.Minute: true, 2 * time.Minute: true, time.Minute: false, 0: false} {
+		grace := 30 * time.Second
+		v := view{row: row{state: "RUNNING", started: started, deadline: started.Add(limit), cause: backend.EndWalltime}, record: record{StopGrace: grace, Warning: settings{limit: limit}.warning(grace)}}
+		if got := v.status().Asks; got != asks {
+			t.Errorf("with a limit of %v it is asked to end in time: %v", limit, got)
 		}
 	}
 	seen := started.Add(2 * time.Hour)

@@ -206,6 +206,23 @@ NodeName=n3 CPUAlloc=0 CPUTot=8 Gres=(null) GresUsed=gpu:0 State=IDLE+CLOUD+POWE
 	if got[0].drained() || !got[1].drained() || got[2].drained() || !got[1].reasonAt.Equal(time.Date(2026, 1, 2, 6, 0, 0, 0, time.UTC)) || !got[0].reasonAt.IsZero() {
 		t.Errorf("drains: %+v", got)
 	}
+	const wrong = "Slurm counts 2 GPUs of node n2 as used, and no job there has any: scontrol reconfigure, by an administrator, gives them back"
+	if diff := cmp.Diff([]string{wrong}, settings{}.faults(got)); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+	if r := (captured{nodes: got[1:2]}).room(&job{}); r.without() != "" { // which is drained
+		t.Errorf("the room says %q", r.without())
+	}
+	if got[1].state = "IDLE"; (captured{nodes: got}).room(&job{}).lacks(settings{}, backend.Resources{GPUs: 9}) != "needs 9 GPUs, 3 free ("+wrong+")" {
+		t.Errorf("it lacks %q", (captured{nodes: got}).room(&job{}).lacks(settings{}, backend.Resources{GPUs: 9}))
+	}
+	for state, fine := range map[string]bool{"IDLE+PLANNED": false, "IDLE*": false, "IDLE+COMPLETING": true, "MIXED": true, "ALLOCATED": true, "DOWN": true} {
+		n := got[1]
+		if n.state = state; (n.miscounted() == "") != fine {
+			t.Errorf("in state %s: %q", state, n.miscounted())
+		}
+	}
+	got[1].state = "IDLE+DRAIN"
 	s := settings{partition: "all,other"}
 	if !s.suits(got[0]) || s.suits(got[1]) || !s.suits(got[2]) {
 		t.Error("a partition is not kept to")

@@ -34,7 +34,7 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 	markAway(views, c.nodes)
 	j.excluded(views, room)
 	var report backend.Report
-	needs, free := 0, room.freeGPUs(j.set)
+	needs, free := 0, room.freeGPUs(j.set, backend.AvoidedByAll(ws)...)
 	tested := map[backend.Resources]string{}
 	var refusals []*refusal
 	for i, w := range ws {
@@ -74,8 +74,8 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 				needs -= len(newest.report.Devices)
 				room.giveBack(newest)
 			}
-			if place.Node, place.Devices, place.Fits = room.place(j.set, w.Resources, name+"/"+w.ID.String()); !place.Fits {
-				place.Reason = room.lacks(j.set, w.Resources)
+			if place.Node, place.Devices, place.Fits = room.place(j.set, w.Resources, name+"/"+w.ID.String(), w.Avoid...); !place.Fits {
+				place.Reason = room.lacks(j.set, w.Resources, w.Avoid...)
 				report.Shortage = place.Reason
 				if j.set.maxPending > 0 {
 					place.Reason += "; it would wait in Slurm's queue"

@@ -88,7 +88,7 @@ func TestWaitsBehindItsOwn(t *testing.T) {
 	if _, err := s.b.Ensure(t.Context(), s.job, ws); err != nil {
 		t.Fatal(err)
 	}
-	const nothing = "Resources: nothing that it fits on is free"
+	const nothing = "Resources: nothing that it fits on is free; needs 2 GPUs on one node, 0 of 4 free"
 	conformance.Eventually(t, "all that wait say what is missing", func() error {
 		all, _, err := s.b.List(t.Context(), s.job)
 		if err != nil {

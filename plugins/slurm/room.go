@@ -142,13 +142,13 @@ func (r *room) take(s settings, res backend.Resources, who string) bool {
 	return ok
 }
 
-func (r *room) place(s settings, res backend.Resources, who string) (name string, devices []string, ok bool) {
+func (r *room) place(s settings, res backend.Resources, who string, avoid ...string) (name string, devices []string, ok bool) {
 	need := s.need(res)
 	best, bestFree := -1, 0
 	for i := range r.nodes {
 		sp := &r.nodes[i]
 		free := len(sp.free(s.gpuType))
-		if !sp.suits || free < need.gpus || sp.cpus-sp.cpusUsed < need.cpus || need.memoryMB > int64(sp.memoryMB-sp.memoryUsedMB) {
+		if !sp.suits || slices.Contains(avoid, sp.name) || free < need.gpus || sp.cpus-sp.cpusUsed < need.cpus || need.memoryMB > int64(sp.memoryMB-sp.memoryUsedMB) {
 			continue
 		}
 		if best < 0 || free < bestFree {
@@ -179,11 +179,11 @@ func (sp *spot) free(model string) []int {
 	return out
 }
 
-// freeGPUs counts them over all nodes that suit.
-func (r *room) freeGPUs(s settings) int {
+// freeGPUs counts them over all nodes that suit, but for those to avoid.
+func (r *room) freeGPUs(s settings, avoid ...string) int {
 	n := 0
 	for i := range r.nodes {
-		if r.nodes[i].suits {
+		if r.nodes[i].suits && !slices.Contains(avoid, r.nodes[i].name) {
 			n += len(r.nodes[i].free(s.gpuType))
 		}
 	}
@@ -191,8 +191,8 @@ func (r *room) freeGPUs(s settings) int {
 }
 
 // lacks says why the resources are not to be had now.
-func (r *room) lacks(s settings, res backend.Resources) string {
-	need, free := s.need(res), r.freeGPUs(s)
+func (r *room) lacks(s settings, res backend.Resources, avoid ...string) string {
+	need, free := s.need(res), r.freeGPUs(s, avoid...)
 	if need.gpus > free {
 		return fmt.Sprintf("needs %s, %d free", gpuNoun(need.gpus), free) + r.without()
 	}
@@ -207,11 +207,16 @@ func (r *room) lacks(s settings, res backend.Resources) string {
 	return "needs " + strings.Join(and, " and ") + " on one node, and no node has that free" + r.without()
 }
 
-// without names the nodes that do not count, as the end of a sentence.
+// without names the nodes that do not count, or that Slurm counts wrongly, as the end of a sentence.
 func (r *room) without() string {
 	var out []string
 	for _, x := range r.excluded {
 		out = append(out, x.String())
+	}
+	for _, sp := range r.nodes {
+		if fault := sp.miscounted(); fault != "" && sp.suits {
+			out = append(out, fault)
+		}
 	}
 	if len(out) == 0 {
 		return ""
@@ -260,6 +265,7 @@ func (s *slurm) Inventory(ctx context.Context) (backend.Inventory, error) {
 		}
 		rooms := map[*job]*room{}
 		for owner, views := range c.views {
+			inv.Faults = append(inv.Faults, owner.set.faults(c.nodes)...)
 			rooms[owner] = c.room(owner)
 			for _, x := range owner.excluded(views, rooms[owner]) {
 				inv.Excluded = append(inv.Excluded, backend.Exclusion{Job: owner.name, Node: x.node, Reason: x.why, Until: x.until})
@@ -275,7 +281,8 @@ func (s *slurm) Inventory(ctx context.Context) (backend.Inventory, error) {
 		}
 	}
 	slices.Sort(inv.Silent)
-	inv.Silent, inv.QueueWait = slices.Compact(inv.Silent), backend.LearnQueueWait(time.Now(), waits)
+	slices.Sort(inv.Faults)
+	inv.Silent, inv.Faults, inv.QueueWait = slices.Compact(inv.Silent), slices.Compact(inv.Faults), backend.LearnQueueWait(time.Now(), waits)
 	return inv, nil
 }
 

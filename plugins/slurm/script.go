@@ -80,12 +80,12 @@ const (
 )
 
 // warning is how long before its time limit Slurm is told to ask a workload to stop: in time for a drain, but not so early that a short job would be asked at
-// once. Whoever renews workloads in time needs none; it is for when nobody does.
+// once, or would lose much of its time. Whoever renews workloads in time needs none; it is for when nobody does, or when no successor finds a place.
 func (s settings) warning(grace time.Duration) time.Duration {
 	if s.limit <= 0 {
 		return 0
 	}
-	return min(grace+warnBefore, s.limit/4)
+	return min(grace+warnBefore, max(s.limit/6, min(warnBefore, s.limit/4)))
 }
 
 // script gives what sbatch reads: options, and a call of run.sh. Everybody may see it.

@@ -225,6 +225,7 @@ func (s *slurm) List(ctx context.Context, name string) ([]backend.Status, bool, 
 			continue
 		}
 		st := j.address(ctx, v)
+		j.tell(ctx, v, &st)
 		if until, drained := j.queue.drainEnd(nodes, v.submission.Cluster, st.Node); drained && st.State.Live() && st.State != backend.StateStopping {
 			st.OnDrainedNode(until)
 		}

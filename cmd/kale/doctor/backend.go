@@ -28,7 +28,8 @@ func (p Patient) backend() group {
 				return p.block(ctx, b.Load())
 			}},
 			{check: "devices", limit: pluginLimit, needs: []string{"backend", "name"}, try: func(ctx context.Context) []Finding {
-				return append([]Finding{p.devices(ctx, b.Load())}, silentNodes(ctx, b.Load(), nil)...)
+				_, silent := silentNodes(ctx, b.Load(), nil) // the room is without them
+				return slices.Concat([]Finding{p.devices(ctx, b.Load())}, silent, faults(ctx, b.Load()))
 			}},
 			{check: "room", limit: pluginLimit, needs: []string{"backend", "name", "workers", "servers", "model"}, try: func(ctx context.Context) []Finding { return p.room(ctx, b.Load()) }},
 		},
@@ -205,23 +206,36 @@ func (p Patient) devices(ctx context.Context, b backend.Backend) Finding {
 
 // silentNodes names the nodes that the cluster does not hear, but for those that were told of: nothing is placed there, so that no probe tells of them. Without such
 // there is nothing to say.
-func silentNodes(ctx context.Context, b backend.Backend, told []string) []Finding {
+func silentNodes(ctx context.Context, b backend.Backend, told []string) (names []string, found []Finding) {
 	inv, err := b.Inventory(ctx)
 	if err != nil {
-		return nil // devices says what is wrong
+		return nil, nil // devices says what is wrong
 	}
-	names := slices.DeleteFunc(inv.Silent, func(name string) bool { return slices.Contains(told, name) })
+	names = slices.DeleteFunc(inv.Silent, func(name string) bool { return slices.Contains(told, name) })
 	if len(names) == 0 {
-		return nil
+		return nil, nil
 	}
 	do := "do"
 	if len(names) == 1 {
 		do = "does"
 	}
-	return []Finding{ok("nodes that answer", "%s %s not answer the cluster", strings.Join(names, ", "), do).but(Warn, "Nothing is started there until that is mended: "+seeToNode)}
+	return names, []Finding{ok("nodes that answer", "%s %s not answer the cluster", strings.Join(names, ", "), do).but(Warn, "Nothing is started there until that is mended: "+seeToNode)}
 }
 
 const seeToNode = "See that the machine is up, and that the cluster's daemon runs there (slurmd, Nomad's client)."
+
+// faults are what a person has to mend in the cluster, as the backend says.
+func faults(ctx context.Context, b backend.Backend) (found []Finding) {
+	inv, err := b.Inventory(ctx)
+	if err != nil {
+		return nil // devices says what is wrong
+	}
+	for _, fault := range inv.Faults {
+		says, do, _ := strings.Cut(fault, ": ")
+		found = append(found, ok("the cluster's own word", "%s", says).but(Warn, do+"."))
+	}
+	return found
+}
 
 // own is how many of the devices this job itself holds: its processes run already.
 func (p Patient) own(ctx context.Context, b backend.Backend, inv backend.Inventory) (n int) {
@@ -292,6 +306,26 @@ func (p Patient) room(ctx context.Context, b backend.Backend) []Finding {
 		out = append(out, ok(name, "%s", placed(report)))
 	}
 	return out
+}
+
+// roomWithout says whether the least workers would find a place on other nodes than those, which the room counted and which turned out to be of no use. Where they
+// would not, the job does not run; where they would, that is but worth knowing.
+func (p Patient) roomWithout(ctx context.Context, b backend.Backend, lost []string) []Finding {
+	if len(lost) == 0 {
+		return nil
+	}
+	check := "room without " + strings.Join(lost, ", ")
+	report, err := core.CouldPlace(ctx, p.options(b), p.Job.Workers.Min, lost...)
+	switch why := core.Shortage(report); {
+	case err != nil && backend.CodeOf(err) == backend.Unsupported, report.Mistakes.HasErrors():
+		return nil // room says so
+	case err != nil:
+		return []Finding{ok(check, "whether the job has room on other nodes is not known: %v", err).but(Warn, unasked(err))}
+	case why != "":
+		return []Finding{ok(check, "%s, for %s (%s)", why, job.Count(p.Job.Workers.Min, "worker"), place(p.Job, "workers.min")).but(Fail,
+			"What the job is given there would not begin, and elsewhere is no room for all of it: mend what is said of these nodes, or free places on others.")}
+	}
+	return []Finding{ok(check, "%s for %s", placed(report), job.Count(p.Job.Workers.Min, "worker"))}
 }
 
 // placed says where a report would put what does not run yet.

@@ -141,11 +141,14 @@ func (t trial) bounded(ctx context.Context) []Finding {
 }
 
 // Failed says that one of the findings is a failure.
-func Failed(fs []Finding) bool {
+func Failed(fs []Finding) bool { return Count(fs, Fail) > 0 }
+
+// Count is how many of the findings are so.
+func Count(fs []Finding, s State) (n int) {
 	for _, f := range fs {
-		if f.State == Fail {
-			return true
+		if f.State == s {
+			n++
 		}
 	}
-	return false
+	return n
 }

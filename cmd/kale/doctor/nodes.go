@@ -66,6 +66,7 @@ type probed struct {
 	noLog  error    // why the log cannot be read
 	first  string   // the node that it was placed on first
 	late   bool     // it has a place, and had not begun there when the time for that was over
+	lost   bool     // it has ended without a word, and its node does not answer
 }
 
 // moved reports whether the cluster has given the probe up where it was placed first, and placed it elsewhere, where another one may be.
@@ -73,9 +74,10 @@ func (o *probed) moved() bool {
 	return o.first != "" && o.status.Node != "" && o.status.Node != o.first
 }
 
-// absent reports whether the probe has a place, and nothing is to be expected of it: it does not begin there, or its node does not answer.
+// absent reports whether the probe has a place, and nothing is to be expected of it: it does not begin there, or its node does not answer, with which it may have been
+// given up.
 func (o *probed) absent() bool {
-	return o.moved() || !o.told() && o.status.State.Live() && (o.status.Away || o.late && o.status.State != backend.StateRunning)
+	return o.moved() || !o.told() && (o.status.Away || o.lost || o.late && o.status.State.Live() && o.status.State != backend.StateRunning)
 }
 
 // present are the probes of which something is to be expected, or has come.
@@ -136,14 +138,8 @@ func (p Patient) nodes(ctx context.Context, b backend.Backend) (out []Finding) {
 			out = append(out, ok(nodesCheck, "the probes could not be released: %v", err).but(Warn,
 				fmt.Sprintf("They end by themselves after %v; look for workloads of the role %q.", p.ProbeLimit+letGoLimit, core.RoleProbe)))
 		}
-		if ctx.Err() == nil { // a cluster takes its time to find out
-			told := slices.Clone(e.unheard)
-			for _, one := range e.probes {
-				if one.absent() {
-					told = append(told, one.name())
-				}
-			}
-			out = append(out, silentNodes(bounded, b, told)...)
+		if ctx.Err() == nil {
+			out = append(out, e.useless(bounded)...)
 		}
 		_, _ = b.Forget(bounded, p.Job.Name, core.RoleProbe) // what cannot be removed now, as beside another look, goes with the next one or with the job
 		e.sweep(missing)
@@ -154,10 +150,35 @@ func (p Patient) nodes(ctx context.Context, b backend.Backend) (out []Finding) {
 		return []Finding{e.notPlaced(ctx, err, working.Err() != nil)}
 	}
 	e.gather(working)
+	e.findLost(ctx)
 	if ctx.Err() != nil {
 		return []Finding{{Check: nodesCheck, State: Skip, Says: "interrupted"}}
 	}
 	return e.judge()
+}
+
+// findLost finds the probes that the cluster has given up with their nodes.
+func (e *expedition) findLost(ctx context.Context) {
+	inv, err := e.b.Inventory(ctx)
+	if err != nil {
+		return // then they are told of as they ended
+	}
+	for _, one := range e.probes {
+		one.lost = !one.told() && !one.status.State.Live() && slices.Contains(inv.Silent, one.status.Node)
+	}
+}
+
+// useless are the findings on the nodes that the room counted and that are of no use: those that the cluster has found not to answer meanwhile, for which it takes its
+// time, and whether the job has room without them and those where no probe began.
+func (e *expedition) useless(ctx context.Context) []Finding {
+	var lost []string
+	for _, one := range e.probes {
+		if one.absent() && !slices.Contains(lost, one.name()) {
+			lost = append(lost, one.name())
+		}
+	}
+	late, found := silentNodes(ctx, e.b, slices.Concat(e.unheard, lost))
+	return append(found, e.p.roomWithout(ctx, e.b, append(lost, late...))...)
 }
 
 // aside has the backend keep what it knows of the job in a folder of its own from now on.

@@ -224,7 +224,7 @@ func (e *expedition) neverCame(one *probed) Finding {
 	switch {
 	case one.moved():
 		says = "a probe was placed there, and the cluster has taken it away from there: the node does not answer it, or was taken out of use"
-	case one.status.Away:
+	case one.status.Away, one.lost:
 		says = "a probe was placed there, and the node does not answer the cluster"
 	}
 	return ok("probe on "+one.name(), "%s", says).but(Warn, "What the job is given there would not begin either. "+seeToNode+" Where processes take long to begin, -probe-timeout waits longer.")

@@ -582,7 +582,9 @@ type Status struct {
 	// Its node does not answer the cluster: whether it runs is not known, and one that was released ends when the node is back, or is given up by the cluster.
 	Away bool `protobuf:"varint,18,opt,name=away,proto3" json:"away,omitempty"`
 	// What others did to it and what became of that, the oldest first.
-	Remarks       []*Remark `protobuf:"bytes,19,rep,name=remarks,proto3" json:"remarks,omitempty"`
+	Remarks []*Remark `protobuf:"bytes,19,rep,name=remarks,proto3" json:"remarks,omitempty"`
+	// At its deadline, or later, the cluster asks it to end, and grants it its stop grace before it ends it by itself.
+	Asks          bool `protobuf:"varint,20,opt,name=asks,proto3" json:"asks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -748,6 +750,13 @@ func (x *Status) GetRemarks() []*Remark {
 		return x.Remarks
 	}
 	return nil
+}
+
+func (x *Status) GetAsks() bool {
+	if x != nil {
+		return x.Asks
+	}
+	return false
 }
 
 // Remark is something that a person should know of, once.
@@ -2082,7 +2091,9 @@ type InventoryResponse struct {
 	// Nodes on which nothing more of a job is started for a while.
 	Excluded []*Exclusion `protobuf:"bytes,9,rep,name=excluded,proto3" json:"excluded,omitempty"`
 	// Nodes that do not answer their cluster.
-	Silent        []string `protobuf:"bytes,10,rep,name=silent,proto3" json:"silent,omitempty"`
+	Silent []string `protobuf:"bytes,10,rep,name=silent,proto3" json:"silent,omitempty"`
+	// What a person has to mend in the cluster, and how.
+	Faults        []string `protobuf:"bytes,11,rep,name=faults,proto3" json:"faults,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2183,6 +2194,13 @@ func (x *InventoryResponse) GetExcluded() []*Exclusion {
 func (x *InventoryResponse) GetSilent() []string {
 	if x != nil {
 		return x.Silent
+	}
+	return nil
+}
+
+func (x *InventoryResponse) GetFaults() []string {
+	if x != nil {
+		return x.Faults
 	}
 	return nil
 }
@@ -2487,7 +2505,7 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\n" +
 	"FilesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\xa8\x05\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\xbc\x05\n" +
 	"\x06Status\x12#\n" +
 	"\x02id\x18\x01 \x01(\v2\x13.kale.backend.v1.IDR\x02id\x12,\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x16.kale.backend.v1.StateR\x05state\x12\x12\n" +
@@ -2508,7 +2526,8 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\x06beside\x18\x10 \x01(\bR\x06beside\x12\x16\n" +
 	"\x06behind\x18\x11 \x01(\bR\x06behind\x12\x12\n" +
 	"\x04away\x18\x12 \x01(\bR\x04away\x121\n" +
-	"\aremarks\x18\x13 \x03(\v2\x17.kale.backend.v1.RemarkR\aremarks\"H\n" +
+	"\aremarks\x18\x13 \x03(\v2\x17.kale.backend.v1.RemarkR\aremarks\x12\x12\n" +
+	"\x04asks\x18\x14 \x01(\bR\x04asks\"H\n" +
 	"\x06Remark\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\"J\n" +
@@ -2598,7 +2617,7 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x04 \x01(\x03R\vmemoryBytes\x12\x17\n" +
 	"\aheld_by\x18\x05 \x01(\tR\x06heldBy\x12%\n" +
 	"\vutilisation\x18\x06 \x01(\x01H\x00R\vutilisation\x88\x01\x01B\x0e\n" +
-	"\f_utilisation\"\x8c\x03\n" +
+	"\f_utilisation\"\xa4\x03\n" +
 	"\x11InventoryResponse\x12\x14\n" +
 	"\x05total\x18\x01 \x01(\x03R\x05total\x12\x12\n" +
 	"\x04free\x18\x02 \x01(\x03R\x04free\x121\n" +
@@ -2611,7 +2630,8 @@ const file_core_backend_backendpb_backend_proto_rawDesc = "" +
 	"\x11node_memory_bytes\x18\b \x01(\x03R\x0fnodeMemoryBytes\x126\n" +
 	"\bexcluded\x18\t \x03(\v2\x1a.kale.backend.v1.ExclusionR\bexcluded\x12\x16\n" +
 	"\x06silent\x18\n" +
-	" \x03(\tR\x06silent\"{\n" +
+	" \x03(\tR\x06silent\x12\x16\n" +
+	"\x06faults\x18\v \x03(\tR\x06faults\"{\n" +
 	"\tExclusion\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x16\n" +

@@ -233,7 +233,7 @@ func (c *Cluster) forget(owner backend.Owner, job, role string) (removed []strin
 func (c *Cluster) inventory() (backend.Inventory, error) {
 	var inv backend.Inventory
 	err := c.with(func(t *table) error {
-		inv.QueueWait, inv.Excluded = t.Queue, t.Excluded
+		inv.QueueWait, inv.Excluded, inv.Faults = t.Queue, t.Excluded, t.Faults
 		for i, holder := range t.held() {
 			inv.Total++
 			if holder == "" {

@@ -30,6 +30,7 @@ type table struct {
 	Beside   bool          // Workload.Beside is honoured
 	Queue    time.Duration // what the inventory says of the wait for a place
 	Excluded []backend.Exclusion
+	Faults   []string
 	NextPID  int
 	Jobs     map[string]map[string]*entry // by job, then by backend.ID.String()
 	Owners   map[string]backend.Owner     // by job
@@ -143,6 +144,11 @@ func (c *Cluster) SetExcluded(nodes ...backend.Exclusion) error {
 	return c.with(func(t *table) error { t.Excluded = nodes; return nil })
 }
 
+// SetFaults says what a person has to mend in the cluster; nothing follows from it.
+func (c *Cluster) SetFaults(faults ...string) error {
+	return c.with(func(t *table) error { t.Faults = faults; return nil })
+}
+
 // SetTimes says when a workload was handed to the cluster and when its process started.
 func (c *Cluster) SetTimes(job string, id backend.ID, submitted, started time.Time) error {
 	return c.change(job, id, func(e *entry) { e.Status.Submitted, e.Status.Started = submitted, started })
@@ -232,6 +238,11 @@ func (c *Cluster) SetEnd(job string, id backend.ID, at time.Time, cause backend.
 			e.Status.EndCause = ""
 		}
 	})
+}
+
+// SetAsks says that the cluster asks a workload to end, at its deadline or later, before it ends it.
+func (c *Cluster) SetAsks(job string, id backend.ID) error {
+	return c.change(job, id, func(e *entry) { e.Status.Asks = true })
 }
 
 // SetRemarks gives a workload what others did to it.

@@ -1,4 +1,4 @@
-# Misspelt blocks and attributes, and attributes in the wrong block.
+# Misspelt blocks and attributes, attributes in the wrong block, and one that has another name in its own.
 job "ctr" {
   steam "kafka" {
     brokers = ["localhost:9092"]
@@ -24,7 +24,8 @@ job "ctr" {
     }
   }
   checkpoint {
-    dirr = "cp"
+    dirr     = "cp"
+    interval = "5m"
   }
   backend "locale" {
   }
