@@ -18,32 +18,39 @@ import (
 const supposed = 1 << 40
 
 // CouldPlace asks the backend, which must have been configured, whether the job's servers and so many workers could run now, beside what
-// others run. It has no side effect. What runs of them already counts as placed and is not in the report. Where nothing is seen, what the block is wrong for may
-// be why, which is then the report's mistakes. Those to avoid are nodes that do not count.
+// others run. It has no side effect. What runs of them already, on whatever ranks, counts as placed and is not in the report; what waits in the cluster's queue
+// does not. Where nothing is seen, what the block is wrong for may be why, which is then the report's mistakes. Those to avoid are nodes that do not count.
 func CouldPlace(ctx context.Context, o Options, workers int, avoid ...string) (backend.Report, error) {
 	fail := func(err error) (backend.Report, error) {
 		return backend.Report{}, fmt.Errorf("ask backend %q whether the servers and %d of the workers could run: %w", o.Job.Backend.Name, workers, err)
 	}
 	list, complete, unseen := o.list(ctx)
-	runs := map[backend.ID]bool{}
+	lack, runs := workers, map[backend.ID]bool{}
 	for _, st := range list {
-		runs[placeOf(st.ID)] = runs[placeOf(st.ID)] || st.State.Live()
+		if st.State.Live() && st.State != backend.StatePending && !runs[placeOf(st.ID)] {
+			if runs[placeOf(st.ID)] = true; st.ID.Role == backend.RoleWorker {
+				lack-- // whatever its rank
+			}
+		}
 	}
 	loads, err := newWorkloads(o.Job, o.Trainer, "", "", o.Env)
 	if err != nil {
 		return fail(err)
 	}
 	var missing []backend.Workload
-	add := func(w backend.Workload) {
+	add := func(w backend.Workload) (added bool) {
 		if w.Avoid = avoid; !runs[placeOf(w.ID)] {
 			missing = append(missing, w)
 		}
+		return !runs[placeOf(w.ID)]
 	}
 	for i := range o.Job.Servers.Count {
 		add(loads.server(i, supposed))
 	}
-	for rank := range workers {
-		add(loads.worker(rank, supposed))
+	for rank := 0; lack > 0; rank++ {
+		if add(loads.worker(rank, supposed)) {
+			lack--
+		}
 	}
 	if len(missing) == 0 {
 		return backend.Report{}, nil

@@ -229,3 +229,34 @@ func TestMistakesOfTheBlock(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What has a place counts, on whatever rank it is; what waits in the cluster's queue for one does not.
+func TestPlacedIsWhatHasAPlace(t *testing.T) {
+	r := newRig(t, rigOptions{slots: 8})
+	r.started(4)
+	could := func(workers int) int {
+		t.Helper()
+		report, err := CouldPlace(t.Context(), r.s.opt, workers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(report.Placements)
+	}
+	for _, rank := range []int{0, 1} {
+		if err := r.cluster.Exit("ctr", worker(rank, 1), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := could(2); n != 0 {
+		t.Errorf("workers 2 and 3 run, and %d places are looked for", n)
+	}
+	if n := could(3); n != 1 {
+		t.Errorf("workers 2 and 3 run of three that are asked for, and %d places are looked for", n)
+	}
+	if err := r.cluster.SetState("ctr", worker(3, 1), backend.StatePending, "Resources"); err != nil {
+		t.Fatal(err)
+	}
+	if n := could(2); n != 1 {
+		t.Errorf("of two workers that are asked for one waits, and %d places are looked for", n)
+	}
+}

@@ -250,14 +250,14 @@ func (p Patient) own(ctx context.Context, b backend.Backend, inv backend.Invento
 	return min(n, inv.Total-inv.Free)
 }
 
-// running is how many workers of this job run already.
+// running is how many workers of this job have a place already.
 func (p Patient) running(ctx context.Context, b backend.Backend) (n int) {
 	list, _, err := b.List(ctx, p.Job.Name)
 	if err != nil {
 		return 0 // the next question says why
 	}
 	for _, st := range list {
-		if st.ID.Role == backend.RoleWorker && st.State.Live() {
+		if st.ID.Role == backend.RoleWorker && st.State.Live() && st.State != backend.StatePending {
 			n++
 		}
 	}

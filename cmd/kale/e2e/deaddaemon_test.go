@@ -145,7 +145,15 @@ func TestForcedStopWhereTheControllerIsDead(t *testing.T) {
 			if stops = append(stops, force); !c.plain {
 				stops = append(stops, r.child("stop", r.name())) // another one at the same time
 			}
-			r.await("nothing of the job lives", r.trainersLeft)
+			r.await("nothing of the job lives", func() string {
+				left := r.trainersLeft()
+				for _, stop := range stops {
+					if left != "" {
+						left += "; a stop says " + stop.err.String()
+					}
+				}
+				return left
+			})
 			r.await("the stop says what it did", func() string {
 				if out := force.err.String(); !strings.Contains(out, "what can read the checkpoint folder has been told there to end") {
 					return "it says " + out
