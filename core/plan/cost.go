@@ -60,13 +60,25 @@ func (p cost) prepare(s *sheet, g *program) {
 	o := s.o
 	g.v = s.look(p.modelError)
 	g.outage, g.lead = o.outage().Seconds(), o.JoinTime.Value.Seconds()
-	g.price, g.maxLag = p.price, o.MaxLag.Seconds()
+	g.price, g.maxLag = p.change(o.Budget, g.v.at[len(g.v.at)-1]), o.MaxLag.Seconds()
 	g.lagCost = costRate{lag: p.lag / 3600, over: p.over / 3600}
 	g.workers = s.candidates(g)
 	g.f = g.f[:0]
 	for _, w := range g.workers {
 		g.f = append(g.f, s.capacity(w))
 	}
+}
+
+// change is what a change costs besides what follows from it, in a view of so many
+// seconds. The parameter is there to keep changes rare. Where they are limited the limit
+// does that, and a change costs what it takes from those that are left: with one left all
+// of the parameter, and less the more there are, to a quarter where they last for the
+// view, since by its end those that were not used are lost.
+func (p cost) change(b Budget, reach float64) float64 {
+	if !b.Limited {
+		return p.price
+	}
+	return p.price * math.Pow(4, -min(float64(max(b.Left-1, 0))*b.Every.Seconds()/reach, 1))
 }
 
 // mostCandidates is how many numbers of workers a program tells apart.
