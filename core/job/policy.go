@@ -42,7 +42,7 @@ var policies = []policySpec{
 	{"cost", "the course of least expected cost over the coming hours: GPU-hours, lag, violations, and what rescales cost", []policyParam{
 		{"lag", 18, 0, 1e+06, anyNumber, "what a lag as long as slo.max_lag costs, in GPUs; a shorter one in proportion"},
 		{"over", 60, 0, 1e+09, anyNumber, "what a lag over slo.max_lag costs besides, in GPUs"},
-		{"rescale", 0.5, 0, 1e+06, anyNumber, "what a rescale costs besides its outage, in GPU-hours"},
+		{"rescale", 0.5, 0, 1e+06, anyNumber, "what a rescale costs besides its outage, in GPU-hours; as little as a quarter where rescales are limited, as live ones are in a replay, and many are left"},
 		{"model_error", 0, 0, 1, anyNumber, "relative error that the throughput model is assumed to have at least"},
 	}},
 	{"static", "always the same number of workers: \"adequate resources\" in Kale Table 3", []policyParam{

@@ -60,13 +60,25 @@ func (p cost) prepare(s *sheet, g *program) {
 	o := s.o
 	g.v = s.look(p.modelError)
 	g.outage, g.lead = o.outage().Seconds(), o.JoinTime.Value.Seconds()
-	g.price, g.maxLag = p.price, o.MaxLag.Seconds()
+	g.price, g.maxLag = p.change(o.Budget, g.v.at[len(g.v.at)-1]), o.MaxLag.Seconds()
 	g.lagCost = costRate{lag: p.lag / 3600, over: p.over / 3600}
 	g.workers = s.candidates(g)
 	g.f = g.f[:0]
 	for _, w := range g.workers {
 		g.f = append(g.f, s.capacity(w))
 	}
+}
+
+// change is what a change costs besides what follows from it, in a view of so many
+// seconds. The parameter is there to keep changes rare. Where they are limited the limit
+// does that, and a change costs what it takes from those that are left: with one left all
+// of the parameter, and less the more there are, to a quarter where they last for the
+// view, since by its end those that were not used are lost.
+func (p cost) change(b Budget, reach float64) float64 {
+	if !b.Limited {
+		return p.price
+	}
+	return p.price * math.Pow(4, -min(float64(max(b.Left-1, 0))*b.Every.Seconds()/reach, 1))
 }
 
 // mostCandidates is how many numbers of workers a program tells apart.
@@ -141,6 +153,10 @@ func (p *program) now(s *sheet) []float64 {
 	out := make([]float64, len(p.workers))
 	at := slices.Index(p.workers, s.current)
 	m := p.landing(0)
+	if p.outage == 0 {
+		m = p.joined()
+		p.expectAt(0, m)
+	}
 	change := p.change(0, m)
 	var cost costs
 	for w := range p.workers {
@@ -153,36 +169,43 @@ func (p *program) now(s *sheet) []float64 {
 			out[w] = math.Inf(1)
 			continue
 		default:
-			p.liveNow(at, w, &cost)
+			p.liveNow(at, w, m, &cost)
 		}
 		out[w] = expected(&cost)
 	}
 	return out
 }
 
-// liveNow is the cost of a live change from candidate from to w at the first step.
-func (p *program) liveNow(from, w int, out *costs) {
-	p.stay(0, w, out)
-	if w > from { // until they have come, the others train alone
-		missing, held := (p.f[w]-p.f[from])*p.lead, p.held[0]
-		for c, r := range *out {
-			short := min(missing, max(p.v.load[0][c]-p.f[from], 0)*p.lead)
-			k := 0
-			for b := range r {
-				left := held[b] + short
-				for k < lags-2 && left > held[k+1] {
-					k++
-				}
-				share := (left - held[k]) / (held[k+1] - held[k])
-				out[c][b] = r[k] + share*(r[k+1]-r[k])
-			}
+// liveNow is the cost of a live change from candidate from to w at the first step. Fewer
+// train from now on. More are held from now on and train after the lead, the others
+// alone until then; their values by the end of it are those of step m.
+func (p *program) liveNow(from, w, m int, out *costs) {
+	if w < from {
+		p.stay(0, w, out)
+	} else {
+		span := p.v.at[m]
+		alone := min(p.lead, span)
+		change := p.v.arrivals(0, m)
+		for c := range change {
+			change[c] -= p.f[from]*alone + p.f[w]*(span-alone)
 		}
+		p.keep(0, m, w, float64(p.workers[w])*span/3600, &change, &p.evs[w], out)
 	}
 	for c := range out {
 		for b := range lags {
 			out[c][b] += p.price
 		}
 	}
+}
+
+// joined is the first step at which workers that are added now train, or the end of the
+// view.
+func (p *program) joined() int {
+	m := 1
+	for m < p.steps() && p.v.at[m] < p.lead-1e-6 {
+		m++
+	}
+	return m
 }
 
 // choose takes the candidate of the least expected cost.

@@ -284,3 +284,40 @@ func TestCostRangeHoldsWhatIsExpected(t *testing.T) {
 		t.Errorf("load %v %q; want %q", term.Value, term.Expr, want)
 	}
 }
+
+// Where changes are limited the limit keeps them rare: while many are left they cost less, and the load is followed more closely; with the last one all of the
+// price is asked for, as without a limit.
+func TestCostSpendsWhatIsLeftOfALimit(t *testing.T) {
+	t.Parallel()
+	play := func(b Budget) (changes int, held float64) {
+		l := newLoop(daily)
+		l.outage = 0
+		l.o.RescaleCost, l.o.JoinTime = Measured{Samples: 3}, Measured{Value: 40 * time.Second, Samples: 3}
+		l.o.Target, l.running, l.o.Budget = 5, 5, b
+		targets, _ := l.play(policy(t, "cost"), 240)
+		for i, w := range targets {
+			if held += float64(w); i > 0 && w != targets[i-1] {
+				changes++
+			}
+		}
+		return changes, held
+	}
+	free, heldFree := play(Budget{})
+	last, heldLast := play(Budget{Limited: true, Left: 1, Every: 40 * time.Minute})
+	many, heldMany := play(Budget{Limited: true, Left: 12, Every: 40 * time.Minute})
+	if last != free || heldLast != heldFree {
+		t.Errorf("%d changes and %v worker-minutes with one left, %d and %v without a limit", last, heldLast, free, heldFree)
+	}
+	if many <= last || heldMany >= heldLast {
+		t.Errorf("%d changes and %v worker-minutes with twelve left, %d and %v with one", many, heldMany, last, heldLast)
+	}
+	p := newCost(Params{"rescale": 0.5})
+	for _, c := range []struct {
+		left int
+		want float64
+	}{{0, 0.5}, {1, 0.5}, {7, 0.25}, {13, 0.125}, {100, 0.125}} {
+		if got := p.change(Budget{Limited: true, Left: c.left, Every: 40 * time.Minute}, 8*3600); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("with %d left a change costs %v GPU-hours, want %v", c.left, got, c.want)
+		}
+	}
+}

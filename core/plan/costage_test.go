@@ -91,3 +91,58 @@ func TestCostAgesABurstByItsOwnArrivals(t *testing.T) {
 		}
 	}
 }
+
+// Workers that are added train once they have joined, and those before train alone until then: what waits by then is worked off after it, and not before.
+// Reference: the backlog second by second, with a certain load, whose oldest record is as old as the backlog took to arrive.
+func TestCostCountsTheLeadOfALiveRescale(t *testing.T) {
+	const load, from, lead = 173_000.0, 7, 240.0
+	for _, to := range []int{11, 12, 14} {
+		o := reference() // its workers take four minutes to join
+		o.BacklogRecords, o.Lag = 0, 0
+		o.setRates(load)
+		o.setForecast(flat(load, 120))
+		p := cost{lag: 12, over: 60, price: 50} // so that they stay
+		s := &sheet{o: &o, current: from, curve: curve(o.Model, o.Limits, o.Servers)}
+		g := new(program)
+		p.prepare(s, g)
+		g.workers, g.f = []int{from, to}, []float64{s.capacity(from), s.capacity(to)}
+		g.solve()
+		got := g.now(s)[1]
+
+		want, backlog := p.price+2*float64(to), 0.0 // two hours of GPUs
+		for at := 0.0; at < 7200; at++ {
+			f := g.f[1]
+			if at < lead {
+				f = g.f[0]
+			}
+			backlog = max(backlog+load-f, 0)
+			want += g.lagCost.at(backlog / load / g.maxLag)
+		}
+		if lag := want - p.price - 2*float64(to); math.Abs(got-want) > 0.35*lag {
+			t.Errorf("from %d to %d workers: %.3f GPU-hours, second by second %.3f, of which lag %.3f", from, to, got, want, lag)
+		}
+	}
+}
+
+// In a step that is longer than the lead workers are no sooner there than the lead allows: adding them costs its lag besides its price. If it did not, it
+// would seem to pay to wait for such a step.
+func TestCostOfALeadWithinAStep(t *testing.T) {
+	o := reference()
+	o.BacklogRecords, o.Lag = 0, 0
+	o.RescaleCost, o.JoinTime = Measured{Samples: 3}, Measured{Value: 40 * time.Second, Samples: 3}
+	o.setRates(173_000)
+	o.setForecast(flat(173_000, 120))
+	p := cost{lag: 12, over: 60, price: 0.5}
+	s := &sheet{o: &o, current: 7, curve: curve(o.Model, o.Limits, o.Servers)}
+	g := new(program)
+	p.prepare(s, g)
+	g.workers, g.f = []int{7, 11}, []float64{s.capacity(7), s.capacity(11)}
+	g.solve()
+	const j = nearSteps + 1
+	more := g.at(j, 0).cost[2][0] - g.at(j, 1).cost[2][0] - p.price
+	// By hand: of 61,000 records/s short 2.4 million wait after 40 s, for 14 s; 11 workers train them at 3,000/s more than come, in 813 s.
+	const by = 0.5 * (40 + 813) * 14.1 / 1200 * 12 / 3600
+	if more < 0.7*by || more > 4*by { // between two ages the cost lies on a straight line, which is above
+		t.Errorf("added in a step of five minutes workers cost %.4f GPU-hours more than there before; the lag of their lead alone is %.4f", more, by)
+	}
+}

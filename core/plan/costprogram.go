@@ -428,28 +428,55 @@ func (p *program) live(j int) {
 		}
 	}
 	if m == j {
-		p.liveAtOnce(j)
+		p.liveWithin(j)
 		return
 	}
 	p.liveLater(j, m)
 }
 
-// liveAtOnce takes the least over all candidates.
-func (p *program) liveAtOnce(j int) {
-	p.offer(j, p.least(func(w int, out *costs) { *out = p.at(j, w).cost }), p.price)
+// liveWithin lets workers go at once and has others come within the step. What they
+// would have trained before waits, as it does where they are added in a short step:
+// else the plan would put off what it needs until the steps are long.
+func (p *program) liveWithin(j int) {
+	for w := range p.workers {
+		p.evs[w] = p.at(j, w).cost // without a change
+	}
+	p.orMore(0)
+	load, held := p.v.load[j], p.held[j]
+	p.offerLive(j, func(w int, more *choice) {
+		*more = p.most[w+1]
+		for c := range more.cost {
+			for b, records := range held {
+				to := more.to[c][b]
+				left := max(records+(load[c]-p.f[w])*p.lead, 0)
+				missing := left - max(records+(load[c]-p.f[to])*p.lead, 0)
+				k := min(b, lags-2)
+				row := &p.evs[to][c]
+				more.cost[c][b] += max(missing, 0) * (row[k+1] - row[k]) / (held[k+1] - held[k])
+			}
+		}
+	})
 }
 
 // liveLater lets workers go at once and has others come at step m.
 func (p *program) liveLater(j, m int) {
 	p.expectAt(j, m)
-	p.orMore()
+	p.orMore(p.lead / 3600)
 	come := p.v.arrivals(j, m)
+	p.offerLive(j, func(w int, more *choice) {
+		p.wait(j, m, w, come, &more.cost)
+		more.to = p.most[w+1].to
+	})
+}
+
+// offerLive offers every state of step j fewer workers, which go at once, and more, as
+// later has it for each candidate but the last.
+func (p *program) offerLive(j int, later func(w int, more *choice)) {
 	fewer, price := unheard, p.price // the least that fewer workers cost from this step on
 	for w := range p.workers {
 		out, more := *p.at(j, w), unheard
 		if w+1 < len(p.workers) {
-			p.wait(j, m, w, come, &more.cost)
-			more.to = p.most[w+1].to
+			later(w, &more)
 		}
 		for c := range out.cost {
 			for b := range lags {
@@ -469,9 +496,10 @@ func (p *program) liveLater(j, m int) {
 	}
 }
 
-// orMore fills in most from evs, with what the workers cost while they come.
-func (p *program) orMore() {
-	most, lead := unheard, p.lead/3600
+// orMore fills in most from evs, with what the workers cost while they come, for so many
+// hours.
+func (p *program) orMore(lead float64) {
+	most := unheard
 	for w := len(p.workers) - 1; w >= 0; w-- {
 		own := p.evs[w]
 		gpu := float64(p.workers[w]) * lead
