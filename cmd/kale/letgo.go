@@ -123,6 +123,8 @@ func (a *app) endingOf(ctx context.Context, o core.Options, takenOver bool) (wai
 	switch {
 	case errors.Is(busy, api.ErrNoScheduler), busy == nil && v.Stopped: // kale stop without a scheduler does not answer either
 		return "it is ending", stopTimeout
+	case busy == nil && v.Stopping && o.Stop && !takenOver:
+		return "", 0 // the stop is given to that one
 	case busy == nil && v.Stopping:
 		return "it stops the job" + remaining(v), stopTimeout
 	case takenOver:
