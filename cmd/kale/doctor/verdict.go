@@ -327,7 +327,7 @@ func (e *expedition) onGPU(one *probed) Finding {
 	check, where := "ONNX Runtime on GPUs of "+one.name(), place(e.p.Job, "workers.gpus")
 	do := fmt.Sprintf("Workers compute on GPUs (%s): on every node with GPUs install the GPU build of ONNX Runtime, with libonnxruntime_providers_shared.so and "+
 		"libonnxruntime_providers_cuda.so beside the library that %s names, and the CUDA libraries with cuBLAS and cuDNN that it was built for, where the loader finds them "+
-		"(ldconfig, or LD_LIBRARY_PATH in the backend block's env). Or compute on CPUs: set workers.gpus to 0.", where, onnx.LibraryEnv)
+		"(ldconfig, or LD_LIBRARY_PATH in the backend block's env). Or compute on CPUs: set workers.gpus to 0. Where the GPUs are only pretended, workers.emulate_step stands in for them.", where, onnx.LibraryEnv)
 	told, bad := one.cuda(), Warn
 	driver := fmt.Sprintf("Where workers are to compute on GPUs (%s), install a newer driver: nvidia-smi says which is there. A node without GPUs needs none.", where)
 	if e.noneComputes(one) {
