@@ -154,7 +154,9 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 	}
 	v.Workers, v.Servers = s.processes()
 	v.Left = s.left()
-	v.Unlisted = n.unlisted()
+	if v.Unlisted = n.unlisted(); v.Unlisted != "" {
+		v.Listed = s.listedAt
+	}
 	return v
 }
 

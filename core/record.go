@@ -153,7 +153,9 @@ type View struct {
 	// Left are workers that the job has had and has not now, the newest generation of each: the backend keeps their logs for a while.
 	Left []string `json:"left,omitempty"`
 	// Unlisted says why Workers and Servers may not be all; "": they are.
-	Unlisted string        `json:"processes_unknown,omitempty"`
+	Unlisted string `json:"processes_unknown,omitempty"`
+	// Listed is when the backend told last of all of them; absent: it has not since the scheduler is up, or tells now.
+	Listed   time.Time     `json:"processes_known_at,omitzero"`
 	Forecast plan.Forecast `json:"forecast"`
 	Manual   plan.Manual   `json:"manual"`
 	// PausedSince is when a person paused it; zero: nobody has, or that is not known (Manual.Paused tells).

@@ -299,6 +299,9 @@ func TestUnseenProcessesAreShownAsUnknown(t *testing.T) {
 		if diff := cmp.Diff(want, states()); diff != "" {
 			t.Errorf("without an answer (-want +got):\n%s", diff)
 		}
+		if v := r.s.View(); v.Listed.IsZero() || !v.Listed.Equal(r.s.listedAt) || !v.Listed.Before(r.now) {
+			t.Errorf("at %v the cluster had last told at %v", r.now, v.Listed)
+		}
 	}
 	r.backend.PartialNext(worker(0, 1))
 	r.beat()
@@ -307,6 +310,9 @@ func TestUnseenProcessesAreShownAsUnknown(t *testing.T) {
 		t.Errorf("with half an answer (-want +got):\n%s", diff)
 	}
 	r.beat()
+	if v := r.s.View(); !v.Listed.IsZero() {
+		t.Errorf("with an answer it had last told at %v", v.Listed)
+	}
 	want["worker-0-g1"] = "running"
 	if diff := cmp.Diff(want, states()); diff != "" {
 		t.Errorf("with an answer (-want +got):\n%s", diff)

@@ -86,8 +86,12 @@ func (a *app) doctor(ctx context.Context, arg string, f doctorFlags) error {
 		}
 		p := doctor.Patient{
 			Job: j, StateDir: l.dir, Log: lg, ProbeLimit: f.patient, Insists: f.insists,
-			Waits: func(check string, limit time.Duration) (over func()) {
-				return a.await("no answer yet: %s; waiting up to %s\n", check, job.FormatDuration(limit))
+			Waits: func(check string, answer, end time.Duration) (over func()) {
+				more := ""
+				if end > 0 {
+					more = fmt.Sprintf(", and then up to %s for the end of what was started for it", job.FormatDuration(end))
+				}
+				return a.await("no answer yet: %s; waiting up to %s%s\n", check, job.FormatDuration(answer), more)
 			},
 			Sound: func(path string) bool { return l.draft.Sound(path) },
 			Launch: func(ctx context.Context) (*backend.Client, error) {

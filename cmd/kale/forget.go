@@ -117,9 +117,28 @@ func (a *app) forgetThere(ctx context.Context, name string, force bool, elsewher
 	case backend.CodeOf(err) == backend.Unsupported:
 		return nil, fmt.Sprintf("what its backend keeps: the plugin is of an older Kale, which cannot forget (%v)", err), nil
 	case force:
-		return nil, fmt.Sprintf("what its backend keeps (%v)", err), nil
+		return nil, forcedOver(err), nil
+	}
+	var e *backend.Error
+	if errors.As(err, &e) { // what was attempted, the caller says
+		err = errors.New(e.Own())
 	}
 	return nil, "", fmt.Errorf("%w. Where its cluster is gone for good: kale forget -force %s%s", err, a.stateFlag(), name)
+}
+
+// forcedOver says what a backend keeps although a job was forgotten, and in short why: all of that was said when it was refused.
+func forcedOver(err error) string {
+	why := "its backend refuses"
+	switch backend.CodeOf(err) {
+	case backend.Unavailable:
+		why = "its cluster does not answer"
+	case backend.Blocked:
+		why = "not all of it has ended"
+	}
+	if _, stays, told := strings.Cut(backend.AsError(err).Message, backend.StaysThere); told {
+		return fmt.Sprintf("what its backend keeps, since %s: %s", why, stays)
+	}
+	return "what its backend keeps, since " + why
 }
 
 // leftProbes says what is kept of probes of kale doctor that were left on nodes that are away; "": nothing.

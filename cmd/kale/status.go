@@ -263,6 +263,13 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		}
 		row("seen", "%s ago%s", job.Length(age), why)
 	}
+	switch {
+	case v.Unlisted == "":
+	case v.Listed.IsZero():
+		row("cluster", "has not told of all processes since the scheduler is up")
+	default:
+		row("cluster", "last told of all processes %s ago, at %s", job.Length(v.Now.Sub(v.Listed)), clock(v.Listed, v.Now))
+	}
 	if s.Lag == nil {
 		why := s.LagUnknown
 		if slices.ContainsFunc(v.Problems, func(p string) bool { return strings.HasPrefix(p, why) }) {

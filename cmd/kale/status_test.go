@@ -73,6 +73,23 @@ func TestWriteStatus(t *testing.T) {
 	golden(t, "status_unknown", out.String())
 }
 
+// While the cluster does not tell what runs, it is said how old the picture is.
+func TestStatusSaysHowOldThePictureIs(t *testing.T) {
+	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)
+	for want, listed := range map[string]time.Time{
+		"cluster     last told of all processes 1m30s ago, at 05:58:30\n": now.Add(-90 * time.Second), "cluster     has not told of all processes since the scheduler is up\n": {},
+	} {
+		var b strings.Builder
+		v := &core.View{Job: "ctr", State: core.StateRunning, Mode: "live", Now: now, Started: now, Unlisted: "the backend does not answer", Listed: listed}
+		if err := writeStatus(&b, v, 0); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("it says\n%s\nwant %q", b.String(), want)
+		}
+	}
+}
+
 // The wait in the cluster's queue is told apart from the join time, which does not contain it.
 func TestStatusTellsTheQueueApart(t *testing.T) {
 	now := time.Date(2026, 1, 31, 6, 0, 0, 0, time.Local)

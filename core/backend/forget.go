@@ -53,10 +53,13 @@ func bracketed(text string) string {
 	return " (" + text + ")"
 }
 
+// StaysThere parts, in the message of a Staying error, why from what stays.
+const StaysThere = "; what stays there: "
+
 // Staying is the error of a Forget that removed nothing, or not everything, with what stays.
 func Staying(err error, format string, args ...any) error {
 	e := *AsError(err)
-	e.Message += "; what stays there: " + fmt.Sprintf(format, args...)
+	e.Message += StaysThere + fmt.Sprintf(format, args...)
 	return &e
 }
 

@@ -178,7 +178,7 @@ func (s *slurm) place(ctx context.Context, j *job, ws []backend.Workload, proble
 	}
 	bad := j.excluded(views, room)
 	for _, x := range bad {
-		j.lg.Warn("a node is left out", "node", x.node, "why", x.why, "until", x.until)
+		j.lg.Warn("a node is left out", "node", x.node, "why", x.why, "until", x.lasts())
 	}
 	var ready []int // with their folders
 	made := make([]view, len(ws))

@@ -42,6 +42,14 @@ func (x exclusion) String() string {
 	return fmt.Sprintf("%s is left out until %s: %s", x.node, x.until.Local().Format(time.TimeOnly), x.why)
 }
 
+// lasts says until when it is left out.
+func (x exclusion) lasts() string {
+	if x.until.IsZero() {
+		return "that is over"
+	}
+	return x.until.Local().Format(time.RFC3339)
+}
+
 // excluded gives the nodes that new workloads of the job are kept off, of those that there are, and takes them out of the room.
 func (j *job) excluded(views []view, r *room) []exclusion {
 	out := append(j.badNodes(views, r), j.unendingNodes(views, r)...)

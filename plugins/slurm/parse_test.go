@@ -406,3 +406,13 @@ func TestHosts(t *testing.T) {
 		}
 	}
 }
+
+// Where it is not known until when a node is left out, no time is made up.
+func TestHowLongANodeIsLeftOut(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
+	for want, until := range map[string]time.Time{"that is over": {}, at.Format(time.RFC3339): at} {
+		if got := (exclusion{node: "n1", until: until}).lasts(); got != want {
+			t.Errorf("until %v: %q, want %q", until, got, want)
+		}
+	}
+}

@@ -40,7 +40,7 @@ func (p Patient) backend() group {
 		},
 	}
 	if p.ProbeLimit > 0 {
-		g.trials = append(g.trials, trial{check: nodesCheck, limit: p.ProbeLimit + letGoLimit, needs: []string{"backend", "name", "workers", "servers", "model", "stream", "checkpoint", "network"}, try: func(ctx context.Context) []Finding { return p.nodes(ctx, b.Load()) }})
+		g.trials = append(g.trials, trial{check: nodesCheck, limit: p.ProbeLimit + letGoLimit, ends: letGoLimit, needs: []string{"backend", "name", "workers", "servers", "model", "stream", "checkpoint", "network"}, try: func(ctx context.Context) []Finding { return p.nodes(ctx, b.Load()) }})
 	}
 	return g
 }

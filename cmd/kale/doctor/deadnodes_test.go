@@ -220,3 +220,21 @@ func TestFaultsOfTheCluster(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 }
+
+// What is told of the wait for probes is what was given for it; their end comes after that, and is told apart.
+func TestTheWaitForProbesIsTheOneThatWasGiven(t *testing.T) {
+	p := patient(t)
+	p.ProbeLimit = time.Minute
+	got := map[string]time.Duration{}
+	for _, one := range p.backend().trials {
+		Waits(func(check string, answer, end time.Duration) func() {
+			if got[check] = answer; (end > 0) != (check == nodesCheck) {
+				t.Errorf("%s: its end takes up to %v", check, end)
+			}
+			return func() {}
+		}).begin(one)()
+	}
+	if got[nodesCheck] != p.ProbeLimit || got["room"] != pluginLimit {
+		t.Errorf("it says %v", got)
+	}
+}

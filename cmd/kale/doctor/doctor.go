@@ -59,6 +59,7 @@ func (f Finding) but(s State, do string) Finding {
 type trial struct {
 	check string
 	limit time.Duration // after which it counts as failed
+	ends  time.Duration // the part of limit for what comes after its answer, such as the end of what it started
 	try   func(ctx context.Context) []Finding
 	vital bool     // when it fails, those after it in its group cannot be tried
 	needs []string // the parts of the job file that it rests on
@@ -110,14 +111,15 @@ func (g group) run(ctx context.Context, waits Waits) (out []Finding) {
 	return out
 }
 
-// Waits is told what is tried, and for how long at most; it gives what is called when that is over. Trials of several groups are under way at once. nil: nobody asks.
-type Waits func(check string, limit time.Duration) (over func())
+// Waits is told what is tried, for how long at most an answer is waited for, and how much longer what was started for it may take to end; it gives what is called when
+// that is over. Trials of several groups are under way at once. nil: nobody asks.
+type Waits func(check string, answer, end time.Duration) (over func())
 
 func (w Waits) begin(t trial) (over func()) {
 	if w == nil {
 		return func() {}
 	}
-	return w(t.check, t.limit)
+	return w(t.check, t.limit-t.ends, t.ends)
 }
 
 // bounded makes a trial within its limit. One that does not heed its context, such as a write to a file server that is away, is left behind:
