@@ -8,7 +8,7 @@ import (
 
 // How candidates are weighed; see the note at levelShares.
 const (
-	maxOrigins  = 1024    // past origins at which the candidates are tested, at some horizons,
+	maxOrigins  = 4096    // past origins at which the candidates are tested, at some horizons: of a quarter of them too few are in a burst,
 	maxFollowed = 256     // and those of them that are followed at every horizon, for the band
 	spanSeasons = 28      // over which these are spread: four weeks, if a season is a day,
 	spanSteps   = 8       // and no fewer than so many times what is forecast: of a long horizon too something is learnt
