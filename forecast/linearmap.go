@@ -125,10 +125,21 @@ func (m *linearMap) says(out []float64, r *rooted, origin, part int) {
 		out[i] = last
 	}
 	raw := m.coefficients[part].RawMatrix()
-	for k := range m.lags - 1 {
-		x := r.z[origin-2-k] - last
-		for i, c := range raw.Data[k*raw.Stride : k*raw.Stride+raw.Cols] {
-			out[i] += c * x
+	row := func(k int) (x float64, c []float64) {
+		return r.z[origin-2-k] - last, raw.Data[k*raw.Stride : k*raw.Stride+len(out)]
+	}
+	k := 0
+	for ; k+1 < m.lags-1; k += 2 { // two at once, since out is as much work as either
+		x0, c0 := row(k)
+		x1, c1 := row(k + 1)
+		for i := range out {
+			out[i] += c0[i]*x0 + c1[i]*x1
+		}
+	}
+	if k < m.lags-1 {
+		x, c := row(k)
+		for i := range out {
+			out[i] += c[i] * x
 		}
 	}
 	for i, v := range out {

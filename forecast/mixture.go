@@ -8,10 +8,11 @@ import (
 
 // How candidates are weighed; see the note at levelShares.
 const (
-	maxOrigins  = 1024    // past origins at which the candidates are tested, at some horizons,
+	maxOrigins  = 4096    // past origins at which the candidates are tested, at some horizons: of a quarter of them too few are in a burst,
 	maxFollowed = 256     // and those of them that are followed at every horizon, for the band
 	spanSeasons = 28      // over which these are spread: four weeks, if a season is a day,
-	spanSteps   = 8       // and no fewer than so many times what is forecast: of a long horizon too something is learnt
+	spanSteps   = 8       // and no fewer than so many times what is forecast: of a long horizon too something is learnt,
+	spanBins    = 2048    // nor than so many bins: four weeks of hours teach little
 	pastSquares = 2       // weight ∝ (error at past origins)^-4, squared so many times,
 	lastSquares = 1       //        · (error in the last bins)^-2
 	recentShare = 1. / 48 // the last bins: this share of the shortest lag,
@@ -142,12 +143,12 @@ func (m *mixture) divide(lo int) {
 }
 
 // span is where the trials' origins lie: over the last spanSeasons of the
-// shortest season, or spanSteps horizons where these are longer, as far as the history allows, and so that every horizon
+// shortest season, or spanSteps horizons or spanBins where these are longer, as far as the history allows, and so that every horizon
 // has arrived where that leaves enough of them.
 func (m *mixture) span() (lo, hi int) {
 	n := len(m.y)
 	shortest := m.cands[0]
-	lo = max(shortest.first(), n-max(spanSeasons*shortest.lag, spanSteps*m.steps))
+	lo = max(shortest.first(), n-max(spanSeasons*shortest.lag, spanSteps*m.steps, spanBins))
 	hi = n - 1
 	if n-m.steps-lo >= maxOrigins {
 		hi = n - m.steps

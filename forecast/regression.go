@@ -17,91 +17,95 @@ const (
 // by ridge regression, reweighted as [solve] does. One opinion after the other cannot say "half of what the last bin was off by, less a part of
 // what the last hour was". What it says at an origin for the stack to judge is by the b of the stretches of time that the origin is not in.
 type regression struct {
-	coefficients [][]float64 // [probe][opinion − missedOn]
-	part         []int       // of each trial
-	grams        [regressionParts]*mat.SymDense
-	rights       [regressionParts]*mat.VecDense
-	weights      []float64
+	coefficients [][]float64                                    // [probe][opinion − missedOn]
+	part         []int                                          // of each trial
+	grams        [regressionParts][regressed][regressed]float64 // the upper halves
+	rights       [regressionParts][regressed]float64
+	rows         [][regressed]float64 // of one probe, by trial: what the opinions are off the mix by,
+	off          []float64            // what the outcome is,
+	weights      []float64            // and what that counts
 }
 
 // fit fits it to what the stack of m has in its room, and writes there what it says.
 func (r *regression) fit(m *mixture) {
 	room, trials := &m.stack.room, len(m.trials)
-	r.part, r.weights = grown(r.part, trials), grown(r.weights, trials)
+	r.part, r.rows = grown(r.part, trials), grown(r.rows, trials)
+	r.off, r.weights = grown(r.off, trials), grown(r.weights, trials)
 	for j := range trials {
 		r.part[j] = j * regressionParts / trials
 	}
 	r.coefficients = grown(r.coefficients, len(m.probes))
 	for i := range m.probes {
-		r.coefficients[i] = r.probe(room, i*trials, trials, m.unit)
+		r.coefficients[i] = r.probe(room, i*trials, m.unit)
 	}
 }
 
 // probe fits the trials that begin at index at of the room.
-func (r *regression) probe(room *stackRoom, at, trials int, unit float64) []float64 {
-	var x [regressed]float64
-	row := func(j int) float64 {
+func (r *regression) probe(room *stackRoom, at int, unit float64) []float64 {
+	for j := range r.rows {
 		said := room.said[at+j]
-		for k := range x {
-			x[k] = room.others[missedOn+k][at+j] - said
+		for k := range regressed {
+			r.rows[j][k] = room.others[missedOn+k][at+j] - said
 		}
-		return room.actual[at+j] - said
+		r.off[j], r.weights[j] = room.actual[at+j]-said, 1
 	}
-	for j := range trials {
-		r.weights[j] = 1
+	var whole []float64
+	for range robustRounds + 1 {
+		r.sum()
+		whole = r.solve(-1)
+		for j := range r.rows {
+			r.weights[j] = 1 / max(math.Abs(r.off[j]-r.says(whole, j)), robustFloor*unit)
+		}
 	}
 	var b [regressionParts][]float64 // without each part
-	whole := make([]float64, regressed)
-	for range robustRounds + 1 {
-		for p := range r.grams {
-			if r.grams[p] == nil {
-				r.grams[p], r.rights[p] = mat.NewSymDense(regressed, nil), mat.NewVecDense(regressed, nil)
-			}
-			r.grams[p].Zero()
-			r.rights[p].Zero()
-		}
-		for j := range trials {
-			off, w := row(j), r.weights[j]
-			gram, right := r.grams[r.part[j]].RawSymmetric().Data, r.rights[r.part[j]].RawVector().Data
-			for k, v := range x {
-				wv := w * v
-				right[k] += wv * off
-				line := gram[k*regressed : (k+1)*regressed]
-				for l := k; l < regressed; l++ {
-					line[l] += wv * x[l]
-				}
-			}
-		}
-		whole = r.solve(-1)
-		for j := range trials {
-			off := row(j)
-			for k, v := range x {
-				off -= whole[k] * v
-			}
-			r.weights[j] = 1 / max(math.Abs(off), robustFloor*unit)
-		}
-	}
 	for p := range b {
 		b[p] = r.solve(p)
 	}
-	for j := range trials {
-		row(j)
-		say := room.said[at+j]
-		for k, v := range x {
-			say += b[r.part[j]][k] * v
-		}
-		room.others[together][at+j] = max(0, say)
+	for j, p := range r.part {
+		room.others[together][at+j] = max(0, room.said[at+j]+r.says(b[p], j))
 	}
 	return whole
+}
+
+// says is by how much the opinions at trial j, with these coefficients, are off the mix.
+func (r *regression) says(b []float64, j int) (off float64) {
+	for k, v := range &r.rows[j] {
+		off += b[k] * v
+	}
+	return off
+}
+
+// sum makes the two sides of the normal equations of each part.
+func (r *regression) sum() {
+	clear(r.grams[:])
+	clear(r.rights[:])
+	for j := range r.rows {
+		x, gram, right := &r.rows[j], &r.grams[r.part[j]], &r.rights[r.part[j]]
+		w, off := r.weights[j], r.off[j]
+		for k, v := range x {
+			wv := w * v
+			right[k] += wv * off
+			line := &gram[k]
+			for l := k; l < regressed; l++ {
+				line[l] += wv * x[l]
+			}
+		}
+	}
 }
 
 // solve gives the coefficients by all parts but one; zeros where there is nothing to tell them by.
 func (r *regression) solve(without int) []float64 {
 	gram, right := mat.NewSymDense(regressed, nil), mat.NewVecDense(regressed, nil)
+	of, to := gram.RawSymmetric().Data, right.RawVector().Data
 	for p := range r.grams {
-		if p != without {
-			gram.AddSym(gram, r.grams[p])
-			right.AddVec(right, r.rights[p])
+		if p == without {
+			continue
+		}
+		for k, line := range &r.grams[p] {
+			to[k] += r.rights[p][k]
+			for l := k; l < regressed; l++ {
+				of[k*regressed+l] += line[l]
+			}
 		}
 	}
 	b := mat.NewVecDense(regressed, nil)

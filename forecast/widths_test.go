@@ -105,3 +105,22 @@ func TestLongHorizonIsLearnt(t *testing.T) {
 		m.done()
 	}
 }
+
+// What is learnt is of four weeks, of more of them where bins or horizons are long, and of no more than there is.
+func TestSpanOfTheOrigins(t *testing.T) {
+	for _, c := range []struct {
+		name                     string
+		season, steps, bins, was int // was: how many bins before the end the first origin lies
+	}{
+		{"five minutes", 288, 12, 60 * 288, 28 * 288},
+		{"an hour", 24, 6, 400 * 24, 2048},
+		{"an hour, a month ahead", 24, 720, 400 * 24, 8 * 720},
+		{"an hour, of a month", 24, 6, 720, 720 - 24 - 3},
+	} {
+		m := &mixture{y: make([]float64, c.bins), steps: c.steps, cands: []candidate{{lag: c.season, level: 3}}}
+		lo, hi := m.span()
+		if c.bins-lo != c.was || hi < lo || hi >= c.bins {
+			t.Errorf("%s: origins are from %d to %d bins before the end, want %d", c.name, c.bins-lo, c.bins-hi, c.was)
+		}
+	}
+}
