@@ -1,9 +1,11 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/fake"
@@ -102,6 +104,25 @@ func TestForcedStopStaysOne(t *testing.T) {
 		r.reopen()
 		r.s.want.Stopping = true // as Run does
 		stops(r)
+	})
+	t.Run("of a job without a scheduler, interrupted", func(t *testing.T) {
+		r := newRig(t, rigOptions{})
+		r.started(2)
+		r.stop = true
+		r.reopen()
+		r.s.opt.Force = true
+		for range 1000 {
+			r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
+		}
+		ctx, interrupt := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer interrupt()
+		if err := r.s.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		r.reopen()
+		if !r.s.want.Forced {
+			t.Error("the next stop is not by force")
+		}
 	})
 	t.Run("a run after it runs", func(t *testing.T) {
 		r := newRig(t, rigOptions{})

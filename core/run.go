@@ -15,6 +15,9 @@ import (
 func (s *Scheduler) Run(ctx context.Context) error {
 	if s.opt.Stop {
 		s.want.Stopping, s.want.Forced, s.stopSince = true, s.want.Forced || s.opt.Force, time.Now()
+		if err := s.save(); err != nil { // a stop may be what frees the disk
+			s.warn("that the job is being stopped is not noted: who looks for it after this process does not know", "err", err)
+		}
 	} else {
 		s.askHistory(ctx, time.Now())
 	}

@@ -11,7 +11,7 @@ import (
 
 // A forecast is the same whatever the forecaster was asked before, and between two milestones nothing is learnt anew.
 func TestLessonIsOnlyKept(t *testing.T) {
-	const season, n, steps, every = 960, 4000, 12, 960 / lessonShare
+	const season, n, steps, every = 960, 4080, 12, 960 / lessonShare
 	rng := rand.New(rand.NewPCG(2, 8))
 	s := synthetic(n, time.Second, func(i int) float64 {
 		if i%97 == 0 {

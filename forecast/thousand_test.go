@@ -60,20 +60,20 @@ func (f *fleet) round(tb testing.TB, arrived int) time.Duration {
 	return busy(tb) - began
 }
 
-// BenchmarkThousandJobs is a round of forecasts for a thousand jobs on one core, as each bin arrives. An operation is a quarter of an hour of rounds, in one
+// BenchmarkThousandJobs is a round of forecasts for a thousand jobs on one core, as each bin arrives. An operation is an hour of rounds, in one
 // of which every lesson is learnt anew: s/round is their mean, s/lessons that round, s/kept the mean of the others, and s/cold the very first round.
 func BenchmarkThousandJobs(b *testing.B) {
 	for _, c := range []struct{ step, history time.Duration }{{5 * time.Minute, 28 * 24 * time.Hour}, {time.Minute, 14 * 24 * time.Hour}} {
 		b.Run(fmt.Sprintf("%v,%dd", length(c.step), int(c.history.Hours()/24)), func(b *testing.B) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-			rounds := int(15 * time.Minute / c.step)
-			f := newFleet(thousand, c.step, c.history, 8*rounds)
+			rounds := int(time.Hour / c.step)
+			f := newFleet(thousand, c.step, c.history, 2*rounds)
 			cold := f.round(b, 0)
 			var kept, lessons time.Duration
 			arrived := 0
 			for b.Loop() {
 				for range rounds {
-					arrived = arrived%(8*rounds) + 1
+					arrived = arrived%(2*rounds) + 1
 					took := f.round(b, arrived)
 					if arrived%rounds == 0 {
 						lessons += took

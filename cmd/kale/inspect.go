@@ -264,7 +264,9 @@ func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (diags hc
 	case more.HasErrors() || unfit == nil && o.Trainer == "": // a process without a program fits nowhere
 		l.omit(room)
 	case unfit == nil && l.can(room, "name", "workers", "servers", "backend"):
-		if more, err = core.PlacementDiagnostics(asking, o); asking.Err() != nil && ctx.Err() == nil {
+		more, err = core.PlacementDiagnostics(asking, o)
+		if at, _ := asking.Deadline(); time.Until(at) < lastMoment && ctx.Err() == nil {
+			more = slices.DeleteFunc(more, func(d *hcl.Diagnostic) bool { return d.Summary == core.ClusterSilent }) // of the call that had only the rest of the time
 			more, err = append(more, a.hangs(l.Job)), nil
 		}
 		diags = append(diags, l.new(more)...)
@@ -274,6 +276,9 @@ func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (diags hc
 
 // askedFor is for how many times a.patience a cluster may answer what is asked of it in all, before a job is said to be looked at without it.
 const askedFor = 5
+
+// lastMoment is how little is left of that when it counts as over: a call that is bounded by it may end before it.
+const lastMoment = 100 * time.Millisecond
 
 // hangs is the diagnostic of a cluster that lets itself be asked, and has not answered everything in time.
 func (a *app) hangs(j *job.Job) *hcl.Diagnostic {

@@ -120,7 +120,12 @@ func (a *app) endingOf(ctx context.Context, o core.Options, takenOver bool) (wai
 		return "", 0
 	}
 	v, busy := a.view(ctx, o.Job.Name)
+	pid, stops := noted(o.StateDir, stoppingFile) // by this process too, where it stops the job
 	switch {
+	case busy != nil && stops && !o.Stop:
+		return stopsIt(pid), stopTimeout
+	case busy != nil && stops && !errors.Is(busy, api.ErrSilent):
+		return "another kale stop has just begun to stop it", stopTimeout
 	case errors.Is(busy, api.ErrNoScheduler), busy == nil && v.Stopped: // kale stop without a scheduler does not answer either
 		return "it is ending", stopTimeout
 	case busy == nil && v.Stopping && o.Stop && !takenOver:

@@ -61,7 +61,8 @@ func TestRunBesideAnotherScheduler(t *testing.T) {
 	if want := fmt.Sprintf("or kill %d: training goes on", os.Getpid()); r.code != exitFailed || !strings.Contains(r.err, want) || !strings.Contains(r.err, "kale status life") {
 		t.Errorf("beside a scheduler that runs: exit code %d, %s; want %q", r.code, r.err, want)
 	}
-	other.view.Store(&core.View{Job: "life", Stopping: true, Waits: "the last snapshot"})
+	note := noteProcess(folder, stoppingFile) // a kale stop, which has not looked yet
+	other.view.Store(nil)
 	run := s.start(args...)
 	t.Cleanup(func() {
 		run.interrupt()
@@ -69,6 +70,11 @@ func TestRunBesideAnotherScheduler(t *testing.T) {
 		s.runCtx(context.Background(), "stop", "life", "-force")
 	})
 	run.eventually("word of what it waits for", func() bool {
+		return strings.Contains(run.err.String(), fmt.Sprintf("a kale stop (process %d) stops it", os.Getpid()))
+	})
+	other.view.Store(&core.View{Job: "life", Stopping: true, Waits: "the last snapshot"})
+	note.end()
+	run.eventually("word of what that waits for", func() bool {
 		return strings.Contains(run.err.String(), "it stops the job: waiting for the last snapshot")
 	})
 	letGo()

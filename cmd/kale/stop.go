@@ -168,10 +168,10 @@ func (b *stopBar) stops(lasts time.Duration, v *core.View) {
 				b.say("problem: %s\n", p)
 			}
 		}
-		if !b.hinted && v.Unlisted == "" && !v.Forced && !strings.Contains(text, "kale stop -force") { // which needs to see what runs, too
+		if !b.hinted && v.Waits != "" && v.Unlisted == "" && !v.Forced && !strings.Contains(text, "kale stop -force") { // which needs to see what runs, too
 			b.say("kale stop -force %s%s does without what it waits for\n", b.a.stateFlag(), b.name)
+			b.hinted = true
 		}
-		b.hinted = true
 	}
 	b.show("%s", text)
 }
@@ -216,6 +216,8 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if err != nil {
 		return err
 	}
+	answered := a.awaitBackend(l.Job)
+	defer answered()
 	list, complete, err := core.Processes(ctx, b, name)
 	silent := err != nil && slices.Contains([]backend.Code{backend.Unavailable, backend.RetryAfter}, backend.CodeOf(err)) // which passes
 	if err != nil && !silent && !(f.force && backend.CodeOf(err) == backend.Blocked) {                                    // which force may do without
@@ -254,6 +256,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 		return err
 	}
 	defer closeAll()
+	answered() // from here on it is told what is waited for
 	waits := !f.force || silent
 	if !waits {
 		err = s.Kill(ctx)
