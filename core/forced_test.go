@@ -18,6 +18,13 @@ func (r *rig) force() {
 	}
 }
 
+// silence has the cluster answer nothing for longer than a test takes, until the scheduler is opened anew.
+func (r *rig) silence() {
+	for range 1000 {
+		r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
+	}
+}
+
 // silentBeat is one look that the cluster does not answer.
 func (r *rig) silentBeat() {
 	r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
@@ -94,9 +101,7 @@ func TestForcedStopStaysOne(t *testing.T) {
 		t.Parallel() // it takes killTimeout
 		r := newRig(t, rigOptions{})
 		r.started(2)
-		for range 1000 {
-			r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
-		}
+		r.silence()
 		if err := r.s.Kill(t.Context()); err == nil || NeedsAPerson(err) {
 			t.Fatalf("Kill = %v", err)
 		}
@@ -111,9 +116,7 @@ func TestForcedStopStaysOne(t *testing.T) {
 		r.stop = true
 		r.reopen()
 		r.s.opt.Force = true
-		for range 1000 {
-			r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
-		}
+		r.silence()
 		ctx, interrupt := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer interrupt()
 		if err := r.s.Run(ctx); err != nil {

@@ -13,8 +13,8 @@ import (
 const killTimeout = 20 * time.Second
 
 // Kill releases everything that the job runs, by force, waits until it is gone, and notes that the job has stopped. Records that were being trained are
-// trained again when the job is started again. Where that cannot be done in time, Run goes on with it. Run must not be running. What is on nodes that do not answer their cluster is released and not waited for: LeftAway
-// names it.
+// trained again when the job is started again. Where that cannot be done in time, Run goes on with it; it must not be running. What is on nodes that do not answer
+// their cluster is released and not waited for: LeftAway names it.
 func (s *Scheduler) Kill(ctx context.Context) error {
 	s.want.Stopping, s.want.Forced = true, true
 	if err := s.save(); err != nil {

@@ -27,7 +27,7 @@ func CouldPlace(ctx context.Context, o Options, workers int, avoid ...string) (b
 	list, complete, unseen := o.list(ctx)
 	lack, runs := workers, map[backend.ID]bool{}
 	for _, st := range list {
-		if st.State.Live() && st.State != backend.StatePending && !runs[placeOf(st.ID)] {
+		if st.State.Placed() && !runs[placeOf(st.ID)] {
 			if runs[placeOf(st.ID)] = true; st.ID.Role == backend.RoleWorker {
 				lack-- // whatever its rank
 			}

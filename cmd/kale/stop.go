@@ -219,6 +219,9 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	answered := a.awaitBackend(l.Job)
 	defer answered()
 	list, complete, err := core.Processes(ctx, b, name)
+	if ctx.Err() != nil {
+		return errors.Join(fmt.Errorf("interrupted before the stop of job %q had begun: nothing was ordered, and nothing of it was ended", name), b.Close())
+	}
 	silent := err != nil && slices.Contains([]backend.Code{backend.Unavailable, backend.RetryAfter}, backend.CodeOf(err)) // which passes
 	if err != nil && !silent && !(f.force && backend.CodeOf(err) == backend.Blocked) {                                    // which force may do without
 		return errors.Join(fmt.Errorf("see what runs of job %q: %w", name, err), b.Close())

@@ -212,6 +212,9 @@ const (
 // Live reports whether a process of the workload may exist: everything but exited and failed.
 func (s State) Live() bool { return s != StateExited && s != StateFailed }
 
+// Placed reports whether a process of the workload may exist and has a place: it waits for none.
+func (s State) Placed() bool { return s.Live() && s != StatePending }
+
 // Status is what a backend knows about one workload.
 type Status struct {
 	ID        ID

@@ -257,7 +257,7 @@ func (p Patient) running(ctx context.Context, b backend.Backend) (n int) {
 		return 0 // the next question says why
 	}
 	for _, st := range list {
-		if st.ID.Role == backend.RoleWorker && st.State.Live() && st.State != backend.StatePending {
+		if st.ID.Role == backend.RoleWorker && st.State.Placed() {
 			n++
 		}
 	}

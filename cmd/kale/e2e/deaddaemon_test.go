@@ -10,39 +10,59 @@ import (
 	"github.com/kale-sched/kale/plugins/slurm/slurmtest"
 )
 
+// oneNode is a cluster of one node, and what can be done to its daemons.
+type oneNode struct {
+	killDaemon, killController   func()
+	startDaemon, startController func() error
+}
+
+// onOneNode has a job train with two workers on a cluster of one node.
+func onOneNode(t *testing.T, on string) (r *rig, p *traffic, n oneNode) {
+	one := &site{backend: on}
+	one.start = func(r *rig) (s *site) {
+		ctx := r.t.Context()
+		if on == "slurm" {
+			var c *slurmtest.Cluster
+			s, c, _ = slurmOf(r, slurmtest.Options{Nodes: 1, GPUsPerNode: 4, CPUs: 8})
+			n = oneNode{
+				killDaemon: func() { c.KillDaemon(1) }, startDaemon: func() error { return c.StartNode(1) },
+				killController: func() {
+					if err := c.Settle(ctx); err != nil {
+						r.t.Fatal(err)
+					}
+					c.KillController()
+				},
+				startController: func() error { return c.StartController(ctx) },
+			}
+			return s
+		}
+		s, c, _, _ := nomadOf(r, nomadtest.Options{Clients: 1, GPUs: 4})
+		n = oneNode{
+			killDaemon: func() { c.KillClient(1) }, startDaemon: func() error { return c.StartClient(ctx, 1) },
+			killController: c.KillServer, startController: func() error { return c.StartServer(ctx) },
+		}
+		return s
+	}
+	r = newRig(t, kafkatest.Embedded(t), options{min: 2, max: 2, site: one})
+	r.run()
+	p = r.steadyTraffic(300)
+	r.awaitSteady("its workers train", 2)
+	r.awaitMore(900)
+	return r, p, n
+}
+
 // The daemon of the only node is dead while the job's processes live on there, and nobody can end them but themselves: a stop drains, writes its snapshot, and ends; one by
 // force ends at once. Nothing of the job lives after it, and the next run trains on from there: every record once.
 func TestStopsWhereTheNodesDaemonIsDead(t *testing.T) {
 	t.Parallel()
-	starts := map[string]func(r *rig) (s *site, kill func(), restart func() error){
-		"slurm": func(r *rig) (*site, func(), func() error) {
-			s, c, _ := slurmOf(r, slurmtest.Options{Nodes: 1, GPUsPerNode: 4, CPUs: 8})
-			return s, func() { c.KillDaemon(1) }, func() error { return c.StartNode(1) }
-		},
-		"nomad": func(r *rig) (*site, func(), func() error) {
-			s, c, _, _ := nomadOf(r, nomadtest.Options{Clients: 1, GPUs: 4})
-			return s, func() { c.KillClient(1) }, func() error { return c.StartClient(r.t.Context(), 1) }
-		},
-	}
 	for _, c := range []struct {
 		name, on string
 		stop     []string
 	}{{"slurm", "slurm", nil}, {"nomad", "nomad", nil}, {"nomad by force", "nomad", []string{"-force"}}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			var kill func()
-			var restart func() error
-			one := &site{backend: c.on}
-			one.start = func(r *rig) (s *site) {
-				s, kill, restart = starts[c.on](r)
-				return s
-			}
-			r := newRig(t, kafkatest.Embedded(t), options{min: 2, max: 2, site: one})
-			r.run()
-			p := r.steadyTraffic(300)
-			r.awaitSteady("its workers train", 2)
-			r.awaitMore(900)
-			kill()
+			r, p, on := onOneNode(t, c.on)
+			on.killDaemon()
 			r.awaitMore(300) // nobody misses the daemon
 			if len(c.stop) > 0 {
 				r.await("the node is known to be away", func() string {
@@ -56,7 +76,7 @@ func TestStopsWhereTheNodesDaemonIsDead(t *testing.T) {
 			}
 			r.stop(c.stop...)
 			r.await("nothing of the job lives", r.trainersLeft)
-			if err := restart(); err != nil {
+			if err := on.startDaemon(); err != nil {
 				t.Fatal(err)
 			}
 			r.await("what was given up has ended", func() string {
@@ -88,21 +108,6 @@ func (r *rig) trainersLeft() string {
 // cluster answers again nothing of the job is left in it, and the next run trains every record once.
 func TestForcedStopWhereTheControllerIsDead(t *testing.T) {
 	t.Parallel()
-	starts := map[string]func(r *rig) (s *site, kill func(), restart func() error){
-		"slurm": func(r *rig) (*site, func(), func() error) {
-			s, c, _ := slurmOf(r, slurmtest.Options{Nodes: 1, GPUsPerNode: 4, CPUs: 8})
-			return s, func() {
-				if err := c.Settle(r.t.Context()); err != nil {
-					r.t.Fatal(err)
-				}
-				c.KillController()
-			}, func() error { return c.StartController(r.t.Context()) }
-		},
-		"nomad": func(r *rig) (*site, func(), func() error) {
-			s, c, _, _ := nomadOf(r, nomadtest.Options{Clients: 1, GPUs: 4})
-			return s, c.KillServer, func() error { return c.StartServer(r.t.Context()) }
-		},
-	}
 	for _, c := range []struct {
 		name, on string
 		alone    bool // no scheduler runs
@@ -113,19 +118,8 @@ func TestForcedStopWhereTheControllerIsDead(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			var kill func()
-			var restart func() error
-			one := &site{backend: c.on}
-			one.start = func(r *rig) (s *site) {
-				s, kill, restart = starts[c.on](r)
-				return s
-			}
-			r := newRig(t, kafkatest.Embedded(t), options{min: 2, max: 2, site: one})
-			r.run()
-			p := r.steadyTraffic(300)
-			r.awaitSteady("its workers train", 2)
-			r.awaitMore(900)
-			kill()
+			r, p, on := onOneNode(t, c.on)
+			on.killController()
 			r.awaitMore(300) // nobody misses the controller
 			if c.alone {
 				r.interrupt()
@@ -160,7 +154,7 @@ func TestForcedStopWhereTheControllerIsDead(t *testing.T) {
 				}
 				return ""
 			})
-			if err := restart(); err != nil {
+			if err := on.startController(); err != nil {
 				t.Fatal(err)
 			}
 			for _, stop := range stops {
