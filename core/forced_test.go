@@ -1,11 +1,9 @@
 package core
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/fake"
@@ -107,21 +105,15 @@ func TestForcedStopStaysOne(t *testing.T) {
 		}
 		r.stop = true
 		r.reopen()
-		r.s.want.Stopping = true // as Run does
 		stops(r)
 	})
-	t.Run("of a job without a scheduler, interrupted", func(t *testing.T) {
+	t.Run("of a job without a scheduler, before it looks", func(t *testing.T) {
 		r := newRig(t, rigOptions{})
 		r.started(2)
-		r.stop = true
-		r.reopen()
-		r.s.opt.Force = true
 		r.silence()
-		ctx, interrupt := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer interrupt()
-		if err := r.s.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
+		r.stop, r.byForce = true, true
+		r.reopen() // it ends before it looks
+		r.byForce = false
 		r.reopen()
 		if !r.s.want.Forced {
 			t.Error("the next stop is not by force")

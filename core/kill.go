@@ -16,10 +16,7 @@ const killTimeout = 20 * time.Second
 // trained again when the job is started again. Where that cannot be done in time, Run goes on with it; it must not be running. What is on nodes that do not answer
 // their cluster is released and not waited for: LeftAway names it.
 func (s *Scheduler) Kill(ctx context.Context) error {
-	s.want.Stopping, s.want.Forced = true, true
-	if err := s.save(); err != nil {
-		s.warn("that the job is being stopped by force is not noted: a stop after this one would drain what is left of it", "err", err)
-	}
+	s.orderStop(true)
 	left, err := s.releaseAll(ctx)
 	if err != nil {
 		return err

@@ -36,6 +36,7 @@ type rig struct {
 	pool    *Pool                                 // nil: the job is alone
 	lost    error                                 // of the last beat
 	stop    bool                                  // schedulers that are opened only stop the job
+	byForce bool                                  // and do so by force
 	marked  int                                   // calls of the backend that are history
 }
 
@@ -158,7 +159,7 @@ func (r *rig) options(trainer string) Options {
 		b = r.wrap(b)
 	}
 	return Options{
-		Job: r.job, StateDir: r.state, Backend: b, Trainer: trainer, Pool: r.pool, Stop: r.stop,
+		Job: r.job, StateDir: r.state, Backend: b, Trainer: trainer, Pool: r.pool, Stop: r.stop, Force: r.byForce,
 		Log: slog.New(slog.NewTextHandler(r.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 }

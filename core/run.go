@@ -13,12 +13,7 @@ import (
 // been read from the broker, or could not be; what was decided before is kept up meanwhile, and orders are taken.
 // LostError, HeldError: another scheduler has the job.
 func (s *Scheduler) Run(ctx context.Context) error {
-	if s.opt.Stop {
-		s.want.Stopping, s.want.Forced, s.stopSince = true, s.want.Forced || s.opt.Force, time.Now()
-		if err := s.save(); err != nil { // a stop may be what frees the disk
-			s.warn("that the job is being stopped is not noted: who looks for it after this process does not know", "err", err)
-		}
-	} else {
+	if !s.opt.Stop {
 		s.askHistory(ctx, time.Now())
 	}
 	defer s.endOnce.Do(func() { close(s.ended) })

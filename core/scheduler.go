@@ -268,7 +268,13 @@ func (s *Scheduler) open(ctx context.Context) (err error) {
 	if s.opt.Lease != nil {
 		s.lease = s.opt.Lease
 	}
-	return s.takeOrder(known)
+	if err := s.takeOrder(known); err != nil {
+		return err
+	}
+	if s.opt.Stop {
+		s.orderStop(s.opt.Force)
+	}
+	return nil
 }
 
 // takeLease makes this scheduler the job's only one, where it is to change anything: one that observes does so only when it stops the job. While there is no

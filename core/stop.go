@@ -35,6 +35,14 @@ func (s *Scheduler) pace(now time.Time) time.Duration {
 	return min(watch, max(quickPace, now.Sub(since).Truncate(time.Second)/10))
 }
 
+// orderStop notes that the job is to be stopped, before anything is asked or ended: whoever looks after this process finds the order. What was ordered by force stays so.
+func (s *Scheduler) orderStop(force bool) {
+	s.want.Stopping, s.want.Forced, s.stopSince = true, force || s.want.Forced, time.Now()
+	if err := s.save(); err != nil { // a stop may be what frees the disk
+		s.warn("that the job is being stopped is not noted: who looks for it after this process does not know", "err", err)
+	}
+}
+
 // stop drains all workers, writes a snapshot, releases the servers, and is done when nothing is left.
 func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	s.stopLasts = now.Sub(s.stopSince)

@@ -139,10 +139,7 @@ func (a *app) noteStop(g *core.Glance) {
 
 // stopsIt names the kale stop that stops a job which has no other scheduler; 0: its process is not known.
 func stopsIt(pid int) string {
-	if pid == 0 {
-		return "a kale stop stops it"
-	}
-	return fmt.Sprintf("a kale stop (process %d) stops it", pid)
+	return stopAt(pid) + " stops it"
 }
 
 // elsewhere is the scheduler that has the job, or had it last, where its state is not in this state folder, which then knows what is older or nothing. nil: it is, or

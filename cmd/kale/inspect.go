@@ -88,6 +88,11 @@ func (a *app) inspect(ctx context.Context, arg string, f jobFlags, how inspectio
 		return nil, job.TopicInfo{}, diags, err
 	}
 	if l.Job != nil && l.draft.Known("name") {
+		if how.starts {
+			if err := a.awaitStopping(ctx, l.Name, l.dir); err != nil {
+				return l, job.TopicInfo{}, nil, err
+			}
+		}
 		if how.free {
 			if err := a.taken(ctx, l); err != nil {
 				return l, job.TopicInfo{}, nil, err

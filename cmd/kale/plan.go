@@ -141,7 +141,7 @@ func (a *app) loadPlanned(ctx context.Context, args []string, f planFlags) (jobs
 		}
 		return []*loaded{l}, []job.TopicInfo{topic}, nil, err
 	}
-	jobs, pool, err = a.loadTogether(ctx, args, f.jobFlags, f.pool, func(*loaded) {}, func(l *loaded, diags hcl.Diagnostics) error {
+	jobs, pool, err = a.loadTogether(ctx, args, f.jobFlags, f.pool, func(*loaded) error { return nil }, func(l *loaded, diags hcl.Diagnostics) error {
 		if f.pool == "" {
 			diags = append(diags, a.poolless(ctx, l, args, false)...)
 		}

@@ -38,9 +38,16 @@ func (a *app) runTogether(ctx context.Context, args []string, f runFlags) error 
 			s.end()
 		}
 	}()
-	begin := func(l *loaded) {
+	begin := func(l *loaded) error {
+		if err := a.awaitStopping(ctx, l.Name, l.dir); err != nil {
+			if ctx.Err() != nil {
+				return a.interrupted(l)
+			}
+			return err
+		}
 		l.start = start(l.dir)
 		starts = append(starts, l.start)
+		return nil
 	}
 	jobs, pool, err := a.loadTogether(ctx, args, f.jobFlags, f.pool, begin, func(l *loaded, diags hcl.Diagnostics) error {
 		if l.Job != nil && l.draft.Known("name") && !f.takeOver {
@@ -71,7 +78,7 @@ func (a *app) runTogether(ctx context.Context, args []string, f runFlags) error 
 // loadTogether reads job files, which must name different jobs, and holds the pool file, if there is one, against them; begin is told of each whose
 // name is known; then judge is asked about each. Mistakes
 // in one file do not keep the others from being looked at.
-func (a *app) loadTogether(ctx context.Context, args []string, f jobFlags, poolFile string, begin func(*loaded), judge func(*loaded, hcl.Diagnostics) error) (jobs []*loaded, pool *core.Pool, err error) {
+func (a *app) loadTogether(ctx context.Context, args []string, f jobFlags, poolFile string, begin func(*loaded) error, judge func(*loaded, hcl.Diagnostics) error) (jobs []*loaded, pool *core.Pool, err error) {
 	files := map[string]string{}
 	var all []*job.Job
 	var found []hcl.Diagnostics
@@ -94,7 +101,9 @@ func (a *app) loadTogether(ctx context.Context, args []string, f jobFlags, poolF
 			return nil, nil, fmt.Errorf("%s and %s are both of job %q: a job has one scheduler; name it once, or give one of them another name", first, arg, l.Name)
 		}
 		files[l.Name], all = arg, append(all, l.Job)
-		begin(l)
+		if err := begin(l); err != nil {
+			return nil, nil, err
+		}
 	}
 	if poolFile != "" {
 		rules, sources, diags := job.LoadPool(poolFile)

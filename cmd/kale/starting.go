@@ -15,6 +15,7 @@ import (
 
 	"github.com/kale-sched/kale/cmd/internal/folder"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/state"
 )
 
 // starting says that a kale run is about to take a job up: it asks brokers and the backend for some time before it has the job's state, and a stop that comes
@@ -135,6 +136,14 @@ func runAt(pid int) string {
 	return fmt.Sprintf("a kale run (process %d)", pid)
 }
 
+// stopAt names a kale stop by its process; 0: that is not known.
+func stopAt(pid int) string {
+	if pid == 0 {
+		return "a kale stop"
+	}
+	return fmt.Sprintf("a kale stop (process %d)", pid)
+}
+
 // awaitStart waits while a kale run is about to take a job up, and says whether one was.
 func (a *app) awaitStart(ctx context.Context, name string) (was bool, err error) {
 	if backend.ValidJob(name) != nil {
@@ -144,27 +153,41 @@ func (a *app) awaitStart(ctx context.Context, name string) (was bool, err error)
 	if err != nil {
 		return false, err
 	}
+	return a.awaitNoted(ctx, name, runAt, "is just about to start it", func() (int, bool) { return isStarting(dir) })
+}
+
+// awaitStopping waits while a kale stop is about to stop a job and does not have its state yet, whose order came first. One that has it is waited for by who opens that.
+func (a *app) awaitStopping(ctx context.Context, name, dir string) error {
+	_, err := a.awaitNoted(ctx, name, stopAt, "has just begun to stop it", func() (int, bool) {
+		pid, stops := noted(dir, stoppingFile)
+		return pid, stops && state.Holder(dir) == 0
+	})
+	return err
+}
+
+// awaitNoted waits for a process that has noted what it is about to do with a job, and says whether there was one.
+func (a *app) awaitNoted(ctx context.Context, name string, at func(pid int) string, does string, look func() (pid int, is bool)) (was bool, err error) {
 	began := time.Now()
 	bar := a.progress()
 	defer bar.done()
 	for {
-		pid, is := isStarting(dir)
+		pid, is := look()
 		if !is {
 			return was, nil
 		}
-		run, kill := runAt(pid), ""
+		who, kill := at(pid), ""
 		if pid != 0 {
 			kill = fmt.Sprintf(", or kill %d", pid)
 		}
 		waited := time.Since(began)
 		if waited > stopTimeout {
-			return was, fmt.Errorf("%s of job %q is about to start it, and has not begun after %s: press Ctrl-C where it runs%s; then run this again", run, name, stopTimeout, kill)
+			return was, fmt.Errorf("%s of job %q %s, and is no further after %s: press Ctrl-C where it runs%s; then run this again", who, name, does, stopTimeout, kill)
 		}
 		if !was {
 			was = true
-			a.advise("waiting for %s of job %q, which is just about to start it\n", run, name)
+			a.advise("waiting for %s of job %q, which %s\n", who, name, does)
 		}
-		bar.show("waiting, %s: %s is about to start job %q", waited.Round(time.Second), run, name)
+		bar.show("waiting, %s: %s %s", waited.Round(time.Second), who, does)
 		if err := wait(ctx, letGoPoll); err != nil {
 			return was, err
 		}

@@ -178,6 +178,37 @@ func TestStopWaitsForRunThatStarts(t *testing.T) {
 	}
 }
 
+// A run that comes while a stop has begun and does not have the job's state yet waits for it: the order of the two is that in which they were given.
+func TestRunWaitsForAStopThatHasNotLooked(t *testing.T) {
+	s := newShell(t).withPrograms()
+	file := lifeAt(t, "127.0.0.1:1")
+	other := write(t, strings.Replace(read(t, lifeAt(t, "127.0.0.1:1")), `job "life"`, `job "other"`, 1))
+	files := [][]string{{file}, {file, other}}
+	for _, args := range files {
+		dir := filepath.Join(s.env["KALE_STATE_DIR"], "life")
+		stop := noteProcess(dir, stoppingFile)
+		run := s.start(append([]string{"run"}, args...)...)
+		run.eventually("word of what it waits for", func() bool {
+			return strings.Contains(run.err.String(), fmt.Sprintf(`waiting for a kale stop (process %d) of job "life", which has just begun to stop it`, os.Getpid()))
+		})
+		if pid, starts := isStarting(dir); starts {
+			t.Errorf("while it waits it is about to start the job, in process %d", pid)
+		}
+		stop.end()
+		if r := run.end(); r.code != exitFailed || !strings.Contains(r.err, "127.0.0.1:1") {
+			t.Errorf("after that: exit code %d: %s%s", r.code, r.out, r.err)
+		}
+	}
+	dir := filepath.Join(s.env["KALE_STATE_DIR"], "life")
+	defer noteProcess(dir, stoppingFile).end()
+	run := s.start("run", files[0][0])
+	run.eventually("the wait", func() bool { return strings.Contains(run.err.String(), "waiting for a kale stop") })
+	run.interrupt()
+	if r := run.end(); r.code != exitFailed || !strings.Contains(r.err, "this run has started nothing") {
+		t.Errorf("interrupted: exit code %d: %s", r.code, r.err)
+	}
+}
+
 // slowPlugin is a folder with a plugin of the local backend that says nothing until it may answer.
 func slowPlugin(t *testing.T) (dir string, asked func() bool, answer func()) {
 	t.Helper()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -212,42 +211,16 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if exists(l.dir) {
 		defer noteProcess(l.dir, stoppingFile).end()
 	}
-	b, err := a.configured(ctx, l, l.dir)
-	if err != nil {
-		return err
-	}
 	answered := a.awaitBackend(l.Job)
 	defer answered()
-	list, complete, err := core.Processes(ctx, b, name)
-	if ctx.Err() != nil {
-		return errors.Join(fmt.Errorf("interrupted before the stop of job %q had begun: nothing was ordered, and nothing of it was ended", name), b.Close())
-	}
-	silent := err != nil && slices.Contains([]backend.Code{backend.Unavailable, backend.RetryAfter}, backend.CodeOf(err)) // which passes
-	if err != nil && !silent && !(f.force && backend.CodeOf(err) == backend.Blocked) {                                    // which force may do without
-		return errors.Join(fmt.Errorf("see what runs of job %q: %w", name, err), b.Close())
-	}
-	if err := b.Close(); err != nil {
-		return err
+	if want, err := core.WantedAt(l.dir); err != nil || !want.Runs() { // or it is not known; else it is ordered before it is looked what runs
+		over, err := a.nothingRuns(ctx, l, f)
+		if err != nil || over {
+			return err
+		}
 	}
 	if _, starts := isStarting(l.dir); starts {
 		return errTakenUp
-	}
-	if complete && !anyLive(list) {
-		g, v, err := a.awaitLetGo(ctx, name)
-		switch {
-		case err != nil:
-			return err
-		case v != nil:
-			return errTakenUp
-		case g.State == core.StateStopped:
-			return a.sayStopped(name, false, g.Rollbacks, g.Unwritten, g.LeftAway)
-		case g.State == core.StateNeverStarted:
-			says := fmt.Sprintf("job %q was never started", name)
-			if k, err := core.KeeperOf(l.Job); err == nil && k != nil && k.Stopped && !k.Held {
-				says = fmt.Sprintf("job %q has stopped already, at %s; %s", name, k.Until.Local().Format("2006-01-02 15:04:05"), core.ModelWords(l.Checkpoint.Dir, name))
-			}
-			return a.done(ordered{Job: name, Order: orderStop, Says: []string{says}})
-		}
 	}
 	s, b, closeAll, err := a.open(ctx, l, core.Options{Log: lg, Told: true, Stop: true, Force: f.force, AnyOwner: l.anyOwner}, f.takeOver)
 	if errors.Is(err, state.ErrLocked) {
@@ -255,12 +228,24 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 			return errTakenUp
 		}
 	}
+	if err != nil && ctx.Err() != nil {
+		return unbegun(name)
+	}
 	if err != nil {
 		return err
 	}
 	defer closeAll()
+	soon, enough := context.WithTimeout(ctx, 2*a.patience)
+	_, _, silent, err := processes(soon, b, name, f.force)
+	enough()
+	if ctx.Err() != nil {
+		return a.halfStopped(name)
+	}
+	if err != nil {
+		return err
+	}
 	answered() // from here on it is told what is waited for
-	waits := !f.force || silent
+	waits := silent || !f.force
 	if !waits {
 		err = s.Kill(ctx)
 		waits = err != nil && ctx.Err() == nil && !core.NeedsAPerson(err)
@@ -272,6 +257,64 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 		return err
 	}
 	return a.sayStopped(name, true, s.Rollbacks(), s.Unwritten(), s.LeftAway())
+}
+
+// nothingRuns says that there was nothing to stop, where the state of a job does not say that it runs and its cluster has nothing of it either, and prints that.
+func (a *app) nothingRuns(ctx context.Context, l *loaded, f stopFlags) (is bool, err error) {
+	name := l.Name
+	b, err := a.configured(ctx, l, l.dir)
+	if err != nil {
+		return false, err
+	}
+	list, complete, silent, err := processes(ctx, b, name, f.force)
+	switch err = errors.Join(err, b.Close()); {
+	case ctx.Err() != nil:
+		return false, unbegun(name)
+	case err != nil:
+		return false, err
+	}
+	if silent || !complete || anyLive(list) {
+		return false, nil
+	}
+	g, v, err := a.awaitLetGo(ctx, name)
+	switch {
+	case err != nil:
+		return false, err
+	case v != nil:
+		return false, errTakenUp
+	case g.State == core.StateStopped:
+		return true, a.sayStopped(name, false, g.Rollbacks, g.Unwritten, g.LeftAway)
+	case g.State == core.StateNeverStarted:
+		says := fmt.Sprintf("job %q was never started", name)
+		if k, err := core.KeeperOf(l.Job); err == nil && k != nil && k.Stopped && !k.Held {
+			says = fmt.Sprintf("job %q has stopped already, at %s; %s", name, k.Until.Local().Format("2006-01-02 15:04:05"), core.ModelWords(l.Checkpoint.Dir, name))
+		}
+		return true, a.done(ordered{Job: name, Order: orderStop, Says: []string{says}})
+	}
+	return false, nil
+}
+
+// processes is what a cluster has of a job that is to be stopped; silent: it does not answer, or not in time, which passes.
+func processes(ctx context.Context, b backend.Backend, name string, force bool) (list []backend.Status, complete, silent bool, err error) {
+	list, complete, err = core.Processes(ctx, b, name)
+	if err == nil {
+		return list, complete, false, nil
+	}
+	switch code := backend.CodeOf(err); {
+	case ctx.Err() != nil, code == backend.Unavailable, code == backend.RetryAfter:
+		return nil, false, true, nil
+	case force && code == backend.Blocked: // which force may do without
+		return nil, false, false, nil
+	}
+	return nil, false, false, fmt.Errorf("see what runs of job %q: %w", name, err)
+}
+
+func unbegun(name string) error {
+	return fmt.Errorf("interrupted before the stop of job %q had begun: nothing was ordered, and nothing of it was ended", name)
+}
+
+func (a *app) halfStopped(name string) error {
+	return fmt.Errorf("interrupted: job %q is half stopped; kale stop %s%s goes on", name, a.stateFlag(), name)
 }
 
 // drive runs a scheduler that was opened to stop its job, with progress, until the job has stopped. It answers as every scheduler does, so that others see how far
@@ -293,7 +336,7 @@ func (a *app) drive(ctx context.Context, lg *slog.Logger, l *loaded, b backend.B
 		select {
 		case err := <-ran:
 			if v := s.View(); err == nil && (v == nil || !v.Stopped) {
-				err = fmt.Errorf("interrupted: job %q is half stopped; kale stop %s%s goes on", name, a.stateFlag(), name)
+				err = a.halfStopped(name)
 			}
 			return err
 		case <-t.C:

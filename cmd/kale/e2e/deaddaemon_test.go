@@ -1,10 +1,14 @@
 package e2e_test
 
 import (
+	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/stream/kafkatest"
 	"github.com/kale-sched/kale/plugins/nomad/nomadtest"
 	"github.com/kale-sched/kale/plugins/slurm/slurmtest"
@@ -112,9 +116,10 @@ func TestForcedStopWhereTheControllerIsDead(t *testing.T) {
 		name, on string
 		alone    bool // no scheduler runs
 		plain    bool // a stop in order comes first
+		again    bool // one by force that is interrupted comes first, and a run while the next one works
 	}{
-		{"slurm", "slurm", false, true}, {"slurm without a scheduler", "slurm", true, true},
-		{"nomad", "nomad", false, true}, {"nomad without a scheduler", "nomad", true, false},
+		{"slurm", "slurm", false, true, false}, {"slurm without a scheduler", "slurm", true, true, false},
+		{"nomad", "nomad", false, true, false}, {"nomad without a scheduler", "nomad", true, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -135,9 +140,21 @@ func TestForcedStopWhereTheControllerIsDead(t *testing.T) {
 					return ""
 				})
 			}
+			if c.again {
+				r.orderedWhenInterrupted()
+			}
 			force := r.child("stop", r.name(), "-force")
 			if stops = append(stops, force); !c.plain {
 				stops = append(stops, r.child("stop", r.name())) // another one at the same time
+			}
+			if c.again {
+				r.await("the stop has begun", func() string {
+					if state.Holder(r.stateDir()) == 0 {
+						return "nobody has the job"
+					}
+					return ""
+				})
+				r.start()
 			}
 			r.await("nothing of the job lives", func() string {
 				left := r.trainersLeft()
@@ -165,16 +182,47 @@ func TestForcedStopWhereTheControllerIsDead(t *testing.T) {
 			if !c.alone {
 				r.awaitEnd("the job has stopped, and its scheduler ends")
 			}
-			r.await("the cluster has nothing of the job", func() string {
-				for _, st := range r.list() {
-					return st.String()
-				}
-				return ""
-			})
-			r.run()
+			if !c.again {
+				r.await("the cluster has nothing of the job", func() string {
+					for _, st := range r.list() {
+						return st.String()
+					}
+					return ""
+				})
+				r.run()
+			}
 			r.awaitSteady("its workers train again", 2)
 			r.awaitMore(300)
 			r.finish(p, nil, 1500)
 		})
+	}
+}
+
+// orderedWhenInterrupted has a stop by force interrupted as soon as it has the job: that it was ordered is known all the same.
+func (r *rig) orderedWhenInterrupted() {
+	r.t.Helper()
+	stop := r.child("stop", r.name(), "-force")
+	r.await("it has the job", func() string {
+		if pid := state.Holder(r.stateDir()); pid != stop.cmd.Process.Pid {
+			return fmt.Sprintf("process %d has it; the stop says %s", pid, stop.err.String())
+		}
+		return ""
+	})
+	r.await("it is ordered", func() string { // which is a moment later
+		if strings.Contains(stop.err.String(), "waiting for") {
+			return ""
+		}
+		return "it says " + stop.err.String()
+	})
+	r.signal(stop.cmd.Process.Pid, syscall.SIGINT)
+	if code := stop.wait(r); code == 0 {
+		r.fatalf("the stop was not interrupted: %s", stop.err.String())
+	}
+	want, err := core.WantedAt(r.stateDir())
+	if err != nil {
+		r.fatalf("%v", err)
+	}
+	if !want.Stopping || !want.Forced {
+		r.fatalf("the stop was ordered by force, and known is stopping %v, by force %v: %s", want.Stopping, want.Forced, stop.err.String())
 	}
 }
