@@ -36,7 +36,8 @@ from there. It works with a running scheduler, which then ends too, and without.
 
 -force drains nothing and writes no snapshot: processes are killed, and the job goes on later from its last snapshot. While the cluster
 does not answer, what can read the checkpoint folder is told there to end. A stop by force stays one. A cluster knows whose a job's name is,
-and gives the processes of another job of that name to nobody; -force -take-over ends them all the same, for when nobody else can.`,
+and gives the processes of another job of that name to nobody; -force -take-over ends them all the same, for when nobody else can. A scheduler that is
+suspended or stuck keeps the job; kill -9 ends it alone, and training goes on.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.stopJob(cmd.Context(), args[0], f) },
 	}
@@ -154,12 +155,14 @@ type stopBar struct {
 	name     string
 	problems []string
 	hinted   bool
+	rest     string // what remains, by the last line that is still to be read
 }
 
 func (a *app) stopBar(name string) *stopBar { return &stopBar{progress: a.progress(), name: name} }
 
 func (b *stopBar) stops(lasts time.Duration, v *core.View) {
-	text := fmt.Sprintf("stopping job %q, %s%s", b.name, lasts.Round(time.Second), remaining(v))
+	rest := remaining(v)
+	text := fmt.Sprintf("stopping job %q, %s%s", b.name, lasts.Round(time.Second), rest)
 	if lasts >= stopTakesLong {
 		for _, p := range v.Problems {
 			if !view.Told(b.problems, p) {
@@ -172,7 +175,12 @@ func (b *stopBar) stops(lasts time.Duration, v *core.View) {
 			b.hinted = true
 		}
 	}
-	b.show("%s", text)
+	if !b.tty && rest != "" && rest == b.rest {
+		text = fmt.Sprintf("stopping job %q, %s: waiting still", b.name, lasts.Round(time.Second))
+	}
+	if b.show("%s", text) {
+		b.rest = rest
+	}
 }
 
 // say says something above the bar.
