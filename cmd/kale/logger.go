@@ -63,8 +63,8 @@ func (a *app) progress() *progress {
 	return p
 }
 
-// show replaces what was shown last. Where it cannot be written over it is left out if another line has just been shown, and shown says whether it was not.
-func (p *progress) show(format string, args ...any) (shown bool) {
+// show replaces what was shown last.
+func (p *progress) show(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	if p.tty {
 		if r := []rune(line); len(r) >= p.width {
@@ -72,15 +72,12 @@ func (p *progress) show(format string, args ...any) (shown bool) {
 		}
 		fmt.Fprintf(p.a.err, "\r\x1b[K%s", line)
 		p.shown = true
-		return true
+		return
 	}
-	now := time.Now()
-	if now.Sub(p.last) < progressEvery {
-		return false
+	if now := time.Now(); now.Sub(p.last) >= progressEvery {
+		p.last = now
+		fmt.Fprintln(p.a.err, line)
 	}
-	p.last = now
-	fmt.Fprintln(p.a.err, line)
-	return true
 }
 
 // leftFrom is how long work has to have gone on for an estimate of how long it will.

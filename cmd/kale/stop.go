@@ -155,14 +155,12 @@ type stopBar struct {
 	name     string
 	problems []string
 	hinted   bool
-	rest     string // what remains, by the last line that is still to be read
 }
 
 func (a *app) stopBar(name string) *stopBar { return &stopBar{progress: a.progress(), name: name} }
 
 func (b *stopBar) stops(lasts time.Duration, v *core.View) {
-	rest := remaining(v)
-	text := fmt.Sprintf("stopping job %q, %s%s", b.name, lasts.Round(time.Second), rest)
+	text := fmt.Sprintf("stopping job %q, %s%s", b.name, lasts.Round(time.Second), remaining(v))
 	if lasts >= stopTakesLong {
 		for _, p := range v.Problems {
 			if !view.Told(b.problems, p) {
@@ -175,12 +173,7 @@ func (b *stopBar) stops(lasts time.Duration, v *core.View) {
 			b.hinted = true
 		}
 	}
-	if !b.tty && rest != "" && rest == b.rest {
-		text = fmt.Sprintf("stopping job %q, %s: waiting still", b.name, lasts.Round(time.Second))
-	}
-	if b.show("%s", text) {
-		b.rest = rest
-	}
+	b.show("%s", text)
 }
 
 // say says something above the bar.

@@ -30,8 +30,8 @@ func TestStopSaysAProblemOnce(t *testing.T) {
 kale stop -force ctr does without what it waits for
 stopping job "ctr", 10s: waiting for the last snapshot, which fails
 problem: another one
-stopping job "ctr", 20s: waiting still
-stopping job "ctr", 30s: waiting still
+stopping job "ctr", 20s: waiting for the last snapshot, which fails
+stopping job "ctr", 30s: waiting for the last snapshot, which fails
 `
 		if diff := cmp.Diff(want, errs.String()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
