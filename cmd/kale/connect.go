@@ -211,13 +211,18 @@ func (a *app) awaitBackend(j *job.Job) (answered func()) {
 
 // await advises what is waited for, where that takes longer than a.patience. The caller calls done when the wait is over.
 func (a *app) await(format string, args ...any) (done func()) {
+	return a.awaiting(func() { a.advise(format, args...) })
+}
+
+// awaiting is await for who says it otherwise.
+func (a *app) awaiting(say func()) (done func()) {
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() { // ends with done, which waits for it
 		defer close(ended)
 		select {
 		case <-over:
 		case <-time.After(a.patience):
-			a.advise(format, args...)
+			say()
 		}
 	}()
 	return sync.OnceFunc(func() { close(over); <-ended })
