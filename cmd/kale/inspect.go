@@ -98,11 +98,16 @@ func (a *app) inspect(ctx context.Context, arg string, f jobFlags, how inspectio
 			diags = append(diags, a.poolless(ctx, l, []string{arg}, how.starts)...)
 		}
 		if how.starts {
-			l.start = start(l.dir)
+			a.takeUp(l)
 		}
 	}
 	info, more, err := a.askAround(ctx, l, how, diags.HasErrors())
 	return l, info, inOrder(append(diags, more...)), err
+}
+
+// takeUp notes that this command is about to take a job up, for others (starting); of itself it does not say so.
+func (a *app) takeUp(l *loaded) {
+	l.start, a.takesUp = start(l.dir), append(a.takesUp, l.Name)
 }
 
 // inOrder sorts diagnostics as they stand in the file. Of an error and a warning about the same words the warning is left out.

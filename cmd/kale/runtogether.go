@@ -39,7 +39,7 @@ func (a *app) runTogether(ctx context.Context, args []string, f runFlags) error 
 		}
 	}()
 	begin := func(l *loaded) {
-		l.start = start(l.dir)
+		a.takeUp(l)
 		starts = append(starts, l.start)
 	}
 	jobs, pool, err := a.loadTogether(ctx, args, f.jobFlags, f.pool, begin, func(l *loaded, diags hcl.Diagnostics) error {
