@@ -2,11 +2,13 @@ package core
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/fake"
+	"github.com/kale-sched/kale/core/rpc"
 )
 
 func (r *rig) force() {
@@ -129,4 +131,39 @@ func TestForcedStopStaysOne(t *testing.T) {
 			t.Errorf("it is being stopped: %v, by force: %v", w.Stopping, w.Forced)
 		}
 	})
+}
+
+// What a stop by force has shut out, and its cluster could not end, ends during the next run: as was wanted, which is no problem. A process that ends so without a stop is
+// one.
+func TestEndsOfWhatAStopShutOutAreNoProblem(t *testing.T) {
+	for name, c := range map[string]struct {
+		stop func(*rig)
+		told bool
+	}{
+		"a stop that was cut short": {stop: (*rig).force},
+		"a stop":                    {stop: func(r *rig) { r.s.want.LastStop = time.Now(); _ = r.s.save() }},
+		"none":                      {stop: func(*rig) {}, told: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(2)
+			c.stop(r)
+			r.reopen()
+			r.beat()
+			if err := r.cluster.Exit("ctr", worker(0, 1), rpc.ExitFenced); err != nil {
+				t.Fatal(err)
+			}
+			r.beat()
+			told := slices.ContainsFunc(r.s.problems(), func(p string) bool { return strings.HasPrefix(p, "worker-0-g1 has ended") })
+			if told != c.told {
+				t.Errorf("its end is a problem: %v; problems %q", told, r.s.problems())
+			}
+			r.until("it is replaced", func() error {
+				if live := r.live(); !strings.Contains(live, "worker-0-g2") {
+					return errors.New(live)
+				}
+				return nil
+			})
+		})
+	}
 }

@@ -68,9 +68,18 @@ func (s *Scheduler) takeOrder(known bool) error {
 	return s.save()
 }
 
+// ForgetOrder removes the number of workers that was ordered from a job's checkpoint folder, and gives the file that it was in; "": there was none.
+func ForgetOrder(j *job.Job) (file string, err error) {
+	err = os.Remove(orderPath(j))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return orderPath(j), err
+}
+
 // dropOrder removes what keepOrder wrote, when the job has stopped: what its own scheduler remembers is in its state.
 func (s *Scheduler) dropOrder() {
-	if err := os.Remove(orderPath(s.job)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if _, err := ForgetOrder(s.job); err != nil {
 		s.lg.Warn("the number of workers that was ordered stays in the checkpoint folder: the next scheduler with another state folder keeps to it", "err", err)
 	}
 }

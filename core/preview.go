@@ -22,8 +22,9 @@ type Preview struct {
 	Record Record
 	// Workloads are the servers and workers that the decision wants.
 	Workloads []backend.Workload
-	// Report says whether those of them that do not run yet could be placed.
-	Report backend.Report
+	// Report says whether those of them that do not run yet could be placed; Unplaced says why that is not known, "": it is.
+	Report   backend.Report
+	Unplaced string
 	// Running is what the backend has of the job; Unlisted says why that may not be all, "": it is.
 	Running  []backend.Status
 	Unlisted string
@@ -121,6 +122,10 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 		p.Ahead = s.missed.ahead
 	}
 	s.seen = s.look(ctx)
+	p.Running, p.Unlisted = s.seen.list, s.seen.unlisted()
+	if s.supposesNone(p.Locked) {
+		p.Unlisted += supposedNone
+	}
 	if p.Locked && s.want.Target > 0 && s.seen.unlisted() == "" {
 		s.want.catchUp(s.seen.list)
 	}
@@ -133,7 +138,6 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	}
 	obs := s.observe(now)
 	p.Record = Record{Observation: obs, Decision: s.policy.Decide(obs), LastJoin: s.want.LastJoin, LagUnknown: s.lagUnknown(obs), ObserveOnly: o.Job.Autoscale.Mode == job.ModeObserve}
-	p.Running, p.Unlisted = s.seen.list, s.seen.unlisted()
 	if s.damaged != nil {
 		p.Damaged = damagedRest(s.damaged)
 	}
@@ -142,6 +146,20 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 		o.Pool.tell(o.Job.Name, s.wish(obs, p.Record.Decision))
 	}
 	return s, p, diags, nil
+}
+
+// supposedNone follows why what runs of a job is not known.
+const supposedNone = "; decided as if nothing of the job ran, since none of it is wanted"
+
+// supposesNone takes the silence of a cluster for the answer that nothing runs, of a job of which nothing is wanted and no chief is heard: a run would hold until
+// the cluster answers, and decide then what a preview can say now.
+func (s *Scheduler) supposesNone(locked bool) bool {
+	n := s.seen
+	if locked || s.want.Target > 0 || len(n.list) > 0 || !silent(n.chiefErr) || n.listErr == nil || n.blind() {
+		return false
+	}
+	n.list, n.complete, n.listErr = nil, true, nil
+	return true
 }
 
 // catchUp takes in what a scheduler has replaced since it said what it wants, and before the list was looked at: newer generations, and workers in the places of those
@@ -202,7 +220,7 @@ func (s *Scheduler) readDesired(says *Wanted) (locked bool, err error) {
 	return false, errors.Join(err, st.Close())
 }
 
-// place renders what the decision wants and asks the backend whether the missing part has room.
+// place renders what the decision wants and asks the backend whether the missing part has room. That the cluster does not answer keeps nobody from the decision.
 func (s *Scheduler) place(ctx context.Context, p *Preview) error {
 	want := s.want.Target
 	if p.Record.Decision.Target > 0 {
@@ -219,7 +237,12 @@ func (s *Scheduler) place(ctx context.Context, p *Preview) error {
 			return nil
 		}
 		var err error
-		if p.Report, err = s.opt.Backend.Plan(ctx, s.job.Name, missing); err != nil || !s.raise(p.Report) {
+		p.Report, err = s.opt.Backend.Plan(ctx, s.job.Name, missing)
+		switch {
+		case err != nil && ctx.Err() == nil && backend.CodeOf(err) == backend.Unavailable:
+			p.Unplaced = backendSilent + backend.AsError(err).Message
+			return nil
+		case err != nil || !s.raise(p.Report):
 			return err
 		}
 	}

@@ -50,21 +50,23 @@ func (v *Renewed) shown(now time.Time) *Renewed {
 
 // String is the renewal for people.
 func (v *Renewed) String() string {
-	how := ""
+	at, how := v.Deadline.Format("15:04:05"), ""
 	if !v.Warm {
 		how = ", which was not ready yet"
-		if v.Cause != backend.EndDrain {
-			return fmt.Sprintf("%s left for %s%s%s: %v could end it at %s at the earliest", v.Worker, v.Successor, moved(v.From, v.To), how, v.Cause, v.Deadline.Format("15:04:05"))
-		}
 	}
-	when := "before"
-	if v.At.After(v.Deadline) {
-		when = "after"
+	who, off := v.Successor+moved(v.From, v.To)+how, job.Length(v.At.Sub(v.Deadline).Abs().Round(time.Second))
+	late := v.At.After(v.Deadline)
+	switch {
+	case v.Cause == backend.EndDrain && late: // of the drain, or of a walltime that ends before it
+		return fmt.Sprintf("%s gave way to %s, since its node is drained, %s after it could have been ended there (at %s at the earliest)", v.Worker, who, off, at)
+	case v.Cause == backend.EndDrain: // which may end nobody by itself
+		return fmt.Sprintf("%s gave way to %s, since its node is drained", v.Worker, who)
+	case !v.Warm:
+		return fmt.Sprintf("%s left for %s: %v could end it at %s at the earliest", v.Worker, who, v.Cause, at)
+	case late:
+		return fmt.Sprintf("%s gave way to %s, %s after %v could end it (at %s at the earliest)", v.Worker, who, off, v.Cause, at)
 	}
-	if v.Cause == backend.EndDrain && when == "before" { // which may end nobody by itself
-		return fmt.Sprintf("%s gave way to %s%s%s, since its node is drained", v.Worker, v.Successor, moved(v.From, v.To), how)
-	}
-	return fmt.Sprintf("%s gave way to %s%s%s, %s %s %v could end it (at %s at the earliest)", v.Worker, v.Successor, moved(v.From, v.To), how, job.Length(v.At.Sub(v.Deadline).Abs().Round(time.Second)), when, v.Cause, v.Deadline.Format("15:04:05"))
+	return fmt.Sprintf("%s gave way to %s, %s before %v could end it (at %s at the earliest)", v.Worker, who, off, v.Cause, at)
 }
 
 // wantedRanks are those of the wanted workers and of successors, ascending.
@@ -195,8 +197,6 @@ func (s *Scheduler) handOver(now time.Time) (changed bool) {
 		case !now.Before(v.Due) && s.hasNoPlace(v.Successor) && !s.isBehind(v.Successor) && s.othersFollow(v, now):
 			s.warn("a worker leaves before its successor is ready, which has no place beside it", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
 			latest = now
-		case found && st.Asks && s.hasNoPlace(v.Successor): // it drains when it is asked, and what it gave up before that nobody of the job might get
-			continue
 		case !now.Before(latest) && now.Before(v.Deadline): // one that outlives its deadline is asked to end by the cluster, and may train until then
 			s.warn("a worker has to leave before its successor is ready", "workload", workerID(v.Rank, v.Generation).String(), "successor", v.Successor)
 		default:
@@ -246,10 +246,15 @@ func (s *Scheduler) isReady(rank int) bool {
 	return s.seen.member(rank, s.want.Workers[rank]).GetState() == rpc.MemberState_MEMBER_STATE_READY
 }
 
-// latestLeave is when a worker that is being renewed must begin to leave, whether its successor is ready or not.
+// latestLeave is when a worker that is being renewed must begin to leave, whether its successor is ready or not. One that the cluster asks to end, in time for its
+// drain, trains until it is asked: what it gave up before that nobody might get.
 func (s *Scheduler) latestLeave(v renewal) time.Time {
 	drain := time.Duration(renewSafety * float64(measured(s.want.Drains, assumedDrain).Value))
-	if st, found := s.seen.allocation(workerID(v.Rank, v.Generation)); found && !st.Started.IsZero() {
+	st, found := s.seen.allocation(workerID(v.Rank, v.Generation))
+	if found && st.Asks {
+		return v.Deadline
+	}
+	if found && !st.Started.IsZero() {
 		drain = min(drain, v.Deadline.Sub(st.Started)/4)
 	}
 	return v.Deadline.Add(-drain)
@@ -307,5 +312,9 @@ func (s *Scheduler) renewalWaits(v renewal) string {
 	if w := s.allocationWaits(id); w != "" {
 		return w
 	}
-	return id.String() + " to take over from " + workerID(v.Rank, v.Generation).String() + " before " + v.Cause.String() + " may end that (at " + v.Deadline.Format("15:04:05") + " at the earliest)"
+	old, at := workerID(v.Rank, v.Generation), v.Deadline.Format("15:04:05")
+	if v.Cause == backend.EndDrain { // its walltime may end it before that does
+		return fmt.Sprintf("%s to take over from %s, whose node is drained, before that may be ended there (at %s at the earliest)", id, old, at)
+	}
+	return fmt.Sprintf("%s to take over from %s before %v may end that (at %s at the earliest)", id, old, v.Cause, at)
 }

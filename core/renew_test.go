@@ -387,30 +387,45 @@ func TestAWorkerKeepsItsPlaceWhileOthersAreBeforeItsSuccessor(t *testing.T) {
 	}
 }
 
-// A worker that the cluster asks to end, in time for a drain, and whose successor has no place, trains on until it is asked.
+// A worker that the cluster asks to end, in time for a drain, trains on until it is asked where its successor is not ready, whether that has a place or not, and also
+// on a node that is drained, if its walltime ends first.
 func TestAWorkerWithoutASuccessorTrainsUntilItIsAsked(t *testing.T) {
-	r := newRig(t, rigOptions{})
-	r.started(2)
-	r.expire(90*time.Second, worker(0, 1))
-	if err := r.cluster.SetAsks("ctr", worker(0, 1)); err != nil {
-		t.Fatal(err)
-	}
-	r.until("its successor is wanted", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1"))
-	r.queue(worker(2, 1))
-	v := r.s.want.Renewals[0]
-	for r.beat(); r.now.Before(v.Deadline.Add(time.Minute)); r.beat() {
-		if len(r.s.want.Draining) > 0 {
-			t.Fatalf("it leaves %v before the deadline", v.Deadline.Sub(r.now))
-		}
-	}
-	if err := r.cluster.SetState("ctr", worker(0, 1), backend.StateFailed, "Slurm asked it to stop"); err != nil { // when it has drained
-		t.Fatal(err)
-	}
-	r.beats(2)
-	if len(r.s.want.Renewals) > 0 || !slices.Equal(r.s.want.Ranks, []int{1, 2}) {
-		t.Errorf("after its end wanted are %v, and renewed %v", r.s.want.Ranks, r.s.want.Renewals)
-	}
-	if p := r.s.problems(); slices.ContainsFunc(p, func(p string) bool { return strings.Contains(p, "worker-0-g1 has ended") }) {
-		t.Errorf("problems: %q", p)
+	for name, c := range map[string]struct {
+		waits, drained bool
+	}{"no place": {waits: true}, "not ready": {}, "on a drained node": {waits: true, drained: true}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigOptions{})
+			r.started(2)
+			if r.expire(90*time.Second, worker(0, 1)); c.drained {
+				r.drainNode(90*time.Second, worker(0, 1)) // as of a walltime that ends before the drain
+			}
+			if err := r.cluster.SetAsks("ctr", worker(0, 1)); err != nil {
+				t.Fatal(err)
+			}
+			r.until("its successor is wanted", r.isLive("ps-0-g1 ps-1-g1 worker-0-g1 worker-1-g1 worker-2-g1"))
+			if c.waits {
+				r.queue(worker(2, 1))
+			}
+			v := r.s.want.Renewals[0]
+			for r.beat(); r.now.Before(v.Deadline.Add(time.Minute)); r.beat() {
+				if len(r.s.want.Draining) > 0 {
+					t.Fatalf("it leaves %v before the deadline", v.Deadline.Sub(r.now))
+				}
+			}
+			if err := r.cluster.SetState("ctr", worker(0, 1), backend.StateFailed, "Slurm asked it to stop"); err != nil { // when it has drained
+				t.Fatal(err)
+			}
+			r.beats(2)
+			if len(r.s.want.Renewals) > 0 || !slices.Equal(r.s.want.Ranks, []int{1, 2}) {
+				t.Errorf("after its end wanted are %v, and renewed %v", r.s.want.Ranks, r.s.want.Renewals)
+			}
+			if p := r.s.problems(); slices.ContainsFunc(p, func(p string) bool { return strings.Contains(p, "worker-0-g1 has ended") }) {
+				t.Errorf("problems: %q", p)
+			}
+			says := r.s.want.LastRenewal.String()
+			if blamed := strings.Contains(says, "drain of its node") || strings.Contains(says, "drained") != c.drained; blamed {
+				t.Errorf("what became of it: %s", says)
+			}
+		})
 	}
 }

@@ -108,6 +108,7 @@ type Scheduler struct {
 	undecided   bool // an order has been taken that no decision could follow yet
 	trimmed     time.Time
 	started     time.Time
+	cutShort    bool // the stop before this run was by force, and had not come to its end
 	last        *Record
 	lastChange  *Record
 	lastRescale *Rescale
@@ -390,6 +391,7 @@ func (s *Scheduler) loadDesired() (known bool, err error) {
 			s.opt.StateDir, s.want.Version, desiredVersion)
 	}
 	if known {
+		s.cutShort = s.want.Stopping && s.want.Forced
 		s.want.open(s.opt.Stop)
 		if was := s.want.checkpoint(); was != "" && !sameFolder(was, s.job.Checkpoint.Dir) {
 			s.want.Totals = nil // they are another checkpoint's

@@ -117,6 +117,11 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 	}
 	again := finished || st.Finished.IsZero() && st.Restarts > t.restarts
 	if over && !t.over || !over && again {
+		if s.shutOutBefore(st) {
+			t.over, t.restarts, t.finished, t.awaited = over, st.Restarts, st.Finished, finished && !over && st.Restarts == t.restarts
+			s.lg.Info("a process of the run before has ended, as the stop has had it do", "workload", st.ID.String(), "reason", st.Reason)
+			return t
+		}
 		t.times, t.last = t.times+max(1, st.Restarts-t.restarts), now
 		t.awaited = finished && !over && st.Restarts == t.restarts
 		t.died, t.followed, t.tail, t.unread = st.ID, !over, "", tailTries
@@ -131,6 +136,16 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 		s.warn("a process that is wanted has ended", "workload", st.ID.String(), "times", t.times, "state", string(st.State), "exit", st.ExitCode, "reason", st.Reason)
 	}
 	return t
+}
+
+// shutOutBefore says that a process of the run before has ended because the stop by force after it took its place in the checkpoint folder, where the cluster could not
+// end it: that is what was wanted of it.
+func (s *Scheduler) shutOutBefore(st backend.Status) bool {
+	stopped := s.want.LastStop
+	if s.cutShort {
+		stopped = s.started
+	}
+	return st.ExitCode == rpc.ExitFenced && !st.Started.IsZero() && st.Started.Before(stopped)
 }
 
 // endedByOthers says that the cluster tells why it has ended a process, or who has: one that did well, or was asked or made to end. Then its log has nothing to do with it.

@@ -28,7 +28,7 @@ import (
 const (
 	exitFailed = 1
 	exitUsage  = 2
-	exitFenced = 3
+	exitFenced = rpc.ExitFenced
 )
 
 // allocEnv names the folder of this process's allocation, in which a process that is started again finds what the one before has left.

@@ -45,6 +45,7 @@ type app struct {
 	ongoing  bool             // what the command prints is no result: it does not fail where that cannot be written
 	judged   *judged          // with -json, what is wrong with job files
 	silent   map[string]error // by the list of brokers: that they have not answered this command
+	takesUp  []string         // jobs that this command, a kale run, is about to take up or has taken up
 	given    invocation       // the job file that the command line names, absolute, and its variables: of a job that has not run with this state folder
 }
 

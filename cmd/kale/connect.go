@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -83,6 +84,13 @@ func (a *app) errNoScheduler(name string) error {
 		return fmt.Errorf("the scheduler of job %q, %s, cannot be asked: %s", name, k.Words(), a.bereft(k, name))
 	} else if k != nil && k.Held {
 		return fmt.Errorf("job %q has its scheduler elsewhere: %s. Give the same command there, with -state-dir %s", name, k.Words(), quoted([]string{filepath.Dir(k.StateDir)}))
+	}
+	if slices.Contains(a.takesUp, name) { // who runs it is not sent to run it
+		who := "another process"
+		if pid, _ := a.holder(name); pid != 0 {
+			who = fmt.Sprintf("process %d", pid)
+		}
+		return fmt.Errorf("no scheduler answers for job %q, and %s has its state: a kale run that begins, or a kale stop", name, who)
 	}
 	if run, starts := a.starts(name); starts {
 		return fmt.Errorf("no scheduler is running yet for job %q: %s is about to start it: try again in a moment", name, run)
@@ -211,13 +219,18 @@ func (a *app) awaitBackend(j *job.Job) (answered func()) {
 
 // await advises what is waited for, where that takes longer than a.patience. The caller calls done when the wait is over.
 func (a *app) await(format string, args ...any) (done func()) {
+	return a.awaiting(func() { a.advise(format, args...) })
+}
+
+// awaiting is await for who says it otherwise.
+func (a *app) awaiting(say func()) (done func()) {
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() { // ends with done, which waits for it
 		defer close(ended)
 		select {
 		case <-over:
 		case <-time.After(a.patience):
-			a.advise(format, args...)
+			say()
 		}
 	}()
 	return sync.OnceFunc(func() { close(over); <-ended })

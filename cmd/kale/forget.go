@@ -87,6 +87,13 @@ func (a *app) forget(ctx context.Context, arg string, f varFlags, force bool) er
 		return fmt.Errorf("forget job %q: %w", name, err)
 	}
 	checkpoint := a.checkpointOf(name)
+	if g.Elsewhere == nil { // who has it since, or had it last, keeps to what that was ordered
+		order, err := a.forgetOrder(name)
+		if err != nil {
+			return fmt.Errorf("forget job %q: %w", name, err)
+		}
+		removed = append(removed, order...)
+	}
 	if err := a.removeState(name); err != nil {
 		return fmt.Errorf("forget job %q: %w", name, err)
 	}
@@ -198,6 +205,24 @@ func (a *app) checkpointOf(name string) string {
 		return fmt.Sprintf("it has no checkpoint: there is no %s", folder)
 	}
 	return fmt.Sprintf("its checkpoint stays in %s", folder)
+}
+
+// forgetOrder removes the number of workers that was ordered of a job, which stays in its checkpoint folder unless it is stopped, and says so.
+func (a *app) forgetOrder(name string) (removed []string, err error) {
+	quiet := *a
+	quiet.err = io.Discard
+	l, err := quiet.load(name, jobFlags{})
+	if err != nil {
+		return nil, nil // which is told of the checkpoint
+	}
+	file, err := core.ForgetOrder(l.Job)
+	if err != nil {
+		return nil, fmt.Errorf("remove the number of workers that was ordered: %w", err)
+	}
+	if file == "" {
+		return nil, nil
+	}
+	return []string{"the number of workers that was ordered, " + file}, nil
 }
 
 // removeState removes a job's state folder while it holds the state, so that no scheduler starts in it.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -12,7 +13,15 @@ import (
 // A job whose cluster is gone stays in the list with what to do, and -force takes it from there and says what stays on the cluster.
 func TestForgetOnAClusterThatIsGone(t *testing.T) {
 	s := newShell(t).withPlugin("kale-backend-nomad")
-	file := write(t, fmt.Sprintf(clusterJob, "127.0.0.1:1", t.TempDir(), "nomad", "    address = \"http://127.0.0.1:1\"\n"))
+	checkpoints := t.TempDir()
+	order := filepath.Join(checkpoints, "clicks", "order.json")
+	if err := os.Mkdir(filepath.Dir(order), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(order, []byte(`{"pinned":true,"target":2}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := write(t, fmt.Sprintf(clusterJob, "127.0.0.1:1", checkpoints, "nomad", "    address = \"http://127.0.0.1:1\"\n"))
 	dir, err := s.app(&buffer{}, &buffer{}).jobDir("clicks")
 	if err != nil {
 		t.Fatal(err)
@@ -37,6 +46,8 @@ func TestForgetOnAClusterThatIsGone(t *testing.T) {
 	}
 	if r := s.must("forget", "-force", "clicks"); !strings.Contains(r.out, `job "clicks" is forgotten`) || !strings.Contains(r.out, "not removed: what its backend keeps, since its cluster does not answer: "+stays+"\n") || strings.Contains(r.out, "refused") {
 		t.Errorf("forget -force: %s", r.out)
+	} else if _, err := os.Stat(order); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(r.out, "removed: the number of workers that was ordered, "+order+"\n") {
+		t.Errorf("the order is kept (%v): %s", err, r.out)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("forget -force left %v (%v)", under(t, dir), err)

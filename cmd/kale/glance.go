@@ -112,7 +112,7 @@ func (a *app) askTopic(ctx context.Context, g *core.Glance) {
 func (a *app) noteStart(g *core.Glance) {
 	run, starts := a.starts(g.Job)
 	switch {
-	case !starts:
+	case !starts, slices.Contains(a.takesUp, g.Job): // it needs not be told of itself
 		return
 	case g.State == core.StateNeverStarted, g.State == core.StateStopped, g.State == core.StateGone:
 		g.State, g.Says = core.StateStarting, run+" is about to start it"

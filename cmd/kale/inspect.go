@@ -88,11 +88,6 @@ func (a *app) inspect(ctx context.Context, arg string, f jobFlags, how inspectio
 		return nil, job.TopicInfo{}, diags, err
 	}
 	if l.Job != nil && l.draft.Known("name") {
-		if how.starts {
-			if err := a.awaitStopping(ctx, l.Name, l.dir); err != nil {
-				return l, job.TopicInfo{}, nil, err
-			}
-		}
 		if how.free {
 			if err := a.taken(ctx, l); err != nil {
 				return l, job.TopicInfo{}, nil, err
@@ -103,11 +98,25 @@ func (a *app) inspect(ctx context.Context, arg string, f jobFlags, how inspectio
 			diags = append(diags, a.poolless(ctx, l, []string{arg}, how.starts)...)
 		}
 		if how.starts {
-			l.start = start(l.dir)
+			if err := a.takeUp(ctx, l); err != nil {
+				return l, job.TopicInfo{}, nil, err
+			}
 		}
 	}
 	info, more, err := a.askAround(ctx, l, how, diags.HasErrors())
 	return l, info, inOrder(append(diags, more...)), err
+}
+
+// takeUp notes that this command is about to take a job up, for others (starting); of itself it does not say so. It waits for a kale stop that came first.
+func (a *app) takeUp(ctx context.Context, l *loaded) error {
+	if err := a.awaitStopping(ctx, l.Name, l.dir); err != nil {
+		if ctx.Err() != nil {
+			return a.interrupted(l)
+		}
+		return err
+	}
+	l.start, a.takesUp = start(l.dir), append(a.takesUp, l.Name)
+	return nil
 }
 
 // inOrder sorts diagnostics as they stand in the file. Of an error and a warning about the same words the warning is left out.

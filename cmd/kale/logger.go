@@ -46,6 +46,7 @@ type progress struct {
 	tty   bool
 	width int
 	last  time.Time
+	more  string // what the last line said beside how far it was
 	shown bool
 	// what is counted, since when, and how far it was.
 	what  string
@@ -76,9 +77,17 @@ func (p *progress) show(format string, args ...any) {
 	}
 	if now := time.Now(); now.Sub(p.last) >= progressEvery {
 		p.last = now
+		what, more, _ := strings.Cut(line, ": ")
+		if p.more == more && len(more) > repeatedLength {
+			line = what + ": as before"
+		}
+		p.more = more
 		fmt.Fprintln(p.a.err, line)
 	}
 }
+
+// repeatedLength is how long what a line of progress says may be to be said once more where nothing has changed.
+const repeatedLength = 60
 
 // leftFrom is how long work has to have gone on for an estimate of how long it will.
 const leftFrom = 5 * time.Second

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -20,4 +22,21 @@ func TestLeft(t *testing.T) {
 			t.Errorf("%v for %d of %d: %q, want %q", tt.took, tt.done, tt.total, got, tt.want)
 		}
 	}
+}
+
+// Where lines of progress cannot be written over, what is long and has not changed is not said again and again.
+func TestProgressSaysWhatIsLongOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs buffer
+		bar := (&app{err: &errs, getenv: func(string) string { return "" }}).progress()
+		away := strings.Repeat("the cluster does not answer; ", 5)
+		for _, waits := range []string{away, away, "it ends", "it ends", away} {
+			time.Sleep(progressEvery)
+			bar.show("stopping, %s: %s", "1m", waits)
+		}
+		const head = "stopping, 1m: "
+		if want := head + away + "\n" + head + "as before\n" + head + "it ends\n" + head + "it ends\n" + head + away + "\n"; errs.String() != want {
+			t.Errorf("it says\n%swant\n%s", errs.String(), want)
+		}
+	})
 }

@@ -28,7 +28,8 @@ func logsCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "logs JOB [PROCESS]", Short: "What a job's processes wrote",
 		Long: `Prints the log of one process of a job, such as worker-3 (its newest generation), worker-3-g2 or ps-0; of all that there are, each
-line with its process, when none is named. It works with a running scheduler and, through the backend, without.
+line with its process, when none is named. It works with a running scheduler and, through the backend, without. While the cluster does
+not answer, which is said, Slurm's logs are still there, in shared_dir, of the processes that there were last; Nomad's are on its nodes.
 
 -f goes on whether schedulers come or go, with processes that come later (of worker-3: with its next generations), and ends when the job has stopped.
 
@@ -75,11 +76,17 @@ func (a *app) logs(ctx context.Context, arg, process string, f logFlags) (err er
 
 // printLogs prints the last lines of the log of a process, or of all, each line with its process.
 func (a *app) printLogs(ctx context.Context, src logSource, process string, lines int) error {
-	names, err := a.logProcesses(ctx, src)
+	o := backend.LogOptions{Tail: lines}
+	if _, err := backend.ParseID(process); err == nil { // which others there are does not matter
+		return a.printLog(ctx, src, process, o, "", time.Now().Add(openPatience))
+	}
+	names, unknown, err := a.logProcesses(ctx, src)
 	if err != nil {
 		return err
 	}
-	o := backend.LogOptions{Tail: lines}
+	if unknown != "" && ctx.Err() == nil {
+		a.advise("kale: whether there are other processes is unknown: %s\n", unknown)
+	}
 	giveUp := time.Now().Add(openPatience)
 	if process != "" {
 		return a.printLog(ctx, src, process, o, "", giveUp)
@@ -169,22 +176,22 @@ const (
 )
 
 // logProcesses names the processes that there are. Where none is known and that says nothing, because the backend does not answer (its plugin may have been started
-// again just now), it waits for a while.
-func (a *app) logProcesses(ctx context.Context, src logSource) ([]string, error) {
+// again just now), it waits for a while. unknown says why there may be others, "": there are not.
+func (a *app) logProcesses(ctx context.Context, src logSource) (names []string, unknown string, err error) {
 	began, told := time.Now(), false
 	for {
 		names, unknown, err := src.processes(ctx)
 		switch {
 		case err != nil || len(names) > 0 || unknown == "":
-			return names, err
+			return names, unknown, err
 		case time.Since(began) >= processesPatience:
-			return nil, fmt.Errorf("which processes there are is unknown, also after %v: %s; try again when the backend answers", processesPatience, unknown)
+			return nil, "", fmt.Errorf("which processes there are is unknown, also after %v: %s; try again when the backend answers", processesPatience, unknown)
 		case !told:
 			told = true
 			fmt.Fprintf(a.err, "waiting to see which processes there are: %s\n", unknown)
 		}
 		if err := wait(ctx, processesPoll); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/backend/fake"
 )
 
 // lateLogs is a backend that cannot say which processes there are for its first mute answers.
@@ -116,4 +117,34 @@ func TestFollowedLogsThatCannotBeOpened(t *testing.T) {
 			t.Errorf("it prints %q and %q, and fails with %v", out.String(), says, err)
 		}
 	})
+}
+
+// While a cluster does not answer, the logs that its backend can read all the same are printed, of the processes that there were last, and that it does not is said.
+func TestLogsOfASilentCluster(t *testing.T) {
+	cluster := fake.NewCluster(4)
+	b := fake.New(nil, cluster)
+	if _, err := b.Configure(t.Context(), backend.Config{Job: "ctr"}); err != nil {
+		t.Fatal(err)
+	}
+	id := backend.ID{Role: backend.RoleWorker, Generation: 1}
+	if _, err := b.Ensure(t.Context(), "ctr", []backend.Workload{{ID: id, Argv: []string{"run"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.Print("ctr", id, "hello\n"); err != nil {
+		t.Fatal(err)
+	}
+	for process, prefix := range map[string]string{"": "worker-0-g1 | ", "worker-0": "", "worker-0-g1": ""} {
+		b.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "squeue: Unable to contact slurm controller"))
+		b.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "squeue: Unable to contact slurm controller"))
+		var out, errs strings.Builder
+		a := &app{out: &out, err: &errs}
+		err := a.printLogs(t.Context(), backendLogs{b: b, job: "ctr", last: []backend.ID{id}}, process, 0)
+		told := strings.Contains(errs.String(), "the backend does not answer, and these are what there was last: list the processes of job \"ctr\": squeue: Unable to contact slurm controller")
+		if err != nil || out.String() != prefix+"started\n"+prefix+"hello\n" || told != (process != id.String()) {
+			t.Errorf("%q: it prints %q and %q, and fails with %v", process, out.String(), errs.String(), err)
+		}
+		for range 2 { // what is scripted still
+			_, _, _ = b.List(t.Context(), "ctr")
+		}
+	}
 }

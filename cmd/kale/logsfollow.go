@@ -53,7 +53,7 @@ func (a *app) followLogs(ctx context.Context, src logSource, job, process string
 }
 
 func (f *following) follow(ctx context.Context, job string, past int) error {
-	names, err := f.a.logProcesses(ctx, f.src)
+	names, _, err := f.a.logProcesses(ctx, f.src)
 	if err != nil {
 		return err
 	}

@@ -175,17 +175,21 @@ func (l endedLog) Close() error {
 }
 
 type backendLogs struct {
-	b   *backend.Client
+	b   backend.Backend
 	job string
 	// last are the processes that there were last: what they wrote is there for a while after they were released.
 	last []backend.ID
 }
 
-// view is the backend's list as far as names go; where it has nothing, what there was last.
+// view is the backend's list as far as names go; where it has nothing, or its cluster does not answer, what there was last.
 func (s backendLogs) view(ctx context.Context) (*core.View, error) {
 	list, complete, err := s.b.List(ctx, s.job)
+	silent := err != nil && backend.CodeOf(err) == backend.Unavailable && len(s.last) > 0 && ctx.Err() == nil
 	if err != nil {
-		return nil, fmt.Errorf("list the processes of job %q: %w", s.job, err)
+		if err = fmt.Errorf("list the processes of job %q: %w", s.job, err); !silent {
+			return nil, err
+		}
+		list, complete = nil, true
 	}
 	ids := s.last
 	if len(list) > 0 {
@@ -197,7 +201,10 @@ func (s backendLogs) view(ctx context.Context) (*core.View, error) {
 		beside[st.ID] = st.Beside
 	}
 	v := &core.View{Job: s.job}
-	if !complete {
+	switch {
+	case silent:
+		v.Unlisted = fmt.Sprintf("the backend does not answer, and these are what there was last: %v", err)
+	case !complete:
 		v.Unlisted = core.ListedInPart(list)
 	}
 	for _, id := range ids {

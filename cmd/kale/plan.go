@@ -33,7 +33,8 @@ where the result would go, and whether there is room for workers.min and workers
 Beside a scheduler that runs it decides as that would, with what it has learnt and the orders that it was given; else with what
 the last one left, and says where that is damaged.
 
-Where the brokers do not answer it plans without them, for workers.min, and says so.
+Where the brokers do not answer it plans without them, for workers.min, and says so. So it does where the cluster does not
+answer (within 10 s in all): a job that runs is held then, and of one that does not it says how many workers it would begin with, not where.
 
 With -pool it says for each of the jobs what the pool would give it, and why (kale help run).`,
 		Args: atLeast("JOB.hcl"), ValidArgsFunction: a.completeMoreJobs,
@@ -62,6 +63,7 @@ type planned struct {
 	Unlisted   string      `json:"processes_unknown,omitempty"` // why Running may not be all
 	Damaged    string      `json:"state_damaged,omitempty"`     // what is wrong with the scheduler's state, and what helps
 	Placements []placement `json:"placements"`
+	Unplaced   string      `json:"placements_unknown,omitempty"` // why it is not known where what does not run would
 	Shortage   string      `json:"shortage,omitempty"`
 	core.Record
 }
@@ -103,16 +105,14 @@ func (a *app) plan(ctx context.Context, args []string, f planFlags) error {
 		if err != nil {
 			return errors.Join(err, closeBackends(all))
 		}
-		all[i].Backend = b
+		all[i].Backend = a.bounded(b, l.Job)
 	}
 	ps, diags, err := core.NewPreviews(ctx, all)
 	bar.done()
 	for i := range ps {
 		if err == nil && !diags[i].HasErrors() {
 			var more hcl.Diagnostics
-			answered := a.awaitBackend(jobs[i].Job)
 			more, err = core.PlacementDiagnostics(ctx, all[i])
-			answered()
 			diags[i] = append(diags[i], whileSilent(more)...)
 		}
 	}
@@ -231,7 +231,7 @@ func (a *app) warnUnknown(l *loaded, p *core.Preview) {
 func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview) planned {
 	out := planned{
 		Job: l.Name, Topic: l.Stream.Topic, Partitions: topic.Partitions, Scheduler: p.Locked, Unheard: p.Unheard, Gone: p.Gone, Unlisted: p.Unlisted, Damaged: p.Damaged, Placements: []placement{},
-		Shortage: p.Report.Shortage, Record: p.Record,
+		Unplaced: p.Unplaced, Shortage: p.Report.Shortage, Record: p.Record,
 	}
 	if topic.Err != nil {
 		out.NotAsked = fmt.Sprintf("the brokers (%s): partitions, arrivals and lag are unknown", strings.TrimRight(topic.Err.Error(), "."))
@@ -294,6 +294,13 @@ func writePlanned(w io.Writer, p planned) error {
 		fmt.Fprintln(w, line)
 	}
 	switch {
+	case p.Unplaced != "":
+		where := p.Unplaced
+		if p.Unlisted != "" { // which says it
+			where = "the backend does not answer"
+		}
+		fmt.Fprintf(w, "start    where is not known: %s\n", where)
+		return nil
 	case len(p.Placements) > 0:
 	case len(p.NotRunning) > 0:
 		fmt.Fprintln(w, "start    nothing more: what is wanted is there, or asked for")

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"encoding/json"
+	"net"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
@@ -51,5 +55,42 @@ start    nothing more: what is wanted is there, or asked for
 `
 	if !strings.HasSuffix(out.String(), want) {
 		t.Errorf("it prints\n%s\nwant, at its end,\n%s", out.String(), want)
+	}
+}
+
+// A cluster that is dead or hangs keeps a plan from no decision: it is waited for, which is said, for a bounded time, and then the decision is shown without it.
+func TestPlanWithoutACluster(t *testing.T) {
+	s := newShell(t).withPlugin("kale-backend-slurm").withPlugin("kale-backend-nomad")
+	s.patience = 500 * time.Millisecond
+	_, text := scaffolded(t, s)
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // the system takes connections, and nobody reads them
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mute.Close() })
+	shared := t.TempDir()
+	head, _, found := strings.Cut(withLine(t, text, "checkpoint", "dir", `"`+filepath.Join(shared, "checkpoint")+`"`), `  backend "local"`)
+	if !found {
+		t.Fatal(text)
+	}
+	for name, c := range map[string]struct{ block, waits string }{
+		"a dead one": {"  backend \"slurm\" {\n    shared_dir = \"" + shared + "\"\n    rest       = \"http://127.0.0.1:1\"\n  }\n}\n", ""},
+		"a hung one": {"  backend \"nomad\" {\n    address = \"http://" + mute.Addr().String() + "\"\n  }\n}\n",
+			"waiting for the backend \"nomad\", which has not answered yet, up to 2s500ms\n"},
+	} {
+		file := write(t, head+c.block)
+		r := s.run("plan", file)
+		if r.code != exitDone || !strings.Contains(r.err, "warning: The cluster does not answer") || strings.Contains(r.err, "error: ") || c.waits != "" && strings.Count(r.err, c.waits) != 1 {
+			t.Errorf("%s: exit code %d, want %q\n%s", name, r.code, c.waits, r.err)
+		}
+		for _, says := range []string{"decided as if nothing of the job ran", "to 1 worker\n", "start    where is not known: the backend does not answer\n"} {
+			if !strings.Contains(r.out, says) {
+				t.Errorf("%s: %q is not in\n%s", name, says, r.out)
+			}
+		}
+		var p planned
+		if err := json.Unmarshal([]byte(s.must("plan", "-json", file).out), &p); err != nil || p.Unplaced == "" || p.Unlisted == "" || p.Decision.Target < 1 {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
 	}
 }

@@ -39,13 +39,9 @@ func (a *app) runTogether(ctx context.Context, args []string, f runFlags) error 
 		}
 	}()
 	begin := func(l *loaded) error {
-		if err := a.awaitStopping(ctx, l.Name, l.dir); err != nil {
-			if ctx.Err() != nil {
-				return a.interrupted(l)
-			}
+		if err := a.takeUp(ctx, l); err != nil {
 			return err
 		}
-		l.start = start(l.dir)
 		starts = append(starts, l.start)
 		return nil
 	}

@@ -33,11 +33,10 @@ func (st *Status) OnDrainedNode(until time.Time) {
 	switch {
 	case until.IsZero():
 	case st.Deadline.IsZero() || until.Before(st.Deadline):
-		st.Deadline, st.EndCause = until, EndDrain
+		st.Deadline, st.EndCause, st.Asks = until, EndDrain, false // nobody asks for a drain
 	case st.EndCause == EndWalltime:
-		st.EndCause = EndDrain
+		st.EndCause = EndDrain // at its walltime it is asked to end as it would be on another node
 	}
-	st.Asks = st.Asks && st.EndCause != EndDrain // nobody asks for a drain
 	if st.State == StateRunning {
 		st.Reason = "its node " + st.Node + " is being drained by its administrator"
 	}

@@ -32,7 +32,8 @@
 //	variable kale/JOB            the ledger: the highest generation of each role and rank, and whether it was released.
 //	                             Every claim is a compare-and-set on it, so two schedulers by mistake start one process.
 //	job kale-JOB-worker-3-g2     what runs; deregistered without purge, so that its logs stay readable until Nomad's
-//	                             garbage collection. The ledger remembers what was released when the job is gone.
+//	                             garbage collection; what that would never take is purged (list.go, lingering). The
+//	                             ledger remembers what was released when the job is gone.
 //	                             Forget purges it, and the ledger with the last of them.
 //	variable nomad/jobs/THAT     the workload's Files and environment, rendered into the task's secrets folder with mode
 //	                             0600: they are in no job specification, argument or allocation. Deleted on release, and

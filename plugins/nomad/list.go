@@ -123,15 +123,46 @@ func (n *nomad) finishReleases(ctx context.Context, s settings, job string, p pi
 	if err := n.sweep(ctx, s, job, p.ledger); err != nil {
 		n.lg.Warn("cannot remove what was given to workloads that are no more; it is tried again", "job", job, "err", err)
 	}
-	for _, v := range outdated(p.views) {
-		opts, cancel := s.write(ctx)
-		_, _, err := s.client.Jobs().Deregister(v.job.ID, true, opts)
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for _, v := range append(outdated(p.views), s.lingering(ctx, p.views)...) {
+		g.Go(func() error {
+			opts, cancel := s.write(ctx)
+			defer cancel()
+			if _, _, err := s.client.Jobs().Deregister(v.job.ID, true, opts); err != nil && !notFound(err) {
+				n.lg.Warn("cannot purge a Nomad job that was released; it is tried again", "job", job, "nomad_job", v.job.ID, "err", err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // what failed was said
+}
+
+// lingering gives the released workloads that have ended and whose Nomad jobs would not be collected for a year: while a node does not answer, as for a moment after an
+// outage of the servers too, there is an evaluation for the time at which it would be given up (lostAfter). Nomad takes that back when what ran there goes on, and not
+// when it was released meanwhile, so that its job stays pending, and never is dead.
+func (s settings) lingering(ctx context.Context, views []view) (out []view) {
+	for _, v := range views {
+		if !v.reaped() || v.leftAway() || !v.job.Stop || v.job.Status != jobPending || len(v.allocs) == 0 {
+			continue
+		}
+		q, cancel := s.read(ctx)
+		evals, _, err := s.client.Jobs().Evaluations(v.job.ID, q)
 		cancel()
-		if err != nil && !notFound(err) {
-			n.lg.Warn("cannot purge a Nomad job that was released long ago; it is tried again", "job", job, "nomad_job", v.job.ID, "err", err)
+		if err == nil && !slices.ContainsFunc(evals, underWay) {
+			out = append(out, v)
 		}
 	}
+	return out
 }
+
+// underWay reports whether Nomad is at work on an evaluation, or about to be.
+func underWay(e *api.Evaluation) bool {
+	return e.Status == api.EvalStatusPending && !e.WaitUntil.After(time.Now())
+}
+
+// jobPending is the status of a Nomad job of which nothing lives, and for which Nomad has still something to do.
+const jobPending = "pending"
 
 const (
 	// keepReleased is how many released workloads a job keeps in Nomad, for their logs. The ledger remembers the others.

@@ -3,6 +3,8 @@ package nomad
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -263,4 +265,47 @@ func (r rig) killClient(t *testing.T, node int) (start func()) {
 			t.Errorf("the node does not come back: %v", err)
 		}
 	})
+}
+
+// What was released while its node was away, and ended there meanwhile, leaves nothing when the node is back that Nomad would never collect: its Nomad job is dead, or gone.
+func TestReleasedDuringAnOutage(t *testing.T) {
+	r := newRig(t)
+	n := r.configured(t, "j", "")
+	w := r.workload("j", workerID(0, 1), conformance.Steady)
+	end := filepath.Join(r.dir, "end")
+	w.Argv = []string{"/bin/sh", "-c", fmt.Sprintf("while [ ! -e %s ]; do sleep 0.05; done", end)}
+	ensure(t, n, "j", w)
+	conformance.WaitFor(t, n, "j", w.ID, "runs", in(backend.StateRunning))
+	node := r.nodeOf(t, "j", w.ID)
+	r.cluster.KillClient(node)
+	conformance.WaitFor(t, n, "j", w.ID, "is unknown", in(backend.StateUnknown))
+	if err := n.Release(t.Context(), "j", []backend.ID{w.ID}, backend.Forced); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(end, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cluster.StartClient(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Eventually(t, "its Nomad job is gone, or will be collected", func() error {
+		list, _, err := n.List(t.Context(), "j")
+		if err == nil && len(list) > 0 {
+			err = fmt.Errorf("it is %v", list)
+		}
+		if err != nil {
+			return err
+		}
+		job, _, err := r.raw(t).Jobs().Info(nomadJob("j", w.ID), nil)
+		switch {
+		case err != nil && notFound(err):
+			return nil
+		case err != nil:
+			return err
+		case *job.Status != "dead":
+			return fmt.Errorf("it is %s, stopped: %v", *job.Status, *job.Stop)
+		}
+		return nil
+	})
+	conformance.Drop(t, n, "j")
 }

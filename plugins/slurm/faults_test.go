@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -509,5 +510,25 @@ func TestProbeLeftOnItsNode(t *testing.T) {
 	})
 	if inv, err := s.b.Inventory(t.Context()); err != nil || len(inv.Silent) > 0 {
 		t.Errorf("silent are %q, %v", inv.Silent, err)
+	}
+}
+
+// With the last of what ran of a job its folder goes, and what was noted there of nodes.
+func TestForgetLeavesNoFolder(t *testing.T) {
+	s := newSite(t, "")
+	id := worker(0, 1)
+	brief := s.workload(s.job, id, conformance.Steady)
+	brief.Argv = []string{"/bin/sh", "-c", "exit 0"}
+	s.ensure(brief)
+	s.waitState(id, backend.StateExited)
+	dir := filepath.Join(s.shared(), s.job)
+	if err := backend.WriteJSON(filepath.Join(dir, nodesFile), map[string]time.Time{slurmtest.Node(1): time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.b.Forget(t.Context(), s.job, ""); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("left in %s: %v, %v", dir, left, err)
 	}
 }

@@ -51,7 +51,7 @@ func (j *job) forgetRole(ctx context.Context, role string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	removed, err := backend.ForgetFolders(j.dir(), ids, filepath.Base(j.ownerPath()), filepath.Base(j.lockPath()))
+	removed, err := backend.ForgetFolders(j.dir(), ids, filepath.Base(j.ownerPath()), filepath.Base(j.lockPath()), nodesFile)
 	if err != nil {
 		return nil, backend.Errorf(backend.FileCode(err), "remove what is kept of job %q: %w", j.name, err)
 	}

@@ -25,12 +25,12 @@ func (p Patient) backend() group {
 				return []Finding{found}
 			}},
 			{check: "backend block", limit: pluginLimit, vital: true, needs: []string{"backend", "name"}, try: func(ctx context.Context) []Finding {
-				return p.block(ctx, b.Load())
+				return p.configure(ctx, b.Load())
 			}},
-			{check: "devices", limit: pluginLimit, needs: []string{"backend", "name"}, try: func(ctx context.Context) []Finding {
-				_, silent := silentNodes(ctx, b.Load(), nil) // the room is without them
-				return slices.Concat([]Finding{p.devices(ctx, b.Load())}, silent, faults(ctx, b.Load()))
+			{check: clusterCheck, limit: answerLimit, vital: true, faultsOnly: true, needs: []string{"backend", "name"}, try: func(ctx context.Context) []Finding {
+				return p.cluster(ctx, b.Load())
 			}},
+			{check: "devices", limit: pluginLimit, needs: []string{"backend", "name"}, try: func(ctx context.Context) []Finding { return p.has(ctx, b.Load()) }},
 			{check: "room", limit: pluginLimit, needs: []string{"backend", "name", "workers", "servers", "model"}, try: func(ctx context.Context) []Finding { return p.room(ctx, b.Load()) }},
 		},
 		end: func() {
@@ -103,12 +103,9 @@ func answers(ctx context.Context, b backend.Backend) []Finding {
 	}
 }
 
-// block has the plugin take the block, and asks the cluster whether it answers and, at the same time, what is wrong in the block: one that is away says neither.
-func (p Patient) block(ctx context.Context, b backend.Backend) []Finding {
-	found := p.configure(ctx, b)
-	if Failed(found) {
-		return found
-	}
+// cluster asks the cluster whether it answers and, at the same time, what is wrong in the block: one that is away says neither. Where nothing is wrong there are no
+// findings.
+func (p Patient) cluster(ctx context.Context, b backend.Backend) []Finding {
 	asking, enough := context.WithCancel(ctx)
 	wrong := make(chan []Finding, 1)
 	go func() { wrong <- p.mistakes(asking, b) }() // ends with asking, and touches nothing else
@@ -119,11 +116,12 @@ func (p Patient) block(ctx context.Context, b backend.Backend) []Finding {
 	said := <-wrong
 	enough()
 	if len(away) > 0 {
-		return append(found, away...)
+		return away
 	}
-	return append(found, said...)
+	return said
 }
 
+// configure has the plugin take the block.
 func (p Patient) configure(ctx context.Context, b backend.Backend) []Finding {
 	const check = "backend block"
 	diags, err := core.ConfigureBackend(ctx, b, p.Job, p.StateDir)
@@ -159,16 +157,23 @@ func unasked(err error) string {
 	return "See that the cluster answers, and that this user may ask it."
 }
 
-// devices holds what the backend has against what one worker asks for.
-func (p Patient) devices(ctx context.Context, b backend.Backend) Finding {
-	const check = "devices"
+// has is what the backend has, by one answer: its devices, and what is wrong in its cluster.
+func (p Patient) has(ctx context.Context, b backend.Backend) []Finding {
 	inv, err := b.Inventory(ctx)
 	switch {
 	case err != nil && backend.CodeOf(err) == backend.Unsupported:
-		return Finding{Check: check, State: Skip, Says: "the backend does not tell what it has"}
+		return []Finding{{Check: devicesCheck, State: Skip, Says: "the backend does not tell what it has"}}
 	case err != nil:
-		return ok(check, "%v", err).but(Fail, unasked(err))
+		return []Finding{ok(devicesCheck, "%v", err).but(Fail, unasked(err))}
 	}
+	_, silent := silentNodes(inv, nil) // the room is without them
+	return slices.Concat([]Finding{p.devices(ctx, b, inv)}, silent, faults(inv))
+}
+
+const devicesCheck = "devices"
+
+// devices holds what the backend has against what one worker asks for.
+func (p Patient) devices(ctx context.Context, b backend.Backend, inv backend.Inventory) Finding {
 	gpus, models := 0, map[string]bool{}
 	var names []string
 	for _, d := range inv.Devices {
@@ -186,7 +191,7 @@ func (p Patient) devices(ctx context.Context, b backend.Backend) Finding {
 	if gpus == 0 && inv.Total > 0 {
 		noun = "slot"
 	}
-	f := ok(check, "%s, %d free", job.Count(inv.Total, noun), inv.Free)
+	f := ok(devicesCheck, "%s, %d free", job.Count(inv.Total, noun), inv.Free)
 	if own := p.own(ctx, b, inv); own > 0 {
 		f.Says += fmt.Sprintf("; %d of those taken are this job's own", own)
 	}
@@ -206,11 +211,7 @@ func (p Patient) devices(ctx context.Context, b backend.Backend) Finding {
 
 // silentNodes names the nodes that the cluster does not hear, but for those that were told of: nothing is placed there, so that no probe tells of them. Without such
 // there is nothing to say.
-func silentNodes(ctx context.Context, b backend.Backend, told []string) (names []string, found []Finding) {
-	inv, err := b.Inventory(ctx)
-	if err != nil {
-		return nil, nil // devices says what is wrong
-	}
+func silentNodes(inv backend.Inventory, told []string) (names []string, found []Finding) {
 	names = slices.DeleteFunc(inv.Silent, func(name string) bool { return slices.Contains(told, name) })
 	if len(names) == 0 {
 		return nil, nil
@@ -225,11 +226,7 @@ func silentNodes(ctx context.Context, b backend.Backend, told []string) (names [
 const seeToNode = "See that the machine is up, and that the cluster's daemon runs there (slurmd, Nomad's client)."
 
 // faults are what a person has to mend in the cluster, as the backend says.
-func faults(ctx context.Context, b backend.Backend) (found []Finding) {
-	inv, err := b.Inventory(ctx)
-	if err != nil {
-		return nil // devices says what is wrong
-	}
+func faults(inv backend.Inventory) (found []Finding) {
 	for _, fault := range inv.Faults {
 		says, do, _ := strings.Cut(fault, ": ")
 		found = append(found, ok("the cluster's own word", "%s", says).but(Warn, do+"."))

@@ -45,7 +45,11 @@ func TestBackend(t *testing.T) {
 			for op, err := range c.fail {
 				b.FailNext(op, err)
 			}
-			got = append(got, p.devices(t.Context(), b))
+			before := len(b.Calls())
+			got = append(got, p.has(t.Context(), b)...)
+			if calls := b.Calls()[before:]; slices.IndexFunc(calls, asksWhatThereIs) != 0 || slices.ContainsFunc(calls[1:], asksWhatThereIs) {
+				t.Errorf("what the backend has is to be asked once: %v", calls)
+			}
 			got = append(got, p.room(t.Context(), b)...)
 			if diff := cmp.Diff(c.want, says(got)); diff != "" {
 				t.Errorf("%s\n%+v", diff, got)
@@ -69,6 +73,8 @@ func TestBackend(t *testing.T) {
 		t.Errorf("no plugin: %q", says(got))
 	}
 }
+
+func asksWhatThereIs(c fake.Call) bool { return c.Op == fake.OpInventory }
 
 // A backend that has slots and no GPUs runs a job whose workers ask for GPUs, so that it is no failure.
 func TestBackendWithoutGPUs(t *testing.T) {
@@ -123,8 +129,20 @@ func TestNoWordOfAClusterThatIsAway(t *testing.T) {
 	p := patient(t)
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		got := p.block(t.Context(), &mute{Backend: fake.New(nil, fake.NewCluster(4))})
-		if diff := cmp.Diff([]string{"ok backend block", "fail cluster"}, says(got)); diff != "" {
+		b := &mute{Backend: fake.New(nil, fake.NewCluster(4))}
+		p.Waits = func(check string, answer, _ time.Duration) func() {
+			return func() {
+				if took := time.Since(began); took > answer { // of the test's own clock
+					t.Errorf("%s: it was to be waited for up to %v, and took %v", check, answer, took)
+				}
+			}
+		}
+		g := p.backend()
+		g.trials = g.trials[1:4] // of the plugin that answers already, up to devices
+		g.trials[0].try = func(ctx context.Context) []Finding { return p.configure(ctx, b) }
+		g.trials[1].try = func(ctx context.Context) []Finding { return p.cluster(ctx, b) }
+		got := g.run(t.Context(), p.Waits)
+		if diff := cmp.Diff([]string{"ok backend block", "fail cluster", "skip devices"}, says(got)); diff != "" {
 			t.Errorf("%s\n%+v", diff, got)
 		}
 		if took := time.Since(began); took > answerLimit+time.Second { // of the test's own clock
@@ -146,7 +164,7 @@ func TestClusterIsAway(t *testing.T) {
 		} {
 			began := time.Now()
 			g := group{trials: []trial{
-				{check: "backend block", limit: pluginLimit, vital: true, try: func(ctx context.Context) []Finding { return answers(ctx, c.b) }},
+				{check: clusterCheck, limit: answerLimit, vital: true, faultsOnly: true, try: func(ctx context.Context) []Finding { return answers(ctx, c.b) }},
 				{check: "devices", limit: pluginLimit, try: func(context.Context) []Finding { tried = true; return []Finding{ok("devices", "")} }},
 			}}
 			got := g.run(t.Context(), nil)

@@ -149,20 +149,10 @@ func TestNodesWhereNothingBegins(t *testing.T) {
 	}
 }
 
-// silentOnes is a cluster that does not hear some of its nodes.
-type silentOnes struct {
-	refusing
-	names, faults []string
-}
-
-func (s *silentOnes) Inventory(context.Context) (backend.Inventory, error) {
-	return backend.Inventory{Silent: s.names, Faults: s.faults}, nil
-}
-
 // Nodes that the cluster does not hear are named, though no probe is ever placed there.
 func TestNodesThatDoNotAnswer(t *testing.T) {
 	for want, names := range map[string][]string{"": nil, "n3 does not answer the cluster": {"n3"}, "n3, n4 do not answer the cluster": {"n3", "n4"}} {
-		late, found := silentNodes(t.Context(), &silentOnes{names: append(names, "n9")}, []string{"n9"})
+		late, found := silentNodes(backend.Inventory{Silent: append(names, "n9")}, []string{"n9"})
 		if !slices.Equal(late, names) || len(found) != min(1, len(names)) || len(found) == 1 && (found[0].State != Warn || found[0].Says != want || found[0].Do == "") {
 			t.Errorf("of %q: %+v", names, found)
 		}
@@ -215,7 +205,7 @@ func TestRoomWithoutADeadNode(t *testing.T) {
 
 // What has to be mended in the cluster is a warning, with what helps.
 func TestFaultsOfTheCluster(t *testing.T) {
-	found := faults(t.Context(), &silentOnes{faults: []string{"Slurm counts 8 GPUs of node n1 as used, and no job there has any: scontrol reconfigure gives them back"}})
+	found := faults(backend.Inventory{Faults: []string{"Slurm counts 8 GPUs of node n1 as used, and no job there has any: scontrol reconfigure gives them back"}})
 	if len(found) != 1 || found[0].State != Warn || found[0].Says != "Slurm counts 8 GPUs of node n1 as used, and no job there has any" || found[0].Do != "scontrol reconfigure gives them back." {
 		t.Errorf("%+v", found)
 	}

@@ -63,6 +63,8 @@ type trial struct {
 	try   func(ctx context.Context) []Finding
 	vital bool     // when it fails, those after it in its group cannot be tried
 	needs []string // the parts of the job file that it rests on
+	// faultsOnly: it has findings only where something is wrong, so that it is not said that it was not tried either.
+	faultsOnly bool
 }
 
 // group is trials that build on each other, in order. end frees what they made.
@@ -92,6 +94,9 @@ func (g group) run(ctx context.Context, waits Waits) (out []Finding) {
 	}
 	broken := ""
 	for _, t := range g.trials {
+		if broken != "" && t.faultsOnly {
+			continue
+		}
 		if broken != "" {
 			out = append(out, Finding{Check: t.check, State: Skip, Says: fmt.Sprintf("not tried, because of %q above", broken)})
 			continue
@@ -101,7 +106,7 @@ func (g group) run(ctx context.Context, waits Waits) (out []Finding) {
 		over()
 		for _, f := range found {
 			if f.State == Fail && t.vital {
-				if broken = t.check; f.Check == clusterCheck {
+				if broken = t.check; t.faultsOnly {
 					broken = f.Check
 				}
 			}

@@ -36,11 +36,11 @@ func TestOwnPlaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	ensure("other", 0)
-	if f := p.devices(t.Context(), b); strings.Contains(f.Says, "this job") {
+	if f := p.has(t.Context(), b)[0]; strings.Contains(f.Says, "this job") {
 		t.Errorf("while it does not run: %s", f.Says)
 	}
 	ensure("ctr", 0, 1)
-	if f := p.devices(t.Context(), b); !strings.Contains(f.Says, "0 free; 2 of those taken are this job's own") {
+	if f := p.has(t.Context(), b)[0]; !strings.Contains(f.Says, "0 free; 2 of those taken are this job's own") {
 		t.Errorf("devices: %s", f.Says)
 	}
 	got := p.room(t.Context(), b)

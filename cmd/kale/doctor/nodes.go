@@ -177,7 +177,8 @@ func (e *expedition) useless(ctx context.Context) []Finding {
 			lost = append(lost, one.name())
 		}
 	}
-	late, found := silentNodes(ctx, e.b, slices.Concat(e.unheard, lost))
+	inv, _ := e.b.Inventory(ctx) // of one that cannot be asked no further node is known
+	late, found := silentNodes(inv, slices.Concat(e.unheard, lost))
 	return append(found, e.p.roomWithout(ctx, e.b, append(lost, late...))...)
 }
 
