@@ -11,7 +11,7 @@ const (
 	maxOrigins  = 4096    // past origins at which the candidates are tested, at some horizons: of a quarter of them too few are in a burst,
 	maxFollowed = 256     // and those of them that are followed at every horizon, for the band
 	spanSeasons = 28      // over which these are spread: four weeks, if a season is a day,
-	spanSteps   = 8       // and no fewer than so many times what is forecast: of a long horizon too something is learnt,
+	spanSteps   = 32      // and no fewer than so many times what is forecast: from outcomes that overlap little is learnt, of eight apart mostly chance,
 	spanBins    = 2048    // nor than so many bins: four weeks of hours teach little
 	pastSquares = 2       // weight ∝ (error at past origins)^-4, squared so many times,
 	lastSquares = 1       //        · (error in the last bins)^-2
