@@ -3,6 +3,7 @@ package forecast
 import (
 	"math"
 
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -23,7 +24,8 @@ type linearMap struct {
 	lags        int
 	probes      []int
 	first, last int // origins that it is learnt from, in the bins of its history
-	// coefficients are lags−1 × probes: without each part of these origins in turn, and of all of them; nil: there are none.
+	// coefficients are probes × lags: of the bins from the earliest to the last but one, and the sum of them: without each part of these origins
+	// in turn, and of all of them; nil: there are none.
 	coefficients [mapParts + 1]*mat.Dense
 }
 
@@ -120,30 +122,11 @@ func (m *linearMap) says(out []float64, r *rooted, origin, part int) {
 		}
 		return
 	}
-	last := r.z[origin-1]
+	last, seen := r.z[origin-1], r.z[origin-m.lags:origin-1]
+	c := m.coefficients[part].RawMatrix()
 	for i := range out {
-		out[i] = last
-	}
-	raw := m.coefficients[part].RawMatrix()
-	row := func(k int) (x float64, c []float64) {
-		return r.z[origin-2-k] - last, raw.Data[k*raw.Stride : k*raw.Stride+len(out)]
-	}
-	k := 0
-	for ; k+1 < m.lags-1; k += 2 { // two at once, since out is as much work as either
-		x0, c0 := row(k)
-		x1, c1 := row(k + 1)
-		for i := range out {
-			out[i] += c0[i]*x0 + c1[i]*x1
-		}
-	}
-	if k < m.lags-1 {
-		x, c := row(k)
-		for i := range out {
-			out[i] += c[i] * x
-		}
-	}
-	for i, v := range out {
-		v = max(v, 0)
+		row := c.Data[i*c.Stride : i*c.Stride+c.Cols]
+		v := max(0, last+floats.Dot(row[:len(seen)], seen)-row[len(seen)]*last)
 		out[i] = v * v * v * v
 	}
 }
@@ -207,7 +190,7 @@ func (p *products) add(z []float64, lo, hi int) {
 	}
 }
 
-// solve gives the coefficients of the differences from the last bin, lags−1 × probes; nil where there is nothing to tell them by.
+// solve gives the coefficients of the differences from the last bin, as a [linearMap] has them; nil where there is nothing to tell them by.
 func (p *products) solve() *mat.Dense {
 	l, n := p.lags, p.lags-1
 	last := p.gram[:l] // products with the last bin
@@ -229,5 +212,15 @@ func (p *products) solve() *mat.Dense {
 	if !(shrink > 0) || !chol.Factorize(gram) || chol.SolveTo(b, right) != nil {
 		return nil
 	}
-	return b
+	out := mat.NewDense(len(p.probes), l, nil)
+	for i := range p.probes {
+		sum := 0.0
+		for k := range n {
+			v := b.At(k, i)
+			out.Set(i, n-1-k, v)
+			sum += v
+		}
+		out.Set(i, n, sum)
+	}
+	return out
 }

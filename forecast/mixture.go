@@ -11,7 +11,7 @@ const (
 	maxOrigins  = 4096    // past origins at which the candidates are tested, at some horizons: of a quarter of them too few are in a burst,
 	maxFollowed = 256     // and those of them that are followed at every horizon, for the band
 	spanSeasons = 28      // over which these are spread: four weeks, if a season is a day,
-	spanSteps   = 8       // and no fewer than so many times what is forecast: of a long horizon too something is learnt,
+	spanSteps   = 32      // and no fewer than so many times what is forecast: from outcomes that overlap little is learnt, of eight apart mostly chance,
 	spanBins    = 2048    // nor than so many bins: four weeks of hours teach little
 	pastSquares = 2       // weight ∝ (error at past origins)^-4, squared so many times,
 	lastSquares = 1       //        · (error in the last bins)^-2
@@ -57,10 +57,11 @@ type trial struct {
 
 // room is what a mixture computes in.
 type room struct {
-	ratios, recent         []float64 // of all trials
-	first                  []float64 // errors of candidate 0: [trial][probe]
-	e, f, n                []float64 // by probe, and their running sums
-	firstRecent, sum, some []float64
+	ratios, recent           []float64 // of all trials
+	first                    []float64 // errors of candidate 0: [trial][probe]
+	e, f, n                  []float64 // by probe, and their running sums
+	firstRecent, otherRecent []float64
+	sum, some                []float64
 }
 
 var mixtures = sync.Pool{New: func() any { return new(mixture) }}
@@ -71,14 +72,6 @@ func grown[T any](buf []T, n int) []T {
 		return make([]T, n)
 	}
 	return buf[:n]
-}
-
-// part is which of a candidate's parts horizon h is in.
-func (c candidate) part(h int) int {
-	if h < c.lag {
-		return 0
-	}
-	return h / c.lag
 }
 
 // study weighs the candidates at so many past origins. Who began it calls [mixture.done] after.
@@ -181,28 +174,22 @@ func (m *mixture) say(t trial) {
 func (m *mixture) recent(o int, weights []float64) (unrest float64) {
 	bins := m.recentBins()
 	off, total := 0.0, 0.0
-	first := m.room.firstRecent[:0] // the errors of candidate 0, in the order of the loops below
-	for c, cand := range m.cands {
-		e, f, n, k := 0.0, 0.0, 0.0, 0
-		for back := bins; back >= 1 && o-back >= cand.first(); back /= 2 {
-			from := o - back
-			actual := m.y[from : from+min(back, m.steps)]
-			for _, p := range m.parts[c] {
-				if p.from >= len(actual) {
-					break
-				}
-				to := min(p.to, len(actual))
-				r := p.levels.ratio(from, cand.level)
-				said := m.y[from+p.from-p.lag : from+to-p.lag]
-				for h, a := range actual[p.from:to] {
-					d := math.Abs(a - said[h]*r)
-					if c == 0 {
-						first = append(first, d)
-					}
-					if d0 := first[k]; d+d0 == d+d0 {
-						e, f, n = e+d, f+d0, n+1
-					}
-					k++
+	room := &m.room
+	var all float64
+	room.firstRecent, all = m.missed(room.firstRecent, 0, o, bins)
+	first := room.firstRecent
+	for c := range m.cands {
+		errors, e := first, all
+		if c > 0 {
+			room.otherRecent, e = m.missed(room.otherRecent, c, o, bins)
+			errors = room.otherRecent
+		}
+		f, n := all, float64(len(errors))
+		if len(errors) == 0 || e+all != e+all { // what is not known of either does not count
+			e, f, n = 0, 0, 0
+			for k, d := range errors {
+				if d0 := first[k]; d+d0 == d+d0 {
+					e, f, n = e+d, f+d0, n+1
 				}
 			}
 		}
@@ -211,8 +198,32 @@ func (m *mixture) recent(o int, weights []float64) (unrest float64) {
 			off, total = off+weights[c]*e/n, total+weights[c]
 		}
 	}
-	m.room.firstRecent = first
 	return off / total / max(meanKnown(m.y[max(0, o-bins):o]), scaleFloor*m.unit)
+}
+
+// missed is what candidate c was off by in the bins before origin o, as seen from a few origins within these bins, and the sum of it.
+func (m *mixture) missed(room []float64, c, o, bins int) (errors []float64, sum float64) {
+	cand, n := m.cands[c], 0
+	for back := bins; back >= 1 && o-back >= cand.first(); back /= 2 {
+		from := o - back
+		actual := m.y[from : from+min(back, m.steps)]
+		room = slices.Grow(room[:n], len(actual))[:n+len(actual)]
+		errors := room[n:]
+		n += len(actual)
+		for _, p := range m.parts[c] {
+			if p.from >= len(actual) {
+				break
+			}
+			actual, errors := actual[p.from:min(p.to, len(actual))], errors[p.from:]
+			said, ratio := m.y[from+p.from-p.lag:][:len(actual)], p.levels.ratio(from, cand.level)
+			for h, a := range actual {
+				d := math.Abs(a - said[h]*ratio)
+				errors[h] = d
+				sum += d
+			}
+		}
+	}
+	return room[:n], sum
 }
 
 // probes appends the horizons that stand for all of them: neighbours are about as hard to
@@ -344,31 +355,54 @@ func (m *mixture) mix(o int) ([]float64, trial) {
 	return out, t
 }
 
-// foresaw is what the mix says of a bin beside the origin of t: of the one h bins after the first that is forecast, by the
+// foresaw leaves in out what the mix says of bins beside the origin of t, in rising order: of the one h bins after the first that is forecast, by the
 // weights there, or, with h below 0, of one that has arrived, by those of the first. NaN where no candidate knows.
-func (m *mixture) foresaw(t trial, h int) float64 {
-	sum, total, some, at := 0.0, 0.0, math.NaN(), 0
-	ahead := max(h, 0)
-	for c, cand := range m.cands {
-		p := cand.part(ahead)
-		i := t.origin + h - m.parts[c][p].lag
-		r := t.ratios[at+p]
-		at += len(m.parts[c])
-		if r != r || i < 0 {
-			continue
+func (m *mixture) foresaw(out []float64, t trial, horizons []int) {
+	room := &m.room
+	room.sum, room.some = grown(room.sum, len(out)), grown(room.some, len(out))
+	sum, some, total := room.sum[:len(out)], room.some[:len(out)], out
+	for i := range total {
+		sum[i], some[i], total[i] = 0, math.NaN(), 0
+	}
+	at := 0
+	for c, parts := range m.parts {
+		past, recent, p := m.past[c], t.recent[c], 0
+		ratios := t.ratios[at : at+len(parts)]
+		at += len(parts)
+		if t.origin < m.cands[c].first() {
+			continue // it knows nothing
 		}
-		if v := m.y[i] * r; v == v {
-			if some != some {
-				some = v
+		from := t.origin - parts[0].lag
+		for i, h := range horizons[:len(out)] {
+			if h >= parts[p].to {
+				p++
+				for h >= parts[p].to {
+					p++
+				}
+				from = t.origin - parts[p].lag
 			}
-			w := m.past[c][ahead] * t.recent[c]
-			sum, total = sum+w*v, total+w
+			if from+h < 0 {
+				continue
+			}
+			v := m.y[from+h] * ratios[p]
+			if v != v {
+				continue
+			}
+			if total[i] == 0 && some[i] != some[i] {
+				some[i] = v
+			}
+			w := past[max(h, 0)] * recent
+			sum[i] += w * v
+			total[i] += w
 		}
 	}
-	if total > 0 {
-		return sum / total
+	for i, w := range total {
+		if w > 0 {
+			out[i] = sum[i] / w
+		} else {
+			out[i] = some[i]
+		}
 	}
-	return some
 }
 
 // blend writes the weighted mean of what is known into out. Where nothing that

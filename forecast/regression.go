@@ -3,6 +3,7 @@ package forecast
 import (
 	"math"
 
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -18,22 +19,22 @@ const (
 // what the last hour was". What it says at an origin for the stack to judge is by the b of the stretches of time that the origin is not in.
 type regression struct {
 	coefficients [][]float64                                    // [probe][opinion − missedOn]
-	part         []int                                          // of each trial
 	grams        [regressionParts][regressed][regressed]float64 // the upper halves
 	rights       [regressionParts][regressed]float64
-	rows         [][regressed]float64 // of one probe, by trial: what the opinions are off the mix by,
+	columns      [regressed][]float64 // of one probe, by trial: what each opinion is off the mix by,
 	off          []float64            // what the outcome is,
-	weights      []float64            // and what that counts
+	weights      []float64            // what that counts,
+	said         []float64            // and what all opinions together say of it
+	weighted     []float64            // a column, in the part that is summed
 }
 
 // fit fits it to what the stack of m has in its room, and writes there what it says.
 func (r *regression) fit(m *mixture) {
 	room, trials := &m.stack.room, len(m.trials)
-	r.part, r.rows = grown(r.part, trials), grown(r.rows, trials)
-	r.off, r.weights = grown(r.off, trials), grown(r.weights, trials)
-	for j := range trials {
-		r.part[j] = j * regressionParts / trials
+	for k := range r.columns {
+		r.columns[k] = grown(r.columns[k], trials)
 	}
+	r.off, r.weights, r.said, r.weighted = grown(r.off, trials), grown(r.weights, trials), grown(r.said, trials), grown(r.weighted, trials)
 	r.coefficients = grown(r.coefficients, len(m.probes))
 	for i := range m.probes {
 		r.coefficients[i] = r.probe(room, i*trials, m.unit)
@@ -42,52 +43,60 @@ func (r *regression) fit(m *mixture) {
 
 // probe fits the trials that begin at index at of the room.
 func (r *regression) probe(room *stackRoom, at int, unit float64) []float64 {
-	for j := range r.rows {
-		said := room.said[at+j]
-		for k := range regressed {
-			r.rows[j][k] = room.others[missedOn+k][at+j] - said
-		}
-		r.off[j], r.weights[j] = room.actual[at+j]-said, 1
+	trials := len(r.off)
+	said := room.said[at : at+trials]
+	floats.SubTo(r.off, room.actual[at:at+trials], said)
+	for k, column := range r.columns {
+		floats.SubTo(column, room.others[missedOn+k][at:at+trials], said)
 	}
-	var whole []float64
-	for range robustRounds + 1 {
+	for j := range r.weights {
+		r.weights[j] = 1
+	}
+	r.sum()
+	whole := r.solve(-1)
+	for range robustRounds {
+		r.says(whole, 0, trials)
+		for j, off := range r.off {
+			r.weights[j] = 1 / max(math.Abs(off-r.said[j]), robustFloor*unit)
+		}
 		r.sum()
 		whole = r.solve(-1)
-		for j := range r.rows {
-			r.weights[j] = 1 / max(math.Abs(r.off[j]-r.says(whole, j)), robustFloor*unit)
-		}
 	}
-	var b [regressionParts][]float64 // without each part
-	for p := range b {
-		b[p] = r.solve(p)
+	for p := range regressionParts {
+		from, to := r.part(p)
+		r.says(r.solve(p), from, to)
 	}
-	for j, p := range r.part {
-		room.others[together][at+j] = max(0, room.said[at+j]+r.says(b[p], j))
+	for j, off := range r.said {
+		room.others[together][at+j] = max(0, said[j]+off)
 	}
 	return whole
 }
 
-// says is by how much the opinions at trial j, with these coefficients, are off the mix.
-func (r *regression) says(b []float64, j int) (off float64) {
-	for k, v := range &r.rows[j] {
-		off += b[k] * v
+// part is where the trials of a part begin and end.
+func (r *regression) part(p int) (from, to int) {
+	first := func(p int) int { return (p*len(r.off) + regressionParts - 1) / regressionParts }
+	return first(p), first(p + 1)
+}
+
+// says leaves in said by how much the opinions at the trials from … to − 1, with these coefficients, are off the mix.
+func (r *regression) says(b []float64, from, to int) {
+	said := r.said[from:to]
+	clear(said)
+	for k, column := range r.columns {
+		floats.AddScaled(said, b[k], column[from:to])
 	}
-	return off
 }
 
 // sum makes the two sides of the normal equations of each part.
 func (r *regression) sum() {
-	clear(r.grams[:])
-	clear(r.rights[:])
-	for j := range r.rows {
-		x, gram, right := &r.rows[j], &r.grams[r.part[j]], &r.rights[r.part[j]]
-		w, off := r.weights[j], r.off[j]
-		for k, v := range x {
-			wv := w * v
-			right[k] += wv * off
-			line := &gram[k]
+	for p := range regressionParts {
+		from, to := r.part(p)
+		weighted := r.weighted[from:to]
+		for k, column := range r.columns {
+			floats.MulTo(weighted, column[from:to], r.weights[from:to])
+			r.rights[p][k] = floats.Dot(weighted, r.off[from:to])
 			for l := k; l < regressed; l++ {
-				line[l] += wv * x[l]
+				r.grams[p][k][l] = floats.Dot(weighted, r.columns[l][from:to])
 			}
 		}
 	}

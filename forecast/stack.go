@@ -79,11 +79,14 @@ type stackRoom struct {
 	actual, said []float64
 	others       [opinions + 1][]float64
 	regression   regression
-	loss         [][len(stackShares)]float64
+	loss         [][opinions + 1][len(stackShares)]float64 // by probe
+	moved        []bool                                    // by probe: since loss was summed, what is said there has changed
 	out          []float64
 	best         []float64
 	mapped       []float64 // by probe
 	which        []int
+	horizons     []int     // justBefore and the probes
+	foresaw      []float64 // there, at one trial
 	share        []float64
 }
 
@@ -142,12 +145,15 @@ func (s *stack) soften(from int) {
 	}
 }
 
-// ask gives the opinions at the origin of t.
-func (s *stack) ask(m *mixture, t trial) (o opinion) {
+// justBefore are the horizons of the last bins; see [mixture.foresaw].
+var justBefore = [...]int{-3, -2, -1}
+
+// ask gives the opinions at the origin of t, where the mix would have said foresaw of the bins justBefore.
+func (s *stack) ask(m *mixture, t trial, foresaw []float64) (o opinion) {
 	sum, n := 0.0, 0.0
 	for back := 1; back <= 3; back++ {
 		if t.origin >= back {
-			if d := m.y[t.origin-back] - m.foresaw(t, -back); d == d {
+			if d := m.y[t.origin-back] - foresaw[3-back]; d == d {
 				sum, n = sum+d, n+1
 			}
 		}
@@ -177,29 +183,34 @@ func (s *stack) level(origin, bins int) float64 {
 	return math.Min(math.Max(now/then, 1/levelMaxRatio), levelMaxRatio)
 }
 
-// says is opinion k at horizon h after the origin, where the mix says mean: that itself where it has none.
-func (s *stack) says(k int, o opinion, origin, h int, mean, most float64) float64 {
-	v := o[k]
-	switch k {
-	case theMix:
-		v = mean
-	case missedOn, missed3On:
-		v += mean
-	case profiled, profiledLevel, profiledHour, smooth, smoothHour:
-		of := s.profile
-		if k >= smooth {
-			of = s.smooth
+// say turns the opinions o at an origin into what they say at horizon h after it, where the mix says mean: that itself where one has none.
+func (s *stack) say(o *opinion, origin, h int, mean, most float64) {
+	o[theMix] = mean
+	o[missedOn] += mean
+	o[missed3On] += mean
+	profile, soft := math.NaN(), math.NaN()
+	if at := origin + h - s.season; at >= 0 {
+		if h >= s.season {
+			at -= h / s.season * s.season
 		}
-		if at := origin + h - (h/s.season+1)*s.season; at >= 0 {
-			v *= of[at]
-		} else {
-			v = mean
+		if at >= 0 {
+			profile, soft = s.profile[at], s.smooth[at]
 		}
 	}
-	if v != v {
-		return mean
+	o[profiled] *= profile
+	o[profiledLevel] *= profile
+	o[profiledHour] *= profile
+	o[smooth] *= soft
+	o[smoothHour] *= soft
+	most = max(mean, most)
+	for k, v := range o {
+		switch {
+		case v != v:
+			o[k] = mean
+		case v > most:
+			o[k] = most
+		}
 	}
-	return min(v, max(mean, most))
 }
 
 // most is the highest rate that was known a quarter of a season before the origin. An opinion that says more than that
@@ -222,12 +233,15 @@ func (s *stack) learn(m *mixture) {
 	}
 	s.rooted.prepare(m.y, 0, s.season)
 	room.mapped = grown(room.mapped, probes)
+	room.horizons = append(append(room.horizons[:0], justBefore[:]...), m.probes...)
+	room.foresaw = grown(room.foresaw, len(room.horizons))
 	for k, t := range m.trials {
-		o, most := s.ask(m, t), s.most(t.origin)
+		m.foresaw(room.foresaw, t, room.horizons)
+		asked, most := s.ask(m, t, room.foresaw), s.most(t.origin)
 		s.mapAt(room.mapped, t.origin, true)
 		for i, h := range m.probes {
 			at := i*trials + k
-			room.actual[at], room.said[at] = math.NaN(), m.foresaw(t, h)
+			room.actual[at], room.said[at] = math.NaN(), room.foresaw[len(justBefore)+i]
 			if t.origin+h < len(m.y) {
 				room.actual[at] = m.y[t.origin+h]
 			}
@@ -238,9 +252,11 @@ func (s *stack) learn(m *mixture) {
 				}
 				continue
 			}
+			o := asked
 			o[mapped] = room.mapped[i]
+			s.say(&o, t.origin, h, room.said[at], most)
 			for k := missedOn; k < opinions; k++ {
-				room.others[k][at] = s.says(k, o, t.origin, h, room.said[at], most)
+				room.others[k][at] = o[k]
 			}
 		}
 	}
@@ -248,7 +264,10 @@ func (s *stack) learn(m *mixture) {
 		s.weights[theMix][i] = 1
 	}
 	room.regression.fit(m)
-	room.loss = grown(room.loss, probes)
+	room.loss, room.moved = grown(room.loss, probes), grown(room.moved, probes)
+	for i := range room.moved {
+		room.moved[i] = true
+	}
 	room.best, room.which, room.share = grown(room.best, probes), grown(room.which, probes), grown(room.share, probes)
 	for range stackRounds {
 		if !s.round(m) {
@@ -262,7 +281,10 @@ func (s *stack) round(m *mixture) (helped bool) {
 	trials, room := len(m.trials), &s.room
 	// What each share of opinion k would leave of the errors is summed in one pass over them.
 	try := func(k int, shares [len(stackShares)]float64) {
-		for i := range m.probes {
+		for i, moved := range room.moved {
+			if !moved {
+				continue
+			}
 			at := i * trials
 			actual, said, other := room.actual[at:at+trials], room.said[at:at+trials], room.others[k][at:at+trials]
 			said, other = said[:len(actual)], other[:len(actual)]
@@ -277,14 +299,14 @@ func (s *stack) round(m *mixture) (helped bool) {
 				s3 += math.Abs(off - f3*by)
 				s4 += math.Abs(off - f4*by)
 			}
-			room.loss[i] = [len(stackShares)]float64{s0, s1, s2, s3, s4}
+			room.loss[i][k] = [len(stackShares)]float64{s0, s1, s2, s3, s4}
 		}
 		for n, share := range shares {
 			for i := range m.probes {
 				from, to := m.around(i)
 				loss := 0.0
 				for p := from; p < to; p++ {
-					loss += room.loss[p][n]
+					loss += room.loss[p][k][n]
 				}
 				switch {
 				case k == theMix:
@@ -307,6 +329,7 @@ func (s *stack) round(m *mixture) (helped bool) {
 	}
 	for i, k := range room.which {
 		share := room.share[i]
+		room.moved[i] = share != 0
 		if share == 0 {
 			continue
 		}
@@ -378,7 +401,9 @@ func (s *stack) mapAt(out []float64, origin int, past bool) {
 // onto makes of mean, which is the mix at the origin of t, the forecast there. Between the probes
 // the weights go over into each other. An origin of the past is forecast as if its outcome were not known.
 func (s *stack) onto(m *mixture, mean []float64, t trial, past bool) {
-	o := s.ask(m, t)
+	var foresaw [len(justBefore)]float64
+	m.foresaw(foresaw[:], t, justBefore[:])
+	asked := s.ask(m, t, foresaw[:])
 	most := s.most(t.origin)
 	off := grown(s.room.mapped, len(m.probes)) // what the linear map is off the mix by
 	s.room.mapped = off
@@ -390,17 +415,13 @@ func (s *stack) onto(m *mixture, mean []float64, t trial, past bool) {
 		next := min(i+1, len(m.probes)-1)
 		to := max(from+1, m.probes[next])
 		out := grown(s.room.out, to-from)
-		clear(out)
-		for k := range opinions {
-			w, rise := s.weights[k][i], (s.weights[k][next]-s.weights[k][i])/float64(to-from)
-			if w == 0 && rise == 0 {
-				continue
-			}
-			for h := range out {
-				if k == mapped {
-					o[mapped] = mean[from+h] + off[i] + (off[next]-off[i])*float64(h)/float64(to-from)
-				}
-				out[h] += (w + rise*float64(h)) * s.says(k, o, t.origin, from+h, mean[from+h], most)
+		for h := range out {
+			o, part := asked, float64(h)/float64(to-from)
+			o[mapped] = mean[from+h] + off[i] + (off[next]-off[i])*part
+			s.say(&o, t.origin, from+h, mean[from+h], most)
+			out[h] = 0
+			for k, v := range o {
+				out[h] += (s.weights[k][i] + (s.weights[k][next]-s.weights[k][i])*part) * v
 			}
 		}
 		for h, v := range out {

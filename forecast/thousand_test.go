@@ -52,7 +52,7 @@ func busy(tb testing.TB) time.Duration {
 func (f *fleet) round(tb testing.TB, arrived int) time.Duration {
 	began := busy(tb)
 	for j, fc := range f.forecasters {
-		s := Series{Start: epoch.Add(time.Duration(arrived) * f.step), Step: f.step, Values: f.histories[j][arrived : arrived+f.bins]}
+		s := Series{Start: time.Unix(0, 0).Add(time.Duration(arrived) * f.step), Step: f.step, Values: f.histories[j][arrived : arrived+f.bins]}
 		if _, err := fc.Forecast(s, f.steps[j]); err != nil {
 			tb.Fatal(err)
 		}
@@ -60,13 +60,13 @@ func (f *fleet) round(tb testing.TB, arrived int) time.Duration {
 	return busy(tb) - began
 }
 
-// BenchmarkThousandJobs is a round of forecasts for a thousand jobs on one core, as each bin arrives. An operation is an hour of rounds, in one
+// BenchmarkThousandJobs is a round of forecasts for a thousand jobs on one core, as each bin arrives. An operation is as many rounds as a lesson serves, in one
 // of which every lesson is learnt anew: s/round is their mean, s/lessons that round, s/kept the mean of the others, and s/cold the very first round.
 func BenchmarkThousandJobs(b *testing.B) {
 	for _, c := range []struct{ step, history time.Duration }{{5 * time.Minute, 28 * 24 * time.Hour}, {time.Minute, 14 * 24 * time.Hour}} {
 		b.Run(fmt.Sprintf("%v,%dd", length(c.step), int(c.history.Hours()/24)), func(b *testing.B) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-			rounds := int(time.Hour / c.step)
+			rounds := int(24*time.Hour/c.step) / lessonShare
 			f := newFleet(thousand, c.step, c.history, 2*rounds)
 			cold := f.round(b, 0)
 			var kept, lessons time.Duration

@@ -114,7 +114,8 @@ func TestSpanOfTheOrigins(t *testing.T) {
 	}{
 		{"five minutes", 288, 12, 60 * 288, 28 * 288},
 		{"an hour", 24, 6, 400 * 24, 2048},
-		{"an hour, a month ahead", 24, 720, 400 * 24, 8 * 720},
+		{"an hour, a month ahead", 24, 720, 2000 * 24, 32 * 720}, // of which 31 have come without overlap
+		{"an hour, a month ahead, of a year", 24, 720, 365 * 24, 365*24 - 24 - 3},
 		{"an hour, of a month", 24, 6, 720, 720 - 24 - 3},
 	} {
 		m := &mixture{y: make([]float64, c.bins), steps: c.steps, cands: []candidate{{lag: c.season, level: 3}}}
