@@ -87,7 +87,8 @@ const (
 var levelShares = [...]float64{1. / 144, 1. / 24, 1. / 4, 1}
 
 // candidate is one way to continue the history: from lag bins ago, scaled by
-// the ratio of the last level bins to those lag bins before them.
+// the ratio of the last level bins to those lag bins before them; a level of 0
+// leaves it as it was.
 type candidate struct{ lag, level int }
 
 // first is the earliest origin at which the candidate is defined.
@@ -116,9 +117,12 @@ func (s *seasonal) candidates(history Series) ([]candidate, error) {
 	for _, share := range levelShares {
 		levels = append(levels, max(levelMinBins, int(share*float64(season))))
 	}
+	if levels = slices.Compact(levels); len(levels) < len(levelShares) { // of a short season two are one: there it pays to have what was a season before as it was, too
+		levels = append(levels, 0)
+	}
 	var cands []candidate
 	for _, lag := range slices.Compact(lags) {
-		for _, level := range slices.Compact(levels) {
+		for _, level := range levels {
 			if c := (candidate{lag: lag, level: level}); c.first()+minOrigins <= len(history.Values) {
 				cands = append(cands, c)
 			}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -300,5 +301,28 @@ func TestSeasonalCountsWhatWasMeasured(t *testing.T) {
 	}
 	if fc.Mean[29] < 149 || fc.Mean[29] > 151 {
 		t.Errorf("after a change of level a season ago: %.0f, want 150", fc.Mean[29])
+	}
+}
+
+// Each lag has the same level windows. Where a season is so short that two of them are one, the lag without a level is a candidate too, at every lag.
+func TestCandidates(t *testing.T) {
+	for season, want := range map[int][]int{24: {3, 6, 24, 0}, 48: {3, 12, 48, 0}, 288: {3, 12, 72, 288}} {
+		s := Series{Step: time.Minute, Values: make([]float64, 16*season)}
+		cands, err := (&seasonal{seasons: []time.Duration{time.Duration(season) * s.Step}}).candidates(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[int][]int{}
+		for _, c := range cands {
+			got[c.lag] = append(got[c.lag], c.level)
+		}
+		if len(got) < 2 {
+			t.Errorf("a season of %d bins: %d lags", season, len(got))
+		}
+		for lag, levels := range got {
+			if !slices.Equal(levels, want) {
+				t.Errorf("a season of %d bins, lag %d: levels of %v bins, want %v", season, lag, levels, want)
+			}
+		}
 	}
 }
