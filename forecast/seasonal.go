@@ -92,7 +92,7 @@ var levelShares = [...]float64{1. / 144, 1. / 24, 1. / 4, 1}
 type candidate struct{ lag, level int }
 
 // first is the earliest origin at which the candidate is defined.
-func (c candidate) first() int { return c.lag + c.level }
+func (c candidate) first() int { return c.lag + max(c.level, levelMinBins) }
 
 // candidates are those that the history is long enough for, shortest lag and
 // level window first.
