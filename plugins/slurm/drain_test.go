@@ -2,6 +2,8 @@ package slurm
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -65,4 +67,44 @@ func TestDrainedNodeIsLeftInTime(t *testing.T) {
 	for _, rank := range []int{0, 1} {
 		s.started(t, s.job, worker(rank, 1), 1)
 	}
+}
+
+// What has ended while slurmctld was killed before it had saved that is there again for Slurm when slurmctld is back. To forget the job is to end it: nobody would know later whose it is.
+func TestForgetEndsWhatSlurmTakesForRunning(t *testing.T) {
+	s := newSite(t, "")
+	id := worker(0, 1)
+	s.ensure(s.gpuWorkload(id, conformance.Steady, 1))
+	s.waitState(id, backend.StateRunning)
+	s.started(t, s.job, id, 1)
+	if err := cluster.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.b.Release(t.Context(), s.job, []backend.ID{id}, backend.Forced); err != nil {
+		t.Fatal(err)
+	}
+	conformance.Eventually(t, "it has ended", func() error {
+		all, complete, err := s.b.List(t.Context(), s.job)
+		if err == nil && (!complete || len(all) > 0) {
+			err = fmt.Errorf("there are %v, all %v", all, complete)
+		}
+		return err
+	})
+	cluster.KillController()
+	if err := cluster.StartController(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	left := func() string {
+		return s.slurm("squeue", "--noheader", "--states=running", "--name="+jobPrefix+s.job+":"+id.String(), "--format=%i %T")
+	}
+	t.Logf("slurmctld is back, and has of it %q", left())
+	conformance.Eventually(t, "it is forgotten", func() error {
+		_, err := s.b.Forget(t.Context(), s.job, "")
+		return err
+	})
+	conformance.Eventually(t, "Slurm has nothing of it", func() error {
+		if jobs := left(); jobs != "" {
+			return errors.New(jobs)
+		}
+		return nil
+	})
 }

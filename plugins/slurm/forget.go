@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/kale-sched/kale/core/backend"
 )
@@ -51,9 +52,40 @@ func (j *job) forgetRole(ctx context.Context, role string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := j.endGhosts(ctx, views, ids); err != nil {
+		return nil, err
+	}
 	removed, err := backend.ForgetFolders(j.dir(), ids, filepath.Base(j.ownerPath()), filepath.Base(j.lockPath()), nodesFile)
 	if err != nil {
 		return nil, backend.Errorf(backend.FileCode(err), "remove what is kept of job %q: %w", j.name, err)
 	}
 	return removed, nil
+}
+
+// endGhosts cancels the Slurm jobs that Slurm has still of what has ended, as after slurmctld was killed before it had saved the end: without what is about to be removed nobody
+// would know whose they are.
+func (j *job) endGhosts(ctx context.Context, views []view, ids []backend.ID) error {
+	var ghosts []row
+	for _, v := range views {
+		if !slices.Contains(ids, v.id) {
+			continue
+		}
+		rows := v.surplus
+		if v.inQueue {
+			rows = append(slices.Clone(rows), v.row)
+		}
+		for _, r := range rows {
+			if p := r.phase(); p != phaseOver && p != phaseEnding {
+				j.lg.Info("Slurm has a job still of what has ended; it is cancelled", "id", v.id.String(), "slurm_job", r.id, "state", r.state)
+				ghosts = append(ghosts, r)
+			}
+		}
+	}
+	if len(ghosts) == 0 {
+		return nil
+	}
+	if err := j.queue.cancel(ctx, false, ghosts...); err != nil {
+		return unavailable("cancel what Slurm takes for running of what has ended", err)
+	}
+	return nil
 }
