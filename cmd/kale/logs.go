@@ -95,7 +95,7 @@ func (a *app) printLogs(ctx context.Context, src logSource, process string, line
 		fmt.Fprintln(a.err, "the job has no processes now")
 	}
 	unread, again, told := 0, "", reasons{}
-	for _, name := range names {
+	for i, name := range names {
 		err := a.printLog(ctx, src, name, o, name+" | ", giveUp)
 		if err == nil {
 			continue
@@ -111,6 +111,10 @@ func (a *app) printLogs(ctx context.Context, src logSource, process string, line
 		}
 		if unansweredLog(err) {
 			again = "; try again when the backend answers: kale doctor says whether it does"
+			if !time.Now().Before(giveUp) { // each of the others would be waited for as long
+				unread += len(names) - 1 - i
+				break
+			}
 		}
 	}
 	if unread > 0 {

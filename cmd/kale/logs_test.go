@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/kale-sched/kale/core/api"
 	"github.com/kale-sched/kale/core/backend"
@@ -20,6 +21,7 @@ type lateLogs struct {
 	shut  int // so many logs cannot be opened
 	gone  bool
 	away  bool
+	slow  time.Duration // after which one cannot be opened
 }
 
 func (l *lateLogs) processes(context.Context) ([]string, string, error) {
@@ -37,6 +39,7 @@ func (l *lateLogs) open(_ context.Context, process string, _ backend.LogOptions)
 		return nil, &api.Error{Status: http.StatusConflict, Message: "read the log of " + process + ": its folder was moved (blocked)"}
 	}
 	if l.shut--; l.shut >= 0 {
+		time.Sleep(l.slow)
 		return nil, &api.Error{Status: http.StatusBadGateway, Message: "read the log of " + process + ": the plugin ended during the call: it hangs: no answer within 10s"}
 	}
 	return io.NopCloser(strings.NewReader("hello from " + process + "\n")), nil
@@ -84,6 +87,8 @@ func TestLogsThatCannotBeOpened(t *testing.T) {
 		"at first": {lateLogs{names: names, shut: 3}, "ps-0-g1 | hello from ps-0-g1\n", "trying again: " + hangs + "\n", ""},
 		"ever": {lateLogs{names: names, shut: 1 << 20}, "", "trying again: " + hangs + "\nkale: " + hangs + "\n",
 			"1 log of 1 could not be read to the end, as said above; try again when the backend answers: kale doctor says whether it does"},
+		"ever, of many": {lateLogs{names: []string{"ps-0-g1", "worker-0-g1", "worker-1-g1"}, shut: 1 << 20, slow: openPatience}, "", "kale: " + hangs + "\n",
+			"3 logs of 3 could not be read to the end, as said above; try again when the backend answers: kale doctor says whether it does"},
 		"of many for one reason": {lateLogs{names: []string{"ps-0-g1", "worker-0-g1", "worker-1-g1"}, away: true}, "", "kale: read the log of ps-0-g1: its folder was moved (blocked)\n",
 			"3 logs of 3 could not be read to the end, as said above"},
 		"being gone": {lateLogs{names: names, gone: true}, "", "kale: read the log of ps-0-g1: it is gone (gone)\n", ""},
@@ -92,13 +97,16 @@ func TestLogsThatCannotBeOpened(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out, errs strings.Builder
 				a := &app{out: &out, err: &errs}
+				failed, began := "", time.Now()
 				err := a.printLogs(t.Context(), &c.src, "", 0)
-				failed := ""
 				if err != nil {
 					failed = err.Error()
 				}
 				if out.String() != c.out || errs.String() != c.errs || failed != c.failed {
 					t.Errorf("it prints %q and %q, and fails with %q", out.String(), errs.String(), failed)
+				}
+				if took := time.Since(began); took > openPatience+time.Second {
+					t.Errorf("it takes %v", took)
 				}
 			})
 		})

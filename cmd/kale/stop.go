@@ -169,7 +169,7 @@ func (b *stopBar) stops(lasts time.Duration, v *core.View) {
 			}
 		}
 		if !b.hinted && v.Waits != "" && v.Unlisted == "" && !v.Forced && !strings.Contains(text, "kale stop -force") { // which needs to see what runs, too
-			b.say("kale stop -force %s%s does without what it waits for\n", b.a.stateFlag(), b.name)
+			b.say("waiting for %s; kale stop -force %s%s does without\n", v.Waits, b.a.stateFlag(), b.name)
 			b.hinted = true
 		}
 	}

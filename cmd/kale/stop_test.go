@@ -27,7 +27,7 @@ func TestStopSaysAProblemOnce(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		want := `problem: parameter server 0: snapshots fail: mkdir /ro/tablets/000005: read-only file system
-kale stop -force ctr does without what it waits for
+waiting for the last snapshot, which fails; kale stop -force ctr does without
 stopping job "ctr", 10s: waiting for the last snapshot, which fails
 problem: another one
 stopping job "ctr", 20s: waiting for the last snapshot, which fails
