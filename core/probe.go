@@ -67,7 +67,7 @@ func ListenAsScheduler(ctx context.Context, j *job.Job) (lis net.Listener, addre
 	}
 	r := &rendezvous{lg: slog.New(slog.DiscardHandler), job: j.Name}
 	var port int
-	lis, err = r.listen(j.Network.Listen)
+	lis, err = r.listen(j.Network.Listen, false)
 	switch {
 	case err == nil:
 		port = lis.Addr().(*net.TCPAddr).Port

@@ -70,8 +70,8 @@ type rendezvous struct {
 }
 
 // openRendezvous takes up what was kept and, where the job asks for it, listens and serves until close. Without a store, that of a preview, it keeps nothing
-// and serves nobody.
-func openRendezvous(ctx context.Context, lg *slog.Logger, j *job.Job, token string, store *state.Store) (*rendezvous, error) {
+// and serves nobody. ends is that the job is opened only to be stopped: no trainer goes on then that would have to find its chief.
+func openRendezvous(ctx context.Context, lg *slog.Logger, j *job.Job, token string, store *state.Store, ends bool) (*rendezvous, error) {
 	r := &rendezvous{lg: lg, job: j.Name, token: token, store: store, alive: map[backend.ID]dialled{}}
 	if store == nil {
 		return r, nil
@@ -82,7 +82,7 @@ func openRendezvous(ctx context.Context, lg *slog.Logger, j *job.Job, token stri
 	if !meets(j) {
 		return r, nil
 	}
-	lis, err := r.listen(j.Network.Listen)
+	lis, err := r.listen(j.Network.Listen, ends)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func meets(j *job.Job) bool { return j.Network.Listen != "" || j.Backend.Name !=
 const firstPort, lastPort = 7700, 7799
 
 // listen takes the port that the job file names, else the one of the last time, else the first free one.
-func (r *rendezvous) listen(where string) (net.Listener, error) {
+func (r *rendezvous) listen(where string, ends bool) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(cmp.Or(where, ":0"))
 	if err != nil {
 		return nil, fmt.Errorf("listen for trainers: network.listen is %q: %w", where, err)
@@ -127,8 +127,11 @@ func (r *rendezvous) listen(where string) (net.Listener, error) {
 			return lis, nil
 		}
 		level := slog.LevelWarn
-		if r.kept.Chief == (rpc.ChiefRecord{}) { // nothing that was started got as far as to ask
+		switch {
+		case r.kept.Chief == (rpc.ChiefRecord{}): // nothing that was started got as far as to ask
 			level = slog.LevelDebug
+		case ends: // and nobody can do anything about it
+			level = slog.LevelInfo
 		}
 		r.lg.Log(context.Background(), level, "the port that running trainers know is taken; they find the chief here no more, and in the checkpoint folder still", "port", r.kept.Port, "err", err)
 	}

@@ -338,7 +338,7 @@ func TestTrainersAreToldWhereToAsk(t *testing.T) {
 	}
 	local := *r.job
 	local.Network, local.Backend.Name = job.Network{}, job.BackendLocal
-	meet, err := openRendezvous(t.Context(), r.s.lg, &local, "x", r.s.store)
+	meet, err := openRendezvous(t.Context(), r.s.lg, &local, "x", r.s.store, false)
 	if err != nil || meet.address != "" || meet.srv != nil || networkSpec(&local, meet.address) != nil {
 		t.Errorf("a job on one machine listens: %+v, %v", meet, err)
 	}
@@ -355,17 +355,27 @@ func TestPortIsTaken(t *testing.T) {
 	r := newRig(t, rigOptions{})
 	fixed := *r.job
 	fixed.Network.Listen = taken.Addr().String()
-	if _, err := openRendezvous(t.Context(), r.s.lg, &fixed, "x", r.s.store); err == nil || !strings.Contains(err.Error(), "give each job a network.listen of its own") {
+	if _, err := openRendezvous(t.Context(), r.s.lg, &fixed, "x", r.s.store, false); err == nil || !strings.Contains(err.Error(), "give each job a network.listen of its own") {
 		t.Errorf("error %v", err)
 	}
 	free := *r.job
 	free.Network.Listen = "127.0.0.1:0"
-	for _, chief := range []rpc.ChiefRecord{{}, {Address: "127.0.0.1:1", Incarnation: 1}} { // where none was ever heard of nobody knows the port
-		if err := r.s.store.Put(rendezvousKey, meeting{Port: taken.Addr().(*net.TCPAddr).Port, Chief: chief}); err != nil {
+	heard := rpc.ChiefRecord{Address: "127.0.0.1:1", Incarnation: 1}
+	for _, tt := range []struct {
+		chief rpc.ChiefRecord
+		ends  bool
+		level string
+	}{
+		{rpc.ChiefRecord{}, false, "DEBUG"}, // where none was ever heard of nobody knows the port
+		{heard, false, "WARN"},
+		{heard, true, "INFO"}, // what is stopped needs no chief for long
+		{rpc.ChiefRecord{}, true, "DEBUG"},
+	} {
+		if err := r.s.store.Put(rendezvousKey, meeting{Port: taken.Addr().(*net.TCPAddr).Port, Chief: tt.chief}); err != nil {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		meet, err := openRendezvous(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), &free, "x", r.s.store)
+		meet, err := openRendezvous(t.Context(), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), &free, "x", r.s.store, tt.ends)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -374,8 +384,8 @@ func TestPortIsTaken(t *testing.T) {
 		if _, err := r.s.store.Get(rendezvousKey, &kept); err != nil || meet.address != fmt.Sprint("127.0.0.1:", kept.Port) || meet.address == taken.Addr().String() {
 			t.Errorf("it listens at %s and keeps port %d, %v", meet.address, kept.Port, err)
 		}
-		if warned := strings.Contains(log.String(), "port that running trainers know is taken"); warned != (chief.Address != "") {
-			t.Errorf("with the chief %+v it says %q", chief, &log)
+		if !strings.Contains(log.String(), "level="+tt.level+" msg=\"the port that running trainers know is taken") {
+			t.Errorf("with the chief %+v, to be stopped: %v, it says %q", tt.chief, tt.ends, &log)
 		}
 	}
 }

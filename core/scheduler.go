@@ -336,7 +336,7 @@ func (s *Scheduler) connect(ctx context.Context) error {
 		Keep: j.Forecast.Past() + 2*j.Forecast.Horizon, Step: j.Forecast.Interval,
 		Fine: max(10*j.Forecast.Interval, 4*j.SLO.MaxLag), MaxGap: max(3*j.Forecast.Interval, 4*j.Autoscale.Watch),
 	})
-	if s.meet, err = openRendezvous(ctx, s.lg, j, s.want.Token, s.store); err != nil {
+	if s.meet, err = openRendezvous(ctx, s.lg, j, s.want.Token, s.store, s.opt.Stop); err != nil {
 		return err
 	}
 	s.chief = &chiefLink{dir: j.Checkpoint.Dir, job: j.Name, token: s.want.Token, meet: s.meet}

@@ -318,6 +318,8 @@ func writePlanned(w io.Writer, p planned) error {
 			where = "no room: " + pl.Reason
 		case where == "":
 			where = strings.TrimSuffix("room: "+pl.Reason, ": ")
+		default:
+			where = strings.TrimSuffix(where+": "+pl.Reason, ": ")
 		}
 		fmt.Fprintf(t, "  %s\t%s\n", pl.ID, where)
 	}

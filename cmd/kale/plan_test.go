@@ -21,6 +21,7 @@ func TestPlanSaysWhereThereIsRoom(t *testing.T) {
 		{ID: "worker-0-g1", Fits: true, Node: "n1", Devices: []string{"0", "1"}},
 		{ID: "worker-1-g1", Fits: true, Reason: "the cluster chooses its node"},
 		{ID: "worker-2-g1", Reason: "needs 2 GPUs, 0 free"},
+		{ID: "worker-3-g1", Fits: true, Node: "n1", Devices: []string{"2"}, Reason: "1 other job waits in partition main and may come first"},
 	}}); err != nil {
 		t.Fatal(err)
 	}
@@ -29,9 +30,24 @@ func TestPlanSaysWhereThereIsRoom(t *testing.T) {
   worker-0-g1  n1 0,1
   worker-1-g1  room: the cluster chooses its node
   worker-2-g1  no room: needs 2 GPUs, 0 free
+  worker-3-g1  n1 2: 1 other job waits in partition main and may come first
 `
 	if !strings.HasSuffix(out.String(), want) {
 		t.Errorf("it prints\n%s\nwant, at its end,\n%s", out.String(), want)
+	}
+}
+
+// What the backend says of a process that fits is in the JSON too, and is no shortage.
+func TestPlanTellsWhatComesFirst(t *testing.T) {
+	const words = "1 other job waits in partition main and may come first"
+	report := backend.Report{Placements: []backend.Placement{{ID: backend.ID{Role: "worker", Generation: 1}, Fits: true, Node: "n1", Devices: []string{"n1/0"}, Reason: words}}}
+	p := newPlanned(&loaded{Job: &job.Job{Name: "ctr"}}, job.TopicInfo{Partitions: 3}, &core.Preview{Report: report})
+	raw, err := json.Marshal(p.Placements)
+	if want := `[{"id":"worker-0-g1","fits":true,"node":"n1","devices":["n1/0"],"reason":"` + words + `"}]`; err != nil || string(raw) != want {
+		t.Errorf("placements are %s, %v; want %s", raw, err, want)
+	}
+	if short := core.Shortage(report); short != "" || p.Shortage != "" || !report.Fits() {
+		t.Errorf("shortage %q and %q", short, p.Shortage)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -169,6 +170,41 @@ func TestNobodyThere(t *testing.T) {
 		cancel()
 		if err := call(over); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s with a context that is over: %v", name, err)
+		}
+	}
+}
+
+// A server that hangs is named in time for who waits, through the plugin's process too: by its address, with where to look.
+func TestSilentServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // the system takes connections, and nobody reads them
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	address := "http://" + l.Addr().String()
+	for name, b := range map[string]backend.Backend{"itself": New(nil), "its process": launch(t)} {
+		if diags, err := b.Configure(t.Context(), backend.Config{Job: "j", Source: fmt.Appendf(nil, "address = %q\n", address)}); err != nil || diags.HasErrors() {
+			t.Fatal(diags, err)
+		}
+		ws := []backend.Workload{{ID: workerID(0, 1), Argv: []string{"x"}}}
+		for call, f := range map[string]func(context.Context) error{
+			"List":    func(ctx context.Context) error { _, _, err := b.List(ctx, "j"); return err },
+			"Plan":    func(ctx context.Context) error { _, err := b.Plan(ctx, "j", ws); return err },
+			"Release": func(ctx context.Context) error { return b.Release(ctx, "j", []backend.ID{ws[0].ID}, backend.Forced) },
+		} {
+			t.Run(call+" of "+name, func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				err := f(ctx)
+				if ctx.Err() != nil {
+					t.Error("it returns when the deadline has passed")
+				}
+				if backend.CodeOf(err) != backend.Unavailable || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "Nomad at "+address+" does not answer: ") ||
+					!strings.Contains(err.Error(), "is the server up? nomad server members ") || strings.Contains(err.Error(), "/v1/") {
+					t.Error(err)
+				}
+			})
 		}
 	}
 }

@@ -145,7 +145,19 @@ func unreachable(err error, doing string) *backend.Error {
 	if errors.As(err, &op) && op.Op == "dial" && !errors.Is(err, context.Canceled) {
 		return backend.Errorf(backend.Unavailable, "%s: Nomad cannot be reached: %w; is the address in the backend block (or NOMAD_ADDR) right, and the server up?", doing, err)
 	}
+	if request != nil && (request.Timeout() || errors.Is(err, context.DeadlineExceeded)) {
+		return backend.Errorf(backend.Unavailable, "%s: Nomad%s does not answer: %w; is the server up? nomad server members tells (where this one hangs, with -address of another), and its log", doing, askedAt(request), err)
+	}
 	return backend.Errorf(backend.Unavailable, "%s: %w", doing, err)
+}
+
+// askedAt says at which address Nomad was asked, " at http://…"; empty where that is not told.
+func askedAt(request *url.Error) string {
+	u, err := url.Parse(request.URL)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	return " at " + u.Scheme + "://" + u.Host
 }
 
 // distrust says what to do where the two sides do not agree on TLS; empty where that is not what failed.

@@ -64,16 +64,29 @@ func (n *nomad) Close() error {
 // callTimeout bounds each call of Nomad's API: a server that is down must not hold the scheduler.
 const callTimeout = 10 * time.Second
 
+// answerIn is kept of the time that a caller has, a tenth of it at most, to tell him what it is that does not answer.
+const answerIn = 250 * time.Millisecond
+
+// inTime bounds one call: it ends before the caller's own deadline, after which nobody would hear whose silence it was. The caller cancels.
+func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	most := callTimeout
+	if at, has := ctx.Deadline(); has {
+		left := time.Until(at)
+		most = min(most, left-min(left/10, answerIn))
+	}
+	return context.WithTimeout(ctx, most)
+}
+
 // read gives the options of a call that reads. The caller cancels.
 func (s settings) read(ctx context.Context) (*api.QueryOptions, context.CancelFunc) {
-	bounded, cancel := context.WithTimeout(ctx, callTimeout)
+	bounded, cancel := inTime(ctx)
 	q := &api.QueryOptions{Namespace: s.namespace}
 	return q.WithContext(bounded), cancel
 }
 
 // write gives the options of a call that changes something. The caller cancels.
 func (s settings) write(ctx context.Context) (*api.WriteOptions, context.CancelFunc) {
-	bounded, cancel := context.WithTimeout(ctx, callTimeout)
+	bounded, cancel := inTime(ctx)
 	w := &api.WriteOptions{Namespace: s.namespace}
 	return w.WithContext(bounded), cancel
 }

@@ -130,9 +130,9 @@ func (c cli) submit(ctx context.Context, within time.Duration, b batch) (jobRef,
 	return parseSubmitted(out)
 }
 
-func (c cli) test(ctx context.Context, b batch) error {
-	_, _, err := c.run(ctx, askTimeout, b.script(), "sbatch", "--test-only")
-	return err
+func (c cli) test(ctx context.Context, b batch) (partition string, err error) {
+	_, said, err := c.run(ctx, askTimeout, b.script(), "sbatch", "--test-only")
+	return parseTested(said), err
 }
 
 func (c cli) signal(ctx context.Context, sig string, job jobRef) error {

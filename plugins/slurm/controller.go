@@ -24,8 +24,11 @@ type controller interface {
 	nodes(ctx context.Context) ([]node, error)
 	// submit hands a job over, within the time that it may take.
 	submit(ctx context.Context, within time.Duration, b batch) (jobRef, error)
-	// test asks whether such a job would be taken, and has no effect. The error is errUntested where that cannot be asked.
-	test(ctx context.Context, b batch) error
+	// test asks whether such a job would be taken, and has no effect; partition is where it would run, "" where it is not told. The error is errUntested where
+	// that cannot be asked.
+	test(ctx context.Context, b batch) (partition string, err error)
+	// pending gives the jobs that wait in the partitions (a list, parted by commas), everybody's that this user may see; it may give those of other partitions too.
+	pending(ctx context.Context, partitions string) ([]waiter, error)
 	// signal sends a signal to a job's script, and not to what the script has started where the way allows that.
 	signal(ctx context.Context, sig string, job jobRef) error
 	// cancel ends jobs. One that is not there is no error.

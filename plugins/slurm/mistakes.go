@@ -167,7 +167,7 @@ func (j *job) culprits(ctx context.Context, b batch, no *slurmError) (out []judg
 		return nil, nil
 	}
 	b.set.directives = nil
-	bare = j.queue.ctl.test(ctx, b)
+	_, bare = j.queue.ctl.test(ctx, b)
 	without := new(slurmError)
 	if bare != nil && !errors.As(bare, &without) {
 		return nil, nil // Slurm could not be asked
@@ -175,7 +175,7 @@ func (j *job) culprits(ctx context.Context, b batch, no *slurmError) (out []judg
 	for _, d := range all {
 		b.set.directives = []asked{d}
 		var e *slurmError
-		if err := j.queue.ctl.test(ctx, b); errors.As(err, &e) && e.said != "" && e.words() != without.words() {
+		if _, err := j.queue.ctl.test(ctx, b); errors.As(err, &e) && e.said != "" && e.words() != without.words() {
 			out = append(out, judged{d, e.words()})
 		}
 	}

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 	var report backend.Report
 	needs, free := 0, room.freeGPUs(j.set, backend.AvoidedByAll(ws)...)
 	tested := map[backend.Resources]string{}
+	var fresh []int     // workloads that Slurm would queue
+	var standard string // the partition that it names
 	var refusals []*refusal
 	for i, w := range ws {
 		place := backend.Placement{ID: w.ID}
@@ -56,9 +59,11 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 			says, done := tested[w.Resources]
 			if !done {
 				var no []*refusal
-				if says, no, err = j.test(ctx, w); err != nil {
+				var in string
+				if says, in, no, err = j.test(ctx, w); err != nil {
 					return backend.Report{}, err
 				}
+				standard = cmp.Or(standard, in)
 				if len(no) > 0 && j.set.excludesAll(c.nodes) {
 					says = j.noNodeLeft()
 				}
@@ -74,7 +79,9 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 				needs -= len(newest.report.Devices)
 				room.giveBack(newest)
 			}
-			if place.Node, place.Devices, place.Fits = room.place(j.set, w.Resources, name+"/"+w.ID.String(), w.Avoid...); !place.Fits {
+			if place.Node, place.Devices, place.Fits = room.place(j.set, w.Resources, name+"/"+w.ID.String(), w.Avoid...); place.Fits {
+				fresh = append(fresh, i)
+			} else {
 				place.Reason = room.lacks(j.set, w.Resources, w.Avoid...)
 				report.Shortage = place.Reason
 				if j.set.maxPending > 0 {
@@ -83,6 +90,12 @@ func (s *slurm) Plan(ctx context.Context, name string, ws []backend.Workload) (b
 			}
 		}
 		report.Placements = append(report.Placements, place)
+	}
+	if len(fresh) > 0 {
+		first := j.ahead(ctx, c, standard)
+		for _, i := range fresh {
+			report.Placements[i].Reason = first
+		}
 	}
 	if needs > free {
 		report.Shortage = fmt.Sprintf("needs %s, %d free", gpuNoun(needs), free) + room.without()
@@ -111,11 +124,12 @@ func (r *room) giveBack(v view) {
 	}
 }
 
-// test asks Slurm whether it would take such a job; says is why not, empty when it would. no are its refusals, where they are of those that are known.
-func (j *job) test(ctx context.Context, w backend.Workload) (says string, no []*refusal, err error) {
+// test asks Slurm whether it would take such a job, and in which partition; says is why not, empty when it would. no are its refusals, where they are of those that
+// are known.
+func (j *job) test(ctx context.Context, w backend.Workload) (says, partition string, no []*refusal, err error) {
 	b := batch{set: j.set, instance: j.instance(w.ID), record: record{Nonce: "test", Resources: w.Resources, StopGrace: w.StopGrace, Warning: j.set.warning(w.StopGrace)}}
-	if err = j.queue.ctl.test(ctx, b); err == nil || errors.Is(err, errUntested) {
-		return "", nil, nil
+	if partition, err = j.queue.ctl.test(ctx, b); err == nil || errors.Is(err, errUntested) {
+		return "", partition, nil, nil
 	}
 	var e *slurmError
 	if !errors.As(err, &e) {
@@ -136,10 +150,10 @@ func (j *job) test(ctx context.Context, w backend.Workload) (says string, no []*
 		no = append(no, &refusal{Error: backend.Errorf(backend.Blocked, "Slurm refuses directives: %s", strings.Join(said, "; ")), attr: attrDirectives, directives: at})
 	}
 	if len(no) > 0 {
-		return no[0].Message, no, nil
+		return no[0].Message, "", no, nil
 	}
 	if strings.Contains(e.said, "allocation failure") {
-		return "Slurm would not take it: " + e.words(), nil, nil
+		return "Slurm would not take it: " + e.words(), "", nil, nil
 	}
-	return "", nil, unavailable(fmt.Sprintf("ask Slurm whether it would take %s of job %q", w.ID, j.name), err)
+	return "", "", nil, unavailable(fmt.Sprintf("ask Slurm whether it would take %s of job %q", w.ID, j.name), err)
 }

@@ -112,6 +112,7 @@ func TestREST(t *testing.T) {
 		return s
 	}
 	t.Run("complaints", func(t *testing.T) { site(t, restBlock(c)).complaints() })
+	t.Run("others", func(t *testing.T) { site(t, restBlock(c)).othersWait("kale") })
 	t.Run("token", func(t *testing.T) {
 		bad := filepath.Join(t.TempDir(), "token")
 		for _, content := range []string{"", "SLURM_JWT=a.b.c\n"} {

@@ -62,7 +62,7 @@ func (r *rest) submit(ctx context.Context, within time.Duration, b batch) (jobRe
 	return jobRef{id: strconv.FormatInt(answer.ID.value, 10)}, nil
 }
 
-func (r *rest) test(context.Context, batch) error { return errUntested }
+func (r *rest) test(context.Context, batch) (string, error) { return "", errUntested }
 
 func (r *rest) signal(ctx context.Context, sig string, job jobRef) error {
 	// The old interface knows no flags. There it goes to what the script has started, too: they are told the same twice.
