@@ -23,7 +23,8 @@ import (
 //
 // There is no threshold that a change must exceed: waiting for the next decision
 // always costs little, so a threshold would be a reason to wait for ever. Changes
-// are kept rare by their price, which holds later as it does now.
+// are kept rare by their price, which holds later as it does now. Where a rescale is
+// live it knows too what the job's cooldown forbids after each (costcooldown.go).
 //
 // It needs no point forecast to trust, but one that knows its errors
 // ([Forecast.Calibrated]): without, it is reactive, as kale is.
@@ -31,10 +32,11 @@ type cost struct {
 	lag, over  float64 // GPUs
 	price      float64 // GPU-hours
 	modelError float64
+	guard      bool // the job's cooldowns hold
 }
 
 func newCost(p Params) cost {
-	return cost{lag: p["lag"], over: p["over"], price: p["rescale"], modelError: p["model_error"]}
+	return cost{lag: p["lag"], over: p["over"], price: p["rescale"], modelError: p["model_error"], guard: p["guard"] != 0}
 }
 
 func (p cost) propose(s *sheet) proposal {
@@ -61,6 +63,11 @@ func (p cost) prepare(s *sheet, g *program) {
 	g.v = s.look(p.modelError)
 	g.outage, g.lead = o.outage().Seconds(), o.JoinTime.Value.Seconds()
 	g.price, g.maxLag = p.change(o.Budget, g.v.at[len(g.v.at)-1]), o.MaxLag.Seconds()
+	g.cool.length, g.cool.left = 0, 0
+	if g.outage == 0 && p.guard {
+		g.cool.length = o.CooldownIn.Seconds()
+		g.cool.left = remaining(s.lastChange(), o.CooldownIn, o.Now).Seconds()
+	}
 	g.lagCost = costRate{lag: p.lag / 3600, over: p.over / 3600}
 	g.workers = s.candidates(g)
 	g.f = g.f[:0]
@@ -153,19 +160,22 @@ func (p *program) now(s *sheet) []float64 {
 	out := make([]float64, len(p.workers))
 	at := slices.Index(p.workers, s.current)
 	m := p.landing(0)
+	held := p.cool.now(p.v.at)
 	if p.outage == 0 {
 		m = p.joined()
 		p.expectAt(0, m)
+		p.expect(p.cool.own, p.within(p.cool.until[0], 1), p.rho(0))
 	}
+	p.expect(p.ev, p.within(held, 1), p.rho(0))
 	change := p.change(0, m)
 	var cost costs
 	for w := range p.workers {
 		switch {
 		case w == at:
-			p.stay(0, w, &cost)
+			p.stay(0, w, &p.ev[w], &cost)
 		case p.outage > 0 && m > 0:
 			change(w, &cost)
-		case p.outage > 0:
+		case p.outage > 0, held > 0 && w < at:
 			out[w] = math.Inf(1)
 			continue
 		default:
@@ -181,7 +191,7 @@ func (p *program) now(s *sheet) []float64 {
 // alone until then; their values by the end of it are those of step m.
 func (p *program) liveNow(from, w, m int, out *costs) {
 	if w < from {
-		p.stay(0, w, out)
+		p.stay(0, w, &p.cool.own[w], out)
 	} else {
 		span := p.v.at[m]
 		alone := min(p.lead, span)

@@ -54,6 +54,7 @@ type program struct {
 	ev    []costs         // [worker]: the next step's value, expected over its classes
 	evs   []costs         // the same where a change lands
 	most  []choice        // the least of evs over a candidate and those above it
+	cool  cooldown        // where a rescale is live
 }
 
 // costRate is what lag costs, in GPU-hours per second.
@@ -91,6 +92,7 @@ func (p *program) solve() {
 	n, w := p.steps(), len(p.workers)
 	p.value = grow(p.value, (n+1)*w)
 	p.ev, p.evs, p.most = grow(p.ev, w), grow(p.evs, w), grow(p.most, w)
+	p.cool.plan(p.v.at, w)
 	p.records()
 	p.waits()
 	p.terminal()
@@ -200,12 +202,12 @@ func (p *program) terminal() {
 	}
 }
 
-// expect writes into ev the value at step j, expected over its classes when they
+// expect writes into ev the values of a step, expected over its classes when they
 // were left with correlation rho.
-func (p *program) expect(ev []costs, j int, rho float64) {
+func (p *program) expect(ev []costs, values []choice, rho float64) {
 	m := *move(rho)
 	for w := range ev {
-		from, to := p.at(j, w).cost, costs{}
+		from, to := values[w].cost, costs{}
 		for a := range m {
 			var row [lags]float64
 			for c, share := range m[a] {
@@ -225,14 +227,28 @@ func (p *program) expect(ev []costs, j int, rho float64) {
 
 // step fills in the values of step j from those of later ones.
 func (p *program) step(j int) {
-	rho := 1.0
-	if j+1 < p.steps() {
-		rho = p.v.rho[j]
+	p.stays(j, p.within(j, j), p.within(j, j+1))
+	if p.outage > 0 {
+		p.restart(j)
+		return
 	}
-	p.expect(p.ev, j+1, rho)
+	for _, end := range p.cool.ends[j] {
+		if end == j+1 {
+			copy(p.within(end, j), p.within(j, j))
+			continue
+		}
+		p.stays(j, p.within(end, j), p.within(end, j+1))
+	}
+	p.live(j)
+}
+
+// stays fills in what each candidate costs without a change at step j, from the values
+// of the step after it.
+func (p *program) stays(j int, out, next []choice) {
+	p.expect(p.ev, next, p.rho(j))
 	for w := range p.workers {
-		at := p.at(j, w)
-		p.stay(j, w, &at.cost)
+		at := &out[w]
+		p.stay(j, w, &p.ev[w], &at.cost)
 		for c := range at.to {
 			var own [lags]int16
 			for b := range own {
@@ -241,21 +257,24 @@ func (p *program) step(j int) {
 			at.to[c] = own
 		}
 	}
-	if p.outage > 0 {
-		p.restart(j)
-		return
+}
+
+// rho is the correlation of the classes of step j with those of the next.
+func (p *program) rho(j int) float64 {
+	if j+1 < p.steps() {
+		return p.v.rho[j]
 	}
-	p.live(j)
+	return 1
 }
 
 // stay is the cost of one step without a change, and what follows.
-func (p *program) stay(j, w int, out *costs) {
+func (p *program) stay(j, w int, after, out *costs) {
 	length := p.v.at[j+1] - p.v.at[j]
 	var change [classes]float64
 	for c, load := range p.v.load[j] {
 		change[c] = (load - p.f[w]) * length
 	}
-	p.keep(j, j+1, w, float64(p.workers[w])*length/3600, &change, &p.ev[w], out)
+	p.keep(j, j+1, w, float64(p.workers[w])*length/3600, &change, after, out)
 }
 
 // keep is the cost of candidate w from step j to m, and what follows: gpu is what it
@@ -342,31 +361,18 @@ var unheard = func() (out choice) {
 // offer gives every state of step j another choice, where that is better though it
 // costs so much more.
 func (p *program) offer(j int, other *choice, price float64) {
-	that := *other
 	for w := range p.workers {
-		out := *p.at(j, w)
-		for c := range out.cost {
-			for b := range lags {
-				if cost := that.cost[c][b] + price; cost < out.cost[c][b] {
-					out.cost[c][b], out.to[c][b] = cost, that.to[c][b]
-				}
-			}
-		}
-		*p.at(j, w) = out
+		better(p.at(j, w), other, price)
 	}
 }
 
 // expectAt prepares evs for a change that is decided at j and lands at m.
 func (p *program) expectAt(j, m int) {
-	rho := 1.0
-	for i := j; i < m && i < len(p.v.rho); i++ {
+	rho := p.rho(j)
+	for i := j + 1; i < m && i < len(p.v.rho); i++ {
 		rho *= p.v.rho[i]
 	}
-	if m == j+1 {
-		copy(p.evs, p.ev)
-		return
-	}
-	p.expect(p.evs, m, rho)
+	p.expect(p.evs, p.within(p.cool.until[j], m), rho)
 }
 
 // arrivals is how many records arrive from step j to step m in each class.
@@ -438,8 +444,8 @@ func (p *program) live(j int) {
 // would have trained before waits, as it does where they are added in a short step:
 // else the plan would put off what it needs until the steps are long.
 func (p *program) liveWithin(j int) {
-	for w := range p.workers {
-		p.evs[w] = p.at(j, w).cost // without a change
+	for w, stay := range p.within(p.cool.until[j], j) {
+		p.evs[w] = stay.cost // without a change
 	}
 	p.orMore(0)
 	load, held := p.v.load[j], p.held[j]
@@ -470,30 +476,41 @@ func (p *program) liveLater(j, m int) {
 }
 
 // offerLive offers every state of step j fewer workers, which go at once, and more, as
-// later has it for each candidate but the last.
+// later has it for each candidate but the last. Within a cooldown there are no fewer.
 func (p *program) offerLive(j int, later func(w int, more *choice)) {
 	fewer, price := unheard, p.price // the least that fewer workers cost from this step on
+	free, changed := p.within(j, j), p.within(p.cool.until[j], j)
 	for w := range p.workers {
-		out, more := *p.at(j, w), unheard
+		more, stay := unheard, changed[w].cost
 		if w+1 < len(p.workers) {
 			later(w, &more)
 		}
-		for c := range out.cost {
+		better(&free[w], &fewer, price)
+		better(&free[w], &more, price)
+		for _, end := range p.cool.ends[j][:p.cool.states[j]] {
+			better(&p.within(end, j)[w], &more, price)
+		}
+		for c := range stay {
 			for b := range lags {
-				stay := out.cost[c][b]
-				if cost := fewer.cost[c][b] + price; cost < out.cost[c][b] {
-					out.cost[c][b], out.to[c][b] = cost, fewer.to[c][b]
-				}
-				if cost := more.cost[c][b] + price; cost < out.cost[c][b] {
-					out.cost[c][b], out.to[c][b] = cost, more.to[c][b]
-				}
-				if stay < fewer.cost[c][b] {
-					fewer.cost[c][b], fewer.to[c][b] = stay, int16(w)
+				if stay[c][b] < fewer.cost[c][b] {
+					fewer.cost[c][b], fewer.to[c][b] = stay[c][b], int16(w)
 				}
 			}
 		}
-		*p.at(j, w) = out
 	}
+}
+
+// better takes another choice where that is better though it costs so much more.
+func better(of, other *choice, price float64) {
+	out, that := *of, *other
+	for c := range out.cost {
+		for b := range lags {
+			if cost := that.cost[c][b] + price; cost < out.cost[c][b] {
+				out.cost[c][b], out.to[c][b] = cost, that.to[c][b]
+			}
+		}
+	}
+	*of = out
 }
 
 // orMore fills in most from evs, with what the workers cost while they come, for so many

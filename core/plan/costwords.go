@@ -60,6 +60,7 @@ func (p *program) walk(s *sheet, from, first int) (sum split) {
 // at each step. Scenario −1 is the mean.
 func (p *program) walkOne(k int, backlog float64, w, first int, workers []int) (out split) {
 	v := p.v
+	cooled := p.cool.now(v.at)
 	blocked, dead := 0.0, 0.0 // until when nothing is decided, and how long is nothing trained
 	for j := range p.steps() {
 		load := v.mean[j]
@@ -72,12 +73,12 @@ func (p *program) walkOne(k int, backlog float64, w, first int, workers []int) (
 			to = first
 		case v.at[j] >= blocked-1e-6:
 			c, b := p.state(j, load, backlog)
-			to = int(p.at(j, w).to[c][b])
+			to = int(p.within(cooled, j)[w].to[c][b])
 		}
 		length := v.at[j+1] - v.at[j]
 		trains := length
 		if to != w {
-			out.rescale += p.price
+			out.rescale, cooled = out.rescale+p.price, p.cool.until[j]
 			dead = p.outage
 			if m := p.landing(j); p.outage > 0 && m > 0 {
 				blocked = v.at[m]
@@ -187,6 +188,9 @@ func (p *program) account(s *sheet, costs []float64, at, best int) string {
 		s.noteDuration("rescale outage", o.RescaleCost.Value, "nothing is trained meanwhile")
 	} else {
 		s.noteDuration("lead", o.JoinTime.Value, o.JoinTime.parts()+" until new workers train; the others go on")
+	}
+	if left := p.cool.left; left > 0 {
+		s.noteDuration("cooldown left", seconds(left), formatDuration(o.CooldownIn)+" from any change to a scale-in: none go before")
 	}
 	chosen := p.walk(s, at, best)
 	s.note("expected cost", costs[best], "GPU-h", fmt.Sprintf("%s now, over the next %s; along the plan: %s", workers(p.workers[best]), reach, chosen.text(false)))

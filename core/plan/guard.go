@@ -223,15 +223,19 @@ func (s *sheet) againstIn(p proposal) []string {
 	case o.Lag > o.lagOver():
 		against = append(against, fmt.Sprintf("the lag of %s is over the fallback threshold of %s", formatDuration(o.Lag), formatDuration(o.lagOver())))
 	}
-	last := s.next.LastOut
-	if s.next.LastIn.After(last) {
-		last = s.next.LastIn
-	}
-	if left := remaining(last, o.CooldownIn, o.Now); left > 0 {
+	if left := remaining(s.lastChange(), o.CooldownIn, o.Now); left > 0 {
 		s.noteDuration("cooldown left", left, fmt.Sprintf("%s from any change to a scale-in", formatDuration(o.CooldownIn)))
 		against = append(against, "the last change was too recent, "+formatDuration(left)+" to wait")
 	}
 	return against
+}
+
+// lastChange is when the last change in either direction was decided.
+func (s *sheet) lastChange() time.Time {
+	if s.next.LastIn.After(s.next.LastOut) {
+		return s.next.LastIn
+	}
+	return s.next.LastOut
 }
 
 // remaining is what is left of a cooldown that began at last.

@@ -388,14 +388,25 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// A decision of each forecasting policy at a horizon of 2 h and six hours beyond it.
+// A decision of each forecasting policy at a horizon of 2 h and six hours beyond it,
+// and of cost where a rescale is live, ten minutes at least before each scale-in.
 func BenchmarkDecide(b *testing.B) {
-	for _, name := range []string{"kale", "quantile", "cost"} {
+	for _, c := range []struct {
+		name string
+		live bool
+	}{{"kale", false}, {"quantile", false}, {"cost", false}, {"cost", true}} {
 		for _, most := range []int{28, 256} {
-			b.Run(fmt.Sprintf("%s/%d", name, most), func(b *testing.B) {
+			name := fmt.Sprintf("%s/%d", c.name, most)
+			if c.live {
+				name = fmt.Sprintf("%s-live/%d", c.name, most)
+			}
+			b.Run(name, func(b *testing.B) {
 				o := busyMoment(float64(most) / 28)
 				o.Limits.Max = most
-				p := policy(b, name)
+				if c.live {
+					o.RescaleCost.Value, o.JoinTime.Value, o.CooldownIn = 0, 40*time.Second, 10*time.Minute
+				}
+				p := policy(b, c.name)
 				b.ReportAllocs()
 				for b.Loop() {
 					p.Decide(o)
