@@ -141,11 +141,13 @@ func (s *Scheduler) compare(st backend.Status, now time.Time) *trouble {
 // shutOutBefore says that a process of the run before has ended because the stop by force after it took its place in the checkpoint folder, where the cluster could not
 // end it: that is what was wanted of it.
 func (s *Scheduler) shutOutBefore(st backend.Status) bool {
-	stopped := s.want.LastStop
-	if s.cutShort {
-		stopped = s.started
+	if st.ExitCode != rpc.ExitFenced || st.Started.IsZero() {
+		return false
 	}
-	return st.ExitCode == rpc.ExitFenced && !st.Started.IsZero() && st.Started.Before(stopped)
+	if s.cutShort {
+		return st.Started.Before(s.started)
+	}
+	return st.Started.Before(s.want.LastStop)
 }
 
 // endedByOthers says that the cluster tells why it has ended a process, or who has: one that did well, or was asked or made to end. Then its log has nothing to do with it.
