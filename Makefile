@@ -53,7 +53,7 @@ test: build ## all tests with the race detector, real Kafka included where Java 
 	@.ci/fetch-kafka.sh
 	@.ci/fetch-nomad.sh
 	@.ci/fetch-tool.sh "$(TOOLS)" gotest.tools/gotestsum@$(GOTESTSUM)
-	@$(RUNTESTS) --packages "$$(go list ./plugins/... ./... | grep -v /cmd/kale/e2e | tr '\n' ' ')" -- $(TESTFLAGS) -p $(AT_ONCE) -timeout 25m
+	@$(RUNTESTS) --packages "$$(go list ./cmd/kale ./plugins/... ./forecast ./... | grep -v /cmd/kale/e2e | tr '\n' ' ')" -- $(TESTFLAGS) -p $(AT_ONCE) -timeout 25m
 	@$(RUNTESTS) --packages ./cmd/kale/e2e -- $(TESTFLAGS) -parallel $(AT_ONCE) -timeout 40m # alone: it runs the whole product
 
 lint: ## golangci-lint, pinned

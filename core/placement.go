@@ -247,8 +247,7 @@ func roomDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
 	case err != nil && backend.CodeOf(err) == backend.Blocked:
 		return hcl.Diagnostics{j.WarningAt("backend", "Whether the job would find room is not known", backend.AsError(err).Message+".")}, nil
 	case err != nil:
-		return hcl.Diagnostics{j.ErrorAt("backend", ClusterSilent, fmt.Sprintf("%v. Neither the job's room nor the names in the "+
-			"backend block (a partition, a node, …) were checked: see that the cluster is up and that the block says rightly how it is reached, and try again.", err))}, nil
+		return clusterSilent(j, err), nil
 	}
 	told := least.Mistakes.HCL()
 	if told.HasErrors() {
@@ -261,6 +260,13 @@ func roomDiagnostics(ctx context.Context, o Options) (hcl.Diagnostics, error) {
 	}
 	room, err := roomFor(ctx, o, least)
 	return append(told, room...), err
+}
+
+// clusterSilent says that the cluster did not answer everything that it was asked of a job's room.
+func clusterSilent(j *job.Job, err error) hcl.Diagnostics {
+	return hcl.Diagnostics{j.ErrorAt("backend", ClusterSilent, fmt.Sprintf("%v. The job's room and the names in the backend block (a partition, a node, …) were not "+
+		"checked, or not all of them: see that the cluster is up and not overloaded, and that the block says rightly how it is reached, and try again; "+
+		"kale validate -offline checks without it.", err))}
 }
 
 // roomFor warns where the backend has no room for what the report of workers.min asked for, or for workers.max.
@@ -276,6 +282,9 @@ func roomFor(ctx context.Context, o Options, least backend.Report) (hcl.Diagnost
 			fmt.Sprintf("For its servers and %s (workers.min) backend %q says: %s. What does not fit is tried again until it does.", job.Count(j.Workers.Min, "worker"), j.Backend.Name, why))}, nil
 	}
 	most, err := CouldPlace(ctx, o, j.Workers.Max)
+	if err != nil && backend.CodeOf(err) == backend.Unavailable {
+		return clusterSilent(j, err), nil
+	}
 	if err != nil {
 		return hcl.Diagnostics{j.WarningAt("backend", "Whether the job could grow is not known", fmt.Sprintf("%v.", err))}, nil
 	}

@@ -85,7 +85,7 @@ func TestPlacement(t *testing.T) {
 	r.backend.PartialNext(worker(0, 1))
 	r.backend.FailNext(fake.OpPlan, backend.Errorf(backend.Unavailable, "no such socket"))
 	diags, err = PlacementDiagnostics(t.Context(), o)
-	if err != nil || len(diags) != 1 || !strings.Contains(diags[0].Detail, "no such socket") || !strings.Contains(diags[0].Detail, "were checked") {
+	if err != nil || len(diags) != 1 || !strings.Contains(diags[0].Detail, "no such socket") || !strings.Contains(diags[0].Detail, "were not checked") {
 		t.Errorf("a cluster that does not answer: %v, %v", diags, err)
 	}
 	// One that waits for a person says itself for what.

@@ -66,6 +66,7 @@ func (f fixed) Forecast(s Series, steps int) (Forecast, error) {
 
 // Changing the history after a moment changes no forecast made before it.
 func TestBacktestIsCausal(t *testing.T) {
+	t.Parallel()
 	const since = 500
 	a := autoregressive(700, 120, time.Second, 8)
 	b := Series{Start: a.Start, Step: a.Step, Values: slices.Clone(a.Values)}
@@ -179,6 +180,7 @@ func TestTrainLinearErrors(t *testing.T) {
 }
 
 func TestTrainLinearBridgesGaps(t *testing.T) {
+	t.Parallel()
 	s := autoregressive(1200, 120, time.Second, 2)
 	o := demoOptions
 	o.holdout = 40 // each bin of the holdout is forecast from three moments or four

@@ -45,6 +45,7 @@ func worst(t *testing.T, f Forecaster, truth Series, origins ...time.Time) (off 
 
 // An event is foreseen before it begins, and the day after it nobody expects it again.
 func TestCalendarEvent(t *testing.T) {
+	t.Parallel()
 	truth := days(7)
 	from := truth.Start.Add(5*24*time.Hour + 8*time.Hour)
 	to := from.Add(4 * time.Hour)

@@ -30,6 +30,7 @@ func byWallClock(z *time.Location, from time.Time, step time.Duration, bins int)
 
 // Where clocks are put forward or back, what keeps to them is foreseen as on any other day: from the first hour on, and across the change.
 func TestCalendarFollowsTheClock(t *testing.T) {
+	t.Parallel()
 	const day = 24 * time.Hour
 	for _, c := range []struct {
 		name, zone string
@@ -43,6 +44,7 @@ func TestCalendarFollowsTheClock(t *testing.T) {
 		z := zone(t, c.zone)
 		for _, after := range []time.Duration{-time.Hour, time.Hour + 30*time.Minute, 6 * time.Hour, 30 * time.Hour, 6 * day} {
 			t.Run(c.name+", "+after.String(), func(t *testing.T) {
+				t.Parallel()
 				const step, steps = 10 * time.Minute, 18
 				all := byWallClock(z, c.change.Add(after-15*day), step, int(15*day/step)+steps)
 				n := len(all.Values) - steps
@@ -72,6 +74,7 @@ func TestCalendarFollowsTheClock(t *testing.T) {
 
 // No history and no zone makes it fail, and what is learnt from ends where the history does.
 func TestByClockKeepsTheEnd(t *testing.T) {
+	t.Parallel()
 	zones := []*time.Location{nil, time.UTC, zone(t, "Europe/London"), zone(t, "America/St_Johns"), zone(t, "Pacific/Apia"), zone(t, "Antarctica/Troll")}
 	rng := rand.New(rand.NewPCG(7, 7))
 	for range 3000 {

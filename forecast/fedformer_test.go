@@ -36,6 +36,7 @@ func fedformerOptions() FEDformerOptions {
 
 // The loss falls, the model is better than naive on what it has not seen, and the file answers as the model did that was measured.
 func TestTrainFEDformer(t *testing.T) {
+	t.Parallel()
 	onnxtest.Library(t)
 	s, o := hours(900), fedformerOptions()
 	told := 0
@@ -102,6 +103,7 @@ func TestTrainFEDformer(t *testing.T) {
 
 // Unknown bins and silent windows are nothing to learn from, and no reason to fail.
 func TestTrainFEDformerWithGaps(t *testing.T) {
+	t.Parallel()
 	onnxtest.Library(t)
 	s, o := hours(900), fedformerOptions().Quick()
 	for i := range s.Values {

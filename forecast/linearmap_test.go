@@ -126,6 +126,7 @@ func TestLinearMapWithoutAnOpinion(t *testing.T) {
 
 // A map is learnt once a season, and is the same whether it was kept or not.
 func TestLinearMapIsKept(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(4, 4))
 	const season, days = 24, 40
 	y := make([]float64, days*season)

@@ -171,6 +171,7 @@ func TestSeasonalDoesNotReadUnknownAsZero(t *testing.T) {
 }
 
 func TestSeasonalBandsCoverNoise(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 7))
 	s := synthetic(120*40, time.Second, func(i int) float64 {
 		return cycle(float64(i)/120) * math.Exp(0.1*rng.NormFloat64())

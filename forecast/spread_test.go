@@ -53,6 +53,7 @@ func shareBelow(t *testing.T, s Series, steps, first, every int) (levels, share 
 }
 
 func TestQuantilesCover(t *testing.T) {
+	t.Parallel()
 	levels, share, bins := shareBelow(t, noisy(1, 18), 12, 12*noisyDay, 59)
 	for i, q := range levels {
 		t.Logf("level %.2f: %.3f of %d bins below", q, share[i], bins)
@@ -65,6 +66,7 @@ func TestQuantilesCover(t *testing.T) {
 // Errors come in bursts: a band is wide where the last bins were missed by much and
 // narrow where they were not, and covers as much in either.
 func TestBandFollowsUnrest(t *testing.T) {
+	t.Parallel()
 	const season, spell = 120, 30
 	rng := rand.New(rand.NewPCG(5, 7))
 	s := synthetic(2400, time.Second, func(i int) float64 {
@@ -167,6 +169,7 @@ func TestQuantilesCoverTraces(t *testing.T) {
 // than it would if each bin's error were drawn anew, and as much as it does in
 // truth.
 func TestScenariosKeepErrorsTogether(t *testing.T) {
+	t.Parallel()
 	s := noisy(2, 20)
 	const steps = 12
 	f := NewSeasonal([]time.Duration{24 * time.Hour})

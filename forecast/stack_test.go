@@ -39,6 +39,7 @@ func stacked(t *testing.T, s Series, season, steps, first int) (mix, with [2]flo
 
 // What a season does not explain is foreseen as far as it lasts, and does no harm beyond.
 func TestStackForeseesWhatLasts(t *testing.T) {
+	t.Parallel()
 	const season, n, steps = 288, 18 * 288, 48
 	rng := rand.New(rand.NewPCG(11, 4))
 	for _, c := range []struct {

@@ -50,6 +50,7 @@ func open(t testing.TB, model []byte) *ONNXModel {
 var demoOptions = LinearOptions{Horizon: 20, Seasons: []time.Duration{2 * time.Minute}, Source: "test"}
 
 func TestLinearModelOnAnAutoregressiveSeason(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		history int    // bins that it is trained on
@@ -128,6 +129,7 @@ func TestLinearGraphIsThePredictor(t *testing.T) {
 }
 
 func TestReadModelInfoOfALinearModel(t *testing.T) {
+	t.Parallel()
 	s := autoregressive(1300, 120, time.Second, 5)
 	o := demoOptions.Quick()
 	o.TrainedAt = epoch.Add(time.Hour)
@@ -163,6 +165,7 @@ func TestNothingIsLearntFromSilence(t *testing.T) {
 
 // A model is measured beside the one that it is to replace, on what neither was trained on, as far as there is enough of that.
 func TestTrainAgainst(t *testing.T) {
+	t.Parallel()
 	s := autoregressive(1200, 120, time.Second, 5)
 	before, _ := train(t, s.Until(s.At(1100)), demoOptions.Quick())
 	o := demoOptions

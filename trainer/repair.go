@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -33,6 +34,9 @@ func newRepairer(w *worker, src *source) (*repairer, error) {
 	}
 	return &repairer{w: w, src: src, cl: cl, tracks: tracks{w.chunkSize, map[int32]*track{}}, later: map[int32]time.Time{}}, nil
 }
+
+// close ends the client, once run has returned.
+func (r *repairer) close() { closeConsumer(r.cl, r.w.topic, maps.Keys(r.tracks.by)) }
 
 func (r *repairer) run(ctx context.Context) {
 	tick := time.NewTicker(repairAgain / 2)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -89,14 +90,19 @@ func newSource(w *worker) (*source, error) {
 	return &source{w: w, cl: cl, baseOpts: opts, readers: map[int32]*reader{}, paused: map[int32]bool{}, pinged: none}, nil
 }
 
-// close ends the client, once run has returned. The client is told to consume nothing first: of a partition that was added just before, it might otherwise
-// begin a fetch while it closes, which is a data race in franz-go 1.22 (found by TestChaosTrainsEachRecordOnce).
+// close ends the client, once run has returned.
 func (s *source) close() {
-	if all := slices.Sorted(maps.Keys(s.readers)); len(all) > 0 {
-		s.cl.RemoveConsumePartitions(map[string][]int32{s.w.topic: all})
-	}
-	s.cl.Close()
+	closeConsumer(s.cl, s.w.topic, maps.Keys(s.readers))
 	<-s.pinged
+}
+
+// closeConsumer ends a client that consumes partitions of a topic. It is told to consume nothing first: of a partition that was added just before, it might
+// otherwise begin a fetch while it closes, which is a data race in franz-go 1.22 (found by TestChaosTrainsEachRecordOnce, in readers and in repairers).
+func closeConsumer(cl *kgo.Client, topic string, partitions iter.Seq[int32]) {
+	if all := slices.Sorted(partitions); len(all) > 0 {
+		cl.RemoveConsumePartitions(map[string][]int32{topic: all})
+	}
+	cl.Close()
 }
 
 // run reads until ctx ends.

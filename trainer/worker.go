@@ -211,7 +211,7 @@ func (w *worker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer rep.cl.Close()
+	defer rep.close()
 	if w.dead, err = newDeadLetters(w); err != nil {
 		return err
 	}

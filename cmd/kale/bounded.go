@@ -9,30 +9,26 @@ import (
 	"github.com/kale-sched/kale/core/job"
 )
 
-// bounded is a job's backend that is asked what it knows for askedFor times a.patience in all, from the first question on, and no more once its cluster has not
-// answered: who has several questions waits once for one that is away. That it is waited for is said once.
+// askedFor is for how many times a.patience a cluster may answer what is asked of it in all, before a job is looked at without it.
+const askedFor = 5
+
+// bounded is a job's backend that is asked what it knows for askedFor times a.patience in all, from the first question on: who has several questions waits once
+// for a cluster that hangs. That it is waited for is said once.
 type bounded struct {
 	backend.Backend
-	a    *app
-	job  *job.Job
-	says sync.Once
-
-	mu     sync.Mutex
-	until  time.Time // zero: it was not asked yet
-	silent error     // nil: it has answered so far
+	a     *app
+	job   *job.Job
+	until func() time.Time
+	says  sync.Once
 }
 
 func (a *app) bounded(b backend.Backend, j *job.Job) *bounded {
-	return &bounded{Backend: b, a: a, job: j}
+	return &bounded{Backend: b, a: a, job: j, until: sync.OnceValue(func() time.Time { return time.Now().Add(askedFor * a.patience) })}
 }
 
 // ask asks one question within what is left of the time.
 func (b *bounded) ask(ctx context.Context, question func(context.Context) error) error {
-	until, silent := b.left()
-	if silent != nil {
-		return silent
-	}
-	asking, enough := context.WithDeadline(ctx, until)
+	asking, enough := context.WithDeadline(ctx, b.until())
 	defer enough()
 	answered := b.a.awaiting(func() {
 		b.says.Do(func() {
@@ -41,26 +37,10 @@ func (b *bounded) ask(ctx context.Context, question func(context.Context) error)
 	})
 	err := question(asking)
 	answered()
-	if err == nil || ctx.Err() != nil || backend.CodeOf(err) != backend.Unavailable { // who asks has had enough, which says nothing of the cluster
-		return err
+	if err != nil && ctx.Err() == nil && asking.Err() != nil {
+		return backend.Errorf(backend.Unavailable, "it has not answered all that it was asked within %s", job.FormatDuration(askedFor*b.a.patience))
 	}
-	if asking.Err() != nil {
-		err = backend.Errorf(backend.Unavailable, "it has not answered all that it was asked within %s", job.FormatDuration(askedFor*b.a.patience))
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.silent = err
 	return err
-}
-
-// left is until when the backend may be asked, and why it is not asked any more.
-func (b *bounded) left() (until time.Time, silent error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.until.IsZero() {
-		b.until = time.Now().Add(askedFor * b.a.patience)
-	}
-	return b.until, b.silent
 }
 
 // List implements backend.Backend.

@@ -254,22 +254,24 @@ func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (diags hc
 		}
 		return append(diags, notTakenUp(nil)...), unfit
 	}
-	defer a.awaitBackend(l.Job)()
+	answered := a.awaitBackend(l.Job)
 	b, err := backend.Launch(ctx, lg, path, backend.Options{SocketDir: l.dir})
 	if err != nil {
+		answered()
 		return append(diags, notTakenUp(nil)...), errors.Join(unfit, err)
 	}
-	o.Backend = b
 	more, err = core.ConfigureBackend(ctx, b, l.Job, l.dir)
+	answered()
+	o.Backend = a.bounded(b, l.Job)
 	diags = append(diags, slices.DeleteFunc(l.new(more), func(d *hcl.Diagnostic) bool {
 		return slices.ContainsFunc(diags, func(told *hcl.Diagnostic) bool { // of the trainer, before the plugin
 			return d.Subject != nil && told.Subject != nil && told.Summary == d.Summary && *told.Subject == *d.Subject
 		})
 	})...)
-	asking, enough := context.WithTimeout(ctx, askedFor*a.patience)
-	defer enough()
 	if cluster && err == nil && !more.HasErrors() {
-		diags = append(diags, notTakenUp(func(context.Context) ([]backend.Status, bool, error) { return core.Processes(asking, b, l.Name) })...)
+		diags = append(diags, notTakenUp(func(ctx context.Context) ([]backend.Status, bool, error) {
+			return core.Processes(ctx, o.Backend, l.Name)
+		})...)
 	} else {
 		diags = append(diags, notTakenUp(nil)...)
 	}
@@ -278,27 +280,10 @@ func (a *app) askBackend(ctx context.Context, l *loaded, cluster bool) (diags hc
 	case more.HasErrors() || unfit == nil && o.Trainer == "": // a process without a program fits nowhere
 		l.omit(room)
 	case unfit == nil && l.can(room, "name", "workers", "servers", "backend"):
-		more, err = core.PlacementDiagnostics(asking, o)
-		if at, _ := asking.Deadline(); time.Until(at) < lastMoment && ctx.Err() == nil {
-			more = slices.DeleteFunc(more, func(d *hcl.Diagnostic) bool { return d.Summary == core.ClusterSilent }) // of the call that had only the rest of the time
-			more, err = append(more, a.hangs(l.Job)), nil
-		}
+		more, err = core.PlacementDiagnostics(ctx, o)
 		diags = append(diags, l.new(more)...)
 	}
 	return diags, errors.Join(unfit, err, b.Close())
-}
-
-// askedFor is for how many times a.patience a cluster may answer what is asked of it in all, before a job is said to be looked at without it.
-const askedFor = 5
-
-// lastMoment is how little is left of that when it counts as over: a call that is bounded by it may end before it.
-const lastMoment = 100 * time.Millisecond
-
-// hangs is the diagnostic of a cluster that lets itself be asked, and has not answered everything in time.
-func (a *app) hangs(j *job.Job) *hcl.Diagnostic {
-	return j.ErrorAt("backend", core.ClusterSilent, fmt.Sprintf("Backend %q was asked for what it has, whether the job has room, and for the names in its block (a partition, a node, …), and has not "+
-		"answered all of that within %s; the rest was not checked. See that the cluster is up and not overloaded, and that the block says rightly how it is reached; "+
-		"kale validate -offline checks without it.", j.Backend.Name, job.FormatDuration(askedFor*a.patience)))
 }
 
 // preflight is everything that must hold before a job is planned or run, save its backend: what the brokers say, and what this machine has. It changes nothing.

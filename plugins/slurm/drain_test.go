@@ -75,17 +75,7 @@ func TestForgetEndsWhatSlurmTakesForRunning(t *testing.T) {
 		t.Skip(why)
 	}
 	t.Parallel()
-	own, err := slurmtest.Start(t.Context(), slurmtest.Options{Nodes: 1, GPUsPerNode: 1}) // Slurm counts its GPU as used for ever after that
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := own.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	s := &site{T: t, job: "j", rig: &rig{dir: own.Shared(), extra: fmt.Sprintf("bin_dir = %q", own.Bin())}}
-	s.b = s.open()
+	s, own := newOwnSite(t, slurmtest.Options{Nodes: 1, GPUsPerNode: 1}, "") // Slurm counts its GPU as used for ever after that
 	id := worker(0, 1)
 	s.ensure(s.gpuWorkload(id, conformance.Steady, 1))
 	s.waitState(id, backend.StateRunning)

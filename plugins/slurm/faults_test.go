@@ -292,17 +292,7 @@ func TestTimeLimit(t *testing.T) {
 		t.Skip(why)
 	}
 	t.Parallel()
-	own, err := slurmtest.Start(t.Context(), slurmtest.Options{Nodes: 1, GPUsPerNode: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := own.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	s := &site{T: t, job: "j", rig: &rig{dir: own.Shared(), extra: fmt.Sprintf("time = \"2h\"\nbin_dir = %q", own.Bin())}}
-	s.b = s.open()
+	s, own := newOwnSite(t, slurmtest.Options{Nodes: 1, GPUsPerNode: -1}, `time = "2h"`)
 	w := s.workload(s.job, worker(0, 1), conformance.Stubborn)
 	w.StopGrace = 5 * time.Second
 	s.ensure(w)
@@ -336,21 +326,11 @@ func TestPreemptionWithGrace(t *testing.T) {
 	t.Parallel()
 	for _, partition := range []string{"DefaultTime=UNLIMITED", ""} { // without one, Slurm gives a year
 		t.Run(partition, func(t *testing.T) {
-			own, err := slurmtest.Start(t.Context(), slurmtest.Options{Nodes: 1, GPUsPerNode: -1, Conf: []string{
+			s, own := newOwnSite(t, slurmtest.Options{Nodes: 1, GPUsPerNode: -1, Conf: []string{
 				"PreemptType=preempt/partition_prio", "PreemptMode=CANCEL",
 				"PartitionName=low Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=3600 " + partition,
 				"PartitionName=high Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF",
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := own.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			s := &site{T: t, job: "j", rig: &rig{dir: own.Shared(), extra: fmt.Sprintf("bin_dir = %q", own.Bin())}}
-			s.b = s.open()
+			}}, "")
 			s.ensure(s.workload(s.job, worker(0, 1), conformance.Steady))
 			if st := s.waitState(worker(0, 1), backend.StateRunning); !st.Deadline.IsZero() {
 				t.Errorf("before the preemption its deadline is %v", st.Deadline)

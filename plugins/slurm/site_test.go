@@ -1,12 +1,14 @@
 package slurm
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/backend/conformance"
+	"github.com/kale-sched/kale/plugins/slurm/slurmtest"
 )
 
 // site is a backend inside the test, with one job configured.
@@ -26,6 +28,23 @@ func newSite(t *testing.T, extra string) *site {
 	s := &site{T: t, rig: r, job: "j"}
 	s.b = s.open()
 	return s
+}
+
+// newOwnSite is a site on a cluster that nothing else of the tests runs on; extra is more of its block.
+func newOwnSite(t *testing.T, o slurmtest.Options, extra string) (*site, *slurmtest.Cluster) {
+	t.Helper()
+	own, err := slurmtest.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := own.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &site{T: t, job: "j", rig: &rig{dir: own.Shared(), extra: fmt.Sprintf("%s\nbin_dir = %q", extra, own.Bin())}}
+	s.b = s.open()
+	return s, own
 }
 
 func (s *site) open() backend.Backend {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,7 +97,7 @@ func (r *rig) acknowledged() map[int32]int64 {
 }
 
 // put writes n records to one partition, as value makes them, and returns their offsets. A topic that was just created may be unknown to the broker's log
-// for a moment: what is refused for that is written again.
+// for a moment, and a partition that was just added to the producer: what is refused for that is written again.
 func (r *rig) put(name string, partition int32, n int, value func(i int) []byte) (offsets []int64) {
 	r.t.Helper()
 	var todo []*kgo.Record
@@ -110,7 +111,8 @@ func (r *rig) put(name string, partition int32, n int, value func(i int) []byte)
 			switch {
 			case res.Err == nil:
 				offsets = append(offsets, res.Record.Offset)
-			case errors.Is(res.Err, kerr.UnknownTopicID), errors.Is(res.Err, kerr.UnknownTopicOrPartition):
+			case errors.Is(res.Err, kerr.UnknownTopicID), errors.Is(res.Err, kerr.UnknownTopicOrPartition),
+				strings.Contains(res.Err.Error(), "invalid record partitioning choice"): // franz-go has no name for it
 				again, why = append(again, &kgo.Record{Topic: name, Partition: partition, Value: res.Record.Value}), res.Err
 			default:
 				r.fatalf("write to %s, partition %d: %v", name, partition, res.Err)
