@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -129,14 +128,12 @@ func parsePending(out string) []waiter {
 }
 
 func (r *rest) pending(ctx context.Context, _ string) ([]waiter, error) {
-	var answer struct {
-		Jobs []restWaiter `json:"jobs"`
-	}
-	if err := r.call(ctx, askTimeout, http.MethodGet, slurmAPI, "/jobs", nil, nil, &answer); err != nil {
+	queue, err := everybodys[restWaiter](ctx, r)
+	if err != nil {
 		return nil, err
 	}
 	var all []waiter
-	for _, j := range answer.Jobs {
+	for _, j := range queue {
 		if j.State.state() == "PENDING" {
 			all = append(all, j.waiter())
 		}

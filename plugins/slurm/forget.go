@@ -75,7 +75,7 @@ func (j *job) endGhosts(ctx context.Context, views []view, ids []backend.ID) err
 			rows = append(slices.Clone(rows), v.row)
 		}
 		for _, r := range rows {
-			if p := r.phase(); p != phaseOver && p != phaseEnding {
+			if r.goesOn() {
 				j.lg.Info("Slurm has a job still of what has ended; it is cancelled", "id", v.id.String(), "slurm_job", r.id, "state", r.state)
 				ghosts = append(ghosts, r)
 			}

@@ -27,6 +27,9 @@ type row struct {
 
 func (r row) phase() phase { return stateOf(r.state).phase }
 
+// goesOn reports whether Slurm neither has the job as over nor is ending it.
+func (r row) goesOn() bool { return r.phase() != phaseOver && r.phase() != phaseEnding }
+
 func (r row) ref() jobRef { return jobRef{r.id, r.cluster} }
 
 // snapshot is one look at the queue. With err, rows are not known.
@@ -216,7 +219,7 @@ func pick(rows []row, claim string) (best row, found bool, surplus []row) {
 		return row{}, false, nil
 	}
 	for i, r := range rows {
-		if i != at && r.phase() != phaseOver && r.phase() != phaseEnding {
+		if i != at && r.goesOn() {
 			surplus = append(surplus, r)
 		}
 	}

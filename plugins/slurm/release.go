@@ -97,8 +97,7 @@ func (j *job) leaving() bool {
 // givenUp reports whether Slurm still has the job of one that was given up because its script never began, or does not go on, or because the job had not come
 // to Slurm when that was judged.
 func (v view) givenUp() bool {
-	return v.inQueue && v.verdict != nil && (v.verdict.State == verdictUnbegun || v.verdict.State == verdictStranded || v.verdict.State == verdictRejected) &&
-		v.row.phase() != phaseOver && v.row.phase() != phaseEnding
+	return v.inQueue && v.verdict != nil && (v.verdict.State == verdictUnbegun || v.verdict.State == verdictStranded || v.verdict.State == verdictRejected) && v.row.goesOn()
 }
 
 // phantomAfter is how long Slurm may take a job for running whose script has ended.

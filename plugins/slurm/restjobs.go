@@ -17,15 +17,22 @@ import (
 	"github.com/kale-sched/kale/core/backend"
 )
 
-func (r *rest) jobs(ctx context.Context) ([]row, error) {
+// everybodys are all jobs that Slurm has, each with the fields that J takes.
+func everybodys[J any](ctx context.Context, r *rest) ([]J, error) {
 	var answer struct {
-		Jobs []restJob `json:"jobs"`
+		Jobs []J `json:"jobs"`
 	}
-	if err := r.call(ctx, askTimeout, http.MethodGet, slurmAPI, "/jobs", nil, nil, &answer); err != nil {
+	err := r.call(ctx, askTimeout, http.MethodGet, slurmAPI, "/jobs", nil, nil, &answer)
+	return answer.Jobs, err
+}
+
+func (r *rest) jobs(ctx context.Context) ([]row, error) {
+	all, err := everybodys[restJob](ctx, r)
+	if err != nil {
 		return nil, err
 	}
 	var rows []row
-	for _, j := range answer.Jobs { // everybody's; ours are told by their nonce
+	for _, j := range all { // ours are told by their nonce
 		if r, ok := j.row(); ok {
 			rows = append(rows, r)
 		}
