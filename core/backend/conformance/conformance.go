@@ -23,7 +23,7 @@ const (
 	Fenced                  // ends with code 3 at once: what a process that has been replaced does
 	Crash                   // the first time, ends with code 1: when Harness.Crash says so, or by itself; then does as Steady
 	Stubborn                // ignores the request to stop
-	Echo                    // prints the file "hello" of its allocation folder and the variable GREETING, ends with code 0
+	Echo                    // prints the file "hello" of its allocation folder and the variable GREETING, ends with code 0: when Harness.Crash says so, or by itself
 	Missing                 // a program that does not exist; a backend that queues may find that out late
 )
 
@@ -39,7 +39,7 @@ type Harness struct {
 	Workload func(job string, id backend.ID, p Program) backend.Workload
 	// Starts says how often a process of the workload was started, as the processes themselves count it.
 	Starts func(t testing.TB, job string, id backend.ID) int
-	// Crash lets the first process of a workload that runs Crash end. Nil when it ends by itself, at once: then what it wrote must be in its log all the same.
+	// Crash lets the first process of a workload that runs Crash or Echo end. Nil when it ends by itself, at once: then what it wrote must be in its log all the same.
 	Crash func(t testing.TB, job string, id backend.ID)
 	// Slots is how many workloads with Resources.GPUs = 1 the cluster holds; at least 3.
 	Slots int

@@ -84,16 +84,7 @@ func (s *suite) finalExit() {
 func (s *suite) crash() {
 	id := worker(0, 1)
 	s.ensure(s.workload(id, Crash))
-	if s.Crash != nil {
-		s.waitStarts(id, 1)
-		s.eventually("its log has its first word", func() error { // a log that is collected from outside may lose what ends before the collector is there
-			if got := s.readLog(id, backend.LogOptions{}); !strings.Contains(got, "started") {
-				return fmt.Errorf("it is %q", got)
-			}
-			return nil
-		})
-		s.Crash(s.T, s.job, id)
-	}
+	s.letEnd(id, "started")
 	s.waitStarts(id, 2)
 	st := s.waitFor(id, backend.StateRunning)
 	if st.Restarts != 1 {

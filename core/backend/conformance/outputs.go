@@ -26,13 +26,35 @@ func (s *suite) filesAndEnv() {
 	}
 	w.Env["GREETING"] = "hello from a variable"
 	s.ensure(w)
+	words := []string{"hello from a file", "hello from a variable"}
+	s.letEnd(id, words...)
 	s.waitFor(id, backend.StateExited)
 	got := s.readLog(id, backend.LogOptions{})
-	for _, want := range []string{"hello from a file", "hello from a variable"} {
+	for _, want := range words {
 		if !strings.Contains(got, want) {
 			s.Errorf("the workload printed %q, want %q in it", got, want)
 		}
 	}
+}
+
+// letEnd lets a workload that runs Crash or Echo end once its log has some words: a log that is collected from outside may lose what ends before the collector
+// is there.
+func (s *suite) letEnd(id backend.ID, words ...string) {
+	s.Helper()
+	if s.Crash == nil {
+		return
+	}
+	s.waitStarts(id, 1)
+	s.eventually("its log has its words", func() error {
+		got := s.readLog(id, backend.LogOptions{})
+		for _, want := range words {
+			if !strings.Contains(got, want) {
+				return fmt.Errorf("it is %q, without %q", got, want)
+			}
+		}
+		return nil
+	})
+	s.Crash(s.T, s.job, id)
 }
 
 // secretsEnd: what a workload was given is kept nowhere when it is gone. Its log stays.
@@ -108,6 +130,7 @@ func (s *suite) logs() {
 	echo := s.workload(ended, Echo)
 	echo.Files = map[string][]byte{"hello": []byte("one")}
 	s.ensure(s.workload(running, Steady), echo)
+	s.letEnd(ended, "one")
 	s.waitFor(ended, backend.StateExited)
 	all := s.readLog(ended, backend.LogOptions{})
 	if lines := strings.Split(strings.TrimSpace(all), "\n"); lines[0] != "started" {

@@ -31,13 +31,14 @@ const (
 
 // Workload is a Harness.Workload.
 func (s Shell) Workload(job string, id backend.ID, p Program) backend.Workload {
+	const untilCrash = `until [ -e "$` + EnvStarts + `/$KALE_TEST_NAME.crash" ]; do sleep 0.05; done; `
 	w := s.Script(job, id, map[Program]string{
 		Steady:   `trap 'exit 0' TERM; ` + CountStart + ForEver,
 		ExitZero: CountStart + `exit 0`,
 		Fenced:   CountStart + `exit 3`,
-		Crash:    `trap 'exit 0' TERM; ` + CountStart + `[ -e crashed ] || { : > crashed; until [ -e "$` + EnvStarts + `/$KALE_TEST_NAME.crash" ]; do sleep 0.05; done; exit 1; }; ` + ForEver,
+		Crash:    `trap 'exit 0' TERM; ` + CountStart + `[ -e crashed ] || { : > crashed; ` + untilCrash + `exit 1; }; ` + ForEver,
 		Stubborn: `trap '' TERM; ` + CountStart + ForEver,
-		Echo:     CountStart + `cat "$` + backend.EnvAllocDir + `/hello"; echo; echo "$GREETING"`,
+		Echo:     CountStart + `cat "$` + backend.EnvAllocDir + `/hello"; echo; echo "$GREETING"; ` + untilCrash,
 	}[p])
 	if p == Missing {
 		w.Argv = []string{"kale-no-such-program"}
