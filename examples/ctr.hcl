@@ -133,7 +133,7 @@ job "ctr" {
     headroom = 0.1   # capacity above the forecast
 
     cooldown_out = "1m"
-    cooldown_in  = "10m"
+    cooldown_in  = "5m"
 
     tick  = "60s" # decide
     watch = "5s"  # look at lag and membership

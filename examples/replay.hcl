@@ -65,7 +65,7 @@ job "replay" {
     headroom     = 0.1
     tau          = "30m" # as in the plan that the paper shows (Kale, Fig. 5); the default of 10m is less than two outages
     cooldown_out = "1m"
-    cooldown_in  = "10m"
+    cooldown_in  = "5m"
     tick         = "60s"
   }
 

@@ -55,7 +55,7 @@
 //	autoscale.rho                            1
 //	autoscale.tau                            "10m"
 //	autoscale.cooldown_out                   "1m"
-//	autoscale.cooldown_in                    "10m"
+//	autoscale.cooldown_in                    "5m"
 //	autoscale.headroom                       0.1
 //	autoscale.tick                           "60s"
 //	autoscale.watch                          "5s"
