@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -96,6 +97,47 @@ func TestRule16GapBelowTheLogStartIsALoss(t *testing.T) {
 	}
 	if r := s.readers[1]; r.ending != nil || r.chunk.seen != 41 {
 		t.Errorf("ending %v, seen up to %d", r.ending, r.chunk.seen)
+	}
+}
+
+// A partition that stops for a loss, and may go on before its reader has been looked at again, as when the chief answers at once, is read on. (It stood still for ever.)
+func TestRule16LossThatIsGivenUpAtOnce(t *testing.T) {
+	c := broker(t, 1)
+	produce(t, producer(t, c), 0, 100)
+	if err := c.DeleteRecords(testTopic, 0, 40); err != nil {
+		t.Fatal(err)
+	}
+	w := stillWorker(t)
+	w.spec.Stream.Brokers = c.ListenAddrs()
+	s, err := newSource(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	exchange(t, w, grants(grant(0, 1, 1, 0)))
+	l := w.leases[0]
+	for !l.stopped {
+		s.reconcile()
+		s.place()
+		if !l.stopped {
+			s.poll(t.Context(), t.Context())
+		}
+	}
+	w.mu.Lock()
+	w.takeLost([]*rpc.Span{{Partition: 0, Begin: 0, End: 40}})
+	w.mu.Unlock()
+	if l.stopped {
+		t.Fatalf("it does not go on: %v", l.problem)
+	}
+	for until := time.Now().Add(30 * time.Second); l.position < 100 && time.Now().Before(until); {
+		s.reconcile()
+		s.place()
+		armed, done := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		s.poll(t.Context(), armed)
+		done()
+	}
+	if l.position != 100 {
+		t.Errorf("it was read up to %d, want 100", l.position)
 	}
 }
 

@@ -52,6 +52,8 @@ type reader struct {
 	held bool
 	// ending is why nothing more is fetched; it is reported when what was fetched is placed.
 	ending *rpc.PartitionProblem
+	// ended says that it was reported, and the client consumes the partition no more. Where it may be read on before anybody has looked at the lease, it takes a new reader.
+	ended bool
 }
 
 // source reads the leased partitions in order, cuts them into chunks, and places these in the shuffle unit. All its fields belong to its one
@@ -150,7 +152,7 @@ func (s *source) reconcile() {
 	var remove []int32
 	s.w.mu.Lock()
 	for p, r := range s.readers {
-		if l := s.w.leases[p]; l != r.lease || l.released || l.stopped {
+		if l := s.w.leases[p]; l != r.lease || l.released || l.stopped || r.ended {
 			remove = append(remove, p)
 			delete(s.readers, p)
 		}
@@ -229,7 +231,7 @@ func (s *source) endReaders() {
 		s.w.lg.Error("partition stops", "partition", p, "problem", r.ending.Kind.String(), "needed", r.ending.Needed, "log_start", r.ending.LogStart, "detail", r.ending.Detail)
 		s.w.setProblem(r.lease, r.ending, true)
 		s.w.sourceWake.wake()
-		r.ending = nil
+		r.ending, r.ended = nil, true
 	}
 }
 
