@@ -259,6 +259,8 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 				trains = "trains"
 			}
 			g.Says += fmt.Sprintf("; %s still %s", job.Count(*g.Running, "worker"), trains)
+		} else if left := n.aliveAs(backend.RoleWorker); n.chiefErr != nil && left > 0 {
+			g.Says += fmt.Sprintf("; there still: %s", job.Count(left, "worker"))
 		}
 	case n.chiefErr == nil && g.Manual.Paused:
 		g.State, g.Says = StatePaused, "it stays paused, and no scheduler looks after it"

@@ -54,7 +54,7 @@ func (w *worker) beats(ctx context.Context) error {
 var errReplaced = fmt.Errorf("the chief refuses this worker: %w", ErrFenced)
 
 // errLeftBehind says that the job of this process was stopped, by somebody who could not reach it.
-var errLeftBehind = fmt.Errorf("the job was stopped, and this worker was left behind: %w", ErrFenced)
+var errLeftBehind = fmt.Errorf("the job was stopped, and this process was left behind: %w", ErrFenced)
 
 // conversation is the beat loop's own state; no other goroutine touches it.
 type conversation struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -40,6 +41,10 @@ type rendezvous struct {
 	folder  func() (checkpoint.ChiefInfo, error)
 	wake    signal
 
+	answered    atomic.Bool  // a scheduler has
+	heard       atomic.Int64 // when it did last, Unix ns; before that, when this process began
+	behindAfter time.Duration
+
 	mu   sync.Mutex
 	self *rpc.AliveRequest
 	// read is what the folder said last, told what the scheduler did: whoever knew a chief keeps it while nobody answers.
@@ -54,11 +59,22 @@ func newRendezvous(lg *slog.Logger, spec *rpc.TrainSpec, role string, rank int, 
 	if address == "" {
 		return nil
 	}
-	return &rendezvous{
-		lg: lg, address: address, token: spec.GetToken(), folder: folder, wake: newSignal(),
+	r := &rendezvous{
+		behindAfter: behindAfter,
+		lg:          lg, address: address, token: spec.GetToken(), folder: folder, wake: newSignal(),
 		self: &rpc.AliveRequest{Job: spec.GetJob(), Role: role, Rank: int32(rank), Generation: max(1, generation), Phase: rpc.Phase_PHASE_STARTING},
 	}
+	r.heard.Store(time.Now().UnixNano())
+	return r
 }
+
+// deserted says that the scheduler has not answered for so long that nobody runs the job. Where the job has no rendezvous, that is not known.
+func (r *rendezvous) deserted() bool {
+	return r != nil && time.Since(time.Unix(0, r.heard.Load())) >= r.behindAfter
+}
+
+// runs says that a scheduler has answered, and not too long ago.
+func (r *rendezvous) runs() bool { return r.answered.Load() && !r.deserted() }
 
 // start begins the conversation; the function that it returns ends it and waits for that.
 func (r *rendezvous) start() (stop func()) {
@@ -209,6 +225,8 @@ func (r *rendezvous) talk(ctx context.Context, c rpc.RendezvousClient) (rest tim
 	if err != nil {
 		return 0, err
 	}
+	r.heard.Store(time.Now().UnixNano())
+	r.answered.Store(true)
 	rest = millis(alive.GetNextMs())
 	if chief != nil {
 		next, err := r.sayChief(ctx, c, chief)

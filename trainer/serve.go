@@ -63,6 +63,9 @@ func RunServer(ctx context.Context, lg *slog.Logger, spec *rpc.TrainSpec, o Serv
 	meet := newRendezvous(lg, spec, roleServer, o.Index, o.Generation, checkpoint.Attach(spec.GetCheckpointDir(), spec.GetJob()).Chief)
 	defer meet.start()()
 	store, err := openStore(ctx, lg, spec, o, meet)
+	if err == nil {
+		err = awaitRun(ctx, lg, o.Index, store, meet)
+	}
 	if errors.Is(err, errAskedToEnd) {
 		return nil
 	}

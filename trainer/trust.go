@@ -3,6 +3,8 @@ package trainer
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -105,18 +107,53 @@ func (p *serverProcess) steppedDown(ctx context.Context, req any, info *grpc.Una
 	return handler(ctx, req)
 }
 
+// behindAfter is for how long no scheduler has answered a process that began after its job was stopped when it takes itself for left behind: one that waited for a
+// place while the cluster could not be told to let it go. A job that is run anew answers at once.
+const behindAfter = 30 * time.Second
+
 // watchChief looks every so often whether a newer chief has published itself: the one that this worker knows may answer for ever and lead nobody. Where the job was stopped
-// since it joined its chief, nobody will come that it could train for (errLeftBehind).
+// since it joined its chief, or since there was one and nobody runs the job, nobody will come that it could train for (errLeftBehind).
 func (w *worker) watchChief(ctx context.Context) error {
 	for pause(ctx, min(max(millis(w.spec.GetLeaseTimeoutMs())/2, 200*time.Millisecond), 2*time.Second)) == nil {
 		if at, err := w.findChief(); err == nil && at.Incarnation > w.newestChief.Load() {
 			w.newestChief.Store(at.Incarnation)
 			w.beatNow.set()
 		}
-		if chief := w.joined.Load(); chief > 0 && w.stopped != nil {
-			if stopped, err := w.stopped(chief); err == nil && stopped {
-				return errLeftBehind
-			}
+		chief := w.joined.Load()
+		if w.stopped == nil || chief == 0 && !w.meet.deserted() {
+			continue
+		}
+		if chief == 0 {
+			chief = w.newestChief.Load()
+		}
+		if stopped, err := w.stopped(chief); err == nil && stopped {
+			return errLeftBehind
+		}
+	}
+	return nil
+}
+
+// awaitRun lets a parameter server of a job that was stopped begin only once a scheduler has answered it: one that had waited for a place, and that the stop could
+// not reach, would lead the job on though nobody wants it. Without a rendezvous nothing is known, and it begins.
+//
+// Errors: errLeftBehind after behindAfter; errAskedToEnd when ctx ends.
+func awaitRun(ctx context.Context, lg *slog.Logger, server int, store *checkpoint.Store, meet *rendezvous) error {
+	for told := false; meet != nil; told = true {
+		led, err := store.Chief()
+		if err != nil && !errors.Is(err, checkpoint.ErrNoChief) {
+			return nil //nolint:nilerr // what is wrong with the folder, the claim says
+		}
+		if stopped, err := store.Stopped(led.Incarnation); err != nil || !stopped || meet.runs() {
+			return nil //nolint:nilerr // as above
+		}
+		if meet.deserted() {
+			return fmt.Errorf("parameter server %d: %w", server, errLeftBehind)
+		}
+		if !told {
+			lg.Info("the job was stopped; waiting for a scheduler that runs it again", "scheduler", meet.address, "up_to", meet.behindAfter)
+		}
+		if pause(ctx, 100*time.Millisecond) != nil {
+			return errAskedToEnd
 		}
 	}
 	return nil

@@ -159,3 +159,58 @@ func TestRule2WhatWasLeftBehindEnds(t *testing.T) {
 	j.waitApplied(ends)
 	j.checkOnce(readLog(t, c, ends), nil)
 }
+
+// What had waited for a place while its job was stopped, and begins when nobody runs the job any more, ends by itself; where a scheduler answers it waits, and begins.
+func TestRule2WhatBeginsAfterTheStopEnds(t *testing.T) {
+	c := broker(t, 1)
+	s := startScheduler(t)
+	j := &job{t: t, spec: jobSpec(t, c, shortLeases, func(sp *rpc.TrainSpec) {
+		sp.Servers, sp.Token, sp.Network = 1, "secret", &rpc.NetworkSpec{Rendezvous: s.address}
+	})}
+	first := j.server(0)
+	j.waitFor("the chief", func(*rpc.JobStatus) bool { return true })
+	store := checkpoint.Attach(j.spec.GetCheckpointDir(), j.spec.GetJob())
+	if err := store.ShutOut(1); err != nil {
+		t.Fatal(err)
+	}
+	<-first.done
+	meet := func() *rendezvous {
+		r := newRendezvous(testLogger(t, "late"), j.spec, roleServer, 0, 2, store.Chief)
+		r.behindAfter = 500 * time.Millisecond
+		t.Cleanup(r.start())
+		return r
+	}
+	late := func(r *rendezvous) *worker {
+		w := stillWorker(t)
+		w.meet, w.stopped, w.findChief = r, store.Stopped, r.find
+		return w
+	}
+	if err := awaitRun(t.Context(), testLogger(t, "ps"), 0, store, meet()); err != nil {
+		t.Errorf("a server whose scheduler answers: %v", err)
+	}
+	if err := awaitRun(t.Context(), testLogger(t, "ps"), 0, store, nil); err != nil {
+		t.Errorf("a server of a job without a rendezvous: %v", err)
+	}
+	soon, done := context.WithTimeout(t.Context(), 2*time.Second)
+	defer done()
+	if err := late(meet()).watchChief(soon); err != nil {
+		t.Errorf("a worker whose scheduler answers: %v", err)
+	}
+	s.stop()
+	if err := awaitRun(t.Context(), testLogger(t, "ps"), 0, store, meet()); !errors.Is(err, ErrFenced) {
+		t.Errorf("a server without a scheduler: %v, want that it is fenced", err)
+	}
+	if err := late(meet()).watchChief(t.Context()); !errors.Is(err, ErrFenced) {
+		t.Errorf("a worker without a scheduler: %v, want that it is fenced", err)
+	}
+	// The job is run again, and its chief has no need of the scheduler: nothing is left behind then.
+	s.start()
+	j.server(0)
+	j.waitFor("the next chief", func(*rpc.JobStatus) bool { return true })
+	s.stop()
+	soon, done = context.WithTimeout(t.Context(), 2*time.Second)
+	defer done()
+	if err := late(meet()).watchChief(soon); err != nil {
+		t.Errorf("a worker of a job that runs again: %v", err)
+	}
+}

@@ -56,11 +56,24 @@ func (a *app) forget(ctx context.Context, arg string, f varFlags, force bool) er
 	if err != nil {
 		return err
 	}
-	if run, starts := a.starts(name); starts {
-		return fmt.Errorf("forget job %q: %s is about to start it: kale stop %s%s first", name, run, a.stateFlag(), name)
+	atWork := func() error {
+		if run, starts := a.starts(name); starts {
+			return fmt.Errorf("forget job %q: %s is about to start it: kale stop %s%s first", name, run, a.stateFlag(), name)
+		}
+		return nil
+	}
+	if err := atWork(); err != nil {
+		return err
 	}
 	if _, err := loadInvocation(dir); errors.Is(err, fs.ErrNotExist) {
 		return a.noJob(name)
+	}
+	defer noteProcess(dir, forgettingFile).end() // who looks for it after this waits, and of who has come since the last look there is a note
+	if err := atWork(); err != nil {
+		return err
+	}
+	if pid, stops := noted(dir, stoppingFile); stops {
+		return fmt.Errorf("forget job %q: %s is at work on it: forget it when that is done", name, stopAt(pid))
 	}
 	v, g, err := a.viewOrGlance(ctx, name, true)
 	switch {
@@ -70,6 +83,8 @@ func (a *app) forget(ctx context.Context, arg string, f varFlags, force bool) er
 		if err := a.keepsNothing(ctx, name, dir); err != nil {
 			return fmt.Errorf("forget job %q: %w", name, err)
 		}
+	case v != nil && v.Stopping:
+		return fmt.Errorf("forget job %q: its scheduler is stopping it: kale stop %s%s waits until that is done; forget it then", name, a.stateFlag(), name)
 	case v == nil && g.Scheduler:
 		return fmt.Errorf("forget job %q: %s: kale stop %s%s first", name, g.Says, a.stateFlag(), name)
 	case v != nil:
@@ -94,7 +109,11 @@ func (a *app) forget(ctx context.Context, arg string, f varFlags, force bool) er
 		}
 		removed = append(removed, order...)
 	}
-	if err := a.removeState(name); err != nil {
+	err = a.removeState(name)
+	if errors.Is(err, state.ErrLocked) {
+		return fmt.Errorf("forget job %q: what its backend kept is removed; a scheduler has taken the job up meanwhile (process %d): kale stop %s%s first", name, state.Holder(dir), a.stateFlag(), name)
+	}
+	if err != nil {
 		return fmt.Errorf("forget job %q: %w", name, err)
 	}
 	says := []string{fmt.Sprintf("job %q is forgotten; %s", name, checkpoint)}

@@ -107,16 +107,17 @@ func (a *app) inspect(ctx context.Context, arg string, f jobFlags, how inspectio
 	return l, info, inOrder(append(diags, more...)), err
 }
 
-// takeUp notes that this command is about to take a job up, for others (starting); of itself it does not say so. It waits for a kale stop that came first.
+// takeUp notes that this command is about to take a job up, for others (starting); of itself it does not say so. It waits for a kale stop or forget that came first.
 func (a *app) takeUp(ctx context.Context, l *loaded) error {
-	if err := a.awaitStopping(ctx, l.Name, l.dir); err != nil {
-		if ctx.Err() != nil {
-			return a.interrupted(l)
-		}
-		return err
+	err := a.awaitStopping(ctx, l.Name, l.dir)
+	if err == nil {
+		l.start, err = a.startUnforgotten(ctx, l.Name, l.dir)
 	}
-	l.start, a.takesUp = start(l.dir), append(a.takesUp, l.Name)
-	return nil
+	if err != nil && ctx.Err() != nil {
+		return a.interrupted(l)
+	}
+	a.takesUp = append(a.takesUp, l.Name)
+	return err
 }
 
 // inOrder sorts diagnostics as they stand in the file. Of an error and a warning about the same words the warning is left out.

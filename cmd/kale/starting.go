@@ -35,6 +35,9 @@ const startTries = 100
 // stoppingFile is the same for a kale stop that is to stop a job which no scheduler looks after: it cannot say so itself before it has looked, nor while it kills.
 const stoppingFile = "stopping"
 
+// forgettingFile is the same for a kale forget, which is about to remove the folder: a run that begins meanwhile would lose what it has there.
+const forgettingFile = "forgetting"
+
 // start notes that a job is about to be taken up with its state in a folder. Where that cannot be noted it is nil: who opens the state says what is wrong.
 func start(dir string) *starting { return noteProcess(dir, startingFile) }
 
@@ -144,6 +147,14 @@ func stopAt(pid int) string {
 	return fmt.Sprintf("a kale stop (process %d)", pid)
 }
 
+// forgetAt names a kale forget by its process; 0: that is not known.
+func forgetAt(pid int) string {
+	if pid == 0 {
+		return "a kale forget"
+	}
+	return fmt.Sprintf("a kale forget (process %d)", pid)
+}
+
 // awaitStart waits while a kale run is about to take a job up, and says whether one was.
 func (a *app) awaitStart(ctx context.Context, name string) (was bool, err error) {
 	if backend.ValidJob(name) != nil {
@@ -163,6 +174,20 @@ func (a *app) awaitStopping(ctx context.Context, name, dir string) error {
 		return pid, stops && state.Holder(dir) == 0
 	})
 	return err
+}
+
+// startUnforgotten is start, once no kale forget is at work that came first.
+func (a *app) startUnforgotten(ctx context.Context, name, dir string) (*starting, error) {
+	for {
+		s := start(dir)
+		if _, forgets := noted(dir, forgettingFile); !forgets {
+			return s, nil
+		}
+		s.end()
+		if _, err := a.awaitNoted(ctx, name, forgetAt, "is about to forget it", func() (int, bool) { return noted(dir, forgettingFile) }); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // awaitNoted waits for a process that has noted what it is about to do with a job, and says whether there was one.

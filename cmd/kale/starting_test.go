@@ -209,6 +209,40 @@ func TestRunWaitsForAStopThatHasNotLooked(t *testing.T) {
 	}
 }
 
+// A run that comes while a forget is at work waits for it, or what it has begun in the job's folder would be removed; a forget that comes while a run is about to start is refused.
+func TestRunWaitsForAForget(t *testing.T) {
+	s := newShell(t).withPrograms()
+	file, dir := lifeAt(t, "127.0.0.1:1"), filepath.Join(s.env["KALE_STATE_DIR"], "life")
+	forget := noteProcess(dir, forgettingFile)
+	run := s.start("run", file)
+	run.eventually("word of what it waits for", func() bool {
+		return strings.Contains(run.err.String(), fmt.Sprintf(`waiting for a kale forget (process %d) of job "life", which is about to forget it`, os.Getpid()))
+	})
+	if _, starts := isStarting(dir); starts {
+		t.Error("while it waits it is about to start the job, whose folder is to be removed")
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	forget.end()
+	if r := run.end(); r.code != exitFailed || !strings.Contains(r.err, "127.0.0.1:1") {
+		t.Errorf("after that: exit code %d: %s%s", r.code, r.out, r.err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := saveInvocation(dir, invocation{File: file}); err != nil {
+		t.Fatal(err)
+	}
+	defer start(dir).end()
+	if r := s.run("forget", "life"); r.code != exitFailed || !strings.Contains(r.err, "is about to start it") {
+		t.Errorf("forget beside a run: exit code %d: %s%s", r.code, r.out, r.err)
+	}
+	if _, forgets := noted(dir, forgettingFile); forgets {
+		t.Error("a forget that was refused is at work still")
+	}
+}
+
 // slowPlugin is a folder with a plugin of the local backend that says nothing until it may answer.
 func slowPlugin(t *testing.T) (dir string, asked func() bool, answer func()) {
 	t.Helper()
