@@ -41,9 +41,9 @@ type rendezvous struct {
 	folder  func() (checkpoint.ChiefInfo, error)
 	wake    signal
 
-	answered    atomic.Bool  // a scheduler has
-	heard       atomic.Int64 // when it did last, Unix ns; before that, when this process began
-	behindAfter time.Duration
+	began       time.Time
+	heard       atomic.Int64  // when the scheduler answered last, Unix ns; 0: never
+	behindAfter time.Duration // see deserted
 
 	mu   sync.Mutex
 	self *rpc.AliveRequest
@@ -59,22 +59,20 @@ func newRendezvous(lg *slog.Logger, spec *rpc.TrainSpec, role string, rank int, 
 	if address == "" {
 		return nil
 	}
-	r := &rendezvous{
-		behindAfter: behindAfter,
-		lg:          lg, address: address, token: spec.GetToken(), folder: folder, wake: newSignal(),
+	return &rendezvous{
+		began: time.Now(), behindAfter: behindAfter,
+		lg: lg, address: address, token: spec.GetToken(), folder: folder, wake: newSignal(),
 		self: &rpc.AliveRequest{Job: spec.GetJob(), Role: role, Rank: int32(rank), Generation: max(1, generation), Phase: rpc.Phase_PHASE_STARTING},
 	}
-	r.heard.Store(time.Now().UnixNano())
-	return r
 }
 
 // deserted says that the scheduler has not answered for so long that nobody runs the job. Where the job has no rendezvous, that is not known.
 func (r *rendezvous) deserted() bool {
-	return r != nil && time.Since(time.Unix(0, r.heard.Load())) >= r.behindAfter
+	return r != nil && time.Since(time.Unix(0, max(r.began.UnixNano(), r.heard.Load()))) >= r.behindAfter
 }
 
 // runs says that a scheduler has answered, and not too long ago.
-func (r *rendezvous) runs() bool { return r.answered.Load() && !r.deserted() }
+func (r *rendezvous) runs() bool { return r.heard.Load() > 0 && !r.deserted() }
 
 // start begins the conversation; the function that it returns ends it and waits for that.
 func (r *rendezvous) start() (stop func()) {
@@ -226,7 +224,6 @@ func (r *rendezvous) talk(ctx context.Context, c rpc.RendezvousClient) (rest tim
 		return 0, err
 	}
 	r.heard.Store(time.Now().UnixNano())
-	r.answered.Store(true)
 	rest = millis(alive.GetNextMs())
 	if chief != nil {
 		next, err := r.sayChief(ctx, c, chief)

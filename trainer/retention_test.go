@@ -62,9 +62,9 @@ func TestRule16FetchedIsNotLost(t *testing.T) {
 	}
 }
 
-// TestRule16GapBelowTheLogStartIsALoss: a fetch that begins above what is needed, because the log does, is no hole, even if the broker reports no error. Clients have
-// been seen to move on to the log's start by themselves.
-func TestRule16GapBelowTheLogStartIsALoss(t *testing.T) {
+// pastRetention is a worker that does nothing by itself, and its source, of a topic with 100 records in partition 0 of which the first 40 are gone.
+func pastRetention(t *testing.T) (*worker, *source) {
+	t.Helper()
 	c := broker(t, 1)
 	produce(t, producer(t, c), 0, 100)
 	if err := c.DeleteRecords(testTopic, 0, 40); err != nil {
@@ -76,7 +76,14 @@ func TestRule16GapBelowTheLogStartIsALoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
+	t.Cleanup(s.close)
+	return w, s
+}
+
+// TestRule16GapBelowTheLogStartIsALoss: a fetch that begins above what is needed, because the log does, is no hole, even if the broker reports no error. Clients have
+// been seen to move on to the log's start by themselves.
+func TestRule16GapBelowTheLogStartIsALoss(t *testing.T) {
+	w, s := pastRetention(t)
 	exchange(t, w, grants(grant(0, 1, 1, 10)))
 	s.reconcile()
 	fetched := kgo.FetchPartition{Partition: 0, LogStartOffset: 40, Records: []*kgo.Record{{Offset: 40, Value: []byte("x")}}}
@@ -102,18 +109,7 @@ func TestRule16GapBelowTheLogStartIsALoss(t *testing.T) {
 
 // A partition that stops for a loss, and may go on before its reader has been looked at again, as when the chief answers at once, is read on. (It stood still for ever.)
 func TestRule16LossThatIsGivenUpAtOnce(t *testing.T) {
-	c := broker(t, 1)
-	produce(t, producer(t, c), 0, 100)
-	if err := c.DeleteRecords(testTopic, 0, 40); err != nil {
-		t.Fatal(err)
-	}
-	w := stillWorker(t)
-	w.spec.Stream.Brokers = c.ListenAddrs()
-	s, err := newSource(w)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
+	w, s := pastRetention(t)
 	exchange(t, w, grants(grant(0, 1, 1, 0)))
 	l := w.leases[0]
 	for !l.stopped {

@@ -136,15 +136,16 @@ func (w *worker) watchChief(ctx context.Context) error {
 // awaitRun lets a parameter server of a job that was stopped begin only once a scheduler has answered it: one that had waited for a place, and that the stop could
 // not reach, would lead the job on though nobody wants it. Without a rendezvous nothing is known, and it begins.
 //
-// Errors: errLeftBehind after behindAfter; errAskedToEnd when ctx ends.
+// Errors: errLeftBehind after behindAfter; errAskedToEnd when ctx ends; what keeps the stop from being read.
 func awaitRun(ctx context.Context, lg *slog.Logger, server int, store *checkpoint.Store, meet *rendezvous) error {
 	for told := false; meet != nil; told = true {
-		led, err := store.Chief()
-		if err != nil && !errors.Is(err, checkpoint.ErrNoChief) {
-			return nil //nolint:nilerr // what is wrong with the folder, the claim says
+		led, _ := store.Chief() // 0 where nobody has led, or the record is not to be read: every stop is later
+		stopped, err := store.Stopped(led.Incarnation)
+		if err != nil {
+			return fmt.Errorf("parameter server %d: %w", server, err)
 		}
-		if stopped, err := store.Stopped(led.Incarnation); err != nil || !stopped || meet.runs() {
-			return nil //nolint:nilerr // as above
+		if !stopped || meet.runs() {
+			return nil
 		}
 		if meet.deserted() {
 			return fmt.Errorf("parameter server %d: %w", server, errLeftBehind)

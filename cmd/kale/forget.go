@@ -73,7 +73,7 @@ func (a *app) forget(ctx context.Context, arg string, f varFlags, force bool) er
 		return err
 	}
 	if pid, stops := noted(dir, stoppingFile); stops {
-		return fmt.Errorf("forget job %q: %s is at work on it: forget it when that is done", name, stopAt(pid))
+		return fmt.Errorf("forget job %q: %s is at work on it: forget it when that is done", name, commandAt("stop", pid))
 	}
 	v, g, err := a.viewOrGlance(ctx, name, true)
 	switch {

@@ -139,7 +139,7 @@ func (a *app) noteStop(g *core.Glance) {
 
 // stopsIt names the kale stop that stops a job which has no other scheduler; 0: its process is not known.
 func stopsIt(pid int) string {
-	return stopAt(pid) + " stops it"
+	return commandAt("stop", pid) + " stops it"
 }
 
 // elsewhere is the scheduler that has the job, or had it last, where its state is not in this state folder, which then knows what is older or nothing. nil: it is, or

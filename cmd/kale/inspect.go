@@ -113,10 +113,12 @@ func (a *app) takeUp(ctx context.Context, l *loaded) error {
 	if err == nil {
 		l.start, err = a.startUnforgotten(ctx, l.Name, l.dir)
 	}
-	if err != nil && ctx.Err() != nil {
-		return a.interrupted(l)
+	switch {
+	case err == nil:
+		a.takesUp = append(a.takesUp, l.Name)
+	case ctx.Err() != nil:
+		err = a.interrupted(l)
 	}
-	a.takesUp = append(a.takesUp, l.Name)
 	return err
 }
 

@@ -128,31 +128,15 @@ func (a *app) starts(name string) (run string, is bool) {
 		return "", false // who needs the folder says what is wrong with it
 	}
 	pid, is := isStarting(dir)
-	return runAt(pid), is
+	return commandAt("run", pid), is
 }
 
-// runAt names a kale run by its process; 0: that is not known.
-func runAt(pid int) string {
+// commandAt names a command of kale's by its process; 0: that is not known.
+func commandAt(command string, pid int) string {
 	if pid == 0 {
-		return "a kale run"
+		return "a kale " + command
 	}
-	return fmt.Sprintf("a kale run (process %d)", pid)
-}
-
-// stopAt names a kale stop by its process; 0: that is not known.
-func stopAt(pid int) string {
-	if pid == 0 {
-		return "a kale stop"
-	}
-	return fmt.Sprintf("a kale stop (process %d)", pid)
-}
-
-// forgetAt names a kale forget by its process; 0: that is not known.
-func forgetAt(pid int) string {
-	if pid == 0 {
-		return "a kale forget"
-	}
-	return fmt.Sprintf("a kale forget (process %d)", pid)
+	return fmt.Sprintf("a kale %s (process %d)", command, pid)
 }
 
 // awaitStart waits while a kale run is about to take a job up, and says whether one was.
@@ -164,12 +148,12 @@ func (a *app) awaitStart(ctx context.Context, name string) (was bool, err error)
 	if err != nil {
 		return false, err
 	}
-	return a.awaitNoted(ctx, name, runAt, "is just about to start it", func() (int, bool) { return isStarting(dir) })
+	return a.awaitNoted(ctx, name, "run", "is just about to start it", func() (int, bool) { return isStarting(dir) })
 }
 
 // awaitStopping waits while a kale stop is about to stop a job and does not have its state yet, whose order came first. One that has it is waited for by who opens that.
 func (a *app) awaitStopping(ctx context.Context, name, dir string) error {
-	_, err := a.awaitNoted(ctx, name, stopAt, "has just begun to stop it", func() (int, bool) {
+	_, err := a.awaitNoted(ctx, name, "stop", "has just begun to stop it", func() (int, bool) {
 		pid, stops := noted(dir, stoppingFile)
 		return pid, stops && state.Holder(dir) == 0
 	})
@@ -184,14 +168,14 @@ func (a *app) startUnforgotten(ctx context.Context, name, dir string) (*starting
 			return s, nil
 		}
 		s.end()
-		if _, err := a.awaitNoted(ctx, name, forgetAt, "is about to forget it", func() (int, bool) { return noted(dir, forgettingFile) }); err != nil {
+		if _, err := a.awaitNoted(ctx, name, "forget", "is about to forget it", func() (int, bool) { return noted(dir, forgettingFile) }); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // awaitNoted waits for a process that has noted what it is about to do with a job, and says whether there was one.
-func (a *app) awaitNoted(ctx context.Context, name string, at func(pid int) string, does string, look func() (pid int, is bool)) (was bool, err error) {
+func (a *app) awaitNoted(ctx context.Context, name, command, does string, look func() (pid int, is bool)) (was bool, err error) {
 	began := time.Now()
 	bar := a.progress()
 	defer bar.done()
@@ -200,7 +184,7 @@ func (a *app) awaitNoted(ctx context.Context, name string, at func(pid int) stri
 		if !is {
 			return was, nil
 		}
-		who, kill := at(pid), ""
+		who, kill := commandAt(command, pid), ""
 		if pid != 0 {
 			kill = fmt.Sprintf(", or kill %d", pid)
 		}
