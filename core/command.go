@@ -96,7 +96,8 @@ func (s *Scheduler) showOrder() {
 		return
 	}
 	v := *old // views are replaced, never changed
-	v.Manual, v.PausedSince, v.Stopping, v.State = s.want.Manual, s.want.pausedSince(), s.want.Stopping, s.stateOf(s.lastSample)
+	v.Manual, v.PausedSince, v.State = s.want.Manual, s.want.pausedSince(), s.stateOf(s.lastSample)
+	v.Stopping, v.Forced = s.want.Stopping, s.want.Forced
 	v.Stuck = s.stuck()
 	if v.Manual.Paused {
 		v.standStill()

@@ -286,7 +286,7 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	case alive > 0:
 		g.State, g.Says = StateUnknown, fmt.Sprintf("%d of its processes live, its chief does not answer, and no scheduler looks after it", alive)
 	default:
-		g.State, g.Says = StateGone, "it was not stopped, and nothing of it runs any more; "+ModelWords(s.want.Checkpoint, g.Job)
+		g.State, g.Says = StateGone, ended(s.want.Stopping)+", and nothing of it runs any more; "+ModelWords(s.want.Checkpoint, g.Job)
 	}
 	if n.chiefErr != nil && !silent(n.chiefErr) {
 		g.Problems = append(g.Problems, "the chief: "+n.chiefErr.Error())
@@ -297,6 +297,14 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	case n.listErr != nil:
 		g.Problems = append(g.Problems, "the backend: "+n.listErr.Error())
 	}
+}
+
+// ended says how a job came to its end of which nothing runs and that has not stopped.
+func ended(stopping bool) string {
+	if stopping {
+		return "its stop was interrupted"
+	}
+	return "it was not stopped"
 }
 
 // ready counts the members that train: whom the chief counts on and has heard lately, and, where everything is listed, who lives.

@@ -297,7 +297,12 @@ func TestGlance(t *testing.T) {
 	if err := r.s.save(); err != nil {
 		t.Fatal(err)
 	}
-	away(func() { is(glance(listed), StateStopping, "no scheduler goes on with it; 2 workers still train") })
+	away(func() {
+		is(glance(listed), StateStopping, "no scheduler goes on with it; 2 workers still train")
+		r.chief.stop()
+		is(glance(func(context.Context) ([]backend.Status, bool, error) { return nil, true, nil }), StateGone, "its stop was interrupted, and nothing of it runs")
+		r.chief.start()
+	})
 	r.until("the chief is found again", func() error { return r.s.seenErr() })
 	hold := make(chan struct{})
 	r.chief.with(func(*rpc.JobStatus) { r.chief.hold = hold })

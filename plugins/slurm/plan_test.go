@@ -33,3 +33,18 @@ func TestPlanKeepsOffNodes(t *testing.T) {
 		t.Errorf("of three: %+v", three)
 	}
 }
+
+// What is free, and is for what waits in the queue already, is said: a status counts it, and whoever has read that asks why a plan does not.
+func TestPlanSaysWhatIsForThoseThatWait(t *testing.T) {
+	set, need := settings{}, backend.Resources{GPUs: 2}
+	nodes := []node{{name: "n1", state: "IDLE", cpus: 8, gpus: []gpu{{index: 0}, {index: 1}}}}
+	j := &job{name: "ctr", set: set}
+	queued := view{inQueue: true, row: row{state: "PENDING"}, record: record{Resources: need}}
+	r := captured{nodes: nodes, views: map[*job][]view{j: {queued, queued}}}.room(j)
+	if says, want := r.lacks(set, backend.Resources{GPUs: 1}), "needs 1 GPU, 0 free (2 more are free, and for what waits already)"; says != want {
+		t.Errorf("says %q, want %q", says, want)
+	}
+	if r.waiting != 1 {
+		t.Errorf("%d that do not fit wait, want 1: of two that need both GPUs", r.waiting)
+	}
+}

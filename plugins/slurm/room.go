@@ -23,6 +23,7 @@ type spot struct {
 	node
 	suits bool           // for the job that the room was made for
 	held  map[int]string // who holds a GPU, by index: running or about to
+	kept  int            // of those GPUs, what is free still, for what waits
 }
 
 // captured is one consistent look at queue, nodes and folders.
@@ -114,7 +115,7 @@ func (c captured) room(j *job) *room {
 	}
 	for owner, views := range c.views {
 		for _, v := range views {
-			if v.awaits() && !r.take(owner.set, v.record.Resources, owner.name+"/"+v.id.String()) && owner == j {
+			if v.awaits() && !r.keep(owner.set, v.record.Resources, owner.name+"/"+v.id.String()) && owner == j {
 				r.waiting++
 			}
 		}
@@ -136,36 +137,55 @@ func (r *room) holds(node, index, who string, v view) {
 	}
 }
 
-// take places what needs the resources on the node that is fullest and still has them; false when there is none.
+// take gives what needs the resources a place; false when there is none.
 func (r *room) take(s settings, res backend.Resources, who string) bool {
 	_, _, ok := r.place(s, res, who)
 	return ok
 }
 
+// keep takes room for what waits already.
+func (r *room) keep(s settings, res backend.Resources, who string) bool {
+	sp := r.fit(s, res)
+	if sp != nil {
+		sp.kept += len(sp.give(s, res, who))
+	}
+	return sp != nil
+}
+
 func (r *room) place(s settings, res backend.Resources, who string, avoid ...string) (name string, devices []string, ok bool) {
-	need := s.need(res)
-	best, bestFree := -1, 0
+	sp := r.fit(s, res, avoid...)
+	if sp == nil {
+		return "", nil, false
+	}
+	return sp.name, sp.give(s, res, who), true
+}
+
+// fit finds the node that is fullest and still has the resources; nil when there is none.
+func (r *room) fit(s settings, res backend.Resources, avoid ...string) (best *spot) {
+	need, bestFree := s.need(res), 0
 	for i := range r.nodes {
 		sp := &r.nodes[i]
 		free := len(sp.free(s.gpuType))
 		if !sp.suits || slices.Contains(avoid, sp.name) || free < need.gpus || sp.cpus-sp.cpusUsed < need.cpus || need.memoryMB > int64(sp.memoryMB-sp.memoryUsedMB) {
 			continue
 		}
-		if best < 0 || free < bestFree {
-			best, bestFree = i, free
+		if best == nil || free < bestFree {
+			best, bestFree = sp, free
 		}
 	}
-	if best < 0 {
-		return "", nil, false
-	}
-	sp := &r.nodes[best]
+	return best
+}
+
+// give notes that the resources are somebody's, and says which GPUs.
+func (sp *spot) give(s settings, res backend.Resources, who string) (devices []string) {
+	need := s.need(res)
 	for _, g := range sp.free(s.gpuType)[:need.gpus] {
 		sp.held[g] = who
 		devices = append(devices, deviceID(sp.name, fmt.Sprint(g)))
 	}
 	sp.cpusUsed += need.cpus
 	sp.memoryUsedMB += int(need.memoryMB)
-	return sp.name, devices, true
+	return devices
 }
 
 // free gives the indexes of the GPUs of the type that nobody holds.
@@ -207,9 +227,18 @@ func (r *room) lacks(s settings, res backend.Resources, avoid ...string) string 
 	return "needs " + strings.Join(and, " and ") + " on one node, and no node has that free" + r.without()
 }
 
-// without names the nodes that do not count, or that Slurm counts wrongly, as the end of a sentence.
+// without says what does not count as free though Slurm shows it so, which nodes do not count, and which Slurm counts wrongly, as the end of a sentence.
 func (r *room) without() string {
 	var out []string
+	kept := 0
+	for _, sp := range r.nodes {
+		if sp.suits {
+			kept += sp.kept
+		}
+	}
+	if kept > 0 {
+		out = append(out, fmt.Sprintf("%d more are free, and for what waits already", kept))
+	}
 	for _, x := range r.excluded {
 		out = append(out, x.String())
 	}

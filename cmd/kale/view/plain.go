@@ -79,13 +79,7 @@ func (p *printer) lines(v *core.View) []string {
 	p.memory.see(v)
 	f := Frame{View: v, Trail: p.memory.trail, Finished: p.memory.finished, Zone: p.options.Zone}
 	var out []event
-	if v.Stopping && (first || !before.Stopping) {
-		next := ", and the next run goes on from its last snapshot"
-		if v.Stuck != "" {
-			next = "; " + clean(v.Stuck) + ", and the job cannot be run again before that is mended"
-		}
-		out = append(out, event{v.Now, "stop", "a stop has been ordered: what runs is drained, unless by force" + next})
-	}
+	out = append(out, f.stops(before)...)
 	out = append(out, f.pauses(before)...)
 	out = append(out, p.decisions(f, before)...)
 	out = append(out, p.rescales(f, before)...)
@@ -146,6 +140,26 @@ func (p *printer) opening(v *core.View) string {
 		text += ", emulated accelerators"
 	}
 	return text
+}
+
+// stops writes that a stop was ordered, and that a stop became one by force.
+func (f Frame) stops(before *core.View) []event {
+	v := f.View
+	stopped, forced := before != nil && before.Stopping, before != nil && before.Forced
+	what := "a stop has been ordered: what runs is drained"
+	switch {
+	case !v.Stopping || stopped && (forced || !v.Forced):
+		return nil
+	case stopped:
+		what = "the stop is one by force now: what runs ends without being drained"
+	case v.Forced:
+		what = "a stop by force has been ordered: what runs ends without being drained"
+	}
+	next := ", and the next run goes on from its last snapshot"
+	if v.Stuck != "" {
+		next = "; " + clean(v.Stuck) + ", and the job cannot be run again before that is mended"
+	}
+	return []event{{v.Now, "stop", what + next}}
 }
 
 // pauses writes that the job was paused, and that it goes on. Who did is a person: an order does not say which.

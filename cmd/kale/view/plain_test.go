@@ -381,8 +381,31 @@ func TestPlainTellsOfAPauseBefore(t *testing.T) {
 func TestPlainTellsOfAStopForGood(t *testing.T) {
 	p := &printer{options: Options{Zone: time.UTC, Every: time.Hour}}
 	got := strings.Join(p.lines(&core.View{Job: "ads", Now: time.Unix(1, 0), Stopping: true, Stuck: "the topic was deleted or created again"}), "\n")
-	if !strings.Contains(got, "unless by force; the topic was deleted or created again, and the job cannot be run again before that is mended") || strings.Contains(got, "goes on from") {
+	if !strings.Contains(got, "is drained; the topic was deleted or created again, and the job cannot be run again before that is mended") || strings.Contains(got, "goes on from") {
 		t.Error(got)
+	}
+}
+
+// What a stop does, and that it became one by force, is told once each.
+func TestPlainTellsOfAStopByForce(t *testing.T) {
+	p := &printer{options: Options{Zone: time.UTC, Every: time.Hour}}
+	var got []string
+	for i, v := range []core.View{{}, {Stopping: true}, {Stopping: true}, {Stopping: true, Forced: true}, {Stopping: true, Forced: true}} {
+		v.Job, v.Now = "ads", time.Unix(int64(i), 0)
+		for _, l := range p.lines(&v) {
+			if _, says, stop := strings.Cut(l, "  stop      "); stop {
+				got = append(got, says)
+			}
+		}
+	}
+	const next = ", and the next run goes on from its last snapshot"
+	want := []string{"a stop has been ordered: what runs is drained" + next, "the stop is one by force now: what runs ends without being drained" + next}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	p = &printer{options: Options{Zone: time.UTC, Every: time.Hour}}
+	if at := strings.Join(p.lines(&core.View{Job: "ads", Now: time.Unix(1, 0), Stopping: true, Forced: true}), "\n"); !strings.Contains(at, "a stop by force has been ordered") {
+		t.Error(at)
 	}
 }
 
