@@ -85,6 +85,8 @@ func (a *app) forget(ctx context.Context, arg string, f varFlags, force bool) er
 		}
 	case v != nil && v.Stopping:
 		return fmt.Errorf("forget job %q: its scheduler is stopping it: kale stop %s%s waits until that is done; forget it then", name, a.stateFlag(), name)
+	case v == nil && g.Scheduler && backend.Suspended(state.Holder(dir)):
+		return fmt.Errorf("forget job %q: %s. %s. After that: kale stop %s%s, and forget it", name, g.Says, stuckWords(state.Holder(dir)), a.stateFlag(), name)
 	case v == nil && g.Scheduler:
 		return fmt.Errorf("forget job %q: %s: kale stop %s%s first", name, g.Says, a.stateFlag(), name)
 	case v != nil:

@@ -119,6 +119,14 @@ func TestOneSchedulerPerCheckpoint(t *testing.T) {
 			}
 		}
 	}
+	// What they advise can be done in the order in which it is named: a stop needs a scheduler that answers, or none.
+	for _, line := range [][]string{args(a), {"forget", "life", "-state-dir", a}} {
+		r := s.run(line...)
+		_, after, found := strings.Cut(r.err, fmt.Sprintf("kill -9 %d ends it alone", pid))
+		if r.code != exitFailed || !found || !strings.Contains(after, "After that") || !strings.Contains(after, "kale stop") {
+			t.Errorf("kale %s beside one that is suspended: exit code %d, %s", quoted(line), r.code, r.err)
+		}
+	}
 	// What it had recorded is shown as it is on the disk, with its age.
 	page := filepath.Join(dir, "life.html")
 	for _, line := range [][]string{{"explain", "-all"}, {"explain", "-all", "-json"}, {"report", "-o", page}} {

@@ -182,12 +182,15 @@ func (heldHere) Is(target error) bool { return target == state.ErrLocked }
 // whoHolds is state.ErrLocked with who has the job, what is known of its end, and how to end that one alone.
 func (a *app) whoHolds(o core.Options, after string) error {
 	pid := state.Holder(o.StateDir)
-	end := "To end it alone, press Ctrl-C where it runs: training goes on"
+	end, stop := "To end it alone, press Ctrl-C where it runs: training goes on", "kale stop"
 	if pid != 0 {
 		end = core.EndWords(pid, true)
 	}
-	return heldHere{fmt.Sprintf("job %q has a scheduler: %s%s; kale status %s%s shows what it does. %s. kale stop %s%s would end the job itself",
-		o.Job.Name, schedulerAt(pid), after, a.stateFlag(), o.Job.Name, end, a.stateFlag(), o.Job.Name)}
+	if backend.Suspended(pid) {
+		stop = "After that, kale stop" // it would wait for an answer
+	}
+	return heldHere{fmt.Sprintf("job %q has a scheduler: %s%s; kale status %s%s shows what it does. %s. %s %s%s would end the job itself",
+		o.Job.Name, schedulerAt(pid), after, a.stateFlag(), o.Job.Name, end, stop, a.stateFlag(), o.Job.Name)}
 }
 
 // awaitLetGo waits until no scheduler holds a job's state, and reads what it left: g. Where another scheduler has taken the job up, it is what that one
