@@ -17,6 +17,8 @@ var (
 	ErrNotRunning = errors.New("the scheduler is not running")
 	// ErrNotTaken says that the giver's time was over before the loop had come to the order, which changes nothing.
 	ErrNotTaken = errors.New("the scheduler has not come to it")
+	// ErrChiefSilent says that the order is for the chief too, which does not answer: it was not taken, and may be a moment later.
+	ErrChiefSilent = errors.New("the chief does not answer")
 	// ErrUnsettled says that the giver's time was over while the loop was taking the order: it may hold.
 	ErrUnsettled = errors.New("the scheduler is not done with it")
 )
@@ -171,11 +173,18 @@ func (s *Scheduler) tellPaused(ctx context.Context, paused bool) error {
 	}
 	again := fmt.Sprintf("give it again when kale status %s shows that the chief answers", s.job.Name)
 	if s.seen != nil && s.begun() && silent(s.seen.chiefErr) {
-		return fmt.Errorf("%w. The order is not taken and changes nothing: %s", s.chiefSilent(s.seen.chiefErr), again)
+		return toldInVain{fmt.Errorf("%w. The order is not taken and changes nothing: %s", s.chiefSilent(s.seen.chiefErr), again)}
 	}
 	err := s.chief.pause(ctx, paused)
 	if err != nil && s.begun() && silent(err) {
-		return fmt.Errorf("%w. The order is not taken, though a chief that goes on may still follow it: %s, which also says whether the job is paused", s.chiefSilent(err), again)
+		return toldInVain{fmt.Errorf("%w. The order is not taken, though a chief that goes on may still follow it: %s, which also says whether the job is paused", s.chiefSilent(err), again)}
 	}
 	return err
 }
+
+// toldInVain is ErrChiefSilent with which chief that is, and what becomes of it.
+type toldInVain struct{ error }
+
+func (toldInVain) Is(target error) bool { return target == ErrChiefSilent }
+
+func (e toldInVain) Unwrap() error { return e.error }

@@ -294,7 +294,7 @@ func TestOrdersBesideAChiefThatDoesNotAnswer(t *testing.T) {
 	refused := func(kind, want string) {
 		t.Helper()
 		err := r.s.obey(t.Context(), command{Order: Order{Kind: kind}})
-		if err == nil || !regexp.MustCompile(want).MatchString(err.Error()) {
+		if err == nil || !regexp.MustCompile(want).MatchString(err.Error()) || !errors.Is(err, ErrChiefSilent) {
 			t.Errorf("%s: %v, want %s", kind, err, want)
 		}
 	}

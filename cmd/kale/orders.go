@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -114,7 +115,7 @@ func (a *app) order(ctx context.Context, arg string, f varFlags, o core.Order, t
 	}
 	defer c.Close()
 	before := a.glimpse(ctx, c)
-	if err := a.give(ctx, name, c, o); err != nil && ended(err) {
+	if err := a.giveWithChief(ctx, name, c, o); err != nil && ended(err) {
 		return a.unanswered(ctx, name, o, err)
 	} else if err != nil {
 		return a.asked(name, err)
@@ -190,6 +191,31 @@ func (a *app) give(ctx context.Context, name string, c *api.Client, o core.Order
 	}
 	fmt.Fprintf(a.err, "the scheduler of job %q has not taken the order %q yet: it is in the middle of something, or hangs; waiting\n", name, o.Kind)
 	return <-taken
+}
+
+// chiefComes is for how long an order waits for a chief that does not answer: one that is new, or has moved, does within that.
+const (
+	chiefComes = 10 * time.Second
+	chiefPoll  = 250 * time.Millisecond
+)
+
+// giveWithChief hands over an order that may be for the chief too, which is waited for a moment.
+func (a *app) giveWithChief(ctx context.Context, name string, c *api.Client, o core.Order) error {
+	began, said := time.Now(), false
+	for {
+		err := a.give(ctx, name, c, o)
+		refused := new(api.Error)
+		if !errors.As(err, &refused) || !refused.ChiefSilent() || time.Since(began) > chiefComes {
+			return err
+		}
+		if !said && time.Since(began) > silentOrder {
+			fmt.Fprintf(a.err, "the chief of job %q, which the order %q is for, does not answer: waiting for it, %s at most\n", name, o.Kind, job.Length(chiefComes))
+			said = true
+		}
+		if err := wait(ctx, chiefPoll); err != nil {
+			return err
+		}
+	}
 }
 
 // unanswered says whether an order holds whose scheduler ended before it had answered.

@@ -59,7 +59,7 @@ func TestStatusBeforeAStopHasLooked(t *testing.T) {
 	}
 }
 
-// While kale stop stops a job whose scheduler was killed, kale status says so, by which process, and what it waits for; a second stop waits with it, and another
+// A pause waits for a chief that does not answer for a moment. While kale stop stops a job whose scheduler was killed, kale status says so, by which process, and what it waits for; a second stop waits with it, and another
 // order is refused.
 func TestStatusWhileAStopDrives(t *testing.T) {
 	t.Parallel()
@@ -73,7 +73,7 @@ func TestStatusWhileAStopDrives(t *testing.T) {
 		}
 	})
 	cmd, run := s.startProcess("run", "-state-dir", s.env["KALE_STATE_DIR"], lifeAt(t, addr), "-plain")
-	pid := 0
+	pid, chief := 0, 0
 	run.eventually("a worker that trains", func() bool {
 		var v core.View
 		if r := s.run("status", "life", "-json"); r.code != exitDone || json.Unmarshal([]byte(r.out), &v) != nil {
@@ -84,8 +84,25 @@ func TestStatusWhileAStopDrives(t *testing.T) {
 				pid = w.PID
 			}
 		}
-		return pid != 0
+		for _, w := range v.Servers {
+			chief = w.PID
+		}
+		return pid != 0 && chief != 0
 	})
+	// An order that is for the chief too waits a moment for one that does not answer.
+	if err := syscall.Kill(chief, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	pause := s.start("pause", "life")
+	pause.eventually("that it waits", func() bool { return strings.Contains(pause.err.String(), "waiting for it") })
+	if err := syscall.Kill(chief, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if r := pause.end(); r.code != exitDone || !strings.Contains(r.out, "paused; kale resume life goes on") {
+		t.Errorf("pause beside a chief that is back: exit code %d, %s%s", r.code, r.out, r.err)
+	}
+	s.must("resume", "life")
+
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

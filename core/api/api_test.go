@@ -60,6 +60,9 @@ func (s *scheduler) Do(ctx context.Context, o core.Order) error {
 	if s.ended {
 		return fmt.Errorf("stop: %w", core.ErrNotRunning)
 	}
+	if s.says != nil {
+		return s.says
+	}
 	if o.Kind == "scale" && o.Target > 8 {
 		return errors.New("scale job \"ctr\" to 9 workers: the job file allows 1 to 8")
 	}
@@ -239,6 +242,10 @@ func TestOrders(t *testing.T) {
 	}
 	if e.Ended() {
 		t.Error("a refusal is taken for the scheduler's end")
+	}
+	s.says = fmt.Errorf("pause: %w", core.ErrChiefSilent)
+	if err := c.Order(t.Context(), core.Order{Kind: "pause"}); !errors.As(err, &e) || !e.ChiefSilent() || e.Ended() || e.Temporary() {
+		t.Errorf("an order for a chief that does not answer: %v", err)
 	}
 	s.ended = true
 	if err := c.Order(t.Context(), core.Order{Kind: "stop"}); !errors.As(err, &e) || !e.Ended() || e.Temporary() {

@@ -68,6 +68,9 @@ func (e *Error) Error() string { return e.Message }
 // Temporary says that asking again later may help.
 func (e *Error) Temporary() bool { return e.Status == http.StatusServiceUnavailable }
 
+// ChiefSilent says that the order was not taken since the job's chief, which it is for too, does not answer: it may do so a moment later.
+func (e *Error) ChiefSilent() bool { return e.Status == http.StatusFailedDependency }
+
 // Ended says that the scheduler's loop has ended: its process is about to.
 func (e *Error) Ended() bool { return e.Status == http.StatusGone }
 

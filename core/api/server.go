@@ -315,6 +315,8 @@ func (h *handler) order(r *http.Request) (any, error) {
 		return nil, failf(http.StatusServiceUnavailable, "the scheduler has begun to take the order %q and was not done with it within %s: kale status tells whether it holds", o.Kind, orderTimeout)
 	case errors.Is(err, core.ErrNotTaken):
 		return nil, failf(http.StatusServiceUnavailable, "the scheduler did not take the order %q within %s: it is starting, or ending; ask again", o.Kind, orderTimeout)
+	case errors.Is(err, core.ErrChiefSilent):
+		return nil, failure{http.StatusFailedDependency, err}
 	default:
 		return nil, failure{http.StatusConflict, err}
 	}
