@@ -12,7 +12,7 @@ import (
 
 // How long the end of a process that was released is waited for while its node does not answer its cluster, which ends it when the node is back.
 const (
-	// awayDrained is for a worker that has handed over all that it held: what it does until then changes nothing.
+	// awayDrained is for a worker that has handed over all that it held, or that a stop's chief has expelled: what it does until then changes nothing.
 	awayDrained = 10 * time.Second
 	// shutOutAfter is how long after the servers were told to end a stop takes the places of those that are still there.
 	shutOutAfter = 10 * time.Second

@@ -123,7 +123,7 @@ type leaving struct {
 	Since      time.Time `json:"since"`
 	// Asked is when the chief was asked to drain it; not yet, again, while the chief is away.
 	Asked time.Time `json:"asked,omitzero"`
-	// Released: the backend was told, and took it. Drained: it had handed over all that it held before.
+	// Released: the backend was told, and took it. Drained: before that it had handed over all that it held, or nothing that it does counts any more (holdsNothing).
 	Released bool `json:"released,omitempty"`
 	Drained  bool `json:"drained,omitempty"`
 	// AwaySince is since when its node has not answered its cluster, as seen once it was released; zero: it does.

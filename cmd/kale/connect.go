@@ -9,14 +9,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
-	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/state"
 )
@@ -87,7 +85,7 @@ func (a *app) errNoScheduler(name string) error {
 	}
 	if slices.Contains(a.takesUp, name) { // who runs it is not sent to run it
 		who := "another process"
-		if pid, _ := a.holder(name); pid != 0 {
+		if pid := a.holder(name).pid; pid != 0 {
 			who = fmt.Sprintf("process %d", pid)
 		}
 		return fmt.Errorf("no scheduler answers for job %q, and %s has its state: a kale run that begins, or a kale stop", name, who)
@@ -175,12 +173,12 @@ func (a *app) reach(ctx context.Context, name string) (*api.Client, error) {
 		return nil, err
 	}
 	for began, told := time.Now(), false; a.isSilent(ctx, c); told = true {
-		if _, suspended := a.holder(name); suspended || time.Since(began) > silentPatience || ctx.Err() != nil {
+		if a.holder(name).suspended || time.Since(began) > silentPatience || ctx.Err() != nil {
 			c.Close()
 			return nil, a.asked(name, api.ErrSilent)
 		}
 		if !told {
-			a.advise("job %q: %s; waiting for it up to %s\n", name, a.silence(name), silentPatience)
+			a.advise("job %q: %s; waiting for it up to %s\n", name, a.holder(name).silence(), silentPatience)
 		}
 	}
 	return c, nil
@@ -236,18 +234,6 @@ func (a *app) awaiting(say func()) (done func()) {
 	return sync.OnceFunc(func() { close(over); <-ended })
 }
 
-// holder is the process that has a job's state, 0 where none is known to live, and whether it is suspended.
-func (a *app) holder(name string) (pid int, suspended bool) {
-	dir, err := a.jobDir(name)
-	if err != nil {
-		return 0, false
-	}
-	if pid = state.Holder(dir); pid == 0 || syscall.Kill(pid, 0) != nil {
-		return 0, false
-	}
-	return pid, backend.Suspended(pid)
-}
-
 // silentScheduler is api.ErrSilent with what the scheduler's process does and what helps.
 type silentScheduler struct{ text string }
 
@@ -260,20 +246,20 @@ func (a *app) asked(name string, err error) error {
 	if !errors.Is(err, api.ErrSilent) || errors.As(err, new(silentScheduler)) {
 		return err
 	}
-	end := ""
-	switch pid, suspended := a.holder(name); {
-	case suspended:
-		end = fmt.Sprintf("; kill -9 %d ends that scheduler alone, training goes on, and %s takes it up", pid, a.runLine(name))
-	case pid != 0:
-		end = fmt.Sprintf(": where it is stuck, kill -9 %d ends it alone, training goes on, and %s takes it up", pid, a.runLine(name))
+	h, end := a.holder(name), ""
+	switch {
+	case h.suspended:
+		end = "; " + h.ends(a, name)
+	case h.pid != 0:
+		end = ": " + h.ends(a, name)
 	}
-	return silentScheduler{fmt.Sprintf("job %q: %s; kale status %s%s tells what its chief says%s", name, a.silence(name), a.stateFlag(), name, end)}
+	return silentScheduler{fmt.Sprintf("job %q: %s; kale status %s%s tells what its chief says%s", name, h.silence(), a.stateFlag(), name, end)}
 }
 
 // storeWithout is a job's state for who could not reach its scheduler: none runs, or it is suspended, and then how old what it knew is, is said; or
 // the job was taken over from another state folder, and that this one is older is. why is what reach said, command who asks.
 func (a *app) storeWithout(name, command string, why error) (*state.Store, error) {
-	_, suspended := a.holder(name)
+	suspended := a.holder(name).suspended
 	if !errors.Is(why, api.ErrNoScheduler) && (!errors.Is(why, api.ErrSilent) || !suspended) {
 		return nil, why
 	}
@@ -291,12 +277,12 @@ func (a *app) storeWithout(name, command string, why error) (*state.Store, error
 		}
 		return st, err
 	}
-	says := a.silence(name)
+	says := a.holder(name).silence()
 	st, err := state.OpenCopy(dir)
 	if err != nil {
 		return nil, errors.Join(why, err)
 	}
-	if _, suspended = a.holder(name); !suspended { // it may have written meanwhile
+	if !a.holder(name).suspended { // it may have written meanwhile
 		return nil, errors.Join(why, st.Close())
 	}
 	seen, err := state.Last[core.Sample](st, state.Samples, 1)

@@ -73,6 +73,9 @@ func (a *app) forget(ctx context.Context, arg string, f varFlags, force bool) er
 		return err
 	}
 	if pid, stops := noted(dir, stoppingFile); stops {
+		if h := holderOf(dir); h.stops && h.suspended {
+			return fmt.Errorf("forget job %q: %s is at work on it. %s. Forget it when that is done", name, h.words(), h.stuck(a, name))
+		}
 		return fmt.Errorf("forget job %q: %s is at work on it: forget it when that is done", name, commandAt("stop", pid))
 	}
 	v, g, err := a.viewOrGlance(ctx, name, true)
@@ -85,8 +88,8 @@ func (a *app) forget(ctx context.Context, arg string, f varFlags, force bool) er
 		}
 	case v != nil && v.Stopping:
 		return fmt.Errorf("forget job %q: its scheduler is stopping it: kale stop %s%s waits until that is done; forget it then", name, a.stateFlag(), name)
-	case v == nil && g.Scheduler && backend.Suspended(state.Holder(dir)):
-		return fmt.Errorf("forget job %q: %s. %s. After that: kale stop %s%s, and forget it", name, g.Says, stuckWords(state.Holder(dir)), a.stateFlag(), name)
+	case v == nil && g.Scheduler && holderOf(dir).suspended:
+		return fmt.Errorf("forget job %q: its scheduler does not answer. %s. After that, kale stop %s%s, and forget it", name, holderOf(dir).stuck(a, name), a.stateFlag(), name)
 	case v == nil && g.Scheduler:
 		return fmt.Errorf("forget job %q: %s: kale stop %s%s first", name, g.Says, a.stateFlag(), name)
 	case v != nil:

@@ -196,27 +196,19 @@ func there(command string, k *core.Keeper, name string) string {
 
 // glanceSilent is what can be told of a job whose scheduler is there and does not answer.
 func (a *app) glanceSilent(ctx context.Context, name string, list core.Lister) *core.Glance {
-	says := a.silence(name)
+	h := a.holder(name)
+	says := h.silence()
 	quiet := *a
 	quiet.err = io.Discard // what is wrong with the job file is for kale validate
 	l, err := quiet.load(name, jobFlags{})
 	if err != nil {
 		return &core.Glance{Job: name, State: core.StateUnknown, Scheduler: true, Now: time.Now(), Says: says + ", and its job file cannot be read, which says where its chief is"}
 	}
-	return core.GlanceSilent(ctx, l.Job, says, list)
-}
-
-// silence says that a job's scheduler does not answer, and what its process does.
-func (a *app) silence(name string) string {
-	const says = "its scheduler does not answer"
-	switch pid, suspended := a.holder(name); {
-	case pid == 0:
-		return says
-	case suspended:
-		return fmt.Sprintf("%s (pid %d is suspended: kill -CONT %d lets it go on, or fg in the shell that has it)", says, pid, pid)
-	default:
-		return fmt.Sprintf("%s (pid %d runs)", says, pid)
+	g := core.GlanceSilent(ctx, l.Job, says, list)
+	if h.stops {
+		g.State, g.Stuck = core.StateStopping, ""
 	}
+	return g
 }
 
 // isOlder says that a state folder knows less of a job than the one whose scheduler had it since.
@@ -267,7 +259,7 @@ func (a *app) together(name string) string {
 	}
 	var have, end []string
 	for _, other := range how.With {
-		if pid, _ := a.holder(other); other != name && pid != 0 {
+		if pid := a.holder(other).pid; other != name && pid != 0 {
 			have, end = append(have, other), append(end, fmt.Sprintf("kill %d", pid))
 		}
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
-	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/state"
 )
@@ -60,7 +59,7 @@ func (a *app) openFree(ctx context.Context, o core.Options, takeOver bool) (s *c
 		if held := new(core.HeldError); errors.As(err, &held) {
 			who, waits, limit = held.By.Words(), "it gives no sign of life", held.Patience(time.Since(began))
 		} else if errors.Is(err, state.ErrLocked) {
-			who = schedulerAt(state.Holder(o.StateDir))
+			who = holderOf(o.StateDir).words()
 			if waits, limit = a.endingOf(ctx, o, takeOver); limit > 0 {
 				after = fmt.Sprintf(", and has not ended after %s, though %s", limit, waits)
 			}
@@ -93,30 +92,22 @@ func (a *app) yields(ctx context.Context, o core.Options) error {
 	if err == nil {
 		return st.Close()
 	}
-	pid := state.Holder(o.StateDir)
-	if !errors.Is(err, state.ErrLocked) || pid == 0 {
+	h := holderOf(o.StateDir)
+	if !errors.Is(err, state.ErrLocked) || h.pid == 0 {
 		return nil // who opens it says what is wrong with it
 	}
-	if !backend.Suspended(pid) {
+	if !h.suspended {
 		if _, busy := a.view(ctx, o.Job.Name); !errors.Is(busy, api.ErrSilent) {
 			return nil
 		}
 	}
 	return fmt.Errorf("take job %q over: %s has its state in %s open, and does not answer, so that it would not let go; nothing was changed. %s. Then run this again",
-		o.Job.Name, schedulerAt(pid), o.StateDir, stuckWords(pid))
-}
-
-// stuckWords say how to end a scheduler that does not answer.
-func stuckWords(pid int) string {
-	if backend.Suspended(pid) {
-		return core.EndWords(pid, true)
-	}
-	return fmt.Sprintf("Where it is stuck, kill -9 %d ends it alone: training goes on", pid)
+		o.Job.Name, h.words(), o.StateDir, h.stuck(a, o.Job.Name))
 }
 
 // endingOf says for how long the scheduler that holds a job's state is waited for, and why: 0, it is not ending.
 func (a *app) endingOf(ctx context.Context, o core.Options, takenOver bool) (waits string, limit time.Duration) {
-	if backend.Suspended(state.Holder(o.StateDir)) {
+	if holderOf(o.StateDir).suspended {
 		return "", 0
 	}
 	v, busy := a.view(ctx, o.Job.Name)
@@ -136,14 +127,6 @@ func (a *app) endingOf(ctx context.Context, o core.Options, takenOver bool) (wai
 		return "the job was taken from it", letGoTimeout
 	}
 	return "", 0
-}
-
-// schedulerAt names another scheduler by its process.
-func schedulerAt(pid int) string {
-	if pid == 0 {
-		return "another scheduler"
-	}
-	return fmt.Sprintf("the scheduler in process %d", pid)
 }
 
 // taken says who has a job that is about to be run, where that one is seen to live and to go on with it. It changes nothing.
@@ -181,16 +164,19 @@ func (heldHere) Is(target error) bool { return target == state.ErrLocked }
 
 // whoHolds is state.ErrLocked with who has the job, what is known of its end, and how to end that one alone.
 func (a *app) whoHolds(o core.Options, after string) error {
-	pid := state.Holder(o.StateDir)
-	end, stop := "To end it alone, press Ctrl-C where it runs: training goes on", "kale stop"
-	if pid != 0 {
-		end = core.EndWords(pid, true)
+	h := holderOf(o.StateDir)
+	if h.stops {
+		return heldHere{fmt.Sprintf("job %q is being stopped, by %s%s. %s", o.Job.Name, h.words(), after, h.stuck(a, o.Job.Name))}
 	}
-	if backend.Suspended(pid) {
+	end, stop := "To end it alone, press Ctrl-C where it runs: training goes on", "kale stop"
+	if h.pid != 0 {
+		end = core.EndWords(h.pid, true)
+	}
+	if h.suspended {
 		stop = "After that, kale stop" // it would wait for an answer
 	}
 	return heldHere{fmt.Sprintf("job %q has a scheduler: %s%s; kale status %s%s shows what it does. %s. %s %s%s would end the job itself",
-		o.Job.Name, schedulerAt(pid), after, a.stateFlag(), o.Job.Name, end, stop, a.stateFlag(), o.Job.Name)}
+		o.Job.Name, h.words(), after, a.stateFlag(), o.Job.Name, end, stop, a.stateFlag(), o.Job.Name)}
 }
 
 // awaitLetGo waits until no scheduler holds a job's state, and reads what it left: g. Where another scheduler has taken the job up, it is what that one

@@ -162,9 +162,12 @@ func besidesOrder(o core.Order, v *core.View) (says string) {
 	switch {
 	case v.Manual.Paused:
 		says = fmt.Sprintf("; the job is paused, so that no worker comes or goes before kale resume %s", v.Job)
-	case v.Unlisted != "" && core.Behind(v.Unlisted) != "":
+	case v.Unlisted != "":
 		what, until := core.Behind(v.Unlisted), "does"
-		if strings.HasSuffix(what, " cannot be seen") {
+		if what == "" { // of a part it did
+			what, _, _ = strings.Cut(v.Unlisted, ":")
+		}
+		if !strings.HasSuffix(what, " does not answer") {
 			until = "can"
 		}
 		says = fmt.Sprintf("; %s, so that no worker comes or goes until it %s", what, until)

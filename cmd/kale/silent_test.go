@@ -323,8 +323,8 @@ func TestOrdersBesideASilentBackend(t *testing.T) {
 		t.Errorf("a backend that refuses: %q, want %q", got, want)
 	}
 	v.Unlisted = core.ListedInPart(nil)
-	if got := besidesOrder(core.Order{Kind: "scale", Target: 3}, v); got != "" {
-		t.Errorf("a list that is not whole: %q", got)
+	if got, want := besidesOrder(core.Order{Kind: "scale", Target: 3}, v), "; the backend could not look everywhere, so that no worker comes or goes until it can"; got != want {
+		t.Errorf("a list that is not whole: %q, want %q", got, want)
 	}
 }
 

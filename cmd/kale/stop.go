@@ -140,7 +140,7 @@ func (a *app) awaitStop(ctx context.Context, name string, began time.Time, look 
 		case err == nil:
 			bar.stops(time.Since(began), v)
 		case errors.Is(err, api.ErrSilent):
-			bar.show("stopping job %q, %s: %s", name, time.Since(began).Round(time.Second), a.silence(name))
+			bar.show("stopping job %q, %s: %s", name, time.Since(began).Round(time.Second), a.holder(name).silence())
 		}
 		_ = wait(ctx, stopPoll) // the next turn tells
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/api"
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/stream"
 )
@@ -59,36 +61,13 @@ func TestStatusBeforeAStopHasLooked(t *testing.T) {
 	}
 }
 
-// A pause waits for a chief that does not answer for a moment. While kale stop stops a job whose scheduler was killed, kale status says so, by which process, and what it waits for; a second stop waits with it, and another
-// order is refused.
+// A pause waits for a chief that does not answer for a moment. While kale stop stops a job whose scheduler was killed, kale status says so, by which process, and what it
+// waits for; a second stop waits with it, and another order is refused.
 func TestStatusWhileAStopDrives(t *testing.T) {
 	t.Parallel()
 	needONNX(t)
-	addr := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 3})
 	s := newShell(t).withPrograms()
-	s.must("produce", "-brokers", addr, "-topic", "clicks", "-peak", "300", "-from", "12h", "-history", "10s", "-duration", "0")
-	t.Cleanup(func() { // whatever fails above, no process may be left
-		if r := s.runCtx(context.Background(), "stop", "life", "-force"); r.code != exitDone && !strings.Contains(r.err, "no job") {
-			t.Errorf("stop -force: %s", r.err)
-		}
-	})
-	cmd, run := s.startProcess("run", "-state-dir", s.env["KALE_STATE_DIR"], lifeAt(t, addr), "-plain")
-	pid, chief := 0, 0
-	run.eventually("a worker that trains", func() bool {
-		var v core.View
-		if r := s.run("status", "life", "-json"); r.code != exitDone || json.Unmarshal([]byte(r.out), &v) != nil {
-			return false // it is not known yet
-		}
-		for _, w := range v.Workers {
-			if w.Member == "ready" && w.PID != 0 {
-				pid = w.PID
-			}
-		}
-		for _, w := range v.Servers {
-			chief = w.PID
-		}
-		return pid != 0 && chief != 0
-	})
+	cmd, run, _, pid, chief := s.trains()
 	// An order that is for the chief too waits a moment for one that does not answer.
 	if err := syscall.Kill(chief, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -144,5 +123,89 @@ func TestStatusWhileAStopDrives(t *testing.T) {
 	}
 	if g := glanceOf(t, s, "life"); g.State != core.StateStopped || g.Scheduler {
 		t.Errorf("status -json after it: %+v", g)
+	}
+}
+
+// trains runs a job in a process of its own and waits until it trains: with one worker and one server, which is its chief.
+func (s *shell) trains() (cmd *exec.Cmd, run *background, file string, worker, chief int) {
+	s.t.Helper()
+	addr := broker(s.t, stream.TopicSpec{Name: "clicks", Partitions: 3})
+	s.must("produce", "-brokers", addr, "-topic", "clicks", "-peak", "300", "-from", "12h", "-history", "10s", "-duration", "0")
+	s.t.Cleanup(func() { // whatever fails above, no process may be left
+		if r := s.runCtx(context.Background(), "stop", "life", "-force"); r.code != exitDone && !strings.Contains(r.err, "no job") {
+			s.t.Errorf("stop -force: %s", r.err)
+		}
+	})
+	file = lifeAt(s.t, addr)
+	cmd, run = s.startProcess("run", "-state-dir", s.env["KALE_STATE_DIR"], file, "-plain")
+	run.eventually("a worker that trains", func() bool {
+		var v core.View
+		if r := s.run("status", "life", "-json"); r.code != exitDone || json.Unmarshal([]byte(r.out), &v) != nil {
+			return false // it is not known yet
+		}
+		for _, w := range v.Workers {
+			if w.Member == "ready" && w.PID != 0 {
+				worker = w.PID
+			}
+		}
+		for _, w := range v.Servers {
+			chief = w.PID
+		}
+		return worker != 0 && chief != 0
+	})
+	return cmd, run, file, worker, chief
+}
+
+// A kale stop that is suspended at its work is not taken for a scheduler, whose end would let the job train on: what is asked beside it says what it is and what helps.
+func TestSuspendedStop(t *testing.T) {
+	t.Parallel()
+	needONNX(t)
+	s := newShell(t).withPrograms()
+	cmd, run, file, worker, _ := s.trains()
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	run.end()
+	if err := syscall.Kill(worker, syscall.SIGSTOP); err != nil { // it cannot drain
+		t.Fatal(err)
+	}
+	cmd, stop := s.startProcess("stop", "-state-dir", s.env["KALE_STATE_DIR"], "life")
+	pid := cmd.Process.Pid
+	who := fmt.Sprintf("a kale stop (process %d)", pid)
+	stop.eventually("that it stops the job", func() bool { return strings.Contains(s.run("status", "life").out, who+" stops it since ") })
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	stop.eventually("its suspension", func() bool { return backend.Suspended(pid) })
+	s.patience = time.Second
+	silent := fmt.Sprintf("the kale stop that stops it does not answer (pid %d is suspended: kill -CONT %d lets it go on", pid, pid)
+	ends := fmt.Sprintf("kill -9 %d ends it, and kale stop life goes on with what it began", pid)
+	for _, c := range []struct {
+		args []string
+		code int
+		want []string
+	}{
+		{[]string{"status", "life"}, exitDone, []string{"life, stopping: " + silent}},
+		{[]string{"stop", "life"}, exitFailed, []string{silent, ends}},
+		{[]string{"stop", "-force", "life"}, exitFailed, []string{silent, ends}},
+		{[]string{"pause", "life"}, exitFailed, []string{silent, ends}},
+		{[]string{"run", file}, exitFailed, []string{"is being stopped, by " + who, ends}},
+		{[]string{"run", "-take-over", file}, exitFailed, []string{who + " has its state", ends}},
+		{[]string{"forget", "life"}, exitFailed, []string{who + " is at work on it", ends}},
+	} {
+		r := s.run(c.args...)
+		for _, want := range c.want {
+			if r.code != c.code || !strings.Contains(r.out+r.err, want) || c.code != exitDone && strings.Contains(r.out+r.err, "training goes on") {
+				t.Errorf("kale %s beside a stop that is suspended: exit code %d, want %q:\n%s%s", quoted(c.args), r.code, want, r.out, r.err)
+			}
+		}
+	}
+	s.patience = 0
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-stop.done
+	if r := s.run("stop", "life"); r.code != exitDone || !strings.HasPrefix(r.out, `job "life" has stopped`) {
+		t.Errorf("a stop after it: exit code %d, %s%s", r.code, r.out, r.err)
 	}
 }

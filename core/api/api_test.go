@@ -36,7 +36,7 @@ type scheduler struct {
 	deaf  bool            // takes no orders
 	ended bool            // its loop has ended
 	asked chan core.Order // of a deaf one; nil: nobody wants to know
-	says  error           // of a deaf one when time is over
+	says  error           // to an order; of a deaf one when time is over
 
 	mu     sync.Mutex
 	orders []core.Order
