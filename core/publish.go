@@ -467,6 +467,7 @@ func (s *Scheduler) problems() []string {
 		out = append(out, h.words(len(s.want.Ranks), waiting))
 	}
 	out = append(out, s.silentNow()...)
+	out = append(out, s.serversDown()...)
 	out = append(out, s.adrift()...)
 	out = append(out, s.troubled()...)
 	for _, x := range s.excluded {

@@ -17,7 +17,7 @@ type State string
 // The states of a job.
 const (
 	StateNeverStarted State = "never started"
-	StateStarting     State = "starting"     // wanted, and nobody trains yet
+	StateStarting     State = "starting"     // wanted, and nobody trains yet, or again
 	StateObserved     State = "observed"     // mode observe, and nothing of it runs
 	StateCannotStart  State = "cannot start" // nobody trains, and what would have to run does not stay up or is refused
 	StateRunning      State = "running"
@@ -48,7 +48,7 @@ func (s *Scheduler) stateOf(sample Sample) State {
 		return StatePaused
 	case s.stuck() != "":
 		return StateStuck
-	case sample.Running != nil && *sample.Running > 0:
+	case sample.Running != nil && *sample.Running > 0 && len(s.serversDown()) == 0:
 		return StateRunning
 	case s.onlooks(s.seen):
 		return StateObserved

@@ -14,6 +14,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/rpc"
 )
 
@@ -295,6 +296,40 @@ func (s *Scheduler) well(id backend.ID) bool {
 	return s.seen.chiefErr == nil && slices.ContainsFunc(s.seen.chief.GetServers(), func(sv *rpc.ServerStatus) bool {
 		return int(sv.GetInfo().GetIndex()) == id.Rank && sv.GetInfo().GetUp()
 	})
+}
+
+// downLate is for how long a parameter server is down before that is a problem: one that is renewed, or started again, is back within seconds.
+const downLate = 10 * time.Second
+
+// serversDown says for people which parameter servers the chief has not heard for longer than their start takes, and what the backend has of them: nothing is trained
+// meanwhile, however many workers there are. Those of which something else is said, such as that they have no place, are left out.
+func (s *Scheduler) serversDown() (out []string) {
+	n := s.seen
+	if !s.begun() || n.chiefErr != nil || s.want.Stopping || n.modelGone || n.unlisted() != "" || s.chiefIsNew() || s.withoutPlace() != "" {
+		return nil
+	}
+	for rank := range s.job.Servers.Count {
+		id := serverID(rank, s.want.Servers[rank])
+		since := n.chief.GetStartedUnixMs() // of one that it has never heard
+		for _, sv := range n.chief.GetServers() {
+			if int(sv.GetInfo().GetIndex()) == rank {
+				since = max(since, sv.GetLastBeatUnixMs())
+			}
+		}
+		lasts := time.Duration(n.chief.GetNowUnixMs()-since) * time.Millisecond
+		si := s.silences[placeOf(id)]
+		if s.well(id) || lasts < downLate || si != nil && si.heard && si.lasts >= time.Second {
+			continue
+		}
+		what := id.String()
+		if st, found := n.allocation(id); found {
+			what += " is " + string(st.State) + because(st.Reason)
+		} else {
+			what += " is not there yet"
+		}
+		out = append(out, fmt.Sprintf("parameter server %d has been down for %s, and nothing is trained until it is back: %s", rank, job.Length(lasts.Round(time.Second)), what))
+	}
+	return out
 }
 
 // deny takes note of why the backend did not start a process.

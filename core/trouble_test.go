@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/rpc"
 )
 
 // An end is counted once, with its reason, in whatever steps the backend tells of it and of the start that follows.
@@ -98,5 +99,40 @@ func TestLogOfWhatOthersEndedIsNotQuoted(t *testing.T) {
 		if quoted := strings.Contains(p, LogEnds); err != nil || quoted != (code == 3) {
 			t.Errorf("with code %d: %q, %v", code, p, err)
 		}
+	}
+}
+
+// A server that has its place and does not come up is a problem once that lasts longer than a start does: nothing is trained meanwhile, and the job is not said to run.
+func TestServerThatDoesNotComeUpIsAProblem(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.serverIs(1, false, 6)
+	if err := r.cluster.Exit("ctr", server(1, 1), 1); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the server has a successor", r.isLive("ps-0-g1 ps-1-g2 worker-0-g1"))
+	if err := r.cluster.SetState("ctr", server(1, 2), backend.StateStarting, "its script has written nothing yet"); err != nil {
+		t.Fatal(err)
+	}
+	down := func(lasts time.Duration) {
+		r.chief.with(func(st *rpc.JobStatus) { st.Servers[1].LastBeatUnixMs = time.Now().Add(-lasts).UnixMilli() })
+		r.beats(2)
+	}
+	down(downLate / 2)
+	if text, err := r.problem("parameter server 1"); err == nil {
+		t.Errorf("a start is a problem: %s", text)
+	}
+	down(34 * time.Second)
+	const want = "parameter server 1 has been down for 34s, and nothing is trained until it is back: ps-1-g2 is starting (its script has written nothing yet)"
+	if text, err := r.problem("parameter server 1 has been"); err != nil || text != want {
+		t.Errorf("says %q (%v), want %q", text, err, want)
+	}
+	if v := r.s.View(); v.State != StateStarting {
+		t.Errorf("the job is %s", v.State)
+	}
+	r.serverIs(1, true, 7)
+	r.beats(2)
+	if text, err := r.problem("parameter server 1"); err == nil || r.s.View().State != StateRunning {
+		t.Errorf("once it is up the job is %s: %s", r.s.View().State, text)
 	}
 }
