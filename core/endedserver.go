@@ -88,7 +88,11 @@ func (s *Scheduler) endedNow(index int, now time.Time) *ServerRenewal {
 	if v := s.want.ServerRenewal; d.deadline.IsZero() || at.Before(d.deadline) || v != nil && v.Index == index && v.Generation == d.id.Generation {
 		return nil
 	}
-	return &ServerRenewal{
+	v := &ServerRenewal{
 		Index: index, Generation: d.id.Generation, Deadline: d.deadline, Cause: d.cause, Incarnation: d.incarnation, Begun: at, Released: at, From: d.node, Ended: true,
 	}
+	if found && st.State == backend.StateFailed {
+		v.Reason = st.Reason
+	}
+	return v
 }

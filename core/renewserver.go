@@ -43,8 +43,10 @@ type ServerRenewal struct {
 	Paused   time.Duration `json:"paused"`
 	Followed bool          `json:"followed"`
 	Bridged  bool          `json:"bridged,omitempty"`
-	// Ended: the cluster ended it before it was its turn to be renewed.
-	Ended bool `json:"ended,omitempty"`
+	// Ended: the cluster ended it before it was its turn to be renewed; Reason is how, by the backend's word, which may be another end than the one that was
+	// announced, as with a node that fails meanwhile. "": it has none.
+	Ended  bool   `json:"ended,omitempty"`
+	Reason string `json:"reason,omitempty"`
 	// Failed is why it ended by itself, before it was asked to and before the cluster was to end it; "": it did not.
 	Failed string `json:"failed,omitempty"`
 }
@@ -67,14 +69,20 @@ func (v *ServerRenewal) String() string {
 	if v.Failed != "" {
 		return fmt.Sprintf("%s%s failed before it was renewed (%s); %s", id, moved(v.From, v.To), v.Failed, v.pause())
 	}
+	if v.Ended && v.Reason != "" {
+		return fmt.Sprintf("%s%s ended before it was its turn to be renewed (%s); %s", id, moved(v.From, v.To), v.Reason, v.pause())
+	}
 	if v.Ended {
 		return fmt.Sprintf("%s%s was ended by %v before it was its turn to be renewed; %s", id, moved(v.From, v.To), v.Cause, v.pause())
 	}
 	when, why := "before", ""
+	if v.Back.Sub(v.Released) > assumedServerPause {
+		why = fmt.Sprintf(", ended at %s and came back at %s", v.Released.Format("15:04:05"), v.Back.Format("15:04:05"))
+	}
 	if v.Released.After(v.Deadline) {
 		when = "after"
 		if !v.Lacked.IsZero() && v.Released.Sub(v.Lacked) < lackedLately { // and not before the cluster fell silent
-			why = ", when no place had come free for its successor"
+			why = ", when no place had come free for its successor" + why
 		}
 	}
 	if v.Cause == backend.EndDrain && when == "before" {

@@ -302,8 +302,18 @@ func TestTheChiefIsEndedWithoutAnotherPlace(t *testing.T) {
 	}
 }
 
-// Servers of one walltime that the cluster ends while another one is renewed: of each it is said how long that paused training.
+// Servers of one walltime that the cluster ends while another one is renewed: of each it is said how long that paused training, and how it ended where that is not what
+// was announced.
 func TestServerIsEndedBeforeItsTurn(t *testing.T) {
+	for name, c := range map[string]struct{ failed, says string }{
+		"as announced":  {"", "ps-1 was ended by its walltime before it was its turn to be renewed; training paused for"},
+		"with its node": {"its node failed", "ps-1 ended before it was its turn to be renewed (its node failed); training paused for"},
+	} {
+		t.Run(name, func(t *testing.T) { endedBeforeItsTurn(t, c.failed, c.says) })
+	}
+}
+
+func endedBeforeItsTurn(t *testing.T, failed, says string) {
 	r := newRig(t, rigOptions{})
 	if err := r.cluster.SetBeside(true); err != nil {
 		t.Fatal(err)
@@ -323,7 +333,11 @@ func TestServerIsEndedBeforeItsTurn(t *testing.T) {
 	r.s.want.ServerRenewal = &ServerRenewal{Index: 0, Generation: 1, Deadline: end, Cause: backend.EndWalltime, Incarnation: 5, Begun: r.now}
 	r.now = end
 	r.beat()
-	if err := r.cluster.Exit("ctr", server(1, 1), 0); err != nil {
+	err := r.cluster.Exit("ctr", server(1, 1), 0)
+	if failed != "" {
+		err = r.cluster.SetState("ctr", server(1, 1), backend.StateFailed, failed)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	r.serverIs(1, false, 6)
@@ -335,7 +349,7 @@ func TestServerIsEndedBeforeItsTurn(t *testing.T) {
 	}
 	r.serverIs(1, true, 9)
 	r.beat()
-	text, err := r.note("ps-1 was ended by its walltime before it was its turn to be renewed; training paused for")
+	text, err := r.note(says)
 	if v := r.s.View().ServerRenewal; err != nil || len(r.s.want.EndedServers) > 0 || v == nil || v.Index != 1 || v.Paused <= 0 || v.Paused > time.Minute {
 		t.Errorf("%q, %v, %+v, last %+v", text, err, r.s.want.EndedServers, v)
 	}
