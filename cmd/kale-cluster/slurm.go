@@ -14,7 +14,7 @@ func runSlurm(ctx context.Context, args []string) error {
 	nodes := flags.Int("nodes", 4, "how many nodes")
 	gpus := flags.Int("gpus", min(8, slurmtest.MostGPUs()), "fake GPUs of each node")
 	cpus := flags.Int("cpus", 64, "CPUs that each node claims to have, with 1000 MB of memory for each")
-	accounting := flags.Bool("accounting", false, "with slurmdbd and a database of its own, so that sacct works (needs slurmdbd and mariadb-server)")
+	accounting := flags.Bool("accounting", false, "with slurmdbd and a database of its own, so that sacct works, and accounts and QOS are enforced (needs slurmdbd and mariadb-server)")
 	rest := flags.Bool("rest", false, "with slurmrestd on a unix socket (needs slurmrestd and slurm-wlm-jwt-plugin)")
 	dir := flags.String("dir", "", "an empty `FOLDER` for the cluster, made where it is not there (default: a temporary one, removed at the end)")
 	if err := flags.Parse(args); err != nil {
@@ -26,7 +26,11 @@ func runSlurm(ctx context.Context, args []string) error {
 	if err := emptyFolder(*dir); err != nil {
 		return err
 	}
-	c, err := slurmtest.Start(ctx, slurmtest.Options{Nodes: *nodes, GPUsPerNode: *gpus, CPUs: *cpus, Dir: *dir, Accounting: *accounting, Rest: *rest})
+	o := slurmtest.Options{Nodes: *nodes, GPUsPerNode: *gpus, CPUs: *cpus, Dir: *dir, Accounting: *accounting, Rest: *rest}
+	if *accounting {
+		o.Conf = []string{"AccountingStorageEnforce=associations,limits,qos"}
+	}
+	c, err := slurmtest.Start(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -37,6 +41,9 @@ func runSlurm(ctx context.Context, args []string) error {
 	through := ""
 	if *rest {
 		through = fmt.Sprintf("    # or through slurmrestd:\n    # rest       = %q\n    # token_file = %q\n", c.Rest(), c.TokenFile())
+	}
+	if *accounting {
+		through += "    # account = \"kale\" and qos = \"normal\" is what there is; sacctmgr adds others\n"
 	}
 	fmt.Printf(`A private Slurm runs: %d nodes with %d fake GPUs each. In another terminal:
 
