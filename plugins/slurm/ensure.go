@@ -235,6 +235,23 @@ func (v view) settled() bool {
 	return v.over() || v.away != "" && v.givenUpByForce()
 }
 
+// settle lets what holds its place beside a generation begin that is not waited for any more: it looks for that in the folder of the other, as for its end.
+func (j *job) settle(views []view) {
+	for _, v := range views {
+		if !v.record.Beside || !v.report.First.IsZero() || v.over() || v.release != nil {
+			continue
+		}
+		for _, old := range views {
+			if old.id.Role != v.id.Role || old.id.Rank != v.id.Rank || old.id.Generation >= v.id.Generation || old.over() || !old.settled() {
+				continue
+			}
+			if err := os.WriteFile(old.path(settledFile), nil, 0o600); err != nil {
+				j.lg.Warn("what waits for the end of a process that is given up cannot be told that; trying again", "id", v.id.String(), "err", err)
+			}
+		}
+	}
+}
+
 // stillEnding refuses what a generation that has not ended keeps from starting.
 func (v view) stillEnding(doing string) *backend.Error {
 	where := ""

@@ -25,6 +25,7 @@ const (
 	statusFile     = "status"
 	releasedFile   = "released"
 	verdictFile    = "verdict.json"
+	settledFile    = "settled" // nobody waits for its end any more (view.settled)
 	cancelsFile    = "cancels.json"
 	outputFile     = "output.log"
 	slurmLogFile   = "slurm.log"

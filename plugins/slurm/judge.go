@@ -265,7 +265,8 @@ func (j *job) promised(v view) string {
 		if _, err := os.Stat(before.dir); err != nil {
 			continue
 		}
-		if _, err := os.Stat(before.path(verdictFile)); err != nil {
+		_, over := os.Stat(before.path(verdictFile))
+		if _, settled := os.Stat(before.path(settledFile)); over != nil && settled != nil {
 			return "" // it may live
 		}
 	}

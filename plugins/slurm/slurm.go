@@ -219,6 +219,7 @@ func (s *slurm) List(ctx context.Context, name string) ([]backend.Status, bool, 
 	j.enforce(ctx, views)
 	nodes, told := j.nodesOf(ctx, views), false
 	markAway(views, nodes)
+	j.settle(views)
 	var out []backend.Status
 	for _, v := range views {
 		if v.reaped() && v.away == "" {

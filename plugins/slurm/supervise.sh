@@ -105,6 +105,7 @@ kale_artifact() { # kale_artifact SOURCE SHA256 CACHE: makes CACHE/SHA256 an exe
 kale_waits() { # whether the generation before this one may live
   [ -d "$kale_beside" ] && [ ! -e "$kale_beside/verdict.json" ] || return 1
   : >"$kale_beside/.look" && rm -f "$kale_beside/.look" # a network file system looks anew where something has changed
+  [ ! -e "$kale_beside/settled" ] || return 1 # it was given up, on a node that does not answer
   while read -r line; do
     case $line in state=exited | state=failed) return 1 ;; esac
   done <"$kale_beside/status"
