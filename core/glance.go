@@ -252,7 +252,7 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	stuck := n.stuck()
 	switch {
 	case s.want.Stopping && !(listed && n.listErr == nil && n.complete && alive == 0):
-		g.State, g.Says = StateStopping, "its stop was interrupted, and no scheduler goes on with it"
+		g.State, g.Says = StateStopping, s.want.ended()+", and no scheduler goes on with it"
 		if n.chiefErr == nil && *g.Running > 0 && n.idle() == 0 {
 			trains := "train"
 			if *g.Running == 1 {
@@ -286,7 +286,7 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	case alive > 0:
 		g.State, g.Says = StateUnknown, fmt.Sprintf("%d of its processes live, its chief does not answer, and no scheduler looks after it", alive)
 	default:
-		g.State, g.Says = StateGone, ended(s.want.Stopping)+", and nothing of it runs any more; "+ModelWords(s.want.Checkpoint, g.Job)
+		g.State, g.Says = StateGone, s.want.ended()+", and nothing of it runs any more; "+ModelWords(s.want.Checkpoint, g.Job)
 	}
 	if n.chiefErr != nil && !silent(n.chiefErr) {
 		g.Problems = append(g.Problems, "the chief: "+n.chiefErr.Error())
@@ -299,9 +299,12 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	}
 }
 
-// ended says how a job came to its end of which nothing runs and that has not stopped.
-func ended(stopping bool) string {
-	if stopping {
+// ended says what became of a job that has not stopped and has no scheduler.
+func (d *desired) ended() string {
+	switch {
+	case d.Stopping && d.Forced:
+		return "its stop by force was interrupted"
+	case d.Stopping:
 		return "its stop was interrupted"
 	}
 	return "it was not stopped"

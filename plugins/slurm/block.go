@@ -349,7 +349,11 @@ func (d *decoding) limits() {
 		d.warn(b.TimeRange, "Time limit in minutes and seconds", "time is %q, which is %s to Slurm (minutes:seconds). If hours are meant, write %q; else %q.",
 			*b.Time, span(limit), *b.Time+":00", span(limit))
 	case limit < shortLimit:
-		d.warn(b.TimeRange, "Short time limit", "time is %q, which is %s. Each process is replaced before it is over, and a parameter server's replacement pauses training: give an hour or more, such as \"12h\".", *b.Time, span(limit))
+		is := fmt.Sprintf("time is %q", *b.Time)
+		if span(limit) != *b.Time {
+			is += ", which is " + span(limit)
+		}
+		d.warn(b.TimeRange, "Short time limit", "%s. Each process is replaced before it is over, and a parameter server's replacement pauses training: give an hour or more, such as \"12h\".", is)
 	}
 }
 

@@ -80,7 +80,7 @@ func TestBlockMistakes(t *testing.T) {
 func TestBlockWarnings(t *testing.T) {
 	const begin = "when a process is submitted: one that is added or replaced later waits so long again"
 	for _, tt := range []struct{ line, says string }{
-		{`time = "1m"`, "which is 1m. Each process is replaced before it is over"},
+		{`time = "1m"`, "time is \"1m\". Each process is replaced before it is over"},
 		{`time = "12:30"`, `which is 12m30s to Slurm (minutes:seconds). If hours are meant, write "12:30:00"; else "12m30s"`},
 		{`time = "12:30:00"`, ""},
 		{`time = "1-12:30"`, ""},

@@ -270,7 +270,10 @@ func (p Patient) room(ctx context.Context, b backend.Backend) []Finding {
 	}
 	already := ""
 	if n := p.running(ctx, b); n > 0 {
-		already = fmt.Sprintf("; %s of this job run already and keep their places", job.Count(n, "worker"))
+		already = fmt.Sprintf("; %d workers of this job run already and keep their places", n)
+		if n == 1 {
+			already = "; 1 worker of this job runs already and keeps its place"
+		}
 	}
 	var out []Finding
 	for _, w := range []struct {
