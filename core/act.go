@@ -357,18 +357,6 @@ func (s *Scheduler) heldNothing(l leaving, st backend.Status) bool {
 	return s.seen.chiefErr == nil && s.seen.member(l.Rank, l.Generation) == nil && !st.Started.IsZero() && s.seen.at.Sub(st.Started) < up
 }
 
-// holdsNothing says that what a leaving worker does from now on changes nothing: it has handed over all that it held, or, where the job is being stopped, has been expelled.
-// What it held is then the next run's; elsewhere one that was expelled may come back, and is worth waiting for.
-func (s *Scheduler) holdsNothing(l leaving) bool {
-	switch s.seen.member(l.Rank, l.Generation).GetState() {
-	case rpc.MemberState_MEMBER_STATE_DRAINED:
-		return true
-	case rpc.MemberState_MEMBER_STATE_EXPELLED:
-		return s.want.Stopping
-	}
-	return false
-}
-
 // chiefIsNew says that members of the chief before may not have registered again yet.
 func (s *Scheduler) chiefIsNew() bool {
 	c := s.seen.chief

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/rpc"
 )
 
 // How long the end of a process that was released is waited for while its node does not answer its cluster, which ends it when the node is back.
@@ -52,6 +53,18 @@ func (l *leaving) silent(now time.Time) (silent, patience time.Duration) {
 		return 0, awayDrained
 	}
 	return now.Sub(l.AwaySince), awayDrained
+}
+
+// holdsNothing says that what a leaving worker does from now on changes nothing: it has handed over all that it held, or, where the job is being stopped, has been expelled.
+// What it held is then the next run's; elsewhere one that was expelled may come back, and is worth waiting for.
+func (s *Scheduler) holdsNothing(l leaving) bool {
+	switch s.seen.member(l.Rank, l.Generation).GetState() {
+	case rpc.MemberState_MEMBER_STATE_DRAINED:
+		return true
+	case rpc.MemberState_MEMBER_STATE_EXPELLED:
+		return s.want.Stopping
+	}
+	return false
 }
 
 // leftBehind says that a stop does not wait for a process on a node that is away.
