@@ -308,7 +308,9 @@ func TestGlance(t *testing.T) {
 	if err := r.s.save(); err != nil {
 		t.Fatal(err)
 	}
-	away(func() { is(glance(listed), StateStopping, "its stop by force was interrupted, and no scheduler goes on with it") })
+	away(func() {
+		is(glance(listed), StateStopping, "its stop by force was interrupted, and no scheduler goes on with it")
+	})
 	r.until("the chief is found again", func() error { return r.s.seenErr() })
 	hold := make(chan struct{})
 	r.chief.with(func(*rpc.JobStatus) { r.chief.hold = hold })
