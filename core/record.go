@@ -182,7 +182,10 @@ type View struct {
 	Gap        plan.Measured `json:"rescale_gap,omitzero"` // zero: none was measured
 	Stopping   bool          `json:"stopping,omitempty"`
 	Forced     bool          `json:"forced,omitempty"` // the stop waits for nothing
-	Stopped    bool          `json:"stopped,omitempty"`
+	// Unwritten says why the last stop did without its last snapshot, and LeftAway what it left on nodes that did not answer; "": it did not, and left nothing.
+	Unwritten string `json:"unwritten,omitempty"`
+	LeftAway  string `json:"left_away,omitempty"`
+	Stopped   bool   `json:"stopped,omitempty"`
 	// StopProcess is the kale stop that stops the job in the place of a scheduler; 0: a scheduler has it.
 	StopProcess int            `json:"stop_process,omitempty"`
 	LastStop    time.Time      `json:"last_stop,omitzero"` // when the job stopped last, by this scheduler or one before

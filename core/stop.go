@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -71,6 +72,9 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 	}
 	servers, liveServers, liveWorkers, left := s.remaining()
 	if liveServers+liveWorkers == 0 {
+		if !s.want.Snapshotted { // started again, its servers would have what they wrote last, and nothing to write
+			s.noteUnwritten(now, "all that ran of the job had ended before")
+		}
 		return s.change(ctx, "forget what has ended", backendTimeout, func(ctx context.Context) { s.releaseEnded(ctx, s.seen.list) }, func() error {
 			s.shutOutLeft(left)
 			return s.stopped(now, left)
@@ -95,7 +99,7 @@ func (s *Scheduler) stop(ctx context.Context, now time.Time) error {
 				return nil
 			}
 			s.lg.Warn("there is no place for the server that the last snapshot needs; the job stops without, and goes on from what its servers have written", "workload", st.ID.String(), "reason", st.Reason)
-			s.noteUnwritten(now, *st)
+			s.noteUnwritten(now, fmt.Sprintf("%s, which it needs, had no place for %s%s", st.ID, job.Length(chiefPlace), because(st.Reason)))
 			s.snapshot.end()
 		} else if !s.snapshotWritten(ctx) {
 			return nil
@@ -240,14 +244,13 @@ func (s *Scheduler) snapshotWritten(ctx context.Context) bool {
 	return err == nil
 }
 
-// noteUnwritten takes down, for people, that a stop does without its last snapshot for want of a place for a server. Where nothing was trained since the last stop,
-// what was said of that one holds.
-func (s *Scheduler) noteUnwritten(now time.Time, st backend.Status) {
-	if !s.want.Trained {
+// noteUnwritten takes down once, for people, that a stop does without its last snapshot, and why. Where nothing was trained since the last stop, what was said of that one
+// holds.
+func (s *Scheduler) noteUnwritten(now time.Time, why string) {
+	text := "the last snapshot was not written: " + why + "; the job goes on from what its servers had written last"
+	if !s.want.Trained || strings.HasSuffix(s.want.Unwritten, text) {
 		return
 	}
-	text := fmt.Sprintf("the last snapshot was not written: %s, which it needs, had no place for %s%s; the job goes on from what its servers had written last",
-		st.ID, job.Length(chiefPlace), because(st.Reason))
 	s.want.Unwritten = "at " + now.Local().Format(time.DateTime) + " " + text
 	s.want.remember(Note{At: now, Text: text})
 }

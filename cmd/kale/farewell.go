@@ -40,6 +40,11 @@ func (f farewell) String() string {
 func (a *app) farewell(l *loaded, v *core.View, again takeUp) farewell {
 	if v != nil && v.Stopped {
 		says := fmt.Sprintf("job %q has stopped; %s", l.Name, core.ModelWords(l.Checkpoint.Dir, l.Name))
+		for _, more := range []string{v.Unwritten, v.LeftAway} {
+			if more != "" {
+				says += "; " + more
+			}
+		}
 		if v.Stuck != "" {
 			says += fmt.Sprintf("; %s: kale status %s%s says what to do about that first", v.Stuck, a.stateFlag(), l.Name)
 		}

@@ -29,6 +29,17 @@ func TestRunsByItsChiefsWord(t *testing.T) {
 	}
 }
 
+// Of a job that has stopped without its last snapshot, or has left something behind, that is said.
+func TestFarewellOfAStopThatLacksSomething(t *testing.T) {
+	v := &core.View{Job: "ctr", Stopped: true, Unwritten: "at noon the last snapshot was not written", LeftAway: "at noon worker-0-g1 may still have run"}
+	got := (&app{}).farewell(&loaded{Job: &job.Job{Name: "ctr", Checkpoint: job.Checkpoint{Dir: "/c"}}}, v, takeUp{}).says
+	for _, want := range []string{`job "ctr" has stopped; `, "; " + v.Unwritten, "; " + v.LeftAway} {
+		if !strings.Contains(got, want) {
+			t.Errorf("it says %q, want %q", got, want)
+		}
+	}
+}
+
 // Of jobs that end together, what takes up several is said once, after what goes on of each.
 func TestFarewells(t *testing.T) {
 	both := takeUp{command: "run a b c"}

@@ -134,6 +134,9 @@ func (a *app) noteStop(g *core.Glance) {
 	}
 	if pid, stops := noted(dir, stoppingFile); stops {
 		g.State, g.Scheduler, g.Stuck, g.Says = core.StateStopping, true, "", stopsIt(pid)
+		if h := holderOf(dir); h.stops && h.suspended {
+			g.Says = h.silence()
+		}
 	}
 }
 
@@ -259,8 +262,8 @@ func (a *app) together(name string) string {
 	}
 	var have, end []string
 	for _, other := range how.With {
-		if pid := a.holder(other).pid; other != name && pid != 0 {
-			have, end = append(have, other), append(end, fmt.Sprintf("kill %d", pid))
+		if h := a.holder(other); other != name && h.pid != 0 && !h.stops {
+			have, end = append(have, other), append(end, fmt.Sprintf("kill %d", h.pid))
 		}
 	}
 	if len(have) == 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"syscall"
 
 	"github.com/kale-sched/kale/core"
@@ -9,7 +10,7 @@ import (
 	"github.com/kale-sched/kale/core/state"
 )
 
-// holder is the process that has a job's state on this machine open: its scheduler or, where it has none, a kale stop that is one for that long.
+// holder is the process that has a job's state on this machine open: its scheduler or, where it has none, a kale stop that is one for that long, or is about to be.
 type holder struct {
 	pid              int // 0: none is known to live
 	stops, suspended bool
@@ -18,10 +19,13 @@ type holder struct {
 // holderOf is who has the state in a job's folder open.
 func holderOf(dir string) holder {
 	pid := state.Holder(dir)
+	stopper, stops := noted(dir, stoppingFile)
+	if pid == 0 && stops && stopper != os.Getpid() { // it has not opened it yet
+		pid = stopper
+	}
 	if pid == 0 || syscall.Kill(pid, 0) != nil {
 		return holder{}
 	}
-	stopper, stops := noted(dir, stoppingFile)
 	return holder{pid: pid, stops: stops && stopper == pid, suspended: backend.Suspended(pid)}
 }
 

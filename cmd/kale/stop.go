@@ -209,6 +209,9 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	} else if k != nil && k.Held && !f.takeOver {
 		return fmt.Errorf("stop job %q: %s looks after it: %s stops it; with -take-over it is taken from that one, and stopped from here", name, k.Words(), there("stop", k, name))
 	}
+	if h := holderOf(l.dir); h.stops && h.suspended {
+		return fmt.Errorf("stop job %q: %s; %s", name, h.silence(), h.ends(a, name))
+	}
 	if exists(l.dir) {
 		defer noteProcess(l.dir, stoppingFile).end()
 	}

@@ -208,4 +208,25 @@ func TestSuspendedStop(t *testing.T) {
 	if r := s.run("stop", "life"); r.code != exitDone || !strings.HasPrefix(r.out, `job "life" has stopped`) {
 		t.Errorf("a stop after it: exit code %d, %s%s", r.code, r.out, r.err)
 	}
+
+	// One that is suspended before it has the state, which it has only noted.
+	dir := filepath.Join(s.env["KALE_STATE_DIR"], "life")
+	early := exec.CommandContext(t.Context(), "bash", "-c", `exec 9<>stopping && flock -s 9 && echo -n $$ >stopping && kill -STOP $$`)
+	early.Dir = dir
+	if err := early.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = early.Wait() }() // it is killed
+	defer func() { _ = early.Process.Kill() }()
+	pid = early.Process.Pid
+	want := holder{pid: pid, stops: true, suspended: true}
+	for deadline := time.Now().Add(time.Minute); holderOf(dir) != want && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	ends = fmt.Sprintf("kill -9 %d ends it, and kale stop life goes on with what it began", pid)
+	for _, args := range [][]string{{"stop", "life"}, {"stop", "-force", "life"}, {"forget", "life"}} {
+		if r := s.run(args...); r.code != exitFailed || !strings.Contains(r.err, ends) {
+			t.Errorf("kale %s beside one that is suspended early: exit code %d, want %q:\n%s%s", quoted(args), r.code, ends, r.out, r.err)
+		}
+	}
 }
