@@ -440,6 +440,12 @@ func TestProbeLeftOnItsNode(t *testing.T) {
 	s.ensure(brief)
 	s.waitState(ended, backend.StateExited)
 	node, other := slurmtest.Node(1), slurmtest.Node(2)
+	conformance.Eventually(t, "Slurm is done with it", func() error { // else it waits for the node, and places nothing more there
+		if left := s.slurm("squeue", "--noheader", "--nodelist="+node); left != "" {
+			return errors.New(left)
+		}
+		return nil
+	})
 	cluster.KillNode(1)
 	back := false
 	start := func() {
