@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -52,12 +53,19 @@ func CouldPlace(ctx context.Context, o Options, workers int, avoid ...string) (b
 			lack--
 		}
 	}
+	inPart := error(nil) // what waits for a place may be in such a list as unknown
+	if unseen == nil && !complete {
+		inPart = backend.Errorf(backend.Unavailable, "%s", ListedInPart(list))
+	}
+	if len(missing) == 0 && inPart != nil {
+		return fail(inPart)
+	}
 	if len(missing) == 0 {
 		return backend.Report{}, nil
 	}
 	report, err := o.Backend.Plan(ctx, o.Job.Name, missing)
-	if err == nil && unseen == nil && !complete { // an error of Plan's says why
-		unseen = backend.Errorf(backend.Unavailable, "%s", ListedInPart(list))
+	if err == nil { // else it says why
+		unseen = cmp.Or(unseen, inPart)
 	}
 	if unseen != nil && !report.Mistakes.HasErrors() {
 		err = unseen

@@ -106,6 +106,14 @@ func TestPlacement(t *testing.T) {
 	if diags, err := PlacementDiagnostics(t.Context(), o); err != nil || len(diags) > 0 {
 		t.Errorf("a job that has all that it wants: %v, %v", diags, err)
 	}
+	// Of a list in part it is not known whether it has: what waits for a place may be in it as unknown.
+	for range 2 { // whose the name is, and what runs
+		b.UnansweredNext(backend.Errorf(backend.Unavailable, "squeue has not answered"))
+	}
+	diags, err = PlacementDiagnostics(t.Context(), o)
+	if err != nil || !diags.HasErrors() || !strings.Contains(diags[0].Detail, "squeue has not answered") || diags[0].Summary != ClusterSilent {
+		t.Errorf("a job that is seen in part: %v, %v", diags, err)
+	}
 }
 
 // A job whose workers fit on no node is refused when it is planned and when it is first run, at the line that asks for the devices, before anything is
