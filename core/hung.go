@@ -296,7 +296,7 @@ func (s *Scheduler) silentNow() []string {
 	if s.want.Stopping {
 		return nil // it says for whom it waits
 	}
-	var out []string
+	var out, with []string // with the chief on a node that is away
 	for _, place := range slices.SortedFunc(maps.Keys(s.silences), backend.ID.Compare) {
 		si := s.silences[place]
 		if si.still != "" {
@@ -306,7 +306,18 @@ func (s *Scheduler) silentNow() []string {
 		if !si.heard || si.lasts < time.Second || isChief(si.id) && si.asks < 2 {
 			continue
 		}
+		if s.seen.chiefErr != nil && !isChief(si.id) && s.goneWithChief(si) {
+			with = append(with, si.id.String())
+			continue
+		}
 		out = append(out, fmt.Sprintf("%s has not answered for %s%s", si.id, job.Length(si.lasts.Round(time.Second)), s.fate(si)))
+	}
+	if chief := s.silences[backend.ID{Role: backend.RoleServer}]; len(with) > 0 {
+		fate := s.fate(chief)
+		if fate != "" {
+			fate += ", and with it what is there"
+		}
+		out = append(out, fmt.Sprintf("nobody can tell of %s while the chief, which is on the same node %s, does not answer; nothing is known to be trained%s", strings.Join(with, ", "), chief.node, fate))
 	}
 	return out
 }

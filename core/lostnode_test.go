@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -44,6 +45,18 @@ func TestLostNodeIsGivenUp(t *testing.T) {
 				}
 				return err
 			})
+			if isChief(lost[0]) { // of the others it is not said that they are silent, which nobody has asked
+				r.until("it is said of what is with it", func() error {
+					if p, err := r.problem("ps-1-g1 has not answered"); err == nil {
+						return errors.New(p)
+					}
+					const want = "nobody can tell of ps-1-g1, worker-0-g1 while the chief, which is on the same node fake, does not answer; nothing is known to be trained; after 1m it is given up and started again, and with it what is there"
+					if p, err := r.problem("nobody can tell of "); err != nil || p != want {
+						return fmt.Errorf("problem %q, %v", p, err)
+					}
+					return nil
+				})
+			}
 			for _, id := range lost {
 				r.untilReplaced(id)
 			}
