@@ -31,6 +31,9 @@ type Ceiling struct {
 // retryMost bounds the time from one try to find room to the next.
 const retryMost = 2 * time.Hour
 
+// NoPlace is how the problem of a shortage begins.
+const NoPlace = "the cluster has no place for "
+
 // words are the shortage for people, while so many workers wait of those that are wanted.
 func (h *Ceiling) words(wanted, waiting int) string {
 	most := h.Max
@@ -41,7 +44,7 @@ func (h *Ceiling) words(wanted, waiting int) string {
 	if most == 0 {
 		what = "a single worker"
 	}
-	return fmt.Sprintf("the cluster has no place for %s: %s; more are tried at %s, or when there is room", what, h.Reason, h.Until.Format("15:04:05"))
+	return fmt.Sprintf(NoPlace+"%s: %s; more are tried at %s, or when there is room", what, h.Reason, h.Until.Format("15:04:05"))
 }
 
 // heedShortage follows which wanted workers wait for a place. When some have waited for longer than autoscale.place_timeout the rescale under way is given up

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -171,6 +172,9 @@ func besidesOrder(o core.Order, v *core.View) (says string) {
 			until = "can"
 		}
 		says = fmt.Sprintf("; %s, so that no worker comes or goes until it %s", what, until)
+	}
+	if i := slices.IndexFunc(v.Problems, func(p string) bool { return strings.HasPrefix(p, core.NoPlace) }); i >= 0 && o.Kind == "scale" && o.Target > len(v.Workers) {
+		says += "; " + v.Problems[i]
 	}
 	if o.Kind == "scale" && v.Manual.Target == o.Target {
 		if less := v.Pool.Keeps(o.Target); less != "" {

@@ -310,6 +310,17 @@ func TestLogsBesideASilentPlugin(t *testing.T) {
 	}
 }
 
+// An order of more workers than the cluster has places for, as was found out before, says so; one of as many as there are does not.
+func TestOrdersBesideAFullCluster(t *testing.T) {
+	const full = core.NoPlace + "more than 1 worker: needs 1 GPU, 0 free; more are tried at 12:00:00, or when there is room"
+	v := &core.View{Job: "ctr", Problems: []string{"another", full}, Workers: make([]core.WorkerView, 1)}
+	for target, want := range map[int]string{4: "; " + full, 1: ""} {
+		if got := besidesOrder(core.Order{Kind: "scale", Target: target}, v); got != want {
+			t.Errorf("%d workers: %q, want %q", target, got, want)
+		}
+	}
+}
+
 // An order that has to wait for the backend says so.
 func TestOrdersBesideASilentBackend(t *testing.T) {
 	v := &core.View{Job: "ctr", Unlisted: "the backend does not answer: list jobs: slurmctld is down"}

@@ -288,7 +288,7 @@ func (d *decoder) checkAutoscale(j *Job) {
 	d.must(a.Tau >= j.Forecast.Interval, "autoscale.tau", []string{"forecast.interval"}, "tau shorter than an interval",
 		"tau is %s and forecast.interval %s: nothing would be smoothed.", span(a.Tau), span(j.Forecast.Interval))
 	d.must(a.Tau <= j.Forecast.Horizon, "autoscale.tau", []string{"forecast.horizon"}, "tau longer than the horizon",
-		"tau is %s and forecast.horizon %s: every change would be smoothed away.", span(a.Tau), span(j.Forecast.Horizon))
+		"tau is %s and forecast.horizon %s: every change would be smoothed away. Lower autoscale.tau, or raise forecast.horizon.", span(a.Tau), span(j.Forecast.Horizon))
 	d.must(a.Watch <= a.Tick, "autoscale.watch", []string{"autoscale.tick"}, "watch longer than tick",
 		"watch is %s and tick %s: decisions would rest on old lag.", span(a.Watch), span(a.Tick))
 	d.must(lag >= a.Watch, "slo.max_lag", []string{"autoscale.watch"}, "max_lag shorter than watch",
