@@ -51,10 +51,11 @@ func TestLostNodeIsGivenUp(t *testing.T) {
 						return errors.New(p)
 					}
 					const want = "nobody can tell of ps-1-g1, worker-0-g1 while the chief, which is on the same node fake, does not answer; nothing is known to be trained; after 1m it is given up and started again, and with it what is there"
-					if p, err := r.problem("nobody can tell of "); err != nil || p != want {
-						return fmt.Errorf("problem %q, %v", p, err)
+					p, err := r.problem("nobody can tell of ")
+					if err == nil && p != want {
+						err = fmt.Errorf("problem %q", p)
 					}
-					return nil
+					return err
 				})
 			}
 			for _, id := range lost {
