@@ -70,6 +70,9 @@ func (s *Scheduler) remember() {
 	slices.SortFunc(s.want.Processes, backend.ID.Compare)
 }
 
+// Restored is how the note begins that a job has less than had been trained.
+const Restored = "the job was restored with "
+
 // noteOlder tells that a chief which follows another one has less than that one had, where it knows of nothing that was lost: it knows what is in the checkpoint.
 // Servers that were killed go back to their last snapshots, and so does a job whose folder was replaced by an older copy: which it was cannot be told from here.
 func (s *Scheduler) noteOlder(now *Totals) {
@@ -78,7 +81,7 @@ func (s *Scheduler) noteOlder(now *Totals) {
 	if known || was == nil || was.Chief == now.Chief || was.Trained+was.Dead <= now.Trained+now.Dead {
 		return
 	}
-	n := Note{At: s.seen.at, Text: fmt.Sprintf("the job was restored with %s records, and had %s when its chief was heard last: the last snapshots in its checkpoint had no more; the others are trained again",
+	n := Note{At: s.seen.at, Text: fmt.Sprintf(Restored+"%s records, and had %s when its chief was heard last: the last snapshots in its checkpoint had no more; the others are trained again",
 		plan.Thousands(now.Trained+now.Dead), plan.Thousands(was.Trained+was.Dead))}
 	s.warn("restored with less than was trained", "says", n.Text)
 	s.want.remember(n)

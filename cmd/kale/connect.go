@@ -93,6 +93,13 @@ func (a *app) errNoScheduler(name string) error {
 	if run, starts := a.starts(name); starts {
 		return fmt.Errorf("no scheduler is running yet for job %q: %s is about to start it: try again in a moment", name, run)
 	}
+	if h := a.holder(name); h.stops {
+		text := fmt.Sprintf("no scheduler is running for job %q, and %s is at work on it", name, h.words())
+		if h.suspended {
+			text += ". " + h.stuck(a, name)
+		}
+		return errors.New(text)
+	}
 	if dir, err := a.jobDir(name); err == nil && !ranIn(dir) {
 		if g := a.lost(context.Background(), name); g != nil { // which bounds how long it asks
 			return fmt.Errorf("job %q: %s; %s takes it up again", name, strings.Join(append([]string{g.Says}, g.Problems...), "; "), a.runLine(name))

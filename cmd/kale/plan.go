@@ -206,7 +206,9 @@ func (a *app) showPlans(jobs []*loaded, topics []job.TopicInfo, ps []*core.Previ
 
 // warnUnknown says on standard error what makes a plan worth less.
 func (a *app) warnUnknown(l *loaded, p *core.Preview) {
-	switch {
+	switch h := a.holder(l.Name); {
+	case p.Unheard && h.stops:
+		a.advise("%s is at work on job %q: what was learnt of the job, and what was ordered, is not in this plan\n", h.words(), l.Name)
 	case p.Unheard:
 		a.advise("a scheduler of job %q is running, and did not say what it has learnt and what it was ordered (kale scale, kale pause): neither is in this plan\n", l.Name)
 	case p.Locked && l.want.Stopping:

@@ -192,6 +192,9 @@ func (a *app) awaitNoted(ctx context.Context, name, command, does string, look f
 		if waited > stopTimeout {
 			return was, fmt.Errorf("%s of job %q %s, and is no further after %s: press Ctrl-C where it runs%s; then run this again", who, name, does, stopTimeout, kill)
 		}
+		if backend.Suspended(pid) {
+			return was, fmt.Errorf("%s of job %q %s, and is suspended: kill -CONT %d lets it go on, and kill -9 %d ends it; then run this again", who, name, does, pid, pid)
+		}
 		if !was {
 			was = true
 			a.advise("waiting for %s of job %q, which %s\n", who, name, does)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,7 +96,7 @@ func (a *app) stopOnce(ctx context.Context, arg string, f stopFlags) error {
 	case v != nil:
 		return fmt.Errorf("the scheduler of job %q ended, and another one has taken the job up: kale stop %s%s stops that one", name, a.stateFlag(), name)
 	case g.State == core.StateStopped:
-		return a.sayStopped(name, true, g.Rollbacks, g.Unwritten, g.LeftAway)
+		return a.sayStopped(name, true, g.Rollbacks, undone(began, g.Notes), g.Unwritten, g.LeftAway)
 	}
 	fmt.Fprintln(a.err, "the scheduler went away before the job had stopped; going on without it")
 	return a.stopWithout(ctx, name, f)
@@ -107,15 +108,25 @@ func ended(err error) bool {
 	return !errors.Is(err, api.ErrSilent) && (errors.Is(err, api.ErrNoScheduler) || !errors.As(err, &refused) || refused.Ended())
 }
 
-// sayStopped says so with what is left to be trained again, that the last snapshot was not written, and what is left on nodes that are away, where there is such; changed
-// is false of a job that this stop found so.
-func (a *app) sayStopped(name string, changed bool, rollbacks []core.Rollback, unwritten, leftAway string) error {
+// undone is what a stop is told of a job that was restored while it was being stopped: that less is trained than had been; "": it was not.
+func undone(began time.Time, notes []core.Note) string {
+	for _, n := range slices.Backward(notes) {
+		if !n.At.Before(began) && strings.HasPrefix(n.Text, core.Restored) {
+			return n.Text
+		}
+	}
+	return ""
+}
+
+// sayStopped says so with what is left to be trained again, what was undone, that the last snapshot was not written, and what is left on nodes that are away, where there
+// is such; changed is false of a job that this stop found so.
+func (a *app) sayStopped(name string, changed bool, rollbacks []core.Rollback, undone, unwritten, leftAway string) error {
 	says := fmt.Sprintf("job %q has stopped", name)
 	if !changed {
 		says += " already"
 	}
 	all := append([]string{says}, core.Unrepaired(rollbacks)...)
-	for _, more := range []string{unwritten, leftAway} {
+	for _, more := range []string{undone, unwritten, leftAway} {
 		if more != "" {
 			all = append(all, more)
 		}
@@ -209,6 +220,7 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	} else if k != nil && k.Held && !f.takeOver {
 		return fmt.Errorf("stop job %q: %s looks after it: %s stops it; with -take-over it is taken from that one, and stopped from here", name, k.Words(), there("stop", k, name))
 	}
+	began := time.Now()
 	if h := holderOf(l.dir); h.stops && h.suspended {
 		return fmt.Errorf("stop job %q: %s; %s", name, h.silence(), h.ends(a, name))
 	}
@@ -260,7 +272,11 @@ func (a *app) stopWithout(ctx context.Context, name string, f stopFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.sayStopped(name, true, s.Rollbacks(), s.Unwritten(), s.LeftAway())
+	var notes []core.Note
+	if v := s.View(); v != nil {
+		notes = v.Notes
+	}
+	return a.sayStopped(name, true, s.Rollbacks(), undone(began, notes), s.Unwritten(), s.LeftAway())
 }
 
 // nothingRuns says that there was nothing to stop, where the state of a job does not say that it runs and its cluster has nothing of it either, and prints that.
@@ -287,7 +303,7 @@ func (a *app) nothingRuns(ctx context.Context, l *loaded, f stopFlags) (is bool,
 	case v != nil:
 		return false, errTakenUp
 	case g.State == core.StateStopped:
-		return true, a.sayStopped(name, false, g.Rollbacks, g.Unwritten, g.LeftAway)
+		return true, a.sayStopped(name, false, g.Rollbacks, "", g.Unwritten, g.LeftAway)
 	case g.State == core.StateNeverStarted:
 		says := fmt.Sprintf("job %q was never started", name)
 		if k, err := core.KeeperOf(l.Job); err == nil && k != nil && k.Stopped && !k.Held {

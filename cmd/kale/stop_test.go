@@ -39,20 +39,26 @@ stopping job "ctr", 30s: waiting for the last snapshot, which fails
 	})
 }
 
-// Who stopped a job reads at the end what the stop did without, and what it left.
+// Who stopped a job reads at the end what the stop did without, what was undone meanwhile, and what it left.
 func TestStopSaysWhatItDidWithout(t *testing.T) {
-	const unwritten, left = "at noon the last snapshot was not written", "at noon worker-1-g1 may still have run"
+	const unwritten, left, restored = "at noon the last snapshot was not written", "at noon worker-1-g1 may still have run", core.Restored + "9 records, and had 10"
+	began := time.Unix(100, 0)
+	notes := func(at time.Time) []core.Note {
+		return []core.Note{{At: began.Add(-time.Second), Text: core.Restored + "1 record"}, {At: at, Text: restored}, {At: at, Text: "another"}}
+	}
 	for _, c := range []struct {
+		undone          time.Time
 		unwritten, left string
 		changed         bool
 		want            string
 	}{
-		{"", "", true, "job \"ctr\" has stopped\n"},
-		{unwritten, "", true, "job \"ctr\" has stopped\n" + unwritten + "\n"},
-		{unwritten, left, false, "job \"ctr\" has stopped already\n" + unwritten + "\n" + left + "\n"},
+		{time.Unix(99, 0), "", "", true, "job \"ctr\" has stopped\n"},
+		{time.Unix(99, 0), unwritten, "", true, "job \"ctr\" has stopped\n" + unwritten + "\n"},
+		{time.Unix(101, 0), "", "", true, "job \"ctr\" has stopped\n" + restored + "\n"},
+		{time.Unix(99, 0), unwritten, left, false, "job \"ctr\" has stopped already\n" + unwritten + "\n" + left + "\n"},
 	} {
 		var out strings.Builder
-		if err := (&app{out: &out}).sayStopped("ctr", c.changed, nil, c.unwritten, c.left); err != nil || out.String() != c.want {
+		if err := (&app{out: &out}).sayStopped("ctr", c.changed, nil, undone(began, notes(c.undone)), c.unwritten, c.left); err != nil || out.String() != c.want {
 			t.Errorf("it says %q, %v; want %q", out.String(), err, c.want)
 		}
 	}

@@ -189,6 +189,7 @@ func TestSuspendedStop(t *testing.T) {
 		{[]string{"stop", "life"}, exitFailed, []string{silent, ends}},
 		{[]string{"stop", "-force", "life"}, exitFailed, []string{silent, ends}},
 		{[]string{"pause", "life"}, exitFailed, []string{silent, ends}},
+		{[]string{"plan", file}, exitDone, []string{silent, who + ` is at work on job "life": what was learnt of the job, and what was ordered, is not in this plan`}},
 		{[]string{"run", file}, exitFailed, []string{"is being stopped, by " + who, ends}},
 		{[]string{"run", "-take-over", file}, exitFailed, []string{who + " has its state", ends}},
 		{[]string{"forget", "life"}, exitFailed, []string{who + " is at work on it", ends}},
@@ -224,8 +225,10 @@ func TestSuspendedStop(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	ends = fmt.Sprintf("kill -9 %d ends it, and kale stop life goes on with what it began", pid)
-	for _, args := range [][]string{{"stop", "life"}, {"stop", "-force", "life"}, {"forget", "life"}} {
-		if r := s.run(args...); r.code != exitFailed || !strings.Contains(r.err, ends) {
+	helps := fmt.Sprintf("is suspended: kill -CONT %d lets it go on", pid)
+	for _, args := range [][]string{{"stop", "life"}, {"stop", "-force", "life"}, {"forget", "life"}, {"scale", "life", "1"}, {"run", file}} {
+		r := s.run(args...)
+		if says := strings.ToLower(r.err); r.code != exitFailed || !strings.Contains(says, strings.ToLower(helps)) || args[0] != "run" && !strings.Contains(r.err, ends) {
 			t.Errorf("kale %s beside one that is suspended early: exit code %d, want %q:\n%s%s", quoted(args), r.code, ends, r.out, r.err)
 		}
 	}
