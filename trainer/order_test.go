@@ -102,8 +102,9 @@ func (j *job) checkEven(ends map[int32]int64) {
 
 // TestBacklogOfEveryPartitionIsBegun: with a backlog in every partition, none waits until what was fetched of another is trained.
 func TestBacklogOfEveryPartitionIsBegun(t *testing.T) {
-	c, ends := backlog(t, 4, 3000)
-	j := startJob(t, jobSpec(t, c, func(s *rpc.TrainSpec) { s.Worker.EmulateStepMs, s.Worker.Window = 5, 1<<20 }))
+	c, ends := backlog(t, 4, 1500)
+	// One partition alone would take 2 s, in which the others are fetched, however busy the machine is.
+	j := startJob(t, jobSpec(t, c, func(s *rpc.TrainSpec) { s.Worker.EmulateStepMs, s.Worker.Window = 20, 1<<20 }))
 	j.worker(0, 1)
 	j.checkEven(ends)
 	j.waitApplied(ends)

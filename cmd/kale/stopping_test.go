@@ -72,6 +72,7 @@ func TestStatusWhileAStopDrives(t *testing.T) {
 	if err := syscall.Kill(chief, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	run.eventually("its suspension", func() bool { return backend.Suspended(chief) })
 	pause := s.start("pause", "life")
 	pause.eventually("that it waits", func() bool { return strings.Contains(pause.err.String(), "waiting for it") })
 	if err := syscall.Kill(chief, syscall.SIGCONT); err != nil {
