@@ -71,13 +71,18 @@ func (h holder) ends(a *app, name string) string {
 		end = "where it is stuck, "
 	}
 	if h.stops {
-		return fmt.Sprintf("%skill -9 %d ends it, and kale stop %s%s goes on with what it began", end, h.pid, a.stateFlag(), name)
+		return end + h.endsStop(a, name)
 	}
 	what := "it"
 	if h.suspended {
 		what = "that scheduler"
 	}
 	return fmt.Sprintf("%skill -9 %d ends %s alone, training goes on, and %s takes it up", end, h.pid, what, a.runLine(name))
+}
+
+// endsStop says how a kale stop is ended, and how what it began goes on.
+func (h holder) endsStop(a *app, name string) string {
+	return fmt.Sprintf("kill -9 %d ends it, and kale stop %s%s goes on with what it began", h.pid, a.stateFlag(), name)
 }
 
 // stuck says how to end a holder that does not answer, as a sentence.
@@ -88,7 +93,7 @@ func (h holder) stuck(a *app, name string) string {
 	case h.suspended:
 		return core.EndWords(h.pid, true)
 	case h.stops:
-		return fmt.Sprintf("Where it is stuck, kill -9 %d ends it, and kale stop %s%s goes on with what it began", h.pid, a.stateFlag(), name)
+		return "Where it is stuck, " + h.endsStop(a, name)
 	}
 	return fmt.Sprintf("Where it is stuck, kill -9 %d ends it alone: training goes on", h.pid)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -245,7 +246,11 @@ func (j *job) settle(views []view) {
 			if old.id.Role != v.id.Role || old.id.Rank != v.id.Rank || old.id.Generation >= v.id.Generation || old.over() || !old.settled() {
 				continue
 			}
-			if err := os.WriteFile(old.path(settledFile), nil, 0o600); err != nil {
+			f, err := os.OpenFile(old.path(settledFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // once: List comes here at every look
+			if err == nil {
+				err = f.Close()
+			}
+			if err != nil && !errors.Is(err, fs.ErrExist) {
 				j.lg.Warn("what waits for the end of a process that is given up cannot be told that; trying again", "id", v.id.String(), "err", err)
 			}
 		}

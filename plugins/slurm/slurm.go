@@ -12,6 +12,7 @@
 //	                   /status           what run.sh knew last
 //	                   /released         present once the workload was given up, with its deadline: it never starts again
 //	                   /verdict.json     how Slurm says that the job ended, kept because Slurm forgets
+//	                   /settled          present once nobody waits for its end any more: it was given up, on a node that does not answer
 //	                   /cancels.json     why this backend cancels a job of its own accord: one that is too many, or was put back into the queue
 //	                   /output.log       what the workload wrote last, about 8 MiB; output.log.1 is what it wrote before, 16 MiB at most, and what is older is
 //	                                     gone. slurm.log beside it is what Slurm wrote
@@ -23,7 +24,8 @@
 // after 20 seconds in which Slurm answers and does not know it, it is lost.
 //
 // A generation that is asked for beside the one before it (backend.Workload.Beside) is a job like any other: it waits for its turn in the queue while that one
-// runs, its script then holds the place, and it starts the program when the folder of the one before says that this has ended (its status, or its verdict).
+// runs, its script then holds the place, and it starts the program when the folder of the one before says that this has ended (its status, or its verdict),
+// or is not waited for any more (settled).
 //
 // A workload that Slurm ended (a time limit, a preemption, a dead node) has failed for good under its ID: a higher generation takes its place.
 package slurm
