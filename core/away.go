@@ -19,9 +19,29 @@ const (
 	shutOutAfter = 10 * time.Second
 	// shutOutUnseenAfter is how long a stop by force waits for a cluster that does not tell what runs before it does that.
 	shutOutUnseenAfter = 5 * time.Second
+	// foundAfter is how long what was on the node of a chief that was given up may answer the next chief nothing, which it finds within a moment if it lives.
+	foundAfter = 10 * time.Second
 	// awayServer is for a server of a stop, whose last snapshot has been written, and whose place is taken by then.
 	awayServer = 15 * time.Second
 )
+
+// lostChief is a chief that was ended since it did not answer: on which node it was, for how long it had been silent then, and when that was. While there is no chief nobody can
+// tell of anything else of the job. A node that is down takes all with it that was there, and a cluster may not say so for minutes: what was on the same node has been silent for
+// as long, unless it answers the next chief, or that one is there too.
+type lostChief struct {
+	node   string
+	silent time.Duration
+	at     time.Time
+}
+
+// silentBefore is for how long a process has been silent, as far as that can be told, when the next chief is heard first.
+func (s *Scheduler) silentBefore(si *silence, now time.Time) time.Duration {
+	next := s.silences[backend.ID{Role: backend.RoleServer}]
+	if lost := s.lostChief; si.heard && lost.node != "" && si.node == lost.node && next != nil && next != si && next.node != lost.node {
+		return lost.silent + now.Sub(lost.at)
+	}
+	return 0
+}
 
 // outOfReach says that a process which was released is on a node that has not answered its cluster for some time, and that nothing waits for its end: another one has
 // its place, or it has been given its patience. The cluster ends it when the node is back. Whatever goes on there until then is shut out by the

@@ -266,7 +266,7 @@ func TestOlderCheckpointIsTold(t *testing.T) {
 		for _, note := range r.s.View().Notes {
 			if strings.HasPrefix(note.Text, "the job was restored with 3,") {
 				n++
-				if want := "the job was restored with 3,100 records, and had 4,000 when its chief was heard last: the last snapshots in its checkpoint had no more; the others are trained again"; note.Text != want {
+				if want := "the job was restored with 3,100 records, and had 4,000 before: the last snapshots in its checkpoint had no more; the others are trained again"; note.Text != want {
 					t.Errorf("it says %q, want %q", note.Text, want)
 				}
 			}
@@ -281,6 +281,32 @@ func TestOlderCheckpointIsTold(t *testing.T) {
 	restored(3050, &rpc.Rollback{Server: 1, Incarnation: 9, UnixMs: time.Now().UnixMilli(), Offsets: 50, Remaining: 50})
 	if told() != 1 {
 		t.Errorf("what the chief knows to be lost is told twice: %+v", r.s.View().Notes)
+	}
+	// All were killed, and what the chief knows to be lost is what was kept beside the checkpoint before it.
+	told29 := func() string {
+		for _, note := range r.s.View().Notes {
+			if strings.HasPrefix(note.Text, Restored+"2,9") {
+				return note.Text
+			}
+		}
+		return ""
+	}
+	lost := &rpc.Rollback{Server: 1, Incarnation: 10, UnixMs: time.Now().UnixMilli(), Offsets: 60, Remaining: 60}
+	r.chief.with(func(st *rpc.JobStatus) { st.InGrace = true })
+	restored(2900, lost)
+	r.beats(3)
+	if text := told29(); text != "" {
+		t.Errorf("before the workers had told the chief what they know it says %q", text)
+	}
+	r.chief.with(func(st *rpc.JobStatus) { st.InGrace = false })
+	r.beat()
+	if want := "the job was restored with 2,900 records, and had 4,000 before: the last snapshots in its checkpoint had no more; the others are trained again"; told29() != want {
+		t.Errorf("it says %q, want %q", told29(), want)
+	}
+	r.chief.with(func(st *rpc.JobStatus) { st.TrainedRecords = 4001 })
+	r.beat()
+	if most := r.s.want.Totals.Most; most != 0 {
+		t.Errorf("%d records are remembered of a job that has more", most)
 	}
 }
 

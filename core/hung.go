@@ -59,6 +59,8 @@ type silence struct {
 	node string
 	// ending: its cluster ends it, and not by the scheduler's word.
 	ending bool
+	// before is how much of lasts was the silence of the chief before on the same node: see [lostChief].
+	before time.Duration
 }
 
 // life tells a process from the next one under the same ID.
@@ -132,6 +134,7 @@ func (s *Scheduler) listen(now time.Time) {
 		s.hear(si, chief, past, now)
 	}
 	if s.seen.chiefErr == nil {
+		s.lostChief = lostChief{} // each has taken it in
 		return
 	}
 	for _, si := range s.silences {
@@ -188,11 +191,13 @@ func (s *Scheduler) hear(si *silence, chief answer, past time.Duration, now time
 	}
 	got := s.answerOf(si, chief)
 	if of := s.seen.chief.GetChief(); s.seen.chiefErr == nil && of != si.chief {
-		si.chief, si.lasts, si.asks = of, 0, 0 // who has not heard of it yet
+		si.chief, si.asks = of, 0 // who has not heard of it yet
+		si.before = s.silentBefore(si, now)
+		si.lasts = si.before
 	}
 	switch d, told := s.meet.heard(si.id); {
 	case got == answered:
-		si.heard, si.lasts, si.asks = true, 0, 0
+		si.heard, si.lasts, si.asks, si.before = true, 0, 0, 0
 		if r, ok := s.replacements[placeOf(si.id)]; ok && now.Sub(r.last) > hungRest {
 			delete(s.replacements, placeOf(si.id))
 		}
@@ -458,6 +463,9 @@ func (s *Scheduler) patience(si *silence) time.Duration {
 // limit is how much silence there is until a process is ended: one that has not answered yet, in this life, has its time to start besides, unless its node is away.
 func (s *Scheduler) limit(si *silence, now time.Time) time.Duration {
 	patience := s.patience(si)
+	if si.before > 0 {
+		patience = max(patience, si.before+foundAfter)
+	}
 	if si.heard || si.away || si.ending {
 		return patience
 	}
@@ -543,6 +551,9 @@ func (s *Scheduler) endedHung(hung []*silence, now time.Time) error {
 		gens[si.id.Rank] = max(gens[si.id.Rank], si.id.Generation+1)
 		s.replacements[place] = replacement{tries: s.replacements[place].tries + 1, last: now}
 		delete(s.silences, place)
+		if isChief(si.id) {
+			s.lostChief = lostChief{node: si.node, silent: si.lasts, at: now}
+		}
 		if si.still != "" {
 			s.warn("a process stood still; it is ended and started again where there is room", "workload", si.id.String(), "still", si.stillFor.Round(time.Second), "reason", si.still)
 		} else {

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -101,6 +103,63 @@ func TestLostNodeIsGivenUpWithTheChief(t *testing.T) {
 				r.untilReplaced(id)
 				if took := r.now.Sub(began); took < awayAfter || took > awayAfter+5*time.Second {
 					t.Errorf("%s was given up after %v of silence, want about %v", id, took, awayAfter)
+				}
+			}
+		})
+	}
+}
+
+// onNodes is a backend that places what is named on a node of its own.
+type onNodes struct {
+	backend.Backend
+	nodes map[backend.ID]string
+}
+
+func (b onNodes) List(ctx context.Context, job string) (list []backend.Status, complete bool, err error) {
+	list, complete, err = b.Backend.List(ctx, job)
+	for i, st := range list {
+		list[i].Node = cmp.Or(b.nodes[st.ID], st.Node)
+	}
+	return list, complete, err
+}
+
+// A cluster may call what is on a node that is down running for long: the chief is ended for its silence, and what was on its node is not waited for anew when the next
+// one is there, but for as long as it takes to find that one. Where that chief is on the same node, the node is not down.
+func TestLostNodeThatIsCalledWell(t *testing.T) {
+	for name, c := range map[string]struct {
+		next  string        // the next chief's node
+		least time.Duration // after the silence began the others of the node are replaced
+	}{
+		"the next chief is elsewhere": {"fake", hungAfter + foundAfter - leaseTimeout},
+		"the next chief is there":     {"down", 2*hungAfter - leaseTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := map[backend.ID]string{server(0, 1): "down", worker(0, 1): "down", server(1, 1): "down", server(0, 2): c.next}
+			r := newRig(t, rigOptions{wrap: func(b backend.Backend) backend.Backend { return onNodes{b, nodes} }})
+			r.started(2)
+			r.beats(2)
+			r.mark()
+			for _, id := range []backend.ID{worker(0, 1), server(1, 1), server(0, 1)} {
+				r.hang(id)
+			}
+			began := r.now
+			r.untilReplaced(server(0, 1))
+			r.until("the next chief leads the job", func() error {
+				if st, _ := r.s.seen.allocation(server(0, 2)); st.State != backend.StateRunning {
+					return fmt.Errorf("ps-0-g2 is %q", st.State)
+				}
+				return nil
+			})
+			r.chief.start()
+			for _, id := range []backend.ID{worker(0, 1), server(1, 1)} {
+				r.untilReplaced(id)
+				if took := r.now.Sub(began); took < c.least || took > c.least+5*time.Second {
+					t.Errorf("%s was replaced after %v, want about %v", id, took, c.least)
+				}
+			}
+			for _, call := range r.calls() {
+				if call == "release worker-1-g1 forced" {
+					t.Error("what was elsewhere was replaced too")
 				}
 			}
 		})

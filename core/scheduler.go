@@ -167,6 +167,8 @@ type Scheduler struct {
 	kafkaDown      bool
 	chiefDown      bool
 	absence        absence
+	lostChief      lostChief
+	fell           *fall // nil: the chief has no less than the one before, or it is told
 	backendDown    bool
 
 	commands chan command

@@ -20,6 +20,8 @@ type Totals struct {
 	// Skips and DeadLetter say what became of the dead ones: they are in no topic, since stream.on_undecodable is "skip"; or in this one.
 	Skips      bool   `json:"skips_undecodable,omitempty"`
 	DeadLetter string `json:"dead_letter,omitempty"`
+	// Most is what it had before, trained and dead, where it was restored with less and does not have as much again; 0: it has not.
+	Most uint64 `json:"most_records,omitempty"`
 	// Chief is the one that counted.
 	Chief uint64 `json:"chief,omitempty"`
 	// Final: nothing was trained after it was counted, and a snapshot has all of it.
@@ -73,16 +75,56 @@ func (s *Scheduler) remember() {
 // Restored is how the note begins that a job has less than had been trained.
 const Restored = "the job was restored with "
 
-// noteOlder tells that a chief which follows another one has less than that one had, where it knows of nothing that was lost: it knows what is in the checkpoint.
-// Servers that were killed go back to their last snapshots, and so does a job whose folder was replaced by an older copy: which it was cannot be told from here.
+// count is how many records it has, the dead ones included; most is that, or what it had before.
+func (t *Totals) count() uint64 { return t.Trained + t.Dead }
+
+func (t *Totals) most() uint64 { return max(t.Most, t.count()) }
+
+// fall is how many records a job had before its chief was replaced, and with how many it was restored.
+type fall struct{ from, to uint64 }
+
+// noteOlder tells that a chief which follows another one has less than that one had, where it does not know all of it to be lost. Servers that were killed go back to their last
+// snapshots, and so does a job whose folder was replaced by an older copy: which it was cannot be told from here. What workers know to have been trained, a chief learns
+// when they register, for which it has its time, unless the job is being stopped.
 func (s *Scheduler) noteOlder(now *Totals) {
-	was, st := s.want.Totals, s.seen.chief
-	known := slices.ContainsFunc(st.GetRollbacks(), func(r *rpc.Rollback) bool { return r.GetDoneUnixMs() == 0 || r.GetUnixMs() >= st.GetStartedUnixMs() })
-	if known || was == nil || was.Chief == now.Chief || was.Trained+was.Dead <= now.Trained+now.Dead {
+	was := s.want.Totals
+	if was == nil {
 		return
 	}
-	n := Note{At: s.seen.at, Text: fmt.Sprintf(Restored+"%s records, and had %s when its chief was heard last: the last snapshots in its checkpoint had no more; the others are trained again",
-		plan.Thousands(now.Trained+now.Dead), plan.Thousands(was.Trained+was.Dead))}
+	if had := was.most(); had > now.count() {
+		now.Most = had
+	}
+	if was.Chief != now.Chief && was.count() > now.count() {
+		f := fall{was.count(), now.count()}
+		if s.fell != nil {
+			f.from = max(f.from, s.fell.from)
+		}
+		s.fell = &f
+	}
+	f := s.fell
+	if f == nil || s.chiefIsNew() && !s.want.Stopping {
+		return
+	}
+	s.fell = nil
+	if f.from-f.to <= knownLost(s.seen.chief) {
+		return
+	}
+	n := Note{At: s.seen.at, Text: fmt.Sprintf(Restored+"%s records, and had %s before: the last snapshots in its checkpoint had no more; the others are trained again",
+		plan.Thousands(f.to), plan.Thousands(max(f.from, now.Most)))}
 	s.warn("restored with less than was trained", "says", n.Text)
 	s.want.remember(n)
+}
+
+// knownLost is how many offsets a chief knew to be lost when it was new: what its servers had lost since, or lacked still of what they had lost under the chief before. What it
+// knows is as old as what was kept beside the checkpoint, where the workers that knew more have ended too.
+func knownLost(st *rpc.JobStatus) (n uint64) {
+	for _, r := range st.GetRollbacks() {
+		switch {
+		case r.GetUnixMs() >= st.GetStartedUnixMs():
+			n = max(n, r.GetOffsets())
+		case r.GetDoneUnixMs() == 0:
+			n = max(n, r.GetRemaining())
+		}
+	}
+	return n
 }

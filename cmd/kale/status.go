@@ -51,7 +51,7 @@ records per second. What is not known is left out, and what is 0 is known to be.
   forecast, history       what is expected from now on, and the arrivals that it was made from
   workers, servers        one object for each process
   trained_records, auc    since the job began; dead_records, lost_offsets: what could not be trained; cut_off_offsets: trained before the end of the log was cut off, what it has there now is not
-  totals_past             the totals are those of when its chief was heard last; snapshot_records: what its snapshots have, where that is less
+  totals_past             the totals are those of when its chief was heard last; snapshot_records: what its snapshots have, where that is less; most_records (in totals): what it had before it was restored with less
   problems                what an operator should read, the gravest first`,
 		Args: upTo(1), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
