@@ -3,6 +3,7 @@ package forecast
 import (
 	"cmp"
 	"math"
+	"math/bits"
 	"slices"
 
 	"gonum.org/v1/gonum/stat"
@@ -153,20 +154,23 @@ func (r *residuals) quantiles(levels []float64) (rows [][]float64) {
 	for i := range rows {
 		rows[i] = make([]float64, len(r.at))
 	}
-	var sorted []float64
-	var keys []int64
+	var sorted []float64 // as far as the ranks of the levels need it
+	var keys []uint64
+	var ranks []int
 	if len(r.at[0]) < minOrigins {
 		sorted = slices.Concat(r.at...)
 		slices.Sort(sorted)
 	}
 	for h, e := range r.at {
 		if len(e) >= minOrigins {
-			keys = keys[:0]
+			if len(e) != len(keys) {
+				ranks = conformalRanks(len(e), levels)
+			}
+			keys, sorted = keys[:0], sorted[:0]
 			for _, v := range e {
 				keys = append(keys, keyOf(v))
 			}
-			slices.Sort(keys)
-			sorted = sorted[:0]
+			selectRanks(keys, 0, ranks)
 			for _, k := range keys {
 				sorted = append(sorted, valueOf(k))
 			}
@@ -177,6 +181,71 @@ func (r *residuals) quantiles(levels []float64) (rows [][]float64) {
 		}
 	}
 	return rows
+}
+
+// conformalRanks are the indices that [conformal] reads of n sorted outcomes at the levels and at the median, in order, each once.
+func conformalRanks(n int, levels []float64) []int {
+	out := []int{(n - 1) / 2, n / 2}
+	for _, q := range levels {
+		if q > 0.5 {
+			out = append(out, rank(n, q)-1)
+		} else if q < 0.5 {
+			out = append(out, n-rank(n, 1-q))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// sortBelow is up to how many keys [selectRanks] sorts what it has.
+const sortBelow = 24
+
+// selectRanks puts at each of the ranks the key that would be there if all were sorted, by quickselect into all of them at once. keys begin at rank first, and ranks are in order.
+func selectRanks(keys []uint64, first int, ranks []int) {
+	for len(ranks) > 0 && len(keys) > sortBelow {
+		// The pivot is the median of three.
+		a, b, c := 0, len(keys)/2, len(keys)-1
+		if keys[a] > keys[b] {
+			a, b = b, a
+		}
+		if keys[b] > keys[c] {
+			b = c
+		}
+		if keys[a] > keys[b] {
+			b = a
+		}
+		keys[0], keys[b] = keys[b], keys[0]
+		last := partition(keys, keys[0]) // those below the pivot are behind it
+		keys[0], keys[last] = keys[last], keys[0]
+		if last == 0 { // it is the least, as where many are the same: all of those have their ranks
+			last = partition(keys, keys[0]+1)
+			below, _ := slices.BinarySearch(ranks, first+last+1)
+			keys, first, ranks = keys[last+1:], first+last+1, ranks[below:]
+			continue
+		}
+		below, _ := slices.BinarySearch(ranks, first+last)
+		above := below
+		if above < len(ranks) && ranks[above] == first+last {
+			above++
+		}
+		selectRanks(keys[:last], first, ranks[:below])
+		keys, first, ranks = keys[last+1:], first+last+1, ranks[above:]
+	}
+	if len(ranks) > 0 {
+		slices.Sort(keys)
+	}
+}
+
+// partition moves the keys below limit to where the second one is and behind it, and says how many they are, the first one apart. It has no branch to be guessed.
+func partition(keys []uint64, limit uint64) (last int) {
+	for i := 1; i < len(keys); i++ {
+		v := keys[i]
+		keys[i] = keys[last+1]
+		keys[last+1] = v
+		_, below := bits.Sub64(v, limit, 0)
+		last += int(below)
+	}
+	return last
 }
 
 // spread puts quantiles, band and scenarios around f's Mean, which has as many
@@ -292,9 +361,9 @@ func inOrderOfLevel(levels []float64, rows [][]float64) ([]float64, [][]float64)
 }
 
 // keyOf orders as its number does; integers sort faster than numbers, of which one may be NaN.
-func keyOf(v float64) int64 {
-	k := int64(math.Float64bits(v))
-	return k ^ int64(uint64(k>>63)>>1)
+func keyOf(v float64) uint64 {
+	k := math.Float64bits(v)
+	return k ^ (uint64(int64(k)>>63) | 1<<63)
 }
 
-func valueOf(k int64) float64 { return math.Float64frombits(uint64(k ^ int64(uint64(k>>63)>>1))) }
+func valueOf(k uint64) float64 { return math.Float64frombits(k ^ (^uint64(int64(k)>>63) | 1<<63)) }
