@@ -125,6 +125,7 @@ type View struct {
 	Now        time.Time     `json:"now"` // when it was made or, from the API, asked for; Sample.At is when it was observed
 	Started    time.Time     `json:"started"`
 	MaxLag     time.Duration `json:"max_lag"`
+	Watch      time.Duration `json:"watch"` // from one look to the next, while nothing is under way
 	Min        int           `json:"min"`
 	Max        int           `json:"max"`
 	Sample     Sample        `json:"sample"`

@@ -257,9 +257,9 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		}
 	}
 	if age := v.Now.Sub(s.At); !s.At.IsZero() && age > time.Second {
-		why := ": the scheduler looks every autoscale.watch"
-		if s.Unknown != "" {
-			why = "" // and waits for who does not answer
+		why := ""
+		if s.Unknown == "" && v.Watch > 0 { // else it waits for who does not answer
+			why = fmt.Sprintf(": the scheduler looks every %s (autoscale.watch)", job.Length(v.Watch))
 		}
 		row("seen", "%s ago%s", job.Length(age), why)
 	}
