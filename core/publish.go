@@ -125,6 +125,7 @@ func counted(m *rpc.MemberStatus) bool {
 
 func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 	j, n := s.job, s.seen
+	s.down = s.serversDown()
 	v := &View{
 		Job: j.Name, State: s.stateOf(sample), Scheduler: true, Waits: s.waits(), Mode: j.Autoscale.Mode, Now: now, Started: s.started, MaxLag: j.SLO.MaxLag, Watch: j.Autoscale.Watch, Min: j.Workers.Min, Max: j.Workers.Max,
 		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, PausedSince: s.want.pausedSince(), Model: s.online.Model().String(), ModelBasis: s.basis(),
@@ -468,7 +469,7 @@ func (s *Scheduler) problems() []string {
 		out = append(out, h.words(len(s.want.Ranks), waiting))
 	}
 	out = append(out, s.silentNow()...)
-	out = append(out, s.serversDown()...)
+	out = append(out, s.down...)
 	out = append(out, s.adrift()...)
 	out = append(out, s.troubled()...)
 	for _, x := range s.excluded {
