@@ -141,7 +141,7 @@ func TestStopWhereAServerCannotStart(t *testing.T) {
 		tellRestore(t, r.job, trouble)
 		r.order("stop", 0)
 		r.beats(3)
-		const want = "parameter server 0, which cannot start: the problem says how to mend it, and kale stop -force ctr ends the job without it; then for worker-0-g1 to drain, worker-1-g1 to drain"
+		const want = "parameter server 0, which cannot start: the problem says how to mend it, and kale stop -force ctr ends the job without it; then for worker-0-g1 to drain; worker-1-g1 to drain"
 		if v := r.s.View(); !v.Stopping || !strings.HasPrefix(v.Waits, want) {
 			t.Errorf("waits for %q, want %q", v.Waits, want)
 		}

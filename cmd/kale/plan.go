@@ -289,7 +289,7 @@ func writePlanned(w io.Writer, p planned) error {
 		fmt.Fprintf(w, "running  %s\n", strings.Join(p.Running, ", "))
 	}
 	for _, n := range p.NotRunning {
-		line := "others   " + n.ID + " is " + n.State
+		line := "its own  " + n.ID + " is " + n.State
 		if n.Reason != "" {
 			line += " (" + n.Reason + ")"
 		}

@@ -65,8 +65,8 @@ func TestPlanTellsWhatDoesNotRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `running  ps-0-g1
-others   worker-0-g1 is unknown (its node n2 does not answer)
-others   worker-1-g1 is pending
+its own  worker-0-g1 is unknown (its node n2 does not answer)
+its own  worker-1-g1 is pending
 start    nothing more: what is wanted is there, or asked for
 `
 	if !strings.HasSuffix(out.String(), want) {
