@@ -110,3 +110,15 @@ func TestPlanWithoutACluster(t *testing.T) {
 		}
 	}
 }
+
+// Of a job whose stop was interrupted a plan says that, as kale status does.
+func TestPlanTellsThatAStopWasInterrupted(t *testing.T) {
+	p := newPlanned(&loaded{Job: &job.Job{Name: "ctr"}}, job.TopicInfo{Partitions: 3}, &core.Preview{Gone: true, Ended: "its stop was interrupted"})
+	var out strings.Builder
+	if err := writePlanned(&out, p); err != nil {
+		t.Fatal(err)
+	}
+	if want := "gone     its stop was interrupted, and nothing of it runs any more: kale run takes it up again\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("%q is not in\n%s", want, out.String())
+	}
+}
