@@ -28,6 +28,7 @@ const (
 
 // publish records what was seen and replaces the view.
 func (s *Scheduler) publish(now time.Time) {
+	s.heedLate()
 	sample := s.sample(now)
 	s.lastSample = sample
 	if err := s.record(now, sample); err != nil && s.unsaved == nil {

@@ -77,6 +77,8 @@ type Rescale struct {
 	Aborted bool `json:"aborted,omitempty"`
 	// Unfinished says what it still waited for when it was given up.
 	Unfinished string `json:"unfinished,omitempty"`
+	// CameAbout says that it came about after all since it was given up: what waited was left to wait, and has come.
+	CameAbout bool `json:"came_about,omitempty"`
 	// Hindered says that meanwhile something else kept the new workers, or all, from training, so that it tells nothing of how fast a worker joins.
 	Hindered bool `json:"hindered,omitempty"`
 }
