@@ -20,7 +20,7 @@ func (s *Scheduler) waits() string {
 	case s.want.Stopping && s.seen.blind():
 		return "what runs to be seen again: the problem says what helps"
 	case s.want.Stopping && s.seen.listErr != nil:
-		return "the backend, which does not answer: " + s.seen.listErr.Error() + s.withoutCluster()
+		return "the backend, which does not answer" + s.whyUnlisted() + s.withoutCluster()
 	case s.want.Stopping && !s.seen.complete:
 		return "the backend, which" + strings.TrimPrefix(ListedInPart(s.seen.list), "the backend") + s.withoutCluster()
 	case s.seen.listErr != nil || !s.seen.complete:
@@ -54,6 +54,14 @@ func (s *Scheduler) waits() string {
 		return s.unsettled(r)
 	}
 	return fewOf(what, "; ")
+}
+
+// whyUnlisted says why the backend does not answer, where no problem does.
+func (s *Scheduler) whyUnlisted() string {
+	if s.seen.unknown(s.begun()) == s.seen.unlisted() {
+		return " (the problem says why)"
+	}
+	return ": " + s.seen.listErr.Error()
 }
 
 // withoutCluster says what ends, or would end, of a job that is being stopped while its cluster does not tell what runs.

@@ -347,6 +347,8 @@ func TestStatusTellsItsAgeAndNothingTwice(t *testing.T) {
 	const away = "Kafka's end offsets are unknown: the topic does not exist"
 	v.Sample = core.Sample{At: now.Add(-4 * time.Second), LagUnknown: away, Unknown: away} // a look waits for who does not answer, which autoscale.watch does not say
 	v.Problems = []string{away + ". Where it was deleted, …"}
+	v.Decision = &core.Record{Observation: plan.Observation{Hold: plan.Hold{Unknown: true, Reason: away}},
+		Decision: plan.Decision{Kind: plan.KindHold, At: now, Reason: "hold at 1 worker: the state of the job is not fully known: " + away}}
 	b.Reset()
 	if err := writeStatus(&b, v, 0); err != nil {
 		t.Fatal(err)
