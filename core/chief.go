@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/kale-sched/kale/core/rpc"
 )
@@ -35,16 +32,7 @@ type rpcError struct{ error }
 
 func (e rpcError) Unwrap() error { return e.error }
 
-// unreached is how gRPC says that a connection was not made, and why.
-var unreached = regexp.MustCompile(`^(?:last )?connection error: desc = "(?:transport: )?(?:Error while dialing: )?(.*)"$`)
-
-func (e rpcError) Error() string {
-	st := status.Convert(e.error)
-	if st.Code() == codes.DeadlineExceeded { // in one wording, whatever the connection waited for
-		return "no answer in time"
-	}
-	return unreached.ReplaceAllString(st.Message(), "it cannot be reached: $1")
-}
+func (e rpcError) Error() string { return rpc.Words(e.error) }
 
 // call runs f with a client of the current chief. When f fails the connection is dropped, so that the next call looks for the chief again.
 func (c *chiefLink) call(ctx context.Context, timeout time.Duration, f func(context.Context, rpc.ChiefClient) error) error {

@@ -168,6 +168,19 @@ func (s *Scheduler) aim(now time.Time, d plan.Decision) {
 	s.want.Rescale.Ranks = s.want.setTarget(d.Target, now, func(n int) []int { return victims(n, s.candidates()) })
 }
 
+// heedLate takes note that what the last rescale was given up for has come since, as where workers that had no place were left to wait in the cluster's queue.
+func (s *Scheduler) heedLate() {
+	r := s.lastRescale
+	if r == nil || r.Unfinished == "" || r.CameAbout || s.want.Rescale != nil || s.want.Stopping || s.want.Stopped || s.seen.chiefErr != nil || s.want.Target != r.To || len(s.want.Ranks) != r.To {
+		return
+	}
+	c := *r // views have the old one
+	if s.unsettled(&c) == "" {
+		c.CameAbout = true
+		s.lastRescale = &c
+	}
+}
+
 // finishRescale measures the rescale that is under way, records it and closes it.
 func (s *Scheduler) finishRescale(now time.Time) {
 	r := s.want.Rescale

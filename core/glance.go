@@ -291,11 +291,8 @@ func (g *Glance) judge(s *Scheduler, listed bool) {
 	if n.chiefErr != nil && !silent(n.chiefErr) {
 		g.Problems = append(g.Problems, "the chief: "+n.chiefErr.Error())
 	}
-	switch {
-	case n.blind():
+	if n.listErr != nil {
 		g.Problems = append(g.Problems, n.unlisted())
-	case n.listErr != nil:
-		g.Problems = append(g.Problems, "the backend: "+n.listErr.Error())
 	}
 }
 

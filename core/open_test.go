@@ -344,6 +344,22 @@ func TestPreviewOfAJobThatDied(t *testing.T) {
 		t.Errorf("decides %+v, places %+v", d, p.Report)
 	}
 	r.wantCalls()
+	if p.Ended != "it was not stopped" {
+		t.Errorf("ended: %q", p.Ended)
+	}
+	for _, forced := range []bool{false, true} {
+		st, err := state.Open(r.state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.s.want.Stopping, r.s.want.Forced = true, forced
+		if err := errors.Join(st.Put(desiredKey, r.s.want), st.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if p, want := preview(), r.s.want.ended(); !p.Gone || p.Ended != want || !strings.HasSuffix(want, "was interrupted") {
+			t.Errorf("of a stop that was interrupted, forced %v: gone %v, ended %q, want %q", forced, p.Gone, p.Ended, want)
+		}
+	}
 }
 
 // envFullDisk makes the test binary the process whose disk fills up: the limit is the whole process's.

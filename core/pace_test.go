@@ -143,14 +143,14 @@ func TestWaits(t *testing.T) {
 	}
 	r.order("scale", 1)
 	r.beat()
-	waits("ps-0-g1 to start, ps-1-g1 to start, and 1 more")
+	waits("ps-0-g1 to start; ps-1-g1 to start; and 1 more")
 	r.beat()
 	waits("ps-0-g1 to be up")
 	r.started(1)
 	waits("")
 	r.order("scale", 3)
 	r.beats(2)
-	waits("worker-1-g1 to join, worker-2-g1 to join")
+	waits("worker-1-g1 to join; worker-2-g1 to join")
 	r.chief.set(1, 1, rpc.MemberState_MEMBER_STATE_JOINING)
 	r.chief.join(2, 1)
 	r.beat()
@@ -174,7 +174,7 @@ func TestWaits(t *testing.T) {
 	r.chief.with(func(*rpc.JobStatus) { r.chief.hold = hold })
 	r.order("stop", 0)
 	r.beats(2)
-	waits("worker-0-g1 to drain, worker-1-g1 to drain")
+	waits("worker-0-g1 to drain; worker-1-g1 to drain")
 	for rank := range 2 {
 		r.chief.set(rank, 1, rpc.MemberState_MEMBER_STATE_DRAINED)
 	}

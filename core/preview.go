@@ -34,8 +34,9 @@ type Preview struct {
 	Ahead []traffic.Ahead
 	// NoHistory is why the arrival history could not be read.
 	NoHistory error
-	// Gone says that nothing lives of the job, which was not stopped: a run takes it up again.
-	Gone bool
+	// Gone says that nothing lives of the job, which has not stopped: a run takes it up again. Ended is then what became of it, for people.
+	Gone  bool
+	Ended string
 	// Locked says that a scheduler of the job runs. Unheard says that it did not tell what it wants (Options.Wanted): then what it has learnt, and what a person has
 	// ordered, is not in the preview, which starts from the job file's prior.
 	Locked, Unheard bool
@@ -111,7 +112,8 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	}
 	s := &Scheduler{opt: o, job: o.Job, lg: o.Log.With("job", o.Job.Name), started: time.Now(), progress: newProgressLog(10 * time.Minute), want: newDesired("")}
 	p := &Preview{Offline: o.Offline}
-	if p.Locked, err = s.readDesired(want); err == nil {
+	var ended string
+	if p.Locked, ended, err = s.readDesired(want); err == nil {
 		err = s.connect(ctx)
 	}
 	if err != nil {
@@ -130,7 +132,9 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 		s.want.catchUp(s.seen.list)
 	}
 	s.gone = s.gone && !p.Locked // what the scheduler that runs has not started yet, it starts
-	p.Gone, p.Unheard = s.gone, p.Locked && want == nil
+	if p.Gone, p.Unheard = s.gone, p.Locked && want == nil; p.Gone {
+		p.Ended = ended
+	}
 	now := time.Now()
 	s.follow(now)
 	if s.want.Target == 0 && len(s.seen.list) > 0 {
@@ -202,22 +206,24 @@ func (d *desired) leaves(id backend.ID) bool {
 }
 
 // readDesired takes what is wanted as the scheduler that runs says (nil: it did not), else from the state of the last one, if there is one, and leaves that as it is.
-func (s *Scheduler) readDesired(says *Wanted) (locked bool, err error) {
+// ended is what became of the job after that one, for people.
+func (s *Scheduler) readDesired(says *Wanted) (locked bool, ended string, err error) {
 	st, err := state.OpenReader(s.opt.StateDir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
+		return false, "", nil
 	case errors.Is(err, state.ErrLocked):
 		err = s.want.copy(says)
 		s.want.open(false)
-		return true, err
+		return true, "", err
 	case err != nil:
-		return false, err
+		return false, "", err
 	}
 	s.damaged = st.Check(checkFor)
 	_, err = st.Get(desiredKey, s.want)
+	ended = s.want.ended()
 	s.want.open(false)
-	return false, errors.Join(err, st.Close())
+	return false, ended, errors.Join(err, st.Close())
 }
 
 // place renders what the decision wants and asks the backend whether the missing part has room. That the cluster does not answer keeps nobody from the decision.

@@ -28,6 +28,7 @@ const (
 
 // publish records what was seen and replaces the view.
 func (s *Scheduler) publish(now time.Time) {
+	s.heedLate()
 	sample := s.sample(now)
 	s.lastSample = sample
 	if err := s.record(now, sample); err != nil && s.unsaved == nil {
@@ -125,8 +126,9 @@ func counted(m *rpc.MemberStatus) bool {
 
 func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 	j, n := s.job, s.seen
+	s.down = s.serversDown()
 	v := &View{
-		Job: j.Name, State: s.stateOf(sample), Scheduler: true, Waits: s.waits(), Mode: j.Autoscale.Mode, Now: now, Started: s.started, MaxLag: j.SLO.MaxLag, Min: j.Workers.Min, Max: j.Workers.Max,
+		Job: j.Name, State: s.stateOf(sample), Scheduler: true, Waits: s.waits(), Mode: j.Autoscale.Mode, Now: now, Started: s.started, MaxLag: j.SLO.MaxLag, Watch: j.Autoscale.Watch, Min: j.Workers.Min, Max: j.Workers.Max,
 		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, PausedSince: s.want.pausedSince(), Model: s.online.Model().String(), ModelBasis: s.basis(),
 		Skips: Skips(j), DeadLetter: j.Stream.DeadLetter, Emulated: j.Workers.EmulateStep > 0,
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Forced: s.want.Forced, Stopped: s.want.Stopped, LastStop: s.want.LastStop,
@@ -468,7 +470,7 @@ func (s *Scheduler) problems() []string {
 		out = append(out, h.words(len(s.want.Ranks), waiting))
 	}
 	out = append(out, s.silentNow()...)
-	out = append(out, s.serversDown()...)
+	out = append(out, s.down...)
 	out = append(out, s.adrift()...)
 	out = append(out, s.troubled()...)
 	for _, x := range s.excluded {

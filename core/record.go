@@ -77,6 +77,8 @@ type Rescale struct {
 	Aborted bool `json:"aborted,omitempty"`
 	// Unfinished says what it still waited for when it was given up.
 	Unfinished string `json:"unfinished,omitempty"`
+	// CameAbout says that it came about after all since it was given up: what waited was left to wait, and has come.
+	CameAbout bool `json:"came_about,omitempty"`
 	// Hindered says that meanwhile something else kept the new workers, or all, from training, so that it tells nothing of how fast a worker joins.
 	Hindered bool `json:"hindered,omitempty"`
 }
@@ -125,6 +127,7 @@ type View struct {
 	Now        time.Time     `json:"now"` // when it was made or, from the API, asked for; Sample.At is when it was observed
 	Started    time.Time     `json:"started"`
 	MaxLag     time.Duration `json:"max_lag"`
+	Watch      time.Duration `json:"watch"` // from one look to the next, while nothing is under way
 	Min        int           `json:"min"`
 	Max        int           `json:"max"`
 	Sample     Sample        `json:"sample"`

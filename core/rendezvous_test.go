@@ -390,6 +390,39 @@ func TestPortIsTaken(t *testing.T) {
 	}
 }
 
+// Two schedulers that were killed come back in whatever order: each listens where it did, since each tries first what its own state has.
+func TestPortsAreNotSwapped(t *testing.T) {
+	type scheduler struct {
+		r    *rig
+		meet *rendezvous
+		port int
+	}
+	open := func(s *scheduler) {
+		free := *s.r.job
+		free.Network.Listen = "127.0.0.1:0"
+		var err error
+		if s.meet, err = openRendezvous(t.Context(), s.r.s.lg, &free, "x", s.r.s.store, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both := []*scheduler{{r: newRig(t, rigOptions{})}, {r: newRig(t, rigOptions{})}}
+	for _, s := range both {
+		open(s)
+		s.port = s.meet.kept.Port
+	}
+	for _, s := range both {
+		s.meet.close()
+	}
+	slices.Reverse(both)
+	for _, s := range both {
+		open(s)
+		defer s.meet.close()
+		if s.meet.kept.Port != s.port || !strings.HasSuffix(s.meet.address, ":"+strconv.Itoa(s.port)) {
+			t.Errorf("it listens on %s, and did at port %d", s.meet.address, s.port)
+		}
+	}
+}
+
 // A server that cannot start and cannot write that down, because the checkpoint folder takes nothing, says it to the scheduler: the job is stuck, with the cause.
 func TestServerTellsTheSchedulerWhyItCannotStart(t *testing.T) {
 	r := newRig(t, rigOptions{})

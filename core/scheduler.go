@@ -119,6 +119,7 @@ type Scheduler struct {
 	lastHistory History
 	troubles    map[backend.ID]*trouble // by role and rank
 	silences    map[backend.ID]*silence // by role and rank
+	down        []string                // the parameter servers that are down, for people (serversDown); by the last picture
 	listened    time.Time               // when it was listened for them last
 	queued      map[backend.ID]bool     // whose wait in the queue is measured
 	// replacements are those of processes that hung, by role and rank.

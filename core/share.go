@@ -226,7 +226,7 @@ func (p *PoolShare) Within(decide func(plan.Observation) plan.Decision, obs plan
 		}
 	case short:
 		obs.Limits.Max, obs.Limits.Min = min(obs.Limits.Max, p.May), min(obs.Limits.Min, p.May)
-		obs.Limits.Why = fmt.Sprintf("pool %q", p.Pool)
+		obs.Limits.Why, obs.Limits.Short = fmt.Sprintf("pool %q", p.Pool), plan.Short{}
 		wants := d.Reason
 		if d = decide(obs); d.Target == p.May && !strings.Contains(d.Reason, obs.Limits.Why) {
 			// What is narrow is the pool's part, and not what the job file allows, of which the policy speaks.

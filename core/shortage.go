@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -106,7 +107,7 @@ func (s *Scheduler) waitsForPlace(rank int) (why string, waits bool) {
 func (s *Scheduler) declareShortage(now time.Time, waiting int, reason string) {
 	h := &Ceiling{Max: max(s.want.Target-waiting, s.job.Workers.Min, 1), Reason: reason, Since: now, Free: -1}
 	if reason == "" {
-		h.Reason = "the backend gives no reason"
+		h.Reason = unsaid
 	}
 	if before := s.want.Ceiling; before != nil {
 		if before.Max == h.Max {
@@ -168,7 +169,7 @@ func (s *Scheduler) placed() int {
 // limits are the job file's, or narrower ones while the cluster is full: but with lag over its objective, or in a queue, where it would lose its turn, nobody is
 // given up that waits for a place, and nobody that runs ever.
 func (s *Scheduler) limits(l lag) plan.Limits {
-	out := plan.Limits{Min: s.job.Workers.Min, Max: s.job.Workers.Max}
+	out := plan.Limits{Min: s.job.Workers.Min, Max: s.job.Workers.Max, Short: s.short()}
 	if h := s.want.Ceiling; h != nil && h.Max > 0 {
 		most := max(h.Max, s.placed())
 		if l.ageKnown && l.age > s.job.SLO.MaxLag || s.queues() {
@@ -180,6 +181,30 @@ func (s *Scheduler) limits(l lag) plan.Limits {
 	}
 	return out
 }
+
+// short says for the policy's words for how many workers the cluster has no place; nothing where it has one for all, or that is not known.
+func (s *Scheduler) short() plan.Short {
+	if s.seen.unlisted() != "" {
+		return plan.Short{}
+	}
+	out := plan.Short{Max: s.job.Workers.Max, Placed: s.placed()}
+	if h := s.want.Ceiling; h != nil && h.Max > 0 {
+		out.Why = h.Reason
+	}
+	for _, rank := range s.want.Ranks {
+		if why, waits := s.waitsForPlace(rank); waits {
+			out.Waiting++
+			out.Why = cmp.Or(out.Why, why, unsaid)
+		}
+	}
+	if out.Why == "" {
+		return plan.Short{}
+	}
+	return out
+}
+
+// unsaid stands where the backend does not say why it has no place.
+const unsaid = "the backend gives no reason"
 
 // room says whether the cluster had a place for one more process of a kind, beside all that runs, and why not.
 type room struct {

@@ -215,6 +215,13 @@ func TestAShortageEndsWhenWhatWaitedStarts(t *testing.T) {
 	if r.s.want.Target != 2 {
 		t.Errorf("with lag over its objective %d workers are wanted, of 2", r.s.want.Target)
 	}
+	const short = "; 1 has a place, and 1 waits for one: (Resources) needs 3 GPUs, 1 free"
+	if v := r.s.View(); !strings.HasSuffix(v.Decision.Decision.Reason, short) {
+		t.Errorf("decided: %s", v.Decision.Decision.Reason)
+	}
+	if v := r.s.View(); v.LastRescale.Unfinished == "" || v.LastRescale.CameAbout {
+		t.Errorf("the last rescale, while its worker waits, is %+v", v.LastRescale)
+	}
 	if err := r.cluster.SetState("ctr", worker(1, 1), backend.StateRunning, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -222,6 +229,12 @@ func TestAShortageEndsWhenWhatWaitedStarts(t *testing.T) {
 	r.beats(3)
 	if h := r.s.want.Ceiling; h != nil && h.Max > 0 || r.s.want.Target != 2 {
 		t.Errorf("ceiling %+v, target %d", h, r.s.want.Target)
+	}
+	if last := r.s.View().LastRescale; last.To != 2 || !last.CameAbout {
+		t.Errorf("the last rescale, which has come about after all, is %+v", last)
+	}
+	if reason := r.s.View().Decision.Decision.Reason; strings.Contains(reason, "place") {
+		t.Errorf("decided, when all have a place: %s", reason)
 	}
 	r.wantCalls()
 }

@@ -68,6 +68,9 @@ func (v Sight) Observation(j *job.Job) plan.Observation {
 		Fallback: fallback(j.Autoscale.Fallback), Utilisation: v.Utilisation, UtilKnown: v.UtilKnown,
 		Flow: v.Flow, Hottest: v.Hottest, Partitions: v.Partitions, Budget: v.Budget, Manual: v.Manual, State: v.State,
 	}
+	if n := v.Partitions; j.Workers.Forward == job.ForwardNone && n > 0 {
+		o.Limits.Short.Max = min(o.Limits.Short.Max, max(n, o.Limits.Min))
+	}
 	if n := v.Partitions; j.Workers.Forward == job.ForwardNone && n > 0 && n < o.Limits.Max {
 		o.Limits.Max = max(n, o.Limits.Min)
 		o.Limits.Why = fmt.Sprintf(`the topic has %s, and with workers.forward = %q workers beyond that have nothing to do`, job.Count(n, "partition"), job.ForwardNone)

@@ -50,11 +50,8 @@ func (s *Scheduler) glanceOf(scheduler string, no unheard, listed bool) *Glance 
 	if n.chiefErr != nil && !silent(n.chiefErr) {
 		g.Problems = append(g.Problems, "the chief: "+n.chiefErr.Error())
 	}
-	switch {
-	case n.blind():
+	if n.listErr != nil {
 		g.Problems = append(g.Problems, n.unlisted())
-	case n.listErr != nil:
-		g.Problems = append(g.Problems, "the backend: "+n.listErr.Error())
 	}
 	if n.blind() {
 		g.State, g.Stuck = StateStuck, unseen

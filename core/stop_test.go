@@ -141,7 +141,7 @@ func TestStopWhereAServerCannotStart(t *testing.T) {
 		tellRestore(t, r.job, trouble)
 		r.order("stop", 0)
 		r.beats(3)
-		const want = "parameter server 0, which cannot start: the problem says how to mend it, and kale stop -force ctr ends the job without it; then for worker-0-g1 to drain, worker-1-g1 to drain"
+		const want = "parameter server 0, which cannot start: the problem says how to mend it, and kale stop -force ctr ends the job without it; then for worker-0-g1 to drain; worker-1-g1 to drain"
 		if v := r.s.View(); !v.Stopping || !strings.HasPrefix(v.Waits, want) {
 			t.Errorf("waits for %q, want %q", v.Waits, want)
 		}
@@ -377,7 +377,7 @@ func TestStopSaysWhatItWaitsFor(t *testing.T) {
 	waits("the last snapshot, which ps-1 has yet to write; and for ps-1-g1, which has not answered for 10s (after 30s it is ended by force and started again)")
 	r.backend.FailNext(fake.OpList, backend.Errorf(backend.Unavailable, "scripted"))
 	r.beat()
-	waits("the backend, which does not answer: scripted (unavailable); kale stop -force ctr ends without it what can read the checkpoint folder")
+	waits("the backend, which does not answer (the problem says why); kale stop -force ctr ends without it what can read the checkpoint folder")
 	r.chief.serverUp(1)
 	close(hold)
 	r.stops()

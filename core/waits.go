@@ -20,7 +20,7 @@ func (s *Scheduler) waits() string {
 	case s.want.Stopping && s.seen.blind():
 		return "what runs to be seen again: the problem says what helps"
 	case s.want.Stopping && s.seen.listErr != nil:
-		return "the backend, which does not answer: " + s.seen.listErr.Error() + s.withoutCluster()
+		return "the backend, which does not answer" + s.whyUnlisted() + s.withoutCluster()
 	case s.want.Stopping && !s.seen.complete:
 		return "the backend, which" + strings.TrimPrefix(ListedInPart(s.seen.list), "the backend") + s.withoutCluster()
 	case s.seen.listErr != nil || !s.seen.complete:
@@ -53,7 +53,15 @@ func (s *Scheduler) waits() string {
 	if r := s.want.Rescale; len(what) == 0 && r != nil && s.seen.chiefErr == nil {
 		return s.unsettled(r)
 	}
-	return few(what)
+	return fewOf(what, "; ")
+}
+
+// whyUnlisted says why the backend does not answer, where no problem does.
+func (s *Scheduler) whyUnlisted() string {
+	if s.seen.unknown(s.begun()) == s.seen.unlisted() {
+		return " (the problem says why)"
+	}
+	return ": " + s.seen.listErr.Error()
 }
 
 // withoutCluster says what ends, or would end, of a job that is being stopped while its cluster does not tell what runs.
@@ -71,12 +79,15 @@ func (s *Scheduler) withoutCluster() string {
 const toldToEnd = "what can read the checkpoint folder has been told there to end"
 
 // few names the first of several things.
-func few(what []string) string {
+func few(what []string) string { return fewOf(what, ", ") }
+
+// fewOf is few with what parts them: "; " where they may have commas themselves.
+func fewOf(what []string, parted string) string {
 	const most = 2
 	if more := len(what) - most; more > 0 {
-		return fmt.Sprintf("%s, and %d more", strings.Join(what[:most], ", "), more)
+		return fmt.Sprintf("%s%sand %d more", strings.Join(what[:most], parted), parted, more)
 	}
-	return strings.Join(what, ", ")
+	return strings.Join(what, parted)
 }
 
 func (s *Scheduler) stopWaits() string {
@@ -96,16 +107,16 @@ func (s *Scheduler) stopWaits() string {
 	}
 	switch {
 	case s.want.Forced:
-		return few(append(workers, servers...))
+		return fewOf(append(workers, servers...), "; ")
 	case len(workers) > 0:
-		return s.keptStill() + s.unstartable() + few(workers) + s.unanswered()
+		return s.keptStill() + s.unstartable() + fewOf(workers, "; ") + s.unanswered()
 	case len(servers) > 0 && !s.want.Snapshotted && s.unplacedChief() != nil:
 		st := s.unplacedChief()
 		return fmt.Sprintf("a place for %s (%s), which the last snapshot needs; %s after it was asked for it is done without: what its process before wrote stays", st.ID, st.Reason, job.Length(chiefPlace))
 	case len(servers) > 0 && !s.want.Snapshotted:
 		return s.keptStill() + s.unstartable() + "the last snapshot" + s.writers() + s.snapshotTrouble() + s.unanswered()
 	}
-	return few(servers)
+	return fewOf(servers, "; ")
 }
 
 // onAway says of a process whose node does not answer its cluster that it does not.
@@ -130,7 +141,7 @@ func (s *Scheduler) keptStill() string {
 	if len(still) == 0 {
 		return ""
 	}
-	return few(still) + "; then for "
+	return fewOf(still, "; ") + "; then for "
 }
 
 // unstartable names the servers that cannot start, without which nothing drains and nothing is written, as the beginning of a sentence. Why is among the problems.
@@ -173,7 +184,7 @@ func (s *Scheduler) unanswered() string {
 	if len(mute) == 0 {
 		return ""
 	}
-	return "; and for " + few(mute)
+	return "; and for " + fewOf(mute, "; ")
 }
 
 // writers names the servers that have yet to write the last snapshot, where that is known and not all of them.

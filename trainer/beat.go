@@ -171,7 +171,7 @@ func (c *conversation) join(ctx context.Context) error {
 		w.forget()
 	}
 	if err != nil {
-		return fmt.Errorf("join: %w", err)
+		return fmt.Errorf("join at the chief: %w", err)
 	}
 	c.joined, c.seq = true, 0
 	w.joined.Store(resp.GetChief())

@@ -112,7 +112,7 @@ func (r *rendezvous) lost(err error) {
 	if r.self.Phase != rpc.Phase_PHASE_DIALLING {
 		r.wake.set()
 	}
-	r.self.Phase, r.self.Trouble = rpc.Phase_PHASE_DIALLING, err.Error()
+	r.self.Phase, r.self.Trouble = rpc.Phase_PHASE_DIALLING, rpc.Words(err)
 }
 
 // stuck notes why the process cannot start.
@@ -122,7 +122,7 @@ func (r *rendezvous) stuck(err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.self.Trouble = err.Error()
+	r.self.Trouble = rpc.Words(err)
 	r.wake.set()
 }
 

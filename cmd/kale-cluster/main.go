@@ -5,9 +5,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"sort"
+	"strings"
 	"syscall"
 )
 
@@ -44,6 +46,40 @@ func run(args []string) int {
 		return 1
 	}
 	return 0
+}
+
+// reviver is a cluster that starts again what has ended of it.
+type reviver interface {
+	Revive(ctx context.Context) (names []string, err error)
+}
+
+// serve waits until ctx ends. Each SIGUSR1 has the daemons that have ended started again, which the cluster's start text tells (howToRevive).
+func serve(ctx context.Context, out io.Writer, c reviver) {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	defer signal.Stop(asked)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-asked:
+		}
+		switch names, err := c.Revive(ctx); {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			fmt.Fprintf(os.Stderr, "kale-cluster: start again what has ended: %v\n", err)
+		case len(names) == 0:
+			fmt.Fprintln(out, "Nothing had ended.")
+		default:
+			fmt.Fprintf(out, "Started again: %s.\n", strings.Join(names, ", "))
+		}
+	}
+}
+
+// howToRevive says how the daemons of a cluster, which are named, come back when they were killed.
+func howToRevive(daemons string) string {
+	return fmt.Sprintf("A daemon that was killed (%s) comes back with: kill -USR1 %d", daemons, os.Getpid())
 }
 
 // leaves says what a cluster leaves when it ends.

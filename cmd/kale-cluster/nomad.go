@@ -62,9 +62,10 @@ and a job file with
 
 %s is shared by all nodes: the place for checkpoint.dir.
 %s is %s.
+%s.
 Ctrl-C ends it and %s.
-`, c.Shared(), c.Shared(), c.Private(), apart, leaves(*dir))
-	<-ctx.Done()
+`, c.Shared(), c.Shared(), c.Private(), apart, howToRevive("the server, the client of a node"), leaves(*dir))
+	serve(ctx, os.Stdout, c)
 	return c.Stop()
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
 
 	"github.com/kale-sched/kale/plugins/slurm/slurmtest"
 )
@@ -60,8 +61,9 @@ and a job file with
 %[7]s  }
 
 %[4]s is shared by all nodes; %s is %s.
+%[9]s.
 Ctrl-C ends it and %[8]s.
-`, *nodes, *gpus, c.Conf(), c.Shared(), c.Private(), apart, through, leaves(*dir))
-	<-ctx.Done()
+`, *nodes, *gpus, c.Conf(), c.Shared(), c.Private(), apart, through, leaves(*dir), howToRevive("slurmctld, the slurmd of a node"))
+	serve(ctx, os.Stdout, c)
 	return c.Close()
 }

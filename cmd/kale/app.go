@@ -112,6 +112,8 @@ func behind(w io.Writer) io.Writer {
 	switch w := w.(type) {
 	case *printed:
 		return behind(w.w)
+	case *headed:
+		return behind(w.w)
 	case *outlet:
 		return w.w
 	}

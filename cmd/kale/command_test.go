@@ -329,7 +329,7 @@ func TestUsageErrors(t *testing.T) {
 		{"demo -backend nomd", `the demo has no backend "nomd". Did you mean "nomad"?`},
 		{"replay -synthetic week -policies kale,kdea", `there is no policy "kdea". Did you mean "keda"?`},
 		{"status a b", `unexpected argument "b": kale status takes only [JOB]`},
-		{"validate a.hcl b.hcl", `unexpected argument "b.hcl": kale validate takes only JOB.hcl`},
+		{"doctor a.hcl b.hcl", `unexpected argument "b.hcl": kale doctor takes only JOB.hcl`},
 		{"status -every 0s", "it must be above 0"},
 		{"scale ctr", "the number of workers (or auto) is missing"},
 		{"scale ctr many", `"many" is not a number of workers`},

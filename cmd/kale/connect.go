@@ -349,11 +349,8 @@ func (a *app) completeMoreJobs(cmd *cobra.Command, _ []string, word string) ([]s
 	return a.completeJobs(cmd, nil, word)
 }
 
-// completeFiles offers job files as a command's first argument.
-func completeFiles(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+// completeFiles offers job files as each of a command's arguments.
+func completeFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return []string{"hcl"}, cobra.ShellCompDirectiveFilterFileExt
 }
 

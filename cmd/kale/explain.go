@@ -25,8 +25,8 @@ func explainCommand(a *app) *cobra.Command {
 	var f explainFlags
 	c := &cobra.Command{
 		Use: "explain JOB", Short: "The last decisions, with their arithmetic",
-		Long: `Shows how the last decisions came about: what was known, each term of the arithmetic, and the result. Without -all, the last
-decisions that changed something and the newest one, and what else happened since the first of them. It works with a running scheduler and, from the job's state, without
+		Long: `Shows how the last decisions came about: what was known, each term of the arithmetic, and the result; and what else happened since the
+first of them. Without -all, the newest decision, and before it those that changed something, -n in all. It works with a running scheduler and, from the job's state, without
 or beside one that is suspended.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -37,7 +37,7 @@ or beside one that is suspended.`,
 		},
 	}
 	f.register(c)
-	c.Flags().IntVarP(&f.n, "lines", "n", 5, "how many `DECISIONS`")
+	c.Flags().IntVarP(&f.n, "lines", "n", 5, "how many `DECISIONS`, the newest among them")
 	c.Flags().BoolVar(&f.all, "all", false, "also decisions that changed nothing")
 	a.jsonFlag(c, "print observations and decisions as a JSON array, oldest first; times in seconds (_s)")
 	return c
@@ -133,7 +133,7 @@ func (a *app) decisions(ctx context.Context, name string, f explainFlags) (recor
 	return records, notes, errors.Join(err, st.Close())
 }
 
-// pick chooses what is shown: the last n, or the last n changes and the newest decision after them.
+// pick chooses the n that are shown: the last ones, or the newest and before it the last that changed something.
 func pick(f explainFlags, read reader) ([]core.Record, error) {
 	if f.all {
 		return read(f.n, false)
@@ -149,5 +149,5 @@ func pick(f explainFlags, read reader) ([]core.Record, error) {
 	if len(records) == 0 || newest[0].Decision.At.After(records[len(records)-1].Decision.At) {
 		records = append(records, newest[0])
 	}
-	return records, nil
+	return records[max(0, len(records)-f.n):], nil
 }

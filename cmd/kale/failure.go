@@ -59,18 +59,9 @@ func (a *app) wantsJSON(c *cobra.Command, args []string) bool {
 
 // fail tells why a command has ended and gives its exit code. A result that was printed with -json has told scripts already.
 func (a *app) fail(ctx context.Context, c *cobra.Command, args []string, err error) int {
-	code, f := exitFailed, failure{judged: a.judged, Error: job.Shorten(err.Error())}
-	var usage usageError
-	switch {
-	case errors.As(err, &usage):
-		code, f.Advice = exitUsage, fmt.Sprintf("See: %s -help", strings.TrimSuffix(c.CommandPath(), " help"))
-	case errors.Is(err, errShown):
-		f.Error = ""
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		f.Error = "interrupted"
-	}
-	if f.judged != nil && f.Error == "" {
-		f.Error, f.Advice = f.first()
+	code, f := a.failure(ctx, err)
+	if code == exitUsage {
+		f.Advice = fmt.Sprintf("See: %s -help", strings.TrimSuffix(c.CommandPath(), " help"))
 	}
 	if a.wantsJSON(c, args) && (a.printed == nil || !a.printed.begun) {
 		f.Error = cmp.Or(f.Error, err.Error())
@@ -85,6 +76,24 @@ func (a *app) fail(ctx context.Context, c *cobra.Command, args []string, err err
 		fmt.Fprintln(a.err, f.Advice)
 	}
 	return code
+}
+
+// failure is what there is to tell of an error that a command has ended with; without -json it says nothing of what was shown.
+func (a *app) failure(ctx context.Context, err error) (code int, f failure) {
+	code, f = exitFailed, failure{judged: a.judged, Error: job.Shorten(err.Error())}
+	var usage usageError
+	switch {
+	case errors.As(err, &usage):
+		code = exitUsage
+	case errors.Is(err, errShown):
+		f.Error = ""
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		f.Error = "interrupted"
+	}
+	if f.judged != nil && f.Error == "" {
+		f.Error, f.Advice = f.first()
+	}
+	return code, f
 }
 
 // judge takes down what is wrong with a job file, for fail.

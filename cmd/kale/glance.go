@@ -368,7 +368,7 @@ func writeGlance(w io.Writer, g *core.Glance, advice string, width int) error {
 	default:
 		row("last seen", "%s  %s %s of %d %s, lag %s", clock(s.At, g.Now), job.Count(*s.Running, "worker"), view.Doing(*s, false), s.Target, wanted, lag(*s))
 	}
-	writeRecords(row, g.Now, g.LastChange, g.Decision)
+	writeRecords(row, g.Now, g.LastChange, g.Decision, g.Problems)
 	if g.Trained != nil {
 		text := trainedTotal(g.Trained)
 		if t := g.Totals; t != nil {

@@ -57,7 +57,8 @@ type planned struct {
 	HistoryAt  *time.Time  `json:"history_from,omitempty"` // nil: no arrival history
 	Scheduler  bool        `json:"scheduler_running,omitempty"`
 	Unheard    bool        `json:"scheduler_silent,omitempty"`  // it did not say what it wants: neither what it has learnt nor a person's order is in the plan
-	Gone       bool        `json:"gone,omitempty"`              // nothing runs of the job, which was not stopped
+	Gone       bool        `json:"gone,omitempty"`              // nothing runs of the job, which has not stopped
+	Ended      string      `json:"ended,omitempty"`             // then what became of it, for people
 	Running    []string    `json:"running,omitzero"`            // nil: not known
 	NotRunning []notRuns   `json:"not_running,omitempty"`       // what is there and does not run: it waits for a place, starts, or is not heard of
 	Unlisted   string      `json:"processes_unknown,omitempty"` // why Running may not be all
@@ -232,7 +233,7 @@ func (a *app) warnUnknown(l *loaded, p *core.Preview) {
 
 func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview) planned {
 	out := planned{
-		Job: l.Name, Topic: l.Stream.Topic, Partitions: topic.Partitions, Scheduler: p.Locked, Unheard: p.Unheard, Gone: p.Gone, Unlisted: p.Unlisted, Damaged: p.Damaged, Placements: []placement{},
+		Job: l.Name, Topic: l.Stream.Topic, Partitions: topic.Partitions, Scheduler: p.Locked, Unheard: p.Unheard, Gone: p.Gone, Ended: p.Ended, Unlisted: p.Unlisted, Damaged: p.Damaged, Placements: []placement{},
 		Unplaced: p.Unplaced, Shortage: p.Report.Shortage, Record: p.Record,
 	}
 	if topic.Err != nil {
@@ -280,7 +281,7 @@ func writePlanned(w io.Writer, p planned) error {
 		fmt.Fprintln(w, `observe  autoscale.mode is "observe": kale run only decides and records, and would start and end nothing of this`)
 	}
 	if p.Gone {
-		fmt.Fprintln(w, "gone     it was not stopped, and nothing of it runs any more: kale run takes it up again")
+		fmt.Fprintf(w, "gone     %s, and nothing of it runs any more: kale run takes it up again\n", p.Ended)
 	}
 	if p.Unlisted != "" {
 		fmt.Fprintf(w, "running  %s\n", p.Unlisted)
@@ -289,7 +290,7 @@ func writePlanned(w io.Writer, p planned) error {
 		fmt.Fprintf(w, "running  %s\n", strings.Join(p.Running, ", "))
 	}
 	for _, n := range p.NotRunning {
-		line := "others   " + n.ID + " is " + n.State
+		line := "its own  " + n.ID + " is " + n.State
 		if n.Reason != "" {
 			line += " (" + n.Reason + ")"
 		}

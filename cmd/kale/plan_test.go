@@ -65,8 +65,8 @@ func TestPlanTellsWhatDoesNotRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `running  ps-0-g1
-others   worker-0-g1 is unknown (its node n2 does not answer)
-others   worker-1-g1 is pending
+its own  worker-0-g1 is unknown (its node n2 does not answer)
+its own  worker-1-g1 is pending
 start    nothing more: what is wanted is there, or asked for
 `
 	if !strings.HasSuffix(out.String(), want) {
@@ -108,5 +108,17 @@ func TestPlanWithoutACluster(t *testing.T) {
 		if err := json.Unmarshal([]byte(s.must("plan", "-json", file).out), &p); err != nil || p.Unplaced == "" || p.Unlisted == "" || p.Decision.Target < 1 {
 			t.Errorf("%s: %+v, %v", name, p, err)
 		}
+	}
+}
+
+// Of a job whose stop was interrupted a plan says that, as kale status does.
+func TestPlanTellsThatAStopWasInterrupted(t *testing.T) {
+	p := newPlanned(&loaded{Job: &job.Job{Name: "ctr"}}, job.TopicInfo{Partitions: 3}, &core.Preview{Gone: true, Ended: "its stop was interrupted"})
+	var out strings.Builder
+	if err := writePlanned(&out, p); err != nil {
+		t.Fatal(err)
+	}
+	if want := "gone     its stop was interrupted, and nothing of it runs any more: kale run takes it up again\n"; !strings.Contains(out.String(), want) {
+		t.Errorf("%q is not in\n%s", want, out.String())
 	}
 }

@@ -257,9 +257,9 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		}
 	}
 	if age := v.Now.Sub(s.At); !s.At.IsZero() && age > time.Second {
-		why := ": the scheduler looks every autoscale.watch"
-		if s.Unknown != "" {
-			why = "" // and waits for who does not answer
+		why := ""
+		if s.Unknown == "" && v.Watch > 0 { // else it waits for who does not answer
+			why = fmt.Sprintf(": the scheduler looks every %s (autoscale.watch)", job.Length(v.Watch))
 		}
 		row("seen", "%s ago%s", job.Length(age), why)
 	}
@@ -338,7 +338,7 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		}
 		row("join time", "%s, the median of %s%s; the last%s was %s", job.Length(v.Join.Value-v.Join.Queue), job.Count(v.Join.Samples, "rescale"), queue, decidedAt(*j, v.Now), j)
 	}
-	writeRecords(row, v.Now, v.LastChange, v.Decision)
+	writeRecords(row, v.Now, v.LastChange, v.Decision, v.Problems)
 	if v.Trained != nil || v.State != core.StateObserved { // nobody could tell
 		row("trained", "%s%s%s", trainedTotal(v.Trained), aucSoFar(v.AUC), lossesOf(v))
 	}
@@ -366,13 +366,13 @@ func writeNotes(row func(name, format string, args ...any), job string, notes []
 	}
 }
 
-// writeRecords prints the last change and the last decision, each with its day where that is another than now's.
-func writeRecords(row func(name, format string, args ...any), now time.Time, change, last *core.Record) {
+// writeRecords prints the last change and the last decision, each with its day where that is another than now's. What problems say already is not told again.
+func writeRecords(row func(name, format string, args ...any), now time.Time, change, last *core.Record, problems []string) {
 	if d := change; d != nil {
 		row(view.ChangeName("last change", "last hold", d), "%s  %s", clock(d.Decision.At, now), view.Decided(d, view.Reason(d)))
 	}
 	if d := last; d != nil && (change == nil || !d.Decision.At.Equal(change.Decision.At)) {
-		row("decided", "%s  %s", clock(d.Decision.At, now), view.Reason(d))
+		row("decided", "%s  %s", clock(d.Decision.At, now), view.HeldReason(d, view.Reason(d), problems))
 	}
 }
 

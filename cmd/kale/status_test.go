@@ -327,13 +327,13 @@ func TestStatusTellsItsAgeAndNothingTwice(t *testing.T) {
 	r := &core.Record{Observation: plan.Observation{Forecast: plan.Forecast{Reason: why}}, Decision: plan.Decision{At: now, Reason: "hold: the forecast is not trusted: " + why}}
 	change := &core.Record{Observation: plan.Observation{Forecast: plan.Forecast{Reason: before}},
 		Decision: plan.Decision{At: now.Add(-time.Hour), Reason: "the forecast is not trusted: " + before + "; the recent rate needs 2 workers"}}
-	v := &core.View{Job: "ctr", Now: now, Sample: core.Sample{At: now.Add(-4 * time.Second)}, Forecast: plan.Forecast{Reason: why}, Decision: r, LastChange: change}
+	v := &core.View{Job: "ctr", Now: now, Watch: 10 * time.Second, Sample: core.Sample{At: now.Add(-4 * time.Second)}, Forecast: plan.Forecast{Reason: why}, Decision: r, LastChange: change}
 	var b strings.Builder
 	if err := writeStatus(&b, v, 0); err != nil {
 		t.Fatal(err)
 	}
 	if text := b.String(); strings.Count(text, why) != 1 || strings.Contains(text, before) || !strings.Contains(text, "not trusted; the recent rate needs 2 workers") ||
-		!strings.Contains(text, "seen         4s ago") {
+		!strings.Contains(text, "seen         4s ago: the scheduler looks every 10s (autoscale.watch)\n") {
 		t.Errorf("status:\n%s", text)
 	}
 	v.Sample.At = now
@@ -347,6 +347,8 @@ func TestStatusTellsItsAgeAndNothingTwice(t *testing.T) {
 	const away = "Kafka's end offsets are unknown: the topic does not exist"
 	v.Sample = core.Sample{At: now.Add(-4 * time.Second), LagUnknown: away, Unknown: away} // a look waits for who does not answer, which autoscale.watch does not say
 	v.Problems = []string{away + ". Where it was deleted, …"}
+	v.Decision = &core.Record{Observation: plan.Observation{Hold: plan.Hold{Unknown: true, Reason: away}},
+		Decision: plan.Decision{Kind: plan.KindHold, At: now, Reason: "hold at 1 worker: the state of the job is not fully known: " + away}}
 	b.Reset()
 	if err := writeStatus(&b, v, 0); err != nil {
 		t.Fatal(err)

@@ -174,10 +174,15 @@ func (b *stopBar) stops(lasts time.Duration, v *core.View) {
 	text := fmt.Sprintf("stopping job %q, %s%s", b.name, lasts.Round(time.Second), remaining(v))
 	if lasts >= stopTakesLong {
 		for _, p := range v.Problems {
-			if !view.Told(b.problems, p) {
-				b.problems = append(b.problems, p)
+			if view.Told(b.problems, p) {
+				continue
+			}
+			if what := core.Behind(p); what != "" && slices.ContainsFunc(b.problems, func(told string) bool { return core.Behind(told) == what }) {
+				b.say("still: %s: %s\n", what, view.Cause(p))
+			} else {
 				b.say("problem: %s\n", p)
 			}
+			b.problems = append(b.problems, p)
 		}
 		if !b.hinted && v.Waits != "" && v.Unlisted == "" && !v.Forced && !strings.Contains(text, "kale stop -force") { // which needs to see what runs, too
 			b.say("waiting for %s; kale stop -force %s%s does without\n", v.Waits, b.a.stateFlag(), b.name)

@@ -39,6 +39,23 @@ stopping job "ctr", 30s: waiting for the last snapshot, which fails
 	})
 }
 
+// Who does not answer a stop shows in one way after another: the first is told in full, each other shortly.
+func TestStopTellsASilenceShortly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs strings.Builder
+		bar := (&app{err: &errs}).stopBar("ctr")
+		const refused = `the backend does not answer: list workloads of job "ctr": Nomad cannot be reached: dial tcp 10.0.0.7:4646: connect: connection refused; is the server up? (unavailable)`
+		const late = `the backend does not answer: list workloads of job "ctr": list allocations: Nomad at http://10.0.0.7:4646 does not answer: context deadline exceeded; is the server up? (unavailable)`
+		for _, p := range []string{refused, late, refused, late} {
+			bar.stops(2*stopTakesLong, &core.View{Unlisted: "x", Waits: "the backend", Problems: []string{p}})
+		}
+		want := "problem: " + refused + "\nstill: the backend does not answer: context deadline exceeded\n"
+		if errs.String() != want {
+			t.Errorf("it says\n%swant\n%s", errs.String(), want)
+		}
+	})
+}
+
 // Who stopped a job reads at the end what the stop did without, what was undone meanwhile, and what it left.
 func TestStopSaysWhatItDidWithout(t *testing.T) {
 	const unwritten, left, restored = "at noon the last snapshot was not written", "at noon worker-1-g1 may still have run", core.Restored + "9 records, and had 10"

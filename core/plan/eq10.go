@@ -12,6 +12,8 @@ type Limits struct {
 	Max int `json:"max"`
 	// Why says, for people, why Max is lower than the job file's; "" when it is not.
 	Why string `json:"why,omitempty"`
+	// Short tells of a cluster that is full.
+	Short Short `json:"short,omitzero"`
 }
 
 // String is the limits for people.

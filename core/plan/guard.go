@@ -113,19 +113,27 @@ func (s *sheet) settle(d *Decision, p proposal, open bool) {
 		s.note("standing still", float64(n), "partitions", "until a person has done something about it; lag and backlog are of the others")
 	}
 	s.noteWant(p, want)
+	var short string
 	switch frozen, pinned := s.frozen(want), s.o.Limits.Clamp(s.o.Manual.Target); {
 	case frozen != "":
 		d.Hold = append(d.Hold, frozen)
 		d.Reason = fmt.Sprintf("%s: %s", holdAt(d.Current, want), frozen)
+		short = s.shortOf(d, p)
 	case s.o.Manual.Pinned:
 		d.Target, d.Source = pinned, "manual"
 		d.Reason = fmt.Sprintf("pinned to %s by hand", workers(s.o.Manual.Target))
-		if pinned != s.o.Manual.Target {
-			d.Reason += fmt.Sprintf(", which the limits of %s make %d", s.o.Limits, pinned)
+		short = s.shortOf(d, p)
+		lim := s.o.Limits
+		if short != "" {
+			lim = lim.roomy()
+		}
+		if may := lim.Clamp(s.o.Manual.Target); may != s.o.Manual.Target {
+			d.Reason += fmt.Sprintf(", which the limits of %s make %d", lim, may)
 		}
 	default:
-		s.follow(d, p, want, open)
+		short = s.follow(d, p, want, open)
 	}
+	s.tellShort(d, short)
 	if m := s.o.Manual; m.Pinned {
 		expr := "by hand, whatever the policy wants"
 		if pinned := s.o.Limits.Clamp(m.Target); pinned != m.Target {
@@ -160,8 +168,8 @@ func (s *sheet) frozen(want int) string {
 	return fmt.Sprintf("a rescale (%s) to %s has been under way for %s", o.Action.Kind, workers(o.Action.Target), formatDuration(max(o.Now.Sub(o.Action.Since), 0)))
 }
 
-// follow moves towards what the policy wants as far as the rules allow.
-func (s *sheet) follow(d *Decision, p proposal, want int, open bool) {
+// follow moves towards what the policy wants as far as the rules allow. short is what there is to say of a full cluster (shortOf).
+func (s *sheet) follow(d *Decision, p proposal, want int, open bool) (short string) {
 	d.Source, d.Reason = p.source, p.reason
 	d.Hold = append(d.Hold, p.hold...)
 	lim := s.o.Limits
@@ -187,17 +195,23 @@ func (s *sheet) follow(d *Decision, p proposal, want int, open bool) {
 		}
 	}
 	d.Target = want
-	d.Reason = s.atTheMost(want) + d.Reason
+	short = s.shortOf(d, p)
+	d.Reason = s.atTheMost(want, short) + d.Reason
+	return short
 }
 
 // atTheMost says that the lag is over the objective with all workers that are allowed,
-// where that is so: then it is the limit that a person can change, whatever the policy says.
-func (s *sheet) atTheMost(want int) string {
+// where that is so: then it is the limit that a person can change, whatever the policy says. On a full cluster it is not the limit, and short says what it is.
+func (s *sheet) atTheMost(want int, short string) string {
 	o := s.o
 	if !o.lagKnown() || o.Lag <= o.MaxLag || want < o.Limits.Max || s.current < o.Limits.Max || s.noHelp {
 		return ""
 	}
-	said := fmt.Sprintf("the lag of %s is over the objective of %s, and no more than %s are allowed", formatDuration(o.Lag), formatDuration(o.MaxLag), workers(o.Limits.Max))
+	said := fmt.Sprintf("the lag of %s is over the objective of %s", formatDuration(o.Lag), formatDuration(o.MaxLag))
+	if short != "" {
+		return said + "; "
+	}
+	said += fmt.Sprintf(", and no more than %s are allowed", workers(o.Limits.Max))
 	if o.Limits.Why != "" {
 		said += " (" + o.Limits.Why + ")"
 	}

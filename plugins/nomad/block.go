@@ -207,7 +207,7 @@ func (d *decoder) program(s *settings) {
 	switch {
 	case s.driver == "docker" && s.image == "":
 		d.fail(d.DriverRange, "No image", "The docker driver runs a container image: name it with image; it holds %s and /bin/sh.", trainerName)
-	case s.driver != "docker" && s.image != "":
+	case (s.driver == "raw_exec" || s.driver == "exec") && s.image != "":
 		d.fail(d.ImageRange, "Image without docker", "image is for driver = \"docker\"; the driver here is %q.", s.driver)
 	}
 	if s.driver == "docker" || d.Artifact != nil {

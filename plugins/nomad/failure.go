@@ -133,17 +133,20 @@ func (s settings) tokenGone(ctx context.Context, err error) error {
 		"set token in the backend block or NOMAD_TOKEN to one that it knows, and start the scheduler again")
 }
 
+// unreachable is the error of a call that has got no answer. Where no connection was made, which question it was for says nothing: of several that are asked at the same
+// time another one fails first each time, and it would be another error each time.
 func unreachable(err error, doing string) *backend.Error {
-	if advice := distrust(err); advice != "" {
-		return backend.Errorf(backend.Blocked, "%s: %w; %s", doing, err, advice)
-	}
+	advice := distrust(err)
 	var request *url.Error // says only which path of Nomad's interface was asked for
 	if errors.As(err, &request) {
 		err = request.Err
 	}
+	if advice != "" {
+		return backend.Errorf(backend.Blocked, "%s: Nomad%s: %w; %s", doing, askedAt(request), err, advice)
+	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" && !errors.Is(err, context.Canceled) {
-		return backend.Errorf(backend.Unavailable, "%s: Nomad cannot be reached: %w; is the address in the backend block (or NOMAD_ADDR) right, and the server up?", doing, err)
+		return backend.Errorf(backend.Unavailable, "Nomad cannot be reached: %w; is the address in the backend block (or NOMAD_ADDR) right, and the server up?", err)
 	}
 	if request != nil && (request.Timeout() || errors.Is(err, context.DeadlineExceeded)) {
 		return backend.Errorf(backend.Unavailable, "%s: Nomad%s does not answer: %w; is the server up? nomad server members tells (where this one hangs, with -address of another), and its log", doing, askedAt(request), err)
@@ -153,6 +156,9 @@ func unreachable(err error, doing string) *backend.Error {
 
 // askedAt says at which address Nomad was asked, " at http://…"; empty where that is not told.
 func askedAt(request *url.Error) string {
+	if request == nil {
+		return ""
+	}
 	u, err := url.Parse(request.URL)
 	if err != nil || u.Host == "" {
 		return ""

@@ -26,14 +26,14 @@ type volume struct {
 	readOnly bool
 }
 
-// confines reports whether the driver shows a task a file system of its own, and not that of the node.
-func confines(driver string) bool { return driver != "raw_exec" }
+// confines reports whether the driver shows a task a file system of its own, and not that of the node. Of one that there is not, nothing follows.
+func confines(driver string) bool { return driver == "exec" || driver == "docker" }
 
 // mounts reads which host volumes the tasks see.
 func (d *decoder) mounts(s *settings) {
 	for _, b := range d.Volumes {
 		switch {
-		case !confines(s.driver):
+		case s.driver == "raw_exec":
 			d.fail(b.Range, "Volume without need", "The driver %q shows tasks the node's own file system: leave volume %q out.", s.driver, b.Source)
 		case !path.IsAbs(b.Path):
 			d.fail(b.Range, "Unsuitable place for a volume", "path is %q; it is the absolute folder in which tasks see the host volume %q.", b.Path, b.Source)

@@ -41,9 +41,16 @@ func TestPlanSaysWhatIsForThoseThatWait(t *testing.T) {
 	j := &job{name: "ctr", set: set}
 	queued := view{inQueue: true, row: row{state: "PENDING"}, record: record{Resources: need}}
 	r := captured{nodes: nodes, views: map[*job][]view{j: {queued, queued}}}.room(j)
-	if says, want := r.lacks(set, backend.Resources{GPUs: 1}), "needs 1 GPU, 0 free (2 more are free, and for what waits already)"; says != want {
-		t.Errorf("says %q, want %q", says, want)
+	says := func(views map[*job][]view, want string) {
+		t.Helper()
+		if says := (captured{nodes: nodes, views: views}).room(j).lacks(set, backend.Resources{GPUs: 1}); says != "needs 1 GPU, 0 free ("+want+")" {
+			t.Errorf("says %q, want %q", says, want)
+		}
 	}
+	says(map[*job][]view{j: {queued, queued}}, "2 more are free, and for the job's own processes that wait already")
+	says(map[*job][]view{{name: "ads", set: set}: {queued}}, "2 more are free, and for other jobs' processes that wait already")
+	queued.record.Resources.GPUs = 1
+	says(map[*job][]view{j: {queued}, {name: "ads", set: set}: {queued}}, "2 more are free, and for what waits already: 1 for the job's own processes, 1 for other jobs'")
 	if r.waiting != 1 {
 		t.Errorf("%d that do not fit wait, want 1: of two that need both GPUs", r.waiting)
 	}

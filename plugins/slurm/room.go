@@ -24,6 +24,7 @@ type spot struct {
 	suits bool           // for the job that the room was made for
 	held  map[int]string // who holds a GPU, by index: running or about to
 	kept  int            // of those GPUs, what is free still, for what waits
+	own   int            // of kept, what is for the job that the room was made for
 }
 
 // captured is one consistent look at queue, nodes and folders.
@@ -115,7 +116,11 @@ func (c captured) room(j *job) *room {
 	}
 	for owner, views := range c.views {
 		for _, v := range views {
-			if v.awaits() && !r.keep(owner.set, v.record.Resources, owner.name+"/"+v.id.String()) && owner == j {
+			if !v.awaits() {
+				continue
+			}
+			kept := r.keep(owner.set, v.record.Resources, owner.name+"/"+v.id.String(), owner == j)
+			if !kept && owner == j {
 				r.waiting++
 			}
 		}
@@ -143,13 +148,17 @@ func (r *room) take(s settings, res backend.Resources, who string) bool {
 	return ok
 }
 
-// keep takes room for what waits already.
-func (r *room) keep(s settings, res backend.Resources, who string) bool {
+// keep takes room for what waits already, and is one of the job's own or not.
+func (r *room) keep(s settings, res backend.Resources, who string, own bool) bool {
 	sp := r.fit(s, res)
-	if sp != nil {
-		sp.kept += len(sp.give(s, res, who))
+	if sp == nil {
+		return false
 	}
-	return sp != nil
+	n := len(sp.give(s, res, who))
+	if sp.kept += n; own {
+		sp.own += n
+	}
+	return true
 }
 
 func (r *room) place(s settings, res backend.Resources, who string, avoid ...string) (name string, devices []string, ok bool) {
@@ -230,14 +239,20 @@ func (r *room) lacks(s settings, res backend.Resources, avoid ...string) string 
 // without says what does not count as free though Slurm shows it so, which nodes do not count, and which Slurm counts wrongly, as the end of a sentence.
 func (r *room) without() string {
 	var out []string
-	kept := 0
+	kept, own := 0, 0
 	for _, sp := range r.nodes {
 		if sp.suits {
-			kept += sp.kept
+			kept, own = kept+sp.kept, own+sp.own
 		}
 	}
-	if kept > 0 {
-		out = append(out, fmt.Sprintf("%d more are free, and for what waits already", kept))
+	switch {
+	case kept == 0:
+	case own == 0:
+		out = append(out, fmt.Sprintf("%d more are free, and for other jobs' processes that wait already", kept))
+	case own == kept:
+		out = append(out, fmt.Sprintf("%d more are free, and for the job's own processes that wait already", kept))
+	default:
+		out = append(out, fmt.Sprintf("%d more are free, and for what waits already: %d for the job's own processes, %d for other jobs'", kept, own, kept-own))
 	}
 	for _, x := range r.excluded {
 		out = append(out, x.String())

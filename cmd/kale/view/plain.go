@@ -204,14 +204,19 @@ func (p *printer) decisions(f Frame, before *core.View) []event {
 	return out
 }
 
-// holds is why the decision of now holds for lack of knowledge: what is not known has a line of its own where it is a problem.
+// holds is why the decision of now holds for lack of knowledge.
 func (p *printer) holds(v *core.View) string {
-	reason, why := v.Decision.Decision.Reason, v.Decision.Observation.Hold.Reason
+	return HeldReason(v.Decision, v.Decision.Decision.Reason, slices.Concat(p.problems, v.Problems))
+}
+
+// HeldReason is a decision's reason without what is not known, where that is among the problems, which have lines of their own.
+func HeldReason(r *core.Record, reason string, problems []string) string {
+	why := r.Observation.Hold.Reason
 	short, ends := strings.CutSuffix(reason, ": "+why)
-	told := slices.ContainsFunc(slices.Concat(p.problems, v.Problems), func(problem string) bool {
+	told := slices.ContainsFunc(problems, func(problem string) bool {
 		return Same(problem, why) || core.Behind(why) != "" && core.Behind(problem) == core.Behind(why)
 	})
-	if !ends || !told {
+	if !ends || !told || why == "" {
 		return reason
 	}
 	return short + ": a problem says why"
@@ -343,6 +348,12 @@ func Told(told []string, problem string) bool {
 
 // cause is the last part of a problem: who does not answer one question answers others as little, for the same reason.
 func cause(problem string) string { return problem[strings.LastIndex(problem, ": ")+1:] }
+
+// Cause is the last part of a problem, without what helps.
+func Cause(problem string) string {
+	says, _, _ := strings.Cut(strings.TrimSpace(cause(problem)), "; ")
+	return says
+}
 
 // numbers are figures, lengths of time and sizes in whatever unit ("58s", "1m3s", "2.1GiB"), and which partitions.
 var numbers = regexp.MustCompile(`\bpartitions? [0-9–, ]+|[0-9][0-9.,]*([KMGT]?i?B|ns|µs|ms|[dhms])?`)

@@ -255,7 +255,10 @@ func TestRescaleIsTold(t *testing.T) {
 		"scale-out 1 → 2 took 2.1s, gap 3s (a partition waited on after that), 18s ahead of the load": func(r *core.Rescale) { r.Gap = 3 * time.Second },
 		"scale-in 1 → 2 took 2.1s, gap unknown":                                                       func(r *core.Rescale) { r.Kind, r.GapKnown = plan.KindIn, false },
 		"scale-out 1 → 2 given up after 2.1s: worker 1, which is not ready":                           func(r *core.Rescale) { r.Aborted, r.Unfinished = true, "worker 1, which is not ready" },
-		"scale-out 1 → 2 replaced by another decision after 2.1s":                                     func(r *core.Rescale) { r.Aborted = true },
+		"scale-out 1 → 2 has come about since; it had been given up after 2.1s: worker 1, which is not ready": func(r *core.Rescale) {
+			r.Aborted, r.CameAbout, r.Unfinished = true, true, "worker 1, which is not ready"
+		},
+		"scale-out 1 → 2 replaced by another decision after 2.1s": func(r *core.Rescale) { r.Aborted = true },
 		"start 0 → 2 took 2.1s, settled 16s later, worker-1 has got nothing to train yet": func(r *core.Rescale) {
 			r.From, r.Settled, r.Join = 0, r.Done.Add(16*time.Second), &core.Join{Worker: "worker-1", Idle: true}
 		},

@@ -85,7 +85,11 @@ func RescaleWords(r core.Rescale, samples []core.Sample, horizon time.Duration) 
 	}
 	text := fmt.Sprintf("%s %d → %d", what, r.From, r.To)
 	if r.Unfinished != "" {
-		return text + " given up after " + job.Length(r.Done.Sub(r.Decided)) + ": " + clean(r.Unfinished)
+		given := " given up after " + job.Length(r.Done.Sub(r.Decided)) + ": " + clean(r.Unfinished)
+		if r.CameAbout {
+			return text + " has come about since; it had been" + given
+		}
+		return text + given
 	}
 	if r.Aborted {
 		return text + " replaced by another decision after " + job.Length(r.Done.Sub(r.Decided))

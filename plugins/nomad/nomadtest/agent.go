@@ -88,6 +88,19 @@ func (a *agent) stop() error {
 	}
 }
 
+// ended reports whether the process has ended, whoever has ended it.
+func (a *agent) ended() bool {
+	if a.cmd == nil {
+		return true
+	}
+	select {
+	case <-a.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // suspend stops the process with SIGSTOP.
 func (a *agent) suspend() error {
 	if a.cmd == nil {

@@ -60,6 +60,29 @@ func (c *Cluster) StartClient(ctx context.Context, n int) error {
 	return c.allReady(ctx)
 }
 
+// Revive starts again the agents that have ended, whoever has ended them, and names them. It waits until the nodes are ready.
+func (c *Cluster) Revive(ctx context.Context) (names []string, err error) {
+	if c.server.ended() {
+		if err := c.StartServer(ctx); err != nil {
+			return nil, err
+		}
+		names = append(names, c.server.name)
+	}
+	for _, a := range c.clients {
+		if !a.ended() {
+			continue
+		}
+		if err := a.start(); err != nil {
+			return names, err
+		}
+		names = append(names, a.name)
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	return names, c.allReady(ctx)
+}
+
 // node gives node n as the server sees it: the newest of that name.
 func (c *Cluster) node(n int) (*api.NodeListStub, *api.Client, error) {
 	client, err := c.Client()

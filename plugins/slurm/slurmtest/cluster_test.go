@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -120,6 +121,20 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait("the job still runs", running(1))
+	if err := c.Settle(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []*daemon{c.control, c.nodes[1]} { // as somebody else does
+		kill([]int{d.cmd.Process.Pid})
+		<-d.ended
+	}
+	if names, err := c.Revive(ctx); err != nil || !slices.Equal(names, []string{"slurmctld", Node(2)}) {
+		t.Errorf("revived are %q, %v", names, err)
+	}
+	if names, err := c.Revive(ctx); err != nil || len(names) > 0 {
+		t.Errorf("of what runs was revived: %q, %v", names, err)
+	}
+	wait("the job still runs, which has outlived its slurmd", running(1))
 	if err := c.Drain(ctx, 1); err != nil {
 		t.Fatal(err)
 	}

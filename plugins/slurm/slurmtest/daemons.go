@@ -19,6 +19,9 @@ import (
 
 // daemon is one process that the cluster started.
 type daemon struct {
+	name  string // of its log
+	env   []string
+	argv  []string
 	cmd   *exec.Cmd
 	ended chan struct{}
 }
@@ -96,7 +99,11 @@ func (c *Cluster) launch(name string, env []string, argv ...string) (*daemon, er
 	defer out.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = append(c.Env(), env...), c.dir, out, out
-	return c.starter.start(cmd)
+	d, err := c.starter.start(cmd)
+	if err == nil {
+		d.name, d.env, d.argv = name, env, argv
+	}
+	return d, err
 }
 
 // mourn is what the guard runs: it waits until the process that holds its standard input is gone, and ends the jobs, which nobody else would: what
@@ -162,6 +169,11 @@ func (c *Cluster) StartController(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return c.answers(ctx, control)
+}
+
+// answers waits until a slurmctld that was started answers.
+func (c *Cluster) answers(ctx context.Context, control *daemon) error {
 	return c.wait(ctx, "slurmctld answers", func(ctx context.Context) error {
 		if !control.alive() {
 			return errors.New("slurmctld has ended")
@@ -267,6 +279,33 @@ func (c *Cluster) KillNode(n int) {
 	c.nodes[n-1].end(0)
 	kill(c.managers(n)) // first: one that lived on would report that its script was killed by a signal, which is JobLaunchFailure
 	kill(c.strays("SLURMD_NODENAME=" + Node(n)))
+}
+
+// Revive starts again the daemons that have ended, whoever has ended them, and names them. It waits until a slurmctld among them answers.
+func (c *Cluster) Revive(ctx context.Context) (names []string, err error) {
+	all := []**daemon{&c.database, &c.dbd, &c.control}
+	for i := range c.nodes {
+		all = append(all, &c.nodes[i])
+	}
+	c.mu.Lock()
+	control := c.control
+	for _, d := range append(all, &c.restd) {
+		was := *d
+		if c.closed || err != nil || was == nil || was.alive() {
+			continue
+		}
+		if *d, err = c.launch(was.name, was.env, was.argv...); err != nil {
+			*d, err = was, fmt.Errorf("start %s again: %w", was.name, err)
+			continue
+		}
+		names = append(names, was.name)
+	}
+	begun := c.control
+	c.mu.Unlock()
+	if err == nil && begun != control {
+		err = c.answers(ctx, begun)
+	}
+	return names, err
 }
 
 // Restart ends all daemons and starts them again; jobs that run go on.
