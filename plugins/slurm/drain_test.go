@@ -69,6 +69,48 @@ func TestDrainedNodeIsLeftInTime(t *testing.T) {
 	}
 }
 
+// Where only a suspended job is left on a node, Slurm calls it idle and its GPU used: that is right, and no fault.
+func TestSuspendedJobIsNoWrongCount(t *testing.T) {
+	t.Parallel()
+	c := restCluster(t)
+	run := func(name string, args ...string) string {
+		t.Helper()
+		out, err := c.Run(t.Context(), name, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(out)
+	}
+	number := run("sbatch", "--parsable", "--nodelist=n1", "--gres=gpu:1", "--output=/dev/null", "--wrap=sleep 1000")
+	conformance.Eventually(t, "it runs", func() error {
+		if state := run("squeue", "--noheader", "--jobs="+number, "--format=%T"); state != "RUNNING" {
+			return fmt.Errorf("it is %s", state)
+		}
+		return nil
+	})
+	run("scontrol", "suspend", number)
+	for name, extra := range map[string]string{"by the command line": fmt.Sprintf("bin_dir = %q", c.Bin()), "through slurmrestd": restBlock(c)} {
+		t.Run(name, func(t *testing.T) {
+			s := &site{T: t, job: "j", rig: &rig{dir: c.Shared(), extra: extra}}
+			s.b = s.open()
+			conformance.Eventually(t, "the inventory shows its GPU as used", func() error {
+				inv, err := s.b.Inventory(t.Context())
+				if err == nil && inv.Free != 3 {
+					err = fmt.Errorf("%d are free", inv.Free)
+				}
+				if len(inv.Faults) > 0 {
+					t.Errorf("it says %q", inv.Faults)
+				}
+				return err
+			})
+		})
+	}
+	if out := run("scontrol", "--details", "--oneliner", "show", "node", "n1"); !strings.Contains(out, "State=IDLE") || !strings.Contains(out, "CPUAlloc=0") {
+		t.Logf("this Slurm does not call the node idle: %s", out)
+	}
+	run("scancel", number)
+}
+
 // What has ended while slurmctld was killed before it had saved that is there again for Slurm when slurmctld is back. To forget the job is to end it: nobody would know later whose it is.
 func TestForgetEndsWhatSlurmTakesForRunning(t *testing.T) {
 	if why := slurmtest.Missing(); why != "" {

@@ -206,7 +206,7 @@ NodeName=n3 CPUAlloc=0 CPUTot=8 Gres=(null) GresUsed=gpu:0 State=IDLE+CLOUD+POWE
 	if got[0].drained() || !got[1].drained() || got[2].drained() || !got[1].reasonAt.Equal(time.Date(2026, 1, 2, 6, 0, 0, 0, time.UTC)) || !got[0].reasonAt.IsZero() {
 		t.Errorf("drains: %+v", got)
 	}
-	const wrong = "Slurm counts 2 GPUs of node n2 as used, and no job there has any: scontrol reconfigure, by an administrator, gives them back"
+	const wrong = "Slurm counts 2 GPUs of node n2 as used, and shows no job there that has any: scontrol reconfigure, by an administrator, gives them back"
 	if diff := cmp.Diff([]string{wrong}, settings{}.faults(got)); diff != "" {
 		t.Errorf("faults (-want +got):\n%s", diff)
 	}

@@ -25,6 +25,9 @@ type slurmState struct {
 	says  string        // for people
 }
 
+// stateSuspended is that of a job whose processes stand still, while it keeps its GPUs.
+const stateSuspended = "SUSPENDED"
+
 // slurmStates is squeue's table of job states, in its long form.
 var slurmStates = map[string]slurmState{
 	"PENDING":       {phaseQueued, "", "it waits in Slurm's queue"},
@@ -34,7 +37,7 @@ var slurmStates = map[string]slurmState{
 	"SPECIAL_EXIT":  {phaseQueued, "", "Slurm has put it back into the queue in a special state"},
 	"RESV_DEL_HOLD": {phaseQueued, "", "its reservation was deleted, and Slurm holds it: leave reservation out, or name another"},
 	"CONFIGURING":   {phasePlaced, "", "its node is being prepared"},
-	"SUSPENDED":     {phasePlaced, "", "Slurm has suspended it; it goes on when Slurm lets it"},
+	stateSuspended:  {phasePlaced, "", "Slurm has suspended it; it goes on when Slurm lets it"},
 	"STOPPED":       {phasePlaced, "", "it was stopped with SIGSTOP; it goes on with SIGCONT"},
 	"RUNNING":       {phaseRunning, "", ""},
 	"RESIZING":      {phaseRunning, "", "its size is being changed"},
