@@ -19,7 +19,7 @@ const (
 	shutOutAfter = 10 * time.Second
 	// shutOutUnseenAfter is how long a stop by force waits for a cluster that does not tell what runs before it does that.
 	shutOutUnseenAfter = 5 * time.Second
-	// foundAfter is how long what was on the node of a chief that was given up may answer the next chief nothing, which it finds within a moment if it lives.
+	// foundAfter is how long what was silent under one chief may answer the next one nothing, which it finds within a moment if it lives.
 	foundAfter = 10 * time.Second
 	// awayServer is for a server of a stop, whose last snapshot has been written, and whose place is taken by then.
 	awayServer = 15 * time.Second
@@ -34,13 +34,28 @@ type lostChief struct {
 	at     time.Time
 }
 
-// silentBefore is for how long a process has been silent, as far as that can be told, when the next chief is heard first.
+// silentBefore is for how long a process has been silent, as far as that can be told, when the next chief is heard first: it has foundAfter to answer that one, whatever it was.
 func (s *Scheduler) silentBefore(si *silence, now time.Time) time.Duration {
+	if !si.heard {
+		return 0
+	}
 	next := s.silences[backend.ID{Role: backend.RoleServer}]
-	if lost := s.lostChief; si.heard && lost.node != "" && si.node == lost.node && next != nil && next != si && next.node != lost.node {
+	if lost := s.lostChief; lost.node != "" && si.node == lost.node && next != nil && next != si && next.node != lost.node {
 		return lost.silent + now.Sub(lost.at)
 	}
-	return 0
+	return si.lasts // that one asked it in vain too
+}
+
+// goneWithChief says that a process was on the chief's node, of which the backend hears nothing: nobody else can tell more of it than of the chief.
+func (s *Scheduler) goneWithChief(si *silence) bool {
+	chief := s.silences[backend.ID{Role: backend.RoleServer}]
+	return si.away && chief != nil && chief.away && si.node != "" && si.node == chief.node
+}
+
+// chiefAway says that server 0 is on a node that does not answer its cluster: then it is not the scheduler alone that hears nothing of it.
+func (s *Scheduler) chiefAway() bool {
+	si := s.silences[backend.ID{Role: backend.RoleServer}]
+	return si != nil && si.away
 }
 
 // outOfReach says that a process which was released is on a node that has not answered its cluster for some time, and that nothing waits for its end: another one has

@@ -59,7 +59,7 @@ type silence struct {
 	node string
 	// ending: its cluster ends it, and not by the scheduler's word.
 	ending bool
-	// before is how much of lasts was the silence of the chief before on the same node: see [lostChief].
+	// before is how much of lasts was under the chief before: see [Scheduler.silentBefore].
 	before time.Duration
 }
 
@@ -75,10 +75,20 @@ func (l life) same(o life) bool {
 	return l.Restarts == o.Restarts && (l.PID == o.PID || l.PID == 0 || o.PID == 0) && l.Started.Equal(o.Started)
 }
 
-// replacement bounds how often a rank's process is replaced because it hangs.
+// replacement bounds how often a rank's process is replaced because it does not answer.
 type replacement struct {
-	tries int
+	tries int // since it hung
+	lost  int // since its node was away, which says nothing of the rank
 	last  time.Time
+}
+
+// doubled is the least patience with a process of the rank, doubled with each that was replaced lately for the same.
+func (r replacement) doubled(least time.Duration, away bool) time.Duration {
+	times := r.tries
+	if away {
+		times = r.lost
+	}
+	return least << min(times, hungDoublings)
 }
 
 // listen takes in which of the processes that run have answered since the last look.
@@ -191,9 +201,8 @@ func (s *Scheduler) hear(si *silence, chief answer, past time.Duration, now time
 	}
 	got := s.answerOf(si, chief)
 	if of := s.seen.chief.GetChief(); s.seen.chiefErr == nil && of != si.chief {
-		si.chief, si.asks = of, 0 // who has not heard of it yet
 		si.before = s.silentBefore(si, now)
-		si.lasts = si.before
+		si.chief, si.lasts, si.asks = of, si.before, 0 // who has not heard of it yet
 	}
 	switch d, told := s.meet.heard(si.id); {
 	case got == answered:
@@ -210,7 +219,7 @@ func (s *Scheduler) hear(si *silence, chief answer, past time.Duration, now time
 	case got == noAnswer:
 		// The chief had it as a member, and no process of its generation came before it: it has begun, between two looks.
 		si.heard = si.heard || si.life.Restarts == 0 && s.seen.member(si.id.Rank, si.id.Generation).GetState() == rpc.MemberState_MEMBER_STATE_EXPELLED && si.id.Role == backend.RoleWorker
-		if si.asks == 0 && si.heard && s.seen.chiefErr == nil && !isChief(si.id) {
+		if si.asks == 0 && si.heard && si.before == 0 && s.seen.chiefErr == nil && !isChief(si.id) {
 			past += leaseTimeout // for which the chief has waited in vain already
 		}
 		si.lasts, si.asks = si.lasts+past, si.asks+1
@@ -245,12 +254,6 @@ func (s *Scheduler) answerOf(si *silence, chief answer) answer {
 		}
 	}
 	return answered
-}
-
-// goneWithChief says that a process was on the chief's node, of which the backend hears nothing: nobody else can tell more of it than of the chief.
-func (s *Scheduler) goneWithChief(si *silence) bool {
-	chief := s.silences[backend.ID{Role: backend.RoleServer}]
-	return si.away && chief != nil && chief.away && si.node != "" && si.node == chief.node
 }
 
 // memoryMark changes while the chief trains: every ten seconds it keeps beside the checkpoint what its workers and servers have reported to it since. One that
@@ -288,12 +291,6 @@ func (s *Scheduler) chiefAnswer() answer {
 		return notAsked
 	}
 	return answered // with a refusal
-}
-
-// chiefAway says that server 0 is on a node that does not answer its cluster: then it is not the scheduler alone that hears nothing of it.
-func (s *Scheduler) chiefAway() bool {
-	si := s.silences[backend.ID{Role: backend.RoleServer}]
-	return si != nil && si.away
 }
 
 // silentNow says for people who does not answer, and what becomes of it. That the chief does not is a problem by itself, and may be so for one look.
@@ -457,7 +454,7 @@ func (s *Scheduler) patience(si *silence) time.Duration {
 	case si.ending:
 		least = endedAfter
 	}
-	return least << min(s.replacements[placeOf(si.id)].tries, hungDoublings)
+	return s.replacements[placeOf(si.id)].doubled(least, si.away)
 }
 
 // limit is how much silence there is until a process is ended: one that has not answered yet, in this life, has its time to start besides, unless its node is away.
@@ -469,7 +466,7 @@ func (s *Scheduler) limit(si *silence, now time.Time) time.Duration {
 	if si.heard || si.away || si.ending {
 		return patience
 	}
-	start := startTime << min(s.replacements[placeOf(si.id)].tries, hungDoublings)
+	start := s.replacements[placeOf(si.id)].doubled(startTime, false)
 	if si.life.Started.IsZero() {
 		return patience + start
 	}
@@ -549,7 +546,13 @@ func (s *Scheduler) endedHung(hung []*silence, now time.Time) error {
 			gens = s.want.Servers
 		}
 		gens[si.id.Rank] = max(gens[si.id.Rank], si.id.Generation+1)
-		s.replacements[place] = replacement{tries: s.replacements[place].tries + 1, last: now}
+		r := s.replacements[place]
+		if r.last = now; si.away {
+			r.lost++
+		} else {
+			r.tries++
+		}
+		s.replacements[place] = r
 		delete(s.silences, place)
 		if isChief(si.id) {
 			s.lostChief = lostChief{node: si.node, silent: si.lasts, at: now}

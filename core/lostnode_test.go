@@ -130,7 +130,7 @@ func TestLostNodeThatIsCalledWell(t *testing.T) {
 		next  string        // the next chief's node
 		least time.Duration // after the silence began the others of the node are replaced
 	}{
-		"the next chief is elsewhere": {"fake", hungAfter + foundAfter - leaseTimeout},
+		"the next chief is elsewhere": {"fake", hungAfter + foundAfter},
 		"the next chief is there":     {"down", 2*hungAfter - leaseTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,6 +163,51 @@ func TestLostNodeThatIsCalledWell(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What was silent under one chief is not given its time anew by the next, and a job whose server is silent does not run meanwhile.
+func TestSilenceOutlastsTheChief(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	r.beats(2)
+	r.mark()
+	r.hang(server(1, 1))
+	began := r.now
+	r.beats(20)
+	if v := r.s.View(); v.State != StateStarting {
+		t.Errorf("it is %q while one of its servers is silent", v.State)
+	}
+	r.chief.start() // the next one, at once
+	r.beat()
+	if _, err := r.problem("ps-1-g1 has not answered for 2"); err != nil {
+		t.Error(err)
+	}
+	r.untilReplaced(server(1, 1))
+	if took := r.now.Sub(began); took < hungAfter-leaseTimeout || took > hungAfter+foundAfter {
+		t.Errorf("it was replaced after %v of silence", took)
+	}
+}
+
+// That a node was lost says nothing of the rank: the next of it that hangs is ended as soon as any.
+func TestLostNodeDoublesNoPatience(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	r.beats(2)
+	r.hang(server(1, 1))
+	r.away(server(1, 1))
+	r.untilReplaced(server(1, 1))
+	r.until("its successor is well", func() error {
+		r.joinAll()
+		if !r.s.well(server(1, 2)) {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	r.beats(2)
+	r.hang(server(1, 2))
+	if took := r.untilReplaced(server(1, 2)); took > hungAfter {
+		t.Errorf("it was ended after %v of silence, want %v", took, hungAfter)
 	}
 }
 

@@ -169,7 +169,8 @@ type Scheduler struct {
 	chiefDown      bool
 	absence        absence
 	lostChief      lostChief
-	fell           *fall // nil: the chief has no less than the one before, or it is told
+	unleased       string // why the lease is not taken though the job is being stopped, as it was said last
+	fell           *fall  // nil: the chief has no less than the one before, or it is told
 	backendDown    bool
 
 	commands chan command
@@ -301,7 +302,10 @@ func (s *Scheduler) takeLease(stops bool) (err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case stops:
-		s.lg.Warn("the job is stopped without its checkpoint folder, where another scheduler of it would show", "err", err)
+		if said := err.Error(); said != s.unleased { // it is tried at every step
+			s.unleased = said
+			s.lg.Warn("the job is stopped though its checkpoint folder cannot be told so, where another scheduler of it would show; trying again", "err", err)
+		}
 		return nil
 	}
 	return err

@@ -48,7 +48,7 @@ func (s *Scheduler) stateOf(sample Sample) State {
 		return StatePaused
 	case s.stuck() != "":
 		return StateStuck
-	case sample.Running != nil && *sample.Running > 0 && len(s.down) == 0:
+	case sample.Running != nil && *sample.Running > 0 && len(s.down) == 0 && !s.serverSilent():
 		return StateRunning
 	case s.onlooks(s.seen):
 		return StateObserved

@@ -332,6 +332,19 @@ func (s *Scheduler) serversDown() (out []string) {
 	return out
 }
 
+// serverSilent says that a parameter server which is there, by the backend's word, has not answered for so long that nothing is trained: see [Scheduler.serversDown].
+func (s *Scheduler) serverSilent() bool {
+	if s.seen.chiefErr != nil || s.want.Stopping {
+		return false
+	}
+	for place, si := range s.silences {
+		if place.Role == backend.RoleServer && si.heard && si.lasts >= downLate {
+			return true
+		}
+	}
+	return false
+}
+
 // deny takes note of why the backend did not start a process.
 func (s *Scheduler) deny(id backend.ID, err *backend.Error, now time.Time) {
 	t := s.troubles[placeOf(id)]
