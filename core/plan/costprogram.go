@@ -14,9 +14,10 @@ const (
 	riskFrom = 0.8 // the share of the objective from which a lag counts as a risk
 )
 
-// costs are those of each class of load and each lag. The innermost loops work on
-// copies of them: the race detector watches every access to what others might see,
-// which takes it ten times as long as the plan, and none to a function's own.
+// costs are those of each class of load and each lag. The innermost loops copy what
+// they read often: the race detector watches every access to what others might see,
+// and none to a function's own. They do not copy what they have just written, for which
+// the processor would have to wait.
 type costs [classes][lags]float64
 
 // choice is what a state costs at best, for each class and lag, and the candidate to
@@ -207,21 +208,13 @@ func (p *program) terminal() {
 func (p *program) expect(ev []costs, values []choice, rho float64) {
 	m := *move(rho)
 	for w := range ev {
-		from, to := values[w].cost, costs{}
+		from := values[w].cost
 		for a := range m {
-			var row [lags]float64
-			for c, share := range m[a] {
-				if share == 0 {
-					continue
-				}
-				next := from[c]
-				for b := range row {
-					row[b] += share * next[b]
-				}
+			likely, row := m[a], &ev[w][a]
+			for b := range row {
+				row[b] = likely[0]*from[0][b] + likely[1]*from[1][b] + likely[2]*from[2][b] + likely[3]*from[3][b] + likely[4]*from[4][b]
 			}
-			to[a] = row
 		}
-		ev[w] = to
 	}
 }
 
