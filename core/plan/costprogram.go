@@ -21,10 +21,10 @@ const (
 type costs [classes][lags]float64
 
 // choice is what a state costs at best, for each class and lag, and the candidate to
-// be at for it.
+// be at for it, of which there are never more than 256 (mostCandidates).
 type choice struct {
 	cost costs
-	to   [classes][lags]int16
+	to   [classes][lags]uint8
 }
 
 // program is the plan over time x workers x load x backlog: the least expected cost
@@ -50,6 +50,7 @@ type program struct {
 	lagCost costRate
 
 	held  [][lags]float64 // held[j][b]: records not older than age b at step j
+	rise  [][lags]float64 // rise[j][b]: 1 / (held[j][b+1] - held[j][b]); 0 for the last
 	lag   []waits         // [j][worker]: how long these records wait
 	value []choice        // [j][worker]; a change is to another candidate
 	ev    []costs         // [worker]: the next step's value, expected over its classes
@@ -88,7 +89,8 @@ func grow[T any](buf []T, n int) []T {
 	return buf[:n]
 }
 
-// solve fills in the values of all states.
+// solve fills in the values of all states but those of the first step, at which the
+// workers in force and the lag are known ([program.now]).
 func (p *program) solve() {
 	n, w := p.steps(), len(p.workers)
 	p.value = grow(p.value, (n+1)*w)
@@ -97,7 +99,7 @@ func (p *program) solve() {
 	p.records()
 	p.waits()
 	p.terminal()
-	for j := n - 1; j >= 0; j-- {
+	for j := n - 1; j > 0; j-- {
 		p.step(j)
 	}
 }
@@ -106,16 +108,16 @@ func (p *program) solve() {
 // the mean of the forecast and what was measured before it.
 func (p *program) records() {
 	v := p.v
-	if cap(p.held) < len(v.at) {
-		p.held = make([][lags]float64, len(v.at))
-	}
-	p.held = p.held[:len(v.at)]
+	p.held, p.rise = grow(p.held, len(v.at)), grow(p.rise, len(v.at))
 	for j := range p.held {
 		for b, share := range ages {
 			p.held[j][b] = v.arrived(j, share*p.maxLag)
 			if b > 0 && p.held[j][b] <= p.held[j][b-1] { // no arrivals: a table must rise
 				p.held[j][b] = p.held[j][b-1] + 1
 			}
+		}
+		for b := range lags - 1 {
+			p.rise[j][b] = 1 / (p.held[j][b+1] - p.held[j][b])
 		}
 	}
 }
@@ -240,13 +242,12 @@ func (p *program) step(j int) {
 func (p *program) stays(j int, out, next []choice) {
 	p.expect(p.ev, next, p.rho(j))
 	for w := range p.workers {
-		at := &out[w]
+		at, own := &out[w], [lags]uint8{}
 		p.stay(j, w, &p.ev[w], &at.cost)
+		for b := range own {
+			own[b] = uint8(w)
+		}
 		for c := range at.to {
-			var own [lags]int16
-			for b := range own {
-				own[b] = int16(w)
-			}
 			at.to[c] = own
 		}
 	}
@@ -270,38 +271,6 @@ func (p *program) stay(j, w int, after, out *costs) {
 	p.keep(j, j+1, w, float64(p.workers[w])*length/3600, &change, after, out)
 }
 
-// keep is the cost of candidate w from step j to m, and what follows: gpu is what it
-// costs itself, change by how many records each class's backlog grows, and after the
-// values that it comes to.
-func (p *program) keep(j, m, w int, gpu float64, change *[classes]float64, after, out *costs) {
-	span := p.v.at[m] - p.v.at[j]
-	now, next := p.held[j], p.held[m]
-	rate, then := p.lagAt(j, w).rate, p.lagAt(m, w).rate
-	for c, more := range change {
-		ev := after[c]
-		var row [lags]float64
-		k := 0
-		for b := range row {
-			left := now[b] + more
-			if left <= 0 {
-				cost := 0.0
-				if b > 0 {
-					cost = 0.5 * rate[b] * span * now[b] / (now[b] - left)
-				}
-				row[b] = gpu + cost + ev[0]
-				continue
-			}
-			for k < lags-2 && left > next[k+1] {
-				k++
-			}
-			share := (left - next[k]) / (next[k+1] - next[k])
-			end := then[k] + share*(then[k+1]-then[k])
-			row[b] = gpu + 0.5*(rate[b]+end)*span + ev[k] + share*(ev[k+1]-ev[k])
-		}
-		out[c] = row
-	}
-}
-
 // landing is the first step at which a change with an outage, decided at step j, is
 // complete; 0 when that lies beyond the view.
 func (p *program) landing(j int) int {
@@ -320,8 +289,15 @@ func (p *program) restart(j int) {
 	if m == 0 {
 		return
 	}
-	p.expectAt(j, m)
-	p.offer(j, p.least(p.change(j, m)), 0)
+	after := p.ev // as they are where nothing changes
+	if m > j+1 {
+		p.expectAt(j, m)
+		after = p.evs
+	}
+	other := p.least(p.change(j, m, after))
+	for w := range p.workers {
+		better(p.at(j, w), other, 0)
+	}
 }
 
 // least is the best of all candidates, where one costs so much.
@@ -331,9 +307,10 @@ func (p *program) least(cost func(w int, out *costs)) *choice {
 	for w := range p.workers {
 		cost(w, &of)
 		for c := range of {
-			for b := range lags {
-				if of[c][b] < best.cost[c][b] {
-					best.cost[c][b], best.to[c][b] = of[c][b], int16(w)
+			own, out, to := &of[c], &best.cost[c], &best.to[c]
+			for b := range own {
+				if cost := own[b]; cost < out[b] {
+					out[b], to[b] = cost, uint8(w)
 				}
 			}
 		}
@@ -351,14 +328,6 @@ var unheard = func() (out choice) {
 	return out
 }()
 
-// offer gives every state of step j another choice, where that is better though it
-// costs so much more.
-func (p *program) offer(j int, other *choice, price float64) {
-	for w := range p.workers {
-		better(p.at(j, w), other, price)
-	}
-}
-
 // expectAt prepares evs for a change that is decided at j and lands at m.
 func (p *program) expectAt(j, m int) {
 	rho := p.rho(j)
@@ -366,53 +335,6 @@ func (p *program) expectAt(j, m int) {
 		rho *= p.v.rho[i]
 	}
 	p.expect(p.evs, p.within(p.cool.until[j], m), rho)
-}
-
-// arrivals is how many records arrive from step j to step m in each class.
-func (v *view) arrivals(j, m int) (sum [classes]float64) {
-	for i := j; i < m; i++ {
-		load, length := v.load[i], v.at[i+1]-v.at[i]
-		for c := range sum {
-			sum[c] += load[c] * length
-		}
-	}
-	return sum
-}
-
-// change gives the cost from step j on of a change with an outage, that lands at m, to
-// a candidate.
-func (p *program) change(j, m int) func(w int, out *costs) {
-	v := p.v
-	span, come, outage := v.at[m]-v.at[j], v.arrivals(j, m), p.outage
-	trains := max(span-outage, 0)
-	now, next := p.held[j], p.held[m]
-	return func(w int, out *costs) {
-		gpu := float64(p.workers[w])*span/3600 + p.price
-		lag := p.lagAt(j, w)
-		rate, peak, then := lag.rate, lag.peak, p.lagAt(m, w).rate
-		done := p.f[w] * trains
-		for c, come := range come {
-			ev := p.evs[w][c]
-			var row [lags]float64
-			k := 0
-			for b := range row {
-				cost := gpu + 0.5*(rate[b]+peak[b])*outage
-				left := now[b] + come - done
-				if left <= 0 {
-					cost += 0.5*peak[b]*trains*(now[b]+come)/max(done, 1) + ev[0]
-				} else {
-					for k < lags-2 && left > next[k+1] {
-						k++
-					}
-					share := (left - next[k]) / (next[k+1] - next[k])
-					end := then[k] + share*(then[k+1]-then[k])
-					cost += 0.5*(peak[b]+end)*trains + ev[k] + share*(ev[k+1]-ev[k])
-				}
-				row[b] = cost
-			}
-			out[c] = row
-		}
-	}
 }
 
 // live offers every state of step j to let workers go at once, or to add some that
@@ -486,7 +408,7 @@ func (p *program) offerLive(j int, later func(w int, more *choice)) {
 		for c := range stay {
 			for b := range lags {
 				if stay[c][b] < fewer.cost[c][b] {
-					fewer.cost[c][b], fewer.to[c][b] = stay[c][b], int16(w)
+					fewer.cost[c][b], fewer.to[c][b] = stay[c][b], uint8(w)
 				}
 			}
 		}
@@ -495,15 +417,14 @@ func (p *program) offerLive(j int, later func(w int, more *choice)) {
 
 // better takes another choice where that is better though it costs so much more.
 func better(of, other *choice, price float64) {
-	out, that := *of, *other
-	for c := range out.cost {
-		for b := range lags {
-			if cost := that.cost[c][b] + price; cost < out.cost[c][b] {
-				out.cost[c][b], out.to[c][b] = cost, that.to[c][b]
+	for c := range of.cost {
+		out, to := &of.cost[c], &of.to[c]
+		for b := range out {
+			if cost := other.cost[c][b] + price; cost < out[b] {
+				out[b], to[b] = cost, other.to[c][b]
 			}
 		}
 	}
-	*of = out
 }
 
 // orMore fills in most from evs, with what the workers cost while they come, for so many
@@ -516,7 +437,7 @@ func (p *program) orMore(lead float64) {
 		for c := range own {
 			for b := range lags {
 				if own[c][b] += gpu; w+1 == len(p.workers) || !(most.cost[c][b] <= own[c][b]) {
-					most.cost[c][b], most.to[c][b] = own[c][b], int16(w)
+					most.cost[c][b], most.to[c][b] = own[c][b], uint8(w)
 				}
 			}
 		}
