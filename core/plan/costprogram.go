@@ -55,7 +55,6 @@ type program struct {
 	value []choice        // [j][worker]; a change is to another candidate
 	ev    []costs         // [worker]: the next step's value, expected over its classes
 	evs   []costs         // the same where a change lands
-	most  []choice        // the least of evs over a candidate and those above it
 	cool  cooldown        // where a rescale is live
 }
 
@@ -72,7 +71,13 @@ func (c costRate) at(share float64) float64 {
 }
 
 func (c costRate) risk(share float64) float64 {
-	return c.over * min(max((share-riskFrom)/(1-riskFrom), 0), 1)
+	switch {
+	case share <= riskFrom:
+		return 0
+	case share >= 1:
+		return c.over
+	}
+	return c.over * ((share - riskFrom) / (1 - riskFrom))
 }
 
 var scratch = sync.Pool{New: func() any { return new(program) }}
@@ -94,7 +99,7 @@ func grow[T any](buf []T, n int) []T {
 func (p *program) solve() {
 	n, w := p.steps(), len(p.workers)
 	p.value = grow(p.value, (n+1)*w)
-	p.ev, p.evs, p.most = grow(p.ev, w), grow(p.evs, w), grow(p.most, w)
+	p.ev, p.evs = grow(p.ev, w), grow(p.evs, w)
 	p.cool.plan(p.v.at, w)
 	p.records()
 	p.waits()
@@ -296,18 +301,20 @@ func (p *program) restart(j int) {
 	}
 	other := p.least(p.change(j, m, after))
 	for w := range p.workers {
-		better(p.at(j, w), other, 0)
+		for c := range other {
+			p.at(j, w).better(c, &other[c])
+		}
 	}
 }
 
 // least is the best of all candidates, where one costs so much.
-func (p *program) least(cost func(w int, out *costs)) *choice {
-	best := unheard
+func (p *program) least(cost func(w int, out *costs)) *[classes]offer {
+	best := [classes]offer{nothing, nothing, nothing, nothing, nothing}
 	var of costs
 	for w := range p.workers {
 		cost(w, &of)
 		for c := range of {
-			own, out, to := &of[c], &best.cost[c], &best.to[c]
+			own, out, to := &of[c], &best[c].cost, &best[c].to
 			for b := range own {
 				if cost := own[b]; cost < out[b] {
 					out[b], to[b] = cost, uint8(w)
@@ -317,16 +324,6 @@ func (p *program) least(cost func(w int, out *costs)) *choice {
 	}
 	return &best
 }
-
-// unheard is no choice at all: any other is better.
-var unheard = func() (out choice) {
-	for c := range out.cost {
-		for b := range lags {
-			out.cost[c][b] = math.Inf(1)
-		}
-	}
-	return out
-}()
 
 // expectAt prepares evs for a change that is decided at j and lands at m.
 func (p *program) expectAt(j, m int) {
@@ -359,99 +356,123 @@ func (p *program) live(j int) {
 // would have trained before waits, as it does where they are added in a short step:
 // else the plan would put off what it needs until the steps are long.
 func (p *program) liveWithin(j int) {
-	for w, stay := range p.within(p.cool.until[j], j) {
-		p.evs[w] = stay.cost // without a change
+	changed := p.within(p.cool.until[j], j)
+	for w := range changed {
+		p.evs[w] = changed[w].cost // without a change
 	}
-	p.orMore(0)
-	load, held := p.v.load[j], p.held[j]
-	p.offerLive(j, func(w int, more *choice) {
-		*more = p.most[w+1]
-		for c := range more.cost {
-			for b, records := range held {
-				to := more.to[c][b]
-				left := max(records+(load[c]-p.f[w])*p.lead, 0)
-				missing := left - max(records+(load[c]-p.f[to])*p.lead, 0)
-				k := min(b, lags-2)
-				row := &p.evs[to][c]
-				more.cost[c][b] += max(missing, 0) * (row[k+1] - row[k]) / (held[k+1] - held[k])
+	p.fewer(j)
+	held, rise := p.held[j], p.rise[j]
+	for c, load := range p.v.load[j] {
+		best, more := nothing.cost, offer{} // of those above candidate w; and with what waits until they have come
+		var waiting, each [lags]float64     // for them: records that wait by then, and GPU-hours for each record more
+		for w := len(p.workers) - 2; w >= 0; w-- {
+			stay, short := p.evs[w+1][c], (load-p.f[w+1])*p.lead
+			for b, cost := range stay {
+				if cost < best[b] {
+					k := min(b, lags-2)
+					best[b], more.to[b] = cost, uint8(w+1)
+					waiting[b], each[b] = max(held[b]+short, 0), (stay[k+1]-stay[k])*rise[k]
+				}
 			}
+			short = (load - p.f[w]) * p.lead
+			for b := range lags {
+				missing := max(held[b]+short, 0) - waiting[b]
+				more.cost[b] = best[b] + p.price + max(missing, 0)*each[b]
+			}
+			p.offerMore(j, w, c, &more)
 		}
-	})
+	}
 }
 
 // liveLater lets workers go at once and has others come at step m.
 func (p *program) liveLater(j, m int) {
 	p.expectAt(j, m)
-	p.orMore(p.lead / 3600)
+	p.fewer(j)
 	come := p.v.arrivals(j, m)
-	p.offerLive(j, func(w int, more *choice) {
-		p.wait(j, m, w, come, &more.cost)
-		more.to = p.most[w+1].to
-	})
-}
-
-// offerLive offers every state of step j fewer workers, which go at once, and more, as
-// later has it for each candidate but the last. Within a cooldown there are no fewer.
-func (p *program) offerLive(j int, later func(w int, more *choice)) {
-	fewer, price := unheard, p.price // the least that fewer workers cost from this step on
-	free, changed := p.within(j, j), p.within(p.cool.until[j], j)
-	for w := range p.workers {
-		more, stay := unheard, changed[w].cost
-		if w+1 < len(p.workers) {
-			later(w, &more)
-		}
-		better(&free[w], &fewer, price)
-		better(&free[w], &more, price)
-		for _, end := range p.cool.ends[j][:p.cool.states[j]] {
-			better(&p.within(end, j)[w], &more, price)
-		}
-		for c := range stay {
-			for b := range lags {
-				if stay[c][b] < fewer.cost[c][b] {
-					fewer.cost[c][b], fewer.to[c][b] = stay[c][b], uint8(w)
+	var best [classes]offer // of those above candidate w, with what they cost while they come
+	for c := range best {
+		best[c] = nothing
+	}
+	for w := len(p.workers) - 2; w >= 0; w-- {
+		gpu := float64(p.workers[w+1]) * p.lead / 3600
+		var after, out costs
+		for c := range best {
+			for b, cost := range p.evs[w+1][c] {
+				if cost += gpu; cost < best[c].cost[b] {
+					best[c].cost[b], best[c].to[b] = cost, uint8(w+1)
 				}
 			}
+			after[c] = best[c].cost
 		}
-	}
-}
-
-// better takes another choice where that is better though it costs so much more.
-func better(of, other *choice, price float64) {
-	for c := range of.cost {
-		out, to := &of.cost[c], &of.to[c]
-		for b := range out {
-			if cost := other.cost[c][b] + price; cost < out[b] {
-				out[b], to[b] = cost, other.to[c][b]
+		p.wait(j, m, w, come, &after, &out)
+		for c := range out {
+			more := offer{cost: out[c], to: best[c].to}
+			for b := range more.cost {
+				more.cost[b] += p.price
 			}
+			p.offerMore(j, w, c, &more)
 		}
-	}
-}
-
-// orMore fills in most from evs, with what the workers cost while they come, for so many
-// hours.
-func (p *program) orMore(lead float64) {
-	most := unheard
-	for w := len(p.workers) - 1; w >= 0; w-- {
-		own := p.evs[w]
-		gpu := float64(p.workers[w]) * lead
-		for c := range own {
-			for b := range lags {
-				if own[c][b] += gpu; w+1 == len(p.workers) || !(most.cost[c][b] <= own[c][b]) {
-					most.cost[c][b], most.to[c][b] = own[c][b], uint8(w)
-				}
-			}
-		}
-		p.most[w] = most
 	}
 }
 
 // wait is the cost of candidate w from step j to m, while so many records of each
-// class come, and from there on with the best of more workers.
-func (p *program) wait(j, m, w int, come [classes]float64, out *costs) {
+// class come, and from there on with others.
+func (p *program) wait(j, m, w int, come [classes]float64, after, out *costs) {
 	span := p.v.at[m] - p.v.at[j]
 	for c := range come {
 		come[c] -= p.f[w] * span
 	}
 	gpu := float64(p.workers[w])*span/3600 - float64(p.workers[w])*p.lead/3600
-	p.keep(j, m, w, gpu, &come, &p.most[w+1].cost, out)
+	p.keep(j, m, w, gpu, &come, after, out)
+}
+
+// fewer offers every state of step j fewer workers, which go at once. Within a cooldown
+// there are none.
+func (p *program) fewer(j int) {
+	free, changed := p.within(j, j), p.within(p.cool.until[j], j)
+	for c := range classes {
+		best := nothing // of those below candidate w, with the price
+		for w := range p.workers {
+			stay := changed[w].cost[c]
+			free[w].better(c, &best)
+			for b, cost := range stay {
+				if cost += p.price; cost < best.cost[b] {
+					best.cost[b], best.to[b] = cost, uint8(w)
+				}
+			}
+		}
+	}
+}
+
+// offerMore offers class c of candidate w more workers at step j, within a cooldown and
+// without.
+func (p *program) offerMore(j, w, c int, more *offer) {
+	p.at(j, w).better(c, more)
+	for k := range p.cool.states[j] {
+		p.cool.value[p.cool.first[j]+k*len(p.workers)+w].better(c, more)
+	}
+}
+
+// offer is a class of a choice.
+type offer struct {
+	cost [lags]float64
+	to   [lags]uint8
+}
+
+// nothing is no choice at all: any other is better.
+var nothing = func() (out offer) {
+	for b := range out.cost {
+		out.cost[b] = math.Inf(1)
+	}
+	return out
+}()
+
+// better takes another choice for class c where that is better.
+func (of *choice) better(c int, other *offer) {
+	out, to := &of.cost[c], &of.to[c]
+	for b := range out {
+		if cost := other.cost[b]; cost < out[b] {
+			out[b], to[b] = cost, other.to[b]
+		}
+	}
 }
