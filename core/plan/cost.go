@@ -163,11 +163,13 @@ func (p *program) now(s *sheet) []float64 {
 	held := p.cool.now(p.v.at)
 	if p.outage == 0 {
 		m = p.joined()
-		p.expectAt(0, m)
 		p.expect(p.cool.own, p.within(p.cool.until[0], 1), p.rho(0))
 	}
 	p.expect(p.ev, p.within(held, 1), p.rho(0))
-	change := p.change(0, m)
+	if m > 0 {
+		p.expectAt(0, m)
+	}
+	change := p.change(0, m, p.evs)
 	var cost costs
 	for w := range p.workers {
 		switch {

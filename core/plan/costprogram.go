@@ -14,16 +14,17 @@ const (
 	riskFrom = 0.8 // the share of the objective from which a lag counts as a risk
 )
 
-// costs are those of each class of load and each lag. The innermost loops work on
-// copies of them: the race detector watches every access to what others might see,
-// which takes it ten times as long as the plan, and none to a function's own.
+// costs are those of each class of load and each lag. The innermost loops copy what
+// they read often: the race detector watches every access to what others might see,
+// and none to a function's own. They do not copy what they have just written, for which
+// the processor would have to wait.
 type costs [classes][lags]float64
 
 // choice is what a state costs at best, for each class and lag, and the candidate to
-// be at for it.
+// be at for it, of which there are never more than 256 (mostCandidates).
 type choice struct {
 	cost costs
-	to   [classes][lags]int16
+	to   [classes][lags]uint8
 }
 
 // program is the plan over time x workers x load x backlog: the least expected cost
@@ -49,11 +50,11 @@ type program struct {
 	lagCost costRate
 
 	held  [][lags]float64 // held[j][b]: records not older than age b at step j
+	rise  [][lags]float64 // rise[j][b]: 1 / (held[j][b+1] - held[j][b]); 0 for the last
 	lag   []waits         // [j][worker]: how long these records wait
 	value []choice        // [j][worker]; a change is to another candidate
 	ev    []costs         // [worker]: the next step's value, expected over its classes
 	evs   []costs         // the same where a change lands
-	most  []choice        // the least of evs over a candidate and those above it
 	cool  cooldown        // where a rescale is live
 }
 
@@ -70,7 +71,13 @@ func (c costRate) at(share float64) float64 {
 }
 
 func (c costRate) risk(share float64) float64 {
-	return c.over * min(max((share-riskFrom)/(1-riskFrom), 0), 1)
+	switch {
+	case share <= riskFrom:
+		return 0
+	case share >= 1:
+		return c.over
+	}
+	return c.over * ((share - riskFrom) / (1 - riskFrom))
 }
 
 var scratch = sync.Pool{New: func() any { return new(program) }}
@@ -87,16 +94,17 @@ func grow[T any](buf []T, n int) []T {
 	return buf[:n]
 }
 
-// solve fills in the values of all states.
+// solve fills in the values of all states but those of the first step, at which the
+// workers in force and the lag are known ([program.now]).
 func (p *program) solve() {
 	n, w := p.steps(), len(p.workers)
 	p.value = grow(p.value, (n+1)*w)
-	p.ev, p.evs, p.most = grow(p.ev, w), grow(p.evs, w), grow(p.most, w)
+	p.ev, p.evs = grow(p.ev, w), grow(p.evs, w)
 	p.cool.plan(p.v.at, w)
 	p.records()
 	p.waits()
 	p.terminal()
-	for j := n - 1; j >= 0; j-- {
+	for j := n - 1; j > 0; j-- {
 		p.step(j)
 	}
 }
@@ -105,16 +113,16 @@ func (p *program) solve() {
 // the mean of the forecast and what was measured before it.
 func (p *program) records() {
 	v := p.v
-	if cap(p.held) < len(v.at) {
-		p.held = make([][lags]float64, len(v.at))
-	}
-	p.held = p.held[:len(v.at)]
+	p.held, p.rise = grow(p.held, len(v.at)), grow(p.rise, len(v.at))
 	for j := range p.held {
 		for b, share := range ages {
 			p.held[j][b] = v.arrived(j, share*p.maxLag)
 			if b > 0 && p.held[j][b] <= p.held[j][b-1] { // no arrivals: a table must rise
 				p.held[j][b] = p.held[j][b-1] + 1
 			}
+		}
+		for b := range lags - 1 {
+			p.rise[j][b] = 1 / (p.held[j][b+1] - p.held[j][b])
 		}
 	}
 }
@@ -207,21 +215,13 @@ func (p *program) terminal() {
 func (p *program) expect(ev []costs, values []choice, rho float64) {
 	m := *move(rho)
 	for w := range ev {
-		from, to := values[w].cost, costs{}
+		from := values[w].cost
 		for a := range m {
-			var row [lags]float64
-			for c, share := range m[a] {
-				if share == 0 {
-					continue
-				}
-				next := from[c]
-				for b := range row {
-					row[b] += share * next[b]
-				}
+			likely, row := m[a], &ev[w][a]
+			for b := range row {
+				row[b] = likely[0]*from[0][b] + likely[1]*from[1][b] + likely[2]*from[2][b] + likely[3]*from[3][b] + likely[4]*from[4][b]
 			}
-			to[a] = row
 		}
-		ev[w] = to
 	}
 }
 
@@ -247,13 +247,12 @@ func (p *program) step(j int) {
 func (p *program) stays(j int, out, next []choice) {
 	p.expect(p.ev, next, p.rho(j))
 	for w := range p.workers {
-		at := &out[w]
+		at, own := &out[w], [lags]uint8{}
 		p.stay(j, w, &p.ev[w], &at.cost)
+		for b := range own {
+			own[b] = uint8(w)
+		}
 		for c := range at.to {
-			var own [lags]int16
-			for b := range own {
-				own[b] = int16(w)
-			}
 			at.to[c] = own
 		}
 	}
@@ -277,38 +276,6 @@ func (p *program) stay(j, w int, after, out *costs) {
 	p.keep(j, j+1, w, float64(p.workers[w])*length/3600, &change, after, out)
 }
 
-// keep is the cost of candidate w from step j to m, and what follows: gpu is what it
-// costs itself, change by how many records each class's backlog grows, and after the
-// values that it comes to.
-func (p *program) keep(j, m, w int, gpu float64, change *[classes]float64, after, out *costs) {
-	span := p.v.at[m] - p.v.at[j]
-	now, next := p.held[j], p.held[m]
-	rate, then := p.lagAt(j, w).rate, p.lagAt(m, w).rate
-	for c, more := range change {
-		ev := after[c]
-		var row [lags]float64
-		k := 0
-		for b := range row {
-			left := now[b] + more
-			if left <= 0 {
-				cost := 0.0
-				if b > 0 {
-					cost = 0.5 * rate[b] * span * now[b] / (now[b] - left)
-				}
-				row[b] = gpu + cost + ev[0]
-				continue
-			}
-			for k < lags-2 && left > next[k+1] {
-				k++
-			}
-			share := (left - next[k]) / (next[k+1] - next[k])
-			end := then[k] + share*(then[k+1]-then[k])
-			row[b] = gpu + 0.5*(rate[b]+end)*span + ev[k] + share*(ev[k+1]-ev[k])
-		}
-		out[c] = row
-	}
-}
-
 // landing is the first step at which a change with an outage, decided at step j, is
 // complete; 0 when that lies beyond the view.
 func (p *program) landing(j int) int {
@@ -327,43 +294,35 @@ func (p *program) restart(j int) {
 	if m == 0 {
 		return
 	}
-	p.expectAt(j, m)
-	p.offer(j, p.least(p.change(j, m)), 0)
+	after := p.ev // as they are where nothing changes
+	if m > j+1 {
+		p.expectAt(j, m)
+		after = p.evs
+	}
+	other := p.least(p.change(j, m, after))
+	for w := range p.workers {
+		for c := range other {
+			p.at(j, w).better(c, &other[c])
+		}
+	}
 }
 
 // least is the best of all candidates, where one costs so much.
-func (p *program) least(cost func(w int, out *costs)) *choice {
-	best := unheard
+func (p *program) least(cost func(w int, out *costs)) *[classes]offer {
+	best := [classes]offer{nothing, nothing, nothing, nothing, nothing}
 	var of costs
 	for w := range p.workers {
 		cost(w, &of)
 		for c := range of {
-			for b := range lags {
-				if of[c][b] < best.cost[c][b] {
-					best.cost[c][b], best.to[c][b] = of[c][b], int16(w)
+			own, out, to := &of[c], &best[c].cost, &best[c].to
+			for b := range own {
+				if cost := own[b]; cost < out[b] {
+					out[b], to[b] = cost, uint8(w)
 				}
 			}
 		}
 	}
 	return &best
-}
-
-// unheard is no choice at all: any other is better.
-var unheard = func() (out choice) {
-	for c := range out.cost {
-		for b := range lags {
-			out.cost[c][b] = math.Inf(1)
-		}
-	}
-	return out
-}()
-
-// offer gives every state of step j another choice, where that is better though it
-// costs so much more.
-func (p *program) offer(j int, other *choice, price float64) {
-	for w := range p.workers {
-		better(p.at(j, w), other, price)
-	}
 }
 
 // expectAt prepares evs for a change that is decided at j and lands at m.
@@ -373,53 +332,6 @@ func (p *program) expectAt(j, m int) {
 		rho *= p.v.rho[i]
 	}
 	p.expect(p.evs, p.within(p.cool.until[j], m), rho)
-}
-
-// arrivals is how many records arrive from step j to step m in each class.
-func (v *view) arrivals(j, m int) (sum [classes]float64) {
-	for i := j; i < m; i++ {
-		load, length := v.load[i], v.at[i+1]-v.at[i]
-		for c := range sum {
-			sum[c] += load[c] * length
-		}
-	}
-	return sum
-}
-
-// change gives the cost from step j on of a change with an outage, that lands at m, to
-// a candidate.
-func (p *program) change(j, m int) func(w int, out *costs) {
-	v := p.v
-	span, come, outage := v.at[m]-v.at[j], v.arrivals(j, m), p.outage
-	trains := max(span-outage, 0)
-	now, next := p.held[j], p.held[m]
-	return func(w int, out *costs) {
-		gpu := float64(p.workers[w])*span/3600 + p.price
-		lag := p.lagAt(j, w)
-		rate, peak, then := lag.rate, lag.peak, p.lagAt(m, w).rate
-		done := p.f[w] * trains
-		for c, come := range come {
-			ev := p.evs[w][c]
-			var row [lags]float64
-			k := 0
-			for b := range row {
-				cost := gpu + 0.5*(rate[b]+peak[b])*outage
-				left := now[b] + come - done
-				if left <= 0 {
-					cost += 0.5*peak[b]*trains*(now[b]+come)/max(done, 1) + ev[0]
-				} else {
-					for k < lags-2 && left > next[k+1] {
-						k++
-					}
-					share := (left - next[k]) / (next[k+1] - next[k])
-					end := then[k] + share*(then[k+1]-then[k])
-					cost += 0.5*(peak[b]+end)*trains + ev[k] + share*(ev[k+1]-ev[k])
-				}
-				row[b] = cost
-			}
-			out[c] = row
-		}
-	}
 }
 
 // live offers every state of step j to let workers go at once, or to add some that
@@ -444,100 +356,123 @@ func (p *program) live(j int) {
 // would have trained before waits, as it does where they are added in a short step:
 // else the plan would put off what it needs until the steps are long.
 func (p *program) liveWithin(j int) {
-	for w, stay := range p.within(p.cool.until[j], j) {
-		p.evs[w] = stay.cost // without a change
+	changed := p.within(p.cool.until[j], j)
+	for w := range changed {
+		p.evs[w] = changed[w].cost // without a change
 	}
-	p.orMore(0)
-	load, held := p.v.load[j], p.held[j]
-	p.offerLive(j, func(w int, more *choice) {
-		*more = p.most[w+1]
-		for c := range more.cost {
-			for b, records := range held {
-				to := more.to[c][b]
-				left := max(records+(load[c]-p.f[w])*p.lead, 0)
-				missing := left - max(records+(load[c]-p.f[to])*p.lead, 0)
-				k := min(b, lags-2)
-				row := &p.evs[to][c]
-				more.cost[c][b] += max(missing, 0) * (row[k+1] - row[k]) / (held[k+1] - held[k])
+	p.fewer(j)
+	held, rise := p.held[j], p.rise[j]
+	for c, load := range p.v.load[j] {
+		best, more := nothing.cost, offer{} // of those above candidate w; and with what waits until they have come
+		var waiting, each [lags]float64     // for them: records that wait by then, and GPU-hours for each record more
+		for w := len(p.workers) - 2; w >= 0; w-- {
+			stay, short := p.evs[w+1][c], (load-p.f[w+1])*p.lead
+			for b, cost := range stay {
+				if cost < best[b] {
+					k := min(b, lags-2)
+					best[b], more.to[b] = cost, uint8(w+1)
+					waiting[b], each[b] = max(held[b]+short, 0), (stay[k+1]-stay[k])*rise[k]
+				}
 			}
+			short = (load - p.f[w]) * p.lead
+			for b := range lags {
+				missing := max(held[b]+short, 0) - waiting[b]
+				more.cost[b] = best[b] + p.price + max(missing, 0)*each[b]
+			}
+			p.offerMore(j, w, c, &more)
 		}
-	})
+	}
 }
 
 // liveLater lets workers go at once and has others come at step m.
 func (p *program) liveLater(j, m int) {
 	p.expectAt(j, m)
-	p.orMore(p.lead / 3600)
+	p.fewer(j)
 	come := p.v.arrivals(j, m)
-	p.offerLive(j, func(w int, more *choice) {
-		p.wait(j, m, w, come, &more.cost)
-		more.to = p.most[w+1].to
-	})
-}
-
-// offerLive offers every state of step j fewer workers, which go at once, and more, as
-// later has it for each candidate but the last. Within a cooldown there are no fewer.
-func (p *program) offerLive(j int, later func(w int, more *choice)) {
-	fewer, price := unheard, p.price // the least that fewer workers cost from this step on
-	free, changed := p.within(j, j), p.within(p.cool.until[j], j)
-	for w := range p.workers {
-		more, stay := unheard, changed[w].cost
-		if w+1 < len(p.workers) {
-			later(w, &more)
-		}
-		better(&free[w], &fewer, price)
-		better(&free[w], &more, price)
-		for _, end := range p.cool.ends[j][:p.cool.states[j]] {
-			better(&p.within(end, j)[w], &more, price)
-		}
-		for c := range stay {
-			for b := range lags {
-				if stay[c][b] < fewer.cost[c][b] {
-					fewer.cost[c][b], fewer.to[c][b] = stay[c][b], int16(w)
+	var best [classes]offer // of those above candidate w, with what they cost while they come
+	for c := range best {
+		best[c] = nothing
+	}
+	for w := len(p.workers) - 2; w >= 0; w-- {
+		gpu := float64(p.workers[w+1]) * p.lead / 3600
+		var after, out costs
+		for c := range best {
+			for b, cost := range p.evs[w+1][c] {
+				if cost += gpu; cost < best[c].cost[b] {
+					best[c].cost[b], best[c].to[b] = cost, uint8(w+1)
 				}
 			}
+			after[c] = best[c].cost
 		}
-	}
-}
-
-// better takes another choice where that is better though it costs so much more.
-func better(of, other *choice, price float64) {
-	out, that := *of, *other
-	for c := range out.cost {
-		for b := range lags {
-			if cost := that.cost[c][b] + price; cost < out.cost[c][b] {
-				out.cost[c][b], out.to[c][b] = cost, that.to[c][b]
+		p.wait(j, m, w, come, &after, &out)
+		for c := range out {
+			more := offer{cost: out[c], to: best[c].to}
+			for b := range more.cost {
+				more.cost[b] += p.price
 			}
+			p.offerMore(j, w, c, &more)
 		}
-	}
-	*of = out
-}
-
-// orMore fills in most from evs, with what the workers cost while they come, for so many
-// hours.
-func (p *program) orMore(lead float64) {
-	most := unheard
-	for w := len(p.workers) - 1; w >= 0; w-- {
-		own := p.evs[w]
-		gpu := float64(p.workers[w]) * lead
-		for c := range own {
-			for b := range lags {
-				if own[c][b] += gpu; w+1 == len(p.workers) || !(most.cost[c][b] <= own[c][b]) {
-					most.cost[c][b], most.to[c][b] = own[c][b], int16(w)
-				}
-			}
-		}
-		p.most[w] = most
 	}
 }
 
 // wait is the cost of candidate w from step j to m, while so many records of each
-// class come, and from there on with the best of more workers.
-func (p *program) wait(j, m, w int, come [classes]float64, out *costs) {
+// class come, and from there on with others.
+func (p *program) wait(j, m, w int, come [classes]float64, after, out *costs) {
 	span := p.v.at[m] - p.v.at[j]
 	for c := range come {
 		come[c] -= p.f[w] * span
 	}
 	gpu := float64(p.workers[w])*span/3600 - float64(p.workers[w])*p.lead/3600
-	p.keep(j, m, w, gpu, &come, &p.most[w+1].cost, out)
+	p.keep(j, m, w, gpu, &come, after, out)
+}
+
+// fewer offers every state of step j fewer workers, which go at once. Within a cooldown
+// there are none.
+func (p *program) fewer(j int) {
+	free, changed := p.within(j, j), p.within(p.cool.until[j], j)
+	for c := range classes {
+		best := nothing // of those below candidate w, with the price
+		for w := range p.workers {
+			stay := changed[w].cost[c]
+			free[w].better(c, &best)
+			for b, cost := range stay {
+				if cost += p.price; cost < best.cost[b] {
+					best.cost[b], best.to[b] = cost, uint8(w)
+				}
+			}
+		}
+	}
+}
+
+// offerMore offers class c of candidate w more workers at step j, within a cooldown and
+// without.
+func (p *program) offerMore(j, w, c int, more *offer) {
+	p.at(j, w).better(c, more)
+	for k := range p.cool.states[j] {
+		p.cool.value[p.cool.first[j]+k*len(p.workers)+w].better(c, more)
+	}
+}
+
+// offer is a class of a choice.
+type offer struct {
+	cost [lags]float64
+	to   [lags]uint8
+}
+
+// nothing is no choice at all: any other is better.
+var nothing = func() (out offer) {
+	for b := range out.cost {
+		out.cost[b] = math.Inf(1)
+	}
+	return out
+}()
+
+// better takes another choice for class c where that is better.
+func (of *choice) better(c int, other *offer) {
+	out, to := &of.cost[c], &of.to[c]
+	for b := range out {
+		if cost := other.cost[b]; cost < out[b] {
+			out[b], to[b] = cost, other.to[b]
+		}
+	}
 }
