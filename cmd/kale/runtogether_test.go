@@ -183,6 +183,9 @@ func TestAPoolsLife(t *testing.T) {
 	}
 	// Nor is, on its own, who is the last of it.
 	alone := s.start("run", "b")
+	alone.eventually("it looks after the job", func() bool { // or the stop would be done without it, and it would begin the job again after that
+		return strings.Contains(alone.err.String(), `the scheduler of job "b" runs`)
+	})
 	alone.eventually("its end", func() bool { return s.run("stop", "b").code == exitDone })
 	if r := alone.end(); r.code != exitDone || !strings.HasSuffix(r.err, "\n  kale run b\ntakes it up again\n") {
 		t.Errorf("alone: exit code %d, %s", r.code, r.err)
