@@ -28,7 +28,8 @@ const staleAnswer = lookTimeout + time.Second
 
 // seen is what one look found. A part that failed has its error; it is unknown, and never taken for empty.
 type seen struct {
-	at time.Time
+	at       time.Time
+	stopping bool // what is looked at is a job that is being stopped
 	// since is how long before the look was over Kafka and the chief had both answered: lag is of that moment, however slow the backend is.
 	since    time.Duration
 	ends     map[int32]int64
@@ -58,7 +59,7 @@ type seen struct {
 func (s *Scheduler) look(asked context.Context) *seen {
 	ctx, cancel := context.WithTimeout(asked, lookTimeout)
 	defer cancel()
-	n := &seen{at: time.Now()}
+	n := &seen{at: time.Now(), stopping: s.want.Stopping}
 	chiefAt := n.at
 	defer func() { n.since = time.Since(laterOf(n.at, chiefAt)) }()
 	had := s.hasModel() && !s.want.Stopped
@@ -292,7 +293,11 @@ func (n *seen) unlisted() string {
 	case n.blind():
 		text := unseen + ": " + backend.AsError(n.listErr).Message
 		if backend.CodeOf(n.listErr) == backend.Unauthorised {
-			text += ". Where its credentials were replaced, end this scheduler (Ctrl-C) and give the same kale run again with the new ones: training goes on"
+			again := "the same kale run again with the new ones: training goes on"
+			if n.stopping {
+				again = "kale stop again with the new ones"
+			}
+			text += ". Where its credentials were replaced, end this scheduler (Ctrl-C) and give " + again
 		}
 		return text
 	case n.listErr != nil:

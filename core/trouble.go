@@ -321,13 +321,16 @@ func (s *Scheduler) serversDown() (out []string) {
 		if s.well(id) || lasts < downLate || si != nil && si.heard && si.lasts >= time.Second {
 			continue
 		}
-		what := id.String()
+		what, least := id.String(), ""
+		if since == n.chief.GetStartedUnixMs() { // it was down under the chief before, too
+			least = "at least "
+		}
 		if st, found := n.allocation(id); found {
 			what += " is " + string(st.State) + because(st.Reason)
 		} else {
 			what += " is not there yet"
 		}
-		out = append(out, fmt.Sprintf("parameter server %d has been down for %s, and nothing is trained until it is back: %s", rank, job.Length(lasts.Round(time.Second)), what))
+		out = append(out, fmt.Sprintf("parameter server %d has been down for %s%s, and nothing is trained until it is back: %s", rank, least, job.Length(lasts.Round(time.Second)), what))
 	}
 	return out
 }

@@ -102,6 +102,18 @@ func TestLogOfWhatOthersEndedIsNotQuoted(t *testing.T) {
 	}
 }
 
+// Whoever has new credentials for a cluster that knows the old ones no more is told to give the order that is at work.
+func TestReplacedCredentials(t *testing.T) {
+	for stopping, want := range map[bool]string{
+		false: "what runs cannot be seen: no. Where its credentials were replaced, end this scheduler (Ctrl-C) and give the same kale run again with the new ones: training goes on",
+		true:  "what runs cannot be seen: no. Where its credentials were replaced, end this scheduler (Ctrl-C) and give kale stop again with the new ones",
+	} {
+		if got := (&seen{listErr: backend.Errorf(backend.Unauthorised, "no"), stopping: stopping}).unlisted(); got != want {
+			t.Errorf("says %q, want %q", got, want)
+		}
+	}
+}
+
 // A server that has its place and does not come up is a problem once that lasts longer than a start does: nothing is trained meanwhile, and the job is not said to run.
 func TestServerThatDoesNotComeUpIsAProblem(t *testing.T) {
 	r := newRig(t, rigOptions{})
@@ -130,6 +142,15 @@ func TestServerThatDoesNotComeUpIsAProblem(t *testing.T) {
 	if v := r.s.View(); v.State != StateStarting {
 		t.Errorf("the job is %s", v.State)
 	}
+	r.chief.with(func(st *rpc.JobStatus) { // the next chief, which has never heard it
+		st.Servers[1].LastBeatUnixMs, st.NowUnixMs = 0, time.Now().UnixMilli()
+		st.StartedUnixMs = st.NowUnixMs - 21_000
+	})
+	r.beats(2)
+	if text, err := r.problem("parameter server 1 has been"); err != nil || !strings.HasPrefix(text, "parameter server 1 has been down for at least 21s, and ") {
+		t.Errorf("under the next chief it says %q (%v)", text, err)
+	}
+	r.chief.with(func(st *rpc.JobStatus) { st.NowUnixMs = 0 })
 	r.serverIs(1, true, 7)
 	r.beats(2)
 	if text, err := r.problem("parameter server 1"); err == nil || r.s.View().State != StateRunning {

@@ -36,7 +36,8 @@ func statusCommand(a *app) *cobra.Command {
 job that was not stopped from its chief and the backend, whether the job has stopped, trains on, or was never started. With no
 JOB, a line for every job that has run here; kale forget takes one from that list.
 
-A job is one of: never started, observed (autoscale.mode is "observe", and nothing of it runs), starting, cannot start (its processes are refused or end again and again: the cause is beside
+A job is one of: never started, observed (autoscale.mode is "observe", and nothing of it runs), starting (nothing is trained yet, or until a
+parameter server that is down or silent is back), cannot start (its processes are refused or end again and again: the cause is beside
 it), running, stuck (something stands in its way until a person has done something about it), paused, stopping, stopped, gone
 (it was not stopped, and nothing of it runs), unknown.
 

@@ -22,8 +22,8 @@ type controller interface {
 	jobs(ctx context.Context) ([]row, error)
 	// nodes gives all nodes.
 	nodes(ctx context.Context) ([]node, error)
-	// suspended gives the nodes with jobs that Slurm has suspended, everybody's that this user may see.
-	suspended(ctx context.Context) (nodes []string, err error)
+	// held gives what the jobs on a node have of it, everybody's that this user may see. The error is errUntested where that is not told.
+	held(ctx context.Context, cluster, node string) (holding, error)
 	// submit hands a job over, within the time that it may take.
 	submit(ctx context.Context, within time.Duration, b batch) (jobRef, error)
 	// test asks whether such a job would be taken, and has no effect; partition is where it would run, "" where it is not told. The error is errUntested where

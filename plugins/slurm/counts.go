@@ -2,8 +2,10 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kale-sched/kale/core/backend"
@@ -19,56 +21,137 @@ func (n node) used() (used int) {
 	return used
 }
 
-// markSuspended marks the nodes with suspended jobs, if there is one of which it matters.
-func (q *queue) markSuspended(ctx context.Context, nodes []node) error {
-	if !slices.ContainsFunc(nodes, func(n node) bool { return n.miscounted() != "" }) {
-		return nil
-	}
-	held, err := q.ctl.suspended(ctx)
-	for i, n := range nodes {
-		nodes[i].suspended = slices.Contains(held, n.name)
-	}
-	return err
+// seemsIdle says that Slurm counts GPUs of the node as used while its state and its CPUs say, in the same answer, that no job runs there: only suspended ones may hold any.
+func (n node) seemsIdle() bool {
+	return strings.Split(strings.TrimSuffix(n.state, "*"), "+")[0] == "IDLE" && !n.completing() && n.cpusUsed == 0 && n.used() > 0
 }
 
-func (c cli) suspended(ctx context.Context) (nodes []string, err error) {
-	for _, c := range c.each() {
-		out, _, err := c.run(ctx, askTimeout, "", "squeue", "--noheader", "--states=SUSPENDED", "--format=%N")
+func (n node) completing() bool { return slices.Contains(strings.Split(n.state, "+"), "COMPLETING") }
+
+// checkCounts finds GPUs that Slurm counts as used though no job has them: Slurm (22.05) does that for ever after its controller was killed and has read an older state. A
+// node is suspected once it seems idle, and from then on whatever runs there.
+func (q *queue) checkCounts(ctx context.Context, nodes []node) error {
+	q.mu.Lock()
+	was := q.leaked
+	q.mu.Unlock()
+	leaked := map[string]int{}
+	for i := range nodes {
+		n := &nodes[i]
+		key := n.cluster + "/" + n.name
+		before := min(was[key], n.used())
+		if before == 0 && !n.seemsIdle() {
+			continue
+		}
+		n.leaked = before
+		if !n.completing() {
+			held, err := q.ctl.held(ctx, n.cluster, n.name)
+			if err != nil && !errors.Is(err, errUntested) {
+				return err
+			}
+			switch {
+			case err != nil:
+				n.leaked = 0
+			case held.cpus == n.cpusUsed: // else not all jobs show, or some have begun or ended since
+				n.leaked = max(0, n.used()-held.gpus)
+			}
+		}
+		if n.leaked > 0 {
+			leaked[key] = n.leaked
+		}
+	}
+	q.mu.Lock()
+	q.leaked = leaked
+	q.mu.Unlock()
+	return nil
+}
+
+// holding is what the jobs on a node have of it, those that show: CPUs, but for suspended jobs, and GPUs.
+type holding struct{ cpus, gpus int }
+
+func (c cli) held(ctx context.Context, cluster, node string) (sum holding, err error) {
+	c = c.at(cluster)
+	out, _, err := c.run(ctx, askTimeout, "", "squeue", "--noheader", "--nodelist="+node, "--states=RUNNING,SUSPENDED,COMPLETING", "--format=%A")
+	if err != nil {
+		return sum, err
+	}
+	for _, id := range strings.Fields(out) {
+		out, _, err := c.run(ctx, askTimeout, "", "scontrol", "--details", "--oneliner", "show", "job", id)
 		if err != nil {
-			return nil, err
+			return sum, err
 		}
-		for _, list := range strings.Fields(out) {
-			nodes = append(nodes, hosts(list)...)
-		}
+		has := parseHolding(out, node)
+		sum.cpus, sum.gpus = sum.cpus+has.cpus, sum.gpus+has.gpus
 	}
-	return nodes, nil
+	return sum, nil
 }
 
-func (r *rest) suspended(ctx context.Context) (nodes []string, err error) {
-	queue, err := everybodys[struct {
-		State restStrings `json:"job_state"`
-		Nodes string      `json:"nodes"`
-	}](ctx, r)
+// parseHolding reads from scontrol show job, with details and on one line, what the job has of a node: "… Nodes=n[1-2] CPU_IDs=0-1 Mem=100 GRES=gpu:h200:1(IDX:2) …".
+func parseHolding(out, node string) (has holding) {
+	here := false
+	for word := range strings.FieldsSeq(out) {
+		key, value, _ := strings.Cut(word, "=")
+		switch {
+		case key == "Nodes":
+			here = slices.Contains(hosts(value), node)
+		case here && key == "CPU_IDs" && !strings.Contains(out, "JobState="+stateSuspended):
+			has.cpus += len(parseIndexes(value))
+		case here && key == "GRES":
+			has.gpus += countGPUs(value)
+		}
+	}
+	return has
+}
+
+// countGPUs is how many a list of what a job has names, "gpu:h200:2(IDX:1-2),shard:1".
+func countGPUs(gres string) (n int) {
+	for _, m := range gresForm.FindAllStringSubmatch(gres, -1) {
+		count, _ := strconv.Atoi(m[2]) // digits
+		n += count
+	}
+	return n
+}
+
+// restHeld is what a job has, in the order of its nodes; with several of them it is not told which has the CPUs.
+type restHeld struct {
+	State restStrings `json:"job_state"`
+	Nodes string      `json:"nodes"`
+	CPUs  restNumber  `json:"cpus"`
+	GRES  restStrings `json:"gres_detail"`
+}
+
+func (r *rest) held(ctx context.Context, _, node string) (sum holding, err error) {
+	queue, err := everybodys[restHeld](ctx, r)
 	for _, j := range queue {
-		if j.State.state() == stateSuspended {
-			nodes = append(nodes, hosts(j.Nodes)...)
+		on := hosts(j.Nodes)
+		state := j.State.state()
+		switch {
+		case !slices.Contains(on, node) || state != "RUNNING" && state != stateSuspended && state != "COMPLETING":
+			continue
+		case len(on) > 1:
+			return sum, errUntested
+		case state != stateSuspended:
+			sum.cpus += int(j.CPUs.value)
+		}
+		for _, gres := range j.GRES {
+			sum.gpus += countGPUs(gres)
 		}
 	}
-	return nodes, err
+	return sum, err
 }
 
-// miscounted says, with what helps, that Slurm counts GPUs of the node as used while no job is there: its state and its CPUs say so in the same answer, as they do where there are suspended jobs alone. Slurm (22.05) does
-// that for ever after its controller was killed and has read an older state. Empty: it does not.
+// miscounted says, with what helps, that Slurm counts GPUs of the node as used that no job has. Empty: it does not.
 func (n node) miscounted() string {
-	words := strings.Split(strings.TrimSuffix(n.state, "*"), "+")
-	if words[0] != "IDLE" || slices.Contains(words, "COMPLETING") || n.cpusUsed > 0 || n.used() == 0 || n.suspended {
+	if n.leaked == 0 {
 		return ""
 	}
-	back := "gives them back"
-	if n.used() == 1 {
+	has, back := "shows no job there that has any", "gives them back"
+	if jobs := n.used() - n.leaked; jobs > 0 {
+		has = fmt.Sprintf("the jobs there have %d", jobs)
+		back = fmt.Sprintf("gives %d back", n.leaked)
+	} else if n.leaked == 1 {
 		back = "gives it back"
 	}
-	return fmt.Sprintf("Slurm counts %s of node %s as used, and shows no job there that has any: scontrol reconfigure, by an administrator, %s", gpuNoun(n.used()), n.name, back)
+	return fmt.Sprintf("Slurm counts %s of node %s as used, and %s: scontrol reconfigure, by an administrator, %s", gpuNoun(n.used()), n.name, has, back)
 }
 
 // needs says how many GPUs a process that waits for something to come free needs, and how many there are, with what is wrong in that count; empty where it needs

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,4 +158,60 @@ func TestForgetEndsWhatSlurmTakesForRunning(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// holds is a controller that knows what the jobs on its node have.
+type holds struct {
+	controller
+	at  []node
+	has holding
+	err error
+}
+
+func (h *holds) nodes(context.Context) ([]node, error) { return slices.Clone(h.at), nil }
+
+func (h *holds) held(context.Context, string, string) (holding, error) { return h.has, h.err }
+
+// A GPU that Slurm counts though no job has it is named from when the node was seen without a job until Slurm counts right again, whatever runs there meanwhile.
+func TestWrongCountIsNamedBesideJobs(t *testing.T) {
+	h := &holds{at: []node{{name: "n1", state: "MIXED", cpusUsed: 1, gpus: []gpu{{0, "a", true}, {1, "a", true}, {2, "a", false}}}}, has: holding{1, 1}}
+	q := newQueue(h, time.Second)
+	n := &h.at[0]
+	wrong := func(when, want string) {
+		t.Helper()
+		nodes, err := q.look(t.Context())
+		if err != nil || nodes[0].miscounted() != want {
+			t.Errorf("%s it says %q, %v; want %q", when, nodes[0].miscounted(), err, want)
+		}
+	}
+	wrong("of a node that was never without a job", "")
+	n.state, n.cpusUsed, n.gpus[1].used, h.has = "IDLE", 0, false, holding{}
+	wrong("without a job", "Slurm counts 1 GPU of node n1 as used, and shows no job there that has any: scontrol reconfigure, by an administrator, gives it back")
+	const beside = "Slurm counts 2 GPUs of node n1 as used, and the jobs there have 1: scontrol reconfigure, by an administrator, gives 1 back"
+	n.state, n.cpusUsed, n.gpus[1].used, h.has = "MIXED", 1, true, holding{1, 1}
+	wrong("beside a job", beside)
+	h.has = holding{}
+	wrong("where a job has begun since", beside)
+	n.state = "MIXED+COMPLETING"
+	wrong("while one completes", beside)
+	n.state, h.err = "MIXED", errors.New("no answer")
+	if _, err := q.look(t.Context()); err == nil {
+		t.Error("it is not told that Slurm does not answer")
+	}
+	q.noNodes, h.err, h.has = snapshot{}, nil, holding{1, 2}
+	wrong("when two jobs have both", "")
+	h.has = holding{1, 1}
+	wrong("afterwards", "")
+}
+
+func TestParseHolding(t *testing.T) {
+	const job = "JobId=57 JobName=x JobState=%s Reason=None TresPerNode=gres:gpu:2 JOB_GRES=gpu:h200:4   Nodes=n[1-2] CPU_IDs=0-1,4 Mem=100 GRES=gpu:h200:2(IDX:1-2)   Nodes=n3 CPU_IDs=0 Mem=100 GRES=   MinCPUsNode=1"
+	for _, c := range []struct {
+		state, node string
+		want        holding
+	}{{"RUNNING", "n2", holding{3, 2}}, {"RUNNING", "n3", holding{1, 0}}, {"SUSPENDED", "n1", holding{0, 2}}, {"RUNNING", "n4", holding{}}} {
+		if got := parseHolding(fmt.Sprintf(job, c.state), c.node); got != c.want {
+			t.Errorf("of %s job on %s: %+v, want %+v", c.state, c.node, got, c.want)
+		}
+	}
 }

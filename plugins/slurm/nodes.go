@@ -24,8 +24,8 @@ type node struct {
 	cpus, cpusUsed,
 	memoryMB, memoryUsedMB int
 	gpus []gpu
-	// suspended: a job that Slurm has suspended holds something there, though the node may be idle. It is asked of nodes whose counts would else be wrong.
-	suspended bool
+	// leaked is how many of the GPUs that Slurm counts as used no job has.
+	leaked int
 }
 
 // is reports whether it is the node of that name, in the cluster where that is known.
@@ -119,7 +119,7 @@ func (q *queue) look(ctx context.Context) ([]node, error) {
 	began := time.Now()
 	nodes, err := q.ctl.nodes(ctx)
 	if err == nil {
-		err = q.markSuspended(ctx, nodes)
+		err = q.checkCounts(ctx, nodes)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -66,6 +66,8 @@ type queue struct {
 	// held are the nodes that were seen to be taken out of use, by cluster and name; restored is when such were seen to be put into use again, by name.
 	held     map[string]bool
 	restored map[string]time.Time
+	// leaked is how many GPUs Slurm counts wrongly, by cluster and name of the node, of nodes that were seen without a job.
+	leaked map[string]int
 
 	accounts accounts
 }
