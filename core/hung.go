@@ -305,7 +305,7 @@ func (s *Scheduler) silentNow() []string {
 			out = append(out, fmt.Sprintf("%s stands still: %s%s", si.id, si.still, s.fate(si)))
 			continue
 		}
-		if !si.heard || si.lasts < time.Second || isChief(si.id) && si.asks < 2 {
+		if !si.heard || si.lasts < time.Second || isChief(si.id) && si.asks < 2 || si.before > 0 && si.asks == 0 { // whom the next chief has not asked yet
 			continue
 		}
 		if s.seen.chiefErr != nil && !isChief(si.id) && s.goneWithChief(si) {

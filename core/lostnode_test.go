@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/rpc"
 )
 
 // away makes the backend unable to tell whether a process runs, as of one on a node that is away.
@@ -151,6 +152,14 @@ func TestLostNodeThatIsCalledWell(t *testing.T) {
 				return nil
 			})
 			r.chief.start()
+			r.chief.with(func(st *rpc.JobStatus) { st.InGrace = true })
+			r.beats(2)
+			for _, id := range []backend.ID{worker(0, 1), server(1, 1), worker(1, 1)} {
+				if p, err := r.problem(id.String()); err == nil {
+					t.Errorf("before the next chief has asked it says %q", p)
+				}
+			}
+			r.chief.with(func(st *rpc.JobStatus) { st.InGrace = false })
 			for _, id := range []backend.ID{worker(0, 1), server(1, 1)} {
 				r.untilReplaced(id)
 				if took := r.now.Sub(began); took < c.least || took > c.least+5*time.Second {
