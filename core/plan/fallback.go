@@ -38,7 +38,7 @@ func (s *sheet) lagFallback(p *proposal, expect float64) {
 	s.note("backlog", backlog, "records", "")
 	s.note("catch-up", drain, "records/s", "backlog / "+formatDuration(o.catchUp()))
 	s.note("load with backlog", need, "records/s", "max(forecast, recent rate) × (1 + headroom) + catch-up")
-	s.note("needed for lag", float64(w), "workers", "smallest w with F(w) > load with backlog")
+	s.noteNeeded("needed for lag", w, need, "load with backlog")
 
 	over := fmt.Sprintf("the lag of %s is over the fallback threshold of %s", formatDuration(o.Lag), formatDuration(threshold))
 	reason := fmt.Sprintf("%s; %s must be trained to catch up %s records within %s",

@@ -20,6 +20,6 @@ func (p follow) propose(s *sheet) proposal {
 	s.note("load", load, "records/s", fmt.Sprintf("last rate × (1 + %g)", p.margin))
 	return proposal{
 		want: want, load: load, saturated: saturated, source: "rate",
-		reason: fmt.Sprintf("the last rate of %s, with %g %% on top, needs %s", formatRate(rate), 100*p.margin, workers(want)),
+		reason: fmt.Sprintf("the last rate of %s, with %g %% on top, needs %s", formatRate(rate), 100*p.margin, s.needs(want, load)),
 	}
 }

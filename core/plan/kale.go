@@ -145,11 +145,11 @@ func (s *sheet) planReason(p proposal, expect float64, lead time.Duration) strin
 		return fmt.Sprintf("the plan keeps to %s for the next %s", workers(p.want), formatDuration(lead))
 	case p.want > s.current:
 		return fmt.Sprintf("the plan needs %s within %s for a load of %s, and %d train %s",
-			workers(p.want), formatDuration(lead), load, s.current, formatRate(s.capacity(s.current)))
+			s.needs(p.want, p.load), formatDuration(lead), load, s.current, formatRate(s.capacity(s.current)))
 	case p.want < s.current:
-		return fmt.Sprintf("the plan needs %s until τ for a load of %s", workers(p.want), load)
+		return fmt.Sprintf("the plan needs %s until τ for a load of %s", s.needs(p.want, p.load), load)
 	}
-	return fmt.Sprintf("the plan needs %s for a load of %s within %s", workers(p.want), load, formatDuration(lead))
+	return fmt.Sprintf("the plan needs %s for a load of %s within %s", s.needs(p.want, p.load), load, formatDuration(lead))
 }
 
 // peak is the largest capacity within the limits.
@@ -172,9 +172,9 @@ func (s *sheet) reactive(why string) (p proposal, expect float64) {
 	w, saturated := s.curve.Smallest(p.load)
 	s.note("recent rate", rate, "records/s", "largest in the last "+formatDuration(window))
 	s.note("load", p.load, "records/s", fmt.Sprintf("recent rate × (1 + %g)", s.o.Headroom))
-	s.note("needed", float64(w), "workers", "smallest w with F(w) > load")
+	s.noteNeeded("needed", w, p.load, "load")
 	p.want, p.saturated = max(s.current, w), saturated
-	p.reason = fmt.Sprintf("%s; the recent rate of %s needs %s", why, formatRate(rate), workers(w))
+	p.reason = fmt.Sprintf("%s; the recent rate of %s needs %s", why, formatRate(rate), s.needs(w, p.load))
 	if w < s.current {
 		p.hold = []string{why}
 		p.reason += fmt.Sprintf(", but none of the %d is let go without a forecast", s.current)

@@ -47,5 +47,5 @@ func (p quantile) propose(s *sheet) proposal {
 	s.note("window", horizon.Seconds(), "s", "the horizon, or the lead if that is longer")
 	s.note("load", load, "records/s", fmt.Sprintf("exceeded within the window with probability %g", p.epsilon))
 	return proposal{want: want, load: load, saturated: saturated, source: "forecast", noIn: slices.DeleteFunc([]string{s.distrust()}, func(w string) bool { return w == "" }),
-		reason: fmt.Sprintf("within %s the load stays below %s with probability %g, which needs %s", formatDuration(horizon), formatRate(load), 1-p.epsilon, workers(want))}
+		reason: fmt.Sprintf("within %s the load stays below %s with probability %g, which needs %s", formatDuration(horizon), formatRate(load), 1-p.epsilon, s.needs(want, load))}
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -43,6 +44,28 @@ func (s *sheet) noteDuration(name string, d time.Duration, expr string) {
 
 // capacity is F(w) within the limits and also at the current count outside them.
 func (s *sheet) capacity(w int) float64 { return s.o.Model.Throughput(w, s.o.Servers) }
+
+// fewerDo says that w workers are no fewer than the limits allow, and that fewer would carry the load.
+func (s *sheet) fewerDo(w int, load float64) bool {
+	return w > 1 && w == s.o.Limits.Min && s.capacity(w-1) > load
+}
+
+// needs says for people how many workers a load needs, or that it needs no more than the least that are allowed.
+func (s *sheet) needs(w int, load float64) string {
+	if s.fewerDo(w, load) {
+		return "no more than the " + workers(w) + " that are the least allowed"
+	}
+	return workers(w)
+}
+
+// noteNeeded puts down how many workers carry a load, of which load is the name.
+func (s *sheet) noteNeeded(term string, w int, load float64, name string) {
+	expr := "smallest w with F(w) > " + name
+	if s.fewerDo(w, load) {
+		expr = fmt.Sprintf("the least allowed, and F(%d) > %s already", w-1, name)
+	}
+	s.note(term, float64(w), "workers", expr)
+}
 
 // errorAt is the relative error of F at the number of workers that a load needs, 0 to
 // 1; 0 where none is known.

@@ -48,3 +48,30 @@ func TestShortClusterIsTold(t *testing.T) {
 		t.Errorf("where all that are wanted have a place: %s", d.Reason)
 	}
 }
+
+// Where the least that is allowed carries the load with fewer already, a decision does not say that the load needs so many.
+func TestLeastAllowedIsNoNeed(t *testing.T) {
+	const least = "no more than the 2 workers that are the least allowed"
+	for name, distrust := range map[string]bool{"kale": false, "follow": false, "quantile": false, "kale, without a forecast": true} {
+		for _, c := range []struct {
+			rate  float64
+			least bool
+		}{{10_000, true}, {25_000, false}} {
+			o := reference()
+			o.Target, o.Workers.Running = 2, 2
+			o.setRates(c.rate)
+			o.setForecast(flat(c.rate, 60))
+			o.Forecast.Trusted = !distrust
+			by, _, _ := strings.Cut(name, ",")
+			d := policy(t, by).Decide(o)
+			if d.Target != 2 || strings.Contains(d.Reason, least) != c.least {
+				t.Errorf("%s at %v records/s: %d workers: %s", name, c.rate, d.Target, d.Reason)
+			}
+			for _, term := range d.Terms {
+				if term.Name == "needed" && strings.HasPrefix(term.Expr, "the least allowed, and F(1) > ") != c.least {
+					t.Errorf("%s at %v records/s: needed: %s", name, c.rate, term.Expr)
+				}
+			}
+		}
+	}
+}
