@@ -212,7 +212,7 @@ func (r *rig) orderedWhenInterrupted() {
 		if strings.Contains(stop.err.String(), "waiting for") {
 			return ""
 		}
-		return "it says " + stop.err.String()
+		return "it says " + stop.err.String() + stop.out.String()
 	})
 	r.signal(stop.cmd.Process.Pid, syscall.SIGINT)
 	if code := stop.wait(r); code == 0 {
