@@ -63,6 +63,9 @@ type silence struct {
 	before time.Duration
 }
 
+// unasked says that it has been silent under the chief before, and that the next one has not asked it yet: it may be well.
+func (si *silence) unasked() bool { return si.before > 0 && si.asks == 0 }
+
 // life tells a process from the next one under the same ID.
 type life struct {
 	Restarts int       `json:"restarts"`
@@ -305,7 +308,7 @@ func (s *Scheduler) silentNow() []string {
 			out = append(out, fmt.Sprintf("%s stands still: %s%s", si.id, si.still, s.fate(si)))
 			continue
 		}
-		if !si.heard || si.lasts < time.Second || isChief(si.id) && si.asks < 2 || si.before > 0 && si.asks == 0 { // whom the next chief has not asked yet
+		if !si.heard || si.lasts < time.Second || isChief(si.id) && si.asks < 2 || si.unasked() {
 			continue
 		}
 		if s.seen.chiefErr != nil && !isChief(si.id) && s.goneWithChief(si) {

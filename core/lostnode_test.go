@@ -159,6 +159,9 @@ func TestLostNodeThatIsCalledWell(t *testing.T) {
 					t.Errorf("before the next chief has asked it says %q", p)
 				}
 			}
+			if r.s.serverSilent() {
+				t.Error("before the next chief has asked a server is called silent")
+			}
 			r.chief.with(func(st *rpc.JobStatus) { st.InGrace = false })
 			for _, id := range []backend.ID{worker(0, 1), server(1, 1)} {
 				r.untilReplaced(id)

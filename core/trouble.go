@@ -341,7 +341,7 @@ func (s *Scheduler) serverSilent() bool {
 		return false
 	}
 	for place, si := range s.silences {
-		if place.Role == backend.RoleServer && si.heard && si.lasts >= downLate {
+		if place.Role == backend.RoleServer && si.heard && !si.unasked() && si.lasts >= downLate {
 			return true
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -190,22 +188,4 @@ func unmount(dir string) {
 			_ = syscall.Unmount(fields[4], syscall.MNT_DETACH) // what stays is told of by the removal of the folder
 		}
 	}
-}
-
-// freePorts gives n ports of loopback on which nobody listens now. They are below those that the kernel gives to whoever asks for any, and to outgoing
-// connections: one of these could be taken before the agent listens on it.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for tries := 0; len(ports) < n; tries++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000)))
-		if err != nil && tries < 1000 {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		defer func() { _ = l.Close() }() // all at the end: so none comes twice
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }

@@ -8,11 +8,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/kale-sched/kale/core/backend/loopback"
 )
 
 // configure writes the agents' files.
 func (c *Cluster) configure(bin binaries) error {
-	ports, err := freePorts(3 + c.opts.Clients)
+	ports, err := loopback.FreePorts(3 + c.opts.Clients)
 	if err != nil {
 		return err
 	}

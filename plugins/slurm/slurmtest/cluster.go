@@ -11,8 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -237,22 +235,4 @@ func (c *Cluster) wait(ctx context.Context, what string, cond func(context.Conte
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-}
-
-// freePorts gives n ports of loopback on which nobody listens now. They are below those that the kernel gives to whoever asks for any, and to outgoing
-// connections: one of these could be taken before the daemon listens on it.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for tries := 0; len(ports) < n; tries++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000)))
-		if err != nil && tries < 1000 {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = l.Close() }() // all at the end, so that none comes twice
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }

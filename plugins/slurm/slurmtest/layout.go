@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kale-sched/kale/core/backend/loopback"
 )
 
 // existing are character devices that every Linux has: fake GPUs for who may not make devices.
@@ -31,7 +33,7 @@ func (c *Cluster) lay() error {
 	if err != nil {
 		return err
 	}
-	ports, err := freePorts(3 + c.opt.Nodes)
+	ports, err := loopback.FreePorts(3 + c.opt.Nodes)
 	if err != nil {
 		return err
 	}
