@@ -4,6 +4,8 @@ package local
 
 import (
 	"fmt"
+	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -188,4 +190,42 @@ func TestMIG(t *testing.T) {
 		t.Errorf("one MIG instance: %+v", st[1])
 	}
 	conformance.Drop(t, b, "j")
+}
+
+// TestGPUsOfThisMachine holds what NVML tells here, driver and all, against what the driver's own program tells.
+func TestGPUsOfThisMachine(t *testing.T) {
+	smi, err := exec.LookPath("nvidia-smi")
+	if err != nil {
+		t.Skip("needs a GPU: nvidia-smi, which comes with NVIDIA's driver, is not installed")
+	}
+	out, err := exec.CommandContext(t.Context(), smi, "--query-gpu=uuid,name,memory.total,mig.mode.current", "--format=csv,noheader,nounits").Output()
+	if err != nil {
+		t.Skipf("needs a GPU: nvidia-smi finds none (%v: %s)", err, out)
+	}
+	gpus := newGPUs()
+	t.Cleanup(gpus.close)
+	found, err := gpus.find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if strings.Contains(string(out), "Enabled") {
+		t.Skip("a GPU of this machine is split by MIG, whose instances nvidia-smi lists otherwise")
+	}
+	if len(found) != len(lines) {
+		t.Fatalf("NVML finds %d GPUs, nvidia-smi %d:\n%s", len(found), len(lines), out)
+	}
+	for i, line := range lines {
+		g, field := found[i], strings.Split(line, ", ")
+		mib, err := strconv.ParseInt(field[2], 10, 64)
+		if err != nil {
+			t.Fatalf("nvidia-smi says %q: %v", line, err)
+		}
+		if g.uuid != field[0] || g.model != field[1] || g.memory>>20 != mib || g.mig {
+			t.Errorf("GPU %d is %+v; nvidia-smi says %q", i, g, line)
+		}
+		if g.utilisation == nil || *g.utilisation < 0 || *g.utilisation > 1 {
+			t.Errorf("GPU %d tells no share of time that it is busy: %+v", i, g)
+		}
+	}
 }

@@ -253,3 +253,45 @@ func TestClosedStepAnswers(t *testing.T) {
 		t.Errorf("got %v, want an error that says that it is closed", err)
 	}
 }
+
+// TestStepOnTheGPU holds every model's step on the first GPU against the same step on the CPU.
+func TestStepOnTheGPU(t *testing.T) {
+	for name, s := range specs() {
+		t.Run(name, func(t *testing.T) {
+			cpu := newFilledStep(t, s)
+			gpu, err := NewStepOn(onnxtest.Library(t), s, 1, onnx.CUDA)
+			if err != nil {
+				t.Skipf("needs a GPU and an ONNX Runtime that can use it: %v", err)
+			}
+			t.Cleanup(func() {
+				if err := gpu.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			copy(gpu.Emb, cpu.Emb)
+			copy(gpu.Dense, cpu.Dense)
+			copy(gpu.Label, cpu.Label)
+			copy(gpu.Weight, cpu.Weight)
+			copy(gpu.Params, cpu.Params)
+			for _, st := range []*Step{cpu, gpu} {
+				if err := st.Run(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			compareGPU(t, "Pred", gpu.Pred, cpu.Pred)
+			compareGPU(t, "Loss", []float32{gpu.Loss}, []float32{cpu.Loss})
+			compareGPU(t, "GradEmb", gpu.GradEmb, cpu.GradEmb)
+			compareGPU(t, "GradParams", gpu.GradParams, cpu.GradParams)
+		})
+	}
+}
+
+// compareGPU wants the same to within what TF32 keeps of a float32 in a product of matrices: 10 bits.
+func compareGPU(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	for i := range want {
+		if d := math.Abs(float64(got[i] - want[i])); !(d <= 2e-3*(1+math.Abs(float64(want[i])))) {
+			t.Errorf("%s[%d] is %g on the GPU, %g on the CPU", what, i, got[i], want[i])
+		}
+	}
+}
