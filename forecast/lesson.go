@@ -10,7 +10,7 @@ import (
 
 // What a seasonal forecast has learnt is kept, since it changes slowly and costs a hundred times what a forecast by it does.
 const (
-	lessonShare = 20 // of the shortest season: 70 minutes of a day. So long a lesson serves.
+	lessonShare = 12 // of the shortest season: two hours of a day. So long a lesson serves.
 	lessonsKept = 4  // of one forecaster
 )
 

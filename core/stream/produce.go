@@ -133,7 +133,7 @@ func Produce(ctx context.Context, lg *slog.Logger, o ProduceOptions) (Produced, 
 		play = p.playHistory
 	}
 	err = play(ctx)
-	return p.settle(err)
+	return p.settle(ctx, err)
 }
 
 // producer is one playing of a curve. Its fields belong to the goroutine of Produce, save those under mu, which the
@@ -314,14 +314,33 @@ func (p *producer) settled(r *kgo.Record, err error) {
 	p.pool.Put(r)
 }
 
-// settle waits for what is under way and makes the result. cause is why playing ended, nil at its end.
-func (p *producer) settle(cause error) (Produced, error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	if cause != nil {
-		ctx, cancel = context.WithTimeout(context.Background(), flushGrace)
-	}
+// flush waits until everything is acknowledged or has failed: for flushGrace, and where patient that long after the end of ctx.
+func (p *producer) flush(ctx context.Context, patient bool) error {
+	bounded, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	if err := p.cl.Flush(ctx); err != nil {
+	grace := func() { time.AfterFunc(flushGrace, cancel) } // may fire after the end of flush, which changes nothing
+	if patient {
+		defer context.AfterFunc(ctx, grace)()
+	} else {
+		grace()
+	}
+	for {
+		once, cancel := context.WithTimeout(bounded, flushGrace)
+		err := p.cl.Flush(once)
+		cancel()
+		if err == nil || bounded.Err() != nil {
+			return err
+		}
+		p.lg.Warn("the broker has not acknowledged all records; waiting for it", "records", p.cl.BufferedProduceRecords())
+	}
+}
+
+// settle waits for what is under way and makes the result. cause is why playing ended, nil at its end: then a broker that is away is waited for until ctx ends.
+func (p *producer) settle(ctx context.Context, cause error) (Produced, error) {
+	if err := p.flush(ctx, cause == nil); err != nil {
+		if cause == nil {
+			cause = ctx.Err()
+		}
 		abort, cancel := context.WithTimeout(context.Background(), flushGrace)
 		defer cancel()
 		if err := p.cl.AbortBufferedRecords(abort); err != nil {

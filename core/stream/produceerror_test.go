@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -29,5 +30,27 @@ func TestProduceSaysWhereToLookWhenTheBrokerCannotWrite(t *testing.T) {
 		if !errors.Is(err, answer) || strings.Contains(err.Error(), "the broker's own log says why; is its disk full?") != looks {
 			t.Errorf("after %v: %v", answer, err)
 		}
+	}
+}
+
+// Everything was sent, and the broker went away before it had acknowledged it: it is waited for, and no longer than somebody wants.
+func TestProduceEndsThoughItsBrokerIsGone(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "clicks"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		time.AfterFunc(time.Second, cancel) // by then all is sent: this is the first batch of a past that is written as fast as can be
+		return nil, errors.New("the broker is gone"), true
+	})
+	made, err := stream.Produce(ctx, nil, stream.ProduceOptions{
+		Client: []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}, Topic: "clicks", Curve: flat(10, 2), Duration: time.Second, Until: time.Now(),
+	})
+	if !errors.Is(err, context.Canceled) || made.Total != 0 || made.Unsettled != 10 {
+		t.Errorf("Produce = %+v, %v; want ten records that are not settled, and that it was ended", made, err)
 	}
 }
